@@ -1,0 +1,53 @@
+# Triphammer. `make help` lists what can be asked for.
+
+GO      ?= go
+BIN     := bin/triphammer
+TOOL    := $(GO) tool -modfile=tools/go.mod
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+FUZZTIME ?= 20s
+DEMO    ?= .triphammer/demo
+
+export CGO_ENABLED := 1
+
+.DEFAULT_GOAL := help
+.PHONY: build test test-full lint fmt bench fuzz demo check help
+
+build: ## build bin/triphammer
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/triphammer
+
+test: ## every test that needs Go, gcc, git and make alone (under 10 minutes on 2 cores)
+	$(GO) test -count=1 -timeout 9m ./...
+
+test-full: ## the same under the race detector, and every fuzz target for a short while
+	$(GO) test -count=1 -race -timeout 25m ./...
+	$(MAKE) fuzz FUZZTIME=5s
+
+lint: ## gofumpt, go vet, staticcheck
+	@out=$$($(TOOL) gofumpt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "not formatted (make fmt):"; echo "$$out"; exit 1; fi
+	$(GO) vet ./...
+	$(TOOL) staticcheck ./...
+
+fmt: ## format every Go file
+	$(TOOL) gofumpt -w $$(git ls-files '*.go')
+
+bench: build ## the figures: ingress, filters, signatures, validation, store
+	TRIPHAMMER_BIN=$(CURDIR)/$(BIN) $(GO) test -run '^$$' -bench . -benchmem -timeout 30m ./...
+
+fuzz: ## run every fuzz target for FUZZTIME (default 20s)
+	@for pkg in $$($(GO) list ./...); do \
+	  for target in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+	    echo "fuzz $$pkg $$target $(FUZZTIME)"; \
+	    $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+	  done; \
+	done
+
+demo: build ## the main job from nothing; ONCE=1 stops when the run has succeeded
+	rm -rf $(DEMO)
+	./$(BIN) init $(DEMO) --yes
+	./$(BIN) dev $(DEMO) $(if $(ONCE),--once)
+
+check: lint test ## what to run before each commit
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -1,0 +1,127 @@
+package triphammer
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// allowed is the import graph of ARCHITECTURE.md: what each package may import
+// from this module. A package that is missing here fails the test, so that a
+// new one is a decision and not an accident.
+var allowed = map[string][]string{
+	"schema":            {},
+	"factory/filter":    {},
+	"factory/signature": {},
+	"factory/match":     {"factory/filter"},
+	"factory":           {"schema", "factory/filter", "factory/signature", "factory/match"},
+	"applier/gitrepo":   {},
+	"applier":           {"schema", "factory", "factory/filter", "factory/match", "factory/signature", "applier/gitrepo"},
+	"server/secret":     {},
+	"server/store":      {"server/secret"},
+	"server/run":        {"factory", "server/secret", "server/store"},
+	"server/sandbox":    {"server/run", "server/secret"},
+	"server/delivery":   {"factory/signature", "factory/filter", "factory/match", "factory", "applier", "server/secret", "server/store", "server/run"},
+	"server/dashboard":  {"factory", "factory/match", "applier", "server/store", "server/run", "server/delivery"},
+	"server":            {"schema", "factory", "applier", "server/secret", "server/store", "server/run", "server/delivery", "server/dashboard"},
+	"cmd/triphammer":    {"*"},
+	"bench":             {"*"},
+}
+
+// owners names the one package that may import each third party (DESIGN 2).
+// Their tests are held to the same rule, except where a test needs the real
+// thing as its peer.
+var owners = map[string][]string{
+	"github.com/gin-gonic/gin":              {"server", "bench"},
+	"database/sql":                          {"server/store"},
+	"github.com/mattn/go-sqlite3":           {"server/store"},
+	"github.com/klauspost/compress":         {"server/store"},
+	"gopkg.in/yaml.v3":                      {"schema"},
+	"github.com/santhosh-tekuri/jsonschema": {"schema"},
+	"github.com/go-git/go-git":              {"applier/gitrepo"},
+	"github.com/go-git/go-billy":            {"applier/gitrepo"},
+	"github.com/fsnotify/fsnotify":          {"applier/gitrepo"},
+	"html/template":                         {"server/dashboard"},
+	"github.com/spf13/cobra":                {"cmd/triphammer"},
+	"github.com/prometheus/client_golang":   {"server"},
+	"github.com/getkin/kin-openapi":         {"server"},
+	"github.com/rogpeppe/go-internal":       {"cmd/triphammer"},
+}
+
+const module = "triphammer/"
+
+// TestImports reads every Go file of the module itself, rather than asking a
+// build cache, so that a cached pass cannot lie.
+func TestImports(t *testing.T) {
+	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if base := d.Name(); name != "." && (strings.HasPrefix(base, ".") || base == "testdata" || base == "third_party" || base == "tools") {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if filepath.Ext(name) != ".go" {
+			return nil
+		}
+		pkg := path.Dir(filepath.ToSlash(name))
+		if pkg == "." {
+			return nil
+		}
+		rules, known := allowed[pkg]
+		if !known {
+			t.Errorf("%s: package %s is not in the import graph of deps_test.go", name, pkg)
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		isTest := strings.HasSuffix(name, "_test.go")
+		for _, spec := range file.Imports {
+			imported, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			if own, ours := strings.CutPrefix(imported, module); ours {
+				// Tests may build their subject's surroundings from real parts.
+				if !isTest && own != pkg && !slices.Contains(rules, "*") && !slices.Contains(rules, own) {
+					t.Errorf("%s: %s may not import %s", name, pkg, own)
+				}
+				continue
+			}
+			for third, by := range owners {
+				if (imported == third || strings.HasPrefix(imported, third+"/")) && !isTest && !slices.Contains(by, pkg) {
+					t.Errorf("%s: %s belongs to %s alone", name, third, strings.Join(by, ", "))
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestUpperHalfIsPure keeps the definitions column free of SQL and HTTP
+// servers (DESIGN 1): it may know header maps, never a request or a database.
+func TestUpperHalfIsPure(t *testing.T) {
+	for _, pkg := range []string{"schema", "factory", "factory/filter", "factory/signature", "factory/match", "applier", "applier/gitrepo"} {
+		if _, known := allowed[pkg]; !known {
+			t.Errorf("%s is not in the import graph", pkg)
+		}
+		for _, imported := range allowed[pkg] {
+			if strings.HasPrefix(imported, "server") || strings.HasPrefix(imported, "cmd") {
+				t.Errorf("%s may not import %s: definitions know nothing of durable state", pkg, imported)
+			}
+		}
+	}
+}
