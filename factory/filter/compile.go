@@ -1,0 +1,291 @@
+package filter
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Limits of a filter (research: the format's grammar, rule 6).
+const (
+	MaxDepth  = 10 // levels of nested objects
+	MaxLeaves = 64 // fields with a condition
+	MaxValues = 32 // values of one set
+)
+
+// Problem is what is wrong with a filter, and where.
+type Problem struct {
+	Path         string // such as payload.build.status
+	Line, Column int    // of the offending key or value, 0 if unknown
+	Message      string
+	Hint         string
+}
+
+func (p Problem) String() string {
+	s := p.Path + ": " + p.Message
+	if p.Hint != "" {
+		s += " (" + p.Hint + ")"
+	}
+	return s
+}
+
+// Filter is a compiled payload filter. A nil Filter matches every body. It is
+// immutable and safe for concurrent use.
+type Filter struct{ root *pattern }
+
+// pattern wants an object whose fields satisfy all conditions.
+type pattern struct{ fields []rule }
+
+// rule is what is wanted of one field. Operators on one field all hold.
+type rule struct {
+	key    string
+	path   string
+	in     []scalar
+	notIn  []scalar
+	exists existence
+	nested *pattern
+}
+
+type existence int8
+
+const (
+	anyExistence existence = iota
+	mustExist
+	mustNotExist
+)
+
+// scalar is a value to compare with: key is equal for equal values and differs
+// for others, over all types.
+type scalar struct{ key, show string }
+
+// The first byte of a scalar's key is its type.
+const (
+	tagString = 's'
+	tagNumber = 'n'
+	keyTrue   = "t"
+	keyFalse  = "f"
+	keyNull   = "z"
+)
+
+// Compile turns a pattern into a Filter, or tells everything that is wrong with
+// it. There is a Filter if and only if there is no problem.
+func Compile(v Value) (*Filter, []Problem) {
+	c := compiler{}
+	if v.Kind != Object {
+		c.problem("payload", v.Line, v.Column, "", "a payload filter is an object that mirrors the body, not %s", v.Kind)
+		return nil, c.problems
+	}
+	if isOperators(v) {
+		c.problem("payload", v.Line, v.Column, operatorFieldHint, "%s applies to a field, not to the whole body", quoteKeys(v))
+		return nil, c.problems
+	}
+	root := c.object(v, "payload", 1)
+	if c.leaves > MaxLeaves {
+		c.problem("payload", v.Line, v.Column, "", "%d fields with a condition; a filter has at most %d", c.leaves, MaxLeaves)
+	}
+	if len(c.problems) > 0 {
+		return nil, c.problems
+	}
+	return &Filter{root: root}, nil
+}
+
+const operatorFieldHint = "a payload field that is itself named in, not_in or exists cannot be filtered on"
+
+type compiler struct {
+	problems []Problem
+	leaves   int
+}
+
+func (c *compiler) problem(path string, line, column int, hint, format string, args ...any) {
+	c.problems = append(c.problems, Problem{
+		Path: path, Line: line, Column: column, Message: fmt.Sprintf(format, args...), Hint: hint,
+	})
+}
+
+func isOperator(key string) bool { return key == "in" || key == "not_in" || key == "exists" }
+
+// isOperators tells whether an object is an operator object: not empty, and all
+// its keys are operators (SPEC 8.2).
+func isOperators(v Value) bool {
+	for _, f := range v.Fields {
+		if !isOperator(f.Key) {
+			return false
+		}
+	}
+	return len(v.Fields) > 0
+}
+
+func quoteKeys(v Value) string {
+	keys := make([]string, len(v.Fields))
+	for i, f := range v.Fields {
+		keys[i] = strconv.Quote(f.Key)
+	}
+	return strings.Join(keys, ", ")
+}
+
+func (c *compiler) object(v Value, path string, depth int) *pattern {
+	p := &pattern{}
+	if depth > MaxDepth && len(v.Fields) > 0 {
+		c.problem(path, v.Line, v.Column, "", "nested deeper than %d levels", MaxDepth)
+		return p
+	}
+	for _, f := range v.Fields {
+		p.fields = append(p.fields, c.field(f, path, depth))
+	}
+	return p
+}
+
+func (c *compiler) field(f Field, path string, depth int) rule {
+	cond := rule{key: f.Key, path: path + "." + pathKey(f.Key)}
+	v := f.Value
+	switch {
+	case v.Kind == Array:
+		c.leaves++
+		cond.in = c.set(v, cond.path)
+	case v.Kind != Object:
+		c.leaves++
+		c.problem(cond.path, v.Line, v.Column, "write ["+source(v)+"]", "%s where an array of allowed values is expected", v.Kind)
+	case isOperators(v):
+		c.leaves++
+		c.operators(&cond, v)
+	case len(v.Fields) == 0:
+		c.leaves++
+		cond.nested = &pattern{}
+	default:
+		if c.mixed(v, cond.path) {
+			return cond
+		}
+		cond.nested = c.object(v, cond.path, depth+1)
+	}
+	return cond
+}
+
+// mixed reports an object with operators and other keys.
+func (c *compiler) mixed(v Value, path string) bool {
+	found := false
+	for _, f := range v.Fields {
+		if isOperator(f.Key) {
+			found = true
+			break
+		}
+	}
+	if !found {
+		return false
+	}
+	for _, f := range v.Fields {
+		if isOperator(f.Key) {
+			continue
+		}
+		hint := operatorFieldHint
+		if op := nearOperator(f.Key); op != "" {
+			hint = "did you mean " + strconv.Quote(op) + "?"
+		}
+		c.problem(path, f.Line, f.Column, hint, "operators and other keys are mixed: %q is not an operator", f.Key)
+	}
+	return true
+}
+
+func nearOperator(key string) string {
+	switch strings.ToLower(strings.NewReplacer("_", "", "-", "", "$", "").Replace(key)) {
+	case "notin", "nin", "notinn", "not", "noneof":
+		return "not_in"
+	case "exist", "exits", "present":
+		return "exists"
+	case "inn", "anyof", "oneof", "eq", "equals":
+		return "in"
+	}
+	return ""
+}
+
+func (c *compiler) operators(cond *rule, v Value) {
+	for _, f := range v.Fields {
+		path := cond.path + "." + f.Key
+		switch {
+		case f.Key == "exists" && f.Value.Kind != Bool:
+			c.problem(path, f.Value.Line, f.Value.Column, "", "exists is true or false, not %s", f.Value.Kind)
+		case f.Key == "exists" && f.Value.Bool:
+			cond.exists = mustExist
+		case f.Key == "exists":
+			cond.exists = mustNotExist
+		case f.Value.Kind != Array:
+			hint := ""
+			if f.Value.Kind != Object {
+				hint = "write [" + source(f.Value) + "]"
+			}
+			c.problem(path, f.Value.Line, f.Value.Column, hint, "%s takes an array of values, not %s", f.Key, f.Value.Kind)
+		case f.Key == "in":
+			cond.in = c.set(f.Value, path)
+		default:
+			cond.notIn = c.set(f.Value, path)
+		}
+	}
+	if cond.exists == mustNotExist && cond.in != nil {
+		c.problem(cond.path, v.Line, v.Column, "", "a field cannot be absent and hold one of the values of in")
+	}
+	for _, a := range cond.in {
+		for _, b := range cond.notIn {
+			if a.key == b.key {
+				c.problem(cond.path, v.Line, v.Column, "", "%s is both in in and in not_in", a.show)
+			}
+		}
+	}
+}
+
+func (c *compiler) set(v Value, path string) []scalar {
+	if len(v.Items) == 0 {
+		c.problem(path, v.Line, v.Column, "leave the key out to accept anything; use {exists: true} for any value", "an empty array matches nothing")
+		return nil
+	}
+	if len(v.Items) > MaxValues {
+		c.problem(path, v.Line, v.Column, "", "%d values; a set has at most %d", len(v.Items), MaxValues)
+	}
+	set := make([]scalar, 0, len(v.Items))
+	for _, item := range v.Items {
+		s := scalar{show: source(item)}
+		switch item.Kind {
+		case String:
+			s.key = string(tagString) + item.Text
+		case Number:
+			key, ok := appendDecimal([]byte{tagNumber}, []byte(item.Text))
+			if !ok {
+				c.problem(path, item.Line, item.Column, "", "the exponent of %s is out of range", shorten(item.Text))
+			}
+			s.key = string(key)
+		case Bool:
+			s.key = keyFalse
+			if item.Bool {
+				s.key = keyTrue
+			}
+		case Null:
+			s.key = keyNull
+		default:
+			c.problem(path, item.Line, item.Column, "", "%s in a set of values; only strings, numbers, booleans and null compare", item.Kind)
+			continue
+		}
+		set = append(set, s)
+	}
+	return set
+}
+
+// source is a scalar as it would be written in JSON, shortened.
+func source(v Value) string {
+	switch v.Kind {
+	case String:
+		return strconv.Quote(shorten(v.Text))
+	case Number:
+		return shorten(v.Text)
+	case Bool:
+		return strconv.FormatBool(v.Bool)
+	case Null:
+		return "null"
+	}
+	return v.Kind.String()
+}
+
+// pathKey is a key in a path: quoted where a dot or a blank would confuse.
+func pathKey(key string) string {
+	if key == "" || strings.ContainsAny(key, ". \t\n\"[]") {
+		return strconv.Quote(key)
+	}
+	return key
+}

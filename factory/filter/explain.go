@@ -1,0 +1,275 @@
+package filter
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// evaluator evaluates one filter on a body that Check has passed, so that the
+// errors of its scanner cannot happen. It recurses over the filter, never over
+// the body.
+type evaluator struct {
+	scanner
+	collect    bool // all conditions, with words; or stop at the first that fails
+	conditions []Condition
+}
+
+// span is where a value stands in the body; the zero span is an absent one.
+type span struct{ start, end int }
+
+func (s span) absent() bool { return s.end == 0 }
+
+func (e *evaluator) note(path, want, got string, ok bool) {
+	e.conditions = append(e.conditions, Condition{Path: path, Want: want, Got: got, OK: ok})
+}
+
+func (e *evaluator) root(f *Filter) bool {
+	e.space()
+	at := e.value()
+	if e.data[at.start] != '{' {
+		if e.collect {
+			e.note("payload", "an object", e.show(at), false)
+		}
+		return false
+	}
+	return e.pattern(f.root, at)
+}
+
+// value is the span of the value at pos, which it steps over.
+func (e *evaluator) value() span {
+	start := e.pos
+	_ = e.skip() // Check has passed the body
+	return span{start, e.pos}
+}
+
+// pattern evaluates an object pattern on an object.
+func (e *evaluator) pattern(p *pattern, at span) bool {
+	values := e.fields(p, at)
+	matched := true
+	for i := range p.fields {
+		if !e.rule(&p.fields[i], values[i]) {
+			matched = false
+			if !e.collect {
+				return false
+			}
+		}
+	}
+	return matched
+}
+
+// fields finds the values of a pattern's keys; of duplicate keys the last one
+// counts (SPEC 8.2).
+func (e *evaluator) fields(p *pattern, at span) []span {
+	values := make([]span, len(p.fields))
+	e.pos = at.start + 1
+	for e.space(); e.peek() == '"'; e.space() {
+		key := e.name()
+		_ = e.colon()
+		v := e.value()
+		for i := range p.fields {
+			if p.fields[i].key == key {
+				values[i] = v
+			}
+		}
+		if e.space(); e.peek() == ',' {
+			e.pos++
+		}
+	}
+	return values
+}
+
+// name is the value of the string at pos, which it steps over.
+func (e *evaluator) name() string {
+	start := e.pos + 1
+	plain, _ := e.text()
+	raw := e.data[start : e.pos-1]
+	if plain {
+		return string(raw)
+	}
+	return string(unescape(nil, raw))
+}
+
+func (e *evaluator) rule(c *rule, at span) bool {
+	if c.nested != nil {
+		return e.nested(c, at)
+	}
+	ok := true
+	switch c.exists {
+	case mustExist:
+		ok = !at.absent()
+	case mustNotExist:
+		ok = at.absent()
+	}
+	if len(c.in) > 0 {
+		ok = ok && e.overlaps(c.in, at)
+	}
+	if len(c.notIn) > 0 {
+		ok = ok && !e.overlaps(c.notIn, at)
+	}
+	if e.collect {
+		e.note(c.path, c.want(), e.show(at), ok)
+	}
+	return ok
+}
+
+// overlaps tells whether the value, or an element of the array that it is, is
+// in the set.
+func (e *evaluator) overlaps(set []scalar, at span) bool {
+	if at.absent() {
+		return false
+	}
+	if e.data[at.start] != '[' {
+		return e.contains(set, at)
+	}
+	for _, element := range e.elements(at) {
+		if e.contains(set, element) {
+			return true
+		}
+	}
+	return false
+}
+
+func (e *evaluator) contains(set []scalar, at span) bool {
+	key, ok := e.scalarKey(at)
+	if !ok {
+		return false
+	}
+	for _, s := range set {
+		if s.key == key {
+			return true
+		}
+	}
+	return false
+}
+
+func (e *evaluator) scalarKey(at span) (key string, ok bool) {
+	switch e.data[at.start] {
+	case '{', '[':
+		return "", false
+	case '"':
+		e.pos = at.start
+		return string(tagString) + e.name(), true
+	case 't':
+		return keyTrue, true
+	case 'f':
+		return keyFalse, true
+	case 'n':
+		return keyNull, true
+	}
+	b, ok := appendDecimal([]byte{tagNumber}, e.data[at.start:at.end])
+	return string(b), ok
+}
+
+func (e *evaluator) elements(at span) []span {
+	var all []span
+	e.pos = at.start + 1
+	for e.space(); e.peek() != ']'; e.space() {
+		all = append(all, e.value())
+		if e.space(); e.peek() == ',' {
+			e.pos++
+		}
+	}
+	return all
+}
+
+// nested evaluates an object pattern on a field: on an object, or on the
+// objects in an array, of which any suffices.
+func (e *evaluator) nested(c *rule, at span) bool {
+	if !at.absent() && e.data[at.start] == '{' {
+		if e.collect && len(c.nested.fields) == 0 {
+			e.note(c.path, "an object", e.show(at), true)
+		}
+		return e.pattern(c.nested, at)
+	}
+	var objects []span
+	if !at.absent() && e.data[at.start] == '[' {
+		for _, element := range e.elements(at) {
+			if e.data[element.start] == '{' {
+				objects = append(objects, element)
+			}
+		}
+	}
+	if len(objects) == 1 {
+		return e.pattern(c.nested, objects[0])
+	}
+	quiet := evaluator{scanner: scanner{data: e.data}}
+	for _, object := range objects {
+		if quiet.pattern(c.nested, object) {
+			if e.collect {
+				e.note(c.path, "an element that matches", fmt.Sprintf("one of %d does", len(objects)), true)
+			}
+			return true
+		}
+	}
+	if e.collect {
+		if len(objects) > 0 {
+			e.note(c.path, "an element that matches", fmt.Sprintf("none of %d does", len(objects)), false)
+		} else {
+			e.note(c.path, "an object", e.show(at), false)
+		}
+	}
+	return false
+}
+
+// want is the condition in words.
+func (c *rule) want() string {
+	var parts []string
+	switch c.exists {
+	case mustExist:
+		parts = append(parts, "to exist")
+	case mustNotExist:
+		parts = append(parts, "to be absent")
+	}
+	if len(c.in) > 0 {
+		parts = append(parts, list("one of ", c.in))
+	}
+	if len(c.notIn) > 0 {
+		parts = append(parts, list("none of ", c.notIn))
+	}
+	if len(parts) == 0 {
+		return "anything"
+	}
+	return strings.Join(parts, " and ")
+}
+
+func list(prefix string, set []scalar) string {
+	shown := make([]string, len(set))
+	for i, s := range set {
+		shown[i] = s.show
+	}
+	if len(shown) == 1 && prefix == "one of " {
+		return shown[0]
+	}
+	return shorten(prefix + strings.Join(shown, ", "))
+}
+
+// show is a value of the body in words.
+func (e *evaluator) show(at span) string {
+	if at.absent() {
+		return "nothing"
+	}
+	switch e.data[at.start] {
+	case '{':
+		return "an object"
+	case '[':
+		elements := e.elements(at)
+		shown := make([]string, 0, 4)
+		for i, element := range elements {
+			if i == 3 && len(elements) > 4 {
+				shown = append(shown, fmt.Sprintf("… %d in all", len(elements)))
+				break
+			}
+			if c := e.data[element.start]; c == '[' {
+				shown = append(shown, "an array")
+			} else {
+				shown = append(shown, e.show(element))
+			}
+		}
+		return "[" + strings.Join(shown, ", ") + "]"
+	case '"':
+		e.pos = at.start
+		return strconv.Quote(shorten(e.name()))
+	}
+	return shorten(string(e.data[at.start:at.end]))
+}
