@@ -1,0 +1,77 @@
+package signature
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"strings"
+)
+
+// Bearer verifies `Authorization: Bearer <secret>` (RFC 6750 2.1; the scheme
+// word in any case).
+func Bearer(secret string) (*Verifier, error) {
+	if err := suitable(secret, func(c byte) bool { return c > ' ' && c < 0x7f }, "a character that cannot stand in a header"); err != nil {
+		return nil, err
+	}
+	equal := matcher(secret)
+	return &Verifier{name: "token", check: func(r *Request) *Error {
+		value, err := one(r.Header, "Authorization")
+		if err != nil {
+			return err
+		}
+		word, token, ok := strings.Cut(value, " ")
+		if !ok || !strings.EqualFold(word, "Bearer") {
+			return failure(HeaderMalformed, "Authorization is not of the form Bearer <secret>")
+		}
+		if !equal(strings.Trim(token, " ")) {
+			return failure(CredentialMismatch, "the token is not the webhook's secret")
+		}
+		return nil
+	}}, nil
+}
+
+// PathToken verifies a secret that is the last segment of the URL. It must be
+// URL-safe: A-Z a-z 0-9 - . _ ~ (SPEC 4.5).
+func PathToken(secret string) (*Verifier, error) {
+	if err := suitable(secret, unreserved, "a character other than A-Z a-z 0-9 - . _ ~, so it cannot be part of a URL"); err != nil {
+		return nil, err
+	}
+	if strings.Trim(secret, ".") == "" {
+		return nil, &SecretError{"is made of dots alone, which clients remove from a URL"}
+	}
+	equal := matcher(secret)
+	return &Verifier{name: "url_token", check: func(r *Request) *Error {
+		if r.PathToken == "" {
+			return failure(CredentialMismatch, "the URL has no token")
+		}
+		if !equal(r.PathToken) {
+			return failure(CredentialMismatch, "the token in the URL is not the webhook's secret")
+		}
+		return nil
+	}}, nil
+}
+
+// matcher compares with the secret in a time that tells neither its content nor
+// its length.
+func matcher(secret string) func(string) bool {
+	want := sha256.Sum256([]byte(secret))
+	return func(given string) bool {
+		got := sha256.Sum256([]byte(given))
+		return subtle.ConstantTimeCompare(got[:], want[:]) == 1
+	}
+}
+
+func suitable(secret string, allowed func(byte) bool, problem string) error {
+	if secret == "" {
+		return &SecretError{"is empty"}
+	}
+	for i := range len(secret) {
+		if !allowed(secret[i]) {
+			return &SecretError{"holds " + problem}
+		}
+	}
+	return nil
+}
+
+func unreserved(c byte) bool {
+	return 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || strings.IndexByte("-._~", c) >= 0
+}
