@@ -1,0 +1,136 @@
+package secret
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+const keySize = 32 // bytes: AES-256
+
+// ErrWrongKey is what Open returns for something that another key sealed.
+var ErrWrongKey = errors.New("sealed with another key")
+
+// Key seals values with AES-256-GCM. It does not print itself.
+type Key struct {
+	aead cipher.AEAD
+	id   [8]byte
+}
+
+// NewKey makes a Key from 32 bytes.
+func NewKey(raw []byte) (*Key, error) {
+	if len(raw) != keySize {
+		return nil, fmt.Errorf("a sealing key has %d bytes, not %d", keySize, len(raw))
+	}
+	block, err := aes.NewCipher(raw)
+	if err != nil {
+		return nil, err
+	}
+	aead, err := cipher.NewGCM(block)
+	if err != nil {
+		return nil, err
+	}
+	return &Key{aead: aead, id: shortHash(raw)}, nil
+}
+
+// ID is a fingerprint of the key; it may be stored beside what it sealed.
+func (k *Key) ID() string { return hex.EncodeToString(k.id[:]) }
+
+func (k *Key) String() string { return "sealing key " + k.ID() }
+
+// GoString keeps %#v from walking into the cipher.
+func (k *Key) GoString() string { return k.String() }
+
+// Seal encrypts plain and binds it to its context aad: it opens only there.
+func (k *Key) Seal(plain, aad []byte) []byte {
+	nonce := make([]byte, k.aead.NonceSize())
+	_, _ = rand.Read(nonce) // never fails (crypto/rand)
+	out := append(k.id[:len(k.id):len(k.id)], nonce...)
+	return k.aead.Seal(out, nonce, plain, aad)
+}
+
+// Open decrypts what Seal made with the same context. It returns ErrWrongKey
+// for another key's work, and another error for what was changed.
+func (k *Key) Open(sealed, aad []byte) ([]byte, error) {
+	n := len(k.id) + k.aead.NonceSize()
+	if len(sealed) < n {
+		return nil, errors.New("a sealed value is cut short")
+	}
+	if string(sealed[:len(k.id)]) != string(k.id[:]) {
+		return nil, ErrWrongKey
+	}
+	plain, err := k.aead.Open(nil, sealed[len(k.id):n], sealed[n:], aad)
+	if err != nil {
+		return nil, errors.New("a sealed value was changed or moved")
+	}
+	return plain, nil
+}
+
+// LoadOrCreateKey reads the key file, or makes it (0600, durable) if there is
+// none.
+func LoadOrCreateKey(path string) (*Key, error) {
+	key, err := LoadKey(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return key, err
+	}
+	raw := make([]byte, keySize)
+	_, _ = rand.Read(raw)
+	if err := createKey(path, raw); err != nil {
+		if errors.Is(err, fs.ErrExist) { // made by another process meanwhile
+			return LoadKey(path)
+		}
+		return nil, fmt.Errorf("making the sealing key: %w", err)
+	}
+	return NewKey(raw)
+}
+
+// LoadKey reads a key file, which only its owner may be able to read.
+func LoadKey(path string) (*Key, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the sealing key: %w", err)
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		return nil, fmt.Errorf("the sealing key %s can be read by others (mode %04o): chmod 600 it", path, mode)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the sealing key: %w", err)
+	}
+	raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(text)))
+	if err != nil || len(raw) != keySize {
+		return nil, fmt.Errorf("the sealing key %s is damaged: it should be %d bytes in base64; restore it from where you keep it", path, keySize)
+	}
+	return NewKey(raw)
+}
+
+// createKey writes the whole file under another name and links it into place,
+// so that a crash leaves a key or none.
+func createKey(path string, raw []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".key-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(f.Name()) }()
+	_, err = f.WriteString(base64.StdEncoding.EncodeToString(raw) + "\n")
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err != nil {
+		return err
+	}
+	if err := os.Link(f.Name(), path); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
