@@ -1,0 +1,134 @@
+package factory
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"triphammer/schema"
+)
+
+// Settings are what agentDefaults, an agent and an automation can each set;
+// what a later one omits it inherits (research/definition-format.md 1.4).
+type Settings struct {
+	Harness       Harness
+	Runner        string
+	EnvironmentID string
+	Secrets       []string // replaced as a whole, never merged
+	WorkerHost    string
+}
+
+// Harness is the agent program that a run starts.
+type Harness struct {
+	Type           string `json:"type,omitempty"` // claude, codex, gemini, opencode, oz, or empty
+	Model          string `json:"model,omitempty"`
+	ReasoningLevel string `json:"reasoning_level,omitempty"`
+	AuthSecret     string `json:"auth_secret,omitempty"` // name of the managed secret
+}
+
+func (l *loader) agent(d *document) *Agent {
+	a := &Agent{
+		Name: d.name, Path: d.Path, Prompt: d.Body,
+		Description: textOf(d.Root.Get("description")),
+		Type:        textOf(d.Root.Get("agentType")),
+		Settings:    l.settings(d, d.Root, l.factory.Defaults, ""),
+	}
+	switch a.Type {
+	case "":
+		a.Type = "CUSTOM"
+	case "MAIN":
+		a.Type = foreman
+	}
+	return a
+}
+
+// settings lays what n sets over what it inherits.
+func (l *loader) settings(d *document, n *schema.Node, base Settings, prefix string) Settings {
+	s := base
+	model, harness := n.Get("model"), n.Get("harness")
+	if model != nil && harness != nil {
+		d.Error(n.KeyAt("harness"), schema.InvalidValue, "model: X is short for harness: {type: oz, model: X}; keep one of them", prefix+"model and "+prefix+"harness exclude each other")
+	}
+	if text := textOf(model); text != "" {
+		s.Harness = Harness{Type: "oz", Model: text}
+	}
+	if harness != nil && harness.Kind == schema.Mapping {
+		l.harness(d, harness, &s, prefix, n)
+	}
+	if text := textOf(n.Get("runner")); text != "" {
+		s.Runner = text
+		if !slices.Contains(l.factory.Runners, text) {
+			l.later(d, prefix+"runner", "runner", text)
+		}
+	}
+	if text := textOf(n.Get("environmentId")); text != "" {
+		s.EnvironmentID = text
+		if l.factory.Environment(text) == nil {
+			l.later(d, prefix+"environmentId", "environment", text)
+		}
+	}
+	if list := n.Get("secrets"); list != nil && list.Kind == schema.List {
+		s.Secrets = textsOf(list)
+		l.deferSecrets(d, prefix+"secrets", s.Secrets)
+	}
+	if host := n.Get("workerHost"); host != nil {
+		s.WorkerHost = textOf(host) // null and empty clear it
+	}
+	return s
+}
+
+func (l *loader) harness(d *document, n *schema.Node, s *Settings, prefix string, in *schema.Node) {
+	if len(n.Fields) == 0 {
+		d.Error(n.At, schema.InvalidValue, "set type, model, reasoningLevel or auth, or take the key out", prefix+"harness sets nothing")
+		return
+	}
+	if text := textOf(n.Get("type")); text != "" {
+		if l.opt.Strict && slices.Contains(schema.OwnHarnessTypes, text) {
+			d.Error(n.Get("type").At, schema.InvalidValue, "", fmt.Sprintf("%sharness.type cannot be %q", prefix, text))
+		}
+		if text == "claude-code" {
+			text = "claude"
+		}
+		s.Harness.Type = text
+	}
+	if text := textOf(n.Get("model")); text != "" {
+		s.Harness.Model = text
+	}
+	if level := n.Get("reasoningLevel"); level != nil {
+		s.Harness.ReasoningLevel = textOf(level) // null and empty clear it
+	}
+	auth := n.Get("auth")
+	if auth != nil {
+		s.Harness.AuthSecret = ""
+	}
+	if auth != nil && auth.Kind == schema.Mapping {
+		l.harnessAuth(d, auth, s, prefix, in)
+	}
+	if s.Harness.Type == "oz" {
+		for _, key := range []string{"auth", "reasoningLevel"} {
+			if v := n.Get(key); v != nil && v.Kind != schema.Null && textOf(v)+v.Kind.String() != schema.String.String() {
+				d.Error(n.KeyAt(key), schema.InvalidValue, "", fmt.Sprintf("%sharness.%s means nothing with type oz", prefix, key))
+			}
+		}
+	}
+}
+
+func (l *loader) harnessAuth(d *document, auth *schema.Node, s *Settings, prefix string, in *schema.Node) {
+	name := strings.TrimSpace(textOf(auth.Get("secretName")))
+	switch textOf(auth.Get("source")) {
+	case "managedSecret":
+		if name == "" {
+			d.Error(auth.At, schema.MissingRequired, "", fmt.Sprintf("key %q is missing: source managedSecret needs it", prefix+"harness.auth.secretName"))
+			return
+		}
+		s.Harness.AuthSecret = name
+		l.deferSecrets(d, prefix+"harness.auth.secretName", []string{name})
+	case "workerEnvironment":
+		if auth.Get("secretName") != nil {
+			d.Error(auth.KeyAt("secretName"), schema.InvalidValue, "", prefix+"harness.auth.secretName means nothing with source workerEnvironment")
+		}
+		if s.WorkerHost == "" && textOf(in.Get("workerHost")) == "" {
+			d.Error(auth.At, schema.InvalidValue, "set workerHost", prefix+"harness.auth: source workerEnvironment needs a self-hosted workerHost")
+		}
+	}
+}

@@ -1,0 +1,229 @@
+package factory
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/robfig/cron/v3"
+
+	"triphammer/factory/filter"
+	"triphammer/schema"
+)
+
+func (l *loader) automation(d *document) *Automation {
+	a := &Automation{
+		Name: d.name, Path: d.Path, Prompt: d.Body,
+		Enabled: boolOf(d.Root.Get("enabled"), true),
+	}
+	inherited := l.factory.Defaults
+	agent := l.factory.Foreman()
+	if n := d.Root.Get("agent"); textOf(n) != "" {
+		if agent = l.factory.Agent(n.Text); agent == nil {
+			known := names(l.factory.Agents, func(a *Agent) string { return a.Name })
+			d.Error(n.At, schema.InvalidReference, meant(n.Text, known), fmt.Sprintf("no agent is named %q", n.Text))
+		}
+	}
+	if agent != nil {
+		a.Agent = agent.Name
+		inherited = agent.Settings
+	}
+	a.Settings = l.settings(d, d.Root, inherited, "")
+	unnamed, named := 0, make(map[string]bool)
+	for i, n := range itemsOf(d.Root.Get("triggers")) {
+		if n.Kind != schema.Mapping {
+			continue
+		}
+		t := l.trigger(d, n, fmt.Sprintf("triggers[%d]", i))
+		a.Triggers = append(a.Triggers, t)
+		s := n.Get("schedule")
+		if t.Cron == "" || s == nil {
+			continue
+		}
+		name := strings.TrimSpace(textOf(s.Get("name")))
+		if name == "" {
+			unnamed++
+		}
+		if named[name] || unnamed > 1 {
+			d.Error(s.At, schema.DuplicateKey, "give each schedule a name of its own", "two schedules of one automation have the same name or none")
+		}
+		named[name] = name != ""
+	}
+	return a
+}
+
+func meant(word string, known []string) string {
+	if near := schema.Nearest(word, known); near != "" {
+		return fmt.Sprintf("did you mean %q?", near)
+	}
+	return ""
+}
+
+func (l *loader) trigger(d *document, n *schema.Node, where string) Trigger {
+	t := Trigger{At: n.At, Provider: textOf(n.Get("provider")), Event: textOf(n.Get("event"))}
+	events, known := catalogue[t.Provider]
+	switch {
+	case t.Provider == "" || t.Event == "":
+		return t
+	case !known:
+		d.Error(n.Get("provider").At, schema.InvalidEvent, meant(t.Provider, providers()), fmt.Sprintf("%s: unknown provider %q", where, t.Provider))
+		return t
+	}
+	keys, known := events[t.Event]
+	if !known {
+		d.Error(n.Get("event").At, schema.InvalidEvent, meant(t.Event, eventsOf(t.Provider)), fmt.Sprintf("%s: %s has no event %q", where, t.Provider, t.Event))
+		return t
+	}
+	filterNode := n.Get("filter")
+	l.schedule(d, n, &t, where)
+	if t.Fires() {
+		l.webhookTrigger(d, n, &t, where)
+		return t
+	}
+	if filterNode != nil && filterNode.Kind == schema.Mapping {
+		checkFilter(d, filterNode, t.Provider, keys, where)
+	}
+	return t
+}
+
+// webhookTrigger reads the filter of a webhook trigger (CONTRACT.md 2.4, SPEC
+// 2.2c).
+func (l *loader) webhookTrigger(d *document, n *schema.Node, t *Trigger, where string) {
+	f := n.Get("filter")
+	keys := []string{"webhook_ids", "payload"}
+	if !l.opt.Strict {
+		keys = append(keys, "webhooks")
+	}
+	if f != nil {
+		for _, field := range f.Fields {
+			if !slices.Contains(keys, field.Key) {
+				d.Error(field.At, schema.InvalidFilter, meant(field.Key, keys), fmt.Sprintf("%s: a webhook trigger cannot filter on %q", where, field.Key))
+			}
+		}
+	}
+	t.WebhookIDs = l.selection(d, f.Get("webhook_ids"), where+".filter.webhook_ids")
+	if !l.opt.Strict {
+		t.Webhooks = l.selection(d, f.Get("webhooks"), where+".filter.webhooks")
+	}
+	for _, uid := range t.WebhookIDs {
+		l.later(d, where+".filter.webhook_ids", "webhook_uid", uid)
+	}
+	if f.Get("webhook_ids") == nil && (l.opt.Strict || f.Get("webhooks") == nil) {
+		hint := "add filter: {webhooks: [name of a file in webhooks/]}"
+		at := n.At
+		if f != nil {
+			at = n.KeyAt("filter")
+		}
+		if l.opt.Strict {
+			hint = "add filter: {webhook_ids: [UID]}"
+		}
+		d.Error(at, schema.MissingRequired, hint, where+" selects no webhook")
+	}
+	known := names(l.factory.Webhooks, func(w *Webhook) string { return w.Name })
+	for _, item := range listOrIn(f.Get("webhooks")) {
+		if name := textOf(item); !l.opt.Strict && name != "" && !slices.Contains(known, name) {
+			d.Warn(item.At, schema.UnknownTarget, meant(name, known), fmt.Sprintf("there is no webhooks/%s.yaml: this selection fires nothing", name))
+		}
+	}
+	if payload := f.Get("payload"); payload != nil && payload.Kind != schema.Null {
+		t.Payload = compile(d, payload, where+".filter.")
+	}
+}
+
+// listOrIn are the items of a bare list or of {in: […]}.
+func listOrIn(n *schema.Node) []*schema.Node {
+	if in := n.Get("in"); in != nil {
+		return itemsOf(in)
+	}
+	return itemsOf(n)
+}
+
+// selection reads a non-empty list of names, the only thing that selects
+// webhooks.
+func (l *loader) selection(d *document, n *schema.Node, where string) []string {
+	if n == nil {
+		return nil
+	}
+	for _, f := range n.Fields {
+		if f.Key != "in" {
+			d.Error(f.At, schema.InvalidFilter, "list the ones that are meant", where+" takes a list or in, nothing else")
+			return nil
+		}
+	}
+	items := listOrIn(n)
+	if len(items) == 0 {
+		d.Error(n.At, schema.InvalidFilter, "", where+" is a list of at least one name")
+		return nil
+	}
+	var all []string
+	for _, item := range items {
+		text := strings.TrimSpace(textOf(item))
+		if text == "" {
+			d.Error(item.At, schema.InvalidFilter, "", where+" holds "+item.Kind.String()+" where a name is expected")
+			continue
+		}
+		all = append(all, text)
+	}
+	return all
+}
+
+// compile compiles a payload filter, so that CI finds a bad one and a delivery
+// never meets it (SPEC 3.5).
+func compile(d *document, n *schema.Node, prefix string) *filter.Filter {
+	f, problems := filter.Compile(valueOf(n))
+	for _, p := range problems {
+		d.Error(schema.At{Line: p.Line, Column: p.Column}, schema.InvalidFilter, p.Hint, prefix+p.Path+": "+p.Message)
+	}
+	return f
+}
+
+func valueOf(n *schema.Node) filter.Value {
+	v := filter.Value{Line: n.Line, Column: n.Column, Text: n.Text}
+	switch n.Kind {
+	case schema.Null:
+		v.Kind = filter.Null
+	case schema.Bool:
+		v.Kind, v.Bool = filter.Bool, n.Text == "true"
+	case schema.Int, schema.Float:
+		v.Kind = filter.Number
+	case schema.List:
+		v.Kind = filter.Array
+		for _, item := range n.Items {
+			v.Items = append(v.Items, valueOf(item))
+		}
+	case schema.Mapping:
+		v.Kind = filter.Object
+		for _, f := range n.Fields {
+			v.Fields = append(v.Fields, filter.Field{Key: f.Key, Value: valueOf(f.Value), Line: f.Line, Column: f.Column})
+		}
+	default:
+		v.Kind = filter.String
+	}
+	return v
+}
+
+// cronParser reads five fields or a descriptor, in UTC.
+var cronParser = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
+
+func (l *loader) schedule(d *document, n *schema.Node, t *Trigger, where string) {
+	s := n.Get("schedule")
+	inline := s != nil && s.Kind != schema.Null
+	if t.Provider != "schedule" {
+		if inline {
+			d.Error(n.KeyAt("schedule"), schema.InvalidTrigger, "", fmt.Sprintf("%s: a schedule on a trigger of %s", where, t.Provider))
+		}
+		return
+	}
+	if ids := n.Get("filter").Get("schedule_ids") != nil; ids == inline {
+		d.Error(n.At, schema.InvalidTrigger, "", where+" needs exactly one of schedule and filter.schedule_ids")
+	}
+	cronNode := s.Get("cron")
+	if t.Cron = textOf(cronNode); t.Cron == "" {
+		return
+	}
+	if strings.Contains(t.Cron, "TZ=") {
+		d.Error(cronNode.At, schema.InvalidValue, "schedules are in UTC", where+".schedule.cron has a time zone")
+	} else if _, err := cronParser.Parse(t.Cron); err != nil {
+		d.Error(cronNode.At, schema.InvalidValue, "five fields, or a descriptor such as @daily", fmt.Sprintf("%s.schedule.cron: %v", where, err))
+	}
+}

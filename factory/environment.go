@@ -1,0 +1,125 @@
+package factory
+
+import (
+	"fmt"
+	"net/url"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"triphammer/schema"
+)
+
+var (
+	variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	hostName     = regexp.MustCompile(`^(\*\.)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:\d{1,5})?$`)
+)
+
+// maxMinutes bounds the times of an environment: one week.
+const maxMinutes = 7 * 24 * 60
+
+func (l *loader) environment(d *document) *Environment {
+	n := d.Root
+	e := &Environment{
+		Name: d.name, Path: d.Path,
+		Description:   textOf(n.Get("description")),
+		DockerImage:   textOf(n.Get("dockerImage")),
+		SetupCommands: textsOf(n.Get("setupCommands")),
+		Secrets:       textsOf(n.Get("secrets")),
+		Isolation:     textOf(n.Get("isolation")),
+		Timeout:       minutes(d, "timeoutMinutes", DefaultTimeout),
+		Idle:          minutes(d, "idleMinutes", DefaultIdle),
+	}
+	for _, item := range itemsOf(n.Get("command")) {
+		e.Command = append(e.Command, textOf(item))
+	}
+	l.deferSecrets(d, "secrets", e.Secrets)
+	for i, item := range itemsOf(n.Get("repositories")) {
+		if item.Kind == schema.Mapping {
+			e.Repositories = append(e.Repositories, repository(d, item, fmt.Sprintf("repositories[%d]", i)))
+		}
+	}
+	if env := n.Get("env"); env != nil && env.Kind == schema.Mapping {
+		e.Env = make(map[string]string, len(env.Fields))
+		for _, f := range env.Fields {
+			switch {
+			case !variableName.MatchString(f.Key):
+				d.Error(f.At, schema.InvalidValue, "", fmt.Sprintf("env: %q is not the name of a variable", f.Key))
+			case strings.HasPrefix(f.Key, "TRIPHAMMER_"):
+				d.Error(f.At, schema.InvalidValue, "", fmt.Sprintf("env: %s is set by the server", f.Key))
+			case strings.ContainsRune(f.Value.Text, 0):
+				d.Error(f.Value.At, schema.InvalidValue, "", fmt.Sprintf("env: %s holds a NUL byte", f.Key))
+			}
+			e.Env[f.Key] = f.Value.Text
+		}
+	}
+	e.Network = network(d)
+	return e
+}
+
+func minutes(d *document, key string, otherwise time.Duration) time.Duration {
+	n := d.Root.Get(key)
+	if n == nil || n.Kind != schema.Int && n.Kind != schema.Float {
+		return otherwise
+	}
+	m, err := strconv.ParseFloat(n.Text, 64)
+	if err != nil || m <= 0 || m > maxMinutes {
+		d.Error(n.At, schema.InvalidValue, "", fmt.Sprintf("%s is above 0 and at most %d", key, maxMinutes))
+		return otherwise
+	}
+	return time.Duration(m * float64(time.Minute))
+}
+
+func repository(d *document, n *schema.Node, where string) Repository {
+	r := Repository{URL: textOf(n.Get("url")), Ref: textOf(n.Get("ref")), Path: textOf(n.Get("path"))}
+	owner, name := textOf(n.Get("owner")), textOf(n.Get("name"))
+	switch {
+	case r.URL == "" && (owner == "" || name == ""):
+		d.Error(n.At, schema.MissingRequired, "write {url: …} or {owner: …, name: …}", where+" names no repository")
+	case r.URL != "" && owner+name != "":
+		d.Error(n.At, schema.InvalidValue, "keep one of them", where+" has both a url and an owner or name")
+	case r.URL == "":
+		r.URL = "https://github.com/" + url.PathEscape(owner) + "/" + url.PathEscape(name) + ".git"
+	case strings.HasPrefix(r.URL, "-"):
+		d.Error(n.Get("url").At, schema.InvalidValue, "", where+".url begins with a dash")
+	default:
+		if u, err := url.Parse(r.URL); err == nil && u.User != nil {
+			if _, has := u.User.Password(); has {
+				d.Error(n.Get("url").At, schema.InvalidValue, "grant a managed secret instead", where+".url holds a password")
+			}
+		}
+	}
+	if strings.HasPrefix(r.Ref, "-") {
+		d.Error(n.Get("ref").At, schema.InvalidValue, "", where+".ref begins with a dash")
+	}
+	if r.Path != "" && (path.IsAbs(r.Path) || path.Clean(r.Path) != r.Path || r.Path == "." || strings.HasPrefix(r.Path, "..")) {
+		d.Error(n.Get("path").At, schema.InvalidValue, "", where+".path is not a plain path within the workspace")
+	}
+	return r
+}
+
+func network(d *document) Network {
+	n := d.Root.Get("network")
+	if n == nil {
+		return Network{}
+	}
+	switch text := textOf(n); {
+	case text == "on":
+		return Network{}
+	case text == "off":
+		return Network{Off: true}
+	case n.Kind != schema.List || len(n.Items) == 0:
+		d.Error(n.At, schema.InvalidValue, "", "network is on, off or a list of hosts")
+	}
+	out := Network{}
+	for _, item := range itemsOf(n) {
+		if host := textOf(item); hostName.MatchString(host) {
+			out.Hosts = append(out.Hosts, host)
+		} else {
+			d.Error(item.At, schema.InvalidValue, "such as api.example.com or *.example.com:443", "network lists something that is not a host")
+		}
+	}
+	return out
+}

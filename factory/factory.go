@@ -1,0 +1,229 @@
+// Package factory is a whole factory: every definition, and the rules between
+// them.
+//
+// [Load] reads a tree (SPEC 2) and returns what it says together with everything
+// that is wrong with it. The result is plain data with compiled filters and
+// resolved schemes; it knows nothing of servers, secrets' values or Git.
+package factory
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"triphammer/factory/filter"
+	"triphammer/factory/match"
+	"triphammer/factory/signature"
+	"triphammer/schema"
+)
+
+// Limits of a tree (SPEC 2.5).
+const (
+	MaxWebhooks     = 20
+	DefaultMaxFiles = 10_000
+	DefaultMaxBytes = 16 << 20
+)
+
+// Factory is one definition tree. It is immutable once loaded.
+type Factory struct {
+	Name, Description, Alias string
+	Defaults                 Settings // agentDefaults
+	Secrets                  []string // granted to every agent beside its own
+	Webhooks                 []*Webhook
+	Automations              []*Automation
+	Agents                   []*Agent
+	Environments             []*Environment
+	Runners                  []string // names of the declared ones
+	Tests                    []*Test
+	Files                    []string // paths of all definition files, sorted
+
+	blobs map[string]string
+}
+
+// Webhook is webhooks/<name>.yaml.
+type Webhook struct {
+	Name, Path       string
+	At               schema.At // of secretName
+	AuthMode         AuthMode
+	Scheme           *signature.Scheme // of a Signature webhook, else nil
+	SecretName       string
+	DeliveryIDHeader string
+	Enabled          bool
+}
+
+// AuthMode is how a webhook's senders authenticate (CONTRACT.md 5.2).
+type AuthMode string
+
+// The modes.
+const (
+	Token     AuthMode = "token"
+	URLToken  AuthMode = "url_token"
+	Signature AuthMode = "signature"
+)
+
+// Agent is agents/<name>/agent.md.
+type Agent struct {
+	Name, Path, Description string
+	Type                    string // CUSTOM, FOREMAN (MAIN is read as it), TRIAGE, …
+	Prompt                  string
+	Settings                Settings // effective: agentDefaults, then its own
+}
+
+// Automation is automations/<name>/automation.md.
+type Automation struct {
+	Name, Path string
+	Enabled    bool
+	Agent      string // the agent that runs it; empty in a tree without agents
+	Prompt     string
+	Triggers   []Trigger
+	Settings   Settings // effective: agentDefaults, the agent's, then its own
+}
+
+// Trigger is what starts an automation.
+type Trigger struct {
+	schema.At
+	Provider, Event string
+	WebhookIDs      []string       // filter.webhook_ids
+	Webhooks        []string       // filter.webhooks: file names
+	Payload         *filter.Filter // nil without a payload filter
+	Cron            string         // of an inline schedule
+}
+
+// Fires tells whether this server acts on the trigger. Others are checked and
+// shown (SPEC 2.1).
+func (t *Trigger) Fires() bool { return t.Provider == "webhook" && t.Event == "received" }
+
+// selects tells whether the trigger names the webhook, by UID or file name.
+func (t *Trigger) selects(name, uid string) bool {
+	return t.Fires() && (slices.Contains(t.Webhooks, name) || uid != "" && slices.Contains(t.WebhookIDs, uid))
+}
+
+// Environment is environments/<name>.yaml (SPEC 2.2a).
+type Environment struct {
+	Name, Path, Description string
+	DockerImage             string
+	Repositories            []Repository
+	SetupCommands           []string
+	Env                     map[string]string
+	Secrets                 []string
+	Command                 []string
+	Timeout, Idle           time.Duration
+	Network                 Network
+	Isolation               string
+}
+
+// Repository is one that an environment's workspace holds.
+type Repository struct {
+	URL  string `json:"url"`
+	Ref  string `json:"ref,omitempty"`
+	Path string `json:"path,omitempty"` // in the workspace
+}
+
+// Network is what a run may reach.
+type Network struct {
+	Off   bool
+	Hosts []string // the only ones, if any
+}
+
+// Defaults of an environment (SPEC 2.2a).
+const (
+	DefaultTimeout = 60 * time.Minute
+	DefaultIdle    = 15 * time.Minute
+)
+
+// Foreman is the agent that runs automations which name none; nil in a tree
+// without agents.
+func (f *Factory) Foreman() *Agent {
+	for _, a := range f.Agents {
+		if a.Type == foreman {
+			return a
+		}
+	}
+	return nil
+}
+
+// Agent finds an agent by name, nil if there is none.
+func (f *Factory) Agent(name string) *Agent {
+	return find(f.Agents, func(a *Agent) bool { return a.Name == name })
+}
+
+// Webhook finds a webhook by its file name, nil if there is none.
+func (f *Factory) Webhook(name string) *Webhook {
+	return find(f.Webhooks, func(w *Webhook) bool { return w.Name == name })
+}
+
+// Automation finds an automation by name, nil if there is none.
+func (f *Factory) Automation(name string) *Automation {
+	return find(f.Automations, func(a *Automation) bool { return a.Name == name })
+}
+
+// Environment finds an environment by name, nil if there is none.
+func (f *Factory) Environment(name string) *Environment {
+	return find(f.Environments, func(e *Environment) bool { return e.Name == name })
+}
+
+func find[T any](all []*T, is func(*T) bool) *T {
+	if i := slices.IndexFunc(all, is); i >= 0 {
+		return all[i]
+	}
+	return nil
+}
+
+// Blob is the Git object name of a definition file: by it a run can say which
+// text decided it, whatever commit that came from.
+func (f *Factory) Blob(path string) string { return f.blobs[path] }
+
+func blobName(data []byte) string {
+	h := sha1.New()
+	h.Write([]byte("blob " + strconv.Itoa(len(data)) + "\x00"))
+	h.Write(data)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// Selecting are the enabled automations with a trigger that selects the webhook
+// (CONTRACT.md 6.3), sorted by name.
+func (f *Factory) Selecting(w *Webhook, uid string) []*Automation {
+	var all []*Automation
+	for _, a := range f.Automations {
+		if a.Enabled && slices.ContainsFunc(a.Triggers, func(t Trigger) bool { return t.selects(w.Name, uid) }) {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// Candidates are the same automations as the matcher wants them.
+func (f *Factory) Candidates(w *Webhook, uid string) []match.Candidate {
+	selecting := f.Selecting(w, uid)
+	all := make([]match.Candidate, len(selecting))
+	for i, a := range selecting {
+		all[i].Automation = a.Name
+		for _, t := range a.Triggers {
+			if t.selects(w.Name, uid) {
+				all[i].Filters = append(all[i].Filters, t.Payload)
+			}
+		}
+	}
+	return all
+}
+
+// CheckUIDs warns of triggers that select a UID which no webhook has (SPEC 4.7);
+// only a server knows the UIDs.
+func (f *Factory) CheckUIDs(known map[string]bool) schema.Diagnostics {
+	var found schema.Diagnostics
+	for _, a := range f.Automations {
+		c := schema.Collector{Path: a.Path}
+		for _, t := range a.Triggers {
+			for _, uid := range t.WebhookIDs {
+				if !known[uid] {
+					c.Warn(t.At, schema.UnknownTarget, "", fmt.Sprintf("no webhook has the UID %s: this selection fires nothing", uid))
+				}
+			}
+		}
+		found = append(found, c.Found...)
+	}
+	return found
+}

@@ -1,0 +1,370 @@
+package factory
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"triphammer/schema"
+)
+
+// Options of Load.
+type Options struct {
+	// Strict gives the format's own verdict, without our extensions (SPEC 2.1).
+	Strict bool
+	// MaxFiles and MaxBytes bound the definition files of a tree; 0 means the
+	// defaults of SPEC 2.5.
+	MaxFiles int
+	MaxBytes int64
+}
+
+// Load reads the tree whose root holds factory.yaml. The error is only for a
+// tree that cannot be read; findings are in the report, and the factory is
+// complete if the report has no error.
+func Load(ctx context.Context, tree fs.FS, opt Options) (*Factory, *schema.Report, error) {
+	l := &loader{
+		ctx: ctx, tree: tree, opt: opt,
+		factory: &Factory{blobs: make(map[string]string)},
+		report:  &schema.Report{SchemaVersion: schema.Version},
+		places:  make(map[string]string),
+	}
+	if l.opt.MaxFiles == 0 {
+		l.opt.MaxFiles = DefaultMaxFiles
+	}
+	if l.opt.MaxBytes == 0 {
+		l.opt.MaxBytes = DefaultMaxBytes
+	}
+	if err := l.load(); err != nil {
+		return nil, nil, err
+	}
+	l.report.Diagnostics.Sort()
+	l.report.Files = len(l.factory.Files)
+	slices.SortFunc(l.report.Deferred, func(a, b schema.Deferred) int {
+		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Field, b.Field), cmp.Compare(a.Name, b.Name))
+	})
+	l.report.Deferred = slices.Compact(l.report.Deferred)
+	return l.factory, l.report, nil
+}
+
+type loader struct {
+	ctx     context.Context
+	tree    fs.FS
+	opt     Options
+	factory *Factory
+	report  *schema.Report
+	bytes   int64
+	places  map[string]string // kind and name to path: one place per resource
+	docs    []*document
+}
+
+// document is a definition file that could be parsed.
+type document struct {
+	kind *kind
+	name string
+	*schema.Document
+	*schema.Collector
+	size int
+}
+
+// kind is a kind of definition file.
+type kind struct {
+	id       string
+	folder   string
+	shape    *schema.Shape
+	markdown bool
+	own      bool // our extension: a stray file under Strict
+	// name is the name that a path within the folder gives, "" if a file of this
+	// kind cannot be there.
+	name func(rest string) string
+	// misplaced tells whether a path within the folder looks like this kind.
+	misplaced func(rest string) bool
+}
+
+func inFolder(file string) func(string) string {
+	return func(rest string) string {
+		if dir, base := path.Split(rest); base == file && strings.Count(rest, "/") == 1 {
+			return strings.TrimSuffix(dir, "/")
+		}
+		return ""
+	}
+}
+
+func flat(ext string) func(string) string {
+	return func(rest string) string {
+		if name, ok := strings.CutSuffix(rest, ext); ok && !strings.Contains(name, "/") {
+			return name
+		}
+		return ""
+	}
+}
+
+func based(file string) func(string) bool {
+	return func(rest string) bool { return path.Base(rest) == file }
+}
+
+func withExt(ext string) func(string) bool {
+	return func(rest string) bool { return path.Ext(rest) == ext }
+}
+
+var kinds = []*kind{
+	{id: "agent", folder: "agents", shape: &schema.Agent, markdown: true, name: inFolder("agent.md"), misplaced: func(rest string) bool {
+		return path.Base(rest) == "agent.md" || flat(".md")(rest) != ""
+	}},
+	{id: "automation", folder: "automations", shape: &schema.Automation, markdown: true, name: func(rest string) string {
+		if name := inFolder("automation.md")(rest); name != "" {
+			return name
+		}
+		return flat(".md")(rest) // the legacy form
+	}, misplaced: based("automation.md")},
+	{id: "runner", folder: "runners", shape: &schema.Runner, name: flat(".yaml"), misplaced: withExt(".yaml")},
+	{id: "webhook", folder: "webhooks", shape: &schema.Webhook, name: flat(".yaml"), misplaced: withExt(".yaml")},
+	{id: "scorer", folder: "scorers", shape: &schema.Loose, markdown: true, name: inFolder("scorer.md"), misplaced: func(rest string) bool {
+		return path.Base(rest) == "scorer.md" || flat(".md")(rest) != ""
+	}},
+	{id: "benchmark suite", folder: "benchmarks", shape: &schema.Loose, name: inFolder("suite.yaml"), misplaced: based("suite.yaml")},
+	{id: "benchmark task", folder: "benchmarks", shape: &schema.Loose, name: func(rest string) string {
+		if parts := strings.Split(rest, "/"); len(parts) == 3 && parts[1] == "tasks" && flat(".yaml")(parts[2]) != "" {
+			return parts[0] + "/" + strings.TrimSuffix(parts[2], ".yaml")
+		}
+		return ""
+	}, misplaced: func(string) bool { return false }},
+	{id: "environment", folder: "environments", shape: &schema.Environment, own: true, name: flat(".yaml"), misplaced: withExt(".yaml")},
+	{id: "filter test", folder: "tests", shape: &schema.Tests, own: true, name: flat(".yaml"), misplaced: func(string) bool { return false }},
+}
+
+var errStop = errors.New("enough")
+
+func (l *loader) load() error {
+	c := &schema.Collector{Path: "factory.yaml"}
+	var data []byte
+	info, err := lstat(l.tree, "factory.yaml")
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		c.Error(schema.At{}, schema.MissingFactory, "the definition tree is the folder that holds factory.yaml", "there is no factory.yaml")
+	case err != nil:
+		return err
+	default:
+		if data, err = l.read(c, "factory.yaml", info); err != nil {
+			return err
+		}
+	}
+	root := l.document(c, &kind{id: "factory", shape: &schema.Factory}, "factory", data)
+	if root != nil && !l.supported(root) {
+		l.report.Diagnostics = append(l.report.Diagnostics, c.Found...)
+		return nil
+	}
+	folders := make(map[string]bool)
+	for _, k := range kinds {
+		if folders[k.folder] || k.own && l.opt.Strict {
+			continue
+		}
+		folders[k.folder] = true
+		if err := l.walk(k.folder); err != nil && !errors.Is(err, errStop) {
+			return err
+		}
+	}
+	l.build(root)
+	if root == nil {
+		l.report.Diagnostics = append(l.report.Diagnostics, c.Found...)
+	}
+	for _, d := range l.docs {
+		l.report.Diagnostics = append(l.report.Diagnostics, d.Found...)
+	}
+	slices.Sort(l.factory.Files)
+	return nil
+}
+
+// supported: with another schemaVersion nothing else is checked.
+func (l *loader) supported(root *document) bool {
+	for _, d := range root.Found {
+		if d.Code == schema.UnsupportedVersion {
+			root.Found = schema.Diagnostics{d}
+			return false
+		}
+	}
+	return true
+}
+
+func (l *loader) walk(folder string) error {
+	info, err := lstat(l.tree, folder)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("reading %s: %w", folder, err)
+	case !info.IsDir():
+		if !info.Mode().IsRegular() {
+			l.found(folder, schema.NotRegular, "put the folder itself there", "a symbolic link or submodule in the place of a folder of definitions")
+		}
+		return nil
+	}
+	return fs.WalkDir(l.tree, folder, func(name string, d fs.DirEntry, err error) error {
+		if err := cmp.Or(err, l.ctx.Err()); err != nil {
+			return fmt.Errorf("reading %s: %w", name, err)
+		}
+		rest := strings.TrimPrefix(strings.TrimPrefix(name, folder), "/")
+		if d.IsDir() {
+			if path.Base(name) == "skills" && folder == "agents" {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		k, resource := place(folder, rest)
+		if !d.Type().IsRegular() {
+			// A link or submodule where a definition, or a folder of them, would be.
+			if k != nil || !strings.Contains(rest, "/") {
+				l.found(name, schema.NotRegular, "put the file itself there", "a symbolic link, submodule or special file in a definition's place")
+			}
+			return nil
+		}
+		switch {
+		case k == nil:
+			l.stray(folder, rest, name)
+			return nil
+		case resource == "":
+			l.found(name, schema.UnsupportedPath, "", fmt.Sprintf("no %s can be at this path", k.id))
+			return nil
+		}
+		info, err := d.Info()
+		if err != nil {
+			return fmt.Errorf("reading %s: %w", name, err)
+		}
+		return l.add(k, resource, name, info)
+	})
+}
+
+// place finds the kind of a file; without a name it is misplaced.
+func place(folder, rest string) (k *kind, name string) {
+	for _, k := range kinds {
+		if k.folder == folder {
+			if name := k.name(rest); name != "" {
+				return k, name
+			}
+		}
+	}
+	for _, k := range kinds {
+		if k.folder == folder && k.misplaced(rest) {
+			return k, ""
+		}
+	}
+	return nil, ""
+}
+
+// stray warns of a file that is likely meant as a definition.
+func (l *loader) stray(folder, rest, name string) {
+	if base, ok := strings.CutSuffix(rest, ".yml"); ok && !l.opt.Strict && !strings.Contains(rest, "/") {
+		if k, _ := place(folder, base+".yaml"); k != nil {
+			c := schema.Collector{Path: name}
+			c.Warn(schema.At{}, schema.StrayFile, "name it "+base+".yaml", "a file that ends in .yml is not read")
+			l.report.Diagnostics = append(l.report.Diagnostics, c.Found...)
+		}
+	}
+}
+
+func (l *loader) found(name, code, hint, message string) {
+	c := schema.Collector{Path: name}
+	c.Error(schema.At{}, code, hint, message)
+	l.report.Diagnostics = append(l.report.Diagnostics, c.Found...)
+}
+
+// add reads and parses one definition file.
+func (l *loader) add(k *kind, resource, name string, info fs.FileInfo) error {
+	id := k.id + " " + resource
+	if first, twice := l.places[id]; twice {
+		l.found(name, schema.DuplicatePath, "", fmt.Sprintf("%s %q is defined by %s already", k.id, resource, first))
+		return nil
+	}
+	l.places[id] = name
+	c := &schema.Collector{Path: name}
+	data, err := l.read(c, name, info)
+	if err != nil {
+		return err
+	}
+	if d := l.document(c, k, resource, data); d == nil {
+		l.report.Diagnostics = append(l.report.Diagnostics, c.Found...)
+	}
+	return nil
+}
+
+// read returns a file's bytes, nil with a finding if it is too large.
+func (l *loader) read(c *schema.Collector, name string, info fs.FileInfo) ([]byte, error) {
+	if !info.Mode().IsRegular() {
+		c.Error(schema.At{}, schema.NotRegular, "put the file itself there", "a symbolic link, submodule or special file in a definition's place")
+		return nil, nil
+	}
+	if info.Size() > schema.MaxFile {
+		c.Error(schema.At{}, schema.TooLarge, "", fmt.Sprintf("%d bytes; a definition file has at most %d", info.Size(), schema.MaxFile))
+		return nil, nil
+	}
+	l.bytes += info.Size()
+	if len(l.factory.Files) >= l.opt.MaxFiles || l.bytes > l.opt.MaxBytes {
+		l.found("factory.yaml", schema.TooMany, "", fmt.Sprintf("the tree has more than %d definition files or %d bytes of them", l.opt.MaxFiles, l.opt.MaxBytes))
+		return nil, errStop
+	}
+	data, err := fs.ReadFile(l.tree, name)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", name, err)
+	}
+	l.factory.Files = append(l.factory.Files, name)
+	l.factory.blobs[name] = blobName(data)
+	return data, nil
+}
+
+// lstat finds a file by its folder's listing, which follows no link.
+func lstat(tree fs.FS, name string) (fs.FileInfo, error) {
+	entries, err := fs.ReadDir(tree, path.Dir(name))
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(entries, func(e fs.DirEntry) bool { return e.Name() == path.Base(name) })
+	if i < 0 {
+		return nil, fmt.Errorf("%s: %w", name, fs.ErrNotExist)
+	}
+	return entries[i].Info()
+}
+
+// document parses a file and checks its shape; nil if it has no tree.
+func (l *loader) document(c *schema.Collector, k *kind, name string, data []byte) *document {
+	if data == nil {
+		return nil
+	}
+	var doc *schema.Document
+	switch {
+	case k.markdown:
+		doc = schema.ParseMarkdown(c, data)
+	case k.shape.Type == schema.TypeList:
+		doc = schema.Parse(c, data, schema.List)
+	default:
+		doc = schema.Parse(c, data, schema.Mapping)
+	}
+	if doc == nil {
+		return nil
+	}
+	schema.Check(c, doc.Root, k.shape, "")
+	d := &document{kind: k, name: name, Document: doc, Collector: c, size: len(data)}
+	l.docs = append(l.docs, d)
+	return d
+}
+
+// of are the parsed documents of a kind, by name.
+func (l *loader) of(id string) []*document {
+	byName := make(map[string]*document)
+	for _, d := range l.docs {
+		if d.kind.id == id {
+			byName[d.name] = d
+		}
+	}
+	return slices.Collect(func(yield func(*document) bool) {
+		for _, name := range slices.Sorted(maps.Keys(byName)) {
+			if !yield(byName[name]) {
+				return
+			}
+		}
+	})
+}

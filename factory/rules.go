@@ -1,0 +1,206 @@
+package factory
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"triphammer/schema"
+)
+
+const foreman = "FOREMAN"
+
+// build makes the factory of the documents and applies the rules between them.
+func (l *loader) build(root *document) {
+	f := l.factory
+	for _, d := range l.of("runner") {
+		f.Runners = append(f.Runners, d.name)
+	}
+	if !l.opt.Strict {
+		for _, d := range l.of("environment") {
+			f.Environments = append(f.Environments, l.environment(d))
+		}
+	}
+	if root != nil {
+		l.root(root)
+	}
+	for _, d := range l.of("webhook") {
+		f.Webhooks = append(f.Webhooks, l.webhook(d))
+		if len(f.Webhooks) == MaxWebhooks+1 {
+			d.Error(schema.At{}, schema.TooMany, "", fmt.Sprintf("a factory has at most %d webhooks; this is one more", MaxWebhooks))
+		}
+	}
+	for _, d := range l.of("agent") {
+		f.Agents = append(f.Agents, l.agent(d))
+	}
+	l.foremanRule()
+	for _, d := range l.of("automation") {
+		f.Automations = append(f.Automations, l.automation(d))
+	}
+	if !l.opt.Strict {
+		for _, d := range l.of("filter test") {
+			f.Tests = append(f.Tests, l.tests(d)...)
+		}
+	}
+}
+
+func (l *loader) root(d *document) {
+	f, n := l.factory, d.Root
+	f.Name = strings.TrimSpace(textOf(n.Get("name")))
+	f.Description = textOf(n.Get("description"))
+	f.Secrets = textsOf(n.Get("secrets"))
+	l.deferSecrets(d, "secrets", f.Secrets)
+	if alias := n.Get("alias"); alias != nil && alias.Kind == schema.String {
+		f.Alias = strings.TrimSpace(alias.Text)
+		checkAlias(d, alias, f.Alias)
+	}
+	if n.Get("cloudProviders") == nil && n.Get("providers") != nil && !l.opt.Strict {
+		d.Warn(n.KeyAt("providers"), schema.StrayFile, "write cloudProviders", "providers is an old name")
+	}
+	l.checkRepositories(d)
+	l.checkIntegrations(d)
+	defaults := n.Get("agentDefaults")
+	if l.opt.Strict {
+		for _, key := range []string{"repositories", "agentDefaults"} {
+			if n.Get(key) == nil {
+				d.Error(n.At, schema.MissingRequired, "", fmt.Sprintf("key %q is missing", key))
+			}
+		}
+	}
+	if defaults == nil || defaults.Kind != schema.Mapping {
+		return
+	}
+	if l.opt.Strict && defaults.Get("model") == nil && defaults.Get("harness") == nil {
+		d.Error(defaults.At, schema.MissingRequired, "", "agentDefaults needs one of model and harness")
+	}
+	if h := defaults.Get("harness"); l.opt.Strict && h != nil && h.Kind == schema.Mapping {
+		for _, key := range []string{"type", "model"} {
+			if h.Get(key) == nil {
+				d.Error(h.At, schema.MissingRequired, "", fmt.Sprintf("key %q is missing: in agentDefaults a harness needs type and model", "agentDefaults.harness."+key))
+			}
+		}
+	}
+	f.Defaults = l.settings(d, defaults, Settings{}, "agentDefaults.")
+}
+
+func checkAlias(d *document, n *schema.Node, alias string) {
+	switch bad := strings.IndexFunc(alias, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune(" ._-", r)
+	}); {
+	case utf8.RuneCountInString(alias) > 60:
+		d.Error(n.At, schema.InvalidValue, "", "alias is longer than 60 characters")
+	case bad >= 0:
+		r, _ := utf8.DecodeRuneInString(alias[bad:])
+		d.Error(n.At, schema.InvalidValue, "letters, digits, space, . _ and - are allowed", fmt.Sprintf("alias cannot hold %q", r))
+	}
+}
+
+func (l *loader) checkRepositories(d *document) {
+	seen := make(map[string]bool)
+	for _, r := range itemsOf(d.Root.Get("repositories")) {
+		id := strings.TrimSpace(textOf(r.Get("owner"))) + "/" + strings.TrimSpace(textOf(r.Get("name")))
+		if seen[id] {
+			d.Error(r.At, schema.DuplicateKey, "", fmt.Sprintf("repository %s is listed twice", id))
+		}
+		seen[id] = true
+	}
+}
+
+func (l *loader) checkIntegrations(d *document) {
+	known := []string{"slack", "linear", "jira"}
+	seen := make(map[string]bool)
+	for _, i := range itemsOf(d.Root.Get("integrations")) {
+		n := i.Get("type")
+		if n == nil || n.Kind != schema.String {
+			continue
+		}
+		t := strings.ToLower(strings.TrimSpace(n.Text))
+		switch {
+		case t != "" && !slices.Contains(known, t):
+			d.Error(n.At, schema.InvalidValue, "it can be jira, linear, slack", fmt.Sprintf("integrations cannot have the type %q", n.Text))
+		case seen[t]:
+			d.Error(n.At, schema.DuplicateKey, "", fmt.Sprintf("integration %q is listed twice", t))
+		}
+		seen[t] = true
+	}
+}
+
+// foremanRule: if there are agents, exactly one is the foreman (SPEC 2.2e).
+func (l *loader) foremanRule() {
+	docs := l.of("agent")
+	if len(docs) == 0 {
+		if l.opt.Strict {
+			l.found("factory.yaml", schema.MissingRequired, "add agents/<name>/agent.md with agentType: FOREMAN", "there is no agent")
+		}
+		return
+	}
+	var first string
+	for i, a := range l.factory.Agents {
+		if a.Type != foreman {
+			continue
+		}
+		if first != "" {
+			d := docs[i]
+			d.Error(d.Root.KeyAt("agentType"), schema.DuplicateKey, "", fmt.Sprintf("a second foreman: %s is one already", first))
+		}
+		first = a.Name
+	}
+	if first == "" {
+		l.found("factory.yaml", schema.MissingRequired, "set agentType: FOREMAN in one agent", "none of the agents is the foreman")
+	}
+}
+
+// deferSecrets notes names of secrets, which only a server can check.
+func (l *loader) deferSecrets(d *document, field string, names []string) {
+	for _, name := range names {
+		l.later(d, field, "secret", name)
+	}
+}
+
+func (l *loader) later(d *document, field, kind, name string) {
+	l.report.Deferred = append(l.report.Deferred, schema.Deferred{Path: d.Path, Field: field, Kind: kind, Name: name})
+}
+
+// The accessors below give zero values for nodes of another kind, about which
+// the shape check has complained.
+
+func textOf(n *schema.Node) string {
+	if n == nil || n.Kind != schema.String {
+		return ""
+	}
+	return n.Text
+}
+
+func itemsOf(n *schema.Node) []*schema.Node {
+	if n == nil || n.Kind != schema.List {
+		return nil
+	}
+	return n.Items
+}
+
+func textsOf(n *schema.Node) []string {
+	var all []string
+	for _, item := range itemsOf(n) {
+		if text := strings.TrimSpace(textOf(item)); text != "" {
+			all = append(all, text)
+		}
+	}
+	return all
+}
+
+func boolOf(n *schema.Node, otherwise bool) bool {
+	if n == nil || n.Kind != schema.Bool {
+		return otherwise
+	}
+	return n.Text == "true"
+}
+
+func names[T any](all []*T, name func(*T) string) []string {
+	out := make([]string, len(all))
+	for i, one := range all {
+		out[i] = name(one)
+	}
+	return out
+}

@@ -1,0 +1,134 @@
+package factory
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"triphammer/factory/filter"
+	"triphammer/factory/match"
+	"triphammer/schema"
+)
+
+// Test is one filter test of tests/<name>.yaml (SPEC 2.2b).
+type Test struct {
+	Name, Path string
+	schema.At
+	Webhook string
+	Payload []byte
+	Expect  []string // names of the automations that would start, sorted
+	Problem string   // why the test cannot run, or empty
+}
+
+// TestResult is the outcome of a Test.
+type TestResult struct {
+	*Test
+	Passed  bool
+	Problem string   // why it could not run
+	Got     []string // names of the automations that would start, sorted
+	Why     []match.Result
+}
+
+func (l *loader) tests(d *document) []*Test {
+	// A broken test refuses no definitions; `triphammer test` fails on it.
+	for i := range d.Found {
+		d.Found[i].Severity = schema.Warning
+	}
+	var all []*Test
+	for _, n := range itemsOf(d.Root) {
+		if n.Kind != schema.Mapping {
+			continue
+		}
+		t := &Test{
+			Name: textOf(n.Get("name")), Path: d.Path, At: n.At,
+			Webhook: textOf(n.Get("webhook")), Expect: textsOf(n.Get("expect")),
+		}
+		slices.Sort(t.Expect)
+		t.Problem = l.payload(t, n)
+		if t.Problem == "" && len(d.Found) > 0 {
+			t.Problem = "the file is not valid: " + d.Found[0].Message
+		}
+		if t.Problem == "" {
+			t.Problem = l.references(t)
+		}
+		if t.Problem != "" && len(d.Found) == 0 {
+			d.Warn(n.At, schema.UnknownTarget, "", fmt.Sprintf("test %q cannot pass: %s", t.Name, t.Problem))
+		}
+		all = append(all, t)
+	}
+	return all
+}
+
+// payload fills in what the test sends.
+func (l *loader) payload(t *Test, n *schema.Node) string {
+	inline, file := n.Get("payload"), textOf(n.Get("payloadFile"))
+	switch {
+	case (inline == nil) == (file == ""):
+		return "it needs exactly one of payload and payloadFile"
+	case inline != nil:
+		t.Payload = inline.AppendJSON(nil)
+		return ""
+	}
+	name := path.Join("tests", file)
+	if !fs.ValidPath(name) || !strings.HasPrefix(name, "tests/") {
+		return fmt.Sprintf("payloadFile %q is not within tests/", file)
+	}
+	info, err := lstat(l.tree, name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Sprintf("there is no %s", name)
+	case err != nil:
+		return err.Error()
+	case !info.Mode().IsRegular():
+		return name + " is not a regular file"
+	case info.Size() > schema.MaxFile:
+		return fmt.Sprintf("%s is larger than %d bytes", name, schema.MaxFile)
+	}
+	if t.Payload, err = fs.ReadFile(l.tree, name); err != nil {
+		return err.Error()
+	}
+	if err := filter.Check(t.Payload); err != nil {
+		return fmt.Sprintf("%s: %v", name, err)
+	}
+	return ""
+}
+
+func (l *loader) references(t *Test) string {
+	if l.factory.Webhook(t.Webhook) == nil {
+		return fmt.Sprintf("there is no webhook %q", t.Webhook)
+	}
+	for _, name := range t.Expect {
+		if l.factory.Automation(name) == nil {
+			return fmt.Sprintf("there is no automation %q", name)
+		}
+	}
+	return ""
+}
+
+// RunTests runs the factory's filter tests with the code that matches
+// deliveries. UIDs have no meaning here: webhooks are selected by file name.
+func (f *Factory) RunTests() []TestResult {
+	results := make([]TestResult, 0, len(f.Tests))
+	for _, t := range f.Tests {
+		r := TestResult{Test: t, Problem: t.Problem}
+		if t.Problem == "" {
+			r.run(f)
+		}
+		results = append(results, r)
+	}
+	return results
+}
+
+func (r *TestResult) run(f *Factory) {
+	index := match.NewIndex(f.Candidates(f.Webhook(r.Webhook), ""))
+	r.Why = index.Explain(r.Payload)
+	for _, why := range r.Why {
+		if why.Matched {
+			r.Got = append(r.Got, why.Automation)
+		}
+	}
+	r.Passed = slices.Equal(r.Got, r.Expect)
+}

@@ -1,0 +1,79 @@
+package factory
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"triphammer/factory/signature"
+	"triphammer/schema"
+)
+
+// formatSchemes are the signatureScheme values of the format itself; the others
+// are ours (SPEC 2.2d).
+var formatSchemes = []string{"github", "pagerduty", "sentry", "standard_webhooks", "stripe", "vercel"}
+
+func (l *loader) webhook(d *document) *Webhook {
+	n := d.Root
+	w := &Webhook{
+		Name: d.name, Path: d.Path, At: n.KeyAt("secretName"),
+		AuthMode:         AuthMode(textOf(n.Get("authMode"))),
+		SecretName:       strings.TrimSpace(textOf(n.Get("secretName"))),
+		DeliveryIDHeader: textOf(n.Get("deliveryIdHeader")),
+		Enabled:          boolOf(n.Get("enabled"), true),
+	}
+	if w.AuthMode == "" {
+		w.AuthMode = Token
+	}
+	if w.SecretName != "" {
+		l.later(d, "secretName", "secret", w.SecretName)
+	}
+	l.scheme(d, w)
+	if w.DeliveryIDHeader != "" {
+		switch at := n.Get("deliveryIdHeader").At; {
+		case !isHeaderName(w.DeliveryIDHeader):
+			d.Error(at, schema.InvalidValue, "", fmt.Sprintf("deliveryIdHeader: %q is not a header name", w.DeliveryIDHeader))
+		case signature.IsCredentialHeader(w.DeliveryIDHeader):
+			d.Error(at, schema.InvalidValue, "name the header in which the sender puts its event's id", fmt.Sprintf("deliveryIdHeader cannot be %s, which carries a credential", w.DeliveryIDHeader))
+		}
+	}
+	return w
+}
+
+func (l *loader) scheme(d *document, w *Webhook) {
+	n := d.Root.Get("signatureScheme")
+	switch {
+	case w.AuthMode == Signature && n == nil:
+		d.Error(d.Root.KeyAt("authMode"), schema.MissingRequired, "such as signatureScheme: standard_webhooks", "key \"signatureScheme\" is missing: authMode signature needs it")
+		return
+	case n == nil || n.Kind != schema.String || n.Text == "":
+		return
+	case w.AuthMode != Signature:
+		d.Error(d.Root.KeyAt("signatureScheme"), schema.InvalidValue, "add authMode: signature, or take the key out", fmt.Sprintf("signatureScheme means nothing with authMode %s", w.AuthMode))
+		return
+	}
+	allowed := signature.Names()
+	if l.opt.Strict {
+		allowed = formatSchemes
+	}
+	if !slices.Contains(allowed, n.Text) {
+		hint := "triphammer schemes lists them"
+		if near := schema.Nearest(n.Text, allowed); near != "" {
+			hint = fmt.Sprintf("did you mean %q?", near)
+		}
+		d.Error(n.At, schema.InvalidValue, hint, fmt.Sprintf("signatureScheme cannot be %q", n.Text))
+		return
+	}
+	w.Scheme, _ = signature.Lookup(n.Text)
+}
+
+// isHeaderName tells whether s is a token of RFC 9110 5.6.2.
+func isHeaderName(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0) {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 100
+}

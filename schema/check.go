@@ -1,0 +1,237 @@
+package schema
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Shape is what a value must look like; the tables of kind.go are made of it.
+type Shape struct {
+	Type     Type
+	Nullable bool     // null is allowed, and means what the key's rules say
+	NonEmpty bool     // a blank string or an empty list is as good as absent
+	Enum     []string // the allowed strings
+	EnumCode string   // of a value outside Enum; InvalidValue if empty
+	Unique   bool     // the list's items, trimmed, are all different
+	Elem     *Shape   // of a List's items or a MapOf's values
+	Keys     []Key    // of a Map
+	Code     string   // of a key outside Keys; UnknownField if empty
+}
+
+// Key is one key of a Map.
+type Key struct {
+	Name     string
+	Required bool
+	Shape    Shape
+}
+
+// Type is the type of a Shape.
+type Type int
+
+// The types of a Shape.
+const (
+	Any        Type = iota
+	TypeString      // numbers and dates must be quoted
+	TypeBool
+	TypeInt
+	TypeNumber
+	TypeList
+	TypeMap   // with the keys of the table
+	TypeMapOf // with any keys
+)
+
+var typeNames = [...]string{"anything", "a string", "true or false", "an integer", "a number", "a list", "a mapping", "a mapping"}
+
+// Check reports everything in which n is not of the shape. The name is how
+// messages call it, such as "repositories[0].owner".
+func Check(c *Collector, n *Node, shape *Shape, name string) {
+	if n.broken || n.Kind == Null && shape.Nullable {
+		return
+	}
+	if !shape.accepts(n.Kind) {
+		mismatch(c, n, shape, name)
+		return
+	}
+	switch shape.Type {
+	case TypeString:
+		checkString(c, n, shape, name)
+	case TypeList:
+		checkList(c, n, shape, name)
+	case TypeMap:
+		checkMap(c, n, shape, name)
+	case TypeMapOf:
+		for _, f := range n.Fields {
+			Check(c, f.Value, shape.Elem, join(name, f.Key))
+		}
+	}
+}
+
+func (s *Shape) accepts(k Kind) bool {
+	switch s.Type {
+	case TypeString:
+		return k == String
+	case TypeBool:
+		return k == Bool
+	case TypeInt:
+		return k == Int
+	case TypeNumber:
+		return k == Int || k == Float
+	case TypeList:
+		return k == List
+	case TypeMap, TypeMapOf:
+		return k == Mapping
+	}
+	return true
+}
+
+func mismatch(c *Collector, n *Node, shape *Shape, name string) {
+	hint := ""
+	switch {
+	case shape.Type == TypeString && (n.Kind == Int || n.Kind == Float || n.Kind == Bool || n.Kind == Timestamp):
+		hint = fmt.Sprintf("quote it: %q", n.Text)
+	case shape.Type == TypeList && n.Kind != Mapping && n.Kind != Null:
+		hint = "write [" + n.Text + "]"
+	case shape.Type == TypeBool && n.Kind == String:
+		hint = "write true or false"
+	}
+	if n.Kind == Null {
+		c.Error(n.At, MissingRequired, hint, name+" has no value; "+typeNames[shape.Type]+" is expected")
+		return
+	}
+	c.Error(n.At, TypeMismatch, hint, fmt.Sprintf("%s is %s where %s is expected", name, n.Kind, typeNames[shape.Type]))
+}
+
+func checkString(c *Collector, n *Node, shape *Shape, name string) {
+	if shape.NonEmpty && strings.TrimSpace(n.Text) == "" {
+		c.Error(n.At, MissingRequired, "", name+" is empty")
+		return
+	}
+	if len(shape.Enum) > 0 && !slices.Contains(shape.Enum, n.Text) {
+		code := shape.EnumCode
+		if code == "" {
+			code = InvalidValue
+		}
+		c.Error(n.At, code, oneOf(n.Text, shape.Enum), fmt.Sprintf("%s cannot be %q", name, n.Text))
+	}
+}
+
+func checkList(c *Collector, n *Node, shape *Shape, name string) {
+	if shape.NonEmpty && len(n.Items) == 0 {
+		c.Error(n.At, MissingRequired, "", name+" is empty")
+		return
+	}
+	seen := make(map[string]bool)
+	for i, item := range n.Items {
+		where := fmt.Sprintf("%s[%d]", name, i)
+		Check(c, item, shape.Elem, where)
+		if !shape.Unique || item.Kind != String {
+			continue
+		}
+		text := strings.TrimSpace(item.Text)
+		if seen[text] {
+			c.Error(item.At, DuplicateKey, "", fmt.Sprintf("%s lists %q twice", name, text))
+		}
+		seen[text] = true
+	}
+}
+
+func checkMap(c *Collector, n *Node, shape *Shape, name string) {
+	code := shape.Code
+	if code == "" {
+		code = UnknownField
+	}
+	for _, f := range n.Fields {
+		if key := shape.key(f.Key); key != nil {
+			Check(c, f.Value, &key.Shape, join(name, f.Key))
+			continue
+		}
+		names := make([]string, len(shape.Keys))
+		for i, key := range shape.Keys {
+			names[i] = key.Name
+		}
+		c.Error(f.At, code, oneOf(f.Key, names), fmt.Sprintf("unknown key %q", join(name, f.Key)))
+	}
+	for _, key := range shape.Keys {
+		if key.Required && n.Get(key.Name) == nil {
+			c.Error(n.At, MissingRequired, "", fmt.Sprintf("key %q is missing", join(name, key.Name)))
+		}
+	}
+}
+
+func (s *Shape) key(name string) *Key {
+	for i := range s.Keys {
+		if s.Keys[i].Name == name {
+			return &s.Keys[i]
+		}
+	}
+	return nil
+}
+
+func join(name, key string) string {
+	if name == "" {
+		return key
+	}
+	return name + "." + key
+}
+
+// oneOf is the hint for a word that is none of the allowed ones.
+func oneOf(word string, allowed []string) string {
+	if near := Nearest(word, allowed); near != "" {
+		return fmt.Sprintf("did you mean %q?", near)
+	}
+	if len(allowed) == 0 || len(allowed) > 24 {
+		return ""
+	}
+	sorted := slices.Sorted(slices.Values(allowed))
+	return "it can be " + strings.Join(sorted, ", ")
+}
+
+// Nearest is the candidate that word was likely meant to be, or empty.
+func Nearest(word string, candidates []string) string {
+	best, least := "", 1+max(1, len(word)/3)
+	for _, candidate := range candidates {
+		if fold(candidate) == fold(word) {
+			return candidate
+		}
+		if d := distance(word, candidate); d < least {
+			best, least = candidate, d
+		}
+	}
+	return best
+}
+
+// fold makes camelCase, snake_case, kebab-case and plural spellings alike.
+func fold(s string) string {
+	return strings.TrimSuffix(strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(s)), "s")
+}
+
+// distance is the number of edits between two words, a swap of neighbours
+// counting as one (optimal string alignment).
+func distance(a, b string) int {
+	if len(a) > 64 || len(b) > 64 {
+		return 64
+	}
+	x, y := []rune(a), []rune(b)
+	rows := make([][]int, len(x)+1)
+	for i := range rows {
+		rows[i] = make([]int, len(y)+1)
+		rows[i][0] = i
+	}
+	for j := range rows[0] {
+		rows[0][j] = j
+	}
+	for i := 1; i <= len(x); i++ {
+		for j := 1; j <= len(y); j++ {
+			cost := 1
+			if x[i-1] == y[j-1] {
+				cost = 0
+			}
+			rows[i][j] = min(rows[i-1][j]+1, rows[i][j-1]+1, rows[i-1][j-1]+cost)
+			if i > 1 && j > 1 && x[i-1] == y[j-2] && x[i-2] == y[j-1] {
+				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
+			}
+		}
+	}
+	return rows[len(x)][len(y)]
+}

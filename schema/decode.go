@@ -1,0 +1,368 @@
+package schema
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"gopkg.in/yaml.v3"
+)
+
+// Limits of one file.
+const (
+	MaxFile  = 256 << 10 // bytes
+	maxDepth = 32        // levels of nesting
+	maxNodes = 20000     // keys and values
+)
+
+// Kind is the type of a Node.
+type Kind int
+
+// The kinds of a Node.
+const (
+	Null Kind = iota
+	Bool
+	Int
+	Float
+	String
+	Timestamp // an unquoted date: a string to its author, not to YAML
+	List
+	Mapping
+)
+
+var kindNames = [...]string{"null", "a boolean", "an integer", "a number", "a string", "a date", "a list", "a mapping"}
+
+func (k Kind) String() string { return kindNames[k] }
+
+// Node is a positioned value of a definition file.
+type Node struct {
+	At
+	Kind Kind
+	// Text is the value of a String, the JSON literal of an Int or Float, and
+	// the source of any other scalar.
+	Text   string
+	Items  []*Node // List
+	Fields []Field // Mapping, in file order
+
+	broken bool // reported already: of no kind that could be checked
+}
+
+// Field is one key of a Mapping, with the key's position.
+type Field struct {
+	At
+	Key   string
+	Value *Node
+}
+
+// Get returns the value of a key, nil if it is absent. It is safe on nil and on
+// other kinds.
+func (n *Node) Get(key string) *Node {
+	if n == nil {
+		return nil
+	}
+	for i := range n.Fields {
+		if n.Fields[i].Key == key {
+			return n.Fields[i].Value
+		}
+	}
+	return nil
+}
+
+// KeyAt is where a key stands, or the node itself if it is absent.
+func (n *Node) KeyAt(key string) At {
+	for i := range n.Fields {
+		if n.Fields[i].Key == key {
+			return n.Fields[i].At
+		}
+	}
+	return n.At
+}
+
+// Document is a parsed file.
+type Document struct {
+	Root *Node
+	Body string // of a Markdown file, with LF line ends and without one trailing one
+}
+
+// Parse reads a YAML file whose root is of the kind, Mapping or List. It returns
+// nil if there is no tree to look at further; the collector then has the reason.
+func Parse(c *Collector, data []byte, kind Kind) *Document {
+	root := parse(c, data, 0, kind)
+	if root == nil {
+		return nil
+	}
+	return &Document{Root: root}
+}
+
+// ParseMarkdown reads a Markdown file with YAML front matter between lines of
+// `---`.
+func ParseMarkdown(c *Collector, data []byte) *Document {
+	front, body, ok := splitFrontMatter(data)
+	if !ok {
+		c.Error(At{1, 1}, MalformedFrontmatter, "start the file with a line ---, the keys, and another line ---", "no front matter between two lines of ---")
+		return nil
+	}
+	doc := &Document{Root: &Node{Kind: Mapping, At: At{1, 1}}}
+	text := strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(body))
+	doc.Body = strings.TrimSuffix(text, "\n")
+	if blank(front) {
+		return doc
+	}
+	if doc.Root = parse(c, front, 1, Mapping); doc.Root == nil {
+		return nil
+	}
+	return doc
+}
+
+var bom = []byte("\xef\xbb\xbf")
+
+func splitFrontMatter(data []byte) (front, body []byte, ok bool) {
+	first, rest := cutLine(bytes.TrimPrefix(data, bom))
+	if !isFence(first) {
+		return nil, nil, false
+	}
+	for at := rest; len(at) > 0; {
+		line, next := cutLine(at)
+		if isFence(line) {
+			return rest[:len(rest)-len(at)], next, true
+		}
+		at = next
+	}
+	return nil, nil, false
+}
+
+func isFence(line []byte) bool { return string(bytes.TrimRight(line, " \t\r\n")) == "---" }
+
+func cutLine(data []byte) (line, rest []byte) {
+	if i := bytes.IndexByte(data, '\n'); i >= 0 {
+		return data[:i+1], data[i+1:]
+	}
+	return data, nil
+}
+
+// blank tells whether there are only comments and white space.
+func blank(data []byte) bool {
+	for line := range bytes.Lines(data) {
+		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' {
+			return false
+		}
+	}
+	return true
+}
+
+// parse reads one YAML document whose root is of the kind; above is the number of
+// lines of the file before it.
+func parse(c *Collector, data []byte, above int, kind Kind) *Node {
+	start := At{1 + above, 1}
+	data = bytes.TrimPrefix(data, bom)
+	switch {
+	case !utf8.Valid(data):
+		c.Error(start, InvalidYAML, "save the file as UTF-8", "the file is not UTF-8")
+		return nil
+	case blank(data):
+		c.Error(start, InvalidDocument, "", "the file is empty")
+		return nil
+	}
+	doc, second, err := readYAML(data)
+	if err != nil {
+		c.Error(yamlErrorAt(err, above), InvalidYAML, "", "not YAML: "+yamlMessage(err))
+		return nil
+	}
+	b := builder{c: c, above: above}
+	if second != nil {
+		c.Error(b.at(second), InvalidDocument, "keep one document per file", "a second YAML document")
+		return nil
+	}
+	if doc == nil || len(doc.Content) == 0 {
+		c.Error(start, InvalidDocument, "", "the file is empty")
+		return nil
+	}
+	root := b.build(doc.Content[0], 1)
+	if b.failed || root == nil {
+		return nil
+	}
+	if root.Kind != kind {
+		c.Error(root.At, InvalidDocument, "", "the file holds "+root.Kind.String()+" where "+kind.String()+" is expected")
+		return nil
+	}
+	return root
+}
+
+// readYAML turns bytes into YAML's own nodes; the library panics on some input.
+func readYAML(data []byte) (doc, second *yaml.Node, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the parser gave up: %v", r)
+		}
+	}()
+	d := yaml.NewDecoder(bytes.NewReader(data))
+	doc = &yaml.Node{}
+	if err := d.Decode(doc); err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil, nil, nil
+		}
+		return nil, nil, err
+	}
+	second = &yaml.Node{}
+	if err := d.Decode(second); errors.Is(err, io.EOF) {
+		second = nil
+	} else if err != nil {
+		return nil, nil, err
+	}
+	return doc, second, nil
+}
+
+var yamlLine = regexp.MustCompile(`line (\d+): `)
+
+func yamlErrorAt(err error, above int) At {
+	if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
+		if line, err := strconv.Atoi(m[1]); err == nil {
+			return At{line + above, 1}
+		}
+	}
+	return At{1 + above, 1}
+}
+
+func yamlMessage(err error) string {
+	return yamlLine.ReplaceAllString(strings.TrimPrefix(err.Error(), "yaml: "), "")
+}
+
+// builder turns YAML's nodes into ours, checking structure on the way.
+type builder struct {
+	c      *Collector
+	above  int
+	nodes  int
+	failed bool // too deep or too many: the tree is cut
+}
+
+func (b *builder) at(n *yaml.Node) At { return At{n.Line + b.above, n.Column} }
+
+func (b *builder) build(n *yaml.Node, depth int) *Node {
+	if b.failed {
+		return nil
+	}
+	if b.nodes++; depth > maxDepth || b.nodes > maxNodes {
+		b.failed = true
+		if depth > maxDepth {
+			b.c.Error(b.at(n), TooDeep, "", fmt.Sprintf("nested deeper than %d levels", maxDepth))
+		} else {
+			b.c.Error(b.at(n), TooMany, "", fmt.Sprintf("more than %d keys and values in one file", maxNodes))
+		}
+		return nil
+	}
+	if n.Anchor != "" {
+		b.c.Error(b.at(n), Anchor, "write the value out where it is needed", "anchor &"+n.Anchor+" is not allowed")
+	}
+	if n.Style&yaml.TaggedStyle != 0 {
+		b.c.Error(b.at(n), Tag, "quote the value to make it a string", "tag "+n.Tag+" is not allowed")
+	}
+	out := &Node{At: b.at(n)}
+	switch n.Kind {
+	case yaml.AliasNode:
+		b.c.Error(b.at(n), Alias, "write the value out", "alias *"+n.Value+" is not allowed")
+		out.Kind, out.broken = Null, true
+	case yaml.SequenceNode:
+		out.Kind = List
+		for _, item := range n.Content {
+			if v := b.build(item, depth+1); v != nil {
+				out.Items = append(out.Items, v)
+			}
+		}
+	case yaml.MappingNode:
+		out.Kind = Mapping
+		b.fields(out, n, depth)
+	default:
+		b.scalar(out, n)
+	}
+	return out
+}
+
+func (b *builder) fields(out *Node, n *yaml.Node, depth int) {
+	seen := make(map[string]At, len(n.Content)/2)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		at := b.at(key)
+		switch {
+		case key.Kind == yaml.AliasNode:
+			b.c.Error(at, Alias, "write the key out", "alias *"+key.Value+" is not allowed")
+			continue
+		case key.Kind != yaml.ScalarNode:
+			b.c.Error(at, InvalidYAML, "", "a key must be a plain word or a string")
+			continue
+		case key.Tag == "!!merge":
+			b.c.Error(at, Alias, "write the keys out", "merge key << is not allowed")
+			continue
+		}
+		if key.Anchor != "" {
+			b.c.Error(at, Anchor, "", "anchor &"+key.Anchor+" is not allowed")
+		}
+		if key.Style&yaml.TaggedStyle != 0 {
+			b.c.Error(at, Tag, "", "tag "+key.Tag+" is not allowed")
+		}
+		v := b.build(value, depth+1)
+		if v == nil {
+			return
+		}
+		if first, twice := seen[key.Value]; twice {
+			b.c.Error(at, DuplicateKey, fmt.Sprintf("it is first on line %d", first.Line), fmt.Sprintf("key %q is there twice", key.Value))
+			continue
+		}
+		seen[key.Value] = at
+		out.Fields = append(out.Fields, Field{At: at, Key: key.Value, Value: v})
+	}
+}
+
+func (b *builder) scalar(out *Node, n *yaml.Node) {
+	out.Text = n.Value
+	switch n.ShortTag() {
+	case "!!null":
+		out.Kind = Null
+	case "!!bool":
+		out.Kind = Bool
+		out.Text = strings.ToLower(n.Value)
+	case "!!int":
+		out.Kind = Int
+		if i, ok := new(big.Int).SetString(strings.TrimPrefix(n.Value, "+"), 0); ok {
+			out.Text = i.String()
+		}
+	case "!!float":
+		out.Kind = Float
+		text, ok := jsonNumber(n.Value)
+		if !ok {
+			b.c.Error(b.at(n), InvalidValue, "", n.Value+" is not a finite number")
+		}
+		out.Text = text
+	case "!!timestamp":
+		out.Kind = Timestamp
+	default:
+		out.Kind = String
+	}
+}
+
+var numberForm = regexp.MustCompile(`^(-?)(\d*)(?:\.(\d*))?(?:[eE]([+-]?\d+))?$`)
+
+// jsonNumber respells a YAML number as JSON would, with the same decimal value.
+func jsonNumber(text string) (string, bool) {
+	m := numberForm.FindStringSubmatch(strings.ReplaceAll(strings.TrimPrefix(text, "+"), "_", ""))
+	if m == nil || m[2] == "" && m[3] == "" {
+		return "0", false
+	}
+	whole := strings.TrimLeft(m[2], "0")
+	if whole == "" {
+		whole = "0"
+	}
+	out := m[1] + whole
+	if m[3] != "" {
+		out += "." + m[3]
+	}
+	if m[4] != "" {
+		out += "e" + m[4]
+	}
+	return out, true
+}

@@ -1,0 +1,136 @@
+// Package schema is what a definition file looks like, and how to say what is
+// wrong with one.
+//
+// A file is read in steps, each of which reports everything it finds: its size
+// is capped, YAML becomes a tree of positioned nodes ([Parse]), the structure is
+// checked (one document; no anchors, aliases, tags or repeated keys), the shape
+// is checked against the table of its kind ([Check]). Nothing is ever decoded
+// from raw bytes into a map or a struct (DESIGN 3.7). It is the only package
+// that knows YAML.
+package schema
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Severity of a Diagnostic.
+type Severity string
+
+// The severities. Only errors make a tree invalid.
+const (
+	Error   Severity = "error"
+	Warning Severity = "warning"
+)
+
+// The format's own codes (research/definition-format.md 1.12).
+const (
+	MissingFactory       = "FF_MISSING_FACTORY"
+	UnsupportedVersion   = "FF_UNSUPPORTED_VERSION"
+	UnsupportedPath      = "FF_UNSUPPORTED_PATH"
+	DuplicatePath        = "FF_DUPLICATE_PATH"
+	InvalidDocument      = "FF_INVALID_DOCUMENT"
+	MalformedFrontmatter = "FF_MALFORMED_FRONTMATTER"
+	InvalidYAML          = "FF_INVALID_YAML"
+	DuplicateKey         = "FF_DUPLICATE_KEY"
+	Anchor               = "FF_ANCHOR"
+	Alias                = "FF_ALIAS"
+	Tag                  = "FF_TAG"
+	UnknownField         = "FF_UNKNOWN_FIELD"
+	MissingRequired      = "FF_MISSING_REQUIRED"
+	TypeMismatch         = "FF_TYPE_MISMATCH"
+	InvalidValue         = "FF_INVALID_VALUE"
+	InvalidReference     = "FF_INVALID_REFERENCE"
+	InvalidMCP           = "FF_INVALID_MCP"
+	InvalidTrigger       = "FF_INVALID_TRIGGER"
+	InvalidEvent         = "FF_INVALID_EVENT"
+	InvalidFilter        = "FF_INVALID_FILTER"
+)
+
+// Our own codes, for limits, extensions and state.
+const (
+	TooLarge      = "TH_TOO_LARGE"
+	TooDeep       = "TH_TOO_DEEP"
+	NotRegular    = "TH_NOT_A_REGULAR_FILE"
+	TooMany       = "TH_TOO_MANY"
+	UnknownTarget = "TH_UNKNOWN_TARGET"
+	StrayFile     = "TH_STRAY_FILE"
+	MissingSecret = "TH_MISSING_SECRET"
+	BadSecret     = "TH_UNSUITABLE_SECRET"
+)
+
+// Diagnostic is one finding (SPEC 3.1).
+type Diagnostic struct {
+	Code     string   `json:"code"`
+	Severity Severity `json:"severity"`
+	Path     string   `json:"path"`
+	Line     int      `json:"line"`   // 1-based; 0 if it concerns the whole file
+	Column   int      `json:"column"` // 1-based, in characters
+	Message  string   `json:"message"`
+	Hint     string   `json:"hint,omitempty"`
+}
+
+// Diagnostics are the findings of a tree.
+type Diagnostics []Diagnostic
+
+// Sort orders by path and position.
+func (d Diagnostics) Sort() {
+	slices.SortStableFunc(d, func(a, b Diagnostic) int {
+		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), cmp.Compare(a.Code, b.Code))
+	})
+}
+
+// Counts are the numbers of errors and of warnings.
+func (d Diagnostics) Counts() (errors, warnings int) {
+	for _, one := range d {
+		if one.Severity == Error {
+			errors++
+		} else {
+			warnings++
+		}
+	}
+	return errors, warnings
+}
+
+// HasErrors tells whether there is an error among them.
+func (d Diagnostics) HasErrors() bool {
+	errors, _ := d.Counts()
+	return errors > 0
+}
+
+// Deferred is a name that only a server can check (SPEC 3.3).
+type Deferred struct {
+	Path  string `json:"path"`
+	Field string `json:"field"`
+	Kind  string `json:"kind"` // secret, webhook_uid, environment, runner
+	Name  string `json:"name"`
+}
+
+// Report is the outcome of checking a tree.
+type Report struct {
+	SchemaVersion string      `json:"schema_version"`
+	Diagnostics   Diagnostics `json:"diagnostics"`
+	Deferred      []Deferred  `json:"deferred_resolutions"`
+	Files         int         `json:"-"` // definition files read
+}
+
+// Collector gathers the findings of one file.
+type Collector struct {
+	Path  string
+	Found Diagnostics
+}
+
+// At is a position in a file.
+type At struct{ Line, Column int }
+
+// Error adds an error.
+func (c *Collector) Error(at At, code, hint, message string) { c.add(Error, at, code, hint, message) }
+
+// Warn adds a warning.
+func (c *Collector) Warn(at At, code, hint, message string) { c.add(Warning, at, code, hint, message) }
+
+func (c *Collector) add(s Severity, at At, code, hint, message string) {
+	c.Found = append(c.Found, Diagnostic{
+		Code: code, Severity: s, Path: c.Path, Line: at.Line, Column: at.Column, Message: message, Hint: hint,
+	})
+}

@@ -1,0 +1,169 @@
+package schema
+
+// Words of the format (research/definition-format.md 1.3–1.10, 2.1).
+var (
+	AuthModes            = []string{"token", "url_token", "signature"}
+	AgentTypes           = []string{"CUSTOM", "FOREMAN", "MAIN", "TRIAGE", "SPEC", "IMPLEMENT", "REVIEW", "VERIFY"}
+	CredentialStrategies = []string{"EXECUTOR", "CREATOR"}
+	HarnessTypes         = []string{"oz", "claude", "claude-code", "codex", "gemini"}
+	// OwnHarnessTypes are those that only this server knows (SPEC 9.4).
+	OwnHarnessTypes = []string{"opencode"}
+)
+
+var (
+	text         = Shape{Type: TypeString}
+	nonBlank     = Shape{Type: TypeString, NonEmpty: true}
+	optionalText = Shape{Type: TypeString, Nullable: true}
+	inherited    = Shape{Type: TypeString, Nullable: true, NonEmpty: true} // null inherits, empty is an error
+	boolean      = Shape{Type: TypeBool}
+	integer      = Shape{Type: TypeInt}
+	texts        = Shape{Type: TypeList, Elem: &text}
+	names        = Shape{Type: TypeList, Elem: &nonBlank, Unique: true}
+	anything     = Shape{Type: Any}
+	strategy     = Shape{Type: TypeString, Nullable: true, Enum: CredentialStrategies, EnumCode: InvalidReference}
+
+	mcpServers = Shape{Type: TypeMapOf, Elem: &Shape{Type: TypeMap, Code: InvalidMCP, Keys: []Key{
+		{Name: "warpId", Required: true, Shape: nonBlank},
+	}}}
+
+	harness = Shape{Type: TypeMap, Keys: []Key{
+		{Name: "type", Shape: Shape{Type: TypeString, Enum: append(OwnHarnessTypes, HarnessTypes...)}},
+		{Name: "model", Shape: inherited},
+		{Name: "reasoningLevel", Shape: optionalText},
+		{Name: "auth", Shape: Shape{Type: TypeMap, Nullable: true, Keys: []Key{
+			{Name: "source", Required: true, Shape: Shape{Type: TypeString, Enum: []string{"managedSecret", "workerEnvironment"}}},
+			{Name: "secretName", Shape: nonBlank},
+		}}},
+	}}
+
+	repository = Shape{Type: TypeMap, Keys: []Key{
+		{Name: "owner", Required: true, Shape: nonBlank},
+		{Name: "name", Required: true, Shape: nonBlank},
+	}}
+)
+
+// settings are the keys that agentDefaults, an agent and an automation share.
+func settings() []Key {
+	return []Key{
+		{Name: "model", Shape: inherited},
+		{Name: "harness", Shape: harness},
+		{Name: "runner", Shape: inherited},
+		{Name: "environmentId", Shape: inherited},
+		{Name: "secrets", Shape: names},
+		{Name: "mcpServers", Shape: mcpServers},
+		{Name: "workerHost", Shape: optionalText},
+	}
+}
+
+// Factory is the shape of factory.yaml.
+var Factory = Shape{Type: TypeMap, Keys: []Key{
+	{Name: "schemaVersion", Required: true, Shape: Shape{Type: TypeString, Enum: []string{Version}, EnumCode: UnsupportedVersion}},
+	{Name: "name", Required: true, Shape: nonBlank},
+	{Name: "description", Shape: optionalText},
+	{Name: "alias", Shape: optionalText},
+	{Name: "credentialStrategy", Shape: strategy},
+	{Name: "repositories", Shape: Shape{Type: TypeList, NonEmpty: true, Elem: &repository}},
+	{Name: "codeForges", Shape: texts},
+	{Name: "secrets", Shape: names},
+	{Name: "mcpServers", Shape: mcpServers},
+	{Name: "cloudProviders", Shape: anything},
+	{Name: "providers", Shape: anything},
+	{Name: "integrations", Shape: Shape{Type: TypeList, Elem: &Shape{Type: TypeMap, Keys: []Key{{Name: "type", Required: true, Shape: nonBlank}}}}},
+	{Name: "agentDefaults", Shape: Shape{Type: TypeMap, Keys: settings()}},
+}}
+
+// Version is the only schemaVersion.
+const Version = "v1alpha1"
+
+// Agent is the shape of agents/<name>/agent.md.
+var Agent = Shape{Type: TypeMap, Keys: append(settings(),
+	Key{Name: "description", Shape: optionalText},
+	Key{Name: "agentType", Shape: Shape{Type: TypeString, Enum: AgentTypes, EnumCode: InvalidReference}},
+	Key{Name: "credentialStrategy", Shape: strategy},
+)}
+
+// Automation is the shape of automations/<name>/automation.md.
+var Automation = Shape{Type: TypeMap, Keys: append(settings(),
+	Key{Name: "enabled", Shape: boolean},
+	Key{Name: "agent", Shape: inherited},
+	Key{Name: "triggers", Required: true, Shape: Shape{Type: TypeList, NonEmpty: true, Elem: &Shape{Type: TypeMap, Keys: []Key{
+		{Name: "provider", Required: true, Shape: nonBlank},
+		{Name: "event", Required: true, Shape: nonBlank},
+		{Name: "filter", Shape: Shape{Type: TypeMapOf, Nullable: true, Elem: &anything}},
+		{Name: "schedule", Shape: Shape{Type: TypeMap, Nullable: true, Keys: []Key{
+			{Name: "cron", Required: true, Shape: nonBlank},
+			{Name: "name", Shape: optionalText},
+		}}},
+	}}}},
+)}
+
+// Webhook is the shape of webhooks/<name>.yaml.
+var Webhook = Shape{Type: TypeMap, Keys: []Key{
+	{Name: "authMode", Shape: Shape{Type: TypeString, Enum: AuthModes}},
+	{Name: "signatureScheme", Shape: nonBlank},
+	{Name: "secretName", Required: true, Shape: nonBlank},
+	{Name: "deliveryIdHeader", Shape: nonBlank},
+	{Name: "enabled", Shape: boolean},
+}}
+
+// Runner is the shape of runners/<name>.yaml.
+var Runner = Shape{Type: TypeMap, Keys: []Key{
+	{Name: "description", Shape: optionalText},
+	{Name: "setupCommands", Shape: texts},
+	{Name: "instanceShape", Shape: Shape{Type: TypeMap, Keys: []Key{
+		{Name: "vcpus", Required: true, Shape: integer},
+		{Name: "memoryGb", Required: true, Shape: integer},
+	}}},
+	{Name: "platform", Shape: Shape{Type: TypeMap, Keys: []Key{
+		{Name: "os", Shape: Shape{Type: TypeString, Enum: []string{"linux", "macos"}}},
+		{Name: "arch", Shape: Shape{Type: TypeString, Enum: []string{"x86_64", "aarch64"}}},
+		{Name: "linux", Shape: Shape{Type: TypeMap, Keys: []Key{
+			{Name: "dockerImage", Required: true, Shape: nonBlank},
+			{Name: "registryCredentialSecretName", Shape: nonBlank},
+		}}},
+		{Name: "mac", Shape: Shape{Type: TypeMap, Keys: []Key{
+			{Name: "version", Required: true, Shape: Shape{Type: TypeString, Enum: []string{"14", "15", "26", "27"}}},
+		}}},
+	}}},
+}}
+
+// Environment is the shape of environments/<name>.yaml (SPEC 2.2a).
+var Environment = Shape{Type: TypeMap, Keys: []Key{
+	{Name: "description", Shape: optionalText},
+	{Name: "dockerImage", Shape: nonBlank},
+	{Name: "repositories", Shape: Shape{Type: TypeList, Elem: &Shape{Type: TypeMap, Keys: []Key{
+		{Name: "url", Shape: nonBlank},
+		{Name: "ref", Shape: nonBlank},
+		{Name: "path", Shape: nonBlank},
+		{Name: "owner", Shape: nonBlank},
+		{Name: "name", Shape: nonBlank},
+	}}}},
+	{Name: "setupCommands", Shape: Shape{Type: TypeList, Elem: &nonBlank}},
+	{Name: "env", Shape: Shape{Type: TypeMapOf, Elem: &text}},
+	{Name: "secrets", Shape: names},
+	{Name: "command", Shape: Shape{Type: TypeList, NonEmpty: true, Elem: &nonBlank}},
+	{Name: "timeoutMinutes", Shape: Shape{Type: TypeNumber}},
+	{Name: "idleMinutes", Shape: Shape{Type: TypeNumber}},
+	{Name: "network", Shape: anything},
+	{Name: "budget", Shape: Shape{Type: TypeMap, Keys: []Key{
+		{Name: "usd", Shape: Shape{Type: TypeNumber}},
+		{Name: "tokens", Shape: integer},
+		{Name: "turns", Shape: integer},
+	}}},
+	{Name: "isolation", Shape: Shape{Type: TypeString, Enum: Isolations}},
+}}
+
+// Isolations are the values of an environment's isolation, weakest first.
+var Isolations = []string{"process", "bubblewrap", "container", "kubernetes"}
+
+// Tests is the shape of tests/<name>.yaml, whose root is a list (SPEC 2.2b).
+var Tests = Shape{Type: TypeList, NonEmpty: true, Elem: &Shape{Type: TypeMap, Keys: []Key{
+	{Name: "name", Required: true, Shape: nonBlank},
+	{Name: "webhook", Required: true, Shape: nonBlank},
+	{Name: "payload", Shape: Shape{Type: Any, Nullable: true}},
+	{Name: "payloadFile", Shape: nonBlank},
+	{Name: "expect", Required: true, Shape: Shape{Type: TypeList, Elem: &nonBlank, Unique: true}},
+}}}
+
+// Loose is the shape of documents whose keys are not checked yet.
+var Loose = Shape{Type: TypeMapOf, Elem: &Shape{Type: Any, Nullable: true}}

@@ -1,0 +1,157 @@
+package schema
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// Formats are the output formats of Print (SPEC 3.3).
+var Formats = []string{"text", "json", "github"}
+
+// PrintOptions are what Print needs to know beside the report.
+type PrintOptions struct {
+	// Source returns a file, for the line under a finding; may be nil.
+	Source func(path string) []byte
+	// Prefix is put before each path: the folder of the factory in its
+	// repository, with a slash at its end, or empty.
+	Prefix string
+}
+
+// Print writes the report in one of Formats.
+func Print(w io.Writer, format string, r *Report, opt PrintOptions) error {
+	switch format {
+	case "text":
+		return printText(w, r, opt)
+	case "json":
+		return printJSON(w, r)
+	case "github":
+		return printGitHub(w, r, opt)
+	}
+	return fmt.Errorf("unknown format %q: it can be %s", format, strings.Join(Formats, ", "))
+}
+
+func printJSON(w io.Writer, r *Report) error {
+	out := struct {
+		Valid bool `json:"valid"`
+		Report
+	}{Valid: !r.Diagnostics.HasErrors(), Report: *r}
+	if out.Diagnostics == nil {
+		out.Diagnostics = Diagnostics{}
+	}
+	if out.Deferred == nil {
+		out.Deferred = []Deferred{}
+	}
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(out)
+}
+
+func printText(w io.Writer, r *Report, opt PrintOptions) error {
+	var b bytes.Buffer
+	for _, d := range r.Diagnostics {
+		fmt.Fprintf(&b, "%s%s%s: %s: %s [%s]\n", opt.Prefix, d.Path, position(d), d.Severity, d.Message, d.Code)
+		if opt.Source != nil && d.Line > 0 {
+			writeSource(&b, opt.Source(d.Path), d)
+		}
+		if d.Hint != "" {
+			fmt.Fprintf(&b, "  %s\n", d.Hint)
+		}
+	}
+	b.WriteString(Summary(r))
+	b.WriteByte('\n')
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// Summary is a report in one line.
+func Summary(r *Report) string {
+	errors, warnings := r.Diagnostics.Counts()
+	verdict := "valid"
+	if errors > 0 {
+		verdict = "not valid"
+	}
+	return fmt.Sprintf("%s: %s, %s, %s", verdict, count(r.Files, "file"), count(errors, "error"), count(warnings, "warning"))
+}
+
+func count(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
+
+func position(d Diagnostic) string {
+	if d.Line == 0 {
+		return ""
+	}
+	return fmt.Sprintf(":%d:%d", d.Line, d.Column)
+}
+
+// writeSource writes the line of a finding with a caret under its column.
+func writeSource(b *bytes.Buffer, source []byte, d Diagnostic) {
+	lines := bytes.Split(bytes.TrimPrefix(source, bom), []byte("\n"))
+	if d.Line > len(lines) {
+		return
+	}
+	line := []rune(strings.TrimRight(string(lines[d.Line-1]), "\r"))
+	from, column := 0, max(d.Column, 1)
+	const width = 120
+	if column > width-20 {
+		from = min(column-width/2, len(line))
+	}
+	shown := line[from:min(len(line), from+width)]
+	number := fmt.Sprintf("%5d | ", d.Line)
+	fmt.Fprintf(b, "%s%s\n", number, string(shown))
+	var pad strings.Builder
+	for i := range min(column-1-from, len(shown)) {
+		if shown[i] == '\t' {
+			pad.WriteByte('\t')
+		} else {
+			pad.WriteByte(' ')
+		}
+	}
+	fmt.Fprintf(b, "%s| %s^\n", strings.Repeat(" ", utf8.RuneCountInString(number)-2), pad.String())
+}
+
+// printGitHub writes workflow commands, which annotate a pull request.
+func printGitHub(w io.Writer, r *Report, opt PrintOptions) error {
+	data := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
+	property := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
+	var b bytes.Buffer
+	for _, d := range r.Diagnostics {
+		message := d.Message
+		if d.Hint != "" {
+			message += "\n" + d.Hint
+		}
+		fmt.Fprintf(&b, "::%s file=%s,line=%d,col=%d,title=%s::%s\n", d.Severity,
+			property.Replace(opt.Prefix+d.Path), max(d.Line, 1), max(d.Column, 1), property.Replace(d.Code), data.Replace(message))
+	}
+	b.WriteString(Summary(r))
+	b.WriteByte('\n')
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// WriteStepSummary writes the report as Markdown, for $GITHUB_STEP_SUMMARY.
+func WriteStepSummary(w io.Writer, r *Report, opt PrintOptions) error {
+	cell := strings.NewReplacer("|", "\\|", "\n", " ", "\r", " ", "<", "&lt;", "`", "\\`")
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "### Definitions: %s\n", Summary(r))
+	if len(r.Diagnostics) > 0 {
+		b.WriteString("\n| where | | what | code |\n| --- | --- | --- | --- |\n")
+	}
+	for _, d := range r.Diagnostics {
+		message := d.Message
+		if d.Hint != "" {
+			message += " (" + d.Hint + ")"
+		}
+		fmt.Fprintf(&b, "| %s%s | %s | %s | %s |\n", cell.Replace(opt.Prefix+d.Path), position(d), d.Severity, cell.Replace(message), d.Code)
+	}
+	_, err := w.Write(b.Bytes())
+	return err
+}

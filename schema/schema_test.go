@@ -1,0 +1,113 @@
+package schema
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+func TestJSON(t *testing.T) {
+	c := &Collector{Path: "t.yaml"}
+	doc := Parse(c, []byte("- [1, 1.50, 0x1F, +2, .5, 1., 1_000, -.5e3, 007]\n- {a: true, b: null, \"c\": \"x\\ny\", d: 2026-01-02}\n"), List)
+	if doc == nil || len(c.Found) > 0 {
+		t.Fatal(c.Found)
+	}
+	got := string(doc.Root.AppendJSON(nil))
+	want := `[[1,1.50,31,2,0.5,1,1000,-0.5e3,7],{"a":true,"b":null,"c":"x\ny","d":"2026-01-02"}]`
+	if got != want || !json.Valid([]byte(got)) {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	Parse(c, []byte("[.inf, .nan]"), List)
+	if len(c.Found) != 2 || c.Found[0].Code != InvalidValue {
+		t.Errorf("non-finite numbers: %+v", c.Found)
+	}
+}
+
+// TestFrontMatter: positions are those of the file, the body has LF line ends
+// (SPEC 3.1).
+func TestFrontMatter(t *testing.T) {
+	for _, eol := range []string{"\n", "\r\n"} {
+		c := &Collector{Path: "a.md"}
+		doc := ParseMarkdown(c, []byte("\xef\xbb\xbf"+strings.ReplaceAll("---\nméta: {x: 1, y: 2}\n---\nOne\n---\nTwo\n", "\n", eol)))
+		if doc == nil || doc.Body != "One\n---\nTwo" {
+			t.Fatalf("%q: %+v %+v", eol, doc, c.Found)
+		}
+		if at := doc.Root.Get("méta").KeyAt("y"); at != (At{2, 14}) {
+			t.Errorf("%q: y is at %v", eol, at)
+		}
+	}
+	for text, body := range map[string]string{"---\n---\n": "", "---\n# none\n---\nx": "x"} {
+		if doc := ParseMarkdown(&Collector{}, []byte(text)); doc == nil || doc.Body != body {
+			t.Errorf("%q: %+v", text, doc)
+		}
+	}
+	for _, text := range []string{"", "x: 1", "---\nx: 1\n", " ---\n---\n"} {
+		c := &Collector{}
+		if doc := ParseMarkdown(c, []byte(text)); doc != nil || c.Found[0].Code != MalformedFrontmatter {
+			t.Errorf("%q: %+v", text, c.Found)
+		}
+	}
+}
+
+func TestNearest(t *testing.T) {
+	words := []string{"enabled", "secretName", "authMode", "webhook_ids"}
+	for word, want := range map[string]string{
+		"enabeld": "enabled", "secret_name": "secretName", "Secretname": "secretName", "authmod": "authMode",
+		"webhookIds": "webhook_ids", "webhook_id": "webhook_ids", "colour": "", "x": "",
+	} {
+		if got := Nearest(word, words); got != want {
+			t.Errorf("%q: %q, want %q", word, got, want)
+		}
+	}
+}
+
+func TestFormats(t *testing.T) {
+	r := &Report{SchemaVersion: Version, Files: 2, Diagnostics: Diagnostics{
+		{Code: UnknownField, Severity: Error, Path: "webhooks/a,b.yaml", Line: 2, Column: 3, Message: "100% wrong\nreally", Hint: "did you mean \"x\"?"},
+		{Code: StrayFile, Severity: Warning, Path: "w|x.yml", Message: "not read"},
+	}}
+	for _, c := range []struct{ format, want string }{
+		{"github", "::error file=sub/webhooks/a%2Cb.yaml,line=2,col=3,title=FF_UNKNOWN_FIELD::100%25 wrong%0Areally%0Adid you mean \"x\"?\n" +
+			"::warning file=sub/w|x.yml,line=1,col=1,title=TH_STRAY_FILE::not read\nnot valid: 2 files, 1 error, 1 warning\n"},
+		{"text", "sub/webhooks/a,b.yaml:2:3: error: 100% wrong\nreally [FF_UNKNOWN_FIELD]\n    2 | \té: 1\n      | \t ^\n  did you mean \"x\"?\n" +
+			"sub/w|x.yml: warning: not read [TH_STRAY_FILE]\nnot valid: 2 files, 1 error, 1 warning\n"},
+	} {
+		var b bytes.Buffer
+		opt := PrintOptions{Prefix: "sub/", Source: func(string) []byte { return []byte("a: 1\r\n\té: 1\r\n") }}
+		if err := Print(&b, c.format, r, opt); err != nil || b.String() != c.want {
+			t.Errorf("%s: %v\ngot  %q\nwant %q", c.format, err, b.String(), c.want)
+		}
+	}
+	var b bytes.Buffer
+	if err := Print(&b, "json", &Report{SchemaVersion: Version}, PrintOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	var got map[string]any
+	if err := json.Unmarshal(b.Bytes(), &got); err != nil || got["valid"] != true || got["diagnostics"] == nil || got["deferred_resolutions"] == nil {
+		t.Errorf("%s %v", b.String(), err)
+	}
+	b.Reset()
+	if err := WriteStepSummary(&b, r, PrintOptions{}); err != nil || !strings.Contains(b.String(), `| w\|x.yml | warning | not read | TH_STRAY_FILE |`) {
+		t.Errorf("%s %v", b.String(), err)
+	}
+	if err := Print(&b, "yaml", r, PrintOptions{}); err == nil {
+		t.Error("an unknown format")
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("---\na: [1, {b: c}]\n---\nbody"))
+	f.Add([]byte("a: &x 1\nb: *x\n<<: {c: 1}\n? [k]\n: v\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, kind := range []Kind{Mapping, List} {
+			c := &Collector{}
+			if doc := Parse(c, data, kind); doc == nil && len(c.Found) == 0 {
+				t.Error("nothing read and nothing said")
+			} else if doc != nil && len(c.Found) == 0 && !json.Valid(doc.Root.AppendJSON(nil)) {
+				t.Errorf("not JSON: %s", doc.Root.AppendJSON(nil))
+			}
+		}
+		ParseMarkdown(&Collector{}, data)
+	})
+}
