@@ -1,0 +1,129 @@
+package gitrepo
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+const (
+	pollEvery = 5 * time.Second      // what notifications miss
+	settle    = 5 * time.Millisecond // several events of one push are one kick
+)
+
+// Watch calls kick whenever the branch may have moved, until ctx is done. It
+// watches folders, not the file of the ref, which Git replaces (DESIGN 3.5), and
+// polls besides.
+func (r *Repo) Watch(ctx context.Context, kick func()) error {
+	return watch(ctx, kick, func() []string {
+		common := commonDir(gitDir(r.path))
+		dirs := []string{common, filepath.Join(common, "refs")}
+		heads := filepath.Join(common, "refs", "heads")
+		dirs = append(dirs, heads)
+		for dir := filepath.Dir(r.branch); dir != "." && dir != "/"; dir = filepath.Dir(dir) {
+			dirs = append(dirs, filepath.Join(heads, dir))
+		}
+		return dirs
+	})
+}
+
+// watch re-arms the folders before each kick: those that came into being since
+// are then watched before what is in them is read.
+func watch(ctx context.Context, kick func(), folders func() []string) error {
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		// Out of inotify instances: polling alone still finds everything.
+		return poll(ctx, kick)
+	}
+	defer func() { _ = watcher.Close() }()
+	arm := func() {
+		for _, dir := range folders() {
+			_ = watcher.Add(dir) // absent ones come with a later round
+		}
+	}
+	arm()
+	kick() // for what moved before the folders were watched
+	ticker := time.NewTicker(pollEvery)
+	defer ticker.Stop()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	pending := false
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+			arm()
+			kick()
+		case <-timer.C:
+			pending = false
+			arm()
+			kick()
+		case event, ok := <-watcher.Events:
+			if !ok {
+				return poll(ctx, kick)
+			}
+			if event.Op != fsnotify.Chmod && !strings.HasSuffix(event.Name, ".lock") && !pending {
+				pending = true
+				timer.Reset(settle)
+			}
+		case <-watcher.Errors: // an overflow: something changed, look
+			if !pending {
+				pending = true
+				timer.Reset(settle)
+			}
+		}
+	}
+}
+
+func poll(ctx context.Context, kick func()) error {
+	ticker := time.NewTicker(pollEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+			kick()
+		}
+	}
+}
+
+// gitDir is where the repository at root keeps its HEAD.
+func gitDir(root string) string {
+	dotGit := filepath.Join(root, ".git")
+	info, err := os.Stat(dotGit)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return root // bare
+	case err == nil && info.Mode().IsRegular(): // a linked worktree
+		if text, err := os.ReadFile(dotGit); err == nil {
+			if dir, ok := strings.CutPrefix(strings.TrimSpace(string(text)), "gitdir: "); ok {
+				if !filepath.IsAbs(dir) {
+					dir = filepath.Join(root, dir)
+				}
+				return dir
+			}
+		}
+	}
+	return dotGit
+}
+
+// commonDir is where a linked worktree's refs are.
+func commonDir(dir string) string {
+	text, err := os.ReadFile(filepath.Join(dir, "commondir"))
+	if err != nil {
+		return dir
+	}
+	common := strings.TrimSpace(string(text))
+	if !filepath.IsAbs(common) {
+		common = filepath.Join(dir, common)
+	}
+	return common
+}
