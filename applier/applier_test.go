@@ -1,0 +1,368 @@
+package applier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"testing/synctest"
+	"time"
+
+	"triphammer/applier/gitrepo"
+	"triphammer/factory"
+	"triphammer/schema"
+)
+
+const (
+	factoryYAML = "schemaVersion: v1alpha1\nname: Example\n"
+	webhookYAML = "secretName: HOOK_SECRET\n"
+	automation  = "---\ntriggers:\n  - provider: webhook\n    event: received\n    filter: {webhooks: [hook]}\n---\nDo it.\n"
+)
+
+func tree(files ...string) fstest.MapFS {
+	t := fstest.MapFS{"factory.yaml": {Data: []byte(factoryYAML)}}
+	for i := 0; i < len(files); i += 2 {
+		t[files[i]] = &fstest.MapFile{Data: []byte(files[i+1])}
+	}
+	return t
+}
+
+// records stands in for the store: the functions that an Applier is given.
+type records struct {
+	mu      sync.Mutex
+	secrets map[string]SecretValue
+	uids    map[string]string
+	applies []*Apply
+	broken  error
+}
+
+func (r *records) config(source Source) Config {
+	return Config{
+		Factory: "default", Source: source, Live: &Live{},
+		Secrets: func(_ context.Context, names []string) (map[string]SecretValue, error) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			out := make(map[string]SecretValue)
+			for _, name := range names {
+				if v, ok := r.secrets[name]; ok {
+					out[name] = v
+				}
+			}
+			return out, nil
+		},
+		UIDs: func(_ context.Context, names []string) (map[string]string, error) {
+			out := make(map[string]string)
+			for _, name := range names {
+				out[name] = "whk_" + name
+			}
+			return out, nil
+		},
+		Spec: func(_ *factory.Factory, a *factory.Automation) ([]byte, error) { return []byte(a.Prompt), nil },
+		Record: func(_ context.Context, a *Apply) (string, error) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if r.broken != nil {
+				return "", r.broken
+			}
+			r.applies = append(r.applies, a)
+			return fmt.Sprintf("apl_%d", len(r.applies)), nil
+		},
+	}
+}
+
+func (r *records) set(name string, generation int64, value string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.secrets == nil {
+		r.secrets = make(map[string]SecretValue)
+	}
+	r.secrets[name] = NewSecretValue(generation, value)
+}
+
+func (r *records) outcomes() []Outcome {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []Outcome
+	for _, a := range r.applies {
+		all = append(all, a.Outcome)
+	}
+	return all
+}
+
+// fake is a source whose commits are trees in memory.
+type fake struct {
+	mu   sync.Mutex
+	head string
+	err  error
+	tree map[string]fs.FS
+	kick func()
+}
+
+func (f *fake) Head(context.Context) (gitrepo.Commit, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return gitrepo.Commit{Hash: f.head}, f.err
+}
+
+func (f *fake) Tree(_ context.Context, hash, _ string) (fs.FS, error) { return f.tree[hash], nil }
+
+func (f *fake) Watch(ctx context.Context, kick func()) error {
+	f.mu.Lock()
+	f.kick = kick
+	f.mu.Unlock()
+	<-ctx.Done()
+	return nil
+}
+
+func (f *fake) Describe() (string, string) { return "fake", "main" }
+
+func (f *fake) push(head string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.head, f.err = head, err
+	f.kick()
+}
+
+func start(t *testing.T, a *Applier) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestRefusedKeepsTheLastGood: nothing of a bad commit goes live, it is not
+// tried again by itself, and the next good one heals it (SPEC 4.2, 4.4).
+func TestRefusedKeepsTheLastGood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		good := tree("webhooks/hook.yaml", webhookYAML, "automations/a.md", automation)
+		source := &fake{head: "good", tree: map[string]fs.FS{
+			"good": good, "bad": tree("webhooks/hook.yaml", "colour: green\n"), "better": good,
+		}}
+		r := &records{}
+		r.set("HOOK_SECRET", 1, "s3cret")
+		cfg := r.config(source)
+		a := New(cfg)
+		start(t, a)
+		synctest.Wait()
+		first, ok := cfg.Live.Webhook("whk_hook")
+		if !ok || first.Revision.ApplyID != "apl_1" || len(first.Automations) != 1 || first.SecretGeneration != 1 {
+			t.Fatalf("webhook %+v", first)
+		}
+		source.push("bad", nil)
+		time.Sleep(time.Hour)
+		if now, _ := cfg.Live.Webhook("whk_hook"); now != first {
+			t.Error("a refused commit changed what serves")
+		}
+		if s := a.State(); s.Head != "bad" || s.LastApply.Outcome != Refused || s.Error == "" || s.Applied.Commit.Hash != "good" || !s.NextAttempt.IsZero() {
+			t.Errorf("state %+v", s)
+		}
+		source.push("better", nil)
+		synctest.Wait()
+		if s := a.State(); s.Error != "" || s.Applied.Commit.Hash != "better" {
+			t.Errorf("state %+v", s)
+		}
+		if got := r.outcomes(); !slices.Equal(got, []Outcome{Applied, Refused, Applied}) {
+			t.Errorf("applies %v", got)
+		}
+	})
+}
+
+// TestSecrets: a new value waits for an apply; a refusal for a missing one is
+// tried again when it is set (SPEC 4.4, 4.5).
+func TestSecrets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := &fake{head: "c1", tree: map[string]fs.FS{"c1": tree("webhooks/hook.yaml", webhookYAML+"authMode: url_token\n")}}
+		r := &records{}
+		cfg := r.config(source)
+		a := New(cfg)
+		start(t, a)
+		synctest.Wait()
+		if s := a.State(); s.LastApply.Outcome != Refused || s.LastApply.Diagnostics[0].Code != schema.MissingSecret || !strings.Contains(s.LastApply.Diagnostics[0].Hint, "triphammer secrets set HOOK_SECRET") {
+			t.Fatalf("without the secret: %+v", s.LastApply)
+		}
+		a.SecretSet("OTHER")
+		r.set("HOOK_SECRET", 1, "not/url/safe")
+		a.SecretSet("HOOK_SECRET")
+		synctest.Wait()
+		d := a.State().LastApply.Diagnostics[0]
+		if d.Code != schema.BadSecret || strings.Contains(d.Message, "not/url") {
+			t.Fatalf("with an unsuitable secret: %+v", d)
+		}
+		r.set("HOOK_SECRET", 2, "url-safe")
+		a.SecretSet("HOOK_SECRET")
+		synctest.Wait()
+		if w, ok := cfg.Live.Webhook("whk_hook"); !ok || w.SecretGeneration != 2 {
+			t.Fatalf("webhook %+v", w)
+		}
+		r.set("HOOK_SECRET", 3, "rotated")
+		a.SecretSet("HOOK_SECRET")
+		source.push("c1", nil)
+		time.Sleep(time.Hour)
+		if w, _ := cfg.Live.Webhook("whk_hook"); w.SecretGeneration != 2 {
+			t.Error("a new value is in use before the next apply")
+		}
+		done, err := a.Apply(t.Context(), "command")
+		if err != nil || done.Outcome != Applied {
+			t.Fatal(done, err)
+		}
+		if w, _ := cfg.Live.Webhook("whk_hook"); w.SecretGeneration != 3 || done.Plan.Update[0].Keys[0] != "secret generation" {
+			t.Errorf("after the apply: %+v, plan %+v", w, done.Plan)
+		}
+		if got := r.outcomes(); !slices.Equal(got, []Outcome{Refused, Refused, Applied, Applied}) {
+			t.Errorf("applies %v", got)
+		}
+	})
+}
+
+// TestTransientFailures back off, are recorded once each, and heal (SPEC 4.8).
+func TestTransientFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := &fake{err: errors.New("unreachable"), tree: map[string]fs.FS{"c1": tree()}}
+		r := &records{}
+		cfg := r.config(source)
+		a := New(cfg)
+		start(t, a)
+		time.Sleep(10 * time.Minute)
+		if got := r.outcomes(); !slices.Equal(got, []Outcome{Failed}) {
+			t.Errorf("applies %v", got)
+		}
+		if s := a.State(); s.Error != "unreachable" || s.NextAttempt.Sub(time.Now()) > lastRetry || time.Since(s.Since) < 9*time.Minute {
+			t.Errorf("state %+v", s)
+		}
+		source.mu.Lock()
+		source.head, source.err = "c1", nil // no kick: the retry must find it
+		source.mu.Unlock()
+		time.Sleep(lastRetry + time.Second)
+		if s := a.State(); s.Error != "" || s.Applied.Commit.Hash != "c1" {
+			t.Errorf("state %+v", s)
+		}
+		// A failure of the record is one too: nothing goes live unrecorded.
+		r.broken = errors.New("disk full")
+		source.tree["c2"] = tree("webhooks/hook.yaml", webhookYAML)
+		r.set("HOOK_SECRET", 1, "s")
+		source.push("c2", nil)
+		synctest.Wait()
+		if _, live := cfg.Live.Webhook("whk_hook"); live || !strings.Contains(a.State().Error, "disk full") {
+			t.Errorf("unrecorded and live: %t, %+v", live, a.State())
+		}
+		r.mu.Lock()
+		r.broken = nil
+		r.mu.Unlock()
+		time.Sleep(lastRetry + time.Second)
+		if _, live := cfg.Live.Webhook("whk_hook"); !live {
+			t.Error("not healed")
+		}
+		// An unreadable source and back: the same head is not applied again.
+		source.push("", errors.New("gone"))
+		synctest.Wait()
+		source.push("c2", nil)
+		time.Sleep(time.Hour)
+		if s := a.State(); s.Error != "" || r.outcomes()[len(r.outcomes())-1] != Failed {
+			t.Errorf("state %+v, applies %v", s, r.outcomes())
+		}
+	})
+}
+
+// TestRestored: after a restart the live commit is not applied again (SPEC 4.4).
+func TestRestored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := &fake{head: "c1", tree: map[string]fs.FS{"c1": tree()}}
+		r := &records{}
+		cfg := r.config(source)
+		cfg.Restored = &Revision{Factory: "default", Commit: gitrepo.Commit{Hash: "c1"}, Definition: &factory.Factory{}}
+		cfg.Live.Swap(cfg.Restored)
+		a := New(cfg)
+		start(t, a)
+		time.Sleep(time.Hour)
+		if len(r.outcomes()) > 0 {
+			t.Errorf("applies %v", r.outcomes())
+		}
+	})
+}
+
+func TestPlan(t *testing.T) {
+	r := &records{}
+	r.set("HOOK_SECRET", 1, "s")
+	build := func(files ...string) *Revision {
+		cfg := r.config(nil)
+		b, err := Build(t.Context(), BuildInput{Factory: "f", Tree: tree(files...), Secrets: cfg.Secrets, UIDs: cfg.UIDs, Spec: cfg.Spec})
+		if err != nil || b.Revision == nil {
+			t.Fatal(err, b)
+		}
+		return b.Revision
+	}
+	from := build("webhooks/hook.yaml", webhookYAML, "webhooks/old.yaml", webhookYAML, "automations/a.md", automation)
+	to := build("webhooks/hook.yaml", webhookYAML+"enabled: false\n", "webhooks/new.yaml", webhookYAML, "automations/a.md", automation)
+	p := Diff(from, to)
+	if len(p.Create) != 1 || p.Create[0].Name != "new" || len(p.Delete) != 1 || p.Delete[0].Name != "old" ||
+		len(p.Update) != 1 || !slices.Equal(p.Update[0].Keys, []string{"enabled"}) || len(p.Unchanged) != 1 || p.Unchanged[0].Kind != "automation" {
+		t.Errorf("plan %+v", p)
+	}
+}
+
+func runGit(t testing.TB, dir string, args ...string) {
+	t.Helper()
+	cmd := exec.Command("git", args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=Ada", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=Ada", "GIT_COMMITTER_EMAIL=a@example.com")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("git %v: %v\n%s", args, err, out)
+	}
+}
+
+// BenchmarkPushToLive measures from the end of `git push` to the swap of the
+// live table, and reports p50 and p99 in milliseconds.
+func BenchmarkPushToLive(b *testing.B) {
+	dir := b.TempDir()
+	bare, work := filepath.Join(dir, "f.git"), filepath.Join(dir, "w")
+	runGit(b, dir, "init", "-q", "--bare", "--initial-branch=main", bare)
+	runGit(b, dir, "init", "-q", "--initial-branch=main", work)
+	if err := errors.Join(os.WriteFile(filepath.Join(work, "factory.yaml"), []byte(factoryYAML), 0o644)); err != nil {
+		b.Fatal(err)
+	}
+	source, err := gitrepo.Open(bare, "main")
+	if err != nil {
+		b.Fatal(err)
+	}
+	live := make(chan struct{}, 100)
+	r := &records{}
+	cfg := r.config(source)
+	cfg.OnChange = func(s State) {
+		if s.Error == "" {
+			live <- struct{}{}
+		}
+	}
+	a := New(cfg)
+	ctx, cancel := context.WithCancel(b.Context())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	var took []time.Duration
+	for b.Loop() {
+		b.StopTimer()
+		runGit(b, work, "add", "-A")
+		runGit(b, work, "commit", "-q", "--allow-empty", "-m", "next")
+		runGit(b, work, "push", "-q", bare, "main")
+		b.StartTimer()
+		began := time.Now()
+		<-live
+		took = append(took, time.Since(began))
+	}
+	cancel()
+	<-done
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
+}

@@ -1,0 +1,305 @@
+package applier
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing/fstest"
+	"time"
+
+	"triphammer/applier/gitrepo"
+	"triphammer/factory"
+	"triphammer/factory/match"
+	"triphammer/factory/signature"
+	"triphammer/schema"
+)
+
+// Revision is one applied snapshot, ready to serve. It is immutable.
+type Revision struct {
+	ApplyID     string
+	Factory     string // the factory's name on this server
+	Commit      gitrepo.Commit
+	AppliedAt   time.Time
+	Definition  *factory.Factory
+	Webhooks    []*Webhook // sorted by name, disabled ones too
+	Automations []*Automation
+}
+
+// Webhook is a webhook as it serves.
+type Webhook struct {
+	UID              string
+	Factory          string
+	Def              *factory.Webhook
+	SecretGeneration int64
+	Verifier         *signature.Verifier // nil in a revision built without secrets
+	Index            *match.Index
+	Automations      []*Automation // those that Index numbers
+	Revision         *Revision
+}
+
+// Automation is an automation with what a run of it needs.
+type Automation struct {
+	Def      *factory.Automation
+	Spec     []byte // opaque here
+	SpecHash [32]byte
+}
+
+// SecretValue is one generation of a managed secret. It does not print itself.
+type SecretValue struct {
+	Generation int64
+	value      string
+}
+
+// NewSecretValue makes a SecretValue.
+func NewSecretValue(generation int64, value string) SecretValue {
+	return SecretValue{Generation: generation, value: value}
+}
+
+// Format implements fmt.Formatter.
+func (v SecretValue) Format(f fmt.State, _ rune) {
+	fmt.Fprintf(f, "generation %d", v.Generation)
+}
+
+// BuildInput is what a Revision is made of. Build calls the functions with what
+// the tree names.
+type BuildInput struct {
+	Factory string
+	Commit  gitrepo.Commit
+	Tree    fs.FS
+	Options factory.Options
+	// Secrets returns the values of those of the names that exist; nil builds a
+	// revision that matches and explains but verifies nothing.
+	Secrets func(ctx context.Context, names []string) (map[string]SecretValue, error)
+	// UIDs returns the UID of each webhook name.
+	UIDs func(ctx context.Context, names []string) (map[string]string, error)
+	// Spec makes an automation's run spec; nil makes none.
+	Spec func(f *factory.Factory, a *factory.Automation) ([]byte, error)
+}
+
+// Built is the outcome of Build.
+type Built struct {
+	Revision    *Revision // nil if there are errors among the diagnostics
+	Diagnostics schema.Diagnostics
+	Lacking     []string // secrets that are missing or do not suit
+}
+
+// Build validates a tree and makes a Revision of it. The error is for what could
+// not be read or resolved at all. The apply, the start of a server and the
+// explanation of old deliveries all build here.
+func Build(ctx context.Context, in BuildInput) (*Built, error) {
+	f, report, err := factory.Load(ctx, in.Tree, in.Options)
+	if err != nil {
+		return nil, err
+	}
+	b := builder{BuildInput: in, Built: &Built{Diagnostics: report.Diagnostics}}
+	if report.Diagnostics.HasErrors() {
+		return b.Built, nil
+	}
+	b.revision = &Revision{Factory: in.Factory, Commit: in.Commit, Definition: f}
+	if err := b.build(ctx); err != nil {
+		return nil, err
+	}
+	b.Diagnostics.Sort()
+	if !b.Diagnostics.HasErrors() {
+		b.Revision = b.revision
+	}
+	return b.Built, nil
+}
+
+type builder struct {
+	BuildInput
+	*Built
+	revision *Revision // becomes Built.Revision if it is good
+}
+
+func (b *builder) build(ctx context.Context) error {
+	f := b.revision.Definition
+	var hooks, secrets []string
+	for _, w := range f.Webhooks {
+		hooks = append(hooks, w.Name)
+		secrets = append(secrets, w.SecretName)
+	}
+	uids, err := b.UIDs(ctx, hooks)
+	if err != nil {
+		return fmt.Errorf("finding the UIDs of the webhooks: %w", err)
+	}
+	var values map[string]SecretValue
+	if b.Secrets != nil {
+		slices.Sort(secrets)
+		if values, err = b.Secrets(ctx, slices.Compact(secrets)); err != nil {
+			return fmt.Errorf("reading the secrets: %w", err)
+		}
+	}
+	byDef := make(map[*factory.Automation]*Automation)
+	for _, def := range f.Automations {
+		a := &Automation{Def: def}
+		if b.Spec != nil {
+			if a.Spec, err = b.Spec(f, def); err != nil {
+				return fmt.Errorf("automation %s: %w", def.Name, err)
+			}
+			a.SpecHash = sha256.Sum256(a.Spec)
+		}
+		byDef[def] = a
+		b.revision.Automations = append(b.revision.Automations, a)
+	}
+	known := make(map[string]bool)
+	for _, def := range f.Webhooks {
+		w := &Webhook{UID: uids[def.Name], Factory: b.Factory, Def: def, Revision: b.revision}
+		if w.UID == "" {
+			return fmt.Errorf("webhook %s has no UID", def.Name)
+		}
+		known[w.UID] = true
+		b.verifier(w, values)
+		w.Index = match.NewIndex(f.Candidates(def, w.UID))
+		for _, a := range f.Selecting(def, w.UID) {
+			w.Automations = append(w.Automations, byDef[a])
+		}
+		b.revision.Webhooks = append(b.revision.Webhooks, w)
+	}
+	b.Diagnostics = append(b.Diagnostics, f.CheckUIDs(known)...)
+	return nil
+}
+
+// verifier compiles the webhook's verifier with its secret (SPEC 4.5).
+func (b *builder) verifier(w *Webhook, values map[string]SecretValue) {
+	if b.Secrets == nil {
+		return
+	}
+	c := schema.Collector{Path: w.Def.Path}
+	lacks := func(code, hint, message string) {
+		c.Error(w.Def.At, code, hint+": triphammer secrets set "+w.Def.SecretName, message)
+		b.Lacking = append(b.Lacking, w.Def.SecretName)
+	}
+	defer func() { b.Diagnostics = append(b.Diagnostics, c.Found...) }()
+	v, ok := values[w.Def.SecretName]
+	if !ok {
+		lacks(schema.MissingSecret, "set it", fmt.Sprintf("there is no managed secret %s", w.Def.SecretName))
+		return
+	}
+	var err error
+	switch w.Def.AuthMode {
+	case factory.URLToken:
+		w.Verifier, err = signature.PathToken(v.value)
+	case factory.Signature:
+		w.Verifier, err = w.Def.Scheme.Verifier(v.value)
+	default:
+		w.Verifier, err = signature.Bearer(v.value)
+	}
+	if err != nil {
+		lacks(schema.BadSecret, "set another value", fmt.Sprintf("secret %s does not suit authMode %s: %v", w.Def.SecretName, w.Def.AuthMode, err))
+	}
+	w.SecretGeneration = v.Generation
+}
+
+// Snapshot is the definition files of one apply, byte for byte.
+type Snapshot struct{ Files []File }
+
+// File is a definition file of a Snapshot.
+type File struct {
+	Path string
+	Data []byte
+}
+
+// FS is the snapshot as a file tree.
+func (s Snapshot) FS() fs.FS {
+	tree := make(fstest.MapFS, len(s.Files))
+	for _, f := range s.Files {
+		tree[f.Path] = &fstest.MapFile{Data: f.Data, Mode: 0o444}
+	}
+	return tree
+}
+
+// recorder keeps what is read of a tree, so that the snapshot is exactly what
+// was validated.
+type recorder struct {
+	fs.FS
+	read map[string][]byte
+}
+
+func (r *recorder) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(r.FS, name) }
+
+func (r *recorder) ReadFile(name string) ([]byte, error) {
+	data, err := fs.ReadFile(r.FS, name)
+	if err == nil {
+		r.read[name] = data
+	}
+	return data, err
+}
+
+func (r *recorder) snapshot() Snapshot {
+	var s Snapshot
+	for _, name := range slices.Sorted(maps.Keys(r.read)) {
+		s.Files = append(s.Files, File{Path: name, Data: r.read[name]})
+	}
+	return s
+}
+
+// Live is the routing table: one pointer to what all factories serve, loaded
+// once by each request (DESIGN 3.4).
+type Live struct {
+	mu    sync.Mutex // of writers
+	table atomic.Pointer[table]
+}
+
+type table struct {
+	webhooks  map[string]*Webhook // by UID
+	factories map[string]*Revision
+}
+
+// Webhook finds a webhook by UID, disabled ones too.
+func (l *Live) Webhook(uid string) (*Webhook, bool) {
+	t := l.table.Load()
+	if t == nil {
+		return nil, false
+	}
+	w, ok := t.webhooks[uid]
+	return w, ok
+}
+
+// Revision is what a factory serves.
+func (l *Live) Revision(factory string) (*Revision, bool) {
+	t := l.table.Load()
+	if t == nil {
+		return nil, false
+	}
+	r, ok := t.factories[factory]
+	return r, ok
+}
+
+// Revisions are what all factories serve, by name.
+func (l *Live) Revisions() []*Revision {
+	t := l.table.Load()
+	if t == nil {
+		return nil
+	}
+	all := make([]*Revision, 0, len(t.factories))
+	for _, name := range slices.Sorted(maps.Keys(t.factories)) {
+		all = append(all, t.factories[name])
+	}
+	return all
+}
+
+// Swap makes the revision the live one of its factory.
+func (l *Live) Swap(r *Revision) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	next := &table{webhooks: make(map[string]*Webhook), factories: map[string]*Revision{r.Factory: r}}
+	if t := l.table.Load(); t != nil {
+		for name, other := range t.factories {
+			if name != r.Factory {
+				next.factories[name] = other
+			}
+		}
+	}
+	for _, revision := range next.factories {
+		for _, w := range revision.Webhooks {
+			next.webhooks[w.UID] = w
+		}
+	}
+	l.table.Store(next)
+}
