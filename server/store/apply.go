@@ -1,0 +1,202 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/klauspost/compress/s2"
+
+	"triphammer/server/secret"
+)
+
+// Apply is the record of one apply (SPEC 4.3).
+type Apply struct {
+	ID          string
+	Factory     string
+	Repository  string
+	Branch      string
+	Commit      string
+	AuthorName  string
+	AuthorEmail string
+	Subject     string
+	CommitTime  time.Time
+	Trigger     string
+	Outcome     string // applied, refused, failed
+	Error       string
+	Plan        json.RawMessage
+	Diagnostics json.RawMessage
+	StartedAt   time.Time
+	FinishedAt  time.Time
+	Webhooks    []BoundWebhook // of an applied one; filled in by LastApplied and ApplyByID
+}
+
+// BoundWebhook is which UID and which generation of its secret a webhook took.
+type BoundWebhook struct {
+	Name, UID, SecretName string
+	Generation            int64
+}
+
+// File is a definition file of an applied snapshot.
+type File struct {
+	Path string
+	Data []byte
+}
+
+// RecordApply keeps the apply, its snapshot, its webhooks' bindings and its run
+// specs, in one transaction.
+func (s *Store) RecordApply(ctx context.Context, a *Apply, files []File, specs map[[32]byte][]byte) (id string, err error) {
+	type blob struct {
+		path string
+		hash [32]byte
+		data []byte
+	}
+	blobs := make([]blob, len(files))
+	for i, f := range files {
+		blobs[i] = blob{f.Path, sha256.Sum256(f.Data), s2.Encode(nil, f.Data)}
+	}
+	err = s.do(ctx, func(ctx context.Context) error {
+		n := s.nextID()
+		id = formatID(prefixApply, n)
+		err := s.exec(ctx, `INSERT INTO applies (id, factory, repository, branch, commit_hash, author_name, author_email, subject, commit_time, triggered_by,
+			outcome, error, plan, diagnostics, started_at, finished_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)`,
+			n, a.Factory, a.Repository, a.Branch, a.Commit, a.AuthorName, a.AuthorEmail, a.Subject, micros(a.CommitTime), a.Trigger,
+			a.Outcome, a.Error, string(a.Plan), string(a.Diagnostics), micros(a.StartedAt), micros(a.FinishedAt))
+		if err != nil {
+			return err
+		}
+		for _, b := range blobs {
+			err := errors.Join(
+				s.exec(ctx, "INSERT INTO blobs (hash, data) VALUES ($1, $2) ON CONFLICT (hash) DO NOTHING", b.hash[:], b.data),
+				s.exec(ctx, "INSERT INTO apply_files (apply_id, path, hash) VALUES ($1, $2, $3)", n, b.path, b.hash[:]))
+			if err != nil {
+				return err
+			}
+		}
+		for _, w := range a.Webhooks {
+			err := errors.Join(
+				s.exec(ctx, "INSERT INTO apply_webhooks (apply_id, name, uid, secret_name, generation) VALUES ($1, $2, $3, $4, $5)", n, w.Name, w.UID, w.SecretName, w.Generation),
+				s.exec(ctx, "INSERT INTO webhook_uids (factory, name, uid) VALUES ($1, $2, $3) ON CONFLICT (factory, name) DO NOTHING", a.Factory, w.Name, w.UID))
+			if err != nil {
+				return err
+			}
+		}
+		for hash, spec := range specs {
+			if err := s.putSpec(ctx, hash, spec); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return id, err
+}
+
+// WebhookUIDs returns the UID bound to each webhook of a factory, or a fresh one
+// that RecordApply makes durable. A binding outlives its file, so that a file
+// that returns has its URL back (SPEC 4.6).
+func (s *Store) WebhookUIDs(ctx context.Context, factory string, names []string) (map[string]string, error) {
+	uids := make(map[string]string, len(names))
+	bound, err := list(ctx, s, func(rows *sql.Rows) ([2]string, error) {
+		var b [2]string
+		err := rows.Scan(&b[0], &b[1])
+		return b, err
+	}, "SELECT name, uid FROM webhook_uids WHERE factory = $1", factory)
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[string]string, len(bound))
+	for _, b := range bound {
+		all[b[0]] = b[1]
+	}
+	for _, name := range names {
+		if uids[name] = all[name]; uids[name] == "" {
+			uids[name] = "whk_" + secret.RandomText(22)
+		}
+	}
+	return uids, nil
+}
+
+const applyColumns = `id, factory, repository, branch, commit_hash, author_name, author_email, subject, commit_time, triggered_by, outcome, error, plan,
+	diagnostics, started_at, finished_at`
+
+func scanApply(rows *sql.Rows) (*Apply, error) {
+	a := &Apply{}
+	var id, committed, started, finished int64
+	var plan, diagnostics string
+	err := rows.Scan(&id, &a.Factory, &a.Repository, &a.Branch, &a.Commit, &a.AuthorName, &a.AuthorEmail, &a.Subject, &committed, &a.Trigger, &a.Outcome,
+		&a.Error, &plan, &diagnostics, &started, &finished)
+	a.ID, a.CommitTime, a.StartedAt, a.FinishedAt = formatID(prefixApply, id), timeOf(committed), timeOf(started), timeOf(finished)
+	a.Plan, a.Diagnostics = json.RawMessage(plan), json.RawMessage(diagnostics)
+	return a, err
+}
+
+// Applies lists applies, newest first; an empty factory means all.
+func (s *Store) Applies(ctx context.Context, factory, before string, limit int) ([]*Apply, error) {
+	w := where{}
+	w.text("factory", factory)
+	if err := w.before(prefixApply, before); err != nil {
+		return nil, err
+	}
+	return list(ctx, s, scanApply, "SELECT "+applyColumns+" FROM applies"+w.sql()+" ORDER BY id DESC"+w.limit(limit), w.args...)
+}
+
+// ApplyByID reads one apply with its webhooks' bindings.
+func (s *Store) ApplyByID(ctx context.Context, id string) (*Apply, error) {
+	n, err := parseID(prefixApply, id)
+	if err != nil {
+		return nil, err
+	}
+	a, err := first(list(ctx, s, scanApply, "SELECT "+applyColumns+" FROM applies WHERE id = $1", n))
+	if err != nil {
+		return nil, fmt.Errorf("apply %s: %w", id, err)
+	}
+	a.Webhooks, err = s.bindings(ctx, n)
+	return a, err
+}
+
+// LastApply is the newest apply of a factory, with that outcome if one is given.
+func (s *Store) LastApply(ctx context.Context, factory, outcome string) (*Apply, error) {
+	w := where{}
+	w.text("factory", factory)
+	w.text("outcome", outcome)
+	a, err := first(list(ctx, s, scanApply, "SELECT "+applyColumns+" FROM applies"+w.sql()+" ORDER BY id DESC LIMIT 1", w.args...))
+	if err != nil {
+		return nil, err
+	}
+	n, err := parseID(prefixApply, a.ID)
+	if err != nil {
+		return nil, err
+	}
+	a.Webhooks, err = s.bindings(ctx, n)
+	return a, err
+}
+
+func (s *Store) bindings(ctx context.Context, id int64) ([]BoundWebhook, error) {
+	return list(ctx, s, func(rows *sql.Rows) (BoundWebhook, error) {
+		var b BoundWebhook
+		err := rows.Scan(&b.Name, &b.UID, &b.SecretName, &b.Generation)
+		return b, err
+	}, "SELECT name, uid, secret_name, generation FROM apply_webhooks WHERE apply_id = $1 ORDER BY name", id)
+}
+
+// ApplyFiles reads the snapshot of an apply.
+func (s *Store) ApplyFiles(ctx context.Context, id string) ([]File, error) {
+	n, err := parseID(prefixApply, id)
+	if err != nil {
+		return nil, err
+	}
+	return list(ctx, s, func(rows *sql.Rows) (File, error) {
+		var f File
+		var packed []byte
+		if err := rows.Scan(&f.Path, &packed); err != nil {
+			return f, err
+		}
+		var err error
+		f.Data, err = s2.Decode(nil, packed)
+		return f, err
+	}, "SELECT f.path, b.data FROM apply_files f JOIN blobs b ON b.hash = f.hash WHERE f.apply_id = $1 ORDER BY f.path", n)
+}

@@ -1,0 +1,43 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"time"
+)
+
+// AuditEntry is one change of state: who did what to what, when, from where
+// (SPEC 10.4). It holds nothing secret.
+type AuditEntry struct {
+	ID      string
+	At      time.Time
+	Actor   string // such as "key ci (ada)", "local ada", "page ada"
+	Action  string // such as secret.set
+	Object  string
+	Factory string
+	Details string
+	Origin  string // an address, or "local"
+}
+
+// Audit appends an entry.
+func (s *Store) Audit(ctx context.Context, e AuditEntry) error {
+	return s.do(ctx, func(ctx context.Context) error {
+		return s.exec(ctx, "INSERT INTO audit (id, at, actor, action, object, factory, details, origin) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+			s.nextID(), micros(s.now()), e.Actor, e.Action, e.Object, e.Factory, e.Details, e.Origin)
+	})
+}
+
+// AuditLog reads entries, newest first.
+func (s *Store) AuditLog(ctx context.Context, before string, limit int) ([]AuditEntry, error) {
+	w := where{}
+	if err := w.before(prefixAudit, before); err != nil {
+		return nil, err
+	}
+	return list(ctx, s, func(rows *sql.Rows) (AuditEntry, error) {
+		var e AuditEntry
+		var id, at int64
+		err := rows.Scan(&id, &at, &e.Actor, &e.Action, &e.Object, &e.Factory, &e.Details, &e.Origin)
+		e.ID, e.At = formatID(prefixAudit, id), timeOf(at)
+		return e, err
+	}, "SELECT id, at, actor, action, object, factory, details, origin FROM audit"+w.sql()+" ORDER BY id DESC"+w.limit(limit), w.args...)
+}

@@ -1,0 +1,315 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/klauspost/compress/s2"
+)
+
+// Outcome of a delivery (CONTRACT.md 2.3).
+type Outcome string
+
+// The outcomes.
+const (
+	Accepted            Outcome = "accepted"
+	Duplicate           Outcome = "duplicate"
+	RejectedAuth        Outcome = "rejected_auth"
+	RejectedInvalidJSON Outcome = "rejected_invalid_json"
+	RejectedTooLarge    Outcome = "rejected_too_large"
+)
+
+// Outcomes are all of them.
+var Outcomes = []Outcome{Accepted, Duplicate, RejectedAuth, RejectedInvalidJSON, RejectedTooLarge}
+
+// Label is CONTRACT.md's wording.
+func (o Outcome) Label() string {
+	switch o {
+	case Accepted:
+		return "Accepted"
+	case Duplicate:
+		return "Duplicate"
+	case RejectedAuth:
+		return "Rejected (auth)"
+	case RejectedInvalidJSON:
+		return "Rejected (invalid JSON)"
+	case RejectedTooLarge:
+		return "Rejected (too large)"
+	}
+	return string(o)
+}
+
+// Sources of an Identity (CONTRACT.md 6.2).
+const (
+	IdentityHeader   = "header"   // the webhook's deliveryIdHeader
+	IdentityProvider = "provider" // the provider's own delivery header
+	IdentitySender   = "sender"   // X-Service-Delivery-Id
+	IdentityBody     = "body"     // hash of the body
+	IdentityReplay   = "replay"   // made up for a replay
+)
+
+// Identity is what makes two deliveries the same one.
+type Identity struct{ Source, Value string }
+
+// hash scopes the identity to the webhook and to its source (SPEC 5.6). It has
+// 128 bits: that, and not the text, is what the unique index holds.
+func (i Identity) hash(webhookUID string) []byte {
+	sum := sha256.Sum256([]byte(webhookUID + "\x00" + i.Source + "\x00" + i.Value))
+	return sum[:16]
+}
+
+// Delivery is an entry of the delivery log.
+type Delivery struct {
+	ID               string
+	Factory          string
+	Webhook          string
+	WebhookUID       string
+	Outcome          Outcome
+	Reason, Detail   string // of a rejected one
+	Size             int64  // bytes of the body
+	ReceivedAt       time.Time
+	Identity         Identity
+	DuplicateOf      string
+	ReplayOf         string
+	ClientAddr       string
+	Headers          map[string]string
+	ApplyID          string // the apply whose definitions decided it
+	SecretGeneration int64
+	Runs             []RunRef // filled in when read
+}
+
+// RunRef names a run that a delivery started.
+type RunRef struct{ ID, Automation string }
+
+// NewDelivery is what RecordDelivery records.
+type NewDelivery struct {
+	Delivery
+	Payload []byte   // kept of accepted ones
+	Runs    []NewRun // enqueued with accepted ones
+}
+
+// Recorded is what became of a NewDelivery.
+type Recorded struct {
+	ID          string
+	Duplicate   bool
+	DuplicateOf string
+	RunIDs      []string
+}
+
+// minCompressed is the size from which compressing pays.
+const minCompressed = 256
+
+// RecordDelivery commits the delivery and its runs, and returns after they are
+// on the disk. An accepted one whose identity is known becomes a duplicate, and
+// starts nothing. The error wraps ErrUnavailable if nothing was kept.
+func (s *Store) RecordDelivery(ctx context.Context, d *NewDelivery) (Recorded, error) {
+	row, err := encodeDelivery(d)
+	if err != nil {
+		return Recorded{}, err
+	}
+	var out Recorded
+	j := &job{ctx: ctx, safe: true, done: make(chan error, 1), fn: func(ctx context.Context) error {
+		var err error
+		out, err = s.recordDelivery(ctx, d, row)
+		return err
+	}}
+	err = s.submit(j)
+	return out, err
+}
+
+// deliveryRow is what is prepared before the writer's turn.
+type deliveryRow struct {
+	headers           string
+	identity          []byte // nil unless accepted
+	payload           []byte
+	codec             int64
+	applyID, replayOf int64
+}
+
+func encodeDelivery(d *NewDelivery) (deliveryRow, error) {
+	row := deliveryRow{headers: "{}"}
+	var err error
+	if row.applyID, err = optionalID(prefixApply, d.ApplyID); err != nil {
+		return row, err
+	}
+	if row.replayOf, err = optionalID(prefixDelivery, d.ReplayOf); err != nil {
+		return row, err
+	}
+	if len(d.Headers) > 0 {
+		text, err := json.Marshal(d.Headers)
+		if err != nil {
+			return row, err
+		}
+		row.headers = string(text)
+	}
+	if d.Outcome != Accepted {
+		return row, nil
+	}
+	row.identity = d.Identity.hash(d.WebhookUID)
+	row.payload = d.Payload
+	if len(d.Payload) >= minCompressed {
+		if packed := s2.Encode(nil, d.Payload); len(packed) < len(d.Payload)*9/10 {
+			row.payload, row.codec = packed, 1
+		}
+	}
+	return row, nil
+}
+
+const insertDelivery = `INSERT INTO deliveries (id, factory, webhook, webhook_uid, outcome, reason, detail, size, received_at,
+	identity_source, identity_value, identity_hash, duplicate_of, replay_of, client_addr, headers, apply_id, secret_generation, payload, codec)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)
+	ON CONFLICT (identity_hash) DO NOTHING`
+
+func (s *Store) recordDelivery(ctx context.Context, d *NewDelivery, row deliveryRow) (Recorded, error) {
+	id := s.nextID()
+	insert := func(outcome Outcome, row deliveryRow, duplicateOf int64) (int64, error) {
+		return s.execCount(ctx, insertDelivery, id, d.Factory, d.Webhook, d.WebhookUID, string(outcome), d.Reason, d.Detail, d.Size, micros(d.ReceivedAt),
+			d.Identity.Source, d.Identity.Value, row.identity, duplicateOf, row.replayOf, d.ClientAddr, row.headers, row.applyID, d.SecretGeneration,
+			row.payload, row.codec)
+	}
+	out := Recorded{ID: formatID(prefixDelivery, id)}
+	n, err := insert(d.Outcome, row, 0)
+	if err != nil {
+		return Recorded{}, err
+	}
+	if n == 0 {
+		var of int64
+		if err := s.row(ctx, "SELECT id FROM deliveries WHERE identity_hash = $1", []any{row.identity}, &of); err != nil {
+			return Recorded{}, err
+		}
+		row.identity, row.payload, row.codec = nil, nil, 0
+		_, err := insert(Duplicate, row, of)
+		out.Duplicate, out.DuplicateOf = true, formatID(prefixDelivery, of)
+		return out, err
+	}
+	if d.Outcome != Accepted {
+		return out, nil
+	}
+	for i := range d.Runs {
+		run, err := s.insertRun(ctx, &d.Runs[i], id)
+		if err != nil {
+			return Recorded{}, err
+		}
+		out.RunIDs = append(out.RunIDs, formatID(prefixRun, run))
+	}
+	return out, nil
+}
+
+const deliveryColumns = `id, factory, webhook, webhook_uid, outcome, reason, detail, size, received_at, identity_source, identity_value,
+	duplicate_of, replay_of, client_addr, headers, apply_id, secret_generation`
+
+func scanDelivery(rows *sql.Rows) (*Delivery, error) {
+	d := &Delivery{}
+	var id, received, duplicateOf, replayOf, apply int64
+	var headers string
+	err := rows.Scan(&id, &d.Factory, &d.Webhook, &d.WebhookUID, &d.Outcome, &d.Reason, &d.Detail, &d.Size, &received,
+		&d.Identity.Source, &d.Identity.Value, &duplicateOf, &replayOf, &d.ClientAddr, &headers, &apply, &d.SecretGeneration)
+	if err != nil {
+		return nil, err
+	}
+	d.ID, d.ReceivedAt = formatID(prefixDelivery, id), timeOf(received)
+	d.DuplicateOf, d.ReplayOf, d.ApplyID = formatID(prefixDelivery, duplicateOf), formatID(prefixDelivery, replayOf), formatID(prefixApply, apply)
+	return d, json.Unmarshal([]byte(headers), &d.Headers)
+}
+
+// Delivery reads one entry of the log.
+func (s *Store) Delivery(ctx context.Context, id string) (*Delivery, error) {
+	n, err := parseID(prefixDelivery, id)
+	if err != nil {
+		return nil, err
+	}
+	d, err := first(list(ctx, s, scanDelivery, "SELECT "+deliveryColumns+" FROM deliveries WHERE id = $1", n))
+	if err != nil {
+		return nil, fmt.Errorf("delivery %s: %w", id, err)
+	}
+	return d, s.addRuns(ctx, []*Delivery{d})
+}
+
+// Payload is the body of an accepted delivery, byte for byte; ErrNotFound if
+// there is none.
+func (s *Store) Payload(ctx context.Context, id string) ([]byte, error) {
+	n, err := parseID(prefixDelivery, id)
+	if err != nil {
+		return nil, err
+	}
+	var payload []byte
+	var codec int64
+	err = s.read.QueryRowContext(ctx, "SELECT payload, codec FROM deliveries WHERE id = $1 AND payload IS NOT NULL", n).Scan(&payload, &codec)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, fmt.Errorf("payload of %s: %w", id, ErrNotFound)
+	}
+	if err != nil || codec == 0 {
+		return payload, err
+	}
+	return s2.Decode(nil, payload)
+}
+
+// DeliveryQuery selects entries of the log; zero fields select all.
+type DeliveryQuery struct {
+	Factory, Webhook, WebhookUID string
+	Outcome                      Outcome
+	Since                        time.Time
+	Before                       string // the id after which to go on, towards older ones
+	Limit                        int
+}
+
+// Deliveries reads the log, newest first.
+func (s *Store) Deliveries(ctx context.Context, q DeliveryQuery) ([]*Delivery, error) {
+	w := where{}
+	w.text("factory", q.Factory)
+	w.text("webhook", q.Webhook)
+	w.text("webhook_uid", q.WebhookUID)
+	w.text("outcome", string(q.Outcome))
+	if !q.Since.IsZero() {
+		w.add("id >= ", idAt(q.Since))
+	}
+	if err := w.before(prefixDelivery, q.Before); err != nil {
+		return nil, err
+	}
+	all, err := list(ctx, s, scanDelivery, "SELECT "+deliveryColumns+" FROM deliveries"+w.sql()+" ORDER BY id DESC"+w.limit(q.Limit), w.args...)
+	if err != nil {
+		return nil, err
+	}
+	return all, s.addRuns(ctx, all)
+}
+
+// addRuns fills in which runs the deliveries started.
+func (s *Store) addRuns(ctx context.Context, deliveries []*Delivery) error {
+	for _, d := range deliveries {
+		if d.Outcome != Accepted {
+			continue
+		}
+		n, err := parseID(prefixDelivery, d.ID)
+		if err != nil {
+			return err
+		}
+		d.Runs, err = list(ctx, s, func(rows *sql.Rows) (RunRef, error) {
+			var id int64
+			var ref RunRef
+			err := rows.Scan(&id, &ref.Automation)
+			ref.ID = formatID(prefixRun, id)
+			return ref, err
+		}, "SELECT id, automation FROM runs WHERE delivery_id = $1 ORDER BY id", n)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// RecentTimes are the times of the authenticated deliveries of a webhook since
+// then, ascending: by them the rate is restored after a restart (SPEC 5.8).
+func (s *Store) RecentTimes(ctx context.Context, webhookUID string, since time.Time) ([]time.Time, error) {
+	return list(ctx, s, func(rows *sql.Rows) (time.Time, error) {
+		var at int64
+		err := rows.Scan(&at)
+		return timeOf(at), err
+	}, `SELECT received_at FROM deliveries WHERE webhook_uid = $1 AND id >= $2 AND received_at > $3
+		AND outcome IN ('accepted', 'duplicate', 'rejected_invalid_json') AND replay_of = 0 ORDER BY received_at`,
+		webhookUID, idAt(since.Add(-time.Minute)), micros(since))
+}

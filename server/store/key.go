@@ -1,0 +1,144 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"triphammer/server/secret"
+)
+
+// Scopes of an API key (SPEC 10.2).
+const (
+	ScopeRuns   = "runs"   // create, read and cancel runs
+	ScopeManage = "manage" // everything
+	ScopeRead   = "read"   // read everything
+)
+
+// Kinds of an API key.
+const (
+	KeyPersonal = "personal" // runs belong to its owner
+	KeyAgent    = "agent"    // runs belong to the agent
+)
+
+// keyPrefix is that of API keys, so that scanners find leaked ones.
+const keyPrefix = "thk"
+
+// Key is an API key without its secret part.
+type Key struct {
+	ID         string
+	Name       string
+	Kind       string
+	Owner      string // a person, or the agent's name
+	Scopes     []string
+	Factory    string // empty: all
+	CreatedAt  time.Time
+	ExpiresAt  time.Time // zero: never
+	RevokedAt  time.Time // zero: it works
+	LastUsedAt time.Time
+}
+
+// ErrKey is what KeyByToken returns for a token that is no working key.
+var ErrKey = errors.New("the API key is unknown, expired or revoked")
+
+// CreateKey makes a key and returns the token, which is stored as a hash alone.
+// The name of a working key can be used once.
+func (s *Store) CreateKey(ctx context.Context, k Key) (*Key, secret.Value, error) {
+	token := secret.NewToken(keyPrefix)
+	hash := secret.HashToken(token)
+	err := s.do(ctx, func(ctx context.Context) error {
+		var n int64
+		if err := s.row(ctx, "SELECT count(*) FROM api_keys WHERE name = $1 AND revoked_at = 0", []any{k.Name}, &n); err != nil {
+			return err
+		}
+		if n > 0 {
+			return fmt.Errorf("a key named %q exists: %w", k.Name, ErrConflict)
+		}
+		id := s.nextID()
+		k.ID, k.CreatedAt = formatID(prefixKey, id), s.now()
+		return s.exec(ctx, `INSERT INTO api_keys (id, name, kind, owner, scopes, factory, hash, created_at, expires_at, revoked_at, last_used_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 0, 0)`, id, k.Name, k.Kind, k.Owner, strings.Join(k.Scopes, ","), k.Factory, hash[:], micros(k.CreatedAt), micros(k.ExpiresAt))
+	})
+	if err != nil {
+		return nil, secret.Value{}, err
+	}
+	return &k, secret.New(token), nil
+}
+
+const keyColumns = "id, name, kind, owner, scopes, factory, created_at, expires_at, revoked_at, last_used_at"
+
+func scanKey(rows *sql.Rows) (*Key, error) {
+	k := &Key{}
+	var id, created, expires, revoked, used int64
+	var scopes string
+	err := rows.Scan(&id, &k.Name, &k.Kind, &k.Owner, &scopes, &k.Factory, &created, &expires, &revoked, &used)
+	k.ID, k.Scopes = formatID(prefixKey, id), strings.Split(scopes, ",")
+	k.CreatedAt, k.ExpiresAt, k.RevokedAt, k.LastUsedAt = timeOf(created), timeOf(expires), timeOf(revoked), timeOf(used)
+	return k, err
+}
+
+// touchEvery is how exact LastUsedAt is.
+const touchEvery = time.Minute
+
+// KeyByToken finds the working key of a token, and notes its use.
+func (s *Store) KeyByToken(ctx context.Context, token string) (*Key, error) {
+	if !secret.ValidToken(keyPrefix, token) {
+		return nil, ErrKey
+	}
+	hash := secret.HashToken(token)
+	k, err := first(list(ctx, s, scanKey, "SELECT "+keyColumns+" FROM api_keys WHERE hash = $1", hash[:]))
+	if errors.Is(err, ErrNotFound) {
+		return nil, ErrKey
+	}
+	if err != nil {
+		return nil, err
+	}
+	now := s.now()
+	if !k.RevokedAt.IsZero() || !k.ExpiresAt.IsZero() && !k.ExpiresAt.After(now) {
+		return nil, ErrKey
+	}
+	if last, ok := s.touched.Load(k.ID); !ok || now.Sub(last.(time.Time)) >= touchEvery {
+		s.touched.Store(k.ID, now)
+		id, err := parseID(prefixKey, k.ID)
+		if err != nil {
+			return nil, err
+		}
+		err = s.do(ctx, func(ctx context.Context) error {
+			return s.exec(ctx, "UPDATE api_keys SET last_used_at = $1 WHERE id = $2", micros(now), id)
+		})
+		if err != nil {
+			s.logger.Warn("the last use of a key could not be noted", "key", k.Name, "error", err)
+		}
+	}
+	return k, nil
+}
+
+// Keys lists all keys, newest first.
+func (s *Store) Keys(ctx context.Context) ([]*Key, error) {
+	return list(ctx, s, scanKey, "SELECT "+keyColumns+" FROM api_keys ORDER BY id DESC")
+}
+
+// RevokeKey ends a key, found by id or by name, at once.
+func (s *Store) RevokeKey(ctx context.Context, idOrName string) (*Key, error) {
+	keys, err := s.Keys(ctx)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(keys, func(k *Key) bool { return k.RevokedAt.IsZero() && (k.ID == idOrName || k.Name == idOrName) })
+	if i < 0 {
+		return nil, fmt.Errorf("key %s: %w", idOrName, ErrNotFound)
+	}
+	k := keys[i]
+	id, err := parseID(prefixKey, k.ID)
+	if err != nil {
+		return nil, err
+	}
+	k.RevokedAt = s.now()
+	return k, s.do(ctx, func(ctx context.Context) error {
+		return s.exec(ctx, "UPDATE api_keys SET revoked_at = $1 WHERE id = $2", micros(k.RevokedAt), id)
+	})
+}

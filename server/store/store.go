@@ -1,0 +1,274 @@
+// Package store has what must survive a restart, and all the SQL.
+//
+// Writes go through one goroutine that commits whatever waits as one
+// transaction (writer.go); reads use a small pool beside it. A write that
+// returned nil is on the disk: `synchronous` is FULL, and that is asserted when
+// the store opens, because go-sqlite3's default loses acknowledged writes on
+// power loss (DESIGN 3.8). Secrets are sealed with a key that is not in here.
+package store
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/mattn/go-sqlite3"
+
+	"triphammer/server/secret"
+)
+
+// Errors that callers tell apart with errors.Is.
+var (
+	ErrNotFound    = errors.New("not found")
+	ErrUnavailable = errors.New("the store cannot commit")
+	ErrClosed      = errors.New("the store is closed")
+	ErrNewerSchema = errors.New("the store was written by a newer version of triphammer")
+	ErrConflict    = errors.New("conflict")
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// minSQLite has the fix of a WAL-reset bug that corrupts databases.
+const minSQLite = 3_051_003
+
+// Config is what Open needs.
+type Config struct {
+	Path   string      // of the database file; its folder exists
+	Key    *secret.Key // seals the secrets
+	Now    func() time.Time
+	Logger *slog.Logger
+}
+
+// Store is the durable state of one server. It is safe for concurrent use.
+type Store struct {
+	now    func() time.Time
+	logger *slog.Logger
+	key    *secret.Key
+	read   *sql.DB
+
+	writer     *sql.DB
+	conn       *sql.Conn // the only one of writer, of the writer goroutine alone
+	statements map[string]*sql.Stmt
+	lastID     int64
+
+	jobs    chan *job
+	closing chan struct{}
+	done    chan struct{}
+	once    sync.Once
+
+	touched sync.Map // key id to the last recorded use
+}
+
+// Open opens or makes the store and migrates it forward.
+func Open(ctx context.Context, cfg Config) (*Store, error) {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	if _, version, _ := sqlite3.Version(); version < minSQLite {
+		return nil, fmt.Errorf("SQLite %d is too old: at least %d is needed", version, minSQLite)
+	}
+	s := &Store{
+		now: cfg.Now, logger: cfg.Logger, key: cfg.Key,
+		statements: make(map[string]*sql.Stmt),
+		jobs:       make(chan *job, 4*maxBatch), closing: make(chan struct{}), done: make(chan struct{}),
+	}
+	if err := s.open(ctx, cfg.Path, dsn(cfg.Path, "FULL")); err != nil {
+		s.closeHandles()
+		return nil, fmt.Errorf("opening the store %s: %w", cfg.Path, err)
+	}
+	go s.write()
+	return s, nil
+}
+
+// dsn has the pragmas, which in Exec would reach one connection of the pool.
+func dsn(path, synchronous string) string {
+	q := url.Values{
+		"_journal_mode": {"WAL"}, "_synchronous": {synchronous}, "_foreign_keys": {"1"}, "_busy_timeout": {"5000"},
+		"_txlock": {"immediate"}, "_auto_vacuum": {"incremental"},
+	}
+	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
+}
+
+func (s *Store) open(ctx context.Context, path, dsn string) error {
+	// The file is made here so that nobody else can read it.
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	if s.writer, err = sql.Open("sqlite3", dsn); err != nil {
+		return err
+	}
+	s.writer.SetMaxOpenConns(1)
+	if s.conn, err = s.writer.Conn(ctx); err != nil {
+		return err
+	}
+	if err := assertDurable(ctx, s.conn); err != nil {
+		return err
+	}
+	// Larger checkpoints steady the slowest commits; the connection is the only
+	// one that writes, so this holds for all of them.
+	if _, err := s.conn.ExecContext(ctx, "PRAGMA wal_autocheckpoint = 8000"); err != nil {
+		return err
+	}
+	if err := s.migrate(ctx); err != nil {
+		return err
+	}
+	if err := s.checkKey(ctx); err != nil {
+		return err
+	}
+	for _, table := range []string{"deliveries", "runs", "applies", "api_keys", "audit"} {
+		var id int64
+		if err := s.conn.QueryRowContext(ctx, "SELECT coalesce(max(id), 0) FROM "+table).Scan(&id); err != nil {
+			return err
+		}
+		s.lastID = max(s.lastID, id)
+	}
+	if s.read, err = sql.Open("sqlite3", dsn+"&_query_only=1"); err != nil {
+		return err
+	}
+	s.read.SetMaxOpenConns(8)
+	return s.read.PingContext(ctx)
+}
+
+// assertDurable refuses a connection on which a commit could be lost.
+func assertDurable(ctx context.Context, conn *sql.Conn) error {
+	var synchronous int
+	var journal string
+	err := errors.Join(
+		conn.QueryRowContext(ctx, "PRAGMA synchronous").Scan(&synchronous),
+		conn.QueryRowContext(ctx, "PRAGMA journal_mode").Scan(&journal))
+	if err != nil {
+		return err
+	}
+	if synchronous != 2 || journal != "wal" {
+		return fmt.Errorf("the database has synchronous=%d and journal_mode=%s where 2 (FULL) and wal are needed", synchronous, journal)
+	}
+	return nil
+}
+
+// migrate applies the numbered migrations that are missing, each in its own
+// transaction. There is no way back: an older program refuses the store.
+func (s *Store) migrate(ctx context.Context) error {
+	if _, err := s.conn.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS meta (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL)"); err != nil {
+		return err
+	}
+	have, err := s.schemaVersion(ctx)
+	if err != nil {
+		return err
+	}
+	names, err := fs.Glob(migrations, "migrations/*.sql")
+	if err != nil {
+		return err
+	}
+	slices.Sort(names)
+	if have > len(names) {
+		return fmt.Errorf("%w: it has schema %d, this one knows up to %d", ErrNewerSchema, have, len(names))
+	}
+	for i, name := range names[have:] {
+		text, err := migrations.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		version := have + i + 1
+		if !strings.HasPrefix(filepath.Base(name), fmt.Sprintf("%04d_", version)) {
+			return fmt.Errorf("migration %s is not number %d", name, version)
+		}
+		err = s.transaction(ctx, func() error {
+			if _, err := s.conn.ExecContext(ctx, string(text)); err != nil {
+				return err
+			}
+			return s.setMeta(ctx, "schema", strconv.Itoa(version))
+		})
+		if err != nil {
+			return fmt.Errorf("migration %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func (s *Store) schemaVersion(ctx context.Context) (int, error) {
+	text, err := s.meta(ctx, "schema")
+	if err != nil || text == "" {
+		return 0, err
+	}
+	return strconv.Atoi(text)
+}
+
+func (s *Store) meta(ctx context.Context, name string) (string, error) {
+	var value string
+	err := s.conn.QueryRowContext(ctx, "SELECT value FROM meta WHERE name = $1", name).Scan(&value)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", nil
+	}
+	return value, err
+}
+
+func (s *Store) setMeta(ctx context.Context, name, value string) error {
+	_, err := s.conn.ExecContext(ctx, "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value", name, value)
+	return err
+}
+
+// checkKey refuses a sealing key that is not the one of this store (SPEC 10.1).
+func (s *Store) checkKey(ctx context.Context) error {
+	have, err := s.meta(ctx, "sealing key")
+	switch {
+	case err != nil:
+		return err
+	case have == "":
+		return s.setMeta(ctx, "sealing key", s.key.ID())
+	case have != s.key.ID():
+		return errors.New("the sealing key is not the one that this store's secrets were sealed with: put the right key file back (DIR/key, or TRIPHAMMER_KEY_FILE)")
+	}
+	return nil
+}
+
+// Close commits what waits and closes the store.
+func (s *Store) Close() error {
+	s.once.Do(func() { close(s.closing) })
+	<-s.done
+	return s.closeHandles()
+}
+
+func (s *Store) closeHandles() error {
+	var errs []error
+	for _, stmt := range s.statements {
+		errs = append(errs, stmt.Close())
+	}
+	s.statements = nil
+	if s.conn != nil {
+		errs = append(errs, s.conn.Close())
+	}
+	for _, db := range []*sql.DB{s.read, s.writer} {
+		if db != nil {
+			errs = append(errs, db.Close())
+		}
+	}
+	s.conn, s.read, s.writer = nil, nil, nil
+	return errors.Join(errs...)
+}
+
+// Ping tells whether the store can commit.
+func (s *Store) Ping(ctx context.Context) error {
+	return s.do(ctx, func(ctx context.Context) error {
+		return s.setMeta(ctx, "ping", strconv.FormatInt(s.now().Unix(), 10))
+	})
+}

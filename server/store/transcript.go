@@ -1,0 +1,53 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Event is one entry of a run's transcript.
+type Event struct {
+	Seq  int64 // from 1, without gaps
+	At   time.Time
+	Kind string
+	Data json.RawMessage
+}
+
+// AppendEvents adds to the transcript of a run that the lease holds. The caller
+// numbers the events.
+func (s *Store) AppendEvents(ctx context.Context, l Lease, events []Event) error {
+	id, err := parseID(prefixRun, l.RunID)
+	if err != nil {
+		return err
+	}
+	return s.do(ctx, func(ctx context.Context) error {
+		if err := s.fenced(ctx, l, "UPDATE runs SET updated_at = $1", micros(s.now())); err != nil {
+			return err
+		}
+		for _, e := range events {
+			if err := s.exec(ctx, "INSERT INTO run_events (run_id, seq, at, kind, data) VALUES ($1, $2, $3, $4, $5)", id, e.Seq, micros(e.At), e.Kind, string(e.Data)); err != nil {
+				return fmt.Errorf("transcript of %s: %w", l.RunID, err)
+			}
+		}
+		return nil
+	})
+}
+
+// Events reads a transcript after the event numbered after, in order.
+func (s *Store) Events(ctx context.Context, runID string, after int64, limit int) ([]Event, error) {
+	id, err := parseID(prefixRun, runID)
+	if err != nil {
+		return nil, err
+	}
+	return list(ctx, s, func(rows *sql.Rows) (Event, error) {
+		var e Event
+		var at int64
+		var data string
+		err := rows.Scan(&e.Seq, &at, &e.Kind, &data)
+		e.At, e.Data = timeOf(at), json.RawMessage(data)
+		return e, err
+	}, "SELECT seq, at, kind, data FROM run_events WHERE run_id = $1 AND seq > $2 ORDER BY seq LIMIT $3", id, after, limit)
+}

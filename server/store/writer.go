@@ -1,0 +1,260 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"runtime"
+)
+
+// maxBatch is the most jobs that share one transaction.
+const maxBatch = 256
+
+// yields is how often the writer lets others run before it closes a batch: the
+// requests that are about to ask come along, and no timer makes anyone wait.
+const yields = 4
+
+// job is one change. The writer runs it in a transaction with others.
+type job struct {
+	ctx  context.Context
+	fn   func(ctx context.Context) error
+	safe bool // an error of it is an error of the database
+	done chan error
+}
+
+// do commits what fn changes, and returns after it is on the disk. fn runs on
+// the writer's goroutine, on its connection, at once with nothing else. If it
+// fails, nothing of it is kept and the others of its transaction are unharmed.
+func (s *Store) do(ctx context.Context, fn func(ctx context.Context) error) error {
+	return s.submit(&job{ctx: ctx, fn: fn, done: make(chan error, 1)})
+}
+
+// submit queues a job and waits for it. A caller that goes away before its turn
+// leaves nothing behind.
+func (s *Store) submit(j *job) error {
+	select {
+	case <-s.closing:
+		return ErrClosed
+	default:
+	}
+	select {
+	case s.jobs <- j:
+	case <-j.ctx.Done():
+		return fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(j.ctx))
+	case <-s.done:
+		return ErrClosed
+	}
+	select {
+	case err := <-j.done:
+		return err
+	case <-s.done:
+		select {
+		case err := <-j.done:
+			return err
+		default:
+			return ErrClosed
+		}
+	}
+}
+
+// write is the writer goroutine: Open starts it, Close ends it.
+func (s *Store) write() {
+	defer close(s.done)
+	batch := make([]*job, 0, maxBatch)
+	for {
+		select {
+		case j := <-s.jobs:
+			batch = append(batch[:0], j)
+		case <-s.closing:
+			for {
+				select {
+				case j := <-s.jobs:
+					s.commit([]*job{j})
+				default:
+					return
+				}
+			}
+		}
+		batch = s.gather(batch)
+		s.commit(batch)
+		clear(batch)
+	}
+}
+
+func (s *Store) gather(batch []*job) []*job {
+	for quiet := 0; len(batch) < maxBatch && quiet < yields; {
+		select {
+		case j := <-s.jobs:
+			batch = append(batch, j)
+		default:
+			quiet++
+			runtime.Gosched()
+		}
+	}
+	return batch
+}
+
+// commit runs the jobs in one transaction and tells each how it went. A job that
+// others must not suffer from has a savepoint of its own.
+func (s *Store) commit(batch []*job) {
+	ctx := context.Background() // one caller's impatience must not roll back the others
+	results := make([]error, len(batch))
+	err := s.transaction(ctx, func() error {
+		for i, j := range batch {
+			if j.ctx.Err() != nil {
+				results[i] = fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(j.ctx))
+				continue
+			}
+			if j.safe {
+				if err := j.fn(ctx); err != nil {
+					return err
+				}
+				continue
+			}
+			var err error
+			if results[i], err = s.inSavepoint(ctx, j.fn); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil && len(batch) > 1 {
+		// One of them may be the cause: the others get their own chance.
+		for _, j := range batch {
+			s.commit([]*job{j})
+		}
+		return
+	}
+	for i, j := range batch {
+		if err != nil && results[i] == nil {
+			results[i] = fmt.Errorf("%w: %w", ErrUnavailable, err)
+		}
+		j.done <- results[i]
+	}
+}
+
+func (s *Store) inSavepoint(ctx context.Context, fn func(context.Context) error) (result, fatal error) {
+	if err := s.exec(ctx, "SAVEPOINT job"); err != nil {
+		return nil, err
+	}
+	if result = fn(ctx); result != nil {
+		return result, errors.Join(s.exec(ctx, "ROLLBACK TO job"), s.exec(ctx, "RELEASE job"))
+	}
+	return nil, s.exec(ctx, "RELEASE job")
+}
+
+// transaction runs fn in a transaction of the writer's connection.
+func (s *Store) transaction(ctx context.Context, fn func() error) error {
+	if err := s.exec(ctx, "BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	err := fn()
+	if err == nil {
+		err = s.exec(ctx, "COMMIT")
+	}
+	if err != nil {
+		_ = s.exec(ctx, "ROLLBACK") // after some errors SQLite has rolled back already
+	}
+	return err
+}
+
+// stmt prepares a statement once.
+func (s *Store) stmt(ctx context.Context, query string) (*sql.Stmt, error) {
+	if st := s.statements[query]; st != nil {
+		return st, nil
+	}
+	if err := checkMarks(query); err != nil {
+		return nil, err
+	}
+	st, err := s.conn.PrepareContext(ctx, query)
+	if err == nil {
+		s.statements[query] = st
+	}
+	return st, err
+}
+
+// exec runs a statement on the writer's connection.
+func (s *Store) exec(ctx context.Context, query string, args ...any) error {
+	_, err := s.execCount(ctx, query, args...)
+	return err
+}
+
+// execCount is exec with the number of rows it changed.
+func (s *Store) execCount(ctx context.Context, query string, args ...any) (int64, error) {
+	st, err := s.stmt(ctx, query)
+	if err != nil {
+		return 0, err
+	}
+	result, err := st.ExecContext(ctx, args...)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+// row queries one row on the writer's connection; absent is ErrNotFound.
+func (s *Store) row(ctx context.Context, query string, args []any, into ...any) error {
+	st, err := s.stmt(ctx, query)
+	if err != nil {
+		return err
+	}
+	err = st.QueryRowContext(ctx, args...).Scan(into...)
+	if errors.Is(err, sql.ErrNoRows) {
+		return ErrNotFound
+	}
+	return err
+}
+
+// list reads rows from the read pool.
+func list[T any](ctx context.Context, s *Store, scan func(rows *sql.Rows) (T, error), query string, args ...any) ([]T, error) {
+	if err := checkMarks(query); err != nil {
+		return nil, err
+	}
+	rows, err := s.read.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	all := []T{}
+	for rows.Next() {
+		one, err := scan(rows)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	return all, rows.Err()
+}
+
+// first is the one row that a query finds, or ErrNotFound.
+func first[T any](all []T, err error) (T, error) {
+	var none T
+	switch {
+	case err != nil:
+		return none, err
+	case len(all) == 0:
+		return none, ErrNotFound
+	}
+	return all[0], nil
+}
+
+// checkMarks refuses a statement whose $1, $2 … do not first appear in ascending
+// order: go-sqlite3 numbers them by appearance and would mix up the values.
+func checkMarks(query string) error {
+	last := 0
+	for i := 0; i < len(query); i++ {
+		if query[i] != '$' {
+			continue
+		}
+		n := 0
+		for i++; i < len(query) && query[i] >= '0' && query[i] <= '9'; i++ {
+			n = n*10 + int(query[i]-'0')
+		}
+		if n > last+1 {
+			return fmt.Errorf("$%d comes before $%d in: %s", n, last+1, query)
+		}
+		last = max(last, n)
+	}
+	return nil
+}
