@@ -68,6 +68,7 @@ type Store struct {
 	closing chan struct{}
 	done    chan struct{}
 	once    sync.Once
+	closed  error // of Close
 
 	touched sync.Map // key id to the last recorded use
 }
@@ -243,9 +244,12 @@ func (s *Store) checkKey(ctx context.Context) error {
 
 // Close commits what waits and closes the store.
 func (s *Store) Close() error {
-	s.once.Do(func() { close(s.closing) })
-	<-s.done
-	return s.closeHandles()
+	s.once.Do(func() {
+		close(s.closing)
+		<-s.done
+		s.closed = s.closeHandles()
+	})
+	return s.closed
 }
 
 func (s *Store) closeHandles() error {
@@ -253,7 +257,6 @@ func (s *Store) closeHandles() error {
 	for _, stmt := range s.statements {
 		errs = append(errs, stmt.Close())
 	}
-	s.statements = nil
 	if s.conn != nil {
 		errs = append(errs, s.conn.Close())
 	}
@@ -262,7 +265,6 @@ func (s *Store) closeHandles() error {
 			errs = append(errs, db.Close())
 		}
 	}
-	s.conn, s.read, s.writer = nil, nil, nil
 	return errors.Join(errs...)
 }
 

@@ -1,0 +1,145 @@
+package delivery
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"triphammer/factory/signature"
+	"triphammer/server/store"
+)
+
+// SenderIDHeader is the sender-set identity header (SPEC 5.12).
+const SenderIDHeader = "X-Service-Delivery-Id"
+
+// maxIdentity is the longest identity kept as it came; longer ones are hashed
+// (SPEC 5.6). It is also where a kept header is cut.
+const maxIdentity = 255
+
+// keptHeaders are the headers worth keeping with a delivery. It is an
+// allow-list (DESIGN 3.13): a header that is not known to be harmless may be a
+// credential. Beside these a delivery keeps its own identity headers.
+var keptHeaders = []string{
+	"Content-Type",
+	"User-Agent",
+	"X-Request-Id",
+	"X-Event-Key",
+	"X-Event-Type",
+	"X-Github-Event",
+	"X-Github-Hook-Id",
+	"X-Gitlab-Event",
+	"X-Gitea-Event",
+	"X-Forgejo-Event",
+	"Sentry-Hook-Resource",
+}
+
+func (a *attempt) authenticate() error {
+	return a.hook.Verifier.Verify(&signature.Request{
+		Method:    http.MethodPost,
+		URL:       a.URL,
+		Header:    a.Header,
+		PathToken: a.PathToken,
+		Body:      a.body,
+		Now:       a.at,
+	})
+}
+
+// failureKey is whose budget a failed authentication spends. An IPv6 sender
+// owns its /64, so its failures are counted for the whole of it.
+func (a *attempt) failureKey() failureKey {
+	addr := a.Client.Unmap()
+	if addr.Is6() {
+		if prefix, err := addr.Prefix(64); err == nil {
+			return failureKey{uid: a.hook.UID, addr: prefix.String()}
+		}
+	}
+	return failureKey{uid: a.hook.UID, addr: addr.String()}
+}
+
+// identity names the delivery by the first source that has a value
+// (CONTRACT.md 6.2).
+func (a *attempt) identity() store.Identity {
+	if name := a.hook.Def.DeliveryIDHeader; name != "" {
+		if value := headerValue(a.Header, name); value != "" {
+			return store.Identity{Source: store.IdentityHeader, Value: value}
+		}
+	}
+	for _, name := range a.providerHeaders() {
+		if value := headerValue(a.Header, name); value != "" {
+			return store.Identity{Source: store.IdentityProvider, Value: value}
+		}
+	}
+	if value := headerValue(a.Header, SenderIDHeader); value != "" {
+		return store.Identity{Source: store.IdentitySender, Value: value}
+	}
+	return store.Identity{Source: store.IdentityBody, Value: digest(a.body)}
+}
+
+// providerHeaders are the provider's own delivery headers; only a signed
+// webhook has a provider.
+func (a *attempt) providerHeaders() []string {
+	if a.hook.Def.Scheme == nil {
+		return nil
+	}
+	return a.hook.Def.Scheme.IdentityHeaders()
+}
+
+func headerValue(header http.Header, name string) string {
+	value := strings.TrimSpace(header.Get(name))
+	if len(value) > maxIdentity {
+		return digest([]byte(value))
+	}
+	return value
+}
+
+func digest(data []byte) string {
+	sum := sha256.Sum256(data)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// keptHeaders are the headers stored with the delivery; no credential is ever
+// among them (SPEC 5.10).
+func (a *attempt) keptHeaders() map[string]string {
+	var kept map[string]string
+	keep := func(name string) {
+		value := a.Header.Get(name)
+		if value == "" {
+			return
+		}
+		if kept == nil {
+			kept = make(map[string]string, 4)
+		}
+		if len(value) > maxIdentity {
+			value = strings.ToValidUTF8(value[:maxIdentity], "") + "…"
+		}
+		kept[http.CanonicalHeaderKey(name)] = value
+	}
+	for _, name := range keptHeaders {
+		keep(name)
+	}
+	keep(SenderIDHeader)
+	if name := a.hook.Def.DeliveryIDHeader; name != "" {
+		keep(name)
+	}
+	credentials := []string(nil)
+	if a.hook.Def.Scheme != nil {
+		credentials = a.hook.Def.Scheme.CredentialHeaders()
+	}
+	for _, name := range a.providerHeaders() {
+		if !slices.ContainsFunc(credentials, func(c string) bool { return strings.EqualFold(c, name) }) {
+			keep(name)
+		}
+	}
+	return kept
+}
+
+// clientAddr is how an address is written in the log.
+func clientAddr(addr netip.Addr) string {
+	if !addr.IsValid() {
+		return ""
+	}
+	return addr.Unmap().String()
+}

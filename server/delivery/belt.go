@@ -1,0 +1,196 @@
+package delivery
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"triphammer/applier"
+	"triphammer/factory/match"
+	"triphammer/server/store"
+)
+
+// The stages of the belt, in order (SPEC 7.1).
+const (
+	StageReceived      = "received"
+	StageAuthenticated = "authenticated"
+	StageParsed        = "parsed"
+	StageNew           = "new"
+	StageMatched       = "matched"
+	StageRun           = "run"
+)
+
+// The outcomes of a stage.
+const (
+	Passed     = "passed"
+	Stopped    = "stopped"
+	NotReached = "not_reached"
+)
+
+// Stage is one step of the belt.
+type Stage struct {
+	Stage, Outcome, Detail string
+}
+
+// Trace says how far a delivery came, and why no further.
+type Trace struct {
+	Delivery *store.Delivery
+	Commit   string // of the definitions that decided it
+	Belt     []Stage
+	// Matches has one result per enabled automation that selects the webhook,
+	// with the first failing path; nil if the delivery was not matched.
+	Matches []match.Result
+}
+
+// Show derives the trace of a recorded delivery (SPEC 7.1).
+func (s *Service) Show(ctx context.Context, id string) (*Trace, error) {
+	d, err := s.cfg.Store.Delivery(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	trace := &Trace{Delivery: d}
+	hook, why := s.deciding(ctx, d)
+	if hook != nil {
+		trace.Commit = hook.Revision.Commit.Hash
+	}
+	b := &belt{}
+	if d.Outcome == store.RejectedTooLarge {
+		b.stop(StageReceived, join(fmt.Sprintf("%s: over %d bytes", ReasonTooLarge, MaxBody), d.Detail))
+	} else {
+		b.pass(StageReceived, join(fmt.Sprintf("%d bytes", d.Size), from(d)))
+	}
+	if d.Outcome == store.RejectedAuth {
+		b.stop(StageAuthenticated, join(d.Reason, d.Detail))
+	} else {
+		b.pass(StageAuthenticated, authentication(hook, d))
+	}
+	if d.Outcome == store.RejectedInvalidJSON {
+		b.stop(StageParsed, join(d.Reason, d.Detail))
+	} else {
+		b.pass(StageParsed, "JSON")
+	}
+	identity := d.Identity.Source + " " + d.Identity.Value
+	if d.Outcome == store.Duplicate {
+		b.stop(StageNew, "repeats "+d.DuplicateOf+": "+identity)
+	} else {
+		b.pass(StageNew, identity)
+	}
+	if d.Outcome == store.Accepted {
+		if err := s.explainMatch(ctx, b, trace, hook, why); err != nil {
+			return nil, err
+		}
+	}
+	trace.Belt = b.finish()
+	return trace, nil
+}
+
+// explainMatch matches the stored payload again with the definitions that
+// decided it. What was recorded rules: the runs are those of the log.
+func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook *applier.Webhook, why string) error {
+	d := trace.Delivery
+	if hook != nil {
+		body, err := s.cfg.Store.Payload(ctx, d.ID)
+		if err != nil {
+			return fmt.Errorf("payload of %s: %w", d.ID, err)
+		}
+		trace.Matches = hook.Index.Explain(body)
+	}
+	switch {
+	case len(d.Runs) > 0:
+		b.pass(StageMatched, counted(len(d.Runs), "automation"))
+		ids := make([]string, len(d.Runs))
+		for i, run := range d.Runs {
+			ids[i] = run.ID + " (" + run.Automation + ")"
+		}
+		b.pass(StageRun, strings.Join(ids, ", "))
+	case hook == nil:
+		b.stop(StageMatched, "no automation wanted it; the definitions of that time are not available: "+why)
+	case len(trace.Matches) == 0:
+		b.stop(StageMatched, "no enabled automation selects this webhook")
+	default:
+		b.stop(StageMatched, fmt.Sprintf("none of %s on this webhook wanted it", counted(len(trace.Matches), "automation")))
+	}
+	return nil
+}
+
+// deciding finds the webhook as it was when the delivery came, or says why it
+// is not to be had.
+func (s *Service) deciding(ctx context.Context, d *store.Delivery) (hook *applier.Webhook, why string) {
+	if live, ok := s.cfg.Live.Webhook(d.WebhookUID); ok && live.Revision.ApplyID == d.ApplyID {
+		return live, ""
+	}
+	if s.cfg.Load == nil {
+		return nil, "older definitions are not kept here"
+	}
+	revision, err := s.cfg.Load(ctx, d.ApplyID)
+	if err != nil {
+		return nil, err.Error()
+	}
+	for _, w := range revision.Webhooks {
+		if w.UID == d.WebhookUID {
+			return w, ""
+		}
+	}
+	return nil, "that revision has no such webhook"
+}
+
+func authentication(hook *applier.Webhook, d *store.Delivery) string {
+	if d.ReplayOf != "" {
+		return "replay of " + d.ReplayOf
+	}
+	if hook == nil {
+		return ""
+	}
+	mode := string(hook.Def.AuthMode)
+	if hook.Def.Scheme != nil {
+		mode += " " + hook.Def.Scheme.Name
+	}
+	return fmt.Sprintf("%s, %s generation %d", mode, hook.Def.SecretName, d.SecretGeneration)
+}
+
+func from(d *store.Delivery) string {
+	if d.ClientAddr == "" {
+		return ""
+	}
+	return "from " + d.ClientAddr
+}
+
+func join(parts ...string) string {
+	kept := parts[:0:0]
+	for _, part := range parts {
+		if part != "" {
+			kept = append(kept, part)
+		}
+	}
+	return strings.Join(kept, ", ")
+}
+
+func counted(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
+
+// belt collects the stages up to the one that stopped.
+type belt struct {
+	stages  []Stage
+	stopped bool
+}
+
+func (b *belt) pass(stage, detail string) { b.add(stage, Passed, detail) }
+func (b *belt) stop(stage, detail string) { b.add(stage, Stopped, detail); b.stopped = true }
+
+func (b *belt) add(stage, outcome, detail string) {
+	if !b.stopped {
+		b.stages = append(b.stages, Stage{stage, outcome, detail})
+	}
+}
+
+func (b *belt) finish() []Stage {
+	all := []string{StageReceived, StageAuthenticated, StageParsed, StageNew, StageMatched, StageRun}
+	for _, stage := range all[len(b.stages):] {
+		b.stages = append(b.stages, Stage{Stage: stage, Outcome: NotReached})
+	}
+	return b.stages
+}

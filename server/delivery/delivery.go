@@ -1,0 +1,309 @@
+// Package delivery takes a request from its bytes to enqueued runs, in one
+// transaction, and explains afterwards what became of it.
+//
+// [Service.Receive] keeps the order of SPEC 5.1: webhook, credential, size,
+// rate, JSON, identity, commit. Nothing of an unauthenticated sender is parsed,
+// and nothing is answered with 202 before it is durable (SPEC 5.4).
+// [Service.Show] is the belt of SPEC 7: it derives the trace of a delivery from
+// what was recorded and from the revision that decided it, by the same matching
+// code that decided it.
+package delivery
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"triphammer/applier"
+	"triphammer/factory"
+	"triphammer/factory/filter"
+	"triphammer/factory/signature"
+	"triphammer/server/store"
+)
+
+// MaxBody is the largest accepted body in bytes (CONTRACT.md 8: 256 KB).
+const MaxBody = 262144
+
+// Reasons that are not a verifier's own (SPEC 7.2).
+const (
+	ReasonInvalidJSON = "invalid_json"
+	ReasonTooLarge    = "too_large"
+	ReasonUnavailable = "unavailable"
+	ReasonRate        = "rate_limited"
+	ReasonFailures    = "authentication_budget"
+	ReasonNotFound    = "not_found"
+)
+
+// ErrTooLarge is what Request.ReadBody returns for a body above the limit.
+var ErrTooLarge = errors.New("the body is larger than 262,144 bytes")
+
+// Config is what a Service needs. Live and Store are required.
+type Config struct {
+	Live  *applier.Live
+	Store *store.Store
+	// Wake tells the run manager that runs were enqueued.
+	Wake func()
+	// RateLimit is the number of authenticated deliveries in any 60 s of one
+	// webhook, AuthFailures that of failed authentications of one webhook and
+	// client address; 0 means no limit (SPEC 5.8, 13.3).
+	RateLimit, AuthFailures int
+	// Load rebuilds the revision of an apply, to explain deliveries that an
+	// older definition decided.
+	Load func(ctx context.Context, applyID string) (*applier.Revision, error)
+	// Observe, if set, is told the outcome of each request.
+	Observe func(Observation)
+	Now     func() time.Time
+	Logger  *slog.Logger
+}
+
+// Observation is one answered request, for metrics.
+type Observation struct {
+	Factory, Webhook string // empty for an unknown webhook
+	Status           int
+	Reason           string
+	Took             time.Duration
+}
+
+// Service receives deliveries. It is safe for concurrent use.
+type Service struct {
+	cfg      Config
+	rates    rates
+	failures failures
+}
+
+// New makes a Service.
+func New(cfg Config) *Service {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	if cfg.Wake == nil {
+		cfg.Wake = func() {}
+	}
+	if cfg.Observe == nil {
+		cfg.Observe = func(Observation) {}
+	}
+	s := &Service{cfg: cfg}
+	s.rates = rates{limit: cfg.RateLimit, restore: s.recentTimes, logs: make(map[string]*rateLog)}
+	s.failures = failures{limit: cfg.AuthFailures, logs: make(map[failureKey]*slidingLog)}
+	return s
+}
+
+// Request is one POST to an ingress URL.
+type Request struct {
+	UID string
+	// PathToken is the further path segment, of which HasPathToken tells whether
+	// there was one.
+	PathToken     string
+	HasPathToken  bool
+	URL           string // as the sender wrote it; some schemes sign it
+	Header        http.Header
+	ContentLength int64 // -1 if unknown
+	Client        netip.Addr
+	// ReadBody reads at most limit bytes. It returns ErrTooLarge for more, and
+	// buffers nothing above the limit (SPEC 5.3).
+	ReadBody func(limit int64) ([]byte, error)
+}
+
+// Answer is what the sender gets; the server renders it with fixed bodies.
+type Answer struct {
+	Status     int    // 202 400 401 404 413 429 503, or 0: the sender went away
+	DeliveryID string // with 202
+	RetryAfter int    // seconds, with 429 and 503
+	Reason     string // why not, for logs and metrics; never secret
+}
+
+// Receive decides one request (SPEC 5.1) and answers after the commit.
+func (s *Service) Receive(ctx context.Context, req *Request) Answer {
+	now := s.cfg.Now()
+	hook, ok := s.cfg.Live.Webhook(req.UID)
+	if !ok || !hook.Def.Enabled || (req.HasPathToken && hook.Def.AuthMode != factory.URLToken) {
+		answer := Answer{Status: http.StatusNotFound, Reason: ReasonNotFound}
+		s.cfg.Observe(Observation{Status: answer.Status, Reason: answer.Reason, Took: s.cfg.Now().Sub(now)})
+		return answer
+	}
+	answer := s.receive(ctx, &attempt{Request: req, hook: hook, at: now})
+	s.cfg.Observe(Observation{
+		Factory: hook.Factory, Webhook: hook.Def.Name,
+		Status: answer.Status, Reason: answer.Reason, Took: s.cfg.Now().Sub(now),
+	})
+	return answer
+}
+
+// attempt is a request on its way.
+type attempt struct {
+	*Request
+	hook *applier.Webhook
+	at   time.Time
+	body []byte
+}
+
+func (s *Service) receive(ctx context.Context, a *attempt) Answer {
+	verifier := a.hook.Verifier
+	if !verifier.NeedsBody() {
+		if err := a.authenticate(); err != nil {
+			return s.rejectCredential(ctx, a, err)
+		}
+	}
+	if answer, ok := s.readBody(ctx, a); !ok {
+		return answer
+	}
+	if verifier.NeedsBody() {
+		if err := a.authenticate(); err != nil {
+			return s.rejectCredential(ctx, a, err)
+		}
+	}
+	if wait, ok := s.rates.admit(a.hook.UID, a.at); !ok {
+		return Answer{Status: http.StatusTooManyRequests, RetryAfter: retryAfter(wait), Reason: ReasonRate}
+	}
+	matched, err := a.hook.Index.Match(a.body, nil)
+	if err != nil {
+		return s.rejectJSON(ctx, a, err)
+	}
+	return s.accept(ctx, a, matched)
+}
+
+func (s *Service) accept(ctx context.Context, a *attempt, matched []int) Answer {
+	d := a.entry(store.Accepted)
+	d.Identity = a.identity()
+	d.Headers = a.keptHeaders()
+	recorded, err := s.record(ctx, a.hook, d, a.body, matched)
+	if err != nil {
+		return s.unavailable(ctx, err)
+	}
+	if recorded.Duplicate {
+		return Answer{Status: http.StatusAccepted, DeliveryID: recorded.DuplicateOf}
+	}
+	return Answer{Status: http.StatusAccepted, DeliveryID: recorded.ID}
+}
+
+// record commits the delivery with the runs of the matched automations, and
+// wakes the manager if there are any.
+func (s *Service) record(ctx context.Context, hook *applier.Webhook, d store.Delivery, body []byte, matched []int) (store.Recorded, error) {
+	item := &store.NewDelivery{Delivery: d, Payload: body}
+	for _, i := range matched {
+		automation := hook.Automations[i]
+		item.Runs = append(item.Runs, store.NewRun{
+			Factory:     hook.Factory,
+			Automation:  automation.Def.Name,
+			Source:      store.SourceWebhook,
+			Title:       automation.Def.Name,
+			CreatorKind: "automation",
+			CreatorName: automation.Def.Name,
+			Webhook:     hook.Def.Name,
+			Commit:      hook.Revision.Commit.Hash,
+			SpecHash:    automation.SpecHash,
+		})
+	}
+	recorded, err := s.cfg.Store.RecordDelivery(ctx, item)
+	if err == nil && len(recorded.RunIDs) > 0 {
+		s.cfg.Wake()
+	}
+	return recorded, err
+}
+
+func (s *Service) readBody(ctx context.Context, a *attempt) (Answer, bool) {
+	if a.ContentLength > MaxBody {
+		return s.rejectSize(ctx, a), false
+	}
+	body, err := a.ReadBody(MaxBody)
+	switch {
+	case errors.Is(err, ErrTooLarge):
+		return s.rejectSize(ctx, a), false
+	case err != nil:
+		// The sender went away or was too slow: there is no delivery to record.
+		return Answer{Status: http.StatusBadRequest, Reason: "body_unreadable"}, false
+	}
+	a.body = body
+	return Answer{}, true
+}
+
+// rejectSize records a body above the limit. Before the credential is known it
+// spends the budget of failed authentication (SPEC 5.8).
+func (s *Service) rejectSize(ctx context.Context, a *attempt) Answer {
+	if a.hook.Verifier.NeedsBody() {
+		if wait, ok := s.failures.admit(a.failureKey(), a.at); !ok {
+			return Answer{Status: http.StatusTooManyRequests, RetryAfter: retryAfter(wait), Reason: ReasonFailures}
+		}
+	}
+	d := a.entry(store.RejectedTooLarge)
+	d.Reason, d.Size = ReasonTooLarge, max(a.ContentLength, MaxBody+1)
+	if a.ContentLength < 0 {
+		d.Detail = "sent without a length: read no further than the limit"
+	}
+	return s.reject(ctx, d, http.StatusRequestEntityTooLarge)
+}
+
+func (s *Service) rejectCredential(ctx context.Context, a *attempt, failure error) Answer {
+	if wait, ok := s.failures.admit(a.failureKey(), a.at); !ok {
+		return Answer{Status: http.StatusTooManyRequests, RetryAfter: retryAfter(wait), Reason: ReasonFailures}
+	}
+	d := a.entry(store.RejectedAuth)
+	d.Reason = "credential_mismatch"
+	if reason := (*signature.Error)(nil); errors.As(failure, &reason) {
+		d.Reason, d.Detail = reason.Reason, reason.Detail
+	}
+	if a.body == nil {
+		d.Size = max(a.ContentLength, 0)
+	}
+	return s.reject(ctx, d, http.StatusUnauthorized)
+}
+
+func (s *Service) rejectJSON(ctx context.Context, a *attempt, failure error) Answer {
+	d := a.entry(store.RejectedInvalidJSON)
+	d.Reason, d.Detail = ReasonInvalidJSON, failure.Error()
+	if syntax := (*filter.SyntaxError)(nil); errors.As(failure, &syntax) {
+		d.Detail = "offset " + strconv.FormatInt(syntax.Offset, 10) + ": " + syntax.Msg
+	}
+	d.Headers = a.keptHeaders()
+	return s.reject(ctx, d, http.StatusBadRequest)
+}
+
+// reject records a refused delivery: metadata only (CONTRACT.md 2.3).
+func (s *Service) reject(ctx context.Context, d store.Delivery, status int) Answer {
+	if _, err := s.cfg.Store.RecordDelivery(ctx, &store.NewDelivery{Delivery: d}); err != nil {
+		return s.unavailable(ctx, err)
+	}
+	return Answer{Status: status, Reason: d.Reason}
+}
+
+// unavailable is the answer when nothing could be committed (SPEC 5.4).
+func (s *Service) unavailable(ctx context.Context, err error) Answer {
+	if ctx.Err() == nil {
+		s.cfg.Logger.Error("a delivery could not be stored", "error", err)
+	}
+	return Answer{Status: http.StatusServiceUnavailable, RetryAfter: 5, Reason: ReasonUnavailable}
+}
+
+// entry is the log entry of an attempt, without what only acceptance adds.
+func (a *attempt) entry(outcome store.Outcome) store.Delivery {
+	return store.Delivery{
+		Factory:          a.hook.Factory,
+		Webhook:          a.hook.Def.Name,
+		WebhookUID:       a.hook.UID,
+		Outcome:          outcome,
+		Size:             int64(len(a.body)),
+		ReceivedAt:       a.at,
+		ClientAddr:       clientAddr(a.Client),
+		ApplyID:          a.hook.Revision.ApplyID,
+		SecretGeneration: a.hook.SecretGeneration,
+	}
+}
+
+func (s *Service) recentTimes(uid string) []time.Time {
+	// Its own short deadline: one sender's impatience must not decide the
+	// window of all others.
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	times, err := s.cfg.Store.RecentTimes(ctx, uid, s.cfg.Now().Add(-window))
+	if err != nil {
+		s.cfg.Logger.Warn("the rate window could not be restored, it starts empty", "webhook_uid", uid, "error", err)
+	}
+	return times
+}

@@ -1,0 +1,431 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"triphammer/applier"
+	"triphammer/factory/signature"
+	"triphammer/server/secret"
+	"triphammer/server/store"
+)
+
+const webhookSecret = "correct-horse-battery"
+
+type fixture struct {
+	*Service
+	store *store.Store
+	live  *applier.Live
+	mu    sync.Mutex
+	now   time.Time
+}
+
+func (f *fixture) clock() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.now
+}
+
+func (f *fixture) pass(d time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.now = f.now.Add(d)
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	f := &fixture{live: &applier.Live{}, now: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)}
+	dir := t.TempDir()
+	key, err := secret.LoadOrCreateKey(filepath.Join(dir, "key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.store, err = store.Open(t.Context(), store.Config{Path: filepath.Join(dir, "db"), Key: key, Now: f.clock}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.store.Close() })
+	automation := func(webhook, filter string) *fstest.MapFile {
+		return &fstest.MapFile{Data: []byte("---\ntriggers:\n- {provider: webhook, event: received, filter: {webhooks: [" + webhook + "]" + filter + "}}\n---\nDo it.\n")}
+	}
+	built, err := applier.Build(t.Context(), applier.BuildInput{
+		Factory: "default",
+		Tree: fstest.MapFS{
+			"factory.yaml":            {Data: []byte("schemaVersion: v1alpha1\nname: x\n")},
+			"webhooks/token.yaml":     {Data: []byte("secretName: S\ndeliveryIdHeader: X-Event\n")},
+			"webhooks/url.yaml":       {Data: []byte("secretName: S\nauthMode: url_token\n")},
+			"webhooks/signed.yaml":    {Data: []byte("secretName: S\nauthMode: signature\nsignatureScheme: github\n")},
+			"webhooks/off.yaml":       {Data: []byte("secretName: S\nenabled: false\n")},
+			"automations/all.md":      automation("token", ""),
+			"automations/failures.md": automation("token", ", payload: {build: {status: [failed]}}"),
+		},
+		Secrets: func(context.Context, []string) (map[string]applier.SecretValue, error) {
+			return map[string]applier.SecretValue{"S": applier.NewSecretValue(1, webhookSecret)}, nil
+		},
+		UIDs: func(_ context.Context, names []string) (map[string]string, error) {
+			uids := make(map[string]string)
+			for _, name := range names {
+				uids[name] = "whk_" + name
+			}
+			return uids, nil
+		},
+	})
+	if err != nil || built.Revision == nil {
+		t.Fatal(err, built)
+	}
+	f.live.Swap(built.Revision)
+	f.start(Config{RateLimit: 60, AuthFailures: 10})
+	return f
+}
+
+func (f *fixture) start(cfg Config) {
+	cfg.Live, cfg.Store, cfg.Now = f.live, f.store, f.clock
+	f.Service = New(cfg)
+}
+
+func request(webhook, body string, header ...string) *Request {
+	r := &Request{
+		UID: "whk_" + webhook, Header: http.Header{}, ContentLength: int64(len(body)), Client: netip.MustParseAddr("192.0.2.7"),
+		ReadBody: func(limit int64) ([]byte, error) {
+			if int64(len(body)) > limit {
+				return nil, ErrTooLarge
+			}
+			return []byte(body), nil
+		},
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Add(header[i], header[i+1])
+	}
+	return r
+}
+
+func bearer(header ...string) []string {
+	return append([]string{"Authorization", "Bearer " + webhookSecret}, header...)
+}
+
+func (f *fixture) log(t *testing.T) []*store.Delivery {
+	t.Helper()
+	all, err := f.store.Deliveries(t.Context(), store.DeliveryQuery{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// TestStatuses: every status of CONTRACT.md 7.1, and what the log says.
+func TestStatuses(t *testing.T) {
+	large := `"` + strings.Repeat("x", MaxBody) + `"`
+	exact := `"` + strings.Repeat("x", MaxBody-2) + `"`
+	signed := request("signed", `{}`)
+	scheme, _ := signature.Lookup("github")
+	if err := scheme.Sign(webhookSecret, &signature.Request{Header: signed.Header, Body: []byte(`{}`)}); err != nil {
+		t.Fatal(err)
+	}
+	urlToken := func(token string) *Request {
+		r := request("url", `{}`)
+		r.HasPathToken, r.PathToken = true, token
+		return r
+	}
+	chunked := request("token", large, bearer()...)
+	chunked.ContentLength = -1
+	pathOnToken := request("token", `{}`, bearer()...)
+	pathOnToken.HasPathToken, pathOnToken.PathToken = true, "x"
+	for _, c := range []struct {
+		name    string
+		request *Request
+		status  int
+		outcome store.Outcome // empty: not logged
+		reason  string
+	}{
+		{"bearer", request("token", `{}`, bearer()...), 202, store.Accepted, ""},
+		{"scalar", request("token", `7`, bearer()...), 202, store.Accepted, ""},
+		{"largest", request("token", exact, bearer()...), 202, store.Accepted, ""},
+		{"signature", signed, 202, store.Accepted, ""},
+		{"url token", urlToken(webhookSecret), 202, store.Accepted, ""},
+		{"not JSON", request("token", `{"a":`, bearer()...), 400, store.RejectedInvalidJSON, "invalid_json"},
+		{"empty", request("token", ``, bearer()...), 400, store.RejectedInvalidJSON, "invalid_json"},
+		{"no credential", request("token", `{}`), 401, store.RejectedAuth, "header_missing"},
+		{"wrong credential", request("token", `{}`, "Authorization", "Bearer no"), 401, store.RejectedAuth, "credential_mismatch"},
+		{"no credential, large", request("token", large), 401, store.RejectedAuth, "header_missing"},
+		{"wrong url token", urlToken("no"), 401, store.RejectedAuth, "credential_mismatch"},
+		{"no url token", request("url", `{}`), 401, store.RejectedAuth, "credential_mismatch"},
+		{"unsigned", request("signed", `{}`), 401, store.RejectedAuth, "header_missing"},
+		{"unsigned, not JSON", request("signed", `{`), 401, store.RejectedAuth, "header_missing"},
+		{"unknown", request("none", `{}`, bearer()...), 404, "", "not_found"},
+		{"disabled", request("off", `{}`, bearer()...), 404, "", "not_found"},
+		{"a path on a bearer webhook", pathOnToken, 404, "", "not_found"},
+		{"large", request("token", large, bearer()...), 413, store.RejectedTooLarge, "too_large"},
+		{"large, chunked", chunked, 413, store.RejectedTooLarge, "too_large"},
+		{"large, unsigned", request("signed", large), 413, store.RejectedTooLarge, "too_large"},
+	} {
+		f := newFixture(t)
+		got := f.Receive(t.Context(), c.request)
+		if got.Status != c.status || got.Reason != c.reason || (got.DeliveryID == "") != (c.status != 202) {
+			t.Errorf("%s: %+v", c.name, got)
+		}
+		log := f.log(t)
+		switch {
+		case c.outcome == "" && len(log) == 0:
+		case len(log) != 1 || log[0].Outcome != c.outcome || log[0].Reason != c.reason:
+			t.Errorf("%s: logged %+v", c.name, log)
+		default:
+			trace, err := f.Show(t.Context(), log[0].ID)
+			if err != nil || len(trace.Belt) != 6 {
+				t.Errorf("%s: belt %+v, %v", c.name, trace, err)
+			}
+			if all := fmt.Sprintf("%+v %+v", *log[0], trace.Belt); strings.Contains(all, webhookSecret) {
+				t.Errorf("%s: the secret is in the log: %s", c.name, all)
+			}
+		}
+	}
+}
+
+// TestIdentity: the first available source names the delivery (CONTRACT.md 6.2).
+func TestIdentity(t *testing.T) {
+	f := newFixture(t)
+	for _, c := range []struct {
+		request       *Request
+		source, value string
+	}{
+		{request("token", `1`, bearer("X-Event", "e1", SenderIDHeader, "s1")...), store.IdentityHeader, "e1"},
+		{request("token", `2`, bearer("X-Event", " ", SenderIDHeader, "s1")...), store.IdentitySender, "s1"},
+		{request("token", `3`, bearer("X-Event", strings.Repeat("e", 256))...), store.IdentityHeader, digest([]byte(strings.Repeat("e", 256)))},
+		{request("token", `4`, bearer("X-GitHub-Delivery", "not signed")...), store.IdentityBody, digest([]byte("4"))},
+	} {
+		got := f.Receive(t.Context(), c.request)
+		d, err := f.store.Delivery(t.Context(), got.DeliveryID)
+		if err != nil || d.Identity != (store.Identity{Source: c.source, Value: c.value}) {
+			t.Errorf("%+v: %+v, %v", c, d, err)
+		}
+		again := f.Receive(t.Context(), c.request)
+		if again.Status != 202 || again.DeliveryID != got.DeliveryID {
+			t.Errorf("SPEC 5.5: a duplicate answers %+v, not %s", again, got.DeliveryID)
+		}
+		if _, kept := d.Headers["Authorization"]; kept {
+			t.Error("a credential is kept")
+		}
+	}
+	log := f.log(t)
+	if log[0].Outcome != store.Duplicate || len(log[0].Runs) != 0 || log[0].DuplicateOf != log[1].ID {
+		t.Errorf("duplicate %+v", log[0])
+	}
+	signed := request("signed", `{}`, "X-GitHub-Delivery", "gh-1")
+	scheme, _ := signature.Lookup("github")
+	if err := scheme.Sign(webhookSecret, &signature.Request{Header: signed.Header, Body: []byte(`{}`)}); err != nil {
+		t.Fatal(err)
+	}
+	f.Receive(t.Context(), signed)
+	d := f.log(t)[0]
+	if d.Identity != (store.Identity{Source: store.IdentityProvider, Value: "gh-1"}) || d.Headers["X-Github-Delivery"] != "gh-1" || d.Headers["X-Hub-Signature-256"] != "" {
+		t.Errorf("signed %+v", d)
+	}
+}
+
+// TestRate: at most 60 in any 60 s, and Retry-After is true, also across a
+// restart (SPEC 5.8).
+func TestRate(t *testing.T) {
+	f := newFixture(t)
+	n := 0
+	send := func() Answer {
+		n++
+		return f.Receive(t.Context(), request("token", fmt.Sprint(n), bearer()...))
+	}
+	for range 60 {
+		if a := send(); a.Status != 202 {
+			t.Fatalf("%+v", a)
+		}
+		f.pass(500 * time.Millisecond)
+	}
+	for restart := range 2 {
+		a := send()
+		if a.Status != 429 || a.RetryAfter != 30 || a.Reason != ReasonRate {
+			t.Fatalf("restart %d: %+v", restart, a)
+		}
+		if other := f.Receive(t.Context(), request("none", "1")); other.Status != 404 {
+			t.Errorf("%+v", other)
+		}
+		f.start(Config{RateLimit: 60, AuthFailures: 10})
+	}
+	f.pass(29 * time.Second)
+	if a := send(); a.Status != 429 || a.RetryAfter != 1 {
+		t.Errorf("%+v", a)
+	}
+	f.pass(time.Second)
+	if a := send(); a.Status != 202 {
+		t.Errorf("waiting as told does not succeed: %+v", a)
+	}
+	if a := f.Receive(t.Context(), request("token", `{`, bearer()...)); a.Status != 429 {
+		t.Errorf("SPEC 5.1: the rate comes before the JSON: %+v", a)
+	}
+	f.start(Config{})
+	for range 200 {
+		if a := send(); a.Status != 202 {
+			t.Fatalf("without a limit: %+v", a)
+		}
+	}
+}
+
+// TestFailures: failed authentication has its own budget, per webhook and
+// address; the right credential always passes (SPEC 5.8).
+func TestFailures(t *testing.T) {
+	f := newFixture(t)
+	for i := range 12 {
+		a := f.Receive(t.Context(), request("token", "{}", "Authorization", "Bearer no"))
+		if want := map[bool]int{true: 401, false: 429}[i < 10]; a.Status != want {
+			t.Fatalf("failure %d: %+v", i, a)
+		}
+		if a.Status == 429 && (a.RetryAfter != 60 || a.Reason != ReasonFailures) {
+			t.Fatalf("%+v", a)
+		}
+	}
+	if len(f.log(t)) != 10 {
+		t.Errorf("%d logged: failures over the budget are counted, not logged", len(f.log(t)))
+	}
+	if a := f.Receive(t.Context(), request("token", "{}", bearer()...)); a.Status != 202 {
+		t.Errorf("the right credential: %+v", a)
+	}
+	elsewhere := request("token", "{}")
+	elsewhere.Client = netip.MustParseAddr("2001:db8::1")
+	if a := f.Receive(t.Context(), elsewhere); a.Status != 401 {
+		t.Errorf("another address: %+v", a)
+	}
+	large := request("signed", strings.Repeat("x", MaxBody+1))
+	for i := range 11 {
+		if a := f.Receive(t.Context(), large); a.Status != map[bool]int{true: 413, false: 429}[i < 10] {
+			t.Fatalf("SPEC 5.8: a 413 before authentication spends the budget: %d %+v", i, a)
+		}
+	}
+	f.pass(time.Minute)
+	if a := f.Receive(t.Context(), large); a.Status != 413 {
+		t.Errorf("after a minute: %+v", a)
+	}
+}
+
+// TestBelt: the trace says how far a delivery came and why no further (SPEC 7).
+func TestBelt(t *testing.T) {
+	f := newFixture(t)
+	send := func(r *Request) *Trace {
+		f.Receive(t.Context(), r)
+		trace, err := f.Show(t.Context(), f.log(t)[0].ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return trace
+	}
+	outcomes := func(trace *Trace) string {
+		var all []string
+		for _, s := range trace.Belt {
+			all = append(all, s.Stage+" "+s.Outcome)
+		}
+		return strings.Join(all, ", ")
+	}
+	ran := send(request("token", `{"build":{"status":"passed"}}`, bearer()...))
+	if got := outcomes(ran); got != "received passed, authenticated passed, parsed passed, new passed, matched passed, run passed" {
+		t.Error(got)
+	}
+	if len(ran.Matches) != 2 || !ran.Matches[0].Matched || ran.Matches[1].Matched || ran.Matches[1].Path != "payload.build.status" || ran.Matches[1].Got != `"passed"` || len(ran.Delivery.Runs) != 1 {
+		t.Errorf("matches %+v, runs %+v", ran.Matches, ran.Delivery.Runs)
+	}
+	again := send(request("token", `{"build":{"status":"passed"}}`, bearer()...))
+	if got := outcomes(again); got != "received passed, authenticated passed, parsed passed, new stopped, matched not_reached, run not_reached" || !strings.Contains(again.Belt[3].Detail, ran.Delivery.ID) {
+		t.Error(got, again.Belt[3])
+	}
+	unwanted := send(func() *Request {
+		r := request("url", `{}`)
+		r.HasPathToken, r.PathToken = true, webhookSecret
+		return r
+	}())
+	if got := outcomes(unwanted); !strings.HasSuffix(got, "matched stopped, run not_reached") || unwanted.Belt[4].Detail != "no enabled automation selects this webhook" {
+		t.Error(got, unwanted.Belt[4])
+	}
+	bad := send(request("token", `{"a":01}`, bearer()...))
+	if bad.Belt[2].Outcome != Stopped || !strings.Contains(bad.Belt[2].Detail, "offset 5") {
+		t.Errorf("%+v", bad.Belt)
+	}
+}
+
+// TestReplay starts what matches now, linked to the old one (SPEC 13.8).
+func TestReplay(t *testing.T) {
+	f := newFixture(t)
+	first := f.Receive(t.Context(), request("token", `{"build":{"status":"failed"}}`, bearer("X-Event", "1")...))
+	for range 2 {
+		got, err := f.Replay(t.Context(), first.DeliveryID)
+		if err != nil || got.Duplicate || len(got.RunIDs) != 2 {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		d, err := f.store.Delivery(t.Context(), got.ID)
+		if err != nil || d.ReplayOf != first.DeliveryID || d.Identity.Source != store.IdentityReplay {
+			t.Errorf("%+v, %v", d, err)
+		}
+	}
+	f.Receive(t.Context(), request("token", `{`, bearer()...))
+	if _, err := f.Replay(t.Context(), f.log(t)[0].ID); !errors.Is(err, ErrNoPayload) {
+		t.Errorf("%v", err)
+	}
+	if _, err := f.Replay(t.Context(), "dlv_0000000000001"); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("%v", err)
+	}
+	f.live.Swap(&applier.Revision{Factory: "default"})
+	if _, err := f.Replay(t.Context(), first.DeliveryID); !errors.Is(err, ErrNotLive) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestTestFilter (SPEC 7.3).
+func TestTestFilter(t *testing.T) {
+	f := newFixture(t)
+	id := f.Receive(t.Context(), request("token", `{"build":{"status":"failed"}}`, bearer()...)).DeliveryID
+	for _, c := range []struct {
+		request                   TestRequest
+		would, webhookOK, payload bool
+	}{
+		{TestRequest{Automation: "failures", DeliveryID: id}, true, true, true},
+		{TestRequest{Automation: "failures", Payload: []byte(`{}`), Webhook: "token"}, false, true, false},
+		{TestRequest{Automation: "failures", Payload: []byte(`{}`), Webhook: "signed"}, false, false, false},
+		{TestRequest{Automation: "all", Payload: []byte(`7`), Webhook: "token"}, true, true, true},
+		{TestRequest{Filter: []byte(`{"build":{"status":["failed"]}}`), DeliveryID: id}, true, true, true},
+		{TestRequest{Filter: []byte(`{"build":{"status":["passed"]}}`), DeliveryID: id}, false, true, false},
+	} {
+		c.request.Factory = "default"
+		got, err := f.TestFilter(t.Context(), c.request)
+		if err != nil || got.WouldTrigger != c.would || got.WebhookCheck.OK != c.webhookOK || got.PayloadCheck.OK != c.payload {
+			t.Errorf("%+v: %+v, %v", c.request, got, err)
+		}
+	}
+	for _, bad := range []TestRequest{{Filter: []byte(`{"a":1}`), DeliveryID: id}, {Payload: []byte(`{`)}, {Automation: "none", Payload: []byte(`{}`)}} {
+		if _, err := f.TestFilter(t.Context(), bad); !errors.Is(err, ErrBadTest) {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+}
+
+// TestUnavailable: what cannot be committed is 503, and a sender that is told so
+// loses nothing by sending again (SPEC 5.4).
+func TestUnavailable(t *testing.T) {
+	f := newFixture(t)
+	if err := f.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if a := f.Receive(t.Context(), request("token", `{}`, bearer()...)); a.Status != 503 || a.RetryAfter == 0 {
+		t.Errorf("%+v", a)
+	}
+}
+
+// TestKeptHeadersAreAllowed: the allow-list holds no credential header.
+func TestKeptHeadersAreAllowed(t *testing.T) {
+	for _, name := range append(slices.Clone(keptHeaders), slices.Collect(maps.Keys(map[string]bool{SenderIDHeader: true}))...) {
+		if signature.IsCredentialHeader(name) {
+			t.Errorf("%s is kept", name)
+		}
+	}
+}
