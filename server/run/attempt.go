@@ -1,0 +1,225 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"triphammer/factory"
+	"triphammer/server/secret"
+	"triphammer/server/store"
+)
+
+// attempt is one execution of one claimed run.
+type attempt struct {
+	manager *Manager
+	lease   store.Lease
+	cancel  context.CancelCauseFunc
+	logger  *slog.Logger
+}
+
+// run executes the run. ctx ends the agent; always does not end.
+func (a *attempt) run(ctx, always context.Context) (v verdict) {
+	row, task, spec, err := a.prepare(ctx)
+	var values []secret.Value
+	var parse parser
+	if task != nil {
+		parse = spec.start(task)
+		values = slices.Collect(maps.Values(task.Secrets))
+	}
+	t := newTranscript(transcriptConfig{
+		save: func(ctx context.Context, events []store.Event) error {
+			return a.manager.cfg.Store.AppendEvents(ctx, a.lease, events)
+		},
+		lost:  func() { a.cancel(errLost) },
+		now:   a.manager.cfg.Now,
+		hide:  secret.NewRedactor(values...),
+		parse: parse,
+		limit: a.manager.cfg.TranscriptLimit, logger: a.logger,
+	})
+	done := make(chan struct{})
+	var helpers sync.WaitGroup
+	helpers.Go(func() { t.run(always, done) })
+	defer func() {
+		if p := recover(); p != nil {
+			a.logger.Error("executing a run", "panic", p, "stack", string(debug.Stack()))
+			v = failed("an internal error ended this run; the server's log has it")
+		}
+		v.message = t.hidden(v.message)
+		t.add(Status{State: string(v.state), Message: v.message})
+		// Whoever sees the run finished sees its whole transcript.
+		close(done)
+		helpers.Wait()
+	}()
+
+	switch {
+	case err != nil:
+		return failed("%v", err)
+	case row.CancelRequested:
+		return verdict{state: store.Cancelled, message: "cancelled before its agent started"}
+	}
+	t.add(Status{State: string(store.InProgress), Message: "started"})
+	timeout, idle := spec.limits()
+	stop := make(chan struct{})
+	helpers.Go(func() { a.watch(always, t, timeout, idle, stop) })
+	defer close(stop)
+	if err := a.manager.cfg.Executor.Preflight(task); err != nil {
+		return failed("%v", err)
+	}
+	exit, err := a.manager.cfg.Executor.Start(ctx, task, t.add)
+	return judge(context.Cause(ctx), exit, err, timeout, idle, t.lastWords())
+}
+
+// limits are how long the agent may take and how long it may be silent.
+func (s *Spec) limits() (timeout, idle time.Duration) {
+	if s.Environment == nil {
+		return factory.DefaultTimeout, factory.DefaultIdle
+	}
+	return s.Environment.Timeout, s.Environment.Idle
+}
+
+// judge turns what happened into the run's state. An agent that ended by itself
+// before it was stopped has the last word.
+func judge(cause error, exit Exit, err error, timeout, idle time.Duration, lastWords string) verdict {
+	if cause != nil && (err != nil || exit.Stopped) {
+		switch {
+		case errors.Is(cause, ErrCancelled):
+			return verdict{state: store.Cancelled, message: "cancelled while it was in progress"}
+		case errors.Is(cause, ErrTimeout):
+			return failed("the run took longer than its timeout of %v, and was stopped (timeoutMinutes of its environment)", timeout)
+		case errors.Is(cause, ErrIdle):
+			return failed("the agent was silent for %v, and was stopped (idleMinutes of its environment)", idle)
+		}
+		return failed("%v", cause)
+	}
+	if err != nil {
+		return failed("%v", err)
+	}
+	code := int64(exit.Code)
+	v := verdict{state: store.Succeeded, exit: &code}
+	switch {
+	case exit.Signal != "":
+		v = failed("the agent was ended by %s", exit.Signal)
+	case code != 0:
+		v = failed("the agent ended with exit status %d", code)
+		v.exit = &code
+	}
+	if v.state == store.FailedRun && lastWords != "" {
+		v.message += ": " + lastWords
+	}
+	return v
+}
+
+// prepare reads what the run needs. An error is for the user; the task is nil
+// then.
+func (a *attempt) prepare(ctx context.Context) (*store.Run, *Task, Spec, error) {
+	s := a.manager.cfg.Store
+	row, err := s.Run(ctx, a.lease.RunID)
+	if err != nil {
+		return nil, nil, Spec{}, fmt.Errorf("the run could not be read: %w", err)
+	}
+	data, err := s.Spec(ctx, row.SpecHash)
+	if err != nil {
+		return row, nil, Spec{}, fmt.Errorf("the run's spec could not be read: %w", err)
+	}
+	spec, err := DecodeSpec(data)
+	if err != nil {
+		return row, nil, spec, err
+	}
+	if spec.Problem != "" {
+		return row, nil, spec, errors.New(spec.Problem)
+	}
+	t := &Task{
+		RunID: row.ID, Attempt: row.Attempt,
+		Prompt: spec.prompt(row.Webhook, row.DeliveryID),
+		Vars: map[string]string{
+			"TRIPHAMMER_RUN_ID":      row.ID,
+			"TRIPHAMMER_DELIVERY_ID": row.DeliveryID,
+			"TRIPHAMMER_WEBHOOK":     row.Webhook,
+			"TRIPHAMMER_AUTOMATION":  row.Automation,
+		},
+	}
+	if t.Secrets, err = a.secrets(ctx, spec.Secrets); err != nil {
+		return row, nil, spec, err
+	}
+	if e := spec.Environment; e != nil {
+		t.Env, t.Repositories, t.Setup = e.Env, e.Repositories, e.SetupCommands
+		t.NetworkOff, t.NetworkHosts = e.NetworkOff, e.NetworkHosts
+		t.Isolation, t.DockerImage = e.Isolation, e.DockerImage
+	}
+	if row.DeliveryID != "" {
+		payload, err := s.Payload(ctx, row.DeliveryID)
+		if err != nil {
+			return row, nil, spec, fmt.Errorf("the payload that this run is to act on could not be read: %w", err)
+		}
+		t.Attachments = []Attachment{{Name: PayloadFile, Data: payload}}
+	}
+	return row, t, spec, nil
+}
+
+// secrets reads the newest value of each granted secret.
+func (a *attempt) secrets(ctx context.Context, names []string) (map[string]secret.Value, error) {
+	found, err := a.manager.cfg.Store.NewestSecrets(ctx, names)
+	if err != nil {
+		return nil, fmt.Errorf("the granted secrets could not be read: %w", err)
+	}
+	values := make(map[string]secret.Value, len(names))
+	var missing []string
+	for _, name := range names {
+		v, ok := found[name]
+		if !ok {
+			missing = append(missing, name)
+			continue
+		}
+		if strings.ContainsRune(v.Value.Reveal(), 0) {
+			return nil, fmt.Errorf("the secret %s holds a NUL byte, which no variable can: set it again without", name)
+		}
+		values[name] = v.Value
+	}
+	if len(missing) > 0 {
+		return nil, fmt.Errorf("granted secrets are not set: %s; set each with `triphammer secrets set NAME`, or take it out of the definition",
+			strings.Join(missing, ", "))
+	}
+	return values, nil
+}
+
+// watch keeps the lease, and ends the run when it takes too long, is silent for
+// too long, or somebody asks for it.
+func (a *attempt) watch(ctx context.Context, t *transcript, timeout, idle time.Duration, stop <-chan struct{}) {
+	beat := time.NewTicker(beatTime)
+	late, silent := time.NewTimer(timeout), time.NewTimer(idle)
+	defer beat.Stop()
+	defer late.Stop()
+	defer silent.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-late.C:
+			a.cancel(ErrTimeout)
+		case <-silent.C:
+			if left := idle - t.silence(); left > 0 {
+				silent.Reset(left)
+			} else {
+				a.cancel(ErrIdle)
+			}
+		case <-beat.C:
+			cancelled, err := a.manager.cfg.Store.RenewLease(ctx, a.lease, leaseTime)
+			switch {
+			case errors.Is(err, store.ErrFenced):
+				a.cancel(errLost)
+			case err != nil:
+				a.logger.Warn("renewing the lease of a run", "error", err)
+			case cancelled:
+				a.cancel(ErrCancelled)
+			}
+		}
+	}
+}

@@ -1,0 +1,278 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"triphammer/server/store"
+)
+
+// Config is what a Manager needs.
+type Config struct {
+	Store    *store.Store
+	Executor Executor
+
+	// MaxRuns is how many runs may be in progress at once. 0 starts none and
+	// leaves them queued (SPEC 13.3); a negative number means DefaultMaxRuns.
+	MaxRuns int
+
+	Grace           time.Duration // that runs get when the server stops; 0 means DefaultGrace
+	TranscriptLimit int           // bytes per run; 0 means DefaultTranscriptLimit
+	KeepWorkspaces  time.Duration // how long the files of a finished run stay; 0 means DefaultKeepWorkspaces
+
+	Now    func() time.Time // nil means time.Now
+	Logger *slog.Logger     // nil means slog.Default
+}
+
+// Defaults of a Config.
+const (
+	DefaultMaxRuns        = 4
+	DefaultGrace          = 10 * time.Second
+	DefaultKeepWorkspaces = 24 * time.Hour
+)
+
+const (
+	leaseTime = time.Minute
+	beatTime  = 10 * time.Second // between renewals of a lease
+	pollTime  = 2 * time.Second  // between claims when nothing wakes the manager
+	sweepTime = time.Hour
+	retryTime = time.Second // between attempts to record an end
+	lastTries = 5           // such attempts once the server stops
+)
+
+// Manager claims queued runs and brings them to their end.
+type Manager struct {
+	cfg    Config
+	logger *slog.Logger
+	worker string
+	wake   chan struct{}
+
+	mu     sync.Mutex
+	active map[string]context.CancelCauseFunc // by run id
+}
+
+// New makes a Manager. Its method Run starts it.
+func New(cfg Config) *Manager {
+	if cfg.MaxRuns < 0 {
+		cfg.MaxRuns = DefaultMaxRuns
+	}
+	if cfg.Grace == 0 {
+		cfg.Grace = DefaultGrace
+	}
+	if cfg.TranscriptLimit == 0 {
+		cfg.TranscriptLimit = DefaultTranscriptLimit
+	}
+	if cfg.KeepWorkspaces == 0 {
+		cfg.KeepWorkspaces = DefaultKeepWorkspaces
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "localhost" // the name only helps who reads the table
+	}
+	return &Manager{
+		cfg: cfg, logger: cfg.Logger,
+		worker: host + "/" + strconv.Itoa(os.Getpid()),
+		wake:   make(chan struct{}, 1),
+		active: make(map[string]context.CancelCauseFunc),
+	}
+}
+
+// Wake tells the manager that runs may have been enqueued. It never blocks.
+func (m *Manager) Wake() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Cancel cancels a run: a queued one at once, one in progress by stopping its
+// agent. A finished run is store.ErrTerminal.
+func (m *Manager) Cancel(ctx context.Context, id string) error {
+	if _, err := m.cfg.Store.RequestCancel(ctx, id); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if cancel, ours := m.active[id]; ours {
+		cancel(ErrCancelled)
+	}
+	return nil
+}
+
+// Active is how many runs this manager has in progress.
+func (m *Manager) Active() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.active)
+}
+
+// Run first ends what a dead server left in progress, then claims and executes
+// runs until ctx ends. Then it claims no more, gives the runs in progress their
+// grace, stops the rest, and returns when all of them have their end recorded.
+func (m *Manager) Run(ctx context.Context) error {
+	if err := m.recover(ctx); err != nil {
+		return err
+	}
+	// Runs outlive ctx by the grace.
+	work, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stop(nil)
+	var running sync.WaitGroup
+	ended := make(chan struct{}, 1)
+
+	poll, sweep := time.NewTicker(pollTime), time.NewTicker(sweepTime)
+	defer poll.Stop()
+	defer sweep.Stop()
+	for {
+		m.claim(ctx, func(l store.Lease) {
+			running.Go(func() {
+				m.execute(work, l)
+				select {
+				case ended <- struct{}{}:
+				default:
+				}
+			})
+		})
+		select {
+		case <-ctx.Done():
+			m.drain(&running, stop)
+			return nil
+		case <-sweep.C:
+			running.Go(func() { m.sweep(ctx) })
+		case <-poll.C:
+		case <-m.wake:
+		case <-ended:
+		}
+	}
+}
+
+// recover fails the runs that were in progress when the last server died, and
+// ends what is left of them (SPEC 9.6).
+func (m *Manager) recover(ctx context.Context) error {
+	reaped, err := m.cfg.Store.ReapRuns(ctx, true, "the server stopped before this run had finished; what it did until then is in its transcript")
+	if err != nil {
+		return fmt.Errorf("failing the runs of the last server: %w", err)
+	}
+	for _, id := range reaped {
+		m.logger.Warn("a run was in progress when the last server stopped: it is FAILED now", "run", id)
+		if err := m.cfg.Executor.Reap(ctx, id); err != nil {
+			m.logger.Error("stopping what is left of a run", "run", id, "error", err)
+		}
+	}
+	m.sweep(ctx)
+	return nil
+}
+
+func (m *Manager) sweep(ctx context.Context) {
+	if err := m.cfg.Executor.Sweep(ctx, m.cfg.KeepWorkspaces); err != nil {
+		m.logger.Warn("removing the files of old runs", "error", err)
+	}
+}
+
+// claim takes as many queued runs as there is room for.
+func (m *Manager) claim(ctx context.Context, start func(store.Lease)) {
+	room := m.cfg.MaxRuns - m.Active()
+	if room <= 0 || ctx.Err() != nil {
+		return
+	}
+	// A claim that is under way is not given up half: its runs would wait for the next start.
+	leases, err := m.cfg.Store.ClaimRuns(context.WithoutCancel(ctx), m.worker, room, leaseTime)
+	if err != nil {
+		if ctx.Err() == nil {
+			m.logger.Error("claiming runs; the next attempt follows", "error", err)
+		}
+		return
+	}
+	for _, l := range leases {
+		m.mu.Lock()
+		m.active[l.RunID] = func(error) {} // it counts from here on
+		m.mu.Unlock()
+		start(l)
+	}
+}
+
+// drain waits for the runs: first for as long as the grace, then after stopping
+// them.
+func (m *Manager) drain(running *sync.WaitGroup, stop context.CancelCauseFunc) {
+	done := make(chan struct{})
+	go func() {
+		running.Wait()
+		close(done)
+	}()
+	grace := time.NewTimer(m.cfg.Grace)
+	defer grace.Stop()
+	select {
+	case <-done:
+		return
+	case <-grace.C:
+	}
+	stop(ErrStopped)
+	<-done
+}
+
+// verdict is how a run ended.
+type verdict struct {
+	state   store.RunState
+	message string
+	exit    *int64
+}
+
+func failed(format string, args ...any) verdict {
+	return verdict{state: store.FailedRun, message: fmt.Sprintf(format, args...)}
+}
+
+// execute brings one claimed run to its end.
+func (m *Manager) execute(ctx context.Context, l store.Lease) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	m.mu.Lock()
+	m.active[l.RunID] = cancel
+	m.mu.Unlock()
+	defer func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.active, l.RunID)
+	}()
+
+	// What is written about the run outlives its own context.
+	always := context.WithoutCancel(ctx)
+	a := &attempt{manager: m, lease: l, cancel: cancel, logger: m.logger.With("run", l.RunID)}
+	v := a.run(ctx, always)
+	if errors.Is(context.Cause(ctx), errLost) {
+		a.logger.Warn("the run was taken away from this worker; its agent is stopped")
+		return
+	}
+	m.finish(ctx, always, a, v)
+}
+
+// finish records the end. While the store cannot commit it tries again, for the
+// run is over and there is nobody else to say so.
+func (m *Manager) finish(ctx, always context.Context, a *attempt, v verdict) {
+	for try := 1; ; try++ {
+		err := m.cfg.Store.FinishRun(always, a.lease, v.state, v.message, v.exit)
+		switch {
+		case err == nil:
+			a.logger.Info("run finished", "state", v.state, "message", v.message)
+			return
+		case errors.Is(err, store.ErrFenced):
+			a.logger.Warn("the run ended elsewhere first", "state", v.state)
+			return
+		}
+		a.logger.Error("recording the end of a run; the next attempt follows", "error", err)
+		if errors.Is(err, store.ErrClosed) || context.Cause(ctx) != nil && try >= lastTries {
+			return // the next start fails it
+		}
+		time.Sleep(retryTime)
+	}
+}

@@ -1,0 +1,196 @@
+package run
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"triphammer/factory"
+)
+
+// Spec is all that is needed to execute a run except what one delivery brings.
+// It is self-contained JSON. A stored spec outlives the program that wrote it:
+// fields are only ever added.
+type Spec struct {
+	Automation string `json:"automation,omitempty"`
+	Path       string `json:"path,omitempty"` // of the automation's definition
+	Blob       string `json:"blob,omitempty"` // Git object name of that definition
+	Agent      string `json:"agent,omitempty"`
+
+	AgentPrompt string `json:"agent_prompt,omitempty"`
+	Prompt      string `json:"prompt,omitempty"` // the automation's, or what was posted
+
+	Harness     factory.Harness `json:"harness,omitzero"`
+	Environment *Environment    `json:"environment,omitempty"`
+	Secrets     []string        `json:"secrets,omitempty"` // names of all that are granted, sorted
+
+	// Config is what a caller of the run API posted, kept to be shown again.
+	Config json.RawMessage `json:"config,omitempty"`
+
+	// Problem says why a run of this spec cannot start; it FAILS with this text
+	// (SPEC 2.2a). Empty if nothing is known to be wrong.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Environment is an environment as it was when the spec was made.
+type Environment struct {
+	Name          string               `json:"name"`
+	Path          string               `json:"path"`
+	Blob          string               `json:"blob,omitempty"`
+	DockerImage   string               `json:"docker_image,omitempty"`
+	Repositories  []factory.Repository `json:"repositories,omitempty"`
+	SetupCommands []string             `json:"setup_commands,omitempty"`
+	Env           map[string]string    `json:"env,omitempty"`
+	Command       []string             `json:"command,omitempty"`
+	Timeout       time.Duration        `json:"timeout_ns"`
+	Idle          time.Duration        `json:"idle_ns"`
+	NetworkOff    bool                 `json:"network_off,omitempty"`
+	NetworkHosts  []string             `json:"network_hosts,omitempty"`
+	Isolation     string               `json:"isolation,omitempty"`
+}
+
+// Defaults are the server's settings for what a definition leaves open.
+type Defaults struct {
+	Harness string // type of the harness to use where neither a command nor a harness is set; empty: none
+}
+
+// SpecFor makes the spec of an automation. What would keep its runs from
+// starting is told in Problem, because it is no reason not to apply.
+func SpecFor(f *factory.Factory, a *factory.Automation, d Defaults) Spec {
+	s := Spec{Automation: a.Name, Path: a.Path, Blob: f.Blob(a.Path), Prompt: a.Prompt}
+	if agent := f.Agent(a.Agent); agent != nil {
+		s.Agent, s.AgentPrompt = agent.Name, agent.Prompt
+	}
+	s.settle(f, a.Settings, d)
+	return s
+}
+
+// Encode is the stored form of the spec.
+func (s Spec) Encode() ([]byte, error) { return json.Marshal(s) }
+
+// DecodeSpec reads a stored spec.
+func DecodeSpec(data []byte) (Spec, error) {
+	var s Spec
+	if err := json.Unmarshal(data, &s); err != nil {
+		return Spec{}, fmt.Errorf("reading the run's spec: %w", err)
+	}
+	return s, nil
+}
+
+// CreateRequest is what a caller of the run API asks for.
+type CreateRequest struct {
+	Prompt     string
+	BasePrompt string          // config.base_prompt: comes before the prompt
+	Harness    factory.Harness // fields that are set win over the factory's
+	Config     json.RawMessage // as posted
+}
+
+// UnknownEnvironmentError says that a factory has no such environment.
+type UnknownEnvironmentError struct {
+	Name  string
+	Known []string
+}
+
+func (e *UnknownEnvironmentError) Error() string {
+	if len(e.Known) == 0 {
+		return fmt.Sprintf("there is no environment %q: the factory defines none; add environments/%s.yaml", e.Name, e.Name)
+	}
+	return fmt.Sprintf("there is no environment %q: the factory has %s", e.Name, strings.Join(e.Known, ", "))
+}
+
+// SpecForEnvironment makes the spec of a run that no automation started. An
+// empty environment is that of the factory's agentDefaults, if they name one.
+// An environment without a file is an *UnknownEnvironmentError.
+func SpecForEnvironment(f *factory.Factory, environment string, req CreateRequest, d Defaults) (Spec, error) {
+	settings := f.Defaults
+	if environment != "" {
+		settings.EnvironmentID = environment
+	}
+	if name := settings.EnvironmentID; name != "" && f.Environment(name) == nil {
+		err := &UnknownEnvironmentError{Name: name}
+		for _, e := range f.Environments {
+			err.Known = append(err.Known, e.Name)
+		}
+		return Spec{}, err
+	}
+	// Another harness does not inherit a model or a credential that are not its own.
+	if h := req.Harness; h.Type != "" && h.Type != settings.Harness.Type {
+		settings.Harness = h
+	} else {
+		settings.Harness.Model = orElse(h.Model, settings.Harness.Model)
+		settings.Harness.ReasoningLevel = orElse(h.ReasoningLevel, settings.Harness.ReasoningLevel)
+		settings.Harness.AuthSecret = orElse(h.AuthSecret, settings.Harness.AuthSecret)
+	}
+	s := Spec{AgentPrompt: req.BasePrompt, Prompt: req.Prompt, Config: req.Config}
+	s.settle(f, settings, d)
+	return s, nil
+}
+
+func orElse(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+// settle resolves the names in the settings and says what cannot be resolved.
+func (s *Spec) settle(f *factory.Factory, settings factory.Settings, d Defaults) {
+	s.Harness = settings.Harness
+	s.Secrets = slices.Concat(f.Secrets, settings.Secrets)
+	if settings.Harness.AuthSecret != "" {
+		s.Secrets = append(s.Secrets, settings.Harness.AuthSecret)
+	}
+	if name := settings.EnvironmentID; name != "" {
+		if e := f.Environment(name); e != nil {
+			s.Environment = environmentOf(f, e)
+			s.Secrets = append(s.Secrets, e.Secrets...)
+		} else {
+			s.Problem = fmt.Sprintf("the environment %q has no file: add environments/%s.yaml, or change environmentId", name, name)
+		}
+	}
+	slices.Sort(s.Secrets)
+	s.Secrets = slices.Compact(s.Secrets)
+	if name := settings.Runner; name != "" && s.Problem == "" && !slices.Contains(f.Runners, name) {
+		s.Problem = fmt.Sprintf("the runner %q has no file: add runners/%s.yaml, or change runner", name, name)
+	}
+	if s.Environment != nil && len(s.Environment.Command) > 0 {
+		return
+	}
+	if !knownHarness(s.Harness.Type) && d.Harness != "" {
+		s.Harness = factory.Harness{Type: d.Harness}
+	}
+	if s.Problem == "" && !knownHarness(s.Harness.Type) {
+		s.Problem = s.noCommand()
+	}
+}
+
+// noCommand says that nothing tells how to start the agent, and what would.
+func (s *Spec) noCommand() string {
+	where := "name an environment that has a command (environmentId)"
+	if s.Environment != nil {
+		where = "give " + s.Environment.Path + " a command"
+	}
+	cause := "no harness is set"
+	if s.Harness.Type != "" {
+		cause = fmt.Sprintf("this server cannot start the harness %q", s.Harness.Type)
+	}
+	return fmt.Sprintf("nothing says how to start the agent: %s; %s, or set harness.type to one of %s", cause, where, strings.Join(harnessNames(), ", "))
+}
+
+func environmentOf(f *factory.Factory, e *factory.Environment) *Environment {
+	return &Environment{
+		Name: e.Name, Path: e.Path, Blob: f.Blob(e.Path),
+		DockerImage:   e.DockerImage,
+		Repositories:  e.Repositories,
+		SetupCommands: e.SetupCommands,
+		Env:           e.Env,
+		Command:       e.Command,
+		Timeout:       e.Timeout,
+		Idle:          e.Idle,
+		NetworkOff:    e.Network.Off,
+		NetworkHosts:  e.Network.Hosts,
+		Isolation:     e.Isolation,
+	}
+}

@@ -1,0 +1,330 @@
+package run
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"triphammer/server/secret"
+	"triphammer/server/store"
+)
+
+// Limits of a transcript.
+const (
+	// DefaultTranscriptLimit is how many bytes of what a run says are kept.
+	DefaultTranscriptLimit = 8 << 20
+	// fileShare is the part of the limit that is set aside for changed files, so
+	// that a talkative agent cannot hide what it changed.
+	fileShare = 4
+	// flushEvery bounds how late a reader sees an event.
+	flushEvery = 200 * time.Millisecond
+	// A batch of this size does not wait for the next tick.
+	maxBatchEvents = 256
+	maxBatchBytes  = 256 << 10
+	// maxChunk bounds one output event.
+	maxChunk = 16 << 10
+	// maxLine bounds a harness's line; harnesses put whole files into one.
+	maxLine = 4 << 20
+)
+
+type transcriptConfig struct {
+	save   func(context.Context, []store.Event) error
+	lost   func() // the run went to somebody else
+	now    func() time.Time
+	hide   *secret.Redactor
+	parse  parser // reads the agent's standard output; nil: it is plain text
+	limit  int
+	logger *slog.Logger
+}
+
+// transcript numbers, redacts and stores the events of one attempt as they
+// happen. Its methods may be called from several goroutines.
+type transcript struct {
+	transcriptConfig
+
+	mu        sync.Mutex
+	seq       int64
+	pending   []store.Event
+	waiting   int // bytes in pending
+	said      int // bytes of what the agent said, also what was dropped
+	changed   int // bytes of changed files
+	truncated bool
+	parsing   bool   // the agent's own output comes now
+	line      []byte // the unfinished line of a harness
+	streams   []*stream
+	words     string    // the last line on standard error
+	last      time.Time // of the last sign of life
+	fenced    bool
+
+	full chan struct{} // a batch is
+}
+
+func newTranscript(c transcriptConfig) *transcript {
+	return &transcript{transcriptConfig: c, last: time.Now(), full: make(chan struct{}, 1)}
+}
+
+// stream joins the output of one stream to events.
+type stream struct {
+	name   string
+	redact *secret.RedactWriter
+	buf    bytes.Buffer
+}
+
+// silence is how long the agent has given no sign of life.
+func (t *transcript) silence() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return time.Since(t.last)
+}
+
+// lastWords is the last line that the agent wrote to standard error.
+func (t *transcript) lastWords() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.drain(true)
+	return t.words
+}
+
+// hidden is the text without secrets.
+func (t *transcript) hidden(s string) string {
+	return strings.ToValidUTF8(string(t.hide.Redact([]byte(s))), "\uFFFD")
+}
+
+// add takes one event.
+func (t *transcript) add(e Event) {
+	t.mu.Lock()
+	t.last = time.Now()
+	switch e := e.(type) {
+	case Output:
+		if t.parse != nil && t.parsing && e.Stream == "stdout" {
+			t.read(e.Text)
+		} else {
+			t.output(e)
+		}
+	default:
+		t.put(e)
+		if _, agent := e.(AgentStarted); agent {
+			t.parsing = true
+		}
+	}
+	enough := len(t.pending) >= maxBatchEvents || t.waiting >= maxBatchBytes
+	t.mu.Unlock()
+	if enough {
+		select {
+		case t.full <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// put numbers an event that is not part of a stream.
+func (t *transcript) put(e Event) {
+	switch e.(type) {
+	case Command, AgentStarted, Ended:
+		t.drain(true) // a process is gone: nothing can complete a held value
+	default:
+		t.drain(false)
+	}
+	t.append(e.redacted(t.hidden))
+}
+
+// append encodes and counts an event that shows no secret any more.
+func (t *transcript) append(e Event) {
+	data, err := json.Marshal(e)
+	if err != nil {
+		t.logger.Error("an event of a transcript cannot be encoded", "kind", e.Kind(), "error", err)
+		return
+	}
+	switch e.(type) {
+	case Status, AgentStarted, Ended, Truncated:
+	case File:
+		if t.changed += len(data); t.changed > t.limit/fileShare {
+			t.truncate()
+			return
+		}
+	default:
+		if t.said += len(data); t.said > t.limit {
+			t.truncate()
+			return
+		}
+	}
+	t.seq++
+	t.waiting += len(data)
+	t.pending = append(t.pending, store.Event{Seq: t.seq, At: t.now(), Kind: e.Kind(), Data: data})
+}
+
+func (t *transcript) truncate() {
+	if !t.truncated {
+		t.truncated = true
+		t.append(Truncated{Limit: t.limit})
+	}
+}
+
+// output joins what a process prints; drain makes events of it.
+func (t *transcript) output(e Output) {
+	s := t.stream(e.Stream)
+	if _, err := s.redact.Write([]byte(e.Text)); err != nil {
+		t.logger.Error("redacting output", "error", err) // a bytes.Buffer does not fail
+	}
+	if s.buf.Len() >= maxChunk {
+		t.drain(false)
+	}
+}
+
+func (t *transcript) stream(name string) *stream {
+	for _, s := range t.streams {
+		if s.name == name {
+			return s
+		}
+	}
+	s := &stream{name: name}
+	s.redact = t.hide.Writer(&s.buf)
+	t.streams = append(t.streams, s)
+	return s
+}
+
+// drain makes events of the joined output. Unless the streams have ended, a
+// character whose bytes have not all come stays behind.
+func (t *transcript) drain(ended bool) {
+	if ended {
+		t.parseLine()
+	}
+	for _, s := range t.streams {
+		if ended {
+			_ = s.redact.Flush() // into a bytes.Buffer
+		}
+		text := s.buf.Bytes()
+		whole := len(text)
+		if !ended {
+			whole = wholeRunes(text)
+		}
+		for rest := text[:whole]; len(rest) > 0; {
+			n := len(rest)
+			if n > maxChunk {
+				n = max(wholeRunes(rest[:maxChunk]), 1)
+			}
+			said := strings.ToValidUTF8(string(rest[:n]), "\uFFFD")
+			if s.name == "stderr" {
+				t.remember(said)
+			}
+			t.append(Output{Stream: s.name, Text: said})
+			rest = rest[n:]
+		}
+		s.buf.Next(whole)
+	}
+}
+
+// maxWords bounds what is repeated of standard error in a status_message.
+const maxWords = 300
+
+func (t *transcript) remember(said string) {
+	lines := strings.Split(strings.TrimSpace(said), "\n")
+	if last := strings.TrimSpace(lines[len(lines)-1]); last != "" {
+		if len(last) > maxWords {
+			last = strings.ToValidUTF8(last[:maxWords], "") + "…"
+		}
+		t.words = last
+	}
+}
+
+// wholeRunes is the length of text without a character that is cut off at its end.
+func wholeRunes(text []byte) int {
+	for i := 1; i < utf8.UTFMax && i <= len(text); i++ {
+		if b := text[len(text)-i]; utf8.RuneStart(b) {
+			if !utf8.FullRune(text[len(text)-i:]) {
+				return len(text) - i
+			}
+			break
+		}
+	}
+	return len(text)
+}
+
+// read feeds the harness's parser with whole lines.
+func (t *transcript) read(text string) {
+	for text != "" {
+		line, rest, complete := strings.Cut(text, "\n")
+		if len(t.line)+len(line) <= maxLine {
+			t.line = append(t.line, line...)
+		} else {
+			// Too long to hold: what there is of it is kept as plain output.
+			t.output(Output{Stream: "stdout", Text: string(t.line) + line})
+			t.line = t.line[:0]
+		}
+		if complete {
+			t.parseLine()
+		}
+		text = rest
+	}
+}
+
+// parseLine makes events of the harness's line. What it does not know is kept
+// as it is, never an error.
+func (t *transcript) parseLine() {
+	line := t.line
+	t.line = nil
+	if len(bytes.TrimSpace(line)) == 0 {
+		return
+	}
+	events, ok := t.parse(line)
+	if !ok {
+		t.output(Output{Stream: "stdout", Text: string(line) + "\n"})
+		return
+	}
+	for _, e := range events {
+		t.drain(false)
+		t.put(e)
+	}
+}
+
+// run stores batches until done is closed, and the rest after it.
+func (t *transcript) run(ctx context.Context, done <-chan struct{}) {
+	ticker := time.NewTicker(flushEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-done:
+			t.mu.Lock()
+			t.drain(true)
+			t.mu.Unlock()
+			t.flush(ctx)
+			return
+		case <-ticker.C:
+		case <-t.full:
+		}
+		t.flush(ctx)
+	}
+}
+
+// flush stores what waits. On failure it stays, for the next attempt; the limit
+// of the transcript bounds it.
+func (t *transcript) flush(ctx context.Context) {
+	t.mu.Lock()
+	t.drain(false)
+	batch := t.pending
+	t.pending, t.waiting = nil, 0
+	fenced := t.fenced
+	t.mu.Unlock()
+	if len(batch) == 0 || fenced {
+		return
+	}
+	err := t.save(ctx, batch)
+	if err == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if errors.Is(err, store.ErrFenced) {
+		t.fenced = true
+		t.lost()
+		return
+	}
+	t.logger.Warn("the transcript cannot be stored; it will be tried again", "error", err)
+	t.pending = append(batch, t.pending...)
+}

@@ -1,0 +1,227 @@
+// Package sandbox has the ways to execute a run.
+//
+// [Process] is the plain one: processes of the server's own user, each run in a
+// fresh workspace with a clean environment, under a supervisor (supervise.go)
+// that adopts whatever the agent leaves behind and lets nothing outlive the run
+// or the server. It separates runs from each other and from the server's
+// environment; it does not defend against an agent that attacks its own user's
+// other processes. Linux only.
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"triphammer/server/run"
+)
+
+// DefaultGrace is how long a stopped agent has between SIGINT and SIGKILL.
+const DefaultGrace = 10 * time.Second
+
+// Config is what NewProcess needs.
+type Config struct {
+	Dir    string           // the data directory; a run lives in runs/<id> of it
+	Grace  time.Duration    // 0 means DefaultGrace
+	Path   string           // PATH of the runs; empty means the server's own
+	Now    func() time.Time // nil means time.Now
+	Logger *slog.Logger     // nil means slog.Default
+}
+
+// Process executes a run as processes of this machine.
+type Process struct {
+	dir    string // of all runs
+	grace  time.Duration
+	path   string
+	now    func() time.Time
+	logger *slog.Logger
+
+	mu     sync.Mutex
+	active map[string]bool // ids of runs whose files are in use
+}
+
+var _ run.Executor = (*Process)(nil)
+
+// NewProcess makes the executor and its folder.
+func NewProcess(cfg Config) (*Process, error) {
+	dir, err := filepath.Abs(filepath.Join(cfg.Dir, "runs"))
+	if err != nil {
+		return nil, fmt.Errorf("finding the folder of the runs: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("making the folder of the runs: %w", err)
+	}
+	p := &Process{dir: dir, grace: cfg.Grace, path: cfg.Path, now: cfg.Now, logger: cfg.Logger, active: make(map[string]bool)}
+	if p.grace == 0 {
+		p.grace = DefaultGrace
+	}
+	if p.path == "" {
+		p.path = os.Getenv("PATH")
+	}
+	if p.now == nil {
+		p.now = time.Now
+	}
+	if p.logger == nil {
+		p.logger = slog.Default()
+	}
+	return p, nil
+}
+
+// Preflight implements run.Executor. It refuses what it could only pretend to
+// enforce.
+func (p *Process) Preflight(t *run.Task) error {
+	switch {
+	case len(t.Command) == 0:
+		return errors.New("nothing says how to start the agent: give the environment a command, or set a harness")
+	case t.Isolation != "" && t.Isolation != "process":
+		return fmt.Errorf("the environment accepts no less isolation than %q, and this server runs agents as plain processes: change its isolation to process, or use a server that has more", t.Isolation)
+	case t.NetworkOff || len(t.NetworkHosts) > 0:
+		return errors.New("the environment limits the network, which this server cannot enforce because it runs agents as plain processes: change its network to on, or use a server that can")
+	}
+	return nil
+}
+
+// Start implements run.Executor.
+func (p *Process) Start(ctx context.Context, t *run.Task, sink func(run.Event)) (exit run.Exit, err error) {
+	p.mark(t.RunID, true)
+	defer p.mark(t.RunID, false)
+	w, err := p.newWorkspace(t)
+	if err != nil {
+		return run.Exit{}, err
+	}
+	defer w.close(p.now())
+	if t.DockerImage != "" {
+		sink(run.Status{Message: "the environment's dockerImage is not used: this server runs agents as plain processes"})
+	}
+	s, err := startSupervisor(t.RunID, w.root, func(stream, text string) { sink(run.Output{Stream: stream, Text: text}) })
+	if err != nil {
+		return run.Exit{}, err
+	}
+	// Whatever happens, nothing of the run is left when Start returns.
+	defer func() { err = errors.Join(err, s.close()) }()
+
+	dir, err := p.prepare(ctx, t, w, s, sink)
+	if err != nil {
+		return run.Exit{}, err
+	}
+	argv, err := resolve(t.Command, dir, w.env)
+	if err != nil {
+		return run.Exit{}, fmt.Errorf("the agent cannot be started: %w", err)
+	}
+	before, err := takeSnapshot(w.work)
+	if err != nil {
+		return run.Exit{}, fmt.Errorf("looking at the workspace: %w", err)
+	}
+	defer before.close()
+	sink(run.AgentStarted{Command: strings.Join(t.Command, " ")})
+	end, err := s.run(ctx, step{Argv: t.Command, Path: argv, Dir: dir, Env: w.env, Stdin: w.prompt, Last: true}, p.grace)
+	if err != nil {
+		return run.Exit{}, fmt.Errorf("the agent did not run to its end: %w", err)
+	}
+	exit = run.Exit{Code: end.Code, Signal: end.Signal, Stopped: end.Stopped}
+	sink(run.Ended{ExitCode: exit.Code, Signal: exit.Signal, Stopped: exit.Stopped})
+	if err := before.changes(func(f run.File) { sink(f) }); err != nil {
+		sink(run.Status{Message: "the changed files are not listed completely: " + err.Error()})
+	}
+	return exit, nil
+}
+
+// prepare clones the repositories and runs the setup commands. It returns the
+// agent's working directory (SPEC 13.11).
+func (p *Process) prepare(ctx context.Context, t *run.Task, w *workspace, s *supervisor, sink func(run.Event)) (string, error) {
+	dir := w.work
+	clones, err := w.clones(t.Repositories)
+	if err != nil {
+		return "", err
+	}
+	for i, c := range clones {
+		if i == 0 {
+			dir = c.dir
+		}
+		for _, argv := range c.commands {
+			if err := p.command(ctx, "clone", argv, strings.Join(argv, " "), step{Dir: w.work, Env: w.gitEnv()}, s, sink); err != nil {
+				return "", err
+			}
+		}
+	}
+	for _, line := range t.Setup {
+		if err := p.command(ctx, "setup", []string{"/bin/sh", "-c", line}, line, step{Dir: dir, Env: w.env}, s, sink); err != nil {
+			return "", err
+		}
+	}
+	return dir, nil
+}
+
+// command runs one command that must succeed.
+func (p *Process) command(ctx context.Context, phase string, argv []string, shown string, st step, s *supervisor, sink func(run.Event)) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	var err error
+	if st.Path, err = resolve(argv, st.Dir, st.Env); err != nil {
+		return fmt.Errorf("%s failed: %w", phase, err)
+	}
+	st.Argv = argv
+	sink(run.Status{Message: phase + ": " + shown})
+	end, err := s.run(ctx, st, p.grace)
+	if err != nil {
+		return fmt.Errorf("%s failed: %s: %w", phase, shown, err)
+	}
+	sink(run.Command{Phase: phase, Command: shown, ExitCode: &end.Code, Signal: end.Signal, Failed: end.Code != 0})
+	switch {
+	case end.Stopped:
+		return context.Cause(ctx)
+	case end.Signal != "":
+		return fmt.Errorf("%s failed: %s: it was ended by %s", phase, shown, end.Signal)
+	case end.Code != 0:
+		return fmt.Errorf("%s failed: %s: exit status %d", phase, shown, end.Code)
+	}
+	return nil
+}
+
+// Reap implements run.Executor: a supervisor ends with its server, so this finds
+// something only if both were killed at once.
+func (p *Process) Reap(_ context.Context, runID string) error { return sweepProcesses(runID, 0) }
+
+// Sweep implements run.Executor: it removes the folders of runs that ended
+// longer than age ago.
+func (p *Process) Sweep(ctx context.Context, age time.Duration) error {
+	entries, err := os.ReadDir(p.dir)
+	if err != nil {
+		return fmt.Errorf("listing the folders of the runs: %w", err)
+	}
+	before := p.now().Add(-age)
+	var errs []error
+	for _, e := range entries {
+		info, err := e.Info()
+		if ctx.Err() != nil || err != nil || !info.ModTime().Before(before) || p.busy(e.Name()) {
+			continue
+		}
+		if err := removeAll(filepath.Join(p.dir, e.Name())); err != nil {
+			errs = append(errs, fmt.Errorf("removing the folder of the run %s: %w", e.Name(), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (p *Process) mark(runID string, active bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if active {
+		p.active[runID] = true
+	} else {
+		delete(p.active, runID)
+	}
+}
+
+func (p *Process) busy(runID string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.active[runID]
+}

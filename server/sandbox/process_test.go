@@ -1,0 +1,534 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"triphammer/server/run"
+	"triphammer/server/secret"
+)
+
+// TestMain lets the test binary be the programs that the tests start: the
+// supervisor, the demonstration agent, and a server that is to be killed.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case SuperviseCommand:
+			os.Exit(Supervise(os.Args[2:]))
+		case "demo-agent":
+			if err := run.DemoAgent(os.Stdin, os.Stdout, os.Getenv); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			os.Exit(0)
+		case "fake-server":
+			fakeServer(os.Args[2], os.Args[3])
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// recorder is a sink.
+type recorder struct {
+	mu     sync.Mutex
+	events []run.Event
+	text   map[string]*bytes.Buffer
+	more   chan struct{}
+}
+
+func newRecorder() *recorder {
+	return &recorder{text: map[string]*bytes.Buffer{"stdout": {}, "stderr": {}}, more: make(chan struct{}, 1)}
+}
+
+func (r *recorder) sink(e run.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, e)
+	if o, ok := e.(run.Output); ok {
+		r.text[o.Stream].WriteString(o.Text)
+	}
+	select {
+	case r.more <- struct{}{}:
+	default:
+	}
+}
+
+func (r *recorder) said(stream string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text[stream].String()
+}
+
+// await waits until the agent has printed the text.
+func (r *recorder) await(t *testing.T, text string) {
+	t.Helper()
+	timeout := time.After(20 * time.Second)
+	for !strings.Contains(r.said("stdout"), text) {
+		select {
+		case <-r.more:
+		case <-timeout:
+			t.Fatalf("the agent did not print %q but %q and %q", text, r.said("stdout"), r.said("stderr"))
+		}
+	}
+}
+
+func of[E run.Event](r *recorder) []E {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []E
+	for _, e := range r.events {
+		if e, ok := e.(E); ok {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+func newProcess(t *testing.T, grace time.Duration) *Process {
+	t.Helper()
+	p, err := NewProcess(Config{Dir: t.TempDir(), Grace: grace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func sh(script string) *run.Task {
+	return &run.Task{RunID: "run_1", Attempt: 1, Prompt: "do it\n", Command: []string{"sh", "-c", script}, Vars: map[string]string{"TRIPHAMMER_WEBHOOK": "hook"}}
+}
+
+// noneLeft fails if a process of the run is alive.
+func noneLeft(t *testing.T, marker string) {
+	t.Helper()
+	all, err := processes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range all {
+		line, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.pid), "cmdline"))
+		if err == nil && !p.zombie && p.pid != os.Getpid() && bytes.Contains(line, []byte(marker)) {
+			t.Errorf("process %d is left: %q", p.pid, line)
+		}
+	}
+}
+
+// marker is a number of seconds that no other process sleeps for.
+func marker(t *testing.T) string {
+	sum := 0
+	for _, c := range t.Name() {
+		sum = (sum*31 + int(c)) % 9000
+	}
+	return fmt.Sprintf("8%04d.%d", sum, os.Getpid())
+}
+
+// escapees leaves processes behind in every way that gets past signals to a
+// group: another session, a double fork, and no environment.
+func escapees(marker string) string {
+	return `sleep ` + marker + ` &
+setsid sh -c 'setsid sleep ` + marker + ` & sleep ` + marker + `' &
+(setsid sh -c "sleep ` + marker + ` & exec env -i setsid sleep ` + marker + `" &) &
+` + untilSleeping(marker, 5) + `
+echo escaped
+`
+}
+
+// untilSleeping waits in a shell until that many processes sleep. The pattern
+// does not match itself.
+func untilSleeping(marker string, n int) string {
+	return fmt.Sprintf(`while [ "$(grep -lzx '[%s]%s' /proc/[0-9]*/cmdline 2>/dev/null | wc -l)" -lt %d ]; do :; done`, marker[:1], marker[1:], n)
+}
+
+func TestSuccess(t *testing.T) { // SPEC 9.4, 13.11
+	p, r := newProcess(t, 0), newRecorder()
+	task := sh(`cat; cat "$TRIPHAMMER_PROMPT_FILE"; pwd; echo oops >&2; printf 'new\n' >made.txt; printf 'a\nB\nc\n' >text.txt; rm gone.txt; exit 0`)
+	task.Setup = []string{`printf 'a\nb\nc\n' >text.txt; echo x >gone.txt; echo setting up`}
+	exit, err := p.Start(t.Context(), task, r.sink)
+	if err != nil || exit != (run.Exit{}) {
+		t.Fatal(exit, err, r.said("stderr"))
+	}
+	work := filepath.Join(p.dir, "run_1", "workspace")
+	if got, want := r.said("stdout"), "setting up\ndo it\ndo it\n"+work+"\n"; got != want {
+		t.Errorf("stdout %q, want %q", got, want)
+	}
+	if got := r.said("stderr"); got != "oops\n" {
+		t.Errorf("stderr %q", got)
+	}
+	want := []run.File{
+		{Path: "gone.txt", Change: "deleted", Diff: "--- a/gone.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n"},
+		{Path: "made.txt", Change: "created", Size: 4, Diff: "--- /dev/null\n+++ b/made.txt\n@@ -0,0 +1 @@\n+new\n"},
+		{Path: "text.txt", Change: "modified", Size: 6, Diff: "--- a/text.txt\n+++ b/text.txt\n@@ -1,3 +1,3 @@\n a\n-b\n+B\n c\n"},
+	}
+	if got := of[run.File](r); !slices.Equal(got, want) {
+		t.Errorf("files\n%+v, want\n%+v", got, want)
+	}
+	if got := of[run.Ended](r); len(got) != 1 || got[0].ExitCode != 0 {
+		t.Errorf("ended %+v", got)
+	}
+}
+
+func TestFailures(t *testing.T) {
+	tests := []struct {
+		name  string
+		task  func(*run.Task)
+		exit  run.Exit
+		wrong string
+	}{
+		{"exit status", func(t *run.Task) { t.Command[2] = "exit 3" }, run.Exit{Code: 3}, ""},
+		{"signal", func(t *run.Task) { t.Command[2] = "kill -TERM $$" }, run.Exit{Code: -1, Signal: "SIGTERM"}, ""},
+		{"setup", func(t *run.Task) { t.Setup = []string{"exit 7"} }, run.Exit{}, "setup failed: exit 7: exit status 7"},
+		{"no program", func(t *run.Task) { t.Command = []string{"no-such-agent"} }, run.Exit{}, `"no-such-agent" was not found in PATH`},
+		{"not a program", func(t *run.Task) { t.Command = []string{"./prompt.md"} }, run.Exit{}, "./prompt.md is not a program"},
+		{"not executable format", func(t *run.Task) {
+			t.Setup, t.Command = []string{`printf '\177ELF' >agent; chmod +x agent`}, []string{"./agent"}
+		}, run.Exit{}, "exec format error"},
+		{"repository", func(t *run.Task) {
+			t.Repositories = []run.Repository{{URL: "/nonexistent/repository"}}
+		}, run.Exit{}, "clone failed: git clone"},
+		{"repository of a command", func(t *run.Task) {
+			t.Repositories = []run.Repository{{URL: "ext::sh -c 'echo x >&2'", Path: "x"}}
+		}, run.Exit{}, "clone failed"},
+		{"repository outside", func(t *run.Task) {
+			t.Repositories = []run.Repository{{URL: "/x/.."}}
+		}, run.Exit{}, "no usable folder name"},
+		{"run id", func(t *run.Task) { t.RunID = "../x" }, run.Exit{}, "is not the id of a run"},
+		{"attachment", func(t *run.Task) { t.Attachments = []run.Attachment{{Name: "../x"}} }, run.Exit{}, "is not the name of an attachment"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p, r, task := newProcess(t, 0), newRecorder(), sh("true")
+			tt.task(task)
+			exit, err := p.Start(t.Context(), task, r.sink)
+			if exit != tt.exit {
+				t.Errorf("exit %+v, want %+v", exit, tt.exit)
+			}
+			if tt.wrong == "" && err != nil || tt.wrong != "" && (err == nil || !strings.Contains(err.Error(), tt.wrong)) {
+				t.Errorf("error %v, want one with %q", err, tt.wrong)
+			}
+		})
+	}
+}
+
+func TestPreflight(t *testing.T) { // SPEC 2.2a
+	p := newProcess(t, 0)
+	for want, change := range map[string]func(*run.Task){
+		"":                      func(*run.Task) {},
+		"nothing says how":      func(t *run.Task) { t.Command = nil },
+		"no less isolation":     func(t *run.Task) { t.Isolation = "container" },
+		"limits the network":    func(t *run.Task) { t.NetworkOff = true },
+		"limits the network, w": func(t *run.Task) { t.NetworkHosts = []string{"example.com"} },
+	} {
+		task := sh("true")
+		change(task)
+		err := p.Preflight(task)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+func TestCleanEnvironment(t *testing.T) { // SPEC 9.4: never the server's own
+	t.Setenv("SERVER_SECRET", "do not show")
+	p, r := newProcess(t, 0), newRecorder()
+	task := sh("env; tr '\\0' '\\n' </proc/$PPID/environ | sed 's/^/parent: /'")
+	task.Env = map[string]string{"PLAIN": "1", "LANG": "de_DE.UTF-8"}
+	task.Secrets = map[string]secret.Value{"API_TOKEN": secret.New("granted"), "TRIPHAMMER_RUN_ID": secret.New("forged")}
+	if _, err := p.Start(t.Context(), task, r.sink); err != nil {
+		t.Fatal(err)
+	}
+	root := filepath.Join(p.dir, "run_1")
+	want := []string{
+		"API_TOKEN=granted", "HOME=" + root + "/home", "LANG=de_DE.UTF-8", "PATH=" + os.Getenv("PATH"), "PLAIN=1",
+		"TMPDIR=" + root + "/tmp", "TRIPHAMMER_ATTACHMENTS=" + root + "/attachments", "TRIPHAMMER_PROMPT_FILE=" + root + "/prompt.md",
+		"TRIPHAMMER_RUN_ID=run_1", "TRIPHAMMER_WEBHOOK=hook", "parent: TRIPHAMMER_RUN_ID=run_1",
+	}
+	var got []string
+	for line := range strings.Lines(r.said("stdout")) {
+		// What a shell sets itself.
+		if line = strings.TrimSpace(line); !strings.HasPrefix(line, "PWD=") && !strings.HasPrefix(line, "SHLVL=") && !strings.HasPrefix(line, "_=") && !strings.HasPrefix(line, "OLDPWD=") {
+			got = append(got, line)
+		}
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("the agent saw\n%q, want\n%q", got, want)
+	}
+}
+
+func TestExactPayload(t *testing.T) { // SPEC 9.3
+	p, r := newProcess(t, 0), newRecorder()
+	payload := []byte("{\"a\" : \"\\u00e9\xc3\xa9\",\r\n \"n\":1.0e2 }\n\n")
+	task := sh(`cat "$TRIPHAMMER_ATTACHMENTS/event-payload.json"`)
+	task.Attachments = []run.Attachment{{Name: run.PayloadFile, Data: payload}}
+	if _, err := p.Start(t.Context(), task, r.sink); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.said("stdout"); got != string(payload) {
+		t.Errorf("the agent read %q, want %q", got, payload)
+	}
+}
+
+func TestFreshWorkspace(t *testing.T) {
+	p, r := newProcess(t, 0), newRecorder()
+	for range 2 {
+		if exit, err := p.Start(t.Context(), sh(`test ! -e x && mkdir x && touch x/y && chmod 500 x`), r.sink); err != nil || exit.Code != 0 {
+			t.Fatal(exit, err)
+		}
+	}
+}
+
+func TestNothingOutlivesTheAgent(t *testing.T) {
+	p, r, mark := newProcess(t, 0), newRecorder(), marker(t)
+	exit, err := p.Start(t.Context(), sh(escapees(mark)), r.sink)
+	if err != nil || exit.Code != 0 || r.said("stdout") != "escaped\n" {
+		t.Fatal(exit, err, r.said("stdout"), r.said("stderr"))
+	}
+	noneLeft(t, mark)
+}
+
+func TestStop(t *testing.T) { // SPEC 9.6: stops the whole process tree
+	tests := []struct {
+		name, script string
+		grace        time.Duration
+		exit         run.Exit
+	}{
+		{"polite", `trap 'echo bye; exit 5' INT; `, time.Minute, run.Exit{Code: 5, Stopped: true}},
+		{"killed", `trap '' INT; `, 50 * time.Millisecond, run.Exit{Code: -1, Signal: "SIGKILL", Stopped: true}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p, r, mark := newProcess(t, tt.grace), newRecorder(), marker(t)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			go func() {
+				r.await(t, "escaped")
+				cancel(run.ErrCancelled)
+			}()
+			exit, err := p.Start(ctx, sh(tt.script+escapees(mark)+"while :; do sleep 0.05; done"), r.sink)
+			if err != nil || exit != tt.exit {
+				t.Errorf("exit %+v %v, want %+v", exit, err, tt.exit)
+			}
+			if tt.name == "polite" && !strings.HasSuffix(r.said("stdout"), "bye\n") {
+				t.Errorf("stdout %q", r.said("stdout"))
+			}
+			noneLeft(t, mark)
+		})
+	}
+}
+
+func TestStopDuringSetup(t *testing.T) {
+	p, r, mark := newProcess(t, 50*time.Millisecond), newRecorder(), marker(t)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	go func() {
+		r.await(t, "waiting")
+		cancel(run.ErrTimeout)
+	}()
+	task := sh("echo never")
+	task.Setup = []string{"trap '' INT; echo waiting; sleep " + mark}
+	if _, err := p.Start(ctx, task, r.sink); !errors.Is(err, run.ErrTimeout) {
+		t.Errorf("error %v", err)
+	}
+	if strings.Contains(r.said("stdout"), "never") {
+		t.Error("the agent was started")
+	}
+	noneLeft(t, mark)
+}
+
+func TestSetupMayLeaveServices(t *testing.T) {
+	p, r, mark := newProcess(t, 0), newRecorder(), marker(t)
+	task := sh(untilSleeping(mark, 1) + "; echo there")
+	task.Setup = []string{"echo one; sleep " + mark + " & echo two"}
+	if _, err := p.Start(t.Context(), task, r.sink); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.said("stdout"); got != "one\ntwo\nthere\n" {
+		t.Errorf("stdout %q", got)
+	}
+	noneLeft(t, mark)
+}
+
+func TestMuchOutput(t *testing.T) {
+	p, r := newProcess(t, 0), newRecorder()
+	task := sh("head -c 3000000 /dev/zero | tr '\\0' x; echo; echo end >&2")
+	task.Setup = []string{"head -c 1000000 /dev/zero | tr '\\0' y"}
+	if _, err := p.Start(t.Context(), task, r.sink); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.said("stdout"); got != strings.Repeat("y", 1000000)+strings.Repeat("x", 3000000)+"\n" {
+		t.Errorf("%d bytes came", len(got))
+	}
+}
+
+func git(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command("git", args...)
+	cmd.Dir = dir
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com"}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("git %v: %v\n%s", args, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func TestRepositories(t *testing.T) { // SPEC 9.4, 13.11
+	origin := filepath.Join(t.TempDir(), "app.git")
+	git(t, "", "init", "-q", "-b", "main", origin)
+	git(t, origin, "commit", "-q", "--allow-empty", "-m", "one")
+	first := git(t, origin, "rev-parse", "HEAD")
+	git(t, origin, "commit", "-q", "--allow-empty", "-m", "two")
+	git(t, origin, "branch", "other", first)
+	p, r := newProcess(t, 0), newRecorder()
+	task := sh(`basename "$PWD"; git log --format=%s; cd ../b; git log --format=%s; git branch --show-current; cd ../sub/c; git log --format=%s; echo changed >file`)
+	task.Repositories = []run.Repository{{URL: origin}, {URL: "file://" + origin, Ref: "other", Path: "b"}, {URL: origin, Ref: first, Path: "sub/c"}}
+	exit, err := p.Start(t.Context(), task, r.sink)
+	if err != nil || exit.Code != 0 {
+		t.Fatal(exit, err, r.said("stderr"))
+	}
+	if got, want := r.said("stdout"), "app\ntwo\none\nother\none\n"; got != want {
+		t.Errorf("stdout %q, want %q", got, want)
+	}
+	if got := of[run.File](r); len(got) != 1 || got[0].Path != "sub/c/file" {
+		t.Errorf("files %+v: .git is not looked at", got)
+	}
+	task.Repositories = []run.Repository{{URL: origin}, {URL: "file://" + origin}}
+	if _, err := p.Start(t.Context(), task, r.sink); err == nil || !strings.Contains(err.Error(), "two repositories want the folder app") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestDemoAgent(t *testing.T) { // SPEC 11: `triphammer` means this program
+	p, r := newProcess(t, 0), newRecorder()
+	task := sh("")
+	task.Command = []string{"triphammer", "demo-agent"}
+	task.Attachments = []run.Attachment{{Name: run.PayloadFile, Data: []byte(`{"name":"Ada"}`)}}
+	exit, err := p.Start(t.Context(), task, r.sink)
+	if err != nil || exit.Code != 0 {
+		t.Fatal(exit, err, r.said("stderr"))
+	}
+	if got := of[run.File](r); len(got) != 1 || got[0].Path != "GREETING.md" || !strings.Contains(got[0].Diff, "+# Hello, Ada\n") {
+		t.Errorf("files %+v", got)
+	}
+}
+
+// fakeServer starts an agent and waits to be killed.
+func fakeServer(dir, script string) {
+	p, err := NewProcess(Config{Dir: dir})
+	if err == nil {
+		_, err = p.Start(context.Background(), sh(script), func(e run.Event) {
+			if o, ok := e.(run.Output); ok {
+				fmt.Print(o.Text)
+			}
+		})
+	}
+	fmt.Println("ended", err)
+	os.Exit(0)
+}
+
+func TestServerKilled(t *testing.T) {
+	mark := marker(t)
+	cmd := exec.Command(os.Args[0], "fake-server", t.TempDir(), escapees(mark)+"while :; do sleep 0.05; done")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(out, make([]byte, len("escaped"))); err != nil {
+		t.Fatal(err)
+	}
+	below, err := descendants(cmd.Process.Pid)
+	if err != nil || len(below) == 0 {
+		t.Fatal(below, err)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // killed
+	// The supervisor is not our child: it is gone when its pid is.
+	await(t, "the supervisor ends", func() bool { return syscall.Kill(below[0], 0) != nil })
+	noneLeft(t, mark)
+}
+
+// await waits for a condition of another process, of which nothing tells.
+func await(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	timeout := time.After(20 * time.Second)
+	for !is() {
+		select {
+		case <-tick.C:
+		case <-timeout:
+			t.Fatal("waited in vain: " + what)
+		}
+	}
+}
+
+func TestSupervisorKilled(t *testing.T) {
+	p, r, mark := newProcess(t, 0), newRecorder(), marker(t)
+	// What clears its environment is found by its session, what leaves the session
+	// by its environment.
+	script := "setsid sleep " + mark + " & (setsid sh -c 'sleep " + mark + " & sleep " + mark + "' &) & env -i sleep " + mark + " &\n" +
+		untilSleeping(mark, 4) + `; kill -KILL $PPID; sleep ` + mark
+	_, err := p.Start(t.Context(), sh(script), r.sink)
+	if err == nil || !strings.Contains(err.Error(), "its supervisor was ended from outside") {
+		t.Errorf("error %v", err)
+	}
+	noneLeft(t, mark)
+}
+
+func TestSweep(t *testing.T) {
+	now := time.Now()
+	p := newProcess(t, 0)
+	p.now = func() time.Time { return now }
+	for _, id := range []string{"run_1", "run_2"} {
+		task := sh("mkdir -p a/b && chmod 0 a/b a")
+		task.RunID = id
+		if _, err := p.Start(t.Context(), task, newRecorder().sink); err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(time.Hour)
+	}
+	if err := p.Sweep(t.Context(), 90*time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(p.dir)
+	if err != nil || len(entries) != 1 || entries[0].Name() != "run_2" {
+		t.Errorf("left: %v %v", entries, err)
+	}
+}
+
+func TestSuperviseIsNotForPeople(t *testing.T) {
+	for _, args := range [][]string{{SuperviseCommand, "x"}, {SuperviseCommand}} {
+		out, err := exec.Command(os.Args[0], args...).CombinedOutput()
+		if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 2 {
+			t.Errorf("%v: %v %s", args, err, out)
+		}
+	}
+}
+
+// BenchmarkStart is what a run costs beside its agent.
+func BenchmarkStart(b *testing.B) {
+	p, err := NewProcess(Config{Dir: b.TempDir()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if _, err := p.Start(b.Context(), sh("true"), func(run.Event) {}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
