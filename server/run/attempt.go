@@ -21,6 +21,7 @@ import (
 type attempt struct {
 	manager *Manager
 	lease   store.Lease
+	renew   func(context.Context) (cancelRequested bool, err error) // the lease
 	cancel  context.CancelCauseFunc
 	logger  *slog.Logger
 }
@@ -211,7 +212,7 @@ func (a *attempt) watch(ctx context.Context, t *transcript, timeout, idle time.D
 				a.cancel(ErrIdle)
 			}
 		case <-beat.C:
-			cancelled, err := a.manager.cfg.Store.RenewLease(ctx, a.lease, leaseTime)
+			cancelled, err := a.renew(ctx)
 			switch {
 			case errors.Is(err, store.ErrFenced):
 				a.cancel(errLost)

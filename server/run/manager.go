@@ -248,6 +248,7 @@ func (m *Manager) execute(ctx context.Context, l store.Lease) {
 	// What is written about the run outlives its own context.
 	always := context.WithoutCancel(ctx)
 	a := &attempt{manager: m, lease: l, cancel: cancel, logger: m.logger.With("run", l.RunID)}
+	a.renew = func(ctx context.Context) (bool, error) { return m.cfg.Store.RenewLease(ctx, l, leaseTime) }
 	v := a.run(ctx, always)
 	if errors.Is(context.Cause(ctx), errLost) {
 		a.logger.Warn("the run was taken away from this worker; its agent is stopped")

@@ -1,0 +1,295 @@
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"triphammer/server/secret"
+	"triphammer/server/store"
+)
+
+// tape is a transcript whose events are kept.
+type tape struct {
+	*transcript
+	events []store.Event
+	fail   error
+	lost   int
+}
+
+func newTape(parse parser, limit int, hide ...secret.Value) *tape {
+	t := &tape{}
+	t.transcript = newTranscript(transcriptConfig{
+		save: func(_ context.Context, events []store.Event) error {
+			if t.fail != nil {
+				return t.fail
+			}
+			t.events = append(t.events, events...)
+			return nil
+		},
+		lost: func() { t.lost++ }, now: time.Now, hide: secret.NewRedactor(hide...), parse: parse, limit: limit, logger: slog.New(slog.DiscardHandler),
+	})
+	return t
+}
+
+func (t *tape) lines(ctx context.Context) []string {
+	t.mu.Lock()
+	t.drain(true)
+	t.mu.Unlock()
+	t.flush(ctx)
+	all := make([]string, len(t.events))
+	for i, e := range t.events {
+		all[i] = e.Kind + " " + string(e.Data)
+	}
+	return all
+}
+
+func TestOutputIsJoined(t *testing.T) {
+	x := newTape(nil, DefaultTranscriptLimit, secret.New("topsecret"))
+	for _, text := range []string{"a", "b\n", "\xc3", "\xa9 top", "sec", "ret \xff"} {
+		x.add(Output{Stream: "stdout", Text: text})
+		x.flush(t.Context()) // what is not whole stays
+	}
+	x.add(Output{Stream: "stderr", Text: "x\nlast words\n\n"})
+	if got := x.lastWords(); got != "last words" {
+		t.Errorf("last words %q", got)
+	}
+	var text strings.Builder
+	for _, line := range x.lines(t.Context()) {
+		if data, ok := strings.CutPrefix(line, "output "); ok {
+			var o Output
+			if err := json.Unmarshal([]byte(data), &o); err != nil {
+				t.Fatal(err)
+			}
+			text.WriteString(o.Text)
+		}
+	}
+	if got, want := text.String(), "ab\né [redacted] \uFFFDx\nlast words\n\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func TestLimits(t *testing.T) { // SPEC 9.5: capped
+	x := newTape(nil, 10_000)
+	for range 100 {
+		x.add(Message{Role: "assistant", Text: strings.Repeat("m", 1000)})
+		x.add(File{Path: "f", Diff: strings.Repeat("d", 1000)})
+	}
+	x.add(Ended{})
+	counts := make(map[string]int)
+	for _, e := range x.lines(t.Context()) {
+		kind, _, _ := strings.Cut(e, " ")
+		counts[kind]++
+	}
+	if counts["message"] != 9 || counts["file"] != 2 || counts["truncated"] != 1 || counts["exit"] != 1 {
+		t.Errorf("%v", counts)
+	}
+	if got := clip(strings.Repeat("é", maxText)); len(got) > maxText+100 || !utf8.ValidString(got) || !strings.Contains(got, "bytes left out") {
+		t.Errorf("%d bytes", len(got))
+	}
+}
+
+func TestStoreFails(t *testing.T) {
+	x := newTape(nil, DefaultTranscriptLimit)
+	x.fail = errors.New("disk full")
+	x.add(Status{Message: "one"})
+	x.flush(t.Context())
+	x.add(Status{Message: "two"})
+	x.fail = nil
+	if got, want := x.lines(t.Context()), []string{`status {"message":"one"}`, `status {"message":"two"}`}; !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+	if x.events[0].Seq != 1 || x.events[1].Seq != 2 {
+		t.Errorf("%+v", x.events)
+	}
+	x.fail = fmt.Errorf("run: %w", store.ErrFenced)
+	for range 2 {
+		x.add(Status{Message: "three"})
+		x.flush(t.Context())
+	}
+	if x.lost != 1 {
+		t.Errorf("told %d times that the run is lost", x.lost)
+	}
+}
+
+func TestEventsAreSeenSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, done, ended := newTape(nil, DefaultTranscriptLimit), make(chan struct{}), make(chan struct{})
+		go func() {
+			x.run(t.Context(), done)
+			close(ended)
+		}()
+		x.add(Status{Message: "one"})
+		time.Sleep(flushEvery)
+		synctest.Wait()
+		if len(x.events) != 1 {
+			t.Errorf("after %v: %d events", flushEvery, len(x.events))
+		}
+		for range maxBatchEvents {
+			x.add(Status{Message: "more"})
+		}
+		synctest.Wait() // a full batch does not wait
+		if len(x.events) != 1+maxBatchEvents {
+			t.Errorf("%d events", len(x.events))
+		}
+		x.add(Output{Stream: "stdout", Text: "end"})
+		close(done)
+		<-ended
+		if len(x.events) != 2+maxBatchEvents {
+			t.Errorf("%d events at the end", len(x.events))
+		}
+	})
+}
+
+func TestWatch(t *testing.T) { // SPEC 9.6
+	for _, tt := range []struct {
+		name          string
+		timeout, idle time.Duration
+		want          error
+		after         time.Duration
+	}{
+		{"timeout", 90 * time.Second, time.Minute, ErrTimeout, 90 * time.Second},
+		{"idle", time.Hour, 40 * time.Second, ErrIdle, 70 * time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				x, stop, begin := newTape(nil, DefaultTranscriptLimit), make(chan struct{}), time.Now()
+				ctx, cancel := context.WithCancelCause(t.Context())
+				a := &attempt{cancel: cancel, logger: slog.New(slog.DiscardHandler)}
+				a.renew = func(context.Context) (bool, error) { return false, errors.New("disk full") } // no reason to stop
+				go a.watch(t.Context(), x.transcript, tt.timeout, tt.idle, stop)
+				time.Sleep(30 * time.Second)
+				x.add(Message{Text: "a sign of life"})
+				if tt.want == ErrTimeout {
+					time.Sleep(30 * time.Second)
+					x.add(Message{Text: "another"})
+				}
+				<-ctx.Done()
+				if got := context.Cause(ctx); got != tt.want || time.Since(begin) != tt.after {
+					t.Errorf("%v after %v", got, time.Since(begin))
+				}
+				close(stop)
+			})
+		})
+	}
+}
+
+func TestRenewal(t *testing.T) {
+	for _, tt := range []struct {
+		cancelled bool
+		err, want error
+	}{
+		{true, nil, ErrCancelled},
+		{false, store.ErrFenced, errLost},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			stop := make(chan struct{})
+			ctx, cancel := context.WithCancelCause(t.Context())
+			a := &attempt{cancel: cancel, logger: slog.New(slog.DiscardHandler)}
+			a.renew = func(context.Context) (bool, error) { return tt.cancelled, tt.err }
+			go a.watch(t.Context(), newTape(nil, 1).transcript, time.Hour, time.Hour, stop)
+			<-ctx.Done()
+			if got := context.Cause(ctx); got != tt.want {
+				t.Errorf("%v, want %v", got, tt.want)
+			}
+			close(stop)
+		})
+	}
+}
+
+func TestParsers(t *testing.T) { // research/runs.md 2: shapes of the real programs
+	for _, tt := range []struct{ harness, line, want string }{
+		{"claude", `{"type":"assistant","message":{"content":[{"type":"thinking","thinking":"hm"},{"type":"tool_use","name":"Bash","input":{"command":"ls"}}]}}`,
+			`message {"role":"reasoning","text":"hm"}; tool {"name":"Bash","input":"{\"command\":\"ls\"}"}`},
+		{"claude", `{"type":"user","message":{"content":[{"type":"tool_result","content":[{"type":"text","text":"out"}],"is_error":true}]}}`, `tool {"name":"result","output":"out","failed":true}`},
+		{"claude", `{"type":"result","subtype":"error_max_turns","is_error":true,"num_turns":3}`, `usage {"turns":3}; status {"message":"claude ended with error_max_turns"}`},
+		{"claude", `{"type":"assistant","message":{"content":[{"type":"hologram"}]}}`, "unknown"},
+		{"codex", `{"type":"item.completed","item":{"type":"command_execution","command":"ls","aggregated_output":"a\n","exit_code":2,"status":"failed"}}`,
+			`command {"phase":"agent","command":"ls","exit_code":2,"failed":true,"output":"a\n"}`},
+		{"codex", `{"type":"item.completed","item":{"type":"agent_message","text":"done"}}`, `message {"role":"assistant","text":"done"}`},
+		{"codex", `{"type":"turn.completed","usage":{"input_tokens":5,"cached_input_tokens":1,"output_tokens":2}}`, `usage {"input_tokens":5,"cached_tokens":1,"output_tokens":2}`},
+		{"codex", `{"type":"turn.failed","error":{"message":"no model"}}`, `status {"message":"codex: no model"}`},
+		{"codex", `{"type":"thread.started","thread_id":"1"}`, ""},
+		{"codex", `{"type":"item.completed","item":{"type":"dance"}}`, "unknown"},
+		{"gemini", `{"type":"message","role":"assistant","content":"hi","delta":true}`, `message {"role":"assistant","text":"hi"}`},
+		{"gemini", `{"type":"tool_use","tool_name":"shell","parameters":{"a":1}}`, `tool {"name":"shell","input":"{\"a\":1}"}`},
+		{"gemini", `{"type":"result","status":"success","stats":{"input_tokens":1,"output_tokens":2}}`, `usage {"input_tokens":1,"output_tokens":2}`},
+		{"opencode", `{"type":"text","part":{"text":"hi"}}`, `message {"role":"assistant","text":"hi"}`},
+		{"opencode", `{"type":"tool_use","part":{"tool":"bash","state":{"status":"completed","input":{"a":1},"output":"x"}}}`, `tool {"name":"bash","input":"{\"a\":1}","output":"x"}`},
+		{"opencode", `{"type":"step_finish","part":{"cost":0.1,"tokens":{"input":1,"output":2}}}`, `usage {"input_tokens":1,"output_tokens":2,"cost_usd":0.1}`},
+		{"opencode", `null`, "unknown"},
+	} {
+		events, ok := harnesses[tt.harness].parse([]byte(tt.line))
+		var got []string
+		for _, e := range events {
+			data, err := json.Marshal(e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, e.Kind()+" "+string(data))
+		}
+		if !ok {
+			got = []string{"unknown"}
+		}
+		if text := strings.Join(got, "; "); text != tt.want {
+			t.Errorf("%s %s:\n%s\nwant\n%s", tt.harness, tt.line, text, tt.want)
+		}
+	}
+}
+
+// FuzzTranscript feeds a harness's transcript with anything, cut anywhere: no
+// panic, no secret, valid JSON, and nothing over the limit.
+func FuzzTranscript(f *testing.F) {
+	f.Add([]byte(`{"type":"assistant","message":{"content":[{"type":"text","text":"topsecret"}]}}`+"\n"), 7)
+	f.Add([]byte("{\"type\":\"item.completed\",\"item\":{\"type\":\"reasoning\",\"text\":\"\xff\"}}\ntops\xc3"), 1)
+	f.Fuzz(func(t *testing.T, data []byte, cut int) {
+		if cut < 1 {
+			cut = 1
+		}
+		for _, name := range harnessNames() {
+			x := newTape(harnesses[name].parse, 5000, secret.New("topsecret"))
+			x.add(AgentStarted{})
+			for chunk := range slices.Chunk(data, cut) {
+				x.add(Output{Stream: "stdout", Text: string(chunk)})
+			}
+			x.add(Ended{})
+			size := 0
+			for _, line := range x.lines(t.Context()) {
+				if strings.Contains(line, "topsecret") {
+					t.Errorf("%s: a secret in %s", name, line)
+				}
+			}
+			for _, e := range x.events {
+				if !json.Valid(e.Data) {
+					t.Errorf("%s: %s", name, e.Data)
+				}
+				if e.Kind != KindStatus {
+					size += len(e.Data)
+				}
+			}
+			if size > 6000 {
+				t.Errorf("%s: %d bytes", name, size)
+			}
+		}
+	})
+}
+
+func BenchmarkTranscript(b *testing.B) {
+	line := strings.Repeat("a line of output\n", 64)
+	x := newTape(nil, 1<<62, secret.New("topsecret"), secret.New("another secret"))
+	b.SetBytes(int64(len(line)))
+	for b.Loop() {
+		x.add(Output{Stream: "stdout", Text: line})
+		if len(x.pending) > maxBatchEvents {
+			x.pending = nil
+		}
+	}
+}
