@@ -66,6 +66,7 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 	case row.CancelRequested:
 		return verdict{state: store.Cancelled, message: "cancelled before its agent started"}
 	}
+	a.logger.Info("run started", "automation", row.Automation, "delivery", row.DeliveryID, "attempt", row.Attempt)
 	t.add(Status{State: string(store.InProgress), Message: "started"})
 	timeout, idle := spec.limits()
 	stop := make(chan struct{})

@@ -129,6 +129,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	work, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
 	var running sync.WaitGroup
+	running.Go(func() { m.sweep(ctx) })
 	ended := make(chan struct{}, 1)
 
 	poll, sweep := time.NewTicker(pollTime), time.NewTicker(sweepTime)
@@ -170,7 +171,6 @@ func (m *Manager) recover(ctx context.Context) error {
 			m.logger.Error("stopping what is left of a run", "run", id, "error", err)
 		}
 	}
-	m.sweep(ctx)
 	return nil
 }
 

@@ -4,8 +4,8 @@
 // fresh workspace with a clean environment, under a supervisor (supervise.go)
 // that adopts whatever the agent leaves behind and lets nothing outlive the run
 // or the server. It separates runs from each other and from the server's
-// environment; it does not defend against an agent that attacks its own user's
-// other processes. Linux only.
+// environment. It does not defend against an agent that attacks what its own
+// user may do: such a one needs an executor with more isolation. Linux only.
 package sandbox
 
 import (
@@ -104,7 +104,12 @@ func (p *Process) Start(ctx context.Context, t *run.Task, sink func(run.Event)) 
 		return run.Exit{}, err
 	}
 	// Whatever happens, nothing of the run is left when Start returns.
-	defer func() { err = errors.Join(err, s.close()) }()
+	defer func() {
+		err = errors.Join(err, s.close())
+		if said := s.complaints(); said != "" {
+			p.logger.Warn("a supervisor complained", "run", t.RunID, "said", said)
+		}
+	}()
 
 	dir, err := p.prepare(ctx, t, w, s, sink)
 	if err != nil {

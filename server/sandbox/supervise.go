@@ -44,7 +44,9 @@ func Supervise(args []string) int {
 		unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0),
 		// A program that changes its user could not be killed.
 		unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
-		// A core file would hold secrets.
+		// Memory holds the granted secrets: neither other processes nor a core file
+		// are to have it.
+		unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0),
 		unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}),
 	)
 	if err != nil {
@@ -73,9 +75,10 @@ type supervising struct {
 }
 
 func (s *supervising) loop(from io.Reader) int {
-	// Caught and not ignored: an ignored signal would stay ignored in the steps.
-	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	// When the run stops is the server's to say, also if a service manager signals
+	// all processes at once. Caught and not ignored, because an ignored signal would
+	// stay ignored in the steps; nobody reads them.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, syscall.SIGCHLD)
 
@@ -105,10 +108,6 @@ func (s *supervising) loop(from io.Reader) int {
 			}
 		case <-children:
 			s.reap()
-		case sig := <-signals:
-			if sig == syscall.SIGTERM {
-				return s.killAll()
-			}
 		}
 		if s.gone {
 			s.finish()

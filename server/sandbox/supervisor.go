@@ -127,11 +127,15 @@ func (s *supervisor) run(ctx context.Context, st step, grace time.Duration) (end
 // lost says that the supervisor is gone, or does nothing any more.
 func (s *supervisor) lost() error {
 	err := errors.New("its supervisor was ended from outside")
-	if said := strings.TrimSpace(s.stderr.String()); said != "" {
+	if said := s.complaints(); said != "" {
 		err = fmt.Errorf("%w: %s", err, said)
 	}
 	return err
 }
+
+// complaints are what the supervisor wrote to its standard error: nothing, if
+// all is well.
+func (s *supervisor) complaints() string { return strings.TrimSpace(s.stderr.String()) }
 
 // close ends the supervisor and everything below it, and makes sure.
 func (s *supervisor) close() error {
