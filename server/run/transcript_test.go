@@ -207,13 +207,17 @@ func TestRenewal(t *testing.T) {
 
 func TestParsers(t *testing.T) { // research/runs.md 2: shapes of the real programs
 	for _, tt := range []struct{ harness, line, want string }{
-		{"claude", `{"type":"assistant","message":{"content":[{"type":"thinking","thinking":"hm"},{"type":"tool_use","name":"Bash","input":{"command":"ls"}}]}}`,
-			`message {"role":"reasoning","text":"hm"}; tool {"name":"Bash","input":"{\"command\":\"ls\"}"}`},
+		{
+			"claude", `{"type":"assistant","message":{"content":[{"type":"thinking","thinking":"hm"},{"type":"tool_use","name":"Bash","input":{"command":"ls"}}]}}`,
+			`message {"role":"reasoning","text":"hm"}; tool {"name":"Bash","input":"{\"command\":\"ls\"}"}`,
+		},
 		{"claude", `{"type":"user","message":{"content":[{"type":"tool_result","content":[{"type":"text","text":"out"}],"is_error":true}]}}`, `tool {"name":"result","output":"out","failed":true}`},
 		{"claude", `{"type":"result","subtype":"error_max_turns","is_error":true,"num_turns":3}`, `usage {"turns":3}; status {"message":"claude ended with error_max_turns"}`},
 		{"claude", `{"type":"assistant","message":{"content":[{"type":"hologram"}]}}`, "unknown"},
-		{"codex", `{"type":"item.completed","item":{"type":"command_execution","command":"ls","aggregated_output":"a\n","exit_code":2,"status":"failed"}}`,
-			`command {"phase":"agent","command":"ls","exit_code":2,"failed":true,"output":"a\n"}`},
+		{
+			"codex", `{"type":"item.completed","item":{"type":"command_execution","command":"ls","aggregated_output":"a\n","exit_code":2,"status":"failed"}}`,
+			`command {"phase":"agent","command":"ls","exit_code":2,"failed":true,"output":"a\n"}`,
+		},
 		{"codex", `{"type":"item.completed","item":{"type":"agent_message","text":"done"}}`, `message {"role":"assistant","text":"done"}`},
 		{"codex", `{"type":"turn.completed","usage":{"input_tokens":5,"cached_input_tokens":1,"output_tokens":2}}`, `usage {"input_tokens":5,"cached_tokens":1,"output_tokens":2}`},
 		{"codex", `{"type":"turn.failed","error":{"message":"no model"}}`, `status {"message":"codex: no model"}`},

@@ -87,10 +87,14 @@ func TestUnifiedDiff(t *testing.T) {
 		{"insert", "a\nc\n", "a\nb\nc\n", "@@ -1,2 +1,3 @@\n a\n+b\n c\n"},
 		{"delete", "a\nb\n", "b\n", "@@ -1,2 +1 @@\n-a\n b\n"},
 		{"newline at the end", "a", "a\n", "@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+a\n"},
-		{"two hunks", numbers(20), strings.Replace(strings.Replace(numbers(20), "\n3\n", "\nthree\n", 1), "\n15\n", "\n", 1),
-			"@@ -1,7 +1,7 @@\n 0\n 1\n 2\n-3\n+three\n 4\n 5\n 6\n@@ -13,7 +13,6 @@\n 12\n 13\n 14\n-15\n 16\n 17\n 18\n"},
-		{"context that touches", numbers(12), strings.Replace(strings.Replace(numbers(12), "\n2\n", "\n", 1), "\n8\n", "\n", 1),
-			"@@ -1,12 +1,10 @@\n 0\n 1\n-2\n 3\n 4\n 5\n 6\n 7\n-8\n 9\n 10\n 11\n"},
+		{
+			"two hunks", numbers(20), strings.Replace(strings.Replace(numbers(20), "\n3\n", "\nthree\n", 1), "\n15\n", "\n", 1),
+			"@@ -1,7 +1,7 @@\n 0\n 1\n 2\n-3\n+three\n 4\n 5\n 6\n@@ -13,7 +13,6 @@\n 12\n 13\n 14\n-15\n 16\n 17\n 18\n",
+		},
+		{
+			"context that touches", numbers(12), strings.Replace(strings.Replace(numbers(12), "\n2\n", "\n", 1), "\n8\n", "\n", 1),
+			"@@ -1,12 +1,10 @@\n 0\n 1\n-2\n 3\n 4\n 5\n 6\n 7\n-8\n 9\n 10\n 11\n",
+		},
 	} {
 		want := tt.want
 		if want != "" {
