@@ -59,7 +59,7 @@ func greeted(payload []byte) string {
 	if json.Unmarshal(payload, &fields) != nil {
 		return "world"
 	}
-	for _, key := range []string{"name", "title", "message"} {
+	for _, key := range []string{"who", "name", "title", "message"} {
 		var s string
 		if json.Unmarshal(fields[key], &s) == nil && s != "" {
 			line, _, _ := strings.Cut(s, "\n")

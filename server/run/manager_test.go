@@ -363,7 +363,7 @@ func TestRecovery(t *testing.T) { // SPEC 9.6: never silently lost
 
 func TestServerStops(t *testing.T) {
 	w := newWorld(t)
-	w.start(run.Config{MaxRuns: 2, Grace: 200 * time.Millisecond}, "")
+	w.start(run.Config{MaxRuns: 2, Grace: time.Second}, "")
 	gate := filepath.Join(w.dir, "gate")
 	long := w.enqueue(run.Spec{Environment: environment("echo started; sleep 300")})
 	short := w.enqueue(run.Spec{Environment: environment("echo started; while [ ! -e " + gate + " ]; do sleep 0.01; done")})

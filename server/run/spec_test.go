@@ -159,6 +159,7 @@ func TestDemoAgent(t *testing.T) { // SPEC 11
 	t.Chdir(t.TempDir())
 	for _, tt := range []struct{ payload, hello string }{
 		{`{"name":"Ada\nL"}`, "# Hello, Ada\n"},
+		{`{"who":"Bo","name":"x"}`, "# Hello, Bo\n"},
 		{`[1]`, "# Hello, world\n"},
 		{"", "# Hello, world\n"},
 		{"{\"title\":\"```\"}", "# Hello, ```\n"},
