@@ -113,6 +113,7 @@ type Applier struct {
 	state   State
 	settled string   // hash that was applied or refused: not to be tried again by itself
 	lacked  []string // secrets for which it was refused
+	set     []string // secrets that were set since the present apply began
 	refusal refusal
 	delay   time.Duration
 }
@@ -198,14 +199,22 @@ func (a *Applier) Apply(ctx context.Context, trigger string) (*Apply, error) {
 // it is tried again (SPEC 4.4).
 func (a *Applier) SecretSet(name string) {
 	a.mu.Lock()
-	waiting := slices.Contains(a.lacked, name)
-	if waiting {
-		a.settled, a.lacked = "", nil
-	}
+	a.set = append(a.set, name)
+	waiting := a.retryFor(a.set)
 	a.mu.Unlock()
 	if waiting {
 		a.Kick("secret")
 	}
+}
+
+// retryFor forgets a refusal if one of the secrets is what it lacked. The value
+// may have been set while the apply that lacked it was still running.
+func (a *Applier) retryFor(set []string) bool {
+	if !slices.ContainsFunc(a.lacked, func(name string) bool { return slices.Contains(set, name) }) {
+		return false
+	}
+	a.settled, a.lacked = "", nil
+	return true
 }
 
 // State is the present state.
@@ -233,6 +242,9 @@ func (a *Applier) sync(ctx context.Context, trigger string, force bool) *Apply {
 	case <-ctx.Done():
 		return nil
 	}
+	a.mu.Lock()
+	a.set = nil
+	a.mu.Unlock()
 	done := &Apply{Factory: a.cfg.Factory, Trigger: trigger, StartedAt: a.cfg.Now(), Plan: Diff(nil, nil)}
 	done.Repository, done.Branch = a.cfg.Source.Describe()
 	head, err := a.cfg.Source.Head(ctx)
@@ -333,6 +345,9 @@ func (a *Applier) refused(ctx context.Context, done *Apply, built *Built) *Apply
 	errs, _ := built.Diagnostics.Counts()
 	a.finish(done, func() {
 		a.settled, a.lacked = done.Commit.Hash, built.Lacking
+		if a.retryFor(a.set) {
+			a.Kick("secret")
+		}
 		a.refusal = refusal{fmt.Sprintf("commit %.12s is refused: its definitions have errors", done.Commit.Hash), done.FinishedAt}
 		a.heal()
 	})

@@ -39,7 +39,6 @@ func tree(files ...string) fstest.MapFS {
 type records struct {
 	mu      sync.Mutex
 	secrets map[string]SecretValue
-	uids    map[string]string
 	applies []*Apply
 	broken  error
 }
@@ -227,6 +226,31 @@ func TestSecrets(t *testing.T) {
 	})
 }
 
+// TestSecretSetMeanwhile: a secret that is set while the apply that lacks it is
+// still running is not overlooked.
+func TestSecretSetMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := &fake{head: "c1", tree: map[string]fs.FS{"c1": tree("webhooks/hook.yaml", webhookYAML)}}
+		r := &records{}
+		cfg := r.config(source)
+		var a *Applier
+		record := cfg.Record
+		cfg.Record = func(ctx context.Context, done *Apply) (string, error) {
+			if done.Outcome == Refused {
+				r.set("HOOK_SECRET", 1, "s3cret")
+				a.SecretSet("HOOK_SECRET")
+			}
+			return record(ctx, done)
+		}
+		a = New(cfg)
+		start(t, a)
+		synctest.Wait()
+		if got := r.outcomes(); !slices.Equal(got, []Outcome{Refused, Applied}) {
+			t.Errorf("applies %v", got)
+		}
+	})
+}
+
 // TestTransientFailures back off, are recorded once each, and heal (SPEC 4.8).
 func TestTransientFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -239,7 +263,7 @@ func TestTransientFailures(t *testing.T) {
 		if got := r.outcomes(); !slices.Equal(got, []Outcome{Failed}) {
 			t.Errorf("applies %v", got)
 		}
-		if s := a.State(); s.Error != "unreachable" || s.NextAttempt.Sub(time.Now()) > lastRetry || time.Since(s.Since) < 9*time.Minute {
+		if s := a.State(); s.Error != "unreachable" || time.Until(s.NextAttempt) > lastRetry || time.Since(s.Since) < 9*time.Minute {
 			t.Errorf("state %+v", s)
 		}
 		source.mu.Lock()
