@@ -51,7 +51,7 @@ var owners = map[string][]string{
 	"github.com/spf13/cobra":                {"cmd/triphammer"},
 	"github.com/prometheus/client_golang":   {"server"},
 	"github.com/getkin/kin-openapi":         {"server"},
-	"github.com/rogpeppe/go-internal":       {"cmd/triphammer"},
+	"github.com/rogpeppe/go-internal":       {"cmd/triphammer", "server/sandbox"},
 }
 
 const module = "triphammer/"

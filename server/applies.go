@@ -1,0 +1,97 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+
+	"triphammer/applier"
+	"triphammer/server/store"
+)
+
+func (s *Server) listApplies(c *gin.Context) {
+	limit, ok := limitOf(c)
+	if !ok {
+		return
+	}
+	factory := firstOf(who(c).Factory, c.Query("factory"))
+	all, err := s.cfg.Store.Applies(c.Request.Context(), factory, c.Query("cursor"), limit+1)
+	if err != nil {
+		s.failWith(c, err)
+		return
+	}
+	all, info := page(all, limit, func(a *store.Apply) string { return a.ID })
+	shown := make([]Apply, len(all))
+	for i, a := range all {
+		shown[i] = showApply(a)
+	}
+	c.JSON(http.StatusOK, gin.H{"applies": shown, "page_info": info})
+}
+
+func (s *Server) getApply(c *gin.Context) {
+	a, err := s.cfg.Store.ApplyByID(c.Request.Context(), c.Param("id"))
+	if err == nil && !who(c).mayTouch(a.Factory) {
+		err = fmt.Errorf("apply %s: %w", c.Param("id"), store.ErrNotFound)
+	}
+	if err != nil {
+		s.failWith(c, err)
+		return
+	}
+	c.JSON(http.StatusOK, showApply(a))
+}
+
+func showApply(a *store.Apply) Apply {
+	author := a.AuthorName
+	if a.AuthorEmail != "" {
+		author = strings.TrimSpace(author + " <" + a.AuthorEmail + ">")
+	}
+	shown := Apply{
+		ID: a.ID, Factory: a.Factory, Repository: a.Repository, Branch: a.Branch, Commit: a.Commit, Author: author, Subject: a.Subject,
+		Trigger: a.Trigger, Outcome: a.Outcome, Error: a.Error, Plan: a.Plan, Diagnostics: orEmptyList(a.Diagnostics),
+		StartedAt: a.StartedAt, FinishedAt: a.FinishedAt,
+	}
+	for _, w := range a.Webhooks {
+		shown.Webhooks = append(shown.Webhooks, BoundWebhook(w))
+	}
+	return shown
+}
+
+// sync makes a factory look at its repository now: with ?wait=true it applies
+// the head anew and answers with the apply, otherwise it only asks for a look.
+func (s *Server) sync(c *gin.Context) {
+	name := c.Param("name")
+	var a *applier.Applier
+	for _, one := range s.cfg.Appliers {
+		if one.State().Factory == name && who(c).mayTouch(name) {
+			a = one
+		}
+	}
+	if a == nil {
+		fail(c, "resource-not-found", "no factory is named "+name)
+		return
+	}
+	if c.Query("wait") != "true" {
+		a.Kick("push")
+		s.audit(c, "factory.sync", name, name, "")
+		c.Status(http.StatusAccepted)
+		return
+	}
+	done, err := a.Apply(c.Request.Context(), "command")
+	if err != nil {
+		s.failWith(c, err)
+		return
+	}
+	s.audit(c, "factory.apply", name, name, string(done.Outcome)+" "+done.Commit.Hash)
+	if done.ID == "" {
+		fail(c, "resource-unavailable", done.Error)
+		return
+	}
+	stored, err := s.cfg.Store.ApplyByID(c.Request.Context(), done.ID)
+	if err != nil {
+		s.failWith(c, err)
+		return
+	}
+	c.JSON(http.StatusOK, showApply(stored))
+}

@@ -1,0 +1,195 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"triphammer/factory/filter"
+	"triphammer/server/delivery"
+	"triphammer/server/store"
+)
+
+func (s *Server) listDeliveries(c *gin.Context) {
+	limit, ok := limitOf(c)
+	if !ok {
+		return
+	}
+	q := store.DeliveryQuery{
+		Factory: c.Query("factory"), Outcome: store.Outcome(c.Query("outcome")), Before: c.Query("cursor"), Limit: limit + 1,
+	}
+	if q.Outcome != "" && !slices.Contains(store.Outcomes, q.Outcome) {
+		fail(c, "invalid-request", fmt.Sprintf("outcome is one of %v", store.Outcomes), FieldProblem{"outcome", c.Query("outcome")})
+		return
+	}
+	if since := c.Query("since"); since != "" {
+		t, err := time.Parse(time.RFC3339, since)
+		if err != nil {
+			fail(c, "invalid-request", "since is a time in RFC 3339", FieldProblem{"since", since})
+			return
+		}
+		q.Since = t
+	}
+	if w := c.Query("webhook"); len(w) > 4 && w[:4] == "whk_" {
+		q.WebhookUID = w
+	} else {
+		q.Webhook = w
+	}
+	if f := who(c).Factory; f != "" {
+		q.Factory = f
+	}
+	all, err := s.cfg.Store.Deliveries(c.Request.Context(), q)
+	if err != nil {
+		s.failWith(c, err)
+		return
+	}
+	all, info := page(all, limit, func(d *store.Delivery) string { return d.ID })
+	shown := make([]Delivery, len(all))
+	for i, d := range all {
+		shown[i] = showDelivery(d)
+	}
+	c.JSON(http.StatusOK, gin.H{"deliveries": shown, "page_info": info})
+}
+
+func showDelivery(d *store.Delivery) Delivery {
+	shown := Delivery{
+		ID: d.ID, Webhook: d.Webhook, Factory: d.Factory, Outcome: string(d.Outcome), Label: d.Outcome.Label(), Size: d.Size, ReceivedAt: d.ReceivedAt,
+		DuplicateOf: d.DuplicateOf, ReplayOf: d.ReplayOf, Reason: d.Reason, Runs: []string{},
+	}
+	if d.Identity.Source != "" {
+		shown.Identity = &Identity{Source: d.Identity.Source, Value: d.Identity.Value}
+	}
+	for _, r := range d.Runs {
+		shown.Runs = append(shown.Runs, r.ID)
+	}
+	return shown
+}
+
+// deliveryOf checks that the request may see a delivery, or answers why not.
+func (s *Server) deliveryOf(c *gin.Context) (*store.Delivery, bool) {
+	d, err := s.cfg.Store.Delivery(c.Request.Context(), c.Param("id"))
+	if err == nil && !who(c).mayTouch(d.Factory) {
+		err = fmt.Errorf("delivery %s: %w", c.Param("id"), store.ErrNotFound)
+	}
+	if err != nil {
+		s.failWith(c, err)
+		return nil, false
+	}
+	return d, true
+}
+
+func (s *Server) getDelivery(c *gin.Context) {
+	d, ok := s.deliveryOf(c)
+	if !ok {
+		return
+	}
+	trace, err := s.cfg.Delivery.Show(c.Request.Context(), d.ID)
+	if err != nil {
+		s.failWith(c, err)
+		return
+	}
+	c.JSON(http.StatusOK, showTrace(trace))
+}
+
+func showTrace(trace *delivery.Trace) DeliveryDetail {
+	d := trace.Delivery
+	shown := DeliveryDetail{
+		Delivery: showDelivery(d), WebhookUID: d.WebhookUID, Detail: d.Detail, ClientAddr: d.ClientAddr, Headers: d.Headers, ApplyID: d.ApplyID,
+		Commit: trace.Commit, SecretGeneration: d.SecretGeneration, Belt: []Stage{}, Matches: []Match{},
+	}
+	if shown.Headers == nil {
+		shown.Headers = map[string]string{}
+	}
+	for _, stage := range trace.Belt {
+		shown.Belt = append(shown.Belt, Stage(stage))
+	}
+	for _, m := range trace.Matches {
+		shown.Matches = append(shown.Matches, Match{
+			Automation: m.Automation, Matched: m.Matched, Path: m.Path, Want: m.Want, Got: m.Got, Conditions: showConditions(m.Conditions),
+		})
+	}
+	return shown
+}
+
+func showConditions(all []filter.Condition) []Condition {
+	shown := make([]Condition, len(all))
+	for i, c := range all {
+		shown[i] = Condition(c)
+	}
+	return shown
+}
+
+func (s *Server) getPayload(c *gin.Context) {
+	d, ok := s.deliveryOf(c)
+	if !ok {
+		return
+	}
+	payload, err := s.cfg.Store.Payload(c.Request.Context(), d.ID)
+	if err != nil {
+		s.failWith(c, err)
+		return
+	}
+	// The bytes are a stranger's: nothing may take them for a page.
+	c.Header("X-Content-Type-Options", "nosniff")
+	c.Header("Content-Disposition", `attachment; filename="`+d.ID+`.json"`)
+	c.Data(http.StatusOK, "application/octet-stream", payload)
+}
+
+func (s *Server) replay(c *gin.Context) {
+	d, ok := s.deliveryOf(c)
+	if !ok {
+		return
+	}
+	done, err := s.cfg.Delivery.Replay(c.Request.Context(), d.ID)
+	if err != nil {
+		s.failWith(c, err)
+		return
+	}
+	s.audit(c, "delivery.replay", d.ID, d.Factory, "as "+done.ID)
+	c.JSON(http.StatusOK, Replayed{DeliveryID: done.ID, Runs: append([]string{}, done.RunIDs...)})
+}
+
+func (s *Server) testFilter(c *gin.Context) {
+	body, ok := readRequest(c)
+	if !ok {
+		return
+	}
+	var req TestFilter
+	if err := decode(body, &req); err != nil {
+		fail(c, "invalid-request", err.Error())
+		return
+	}
+	if req.Factory == "" {
+		if all := s.revisions(c); len(all) == 1 {
+			req.Factory = all[0].Factory
+		}
+	}
+	if req.DeliveryID != "" {
+		d, err := s.cfg.Store.Delivery(c.Request.Context(), req.DeliveryID)
+		if err == nil && !who(c).mayTouch(d.Factory) {
+			err = store.ErrNotFound
+		}
+		if err != nil {
+			s.failWith(c, err)
+			return
+		}
+	}
+	if !who(c).mayTouch(req.Factory) {
+		fail(c, "not-authorized", "the key is for another factory")
+		return
+	}
+	r, err := s.cfg.Delivery.TestFilter(c.Request.Context(), delivery.TestRequest{
+		Factory: req.Factory, Automation: req.Automation, Filter: req.Filter, DeliveryID: req.DeliveryID, Payload: req.Payload, Webhook: req.Webhook,
+	})
+	if err != nil {
+		s.failWith(c, err)
+		return
+	}
+	c.JSON(http.StatusOK, FilterVerdict{
+		WouldTrigger: r.WouldTrigger, Verdict: r.Verdict(), WebhookCheck: FilterCheck(r.WebhookCheck), PayloadCheck: FilterCheck(r.PayloadCheck),
+		Conditions: showConditions(r.Conditions),
+	})
+}

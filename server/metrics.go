@@ -1,0 +1,60 @@
+package server
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"triphammer/applier"
+	"triphammer/server/delivery"
+)
+
+// Metrics are what /metrics shows. No label holds a URL, a header or an
+// identity: labels are names from the definitions and fixed words.
+type Metrics struct {
+	registry *prometheus.Registry
+	requests *prometheus.CounterVec
+	seconds  prometheus.Histogram
+	applied  *prometheus.GaugeVec
+}
+
+// NewMetrics makes a Metrics with a registry of its own.
+func NewMetrics() *Metrics {
+	m := &Metrics{
+		registry: prometheus.NewRegistry(),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "triphammer_ingress_requests_total", Help: "Answered ingress requests, by webhook, status and reason.",
+		}, []string{"factory", "webhook", "status", "reason"}),
+		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "triphammer_ingress_seconds", Help: "Time from the request's headers to the answer.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
+		}),
+		applied: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "triphammer_definitions_current", Help: "1 if the newest commit serves, 0 if something keeps it from serving.",
+		}, []string{"factory"}),
+	}
+	m.registry.MustRegister(m.requests, m.seconds, m.applied, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// Handler serves the metrics.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+// Delivery counts one ingress request; it is a delivery.Config.Observe.
+func (m *Metrics) Delivery(o delivery.Observation) {
+	m.requests.WithLabelValues(o.Factory, o.Webhook, strconv.Itoa(o.Status), o.Reason).Inc()
+	m.seconds.Observe(o.Took.Seconds())
+}
+
+// Applier notes the state of a factory; it is an applier.Config.OnChange.
+func (m *Metrics) Applier(s applier.State) {
+	current := 1.0
+	if s.Error != "" {
+		current = 0
+	}
+	m.applied.WithLabelValues(s.Factory).Set(current)
+}

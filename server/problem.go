@@ -1,0 +1,67 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+
+	"triphammer/server/delivery"
+	"triphammer/server/run"
+	"triphammer/server/store"
+)
+
+// The problem types of this API, by their code. The URI is the code's anchor in
+// the documentation that /openapi.yaml is.
+var problemTitles = map[string]struct {
+	status    int
+	title     string
+	retryable bool
+}{
+	"invalid-request":          {http.StatusBadRequest, "Invalid request", false},
+	"authentication-required":  {http.StatusUnauthorized, "Authentication required", false},
+	"not-authorized":           {http.StatusForbidden, "Not authorized", false},
+	"resource-not-found":       {http.StatusNotFound, "Not found", false},
+	"method-not-allowed":       {http.StatusMethodNotAllowed, "Method not allowed", false},
+	"conflict":                 {http.StatusConflict, "Conflict", false},
+	"request-too-large":        {http.StatusRequestEntityTooLarge, "Request too large", false},
+	"operation-not-supported":  {http.StatusUnprocessableEntity, "Not supported", false},
+	"internal-error":           {http.StatusInternalServerError, "Internal error", true},
+	"resource-unavailable":     {http.StatusServiceUnavailable, "Unavailable", true},
+	"idempotency-key-mismatch": {http.StatusUnprocessableEntity, "Idempotency-Key used with another request", false},
+}
+
+// fail ends a request with a problem (RFC 9457).
+func fail(c *gin.Context, code, detail string, fields ...FieldProblem) {
+	kind := problemTitles[code]
+	p := Problem{
+		Type: "/openapi.yaml#" + code, Title: kind.title, Status: kind.status, Detail: detail,
+		Error: kind.title, Message: kind.title, Retryable: kind.retryable, Errors: fields,
+	}
+	if detail != "" {
+		p.Error, p.Message = kind.title+" ("+detail+")", detail
+	}
+	c.Header("Content-Type", "application/problem+json")
+	c.AbortWithStatusJSON(kind.status, p)
+}
+
+// failWith ends a request with the problem that an error is.
+func (s *Server) failWith(c *gin.Context, err error) {
+	unknown := (*run.UnknownEnvironmentError)(nil)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		fail(c, "resource-not-found", err.Error())
+	case errors.Is(err, store.ErrTerminal), errors.Is(err, delivery.ErrBadTest), errors.As(err, &unknown):
+		fail(c, "invalid-request", err.Error())
+	case errors.Is(err, store.ErrIdempotency):
+		fail(c, "idempotency-key-mismatch", err.Error())
+	case errors.Is(err, store.ErrConflict), errors.Is(err, delivery.ErrNotLive), errors.Is(err, delivery.ErrNoPayload):
+		fail(c, "conflict", err.Error())
+	case errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrClosed), errors.Is(err, context.Canceled):
+		fail(c, "resource-unavailable", "the store cannot commit; try again")
+	default:
+		s.cfg.Logger.Error("a request failed", "method", c.Request.Method, "route", c.FullPath(), "error", err)
+		fail(c, "internal-error", "the server's log has the reason")
+	}
+}

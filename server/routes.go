@@ -1,0 +1,111 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+
+	"triphammer/server/store"
+)
+
+const (
+	api     = "/api/v1"
+	ingress = "/webhooks/w/"
+)
+
+// routes has every route; openapi.yaml describes them, and a test holds the two
+// together.
+func (s *Server) routes(e *gin.Engine) {
+	e.POST(ingress+":uid", s.receive)
+	e.POST(ingress+":uid/:token", s.receive)
+
+	e.GET("/healthz", s.healthz)
+	e.GET("/readyz", s.readyz)
+	e.GET("/metrics", gin.WrapH(s.cfg.Metrics.Handler()))
+	e.GET("/openapi.yaml", s.openapi)
+
+	runs := e.Group(api, s.require(store.ScopeRuns))
+	runs.POST("/agent/runs", s.createRun)
+	runs.POST("/agent/run", s.createRun) // older clients
+	runs.POST("/agent/runs/:id/cancel", s.cancelRun)
+	readRuns := e.Group(api, s.require(store.ScopeRuns, store.ScopeRead))
+	readRuns.GET("/agent/runs", s.listRuns)
+	readRuns.GET("/agent/runs/:id", s.getRun)
+	readRuns.GET("/agent/runs/:id/transcript", s.transcript)
+
+	read := e.Group(api, s.require(store.ScopeRead))
+	read.GET("/status", s.status)
+	read.GET("/webhooks", s.listWebhooks)
+	read.GET("/webhooks/:name", s.getWebhook)
+	read.GET("/automations", s.listAutomations)
+	read.GET("/deliveries", s.listDeliveries)
+	read.GET("/deliveries/:id", s.getDelivery)
+	read.GET("/deliveries/:id/payload", s.getPayload)
+	read.GET("/applies", s.listApplies)
+	read.GET("/applies/:id", s.getApply)
+	read.GET("/secrets", s.listSecrets)
+	read.POST("/filters/test", s.testFilter)
+
+	manage := e.Group(api, s.require(store.ScopeManage))
+	manage.POST("/deliveries/:id/replay", s.replay)
+	manage.POST("/factories/:name/sync", s.sync)
+	manage.PUT("/secrets/:name", s.setSecret)
+	manage.DELETE("/secrets/:name", s.deleteSecret)
+	manage.GET("/keys", s.listKeys)
+	manage.POST("/keys", s.createKey)
+	manage.DELETE("/keys/:name", s.revokeKey)
+	manage.GET("/audit", s.listAudit)
+	manage.POST("/auth/links", s.createLoginLink)
+
+	s.pages(e)
+	e.NoRoute(s.noRoute)
+}
+
+// noRoute answers what no route takes. The ingress answers any method but POST
+// alike for every UID (SPEC 5.2).
+func (s *Server) noRoute(c *gin.Context) {
+	if path := c.Request.URL.Path; strings.HasPrefix(path, ingress) {
+		if c.Request.Method == http.MethodPost {
+			answerIngress(c, http.StatusNotFound)
+			return
+		}
+		c.Header("Allow", http.MethodPost)
+		answerIngress(c, http.StatusMethodNotAllowed)
+		return
+	}
+	if allowed := s.methodsOf(c.Request.URL.Path); len(allowed) > 0 {
+		c.Header("Allow", strings.Join(allowed, ", "))
+		fail(c, "method-not-allowed", "this path takes "+strings.Join(allowed, ", "))
+		return
+	}
+	fail(c, "resource-not-found", "no route has this path")
+}
+
+// methodsOf are the methods that a path takes.
+func (s *Server) methodsOf(path string) []string {
+	segments := strings.Split(path, "/")
+	var methods []string
+	for _, r := range s.engine.Routes() {
+		pattern := strings.Split(r.Path, "/")
+		if len(pattern) != len(segments) {
+			continue
+		}
+		matches := true
+		for i := range pattern {
+			matches = matches && (strings.HasPrefix(pattern[i], ":") || pattern[i] == segments[i])
+		}
+		if matches {
+			methods = append(methods, r.Method)
+		}
+	}
+	return methods
+}
+
+func panicText(r any) string {
+	if err, ok := r.(error); ok {
+		return fmt.Sprintf("%T: %v", r, err)
+	}
+	return fmt.Sprintf("%T", r)
+}

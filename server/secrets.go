@@ -1,0 +1,137 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+
+	"github.com/gin-gonic/gin"
+
+	"triphammer/server/secret"
+	"triphammer/server/store"
+)
+
+// Rules for a managed secret (SPEC 10.1).
+var secretName = regexp.MustCompile(`^[A-Z][A-Z0-9_]*$`)
+
+const (
+	maxSecret   = 64 << 10 // bytes
+	shortSecret = 16       // bytes: shorter ones can be guessed
+)
+
+// forAll lets requests pass whose key is not limited to one factory: secrets and
+// keys belong to the whole server.
+func forAll(c *gin.Context) bool {
+	if who(c).Factory == "" {
+		return true
+	}
+	fail(c, "not-authorized", "this concerns all factories, and the key is for one")
+	return false
+}
+
+func (s *Server) listSecrets(c *gin.Context) {
+	if !forAll(c) {
+		return
+	}
+	infos, err := s.cfg.Store.Secrets(c.Request.Context())
+	if err != nil {
+		s.failWith(c, err)
+		return
+	}
+	all := make([]Secret, len(infos))
+	for i, info := range infos {
+		all[i] = s.showSecret(info)
+	}
+	c.JSON(http.StatusOK, gin.H{"secrets": all, "page_info": PageInfo{}})
+}
+
+func (s *Server) showSecret(info store.SecretInfo) Secret {
+	shown := Secret{Name: info.Name, Generation: info.Generation, SetAt: info.SetAt, UsedBy: s.usesOf(info.Name)}
+	for _, use := range shown.UsedBy {
+		shown.Pending = shown.Pending || use.Kind == "webhook" && use.Generation != info.Generation
+	}
+	return shown
+}
+
+// usesOf is who uses a secret in what serves now.
+func (s *Server) usesOf(name string) []SecretUse {
+	uses := []SecretUse{}
+	for _, r := range s.cfg.Live.Revisions() {
+		for _, w := range r.Webhooks {
+			if w.Def.SecretName == name {
+				uses = append(uses, SecretUse{Factory: r.Factory, Kind: "webhook", Name: w.Def.Name, Generation: w.SecretGeneration})
+			}
+		}
+		for _, a := range r.Automations {
+			if slices.Contains(a.Def.Settings.Secrets, name) || a.Def.Settings.Harness.AuthSecret == name {
+				uses = append(uses, SecretUse{Factory: r.Factory, Kind: "automation", Name: a.Def.Name})
+			}
+		}
+		for _, e := range r.Definition.Environments {
+			if slices.Contains(e.Secrets, name) {
+				uses = append(uses, SecretUse{Factory: r.Factory, Kind: "environment", Name: e.Name})
+			}
+		}
+	}
+	return uses
+}
+
+func (s *Server) setSecret(c *gin.Context) {
+	name := c.Param("name")
+	if !forAll(c) {
+		return
+	}
+	body, ok := readRequest(c)
+	if !ok {
+		return
+	}
+	var req SetSecret
+	switch err := decode(body, &req); {
+	case err != nil:
+		fail(c, "invalid-request", err.Error())
+	case !secretName.MatchString(name):
+		fail(c, "invalid-request", "a secret's name has capital letters, digits and _, and begins with a letter, such as DEPLOY_TOKEN", FieldProblem{"name", name})
+	case req.Value == "":
+		fail(c, "invalid-request", "the value is empty", FieldProblem{"value", "is empty"})
+	case len(req.Value) > maxSecret:
+		fail(c, "invalid-request", fmt.Sprintf("the value is longer than %d bytes", maxSecret), FieldProblem{"value", "is too long"})
+	default:
+		s.storeSecret(c, name, secret.New(req.Value))
+	}
+}
+
+func (s *Server) storeSecret(c *gin.Context, name string, value secret.Value) {
+	generation, err := s.cfg.Store.SetSecret(c.Request.Context(), name, value)
+	if err != nil {
+		s.failWith(c, err)
+		return
+	}
+	s.audit(c, "secret.set", name, "", fmt.Sprintf("generation %d", generation))
+	for _, a := range s.cfg.Appliers {
+		a.SecretSet(name)
+	}
+	shown := s.showSecret(store.SecretInfo{Name: name, Generation: generation, SetAt: s.cfg.Now()})
+	if len(value.Reveal()) < shortSecret {
+		shown.Warning = fmt.Sprintf("the value is shorter than %d bytes: it may be guessed", shortSecret)
+	}
+	c.JSON(http.StatusOK, shown)
+}
+
+func (s *Server) deleteSecret(c *gin.Context) {
+	name := c.Param("name")
+	if !forAll(c) {
+		return
+	}
+	if uses := s.usesOf(name); len(uses) > 0 {
+		fail(c, "conflict", fmt.Sprintf("%s %s of factory %s uses it", uses[0].Kind, uses[0].Name, uses[0].Factory))
+		return
+	}
+	if err := s.cfg.Store.DeleteSecret(context.WithoutCancel(c.Request.Context()), name); err != nil {
+		s.failWith(c, err)
+		return
+	}
+	s.audit(c, "secret.delete", name, "", "")
+	c.Status(http.StatusNoContent)
+}

@@ -1,0 +1,99 @@
+// Package server is the HTTP surface: the ingress, the run API, the management
+// API and the pages, with their keys, problems and limits. It decides nothing
+// about deliveries or runs; it is the only user of gin.
+package server
+
+import (
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"golang.org/x/sync/semaphore"
+
+	"triphammer/applier"
+	"triphammer/server/delivery"
+	"triphammer/server/run"
+	"triphammer/server/store"
+)
+
+// Config is what a Server needs.
+type Config struct {
+	Store    *store.Store
+	Live     *applier.Live
+	Appliers []*applier.Applier
+	Delivery *delivery.Service
+	Runs     *run.Manager
+	// RunDefaults are what definitions leave open.
+	RunDefaults run.Defaults
+	Metrics     *Metrics
+	// BaseURL is how senders and people reach the server, without a slash at its
+	// end.
+	BaseURL        string
+	TrustedProxies []netip.Prefix // whose X-Forwarded-For is believed (SPEC 5.9)
+	Version        string
+	Now            func() time.Time
+	Logger         *slog.Logger
+}
+
+// Server is the HTTP surface.
+type Server struct {
+	cfg    Config
+	engine *gin.Engine
+	// bodies bounds the bytes of request bodies that are in memory at once.
+	bodies *semaphore.Weighted
+}
+
+// maxBodies is the most bytes of ingress bodies in memory at once: a flood of
+// large ones waits, small ones hardly notice.
+const maxBodies = 64 << 20
+
+// New makes a Server.
+func New(cfg Config) (*Server, error) {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	gin.SetMode(gin.ReleaseMode)
+	s := &Server{cfg: cfg, engine: gin.New(), bodies: semaphore.NewWeighted(maxBodies)}
+	e := s.engine
+	// A redirect would carry the token of a url_token URL in its Location.
+	e.RedirectTrailingSlash, e.RedirectFixedPath, e.HandleMethodNotAllowed = false, false, false
+	proxies := make([]string, len(cfg.TrustedProxies))
+	for i, p := range cfg.TrustedProxies {
+		proxies[i] = p.String()
+	}
+	if err := e.SetTrustedProxies(proxies); err != nil {
+		return nil, err
+	}
+	e.Use(s.recover)
+	s.routes(e)
+	return s, nil
+}
+
+// Handler serves requests that come over the network.
+func (s *Server) Handler() http.Handler { return s.engine }
+
+// LocalHandler serves requests of somebody who owns the data directory: those
+// that come over the unix socket, or from this process.
+func (s *Server) LocalHandler(actor string) http.Handler { return asLocal(s.engine, actor) }
+
+// recover answers a panic with a problem. Its value may hold anything, so only
+// its type is logged.
+func (s *Server) recover(c *gin.Context) {
+	defer func() {
+		if r := recover(); r != nil {
+			if r == http.ErrAbortHandler {
+				panic(r)
+			}
+			s.cfg.Logger.Error("a handler panicked", "route", c.FullPath(), "panic", panicText(r))
+			if !c.Writer.Written() {
+				fail(c, "internal-error", "")
+			}
+		}
+	}()
+	c.Next()
+}

@@ -1,0 +1,359 @@
+package server
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// The JSON of the management API (SPEC 13). Times are RFC 3339 in UTC.
+
+// PageInfo tells whether a list goes on.
+type PageInfo struct {
+	HasNextPage bool   `json:"has_next_page"`
+	NextCursor  string `json:"next_cursor,omitempty"`
+}
+
+// Status is GET /api/v1/status.
+type Status struct {
+	Version   string           `json:"version"`
+	Factories []FactoryStatus  `json:"factories"`
+	Runs      map[string]int64 `json:"runs"` // by state, those that have not finished
+}
+
+// FactoryStatus is what one factory serves, and why not something newer.
+type FactoryStatus struct {
+	Name        string      `json:"name"`
+	Title       string      `json:"title,omitempty"` // the definition's own name
+	Repository  string      `json:"repository"`
+	Branch      string      `json:"branch"`
+	Path        string      `json:"path"`
+	Head        string      `json:"head"`
+	Applied     *AppliedRef `json:"applied"`
+	LastApply   *LastApply  `json:"last_apply"`
+	Error       string      `json:"error,omitempty"`
+	Since       *time.Time  `json:"since,omitempty"`
+	NextAttempt *time.Time  `json:"next_attempt,omitempty"`
+}
+
+// AppliedRef is the commit that serves.
+type AppliedRef struct {
+	Commit  string    `json:"commit"`
+	At      time.Time `json:"at"`
+	ApplyID string    `json:"apply_id"`
+}
+
+// LastApply is the newest apply of any outcome.
+type LastApply struct {
+	ID          string          `json:"id"`
+	Commit      string          `json:"commit"`
+	At          time.Time       `json:"at"`
+	Outcome     string          `json:"outcome"` // applied, refused, failed
+	Error       string          `json:"error,omitempty"`
+	Trigger     string          `json:"trigger"`
+	Diagnostics json.RawMessage `json:"diagnostics"`
+}
+
+// Webhook is an entry of GET /api/v1/webhooks.
+type Webhook struct {
+	Name             string `json:"name"`
+	UID              string `json:"uid"`
+	Factory          string `json:"factory"`
+	URL              string `json:"url"` // with {token} in that of a url_token one
+	AuthMode         string `json:"auth_mode"`
+	SignatureScheme  string `json:"signature_scheme"`
+	Enabled          bool   `json:"enabled"`
+	SecretName       string `json:"secret_name"`
+	SecretGeneration int64  `json:"secret_generation"`
+	DeliveryIDHeader string `json:"delivery_id_header"`
+}
+
+// Automation is an entry of GET /api/v1/automations.
+type Automation struct {
+	Name          string    `json:"name"`
+	Factory       string    `json:"factory"`
+	Path          string    `json:"path"`
+	Enabled       bool      `json:"enabled"`
+	Agent         string    `json:"agent,omitempty"`
+	EnvironmentID string    `json:"environment_id,omitempty"`
+	Triggers      []Trigger `json:"triggers"`
+}
+
+// Trigger is one trigger of an Automation.
+type Trigger struct {
+	Provider   string   `json:"provider"`
+	Event      string   `json:"event"`
+	WebhookIDs []string `json:"webhook_ids,omitempty"`
+	Webhooks   []string `json:"webhooks,omitempty"`
+	Filtered   bool     `json:"filtered"` // it has a payload filter
+	Fires      bool     `json:"fires"`    // this server acts on it
+}
+
+// Delivery is an entry of GET /api/v1/deliveries.
+type Delivery struct {
+	ID          string    `json:"id"`
+	Webhook     string    `json:"webhook"`
+	Factory     string    `json:"factory"`
+	Outcome     string    `json:"outcome"`
+	Label       string    `json:"label"`
+	Size        int64     `json:"size"`
+	ReceivedAt  time.Time `json:"received_at"`
+	Identity    *Identity `json:"identity"`
+	DuplicateOf string    `json:"duplicate_of,omitempty"`
+	ReplayOf    string    `json:"replay_of,omitempty"`
+	Reason      string    `json:"reason,omitempty"`
+	Runs        []string  `json:"runs"`
+}
+
+// Identity is what makes two deliveries the same one.
+type Identity struct {
+	Source string `json:"source"`
+	Value  string `json:"value"`
+}
+
+// DeliveryDetail is GET /api/v1/deliveries/<id>.
+type DeliveryDetail struct {
+	Delivery
+	WebhookUID       string            `json:"webhook_uid"`
+	Detail           string            `json:"detail,omitempty"`
+	ClientAddr       string            `json:"client_addr,omitempty"`
+	Headers          map[string]string `json:"headers"`
+	ApplyID          string            `json:"apply_id,omitempty"`
+	Commit           string            `json:"commit,omitempty"`
+	SecretGeneration int64             `json:"secret_generation"`
+	Belt             []Stage           `json:"belt"`
+	Matches          []Match           `json:"matches"`
+}
+
+// Stage is one step of the belt.
+type Stage struct {
+	Stage   string `json:"stage"`
+	Outcome string `json:"outcome"` // passed, stopped, not_reached
+	Detail  string `json:"detail"`
+}
+
+// Match is whether an automation wanted the delivery, and why not.
+type Match struct {
+	Automation string      `json:"automation"`
+	Matched    bool        `json:"matched"`
+	Path       string      `json:"path,omitempty"`
+	Want       string      `json:"want,omitempty"`
+	Got        string      `json:"got,omitempty"`
+	Conditions []Condition `json:"conditions,omitempty"`
+}
+
+// Condition is one condition of a payload filter.
+type Condition struct {
+	Path string `json:"path"`
+	Want string `json:"want"`
+	Got  string `json:"got"`
+	OK   bool   `json:"ok"`
+}
+
+// Replayed is what a replay started.
+type Replayed struct {
+	DeliveryID string   `json:"delivery_id"`
+	Runs       []string `json:"runs"`
+}
+
+// Apply is an entry of GET /api/v1/applies.
+type Apply struct {
+	ID          string          `json:"id"`
+	Factory     string          `json:"factory"`
+	Repository  string          `json:"repository"`
+	Branch      string          `json:"branch"`
+	Commit      string          `json:"commit"`
+	Author      string          `json:"author"`
+	Subject     string          `json:"subject"`
+	Trigger     string          `json:"trigger"`
+	Outcome     string          `json:"outcome"`
+	Error       string          `json:"error,omitempty"`
+	Plan        json.RawMessage `json:"plan"`
+	Diagnostics json.RawMessage `json:"diagnostics"`
+	StartedAt   time.Time       `json:"started_at"`
+	FinishedAt  time.Time       `json:"finished_at"`
+	Webhooks    []BoundWebhook  `json:"webhooks,omitempty"`
+}
+
+// BoundWebhook is which generation of its secret a webhook took at an apply.
+type BoundWebhook struct {
+	Name       string `json:"name"`
+	UID        string `json:"uid"`
+	SecretName string `json:"secret_name"`
+	Generation int64  `json:"generation"`
+}
+
+// Secret is an entry of GET /api/v1/secrets, and the answer to a PUT.
+type Secret struct {
+	Name       string      `json:"name"`
+	Generation int64       `json:"generation"`
+	SetAt      time.Time   `json:"set_at"`
+	UsedBy     []SecretUse `json:"used_by"`
+	Pending    bool        `json:"pending"` // a newer value waits for the next apply
+	Warning    string      `json:"warning,omitempty"`
+}
+
+// SecretUse is who uses a secret, and which generation of it.
+type SecretUse struct {
+	Factory    string `json:"factory"`
+	Kind       string `json:"kind"` // webhook, automation, environment
+	Name       string `json:"name"`
+	Generation int64  `json:"generation,omitempty"` // of a webhook: the one it took
+}
+
+// SetSecret is the body of PUT /api/v1/secrets/<name>.
+type SetSecret struct {
+	Value string `json:"value"`
+}
+
+// Key is an entry of GET /api/v1/keys.
+type Key struct {
+	ID         string     `json:"id"`
+	Name       string     `json:"name"`
+	Kind       string     `json:"kind"` // personal, agent
+	Owner      string     `json:"owner"`
+	Scopes     []string   `json:"scopes"`
+	Factory    string     `json:"factory,omitempty"`
+	CreatedAt  time.Time  `json:"created_at"`
+	ExpiresAt  *time.Time `json:"expires_at,omitempty"`
+	RevokedAt  *time.Time `json:"revoked_at,omitempty"`
+	LastUsedAt *time.Time `json:"last_used_at,omitempty"`
+	Key        string     `json:"key,omitempty"` // once, in the answer that makes it
+}
+
+// CreateKey is the body of POST /api/v1/keys.
+type CreateKey struct {
+	Name           string   `json:"name"`
+	Agent          string   `json:"agent,omitempty"`
+	Owner          string   `json:"owner,omitempty"`
+	Scopes         []string `json:"scopes,omitempty"`
+	Factory        string   `json:"factory,omitempty"`
+	ExpiresSeconds int64    `json:"expires_seconds,omitempty"`
+}
+
+// TestFilter is the body of POST /api/v1/filters/test.
+type TestFilter struct {
+	Factory    string          `json:"factory,omitempty"`
+	Automation string          `json:"automation,omitempty"`
+	Filter     json.RawMessage `json:"filter,omitempty"`
+	DeliveryID string          `json:"delivery_id,omitempty"`
+	Payload    json.RawMessage `json:"payload,omitempty"`
+	Webhook    string          `json:"webhook,omitempty"`
+}
+
+// FilterVerdict is its answer.
+type FilterVerdict struct {
+	WouldTrigger bool        `json:"would_trigger"`
+	Verdict      string      `json:"verdict"` // Would trigger, Would not trigger
+	WebhookCheck FilterCheck `json:"webhook_check"`
+	PayloadCheck FilterCheck `json:"payload_check"`
+	Conditions   []Condition `json:"conditions"`
+}
+
+// FilterCheck is one part of a FilterVerdict.
+type FilterCheck struct {
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail"`
+	Path   string `json:"path,omitempty"`
+	Want   string `json:"want,omitempty"`
+	Got    string `json:"got,omitempty"`
+}
+
+// AuditEntry is an entry of GET /api/v1/audit.
+type AuditEntry struct {
+	ID      string    `json:"id"`
+	At      time.Time `json:"at"`
+	Actor   string    `json:"actor"`
+	Action  string    `json:"action"`
+	Object  string    `json:"object"`
+	Factory string    `json:"factory,omitempty"`
+	Details string    `json:"details,omitempty"`
+	From    string    `json:"from"`
+}
+
+// LoginLink is the answer to POST /api/v1/auth/links.
+type LoginLink struct {
+	URL       string    `json:"url"`
+	ExpiresAt time.Time `json:"expires_at"`
+}
+
+// Run is a run of the run API (CONTRACT.md 2.1, SPEC 9.7).
+type Run struct {
+	RunID         string          `json:"run_id"`
+	TaskID        string          `json:"task_id"` // the same; older clients read it
+	Title         string          `json:"title"`
+	State         string          `json:"state"`
+	StatusMessage string          `json:"status_message,omitempty"`
+	Prompt        string          `json:"prompt"`
+	Config        json.RawMessage `json:"config,omitempty"`
+	Source        string          `json:"source"`
+	Creator       Creator         `json:"creator"`
+	SessionLink   string          `json:"session_link,omitempty"` // once it has finished
+	EnvironmentID string          `json:"environment_id,omitempty"`
+	Factory       string          `json:"factory"`
+	Automation    string          `json:"automation,omitempty"`
+	Webhook       string          `json:"webhook,omitempty"`
+	DeliveryID    string          `json:"delivery_id,omitempty"`
+	Commit        string          `json:"commit,omitempty"`
+	Path          string          `json:"definition_path,omitempty"`
+	Blob          string          `json:"definition_blob,omitempty"`
+	Attempt       int64           `json:"attempt"`
+	ExitCode      *int64          `json:"exit_code,omitempty"`
+	CreatedAt     time.Time       `json:"created_at"`
+	UpdatedAt     time.Time       `json:"updated_at"`
+	StartedAt     *time.Time      `json:"started_at,omitempty"`
+	FinishedAt    *time.Time      `json:"finished_at,omitempty"`
+}
+
+// Creator is who a run belongs to.
+type Creator struct {
+	Type        string `json:"type"` // user, service_account, automation
+	UID         string `json:"uid"`
+	DisplayName string `json:"display_name"`
+}
+
+// CreatedRun is the answer to a create.
+type CreatedRun struct {
+	RunID  string `json:"run_id"`
+	TaskID string `json:"task_id"`
+	State  string `json:"state"`
+}
+
+// Event is an entry of a transcript.
+type Event struct {
+	Seq  int64           `json:"seq"`
+	At   time.Time       `json:"at"`
+	Kind string          `json:"kind"`
+	Data json.RawMessage `json:"data"`
+}
+
+// Transcript is GET /api/v1/agent/runs/<id>/transcript.
+type Transcript struct {
+	RunID  string  `json:"run_id"`
+	State  string  `json:"state"`
+	Events []Event `json:"events"`
+}
+
+// Problem is an error answer (RFC 9457, SPEC 9.8).
+type Problem struct {
+	Type      string         `json:"type"`
+	Title     string         `json:"title"`
+	Status    int            `json:"status"`
+	Detail    string         `json:"detail,omitempty"`
+	Error     string         `json:"error"`
+	Message   string         `json:"message"`
+	Retryable bool           `json:"retryable"`
+	Errors    []FieldProblem `json:"errors,omitempty"`
+}
+
+// FieldProblem is one thing that is wrong with a request.
+type FieldProblem struct {
+	Field   string `json:"field"`
+	Message string `json:"message"`
+}
+
+func optional(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
