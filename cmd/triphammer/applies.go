@@ -1,0 +1,101 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/spf13/cobra"
+
+	"triphammer/server"
+)
+
+func appliesCommand() *cobra.Command {
+	list := &cobra.Command{
+		Use: "list", Short: "List applies, newest first", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			cl, err := connect(c, false)
+			if err != nil {
+				return err
+			}
+			defer cl.close()
+			limit, _ := c.Flags().GetInt("limit")
+			all, err := collect[server.Apply](c.Context(), cl, "/applies", "applies", url.Values{}, limit)
+			if err != nil {
+				return err
+			}
+			return emitList(c, all, func(a server.Apply) string { return a.ID }, []string{"ID", "AT", "COMMIT", "OUTCOME", "TRIGGER", "SUBJECT"}, func(a server.Apply) []string {
+				return []string{a.ID, stamp(a.FinishedAt), shortHash(a.Commit), a.Outcome, a.Trigger, a.Subject}
+			})
+		},
+	}
+	list.Flags().Int("limit", 20, "how many; 0: all")
+	show := &cobra.Command{
+		Use: "show ID", Short: "Show an apply with its plan and findings", Args: exactly("ID"),
+		RunE: func(c *cobra.Command, args []string) error {
+			cl, err := connect(c, false)
+			if err != nil {
+				return err
+			}
+			defer cl.close()
+			var a server.Apply
+			if err := cl.get(c.Context(), "/applies/"+url.PathEscape(args[0]), &a); err != nil {
+				return err
+			}
+			return emit(c, a, []string{a.ID}, func(w io.Writer) error { return printApply(w, a) })
+		},
+	}
+	for _, c := range []*cobra.Command{list, show} {
+		outputFlag(c)
+		clientFlags(c)
+	}
+	return noun("applies", "What was applied, refused or failed", list, show)
+}
+
+func auditCommand() *cobra.Command {
+	list := &cobra.Command{
+		Use: "list", Short: "List changes of state: who, what, when, from where", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			cl, err := connect(c, false)
+			if err != nil {
+				return err
+			}
+			defer cl.close()
+			limit, _ := c.Flags().GetInt("limit")
+			all, err := collect[server.AuditEntry](c.Context(), cl, "/audit", "entries", url.Values{}, limit)
+			if err != nil {
+				return err
+			}
+			return emitList(c, all, func(e server.AuditEntry) string { return e.ID }, []string{"AT", "WHO", "WHAT", "OBJECT", "DETAILS", "FROM"}, func(e server.AuditEntry) []string {
+				return []string{stamp(e.At), e.Actor, e.Action, e.Object, e.Details, e.From}
+			})
+		},
+	}
+	list.Flags().Int("limit", 20, "how many; 0: all")
+	outputFlag(list)
+	clientFlags(list)
+	return noun("audit", "The audit log", list)
+}
+
+func authCommand() *cobra.Command {
+	login := &cobra.Command{
+		Use: "login", Short: "Print a link that opens the pages once", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			cl, err := connect(c, true)
+			if err != nil {
+				return err
+			}
+			defer cl.close()
+			var link server.LoginLink
+			if err := cl.call(c.Context(), http.MethodPost, "/auth/links", nil, &link); err != nil {
+				return err
+			}
+			fmt.Fprintf(c.ErrOrStderr(), "This link opens the pages once, until %s:\n", stamp(link.ExpiresAt))
+			_, err = fmt.Fprintln(c.OutOrStdout(), link.URL)
+			return err
+		},
+	}
+	clientFlags(login)
+	return noun("auth", "Signing in to the pages", login)
+}

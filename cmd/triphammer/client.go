@@ -1,0 +1,293 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"triphammer/server"
+)
+
+// client reaches a server's API: over the network, over the socket in the data
+// directory, or, while no server runs, through the same handlers in this process
+// on the store itself (SPEC 13.5).
+type client struct {
+	http    *http.Client
+	base    string
+	key     string
+	offline bool
+	close   func()
+}
+
+// clientFlags are the flags of every command that needs a server.
+func clientFlags(c *cobra.Command) {
+	c.Flags().String("server", "", "address of a server, such as https://hammer.example.com (its key in TRIPHAMMER_API_KEY)")
+	c.Flags().String("data", "", "data directory of a server on this machine")
+}
+
+// connect finds the server. What needs a running one does not open the store.
+func connect(c *cobra.Command, needsServer bool) (*client, error) {
+	if err := fromEnvironment(c.Flags(), nil); err != nil {
+		return nil, err
+	}
+	address, _ := c.Flags().GetString("server")
+	data, _ := c.Flags().GetString("data")
+	switch {
+	case address != "":
+		return remoteClient(address)
+	case data == "":
+		return nil, exitWith(exitUsage, "which server? Give --data DIR (or TRIPHAMMER_DATA) for one on this machine, or --server URL")
+	}
+	local, err := socketClient(data)
+	if err == nil {
+		return local, nil
+	}
+	if needsServer {
+		return nil, exitWith(exitUnreachable, "no server is running on %s; start one: triphammer serve --data %s --repo REPOSITORY", data, data)
+	}
+	return offlineClient(c.Context(), data)
+}
+
+func remoteClient(address string) (*client, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, exitWith(exitUsage, "--server %q is not an address such as https://hammer.example.com", address)
+	}
+	key, err := secretVariable("TRIPHAMMER_API_KEY")
+	if err != nil {
+		return nil, err
+	}
+	return &client{http: &http.Client{}, base: strings.TrimSuffix(address, "/"), key: key, close: func() {}}, nil
+}
+
+// secretVariable reads a variable that may hold a secret, or the file that its
+// _FILE twin names (SPEC 12).
+func secretVariable(name string) (string, error) {
+	if path := os.Getenv(name + "_FILE"); path != "" {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return "", exitWith(exitUsage, "%s_FILE: %w", name, err)
+		}
+		return strings.TrimSpace(string(text)), nil
+	}
+	return os.Getenv(name), nil
+}
+
+const socketName = "server.sock"
+
+// inFolder names a file of a folder by a path that is short enough for a socket,
+// however deep the folder is.
+func inFolder(dir, name string) (path string, release func(), err error) {
+	if path := filepath.Join(dir, name); len(path) < 100 {
+		return path, func() {}, nil
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return "", nil, err
+	}
+	return fmt.Sprintf("/proc/self/fd/%d/%s", f.Fd(), name), func() { _ = f.Close() }, nil
+}
+
+func socketClient(dir string) (*client, error) {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		path, release, err := inFolder(dir, socketName)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+		return (&net.Dialer{}).DialContext(ctx, "unix", path)
+	}
+	probe, err := dial(context.Background(), "", "")
+	if err != nil {
+		return nil, err
+	}
+	_ = probe.Close()
+	transport := &http.Transport{DialContext: dial}
+	return &client{http: &http.Client{Transport: transport}, base: "http://local", close: transport.CloseIdleConnections}, nil
+}
+
+// offlineClient serves requests from the store, which it holds alone.
+func offlineClient(ctx context.Context, dir string) (*client, error) {
+	in, err := openInstance(ctx, dir, instanceOptions{})
+	if err != nil {
+		return nil, err
+	}
+	if err := in.offline(ctx); err != nil {
+		return nil, errors.Join(err, in.close())
+	}
+	return &client{
+		http: &http.Client{Transport: handlerTransport{in.server.LocalHandler(userName())}}, base: "http://local", offline: true,
+		close: func() { _ = in.close() }, // it has only been read, or its writes are on the disk
+	}, nil
+}
+
+// handlerTransport answers requests by a handler in this process.
+type handlerTransport struct{ handler http.Handler }
+
+func (t handlerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body == nil {
+		r.Body = http.NoBody
+	}
+	w := &memoryResponse{header: make(http.Header), status: http.StatusOK}
+	t.handler.ServeHTTP(w, r)
+	return &http.Response{
+		Status: http.StatusText(w.status), StatusCode: w.status, Header: w.header, Body: io.NopCloser(&w.body),
+		ContentLength: int64(w.body.Len()), Request: r, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	}, nil
+}
+
+type memoryResponse struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (w *memoryResponse) Header() http.Header         { return w.header }
+func (w *memoryResponse) WriteHeader(status int)      { w.status = status }
+func (w *memoryResponse) Write(p []byte) (int, error) { return w.body.Write(p) }
+
+// call makes a request of the API; in and out are JSON, or nil.
+func (cl *client) call(ctx context.Context, method, path string, in, out any) error {
+	var body io.Reader
+	if in != nil {
+		text, err := json.Marshal(in)
+		if err != nil {
+			return err
+		}
+		body = bytes.NewReader(text)
+	}
+	data, err := cl.do(ctx, method, path, body)
+	if err != nil || out == nil {
+		return err
+	}
+	if err := json.Unmarshal(data, out); err != nil {
+		return exitWith(exitUnreachable, "%s %s: the answer is not what this version expects: %w", method, path, err)
+	}
+	return nil
+}
+
+func (cl *client) get(ctx context.Context, path string, out any) error {
+	return cl.call(ctx, http.MethodGet, path, nil, out)
+}
+
+// do makes a request and returns the body of a good answer.
+func (cl *client) do(ctx context.Context, method, path string, body io.Reader) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, cl.base+"/api/v1"+path, body)
+	if err != nil {
+		return nil, err
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if cl.key != "" {
+		req.Header.Set("Authorization", "Bearer "+cl.key)
+	}
+	resp, err := cl.http.Do(req)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, exitWith(exitUnreachable, "the server cannot be reached: %w", err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, exitWith(exitUnreachable, "reading the answer: %w", err)
+	}
+	if resp.StatusCode < 300 {
+		return data, nil
+	}
+	return nil, problemError(resp.StatusCode, data)
+}
+
+// problemError is an error answer as an exit.
+func problemError(status int, data []byte) error {
+	var p server.Problem
+	text := http.StatusText(status)
+	if json.Unmarshal(data, &p) == nil && p.Message != "" {
+		text = p.Message
+	}
+	code := exitBad
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		code = exitAuth
+	case http.StatusNotFound:
+		code = exitNotFound
+	case http.StatusConflict:
+		code = exitConflict
+	case http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusRequestEntityTooLarge:
+		code = exitUsage
+	case http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout:
+		code = exitUnreachable
+	}
+	return exitWith(code, "%s", text)
+}
+
+// collect reads all pages of a list, up to limit entries (0: all).
+func collect[T any](ctx context.Context, cl *client, path, field string, query url.Values, limit int) ([]T, error) {
+	all := []T{}
+	for {
+		size := 500
+		if limit > 0 {
+			size = min(size, limit-len(all))
+		}
+		query.Set("limit", fmt.Sprint(size))
+		var answer map[string]json.RawMessage
+		if err := cl.get(ctx, path+"?"+query.Encode(), &answer); err != nil {
+			return nil, err
+		}
+		var some []T
+		var info server.PageInfo
+		if err := errors.Join(json.Unmarshal(answer[field], &some), json.Unmarshal(answer["page_info"], &info)); err != nil {
+			return nil, exitWith(exitUnreachable, "the answer is not what this version expects: %w", err)
+		}
+		all = append(all, some...)
+		if !info.HasNextPage || limit > 0 && len(all) >= limit {
+			return all, nil
+		}
+		query.Set("cursor", info.NextCursor)
+	}
+}
+
+// waitFor asks again and again until done, or the time is over.
+func waitFor(ctx context.Context, timeout time.Duration, what string, done func() (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		ok, err := done()
+		if ok || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return exitWith(exitTimeout, "after %s: %s", timeout, what)
+			}
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+}
+
+func userName() string {
+	for _, name := range []string{"SUDO_USER", "USER", "LOGNAME"} {
+		if user := os.Getenv(name); user != "" {
+			return user
+		}
+	}
+	return fmt.Sprintf("uid %d", os.Getuid())
+}

@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"triphammer/applier/gitrepo"
+	"triphammer/factory"
+	"triphammer/server"
+	"triphammer/server/secret"
+)
+
+func devCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "dev [DIR]",
+		Short: "Serve a working tree here, and send it one test delivery",
+		Long: `Serve the definitions in DIR (default: this folder) from the working tree, applying each change that is saved. Secrets
+that webhooks name and that do not exist are made up. One test delivery is sent, authenticated as its sender would;
+its belt, its run and a link to the pages are printed. With --once it ends when that run has finished, with 0 if it
+has SUCCEEDED.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: dev,
+	}
+	serverFlags(c.Flags())
+	c.Flags().Lookup("listen").DefValue = "127.0.0.1:0"
+	_ = c.Flags().Set("listen", "127.0.0.1:0")
+	c.Flags().Lookup("listen").Changed = false
+	c.Flags().String("data", "", "data directory (default: DIR/.triphammer/data)")
+	c.Flags().Bool("once", false, "end when the run of the test delivery has finished")
+	c.Flags().Bool("verbose", false, "print the server's log")
+	return c
+}
+
+const devTimeout = 10 * time.Minute
+
+func dev(c *cobra.Command, args []string) error {
+	if err := fromEnvironment(c.Flags(), nil); err != nil {
+		return err
+	}
+	dir := pathArgument(args)
+	if _, err := os.Stat(filepath.Join(dir, "factory.yaml")); err != nil {
+		return exitWith(exitUsage, "%s holds no factory.yaml; write a factory to begin with: triphammer init DIR", dir)
+	}
+	source, err := gitrepo.OpenWorkTree(dir)
+	if err != nil {
+		return exitWith(exitUsage, "%w", err)
+	}
+	defer func() { _ = source.Close() }()
+	s := serving{source: source, path: ".", logger: slog.New(slog.DiscardHandler)}
+	if verbose, _ := c.Flags().GetBool("verbose"); verbose {
+		s.logger = slog.New(slog.NewTextHandler(c.ErrOrStderr(), nil))
+	}
+	if s.data, _ = c.Flags().GetString("data"); s.data == "" {
+		s.data = filepath.Join(dir, ".triphammer", "data")
+	}
+	if err := s.open(c); err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(c.Context())
+	defer stop()
+	served := make(chan error, 1)
+	go func() { served <- s.run(ctx) }()
+	once, _ := c.Flags().GetBool("once")
+	demoErr := demonstrate(ctx, c, s.in, source)
+	if once || demoErr != nil {
+		stop()
+	} else {
+		fmt.Fprintln(c.OutOrStdout(), "\nServing the working tree; each change that is saved is applied. Stop with Ctrl-C.")
+	}
+	if err := <-served; err != nil {
+		return err
+	}
+	return demoErr
+}
+
+// demonstrate sends one delivery and prints everything that came of it.
+func demonstrate(ctx context.Context, c *cobra.Command, in *instance, source *gitrepo.WorkTree) error {
+	out := c.OutOrStdout()
+	cl := &client{http: &http.Client{Transport: handlerTransport{in.server.LocalHandler(userName())}}, base: "http://local"}
+	f, report, err := factory.Load(ctx, source.FS(), factory.Options{})
+	if err != nil {
+		return exitWith(exitUsage, "%w", err)
+	}
+	if report.Diagnostics.HasErrors() {
+		raw, _ := json.Marshal(report.Diagnostics) // plain data always encodes
+		printDiagnostics(out, raw)
+		return exitWith(exitBad, "the definitions are not valid; repair them, and run dev again")
+	}
+	secrets, err := ensureSecrets(ctx, cl, f)
+	if err != nil {
+		return err
+	}
+	err = waitFor(ctx, time.Minute, "the definitions are not applied", func() (bool, error) {
+		state := in.applier.State()
+		if state.LastApply != nil && state.LastApply.Outcome != "applied" && state.LastApply.Commit.Hash == state.Head && len(state.LastApply.Diagnostics) > 0 {
+			// A secret that was missing may be the reason: it is tried again.
+			for _, d := range state.LastApply.Diagnostics {
+				if d.Severity == "error" && d.Code != "TH_MISSING_SECRET" {
+					return false, exitWith(exitBad, "%s: %s", d.Path, d.Message)
+				}
+			}
+		}
+		return state.Applied != nil && state.Error == "", nil
+	})
+	if err != nil {
+		return err
+	}
+	w, body, err := testMessage(ctx, cl, f)
+	if err != nil || w == nil {
+		return err
+	}
+	value, ok := secrets[w.SecretName]
+	if !ok {
+		stored, err := in.store.NewestSecrets(ctx, []string{w.SecretName})
+		if err != nil {
+			return err
+		}
+		value = stored[w.SecretName].Value
+	}
+	m := &message{webhook: w, body: body, secret: value.Reveal(), header: http.Header{"X-Service-Delivery-Id": {"dev-" + secret.RandomText(12)}}}
+	fmt.Fprintf(out, "Sending to %s (%s):\n  %s\n", w.URL, strings.TrimSpace(w.AuthMode+" "+w.SignatureScheme), body)
+	status, answer, _, err := m.post(ctx, http.DefaultClient)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%d %s\n\nThe belt:\n", status, strings.TrimSpace(string(answer)))
+	var accepted struct {
+		DeliveryID string `json:"delivery_id"`
+	}
+	if json.Unmarshal(answer, &accepted) != nil || status != http.StatusAccepted {
+		return silently(exitBad)
+	}
+	if err := showOutcome(c, cl, accepted.DeliveryID, out); err != nil {
+		return err
+	}
+	var link server.LoginLink
+	if err := cl.call(ctx, http.MethodPost, "/auth/links", nil, &link); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\nThe pages: %s\n(a link that works once; triphammer auth login --data %s prints another)\n", link.URL, in.dir)
+	return nil
+}
+
+// showOutcome prints the belt of a delivery and follows its runs to their end.
+func showOutcome(c *cobra.Command, cl *client, id string, out io.Writer) error {
+	var d server.DeliveryDetail
+	if err := cl.get(c.Context(), "/deliveries/"+id, &d); err != nil {
+		return err
+	}
+	if err := printDelivery(out, d); err != nil {
+		return err
+	}
+	if len(d.Runs) == 0 {
+		return exitWith(exitBad, "the test delivery started no run")
+	}
+	for _, run := range d.Runs {
+		fmt.Fprintf(out, "\nRun %s:\n", run)
+		if err := watchRun(c, cl, run, devTimeout, out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ensureSecrets makes up a value for each secret that a webhook names and that
+// does not exist. The values are not printed.
+func ensureSecrets(ctx context.Context, cl *client, f *factory.Factory) (map[string]secret.Value, error) {
+	var list struct {
+		Secrets []server.Secret `json:"secrets"`
+	}
+	if err := cl.get(ctx, "/secrets", &list); err != nil {
+		return nil, err
+	}
+	have := make(map[string]bool)
+	for _, s := range list.Secrets {
+		have[s.Name] = true
+	}
+	made := make(map[string]secret.Value)
+	for _, w := range f.Webhooks {
+		if have[w.SecretName] {
+			continue
+		}
+		have[w.SecretName] = true
+		value := secret.RandomText(32) // base64 too, as some schemes want it
+		made[w.SecretName] = secret.New(value)
+		if err := cl.call(ctx, http.MethodPut, "/secrets/"+w.SecretName, server.SetSecret{Value: value}, nil); err != nil {
+			return nil, err
+		}
+	}
+	return made, nil
+}
+
+// testMessage picks what to send: the first filter test that starts something,
+// or else the first webhook with an empty object.
+func testMessage(ctx context.Context, cl *client, f *factory.Factory) (*server.Webhook, []byte, error) {
+	name, body := "", []byte(`{"event":"test"}`)
+	for _, w := range f.Webhooks {
+		if w.Enabled && name == "" {
+			name = w.Name
+		}
+	}
+	for _, t := range f.Tests {
+		if w := f.Webhook(t.Webhook); w != nil && w.Enabled && t.Problem == "" && len(t.Expect) > 0 {
+			name, body = t.Webhook, t.Payload
+			break
+		}
+	}
+	if name == "" {
+		return nil, nil, exitWith(exitBad, "the factory has no enabled webhook to send to")
+	}
+	w := &server.Webhook{}
+	if err := cl.get(ctx, "/webhooks/"+name, w); err != nil {
+		return nil, nil, err
+	}
+	return w, body, nil
+}

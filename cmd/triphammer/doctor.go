@@ -1,0 +1,72 @@
+package main
+
+import (
+	"fmt"
+	"os/exec"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"triphammer/server"
+)
+
+func doctorCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "doctor", Short: "Check what the server needs on this machine", Args: cobra.NoArgs,
+		RunE: doctor,
+	}
+	clientFlags(c)
+	return c
+}
+
+// doctor checks this machine, and the data directory or server if one is named.
+func doctor(c *cobra.Command, _ []string) error {
+	bad := false
+	say := func(ok bool, what, detail string) {
+		mark := "ok  "
+		if !ok {
+			mark, bad = "BAD ", true
+		}
+		fmt.Fprintf(c.OutOrStdout(), "%s %-12s %s\n", mark, what, detail)
+	}
+	out, err := exec.Command("git", "--version").Output()
+	if err != nil {
+		say(false, "git", "not found; runs clone repositories with it, init makes one")
+	} else {
+		say(true, "git", strings.TrimSpace(string(out)))
+	}
+	say(runtime.GOOS == "linux", "system", runtime.GOOS+"/"+runtime.GOARCH)
+	if err := fromEnvironment(c.Flags(), nil); err != nil {
+		return err
+	}
+	address, _ := c.Flags().GetString("server")
+	data, _ := c.Flags().GetString("data")
+	if address == "" && data == "" {
+		say(true, "server", "none named: give --data DIR or --server URL to check one")
+	} else if cl, err := connect(c, false); err != nil {
+		say(false, "server", err.Error())
+	} else {
+		defer cl.close()
+		var s server.Status
+		switch err := cl.get(c.Context(), "/status", &s); {
+		case err != nil:
+			say(false, "server", err.Error())
+		case cl.offline:
+			say(true, "data", data+": store and sealing key fit; no server is running on it")
+		default:
+			say(true, "server", "version "+s.Version)
+		}
+		for _, f := range s.Factories {
+			if f.Error != "" {
+				say(false, "definitions", f.Error)
+			} else if f.Applied != nil {
+				say(true, "definitions", "commit "+shortHash(f.Applied.Commit)+" serves")
+			}
+		}
+	}
+	if bad {
+		return silently(exitBad)
+	}
+	return nil
+}

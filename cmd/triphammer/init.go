@@ -1,0 +1,94 @@
+package main
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+//go:embed template
+var templates embed.FS
+
+func initCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "init DIR",
+		Short: "Write a small factory to begin with",
+		Long: `Write a small factory into a new or empty folder, as a Git repository with one commit: a webhook, an automation, an
+environment with a demonstration agent that needs no account, and a filter test.`,
+		Args: exactly("DIR"),
+		RunE: func(c *cobra.Command, args []string) error { return initFactory(c, args[0]) },
+	}
+	c.Flags().Bool("yes", false, "ask nothing (there is nothing to ask yet)")
+	return c
+}
+
+func initFactory(c *cobra.Command, dir string) error {
+	entries, err := os.ReadDir(dir)
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return exitWith(exitUsage, "%w", err)
+	case len(entries) > 0:
+		return exitWith(exitConflict, "%s is not empty; name a new folder", dir)
+	}
+	if err := writeTemplate(dir); err != nil {
+		return exitWith(exitUsage, "writing the factory: %w", err)
+	}
+	if err := firstCommit(dir); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.OutOrStdout(), `Wrote a factory to %s: a Git repository with one commit.
+
+Next:
+  cd %s
+  triphammer dev        # serve it here, send it one delivery, run its agent
+`, dir, dir)
+	return nil
+}
+
+func writeTemplate(dir string) error {
+	return fs.WalkDir(templates, "template", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(dir, strings.TrimPrefix(strings.TrimPrefix(name, "template"), "/"))
+		if d.IsDir() {
+			return os.MkdirAll(target, 0o755)
+		}
+		text, err := templates.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		if d.Name() == "gitignore" {
+			target = filepath.Join(dir, ".gitignore")
+		}
+		return os.WriteFile(target, text, 0o644)
+	})
+}
+
+// firstCommit makes the folder a repository. Who has told git no name yet is not
+// stopped by that.
+func firstCommit(dir string) error {
+	identity := []string{}
+	if exec.Command("git", "-C", dir, "config", "user.email").Run() != nil {
+		identity = []string{"-c", "user.name=" + userName(), "-c", "user.email=" + userName() + "@localhost"}
+	}
+	for _, args := range [][]string{
+		{"init", "-q", "--initial-branch=main"},
+		{"add", "-A"},
+		append(identity, "commit", "-q", "-m", "A factory to begin with"),
+	} {
+		cmd := exec.Command("git", args...)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return exitWith(exitUsage, "git %s: %w: %s", args[0], err, strings.TrimSpace(string(out)))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,302 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"triphammer/applier"
+	"triphammer/applier/gitrepo"
+	"triphammer/factory"
+	"triphammer/server"
+	"triphammer/server/delivery"
+	"triphammer/server/run"
+	"triphammer/server/sandbox"
+	"triphammer/server/secret"
+	"triphammer/server/store"
+)
+
+// factoryName is the factory of a server that has one. It is part of what binds
+// a webhook to its UID, so it does not follow the definition's own name.
+const factoryName = "default"
+
+// instanceOptions are what a server is asked for.
+type instanceOptions struct {
+	source         applier.Source // nil: offline
+	path           string         // of the factory in the source
+	baseURL        string
+	rateLimit      int
+	authFailures   int
+	maxRuns        int
+	trustedProxies []netip.Prefix
+	logger         *slog.Logger
+}
+
+// instance is the parts of one server, wired together: here the functions that
+// the applier is given meet the store (DESIGN 3.3).
+type instance struct {
+	dir      string
+	opt      instanceOptions
+	lock     *os.File
+	store    *store.Store
+	live     *applier.Live
+	restored *applier.Revision
+	applier  *applier.Applier
+	executor *sandbox.Process
+	runs     *run.Manager
+	metrics  *server.Metrics
+	server   *server.Server
+}
+
+// openInstance opens the data directory, which it holds alone, and restores what
+// served last. wire or offline makes the rest.
+func openInstance(ctx context.Context, dir string, opt instanceOptions) (*instance, error) {
+	if opt.logger == nil {
+		opt.logger = slog.New(slog.DiscardHandler)
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, exitWith(exitUsage, "the data directory: %w", err)
+	}
+	in := &instance{dir: dir, opt: opt, live: &applier.Live{}, metrics: server.NewMetrics()}
+	if in.lock, err = lockFolder(dir); err != nil {
+		return nil, err
+	}
+	keyFile := os.Getenv("TRIPHAMMER_KEY_FILE")
+	if keyFile == "" {
+		keyFile = filepath.Join(dir, "key")
+	}
+	key, err := secret.LoadOrCreateKey(keyFile)
+	if err == nil {
+		in.store, err = store.Open(ctx, store.Config{Path: filepath.Join(dir, "triphammer.db"), Key: key, Logger: opt.logger})
+	}
+	if err != nil {
+		return nil, errors.Join(exitWith(exitUsage, "%w", err), in.close())
+	}
+	if in.restored, err = in.restore(ctx); err != nil {
+		// What served last cannot be rebuilt: say so, and serve nothing until the
+		// next apply.
+		opt.logger.Error("the last good definitions could not be restored", "error", err)
+	}
+	if in.restored != nil {
+		in.live.Swap(in.restored)
+	}
+	return in, nil
+}
+
+// lockFolder holds the data directory for this process alone.
+func lockFolder(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, exitWith(exitUsage, "the data directory: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = f.Close()
+		return nil, exitWith(exitUnreachable, "the data directory %s is in use by another process, which does not answer (a server that starts or stops?)", dir)
+	}
+	return f, nil
+}
+
+// close releases everything. The manager and the server have stopped.
+func (in *instance) close() error {
+	var errs []error
+	if in.store != nil {
+		errs = append(errs, in.store.Close())
+	}
+	return errors.Join(append(errs, in.lock.Close())...)
+}
+
+// wire makes the parts that serve.
+func (in *instance) wire() error {
+	var err error
+	in.executor, err = sandbox.NewProcess(sandbox.Config{Dir: in.dir, Logger: in.opt.logger})
+	if err != nil {
+		return err
+	}
+	in.runs = run.New(run.Config{Store: in.store, Executor: in.executor, MaxRuns: in.opt.maxRuns, Logger: in.opt.logger})
+	in.applier = applier.New(applier.Config{
+		Factory: factoryName, Source: in.opt.source, Path: in.opt.path, Live: in.live, Restored: in.restored,
+		Secrets: in.newestSecrets,
+		UIDs: func(ctx context.Context, names []string) (map[string]string, error) {
+			return in.store.WebhookUIDs(ctx, factoryName, names)
+		},
+		Spec: specOf, Record: in.record, OnChange: in.metrics.Applier, Logger: in.opt.logger,
+	})
+	deliveries := delivery.New(delivery.Config{
+		Live: in.live, Store: in.store, Wake: in.runs.Wake, RateLimit: in.opt.rateLimit, AuthFailures: in.opt.authFailures,
+		Load: in.load, Observe: in.metrics.Delivery, Logger: in.opt.logger,
+	})
+	in.server, err = server.New(server.Config{
+		Store: in.store, Live: in.live, Appliers: []*applier.Applier{in.applier}, Delivery: deliveries, Runs: in.runs, Metrics: in.metrics,
+		BaseURL: in.opt.baseURL, TrustedProxies: in.opt.trustedProxies, Version: version, Logger: in.opt.logger,
+	})
+	return err
+}
+
+// offline makes the parts that answer commands while no server runs: nothing of
+// them is started.
+func (in *instance) offline(ctx context.Context) error {
+	in.opt.source = offlineSource{}
+	if last, err := in.store.LastApply(ctx, factoryName, ""); err == nil {
+		in.opt.source = offlineSource{repository: last.Repository, branch: last.Branch}
+	} else if !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	return in.wire()
+}
+
+// offlineSource names what a server would read, and reads nothing.
+type offlineSource struct{ repository, branch string }
+
+var errOffline = errors.New("no server is running")
+
+func (offlineSource) Head(context.Context) (gitrepo.Commit, error) {
+	return gitrepo.Commit{}, errOffline
+}
+
+func (offlineSource) Tree(context.Context, string, string) (fs.FS, error) { return nil, errOffline }
+func (offlineSource) Watch(context.Context, func()) error                 { return errOffline }
+func (s offlineSource) Describe() (repository, branch string)             { return s.repository, s.branch }
+
+func specOf(f *factory.Factory, a *factory.Automation) ([]byte, error) {
+	return run.SpecFor(f, a, run.Defaults{}).Encode()
+}
+
+func (in *instance) newestSecrets(ctx context.Context, names []string) (map[string]applier.SecretValue, error) {
+	values, err := in.store.NewestSecrets(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]applier.SecretValue, len(values))
+	for name, v := range values {
+		out[name] = applier.NewSecretValue(v.Generation, v.Value.Reveal())
+	}
+	return out, nil
+}
+
+// record keeps an apply of any outcome.
+func (in *instance) record(ctx context.Context, a *applier.Apply) (string, error) {
+	plan, err1 := json.Marshal(a.Plan)
+	diagnostics, err2 := json.Marshal(a.Diagnostics)
+	if err := errors.Join(err1, err2); err != nil {
+		return "", err
+	}
+	row := &store.Apply{
+		Factory: a.Factory, Repository: a.Repository, Branch: a.Branch, Commit: a.Commit.Hash, AuthorName: a.Commit.AuthorName,
+		AuthorEmail: a.Commit.AuthorEmail, Subject: a.Commit.Subject, CommitTime: a.Commit.Time, Trigger: a.Trigger, Outcome: string(a.Outcome),
+		Error: a.Error, Plan: plan, Diagnostics: diagnostics, StartedAt: a.StartedAt, FinishedAt: a.FinishedAt,
+	}
+	var files []store.File
+	for _, f := range a.Snapshot.Files {
+		files = append(files, store.File(f))
+	}
+	specs := make(map[[32]byte][]byte)
+	if a.Revision != nil {
+		for _, w := range a.Revision.Webhooks {
+			row.Webhooks = append(row.Webhooks, store.BoundWebhook{Name: w.Def.Name, UID: w.UID, SecretName: w.Def.SecretName, Generation: w.SecretGeneration})
+		}
+		for _, automation := range a.Revision.Automations {
+			specs[automation.SpecHash] = automation.Spec
+		}
+	}
+	return in.store.RecordApply(ctx, row, files, specs)
+}
+
+// restore rebuilds what served last from the store, with the generations of the
+// secrets that it took (SPEC 4.4); nil if nothing served yet.
+func (in *instance) restore(ctx context.Context) (*applier.Revision, error) {
+	last, err := in.store.LastApply(ctx, factoryName, string(applier.Applied))
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return in.rebuild(ctx, last, func(ctx context.Context, names []string) (map[string]applier.SecretValue, error) {
+		values := make(map[string]applier.SecretValue)
+		for _, w := range last.Webhooks {
+			v, err := in.store.SecretAt(ctx, w.SecretName, w.Generation)
+			if err != nil {
+				return nil, err
+			}
+			values[w.SecretName] = applier.NewSecretValue(v.Generation, v.Value.Reveal())
+		}
+		return values, nil
+	})
+}
+
+// load rebuilds the revision of an apply, to explain what it decided.
+func (in *instance) load(ctx context.Context, applyID string) (*applier.Revision, error) {
+	a, err := in.store.ApplyByID(ctx, applyID)
+	if err != nil {
+		return nil, err
+	}
+	return in.rebuild(ctx, a, nil)
+}
+
+func (in *instance) rebuild(ctx context.Context, a *store.Apply, secrets func(context.Context, []string) (map[string]applier.SecretValue, error)) (*applier.Revision, error) {
+	files, err := in.store.ApplyFiles(ctx, a.ID)
+	if err != nil {
+		return nil, err
+	}
+	var snapshot applier.Snapshot
+	for _, f := range files {
+		snapshot.Files = append(snapshot.Files, applier.File(f))
+	}
+	uids := make(map[string]string)
+	for _, w := range a.Webhooks {
+		uids[w.Name] = w.UID
+	}
+	built, err := applier.Build(ctx, applier.BuildInput{
+		Factory: a.Factory, Tree: snapshot.FS(), Secrets: secrets, Spec: specOf,
+		Commit: gitrepo.Commit{Hash: a.Commit, AuthorName: a.AuthorName, AuthorEmail: a.AuthorEmail, Subject: a.Subject, Time: a.CommitTime},
+		UIDs:   func(context.Context, []string) (map[string]string, error) { return uids, nil },
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case built.Revision == nil:
+		return nil, fmt.Errorf("apply %s is not valid any more: %s", a.ID, built.Diagnostics[0].Message)
+	}
+	built.Revision.ApplyID, built.Revision.AppliedAt = a.ID, a.FinishedAt
+	return built.Revision, nil
+}
+
+const (
+	retainEvery   = time.Hour
+	keepWorkspace = 24 * time.Hour
+)
+
+// retain deletes what is too old (CONTRACT.md 6.5), until ctx is done.
+func (in *instance) retain(ctx context.Context) {
+	ticker := time.NewTicker(retainEvery)
+	defer ticker.Stop()
+	for {
+		n, err := in.store.Prune(ctx, store.Retention{Keep: 50, Age: 7 * 24 * time.Hour})
+		if err != nil && ctx.Err() == nil {
+			in.opt.logger.Error("old deliveries could not be deleted", "error", err)
+		}
+		if n > 0 {
+			in.opt.logger.Info("old deliveries deleted", "deliveries", n)
+		}
+		if err := in.executor.Sweep(ctx, keepWorkspace); err != nil && ctx.Err() == nil {
+			in.opt.logger.Error("old workspaces could not be deleted", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"triphammer/server"
+)
+
+func keysCommand() *cobra.Command {
+	create := &cobra.Command{
+		Use:   "create NAME",
+		Short: "Make an API key; it is shown once",
+		Long: `Make an API key. It is printed once, and stored as a hash alone. A personal key's runs belong to its owner; one made
+with --agent is for an agent, whose runs they are.`,
+		Args: exactly("NAME"),
+		RunE: createKey,
+	}
+	f := create.Flags()
+	f.StringSlice("scope", []string{"runs"}, "runs (create, read and cancel runs), read (read everything), manage (everything)")
+	f.String("agent", "", "the agent whose key this is")
+	f.String("owner", "", "the person whose key this is (default: you)")
+	f.String("factory", "", "the only factory that it reaches")
+	f.Duration("expires", 0, "how long it works, such as 720h (default: until it is revoked)")
+	list := &cobra.Command{
+		Use: "list", Short: "List API keys", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			cl, err := connect(c, false)
+			if err != nil {
+				return err
+			}
+			defer cl.close()
+			all, err := collect[server.Key](c.Context(), cl, "/keys", "keys", url.Values{}, 0)
+			if err != nil {
+				return err
+			}
+			return emitList(c, all, func(k server.Key) string { return k.ID }, []string{"NAME", "KIND", "OWNER", "SCOPES", "FACTORY", "EXPIRES", "REVOKED", "LAST USED", "ID"}, func(k server.Key) []string {
+				return []string{k.Name, k.Kind, k.Owner, strings.Join(k.Scopes, ","), k.Factory, stampOf(k.ExpiresAt), stampOf(k.RevokedAt), stampOf(k.LastUsedAt), k.ID}
+			})
+		},
+	}
+	outputFlag(list)
+	revoke := &cobra.Command{
+		Use: "revoke NAME|ID", Short: "End an API key at once", Args: exactly("NAME|ID"),
+		RunE: func(c *cobra.Command, args []string) error {
+			cl, err := connect(c, false)
+			if err != nil {
+				return err
+			}
+			defer cl.close()
+			return cl.call(c.Context(), http.MethodDelete, "/keys/"+url.PathEscape(args[0]), nil, nil)
+		},
+	}
+	for _, c := range []*cobra.Command{create, list, revoke} {
+		clientFlags(c)
+	}
+	return noun("keys", "API keys", create, list, revoke)
+}
+
+func createKey(c *cobra.Command, args []string) error {
+	cl, err := connect(c, false)
+	if err != nil {
+		return err
+	}
+	defer cl.close()
+	f := c.Flags()
+	req := server.CreateKey{Name: args[0]}
+	req.Scopes, _ = f.GetStringSlice("scope")
+	req.Agent, _ = f.GetString("agent")
+	req.Owner, _ = f.GetString("owner")
+	req.Factory, _ = f.GetString("factory")
+	expires, _ := f.GetDuration("expires")
+	req.ExpiresSeconds = int64(expires.Seconds())
+	var k server.Key
+	if err := cl.call(c.Context(), http.MethodPost, "/keys", req, &k); err != nil {
+		return err
+	}
+	if out, ok := c.OutOrStdout().(*os.File); ok && term.IsTerminal(int(out.Fd())) {
+		fmt.Fprintf(c.ErrOrStderr(), "Key %s (%s of %s, scopes %s). It is shown this once:\n", k.Name, k.Kind, k.Owner, strings.Join(k.Scopes, ","))
+	}
+	_, err = fmt.Fprintln(c.OutOrStdout(), k.Key)
+	return err
+}

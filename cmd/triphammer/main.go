@@ -1,0 +1,33 @@
+// Command triphammer serves factories of coding agents: webhooks and automations
+// that are files in a Git repository.
+//
+// There is one file per command, or per noun of commands. What they share:
+// root.go (flags), client.go (how a command reaches the server), output.go,
+// exit.go, and instance.go (the parts of a server, wired together).
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"triphammer/server/sandbox"
+)
+
+// version is set by the linker.
+var version = "dev"
+
+func main() { os.Exit(execute(os.Args[1:])) }
+
+// execute runs the program and returns its exit status (SPEC 3.4).
+func execute(args []string) int {
+	if len(args) > 0 && args[0] == sandbox.SuperviseCommand {
+		return sandbox.Supervise(args[1:])
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	root := newRoot()
+	root.SetArgs(args)
+	return report(root.ErrOrStderr(), root.ExecuteContext(ctx))
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"triphammer/schema"
+)
+
+var outputFormats = []string{"table", "json", "yaml", "name"}
+
+// outputFlag adds -o to a list or show.
+func outputFlag(c *cobra.Command) {
+	c.Flags().StringP("output", "o", "table", strings.Join(outputFormats, ", "))
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputFormats, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// table is rows for people.
+type table struct {
+	header []string
+	rows   [][]string
+}
+
+func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+
+// emit prints a value in the format of -o. JSON goes to standard output alone.
+func emit(c *cobra.Command, value any, names []string, forPeople func(w io.Writer) error) error {
+	w := c.OutOrStdout()
+	switch format, _ := c.Flags().GetString("output"); format {
+	case "json":
+		return writeJSON(w, value)
+	case "yaml":
+		text, err := json.Marshal(value)
+		if err != nil {
+			return err
+		}
+		out, err := schema.YAML(text)
+		if err != nil {
+			return err
+		}
+		_, err = w.Write(out)
+		return err
+	case "name":
+		for _, name := range names {
+			fmt.Fprintln(w, name)
+		}
+		return nil
+	case "table", "":
+		return forPeople(w)
+	default:
+		return exitWith(exitUsage, "-o %s: it can be %s", format, strings.Join(outputFormats, ", "))
+	}
+}
+
+func writeJSON(w io.Writer, value any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(value)
+}
+
+// emitList prints a list: as a table, or its elements.
+func emitList[T any](c *cobra.Command, all []T, name func(T) string, header []string, row func(T) []string) error {
+	names := make([]string, len(all))
+	t := table{header: header}
+	for i, one := range all {
+		names[i] = name(one)
+		t.add(row(one)...)
+	}
+	return emit(c, all, names, t.write)
+}
+
+func (t *table) write(w io.Writer) error {
+	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	for _, row := range slices.Concat([][]string{t.header}, t.rows) {
+		for i, cell := range row {
+			if cell == "" {
+				row[i] = "-"
+			}
+		}
+		fmt.Fprintln(tw, strings.Join(row, "\t"))
+	}
+	return tw.Flush()
+}
+
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.Local().Format("2006-01-02 15:04:05")
+}
+
+func stampOf(t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return stamp(*t)
+}
+
+func shortHash(hash string) string { return hash[:min(len(hash), 12)] }
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}

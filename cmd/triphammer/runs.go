@@ -1,0 +1,247 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"triphammer/server"
+	"triphammer/server/run"
+)
+
+func runsCommand() *cobra.Command {
+	list := &cobra.Command{Use: "list", Short: "List runs, newest first", Args: cobra.NoArgs, RunE: listRuns}
+	list.Flags().StringSlice("state", nil, "QUEUED, INPROGRESS, SUCCEEDED, FAILED, CANCELLED")
+	list.Flags().String("automation", "", "those of one automation")
+	list.Flags().Int("limit", 20, "how many; 0: all")
+	show := &cobra.Command{
+		Use: "show ID", Short: "Show a run", Args: exactly("ID"),
+		RunE: func(c *cobra.Command, args []string) error {
+			cl, err := connect(c, false)
+			if err != nil {
+				return err
+			}
+			defer cl.close()
+			var r server.Run
+			if err := cl.get(c.Context(), "/agent/runs/"+url.PathEscape(args[0]), &r); err != nil {
+				return err
+			}
+			return emit(c, r, []string{r.RunID}, func(w io.Writer) error { return printRun(w, r) })
+		},
+	}
+	outputFlag(list)
+	outputFlag(show)
+	logs := &cobra.Command{
+		Use: "logs ID", Short: "Print a run's transcript", Args: exactly("ID"),
+		RunE: func(c *cobra.Command, args []string) error {
+			cl, err := connect(c, false)
+			if err != nil {
+				return err
+			}
+			defer cl.close()
+			t, _, err := readTranscript(c, cl, args[0], 0)
+			if err != nil {
+				return err
+			}
+			if format, _ := c.Flags().GetString("output"); format == "json" {
+				return writeJSON(c.OutOrStdout(), t)
+			}
+			return printEvents(c.OutOrStdout(), t.Events)
+		},
+	}
+	logs.Flags().StringP("output", "o", "table", "table or json")
+	watch := &cobra.Command{
+		Use: "watch ID", Short: "Print a run's transcript as it happens, to its end", Args: exactly("ID"),
+		Long: "Print a run's transcript as it happens. It exits with 0 if the run has SUCCEEDED, otherwise with 1.",
+		RunE: func(c *cobra.Command, args []string) error {
+			cl, err := connect(c, false)
+			if err != nil {
+				return err
+			}
+			defer cl.close()
+			timeout, _ := c.Flags().GetDuration("timeout")
+			return watchRun(c, cl, args[0], timeout, c.OutOrStdout())
+		},
+	}
+	watch.Flags().Duration("timeout", 2*time.Hour, "how long to wait")
+	cancel := &cobra.Command{
+		Use: "cancel ID", Short: "Cancel a run", Args: exactly("ID"),
+		RunE: func(c *cobra.Command, args []string) error {
+			cl, err := connect(c, false)
+			if err != nil {
+				return err
+			}
+			defer cl.close()
+			return cl.call(c.Context(), http.MethodPost, "/agent/runs/"+url.PathEscape(args[0])+"/cancel", nil, nil)
+		},
+	}
+	create := &cobra.Command{Use: "create --prompt TEXT --environment ID", Short: "Start a run", Args: cobra.NoArgs, RunE: createRun}
+	f := create.Flags()
+	f.String("prompt", "", "what the agent is to do; - reads standard input")
+	f.String("environment", "", "where it runs: NAME or FACTORY/NAME")
+	f.String("title", "", "how lists show it")
+	f.Bool("wait", false, "print its transcript, and exit with 1 unless it has SUCCEEDED")
+	f.Duration("timeout", 2*time.Hour, "how long to wait")
+	outputFlag(create)
+	for _, c := range []*cobra.Command{list, show, logs, watch, cancel, create} {
+		clientFlags(c)
+	}
+	return noun("runs", "Agent runs and their transcripts", list, show, logs, watch, cancel, create)
+}
+
+func listRuns(c *cobra.Command, _ []string) error {
+	cl, err := connect(c, false)
+	if err != nil {
+		return err
+	}
+	defer cl.close()
+	query := url.Values{}
+	query["state"], _ = c.Flags().GetStringSlice("state")
+	if name, _ := c.Flags().GetString("automation"); name != "" {
+		query.Set("automation", name)
+	}
+	limit, _ := c.Flags().GetInt("limit")
+	all, err := collect[server.Run](c.Context(), cl, "/agent/runs", "runs", query, limit)
+	if err != nil {
+		return err
+	}
+	return emitList(c, all, func(r server.Run) string { return r.RunID }, []string{"ID", "CREATED", "TITLE", "STATE", "SOURCE", "DETAIL"}, func(r server.Run) []string {
+		return []string{r.RunID, stamp(r.CreatedAt), r.Title, r.State, r.Source, r.StatusMessage}
+	})
+}
+
+func printRun(w io.Writer, r server.Run) error {
+	t := table{header: []string{"run", r.RunID}}
+	for _, row := range [][2]string{
+		{"title", r.Title},
+		{"state", r.State},
+		{"status", r.StatusMessage},
+		{"source", r.Source},
+		{"automation", r.Automation},
+		{"environment", r.EnvironmentID},
+		{"delivery", r.DeliveryID},
+		{"commit", r.Commit},
+		{"definition", r.Path},
+		{"creator", r.Creator.Type + " " + r.Creator.DisplayName},
+		{"created", stamp(r.CreatedAt)},
+		{"started", stampOf(r.StartedAt)},
+		{"finished", stampOf(r.FinishedAt)},
+		{"transcript", r.SessionLink},
+	} {
+		t.add(row[0], row[1])
+	}
+	return t.write(w)
+}
+
+// readTranscript reads the events after one, and the state of the run.
+func readTranscript(c *cobra.Command, cl *client, id string, after int64) (*server.Transcript, bool, error) {
+	t := &server.Transcript{}
+	if err := cl.get(c.Context(), fmt.Sprintf("/agent/runs/%s/transcript?after=%d", url.PathEscape(id), after), t); err != nil {
+		return nil, false, err
+	}
+	return t, t.State != "QUEUED" && t.State != "INPROGRESS", nil
+}
+
+// watchRun prints events until the run has finished.
+func watchRun(c *cobra.Command, cl *client, id string, timeout time.Duration, w io.Writer) error {
+	after, state := int64(0), ""
+	err := waitFor(c.Context(), timeout, "the run has not finished", func() (bool, error) {
+		t, finished, err := readTranscript(c, cl, id, after)
+		if err != nil {
+			return false, err
+		}
+		state = t.State
+		if len(t.Events) > 0 {
+			after = t.Events[len(t.Events)-1].Seq
+		}
+		return finished, printEvents(w, t.Events)
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(w, state)
+	if state != "SUCCEEDED" {
+		var r server.Run
+		if err := cl.get(c.Context(), "/agent/runs/"+url.PathEscape(id), &r); err == nil && r.StatusMessage != "" {
+			fmt.Fprintln(c.ErrOrStderr(), r.StatusMessage)
+		}
+		return silently(exitBad)
+	}
+	return nil
+}
+
+// printEvents prints a transcript for people.
+func printEvents(w io.Writer, events []server.Event) error {
+	var b bytes.Buffer
+	for _, e := range events {
+		var data map[string]any
+		if json.Unmarshal(e.Data, &data) != nil {
+			data = map[string]any{"text": string(e.Data)}
+		}
+		text := func(key string) string { s, _ := data[key].(string); return s }
+		switch e.Kind {
+		case run.KindOutput:
+			b.WriteString(text("text"))
+		case run.KindFile:
+			fmt.Fprintf(&b, "[%s %s]\n%s", text("change"), text("path"), text("diff"))
+		case run.KindMessage:
+			fmt.Fprintf(&b, "[%s] %s\n", text("role"), text("text"))
+		default:
+			var parts []string
+			for _, key := range []string{"state", "message", "phase", "command", "name", "text", "signal"} {
+				if s := text(key); s != "" {
+					parts = append(parts, s)
+				}
+			}
+			if code, ok := data["exit_code"].(float64); ok {
+				parts = append(parts, fmt.Sprintf("exit status %d", int(code)))
+			}
+			fmt.Fprintf(&b, "[%s] %s\n", e.Kind, strings.Join(parts, " "))
+		}
+	}
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+func createRun(c *cobra.Command, _ []string) error {
+	f := c.Flags()
+	prompt, _ := f.GetString("prompt")
+	environment, _ := f.GetString("environment")
+	title, _ := f.GetString("title")
+	if prompt == "-" {
+		text, err := io.ReadAll(c.InOrStdin())
+		if err != nil {
+			return err
+		}
+		prompt = string(text)
+	}
+	cl, err := connect(c, true)
+	if err != nil {
+		return err
+	}
+	defer cl.close()
+	body := map[string]any{"prompt": prompt, "config": map[string]string{"environment_id": environment}}
+	if title != "" {
+		body["title"] = title
+	}
+	var r server.CreatedRun
+	if err := cl.call(c.Context(), http.MethodPost, "/agent/runs", body, &r); err != nil {
+		return err
+	}
+	if wait, _ := f.GetBool("wait"); wait {
+		fmt.Fprintln(c.ErrOrStderr(), r.RunID)
+		timeout, _ := f.GetDuration("timeout")
+		return watchRun(c, cl, r.RunID, timeout, c.OutOrStdout())
+	}
+	return emit(c, r, []string{r.RunID}, func(w io.Writer) error {
+		_, err := fmt.Fprintln(w, r.RunID, r.State)
+		return err
+	})
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"triphammer/server"
+)
+
+func secretsCommand() *cobra.Command {
+	set := &cobra.Command{
+		Use:   "set NAME",
+		Short: "Give a managed secret a new value, read from standard input",
+		Long: `Give a managed secret a new value. It is read from standard input (one newline at its end is dropped) and never comes
+out again. A webhook uses it from the next apply on: a new commit, or triphammer apply.`,
+		Args: exactly("NAME"),
+		RunE: func(c *cobra.Command, args []string) error {
+			value, err := readSecret(c.InOrStdin(), c.ErrOrStderr(), args[0])
+			if err != nil {
+				return err
+			}
+			cl, err := connect(c, false)
+			if err != nil {
+				return err
+			}
+			defer cl.close()
+			var s server.Secret
+			if err := cl.call(c.Context(), http.MethodPut, "/secrets/"+url.PathEscape(args[0]), server.SetSecret{Value: value}, &s); err != nil {
+				return err
+			}
+			fmt.Fprintf(c.ErrOrStderr(), "%s: generation %d is set\n", s.Name, s.Generation)
+			if s.Pending {
+				fmt.Fprintln(c.ErrOrStderr(), "The webhooks that use it take it at the next apply: triphammer apply")
+			}
+			if s.Warning != "" {
+				fmt.Fprintln(c.ErrOrStderr(), "warning:", s.Warning)
+			}
+			return nil
+		},
+	}
+	list := &cobra.Command{
+		Use: "list", Short: "List managed secrets: names, generations, who uses them", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			cl, err := connect(c, false)
+			if err != nil {
+				return err
+			}
+			defer cl.close()
+			all, err := collect[server.Secret](c.Context(), cl, "/secrets", "secrets", url.Values{}, 0)
+			if err != nil {
+				return err
+			}
+			return emitList(c, all, func(s server.Secret) string { return s.Name }, []string{"NAME", "GENERATION", "SET", "USED BY", ""}, func(s server.Secret) []string {
+				var uses []string
+				for _, u := range s.UsedBy {
+					uses = append(uses, u.Kind+" "+u.Name)
+				}
+				note := ""
+				if s.Pending {
+					note = "newer value waits for the next apply"
+				}
+				return []string{s.Name, fmt.Sprint(s.Generation), stamp(s.SetAt), strings.Join(uses, ", "), note}
+			})
+		},
+	}
+	outputFlag(list)
+	remove := &cobra.Command{
+		Use: "delete NAME", Short: "Delete a secret that nothing uses", Args: exactly("NAME"),
+		RunE: func(c *cobra.Command, args []string) error {
+			cl, err := connect(c, false)
+			if err != nil {
+				return err
+			}
+			defer cl.close()
+			return cl.call(c.Context(), http.MethodDelete, "/secrets/"+url.PathEscape(args[0]), nil, nil)
+		},
+	}
+	for _, c := range []*cobra.Command{set, list, remove} {
+		clientFlags(c)
+	}
+	return noun("secrets", "Managed secrets", set, list, remove)
+}
+
+// maxInput is the most that is read as a secret: the server takes less.
+const maxInput = 1 << 20
+
+// readSecret reads a value that must not be seen: without echo from a terminal,
+// otherwise all of standard input but one newline at its end (SPEC 13.6).
+func readSecret(in io.Reader, prompt io.Writer, name string) (string, error) {
+	if f, ok := in.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		fmt.Fprintf(prompt, "Value of %s: ", name)
+		value, err := term.ReadPassword(int(f.Fd()))
+		fmt.Fprintln(prompt)
+		return string(value), err
+	}
+	value, err := io.ReadAll(io.LimitReader(bufio.NewReader(in), maxInput))
+	if err != nil {
+		return "", exitWith(exitUsage, "reading the value: %w", err)
+	}
+	value = bytes.TrimSuffix(value, []byte("\n"))
+	return string(bytes.TrimSuffix(value, []byte("\r"))), nil
+}

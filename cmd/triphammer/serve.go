@@ -1,0 +1,290 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"triphammer/applier"
+	"triphammer/applier/gitrepo"
+	"triphammer/schema"
+	"triphammer/server"
+)
+
+func serveCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "serve --repo PATH --data DIR",
+		Short: "Serve the production branch of a repository",
+		Long: `Serve what lands on the production branch of a repository, bare or not.
+
+Each flag can also be a variable (TRIPHAMMER_DATA, TRIPHAMMER_LISTEN …) or a key of the --config file; flags come
+first, then variables, then the file. The first start makes the data directory and the key that seals the secrets
+(DIR/key): keep a copy of that key apart from backups.`,
+		Args: cobra.NoArgs,
+		RunE: serve,
+	}
+	f := c.Flags()
+	f.String("repo", "", "repository of the definitions")
+	f.String("branch", "main", "production branch")
+	f.String("path", ".", "folder of the factory in the repository")
+	f.String("data", "", "data directory; made if it is missing")
+	f.String("config", "", "configuration file (YAML; its keys are these flags' names)")
+	serverFlags(f)
+	f.String("tls-cert", "", "certificate file; read again when it changes")
+	f.String("tls-key", "", "key file of the certificate")
+	f.StringSlice("trusted-proxies", nil, "networks whose X-Forwarded-For is believed, such as 10.0.0.0/8")
+	return c
+}
+
+// serverFlags are those that serve and dev share.
+func serverFlags(f *pflag.FlagSet) {
+	f.String("listen", "127.0.0.1:8787", "address to listen on")
+	f.String("base-url", "", "how senders reach the server, such as https://hammer.example.com")
+	f.Int("rate-limit", 60, "authenticated deliveries per minute and webhook; 0: no limit")
+	f.Int("auth-failures", 10, "failed authentications per minute, webhook and address; 0: no limit")
+	f.Int("max-runs", 4, "runs at once; 0: queue and start none")
+}
+
+func serve(c *cobra.Command, _ []string) error {
+	file, err := configFile(c.Flags())
+	if err != nil {
+		return err
+	}
+	if err := fromEnvironment(c.Flags(), file); err != nil {
+		return err
+	}
+	text := func(name string) string { v, _ := c.Flags().GetString(name); return v }
+	repo, data := text("repo"), text("data")
+	switch {
+	case repo == "":
+		return exitWith(exitUsage, "which repository? Give --repo PATH (or TRIPHAMMER_REPO)")
+	case data == "":
+		return exitWith(exitUsage, "where to keep the data? Give --data DIR (or TRIPHAMMER_DATA)")
+	case strings.Contains(repo, "://") || strings.HasPrefix(repo, "git@"):
+		return exitWith(exitUsage, "--repo %s: this version serves repositories on this machine; clone it with --mirror, and fetch into that", redactURL(repo))
+	case (text("tls-cert") == "") != (text("tls-key") == ""):
+		return exitWith(exitUsage, "--tls-cert and --tls-key go together")
+	}
+	source, err := gitrepo.Open(repo, text("branch"))
+	if err != nil {
+		return exitWith(exitUsage, "--repo: %w", err)
+	}
+	s := serving{data: data, source: source, path: text("path"), certFile: text("tls-cert"), keyFile: text("tls-key")}
+	proxies, _ := c.Flags().GetStringSlice("trusted-proxies")
+	for _, p := range proxies {
+		prefix, err := netip.ParsePrefix(p)
+		if err != nil {
+			return exitWith(exitUsage, "--trusted-proxies: %w", err)
+		}
+		s.proxies = append(s.proxies, prefix)
+	}
+	s.logger = slog.New(slog.NewTextHandler(c.ErrOrStderr(), nil))
+	if err := s.open(c); err != nil {
+		return err
+	}
+	if s.fresh {
+		fmt.Fprintf(c.ErrOrStderr(), `This is a new data directory. Next, in another terminal:
+
+  export TRIPHAMMER_DATA=%s
+  triphammer secrets set NAME        # each secret that a webhook names
+  triphammer status                  # what serves, and why not something newer
+  triphammer webhooks list           # the URLs for the senders
+  triphammer auth login              # a link to the pages
+
+`, s.in.dir)
+	}
+	return s.run(c.Context())
+}
+
+// redactURL is an address without what may be a credential in it.
+func redactURL(s string) string {
+	if u, err := url.Parse(s); err == nil && u.User != nil {
+		return u.Redacted()
+	}
+	return s
+}
+
+// configFile reads --config: strict, so that a key that nothing reads is an
+// error.
+func configFile(flags *pflag.FlagSet) (map[string]string, error) {
+	path, _ := flags.GetString("config")
+	if path == "" {
+		path = os.Getenv("TRIPHAMMER_CONFIG")
+	}
+	if path == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, exitWith(exitUsage, "--config: %w", err)
+	}
+	c := &schema.Collector{Path: path}
+	doc := schema.Parse(c, text, schema.Mapping)
+	values := make(map[string]string)
+	if doc != nil {
+		var known []string
+		flags.VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
+		for _, field := range doc.Root.Fields {
+			switch {
+			case flags.Lookup(field.Key) == nil || field.Key == "config":
+				hint := ""
+				if near := schema.Nearest(field.Key, known); near != "" {
+					hint = fmt.Sprintf("did you mean %q?", near)
+				}
+				c.Error(field.At, schema.UnknownField, hint, fmt.Sprintf("unknown key %q", field.Key))
+			case field.Value.Kind == schema.List:
+				var items []string
+				for _, item := range field.Value.Items {
+					items = append(items, item.Text)
+				}
+				values[field.Key] = strings.Join(items, ",")
+			default:
+				values[field.Key] = field.Value.Text
+			}
+		}
+	}
+	if len(c.Found) > 0 {
+		d := c.Found[0]
+		return nil, exitWith(exitUsage, "%s:%d:%d: %s %s", d.Path, d.Line, d.Column, d.Message, d.Hint)
+	}
+	return values, nil
+}
+
+// serving is a server from its flags to its end; serve and dev share it.
+type serving struct {
+	data              string
+	source            applier.Source
+	path              string
+	certFile, keyFile string
+	proxies           []netip.Prefix
+	logger            *slog.Logger
+
+	fresh  bool // the data directory was made now
+	in     *instance
+	tcp    net.Listener
+	unix   net.Listener
+	socket func() // removes the socket
+}
+
+// open takes the address and the data directory.
+func (s *serving) open(c *cobra.Command) (err error) {
+	flags := c.Flags()
+	listen, _ := flags.GetString("listen")
+	if _, err := os.Stat(filepath.Join(s.data, "triphammer.db")); errors.Is(err, os.ErrNotExist) {
+		s.fresh = true
+	}
+	if s.tcp, err = net.Listen("tcp", listen); err != nil {
+		return exitWith(exitUsage, "--listen: %w", err)
+	}
+	opt := instanceOptions{source: s.source, path: s.path, trustedProxies: s.proxies, logger: s.logger}
+	opt.rateLimit, _ = flags.GetInt("rate-limit")
+	opt.authFailures, _ = flags.GetInt("auth-failures")
+	opt.maxRuns, _ = flags.GetInt("max-runs")
+	if opt.baseURL, _ = flags.GetString("base-url"); opt.baseURL == "" {
+		opt.baseURL = s.defaultURL()
+	}
+	opt.baseURL = strings.TrimSuffix(opt.baseURL, "/")
+	if err := s.checkBaseURL(opt.baseURL); err != nil {
+		return errors.Join(err, s.tcp.Close())
+	}
+	if s.in, err = openInstance(c.Context(), s.data, opt); err != nil {
+		return errors.Join(err, s.tcp.Close())
+	}
+	err = s.in.wire()
+	if err == nil {
+		err = s.listenUnix()
+	}
+	if err != nil {
+		return errors.Join(err, s.tcp.Close(), s.in.close())
+	}
+	return nil
+}
+
+// defaultURL is the address that was taken.
+func (s *serving) defaultURL() string {
+	scheme := "http://"
+	if s.certFile != "" {
+		scheme = "https://"
+	}
+	addr := s.tcp.Addr().(*net.TCPAddr)
+	if addr.IP.IsUnspecified() {
+		return fmt.Sprintf("%slocalhost:%d", scheme, addr.Port)
+	}
+	return scheme + addr.String()
+}
+
+// checkBaseURL refuses what is no address and warns of one on which credentials
+// travel in the clear.
+func (s *serving) checkBaseURL(base string) error {
+	u, err := url.Parse(base)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.User != nil {
+		return exitWith(exitUsage, "--base-url %q is not an address such as https://hammer.example.com", base)
+	}
+	ip, err := netip.ParseAddr(u.Hostname())
+	if loopback := u.Hostname() == "localhost" || err == nil && ip.IsLoopback(); u.Scheme != "https" && !loopback {
+		s.logger.Warn("the base URL is neither https nor loopback: webhook secrets travel in the clear", "base_url", base)
+	}
+	return nil
+}
+
+// listenUnix makes the socket of whoever owns the data directory. The lock is
+// held: a socket that is there belongs to a process that died.
+func (s *serving) listenUnix() error {
+	path, release, err := inFolder(s.in.dir, socketName)
+	if err != nil {
+		return err
+	}
+	_ = os.Remove(path) // from a process that died
+	s.unix, err = net.Listen("unix", path)
+	if err != nil {
+		release()
+		return fmt.Errorf("the local socket: %w", err)
+	}
+	s.unix.(*net.UnixListener).SetUnlinkOnClose(false)
+	s.socket = func() { _ = os.Remove(path); release() }
+	return os.Chmod(path, 0o600)
+}
+
+// run serves until ctx is done, and stops in order: no more connections, then no
+// more runs, which get their grace, then the store.
+func (s *serving) run(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	working, stopWorking := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopWorking()
+	var workers sync.WaitGroup
+	failed := make(chan error, 2)
+	worker := func(what string, f func(context.Context) error) {
+		workers.Go(func() {
+			if err := f(working); err != nil {
+				failed <- fmt.Errorf("%s: %w", what, err)
+				stop()
+			}
+		})
+	}
+	worker("applying definitions", s.in.applier.Run)
+	worker("executing runs", s.in.runs.Run)
+	workers.Go(func() { s.in.retain(working) })
+	s.logger.Info("serving", "address", s.tcp.Addr().String(), "base_url", s.in.opt.baseURL, "data", s.in.dir)
+	err := s.in.server.Serve(ctx, server.Listeners{TCP: s.tcp, Unix: s.unix, CertFile: s.certFile, KeyFile: s.keyFile})
+	stopWorking()
+	workers.Wait()
+	s.socket()
+	s.logger.Info("stopped")
+	close(failed)
+	for workErr := range failed {
+		err = errors.Join(err, workErr)
+	}
+	return errors.Join(err, s.in.close())
+}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"triphammer/schema"
+	"triphammer/server"
+)
+
+func statusCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "status", Short: "What serves, and why not something newer", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if wait, _ := c.Flags().GetBool("wait"); wait {
+				if err := waitUntilServing(c); err != nil {
+					return err
+				}
+			}
+			cl, err := connect(c, false)
+			if err != nil {
+				return err
+			}
+			defer cl.close()
+			var s server.Status
+			if err := cl.get(c.Context(), "/status", &s); err != nil {
+				return err
+			}
+			var names []string
+			for _, f := range s.Factories {
+				names = append(names, f.Name)
+			}
+			return emit(c, s, names, func(w io.Writer) error { return printStatus(w, s, cl.offline) })
+		},
+	}
+	clientFlags(c)
+	outputFlag(c)
+	c.Flags().Bool("wait", false, "wait until a server runs and the newest commit is applied or refused")
+	c.Flags().Duration("timeout", time.Minute, "how long to wait")
+	return c
+}
+
+// waitUntilServing waits until a server answers and has looked at the head.
+func waitUntilServing(c *cobra.Command) error {
+	timeout, _ := c.Flags().GetDuration("timeout")
+	return waitFor(c.Context(), timeout, "no server has looked at the newest commit", func() (bool, error) {
+		cl, err := connect(c, true)
+		if err != nil {
+			if e := (*exitError)(nil); errors.As(err, &e) && e.code == exitUnreachable {
+				return false, nil
+			}
+			return false, err
+		}
+		defer cl.close()
+		var s server.Status
+		if err := cl.get(c.Context(), "/status", &s); err != nil {
+			return false, nil // it is starting: ask again
+		}
+		for _, f := range s.Factories {
+			applied := f.Applied != nil && f.Applied.Commit == f.Head
+			refused := f.LastApply != nil && f.LastApply.Commit == f.Head && f.LastApply.Outcome != "failed"
+			if !applied && !refused {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+}
+
+func printStatus(w io.Writer, s server.Status, offline bool) error {
+	if offline {
+		fmt.Fprintln(w, "No server is running; this is what the data directory holds.")
+	}
+	for _, f := range s.Factories {
+		fmt.Fprintf(w, "factory      %s %s\nrepository   %s %s\n", f.Name, f.Title, f.Repository, f.Branch)
+		if f.Applied == nil {
+			fmt.Fprintln(w, "serves       nothing yet")
+		} else {
+			fmt.Fprintf(w, "serves       %s since %s\n", shortHash(f.Applied.Commit), stamp(f.Applied.At))
+		}
+		if f.Head != "" && (f.Applied == nil || f.Head != f.Applied.Commit) {
+			fmt.Fprintf(w, "newest       %s\n", shortHash(f.Head))
+		}
+		if f.LastApply != nil {
+			fmt.Fprintf(w, "last apply   %s of %s at %s\n", f.LastApply.Outcome, shortHash(f.LastApply.Commit), stamp(f.LastApply.At))
+			printDiagnostics(w, f.LastApply.Diagnostics)
+		}
+		if f.Error != "" {
+			fmt.Fprintf(w, "problem      %s\n", f.Error)
+		}
+		if f.NextAttempt != nil {
+			fmt.Fprintf(w, "next attempt %s\n", stampOf(f.NextAttempt))
+		}
+	}
+	_, err := fmt.Fprintf(w, "runs         %d queued, %d in progress\n", s.Runs["QUEUED"], s.Runs["INPROGRESS"])
+	return err
+}
+
+// printDiagnostics prints the findings of an apply.
+func printDiagnostics(w io.Writer, raw json.RawMessage) {
+	var found schema.Diagnostics
+	if json.Unmarshal(raw, &found) != nil || len(found) == 0 {
+		return
+	}
+	_ = schema.Print(w, "text", &schema.Report{Diagnostics: found}, schema.PrintOptions{})
+}
+
+func applyCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "apply",
+		Short: "Apply the newest commit now, and wait for the outcome",
+		Long: `Ask the running server to read the production branch and apply its newest commit now, even if it is live already: new
+values of managed secrets are taken into use. It exits with 0 if the commit is live, with 1 if it was refused, and with
+7 if no server runs.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			cl, err := connect(c, true)
+			if err != nil {
+				return err
+			}
+			defer cl.close()
+			name, _ := c.Flags().GetString("factory")
+			var a server.Apply
+			if err := cl.call(c.Context(), http.MethodPost, "/factories/"+name+"/sync?wait=true", nil, &a); err != nil {
+				return err
+			}
+			if err := emit(c, a, []string{a.ID}, func(w io.Writer) error { return printApply(w, a) }); err != nil {
+				return err
+			}
+			if a.Outcome != "applied" {
+				return silently(exitBad)
+			}
+			return nil
+		},
+	}
+	clientFlags(c)
+	outputFlag(c)
+	c.Flags().String("factory", factoryName, "which factory")
+	return c
+}
+
+func printApply(w io.Writer, a server.Apply) error {
+	fmt.Fprintf(w, "%s %s %s\n", a.Outcome, shortHash(a.Commit), a.Subject)
+	if a.Error != "" {
+		fmt.Fprintln(w, a.Error)
+	}
+	printDiagnostics(w, a.Diagnostics)
+	var plan map[string][]struct {
+		Kind, Name string
+		Keys       []string
+	}
+	if a.Outcome == "applied" && json.Unmarshal(a.Plan, &plan) == nil {
+		for _, kind := range []string{"create", "update", "delete"} {
+			for _, change := range plan[kind] {
+				fmt.Fprintf(w, "  %s %s %s", kind, change.Kind, change.Name)
+				if len(change.Keys) > 0 {
+					fmt.Fprintf(w, " %v", change.Keys)
+				}
+				fmt.Fprintln(w)
+			}
+		}
+	}
+	return nil
+}
