@@ -123,6 +123,9 @@ func (m *Manager) Active() int {
 // grace, stops the rest, and returns when all of them have their end recorded.
 func (m *Manager) Run(ctx context.Context) error {
 	if err := m.recover(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil // stopped before it began; the next start recovers
+		}
 		return err
 	}
 	// Runs outlive ctx by the grace.
