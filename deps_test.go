@@ -29,7 +29,7 @@ var allowed = map[string][]string{
 	"server/sandbox":    {"server/run", "server/secret"},
 	"server/delivery":   {"factory/signature", "factory/filter", "factory/match", "factory", "applier", "server/secret", "server/store", "server/run"},
 	"server/dashboard":  {"factory", "factory/match", "applier", "server/store", "server/run", "server/delivery"},
-	"server":            {"schema", "factory", "applier", "server/secret", "server/store", "server/run", "server/delivery", "server/dashboard"},
+	"server":            {"schema", "factory", "factory/filter", "applier", "server/secret", "server/store", "server/run", "server/delivery", "server/dashboard"},
 	"cmd/triphammer":    {"*"},
 	"bench":             {"*"},
 }
@@ -51,7 +51,7 @@ var owners = map[string][]string{
 	"github.com/spf13/cobra":                {"cmd/triphammer"},
 	"github.com/prometheus/client_golang":   {"server"},
 	"github.com/getkin/kin-openapi":         {"server"},
-	"github.com/rogpeppe/go-internal":       {"cmd/triphammer", "server/sandbox"},
+	"github.com/rogpeppe/go-internal":       {"cmd/triphammer"},
 }
 
 const module = "triphammer/"

@@ -50,14 +50,23 @@ func connect(c *cobra.Command, needsServer bool) (*client, error) {
 	case data == "":
 		return nil, exitWith(exitUsage, "which server? Give --data DIR (or TRIPHAMMER_DATA) for one on this machine, or --server URL")
 	}
-	local, err := socketClient(data)
-	if err == nil {
+	if local, err := socketClient(data); err == nil {
 		return local, nil
 	}
 	if needsServer {
 		return nil, exitWith(exitUnreachable, "no server is running on %s; start one: triphammer serve --data %s --repo REPOSITORY", data, data)
 	}
-	return offlineClient(c.Context(), data)
+	// Whoever holds the data directory now is a server that starts, or a command
+	// that is done in a moment.
+	var cl *client
+	err := waitFor(c.Context(), lockPatience, "the data directory is held", func() (done bool, err error) {
+		if cl, err = offlineClient(c.Context(), data); !errors.Is(err, errLocked) {
+			return true, err
+		}
+		cl, err = socketClient(data)
+		return err == nil, nil
+	})
+	return cl, err
 }
 
 func remoteClient(address string) (*client, error) {
@@ -120,7 +129,7 @@ func socketClient(dir string) (*client, error) {
 
 // offlineClient serves requests from the store, which it holds alone.
 func offlineClient(ctx context.Context, dir string) (*client, error) {
-	in, err := openInstance(ctx, dir, instanceOptions{})
+	in, err := openInstance(ctx, dir, instanceOptions{impatient: true})
 	if err != nil {
 		return nil, err
 	}

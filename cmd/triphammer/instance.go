@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -36,8 +37,10 @@ type instanceOptions struct {
 	rateLimit      int
 	authFailures   int
 	maxRuns        int
+	perAutomation  int // runs at once of one automation
 	trustedProxies []netip.Prefix
 	logger         *slog.Logger
+	impatient      bool // do not wait for the data directory
 }
 
 // instance is the parts of one server, wired together: here the functions that
@@ -50,7 +53,6 @@ type instance struct {
 	live     *applier.Live
 	restored *applier.Revision
 	applier  *applier.Applier
-	executor *sandbox.Process
 	runs     *run.Manager
 	metrics  *server.Metrics
 	server   *server.Server
@@ -70,7 +72,7 @@ func openInstance(ctx context.Context, dir string, opt instanceOptions) (*instan
 		return nil, exitWith(exitUsage, "the data directory: %w", err)
 	}
 	in := &instance{dir: dir, opt: opt, live: &applier.Live{}, metrics: server.NewMetrics()}
-	if in.lock, err = lockFolder(dir); err != nil {
+	if in.lock, err = lockFolder(ctx, dir, !opt.impatient); err != nil {
 		return nil, err
 	}
 	keyFile := os.Getenv("TRIPHAMMER_KEY_FILE")
@@ -95,15 +97,29 @@ func openInstance(ctx context.Context, dir string, opt instanceOptions) (*instan
 	return in, nil
 }
 
+// lockPatience is how long to wait for the data directory: a command that holds
+// it is done in a moment.
+const lockPatience = 5 * time.Second
+
+// errLocked is what a data directory is that another process holds.
+var errLocked = errors.New("in use by another process")
+
 // lockFolder holds the data directory for this process alone.
-func lockFolder(dir string) (*os.File, error) {
+func lockFolder(ctx context.Context, dir string, wait bool) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, exitWith(exitUsage, "the data directory: %w", err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	err = waitFor(ctx, lockPatience, "it is held", func() (bool, error) {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err != nil && !wait {
+			return false, err
+		}
+		return err == nil, nil
+	})
+	if err != nil {
 		_ = f.Close()
-		return nil, exitWith(exitUnreachable, "the data directory %s is in use by another process, which does not answer (a server that starts or stops?)", dir)
+		return nil, exitWith(exitUnreachable, "the data directory %s is %w, which does not answer (a server that starts or stops?)", dir, errLocked)
 	}
 	return f, nil
 }
@@ -119,12 +135,11 @@ func (in *instance) close() error {
 
 // wire makes the parts that serve.
 func (in *instance) wire() error {
-	var err error
-	in.executor, err = sandbox.NewProcess(sandbox.Config{Dir: in.dir, Logger: in.opt.logger})
+	executor, err := sandbox.NewProcess(sandbox.Config{Dir: in.dir, Logger: in.opt.logger})
 	if err != nil {
 		return err
 	}
-	in.runs = run.New(run.Config{Store: in.store, Executor: in.executor, MaxRuns: in.opt.maxRuns, Logger: in.opt.logger})
+	in.runs = run.New(run.Config{Store: in.store, Executor: executor, MaxRuns: in.opt.maxRuns, MaxPerAutomation: in.opt.perAutomation, Logger: in.opt.logger})
 	in.applier = applier.New(applier.Config{
 		Factory: factoryName, Source: in.opt.source, Path: in.opt.path, Live: in.live, Restored: in.restored,
 		Secrets: in.newestSecrets,
@@ -144,10 +159,17 @@ func (in *instance) wire() error {
 	return err
 }
 
+// baseURLFile remembers how the last server was reached, for the URLs that
+// commands print while none runs.
+const baseURLFile = "base-url"
+
 // offline makes the parts that answer commands while no server runs: nothing of
 // them is started.
 func (in *instance) offline(ctx context.Context) error {
 	in.opt.source = offlineSource{}
+	if address, err := os.ReadFile(filepath.Join(in.dir, baseURLFile)); err == nil {
+		in.opt.baseURL = strings.TrimSpace(string(address))
+	}
 	if last, err := in.store.LastApply(ctx, factoryName, ""); err == nil {
 		in.opt.source = offlineSource{repository: last.Repository, branch: last.Branch}
 	} else if !errors.Is(err, store.ErrNotFound) {
@@ -273,10 +295,7 @@ func (in *instance) rebuild(ctx context.Context, a *store.Apply, secrets func(co
 	return built.Revision, nil
 }
 
-const (
-	retainEvery   = time.Hour
-	keepWorkspace = 24 * time.Hour
-)
+const retainEvery = time.Hour
 
 // retain deletes what is too old (CONTRACT.md 6.5), until ctx is done.
 func (in *instance) retain(ctx context.Context) {
@@ -289,9 +308,6 @@ func (in *instance) retain(ctx context.Context) {
 		}
 		if n > 0 {
 			in.opt.logger.Info("old deliveries deleted", "deliveries", n)
-		}
-		if err := in.executor.Sweep(ctx, keepWorkspace); err != nil && ctx.Err() == nil {
-			in.opt.logger.Error("old workspaces could not be deleted", "error", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -54,6 +54,7 @@ func serverFlags(f *pflag.FlagSet) {
 	f.Int("rate-limit", 60, "authenticated deliveries per minute and webhook; 0: no limit")
 	f.Int("auth-failures", 10, "failed authentications per minute, webhook and address; 0: no limit")
 	f.Int("max-runs", 4, "runs at once; 0: queue and start none")
+	f.Int("max-runs-per-automation", 0, "of these, of one automation; 0: no limit of its own")
 }
 
 func serve(c *cobra.Command, _ []string) error {
@@ -191,6 +192,7 @@ func (s *serving) open(c *cobra.Command) (err error) {
 	opt.rateLimit, _ = flags.GetInt("rate-limit")
 	opt.authFailures, _ = flags.GetInt("auth-failures")
 	opt.maxRuns, _ = flags.GetInt("max-runs")
+	opt.perAutomation, _ = flags.GetInt("max-runs-per-automation")
 	if opt.baseURL, _ = flags.GetString("base-url"); opt.baseURL == "" {
 		opt.baseURL = s.defaultURL()
 	}
@@ -202,6 +204,9 @@ func (s *serving) open(c *cobra.Command) (err error) {
 		return errors.Join(err, s.tcp.Close())
 	}
 	err = s.in.wire()
+	if err == nil {
+		err = os.WriteFile(filepath.Join(s.in.dir, baseURLFile), []byte(opt.baseURL+"\n"), 0o600)
+	}
 	if err == nil {
 		err = s.listenUnix()
 	}

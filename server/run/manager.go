@@ -21,6 +21,9 @@ type Config struct {
 	// MaxRuns is how many runs may be in progress at once. 0 starts none and
 	// leaves them queued (SPEC 13.3); a negative number means DefaultMaxRuns.
 	MaxRuns int
+	// MaxPerAutomation is how many of those may be of one automation; 0: no limit
+	// of its own.
+	MaxPerAutomation int
 
 	Grace           time.Duration // that runs get when the server stops; 0 means DefaultGrace
 	TranscriptLimit int           // bytes per run; 0 means DefaultTranscriptLimit
@@ -190,7 +193,9 @@ func (m *Manager) claim(ctx context.Context, start func(store.Lease)) {
 		return
 	}
 	// A claim that is under way is not given up half: its runs would wait for the next start.
-	leases, err := m.cfg.Store.ClaimRuns(context.WithoutCancel(ctx), m.worker, room, leaseTime)
+	leases, err := m.cfg.Store.ClaimRuns(context.WithoutCancel(ctx), store.Claim{
+		Worker: m.worker, Most: room, Lease: leaseTime, PerAutomation: m.cfg.MaxPerAutomation,
+	})
 	if err != nil {
 		if ctx.Err() == nil {
 			m.logger.Error("claiming runs; the next attempt follows", "error", err)

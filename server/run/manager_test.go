@@ -354,7 +354,7 @@ func TestMaxRunsZeroQueues(t *testing.T) { // SPEC 13.3
 func TestRecovery(t *testing.T) { // SPEC 9.6: never silently lost
 	w := newWorld(t)
 	id := w.enqueue(run.Spec{Environment: environment("true")})
-	if leases, err := w.store.ClaimRuns(t.Context(), "dead", 1, time.Hour); err != nil || len(leases) != 1 {
+	if leases, err := w.store.ClaimRuns(t.Context(), store.Claim{Worker: "dead", Most: 1, Lease: time.Hour}); err != nil || len(leases) != 1 {
 		t.Fatal(leases, err)
 	}
 	w.start(run.Config{MaxRuns: 1}, "")

@@ -230,20 +230,41 @@ type Lease struct {
 	Token int64
 }
 
-// ClaimRuns takes up to n queued runs, oldest first, for the worker until the
-// lease ends.
-func (s *Store) ClaimRuns(ctx context.Context, worker string, n int, lease time.Duration) ([]Lease, error) {
+// Claim says which runs a worker takes.
+type Claim struct {
+	Worker string
+	Most   int           // runs
+	Lease  time.Duration // how long they are the worker's
+	// PerAutomation is how many runs of one automation may be in progress; those
+	// beyond stay queued, and later ones of others are taken. 0: no limit.
+	PerAutomation int
+}
+
+const claimRuns = `UPDATE runs SET state = 'INPROGRESS', started_at = $1, updated_at = $1, attempt = attempt + 1,
+	worker = $2, lease_token = lease_token + 1, lease_until = $3 WHERE id IN (`
+
+const oldestQueued = "SELECT id FROM runs WHERE state = 'QUEUED' ORDER BY id LIMIT $4"
+
+const oldestWithinLimit = `SELECT q.id FROM
+	(SELECT id, factory, automation, row_number() OVER (PARTITION BY factory, automation ORDER BY id) AS place FROM runs WHERE state = 'QUEUED') q
+	WHERE q.automation = '' OR q.place + (SELECT count(*) FROM runs r WHERE r.state = 'INPROGRESS' AND r.factory = q.factory AND r.automation = q.automation) <= $4
+	ORDER BY q.id LIMIT $5`
+
+// ClaimRuns takes queued runs, oldest first.
+func (s *Store) ClaimRuns(ctx context.Context, claim Claim) ([]Lease, error) {
 	var claimed []Lease
 	err := s.do(ctx, func(ctx context.Context) error {
 		claimed = nil
-		st, err := s.stmt(ctx, `UPDATE runs SET state = 'INPROGRESS', started_at = $1, updated_at = $1, attempt = attempt + 1,
-			worker = $2, lease_token = lease_token + 1, lease_until = $3
-			WHERE id IN (SELECT id FROM runs WHERE state = 'QUEUED' ORDER BY id LIMIT $4) RETURNING id, lease_token`)
+		now := s.now()
+		query, args := oldestQueued, []any{micros(now), claim.Worker, micros(now.Add(claim.Lease)), claim.Most}
+		if claim.PerAutomation > 0 {
+			query, args = oldestWithinLimit, []any{micros(now), claim.Worker, micros(now.Add(claim.Lease)), claim.PerAutomation, claim.Most}
+		}
+		st, err := s.stmt(ctx, claimRuns+query+") RETURNING id, lease_token")
 		if err != nil {
 			return err
 		}
-		now := s.now()
-		rows, err := st.QueryContext(ctx, micros(now), worker, micros(now.Add(lease)), n)
+		rows, err := st.QueryContext(ctx, args...)
 		if err != nil {
 			return err
 		}

@@ -259,7 +259,9 @@ func TestRuns(t *testing.T) {
 	s := open(t)
 	ctx := t.Context()
 	d := must[Recorded](t)(s.RecordDelivery(ctx, delivery("1", "{}", "a", "b", "c", "d")))
-	claim := func(n int) []Lease { return must[[]Lease](t)(s.ClaimRuns(ctx, "w", n, time.Minute)) }
+	claim := func(n int) []Lease {
+		return must[[]Lease](t)(s.ClaimRuns(ctx, Claim{Worker: "w", Most: n, Lease: time.Minute}))
+	}
 	state := func(id string) RunState { return must[*Run](t)(s.Run(ctx, id)).State }
 	leases := claim(2)
 	if len(leases) != 2 || leases[0].RunID != d.RunIDs[0] || state(d.RunIDs[0]) != InProgress || state(d.RunIDs[2]) != Queued {
@@ -309,6 +311,27 @@ func TestRuns(t *testing.T) {
 	}
 	if got := must[[]*Run](t)(s.Runs(ctx, RunQuery{States: []RunState{FailedRun, Cancelled}, Automation: "c"})); len(got) != 1 {
 		t.Errorf("query %v", got)
+	}
+}
+
+// TestClaimPerAutomation: beyond its limit an automation's runs wait, and those
+// of others do not wait for them (SPEC 9.6).
+func TestClaimPerAutomation(t *testing.T) {
+	s := open(t)
+	d := must[Recorded](t)(s.RecordDelivery(t.Context(), delivery("1", "{}", "a", "a", "a", "b")))
+	claim := func() []string {
+		var ids []string
+		for _, l := range must[[]Lease](t)(s.ClaimRuns(t.Context(), Claim{Worker: "w", Most: 10, Lease: time.Minute, PerAutomation: 2})) {
+			ids = append(ids, l.RunID)
+		}
+		slices.Sort(ids)
+		return ids
+	}
+	if got := claim(); !slices.Equal(got, []string{d.RunIDs[0], d.RunIDs[1], d.RunIDs[3]}) {
+		t.Errorf("claimed %v of %v", got, d.RunIDs)
+	}
+	if got := claim(); len(got) != 0 {
+		t.Errorf("claimed %v beyond the limit", got)
 	}
 }
 

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// binary is the real program, built once: the tests start it as people do.
+var binary string
+
+func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+
+func testMain(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "triphammer-test")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	binary = filepath.Join(dir, "triphammer")
+	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "building the program: %v\n%s", err, out)
+		return 1
+	}
+	return m.Run()
+}
+
+// environment is what a person's shell has: the program on the path, an identity
+// for git, an address that is free.
+func environment(home string) []string {
+	return append(os.Environ(),
+		"PATH="+filepath.Dir(binary)+string(os.PathListSeparator)+os.Getenv("PATH"), "HOME="+home, "USER=ada",
+		"GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=Ada", "GIT_AUTHOR_EMAIL=ada@example.com",
+		"GIT_COMMITTER_NAME=Ada", "GIT_COMMITTER_EMAIL=ada@example.com", "TRIPHAMMER_LISTEN=127.0.0.1:0",
+	)
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		Setup: func(e *testscript.Env) error {
+			for _, v := range environment(e.WorkDir) {
+				if name, value, _ := strings.Cut(v, "="); name != "WORK" && name != "TMPDIR" {
+					e.Setenv(name, value)
+				}
+			}
+			e.Setenv("TRIPHAMMER_DATA", filepath.Join(e.WorkDir, "data"))
+			return nil
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){"api": api, "setenv": setenv},
+	})
+}
+
+// setenv NAME FILE sets a variable to what a file holds, or to its first match
+// of a pattern: setenv NAME FILE PATTERN.
+func setenv(ts *testscript.TestScript, _ bool, args []string) {
+	text := strings.TrimSpace(ts.ReadFile(args[1]))
+	if len(args) > 2 {
+		text = regexp.MustCompile(args[2]).FindString(text)
+	}
+	if text == "" {
+		ts.Fatalf("%s holds nothing for %s", args[1], args[0])
+	}
+	ts.Setenv(args[0], text)
+}
+
+// api METHOD URL KEYFILE [BODY] makes a request with a key and prints the status
+// and the body, as any HTTP client would.
+func api(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) < 3 {
+		ts.Fatalf("usage: api METHOD URL KEYFILE [BODY]")
+	}
+	req, err := http.NewRequest(args[0], args[1], strings.NewReader(strings.Join(args[3:], " ")))
+	ts.Check(err)
+	if args[2] != "-" {
+		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(ts.ReadFile(args[2])))
+	}
+	resp, err := http.DefaultClient.Do(req)
+	ts.Check(err)
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	ts.Check(err)
+	fmt.Fprintf(ts.Stdout(), "%d %s\n", resp.StatusCode, body)
+	if (resp.StatusCode >= 300) != neg {
+		ts.Fatalf("%s %s: %d %s", args[0], args[1], resp.StatusCode, body)
+	}
+}
+
+// TestReadme runs every command of the README's tour, in one shell, as written
+// there.
+func TestReadme(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var script bytes.Buffer
+	script.WriteString("set -euo pipefail\nset -m\n")
+	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllSubmatch(readme, -1)
+	for _, block := range blocks {
+		// The program is built already.
+		script.Write(bytes.ReplaceAll(bytes.ReplaceAll(block[1], []byte("make build\n"), nil), []byte("export PATH=\"$PWD/bin:$PATH\"\n"), nil))
+	}
+	if len(blocks) < 5 {
+		t.Fatalf("the README has %d blocks of commands", len(blocks))
+	}
+	cmd := exec.Command("bash", "-c", script.String())
+	cmd.Dir = t.TempDir()
+	cmd.Env = append(environment(cmd.Dir), "TMPDIR="+cmd.Dir)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		logs, _ := filepath.Glob(filepath.Join(cmd.Dir, "*/serve.log"))
+		for _, name := range logs {
+			text, _ := os.ReadFile(name)
+			t.Logf("%s:\n%s", name, text)
+		}
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, want := range []string{
+		"SUCCEEDED", "would trigger", "would not trigger", `wanted "greet"`, "refused, still serving", "CI would say no",
+	} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("the tour does not print %q:\n%s", want, out)
+		}
+	}
+}
+
+func exitCode(err error) int {
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return exit.ExitCode()
+	}
+	return -1
+}
