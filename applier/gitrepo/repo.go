@@ -5,6 +5,9 @@
 // tree, without a checkout. The repository is opened afresh for each read,
 // because a long-lived handle goes stale when the repository is repacked (DESIGN
 // 3.6). A [WorkTree] is the same for a plain folder, for `dev` and `validate`.
+//
+// Nothing here runs the git program, a hook or a filter, and nothing is written
+// to the repository.
 package gitrepo
 
 import (
@@ -13,20 +16,25 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/go-git/go-git/v5"
 	"github.com/go-git/go-git/v5/plumbing"
-	"github.com/go-git/go-git/v5/plumbing/object"
+	"github.com/go-git/go-git/v5/plumbing/storer"
 )
 
-// Errors that callers tell apart.
+// Errors that callers tell apart. What is returned wraps one of them and says
+// where, and what to do.
 var (
 	ErrNoRepository = errors.New("no Git repository")
+	ErrUnsupported  = errors.New("unsupported kind of Git repository")
 	ErrNoBranch     = errors.New("no such branch")
+	ErrEmpty        = fmt.Errorf("%w: the repository has none yet", ErrNoBranch)
 	ErrNoCommit     = errors.New("no such commit")
 	ErrNoFolder     = errors.New("no such folder in the commit")
+	ErrCorrupt      = errors.New("the repository is damaged")
 )
 
 // Commit is what a revision resolves to.
@@ -46,9 +54,12 @@ type Repo struct {
 }
 
 // Open finds the repository at path or above it. It reads nothing else: the
-// branch may come into being later.
+// branch may come into being later. The branch is a short name or a full one
+// (refs/heads/main); one that Git could not have is an error, since it becomes
+// part of a path.
 func Open(path, branch string) (*Repo, error) {
-	if branch == "" || strings.HasPrefix(branch, "-") {
+	branch = strings.TrimPrefix(branch, "refs/heads/")
+	if err := plumbing.NewBranchReferenceName(branch).Validate(); err != nil {
 		return nil, fmt.Errorf("%q is not a branch name", branch)
 	}
 	abs, err := filepath.Abs(path)
@@ -84,80 +95,114 @@ func (r *Repo) Root() string { return r.path }
 // Describe names the repository and the branch.
 func (r *Repo) Describe() (repository, branch string) { return r.path, r.branch }
 
-func (r *Repo) open() (*git.Repository, error) {
-	repo, err := git.PlainOpenWithOptions(r.path, &git.PlainOpenOptions{EnableDotGitCommonDir: true})
-	if errors.Is(err, git.ErrRepositoryNotExists) {
-		return nil, fmt.Errorf("%w at %s", ErrNoRepository, r.path)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("opening %s: %w", r.path, err)
-	}
-	return repo, nil
-}
-
-// Head is the newest commit of the production branch.
+// Head is the newest commit of the production branch. Its errors are
+// ErrNoBranch (ErrEmpty is one), ErrNoRepository, ErrUnsupported and ErrCorrupt; all of them may
+// heal by themselves (SPEC 4.8).
 func (r *Repo) Head(ctx context.Context) (Commit, error) {
-	if err := ctx.Err(); err != nil {
-		return Commit{}, err
-	}
-	repo, err := r.open()
-	if err != nil {
-		return Commit{}, err
-	}
-	ref, err := repo.Reference(plumbing.NewBranchReferenceName(r.branch), true)
-	if errors.Is(err, plumbing.ErrReferenceNotFound) {
-		return Commit{}, fmt.Errorf("%w: %s has no branch %q%s", ErrNoBranch, r.path, r.branch, r.branches(repo))
-	}
-	if err != nil {
-		return Commit{}, fmt.Errorf("resolving branch %s: %w", r.branch, err)
-	}
-	return commitOf(repo, ref.Hash())
-}
-
-// branches names what there is, for somebody who got the name wrong.
-func (r *Repo) branches(repo *git.Repository) string {
-	all, err := repo.Branches()
-	if err != nil {
-		return ""
-	}
-	var names []string
-	_ = all.ForEach(func(ref *plumbing.Reference) error { // stops at no error of ours
-		if len(names) < 10 {
-			names = append(names, ref.Name().Short())
+	return r.resolve(ctx, func(o *objects) (plumbing.Hash, error) {
+		ref, err := storer.ResolveReference(o.storage, plumbing.NewBranchReferenceName(r.branch))
+		if errors.Is(err, plumbing.ErrReferenceNotFound) {
+			return plumbing.ZeroHash, r.noBranch(o)
 		}
-		return nil
+		if err != nil {
+			return plumbing.ZeroHash, fmt.Errorf("%w: branch %s of %s: %w", ErrCorrupt, r.branch, r.path, err)
+		}
+		return ref.Hash(), nil
 	})
-	if len(names) == 0 {
-		return "; it has no commits yet"
-	}
-	return "; it has " + strings.Join(names, ", ")
 }
 
 // Commit resolves any revision: a branch, a tag, a hash, HEAD~2.
 func (r *Repo) Commit(ctx context.Context, rev string) (Commit, error) {
-	if err := ctx.Err(); err != nil {
-		return Commit{}, err
-	}
-	repo, err := r.open()
-	if err != nil {
-		return Commit{}, err
-	}
-	hash, err := repo.ResolveRevision(plumbing.Revision(rev))
-	if err != nil {
-		return Commit{}, fmt.Errorf("%w: %s in %s", ErrNoCommit, rev, r.path)
-	}
-	return commitOf(repo, *hash)
+	return r.resolve(ctx, func(o *objects) (plumbing.Hash, error) {
+		repo := &git.Repository{Storer: o.storage}
+		hash, err := repo.ResolveRevision(plumbing.Revision(rev))
+		if err != nil {
+			return plumbing.ZeroHash, fmt.Errorf("%w: %s in %s", ErrNoCommit, rev, r.path)
+		}
+		return *hash, nil
+	})
 }
 
-func commitOf(repo *git.Repository, hash plumbing.Hash) (Commit, error) {
-	c, err := object.GetCommit(repo.Storer, hash)
-	if err != nil {
-		return Commit{}, fmt.Errorf("reading commit %s: %w", hash, err)
+// resolve reads the commit that find names. A repository that was repacked
+// between the two is read once more.
+func (r *Repo) resolve(ctx context.Context, find func(*objects) (plumbing.Hash, error)) (Commit, error) {
+	var err error
+	for range 2 {
+		if err := ctx.Err(); err != nil {
+			return Commit{}, err
+		}
+		var c Commit
+		if c, err = r.resolveOnce(find); !errors.Is(err, ErrCorrupt) || !moved(err) {
+			return c, err
+		}
 	}
-	subject, _, _ := strings.Cut(strings.TrimSpace(c.Message), "\n")
+	return Commit{}, err
+}
+
+func (r *Repo) resolveOnce(find func(*objects) (plumbing.Hash, error)) (c Commit, err error) {
+	defer survive(&err)
+	o, err := openObjects(r.path)
+	if err != nil {
+		return Commit{}, err
+	}
+	hash, err := find(o)
+	if err != nil {
+		return Commit{}, err
+	}
+	read, err := o.commit(hash)
+	if err != nil {
+		return Commit{}, err
+	}
+	subject, _, _ := strings.Cut(strings.TrimSpace(read.Message), "\n")
 	return Commit{
 		Hash:       hash.String(),
-		AuthorName: strings.ToValidUTF8(c.Author.Name, "?"), AuthorEmail: strings.ToValidUTF8(c.Author.Email, "?"),
-		Subject: strings.ToValidUTF8(strings.TrimSpace(subject), "?"), Time: c.Author.When,
+		AuthorName: strings.ToValidUTF8(read.Author.Name, "?"), AuthorEmail: strings.ToValidUTF8(read.Author.Email, "?"),
+		Subject: strings.ToValidUTF8(strings.TrimSpace(subject), "?"), Time: read.Author.When,
 	}, nil
+}
+
+// noBranch says which branches there are, the likeliest first.
+func (r *Repo) noBranch(o *objects) error {
+	var names []string
+	if all, err := o.storage.IterReferences(); err == nil {
+		_ = all.ForEach(func(ref *plumbing.Reference) error { // stops at no error of ours
+			if ref.Name().IsBranch() {
+				names = append(names, ref.Name().Short())
+			}
+			return nil
+		})
+	}
+	if len(names) == 0 {
+		return fmt.Errorf("%w: %s waits for the first push to %q", ErrEmpty, r.path, r.branch)
+	}
+	const shown = 5
+	slices.Sort(names)
+	slices.SortStableFunc(names, func(a, b string) int { return distance(a, r.branch) - distance(b, r.branch) })
+	more := ""
+	if len(names) > shown {
+		more = fmt.Sprintf(" and %d more", len(names)-shown)
+		names = names[:shown]
+	}
+	return fmt.Errorf("%w: %s has no branch %q; it has %s%s", ErrNoBranch, r.path, r.branch, strings.Join(names, ", "), more)
+}
+
+// distance is the number of single edits between two names.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
 }

@@ -1,160 +1,143 @@
 package gitrepo
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"path"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/filemode"
-	"github.com/go-git/go-git/v5/plumbing/object"
-	"github.com/go-git/go-git/v5/plumbing/storer"
 )
 
 // Tree opens the folder dir of a commit as a file system: read-only, sizes known
-// before reading, links and submodules told by their mode and not followed.
-func (r *Repo) Tree(ctx context.Context, hash, dir string) (fs.FS, error) {
+// before reading, links and submodules told by their mode (fs.ModeSymlink,
+// fs.ModeIrregular) and not followed. A folder that the commit does not have is
+// ErrNoFolder; an object that cannot be read is ErrCorrupt.
+//
+// The tree implements fs.ReadDirFS, fs.ReadFileFS and fs.StatFS, may be used by
+// several goroutines, and survives a repack of the repository.
+func (r *Repo) Tree(ctx context.Context, hash, dir string) (_ fs.FS, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	repo, err := r.open()
+	if !plumbing.IsHash(hash) {
+		return nil, fmt.Errorf("%w: %q is not a hash", ErrNoCommit, hash)
+	}
+	o, err := openObjects(r.path)
 	if err != nil {
 		return nil, err
 	}
-	c, err := object.GetCommit(repo.Storer, plumbing.NewHash(hash))
-	if err != nil {
-		return nil, fmt.Errorf("reading commit %s: %w", hash, err)
+	t := &treeFS{objects: o, root: &node{hash: plumbing.NewHash(hash), name: ".", mode: fs.ModeDir | 0o555, commit: true}}
+	t.root.tree = t
+	if dir = path.Clean(dir); dir == "." {
+		_, err = t.children(t.root)
+		return t, err
 	}
-	root, err := c.Tree()
-	if err != nil {
-		return nil, fmt.Errorf("reading the tree of %s: %w", hash, err)
+	noFolder := fmt.Errorf("%w: %s in %.12s", ErrNoFolder, dir, hash)
+	if !fs.ValidPath(dir) {
+		return nil, noFolder
 	}
-	if dir = path.Clean(dir); dir != "." {
-		if root, err = root.Tree(dir); err != nil {
-			return nil, fmt.Errorf("%w: %s in %.12s", ErrNoFolder, dir, hash)
-		}
+	at, err := t.find(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), err == nil && !at.IsDir():
+		return nil, noFolder
+	case err != nil:
+		return nil, err
 	}
-	return &treeFS{objects: repo.Storer, root: root, trees: map[string]*object.Tree{".": root}}, nil
+	root := *at
+	root.name = "."
+	t.root = &root
+	return t, nil
 }
 
-// treeFS is a tree object as an fs.FS. It is not safe for concurrent use.
+// treeFS is a tree object as an fs.FS.
 type treeFS struct {
-	objects storer.EncodedObjectStorer
-	root    *object.Tree
-	trees   map[string]*object.Tree // by path, those read so far
+	root *node
+
+	mu      sync.Mutex // of what follows, and of all nodes' children and size
+	objects *objects
 }
 
-func (t *treeFS) tree(name string) (*object.Tree, error) {
-	if known := t.trees[name]; known != nil {
-		return known, nil
-	}
-	parent, err := t.tree(path.Dir(name))
-	if err != nil {
-		return nil, err
-	}
-	e, err := entryIn(parent, path.Base(name))
-	if err != nil {
-		return nil, err
-	}
-	if e.Mode != filemode.Dir {
-		return nil, errors.New("not a folder")
-	}
-	sub, err := object.GetTree(t.objects, e.Hash)
-	if err != nil {
-		return nil, err
-	}
-	t.trees[name] = sub
-	return sub, nil
+// node is an entry of a tree, as fs.DirEntry and fs.FileInfo.
+type node struct {
+	tree   *treeFS
+	hash   plumbing.Hash
+	name   string
+	mode   fs.FileMode
+	commit bool // hash is of a commit: the root of its tree
+
+	listed   bool
+	children map[string]*node
+	entries  []fs.DirEntry // the same, sorted by name
+	sized    bool
+	size     int64
 }
 
-func entryIn(tree *object.Tree, name string) (object.TreeEntry, error) {
-	for _, e := range tree.Entries {
-		if e.Name == name {
-			return e, nil
+// read does something with the objects. If one has moved they are looked at
+// afresh, once.
+func (t *treeFS) read(do func(*objects) error) (err error) {
+	defer survive(&err)
+	if err = do(t.objects); !moved(err) {
+		return err
+	}
+	fresh, openErr := openObjects(t.objects.path)
+	if openErr != nil {
+		return err
+	}
+	t.objects = fresh
+	return do(fresh)
+}
+
+// children lists a folder.
+func (t *treeFS) children(n *node) (map[string]*node, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if n.listed {
+		return n.children, nil
+	}
+	err := t.read(func(o *objects) error {
+		hash := n.hash
+		if n.commit {
+			c, err := o.commit(hash)
+			if err != nil {
+				return err
+			}
+			hash = c.TreeHash
 		}
-	}
-	return object.TreeEntry{}, fs.ErrNotExist
-}
-
-func (t *treeFS) entry(op, name string) (*treeEntry, error) {
-	if !fs.ValidPath(name) {
-		return nil, &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}
-	}
-	if name == "." {
-		return &treeEntry{fs: t, TreeEntry: object.TreeEntry{Name: ".", Mode: filemode.Dir}}, nil
-	}
-	parent, err := t.tree(path.Dir(name))
-	if err != nil {
-		return nil, &fs.PathError{Op: op, Path: name, Err: err}
-	}
-	e, err := entryIn(parent, path.Base(name))
-	if err != nil {
-		return nil, &fs.PathError{Op: op, Path: name, Err: err}
-	}
-	return &treeEntry{fs: t, TreeEntry: e}, nil
-}
-
-// Open implements fs.FS.
-func (t *treeFS) Open(name string) (fs.File, error) {
-	e, err := t.entry("open", name)
-	if err != nil {
-		return nil, err
-	}
-	if e.IsDir() {
-		entries, err := t.ReadDir(name)
+		listed, err := o.tree(hash)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		return &folder{treeEntry: e, entries: entries}, nil
-	}
-	if !e.Type().IsRegular() {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: errors.New("a link or submodule")}
-	}
-	blob, err := object.GetBlob(t.objects, e.Hash)
-	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
-	}
-	r, err := blob.Reader()
-	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
-	}
-	return &file{treeEntry: e, ReadCloser: r}, nil
-}
-
-// ReadDir implements fs.ReadDirFS.
-func (t *treeFS) ReadDir(name string) ([]fs.DirEntry, error) {
-	tree, err := t.tree(name)
-	if err != nil {
-		return nil, &fs.PathError{Op: "readdir", Path: name, Err: err}
-	}
-	entries := make([]fs.DirEntry, 0, len(tree.Entries))
-	for _, e := range tree.Entries {
-		// A name that is no path segment would let a tree reach out of itself.
-		if fs.ValidPath(e.Name) && path.Base(e.Name) == e.Name && e.Name != "." {
-			entries = append(entries, &treeEntry{fs: t, TreeEntry: e})
+		n.children, n.entries = make(map[string]*node, len(listed.Entries)), make([]fs.DirEntry, 0, len(listed.Entries))
+		for _, e := range listed.Entries {
+			child := &node{tree: t, hash: e.Hash, name: e.Name, mode: modeOf(e.Mode)}
+			if !plainName(e.Name) {
+				child.name, child.mode = shownName(e.Name), fs.ModeIrregular
+			}
+			if _, twice := n.children[child.name]; twice {
+				continue
+			}
+			n.children[child.name] = child
+			n.entries = append(n.entries, child)
 		}
-	}
-	return entries, nil
+		// Git sorts a folder as if its name ended in a slash.
+		slices.SortFunc(n.entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+		return nil
+	})
+	n.listed = err == nil
+	return n.children, err
 }
 
-// treeEntry is an entry as fs.DirEntry and fs.FileInfo.
-type treeEntry struct {
-	object.TreeEntry
-	fs   *treeFS
-	size int64
-}
-
-func (e *treeEntry) Name() string { return e.TreeEntry.Name }
-func (e *treeEntry) IsDir() bool  { return e.TreeEntry.Mode == filemode.Dir }
-
-func (e *treeEntry) Type() fs.FileMode { return e.Mode().Type() }
-
-func (e *treeEntry) Mode() fs.FileMode {
-	switch e.TreeEntry.Mode {
+func modeOf(m filemode.FileMode) fs.FileMode {
+	switch m {
 	case filemode.Dir:
 		return fs.ModeDir | 0o555
 	case filemode.Regular, filemode.Deprecated, filemode.Executable:
@@ -165,31 +148,183 @@ func (e *treeEntry) Mode() fs.FileMode {
 	return fs.ModeIrregular
 }
 
-// Info looks up the size, which reads no content.
-func (e *treeEntry) Info() (fs.FileInfo, error) {
-	if e.Type().IsRegular() {
-		size, err := e.fs.objects.EncodedObjectSize(e.Hash)
-		if err != nil {
-			return nil, fmt.Errorf("object %s: %w", e.Hash, err)
-		}
-		e.size = size
-	}
-	return e, nil
+// plainName tells whether a name is one element of a path. Any other could lead
+// out of its folder, or could not be opened.
+func plainName(name string) bool {
+	return fs.ValidPath(name) && name != "." && !strings.ContainsAny(name, "/\\\x00")
 }
 
-func (e *treeEntry) Size() int64        { return e.size }
-func (e *treeEntry) ModTime() time.Time { return time.Time{} }
-func (e *treeEntry) Sys() any           { return nil }
+// shownName stands for a name that is not plain. Its entry is listed, as
+// something that is no file, so that it is told and not passed over.
+func shownName(name string) string {
+	shown := strings.Map(func(r rune) rune {
+		if r == '/' || r == '\\' || r == 0 {
+			return '_'
+		}
+		return r
+	}, strings.ToValidUTF8(name, "\uFFFD"))
+	if !plainName(shown) {
+		return "_" + strings.TrimLeft(shown, ".")
+	}
+	return shown
+}
+
+// find walks from the root to a valid path.
+func (t *treeFS) find(name string) (*node, error) {
+	at := t.root
+	if name == "." {
+		return at, nil
+	}
+	for element := range strings.SplitSeq(name, "/") {
+		if !at.IsDir() {
+			return nil, fs.ErrNotExist
+		}
+		children, err := t.children(at)
+		if err != nil {
+			return nil, err
+		}
+		if at = children[element]; at == nil {
+			return nil, fs.ErrNotExist
+		}
+	}
+	return at, nil
+}
+
+func (t *treeFS) lookup(op, name string) (*node, error) {
+	if !fs.ValidPath(name) {
+		return nil, &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}
+	}
+	n, err := t.find(name)
+	if err != nil {
+		return nil, &fs.PathError{Op: op, Path: name, Err: err}
+	}
+	return n, nil
+}
+
+// Open implements fs.FS.
+func (t *treeFS) Open(name string) (fs.File, error) {
+	n, err := t.lookup("open", name)
+	if err != nil {
+		return nil, err
+	}
+	if n.IsDir() {
+		entries, err := t.ReadDir(name)
+		if err != nil {
+			return nil, err
+		}
+		return &folder{node: n, entries: entries}, nil
+	}
+	data, err := t.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	return &file{node: n, Reader: bytes.NewReader(data)}, nil
+}
+
+// ReadFile implements fs.ReadFileFS.
+func (t *treeFS) ReadFile(name string) ([]byte, error) {
+	n, err := t.lookup("read", name)
+	if err != nil {
+		return nil, err
+	}
+	var data []byte
+	if n.mode.IsRegular() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if err = t.measure(n); err == nil {
+			err = t.read(func(o *objects) (err error) {
+				data, err = o.blob(n.hash, n.size)
+				return err
+			})
+		}
+	} else {
+		err = errors.New("not a regular file")
+	}
+	if err != nil {
+		return nil, &fs.PathError{Op: "read", Path: name, Err: err}
+	}
+	return data, nil
+}
+
+// ReadDir implements fs.ReadDirFS.
+func (t *treeFS) ReadDir(name string) ([]fs.DirEntry, error) {
+	n, err := t.lookup("readdir", name)
+	if err != nil {
+		return nil, err
+	}
+	if !n.IsDir() {
+		return nil, &fs.PathError{Op: "readdir", Path: name, Err: errors.New("not a folder")}
+	}
+	if _, err := t.children(n); err != nil {
+		return nil, &fs.PathError{Op: "readdir", Path: name, Err: err}
+	}
+	return slices.Clone(n.entries), nil
+}
+
+// Stat implements fs.StatFS. It follows no link.
+func (t *treeFS) Stat(name string) (fs.FileInfo, error) {
+	n, err := t.lookup("stat", name)
+	if err != nil {
+		return nil, err
+	}
+	info, err := n.Info()
+	if err != nil {
+		return nil, &fs.PathError{Op: "stat", Path: name, Err: err}
+	}
+	return info, nil
+}
+
+func (n *node) Name() string       { return n.name }
+func (n *node) IsDir() bool        { return n.mode.IsDir() }
+func (n *node) Type() fs.FileMode  { return n.mode.Type() }
+func (n *node) Mode() fs.FileMode  { return n.mode }
+func (n *node) ModTime() time.Time { return time.Time{} }
+func (n *node) Sys() any           { return nil }
+
+// Size is known once Info was called.
+func (n *node) Size() int64 {
+	n.tree.mu.Lock()
+	defer n.tree.mu.Unlock()
+	return n.size
+}
+
+// Info looks up the size, which reads no content.
+func (n *node) Info() (fs.FileInfo, error) {
+	if !n.mode.IsRegular() {
+		return n, nil
+	}
+	n.tree.mu.Lock()
+	defer n.tree.mu.Unlock()
+	if err := n.tree.measure(n); err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
+// measure looks up a file's size, once. t.mu is held.
+func (t *treeFS) measure(n *node) error {
+	if n.sized {
+		return nil
+	}
+	err := t.read(func(o *objects) (err error) {
+		n.size, err = o.size(n.hash)
+		return err
+	})
+	n.sized = err == nil
+	return err
+}
 
 type file struct {
-	*treeEntry
-	io.ReadCloser
+	*node
+	*bytes.Reader
 }
 
 func (f *file) Stat() (fs.FileInfo, error) { return f.Info() }
+func (f *file) Size() int64                { return f.Reader.Size() }
+func (f *file) Close() error               { return nil }
 
 type folder struct {
-	*treeEntry
+	*node
 	entries []fs.DirEntry
 }
 

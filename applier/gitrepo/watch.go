@@ -17,15 +17,15 @@ const (
 	settle    = 5 * time.Millisecond // several events of one push are one kick
 )
 
-// Watch calls kick whenever the branch may have moved, until ctx is done. It
-// watches folders, not the file of the ref, which Git replaces (DESIGN 3.5), and
-// polls besides.
+// Watch calls kick once when it has begun and whenever the branch may have
+// moved, until ctx is done. It watches folders, not the file of the ref, which
+// Git replaces (DESIGN 3.5), and polls besides: there are file systems without
+// notification, and a repository can be replaced as a whole. kick must not block.
 func (r *Repo) Watch(ctx context.Context, kick func()) error {
 	return watch(ctx, kick, func() []string {
-		common := commonDir(gitDir(r.path))
-		dirs := []string{common, filepath.Join(common, "refs")}
+		common := commonDir(gitDir(r.path)) // packed-refs is here
 		heads := filepath.Join(common, "refs", "heads")
-		dirs = append(dirs, heads)
+		dirs := []string{common, filepath.Dir(heads), heads}
 		for dir := filepath.Dir(r.branch); dir != "." && dir != "/"; dir = filepath.Dir(dir) {
 			dirs = append(dirs, filepath.Join(heads, dir))
 		}
@@ -83,6 +83,7 @@ func watch(ctx context.Context, kick func(), folders func() []string) error {
 }
 
 func poll(ctx context.Context, kick func()) error {
+	kick()
 	ticker := time.NewTicker(pollEvery)
 	defer ticker.Stop()
 	for {

@@ -8,16 +8,39 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
-	"strings"
+	"sync"
 	"time"
 )
 
+const (
+	// maxHashed is the size up to which a file counts with its content, in
+	// bytes; a larger one, which no definition is, with its size and age.
+	maxHashed = 1 << 20
+	// racy is how old a file must be before its size and age vouch for its
+	// content: twice in one tick of the clock looks like once.
+	racy = 2 * time.Second
+	// maxWatched bounds the folders that take a notification each; the poll
+	// finds changes in others.
+	maxWatched = 1000
+)
+
 // WorkTree is a plain folder as a source of definitions. It follows no link out
-// of the folder.
+// of the folder. .git, .triphammer and node_modules are not part of it.
 type WorkTree struct {
 	path string
 	root *os.Root
+
+	mu   sync.Mutex
+	seen map[string]seen // by name, as of the last Head
+}
+
+// seen is what a file was when it was last read.
+type seen struct {
+	size    int64
+	changed time.Time
+	sum     [sha256.Size]byte
 }
 
 // OpenWorkTree opens a folder; Close releases it.
@@ -39,54 +62,107 @@ func (w *WorkTree) Close() error { return w.root.Close() }
 // Describe names the folder; there is no branch.
 func (w *WorkTree) Describe() (repository, branch string) { return w.path, "" }
 
-// FS is the folder as it is now.
-func (w *WorkTree) FS() fs.FS { return w.root.FS() }
+// FS is the folder as it is now. Links are listed as such; one that leads out of
+// the folder cannot be opened.
+func (w *WorkTree) FS() fs.FS { return folderFS{w.root.FS()} }
 
-// Head stands in for a commit: its hash is over what the files hold.
+// Head stands in for a commit: its hash is over what the definition files hold,
+// its time that of the newest.
 func (w *WorkTree) Head(ctx context.Context) (Commit, error) {
-	h := sha256.New()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := Commit{Subject: "working tree"}
+	all, now := sha256.New(), make(map[string]seen)
 	err := w.walk(ctx, func(name string, d fs.DirEntry) error {
-		if !d.Type().IsRegular() || !isText(name) {
+		if link := d.Type() == fs.ModeSymlink; d.IsDir() || !link && !isText(name) {
 			return nil
 		}
-		data, err := w.root.ReadFile(name)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // removed meanwhile: the next look finds out
+		file, err := w.look(name, d)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+			return nil // removed meanwhile, or as in walk
 		}
-		fmt.Fprintf(h, "%s\x00%d\x00", name, len(data))
-		h.Write(data)
-		return err
+		if err != nil {
+			return err
+		}
+		now[name] = file
+		if file.changed.After(c.Time) {
+			c.Time = file.changed
+		}
+		fmt.Fprintf(all, "%d %s %s %x\n", len(name), name, d.Type(), file.sum)
+		return nil
 	})
 	if err != nil {
 		return Commit{}, fmt.Errorf("reading %s: %w", w.path, err)
 	}
-	return Commit{Hash: hex.EncodeToString(h.Sum(nil)[:20]), Subject: "working tree", Time: time.Now()}, nil
+	w.seen = now
+	c.Hash = hex.EncodeToString(all.Sum(nil)[:20])
+	return c, nil
+}
+
+// look reads a file, or a link, if it may have changed.
+func (w *WorkTree) look(name string, d fs.DirEntry) (seen, error) {
+	info, err := d.Info()
+	if err != nil {
+		return seen{}, err
+	}
+	now := seen{size: info.Size(), changed: info.ModTime()}
+	var content []byte
+	switch known, ok := w.seen[name]; {
+	case d.Type() == fs.ModeSymlink:
+		var target string
+		target, err = w.root.Readlink(name)
+		content = []byte(target)
+	case !d.Type().IsRegular():
+	case ok && known.size == now.size && known.changed.Equal(now.changed) && time.Since(known.changed) > racy:
+		return known, nil
+	case info.Size() > maxHashed:
+		content = fmt.Append(nil, now.size, now.changed.UnixNano())
+	default:
+		content, err = w.root.ReadFile(name)
+	}
+	now.sum = sha256.Sum256(content)
+	return now, err
 }
 
 // isText tells whether a file can matter to a definition tree.
 func isText(name string) bool {
-	switch filepath.Ext(name) {
+	switch path.Ext(name) {
 	case ".yaml", ".yml", ".md", ".json":
 		return true
 	}
 	return false
 }
 
-// Tree is the folder dir as it is now, whatever the hash.
+// Tree is the folder dir as it is now, whatever the hash. What changed after
+// Head shows as another head at the next look.
 func (w *WorkTree) Tree(_ context.Context, _, dir string) (fs.FS, error) {
-	if dir == "" || dir == "." {
-		return w.root.FS(), nil
+	if dir = path.Clean(dir); dir == "." {
+		return w.FS(), nil
 	}
-	return fs.Sub(w.root.FS(), dir)
+	noFolder := fmt.Errorf("%w: %s in %s", ErrNoFolder, dir, w.path)
+	if !fs.ValidPath(dir) {
+		return nil, noFolder
+	}
+	switch info, err := w.root.Stat(dir); {
+	case errors.Is(err, fs.ErrNotExist), err == nil && !info.IsDir():
+		return nil, noFolder
+	case err != nil:
+		return nil, err
+	}
+	return fs.Sub(w.FS(), dir)
 }
 
-// Watch calls kick whenever a file may have changed, until ctx is done.
+// Watch calls kick once when it has begun and whenever a file may have changed,
+// until ctx is done.
 func (w *WorkTree) Watch(ctx context.Context, kick func()) error {
 	return watch(ctx, kick, func() []string {
 		dirs := []string{w.path}
 		_ = w.walk(ctx, func(name string, d fs.DirEntry) error { // unreadable folders are not watched
-			if d.IsDir() && len(dirs) < 1000 {
-				dirs = append(dirs, filepath.Join(w.path, name))
+			if d.IsDir() {
+				dirs = append(dirs, filepath.Join(w.path, filepath.FromSlash(name)))
+			}
+			if len(dirs) >= maxWatched {
+				return fs.SkipAll
 			}
 			return nil
 		})
@@ -94,27 +170,57 @@ func (w *WorkTree) Watch(ctx context.Context, kick func()) error {
 	})
 }
 
-// walk visits what is not hidden.
+// walk visits what is in the folder, in order.
 func (w *WorkTree) walk(ctx context.Context, visit func(name string, d fs.DirEntry) error) error {
-	return fs.WalkDir(w.root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
-		if ctx.Err() != nil {
+	return fs.WalkDir(w.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case ctx.Err() != nil:
 			return ctx.Err()
-		}
-		if name == "." {
+		case name == ".":
 			return err
-		}
-		if strings.HasPrefix(d.Name(), ".") || d.Name() == "node_modules" {
-			if d.IsDir() {
-				return fs.SkipDir
-			}
-			return nil
-		}
-		if err != nil {
-			if errors.Is(err, fs.ErrNotExist) {
-				return nil
-			}
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
+			return nil // if it matters, loading the definitions says so
+		case err != nil:
 			return err
 		}
 		return visit(name, d)
 	})
 }
+
+// folderFS is a folder of the operating system as the tree of a commit would be.
+type folderFS struct{ fs.FS }
+
+// ReadDir implements fs.ReadDirFS.
+func (f folderFS) ReadDir(name string) ([]fs.DirEntry, error) {
+	entries, err := fs.ReadDir(f.FS, name)
+	kept := entries[:0]
+	for _, e := range entries {
+		switch e.Name() {
+		case ".git", ".triphammer", "node_modules":
+			continue
+		}
+		if !plainName(e.Name()) {
+			e = oddEntry{e}
+		}
+		kept = append(kept, e)
+	}
+	return kept, err
+}
+
+// ReadFile implements fs.ReadFileFS.
+func (f folderFS) ReadFile(name string) ([]byte, error) { return fs.ReadFile(f.FS, name) }
+
+// Stat implements fs.StatFS.
+func (f folderFS) Stat(name string) (fs.FileInfo, error) { return fs.Stat(f.FS, name) }
+
+// oddEntry is a file whose name cannot be part of a path (see shownName).
+type oddEntry struct{ fs.DirEntry }
+
+func (e oddEntry) Name() string               { return shownName(e.DirEntry.Name()) }
+func (e oddEntry) IsDir() bool                { return false }
+func (e oddEntry) Type() fs.FileMode          { return fs.ModeIrregular }
+func (e oddEntry) Info() (fs.FileInfo, error) { return e, nil }
+func (e oddEntry) Size() int64                { return 0 }
+func (e oddEntry) Mode() fs.FileMode          { return fs.ModeIrregular }
+func (e oddEntry) ModTime() time.Time         { return time.Time{} }
+func (e oddEntry) Sys() any                   { return nil }
