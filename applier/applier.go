@@ -2,9 +2,12 @@
 //
 // There is one worker per factory, and it is level-triggered: whatever kicks it,
 // it takes the newest commit of the production branch (DESIGN 3.5). An apply is
-// whole or nothing: any error leaves what serves (SPEC 4.2). A refused commit
-// waits for another commit or for the secret that it lacked; what may heal by
-// itself is tried again, less and less often.
+// whole or nothing: any error leaves what serves (SPEC 4.2).
+//
+// A commit that was applied or refused is settled: it waits for another commit,
+// for the secret that it lacked, or for somebody who asks. What may heal by itself
+// (a repository that cannot be read, a record that cannot be written) is a failure
+// and is tried again, less and less often. A newer commit is tried at once.
 //
 // The package knows no database and no request: what it needs of them are
 // functions in its Config.
@@ -16,6 +19,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -52,7 +56,10 @@ type Config struct {
 	UIDs    func(ctx context.Context, names []string) (map[string]string, error)
 	Spec    func(f *factory.Factory, a *factory.Automation) ([]byte, error)
 	// Record keeps an apply of any outcome, in one transaction, and returns its id.
-	Record   func(ctx context.Context, a *Apply) (id string, err error)
+	// Its context is never cancelled: an apply that was recorded also goes live.
+	Record func(ctx context.Context, a *Apply) (id string, err error)
+	// OnChange hears of the first state and of every change, in order; it must not
+	// block or call the Applier.
 	OnChange func(State)
 
 	Now    func() time.Time
@@ -84,7 +91,7 @@ type Apply struct {
 	StartedAt   time.Time
 	FinishedAt  time.Time
 	Revision    *Revision // of an applied one
-	Snapshot    Snapshot  // of an applied one
+	Snapshot    Snapshot  // of an applied one, for Record alone
 }
 
 // State is what a factory serves and why not something newer.
@@ -98,30 +105,46 @@ type State struct {
 	NextAttempt                       time.Time // zero: waits for a change
 }
 
+// The time from a failure to the next attempt doubles between these.
 const (
 	firstRetry = time.Second
 	lastRetry  = time.Minute
 )
 
+// watched is the trigger of a kick that only says "look": it does not hurry a
+// failed commit.
+const watched = "watch"
+
 // Applier is the worker of one factory.
 type Applier struct {
 	cfg   Config
-	kicks chan string
+	kicks chan struct{}
 	busy  chan struct{} // held by the one apply that runs
 
 	mu      sync.Mutex
 	state   State
-	settled string   // hash that was applied or refused: not to be tried again by itself
-	lacked  []string // secrets for which it was refused
-	set     []string // secrets that were set since the present apply began
+	pending string          // trigger of the kick that waits
+	settled string          // hash that was applied or refused: not to be tried again by itself
+	lacked  []string        // secrets for which it was refused
+	renewed map[string]bool // secrets that were set since the last attempt began
 	refusal refusal
-	delay   time.Duration
+	failure *failure // nil unless the last attempt failed
 }
 
 // refusal is why the settled commit does not serve, if it does not.
 type refusal struct {
 	why   string
 	since time.Time
+}
+
+// failure is an attempt that may succeed later.
+type failure struct {
+	hash     string // of the commit, empty if the head could not be read
+	why      string
+	since    time.Time
+	delay    time.Duration
+	next     time.Time
+	recorded bool
 }
 
 // New makes an Applier; Run starts it.
@@ -138,7 +161,7 @@ func New(cfg Config) *Applier {
 	if cfg.Path == "" {
 		cfg.Path = "."
 	}
-	a := &Applier{cfg: cfg, kicks: make(chan string, 1), busy: make(chan struct{}, 1)}
+	a := &Applier{cfg: cfg, kicks: make(chan struct{}, 1), busy: make(chan struct{}, 1)}
 	a.state = State{Factory: cfg.Factory, Path: cfg.Path, Applied: cfg.Restored}
 	a.state.Repository, a.state.Branch = cfg.Source.Describe()
 	if cfg.Restored != nil {
@@ -149,22 +172,27 @@ func New(cfg Config) *Applier {
 
 // Run watches the source and applies what is new, until ctx is done.
 func (a *Applier) Run(ctx context.Context) error {
-	watched := make(chan error, 1)
-	go func() { watched <- a.cfg.Source.Watch(ctx, func() { a.Kick("watch") }) }()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- a.cfg.Source.Watch(ctx, func() { a.Kick(watched) }) }()
+	a.announce(ctx)
 	a.Kick("start")
-	retry := time.NewTimer(time.Hour)
+	retry := time.NewTimer(lastRetry)
+	retry.Stop()
 	defer retry.Stop()
 	for {
-		trigger := ""
+		var trigger string
 		select {
 		case <-ctx.Done():
-			return <-watched
-		case err := <-watched:
+			return <-ended
+		case err := <-ended:
 			if ctx.Err() != nil {
 				return err
 			}
 			return fmt.Errorf("watching the definitions: %w", err)
-		case trigger = <-a.kicks:
+		case <-a.kicks:
+			trigger = a.takeKick()
 		case <-retry.C:
 			trigger = "retry"
 		}
@@ -177,20 +205,44 @@ func (a *Applier) Run(ctx context.Context) error {
 	}
 }
 
+// announce tells OnChange the state that the worker begins with.
+func (a *Applier) announce(ctx context.Context) {
+	select {
+	case a.busy <- struct{}{}:
+		a.cfg.OnChange(a.State())
+		<-a.busy
+	case <-ctx.Done():
+	}
+}
+
 // Kick asks for a look at the head; it does not wait, and several are one.
 func (a *Applier) Kick(trigger string) {
+	a.mu.Lock()
+	if a.pending == "" || a.pending == watched {
+		a.pending = trigger
+	}
+	a.mu.Unlock()
 	select {
-	case a.kicks <- trigger:
+	case a.kicks <- struct{}{}:
 	default:
 	}
 }
 
+func (a *Applier) takeKick() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	trigger := a.pending
+	a.pending = ""
+	return trigger
+}
+
 // Apply applies the head now, even if it is live already (SPEC 4.4), and waits
-// for the outcome.
+// for the outcome. The error is only that of a ctx that ended before.
 func (a *Applier) Apply(ctx context.Context, trigger string) (*Apply, error) {
 	done := a.sync(ctx, trigger, true)
+	a.Kick(watched) // the worker may have to wait for another time now
 	if done == nil {
-		return nil, ctx.Err()
+		return nil, context.Cause(ctx)
 	}
 	return done, nil
 }
@@ -199,22 +251,18 @@ func (a *Applier) Apply(ctx context.Context, trigger string) (*Apply, error) {
 // it is tried again (SPEC 4.4).
 func (a *Applier) SecretSet(name string) {
 	a.mu.Lock()
-	a.set = append(a.set, name)
-	waiting := a.retryFor(a.set)
+	if a.renewed == nil {
+		a.renewed = make(map[string]bool)
+	}
+	a.renewed[name] = true
+	waiting := slices.Contains(a.lacked, name)
+	if waiting {
+		a.settled, a.lacked = "", nil
+	}
 	a.mu.Unlock()
 	if waiting {
 		a.Kick("secret")
 	}
-}
-
-// retryFor forgets a refusal if one of the secrets is what it lacked. The value
-// may have been set while the apply that lacked it was still running.
-func (a *Applier) retryFor(set []string) bool {
-	if !slices.ContainsFunc(a.lacked, func(name string) bool { return slices.Contains(set, name) }) {
-		return false
-	}
-	a.settled, a.lacked = "", nil
-	return true
 }
 
 // State is the present state.
@@ -227,10 +275,10 @@ func (a *Applier) State() State {
 func (a *Applier) untilRetry() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.state.NextAttempt.IsZero() {
+	if a.failure == nil {
 		return 0
 	}
-	return max(time.Millisecond, a.state.NextAttempt.Sub(a.cfg.Now()))
+	return max(time.Millisecond, a.failure.next.Sub(a.cfg.Now()))
 }
 
 // sync makes the head live if it is not, or if forced. It returns nil if there
@@ -243,7 +291,7 @@ func (a *Applier) sync(ctx context.Context, trigger string, force bool) *Apply {
 		return nil
 	}
 	a.mu.Lock()
-	a.set = nil
+	a.renewed = nil
 	a.mu.Unlock()
 	done := &Apply{Factory: a.cfg.Factory, Trigger: trigger, StartedAt: a.cfg.Now(), Plan: Diff(nil, nil)}
 	done.Repository, done.Branch = a.cfg.Source.Describe()
@@ -252,11 +300,13 @@ func (a *Applier) sync(ctx context.Context, trigger string, force bool) *Apply {
 		return a.failed(ctx, done, err, force)
 	}
 	done.Commit = head
-	if !a.wanted(head.Hash) && !force {
+	if !force && !a.wanted(head.Hash, trigger) {
 		return nil
 	}
 	built, err := a.build(ctx, done)
 	switch {
+	case ctx.Err() != nil:
+		return nil
 	case err != nil:
 		return a.failed(ctx, done, err, force)
 	case built.Revision == nil:
@@ -266,27 +316,44 @@ func (a *Applier) sync(ctx context.Context, trigger string, force bool) *Apply {
 }
 
 // wanted notes the head and tells whether it is to be applied.
-func (a *Applier) wanted(hash string) bool {
+func (a *Applier) wanted(hash, trigger string) bool {
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.state.Head = hash
+	f := a.failure
 	if a.settled != hash {
-		return true
+		a.state.Head = hash
+		a.mu.Unlock()
+		return f == nil || f.hash != hash || trigger != watched || !a.cfg.Now().Before(f.next)
 	}
-	if last := a.state.LastApply; last == nil || last.Outcome == Failed {
-		// The source can be read again, and nothing in it is new.
-		a.heal()
+	changed := f != nil || a.state.Head != hash
+	a.state.Head = hash
+	a.failure = nil // the source can be read again, and nothing in it is new
+	state := a.explain()
+	a.mu.Unlock()
+	if changed {
+		a.cfg.OnChange(state)
 	}
 	return false
 }
 
-// heal forgets a passing failure; what remains is a refusal, if there is one.
-func (a *Applier) heal() {
-	a.state.Error, a.state.Since = a.refusal.why, a.refusal.since
-	a.state.NextAttempt, a.delay = time.Time{}, 0
+// explain derives what the state says about the newest commit: a failure hides
+// the refusal before it. a.mu is held.
+func (a *Applier) explain() State {
+	a.state.Error, a.state.Since, a.state.NextAttempt = a.refusal.why, a.refusal.since, time.Time{}
+	if f := a.failure; f != nil {
+		a.state.Error, a.state.Since, a.state.NextAttempt = f.why, f.since, f.next
+	}
+	return a.state
 }
 
-func (a *Applier) build(ctx context.Context, done *Apply) (*Built, error) {
+// build reads and compiles a commit. A panic is a failure like any other: one
+// commit must not take down what serves.
+func (a *Applier) build(ctx context.Context, done *Apply) (built *Built, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			a.cfg.Logger.Error("panic while applying definitions", "factory", a.cfg.Factory, "commit", done.Commit.Hash, "panic", p, "stack", string(debug.Stack()))
+			built, err = nil, fmt.Errorf("internal error while applying %.12s: %v", done.Commit.Hash, p)
+		}
+	}()
 	tree, err := a.cfg.Source.Tree(ctx, done.Commit.Hash, a.cfg.Path)
 	if errors.Is(err, gitrepo.ErrNoFolder) {
 		c := schema.Collector{Path: "factory.yaml"}
@@ -297,7 +364,7 @@ func (a *Applier) build(ctx context.Context, done *Apply) (*Built, error) {
 		return nil, err
 	}
 	r := &recorder{FS: tree, read: make(map[string][]byte)}
-	built, err := Build(ctx, BuildInput{
+	built, err = Build(ctx, BuildInput{
 		Factory: a.cfg.Factory, Commit: done.Commit, Tree: r, Options: a.cfg.Options,
 		Secrets: a.cfg.Secrets, UIDs: a.cfg.UIDs, Spec: a.cfg.Spec,
 	})
@@ -318,17 +385,17 @@ func (a *Applier) applied(ctx context.Context, done *Apply, built *Built, force 
 	done.Plan = Diff(previous, revision)
 	done.FinishedAt = a.cfg.Now()
 	revision.AppliedAt = done.FinishedAt
-	id, err := a.cfg.Record(ctx, done)
+	id, err := a.cfg.Record(context.WithoutCancel(ctx), done)
+	done.Snapshot = Snapshot{} // up to 16 MiB that the state need not hold
 	if err != nil {
-		done.Snapshot, done.Revision = Snapshot{}, nil
+		done.Revision = nil
 		return a.failed(ctx, done, fmt.Errorf("recording the apply: %w", err), force)
 	}
 	done.ID, revision.ApplyID = id, id
 	a.cfg.Live.Swap(revision)
 	a.finish(done, func() {
 		a.settled, a.lacked = done.Commit.Hash, nil
-		a.state.Applied, a.refusal = revision, refusal{}
-		a.heal()
+		a.state.Applied, a.refusal, a.failure = revision, refusal{}, nil
 	})
 	a.cfg.Logger.Info("definitions applied", "factory", done.Factory, "commit", done.Commit.Hash, "trigger", done.Trigger,
 		"create", len(done.Plan.Create), "update", len(done.Plan.Update), "delete", len(done.Plan.Delete))
@@ -337,58 +404,88 @@ func (a *Applier) applied(ctx context.Context, done *Apply, built *Built, force 
 
 func (a *Applier) refused(ctx context.Context, done *Apply, built *Built) *Apply {
 	done.Outcome, done.Diagnostics, done.FinishedAt = Refused, built.Diagnostics, a.cfg.Now()
-	id, err := a.cfg.Record(ctx, done)
+	id, err := a.cfg.Record(context.WithoutCancel(ctx), done)
 	if err != nil {
 		return a.failed(ctx, done, fmt.Errorf("recording the apply: %w", err), false)
 	}
 	done.ID = id
-	errs, _ := built.Diagnostics.Counts()
+	first := summary(built.Diagnostics)
+	late := false
 	a.finish(done, func() {
 		a.settled, a.lacked = done.Commit.Hash, built.Lacking
-		if a.retryFor(a.set) {
-			a.Kick("secret")
+		a.refusal = refusal{fmt.Sprintf("commit %.12s is refused: %s", done.Commit.Hash, first), done.FinishedAt}
+		a.failure = nil
+		// A secret that was set after it had been looked for.
+		late = slices.ContainsFunc(built.Lacking, func(name string) bool { return a.renewed[name] })
+		if late {
+			a.settled, a.lacked = "", nil
 		}
-		a.refusal = refusal{fmt.Sprintf("commit %.12s is refused: its definitions have errors", done.Commit.Hash), done.FinishedAt}
-		a.heal()
 	})
-	a.cfg.Logger.Warn("definitions refused", "factory", done.Factory, "commit", done.Commit.Hash, "errors", errs, "first", built.Diagnostics[0].Message)
+	if late {
+		a.Kick("secret")
+	}
+	a.cfg.Logger.Warn("definitions refused", "factory", done.Factory, "commit", done.Commit.Hash, "first", first)
 	return done
 }
 
-// failed keeps what serves and tries again later. The same failure is recorded
-// once, however often it comes.
+// summary is the first error, and how many more there are.
+func summary(all schema.Diagnostics) string {
+	i := slices.IndexFunc(all, func(d schema.Diagnostic) bool { return d.Severity == schema.Error })
+	if i < 0 {
+		return "its definitions have errors"
+	}
+	text := all[i].Path
+	if all[i].Line > 0 {
+		text += fmt.Sprintf(":%d", all[i].Line)
+	}
+	text += ": " + all[i].Message
+	if n, _ := all.Counts(); n > 1 {
+		text += fmt.Sprintf(" (and %d more)", n-1)
+	}
+	return text
+}
+
+// failed keeps what serves and has it tried again later. The same failure is
+// recorded once, however often it comes.
 func (a *Applier) failed(ctx context.Context, done *Apply, err error, force bool) *Apply {
 	if ctx.Err() != nil {
 		return nil
 	}
 	done.Outcome, done.Error, done.FinishedAt = Failed, err.Error(), a.cfg.Now()
-	state := a.State()
-	known := state.Error == done.Error && state.LastApply != nil && state.LastApply.Outcome == Failed
-	if !known || force {
-		if id, err := a.cfg.Record(ctx, done); err == nil {
-			done.ID = id
+	a.mu.Lock()
+	f := failure{hash: done.Commit.Hash, why: done.Error, since: done.FinishedAt}
+	if last := a.failure; last != nil && last.hash == f.hash {
+		f.delay = last.delay
+		if last.why == f.why {
+			f = *last
 		}
+	}
+	a.mu.Unlock()
+	if done.Trigger == watched && !force && done.FinishedAt.Before(f.next) {
+		return done // the same again, before its time
+	}
+	if !f.recorded || force {
+		id, err := a.cfg.Record(context.WithoutCancel(ctx), done)
+		done.ID, f.recorded = id, err == nil
 		a.cfg.Logger.Warn("definitions could not be applied", "factory", done.Factory, "error", done.Error)
 	}
-	a.finish(done, func() {
-		if !known {
-			a.state.Since = done.FinishedAt
-		}
-		a.state.Error = done.Error
-		a.delay = min(max(firstRetry, 2*a.delay), lastRetry)
-		a.state.NextAttempt = a.cfg.Now().Add(a.delay)
-	})
+	f.delay = min(max(firstRetry, 2*f.delay), lastRetry)
+	f.next = a.cfg.Now().Add(f.delay)
+	a.finish(done, func() { a.failure = &f })
 	return done
 }
 
+// finish makes an attempt the last one, with what else it changes.
 func (a *Applier) finish(done *Apply, update func()) {
 	a.mu.Lock()
 	update()
-	a.state.LastApply = done
+	if last := a.state.LastApply; done.Outcome != Failed || done.ID != "" || last == nil || last.Error != done.Error {
+		a.state.LastApply = done
+	}
 	if done.Commit.Hash != "" {
 		a.state.Head = done.Commit.Hash
 	}
-	state := a.state
+	state := a.explain()
 	a.mu.Unlock()
 	a.cfg.OnChange(state)
 }

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"os/exec"
-	"path/filepath"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -45,7 +43,7 @@ type records struct {
 
 func (r *records) config(source Source) Config {
 	return Config{
-		Factory: "default", Source: source, Live: &Live{},
+		Factory: "default", Source: source, Live: &Live{}, Logger: slog.New(slog.DiscardHandler),
 		Secrets: func(_ context.Context, names []string) (map[string]SecretValue, error) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -71,7 +69,8 @@ func (r *records) config(source Source) Config {
 			if r.broken != nil {
 				return "", r.broken
 			}
-			r.applies = append(r.applies, a)
+			kept := *a
+			r.applies = append(r.applies, &kept)
 			return fmt.Sprintf("apl_%d", len(r.applies)), nil
 		},
 	}
@@ -332,61 +331,15 @@ func TestPlan(t *testing.T) {
 	to := build("webhooks/hook.yaml", webhookYAML+"enabled: false\n", "webhooks/new.yaml", webhookYAML, "automations/a.md", automation)
 	p := Diff(from, to)
 	if len(p.Create) != 1 || p.Create[0].Name != "new" || len(p.Delete) != 1 || p.Delete[0].Name != "old" ||
-		len(p.Update) != 1 || !slices.Equal(p.Update[0].Keys, []string{"enabled"}) || len(p.Unchanged) != 1 || p.Unchanged[0].Kind != "automation" {
+		len(p.Update) != 1 || !slices.Equal(p.Update[0].Keys, []string{"enabled"}) ||
+		len(p.Unchanged) != 2 || p.Unchanged[0].Kind != "automation" || p.Unchanged[1].Kind != "factory" {
 		t.Errorf("plan %+v", p)
 	}
-}
-
-func runGit(t testing.TB, dir string, args ...string) {
-	t.Helper()
-	cmd := exec.Command("git", args...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=Ada", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=Ada", "GIT_COMMITTER_EMAIL=a@example.com")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("git %v: %v\n%s", args, err, out)
+	// A default shows where it is set and where it counts.
+	from = build("automations/a.md", automation)
+	to = build("automations/a.md", automation, "factory.yaml", factoryYAML+"agentDefaults: {workerHost: other}\n")
+	p = Diff(from, to)
+	if len(p.Update) != 2 || !slices.Equal(p.Update[0].Keys, []string{"workerHost"}) || !slices.Equal(p.Update[1].Keys, []string{"workerHost"}) {
+		t.Errorf("plan %+v", p)
 	}
-}
-
-// BenchmarkPushToLive measures from the end of `git push` to the swap of the
-// live table, and reports p50 and p99 in milliseconds.
-func BenchmarkPushToLive(b *testing.B) {
-	dir := b.TempDir()
-	bare, work := filepath.Join(dir, "f.git"), filepath.Join(dir, "w")
-	runGit(b, dir, "init", "-q", "--bare", "--initial-branch=main", bare)
-	runGit(b, dir, "init", "-q", "--initial-branch=main", work)
-	if err := errors.Join(os.WriteFile(filepath.Join(work, "factory.yaml"), []byte(factoryYAML), 0o644)); err != nil {
-		b.Fatal(err)
-	}
-	source, err := gitrepo.Open(bare, "main")
-	if err != nil {
-		b.Fatal(err)
-	}
-	live := make(chan struct{}, 100)
-	r := &records{}
-	cfg := r.config(source)
-	cfg.OnChange = func(s State) {
-		if s.Error == "" {
-			live <- struct{}{}
-		}
-	}
-	a := New(cfg)
-	ctx, cancel := context.WithCancel(b.Context())
-	done := make(chan error, 1)
-	go func() { done <- a.Run(ctx) }()
-	var took []time.Duration
-	for b.Loop() {
-		b.StopTimer()
-		runGit(b, work, "add", "-A")
-		runGit(b, work, "commit", "-q", "--allow-empty", "-m", "next")
-		runGit(b, work, "push", "-q", bare, "main")
-		b.StartTimer()
-		began := time.Now()
-		<-live
-		took = append(took, time.Since(began))
-	}
-	cancel()
-	<-done
-	slices.Sort(took)
-	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
-	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
 }

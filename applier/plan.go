@@ -18,7 +18,7 @@ type Plan struct {
 
 // Change is one resource of a Plan.
 type Change struct {
-	Kind string   `json:"kind"` // webhook, automation, agent, environment
+	Kind string   `json:"kind"` // factory, webhook, automation, agent, runner, environment
 	Name string   `json:"name"`
 	Path string   `json:"path"`
 	Keys []string `json:"keys,omitempty"` // of an update: what differs
@@ -77,8 +77,12 @@ func resources(r *Revision) map[string]resource {
 			text, _ := json.Marshal(value) // plain data always encodes
 			texts[key] = string(text)
 		}
-		all[kind+" "+name] = resource{Change{Kind: kind, Name: name, Path: path}, texts}
+		all[kind+"\x00"+name] = resource{Change{Kind: kind, Name: name, Path: path}, texts}
 	}
+	f := r.Definition
+	add("factory", r.Factory, "factory.yaml", with(f.Defaults, map[string]any{
+		"name": f.Name, "description": f.Description, "alias": f.Alias, "granted secrets": f.Secrets,
+	}))
 	for _, w := range r.Webhooks {
 		scheme := ""
 		if w.Def.Scheme != nil {
@@ -89,21 +93,31 @@ func resources(r *Revision) map[string]resource {
 			"deliveryIdHeader": w.Def.DeliveryIDHeader, "enabled": w.Def.Enabled, "secret generation": w.SecretGeneration,
 		})
 	}
-	f := r.Definition
 	for _, a := range f.Automations {
-		add("automation", a.Name, a.Path, map[string]any{
-			"enabled": a.Enabled, "agent": a.Agent, "prompt": a.Prompt, "settings": a.Settings, "triggers": triggers(a),
-		})
+		add("automation", a.Name, a.Path, with(a.Settings, map[string]any{
+			"enabled": a.Enabled, "agent": a.Agent, "prompt": a.Prompt, "triggers": triggers(a),
+		}))
 	}
 	for _, a := range f.Agents {
-		add("agent", a.Name, a.Path, map[string]any{
-			"agentType": a.Type, "prompt": a.Prompt, "settings": a.Settings, "description": a.Description,
-		})
+		add("agent", a.Name, a.Path, with(a.Settings, map[string]any{
+			"agentType": a.Type, "prompt": a.Prompt, "description": a.Description,
+		}))
+	}
+	for _, name := range f.Runners {
+		path := "runners/" + name + ".yaml"
+		add("runner", name, path, map[string]any{"definition": f.Blob(path)})
 	}
 	for _, e := range f.Environments {
 		add("environment", e.Name, e.Path, map[string]any{"definition": f.Blob(e.Path)})
 	}
 	return all
+}
+
+// with adds effective settings, by the keys that set them.
+func with(s factory.Settings, values map[string]any) map[string]any {
+	values["harness"], values["runner"], values["environmentId"] = s.Harness, s.Runner, s.EnvironmentID
+	values["secrets"], values["workerHost"] = s.Secrets, s.WorkerHost
+	return values
 }
 
 func triggers(a *factory.Automation) any {

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"testing/fstest"
 	"time"
 
 	"triphammer/applier/gitrepo"
@@ -194,49 +193,6 @@ func (b *builder) verifier(w *Webhook, values map[string]SecretValue) {
 		lacks(schema.BadSecret, "set another value", fmt.Sprintf("secret %s does not suit authMode %s: %v", w.Def.SecretName, w.Def.AuthMode, err))
 	}
 	w.SecretGeneration = v.Generation
-}
-
-// Snapshot is the definition files of one apply, byte for byte.
-type Snapshot struct{ Files []File }
-
-// File is a definition file of a Snapshot.
-type File struct {
-	Path string
-	Data []byte
-}
-
-// FS is the snapshot as a file tree.
-func (s Snapshot) FS() fs.FS {
-	tree := make(fstest.MapFS, len(s.Files))
-	for _, f := range s.Files {
-		tree[f.Path] = &fstest.MapFile{Data: f.Data, Mode: 0o444}
-	}
-	return tree
-}
-
-// recorder keeps what is read of a tree, so that the snapshot is exactly what
-// was validated.
-type recorder struct {
-	fs.FS
-	read map[string][]byte
-}
-
-func (r *recorder) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(r.FS, name) }
-
-func (r *recorder) ReadFile(name string) ([]byte, error) {
-	data, err := fs.ReadFile(r.FS, name)
-	if err == nil {
-		r.read[name] = data
-	}
-	return data, err
-}
-
-func (r *recorder) snapshot() Snapshot {
-	var s Snapshot
-	for _, name := range slices.Sorted(maps.Keys(r.read)) {
-		s.Files = append(s.Files, File{Path: name, Data: r.read[name]})
-	}
-	return s
 }
 
 // Live is the routing table: one pointer to what all factories serve, loaded
