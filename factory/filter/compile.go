@@ -75,9 +75,9 @@ func Compile(v Value) (*Filter, []Problem) {
 		c.problem("payload", v.Line, v.Column, "", "a payload filter is an object that mirrors the body, not %s", v.Kind)
 		return nil, c.problems
 	}
-	if isOperators(v) {
-		c.problem("payload", v.Line, v.Column, operatorFieldHint, "%s applies to a field, not to the whole body", quoteKeys(v))
-		return nil, c.problems
+	if ops, fields := split(v); len(ops) > 0 {
+		c.problem("payload", ops[0].Line, ops[0].Column, operatorFieldHint, "%s applies to a field, not to the whole body", quoteKeys(ops))
+		v.Fields = fields
 	}
 	root := c.object(v, "payload", 1)
 	if c.leaves > MaxLeaves {
@@ -115,9 +115,21 @@ func isOperators(v Value) bool {
 	return len(v.Fields) > 0
 }
 
-func quoteKeys(v Value) string {
-	keys := make([]string, len(v.Fields))
-	for i, f := range v.Fields {
+// split tells the operators among an object's keys from the others.
+func split(v Value) (ops, others []Field) {
+	for _, f := range v.Fields {
+		if isOperator(f.Key) {
+			ops = append(ops, f)
+		} else {
+			others = append(others, f)
+		}
+	}
+	return ops, others
+}
+
+func quoteKeys(fields []Field) string {
+	keys := make([]string, len(fields))
+	for i, f := range fields {
 		keys[i] = strconv.Quote(f.Key)
 	}
 	return strings.Join(keys, ", ")
@@ -147,42 +159,31 @@ func (c *compiler) field(f Field, path string, depth int) rule {
 		c.problem(cond.path, v.Line, v.Column, "write ["+source(v)+"]", "%s where an array of allowed values is expected", v.Kind)
 	case isOperators(v):
 		c.leaves++
-		c.operators(&cond, v)
+		c.operators(&cond, v.Fields)
 	case len(v.Fields) == 0:
 		c.leaves++
 		cond.nested = &pattern{}
 	default:
-		if c.mixed(v, cond.path) {
-			return cond
+		if ops, others := split(v); len(ops) > 0 {
+			c.mixed(ops, others, &cond)
+		} else {
+			cond.nested = c.object(v, cond.path, depth+1)
 		}
-		cond.nested = c.object(v, cond.path, depth+1)
 	}
 	return cond
 }
 
-// mixed reports an object with operators and other keys.
-func (c *compiler) mixed(v Value, path string) bool {
-	found := false
-	for _, f := range v.Fields {
-		if isOperator(f.Key) {
-			found = true
-			break
-		}
-	}
-	if !found {
-		return false
-	}
-	for _, f := range v.Fields {
-		if isOperator(f.Key) {
-			continue
-		}
+// mixed reports an object with operators and other keys, and what else is wrong
+// with the operators.
+func (c *compiler) mixed(ops, others []Field, cond *rule) {
+	for _, f := range others {
 		hint := operatorFieldHint
 		if op := nearOperator(f.Key); op != "" {
 			hint = "did you mean " + strconv.Quote(op) + "?"
 		}
-		c.problem(path, f.Line, f.Column, hint, "operators and other keys are mixed: %q is not an operator", f.Key)
+		c.problem(cond.path, f.Line, f.Column, hint, "operators and other keys are mixed: %q is not an operator", f.Key)
 	}
-	return true
+	c.operators(cond, ops)
 }
 
 func nearOperator(key string) string {
@@ -197,20 +198,24 @@ func nearOperator(key string) string {
 	return ""
 }
 
-func (c *compiler) operators(cond *rule, v Value) {
-	for _, f := range v.Fields {
+func (c *compiler) operators(cond *rule, ops []Field) {
+	for _, f := range ops {
 		path := cond.path + "." + f.Key
 		switch {
 		case f.Key == "exists" && f.Value.Kind != Bool:
-			c.problem(path, f.Value.Line, f.Value.Column, "", "exists is true or false, not %s", f.Value.Kind)
+			hint := ""
+			if f.Value.Kind == Object || f.Value.Kind == Array {
+				hint = operatorFieldHint
+			}
+			c.problem(path, f.Value.Line, f.Value.Column, hint, "exists is true or false, not %s", f.Value.Kind)
 		case f.Key == "exists" && f.Value.Bool:
 			cond.exists = mustExist
 		case f.Key == "exists":
 			cond.exists = mustNotExist
 		case f.Value.Kind != Array:
-			hint := ""
-			if f.Value.Kind != Object {
-				hint = "write [" + source(f.Value) + "]"
+			hint := "write [" + source(f.Value) + "]"
+			if f.Value.Kind == Object {
+				hint = operatorFieldHint
 			}
 			c.problem(path, f.Value.Line, f.Value.Column, hint, "%s takes an array of values, not %s", f.Key, f.Value.Kind)
 		case f.Key == "in":
@@ -220,12 +225,12 @@ func (c *compiler) operators(cond *rule, v Value) {
 		}
 	}
 	if cond.exists == mustNotExist && cond.in != nil {
-		c.problem(cond.path, v.Line, v.Column, "", "a field cannot be absent and hold one of the values of in")
+		c.problem(cond.path, ops[0].Line, ops[0].Column, "", "a field cannot be absent and hold one of the values of in")
 	}
 	for _, a := range cond.in {
 		for _, b := range cond.notIn {
 			if a.key == b.key {
-				c.problem(cond.path, v.Line, v.Column, "", "%s is both in in and in not_in", a.show)
+				c.problem(cond.path, ops[0].Line, ops[0].Column, "", "%s is both in in and in not_in", a.show)
 			}
 		}
 	}
@@ -246,9 +251,14 @@ func (c *compiler) set(v Value, path string) []scalar {
 		case String:
 			s.key = string(tagString) + item.Text
 		case Number:
+			if !isNumber(item.Text) {
+				c.problem(path, item.Line, item.Column, "", "%q is not a number as JSON writes it", shorten(item.Text))
+				continue
+			}
 			key, ok := appendDecimal([]byte{tagNumber}, []byte(item.Text))
 			if !ok {
 				c.problem(path, item.Line, item.Column, "", "the exponent of %s is out of range", shorten(item.Text))
+				continue
 			}
 			s.key = string(key)
 		case Bool:

@@ -6,6 +6,13 @@ import "strconv"
 // refused in a filter, and equals no filter's value in a payload.
 const maxExponent = 1 << 40
 
+// isNumber tells whether text is a JSON number and nothing else. Files in other
+// formats may spell one as JSON does not.
+func isNumber(text string) bool {
+	s := scanner{data: []byte(text)}
+	return s.number() == nil && s.pos == len(text)
+}
+
 // appendDecimal appends the one spelling of a number's exact decimal value:
 // sign, digits without zeros at either end, exponent. 1.0, 1 and 10e-1 are the
 // same; 9007199254740993 and 9007199254740992 are not (SPEC 8.2). It costs one
