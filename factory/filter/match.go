@@ -7,13 +7,17 @@ import "slices"
 func (s *Set) Match(body []byte, dst []int) ([]int, error) {
 	m := s.scratch.Get().(*matcher)
 	defer s.scratch.Put(m)
-	m.data, m.pos, m.accepted, m.fired = body, 0, m.accepted[:0], m.fired[:0]
-	defer func() { m.data = nil }()
+	m.data, m.pos = body, 0
+	defer m.forget()
 
 	m.space()
+	var root object
 	var err *SyntaxError
-	if m.peek() == '{' && len(s.root.patterns) > 0 {
-		err = m.object(s.root)
+	isObject := m.peek() == '{' && len(s.unique) > 0
+	if isObject {
+		m.clock++
+		m.began = m.clock
+		root, err = m.object(s.root)
 	} else {
 		err = m.skip()
 	}
@@ -25,53 +29,85 @@ func (s *Set) Match(body []byte, dst []int) ([]int, error) {
 	}
 	from := len(dst)
 	dst = append(dst, s.always...)
-	for _, p := range m.accepted {
-		dst = append(dst, s.filters[p]...)
+	if isObject {
+		for _, n := range s.waiting {
+			m.wake(n)
+		}
+		for _, n := range m.woken {
+			if f := &s.unique[n]; m.accepts(f.root, root) {
+				dst = append(dst, f.numbers...)
+			}
+		}
 	}
 	slices.Sort(dst[from:])
 	return dst, nil
 }
 
-// matcher is the state of one match. Instead of being cleared it is stamped:
-// the clock ticks at each object and each field, and a stamp counts only if it
-// is of the present tick. So a later duplicate of a key replaces what the
-// earlier one said, and an element of an array starts afresh, at no cost.
+// matcher is the state of one match: the notes of the pass. What stands by
+// field, fact and filter is not cleared but stamped: the clock ticks at each
+// object and each field, and a stamp counts only if it is of the right tick.
+//
+// Notes are written to the open lists while a value is walked, and moved to the
+// closed ones at its end, so that what belongs together stands together though
+// it was nested.
 type matcher struct {
 	scanner
-	clock     uint64
-	fieldAt   []uint64        // by field: tick of its last occurrence
-	hitAt     []uint64        // by condition: tick of the occurrence that hit it
-	triedAt   []uint64        // by pattern: tick of the object it was tried on
-	fired     []*setCondition // conditions hit in the objects being walked
-	accepted  []int           // patterns accepted by the objects just walked
-	unescaped []byte
-	decimal   []byte
+	clock, began uint64
+	fieldAt      []uint64 // by field: tick of the object it was last seen in
+	entryOf      []int32  // by field: its entry in openEntries, if seen in this object
+	factAt       []uint64 // by fact: tick of the field occurrence that showed it
+	wokenAt      []uint64 // by unique filter: tick of the match that woke it
+	woken        []int    // unique filters to evaluate
+
+	openEntries, entries []entry
+	openFacts, facts     []int32
+	openObjects, objects []object
+
+	unescaped, decimal []byte
 }
 
-// object walks the object at pos and appends the patterns of o that accept it
-// to m.accepted. It recurses over the filters' depth, at most MaxDepth.
-func (m *matcher) object(o *objectSet) *SyntaxError {
+// entry is a field as an object holds it: the known values of it or of the
+// array that it is, and likewise the objects.
+type entry struct {
+	field                  int32
+	firstFact, endFact     int32
+	firstObject, endObject int32
+}
+
+// object is the entries of an object, by field.
+type object struct{ first, end int32 }
+
+// forget lets go of the body and of the notes on it.
+func (m *matcher) forget() {
+	m.data, m.woken = nil, m.woken[:0]
+	m.openEntries, m.entries = m.openEntries[:0], m.entries[:0]
+	m.openFacts, m.facts = m.openFacts[:0], m.facts[:0]
+	m.openObjects, m.objects = m.openObjects[:0], m.objects[:0]
+}
+
+// object walks and notes the object at pos. It recurses over the filters'
+// depth, at most MaxDepth.
+func (m *matcher) object(at *place) (o object, err *SyntaxError) {
 	m.clock++
-	began, fired := m.clock, len(m.fired)
+	began, open := m.clock, len(m.openEntries)
 	m.pos++
 	if m.space(); m.peek() == '}' {
 		m.pos++
-	} else if err := m.members(o); err != nil {
-		return err
+	} else if err := m.members(at, began); err != nil {
+		return o, err
 	}
-	for _, c := range m.fired[fired:] {
-		for _, p := range c.waiters {
-			m.try(o, p, began)
-		}
+	seen := m.openEntries[open:]
+	if len(seen) > fewEntries {
+		slices.SortFunc(seen, func(a, b entry) int { return int(a.field - b.field) })
 	}
-	for _, p := range o.waiting {
-		m.try(o, p, began)
-	}
-	m.fired = m.fired[:fired]
-	return nil
+	o.first = int32(len(m.entries))
+	m.entries = append(m.entries, seen...)
+	o.end = int32(len(m.entries))
+	m.openEntries = m.openEntries[:open]
+	return o, nil
 }
 
-func (m *matcher) members(o *objectSet) *SyntaxError {
+func (m *matcher) members(at *place, began uint64) *SyntaxError {
 	for {
 		if m.peek() != '"' {
 			return m.unexpected(m.pos, "a key in double quotes")
@@ -81,14 +117,14 @@ func (m *matcher) members(o *objectSet) *SyntaxError {
 		if err != nil {
 			return err
 		}
-		f := m.lookup(o, m.data[start:m.pos-1], plain)
+		f := m.lookup(at, m.data[start:m.pos-1], plain)
 		if err := m.colon(); err != nil {
 			return err
 		}
 		if f == nil {
 			err = m.skip()
 		} else {
-			err = m.field(f)
+			err = m.field(f, began)
 		}
 		if err != nil {
 			return err
@@ -107,29 +143,47 @@ func (m *matcher) members(o *objectSet) *SyntaxError {
 	}
 }
 
-func (m *matcher) lookup(o *objectSet, raw []byte, plain bool) *fieldSet {
+func (m *matcher) lookup(at *place, raw []byte, plain bool) *field {
 	if !plain {
 		m.unescaped = unescape(m.unescaped[:0], raw)
 		raw = m.unescaped
 	}
-	if o.lengths>>(len(raw)&63)&1 == 0 {
+	if at.lengths>>(len(raw)&63)&1 == 0 {
 		return nil
 	}
-	return o.fields[string(raw)]
+	return at.fields[string(raw)]
 }
 
-// field walks the value of a field that filters look at.
-func (m *matcher) field(f *fieldSet) *SyntaxError {
+// field walks and notes the value of a field. A later duplicate of the key
+// replaces what the earlier one left in the object's entry (SPEC 8.2).
+func (m *matcher) field(f *field, began uint64) *SyntaxError {
 	m.clock++
-	m.fieldAt[f.id] = m.clock
-	if f.present != nil {
-		m.hit(f.present)
+	now, openFacts, openObjects := m.clock, len(m.openFacts), len(m.openObjects)
+	m.rouse(&f.present)
+	if err := m.values(f, now); err != nil {
+		return err
 	}
-	if f.absent != nil {
-		m.hit(f.absent)
+	e := entry{field: f.id, firstFact: int32(len(m.facts)), firstObject: int32(len(m.objects))}
+	seen := m.openFacts[openFacts:]
+	if len(seen) > fewEntries {
+		slices.Sort(seen)
 	}
+	m.facts = append(m.facts, seen...)
+	m.objects = append(m.objects, m.openObjects[openObjects:]...)
+	e.endFact, e.endObject = int32(len(m.facts)), int32(len(m.objects))
+	m.openFacts, m.openObjects = m.openFacts[:openFacts], m.openObjects[:openObjects]
+	if m.fieldAt[f.id] == began {
+		m.openEntries[m.entryOf[f.id]] = e
+		return nil
+	}
+	m.fieldAt[f.id], m.entryOf[f.id] = began, int32(len(m.openEntries))
+	m.openEntries = append(m.openEntries, e)
+	return nil
+}
+
+func (m *matcher) values(f *field, now uint64) *SyntaxError {
 	if m.peek() != '[' {
-		return m.value(f)
+		return m.value(f, now)
 	}
 	m.pos++
 	if m.space(); m.peek() == ']' {
@@ -137,7 +191,7 @@ func (m *matcher) field(f *fieldSet) *SyntaxError {
 		return nil
 	}
 	for {
-		if err := m.value(f); err != nil {
+		if err := m.value(f, now); err != nil {
 			return err
 		}
 		m.space()
@@ -156,22 +210,16 @@ func (m *matcher) field(f *fieldSet) *SyntaxError {
 
 // value walks a field's value or an element of it; a further array is skipped,
 // elements are tried one level down only (SPEC 8.2).
-func (m *matcher) value(f *fieldSet) *SyntaxError {
+func (m *matcher) value(f *field, now uint64) *SyntaxError {
 	start := m.pos
 	switch c := m.peek(); c {
 	case '{':
 		if f.nested == nil {
 			return m.skip()
 		}
-		accepted := len(m.accepted)
-		if err := m.object(f.nested); err != nil {
-			return err
-		}
-		for _, p := range m.accepted[accepted:] {
-			m.hit(f.accepted[p])
-		}
-		m.accepted = m.accepted[:accepted]
-		return nil
+		o, err := m.object(f.nested)
+		m.openObjects = append(m.openObjects, o)
+		return err
 	case '[':
 		return m.skip()
 	case '"':
@@ -184,16 +232,11 @@ func (m *matcher) value(f *fieldSet) *SyntaxError {
 			m.unescaped = unescape(m.unescaped[:0], raw)
 			raw = m.unescaped
 		}
-		m.hitAll(f.strings[string(raw)])
+		m.note(f.strings[string(raw)], now)
 		return nil
 	case 't', 'f', 'n':
-		if err := m.scalar(c); err != nil {
-			return err
-		}
-		if f.literals != nil {
-			m.hitAll(f.literals[c])
-		}
-		return nil
+		m.note(f.literals[literalIndex(c)], now)
+		return m.scalar(c)
 	}
 	if err := m.number(); err != nil {
 		return err
@@ -201,40 +244,107 @@ func (m *matcher) value(f *fieldSet) *SyntaxError {
 	if f.numbers != nil {
 		decimal, ok := appendDecimal(m.decimal[:0], m.data[start:m.pos])
 		if m.decimal = decimal; ok {
-			m.hitAll(f.numbers[string(decimal)])
+			m.note(f.numbers[string(decimal)], now)
 		}
 	}
 	return nil
 }
 
-func (m *matcher) hitAll(conditions []*setCondition) {
-	for _, c := range conditions {
-		m.hit(c)
-	}
-}
-
-func (m *matcher) hit(c *setCondition) {
-	if at := m.fieldAt[c.field.id]; m.hitAt[c.id] != at {
-		m.hitAt[c.id] = at
-		if len(c.waiters) > 0 {
-			m.fired = append(m.fired, c)
-		}
-	}
-}
-
-// try accepts the pattern if all its conditions hold for the object that began
-// at that tick.
-func (m *matcher) try(o *objectSet, p int, began uint64) {
-	sp := &o.patterns[p]
-	if m.triedAt[sp.id] == began {
+// note notes a value that filters know, once per occurrence of the field.
+func (m *matcher) note(v *fact, now uint64) {
+	if v == nil || m.factAt[v.id] == now {
 		return
 	}
-	m.triedAt[sp.id] = began
-	for _, c := range sp.conditions {
-		at := m.fieldAt[c.field.id]
-		if hit := at > began && m.hitAt[c.id] == at; hit == c.negative {
-			return
+	m.rouse(v)
+	m.factAt[v.id] = now
+	m.openFacts = append(m.openFacts, v.id)
+}
+
+// rouse wakes the filters that wait for v, when it is seen for the first time.
+func (m *matcher) rouse(v *fact) {
+	if m.factAt[v.id] >= m.began {
+		return
+	}
+	m.factAt[v.id] = m.began
+	for _, n := range v.wakers {
+		m.wake(n)
+	}
+}
+
+func (m *matcher) wake(n int) {
+	if m.wokenAt[n] != m.began {
+		m.wokenAt[n] = m.began
+		m.woken = append(m.woken, n)
+	}
+}
+
+// accepts evaluates a pattern on the notes of an object. It recurses over the
+// filters' depth.
+func (m *matcher) accepts(p setPattern, o object) bool {
+	for i := range p {
+		c := &p[i]
+		e := m.find(o, c.field)
+		ok := false
+		switch c.op {
+		case opIn:
+			ok = e != nil && m.holds(e, c.facts)
+		case opNotIn:
+			ok = e == nil || !m.holds(e, c.facts)
+		case opPresent:
+			ok = e != nil
+		case opAbsent:
+			ok = e == nil
+		case opNested:
+			ok = e != nil && m.any(c.nested, m.objects[e.firstObject:e.endObject])
+		}
+		if !ok {
+			return false
 		}
 	}
-	m.accepted = append(m.accepted, p)
+	return true
+}
+
+func (m *matcher) any(p setPattern, objects []object) bool {
+	for _, o := range objects {
+		if m.accepts(p, o) {
+			return true
+		}
+	}
+	return false
+}
+
+// fewEntries is up to how many notes a list is searched from end to end; longer
+// ones are sorted and searched by halves.
+const fewEntries = 12
+
+func (m *matcher) find(o object, id int32) *entry {
+	all := m.entries[o.first:o.end]
+	if len(all) > fewEntries {
+		i, ok := slices.BinarySearchFunc(all, id, func(e entry, id int32) int { return int(e.field - id) })
+		if !ok {
+			return nil
+		}
+		return &all[i]
+	}
+	for i := range all {
+		if all[i].field == id {
+			return &all[i]
+		}
+	}
+	return nil
+}
+
+// holds tells whether the entry's values include one of the facts.
+func (m *matcher) holds(e *entry, facts []int32) bool {
+	all := m.facts[e.firstFact:e.endFact]
+	for _, id := range facts {
+		if len(all) > fewEntries {
+			if _, ok := slices.BinarySearch(all, id); ok {
+				return true
+			}
+		} else if slices.Contains(all, id) {
+			return true
+		}
+	}
+	return false
 }

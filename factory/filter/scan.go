@@ -30,13 +30,39 @@ func Check(body []byte) error {
 	return nil
 }
 
-// scanner walks JSON without decoding it. It never recurses over the payload:
-// the containers it is in are a stack of bytes.
+// scanner walks JSON without decoding it. It never recurses over the payload.
 type scanner struct {
-	data  []byte
-	pos   int
-	stack []byte // '{' or '[' per open container of skip
+	data []byte
+	pos  int
+	open containers // of skip
 }
+
+// containers is a stack of the objects and arrays that are open: one bit each,
+// so that a body of usual depth needs no memory.
+type containers struct {
+	depth int
+	bits  uint64   // the innermost up to 64, 1 for an object
+	outer []uint64 // those further out, 64 each
+}
+
+func (c *containers) push(object uint64) {
+	if c.depth > 0 && c.depth&63 == 0 {
+		c.outer = append(c.outer, c.bits)
+	}
+	c.depth++
+	c.bits = c.bits<<1 | object
+}
+
+func (c *containers) pop() {
+	c.depth--
+	c.bits >>= 1
+	if c.depth > 0 && c.depth&63 == 0 {
+		last := len(c.outer) - 1
+		c.bits, c.outer = c.outer[last], c.outer[:last]
+	}
+}
+
+func (c *containers) inObject() bool { return c.bits&1 == 1 }
 
 func (s *scanner) fail(offset int, format string, args ...any) *SyntaxError {
 	return &SyntaxError{Offset: int64(offset), Msg: fmt.Sprintf(format, args...)}
@@ -95,13 +121,13 @@ func (s *scanner) peek() byte {
 
 // skip validates one value of any depth and leaves pos behind it.
 func (s *scanner) skip() *SyntaxError {
-	s.stack = s.stack[:0]
+	s.open = containers{outer: s.open.outer[:0]}
 	for {
 		switch c := s.peek(); c {
 		case '{':
 			s.pos++
 			if s.space(); s.peek() != '}' {
-				s.stack = append(s.stack, '{')
+				s.open.push(1)
 				if err := s.key(); err != nil {
 					return err
 				}
@@ -111,7 +137,7 @@ func (s *scanner) skip() *SyntaxError {
 		case '[':
 			s.pos++
 			if s.space(); s.peek() != ']' {
-				s.stack = append(s.stack, '[')
+				s.open.push(0)
 				continue
 			}
 			s.pos++
@@ -129,11 +155,11 @@ func (s *scanner) skip() *SyntaxError {
 
 // after closes the containers that end here; more tells that a value follows.
 func (s *scanner) after() (more bool, err *SyntaxError) {
-	for len(s.stack) > 0 {
+	for s.open.depth > 0 {
 		s.space()
-		c, top := s.peek(), s.stack[len(s.stack)-1]
+		c, object := s.peek(), s.open.inObject()
 		switch {
-		case c == ',' && top == '{':
+		case c == ',' && object:
 			s.pos++
 			s.space()
 			return true, s.key()
@@ -141,10 +167,10 @@ func (s *scanner) after() (more bool, err *SyntaxError) {
 			s.pos++
 			s.space()
 			return true, nil
-		case c == '}' && top == '{', c == ']' && top == '[':
+		case c == '}' && object, c == ']' && !object:
 			s.pos++
-			s.stack = s.stack[:len(s.stack)-1]
-		case top == '{':
+			s.open.pop()
+		case object:
 			return false, s.unexpected(s.pos, "',' or '}'")
 		default:
 			return false, s.unexpected(s.pos, "',' or ']'")
@@ -262,44 +288,57 @@ const (
 func (s *scanner) text() (plain bool, err *SyntaxError) {
 	data, i := s.data, s.pos+1
 	plain = true
+	var seen uint64 // high bits of the bytes: whether one is not ASCII
 	for {
-		// Eight bytes at a time, up to the first that is a quote, a backslash, a
-		// control or not ASCII.
+		// Eight bytes at a time, up to the first that is a quote, a backslash or a
+		// control.
 		for i+8 <= len(data) {
 			x := binary.LittleEndian.Uint64(data[i:])
+			seen |= x
 			q, b := x^quotes, x^slants
-			if m := ((q-ones)&^q | (b-ones)&^b | (x-blanks)&^x | x) & highs; m != 0 {
+			if m := ((q-ones)&^q | (b-ones)&^b | (x-blanks)&^x) & highs; m != 0 {
 				i += bits.TrailingZeros64(m) >> 3
 				break
 			}
 			i += 8
 		}
 		if i >= len(data) {
-			return false, s.fail(len(data), "the body ends inside a string")
+			return false, s.inText(s.fail(len(data), "the body ends inside a string"))
 		}
 		switch c := data[i]; {
 		case c == '"':
+			if seen&highs != 0 && !utf8.Valid(data[s.pos+1:i]) {
+				return false, s.inText(s.fail(i, "a string is not UTF-8"))
+			}
 			s.pos = i + 1
 			return plain, nil
 		case c == '\\':
 			plain = false
 			n, err := s.escape(i)
 			if err != nil {
-				return false, err
+				return false, s.inText(err)
 			}
 			i += n
 		case c < 0x20:
-			return false, s.fail(i, "control character 0x%02x in a string: it must be escaped", c)
-		case c < 0x80:
-			i++
+			return false, s.inText(s.fail(i, "control character 0x%02x in a string: it must be escaped", c))
 		default:
-			r, size := utf8.DecodeRune(data[i:])
-			if r == utf8.RuneError && size <= 1 {
-				return false, s.fail(i, "byte 0x%02x is not UTF-8", c)
-			}
-			i += size
+			seen |= uint64(c)
+			i++
 		}
 	}
+}
+
+// inText is the first error in the string at pos: that of its encoding, if it
+// comes before err.
+func (s *scanner) inText(err *SyntaxError) *SyntaxError {
+	for i := s.pos + 1; i < int(err.Offset); {
+		r, size := utf8.DecodeRune(s.data[i:])
+		if r == utf8.RuneError && size <= 1 {
+			return s.fail(i, "byte 0x%02x is not UTF-8", s.data[i])
+		}
+		i += size
+	}
+	return err
 }
 
 // escape is the length of the escape sequence at i.

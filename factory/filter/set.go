@@ -8,209 +8,240 @@ import (
 )
 
 // Set is many filters, compiled into one index. One pass over a body validates
-// it and finds every filter that accepts it: what a field holds is looked up,
-// not compared, so the cost does not grow with the number of filters (SPEC 8.4).
-// It is immutable and safe for concurrent use.
+// it and notes what the fields that any filter looks at hold: a value is looked
+// up, not compared, so the pass costs the same for one filter and for 10,000
+// (SPEC 8.4). After it, only those filters are evaluated, on the notes, of which
+// the rarest wanted value was there.
 //
-// The index is a tree of objectSets, one for each place where filters want an
-// object. Equal conditions and equal patterns are one. Each pattern waits for
-// its rarest positive condition, and is looked at only if that one holds.
+// A Set is immutable and safe for concurrent use.
 type Set struct {
-	root    *objectSet
-	filters [][]int // by pattern of root: the filters that are this pattern
-	always  []int   // nil filters
-	count   counts
+	root    *place
+	fields  int     // over all places
+	facts   []*fact // by id
+	unique  []setFilter
+	waiting []int // unique filters that want nothing to be there
+	always  []int // nil filters
 	scratch sync.Pool
 }
 
-// counts number the parts of an index, so that a match keeps its state in flat
-// slices.
-type counts struct{ fields, conditions, patterns int }
-
-// objectSet is the patterns wanted of an object at one place.
-type objectSet struct {
-	fields   map[string]*fieldSet
-	lengths  uint64 // bit n: there is a key of length n modulo 64
-	patterns []setPattern
-	waiting  []int // patterns without a positive condition
-	byText   map[string]int
+// setFilter is a filter, once for all those that are spelled alike.
+type setFilter struct {
+	root    setPattern
+	numbers []int // in NewSet's slice
 }
 
-type setPattern struct {
-	id         int // among all patterns of the set
-	conditions []*setCondition
-}
+// setPattern is a pattern in terms of fields and facts.
+type setPattern []setCondition
 
 // setCondition is one operator on one field.
 type setCondition struct {
-	id       int
-	field    *fieldSet
-	negative bool  // holds unless it is hit
-	waiters  []int // patterns of the objectSet that wait for it
-	uses     int
+	field  int32
+	op     operator
+	facts  []int32    // in, not_in: the values; present, nested: the field's presence
+	nested setPattern // nested
 }
 
-// fieldSet is what is wanted of one field of an objectSet.
-type fieldSet struct {
-	id       int
-	strings  map[string][]*setCondition
-	numbers  map[string][]*setCondition // by exact decimal
-	literals map[byte][]*setCondition   // by first byte: t, f, n
-	present  *setCondition              // exists: true
-	absent   *setCondition              // exists: false; negative, hit by presence
-	nested   *objectSet
-	accepted []*setCondition // by pattern of nested
-	byText   map[string]*setCondition
+type operator uint8
+
+const (
+	opIn operator = iota
+	opNotIn
+	opPresent
+	opAbsent
+	opNested
+)
+
+// place is where filters want an object: the root, or a field below another.
+type place struct {
+	fields  map[string]*field
+	lengths uint64 // bit n: there is a key of length n modulo 64
+}
+
+// field is a key that filters look at, at one place.
+type field struct {
+	id       int32
+	strings  map[string]*fact
+	numbers  map[string]*fact // by exact decimal
+	literals [3]*fact         // null, false, true
+	present  fact             // whatever the field holds
+	nested   *place
+}
+
+// fact is that a field holds a value, or that it is there at all.
+type fact struct {
+	id     int32
+	uses   int   // filters that want it
+	wakers []int // unique filters that are evaluated once it is seen
 }
 
 // NewSet compiles the filters; a nil one matches every valid body.
 func NewSet(filters []*Filter) *Set {
-	s := &Set{root: newObjectSet()}
+	s := &Set{root: newPlace()}
+	known := make(map[string]int)
 	for i, f := range filters {
 		if f == nil {
 			s.always = append(s.always, i)
 			continue
 		}
-		p := s.add(s.root, f.root)
-		if p == len(s.filters) {
-			s.filters = append(s.filters, nil)
+		text := f.String()
+		n, ok := known[text]
+		if !ok {
+			n = len(s.unique)
+			known[text] = n
+			s.unique = append(s.unique, setFilter{root: s.pattern(s.root, f.root)})
 		}
-		s.filters[p] = append(s.filters[p], i)
+		s.unique[n].numbers = append(s.unique[n].numbers, i)
 	}
-	s.root.arrange()
+	for n := range s.unique {
+		s.arrange(n)
+	}
 	s.scratch.New = func() any {
 		return &matcher{
-			fieldAt:   make([]uint64, s.count.fields),
-			hitAt:     make([]uint64, s.count.conditions),
-			triedAt:   make([]uint64, s.count.patterns),
-			unescaped: make([]byte, 0, 64),
+			fieldAt: make([]uint64, s.fields),
+			entryOf: make([]int32, s.fields),
+			factAt:  make([]uint64, len(s.facts)),
+			wokenAt: make([]uint64, len(s.unique)),
 		}
 	}
 	return s
 }
 
-func newObjectSet() *objectSet {
-	return &objectSet{fields: make(map[string]*fieldSet), byText: make(map[string]int)}
-}
+func newPlace() *place { return &place{fields: make(map[string]*field)} }
 
-// add finds or makes the pattern in o, and returns its number there.
-func (s *Set) add(o *objectSet, p *pattern) int {
-	text := p.text()
-	if n, ok := o.byText[text]; ok {
-		return n
-	}
-	sp := setPattern{id: s.count.patterns}
-	s.count.patterns++
+func (s *Set) pattern(at *place, p *pattern) setPattern {
+	var all setPattern
 	for i := range p.fields {
-		sp.conditions = append(sp.conditions, s.addRule(o, &p.fields[i])...)
-	}
-	for _, c := range sp.conditions {
-		c.uses++
-	}
-	n := len(o.patterns)
-	o.patterns = append(o.patterns, sp)
-	o.byText[text] = n
-	return n
-}
-
-func (s *Set) addRule(o *objectSet, r *rule) []*setCondition {
-	f := o.fields[r.key]
-	if f == nil {
-		f = &fieldSet{id: s.count.fields, byText: make(map[string]*setCondition)}
-		s.count.fields++
-		o.fields[r.key] = f
-		o.lengths |= 1 << (len(r.key) & 63)
-	}
-	var all []*setCondition
-	if r.nested != nil {
-		if f.nested == nil {
-			f.nested = newObjectSet()
+		r := &p.fields[i]
+		f := s.field(at, r.key)
+		switch {
+		case r.nested != nil:
+			if f.nested == nil {
+				f.nested = newPlace()
+			}
+			nested := s.pattern(f.nested, r.nested)
+			all = append(all, setCondition{field: f.id, op: opNested, facts: s.want(f.present.id), nested: nested})
+		case r.exists == mustExist:
+			all = append(all, setCondition{field: f.id, op: opPresent, facts: s.want(f.present.id)})
+		case r.exists == mustNotExist:
+			all = append(all, setCondition{field: f.id, op: opAbsent})
 		}
-		n := s.add(f.nested, r.nested)
-		if n == len(f.accepted) {
-			f.accepted = append(f.accepted, s.condition(f, "nested "+strconv.Itoa(n), false))
+		if len(r.in) > 0 {
+			all = append(all, setCondition{field: f.id, op: opIn, facts: s.want(s.values(f, r.in)...)})
 		}
-		all = append(all, f.accepted[n])
-	}
-	switch r.exists {
-	case mustExist:
-		f.present = s.condition(f, "present", false)
-		all = append(all, f.present)
-	case mustNotExist:
-		f.absent = s.condition(f, "absent", true)
-		all = append(all, f.absent)
-	}
-	if len(r.in) > 0 {
-		all = append(all, s.addValues(f, "in", r.in, false))
-	}
-	if len(r.notIn) > 0 {
-		all = append(all, s.addValues(f, "not_in", r.notIn, true))
+		if len(r.notIn) > 0 {
+			all = append(all, setCondition{field: f.id, op: opNotIn, facts: s.values(f, r.notIn)})
+		}
 	}
 	return all
 }
 
-// condition finds or makes the condition that is written as text.
-func (s *Set) condition(f *fieldSet, text string, negative bool) *setCondition {
-	c := f.byText[text]
-	if c == nil {
-		c = &setCondition{id: s.count.conditions, field: f, negative: negative}
-		s.count.conditions++
-		f.byText[text] = c
+func (s *Set) field(at *place, key string) *field {
+	f := at.fields[key]
+	if f == nil {
+		f = &field{id: int32(s.fields)}
+		s.fields++
+		s.identify(&f.present)
+		at.fields[key] = f
+		at.lengths |= 1 << (len(key) & 63)
 	}
-	return c
+	return f
 }
 
-func (s *Set) addValues(f *fieldSet, operator string, values []scalar, negative bool) *setCondition {
-	keys := scalarKeys(values)
-	made := s.count.conditions
-	c := s.condition(f, operator+" "+strings.Join(quoteAll(keys), " "), negative)
-	if c.id < made {
-		return c
+func (s *Set) identify(v *fact) {
+	v.id = int32(len(s.facts))
+	s.facts = append(s.facts, v)
+}
+
+// want counts one more filter that wants one of the facts.
+func (s *Set) want(facts ...int32) []int32 {
+	for _, id := range facts {
+		s.facts[id].uses++
 	}
-	for _, key := range keys {
+	return facts
+}
+
+// values finds or makes the facts that f holds one of the values.
+func (s *Set) values(f *field, values []scalar) []int32 {
+	keys := scalarKeys(values)
+	facts := make([]int32, len(keys))
+	for i, key := range keys {
+		var v *fact
 		switch key[0] {
 		case tagString:
-			addTo(&f.strings, key[1:], c)
+			v = valueIn(&f.strings, key[1:])
 		case tagNumber:
-			addTo(&f.numbers, key[1:], c)
-		case keyNull[0]:
-			addTo(&f.literals, 'n', c)
+			v = valueIn(&f.numbers, key[1:])
 		default:
-			addTo(&f.literals, key[0], c)
-		}
-	}
-	return c
-}
-
-func addTo[K comparable](m *map[K][]*setCondition, key K, c *setCondition) {
-	if *m == nil {
-		*m = make(map[K][]*setCondition)
-	}
-	(*m)[key] = append((*m)[key], c)
-}
-
-// arrange makes each pattern wait for the positive condition that the fewest
-// patterns have.
-func (o *objectSet) arrange() {
-	for n, p := range o.patterns {
-		var rarest *setCondition
-		for _, c := range p.conditions {
-			if !c.negative && (rarest == nil || c.uses < rarest.uses) {
-				rarest = c
+			n := literalIndex(key[0])
+			if f.literals[n] == nil {
+				f.literals[n] = &fact{id: unknown}
 			}
+			v = f.literals[n]
 		}
-		if rarest == nil {
-			o.waiting = append(o.waiting, n)
-		} else {
-			rarest.waiters = append(rarest.waiters, n)
+		if v.id == unknown {
+			s.identify(v)
+		}
+		facts[i] = v.id
+	}
+	return facts
+}
+
+// unknown is the id of a fact that has none yet.
+const unknown = -1
+
+func valueIn(m *map[string]*fact, key string) *fact {
+	if *m == nil {
+		*m = make(map[string]*fact)
+	}
+	v := (*m)[key]
+	if v == nil {
+		v = &fact{id: unknown}
+		(*m)[key] = v
+	}
+	return v
+}
+
+// literalIndex takes the first byte of a scalar's key or of a JSON literal.
+func literalIndex(c byte) int {
+	switch c {
+	case 't':
+		return 2
+	case 'f':
+		return 1
+	}
+	return 0
+}
+
+// arrange makes the unique filter n wait for the facts of one condition that
+// must hold: the one whose commonest fact the fewest filters want. Such a
+// condition may be at any depth, since nested patterns must hold too.
+func (s *Set) arrange(n int) {
+	var best []int32
+	fewest := 0
+	var visit func(p setPattern)
+	visit = func(p setPattern) {
+		for i := range p {
+			c := &p[i]
+			if c.op == opNotIn || c.op == opAbsent {
+				continue
+			}
+			uses := 0
+			for _, id := range c.facts {
+				uses = max(uses, s.facts[id].uses)
+			}
+			if best == nil || uses < fewest {
+				best, fewest = c.facts, uses
+			}
+			visit(c.nested)
 		}
 	}
-	for _, f := range o.fields {
-		if f.nested != nil {
-			f.nested.arrange()
-		}
+	visit(s.unique[n].root)
+	if best == nil {
+		s.waiting = append(s.waiting, n)
 	}
-	o.byText = nil
+	for _, id := range best {
+		s.facts[id].wakers = append(s.facts[id].wakers, n)
+	}
 }
 
 // text spells a pattern so that equal patterns are spelled alike.
