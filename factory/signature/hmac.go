@@ -8,7 +8,9 @@ import (
 	"crypto/sha512"
 	"encoding/base64"
 	"encoding/hex"
+	"fmt"
 	"hash"
+	"net/http"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,16 +30,27 @@ func (s *Scheme) Verifier(secret string) (*Verifier, error) {
 }
 
 func (s *Scheme) key(secret string) ([]byte, error) {
-	text := strings.TrimPrefix(secret, s.KeyPrefix)
-	if strings.TrimSpace(text) == "" {
+	for _, prefix := range s.KeyPrefixes {
+		if rest, ok := strings.CutPrefix(secret, prefix); ok {
+			secret = rest
+			break
+		}
+	}
+	if strings.TrimSpace(secret) == "" {
 		return nil, &SecretError{"is empty"}
 	}
-	if s.Key != KeyBase64 {
-		return []byte(text), nil
+	var key []byte
+	var err error
+	switch s.Key {
+	case KeyBase64:
+		key, err = base64.RawStdEncoding.DecodeString(strings.TrimRight(secret, "="))
+	case KeyHex:
+		key, err = hex.DecodeString(secret)
+	default:
+		return []byte(secret), nil
 	}
-	key, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(text, "="))
-	if err != nil || len(key) == 0 {
-		return nil, &SecretError{"is not base64, as " + s.Name + " wants it (" + s.KeyPrefix + "…)"}
+	if err != nil || len(key) == 0 { // err quotes a byte of the secret
+		return nil, &SecretError{"is not " + string(s.Key) + ", as " + s.Name + " wants it; copy it whole from the sender"}
 	}
 	return key, nil
 }
@@ -59,6 +72,7 @@ type engine struct {
 	states   sync.Pool // of *state: the key schedule is computed once per state
 }
 
+// state is what one verification works with.
 type state struct {
 	mac     hash.Hash
 	sum     [64]byte
@@ -66,8 +80,11 @@ type state struct {
 	buf     []byte
 }
 
-// part is a piece of a template: a literal, or one of {body}, {ts} and {id}.
+// part is a piece of a template: a literal, or the name of a variable.
 type part struct{ literal, variable string }
+
+// headerVariable begins the variables that stand for a request header.
+const headerVariable = "h:"
 
 func parseTemplate(template string) []part {
 	var parts []part
@@ -120,9 +137,9 @@ func (e *engine) verify(r *Request) *Error {
 	}
 	st := e.states.Get().(*state)
 	defer e.states.Put(st)
-	want := st.compute(e.template, &p, r.Body)
+	want := st.compute(e.template, &p, r)
 	matched := false
-	for i := range p.n {
+	for i := range p.n { // all of them, whichever matches
 		if got, ok := st.decode(e.scheme.Encoding, p.candidate(i)); ok && hmac.Equal(got, want) {
 			matched = true
 		}
@@ -155,17 +172,44 @@ func (e *engine) present(r *Request, p *presented) *Error {
 		}
 	}
 	if form.ID != "" {
-		if p.id, err = one(r.Header, form.ID); err != nil {
+		if p.id, err = e.presentID(r.Header, form); err != nil {
 			return err
 		}
-		// A dot would let the border between id and timestamp move.
-		if strings.Contains(p.id, ".") {
-			return failure(HeaderMalformed, "%s holds a dot", form.ID)
+	}
+	for _, part := range e.template {
+		if name, ok := strings.CutPrefix(part.variable, headerVariable); ok {
+			if _, err := one(r.Header, name); err != nil {
+				return err
+			}
 		}
 	}
 	return e.split(form.Signature, value, p)
 }
 
+// presentID reads the id that the signature covers.
+func (e *engine) presentID(h http.Header, form Form) (string, *Error) {
+	id, err := one(h, form.ID)
+	if err != nil {
+		return "", err
+	}
+	// A dot would let the border between id and timestamp move.
+	if strings.Contains(id, ".") {
+		return "", failure(HeaderMalformed, "%s holds a dot", form.ID)
+	}
+	// The id header of another form is not signed. Were it another id, a captured
+	// request could be sent again under a name that was never seen.
+	for _, f := range e.scheme.Forms {
+		for _, other := range h[http.CanonicalHeaderKey(f.ID)] {
+			if other != id && other != "" {
+				return "", failure(HeaderMalformed, "%s is not the id that is signed", f.ID)
+			}
+		}
+	}
+	return id, nil
+}
+
+// split reads the signature header: one value, or a list in which unknown and
+// malformed items are skipped.
 func (e *engine) split(header, value string, p *presented) *Error {
 	parse := e.scheme.Parse
 	for more := true; more; {
@@ -196,83 +240,142 @@ func (e *engine) split(header, value string, p *presented) *Error {
 	return nil
 }
 
-func (st *state) compute(template []part, p *presented, body []byte) []byte {
+// compute is the signature that the request should have. Its headers were
+// checked before.
+func (st *state) compute(template []part, p *presented, r *Request) []byte {
 	st.mac.Reset()
 	for _, part := range template {
+		text := part.literal
 		switch part.variable {
+		case "":
 		case "body":
-			st.mac.Write(body)
+			st.mac.Write(r.Body)
 			continue
 		case "ts":
-			st.buf = append(st.buf[:0], p.ts...)
+			text = p.ts
 		case "id":
-			st.buf = append(st.buf[:0], p.id...)
+			text = p.id
+		case "method":
+			text = r.Method
+		case "url":
+			text = r.URL
 		default:
-			st.buf = append(st.buf[:0], part.literal...)
+			text = r.Header.Get(strings.TrimPrefix(part.variable, headerVariable))
 		}
+		st.buf = append(st.buf[:0], text...)
 		st.mac.Write(st.buf)
 	}
 	return st.mac.Sum(st.sum[:0])
 }
 
-// decode reads a signature in hex of any case or base64 with or without padding.
+// decode reads a candidate; what it returns is valid until the next call.
 func (st *state) decode(enc Encoding, text string) ([]byte, bool) {
-	if enc == Base64 {
-		text = strings.TrimRight(text, "=")
-		if base64.RawStdEncoding.DecodedLen(len(text)) > len(st.decoded) {
+	text64 := base64.RawStdEncoding
+	switch enc {
+	case Base64URL:
+		text64 = base64.RawURLEncoding
+	case Hex:
+		if hex.DecodedLen(len(text)) > len(st.decoded) {
 			return nil, false
 		}
 		st.buf = append(st.buf[:0], text...)
-		n, err := base64.RawStdEncoding.Strict().Decode(st.decoded[:], st.buf)
+		n, err := hex.Decode(st.decoded[:], st.buf)
 		return st.decoded[:n], err == nil
 	}
-	if hex.DecodedLen(len(text)) > len(st.decoded) {
+	text = strings.TrimRight(text, "=")
+	if text64.DecodedLen(len(text)) > len(st.decoded) {
 		return nil, false
 	}
 	st.buf = append(st.buf[:0], text...)
-	n, err := hex.Decode(st.decoded[:], st.buf)
+	n, err := text64.Strict().Decode(st.decoded[:], st.buf)
 	return st.decoded[:n], err == nil
 }
 
-func (e *engine) checkAge(ts string, now time.Time) *Error {
-	seconds, ok := parseSeconds(ts)
-	if !ok {
-		return failure(HeaderMalformed, "the timestamp is not in whole seconds")
+// encode is the inverse of decode.
+func (enc Encoding) encode(sum []byte) string {
+	switch enc {
+	case Base64:
+		return base64.StdEncoding.EncodeToString(sum)
+	case Base64URL:
+		return base64.RawURLEncoding.EncodeToString(sum)
 	}
-	switch age := now.Sub(time.Unix(seconds, 0)); {
-	case age > e.scheme.Tolerance:
-		return failure(TimestampTooOld, "signed %s ago, at most %s", age.Round(time.Second), e.scheme.Tolerance)
-	case age < -e.scheme.Tolerance:
-		return failure(TimestampInFuture, "signed for %s from now, at most %s", (-age).Round(time.Second), e.scheme.Tolerance)
+	return hex.EncodeToString(sum)
+}
+
+func (e *engine) checkAge(ts string, now time.Time) *Error {
+	at, ok := e.scheme.Time.parse(ts)
+	if !ok {
+		return failure(HeaderMalformed, "the timestamp is not %s", e.scheme.Time.words())
+	}
+	tolerance := e.scheme.Tolerance
+	switch age := now.Sub(at); {
+	case age > tolerance:
+		return failure(TimestampTooOld, "signed %s ago, at most %s", age.Round(time.Second), tolerance)
+	case age < -tolerance:
+		return failure(TimestampInFuture, "signed for %s from now, at most %s", age.Abs().Round(time.Second), tolerance)
 	}
 	return nil
 }
 
-func parseSeconds(ts string) (int64, bool) {
-	if ts == "" || len(ts) > 12 {
-		return 0, false
+func (f TimeFormat) parse(text string) (time.Time, bool) {
+	if f == RFC3339 {
+		at, err := time.Parse(time.RFC3339, text)
+		return at, err == nil
 	}
-	for i := range len(ts) {
-		if ts[i] < '0' || ts[i] > '9' {
-			return 0, false
-		}
+	// ParseInt would take a sign; 14 digits of milliseconds last to the year 5138.
+	if text == "" || len(text) > 14 || strings.Trim(text, "0123456789") != "" {
+		return time.Time{}, false
 	}
-	n, err := strconv.ParseInt(ts, 10, 64)
-	return n, err == nil
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return time.Time{}, false
+	}
+	if f == UnixMillis {
+		return time.UnixMilli(n), true
+	}
+	return time.Unix(n, 0), true
+}
+
+func (f TimeFormat) format(at time.Time) string {
+	switch f {
+	case RFC3339:
+		return at.UTC().Format(time.RFC3339)
+	case UnixMillis:
+		return strconv.FormatInt(at.UnixMilli(), 10)
+	}
+	return strconv.FormatInt(at.Unix(), 10)
+}
+
+func (f TimeFormat) words() string {
+	switch f {
+	case RFC3339:
+		return "in the form of RFC 3339"
+	case UnixMillis:
+		return "in whole milliseconds"
+	}
+	return "in whole seconds"
 }
 
 // Sign sets the headers that a genuine sender would set on the request: its id
-// if it has none, the timestamp of r.Now, and the signature.
+// if it has none, the timestamp of r.Now, and the signature. It makes r.Header
+// if that is nil. The error is a *SecretError, or says which header the scheme
+// signs but the request lacks.
 func (s *Scheme) Sign(secret string, r *Request) error {
 	key, err := s.key(secret)
 	if err != nil {
 		return err
 	}
-	form := s.Forms[0]
-	p := &presented{}
-	if s.Tolerance != 0 {
-		p.ts = strconv.FormatInt(r.Now.Unix(), 10)
+	template := parseTemplate(s.Template)
+	for _, part := range template {
+		if name, ok := strings.CutPrefix(part.variable, headerVariable); ok && r.Header.Get(name) == "" {
+			return fmt.Errorf("%s signs the header %s, which the request lacks", s.Name, name)
+		}
 	}
+	if r.Header == nil {
+		r.Header = http.Header{}
+	}
+	form := s.Forms[0]
+	var p presented
 	if form.ID != "" {
 		if p.id = r.Header.Get(form.ID); p.id == "" {
 			p.id = "msg_" + rand.Text()
@@ -284,13 +387,11 @@ func (s *Scheme) Sign(secret string, r *Request) error {
 			r.Header.Set(name, strings.ToLower(rand.Text()))
 		}
 	}
-	st := &state{mac: hmac.New(s.Algorithm.hash(), key)}
-	sum := st.compute(parseTemplate(s.Template), p, r.Body)
-	signature := hex.EncodeToString(sum)
-	if s.Encoding == Base64 {
-		signature = base64.StdEncoding.EncodeToString(sum)
+	if form.Timestamp != "" || s.Parse.TimestampKey != "" {
+		p.ts = s.Time.format(r.Now)
 	}
-	signature = s.Parse.Prefix + signature
+	st := &state{mac: hmac.New(s.Algorithm.hash(), key)}
+	signature := s.Parse.Prefix + s.Encoding.encode(st.compute(template, &p, r))
 	if form.Timestamp != "" {
 		r.Header.Set(form.Timestamp, p.ts)
 	}

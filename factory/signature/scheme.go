@@ -13,14 +13,16 @@ type Scheme struct {
 	Provider string // who signs so
 	Source   string // where the provider documents it
 
-	Algorithm Algorithm
-	Key       KeyEncoding
-	KeyPrefix string // taken off the secret if it is there
-	Forms     []Form // the first whose signature header is present is meant
-	Parse     Parse
-	Encoding  Encoding
-	// Template is what is signed: literals with {body}, {ts} and {id}.
+	Algorithm   Algorithm
+	Key         KeyEncoding
+	KeyPrefixes []string // the first that the secret begins with is taken off
+	Forms       []Form   // the first whose signature header is present is meant
+	Parse       Parse
+	Encoding    Encoding
+	// Template is what is signed: literals with {body}, {ts}, {id}, {method},
+	// {url} (as the sender addressed it) and {h:Header-Name}.
 	Template string
+	Time     TimeFormat
 	// Tolerance is how far a signed timestamp may be from now, either way; 0 if
 	// none is signed.
 	Tolerance time.Duration
@@ -48,6 +50,9 @@ type KeyEncoding string
 // Encoding names how the signature is written.
 type Encoding string
 
+// TimeFormat names how the signed timestamp is written; empty is UnixSeconds.
+type TimeFormat string
+
 // The vocabulary of the rows.
 const (
 	HMACSHA1   Algorithm = "hmac-sha1"
@@ -56,27 +61,34 @@ const (
 
 	KeyText   KeyEncoding = "utf8"
 	KeyBase64 KeyEncoding = "base64"
+	KeyHex    KeyEncoding = "hex"
 
-	Hex    Encoding = "hex"
-	Base64 Encoding = "base64"
+	Hex       Encoding = "hex"       // in any case
+	Base64    Encoding = "base64"    // with or without padding
+	Base64URL Encoding = "base64url" // with or without padding
+
+	UnixSeconds TimeFormat = "s"
+	UnixMillis  TimeFormat = "ms"
+	RFC3339     TimeFormat = "rfc3339"
 )
 
 var (
 	standardForm = Form{Signature: "Webhook-Signature", Timestamp: "Webhook-Timestamp", ID: "Webhook-Id"}
 	svixForm     = Form{Signature: "Svix-Signature", Timestamp: "Svix-Timestamp", ID: "Svix-Id"}
+	whsec        = []string{"v1,whsec_", "whsec_"}
 )
 
 // schemes is the table: adding a provider is one row and one file of vectors.
 var schemes = []*Scheme{
 	{
 		Name: "standard_webhooks", Provider: "Standard Webhooks", Source: "https://www.standardwebhooks.com",
-		Algorithm: HMACSHA256, Key: KeyBase64, KeyPrefix: "whsec_", Encoding: Base64,
+		Algorithm: HMACSHA256, Key: KeyBase64, KeyPrefixes: whsec, Encoding: Base64,
 		Forms: []Form{standardForm, svixForm}, Parse: Parse{Separator: " ", Prefix: "v1,"},
 		Template: "{id}.{ts}.{body}", Tolerance: 5 * time.Minute,
 	},
 	{
 		Name: "svix", Provider: "Svix", Source: "https://docs.svix.com/receiving/verifying-payloads/how-manual",
-		Algorithm: HMACSHA256, Key: KeyBase64, KeyPrefix: "whsec_", Encoding: Base64,
+		Algorithm: HMACSHA256, Key: KeyBase64, KeyPrefixes: whsec, Encoding: Base64,
 		Forms: []Form{svixForm, standardForm}, Parse: Parse{Separator: " ", Prefix: "v1,"},
 		Template: "{id}.{ts}.{body}", Tolerance: 5 * time.Minute,
 	},
@@ -139,7 +151,8 @@ func Lookup(name string) (*Scheme, bool) {
 }
 
 // IdentityHeaders are the headers in which the provider names the delivery; the
-// first that is present and not empty counts.
+// first that is present and not empty counts. Where a form signs its id, a
+// verified request has no other one: the engine refuses it (SPEC 6.2).
 func (s *Scheme) IdentityHeaders() []string {
 	names := slices.Clone(s.Identity)
 	for _, f := range s.Forms {
@@ -150,12 +163,16 @@ func (s *Scheme) IdentityHeaders() []string {
 	return names
 }
 
-// CredentialHeaders are the headers that carry the proof: never stored with a
-// delivery, and never usable as its identity (SPEC 5.7).
+// CredentialHeaders are the headers that carry the proof, signatures and the
+// timestamps they cover: never stored with a delivery, and never usable as its
+// identity (SPEC 5.7).
 func (s *Scheme) CredentialHeaders() []string {
 	var names []string
 	for _, f := range s.Forms {
 		names = append(names, f.Signature)
+		if f.Timestamp != "" {
+			names = append(names, f.Timestamp)
+		}
 	}
 	return names
 }
@@ -163,17 +180,11 @@ func (s *Scheme) CredentialHeaders() []string {
 // IsCredentialHeader tells whether a header carries a credential in any mode or
 // scheme.
 func IsCredentialHeader(name string) bool {
-	for _, fixed := range []string{"Authorization", "Proxy-Authorization", "Cookie", "Set-Cookie"} {
-		if strings.EqualFold(name, fixed) {
-			return true
-		}
+	same := func(other string) bool { return strings.EqualFold(name, other) }
+	if slices.ContainsFunc([]string{"Authorization", "Proxy-Authorization", "Cookie", "Set-Cookie"}, same) {
+		return true
 	}
-	for _, s := range schemes {
-		for _, f := range s.Forms {
-			if strings.EqualFold(name, f.Signature) {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(schemes, func(s *Scheme) bool {
+		return slices.ContainsFunc(s.CredentialHeaders(), same)
+	})
 }
