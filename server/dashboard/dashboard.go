@@ -85,7 +85,7 @@ type Runs struct {
 // Run is one run with its transcript.
 type Run struct {
 	Page
-	*store.Run
+	Run    *store.Run
 	Prompt string
 	Events []store.Event
 }

@@ -1,0 +1,591 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/getkin/kin-openapi/routers/gorillamux"
+
+	"triphammer/applier"
+	"triphammer/applier/gitrepo"
+	"triphammer/factory"
+	"triphammer/server/delivery"
+	"triphammer/server/run"
+	"triphammer/server/secret"
+	"triphammer/server/store"
+)
+
+const hookSecret = "correct-horse-battery-staple"
+
+// fixture is a server on a real store, with definitions that are live and no run
+// manager running: runs stay QUEUED.
+type fixture struct {
+	*Server
+	t     *testing.T
+	store *store.Store
+	url   string
+	spec  routers.Router
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	dir := t.TempDir()
+	key, err := secret.LoadOrCreateKey(filepath.Join(dir, "key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := store.Open(t.Context(), store.Config{Path: filepath.Join(dir, "db"), Key: key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = st.Close() })
+	work := filepath.Join(dir, "work")
+	files := fstest.MapFS{
+		"factory.yaml":         {Data: []byte("schemaVersion: v1alpha1\nname: Test\n")},
+		"webhooks/hook.yaml":   {Data: []byte("secretName: S\n")},
+		"environments/e.yaml":  {Data: []byte("command: ['true']\n")},
+		"automations/a.md":     {Data: []byte("---\nenvironmentId: e\ntriggers:\n- {provider: webhook, event: received, filter: {webhooks: [hook], payload: {n: [1]}}}\n---\nDo it.\n")},
+		"automations/other.md": {Data: []byte("---\nenvironmentId: e\ntriggers:\n- {provider: github, event: push}\n---\nDo it.\n")},
+	}
+	if err := os.CopyFS(work, files); err != nil {
+		t.Fatal(err)
+	}
+	source, err := gitrepo.OpenWorkTree(work)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = source.Close() })
+	if _, err := st.SetSecret(t.Context(), "S", secret.New(hookSecret)); err != nil {
+		t.Fatal(err)
+	}
+	live := &applier.Live{}
+	a := applier.New(applier.Config{
+		Factory: "default", Source: source, Live: live, Logger: slog.New(slog.DiscardHandler),
+		Secrets: func(ctx context.Context, names []string) (map[string]applier.SecretValue, error) {
+			values, err := st.NewestSecrets(ctx, names)
+			out := make(map[string]applier.SecretValue)
+			for name, v := range values {
+				out[name] = applier.NewSecretValue(v.Generation, v.Value.Reveal())
+			}
+			return out, err
+		},
+		UIDs: func(ctx context.Context, names []string) (map[string]string, error) {
+			return st.WebhookUIDs(ctx, "default", names)
+		},
+		Spec: func(f *factory.Factory, a *factory.Automation) ([]byte, error) {
+			return run.SpecFor(f, a, run.Defaults{}).Encode()
+		},
+		Record: func(ctx context.Context, done *applier.Apply) (string, error) {
+			plan, _ := json.Marshal(done.Plan)
+			row := &store.Apply{Factory: "default", Commit: done.Commit.Hash, Outcome: string(done.Outcome), Plan: plan, Diagnostics: json.RawMessage("[]"), StartedAt: done.StartedAt, FinishedAt: done.FinishedAt}
+			specs := make(map[[32]byte][]byte)
+			for _, w := range done.Revision.Webhooks {
+				row.Webhooks = append(row.Webhooks, store.BoundWebhook{Name: w.Def.Name, UID: w.UID, SecretName: w.Def.SecretName, Generation: w.SecretGeneration})
+			}
+			for _, automation := range done.Revision.Automations {
+				specs[automation.SpecHash] = automation.Spec
+			}
+			return st.RecordApply(ctx, row, nil, specs)
+		},
+	})
+	manager := run.New(run.Config{Store: st})
+	metrics := NewMetrics()
+	deliveries := delivery.New(delivery.Config{Live: live, Store: st, Observe: metrics.Delivery})
+	f := &fixture{t: t, store: st}
+	ts := httptest.NewUnstartedServer(nil)
+	f.url = "http://" + ts.Listener.Addr().String()
+	f.Server, err = New(Config{Store: st, Live: live, Appliers: []*applier.Applier{a}, Delivery: deliveries, Runs: manager, Metrics: metrics, BaseURL: f.url, Version: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ts.Config.Handler = f.Handler()
+	ts.Start()
+	t.Cleanup(ts.Close)
+	if got := f.get("/readyz", ""); got.status != http.StatusServiceUnavailable {
+		t.Errorf("ready before anything serves: %+v", got)
+	}
+	if done, err := a.Apply(t.Context(), "start"); err != nil || done.Outcome != applier.Applied {
+		t.Fatal(done, err)
+	}
+	doc, err := openapi3.NewLoader().LoadFromData(openapiDocument)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := doc.Validate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if f.spec, err = gorillamux.NewRouter(doc); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+func (f *fixture) get(path, key string) answer { return f.do(http.MethodGet, path, key, "") }
+
+// do makes a request over the network and holds the answer to openapi.yaml.
+func (f *fixture) do(method, path, key, body string) answer {
+	f.t.Helper()
+	req, err := http.NewRequest(method, f.url+path, strings.NewReader(body))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if key != "" {
+		req.Header.Set("Authorization", "Bearer "+key)
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	resp, err := client.Do(req)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if f.spec != nil {
+		f.hold(req, resp, data)
+	}
+	return answer{resp.StatusCode, resp.Header, data}
+}
+
+func (f *fixture) hold(req *http.Request, resp *http.Response, body []byte) {
+	f.t.Helper()
+	route, params, err := f.spec.FindRoute(req)
+	if err != nil {
+		f.t.Errorf("%s %s is not in openapi.yaml: %v", req.Method, req.URL.Path, err)
+		return
+	}
+	err = openapi3filter.ValidateResponse(f.t.Context(), &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: req, PathParams: params, Route: route},
+		Status:                 resp.StatusCode, Header: resp.Header, Body: io.NopCloser(bytes.NewReader(body)),
+		Options: &openapi3filter.Options{IncludeResponseStatus: true},
+	})
+	if err != nil {
+		f.t.Errorf("%s %s: %d: %v\n%s", req.Method, req.URL.Path, resp.StatusCode, err, body)
+	}
+}
+
+func (f *fixture) key(name string, scopes ...string) string {
+	f.t.Helper()
+	_, token, err := f.store.CreateKey(f.t.Context(), store.Key{Name: name, Kind: store.KeyPersonal, Owner: "ada", Scopes: scopes})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return token.Reveal()
+}
+
+func init() {
+	for _, kind := range []string{"text/html", "text/css", "application/yaml"} {
+		openapi3filter.RegisterBodyDecoder(kind, openapi3filter.FileBodyDecoder)
+	}
+}
+
+// TestRoutesAreDocumented: every route is in openapi.yaml, and the other way
+// round (SPEC 13.10).
+func TestRoutesAreDocumented(t *testing.T) {
+	f := newFixture(t)
+	doc, err := openapi3.NewLoader().LoadFromData(openapiDocument)
+	if err != nil {
+		t.Fatal(err)
+	}
+	have := make(map[string]bool)
+	for _, r := range f.engine.Routes() {
+		path := regexp.MustCompile(`:(\w+)`).ReplaceAllString(r.Path, "{$1}")
+		have[r.Method+" "+path] = true
+		if item := doc.Paths.Value(path); item == nil || item.GetOperation(r.Method) == nil {
+			t.Errorf("%s %s is not in openapi.yaml", r.Method, path)
+		}
+	}
+	for path, item := range doc.Paths.Map() {
+		for method := range item.Operations() {
+			if !have[method+" "+path] {
+				t.Errorf("%s %s is in openapi.yaml and not served", method, path)
+			}
+		}
+	}
+}
+
+// TestScopes: each route takes the scopes that it documents and no others
+// (SPEC 10.2).
+func TestScopes(t *testing.T) {
+	f := newFixture(t)
+	doc, err := openapi3.NewLoader().LoadFromData(openapiDocument)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := map[string]string{"runs": f.key("k1", "runs"), "read": f.key("k2", "read"), "manage": f.key("k3", "manage")}
+	for path, item := range doc.Paths.Map() {
+		for method, op := range item.Operations() {
+			wanted := regexp.MustCompile(`Scope: (.*)\.`).FindStringSubmatch(op.Description)
+			if wanted == nil {
+				continue
+			}
+			path := regexp.MustCompile(`\{\w+\}`).ReplaceAllString(path, "x")
+			if got := f.do(method, path, "", ""); got.status != http.StatusUnauthorized {
+				t.Errorf("%s %s without a key: %d", method, path, got.status)
+			}
+			if got := f.do(method, path, "thk_nonsense", ""); got.status != http.StatusUnauthorized {
+				t.Errorf("%s %s with nonsense: %d", method, path, got.status)
+			}
+			for scope, key := range keys {
+				allowed := scope == "manage" || strings.Contains(wanted[1], scope)
+				if got := f.do(method, path, key, ""); (got.status == http.StatusForbidden) == allowed {
+					t.Errorf("%s %s with scope %s: %d", method, path, scope, got.status)
+				}
+			}
+		}
+	}
+}
+
+func field(t *testing.T, a answer, path ...string) string {
+	t.Helper()
+	var value any
+	if err := json.Unmarshal(a.body, &value); err != nil {
+		t.Fatalf("%v: %s", err, a.body)
+	}
+	for _, step := range path {
+		switch v := value.(type) {
+		case map[string]any:
+			value = v[step]
+		case []any:
+			if len(v) == 0 {
+				t.Fatalf("%v: empty list in %s", path, a.body)
+			}
+			value = v[0]
+		}
+	}
+	return fmt.Sprint(value)
+}
+
+// TestContract walks through the API; do holds every answer to openapi.yaml.
+func TestContract(t *testing.T) {
+	f := newFixture(t)
+	manage := f.key("admin", "manage")
+	must := func(a answer, status int) answer {
+		t.Helper()
+		if a.status != status {
+			t.Fatalf("%d, want %d: %s", a.status, status, a.body)
+		}
+		return a
+	}
+	must(f.get("/healthz", ""), 200)
+	must(f.get("/readyz", ""), 200)
+	must(f.get("/openapi.yaml", ""), 200)
+	if got := field(t, must(f.get("/api/v1/status", manage), 200), "factories", "0", "last_apply", "outcome"); got != "applied" {
+		t.Errorf("outcome %s", got)
+	}
+	hooks := must(f.get("/api/v1/webhooks", manage), 200)
+	uid, address := field(t, hooks, "webhooks", "0", "uid"), field(t, hooks, "webhooks", "0", "url")
+	if address != f.url+"/webhooks/w/"+uid {
+		t.Errorf("url %s", address)
+	}
+	must(f.get("/api/v1/webhooks/hook", manage), 200)
+	must(f.get("/api/v1/webhooks/"+uid, manage), 200)
+	must(f.get("/api/v1/webhooks/none", manage), 404)
+	must(f.get("/api/v1/automations", manage), 200)
+
+	ingressPath := "/webhooks/w/" + uid
+	sent := must(f.do("POST", ingressPath, hookSecret, `{"n":1}`), 202)
+	id := field(t, sent, "delivery_id")
+	must(f.do("POST", ingressPath, hookSecret, `{"n":2}`), 202)
+	must(f.do("POST", ingressPath, hookSecret, `{"n":`), 400)
+	must(f.do("POST", ingressPath, "nope", `{"n":1}`), 401)
+	must(f.do("POST", ingressPath+"0", hookSecret, `{"n":1}`), 404)
+	list := must(f.get("/api/v1/deliveries?limit=1", manage), 200)
+	if field(t, list, "page_info", "has_next_page") != "true" {
+		t.Errorf("page %s", list.body)
+	}
+	must(f.get("/api/v1/deliveries?limit=1&cursor="+field(t, list, "page_info", "next_cursor"), manage), 200)
+	must(f.get("/api/v1/deliveries?outcome=accepted&webhook=hook&since=2020-01-01T00:00:00Z", manage), 200)
+	for _, bad := range []string{"limit=0", "limit=x", "outcome=x", "since=x"} {
+		must(f.get("/api/v1/deliveries?"+bad, manage), 400)
+	}
+	shown := must(f.get("/api/v1/deliveries/"+id, manage), 200)
+	if field(t, shown, "matches", "0", "automation") != "a" || field(t, shown, "belt", "0", "stage") != "received" {
+		t.Errorf("delivery %s", shown.body)
+	}
+	if got := must(f.get("/api/v1/deliveries/"+id+"/payload", manage), 200); string(got.body) != `{"n":1}` || got.header.Get("X-Content-Type-Options") != "nosniff" {
+		t.Errorf("payload %s", got.body)
+	}
+	must(f.do("POST", "/api/v1/deliveries/"+id+"/replay", manage, ""), 200)
+	must(f.get("/api/v1/deliveries/dlv_0000000000001", manage), 404)
+	test := must(f.do("POST", "/api/v1/filters/test", manage, `{"automation":"a","delivery_id":"`+id+`"}`), 200)
+	if field(t, test, "verdict") != "Would trigger" {
+		t.Errorf("test %s", test.body)
+	}
+	must(f.do("POST", "/api/v1/filters/test", manage, `{"filter":{"n":1},"payload":{}}`), 400)
+
+	must(f.get("/api/v1/applies", manage), 200)
+	must(f.get("/api/v1/applies/apl_0000000000001", manage), 404)
+	must(f.do("POST", "/api/v1/factories/default/sync?wait=true", manage, ""), 200)
+	must(f.do("POST", "/api/v1/factories/default/sync", manage, ""), 202)
+	must(f.do("POST", "/api/v1/factories/none/sync", manage, ""), 404)
+
+	must(f.do("PUT", "/api/v1/secrets/S", manage, `{"value":"another-long-value-of-S"}`), 200)
+	secrets := must(f.get("/api/v1/secrets", manage), 200)
+	if field(t, secrets, "secrets", "0", "pending") != "true" || strings.Contains(string(secrets.body), "another-long") {
+		t.Errorf("secrets %s", secrets.body)
+	}
+	must(f.do("PUT", "/api/v1/secrets/lower", manage, `{"value":"x"}`), 400)
+	must(f.do("PUT", "/api/v1/secrets/EMPTY", manage, `{"value":""}`), 400)
+	if got := must(f.do("PUT", "/api/v1/secrets/SHORT", manage, `{"value":"tiny"}`), 200); !strings.Contains(string(got.body), "shorter") {
+		t.Errorf("short secret %s", got.body)
+	}
+	must(f.do("DELETE", "/api/v1/secrets/S", manage, ""), 409)
+	must(f.do("DELETE", "/api/v1/secrets/SHORT", manage, ""), 204)
+	must(f.do("DELETE", "/api/v1/secrets/SHORT", manage, ""), 404)
+
+	made := must(f.do("POST", "/api/v1/keys", manage, `{"name":"bot","agent":"fixer","scopes":["runs"],"factory":"default","expires_seconds":3600}`), 201)
+	bot := field(t, made, "key")
+	must(f.do("POST", "/api/v1/keys", manage, `{"name":"bot"}`), 409)
+	must(f.do("POST", "/api/v1/keys", manage, `{"name":"x","scopes":["all"]}`), 400)
+	if got := must(f.get("/api/v1/keys", manage), 200); strings.Contains(string(got.body), bot) {
+		t.Error("a key came out again")
+	}
+
+	created := must(f.do("POST", "/api/v1/agent/runs", bot, `{"prompt":"Say hello.","config":{"environment_id":"e"}}`), 200)
+	runID := field(t, created, "run_id")
+	must(f.do("POST", "/api/v1/agent/run", bot, `{"prompt":"Say hello.","config":{"environment_id":"default/e"}}`), 200)
+	for _, bad := range []string{``, `{`, `{}`, `{"prompt":7}`, `{"prompt":"x","config":{"environment_id":"none"}}`} {
+		must(f.do("POST", "/api/v1/agent/runs", bot, bad), 400)
+	}
+	read := must(f.get("/api/v1/agent/runs/"+runID, bot), 200)
+	if field(t, read, "creator", "type") != "service_account" || field(t, read, "prompt") != "Say hello." || field(t, read, "state") != "QUEUED" || strings.Contains(string(read.body), "session_link") {
+		t.Errorf("run %s", read.body)
+	}
+	must(f.get("/api/v1/agent/runs/"+runID+"/transcript", bot), 200)
+	must(f.get("/api/v1/agent/runs?limit=1&state=QUEUED&source=API", bot), 200)
+	if got := must(f.do("POST", "/api/v1/agent/runs/"+runID+"/cancel", bot, ""), 200); string(got.body) != `"`+runID+`"` {
+		t.Errorf("cancel %s", got.body)
+	}
+	must(f.do("POST", "/api/v1/agent/runs/"+runID+"/cancel", bot, ""), 400)
+	if got := must(f.get("/api/v1/agent/runs/"+runID, bot), 200); field(t, got, "state") != "CANCELLED" || !strings.HasPrefix(field(t, got, "session_link"), f.url+"/runs/") {
+		t.Errorf("cancelled %s", got.body)
+	}
+	must(f.do("DELETE", "/api/v1/keys/bot", manage, ""), 200)
+	must(f.get("/api/v1/agent/runs/"+runID, bot), 401)
+
+	audit := must(f.get("/api/v1/audit?limit=100", manage), 200)
+	for _, action := range []string{"secret.set", "secret.delete", "key.create", "key.revoke", "run.create", "run.cancel", "delivery.replay", "factory.apply"} {
+		if !strings.Contains(string(audit.body), action) {
+			t.Errorf("SPEC 10.4: %s is not in the audit log", action)
+		}
+	}
+	if strings.Contains(string(audit.body), "another-long") || strings.Contains(string(audit.body), bot) {
+		t.Error("the audit log holds a secret")
+	}
+	metrics := must(f.get("/metrics", ""), 200)
+	if !bytes.Contains(metrics.body, []byte(`triphammer_ingress_requests_total{factory="default",reason="",status="202",webhook="hook"} 2`)) {
+		t.Errorf("metrics:\n%s", metrics.body)
+	}
+}
+
+// TestIdempotencyKey (SPEC 9.7).
+func TestIdempotencyKey(t *testing.T) {
+	f := newFixture(t)
+	create := func(key, idempotency, body string) (int, string) {
+		req, _ := http.NewRequest(http.MethodPost, f.url+"/api/v1/agent/runs", strings.NewReader(body))
+		req.Header.Set("Authorization", "Bearer "+key)
+		req.Header.Set("Idempotency-Key", idempotency)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = resp.Body.Close() }()
+		var r CreatedRun
+		_ = json.NewDecoder(resp.Body).Decode(&r) // of a problem nothing is read
+		return resp.StatusCode, r.RunID
+	}
+	body := `{"prompt":"x","config":{"environment_id":"e"}}`
+	ada, bob := f.key("ada", "runs"), f.key("bob", "runs")
+	_, first := create(ada, "k", body)
+	if status, again := create(ada, "k", body); status != 200 || again != first {
+		t.Errorf("again: %d %s, want %s", status, again, first)
+	}
+	if status, _ := create(ada, "k", `{"prompt":"y","config":{"environment_id":"e"}}`); status != 422 {
+		t.Errorf("another body: %d", status)
+	}
+	if _, other := create(bob, "k", body); other == first {
+		t.Error("two keys share an Idempotency-Key")
+	}
+}
+
+// TestPages: without the one-time link they answer 401, transcripts included
+// (SPEC 10.3).
+func TestPages(t *testing.T) {
+	f := newFixture(t)
+	manage := f.key("admin", "manage")
+	uid := field(t, f.get("/api/v1/webhooks", manage), "webhooks", "0", "uid")
+	payload := `{"n":1,"x":"<script>alert(1)</script>"}`
+	id := field(t, f.do("POST", "/webhooks/w/"+uid, hookSecret, payload), "delivery_id")
+	runID := field(t, f.get("/api/v1/deliveries/"+id, manage), "runs", "0")
+	paths := map[string]string{"/": "Overview", "/deliveries": id, "/deliveries/" + id: "authenticated", "/runs": runID, "/runs/" + runID: "Do it."}
+	for path := range paths {
+		if got := f.get(path, ""); got.status != http.StatusUnauthorized || bytes.Contains(got.body, []byte(id)) {
+			t.Errorf("%s without a session: %d", path, got.status)
+		}
+	}
+	link := field(t, f.do("POST", "/api/v1/auth/links", manage, ""), "url")
+	login := f.get(strings.TrimPrefix(link, f.url), "")
+	cookie := login.header.Get("Set-Cookie")
+	if login.status != http.StatusSeeOther || !strings.Contains(cookie, "HttpOnly") || !strings.Contains(cookie, "SameSite=Lax") {
+		t.Fatalf("login %d, cookie %s", login.status, cookie)
+	}
+	if again := f.get(strings.TrimPrefix(link, f.url), ""); again.status != http.StatusUnauthorized {
+		t.Errorf("the link works twice: %d", again.status)
+	}
+	session := strings.SplitN(cookie, ";", 2)[0]
+	request := func(method, path string, header ...string) answer {
+		req, _ := http.NewRequest(method, f.url+path, nil)
+		req.Header.Set("Cookie", session)
+		for i := 0; i < len(header); i += 2 {
+			req.Header.Set(header[i], header[i+1])
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = resp.Body.Close() }()
+		body, _ := io.ReadAll(resp.Body)
+		return answer{resp.StatusCode, resp.Header, body}
+	}
+	for path, want := range paths {
+		got := request(http.MethodGet, path)
+		if got.status != 200 || !bytes.Contains(got.body, []byte(want)) || !strings.Contains(got.header.Get("Content-Security-Policy"), "default-src 'none'") {
+			t.Errorf("%s: %d\n%s", path, got.status, got.body)
+		}
+		if bytes.Contains(got.body, []byte("<script>alert")) || bytes.Contains(got.body, []byte(hookSecret)) {
+			t.Errorf("%s shows what it must not:\n%s", path, got.body)
+		}
+	}
+	if got := request(http.MethodGet, "/runs/run_0000000000001"); got.status != http.StatusNotFound {
+		t.Errorf("no such run: %d", got.status)
+	}
+	if got := request(http.MethodPost, "/auth/logout", "Sec-Fetch-Site", "cross-site"); got.status != http.StatusForbidden {
+		t.Errorf("a cross-site request: %d", got.status)
+	}
+	if got := request(http.MethodPost, "/auth/logout", "Sec-Fetch-Site", "same-origin"); got.status != 200 {
+		t.Errorf("sign out: %d", got.status)
+	}
+	if got := request(http.MethodGet, "/"); got.status != http.StatusUnauthorized {
+		t.Errorf("signed out: %d", got.status)
+	}
+}
+
+func writePair(t *testing.T, dir, name string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, block := range map[string]*pem.Block{"cert.pem": {Type: "CERTIFICATE", Bytes: cert}, "key.pem": {Type: "PRIVATE KEY", Bytes: der}} {
+		if err := os.WriteFile(filepath.Join(dir, file), pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestTLS: the certificate is read again when its files change (SPEC 13.3), and
+// a stop lets what was taken finish.
+func TestTLS(t *testing.T) {
+	f := newFixture(t)
+	dir := t.TempDir()
+	writePair(t, dir, "first")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- f.Serve(ctx, Listeners{TCP: l, CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")})
+	}()
+	name := func() string {
+		conn, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{InsecureSkipVerify: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		return conn.ConnectionState().PeerCertificates[0].Subject.CommonName
+	}
+	if got := name(); got != "first" {
+		t.Errorf("certificate %s", got)
+	}
+	writePair(t, dir, "second")
+	for deadline := time.Now().Add(10 * time.Second); name() != "second"; {
+		if time.Now().After(deadline) {
+			t.Fatal("the new certificate is not served")
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if err := f.Serve(t.Context(), Listeners{TCP: l, CertFile: filepath.Join(dir, "none.pem"), KeyFile: filepath.Join(dir, "key.pem")}); err == nil {
+		t.Error("served without a certificate")
+	}
+}
+
+// TestClientAddress: only a trusted proxy's word is believed (SPEC 5.9).
+func TestClientAddress(t *testing.T) {
+	f := newFixture(t)
+	manage := f.key("admin", "manage")
+	uid := field(t, f.get("/api/v1/webhooks", manage), "webhooks", "0", "uid")
+	req, _ := http.NewRequest(http.MethodPost, f.url+"/webhooks/w/"+uid, strings.NewReader(`{}`))
+	req.Header.Set("Authorization", "Bearer "+hookSecret)
+	req.Header.Set("X-Forwarded-For", "203.0.113.9")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	id := field(t, f.get("/api/v1/deliveries", manage), "deliveries", "0", "id")
+	if got := field(t, f.get("/api/v1/deliveries/"+id, manage), "client_addr"); got != "127.0.0.1" {
+		t.Errorf("client %s", got)
+	}
+}
