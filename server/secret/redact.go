@@ -1,12 +1,7 @@
 package secret
 
 import (
-	"bytes"
-	"encoding/base64"
-	"encoding/hex"
-	"encoding/json"
 	"io"
-	"net/url"
 	"slices"
 	"strings"
 )
@@ -18,11 +13,14 @@ const (
 )
 
 // Redactor hides values in text: as they are, per line, and in the encodings in
-// which programs commonly print them (base64 at any alignment, hex, percent
-// encoding, JSON escapes). It does not hide what a program transforms otherwise.
+// which programs commonly print them (forms). It does not hide what a program
+// transforms otherwise. It is safe for concurrent use.
+//
+// Where hidden texts overlap, all that any of them covers is hidden, so that no
+// tail of one stays.
 type Redactor struct {
-	byFirst [256][][]byte // needles by first byte, longest first
-	longest int
+	byFirst [256][]string        // needles by first byte, longest first
+	pairs   [1 << 16 / 64]uint64 // the first two bytes of any needle, as a set
 }
 
 // NewRedactor makes a Redactor for the values.
@@ -30,104 +28,120 @@ func NewRedactor(values ...Value) *Redactor {
 	r := &Redactor{}
 	for _, v := range values {
 		r.add(v.text, minExact)
+		r.add(strings.TrimSpace(v.text), minExact) // a shell drops the last line's end
 		for line := range strings.Lines(v.text) {
 			r.add(strings.TrimSpace(line), minEncoded)
 		}
 		if len(v.text) < minEncoded {
 			continue
 		}
-		for offset := range 3 {
-			padded := append(make([]byte, offset), v.text...)
-			// Characters that also hold bits of a neighbour are left out.
-			from, to := (offset*8+5)/6, len(padded)*8/6
-			r.add(base64.RawStdEncoding.EncodeToString(padded)[from:to], minEncoded)
-			r.add(base64.RawURLEncoding.EncodeToString(padded)[from:to], minEncoded)
+		for _, form := range forms(v.text) {
+			r.add(form, minEncoded)
 		}
-		hexed := hex.EncodeToString([]byte(v.text))
-		r.add(hexed, minEncoded)
-		r.add(strings.ToUpper(hexed), minEncoded)
-		r.add(url.QueryEscape(v.text), minEncoded)
-		r.add(url.PathEscape(v.text), minEncoded)
-		if quoted, err := json.Marshal(v.text); err == nil {
-			r.add(string(quoted[1:len(quoted)-1]), minEncoded)
+		if trimmed := strings.TrimSpace(v.text); trimmed != v.text && len(trimmed) >= minEncoded {
+			for _, form := range forms(trimmed) {
+				r.add(form, minEncoded)
+			}
 		}
 	}
 	for i := range r.byFirst {
-		slices.SortFunc(r.byFirst[i], func(a, b []byte) int { return len(b) - len(a) })
+		slices.SortFunc(r.byFirst[i], func(a, b string) int { return len(b) - len(a) })
 	}
 	return r
 }
 
 func (r *Redactor) add(needle string, shortest int) {
-	if len(needle) < shortest {
+	if len(needle) < shortest || slices.Contains(r.byFirst[needle[0]], needle) {
 		return
 	}
-	list := &r.byFirst[needle[0]]
-	if !slices.ContainsFunc(*list, func(n []byte) bool { return string(n) == needle }) {
-		*list = append(*list, []byte(needle))
-		r.longest = max(r.longest, len(needle))
-	}
+	r.byFirst[needle[0]] = append(r.byFirst[needle[0]], needle)
+	pair := int(needle[0])<<8 | int(needle[1])
+	r.pairs[pair/64] |= 1 << (pair % 64)
 }
 
 // Redact returns text with every hidden value replaced.
 func (r *Redactor) Redact(text []byte) []byte {
-	out, _ := r.replace(nil, text, true)
+	s := scan{redactor: r}
+	out, _ := s.redact(nil, text, true)
 	return out
 }
 
-// replace appends the redacted text to out, up to where a value could still
-// begin in what is to come, and returns the rest.
-func (r *Redactor) replace(out, text []byte, final bool) (_, rest []byte) {
+// scan is where a Redactor stands in a text.
+type scan struct {
+	redactor *Redactor
+	covered  int // bytes at the front of the text that a match already covers
+}
+
+// redact appends the redacted text to out. Unless the text is final it stops
+// where a value could begin that the text does not hold whole, and returns the
+// rest. Each decision depends on nothing but the bytes from there on, so a
+// stream is redacted like the whole, wherever it is cut.
+func (s *scan) redact(out, text []byte, final bool) (_, rest []byte) {
+	r := s.redactor
+	clear := 0 // text[clear:i] is to be copied
 	i := 0
-	for i < len(text) {
-		if !final && len(text)-i < r.longest && r.mayBegin(text[i:]) {
+	for ; i < len(text); i++ {
+		if i+1 < len(text) {
+			pair := int(text[i])<<8 | int(text[i+1])
+			if r.pairs[pair/64]&(1<<(pair%64)) == 0 {
+				if s.covered > 0 {
+					s.covered--
+					clear = i + 1
+				}
+				continue
+			}
+		}
+		n, open := r.at(text[i:])
+		if open && !final {
 			break
 		}
-		if needle := r.at(text[i:]); needle != nil {
-			out = append(out, hidden...)
-			i += len(needle)
-			continue
+		if n > 0 && s.covered == 0 {
+			out = append(append(out, text[clear:i]...), hidden...)
 		}
-		out = append(out, text[i])
-		i++
+		if s.covered = max(s.covered, n); s.covered > 0 {
+			s.covered--
+			clear = i + 1
+		}
 	}
-	return out, text[i:]
+	return append(out, text[clear:i]...), text[i:]
 }
 
-func (r *Redactor) at(text []byte) []byte {
+// at returns the length of the longest needle that text begins with, and
+// whether a longer one could follow if text went on.
+func (r *Redactor) at(text []byte) (n int, open bool) {
 	for _, needle := range r.byFirst[text[0]] {
-		if bytes.HasPrefix(text, needle) {
-			return needle
+		switch {
+		case len(needle) > len(text):
+			open = open || needle[:len(text)] == string(text)
+		case needle == string(text[:len(needle)]):
+			return len(needle), open
 		}
 	}
-	return nil
-}
-
-// mayBegin tells whether a longer text could begin with a hidden value that
-// text does not hold whole.
-func (r *Redactor) mayBegin(text []byte) bool {
-	for _, needle := range r.byFirst[text[0]] {
-		if len(needle) > len(text) && bytes.HasPrefix(needle, text) {
-			return true
-		}
-	}
-	return false
+	return 0, open
 }
 
 // Writer redacts a stream, also where a value is split over writes. It holds
 // back no more than the beginning of a possible value; Flush lets that go.
-func (r *Redactor) Writer(w io.Writer) *RedactWriter { return &RedactWriter{redactor: r, to: w} }
+func (r *Redactor) Writer(w io.Writer) *RedactWriter {
+	return &RedactWriter{scan: scan{redactor: r}, to: w}
+}
 
 // RedactWriter is a Redactor's io.Writer. It is not safe for concurrent use.
 type RedactWriter struct {
-	redactor *Redactor
-	to       io.Writer
-	held     []byte
+	scan scan
+	to   io.Writer
+	held []byte
 }
 
+// Write implements io.Writer. After an error the stream has a gap.
 func (w *RedactWriter) Write(p []byte) (int, error) {
-	out, rest := w.redactor.replace(nil, append(w.held, p...), false)
-	w.held = slices.Clone(rest)
+	text := p
+	if len(w.held) > 0 {
+		w.held = append(w.held, p...)
+		text = w.held
+	}
+	out, rest := w.scan.redact(nil, text, false)
+	w.held = append(w.held[:0], rest...) // rest may be of p, which is the caller's
 	if len(out) > 0 {
 		if _, err := w.to.Write(out); err != nil {
 			return 0, err
@@ -136,9 +150,10 @@ func (w *RedactWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Flush writes what was held back.
+// Flush writes what was held back: the stream ends here, or what follows has
+// nothing to do with it.
 func (w *RedactWriter) Flush() error {
-	out := w.redactor.Redact(w.held)
+	out, _ := w.scan.redact(nil, w.held, true)
 	w.held = nil
 	if len(out) == 0 {
 		return nil

@@ -8,18 +8,23 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 )
 
-const keySize = 32 // bytes: AES-256
+const (
+	keySize    = 32   // bytes: AES-256
+	maxKeyFile = 1024 // bytes that are read of a key file, far more than it has
+)
 
 // ErrWrongKey is what Open returns for something that another key sealed.
 var ErrWrongKey = errors.New("sealed with another key")
 
-// Key seals values with AES-256-GCM. It does not print itself.
+// Key seals values with AES-256-GCM, under a random nonce each. It does not
+// print itself, and is safe for concurrent use.
 type Key struct {
 	aead cipher.AEAD
 	id   [8]byte
@@ -92,16 +97,25 @@ func LoadOrCreateKey(path string) (*Key, error) {
 	return NewKey(raw)
 }
 
-// LoadKey reads a key file, which only its owner may be able to read.
+// LoadKey reads a key file: 32 bytes in base64, which only its owner may be able
+// to read. Its errors say what to do, and never what the file holds.
 func LoadKey(path string) (*Key, error) {
-	info, err := os.Stat(path)
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading the sealing key: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat() // of what is open, not of what the name means by now
+	if err != nil {
+		return nil, fmt.Errorf("reading the sealing key: %w", err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("the sealing key %s is not a file: name the file that holds it", path)
 	}
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
 		return nil, fmt.Errorf("the sealing key %s can be read by others (mode %04o): chmod 600 it", path, mode)
 	}
-	text, err := os.ReadFile(path)
+	text, err := io.ReadAll(io.LimitReader(f, maxKeyFile))
 	if err != nil {
 		return nil, fmt.Errorf("reading the sealing key: %w", err)
 	}

@@ -73,6 +73,9 @@ func ValidToken(prefix, s string) bool {
 	if len(s) != len(prefix)+1+tokenRandom+tokenChecked || !strings.HasPrefix(s, prefix+"_") {
 		return false
 	}
+	if strings.Trim(s[len(prefix)+1:], base62) != "" {
+		return false
+	}
 	body := s[:len(s)-tokenChecked]
 	return checksum(body) == s[len(body):]
 }

@@ -7,11 +7,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
-	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -109,53 +112,134 @@ func TestSeal(t *testing.T) {
 	}
 }
 
-const pem = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\nBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj\n-----END KEY-----"
-
-func TestRedact(t *testing.T) {
-	value := `p@ss/w"ord+é`
-	r := NewRedactor(New(value), New("tiny"), New("abc"), New(""), New(pem))
-	quoted, err := json.Marshal(value)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, shown := range []string{
-		value, string(quoted), url.QueryEscape(value), url.PathEscape(value), hex.EncodeToString([]byte(value)),
-		base64.StdEncoding.EncodeToString([]byte(value)), base64.URLEncoding.EncodeToString([]byte("x" + value)),
-		base64.StdEncoding.EncodeToString([]byte("user:" + value + "\n")), "MIIEvQIBADANBgkqhkiG9w0BAQEFAASC", "tiny",
+// TestKeyFiles: what is refused as a key file, and that the error says what to do
+// without saying what the file holds (SPEC 10.1).
+func TestKeyFiles(t *testing.T) {
+	good := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{7}, keySize))
+	for name, c := range map[string]struct {
+		text string
+		mode os.FileMode
+		want string
+	}{
+		"good":           {good + "\n", 0o600, ""},
+		"read-only":      {good, 0o400, ""},
+		"group":          {good, 0o640, "chmod 600"},
+		"world":          {good, 0o604, "chmod 600"},
+		"writable":       {good, 0o620, "chmod 600"},
+		"empty":          {"", 0o600, "restore it"},
+		"short":          {good[:40] + "\n", 0o600, "restore it"},
+		"long":           {base64.StdEncoding.EncodeToString(make([]byte, keySize+1)), 0o600, "restore it"},
+		"raw":            {strings.Repeat("\xff", keySize), 0o600, "restore it"},
+		"something else": {strings.Repeat(good+"\n", 100), 0o600, "restore it"},
 	} {
-		got := string(r.Redact([]byte("before " + shown + " after")))
-		if !strings.Contains(got, hidden) || strings.Contains(got, shown) || !strings.HasPrefix(got, "before ") || !strings.HasSuffix(got, " after") {
-			t.Errorf("%q became %q", shown, got)
+		path := filepath.Join(t.TempDir(), "key")
+		if err := errors.Join(os.WriteFile(path, []byte(c.text), 0o600), os.Chmod(path, c.mode)); err != nil {
+			t.Fatal(err)
+		}
+		for _, load := range []func(string) (*Key, error){LoadKey, LoadOrCreateKey} {
+			key, err := load(path)
+			switch {
+			case c.want == "" && (err != nil || key == nil):
+				t.Errorf("%s: %v", name, err)
+			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), path)):
+				t.Errorf("%s: %v, want %q and the path", name, err, c.want)
+			case err != nil && strings.Contains(err.Error(), good[:8]):
+				t.Errorf("%s: the error holds the key: %v", name, err)
+			}
+		}
+		if text, err := os.ReadFile(path); err != nil || string(text) != c.text {
+			t.Errorf("%s: the file was changed", name)
 		}
 	}
-	if got := string(r.Redact([]byte("abc p@ss"))); got != "abc p@ss" {
-		t.Errorf("too much hidden: %q", got)
+	dir := t.TempDir()
+	if _, err := LoadKey(dir); err == nil || !strings.Contains(err.Error(), "not a file") {
+		t.Errorf("a directory: %v", err)
+	}
+	if _, err := LoadKey(filepath.Join(dir, "none")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no file: %v", err)
+	}
+	if _, err := LoadOrCreateKey(filepath.Join(dir, "none", "key")); err == nil {
+		t.Error("a key was made in no directory")
 	}
 }
 
-// FuzzRedactWriter: cut anywhere, a stream is redacted like the whole.
-func FuzzRedactWriter(f *testing.F) {
-	f.Add([]byte("say hunter2222 and hunter2hunter2222"), uint8(3))
-	f.Add([]byte("aHVudGVyMjIyMg== hunter222"), uint8(1))
-	r := NewRedactor(New("hunter2222"), New("2222abcd"))
-	f.Fuzz(func(t *testing.T, text []byte, size uint8) {
-		var out bytes.Buffer
-		w := r.Writer(&out)
-		for chunk := text; len(chunk) > 0; {
-			n := min(len(chunk), int(size)%16+1)
-			if _, err := w.Write(chunk[:n]); err != nil {
-				t.Fatal(err)
+// TestOneKeyIsMade: of many that make the key at once, one does, and all have it.
+func TestOneKeyIsMade(t *testing.T) {
+	dir := t.TempDir()
+	ids := make([]string, 8)
+	var wg sync.WaitGroup
+	for i := range ids {
+		wg.Go(func() {
+			key, err := LoadOrCreateKey(filepath.Join(dir, "key"))
+			if err != nil {
+				t.Error(err)
+				return
 			}
-			chunk = chunk[n:]
+			ids[i] = key.ID()
+		})
+	}
+	wg.Wait()
+	if slices.Sort(ids); ids[0] != ids[len(ids)-1] {
+		t.Errorf("keys %q", ids)
+	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) != 1 {
+		t.Errorf("left in the directory: %v, %v", files, err)
+	}
+}
+
+// TestKeyDoesNotPrintItself (SPEC 10.1).
+func TestKeyDoesNotPrintItself(t *testing.T) {
+	raw := []byte("0123456789abcdef0123456789abcdef")
+	key, err := NewKey(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, shown := range []string{fmt.Sprintf("%v %+v %#v %s", key, key, key, key), fmt.Sprintf("%+v", struct{ K *Key }{key})} {
+		if strings.Contains(shown, "0123") || strings.Contains(shown, "48 49 50") || strings.Contains(shown, "0x30, 0x31") {
+			t.Errorf("printed: %s", shown)
 		}
-		if err := w.Flush(); err != nil {
-			t.Fatal(err)
+	}
+	sealed := key.Seal([]byte("plain"), nil)
+	if bytes.Equal(sealed, key.Seal([]byte("plain"), nil)) {
+		t.Error("two seals of one value are alike")
+	}
+	for n := range sealed {
+		if _, err := key.Open(sealed[:n], nil); err == nil {
+			t.Errorf("opened when cut to %d bytes", n)
 		}
-		if want := r.Redact(text); !bytes.Equal(out.Bytes(), want) {
-			t.Errorf("%q: streamed %q, whole %q", text, out.Bytes(), want)
+	}
+	if _, err := NewKey(raw[1:]); err == nil {
+		t.Error("a key of 31 bytes")
+	}
+}
+
+// FuzzOpen: nothing but what Seal made opens.
+func FuzzOpen(f *testing.F) {
+	key, err := NewKey(bytes.Repeat([]byte{7}, keySize))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add([]byte{})
+	f.Add(append(key.id[:], make([]byte, 28)...))
+	f.Fuzz(func(t *testing.T, sealed []byte) {
+		if plain, err := key.Open(sealed, []byte("here")); err == nil {
+			t.Errorf("%x opened as %q", sealed, plain)
 		}
-		if bytes.Contains(bytes.ReplaceAll(out.Bytes(), []byte(hidden), nil), []byte("hunter2222")) && !bytes.Contains(out.Bytes(), []byte(hidden)) {
-			t.Errorf("%q left the value: %q", text, out.Bytes())
+	})
+}
+
+// FuzzValidToken: whatever passes has the form that scanners look for.
+func FuzzValidToken(f *testing.F) {
+	form := regexp.MustCompile(`^th_[0-9A-Za-z]{49}$`)
+	f.Add(NewToken("th"), true)
+	f.Add("th_"+strings.Repeat(" ", 43), true)
+	f.Add("th_", false)
+	f.Fuzz(func(t *testing.T, s string, sum bool) {
+		if sum {
+			s += checksum(s)
+		}
+		if ValidToken("th", s) && !form.MatchString(s) {
+			t.Errorf("%q is valid", s)
 		}
 	})
 }

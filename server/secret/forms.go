@@ -1,0 +1,116 @@
+package secret
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strings"
+)
+
+// forms are the encodings in which programs commonly print a value: base64 at
+// any alignment and wrapped, hex, percent encoding, and JSON string escapes.
+func forms(text string) []string {
+	var all []string
+	for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+		for offset := range 3 {
+			padded := append(make([]byte, offset), text...)
+			// Characters that also hold bits of a neighbour are left out.
+			from, to := (offset*8+5)/6, len(padded)*8/6
+			all = append(all, encoding.EncodeToString(padded)[from:to])
+		}
+	}
+	all = append(all, wrapped(all[0])...)
+	hexed := hex.EncodeToString([]byte(text))
+	all = append(all, hexed, strings.ToUpper(hexed))
+	all = append(all, percent(text)...)
+	return append(all, quoted(text)...)
+}
+
+// wrapped are the lines of a base64 text that is too long for one, as base64(1)
+// (76) and PEM writers (64) break it.
+func wrapped(text string) []string {
+	var lines []string
+	for _, width := range []int{64, 76} {
+		for rest := text; len(rest) > 0 && len(text) > width; {
+			line := rest[:min(width, len(rest))]
+			lines, rest = append(lines, line), rest[len(line):]
+		}
+	}
+	return lines
+}
+
+// percent are the percent encodings: of Go, of encodeURIComponent and of those
+// that leave only the unreserved characters of RFC 3986, in either case.
+func percent(text string) []string {
+	var all []string
+	for _, plain := range []string{"-._~", "-._~!'()*"} {
+		var upper strings.Builder
+		for i := range len(text) {
+			c := text[i]
+			if '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' || strings.IndexByte(plain, c) >= 0 {
+				upper.WriteByte(c)
+			} else {
+				fmt.Fprintf(&upper, "%%%02X", c)
+			}
+		}
+		all = append(all, upper.String())
+	}
+	all = append(all, url.QueryEscape(text), url.PathEscape(text))
+	for _, upper := range all {
+		all = append(all, lowerEscapes(upper))
+	}
+	return all
+}
+
+// lowerEscapes writes %2F as %2f.
+func lowerEscapes(text string) string {
+	out := []byte(text)
+	for i := 0; i+2 < len(out); i++ {
+		if out[i] == '%' {
+			copy(out[i+1:], bytes.ToLower(out[i+1:i+3]))
+			i += 2
+		}
+	}
+	return string(out)
+}
+
+// quoted are the inner texts of JSON strings: with and without the escapes for
+// HTML, with escaped slashes, in ASCII alone; and each again as a string within
+// a JSON string, as in a tool call that a harness reports.
+func quoted(text string) []string {
+	escaped := jsonString(text, false)
+	all := []string{escaped, jsonString(text, true), strings.ReplaceAll(escaped, "/", `\/`), ascii(escaped)}
+	for _, once := range all {
+		all = append(all, jsonString(once, false))
+	}
+	return all
+}
+
+func jsonString(text string, forHTML bool) string {
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(forHTML)
+	_ = enc.Encode(text) // a string into a buffer does not fail
+	s := strings.TrimSuffix(out.String(), "\n")
+	return s[1 : len(s)-1]
+}
+
+// ascii escapes what is not ASCII as UTF-16 units.
+func ascii(escaped string) string {
+	var out strings.Builder
+	for _, c := range escaped {
+		switch {
+		case c < 0x80:
+			out.WriteRune(c)
+		case c < 0x10000:
+			fmt.Fprintf(&out, `\u%04x`, c)
+		default:
+			c -= 0x10000
+			fmt.Fprintf(&out, `\u%04x\u%04x`, 0xd800+c>>10, 0xdc00+c&0x3ff)
+		}
+	}
+	return out.String()
+}
