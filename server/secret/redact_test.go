@@ -215,7 +215,7 @@ func BenchmarkRedact(b *testing.B) {
 		values = append(values, New(NewToken("th")))
 	}
 	r := NewRedactor(values...)
-	line := `{"type":"assistant","message":{"content":[{"type":"text","text":"Running go test ./... in /workspace/triphammer"}]}}` + "\n"
+	line := `{"type":"assistant","message":{"content":[{"type":"text","text":"Running go test ./... at the root"}]}}` + "\n"
 	text := []byte(strings.Repeat(line, 64*1024/len(line)))
 	b.Run("whole", func(b *testing.B) {
 		b.SetBytes(int64(len(text)))
