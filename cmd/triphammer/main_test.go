@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -134,11 +133,4 @@ func TestReadme(t *testing.T) {
 			t.Errorf("the tour does not print %q:\n%s", want, out)
 		}
 	}
-}
-
-func exitCode(err error) int {
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		return exit.ExitCode()
-	}
-	return -1
 }
