@@ -78,10 +78,11 @@ func (s *Store) RecordApply(ctx context.Context, a *Apply, files []File, specs m
 			}
 		}
 		for _, w := range a.Webhooks {
-			err := errors.Join(
-				s.exec(ctx, "INSERT INTO apply_webhooks (apply_id, name, uid, secret_name, generation) VALUES ($1, $2, $3, $4, $5)", n, w.Name, w.UID, w.SecretName, w.Generation),
-				s.exec(ctx, "INSERT INTO webhook_uids (factory, name, uid) VALUES ($1, $2, $3) ON CONFLICT (factory, name) DO NOTHING", a.Factory, w.Name, w.UID))
+			err := s.exec(ctx, "INSERT INTO apply_webhooks (apply_id, name, uid, secret_name, generation) VALUES ($1, $2, $3, $4, $5)", n, w.Name, w.UID, w.SecretName, w.Generation)
 			if err != nil {
+				return err
+			}
+			if err := s.bind(ctx, a.Factory, w); err != nil {
 				return err
 			}
 		}
@@ -93,6 +94,20 @@ func (s *Store) RecordApply(ctx context.Context, a *Apply, files []File, specs m
 		return nil
 	})
 	return id, err
+}
+
+// bind makes a UID the webhook's own for good; ErrConflict if the webhook has
+// another one, or another webhook has this one.
+func (s *Store) bind(ctx context.Context, factory string, w BoundWebhook) error {
+	err := s.exec(ctx, "INSERT INTO webhook_uids (factory, name, uid) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", factory, w.Name, w.UID)
+	if err != nil {
+		return err
+	}
+	err = s.row(ctx, "SELECT name FROM webhook_uids WHERE factory = $1 AND name = $2 AND uid = $3", []any{factory, w.Name, w.UID}, new(string))
+	if errors.Is(err, ErrNotFound) {
+		return fmt.Errorf("webhook %s cannot be bound to %s, for one of them is bound already: %w", w.Name, w.UID, ErrConflict)
+	}
+	return err
 }
 
 // WebhookUIDs returns the UID bound to each webhook of a factory, or a fresh one

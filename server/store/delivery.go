@@ -93,6 +93,10 @@ type NewDelivery struct {
 	Runs    []NewRun // enqueued with accepted ones
 }
 
+// ErrNoPayload is an ErrNotFound: the delivery is in the log, but its body was
+// never kept (CONTRACT.md 2.3).
+var ErrNoPayload = fmt.Errorf("its body is not kept: %w", ErrNotFound)
+
 // Recorded is what became of a NewDelivery.
 type Recorded struct {
 	ID          string
@@ -230,8 +234,8 @@ func (s *Store) Delivery(ctx context.Context, id string) (*Delivery, error) {
 	return d, s.addRuns(ctx, []*Delivery{d})
 }
 
-// Payload is the body of an accepted delivery, byte for byte; ErrNotFound if
-// there is none.
+// Payload is the body of an accepted delivery, byte for byte. The error wraps
+// ErrNoPayload for another delivery of the log.
 func (s *Store) Payload(ctx context.Context, id string) ([]byte, error) {
 	n, err := parseID(prefixDelivery, id)
 	if err != nil {
@@ -239,14 +243,21 @@ func (s *Store) Payload(ctx context.Context, id string) ([]byte, error) {
 	}
 	var payload []byte
 	var codec int64
-	err = s.read.QueryRowContext(ctx, "SELECT payload, codec FROM deliveries WHERE id = $1 AND payload IS NOT NULL", n).Scan(&payload, &codec)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil, fmt.Errorf("payload of %s: %w", id, ErrNotFound)
+	err = s.read.QueryRowContext(ctx, "SELECT payload, codec FROM deliveries WHERE id = $1", n).Scan(&payload, &codec)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return nil, fmt.Errorf("delivery %s: %w", id, ErrNotFound)
+	case err != nil:
+		return nil, fmt.Errorf("payload of %s: %w", id, err)
+	case payload == nil:
+		return nil, fmt.Errorf("delivery %s: %w", id, ErrNoPayload)
+	case codec == 0:
+		return payload, nil
 	}
-	if err != nil || codec == 0 {
-		return payload, err
+	if payload, err = s2.Decode(nil, payload); err != nil {
+		return nil, fmt.Errorf("payload of %s: %w", id, err)
 	}
-	return s2.Decode(nil, payload)
+	return payload, nil
 }
 
 // DeliveryQuery selects entries of the log; zero fields select all.
@@ -258,28 +269,61 @@ type DeliveryQuery struct {
 	Limit                        int
 }
 
-// Deliveries reads the log, newest first.
+// Deliveries reads the log, newest first. Each query of it walks an index from
+// its newest end, so it costs the same in a log of a million.
 func (s *Store) Deliveries(ctx context.Context, q DeliveryQuery) ([]*Delivery, error) {
+	uids := []string{q.WebhookUID}
+	if q.Webhook != "" && q.WebhookUID == "" {
+		// The index is by UID, and a name may have one in each factory.
+		w := where{}
+		w.text("name", q.Webhook)
+		w.text("factory", q.Factory)
+		bound, err := list(ctx, s, scanText, "SELECT uid FROM webhook_uids"+w.sql()+" ORDER BY uid", w.args...)
+		if err != nil {
+			return nil, err
+		}
+		if len(bound) > 0 {
+			uids = bound
+		}
+	}
+	var all []*Delivery
+	for _, uid := range uids {
+		q.WebhookUID = uid
+		query, args, err := q.sql()
+		if err != nil {
+			return nil, err
+		}
+		some, err := list(ctx, s, scanDelivery, query, args...)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	all = newest(all, q.Limit, func(d *Delivery) string { return d.ID })
+	return all, s.addRuns(ctx, all)
+}
+
+// sql is the query for one webhook, or for all.
+func (q DeliveryQuery) sql() (string, []any, error) {
 	w := where{}
 	w.text("factory", q.Factory)
 	w.text("webhook", q.Webhook)
 	w.text("webhook_uid", q.WebhookUID)
 	w.text("outcome", string(q.Outcome))
+	if q.Outcome != "" && q.Outcome != Accepted {
+		w.terms = append(w.terms, "outcome <> 'accepted'") // what the index deliveries_outcome is for
+	}
 	if !q.Since.IsZero() {
 		w.add("id >= ", idAt(q.Since))
 	}
-	if err := w.before(prefixDelivery, q.Before); err != nil {
-		return nil, err
-	}
-	all, err := list(ctx, s, scanDelivery, "SELECT "+deliveryColumns+" FROM deliveries"+w.sql()+" ORDER BY id DESC"+w.limit(q.Limit), w.args...)
-	if err != nil {
-		return nil, err
-	}
-	return all, s.addRuns(ctx, all)
+	err := w.before(prefixDelivery, q.Before)
+	return "SELECT " + deliveryColumns + " FROM deliveries" + w.sql() + " ORDER BY id DESC" + w.limit(q.Limit), w.args, err
 }
 
 // addRuns fills in which runs the deliveries started.
 func (s *Store) addRuns(ctx context.Context, deliveries []*Delivery) error {
+	byID := make(map[int64]*Delivery)
+	var ids []any
 	for _, d := range deliveries {
 		if d.Outcome != Accepted {
 			continue
@@ -288,18 +332,23 @@ func (s *Store) addRuns(ctx context.Context, deliveries []*Delivery) error {
 		if err != nil {
 			return err
 		}
-		d.Runs, err = list(ctx, s, func(rows *sql.Rows) (RunRef, error) {
-			var id int64
-			var ref RunRef
-			err := rows.Scan(&id, &ref.Automation)
-			ref.ID = formatID(prefixRun, id)
-			return ref, err
-		}, "SELECT id, automation FROM runs WHERE delivery_id = $1 ORDER BY id", n)
-		if err != nil {
-			return err
-		}
+		byID[n] = d
+		ids = append(ids, n)
 	}
-	return nil
+	if len(byID) == 0 {
+		return nil
+	}
+	_, err := list(ctx, s, func(rows *sql.Rows) (none struct{}, err error) {
+		var id, delivery int64
+		var automation string
+		if err := rows.Scan(&id, &automation, &delivery); err != nil {
+			return none, err
+		}
+		d := byID[delivery]
+		d.Runs = append(d.Runs, RunRef{ID: formatID(prefixRun, id), Automation: automation})
+		return none, nil
+	}, "SELECT id, automation, delivery_id FROM runs WHERE delivery_id IN ("+marks(len(ids))+") ORDER BY id", ids...)
+	return err
 }
 
 // RecentTimes are the times of the authenticated deliveries of a webhook since

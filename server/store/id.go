@@ -54,6 +54,9 @@ func parseID(prefix, s string) (int64, error) {
 		}
 		id = id<<5 | int64(d)
 	}
+	if id == 0 {
+		return 0, fmt.Errorf("%q: %w", s, ErrNotFound)
+	}
 	return id, nil
 }
 

@@ -1,6 +1,8 @@
 package store
 
 import (
+	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -46,9 +48,26 @@ func (w *where) sql() string {
 	return " WHERE " + strings.Join(w.terms, " AND ")
 }
 
-func (w *where) limit(n int) string {
+func (w *where) limit(n int) string { return " LIMIT " + strconv.Itoa(limited(n)) }
+
+func limited(n int) int {
 	if n <= 0 || n > maxLimit {
-		n = maxLimit
+		return maxLimit
 	}
-	return " LIMIT " + strconv.Itoa(n)
+	return n
+}
+
+// newest merges what several queries found.
+func newest[T any](all []T, limit int, id func(T) string) []T {
+	slices.SortFunc(all, func(a, b T) int { return cmp.Compare(id(b), id(a)) })
+	return all[:min(len(all), limited(limit))]
+}
+
+// marks is $1, $2 … for n values.
+func marks(n int) string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = "$" + strconv.Itoa(i+1)
+	}
+	return strings.Join(out, ", ")
 }

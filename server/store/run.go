@@ -7,7 +7,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"strings"
+	"math"
+	"slices"
 	"time"
 )
 
@@ -185,29 +186,41 @@ type RunQuery struct {
 
 // Runs reads runs, newest first.
 func (s *Store) Runs(ctx context.Context, q RunQuery) ([]*Run, error) {
+	states := slices.Clone(q.States)
+	if slices.Sort(states); len(states) == 0 {
+		states = []RunState{""}
+	}
+	var all []*Run
+	for _, state := range slices.Compact(states) { // one walk of an index each, instead of a sort of all
+		query, args, err := q.sql(state)
+		if err != nil {
+			return nil, err
+		}
+		some, err := list(ctx, s, scanRun, query, args...)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	return newest(all, q.Limit, func(r *Run) string { return r.ID }), nil
+}
+
+// sql is the query for one state, or for all.
+func (q RunQuery) sql(state RunState) (string, []any, error) {
 	w := where{}
 	w.text("factory", q.Factory)
 	w.text("automation", q.Automation)
 	w.text("source", q.Source)
+	w.text("state", string(state))
 	if q.DeliveryID != "" {
 		n, err := parseID(prefixDelivery, q.DeliveryID)
 		if err != nil {
-			return nil, err
+			return "", nil, err
 		}
 		w.add("delivery_id = ", n)
 	}
-	if err := w.before(prefixRun, q.Before); err != nil {
-		return nil, err
-	}
-	if len(q.States) > 0 {
-		marks := make([]string, len(q.States))
-		for i, state := range q.States {
-			w.args = append(w.args, string(state))
-			marks[i] = fmt.Sprintf("$%d", len(w.args))
-		}
-		w.terms = append(w.terms, "state IN ("+strings.Join(marks, ", ")+")")
-	}
-	return list(ctx, s, scanRun, "SELECT "+runColumns+" FROM runs"+w.sql()+" ORDER BY id DESC"+w.limit(q.Limit), w.args...)
+	err := w.before(prefixRun, q.Before)
+	return "SELECT " + runColumns + " FROM runs" + w.sql() + " ORDER BY id DESC" + w.limit(q.Limit), w.args, err
 }
 
 // RunCounts is the number of runs in each state that is not terminal.
@@ -240,45 +253,69 @@ type Claim struct {
 	PerAutomation int
 }
 
-const claimRuns = `UPDATE runs SET state = 'INPROGRESS', started_at = $1, updated_at = $1, attempt = attempt + 1,
-	worker = $2, lease_token = lease_token + 1, lease_until = $3 WHERE id IN (`
-
-const oldestQueued = "SELECT id FROM runs WHERE state = 'QUEUED' ORDER BY id LIMIT $4"
-
-const oldestWithinLimit = `SELECT q.id FROM
-	(SELECT id, factory, automation, row_number() OVER (PARTITION BY factory, automation ORDER BY id) AS place FROM runs WHERE state = 'QUEUED') q
-	WHERE q.automation = '' OR q.place + (SELECT count(*) FROM runs r WHERE r.state = 'INPROGRESS' AND r.factory = q.factory AND r.automation = q.automation) <= $4
-	ORDER BY q.id LIMIT $5`
-
 // ClaimRuns takes queued runs, oldest first.
 func (s *Store) ClaimRuns(ctx context.Context, claim Claim) ([]Lease, error) {
 	var claimed []Lease
 	err := s.do(ctx, func(ctx context.Context) error {
 		claimed = nil
+		ids, err := s.claimable(ctx, claim)
+		if err != nil {
+			return err
+		}
 		now := s.now()
-		query, args := oldestQueued, []any{micros(now), claim.Worker, micros(now.Add(claim.Lease)), claim.Most}
-		if claim.PerAutomation > 0 {
-			query, args = oldestWithinLimit, []any{micros(now), claim.Worker, micros(now.Add(claim.Lease)), claim.PerAutomation, claim.Most}
-		}
-		st, err := s.stmt(ctx, claimRuns+query+") RETURNING id, lease_token")
-		if err != nil {
-			return err
-		}
-		rows, err := st.QueryContext(ctx, args...)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = rows.Close() }()
-		for rows.Next() {
-			var id, token int64
-			if err := rows.Scan(&id, &token); err != nil {
+		for _, id := range ids {
+			lease := Lease{RunID: formatID(prefixRun, id)}
+			err := s.row(ctx, `UPDATE runs SET state = 'INPROGRESS', started_at = $1, updated_at = $1, attempt = attempt + 1,
+				worker = $2, lease_token = lease_token + 1, lease_until = $3 WHERE id = $4 AND state = 'QUEUED' RETURNING lease_token`,
+				[]any{micros(now), claim.Worker, micros(now.Add(claim.Lease)), id}, &lease.Token)
+			if err != nil {
 				return err
 			}
-			claimed = append(claimed, Lease{RunID: formatID(prefixRun, id), Token: token})
+			claimed = append(claimed, lease)
 		}
-		return rows.Err()
+		return nil
 	})
-	return claimed, err
+	if err != nil {
+		return nil, err
+	}
+	return claimed, nil
+}
+
+// claimable are the queued runs that may start. It reads no further into the
+// queue than it must.
+func (s *Store) claimable(ctx context.Context, claim Claim) (ids []int64, err error) {
+	if claim.Most <= 0 {
+		return nil, nil
+	}
+	type automation struct{ factory, name string }
+	inProgress := make(map[automation]int)
+	if claim.PerAutomation > 0 {
+		err = s.each(ctx, "SELECT factory, automation, count(*) FROM runs WHERE state = 'INPROGRESS' GROUP BY factory, automation", nil,
+			func(rows *sql.Rows) (bool, error) {
+				var a automation
+				var count int
+				err := rows.Scan(&a.factory, &a.name, &count)
+				inProgress[a] = count
+				return true, err
+			})
+	}
+	if err != nil {
+		return nil, err
+	}
+	err = s.each(ctx, "SELECT id, factory, automation FROM runs WHERE state = 'QUEUED' ORDER BY id", nil,
+		func(rows *sql.Rows) (bool, error) {
+			var a automation
+			var id int64
+			if err := rows.Scan(&id, &a.factory, &a.name); err != nil {
+				return false, err
+			}
+			if a.name == "" || claim.PerAutomation <= 0 || inProgress[a] < claim.PerAutomation {
+				inProgress[a]++
+				ids = append(ids, id)
+			}
+			return len(ids) < claim.Most, nil
+		})
+	return ids, err
 }
 
 // fenced runs a change of an INPROGRESS run that the lease still holds; the
@@ -314,6 +351,9 @@ func (s *Store) RenewLease(ctx context.Context, l Lease, d time.Duration) (cance
 
 // FinishRun ends a run. A terminal state never changes (SPEC 9.1).
 func (s *Store) FinishRun(ctx context.Context, l Lease, state RunState, message string, exitCode *int64) error {
+	if !state.Terminal() {
+		return fmt.Errorf("run %s: %s ends no run", l.RunID, state)
+	}
 	return s.do(ctx, func(ctx context.Context) error {
 		return s.fenced(ctx, l, "UPDATE runs SET state = $1, status_message = $2, exit_code = $3, finished_at = $4, updated_at = $4", string(state), message, exitCode, micros(s.now()))
 	})
@@ -337,7 +377,7 @@ func (s *Store) RequestCancel(ctx context.Context, id string) (*Run, error) {
 		case state == Queued:
 			return s.exec(ctx, "UPDATE runs SET state = 'CANCELLED', status_message = 'cancelled before it started', finished_at = $1, updated_at = $1 WHERE id = $2", micros(s.now()), n)
 		}
-		return s.exec(ctx, "UPDATE runs SET cancel_requested = 1 WHERE id = $1", n)
+		return s.exec(ctx, "UPDATE runs SET cancel_requested = 1, updated_at = $1 WHERE id = $2", micros(s.now()), n)
 	})
 	if err != nil {
 		return nil, err
@@ -351,29 +391,21 @@ func (s *Store) ReapRuns(ctx context.Context, all bool, message string) ([]strin
 	var reaped []string
 	err := s.do(ctx, func(ctx context.Context) error {
 		reaped = nil
-		st, err := s.stmt(ctx, `UPDATE runs SET state = 'FAILED', status_message = $1, finished_at = $2, updated_at = $2, lease_token = lease_token + 1
-			WHERE state = 'INPROGRESS' AND lease_until < $3 RETURNING id`)
-		if err != nil {
-			return err
-		}
 		now := s.now()
 		ended := micros(now)
 		if all {
-			ended = micros(now.Add(1000 * time.Hour))
+			ended = math.MaxInt64
 		}
-		rows, err := st.QueryContext(ctx, message, micros(now), ended)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = rows.Close() }()
-		for rows.Next() {
+		return s.each(ctx, `UPDATE runs SET state = 'FAILED', status_message = $1, finished_at = $2, updated_at = $2, lease_token = lease_token + 1
+			WHERE state = 'INPROGRESS' AND lease_until < $3 RETURNING id`, []any{message, micros(now), ended}, func(rows *sql.Rows) (bool, error) {
 			var id int64
-			if err := rows.Scan(&id); err != nil {
-				return err
-			}
+			err := rows.Scan(&id)
 			reaped = append(reaped, formatID(prefixRun, id))
-		}
-		return rows.Err()
+			return true, err
+		})
 	})
-	return reaped, err
+	if err != nil {
+		return nil, err
+	}
+	return reaped, nil
 }

@@ -22,6 +22,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mattn/go-sqlite3"
@@ -29,11 +30,12 @@ import (
 	"triphammer/server/secret"
 )
 
-// Errors that callers tell apart with errors.Is.
+// Errors that callers tell apart with errors.Is. A closed store is one that
+// cannot commit: ErrClosed is an ErrUnavailable too.
 var (
 	ErrNotFound    = errors.New("not found")
 	ErrUnavailable = errors.New("the store cannot commit")
-	ErrClosed      = errors.New("the store is closed")
+	ErrClosed      = fmt.Errorf("%w: it is closed", ErrUnavailable)
 	ErrNewerSchema = errors.New("the store was written by a newer version of triphammer")
 	ErrConflict    = errors.New("conflict")
 )
@@ -43,6 +45,10 @@ var migrations embed.FS
 
 // minSQLite has the fix of a WAL-reset bug that corrupts databases.
 const minSQLite = 3_051_003
+
+// readers is how many connections read at once. They are all kept open: opening
+// one costs more than most queries.
+const readers = 8
 
 // Config is what Open needs.
 type Config struct {
@@ -70,6 +76,8 @@ type Store struct {
 	once    sync.Once
 	closed  error // of Close
 
+	healthy atomic.Int64 // when the last commit went well, in microseconds; 0 if the last one failed
+
 	touched sync.Map // key id to the last recorded use
 }
 
@@ -81,8 +89,11 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	if _, version, _ := sqlite3.Version(); version < minSQLite {
-		return nil, fmt.Errorf("SQLite %d is too old: at least %d is needed", version, minSQLite)
+	if cfg.Key == nil {
+		return nil, errors.New("opening the store: no sealing key is given")
+	}
+	if name, version, _ := sqlite3.Version(); version < minSQLite {
+		return nil, fmt.Errorf("SQLite %s is too old: before 3.51.3 it could corrupt a database", name)
 	}
 	s := &Store{
 		now: cfg.Now, logger: cfg.Logger, key: cfg.Key,
@@ -130,7 +141,11 @@ func (s *Store) open(ctx context.Context, path, dsn string) error {
 	if _, err := s.conn.ExecContext(ctx, "PRAGMA wal_autocheckpoint = 8000"); err != nil {
 		return err
 	}
-	if err := s.migrate(ctx); err != nil {
+	names, err := migrationNames()
+	if err != nil {
+		return err
+	}
+	if err := s.migrate(ctx, names); err != nil {
 		return err
 	}
 	if err := s.checkKey(ctx); err != nil {
@@ -146,7 +161,8 @@ func (s *Store) open(ctx context.Context, path, dsn string) error {
 	if s.read, err = sql.Open("sqlite3", dsn+"&_query_only=1"); err != nil {
 		return err
 	}
-	s.read.SetMaxOpenConns(8)
+	s.read.SetMaxOpenConns(readers)
+	s.read.SetMaxIdleConns(readers)
 	return s.read.PingContext(ctx)
 }
 
@@ -166,9 +182,16 @@ func assertDurable(ctx context.Context, conn *sql.Conn) error {
 	return nil
 }
 
+// migrationNames are the files of the migrations, in order.
+func migrationNames() ([]string, error) {
+	names, err := fs.Glob(migrations, "migrations/*.sql")
+	slices.Sort(names)
+	return names, err
+}
+
 // migrate applies the numbered migrations that are missing, each in its own
 // transaction. There is no way back: an older program refuses the store.
-func (s *Store) migrate(ctx context.Context) error {
+func (s *Store) migrate(ctx context.Context, names []string) error {
 	if _, err := s.conn.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS meta (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL)"); err != nil {
 		return err
 	}
@@ -176,11 +199,6 @@ func (s *Store) migrate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	names, err := fs.Glob(migrations, "migrations/*.sql")
-	if err != nil {
-		return err
-	}
-	slices.Sort(names)
 	if have > len(names) {
 		return fmt.Errorf("%w: it has schema %d, this one knows up to %d", ErrNewerSchema, have, len(names))
 	}
@@ -268,8 +286,20 @@ func (s *Store) closeHandles() error {
 	return errors.Join(errs...)
 }
 
-// Ping tells whether the store can commit.
+// pingAge is how long a commit proves that the next one is possible: whoever asks
+// often does not cost a write each time.
+const pingAge = time.Second
+
+// Ping tells whether the store can commit, by doing it if nobody just has.
 func (s *Store) Ping(ctx context.Context) error {
+	select {
+	case <-s.closing:
+		return ErrClosed
+	default:
+	}
+	if age := s.now().Sub(time.UnixMicro(s.healthy.Load())); 0 <= age && age < pingAge {
+		return nil
+	}
 	return s.do(ctx, func(ctx context.Context) error {
 		return s.setMeta(ctx, "ping", strconv.FormatInt(s.now().Unix(), 10))
 	})

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+
+	"github.com/mattn/go-sqlite3"
 )
 
 // maxBatch is the most jobs that share one transaction.
@@ -67,13 +69,11 @@ func (s *Store) write() {
 		case j := <-s.jobs:
 			batch = append(batch[:0], j)
 		case <-s.closing:
-			for {
-				select {
-				case j := <-s.jobs:
-					s.commit([]*job{j})
-				default:
-					return
-				}
+			select {
+			case j := <-s.jobs: // what waits is still committed
+				batch = append(batch[:0], j)
+			default:
+				return
 			}
 		}
 		batch = s.gather(batch)
@@ -96,10 +96,12 @@ func (s *Store) gather(batch []*job) []*job {
 }
 
 // commit runs the jobs in one transaction and tells each how it went. A job that
-// others must not suffer from has a savepoint of its own.
+// others must not suffer from has a savepoint of its own. If the database itself
+// fails, all of them fail, and at once: they wait for an answer.
 func (s *Store) commit(batch []*job) {
 	ctx := context.Background() // one caller's impatience must not roll back the others
 	results := make([]error, len(batch))
+	culprit := false // a job failed, not the transaction
 	err := s.transaction(ctx, func() error {
 		for i, j := range batch {
 			if j.ctx.Err() != nil {
@@ -108,30 +110,47 @@ func (s *Store) commit(batch []*job) {
 			}
 			if j.safe {
 				if err := j.fn(ctx); err != nil {
+					culprit = true
 					return err
 				}
 				continue
 			}
 			var err error
 			if results[i], err = s.inSavepoint(ctx, j.fn); err != nil {
+				culprit = true
 				return err
 			}
 		}
 		return nil
 	})
-	if err != nil && len(batch) > 1 {
-		// One of them may be the cause: the others get their own chance.
+	if err != nil && culprit && len(batch) > 1 {
+		// It may be that job alone: the others get their own chance.
 		for _, j := range batch {
 			s.commit([]*job{j})
 		}
 		return
 	}
-	for i, j := range batch {
-		if err != nil && results[i] == nil {
-			results[i] = fmt.Errorf("%w: %w", ErrUnavailable, err)
-		}
-		j.done <- results[i]
+	s.healthy.Store(0)
+	if err == nil {
+		s.healthy.Store(micros(s.now()))
 	}
+	for i, j := range batch {
+		result := results[i]
+		if err != nil && result == nil {
+			result = fmt.Errorf("%w: %w", ErrUnavailable, err)
+		}
+		j.done <- unavailable(result)
+	}
+}
+
+// unavailable marks the errors of the database itself, so that a caller knows to
+// try again later.
+func unavailable(err error) error {
+	var failure sqlite3.Error
+	if errors.As(err, &failure) && failure.Code != sqlite3.ErrConstraint && !errors.Is(err, ErrUnavailable) {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return err
 }
 
 func (s *Store) inSavepoint(ctx context.Context, fn func(context.Context) error) (result, fatal error) {
@@ -204,6 +223,26 @@ func (s *Store) row(ctx context.Context, query string, args []any, into ...any) 
 		return ErrNotFound
 	}
 	return err
+}
+
+// each walks the rows of a query on the writer's connection for as long as visit
+// wants more.
+func (s *Store) each(ctx context.Context, query string, args []any, visit func(rows *sql.Rows) (more bool, err error)) error {
+	st, err := s.stmt(ctx, query)
+	if err != nil {
+		return err
+	}
+	rows, err := st.QueryContext(ctx, args...)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		if more, err := visit(rows); err != nil || !more {
+			return err
+		}
+	}
+	return rows.Err()
 }
 
 // list reads rows from the read pool.

@@ -1,8 +1,10 @@
 -- Times are microseconds since 1970, UTC. Ids are time-ordered integers (id.go).
--- JSON is text. The subset is the one that PostgreSQL shares.
+-- JSON is text. The subset is the one that PostgreSQL shares, but for the names of
+-- two types: INTEGER is of 64 bits (as a primary key it is the row's own number in
+-- SQLite, which saves an index), and BLOB is bytes.
 
 CREATE TABLE deliveries (
-  id                BIGINT NOT NULL PRIMARY KEY,
+  id                INTEGER NOT NULL PRIMARY KEY,
   factory           TEXT   NOT NULL,
   webhook           TEXT   NOT NULL,
   webhook_uid       TEXT   NOT NULL,
@@ -32,7 +34,7 @@ CREATE TABLE specs (
 );
 
 CREATE TABLE runs (
-  id               BIGINT NOT NULL PRIMARY KEY,
+  id               INTEGER NOT NULL PRIMARY KEY,
   factory          TEXT   NOT NULL,
   automation       TEXT   NOT NULL,
   source           TEXT   NOT NULL,
@@ -89,7 +91,7 @@ CREATE TABLE secrets (
 );
 
 CREATE TABLE api_keys (
-  id           BIGINT NOT NULL PRIMARY KEY,
+  id           INTEGER NOT NULL PRIMARY KEY,
   name         TEXT   NOT NULL,
   kind         TEXT   NOT NULL,
   owner        TEXT   NOT NULL,
@@ -104,7 +106,7 @@ CREATE TABLE api_keys (
 CREATE UNIQUE INDEX api_keys_hash ON api_keys (hash);
 
 CREATE TABLE applies (
-  id           BIGINT NOT NULL PRIMARY KEY,
+  id           INTEGER NOT NULL PRIMARY KEY,
   factory      TEXT   NOT NULL,
   repository   TEXT   NOT NULL,
   branch       TEXT   NOT NULL,
@@ -149,7 +151,7 @@ CREATE TABLE webhook_uids (
 );
 
 CREATE TABLE audit (
-  id      BIGINT NOT NULL PRIMARY KEY,
+  id      INTEGER NOT NULL PRIMARY KEY,
   at      BIGINT NOT NULL,
   actor   TEXT   NOT NULL,
   action  TEXT   NOT NULL,

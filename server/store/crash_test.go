@@ -1,0 +1,128 @@
+package store
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"triphammer/server/secret"
+)
+
+// victimVariable holds the folder in which this program, started again by
+// TestKill, records deliveries until it is killed.
+const victimVariable = "STORE_TEST_VICTIM"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(victimVariable); dir != "" {
+		fmt.Fprintln(os.Stderr, victim(dir))
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// victim prints the id of each delivery after it was acknowledged.
+func victim(dir string) error {
+	ctx := context.Background()
+	s, err := openIn(ctx, dir)
+	if err != nil {
+		return err
+	}
+	failed := make(chan error)
+	start := strconv.FormatInt(time.Now().UnixNano(), 36)
+	for worker := range 16 {
+		go func() {
+			for i := 0; ; i++ {
+				r, err := s.RecordDelivery(ctx, delivery(fmt.Sprint(start, "-", worker, "-", i), `{"n":1}`, "a", "b"))
+				if err != nil {
+					failed <- err
+					return
+				}
+				fmt.Printf("%s %s %s\n", r.ID, r.RunIDs[0], r.RunIDs[1]) // one write: whole or not at all
+			}
+		}()
+	}
+	return <-failed
+}
+
+func openIn(ctx context.Context, dir string) (*Store, error) {
+	key, err := secret.LoadOrCreateKey(filepath.Join(dir, "key"))
+	if err != nil {
+		return nil, err
+	}
+	return Open(ctx, Config{Path: filepath.Join(dir, "x.db"), Key: key})
+}
+
+// TestKill: nothing that was acknowledged is lost if the process dies at any
+// moment, and nothing is half there (SPEC 5.4, 9.2).
+func TestKill(t *testing.T) {
+	dir := t.TempDir()
+	acknowledged := make(map[string][]string)
+	for range 4 {
+		kill(t, dir, acknowledged)
+		s := must[*Store](t)(openIn(t.Context(), dir))
+		var ok string
+		check(t, s.read.QueryRowContext(t.Context(), "PRAGMA integrity_check").Scan(&ok))
+		if ok != "ok" {
+			t.Fatal(ok)
+		}
+		kept := make(map[string][]string)
+		rows := must[[][2]string](t)(list(t.Context(), s, scanPair, "SELECT d.id, coalesce(r.id, 0) FROM deliveries d LEFT JOIN runs r ON r.delivery_id = d.id ORDER BY r.id"))
+		for _, row := range rows {
+			kept[row[0]] = append(kept[row[0]], row[1])
+		}
+		for id, runs := range acknowledged {
+			if strings.Join(kept[id], " ") != strings.Join(runs, " ") {
+				t.Errorf("%s was acknowledged with the runs %v, and has %v", id, runs, kept[id])
+			}
+		}
+		for id, runs := range kept {
+			if len(runs) != 2 || runs[0] == "" {
+				t.Errorf("%s is half-kept: its runs are %v", id, runs)
+			}
+		}
+		check(t, s.Close())
+	}
+	t.Logf("%d acknowledged deliveries", len(acknowledged))
+}
+
+func scanPair(rows *sql.Rows) (pair [2]string, err error) {
+	var delivery, run int64
+	err = rows.Scan(&delivery, &run)
+	return [2]string{formatID(prefixDelivery, delivery), formatID(prefixRun, run)}, err
+}
+
+// kill starts a victim, kills it amid its work, and adds what it had been told.
+func kill(t *testing.T, dir string, acknowledged map[string][]string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), must[string](t)(os.Executable()))
+	cmd.Env = append(os.Environ(), victimVariable+"="+dir)
+	var complaint bytes.Buffer
+	cmd.Stderr = &complaint
+	out, err := cmd.StdoutPipe()
+	check(t, err)
+	check(t, cmd.Start())
+	var once sync.Once
+	lines, n := bufio.NewScanner(out), 0
+	for lines.Scan() {
+		if ids := strings.Fields(lines.Text()); len(ids) == 3 {
+			acknowledged[ids[0]] = ids[1:]
+		}
+		if n++; n >= 500 {
+			once.Do(func() { check(t, cmd.Process.Kill()) })
+		}
+	}
+	_ = cmd.Wait() // killed
+	if n < 500 {
+		t.Fatalf("it died by itself: %s", complaint.String())
+	}
+}

@@ -1,0 +1,250 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestPlans: what pages ask for walks an index from its newest end, and sorts
+// nothing, so that it costs the same in a log of a million (GOALS).
+func TestPlans(t *testing.T) {
+	s := open(t)
+	cursor := formatID(prefixDelivery, 1<<40)
+	plan := func(query string, args []any, err error) string {
+		check(t, err)
+		steps := must[[]string](t)(list(t.Context(), s.Store, func(rows *sql.Rows) (string, error) {
+			var step string
+			err := rows.Scan(new(int), new(int), new(int), &step)
+			return step, err
+		}, "EXPLAIN QUERY PLAN "+query, args...))
+		return strings.Join(steps, "; ")
+	}
+	for want, q := range map[string]DeliveryQuery{
+		"INTEGER PRIMARY KEY (rowid<?)":                        {Before: cursor},
+		"SCAN deliveries":                                      {}, // by rowid, up to the limit
+		"deliveries_webhook (webhook_uid=?)":                   {WebhookUID: "whk_1"},
+		"deliveries_webhook (webhook_uid=? AND id>? AND id<?)": {WebhookUID: "whk_1", Before: cursor, Since: s.at},
+		"deliveries_outcome (outcome=?)":                       {Outcome: RejectedAuth, Factory: "default"},
+	} {
+		if got := plan(q.sql()); !strings.Contains(got, want) || strings.Contains(got, "TEMP") {
+			t.Errorf("%+v: %s, not %s", q, got, want)
+		}
+	}
+	for want, q := range map[string]RunQuery{
+		"SCAN runs":                {},
+		"runs_state (state=?":      {States: []RunState{FailedRun}},
+		"runs_delivery (delivery_": {DeliveryID: cursor},
+	} {
+		state := RunState("")
+		if len(q.States) > 0 {
+			state = q.States[0]
+		}
+		if got := plan(q.sql(state)); !strings.Contains(got, want) || strings.Contains(got, "TEMP") {
+			t.Errorf("%+v: %s, not %s", q, got, want)
+		}
+	}
+}
+
+// TestMergedQueries: a name has a UID in each factory, and a query may name
+// several states; the answer is one list, newest first, of its limit.
+func TestMergedQueries(t *testing.T) {
+	s := open(t)
+	ctx := t.Context()
+	for i, factory := range []string{"one", "two"} {
+		must[string](t)(s.RecordApply(ctx, &Apply{Factory: factory, Plan: json.RawMessage("{}"), Diagnostics: json.RawMessage("[]"),
+			Webhooks: []BoundWebhook{{"hook", fmt.Sprint("whk_", i), "S", 1}, {"other", fmt.Sprint("whk_other", i), "S", 1}}}, nil, nil))
+	}
+	var ids, runs []string
+	for i := range 10 {
+		d := delivery(fmt.Sprint(i), "{}", "a")
+		d.Factory, d.WebhookUID = []string{"one", "two"}[i%2], fmt.Sprint("whk_", i%2)
+		r := must[Recorded](t)(s.RecordDelivery(ctx, d))
+		ids, runs = append(ids, r.ID), append(runs, r.RunIDs[0])
+		d = delivery("elsewhere", "{}")
+		d.Webhook, d.WebhookUID = "other", "whk_other0"
+		must[Recorded](t)(s.RecordDelivery(ctx, d))
+	}
+	slices.Reverse(ids)
+	got := func(q DeliveryQuery) (out []string) {
+		for _, d := range must[[]*Delivery](t)(s.Deliveries(ctx, q)) {
+			out = append(out, d.ID)
+		}
+		return out
+	}
+	if all := got(DeliveryQuery{Webhook: "hook"}); !slices.Equal(all, ids) {
+		t.Errorf("%v", all)
+	}
+	if page := got(DeliveryQuery{Webhook: "hook", Limit: 3, Before: ids[1]}); !slices.Equal(page, ids[2:5]) {
+		t.Errorf("page %v", page)
+	}
+	if one := got(DeliveryQuery{Webhook: "hook", Factory: "two"}); len(one) != 5 || one[0] != ids[0] {
+		t.Errorf("of a factory: %v", one)
+	}
+	if none := got(DeliveryQuery{Webhook: "unknown"}); len(none) != 0 {
+		t.Errorf("%v", none)
+	}
+	if dup := got(DeliveryQuery{Outcome: Duplicate}); len(dup) != 9 {
+		t.Errorf("%d duplicates", len(dup))
+	}
+	must[*Run](t)(s.RequestCancel(ctx, runs[3]))
+	slices.Reverse(runs)
+	var found []string
+	for _, r := range must[[]*Run](t)(s.Runs(ctx, RunQuery{States: []RunState{Queued, Cancelled, Queued}})) {
+		found = append(found, r.ID)
+	}
+	if !slices.Equal(found, runs) {
+		t.Errorf("runs %v", found)
+	}
+}
+
+// TestBindings: a UID is one webhook's for good (SPEC 4.6).
+func TestBindings(t *testing.T) {
+	s := open(t)
+	record := func(factory, name, uid string) error {
+		_, err := s.RecordApply(t.Context(), &Apply{Factory: factory, Plan: json.RawMessage("{}"), Diagnostics: json.RawMessage("[]"),
+			Webhooks: []BoundWebhook{{name, uid, "S", 1}}}, []File{{"factory.yaml", []byte("x")}}, nil)
+		return err
+	}
+	check(t, record("one", "a", "whk_1"))
+	check(t, record("one", "a", "whk_1"))
+	for _, c := range [][3]string{{"one", "a", "whk_2"}, {"one", "b", "whk_1"}, {"two", "a", "whk_1"}} {
+		if err := record(c[0], c[1], c[2]); !errors.Is(err, ErrConflict) {
+			t.Errorf("%v: %v", c, err)
+		}
+	}
+	if all := must[[]*Apply](t)(s.Applies(t.Context(), "", "", 0)); len(all) != 2 {
+		t.Errorf("%d applies: a refused one is half-kept", len(all))
+	}
+}
+
+// TestPayloadErrors tells a delivery without a body from one that is not there.
+func TestPayloadErrors(t *testing.T) {
+	s := open(t)
+	must[Recorded](t)(s.RecordDelivery(t.Context(), delivery("1", "{}")))
+	again := must[Recorded](t)(s.RecordDelivery(t.Context(), delivery("1", "{}")))
+	if _, err := s.Payload(t.Context(), again.ID); !errors.Is(err, ErrNoPayload) || !errors.Is(err, ErrNotFound) {
+		t.Errorf("of a duplicate: %v", err)
+	}
+	if _, err := s.Payload(t.Context(), formatID(prefixDelivery, 1)); errors.Is(err, ErrNoPayload) || !errors.Is(err, ErrNotFound) {
+		t.Errorf("of nothing: %v", err)
+	}
+}
+
+// TestFileShrinks: what Prune deletes, the file system has back.
+func TestFileShrinks(t *testing.T) {
+	s := open(t)
+	must[string](t)(s.RecordApply(t.Context(), &Apply{Factory: "default", Plan: json.RawMessage("{}"), Diagnostics: json.RawMessage("[]"),
+		Webhooks: []BoundWebhook{{"hook", "whk_1", "S", 1}}}, nil, nil))
+	for i := range 600 {
+		body := make([]byte, 20_000)
+		_, _ = rand.Read(body)
+		must[Recorded](t)(s.RecordDelivery(t.Context(), delivery(fmt.Sprint(i), string(body))))
+	}
+	pages := func() (n int64) {
+		check(t, s.read.QueryRowContext(t.Context(), "PRAGMA page_count").Scan(&n))
+		return n
+	}
+	before := pages()
+	s.at = s.at.Add(8 * 24 * time.Hour)
+	if n := must[int64](t)(s.Prune(t.Context(), Retention{Keep: 50, Age: 7 * 24 * time.Hour})); n != 550 {
+		t.Errorf("%d deleted", n)
+	}
+	if after := pages(); after > before/5 {
+		t.Errorf("%d pages of %d are left", after, before)
+	}
+	if n := must[int64](t)(s.Prune(t.Context(), Retention{Age: time.Hour})); n != 50 {
+		t.Errorf("%d deleted where none need be kept", n)
+	}
+}
+
+// TestMigrations: a store of each earlier schema opens, and has kept what was in it.
+func TestMigrations(t *testing.T) {
+	s := open(t)
+	names := must[[]string](t)(migrationNames())
+	for version := 1; version < len(names); version++ {
+		old := &Store{now: time.Now, key: s.key, statements: make(map[string]*sql.Stmt)}
+		cfg := s.cfg
+		cfg.Path = filepath.Join(t.TempDir(), "old.db")
+		old.writer = must[*sql.DB](t)(sql.Open("sqlite3", dsn(cfg.Path, "FULL")))
+		old.conn = must[*sql.Conn](t)(old.writer.Conn(t.Context()))
+		check(t, old.migrate(t.Context(), names[:version]))
+		check(t, old.exec(t.Context(), "INSERT INTO webhook_uids (factory, name, uid) VALUES ('default', 'hook', 'whk_1')"))
+		check(t, old.closeHandles())
+		now := must[*Store](t)(Open(t.Context(), cfg))
+		if uids := must[map[string]string](t)(now.WebhookUIDs(t.Context(), "default", []string{"hook"})); uids["hook"] != "whk_1" {
+			t.Errorf("from schema %d: %v", version, uids)
+		}
+		check(t, now.do(t.Context(), func(ctx context.Context) error {
+			v, err := now.schemaVersion(ctx)
+			if v != len(names) {
+				t.Errorf("schema %d", v)
+			}
+			return err
+		}))
+		check(t, now.Close())
+	}
+}
+
+// TestClaimOrder: leases come oldest first, also when a limit holds some back
+// (SPEC 9.6).
+func TestClaimOrder(t *testing.T) {
+	s := open(t)
+	var automations []string
+	for i := range 60 {
+		automations = append(automations, []string{"a", "b", "c"}[i%3])
+	}
+	d := must[Recorded](t)(s.RecordDelivery(t.Context(), delivery("1", "{}", automations...)))
+	claimed := func(claim Claim) (ids []string) {
+		claim.Worker, claim.Lease = "w", time.Minute
+		for _, l := range must[[]Lease](t)(s.ClaimRuns(t.Context(), claim)) {
+			ids = append(ids, l.RunID)
+		}
+		return ids
+	}
+	if got := claimed(Claim{Most: 10, PerAutomation: 2}); !slices.Equal(got, d.RunIDs[:6]) {
+		t.Errorf("within the limit: %v", got)
+	}
+	if got := claimed(Claim{Most: 10}); !slices.Equal(got, d.RunIDs[6:16]) {
+		t.Errorf("without one: %v", got)
+	}
+	if got := claimed(Claim{}); len(got) != 0 {
+		t.Errorf("none wanted: %v", got)
+	}
+}
+
+// TestFence: only the token of the present lease may touch a run, neither an
+// older nor a made-up one.
+func TestFence(t *testing.T) {
+	s := open(t)
+	ctx := t.Context()
+	must[Recorded](t)(s.RecordDelivery(ctx, delivery("1", "{}", "a")))
+	lease := must[[]Lease](t)(s.ClaimRuns(ctx, Claim{Worker: "w", Most: 1, Lease: time.Minute}))[0]
+	for _, token := range []int64{lease.Token - 1, lease.Token + 1} {
+		other := Lease{RunID: lease.RunID, Token: token}
+		_, renewed := s.RenewLease(ctx, other, time.Hour)
+		for what, err := range map[string]error{
+			"renew": renewed, "append": s.AppendEvents(ctx, other, []Event{{Seq: 1, Kind: "x", Data: json.RawMessage("{}")}}),
+			"finish": s.FinishRun(ctx, other, Succeeded, "", nil),
+		} {
+			if !errors.Is(err, ErrFenced) {
+				t.Errorf("%s with token %d of %d: %v", what, token, lease.Token, err)
+			}
+		}
+	}
+	if events := must[[]Event](t)(s.Events(ctx, lease.RunID, 0, 10)); len(events) != 0 {
+		t.Errorf("a fenced worker wrote %v", events)
+	}
+	if err := s.FinishRun(ctx, lease, Queued, "", nil); err == nil || must[*Run](t)(s.Run(ctx, lease.RunID)).State != InProgress {
+		t.Errorf("SPEC 9.1: a run finished as QUEUED: %v", err)
+	}
+	check(t, s.FinishRun(ctx, lease, Succeeded, "", nil))
+}

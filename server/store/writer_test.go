@@ -1,0 +1,256 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/mattn/go-sqlite3"
+)
+
+// together holds the writer until all the calls wait, so that they share one
+// transaction, and returns what each said.
+func together(t *testing.T, s *Store, calls ...func() error) []error {
+	t.Helper()
+	held, release := make(chan struct{}), make(chan struct{})
+	var all sync.WaitGroup
+	all.Go(func() {
+		_ = s.do(context.Background(), func(context.Context) error {
+			close(held)
+			<-release
+			return nil
+		})
+	})
+	<-held
+	results := make([]error, len(calls))
+	for i, call := range calls {
+		all.Go(func() { results[i] = call() })
+	}
+	until(t, func() bool { return len(s.jobs) == len(calls) })
+	close(release)
+	all.Wait()
+	return results
+}
+
+func until(t *testing.T, ready func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(10 * time.Second); !ready(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not come to that")
+		}
+	}
+}
+
+// fault makes COMMIT fail while it is on, and counts the attempts.
+type fault struct {
+	on       atomic.Bool
+	attempts atomic.Int64
+}
+
+func faulty(t *testing.T, s *Store) *fault {
+	t.Helper()
+	f := &fault{}
+	check(t, s.do(t.Context(), func(context.Context) error {
+		return s.conn.Raw(func(c any) error {
+			c.(*sqlite3.SQLiteConn).RegisterCommitHook(func() int {
+				if !f.on.Load() {
+					return 0
+				}
+				f.attempts.Add(1)
+				return 1
+			})
+			return nil
+		})
+	}))
+	f.on.Store(true)
+	return f
+}
+
+// TestCommitFails: if the commit fails, everyone is told so, in one go, and
+// nothing is kept; it works again as soon as the disk does (SPEC 5.4).
+func TestCommitFails(t *testing.T) {
+	s := open(t)
+	fault := faulty(t, s.Store)
+	calls := make([]func() error, 32)
+	for i := range calls {
+		calls[i] = func() error {
+			_, err := s.RecordDelivery(t.Context(), delivery(fmt.Sprint(i), "{}", "a"))
+			return err
+		}
+	}
+	calls[7] = func() error { return s.Audit(t.Context(), AuditEntry{Action: "x"}) }
+	for i, err := range together(t, s.Store, calls...) {
+		if !errors.Is(err, ErrUnavailable) {
+			t.Errorf("call %d: %v", i, err)
+		}
+	}
+	if n := fault.attempts.Load(); n > 2 { // of the job that held the writer, and of all the others
+		t.Errorf("%d commits were tried while everyone waited", n)
+	}
+	if err := s.Ping(t.Context()); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("ping: %v", err)
+	}
+	if all := must[[]*Delivery](t)(s.Deliveries(t.Context(), DeliveryQuery{})); len(all) != 0 {
+		t.Errorf("%d deliveries are kept", len(all))
+	}
+	fault.on.Store(false)
+	check(t, s.Ping(t.Context()))
+	for i, err := range together(t, s.Store, calls...) {
+		if err != nil {
+			t.Errorf("call %d: %v", i, err)
+		}
+	}
+	if all := must[[]*Run](t)(s.Runs(t.Context(), RunQuery{})); len(all) != len(calls)-1 {
+		t.Errorf("%d runs", len(all))
+	}
+}
+
+// TestOneBadJob: a job that fails takes nothing of others with it, and leaves
+// nothing of itself.
+func TestOneBadJob(t *testing.T) {
+	s := open(t)
+	broken := errors.New("broken")
+	record := func(identity string) func() error {
+		return func() error {
+			_, err := s.RecordDelivery(t.Context(), delivery(identity, "{}", "a"))
+			return err
+		}
+	}
+	badRow := delivery("bad", "{}", "a")
+	results := together(t, s.Store, record("1"),
+		func() error {
+			return s.do(t.Context(), func(ctx context.Context) error {
+				return errors.Join(s.setMeta(ctx, "half", "1"), broken)
+			})
+		},
+		record("2"),
+		func() error { // fails in the database, without a savepoint
+			return s.submit(&job{ctx: t.Context(), safe: true, done: make(chan error, 1), fn: func(ctx context.Context) error {
+				row, err := encodeDelivery(badRow)
+				if err != nil {
+					return err
+				}
+				if _, err := s.recordDelivery(ctx, badRow, row); err != nil {
+					return err
+				}
+				return s.exec(ctx, "INSERT INTO audit (id) VALUES ($1)", 1)
+			}})
+		},
+		record("3"))
+	if !errors.Is(results[1], broken) || errors.Is(results[1], ErrUnavailable) || results[3] == nil {
+		t.Errorf("the bad ones: %v", results)
+	}
+	if err := errors.Join(results[0], results[2], results[4]); err != nil {
+		t.Errorf("the good ones: %v", err)
+	}
+	var kept []string
+	for _, d := range must[[]*Delivery](t)(s.Deliveries(t.Context(), DeliveryQuery{})) {
+		kept = append(kept, d.Identity.Value)
+	}
+	if slices.Sort(kept); !slices.Equal(kept, []string{"1", "2", "3"}) {
+		t.Errorf("kept %v", kept)
+	}
+	if runs := must[[]*Run](t)(s.Runs(t.Context(), RunQuery{})); len(runs) != 3 {
+		t.Errorf("%d runs of 3 deliveries", len(runs))
+	}
+	check(t, s.do(t.Context(), func(ctx context.Context) error {
+		half, err := s.meta(ctx, "half")
+		if half != "" {
+			t.Error("a failed job is half-kept")
+		}
+		return err
+	}))
+}
+
+// TestCloseUnderLoad: what was acknowledged is there afterwards, and what was
+// refused is not.
+func TestCloseUnderLoad(t *testing.T) {
+	s := open(t)
+	var mu sync.Mutex
+	acknowledged := make(map[string]bool)
+	var all sync.WaitGroup
+	for worker := range 32 {
+		all.Go(func() {
+			for i := 0; ; i++ {
+				r, err := s.RecordDelivery(t.Context(), delivery(fmt.Sprint(worker, "-", i), "{}", "a"))
+				if err != nil {
+					if !errors.Is(err, ErrClosed) || !errors.Is(err, ErrUnavailable) {
+						t.Error(err)
+					}
+					return
+				}
+				mu.Lock()
+				acknowledged[r.ID] = true
+				mu.Unlock()
+			}
+		})
+	}
+	until(t, func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(acknowledged) > 200
+	})
+	check(t, s.Close())
+	all.Wait()
+	if err := s.Ping(t.Context()); !errors.Is(err, ErrClosed) {
+		t.Errorf("ping: %v", err)
+	}
+	s.Store = nil
+	s.reopen(t)
+	n := 0
+	for before := ""; ; {
+		page := must[[]*Delivery](t)(s.Deliveries(t.Context(), DeliveryQuery{Before: before, Limit: 500}))
+		for _, d := range page {
+			if n++; !acknowledged[d.ID] || len(d.Runs) != 1 {
+				t.Errorf("%s was not acknowledged, or has %d runs", d.ID, len(d.Runs))
+			}
+		}
+		if len(page) == 0 {
+			break
+		}
+		before = page[len(page)-1].ID
+	}
+	if n != len(acknowledged) {
+		t.Errorf("%d of %d acknowledged deliveries are there", n, len(acknowledged))
+	}
+}
+
+// TestPing: it costs a commit only if none has just gone well.
+func TestPing(t *testing.T) {
+	s := open(t)
+	pinged := func() string {
+		var value string
+		check(t, s.read.QueryRowContext(t.Context(), "SELECT coalesce(max(value), '') FROM meta WHERE name = 'ping'").Scan(&value))
+		return value
+	}
+	must[Recorded](t)(s.RecordDelivery(t.Context(), delivery("1", "{}")))
+	if check(t, s.Ping(t.Context())); pinged() != "" {
+		t.Error("a ping after a commit commits again")
+	}
+	s.at = s.at.Add(2 * time.Second)
+	if check(t, s.Ping(t.Context())); pinged() == "" {
+		t.Error("the ping of an idle store proves nothing")
+	}
+}
+
+func TestPlaceholders(t *testing.T) {
+	for query, ok := range map[string]bool{
+		"a = $1 AND b = $2 AND c = $1": true, "a = 1": true, "a = $2 AND b = $1": false, "a = $1 AND b = $3": false,
+	} {
+		if err := checkMarks(query); (err == nil) != ok {
+			t.Errorf("%s: %v", query, err)
+		}
+	}
+	s := open(t)
+	if _, err := list(t.Context(), s.Store, func(*sql.Rows) (int, error) { return 0, nil }, "SELECT $2, $1", 1, 2); err == nil {
+		t.Error("values would be mixed up")
+	}
+}
