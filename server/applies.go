@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -16,7 +17,10 @@ func (s *Server) listApplies(c *gin.Context) {
 	if !ok {
 		return
 	}
-	factory := firstOf(who(c).Factory, c.Query("factory"))
+	factory, ok := factoryOf(c)
+	if !ok || !goodCursor(c, "apl") {
+		return
+	}
 	all, err := s.cfg.Store.Applies(c.Request.Context(), factory, c.Query("cursor"), limit+1)
 	if err != nil {
 		s.failWith(c, err)
@@ -78,6 +82,8 @@ func (s *Server) sync(c *gin.Context) {
 		c.Status(http.StatusAccepted)
 		return
 	}
+	// An apply takes as long as it takes: reading a repository has its own limits.
+	_ = http.NewResponseController(c.Writer).SetWriteDeadline(time.Time{})
 	done, err := a.Apply(c.Request.Context(), "command")
 	if err != nil {
 		s.failWith(c, err)

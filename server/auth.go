@@ -16,6 +16,7 @@ import (
 type Principal struct {
 	Name    string // such as "key ci (ada)" or "local ada": for the audit log
 	Kind    string // personal, agent, local
+	KeyID   string // of an API key: names are used again, ids are not
 	Owner   string // whose runs its runs are
 	Scopes  []string
 	Factory string // the only one it may touch, or empty
@@ -70,7 +71,8 @@ func (s *Server) principal(c *gin.Context) (*Principal, bool) {
 			key, err := s.cfg.Store.KeyByToken(c.Request.Context(), strings.TrimSpace(token))
 			if err == nil {
 				return &Principal{
-					Name: "key " + key.Name + " (" + key.Owner + ")", Kind: key.Kind, Owner: key.Owner, Scopes: key.Scopes, Factory: key.Factory,
+					Name: "key " + key.Name + " (" + key.Owner + ")", Kind: key.Kind, KeyID: key.ID,
+					Owner: key.Owner, Scopes: key.Scopes, Factory: key.Factory,
 				}, true
 			}
 			if !errors.Is(err, store.ErrKey) {
@@ -82,6 +84,17 @@ func (s *Server) principal(c *gin.Context) (*Principal, bool) {
 	c.Header("WWW-Authenticate", `Bearer realm="triphammer"`)
 	fail(c, "authentication-required", "send Authorization: Bearer <API key>; make a key with: triphammer keys create NAME")
 	return nil, false
+}
+
+// factoryOf is the factory that a list is asked for; a key of one factory sees
+// that one. It answers requests for another.
+func factoryOf(c *gin.Context) (factory string, ok bool) {
+	asked, only := c.Query("factory"), who(c).Factory
+	if asked != "" && !who(c).mayTouch(asked) {
+		fail(c, "not-authorized", "the key is for another factory", FieldProblem{"factory", asked})
+		return "", false
+	}
+	return firstOf(only, asked), true
 }
 
 func who(c *gin.Context) *Principal { return c.MustGet(principalKey).(*Principal) }

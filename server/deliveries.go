@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -18,9 +19,11 @@ func (s *Server) listDeliveries(c *gin.Context) {
 	if !ok {
 		return
 	}
-	q := store.DeliveryQuery{
-		Factory: c.Query("factory"), Outcome: store.Outcome(c.Query("outcome")), Before: c.Query("cursor"), Limit: limit + 1,
+	factory, ok := factoryOf(c)
+	if !ok || !goodCursor(c, "dlv") {
+		return
 	}
+	q := store.DeliveryQuery{Factory: factory, Outcome: store.Outcome(c.Query("outcome")), Before: c.Query("cursor"), Limit: limit + 1}
 	if q.Outcome != "" && !slices.Contains(store.Outcomes, q.Outcome) {
 		fail(c, "invalid-request", fmt.Sprintf("outcome is one of %v", store.Outcomes), FieldProblem{"outcome", c.Query("outcome")})
 		return
@@ -33,13 +36,10 @@ func (s *Server) listDeliveries(c *gin.Context) {
 		}
 		q.Since = t
 	}
-	if w := c.Query("webhook"); len(w) > 4 && w[:4] == "whk_" {
+	if w := c.Query("webhook"); strings.HasPrefix(w, "whk_") {
 		q.WebhookUID = w
 	} else {
 		q.Webhook = w
-	}
-	if f := who(c).Factory; f != "" {
-		q.Factory = f
 	}
 	all, err := s.cfg.Store.Deliveries(c.Request.Context(), q)
 	if err != nil {

@@ -2,6 +2,8 @@ package server
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/netip"
@@ -9,12 +11,14 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
+	"golang.org/x/sync/semaphore"
 
 	"triphammer/server/delivery"
 )
 
-// bodyDeadline is how long a sender has to send its body.
-const bodyDeadline = 15 * time.Second
+// budgetRetry is the Retry-After, in seconds, of a request for whose body there
+// was no memory.
+const budgetRetry = 5
 
 // ingressBodies are the fixed answers; that of 404 is the same for an unknown, a
 // disabled and a deleted webhook (CONTRACT.md 7.1).
@@ -29,27 +33,35 @@ var ingressBodies = map[int][]byte{
 }
 
 func answerIngress(c *gin.Context, status int) {
+	body, ok := ingressBodies[status]
+	if !ok {
+		// The sender went away: whatever is answered, nobody reads it.
+		status, body = http.StatusServiceUnavailable, ingressBodies[http.StatusServiceUnavailable]
+	}
 	c.Abort()
-	c.Data(status, "application/json", ingressBodies[status])
+	c.Data(status, "application/json", body)
 }
 
 // receive adapts one POST to the delivery service; nothing is decided here.
 func (s *Server) receive(c *gin.Context) {
 	// Before anything is known of the sender: a slow one holds nothing for long.
 	// Where the connection has no deadline, there is no connection to hold.
-	_ = http.NewResponseController(c.Writer).SetReadDeadline(s.cfg.Now().Add(bodyDeadline))
+	_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Now().Add(s.bodyTime))
 	client, err := netip.ParseAddr(c.ClientIP())
 	if err != nil {
-		client = netip.Addr{}
+		client = netip.Addr{} // as over a unix socket
 	}
 	token, hasToken := c.Params.Get("token")
-	body := bodyReader{server: s, c: c}
+	body := bodyReader{c: c, budget: s.budgetOf(c.Param("uid")), patience: s.patience}
 	defer body.release()
 	answer := s.cfg.Delivery.Receive(c.Request.Context(), &delivery.Request{
 		UID: c.Param("uid"), PathToken: token, HasPathToken: hasToken,
 		URL: s.cfg.BaseURL + c.Request.URL.RequestURI(), Header: c.Request.Header, ContentLength: c.Request.ContentLength,
 		Client: client, ReadBody: body.read,
 	})
+	if body.busy {
+		answer = delivery.Answer{Status: http.StatusServiceUnavailable, RetryAfter: budgetRetry}
+	}
 	if !body.whole {
 		// What is left of the body is not worth reading.
 		c.Header("Connection", "close")
@@ -64,30 +76,44 @@ func (s *Server) receive(c *gin.Context) {
 	answerIngress(c, answer.Status)
 }
 
-// bodyReader reads one body within the server's budget of bytes in memory.
+// budgetOf is the budget that a body spends. A webhook that verifies signatures
+// reads the bodies of strangers: those must not keep out the senders that have
+// shown their credential before (DESIGN 3.11).
+func (s *Server) budgetOf(uid string) *semaphore.Weighted {
+	if w, ok := s.cfg.Live.Webhook(uid); ok && w.Verifier != nil && w.Verifier.NeedsBody() {
+		return s.strangers
+	}
+	return s.known
+}
+
+// bodyReader reads one body within a budget of bytes in memory.
 type bodyReader struct {
-	server *Server
 	c      *gin.Context
-	held   int64
-	whole  bool
+	budget *semaphore.Weighted
+
+	patience time.Duration
+	held     int64
+	whole    bool // the body was read to its end
+	busy     bool // others hold the whole budget
 }
 
 // read never decodes a Content-Encoding, and buffers nothing above the limit
 // (SPEC 5.3).
 func (b *bodyReader) read(limit int64) ([]byte, error) {
 	r := b.c.Request
-	size := limit
+	size := limit // of a chunked body nothing is known
 	if r.ContentLength >= 0 {
 		size = min(r.ContentLength, limit)
 	}
-	if err := b.server.bodies.Acquire(r.Context(), size); err != nil {
+	if err := b.acquire(r.Context(), size); err != nil {
 		return nil, err
 	}
-	b.held = size
-	buf := bytes.NewBuffer(make([]byte, 0, min(size, 16<<10)+bytes.MinRead))
-	if r.ContentLength >= 0 {
-		buf = bytes.NewBuffer(make([]byte, 0, size+bytes.MinRead))
+	// With a length the buffer never grows; of a chunked body it follows the bytes.
+	room := size
+	if r.ContentLength < 0 {
+		room = min(limit, 16<<10)
 	}
+	buf := bytes.NewBuffer(make([]byte, 0, room+bytes.MinRead))
 	n, err := buf.ReadFrom(io.LimitReader(r.Body, limit+1))
 	switch {
 	case err != nil:
@@ -99,4 +125,19 @@ func (b *bodyReader) read(limit int64) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-func (b *bodyReader) release() { b.server.bodies.Release(b.held) }
+func (b *bodyReader) acquire(ctx context.Context, size int64) error {
+	if b.budget.TryAcquire(size) {
+		b.held = size
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, b.patience)
+	defer cancel()
+	if err := b.budget.Acquire(ctx, size); err != nil {
+		b.busy = errors.Is(err, context.DeadlineExceeded)
+		return err
+	}
+	b.held = size
+	return nil
+}
+
+func (b *bodyReader) release() { b.budget.Release(b.held) }

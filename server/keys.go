@@ -108,7 +108,7 @@ func (s *Server) revokeKey(c *gin.Context) {
 
 func (s *Server) listAudit(c *gin.Context) {
 	limit, ok := limitOf(c)
-	if !ok || !forAll(c) {
+	if !ok || !forAll(c) || !goodCursor(c, "aud") {
 		return
 	}
 	entries, err := s.cfg.Store.AuditLog(c.Request.Context(), c.Query("cursor"), limit+1)

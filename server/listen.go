@@ -16,6 +16,10 @@ import (
 // drainTime is how long a stopping server waits for the requests it has taken.
 const drainTime = 15 * time.Second
 
+// writeTime is how long an answer may take from the request's headers on. What
+// waits on purpose extends it.
+const writeTime = 2 * time.Minute
+
 // Listeners are where a server accepts connections.
 type Listeners struct {
 	TCP net.Listener
@@ -32,7 +36,7 @@ func (s *Server) Serve(ctx context.Context, l Listeners) error {
 	servers := []*http.Server{s.httpServer(s.Handler())}
 	tcp := l.TCP
 	if l.CertFile != "" {
-		cert := &certificate{certFile: l.CertFile, keyFile: l.KeyFile}
+		cert := &certificate{certFile: l.CertFile, keyFile: l.KeyFile, logger: s.cfg.Logger}
 		if _, err := cert.get(nil); err != nil {
 			return err
 		}
@@ -59,10 +63,13 @@ func (s *Server) Serve(ctx context.Context, l Listeners) error {
 	}
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
 	defer cancel()
+	// All at once: none accepts anything while another waits for its requests.
 	for _, server := range servers {
-		if shutdownErr := server.Shutdown(drain); shutdownErr != nil {
-			_ = server.Close()
-		}
+		accepting.Go(func() {
+			if server.Shutdown(drain) != nil {
+				_ = server.Close() // the drain time is over
+			}
+		})
 	}
 	accepting.Wait()
 	return err
@@ -70,7 +77,7 @@ func (s *Server) Serve(ctx context.Context, l Listeners) error {
 
 func (s *Server) httpServer(h http.Handler) *http.Server {
 	return &http.Server{
-		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		Handler: h, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: writeTime, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		ErrorLog: slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug),
 	}
 }
@@ -86,9 +93,11 @@ func localActor() string {
 // certificate is a key pair that is read again when its files change.
 type certificate struct {
 	certFile, keyFile string
+	logger            *slog.Logger
 
 	mu      sync.Mutex
-	stamp   string
+	stamp   string // of the files of pair
+	failed  string // of files that were no pair, so that it is told once
 	checked time.Time
 	pair    *tls.Certificate
 }
@@ -106,10 +115,15 @@ func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	}
 	pair, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
 	if err != nil {
-		if c.pair != nil {
-			return c.pair, nil // half-written: the old pair serves until both fit
+		if c.pair == nil {
+			return nil, fmt.Errorf("reading the TLS certificate: %w", err)
 		}
-		return nil, fmt.Errorf("reading the TLS certificate: %w", err)
+		// Half-written: the old pair serves until both fit.
+		if stamp != c.failed {
+			c.failed = stamp
+			c.logger.Warn("the new TLS certificate cannot be used, the old one serves", "error", err)
+		}
+		return c.pair, nil
 	}
 	c.pair, c.stamp = &pair, stamp
 	return c.pair, nil

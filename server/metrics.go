@@ -1,8 +1,10 @@
 package server
 
 import (
+	"context"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -10,7 +12,11 @@ import (
 
 	"triphammer/applier"
 	"triphammer/server/delivery"
+	"triphammer/server/store"
 )
+
+// scrapeTime is how long a look at the metrics waits for the store.
+const scrapeTime = 5 * time.Second
 
 // Metrics are what /metrics shows. No label holds a URL, a header or an
 // identity: labels are names from the definitions and fixed words.
@@ -39,9 +45,37 @@ func NewMetrics() *Metrics {
 	return m
 }
 
+// runGauge counts the runs when somebody looks.
+type runGauge struct {
+	store *store.Store
+	desc  *prometheus.Desc
+}
+
+func newRunGauge(s *store.Store) runGauge {
+	return runGauge{s, prometheus.NewDesc("triphammer_runs", "Runs that have not finished, by state.", []string{"state"}, nil)}
+}
+
+// Describe implements prometheus.Collector.
+func (g runGauge) Describe(ch chan<- *prometheus.Desc) { ch <- g.desc }
+
+// Collect implements prometheus.Collector.
+func (g runGauge) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTime)
+	defer cancel()
+	counts, err := g.store.RunCounts(ctx)
+	if err != nil {
+		ch <- prometheus.NewInvalidMetric(g.desc, err)
+		return
+	}
+	for state, n := range counts {
+		ch <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(n), string(state))
+	}
+}
+
 // Handler serves the metrics.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+	// What can be read is shown, also while something cannot.
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
 }
 
 // Delivery counts one ingress request; it is a delivery.Config.Observe.

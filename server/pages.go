@@ -137,9 +137,17 @@ func (s *Server) login(c *gin.Context) {
 
 func (s *Server) logout(c *gin.Context) {
 	if token, err := c.Cookie(sessionCookie); err == nil {
-		if err := s.cfg.Store.EndSession(c.Request.Context(), token); err != nil {
+		actor, err := s.cfg.Store.Session(c.Request.Context(), token)
+		if err == nil {
+			err = s.cfg.Store.EndSession(c.Request.Context(), token)
+		}
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			s.failPage(c, err)
 			return
+		}
+		if err == nil {
+			c.Set(principalKey, &Principal{Name: "page " + actor, Owner: actor})
+			s.audit(c, "auth.logout", actor, "", "")
 		}
 	}
 	http.SetCookie(c.Writer, &http.Cookie{Name: sessionCookie, Path: "/", MaxAge: -1, HttpOnly: true})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strconv"
 
 	"github.com/gin-gonic/gin"
 
@@ -43,6 +44,8 @@ func fail(c *gin.Context, code, detail string, fields ...FieldProblem) {
 		p.Error, p.Message = kind.title+" ("+detail+")", detail
 	}
 	c.Header("Content-Type", "application/problem+json")
+	// The SDK retries a 409 unless it is told otherwise.
+	c.Header("X-Should-Retry", strconv.FormatBool(kind.retryable))
 	c.AbortWithStatusJSON(kind.status, p)
 }
 
@@ -58,7 +61,7 @@ func (s *Server) failWith(c *gin.Context, err error) {
 		fail(c, "idempotency-key-mismatch", err.Error())
 	case errors.Is(err, store.ErrConflict), errors.Is(err, delivery.ErrNotLive), errors.Is(err, delivery.ErrNoPayload):
 		fail(c, "conflict", err.Error())
-	case errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrClosed), errors.Is(err, context.Canceled):
+	case errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrClosed), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		fail(c, "resource-unavailable", "the store cannot commit; try again")
 	default:
 		s.cfg.Logger.Error("a request failed", "method", c.Request.Method, "route", c.FullPath(), "error", err)

@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/gin-gonic/gin"
@@ -25,21 +28,61 @@ const (
 	defaultLimit = 20
 	maxLimit     = 500
 	maxTitle     = 200 // characters
+
+	maxIdempotencyKey = 255              // bytes
+	requestDeadline   = 30 * time.Second // to send a request's body
 )
 
 // createRequest is the body of POST /agent/runs: the fields that are honoured.
-// Others of the published SDK are ignored.
+// Others of the published SDK are ignored, unless the agent would then work on
+// something else than was asked (unsupported).
 type createRequest struct {
 	Prompt string          `json:"prompt"`
 	Title  string          `json:"title"`
+	Mode   string          `json:"mode"`
 	Config json.RawMessage `json:"config"`
+
+	Attachments    []json.RawMessage `json:"attachments"`
+	Images         []json.RawMessage `json:"images"`
+	Skill          string            `json:"skill"`
+	ConversationID string            `json:"conversation_id"`
+	ParentRunID    string            `json:"parent_run_id"`
+}
+
+// unsupported names what the request asks for and cannot get.
+func (r *createRequest) unsupported(cfg *createConfig) []FieldProblem {
+	var all []FieldProblem
+	for _, f := range []struct {
+		field string
+		asked bool
+	}{
+		{"attachments", len(r.Attachments) > 0},
+		{"images", len(r.Images) > 0},
+		{"skill", r.Skill != ""},
+		{"conversation_id", r.ConversationID != ""},
+		{"parent_run_id", r.ParentRunID != ""},
+		{"mode", r.Mode != "" && r.Mode != "normal"},
+		{"config.skill_spec", cfg.SkillSpec != ""},
+		{"config.skills", len(cfg.Skills) > 0},
+		{"config.mcp_servers", len(cfg.MCPServers) > 0},
+	} {
+		if f.asked {
+			all = append(all, FieldProblem{f.field, "is not supported"})
+		}
+	}
+	return all
 }
 
 type createConfig struct {
 	EnvironmentID string `json:"environment_id"`
-	BasePrompt    string `json:"base_prompt"`
-	ModelID       string `json:"model_id"`
-	Harness       struct {
+
+	SkillSpec  string                     `json:"skill_spec"`
+	Skills     []json.RawMessage          `json:"skills"`
+	MCPServers map[string]json.RawMessage `json:"mcp_servers"`
+
+	BasePrompt string `json:"base_prompt"`
+	ModelID    string `json:"model_id"`
+	Harness    struct {
 		Type           string `json:"type"`
 		ModelID        string `json:"model_id"`
 		ReasoningLevel string `json:"reasoning_level"`
@@ -62,6 +105,10 @@ func (s *Server) createRun(c *gin.Context) {
 			fail(c, "invalid-request", err.Error(), FieldProblem{"config", err.Error()})
 			return
 		}
+	}
+	if problems := req.unsupported(&cfg); len(problems) > 0 {
+		fail(c, "operation-not-supported", problems[0].Field+" is not supported by this server", problems...)
+		return
 	}
 	if strings.TrimSpace(req.Prompt) == "" {
 		fail(c, "invalid-request", "prompt is missing", FieldProblem{"prompt", "is required"})
@@ -87,8 +134,12 @@ func (s *Server) createRun(c *gin.Context) {
 	}
 	p := who(c)
 	key := c.GetHeader("Idempotency-Key")
+	if len(key) > maxIdempotencyKey {
+		fail(c, "invalid-request", fmt.Sprintf("an Idempotency-Key has at most %d bytes", maxIdempotencyKey), FieldProblem{"Idempotency-Key", "is too long"})
+		return
+	}
 	if key != "" {
-		key = p.Name + "\x00" + key
+		key = firstOf(p.KeyID, p.Name) + "\x00" + key
 	}
 	kind := "user"
 	if p.Kind == store.KeyAgent {
@@ -130,6 +181,9 @@ func (s *Server) environment(p *Principal, id string) (*applier.Revision, string
 	case len(found) > 1:
 		return nil, "", fmt.Errorf("environment %q is in several factories: write FACTORY/%s", name, name)
 	}
+	if len(s.cfg.Live.Revisions()) == 0 {
+		return nil, "", errors.New("no definitions serve yet: see triphammer status")
+	}
 	return nil, "", fmt.Errorf("there is no environment %q", id)
 }
 
@@ -152,6 +206,7 @@ func titleOf(req createRequest) string {
 
 // readRequest reads a request's body, or answers why not.
 func readRequest(c *gin.Context) ([]byte, bool) {
+	_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Now().Add(requestDeadline)) // in memory there is none
 	body, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, maxRequest))
 	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
 		fail(c, "request-too-large", fmt.Sprintf("at most %d bytes", maxRequest))
@@ -200,20 +255,60 @@ func page[T any](all []T, limit int, id func(T) string) ([]T, PageInfo) {
 	return all[:limit], PageInfo{HasNextPage: true, NextCursor: id(all[limit-1])}
 }
 
+// anID is the form of every id (package store); no list has another for cursor.
+var anID = regexp.MustCompile(`^([a-z]{3})_[0-7][0-9a-hjkmnp-tv-z]{12}$`)
+
+// goodCursor answers requests whose cursor is not from a list of that kind.
+func goodCursor(c *gin.Context, prefix string) bool { return goodID(c, "cursor", prefix) }
+
+func goodID(c *gin.Context, parameter, prefix string) bool {
+	id := c.Query(parameter)
+	if m := anID.FindStringSubmatch(id); id == "" || m != nil && m[1] == prefix {
+		return true
+	}
+	fail(c, "invalid-request", parameter+" is not an id such as "+prefix+"_…", FieldProblem{parameter, "is not such an id"})
+	return false
+}
+
+// otherFilters are those of the published run list that this server cannot
+// select by. A list that ignored them would show what was not asked for.
+var otherFilters = []string{
+	"name", "model_id", "creator", "executor", "execution_location", "created_after", "created_before", "updated_after", "environment_id",
+	"skill", "skill_spec", "schedule_id", "ancestor_run_id", "artifact_type", "q",
+}
+
+// otherStates are those of the published API that no run has here.
+var otherStates = []string{"PENDING", "CLAIMED", "BLOCKED", "ERROR"}
+
+func onlyKnownFilters(c *gin.Context) bool {
+	for _, name := range otherFilters {
+		if c.Query(name) != "" {
+			fail(c, "invalid-request", "runs cannot be selected by "+name+" here", FieldProblem{name, "is not supported"})
+			return false
+		}
+	}
+	return true
+}
+
 func (s *Server) listRuns(c *gin.Context) {
 	limit, ok := limitOf(c)
 	if !ok {
 		return
 	}
+	factory, ok := factoryOf(c)
+	if !ok || !goodCursor(c, "run") || !goodID(c, "delivery_id", "dlv") || !onlyKnownFilters(c) {
+		return
+	}
 	q := store.RunQuery{
-		Factory: c.Query("factory"), Automation: firstOf(c.Query("automation"), c.Query("automation_id")), Source: c.Query("source"),
+		Factory: factory, Automation: firstOf(c.Query("automation"), c.Query("automation_id")), Source: c.Query("source"),
 		DeliveryID: c.Query("delivery_id"), Before: c.Query("cursor"), Limit: limit + 1,
 	}
 	for _, state := range c.QueryArray("state") {
+		if !slices.Contains(store.RunStates, store.RunState(state)) && !slices.Contains(otherStates, state) {
+			fail(c, "invalid-request", fmt.Sprintf("state is one of %v", store.RunStates), FieldProblem{"state", "is no state"})
+			return
+		}
 		q.States = append(q.States, store.RunState(state))
-	}
-	if f := who(c).Factory; f != "" {
-		q.Factory = f
 	}
 	if sort := c.Query("sort_by"); sort != "" && sort != "created_at" || c.Query("sort_order") == "asc" {
 		fail(c, "invalid-request", "runs are sorted by created_at, newest first", FieldProblem{"sort_by", sort})
@@ -326,7 +421,11 @@ func (s *Server) transcript(c *gin.Context) {
 		s.failWith(c, err)
 		return
 	}
+	// The state was read before the events: of a finished run they are all there.
 	t := Transcript{RunID: r.ID, State: string(r.State), Events: make([]Event, len(events))}
+	if len(events) == maxEvents {
+		t.PageInfo = PageInfo{HasNextPage: true, NextCursor: strconv.FormatInt(events[maxEvents-1].Seq, 10)}
+	}
 	for i, e := range events {
 		t.Events[i] = Event(e)
 	}

@@ -4,9 +4,11 @@
 package server
 
 import (
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"runtime/debug"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -27,7 +29,7 @@ type Config struct {
 	Runs     *run.Manager
 	// RunDefaults are what definitions leave open.
 	RunDefaults run.Defaults
-	Metrics     *Metrics
+	Metrics     *Metrics // nil: of its own
 	// BaseURL is how senders and people reach the server, without a slash at its
 	// end.
 	BaseURL        string
@@ -41,13 +43,25 @@ type Config struct {
 type Server struct {
 	cfg    Config
 	engine *gin.Engine
-	// bodies bounds the bytes of request bodies that are in memory at once.
-	bodies *semaphore.Weighted
+	// known and strangers bound the bytes of ingress bodies that are in memory at
+	// once, of senders with a verified credential and of all others.
+	known, strangers *semaphore.Weighted
+	// bodyTime is how long a sender has to send its body, patience how long a
+	// request waits for its part of a budget.
+	bodyTime, patience time.Duration
 }
 
-// maxBodies is the most bytes of ingress bodies in memory at once: a flood of
-// large ones waits, small ones hardly notice.
-const maxBodies = 64 << 20
+// The most bytes of ingress bodies in memory at once: a flood of large ones
+// waits, small ones hardly notice.
+const (
+	maxKnown     = 64 << 20
+	maxStrangers = 32 << 20
+)
+
+const (
+	bodyTime = 15 * time.Second
+	patience = 5 * time.Second
+)
 
 // New makes a Server.
 func New(cfg Config) (*Server, error) {
@@ -57,8 +71,11 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
+	if cfg.Metrics == nil {
+		cfg.Metrics = NewMetrics()
+	}
 	gin.SetMode(gin.ReleaseMode)
-	s := &Server{cfg: cfg, engine: gin.New(), bodies: semaphore.NewWeighted(maxBodies)}
+	s := &Server{cfg: cfg, engine: gin.New(), known: semaphore.NewWeighted(maxKnown), strangers: semaphore.NewWeighted(maxStrangers), bodyTime: bodyTime, patience: patience}
 	e := s.engine
 	// A redirect would carry the token of a url_token URL in its Location.
 	e.RedirectTrailingSlash, e.RedirectFixedPath, e.HandleMethodNotAllowed = false, false, false
@@ -67,7 +84,10 @@ func New(cfg Config) (*Server, error) {
 		proxies[i] = p.String()
 	}
 	if err := e.SetTrustedProxies(proxies); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("trusted proxies: %w", err)
+	}
+	if err := cfg.Metrics.registry.Register(newRunGauge(cfg.Store)); err != nil {
+		return nil, fmt.Errorf("metrics: they belong to another server: %w", err)
 	}
 	e.Use(s.recover)
 	s.routes(e)
@@ -89,7 +109,7 @@ func (s *Server) recover(c *gin.Context) {
 			if r == http.ErrAbortHandler {
 				panic(r)
 			}
-			s.cfg.Logger.Error("a handler panicked", "route", c.FullPath(), "panic", panicText(r))
+			s.cfg.Logger.Error("a handler panicked", "route", c.FullPath(), "panic", panicText(r), "stack", string(debug.Stack()))
 			if !c.Writer.Written() {
 				fail(c, "internal-error", "")
 			}

@@ -49,13 +49,15 @@ func (s *Server) status(c *gin.Context) {
 
 // Status is what all factories serve, as far as the principal may see them.
 func (s *Server) Status(ctx context.Context, p *Principal) (*Status, error) {
-	counts, err := s.cfg.Store.RunCounts(ctx)
-	if err != nil {
-		return nil, err
-	}
 	out := &Status{Version: s.cfg.Version, Factories: []FactoryStatus{}, Runs: make(map[string]int64)}
-	for state, n := range counts {
-		out.Runs[string(state)] = n
+	if p.Factory == "" { // the counts are those of all factories
+		counts, err := s.cfg.Store.RunCounts(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for state, n := range counts {
+			out.Runs[string(state)] = n
+		}
 	}
 	for _, a := range s.cfg.Appliers {
 		state := a.State()
@@ -74,7 +76,7 @@ func (s *Server) Status(ctx context.Context, p *Principal) (*Status, error) {
 func (s *Server) factoryStatus(ctx context.Context, state applier.State) (FactoryStatus, error) {
 	f := FactoryStatus{
 		Name: state.Factory, Repository: state.Repository, Branch: state.Branch, Path: state.Path, Head: state.Head,
-		Error: state.Error, Since: optional(state.Since), NextAttempt: optional(state.NextAttempt),
+		State: stateOf(state), Error: state.Error, Since: optional(state.Since), NextAttempt: optional(state.NextAttempt),
 	}
 	if r := state.Applied; r != nil {
 		f.Applied = &AppliedRef{Commit: r.Commit.Hash, At: r.AppliedAt, ApplyID: r.ApplyID}
@@ -95,6 +97,16 @@ func (s *Server) factoryStatus(ctx context.Context, state applier.State) (Factor
 		}
 	}
 	return f, nil
+}
+
+func stateOf(state applier.State) string {
+	switch {
+	case state.Error != "":
+		return "failing"
+	case state.Applied == nil:
+		return "waiting"
+	}
+	return "live"
 }
 
 func orEmptyList(raw json.RawMessage) json.RawMessage {

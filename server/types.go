@@ -30,6 +30,7 @@ type FactoryStatus struct {
 	Head        string      `json:"head"`
 	Applied     *AppliedRef `json:"applied"`
 	LastApply   *LastApply  `json:"last_apply"`
+	State       string      `json:"state"` // live, waiting (nothing serves yet), failing (something keeps the head from serving)
 	Error       string      `json:"error,omitempty"`
 	Since       *time.Time  `json:"since,omitempty"`
 	NextAttempt *time.Time  `json:"next_attempt,omitempty"`
@@ -326,11 +327,13 @@ type Event struct {
 	Data json.RawMessage `json:"data"`
 }
 
-// Transcript is GET /api/v1/agent/runs/<id>/transcript.
+// Transcript is GET /api/v1/agent/runs/<id>/transcript. If there are more events
+// than one answer holds, they begin at ?after=<next_cursor>.
 type Transcript struct {
-	RunID  string  `json:"run_id"`
-	State  string  `json:"state"`
-	Events []Event `json:"events"`
+	RunID    string   `json:"run_id"`
+	State    string   `json:"state"`
+	Events   []Event  `json:"events"`
+	PageInfo PageInfo `json:"page_info"`
 }
 
 // Problem is an error answer (RFC 9457, SPEC 9.8).

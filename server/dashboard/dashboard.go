@@ -4,6 +4,7 @@
 package dashboard
 
 import (
+	"bytes"
 	"embed"
 	"encoding/json"
 	"fmt"
@@ -118,21 +119,42 @@ func Render(w io.Writer, data any) error {
 	return page.Execute(w, data)
 }
 
-// PayloadText is a payload as it is shown: indented if it is short enough.
+const (
+	maxShown  = 64 << 10 // bytes of a payload on its page
+	maxIndent = 64       // levels: the size of an indented text grows with their square
+)
+
+// PayloadText is a payload as it is shown: indented, unless it is too long or
+// nested too deeply for that.
 func PayloadText(payload []byte) (text string, truncated bool) {
-	const most = 64 << 10
-	if len(payload) <= most {
-		var b strings.Builder
-		var value json.RawMessage = payload
-		enc := json.NewEncoder(&b)
-		enc.SetEscapeHTML(false)
-		enc.SetIndent("", "  ")
-		if enc.Encode(value) == nil {
-			return strings.TrimSuffix(b.String(), "\n"), false
-		}
+	if len(payload) > maxShown {
+		return strings.ToValidUTF8(string(payload[:maxShown]), ""), true
+	}
+	var b bytes.Buffer
+	if depth(payload) > maxIndent || json.Indent(&b, payload, "", "  ") != nil {
 		return string(payload), false
 	}
-	return strings.ToValidUTF8(string(payload[:most]), "\uFFFD"), true
+	return b.String(), false
+}
+
+// depth is how deeply a JSON text is nested.
+func depth(text []byte) int {
+	deepest, level, quoted := 0, 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '[' || c == '{':
+			level++
+			deepest = max(deepest, level)
+		case c == ']' || c == '}':
+			level--
+		}
+	}
+	return deepest
 }
 
 func when(t time.Time) string {
