@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,7 +17,7 @@ type Shape struct {
 	Unique   bool     // the list's items, trimmed, are all different
 	Elem     *Shape   // of a List's items or a MapOf's values
 	Keys     []Key    // of a Map
-	Code     string   // of a key outside Keys; UnknownField if empty
+	Code     string   // of whatever is wrong with the value; by what it is if empty
 }
 
 // Key is one key of a Map.
@@ -96,29 +97,25 @@ func mismatch(c *Collector, n *Node, shape *Shape, name string) {
 		hint = "write true or false"
 	}
 	if n.Kind == Null {
-		c.Error(n.At, MissingRequired, hint, name+" has no value; "+typeNames[shape.Type]+" is expected")
+		c.Error(n.At, cmp.Or(shape.Code, MissingRequired), hint, name+" has no value; "+typeNames[shape.Type]+" is expected")
 		return
 	}
-	c.Error(n.At, TypeMismatch, hint, fmt.Sprintf("%s is %s where %s is expected", name, n.Kind, typeNames[shape.Type]))
+	c.Error(n.At, cmp.Or(shape.Code, TypeMismatch), hint, fmt.Sprintf("%s is %s where %s is expected", name, n.Kind, typeNames[shape.Type]))
 }
 
 func checkString(c *Collector, n *Node, shape *Shape, name string) {
 	if shape.NonEmpty && strings.TrimSpace(n.Text) == "" {
-		c.Error(n.At, MissingRequired, "", name+" is empty")
+		c.Error(n.At, cmp.Or(shape.Code, MissingRequired), "", name+" is empty")
 		return
 	}
 	if len(shape.Enum) > 0 && !slices.Contains(shape.Enum, n.Text) {
-		code := shape.EnumCode
-		if code == "" {
-			code = InvalidValue
-		}
-		c.Error(n.At, code, oneOf(n.Text, shape.Enum), fmt.Sprintf("%s cannot be %q", name, n.Text))
+		c.Error(n.At, cmp.Or(shape.EnumCode, shape.Code, InvalidValue), oneOf(n.Text, shape.Enum), fmt.Sprintf("%s cannot be %q", name, n.Text))
 	}
 }
 
 func checkList(c *Collector, n *Node, shape *Shape, name string) {
 	if shape.NonEmpty && len(n.Items) == 0 {
-		c.Error(n.At, MissingRequired, "", name+" is empty")
+		c.Error(n.At, cmp.Or(shape.Code, MissingRequired), "", name+" is empty")
 		return
 	}
 	seen := make(map[string]bool)
@@ -137,24 +134,23 @@ func checkList(c *Collector, n *Node, shape *Shape, name string) {
 }
 
 func checkMap(c *Collector, n *Node, shape *Shape, name string) {
-	code := shape.Code
-	if code == "" {
-		code = UnknownField
-	}
 	for _, f := range n.Fields {
 		if key := shape.key(f.Key); key != nil {
 			Check(c, f.Value, &key.Shape, join(name, f.Key))
+			continue
+		}
+		if c.full() {
 			continue
 		}
 		names := make([]string, len(shape.Keys))
 		for i, key := range shape.Keys {
 			names[i] = key.Name
 		}
-		c.Error(f.At, code, oneOf(f.Key, names), fmt.Sprintf("unknown key %q", join(name, f.Key)))
+		c.Error(f.At, cmp.Or(shape.Code, UnknownField), oneOf(f.Key, names), fmt.Sprintf("unknown key %q", join(name, f.Key)))
 	}
 	for _, key := range shape.Keys {
 		if key.Required && n.Get(key.Name) == nil {
-			c.Error(n.At, MissingRequired, "", fmt.Sprintf("key %q is missing", join(name, key.Name)))
+			c.Error(n.At, cmp.Or(shape.Code, MissingRequired), "", fmt.Sprintf("key %q is missing", join(name, key.Name)))
 		}
 	}
 }
@@ -190,11 +186,12 @@ func oneOf(word string, allowed []string) string {
 // Nearest is the candidate that word was likely meant to be, or empty.
 func Nearest(word string, candidates []string) string {
 	best, least := "", 1+max(1, len(word)/3)
+	folded := fold(word)
 	for _, candidate := range candidates {
-		if fold(candidate) == fold(word) {
+		if fold(candidate) == folded {
 			return candidate
 		}
-		if d := distance(word, candidate); d < least {
+		if d := distance(word, candidate, least); d < least {
 			best, least = candidate, d
 		}
 	}
@@ -203,35 +200,44 @@ func Nearest(word string, candidates []string) string {
 
 // fold makes camelCase, snake_case, kebab-case and plural spellings alike.
 func fold(s string) string {
-	return strings.TrimSuffix(strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(s)), "s")
+	return strings.TrimSuffix(strings.ToLower(separators.Replace(s)), "s")
 }
 
+var separators = strings.NewReplacer("_", "", "-", "")
+
+// longest is how many characters of a word distance takes.
+const longest = 64
+
 // distance is the number of edits between two words, a swap of neighbours
-// counting as one (optimal string alignment).
-func distance(a, b string) int {
-	if len(a) > 64 || len(b) > 64 {
-		return 64
-	}
+// counting as one (optimal string alignment); enough if it is that or more.
+func distance(a, b string, enough int) int {
 	x, y := []rune(a), []rune(b)
-	rows := make([][]int, len(x)+1)
-	for i := range rows {
-		rows[i] = make([]int, len(y)+1)
-		rows[i][0] = i
+	if apart := len(x) - len(y); max(apart, -apart) >= enough || len(x) > longest || len(y) > longest {
+		return enough
 	}
-	for j := range rows[0] {
-		rows[0][j] = j
+	var rows [3][longest + 1]int
+	before, above, row := &rows[0], &rows[1], &rows[2]
+	for j := range len(y) + 1 {
+		row[j] = j
 	}
 	for i := 1; i <= len(x); i++ {
+		before, above, row = above, row, before
+		row[0] = i
+		least := i
 		for j := 1; j <= len(y); j++ {
 			cost := 1
 			if x[i-1] == y[j-1] {
 				cost = 0
 			}
-			rows[i][j] = min(rows[i-1][j]+1, rows[i][j-1]+1, rows[i-1][j-1]+cost)
+			row[j] = min(above[j]+1, row[j-1]+1, above[j-1]+cost)
 			if i > 1 && j > 1 && x[i-1] == y[j-2] && x[i-2] == y[j-1] {
-				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
+				row[j] = min(row[j], before[j-2]+1)
 			}
+			least = min(least, row[j])
+		}
+		if least > enough {
+			return enough
 		}
 	}
-	return rows[len(x)][len(y)]
+	return row[len(y)]
 }

@@ -2,14 +2,10 @@ package schema
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"math/big"
 	"regexp"
-	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"gopkg.in/yaml.v3"
 )
@@ -88,33 +84,35 @@ func (n *Node) KeyAt(key string) At {
 type Document struct {
 	Root *Node
 	Body string // of a Markdown file, with LF line ends and without one trailing one
+	// Nodes is the number of keys and values, which memory is proportional to.
+	Nodes int
 }
 
 // Parse reads a YAML file whose root is of the kind, Mapping or List. It returns
 // nil if there is no tree to look at further; the collector then has the reason.
 func Parse(c *Collector, data []byte, kind Kind) *Document {
-	root := parse(c, data, 0, kind)
+	root, nodes := parse(c, data, 0, kind)
 	if root == nil {
 		return nil
 	}
-	return &Document{Root: root}
+	return &Document{Root: root, Nodes: nodes}
 }
 
 // ParseMarkdown reads a Markdown file with YAML front matter between lines of
 // `---`.
 func ParseMarkdown(c *Collector, data []byte) *Document {
+	data = lineFeeds(data)
 	front, body, ok := splitFrontMatter(data)
 	if !ok {
 		c.Error(At{1, 1}, MalformedFrontmatter, "start the file with a line ---, the keys, and another line ---", "no front matter between two lines of ---")
 		return nil
 	}
 	doc := &Document{Root: &Node{Kind: Mapping, At: At{1, 1}}}
-	text := strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(body))
-	doc.Body = strings.TrimSuffix(text, "\n")
+	doc.Body = strings.TrimSuffix(string(body), "\n")
 	if blank(front) {
 		return doc
 	}
-	if doc.Root = parse(c, front, 1, Mapping); doc.Root == nil {
+	if doc.Root, doc.Nodes = parse(c, front, 1, Mapping); doc.Root == nil {
 		return nil
 	}
 	return doc
@@ -158,90 +156,58 @@ func blank(data []byte) bool {
 
 // parse reads one YAML document whose root is of the kind; above is the number of
 // lines of the file before it.
-func parse(c *Collector, data []byte, above int, kind Kind) *Node {
+func parse(c *Collector, data []byte, above int, kind Kind) (root *Node, nodes int) {
 	start := At{1 + above, 1}
-	data = bytes.TrimPrefix(data, bom)
-	switch {
-	case !utf8.Valid(data):
-		c.Error(start, InvalidYAML, "save the file as UTF-8", "the file is not UTF-8")
-		return nil
-	case blank(data):
-		c.Error(start, InvalidDocument, "", "the file is empty")
-		return nil
+	data = lineFeeds(bytes.TrimPrefix(data, bom))
+	if at, message, hint := unreadable(data, above); message != "" {
+		c.Error(at, InvalidYAML, hint, message)
+		return nil, 0
 	}
+	if blank(data) {
+		c.Error(start, InvalidDocument, "", "the file is empty")
+		return nil, 0
+	}
+	lines := lineMap(data)
 	doc, second, err := readYAML(data)
 	if err != nil {
-		c.Error(yamlErrorAt(err, above), InvalidYAML, "", "not YAML: "+yamlMessage(err))
-		return nil
+		at := At{lines.at(yamlErrorLine(data, err), 1).Line + above, 1}
+		c.Error(at, InvalidYAML, "", "not YAML: "+yamlMessage(err))
+		return nil, 0
 	}
-	b := builder{c: c, above: above}
+	b := builder{c: c, above: above, lines: lines}
 	if second != nil {
 		c.Error(b.at(second), InvalidDocument, "keep one document per file", "a second YAML document")
-		return nil
+		return nil, 0
 	}
 	if doc == nil || len(doc.Content) == 0 {
 		c.Error(start, InvalidDocument, "", "the file is empty")
-		return nil
+		return nil, 0
 	}
-	root := b.build(doc.Content[0], 1)
+	root = b.build(doc.Content[0], 1)
 	if b.failed || root == nil {
-		return nil
+		return nil, 0
 	}
 	if root.Kind != kind {
 		c.Error(root.At, InvalidDocument, "", "the file holds "+root.Kind.String()+" where "+kind.String()+" is expected")
-		return nil
+		return nil, 0
 	}
-	return root
-}
-
-// readYAML turns bytes into YAML's own nodes; the library panics on some input.
-func readYAML(data []byte) (doc, second *yaml.Node, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("the parser gave up: %v", r)
-		}
-	}()
-	d := yaml.NewDecoder(bytes.NewReader(data))
-	doc = &yaml.Node{}
-	if err := d.Decode(doc); err != nil {
-		if errors.Is(err, io.EOF) {
-			return nil, nil, nil
-		}
-		return nil, nil, err
-	}
-	second = &yaml.Node{}
-	if err := d.Decode(second); errors.Is(err, io.EOF) {
-		second = nil
-	} else if err != nil {
-		return nil, nil, err
-	}
-	return doc, second, nil
-}
-
-var yamlLine = regexp.MustCompile(`line (\d+): `)
-
-func yamlErrorAt(err error, above int) At {
-	if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
-		if line, err := strconv.Atoi(m[1]); err == nil {
-			return At{line + above, 1}
-		}
-	}
-	return At{1 + above, 1}
-}
-
-func yamlMessage(err error) string {
-	return yamlLine.ReplaceAllString(strings.TrimPrefix(err.Error(), "yaml: "), "")
+	return root, b.nodes
 }
 
 // builder turns YAML's nodes into ours, checking structure on the way.
 type builder struct {
 	c      *Collector
 	above  int
+	lines  lineShifts
 	nodes  int
 	failed bool // too deep or too many: the tree is cut
 }
 
-func (b *builder) at(n *yaml.Node) At { return At{n.Line + b.above, n.Column} }
+func (b *builder) at(n *yaml.Node) At {
+	at := b.lines.at(n.Line, n.Column)
+	at.Line += b.above
+	return at
+}
 
 func (b *builder) build(n *yaml.Node, depth int) *Node {
 	if b.failed {

@@ -11,6 +11,7 @@ package schema
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 )
 
@@ -114,11 +115,14 @@ type Report struct {
 	Files         int         `json:"-"` // definition files read
 }
 
-// Collector gathers the findings of one file.
+// Collector gathers the findings of one file: all of them, up to maxFindings. A
+// file that has more is not one that somebody wrote and wants to read about.
 type Collector struct {
 	Path  string
 	Found Diagnostics
 }
+
+const maxFindings = 1000
 
 // At is a position in a file.
 type At struct{ Line, Column int }
@@ -129,8 +133,18 @@ func (c *Collector) Error(at At, code, hint, message string) { c.add(Error, at, 
 // Warn adds a warning.
 func (c *Collector) Warn(at At, code, hint, message string) { c.add(Warning, at, code, hint, message) }
 
+func (c *Collector) full() bool { return len(c.Found) > maxFindings }
+
 func (c *Collector) add(s Severity, at At, code, hint, message string) {
-	c.Found = append(c.Found, Diagnostic{
-		Code: code, Severity: s, Path: c.Path, Line: at.Line, Column: at.Column, Message: message, Hint: hint,
-	})
+	if c.full() {
+		if s == Error {
+			c.Found[maxFindings].Severity = Error // that of the worst left out
+		}
+		return
+	}
+	d := Diagnostic{Code: code, Severity: s, Path: c.Path, Line: at.Line, Column: at.Column, Message: message, Hint: hint}
+	if len(c.Found) == maxFindings {
+		d = Diagnostic{Code: TooMany, Severity: s, Path: c.Path, Message: fmt.Sprintf("more than %d findings in this file; the others are left out", maxFindings)}
+	}
+	c.Found = append(c.Found, d)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -54,18 +55,29 @@ func printJSON(w io.Writer, r *Report) error {
 func printText(w io.Writer, r *Report, opt PrintOptions) error {
 	var b bytes.Buffer
 	for _, d := range r.Diagnostics {
-		fmt.Fprintf(&b, "%s%s%s: %s: %s [%s]\n", opt.Prefix, d.Path, position(d), d.Severity, d.Message, d.Code)
+		fmt.Fprintf(&b, "%s%s: %s: %s [%s]\n", plain(opt.Prefix+d.Path), position(d), d.Severity, plain(d.Message), d.Code)
 		if opt.Source != nil && d.Line > 0 {
 			writeSource(&b, opt.Source(d.Path), d)
 		}
 		if d.Hint != "" {
-			fmt.Fprintf(&b, "  %s\n", d.Hint)
+			fmt.Fprintf(&b, "  %s\n", plain(d.Hint))
 		}
 	}
 	b.WriteString(Summary(r))
 	b.WriteByte('\n')
 	_, err := w.Write(b.Bytes())
 	return err
+}
+
+// plain makes text of a definition harmless to a terminal: what would move the
+// cursor, end the line or turn the direction of writing becomes a mark.
+func plain(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == 0x2028 || r == 0x2029) {
+			return utf8.RuneError
+		}
+		return r
+	}, s)
 }
 
 // Summary is a report in one line.
@@ -94,11 +106,11 @@ func position(d Diagnostic) string {
 
 // writeSource writes the line of a finding with a caret under its column.
 func writeSource(b *bytes.Buffer, source []byte, d Diagnostic) {
-	lines := bytes.Split(bytes.TrimPrefix(source, bom), []byte("\n"))
+	lines := bytes.SplitN(lineFeeds(bytes.TrimPrefix(source, bom)), []byte("\n"), d.Line+1)
 	if d.Line > len(lines) {
 		return
 	}
-	line := []rune(strings.TrimRight(string(lines[d.Line-1]), "\r"))
+	line := []rune(plain(string(lines[d.Line-1])))
 	from, column := 0, max(d.Column, 1)
 	const width = 120
 	if column > width-20 {
@@ -137,9 +149,15 @@ func printGitHub(w io.Writer, r *Report, opt PrintOptions) error {
 	return err
 }
 
+// markdown takes the meaning off what Markdown would make a link, an image, a
+// tag, emphasis or another cell of; mentions of people stay text, too.
+var markdown = strings.NewReplacer(
+	`\`, `\\`, "|", `\|`, "`", "\\`", "*", `\*`, "[", `\[`, "]", `\]`, "<", "&lt;", ">", "&gt;", "&", "&amp;", "@", "&#64;", "://", "&#58;//",
+)
+
 // WriteStepSummary writes the report as Markdown, for $GITHUB_STEP_SUMMARY.
 func WriteStepSummary(w io.Writer, r *Report, opt PrintOptions) error {
-	cell := strings.NewReplacer("|", "\\|", "\n", " ", "\r", " ", "<", "&lt;", "`", "\\`")
+	cell := func(s string) string { return markdown.Replace(plain(s)) }
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "### Definitions: %s\n", Summary(r))
 	if len(r.Diagnostics) > 0 {
@@ -150,7 +168,7 @@ func WriteStepSummary(w io.Writer, r *Report, opt PrintOptions) error {
 		if d.Hint != "" {
 			message += " (" + d.Hint + ")"
 		}
-		fmt.Fprintf(&b, "| %s%s | %s | %s | %s |\n", cell.Replace(opt.Prefix+d.Path), position(d), d.Severity, cell.Replace(message), d.Code)
+		fmt.Fprintf(&b, "| %s%s | %s | %s | %s |\n", cell(opt.Prefix+d.Path), position(d), d.Severity, cell(message), d.Code)
 	}
 	_, err := w.Write(b.Bytes())
 	return err

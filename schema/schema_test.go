@@ -70,7 +70,7 @@ func TestFormats(t *testing.T) {
 	for _, c := range []struct{ format, want string }{
 		{"github", "::error file=sub/webhooks/a%2Cb.yaml,line=2,col=3,title=FF_UNKNOWN_FIELD::100%25 wrong%0Areally%0Adid you mean \"x\"?\n" +
 			"::warning file=sub/w|x.yml,line=1,col=1,title=TH_STRAY_FILE::not read\nnot valid: 2 files, 1 error, 1 warning\n"},
-		{"text", "sub/webhooks/a,b.yaml:2:3: error: 100% wrong\nreally [FF_UNKNOWN_FIELD]\n    2 | \té: 1\n      | \t ^\n  did you mean \"x\"?\n" +
+		{"text", "sub/webhooks/a,b.yaml:2:3: error: 100% wrong\ufffdreally [FF_UNKNOWN_FIELD]\n    2 | \té: 1\n      | \t ^\n  did you mean \"x\"?\n" +
 			"sub/w|x.yml: warning: not read [TH_STRAY_FILE]\nnot valid: 2 files, 1 error, 1 warning\n"},
 	} {
 		var b bytes.Buffer

@@ -1,10 +1,159 @@
 package schema
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io"
+	"regexp"
+	"sort"
+	"strconv"
+	"strings"
+	"unicode/utf8"
 
 	"gopkg.in/yaml.v3"
 )
+
+// readYAML turns bytes into YAML's own nodes; the library panics on some input.
+func readYAML(data []byte) (doc, second *yaml.Node, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the parser gave up: %v", r)
+		}
+	}()
+	d := yaml.NewDecoder(bytes.NewReader(data))
+	doc = &yaml.Node{}
+	if err := d.Decode(doc); err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil, nil, nil
+		}
+		return nil, nil, err
+	}
+	second = &yaml.Node{}
+	if err := d.Decode(second); errors.Is(err, io.EOF) {
+		second = nil
+	} else if err != nil {
+		return nil, nil, err
+	}
+	return doc, second, nil
+}
+
+// lineFeeds makes every line end a single LF, as Git and editors count lines.
+func lineFeeds(data []byte) []byte {
+	if bytes.IndexByte(data, '\r') < 0 {
+		return data
+	}
+	data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
+	return bytes.ReplaceAll(data, []byte("\r"), []byte("\n"))
+}
+
+// unreadable finds the first character that YAML text cannot hold; the library
+// refuses it too, without saying where.
+func unreadable(data []byte, above int) (at At, message, hint string) {
+	line, column := 1+above, 1
+	for i := 0; i < len(data); {
+		r, size := utf8.DecodeRune(data[i:])
+		switch {
+		case r == utf8.RuneError && size == 1:
+			return At{line, column}, "the file is not UTF-8", "save the file as UTF-8"
+		case r < ' ' && r != '\t' && r != '\n', r >= 0x7f && r < 0xa0 && r != 0x85, r == 0xfffe, r == 0xffff:
+			return At{line, column}, fmt.Sprintf("the control character %U is not allowed", r), `write it in a "double-quoted" string, with a backslash`
+		case r == '\n':
+			line, column = line+1, 0
+		}
+		column++
+		i += size
+	}
+	return At{}, "", ""
+}
+
+// lineShifts says where the library's lines are in the file: it also ends a line
+// at U+0085, U+2028 and U+2029, at which no editor and no diff does. It is empty
+// for text without these.
+type lineShifts []lineShift
+
+type lineShift struct {
+	from          int // the first library line to which it applies
+	lines, column int // to be added; the column only on line from
+}
+
+func lineMap(data []byte) lineShifts {
+	if !bytes.ContainsAny(data, "\u0085\u2028\u2029") {
+		return nil
+	}
+	var shifts lineShifts
+	line, column, less := 1, 0, 0
+	for _, r := range string(data) {
+		column++
+		switch r {
+		case '\n':
+			line++
+			if column = 0; less > 0 {
+				shifts = append(shifts, lineShift{from: line, lines: -less})
+			}
+		case 0x85, 0x2028, 0x2029:
+			line++
+			less++
+			shifts = append(shifts, lineShift{from: line, lines: -less, column: column})
+		}
+	}
+	return shifts
+}
+
+func (s lineShifts) at(line, column int) At {
+	i := sort.Search(len(s), func(i int) bool { return s[i].from > line })
+	if i == 0 {
+		return At{line, column}
+	}
+	return At{line + s[i-1].lines, column + s[i-1].column}
+}
+
+var yamlLine = regexp.MustCompile(`line (\d+): `)
+
+// yamlErrorLine finds the line of the library's error. What the library names is
+// often where the list, mapping or scalar begins that is wrong somewhere, or the
+// line before. The line itself is the last one of the shortest piece of the file
+// that is wrong in that way.
+func yamlErrorLine(data []byte, err error) int {
+	named := 1
+	if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
+		if n, err := strconv.Atoi(m[1]); err == nil {
+			named = n
+		}
+	}
+	if len(data) > maxTries {
+		return named
+	}
+	ends, message := lineEnds(data), yamlMessage(err)
+	n := sort.Search(len(ends), func(n int) bool {
+		_, _, err := readYAML(data[:ends[n]])
+		return err != nil && yamlMessage(err) == message
+	})
+	if n++; n < named || n > len(ends) {
+		return named
+	}
+	return n
+}
+
+// maxTries is the size in bytes of the largest file that is parsed several times
+// to find the line of an error.
+const maxTries = 32 << 10
+
+// lineEnds are the offsets at which the lines end, as the library counts them.
+func lineEnds(data []byte) []int {
+	var ends []int
+	for i, r := range string(data) {
+		switch r {
+		case '\n', 0x85, 0x2028, 0x2029:
+			ends = append(ends, i+utf8.RuneLen(r))
+		}
+	}
+	return append(ends, len(data))
+}
+
+func yamlMessage(err error) string {
+	return yamlLine.ReplaceAllString(strings.TrimPrefix(err.Error(), "yaml: "), "")
+}
 
 // YAML respells JSON that this program made, keys in their order, for output.
 func YAML(text []byte) ([]byte, error) {
