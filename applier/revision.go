@@ -160,7 +160,7 @@ func (b *builder) build(ctx context.Context) error {
 		}
 		b.revision.Webhooks = append(b.revision.Webhooks, w)
 	}
-	b.Diagnostics = append(b.Diagnostics, f.CheckUIDs(known)...)
+	b.Diagnostics = append(b.Diagnostics, f.Unresolved(known)...)
 	return nil
 }
 

@@ -46,7 +46,7 @@ func (l *loader) agent(d *document) *Agent {
 func (l *loader) settings(d *document, n *schema.Node, base Settings, prefix string) Settings {
 	s := base
 	model, harness := n.Get("model"), n.Get("harness")
-	if model != nil && harness != nil {
+	if isSet(model) && harness != nil {
 		d.Error(n.KeyAt("harness"), schema.InvalidValue, "model: X is short for harness: {type: oz, model: X}; keep one of them", prefix+"model and "+prefix+"harness exclude each other")
 	}
 	if text := textOf(model); text != "" {
@@ -57,19 +57,19 @@ func (l *loader) settings(d *document, n *schema.Node, base Settings, prefix str
 	}
 	if text := textOf(n.Get("runner")); text != "" {
 		s.Runner = text
-		if !slices.Contains(l.factory.Runners, text) {
-			l.later(d, prefix+"runner", "runner", text)
+		if _, declared := slices.BinarySearch(l.factory.Runners, text); !declared {
+			l.later(d, n.Get("runner").At, prefix+"runner", kindRunner, text)
 		}
 	}
 	if text := textOf(n.Get("environmentId")); text != "" {
 		s.EnvironmentID = text
-		if l.factory.Environment(text) == nil {
-			l.later(d, prefix+"environmentId", "environment", text)
+		if l.environments[text] == nil {
+			l.later(d, n.Get("environmentId").At, prefix+"environmentId", kindEnvironment, text)
 		}
 	}
 	if list := n.Get("secrets"); list != nil && list.Kind == schema.List {
 		s.Secrets = textsOf(list)
-		l.deferSecrets(d, prefix+"secrets", s.Secrets)
+		l.deferSecrets(d, list.At, prefix+"secrets", s.Secrets)
 	}
 	if host := n.Get("workerHost"); host != nil {
 		s.WorkerHost = textOf(host) // null and empty clear it
@@ -104,13 +104,21 @@ func (l *loader) harness(d *document, n *schema.Node, s *Settings, prefix string
 	if auth != nil && auth.Kind == schema.Mapping {
 		l.harnessAuth(d, auth, s, prefix, in)
 	}
-	if s.Harness.Type == "oz" {
-		for _, key := range []string{"auth", "reasoningLevel"} {
-			if v := n.Get(key); v != nil && v.Kind != schema.Null && textOf(v)+v.Kind.String() != schema.String.String() {
-				d.Error(n.KeyAt(key), schema.InvalidValue, "", fmt.Sprintf("%sharness.%s means nothing with type oz", prefix, key))
-			}
+	if s.Harness.Type != "oz" {
+		return
+	}
+	for _, key := range []string{"auth", "reasoningLevel"} {
+		if isSet(n.Get(key)) {
+			d.Error(n.KeyAt(key), schema.InvalidValue, "", fmt.Sprintf("%sharness.%s means nothing with type oz", prefix, key))
 		}
 	}
+	s.Harness.AuthSecret, s.Harness.ReasoningLevel = "", "" // inherited from another type
+}
+
+// isSet tells whether a key is there with something in it: null and the empty
+// string are how a key says that it sets nothing.
+func isSet(n *schema.Node) bool {
+	return n != nil && n.Kind != schema.Null && !(n.Kind == schema.String && n.Text == "")
 }
 
 func (l *loader) harnessAuth(d *document, auth *schema.Node, s *Settings, prefix string, in *schema.Node) {
@@ -122,7 +130,7 @@ func (l *loader) harnessAuth(d *document, auth *schema.Node, s *Settings, prefix
 			return
 		}
 		s.Harness.AuthSecret = name
-		l.deferSecrets(d, prefix+"harness.auth.secretName", []string{name})
+		l.deferSecrets(d, auth.At, prefix+"harness.auth.secretName", []string{name})
 	case "workerEnvironment":
 		if auth.Get("secretName") != nil {
 			d.Error(auth.KeyAt("secretName"), schema.InvalidValue, "", prefix+"harness.auth.secretName means nothing with source workerEnvironment")

@@ -17,12 +17,9 @@ func (l *loader) automation(d *document) *Automation {
 		Enabled: boolOf(d.Root.Get("enabled"), true),
 	}
 	inherited := l.factory.Defaults
-	agent := l.factory.Foreman()
+	agent := l.foreman
 	if n := d.Root.Get("agent"); textOf(n) != "" {
-		if agent = l.factory.Agent(n.Text); agent == nil {
-			known := names(l.factory.Agents, func(a *Agent) string { return a.Name })
-			d.Error(n.At, schema.InvalidReference, meant(n.Text, known), fmt.Sprintf("no agent is named %q", n.Text))
-		}
+		agent = l.agentNamed(d, n)
 	}
 	if agent != nil {
 		a.Agent = agent.Name
@@ -52,11 +49,16 @@ func (l *loader) automation(d *document) *Automation {
 	return a
 }
 
-func meant(word string, known []string) string {
-	if near := schema.Nearest(word, known); near != "" {
-		return fmt.Sprintf("did you mean %q?", near)
+// agentNamed finds the agent that a node names, nil with a finding if there is
+// none.
+func (l *loader) agentNamed(d *document, n *schema.Node) *Agent {
+	name := strings.TrimSpace(textOf(n))
+	if name == "" || l.agents[name] != nil {
+		return l.agents[name]
 	}
-	return ""
+	known := names(l.factory.Agents, func(a *Agent) string { return a.Name })
+	d.Error(n.At, schema.InvalidReference, l.meant(name, known), fmt.Sprintf("no agent is named %q", name))
+	return nil
 }
 
 func (l *loader) trigger(d *document, n *schema.Node, where string) Trigger {
@@ -81,7 +83,7 @@ func (l *loader) trigger(d *document, n *schema.Node, where string) Trigger {
 		return t
 	}
 	if filterNode != nil && filterNode.Kind == schema.Mapping {
-		checkFilter(d, filterNode, t.Provider, keys, where)
+		l.checkFilter(d, filterNode, t.Provider, keys, where)
 	}
 	return t
 }
@@ -105,8 +107,10 @@ func (l *loader) webhookTrigger(d *document, n *schema.Node, t *Trigger, where s
 	if !l.opt.Strict {
 		t.Webhooks = l.selection(d, f.Get("webhooks"), where+".filter.webhooks")
 	}
-	for _, uid := range t.WebhookIDs {
-		l.later(d, where+".filter.webhook_ids", "webhook_uid", uid)
+	for _, item := range listOrIn(f.Get("webhook_ids")) {
+		if uid := strings.TrimSpace(textOf(item)); uid != "" {
+			l.later(d, item.At, where+".filter.webhook_ids", kindUID, uid)
+		}
 	}
 	if f.Get("webhook_ids") == nil && (l.opt.Strict || f.Get("webhooks") == nil) {
 		hint := "add filter: {webhooks: [name of a file in webhooks/]}"
@@ -121,7 +125,7 @@ func (l *loader) webhookTrigger(d *document, n *schema.Node, t *Trigger, where s
 	}
 	known := names(l.factory.Webhooks, func(w *Webhook) string { return w.Name })
 	for _, item := range listOrIn(f.Get("webhooks")) {
-		if name := textOf(item); !l.opt.Strict && name != "" && !slices.Contains(known, name) {
+		if name := strings.TrimSpace(textOf(item)); !l.opt.Strict && name != "" && !slices.Contains(known, name) {
 			d.Warn(item.At, schema.UnknownTarget, meant(name, known), fmt.Sprintf("there is no webhooks/%s.yaml: this selection fires nothing", name))
 		}
 	}
@@ -214,7 +218,11 @@ func (l *loader) schedule(d *document, n *schema.Node, t *Trigger, where string)
 		}
 		return
 	}
-	if ids := n.Get("filter").Get("schedule_ids") != nil; ids == inline {
+	ids := n.Get("filter").Get("schedule_ids")
+	if ids != nil {
+		l.selection(d, ids, where+".filter.schedule_ids")
+	}
+	if (ids != nil) == inline {
 		d.Error(n.At, schema.InvalidTrigger, "", where+" needs exactly one of schedule and filter.schedule_ids")
 	}
 	cronNode := s.Get("cron")

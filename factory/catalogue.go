@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"triphammer/schema"
 )
@@ -66,9 +67,11 @@ func providers() []string { return slices.Sorted(maps.Keys(catalogue)) }
 
 func eventsOf(provider string) []string { return slices.Sorted(maps.Keys(catalogue[provider])) }
 
-// checkFilter checks the keys of another provider's filter and the form of its
-// matchers: a list, or {in, not_in}.
-func checkFilter(d *document, n *schema.Node, provider string, keys []string, where string) {
+// conclusions are the outcomes of a check.
+var conclusions = []string{"success", "failure", "neutral", "cancelled", "timed_out", "action_required", "stale", "skipped"}
+
+// checkFilter checks the keys of another provider's filter and its matchers.
+func (l *loader) checkFilter(d *document, n *schema.Node, provider string, keys []string, where string) {
 	used := make(map[string]bool)
 	for _, f := range n.Fields {
 		key, isAlias := f.Key, false
@@ -83,42 +86,104 @@ func checkFilter(d *document, n *schema.Node, provider string, keys []string, wh
 			d.Error(f.At, schema.InvalidFilter, "keep one of them", fmt.Sprintf("%s.filter has %s under two names", where, key))
 		}
 		used[key] = true
-		checkMatcher(d, f.Value, fmt.Sprintf("%s.filter.%s", where, f.Key), key == "pr_numbers", isAlias && provider != "github")
+		m := matcher{d: d, where: fmt.Sprintf("%s.filter.%s", where, f.Key), provider: provider, key: key}
+		switch {
+		case key == "schedule_ids": // checked with the schedule
+		case isAlias && provider != "github":
+			m.names(l, f)
+		default:
+			m.check(f.Value)
+		}
 	}
 }
 
-func checkMatcher(d *document, n *schema.Node, where string, numbers, listOnly bool) {
-	values := func(list *schema.Node) {
-		if list.Kind != schema.List {
-			d.Error(list.At, schema.InvalidFilter, "", where+" takes a list, not "+list.Kind.String())
-			return
-		}
-		for _, item := range list.Items {
-			if numbers && item.Kind != schema.Int || !numbers && item.Kind != schema.String {
-				d.Error(item.At, schema.InvalidFilter, "", where+" holds "+item.Kind.String())
-			}
+// matcher is the value of one filter key of another provider.
+type matcher struct {
+	d                    *document
+	where, provider, key string
+}
+
+// names checks an alias that only the provider can resolve: a plain list.
+func (m *matcher) names(l *loader, f schema.Field) {
+	if f.Value.Kind == schema.Mapping {
+		m.d.Error(f.Value.At, schema.InvalidFilter, "", m.where+" takes a list of names, without in and not_in")
+		return
+	}
+	m.check(f.Value)
+	for _, item := range itemsOf(f.Value) {
+		if name := textOf(item); name != "" {
+			l.later(m.d, item.At, m.where, m.provider+"_"+f.Key, name)
 		}
 	}
-	switch {
-	case n.Kind == schema.Null:
-	case n.Kind != schema.Mapping:
-		values(n)
-	case listOnly:
-		d.Error(n.At, schema.InvalidFilter, "", where+" takes a list of names, without in and not_in")
+}
+
+// check checks a list, or {in, not_in}.
+func (m *matcher) check(n *schema.Node) {
+	switch n.Kind {
+	case schema.Null:
+		return
+	case schema.Mapping:
 	default:
-		for _, f := range n.Fields {
-			if f.Key != "in" && f.Key != "not_in" {
-				d.Error(f.At, schema.InvalidFilter, meant(f.Key, []string{"in", "not_in"}), fmt.Sprintf("%s takes a list, in or not_in, not %q", where, f.Key))
-				continue
-			}
-			values(f.Value)
+		m.values(n)
+		return
+	}
+	for _, f := range n.Fields {
+		if f.Key != "in" && f.Key != "not_in" {
+			m.d.Error(f.At, schema.InvalidFilter, meant(f.Key, []string{"in", "not_in"}), fmt.Sprintf("%s takes a list, in or not_in, not %q", m.where, f.Key))
+			continue
 		}
-		for _, item := range itemsOf(n.Get("in")) {
-			for _, other := range itemsOf(n.Get("not_in")) {
-				if item.Kind == other.Kind && item.Text == other.Text {
-					d.Error(other.At, schema.InvalidFilter, "", fmt.Sprintf("%s has %q both in in and in not_in", where, item.Text))
-				}
-			}
+		m.values(f.Value)
+	}
+	wanted := make(map[string]bool)
+	for _, item := range itemsOf(n.Get("in")) {
+		wanted[m.canonical(item.Text)] = true
+	}
+	for _, item := range itemsOf(n.Get("not_in")) {
+		if wanted[m.canonical(item.Text)] {
+			m.d.Error(item.At, schema.InvalidFilter, "", fmt.Sprintf("%s has %q both in in and in not_in", m.where, item.Text))
 		}
 	}
+}
+
+func (m *matcher) values(list *schema.Node) {
+	if list.Kind != schema.List {
+		m.d.Error(list.At, schema.InvalidFilter, "", m.where+" takes a list, not "+list.Kind.String())
+		return
+	}
+	kind := schema.String
+	if m.key == "pr_numbers" {
+		kind = schema.Int
+	}
+	for _, item := range list.Items {
+		if item.Kind != kind {
+			m.d.Error(item.At, schema.InvalidFilter, "", fmt.Sprintf("%s holds %s where %s is expected", m.where, item.Kind, kind))
+		} else if m.key == "conclusions" && !slices.Contains(conclusions, m.canonical(item.Text)) {
+			m.d.Error(item.At, schema.InvalidFilter, meant(item.Text, conclusions), fmt.Sprintf("%s cannot be %q", m.where, item.Text))
+		}
+	}
+}
+
+// caseless are the keys whose values are compared without regard to case.
+var caseless = map[string][]string{
+	"github": {"assignees", "authors", "mentioned", "reviewers", "reviewer_teams", "review_states", "conclusions", "workflows"},
+	"gitlab": {"repos", "actions", "mentioned"},
+	"linear": {"labels", "mentioned_user_ids"},
+	"slack":  {"emojis"},
+}
+
+// canonical is the form in which two values of the key are compared
+// (research/definition-format.md 4.2).
+func (m *matcher) canonical(value string) string {
+	switch {
+	case m.key == "keywords":
+		return strings.ToLower(strings.TrimSpace(value))
+	case m.key == "emojis":
+		value, _, _ = strings.Cut(strings.Trim(value, ":"), "::skin-tone-")
+	case m.key == "branches" && m.provider == "github":
+		return strings.TrimPrefix(value, "refs/heads/")
+	}
+	if slices.Contains(caseless[m.provider], m.key) {
+		return strings.ToLower(value)
+	}
+	return value
 }

@@ -35,7 +35,7 @@ func (l *loader) environment(d *document) *Environment {
 	for _, item := range itemsOf(n.Get("command")) {
 		e.Command = append(e.Command, textOf(item))
 	}
-	l.deferSecrets(d, "secrets", e.Secrets)
+	l.deferSecrets(d, n.KeyAt("secrets"), "secrets", e.Secrets)
 	for i, item := range itemsOf(n.Get("repositories")) {
 		if item.Kind == schema.Mapping {
 			e.Repositories = append(e.Repositories, repository(d, item, fmt.Sprintf("repositories[%d]", i)))
@@ -56,7 +56,25 @@ func (l *loader) environment(d *document) *Environment {
 		}
 	}
 	e.Network = network(d)
+	e.Budget = budget(d)
 	return e
+}
+
+func budget(d *document) Budget {
+	n := d.Root.Get("budget")
+	amount := func(key string) float64 {
+		v := n.Get(key)
+		if v == nil || v.Kind != schema.Int && v.Kind != schema.Float {
+			return 0
+		}
+		f, err := strconv.ParseFloat(v.Text, 64)
+		if err != nil || f <= 0 || f > 1e15 {
+			d.Error(v.At, schema.InvalidValue, "leave the key out for no limit", fmt.Sprintf("budget.%s is %s where more than 0 is expected", key, v.Text))
+			return 0
+		}
+		return f
+	}
+	return Budget{USD: amount("usd"), Tokens: int64(amount("tokens")), Turns: int64(amount("turns"))}
 }
 
 func minutes(d *document, key string, otherwise time.Duration) time.Duration {
@@ -66,7 +84,7 @@ func minutes(d *document, key string, otherwise time.Duration) time.Duration {
 	}
 	m, err := strconv.ParseFloat(n.Text, 64)
 	if err != nil || m <= 0 || m > maxMinutes {
-		d.Error(n.At, schema.InvalidValue, "", fmt.Sprintf("%s is above 0 and at most %d", key, maxMinutes))
+		d.Error(n.At, schema.InvalidValue, "", fmt.Sprintf("%s is %s where more than 0 and at most %d is expected", key, n.Text, maxMinutes))
 		return otherwise
 	}
 	return time.Duration(m * float64(time.Minute))

@@ -9,7 +9,6 @@ package factory
 import (
 	"crypto/sha1"
 	"encoding/hex"
-	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -40,7 +39,14 @@ type Factory struct {
 	Tests                    []*Test
 	Files                    []string // paths of all definition files, sorted
 
-	blobs map[string]string
+	blobs      map[string]string
+	unresolved []unresolved
+}
+
+// unresolved is a name that nothing in the tree answers to.
+type unresolved struct {
+	kind, name string
+	warning    schema.Diagnostic
 }
 
 // Webhook is webhooks/<name>.yaml.
@@ -112,7 +118,15 @@ type Environment struct {
 	Command                 []string
 	Timeout, Idle           time.Duration
 	Network                 Network
-	Isolation               string
+	Budget                  Budget
+	Isolation               string // the least that it accepts; empty: any
+}
+
+// Budget is what one run may use up; 0 means no limit.
+type Budget struct {
+	USD    float64
+	Tokens int64
+	Turns  int64
 }
 
 // Repository is one that an environment's workspace holds.
@@ -210,20 +224,15 @@ func (f *Factory) Candidates(w *Webhook, uid string) []match.Candidate {
 	return all
 }
 
-// CheckUIDs warns of triggers that select a UID which no webhook has (SPEC 4.7);
-// only a server knows the UIDs.
-func (f *Factory) CheckUIDs(known map[string]bool) schema.Diagnostics {
+// Unresolved warns of names without a file: environments, runners, and the UIDs
+// that are not among those given, which only a server knows (SPEC 2.2a, 4.7).
+// They refuse no tree: such a trigger fires nothing, such a run fails and says so.
+func (f *Factory) Unresolved(uids map[string]bool) schema.Diagnostics {
 	var found schema.Diagnostics
-	for _, a := range f.Automations {
-		c := schema.Collector{Path: a.Path}
-		for _, t := range a.Triggers {
-			for _, uid := range t.WebhookIDs {
-				if !known[uid] {
-					c.Warn(t.At, schema.UnknownTarget, "", fmt.Sprintf("no webhook has the UID %s: this selection fires nothing", uid))
-				}
-			}
+	for _, u := range f.unresolved {
+		if u.kind != kindUID || !uids[u.name] {
+			found = append(found, u.warning)
 		}
-		found = append(found, c.Found...)
 	}
 	return found
 }

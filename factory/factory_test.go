@@ -44,15 +44,16 @@ func printed(t *testing.T, tree fs.FS, report *schema.Report) string {
 	return b.String()
 }
 
-// TestBadTrees: each folder is named after a code, and shows what is printed
-// for a tree with it (SPEC 3.1, 3.3).
+// TestBadTrees: each folder is named after a code, perhaps with a word after a
+// dash, and shows what is printed for a tree with it (SPEC 3.1, 3.3).
 func TestBadTrees(t *testing.T) {
-	for _, code := range folders(t, "bad") {
-		t.Run(code, func(t *testing.T) {
-			tree := os.DirFS(filepath.Join(trees, "bad", code))
+	for _, name := range folders(t, "bad") {
+		t.Run(name, func(t *testing.T) {
+			code, _, _ := strings.Cut(name, "-")
+			tree := os.DirFS(filepath.Join(trees, "bad", name))
 			_, report := load(t, tree, Options{})
 			got := printed(t, tree, report)
-			golden := filepath.Join(trees, "bad", code, "expected.txt")
+			golden := filepath.Join(trees, "bad", name, "expected.txt")
 			if *update {
 				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
@@ -237,9 +238,6 @@ func TestSelecting(t *testing.T) {
 			t.Errorf("UID %q: %v, want %v", uid, got, want)
 		}
 	}
-	if found := f.CheckUIDs(map[string]bool{"whk_2": true}); len(found) != 1 || found[0].Severity != schema.Warning {
-		t.Errorf("SPEC 4.7: %+v", found)
-	}
 }
 
 func FuzzLoad(f *testing.F) {
@@ -264,7 +262,7 @@ func FuzzLoad(f *testing.F) {
 		for _, strict := range []bool{false, true} {
 			factory, report := load(t, tree, Options{Strict: strict})
 			for _, d := range report.Diagnostics {
-				if d.Message == "" || d.Line < 0 || d.Line > bytes.Count(data, []byte("\n"))+bytes.Count(data, []byte("\r"))+strings.Count(string(data), "\u2028")+strings.Count(string(data), "\u2029")+strings.Count(string(data), "\u0085")+2 {
+				if d.Message == "" || d.Line < 0 || d.Column < 0 || d.Line > bytes.Count(data, []byte("\n"))+bytes.Count(data, []byte("\r"))+2 {
 					t.Errorf("%+v", d)
 				}
 			}
@@ -274,7 +272,10 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-var fuzzed = []string{"factory.yaml", "webhooks/w.yaml", "automations/a/automation.md", "agents/a/agent.md", "environments/e.yaml", "tests/t.yaml", "runners/r.yaml"}
+var fuzzed = []string{
+	"factory.yaml", "webhooks/w.yaml", "automations/a/automation.md", "agents/a/agent.md", "environments/e.yaml", "tests/t.yaml", "runners/r.yaml",
+	"scorers/s/scorer.md", "benchmarks/b/suite.yaml", "benchmarks/b/tasks/t.yaml",
+}
 
 func BenchmarkLoad(b *testing.B) {
 	for _, n := range []int{1, 1000} {

@@ -10,6 +10,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"triphammer/schema"
 )
@@ -33,6 +34,11 @@ func Load(ctx context.Context, tree fs.FS, opt Options) (*Factory, *schema.Repor
 		factory: &Factory{blobs: make(map[string]string)},
 		report:  &schema.Report{SchemaVersion: schema.Version},
 		places:  make(map[string]string),
+
+		agents:       make(map[string]*Agent),
+		environments: make(map[string]*Environment),
+		listings:     make(map[string]map[string]fs.DirEntry),
+		payloads:     make(map[string][]byte),
 	}
 	if l.opt.MaxFiles == 0 {
 		l.opt.MaxFiles = DefaultMaxFiles
@@ -61,6 +67,17 @@ type loader struct {
 	bytes   int64
 	places  map[string]string // kind and name to path: one place per resource
 	docs    []*document
+	nodes   int // keys and values of all docs
+	found   int // findings in all docs
+
+	// What the rules look names up in, filled as they go.
+	agents       map[string]*Agent
+	foreman      *Agent
+	environments map[string]*Environment
+	automations  map[string]bool
+	listings     map[string]map[string]fs.DirEntry // of folders, by name
+	payloads     map[string][]byte
+	compared     int // names that hints were looked for among
 }
 
 // document is a definition file that could be parsed.
@@ -69,7 +86,6 @@ type document struct {
 	name string
 	*schema.Document
 	*schema.Collector
-	size int
 }
 
 // kind is a kind of definition file.
@@ -124,11 +140,11 @@ var kinds = []*kind{
 	}, misplaced: based("automation.md")},
 	{id: "runner", folder: "runners", shape: &schema.Runner, name: flat(".yaml"), misplaced: withExt(".yaml")},
 	{id: "webhook", folder: "webhooks", shape: &schema.Webhook, name: flat(".yaml"), misplaced: withExt(".yaml")},
-	{id: "scorer", folder: "scorers", shape: &schema.Loose, markdown: true, name: inFolder("scorer.md"), misplaced: func(rest string) bool {
+	{id: "scorer", folder: "scorers", shape: &schema.Scorer, markdown: true, name: inFolder("scorer.md"), misplaced: func(rest string) bool {
 		return path.Base(rest) == "scorer.md" || flat(".md")(rest) != ""
 	}},
-	{id: "benchmark suite", folder: "benchmarks", shape: &schema.Loose, name: inFolder("suite.yaml"), misplaced: based("suite.yaml")},
-	{id: "benchmark task", folder: "benchmarks", shape: &schema.Loose, name: func(rest string) string {
+	{id: "benchmark suite", folder: "benchmarks", shape: &schema.BenchmarkSuite, name: inFolder("suite.yaml"), misplaced: based("suite.yaml")},
+	{id: "benchmark task", folder: "benchmarks", shape: &schema.BenchmarkTask, name: func(rest string) string {
 		if parts := strings.Split(rest, "/"); len(parts) == 3 && parts[1] == "tasks" && flat(".yaml")(parts[2]) != "" {
 			return parts[0] + "/" + strings.TrimSuffix(parts[2], ".yaml")
 		}
@@ -143,14 +159,16 @@ var errStop = errors.New("enough")
 func (l *loader) load() error {
 	c := &schema.Collector{Path: "factory.yaml"}
 	var data []byte
-	info, err := lstat(l.tree, "factory.yaml")
+	info, err := l.lstat("factory.yaml")
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		c.Error(schema.At{}, schema.MissingFactory, "the definition tree is the folder that holds factory.yaml", "there is no factory.yaml")
 	case err != nil:
 		return err
 	default:
-		if data, err = l.read(c, "factory.yaml", info); err != nil {
+		if data, err = l.read(c, "factory.yaml", info); errors.Is(err, errStop) {
+			return nil
+		} else if err != nil {
 			return err
 		}
 	}
@@ -159,17 +177,22 @@ func (l *loader) load() error {
 		l.report.Diagnostics = append(l.report.Diagnostics, c.Found...)
 		return nil
 	}
-	folders := make(map[string]bool)
+	folders, stopped := make(map[string]bool), false
 	for _, k := range kinds {
 		if folders[k.folder] || k.own && l.opt.Strict {
 			continue
 		}
 		folders[k.folder] = true
-		if err := l.walk(k.folder); err != nil && !errors.Is(err, errStop) {
+		if err := l.walk(k.folder); errors.Is(err, errStop) {
+			stopped = true // what is there refers to what was not read
+			break
+		} else if err != nil {
 			return err
 		}
 	}
-	l.build(root)
+	if !stopped {
+		l.build(root)
+	}
 	if root == nil {
 		l.report.Diagnostics = append(l.report.Diagnostics, c.Found...)
 	}
@@ -192,7 +215,7 @@ func (l *loader) supported(root *document) bool {
 }
 
 func (l *loader) walk(folder string) error {
-	info, err := lstat(l.tree, folder)
+	info, err := l.lstat(folder)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
@@ -200,7 +223,7 @@ func (l *loader) walk(folder string) error {
 		return fmt.Errorf("reading %s: %w", folder, err)
 	case !info.IsDir():
 		if !info.Mode().IsRegular() {
-			l.found(folder, schema.NotRegular, "put the folder itself there", "a symbolic link or submodule in the place of a folder of definitions")
+			l.fault(folder, schema.NotRegular, "put the folder itself there", "a symbolic link or submodule in the place of a folder of definitions")
 		}
 		return nil
 	}
@@ -209,6 +232,13 @@ func (l *loader) walk(folder string) error {
 			return fmt.Errorf("reading %s: %w", name, err)
 		}
 		rest := strings.TrimPrefix(strings.TrimPrefix(name, folder), "/")
+		if !utf8.ValidString(name) {
+			l.fault(strings.ToValidUTF8(name, "\ufffd"), schema.UnsupportedPath, "rename it", "the name is not UTF-8")
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
 		if d.IsDir() {
 			if path.Base(name) == "skills" && folder == "agents" {
 				return fs.SkipDir
@@ -219,7 +249,7 @@ func (l *loader) walk(folder string) error {
 		if !d.Type().IsRegular() {
 			// A link or submodule where a definition, or a folder of them, would be.
 			if k != nil || !strings.Contains(rest, "/") {
-				l.found(name, schema.NotRegular, "put the file itself there", "a symbolic link, submodule or special file in a definition's place")
+				l.fault(name, schema.NotRegular, "put the file itself there", "a symbolic link, submodule or special file in a definition's place")
 			}
 			return nil
 		}
@@ -228,7 +258,7 @@ func (l *loader) walk(folder string) error {
 			l.stray(folder, rest, name)
 			return nil
 		case resource == "":
-			l.found(name, schema.UnsupportedPath, "", fmt.Sprintf("no %s can be at this path", k.id))
+			l.fault(name, schema.UnsupportedPath, "", fmt.Sprintf("no %s can be at this path", k.id))
 			return nil
 		}
 		info, err := d.Info()
@@ -267,7 +297,7 @@ func (l *loader) stray(folder, rest, name string) {
 	}
 }
 
-func (l *loader) found(name, code, hint, message string) {
+func (l *loader) fault(name, code, hint, message string) {
 	c := schema.Collector{Path: name}
 	c.Error(schema.At{}, code, hint, message)
 	l.report.Diagnostics = append(l.report.Diagnostics, c.Found...)
@@ -277,7 +307,7 @@ func (l *loader) found(name, code, hint, message string) {
 func (l *loader) add(k *kind, resource, name string, info fs.FileInfo) error {
 	id := k.id + " " + resource
 	if first, twice := l.places[id]; twice {
-		l.found(name, schema.DuplicatePath, "", fmt.Sprintf("%s %q is defined by %s already", k.id, resource, first))
+		l.fault(name, schema.DuplicatePath, "", fmt.Sprintf("%s %q is defined by %s already", k.id, resource, first))
 		return nil
 	}
 	l.places[id] = name
@@ -288,8 +318,9 @@ func (l *loader) add(k *kind, resource, name string, info fs.FileInfo) error {
 	}
 	if d := l.document(c, k, resource, data); d == nil {
 		l.report.Diagnostics = append(l.report.Diagnostics, c.Found...)
+		l.found += len(c.Found)
 	}
-	return nil
+	return l.enough()
 }
 
 // read returns a file's bytes, nil with a finding if it is too large.
@@ -304,29 +335,43 @@ func (l *loader) read(c *schema.Collector, name string, info fs.FileInfo) ([]byt
 	}
 	l.bytes += info.Size()
 	if len(l.factory.Files) >= l.opt.MaxFiles || l.bytes > l.opt.MaxBytes {
-		l.found("factory.yaml", schema.TooMany, "", fmt.Sprintf("the tree has more than %d definition files or %d bytes of them", l.opt.MaxFiles, l.opt.MaxBytes))
+		l.fault("factory.yaml", schema.TooMany, "", fmt.Sprintf("the tree has more than %d definition files or %d bytes of them", l.opt.MaxFiles, l.opt.MaxBytes))
 		return nil, errStop
 	}
 	data, err := fs.ReadFile(l.tree, name)
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", name, err)
 	}
+	if len(data) > schema.MaxFile { // it grew meanwhile
+		c.Error(schema.At{}, schema.TooLarge, "", fmt.Sprintf("%d bytes; a definition file has at most %d", len(data), schema.MaxFile))
+		return nil, nil
+	}
 	l.factory.Files = append(l.factory.Files, name)
 	l.factory.blobs[name] = blobName(data)
 	return data, nil
 }
 
-// lstat finds a file by its folder's listing, which follows no link.
-func lstat(tree fs.FS, name string) (fs.FileInfo, error) {
-	entries, err := fs.ReadDir(tree, path.Dir(name))
-	if err != nil {
-		return nil, err
+// lstat finds a file by its folder's listing, which follows no link. The folder
+// itself must be one that was reached so.
+func (l *loader) lstat(name string) (fs.FileInfo, error) {
+	dir := path.Dir(name)
+	listing := l.listings[dir]
+	if listing == nil {
+		entries, err := fs.ReadDir(l.tree, dir)
+		if err != nil {
+			return nil, err
+		}
+		listing = make(map[string]fs.DirEntry, len(entries))
+		for _, e := range entries {
+			listing[e.Name()] = e
+		}
+		l.listings[dir] = listing
 	}
-	i := slices.IndexFunc(entries, func(e fs.DirEntry) bool { return e.Name() == path.Base(name) })
-	if i < 0 {
+	entry := listing[path.Base(name)]
+	if entry == nil {
 		return nil, fmt.Errorf("%s: %w", name, fs.ErrNotExist)
 	}
-	return entries[i].Info()
+	return entry.Info()
 }
 
 // document parses a file and checks its shape; nil if it has no tree.
@@ -347,9 +392,31 @@ func (l *loader) document(c *schema.Collector, k *kind, name string, data []byte
 		return nil
 	}
 	schema.Check(c, doc.Root, k.shape, "")
-	d := &document{kind: k, name: name, Document: doc, Collector: c, size: len(data)}
+	d := &document{kind: k, name: name, Document: doc, Collector: c}
 	l.docs = append(l.docs, d)
+	l.nodes += doc.Nodes
+	l.found += len(c.Found)
 	return d
+}
+
+// Bounds of what a tree costs, beyond the bytes of SPEC 2.5: a tree in which a
+// few bytes make one key or one finding would cost gigabytes.
+const (
+	maxNodes    = 2_000_000
+	maxFindings = 50_000
+)
+
+// enough says so if the tree is beyond its bounds.
+func (l *loader) enough() error {
+	switch {
+	case l.nodes > maxNodes:
+		l.fault("factory.yaml", schema.TooMany, "", fmt.Sprintf("the tree has more than %d keys and values", maxNodes))
+	case l.found > maxFindings:
+		l.fault("factory.yaml", schema.TooMany, "", fmt.Sprintf("more than %d findings; the rest of the tree was not read", maxFindings))
+	default:
+		return nil
+	}
+	return errStop
 }
 
 // of are the parsed documents of a kind, by name.

@@ -16,11 +16,14 @@ const foreman = "FOREMAN"
 func (l *loader) build(root *document) {
 	f := l.factory
 	for _, d := range l.of("runner") {
+		checkRunner(d)
 		f.Runners = append(f.Runners, d.name)
 	}
 	if !l.opt.Strict {
 		for _, d := range l.of("environment") {
-			f.Environments = append(f.Environments, l.environment(d))
+			e := l.environment(d)
+			f.Environments = append(f.Environments, e)
+			l.environments[e.Name] = e
 		}
 	}
 	if root != nil {
@@ -33,13 +36,21 @@ func (l *loader) build(root *document) {
 		}
 	}
 	for _, d := range l.of("agent") {
-		f.Agents = append(f.Agents, l.agent(d))
+		a := l.agent(d)
+		f.Agents = append(f.Agents, a)
+		l.agents[a.Name] = a
 	}
 	l.foremanRule()
 	for _, d := range l.of("automation") {
 		f.Automations = append(f.Automations, l.automation(d))
 	}
+	l.scorers()
+	l.benchmarks()
 	if !l.opt.Strict {
+		l.automations = make(map[string]bool, len(f.Automations))
+		for _, a := range f.Automations {
+			l.automations[a.Name] = true
+		}
 		for _, d := range l.of("filter test") {
 			f.Tests = append(f.Tests, l.tests(d)...)
 		}
@@ -51,7 +62,7 @@ func (l *loader) root(d *document) {
 	f.Name = strings.TrimSpace(textOf(n.Get("name")))
 	f.Description = textOf(n.Get("description"))
 	f.Secrets = textsOf(n.Get("secrets"))
-	l.deferSecrets(d, "secrets", f.Secrets)
+	l.deferSecrets(d, n.KeyAt("secrets"), "secrets", f.Secrets)
 	if alias := n.Get("alias"); alias != nil && alias.Kind == schema.String {
 		f.Alias = strings.TrimSpace(alias.Text)
 		checkAlias(d, alias, f.Alias)
@@ -125,6 +136,9 @@ func (l *loader) checkIntegrations(d *document) {
 		}
 		seen[t] = true
 	}
+	if seen["linear"] && seen["jira"] {
+		d.Error(d.Root.KeyAt("integrations"), schema.InvalidValue, "keep one of them", "integrations linear and jira exclude each other")
+	}
 }
 
 // foremanRule: if there are agents, exactly one is the foreman (SPEC 2.2e).
@@ -132,7 +146,7 @@ func (l *loader) foremanRule() {
 	docs := l.of("agent")
 	if len(docs) == 0 {
 		if l.opt.Strict {
-			l.found("factory.yaml", schema.MissingRequired, "add agents/<name>/agent.md with agentType: FOREMAN", "there is no agent")
+			l.fault("factory.yaml", schema.MissingRequired, "add agents/<name>/agent.md with agentType: FOREMAN", "there is no agent")
 		}
 		return
 	}
@@ -144,23 +158,66 @@ func (l *loader) foremanRule() {
 		if first != "" {
 			d := docs[i]
 			d.Error(d.Root.KeyAt("agentType"), schema.DuplicateKey, "", fmt.Sprintf("a second foreman: %s is one already", first))
+			continue
 		}
-		first = a.Name
+		first, l.foreman = a.Name, a
 	}
 	if first == "" {
-		l.found("factory.yaml", schema.MissingRequired, "set agentType: FOREMAN in one agent", "none of the agents is the foreman")
+		l.fault("factory.yaml", schema.MissingRequired, "set agentType: FOREMAN in one agent", "none of the agents is the foreman")
 	}
 }
+
+// Kinds of names that stand for something outside the file (SPEC 2.2a, 3.3).
+const (
+	kindSecret      = "secret"
+	kindUID         = "webhook_uid"
+	kindEnvironment = "environment"
+	kindRunner      = "runner"
+)
 
 // deferSecrets notes names of secrets, which only a server can check.
-func (l *loader) deferSecrets(d *document, field string, names []string) {
+func (l *loader) deferSecrets(d *document, at schema.At, field string, names []string) {
 	for _, name := range names {
-		l.later(d, field, "secret", name)
+		l.later(d, at, field, kindSecret, name)
 	}
 }
 
-func (l *loader) later(d *document, field, kind, name string) {
+// later notes a name that cannot be resolved here.
+func (l *loader) later(d *document, at schema.At, field, kind, name string) {
 	l.report.Deferred = append(l.report.Deferred, schema.Deferred{Path: d.Path, Field: field, Kind: kind, Name: name})
+	var message, hint string
+	switch kind {
+	case kindUID:
+		message = fmt.Sprintf("no webhook has the UID %s: this selection fires nothing", name)
+		hint = "name the file in filter.webhooks instead"
+	case kindEnvironment:
+		message = fmt.Sprintf("there is no environments/%s.yaml: a run that needs it fails", name)
+		hint = l.meant(name, names(l.factory.Environments, func(e *Environment) string { return e.Name }))
+	case kindRunner:
+		message = fmt.Sprintf("there is no runners/%s.yaml: a run that needs it fails", name)
+		hint = l.meant(name, l.factory.Runners)
+	default:
+		return
+	}
+	l.factory.unresolved = append(l.factory.unresolved, unresolved{kind, name, schema.Diagnostic{
+		Code: schema.UnknownTarget, Severity: schema.Warning, Path: d.Path, Line: at.Line, Column: at.Column, Message: message, Hint: hint,
+	}})
+}
+
+// meant is a hint at the known name that a word is near to. It looks at a bounded
+// number of names in all: a large tree may be wrong in every file.
+func (l *loader) meant(word string, known []string) string {
+	if l.compared += len(known); l.compared > 1_000_000 {
+		return ""
+	}
+	return meant(word, known)
+}
+
+func meant(word string, known []string) string {
+	if near := schema.Nearest(word, known); near != "" {
+		return fmt.Sprintf("did you mean %q?", near)
+	}
+	return ""
 }
 
 // The accessors below give zero values for nodes of another kind, about which

@@ -76,19 +76,9 @@ func (l *loader) payload(t *Test, n *schema.Node) string {
 	if !fs.ValidPath(name) || !strings.HasPrefix(name, "tests/") {
 		return fmt.Sprintf("payloadFile %q is not within tests/", file)
 	}
-	info, err := lstat(l.tree, name)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Sprintf("there is no %s", name)
-	case err != nil:
-		return err.Error()
-	case !info.Mode().IsRegular():
-		return name + " is not a regular file"
-	case info.Size() > schema.MaxFile:
-		return fmt.Sprintf("%s is larger than %d bytes", name, schema.MaxFile)
-	}
-	if t.Payload, err = fs.ReadFile(l.tree, name); err != nil {
-		return err.Error()
+	var problem string
+	if t.Payload, problem = l.payloadFile(name); problem != "" {
+		return problem
 	}
 	if err := filter.Check(t.Payload); err != nil {
 		return fmt.Sprintf("%s: %v", name, err)
@@ -96,12 +86,46 @@ func (l *loader) payload(t *Test, n *schema.Node) string {
 	return ""
 }
 
+// payloadFile reads a file below tests/, through no link.
+func (l *loader) payloadFile(name string) (data []byte, problem string) {
+	if data, read := l.payloads[name]; read {
+		return data, ""
+	}
+	for i := range len(name) {
+		if name[i] != '/' {
+			continue
+		}
+		if info, err := l.lstat(name[:i]); err != nil || !info.IsDir() {
+			return nil, fmt.Sprintf("there is no folder %s", name[:i])
+		}
+	}
+	info, err := l.lstat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Sprintf("there is no %s", name)
+	case err != nil:
+		return nil, err.Error()
+	case !info.Mode().IsRegular():
+		return nil, name + " is not a regular file"
+	case info.Size() > schema.MaxFile:
+		return nil, fmt.Sprintf("%s is larger than %d bytes", name, schema.MaxFile)
+	}
+	if l.bytes += info.Size(); l.bytes > l.opt.MaxBytes {
+		return nil, fmt.Sprintf("%s is beyond the %d bytes of definitions that are read", name, l.opt.MaxBytes)
+	}
+	if data, err = fs.ReadFile(l.tree, name); err != nil {
+		return nil, err.Error()
+	}
+	l.payloads[name] = data
+	return data, ""
+}
+
 func (l *loader) references(t *Test) string {
 	if l.factory.Webhook(t.Webhook) == nil {
 		return fmt.Sprintf("there is no webhook %q", t.Webhook)
 	}
 	for _, name := range t.Expect {
-		if l.factory.Automation(name) == nil {
+		if !l.automations[name] {
 			return fmt.Sprintf("there is no automation %q", name)
 		}
 	}
@@ -112,18 +136,21 @@ func (l *loader) references(t *Test) string {
 // deliveries. UIDs have no meaning here: webhooks are selected by file name.
 func (f *Factory) RunTests() []TestResult {
 	results := make([]TestResult, 0, len(f.Tests))
+	indexes := make(map[string]*match.Index)
 	for _, t := range f.Tests {
 		r := TestResult{Test: t, Problem: t.Problem}
 		if t.Problem == "" {
-			r.run(f)
+			if indexes[t.Webhook] == nil {
+				indexes[t.Webhook] = match.NewIndex(f.Candidates(f.Webhook(t.Webhook), ""))
+			}
+			r.run(indexes[t.Webhook])
 		}
 		results = append(results, r)
 	}
 	return results
 }
 
-func (r *TestResult) run(f *Factory) {
-	index := match.NewIndex(f.Candidates(f.Webhook(r.Webhook), ""))
+func (r *TestResult) run(index *match.Index) {
 	r.Why = index.Explain(r.Payload)
 	for _, why := range r.Why {
 		if why.Matched {

@@ -26,7 +26,7 @@ func (l *loader) webhook(d *document) *Webhook {
 		w.AuthMode = Token
 	}
 	if w.SecretName != "" {
-		l.later(d, "secretName", "secret", w.SecretName)
+		l.later(d, w.At, "secretName", kindSecret, w.SecretName)
 	}
 	l.scheme(d, w)
 	if w.DeliveryIDHeader != "" {

@@ -17,14 +17,25 @@ var (
 	inherited    = Shape{Type: TypeString, Nullable: true, NonEmpty: true} // null inherits, empty is an error
 	boolean      = Shape{Type: TypeBool}
 	integer      = Shape{Type: TypeInt}
+	number       = Shape{Type: TypeNumber}
 	texts        = Shape{Type: TypeList, Elem: &text}
 	names        = Shape{Type: TypeList, Elem: &nonBlank, Unique: true}
 	anything     = Shape{Type: Any}
 	strategy     = Shape{Type: TypeString, Nullable: true, Enum: CredentialStrategies, EnumCode: InvalidReference}
 
-	mcpServers = Shape{Type: TypeMapOf, Elem: &Shape{Type: TypeMap, Code: InvalidMCP, Keys: []Key{
-		{Name: "warpId", Required: true, Shape: nonBlank},
+	mcpServers = Shape{Type: TypeMapOf, Code: InvalidMCP, Elem: &Shape{Type: TypeMap, Code: InvalidMCP, Keys: []Key{
+		{Name: "warpId", Required: true, Shape: Shape{Type: TypeString, NonEmpty: true, Code: InvalidMCP}},
 	}}}
+
+	cloudProviders = Shape{Type: TypeMap, Keys: []Key{
+		{Name: "gcp", Shape: Shape{Type: TypeMap, Keys: []Key{
+			{Name: "projectNumber", Required: true, Shape: nonBlank},
+			{Name: "workloadIdentityFederationPoolId", Required: true, Shape: nonBlank},
+			{Name: "workloadIdentityFederationProviderId", Required: true, Shape: nonBlank},
+			{Name: "serviceAccountEmail", Shape: nonBlank},
+		}}},
+		{Name: "aws", Shape: Shape{Type: TypeMap, Keys: []Key{{Name: "roleArn", Required: true, Shape: nonBlank}}}},
+	}}
 
 	harness = Shape{Type: TypeMap, Keys: []Key{
 		{Name: "type", Shape: Shape{Type: TypeString, Enum: append(OwnHarnessTypes, HarnessTypes...)}},
@@ -66,8 +77,8 @@ var Factory = Shape{Type: TypeMap, Keys: []Key{
 	{Name: "codeForges", Shape: texts},
 	{Name: "secrets", Shape: names},
 	{Name: "mcpServers", Shape: mcpServers},
-	{Name: "cloudProviders", Shape: anything},
-	{Name: "providers", Shape: anything},
+	{Name: "cloudProviders", Shape: cloudProviders},
+	{Name: "providers", Shape: cloudProviders}, // its old name
 	{Name: "integrations", Shape: Shape{Type: TypeList, Elem: &Shape{Type: TypeMap, Keys: []Key{{Name: "type", Required: true, Shape: nonBlank}}}}},
 	{Name: "agentDefaults", Shape: Shape{Type: TypeMap, Keys: settings()}},
 }}
@@ -142,11 +153,11 @@ var Environment = Shape{Type: TypeMap, Keys: []Key{
 	{Name: "env", Shape: Shape{Type: TypeMapOf, Elem: &text}},
 	{Name: "secrets", Shape: names},
 	{Name: "command", Shape: Shape{Type: TypeList, NonEmpty: true, Elem: &nonBlank}},
-	{Name: "timeoutMinutes", Shape: Shape{Type: TypeNumber}},
-	{Name: "idleMinutes", Shape: Shape{Type: TypeNumber}},
+	{Name: "timeoutMinutes", Shape: number},
+	{Name: "idleMinutes", Shape: number},
 	{Name: "network", Shape: anything},
 	{Name: "budget", Shape: Shape{Type: TypeMap, Keys: []Key{
-		{Name: "usd", Shape: Shape{Type: TypeNumber}},
+		{Name: "usd", Shape: number},
 		{Name: "tokens", Shape: integer},
 		{Name: "turns", Shape: integer},
 	}}},
@@ -165,5 +176,46 @@ var Tests = Shape{Type: TypeList, NonEmpty: true, Elem: &Shape{Type: TypeMap, Ke
 	{Name: "expect", Required: true, Shape: Shape{Type: TypeList, Elem: &nonBlank, Unique: true}},
 }}}
 
-// Loose is the shape of documents whose keys are not checked yet.
-var Loose = Shape{Type: TypeMapOf, Elem: &Shape{Type: Any, Nullable: true}}
+// Scorer is the shape of scorers/<slug>/scorer.md.
+var Scorer = Shape{Type: TypeMap, Keys: []Key{
+	{Name: "name", Shape: nonBlank},
+	{Name: "description", Shape: optionalText},
+	{Name: "agents", Required: true, Shape: Shape{Type: TypeList, NonEmpty: true, Elem: &nonBlank, Unique: true}},
+	{Name: "enabled", Shape: boolean},
+	{Name: "output", Shape: Shape{Type: TypeString, Enum: []string{"classification"}}},
+	{Name: "labels", Required: true, Shape: Shape{Type: TypeList, NonEmpty: true, Elem: &Shape{Type: TypeMap, Keys: []Key{
+		{Name: "value", Required: true, Shape: nonBlank},
+		{Name: "score", Required: true, Shape: number},
+		{Name: "description", Shape: optionalText},
+	}}}},
+	{Name: "passingScore", Shape: number},
+	{Name: "samplingRate", Shape: number},
+	{Name: "model", Required: true, Shape: nonBlank},
+	{Name: "selfImprovement", Shape: boolean},
+}}
+
+// BenchmarkSuite is the shape of benchmarks/<slug>/suite.yaml.
+var BenchmarkSuite = Shape{Type: TypeMap, Keys: []Key{
+	{Name: "name", Required: true, Shape: nonBlank},
+	{Name: "description", Shape: optionalText},
+	{Name: "agent", Required: true, Shape: nonBlank},
+	{Name: "configurations", Required: true, Shape: Shape{Type: TypeList, NonEmpty: true, Elem: &Shape{Type: TypeMap, Keys: []Key{
+		{Name: "name", Required: true, Shape: nonBlank},
+		{Name: "role", Shape: Shape{Type: TypeString, Enum: []string{"baseline", "candidate"}}},
+		{Name: "agents", Shape: Shape{Type: TypeList, Elem: &Shape{Type: TypeMap, Keys: []Key{
+			{Name: "agent", Required: true, Shape: nonBlank},
+			{Name: "model", Shape: inherited},
+			{Name: "harness", Shape: harness},
+		}}}},
+	}}}},
+	{Name: "tasks", Shape: names},
+}}
+
+// BenchmarkTask is the shape of benchmarks/<slug>/tasks/<slug>.yaml.
+var BenchmarkTask = Shape{Type: TypeMap, Keys: []Key{
+	{Name: "title", Required: true, Shape: nonBlank},
+	{Name: "prompt", Required: true, Shape: nonBlank},
+	{Name: "successCriteria", Required: true, Shape: nonBlank},
+	{Name: "sourceRunId", Shape: optionalText},
+	{Name: "startingRepoRefs", Shape: Shape{Type: TypeList, Elem: &nonBlank}},
+}}
