@@ -14,12 +14,7 @@ import (
 func appliesCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List applies, newest first", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			cl, err := connect(c, false)
-			if err != nil {
-				return err
-			}
-			defer cl.close()
+		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
 			limit, _ := c.Flags().GetInt("limit")
 			all, err := collect[server.Apply](c.Context(), cl, "/applies", "applies", url.Values{}, limit)
 			if err != nil {
@@ -28,23 +23,18 @@ func appliesCommand() *cobra.Command {
 			return emitList(c, all, func(a server.Apply) string { return a.ID }, []string{"ID", "AT", "COMMIT", "OUTCOME", "TRIGGER", "SUBJECT"}, func(a server.Apply) []string {
 				return []string{a.ID, stamp(a.FinishedAt), shortHash(a.Commit), a.Outcome, a.Trigger, a.Subject}
 			})
-		},
+		}),
 	}
 	list.Flags().Int("limit", 20, "how many; 0: all")
 	show := &cobra.Command{
 		Use: "show ID", Short: "Show an apply with its plan and findings", Args: exactly("ID"),
-		RunE: func(c *cobra.Command, args []string) error {
-			cl, err := connect(c, false)
-			if err != nil {
-				return err
-			}
-			defer cl.close()
+		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
 			var a server.Apply
 			if err := cl.get(c.Context(), "/applies/"+url.PathEscape(args[0]), &a); err != nil {
 				return err
 			}
 			return emit(c, a, []string{a.ID}, func(w io.Writer) error { return printApply(w, a) })
-		},
+		}),
 	}
 	for _, c := range []*cobra.Command{list, show} {
 		outputFlag(c)
@@ -56,12 +46,7 @@ func appliesCommand() *cobra.Command {
 func auditCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List changes of state: who, what, when, from where", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			cl, err := connect(c, false)
-			if err != nil {
-				return err
-			}
-			defer cl.close()
+		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
 			limit, _ := c.Flags().GetInt("limit")
 			all, err := collect[server.AuditEntry](c.Context(), cl, "/audit", "entries", url.Values{}, limit)
 			if err != nil {
@@ -70,7 +55,7 @@ func auditCommand() *cobra.Command {
 			return emitList(c, all, func(e server.AuditEntry) string { return e.ID }, []string{"AT", "WHO", "WHAT", "OBJECT", "DETAILS", "FROM"}, func(e server.AuditEntry) []string {
 				return []string{stamp(e.At), e.Actor, e.Action, e.Object, e.Details, e.From}
 			})
-		},
+		}),
 	}
 	list.Flags().Int("limit", 20, "how many; 0: all")
 	outputFlag(list)
@@ -81,20 +66,15 @@ func auditCommand() *cobra.Command {
 func authCommand() *cobra.Command {
 	login := &cobra.Command{
 		Use: "login", Short: "Print a link that opens the pages once", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			cl, err := connect(c, true)
-			if err != nil {
-				return err
-			}
-			defer cl.close()
+		RunE: withServer(true, func(c *cobra.Command, _ []string, cl *client) error {
 			var link server.LoginLink
 			if err := cl.call(c.Context(), http.MethodPost, "/auth/links", nil, &link); err != nil {
 				return err
 			}
 			fmt.Fprintf(c.ErrOrStderr(), "This link opens the pages once, until %s:\n", stamp(link.ExpiresAt))
-			_, err = fmt.Fprintln(c.OutOrStdout(), link.URL)
+			_, err := fmt.Fprintln(c.OutOrStdout(), link.URL)
 			return err
-		},
+		}),
 	}
 	clientFlags(login)
 	return noun("auth", "Signing in to the pages", login)

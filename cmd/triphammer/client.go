@@ -37,6 +37,18 @@ func clientFlags(c *cobra.Command) {
 	c.Flags().String("data", "", "data directory of a server on this machine")
 }
 
+// withServer makes a command's RunE that is given the server's client.
+func withServer(needsServer bool, run func(c *cobra.Command, args []string, cl *client) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) error {
+		cl, err := connect(c, needsServer)
+		if err != nil {
+			return err
+		}
+		defer cl.close()
+		return run(c, args, cl)
+	}
+}
+
 // connect finds the server. What needs a running one does not open the store.
 func connect(c *cobra.Command, needsServer bool) (*client, error) {
 	if err := fromEnvironment(c.Flags(), nil); err != nil {

@@ -19,45 +19,30 @@ func deliveriesCommand() *cobra.Command {
 	list.Flags().Int("limit", 20, "how many; 0: all")
 	show := &cobra.Command{
 		Use: "show ID", Short: "Show a delivery and its belt: why it ran, or why not", Args: exactly("ID"),
-		RunE: func(c *cobra.Command, args []string) error {
-			cl, err := connect(c, false)
-			if err != nil {
-				return err
-			}
-			defer cl.close()
+		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
 			var d server.DeliveryDetail
 			if err := cl.get(c.Context(), "/deliveries/"+url.PathEscape(args[0]), &d); err != nil {
 				return err
 			}
 			return emit(c, d, []string{d.ID}, func(w io.Writer) error { return printDelivery(w, d) })
-		},
+		}),
 	}
 	outputFlag(list)
 	outputFlag(show)
 	payload := &cobra.Command{
 		Use: "payload ID", Short: "Write the stored body, byte for byte", Args: exactly("ID"),
-		RunE: func(c *cobra.Command, args []string) error {
-			cl, err := connect(c, false)
-			if err != nil {
-				return err
-			}
-			defer cl.close()
+		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
 			body, err := cl.do(c.Context(), http.MethodGet, "/deliveries/"+url.PathEscape(args[0])+"/payload", nil)
 			if err != nil {
 				return err
 			}
 			_, err = c.OutOrStdout().Write(body)
 			return err
-		},
+		}),
 	}
 	replay := &cobra.Command{
 		Use: "replay ID", Short: "Start what matches a stored delivery now", Args: exactly("ID"),
-		RunE: func(c *cobra.Command, args []string) error {
-			cl, err := connect(c, false)
-			if err != nil {
-				return err
-			}
-			defer cl.close()
+		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
 			var r server.Replayed
 			if err := cl.call(c.Context(), http.MethodPost, "/deliveries/"+url.PathEscape(args[0])+"/replay", nil, &r); err != nil {
 				return err
@@ -66,7 +51,7 @@ func deliveriesCommand() *cobra.Command {
 				_, err := fmt.Fprintf(w, "%s replays %s: %d runs %s\n", r.DeliveryID, args[0], len(r.Runs), strings.Join(r.Runs, " "))
 				return err
 			})
-		},
+		}),
 	}
 	outputFlag(replay)
 	for _, c := range []*cobra.Command{list, show, payload, replay} {

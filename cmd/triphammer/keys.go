@@ -30,12 +30,7 @@ with --agent is for an agent, whose runs they are.`,
 	f.Duration("expires", 0, "how long it works, such as 720h (default: until it is revoked)")
 	list := &cobra.Command{
 		Use: "list", Short: "List API keys", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			cl, err := connect(c, false)
-			if err != nil {
-				return err
-			}
-			defer cl.close()
+		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
 			all, err := collect[server.Key](c.Context(), cl, "/keys", "keys", url.Values{}, 0)
 			if err != nil {
 				return err
@@ -43,19 +38,14 @@ with --agent is for an agent, whose runs they are.`,
 			return emitList(c, all, func(k server.Key) string { return k.ID }, []string{"NAME", "KIND", "OWNER", "SCOPES", "FACTORY", "EXPIRES", "REVOKED", "LAST USED", "ID"}, func(k server.Key) []string {
 				return []string{k.Name, k.Kind, k.Owner, strings.Join(k.Scopes, ","), k.Factory, stampOf(k.ExpiresAt), stampOf(k.RevokedAt), stampOf(k.LastUsedAt), k.ID}
 			})
-		},
+		}),
 	}
 	outputFlag(list)
 	revoke := &cobra.Command{
 		Use: "revoke NAME|ID", Short: "End an API key at once", Args: exactly("NAME|ID"),
-		RunE: func(c *cobra.Command, args []string) error {
-			cl, err := connect(c, false)
-			if err != nil {
-				return err
-			}
-			defer cl.close()
+		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
 			return cl.call(c.Context(), http.MethodDelete, "/keys/"+url.PathEscape(args[0]), nil, nil)
-		},
+		}),
 	}
 	for _, c := range []*cobra.Command{create, list, revoke} {
 		clientFlags(c)

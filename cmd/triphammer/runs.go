@@ -23,29 +23,19 @@ func runsCommand() *cobra.Command {
 	list.Flags().Int("limit", 20, "how many; 0: all")
 	show := &cobra.Command{
 		Use: "show ID", Short: "Show a run", Args: exactly("ID"),
-		RunE: func(c *cobra.Command, args []string) error {
-			cl, err := connect(c, false)
-			if err != nil {
-				return err
-			}
-			defer cl.close()
+		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
 			var r server.Run
 			if err := cl.get(c.Context(), "/agent/runs/"+url.PathEscape(args[0]), &r); err != nil {
 				return err
 			}
 			return emit(c, r, []string{r.RunID}, func(w io.Writer) error { return printRun(w, r) })
-		},
+		}),
 	}
 	outputFlag(list)
 	outputFlag(show)
 	logs := &cobra.Command{
 		Use: "logs ID", Short: "Print a run's transcript", Args: exactly("ID"),
-		RunE: func(c *cobra.Command, args []string) error {
-			cl, err := connect(c, false)
-			if err != nil {
-				return err
-			}
-			defer cl.close()
+		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
 			t, _, err := readTranscript(c, cl, args[0], 0)
 			if err != nil {
 				return err
@@ -54,33 +44,23 @@ func runsCommand() *cobra.Command {
 				return writeJSON(c.OutOrStdout(), t)
 			}
 			return printEvents(c.OutOrStdout(), t.Events)
-		},
+		}),
 	}
 	logs.Flags().StringP("output", "o", "table", "table or json")
 	watch := &cobra.Command{
 		Use: "watch ID", Short: "Print a run's transcript as it happens, to its end", Args: exactly("ID"),
 		Long: "Print a run's transcript as it happens. It exits with 0 if the run has SUCCEEDED, otherwise with 1.",
-		RunE: func(c *cobra.Command, args []string) error {
-			cl, err := connect(c, false)
-			if err != nil {
-				return err
-			}
-			defer cl.close()
+		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
 			timeout, _ := c.Flags().GetDuration("timeout")
 			return watchRun(c, cl, args[0], timeout, c.OutOrStdout())
-		},
+		}),
 	}
 	watch.Flags().Duration("timeout", 2*time.Hour, "how long to wait")
 	cancel := &cobra.Command{
 		Use: "cancel ID", Short: "Cancel a run", Args: exactly("ID"),
-		RunE: func(c *cobra.Command, args []string) error {
-			cl, err := connect(c, false)
-			if err != nil {
-				return err
-			}
-			defer cl.close()
+		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
 			return cl.call(c.Context(), http.MethodPost, "/agent/runs/"+url.PathEscape(args[0])+"/cancel", nil, nil)
-		},
+		}),
 	}
 	create := &cobra.Command{Use: "create --prompt TEXT --environment ID", Short: "Start a run", Args: cobra.NoArgs, RunE: createRun}
 	f := create.Flags()

@@ -49,12 +49,7 @@ out again. A webhook uses it from the next apply on: a new commit, or triphammer
 	}
 	list := &cobra.Command{
 		Use: "list", Short: "List managed secrets: names, generations, who uses them", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			cl, err := connect(c, false)
-			if err != nil {
-				return err
-			}
-			defer cl.close()
+		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
 			all, err := collect[server.Secret](c.Context(), cl, "/secrets", "secrets", url.Values{}, 0)
 			if err != nil {
 				return err
@@ -70,19 +65,14 @@ out again. A webhook uses it from the next apply on: a new commit, or triphammer
 				}
 				return []string{s.Name, fmt.Sprint(s.Generation), stamp(s.SetAt), strings.Join(uses, ", "), note}
 			})
-		},
+		}),
 	}
 	outputFlag(list)
 	remove := &cobra.Command{
 		Use: "delete NAME", Short: "Delete a secret that nothing uses", Args: exactly("NAME"),
-		RunE: func(c *cobra.Command, args []string) error {
-			cl, err := connect(c, false)
-			if err != nil {
-				return err
-			}
-			defer cl.close()
+		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
 			return cl.call(c.Context(), http.MethodDelete, "/secrets/"+url.PathEscape(args[0]), nil, nil)
-		},
+		}),
 	}
 	for _, c := range []*cobra.Command{set, list, remove} {
 		clientFlags(c)

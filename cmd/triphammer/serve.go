@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -185,7 +187,7 @@ func (s *serving) open(c *cobra.Command) (err error) {
 	if _, err := os.Stat(filepath.Join(s.data, "triphammer.db")); errors.Is(err, os.ErrNotExist) {
 		s.fresh = true
 	}
-	if s.tcp, err = net.Listen("tcp", listen); err != nil {
+	if s.tcp, err = listenTCP(c.Context(), listen); err != nil {
 		return exitWith(exitUsage, "--listen: %w", err)
 	}
 	opt := instanceOptions{source: s.source, path: s.path, trustedProxies: s.proxies, logger: s.logger}
@@ -214,6 +216,19 @@ func (s *serving) open(c *cobra.Command) (err error) {
 		return errors.Join(err, s.tcp.Close(), s.in.close())
 	}
 	return nil
+}
+
+// listenTCP takes the address. A process that a killed server was just starting
+// can hold it for a moment longer.
+func listenTCP(ctx context.Context, address string) (l net.Listener, err error) {
+	waitErr := waitFor(ctx, 2*time.Second, "", func() (bool, error) {
+		l, err = net.Listen("tcp", address)
+		return !errors.Is(err, syscall.EADDRINUSE), nil
+	})
+	if err == nil {
+		return l, waitErr
+	}
+	return nil, err
 }
 
 // defaultURL is the address that was taken.

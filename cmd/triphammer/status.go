@@ -119,12 +119,7 @@ func applyCommand() *cobra.Command {
 values of managed secrets are taken into use. It exits with 0 if the commit is live, with 1 if it was refused, and with
 7 if no server runs.`,
 		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			cl, err := connect(c, true)
-			if err != nil {
-				return err
-			}
-			defer cl.close()
+		RunE: withServer(true, func(c *cobra.Command, _ []string, cl *client) error {
 			name, _ := c.Flags().GetString("factory")
 			var a server.Apply
 			if err := cl.call(c.Context(), http.MethodPost, "/factories/"+name+"/sync?wait=true", nil, &a); err != nil {
@@ -137,7 +132,7 @@ values of managed secrets are taken into use. It exits with 0 if the commit is l
 				return silently(exitBad)
 			}
 			return nil
-		},
+		}),
 	}
 	clientFlags(c)
 	outputFlag(c)

@@ -15,12 +15,7 @@ import (
 func webhooksCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List webhooks with their URLs", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			cl, err := connect(c, false)
-			if err != nil {
-				return err
-			}
-			defer cl.close()
+		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
 			all, err := collect[server.Webhook](c.Context(), cl, "/webhooks", "webhooks", url.Values{}, 0)
 			if err != nil {
 				return err
@@ -28,7 +23,7 @@ func webhooksCommand() *cobra.Command {
 			return emitList(c, all, func(w server.Webhook) string { return w.Name }, []string{"NAME", "MODE", "ENABLED", "SECRET", "URL"}, func(w server.Webhook) []string {
 				return []string{w.Name, strings.TrimSpace(w.AuthMode + " " + w.SignatureScheme), yesNo(w.Enabled), fmt.Sprintf("%s generation %d", w.SecretName, w.SecretGeneration), w.URL}
 			})
-		},
+		}),
 	}
 	show := &cobra.Command{
 		Use: "show NAME|UID", Short: "Show a webhook", Args: exactly("NAME|UID"),
@@ -104,12 +99,7 @@ func findWebhook(c *cobra.Command, name string, needsServer bool) (*server.Webho
 func automationsCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List automations and what starts them", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			cl, err := connect(c, false)
-			if err != nil {
-				return err
-			}
-			defer cl.close()
+		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
 			all, err := collect[server.Automation](c.Context(), cl, "/automations", "automations", url.Values{}, 0)
 			if err != nil {
 				return err
@@ -128,7 +118,7 @@ func automationsCommand() *cobra.Command {
 				}
 				return []string{a.Name, yesNo(a.Enabled), a.EnvironmentID, strings.Join(triggers, "; "), a.Path}
 			})
-		},
+		}),
 	}
 	outputFlag(list)
 	clientFlags(list)
