@@ -60,8 +60,10 @@ func TestMergedQueries(t *testing.T) {
 	s := open(t)
 	ctx := t.Context()
 	for i, factory := range []string{"one", "two"} {
-		must[string](t)(s.RecordApply(ctx, &Apply{Factory: factory, Plan: json.RawMessage("{}"), Diagnostics: json.RawMessage("[]"),
-			Webhooks: []BoundWebhook{{"hook", fmt.Sprint("whk_", i), "S", 1}, {"other", fmt.Sprint("whk_other", i), "S", 1}}}, nil, nil))
+		must[string](t)(s.RecordApply(ctx, &Apply{
+			Factory: factory, Plan: json.RawMessage("{}"), Diagnostics: json.RawMessage("[]"),
+			Webhooks: []BoundWebhook{{"hook", fmt.Sprint("whk_", i), "S", 1}, {"other", fmt.Sprint("whk_other", i), "S", 1}},
+		}, nil, nil))
 	}
 	var ids, runs []string
 	for i := range 10 {
@@ -110,8 +112,10 @@ func TestMergedQueries(t *testing.T) {
 func TestBindings(t *testing.T) {
 	s := open(t)
 	record := func(factory, name, uid string) error {
-		_, err := s.RecordApply(t.Context(), &Apply{Factory: factory, Plan: json.RawMessage("{}"), Diagnostics: json.RawMessage("[]"),
-			Webhooks: []BoundWebhook{{name, uid, "S", 1}}}, []File{{"factory.yaml", []byte("x")}}, nil)
+		_, err := s.RecordApply(t.Context(), &Apply{
+			Factory: factory, Plan: json.RawMessage("{}"), Diagnostics: json.RawMessage("[]"),
+			Webhooks: []BoundWebhook{{name, uid, "S", 1}},
+		}, []File{{"factory.yaml", []byte("x")}}, nil)
 		return err
 	}
 	check(t, record("one", "a", "whk_1"))
@@ -142,8 +146,10 @@ func TestPayloadErrors(t *testing.T) {
 // TestFileShrinks: what Prune deletes, the file system has back.
 func TestFileShrinks(t *testing.T) {
 	s := open(t)
-	must[string](t)(s.RecordApply(t.Context(), &Apply{Factory: "default", Plan: json.RawMessage("{}"), Diagnostics: json.RawMessage("[]"),
-		Webhooks: []BoundWebhook{{"hook", "whk_1", "S", 1}}}, nil, nil))
+	must[string](t)(s.RecordApply(t.Context(), &Apply{
+		Factory: "default", Plan: json.RawMessage("{}"), Diagnostics: json.RawMessage("[]"),
+		Webhooks: []BoundWebhook{{"hook", "whk_1", "S", 1}},
+	}, nil, nil))
 	for i := range 600 {
 		body := make([]byte, 20_000)
 		_, _ = rand.Read(body)
