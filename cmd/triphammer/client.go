@@ -51,7 +51,7 @@ func withServer(needsServer bool, run func(c *cobra.Command, args []string, cl *
 
 // connect finds the server. What needs a running one does not open the store.
 func connect(c *cobra.Command, needsServer bool) (*client, error) {
-	if err := fromEnvironment(c.Flags(), nil); err != nil {
+	if err := serverFlagsOf(c); err != nil {
 		return nil, err
 	}
 	address, _ := c.Flags().GetString("server")
@@ -81,6 +81,18 @@ func connect(c *cobra.Command, needsServer bool) (*client, error) {
 	return cl, err
 }
 
+// serverFlagsOf fills --server and --data. Either of them, when given, leaves
+// the other's variable aside.
+func serverFlagsOf(c *cobra.Command) error {
+	switch server, data := c.Flags().Changed("server"), c.Flags().Changed("data"); {
+	case server && data:
+		return exitWith(exitUsage, "--server and --data exclude each other")
+	case server || data:
+		return nil
+	}
+	return fromEnvironment(c.Flags(), nil, "server", "data")
+}
+
 func remoteClient(address string) (*client, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -101,7 +113,7 @@ func secretVariable(name string) (string, error) {
 		if err != nil {
 			return "", exitWith(exitUsage, "%s_FILE: %w", name, err)
 		}
-		return strings.TrimSpace(string(text)), nil
+		return dropNewline(string(text)), nil
 	}
 	return os.Getenv(name), nil
 }

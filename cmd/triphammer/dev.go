@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -14,10 +15,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"triphammer/applier"
 	"triphammer/applier/gitrepo"
 	"triphammer/factory"
+	"triphammer/schema"
 	"triphammer/server"
 	"triphammer/server/secret"
+	"triphammer/server/store"
 )
 
 func devCommand() *cobra.Command {
@@ -66,12 +70,15 @@ func dev(c *cobra.Command, args []string) error {
 	if err := s.open(c); err != nil {
 		return err
 	}
+	if err := s.refuseServed(c.Context()); err != nil {
+		return errors.Join(err, s.close())
+	}
 	ctx, stop := context.WithCancel(c.Context())
 	defer stop()
 	served := make(chan error, 1)
 	go func() { served <- s.run(ctx) }()
 	once, _ := c.Flags().GetBool("once")
-	demoErr := demonstrate(ctx, c, s.in, source)
+	demoErr := demonstrate(ctx, c, s.in, source, !once)
 	if once || demoErr != nil {
 		stop()
 	} else {
@@ -83,9 +90,23 @@ func dev(c *cobra.Command, args []string) error {
 	return demoErr
 }
 
+// refuseServed keeps dev out of the data directory of a server, which
+// TRIPHAMMER_DATA may name: it would make up its secrets and replace what it
+// serves.
+func (s *serving) refuseServed(ctx context.Context) error {
+	last, err := s.in.store.LastApply(ctx, factoryName, "")
+	switch {
+	case errors.Is(err, store.ErrNotFound) || err == nil && last.Branch == "":
+		return nil
+	case err != nil:
+		return err
+	}
+	return exitWith(exitConflict, "%s is the data directory of a server on %s; give dev its own: --data DIR", s.in.dir, last.Repository)
+}
+
 // demonstrate sends one delivery and prints everything that came of it.
-func demonstrate(ctx context.Context, c *cobra.Command, in *instance, source *gitrepo.WorkTree) error {
-	out := c.OutOrStdout()
+func demonstrate(ctx context.Context, c *cobra.Command, in *instance, source *gitrepo.WorkTree, link bool) error {
+	out := io.Writer(printable{c.OutOrStdout()})
 	cl := &client{http: &http.Client{Transport: handlerTransport{in.server.LocalHandler(userName())}}, base: "http://local"}
 	f, report, err := factory.Load(ctx, source.FS(), factory.Options{})
 	if err != nil {
@@ -100,19 +121,11 @@ func demonstrate(ctx context.Context, c *cobra.Command, in *instance, source *gi
 	if err != nil {
 		return err
 	}
-	err = waitFor(ctx, time.Minute, "the definitions are not applied", func() (bool, error) {
-		state := in.applier.State()
-		if state.LastApply != nil && state.LastApply.Outcome != "applied" && state.LastApply.Commit.Hash == state.Head && len(state.LastApply.Diagnostics) > 0 {
-			// A secret that was missing may be the reason: it is tried again.
-			for _, d := range state.LastApply.Diagnostics {
-				if d.Severity == "error" && d.Code != "TH_MISSING_SECRET" {
-					return false, exitWith(exitBad, "%s: %s", d.Path, d.Message)
-				}
-			}
-		}
-		return state.Applied != nil && state.Error == "", nil
-	})
+	head, err := source.Head(ctx)
 	if err != nil {
+		return exitWith(exitUsage, "%w", err)
+	}
+	if err := waitApplied(ctx, in, head.Hash); err != nil {
 		return err
 	}
 	w, body, err := testMessage(ctx, cl, f)
@@ -140,15 +153,32 @@ func demonstrate(ctx context.Context, c *cobra.Command, in *instance, source *gi
 	if json.Unmarshal(answer, &accepted) != nil || status != http.StatusAccepted {
 		return silently(exitBad)
 	}
-	if err := showOutcome(c, cl, accepted.DeliveryID, out); err != nil {
+	if err := showOutcome(c, cl, accepted.DeliveryID, out); err != nil || !link {
 		return err
 	}
-	var link server.LoginLink
-	if err := cl.call(ctx, http.MethodPost, "/auth/links", nil, &link); err != nil {
+	var l server.LoginLink
+	if err := cl.call(ctx, http.MethodPost, "/auth/links", nil, &l); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "\nThe pages: %s\n(a link that works once; triphammer auth login --data %s prints another)\n", link.URL, in.dir)
+	fmt.Fprintf(out, "\nThe pages: %s\n(a link that works once; triphammer auth login --data %s prints another)\n", l.URL, in.dir)
 	return nil
+}
+
+// waitApplied waits until what is in the folder serves, which is not what an
+// earlier dev left in the data directory.
+func waitApplied(ctx context.Context, in *instance, hash string) error {
+	return waitFor(ctx, time.Minute, "the definitions are not applied", func() (bool, error) {
+		state := in.applier.State()
+		if last := state.LastApply; last != nil && last.Commit.Hash == hash && last.Outcome != applier.Applied {
+			for _, d := range last.Diagnostics {
+				// One that lacked a secret is tried again: the secret is set by now.
+				if d.Severity == schema.Error && d.Code != schema.MissingSecret {
+					return false, exitWith(exitBad, "%s: %s", d.Path, d.Message)
+				}
+			}
+		}
+		return state.Applied != nil && state.Applied.Commit.Hash == hash, nil
+	})
 }
 
 // showOutcome prints the belt of a delivery and follows its runs to their end.

@@ -37,7 +37,7 @@ func doctor(c *cobra.Command, _ []string) error {
 		say(true, "git", strings.TrimSpace(string(out)))
 	}
 	say(runtime.GOOS == "linux", "system", runtime.GOOS+"/"+runtime.GOARCH)
-	if err := fromEnvironment(c.Flags(), nil); err != nil {
+	if err := serverFlagsOf(c); err != nil {
 		return err
 	}
 	address, _ := c.Flags().GetString("server")

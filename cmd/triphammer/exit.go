@@ -11,11 +11,13 @@ import (
 const (
 	exitBad         = 1 // it ran, and the answer is bad
 	exitUsage       = 2 // wrong use, or it could not check
+	exitPending     = 3
 	exitAuth        = 4
 	exitNotFound    = 5
 	exitConflict    = 6
 	exitUnreachable = 7
 	exitTimeout     = 8
+	exitInterrupted = 130 // as of a shell's command that SIGINT ended
 )
 
 // exitError is an error with its exit status. Without a text nothing is printed:
@@ -48,10 +50,13 @@ func report(w io.Writer, err error) int {
 		return 0
 	}
 	e := (*exitError)(nil)
-	if !errors.As(err, &e) {
+	switch {
+	case errors.Is(err, context.Canceled):
+		return exitInterrupted
+	case !errors.As(err, &e):
 		e = &exitError{exitUsage, err}
 	}
-	if e.err != nil && !errors.Is(e.err, context.Canceled) {
+	if e.err != nil {
 		fmt.Fprintln(w, "triphammer:", err)
 	}
 	return e.code
@@ -68,5 +73,6 @@ const exitTopic = `Exit statuses, of every command:
   6  conflict
   7  the server cannot be reached
   8  timed out
+130  interrupted
 
 Warnings alone exit with 0.`

@@ -75,20 +75,36 @@ func writeTemplate(dir string) error {
 // firstCommit makes the folder a repository. Who has told git no name yet is not
 // stopped by that.
 func firstCommit(dir string) error {
-	identity := []string{}
-	if exec.Command("git", "-C", dir, "config", "user.email").Run() != nil {
-		identity = []string{"-c", "user.name=" + userName(), "-c", "user.email=" + userName() + "@localhost"}
-	}
-	for _, args := range [][]string{
-		{"init", "-q", "--initial-branch=main"},
-		{"add", "-A"},
-		append(identity, "commit", "-q", "-m", "A factory to begin with"),
-	} {
+	git := func(args ...string) error {
 		cmd := exec.Command("git", args...)
-		cmd.Dir = dir
+		cmd.Dir, cmd.Env = dir, os.Environ()
+		if args[0] == "commit" && !knowsAuthor(dir) {
+			name, address := userName(), strings.ReplaceAll(userName(), " ", "-")+"@localhost"
+			cmd.Env = append(cmd.Env, "GIT_AUTHOR_NAME="+name, "GIT_AUTHOR_EMAIL="+address, "GIT_COMMITTER_NAME="+name, "GIT_COMMITTER_EMAIL="+address)
+		}
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return exitWith(exitUsage, "git %s: %w: %s", args[0], err, strings.TrimSpace(string(out)))
 		}
+		return nil
 	}
-	return nil
+	if err := git("init", "-q", "--initial-branch=main"); err != nil {
+		return err
+	}
+	if err := git("add", "-A"); err != nil {
+		return err
+	}
+	return git("commit", "-q", "-m", "A factory to begin with")
+}
+
+// knowsAuthor tells whether git has a name and an address for a commit, without
+// guessing them from the machine.
+func knowsAuthor(dir string) bool {
+	for _, who := range []string{"GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT"} {
+		cmd := exec.Command("git", "-c", "user.useConfigOnly=true", "var", who)
+		cmd.Dir = dir
+		if cmd.Run() != nil {
+			return false
+		}
+	}
+	return true
 }

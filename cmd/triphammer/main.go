@@ -27,6 +27,7 @@ func execute(args []string) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends it at once
 	root := newRoot()
 	root.SetArgs(args)
 	return report(root.ErrOrStderr(), root.ExecuteContext(ctx))

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +13,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -58,7 +61,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("TRIPHAMMER_DATA", filepath.Join(e.WorkDir, "data"))
 			return nil
 		},
-		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){"api": api, "setenv": setenv},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){"api": api, "exits": exits, "setenv": setenv, "waitfor": waitForFile},
 	})
 }
 
@@ -97,6 +100,24 @@ func api(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
+// waitfor FILE waits until a file is there.
+func waitForFile(ts *testscript.TestScript, _ bool, args []string) {
+	path := ts.MkAbs(args[0])
+	err := waitFor(context.Background(), 20*time.Second, path+" is not there", func() (bool, error) {
+		_, err := os.Stat(path)
+		return err == nil, nil
+	})
+	ts.Check(err)
+}
+
+// exits STATUS PROGRAM ARGS… runs a program that must end with just that status.
+func exits(ts *testscript.TestScript, _ bool, args []string) {
+	err := ts.Exec(args[1], args[2:]...)
+	if got := exitStatus(err); fmt.Sprint(got) != args[0] {
+		ts.Fatalf("exit status %d (%v), not %s", got, err, args[0])
+	}
+}
+
 // TestReadme runs every command of the README's tour, in one shell, as written
 // there.
 func TestReadme(t *testing.T) {
@@ -114,7 +135,10 @@ func TestReadme(t *testing.T) {
 	if len(blocks) < 5 {
 		t.Fatalf("the README has %d blocks of commands", len(blocks))
 	}
-	cmd := exec.Command("bash", "-c", script.String())
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-c", script.String())
+	cmd.WaitDelay = time.Second // its background server keeps the output open
 	cmd.Dir = t.TempDir()
 	cmd.Env = append(environment(cmd.Dir), "TMPDIR="+cmd.Dir)
 	out, err := cmd.CombinedOutput()
@@ -133,4 +157,14 @@ func TestReadme(t *testing.T) {
 			t.Errorf("the tour does not print %q:\n%s", want, out)
 		}
 	}
+}
+
+func exitStatus(err error) int {
+	if err == nil {
+		return 0
+	}
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return exit.ExitCode()
+	}
+	return -1
 }

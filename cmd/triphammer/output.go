@@ -1,13 +1,17 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -53,7 +57,7 @@ func emit(c *cobra.Command, value any, names []string, forPeople func(w io.Write
 		}
 		return nil
 	case "table", "":
-		return forPeople(w)
+		return forPeople(printable{w})
 	default:
 		return exitWith(exitUsage, "-o %s: it can be %s", format, strings.Join(outputFormats, ", "))
 	}
@@ -81,13 +85,42 @@ func (t *table) write(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	for _, row := range slices.Concat([][]string{t.header}, t.rows) {
 		for i, cell := range row {
-			if cell == "" {
-				row[i] = "-"
-			}
+			row[i] = cmp.Or(oneLine.Replace(cell), "-")
 		}
 		fmt.Fprintln(tw, strings.Join(row, "\t"))
 	}
 	return tw.Flush()
+}
+
+// oneLine keeps a cell from breaking its row.
+var oneLine = strings.NewReplacer("\n", `\n`, "\t", `\t`)
+
+// printable writes for people. What senders and agents wrote is among it: control
+// characters, which can rewrite what a terminal shows, and characters that turn
+// the direction of text, are written as escapes. JSON output is not touched.
+type printable struct{ w io.Writer }
+
+func (p printable) Write(text []byte) (int, error) {
+	shown := text
+	if bytes.ContainsFunc(text, unprintable) {
+		var b bytes.Buffer
+		for _, r := range strings.ReplaceAll(string(text), "\r\n", "\n") {
+			if unprintable(r) {
+				b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
+			} else {
+				b.WriteRune(r)
+			}
+		}
+		shown = b.Bytes()
+	}
+	if _, err := p.w.Write(shown); err != nil {
+		return 0, err
+	}
+	return len(text), nil
+}
+
+func unprintable(r rune) bool {
+	return unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r)
 }
 
 func stamp(t time.Time) string {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -34,7 +35,7 @@ Begin with:  triphammer init demo && cd demo && triphammer dev`,
 			root.AddCommand(c)
 		}
 	}
-	add("definitions", initCommand(), validateCommand(), testCommand())
+	add("definitions", initCommand(), validateCommand(), testCommand(), planCommand())
 	add("server", devCommand(), serveCommand(), statusCommand(), applyCommand(), doctorCommand(), sendCommand(), authCommand())
 	add("objects", webhooksCommand(), automationsCommand(), deliveriesCommand(), runsCommand(), appliesCommand(), secretsCommand(), keysCommand(), auditCommand(), schemesCommand())
 	root.AddCommand(versionCommand(), demoAgentCommand(), &cobra.Command{Use: "exit-codes", Short: "What the exit statuses mean", Long: exitTopic})
@@ -70,11 +71,13 @@ func exactly(names ...string) cobra.PositionalArgs {
 }
 
 // fromEnvironment fills flags that were not given from TRIPHAMMER_* variables
-// (SPEC 12): flags come first, then variables, then what file says.
-func fromEnvironment(flags *pflag.FlagSet, file map[string]string) error {
+// (SPEC 12): flags come first, then variables, then what file says. With names,
+// it fills those alone: an agent that calls a command has a TRIPHAMMER_WEBHOOK,
+// which is not meant as --webhook.
+func fromEnvironment(flags *pflag.FlagSet, file map[string]string, names ...string) error {
 	var err error
 	flags.VisitAll(func(f *pflag.Flag) {
-		if f.Changed || err != nil {
+		if f.Changed || err != nil || len(names) > 0 && !slices.Contains(names, f.Name) {
 			return
 		}
 		name := "TRIPHAMMER_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))

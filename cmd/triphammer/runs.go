@@ -186,7 +186,7 @@ func printEvents(w io.Writer, events []server.Event) error {
 			fmt.Fprintf(&b, "[%s] %s\n", e.Kind, strings.Join(parts, " "))
 		}
 	}
-	_, err := w.Write(b.Bytes())
+	_, err := printable{w}.Write(b.Bytes())
 	return err
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"fmt"
 	"io"
 	"net/http"
@@ -96,6 +95,13 @@ func readSecret(in io.Reader, prompt io.Writer, name string) (string, error) {
 	if err != nil {
 		return "", exitWith(exitUsage, "reading the value: %w", err)
 	}
-	value = bytes.TrimSuffix(value, []byte("\n"))
-	return string(bytes.TrimSuffix(value, []byte("\r"))), nil
+	return dropNewline(string(value)), nil
+}
+
+// dropNewline drops the newline that an editor or echo leaves at the end.
+func dropNewline(s string) string {
+	if cut, ok := strings.CutSuffix(s, "\r\n"); ok {
+		return cut
+	}
+	return strings.TrimSuffix(s, "\n")
 }

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -70,8 +72,10 @@ func (m *message) post(ctx context.Context, client *http.Client) (status int, an
 	req.Header = m.header
 	resp, err := client.Do(req)
 	if err != nil {
-		// The error names the address, which may hold the token.
-		return 0, nil, nil, exitWith(exitUnreachable, "the server cannot be reached at %s", m.webhook.URL)
+		if failed := (*url.Error)(nil); errors.As(err, &failed) {
+			err = failed.Err // without the address, which may hold the token
+		}
+		return 0, nil, nil, exitWith(exitUnreachable, "the server cannot be reached at %s: %w", m.webhook.URL, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	answer, err = io.ReadAll(io.LimitReader(resp.Body, 64<<10))
@@ -122,7 +126,7 @@ func sendBody(c *cobra.Command) ([]byte, error) {
 	text, _ := c.Flags().GetString("payload")
 	name, _ := c.Flags().GetString("payload-file")
 	switch {
-	case text != "" && name != "":
+	case c.Flags().Changed("payload") && name != "":
 		return nil, exitWith(exitUsage, "--payload and --payload-file exclude each other")
 	case name == "-":
 		return io.ReadAll(c.InOrStdin())
@@ -132,7 +136,7 @@ func sendBody(c *cobra.Command) ([]byte, error) {
 			return nil, exitWith(exitUsage, "--payload-file: %w", err)
 		}
 		return body, nil
-	case text != "":
+	case c.Flags().Changed("payload"):
 		return []byte(text), nil
 	}
 	return json.Marshal(map[string]string{"event": "test", "sent_at": time.Now().UTC().Format(time.RFC3339Nano)})

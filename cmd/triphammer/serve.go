@@ -300,11 +300,18 @@ func (s *serving) run(ctx context.Context) error {
 	err := s.in.server.Serve(ctx, server.Listeners{TCP: s.tcp, Unix: s.unix, CertFile: s.certFile, KeyFile: s.keyFile})
 	stopWorking()
 	workers.Wait()
-	s.socket()
 	s.logger.Info("stopped")
 	close(failed)
 	for workErr := range failed {
 		err = errors.Join(err, workErr)
 	}
+	s.socket()
+	return errors.Join(err, s.in.close())
+}
+
+// close gives back what open took, if nothing was served.
+func (s *serving) close() error {
+	err := errors.Join(s.tcp.Close(), s.unix.Close())
+	s.socket()
 	return errors.Join(err, s.in.close())
 }

@@ -226,16 +226,38 @@ func TestCrash(t *testing.T) {
 
 	var deliveries []server.Delivery
 	w.list(&deliveries, "deliveries", "list", "--limit", "0")
-	known := make(map[string]bool)
+	var runs []server.Run
+	w.list(&runs, "runs", "list", "--limit", "0")
+	unclaimed := make(map[string]string, len(runs)) // run to its delivery
+	for _, r := range runs {
+		unclaimed[r.RunID] = r.DeliveryID
+	}
+	known, accepted := make(map[string]bool), make(map[string]bool)
 	for _, d := range deliveries {
 		known[d.ID] = true
+		if d.Outcome != "accepted" {
+			continue
+		}
+		if accepted[d.Identity.Value] {
+			t.Errorf("identity %s is accepted twice", d.Identity.Value)
+		}
+		accepted[d.Identity.Value] = true
+		for _, id := range d.Runs {
+			if unclaimed[id] != d.ID {
+				t.Errorf("run %s of delivery %s is of %q", id, d.ID, unclaimed[id])
+			}
+			delete(unclaimed, id)
+		}
 		want := 1
 		if strings.HasSuffix(d.Identity.Value, "true") {
 			want = 2
 		}
-		if d.Outcome == "accepted" && len(d.Runs) != want {
+		if len(d.Runs) != want {
 			t.Errorf("delivery %s (%s) has %d runs, not %d", d.ID, d.Identity.Value, len(d.Runs), want)
 		}
+	}
+	if len(unclaimed) > 0 {
+		t.Errorf("%d runs belong to no delivery", len(unclaimed))
 	}
 	acks.Range(func(id, _ any) bool {
 		if !known[id.(string)] {

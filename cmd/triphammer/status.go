@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"triphammer/applier"
 	"triphammer/schema"
 	"triphammer/server"
 )
@@ -41,12 +42,13 @@ func statusCommand() *cobra.Command {
 	}
 	clientFlags(c)
 	outputFlag(c)
-	c.Flags().Bool("wait", false, "wait until a server runs and the newest commit is applied or refused")
-	c.Flags().Duration("timeout", time.Minute, "how long to wait")
+	c.Flags().Bool("wait", false, "wait until a server runs and has looked at the newest commit, whatever came of it")
+	c.Flags().Duration("timeout", 30*time.Second, "how long to wait")
 	return c
 }
 
-// waitUntilServing waits until a server answers and has looked at the head.
+// waitUntilServing waits until a server answers and has looked at the head: it
+// serves it, or an apply of it ended otherwise.
 func waitUntilServing(c *cobra.Command) error {
 	timeout, _ := c.Flags().GetDuration("timeout")
 	return waitFor(c.Context(), timeout, "no server has looked at the newest commit", func() (bool, error) {
@@ -64,8 +66,8 @@ func waitUntilServing(c *cobra.Command) error {
 		}
 		for _, f := range s.Factories {
 			applied := f.Applied != nil && f.Applied.Commit == f.Head
-			refused := f.LastApply != nil && f.LastApply.Commit == f.Head && f.LastApply.Outcome != "failed"
-			if !applied && !refused {
+			ended := f.LastApply != nil && f.LastApply.Commit == f.Head && f.Head != ""
+			if !applied && !ended {
 				return false, nil
 			}
 		}
@@ -146,20 +148,9 @@ func printApply(w io.Writer, a server.Apply) error {
 		fmt.Fprintln(w, a.Error)
 	}
 	printDiagnostics(w, a.Diagnostics)
-	var plan map[string][]struct {
-		Kind, Name string
-		Keys       []string
-	}
-	if a.Outcome == "applied" && json.Unmarshal(a.Plan, &plan) == nil {
-		for _, kind := range []string{"create", "update", "delete"} {
-			for _, change := range plan[kind] {
-				fmt.Fprintf(w, "  %s %s %s", kind, change.Kind, change.Name)
-				if len(change.Keys) > 0 {
-					fmt.Fprintf(w, " %v", change.Keys)
-				}
-				fmt.Fprintln(w)
-			}
-		}
+	var changes applier.Plan
+	if a.Outcome == "applied" && json.Unmarshal(a.Plan, &changes) == nil {
+		printPlan(w, changes)
 	}
 	return nil
 }
