@@ -97,7 +97,7 @@ func (s *Server) methodsOf(path string) []string {
 		}
 		matches := true
 		for i := range pattern {
-			matches = matches && (strings.HasPrefix(pattern[i], ":") || pattern[i] == segments[i])
+			matches = matches && (pattern[i] == segments[i] || strings.HasPrefix(pattern[i], ":") && segments[i] != "")
 		}
 		if matches {
 			methods = append(methods, r.Method)

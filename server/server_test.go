@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math/big"
 	"net"
 	"net/http"
@@ -46,20 +47,38 @@ const hookSecret = "correct-horse-battery-staple"
 // manager running: runs stay QUEUED.
 type fixture struct {
 	*Server
-	t     *testing.T
-	store *store.Store
-	url   string
-	spec  routers.Router
+	t       *testing.T
+	store   *store.Store
+	applier *applier.Applier
+	work    string // the folder of the definitions
+	url     string
+	spec    routers.Router
+}
+
+// options are what a fixture has beside the plain one.
+type options struct {
+	files              fstest.MapFS     // more definitions
+	rate, authFailures int              // of the ingress; 0: no limit
+	now                func() time.Time // of the store and the ingress
+	logger             *slog.Logger
 }
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
+	return newFixtureWith(t, options{})
+}
+
+func newFixtureWith(t *testing.T, opt options) *fixture {
+	t.Helper()
+	if opt.logger == nil {
+		opt.logger = slog.New(slog.DiscardHandler)
+	}
 	dir := t.TempDir()
 	key, err := secret.LoadOrCreateKey(filepath.Join(dir, "key"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := store.Open(t.Context(), store.Config{Path: filepath.Join(dir, "db"), Key: key})
+	st, err := store.Open(t.Context(), store.Config{Path: filepath.Join(dir, "db"), Key: key, Now: opt.now, Logger: opt.logger})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,6 +91,7 @@ func newFixture(t *testing.T) *fixture {
 		"automations/a.md":     {Data: []byte("---\nenvironmentId: e\ntriggers:\n- {provider: webhook, event: received, filter: {webhooks: [hook], payload: {n: [1]}}}\n---\nDo it.\n")},
 		"automations/other.md": {Data: []byte("---\nenvironmentId: e\ntriggers:\n- {provider: github, event: push}\n---\nDo it.\n")},
 	}
+	maps.Copy(files, opt.files)
 	if err := os.CopyFS(work, files); err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +105,7 @@ func newFixture(t *testing.T) *fixture {
 	}
 	live := &applier.Live{}
 	a := applier.New(applier.Config{
-		Factory: "default", Source: source, Live: live, Logger: slog.New(slog.DiscardHandler),
+		Factory: "default", Source: source, Live: live, Logger: opt.logger,
 		Secrets: func(ctx context.Context, names []string) (map[string]applier.SecretValue, error) {
 			values, err := st.NewestSecrets(ctx, names)
 			out := make(map[string]applier.SecretValue)
@@ -113,13 +133,18 @@ func newFixture(t *testing.T) *fixture {
 			return st.RecordApply(ctx, row, nil, specs)
 		},
 	})
-	manager := run.New(run.Config{Store: st})
+	manager := run.New(run.Config{Store: st, Logger: opt.logger})
 	metrics := NewMetrics()
-	deliveries := delivery.New(delivery.Config{Live: live, Store: st, Observe: metrics.Delivery})
-	f := &fixture{t: t, store: st}
+	deliveries := delivery.New(delivery.Config{
+		Live: live, Store: st, Observe: metrics.Delivery, RateLimit: opt.rate, AuthFailures: opt.authFailures, Now: opt.now, Logger: opt.logger,
+	})
+	f := &fixture{t: t, store: st, applier: a, work: work}
 	ts := httptest.NewUnstartedServer(nil)
 	f.url = "http://" + ts.Listener.Addr().String()
-	f.Server, err = New(Config{Store: st, Live: live, Appliers: []*applier.Applier{a}, Delivery: deliveries, Runs: manager, Metrics: metrics, BaseURL: f.url, Version: "test"})
+	f.Server, err = New(Config{
+		Store: st, Live: live, Appliers: []*applier.Applier{a}, Delivery: deliveries, Runs: manager, Metrics: metrics,
+		BaseURL: f.url, Version: "test", Logger: opt.logger,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,221 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"triphammer/server/store"
+)
+
+func (f *fixture) limitedKey(name, factory string, scopes ...string) string {
+	f.t.Helper()
+	_, token, err := f.store.CreateKey(f.t.Context(), store.Key{Name: name, Kind: store.KeyPersonal, Owner: "ada", Scopes: scopes, Factory: factory})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return token.Reveal()
+}
+
+// TestOneFactory: a key of one factory neither sees nor changes another, nor
+// what belongs to the whole server (SPEC 10.2).
+func TestOneFactory(t *testing.T) {
+	f := newFixture(t)
+	admin := f.key("admin", "manage")
+	path := ingress + f.uids()["hook"]
+	id := field(t, f.do("POST", path, hookSecret, `{"n":1}`), "delivery_id")
+	run := field(t, f.get("/api/v1/deliveries/"+id, admin), "runs", "0")
+	apply := field(t, f.get("/api/v1/applies", admin), "applies", "0", "id")
+	own, other := f.limitedKey("own", "default", "manage"), f.limitedKey("other", "elsewhere", "manage")
+	for _, c := range []struct {
+		method, path, body string
+		own, other         int
+	}{
+		{"GET", "/api/v1/deliveries/" + id, "", 200, 404},
+		{"GET", "/api/v1/deliveries/" + id + "/payload", "", 200, 404},
+		{"POST", "/api/v1/deliveries/" + id + "/replay", "", 200, 404},
+		{"GET", "/api/v1/agent/runs/" + run, "", 200, 404},
+		{"GET", "/api/v1/agent/runs/" + run + "/transcript", "", 200, 404},
+		{"POST", "/api/v1/agent/runs/" + run + "/cancel", "", 200, 404},
+		{"GET", "/api/v1/applies/" + apply, "", 200, 404},
+		{"GET", "/api/v1/webhooks/hook", "", 200, 404},
+		{"POST", "/api/v1/factories/default/sync", "", 202, 404},
+		{"GET", "/api/v1/deliveries?factory=default", "", 200, 403},
+		{"GET", "/api/v1/applies?factory=default", "", 200, 403},
+		{"GET", "/api/v1/agent/runs?factory=default", "", 200, 403},
+		{"POST", "/api/v1/filters/test", `{"factory":"default","automation":"a","payload":{"n":1},"webhook":"hook"}`, 200, 403},
+		{"POST", "/api/v1/filters/test", `{"delivery_id":"` + id + `"}`, 200, 404},
+		{"POST", "/api/v1/agent/runs", `{"prompt":"x","config":{"environment_id":"default/e"}}`, 200, 400},
+		{"GET", "/api/v1/secrets", "", 403, 403},
+		{"PUT", "/api/v1/secrets/S", `{"value":"x"}`, 403, 403},
+		{"DELETE", "/api/v1/secrets/S", "", 403, 403},
+		{"GET", "/api/v1/keys", "", 403, 403},
+		{"POST", "/api/v1/keys", `{"name":"more"}`, 403, 403},
+		{"DELETE", "/api/v1/keys/admin", "", 403, 403},
+		{"GET", "/api/v1/audit", "", 403, 403},
+		{"POST", "/api/v1/auth/links", "", 403, 403},
+	} {
+		if got := f.do(c.method, c.path, own, c.body); got.status != c.own {
+			t.Errorf("%s %s with its own key: %d, want %d\n%s", c.method, c.path, got.status, c.own, got.body)
+		}
+		if got := f.do(c.method, c.path, other, c.body); got.status != c.other {
+			t.Errorf("%s %s with another's key: %d, want %d\n%s", c.method, c.path, got.status, c.other, got.body)
+		}
+	}
+	for _, list := range []string{"webhooks", "automations", "deliveries", "applies"} {
+		if got := f.get("/api/v1/"+list, other); got.status != 200 || !strings.Contains(string(got.body), `"`+list+`":[]`) {
+			t.Errorf("%s with another's key: %d %s", list, got.status, got.body)
+		}
+	}
+	if got := f.get("/api/v1/agent/runs", other); !strings.Contains(string(got.body), `"runs":[]`) {
+		t.Errorf("runs with another's key: %s", got.body)
+	}
+	if got := f.get("/api/v1/status", other); !strings.Contains(string(got.body), `"factories":[]`) || !strings.Contains(string(got.body), `"runs":{}`) {
+		t.Errorf("status with another's key: %s", got.body)
+	}
+}
+
+// TestProblems: every refusal says what is wrong and whether to try again
+// (RFC 9457, SPEC 9.8).
+func TestProblems(t *testing.T) {
+	f := newFixture(t)
+	key := f.key("admin", "manage")
+	for _, c := range []struct {
+		method, path, body string
+		status             int
+		field              string // of the first of errors
+	}{
+		{"GET", "/api/v1/agent/runs?limit=501", "", 400, "limit"},
+		{"GET", "/api/v1/agent/runs?cursor=dlv_0000000000000", "", 400, "cursor"},
+		{"GET", "/api/v1/agent/runs?cursor=nonsense", "", 400, "cursor"},
+		{"GET", "/api/v1/deliveries?cursor=run_0000000000000", "", 400, "cursor"},
+		{"GET", "/api/v1/applies?cursor=x", "", 400, "cursor"},
+		{"GET", "/api/v1/audit?cursor=x", "", 400, "cursor"},
+		{"GET", "/api/v1/agent/runs?delivery_id=x", "", 400, "delivery_id"},
+		{"GET", "/api/v1/agent/runs?state=queued", "", 400, "state"},
+		{"GET", "/api/v1/agent/runs?sort_by=title", "", 400, "sort_by"},
+		{"GET", "/api/v1/agent/runs?creator=ada", "", 400, "creator"},
+		{"GET", "/api/v1/agent/runs/run_0000000000001/transcript?after=x", "", 404, ""},
+		{"POST", "/api/v1/agent/runs", `{"config":{"environment_id":"e"}}`, 400, "prompt"},
+		{"POST", "/api/v1/agent/runs", `{"prompt":"  "}`, 400, "prompt"},
+		{"POST", "/api/v1/agent/runs", `{"prompt":"x","config":{"environment_id":"none"}}`, 400, "config.environment_id"},
+		{"POST", "/api/v1/agent/runs", `{"prompt":"x","config":7}`, 400, "config"},
+		{"POST", "/api/v1/agent/runs", `{"prompt":"x","attachments":[{"file_name":"a"}]}`, 422, "attachments"},
+		{"POST", "/api/v1/agent/runs", `{"prompt":"x","conversation_id":"c"}`, 422, "conversation_id"},
+		{"POST", "/api/v1/agent/runs", `{"prompt":"x","mode":"plan"}`, 422, "mode"},
+		{"POST", "/api/v1/agent/runs", `{"prompt":"x","config":{"mcp_servers":{"a":{}}}}`, 422, "config.mcp_servers"},
+		{"POST", "/api/v1/agent/runs", `{"prompt":"` + strings.Repeat("x", maxRequest) + `"}`, 413, ""},
+		{"POST", "/api/v1/keys", `{"name":""}`, 400, "name"},
+		{"POST", "/api/v1/keys", `{"name":"x","agent":"a","owner":"o"}`, 400, "owner"},
+		{"POST", "/api/v1/keys", `{"name":"x","expires_seconds":-1}`, 400, "expires_seconds"},
+		{"PUT", "/api/v1/secrets/BIG", `{"value":"` + strings.Repeat("x", maxSecret+1) + `"}`, 400, "value"},
+		{"DELETE", "/api/v1/keys/none", "", 404, ""},
+	} {
+		got := f.do(c.method, c.path, key, c.body)
+		name := fmt.Sprintf("%s %s %.60s", c.method, c.path, c.body)
+		if got.status != c.status || got.header.Get("Content-Type") != "application/problem+json" || got.header.Get("X-Should-Retry") != "false" {
+			t.Errorf("%s: %d, want %d; %v", name, got.status, c.status, got.header)
+		}
+		var p Problem
+		if err := json.Unmarshal(got.body, &p); err != nil || p.Status != got.status || p.Type == "" || p.Title == "" || p.Message == "" || p.Error == "" || p.Retryable {
+			t.Errorf("%s: %s, %v", name, got.body, err)
+		}
+		if c.field != "" && (len(p.Errors) == 0 || p.Errors[0].Field != c.field) {
+			t.Errorf("%s: errors %v, want %s", name, p.Errors, c.field)
+		}
+	}
+}
+
+// TestMethods: outside the ingress a wrong method is told which ones there are.
+func TestMethods(t *testing.T) {
+	f := newFixture(t)
+	status, answer, _ := f.raw("PATCH /api/v1/secrets/S HTTP/1.1\r\nHost: x\r\n\r\n")
+	allow := strings.Split(headerOf(answer, "Allow"), ", ")
+	slices.Sort(allow)
+	if status != http.StatusMethodNotAllowed || !slices.Equal(allow, []string{"DELETE", "PUT"}) {
+		t.Errorf("%d, Allow %v", status, allow)
+	}
+	for _, path := range []string{"/api/v1/none", "/api/v1/", "/api/v1/webhooks/", "//", "/webhooks/w", "/api/v1/agent/runs/x/y/z"} {
+		if status, answer, _ := f.raw("GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n"); status != http.StatusNotFound || headerOf(answer, "Location") != "" {
+			t.Errorf("%s: %d\n%s", path, status, answer)
+		}
+	}
+}
+
+func headerOf(answer, name string) string {
+	for line := range strings.SplitSeq(answer, "\r\n") {
+		if value, ok := strings.CutPrefix(line, name+": "); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// TestCredentialForms: one Bearer credential, and nothing else, opens the API.
+func TestCredentialForms(t *testing.T) {
+	f := newFixture(t)
+	key := f.key("k", "read")
+	for _, c := range []struct {
+		header string
+		status int
+	}{
+		{"Authorization: Bearer " + key, 200},
+		{"Authorization: bearer " + key, 200},
+		{"Authorization: Basic " + key, 401},
+		{"Authorization: " + key, 401},
+		{"Authorization: Bearer", 401},
+		{"Authorization: Bearer " + key + "\r\nAuthorization: Bearer " + key, 401},
+		{"Authorization: Bearer " + key + "x", 401},
+		{"Cookie: triphammer_session=" + key, 401},
+		{"X-Forwarded-For: 127.0.0.1", 401},
+	} {
+		status, answer, _ := f.raw("GET /api/v1/status HTTP/1.1\r\nHost: x\r\n" + c.header + "\r\n\r\n")
+		if status != c.status || (status == 401) != (headerOf(answer, "Www-Authenticate") != "") {
+			t.Errorf("%.40s: %d\n%s", c.header, status, answer)
+		}
+		if strings.Contains(answer, key) {
+			t.Errorf("the answer shows the key:\n%s", answer)
+		}
+	}
+}
+
+// TestIdempotencyScope: a key that is made anew under an old name does not find
+// what the old one made.
+func TestIdempotencyScope(t *testing.T) {
+	f := newFixture(t)
+	create := func(key string) string {
+		body := `{"prompt":"x"}`
+		_, answer, _ := f.raw(post("/api/v1/agent/runs", body, "Authorization: Bearer "+key, "Idempotency-Key: one"))
+		_, body, _ = strings.Cut(answer, "\r\n\r\n")
+		return field(t, answerOf(body), "run_id")
+	}
+	first := f.key("ci", "runs")
+	id := create(first)
+	if again := create(first); again != id {
+		t.Errorf("%s, want %s", again, id)
+	}
+	if _, err := f.store.RevokeKey(t.Context(), "ci"); err != nil {
+		t.Fatal(err)
+	}
+	if other := create(f.key("ci", "runs")); other == id {
+		t.Error("another key of the same name found the run")
+	}
+}
+
+func answerOf(body string) answer { return answer{body: []byte(body)} }
+
+// TestTitle: a title is the first line of the prompt, cut to what a list shows.
+func TestTitle(t *testing.T) {
+	for _, c := range []struct{ title, prompt, want string }{
+		{"", "Say hello.\nThen more.", "Say hello."},
+		{"Given", "Say hello.", "Given"},
+		{"", strings.Repeat("é", maxTitle+1), strings.Repeat("é", maxTitle-1) + "…"},
+	} {
+		if got := titleOf(createRequest{Title: c.title, Prompt: c.prompt}); got != c.want {
+			t.Errorf("%q", got)
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package dashboard
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"triphammer/applier"
+	"triphammer/applier/gitrepo"
+	"triphammer/factory/match"
+	"triphammer/server/delivery"
+	"triphammer/server/run"
+	"triphammer/server/store"
+)
+
+// evil is what strangers may put anywhere.
+const evil = `"'><script>alert(1)</script><img src=x onerror=alert(1)>`
+
+func everyPage() map[string]any {
+	page := Page{Title: evil, Actor: evil}
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	d := &store.Delivery{
+		ID: "dlv_0000000000001", Webhook: evil, Outcome: store.RejectedAuth, Reason: evil, Size: 7, ReceivedAt: now, Headers: map[string]string{evil: evil},
+		Runs: []store.RunRef{{ID: "run_0000000000001", Automation: evil}},
+	}
+	r := &store.Run{ID: "run_0000000000001", Title: evil, State: store.FailedRun, StatusMessage: evil, Automation: evil, DeliveryID: d.ID, Commit: evil, Source: evil, CreatedAt: now}
+	encoded, _ := json.Marshal(map[string]any{
+		"text": evil, "path": evil, "diff": evil, "message": evil, "state": evil, "command": evil, "phase": evil, "output": evil, "role": evil,
+		"name": evil, "stream": evil, "change": evil, "exit_code": 3,
+	})
+	var events []store.Event
+	kinds := []string{
+		run.KindStatus, run.KindMessage, run.KindCommand, run.KindTool, run.KindOutput, run.KindFile, run.KindUsage, run.KindExit, run.KindStarted,
+		run.KindTruncated, "unknown",
+	}
+	for i, kind := range kinds {
+		events = append(events, store.Event{Seq: int64(i + 1), At: now, Kind: kind, Data: encoded}, store.Event{At: now, Kind: kind, Data: json.RawMessage(evil)})
+	}
+	payload, _ := PayloadText(encoded)
+	return map[string]any{
+		"overview": Overview{
+			Page: page, Deliveries: []*store.Delivery{d}, Runs: []*store.Run{r},
+			Factories: []Factory{{
+				State:       applier.State{Factory: evil, Repository: evil, Branch: evil, Error: evil, LastApply: &applier.Apply{Commit: gitrepo.Commit{Subject: evil}}},
+				LastOutcome: "refused", LastCommit: evil, Diagnostics: []Diagnostic{{Path: evil, Line: 1, Message: evil, Hint: evil}},
+			}},
+		},
+		"deliveries": Deliveries{Page: page, Deliveries: []*store.Delivery{d}, Next: evil},
+		"delivery": Delivery{Page: page, Payload: payload, Truncated: true, Trace: &delivery.Trace{
+			Delivery: d, Commit: evil, Belt: []delivery.Stage{{Stage: evil, Outcome: delivery.Stopped, Detail: evil}},
+			Matches: []match.Result{{Automation: evil, Path: evil, Want: evil, Got: evil}},
+		}},
+		"runs":    Runs{Page: page, Runs: []*store.Run{r}, Next: evil},
+		"run":     Run{Page: page, Run: r, Prompt: evil, Events: events},
+		"message": Message{Page: page, Text: evil},
+	}
+}
+
+// TestPagesEscape: nothing that a stranger, a definition or an agent wrote
+// becomes markup, and nothing on a page needs what its policy forbids.
+func TestPagesEscape(t *testing.T) {
+	forbidden := regexp.MustCompile(`(?i)<script|<img|<style| style=| on\w+="|javascript:|https?://`)
+	for name, data := range everyPage() {
+		var b strings.Builder
+		if err := Render(&b, data); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if at := forbidden.FindStringIndex(b.String()); at != nil {
+			t.Errorf("%s: …%s…", name, b.String()[max(0, at[0]-80):min(b.Len(), at[1]+80)])
+		}
+		for _, part := range []string{"<!doctype html>", `<html lang="en">`, `name="viewport"`, "</main>"} {
+			if !strings.Contains(b.String(), part) {
+				t.Errorf("%s has no %s", name, part)
+			}
+		}
+		if !strings.Contains(b.String(), "&lt;script&gt;") {
+			t.Errorf("%s shows nothing of its data", name)
+		}
+	}
+}
+
+// TestEmptyPages: before anything happened the pages say so.
+func TestEmptyPages(t *testing.T) {
+	for want, data := range map[string]any{
+		"serves nothing":  nil, // not a page
+		"nothing yet":     Overview{Factories: []Factory{{}}},
+		"None yet.":       Runs{},
+		"triphammer send": Deliveries{},
+		"Nothing yet.":    Run{Run: &store.Run{}},
+	} {
+		var b strings.Builder
+		err := Render(&b, data)
+		if data == nil {
+			if err == nil {
+				t.Error("something was made of nothing")
+			}
+			continue
+		}
+		if err != nil || !strings.Contains(b.String(), want) {
+			t.Errorf("%T does not say %q: %v\n%s", data, want, err, b.String())
+		}
+	}
+}
+
+// TestSignedOut: a page for nobody offers nothing that needs a session.
+func TestSignedOut(t *testing.T) {
+	var b strings.Builder
+	if err := Render(&b, Message{Page: Page{Title: "Sign in"}, Text: "Run it."}); err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"<nav", "<form", "Sign out"} {
+		if strings.Contains(b.String(), part) {
+			t.Errorf("it has %s", part)
+		}
+	}
+}
+
+func TestPayloadText(t *testing.T) {
+	nested := strings.Repeat("[", 30_000) + strings.Repeat("]", 30_000)
+	for _, c := range []struct {
+		name, payload, want string
+		cut                 bool
+	}{
+		{"indented", `{"b":1,"a":[1.50,"x"]}`, "{\n  \"b\": 1,\n  \"a\": [\n    1.50,\n    \"x\"\n  ]\n}", false},
+		{"as it came", `{"a":1,"a":2}`, "{\n  \"a\": 1,\n  \"a\": 2\n}", false},
+		{"brackets in strings", `["[[[{\"[[` + strings.Repeat("[", 100) + `"]`, "[\n  \"[[[{\\\"[[" + strings.Repeat("[", 100) + "\"\n]", false},
+		{"nested too deeply to indent", nested, nested, false},
+		{"too long", `"` + strings.Repeat("é", maxShown) + `"`, `"` + strings.Repeat("é", maxShown/2-1), true},
+	} {
+		if got, cut := PayloadText([]byte(c.payload)); got != c.want || cut != c.cut {
+			t.Errorf("%s: cut %t\n%.300s", c.name, cut, got)
+		}
+	}
+}
+
+func TestWords(t *testing.T) {
+	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.FixedZone("", 3600))
+	for got, want := range map[string]string{
+		when(at):                        "2026-11-21 11:00:00",
+		when(time.Time{}):               "–",
+		short("0123456789abcdef"):       "0123456789ab",
+		short("012"):                    "012",
+		took(&store.Run{StartedAt: at}): "",
+		took(&store.Run{StartedAt: at, FinishedAt: at.Add(1500 * time.Millisecond)}):                     "1.5s",
+		fmt.Sprint(showEvent(store.Event{Kind: run.KindExit, Data: json.RawMessage(`{"exit_code":0}`)})): "{ended → exit status 0 }",
+	} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// TestStyle: light and dark, and nothing from elsewhere.
+func TestStyle(t *testing.T) {
+	if css := string(Style); !strings.Contains(css, "prefers-color-scheme: dark") || strings.Contains(css, "url(") || strings.Contains(css, "@import") {
+		t.Error("the style sheet is not what the policy allows")
+	}
+}

@@ -1,0 +1,435 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"triphammer/factory/signature"
+	"triphammer/server/delivery"
+)
+
+// hooks are a webhook of each mode, one that is disabled, and one to delete.
+var hooks = fstest.MapFS{
+	"webhooks/url.yaml":    {Data: []byte("secretName: S\nauthMode: url_token\n")},
+	"webhooks/signed.yaml": {Data: []byte("secretName: S\nauthMode: signature\nsignatureScheme: github\n")},
+	"webhooks/stamp.yaml":  {Data: []byte("secretName: S\nauthMode: signature\nsignatureScheme: stripe\n")},
+	"webhooks/off.yaml":    {Data: []byte("secretName: S\nenabled: false\n")},
+	"webhooks/gone.yaml":   {Data: []byte("secretName: S\n")},
+}
+
+// uids are the UIDs of the webhooks by name.
+func (f *fixture) uids() map[string]string {
+	all := make(map[string]string)
+	for _, r := range f.cfg.Live.Revisions() {
+		for _, w := range r.Webhooks {
+			all[w.Def.Name] = w.UID
+		}
+	}
+	return all
+}
+
+// remove deletes a definition and applies.
+func (f *fixture) remove(name string) {
+	f.t.Helper()
+	if err := os.Remove(filepath.Join(f.work, name)); err != nil {
+		f.t.Fatal(err)
+	}
+	if _, err := f.applier.Apply(f.t.Context(), "command"); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// raw writes text to a connection of its own and returns all that comes back
+// until the server closes it, or, of a kept connection, the first answer.
+func (f *fixture) raw(text string) (status int, answer string, closed bool) {
+	f.t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(f.url, "http://"))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		f.t.Fatal(err)
+	}
+	go func() { _, _ = io.WriteString(conn, text) }() // the server may stop reading
+	var read bytes.Buffer
+	r := bufio.NewReader(io.TeeReader(conn, &read))
+	method, _, _ := strings.Cut(text, " ")
+	resp, err := http.ReadResponse(r, &http.Request{Method: method})
+	if err != nil {
+		f.t.Fatalf("no answer: %v", err)
+	}
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		f.t.Fatal(err)
+	}
+	return resp.StatusCode, read.String(), resp.Close
+}
+
+func post(path, body string, header ...string) string {
+	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n%s\r\n%s", path, len(body), lines(header), body)
+}
+
+func chunked(path, body string, header ...string) string {
+	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n%s\r\n%x\r\n%s\r\n0\r\n\r\n", path, lines(header), len(body), body)
+}
+
+func lines(header []string) string {
+	var b strings.Builder
+	for _, h := range header {
+		b.WriteString(h + "\r\n")
+	}
+	return b.String()
+}
+
+const auth = "Authorization: Bearer " + hookSecret
+
+func signed(t *testing.T, scheme, body string, at time.Time) []string {
+	t.Helper()
+	s, _ := signature.Lookup(scheme)
+	r := &signature.Request{Method: http.MethodPost, Header: http.Header{}, Body: []byte(body), Now: at}
+	if err := s.Sign(hookSecret, r); err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for name, values := range r.Header {
+		all = append(all, name+": "+values[0])
+	}
+	return all
+}
+
+// TestIngressStatuses: every status of CONTRACT.md 7.1 on a real connection,
+// with its fixed body, and whether the connection is worth keeping.
+func TestIngressStatuses(t *testing.T) {
+	f := newFixtureWith(t, options{files: hooks})
+	uid := f.uids()
+	path := func(name string) string { return ingress + uid[name] }
+	large := `"` + strings.Repeat("x", delivery.MaxBody) + `"`
+	exact := `"` + strings.Repeat("x", delivery.MaxBody-2) + `"`
+	var zipped bytes.Buffer
+	z := gzip.NewWriter(&zipped)
+	_, _ = z.Write([]byte(`{}`))
+	_ = z.Close()
+	for _, c := range []struct {
+		name, request string
+		status        int
+		body          string // of all but 202
+		closed        bool
+	}{
+		{"object", post(path("hook"), `{"n":1}`, auth), 202, "", false},
+		{"scalar", post(path("hook"), `7`, auth), 202, "", false},
+		{"chunked", chunked(path("hook"), `[8]`, auth), 202, "", false},
+		{"any content type", post(path("hook"), `[9]`, auth, "Content-Type: text/plain"), 202, "", false},
+		{"encoding is never decoded", post(path("hook"), `[10]`, auth, "Content-Encoding: gzip"), 202, "", false},
+		{"largest", post(path("hook"), exact, auth), 202, "", false},
+		{"largest, chunked", chunked(path("hook"), exact, auth, "X-Service-Delivery-Id: 1"), 202, "", false},
+		{"url token", post(path("url")+"/"+hookSecret, `{}`), 202, "", false},
+		{"signature", post(path("signed"), `{}`, signed(t, "github", `{}`, time.Now())...), 202, "", false},
+		{"signature with a time", post(path("stamp"), `{}`, signed(t, "stripe", `{}`, time.Now())...), 202, "", false},
+		{"not JSON", post(path("hook"), `{`, auth), 400, "invalid_json", false},
+		{"empty", post(path("hook"), ``, auth), 400, "invalid_json", false},
+		{"compressed", post(path("hook"), zipped.String(), auth, "Content-Encoding: gzip"), 400, "invalid_json", false},
+		{"no credential", post(path("hook"), `{}`), 401, "unauthorized", true},
+		{"wrong credential", post(path("hook"), `{}`, "Authorization: Bearer no"), 401, "unauthorized", true},
+		{"wrong credential, large", post(path("hook"), large, "Authorization: Bearer no"), 401, "unauthorized", true},
+		{"wrong url token", post(path("url")+"/no", `{}`), 401, "unauthorized", true},
+		{"no url token", post(path("url"), `{}`), 401, "unauthorized", true},
+		{"unsigned", post(path("signed"), `{}`), 401, "unauthorized", false},
+		{"stale", post(path("stamp"), `{}`, signed(t, "stripe", `{}`, time.Now().Add(-6*time.Minute))...), 401, "unauthorized", false},
+		{"unknown", post(ingress+"whk_none", `{}`, auth), 404, "not_found", true},
+		{"disabled", post(path("off"), `{}`, auth), 404, "not_found", true},
+		{"a token on a bearer webhook", post(path("hook")+"/x", `{}`, auth), 404, "not_found", true},
+		{"no such depth", post(path("url")+"/a/b", `{}`), 404, "not_found", true},
+		{"trailing slash", post(path("url")+"/"+hookSecret+"/", `{}`), 404, "not_found", true},
+		{"large", post(path("hook"), large, auth), 413, "too_large", true},
+		{"large, chunked", chunked(path("hook"), large, auth), 413, "too_large", true},
+		{"large, unsigned", post(path("signed"), large), 413, "too_large", true},
+		{"large, unsigned, chunked", chunked(path("signed"), large), 413, "too_large", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := *f
+			f.t = t
+			status, answer, closed := f.raw(c.request)
+			if status != c.status || closed != c.closed {
+				t.Errorf("%d, closed %t; want %d, %t\n%s", status, closed, c.status, c.closed, answer)
+			}
+			_, body, _ := strings.Cut(answer, "\r\n\r\n")
+			want := `^\{"error":"` + c.body + `"\}$`
+			if c.status == http.StatusAccepted {
+				want = `^\{"delivery_id":"dlv_\w{13}"\}$`
+			}
+			if !regexp.MustCompile(want).MatchString(body) {
+				t.Errorf("body %s", body)
+			}
+			if strings.Contains(answer, "Location:") {
+				t.Errorf("a redirect shows the token:\n%s", answer)
+			}
+		})
+	}
+}
+
+// TestNotFoundIsAlike: unknown, disabled and deleted are one answer, byte for
+// byte (SPEC 5.2).
+func TestNotFoundIsAlike(t *testing.T) {
+	f := newFixtureWith(t, options{files: hooks})
+	uid := f.uids()
+	f.remove("webhooks/gone.yaml")
+	if _, there := f.uids()["gone"]; there {
+		t.Fatal("the webhook still serves")
+	}
+	date := regexp.MustCompile(`Date: [^\r]*`)
+	for _, form := range []func(path string) string{
+		func(path string) string { return post(path, `{}`) },
+		func(path string) string { return post(path, `{}`, auth) },
+		func(path string) string { return post(path, ``, auth) },
+		func(path string) string { return chunked(path, `{`, auth) },
+		func(path string) string { return post(path+"/token", `{}`) },
+		func(path string) string {
+			return post(path, strings.Repeat("x", delivery.MaxBody+1), auth, "Content-Type: a/b")
+		},
+	} {
+		var first string
+		for _, id := range []string{uid["off"], uid["gone"], "whk_0000000000000000000000", "x"} {
+			status, answer, _ := f.raw(form(ingress + id))
+			answer = date.ReplaceAllString(answer, "Date: now")
+			if first == "" {
+				first = answer
+			}
+			if status != http.StatusNotFound || answer != first {
+				t.Errorf("%s:\n%s\nanother:\n%s", id, answer, first)
+			}
+		}
+	}
+}
+
+// TestOnlyPost: any other method is answered alike for every UID (SPEC 5.2).
+func TestOnlyPost(t *testing.T) {
+	f := newFixtureWith(t, options{files: hooks})
+	date := regexp.MustCompile(`Date: [^\r]*`)
+	for _, method := range []string{"GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW"} {
+		var first string
+		for _, path := range []string{f.uids()["hook"], f.uids()["off"], "whk_none", f.uids()["url"] + "/token"} {
+			status, answer, _ := f.raw(method + " " + ingress + path + " HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
+			answer = date.ReplaceAllString(answer, "Date: now")
+			if first == "" {
+				first = answer
+			}
+			if status != http.StatusMethodNotAllowed || answer != first || !strings.Contains(answer, "\r\nAllow: POST\r\n") {
+				t.Errorf("%s %s: %d\n%s", method, path, status, answer)
+			}
+		}
+	}
+}
+
+// clock is a time that a test moves.
+type clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) pass(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+// TestRetryAfter: what Retry-After says is true: one second less is refused, and
+// waiting that long succeeds (SPEC 5.8).
+func TestRetryAfter(t *testing.T) {
+	c := &clock{now: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)}
+	f := newFixtureWith(t, options{files: hooks, rate: 3, authFailures: 2, now: c.Now})
+	send := func(n int, header ...string) (status, wait int) {
+		t.Helper()
+		status, answer, _ := f.raw(post(ingress+f.uids()["hook"], fmt.Sprintf(`[%d]`, n), header...))
+		if m := regexp.MustCompile(`\r\nRetry-After: (\d+)\r\n`).FindStringSubmatch(answer); m != nil {
+			wait, _ = strconv.Atoi(m[1])
+		}
+		if (status == http.StatusTooManyRequests) != (wait > 0) {
+			t.Fatalf("%d with Retry-After %d", status, wait)
+		}
+		return status, wait
+	}
+	for n := range 3 {
+		if status, _ := send(n, auth); status != http.StatusAccepted {
+			t.Fatalf("delivery %d: %d", n, status)
+		}
+		c.pass(10500 * time.Millisecond)
+	}
+	status, wait := send(3, auth)
+	if status != http.StatusTooManyRequests || wait != 29 { // the first leaves the window in 28.5 s
+		t.Fatalf("%d, Retry-After %d", status, wait)
+	}
+	c.pass(time.Duration(wait-1) * time.Second)
+	if status, _ := send(3, auth); status != http.StatusTooManyRequests {
+		t.Errorf("a second early: %d", status)
+	}
+	c.pass(time.Second)
+	if status, _ := send(3, auth); status != http.StatusAccepted {
+		t.Errorf("after Retry-After: %d", status)
+	}
+	c.pass(2 * time.Minute)
+	const wrong = "Authorization: Bearer no"
+	for range 2 {
+		if status, _ := send(4, wrong); status != http.StatusUnauthorized {
+			t.Errorf("wrong credential: %d", status)
+		}
+	}
+	if status, wait := send(4, wrong); status != http.StatusTooManyRequests || wait != 60 {
+		t.Errorf("a spent budget: %d, Retry-After %d", status, wait)
+	}
+	if status, _ := send(4, auth); status != http.StatusAccepted {
+		t.Errorf("the right credential beside failures: %d", status)
+	}
+	c.pass(time.Minute)
+	if status, _ := send(5, wrong); status != http.StatusUnauthorized {
+		t.Errorf("after Retry-After: %d", status)
+	}
+}
+
+// TestDuplicate: a duplicate is answered with the id that it repeats (SPEC 5.5).
+func TestDuplicate(t *testing.T) {
+	f := newFixture(t)
+	path := ingress + f.uids()["hook"]
+	first := field(t, f.do("POST", path, hookSecret, `{"n":1}`), "delivery_id")
+	if again := field(t, f.do("POST", path, hookSecret, `{"n":1}`), "delivery_id"); again != first {
+		t.Errorf("%s repeats %s", again, first)
+	}
+}
+
+// TestStrangersKeepNobodyOut: the memory for bodies of unknown senders can be
+// spent without those that have shown their credential noticing (DESIGN 3.11).
+func TestStrangersKeepNobodyOut(t *testing.T) {
+	f := newFixtureWith(t, options{files: hooks})
+	f.patience = time.Millisecond
+	if !f.strangers.TryAcquire(maxStrangers) {
+		t.Fatal("the budget is held already")
+	}
+	status, answer, closed := f.raw(post(ingress+f.uids()["signed"], `{}`, signed(t, "github", `{}`, time.Now())...))
+	if status != http.StatusServiceUnavailable || !closed || !strings.Contains(answer, "\r\nRetry-After: 5\r\n") || !strings.HasSuffix(answer, `{"error":"unavailable"}`) {
+		t.Errorf("without memory: %d\n%s", status, answer)
+	}
+	if status, _, _ := f.raw(post(ingress+f.uids()["hook"], `{}`, auth)); status != http.StatusAccepted {
+		t.Errorf("a known sender: %d", status)
+	}
+	f.strangers.Release(maxStrangers)
+	if status, _, _ := f.raw(post(ingress+f.uids()["signed"], `{}`, signed(t, "github", `{}`, time.Now())...)); status != http.StatusAccepted {
+		t.Errorf("with memory again: %d", status)
+	}
+	if !f.strangers.TryAcquire(maxStrangers) || !f.known.TryAcquire(maxKnown) {
+		t.Error("a budget was not given back")
+	}
+}
+
+// TestSlowSender: whoever does not send the announced body is not waited for.
+func TestSlowSender(t *testing.T) {
+	f := newFixtureWith(t, options{files: hooks})
+	f.bodyTime = 50 * time.Millisecond
+	for _, text := range []string{
+		strings.TrimSuffix(post(ingress+f.uids()["hook"], `{"n":1}`, auth), `1}`),
+		strings.TrimSuffix(post(ingress+f.uids()["signed"], `{"n":1}`), `1}`),
+		strings.TrimSuffix(chunked(ingress+f.uids()["hook"], `{}`, auth), "0\r\n\r\n"),
+	} {
+		if status, answer, closed := f.raw(text); status != http.StatusBadRequest || !closed {
+			t.Errorf("%d, closed %t\n%s", status, closed, answer)
+		}
+	}
+	if got := f.get("/api/v1/deliveries", f.key("k", "read")); !strings.Contains(string(got.body), `"deliveries":[]`) {
+		t.Errorf("half a delivery is in the log: %s", got.body)
+	}
+}
+
+// TestExpectContinue: nobody is invited to send a body that is not wanted.
+func TestExpectContinue(t *testing.T) {
+	f := newFixtureWith(t, options{files: hooks})
+	for path, want := range map[string]int{ingress + "whk_none": 404, ingress + f.uids()["hook"]: 401} {
+		text := "POST " + path + " HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n"
+		if status, answer, _ := f.raw(text); status != want {
+			t.Errorf("%s: %d\n%s", path, status, answer)
+		}
+	}
+}
+
+// TestTokenNeverShows: the secret segment of a url_token URL is in no log, page,
+// metric or answer (SPEC 5.11), however the request goes wrong.
+func TestTokenNeverShows(t *testing.T) {
+	var logs lockedBuffer
+	f := newFixtureWith(t, options{files: hooks, logger: slog.New(slog.NewTextHandler(&logs, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	manage := f.key("admin", "manage")
+	path := ingress + f.uids()["url"] + "/"
+	const wrong = "not-the-token-but-still-a-secret"
+	id := field(t, f.do("POST", path+hookSecret, "", `{"n":1}`), "delivery_id")
+	for _, request := range []string{
+		post(path+wrong, `{}`), post(path+hookSecret, `{`), post(path+hookSecret+"/", `{}`), post(path+hookSecret+"/more", `{}`),
+		post(ingress+"whk_none/"+wrong, `{}`), post(path+hookSecret+"?x=%zz", `{}`), post("/"+path+hookSecret, `{}`),
+		"GET " + path + hookSecret + " HTTP/1.1\r\nHost: x\r\n\r\n",
+	} {
+		_, answer, _ := f.raw(request)
+		logs.WriteString(answer)
+	}
+	link := field(t, f.do("POST", "/api/v1/auth/links", manage, ""), "url")
+	cookie := strings.SplitN(f.get(strings.TrimPrefix(link, f.url), "").header.Get("Set-Cookie"), ";", 2)[0]
+	for _, page := range []string{"/", "/deliveries", "/deliveries/" + id, "/runs", "/metrics"} {
+		req, _ := http.NewRequest(http.MethodGet, f.url+page, nil)
+		req.Header.Set("Cookie", cookie)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(&logs, resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			t.Errorf("%s: %d", page, resp.StatusCode)
+		}
+	}
+	for _, list := range []string{"webhooks", "webhooks/url", "deliveries", "deliveries/" + id, "audit", "secrets", "status", "applies"} {
+		_, _ = logs.Write(f.get("/api/v1/"+list, manage).body)
+	}
+	for _, secret := range []string{hookSecret, wrong} {
+		if at := strings.Index(logs.String(), secret); at >= 0 {
+			t.Errorf("…%s…", logs.String()[max(0, at-200):at+len(secret)])
+		}
+	}
+	if !strings.Contains(logs.String(), "/{token}") {
+		t.Error("the URL of a url_token webhook has no {token}")
+	}
+}
+
+// lockedBuffer takes what several goroutines write.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) WriteString(s string) { _, _ = l.Write([]byte(s)) }
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}

@@ -1,0 +1,201 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// serve runs Serve on fresh listeners until the test stops it.
+func (f *fixture) serve(l Listeners) (stop func() error) {
+	f.t.Helper()
+	ctx, cancel := context.WithCancel(f.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- f.Serve(ctx, l) }()
+	stopped := false
+	stop = func() error {
+		stopped = true
+		cancel()
+		return <-done
+	}
+	f.t.Cleanup(func() {
+		if !stopped {
+			_ = stop()
+		}
+	})
+	return stop
+}
+
+func listen(t *testing.T, network, address string) net.Listener {
+	t.Helper()
+	l, err := net.Listen(network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// TestLocalAdministrator: whoever opens the socket in the data directory needs
+// no key, and the audit log says that it was local; over TCP a key is needed
+// (SPEC 13.5).
+func TestLocalAdministrator(t *testing.T) {
+	f := newFixture(t)
+	socket := filepath.Join(t.TempDir(), "s")
+	tcp := listen(t, "tcp", "127.0.0.1:0")
+	stop := f.serve(Listeners{TCP: tcp, Unix: listen(t, "unix", socket)})
+	local := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}}}
+	put := func(client *http.Client, base string) int {
+		req, _ := http.NewRequest(http.MethodPut, base+"/api/v1/secrets/LOCAL", strings.NewReader(`{"value":"a-long-enough-value"}`))
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode
+	}
+	if status := put(local, "http://local"); status != http.StatusOK {
+		t.Errorf("over the socket: %d", status)
+	}
+	if status := put(http.DefaultClient, "http://"+tcp.Addr().String()); status != http.StatusUnauthorized {
+		t.Errorf("over TCP: %d", status)
+	}
+	entries, err := f.store.AuditLog(t.Context(), "", 1)
+	if err != nil || len(entries) != 1 || entries[0].Origin != "local" || !strings.HasPrefix(entries[0].Actor, "local ") {
+		t.Errorf("audit %+v, %v", entries, err)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if _, err := net.Dial("unix", socket); err == nil {
+		t.Error("the socket still accepts")
+	}
+}
+
+// TestDrain: a stop takes no more connections, on any listener, and lets what
+// was taken finish.
+func TestDrain(t *testing.T) {
+	f := newFixture(t)
+	tcp := listen(t, "tcp", "127.0.0.1:0")
+	socket := filepath.Join(t.TempDir(), "s")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- f.Serve(ctx, Listeners{TCP: tcp, Unix: listen(t, "unix", socket)}) }()
+	conn, err := net.Dial("tcp", tcp.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	// The server invites the body: the request is in its handler.
+	head := "POST " + ingress + f.uids()["hook"] + " HTTP/1.1\r\nHost: x\r\n" + auth + "\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"
+	if _, err := io.WriteString(conn, head); err != nil {
+		t.Fatal(err)
+	}
+	invited := make([]byte, len("HTTP/1.1 100 Continue\r\n\r\n"))
+	if _, err := io.ReadFull(conn, invited); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	for _, l := range []string{"tcp " + tcp.Addr().String(), "unix " + socket} {
+		network, address, _ := strings.Cut(l, " ")
+		for deadline := time.Now().Add(10 * time.Second); ; {
+			other, err := net.Dial(network, address)
+			if err != nil {
+				break
+			}
+			_ = other.Close()
+			if time.Now().After(deadline) {
+				t.Fatalf("%s still accepts while another listener drains", l)
+			}
+		}
+	}
+	select {
+	case err := <-done:
+		t.Fatalf("stopped before the request was answered: %v", err)
+	default:
+	}
+	if _, err := io.WriteString(conn, `{}`); err != nil {
+		t.Fatal(err)
+	}
+	answer := make([]byte, len("HTTP/1.1 202"))
+	if _, err := io.ReadFull(conn, answer); err != nil || string(answer) != "HTTP/1.1 202" {
+		t.Errorf("%s, %v", answer, err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHTTP2: TLS offers HTTP/2, on which the ingress answers alike.
+func TestHTTP2(t *testing.T) {
+	f := newFixture(t)
+	dir := t.TempDir()
+	writePair(t, dir, "x")
+	tcp := listen(t, "tcp", "127.0.0.1:0")
+	f.serve(Listeners{TCP: tcp, CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")})
+	client := &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	defer client.CloseIdleConnections()
+	for token, want := range map[string]int{hookSecret: http.StatusAccepted, "no": http.StatusUnauthorized} {
+		req, _ := http.NewRequest(http.MethodPost, "https://"+tcp.Addr().String()+ingress+f.uids()["hook"], strings.NewReader(`{}`))
+		req.Header.Set("Authorization", "Bearer "+token)
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.ProtoMajor != 2 || resp.StatusCode != want {
+			t.Errorf("%s %d, want %d", resp.Proto, resp.StatusCode, want)
+		}
+	}
+}
+
+// TestHalfWrittenCertificate: while the files do not fit, the old pair serves,
+// and the log says so once.
+func TestHalfWrittenCertificate(t *testing.T) {
+	dir := t.TempDir()
+	writePair(t, dir, "first")
+	var logs lockedBuffer
+	c := &certificate{certFile: filepath.Join(dir, "cert.pem"), keyFile: filepath.Join(dir, "key.pem"), logger: slog.New(slog.NewTextHandler(&logs, nil))}
+	first, err := c.get(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	look := func() *tls.Certificate {
+		c.checked = time.Time{} // as if a second had passed
+		pair, err := c.get(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pair
+	}
+	if err := os.WriteFile(c.certFile, []byte("-----BEGIN"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if look() != first {
+			t.Error("a pair that does not fit is served")
+		}
+	}
+	if n := strings.Count(logs.String(), "cannot be used"); n != 1 {
+		t.Errorf("told %d times:\n%s", n, logs.String())
+	}
+	if err := os.Remove(c.keyFile); err != nil {
+		t.Fatal(err)
+	}
+	if look() != first {
+		t.Error("without a file nothing serves")
+	}
+	writePair(t, dir, "second")
+	if look() == first {
+		t.Error("the new pair is not served")
+	}
+}
