@@ -99,9 +99,9 @@ type Delivery struct {
 	Size        int64     `json:"size"`
 	ReceivedAt  time.Time `json:"received_at"`
 	Identity    *Identity `json:"identity"`
-	DuplicateOf string    `json:"duplicate_of,omitempty"`
+	DuplicateOf string    `json:"duplicate_of"`
 	ReplayOf    string    `json:"replay_of,omitempty"`
-	Reason      string    `json:"reason,omitempty"`
+	Reason      string    `json:"reason"`
 	Runs        []string  `json:"runs"`
 }
 
@@ -136,9 +136,9 @@ type Stage struct {
 type Match struct {
 	Automation string      `json:"automation"`
 	Matched    bool        `json:"matched"`
-	Path       string      `json:"path,omitempty"`
-	Want       string      `json:"want,omitempty"`
-	Got        string      `json:"got,omitempty"`
+	Path       string      `json:"path"`
+	Want       string      `json:"want"`
+	Got        string      `json:"got"`
 	Conditions []Condition `json:"conditions,omitempty"`
 }
 
