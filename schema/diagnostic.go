@@ -103,7 +103,7 @@ func (d Diagnostics) HasErrors() bool {
 type Deferred struct {
 	Path  string `json:"path"`
 	Field string `json:"field"`
-	Kind  string `json:"kind"` // secret, webhook_uid, environment, runner
+	Kind  string `json:"kind"` // secret, webhook_uid, environment, runner, or such as slack_channels
 	Name  string `json:"name"`
 }
 
