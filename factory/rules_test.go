@@ -36,15 +36,18 @@ func TestRules(t *testing.T) {
 		},
 		"our files are strays": {
 			files{"factory.yaml": format + "agentDefaults: {model: m}\n", "agents/a/agent.md": lead, "environments/e.yaml": "- [", "tests/t.yaml": "x: 1"},
-			[]string{schema.InvalidYAML, schema.InvalidDocument}, nil,
+			[]string{schema.InvalidYAML, schema.InvalidDocument},
+			nil,
 		},
 		"our schemes": {
 			files{"factory.yaml": format + "agentDefaults: {model: m}\n", "agents/a/agent.md": lead, "webhooks/w.yaml": "secretName: S\nauthMode: signature\nsignatureScheme: svix\n"},
-			nil, []string{invalid},
+			nil,
+			[]string{invalid},
 		},
 		"a scheme is missing": {
 			files{"factory.yaml": format + "agentDefaults: {model: m}\n", "agents/a/agent.md": lead, "webhooks/w.yaml": "secretName: S\nauthMode: signature\n"},
-			[]string{missing}, []string{missing},
+			[]string{missing},
+			[]string{missing},
 		},
 		"a long alias": {
 			files{"factory.yaml": format + "agentDefaults: {model: m}\nalias: " + strings.Repeat("é", 61) + "\n", "agents/a/agent.md": lead}, []string{invalid}, []string{invalid},
@@ -54,7 +57,8 @@ func TestRules(t *testing.T) {
 		},
 		"a repository twice": {
 			files{"factory.yaml": "schemaVersion: v1alpha1\nname: x\nrepositories: [{owner: a, name: b}, {owner: a, name: ' b'}]\nagentDefaults: {model: m}\n", "agents/a/agent.md": lead},
-			[]string{twice}, []string{twice},
+			[]string{twice},
+			[]string{twice},
 		},
 		"an integration twice": {
 			files{"factory.yaml": format + "agentDefaults: {model: m}\nintegrations: [{type: slack}, {type: SLACK}]\n", "agents/a/agent.md": lead}, []string{twice}, []string{twice},
@@ -70,7 +74,8 @@ func TestRules(t *testing.T) {
 				"factory.yaml": format + "agentDefaults: {model: m}\n", "agents/a/agent.md": lead,
 				"automations/a.md": "---\ntriggers:\n- {provider: schedule, event: cron_fired, schedule: {cron: '@daily'}}\n- {provider: schedule, event: cron_fired, schedule: {cron: '@hourly'}}\n---\n",
 			},
-			[]string{twice}, []string{twice},
+			[]string{twice},
+			[]string{twice},
 		},
 		"bad cron lines": {
 			files{
@@ -79,28 +84,32 @@ func TestRules(t *testing.T) {
 					"- {provider: schedule, event: cron_fired, schedule: {name: b, cron: 'CRON_TZ=UTC 0 0 * * *'}}\n" +
 					"- {provider: schedule, event: cron_fired, schedule: {name: c, cron: '0 0 * * 7'}}\n---\n",
 			},
-			[]string{invalid, invalid, invalid}, []string{invalid, invalid, invalid},
+			[]string{invalid, invalid, invalid},
+			[]string{invalid, invalid, invalid},
 		},
 		"a provider's matcher": {
 			files{
 				"factory.yaml": format + "agentDefaults: {model: m}\n", "agents/a/agent.md": lead,
 				"automations/a.md": "---\ntriggers:\n- {provider: github, event: pull_request_opened, filter: {pr_numbers: ['7'], labels: x, baseBranches: [a], base_branches: [b]}}\n---\n",
 			},
-			[]string{schema.InvalidFilter, schema.InvalidFilter, schema.InvalidFilter}, []string{schema.InvalidFilter, schema.InvalidFilter, schema.InvalidFilter},
+			[]string{schema.InvalidFilter, schema.InvalidFilter, schema.InvalidFilter},
+			[]string{schema.InvalidFilter, schema.InvalidFilter, schema.InvalidFilter},
 		},
 		"a webhook selected by its file": {
 			files{
 				"factory.yaml": format + "agentDefaults: {model: m}\n", "agents/a/agent.md": lead, "webhooks/w.yaml": "secretName: S\n",
 				"automations/a.md": "---\ntriggers:\n- {provider: webhook, event: received, filter: {webhooks: [w]}}\n---\n",
 			},
-			nil, []string{schema.InvalidFilter, missing},
+			nil,
+			[]string{schema.InvalidFilter, missing},
 		},
 		"no webhook selected": {
 			files{
 				"factory.yaml": format + "agentDefaults: {model: m}\n", "agents/a/agent.md": lead,
 				"automations/a.md": "---\ntriggers:\n- {provider: webhook, event: received}\n- {provider: webhook, event: received, filter: {payload: {a: [1]}}}\n---\n",
 			},
-			[]string{missing, missing}, []string{missing, missing},
+			[]string{missing, missing},
+			[]string{missing, missing},
 		},
 	} {
 		for _, strict := range []bool{false, true} {
