@@ -317,6 +317,9 @@ func (l *loader) add(k *kind, resource, name string, info fs.FileInfo) error {
 		return err
 	}
 	if d := l.document(c, k, resource, data); d == nil {
+		if k.id == "filter test" {
+			l.factory.Tests = append(l.factory.Tests, brokenTest(c, resource))
+		}
 		l.report.Diagnostics = append(l.report.Diagnostics, c.Found...)
 		l.found += len(c.Found)
 	}

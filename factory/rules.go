@@ -1,6 +1,7 @@
 package factory
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -54,6 +55,7 @@ func (l *loader) build(root *document) {
 		for _, d := range l.of("filter test") {
 			f.Tests = append(f.Tests, l.tests(d)...)
 		}
+		slices.SortStableFunc(f.Tests, func(a, b *Test) int { return cmp.Compare(a.Path, b.Path) })
 	}
 }
 

@@ -35,8 +35,8 @@ func TestRules(t *testing.T) {
 			files{"factory.yaml": format + "agentDefaults: {model: m}\n", "agents/a/agent.md": "---\n---\n"}, []string{missing}, []string{missing},
 		},
 		"our files are strays": {
-			files{"factory.yaml": format + "agentDefaults: {model: m}\n", "agents/a/agent.md": lead, "environments/e.yaml": "- [", "tests/t.yaml": "x: 1"},
-			[]string{schema.InvalidYAML, schema.InvalidDocument},
+			files{"factory.yaml": format + "agentDefaults: {model: m}\n", "agents/a/agent.md": lead, "environments/e.yaml": "- ["},
+			[]string{schema.InvalidYAML},
 			nil,
 		},
 		"our schemes": {
@@ -129,6 +129,31 @@ func TestRules(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestBrokenTests: no test refuses definitions, and no broken one passes.
+func TestBrokenTests(t *testing.T) {
+	f, report := load(t, tree(map[string]string{
+		"webhooks/hook.yaml": "secretName: S\n",
+		"tests/a.yaml":       "- {name: fine, webhook: hook, payload: {}, expect: []}\n",
+		"tests/b.yaml":       "- [",
+		"tests/c.yaml":       "x: 1\n",
+		"tests/d.yaml":       "- {name: odd, webhook: hook, payload: {}, expect: [], extra: 1}\n",
+		"tests/e.yaml":       "# " + strings.Repeat("x", schema.MaxFile),
+		"tests/f.yaml":       "- {name: nobody, webhook: hook, payload: {}, expect: [nobody]}\n",
+	}), Options{})
+	if report.Diagnostics.HasErrors() || len(report.Diagnostics) != 5 {
+		t.Error(report.Diagnostics)
+	}
+	var got []string
+	for _, r := range f.RunTests() {
+		if got = append(got, r.Path); r.Passed != (r.Name == "fine") || r.Passed == (r.Problem != "") {
+			t.Errorf("%s: passed %v, problem %q", r.Path, r.Passed, r.Problem)
+		}
+	}
+	if want := []string{"tests/a.yaml", "tests/b.yaml", "tests/c.yaml", "tests/d.yaml", "tests/e.yaml", "tests/f.yaml"}; !slices.Equal(got, want) {
+		t.Errorf("tests of %v, want %v", got, want)
 	}
 }
 

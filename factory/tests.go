@@ -32,11 +32,25 @@ type TestResult struct {
 	Why     []match.Result
 }
 
-func (l *loader) tests(d *document) []*Test {
-	// A broken test refuses no definitions; `triphammer test` fails on it.
-	for i := range d.Found {
-		d.Found[i].Severity = schema.Warning
+// warnOnly: a broken test refuses no definitions; `triphammer test` fails on it.
+func warnOnly(c *schema.Collector) {
+	for i := range c.Found {
+		c.Found[i].Severity = schema.Warning
 	}
+}
+
+// brokenTest stands for a whole file of tests that cannot be read.
+func brokenTest(c *schema.Collector, name string) *Test {
+	warnOnly(c)
+	first := c.Found[0] // what cannot be read has its reason
+	return &Test{
+		Name: name, Path: c.Path, At: schema.At{Line: first.Line, Column: first.Column},
+		Problem: "the file is not valid: " + first.Message,
+	}
+}
+
+func (l *loader) tests(d *document) []*Test {
+	warnOnly(d.Collector)
 	var all []*Test
 	for _, n := range itemsOf(d.Root) {
 		if n.Kind != schema.Mapping {
