@@ -207,6 +207,41 @@ func TestIdempotencyScope(t *testing.T) {
 
 func answerOf(body string) answer { return answer{body: []byte(body)} }
 
+// TestFieldsAreThere: what SPEC 13.8 lists is in every entry, also without a
+// value.
+func TestFieldsAreThere(t *testing.T) {
+	f := newFixture(t)
+	key := f.key("k", "read")
+	path := ingress + f.uids()["hook"]
+	id := field(t, f.do("POST", path, hookSecret, `{"n":2}`), "delivery_id")
+	f.do("POST", path, hookSecret, `{"n":2}`)
+	f.do("POST", path, "no", `{}`)
+	var log struct{ Deliveries []map[string]any }
+	if err := json.Unmarshal(f.get("/api/v1/deliveries", key).body, &log); err != nil || len(log.Deliveries) != 3 {
+		t.Fatal(log, err)
+	}
+	for i, want := range []struct{ outcome, reason, duplicateOf any }{
+		{"rejected_auth", "credential_mismatch", ""}, {"duplicate", "", id}, {"accepted", "", ""},
+	} {
+		d := log.Deliveries[i]
+		for _, name := range []string{"id", "webhook", "outcome", "label", "size", "received_at", "identity", "duplicate_of", "reason", "runs"} {
+			if _, there := d[name]; !there {
+				t.Errorf("%v has no %s", d["outcome"], name)
+			}
+		}
+		if d["outcome"] != want.outcome || d["reason"] != want.reason || d["duplicate_of"] != want.duplicateOf {
+			t.Errorf("%v, want %v", d, want)
+		}
+	}
+	var shown struct{ Matches []map[string]any }
+	if err := json.Unmarshal(f.get("/api/v1/deliveries/"+id, key).body, &shown); err != nil || len(shown.Matches) != 1 {
+		t.Fatal(shown, err)
+	}
+	if m := shown.Matches[0]; m["matched"] != false || m["path"] != "payload.n" || m["want"] == nil || m["got"] == nil {
+		t.Errorf("match %v", m)
+	}
+}
+
 // TestTitle: a title is the first line of the prompt, cut to what a list shows.
 func TestTitle(t *testing.T) {
 	for _, c := range []struct{ title, prompt, want string }{
