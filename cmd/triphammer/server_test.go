@@ -28,10 +28,32 @@ type world struct {
 	dir  string
 	addr string
 	cmd  *exec.Cmd
-	logs *bytes.Buffer
+	logs *logFile
 }
 
 const testSecret = "correct-horse-battery-staple"
+
+// logFile is what a server printed. It is a file, so that it can be read while
+// the server writes.
+type logFile struct{ file *os.File }
+
+func newLogFile(t testing.TB, dir string) *logFile {
+	t.Helper()
+	f, err := os.CreateTemp(dir, "serve-*.log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return &logFile{f}
+}
+
+func (l *logFile) String() string {
+	text, err := os.ReadFile(l.file.Name())
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
 
 // newWorld commits the files to a repository and sets the secret S.
 func newWorld(t testing.TB, files map[string]string) *world {
@@ -130,8 +152,8 @@ func (w *world) list(into any, args ...string) {
 func (w *world) start(args ...string) {
 	w.t.Helper()
 	w.cmd = w.command(append([]string{"serve", "--repo", "repo"}, args...)...)
-	w.logs = &bytes.Buffer{}
-	w.cmd.Stderr = w.logs
+	w.logs = newLogFile(w.t, w.dir)
+	w.cmd.Stderr = w.logs.file
 	if err := w.cmd.Start(); err != nil {
 		w.t.Fatal(err)
 	}
