@@ -33,7 +33,8 @@ type Listeners struct {
 // Serve accepts connections until ctx is done; then it takes no more, and
 // returns when the requests that it took are answered.
 func (s *Server) Serve(ctx context.Context, l Listeners) error {
-	servers := []*http.Server{s.httpServer(s.Handler())}
+	network := s.httpServer(s.Handler())
+	servers := []*http.Server{network}
 	tcp := l.TCP
 	if l.CertFile != "" {
 		cert := &certificate{certFile: l.CertFile, keyFile: l.KeyFile, logger: s.cfg.Logger}
@@ -49,7 +50,7 @@ func (s *Server) Serve(ctx context.Context, l Listeners) error {
 		}
 	}
 	var accepting sync.WaitGroup
-	accepting.Go(func() { serve(servers[0], tcp) })
+	accepting.Go(func() { serve(network, tcp) })
 	if l.Unix != nil {
 		local := s.httpServer(s.LocalHandler(localActor()))
 		servers = append(servers, local)
