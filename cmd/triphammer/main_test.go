@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -115,47 +114,6 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 	err := ts.Exec(args[1], args[2:]...)
 	if got := exitStatus(err); fmt.Sprint(got) != args[0] {
 		ts.Fatalf("exit status %d (%v), not %s", got, err, args[0])
-	}
-}
-
-// TestReadme runs every command of the README's tour, in one shell, as written
-// there.
-func TestReadme(t *testing.T) {
-	readme, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var script bytes.Buffer
-	script.WriteString("set -euo pipefail\nset -m\n")
-	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllSubmatch(readme, -1)
-	for _, block := range blocks {
-		// The program is built already.
-		script.Write(bytes.ReplaceAll(bytes.ReplaceAll(block[1], []byte("make build\n"), nil), []byte("export PATH=\"$PWD/bin:$PATH\"\n"), nil))
-	}
-	if len(blocks) < 5 {
-		t.Fatalf("the README has %d blocks of commands", len(blocks))
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "bash", "-c", script.String())
-	cmd.WaitDelay = time.Second // its background server keeps the output open
-	cmd.Dir = t.TempDir()
-	cmd.Env = append(environment(cmd.Dir), "TMPDIR="+cmd.Dir)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		logs, _ := filepath.Glob(filepath.Join(cmd.Dir, "*/serve.log"))
-		for _, name := range logs {
-			text, _ := os.ReadFile(name)
-			t.Logf("%s:\n%s", name, text)
-		}
-		t.Fatalf("%v\n%s", err, out)
-	}
-	for _, want := range []string{
-		"SUCCEEDED", "would trigger", "would not trigger", `wanted "greet"`, "refused, still serving", "CI would say no",
-	} {
-		if !strings.Contains(string(out), want) {
-			t.Errorf("the tour does not print %q:\n%s", want, out)
-		}
 	}
 }
 

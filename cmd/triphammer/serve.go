@@ -296,6 +296,9 @@ func (s *serving) run(ctx context.Context) error {
 	worker("applying definitions", s.in.applier.Run)
 	worker("executing runs", s.in.runs.Run)
 	workers.Go(func() { s.in.retain(working) })
+	defer context.AfterFunc(ctx, func() {
+		s.logger.Info("stopping: runs in progress get a moment; a second signal ends it at once")
+	})()
 	s.logger.Info("serving", "address", s.tcp.Addr().String(), "base_url", s.in.opt.baseURL, "data", s.in.dir)
 	err := s.in.server.Serve(ctx, server.Listeners{TCP: s.tcp, Unix: s.unix, CertFile: s.certFile, KeyFile: s.keyFile})
 	stopWorking()

@@ -13,8 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,6 +26,7 @@ type world struct {
 	dir  string
 	addr string
 	cmd  *exec.Cmd
+	end  chan struct{} // closed when the process has ended
 	logs *logFile
 }
 
@@ -157,12 +156,17 @@ func (w *world) start(args ...string) {
 	if err := w.cmd.Start(); err != nil {
 		w.t.Fatal(err)
 	}
+	w.end = make(chan struct{})
+	go func(cmd *exec.Cmd, end chan struct{}) {
+		_ = cmd.Wait() // kill ends it, or the test sees that it has ended
+		close(end)
+	}(w.cmd, w.end)
 	w.run("", "status", "--wait", "--timeout", "30s")
 }
 
 func (w *world) kill() {
-	_ = w.cmd.Process.Kill()
-	_ = w.cmd.Wait() // it was killed
+	_ = w.cmd.Process.Kill() // it may have ended
+	<-w.end
 	w.cmd = nil
 }
 
@@ -178,130 +182,6 @@ func automationFile(webhook, payload string) string {
 		payload = ", payload: " + payload
 	}
 	return "---\nenvironmentId: env\ntriggers:\n- {provider: webhook, event: received, filter: {webhooks: [" + webhook + "]" + payload + "}}\n---\nDo it.\n"
-}
-
-// TestCrash kills the server under load 50 times: no acknowledged delivery is
-// lost, and none starts more or fewer runs than it matched.
-func TestCrash(t *testing.T) {
-	w := newWorld(t, map[string]string{
-		"factory.yaml": factoryYAML, "webhooks/hook.yaml": "secretName: S\n", "environments/env.yaml": "command: ['true']\n",
-		"automations/all.md": automationFile("hook", ""), "automations/even.md": automationFile("hook", "{even: [true]}"),
-	})
-	serve := []string{"--rate-limit", "0", "--max-runs", "2"}
-	w.start(serve...)
-	address := w.url("hook")
-
-	var sent, acknowledged atomic.Int64
-	var acks sync.Map // delivery id to whether it is even
-	stop := make(chan struct{})
-	var senders sync.WaitGroup
-	client := &http.Client{Timeout: 10 * time.Second}
-	for range 8 {
-		senders.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				n := sent.Add(1)
-				body := fmt.Sprintf(`{"n":%d,"even":%t}`, n, n%2 == 0)
-				req, err := http.NewRequest(http.MethodPost, address, strings.NewReader(body))
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				req.Header.Set("Authorization", "Bearer "+testSecret)
-				req.Header.Set("X-Service-Delivery-Id", fmt.Sprintf("%d-%t", n, n%2 == 0))
-				resp, err := client.Do(req)
-				if err != nil {
-					continue // the server is dead: nothing was acknowledged
-				}
-				var answer struct {
-					DeliveryID string `json:"delivery_id"`
-				}
-				decodeErr := json.NewDecoder(resp.Body).Decode(&answer)
-				_ = resp.Body.Close()
-				if resp.StatusCode == http.StatusAccepted && decodeErr == nil {
-					acks.Store(answer.DeliveryID, n%2 == 0)
-					acknowledged.Add(1)
-				}
-			}
-		})
-	}
-	for kill := range 50 {
-		before := acknowledged.Load()
-		for deadline := time.Now().Add(20 * time.Second); acknowledged.Load() < before+20; {
-			if time.Now().After(deadline) {
-				t.Fatalf("kill %d: nothing is acknowledged any more\n%s", kill, w.logs)
-			}
-			if !w.alive() {
-				t.Fatalf("kill %d: the server ended by itself\n%s", kill, w.logs)
-			}
-		}
-		w.kill()
-		w.start(serve...)
-	}
-	close(stop)
-	senders.Wait()
-	w.kill()
-
-	var deliveries []server.Delivery
-	w.list(&deliveries, "deliveries", "list", "--limit", "0")
-	var runs []server.Run
-	w.list(&runs, "runs", "list", "--limit", "0")
-	unclaimed := make(map[string]string, len(runs)) // run to its delivery
-	for _, r := range runs {
-		unclaimed[r.RunID] = r.DeliveryID
-	}
-	known, accepted := make(map[string]bool), make(map[string]bool)
-	for _, d := range deliveries {
-		known[d.ID] = true
-		if d.Outcome != "accepted" {
-			continue
-		}
-		if accepted[d.Identity.Value] {
-			t.Errorf("identity %s is accepted twice", d.Identity.Value)
-		}
-		accepted[d.Identity.Value] = true
-		for _, id := range d.Runs {
-			if unclaimed[id] != d.ID {
-				t.Errorf("run %s of delivery %s is of %q", id, d.ID, unclaimed[id])
-			}
-			delete(unclaimed, id)
-		}
-		want := 1
-		if strings.HasSuffix(d.Identity.Value, "true") {
-			want = 2
-		}
-		if len(d.Runs) != want {
-			t.Errorf("delivery %s (%s) has %d runs, not %d", d.ID, d.Identity.Value, len(d.Runs), want)
-		}
-	}
-	if len(unclaimed) > 0 {
-		t.Errorf("%d runs belong to no delivery", len(unclaimed))
-	}
-	acks.Range(func(id, _ any) bool {
-		if !known[id.(string)] {
-			t.Errorf("delivery %s was acknowledged and is lost", id)
-		}
-		return true
-	})
-	t.Logf("%d sent, %d acknowledged, %d recorded", sent.Load(), acknowledged.Load(), len(deliveries))
-	if acknowledged.Load() < 1000 {
-		t.Errorf("only %d acknowledged: there was no load", acknowledged.Load())
-	}
-}
-
-// alive tells whether the process has not ended by itself, at the pace of a
-// connection attempt.
-func (w *world) alive() bool {
-	conn, err := net.DialTimeout("tcp", w.addr, time.Second)
-	if err != nil {
-		return false
-	}
-	_ = conn.Close()
-	return true
 }
 
 type answer struct {

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// pages are the documentation by path from the root of the repository.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	names, err := filepath.Glob("../../docs/*.md")
+	if err != nil || len(names) == 0 {
+		t.Fatalf("no documentation: %v", err)
+	}
+	all := make(map[string]string)
+	for _, name := range append(names, "../../README.md", "../../ARCHITECTURE.md") {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[name] = string(text)
+	}
+	return all
+}
+
+// TestDocsFactory: the blocks that carry a file name are one factory; it is
+// valid, and its tests pass.
+func TestDocsFactory(t *testing.T) {
+	dir := t.TempDir()
+	block := regexp.MustCompile("(?ms)^(`{3,})(?:yaml|markdown) (\\S+)\n(.*?)^(`{3,})$")
+	written := 0
+	for _, text := range pages(t) {
+		for _, m := range block.FindAllStringSubmatch(text, -1) {
+			path := filepath.Join(dir, m[2])
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(m[3]), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			written++
+		}
+	}
+	if written < 8 {
+		t.Fatalf("only %d files in the documentation", written)
+	}
+	for _, command := range []string{"validate", "test"} {
+		cmd := exec.Command(binary, command)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil || strings.Contains(string(out), "warning:") {
+			t.Errorf("%s: %v\n%s", command, err, out)
+		}
+	}
+}
+
+// TestDocsNames: what the documentation names is there: files behind its links,
+// commands, flags, codes of findings, routes.
+func TestDocsNames(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([a-zA-Z0-9_/.-]+)\)`)
+	command := regexp.MustCompile("`triphammer ([a-z-]+)((?: [a-z-]+)?)")
+	flag := regexp.MustCompile("`--([a-z][a-z-]*)")
+	var everything strings.Builder
+	for name, text := range pages(t) {
+		everything.WriteString(text)
+		for _, m := range link.FindAllStringSubmatch(text, -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(name), m[1])); err != nil {
+				t.Errorf("%s: a link leads nowhere: %v", name, err)
+			}
+		}
+		for _, m := range command.FindAllStringSubmatch(text, -1) {
+			if m[1] == "demo-agent" || strings.HasPrefix(m[1], "__") {
+				continue
+			}
+			root := newRoot()
+			root.InitDefaultHelpCmd()
+			root.InitDefaultCompletionCmd()
+			c, rest, err := root.Find(append([]string{m[1]}, strings.Fields(m[2])...))
+			if err != nil || !c.HasParent() || c.HasSubCommands() && len(rest) > 0 {
+				t.Errorf("%s: there is no command %s", name, m[0])
+			}
+		}
+		for _, m := range flag.FindAllStringSubmatch(text, -1) {
+			if !hasFlag(m[1]) {
+				t.Errorf("%s: no command has the flag --%s", name, m[1])
+			}
+		}
+	}
+	for source, pattern := range map[string]string{
+		"../../schema/diagnostic.go": `"((?:FF|TH)_[A-Z_]+)"`,
+		"../../server/metrics.go":    `"(triphammer_[a-z_]+)"`,
+	} {
+		code, err := os.ReadFile(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(code), -1) {
+			if !strings.Contains(everything.String(), m[1]) {
+				t.Errorf("the documentation does not tell of %s", m[1])
+			}
+		}
+	}
+}
+
+func hasFlag(name string) bool {
+	all := newRoot().Commands()
+	for len(all) > 0 {
+		c := all[0]
+		if c.Flags().Lookup(name) != nil || c.InheritedFlags().Lookup(name) != nil {
+			return true
+		}
+		all = append(all[1:], c.Commands()...)
+	}
+	return false
+}
