@@ -87,7 +87,11 @@ func Summary(r *Report) string {
 	if errors > 0 {
 		verdict = "not valid"
 	}
-	return fmt.Sprintf("%s: %s, %s, %s", verdict, count(r.Files, "file"), count(errors, "error"), count(warnings, "warning"))
+	read := ""
+	if r.Files > 0 { // a recorded report does not know
+		read = count(r.Files, "file") + ", "
+	}
+	return fmt.Sprintf("%s: %s%s, %s", verdict, read, count(errors, "error"), count(warnings, "warning"))
 }
 
 func count(n int, noun string) string {
