@@ -120,13 +120,22 @@ func printRun(w io.Writer, r server.Run) error {
 	return t.write(w)
 }
 
-// readTranscript reads the events after one, and the state of the run.
+// readTranscript reads all events after one, and tells whether the run has
+// finished.
 func readTranscript(c *cobra.Command, cl *client, id string, after int64) (*server.Transcript, bool, error) {
-	t := &server.Transcript{}
-	if err := cl.get(c.Context(), fmt.Sprintf("/agent/runs/%s/transcript?after=%d", url.PathEscape(id), after), t); err != nil {
-		return nil, false, err
+	all := &server.Transcript{Events: []server.Event{}}
+	for {
+		var page server.Transcript
+		if err := cl.get(c.Context(), fmt.Sprintf("/agent/runs/%s/transcript?after=%d", url.PathEscape(id), after), &page); err != nil {
+			return nil, false, err
+		}
+		all.RunID, all.State = page.RunID, page.State
+		all.Events = append(all.Events, page.Events...)
+		if !page.PageInfo.HasNextPage || len(page.Events) == 0 {
+			return all, all.State != "QUEUED" && all.State != "INPROGRESS", nil
+		}
+		after = page.Events[len(page.Events)-1].Seq
 	}
-	return t, t.State != "QUEUED" && t.State != "INPROGRESS", nil
 }
 
 // watchRun prints events until the run has finished.
