@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -66,6 +67,9 @@ func createKey(c *cobra.Command, args []string) error {
 	req.Owner, _ = f.GetString("owner")
 	req.Factory, _ = f.GetString("factory")
 	expires, _ := f.GetDuration("expires")
+	if f.Changed("expires") && expires < time.Second {
+		return exitWith(exitUsage, "--expires %s: a key works for at least a second", expires)
+	}
 	req.ExpiresSeconds = int64(expires.Seconds())
 	var k server.Key
 	if err := cl.call(c.Context(), http.MethodPost, "/keys", req, &k); err != nil {

@@ -150,7 +150,11 @@ func watchRun(c *cobra.Command, cl *client, id string, timeout time.Duration, w 
 		if len(t.Events) > 0 {
 			after = t.Events[len(t.Events)-1].Seq
 		}
-		return finished, printEvents(w, t.Events)
+		if err := printEvents(w, t.Events); err != nil || finished || !cl.offline {
+			return finished, err
+		}
+		// Waiting would keep a server from the data directory.
+		return false, exitWith(exitUnreachable, "no server is running that could execute the run: it is %s", state)
 	})
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -54,15 +55,18 @@ func waitUntilServing(c *cobra.Command) error {
 	return waitFor(c.Context(), timeout, "no server has looked at the newest commit", func() (bool, error) {
 		cl, err := connect(c, true)
 		if err != nil {
-			if e := (*exitError)(nil); errors.As(err, &e) && e.code == exitUnreachable {
-				return false, nil
+			if isUnreachable(err) {
+				err = nil
 			}
 			return false, err
 		}
 		defer cl.close()
 		var s server.Status
 		if err := cl.get(c.Context(), "/status", &s); err != nil {
-			return false, nil // it is starting: ask again
+			if isUnreachable(err) {
+				err = nil // it is starting: ask again
+			}
+			return false, err
 		}
 		for _, f := range s.Factories {
 			applied := f.Applied != nil && f.Applied.Commit == f.Head
@@ -73,6 +77,11 @@ func waitUntilServing(c *cobra.Command) error {
 		}
 		return true, nil
 	})
+}
+
+func isUnreachable(err error) bool {
+	e := (*exitError)(nil)
+	return errors.As(err, &e) && e.code == exitUnreachable
 }
 
 func printStatus(w io.Writer, s server.Status, offline bool) error {
@@ -110,7 +119,11 @@ func printDiagnostics(w io.Writer, raw json.RawMessage) {
 	if json.Unmarshal(raw, &found) != nil || len(found) == 0 {
 		return
 	}
-	_ = schema.Print(w, "text", &schema.Report{Diagnostics: found}, schema.PrintOptions{})
+	var b strings.Builder
+	report := &schema.Report{Diagnostics: found}
+	_ = schema.Print(&b, "text", report, schema.PrintOptions{}) // to memory
+	// How many files there were is not known here.
+	_, _ = io.WriteString(w, strings.TrimSuffix(b.String(), schema.Summary(report)+"\n"))
 }
 
 func applyCommand() *cobra.Command {
