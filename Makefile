@@ -19,9 +19,9 @@ build: ## build bin/triphammer
 test: ## every test that needs Go, gcc, git and make alone (under 10 minutes on 2 cores)
 	$(GO) test -count=1 -timeout 9m ./...
 
-test-full: ## the same under the race detector, and every fuzz target for a short while
+test-full: ## the same under the race detector, and every fuzz target for 10,000 executions
 	$(GO) test -count=1 -race -timeout 25m ./...
-	$(MAKE) fuzz FUZZTIME=5s
+	$(MAKE) fuzz FUZZTIME=10000x
 
 lint: ## gofumpt, go vet, staticcheck
 	@out=$$($(TOOL) gofumpt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "not formatted (make fmt):"; echo "$$out"; exit 1; fi
@@ -34,11 +34,11 @@ fmt: ## format every Go file
 bench: build ## the figures: ingress, filters, signatures, validation, store
 	TRIPHAMMER_BIN=$(CURDIR)/$(BIN) $(GO) test -run '^$$' -bench . -benchmem -timeout 30m ./...
 
-fuzz: ## run every fuzz target for FUZZTIME (default 20s)
+fuzz: ## run every fuzz target for FUZZTIME: a time or a number of executions (default 20s)
 	@for pkg in $$($(GO) list ./...); do \
 	  for target in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
 	    echo "fuzz $$pkg $$target $(FUZZTIME)"; \
-	    $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+	    $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$pkg || exit 1; \
 	  done; \
 	done
 
