@@ -20,6 +20,10 @@ func TestCrash(t *testing.T) {
 		"factory.yaml": factoryYAML, "webhooks/hook.yaml": "secretName: S\n", "environments/env.yaml": "command: ['true']\n",
 		"automations/all.md": automationFile("hook", ""), "automations/even.md": automationFile("hook", "{even: [true]}"),
 	})
+	kills := 50
+	if len(buildFlags) > 0 {
+		kills = 10 // a program that watches itself is slow
+	}
 	serve := []string{"--rate-limit", "0", "--max-runs", "2"}
 	w.start(serve...)
 	address := w.url("hook")
@@ -72,7 +76,7 @@ func TestCrash(t *testing.T) {
 			}
 		})
 	}
-	for kill := range 50 {
+	for kill := range kills {
 		for range 20 {
 			select {
 			case <-acked:
@@ -134,7 +138,7 @@ func TestCrash(t *testing.T) {
 		return true
 	})
 	t.Logf("%d sent, %d acknowledged, %d recorded", sent.Load(), acknowledged.Load(), len(deliveries))
-	if acknowledged.Load() < 1000 {
+	if acknowledged.Load() < int64(20*kills) {
 		t.Errorf("only %d acknowledged: there was no load", acknowledged.Load())
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,8 +18,12 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// binary is the real program, built once: the tests start it as people do.
-var binary string
+// binary is the real program, built once with buildFlags: the tests start it as
+// people do.
+var (
+	binary     string
+	buildFlags []string
+)
 
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 
@@ -30,7 +35,7 @@ func testMain(m *testing.M) int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	binary = filepath.Join(dir, "triphammer")
-	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", slices.Concat([]string{"build"}, buildFlags, []string{"-o", binary, "."})...).CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "building the program: %v\n%s", err, out)
 		return 1
 	}

@@ -1,0 +1,6 @@
+//go:build race
+
+package main
+
+// The program under test is built like the test itself.
+func init() { buildFlags = append(buildFlags, "-race") }
