@@ -50,7 +50,7 @@ func Load(ctx context.Context, tree fs.FS, opt Options) (*Factory, *schema.Repor
 		return nil, nil, err
 	}
 	l.report.Diagnostics.Sort()
-	l.report.Files = len(l.factory.Files)
+	l.report.Files = l.factory.Files
 	slices.SortFunc(l.report.Deferred, func(a, b schema.Deferred) int {
 		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Field, b.Field), cmp.Compare(a.Name, b.Name))
 	})

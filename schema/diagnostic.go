@@ -112,7 +112,7 @@ type Report struct {
 	SchemaVersion string      `json:"schema_version"`
 	Diagnostics   Diagnostics `json:"diagnostics"`
 	Deferred      []Deferred  `json:"deferred_resolutions"`
-	Files         int         `json:"-"` // definition files read
+	Files         []string    `json:"-"` // paths of the definition files that were read, sorted
 }
 
 // Collector gathers the findings of one file: all of them, up to maxFindings. A

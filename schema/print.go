@@ -11,12 +11,14 @@ import (
 )
 
 // Formats are the output formats of Print (SPEC 3.3).
-var Formats = []string{"text", "json", "github"}
+var Formats = []string{"text", "json", "github", "sarif", "gitlab", "junit"}
 
 // PrintOptions are what Print needs to know beside the report.
 type PrintOptions struct {
 	// Source returns a file, for the line under a finding; may be nil.
 	Source func(path string) []byte
+	// Version of the program, for formats that name their producer.
+	Version string
 	// Prefix is put before each path: the folder of the factory in its
 	// repository, with a slash at its end, or empty.
 	Prefix string
@@ -31,6 +33,12 @@ func Print(w io.Writer, format string, r *Report, opt PrintOptions) error {
 		return printJSON(w, r)
 	case "github":
 		return printGitHub(w, r, opt)
+	case "sarif":
+		return printSARIF(w, r, opt)
+	case "gitlab":
+		return printGitLab(w, r, opt)
+	case "junit":
+		return printJUnit(w, r, opt)
 	}
 	return fmt.Errorf("unknown format %q: it can be %s", format, strings.Join(Formats, ", "))
 }
@@ -46,10 +54,14 @@ func printJSON(w io.Writer, r *Report) error {
 	if out.Deferred == nil {
 		out.Deferred = []Deferred{}
 	}
+	return encode(w, out)
+}
+
+func encode(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
-	return enc.Encode(out)
+	return enc.Encode(v)
 }
 
 func printText(w io.Writer, r *Report, opt PrintOptions) error {
@@ -88,8 +100,8 @@ func Summary(r *Report) string {
 		verdict = "not valid"
 	}
 	read := ""
-	if r.Files > 0 { // a recorded report does not know
-		read = count(r.Files, "file") + ", "
+	if len(r.Files) > 0 { // a recorded report does not know
+		read = count(len(r.Files), "file") + ", "
 	}
 	return fmt.Sprintf("%s: %s%s, %s", verdict, read, count(errors, "error"), count(warnings, "warning"))
 }
@@ -132,48 +144,4 @@ func writeSource(b *bytes.Buffer, source []byte, d Diagnostic) {
 		}
 	}
 	fmt.Fprintf(b, "%s| %s^\n", strings.Repeat(" ", utf8.RuneCountInString(number)-2), pad.String())
-}
-
-// printGitHub writes workflow commands, which annotate a pull request.
-func printGitHub(w io.Writer, r *Report, opt PrintOptions) error {
-	data := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
-	property := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
-	var b bytes.Buffer
-	for _, d := range r.Diagnostics {
-		message := d.Message
-		if d.Hint != "" {
-			message += "\n" + d.Hint
-		}
-		fmt.Fprintf(&b, "::%s file=%s,line=%d,col=%d,title=%s::%s\n", d.Severity,
-			property.Replace(opt.Prefix+d.Path), max(d.Line, 1), max(d.Column, 1), property.Replace(d.Code), data.Replace(message))
-	}
-	b.WriteString(Summary(r))
-	b.WriteByte('\n')
-	_, err := w.Write(b.Bytes())
-	return err
-}
-
-// markdown takes the meaning off what Markdown would make a link, an image, a
-// tag, emphasis or another cell of; mentions of people stay text, too.
-var markdown = strings.NewReplacer(
-	`\`, `\\`, "|", `\|`, "`", "\\`", "*", `\*`, "[", `\[`, "]", `\]`, "<", "&lt;", ">", "&gt;", "&", "&amp;", "@", "&#64;", "://", "&#58;//",
-)
-
-// WriteStepSummary writes the report as Markdown, for $GITHUB_STEP_SUMMARY.
-func WriteStepSummary(w io.Writer, r *Report, opt PrintOptions) error {
-	cell := func(s string) string { return markdown.Replace(plain(s)) }
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "### Definitions: %s\n", Summary(r))
-	if len(r.Diagnostics) > 0 {
-		b.WriteString("\n| where | | what | code |\n| --- | --- | --- | --- |\n")
-	}
-	for _, d := range r.Diagnostics {
-		message := d.Message
-		if d.Hint != "" {
-			message += " (" + d.Hint + ")"
-		}
-		fmt.Fprintf(&b, "| %s%s | %s | %s | %s |\n", cell(opt.Prefix+d.Path), position(d), d.Severity, cell(message), d.Code)
-	}
-	_, err := w.Write(b.Bytes())
-	return err
 }

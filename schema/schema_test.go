@@ -1,7 +1,6 @@
 package schema
 
 import (
-	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -59,40 +58,6 @@ func TestNearest(t *testing.T) {
 		if got := Nearest(word, words); got != want {
 			t.Errorf("%q: %q, want %q", word, got, want)
 		}
-	}
-}
-
-func TestFormats(t *testing.T) {
-	r := &Report{SchemaVersion: Version, Files: 2, Diagnostics: Diagnostics{
-		{Code: UnknownField, Severity: Error, Path: "webhooks/a,b.yaml", Line: 2, Column: 3, Message: "100% wrong\nreally", Hint: "did you mean \"x\"?"},
-		{Code: StrayFile, Severity: Warning, Path: "w|x.yml", Message: "not read"},
-	}}
-	for _, c := range []struct{ format, want string }{
-		{"github", "::error file=sub/webhooks/a%2Cb.yaml,line=2,col=3,title=FF_UNKNOWN_FIELD::100%25 wrong%0Areally%0Adid you mean \"x\"?\n" +
-			"::warning file=sub/w|x.yml,line=1,col=1,title=TH_STRAY_FILE::not read\nnot valid: 2 files, 1 error, 1 warning\n"},
-		{"text", "sub/webhooks/a,b.yaml:2:3: error: 100% wrong\ufffdreally [FF_UNKNOWN_FIELD]\n    2 | \té: 1\n      | \t ^\n  did you mean \"x\"?\n" +
-			"sub/w|x.yml: warning: not read [TH_STRAY_FILE]\nnot valid: 2 files, 1 error, 1 warning\n"},
-	} {
-		var b bytes.Buffer
-		opt := PrintOptions{Prefix: "sub/", Source: func(string) []byte { return []byte("a: 1\r\n\té: 1\r\n") }}
-		if err := Print(&b, c.format, r, opt); err != nil || b.String() != c.want {
-			t.Errorf("%s: %v\ngot  %q\nwant %q", c.format, err, b.String(), c.want)
-		}
-	}
-	var b bytes.Buffer
-	if err := Print(&b, "json", &Report{SchemaVersion: Version}, PrintOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	var got map[string]any
-	if err := json.Unmarshal(b.Bytes(), &got); err != nil || got["valid"] != true || got["diagnostics"] == nil || got["deferred_resolutions"] == nil {
-		t.Errorf("%s %v", b.String(), err)
-	}
-	b.Reset()
-	if err := WriteStepSummary(&b, r, PrintOptions{}); err != nil || !strings.Contains(b.String(), `| w\|x.yml | warning | not read | TH_STRAY_FILE |`) {
-		t.Errorf("%s %v", b.String(), err)
-	}
-	if err := Print(&b, "yaml", r, PrintOptions{}); err == nil {
-		t.Error("an unknown format")
 	}
 }
 

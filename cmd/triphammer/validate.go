@@ -53,7 +53,7 @@ func validate(c *cobra.Command, dir string) error {
 	if err != nil {
 		return exitWith(exitUsage, "%w", err)
 	}
-	opt := schema.PrintOptions{Prefix: prefix, Source: func(path string) []byte {
+	opt := schema.PrintOptions{Prefix: prefix, Version: version, Source: func(path string) []byte {
 		text, _ := fs.ReadFile(tree, path) // without it the line is not shown
 		return text
 	}}
