@@ -41,7 +41,7 @@ type Source interface {
 	Describe() (repository, branch string)
 }
 
-// Config is what an Applier needs. All functions but OnChange are required.
+// Config is what an Applier needs. All functions but OnChange and Deliveries are required.
 type Config struct {
 	Factory string // its name on this server
 	Source  Source
@@ -55,6 +55,9 @@ type Config struct {
 	Secrets func(ctx context.Context, names []string) (map[string]SecretValue, error)
 	UIDs    func(ctx context.Context, names []string) (map[string]string, error)
 	Spec    func(f *factory.Factory, a *factory.Automation) ([]byte, error)
+	// Deliveries visits the newest n accepted deliveries of a webhook that have a
+	// payload, newest first; nil if there is no back-test.
+	Deliveries func(ctx context.Context, webhookUID string, n int, visit func(id string, payload []byte) error) error
 	// Record keeps an apply of any outcome, in one transaction, and returns its id.
 	// Its context is never cancelled: an apply that was recorded also goes live.
 	Record func(ctx context.Context, a *Apply) (id string, err error)

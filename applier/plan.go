@@ -14,7 +14,13 @@ type Plan struct {
 	Update    []Change `json:"update"`
 	Delete    []Change `json:"delete"`
 	Unchanged []Change `json:"unchanged"`
+	// Callouts are changes that widen what senders or agents can do, or that
+	// delete most of the factory: what a reviewer must not overlook.
+	Callouts []Callout `json:"callouts"`
 }
+
+// Pending tells whether anything changes.
+func (p *Plan) Pending() bool { return len(p.Create)+len(p.Update)+len(p.Delete) > 0 }
 
 // Change is one resource of a Plan.
 type Change struct {
@@ -22,7 +28,19 @@ type Change struct {
 	Name string   `json:"name"`
 	Path string   `json:"path"`
 	Keys []string `json:"keys,omitempty"` // of an update: what differs
+	// Values has an entry for each of Keys.
+	Values []ValueChange `json:"values,omitempty"`
 }
+
+// ValueChange is one key of an update: JSON texts, empty if there is no value,
+// cut off at maxShown characters.
+type ValueChange struct {
+	Key    string `json:"key"`
+	Before string `json:"before"`
+	After  string `json:"after"`
+}
+
+const maxShown = 200
 
 // resource is a definition as it is compared: a JSON text per key.
 type resource struct {
@@ -33,7 +51,7 @@ type resource struct {
 // Diff plans the change from one revision to the next; from may be nil.
 func Diff(from, to *Revision) Plan {
 	old, now := resources(from), resources(to)
-	p := Plan{Create: []Change{}, Update: []Change{}, Delete: []Change{}, Unchanged: []Change{}}
+	p := Plan{Create: []Change{}, Update: []Change{}, Delete: []Change{}, Unchanged: []Change{}, Callouts: []Callout{}}
 	for _, id := range slices.Sorted(maps.Keys(now)) {
 		r := now[id]
 		before, existed := old[id]
@@ -42,6 +60,9 @@ func Diff(from, to *Revision) Plan {
 			p.Create = append(p.Create, r.Change)
 		case len(keys) > 0:
 			r.Keys = keys
+			for _, key := range keys {
+				r.Values = append(r.Values, ValueChange{key, shown(before.values[key]), shown(r.values[key])})
+			}
 			p.Update = append(p.Update, r.Change)
 		default:
 			p.Unchanged = append(p.Unchanged, r.Change)
@@ -52,7 +73,22 @@ func Diff(from, to *Revision) Plan {
 			p.Delete = append(p.Delete, old[id].Change)
 		}
 	}
+	if from != nil {
+		p.callOut(from, to)
+	}
 	return p
+}
+
+// shown is a JSON text as a plan shows it.
+func shown(text string) string {
+	switch text {
+	case `""`, "null", "[]", "{}":
+		return ""
+	}
+	if cut := []rune(text); len(cut) > maxShown {
+		return string(cut[:maxShown]) + "…"
+	}
+	return text
 }
 
 func changed(a, b map[string]string) []string {
@@ -108,9 +144,24 @@ func resources(r *Revision) map[string]resource {
 		add("runner", name, path, map[string]any{"definition": f.Blob(path)})
 	}
 	for _, e := range f.Environments {
-		add("environment", e.Name, e.Path, map[string]any{"definition": f.Blob(e.Path)})
+		add("environment", e.Name, e.Path, map[string]any{
+			"description": e.Description, "dockerImage": e.DockerImage, "repositories": e.Repositories, "setupCommands": e.SetupCommands,
+			"env": e.Env, "secrets": e.Secrets, "command": e.Command, "timeoutMinutes": e.Timeout.Minutes(), "idleMinutes": e.Idle.Minutes(),
+			"network": network(e.Network), "budget": e.Budget, "isolation": e.Isolation,
+		})
 	}
 	return all
+}
+
+// network is what a run may reach, as its definition says it.
+func network(n factory.Network) any {
+	switch {
+	case n.Off:
+		return "off"
+	case len(n.Hosts) > 0:
+		return n.Hosts
+	}
+	return "on"
 }
 
 // with adds effective settings, by the keys that set them.
@@ -121,18 +172,21 @@ func with(s factory.Settings, values map[string]any) map[string]any {
 }
 
 func triggers(a *factory.Automation) any {
-	type shown struct {
-		Provider, Event, Cron string
-		IDs, Names            []string
-		Payload               string
+	type trigger struct {
+		Provider string          `json:"provider"`
+		Event    string          `json:"event"`
+		Cron     string          `json:"cron,omitempty"`
+		IDs      []string        `json:"webhook_ids,omitempty"`
+		Webhooks []string        `json:"webhooks,omitempty"`
+		Payload  json.RawMessage `json:"payload,omitempty"`
 	}
-	var all []shown
+	var all []trigger
 	for _, t := range a.Triggers {
-		s := shown{Provider: t.Provider, Event: t.Event, Cron: t.Cron, IDs: t.WebhookIDs, Names: t.Webhooks}
+		one := trigger{Provider: t.Provider, Event: t.Event, Cron: t.Cron, IDs: t.WebhookIDs, Webhooks: t.Webhooks}
 		if t.Payload != nil {
-			s.Payload = t.Payload.String()
+			one.Payload = json.RawMessage(t.Payload.String())
 		}
-		all = append(all, s)
+		all = append(all, one)
 	}
 	return all
 }

@@ -84,6 +84,7 @@ type BuildInput struct {
 type Built struct {
 	Revision    *Revision // nil if there are errors among the diagnostics
 	Diagnostics schema.Diagnostics
+	Deferred    []schema.Deferred
 	Lacking     []string // secrets that are missing or do not suit
 }
 
@@ -95,7 +96,7 @@ func Build(ctx context.Context, in BuildInput) (*Built, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := builder{BuildInput: in, Built: &Built{Diagnostics: report.Diagnostics}}
+	b := builder{BuildInput: in, Built: &Built{Diagnostics: report.Diagnostics, Deferred: report.Deferred}}
 	if report.Diagnostics.HasErrors() {
 		return b.Built, nil
 	}

@@ -63,12 +63,3 @@ func (f *Filter) Explain(body []byte) Verdict {
 	}
 	return v
 }
-
-// String spells the filter so that equal filters, and only they, are spelled
-// alike.
-func (f *Filter) String() string {
-	if f == nil {
-		return ""
-	}
-	return f.root.text()
-}

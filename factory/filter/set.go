@@ -2,8 +2,6 @@ package filter
 
 import (
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 )
 
@@ -244,25 +242,6 @@ func (s *Set) arrange(n int) {
 	}
 }
 
-// text spells a pattern so that equal patterns are spelled alike.
-func (p *pattern) text() string {
-	fields := make([]string, len(p.fields))
-	for i := range p.fields {
-		r := &p.fields[i]
-		var b strings.Builder
-		b.WriteString(strconv.Quote(r.key))
-		if r.nested != nil {
-			b.WriteString(r.nested.text())
-		}
-		b.WriteString(strconv.Itoa(int(r.exists)))
-		b.WriteString(" in " + strings.Join(quoteAll(scalarKeys(r.in)), " "))
-		b.WriteString(" not_in " + strings.Join(quoteAll(scalarKeys(r.notIn)), " "))
-		fields[i] = b.String()
-	}
-	slices.Sort(fields)
-	return "{" + strings.Join(fields, ",") + "}"
-}
-
 func scalarKeys(values []scalar) []string {
 	keys := make([]string, len(values))
 	for i, v := range values {
@@ -270,12 +249,4 @@ func scalarKeys(values []scalar) []string {
 	}
 	slices.Sort(keys)
 	return slices.Compact(keys)
-}
-
-func quoteAll(keys []string) []string {
-	quoted := make([]string, len(keys))
-	for i, key := range keys {
-		quoted[i] = strconv.Quote(key)
-	}
-	return quoted
 }

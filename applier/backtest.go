@@ -1,0 +1,173 @@
+package applier
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+
+	"triphammer/schema"
+)
+
+// Proposal is what applying a tree would do (SPEC 3.5, 4.2).
+type Proposal struct {
+	Diagnostics schema.Diagnostics
+	Deferred    []schema.Deferred // what this server cannot resolve either
+	Against     string            // the commit that serves, empty if nothing does
+	Plan        Plan              // empty if there are errors
+	BackTests   []BackTest
+}
+
+// BackTest is what the deliveries that are stored would have started, by the
+// live definitions and by the proposed ones.
+type BackTest struct {
+	Automation string `json:"automation"`
+	Deliveries int    `json:"deliveries"` // that were evaluated: of all webhooks that it selects, before or after
+	Before     int    `json:"before"`
+	After      int    `json:"after"`
+	// Started and Stopped are the newest deliveries that only the proposed and
+	// only the live definitions start, at most maxExamples each.
+	Started []string `json:"started"`
+	Stopped []string `json:"stopped"`
+}
+
+const maxExamples = 5
+
+// Propose checks a tree against what the server has, and says what applying it
+// would change, without changing anything. For each automation that changes, the
+// newest deliveries of each of its webhooks are evaluated, up to that many.
+func (a *Applier) Propose(ctx context.Context, tree fs.FS, deliveries int) (*Proposal, error) {
+	built, err := Build(ctx, BuildInput{
+		Factory: a.cfg.Factory, Tree: tree, Options: a.cfg.Options, Secrets: a.cfg.Secrets, UIDs: a.cfg.UIDs, Spec: a.cfg.Spec,
+	})
+	if err != nil {
+		return nil, err
+	}
+	p := &Proposal{Diagnostics: built.Diagnostics, Deferred: built.Deferred, Plan: Diff(nil, nil), BackTests: []BackTest{}}
+	live, serves := a.cfg.Live.Revision(a.cfg.Factory)
+	if serves {
+		p.Against = live.Commit.Hash
+	}
+	if built.Revision == nil {
+		return p, nil
+	}
+	p.Plan = Diff(live, built.Revision)
+	if deliveries > 0 && a.cfg.Deliveries != nil && p.Plan.Pending() {
+		p.BackTests, err = a.backTest(ctx, live, built.Revision, p.Plan, deliveries)
+	}
+	return p, err
+}
+
+// backTest evaluates stored deliveries by both revisions; from may be nil.
+func (a *Applier) backTest(ctx context.Context, from, to *Revision, plan Plan, newest int) ([]BackTest, error) {
+	changes := make(map[string]bool)
+	for _, c := range slices.Concat(plan.Create, plan.Update, plan.Delete) {
+		if c.Kind == "automation" {
+			changes[c.Name] = true
+		}
+	}
+	type versions struct{ was, is *Webhook }
+	webhooks := make(map[string]versions)
+	for _, w := range from.webhooks() {
+		webhooks[w.UID] = versions{was: w}
+	}
+	for _, w := range to.webhooks() {
+		webhooks[w.UID] = versions{webhooks[w.UID].was, w}
+	}
+	tests := make(map[string]*BackTest)
+	for _, uid := range slices.Sorted(maps.Keys(webhooks)) {
+		v := webhooks[uid]
+		selects := make(map[string]bool)
+		for _, w := range []*Webhook{v.was, v.is} {
+			for _, name := range w.names() {
+				selects[name] = true
+			}
+		}
+		if len(selects) == 0 {
+			continue
+		}
+		err := a.cfg.Deliveries(ctx, uid, newest, func(id string, payload []byte) error {
+			before, err := v.was.starts(payload)
+			if err != nil {
+				return fmt.Errorf("delivery %s: %w", id, err)
+			}
+			after, err := v.is.starts(payload)
+			if err != nil {
+				return fmt.Errorf("delivery %s: %w", id, err)
+			}
+			for name := range selects {
+				t := tests[name]
+				if t == nil {
+					t = &BackTest{Automation: name, Started: []string{}, Stopped: []string{}}
+					tests[name] = t
+				}
+				t.add(id, slices.Contains(before, name), slices.Contains(after, name))
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("the back-test: %w", err)
+		}
+	}
+	all := []BackTest{}
+	for _, name := range slices.Sorted(maps.Keys(tests)) {
+		if t := tests[name]; changes[name] || len(t.Started)+len(t.Stopped) > 0 {
+			all = append(all, *t)
+		}
+	}
+	return all, nil
+}
+
+func (t *BackTest) add(id string, before, after bool) {
+	t.Deliveries++
+	if before {
+		t.Before++
+	}
+	if after {
+		t.After++
+	}
+	switch {
+	case after && !before && len(t.Started) < maxExamples:
+		t.Started = append(t.Started, id)
+	case before && !after && len(t.Stopped) < maxExamples:
+		t.Stopped = append(t.Stopped, id)
+	}
+}
+
+func (r *Revision) webhooks() []*Webhook {
+	if r == nil {
+		return nil
+	}
+	return r.Webhooks
+}
+
+// names are the automations that select the webhook, which may be nil.
+func (w *Webhook) names() []string {
+	if w == nil {
+		return nil
+	}
+	names := make([]string, len(w.Automations))
+	for i, a := range w.Automations {
+		names[i] = a.Def.Name
+	}
+	return names
+}
+
+// starts are the automations that the payload would start, none of a webhook
+// that is not there or disabled.
+func (w *Webhook) starts(payload []byte) ([]string, error) {
+	if w == nil || !w.Def.Enabled {
+		return nil, nil
+	}
+	matched, err := w.Index.Match(payload, nil)
+	if err != nil {
+		return nil, err
+	}
+	all := w.names()
+	names := make([]string, len(matched))
+	for i, n := range matched {
+		names[i] = all[n]
+	}
+	return names, nil
+}

@@ -1,0 +1,135 @@
+package applier
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"triphammer/factory"
+	"triphammer/schema"
+)
+
+// Callout is one thing of a Plan that a reviewer must not overlook.
+type Callout struct {
+	Kind    string `json:"kind"`
+	Name    string `json:"name"`
+	Path    string `json:"path"`
+	Message string `json:"message"`
+}
+
+// strength orders the ways in which a sender proves itself.
+var strength = map[factory.AuthMode]int{factory.URLToken: 0, factory.Token: 1, factory.Signature: 2}
+
+// callOut finds what widens power from one revision to the next.
+func (p *Plan) callOut(from, to *Revision) {
+	say := func(kind, name, path, format string, args ...any) {
+		p.Callouts = append(p.Callouts, Callout{kind, name, path, fmt.Sprintf(format, args...)})
+	}
+	was, is := from.Definition, to.Definition
+	if gone, all := len(p.Delete), len(p.Delete)+len(p.Update)+len(p.Unchanged)-1; gone >= 2 && gone*2 > all {
+		say("factory", to.Factory, "factory.yaml", "most of the factory goes: %d of %d definitions are deleted", gone, all)
+	}
+	grants := func(kind, name, path string, before, after []string) {
+		if more := missing(after, before); len(more) > 0 {
+			say(kind, name, path, "gets secrets that it did not have: %s", strings.Join(more, ", "))
+		}
+	}
+	grants("factory", to.Factory, "factory.yaml", was.Secrets, is.Secrets)
+	for _, w := range is.Webhooks {
+		before := was.Webhook(w.Name)
+		if before == nil {
+			continue
+		}
+		if strength[w.AuthMode] < strength[before.AuthMode] {
+			say("webhook", w.Name, w.Path, "its senders prove themselves in a weaker way: authMode goes from %s to %s", before.AuthMode, w.AuthMode)
+		}
+		if w.Enabled && !before.Enabled {
+			say("webhook", w.Name, w.Path, "is enabled: its URL takes deliveries")
+		}
+	}
+	for _, a := range is.Agents {
+		if before := was.Agent(a.Name); before != nil {
+			grants("agent", a.Name, a.Path, before.Settings.Secrets, a.Settings.Secrets)
+		} else {
+			grants("agent", a.Name, a.Path, nil, a.Settings.Secrets)
+		}
+	}
+	for _, a := range is.Automations {
+		before := cmp.Or(was.Automation(a.Name), &factory.Automation{Enabled: true})
+		grants("automation", a.Name, a.Path, before.Settings.Secrets, a.Settings.Secrets)
+		if a.Enabled && !before.Enabled {
+			say("automation", a.Name, a.Path, "is enabled")
+		}
+		old, now := selections(from, before), selections(to, a)
+		for _, webhook := range slices.Sorted(maps.Keys(now)) {
+			switch s := now[webhook]; {
+			case old[webhook] == nil && before.Enabled && was.Automation(a.Name) != nil:
+				say("automation", a.Name, a.Path, "starts on deliveries of webhook %s, which it did not", webhook)
+			case old[webhook] == nil || old[webhook].every:
+			case s.every:
+				say("automation", a.Name, a.Path, "its payload filter is gone: every delivery of webhook %s starts a run", webhook)
+			default:
+				if gone := missing(old[webhook].fields, s.fields); len(gone) > 0 {
+					say("automation", a.Name, a.Path, "its payload filter on webhook %s no longer looks at %s", webhook, strings.Join(gone, ", "))
+				}
+			}
+		}
+	}
+	for _, e := range is.Environments {
+		before := was.Environment(e.Name)
+		if before == nil {
+			grants("environment", e.Name, e.Path, nil, e.Secrets)
+			continue
+		}
+		grants("environment", e.Name, e.Path, before.Secrets, e.Secrets)
+		if was, is := before.Network, e.Network; !was.Off && len(was.Hosts) == 0 {
+			// It could reach everything.
+		} else if !is.Off && len(is.Hosts) == 0 {
+			say("environment", e.Name, e.Path, "its runs may reach the whole network")
+		} else if more := missing(is.Hosts, was.Hosts); len(more) > 0 {
+			say("environment", e.Name, e.Path, "its runs may reach more hosts: %s", strings.Join(more, ", "))
+		}
+		if slices.Index(schema.Isolations, e.Isolation) < slices.Index(schema.Isolations, before.Isolation) {
+			say("environment", e.Name, e.Path, "asks for less isolation: %s instead of %s", cmp.Or(e.Isolation, "any"), before.Isolation)
+		}
+	}
+}
+
+// selection is what of a webhook's deliveries an automation wants.
+type selection struct {
+	every  bool     // all of them
+	fields []string // paths that every one of its filters looks at
+}
+
+// selections are an automation's, by the webhook's file name.
+func selections(r *Revision, a *factory.Automation) map[string]*selection {
+	all := make(map[string]*selection)
+	for _, w := range r.Webhooks {
+		for _, c := range r.Definition.Candidates(w.Def, w.UID) {
+			if c.Automation != a.Name {
+				continue
+			}
+			s := &selection{}
+			for i, f := range c.Filters {
+				if f == nil {
+					s.every = true
+					continue
+				}
+				if paths := f.Paths(); i == 0 {
+					s.fields = paths
+				} else {
+					s.fields = slices.DeleteFunc(s.fields, func(path string) bool { return !slices.Contains(paths, path) })
+				}
+			}
+			all[w.Def.Name] = s
+		}
+	}
+	return all
+}
+
+// missing are those of all that are not among have, in order.
+func missing(all, have []string) []string {
+	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(have, s) })
+}

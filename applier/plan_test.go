@@ -1,0 +1,144 @@
+package applier
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"triphammer/schema"
+)
+
+// revision builds definitions as the applier does, with every secret that they
+// name.
+func revision(t *testing.T, files ...string) *Revision {
+	t.Helper()
+	r := &records{}
+	cfg := r.config(nil)
+	b, err := Build(t.Context(), BuildInput{Factory: "default", Tree: tree(files...), UIDs: cfg.UIDs, Spec: cfg.Spec})
+	if err != nil || b.Revision == nil {
+		t.Fatal(err, b)
+	}
+	return b.Revision
+}
+
+func auto(filter string, more ...string) string {
+	return "---\ntriggers:\n  - provider: webhook\n    event: received\n    filter: {webhooks: [hook]" + filter + "}\n" + strings.Join(more, "\n") + "\n---\nDo it.\n"
+}
+
+// TestCallouts: what widens power is called out, and what narrows it is not.
+func TestCallouts(t *testing.T) {
+	hook := func(extra string) []string { return []string{"webhooks/hook.yaml", webhookYAML + extra} }
+	env := func(extra string) []string {
+		return append(hook(""), "environments/e.yaml", "command: [x]\n"+extra)
+	}
+	a := func(text string) []string { return append(hook(""), "automations/a.md", text) }
+	many := func(n int) (files []string) {
+		for i := range n {
+			files = append(files, fmt.Sprintf("environments/e%d.yaml", i), "command: [x]\n")
+		}
+		return files
+	}
+	for _, c := range []struct {
+		name           string
+		narrow, widened []string
+		want           string
+	}{
+		{"weaker mode", hook("authMode: signature\nsignatureScheme: github\n"), hook(""), "authMode goes from signature to token"},
+		{"weakest mode", hook(""), hook("authMode: url_token\n"), "authMode goes from token to url_token"},
+		{"webhook enabled", hook("enabled: false\n"), hook(""), "takes deliveries"},
+		{"filter gone", a(auto(", payload: {x: [1]}")), a(auto("")), "its payload filter is gone: every delivery of webhook hook"},
+		{"filter looks at less", a(auto(", payload: {x: [1], y: {z: [2]}}")), a(auto(", payload: {x: [1]}")), "no longer looks at payload.y.z"},
+		{"automation enabled", a(auto("", "enabled: false")), a(auto("")), "is enabled"},
+		{"another webhook", append(a(auto("")), "webhooks/two.yaml", webhookYAML),
+			append(a("---\ntriggers:\n  - {provider: webhook, event: received, filter: {webhooks: [hook, two]}}\n---\nDo it.\n"), "webhooks/two.yaml", webhookYAML), "starts on deliveries of webhook two"},
+		{"automation's secret", a(auto("")), a(auto("", "secrets: [TOKEN]")), "gets secrets that it did not have: TOKEN"},
+		{"environment's secret", env(""), env("secrets: [TOKEN]\n"), "gets secrets that it did not have: TOKEN"},
+		{"network", env("network: off\n"), env(""), "may reach the whole network"},
+		{"hosts", env("network: [a.example]\n"), env("network: [a.example, b.example]\n"), "may reach more hosts: b.example"},
+		{"isolation", env("isolation: container\n"), env("isolation: process\n"), "less isolation: process instead of container"},
+		{"most of it deleted", many(5), many(1), "4 of 5 definitions are deleted"},
+	} {
+		narrow, widened := revision(t, c.narrow...), revision(t, c.widened...)
+		p := Diff(narrow, widened)
+		if len(p.Callouts) != 1 || !strings.Contains(p.Callouts[0].Message, c.want) {
+			t.Errorf("%s: called out is %+v, want %q", c.name, p.Callouts, c.want)
+		}
+		if p := Diff(widened, narrow); len(p.Callouts) > 0 && c.name != "most of it deleted" {
+			t.Errorf("%s, the other way: called out is %+v", c.name, p.Callouts)
+		}
+		if p := Diff(widened, widened); len(p.Callouts) > 0 || p.Pending() {
+			t.Errorf("%s: no change, and yet %+v", c.name, p)
+		}
+	}
+	if p := Diff(nil, revision(t, a(auto("", "secrets: [TOKEN]"))...)); len(p.Callouts) > 0 {
+		t.Errorf("a first apply has nothing to compare with: %+v", p.Callouts)
+	}
+}
+
+// TestValues: an update shows what a key was and what it becomes.
+func TestValues(t *testing.T) {
+	p := Diff(revision(t, "webhooks/hook.yaml", webhookYAML), revision(t, "webhooks/hook.yaml", webhookYAML+"deliveryIdHeader: X-Run\n"))
+	want := []ValueChange{{"deliveryIdHeader", "", `"X-Run"`}}
+	if len(p.Update) != 1 || !slices.Equal(p.Update[0].Values, want) {
+		t.Errorf("%+v", p.Update)
+	}
+	long := revision(t, "automations/a.md", "---\ntriggers: [{provider: schedule, event: cron_fired, schedule: {cron: '@daily'}}]\n---\n"+strings.Repeat("word ", 1000))
+	p = Diff(revision(t, "automations/a.md", "---\ntriggers: [{provider: schedule, event: cron_fired, schedule: {cron: '@daily'}}]\n---\nshort"), long)
+	if len(p.Update) != 1 || len([]rune(p.Update[0].Values[0].After)) != maxShown+1 {
+		t.Errorf("%+v", p.Update)
+	}
+}
+
+// TestPropose: a proposal is checked against what the server has, says what it
+// changes, and by stored deliveries what would have started (SPEC 3.5).
+func TestPropose(t *testing.T) {
+	r := &records{}
+	r.set("HOOK_SECRET", 1, "s")
+	cfg := r.config(nil)
+	cfg.Source = &fake{}
+	stored := map[string][]string{"whk_hook": {`{"x":2}`, `{"x":1}`, `{"x":1,"y":1}`}, "whk_off": {`{"x":1}`}}
+	var asked []int
+	cfg.Deliveries = func(_ context.Context, uid string, n int, visit func(string, []byte) error) error {
+		asked = append(asked, n)
+		for i, payload := range stored[uid][:min(n, len(stored[uid]))] {
+			if err := visit(fmt.Sprintf("%s_%d", uid, i), []byte(payload)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	live := revision(t, "webhooks/hook.yaml", webhookYAML, "automations/same.md", auto(""), "automations/changed.md", auto(", payload: {x: [1]}"), "automations/gone.md", auto(""))
+	cfg.Live.Swap(live)
+	a := New(cfg)
+	proposed := tree("webhooks/hook.yaml", webhookYAML, "webhooks/off.yaml", webhookYAML+"enabled: false\n", "automations/same.md", auto(""),
+		"automations/changed.md", auto(", payload: {x: [2]}"), "automations/new.md", auto(", payload: {y: [1]}"))
+	p, err := a.Propose(t.Context(), proposed, 10)
+	if err != nil || p.Diagnostics.HasErrors() {
+		t.Fatal(err, p)
+	}
+	want := []string{
+		"changed: 2 before, 1 after of 3, started [whk_hook_0], stopped [whk_hook_1 whk_hook_2]",
+		"gone: 3 before, 0 after of 3, started [], stopped [whk_hook_0 whk_hook_1 whk_hook_2]",
+		"new: 0 before, 1 after of 3, started [whk_hook_2], stopped []",
+	}
+	var got []string
+	for _, b := range p.BackTests {
+		got = append(got, fmt.Sprintf("%s: %d before, %d after of %d, started %v, stopped %v", b.Automation, b.Before, b.After, b.Deliveries, b.Started, b.Stopped))
+	}
+	if !slices.Equal(got, want) || !slices.Equal(asked, []int{10}) {
+		t.Errorf("asked for %v, got\n%s\nwant\n%s", asked, strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if len(p.Plan.Create) != 2 || len(p.Plan.Update) != 2 /* the webhook's secret, too */ || len(p.Plan.Delete) != 1 {
+		t.Errorf("%+v", p.Plan)
+	}
+	if now, _ := cfg.Live.Revision("default"); now != live || len(r.applies) > 0 {
+		t.Error("a proposal changed something")
+	}
+	// A secret that is not there is an error, as it is at apply (SPEC 4.5).
+	p, err = a.Propose(t.Context(), tree("webhooks/hook.yaml", "secretName: NONE\n"), 10)
+	if err != nil || len(p.Diagnostics) != 1 || p.Diagnostics[0].Code != schema.MissingSecret || p.Plan.Pending() {
+		t.Errorf("%v %+v", err, p)
+	}
+}

@@ -1,0 +1,122 @@
+package filter
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+// String spells the filter as JSON, so that equal filters, and only they, are
+// spelled alike: keys and values are sorted, and a set is always an array or has
+// its operators. It is empty for a nil filter.
+func (f *Filter) String() string {
+	if f == nil {
+		return ""
+	}
+	return f.root.text()
+}
+
+// Paths are the fields that the filter has a condition on, such as
+// payload.build.status, sorted.
+func (f *Filter) Paths() []string {
+	var all []string
+	var walk func(p *pattern)
+	walk = func(p *pattern) {
+		for i := range p.fields {
+			if r := &p.fields[i]; r.nested != nil && len(r.nested.fields) > 0 {
+				walk(r.nested)
+			} else {
+				all = append(all, r.path)
+			}
+		}
+	}
+	if f != nil {
+		walk(f.root)
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (p *pattern) text() string {
+	fields := make([]string, len(p.fields))
+	for i := range p.fields {
+		r := &p.fields[i]
+		fields[i] = quoted(r.key) + ":" + r.text()
+	}
+	slices.Sort(fields)
+	return "{" + strings.Join(fields, ",") + "}"
+}
+
+func (r *rule) text() string {
+	if r.nested != nil {
+		return r.nested.text()
+	}
+	if r.exists == anyExistence && len(r.notIn) == 0 {
+		return texts(r.in)
+	}
+	var operators []string
+	if r.exists != anyExistence {
+		operators = append(operators, map[existence]string{mustExist: `"exists":true`, mustNotExist: `"exists":false`}[r.exists])
+	}
+	if len(r.in) > 0 {
+		operators = append(operators, `"in":`+texts(r.in))
+	}
+	if len(r.notIn) > 0 {
+		operators = append(operators, `"not_in":`+texts(r.notIn))
+	}
+	return "{" + strings.Join(operators, ",") + "}"
+}
+
+func texts(set []scalar) string {
+	all := make([]string, len(set))
+	for i, v := range set {
+		all[i] = v.text()
+	}
+	slices.Sort(all)
+	return "[" + strings.Join(slices.Compact(all), ",") + "]"
+}
+
+// text is the value as JSON.
+func (v scalar) text() string {
+	switch v.key {
+	case keyTrue:
+		return "true"
+	case keyFalse:
+		return "false"
+	case keyNull:
+		return "null"
+	}
+	if v.key[0] == tagString {
+		return quoted(v.key[1:])
+	}
+	return written(v.key[1:])
+}
+
+// written is a number's one spelling without its exponent, if it is a short one.
+func written(number string) string {
+	digits, exponent, found := strings.Cut(number, "e")
+	if !found {
+		return number
+	}
+	sign := ""
+	if strings.HasPrefix(digits, "-") {
+		sign, digits = "-", digits[1:]
+	}
+	const most = 20
+	var n int
+	if json.Unmarshal([]byte(exponent), &n) != nil || n > most || n < -most {
+		return number
+	}
+	if n >= 0 {
+		return sign + digits + strings.Repeat("0", n)
+	}
+	if short := 1 - n - len(digits); short > 0 {
+		digits = strings.Repeat("0", short) + digits
+	}
+	return sign + digits[:len(digits)+n] + "." + digits[len(digits)+n:]
+}
+
+func quoted(s string) string {
+	text, _ := json.Marshal(s) // a string always encodes
+	return string(text)
+}
