@@ -73,9 +73,11 @@ func (l *loader) suite(d *document, tasks map[string]*document) {
 			baseline = true
 		}
 		for j, agent := range itemsOf(c.Get("agents")) {
-			if isSet(agent.Get("model")) && agent.Get("harness") != nil {
-				d.Error(agent.KeyAt("harness"), schema.InvalidValue, "keep one of them", fmt.Sprintf("configurations[%d].agents[%d]: model and harness exclude each other", i, j))
+			base := l.factory.Defaults
+			if a := l.agents[strings.TrimSpace(textOf(agent.Get("agent")))]; a != nil {
+				base = a.Settings
 			}
+			l.settings(d, agent, base, fmt.Sprintf("configurations[%d].agents[%d].", i, j))
 		}
 	}
 	for _, item := range itemsOf(d.Root.Get("tasks")) {
