@@ -1,0 +1,532 @@
+package factory
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"triphammer/schema"
+)
+
+// The JSON Schemas and the parser agree (SPEC 3.6): on every document either both
+// accept it or both refuse it, but for the rules listed here, which the parser
+// has in addition.
+
+// unspoken is a rule that JSON Schema cannot say. The schema of the document has
+// the annotation, and accepts what breaks the rule.
+type unspoken struct {
+	annotation, document string
+	breaks               string // front matter or file that breaks it and no other rule; empty if it takes several files
+	message              string // expression that fits the parser's message
+	inherited            bool   // depends on what other files say, and otherwise is said by the schema
+}
+
+var unspokenRules = []unspoken{
+	{"x-triphammer-yaml", "webhook", "secretName: 2026-01-02", "is a date where a string", false},
+	{"x-triphammer-yaml", "runner", "platform: {linux: {dockerImage: x}}\ninstanceShape: {vcpus: 2.0, memoryGb: 4}", "is a number where an integer", false},
+	{"x-triphammer-yaml", "webhook", "secretName: &a X", `^anchor &`, false},
+	{"x-triphammer-yaml", "webhook", "secretName: !!str X", `^tag `, false},
+	{"x-triphammer-yaml", "webhook", "secretName: X\nsecretName: X", `^key ".*" is there twice`, false},
+	{"x-triphammer-unique-trimmed", "common", "secrets: [A, ' A']", "lists .* twice", false},
+	{"x-triphammer-unique-by", "factory", minimal + "repositories: [{owner: a, name: b}, {owner: a, name: ' b'}]", "is listed twice", false},
+	{"x-triphammer-unique-by", "factory", minimal + "integrations: [{type: slack}, {type: Slack}]", "integration .* is listed twice", false},
+	{"x-triphammer-unique-by", "scorer", "model: m\nagents: [lead]\nlabels: [{value: a, score: 0}, {value: a, score: 1}]", "^label .* is there twice", false},
+	{"x-triphammer-unique-by", "benchmark_suite", "name: s\nagent: lead\nconfigurations: [{name: a}, {name: a}]\ntasks: [one, two]", "^configuration .* is there twice", false},
+	{
+		"x-triphammer-unique-by", "automation",
+		"triggers: [{provider: schedule, event: cron_fired, schedule: {cron: '@daily'}}, {provider: schedule, event: cron_fired, schedule: {cron: '@hourly'}}]",
+		"two schedules of one automation", false,
+	},
+	{
+		"x-triphammer-at-most-one", "benchmark_suite",
+		"name: s\nagent: lead\nconfigurations: [{name: a, role: baseline}, {name: b, role: baseline}]\ntasks: [one, two]", "a second baseline", false,
+	},
+	{"x-triphammer-power-of-two", "runner", "platform: {linux: {dockerImage: x}}\ninstanceShape: {vcpus: 3, memoryGb: 4}", "where a power of two is expected", false},
+	{
+		"x-triphammer-passing-score", "scorer", "model: m\nagents: [lead]\nlabels: [{value: a, score: 0}, {value: b, score: 1}]\npassingScore: 0",
+		"passingScore needs a label", false,
+	},
+	{"x-triphammer-body", "scorer", "", "the scorer has no rubric", false},
+	{
+		"x-triphammer-cron", "automation", "triggers: [{provider: schedule, event: cron_fired, schedule: {cron: 99 * * * *}}]",
+		`schedule\.cron: `, false,
+	},
+	{"x-triphammer-credential-header", "webhook", "secretName: X\ndeliveryIdHeader: authorization", "which carries a credential", false},
+	{"x-triphammer-url-without-password", "environment", "repositories: [{url: 'https://a:b@git.example.com/x'}]", "holds a password", false},
+	{"x-triphammer-disjoint", "automation", "triggers: [{provider: github, event: push, filter: {repos: {in: [a/b], not_in: [a/b]}}}]", "both in in and in not_in", false},
+	{
+		"x-triphammer-disjoint", "automation",
+		"triggers: [{provider: webhook, event: received, filter: {webhooks: [hook], payload: {a: {in: [1], not_in: [1.0]}}}}]", "both in in and in not_in", false,
+	},
+	{
+		"x-triphammer-max-depth", "automation",
+		"triggers: [{provider: webhook, event: received, filter: {webhooks: [hook], payload: {a: {a: {a: {a: {a: {a: {a: {a: {a: {a: {a: [1]}}}}}}}}}}}}}]",
+		"nested deeper than 10 levels", false,
+	},
+	{
+		"x-triphammer-max-leaves", "automation",
+		"triggers: [{provider: webhook, event: received, filter: {webhooks: [hook], payload: {" + leaves(65) + "}}}]", "fields with a condition", false,
+	},
+	{"x-triphammer-reference", "automation", "agent: nobody\ntriggers: [{provider: github, event: push}]", "no agent is named", false},
+	{"x-triphammer-reference", "benchmark_suite", "name: s\nagent: lead\nconfigurations: [{name: a}]\ntasks: [one, two, three]", "there is no benchmarks/", false},
+	{"x-triphammer-reference", "tests", "[{name: t, webhook: nothing, payload: {}, expect: []}]", "there is no webhook", false},
+	{"x-triphammer-reference", "tests", "[{name: t, webhook: hook, payload: {}, expect: [nothing]}]", "there is no automation", false},
+	{"x-triphammer-file", "tests", "[{name: t, webhook: hook, payloadFile: ../x.json, expect: []}]", "is not within tests/|there is no tests/|there is no folder|is not a regular file", false},
+	{"x-triphammer-inherited", "common", "", "means nothing with type oz|needs a self-hosted workerHost", true},
+	{"x-triphammer-tree", "factory", "", "foreman|at most 20 webhooks|is defined by", false},
+	{"x-triphammer-tree", "benchmark_suite", "", "no suite lists this task|has the name .* already", false},
+}
+
+func leaves(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "k%d: [1], ", i)
+	}
+	return b.String()
+}
+
+// schemaJudges have each document's schema in both dialects.
+type schemaJudges map[string][2]*jsonschema.Schema
+
+func newSchemaJudges(t testing.TB) schemaJudges {
+	t.Helper()
+	judges := make(schemaJudges)
+	for i, draft := range []string{dialect, "http://json-schema.org/draft-07/schema#"} {
+		compiler := jsonschema.NewCompiler()
+		for _, name := range schema.JSONSchemaNames() {
+			one, _ := schema.LookupJSONSchema(name)
+			text := bytes.Replace(one.Text, []byte(dialect), []byte(draft), 1)
+			value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if err := compiler.AddResource("https://factory.test/"+name+".schema.json", value); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		for _, name := range schema.JSONSchemaNames() {
+			// Compiling holds the schema to its meta-schema.
+			compiled, err := compiler.Compile("https://factory.test/" + name + ".schema.json")
+			if err != nil {
+				t.Fatalf("%s in %s: %v", name, draft, err)
+			}
+			both := judges[name]
+			both[i] = compiled
+			judges[name] = both
+		}
+	}
+	return judges
+}
+
+// judge is the verdict of the schema, which is the same in both dialects.
+func (j schemaJudges) judge(t testing.TB, document string, root *schema.Node) error {
+	t.Helper()
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(root.AppendJSON(nil)))
+	if err != nil {
+		t.Fatalf("%s: %v", root.AppendJSON(nil), err)
+	}
+	new07, new20 := j[document][1].Validate(value), j[document][0].Validate(value)
+	if (new07 == nil) != (new20 == nil) {
+		t.Errorf("%s: the dialects differ on %s:\n2020-12: %v\ndraft-07: %v", document, root.AppendJSON(nil), new20, new07)
+	}
+	return new20
+}
+
+// compare holds the findings about one document to the verdict of its schema. It
+// tells whether the document is without findings.
+func (j schemaJudges) compare(t testing.TB, document, text string, root *schema.Node, findings schema.Diagnostics, inherited bool) (valid bool) {
+	t.Helper()
+	err := j.judge(t, document, root)
+	unspoken, spoken := false, false
+	for _, d := range findings {
+		if isUnspoken(d, inherited) {
+			unspoken = true
+		} else {
+			spoken = true
+		}
+	}
+	switch {
+	case spoken && err == nil:
+		t.Errorf("%s: the schema accepts what the parser refuses:\n%s\n%v", document, text, findings)
+	case !spoken && !unspoken && err != nil:
+		t.Errorf("%s: the schema refuses what the parser accepts:\n%s\n%v", document, text, err)
+	}
+	return len(findings) == 0
+}
+
+var unspokenExpressions = func() []*regexp.Regexp {
+	var all []*regexp.Regexp
+	for _, rule := range unspokenRules {
+		all = append(all, regexp.MustCompile(rule.message))
+	}
+	return all
+}()
+
+func isUnspoken(d schema.Diagnostic, inherited bool) bool {
+	for i, rule := range unspokenRules {
+		if (inherited || !rule.inherited) && unspokenExpressions[i].MatchString(d.Message) {
+			return true
+		}
+	}
+	return false
+}
+
+// schemaPlaces is where a document is put to be judged alone.
+var schemaPlaces = map[string]string{
+	"factory": "factory.yaml", "agent": "agents/lead/agent.md", "automation": "automations/it/automation.md", "scorer": "scorers/it/scorer.md",
+	"runner": "runners/it.yaml", "webhook": "webhooks/it.yaml", "benchmark_suite": "benchmarks/s/suite.yaml",
+	"benchmark_suite_task": "benchmarks/s/tasks/one.yaml", "environment": "environments/it.yaml", "tests": "tests/it.yaml",
+}
+
+// parseAlone is the parser's verdict on one document among files that it may
+// refer to: the agent lead, the webhook hook, the automation hello, the tasks one
+// and two. Without a root it is no YAML that the format allows.
+func parseAlone(t testing.TB, document, text, body string) (*schema.Node, schema.Diagnostics) {
+	t.Helper()
+	task := "title: t\nprompt: p\nsuccessCriteria: s\n"
+	files := map[string]string{
+		"factory.yaml":                minimal + "agentDefaults: {workerHost: builder}\n",
+		"agents/lead/agent.md":        "---\nagentType: MAIN\n---\n",
+		"webhooks/hook.yaml":          "secretName: X\n",
+		"automations/hello.md":        "---\ntriggers: [{provider: webhook, event: received, filter: {webhooks: [hook]}}]\n---\n",
+		"benchmarks/s/suite.yaml":     "name: s\nagent: lead\nconfigurations: [{name: c}]\ntasks: [one, two]\n",
+		"benchmarks/s/tasks/one.yaml": task,
+		"benchmarks/s/tasks/two.yaml": task,
+		"tests/payload.json":          "{}",
+	}
+	place := schemaPlaces[document]
+	if path.Ext(place) == ".md" {
+		text = "---\n" + text + "\n---\n" + body
+	}
+	files[place] = text
+	_, report := load(t, tree(files), Options{})
+	return parseRoot(document, []byte(text)), findingsAt(report, document, place)
+}
+
+func parseRoot(document string, text []byte) *schema.Node {
+	c := &schema.Collector{}
+	var doc *schema.Document
+	switch {
+	case path.Ext(schemaPlaces[document]) == ".md":
+		doc = schema.ParseMarkdown(c, text)
+	case document == "tests":
+		doc = schema.Parse(c, text, schema.List)
+	default:
+		doc = schema.Parse(c, text, schema.Mapping)
+	}
+	if doc == nil {
+		return nil
+	}
+	return doc.Root
+}
+
+// findingsAt are what refuses a document. What is wrong with a filter test is a
+// warning.
+func findingsAt(report *schema.Report, document, place string) schema.Diagnostics {
+	var found schema.Diagnostics
+	for _, d := range report.Diagnostics {
+		if d.Path == place && (d.Severity == schema.Error || document == "tests") {
+			found = append(found, d)
+		}
+	}
+	return found
+}
+
+// TestSchemaUnspoken: each rule that JSON Schema cannot say is noted in the
+// schema, which accepts what breaks the rule; and no other rule is noted.
+func TestSchemaUnspoken(t *testing.T) {
+	judges := newSchemaJudges(t)
+	listed := make(map[string]bool)
+	for i, rule := range unspokenRules {
+		listed[rule.annotation] = true
+		one, _ := schema.LookupJSONSchema(rule.document)
+		if !bytes.Contains(one.Text, []byte(`"`+rule.annotation+`"`)) {
+			t.Errorf("the schema %s has no %s", rule.document, rule.annotation)
+		}
+		document, body := rule.document, "Body\n"
+		switch {
+		case rule.annotation == "x-triphammer-body":
+			rule.breaks, body = "model: m\nagents: [lead]\nlabels: [{value: a, score: 0}]", ""
+		case rule.breaks == "":
+			continue
+		case document == "common":
+			document = "agent"
+		}
+		root, found := parseAlone(t, document, rule.breaks, body)
+		if len(found) != 1 || !unspokenExpressions[i].MatchString(found[0].Message) {
+			t.Errorf("%s: %q does not break just this rule: %v", rule.annotation, rule.breaks, found)
+		} else if err := judges.judge(t, document, root); err != nil {
+			t.Errorf("%s: %q: the schema says what it is noted for not to say: %v", rule.annotation, rule.breaks, err)
+		}
+	}
+	for _, name := range schema.JSONSchemaNames() {
+		one, _ := schema.LookupJSONSchema(name)
+		for _, annotation := range regexp.MustCompile(`x-triphammer-[a-z-]+`).FindAllString(string(one.Text), -1) {
+			if !listed[annotation] {
+				t.Errorf("%s notes %s, which is not among the rules that it cannot say", name, annotation)
+			}
+		}
+	}
+}
+
+// TestSchemaTrees: the parser and the schemas agree on every file of every tree
+// of testdata, and of the one that init writes.
+func TestSchemaTrees(t *testing.T) {
+	judges := newSchemaJudges(t)
+	roots := []string{filepath.Join("..", "cmd", "triphammer", "template")}
+	for _, kind := range []string{"good", "bad"} {
+		for _, name := range folders(t, kind) {
+			roots = append(roots, filepath.Join(trees, kind, name))
+		}
+	}
+	seen := make(map[string]int)
+	for _, root := range roots {
+		tree := os.DirFS(root)
+		_, report := load(t, tree, Options{})
+		unsupported := false
+		for _, d := range report.Diagnostics {
+			unsupported = unsupported || d.Code == schema.UnsupportedVersion
+		}
+		err := fs.WalkDir(tree, ".", func(name string, d fs.DirEntry, err error) error {
+			document := documentAt(name)
+			if err != nil || !d.Type().IsRegular() || document == "" || unsupported && document != "factory" {
+				return err
+			}
+			text, err := fs.ReadFile(tree, name)
+			if err != nil {
+				return err
+			}
+			node := parseRoot(document, text)
+			if node == nil {
+				return nil // no value that a schema could judge
+			}
+			seen[document]++
+			judges.compare(t, document, filepath.Join(root, name), node, findingsAt(report, document, name), true)
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	for _, d := range schemaDocuments {
+		if seen[d.name] == 0 {
+			t.Errorf("no tree has a %s", d.title)
+		}
+	}
+}
+
+// documentAt is the document that a path of a tree holds, or empty.
+func documentAt(name string) string {
+	if name == "factory.yaml" {
+		return "factory"
+	}
+	folder, rest, _ := strings.Cut(name, "/")
+	if k, resource := place(folder, rest); resource != "" {
+		for _, d := range schemaDocuments {
+			if d.kind == k.id {
+				return d.name
+			}
+		}
+	}
+	return ""
+}
+
+// TestSchemaLimits: the parser and the schemas agree at the very limits.
+func TestSchemaLimits(t *testing.T) {
+	judges := newSchemaJudges(t)
+	webhookTrigger := func(payload string) string {
+		return "triggers: [{provider: webhook, event: received, filter: {webhooks: [hook], payload: " + payload + "}}]"
+	}
+	labels := func(n int) string {
+		return "model: m\nagents: [lead]\nlabels: [" + strings.Repeat("{value: %d, score: 0}, ", n) + "]"
+	}
+	numbered := func(format string, n int) string {
+		var args []any
+		for i := range n {
+			args = append(args, fmt.Sprintf("v%d", i))
+		}
+		return fmt.Sprintf(strings.ReplaceAll(format, "%d", "%s"), args...)
+	}
+	for _, c := range []struct {
+		document, text string
+		valid          bool
+	}{
+		{"factory", minimal + "alias: ' " + strings.Repeat("é", 60) + " '", true},
+		{"factory", minimal + "alias: " + strings.Repeat("é", 61), false},
+		{"factory", minimal + "alias: ''", true},
+		{"factory", minimal + "alias: a b", true},
+		{"factory", minimal + "alias: a/b", false},
+		{"factory", minimal + "repositories: [{owner: a, name: b}, {owner: a, name: b}]", false},
+		{"factory", minimal + "integrations: [{type: ' LINEAR '}, {type: jira}]", false},
+		{"factory", minimal + "integrations: [{type: slack}, {type: jira}]", true},
+		{"factory", minimal + "integrations: []", true},
+		{"factory", minimal + "agentDefaults: {harness: {type: claude, auth: {source: workerEnvironment}}}", false},
+		{"factory", minimal + "agentDefaults: {harness: {type: claude, auth: {source: workerEnvironment}}, workerHost: h}", true},
+		{"agent", "model: m\nharness: {type: claude}", false},
+		{"agent", "model: null\nharness: {type: claude}", true},
+		{"agent", "harness: {}", false},
+		{"agent", "harness: {type: oz, auth: null, reasoningLevel: ''}", true},
+		{"agent", "harness: {type: oz, reasoningLevel: high}", false},
+		{"agent", "secrets: [A, A]", false},
+		{"webhook", "secretName: X\nsignatureScheme: github", false},
+		{"webhook", "secretName: X\nauthMode: signature", false},
+		{"webhook", "secretName: \u00a0", false},
+		{"webhook", "secretName: X\ndeliveryIdHeader: " + strings.Repeat("x", 100), true},
+		{"webhook", "secretName: X\ndeliveryIdHeader: " + strings.Repeat("x", 101), false},
+		{"runner", "platform: {linux: {dockerImage: x}}\ninstanceShape: {vcpus: 2.5, memoryGb: 4}", false},
+		{"runner", "platform: {linux: {dockerImage: x}}\ninstanceShape: {vcpus: 0, memoryGb: 4}", false},
+		{"runner", "platform: {os: macos}\ninstanceShape: {vcpus: 12, memoryGb: 56}", true},
+		{"runner", "platform: {os: macos}\ninstanceShape: {vcpus: 8, memoryGb: 28}", false},
+		{"runner", "description: x", false},
+		{"scorer", numbered(labels(20), 20), true},
+		{"scorer", numbered(labels(21), 21), false},
+		{"scorer", numbered(labels(1), 1) + "\nsamplingRate: 0.005", true},
+		{"scorer", numbered(labels(1), 1) + "\nsamplingRate: 0.0049", false},
+		{"scorer", numbered(labels(1), 1) + "\nsamplingRate: 100.01", false},
+		{"benchmark_suite", numbered("name: s\nagent: lead\ntasks: [one, two]\nconfigurations: ["+strings.Repeat("{name: %d}, ", 6)+"]", 6), true},
+		{"benchmark_suite", numbered("name: s\nagent: lead\ntasks: [one, two]\nconfigurations: ["+strings.Repeat("{name: %d}, ", 7)+"]", 7), false},
+		{"benchmark_suite", "name: s\nagent: lead\ntasks: [one, two]\nconfigurations: [{name: a, agents: [{agent: lead, harness: {}}]}]", false},
+		{"environment", "timeoutMinutes: 10080", true},
+		{"environment", "timeoutMinutes: 10080.5", false},
+		{"environment", "idleMinutes: 0", false},
+		{"environment", "budget: {tokens: 1000000000000000}", true},
+		{"environment", "budget: {tokens: 1000000000000001}", false},
+		{"environment", `repositories: [{owner: a, name: b, path: "a/..b"}]`, true},
+		{"environment", `repositories: [{owner: a, name: b, path: "a/../b"}]`, false},
+		{"environment", `repositories: [{owner: a, name: b, path: "..b"}]`, false},
+		{"environment", `repositories: [{owner: a, name: b, path: "a/"}]`, false},
+		{"environment", `repositories: [{owner: a, name: b, url: "https://git.example.com/x"}]`, false},
+		{"environment", `env: {A: "a\0b"}`, false},
+		{"environment", `env: {TRIPHAMMER_A: b}`, false},
+		{"environment", "network: []", false},
+		{"environment", "network: off", true},
+		{"tests", "[{name: t, webhook: hook, payload: null, expect: []}]", true},
+		{"tests", "[{name: t, webhook: hook, payload: 1, payloadFile: payload.json, expect: []}]", false},
+		{"tests", "[{name: t, webhook: hook, expect: []}]", false},
+		{"automation", numbered(webhookTrigger("{a: ["+strings.Repeat("%d, ", 32)+"]}"), 32), true},
+		{"automation", numbered(webhookTrigger("{a: ["+strings.Repeat("%d, ", 33)+"]}"), 33), false},
+		{"automation", webhookTrigger("{" + leaves(64) + "}"), true},
+		{"automation", webhookTrigger("{a: {in: [1], b: [2]}}"), false},
+		{"automation", webhookTrigger("{in: [1]}"), false},
+		{"automation", webhookTrigger("{a: {in: [1], exists: false}}"), false},
+		{"automation", webhookTrigger("{a: {}}"), true},
+		{"automation", webhookTrigger("{a: {b: 1}}"), false},
+		{"automation", webhookTrigger("null"), true},
+		{"automation", "triggers: [{provider: webhook, event: received, filter: {payload: {a: [1]}}}]", false},
+		{"automation", "triggers: [{provider: webhook, event: received, filter: {webhooks: {in: [hook]}}}]", true},
+		{"automation", "triggers: [{provider: webhook, event: received, filter: {webhooks: {not_in: [hook]}}}]", false},
+		{"automation", "triggers: [{provider: github, event: push, filter: {labels: [x]}}]", false},
+		{"automation", "triggers: [{provider: github, event: check_suite_completed, filter: {conclusions: [SUCCESS]}}]", true},
+		{"automation", "triggers: [{provider: github, event: check_suite_completed, filter: {conclusions: [bad]}}]", false},
+		{"automation", "triggers: [{provider: github, event: pull_request_opened, filter: {prNumbers: [1], pr_numbers: [1]}}]", false},
+		{"automation", "triggers: [{provider: linear, event: issue_created, filter: {teams: {in: [x]}}}]", false},
+		{"automation", "triggers: [{provider: schedule, event: cron_fired}]", false},
+		{"automation", "triggers: [{provider: schedule, event: cron_fired, schedule: null, filter: {schedule_ids: [x]}}]", true},
+		{"automation", "triggers: [{provider: schedule, event: cron_fired, schedule: {cron: '@daily'}, filter: {schedule_ids: [x]}}]", false},
+		{"automation", "triggers: [{provider: schedule, event: cron_fired, schedule: {cron: '* * * * * *'}}]", false},
+		{"automation", "triggers: [{provider: github, event: push, schedule: {cron: '@daily'}}]", false},
+		{"benchmark_suite_task", "title: t\nprompt: p\nsuccessCriteria: s\nstartingRepoRefs: ['github.com:a/b@" + strings.Repeat("0", 40) + "']", true},
+		{"benchmark_suite_task", "title: t\nprompt: p\nsuccessCriteria: s\nstartingRepoRefs: ['github.com:a/b@" + strings.Repeat("0", 39) + "']", false},
+	} {
+		root, found := parseAlone(t, c.document, c.text, "Body\n")
+		if err := judges.judge(t, c.document, root); (err == nil) != c.valid || (len(found) == 0) != c.valid {
+			t.Errorf("%s: %s: valid %v is expected; the parser finds %v, the schema %v", c.document, c.text, c.valid, found, err)
+		}
+	}
+}
+
+// TestSchemaAgrees: the parser and the schemas agree on generated documents, all
+// of which are valid, and on what mutation makes of them.
+func TestSchemaAgrees(t *testing.T) {
+	judges := newSchemaJudges(t)
+	for _, d := range schemaDocuments {
+		t.Run(d.name, func(t *testing.T) {
+			rounds := 150
+			if d.name == "automation" {
+				rounds = 500
+			}
+			accepted, refused := 0, 0
+			for i := 0; i < rounds && !t.Failed(); i++ {
+				g := documentGenerator{Rand: rand.New(rand.NewPCG(uint64(i), 1))}
+				judges.round(t, d, &g, &accepted, &refused)
+			}
+			if accepted < rounds/4 || refused < rounds {
+				t.Errorf("of the mutants %d are valid and %d are not", accepted, refused)
+			}
+		})
+	}
+}
+
+// round generates one document, and mutants of it.
+func (j schemaJudges) round(t testing.TB, d schemaDocument, g *documentGenerator, accepted, refused *int) {
+	t.Helper()
+	valid := g.document(d)
+	text := jsonText(t, valid)
+	root, found := parseAlone(t, d.name, text, "Body\n")
+	if root == nil || len(found) > 0 {
+		t.Fatalf("%s: generated\n%s\n%v", d.name, text, found)
+	}
+	j.compare(t, d.name, text, root, found, false)
+	for range 4 {
+		mutant := g.mutate(clone(valid), func() any { return g.document(d) })
+		text := jsonText(t, mutant)
+		root, found := parseAlone(t, d.name, text, "Body\n")
+		if root == nil {
+			continue // another kind of value at the root: no YAML file of the format
+		}
+		if j.compare(t, d.name, text, root, found, false) {
+			*accepted++
+		} else {
+			*refused++
+		}
+	}
+}
+
+// FuzzSchema: whatever choices the generator is made to take, the parser and the
+// schemas agree.
+func FuzzSchema(f *testing.F) {
+	judges := newSchemaJudges(f)
+	for i := range schemaDocuments {
+		f.Add(uint8(i), []byte("some choices"))
+	}
+	f.Fuzz(func(t *testing.T, which uint8, choices []byte) {
+		d := schemaDocuments[int(which)%len(schemaDocuments)]
+		g := documentGenerator{Rand: rand.New(&choiceSource{choices: choices, then: rand.NewPCG(uint64(len(choices)), 2)})}
+		var accepted, refused int
+		judges.round(t, d, &g, &accepted, &refused)
+	})
+}
+
+// choiceSource makes random numbers of the fuzzer's bytes, then of a seed.
+type choiceSource struct {
+	choices []byte
+	then    rand.Source
+}
+
+func (s *choiceSource) Uint64() uint64 {
+	if len(s.choices) == 0 {
+		return s.then.Uint64()
+	}
+	b := uint64(s.choices[0])
+	s.choices = s.choices[1:]
+	return b<<56 | b<<24 | b
+}
+
+func jsonText(t testing.TB, value any) string {
+	t.Helper()
+	text, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

@@ -1,0 +1,750 @@
+package factory
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"triphammer/factory/filter"
+	"triphammer/factory/signature"
+	"triphammer/schema"
+)
+
+// The JSON Schemas of schema/ (SPEC 3.6) are made here of the tables that the
+// parser goes by: the shapes of package schema, the catalogue of events, the
+// table of signature schemes. What the parser says in code, about the keys of
+// one file, is said again in schemaRules; jsonschema_agree_test.go holds the two
+// to each other. The keywords are those that mean the same in draft-07 and in
+// 2020-12.
+
+// object is a JSON Schema, or another JSON object.
+type object = map[string]any
+
+// schemaDocument is a kind of file that has a JSON Schema.
+type schemaDocument struct {
+	name, title string
+	kind        string // of the loader's table
+	shape       *schema.Shape
+}
+
+var schemaDocuments = []schemaDocument{
+	{"factory", "factory.yaml", "factory", &schema.Factory},
+	{"agent", "Agent", "agent", &schema.Agent},
+	{"automation", "Automation", "automation", &schema.Automation},
+	{"scorer", "Scorer", "scorer", &schema.Scorer},
+	{"runner", "Runner", "runner", &schema.Runner},
+	{"webhook", "Webhook", "webhook", &schema.Webhook},
+	{"benchmark_suite", "Benchmark suite", "benchmark suite", &schema.BenchmarkSuite},
+	{"benchmark_suite_task", "Benchmark task", "benchmark task", &schema.BenchmarkTask},
+	{"environment", "Environment", "environment", &schema.Environment},
+	{"tests", "Filter tests", "filter test", &schema.Tests},
+}
+
+// sharedKeys are the keys whose schema is in common, by their definition there.
+var sharedKeys = map[string]string{
+	"model": "model", "harness": "harness", "runner": "runner", "environmentId": "environmentId", "secrets": "secrets",
+	"mcpServers": "mcpServers", "workerHost": "workerHost", "cloudProviders": "cloudProviders", "providers": "cloudProviders",
+}
+
+// sharedShapes are the shapes of the definitions of common.
+func sharedShapes() map[string]*schema.Shape {
+	shapes := make(map[string]*schema.Shape)
+	for _, of := range []*schema.Shape{&schema.Agent, &schema.Factory} {
+		for i := range of.Keys {
+			if key := &of.Keys[i]; sharedKeys[key.Name] == key.Name && shapes[key.Name] == nil {
+				shapes[key.Name] = &key.Shape
+			}
+		}
+	}
+	return shapes
+}
+
+// TestSchemaFiles: the committed JSON Schemas are those of the tables.
+func TestSchemaFiles(t *testing.T) {
+	g := schemaGenerator{texts: maps.Clone(schemaTexts), rules: schemaRules(), shared: sharedShapes(), t: t}
+	files := map[string]object{"common": g.common()}
+	for _, d := range schemaDocuments {
+		files[d.name] = g.document(d)
+	}
+	for path := range g.texts {
+		t.Errorf("schemaTexts: no key is at %s", path)
+	}
+	for path := range g.rules {
+		t.Errorf("schemaRules: no key is at %s", path)
+	}
+	for name, s := range files {
+		text := schemaText(t, s)
+		file := filepath.Join("..", "schema", name+".schema.json")
+		if *update {
+			if err := os.WriteFile(file, text, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if committed, _ := schema.LookupJSONSchema(name); !bytes.Equal(committed.Text, text) {
+			t.Errorf("%s is not what the tables say now; write it: go test ./factory -run Schema -update", file)
+		}
+	}
+	if got, want := schema.JSONSchemaNames(), slices.Sorted(maps.Keys(files)); !*update && !slices.Equal(got, want) {
+		t.Errorf("embedded are %q, want %q", got, want)
+	}
+}
+
+// TestSchemaDocuments: every kind of file has a JSON Schema.
+func TestSchemaDocuments(t *testing.T) {
+	for _, k := range kinds {
+		if !slices.ContainsFunc(schemaDocuments, func(d schemaDocument) bool { return d.kind == k.id && d.shape == k.shape }) {
+			t.Errorf("%s has no JSON Schema", k.id)
+		}
+	}
+}
+
+func schemaText(t *testing.T, s object) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(s); err != nil {
+		t.Fatal(err)
+	}
+	// What cannot be seen is escaped.
+	var out []byte
+	for _, r := range b.String() {
+		if r > unicode.MaxASCII && !unicode.IsGraphic(r) || r > unicode.MaxASCII && unicode.IsSpace(r) {
+			out = fmt.Appendf(out, `\u%04x`, r)
+		} else {
+			out = utf8.AppendRune(out, r)
+		}
+	}
+	return out
+}
+
+// schemaGenerator turns shapes into JSON Schemas. It takes what it used out of
+// texts and rules.
+type schemaGenerator struct {
+	texts  map[string]string
+	rules  map[string]object
+	shared map[string]*schema.Shape
+	t      *testing.T
+}
+
+const (
+	dialect    = "https://json-schema.org/draft/2020-12/schema"
+	yamlRules  = "One YAML document of at most 256 KiB, 32 levels and 20000 keys and values; no anchors, aliases, tags, merge keys or repeated keys; dates in quotes; integers without a point or exponent."
+	refMessage = "common.schema.json#/definitions/"
+)
+
+func (g *schemaGenerator) common() object {
+	definitions := object{}
+	for name, shape := range g.shared {
+		definitions[name] = g.shape(shape, "common."+name)
+	}
+	return object{
+		"$schema": dialect, "title": "Common definitions", "description": "What several documents of the format " + schema.Version + " share.",
+		"definitions": definitions,
+	}
+}
+
+func (g *schemaGenerator) document(d schemaDocument) object {
+	s := g.shape(d.shape, d.name)
+	s["$schema"], s["title"], s["x-triphammer-yaml"] = dialect, d.title, yamlRules
+	return s
+}
+
+// key is the schema of a mapping's key: its own, or a reference to common.
+func (g *schemaGenerator) key(k *schema.Key, path string) object {
+	name := sharedKeys[k.Name]
+	if shape := g.shared[name]; shape == nil || !reflect.DeepEqual(shape, &k.Shape) {
+		return g.shape(&k.Shape, path)
+	}
+	// What stands beside $ref is ignored in draft-07.
+	s := object{"allOf": []any{object{"$ref": refMessage + name}}}
+	if text, own := g.texts[path]; own {
+		s["description"] = text
+		delete(g.texts, path)
+	} else {
+		s["description"] = schemaTexts["common."+name]
+	}
+	g.addRules(s, path)
+	return s
+}
+
+func (g *schemaGenerator) shape(shape *schema.Shape, path string) object {
+	s := object{}
+	if text := g.texts[path]; text == "" {
+		g.t.Errorf("schemaTexts: nothing about %s", path)
+	} else {
+		s["description"] = text
+		delete(g.texts, path)
+	}
+	typed := func(name string) {
+		if s["type"] = any(name); shape.Nullable {
+			s["type"] = []any{name, "null"}
+		}
+	}
+	switch shape.Type {
+	case schema.TypeString:
+		typed("string")
+		if shape.NonEmpty {
+			maps.Copy(s, notBlank())
+		}
+		if len(shape.Enum) > 0 {
+			values := anys(shape.Enum)
+			if shape.Nullable {
+				values = append(values, nil)
+			}
+			s["enum"] = values
+		}
+	case schema.TypeBool:
+		typed("boolean")
+	case schema.TypeInt:
+		typed("integer")
+	case schema.TypeNumber:
+		typed("number")
+	case schema.TypeList:
+		typed("array")
+		s["items"] = g.shape(shape.Elem, path+"[]")
+		if shape.NonEmpty {
+			s["minItems"] = 1
+		}
+		if shape.Unique {
+			s["uniqueItems"], s["x-triphammer-unique-trimmed"] = true, true
+		}
+	case schema.TypeMap:
+		typed("object")
+		properties, required := object{}, []any{}
+		for i := range shape.Keys {
+			k := &shape.Keys[i]
+			properties[k.Name] = g.key(k, path+"."+k.Name)
+			if k.Required {
+				required = append(required, k.Name)
+			}
+		}
+		s["properties"], s["additionalProperties"] = properties, false
+		if len(required) > 0 {
+			s["required"] = required
+		}
+	case schema.TypeMapOf:
+		typed("object")
+		if shape.Elem.Type != schema.Any {
+			s["additionalProperties"] = g.shape(shape.Elem, path+".*")
+		}
+	}
+	g.addRules(s, path)
+	return s
+}
+
+// addRules adds what the parser says in code.
+func (g *schemaGenerator) addRules(s object, path string) {
+	for keyword, value := range g.rules[path] {
+		if old, both := s[keyword].([]any); both && keyword == "allOf" {
+			value = append(slices.Clone(old), value.([]any)...)
+		}
+		s[keyword] = value
+	}
+	delete(g.rules, path)
+}
+
+func anys[T any](values []T) []any {
+	out := make([]any, len(values))
+	for i, v := range values {
+		out[i] = v
+	}
+	return out
+}
+
+func all(schemas ...object) []any { return anys(schemas) }
+
+// blanks are the characters that strings.TrimSpace takes off, as themselves: the
+// classes of regular expressions differ from engine to engine.
+var blanks = func() string {
+	var b strings.Builder
+	for r := rune(0); r <= unicode.MaxRune; r++ {
+		if unicode.IsSpace(r) {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}()
+
+func notBlank() object { return pattern("[^"+blanks+"]", "must not be blank") }
+
+func pattern(expression, message string) object {
+	return object{"pattern": expression, "patternErrorMessage": message}
+}
+
+// lowered are the characters by what they are when lowered.
+var lowered = sync.OnceValue(func() map[rune]string {
+	all := make(map[rune]string)
+	for r := rune(0); r <= unicode.MaxRune; r++ {
+		all[unicode.ToLower(r)] += string(r)
+	}
+	return all
+})
+
+// anyCase is an expression for all spellings that are the word when lowered.
+func anyCase(word string) string {
+	var b strings.Builder
+	for _, r := range word {
+		if same := lowered()[r]; same == string(r) {
+			b.WriteRune(r)
+		} else {
+			b.WriteString("[" + same + "]")
+		}
+	}
+	return b.String()
+}
+
+func anyCaseOf(words []string) string {
+	out := make([]string, len(words))
+	for i, word := range words {
+		out[i] = anyCase(word)
+	}
+	return "(" + strings.Join(out, "|") + ")"
+}
+
+// not refuses what a schema accepts.
+func not(s object, message string) object { return object{"not": s, "errorMessage": message} }
+
+// is accepts objects that have the key with that very value.
+func is(key string, value any) object {
+	return object{"required": []any{key}, "properties": object{key: object{"const": value}}}
+}
+
+// nameList is a list of at least one name.
+func nameList() object {
+	return object{"type": "array", "minItems": 1, "items": merged(object{"type": "string"}, notBlank())}
+}
+
+func merged(parts ...object) object {
+	out := object{}
+	for _, part := range parts {
+		maps.Copy(out, part)
+	}
+	return out
+}
+
+var oneModel = not(
+	object{"required": []any{"model", "harness"}, "properties": object{"model": object{"type": "string"}}},
+	"model is short for a harness: keep one of the two",
+)
+
+// schemaRules is what the parser's code says about the keys of one file, by path.
+// An annotation x-triphammer-… stands where JSON Schema has no words for it.
+func schemaRules() map[string]object {
+	rules := map[string]object{
+		"common.harness": {
+			"minProperties": 1,
+			"examples":      []any{object{"type": "claude", "model": "sonnet"}},
+			"allOf": all(object{
+				"if": is("type", "oz"),
+				"then": object{"properties": object{
+					"auth":           object{"type": "null", "errorMessage": "type oz takes no auth"},
+					"reasoningLevel": object{"enum": []any{nil, ""}, "errorMessage": "type oz takes no reasoningLevel"},
+				}},
+			}),
+			"x-triphammer-inherited": "With the inherited settings too: type oz takes neither auth nor reasoningLevel, and auth.source workerEnvironment needs workerHost.",
+		},
+		"common.harness.auth": {"allOf": all(object{
+			"if":   is("source", "managedSecret"),
+			"then": object{"required": []any{"secretName"}},
+			"else": object{"properties": object{"secretName": false}},
+		})},
+		"common.runner":        {"x-triphammer-reference": "runners"},
+		"common.environmentId": {"x-triphammer-reference": "environments"},
+
+		"factory": {"x-triphammer-tree": "At most 20 webhooks, 10000 files and 16 MiB; if there are agents, exactly one is the foreman."},
+		"factory.alias": merged(
+			pattern("^["+blanks+"]*([\\p{L}\\p{Nd}._-]([\\p{L}\\p{Nd} ._-]{0,58}[\\p{L}\\p{Nd}._-])?)?["+blanks+"]*$", "at most 60 letters, digits, spaces and . _ -")),
+		"factory.repositories": {"uniqueItems": true, "x-triphammer-unique-by": []any{"owner", "name"}},
+		"factory.providers":    {"deprecated": true, "deprecationMessage": "Old name of cloudProviders"},
+		"factory.integrations": {
+			"uniqueItems": true, "x-triphammer-unique-by": []any{"type"},
+			"allOf": all(not(object{"allOf": all(integration("linear"), integration("jira"))}, "linear and jira exclude each other")),
+		},
+		"factory.integrations[].type": merged(
+			pattern("^["+blanks+"]*"+anyCaseOf([]string{"slack", "linear", "jira"})+"["+blanks+"]*$", "slack, linear or jira"),
+			object{"examples": []any{"slack", "linear", "jira"}}),
+		"factory.agentDefaults": {"allOf": all(oneModel, object{
+			"if": object{"required": []any{"harness"}, "properties": object{"harness": object{
+				"type": "object", "required": []any{"auth"}, "properties": object{"auth": merged(object{"type": "object"}, is("source", "workerEnvironment"))},
+			}}},
+			"then": object{"required": []any{"workerHost"}, "properties": object{"workerHost": object{"type": "string", "minLength": 1}}},
+		})},
+		"agent":           {"allOf": all(oneModel)},
+		"agent.agentType": {"default": "CUSTOM"},
+
+		"automation":         {"allOf": all(oneModel), "definitions": filterDefinitions()},
+		"automation.enabled": {"default": true},
+		"automation.agent":   {"x-triphammer-reference": "agents"},
+		"automation.triggers": {
+			"x-triphammer-unique-by": []any{"schedule.name"},
+			"examples":               []any{[]any{object{"provider": "webhook", "event": "received", "filter": object{"webhooks": []any{"deploys"}}}}},
+		},
+		"automation.triggers[]":          {"allOf": triggerRules()},
+		"automation.triggers[].provider": {"enum": anys(providers())},
+		"automation.triggers[].schedule.cron": merged(object{
+			"x-triphammer-cron": "Each field within its range: lists, ranges, steps, ? and names of months and weekdays; @every takes a duration such as 1h30m.",
+			"examples":          []any{"0 6 * * 1-5", "@daily", "@every 2h"},
+			"allOf":             all(not(object{"pattern": "TZ="}, "schedules are in UTC")),
+		}, pattern("^(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|@every .+|["+blanks+"]*[^"+blanks+"]+(["+blanks+"]+[^"+blanks+"]+){4}["+blanks+"]*)$",
+			"five fields, or a descriptor such as @daily")),
+
+		"webhook": {"allOf": all(object{
+			"if":   is("authMode", "signature"),
+			"then": object{"required": []any{"signatureScheme"}},
+			"else": object{"properties": object{"signatureScheme": object{"not": object{}, "errorMessage": "signatureScheme needs authMode: signature"}}},
+		})},
+		"webhook.authMode": {"default": "token", "enumDescriptions": []any{
+			"Header Authorization: Bearer <secret>", "The secret is the last segment of the URL", "The sender signs each request",
+		}},
+		"webhook.signatureScheme": schemeNames(),
+		"webhook.secretName":      {"x-triphammer-reference": "secrets", "examples": []any{"DEPLOYS_WEBHOOK_SECRET"}},
+		"webhook.deliveryIdHeader": merged(
+			pattern("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}$", "the name of a header, of at most 100 characters"),
+			object{"x-triphammer-credential-header": false, "examples": []any{"X-Request-Id"}}),
+		"webhook.enabled": {"default": true},
+
+		"runner":                    runnerRules(),
+		"runner.platform.os":        {"default": "linux"},
+		"runner.setupCommands":      {"examples": []any{[]any{"npm ci"}}},
+		"environment.repositories":  {"examples": []any{[]any{object{"url": "https://git.example.com/shop.git", "ref": "main"}}}},
+		"environment.command":       {"examples": []any{[]any{"claude", "-p"}}},
+		"environment.setupCommands": {"examples": []any{[]any{"npm ci"}}},
+		"environment.repositories[]": {"allOf": all(object{
+			"if": object{"required": []any{"url"}},
+			"then": object{"properties": object{
+				"owner": object{"not": object{}, "errorMessage": "url stands instead of owner and name"},
+				"name":  object{"not": object{}, "errorMessage": "url stands instead of owner and name"},
+			}},
+			"else": object{"required": []any{"owner", "name"}},
+		})},
+		"environment.repositories[].url": {
+			"allOf":                             all(not(object{"pattern": "^-"}, "must not begin with a dash")),
+			"x-triphammer-url-without-password": true,
+		},
+		"environment.repositories[].ref":  {"allOf": all(not(object{"pattern": "^-"}, "must not begin with a dash"))},
+		"environment.repositories[].path": {"allOf": all(not(object{"pattern": `(^|/)\.{0,2}(/|$)|^\.\.`}, "a plain path within the workspace"))},
+		"environment.env": {
+			"propertyNames": merged(pattern("^[A-Za-z_][A-Za-z0-9_]*$", "the name of a variable"),
+				object{"allOf": all(not(object{"pattern": "^TRIPHAMMER_"}, "names that begin with TRIPHAMMER_ are the server's"))}),
+		},
+		"environment.env.*":          {"allOf": all(not(object{"pattern": "\x00"}, "must not hold a NUL byte"))},
+		"environment.timeoutMinutes": {"exclusiveMinimum": 0, "maximum": maxMinutes, "default": DefaultTimeout.Minutes()},
+		"environment.idleMinutes":    {"exclusiveMinimum": 0, "maximum": maxMinutes, "default": DefaultIdle.Minutes()},
+		"environment.network": {
+			"type": []any{"string", "array"}, "default": "on", "examples": []any{"on", "off", []any{"api.example.com", "*.example.com:443"}},
+			"minItems": 1, "items": merged(object{"type": "string"}, pattern(hostName.String(), "a host, such as api.example.com or *.example.com:443")),
+			"if": object{"type": "string"}, "then": object{"enum": []any{"on", "off"}},
+		},
+		"environment.budget.usd":    {"exclusiveMinimum": 0, "maximum": int64(1e15)},
+		"environment.budget.tokens": {"exclusiveMinimum": 0, "maximum": int64(1e15)},
+		"environment.budget.turns":  {"exclusiveMinimum": 0, "maximum": int64(1e15)},
+
+		"tests[]": {"allOf": all(object{
+			"if":   object{"required": []any{"payloadFile"}},
+			"then": object{"properties": object{"payload": object{"not": object{}, "errorMessage": "keep one of payload and payloadFile"}}},
+			"else": object{"required": []any{"payload"}},
+		})},
+		"tests[].webhook":     {"x-triphammer-reference": "webhooks"},
+		"tests[].expect":      {"x-triphammer-reference": "automations"},
+		"tests[].payloadFile": {"x-triphammer-file": "tests"},
+
+		"scorer":              {"x-triphammer-body": "The text below the front matter must not be blank."},
+		"scorer.agents":       {"x-triphammer-reference": "agents"},
+		"scorer.enabled":      {"default": true},
+		"scorer.samplingRate": {"default": 25, "minimum": 0.005, "maximum": 100},
+		"scorer.passingScore": {
+			"minimum": 0, "maximum": 1,
+			"x-triphammer-passing-score": "At least one label's score reaches it, and at least one does not.",
+		},
+		"scorer.labels":          {"maxItems": maxLabels, "x-triphammer-unique-by": []any{"value"}},
+		"scorer.labels[].score":  {"minimum": 0, "maximum": 1},
+		"scorer.selfImprovement": {"default": false},
+
+		"benchmark_suite":       {"x-triphammer-tree": "The name is unique in the factory; tasks and the files in tasks/ are the same."},
+		"benchmark_suite.agent": {"x-triphammer-reference": "agents"},
+		"benchmark_suite.tasks": {"x-triphammer-reference": "tasks"},
+		"benchmark_suite.configurations": {
+			"maxItems":               maxConfigurations,
+			"x-triphammer-unique-by": []any{"name"}, "x-triphammer-at-most-one": object{"role": "baseline"},
+		},
+		"benchmark_suite.configurations[].agents[]": {"allOf": all(oneModel)},
+		"benchmark_suite_task.startingRepoRefs[]": merged(
+			pattern(strings.ReplaceAll(repoRef.String(), `\s`, " \t\n\f\r"), "github.com:OWNER/REPO@ and the 40 digits of a commit"),
+			object{"examples": []any{"github.com:example/shop@0123456789abcdef0123456789abcdef01234567"}}),
+	}
+	return rules
+}
+
+func integration(name string) object {
+	return object{"contains": object{"type": "object", "required": []any{"type"}, "properties": object{
+		"type": object{"type": "string", "pattern": "^[" + blanks + "]*" + anyCase(name) + "[" + blanks + "]*$"},
+	}}}
+}
+
+func schemeNames() object {
+	var values, providers []any
+	for _, s := range signature.All() {
+		values, providers = append(values, s.Name), append(providers, s.Provider)
+	}
+	return object{"enum": values, "enumDescriptions": providers, "errorMessage": "no such scheme: triphammer schemes lists them"}
+}
+
+func runnerRules() object {
+	shapes := []object{}
+	for _, cpus := range slices.Sorted(maps.Keys(macShapes)) {
+		for _, memory := range macShapes[cpus] {
+			shapes = append(shapes, object{"properties": object{"vcpus": object{"const": cpus}, "memoryGb": object{"const": memory}}})
+		}
+	}
+	size := object{"minimum": 1, "x-triphammer-power-of-two": true}
+	return object{"allOf": all(object{
+		"if": object{"required": []any{"platform"}, "properties": object{"platform": merged(object{"type": "object"}, is("os", "macos"))}},
+		"then": object{"properties": object{
+			"platform": object{"properties": object{
+				"linux": object{"not": object{}, "errorMessage": "linux means nothing with os macos"},
+				"arch":  object{"const": "aarch64", "errorMessage": "macOS runners are aarch64"},
+			}},
+			"instanceShape": object{"anyOf": anys(shapes), "errorMessage": "4 and 7, 6 and 14, 8 and 14, 12 and 28, or 12 and 56"},
+		}},
+		"else": object{
+			"required": []any{"platform"},
+			"properties": object{
+				"platform": object{"required": []any{"linux"}, "properties": object{
+					"mac": object{"not": object{}, "errorMessage": "mac means nothing with os linux"},
+				}},
+				"instanceShape": object{"properties": object{"vcpus": size, "memoryGb": size}},
+			},
+		},
+	})}
+}
+
+// eventGroup is the events of a provider that are filtered on the same keys.
+type eventGroup struct {
+	provider string
+	events   []string
+	keys     []string
+}
+
+func (g eventGroup) definition() string { return g.provider + "_" + g.events[0] }
+
+// eventGroups are the groups of the catalogue, sorted.
+func eventGroups() []eventGroup {
+	var groups []eventGroup
+	for _, provider := range providers() {
+		byKeys := make(map[string]int)
+		for _, event := range eventsOf(provider) {
+			keys := catalogue[provider][event]
+			id := strings.Join(keys, " ")
+			at, known := byKeys[id]
+			if !known {
+				at = len(groups)
+				byKeys[id] = at
+				groups = append(groups, eventGroup{provider: provider, keys: keys})
+			}
+			groups[at].events = append(groups[at].events, event)
+		}
+	}
+	return groups
+}
+
+// triggerRules say which events a provider has, and which filter an event takes.
+func triggerRules() []any {
+	var rules []object
+	for _, provider := range providers() {
+		rules = append(rules, object{
+			"if":   is("provider", provider),
+			"then": object{"properties": object{"event": object{"enum": anys(eventsOf(provider))}}},
+		})
+	}
+	for _, g := range eventGroups() {
+		then := object{"properties": object{"filter": object{"$ref": "#/definitions/" + g.definition()}}}
+		if g.provider == "webhook" {
+			then["required"] = []any{"filter"}
+		}
+		rules = append(rules, object{
+			"if": object{
+				"required":   []any{"provider", "event"},
+				"properties": object{"provider": object{"const": g.provider}, "event": object{"enum": anys(g.events)}},
+			},
+			"then": then,
+		})
+	}
+	return anys(append(rules, object{
+		"if": is("provider", "schedule"),
+		"then": object{
+			"if":   object{"required": []any{"filter"}, "properties": object{"filter": object{"type": "object", "required": []any{"schedule_ids"}}}},
+			"then": object{"properties": object{"schedule": object{"type": "null", "errorMessage": "keep one of schedule and filter.schedule_ids"}}},
+			"else": object{"required": []any{"schedule"}, "properties": object{"schedule": object{"type": "object"}}},
+		},
+		"else": object{"properties": object{"schedule": object{"type": "null", "errorMessage": "only provider schedule takes a schedule"}}},
+	}))
+}
+
+// keyTexts says what a filter key compares.
+var keyTexts = map[string]string{
+	"repos": "Repositories, as owner/name.", "branches": "Branches.", "base_branches": "Branches that the change is to go into.",
+	"paths": "Paths that changed.", "labels": "Labels.", "assignees": "Login names of those assigned.", "authors": "Login names of authors.",
+	"pr_numbers": "Numbers of pull requests.", "mentioned": "Names that are mentioned.", "reviewers": "Login names of reviewers.",
+	"reviewer_teams": "Teams that are to review.", "review_states": "States of the review.", "conclusions": "Outcomes of the check.",
+	"workflows": "Names of workflows.", "actions": "What happened to the merge request.", "team_ids": "Teams.", "project_ids": "Projects.",
+	"state_ids": "States.", "assignee_ids": "Those assigned.", "mentioned_user_ids": "Users that are mentioned.", "creator_ids": "Those who created it.",
+	"issue_ids": "Issues.", "keywords": "Words that the text contains, in any case.", "project_keys": "Keys of projects.", "status_ids": "New states.",
+	"channel_ids": "Channels.", "user_ids": "Users.", "emojis": "Names of emojis.", "item_user_ids": "Authors of the message reacted to.",
+	"schedule_ids": "Schedules that are kept elsewhere.", "stages": "Stages.", "webhook_ids": "UIDs of webhooks.",
+	"payload": "What the body must hold. A key names a field of it, a list the allowed values; {in: […]}, {not_in: […]} and {exists: true} are operators; objects nest.",
+}
+
+func filterDefinitions() object {
+	definitions := payloadDefinitions()
+	definitions["names"] = merged(nameList(), object{
+		"type": []any{"array", "object"}, "required": []any{"in"}, "properties": object{"in": nameList()}, "additionalProperties": false,
+	})
+	definitions["matcher"] = matcherOf(object{"type": "string"})
+	definitions["number_matcher"] = matcherOf(object{"type": "integer"})
+	definitions["conclusion_matcher"] = matcherOf(object{
+		"type": "string", "anyOf": all(object{"enum": anys(conclusions)}, object{"pattern": "^" + anyCaseOf(conclusions) + "$"}),
+	})
+	definitions["plain_matcher"] = object{"type": []any{"array", "null"}, "items": object{"type": "string"}}
+	for _, g := range eventGroups() {
+		if g.provider == "webhook" {
+			definitions[g.definition()] = webhookFilter(g.keys)
+		} else {
+			definitions[g.definition()] = providerFilter(g)
+		}
+	}
+	return definitions
+}
+
+// defined refers to a definition of the same document.
+func defined(name, text string) object {
+	return object{"description": text, "allOf": all(object{"$ref": "#/definitions/" + name})}
+}
+
+// matcherOf is a list of values, or operators.
+func matcherOf(value object) object {
+	list := object{"type": "array", "items": value}
+	return object{
+		"type": []any{"array", "object", "null"}, "items": value,
+		"properties": object{"in": list, "not_in": list}, "additionalProperties": false,
+		"x-triphammer-disjoint": []any{"in", "not_in"},
+	}
+}
+
+func webhookFilter(keys []string) object {
+	properties := object{"webhooks": defined("names", "Webhooks: names of files in webhooks/.")}
+	for _, key := range keys {
+		definition := "names"
+		if key == "payload" {
+			definition = key
+		}
+		properties[key] = defined(definition, keyTexts[key])
+	}
+	return object{
+		"description": "Which deliveries start a run. At least one of webhooks and webhook_ids is required.",
+		"type":        "object", "properties": properties, "additionalProperties": false,
+		"anyOf": []any{object{"required": []any{"webhooks"}}, object{"required": []any{"webhook_ids"}}},
+	}
+}
+
+func providerFilter(g eventGroup) object {
+	properties, exclusive := object{}, []object{}
+	for _, key := range g.keys {
+		definition, text := "matcher", keyTexts[key]+" A list of those that match, or {in: […], not_in: […]}."
+		switch key {
+		case "schedule_ids":
+			definition, text = "names", keyTexts[key]
+		case "pr_numbers":
+			definition = "number_matcher"
+		case "conclusions":
+			definition = "conclusion_matcher"
+		}
+		properties[key] = defined(definition, text)
+		for alias, canonical := range aliases[g.provider] {
+			if canonical != key {
+				continue
+			}
+			if properties[alias] = properties[key]; g.provider != "github" {
+				properties[alias] = defined("plain_matcher", keyTexts[key]+" A list of names, which the provider resolves.")
+			}
+			exclusive = append(exclusive, not(object{"type": "object", "required": []any{alias, key}}, alias+" and "+key+" are the same: keep one"))
+		}
+	}
+	s := object{
+		"description": "Which events start a run; all keys must match.",
+		"type":        []any{"object", "null"}, "properties": properties, "additionalProperties": false,
+	}
+	if len(exclusive) > 0 {
+		s["allOf"] = anys(exclusive)
+	}
+	return s
+}
+
+// payloadDefinitions is the grammar of the payload filter (SPEC 8).
+func payloadDefinitions() object {
+	operator := func(key string) object { return object{"required": []any{key}} }
+	never := object{"not": object{}, "errorMessage": "an operator applies to a field, not to the whole body"}
+	set := object{"$ref": "#/definitions/values"}
+	return object{
+		"payload": object{
+			"type": []any{"object", "null"}, "additionalProperties": object{"$ref": "#/definitions/condition"},
+			"properties":              object{"in": never, "not_in": never, "exists": never},
+			"examples":                []any{object{"status": []any{"failed"}, "env": object{"not_in": []any{"dev"}}}},
+			"x-triphammer-max-depth":  filter.MaxDepth,
+			"x-triphammer-max-leaves": filter.MaxLeaves,
+		},
+		"condition": object{
+			"description":  "Allowed values, operators, or an object for what is nested.",
+			"type":         []any{"array", "object"},
+			"errorMessage": "write a list of the allowed values, such as [failed]; {in: […], not_in: […], exists: true}; or an object for nested fields",
+			"minItems":     1, "maxItems": filter.MaxValues, "items": object{"$ref": "#/definitions/value"},
+			"if": object{"type": "object", "anyOf": all(operator("in"), operator("not_in"), operator("exists"))},
+			"then": object{
+				"properties":           object{"in": set, "not_in": set, "exists": object{"type": "boolean", "description": "Whether the field is there at all."}},
+				"additionalProperties": false,
+				"allOf": all(not(
+					object{"required": []any{"in", "exists"}, "properties": object{"exists": object{"const": false}}},
+					"a field cannot be absent and hold one of the values of in")),
+				"x-triphammer-disjoint": []any{"in", "not_in"},
+			},
+			"else": object{"additionalProperties": object{"$ref": "#/definitions/condition"}},
+		},
+		"values": object{
+			"description": "Values to compare with.", "type": "array", "minItems": 1, "maxItems": filter.MaxValues,
+			"items": object{"$ref": "#/definitions/value"},
+		},
+		"value": object{
+			"description": "A value; strings are compared exactly.", "type": []any{"string", "number", "boolean", "null"},
+		},
+	}
+}
+
+// TestSchemaKeyTexts: every filter key is described.
+func TestSchemaKeyTexts(t *testing.T) {
+	used := make(map[string]bool)
+	for _, g := range eventGroups() {
+		for _, key := range g.keys {
+			used[key] = true
+			if keyTexts[key] == "" {
+				t.Errorf("keyTexts: nothing about %s", key)
+			}
+		}
+	}
+	for key := range keyTexts {
+		if !used[key] {
+			t.Errorf("keyTexts: no event has %s", key)
+		}
+	}
+}

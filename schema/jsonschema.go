@@ -1,0 +1,63 @@
+package schema
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// The JSON Schemas are generated from the tables of the parser and committed:
+// go test ./factory -run Schema -update
+//
+//go:embed *.schema.json
+var jsonSchemas embed.FS
+
+const jsonSchemaExt = ".schema.json"
+
+// JSONSchema is one of the JSON Schemas of the format, or their bundle.
+type JSONSchema struct {
+	Text []byte // not to be changed
+	ETag string // a strong validator, with its quotes
+}
+
+// JSONSchemaNames are the documents that have a JSON Schema (SPEC 3.6), such as
+// "webhook", and "common", which the others refer to; sorted.
+func JSONSchemaNames() []string {
+	entries, _ := jsonSchemas.ReadDir(".") // what is embedded can be read
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = strings.TrimSuffix(e.Name(), jsonSchemaExt)
+	}
+	return names
+}
+
+// LookupJSONSchema finds a document's JSON Schema, by its name or its file name:
+// a schema refers to its neighbour common.schema.json by the latter.
+func LookupJSONSchema(name string) (JSONSchema, bool) {
+	name = strings.TrimSuffix(name, jsonSchemaExt)
+	if !slices.Contains(JSONSchemaNames(), name) {
+		return JSONSchema{}, false
+	}
+	text, _ := jsonSchemas.ReadFile(name + jsonSchemaExt)
+	return newJSONSchema(text), true
+}
+
+// JSONSchemaBundle is all of them in one object, keyed by file name.
+var JSONSchemaBundle = sync.OnceValue(func() JSONSchema {
+	bundle := make(map[string]json.RawMessage)
+	for _, name := range JSONSchemaNames() {
+		one, _ := LookupJSONSchema(name)
+		bundle[name+jsonSchemaExt] = one.Text
+	}
+	text, _ := json.Marshal(bundle) // a test holds each to be JSON
+	return newJSONSchema(text)
+})
+
+func newJSONSchema(text []byte) JSONSchema {
+	sum := sha256.Sum256(text)
+	return JSONSchema{Text: text, ETag: `"` + hex.EncodeToString(sum[:16]) + `"`}
+}
