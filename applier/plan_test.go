@@ -41,9 +41,9 @@ func TestCallouts(t *testing.T) {
 		return files
 	}
 	for _, c := range []struct {
-		name           string
+		name            string
 		narrow, widened []string
-		want           string
+		want            string
 	}{
 		{"weaker mode", hook("authMode: signature\nsignatureScheme: github\n"), hook(""), "authMode goes from signature to token"},
 		{"weakest mode", hook(""), hook("authMode: url_token\n"), "authMode goes from token to url_token"},
@@ -51,8 +51,10 @@ func TestCallouts(t *testing.T) {
 		{"filter gone", a(auto(", payload: {x: [1]}")), a(auto("")), "its payload filter is gone: every delivery of webhook hook"},
 		{"filter looks at less", a(auto(", payload: {x: [1], y: {z: [2]}}")), a(auto(", payload: {x: [1]}")), "no longer looks at payload.y.z"},
 		{"automation enabled", a(auto("", "enabled: false")), a(auto("")), "is enabled"},
-		{"another webhook", append(a(auto("")), "webhooks/two.yaml", webhookYAML),
-			append(a("---\ntriggers:\n  - {provider: webhook, event: received, filter: {webhooks: [hook, two]}}\n---\nDo it.\n"), "webhooks/two.yaml", webhookYAML), "starts on deliveries of webhook two"},
+		{
+			"another webhook", append(a(auto("")), "webhooks/two.yaml", webhookYAML),
+			append(a("---\ntriggers:\n  - {provider: webhook, event: received, filter: {webhooks: [hook, two]}}\n---\nDo it.\n"), "webhooks/two.yaml", webhookYAML), "starts on deliveries of webhook two",
+		},
 		{"automation's secret", a(auto("")), a(auto("", "secrets: [TOKEN]")), "gets secrets that it did not have: TOKEN"},
 		{"environment's secret", env(""), env("secrets: [TOKEN]\n"), "gets secrets that it did not have: TOKEN"},
 		{"network", env("network: off\n"), env(""), "may reach the whole network"},

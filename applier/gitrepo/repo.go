@@ -2,12 +2,12 @@
 // a repository.
 //
 // A [Repo] resolves the production branch and opens a commit as a read-only file
-// tree, without a checkout. The repository is opened afresh for each read,
+// tree, without a checkout. A [Remote] does so with what it fetches into a cache. The repository is opened afresh for each read,
 // because a long-lived handle goes stale when the repository is repacked (DESIGN
 // 3.6). A [WorkTree] is the same for a plain folder, for `dev` and `validate`.
 //
 // Nothing here runs the git program, a hook or a filter, and nothing is written
-// to the repository.
+// to a local repository.
 package gitrepo
 
 import (
@@ -35,6 +35,8 @@ var (
 	ErrNoCommit     = errors.New("no such commit")
 	ErrNoFolder     = errors.New("no such folder in the commit")
 	ErrCorrupt      = errors.New("the repository is damaged")
+	ErrDenied       = errors.New("access to the repository is denied")
+	ErrUnreachable  = errors.New("the repository cannot be reached")
 )
 
 // Commit is what a revision resolves to.
@@ -172,18 +174,22 @@ func (r *Repo) noBranch(o *objects) error {
 			return nil
 		})
 	}
+	return missingBranch(r.path, r.branch, names)
+}
+
+func missingBranch(where, branch string, names []string) error {
 	if len(names) == 0 {
-		return fmt.Errorf("%w: %s waits for the first push to %q", ErrEmpty, r.path, r.branch)
+		return fmt.Errorf("%w: %s waits for the first push to %q", ErrEmpty, where, branch)
 	}
 	const shown = 5
 	slices.Sort(names)
-	slices.SortStableFunc(names, func(a, b string) int { return distance(a, r.branch) - distance(b, r.branch) })
+	slices.SortStableFunc(names, func(a, b string) int { return distance(a, branch) - distance(b, branch) })
 	more := ""
 	if len(names) > shown {
 		more = fmt.Sprintf(" and %d more", len(names)-shown)
 		names = names[:shown]
 	}
-	return fmt.Errorf("%w: %s has no branch %q; it has %s%s", ErrNoBranch, r.path, r.branch, strings.Join(names, ", "), more)
+	return fmt.Errorf("%w: %s has no branch %q; it has %s%s", ErrNoBranch, where, branch, strings.Join(names, ", "), more)
 }
 
 // distance is the number of single edits between two names.

@@ -60,7 +60,8 @@ func (r *Repo) Tree(ctx context.Context, hash, dir string) (_ fs.FS, err error) 
 
 // treeFS is a tree object as an fs.FS.
 type treeFS struct {
-	root *node
+	root    *node
+	damaged func() // hears of objects that cannot be read; may be nil
 
 	mu      sync.Mutex // of what follows, and of all nodes' children and size
 	objects *objects
@@ -84,6 +85,11 @@ type node struct {
 // read does something with the objects. If one has moved they are looked at
 // afresh, once.
 func (t *treeFS) read(do func(*objects) error) (err error) {
+	defer func() {
+		if errors.Is(err, ErrCorrupt) && t.damaged != nil {
+			t.damaged()
+		}
+	}()
 	defer survive(&err)
 	if err = do(t.objects); !moved(err) {
 		return err

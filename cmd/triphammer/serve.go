@@ -19,16 +19,15 @@ import (
 	"github.com/spf13/pflag"
 
 	"triphammer/applier"
-	"triphammer/applier/gitrepo"
 	"triphammer/schema"
 	"triphammer/server"
 )
 
 func serveCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "serve --repo PATH --data DIR",
+		Use:   "serve --repo PATH|URL --data DIR",
 		Short: "Serve the production branch of a repository",
-		Long: `Serve what lands on the production branch of a repository, bare or not.
+		Long: `Serve what lands on the production branch of a repository: one on this machine, bare or not, or one over https or ssh.
 
 Each flag can also be a variable (TRIPHAMMER_DATA, TRIPHAMMER_LISTEN …) or a key of the --config file; flags come
 first, then variables, then the file. The first start makes the data directory and the key that seals the secrets
@@ -37,9 +36,7 @@ first, then variables, then the file. The first start makes the data directory a
 		RunE: serve,
 	}
 	f := c.Flags()
-	f.String("repo", "", "repository of the definitions")
-	f.String("branch", "main", "production branch")
-	f.String("path", ".", "folder of the factory in the repository")
+	repositoryFlags(f)
 	f.String("data", "", "data directory; made if it is missing")
 	f.String("config", "", "configuration file (YAML; its keys are these flags' names)")
 	serverFlags(f)
@@ -71,17 +68,15 @@ func serve(c *cobra.Command, _ []string) error {
 	repo, data := text("repo"), text("data")
 	switch {
 	case repo == "":
-		return exitWith(exitUsage, "which repository? Give --repo PATH (or TRIPHAMMER_REPO)")
+		return exitWith(exitUsage, "which repository? Give --repo PATH or URL (or TRIPHAMMER_REPO)")
 	case data == "":
 		return exitWith(exitUsage, "where to keep the data? Give --data DIR (or TRIPHAMMER_DATA)")
-	case strings.Contains(repo, "://") || strings.HasPrefix(repo, "git@"):
-		return exitWith(exitUsage, "--repo %s: this version serves repositories on this machine; clone it with --mirror, and fetch into that", redactURL(repo))
 	case (text("tls-cert") == "") != (text("tls-key") == ""):
 		return exitWith(exitUsage, "--tls-cert and --tls-key go together")
 	}
-	source, err := gitrepo.Open(repo, text("branch"))
+	source, err := openSource(c.Flags(), data)
 	if err != nil {
-		return exitWith(exitUsage, "--repo: %w", err)
+		return err
 	}
 	s := serving{data: data, source: source, path: text("path"), certFile: text("tls-cert"), keyFile: text("tls-key")}
 	proxies, _ := c.Flags().GetStringSlice("trusted-proxies")
@@ -108,14 +103,6 @@ func serve(c *cobra.Command, _ []string) error {
 `, s.in.dir)
 	}
 	return s.run(c.Context())
-}
-
-// redactURL is an address without what may be a credential in it.
-func redactURL(s string) string {
-	if u, err := url.Parse(s); err == nil && u.User != nil {
-		return u.Redacted()
-	}
-	return s
 }
 
 // configFile reads --config: strict, so that a key that nothing reads is an

@@ -1,0 +1,302 @@
+package gitrepo
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-git/go-git/v5/plumbing/transport"
+	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/agent"
+	"golang.org/x/crypto/ssh/knownhosts"
+)
+
+// Credentials are how a remote repository is reached. All are names of files, or
+// no secret: the files are read at each attempt, so that a rotated credential
+// counts at once, and what they hold is in no error.
+type Credentials struct {
+	TokenFile  string // https: a token or password
+	Username   string // https: of the token, or empty if any will do
+	CAFile     string // https: certificates to trust beside those of the system, PEM
+	SSHKey     string // ssh: a private key without a passphrase; empty: the agent of SSH_AUTH_SOCK
+	KnownHosts string // ssh: the hosts to trust; empty: those in the file known_hosts here
+}
+
+// publishedHosts are the host keys that the large services publish; the file says
+// where.
+//
+//go:embed known_hosts
+var publishedHosts []byte
+
+// anyUsername goes with a token whose server asks for no particular name.
+const anyUsername = "x-access-token"
+
+// Times of one connection. That of a whole attempt is attemptTime.
+const (
+	dialTime   = 15 * time.Second
+	answerTime = time.Minute // until a server begins to answer
+)
+
+// httpClient is a client for one attempt. It follows no redirect: the credential
+// is for the address that was configured. challenge is what a 401 asked for.
+func (c Credentials) httpClient(challenge *string) (*http.Client, error) {
+	t := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: dialTime}).DialContext, ForceAttemptHTTP2: true,
+		TLSHandshakeTimeout: dialTime, ResponseHeaderTimeout: answerTime, DisableKeepAlives: false, IdleConnTimeout: dialTime,
+	}
+	if c.CAFile != "" {
+		text, err := os.ReadFile(c.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("--git-ca-file: %w", err)
+		}
+		pool, err := x509.SystemCertPool()
+		if err != nil {
+			pool = x509.NewCertPool()
+		}
+		if !pool.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("--git-ca-file: %s holds no certificate in PEM", c.CAFile)
+		}
+		t.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	}
+	return &http.Client{
+		Transport: &bounded{t, challenge},
+		CheckRedirect: func(next *http.Request, _ []*http.Request) error {
+			to := url.URL{Scheme: next.URL.Scheme, Host: next.URL.Host, Path: strings.TrimSuffix(next.URL.Path, "/info/refs")}
+			return &redirectError{to.String()}
+		},
+	}, nil
+}
+
+type redirectError struct{ to string }
+
+func (e *redirectError) Error() string {
+	return "the repository has moved to " + e.to + "; if that is right, give it as --repo"
+}
+
+// bounded limits what is read of an answer, and notes what a refusal asks for.
+type bounded struct {
+	*http.Transport
+	challenge *string
+}
+
+// RoundTrip implements http.RoundTripper.
+func (b *bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := b.Transport.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode == http.StatusUnauthorized {
+		*b.challenge = strings.Join(resp.Header.Values("WWW-Authenticate"), ", ")
+	}
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{&cutOff{resp.Body, maxAnswer}, resp.Body}
+	return resp, nil
+}
+
+// cutOff fails where io.LimitReader would pretend that the end has come.
+type cutOff struct {
+	io.Reader
+	left int64
+}
+
+var errTooMuch = fmt.Errorf("the server sends more than %d MiB", maxAnswer>>20)
+
+func (c *cutOff) Read(p []byte) (int, error) {
+	if c.left <= 0 {
+		return 0, errTooMuch
+	}
+	n, err := c.Reader.Read(p[:min(int64(len(p)), c.left)])
+	c.left -= int64(n)
+	return n, err
+}
+
+// token reads the token file; nil if there is none to read.
+func (c Credentials) token() (string, error) {
+	if c.TokenFile == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(c.TokenFile)
+	if err != nil {
+		return "", fmt.Errorf("--git-token-file: %w", err)
+	}
+	token := strings.TrimSpace(string(text))
+	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		return "", fmt.Errorf("--git-token-file: %s does not hold one line with a token", c.TokenFile)
+	}
+	return token, nil
+}
+
+// basic is how a token is sent unless the server asks for a bearer.
+func (c Credentials) basic(token string) githttp.AuthMethod {
+	if token == "" {
+		return nil
+	}
+	name := c.Username
+	if name == "" {
+		name = anyUsername
+	}
+	return &githttp.BasicAuth{Username: name, Password: token}
+}
+
+// wantsBearer tells whether a 401 asked for a bearer token and not for a name
+// and a password.
+func wantsBearer(challenge string) bool {
+	challenge = strings.ToLower(challenge)
+	return strings.Contains(challenge, "bearer") && !strings.Contains(challenge, "basic")
+}
+
+// sshConfig is a configuration for one attempt to reach address. close releases
+// the agent.
+func (c Credentials) sshConfig(ctx context.Context, user, address, scratch string) (_ *ssh.ClientConfig, closeAgent func(), err error) {
+	config := &ssh.ClientConfig{User: user, Timeout: dialTime}
+	if config.HostKeyCallback, config.HostKeyAlgorithms, err = c.hostKeys(address, scratch); err != nil {
+		return nil, nil, err
+	}
+	if c.SSHKey != "" {
+		signer, err := c.sshKey()
+		if err != nil {
+			return nil, nil, err
+		}
+		config.Auth = []ssh.AuthMethod{ssh.PublicKeys(signer)}
+		return config, func() {}, nil
+	}
+	socket := os.Getenv("SSH_AUTH_SOCK")
+	if socket == "" {
+		return nil, nil, errors.New("a repository over ssh needs --git-ssh-key FILE, or an agent (SSH_AUTH_SOCK)")
+	}
+	conn, err := (&net.Dialer{Timeout: dialTime}).DialContext(ctx, "unix", socket)
+	if err != nil {
+		return nil, nil, fmt.Errorf("the ssh agent (SSH_AUTH_SOCK): %w", err)
+	}
+	config.Auth = []ssh.AuthMethod{ssh.PublicKeysCallback(agent.NewClient(conn).Signers)}
+	return config, func() { _ = conn.Close() }, nil
+}
+
+func (c Credentials) sshKey() (ssh.Signer, error) {
+	text, err := os.ReadFile(c.SSHKey)
+	if err != nil {
+		return nil, fmt.Errorf("--git-ssh-key: %w", err)
+	}
+	signer, err := ssh.ParsePrivateKey(text)
+	switch missing := (*ssh.PassphraseMissingError)(nil); {
+	case errors.As(err, &missing):
+		return nil, fmt.Errorf("--git-ssh-key: %s has a passphrase; use a deploy key without one, or an agent (SSH_AUTH_SOCK)", c.SSHKey)
+	case err != nil:
+		// The parser's own words could quote the file.
+		return nil, fmt.Errorf("--git-ssh-key: %s is not a private key that OpenSSH would read", c.SSHKey)
+	}
+	return signer, nil
+}
+
+// hostKeys trusts the known hosts alone, and asks the server for the kinds of key
+// that are known of it: it may have others.
+func (c Credentials) hostKeys(address, scratch string) (ssh.HostKeyCallback, []string, error) {
+	file := c.KnownHosts
+	if file == "" {
+		file = filepath.Join(scratch, "known_hosts")
+		if err := os.WriteFile(file, publishedHosts, 0o600); err != nil {
+			return nil, nil, err
+		}
+	}
+	known, err := knownhosts.New(file)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--git-known-hosts: %w", err)
+	}
+	strict := func(host string, remote net.Addr, key ssh.PublicKey) error {
+		err := known(host, remote, key)
+		problem := (*knownhosts.KeyError)(nil)
+		switch {
+		case err == nil:
+			return nil
+		case !errors.As(err, &problem): // revoked, or not to be read
+			return &hostKeyError{fmt.Sprintf("the host key of %s: %v", address, err)}
+		case len(problem.Want) > 0:
+			return &hostKeyError{fmt.Sprintf("the host key of %s is not the known one: it shows %s; somebody may be in between, or the key was replaced (then correct --git-known-hosts)", address, ssh.FingerprintSHA256(key))}
+		}
+		return &hostKeyError{fmt.Sprintf("the host %s is not known: it shows %s %s; compare that with what its operator publishes, and add it to --git-known-hosts (ssh-keyscan prints the line)", address, key.Type(), ssh.FingerprintSHA256(key))}
+	}
+	// A key that nobody has: the refusal names those that are known.
+	public, _, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	probe, err := ssh.NewPublicKey(public)
+	if err != nil {
+		return nil, nil, err
+	}
+	var algorithms []string
+	if problem := (*knownhosts.KeyError)(nil); errors.As(known(address, &net.TCPAddr{}, probe), &problem) {
+		for _, want := range problem.Want {
+			switch kind := want.Key.Type(); kind {
+			case ssh.KeyAlgoRSA:
+				algorithms = append(algorithms, ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256)
+			default:
+				algorithms = append(algorithms, kind)
+			}
+		}
+	}
+	slices.Sort(algorithms)
+	return strict, slices.Compact(algorithms), nil
+}
+
+type hostKeyError struct{ text string }
+
+func (e *hostKeyError) Error() string { return e.text }
+
+// explain says what a failed attempt means for whoever configured it.
+func (r *Remote) explain(err error, authorized bool) error {
+	var moved *redirectError
+	var host *hostKeyError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &moved):
+		return fmt.Errorf("%w: %s: %w", ErrUnreachable, r.url, moved)
+	case errors.As(err, &host):
+		return fmt.Errorf("%w: %s: %w", ErrUnreachable, r.url, host)
+	case errors.Is(err, transport.ErrEmptyRemoteRepository):
+		return fmt.Errorf("%w: %s waits for the first push to %q", ErrEmpty, r.url, r.Branch)
+	case errors.Is(err, transport.ErrAuthenticationRequired) && !authorized:
+		return fmt.Errorf("%w: %s wants a credential: give --git-token-file FILE", ErrDenied, r.url)
+	case errors.Is(err, transport.ErrAuthenticationRequired), errors.Is(err, transport.ErrAuthorizationFailed):
+		return fmt.Errorf("%w: %s refuses what --git-token-file holds (a name to it: --git-username)", ErrDenied, r.url)
+	case errors.Is(err, transport.ErrRepositoryNotFound):
+		return fmt.Errorf("%w: there is no repository at %s, or the credential may not read it", ErrDenied, r.url)
+	case strings.Contains(err.Error(), "ssh: unable to authenticate"):
+		return fmt.Errorf("%w: %s refuses the key (--git-ssh-key, or the agent's)", ErrDenied, r.url)
+	}
+	return fmt.Errorf("%w: %s: %w", ErrUnreachable, r.url, err)
+}
+
+// shellQuote quotes a path for the shell of an ssh server, as git does.
+func shellQuote(s string) string {
+	var b bytes.Buffer
+	b.WriteByte('\'')
+	for _, c := range []byte(s) {
+		if c == '\'' || c == '!' {
+			b.WriteString(`'\` + string(c) + `'`)
+			continue
+		}
+		b.WriteByte(c)
+	}
+	b.WriteByte('\'')
+	return b.String()
+}

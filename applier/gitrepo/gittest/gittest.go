@@ -1,0 +1,204 @@
+// Package gittest serves Git repositories to tests as the services do: over https
+// with a credential, and over ssh, in both cases by the git program itself.
+package gittest
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/pem"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/cgi"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// Git runs git in dir and returns what it printed; it must succeed.
+func Git(t testing.TB, dir string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command("git", args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=Ada", "GIT_AUTHOR_EMAIL=ada@example.com",
+		"GIT_COMMITTER_NAME=Ada", "GIT_COMMITTER_EMAIL=ada@example.com")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("git %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// Server is git http-backend behind TLS.
+type Server struct {
+	*httptest.Server
+	CAFile string // its certificate
+
+	mu     sync.Mutex
+	accept func(*http.Request) bool
+	fault  func(http.ResponseWriter, *http.Request) bool
+	asks   string // WWW-Authenticate of a refusal
+}
+
+// Serve serves the repositories under root until the test ends.
+func Serve(t testing.TB, root string) *Server {
+	t.Helper()
+	path, err := exec.Command("git", "--exec-path").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	backend := &cgi.Handler{
+		Path: filepath.Join(strings.TrimSpace(string(path)), "git-http-backend"),
+		Env:  []string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1"}, Stderr: io.Discard,
+	}
+	s := &Server{asks: `Basic realm="git"`}
+	s.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		accept, fault, asks := s.accept, s.fault, s.asks
+		s.mu.Unlock()
+		switch {
+		case fault != nil && fault(w, r):
+		case accept != nil && !accept(r):
+			w.Header().Set("WWW-Authenticate", asks)
+			http.Error(w, "who are you?", http.StatusUnauthorized)
+		default:
+			backend.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(s.Close)
+	s.CAFile = filepath.Join(t.TempDir(), "ca.pem")
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	if err := os.WriteFile(s.CAFile, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Basic wants a name and a password; an empty name means any.
+func (s *Server) Basic(name, password string) {
+	s.want(`Basic realm="git"`, func(r *http.Request) bool {
+		user, pass, ok := r.BasicAuth()
+		return ok && pass == password && user != "" && (name == "" || user == name)
+	})
+}
+
+// Bearer wants a bearer token.
+func (s *Server) Bearer(token string) {
+	s.want("Bearer", func(r *http.Request) bool { return r.Header.Get("Authorization") == "Bearer "+token })
+}
+
+func (s *Server) want(asks string, accept func(*http.Request) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asks, s.accept = asks, accept
+}
+
+// Fault answers requests instead of git if it returns true; nil ends that.
+func (s *Server) Fault(fault func(http.ResponseWriter, *http.Request) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fault = fault
+}
+
+// Key writes a new private key for ssh and returns its public one.
+func Key(t testing.TB, file string) ssh.PublicKey {
+	t.Helper()
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, err := ssh.MarshalPrivateKey(private, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := ssh.NewSignerFromKey(private)
+	if err == nil {
+		err = os.WriteFile(file, pem.EncodeToMemory(block), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signer.PublicKey()
+}
+
+// SSH serves the repositories of this machine over ssh, to one key, until the
+// test ends. hostKeys are files.
+func SSH(t testing.TB, client ssh.PublicKey, hostKeys ...string) (address string) {
+	t.Helper()
+	config := &ssh.ServerConfig{PublicKeyCallback: func(_ ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
+		if string(key.Marshal()) != string(client.Marshal()) {
+			return nil, errors.New("another key")
+		}
+		return nil, nil
+	}}
+	for _, file := range hostKeys {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		signer, err := ssh.ParsePrivateKey(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.AddHostKey(signer)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() { serveSSH(conn, config) })
+		}
+	})
+	t.Cleanup(func() { _ = l.Close(); serving.Wait() })
+	return l.Addr().String()
+}
+
+func serveSSH(conn net.Conn, config *ssh.ServerConfig) {
+	defer func() { _ = conn.Close() }()
+	_, channels, requests, err := ssh.NewServerConn(conn, config)
+	if err != nil {
+		return
+	}
+	go ssh.DiscardRequests(requests) // ends with the connection
+	for offered := range channels {
+		channel, requests, err := offered.Accept()
+		if err != nil {
+			return
+		}
+		for r := range requests {
+			if r.Type != "exec" {
+				_ = r.Reply(false, nil)
+				continue
+			}
+			_ = r.Reply(true, nil)
+			var exec1 struct{ Command string }
+			status := struct{ Status uint32 }{1}
+			if ssh.Unmarshal(r.Payload, &exec1) == nil {
+				cmd := exec.Command("sh", "-c", exec1.Command)
+				cmd.Stdout, cmd.Stderr = channel, channel.Stderr()
+				if in, err := cmd.StdinPipe(); err == nil {
+					go func() { _, _ = io.Copy(in, channel); _ = in.Close() }() // ends with the channel
+				}
+				if cmd.Run() == nil {
+					status.Status = 0
+				}
+			}
+			_, _ = channel.SendRequest("exit-status", false, ssh.Marshal(status))
+			_ = channel.Close()
+		}
+	}
+}

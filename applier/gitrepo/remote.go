@@ -1,0 +1,464 @@
+package gitrepo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-git/go-git/v5"
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/format/packfile"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp/sideband"
+	"github.com/go-git/go-git/v5/plumbing/transport"
+	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
+	"golang.org/x/crypto/ssh"
+)
+
+const (
+	// attemptTime bounds one look at a remote repository, the fetch included.
+	attemptTime = 10 * time.Minute
+	// maxAnswer bounds what is read of a server's answer, in bytes.
+	maxAnswer = 2 << 30
+	// maxPacks is when a cache is made anew: each fetch leaves a pack, which
+	// nothing here repacks.
+	maxPacks = 50
+	// lastWords is how long an ssh server has to say why it does not answer.
+	lastWords = 5 * time.Second
+)
+
+// RemoteConfig is a remote repository and its production branch.
+type RemoteConfig struct {
+	// URL is https://host/path, ssh://user@host/path or user@host:path. It holds
+	// no credential.
+	URL    string
+	Branch string
+	// Cache is a folder for what was fetched. It belongs to the Remote, may be
+	// deleted at any time, and holds nothing secret.
+	Cache string
+	Credentials
+	// Poll is how often Watch looks, 0 for once a minute.
+	Poll time.Duration
+}
+
+// Remote is a repository on another machine. A look at it asks for the branch's
+// head, and fetches that commit without its history into a bare repository, the
+// cache. What the cache cannot give is fetched again.
+type Remote struct {
+	RemoteConfig
+	url    string // for messages
+	target *url.URL
+	cache  *Repo
+
+	mu      sync.Mutex  // one attempt at a time
+	suspect atomic.Bool // something in the cache could not be read
+}
+
+// IsRemote tells whether a repository is named by an address rather than by a
+// path.
+func IsRemote(repository string) bool {
+	if strings.Contains(repository, "://") {
+		return !strings.HasPrefix(repository, "file://")
+	}
+	host, _, short := strings.Cut(repository, ":")
+	return short && host != "" && !strings.ContainsAny(host, `/\`)
+}
+
+// OpenRemote checks the address; it connects to nothing.
+func OpenRemote(cfg RemoteConfig) (*Remote, error) {
+	cfg.Branch = strings.TrimPrefix(cfg.Branch, "refs/heads/")
+	if err := plumbing.NewBranchReferenceName(cfg.Branch).Validate(); err != nil {
+		return nil, fmt.Errorf("%q is not a branch name", cfg.Branch)
+	}
+	target, err := parseRemote(cfg.URL)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Poll <= 0 {
+		cfg.Poll = time.Minute
+	}
+	return &Remote{RemoteConfig: cfg, url: target.String(), target: target, cache: &Repo{path: cfg.Cache, branch: cfg.Branch}}, nil
+}
+
+// parseRemote refuses what is no address, and an address with a credential, which
+// it does not repeat.
+func parseRemote(address string) (*url.URL, error) {
+	if !strings.Contains(address, "://") { // user@host:path
+		host, path, _ := strings.Cut(address, ":")
+		user, name, named := strings.Cut(host, "@")
+		if !named {
+			user, name = "", host
+		}
+		u := &url.URL{Scheme: "ssh", Host: name, Path: path}
+		if user != "" {
+			u.User = url.User(user)
+		}
+		if !strings.HasPrefix(path, "/") {
+			u.Path = "/" + path
+		}
+		address = u.String()
+	}
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil, errors.New("the repository's address cannot be read; it is like https://example.com/team/factory.git or git@example.com:team/factory.git")
+	}
+	_, password := u.User.Password()
+	switch {
+	case u.Scheme == "https" && u.User != nil, u.Scheme == "http" && u.User != nil, password:
+		return nil, fmt.Errorf("the address of the repository on %s holds a credential, which would show in many places: leave it out, and give --git-token-file FILE (and --git-username NAME)", u.Hostname())
+	case u.Scheme == "http" && !isLoopback(u.Hostname()):
+		return nil, fmt.Errorf("%s: over http anybody in between can read the credential and change the definitions; use https", u)
+	case u.Scheme != "https" && u.Scheme != "http" && u.Scheme != "ssh":
+		return nil, fmt.Errorf("%s: a repository is read over https or ssh", u)
+	case u.Hostname() == "" || strings.HasPrefix(u.Hostname(), "-") || strings.Trim(u.Path, "/") == "":
+		return nil, fmt.Errorf("%s names no repository; an address is like https://example.com/team/factory.git", u)
+	case u.RawQuery != "" || u.Fragment != "":
+		return nil, fmt.Errorf("the address of the repository on %s has a part after ? or #, which no repository has", u.Hostname())
+	}
+	return u, nil
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// Describe names the repository and the branch.
+func (r *Remote) Describe() (repository, branch string) { return r.url, r.Branch }
+
+// Head is the newest commit of the production branch, fetched if need be. Beside
+// the errors of Repo.Head there are ErrDenied and ErrUnreachable; all of them may
+// heal by themselves.
+func (r *Remote) Head(ctx context.Context) (Commit, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	attempt, cancel := context.WithTimeoutCause(ctx, attemptTime, fmt.Errorf("%w: %s took longer than %s", ErrUnreachable, r.url, attemptTime))
+	defer cancel()
+	if r.suspect.Swap(false) {
+		if err := r.discard(); err != nil {
+			return Commit{}, err
+		}
+	}
+	c, err := r.update(attempt)
+	if errors.Is(err, ErrCorrupt) || errors.Is(err, ErrNoRepository) || errors.Is(err, ErrUnsupported) {
+		if err := r.discard(); err != nil {
+			return Commit{}, err
+		}
+		c, err = r.update(attempt)
+	}
+	if err != nil && attempt.Err() != nil {
+		return Commit{}, context.Cause(attempt)
+	}
+	return c, err
+}
+
+// Tree opens a folder of a commit that Head gave. Should the cache turn out to be
+// damaged, the next Head fetches everything anew.
+func (r *Remote) Tree(ctx context.Context, hash, dir string) (fs.FS, error) {
+	tree, err := r.cache.Tree(ctx, hash, dir)
+	if err != nil {
+		if !errors.Is(err, ErrNoFolder) && ctx.Err() == nil {
+			r.suspect.Store(true)
+		}
+		return nil, err
+	}
+	tree.(*treeFS).damaged = func() { r.suspect.Store(true) }
+	return tree, nil
+}
+
+// Watch calls kick at once and then at every poll, a little earlier or later each
+// time so that many servers do not ask at once, until ctx is done.
+func (r *Remote) Watch(ctx context.Context, kick func()) error {
+	for {
+		kick()
+		wait := time.NewTimer(r.Poll*9/10 + rand.N(r.Poll/5+1))
+		select {
+		case <-ctx.Done():
+			wait.Stop()
+			return nil
+		case <-wait.C:
+		}
+	}
+}
+
+// discard deletes the cache.
+func (r *Remote) discard() error {
+	if err := os.RemoveAll(r.Cache); err != nil {
+		return fmt.Errorf("the cache of %s: %w", r.url, err)
+	}
+	return nil
+}
+
+// update looks at the branch, and fetches its head unless it is in the cache.
+func (r *Remote) update(ctx context.Context) (Commit, error) {
+	if err := os.MkdirAll(r.Cache, 0o700); err != nil {
+		return Commit{}, fmt.Errorf("the cache of %s: %w", r.url, err)
+	}
+	s, err := r.connect(ctx)
+	if err != nil {
+		return Commit{}, err
+	}
+	defer s.close()
+	hash, ok := s.refs.References[plumbing.NewBranchReferenceName(r.Branch).String()]
+	if !ok {
+		var names []string
+		for name := range s.refs.References {
+			if branch, is := strings.CutPrefix(name, "refs/heads/"); is {
+				names = append(names, branch)
+			}
+		}
+		return Commit{}, missingBranch(r.url, r.Branch, names)
+	}
+	find := func(*objects) (plumbing.Hash, error) { return hash, nil }
+	if c, err := r.cache.resolve(ctx, find); err == nil {
+		return c, nil
+	}
+	if err := r.fetch(ctx, s, hash); err != nil {
+		return Commit{}, r.explain(err, s.authorized)
+	}
+	return r.cache.resolve(ctx, find)
+}
+
+// fetch puts one commit into the cache. What the cache has of the last one is not
+// sent again.
+func (r *Remote) fetch(ctx context.Context, s *session, hash plumbing.Hash) (err error) {
+	defer survive(&err)
+	if packs, _ := filepath.Glob(filepath.Join(r.Cache, "objects/pack/*.pack")); len(packs) >= maxPacks {
+		if err := r.discard(); err != nil {
+			return err
+		}
+	}
+	if !isRepository(r.Cache) {
+		// What is there is the beginning of a repository at most.
+		if err := errors.Join(r.discard(), os.MkdirAll(r.Cache, 0o700)); err != nil {
+			return err
+		}
+		if _, err := git.PlainInit(r.Cache, true); err != nil {
+			return fmt.Errorf("%w: making the cache: %w", ErrCorrupt, err)
+		}
+	}
+	o, err := openObjects(r.Cache)
+	if err != nil {
+		return err
+	}
+	req := packp.NewUploadPackRequestFromCapabilities(s.refs.Capabilities)
+	req.Wants = []plumbing.Hash{hash}
+	if s.refs.Capabilities.Supports(capability.Shallow) {
+		if err := req.Capabilities.Set(capability.Shallow); err != nil {
+			return err
+		}
+		req.Depth = packp.DepthCommits(1)
+	}
+	if s.refs.Capabilities.Supports(capability.NoProgress) {
+		if err := req.Capabilities.Set(capability.NoProgress); err != nil {
+			return err
+		}
+	}
+	last, err := o.storage.Shallow()
+	if err != nil {
+		return fmt.Errorf("%w: the cache: %w", ErrCorrupt, err)
+	}
+	for _, have := range last {
+		if _, err := o.commit(have); err == nil {
+			req.Shallows, req.Haves = append(req.Shallows, have), append(req.Haves, have)
+		}
+	}
+	answer, err := s.pack(ctx, req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = answer.Close() }()
+	var pack io.Reader = answer
+	switch {
+	case req.Capabilities.Supports(capability.Sideband64k):
+		pack = sideband.NewDemuxer(sideband.Sideband64k, answer)
+	case req.Capabilities.Supports(capability.Sideband):
+		pack = sideband.NewDemuxer(sideband.Sideband, answer)
+	}
+	if err := packfile.UpdateObjectStorage(o.storage, pack); err != nil {
+		return err
+	}
+	if err := o.storage.SetShallow([]plumbing.Hash{hash}); err != nil {
+		return fmt.Errorf("%w: the cache: %w", ErrCorrupt, err)
+	}
+	// For whoever looks into the cache; it is read by hash.
+	_ = o.storage.SetReference(plumbing.NewHashReference(plumbing.NewBranchReferenceName(r.Branch), hash))
+	return nil
+}
+
+// session is a connection on which the server has told its references.
+type session struct {
+	refs       *packp.AdvRefs
+	pack       func(context.Context, *packp.UploadPackRequest) (*packp.UploadPackResponse, error)
+	close      func()
+	authorized bool // a credential was sent
+}
+
+// connect opens a session with the credentials as they are now.
+func (r *Remote) connect(ctx context.Context) (*session, error) {
+	var s *session
+	var err error
+	authorized := r.TokenFile != ""
+	if r.target.Scheme == "ssh" {
+		s, err = r.connectSSH(ctx)
+	} else {
+		s, err = r.connectHTTP(ctx)
+	}
+	if err != nil {
+		return nil, r.explain(err, authorized)
+	}
+	s.authorized = authorized
+	return s, nil
+}
+
+func (r *Remote) connectHTTP(ctx context.Context) (*session, error) {
+	token, err := r.token()
+	if err != nil {
+		return nil, err
+	}
+	var challenge string
+	client, err := r.httpClient(&challenge)
+	if err != nil {
+		return nil, err
+	}
+	s, err := r.httpSession(ctx, client, r.basic(token))
+	if errors.Is(err, transport.ErrAuthenticationRequired) && token != "" && wantsBearer(challenge) {
+		s, err = r.httpSession(ctx, client, &githttp.TokenAuth{Token: token})
+	}
+	if err != nil {
+		client.CloseIdleConnections()
+	}
+	return s, err
+}
+
+func (r *Remote) httpSession(ctx context.Context, client *http.Client, auth githttp.AuthMethod) (*session, error) {
+	endpoint, err := transport.NewEndpoint(r.target.String())
+	if err != nil {
+		return nil, err
+	}
+	// A redirect is refused by the client's own rule, which says where to.
+	up, err := githttp.NewClientWithOptions(client, &githttp.ClientOptions{RedirectPolicy: githttp.FollowRedirects}).NewUploadPackSession(endpoint, auth)
+	if err != nil {
+		return nil, err
+	}
+	refs, err := up.AdvertisedReferencesContext(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &session{refs: refs, pack: up.UploadPack, close: func() { _ = up.Close(); client.CloseIdleConnections() }}, nil
+}
+
+func (r *Remote) connectSSH(ctx context.Context) (*session, error) {
+	port := r.target.Port()
+	if port == "" {
+		port = "22"
+	}
+	address := net.JoinHostPort(r.target.Hostname(), port)
+	user := r.target.User.Username()
+	if user == "" {
+		user = "git"
+	}
+	config, closeAgent, err := r.sshConfig(ctx, user, address, r.Cache)
+	if err != nil {
+		return nil, err
+	}
+	defer closeAgent()
+	conn, err := (&net.Dialer{Timeout: dialTime}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	// The library knows no context: what it waits for ends with the connection.
+	unwatch := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	handshake := time.AfterFunc(answerTime, func() { _ = conn.Close() })
+	c, channels, requests, err := ssh.NewClientConn(conn, address, config)
+	handshake.Stop()
+	if err != nil {
+		unwatch()
+		return nil, errors.Join(err, conn.Close())
+	}
+	client := ssh.NewClient(c, channels, requests)
+	s, err := r.sshSession(client)
+	if err != nil {
+		unwatch()
+		_ = client.Close() // the error says more
+		return nil, err
+	}
+	s.close = func() { unwatch(); _ = client.Close() }
+	return s, nil
+}
+
+func (r *Remote) sshSession(client *ssh.Client) (*session, error) {
+	remote, err := client.NewSession()
+	if err != nil {
+		return nil, err
+	}
+	stdin, err1 := remote.StdinPipe()
+	stdout, err2 := remote.StdoutPipe()
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, err
+	}
+	said := &firstBytes{}
+	remote.Stderr = said
+	if err := remote.Start("git-upload-pack " + shellQuote(r.target.Path)); err != nil {
+		return nil, err
+	}
+	answer := &cutOff{stdout, maxAnswer}
+	refs := packp.NewAdvRefs()
+	if err := refs.Decode(answer); errors.Is(err, packp.ErrEmptyAdvRefs) || err == nil && refs.IsEmpty() {
+		return nil, transport.ErrEmptyRemoteRepository
+	} else if err != nil {
+		_ = stdin.Close()
+		patience := time.AfterFunc(lastWords, func() { _ = client.Close() })
+		_ = remote.Wait() // for what it has to say
+		patience.Stop()
+		if text := said.String(); text != "" {
+			return nil, fmt.Errorf("the server says: %s", text)
+		}
+		return nil, err
+	}
+	transport.FilterUnsupportedCapabilities(refs.Capabilities)
+	pack := func(_ context.Context, req *packp.UploadPackRequest) (*packp.UploadPackResponse, error) {
+		err := errors.Join(req.Validate(), req.UploadRequest.Encode(stdin), req.UploadHaves.Encode(stdin, true))
+		if err == nil {
+			_, err = io.WriteString(stdin, "0009done\n")
+		}
+		if err := errors.Join(err, stdin.Close()); err != nil {
+			return nil, err
+		}
+		resp := packp.NewUploadPackResponse(req)
+		return resp, resp.Decode(io.NopCloser(answer))
+	}
+	return &session{refs: refs, pack: pack}, nil
+}
+
+// firstBytes keeps the beginning of what a server writes for people, as one line.
+type firstBytes struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (f *firstBytes) Write(p []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.text = append(f.text, p[:min(len(p), 300-len(f.text))]...)
+	return len(p), nil
+}
+
+func (f *firstBytes) String() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return strings.Join(strings.Fields(strings.ToValidUTF8(string(f.text), "?")), " ")
+}

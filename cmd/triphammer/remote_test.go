@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"triphammer/applier/gitrepo/gittest"
+	"triphammer/server"
+)
+
+// proxy is a CONNECT proxy that leads everybody to one address.
+func proxy(t *testing.T, to string) (address string, used *atomic.Int64) {
+	used = new(atomic.Int64)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodConnect {
+			http.Error(w, "CONNECT alone", http.StatusMethodNotAllowed)
+			return
+		}
+		used.Add(1)
+		there, err := net.Dial("tcp", to)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		here, buffered, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = here.Write([]byte("HTTP/1.1 200 OK\r\n\r\n"))
+		go func() { _, _ = io.Copy(there, bufio.NewReader(buffered)); _ = there.Close() }()
+		go func() { _, _ = io.Copy(here, there); _ = here.Close() }()
+	}))
+	t.Cleanup(s.Close)
+	return s.URL, used
+}
+
+// TestRemoteRepository: a server follows a repository over https through a
+// proxy. Its credential is nowhere to be found, also not by an agent (SPEC 4.1,
+// 4.9).
+func TestRemoteRepository(t *testing.T) {
+	const token = "c4nary-of-the-git-token"
+	w := newWorld(t, map[string]string{
+		"factory.yaml": factoryYAML, "webhooks/hook.yaml": "secretName: S\n", "automations/a.md": automationFile("hook", ""),
+		"environments/env.yaml": "command: [sh, -c, 'env; cat /proc/$PPID/environ']\n",
+	})
+	bare := filepath.Join(w.dir, "served", "factory.git")
+	w.git("clone", "-q", "--bare", ".", bare)
+	w.git("remote", "add", "origin", bare)
+	git := gittest.Serve(t, filepath.Dir(bare))
+	git.Basic("", token)
+	through, used := proxy(t, git.Listener.Addr().String())
+	file := filepath.Join(w.dir, "token")
+	if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// The certificate is for example.com, which only the proxy can find.
+	t.Setenv("HTTPS_PROXY", through)
+	t.Setenv("TRIPHAMMER_GIT_TOKEN_FILE", file)
+	w.start("--repo", "https://example.com/factory.git", "--git-ca-file", git.CAFile, "--poll", "1s")
+	if used.Load() == 0 {
+		t.Error("the proxy was not used")
+	}
+	if got := post(t, "POST", w.url("hook"), strings.NewReader(`{}`), http.Header{"Authorization": {"Bearer " + testSecret}}); got.status != 202 {
+		t.Errorf("%+v", got)
+	}
+
+	applied := func(what string, is func(server.FactoryStatus) bool) {
+		t.Helper()
+		var s server.Status
+		err := waitFor(t.Context(), 30*time.Second, what, func() (bool, error) {
+			s = server.Status{} // fields that are left out stay as they were
+			w.list(&s, "status")
+			return is(s.Factories[0]), nil
+		})
+		if err != nil {
+			t.Fatalf("%v: %+v", err, s.Factories[0])
+		}
+	}
+	w.write(map[string]string{"webhooks/second.yaml": "secretName: S\n"})
+	w.push()
+	w.git("push", "-q", "origin", "HEAD:main")
+	applied("the push goes live", func(s server.FactoryStatus) bool { return s.Applied.Commit == s.Head && s.LastApply.Trigger == "watch" })
+	w.url("second")
+
+	// The token is replaced on the service first, and then here.
+	git.Basic("", token+"2")
+	applied("the service refuses the token", func(s server.FactoryStatus) bool {
+		return strings.Contains(s.Error, "--git-token-file") && s.Since != nil && s.NextAttempt != nil
+	})
+	if err := os.WriteFile(file, []byte(token+"2"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	applied("the new token counts", func(s server.FactoryStatus) bool { return s.Error == "" })
+
+	var runs []server.Run
+	err := waitFor(t.Context(), 30*time.Second, "the run ends", func() (bool, error) {
+		w.list(&runs, "runs", "list")
+		return len(runs) == 1 && runs[0].State == "SUCCEEDED", nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := w.run("", "runs", "logs", runs[0].RunID) + w.run("", "status", "-o", "json") + w.run("", "applies", "list", "-o", "json") + w.logs.String()
+	if strings.Contains(shown, token) {
+		t.Error("what the server shows holds the token")
+	}
+	for _, name := range []string{"GIT_TOKEN", "HTTPS_PROXY"} {
+		if strings.Contains(w.run("", "runs", "logs", runs[0].RunID), name) {
+			t.Errorf("the agent is given %s", name)
+		}
+	}
+	w.kill()
+	err = filepath.WalkDir(filepath.Join(w.dir, "data"), func(name string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		text, err := os.ReadFile(name)
+		if bytes.Contains(text, []byte(token)) {
+			err = fmt.Errorf("%s holds the token", name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
