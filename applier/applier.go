@@ -366,13 +366,13 @@ func (a *Applier) build(ctx context.Context, done *Apply) (built *Built, err err
 	if err != nil {
 		return nil, err
 	}
-	r := &recorder{FS: tree, read: make(map[string][]byte)}
+	r := NewRecorder(tree)
 	built, err = Build(ctx, BuildInput{
 		Factory: a.cfg.Factory, Commit: done.Commit, Tree: r, Options: a.cfg.Options,
 		Secrets: a.cfg.Secrets, UIDs: a.cfg.UIDs, Spec: a.cfg.Spec,
 	})
 	if err == nil && built.Revision != nil {
-		for _, f := range r.snapshot().Files {
+		for _, f := range r.Snapshot().Files {
 			if built.Revision.Definition.Blob(f.Path) != "" {
 				done.Snapshot.Files = append(done.Snapshot.Files, f)
 			}

@@ -25,7 +25,7 @@ type File struct {
 func (s Snapshot) FS() fs.FS {
 	tree := snapshotFS{".": &entry{name: ".", folder: true}}
 	for _, f := range s.Files {
-		if fs.ValidPath(f.Path) && f.Path != "." {
+		if ValidFile(f.Path) {
 			tree.add(f.Path, &entry{data: f.Data})
 		}
 	}
@@ -34,6 +34,9 @@ func (s Snapshot) FS() fs.FS {
 	}
 	return tree
 }
+
+// ValidFile tells whether a snapshot can have a file at the path.
+func ValidFile(path string) bool { return fs.ValidPath(path) && path != "." }
 
 // snapshotFS holds every file and folder of a snapshot by its path.
 type snapshotFS map[string]*entry
@@ -150,16 +153,23 @@ func (o *opened) ReadDir(n int) ([]fs.DirEntry, error) {
 	return some, nil
 }
 
-// recorder keeps what is read of a tree, so that the snapshot is exactly what
-// was validated.
-type recorder struct {
+// Recorder is a tree that keeps what is read of it, so that a snapshot is exactly
+// what was validated. It is for one goroutine.
+type Recorder struct {
 	fs.FS
 	read map[string][]byte
 }
 
-func (r *recorder) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(r.FS, name) }
+// NewRecorder records the reading of a tree.
+func NewRecorder(tree fs.FS) *Recorder {
+	return &Recorder{FS: tree, read: make(map[string][]byte)}
+}
 
-func (r *recorder) ReadFile(name string) ([]byte, error) {
+// ReadDir implements fs.ReadDirFS.
+func (r *Recorder) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(r.FS, name) }
+
+// ReadFile implements fs.ReadFileFS.
+func (r *Recorder) ReadFile(name string) ([]byte, error) {
 	data, err := fs.ReadFile(r.FS, name)
 	if err == nil {
 		r.read[name] = data
@@ -167,7 +177,8 @@ func (r *recorder) ReadFile(name string) ([]byte, error) {
 	return data, err
 }
 
-func (r *recorder) snapshot() Snapshot {
+// Snapshot is what was read so far.
+func (r *Recorder) Snapshot() Snapshot {
 	var s Snapshot
 	for _, name := range slices.Sorted(maps.Keys(r.read)) {
 		s.Files = append(s.Files, File{Path: name, Data: r.read[name]})

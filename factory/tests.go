@@ -173,3 +173,33 @@ func (r *TestResult) run(index *match.Index) {
 	}
 	r.Passed = slices.Equal(r.Got, r.Expect)
 }
+
+// Failure is what went wrong, in lines: automations that were expected and would
+// not start (-), others that would (+), and for each the condition that decided.
+func (r *TestResult) Failure() string {
+	if r.Problem != "" {
+		return r.Problem
+	}
+	lines := []string{"expected to start and got:"}
+	names := slices.Concat(r.Expect, r.Got)
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		why := ""
+		if i := slices.IndexFunc(r.Why, func(m match.Result) bool { return m.Automation == name }); i < 0 {
+			why = "it does not select webhook " + r.Webhook + ", or is disabled"
+		} else if m := r.Why[i]; !m.Matched {
+			why = fmt.Sprintf("stopped at %s: wanted %s, came %s", m.Path, m.Want, m.Got)
+		} else {
+			why = "its filter accepts the payload"
+		}
+		switch expected, got := slices.Contains(r.Expect, name), slices.Contains(r.Got, name); {
+		case expected && got:
+			lines = append(lines, "  "+name)
+		case expected:
+			lines = append(lines, "- "+name+": "+why)
+		default:
+			lines = append(lines, "+ "+name+": "+why)
+		}
+	}
+	return strings.Join(lines, "\n")
+}

@@ -25,23 +25,32 @@ func printGitHub(w io.Writer, r *Report, opt PrintOptions) error {
 // markdown takes the meaning off what Markdown would make a link, an image, a
 // tag, emphasis or another cell of; mentions of people stay text, too.
 var markdown = strings.NewReplacer(
-	`\`, `\\`, "|", `\|`, "`", "\\`", "*", `\*`, "[", `\[`, "]", `\]`, "<", "&lt;", ">", "&gt;", "&", "&amp;", "@", "&#64;", "://", "&#58;//",
+	`\`, `\\`, "|", `\|`, "`", "\\`", "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`, "<", "&lt;", ">", "&gt;", "&", "&amp;", "@", "&#64;", "://", "&#58;//",
 )
+
+// Markdown spells any text so that Markdown shows it as it is, on one line.
+func Markdown(text string) string { return markdown.Replace(plain(text)) }
 
 // WriteStepSummary writes the report as Markdown, for $GITHUB_STEP_SUMMARY.
 func WriteStepSummary(w io.Writer, r *Report, opt PrintOptions) error {
-	cell := func(s string) string { return markdown.Replace(plain(s)) }
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "### Definitions: %s\n", Summary(r))
-	if len(r.Diagnostics) > 0 {
-		b.WriteString("\n| where | | what | code |\n| --- | --- | --- | --- |\n")
+	if _, err := fmt.Fprintf(w, "### Definitions: %s\n\n", Summary(r)); err != nil {
+		return err
 	}
-	for _, d := range r.Diagnostics {
+	return WriteFindings(w, r.Diagnostics, opt)
+}
+
+// WriteFindings writes findings as a Markdown table, or nothing if there are none.
+func WriteFindings(w io.Writer, found Diagnostics, opt PrintOptions) error {
+	var b bytes.Buffer
+	if len(found) > 0 {
+		b.WriteString("| where | | what | code |\n| --- | --- | --- | --- |\n")
+	}
+	for _, d := range found {
 		message := d.Message
 		if d.Hint != "" {
 			message += " (" + d.Hint + ")"
 		}
-		fmt.Fprintf(&b, "| %s%s | %s | %s | %s |\n", cell(opt.Prefix+d.Path), position(d), d.Severity, cell(message), d.Code)
+		fmt.Fprintf(&b, "| %s%s | %s | %s | %s |\n", Markdown(opt.Prefix+d.Path), position(d), d.Severity, Markdown(message), d.Code)
 	}
 	_, err := w.Write(b.Bytes())
 	return err

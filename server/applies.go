@@ -8,7 +8,6 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"triphammer/applier"
 	"triphammer/server/store"
 )
 
@@ -65,17 +64,11 @@ func showApply(a *store.Apply) Apply {
 // sync makes a factory look at its repository now: with ?wait=true it applies
 // the head anew and answers with the apply, otherwise it only asks for a look.
 func (s *Server) sync(c *gin.Context) {
-	name := c.Param("name")
-	var a *applier.Applier
-	for _, one := range s.cfg.Appliers {
-		if one.State().Factory == name && who(c).mayTouch(name) {
-			a = one
-		}
-	}
+	a := s.applierOf(c)
 	if a == nil {
-		fail(c, "resource-not-found", "no factory is named "+name)
 		return
 	}
+	name := a.State().Factory
 	if c.Query("wait") != "true" {
 		a.Kick("push")
 		s.audit(c, "factory.sync", name, name, "")

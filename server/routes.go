@@ -25,6 +25,7 @@ func (s *Server) routes(e *gin.Engine) {
 	e.GET("/readyz", s.readyz)
 	e.GET("/metrics", gin.WrapH(s.cfg.Metrics.Handler()))
 	e.GET("/openapi.yaml", s.openapi)
+	e.POST(api+"/factory-files/validate", s.validateFiles)
 
 	runs := e.Group(api, s.require(store.ScopeRuns))
 	runs.POST("/agent/runs", s.createRun)
@@ -47,6 +48,7 @@ func (s *Server) routes(e *gin.Engine) {
 	read.GET("/applies/:id", s.getApply)
 	read.GET("/secrets", s.listSecrets)
 	read.POST("/filters/test", s.testFilter)
+	read.POST("/factories/:name/plan", s.plan)
 
 	manage := e.Group(api, s.require(store.ScopeManage))
 	manage.POST("/deliveries/:id/replay", s.replay)

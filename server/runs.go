@@ -205,11 +205,14 @@ func titleOf(req createRequest) string {
 }
 
 // readRequest reads a request's body, or answers why not.
-func readRequest(c *gin.Context) ([]byte, bool) {
+func readRequest(c *gin.Context) ([]byte, bool) { return readBody(c, maxRequest) }
+
+// readBody is readRequest for a body of up to most bytes.
+func readBody(c *gin.Context, most int) ([]byte, bool) {
 	_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Now().Add(requestDeadline)) // in memory there is none
-	body, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, maxRequest))
+	body, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, int64(most)))
 	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
-		fail(c, "request-too-large", fmt.Sprintf("at most %d bytes", maxRequest))
+		fail(c, "request-too-large", fmt.Sprintf("at most %d bytes", most))
 		return nil, false
 	}
 	if err != nil {

@@ -46,6 +46,8 @@ type Server struct {
 	// known and strangers bound the bytes of ingress bodies that are in memory at
 	// once, of senders with a verified credential and of all others.
 	known, strangers *semaphore.Weighted
+	// strangeTrees and checked are places for definitions that anybody may have checked.
+	strangeTrees, checked *semaphore.Weighted
 	// bodyTime is how long a sender has to send its body, patience how long a
 	// request waits for its part of a budget.
 	bodyTime, patience time.Duration
@@ -76,6 +78,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	gin.SetMode(gin.ReleaseMode)
 	s := &Server{cfg: cfg, engine: gin.New(), known: semaphore.NewWeighted(maxKnown), strangers: semaphore.NewWeighted(maxStrangers), bodyTime: bodyTime, patience: patience}
+	s.strangeTrees, s.checked = semaphore.NewWeighted(maxStrangeTrees), semaphore.NewWeighted(maxChecked)
 	e := s.engine
 	// A redirect would carry the token of a url_token URL in its Location.
 	e.RedirectTrailingSlash, e.RedirectFixedPath, e.HandleMethodNotAllowed = false, false, false

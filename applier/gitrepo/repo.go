@@ -116,6 +116,13 @@ func (r *Repo) Head(ctx context.Context) (Commit, error) {
 // Commit resolves any revision: a branch, a tag, a hash, HEAD~2.
 func (r *Repo) Commit(ctx context.Context, rev string) (Commit, error) {
 	return r.resolve(ctx, func(o *objects) (plumbing.Hash, error) {
+		if plumbing.IsHash(rev) { // it may be in another repository that this one borrows from
+			hash := plumbing.NewHash(rev)
+			if _, err := o.size(hash); errors.Is(err, plumbing.ErrObjectNotFound) {
+				return hash, fmt.Errorf("%w: %s in %s", ErrNoCommit, rev, r.path)
+			}
+			return hash, nil
+		}
 		repo := &git.Repository{Storer: o.storage}
 		hash, err := repo.ResolveRevision(plumbing.Revision(rev))
 		if err != nil {

@@ -146,7 +146,8 @@ func (in *instance) wire() error {
 		UIDs: func(ctx context.Context, names []string) (map[string]string, error) {
 			return in.store.WebhookUIDs(ctx, factoryName, names)
 		},
-		Spec: specOf, Record: in.record, OnChange: in.metrics.Applier, Logger: in.opt.logger,
+		Deliveries: in.newestDeliveries,
+		Spec:       specOf, Record: in.record, OnChange: in.metrics.Applier, Logger: in.opt.logger,
 	})
 	deliveries := delivery.New(delivery.Config{
 		Live: in.live, Store: in.store, Wake: in.runs.Wake, RateLimit: in.opt.rateLimit, AuthFailures: in.opt.authFailures,
@@ -205,6 +206,27 @@ func (in *instance) newestSecrets(ctx context.Context, names []string) (map[stri
 		out[name] = applier.NewSecretValue(v.Generation, v.Value.Reveal())
 	}
 	return out, nil
+}
+
+// newestDeliveries visits what a back-test evaluates.
+func (in *instance) newestDeliveries(ctx context.Context, webhookUID string, n int, visit func(id string, payload []byte) error) error {
+	all, err := in.store.Deliveries(ctx, store.DeliveryQuery{WebhookUID: webhookUID, Outcome: store.Accepted, Limit: n})
+	if err != nil {
+		return err
+	}
+	for _, d := range all {
+		payload, err := in.store.Payload(ctx, d.ID)
+		if errors.Is(err, store.ErrNotFound) {
+			continue // it was pruned meanwhile
+		}
+		if err == nil {
+			err = visit(d.ID, payload)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // record keeps an apply of any outcome.

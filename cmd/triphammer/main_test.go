@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -52,10 +53,14 @@ func environment(home string) []string {
 	)
 }
 
+// update writes what commands print into the scripts that compare it.
+var update = flag.Bool("update", false, "write golden output")
+
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
+		UpdateScripts:       *update,
 		Setup: func(e *testscript.Env) error {
 			for _, v := range environment(e.WorkDir) {
 				if name, value, _ := strings.Cut(v, "="); name != "WORK" && name != "TMPDIR" {

@@ -20,10 +20,11 @@ import (
 
 var outputFormats = []string{"table", "json", "yaml", "name"}
 
-// outputFlag adds -o to a list or show.
-func outputFlag(c *cobra.Command) {
-	c.Flags().StringP("output", "o", "table", strings.Join(outputFormats, ", "))
-	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputFormats, cobra.ShellCompDirectiveNoFileComp))
+// outputFlag adds -o to a list or show, perhaps with formats of the command's own.
+func outputFlag(c *cobra.Command, more ...string) {
+	formats := slices.Concat(outputFormats, more)
+	c.Flags().StringP("output", "o", "table", strings.Join(formats, ", "))
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // table is rows for people.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -16,86 +17,117 @@ func planCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "plan [PATH]",
 		Short: "What applying the working tree would change",
-		Long: `Compare the working tree in PATH (the folder that holds factory.yaml; default: this one) with a commit of its
-repository: what would be created, updated and deleted. The commit is that of --against; or, with --server or --data,
-the one which that server has applied; or else HEAD.`,
+		Long: `Say what applying the definitions in PATH (the folder that holds factory.yaml; default: this one) would create,
+update and delete, and call out what gives senders or agents more than they had.
+
+They are compared with HEAD, or with the commit of --against, offline. With --server or --data they are compared with
+what that server serves: it also checks that secrets and UIDs exist, and evaluates the newest deliveries of each
+webhook by both, so that you see how many runs each changed automation would have started before and after.`,
+		Example: `  triphammer plan
+  triphammer plan --against main --exit-code
+  triphammer plan --server https://hammer.example.com --deliveries 200
+  triphammer plan --server https://hammer.example.com -o markdown > comment.md`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error { return plan(c, pathArgument(args)) },
 	}
-	c.Flags().String("against", "", "commit (branch, tag, hash) to compare with")
+	c.Flags().String("rev", "", "plan a commit (branch, tag, hash) instead of the working tree")
+	c.Flags().String("against", "", "commit (branch, tag, hash) to compare with (default HEAD)")
+	c.Flags().Int("deliveries", 50, "with a server: how many of the newest deliveries of each webhook to evaluate")
 	c.Flags().Bool("exit-code", false, "exit with 3 if anything would change")
 	clientFlags(c)
-	outputFlag(c)
+	c.MarkFlagsMutuallyExclusive("against", "server")
+	c.MarkFlagsMutuallyExclusive("against", "data")
+	outputFlag(c, "markdown")
 	return c
 }
 
 func plan(c *cobra.Command, dir string) error {
-	against, err := planBase(c)
+	answer, prefix, err := planned(c, dir)
 	if err != nil {
 		return err
 	}
-	next, err := buildTree(c, dir, "")
-	if err != nil {
-		return err
-	}
-	before, err := buildTree(c, dir, against)
-	if err != nil {
-		return err
-	}
-	changes := applier.Diff(before, next)
 	var names []string
-	pending := false
-	for _, group := range [][]applier.Change{changes.Create, changes.Update, changes.Delete} {
-		for _, change := range group {
-			names, pending = append(names, change.Path), true
+	for _, group := range planGroups(&answer.Plan) {
+		for _, change := range group.changes {
+			names = append(names, change.Path)
 		}
 	}
-	if err := emit(c, changes, names, func(w io.Writer) error {
-		printPlan(w, changes)
-		_, err := fmt.Fprintf(w, "%d to create, %d to update, %d to delete, %d unchanged since %s\n",
-			len(changes.Create), len(changes.Update), len(changes.Delete), len(changes.Unchanged), against)
-		return err
-	}); err != nil {
+	format, _ := c.Flags().GetString("output")
+	switch {
+	case format == "markdown":
+		err = writePlanMarkdown(c.OutOrStdout(), answer, prefix)
+	case !answer.Valid && (format == "table" || format == "name"):
+		// Nothing to list: what keeps it from being applied is the answer.
+	default:
+		err = emit(c, answer, names, func(w io.Writer) error { return printPlanned(w, answer) })
+	}
+	if err != nil {
 		return err
 	}
-	if exitCode, _ := c.Flags().GetBool("exit-code"); exitCode && pending {
+	if !answer.Valid {
+		_ = schema.Print(c.ErrOrStderr(), "text", &schema.Report{Diagnostics: answer.Diagnostics}, schema.PrintOptions{Prefix: prefix})
+		return exitWith(exitBad, "the definitions are not valid: they would be refused")
+	}
+	if exitCode, _ := c.Flags().GetBool("exit-code"); exitCode && answer.Plan.Pending() {
 		return silently(exitPending)
 	}
 	return nil
 }
 
-// planBase is the commit to compare with.
-func planBase(c *cobra.Command) (string, error) {
-	if against, _ := c.Flags().GetString("against"); against != "" {
-		return against, nil
-	}
-	if !c.Flags().Changed("server") && !c.Flags().Changed("data") {
-		return "HEAD", nil
-	}
-	cl, err := connect(c, false)
+// planned compares a folder with what a server serves, or with a commit.
+func planned(c *cobra.Command, dir string) (answer *server.PlanAnswer, prefix string, err error) {
+	rev, _ := c.Flags().GetString("rev")
+	r, err := openTree(c, dir, rev)
 	if err != nil {
-		return "", err
+		return nil, "", err
 	}
-	defer cl.close()
-	var s server.Status
-	if err := cl.get(c.Context(), "/status", &s); err != nil {
-		return "", err
+	defer r.release()
+	read := applier.NewRecorder(r.tree)
+	next, err := buildTree(c.Context(), read)
+	if err != nil {
+		return nil, "", err
 	}
-	if len(s.Factories) != 1 || s.Factories[0].Applied == nil {
-		return "", exitWith(exitNotFound, "that server has applied nothing yet; name a commit: --against REV")
+	answer = &server.PlanAnswer{
+		ValidateAnswer: server.ValidateAnswer{SchemaVersion: schema.Version, Valid: next.Revision != nil, Diagnostics: next.Diagnostics, Deferred: next.Deferred},
+		Plan:           applier.Diff(nil, nil), BackTests: []applier.BackTest{},
 	}
-	return s.Factories[0].Applied.Commit, nil
+	switch {
+	case !answer.Valid:
+		return answer, r.prefix, nil
+	case asksServer(c):
+		cl, err := connect(c, false)
+		if err != nil {
+			return nil, "", err
+		}
+		defer cl.close()
+		deliveries, _ := c.Flags().GetInt("deliveries")
+		answer, err = cl.propose(c.Context(), read.Snapshot(), deliveries)
+		return answer, r.prefix, err
+	}
+	answer.Against, _ = c.Flags().GetString("against")
+	if answer.Against == "" {
+		answer.Against = "HEAD"
+	}
+	old, err := openTree(c, dir, answer.Against)
+	if err != nil {
+		return nil, "", err
+	}
+	defer old.release()
+	before, err := buildTree(c.Context(), applier.NewRecorder(old.tree))
+	if err != nil {
+		return nil, "", err
+	}
+	if before.Revision == nil {
+		return nil, "", exitWith(exitUsage, "the definitions of %s are not valid: there is nothing to compare with", answer.Against)
+	}
+	answer.Plan = applier.Diff(before.Revision, next.Revision)
+	return answer, r.prefix, nil
 }
 
-// buildTree makes a revision of a folder as it is, or as it is in a commit, as
-// far as that goes without a server: with no secrets and with made-up UIDs.
-func buildTree(c *cobra.Command, dir, rev string) (*applier.Revision, error) {
-	tree, prefix, release, err := openTree(c, dir, rev)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	built, err := applier.Build(c.Context(), applier.BuildInput{
+// buildTree makes a revision of a tree as far as that goes without a server: with
+// no secrets and with made-up UIDs.
+func buildTree(ctx context.Context, tree *applier.Recorder) (*applier.Built, error) {
+	built, err := applier.Build(ctx, applier.BuildInput{
 		Factory: factoryName, Tree: tree,
 		UIDs: func(_ context.Context, names []string) (map[string]string, error) {
 			uids := make(map[string]string, len(names))
@@ -105,29 +137,118 @@ func buildTree(c *cobra.Command, dir, rev string) (*applier.Revision, error) {
 			return uids, nil
 		},
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, exitWith(exitUsage, "%w", err)
-	case built.Revision != nil:
-		return built.Revision, nil
-	case rev != "":
-		return nil, exitWith(exitUsage, "the definitions of %s are not valid: there is nothing to compare with", rev)
 	}
-	_ = schema.Print(c.ErrOrStderr(), "text", &schema.Report{Diagnostics: built.Diagnostics}, schema.PrintOptions{Prefix: prefix})
-	return nil, exitWith(exitBad, "the definitions are not valid: they would be refused")
+	return built, nil
 }
 
+type planGroup struct {
+	verb, sign string
+	changes    []applier.Change
+}
+
+func planGroups(p *applier.Plan) []planGroup {
+	return []planGroup{{"create", "+", p.Create}, {"update", "~", p.Update}, {"delete", "-", p.Delete}}
+}
+
+func printPlanned(w io.Writer, a *server.PlanAnswer) error {
+	printPlan(w, a.Plan)
+	for _, b := range a.BackTests {
+		fmt.Fprintf(w, "  back-test: %s\n", backTestLine(b))
+	}
+	against := "the definitions that nothing serves yet"
+	if a.Against != "" {
+		against = shortHash(a.Against)
+	}
+	_, err := fmt.Fprintln(w, planSummary(&a.Plan), "since", against)
+	return err
+}
+
+func planSummary(p *applier.Plan) string {
+	return fmt.Sprintf("%d to create, %d to update, %d to delete, %d unchanged", len(p.Create), len(p.Update), len(p.Delete), len(p.Unchanged))
+}
+
+// printPlan lists what changes; that of an apply, too.
 func printPlan(w io.Writer, p applier.Plan) {
-	for _, group := range []struct {
-		verb    string
-		changes []applier.Change
-	}{{"create", p.Create}, {"update", p.Update}, {"delete", p.Delete}} {
+	for _, group := range planGroups(&p) {
 		for _, change := range group.changes {
-			fmt.Fprintf(w, "  %s %s %s", group.verb, change.Kind, change.Name)
-			if len(change.Keys) > 0 {
-				fmt.Fprintf(w, " %v", change.Keys)
+			fmt.Fprintf(w, "  %s %s %s %s\n", group.sign, group.verb, change.Kind, change.Name)
+			for _, v := range change.Values {
+				fmt.Fprintf(w, "      %s: %s -> %s\n", v.Key, orDash(v.Before), orDash(v.After))
 			}
-			fmt.Fprintln(w)
 		}
 	}
+	for _, call := range p.Callouts {
+		fmt.Fprintf(w, "  ! %s %s: %s\n", call.Kind, call.Name, call.Message)
+	}
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func backTestLine(b applier.BackTest) string {
+	line := fmt.Sprintf("%s would have started %s on the last %s (%d before)", b.Automation, counted(b.After, "run", "runs"), counted(b.Deliveries, "delivery", "deliveries"), b.Before)
+	if len(b.Started) > 0 {
+		line += "; new: " + strings.Join(b.Started, ", ")
+	}
+	if len(b.Stopped) > 0 {
+		line += "; no longer: " + strings.Join(b.Stopped, ", ")
+	}
+	return line
+}
+
+func counted(n int, one, many string) string {
+	if n == 1 {
+		many = one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// writePlanMarkdown writes a plan as a comment of a pull request.
+func writePlanMarkdown(w io.Writer, a *server.PlanAnswer, prefix string) error {
+	text := schema.Markdown
+	fmt.Fprintf(w, "### Plan: %s\n", map[bool]string{true: planSummary(&a.Plan), false: "not valid, nothing would be applied"}[a.Valid])
+	if len(a.Diagnostics) > 0 {
+		fmt.Fprintln(w)
+		if err := schema.WriteFindings(w, a.Diagnostics, schema.PrintOptions{Prefix: prefix}); err != nil {
+			return err
+		}
+	}
+	if len(a.Plan.Callouts) > 0 {
+		fmt.Fprint(w, "\n**Look twice:**\n\n")
+		for _, call := range a.Plan.Callouts {
+			fmt.Fprintf(w, "- %s %s: %s\n", call.Kind, text(call.Name), text(call.Message))
+		}
+	}
+	if a.Plan.Pending() {
+		fmt.Fprint(w, "\n| | what | name | changes |\n| --- | --- | --- | --- |\n")
+		for _, group := range planGroups(&a.Plan) {
+			for _, change := range group.changes {
+				var keys []string
+				for _, v := range change.Values {
+					keys = append(keys, fmt.Sprintf("%s: %s → %s", v.Key, orDash(v.Before), orDash(v.After)))
+				}
+				fmt.Fprintf(w, "| %s | %s | %s | %s |\n", group.verb, change.Kind, text(change.Name), text(strings.Join(keys, "; ")))
+			}
+		}
+	}
+	if len(a.BackTests) > 0 {
+		fmt.Fprint(w, "\n| automation | deliveries | runs before | runs after | examples |\n| --- | --- | --- | --- | --- |\n")
+		for _, b := range a.BackTests {
+			var examples []string
+			for _, id := range b.Started {
+				examples = append(examples, "+ "+id)
+			}
+			for _, id := range b.Stopped {
+				examples = append(examples, "- "+id)
+			}
+			fmt.Fprintf(w, "| %s | %d | %d | %d | %s |\n", text(b.Automation), b.Deliveries, b.Before, b.After, strings.Join(examples, ", "))
+		}
+	}
+	return nil
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,26 +13,41 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"triphammer/applier"
 	"triphammer/applier/gitrepo"
 	"triphammer/factory"
 	"triphammer/schema"
+	"triphammer/server"
 )
 
 func validateCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "validate [PATH]",
+		Use:   "validate [PATH...]",
 		Short: "Check definitions, as the server will",
 		Long: `Check the definitions in PATH (the folder that holds factory.yaml; default: this one) with the code that the server
 runs. It needs no server, network or configuration. It exits with 0 if they are valid, with 1 if not, and with 2 if
-it could not check.`,
-		Args: cobra.MaximumNArgs(1),
-		RunE: func(c *cobra.Command, args []string) error { return validate(c, pathArgument(args)) },
+it could not check.
+
+With --server (or --data) that server also says whether the secrets and UIDs that they name exist.`,
+		Example: `  triphammer validate
+  triphammer validate --rev HEAD~1 --format github
+  triphammer validate --all .            # every factory in the repository
+  triphammer validate --server https://hammer.example.com`,
+		RunE: func(c *cobra.Command, args []string) error { return validate(c, args) },
 	}
 	c.Flags().String("rev", "", "check a commit (branch, tag, hash) instead of the working tree")
 	c.Flags().Bool("strict", false, "the format's own verdict, without this server's extensions")
-	c.Flags().String("format", "text", strings.Join(schema.Formats, ", "))
-	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(schema.Formats, cobra.ShellCompDirectiveNoFileComp))
+	c.Flags().Bool("all", false, "check every folder below PATH that holds a factory.yaml")
+	formatFlag(c, schema.Formats)
+	clientFlags(c)
+	c.MarkFlagsMutuallyExclusive("strict", "server")
+	c.MarkFlagsMutuallyExclusive("strict", "data")
 	return c
+}
+
+func formatFlag(c *cobra.Command, formats []string) {
+	c.Flags().String("format", "text", strings.Join(formats, ", "))
+	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 }
 
 func pathArgument(args []string) string {
@@ -40,23 +57,62 @@ func pathArgument(args []string) string {
 	return args[0]
 }
 
-func validate(c *cobra.Command, dir string) error {
+func validate(c *cobra.Command, paths []string) error {
 	rev, _ := c.Flags().GetString("rev")
 	strict, _ := c.Flags().GetBool("strict")
+	all, _ := c.Flags().GetBool("all")
 	format, _ := c.Flags().GetString("format")
-	tree, prefix, release, err := openTree(c, dir, rev)
-	if err != nil {
-		return err
+	if len(paths) == 0 {
+		paths = []string{"."}
 	}
-	defer release()
-	_, report, err := factory.Load(c.Context(), tree, factory.Options{Strict: strict})
-	if err != nil {
-		return exitWith(exitUsage, "%w", err)
+	var roots []root
+	defer func() {
+		for _, r := range roots {
+			r.release()
+		}
+	}()
+	for _, dir := range paths {
+		r, err := openTree(c, dir, rev)
+		if err != nil {
+			return err
+		}
+		roots = append(roots, r)
+		if !all {
+			continue
+		}
+		below, err := factoriesBelow(r)
+		if err != nil {
+			return exitWith(exitUsage, "%w", err)
+		}
+		if len(below) == 0 {
+			return exitWith(exitUsage, "no folder of %s holds a factory.yaml", dir)
+		}
+		roots[len(roots)-1] = below[0]
+		roots = append(roots, below[1:]...)
 	}
-	opt := schema.PrintOptions{Prefix: prefix, Version: version, Source: func(path string) []byte {
-		text, _ := fs.ReadFile(tree, path) // without it the line is not shown
-		return text
-	}}
+	reports := make([]*schema.Report, len(roots))
+	for i, r := range roots {
+		report, err := check(c, r, strict)
+		if err != nil {
+			return err
+		}
+		reports[i] = report
+	}
+	// One factory's paths are its own in every format, and get their place in the
+	// repository where they are printed; those of several are told apart.
+	report, opt := reports[0], schema.PrintOptions{Version: version, Prefix: roots[0].prefix, Source: roots[0].source}
+	if len(roots) > 1 {
+		report, opt = merged(roots, reports), schema.PrintOptions{Version: version, Source: func(name string) []byte {
+			for _, r := range roots {
+				if rest, ok := strings.CutPrefix(name, r.prefix); ok {
+					if text := r.source(rest); text != nil {
+						return text
+					}
+				}
+			}
+			return nil
+		}}
+	}
 	if err := schema.Print(c.OutOrStdout(), format, report, opt); err != nil {
 		return exitWith(exitUsage, "--format: %w", err)
 	}
@@ -71,6 +127,67 @@ func validate(c *cobra.Command, dir string) error {
 	return nil
 }
 
+// check is the verdict on one factory: ours, and with --server also that
+// server's.
+func check(c *cobra.Command, r root, strict bool) (*schema.Report, error) {
+	read := applier.NewRecorder(r.tree)
+	_, report, err := factory.Load(c.Context(), read, factory.Options{Strict: strict})
+	if err != nil {
+		return nil, exitWith(exitUsage, "%w", err)
+	}
+	if !asksServer(c) || report.Diagnostics.HasErrors() {
+		return report, nil
+	}
+	cl, err := connect(c, false)
+	if err != nil {
+		return nil, err
+	}
+	defer cl.close()
+	answer, err := cl.propose(c.Context(), read.Snapshot(), 0)
+	if err != nil {
+		return nil, err
+	}
+	report.Diagnostics, report.Deferred = answer.Diagnostics, answer.Deferred
+	return report, nil
+}
+
+// asksServer tells whether a command that needs no server was told of one. A
+// variable is not enough: `validate` says the same on every machine.
+func asksServer(c *cobra.Command) bool {
+	return c.Flags().Changed("server") || c.Flags().Changed("data")
+}
+
+// propose asks what applying a tree would do.
+func (cl *client) propose(ctx context.Context, tree applier.Snapshot, deliveries int) (*server.PlanAnswer, error) {
+	req := server.DefinitionFiles{Files: []server.DefinitionFile{}}
+	for _, f := range tree.Files {
+		req.Files = append(req.Files, server.DefinitionFile{Path: f.Path, Content: string(f.Data)})
+	}
+	var answer server.PlanAnswer
+	err := cl.call(ctx, "POST", fmt.Sprintf("/factories/%s/plan?deliveries=%d", factoryName, deliveries), req, &answer)
+	return &answer, err
+}
+
+func merged(roots []root, reports []*schema.Report) *schema.Report {
+	all := &schema.Report{SchemaVersion: schema.Version}
+	for i, report := range reports {
+		prefix := roots[i].prefix
+		for _, name := range report.Files {
+			all.Files = append(all.Files, prefix+name)
+		}
+		for _, d := range report.Diagnostics {
+			d.Path = prefix + d.Path
+			all.Diagnostics = append(all.Diagnostics, d)
+		}
+		for _, d := range report.Deferred {
+			d.Path = prefix + d.Path
+			all.Deferred = append(all.Deferred, d)
+		}
+	}
+	all.Diagnostics.Sort()
+	return all
+}
+
 func writeStepSummary(report *schema.Report, opt schema.PrintOptions) error {
 	name := os.Getenv("GITHUB_STEP_SUMMARY")
 	if name == "" {
@@ -83,44 +200,68 @@ func writeStepSummary(report *schema.Report, opt schema.PrintOptions) error {
 	return errors.Join(schema.WriteStepSummary(f, report, opt), f.Close())
 }
 
-// openTree opens the definitions in a folder: as they are, or as they are in a
-// commit. The prefix is the folder within its repository, or what was asked for.
-func openTree(c *cobra.Command, dir, rev string) (tree fs.FS, prefix string, release func(), err error) {
+// root is a folder of definitions, as it is or as it is in a commit.
+type root struct {
+	tree    fs.FS
+	prefix  string // the folder within its repository, or what was asked for; with a slash at its end
+	release func()
+}
+
+// source is a file of it, nil if that cannot be read.
+func (r root) source(name string) []byte {
+	text, err := fs.ReadFile(r.tree, name)
+	if err != nil {
+		return nil
+	}
+	return text
+}
+
+// openTree opens the definitions in a folder.
+func openTree(c *cobra.Command, dir, rev string) (root, error) {
 	info, err := os.Stat(dir)
 	if err != nil {
-		return nil, "", nil, exitWith(exitUsage, "%w", err)
+		return root{}, exitWith(exitUsage, "%w", err)
 	}
 	if !info.IsDir() {
-		return nil, "", nil, exitWith(exitUsage, "%s is not a folder: name the one that holds factory.yaml", dir)
+		return root{}, exitWith(exitUsage, "%s is not a folder: name the one that holds factory.yaml", dir)
 	}
 	if rev == "" {
 		w, err := gitrepo.OpenWorkTree(dir)
 		if err != nil {
-			return nil, "", nil, exitWith(exitUsage, "%w", err)
+			return root{}, exitWith(exitUsage, "%w", err)
 		}
-		return w.FS(), slashed(filepath.Clean(dir)), func() { _ = w.Close() }, nil
+		return root{w.FS(), slashed(filepath.Clean(dir)), func() { _ = w.Close() }}, nil
 	}
 	repo, err := gitrepo.Open(dir, "main")
 	if err != nil {
-		return nil, "", nil, exitWith(exitUsage, "%w", err)
-	}
-	commit, err := repo.Commit(c.Context(), rev)
-	if err != nil {
-		return nil, "", nil, exitWith(exitUsage, "--rev: %w", err)
+		return root{}, exitWith(exitUsage, "%w", err)
 	}
 	abs, err := filepath.Abs(dir)
 	if err != nil {
-		return nil, "", nil, err
+		return root{}, err
 	}
 	sub, err := filepath.Rel(repo.Root(), abs)
 	if err != nil {
-		return nil, "", nil, err
+		return root{}, err
 	}
-	tree, err = repo.Tree(c.Context(), commit.Hash, filepath.ToSlash(sub))
+	return openCommit(c, dir, rev, filepath.ToSlash(sub))
+}
+
+// openCommit opens a folder of a commit.
+func openCommit(c *cobra.Command, repository, rev, folder string) (root, error) {
+	repo, err := gitrepo.Open(repository, "main")
 	if err != nil {
-		return nil, "", nil, exitWith(exitUsage, "%w", err)
+		return root{}, exitWith(exitUsage, "%w", err)
 	}
-	return tree, slashed(sub), func() {}, nil
+	commit, err := repo.Commit(c.Context(), rev)
+	if err != nil {
+		return root{}, exitWith(exitUsage, "--rev: %w", err)
+	}
+	tree, err := repo.Tree(c.Context(), commit.Hash, folder)
+	if err != nil {
+		return root{}, exitWith(exitUsage, "%w", err)
+	}
+	return root{tree, slashed(folder), func() {}}, nil
 }
 
 func slashed(dir string) string {
@@ -130,55 +271,35 @@ func slashed(dir string) string {
 	return path.Clean(filepath.ToSlash(dir)) + "/"
 }
 
-func testCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "test [PATH]",
-		Short: "Run the filter tests in tests/",
-		Long:  `Run the filter tests of the working tree in PATH: for each payload, which automations would start. It exits with 1 if any test fails.`,
-		Args:  cobra.MaximumNArgs(1),
-		RunE:  func(c *cobra.Command, args []string) error { return runTests(c, pathArgument(args)) },
-	}
-}
-
-func runTests(c *cobra.Command, dir string) error {
-	tree, prefix, release, err := openTree(c, dir, "")
-	if err != nil {
-		return err
-	}
-	defer release()
-	f, report, err := factory.Load(c.Context(), tree, factory.Options{})
-	if err != nil {
-		return exitWith(exitUsage, "%w", err)
-	}
-	if report.Diagnostics.HasErrors() {
-		_ = schema.Print(c.ErrOrStderr(), "text", report, schema.PrintOptions{Prefix: prefix})
-		return exitWith(exitUsage, "the definitions are not valid: nothing was tested")
-	}
-	out, failed := c.OutOrStdout(), 0
-	results := f.RunTests()
-	for _, r := range results {
-		if r.Passed {
-			fmt.Fprintf(out, "ok    %s\n", r.Name)
-			continue
+// factoriesBelow finds the factories in a folder, itself among them. What is
+// below a factory belongs to it; hidden folders are left alone.
+func factoriesBelow(r root) ([]root, error) {
+	var found []root
+	err := fs.WalkDir(r.tree, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
 		}
-		failed++
-		fmt.Fprintf(out, "FAIL  %s  (%s%s:%d)\n", r.Name, prefix, r.Path, r.Line)
-		if r.Problem != "" {
-			fmt.Fprintf(out, "      %s\n", r.Problem)
-			continue
+		if base := path.Base(name); name != "." && (strings.HasPrefix(base, ".") || base == "node_modules") {
+			return fs.SkipDir
 		}
-		fmt.Fprintf(out, "      - want %v\n      + got  %v\n", r.Expect, r.Got)
-		for _, why := range r.Why {
-			if why.Matched {
-				fmt.Fprintf(out, "      %s: would trigger\n", why.Automation)
-			} else {
-				fmt.Fprintf(out, "      %s: would not trigger: %s: wanted %s, came %s\n", why.Automation, why.Path, why.Want, why.Got)
+		entries, err := fs.ReadDir(r.tree, name)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			if e.Name() == "factory.yaml" {
+				sub, err := fs.Sub(r.tree, name)
+				if err != nil {
+					return err
+				}
+				found = append(found, root{sub, r.prefix + cmp.Or(slashed(name), ""), func() {}})
+				return fs.SkipDir
 			}
 		}
+		return nil
+	})
+	if len(found) > 0 {
+		found[0].release = r.release
 	}
-	fmt.Fprintf(out, "%d of %d tests pass\n", len(results)-failed, len(results))
-	if failed > 0 {
-		return silently(exitBad)
-	}
-	return nil
+	return found, err
 }

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"triphammer/factory"
+	"triphammer/schema"
+)
+
+func hookCommand() *cobra.Command {
+	install := &cobra.Command{
+		Use:   "install REPO",
+		Short: "Refuse pushes of definitions that are not valid",
+		Long: `Install a pre-receive hook in the bare repository REPO: it checks what is pushed to the production branch with the
+code that the server runs, and refuses the push with the findings if it is not valid. Other branches are not looked at.`,
+		Args: exactly("REPO"),
+		RunE: func(c *cobra.Command, args []string) error { return installHook(c, args[0]) },
+	}
+	receive := &cobra.Command{
+		Use:   "pre-receive",
+		Short: "Check a push: git runs this",
+		Long: `Check what is pushed, as git's pre-receive hook: each line of standard input names the old commit, the new one and the
+ref. It exits with 1, which refuses the push, if the definitions are not valid or cannot be read.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return preReceive(c) },
+	}
+	for _, c := range []*cobra.Command{install, receive} {
+		c.Flags().String("branch", "main", "production branch")
+		c.Flags().String("path", ".", "folder of the factory in the repository")
+		c.Flags().Bool("strict", false, "the format's own verdict, without this server's extensions")
+	}
+	return noun("hook", "Check definitions where they are pushed", install, receive)
+}
+
+const hookMark = "# Installed by triphammer hook install."
+
+func installHook(c *cobra.Command, dir string) error {
+	hooks := filepath.Join(dir, "hooks")
+	if _, err := os.Stat(filepath.Join(dir, ".git")); err == nil {
+		hooks = filepath.Join(dir, ".git", "hooks")
+	} else if _, err := os.Stat(filepath.Join(dir, "objects")); err != nil {
+		return exitWith(exitUsage, "%s is no Git repository", dir)
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return exitWith(exitUsage, "%w", err)
+	}
+	branch, _ := c.Flags().GetString("branch")
+	folder, _ := c.Flags().GetString("path")
+	command := []string{quoteShell(program), "hook", "pre-receive", "--branch", quoteShell(branch), "--path", quoteShell(folder)}
+	if strict, _ := c.Flags().GetBool("strict"); strict {
+		command = append(command, "--strict")
+	}
+	script := fmt.Sprintf("#!/bin/sh\n%s\nexec %s\n", hookMark, strings.Join(command, " "))
+	name := filepath.Join(hooks, "pre-receive")
+	switch there, err := os.ReadFile(name); {
+	case err == nil && !strings.Contains(string(there), hookMark):
+		return exitWith(exitConflict, "%s exists and is not ours; call this from it:\n  %s", name, strings.Join(command, " "))
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return exitWith(exitUsage, "%w", err)
+	}
+	if err := os.MkdirAll(hooks, 0o755); err != nil {
+		return exitWith(exitUsage, "%w", err)
+	}
+	if err := os.WriteFile(name, []byte(script), 0o755); err != nil {
+		return exitWith(exitUsage, "%w", err)
+	}
+	if err := os.Chmod(name, 0o755); err != nil { // one that was there keeps its mode
+		return exitWith(exitUsage, "%w", err)
+	}
+	fmt.Fprintf(c.OutOrStdout(), "Installed %s: pushes to %s are checked.\n", name, branch)
+	return nil
+}
+
+func quoteShell(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+func preReceive(c *cobra.Command) error {
+	branch, _ := c.Flags().GetString("branch")
+	scanner, pushed := bufio.NewScanner(c.InOrStdin()), ""
+	for scanner.Scan() {
+		fields := strings.Fields(scanner.Text())
+		if len(fields) == 3 && fields[2] == "refs/heads/"+strings.TrimPrefix(branch, "refs/heads/") && strings.Trim(fields[1], "0") != "" {
+			pushed = fields[1]
+		}
+	}
+	if err := scanner.Err(); err != nil {
+		return exitWith(exitBad, "reading what is pushed: %w", err)
+	}
+	if pushed == "" {
+		return nil // another branch, or its deletion, which a server waits out
+	}
+	view, err := incoming()
+	if err != nil {
+		return exitWith(exitBad, "%w", err)
+	}
+	defer func() { _ = os.RemoveAll(view) }()
+	folder, _ := c.Flags().GetString("path")
+	strict, _ := c.Flags().GetBool("strict")
+	r, err := openCommit(c, view, pushed, folder)
+	if err != nil {
+		return exitWith(exitBad, "the definitions of %s cannot be read: %w", shortHash(pushed), err)
+	}
+	_, report, err := factory.Load(c.Context(), r.tree, factory.Options{Strict: strict})
+	if err != nil {
+		return exitWith(exitBad, "%w", err)
+	}
+	// git passes standard error on to who pushes.
+	if err := schema.Print(c.ErrOrStderr(), "text", report, schema.PrintOptions{Prefix: r.prefix, Source: r.source}); err != nil {
+		return exitWith(exitBad, "%w", err)
+	}
+	if report.Diagnostics.HasErrors() {
+		return silently(exitBad)
+	}
+	return nil
+}
+
+// incoming makes a repository that sees what a push brings. Until the hook has
+// agreed, git keeps new objects in a folder of their own, and names all folders
+// of objects in its environment (git-receive-pack, "Quarantine Environment").
+func incoming() (dir string, err error) {
+	own := os.Getenv("GIT_OBJECT_DIRECTORY")
+	if own == "" {
+		return "", errors.New("git names no folder of objects: this is run by git, as a pre-receive hook")
+	}
+	own = filepath.Clean(own)
+	// Beside the new objects they can be linked instead of copied; git gc knows the
+	// name, if this process has no time to remove it.
+	if dir, err = os.MkdirTemp(filepath.Dir(own), "tmp_objdir-incoming-"); err != nil {
+		return "", err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+	}()
+	objects := filepath.Join(dir, "objects")
+	if err := linkTree(own, objects); err != nil {
+		return "", err
+	}
+	var alternates strings.Builder
+	for _, lender := range filepath.SplitList(os.Getenv("GIT_ALTERNATE_OBJECT_DIRECTORIES")) {
+		lender, err := filepath.Abs(lender)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintln(&alternates, lender)
+	}
+	for name, text := range map[string]string{
+		"HEAD": "ref: refs/heads/main\n", "config": "[core]\n\trepositoryformatversion = 0\n\tbare = true\n", "refs/heads/.keep": "",
+		"objects/info/alternates": alternates.String(),
+	} {
+		name = filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte(text), 0o600)); err != nil {
+			return "", err
+		}
+	}
+	return dir, nil
+}
+
+// linkTree makes hard links of a folder's files in another.
+func linkTree(from, to string) error {
+	return filepath.WalkDir(from, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(to, strings.TrimPrefix(name, from))
+		if d.IsDir() {
+			return os.MkdirAll(target, 0o700)
+		}
+		return os.Link(name, target)
+	})
+}

@@ -1,0 +1,213 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"golang.org/x/sync/semaphore"
+
+	"triphammer/applier"
+	"triphammer/factory"
+	"triphammer/schema"
+)
+
+// Limits of the validate endpoint, which anybody may call: the format's own
+// (research/definition-format.md 1.11).
+const (
+	maxValidateFiles = 256
+	maxValidateBytes = 2 << 20
+)
+
+// The bytes of a body: as JSON, text takes hardly more than its size.
+const (
+	maxValidateBody = 2 * maxValidateBytes
+	maxPlanBody     = 2 * factory.DefaultMaxBytes
+)
+
+// Of the trees of strangers, so many are in memory at once, and so many of those
+// are checked: an open endpoint must not slow the ingress down.
+const (
+	maxStrangeTrees = 8
+	maxChecked      = 2
+)
+
+// The most deliveries of each webhook that a back-test evaluates.
+const (
+	defaultBackTest = 50
+	maxBackTest     = 1000
+)
+
+// DefinitionFiles is the tree of a request.
+type DefinitionFiles struct {
+	Files []DefinitionFile `json:"files"`
+}
+
+// DefinitionFile is a file of a tree.
+type DefinitionFile struct {
+	Path    string `json:"path"` // from the folder that holds factory.yaml
+	Content string `json:"content"`
+}
+
+// ValidateAnswer is what checking a tree found.
+type ValidateAnswer struct {
+	Valid         bool               `json:"valid"`
+	SchemaVersion string             `json:"schema_version"`
+	Diagnostics   schema.Diagnostics `json:"diagnostics"`
+	Deferred      []schema.Deferred  `json:"deferred_resolutions"`
+}
+
+// PlanAnswer is what applying a tree would do.
+type PlanAnswer struct {
+	ValidateAnswer
+	Against   string             `json:"against,omitempty"` // the commit that serves
+	Plan      applier.Plan       `json:"plan"`
+	BackTests []applier.BackTest `json:"back_tests"`
+}
+
+func checked(d schema.Diagnostics, deferred []schema.Deferred) ValidateAnswer {
+	if d == nil {
+		d = schema.Diagnostics{}
+	}
+	if deferred == nil {
+		deferred = []schema.Deferred{}
+	}
+	return ValidateAnswer{Valid: !d.HasErrors(), SchemaVersion: schema.Version, Diagnostics: d, Deferred: deferred}
+}
+
+// validateFiles checks a tree for whoever asks (SPEC 3.6). It knows nothing of
+// this server's factories.
+func (s *Server) validateFiles(c *gin.Context) {
+	if !s.takesTurn(c, s.strangeTrees) {
+		return
+	}
+	defer s.strangeTrees.Release(1)
+	tree, ok := readTree(c, maxValidateBody, maxValidateFiles, maxValidateBytes)
+	if !ok {
+		return
+	}
+	strict, ok := flagOf(c, "strict")
+	if !ok {
+		return
+	}
+	if !s.takesTurn(c, s.checked) {
+		return
+	}
+	defer s.checked.Release(1)
+	_, report, err := factory.Load(c.Request.Context(), tree.FS(), factory.Options{Strict: strict})
+	if err != nil {
+		s.failWith(c, err)
+		return
+	}
+	c.JSON(http.StatusOK, checked(report.Diagnostics, report.Deferred))
+}
+
+// takesTurn waits for a place, or answers that there is none.
+func (s *Server) takesTurn(c *gin.Context, places *semaphore.Weighted) bool {
+	ctx, cancel := context.WithTimeout(c.Request.Context(), s.patience)
+	defer cancel()
+	if places.Acquire(ctx, 1) == nil {
+		return true
+	}
+	c.Header("Retry-After", strconv.Itoa(int(s.patience/time.Second)))
+	fail(c, "resource-unavailable", "too many definitions are being checked; try again")
+	return false
+}
+
+// plan checks a tree against a factory of this server, and says what applying it
+// would change.
+func (s *Server) plan(c *gin.Context) {
+	a := s.applierOf(c)
+	if a == nil {
+		return
+	}
+	deliveries := defaultBackTest
+	if text := c.Query("deliveries"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 0 || n > maxBackTest {
+			fail(c, "invalid-request", fmt.Sprintf("deliveries is a number from 0 to %d", maxBackTest), FieldProblem{"deliveries", text})
+			return
+		}
+		deliveries = n
+	}
+	tree, ok := readTree(c, maxPlanBody, factory.DefaultMaxFiles, factory.DefaultMaxBytes)
+	if !ok {
+		return
+	}
+	p, err := a.Propose(c.Request.Context(), tree.FS(), deliveries)
+	if err != nil {
+		s.failWith(c, err)
+		return
+	}
+	c.JSON(http.StatusOK, PlanAnswer{
+		ValidateAnswer: checked(p.Diagnostics, p.Deferred), Against: p.Against, Plan: p.Plan, BackTests: p.BackTests,
+	})
+}
+
+// applierOf finds the factory of the path, or answers that there is none.
+func (s *Server) applierOf(c *gin.Context) *applier.Applier {
+	name := c.Param("name")
+	for _, a := range s.cfg.Appliers {
+		if a.State().Factory == name && who(c).mayTouch(name) {
+			return a
+		}
+	}
+	fail(c, "resource-not-found", "no factory is named "+name)
+	return nil
+}
+
+// readTree reads the tree of a request, or answers why not.
+func readTree(c *gin.Context, maxBody, maxFiles, maxBytes int) (applier.Snapshot, bool) {
+	var tree applier.Snapshot
+	body, ok := readBody(c, maxBody)
+	if !ok {
+		return tree, false
+	}
+	var req DefinitionFiles
+	if err := decode(body, &req); err != nil {
+		fail(c, "invalid-request", err.Error())
+		return tree, false
+	}
+	refuse := func(field, format string, args ...any) (applier.Snapshot, bool) {
+		why := fmt.Sprintf(format, args...)
+		fail(c, "invalid-request", why, FieldProblem{field, why})
+		return tree, false
+	}
+	if len(req.Files) > maxFiles {
+		return refuse("files", "%d files; at most %d can be checked at once", len(req.Files), maxFiles)
+	}
+	total, seen := 0, make(map[string]bool)
+	for i, f := range req.Files {
+		field := fmt.Sprintf("files[%d]", i)
+		switch total += len(f.Content); {
+		case !applier.ValidFile(f.Path):
+			return refuse(field+".path", "%q is not a path from the folder that holds factory.yaml, such as webhooks/ci.yaml", f.Path)
+		case seen[f.Path]:
+			return refuse(field+".path", "%s is there twice", f.Path)
+		case len(f.Content) > schema.MaxFile:
+			return refuse(field+".content", "%s has %d bytes; a file has at most %d", f.Path, len(f.Content), schema.MaxFile)
+		case total > maxBytes:
+			return refuse("files", "more than %d bytes in all", maxBytes)
+		}
+		seen[f.Path] = true
+		tree.Files = append(tree.Files, applier.File{Path: f.Path, Data: []byte(f.Content)})
+	}
+	return tree, true
+}
+
+// flagOf reads a true or false of the query, or answers why not.
+func flagOf(c *gin.Context, name string) (value, ok bool) {
+	text := c.Query(name)
+	if text == "" {
+		return false, true
+	}
+	value, err := strconv.ParseBool(text)
+	if err != nil {
+		fail(c, "invalid-request", name+" is true or false", FieldProblem{name, text})
+		return false, false
+	}
+	return value, true
+}

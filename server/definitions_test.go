@@ -1,0 +1,158 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"triphammer/schema"
+)
+
+func files(t *testing.T, all ...string) string {
+	t.Helper()
+	var req DefinitionFiles
+	for i := 0; i < len(all); i += 2 {
+		req.Files = append(req.Files, DefinitionFile{all[i], all[i+1]})
+	}
+	text, err := json.Marshal(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+const validateRoute = "/api/v1/factory-files/validate"
+
+// TestValidateFiles: anybody may have definitions checked; the verdict is that
+// of the command (SPEC 3.6, research/definition-format.md 1.11).
+func TestValidateFiles(t *testing.T) {
+	f := newFixture(t)
+	yaml := "schemaVersion: v1alpha1\nname: X\n"
+	for _, c := range []struct {
+		name, query, body string
+		codes             []string
+	}{
+		{"valid", "", files(t, "factory.yaml", yaml), nil},
+		{"strict", "?strict=true", files(t, "factory.yaml", yaml), []string{schema.MissingRequired, schema.MissingRequired, schema.MissingRequired}},
+		{"no factory", "", files(t, "webhooks/a.yaml", "secretName: A\n"), []string{schema.MissingFactory}},
+		{"no files", "", `{"files":[]}`, []string{schema.MissingFactory}},
+		{"two faults", "", files(t, "factory.yaml", yaml, "webhooks/a.yaml", "secretNam: A\nauthMode: tokn\n"), []string{schema.MissingRequired, schema.UnknownField, schema.InvalidValue}},
+	} {
+		got := f.do("POST", validateRoute+c.query, "", c.body)
+		var answer ValidateAnswer
+		if err := json.Unmarshal(got.body, &answer); got.status != 200 || err != nil || answer.Valid != (len(c.codes) == 0) || answer.SchemaVersion != schema.Version {
+			t.Errorf("%s: %d %s", c.name, got.status, got.body)
+		}
+		var codes []string
+		for _, d := range answer.Diagnostics {
+			codes = append(codes, d.Code)
+		}
+		if fmt.Sprint(codes) != fmt.Sprint(c.codes) {
+			t.Errorf("%s: %v, want %v", c.name, codes, c.codes)
+		}
+	}
+	// A key that is not one changes nothing: none is asked for.
+	if got := f.do("POST", validateRoute, "thk_nonsense", files(t, "factory.yaml", yaml)); got.status != 200 {
+		t.Errorf("with a key: %d", got.status)
+	}
+	deferred := f.do("POST", validateRoute, "", files(t, "factory.yaml", yaml, "webhooks/a.yaml", "secretName: A\n"))
+	if !strings.Contains(string(deferred.body), `{"path":"webhooks/a.yaml","field":"secretName","kind":"secret","name":"A"}`) {
+		t.Errorf("%s", deferred.body)
+	}
+}
+
+// TestValidateCaps: the format's own caps, and paths that are none.
+func TestValidateCaps(t *testing.T) {
+	f := newFixture(t)
+	var many []string
+	for i := range maxValidateFiles + 1 {
+		many = append(many, fmt.Sprintf("skills/%d", i), "x")
+	}
+	big := strings.Repeat("x", schema.MaxFile)
+	var heavy []string
+	for i := range 9 {
+		heavy = append(heavy, fmt.Sprintf("skills/%d", i), big)
+	}
+	for _, c := range []struct {
+		name, body string
+		status     int
+		field      string
+	}{
+		{"too many", files(t, many...), 400, "files"},
+		{"one less", files(t, many[2:]...), 200, ""},
+		{"a large file", files(t, "skills/a", big+"x"), 400, "files[0].content"},
+		{"too much", files(t, heavy...), 400, "files"},
+		{"as much as can be", files(t, heavy[2:]...), 200, ""},
+		{"twice", files(t, "skills/a", "x", "skills/a", "y"), 400, "files[1].path"},
+		{"upwards", files(t, "../factory.yaml", "x"), 400, "files[0].path"},
+		{"absolute", files(t, "/factory.yaml", "x"), 400, "files[0].path"},
+		{"no path", files(t, "", "x"), 400, "files[0].path"},
+		{"not JSON", "{", 400, ""},
+		{"another shape", `{"files":{}}`, 400, ""},
+		{"a huge body", files(t, "a", strings.Repeat("\x00", maxValidateBody)), 413, ""},
+	} {
+		got := f.do("POST", validateRoute, "", c.body)
+		var p Problem
+		_ = json.Unmarshal(got.body, &p) // a 200 has no problem
+		if got.status != c.status || c.field != "" && (len(p.Errors) != 1 || p.Errors[0].Field != c.field) {
+			t.Errorf("%s: %d %.200s", c.name, got.status, got.body)
+		}
+	}
+	if got := f.do("POST", validateRoute+"?strict=perhaps", "", files(t)); got.status != 400 {
+		t.Errorf("strict=perhaps: %d", got.status)
+	}
+}
+
+// TestValidateTurns: many at once are all answered, a few at a time.
+func TestValidateTurns(t *testing.T) {
+	f := newFixture(t)
+	body := files(t, "factory.yaml", "schemaVersion: v1alpha1\nname: X\n")
+	var wg sync.WaitGroup
+	for range 50 {
+		wg.Go(func() {
+			if got := f.do("POST", validateRoute, "", body); got.status != 200 {
+				t.Errorf("%d %s", got.status, got.body)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestPlanRoute: the plan is against what serves here, with this server's secrets
+// (SPEC 3.5), and only for who may read the factory.
+func TestPlanRoute(t *testing.T) {
+	f := newFixture(t)
+	key := f.key("reader", "read")
+	yaml := "schemaVersion: v1alpha1\nname: Test\n"
+	route := "/api/v1/factories/default/plan"
+	ask := func(body string) PlanAnswer {
+		t.Helper()
+		got := f.do("POST", route, key, body)
+		var answer PlanAnswer
+		if err := json.Unmarshal(got.body, &answer); err != nil || got.status != 200 {
+			t.Fatalf("%d %s", got.status, got.body)
+		}
+		return answer
+	}
+	answer := ask(files(t, "factory.yaml", yaml, "webhooks/hook.yaml", "secretName: S\nauthMode: url_token\n"))
+	if !answer.Valid || len(answer.Plan.Update) != 1 || len(answer.Plan.Delete) != 3 || len(answer.Plan.Callouts) != 2 {
+		t.Errorf("%+v", answer)
+	}
+	answer = ask(files(t, "factory.yaml", yaml, "webhooks/hook.yaml", "secretName: NONE\n"))
+	if answer.Valid || len(answer.Diagnostics) != 1 || answer.Diagnostics[0].Code != schema.MissingSecret || answer.Plan.Pending() {
+		t.Errorf("%+v", answer)
+	}
+	for path, status := range map[string]int{
+		"/api/v1/factories/other/plan":  404,
+		route + "?deliveries=-1":        400,
+		route + "?deliveries=1001":      400,
+		route + "?deliveries=a":         400,
+		route + "?deliveries=0":         200,
+	} {
+		if got := f.do("POST", path, key, files(t, "factory.yaml", yaml)); got.status != status {
+			t.Errorf("%s: %d %s", path, got.status, got.body)
+		}
+	}
+}
