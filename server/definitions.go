@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -76,6 +77,45 @@ func checked(d schema.Diagnostics, deferred []schema.Deferred) ValidateAnswer {
 		deferred = []schema.Deferred{}
 	}
 	return ValidateAnswer{Valid: !d.HasErrors(), SchemaVersion: schema.Version, Diagnostics: d, Deferred: deferred}
+}
+
+// listSchemas names the versions of the format that have JSON Schemas.
+func (s *Server) listSchemas(c *gin.Context) {
+	c.JSON(http.StatusOK, gin.H{"versions": []string{schema.Version}, "current": schema.Version, "documents": schema.JSONSchemaNames()})
+}
+
+// bundleSchemas answers with all JSON Schemas, by their file names.
+func (s *Server) bundleSchemas(c *gin.Context) {
+	if c.Param("version") != schema.Version {
+		fail(c, "resource-not-found", "there is no version "+c.Param("version")+"; there is "+schema.Version)
+		return
+	}
+	answerSchema(c, schema.JSONSchemaBundle(), "application/json")
+}
+
+// getSchema answers with one JSON Schema.
+func (s *Server) getSchema(c *gin.Context) {
+	one, found := schema.LookupJSONSchema(c.Param("document"))
+	if !found || c.Param("version") != schema.Version {
+		fail(c, "resource-not-found", "there is no such document; there are "+strings.Join(schema.JSONSchemaNames(), ", "))
+		return
+	}
+	answerSchema(c, one, "application/schema+json")
+}
+
+// answerSchema lets editors and proxies keep what they have (RFC 9110 13.1.2).
+// A schema is public: pages of other sites may read it, too.
+func answerSchema(c *gin.Context, one schema.JSONSchema, kind string) {
+	c.Header("ETag", one.ETag)
+	c.Header("Cache-Control", "public, max-age=300")
+	c.Header("Access-Control-Allow-Origin", "*")
+	for tag := range strings.SplitSeq(strings.Join(c.Request.Header.Values("If-None-Match"), ","), ",") {
+		if tag = strings.TrimPrefix(strings.TrimSpace(tag), "W/"); tag == one.ETag || tag == "*" {
+			c.Status(http.StatusNotModified)
+			return
+		}
+	}
+	c.Data(http.StatusOK, kind, one.Text)
 }
 
 // validateFiles checks a tree for whoever asks (SPEC 3.6). It knows nothing of

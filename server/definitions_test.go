@@ -145,14 +145,49 @@ func TestPlanRoute(t *testing.T) {
 		t.Errorf("%+v", answer)
 	}
 	for path, status := range map[string]int{
-		"/api/v1/factories/other/plan":  404,
-		route + "?deliveries=-1":        400,
-		route + "?deliveries=1001":      400,
-		route + "?deliveries=a":         400,
-		route + "?deliveries=0":         200,
+		"/api/v1/factories/other/plan": 404,
+		route + "?deliveries=-1":       400,
+		route + "?deliveries=1001":     400,
+		route + "?deliveries=a":        400,
+		route + "?deliveries=0":        200,
 	} {
 		if got := f.do("POST", path, key, files(t, "factory.yaml", yaml)); got.status != status {
 			t.Errorf("%s: %d %s", path, got.status, got.body)
+		}
+	}
+}
+
+// TestSchemas: the JSON Schemas are open to all, and editors need not read them
+// twice (SPEC 3.6).
+func TestSchemas(t *testing.T) {
+	f := newFixture(t)
+	root := "/api/v1/factory-files/schemas"
+	if got := f.do("GET", root, "", ""); got.status != 200 || field(t, got, "current") != schema.Version {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+	bundle := f.do("GET", root+"/v1alpha1", "", "")
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(bundle.body, &all); err != nil || len(all) != len(schema.JSONSchemaNames()) {
+		t.Errorf("%d %v", bundle.status, err)
+	}
+	for _, name := range schema.JSONSchemaNames() {
+		for _, document := range []string{name, name + ".schema.json"} {
+			got := f.do("GET", root+"/v1alpha1/"+document, "", "")
+			if got.status != 200 || got.header.Get("Content-Type") != "application/schema+json" || !json.Valid(got.body) {
+				t.Errorf("%s: %d %s", document, got.status, got.header)
+			}
+			for tag, status := range map[string]int{
+				got.header.Get("ETag"): 304, "W/" + got.header.Get("ETag"): 304, `"x", ` + got.header.Get("ETag"): 304, "*": 304, `"x"`: 200,
+			} {
+				if again := f.do("GET", root+"/v1alpha1/"+document, "", "", "If-None-Match", tag); again.status != status {
+					t.Errorf("%s, If-None-Match %s: %d", document, tag, again.status)
+				}
+			}
+		}
+	}
+	for _, path := range []string{"/v2", "/v1alpha1/nothing", "/v2/webhook"} {
+		if got := f.do("GET", root+path, "", ""); got.status != 404 {
+			t.Errorf("%s: %d", path, got.status)
 		}
 	}
 }

@@ -25,6 +25,9 @@ func (s *Server) routes(e *gin.Engine) {
 	e.GET("/readyz", s.readyz)
 	e.GET("/metrics", gin.WrapH(s.cfg.Metrics.Handler()))
 	e.GET("/openapi.yaml", s.openapi)
+	e.GET(api+"/factory-files/schemas", s.listSchemas)
+	e.GET(api+"/factory-files/schemas/:version", s.bundleSchemas)
+	e.GET(api+"/factory-files/schemas/:version/:document", s.getSchema)
 	e.POST(api+"/factory-files/validate", s.validateFiles)
 
 	runs := e.Group(api, s.require(store.ScopeRuns))

@@ -179,11 +179,14 @@ type answer struct {
 func (f *fixture) get(path, key string) answer { return f.do(http.MethodGet, path, key, "") }
 
 // do makes a request over the network and holds the answer to openapi.yaml.
-func (f *fixture) do(method, path, key, body string) answer {
+func (f *fixture) do(method, path, key, body string, headers ...string) answer {
 	f.t.Helper()
 	req, err := http.NewRequest(method, f.url+path, strings.NewReader(body))
 	if err != nil {
 		f.t.Fatal(err)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
 	}
 	if key != "" {
 		req.Header.Set("Authorization", "Bearer "+key)

@@ -37,7 +37,7 @@ func initFactory(c *cobra.Command, dir string) error {
 	case len(entries) > 0:
 		return exitWith(exitConflict, "%s is not empty; name a new folder", dir)
 	}
-	if err := writeTemplate(dir); err != nil {
+	if err := errors.Join(writeTemplate(dir), writeSchemas(filepath.Join(dir, schemaFolder))); err != nil {
 		return exitWith(exitUsage, "writing the factory: %w", err)
 	}
 	if err := firstCommit(dir); err != nil {

@@ -35,7 +35,7 @@ Begin with:  triphammer init demo && cd demo && triphammer dev`,
 			root.AddCommand(c)
 		}
 	}
-	add("definitions", initCommand(), validateCommand(), testCommand(), planCommand(), hookCommand())
+	add("definitions", initCommand(), validateCommand(), testCommand(), planCommand(), hookCommand(), schemaCommand())
 	add("server", devCommand(), serveCommand(), statusCommand(), applyCommand(), doctorCommand(), sendCommand(), authCommand())
 	add("objects", webhooksCommand(), automationsCommand(), deliveriesCommand(), runsCommand(), appliesCommand(), secretsCommand(), keysCommand(), auditCommand(), schemesCommand())
 	root.AddCommand(versionCommand(), demoAgentCommand(), &cobra.Command{Use: "exit-codes", Short: "What the exit statuses mean", Long: exitTopic})
