@@ -314,8 +314,18 @@ func anyCaseOf(words []string) string {
 	return "(" + strings.Join(out, "|") + ")"
 }
 
-// not refuses what a schema accepts.
-func not(s object, message string) object { return object{"not": s, "errorMessage": message} }
+// without refuses keys. Of the ways to say so, this is the one for which editors
+// show the message, and show it at the key.
+func without(message string, keys ...string) object {
+	properties := object{}
+	for _, key := range keys {
+		properties[key] = false
+	}
+	return object{"properties": properties, "errorMessage": message}
+}
+
+// has accepts objects that have the key.
+func has(key string) object { return object{"type": "object", "required": []any{key}} }
 
 // is accepts objects that have the key with that very value.
 func is(key string, value any) object {
@@ -335,10 +345,10 @@ func merged(parts ...object) object {
 	return out
 }
 
-var oneModel = not(
-	object{"required": []any{"model", "harness"}, "properties": object{"model": object{"type": "string"}}},
-	"model is short for a harness: keep one of the two",
-)
+var oneModel = object{
+	"if":   object{"required": []any{"model"}, "properties": object{"model": object{"type": "string"}}},
+	"then": without("model is short for a harness: keep one of the two", "harness"),
+}
 
 // schemaRules is what the parser's code says about the keys of one file, by path.
 // An annotation x-triphammer-… stands where JSON Schema has no words for it.
@@ -359,7 +369,7 @@ func schemaRules() map[string]object {
 		"common.harness.auth": {"allOf": all(object{
 			"if":   is("source", "managedSecret"),
 			"then": object{"required": []any{"secretName"}},
-			"else": object{"properties": object{"secretName": false}},
+			"else": without("only source managedSecret takes a secretName", "secretName"),
 		})},
 		"common.runner":        {"x-triphammer-reference": "runners"},
 		"common.environmentId": {"x-triphammer-reference": "environments"},
@@ -371,10 +381,15 @@ func schemaRules() map[string]object {
 		"factory.providers":    {"deprecated": true, "deprecationMessage": "Old name of cloudProviders"},
 		"factory.integrations": {
 			"uniqueItems": true, "x-triphammer-unique-by": []any{"type"},
-			"allOf": all(not(object{"allOf": all(integration("linear"), integration("jira"))}, "linear and jira exclude each other")),
+			"allOf": all(object{
+				"if": object{"contains": object{"type": "object", "required": []any{"type"}, "properties": object{
+					"type": object{"type": "string", "pattern": padded("linear")},
+				}}},
+				"then": object{"items": object{"properties": object{"type": pattern(padded("slack", "linear"), "linear and jira exclude each other")}}},
+			}),
 		},
 		"factory.integrations[].type": merged(
-			pattern("^["+blanks+"]*"+anyCaseOf([]string{"slack", "linear", "jira"})+"["+blanks+"]*$", "slack, linear or jira"),
+			pattern(padded("slack", "linear", "jira"), "slack, linear or jira"),
 			object{"examples": []any{"slack", "linear", "jira"}}),
 		"factory.agentDefaults": {"allOf": all(oneModel, object{
 			"if": object{"required": []any{"harness"}, "properties": object{"harness": object{
@@ -397,14 +412,13 @@ func schemaRules() map[string]object {
 		"automation.triggers[].schedule.cron": merged(object{
 			"x-triphammer-cron": "Each field within its range: lists, ranges, steps, ? and names of months and weekdays; @every takes a duration such as 1h30m.",
 			"examples":          []any{"0 6 * * 1-5", "@daily", "@every 2h"},
-			"allOf":             all(not(object{"pattern": "TZ="}, "schedules are in UTC")),
-		}, pattern("^(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|@every .+|["+blanks+"]*[^"+blanks+"]+(["+blanks+"]+[^"+blanks+"]+){4}["+blanks+"]*)$",
-			"five fields, or a descriptor such as @daily")),
+		}, pattern("^(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|@every [^=]+|["+blanks+"]*[^="+blanks+"]+(["+blanks+"]+[^="+blanks+"]+){4}["+blanks+"]*)$",
+			"five fields in UTC, or a descriptor such as @daily")),
 
 		"webhook": {"allOf": all(object{
 			"if":   is("authMode", "signature"),
 			"then": object{"required": []any{"signatureScheme"}},
-			"else": object{"properties": object{"signatureScheme": object{"not": object{}, "errorMessage": "signatureScheme needs authMode: signature"}}},
+			"else": without("signatureScheme needs authMode: signature", "signatureScheme"),
 		})},
 		"webhook.authMode": {"default": "token", "enumDescriptions": []any{
 			"Header Authorization: Bearer <secret>", "The secret is the last segment of the URL", "The sender signs each request",
@@ -423,24 +437,23 @@ func schemaRules() map[string]object {
 		"environment.command":       {"examples": []any{[]any{"claude", "-p"}}},
 		"environment.setupCommands": {"examples": []any{[]any{"npm ci"}}},
 		"environment.repositories[]": {"allOf": all(object{
-			"if": object{"required": []any{"url"}},
-			"then": object{"properties": object{
-				"owner": object{"not": object{}, "errorMessage": "url stands instead of owner and name"},
-				"name":  object{"not": object{}, "errorMessage": "url stands instead of owner and name"},
-			}},
+			"if":   has("url"),
+			"then": without("url stands instead of owner and name", "owner", "name"),
 			"else": object{"required": []any{"owner", "name"}},
 		})},
 		"environment.repositories[].url": {
-			"allOf":                             all(not(object{"pattern": "^-"}, "must not begin with a dash")),
+			"allOf":                             all(pattern("^[^-]", "must not begin with a dash")),
 			"x-triphammer-url-without-password": true,
 		},
-		"environment.repositories[].ref":  {"allOf": all(not(object{"pattern": "^-"}, "must not begin with a dash"))},
-		"environment.repositories[].path": {"allOf": all(not(object{"pattern": `(^|/)\.{0,2}(/|$)|^\.\.`}, "a plain path within the workspace"))},
+		"environment.repositories[].ref":  {"allOf": all(pattern("^[^-]", "must not begin with a dash"))},
+		"environment.repositories[].path": {"allOf": all(pattern(`^([^/.][^/]*|\.[^/.][^/]*)(/([^/.][^/]*|\.[^/.][^/]*|\.\.[^/]+))*$`, "a plain path within the workspace"))},
 		"environment.env": {
-			"propertyNames": merged(pattern("^[A-Za-z_][A-Za-z0-9_]*$", "the name of a variable"),
-				object{"allOf": all(not(object{"pattern": "^TRIPHAMMER_"}, "names that begin with TRIPHAMMER_ are the server's"))}),
+			"propertyNames": pattern("^[A-Za-z_][A-Za-z0-9_]*$", "the name of a variable"),
+			"allOf": all(object{
+				"patternProperties": object{"^TRIPHAMMER_": false}, "errorMessage": "names that begin with TRIPHAMMER_ are the server's",
+			}),
 		},
-		"environment.env.*":          {"allOf": all(not(object{"pattern": "\x00"}, "must not hold a NUL byte"))},
+		"environment.env.*":          {"allOf": all(pattern("^[^\x00]*$", "must not hold a NUL byte"))},
 		"environment.timeoutMinutes": {"exclusiveMinimum": 0, "maximum": maxMinutes, "default": DefaultTimeout.Minutes()},
 		"environment.idleMinutes":    {"exclusiveMinimum": 0, "maximum": maxMinutes, "default": DefaultIdle.Minutes()},
 		"environment.network": {
@@ -453,8 +466,8 @@ func schemaRules() map[string]object {
 		"environment.budget.turns":  {"exclusiveMinimum": 0, "maximum": int64(1e15)},
 
 		"tests[]": {"allOf": all(object{
-			"if":   object{"required": []any{"payloadFile"}},
-			"then": object{"properties": object{"payload": object{"not": object{}, "errorMessage": "keep one of payload and payloadFile"}}},
+			"if":   has("payloadFile"),
+			"then": without("keep one of payload and payloadFile", "payload"),
 			"else": object{"required": []any{"payload"}},
 		})},
 		"tests[].webhook":     {"x-triphammer-reference": "webhooks"},
@@ -488,10 +501,9 @@ func schemaRules() map[string]object {
 	return rules
 }
 
-func integration(name string) object {
-	return object{"contains": object{"type": "object", "required": []any{"type"}, "properties": object{
-		"type": object{"type": "string", "pattern": "^[" + blanks + "]*" + anyCase(name) + "[" + blanks + "]*$"},
-	}}}
+// padded is an expression for words in any case, with blanks around them.
+func padded(words ...string) string {
+	return "^[" + blanks + "]*" + anyCaseOf(words) + "[" + blanks + "]*$"
 }
 
 func schemeNames() object {
@@ -513,18 +525,16 @@ func runnerRules() object {
 	return object{"allOf": all(object{
 		"if": object{"required": []any{"platform"}, "properties": object{"platform": merged(object{"type": "object"}, is("os", "macos"))}},
 		"then": object{"properties": object{
-			"platform": object{"properties": object{
-				"linux": object{"not": object{}, "errorMessage": "linux means nothing with os macos"},
-				"arch":  object{"const": "aarch64", "errorMessage": "macOS runners are aarch64"},
-			}},
+			"platform": object{
+				"properties": object{"arch": object{"const": "aarch64", "errorMessage": "macOS runners are aarch64"}},
+				"allOf":      all(without("linux means nothing with os macos", "linux")),
+			},
 			"instanceShape": object{"anyOf": anys(shapes), "errorMessage": "4 and 7, 6 and 14, 8 and 14, 12 and 28, or 12 and 56"},
 		}},
 		"else": object{
 			"required": []any{"platform"},
 			"properties": object{
-				"platform": object{"required": []any{"linux"}, "properties": object{
-					"mac": object{"not": object{}, "errorMessage": "mac means nothing with os linux"},
-				}},
+				"platform":      object{"required": []any{"linux"}, "allOf": all(without("mac means nothing with os linux", "mac"))},
 				"instanceShape": object{"properties": object{"vcpus": size, "memoryGb": size}},
 			},
 		},
@@ -562,30 +572,31 @@ func eventGroups() []eventGroup {
 
 // triggerRules say which events a provider has, and which filter an event takes.
 func triggerRules() []any {
+	filters := make(map[string][]object)
+	for _, g := range eventGroups() {
+		filter := object{"properties": object{"filter": object{"$ref": "#/definitions/" + g.definition()}}}
+		if g.provider == "webhook" {
+			filter["required"] = []any{"filter"}
+		}
+		filters[g.provider] = append(filters[g.provider], object{
+			"if":   object{"required": []any{"event"}, "properties": object{"event": object{"enum": anys(g.events)}}},
+			"then": filter,
+		})
+	}
 	var rules []object
 	for _, provider := range providers() {
 		rules = append(rules, object{
-			"if":   is("provider", provider),
-			"then": object{"properties": object{"event": object{"enum": anys(eventsOf(provider))}}},
-		})
-	}
-	for _, g := range eventGroups() {
-		then := object{"properties": object{"filter": object{"$ref": "#/definitions/" + g.definition()}}}
-		if g.provider == "webhook" {
-			then["required"] = []any{"filter"}
-		}
-		rules = append(rules, object{
-			"if": object{
-				"required":   []any{"provider", "event"},
-				"properties": object{"provider": object{"const": g.provider}, "event": object{"enum": anys(g.events)}},
+			"if": is("provider", provider),
+			"then": object{
+				"properties": object{"event": object{"enum": anys(eventsOf(provider))}},
+				"allOf":      anys(filters[provider]),
 			},
-			"then": then,
 		})
 	}
 	return anys(append(rules, object{
 		"if": is("provider", "schedule"),
 		"then": object{
-			"if":   object{"required": []any{"filter"}, "properties": object{"filter": object{"type": "object", "required": []any{"schedule_ids"}}}},
+			"if":   object{"required": []any{"filter"}, "properties": object{"filter": has("schedule_ids")}},
 			"then": object{"properties": object{"schedule": object{"type": "null", "errorMessage": "keep one of schedule and filter.schedule_ids"}}},
 			"else": object{"required": []any{"schedule"}, "properties": object{"schedule": object{"type": "object"}}},
 		},
@@ -679,7 +690,7 @@ func providerFilter(g eventGroup) object {
 			if properties[alias] = properties[key]; g.provider != "github" {
 				properties[alias] = defined("plain_matcher", keyTexts[key]+" A list of names, which the provider resolves.")
 			}
-			exclusive = append(exclusive, not(object{"type": "object", "required": []any{alias, key}}, alias+" and "+key+" are the same: keep one"))
+			exclusive = append(exclusive, object{"if": has(alias), "then": without(alias+" and "+key+" are the same: keep one", key)})
 		}
 	}
 	s := object{
@@ -694,13 +705,11 @@ func providerFilter(g eventGroup) object {
 
 // payloadDefinitions is the grammar of the payload filter (SPEC 8).
 func payloadDefinitions() object {
-	operator := func(key string) object { return object{"required": []any{key}} }
-	never := object{"not": object{}, "errorMessage": "an operator applies to a field, not to the whole body"}
 	set := object{"$ref": "#/definitions/values"}
 	return object{
 		"payload": object{
 			"type": []any{"object", "null"}, "additionalProperties": object{"$ref": "#/definitions/condition"},
-			"properties":              object{"in": never, "not_in": never, "exists": never},
+			"allOf":                   all(without("an operator applies to a field, not to the whole body", "in", "not_in", "exists")),
 			"examples":                []any{object{"status": []any{"failed"}, "env": object{"not_in": []any{"dev"}}}},
 			"x-triphammer-max-depth":  filter.MaxDepth,
 			"x-triphammer-max-leaves": filter.MaxLeaves,
@@ -710,13 +719,13 @@ func payloadDefinitions() object {
 			"type":         []any{"array", "object"},
 			"errorMessage": "write a list of the allowed values, such as [failed]; {in: […], not_in: […], exists: true}; or an object for nested fields",
 			"minItems":     1, "maxItems": filter.MaxValues, "items": object{"$ref": "#/definitions/value"},
-			"if": object{"type": "object", "anyOf": all(operator("in"), operator("not_in"), operator("exists"))},
+			"if": object{"anyOf": all(has("in"), has("not_in"), has("exists"))},
 			"then": object{
 				"properties":           object{"in": set, "not_in": set, "exists": object{"type": "boolean", "description": "Whether the field is there at all."}},
 				"additionalProperties": false,
-				"allOf": all(not(
-					object{"required": []any{"in", "exists"}, "properties": object{"exists": object{"const": false}}},
-					"a field cannot be absent and hold one of the values of in")),
+				"allOf": all(object{
+					"if": is("exists", false), "then": without("a field cannot be absent and hold one of the values of in", "in"),
+				}),
 				"x-triphammer-disjoint": []any{"in", "not_in"},
 			},
 			"else": object{"additionalProperties": object{"$ref": "#/definitions/condition"}},

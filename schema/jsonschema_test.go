@@ -51,9 +51,9 @@ func TestJSONSchemas(t *testing.T) {
 // arrays in items, dependentRequired, unevaluatedProperties, maxContains …
 var understood = []string{
 	"$schema", "$ref", "definitions", "title", "description", "default", "examples", "deprecated",
-	"type", "enum", "const", "properties", "required", "additionalProperties", "propertyNames", "minProperties",
+	"type", "enum", "const", "properties", "patternProperties", "required", "additionalProperties", "propertyNames", "minProperties",
 	"items", "minItems", "maxItems", "uniqueItems", "contains", "minLength", "pattern",
-	"minimum", "maximum", "exclusiveMinimum", "allOf", "anyOf", "not", "if", "then", "else",
+	"minimum", "maximum", "exclusiveMinimum", "allOf", "anyOf", "if", "then", "else",
 	"errorMessage", "patternErrorMessage", "enumDescriptions", "deprecationMessage",
 }
 
@@ -88,7 +88,7 @@ func checkVocabulary(t *testing.T, at string, schema any) {
 			if len(s) > 1 {
 				t.Errorf("%s: draft-07 ignores what stands beside $ref", at)
 			}
-		case "properties", "definitions":
+		case "properties", "patternProperties", "definitions":
 			for key, one := range value.(map[string]any) {
 				checkVocabulary(t, at+"/"+keyword+"/"+key, one)
 			}
@@ -96,7 +96,7 @@ func checkVocabulary(t *testing.T, at string, schema any) {
 			for _, one := range value.([]any) {
 				checkVocabulary(t, at+"/"+keyword, one)
 			}
-		case "additionalProperties", "propertyNames", "items", "contains", "not", "if", "then", "else":
+		case "additionalProperties", "propertyNames", "items", "contains", "if", "then", "else":
 			checkVocabulary(t, at+"/"+keyword, value)
 		}
 	}
