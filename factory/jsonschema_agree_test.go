@@ -246,9 +246,16 @@ func findingsAt(report *schema.Report, document, place string) schema.Diagnostic
 // schema, which accepts what breaks the rule; and no other rule is noted.
 func TestSchemaUnspoken(t *testing.T) {
 	judges := newSchemaJudges(t)
+	page, err := os.ReadFile(filepath.Join("..", "docs", "editors.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	listed := make(map[string]bool)
 	for i, rule := range unspokenRules {
 		listed[rule.annotation] = true
+		if !bytes.Contains(page, []byte("`"+rule.annotation+"`")) {
+			t.Errorf("docs/editors.md does not tell of %s", rule.annotation)
+		}
 		one, _ := schema.LookupJSONSchema(rule.document)
 		if !bytes.Contains(one.Text, []byte(`"`+rule.annotation+`"`)) {
 			t.Errorf("the schema %s has no %s", rule.document, rule.annotation)
