@@ -1,47 +1,73 @@
 package signature
 
 import (
+	"fmt"
+	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
-// Scheme is how one kind of sender signs. Most are fully described by their
-// row; the words are those of the table's vocabulary.
+// Scheme is how one kind of sender proves itself. A row states only in what it
+// differs from HMAC-SHA256 of the body, in hex, keyed with the secret as it is.
 type Scheme struct {
 	Name     string // the value of signatureScheme
-	Provider string // who signs so
+	Provider string // who sends so
 	Source   string // where the provider documents it
+	Setup    string // where the sender takes the URL, and where its secret is found
+	Note     string // what surprises, and what the sender leaves open
+	Likely   bool   // known from one implementation only, or disputed in a detail
+	Proof    Proof  // the best of its vectors
 
 	Algorithm   Algorithm
 	Key         KeyEncoding
 	KeyPrefixes []string // the first that the secret begins with is taken off
-	Forms       []Form   // the first whose signature header is present is meant
+	Refused     string   // a secret that is public
+	Forms       []Form   // the first whose signature is present is meant
 	Parse       Parse
 	Encoding    Encoding
 	// Template is what is signed: literals with {body}, {ts}, {id}, {method},
-	// {url} (as the sender addressed it) and {h:Header-Name}.
+	// {url} (as the sender addressed it), {base} (the URL without its query),
+	// {secret} (of a plain digest), {h:Header-Name} and {json:path.in.the.body}.
 	Template string
 	Time     TimeFormat
+	// TimeField is the path of the body's field with the signed time, which is
+	// read after the signature has been verified.
+	TimeField string
 	// Tolerance is how far a signed timestamp may be from now, either way; 0 if
-	// none is signed.
+	// none is signed, or if the provider states no limit.
 	Tolerance time.Duration
 	// Identity are the provider's own delivery headers (CONTRACT.md 6.2), beside
 	// the id headers of the forms.
-	Identity []string
+	Identity  []string
+	JWT       *JWT       // of the algorithm JWTHS256
+	Handshake *Handshake // what the sender asks before it delivers
+	Options   []string   // which Options a webhook file may state
+	code      code       // of a scheme that no row can describe
 }
 
-// Form is one set of headers that a scheme is sent in.
-type Form struct{ Signature, Timestamp, ID string }
+// Form is one set of places that a proof is sent in.
+type Form struct {
+	Signature, Timestamp, ID string   // headers
+	Also                     []string // further headers with a signature: of another key, at least one is there
+	Field                    string   // the path of the body's field that holds the proof, instead of a header
+}
 
 // Parse is how signatures stand in their header.
 type Parse struct {
-	Separator    string // between the items of a list; empty for a single value
-	Prefix       string // of the items that are signatures; others are skipped
-	TimestampKey string // prefix of the item that is the timestamp
+	Group          string // between lists that each have their own timestamp
+	Separator      string // between the items of a list; empty for a single value
+	Prefix         string // of the items that are signatures; others are skipped
+	TimestampKey   string // prefix of the item that is the timestamp
+	TimestampFirst bool   // the first item is the timestamp
+	Trim           string // what may stand after an item
 }
 
-// Algorithm names how the signature is computed.
+// Proof is what shows that a row is right.
+type Proof string
+
+// Algorithm names how the proof is computed.
 type Algorithm string
 
 // KeyEncoding names how the secret becomes the key.
@@ -50,91 +76,91 @@ type KeyEncoding string
 // Encoding names how the signature is written.
 type Encoding string
 
-// TimeFormat names how the signed timestamp is written; empty is UnixSeconds.
+// TimeFormat names how the signed timestamp is written.
 type TimeFormat string
 
 // The vocabulary of the rows.
 const (
+	Published Proof = "published" // a vector that the provider, or its package's own tests, published
+	Package   Proof = "package"   // the provider's own package agrees
+	Derived   Proof = "derived"   // computed by the provider's written rule, by code that is not this package's
+
 	HMACSHA1   Algorithm = "hmac-sha1"
 	HMACSHA256 Algorithm = "hmac-sha256"
 	HMACSHA512 Algorithm = "hmac-sha512"
+	SHA1       Algorithm = "sha1"   // a plain digest, with {secret} in the template
+	SHA256     Algorithm = "sha256" // likewise
+	Ed25519    Algorithm = "ed25519"
+	ECDSAP256  Algorithm = "ecdsa-p256-sha256"
+	RSASHA256  Algorithm = "rsa-pkcs1-sha256"
+	JWTHS256   Algorithm = "jwt-hs256"
+	Token      Algorithm = "token" // the secret itself
+	Basic      Algorithm = "basic" // RFC 7617
 
-	KeyText   KeyEncoding = "utf8"
+	KeyText   KeyEncoding = "text"
+	KeyNFKD   KeyEncoding = "text-nfkd" // Unicode normalisation form KD of it
 	KeyBase64 KeyEncoding = "base64"
 	KeyHex    KeyEncoding = "hex"
+	KeyPEM    KeyEncoding = "pem" // or the base64 of its DER: a SubjectPublicKeyInfo; to sign, PKCS #8
 
 	Hex       Encoding = "hex"       // in any case
 	Base64    Encoding = "base64"    // with or without padding
 	Base64URL Encoding = "base64url" // with or without padding
 
-	UnixSeconds TimeFormat = "s"
-	UnixMillis  TimeFormat = "ms"
+	UnixSeconds TimeFormat = "seconds"
+	UnixMillis  TimeFormat = "milliseconds"
+	UnixAuto    TimeFormat = "seconds or milliseconds" // 12 digits and more are milliseconds
 	RFC3339     TimeFormat = "rfc3339"
 )
 
-var (
-	standardForm = Form{Signature: "Webhook-Signature", Timestamp: "Webhook-Timestamp", ID: "Webhook-Id"}
-	svixForm     = Form{Signature: "Svix-Signature", Timestamp: "Svix-Timestamp", ID: "Svix-Id"}
-	whsec        = []string{"v1,whsec_", "whsec_"}
-)
+var allSchemes = sync.OnceValue(func() []*Scheme {
+	all := slices.Concat(genericRows, standardRows, certainRows, codeRows, likelyRows)
+	for _, s := range all {
+		s.complete()
+	}
+	slices.SortFunc(all, func(a, b *Scheme) int { return strings.Compare(a.Name, b.Name) })
+	return all
+})
 
-// schemes is the table: adding a provider is one row and one file of vectors.
-var schemes = []*Scheme{
-	{
-		Name: "standard_webhooks", Provider: "Standard Webhooks", Source: "https://www.standardwebhooks.com",
-		Algorithm: HMACSHA256, Key: KeyBase64, KeyPrefixes: whsec, Encoding: Base64,
-		Forms: []Form{standardForm, svixForm}, Parse: Parse{Separator: " ", Prefix: "v1,"},
-		Template: "{id}.{ts}.{body}", Tolerance: 5 * time.Minute,
-	},
-	{
-		Name: "svix", Provider: "Svix", Source: "https://docs.svix.com/receiving/verifying-payloads/how-manual",
-		Algorithm: HMACSHA256, Key: KeyBase64, KeyPrefixes: whsec, Encoding: Base64,
-		Forms: []Form{svixForm, standardForm}, Parse: Parse{Separator: " ", Prefix: "v1,"},
-		Template: "{id}.{ts}.{body}", Tolerance: 5 * time.Minute,
-	},
-	{
-		Name: "github", Provider: "GitHub", Source: "https://docs.github.com/webhooks/using-webhooks/validating-webhook-deliveries",
-		Algorithm: HMACSHA256, Key: KeyText, Encoding: Hex,
-		Forms: []Form{{Signature: "X-Hub-Signature-256"}}, Parse: Parse{Prefix: "sha256="},
-		Template: "{body}", Identity: []string{"X-Github-Delivery"},
-	},
-	{
-		Name: "stripe", Provider: "Stripe", Source: "https://docs.stripe.com/webhooks/signatures",
-		Algorithm: HMACSHA256, Key: KeyText, Encoding: Hex,
-		Forms: []Form{{Signature: "Stripe-Signature"}}, Parse: Parse{Separator: ",", Prefix: "v1=", TimestampKey: "t="},
-		Template: "{ts}.{body}", Tolerance: 5 * time.Minute,
-	},
-	{
-		Name: "pagerduty", Provider: "PagerDuty", Source: "https://developer.pagerduty.com/docs/verifying-webhook-signatures",
-		Algorithm: HMACSHA256, Key: KeyText, Encoding: Hex,
-		Forms: []Form{{Signature: "X-Pagerduty-Signature"}}, Parse: Parse{Separator: ",", Prefix: "v1="},
-		Template: "{body}", Identity: []string{"X-Webhook-Id"},
-	},
-	{
-		Name: "sentry", Provider: "Sentry", Source: "https://docs.sentry.io/organization/integrations/integration-platform/webhooks/",
-		Algorithm: HMACSHA256, Key: KeyText, Encoding: Hex,
-		Forms:    []Form{{Signature: "Sentry-Hook-Signature"}},
-		Template: "{body}", Identity: []string{"Request-Id"},
-	},
-	{
-		Name: "vercel", Provider: "Vercel", Source: "https://vercel.com/docs/webhooks/webhooks-api#securing-webhooks",
-		Algorithm: HMACSHA1, Key: KeyText, Encoding: Hex,
-		Forms:    []Form{{Signature: "X-Vercel-Signature"}},
-		Template: "{body}",
-	},
+// complete fills in what a row leaves out.
+func (s *Scheme) complete() {
+	if s.Algorithm == "" {
+		s.Algorithm = HMACSHA256
+	}
+	if s.Key == "" {
+		s.Key = KeyText
+	}
+	if s.Encoding == "" {
+		s.Encoding = Hex
+	}
+	if s.Template == "" {
+		s.Template = "{body}"
+	}
+	if s.Proof == "" {
+		s.Proof = Derived
+	}
+	if s.timed() {
+		if s.Time == "" {
+			s.Time = UnixSeconds
+		}
+		if !slices.Contains(s.Options, "toleranceSeconds") {
+			s.Options = append(s.Options, "toleranceSeconds")
+		}
+	}
+}
+
+// timed tells whether a time is signed.
+func (s *Scheme) timed() bool {
+	return s.TimeField != "" || s.JWT != nil && s.Tolerance > 0 || s.Algorithm != Token && strings.Contains(s.Template, "{ts}")
 }
 
 // All are the schemes, by name.
-func All() []*Scheme {
-	all := slices.Clone(schemes)
-	slices.SortFunc(all, func(a, b *Scheme) int { return strings.Compare(a.Name, b.Name) })
-	return all
-}
+func All() []*Scheme { return slices.Clone(allSchemes()) }
 
 // Names are the values of signatureScheme, sorted.
 func Names() []string {
-	names := make([]string, 0, len(schemes))
-	for _, s := range All() {
+	var names []string
+	for _, s := range allSchemes() {
 		names = append(names, s.Name)
 	}
 	return names
@@ -142,12 +168,11 @@ func Names() []string {
 
 // Lookup finds a scheme by its name.
 func Lookup(name string) (*Scheme, bool) {
-	for _, s := range schemes {
-		if s.Name == name {
-			return s, true
-		}
+	i, ok := slices.BinarySearchFunc(allSchemes(), name, func(s *Scheme, name string) int { return strings.Compare(s.Name, name) })
+	if !ok {
+		return nil, false
 	}
-	return nil, false
+	return allSchemes()[i], true
 }
 
 // IdentityHeaders are the headers in which the provider names the delivery; the
@@ -169,7 +194,10 @@ func (s *Scheme) IdentityHeaders() []string {
 func (s *Scheme) CredentialHeaders() []string {
 	var names []string
 	for _, f := range s.Forms {
-		names = append(names, f.Signature)
+		if f.Signature != "" {
+			names = append(names, f.Signature)
+		}
+		names = append(names, f.Also...)
 		if f.Timestamp != "" {
 			names = append(names, f.Timestamp)
 		}
@@ -177,14 +205,102 @@ func (s *Scheme) CredentialHeaders() []string {
 	return names
 }
 
+var credentialHeaders = sync.OnceValue(func() map[string]bool {
+	all := map[string]bool{"Authorization": true, "Proxy-Authorization": true, "Cookie": true, "Set-Cookie": true}
+	for _, s := range allSchemes() {
+		for _, name := range s.CredentialHeaders() {
+			all[name] = true
+		}
+		if s.Handshake != nil && s.Handshake.SecretHeader != "" {
+			all[s.Handshake.SecretHeader] = true
+		}
+	}
+	return all
+})
+
 // IsCredentialHeader tells whether a header carries a credential in any mode or
 // scheme.
 func IsCredentialHeader(name string) bool {
-	same := func(other string) bool { return strings.EqualFold(name, other) }
-	if slices.ContainsFunc([]string{"Authorization", "Proxy-Authorization", "Cookie", "Set-Cookie"}, same) {
-		return true
+	return credentialHeaders()[http.CanonicalHeaderKey(name)]
+}
+
+// BindsBody tells whether the proof covers the body. Where it does not, whoever
+// sees one delivery can send others.
+func (s *Scheme) BindsBody() bool {
+	switch {
+	case s.code != nil:
+		return s.code.bindsBody()
+	case s.JWT != nil:
+		return s.JWT.BodyHash != ""
+	case s.Algorithm == Token || s.Algorithm == Basic:
+		return false
 	}
-	return slices.ContainsFunc(schemes, func(s *Scheme) bool {
-		return slices.ContainsFunc(s.CredentialHeaders(), same)
-	})
+	return strings.Contains(s.Template, "{body}")
+}
+
+// readsBody tells whether a verification looks at the body.
+func (s *Scheme) readsBody() bool {
+	return s.BindsBody() || slices.ContainsFunc(s.Forms, func(f Form) bool { return f.Field != "" })
+}
+
+// Certainty is "certain", or "likely" for a row that one implementation alone
+// tells of, or in which a detail is disputed.
+func (s *Scheme) Certainty() string {
+	if s.Likely {
+		return "likely"
+	}
+	return "certain"
+}
+
+// Method says in words how the sender proves itself.
+func (s *Scheme) Method() string {
+	where := "`" + strings.Join(s.places(), "` or `") + "`"
+	switch {
+	case s.code != nil:
+		return s.code.words()
+	case s.JWT != nil:
+		return where + ": " + s.JWT.words()
+	case s.Algorithm == Token:
+		return where + " holds the secret itself"
+	case s.Algorithm == Basic:
+		return where + " holds user and password (RFC 7617)"
+	}
+	keyed := map[KeyEncoding]string{
+		KeyText: "", KeyNFKD: ", keyed with the secret in Unicode normalisation form KD",
+		KeyBase64: ", keyed with the base64-decoded secret", KeyHex: ", keyed with the hex-decoded secret",
+	}[s.Key]
+	if s.asymmetric() {
+		keyed = ", verified with the public key that is the webhook's secret (" + string(s.Key) + ")"
+	}
+	text := fmt.Sprintf("%s: %s of `%s` in %s%s", where, s.Algorithm, s.Template, s.Encoding, keyed)
+	switch {
+	case s.TimeField != "":
+		text += fmt.Sprintf("; `%s` of the body is the time in %s", s.TimeField, s.Time)
+	case s.timed() && s.Forms[0].Timestamp != "":
+		text += fmt.Sprintf("; `ts` is `%s` in %s", s.Forms[0].Timestamp, s.Time)
+	case s.timed():
+		text += fmt.Sprintf("; `ts` stands in the same header, in %s", s.Time)
+	}
+	return text
+}
+
+// places are where the proof stands, in each form.
+func (s *Scheme) places() []string {
+	var all []string
+	for _, f := range s.Forms {
+		shown := f.Signature
+		if f.Field != "" {
+			shown = f.Field + " of the body"
+		}
+		switch p := s.Parse; {
+		case p.TimestampFirst:
+			shown += ": <ts>" + p.Separator + "…"
+		case p.TimestampKey != "":
+			shown += ": " + p.TimestampKey + "…" + p.Separator + p.Prefix + "…"
+		case p.Prefix != "":
+			shown += ": " + p.Prefix + "…"
+		}
+		all = append(all, shown)
+	}
+	return all
 }

@@ -73,6 +73,7 @@ type Verifier struct {
 	name      string
 	needsBody bool
 	check     func(*Request) *Error
+	challenge func(*Request) (Reply, bool) // nil if the sender asks nothing that comes signed
 }
 
 // NeedsBody tells whether the body is part of the proof. If not, the request

@@ -1,10 +1,24 @@
 package signature
 
 import (
+	"cmp"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha1"
+	"crypto/sha256"
+	"crypto/x509"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"hash"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -16,26 +30,37 @@ import (
 )
 
 type vector struct {
-	Secret  string            `json:"secret"`
+	Secret  string            `json:"secret"` // of an asymmetric scheme the public key
+	Method  string            `json:"method"`
+	URL     string            `json:"url"`
 	Headers map[string]string `json:"headers"`
 	Body    string            `json:"body"`
 	Now     int64             `json:"now"`
 	Valid   bool              `json:"valid"`
+	Proof   Proof             `json:"proof"` // of a valid one
 	Source  string            `json:"source"`
 }
 
 func (v vector) request() *Request {
-	r := &Request{Method: "POST", Header: http.Header{}, Body: []byte(v.Body), Now: time.Unix(v.Now, 0)}
+	r := &Request{Method: cmp.Or(v.Method, "POST"), URL: v.URL, Header: http.Header{}, Body: []byte(v.Body), Now: time.Unix(v.Now, 0)}
 	for name, value := range v.Headers {
 		r.Header.Set(name, value)
 	}
 	return r
 }
 
-// TestVectors: a row without a vector fails (DESIGN 3.2).
+// proofs are the kinds of proof, the best first.
+var proofs = []Proof{Published, Package, Derived}
+
+// TestVectors: a row without a vector that passes and one that must fail is an
+// error, and so is one that claims a better proof than it has (SPEC 6.3, DESIGN
+// 3.2).
 func TestVectors(t *testing.T) {
+	files := map[string]bool{}
 	for _, s := range All() {
-		data, err := os.ReadFile(filepath.Join("testdata", s.Name+".json"))
+		name := filepath.Join("testdata", s.Name+".json")
+		files[name] = true
+		data, err := os.ReadFile(name)
 		if err != nil {
 			t.Errorf("%s has no vectors: %v", s.Name, err)
 			continue
@@ -44,7 +69,7 @@ func TestVectors(t *testing.T) {
 		if err := json.Unmarshal(data, &vectors); err != nil {
 			t.Fatal(err)
 		}
-		valid := 0
+		valid, best := 0, len(proofs)
 		for i, c := range vectors {
 			v, err := s.Verifier(c.Secret)
 			if err != nil {
@@ -53,36 +78,113 @@ func TestVectors(t *testing.T) {
 			if err := v.Verify(c.request()); (err == nil) != c.Valid {
 				t.Errorf("%s %d (%s): %v", s.Name, i, c.Source, err)
 			}
-			if c.Valid {
-				valid++
+			if !c.Valid {
+				continue
 			}
+			valid++
+			at := slices.Index(proofs, c.Proof)
+			if at < 0 || c.Source == "" {
+				t.Errorf("%s %d: proof %q, source %q", s.Name, i, c.Proof, c.Source)
+				continue
+			}
+			best = min(best, at)
 		}
-		if valid == 0 || s.Provider == "" || s.Source == "" {
-			t.Errorf("%s: %d vectors that pass, provider %q, source %q", s.Name, valid, s.Provider, s.Source)
+		if valid == 0 || valid == len(vectors) {
+			t.Errorf("%s: %d vectors of %d pass", s.Name, valid, len(vectors))
+		} else if s.Proof != proofs[best] {
+			t.Errorf("%s: the row says %s, its vectors are %s", s.Name, s.Proof, proofs[best])
+		}
+	}
+	have, err := filepath.Glob("testdata/*.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range have {
+		if !files[name] {
+			t.Errorf("%s is of no scheme", name)
 		}
 	}
 }
 
 var now = time.Unix(1_700_000_000, 0)
 
-func secretFor(s *Scheme) string {
-	if s.Key == KeyBase64 {
-		return "whsec_" + base64.StdEncoding.EncodeToString([]byte("0123456789abcdef01234567"))
+const address = "https://hooks.example.com/webhooks/w/whk_1"
+
+// keyPairs are what the asymmetric schemes are tested with: private, public.
+var keyPairs = sync.OnceValue(func() map[Algorithm][2]string {
+	all := map[Algorithm][2]string{}
+	add := func(a Algorithm, private crypto.Signer, err error) {
+		if err != nil {
+			panic(err)
+		}
+		secret, err1 := x509.MarshalPKCS8PrivateKey(private)
+		public, err2 := x509.MarshalPKIXPublicKey(private.Public())
+		if err := errors.Join(err1, err2); err != nil {
+			panic(err)
+		}
+		all[a] = [2]string{
+			string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})),
+			string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public})),
+		}
 	}
-	return "correct horse battery staple"
+	_, ed, err := ed25519.GenerateKey(nil)
+	add(Ed25519, ed, err)
+	ec, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	add(ECDSAP256, ec, err)
+	rs, err := rsa.GenerateKey(rand.Reader, 2048)
+	add(RSASHA256, rs, err)
+	return all
+})
+
+// secretsFor are what the sender signs with, and what the webhook holds.
+func secretsFor(s *Scheme) (signing, held string) {
+	secret := "correct horse battery staple"
+	switch {
+	case s.asymmetric():
+		pair := keyPairs()[s.Algorithm]
+		return pair[0], pair[1]
+	case s.Algorithm == Basic:
+		secret = "horse:correct battery"
+	case s.Key == KeyBase64:
+		secret = strings.Join(s.KeyPrefixes[:min(1, len(s.KeyPrefixes))], "") + base64.StdEncoding.EncodeToString([]byte("0123456789abcdef01234567"))
+	case s.Key == KeyHex:
+		secret = hex.EncodeToString([]byte("0123456789abcdef01234567"))
+	}
+	return secret, secret
 }
 
+// bodyFor is a body that the scheme can carry its proof in.
+func bodyFor(s *Scheme) string {
+	if s.Name == "adyen" {
+		return `{"notificationItems":[{"NotificationRequestItem":{"pspReference":"1","amount":{"value":7,"currency":"EUR"}}},{"NotificationRequestItem":{"pspReference":"2"}}]}`
+	}
+	return `{"event":"greet","who":"world"}`
+}
+
+func verifier(t testing.TB, s *Scheme) *Verifier {
+	t.Helper()
+	_, held := secretsFor(s)
+	v, err := s.Verifier(held)
+	if err != nil {
+		t.Fatalf("%s: %v", s.Name, err)
+	}
+	return v
+}
+
+// signed is a request with the body as the scheme's sender sends it.
 func signed(t testing.TB, s *Scheme, body string) (*Verifier, *Request) {
 	t.Helper()
-	v, err := s.Verifier(secretFor(s))
-	if err != nil {
-		t.Fatal(err)
+	r := &Request{Method: "POST", URL: address, Header: http.Header{}, Body: []byte(body), Now: now}
+	for _, part := range parseTemplate(s.Template) {
+		if name, ok := strings.CutPrefix(part.variable, headerVariable); ok {
+			r.Header.Set(name, "value-1")
+		}
 	}
-	r := &Request{Method: "POST", Header: http.Header{}, Body: []byte(body), Now: now}
-	if err := s.Sign(secretFor(s), r); err != nil {
-		t.Fatal(err)
+	secret, _ := secretsFor(s)
+	if err := s.Sign(secret, r); err != nil {
+		t.Fatalf("%s: %v", s.Name, err)
 	}
-	return v, r
+	return verifier(t, s), r
 }
 
 func reason(err error) string {
@@ -96,20 +198,19 @@ func reason(err error) string {
 // of a credential does not; nothing is accepted without its headers, with
 // doubled ones, too late or too early (SPEC 6.2).
 func TestEveryScheme(t *testing.T) {
-	const body = `{"event":"greet","who":"world"}`
 	for _, s := range All() {
-		v, r := signed(t, s, body)
+		v, r := signed(t, s, bodyFor(s))
 		if err := v.Verify(r); err != nil {
 			t.Errorf("%s: %v", s.Name, err)
 		}
 		for i := range r.Body {
 			r.Body[i] ^= 1
-			if got := reason(v.Verify(r)); got != SignatureMismatch {
+			if got := reason(v.Verify(r)); s.BindsBody() && got != SignatureMismatch {
 				t.Errorf("%s: body byte %d changed: %s", s.Name, i, got)
 			}
 			r.Body[i] ^= 1
 		}
-		for _, name := range slices.Concat(s.CredentialHeaders(), []string{s.Forms[0].ID, s.Forms[0].Timestamp}) {
+		for _, name := range proofHeaders(s) {
 			value := r.Header.Get(name)
 			if value == "" {
 				continue
@@ -129,38 +230,156 @@ func TestEveryScheme(t *testing.T) {
 			if got := reason(v.Verify(r)); got != HeaderMalformed {
 				t.Errorf("%s: %s twice: %s", s.Name, name, got)
 			}
+			r.Header.Set(name, "")
+			if got := reason(v.Verify(r)); got != HeaderMissing {
+				t.Errorf("%s: with an empty %s: %s", s.Name, name, got)
+			}
 			r.Header.Del(name)
 			if got := reason(v.Verify(r)); got != HeaderMissing {
 				t.Errorf("%s: without %s: %s", s.Name, name, got)
 			}
 			r.Header.Set(name, value)
 		}
-		for _, c := range []struct {
-			late time.Duration
-			want string
-		}{
-			{s.Tolerance, "<nil>"},
-			{s.Tolerance + time.Second, TimestampTooOld},
-			{-s.Tolerance, "<nil>"},
-			{-s.Tolerance - time.Second, TimestampInFuture},
-		} {
-			if s.Tolerance == 0 {
-				c.want = "<nil>"
-			}
-			r.Now = now.Add(c.late)
-			if got := reason(v.Verify(r)); got != c.want {
-				t.Errorf("%s: %s late: %s, want %s", s.Name, c.late, got, c.want)
-			}
-		}
-		for _, empty := range append([]string{"", " "}, s.KeyPrefixes...) {
-			if _, err := s.Verifier(empty); err == nil && (empty == "" || s.Key == KeyBase64) {
-				t.Errorf("%s takes the secret %q", s.Name, empty)
-			}
-		}
 		for _, shown := range []string{v.String(), fmt.Sprintf("%v %+v %#v", v, v, v), v.LogValue().String()} {
-			if strings.Contains(shown, "correct") || strings.Contains(shown, "MDEy") {
+			if strings.Contains(shown, "correct") || strings.Contains(shown, "MDEy") || strings.Contains(shown, "3031") {
 				t.Errorf("%s prints its secret: %s", s.Name, shown)
 			}
+		}
+	}
+}
+
+// proofHeaders are the headers that the scheme needs.
+func proofHeaders(s *Scheme) []string {
+	names := s.CredentialHeaders()
+	if s.Forms[0].ID != "" {
+		names = append(names, s.Forms[0].ID)
+	}
+	for _, part := range parseTemplate(s.Template) {
+		if name, ok := strings.CutPrefix(part.variable, headerVariable); ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// TestTolerance: a signed time is held to the row's tolerance, either way, and
+// to what a webhook file states instead (SPEC 6.2).
+func TestTolerance(t *testing.T) {
+	for _, s := range All() {
+		v, r := signed(t, s, bodyFor(s))
+		r.Now = now.Add(100 * 365 * 24 * time.Hour)
+		if s.Tolerance == 0 && v.Verify(r) != nil {
+			t.Errorf("%s: no time is limited, but it is refused later", s.Name)
+		}
+		if slices.Contains(s.Options, "toleranceSeconds") != s.timed() && !s.Generic() && s.code == nil {
+			t.Errorf("%s: timed %v, options %q", s.Name, s.timed(), s.Options)
+		}
+		if !slices.Contains(s.Options, "toleranceSeconds") || s.Generic() {
+			continue
+		}
+		seconds := 42
+		with, err := s.With(Options{Tolerance: &seconds})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range []*Scheme{s, with} {
+			if s.Tolerance == 0 {
+				continue
+			}
+			v, r := signed(t, s, bodyFor(s))
+			late := s.Tolerance
+			if s.JWT != nil && s.JWT.Expires {
+				late += tokenLife
+			}
+			for _, c := range []struct {
+				late time.Duration
+				want string
+			}{{late, "<nil>"}, {late + time.Second, TimestampTooOld}, {-s.Tolerance, "<nil>"}, {-s.Tolerance - time.Second, TimestampInFuture}} {
+				r.Now = now.Add(c.late)
+				if got := reason(v.Verify(r)); got != c.want {
+					t.Errorf("%s: %s late: %s, want %s", s.Name, c.late, got, c.want)
+				}
+			}
+		}
+	}
+}
+
+// TestNoSecret: no scheme takes a secret that says nothing, to verify or to
+// sign, and no error holds the one that is refused.
+func TestNoSecret(t *testing.T) {
+	for _, s := range All() {
+		for _, empty := range append([]string{"", " ", "\n", "\t \r\n"}, s.KeyPrefixes...) {
+			if _, err := s.Verifier(empty); err == nil && (s.Key != KeyText || strings.TrimSpace(empty) == "") {
+				t.Errorf("%s takes the secret %q", s.Name, empty)
+			}
+			if s.Sign(empty, &Request{Method: "POST", URL: address, Body: []byte(bodyFor(s)), Now: now}) == nil && (s.Key != KeyText || strings.TrimSpace(empty) == "") {
+				t.Errorf("%s signs with %q", s.Name, empty)
+			}
+		}
+		if s.Refused != "" {
+			if _, err := s.Verifier(s.Refused); err == nil || strings.Contains(err.Error(), s.Refused) {
+				t.Errorf("%s: the public secret: %v", s.Name, err)
+			}
+		}
+		if (s.Key == KeyText || s.Key == KeyNFKD) && s.Algorithm != Basic {
+			continue
+		}
+		_, err := s.Verifier("hidden part!")
+		if e := (*SecretError)(nil); !errors.As(err, &e) || strings.Contains(err.Error(), "hidden part") {
+			t.Errorf("%s: %v", s.Name, err)
+		}
+	}
+}
+
+// TestNoDowngrade: a weaker proof than the scheme's own is no proof, even where
+// the sender, or another scheme of it, sends one beside the other.
+func TestNoDowngrade(t *testing.T) {
+	mac := func(h func() hash.Hash, body, secret string) string {
+		m := hmac.New(h, []byte(secret))
+		m.Write([]byte(body))
+		return hex.EncodeToString(m.Sum(nil))
+	}
+	const body = "{}"
+	for _, c := range []struct {
+		scheme  string
+		headers func(secret string) []string
+	}{
+		{"github", func(s string) []string { return []string{"X-Hub-Signature", "sha1=" + mac(sha1.New, body, s)} }},
+		{"github", func(s string) []string { return []string{"X-Hub-Signature-256", "sha1=" + mac(sha1.New, body, s)} }},
+		{"bitbucket", func(s string) []string { return []string{"X-Hub-Signature", "sha1=" + mac(sha1.New, body, s)} }},
+		{"jira", func(s string) []string { return []string{"X-Hub-Signature", "sha1=" + mac(sha1.New, body, s)} }},
+		{"gitlab_signed", func(s string) []string { return []string{"X-Gitlab-Token", s} }},
+		{"buildkite", func(s string) []string { return []string{"X-Buildkite-Token", s} }},
+		{"vapi", func(s string) []string { return []string{"X-Vapi-Secret", s} }},
+		{"gitea", func(s string) []string { return []string{"X-Hub-Signature-256", "sha256=" + mac(sha256.New, body, s)} }},
+		{"forgejo", func(s string) []string {
+			return []string{"X-Forgejo-Signature", "", "X-Gitea-Signature", mac(sha256.New, body, s)}
+		}},
+		{"forgejo", func(s string) []string {
+			return []string{"X-Forgejo-Signature", "00", "X-Gitea-Signature", mac(sha256.New, body, s)}
+		}},
+		{"cal_com", func(string) []string { return []string{"X-Cal-Signature-256", "no-secret-provided"} }},
+		{"stripe", func(s string) []string {
+			return []string{"Stripe-Signature", "t=1700000000,v0=" + mac(sha256.New, "1700000000."+body, s)}
+		}},
+		{"circleci", func(s string) []string { return []string{"Circleci-Signature", "v0=" + mac(sha256.New, body, s)} }},
+		{"ghost", func(s string) []string { return []string{"X-Ghost-Signature", "sha256=" + mac(sha256.New, body, s)} }},
+		{"hubspot_v3", func(s string) []string { return []string{"X-Hubspot-Signature", mac(sha256.New, body, s)} }},
+		{"standard_webhooks_v1a", func(s string) []string {
+			return []string{"Webhook-Id", "m", "Webhook-Timestamp", "1700000000", "Webhook-Signature", "v1," + mac(sha256.New, "m.1700000000."+body, s)}
+		}},
+		{"livekit", func(string) []string { return []string{"Authorization", "eyJhbGciOiJub25lIn0.e30."} }},
+		{"vonage", func(string) []string { return []string{"Authorization", "Bearer eyJhbGciOiJub25lIn0.e30.AA"} }},
+	} {
+		s, _ := Lookup(c.scheme)
+		secret, _ := secretsFor(s)
+		r := &Request{Method: "POST", URL: address, Header: http.Header{}, Body: []byte(body), Now: now}
+		pairs := c.headers(secret)
+		for i := 0; i < len(pairs); i += 2 {
+			r.Header.Set(pairs[i], pairs[i+1])
+		}
+		if verifier(t, s).Verify(r) == nil {
+			t.Errorf("%s: accepted %q", c.scheme, pairs)
 		}
 	}
 }
@@ -249,9 +468,13 @@ func TestCandidatesAreCapped(t *testing.T) {
 // TestTamperingByRegion changes a long body in places that a truncated or
 // chunked hash would miss, and its length at both ends.
 func TestTamperingByRegion(t *testing.T) {
-	body := `{"pad":"` + strings.Repeat("0123456789abcdef", 16*1024-1) + `"}`
+	long := `{"pad":"` + strings.Repeat("0123456789abcdef", 16*1024-8) + `"}`
 	for _, s := range All() {
-		v, r := signed(t, s, body)
+		if !s.BindsBody() {
+			continue
+		}
+		v, r := signed(t, s, long)
+		body := string(r.Body)
 		for _, at := range []int{0, 1, 63, 64, 127, 128, 4095, 4096, len(body) / 2, len(body) - 2, len(body) - 1} {
 			r.Body[at] ^= 0x20
 			if got := reason(v.Verify(r)); got != SignatureMismatch {
@@ -274,6 +497,34 @@ func TestTamperingByRegion(t *testing.T) {
 	}
 }
 
+// TestOtherRequest: where URL, method or headers are signed, others are refused.
+func TestOtherRequest(t *testing.T) {
+	for _, s := range All() {
+		v, good := signed(t, s, bodyFor(s))
+		for what, change := range map[string]func(*Request){
+			"{url}":    func(r *Request) { r.URL = strings.Replace(r.URL, "whk_1", "whk_2", 1) },
+			"{method}": func(r *Request) { r.Method = "PUT" },
+		} {
+			binds := strings.Contains(s.Template, what)
+			switch {
+			case what == "{url}" && s.JWT != nil:
+				binds = s.JWT.URLClaim+s.JWT.URLHash+s.JWT.QueryHash != ""
+			case s.JWT != nil:
+				binds = s.JWT.QueryHash != ""
+			case what == "{url}":
+				binds = binds || strings.Contains(s.Template, "{base}") || s.Name == "contentful" || s.Name == "twilio_json"
+			default:
+				binds = binds || s.Name == "contentful"
+			}
+			r := *good
+			change(&r)
+			if accepted := v.Verify(&r) == nil; accepted == binds {
+				t.Errorf("%s: another %s: accepted %v", s.Name, what, accepted)
+			}
+		}
+	}
+}
+
 // TestRotation: a sender that has two secrets sends two signatures, in either
 // order, and each secret verifies (SPEC 6.2).
 func TestRotation(t *testing.T) {
@@ -281,15 +532,18 @@ func TestRotation(t *testing.T) {
 		if s.Parse.Separator == "" {
 			continue // it changes its secret at once
 		}
-		v, r := signed(t, s, "{}")
-		name := s.Forms[0].Signature
+		v, r := signed(t, s, bodyFor(s))
+		name, sep := s.Forms[0].Signature, s.Parse.Separator
 		good := r.Header.Get(name)
-		bare := good[strings.LastIndex(good, s.Parse.Prefix):]
+		bare := good[max(0, strings.LastIndex(good, s.Parse.Prefix)):]
+		if s.Parse.Prefix == "" {
+			bare = good[strings.LastIndex(good, sep)+1:]
+		}
 		other := s.Parse.Prefix + s.Encoding.encode(make([]byte, 32))
 		for _, value := range []string{
-			good + s.Parse.Separator + other,
-			strings.Replace(good, bare, other+s.Parse.Separator+bare, 1),
-			strings.Replace(good, bare, "v9,x"+s.Parse.Separator+s.Parse.Separator+s.Parse.Prefix+"!"+s.Parse.Separator+bare, 1),
+			good + sep + other,
+			strings.Replace(good, bare, other+sep+bare, 1),
+			strings.Replace(good, bare, "v9,x"+sep+sep+s.Parse.Prefix+"!"+sep+bare, 1),
 		} {
 			r.Header.Set(name, value)
 			if err := v.Verify(r); err != nil {
@@ -303,6 +557,56 @@ func TestRotation(t *testing.T) {
 		r.Header.Set(name, strings.Replace(good, bare, "v9,x", 1))
 		if got := reason(v.Verify(r)); got != SignatureMismatch {
 			t.Errorf("%s: no signature in the list: %s", s.Name, got)
+		}
+	}
+}
+
+// TestSeveralPlaces: senders that put each signature in a header of its own, or
+// in a list of its own, or whose secret holds the next key too.
+func TestSeveralPlaces(t *testing.T) {
+	for scheme, to := range map[string]string{"box": "Box-Signature-Secondary", "docusign": "X-Docusign-Signature-100"} {
+		s, _ := Lookup(scheme)
+		v, r := signed(t, s, "{}")
+		from := s.Forms[0].Signature
+		good := r.Header.Get(from)
+		r.Header.Set(to, good)
+		r.Header.Set(from, s.Encoding.encode(make([]byte, 32)))
+		if err := v.Verify(r); err != nil {
+			t.Errorf("%s: the second of two: %v", scheme, err)
+		}
+		r.Header.Del(from)
+		if err := v.Verify(r); err != nil {
+			t.Errorf("%s: the second alone: %v", scheme, err)
+		}
+		r.Header.Add(to, good)
+		if got := reason(v.Verify(r)); got != HeaderMalformed {
+			t.Errorf("%s: the second doubled: %s", scheme, got)
+		}
+	}
+	s, _ := Lookup("persona")
+	v, r := signed(t, s, "{}")
+	good := r.Header.Get("Persona-Signature")
+	for value, want := range map[string]string{
+		good + " t=1,v1=00": "<nil>", "t=1,v1=00 " + good: "<nil>",
+		"t=1,v1=00 t=2,v1=00": SignatureMismatch, strings.Repeat("t=1,v1=00 ", 8) + good: HeaderMalformed,
+		"t=1 " + strings.ReplaceAll(good, "t=", "x="): HeaderMalformed,
+	} {
+		r.Header.Set("Persona-Signature", value)
+		if got := reason(v.Verify(r)); got != want {
+			t.Errorf("persona: %q: %s, want %s", value, got, want)
+		}
+	}
+	s, _ = Lookup("qstash")
+	if _, r = signed(t, s, "{}"); s.Sign("next-key", r) != nil {
+		t.Fatal("qstash does not sign")
+	}
+	for secret, want := range map[string]string{"current-key next-key": "<nil>", "next-key": "<nil>", "current-key": SignatureMismatch, "current-keynext-key": SignatureMismatch} {
+		v, err := s.Verifier(secret)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := reason(v.Verify(r)); got != want {
+			t.Errorf("qstash with %q: %s", secret, got)
 		}
 	}
 }
@@ -371,6 +675,9 @@ func TestForeignID(t *testing.T) {
 // TestConcurrentUse: one verifier serves every request of its webhook.
 func TestConcurrentUse(t *testing.T) {
 	for _, s := range All() {
+		if !s.BindsBody() {
+			continue
+		}
 		v, good := signed(t, s, `{"n":1}`)
 		bad := *good
 		bad.Body = []byte(`{"n":2}`)
@@ -393,8 +700,7 @@ func TestConcurrentUse(t *testing.T) {
 func TestHostileRequests(t *testing.T) {
 	var verifiers []*Verifier
 	for _, s := range All() {
-		v, _ := signed(t, s, "{}")
-		verifiers = append(verifiers, v)
+		verifiers = append(verifiers, verifier(t, s))
 	}
 	for _, newVerifier := range []func(string) (*Verifier, error){Bearer, PathToken} {
 		v, err := newVerifier("s3cret")
@@ -423,38 +729,62 @@ func TestHostileRequests(t *testing.T) {
 
 func everyHeader(value string) http.Header {
 	h := http.Header{"Authorization": {value}}
-	for _, s := range schemes {
-		for _, name := range slices.Concat(s.CredentialHeaders(), s.IdentityHeaders()) {
+	for _, s := range All() {
+		for _, name := range slices.Concat(proofHeaders(s), s.IdentityHeaders()) {
 			h.Set(name, value)
 		}
 	}
 	return h
 }
 
-func FuzzEngine(f *testing.F) {
-	for i, s := range All() {
-		_, r := signed(f, s, "{}")
-		f.Add(i, r.Header.Get(s.Forms[0].Signature), "1700000000", "msg_1", []byte("{}"))
+// FuzzVerify sends anything to every row: nothing panics, nothing is accepted
+// that Sign did not make, and what is accepted is of that body alone.
+func FuzzVerify(f *testing.F) {
+	all := All()
+	verifiers := make([]*Verifier, len(all))
+	for i, s := range all {
+		v, r := signed(f, s, bodyFor(s))
+		verifiers[i] = v
+		form := s.Forms[0]
+		f.Add(i, r.Header.Get(form.Signature), r.Header.Get(form.Timestamp), r.Header.Get(form.ID), r.URL, r.Body)
 	}
-	f.Fuzz(func(t *testing.T, i int, signature, ts, id string, body []byte) {
-		s := All()[(i%len(schemes)+len(schemes))%len(schemes)]
-		v, err := s.Verifier(secretFor(s))
-		if err != nil {
-			t.Fatal(err)
+	f.Fuzz(func(t *testing.T, i int, signature, ts, id, url string, body []byte) {
+		i = (i%len(all) + len(all)) % len(all)
+		s, v := all[i], verifiers[i]
+		r := &Request{Method: "POST", URL: url, Header: http.Header{}, Body: body, Now: now}
+		for _, name := range proofHeaders(s) {
+			r.Header.Set(name, "value-1")
 		}
-		r := &Request{Header: http.Header{}, Body: body, Now: now}
 		for _, form := range s.Forms {
-			r.Header.Set(form.Signature, signature)
-			r.Header.Set(form.Timestamp, ts)
-			r.Header.Set(form.ID, id)
+			for name, value := range map[string]string{form.Signature: signature, form.Timestamp: ts, form.ID: id} {
+				if name != "" {
+					r.Header.Set(name, value)
+				}
+			}
+			for _, name := range form.Also {
+				if name != "X-Contentful-Signed-Headers" {
+					r.Header.Del(name)
+				}
+			}
 		}
-		if v.Verify(r) != nil {
+		if s.Name == "contentful" {
+			r.Header.Set(contentfulList, id)
+		}
+		err := v.Verify(r)
+		if err != nil {
+			if e := (*Error)(nil); !errors.As(err, &e) || e.Reason == "" {
+				t.Errorf("%s: %#v", s.Name, err)
+			}
+			v.Challenge(r)
+			s.Greet(r)
 			return
 		}
-		// Whatever passes must be what Sign makes of the same id and body.
-		again := &Request{Header: r.Header.Clone(), Body: body, Now: now}
-		if err := s.Sign(secretFor(s), again); err != nil || v.Verify(again) != nil {
-			t.Errorf("%s: accepted %q", s.Name, signature)
+		v.Challenge(r)
+		if s.BindsBody() {
+			r.Body = append(slices.Clone(body), ' ')
+			if v.Verify(r) == nil {
+				t.Errorf("%s: accepted %q with another body too", s.Name, signature)
+			}
 		}
 	})
 }
@@ -465,6 +795,7 @@ func FuzzHeaders(f *testing.F) {
 	f.Add("t=1,v1=ab,v1=cd,v0=ef")
 	f.Add("v1,ab v1a,cd v1, ef")
 	f.Add("sha256=ab,,=,v1==,t=")
+	f.Add("1700000000000,ab,cd")
 	f.Fuzz(func(t *testing.T, value string) {
 		for _, s := range All() {
 			var p presented
@@ -480,6 +811,44 @@ func FuzzHeaders(f *testing.F) {
 				}
 				rest = rest[at+len(s.Parse.Prefix)+len(p.candidate(i)):]
 			}
+		}
+	})
+}
+
+// FuzzJWT opens any text as a token: only what the key signed opens.
+func FuzzJWT(f *testing.F) {
+	s, _ := Lookup("livekit")
+	_, r := signed(f, s, "{}")
+	f.Add(r.Header.Get("Authorization"))
+	f.Add("eyJhbGciOiJub25lIn0.e30.")
+	f.Add("..")
+	secret, _ := secretsFor(s)
+	f.Fuzz(func(t *testing.T, token string) {
+		c, err := openJWT(strings.TrimPrefix(token, "Bearer "), [][]byte{[]byte(secret)})
+		if (c == nil) == (err == nil) {
+			t.Fatalf("%v %v", c, err)
+		}
+		if _, err := openJWT(strings.TrimPrefix(token, "Bearer "), [][]byte{[]byte("other")}); err == nil {
+			t.Fatalf("%q opens with another key", token)
+		}
+	})
+}
+
+// FuzzField looks fields up in anything: what is found is what encoding/json
+// finds.
+func FuzzField(f *testing.F) {
+	f.Add([]byte(`{"a":{"b":"c"}}`), "a.b")
+	f.Add([]byte(`{"value":[{"s":"x"},{"s":"y"}]}`), "value.*.s")
+	f.Fuzz(func(t *testing.T, body []byte, path string) {
+		text, ok := field(body, path)
+		if !ok {
+			return
+		}
+		if text == "" || !json.Valid(body) {
+			t.Errorf("%q of %q is %q", path, body, text)
+		}
+		if changed := withField(body, strings.Split(path, "."), json.RawMessage(`"z"`)); !json.Valid(changed) {
+			t.Errorf("%q became %q", body, changed)
 		}
 	})
 }
@@ -507,7 +876,11 @@ func FuzzTokens(f *testing.F) {
 func BenchmarkVerify(b *testing.B) {
 	body := `{"a":"` + strings.Repeat("x", 1000) + `"}`
 	for _, s := range All() {
-		v, r := signed(b, s, body)
+		text := body
+		if !s.BindsBody() {
+			text = bodyFor(s)
+		}
+		v, r := signed(b, s, text)
 		b.Run(s.Name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

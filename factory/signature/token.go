@@ -3,6 +3,7 @@ package signature
 import (
 	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/base64"
 	"strings"
 )
 
@@ -74,4 +75,73 @@ func suitable(secret string, allowed func(byte) bool, problem string) error {
 
 func unreserved(c byte) bool {
 	return 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || strings.IndexByte("-._~", c) >= 0
+}
+
+// token verifies a secret that stands in a header, or in a field of the body.
+func (s *Scheme) token(secret string) (func(*Request) *Error, error) {
+	form := s.Forms[0]
+	inHeader := func(c byte) bool { return form.Field != "" || c >= ' ' && c < 0x7f }
+	if err := suitable(secret, inHeader, "a character that cannot stand in a header"); err != nil {
+		return nil, err
+	}
+	if strings.TrimSpace(secret) != secret {
+		return nil, &SecretError{"begins or ends with a space"}
+	}
+	equal := matcher(secret)
+	mismatch := failure(CredentialMismatch, "the token is not the webhook's secret")
+	if form.Field != "" {
+		return func(r *Request) *Error {
+			values, ok := fields(r.Body, form.Field)
+			if !ok {
+				return failure(HeaderMissing, "the body has no %s", form.Field)
+			}
+			for _, value := range values { // each of them
+				if !equal(value) {
+					return mismatch
+				}
+			}
+			return nil
+		}, nil
+	}
+	return func(r *Request) *Error {
+		value, err := one(r.Header, form.Signature)
+		if err != nil {
+			return err
+		}
+		token, ok := strings.CutPrefix(value, s.Parse.Prefix)
+		if !ok {
+			return failure(HeaderMalformed, "%s does not begin with %q", form.Signature, s.Parse.Prefix)
+		}
+		if !equal(token) {
+			return mismatch
+		}
+		return nil
+	}, nil
+}
+
+// basic verifies user and password (RFC 7617), which the secret holds with a
+// colon between them.
+func (s *Scheme) basic(secret string) (func(*Request) *Error, error) {
+	if user, password, ok := strings.Cut(secret, ":"); !ok || user == "" || password == "" {
+		return nil, &SecretError{"is not of the form user:password"}
+	}
+	equal := matcher(secret)
+	return func(r *Request) *Error {
+		value, err := one(r.Header, "Authorization")
+		if err != nil {
+			return err
+		}
+		word, text, ok := strings.Cut(value, " ")
+		if !ok || !strings.EqualFold(word, "Basic") {
+			return failure(HeaderMalformed, "Authorization is not of the form Basic <base64>")
+		}
+		given, bad := base64.StdEncoding.Strict().DecodeString(strings.Trim(text, " "))
+		if bad != nil {
+			return failure(HeaderMalformed, "Authorization does not hold base64")
+		}
+		if !equal(string(given)) {
+			return failure(CredentialMismatch, "user or password is another")
+		}
+		return nil
+	}, nil
 }

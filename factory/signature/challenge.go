@@ -1,0 +1,201 @@
+package signature
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// Handshake is what a sender asks of a URL before, or between, its deliveries.
+type Handshake struct {
+	Method   string // GET and HEAD are never answered (CONTRACT.md 4.4)
+	Unsigned bool   // it comes without a proof
+	Asks     []Ask  // by POST: the first that a request meets is answered
+
+	SecretHeader string // the header in which the secret is delivered
+	SecretField  string // the body's field in which it is
+}
+
+// Ask is one question. Every condition that is stated must hold.
+type Ask struct {
+	Header, Value string // a header with this value; any value if it is empty
+	Field, Is     string // a field of the body with this text; any text if it is empty
+	Only          bool   // the body holds nothing beside that field
+	Without       string // the body lacks this key
+	Empty         string // this key of the body is an empty list
+	Query         string // the URL has this parameter
+	Form          string // the body is a form of this one field, a number
+
+	Status int
+	Echo   Echo
+}
+
+// Echo is how the answer is made.
+type Echo string
+
+// The answers.
+const (
+	EchoNothing Echo = ""
+	EchoText    Echo = "text"   // the value of the field challenge, or of the parameter, as text/plain
+	EchoJSON    Echo = "json"   // {"challenge": …}
+	EchoType    Echo = "type"   // {"type":1}
+	EchoHeader  Echo = "header" // the header with the secret
+	EchoSigned  Echo = "signed" // plainToken, and its HMAC under the key of the deliveries
+)
+
+// Reply answers a handshake.
+type Reply struct {
+	Status      int
+	ContentType string // empty without a body
+	Header      http.Header
+	Body        []byte
+	Secret      string // what the sender just gave as the webhook's secret; empty if it gave none
+}
+
+// Challenge answers a question that comes signed. It is for requests that
+// Verify has passed, and for no others: some answers are made with the key.
+func (v *Verifier) Challenge(r *Request) (Reply, bool) {
+	if v.challenge == nil {
+		return Reply{}, false
+	}
+	return v.challenge(r)
+}
+
+// Greet answers a question that the sender asks without a proof. Nothing in the
+// answer depends on a secret that this side holds. A Reply.Secret is what
+// anybody could have sent: whether the webhook may learn its secret so is for
+// the caller to decide.
+func (s *Scheme) Greet(r *Request) (Reply, bool) {
+	if s.Handshake == nil || !s.Handshake.Unsigned {
+		return Reply{}, false
+	}
+	return s.Handshake.answer(r, nil)
+}
+
+// challenger answers the signed questions of the scheme with this secret.
+func (s *Scheme) challenger(secret string) func(*Request) (Reply, bool) {
+	if s.Handshake == nil || s.Handshake.Unsigned || len(s.Handshake.Asks) == 0 {
+		return nil
+	}
+	return func(r *Request) (Reply, bool) { return s.Handshake.answer(r, []byte(secret)) }
+}
+
+func (h *Handshake) answer(r *Request, key []byte) (Reply, bool) {
+	if r.Method != http.MethodPost || h.Method != http.MethodPost {
+		return Reply{}, false
+	}
+	for _, ask := range h.Asks {
+		if ask.met(r) {
+			return h.reply(ask, r, key)
+		}
+	}
+	return Reply{}, false
+}
+
+func (a *Ask) met(r *Request) bool {
+	var body map[string]json.RawMessage
+	if a.Field != "" || a.Without != "" || a.Empty != "" {
+		if json.Unmarshal(r.Body, &body) != nil {
+			return false
+		}
+	}
+	if a.Field != "" {
+		text, ok := field(r.Body, a.Field)
+		if !ok || a.Is != "" && text != a.Is || a.Only && len(body) != 1 {
+			return false
+		}
+	}
+	if a.Without != "" && body[a.Without] != nil {
+		return false
+	}
+	if a.Empty != "" {
+		var list []json.RawMessage
+		if json.Unmarshal(body[a.Empty], &list) != nil || list == nil || len(list) > 0 {
+			return false
+		}
+	}
+	if a.Header != "" {
+		value, err := one(r.Header, a.Header)
+		if err != nil || a.Value != "" && value != a.Value {
+			return false
+		}
+	}
+	if a.Form != "" {
+		number, ok := strings.CutPrefix(string(r.Body), a.Form+"=")
+		if !ok || number == "" || strings.Trim(number, "0123456789") != "" {
+			return false
+		}
+	}
+	return a.Query == "" || parameter(r.URL, a.Query) != ""
+}
+
+func (h *Handshake) reply(a Ask, r *Request, key []byte) (Reply, bool) {
+	reply := Reply{Status: a.Status}
+	challenge, _ := field(r.Body, "challenge")
+	text, encode := "text/plain; charset=utf-8", "application/json"
+	ok := true
+	switch a.Echo {
+	case EchoText:
+		allowed := harmless
+		if a.Query != "" {
+			challenge, allowed = parameter(r.URL, a.Query), printable
+		}
+		reply.ContentType, reply.Body = text, []byte(challenge)
+		ok = made(challenge, allowed)
+	case EchoJSON:
+		reply.ContentType = encode
+		reply.Body, _ = json.Marshal(map[string]string{"challenge": challenge}) // strings always encode
+		ok = made(challenge, harmless)
+	case EchoType:
+		reply.ContentType, reply.Body = encode, []byte(`{"type":1}`)
+	case EchoHeader:
+		reply.Secret = r.Header.Get(h.SecretHeader)
+		reply.Header = http.Header{h.SecretHeader: {reply.Secret}}
+		ok = made(reply.Secret, harmless)
+	case EchoSigned:
+		// What is signed here must never be what a delivery signs, or the sender's
+		// question would be a way to have one forged: it is a token without a colon.
+		token, _ := field(r.Body, "payload.plainToken")
+		mac := hmac.New(sha256.New, key)
+		mac.Write([]byte(token))
+		reply.ContentType = encode
+		reply.Body, _ = json.Marshal(map[string]string{"plainToken": token, "encryptedToken": hex.EncodeToString(mac.Sum(nil))})
+		ok = len(key) > 0 && made(token, harmless)
+	}
+	if h.SecretField != "" {
+		reply.Secret, _ = field(r.Body, h.SecretField)
+		ok = ok && made(reply.Secret, harmless)
+	}
+	if !ok {
+		return Reply{}, false
+	}
+	return reply, true
+}
+
+// maxEcho is the longest text that is given back.
+const maxEcho = 512
+
+// made tells whether text is made of allowed characters, and not too long.
+func made(text string, allowed func(rune) bool) bool {
+	return text != "" && len(text) <= maxEcho && strings.IndexFunc(text, func(c rune) bool { return !allowed(c) }) < 0
+}
+
+// harmless are the characters of tokens: those of both base64 alphabets. No
+// JSON, no markup and no timestamped base string can be written with them.
+func harmless(c rune) bool {
+	return c < 0x80 && (unreserved(byte(c)) && c != '~' || strings.ContainsRune("+/=", c))
+}
+
+func printable(c rune) bool { return c >= ' ' && c < 0x7f && c != '<' && c != '>' }
+
+func parameter(address, name string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return ""
+	}
+	return u.Query().Get(name)
+}

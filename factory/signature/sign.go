@@ -1,0 +1,142 @@
+package signature
+
+import (
+	"crypto"
+	"crypto/hmac"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// Sign makes of the request what a genuine sender would: it sets its id if it
+// has none, the timestamp of r.Now, and the signature. It makes r.Header if that
+// is nil; of the few schemes whose proof stands in the body or the URL it
+// changes r.Body or r.URL. The secret of an asymmetric scheme is the private
+// key. The error is a *SecretError, or says what the scheme signs but the
+// request lacks.
+func (s *Scheme) Sign(secret string, r *Request) error {
+	if _, err := s.check(secret); err != nil && !s.asymmetric() {
+		return err
+	}
+	if r.Header == nil {
+		r.Header = http.Header{}
+	}
+	for _, name := range s.Identity {
+		if r.Header.Get(name) == "" {
+			r.Header.Set(name, strings.ToLower(rand.Text()))
+		}
+	}
+	form := s.Forms[0]
+	switch s.Algorithm {
+	case Basic:
+		r.Header.Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(secret)))
+		return nil
+	case Token:
+		if form.Field != "" {
+			return s.intoBody(r, form.Field, secret)
+		}
+		r.Header.Set(form.Signature, s.Parse.Prefix+secret)
+		return nil
+	}
+	var key []byte
+	var private crypto.Signer
+	var err error
+	if s.asymmetric() {
+		private, err = s.privateKey(secret)
+	} else {
+		key, err = s.key(secret)
+	}
+	switch {
+	case err != nil:
+		return err
+	case s.code != nil:
+		return s.code.sign(s, key, r)
+	case s.JWT != nil:
+		s.signJWT(key, r)
+		return nil
+	}
+	return s.signTemplate(key, private, r)
+}
+
+// signTemplate signs as a row says.
+func (s *Scheme) signTemplate(key []byte, private crypto.Signer, r *Request) error {
+	newHash := s.Algorithm.digest()
+	if private == nil {
+		newHash = s.Algorithm.keyed(key)
+	}
+	e := newEngine(s, newHash, hmac.Equal)
+	e.secret = string(key)
+	form := s.Forms[0]
+	var p presented
+	if form.ID != "" {
+		if p.id = r.Header.Get(form.ID); p.id == "" {
+			p.id = "msg_" + rand.Text()
+			r.Header.Set(form.ID, p.id)
+		}
+	}
+	ts := s.Time.format(r.Now)
+	if s.TimeField != "" {
+		if err := s.intoBody(r, s.TimeField, json.Number(ts)); err != nil {
+			return err
+		}
+	}
+	for _, part := range e.template {
+		if name, ok := strings.CutPrefix(part.variable, headerVariable); ok && r.Header.Get(name) == "" {
+			return fmt.Errorf("%s signs the header %s, which the request lacks", s.Name, name)
+		}
+		if path, ok := strings.CutPrefix(part.variable, fieldVariable); ok {
+			if _, there := field(r.Body, path); !there {
+				if err := s.intoBody(r, path, rand.Text()); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	if strings.Contains(s.Template, "{ts}") {
+		p.ts = ts
+	}
+	sum, bad := e.states.Get().(*state).compute(e, &p, r)
+	if bad != nil {
+		return bad
+	}
+	if private != nil {
+		hashed := crypto.SHA256
+		if s.Algorithm == Ed25519 {
+			hashed = crypto.Hash(0)
+		}
+		var err error
+		if sum, err = private.Sign(rand.Reader, sum, hashed); err != nil {
+			return err
+		}
+	}
+	signature := s.Parse.Prefix + s.Encoding.encode(sum)
+	switch {
+	case form.Field != "":
+		return s.intoBody(r, form.Field, signature)
+	case s.Parse.TimestampFirst:
+		signature = p.ts + s.Parse.Separator + signature
+	case s.Parse.TimestampKey != "":
+		signature = s.Parse.TimestampKey + p.ts + s.Parse.Separator + signature
+	}
+	if form.Timestamp != "" {
+		r.Header.Set(form.Timestamp, p.ts)
+	}
+	r.Header.Set(form.Signature, signature)
+	return nil
+}
+
+// intoBody writes what this scheme carries in the body.
+func (s *Scheme) intoBody(r *Request, path string, value any) error {
+	encoded, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	r.Body = withField(r.Body, strings.Split(path, "."), encoded)
+	if _, ok := fields(r.Body, path); !ok {
+		return fmt.Errorf("%s carries %s in the body, which must be a JSON object for that", s.Name, path)
+	}
+	return nil
+}
