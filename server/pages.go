@@ -207,7 +207,7 @@ func (s *Server) deliveryPage(c *gin.Context) {
 }
 
 func (s *Server) runsPage(c *gin.Context) {
-	all, err := s.cfg.Store.Runs(c.Request.Context(), store.RunQuery{Before: c.Query("cursor"), Limit: pageSize + 1})
+	all, err := s.cfg.Store.Runs(c.Request.Context(), store.RunQuery{After: store.RunMark{ID: c.Query("cursor")}, Limit: pageSize + 1})
 	if err != nil {
 		s.failPage(c, err)
 		return

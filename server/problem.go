@@ -51,8 +51,10 @@ func fail(c *gin.Context, code, detail string, fields ...FieldProblem) {
 
 // failWith ends a request with the problem that an error is.
 func (s *Server) failWith(c *gin.Context, err error) {
-	unknown := (*run.UnknownEnvironmentError)(nil)
+	unknown, refused := (*run.UnknownEnvironmentError)(nil), (*refusal)(nil)
 	switch {
+	case errors.As(err, &refused):
+		fail(c, refused.code, refused.detail, refused.fields...)
 	case errors.Is(err, store.ErrNotFound):
 		fail(c, "resource-not-found", err.Error())
 	case errors.Is(err, store.ErrTerminal), errors.Is(err, delivery.ErrBadTest), errors.As(err, &unknown):

@@ -34,10 +34,16 @@ func (s *Server) routes(e *gin.Engine) {
 	runs.POST("/agent/runs", s.createRun)
 	runs.POST("/agent/run", s.createRun) // older clients
 	runs.POST("/agent/runs/:id/cancel", s.cancelRun)
+	runs.POST("/agent/runs/:id/followups", s.followUp)
 	readRuns := e.Group(api, s.require(store.ScopeRuns, store.ScopeRead))
 	readRuns.GET("/agent/runs", s.listRuns)
 	readRuns.GET("/agent/runs/:id", s.getRun)
 	readRuns.GET("/agent/runs/:id/transcript", s.transcript)
+	readRuns.GET("/agent/runs/:id/timeline", s.timeline)
+	readRuns.GET("/agent/runs/:id/conversation", s.conversation)
+	readRuns.GET("/agent/runs/:id/handoff/attachments", s.handoff)
+	readRuns.GET("/agent", s.listAgents)
+	readRuns.GET("/agent/environments", s.listEnvironments)
 
 	read := e.Group(api, s.require(store.ScopeRead))
 	read.GET("/status", s.status)

@@ -279,44 +279,170 @@ type LoginLink struct {
 
 // Run is a run of the run API (CONTRACT.md 2.1, SPEC 9.7).
 type Run struct {
-	RunID         string          `json:"run_id"`
-	TaskID        string          `json:"task_id"` // the same; older clients read it
-	Title         string          `json:"title"`
-	State         string          `json:"state"`
-	StatusMessage string          `json:"status_message,omitempty"`
-	Prompt        string          `json:"prompt"`
-	Config        json.RawMessage `json:"config,omitempty"`
-	Source        string          `json:"source"`
-	Creator       Creator         `json:"creator"`
-	SessionLink   string          `json:"session_link,omitempty"` // once it has finished
-	EnvironmentID string          `json:"environment_id,omitempty"`
-	Factory       string          `json:"factory"`
-	Automation    string          `json:"automation,omitempty"`
-	Webhook       string          `json:"webhook,omitempty"`
-	DeliveryID    string          `json:"delivery_id,omitempty"`
-	Commit        string          `json:"commit,omitempty"`
-	Path          string          `json:"definition_path,omitempty"`
-	Blob          string          `json:"definition_blob,omitempty"`
-	Attempt       int64           `json:"attempt"`
-	ExitCode      *int64          `json:"exit_code,omitempty"`
-	CreatedAt     time.Time       `json:"created_at"`
-	UpdatedAt     time.Time       `json:"updated_at"`
-	StartedAt     *time.Time      `json:"started_at,omitempty"`
-	FinishedAt    *time.Time      `json:"finished_at,omitempty"`
+	RunID             string            `json:"run_id"`
+	TaskID            string            `json:"task_id"` // the same; older clients read it
+	Title             string            `json:"title"`
+	State             string            `json:"state"`
+	StatusMessage     string            `json:"status_message,omitempty"`
+	Prompt            string            `json:"prompt"`
+	Config            json.RawMessage   `json:"config,omitempty"` // as posted
+	AgentConfig       AgentConfig       `json:"agent_config"`     // as it came out
+	Source            string            `json:"source"`
+	Creator           Profile           `json:"creator"`
+	Executor          Profile           `json:"executor"`
+	ExecutionLocation string            `json:"execution_location"`
+	Scope             Scope             `json:"scope"`
+	SessionLink       string            `json:"session_link,omitempty"` // once it has finished
+	ConversationID    string            `json:"conversation_id"`
+	EnvironmentID     string            `json:"environment_id,omitempty"`
+	Factory           string            `json:"factory"`
+	FactoryUID        string            `json:"factory_uid"`
+	Automation        string            `json:"automation,omitempty"`
+	Agent             string            `json:"agent,omitempty"`
+	Webhook           string            `json:"webhook,omitempty"`
+	DeliveryID        string            `json:"delivery_id,omitempty"`
+	Schedule          *RunSchedule      `json:"schedule,omitempty"`
+	ParentRunID       string            `json:"parent_run_id,omitempty"`
+	Metadata          map[string]string `json:"metadata,omitempty"`
+	Commit            string            `json:"commit,omitempty"`
+	Path              string            `json:"definition_path,omitempty"`
+	Blob              string            `json:"definition_blob,omitempty"`
+	Attempt           int64             `json:"attempt"`
+	ExitCode          *int64            `json:"exit_code,omitempty"`
+	Artifacts         []json.RawMessage `json:"artifacts"` // none yet
+	Usage             *Usage            `json:"request_usage,omitempty"`
+	SandboxRunning    bool              `json:"is_sandbox_running"`
+	Cancellable       bool              `json:"is_run_type_cancellable"`
+	RunTime           string            `json:"run_time,omitempty"` // ISO 8601 duration
+	CreatedAt         time.Time         `json:"created_at"`
+	UpdatedAt         time.Time         `json:"updated_at"`
+	StartedAt         *time.Time        `json:"started_at,omitempty"`
+	FinishedAt        *time.Time        `json:"finished_at,omitempty"`
 }
 
-// Creator is who a run belongs to.
-type Creator struct {
-	Type        string `json:"type"` // user, service_account, automation
+// Profile is who a run belongs to, or acts as.
+type Profile struct {
+	Type        string `json:"type"` // user, service_account
 	UID         string `json:"uid"`
 	DisplayName string `json:"display_name"`
 }
 
+// Scope is who owns something: the team, of which the factory is a part.
+type Scope struct {
+	Type string `json:"type"`
+	UID  string `json:"uid"`
+}
+
+// AgentConfig is the configuration of a run.
+type AgentConfig struct {
+	Name          string         `json:"name,omitempty"`
+	ModelID       string         `json:"model_id,omitempty"`
+	BasePrompt    string         `json:"base_prompt,omitempty"`
+	EnvironmentID string         `json:"environment_id,omitempty"`
+	Harness       *HarnessConfig `json:"harness,omitempty"`
+}
+
+// HarnessConfig is the agent program of an AgentConfig.
+type HarnessConfig struct {
+	Type           string `json:"type,omitempty"`
+	ModelID        string `json:"model_id,omitempty"`
+	ReasoningLevel string `json:"reasoning_level,omitempty"`
+}
+
+// RunSchedule is the schedule that started a run, as it was then.
+type RunSchedule struct {
+	ID   string `json:"schedule_id"`
+	Name string `json:"schedule_name"`
+	Cron string `json:"cron_schedule"`
+}
+
+// Usage is what the run's harness said it used.
+type Usage struct {
+	InferenceCostUSD float64 `json:"inference_cost_usd"`
+	TotalTokens      int64   `json:"total_tokens"`
+}
+
 // CreatedRun is the answer to a create.
 type CreatedRun struct {
-	RunID  string `json:"run_id"`
-	TaskID string `json:"task_id"`
-	State  string `json:"state"`
+	RunID      string `json:"run_id"`
+	TaskID     string `json:"task_id"`
+	State      string `json:"state"`
+	AtCapacity bool   `json:"at_capacity"` // others run; it waits for one of them to end
+}
+
+// Timeline is GET /api/v1/agent/runs/<id>/timeline.
+type Timeline struct {
+	Events []TimelineEvent `json:"events"`
+}
+
+// TimelineEvent is a milestone of a run.
+type TimelineEvent struct {
+	UUID        string    `json:"event_uuid"`
+	RunID       string    `json:"run_id"`
+	ExecutionID string    `json:"execution_id"`
+	Type        string    `json:"event_type"` // run_created, run_claimed, agent_started, run_done, run_failed, run_cancelled
+	OccurredAt  time.Time `json:"occurred_at"`
+	Payload     any       `json:"payload,omitempty"`
+}
+
+// Conversation is GET /api/v1/agent/runs/<id>/conversation.
+type Conversation struct {
+	ConversationID string `json:"conversation_id"`
+	Steps          []Step `json:"steps"`
+}
+
+// Step is a part of a Conversation; a run has one.
+type Step struct {
+	ID          string                `json:"id"`
+	Description string                `json:"description,omitempty"`
+	StartedAt   *time.Time            `json:"started_at,omitempty"`
+	CompletedAt *time.Time            `json:"completed_at,omitempty"`
+	Messages    []ConversationMessage `json:"messages"`
+	Steps       []Step                `json:"steps"`
+}
+
+// ConversationMessage is what one side of a Conversation said or did.
+type ConversationMessage struct {
+	Role      string     `json:"role"` // user, assistant, tool, system
+	Content   []content  `json:"content"`
+	Timestamp *time.Time `json:"timestamp,omitempty"`
+}
+
+// content is a part of a ConversationMessage; its type tells its other fields.
+type content map[string]any
+
+// AgentEnvironment is an entry of GET /api/v1/agent/environments.
+type AgentEnvironment struct {
+	UID           string              `json:"uid"` // FACTORY/NAME
+	Name          string              `json:"name"`
+	Factory       string              `json:"factory"`
+	Description   string              `json:"description,omitempty"`
+	DockerImage   string              `json:"docker_image,omitempty"`
+	Repositories  []AgentRepository   `json:"repositories"`
+	GitHubRepos   []map[string]string `json:"github_repos"` // those of them that are {owner, repo}
+	SetupCommands []string            `json:"setup_commands"`
+}
+
+// AgentRepository is a repository of an AgentEnvironment.
+type AgentRepository struct {
+	URL  string `json:"url"`
+	Ref  string `json:"ref,omitempty"`
+	Path string `json:"path,omitempty"`
+}
+
+// AgentEntry is an entry of GET /api/v1/agent: an agent of the definitions.
+type AgentEntry struct {
+	Name     string         `json:"name"`
+	Variants []AgentVariant `json:"variants"`
+}
+
+// AgentVariant is what an AgentEntry is made of; one per factory that has it.
+type AgentVariant struct {
+	ID           string              `json:"id"` // FACTORY/NAME
+	Description  string              `json:"description"`
+	BasePrompt   string              `json:"base_prompt"`
+	Environments []map[string]string `json:"environments"`
+	Source       map[string]string   `json:"source"`
 }
 
 // Event is an entry of a transcript.

@@ -82,7 +82,7 @@ func listRuns(c *cobra.Command, _ []string) error {
 		return err
 	}
 	defer cl.close()
-	query := url.Values{}
+	query := url.Values{"sort_by": {"created_at"}}
 	query["state"], _ = c.Flags().GetStringSlice("state")
 	if name, _ := c.Flags().GetString("automation"); name != "" {
 		query.Set("automation", name)

@@ -147,6 +147,7 @@ func (a *attempt) prepare(ctx context.Context) (*store.Run, *Task, Spec, error) 
 			"TRIPHAMMER_WEBHOOK":     row.Webhook,
 			"TRIPHAMMER_AUTOMATION":  row.Automation,
 		},
+		Attachments: spec.Attachments,
 	}
 	if t.Secrets, err = a.secrets(ctx, spec.Secrets); err != nil {
 		return row, nil, spec, err
@@ -161,7 +162,7 @@ func (a *attempt) prepare(ctx context.Context) (*store.Run, *Task, Spec, error) 
 		if err != nil {
 			return row, nil, spec, fmt.Errorf("the payload that this run is to act on could not be read: %w", err)
 		}
-		t.Attachments = []Attachment{{Name: PayloadFile, Data: payload}}
+		t.Attachments = append(t.Attachments, Attachment{Name: PayloadFile, Data: payload})
 	}
 	return row, t, spec, nil
 }

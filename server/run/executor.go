@@ -36,8 +36,8 @@ type Repository = factory.Repository
 
 // Attachment is a file given to the agent.
 type Attachment struct {
-	Name string // a plain file name
-	Data []byte
+	Name string `json:"name"` // a plain file name
+	Data []byte `json:"data"`
 }
 
 // Exit is how an agent ended.

@@ -121,6 +121,9 @@ func (m *Manager) Active() int {
 	return len(m.active)
 }
 
+// AtCapacity tells whether another run would have to wait for one to end.
+func (m *Manager) AtCapacity() bool { return m.Active() >= m.cfg.MaxRuns }
+
 // Run first ends what a dead server left in progress, then claims and executes
 // runs until ctx ends. Then it claims no more, gives the runs in progress their
 // grace, stops the rest, and returns when all of them have their end recorded.

@@ -26,6 +26,9 @@ type Spec struct {
 	Environment *Environment    `json:"environment,omitempty"`
 	Secrets     []string        `json:"secrets,omitempty"` // names of all that are granted, sorted
 
+	// Attachments come with what was posted.
+	Attachments []Attachment `json:"attachments,omitempty"`
+
 	// Config is what a caller of the run API posted, kept to be shown again.
 	Config json.RawMessage `json:"config,omitempty"`
 
@@ -85,6 +88,10 @@ type CreateRequest struct {
 	BasePrompt string          // config.base_prompt: comes before the prompt
 	Harness    factory.Harness // fields that are set win over the factory's
 	Config     json.RawMessage // as posted
+	Agent      *factory.Agent  // that it runs as, or nil
+	Runner     string          // wins over the factory's, unless it is empty
+
+	Attachments []Attachment
 }
 
 // UnknownEnvironmentError says that a factory has no such environment.
@@ -105,6 +112,9 @@ func (e *UnknownEnvironmentError) Error() string {
 // An environment without a file is an *UnknownEnvironmentError.
 func SpecForEnvironment(f *factory.Factory, environment string, req CreateRequest, d Defaults) (Spec, error) {
 	settings := f.Defaults
+	if req.Agent != nil {
+		settings = req.Agent.Settings
+	}
 	if environment != "" {
 		settings.EnvironmentID = environment
 	}
@@ -123,7 +133,12 @@ func SpecForEnvironment(f *factory.Factory, environment string, req CreateReques
 		settings.Harness.ReasoningLevel = orElse(h.ReasoningLevel, settings.Harness.ReasoningLevel)
 		settings.Harness.AuthSecret = orElse(h.AuthSecret, settings.Harness.AuthSecret)
 	}
-	s := Spec{AgentPrompt: req.BasePrompt, Prompt: req.Prompt, Config: req.Config}
+	settings.Runner = orElse(req.Runner, settings.Runner)
+	s := Spec{AgentPrompt: req.BasePrompt, Prompt: req.Prompt, Config: req.Config, Attachments: req.Attachments}
+	if req.Agent != nil {
+		s.Agent = req.Agent.Name
+		s.AgentPrompt = strings.TrimSpace(req.Agent.Prompt + "\n\n" + req.BasePrompt)
+	}
 	s.settle(f, settings, d)
 	return s, nil
 }

@@ -14,6 +14,7 @@ const (
 	prefixApply    = "apl"
 	prefixKey      = "key"
 	prefixAudit    = "aud"
+	prefixSchedule = "sch"
 )
 
 // crockford is base 32 without letters that look like digits.

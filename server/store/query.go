@@ -22,6 +22,16 @@ func (w *where) add(term string, value any) {
 	w.terms = append(w.terms, term+"$"+strconv.Itoa(len(w.args)))
 }
 
+// list adds values, and is what stands for them.
+func (w *where) list(values []any) string {
+	marks := make([]string, len(values))
+	for i, v := range values {
+		w.args = append(w.args, v)
+		marks[i] = "$" + strconv.Itoa(len(w.args))
+	}
+	return strings.Join(marks, ", ")
+}
+
 // text adds column = value, unless the value is empty.
 func (w *where) text(column, value string) {
 	if value != "" {

@@ -39,19 +39,6 @@ func TestPlans(t *testing.T) {
 			t.Errorf("%+v: %s, not %s", q, got, want)
 		}
 	}
-	for want, q := range map[string]RunQuery{
-		"SCAN runs":                {},
-		"runs_state (state=?":      {States: []RunState{FailedRun}},
-		"runs_delivery (delivery_": {DeliveryID: cursor},
-	} {
-		state := RunState("")
-		if len(q.States) > 0 {
-			state = q.States[0]
-		}
-		if got := plan(q.sql(state)); !strings.Contains(got, want) || strings.Contains(got, "TEMP") {
-			t.Errorf("%+v: %s, not %s", q, got, want)
-		}
-	}
 }
 
 // TestMergedQueries: a name has a UID in each factory, and a query may name

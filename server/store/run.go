@@ -55,8 +55,16 @@ type Run struct {
 	CreatorKind     string // user, agent or automation
 	CreatorName     string
 	DeliveryID      string
+	ParentID        string // of the run that asked for this one, or empty
 	Webhook         string
 	Commit          string // of the definitions
+	Agent           string // that runs it, or empty
+	Environment     string
+	Model           string
+	Name            string       // of the posted configuration
+	Schedule        *RunSchedule // that started it, or nil
+	Tokens          int64        // as far as the harness told
+	CostUSD         float64
 	SpecHash        [32]byte
 	State           RunState
 	StatusMessage   string
@@ -67,7 +75,12 @@ type Run struct {
 	StartedAt       time.Time // zero: not yet
 	FinishedAt      time.Time
 	CancelRequested bool
+
+	sortKey any // where a list found it
 }
+
+// RunSchedule is the schedule that started a run, as it was then.
+type RunSchedule struct{ ID, Name, Cron string }
 
 // NewRun is what a run is enqueued with.
 type NewRun struct {
@@ -76,11 +89,16 @@ type NewRun struct {
 	Webhook, Commit                    string
 	SpecHash                           [32]byte
 	Spec                               []byte // nil if it is stored already
+
+	ParentID string
+	Metadata map[string]string
+	Search   []string     // texts whose words find the run
+	Schedule *RunSchedule // nil: none started it
 }
 
 const insertRun = `INSERT INTO runs (id, factory, automation, source, title, creator_kind, creator_name, delivery_id, webhook, commit_hash, spec_hash,
-	state, status_message, attempt, created_at, updated_at, started_at, finished_at, cancel_requested, worker, lease_token, lease_until)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'QUEUED', '', 0, $12, $12, 0, 0, 0, '', 0, 0)`
+	state, status_message, attempt, created_at, updated_at, started_at, finished_at, cancel_requested, worker, lease_token, lease_until, group_id, parent_id)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'QUEUED', '', 0, $12, $12, 0, 0, 0, '', 0, 0, $13, $14)`
 
 // insertRun runs on the writer.
 func (s *Store) insertRun(ctx context.Context, r *NewRun, deliveryID int64) (int64, error) {
@@ -89,9 +107,31 @@ func (s *Store) insertRun(ctx context.Context, r *NewRun, deliveryID int64) (int
 			return 0, err
 		}
 	}
+	group, err := s.groupOf(ctx, r)
+	if err != nil {
+		return 0, err
+	}
+	parent, err := optionalID(prefixRun, r.ParentID)
+	if err != nil {
+		return 0, err
+	}
 	id := s.nextID()
-	return id, s.exec(ctx, insertRun, id, r.Factory, r.Automation, r.Source, r.Title, r.CreatorKind, r.CreatorName, deliveryID, r.Webhook, r.Commit,
-		r.SpecHash[:], micros(s.now()))
+	err = s.exec(ctx, insertRun, id, r.Factory, r.Automation, r.Source, r.Title, r.CreatorKind, r.CreatorName, deliveryID, r.Webhook, r.Commit,
+		r.SpecHash[:], micros(s.now()), group, parent)
+	if err != nil {
+		return 0, err
+	}
+	for name, value := range r.Metadata {
+		if err := s.exec(ctx, "INSERT INTO run_metadata (run_id, name, value) VALUES ($1, $2, $3)", id, name, value); err != nil {
+			return 0, err
+		}
+	}
+	for _, word := range wordsOf(r.Search...) {
+		if err := s.exec(ctx, "INSERT INTO run_words (word, run_id) VALUES ($1, $2)", word, id); err != nil {
+			return 0, err
+		}
+	}
+	return id, nil
 }
 
 func (s *Store) putSpec(ctx context.Context, hash [32]byte, spec []byte) error {
@@ -148,17 +188,27 @@ func (s *Store) CreateRun(ctx context.Context, r NewRun, key string, body []byte
 	return run, created, err
 }
 
-const runColumns = `id, factory, automation, source, title, creator_kind, creator_name, delivery_id, webhook, commit_hash, spec_hash, state, status_message,
-	exit_code, attempt, created_at, updated_at, started_at, finished_at, cancel_requested`
+const runColumns = `r.id, r.factory, r.automation, r.source, r.title, r.creator_kind, r.creator_name, r.delivery_id, r.parent_id, r.webhook, r.commit_hash,
+	r.spec_hash, r.state, r.status_message, r.exit_code, r.attempt, r.tokens, r.cost_micros, r.created_at, r.updated_at, r.started_at, r.finished_at,
+	r.cancel_requested, g.agent, g.environment, g.model, g.name, g.schedule_id, g.schedule_name, g.schedule_cron`
+
+const selectRun = "SELECT " + runColumns + " FROM runs r JOIN run_groups g ON g.id = r.group_id WHERE r.id "
 
 func scanRun(rows *sql.Rows) (*Run, error) {
 	r := &Run{}
-	var id, delivery, created, updated, started, finished int64
+	var id, delivery, parent, cost, created, updated, started, finished, schedule int64
 	var hash []byte
-	err := rows.Scan(&id, &r.Factory, &r.Automation, &r.Source, &r.Title, &r.CreatorKind, &r.CreatorName, &delivery, &r.Webhook, &r.Commit, &hash,
-		&r.State, &r.StatusMessage, &r.ExitCode, &r.Attempt, &created, &updated, &started, &finished, &r.CancelRequested)
-	r.ID, r.DeliveryID = formatID(prefixRun, id), formatID(prefixDelivery, delivery)
+	var by RunSchedule
+	err := rows.Scan(&id, &r.Factory, &r.Automation, &r.Source, &r.Title, &r.CreatorKind, &r.CreatorName, &delivery, &parent, &r.Webhook, &r.Commit,
+		&hash, &r.State, &r.StatusMessage, &r.ExitCode, &r.Attempt, &r.Tokens, &cost, &created, &updated, &started, &finished,
+		&r.CancelRequested, &r.Agent, &r.Environment, &r.Model, &r.Name, &schedule, &by.Name, &by.Cron)
+	r.ID, r.DeliveryID, r.ParentID = formatID(prefixRun, id), formatID(prefixDelivery, delivery), formatID(prefixRun, parent)
+	if schedule != 0 {
+		by.ID = formatID(prefixSchedule, schedule)
+		r.Schedule = &by
+	}
 	copy(r.SpecHash[:], hash)
+	r.CostUSD = float64(cost) / 1e6
 	r.CreatedAt, r.UpdatedAt, r.StartedAt, r.FinishedAt = timeOf(created), timeOf(updated), timeOf(started), timeOf(finished)
 	return r, err
 }
@@ -169,66 +219,52 @@ func (s *Store) Run(ctx context.Context, id string) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := first(list(ctx, s, scanRun, "SELECT "+runColumns+" FROM runs WHERE id = $1", n))
+	r, err := first(list(ctx, s, scanRun, selectRun+"= $1", n))
 	if err != nil {
 		return nil, fmt.Errorf("run %s: %w", id, err)
 	}
 	return r, nil
 }
 
-// RunQuery selects runs; zero fields select all.
-type RunQuery struct {
-	States                                  []RunState
-	Factory, Automation, Source, DeliveryID string
-	Before                                  string
-	Limit                                   int
-}
-
-// Runs reads runs, newest first.
-func (s *Store) Runs(ctx context.Context, q RunQuery) ([]*Run, error) {
-	states := slices.Clone(q.States)
-	if slices.Sort(states); len(states) == 0 {
-		states = []RunState{""}
+// RunMetadata reads what was attached to runs when they were created.
+func (s *Store) RunMetadata(ctx context.Context, runIDs ...string) (map[string]map[string]string, error) {
+	all := make(map[string]map[string]string)
+	if len(runIDs) == 0 {
+		return all, nil
 	}
-	var all []*Run
-	for _, state := range slices.Compact(states) { // one walk of an index each, instead of a sort of all
-		query, args, err := q.sql(state)
+	ids := make([]any, len(runIDs))
+	for i, id := range runIDs {
+		n, err := parseID(prefixRun, id)
 		if err != nil {
 			return nil, err
 		}
-		some, err := list(ctx, s, scanRun, query, args...)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, some...)
+		ids[i] = n
 	}
-	return newest(all, q.Limit, func(r *Run) string { return r.ID }), nil
-}
-
-// sql is the query for one state, or for all.
-func (q RunQuery) sql(state RunState) (string, []any, error) {
-	w := where{}
-	w.text("factory", q.Factory)
-	w.text("automation", q.Automation)
-	w.text("source", q.Source)
-	w.text("state", string(state))
-	if q.DeliveryID != "" {
-		n, err := parseID(prefixDelivery, q.DeliveryID)
-		if err != nil {
-			return "", nil, err
+	_, err := list(ctx, s, func(rows *sql.Rows) (none struct{}, err error) {
+		var id int64
+		var name, value string
+		if err := rows.Scan(&id, &name, &value); err != nil {
+			return none, err
 		}
-		w.add("delivery_id = ", n)
-	}
-	err := w.before(prefixRun, q.Before)
-	return "SELECT " + runColumns + " FROM runs" + w.sql() + " ORDER BY id DESC" + w.limit(q.Limit), w.args, err
+		run := formatID(prefixRun, id)
+		if all[run] == nil {
+			all[run] = make(map[string]string)
+		}
+		all[run][name] = value
+		return none, nil
+	}, "SELECT run_id, name, value FROM run_metadata WHERE run_id IN ("+marks(len(ids))+")", ids...)
+	return all, err
 }
 
 // RunCounts is the number of runs in each state that is not terminal.
 func (s *Store) RunCounts(ctx context.Context) (map[RunState]int64, error) {
-	counts := map[RunState]int64{Queued: 0, InProgress: 0}
-	for state := range counts {
+	counts := make(map[RunState]int64)
+	for state, query := range map[RunState]string{
+		Queued:     "SELECT count(*) FROM runs WHERE state = 'QUEUED'",
+		InProgress: "SELECT count(*) FROM runs WHERE state = 'INPROGRESS' AND state <> 'QUEUED'", // what its index is for
+	} {
 		var n int64
-		if err := s.read.QueryRowContext(ctx, "SELECT count(*) FROM runs WHERE state = $1", string(state)).Scan(&n); err != nil {
+		if err := s.read.QueryRowContext(ctx, query).Scan(&n); err != nil {
 			return nil, err
 		}
 		counts[state] = n
@@ -281,41 +317,93 @@ func (s *Store) ClaimRuns(ctx context.Context, claim Claim) ([]Lease, error) {
 	return claimed, nil
 }
 
-// claimable are the queued runs that may start. It reads no further into the
-// queue than it must.
+// maxHeads bounds how many groups of queued runs one claim looks at.
+const maxHeads = 1000
+
+// claimable are the queued runs that may start: of whoever has the fewest in
+// progress first, then the oldest. So one automation with a long queue does not
+// keep the others waiting. Runs of no automation count as one of their creator.
 func (s *Store) claimable(ctx context.Context, claim Claim) (ids []int64, err error) {
 	if claim.Most <= 0 {
 		return nil, nil
 	}
-	type automation struct{ factory, name string }
-	inProgress := make(map[automation]int)
-	if claim.PerAutomation > 0 {
-		err = s.each(ctx, "SELECT factory, automation, count(*) FROM runs WHERE state = 'INPROGRESS' GROUP BY factory, automation", nil,
-			func(rows *sql.Rows) (bool, error) {
-				var a automation
-				var count int
-				err := rows.Scan(&a.factory, &a.name, &count)
-				inProgress[a] = count
-				return true, err
-			})
-	}
-	if err != nil {
+	heads, err := s.heads(ctx)
+	if err != nil || len(heads) == 0 {
 		return nil, err
 	}
-	err = s.each(ctx, "SELECT id, factory, automation FROM runs WHERE state = 'QUEUED' ORDER BY id", nil,
+	inProgress := make(map[owner]int)
+	err = s.each(ctx, `SELECT g.factory, g.automation, CASE WHEN g.automation = '' THEN g.creator_name ELSE '' END, count(*) FROM runs r
+		JOIN run_groups g ON g.id = r.group_id WHERE r.state = 'INPROGRESS' AND r.state <> 'QUEUED' GROUP BY 1, 2, 3`, nil,
 		func(rows *sql.Rows) (bool, error) {
-			var a automation
-			var id int64
-			if err := rows.Scan(&id, &a.factory, &a.name); err != nil {
-				return false, err
-			}
-			if a.name == "" || claim.PerAutomation <= 0 || inProgress[a] < claim.PerAutomation {
-				inProgress[a]++
-				ids = append(ids, id)
-			}
-			return len(ids) < claim.Most, nil
+			var o owner
+			var count int
+			err := rows.Scan(&o.factory, &o.automation, &o.creator, &count)
+			inProgress[o] = count
+			return true, err
 		})
+	for err == nil && len(ids) < claim.Most {
+		best := -1
+		for i, h := range heads {
+			running := inProgress[h.owner]
+			if h.owner.automation != "" && claim.PerAutomation > 0 && running >= claim.PerAutomation {
+				continue
+			}
+			if best < 0 || running < inProgress[heads[best].owner] || running == inProgress[heads[best].owner] && h.id < heads[best].id {
+				best = i
+			}
+		}
+		if best < 0 {
+			break
+		}
+		h := &heads[best]
+		ids = append(ids, h.id)
+		inProgress[h.owner]++
+		err = s.row(ctx, "SELECT id FROM runs WHERE state = 'QUEUED' AND group_id = $1 AND id > $2 ORDER BY id LIMIT 1", []any{h.group, h.id}, &h.id)
+		if errors.Is(err, ErrNotFound) {
+			heads, err = slices.Delete(heads, best, best+1), nil
+		}
+	}
 	return ids, err
+}
+
+// owner is whose runs share a turn.
+type owner struct{ factory, automation, creator string }
+
+// head is the oldest queued run of a group.
+type head struct {
+	id, group int64
+	owner     owner
+}
+
+// heads finds the oldest queued run of each group. Where there are more groups
+// than one claim looks at, the next claim looks at the others.
+func (s *Store) heads(ctx context.Context) (heads []head, err error) {
+	after := s.lastHead
+	for wrapped := false; len(heads) < maxHeads; {
+		var h head
+		err := s.row(ctx, `SELECT r.id, r.group_id, g.factory, g.automation, CASE WHEN g.automation = '' THEN g.creator_name ELSE '' END
+			FROM runs r JOIN run_groups g ON g.id = r.group_id WHERE r.state = 'QUEUED' AND r.group_id > $1 ORDER BY r.group_id, r.id LIMIT 1`,
+			[]any{after}, &h.id, &h.group, &h.owner.factory, &h.owner.automation, &h.owner.creator)
+		if errors.Is(err, ErrNotFound) {
+			if wrapped || s.lastHead == 0 {
+				s.lastHead = 0
+				return heads, nil
+			}
+			wrapped, after = true, 0
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if wrapped && h.group > s.lastHead {
+			s.lastHead = 0
+			return heads, nil
+		}
+		heads = append(heads, h)
+		after = h.group
+	}
+	s.lastHead = after
+	return heads, nil
 }
 
 // fenced runs a change of an INPROGRESS run that the lease still holds; the
@@ -397,7 +485,7 @@ func (s *Store) ReapRuns(ctx context.Context, all bool, message string) ([]strin
 			ended = math.MaxInt64
 		}
 		return s.each(ctx, `UPDATE runs SET state = 'FAILED', status_message = $1, finished_at = $2, updated_at = $2, lease_token = lease_token + 1
-			WHERE state = 'INPROGRESS' AND lease_until < $3 RETURNING id`, []any{message, micros(now), ended}, func(rows *sql.Rows) (bool, error) {
+			WHERE state = 'INPROGRESS' AND state <> 'QUEUED' AND lease_until < $3 RETURNING id`, []any{message, micros(now), ended}, func(rows *sql.Rows) (bool, error) {
 			var id int64
 			err := rows.Scan(&id)
 			reaped = append(reaped, formatID(prefixRun, id))

@@ -69,6 +69,8 @@ type Store struct {
 	conn       *sql.Conn // the only one of writer, of the writer goroutine alone
 	statements map[string]*sql.Stmt
 	lastID     int64
+	groups     groupCache
+	lastHead   int64 // the group that a claim of runs looked at last, if it left some out
 
 	jobs    chan *job
 	closing chan struct{}
@@ -151,7 +153,7 @@ func (s *Store) open(ctx context.Context, path, dsn string) error {
 	if err := s.checkKey(ctx); err != nil {
 		return err
 	}
-	for _, table := range []string{"deliveries", "runs", "applies", "api_keys", "audit"} {
+	for _, table := range []string{"deliveries", "runs", "applies", "api_keys", "audit", "run_groups"} {
 		var id int64
 		if err := s.conn.QueryRowContext(ctx, "SELECT coalesce(max(id), 0) FROM "+table).Scan(&id); err != nil {
 			return err

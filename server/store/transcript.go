@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -50,4 +51,18 @@ func (s *Store) Events(ctx context.Context, runID string, after int64, limit int
 		e.At, e.Data = timeOf(at), json.RawMessage(data)
 		return e, err
 	}, "SELECT seq, at, kind, data FROM run_events WHERE run_id = $1 AND seq > $2 ORDER BY seq LIMIT $3", id, after, limit)
+}
+
+// FirstEvent is when the first event of a kind came; zero if none did.
+func (s *Store) FirstEvent(ctx context.Context, runID, kind string) (time.Time, error) {
+	id, err := parseID(prefixRun, runID)
+	if err != nil {
+		return time.Time{}, err
+	}
+	var at int64
+	err = s.read.QueryRowContext(ctx, "SELECT at FROM run_events WHERE run_id = $1 AND kind = $2 ORDER BY seq LIMIT 1", id, kind).Scan(&at)
+	if errors.Is(err, sql.ErrNoRows) {
+		return time.Time{}, nil
+	}
+	return timeOf(at), err
 }

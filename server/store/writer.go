@@ -158,6 +158,7 @@ func (s *Store) inSavepoint(ctx context.Context, fn func(context.Context) error)
 		return nil, err
 	}
 	if result = fn(ctx); result != nil {
+		s.groups.forget()
 		return result, errors.Join(s.exec(ctx, "ROLLBACK TO job"), s.exec(ctx, "RELEASE job"))
 	}
 	return nil, s.exec(ctx, "RELEASE job")
@@ -173,6 +174,7 @@ func (s *Store) transaction(ctx context.Context, fn func() error) error {
 		err = s.exec(ctx, "COMMIT")
 	}
 	if err != nil {
+		s.groups.forget()
 		_ = s.exec(ctx, "ROLLBACK") // after some errors SQLite has rolled back already
 	}
 	return err

@@ -1,0 +1,312 @@
+package server
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"triphammer/server/store"
+)
+
+// What the published run list knows and no run has here: such a filter selects
+// nothing, while one that is in no list at all is refused.
+var (
+	otherStates  = []string{"PENDING", "CLAIMED", "BLOCKED", "ERROR"}
+	otherSources = []string{
+		"LINEAR", "SLACK", "LOCAL", "WEB_APP", "GITHUB_ACTION", "CLOUD_MODE", "CLI", "JIRA", "SELF_IMPROVEMENT", "GITHUB_WEBHOOK", "GITLAB_WEBHOOK",
+		"AUTOFIX", "RUN_SCORER", "ORCHESTRATION", "BENCHMARK_TRIAL",
+	}
+	artifactTypes = []string{"PLAN", "PULL_REQUEST", "SCREENSHOT", "FILE", "EXTERNAL_REFERENCE"}
+)
+
+// scheduledAgent is the published name of SCHEDULE.
+const scheduledAgent = "SCHEDULED_AGENT"
+
+// emptyEnvironment selects the runs without one.
+const emptyEnvironment = "empty-environment"
+
+const maxMetadataFilters = 5
+
+var runSorts = map[string]store.RunSort{
+	"updated_at": store.ByUpdated, "created_at": store.ByCreated, "title": store.ByTitle, "agent": store.ByAgent,
+}
+
+// runListing is a request for a list of runs on its way.
+type runListing struct {
+	store.RunQuery
+	sort  string // name of the order
+	none  bool   // it asks for what no run has
+	wrong *FieldProblem
+}
+
+func (l *runListing) refuse(field, format string, args ...any) {
+	if l.wrong == nil {
+		l.wrong = &FieldProblem{field, fmt.Sprintf(format, args...)}
+	}
+}
+
+// runFilters are the parameters of the list beside limit, cursor and metadata[…].
+var runFilters = map[string]func(l *runListing, values []string){
+	"state":              (*runListing).states,
+	"task_status":        (*runListing).states,
+	"source":             (*runListing).source,
+	"sort_by":            (*runListing).sortBy,
+	"sort_order":         (*runListing).sortOrder,
+	"execution_location": (*runListing).location,
+	"artifact_type":      (*runListing).artifact,
+	"environment_id":     (*runListing).environment,
+	"factory":            (*runListing).factories,
+	"factory_uid":        (*runListing).factories,
+	"created_after":      timeFilter("created_after", func(l *runListing) *time.Time { return &l.CreatedAfter }),
+	"created_before":     timeFilter("created_before", func(l *runListing) *time.Time { return &l.CreatedBefore }),
+	"updated_after":      timeFilter("updated_after", func(l *runListing) *time.Time { return &l.UpdatedAfter }),
+	"delivery_id":        idFilter("delivery_id", "dlv", func(l *runListing) *string { return &l.DeliveryID }),
+	"schedule_id":        idFilter("schedule_id", "sch", func(l *runListing) *string { return &l.ScheduleID }),
+	"ancestor_run_id":    idFilter("ancestor_run_id", "run", func(l *runListing) *string { return &l.AncestorID }),
+	"automation":         textFilter(func(l *runListing) *string { return &l.Automation }),
+	"automation_id":      textFilter(func(l *runListing) *string { return &l.Automation }),
+	"agent":              textFilter(func(l *runListing) *string { return &l.Agent }),
+	"name":               textFilter(func(l *runListing) *string { return &l.Name }),
+	"model_id":           textFilter(func(l *runListing) *string { return &l.Model }),
+	"creator":            textFilter(func(l *runListing) *string { return &l.Creator }),
+	"executor":           textFilter(func(l *runListing) *string { return &l.Executor }),
+	"q":                  textFilter(func(l *runListing) *string { return &l.Search }),
+	"skill":              func(l *runListing, _ []string) { l.none = true },
+	"skill_spec":         func(l *runListing, _ []string) { l.none = true },
+}
+
+// repeatable are those that can be given more than once.
+var repeatable = []string{"state", "task_status", "factory", "factory_uid"}
+
+func (l *runListing) states(values []string) {
+	for _, state := range values {
+		switch {
+		case slices.Contains(store.RunStates, store.RunState(state)):
+			l.States = append(l.States, store.RunState(state))
+		case !slices.Contains(otherStates, state):
+			l.refuse("state", "%q is no state: they are %v", state, store.RunStates)
+		}
+	}
+	l.none = l.none || len(l.States) == 0
+}
+
+func (l *runListing) source(values []string) {
+	switch source := values[0]; {
+	case source == scheduledAgent:
+		l.Source = store.SourceSchedule
+	case slices.Contains([]string{store.SourceAPI, store.SourceWebhook, store.SourceSchedule}, source):
+		l.Source = source
+	case slices.Contains(otherSources, source):
+		l.none = true
+	default:
+		l.refuse("source", "%q is no source: they are API, WEBHOOK, SCHEDULE", source)
+	}
+}
+
+func (l *runListing) sortBy(values []string) {
+	by, ok := runSorts[values[0]]
+	if !ok {
+		l.refuse("sort_by", "runs are sorted by updated_at (default), created_at, title or agent, not by %q", values[0])
+	}
+	l.Sort, l.sort = by, values[0]
+}
+
+func (l *runListing) sortOrder(values []string) {
+	if l.Ascending = values[0] == "asc"; !l.Ascending && values[0] != "desc" {
+		l.refuse("sort_order", "it is asc or desc (default), not %q", values[0])
+	}
+}
+
+func (l *runListing) location(values []string) {
+	switch values[0] {
+	case "REMOTE": // all of them
+	case "LOCAL":
+		l.none = true
+	default:
+		l.refuse("execution_location", "it is LOCAL or REMOTE")
+	}
+}
+
+func (l *runListing) artifact(values []string) {
+	if l.none = true; !slices.Contains(artifactTypes, values[0]) {
+		l.refuse("artifact_type", "it is one of %v", artifactTypes)
+	}
+}
+
+func (l *runListing) environment(values []string) {
+	factory, name, qualified := strings.Cut(values[0], "/")
+	switch {
+	case values[0] == emptyEnvironment:
+		l.NoEnvironment = true
+	case qualified:
+		l.factories([]string{factory})
+		l.Environment = name
+	default:
+		l.Environment = values[0]
+	}
+}
+
+func (l *runListing) factories(values []string) {
+	if len(l.Factories) == 0 {
+		l.Factories = values
+		return
+	}
+	l.Factories = slices.DeleteFunc(slices.Clone(l.Factories), func(f string) bool { return !slices.Contains(values, f) })
+	l.none = l.none || len(l.Factories) == 0
+}
+
+func textFilter(of func(l *runListing) *string) func(*runListing, []string) {
+	return func(l *runListing, values []string) {
+		field := of(l)
+		l.none = l.none || *field != "" && *field != values[0]
+		*field = values[0]
+	}
+}
+
+func timeFilter(name string, of func(l *runListing) *time.Time) func(*runListing, []string) {
+	return func(l *runListing, values []string) {
+		t, err := time.Parse(time.RFC3339, values[0])
+		if err != nil || t.Year() < 1 || t.Year() > 9999 {
+			l.refuse(name, "%q is no time in RFC 3339", values[0])
+			return
+		}
+		*of(l) = t
+	}
+}
+
+func idFilter(name, prefix string, of func(l *runListing) *string) func(*runListing, []string) {
+	return func(l *runListing, values []string) {
+		if m := anID.FindStringSubmatch(values[0]); m == nil || m[1] != prefix {
+			l.refuse(name, "%q is not an id such as %s_…", values[0], prefix)
+			return
+		}
+		*of(l) = values[0]
+	}
+}
+
+// parseRunList reads the query of a list of runs.
+func parseRunList(query map[string][]string) *runListing {
+	l := &runListing{sort: "updated_at"}
+	l.Sort = store.ByUpdated
+	var cursor string
+	for name, values := range query {
+		if len(values) > 1 && !slices.Contains(repeatable, name) {
+			l.refuse(name, "it can be given once")
+		}
+		if slices.Contains(values, "") {
+			if values = slices.DeleteFunc(slices.Clone(values), func(v string) bool { return v == "" }); len(values) == 0 && !strings.HasPrefix(name, "metadata[") {
+				continue
+			}
+		}
+		key, isMetadata := strings.CutPrefix(name, "metadata[")
+		switch {
+		case name == "limit":
+		case name == "cursor":
+			cursor = values[0]
+		case isMetadata && strings.HasSuffix(key, "]"):
+			l.metadata(strings.TrimSuffix(key, "]"), strings.Join(values, ""))
+		case runFilters[name] != nil:
+			runFilters[name](l, values)
+		default:
+			l.refuse(name, "runs cannot be selected by it")
+		}
+	}
+	if cursor != "" {
+		l.goOn(cursor)
+	}
+	return l
+}
+
+// metadata selects by one key. That of the automation is known of its runs
+// without being stored.
+func (l *runListing) metadata(key, value string) {
+	if key == automationKey {
+		runFilters["automation_id"](l, []string{value})
+		return
+	}
+	if l.Metadata == nil {
+		l.Metadata = make(map[string]string)
+	}
+	l.Metadata[key] = value
+	if problem, ok := checkMetadata(map[string]string{key: value}); !ok || len(l.Metadata) > maxMetadataFilters {
+		l.refuse("metadata["+key+"]", "%s; at most %d keys select runs", firstOf(problem.Message, "there are too many"), maxMetadataFilters)
+	}
+}
+
+// runCursor is where a page ended. It holds the order too, for it means nothing
+// in another.
+type runCursor struct {
+	Sort string `json:"s"`
+	Asc  bool   `json:"a,omitempty"`
+	Key  string `json:"k,omitempty"`
+	ID   string `json:"i"`
+}
+
+func (l *runListing) cursor(r *store.Run) string {
+	mark := l.Mark(r)
+	text, _ := json.Marshal(runCursor{l.sort, l.Ascending, mark.Key, mark.ID}) // strings and a bool
+	return base64.RawURLEncoding.EncodeToString(text)
+}
+
+func (l *runListing) goOn(text string) {
+	var c runCursor
+	data, err := base64.RawURLEncoding.DecodeString(text)
+	if err == nil {
+		err = json.Unmarshal(data, &c)
+	}
+	if m := anID.FindStringSubmatch(c.ID); err != nil || m == nil || m[1] != "run" {
+		l.refuse("cursor", "it is not the next_cursor of a list of runs")
+		return
+	}
+	if _, err := strconv.ParseInt(c.Key, 10, 64); err != nil && c.Sort == "updated_at" {
+		l.refuse("cursor", "it is not the next_cursor of a list of runs")
+		return
+	}
+	if c.Sort != l.sort || c.Asc != l.Ascending {
+		l.refuse("cursor", "it is from a list that was sorted by %s", c.Sort)
+		return
+	}
+	l.After = store.RunMark{Key: c.Key, ID: c.ID}
+}
+
+func (s *Server) listRuns(c *gin.Context) {
+	limit, ok := limitOf(c)
+	if !ok {
+		return
+	}
+	l := parseRunList(c.Request.URL.Query())
+	if l.wrong != nil {
+		fail(c, "invalid-request", l.wrong.Field+": "+l.wrong.Message, *l.wrong)
+		return
+	}
+	if only := who(c).Factory; only != "" {
+		if slices.ContainsFunc(l.Factories, func(f string) bool { return f != only }) {
+			fail(c, "not-authorized", "the key is for another factory", FieldProblem{"factory", strings.Join(l.Factories, ", ")})
+			return
+		}
+		l.Factories = []string{only}
+	}
+	var all []*store.Run
+	if !l.none {
+		l.Limit = limit + 1
+		var err error
+		if all, err = s.cfg.Store.Runs(c.Request.Context(), l.RunQuery); err != nil {
+			s.failWith(c, err)
+			return
+		}
+	}
+	all, info := page(all, limit, l.cursor)
+	runs, err := s.showRuns(c.Request.Context(), all)
+	if err != nil {
+		s.failWith(c, err)
+		return
+	}
+	c.JSON(http.StatusOK, gin.H{"runs": runs, "page_info": info})
+}

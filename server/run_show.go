@@ -1,0 +1,308 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"triphammer/server/run"
+	"triphammer/server/store"
+)
+
+func (s *Server) getRun(c *gin.Context) {
+	r, ok := s.run(c)
+	if !ok {
+		return
+	}
+	shown, err := s.showRuns(c.Request.Context(), []*store.Run{r})
+	if err != nil {
+		s.failWith(c, err)
+		return
+	}
+	c.JSON(http.StatusOK, shown[0])
+}
+
+// showRuns are runs as the API shows them: what is in their specs comes from
+// there.
+func (s *Server) showRuns(ctx context.Context, all []*store.Run) ([]Run, error) {
+	specs := make(map[[32]byte]run.Spec)
+	ids := make([]string, len(all))
+	for i, r := range all {
+		ids[i] = r.ID
+		if _, known := specs[r.SpecHash]; known {
+			continue
+		}
+		spec, err := s.spec(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		specs[r.SpecHash] = spec
+	}
+	metadata, err := s.cfg.Store.RunMetadata(ctx, ids...)
+	if err != nil {
+		return nil, err
+	}
+	shown := make([]Run, len(all))
+	for i, r := range all {
+		shown[i] = s.showRun(r, specs[r.SpecHash], metadata[r.ID])
+	}
+	return shown, nil
+}
+
+func (s *Server) spec(ctx context.Context, r *store.Run) (run.Spec, error) {
+	data, err := s.cfg.Store.Spec(ctx, r.SpecHash)
+	if err != nil {
+		return run.Spec{}, fmt.Errorf("spec of %s: %w", r.ID, err)
+	}
+	return run.DecodeSpec(data)
+}
+
+// automationKey is the key under which the metadata of a run name its
+// automation.
+const automationKey = "automation_id"
+
+func (s *Server) showRun(r *store.Run, spec run.Spec, metadata map[string]string) Run {
+	shown := Run{
+		RunID: r.ID, TaskID: r.ID, Title: r.Title, State: string(r.State), StatusMessage: r.StatusMessage, Prompt: spec.Prompt,
+		Config: spec.Config, AgentConfig: agentConfig(spec), Source: r.Source, Creator: creatorOf(r), Executor: executorOf(r),
+		ExecutionLocation: "REMOTE", Factory: r.Factory, FactoryUID: r.Factory, Scope: Scope{Type: "Team", UID: r.Factory},
+		Automation: r.Automation, Agent: r.Agent, Webhook: r.Webhook, DeliveryID: r.DeliveryID, EnvironmentID: r.Environment,
+		ParentRunID: r.ParentID, ConversationID: r.ID, Commit: r.Commit, Path: spec.Path, Blob: spec.Blob, Attempt: r.Attempt, ExitCode: r.ExitCode,
+		Metadata: metadata, Artifacts: []json.RawMessage{}, SandboxRunning: r.State == store.InProgress, Cancellable: true,
+		CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, StartedAt: optional(r.StartedAt), FinishedAt: optional(r.FinishedAt),
+	}
+	if spec.Environment != nil {
+		shown.EnvironmentID = spec.Environment.Name
+	}
+	if r.Automation != "" {
+		shown.Metadata = map[string]string{automationKey: r.Automation}
+	}
+	if r.Schedule != nil {
+		shown.Schedule = &RunSchedule{ID: r.Schedule.ID, Name: r.Schedule.Name, Cron: r.Schedule.Cron}
+	}
+	if !r.StartedAt.IsZero() {
+		until := r.FinishedAt
+		if until.IsZero() {
+			until = s.cfg.Now()
+		}
+		shown.RunTime = isoDuration(until.Sub(r.StartedAt))
+	}
+	if r.Tokens > 0 || r.CostUSD > 0 {
+		shown.Usage = &Usage{InferenceCostUSD: r.CostUSD, TotalTokens: r.Tokens}
+	}
+	if r.State.Terminal() {
+		shown.SessionLink = s.cfg.BaseURL + "/runs/" + r.ID
+	}
+	return shown
+}
+
+// isoDuration is a duration in ISO 8601, such as PT1M2.5S.
+func isoDuration(d time.Duration) string {
+	d = max(d, 0).Round(time.Millisecond)
+	out := "PT"
+	if h := d / time.Hour; h > 0 {
+		out += strconv.Itoa(int(h)) + "H"
+	}
+	if m := d % time.Hour / time.Minute; m > 0 {
+		out += strconv.Itoa(int(m)) + "M"
+	}
+	if s := d % time.Minute; s > 0 || out == "PT" {
+		out += strconv.FormatFloat(s.Seconds(), 'f', -1, 64) + "S"
+	}
+	return out
+}
+
+// agentConfig is what the run was made with, as the published API shows it.
+func agentConfig(spec run.Spec) AgentConfig {
+	var posted struct {
+		Name string `json:"name"`
+	}
+	_ = json.Unmarshal(spec.Config, &posted) // of an automation's there is none
+	cfg := AgentConfig{Name: posted.Name, ModelID: spec.Harness.Model, BasePrompt: spec.AgentPrompt}
+	if spec.Environment != nil {
+		cfg.EnvironmentID = spec.Environment.Name
+	}
+	if spec.Harness.Type != "" {
+		cfg.Harness = &HarnessConfig{Type: spec.Harness.Type, ModelID: spec.Harness.Model, ReasoningLevel: spec.Harness.ReasoningLevel}
+	}
+	return cfg
+}
+
+// creatorOf is who asked for the run: a person, or a service account, which an
+// automation is too.
+func creatorOf(r *store.Run) Profile {
+	kind := "service_account"
+	if r.CreatorKind == "user" {
+		kind = "user"
+	}
+	return Profile{Type: kind, UID: r.CreatorName, DisplayName: r.CreatorName}
+}
+
+// executorOf is who the run acts as: its agent, if it has one.
+func executorOf(r *store.Run) Profile {
+	if r.Agent != "" {
+		return Profile{Type: "service_account", UID: r.Agent, DisplayName: r.Agent}
+	}
+	return creatorOf(r)
+}
+
+// maxEvents is the most events of one answer.
+const maxEvents = 10_000
+
+func (s *Server) transcript(c *gin.Context) {
+	r, ok := s.run(c)
+	if !ok {
+		return
+	}
+	after, err := strconv.ParseInt(firstOf(c.Query("after"), "0"), 10, 64)
+	if err != nil {
+		fail(c, "invalid-request", "after is the number of an event", FieldProblem{"after", c.Query("after")})
+		return
+	}
+	events, err := s.cfg.Store.Events(c.Request.Context(), r.ID, after, maxEvents)
+	if err != nil {
+		s.failWith(c, err)
+		return
+	}
+	// The state was read before the events: of a finished run they are all there.
+	t := Transcript{RunID: r.ID, State: string(r.State), Events: make([]Event, len(events))}
+	if len(events) == maxEvents {
+		t.PageInfo = PageInfo{HasNextPage: true, NextCursor: strconv.FormatInt(events[maxEvents-1].Seq, 10)}
+	}
+	for i, e := range events {
+		t.Events[i] = Event(e)
+	}
+	c.JSON(http.StatusOK, t)
+}
+
+// timeline is the milestones of a run.
+func (s *Server) timeline(c *gin.Context) {
+	r, ok := s.run(c)
+	if !ok {
+		return
+	}
+	t := Timeline{Events: []TimelineEvent{}}
+	add := func(kind string, at time.Time, payload any) {
+		if !at.IsZero() {
+			t.Events = append(t.Events, TimelineEvent{
+				UUID: r.ID + "/" + kind, RunID: r.ID, ExecutionID: r.ID + "/" + strconv.FormatInt(max(r.Attempt, 1), 10), Type: kind, OccurredAt: at, Payload: payload,
+			})
+		}
+	}
+	add("run_created", r.CreatedAt, nil)
+	add("run_claimed", r.StartedAt, nil)
+	started, err := s.cfg.Store.FirstEvent(c.Request.Context(), r.ID, run.KindStarted)
+	if err != nil {
+		s.failWith(c, err)
+		return
+	}
+	add("agent_started", started, nil)
+	ends := map[store.RunState]string{store.Succeeded: "run_done", store.FailedRun: "run_failed", store.Cancelled: "run_cancelled"}
+	if kind := ends[r.State]; kind != "" {
+		add(kind, r.FinishedAt, gin.H{"message": r.StatusMessage})
+	}
+	c.JSON(http.StatusOK, t)
+}
+
+// conversation is the transcript as what was said and done.
+func (s *Server) conversation(c *gin.Context) {
+	r, ok := s.run(c)
+	if !ok {
+		return
+	}
+	spec, err := s.spec(c.Request.Context(), r)
+	if err != nil {
+		s.failWith(c, err)
+		return
+	}
+	step := Step{ID: "1", Description: r.Title, StartedAt: optional(r.StartedAt), CompletedAt: optional(r.FinishedAt), Steps: []Step{}}
+	step.say("user", r.CreatedAt, content{"type": "text", "text": spec.Prompt})
+	for after := int64(0); ; {
+		events, err := s.cfg.Store.Events(c.Request.Context(), r.ID, after, maxEvents)
+		if err != nil {
+			s.failWith(c, err)
+			return
+		}
+		for _, e := range events {
+			step.add(e)
+		}
+		if len(events) < maxEvents {
+			break
+		}
+		after = events[len(events)-1].Seq
+	}
+	c.JSON(http.StatusOK, Conversation{ConversationID: r.ID, Steps: []Step{step}})
+}
+
+func (s *Step) say(role string, at time.Time, parts ...content) {
+	s.Messages = append(s.Messages, ConversationMessage{Role: role, Content: parts, Timestamp: optional(at)})
+}
+
+// add adds an event of the transcript, if it belongs to a conversation.
+func (s *Step) add(e store.Event) {
+	var d struct {
+		run.Message
+		run.Tool
+		Command  string `json:"command"`
+		ExitCode *int   `json:"exit_code"`
+		Path     string `json:"path"`
+		Change   string `json:"change"`
+		Diff     string `json:"diff"`
+		State    string `json:"state"`
+		Said     string `json:"message"`
+	}
+	if json.Unmarshal(e.Data, &d) != nil {
+		return
+	}
+	id := strconv.FormatInt(e.Seq, 10)
+	state := "completed"
+	if d.Failed {
+		state = "failed"
+	}
+	act := func(category, name string, input, output any) {
+		s.say("assistant", e.At, content{"type": "action", "id": id, "category": category, "name": name, "input": input})
+		s.say("tool", e.At, content{"type": "action_result", "action_id": id, "category": category, "name": name, "state": state, "output": output})
+	}
+	switch e.Kind {
+	case run.KindMessage:
+		role := d.Role
+		if role == "reasoning" {
+			role = "assistant"
+		}
+		s.say(role, e.At, content{"type": "text", "text": d.Text})
+	case run.KindCommand:
+		act("command", "run_command", gin.H{"command": d.Command}, gin.H{"exit_code": d.ExitCode, "output": d.Output})
+	case run.KindTool:
+		act("integration", d.Name, d.Input, d.Output)
+	case run.KindFile:
+		act("files", d.Change, gin.H{"path": d.Path}, gin.H{"diff": d.Diff})
+	case run.KindOutput:
+		if d.Text = strings.TrimRight(d.Text, "\n"); d.Text != "" {
+			s.say("tool", e.At, content{"type": "text", "text": d.Text})
+		}
+	case run.KindStatus:
+		s.say("system", e.At, content{"type": "event", "name": "status", "data": gin.H{"state": d.State, "message": d.Said}})
+	}
+}
+
+// followUp refuses what this server cannot do: a run is one conversation, and
+// ends with its agent.
+func (s *Server) followUp(c *gin.Context) {
+	if _, ok := s.run(c); ok {
+		fail(c, "operation-not-supported", "a run takes no follow-ups here: start another run, with parent_run_id to link the two")
+	}
+}
+
+// handoff are the files that somebody handed over to the run beside its own
+// attachments: there is no way to.
+func (s *Server) handoff(c *gin.Context) {
+	if _, ok := s.run(c); ok {
+		c.JSON(http.StatusOK, gin.H{"attachments": []any{}})
+	}
+}

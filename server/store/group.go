@@ -1,0 +1,131 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+)
+
+// group is what a run shares with many others: the fields that lists select by.
+// Its row is written once; a run names it.
+type group struct {
+	factory, automation, source string
+	creatorKind, creatorName    string
+	agent, environment, model   string
+	name                        string // of the posted configuration
+	schedule                    int64
+	scheduleName, scheduleCron  string
+}
+
+const groupColumns = `factory, automation, source, creator_kind, creator_name, agent, environment, model, name, schedule_id, schedule_name, schedule_cron`
+
+func (g *group) values() []any {
+	return []any{
+		g.factory, g.automation, g.source, g.creatorKind, g.creatorName, g.agent, g.environment, g.model, g.name,
+		g.schedule, g.scheduleName, g.scheduleCron,
+	}
+}
+
+// groupCache remembers the groups that exist. The writer goroutine owns it, and
+// forgets all of it whenever it rolls something back.
+type groupCache struct {
+	ids   map[group]int64
+	specs map[[32]byte]specFields
+}
+
+// maxCached bounds each map of a groupCache; beyond it, it starts anew.
+const maxCached = 10_000
+
+func (c *groupCache) forget() { *c = groupCache{} }
+
+// specFields are the fields of a spec that lists select by. A spec that has none
+// of them, or is none, is listed all the same.
+type specFields struct {
+	Agent       string `json:"agent"`
+	Environment struct {
+		Name string `json:"name"`
+	} `json:"environment"`
+	Harness struct {
+		Model string `json:"model"`
+	} `json:"harness"`
+	Config struct {
+		Name string `json:"name"`
+	} `json:"config"`
+}
+
+// groupOf finds the run's group, or makes it. It runs on the writer.
+func (s *Store) groupOf(ctx context.Context, r *NewRun) (int64, error) {
+	fields, err := s.specFields(ctx, r)
+	if err != nil {
+		return 0, err
+	}
+	g := group{
+		factory: r.Factory, automation: r.Automation, source: r.Source, creatorKind: r.CreatorKind, creatorName: r.CreatorName,
+		agent: fields.Agent, environment: fields.Environment.Name, model: fields.Harness.Model, name: fields.Config.Name,
+	}
+	if r.Schedule != nil {
+		if g.schedule, err = optionalID(prefixSchedule, r.Schedule.ID); err != nil {
+			return 0, err
+		}
+		g.scheduleName, g.scheduleCron = r.Schedule.Name, r.Schedule.Cron
+	}
+	if id := s.groups.ids[g]; id != 0 {
+		return id, nil
+	}
+	var id int64
+	err = s.row(ctx, `SELECT id FROM run_groups WHERE factory = $1 AND automation = $2 AND source = $3 AND creator_kind = $4 AND creator_name = $5
+		AND agent = $6 AND environment = $7 AND model = $8 AND name = $9 AND schedule_id = $10 AND schedule_name = $11 AND schedule_cron = $12`, g.values(), &id)
+	if errors.Is(err, ErrNotFound) {
+		id = s.nextID()
+		err = s.exec(ctx, "INSERT INTO run_groups (id, "+groupColumns+") VALUES ("+marks(13)+")", append([]any{id}, g.values()...)...)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if len(s.groups.ids) >= maxCached {
+		s.groups.ids = nil
+	}
+	if s.groups.ids == nil {
+		s.groups.ids = make(map[group]int64)
+	}
+	s.groups.ids[g] = id
+	return id, nil
+}
+
+func (s *Store) specFields(ctx context.Context, r *NewRun) (specFields, error) {
+	if f, ok := s.groups.specs[r.SpecHash]; ok {
+		return f, nil
+	}
+	var f specFields
+	data := r.Spec
+	if data == nil {
+		err := s.row(ctx, "SELECT data FROM specs WHERE hash = $1", []any{r.SpecHash[:]}, &data)
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			return f, err
+		}
+	}
+	if json.Unmarshal(data, &f) != nil {
+		f = specFields{} // the run will say what is wrong with its spec
+	}
+	if len(s.groups.specs) >= maxCached {
+		s.groups.specs = nil
+	}
+	if s.groups.specs == nil {
+		s.groups.specs = make(map[[32]byte]specFields)
+	}
+	s.groups.specs[r.SpecHash] = f
+	return f, nil
+}
+
+// groupRow is a group with its number.
+type groupRow struct {
+	id                int64
+	automation, agent string
+}
+
+func scanGroup(rows *sql.Rows) (groupRow, error) {
+	var g groupRow
+	err := rows.Scan(&g.id, &g.automation, &g.agent)
+	return g, err
+}
