@@ -30,7 +30,7 @@ var allowed = map[string][]string{
 	"server/sandbox":          {"server/run", "server/secret"},
 	"server/delivery":         {"factory/signature", "factory/filter", "factory/match", "factory", "applier", "server/secret", "server/store", "server/run"},
 	"server/dashboard":        {"factory", "factory/match", "applier", "server/store", "server/run", "server/delivery"},
-	"server":                  {"schema", "factory", "factory/filter", "applier", "server/secret", "server/store", "server/run", "server/delivery", "server/dashboard"},
+	"server":                  {"schema", "factory", "factory/filter", "factory/signature", "applier", "server/secret", "server/store", "server/run", "server/delivery", "server/dashboard"},
 	"cmd/triphammer":          {"*"},
 	"bench":                   {"*"},
 }
@@ -48,6 +48,7 @@ var owners = map[string][]string{
 	"github.com/go-git/go-git":              {"applier/gitrepo"},
 	"github.com/go-git/go-billy":            {"applier/gitrepo"},
 	"github.com/fsnotify/fsnotify":          {"applier/gitrepo"},
+	"github.com/ProtonMail/go-crypto":       {"applier/gitrepo"},
 	"golang.org/x/crypto/ssh":               {"applier/gitrepo", "applier/gitrepo/gittest"},
 	"html/template":                         {"server/dashboard"},
 	"github.com/spf13/cobra":                {"cmd/triphammer"},

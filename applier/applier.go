@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math/rand/v2"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -48,6 +49,13 @@ type Config struct {
 	Path    string // folder of the factory in the repository, "." for its root
 	Options factory.Options
 	Live    *Live
+	// Pin is a past commit that is to serve, whatever the branch says.
+	Pin *Pin
+	// Past opens a commit that was applied before; needed to pin one.
+	Past func(ctx context.Context, hash string) (gitrepo.Commit, fs.FS, error)
+	// Verify returns why a commit must not apply (SPEC 4.10), an error that is an
+	// ErrUnverified, or another one if that could not be found out. nil: all may.
+	Verify func(ctx context.Context, hash string) error
 	// Restored is what the factory served when the server stopped, if anything:
 	// its commit is not applied again by itself (SPEC 4.4).
 	Restored *Revision
@@ -86,7 +94,7 @@ type Apply struct {
 	Repository  string
 	Branch      string
 	Commit      gitrepo.Commit
-	Trigger     string // start, watch, push, command, secret, dashboard, retry
+	Trigger     string // start, watch, push, command, secret, dashboard, retry, pin, unpin
 	Outcome     Outcome
 	Error       string // of a failed one
 	Diagnostics schema.Diagnostics
@@ -95,20 +103,70 @@ type Apply struct {
 	FinishedAt  time.Time
 	Revision    *Revision // of an applied one
 	Snapshot    Snapshot  // of an applied one, for Record alone
+
+	past fs.FS // the files of a pinned commit
+}
+
+// Pin keeps a past commit live.
+type Pin struct {
+	Commit string    `json:"commit"`
+	Reason string    `json:"reason"`
+	By     string    `json:"by"`
+	At     time.Time `json:"at"`
+	Until  time.Time `json:"until,omitzero"` // zero: until it is unpinned
 }
 
 // State is what a factory serves and why not something newer.
 type State struct {
 	Factory, Repository, Branch, Path string
-	Head                              string // hash, empty if it never could be read
+	Head                              string    // hash, empty if it never could be read
+	Checked                           time.Time // when the head was last read
 	Applied                           *Revision
 	LastApply                         *Apply
+	Pin                               *Pin
 	Error                             string    // why the newest commit is not live, or empty
+	Reason                            Reason    // the same as one word
 	Since                             time.Time // of Error
 	NextAttempt                       time.Time // zero: waits for a change
 }
 
-// The time from a failure to the next attempt doubles between these.
+// Reason is what kind of thing keeps the newest commit from serving.
+type Reason string
+
+// The reasons. A refusal waits for another commit or secret; the others heal by
+// themselves.
+const (
+	Invalid      Reason = "invalid"    // its definitions have errors
+	Unverified   Reason = "unverified" // no allowed key signed it
+	NoBranch     Reason = "no_branch"  // the repository has no such branch
+	NoRepository Reason = "no_repository"
+	Denied       Reason = "denied"      // the repository refuses the credential
+	Unreachable  Reason = "unreachable" // the repository does not answer as it should
+	Damaged      Reason = "damaged"     // an object of the repository cannot be read
+	Other        Reason = "other"       // what Error says
+)
+
+func reasonOf(err error) Reason {
+	for _, r := range []struct {
+		err    error
+		reason Reason
+	}{
+		{gitrepo.ErrNoBranch, NoBranch},
+		{gitrepo.ErrNoRepository, NoRepository},
+		{gitrepo.ErrUnsupported, NoRepository},
+		{gitrepo.ErrDenied, Denied},
+		{gitrepo.ErrUnreachable, Unreachable},
+		{gitrepo.ErrCorrupt, Damaged},
+	} {
+		if errors.Is(err, r.err) {
+			return r.reason
+		}
+	}
+	return Other
+}
+
+// The time from a failure to the next attempt doubles between these, less up to
+// a fifth, so that many servers do not come back at once.
 const (
 	firstRetry = time.Second
 	lastRetry  = time.Minute
@@ -132,18 +190,21 @@ type Applier struct {
 	renewed map[string]bool // secrets that were set since the last attempt began
 	refusal refusal
 	failure *failure // nil unless the last attempt failed
+	pin     *Pin
 }
 
 // refusal is why the settled commit does not serve, if it does not.
 type refusal struct {
-	why   string
-	since time.Time
+	why    string
+	reason Reason
+	since  time.Time
 }
 
 // failure is an attempt that may succeed later.
 type failure struct {
 	hash     string // of the commit, empty if the head could not be read
 	why      string
+	reason   Reason
 	since    time.Time
 	delay    time.Duration
 	next     time.Time
@@ -165,7 +226,8 @@ func New(cfg Config) *Applier {
 		cfg.Path = "."
 	}
 	a := &Applier{cfg: cfg, kicks: make(chan struct{}, 1), busy: make(chan struct{}, 1)}
-	a.state = State{Factory: cfg.Factory, Path: cfg.Path, Applied: cfg.Restored}
+	a.pin = cfg.Pin
+	a.state = State{Factory: cfg.Factory, Path: cfg.Path, Applied: cfg.Restored, Pin: cfg.Pin}
 	a.state.Repository, a.state.Branch = cfg.Source.Describe()
 	if cfg.Restored != nil {
 		a.settled = cfg.Restored.Commit.Hash
@@ -200,7 +262,7 @@ func (a *Applier) Run(ctx context.Context) error {
 			trigger = "retry"
 		}
 		a.sync(ctx, trigger, false)
-		if wait := a.untilRetry(); wait > 0 {
+		if wait := a.untilWake(); wait > 0 {
 			retry.Reset(wait)
 		} else {
 			retry.Stop()
@@ -275,13 +337,41 @@ func (a *Applier) State() State {
 	return a.state
 }
 
-func (a *Applier) untilRetry() time.Duration {
+// untilWake is the time until there is something to do without a kick, 0 if
+// there is nothing.
+func (a *Applier) untilWake() (wait time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.failure == nil {
-		return 0
+	sooner := func(at time.Time) {
+		if d := max(time.Millisecond, at.Sub(a.cfg.Now())); wait == 0 || d < wait {
+			wait = d
+		}
 	}
-	return max(time.Millisecond, a.failure.next.Sub(a.cfg.Now()))
+	if a.failure != nil {
+		sooner(a.failure.next)
+	}
+	if a.pin != nil && !a.pin.Until.IsZero() {
+		sooner(a.pin.Until)
+	}
+	return wait
+}
+
+// SetPin makes a past commit the one to serve from the next look on, or with nil
+// the head of the branch again.
+func (a *Applier) SetPin(p *Pin) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.pin, a.state.Pin = p, p
+}
+
+// pinned is the pin in force; one that has expired ends here.
+func (a *Applier) pinned() *Pin {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if p := a.pin; p != nil && !p.Until.IsZero() && !a.cfg.Now().Before(p.Until) {
+		a.pin, a.state.Pin = nil, nil
+	}
+	return a.pin
 }
 
 // sync makes the head live if it is not, or if forced. It returns nil if there
@@ -299,12 +389,34 @@ func (a *Applier) sync(ctx context.Context, trigger string, force bool) *Apply {
 	done := &Apply{Factory: a.cfg.Factory, Trigger: trigger, StartedAt: a.cfg.Now(), Plan: Diff(nil, nil)}
 	done.Repository, done.Branch = a.cfg.Source.Describe()
 	head, err := a.cfg.Source.Head(ctx)
+	if err == nil {
+		a.mu.Lock()
+		a.state.Checked = a.cfg.Now()
+		a.mu.Unlock()
+	}
+	if pin := a.pinned(); pin != nil {
+		// What the branch does is shown, and waits.
+		if !force && !a.wanted(head.Hash, pin.Commit, trigger) {
+			return nil
+		}
+		head, done.past, err = a.cfg.Past(ctx, pin.Commit)
+	}
 	if err != nil {
 		return a.failed(ctx, done, err, force)
 	}
 	done.Commit = head
-	if !force && !a.wanted(head.Hash, trigger) {
+	if done.past == nil && !force && !a.wanted(head.Hash, head.Hash, trigger) {
 		return nil
+	}
+	if done.past == nil && a.cfg.Verify != nil {
+		switch err := a.cfg.Verify(ctx, head.Hash); {
+		case errors.Is(err, gitrepo.ErrUnverified):
+			c := schema.Collector{}
+			c.Error(schema.At{}, schema.UnverifiedCommit, "", err.Error())
+			return a.refused(ctx, done, &Built{Diagnostics: c.Found}, Unverified)
+		case err != nil:
+			return a.failed(ctx, done, err, force)
+		}
 	}
 	built, err := a.build(ctx, done)
 	switch {
@@ -313,22 +425,24 @@ func (a *Applier) sync(ctx context.Context, trigger string, force bool) *Apply {
 	case err != nil:
 		return a.failed(ctx, done, err, force)
 	case built.Revision == nil:
-		return a.refused(ctx, done, built)
+		return a.refused(ctx, done, built, Invalid)
 	}
 	return a.applied(ctx, done, built, force)
 }
 
-// wanted notes the head and tells whether it is to be applied.
-func (a *Applier) wanted(hash, trigger string) bool {
+// wanted notes the head, if there is one, and tells whether the commit that is to
+// serve is to be applied.
+func (a *Applier) wanted(head, hash, trigger string) bool {
 	a.mu.Lock()
 	f := a.failure
+	changed := f != nil || head != "" && a.state.Head != head
+	if head != "" {
+		a.state.Head = head
+	}
 	if a.settled != hash {
-		a.state.Head = hash
 		a.mu.Unlock()
 		return f == nil || f.hash != hash || trigger != watched || !a.cfg.Now().Before(f.next)
 	}
-	changed := f != nil || a.state.Head != hash
-	a.state.Head = hash
 	a.failure = nil // the source can be read again, and nothing in it is new
 	state := a.explain()
 	a.mu.Unlock()
@@ -341,9 +455,9 @@ func (a *Applier) wanted(hash, trigger string) bool {
 // explain derives what the state says about the newest commit: a failure hides
 // the refusal before it. a.mu is held.
 func (a *Applier) explain() State {
-	a.state.Error, a.state.Since, a.state.NextAttempt = a.refusal.why, a.refusal.since, time.Time{}
+	a.state.Error, a.state.Reason, a.state.Since, a.state.NextAttempt = a.refusal.why, a.refusal.reason, a.refusal.since, time.Time{}
 	if f := a.failure; f != nil {
-		a.state.Error, a.state.Since, a.state.NextAttempt = f.why, f.since, f.next
+		a.state.Error, a.state.Reason, a.state.Since, a.state.NextAttempt = f.why, f.reason, f.since, f.next
 	}
 	return a.state
 }
@@ -357,7 +471,10 @@ func (a *Applier) build(ctx context.Context, done *Apply) (built *Built, err err
 			built, err = nil, fmt.Errorf("internal error while applying %.12s: %v", done.Commit.Hash, p)
 		}
 	}()
-	tree, err := a.cfg.Source.Tree(ctx, done.Commit.Hash, a.cfg.Path)
+	tree := done.past
+	if tree == nil {
+		tree, err = a.cfg.Source.Tree(ctx, done.Commit.Hash, a.cfg.Path)
+	}
 	if errors.Is(err, gitrepo.ErrNoFolder) {
 		c := schema.Collector{Path: "factory.yaml"}
 		c.Error(schema.At{}, schema.MissingFactory, "", err.Error())
@@ -405,7 +522,7 @@ func (a *Applier) applied(ctx context.Context, done *Apply, built *Built, force 
 	return done
 }
 
-func (a *Applier) refused(ctx context.Context, done *Apply, built *Built) *Apply {
+func (a *Applier) refused(ctx context.Context, done *Apply, built *Built, reason Reason) *Apply {
 	done.Outcome, done.Diagnostics, done.FinishedAt = Refused, built.Diagnostics, a.cfg.Now()
 	id, err := a.cfg.Record(context.WithoutCancel(ctx), done)
 	if err != nil {
@@ -416,7 +533,7 @@ func (a *Applier) refused(ctx context.Context, done *Apply, built *Built) *Apply
 	late := false
 	a.finish(done, func() {
 		a.settled, a.lacked = done.Commit.Hash, built.Lacking
-		a.refusal = refusal{fmt.Sprintf("commit %.12s is refused: %s", done.Commit.Hash, first), done.FinishedAt}
+		a.refusal = refusal{fmt.Sprintf("commit %.12s is refused: %s", done.Commit.Hash, first), reason, done.FinishedAt}
 		a.failure = nil
 		// A secret that was set after it had been looked for.
 		late = slices.ContainsFunc(built.Lacking, func(name string) bool { return a.renewed[name] })
@@ -437,11 +554,13 @@ func summary(all schema.Diagnostics) string {
 	if i < 0 {
 		return "its definitions have errors"
 	}
-	text := all[i].Path
-	if all[i].Line > 0 {
-		text += fmt.Sprintf(":%d", all[i].Line)
+	text := all[i].Message
+	if where := all[i].Path; where != "" {
+		if all[i].Line > 0 {
+			where += fmt.Sprintf(":%d", all[i].Line)
+		}
+		text = where + ": " + text
 	}
-	text += ": " + all[i].Message
 	if n, _ := all.Counts(); n > 1 {
 		text += fmt.Sprintf(" (and %d more)", n-1)
 	}
@@ -456,7 +575,7 @@ func (a *Applier) failed(ctx context.Context, done *Apply, err error, force bool
 	}
 	done.Outcome, done.Error, done.FinishedAt = Failed, err.Error(), a.cfg.Now()
 	a.mu.Lock()
-	f := failure{hash: done.Commit.Hash, why: done.Error, since: done.FinishedAt}
+	f := failure{hash: done.Commit.Hash, why: done.Error, reason: reasonOf(err), since: done.FinishedAt}
 	if last := a.failure; last != nil && last.hash == f.hash {
 		f.delay = last.delay
 		if last.why == f.why {
@@ -473,7 +592,7 @@ func (a *Applier) failed(ctx context.Context, done *Apply, err error, force bool
 		a.cfg.Logger.Warn("definitions could not be applied", "factory", done.Factory, "error", done.Error)
 	}
 	f.delay = min(max(firstRetry, 2*f.delay), lastRetry)
-	f.next = a.cfg.Now().Add(f.delay)
+	f.next = a.cfg.Now().Add(f.delay - rand.N(f.delay/5))
 	a.finish(done, func() { a.failure = &f })
 	return done
 }
@@ -485,7 +604,7 @@ func (a *Applier) finish(done *Apply, update func()) {
 	if last := a.state.LastApply; done.Outcome != Failed || done.ID != "" || last == nil || last.Error != done.Error {
 		a.state.LastApply = done
 	}
-	if done.Commit.Hash != "" {
+	if done.Commit.Hash != "" && done.past == nil {
 		a.state.Head = done.Commit.Hash
 	}
 	state := a.explain()

@@ -39,4 +39,5 @@ var Codes = []Code{
 	{StrayFile, "A file that `--strict` does not know: an extension of this server.", "Validate without `--strict`, or remove the file."},
 	{MissingSecret, "A webhook's `secretName` names no managed secret of the server.", "Set it: `triphammer secrets set NAME`; the apply is tried again by itself."},
 	{BadSecret, "The secret cannot serve this webhook, such as one with `/` in it for `url_token`.", "Set another value, of the form that the message names."},
+	{UnverifiedCommit, "No key that the server allows has signed the commit.", "Sign it (`git commit -S`) with a key in the file that `--verify-keys` names, and push again."},
 }

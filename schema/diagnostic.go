@@ -58,6 +58,8 @@ const (
 	StrayFile     = "TH_STRAY_FILE"
 	MissingSecret = "TH_MISSING_SECRET"
 	BadSecret     = "TH_UNSUITABLE_SECRET"
+
+	UnverifiedCommit = "TH_UNVERIFIED_COMMIT"
 )
 
 // Diagnostic is one finding (SPEC 3.1).

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -59,38 +58,4 @@ func showApply(a *store.Apply) Apply {
 		shown.Webhooks = append(shown.Webhooks, BoundWebhook(w))
 	}
 	return shown
-}
-
-// sync makes a factory look at its repository now: with ?wait=true it applies
-// the head anew and answers with the apply, otherwise it only asks for a look.
-func (s *Server) sync(c *gin.Context) {
-	a := s.applierOf(c)
-	if a == nil {
-		return
-	}
-	name := a.State().Factory
-	if c.Query("wait") != "true" {
-		a.Kick("push")
-		s.audit(c, "factory.sync", name, name, "")
-		c.Status(http.StatusAccepted)
-		return
-	}
-	// An apply takes as long as it takes: reading a repository has its own limits.
-	_ = http.NewResponseController(c.Writer).SetWriteDeadline(time.Time{})
-	done, err := a.Apply(c.Request.Context(), "command")
-	if err != nil {
-		s.failWith(c, err)
-		return
-	}
-	s.audit(c, "factory.apply", name, name, string(done.Outcome)+" "+done.Commit.Hash)
-	if done.ID == "" {
-		fail(c, "resource-unavailable", done.Error)
-		return
-	}
-	stored, err := s.cfg.Store.ApplyByID(c.Request.Context(), done.ID)
-	if err != nil {
-		s.failWith(c, err)
-		return
-	}
-	c.JSON(http.StatusOK, showApply(stored))
 }

@@ -59,9 +59,10 @@ func (s *Server) routes(e *gin.Engine) {
 	read.POST("/filters/test", s.testFilter)
 	read.POST("/factories/:name/plan", s.plan)
 
+	e.POST(api+"/factories/:name/sync", s.sync) // by a key, or by a signature
+
 	manage := e.Group(api, s.require(store.ScopeManage))
 	manage.POST("/deliveries/:id/replay", s.replay)
-	manage.POST("/factories/:name/sync", s.sync)
 	manage.PUT("/secrets/:name", s.setSecret)
 	manage.DELETE("/secrets/:name", s.deleteSecret)
 	manage.GET("/keys", s.listKeys)

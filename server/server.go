@@ -32,7 +32,10 @@ type Config struct {
 	Metrics     *Metrics // nil: of its own
 	// BaseURL is how senders and people reach the server, without a slash at its
 	// end.
-	BaseURL        string
+	BaseURL string
+	// SyncSecret names the managed secret with which services sign push
+	// notifications, or nothing.
+	SyncSecret     string
 	TrustedProxies []netip.Prefix // whose X-Forwarded-For is believed (SPEC 5.9)
 	Version        string
 	Now            func() time.Time

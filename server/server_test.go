@@ -143,7 +143,7 @@ func newFixtureWith(t *testing.T, opt options) *fixture {
 	f.url = "http://" + ts.Listener.Addr().String()
 	f.Server, err = New(Config{
 		Store: st, Live: live, Appliers: []*applier.Applier{a}, Delivery: deliveries, Runs: manager, Metrics: metrics,
-		BaseURL: f.url, Version: "test", Logger: opt.logger,
+		BaseURL: f.url, SyncSecret: "PUSH_SECRET", Version: "test", Logger: opt.logger,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -50,15 +50,45 @@ const anyUsername = "x-access-token"
 // Times of one connection. That of a whole attempt is attemptTime.
 const (
 	dialTime   = 15 * time.Second
-	answerTime = time.Minute // until a server begins to answer
+	answerTime = time.Minute // in which a server has to say something
 )
+
+// dial connects to a server that may be silent for answerTime and no longer: a
+// stalled fetch must not keep a newer commit waiting.
+func dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := (&net.Dialer{Timeout: dialTime}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return &impatient{conn, answerTime}, nil
+}
+
+// impatient is a connection whose other end must not fall silent.
+type impatient struct {
+	net.Conn
+	patience time.Duration
+}
+
+func (c *impatient) Read(p []byte) (int, error) {
+	if err := c.SetReadDeadline(time.Now().Add(c.patience)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Read(p)
+}
+
+func (c *impatient) Write(p []byte) (int, error) {
+	if err := c.SetWriteDeadline(time.Now().Add(c.patience)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(p)
+}
 
 // httpClient is a client for one attempt. It follows no redirect: the credential
 // is for the address that was configured. challenge is what a 401 asked for.
 func (c Credentials) httpClient(challenge *string) (*http.Client, error) {
 	t := &http.Transport{
-		Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: dialTime}).DialContext, ForceAttemptHTTP2: true,
-		TLSHandshakeTimeout: dialTime, ResponseHeaderTimeout: answerTime, DisableKeepAlives: false, IdleConnTimeout: dialTime,
+		Proxy: http.ProxyFromEnvironment, DialContext: dial, ForceAttemptHTTP2: true,
+		TLSHandshakeTimeout: dialTime, ResponseHeaderTimeout: answerTime, IdleConnTimeout: dialTime,
 	}
 	if c.CAFile != "" {
 		text, err := os.ReadFile(c.CAFile)

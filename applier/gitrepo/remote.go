@@ -376,15 +376,13 @@ func (r *Remote) connectSSH(ctx context.Context) (*session, error) {
 		return nil, err
 	}
 	defer closeAgent()
-	conn, err := (&net.Dialer{Timeout: dialTime}).DialContext(ctx, "tcp", address)
+	conn, err := dial(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
 	}
 	// The library knows no context: what it waits for ends with the connection.
 	unwatch := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	handshake := time.AfterFunc(answerTime, func() { _ = conn.Close() })
 	c, channels, requests, err := ssh.NewClientConn(conn, address, config)
-	handshake.Stop()
 	if err != nil {
 		unwatch()
 		return nil, errors.Join(err, conn.Close())

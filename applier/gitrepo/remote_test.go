@@ -448,6 +448,33 @@ func TestSSHSilence(t *testing.T) {
 	}
 }
 
+// TestImpatient: a connection on which nothing comes for a while is given up,
+// however long it has lasted.
+func TestImpatient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		c := &impatient{here, time.Minute}
+		go func() {
+			for range 3 {
+				time.Sleep(50 * time.Second)
+				_, _ = there.Write([]byte("x"))
+			}
+		}()
+		buf := make([]byte, 1)
+		for range 3 {
+			if _, err := c.Read(buf); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := c.Read(buf); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("silence: %v", err)
+		}
+		if _, err := c.Write(buf); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("nobody reads: %v", err)
+		}
+	})
+}
+
 // TestRemoteWatch: a look at once, then one a minute, never quite on the minute.
 func TestRemoteWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -34,6 +34,8 @@ type instanceOptions struct {
 	source         applier.Source // nil: offline
 	path           string         // of the factory in the source
 	baseURL        string
+	verify         func(ctx context.Context, hash string) error // of commits; nil: all may apply
+	syncSecret     string                                       // name of the secret that signs push notifications
 	rateLimit      int
 	authFailures   int
 	maxRuns        int
@@ -146,8 +148,8 @@ func (in *instance) wire() error {
 		UIDs: func(ctx context.Context, names []string) (map[string]string, error) {
 			return in.store.WebhookUIDs(ctx, factoryName, names)
 		},
-		Deliveries: in.newestDeliveries,
-		Spec:       specOf, Record: in.record, OnChange: in.metrics.Applier, Logger: in.opt.logger,
+		Deliveries: in.newestDeliveries, Verify: in.opt.verify,
+		Spec: specOf, Record: in.record, OnChange: in.metrics.Applier, Logger: in.opt.logger,
 	})
 	deliveries := delivery.New(delivery.Config{
 		Live: in.live, Store: in.store, Wake: in.runs.Wake, RateLimit: in.opt.rateLimit, AuthFailures: in.opt.authFailures,
@@ -155,7 +157,7 @@ func (in *instance) wire() error {
 	})
 	in.server, err = server.New(server.Config{
 		Store: in.store, Live: in.live, Appliers: []*applier.Applier{in.applier}, Delivery: deliveries, Runs: in.runs, Metrics: in.metrics,
-		BaseURL: in.opt.baseURL, TrustedProxies: in.opt.trustedProxies, Version: version, Logger: in.opt.logger,
+		BaseURL: in.opt.baseURL, SyncSecret: in.opt.syncSecret, TrustedProxies: in.opt.trustedProxies, Version: version, Logger: in.opt.logger,
 	})
 	return err
 }

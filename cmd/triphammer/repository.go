@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"path/filepath"
 	"strings"
 	"time"
@@ -17,6 +18,8 @@ func repositoryFlags(f *pflag.FlagSet) {
 	f.String("branch", "main", "production branch")
 	f.String("path", ".", "folder of the factory in the repository")
 	f.Duration("poll", time.Minute, "how often to look at a repository on another machine")
+	f.String("sync-secret", "", "managed secret with which the service signs its push notifications")
+	f.String("verify-keys", "", "apply only commits that one of these keys signed: allowed_signers of ssh, armored OpenPGP public keys")
 	f.String("git-token-file", "", "file with the token for a repository over https; read at each look")
 	f.String("git-username", "", "user name that the token belongs to, where the service asks for one")
 	f.String("git-ca-file", "", "certificates to trust for a repository over https, beside the system's (PEM)")
@@ -27,9 +30,15 @@ func repositoryFlags(f *pflag.FlagSet) {
 // minPoll keeps a mistyped unit from flooding a service.
 const minPoll = time.Second
 
+// repository is a source in Git.
+type repository interface {
+	applier.Source
+	Verify(ctx context.Context, hash, keysFile string) error
+}
+
 // openSource opens the repository that the flags name. What is fetched of a
 // remote one is kept in the data directory.
-func openSource(flags *pflag.FlagSet, data string) (applier.Source, error) {
+func openSource(flags *pflag.FlagSet, data string) (repository, error) {
 	text := func(name string) string { v, _ := flags.GetString(name); return v }
 	repo := strings.TrimPrefix(text("repo"), "file://")
 	if !gitrepo.IsRemote(repo) {

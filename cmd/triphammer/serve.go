@@ -78,7 +78,13 @@ func serve(c *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	s := serving{data: data, source: source, path: text("path"), certFile: text("tls-cert"), keyFile: text("tls-key")}
+	s := serving{data: data, source: source, path: text("path"), syncSecret: text("sync-secret"), certFile: text("tls-cert"), keyFile: text("tls-key")}
+	if keys := text("verify-keys"); keys != "" {
+		if _, err := os.Stat(keys); err != nil {
+			return exitWith(exitUsage, "--verify-keys: %w", err)
+		}
+		s.verify = func(ctx context.Context, hash string) error { return source.Verify(ctx, hash, keys) }
+	}
 	proxies, _ := c.Flags().GetStringSlice("trusted-proxies")
 	for _, p := range proxies {
 		prefix, err := netip.ParsePrefix(p)
@@ -155,6 +161,8 @@ func configFile(flags *pflag.FlagSet) (map[string]string, error) {
 type serving struct {
 	data              string
 	source            applier.Source
+	syncSecret        string
+	verify            func(ctx context.Context, hash string) error
 	path              string
 	certFile, keyFile string
 	proxies           []netip.Prefix
@@ -177,7 +185,7 @@ func (s *serving) open(c *cobra.Command) (err error) {
 	if s.tcp, err = listenTCP(c.Context(), listen); err != nil {
 		return exitWith(exitUsage, "--listen: %w", err)
 	}
-	opt := instanceOptions{source: s.source, path: s.path, trustedProxies: s.proxies, logger: s.logger}
+	opt := instanceOptions{source: s.source, path: s.path, syncSecret: s.syncSecret, verify: s.verify, trustedProxies: s.proxies, logger: s.logger}
 	opt.rateLimit, _ = flags.GetInt("rate-limit")
 	opt.authFailures, _ = flags.GetInt("auth-failures")
 	opt.maxRuns, _ = flags.GetInt("max-runs")

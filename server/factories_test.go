@@ -1,0 +1,165 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"triphammer/applier"
+	"triphammer/applier/gitrepo"
+	"triphammer/factory/signature"
+	"triphammer/server/secret"
+)
+
+// looks is a source that tells of each look at it, and holds nothing new.
+type looks chan struct{}
+
+func (l looks) Head(ctx context.Context) (gitrepo.Commit, error) {
+	select {
+	case l <- struct{}{}:
+	case <-ctx.Done():
+	}
+	return gitrepo.Commit{Hash: "live"}, nil
+}
+
+func (looks) Tree(context.Context, string, string) (fs.FS, error)  { return nil, errors.ErrUnsupported }
+func (looks) Watch(ctx context.Context, _ func()) error            { <-ctx.Done(); return nil }
+func (looks) Describe() (repository, branch string)                { return "", "" }
+
+// signedPush is a push notification as a service sends it.
+func (f *fixture) signedPush(scheme, secretValue, body string, change func(*http.Request)) int {
+	f.t.Helper()
+	req, err := http.NewRequest(http.MethodPost, f.url+"/api/v1/factories/default/sync", strings.NewReader(body))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	s, ok := signature.Lookup(scheme)
+	if !ok {
+		f.t.Fatalf("there is no scheme %s", scheme)
+	}
+	if err := s.Sign(secretValue, &signature.Request{Method: http.MethodPost, URL: req.URL.String(), Header: req.Header, Body: []byte(body), Now: time.Now()}); err != nil {
+		f.t.Fatal(err)
+	}
+	if change != nil {
+		change(req)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.hold(req, resp, data)
+	return resp.StatusCode
+}
+
+// TestPushNotification: a service that knows the secret, and a key that may
+// manage, make a factory look; nobody else does (SPEC 4.1).
+func TestPushNotification(t *testing.T) {
+	f := newFixture(t)
+	source := looks(make(chan struct{}))
+	a := applier.New(applier.Config{Factory: "default", Source: source, Restored: &applier.Revision{Commit: gitrepo.Commit{Hash: "live"}}, Logger: slog.New(slog.DiscardHandler)})
+	f.cfg.Appliers = []*applier.Applier{a}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	defer func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	<-source // the one at the start
+	kicked := func(name string, want bool) {
+		t.Helper()
+		if !want {
+			select {
+			case <-source:
+				t.Errorf("%s: a look was asked for", name)
+			default:
+			}
+			return
+		}
+		select {
+		case <-source:
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s: no look was asked for", name)
+		}
+	}
+	const body = `{"ref":"refs/heads/main","after":"whatever"}`
+	const value = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" // a text, and a key of Standard Webhooks
+	if got := f.signedPush("github", value, body, nil); got != http.StatusUnauthorized {
+		t.Errorf("without the secret: %d", got)
+	}
+	kicked("without the secret", false)
+	if _, err := f.store.SetSecret(t.Context(), "PUSH_SECRET", secret.New(value)); err != nil {
+		t.Fatal(err)
+	}
+	tried := 0
+	for _, scheme := range pushSchemes {
+		if _, ok := signature.Lookup(scheme); !ok {
+			continue
+		}
+		tried++
+		for name, c := range map[string]struct {
+			secret string
+			change func(*http.Request)
+			want   int
+		}{
+			"right":             {value, nil, http.StatusAccepted},
+			"another secret":    {"whsec_" + strings.Repeat("QUJD", 8), nil, http.StatusUnauthorized},
+			"another factory":   {value, func(r *http.Request) { r.URL.Path = "/api/v1/factories/none/sync" }, http.StatusNotFound},
+			"with a wrong key":  {value, func(r *http.Request) { r.Header.Set("Authorization", "Bearer x") }, http.StatusUnauthorized},
+			"more than is read": {value, func(r *http.Request) { r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(make([]byte, maxPush+1))), maxPush+1 }, http.StatusRequestEntityTooLarge},
+		} {
+			if got := f.signedPush(scheme, c.secret, body, c.change); got != c.want {
+				t.Errorf("%s, %s: %d, want %d", scheme, name, got, c.want)
+			}
+			kicked(scheme+", "+name, c.want == http.StatusAccepted)
+		}
+		if scheme == "gitlab" {
+			continue // its token says nothing of the body
+		}
+		got := f.signedPush(scheme, value, body, func(r *http.Request) {
+			r.Body, r.ContentLength = io.NopCloser(strings.NewReader(body+" ")), int64(len(body)+1)
+		})
+		if got != http.StatusUnauthorized {
+			t.Errorf("%s: another body: %d", scheme, got)
+		}
+		kicked(scheme+", another body", false)
+	}
+	if tried < 2 {
+		t.Errorf("only %d schemes", tried)
+	}
+	for key, want := range map[string]int{f.key("manager", "manage"): 202, f.key("reader", "read"): 403, f.key("runner", "runs"): 403, "": 401} {
+		if got := f.do("POST", "/api/v1/factories/default/sync", key, ""); got.status != want {
+			t.Errorf("%d, want %d", got.status, want)
+		}
+		kicked(fmt.Sprint("a key: ", want), want == 202)
+	}
+	entries, err := f.store.AuditLog(context.Background(), "", 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	syncs := 0
+	for _, e := range entries {
+		if e.Action == "factory.sync" {
+			syncs++
+		}
+	}
+	if syncs != 1 {
+		t.Errorf("%d entries in the audit log", syncs)
+	}
+	kicked("at the end", false)
+}
