@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path"
@@ -194,15 +195,18 @@ var schemaPlaces = map[string]string{
 func parseAlone(t testing.TB, document, text, body string) (*schema.Node, schema.Diagnostics) {
 	t.Helper()
 	task := "title: t\nprompt: p\nsuccessCriteria: s\n"
-	files := map[string]string{
-		"factory.yaml":                minimal + "agentDefaults: {workerHost: builder}\n",
-		"agents/lead/agent.md":        "---\nagentType: MAIN\n---\n",
-		"webhooks/hook.yaml":          "secretName: X\n",
-		"automations/hello.md":        "---\ntriggers: [{provider: webhook, event: received, filter: {webhooks: [hook]}}]\n---\n",
-		"benchmarks/s/suite.yaml":     "name: s\nagent: lead\nconfigurations: [{name: c}]\ntasks: [one, two]\n",
-		"benchmarks/s/tasks/one.yaml": task,
-		"benchmarks/s/tasks/two.yaml": task,
-		"tests/payload.json":          "{}",
+	files := map[string]string{"factory.yaml": minimal + "agentDefaults: {workerHost: builder}\n"}
+	switch document {
+	case "automation", "scorer", "tests", "benchmark_suite", "benchmark_suite_task": // which refer to others
+		maps.Copy(files, map[string]string{
+			"agents/lead/agent.md":        "---\nagentType: MAIN\n---\n",
+			"webhooks/hook.yaml":          "secretName: X\n",
+			"automations/hello.md":        "---\ntriggers: [{provider: webhook, event: received, filter: {webhooks: [hook]}}]\n---\n",
+			"benchmarks/s/suite.yaml":     "name: s\nagent: lead\nconfigurations: [{name: c}]\ntasks: [one, two]\n",
+			"benchmarks/s/tasks/one.yaml": task,
+			"benchmarks/s/tasks/two.yaml": task,
+			"tests/payload.json":          "{}",
+		})
 	}
 	place := schemaPlaces[document]
 	if path.Ext(place) == ".md" {
@@ -469,6 +473,40 @@ func TestSchemaAgrees(t *testing.T) {
 			}
 			if accepted < rounds/4 || refused < rounds {
 				t.Errorf("of the mutants %d are valid and %d are not", accepted, refused)
+			}
+		})
+	}
+}
+
+// TestSchemaEveryPlace: the parser and the schemas agree if in a document with
+// every key one is missing, or has a value of each unlikely kind.
+func TestSchemaEveryPlace(t *testing.T) {
+	judges := newSchemaJudges(t)
+	for _, d := range schemaDocuments {
+		t.Run(d.name, func(t *testing.T) {
+			for seed := range uint64(2) {
+				g := documentGenerator{Rand: rand.New(rand.NewPCG(seed, 3)), full: true}
+				valid := g.document(d)
+				seen := make(map[string]bool)
+				for i, place := range slotsOf("", valid, func(any) {}, func() {}) {
+					if seen[place.at] || t.Failed() {
+						continue
+					}
+					seen[place.at] = true
+					for which := range len(junk) + 1 {
+						mutant := clone(valid)
+						s := slotsOf("", mutant, func(n any) { mutant = n }, func() {})[i]
+						if which < len(junk) {
+							s.set(junk[which])
+						} else {
+							s.remove()
+						}
+						text := jsonText(t, mutant)
+						if root, found := parseAlone(t, d.name, text, "Body\n"); root != nil {
+							judges.compare(t, d.name, text, root, found, false)
+						}
+					}
+				}
 			}
 		})
 	}

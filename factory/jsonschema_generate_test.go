@@ -14,7 +14,10 @@ import (
 // documentGenerator makes valid documents of the shapes of package schema, and
 // mutants of them. It knows the rules in its own words, from
 // research/definition-format.md, and not from the JSON Schemas.
-type documentGenerator struct{ *rand.Rand }
+type documentGenerator struct {
+	*rand.Rand
+	full bool // every key is there, but where keys exclude each other
+}
 
 func (g *documentGenerator) chance(percent int) bool { return g.IntN(100) < percent }
 
@@ -60,7 +63,7 @@ func (g *documentGenerator) value(shape *schema.Shape, at string) any {
 	case schema.TypeMap:
 		m := object{}
 		for i := range shape.Keys {
-			if k := &shape.Keys[i]; k.Required || g.chance(40) {
+			if k := &shape.Keys[i]; k.Required || g.full || g.chance(40) {
 				m[k.Name] = g.value(&k.Shape, at+"."+k.Name)
 			}
 		}
