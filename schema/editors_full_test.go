@@ -197,11 +197,11 @@ func TestEditors(t *testing.T) {
 	root := t.TempDir()
 	for _, name := range JSONSchemaNames() {
 		one, _ := LookupJSONSchema(name)
-		writeFile(t, filepath.Join(root, ".schemas", name+jsonSchemaExt), string(one.Text))
+		writeFile(t, filepath.Join(root, ".schema", name+jsonSchemaExt), string(one.Text))
 	}
 	s := startLanguageServer(t, root, map[string]any{
 		"validate": true, "hover": true, "completion": true, "schemaStore": map[string]any{"enable": false},
-		"schemas": map[string]any{"./.schemas/environment.schema.json": "environments/*.yaml"},
+		"schemas": map[string]any{"./.schema/environment.schema.json": "environments/*.yaml"},
 	})
 	trigger := "triggers:\n  - provider: webhook\n    event: received\n    filter: {webhooks: [hello]}\n"
 	for _, c := range []struct {
@@ -211,15 +211,15 @@ func TestEditors(t *testing.T) {
 	}{
 		{
 			"modeline with a path", "webhooks/hello.yaml",
-			"# yaml-language-server: $schema=../.schemas/webhook.schema.json\nsecretname: X\nsignatureScheme: stripe\n",
+			"# yaml-language-server: $schema=../.schema/webhook.schema.json\nsecretname: X\nsignatureScheme: stripe\n",
 			[]string{`2:1 Missing property "secretName"`, "2:1 Property secretname is not allowed", "3:1 signatureScheme needs authMode: signature"},
-			"# yaml-language-server: $schema=../.schemas/webhook.schema.json\nsecretName: X\nsignatureScheme: stripe\nauthMode: signature\n",
+			"# yaml-language-server: $schema=../.schema/webhook.schema.json\nsecretName: X\nsignatureScheme: stripe\nauthMode: signature\n",
 		},
 		{
 			"modeline with a server's address", "factory.yaml",
-			"# yaml-language-server: $schema=" + endpoint.URL + "/v1alpha1/factory\nschemaVersion: v1alpha1\nname: x\nagentDefaults: {harness: {type: clade}}\n",
+			"# yaml-language-server: $schema=" + endpoint.URL + "/api/v1/factory-files/schemas/v1alpha1/factory\nschemaVersion: v1alpha1\nname: x\nagentDefaults: {harness: {type: clade}}\n",
 			[]string{"4:33 Value is not accepted"},
-			"# yaml-language-server: $schema=" + endpoint.URL + "/v1alpha1/factory\nschemaVersion: v1alpha1\nname: x\nagentDefaults: {harness: {type: claude}}\n",
+			"# yaml-language-server: $schema=" + endpoint.URL + "/api/v1/factory-files/schemas/v1alpha1/factory\nschemaVersion: v1alpha1\nname: x\nagentDefaults: {harness: {type: claude}}\n",
 		},
 		{
 			"settings", "environments/app.yaml",
@@ -229,15 +229,15 @@ func TestEditors(t *testing.T) {
 		},
 		{
 			"front matter, opened as YAML", "automations/hello/automation.md",
-			"---\n# yaml-language-server: $schema=../../.schemas/automation.schema.json\nenabeld: true\n" + trigger + "---\nGreet them.\n",
+			"---\n# yaml-language-server: $schema=../../.schema/automation.schema.json\nenabeld: true\n" + trigger + "---\nGreet them.\n",
 			[]string{"3:1 Property enabeld is not allowed"},
-			"---\n# yaml-language-server: $schema=../../.schemas/automation.schema.json\nenabled: true\n" + trigger + "---\nGreet them.\n",
+			"---\n# yaml-language-server: $schema=../../.schema/automation.schema.json\nenabled: true\n" + trigger + "---\nGreet them.\n",
 		},
 		{
 			"a body that is no YAML", "automations/list/automation.md",
-			"---\n# yaml-language-server: $schema=../../.schemas/automation.schema.json\n" + trigger + "---\nGreet whoever: the payload names.\n\n- a list\n",
+			"---\n# yaml-language-server: $schema=../../.schema/automation.schema.json\n" + trigger + "---\nGreet whoever: the payload names.\n\n- a list\n",
 			[]string{"9:1 ", "10:1 ", "10:1 "},
-			"---\n# yaml-language-server: $schema=../../.schemas/automation.schema.json\n" + trigger + "---\n",
+			"---\n# yaml-language-server: $schema=../../.schema/automation.schema.json\n" + trigger + "---\n",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
