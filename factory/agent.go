@@ -49,11 +49,14 @@ func (l *loader) settings(d *document, n *schema.Node, base Settings, prefix str
 	if isSet(model) && harness != nil {
 		d.Error(n.KeyAt("harness"), schema.InvalidValue, "model: X is short for harness: {type: oz, model: X}; keep one of them", prefix+"model and "+prefix+"harness exclude each other")
 	}
+	if host := n.Get("workerHost"); host != nil {
+		s.WorkerHost = textOf(host) // null and empty clear it
+	}
 	if text := textOf(model); text != "" {
 		s.Harness = Harness{Type: "oz", Model: text}
 	}
 	if harness != nil && harness.Kind == schema.Mapping {
-		l.harness(d, harness, &s, prefix, n)
+		l.harness(d, harness, &s, prefix)
 	}
 	if text := textOf(n.Get("runner")); text != "" {
 		s.Runner = text
@@ -71,20 +74,20 @@ func (l *loader) settings(d *document, n *schema.Node, base Settings, prefix str
 		s.Secrets = textsOf(list)
 		l.deferSecrets(d, list.At, prefix+"secrets", s.Secrets)
 	}
-	if host := n.Get("workerHost"); host != nil {
-		s.WorkerHost = textOf(host) // null and empty clear it
-	}
 	return s
 }
 
-func (l *loader) harness(d *document, n *schema.Node, s *Settings, prefix string, in *schema.Node) {
-	if len(n.Fields) == 0 {
+// harness lays a harness over the one in s.
+func (l *loader) harness(d *document, n *schema.Node, s *Settings, prefix string) {
+	// A type or model of null inherits. The whole of a default is checked on its own.
+	sets := func(f schema.Field) bool { return f.Value.Kind != schema.Null || f.Key != "type" && f.Key != "model" }
+	if !slices.ContainsFunc(n.Fields, sets) && !(l.opt.Strict && prefix == "agentDefaults.") {
 		d.Error(n.At, schema.InvalidValue, "set type, model, reasoningLevel or auth, or take the key out", prefix+"harness sets nothing")
 		return
 	}
 	if text := textOf(n.Get("type")); text != "" {
 		if l.opt.Strict && slices.Contains(schema.OwnHarnessTypes, text) {
-			d.Error(n.Get("type").At, schema.InvalidValue, "", fmt.Sprintf("%sharness.type cannot be %q", prefix, text))
+			d.Error(n.Get("type").At, schema.InvalidValue, schema.OneOf(text, schema.HarnessTypes), fmt.Sprintf("%sharness.type cannot be %q", prefix, text))
 		}
 		if text == "claude-code" {
 			text = "claude"
@@ -102,14 +105,14 @@ func (l *loader) harness(d *document, n *schema.Node, s *Settings, prefix string
 		s.Harness.AuthSecret = ""
 	}
 	if auth != nil && auth.Kind == schema.Mapping {
-		l.harnessAuth(d, auth, s, prefix, in)
+		l.harnessAuth(d, auth, s, prefix)
 	}
 	if s.Harness.Type != "oz" {
 		return
 	}
 	for _, key := range []string{"auth", "reasoningLevel"} {
 		if isSet(n.Get(key)) {
-			d.Error(n.KeyAt(key), schema.InvalidValue, "", fmt.Sprintf("%sharness.%s means nothing with type oz", prefix, key))
+			d.Error(n.KeyAt(key), schema.InvalidValue, "take it out, or set another type", fmt.Sprintf("%sharness.%s means nothing with type oz", prefix, key))
 		}
 	}
 	s.Harness.AuthSecret, s.Harness.ReasoningLevel = "", "" // inherited from another type
@@ -121,22 +124,25 @@ func isSet(n *schema.Node) bool {
 	return n != nil && n.Kind != schema.Null && !(n.Kind == schema.String && n.Text == "")
 }
 
-func (l *loader) harnessAuth(d *document, auth *schema.Node, s *Settings, prefix string, in *schema.Node) {
+func (l *loader) harnessAuth(d *document, auth *schema.Node, s *Settings, prefix string) {
 	name := strings.TrimSpace(textOf(auth.Get("secretName")))
 	switch textOf(auth.Get("source")) {
 	case "managedSecret":
-		if name == "" {
-			d.Error(auth.At, schema.MissingRequired, "", fmt.Sprintf("key %q is missing: source managedSecret needs it", prefix+"harness.auth.secretName"))
+		switch given := auth.Get("secretName"); {
+		case given != nil && name == "":
+			return // empty, or no string
+		case given == nil:
+			d.Error(auth.At, schema.MissingRequired, "add secretName: NAME", fmt.Sprintf("key %q is missing: source managedSecret needs it", prefix+"harness.auth.secretName"))
 			return
 		}
 		s.Harness.AuthSecret = name
 		l.deferSecrets(d, auth.At, prefix+"harness.auth.secretName", []string{name})
 	case "workerEnvironment":
 		if auth.Get("secretName") != nil {
-			d.Error(auth.KeyAt("secretName"), schema.InvalidValue, "", prefix+"harness.auth.secretName means nothing with source workerEnvironment")
+			d.Error(auth.KeyAt("secretName"), schema.InvalidValue, "take it out, or write source: managedSecret", prefix+"harness.auth.secretName means nothing with source workerEnvironment")
 		}
-		if s.WorkerHost == "" && textOf(in.Get("workerHost")) == "" {
-			d.Error(auth.At, schema.InvalidValue, "set workerHost", prefix+"harness.auth: source workerEnvironment needs a self-hosted workerHost")
+		if s.WorkerHost == "" {
+			d.Error(auth.At, schema.InvalidValue, "add workerHost: HOST, or write source: managedSecret", prefix+"harness.auth: source workerEnvironment needs a self-hosted workerHost")
 		}
 	}
 }

@@ -1,7 +1,9 @@
 package factory
 
 import (
+	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -34,7 +36,7 @@ func (l *loader) automation(d *document) *Automation {
 		t := l.trigger(d, n, fmt.Sprintf("triggers[%d]", i))
 		a.Triggers = append(a.Triggers, t)
 		s := n.Get("schedule")
-		if t.Cron == "" || s == nil {
+		if t.Provider != "schedule" || s == nil || s.Kind != schema.Mapping {
 			continue
 		}
 		name := strings.TrimSpace(textOf(s.Get("name")))
@@ -53,11 +55,11 @@ func (l *loader) automation(d *document) *Automation {
 // none.
 func (l *loader) agentNamed(d *document, n *schema.Node) *Agent {
 	name := strings.TrimSpace(textOf(n))
-	if name == "" || l.agents[name] != nil {
+	if name == "" || l.agents[name] != nil || l.unread["agent "+name] {
 		return l.agents[name]
 	}
 	known := names(l.factory.Agents, func(a *Agent) string { return a.Name })
-	d.Error(n.At, schema.InvalidReference, l.meant(name, known), fmt.Sprintf("no agent is named %q", name))
+	d.Error(n.At, schema.InvalidReference, cmp.Or(l.meant(name, known), "add agents/NAME/agent.md, or take the name out"), fmt.Sprintf("no agent is named %q", name))
 	return nil
 }
 
@@ -68,12 +70,12 @@ func (l *loader) trigger(d *document, n *schema.Node, where string) Trigger {
 	case t.Provider == "" || t.Event == "":
 		return t
 	case !known:
-		d.Error(n.Get("provider").At, schema.InvalidEvent, meant(t.Provider, providers()), fmt.Sprintf("%s: unknown provider %q", where, t.Provider))
+		d.Error(n.Get("provider").At, schema.InvalidEvent, schema.OneOf(t.Provider, providers()), fmt.Sprintf("%s: unknown provider %q", where, t.Provider))
 		return t
 	}
 	keys, known := events[t.Event]
 	if !known {
-		d.Error(n.Get("event").At, schema.InvalidEvent, meant(t.Event, eventsOf(t.Provider)), fmt.Sprintf("%s: %s has no event %q", where, t.Provider, t.Event))
+		d.Error(n.Get("event").At, schema.InvalidEvent, schema.OneOf(t.Event, eventsOf(t.Provider)), fmt.Sprintf("%s: %s has no event %q", where, t.Provider, t.Event))
 		return t
 	}
 	filterNode := n.Get("filter")
@@ -83,7 +85,7 @@ func (l *loader) trigger(d *document, n *schema.Node, where string) Trigger {
 		return t
 	}
 	if filterNode != nil && filterNode.Kind == schema.Mapping {
-		l.checkFilter(d, filterNode, t.Provider, keys, where)
+		l.checkFilter(d, filterNode, &t, keys, where)
 	}
 	return t
 }
@@ -99,7 +101,11 @@ func (l *loader) webhookTrigger(d *document, n *schema.Node, t *Trigger, where s
 	if f != nil {
 		for _, field := range f.Fields {
 			if !slices.Contains(keys, field.Key) {
-				d.Error(field.At, schema.InvalidFilter, meant(field.Key, keys), fmt.Sprintf("%s: a webhook trigger cannot filter on %q", where, field.Key))
+				hint := schema.OneOf(field.Key, keys)
+				if field.Key == "webhooks" {
+					hint = "--strict takes webhook_ids alone; without it webhooks names files"
+				}
+				d.Error(field.At, schema.InvalidFilter, hint, fmt.Sprintf("%s: webhook received cannot be filtered on %q", where, field.Key))
 			}
 		}
 	}
@@ -125,8 +131,8 @@ func (l *loader) webhookTrigger(d *document, n *schema.Node, t *Trigger, where s
 	}
 	known := names(l.factory.Webhooks, func(w *Webhook) string { return w.Name })
 	for _, item := range listOrIn(f.Get("webhooks")) {
-		if name := strings.TrimSpace(textOf(item)); !l.opt.Strict && name != "" && !slices.Contains(known, name) {
-			d.Warn(item.At, schema.UnknownTarget, meant(name, known), fmt.Sprintf("there is no webhooks/%s.yaml: this selection fires nothing", name))
+		if name := strings.TrimSpace(textOf(item)); !l.opt.Strict && name != "" && !slices.Contains(known, name) && !l.unread["webhook "+name] {
+			d.Warn(item.At, schema.UnknownTarget, cmp.Or(l.meant(name, known), "add the file, or take the name out"), fmt.Sprintf("there is no webhooks/%s.yaml: this selection fires nothing", name))
 		}
 	}
 	if payload := f.Get("payload"); payload != nil && payload.Kind != schema.Null {
@@ -156,14 +162,14 @@ func (l *loader) selection(d *document, n *schema.Node, where string) []string {
 	}
 	items := listOrIn(n)
 	if len(items) == 0 {
-		d.Error(n.At, schema.InvalidFilter, "", where+" is a list of at least one name")
+		d.Error(n.At, schema.InvalidFilter, "write [NAME]", where+" is empty")
 		return nil
 	}
 	var all []string
 	for _, item := range items {
 		text := strings.TrimSpace(textOf(item))
 		if text == "" {
-			d.Error(item.At, schema.InvalidFilter, "", where+" holds "+item.Kind.String()+" where a name is expected")
+			d.Error(item.At, schema.InvalidFilter, "write a name in quotes, or take it out", where+" holds something that is not a name")
 			continue
 		}
 		all = append(all, text)
@@ -209,29 +215,55 @@ func valueOf(n *schema.Node) filter.Value {
 // cronParser reads five fields or a descriptor, in UTC.
 var cronParser = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 
+var cronProblems = []struct {
+	form *regexp.Regexp
+	text string
+}{
+	{regexp.MustCompile(`^expected exactly 5 fields, found (\d+).*`), "$1 fields where 5 are expected"},
+	{regexp.MustCompile(`^failed to parse int from (.*?): .*`), "$1 is not a number, nor a name that is known here"},
+	{regexp.MustCompile(`^failed to parse duration @every (.*?): .*`), "$1 is not a duration"},
+	{regexp.MustCompile(`^(?:end|beginning) of range \((\d+)\) (above|below) (?:max|min)imum \((\d+)\).*`), "$1 is $2 $3, the limit of its field"},
+	{regexp.MustCompile(`^beginning of range \((\d+)\) beyond end of range \((\d+)\).*`), "the range from $1 to $2 runs backwards"},
+	{regexp.MustCompile(`^step of range should be a positive number: (.*)`), "the step of $1 is not positive"},
+	{regexp.MustCompile(`^unrecognized descriptor: (.*)`), "$1 is not a descriptor"},
+}
+
+// cronProblem says what the library says, for people.
+func cronProblem(err error) string {
+	for _, p := range cronProblems {
+		if p.form.MatchString(err.Error()) {
+			return p.form.ReplaceAllString(err.Error(), p.text)
+		}
+	}
+	return err.Error()
+}
+
 func (l *loader) schedule(d *document, n *schema.Node, t *Trigger, where string) {
 	s := n.Get("schedule")
 	inline := s != nil && s.Kind != schema.Null
 	if t.Provider != "schedule" {
 		if inline {
-			d.Error(n.KeyAt("schedule"), schema.InvalidTrigger, "", fmt.Sprintf("%s: a schedule on a trigger of %s", where, t.Provider))
+			d.Error(n.KeyAt("schedule"), schema.InvalidTrigger, "take it out, or write provider: schedule, event: cron_fired", fmt.Sprintf("%s: a schedule on a trigger of %s", where, t.Provider))
 		}
 		return
 	}
 	ids := n.Get("filter").Get("schedule_ids")
-	if ids != nil {
+	if !isNull(ids) {
 		l.selection(d, ids, where+".filter.schedule_ids")
 	}
-	if (ids != nil) == inline {
-		d.Error(n.At, schema.InvalidTrigger, "", where+" needs exactly one of schedule and filter.schedule_ids")
+	switch {
+	case !isNull(ids) && inline:
+		d.Error(n.At, schema.InvalidTrigger, "keep one of them", where+" has both schedule and filter.schedule_ids")
+	case isNull(ids) && !inline:
+		d.Error(n.At, schema.InvalidTrigger, "add schedule: {cron: '0 6 * * *'}", where+" has neither schedule nor filter.schedule_ids")
 	}
 	cronNode := s.Get("cron")
 	if t.Cron = textOf(cronNode); t.Cron == "" {
 		return
 	}
 	if strings.Contains(t.Cron, "TZ=") {
-		d.Error(cronNode.At, schema.InvalidValue, "schedules are in UTC", where+".schedule.cron has a time zone")
-	} else if _, err := cronParser.Parse(t.Cron); err != nil {
-		d.Error(cronNode.At, schema.InvalidValue, "five fields, or a descriptor such as @daily", fmt.Sprintf("%s.schedule.cron: %v", where, err))
+		d.Error(cronNode.At, schema.InvalidValue, "schedules are in UTC: take it out", where+".schedule.cron has a time zone")
+	} else if _, err := cronParser.Parse(strings.TrimSpace(t.Cron)); err != nil {
+		d.Error(cronNode.At, schema.InvalidValue, "write five fields (minute hour day month weekday, 0 to 6 from Sunday) or a descriptor such as @daily or @every 2h", fmt.Sprintf("%s.schedule.cron: %s", where, cronProblem(err)))
 	}
 }

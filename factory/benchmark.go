@@ -11,7 +11,7 @@ import (
 // maxConfigurations bounds the configurations of a benchmark suite.
 const maxConfigurations = 6
 
-var repoRef = regexp.MustCompile(`^(github|gitlab)\.com:[^/\s@]+(/[^/\s@]+)+@[0-9a-fA-F]{40}$`)
+var repoRef = regexp.MustCompile(`^(github\.com:[^/\s@]+|gitlab\.com:[^/\s@]+(/[^/\s@]+)*)/[^/\s@]+@[0-9a-fA-F]{40}$`)
 
 // benchmarks checks every suite and its tasks (research/definition-format.md
 // 1.9). This server does not run them.
@@ -25,7 +25,7 @@ func (l *loader) benchmarks() {
 		tasks[suite][slug] = d
 		for i, ref := range itemsOf(d.Root.Get("startingRepoRefs")) {
 			if text := textOf(ref); text != "" && !repoRef.MatchString(text) {
-				d.Error(ref.At, schema.InvalidValue, "github.com:OWNER/REPO@ and the 40 digits of a commit", fmt.Sprintf("startingRepoRefs[%d] is not a commit of a repository", i))
+				d.Error(ref.At, schema.InvalidValue, "write github.com:OWNER/REPO@ and the 40 digits of a commit", fmt.Sprintf("startingRepoRefs[%d] is not a commit of a repository", i))
 			}
 		}
 	}
@@ -34,7 +34,7 @@ func (l *loader) benchmarks() {
 		if name := d.Root.Get("name"); textOf(name) != "" {
 			text := strings.TrimSpace(name.Text)
 			if first := named[text]; first != "" {
-				d.Error(name.At, schema.DuplicateKey, "", fmt.Sprintf("%s has the name %q already", first, text))
+				d.Error(name.At, schema.DuplicateKey, "give it another name", fmt.Sprintf("%s has the name %q already", first, text))
 			}
 			named[text] = d.Path
 		}
@@ -42,7 +42,7 @@ func (l *loader) benchmarks() {
 	}
 	for _, d := range l.of("benchmark task") {
 		suite, slug, _ := strings.Cut(d.name, "/")
-		if tasks[suite][slug] != nil {
+		if tasks[suite][slug] != nil && !l.unread["benchmark suite "+suite] {
 			d.Error(schema.At{}, schema.InvalidReference, fmt.Sprintf("add %s to tasks in benchmarks/%s/suite.yaml", slug, suite), "no suite lists this task")
 		}
 	}
@@ -55,20 +55,20 @@ func (l *loader) suite(d *document, tasks map[string]*document) {
 	}
 	configurations := itemsOf(d.Root.Get("configurations"))
 	if len(configurations) > maxConfigurations {
-		d.Error(configurations[maxConfigurations].At, schema.InvalidValue, "", fmt.Sprintf("a suite has at most %d configurations", maxConfigurations))
+		d.Error(configurations[maxConfigurations].At, schema.InvalidValue, "take this one out", fmt.Sprintf("a suite has at most %d configurations", maxConfigurations))
 	}
 	baseline, seen := false, make(map[string]bool)
 	for i, c := range configurations {
 		if name := c.Get("name"); textOf(name) != "" {
 			text := strings.TrimSpace(name.Text)
 			if seen[text] {
-				d.Error(name.At, schema.DuplicateKey, "", fmt.Sprintf("configuration %q is there twice", text))
+				d.Error(name.At, schema.DuplicateKey, "give it another name", fmt.Sprintf("configuration %q is there twice", text))
 			}
 			seen[text] = true
 		}
 		if role := c.Get("role"); textOf(role) == "baseline" {
 			if baseline {
-				d.Error(role.At, schema.InvalidValue, "", "a second baseline: a suite has at most one")
+				d.Error(role.At, schema.InvalidValue, "write role: candidate", "a second baseline: a suite has at most one")
 			}
 			baseline = true
 		}
@@ -86,7 +86,7 @@ func (l *loader) suite(d *document, tasks map[string]*document) {
 			continue
 		}
 		if l.places["benchmark task "+d.name+"/"+slug] == "" {
-			d.Error(item.At, schema.InvalidReference, "", fmt.Sprintf("there is no benchmarks/%s/tasks/%s.yaml", d.name, slug))
+			d.Error(item.At, schema.InvalidReference, "add the file, or take the task out", fmt.Sprintf("there is no benchmarks/%s/tasks/%s.yaml", d.name, slug))
 		}
 		delete(tasks, slug)
 	}

@@ -71,25 +71,30 @@ func eventsOf(provider string) []string { return slices.Sorted(maps.Keys(catalog
 var conclusions = []string{"success", "failure", "neutral", "cancelled", "timed_out", "action_required", "stale", "skipped"}
 
 // checkFilter checks the keys of another provider's filter and its matchers.
-func (l *loader) checkFilter(d *document, n *schema.Node, provider string, keys []string, where string) {
+func (l *loader) checkFilter(d *document, n *schema.Node, t *Trigger, keys []string, where string) {
 	used := make(map[string]bool)
 	for _, f := range n.Fields {
 		key, isAlias := f.Key, false
-		if canonical, ok := aliases[provider][f.Key]; ok && slices.Contains(keys, canonical) {
+		if canonical, ok := aliases[t.Provider][f.Key]; ok && slices.Contains(keys, canonical) {
 			key, isAlias = canonical, true
 		}
-		if !slices.Contains(keys, key) {
-			d.Error(f.At, schema.InvalidFilter, meant(f.Key, keys), fmt.Sprintf("%s: this event cannot be filtered on %q", where, f.Key))
+		switch {
+		case slices.Contains(keys, key):
+		case t.Provider == "gitlab" && t.Event == "push":
+			// Its keys are not published: those of the others' pushes are a guess.
+			d.Warn(f.At, schema.InvalidFilter, schema.OneOf(f.Key, keys), fmt.Sprintf("%s.filter.%s: it is not known whether a push of gitlab can be filtered on it", where, f.Key))
+		default:
+			d.Error(f.At, schema.InvalidFilter, schema.OneOf(f.Key, keys), fmt.Sprintf("%s: %s %s cannot be filtered on %q", where, t.Provider, t.Event, f.Key))
 			continue
 		}
 		if used[key] {
 			d.Error(f.At, schema.InvalidFilter, "keep one of them", fmt.Sprintf("%s.filter has %s under two names", where, key))
 		}
 		used[key] = true
-		m := matcher{d: d, where: fmt.Sprintf("%s.filter.%s", where, f.Key), provider: provider, key: key}
+		m := matcher{d: d, where: fmt.Sprintf("%s.filter.%s", where, f.Key), provider: t.Provider, event: t.Event, key: key}
 		switch {
 		case key == "schedule_ids": // checked with the schedule
-		case isAlias && provider != "github":
+		case isAlias && t.Provider != "github":
 			m.names(l, f)
 		default:
 			m.check(f.Value)
@@ -99,20 +104,22 @@ func (l *loader) checkFilter(d *document, n *schema.Node, provider string, keys 
 
 // matcher is the value of one filter key of another provider.
 type matcher struct {
-	d                    *document
-	where, provider, key string
+	d                           *document
+	where, provider, event, key string
 }
 
 // names checks an alias that only the provider can resolve: a plain list.
 func (m *matcher) names(l *loader, f schema.Field) {
 	if f.Value.Kind == schema.Mapping {
-		m.d.Error(f.Value.At, schema.InvalidFilter, "", m.where+" takes a list of names, without in and not_in")
+		m.d.Error(f.Value.At, schema.InvalidFilter, "write [NAME], or "+m.key+" with ids", m.where+" takes a list of names, without in and not_in")
 		return
 	}
 	m.check(f.Value)
 	for _, item := range itemsOf(f.Value) {
-		if name := textOf(item); name != "" {
+		if name := strings.TrimSpace(textOf(item)); name != "" {
 			l.later(m.d, item.At, m.where, m.provider+"_"+f.Key, name)
+		} else if item.Kind == schema.String {
+			m.d.Error(item.At, schema.InvalidFilter, "take it out", m.where+" holds an empty name")
 		}
 	}
 }
@@ -129,7 +136,7 @@ func (m *matcher) check(n *schema.Node) {
 	}
 	for _, f := range n.Fields {
 		if f.Key != "in" && f.Key != "not_in" {
-			m.d.Error(f.At, schema.InvalidFilter, meant(f.Key, []string{"in", "not_in"}), fmt.Sprintf("%s takes a list, in or not_in, not %q", m.where, f.Key))
+			m.d.Error(f.At, schema.InvalidFilter, schema.OneOf(f.Key, []string{"in", "not_in"}), fmt.Sprintf("%s takes a list, in or not_in, not %q", m.where, f.Key))
 			continue
 		}
 		m.values(f.Value)
@@ -140,14 +147,18 @@ func (m *matcher) check(n *schema.Node) {
 	}
 	for _, item := range itemsOf(n.Get("not_in")) {
 		if wanted[m.canonical(item.Text)] {
-			m.d.Error(item.At, schema.InvalidFilter, "", fmt.Sprintf("%s has %q both in in and in not_in", m.where, item.Text))
+			m.d.Error(item.At, schema.InvalidFilter, "take it out of one of them", fmt.Sprintf("%s: both in and not_in hold %q", m.where, item.Text))
 		}
 	}
 }
 
 func (m *matcher) values(list *schema.Node) {
 	if list.Kind != schema.List {
-		m.d.Error(list.At, schema.InvalidFilter, "", m.where+" takes a list, not "+list.Kind.String())
+		hint := "write [VALUE]"
+		if list.Text != "" && list.Kind != schema.Null {
+			hint = "write [" + list.Text + "]"
+		}
+		m.d.Error(list.At, schema.InvalidFilter, hint, m.where+" takes a list, not "+list.Kind.String())
 		return
 	}
 	kind := schema.String
@@ -156,9 +167,16 @@ func (m *matcher) values(list *schema.Node) {
 	}
 	for _, item := range list.Items {
 		if item.Kind != kind {
-			m.d.Error(item.At, schema.InvalidFilter, "", fmt.Sprintf("%s holds %s where %s is expected", m.where, item.Kind, kind))
+			hint := "take it out"
+			switch {
+			case kind == schema.Int:
+				hint = "write a whole number, without quotes"
+			case kind == schema.String && item.Text != "" && item.Kind != schema.Null:
+				hint = fmt.Sprintf("quote it: %q", item.Text)
+			}
+			m.d.Error(item.At, schema.InvalidFilter, hint, fmt.Sprintf("%s holds %s where %s is expected", m.where, item.Kind, kind))
 		} else if m.key == "conclusions" && !slices.Contains(conclusions, m.canonical(item.Text)) {
-			m.d.Error(item.At, schema.InvalidFilter, meant(item.Text, conclusions), fmt.Sprintf("%s cannot be %q", m.where, item.Text))
+			m.d.Error(item.At, schema.InvalidFilter, schema.OneOf(item.Text, conclusions), fmt.Sprintf("%s cannot be %q", m.where, item.Text))
 		}
 	}
 }
@@ -178,8 +196,8 @@ func (m *matcher) canonical(value string) string {
 	case m.key == "keywords":
 		return strings.ToLower(strings.TrimSpace(value))
 	case m.key == "emojis":
-		value, _, _ = strings.Cut(strings.Trim(value, ":"), "::skin-tone-")
-	case m.key == "branches" && m.provider == "github":
+		value, _, _ = strings.Cut(strings.Trim(strings.TrimSpace(value), ":"), "::skin-tone-")
+	case m.key == "branches" && m.provider == "github" && m.event == "push":
 		return strings.TrimPrefix(value, "refs/heads/")
 	}
 	if slices.Contains(caseless[m.provider], m.key) {

@@ -46,11 +46,11 @@ func (l *loader) environment(d *document) *Environment {
 		for _, f := range env.Fields {
 			switch {
 			case !variableName.MatchString(f.Key):
-				d.Error(f.At, schema.InvalidValue, "", fmt.Sprintf("env: %q is not the name of a variable", f.Key))
+				d.Error(f.At, schema.InvalidValue, "write letters, digits and _, the first no digit", fmt.Sprintf("env: %q is not the name of a variable", f.Key))
 			case strings.HasPrefix(f.Key, "TRIPHAMMER_"):
-				d.Error(f.At, schema.InvalidValue, "", fmt.Sprintf("env: %s is set by the server", f.Key))
+				d.Error(f.At, schema.InvalidValue, "take it out", fmt.Sprintf("env: %s is set by the server", f.Key))
 			case strings.ContainsRune(f.Value.Text, 0):
-				d.Error(f.Value.At, schema.InvalidValue, "", fmt.Sprintf("env: %s holds a NUL byte", f.Key))
+				d.Error(f.Value.At, schema.InvalidValue, "take it out", fmt.Sprintf("env: %s holds a NUL byte", f.Key))
 			}
 			e.Env[f.Key] = f.Value.Text
 		}
@@ -84,7 +84,7 @@ func minutes(d *document, key string, otherwise time.Duration) time.Duration {
 	}
 	m, err := strconv.ParseFloat(n.Text, 64)
 	if err != nil || m <= 0 || m > maxMinutes {
-		d.Error(n.At, schema.InvalidValue, "", fmt.Sprintf("%s is %s where more than 0 and at most %d is expected", key, n.Text, maxMinutes))
+		d.Error(n.At, schema.InvalidValue, "leave the key out for the default", fmt.Sprintf("%s is %s where more than 0 and at most %d is expected", key, n.Text, maxMinutes))
 		return otherwise
 	}
 	return time.Duration(m * float64(time.Minute))
@@ -101,7 +101,7 @@ func repository(d *document, n *schema.Node, where string) Repository {
 	case r.URL == "":
 		r.URL = "https://github.com/" + url.PathEscape(owner) + "/" + url.PathEscape(name) + ".git"
 	case strings.HasPrefix(r.URL, "-"):
-		d.Error(n.Get("url").At, schema.InvalidValue, "", where+".url begins with a dash")
+		d.Error(n.Get("url").At, schema.InvalidValue, "write https://… or git@…", where+".url begins with a dash")
 	default:
 		if u, err := url.Parse(r.URL); err == nil && u.User != nil {
 			if _, has := u.User.Password(); has {
@@ -110,10 +110,10 @@ func repository(d *document, n *schema.Node, where string) Repository {
 		}
 	}
 	if strings.HasPrefix(r.Ref, "-") {
-		d.Error(n.Get("ref").At, schema.InvalidValue, "", where+".ref begins with a dash")
+		d.Error(n.Get("ref").At, schema.InvalidValue, "name a branch, a tag or a commit", where+".ref begins with a dash")
 	}
 	if r.Path != "" && (path.IsAbs(r.Path) || path.Clean(r.Path) != r.Path || r.Path == "." || strings.HasPrefix(r.Path, "..")) {
-		d.Error(n.Get("path").At, schema.InvalidValue, "", where+".path is not a plain path within the workspace")
+		d.Error(n.Get("path").At, schema.InvalidValue, "write such as libs/app", where+".path is not a plain path within the workspace")
 	}
 	return r
 }
@@ -129,7 +129,7 @@ func network(d *document) Network {
 	case text == "off":
 		return Network{Off: true}
 	case n.Kind != schema.List || len(n.Items) == 0:
-		d.Error(n.At, schema.InvalidValue, "", "network is on, off or a list of hosts")
+		d.Error(n.At, schema.InvalidValue, "write on, off or [api.example.com]", "network is on, off or a list of hosts")
 	}
 	out := Network{}
 	for _, item := range itemsOf(n) {

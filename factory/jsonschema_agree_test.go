@@ -11,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -33,15 +34,18 @@ type unspoken struct {
 }
 
 var unspokenRules = []unspoken{
-	{"x-triphammer-yaml", "webhook", "secretName: 2026-01-02", "is a date where a string", false},
+	{"x-triphammer-yaml", "webhook", "secretName: 2026-01-02", "(is|holds) a date where a string", false},
+	{"x-triphammer-yaml", "webhook", "secretName: X\n<<: {enabled: true}", `^merge key`, false},
+	{"x-triphammer-yaml", "webhook", "secretName: X\n? [a]\n: b", "^a key must be a plain word", false},
+	{"x-triphammer-yaml", "webhook", "", `^alias \*`, false},
 	{"x-triphammer-yaml", "runner", "platform: {linux: {dockerImage: x}}\ninstanceShape: {vcpus: 2.0, memoryGb: 4}", "is a number where an integer", false},
 	{"x-triphammer-yaml", "webhook", "secretName: &a X", `^anchor &`, false},
 	{"x-triphammer-yaml", "webhook", "secretName: !!str X", `^tag `, false},
 	{"x-triphammer-yaml", "webhook", "secretName: X\nsecretName: X", `^key ".*" is there twice`, false},
-	{"x-triphammer-unique-trimmed", "common", "secrets: [A, ' A']", "lists .* twice", false},
+	{"x-triphammer-unique-trimmed", "factory", minimal + "secrets: [A, ' A']", "lists .* twice", false},
 	{"x-triphammer-unique-by", "factory", minimal + "repositories: [{owner: a, name: b}, {owner: a, name: ' b'}]", "is listed twice", false},
 	{"x-triphammer-unique-by", "factory", minimal + "integrations: [{type: slack}, {type: Slack}]", "integration .* is listed twice", false},
-	{"x-triphammer-unique-by", "scorer", "model: m\nagents: [lead]\nlabels: [{value: a, score: 0}, {value: a, score: 1}]", "^label .* is there twice", false},
+	{"x-triphammer-unique-by", "scorer", "model: m\nagents: [lead]\npassingScore: 1\nlabels: [{value: a, score: 0}, {value: a, score: 1}]", "^label .* is there twice", false},
 	{"x-triphammer-unique-by", "benchmark_suite", "name: s\nagent: lead\nconfigurations: [{name: a}, {name: a}]\ntasks: [one, two]", "^configuration .* is there twice", false},
 	{
 		"x-triphammer-unique-by", "automation",
@@ -64,10 +68,10 @@ var unspokenRules = []unspoken{
 	},
 	{"x-triphammer-credential-header", "webhook", "secretName: X\ndeliveryIdHeader: authorization", "which carries a credential", false},
 	{"x-triphammer-url-without-password", "environment", "repositories: [{url: 'https://a:b@git.example.com/x'}]", "holds a password", false},
-	{"x-triphammer-disjoint", "automation", "triggers: [{provider: github, event: push, filter: {repos: {in: [a/b], not_in: [a/b]}}}]", "both in in and in not_in", false},
+	{"x-triphammer-disjoint", "automation", "triggers: [{provider: github, event: push, filter: {repos: {in: [a/b], not_in: [a/b]}}}]", "both in and not_in hold", false},
 	{
 		"x-triphammer-disjoint", "automation",
-		"triggers: [{provider: webhook, event: received, filter: {webhooks: [hook], payload: {a: {in: [1], not_in: [1.0]}}}}]", "both in in and in not_in", false,
+		"triggers: [{provider: webhook, event: received, filter: {webhooks: [hook], payload: {a: {in: [1], not_in: [1.0]}}}}]", "both in and not_in hold", false,
 	},
 	{
 		"x-triphammer-max-depth", "automation",
@@ -267,7 +271,7 @@ func TestSchemaUnspoken(t *testing.T) {
 		document, body := rule.document, "Body\n"
 		switch {
 		case rule.annotation == "x-triphammer-body":
-			rule.breaks, body = "model: m\nagents: [lead]\nlabels: [{value: a, score: 0}]", ""
+			rule.breaks, body = "model: m\nagents: [lead]\npassingScore: 1\nlabels: [{value: a, score: 0}, {value: b, score: 1}]", ""
 		case rule.breaks == "":
 			continue
 		case document == "common":
@@ -294,20 +298,19 @@ func TestSchemaUnspoken(t *testing.T) {
 // of testdata, and of the one that init writes.
 func TestSchemaTrees(t *testing.T) {
 	judges := newSchemaJudges(t)
-	roots := []string{filepath.Join("..", "cmd", "triphammer", "template")}
+	all := map[string]fs.FS{"template": os.DirFS(filepath.Join("..", "cmd", "triphammer", "template"))}
 	for _, kind := range []string{"good", "bad"} {
 		for _, name := range folders(t, kind) {
-			roots = append(roots, filepath.Join(trees, kind, name))
+			all[name] = os.DirFS(filepath.Join(trees, kind, name))
 		}
 	}
+	for name, c := range allRuleCases(t) {
+		all[name] = c.files
+	}
 	seen := make(map[string]int)
-	for _, root := range roots {
-		tree := os.DirFS(root)
+	for root, tree := range all {
 		_, report := load(t, tree, Options{})
-		unsupported := false
-		for _, d := range report.Diagnostics {
-			unsupported = unsupported || d.Code == schema.UnsupportedVersion
-		}
+		unsupported := slices.ContainsFunc(report.Diagnostics, func(d schema.Diagnostic) bool { return d.Code == schema.UnsupportedVersion })
 		err := fs.WalkDir(tree, ".", func(name string, d fs.DirEntry, err error) error {
 			document := documentAt(name)
 			if err != nil || !d.Type().IsRegular() || document == "" || unsupported && document != "factory" {
@@ -322,7 +325,7 @@ func TestSchemaTrees(t *testing.T) {
 				return nil // no value that a schema could judge
 			}
 			seen[document]++
-			judges.compare(t, document, filepath.Join(root, name), node, findingsAt(report, document, name), true)
+			judges.compare(t, document, root+" "+name, node, findingsAt(report, document, name), true)
 			return nil
 		})
 		if err != nil {
@@ -359,7 +362,7 @@ func TestSchemaLimits(t *testing.T) {
 		return "triggers: [{provider: webhook, event: received, filter: {webhooks: [hook], payload: " + payload + "}}]"
 	}
 	labels := func(n int) string {
-		return "model: m\nagents: [lead]\nlabels: [" + strings.Repeat("{value: %d, score: 0}, ", n) + "]"
+		return "model: m\nagents: [lead]\npassingScore: 1\nlabels: [{value: top, score: 1}, " + strings.Repeat("{value: %d, score: 0}, ", n-1) + "]"
 	}
 	numbered := func(format string, n int) string {
 		var args []any
@@ -388,7 +391,13 @@ func TestSchemaLimits(t *testing.T) {
 		{"agent", "harness: {}", false},
 		{"agent", "harness: {type: oz, auth: null, reasoningLevel: ''}", true},
 		{"agent", "harness: {type: oz, reasoningLevel: high}", false},
-		{"agent", "secrets: [A, A]", false},
+		{"agent", "secrets: [A, A]", true},
+		{"agent", "agentType: null", true},
+		{"agent", "harness: {type: null, model: null}", false},
+		{"agent", "harness: {auth: null}", true},
+		{"agent", "workerHost: null\nharness: {type: claude, auth: {source: workerEnvironment}}", false},
+		{"agent", "workerHost: h\nharness: {type: claude, auth: {source: workerEnvironment}}", true},
+		{"factory", minimal + "secrets: [A, A]", false},
 		{"webhook", "secretName: X\nsignatureScheme: github", false},
 		{"webhook", "secretName: X\nauthMode: signature", false},
 		{"webhook", "secretName: \u00a0", false},
@@ -399,14 +408,18 @@ func TestSchemaLimits(t *testing.T) {
 		{"runner", "platform: {os: macos}\ninstanceShape: {vcpus: 12, memoryGb: 56}", true},
 		{"runner", "platform: {os: macos}\ninstanceShape: {vcpus: 8, memoryGb: 28}", false},
 		{"runner", "description: x", false},
-		{"scorer", numbered(labels(20), 20), true},
-		{"scorer", numbered(labels(21), 21), false},
-		{"scorer", numbered(labels(1), 1) + "\nsamplingRate: 0.005", true},
-		{"scorer", numbered(labels(1), 1) + "\nsamplingRate: 0.0049", false},
-		{"scorer", numbered(labels(1), 1) + "\nsamplingRate: 100.01", false},
+		{"scorer", numbered(labels(20), 19), true},
+		{"scorer", numbered(labels(21), 20), false},
+		{"scorer", numbered(labels(2), 1) + "\nsamplingRate: 0.005", true},
+		{"scorer", numbered(labels(2), 1) + "\nsamplingRate: 0.0049", false},
+		{"scorer", numbered(labels(2), 1) + "\nsamplingRate: 100.004", true},
+		{"scorer", numbered(labels(2), 1) + "\nsamplingRate: 100.01", false},
+		{"scorer", "model: m\nagents: [lead]\nlabels: [{value: a, score: 0}]", false},
 		{"benchmark_suite", numbered("name: s\nagent: lead\ntasks: [one, two]\nconfigurations: ["+strings.Repeat("{name: %d}, ", 6)+"]", 6), true},
 		{"benchmark_suite", numbered("name: s\nagent: lead\ntasks: [one, two]\nconfigurations: ["+strings.Repeat("{name: %d}, ", 7)+"]", 7), false},
-		{"benchmark_suite", "name: s\nagent: lead\ntasks: [one, two]\nconfigurations: [{name: a, agents: [{agent: lead, harness: {}}]}]", false},
+		{"benchmark_suite", "name: s\nagent: lead\ntasks: [one, two]\nconfigurations: [{name: a, agents: [{agent: lead, harness: {type: claude}}]}]", false},
+		{"benchmark_suite", "name: s\nagent: lead\ntasks: [one, two]\nconfigurations: [{name: a, agents: [{agent: lead, harness: {type: codex, model: m}}]}]", true},
+		{"benchmark_suite", "name: s\nagent: lead\ntasks: [one, two]\nconfigurations: [{name: a, agents: [{agent: lead, harness: {type: oz, model: m, auth: {source: workerEnvironment}}}]}]", false},
 		{"environment", "timeoutMinutes: 10080", true},
 		{"environment", "timeoutMinutes: 10080.5", false},
 		{"environment", "idleMinutes: 0", false},
@@ -441,6 +454,11 @@ func TestSchemaLimits(t *testing.T) {
 		{"automation", "triggers: [{provider: github, event: check_suite_completed, filter: {conclusions: [bad]}}]", false},
 		{"automation", "triggers: [{provider: github, event: pull_request_opened, filter: {prNumbers: [1], pr_numbers: [1]}}]", false},
 		{"automation", "triggers: [{provider: linear, event: issue_created, filter: {teams: {in: [x]}}}]", false},
+		{"automation", "triggers: [{provider: linear, event: issue_created, filter: {teams: [' ']}}]", false},
+		{"automation", "triggers: [{provider: gitlab, event: push, filter: {authors: {in: [x]}}}]", true},
+		{"automation", "triggers: [{provider: gitlab, event: push, filter: {authors: x}}]", false},
+		{"automation", "triggers: [{provider: schedule, event: cron_fired, filter: {schedule_ids: null}, schedule: {cron: ' @daily '}}]", true},
+		{"automation", "triggers: [{provider: schedule, event: cron_fired, filter: {schedule_ids: null}}]", false},
 		{"automation", "triggers: [{provider: schedule, event: cron_fired}]", false},
 		{"automation", "triggers: [{provider: schedule, event: cron_fired, schedule: null, filter: {schedule_ids: [x]}}]", true},
 		{"automation", "triggers: [{provider: schedule, event: cron_fired, schedule: {cron: '@daily'}, filter: {schedule_ids: [x]}}]", false},
@@ -448,6 +466,8 @@ func TestSchemaLimits(t *testing.T) {
 		{"automation", "triggers: [{provider: github, event: push, schedule: {cron: '@daily'}}]", false},
 		{"benchmark_suite_task", "title: t\nprompt: p\nsuccessCriteria: s\nstartingRepoRefs: ['github.com:a/b@" + strings.Repeat("0", 40) + "']", true},
 		{"benchmark_suite_task", "title: t\nprompt: p\nsuccessCriteria: s\nstartingRepoRefs: ['github.com:a/b@" + strings.Repeat("0", 39) + "']", false},
+		{"benchmark_suite_task", "title: t\nprompt: p\nsuccessCriteria: s\nstartingRepoRefs: ['github.com:a/b/c@" + strings.Repeat("0", 40) + "']", false},
+		{"benchmark_suite_task", "title: t\nprompt: p\nsuccessCriteria: s\nstartingRepoRefs: ['gitlab.com:a/b/c@" + strings.Repeat("0", 40) + "']", true},
 	} {
 		root, found := parseAlone(t, c.document, c.text, "Body\n")
 		if err := judges.judge(t, c.document, root); (err == nil) != c.valid || (len(found) == 0) != c.valid {

@@ -137,6 +137,13 @@ func (g *documentGenerator) tidy(m object, at string) {
 	if model, has := m["model"]; has && model != nil && m["harness"] != nil {
 		delete(m, pick(g, "model", "harness"))
 	}
+	if _, has := m["workerHost"]; has && (at == "agent" || at == "automation") {
+		if harness, _ := m["harness"].(object); harness != nil {
+			if auth, _ := harness["auth"].(object); auth != nil && auth["source"] == "workerEnvironment" {
+				m["workerHost"] = "h"
+			}
+		}
+	}
 	switch {
 	case strings.HasSuffix(at, ".harness"):
 		g.tidyHarness(m)
@@ -163,14 +170,19 @@ func (g *documentGenerator) tidy(m object, at string) {
 		if delete(m, "payload"); m["payloadFile"] == nil {
 			m["payload"] = pick[any](g, nil, 1, object{"a": 1})
 		}
-	case at == "scorer" && m["passingScore"] != nil:
+	case at == "scorer":
 		m["passingScore"] = pick[any](g, 0.5, 1, 0.1)
 		m["labels"] = []any{object{"value": "good", "score": 1}, object{"value": "bad", "score": 0}}
 	}
 }
 
 func (g *documentGenerator) tidyHarness(m object) {
-	if len(m) == 0 {
+	sets := m["type"] != nil || m["model"] != nil
+	for _, key := range []string{"reasoningLevel", "auth"} {
+		_, has := m[key]
+		sets = sets || has
+	}
+	if !sets {
 		m["type"] = "claude"
 	}
 	if auth, _ := m["auth"].(object); auth != nil {

@@ -350,33 +350,54 @@ var oneModel = object{
 	"then": without("model is short for a harness: keep one of the two", "harness"),
 }
 
+// oz takes less than other harnesses.
+var oz = object{
+	"if": is("type", "oz"),
+	"then": object{"properties": object{
+		"auth":           object{"type": "null", "errorMessage": "type oz takes no auth"},
+		"reasoningLevel": object{"enum": []any{nil, ""}, "errorMessage": "type oz takes no reasoningLevel"},
+	}},
+}
+
+var auth = object{
+	"if":   is("source", "managedSecret"),
+	"then": object{"required": []any{"secretName"}},
+	"else": without("only source managedSecret takes a secretName", "secretName"),
+}
+
+// onWorker accepts settings whose credential is a worker's.
+var onWorker = object{"required": []any{"harness"}, "properties": object{"harness": object{
+	"type": "object", "required": []any{"auth"}, "properties": object{"auth": merged(object{"type": "object"}, is("source", "workerEnvironment"))},
+}}}
+
+// keptHost refuses to clear the host that such settings need.
+var keptHost = object{"if": onWorker, "then": object{"properties": object{"workerHost": object{"type": "string", "minLength": 1}}}}
+
 // schemaRules is what the parser's code says about the keys of one file, by path.
 // An annotation x-triphammer-… stands where JSON Schema has no words for it.
 func schemaRules() map[string]object {
 	rules := map[string]object{
 		"common.harness": {
-			"minProperties": 1,
-			"examples":      []any{object{"type": "claude", "model": "sonnet"}},
-			"allOf": all(object{
-				"if": is("type", "oz"),
-				"then": object{"properties": object{
-					"auth":           object{"type": "null", "errorMessage": "type oz takes no auth"},
-					"reasoningLevel": object{"enum": []any{nil, ""}, "errorMessage": "type oz takes no reasoningLevel"},
-				}},
+			"examples": []any{object{"type": "claude", "model": "sonnet"}},
+			"allOf": all(oz, object{
+				"anyOf": []any{
+					object{"required": []any{"type"}, "properties": object{"type": object{"type": "string"}}},
+					object{"required": []any{"model"}, "properties": object{"model": object{"type": "string"}}},
+					has("reasoningLevel"), has("auth"),
+				},
+				"errorMessage": "set type, model, reasoningLevel or auth",
 			}),
 			"x-triphammer-inherited": "With the inherited settings too: type oz takes neither auth nor reasoningLevel, and auth.source workerEnvironment needs workerHost.",
 		},
-		"common.harness.auth": {"allOf": all(object{
-			"if":   is("source", "managedSecret"),
-			"then": object{"required": []any{"secretName"}},
-			"else": without("only source managedSecret takes a secretName", "secretName"),
-		})},
+		"common.harness.auth":                                    {"allOf": all(auth)},
+		"benchmark_suite.configurations[].agents[].harness":      {"allOf": all(oz)},
+		"benchmark_suite.configurations[].agents[].harness.auth": {"allOf": all(auth)},
 		"common.runner":        {"x-triphammer-reference": "runners"},
 		"common.environmentId": {"x-triphammer-reference": "environments"},
 
 		"factory": {"x-triphammer-tree": "At most 20 webhooks, 10000 files and 16 MiB; if there are agents, exactly one is the foreman."},
 		"factory.alias": merged(
-			pattern("^["+blanks+"]*([\\p{L}\\p{Nd}._-]([\\p{L}\\p{Nd} ._-]{0,58}[\\p{L}\\p{Nd}._-])?)?["+blanks+"]*$", "at most 60 letters, digits, spaces and . _ -")),
+			pattern("^["+blanks+"]*([\\p{L}\\p{N}._-]([\\p{L}\\p{N} ._-]{0,58}[\\p{L}\\p{N}._-])?)?["+blanks+"]*$", "at most 60 letters, digits, spaces and . _ -")),
 		"factory.repositories": {"uniqueItems": true, "x-triphammer-unique-by": []any{"owner", "name"}},
 		"factory.providers":    {"deprecated": true, "deprecationMessage": "Old name of cloudProviders"},
 		"factory.integrations": {
@@ -391,16 +412,11 @@ func schemaRules() map[string]object {
 		"factory.integrations[].type": merged(
 			pattern(padded("slack", "linear", "jira"), "slack, linear or jira"),
 			object{"examples": []any{"slack", "linear", "jira"}}),
-		"factory.agentDefaults": {"allOf": all(oneModel, object{
-			"if": object{"required": []any{"harness"}, "properties": object{"harness": object{
-				"type": "object", "required": []any{"auth"}, "properties": object{"auth": merged(object{"type": "object"}, is("source", "workerEnvironment"))},
-			}}},
-			"then": object{"required": []any{"workerHost"}, "properties": object{"workerHost": object{"type": "string", "minLength": 1}}},
-		})},
-		"agent":           {"allOf": all(oneModel)},
-		"agent.agentType": {"default": "CUSTOM"},
+		"factory.agentDefaults": {"allOf": all(oneModel, keptHost, object{"if": onWorker, "then": object{"required": []any{"workerHost"}}})},
+		"agent":                 {"allOf": all(oneModel, keptHost)},
+		"agent.agentType":       {"default": "CUSTOM"},
 
-		"automation":         {"allOf": all(oneModel), "definitions": filterDefinitions()},
+		"automation":         {"allOf": all(oneModel, keptHost), "definitions": filterDefinitions()},
 		"automation.enabled": {"default": true},
 		"automation.agent":   {"x-triphammer-reference": "agents"},
 		"automation.triggers": {
@@ -412,7 +428,7 @@ func schemaRules() map[string]object {
 		"automation.triggers[].schedule.cron": merged(object{
 			"x-triphammer-cron": "Each field within its range: lists, ranges, steps, ? and names of months and weekdays; @every takes a duration such as 1h30m.",
 			"examples":          []any{"0 6 * * 1-5", "@daily", "@every 2h"},
-		}, pattern("^(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|@every [^=]+|["+blanks+"]*[^="+blanks+"]+(["+blanks+"]+[^="+blanks+"]+){4}["+blanks+"]*)$",
+		}, pattern("^["+blanks+"]*(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|@every [^=]+|[^="+blanks+"]+(["+blanks+"]+[^="+blanks+"]+){4})["+blanks+"]*$",
 			"five fields in UTC, or a descriptor such as @daily")),
 
 		"webhook": {"allOf": all(object{
@@ -477,7 +493,7 @@ func schemaRules() map[string]object {
 		"scorer":              {"x-triphammer-body": "The text below the front matter must not be blank."},
 		"scorer.agents":       {"x-triphammer-reference": "agents"},
 		"scorer.enabled":      {"default": true},
-		"scorer.samplingRate": {"default": 25, "minimum": 0.005, "maximum": 100},
+		"scorer.samplingRate": {"default": 25, "minimum": 0.005, "exclusiveMaximum": 100.005},
 		"scorer.passingScore": {
 			"minimum": 0, "maximum": 1,
 			"x-triphammer-passing-score": "At least one label's score reaches it, and at least one does not.",
@@ -596,7 +612,9 @@ func triggerRules() []any {
 	return anys(append(rules, object{
 		"if": is("provider", "schedule"),
 		"then": object{
-			"if":   object{"required": []any{"filter"}, "properties": object{"filter": has("schedule_ids")}},
+			"if": object{"required": []any{"filter"}, "properties": object{"filter": object{
+				"type": "object", "required": []any{"schedule_ids"}, "properties": object{"schedule_ids": object{"type": []any{"array", "object"}}},
+			}}},
 			"then": object{"properties": object{"schedule": object{"type": "null", "errorMessage": "keep one of schedule and filter.schedule_ids"}}},
 			"else": object{"required": []any{"schedule"}, "properties": object{"schedule": object{"type": "object"}}},
 		},
@@ -623,12 +641,13 @@ func filterDefinitions() object {
 	definitions["names"] = merged(nameList(), object{
 		"type": []any{"array", "object"}, "required": []any{"in"}, "properties": object{"in": nameList()}, "additionalProperties": false,
 	})
+	definitions["names_or_null"] = merged(definitions["names"].(object), object{"type": []any{"array", "object", "null"}})
 	definitions["matcher"] = matcherOf(object{"type": "string"})
 	definitions["number_matcher"] = matcherOf(object{"type": "integer"})
 	definitions["conclusion_matcher"] = matcherOf(object{
 		"type": "string", "anyOf": all(object{"enum": anys(conclusions)}, object{"pattern": "^" + anyCaseOf(conclusions) + "$"}),
 	})
-	definitions["plain_matcher"] = object{"type": []any{"array", "null"}, "items": object{"type": "string"}}
+	definitions["plain_matcher"] = object{"type": []any{"array", "null"}, "items": merged(object{"type": "string"}, notBlank())}
 	for _, g := range eventGroups() {
 		if g.provider == "webhook" {
 			definitions[g.definition()] = webhookFilter(g.keys)
@@ -676,7 +695,7 @@ func providerFilter(g eventGroup) object {
 		definition, text := "matcher", keyTexts[key]+" A list of those that match, or {in: […], not_in: […]}."
 		switch key {
 		case "schedule_ids":
-			definition, text = "names", keyTexts[key]
+			definition, text = "names_or_null", keyTexts[key]
 		case "pr_numbers":
 			definition = "number_matcher"
 		case "conclusions":
@@ -696,6 +715,9 @@ func providerFilter(g eventGroup) object {
 	s := object{
 		"description": "Which events start a run; all keys must match.",
 		"type":        []any{"object", "null"}, "properties": properties, "additionalProperties": false,
+	}
+	if g.provider == "gitlab" && slices.Contains(g.events, "push") {
+		s["additionalProperties"] = object{"$ref": "#/definitions/matcher"} // its keys are not published
 	}
 	if len(exclusive) > 0 {
 		s["allOf"] = anys(exclusive)

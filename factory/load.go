@@ -34,6 +34,7 @@ func Load(ctx context.Context, tree fs.FS, opt Options) (*Factory, *schema.Repor
 		factory: &Factory{blobs: make(map[string]string)},
 		report:  &schema.Report{SchemaVersion: schema.Version},
 		places:  make(map[string]string),
+		unread:  make(map[string]bool),
 
 		agents:       make(map[string]*Agent),
 		environments: make(map[string]*Environment),
@@ -66,6 +67,7 @@ type loader struct {
 	report  *schema.Report
 	bytes   int64
 	places  map[string]string // kind and name to path: one place per resource
+	unread  map[string]bool   // kind and name of what is there and could not be read: nothing that names it is wrong
 	docs    []*document
 	nodes   int // keys and values of all docs
 	found   int // findings in all docs
@@ -92,6 +94,7 @@ type document struct {
 type kind struct {
 	id       string
 	folder   string
+	pattern  string // of its path, for people
 	shape    *schema.Shape
 	markdown bool
 	own      bool // our extension: a stray file under Strict
@@ -113,10 +116,11 @@ func inFolder(file string) func(string) string {
 
 func flat(ext string) func(string) string {
 	return func(rest string) string {
-		if name, ok := strings.CutSuffix(rest, ext); ok && !strings.Contains(name, "/") {
-			return name
+		name, ok := strings.CutSuffix(rest, ext)
+		if !ok || strings.Contains(name, "/") || name == "." || name == ".." {
+			return ""
 		}
-		return ""
+		return name
 	}
 }
 
@@ -124,35 +128,43 @@ func based(file string) func(string) bool {
 	return func(rest string) bool { return path.Base(rest) == file }
 }
 
+func topLevel(ext string) func(string) bool {
+	return func(rest string) bool { return path.Ext(rest) == ext && !strings.Contains(rest, "/") }
+}
+
 func withExt(ext string) func(string) bool {
 	return func(rest string) bool { return path.Ext(rest) == ext }
 }
 
 var kinds = []*kind{
-	{id: "agent", folder: "agents", shape: &schema.Agent, markdown: true, name: inFolder("agent.md"), misplaced: func(rest string) bool {
-		return path.Base(rest) == "agent.md" || flat(".md")(rest) != ""
-	}},
-	{id: "automation", folder: "automations", shape: &schema.Automation, markdown: true, name: func(rest string) string {
+	{id: "agent", folder: "agents", pattern: "agents/NAME/agent.md", shape: &schema.Agent, markdown: true, name: inFolder("agent.md"), misplaced: based("agent.md")},
+	{id: "automation", folder: "automations", pattern: "automations/NAME/automation.md", shape: &schema.Automation, markdown: true, name: func(rest string) string {
 		if name := inFolder("automation.md")(rest); name != "" {
 			return name
 		}
 		return flat(".md")(rest) // the legacy form
-	}, misplaced: based("automation.md")},
-	{id: "runner", folder: "runners", shape: &schema.Runner, name: flat(".yaml"), misplaced: withExt(".yaml")},
-	{id: "webhook", folder: "webhooks", shape: &schema.Webhook, name: flat(".yaml"), misplaced: withExt(".yaml")},
-	{id: "scorer", folder: "scorers", shape: &schema.Scorer, markdown: true, name: inFolder("scorer.md"), misplaced: func(rest string) bool {
-		return path.Base(rest) == "scorer.md" || flat(".md")(rest) != ""
+	}, misplaced: func(rest string) bool { return path.Base(rest) == "automation.md" || topLevel(".md")(rest) }},
+	{id: "runner", folder: "runners", pattern: "runners/NAME.yaml", shape: &schema.Runner, name: flat(".yaml"), misplaced: withExt(".yaml")},
+	{id: "webhook", folder: "webhooks", pattern: "webhooks/NAME.yaml", shape: &schema.Webhook, name: flat(".yaml"), misplaced: withExt(".yaml")},
+	{id: "scorer", folder: "scorers", pattern: "scorers/NAME/scorer.md", shape: &schema.Scorer, markdown: true, name: inFolder("scorer.md"), misplaced: func(rest string) bool {
+		return path.Base(rest) == "scorer.md" || topLevel(".md")(rest)
 	}},
-	{id: "benchmark suite", folder: "benchmarks", shape: &schema.BenchmarkSuite, name: inFolder("suite.yaml"), misplaced: based("suite.yaml")},
-	{id: "benchmark task", folder: "benchmarks", shape: &schema.BenchmarkTask, name: func(rest string) string {
+	{id: "benchmark suite", folder: "benchmarks", pattern: "benchmarks/NAME/suite.yaml", shape: &schema.BenchmarkSuite, name: inFolder("suite.yaml"), misplaced: based("suite.yaml")},
+	{id: "benchmark task", folder: "benchmarks", pattern: "benchmarks/SUITE/tasks/NAME.yaml", shape: &schema.BenchmarkTask, name: func(rest string) string {
 		if parts := strings.Split(rest, "/"); len(parts) == 3 && parts[1] == "tasks" && flat(".yaml")(parts[2]) != "" {
-			return parts[0] + "/" + strings.TrimSuffix(parts[2], ".yaml")
+			return parts[0] + "/" + flat(".yaml")(parts[2])
 		}
 		return ""
-	}, misplaced: func(string) bool { return false }},
-	{id: "environment", folder: "environments", shape: &schema.Environment, own: true, name: flat(".yaml"), misplaced: withExt(".yaml")},
-	{id: "filter test", folder: "tests", shape: &schema.Tests, own: true, name: flat(".yaml"), misplaced: func(string) bool { return false }},
+	}, misplaced: func(rest string) bool {
+		parts := strings.Split(rest, "/")
+		return len(parts) == 3 && parts[1] == "tasks" && path.Ext(parts[2]) == ".yaml"
+	}},
+	{id: "environment", folder: "environments", pattern: "environments/NAME.yaml", shape: &schema.Environment, own: true, name: flat(".yaml"), misplaced: withExt(".yaml")},
+	{id: "filter test", folder: "tests", pattern: "tests/NAME.yaml", shape: &schema.Tests, own: true, name: flat(".yaml"), misplaced: func(string) bool { return false }},
 }
+
+// foldersOf has the folders in which a definition is a folder of its own.
+var foldersOf = map[string]bool{"agents": true, "automations": true, "scorers": true, "benchmarks": true}
 
 var errStop = errors.New("enough")
 
@@ -240,7 +252,7 @@ func (l *loader) walk(folder string) error {
 			return nil
 		}
 		if d.IsDir() {
-			if path.Base(name) == "skills" && folder == "agents" {
+			if agent, base := path.Split(rest); folder == "agents" && base == "skills" && strings.Count(agent, "/") == 1 {
 				return fs.SkipDir
 			}
 			return nil
@@ -248,7 +260,10 @@ func (l *loader) walk(folder string) error {
 		k, resource := place(folder, rest)
 		if !d.Type().IsRegular() {
 			// A link or submodule where a definition, or a folder of them, would be.
-			if k != nil || !strings.Contains(rest, "/") {
+			if k != nil || foldersOf[folder] && !strings.Contains(rest, "/") {
+				if resource != "" {
+					l.unread[k.id+" "+resource] = true
+				}
 				l.fault(name, schema.NotRegular, "put the file itself there", "a symbolic link, submodule or special file in a definition's place")
 			}
 			return nil
@@ -258,7 +273,7 @@ func (l *loader) walk(folder string) error {
 			l.stray(folder, rest, name)
 			return nil
 		case resource == "":
-			l.fault(name, schema.UnsupportedPath, "", fmt.Sprintf("no %s can be at this path", k.id))
+			l.fault(name, schema.UnsupportedPath, "move it to "+k.pattern, fmt.Sprintf("this looks like %s %s, and none can be here", article(k.id), k.id))
 			return nil
 		}
 		info, err := d.Info()
@@ -267,6 +282,13 @@ func (l *loader) walk(folder string) error {
 		}
 		return l.add(k, resource, name, info)
 	})
+}
+
+func article(noun string) string {
+	if strings.ContainsRune("aeiou", rune(noun[0])) {
+		return "an"
+	}
+	return "a"
 }
 
 // place finds the kind of a file; without a name it is misplaced.
@@ -288,13 +310,19 @@ func place(folder, rest string) (k *kind, name string) {
 
 // stray warns of a file that is likely meant as a definition.
 func (l *loader) stray(folder, rest, name string) {
-	if base, ok := strings.CutSuffix(rest, ".yml"); ok && !l.opt.Strict && !strings.Contains(rest, "/") {
+	if l.opt.Strict {
+		return
+	}
+	c := schema.Collector{Path: name}
+	if base, ok := strings.CutSuffix(rest, ".yml"); ok {
 		if k, _ := place(folder, base+".yaml"); k != nil {
-			c := schema.Collector{Path: name}
-			c.Warn(schema.At{}, schema.StrayFile, "name it "+base+".yaml", "a file that ends in .yml is not read")
-			l.report.Diagnostics = append(l.report.Diagnostics, c.Found...)
+			c.Warn(schema.At{}, schema.StrayFile, "name it "+path.Base(base)+".yaml", "a file that ends in .yml is not read")
 		}
 	}
+	if agent := flat(".md")(rest); agent != "" && folder == "agents" {
+		c.Warn(schema.At{}, schema.StrayFile, "an agent is agents/"+agent+"/agent.md", "this file is not read")
+	}
+	l.report.Diagnostics = append(l.report.Diagnostics, c.Found...)
 }
 
 func (l *loader) fault(name, code, hint, message string) {
@@ -307,7 +335,7 @@ func (l *loader) fault(name, code, hint, message string) {
 func (l *loader) add(k *kind, resource, name string, info fs.FileInfo) error {
 	id := k.id + " " + resource
 	if first, twice := l.places[id]; twice {
-		l.fault(name, schema.DuplicatePath, "", fmt.Sprintf("%s %q is defined by %s already", k.id, resource, first))
+		l.fault(name, schema.DuplicatePath, "delete one of them", fmt.Sprintf("%s %q is defined by %s already", k.id, resource, first))
 		return nil
 	}
 	l.places[id] = name
@@ -320,6 +348,7 @@ func (l *loader) add(k *kind, resource, name string, info fs.FileInfo) error {
 		if k.id == "filter test" {
 			l.factory.Tests = append(l.factory.Tests, brokenTest(c, resource))
 		}
+		l.unread[id] = true
 		l.report.Diagnostics = append(l.report.Diagnostics, c.Found...)
 		l.found += len(c.Found)
 	}
@@ -333,12 +362,12 @@ func (l *loader) read(c *schema.Collector, name string, info fs.FileInfo) ([]byt
 		return nil, nil
 	}
 	if info.Size() > schema.MaxFile {
-		c.Error(schema.At{}, schema.TooLarge, "", fmt.Sprintf("%d bytes; a definition file has at most %d", info.Size(), schema.MaxFile))
+		c.Error(schema.At{}, schema.TooLarge, "make it smaller", fmt.Sprintf("%d bytes; a definition file has at most %d", info.Size(), schema.MaxFile))
 		return nil, nil
 	}
 	l.bytes += info.Size()
 	if len(l.factory.Files) >= l.opt.MaxFiles || l.bytes > l.opt.MaxBytes {
-		l.fault("factory.yaml", schema.TooMany, "", fmt.Sprintf("the tree has more than %d definition files or %d bytes of them", l.opt.MaxFiles, l.opt.MaxBytes))
+		l.fault("factory.yaml", schema.TooMany, "split the factory, or take out what is not needed", fmt.Sprintf("the tree has more than %d definition files or %d bytes of them", l.opt.MaxFiles, l.opt.MaxBytes))
 		return nil, errStop
 	}
 	data, err := fs.ReadFile(l.tree, name)
@@ -346,7 +375,7 @@ func (l *loader) read(c *schema.Collector, name string, info fs.FileInfo) ([]byt
 		return nil, fmt.Errorf("reading %s: %w", name, err)
 	}
 	if len(data) > schema.MaxFile { // it grew meanwhile
-		c.Error(schema.At{}, schema.TooLarge, "", fmt.Sprintf("%d bytes; a definition file has at most %d", len(data), schema.MaxFile))
+		c.Error(schema.At{}, schema.TooLarge, "make it smaller", fmt.Sprintf("%d bytes; a definition file has at most %d", len(data), schema.MaxFile))
 		return nil, nil
 	}
 	l.factory.Files = append(l.factory.Files, name)
@@ -413,9 +442,9 @@ const (
 func (l *loader) enough() error {
 	switch {
 	case l.nodes > maxNodes:
-		l.fault("factory.yaml", schema.TooMany, "", fmt.Sprintf("the tree has more than %d keys and values", maxNodes))
+		l.fault("factory.yaml", schema.TooMany, "split the factory, or take out what is not needed", fmt.Sprintf("the tree has more than %d keys and values", maxNodes))
 	case l.found > maxFindings:
-		l.fault("factory.yaml", schema.TooMany, "", fmt.Sprintf("more than %d findings; the rest of the tree was not read", maxFindings))
+		l.fault("factory.yaml", schema.TooMany, "mend these first", fmt.Sprintf("more than %d findings; the rest of the tree was not read", maxFindings))
 	default:
 		return nil
 	}

@@ -33,7 +33,7 @@ func (l *loader) build(root *document) {
 	for _, d := range l.of("webhook") {
 		f.Webhooks = append(f.Webhooks, l.webhook(d))
 		if len(f.Webhooks) == MaxWebhooks+1 {
-			d.Error(schema.At{}, schema.TooMany, "", fmt.Sprintf("a factory has at most %d webhooks; this is one more", MaxWebhooks))
+			d.Error(schema.At{}, schema.TooMany, "delete one, or make another factory", fmt.Sprintf("a factory has at most %d webhooks; this is one more", MaxWebhooks))
 		}
 	}
 	for _, d := range l.of("agent") {
@@ -69,8 +69,12 @@ func (l *loader) root(d *document) {
 		f.Alias = strings.TrimSpace(alias.Text)
 		checkAlias(d, alias, f.Alias)
 	}
-	if n.Get("cloudProviders") == nil && n.Get("providers") != nil && !l.opt.Strict {
-		d.Warn(n.KeyAt("providers"), schema.StrayFile, "write cloudProviders", "providers is an old name")
+	if n.Get("providers") != nil && !l.opt.Strict {
+		hint := "write cloudProviders"
+		if n.Get("cloudProviders") != nil {
+			hint = "take it out: cloudProviders counts"
+		}
+		d.Warn(n.KeyAt("providers"), schema.StrayFile, hint, "providers is the old name of cloudProviders")
 	}
 	l.checkRepositories(d)
 	l.checkIntegrations(d)
@@ -78,20 +82,24 @@ func (l *loader) root(d *document) {
 	if l.opt.Strict {
 		for _, key := range []string{"repositories", "agentDefaults"} {
 			if n.Get(key) == nil {
-				d.Error(n.At, schema.MissingRequired, "", fmt.Sprintf("key %q is missing", key))
+				hint := "add repositories: [{owner: TEXT, name: TEXT}]"
+				if key == "agentDefaults" {
+					hint = "add agentDefaults: {model: TEXT}"
+				}
+				d.Error(n.At, schema.MissingRequired, hint, fmt.Sprintf("key %q is missing", key))
 			}
 		}
 	}
 	if defaults == nil || defaults.Kind != schema.Mapping {
 		return
 	}
-	if l.opt.Strict && defaults.Get("model") == nil && defaults.Get("harness") == nil {
-		d.Error(defaults.At, schema.MissingRequired, "", "agentDefaults needs one of model and harness")
+	if model := defaults.Get("model"); l.opt.Strict && isNull(model) && defaults.Get("harness") == nil {
+		d.Error(defaults.At, schema.MissingRequired, "add model: NAME, or harness: {type: NAME, model: NAME}", "agentDefaults has neither model nor harness")
 	}
 	if h := defaults.Get("harness"); l.opt.Strict && h != nil && h.Kind == schema.Mapping {
 		for _, key := range []string{"type", "model"} {
-			if h.Get(key) == nil {
-				d.Error(h.At, schema.MissingRequired, "", fmt.Sprintf("key %q is missing: in agentDefaults a harness needs type and model", "agentDefaults.harness."+key))
+			if isNull(h.Get(key)) {
+				d.Error(h.At, schema.MissingRequired, "add "+key+": TEXT", fmt.Sprintf("key %q is missing: in agentDefaults a harness needs type and model", "agentDefaults.harness."+key))
 			}
 		}
 	}
@@ -100,10 +108,10 @@ func (l *loader) root(d *document) {
 
 func checkAlias(d *document, n *schema.Node, alias string) {
 	switch bad := strings.IndexFunc(alias, func(r rune) bool {
-		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune(" ._-", r)
+		return !unicode.IsLetter(r) && !unicode.IsNumber(r) && !strings.ContainsRune(" ._-", r)
 	}); {
 	case utf8.RuneCountInString(alias) > 60:
-		d.Error(n.At, schema.InvalidValue, "", "alias is longer than 60 characters")
+		d.Error(n.At, schema.InvalidValue, "shorten it", fmt.Sprintf("alias has %d characters; it can have 60", utf8.RuneCountInString(alias)))
 	case bad >= 0:
 		r, _ := utf8.DecodeRuneInString(alias[bad:])
 		d.Error(n.At, schema.InvalidValue, "letters, digits, space, . _ and - are allowed", fmt.Sprintf("alias cannot hold %q", r))
@@ -115,7 +123,7 @@ func (l *loader) checkRepositories(d *document) {
 	for _, r := range itemsOf(d.Root.Get("repositories")) {
 		id := strings.TrimSpace(textOf(r.Get("owner"))) + "/" + strings.TrimSpace(textOf(r.Get("name")))
 		if seen[id] {
-			d.Error(r.At, schema.DuplicateKey, "", fmt.Sprintf("repository %s is listed twice", id))
+			d.Error(r.At, schema.DuplicateKey, "take one of them out", fmt.Sprintf("repository %s is listed twice", id))
 		}
 		seen[id] = true
 	}
@@ -132,9 +140,9 @@ func (l *loader) checkIntegrations(d *document) {
 		t := strings.ToLower(strings.TrimSpace(n.Text))
 		switch {
 		case t != "" && !slices.Contains(known, t):
-			d.Error(n.At, schema.InvalidValue, "it can be jira, linear, slack", fmt.Sprintf("integrations cannot have the type %q", n.Text))
+			d.Error(n.At, schema.InvalidValue, schema.OneOf(t, known), fmt.Sprintf("integrations cannot have the type %q", n.Text))
 		case seen[t]:
-			d.Error(n.At, schema.DuplicateKey, "", fmt.Sprintf("integration %q is listed twice", t))
+			d.Error(n.At, schema.DuplicateKey, "take one of them out", fmt.Sprintf("integration %q is listed twice", t))
 		}
 		seen[t] = true
 	}
@@ -146,9 +154,13 @@ func (l *loader) checkIntegrations(d *document) {
 // foremanRule: if there are agents, exactly one is the foreman (SPEC 2.2e).
 func (l *loader) foremanRule() {
 	docs := l.of("agent")
+	complete := !slices.ContainsFunc(l.factory.Agents, func(a *Agent) bool { return !slices.Contains(schema.AgentTypes, a.Type) })
+	for id := range l.unread {
+		complete = complete && !strings.HasPrefix(id, "agent ")
+	}
 	if len(docs) == 0 {
-		if l.opt.Strict {
-			l.fault("factory.yaml", schema.MissingRequired, "add agents/<name>/agent.md with agentType: FOREMAN", "there is no agent")
+		if l.opt.Strict && complete {
+			l.fault("factory.yaml", schema.MissingRequired, "add agents/NAME/agent.md with agentType: FOREMAN", "there is no agent")
 		}
 		return
 	}
@@ -159,12 +171,12 @@ func (l *loader) foremanRule() {
 		}
 		if first != "" {
 			d := docs[i]
-			d.Error(d.Root.KeyAt("agentType"), schema.DuplicateKey, "", fmt.Sprintf("a second foreman: %s is one already", first))
+			d.Error(d.Root.KeyAt("agentType"), schema.DuplicateKey, "give one of them another agentType", fmt.Sprintf("a second foreman: %s is one already", first))
 			continue
 		}
 		first, l.foreman = a.Name, a
 	}
-	if first == "" {
+	if first == "" && complete {
 		l.fault("factory.yaml", schema.MissingRequired, "set agentType: FOREMAN in one agent", "none of the agents is the foreman")
 	}
 }
@@ -206,24 +218,19 @@ func (l *loader) later(d *document, at schema.At, field, kind, name string) {
 	}})
 }
 
-// meant is a hint at the known name that a word is near to. It looks at a bounded
+// meant is the hint for a name that is none of the known ones. It looks at a bounded
 // number of names in all: a large tree may be wrong in every file.
 func (l *loader) meant(word string, known []string) string {
 	if l.compared += len(known); l.compared > 1_000_000 {
 		return ""
 	}
-	return meant(word, known)
-}
-
-func meant(word string, known []string) string {
-	if near := schema.Nearest(word, known); near != "" {
-		return fmt.Sprintf("did you mean %q?", near)
-	}
-	return ""
+	return schema.OneOf(word, known)
 }
 
 // The accessors below give zero values for nodes of another kind, about which
 // the shape check has complained.
+
+func isNull(n *schema.Node) bool { return n == nil || n.Kind == schema.Null }
 
 func textOf(n *schema.Node) string {
 	if n == nil || n.Kind != schema.String {

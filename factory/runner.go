@@ -24,7 +24,7 @@ func checkRunner(d *document) {
 		own, other = other, own
 	}
 	if platform.Get(other) != nil {
-		d.Error(platform.KeyAt(other), schema.InvalidValue, "", fmt.Sprintf("platform.%s means nothing with os %s", other, system))
+		d.Error(platform.KeyAt(other), schema.InvalidValue, "take it out, or change os", fmt.Sprintf("platform.%s means nothing with os %s", other, system))
 	}
 	if system == "linux" && platform.Get(own) == nil {
 		at := d.Root.At

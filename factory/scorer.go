@@ -24,8 +24,8 @@ func (l *loader) scorers() {
 			l.agentNamed(d, agent)
 		}
 		if rate := n.Get("samplingRate"); rate != nil {
-			if percent, ok := numberOf(rate); ok && !(math.Round(percent*100) >= 1 && percent <= 100) {
-				d.Error(rate.At, schema.InvalidValue, "", fmt.Sprintf("samplingRate is %s where 0.01 to 100 percent is expected", rate.Text))
+			if percent, ok := numberOf(rate); ok && !(math.Round(percent*100) >= 1 && math.Round(percent*100) <= 10_000) {
+				d.Error(rate.At, schema.InvalidValue, "write enabled: false to score nothing", fmt.Sprintf("samplingRate is %s where 0.01 to 100 percent is expected", rate.Text))
 			}
 		}
 		checkLabels(d)
@@ -35,7 +35,7 @@ func (l *loader) scorers() {
 func checkLabels(d *document) {
 	labels := itemsOf(d.Root.Get("labels"))
 	if len(labels) > maxLabels {
-		d.Error(labels[maxLabels].At, schema.InvalidValue, "", fmt.Sprintf("a scorer has at most %d labels", maxLabels))
+		d.Error(labels[maxLabels].At, schema.InvalidValue, "take this one out", fmt.Sprintf("a scorer has at most %d labels", maxLabels))
 	}
 	passing, bounded := fraction(d, d.Root.Get("passingScore"), "passingScore")
 	above, below, complete := false, false, len(labels) > 0
@@ -44,7 +44,7 @@ func checkLabels(d *document) {
 		if value := label.Get("value"); textOf(value) != "" {
 			text := strings.TrimSpace(value.Text)
 			if seen[text] {
-				d.Error(value.At, schema.DuplicateKey, "", fmt.Sprintf("label %q is there twice", text))
+				d.Error(value.At, schema.DuplicateKey, "take one of them out", fmt.Sprintf("label %q is there twice", text))
 			}
 			seen[text] = true
 		}
@@ -53,7 +53,7 @@ func checkLabels(d *document) {
 		above, below = above || score >= passing, below || score < passing
 	}
 	if bounded && complete && !(above && below) {
-		d.Error(d.Root.Get("passingScore").At, schema.InvalidValue, "", "passingScore needs a label that reaches it and one that does not")
+		d.Error(d.Root.Get("passingScore").At, schema.InvalidValue, "change it, or a label's score", "passingScore needs a label that reaches it and one that does not")
 	}
 }
 
@@ -61,7 +61,7 @@ func checkLabels(d *document) {
 func fraction(d *document, n *schema.Node, name string) (float64, bool) {
 	f, ok := numberOf(n)
 	if ok && !(f >= 0 && f <= 1) {
-		d.Error(n.At, schema.InvalidValue, "", fmt.Sprintf("%s is %s where 0 to 1 is expected", name, n.Text))
+		d.Error(n.At, schema.InvalidValue, "write such as 0.5", fmt.Sprintf("%s is %s where 0 to 1 is expected", name, n.Text))
 		return 0, false
 	}
 	return f, ok

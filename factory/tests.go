@@ -69,7 +69,7 @@ func (l *loader) tests(d *document) []*Test {
 			t.Problem = l.references(t)
 		}
 		if t.Problem != "" && len(d.Found) == 0 {
-			d.Warn(n.At, schema.UnknownTarget, "", fmt.Sprintf("test %q cannot pass: %s", t.Name, t.Problem))
+			d.Warn(n.At, schema.UnknownTarget, "correct the test, or take it out", fmt.Sprintf("test %q cannot pass: %s", t.Name, t.Problem))
 		}
 		all = append(all, t)
 	}

@@ -1,6 +1,7 @@
 package factory
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -32,7 +33,7 @@ func (l *loader) webhook(d *document) *Webhook {
 	if w.DeliveryIDHeader != "" {
 		switch at := n.Get("deliveryIdHeader").At; {
 		case !isHeaderName(w.DeliveryIDHeader):
-			d.Error(at, schema.InvalidValue, "", fmt.Sprintf("deliveryIdHeader: %q is not a header name", w.DeliveryIDHeader))
+			d.Error(at, schema.InvalidValue, "write letters, digits and dashes, such as X-Event-Id", fmt.Sprintf("deliveryIdHeader: %q is not a header name", w.DeliveryIDHeader))
 		case signature.IsCredentialHeader(w.DeliveryIDHeader):
 			d.Error(at, schema.InvalidValue, "name the header in which the sender puts its event's id", fmt.Sprintf("deliveryIdHeader cannot be %s, which carries a credential", w.DeliveryIDHeader))
 		}
@@ -57,10 +58,7 @@ func (l *loader) scheme(d *document, w *Webhook) {
 		allowed = formatSchemes
 	}
 	if !slices.Contains(allowed, n.Text) {
-		hint := "triphammer schemes lists them"
-		if near := schema.Nearest(n.Text, allowed); near != "" {
-			hint = fmt.Sprintf("did you mean %q?", near)
-		}
+		hint := cmp.Or(schema.OneOf(n.Text, allowed), "triphammer schemes lists them")
 		d.Error(n.At, schema.InvalidValue, hint, fmt.Sprintf("signatureScheme cannot be %q", n.Text))
 		return
 	}

@@ -87,35 +87,74 @@ func (s *Shape) accepts(k Kind) bool {
 }
 
 func mismatch(c *Collector, n *Node, shape *Shape, name string) {
-	hint := ""
-	switch {
-	case shape.Type == TypeString && (n.Kind == Int || n.Kind == Float || n.Kind == Bool || n.Kind == Timestamp):
-		hint = fmt.Sprintf("quote it: %q", n.Text)
-	case shape.Type == TypeList && n.Kind != Mapping && n.Kind != Null:
-		hint = "write [" + n.Text + "]"
-	case shape.Type == TypeBool && n.Kind == String:
-		hint = "write true or false"
-	}
 	if n.Kind == Null {
-		c.Error(n.At, cmp.Or(shape.Code, MissingRequired), hint, name+" has no value; "+typeNames[shape.Type]+" is expected")
+		c.Error(n.At, cmp.Or(shape.Code, MissingRequired), shape.fill(), name+" has no value; "+typeNames[shape.Type]+" is expected")
 		return
+	}
+	scalar := n.Kind != List && n.Kind != Mapping
+	hint := "write " + shape.example()
+	switch {
+	case shape.Type == TypeString && len(shape.Enum) > 0 && !slices.Contains(shape.Enum, n.Text):
+		hint = OneOf(n.Text, shape.Enum)
+	case shape.Type == TypeString && !scalar:
+		hint = "write one text"
+	case shape.Type == TypeString:
+		hint = fmt.Sprintf("quote it: %q", n.Text)
+	case shape.Type == TypeList && scalar && shape.Elem.Type == TypeString:
+		hint = "write [" + n.Text + "]"
+	case (shape.Type == TypeInt || shape.Type == TypeNumber) && n.Kind == String:
+		hint = "write a number, without quotes"
 	}
 	c.Error(n.At, cmp.Or(shape.Code, TypeMismatch), hint, fmt.Sprintf("%s is %s where %s is expected", name, n.Kind, typeNames[shape.Type]))
 }
 
+// fill is the hint for a value that is not there.
+func (s *Shape) fill() string {
+	if s.Nullable {
+		return "give it a value, or take it out"
+	}
+	return "give it a value"
+}
+
+// example is how a value of the shape is written, for hints.
+func (s *Shape) example() string {
+	switch s.Type {
+	case TypeString:
+		if len(s.Enum) > 0 {
+			return strings.Join(s.Enum, "|")
+		}
+		return "TEXT"
+	case TypeBool:
+		return "true or false"
+	case TypeInt, TypeNumber:
+		return "a number"
+	case TypeList:
+		return "[" + s.Elem.example() + "]"
+	case TypeMap:
+		var keys []string
+		for i := range s.Keys {
+			if s.Keys[i].Required {
+				keys = append(keys, s.Keys[i].Name+": "+s.Keys[i].Shape.example())
+			}
+		}
+		return "{" + cmp.Or(strings.Join(keys, ", "), "…") + "}"
+	}
+	return "{…}"
+}
+
 func checkString(c *Collector, n *Node, shape *Shape, name string) {
 	if shape.NonEmpty && strings.TrimSpace(n.Text) == "" {
-		c.Error(n.At, cmp.Or(shape.Code, MissingRequired), "", name+" is empty")
+		c.Error(n.At, cmp.Or(shape.Code, MissingRequired), shape.fill(), name+" is empty")
 		return
 	}
 	if len(shape.Enum) > 0 && !slices.Contains(shape.Enum, n.Text) {
-		c.Error(n.At, cmp.Or(shape.EnumCode, shape.Code, InvalidValue), oneOf(n.Text, shape.Enum), fmt.Sprintf("%s cannot be %q", name, n.Text))
+		c.Error(n.At, cmp.Or(shape.EnumCode, shape.Code, InvalidValue), OneOf(n.Text, shape.Enum), fmt.Sprintf("%s cannot be %q", name, n.Text))
 	}
 }
 
 func checkList(c *Collector, n *Node, shape *Shape, name string) {
 	if shape.NonEmpty && len(n.Items) == 0 {
-		c.Error(n.At, cmp.Or(shape.Code, MissingRequired), "", name+" is empty")
+		c.Error(n.At, cmp.Or(shape.Code, MissingRequired), "write "+shape.example(), name+" is empty")
 		return
 	}
 	seen := make(map[string]bool)
@@ -127,7 +166,7 @@ func checkList(c *Collector, n *Node, shape *Shape, name string) {
 		}
 		text := strings.TrimSpace(item.Text)
 		if seen[text] {
-			c.Error(item.At, DuplicateKey, "", fmt.Sprintf("%s lists %q twice", name, text))
+			c.Error(item.At, DuplicateKey, "take one of them out", fmt.Sprintf("%s lists %q twice", name, text))
 		}
 		seen[text] = true
 	}
@@ -146,11 +185,11 @@ func checkMap(c *Collector, n *Node, shape *Shape, name string) {
 		for i, key := range shape.Keys {
 			names[i] = key.Name
 		}
-		c.Error(f.At, cmp.Or(shape.Code, UnknownField), oneOf(f.Key, names), fmt.Sprintf("unknown key %q", join(name, f.Key)))
+		c.Error(f.At, cmp.Or(shape.Code, UnknownField), OneOf(f.Key, names), fmt.Sprintf("unknown key %q", join(name, f.Key)))
 	}
 	for _, key := range shape.Keys {
 		if key.Required && n.Get(key.Name) == nil {
-			c.Error(n.At, cmp.Or(shape.Code, MissingRequired), "", fmt.Sprintf("key %q is missing", join(name, key.Name)))
+			c.Error(n.At, cmp.Or(shape.Code, MissingRequired), "add "+key.Name+": "+key.Shape.example(), fmt.Sprintf("key %q is missing", join(name, key.Name)))
 		}
 	}
 }
@@ -171,8 +210,9 @@ func join(name, key string) string {
 	return name + "." + key
 }
 
-// oneOf is the hint for a word that is none of the allowed ones.
-func oneOf(word string, allowed []string) string {
+// OneOf is the hint for a word that is none of the allowed ones: the one that it
+// was likely meant to be, or all of them if they are few.
+func OneOf(word string, allowed []string) string {
 	if near := Nearest(word, allowed); near != "" {
 		return fmt.Sprintf("did you mean %q?", near)
 	}

@@ -118,6 +118,8 @@ func ParseMarkdown(c *Collector, data []byte) *Document {
 	return doc
 }
 
+const emptyHint = "write its keys, or delete it"
+
 var bom = []byte("\xef\xbb\xbf")
 
 func splitFrontMatter(data []byte) (front, body []byte, ok bool) {
@@ -164,14 +166,14 @@ func parse(c *Collector, data []byte, above int, kind Kind) (root *Node, nodes i
 		return nil, 0
 	}
 	if blank(data) {
-		c.Error(start, InvalidDocument, "", "the file is empty")
+		c.Error(start, InvalidDocument, emptyHint, "the file is empty")
 		return nil, 0
 	}
 	lines := lineMap(data)
 	doc, second, err := readYAML(data)
 	if err != nil {
-		at := At{lines.at(yamlErrorLine(data, err), 1).Line + above, 1}
-		c.Error(at, InvalidYAML, "", "not YAML: "+yamlMessage(err))
+		n := yamlErrorLine(data, err)
+		c.Error(At{lines.at(n, 1).Line + above, 1}, InvalidYAML, yamlHint(data, n, err), "not YAML: "+yamlMessage(err))
 		return nil, 0
 	}
 	b := builder{c: c, above: above, lines: lines}
@@ -180,7 +182,7 @@ func parse(c *Collector, data []byte, above int, kind Kind) (root *Node, nodes i
 		return nil, 0
 	}
 	if doc == nil || len(doc.Content) == 0 {
-		c.Error(start, InvalidDocument, "", "the file is empty")
+		c.Error(start, InvalidDocument, emptyHint, "the file is empty")
 		return nil, 0
 	}
 	root = b.build(doc.Content[0], 1)
@@ -188,7 +190,11 @@ func parse(c *Collector, data []byte, above int, kind Kind) (root *Node, nodes i
 		return nil, 0
 	}
 	if root.Kind != kind {
-		c.Error(root.At, InvalidDocument, "", "the file holds "+root.Kind.String()+" where "+kind.String()+" is expected")
+		hint := "write KEY: VALUE on each line"
+		if kind == List {
+			hint = "write a list, each item after a dash"
+		}
+		c.Error(root.At, InvalidDocument, hint, "the file holds "+root.Kind.String()+" where "+kind.String()+" is expected")
 		return nil, 0
 	}
 	return root, b.nodes
@@ -216,9 +222,9 @@ func (b *builder) build(n *yaml.Node, depth int) *Node {
 	if b.nodes++; depth > maxDepth || b.nodes > maxNodes {
 		b.failed = true
 		if depth > maxDepth {
-			b.c.Error(b.at(n), TooDeep, "", fmt.Sprintf("nested deeper than %d levels", maxDepth))
+			b.c.Error(b.at(n), TooDeep, "a definition needs only a few", fmt.Sprintf("nested deeper than %d levels", maxDepth))
 		} else {
-			b.c.Error(b.at(n), TooMany, "", fmt.Sprintf("more than %d keys and values in one file", maxNodes))
+			b.c.Error(b.at(n), TooMany, "split the file, or take out what is not needed", fmt.Sprintf("more than %d keys and values in one file", maxNodes))
 		}
 		return nil
 	}
@@ -259,17 +265,17 @@ func (b *builder) fields(out *Node, n *yaml.Node, depth int) {
 			b.c.Error(at, Alias, "write the key out", "alias *"+key.Value+" is not allowed")
 			continue
 		case key.Kind != yaml.ScalarNode:
-			b.c.Error(at, InvalidYAML, "", "a key must be a plain word or a string")
+			b.c.Error(at, InvalidYAML, "write KEY: VALUE", "a key must be a plain word or a string")
 			continue
 		case key.Tag == "!!merge":
 			b.c.Error(at, Alias, "write the keys out", "merge key << is not allowed")
 			continue
 		}
 		if key.Anchor != "" {
-			b.c.Error(at, Anchor, "", "anchor &"+key.Anchor+" is not allowed")
+			b.c.Error(at, Anchor, "take it out", "anchor &"+key.Anchor+" is not allowed")
 		}
 		if key.Style&yaml.TaggedStyle != 0 {
-			b.c.Error(at, Tag, "", "tag "+key.Tag+" is not allowed")
+			b.c.Error(at, Tag, "take it out", "tag "+key.Tag+" is not allowed")
 		}
 		v := b.build(value, depth+1)
 		if v == nil {
@@ -301,7 +307,8 @@ func (b *builder) scalar(out *Node, n *yaml.Node) {
 		out.Kind = Float
 		text, ok := jsonNumber(n.Value)
 		if !ok {
-			b.c.Error(b.at(n), InvalidValue, "", n.Value+" is not a finite number")
+			b.c.Error(b.at(n), InvalidValue, "quote it if it is meant as a text", n.Value+" is not a finite number")
+			out.Kind, out.broken = Null, true
 		}
 		out.Text = text
 	case "!!timestamp":

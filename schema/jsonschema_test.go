@@ -53,7 +53,7 @@ var understood = []string{
 	"$schema", "$ref", "definitions", "title", "description", "default", "examples", "deprecated",
 	"type", "enum", "const", "properties", "patternProperties", "required", "additionalProperties", "propertyNames", "minProperties",
 	"items", "minItems", "maxItems", "uniqueItems", "contains", "minLength", "pattern",
-	"minimum", "maximum", "exclusiveMinimum", "allOf", "anyOf", "if", "then", "else",
+	"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "allOf", "anyOf", "if", "then", "else",
 	"errorMessage", "patternErrorMessage", "enumDescriptions", "deprecationMessage",
 }
 

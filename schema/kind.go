@@ -20,6 +20,7 @@ var (
 	number       = Shape{Type: TypeNumber}
 	texts        = Shape{Type: TypeList, Elem: &text}
 	names        = Shape{Type: TypeList, Elem: &nonBlank, Unique: true}
+	repeatable   = Shape{Type: TypeList, Elem: &nonBlank} // names that may repeat
 	anything     = Shape{Type: Any}
 	strategy     = Shape{Type: TypeString, Nullable: true, Enum: CredentialStrategies, EnumCode: InvalidReference}
 
@@ -37,14 +38,22 @@ var (
 		{Name: "aws", Shape: Shape{Type: TypeMap, Keys: []Key{{Name: "roleArn", Required: true, Shape: nonBlank}}}},
 	}}
 
+	harnessType = Shape{Type: TypeString, NonEmpty: true, Enum: append(OwnHarnessTypes, HarnessTypes...)}
+	harnessAuth = Shape{Type: TypeMap, Nullable: true, Keys: []Key{
+		{Name: "source", Required: true, Shape: Shape{Type: TypeString, NonEmpty: true, Enum: []string{"managedSecret", "workerEnvironment"}}},
+		{Name: "secretName", Shape: nonBlank},
+	}}
 	harness = Shape{Type: TypeMap, Keys: []Key{
-		{Name: "type", Shape: Shape{Type: TypeString, Enum: append(OwnHarnessTypes, HarnessTypes...)}},
+		{Name: "type", Shape: orNull(harnessType)},
 		{Name: "model", Shape: inherited},
 		{Name: "reasoningLevel", Shape: optionalText},
-		{Name: "auth", Shape: Shape{Type: TypeMap, Nullable: true, Keys: []Key{
-			{Name: "source", Required: true, Shape: Shape{Type: TypeString, Enum: []string{"managedSecret", "workerEnvironment"}}},
-			{Name: "secretName", Shape: nonBlank},
-		}}},
+		{Name: "auth", Shape: harnessAuth},
+	}}
+	// wholeHarness is that of a benchmark, which inherits nothing.
+	wholeHarness = Shape{Type: TypeMap, Keys: []Key{
+		{Name: "type", Required: true, Shape: harnessType},
+		{Name: "model", Required: true, Shape: nonBlank},
+		{Name: "auth", Shape: harnessAuth},
 	}}
 
 	repository = Shape{Type: TypeMap, Keys: []Key{
@@ -53,6 +62,11 @@ var (
 	}}
 )
 
+func orNull(s Shape) Shape {
+	s.Nullable = true
+	return s
+}
+
 // settings are the keys that agentDefaults, an agent and an automation share.
 func settings() []Key {
 	return []Key{
@@ -60,7 +74,7 @@ func settings() []Key {
 		{Name: "harness", Shape: harness},
 		{Name: "runner", Shape: inherited},
 		{Name: "environmentId", Shape: inherited},
-		{Name: "secrets", Shape: names},
+		{Name: "secrets", Shape: repeatable},
 		{Name: "mcpServers", Shape: mcpServers},
 		{Name: "workerHost", Shape: optionalText},
 	}
@@ -68,7 +82,7 @@ func settings() []Key {
 
 // Factory is the shape of factory.yaml.
 var Factory = Shape{Type: TypeMap, Keys: []Key{
-	{Name: "schemaVersion", Required: true, Shape: Shape{Type: TypeString, Enum: []string{Version}, EnumCode: UnsupportedVersion}},
+	{Name: "schemaVersion", Required: true, Shape: Shape{Type: TypeString, NonEmpty: true, Enum: []string{Version}, EnumCode: UnsupportedVersion}},
 	{Name: "name", Required: true, Shape: nonBlank},
 	{Name: "description", Shape: optionalText},
 	{Name: "alias", Shape: optionalText},
@@ -89,14 +103,14 @@ const Version = "v1alpha1"
 // Agent is the shape of agents/<name>/agent.md.
 var Agent = Shape{Type: TypeMap, Keys: append(settings(),
 	Key{Name: "description", Shape: optionalText},
-	Key{Name: "agentType", Shape: Shape{Type: TypeString, Enum: AgentTypes, EnumCode: InvalidReference}},
+	Key{Name: "agentType", Shape: Shape{Type: TypeString, Nullable: true, NonEmpty: true, Enum: AgentTypes, EnumCode: InvalidReference}},
 	Key{Name: "credentialStrategy", Shape: strategy},
 )}
 
 // Automation is the shape of automations/<name>/automation.md.
 var Automation = Shape{Type: TypeMap, Keys: append(settings(),
 	Key{Name: "enabled", Shape: boolean},
-	Key{Name: "agent", Shape: inherited},
+	Key{Name: "agent", Shape: nonBlank},
 	Key{Name: "triggers", Required: true, Shape: Shape{Type: TypeList, NonEmpty: true, Elem: &Shape{Type: TypeMap, Keys: []Key{
 		{Name: "provider", Required: true, Shape: nonBlank},
 		{Name: "event", Required: true, Shape: nonBlank},
@@ -188,7 +202,7 @@ var Scorer = Shape{Type: TypeMap, Keys: []Key{
 		{Name: "score", Required: true, Shape: number},
 		{Name: "description", Shape: optionalText},
 	}}}},
-	{Name: "passingScore", Shape: number},
+	{Name: "passingScore", Required: true, Shape: number},
 	{Name: "samplingRate", Shape: number},
 	{Name: "model", Required: true, Shape: nonBlank},
 	{Name: "selfImprovement", Shape: boolean},
@@ -205,7 +219,7 @@ var BenchmarkSuite = Shape{Type: TypeMap, Keys: []Key{
 		{Name: "agents", Shape: Shape{Type: TypeList, Elem: &Shape{Type: TypeMap, Keys: []Key{
 			{Name: "agent", Required: true, Shape: nonBlank},
 			{Name: "model", Shape: inherited},
-			{Name: "harness", Shape: harness},
+			{Name: "harness", Shape: wholeHarness},
 		}}}},
 	}}}},
 	{Name: "tasks", Shape: names},

@@ -135,6 +135,43 @@ func yamlErrorLine(data []byte, err error) int {
 	return n
 }
 
+// yamlHints say what to do about the library's messages.
+var yamlHints = []struct{ message, hint string }{
+	{"mapping values are not allowed", "quote a text that holds a colon and a space, or look at the indentation"},
+	{"did not find expected ',' or ']'", "close the list with ], or put a comma between its items"},
+	{"did not find expected ',' or '}'", "close the mapping with }, or put a comma between its keys"},
+	{"did not find expected node content", "close the list or mapping that is open"},
+	{"did not find expected key", "look at the indentation, and at what follows a quoted text"},
+	{"did not find expected '-' indicator", "give each item of the list the same indentation"},
+	{"block sequence entries are not allowed", "begin the list on a line of its own"},
+	{"unexpected end of stream", "close the quotes"},
+	{"could not find expected ':'", "write KEY: VALUE, and a text of several lines after | or in quotes"},
+	{"unknown anchor", "quote a text that begins with *; aliases are not allowed"},
+	{"unknown escape character", "write a backslash twice, or use single quotes"},
+}
+
+// yamlHint says what to do about the library's error on its line n.
+func yamlHint(data []byte, n int, err error) string {
+	message := yamlMessage(err)
+	for _, known := range yamlHints {
+		if strings.Contains(message, known.message) {
+			return known.hint
+		}
+	}
+	if !strings.Contains(message, "cannot start any token") {
+		return ""
+	}
+	ends := lineEnds(data)
+	from := 0
+	if n > 1 && n <= len(ends) {
+		from = ends[n-2]
+	}
+	if line := data[from:]; bytes.HasPrefix(bytes.TrimLeft(line, " "), []byte("\t")) {
+		return "indent with spaces, not with tabs"
+	}
+	return "quote a text that begins with @, `, % or |"
+}
+
 // maxTries is the size in bytes of the largest file that is parsed several times
 // to find the line of an error.
 const maxTries = 32 << 10

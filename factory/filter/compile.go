@@ -72,7 +72,7 @@ const (
 func Compile(v Value) (*Filter, []Problem) {
 	c := compiler{}
 	if v.Kind != Object {
-		c.problem("payload", v.Line, v.Column, "", "a payload filter is an object that mirrors the body, not %s", v.Kind)
+		c.problem("payload", v.Line, v.Column, "write {KEY: [VALUE]}", "a payload filter is an object that mirrors the body, not %s", v.Kind)
 		return nil, c.problems
 	}
 	if ops, fields := split(v); len(ops) > 0 {
@@ -81,7 +81,7 @@ func Compile(v Value) (*Filter, []Problem) {
 	}
 	root := c.object(v, "payload", 1)
 	if c.leaves > MaxLeaves {
-		c.problem("payload", v.Line, v.Column, "", "%d fields with a condition; a filter has at most %d", c.leaves, MaxLeaves)
+		c.problem("payload", v.Line, v.Column, "leave out the fields that follow from the others", "%d fields with a condition; a filter has at most %d", c.leaves, MaxLeaves)
 	}
 	if len(c.problems) > 0 {
 		return nil, c.problems
@@ -138,7 +138,7 @@ func quoteKeys(fields []Field) string {
 func (c *compiler) object(v Value, path string, depth int) *pattern {
 	p := &pattern{}
 	if depth > MaxDepth && len(v.Fields) > 0 {
-		c.problem(path, v.Line, v.Column, "", "nested deeper than %d levels", MaxDepth)
+		c.problem(path, v.Line, v.Column, "filter on a field further up", "nested deeper than %d levels", MaxDepth)
 		return p
 	}
 	for _, f := range v.Fields {
@@ -165,7 +165,7 @@ func (c *compiler) field(f Field, path string, depth int) rule {
 		cond.nested = &pattern{}
 	default:
 		if ops, others := split(v); len(ops) > 0 {
-			c.mixed(ops, others, &cond)
+			c.mixed(v, ops, others, &cond, depth)
 		} else {
 			cond.nested = c.object(v, cond.path, depth+1)
 		}
@@ -174,16 +174,20 @@ func (c *compiler) field(f Field, path string, depth int) rule {
 }
 
 // mixed reports an object with operators and other keys, and what else is wrong
-// with the operators.
-func (c *compiler) mixed(ops, others []Field, cond *rule) {
+// with either.
+func (c *compiler) mixed(v Value, ops, others []Field, cond *rule, depth int) {
+	v.Fields = nil
 	for _, f := range others {
 		hint := operatorFieldHint
 		if op := nearOperator(f.Key); op != "" {
 			hint = "did you mean " + strconv.Quote(op) + "?"
+		} else {
+			v.Fields = append(v.Fields, f)
 		}
 		c.problem(cond.path, f.Line, f.Column, hint, "operators and other keys are mixed: %q is not an operator", f.Key)
 	}
 	c.operators(cond, ops)
+	c.object(v, cond.path, depth+1)
 }
 
 func nearOperator(key string) string {
@@ -203,7 +207,7 @@ func (c *compiler) operators(cond *rule, ops []Field) {
 		path := cond.path + "." + f.Key
 		switch {
 		case f.Key == "exists" && f.Value.Kind != Bool:
-			hint := ""
+			hint := "write true or false"
 			if f.Value.Kind == Object || f.Value.Kind == Array {
 				hint = operatorFieldHint
 			}
@@ -225,12 +229,12 @@ func (c *compiler) operators(cond *rule, ops []Field) {
 		}
 	}
 	if cond.exists == mustNotExist && cond.in != nil {
-		c.problem(cond.path, ops[0].Line, ops[0].Column, "", "a field cannot be absent and hold one of the values of in")
+		c.problem(cond.path, ops[0].Line, ops[0].Column, "take one of them out", "a field cannot be absent and hold one of the values of in")
 	}
 	for _, a := range cond.in {
 		for _, b := range cond.notIn {
 			if a.key == b.key {
-				c.problem(cond.path, ops[0].Line, ops[0].Column, "", "%s is both in in and in not_in", a.show)
+				c.problem(cond.path, ops[0].Line, ops[0].Column, "take it out of one of them", "both in and not_in hold %s", a.show)
 			}
 		}
 	}
@@ -242,7 +246,7 @@ func (c *compiler) set(v Value, path string) []scalar {
 		return nil
 	}
 	if len(v.Items) > MaxValues {
-		c.problem(path, v.Line, v.Column, "", "%d values; a set has at most %d", len(v.Items), MaxValues)
+		c.problem(path, v.Line, v.Column, "share them between two triggers: either starts the automation", "%d values; a set has at most %d", len(v.Items), MaxValues)
 	}
 	set := make([]scalar, 0, len(v.Items))
 	for _, item := range v.Items {
@@ -269,7 +273,7 @@ func (c *compiler) set(v Value, path string) []scalar {
 		case Null:
 			s.key = keyNull
 		default:
-			c.problem(path, item.Line, item.Column, "", "%s in a set of values; only strings, numbers, booleans and null compare", item.Kind)
+			c.problem(path, item.Line, item.Column, "list the values themselves; a field of an object is filtered by nesting", "%s in a set of values; only strings, numbers, booleans and null compare", item.Kind)
 			continue
 		}
 		set = append(set, s)

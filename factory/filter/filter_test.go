@@ -157,7 +157,7 @@ func TestCompileProblems(t *testing.T) {
 		long[i] = fmt.Sprint(i)
 	}
 	for _, c := range []struct{ rule, pattern, want string }{
-		{"top level", `["x"]`, "payload: a payload filter is an object that mirrors the body, not an array"},
+		{"top level", `["x"]`, "payload: a payload filter is an object that mirrors the body, not an array (write {KEY: [VALUE]})"},
 		{"operators at the top", `{"in":["x"]}`, `payload: "in" applies to a field, not to the whole body (a payload field that is itself named in, not_in or exists cannot be filtered on)`},
 		{"SPEC 8.2: bare scalar", `{"a":"x"}`, `payload.a: a string where an array of allowed values is expected (write ["x"])`},
 		{"SPEC 8.2: empty array", `{"a":[]}`, "payload.a: an empty array matches nothing (leave the key out to accept anything; use {exists: true} for any value)"},
@@ -167,14 +167,14 @@ func TestCompileProblems(t *testing.T) {
 		{"SPEC 8.2: a field named like an operator, exists", `{"a":{"exists":["x"]}}`, `payload.a.exists: exists is true or false, not an array (a payload field that is itself named in, not_in or exists cannot be filtered on)`},
 		{"exponent", `{"a":[1e9999999999999]}`, "payload.a: the exponent of 1e9999999999999 is out of range"},
 		{"near operator", `{"a":{"in":["x"],"notIn":["y"]}}`, `payload.a: operators and other keys are mixed: "notIn" is not an operator (did you mean "not_in"?)`},
-		{"exists type", `{"a":{"exists":"yes"}}`, "payload.a.exists: exists is true or false, not a string"},
+		{"exists type", `{"a":{"exists":"yes"}}`, "payload.a.exists: exists is true or false, not a string (write true or false)"},
 		{"in type", `{"a":{"in":"x"}}`, `payload.a.in: in takes an array of values, not a string (write ["x"])`},
-		{"object in a set", `{"a":[{"b":1}]}`, "payload.a: an object in a set of values; only strings, numbers, booleans and null compare"},
-		{"in and not_in", `{"a":{"in":[1],"not_in":[1.0]}}`, "payload.a: 1 is both in in and in not_in"},
-		{"absent and in", `{"a":{"in":[1],"exists":false}}`, "payload.a: a field cannot be absent and hold one of the values of in"},
-		{"depth", deep, "payload" + strings.Repeat(".a", 10) + ": nested deeper than 10 levels"},
-		{"leaves", "{" + strings.Join(many, ",") + "}", "payload: 65 fields with a condition; a filter has at most 64"},
-		{"values", `{"a":[` + strings.Join(long, ",") + `]}`, "payload.a: 33 values; a set has at most 32"},
+		{"object in a set", `{"a":[{"b":1}]}`, "payload.a: an object in a set of values; only strings, numbers, booleans and null compare (list the values themselves; a field of an object is filtered by nesting)"},
+		{"in and not_in", `{"a":{"in":[1],"not_in":[1.0]}}`, "payload.a: both in and not_in hold 1 (take it out of one of them)"},
+		{"absent and in", `{"a":{"in":[1],"exists":false}}`, "payload.a: a field cannot be absent and hold one of the values of in (take one of them out)"},
+		{"depth", deep, "payload" + strings.Repeat(".a", 10) + ": nested deeper than 10 levels (filter on a field further up)"},
+		{"leaves", "{" + strings.Join(many, ",") + "}", "payload: 65 fields with a condition; a filter has at most 64 (leave out the fields that follow from the others)"},
+		{"values", `{"a":[` + strings.Join(long, ",") + `]}`, "payload.a: 33 values; a set has at most 32 (share them between two triggers: either starts the automation)"},
 	} {
 		v, err := ParseJSON([]byte(c.pattern))
 		if err != nil {
@@ -203,7 +203,7 @@ func TestCompileAllProblems(t *testing.T) {
 	for _, p := range problems {
 		at = append(at, fmt.Sprintf("%s:%d", p.Path, p.Column))
 	}
-	want := []string{"payload:2", "payload.a:29", "payload.a.in:26", "payload.c:43"}
+	want := []string{"payload:2", "payload.a:29", "payload.a.in:26", "payload.a.b:33", "payload.c:43"}
 	if !slices.Equal(at, want) {
 		t.Errorf("got %v, want %v: %v", at, want, problems)
 	}
