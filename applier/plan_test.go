@@ -3,6 +3,7 @@ package applier
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -142,5 +143,33 @@ func TestPropose(t *testing.T) {
 	p, err = a.Propose(t.Context(), tree("webhooks/hook.yaml", "secretName: NONE\n"), 10)
 	if err != nil || len(p.Diagnostics) != 1 || p.Diagnostics[0].Code != schema.MissingSecret || p.Plan.Pending() {
 		t.Errorf("%v %+v", err, p)
+	}
+}
+
+// TestSecretFindings: what the documentation shows is what is printed.
+func TestSecretFindings(t *testing.T) {
+	docs, err := os.ReadFile("../docs/diagnostics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, secrets := range map[string]map[string]string{"secretName: CI_SECRET\n": {}, "secretName: CI_SECRET\nauthMode: url_token\n": {"CI_SECRET": "a/b"}} {
+		r := &records{}
+		for name, value := range secrets {
+			r.set(name, 1, value)
+		}
+		definitions := tree("webhooks/ci.yaml", text)
+		cfg := r.config(nil)
+		b, err := Build(t.Context(), BuildInput{Factory: "f", Tree: definitions, Secrets: cfg.Secrets, UIDs: cfg.UIDs})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		report := &schema.Report{Diagnostics: b.Diagnostics}
+		if err := schema.Print(&out, "text", report, schema.PrintOptions{Source: func(name string) []byte { return definitions[name].Data }}); err != nil {
+			t.Fatal(err)
+		}
+		if shown, _, _ := strings.Cut(out.String(), "not valid:"); len(b.Diagnostics) != 1 || !strings.Contains(string(docs), shown) {
+			t.Errorf("docs/diagnostics.md does not have:\n%s", shown)
+		}
 	}
 }
