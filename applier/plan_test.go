@@ -2,12 +2,16 @@ package applier
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"triphammer/applier/gitrepo"
 	"triphammer/schema"
 )
 
@@ -143,6 +147,37 @@ func TestPropose(t *testing.T) {
 	p, err = a.Propose(t.Context(), tree("webhooks/hook.yaml", "secretName: NONE\n"), 10)
 	if err != nil || len(p.Diagnostics) != 1 || p.Diagnostics[0].Code != schema.MissingSecret || p.Plan.Pending() {
 		t.Errorf("%v %+v", err, p)
+	}
+}
+
+// TestUnsignedFinding is TestSecretFindings for a commit that nobody signed.
+func TestUnsignedFinding(t *testing.T) {
+	docs, err := os.ReadFile("../docs/diagnostics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, keys := t.TempDir(), filepath.Join(t.TempDir(), "keys")
+	if err := os.WriteFile(keys, []byte("ada@example.com ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJyTzyLOMAkCF5FhZVbBJz2bNp1xDqZ8HcuWqUK0BCGV\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"init", "-q", "--initial-branch=main"}, {"-c", "user.name=Ada", "-c", "user.email=ada@example.com", "commit", "-q", "--allow-empty", "-m", "First"}} {
+		cmd := exec.Command("git", args...)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v %s", err, out)
+		}
+	}
+	repo, err := gitrepo.Open(dir, "main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, err := repo.Head(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = repo.Verify(t.Context(), head.Hash, keys)
+	if !errors.Is(err, gitrepo.ErrUnverified) || !strings.Contains(string(docs), "error: "+strings.Replace(err.Error(), head.Hash[:12], "0123456789ab", 1)+" [TH_UNVERIFIED_COMMIT]\n") {
+		t.Errorf("docs/diagnostics.md does not have: %v", err)
 	}
 }
 

@@ -101,7 +101,6 @@ name of a mapping. The front matter of a Markdown file is meant, where there is 
 	page(t, "reference.md", b.String())
 }
 
-
 type reference struct {
 	t    *testing.T
 	rows []string
@@ -245,6 +244,7 @@ func TestDiagnosticsPage(t *testing.T) {
       | ^
   set another value: triphammer secrets set CI_SECRET
 `,
+		schema.UnverifiedCommit: "error: the commit is not verified: 0123456789ab is not signed [TH_UNVERIFIED_COMMIT]\n",
 	}
 	var b strings.Builder
 	b.WriteString(`# Diagnostics

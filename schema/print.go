@@ -67,7 +67,10 @@ func encode(w io.Writer, v any) error {
 func printText(w io.Writer, r *Report, opt PrintOptions) error {
 	var b bytes.Buffer
 	for _, d := range r.Diagnostics {
-		fmt.Fprintf(&b, "%s%s: %s: %s [%s]\n", plain(opt.Prefix+d.Path), position(d), d.Severity, plain(d.Message), d.Code)
+		if d.Path != "" { // else it is about the commit
+			fmt.Fprintf(&b, "%s%s: ", plain(opt.Prefix+d.Path), position(d))
+		}
+		fmt.Fprintf(&b, "%s: %s [%s]\n", d.Severity, plain(d.Message), d.Code)
 		if opt.Source != nil && d.Line > 0 {
 			writeSource(&b, opt.Source(d.Path), d)
 		}

@@ -30,9 +30,9 @@ func (l looks) Head(ctx context.Context) (gitrepo.Commit, error) {
 	return gitrepo.Commit{Hash: "live"}, nil
 }
 
-func (looks) Tree(context.Context, string, string) (fs.FS, error)  { return nil, errors.ErrUnsupported }
-func (looks) Watch(ctx context.Context, _ func()) error            { <-ctx.Done(); return nil }
-func (looks) Describe() (repository, branch string)                { return "", "" }
+func (looks) Tree(context.Context, string, string) (fs.FS, error) { return nil, errors.ErrUnsupported }
+func (looks) Watch(ctx context.Context, _ func()) error           { <-ctx.Done(); return nil }
+func (looks) Describe() (repository, branch string)               { return "", "" }
 
 // signedPush is a push notification as a service sends it.
 func (f *fixture) signedPush(scheme, secretValue, body string, change func(*http.Request)) int {
@@ -117,11 +117,13 @@ func TestPushNotification(t *testing.T) {
 			change func(*http.Request)
 			want   int
 		}{
-			"right":             {value, nil, http.StatusAccepted},
-			"another secret":    {"whsec_" + strings.Repeat("QUJD", 8), nil, http.StatusUnauthorized},
-			"another factory":   {value, func(r *http.Request) { r.URL.Path = "/api/v1/factories/none/sync" }, http.StatusNotFound},
-			"with a wrong key":  {value, func(r *http.Request) { r.Header.Set("Authorization", "Bearer x") }, http.StatusUnauthorized},
-			"more than is read": {value, func(r *http.Request) { r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(make([]byte, maxPush+1))), maxPush+1 }, http.StatusRequestEntityTooLarge},
+			"right":            {value, nil, http.StatusAccepted},
+			"another secret":   {"whsec_" + strings.Repeat("QUJD", 8), nil, http.StatusUnauthorized},
+			"another factory":  {value, func(r *http.Request) { r.URL.Path = "/api/v1/factories/none/sync" }, http.StatusNotFound},
+			"with a wrong key": {value, func(r *http.Request) { r.Header.Set("Authorization", "Bearer x") }, http.StatusUnauthorized},
+			"more than is read": {value, func(r *http.Request) {
+				r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(make([]byte, maxPush+1))), maxPush+1
+			}, http.StatusRequestEntityTooLarge},
 		} {
 			if got := f.signedPush(scheme, c.secret, body, c.change); got != c.want {
 				t.Errorf("%s, %s: %d, want %d", scheme, name, got, c.want)

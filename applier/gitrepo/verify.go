@@ -265,9 +265,9 @@ func commitTime(payload []byte) time.Time {
 const sshSigMagic = "SSHSIG"
 
 type sshSig struct {
-	Version                             uint32
+	Version                              uint32
 	PublicKey, Namespace, Reserved, Hash string
-	Signature                           []byte
+	Signature                            []byte
 }
 
 type sshSigned struct{ Namespace, Reserved, Hash, Digest string }
