@@ -1,7 +1,6 @@
 package server
 
 import (
-	"fmt"
 	"net/http"
 	"strings"
 
@@ -33,15 +32,9 @@ func (s *Server) listApplies(c *gin.Context) {
 }
 
 func (s *Server) getApply(c *gin.Context) {
-	a, err := s.cfg.Store.ApplyByID(c.Request.Context(), c.Param("id"))
-	if err == nil && !who(c).mayTouch(a.Factory) {
-		err = fmt.Errorf("apply %s: %w", c.Param("id"), store.ErrNotFound)
+	if a := s.applyOf(c, c.Param("id")); a != nil {
+		c.JSON(http.StatusOK, showApply(a))
 	}
-	if err != nil {
-		s.failWith(c, err)
-		return
-	}
-	c.JSON(http.StatusOK, showApply(a))
 }
 
 func showApply(a *store.Apply) Apply {

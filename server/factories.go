@@ -2,11 +2,14 @@ package server
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
 
+	"triphammer/applier"
 	"triphammer/factory/signature"
 	"triphammer/server/delivery"
 	"triphammer/server/store"
@@ -51,6 +54,11 @@ func (s *Server) sync(c *gin.Context) {
 		return
 	}
 	s.audit(c, "factory.apply", name, name, string(done.Outcome)+" "+done.Commit.Hash)
+	s.answerApply(c, done)
+}
+
+// answerApply answers with the record of an apply.
+func (s *Server) answerApply(c *gin.Context, done *applier.Apply) {
 	if done.ID == "" {
 		fail(c, "resource-unavailable", done.Error)
 		return
@@ -61,6 +69,175 @@ func (s *Server) sync(c *gin.Context) {
 		return
 	}
 	c.JSON(http.StatusOK, showApply(stored))
+}
+
+// maxReason is the length of a pin's reason, in bytes.
+const maxReason = 1000
+
+// pin makes a commit that was applied before serve again, until it is unpinned
+// or the time has come: what is pushed meanwhile waits.
+func (s *Server) pin(c *gin.Context) {
+	a := s.applierOf(c)
+	if a == nil {
+		return
+	}
+	body, ok := readRequest(c)
+	if !ok {
+		return
+	}
+	var req PinRequest
+	if err := decode(body, &req); err != nil {
+		fail(c, "invalid-request", err.Error())
+		return
+	}
+	now, name := s.cfg.Now(), a.State().Factory
+	p := store.Pin{Reason: strings.TrimSpace(req.Reason), By: who(c).Name, At: now}
+	if req.Until != nil {
+		p.Until = *req.Until
+	}
+	switch {
+	case p.Reason == "" || len(p.Reason) > maxReason:
+		fail(c, "invalid-request", fmt.Sprintf("a pin has a reason of up to %d bytes: others will ask", maxReason), FieldProblem{"reason", ""})
+		return
+	case req.Until != nil && !p.Until.After(now):
+		fail(c, "invalid-request", "until is in the past", FieldProblem{"until", p.Until.Format(time.RFC3339)})
+		return
+	case len(req.Commit) < 4:
+		fail(c, "invalid-request", "commit is at least the first 4 digits of a commit that was applied", FieldProblem{"commit", req.Commit})
+		return
+	}
+	past, err := s.cfg.Store.AppliedCommit(c.Request.Context(), name, req.Commit)
+	if err != nil {
+		s.failWith(c, err)
+		return
+	}
+	p.Commit = past.Commit
+	if err := s.cfg.Store.SetPin(c.Request.Context(), name, p); err != nil {
+		s.failWith(c, err)
+		return
+	}
+	a.SetPin(&applier.Pin{Commit: p.Commit, Reason: p.Reason, By: p.By, At: p.At, Until: p.Until})
+	until := ""
+	if req.Until != nil {
+		until = " until " + p.Until.UTC().Format(time.RFC3339)
+	}
+	s.audit(c, "definition.pin", name, name, p.Commit+until+": "+p.Reason)
+	s.applyPinned(c, a, "pin")
+}
+
+// unpin lets the branch rule again.
+func (s *Server) unpin(c *gin.Context) {
+	a := s.applierOf(c)
+	if a == nil {
+		return
+	}
+	name := a.State().Factory
+	p, err := s.cfg.Store.PinOf(c.Request.Context(), name)
+	if err == nil {
+		err = s.cfg.Store.DeletePin(c.Request.Context(), name)
+	}
+	if err != nil {
+		s.failWith(c, err)
+		return
+	}
+	a.SetPin(nil)
+	s.audit(c, "definition.unpin", name, name, p.Commit)
+	s.applyPinned(c, a, "unpin")
+}
+
+func (s *Server) applyPinned(c *gin.Context, a *applier.Applier, trigger string) {
+	_ = http.NewResponseController(c.Writer).SetWriteDeadline(time.Time{}) // as in sync
+	done, err := a.Apply(c.Request.Context(), trigger)
+	if err != nil {
+		s.failWith(c, err)
+		return
+	}
+	s.answerApply(c, done)
+}
+
+// applyOf finds the apply of the path, by its id or as the newest that made a
+// commit live, or answers that there is none.
+func (s *Server) applyOf(c *gin.Context, id string) *store.Apply {
+	var a *store.Apply
+	var err error
+	if strings.HasPrefix(id, "apl_") {
+		a, err = s.cfg.Store.ApplyByID(c.Request.Context(), id)
+	} else if a, err = s.cfg.Store.AppliedCommit(c.Request.Context(), firstOf(who(c).Factory, c.Query("factory")), id); err == nil {
+		a, err = s.cfg.Store.ApplyByID(c.Request.Context(), a.ID) // with its bindings
+	}
+	if err == nil && !who(c).mayTouch(a.Factory) {
+		err = fmt.Errorf("apply %s: %w", id, store.ErrNotFound)
+	}
+	if err != nil {
+		s.failWith(c, err)
+		return nil
+	}
+	return a
+}
+
+// revisionOf rebuilds what an apply made live, or answers why not.
+func (s *Server) revisionOf(c *gin.Context, a *store.Apply) *applier.Revision {
+	if a.Outcome != string(applier.Applied) {
+		fail(c, "conflict", "apply "+a.ID+" was "+a.Outcome+": it made nothing live")
+		return nil
+	}
+	r, err := s.cfg.Load(c.Request.Context(), a.ID)
+	if err != nil {
+		s.failWith(c, err)
+		return nil
+	}
+	return r
+}
+
+// listFiles lists the definition files of an apply, or with ?path= gives one.
+func (s *Server) listFiles(c *gin.Context) {
+	a := s.applyOf(c, c.Param("id"))
+	if a == nil {
+		return
+	}
+	r := s.revisionOf(c, a)
+	if r == nil {
+		return
+	}
+	files, err := s.cfg.Store.ApplyFiles(c.Request.Context(), a.ID)
+	if err != nil {
+		s.failWith(c, err)
+		return
+	}
+	shown := []AppliedFile{}
+	for _, f := range files {
+		if path := c.Query("path"); path == "" || path == f.Path {
+			one := AppliedFile{Path: f.Path, Blob: r.Definition.Blob(f.Path), Size: len(f.Data)}
+			if path != "" {
+				one.Content = string(f.Data)
+			}
+			shown = append(shown, one)
+		}
+	}
+	if c.Query("path") != "" && len(shown) == 0 {
+		fail(c, "resource-not-found", "the apply has no definition file "+c.Query("path"))
+		return
+	}
+	c.JSON(http.StatusOK, ApplyFiles{ID: a.ID, Commit: a.Commit, Files: shown})
+}
+
+// diffApplies plans the way from one apply to another.
+func (s *Server) diffApplies(c *gin.Context) {
+	var ends [2]*store.Apply
+	var revisions [2]*applier.Revision
+	for i, id := range []string{c.Query("from"), c.Param("id")} {
+		if id == "" {
+			fail(c, "invalid-request", "from is the id of an apply, or a commit", FieldProblem{"from", ""})
+			return
+		}
+		if ends[i] = s.applyOf(c, id); ends[i] == nil {
+			return
+		}
+		if revisions[i] = s.revisionOf(c, ends[i]); revisions[i] == nil {
+			return
+		}
+	}
+	c.JSON(http.StatusOK, ApplyDiff{From: ends[0].ID, FromCommit: ends[0].Commit, To: ends[1].ID, ToCommit: ends[1].Commit, Plan: applier.Diff(revisions[0], revisions[1])})
 }
 
 // pushScheme is how the request is signed, or nil.

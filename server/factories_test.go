@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -164,4 +166,62 @@ func TestPushNotification(t *testing.T) {
 		t.Errorf("%d entries in the audit log", syncs)
 	}
 	kicked("at the end", false)
+}
+
+// TestPinAPI: the way back over HTTP, with what it refuses.
+func TestPinAPI(t *testing.T) {
+	f := newFixture(t)
+	key, other := f.key("admin", "manage"), f.limitedKey("other", "elsewhere", "manage")
+	first := field(t, f.get("/api/v1/applies", key), "applies", "0", "commit")
+	if err := os.Remove(filepath.Join(f.work, "webhooks", "hook.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.do("POST", "/api/v1/factories/default/sync?wait=true", key, ""); got.status != 200 {
+		t.Fatalf("%s", got.body)
+	}
+	second := field(t, f.get("/api/v1/applies", key), "applies", "0", "commit")
+	const pin = "/api/v1/factories/default/pin"
+	for _, c := range []struct {
+		method, path, key, body string
+		want                    int
+	}{
+		{"DELETE", pin, key, "", 404},
+		{"POST", pin, f.key("reader", "read"), `{}`, 403},
+		{"POST", pin, other, `{"commit":"` + first + `","reason":"x"}`, 404},
+		{"POST", pin, key, `{`, 400},
+		{"POST", pin, key, `{"commit":"` + first + `","reason":" "}`, 400},
+		{"POST", pin, key, `{"commit":"abc","reason":"x"}`, 400},
+		{"POST", pin, key, `{"commit":"` + first + `","reason":"` + strings.Repeat("x", maxReason+1) + `"}`, 400},
+		{"POST", pin, key, `{"commit":"` + first + `","reason":"x","until":"2020-01-01T00:00:00Z"}`, 400},
+		{"POST", pin, key, `{"commit":"0000000000","reason":"x"}`, 404},
+		{"POST", pin, key, `{"commit":"` + first[:12] + `","reason":"x","until":"2099-01-01T00:00:00Z"}`, 200},
+		{"GET", "/api/v1/applies/" + first[:12], key, "", 200},
+		{"GET", "/api/v1/applies/" + first[:12], other, "", 404},
+		{"GET", "/api/v1/applies/" + first + "/files", key, "", 200},
+		{"GET", "/api/v1/applies/" + first + "/files", other, "", 404},
+		{"GET", "/api/v1/applies/" + first + "/files?path=webhooks/hook.yaml", key, "", 200},
+		{"GET", "/api/v1/applies/" + second + "/files?path=webhooks/hook.yaml", key, "", 404},
+		{"GET", "/api/v1/applies/" + second + "/diff?from=" + first, key, "", 200},
+		{"GET", "/api/v1/applies/" + second + "/diff?from=" + first, other, "", 404},
+		{"GET", "/api/v1/applies/" + second + "/diff", key, "", 400},
+	} {
+		if got := f.do(c.method, c.path, c.key, c.body); got.status != c.want {
+			t.Errorf("%s %s %s: %d, want %d\n%s", c.method, c.path, c.body, got.status, c.want, got.body)
+		}
+	}
+	status := f.get("/api/v1/status", key)
+	for path, want := range map[string]string{"state": "pinned", "head": second} {
+		if got := field(t, status, "factories", "0", path); got != want {
+			t.Errorf("%s is %s, want %s", path, got, want)
+		}
+	}
+	if got := field(t, status, "factories", "0", "applied", "commit"); got != first || field(t, status, "factories", "0", "pin", "by") != "key admin (ada)" {
+		t.Errorf("%s", status.body)
+	}
+	if got := f.get("/api/v1/applies/"+second+"/diff?from="+first, key); field(t, got, "plan", "delete", "0", "path") != "webhooks/hook.yaml" {
+		t.Errorf("%s", got.body)
+	}
+	if got := f.do("DELETE", pin, key, ""); got.status != 200 || field(t, got, "commit") != second {
+		t.Errorf("%s", got.body)
+	}
 }

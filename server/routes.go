@@ -55,6 +55,8 @@ func (s *Server) routes(e *gin.Engine) {
 	read.GET("/deliveries/:id/payload", s.getPayload)
 	read.GET("/applies", s.listApplies)
 	read.GET("/applies/:id", s.getApply)
+	read.GET("/applies/:id/files", s.listFiles)
+	read.GET("/applies/:id/diff", s.diffApplies)
 	read.GET("/secrets", s.listSecrets)
 	read.POST("/filters/test", s.testFilter)
 	read.POST("/factories/:name/plan", s.plan)
@@ -63,6 +65,8 @@ func (s *Server) routes(e *gin.Engine) {
 
 	manage := e.Group(api, s.require(store.ScopeManage))
 	manage.POST("/deliveries/:id/replay", s.replay)
+	manage.POST("/factories/:name/pin", s.pin)
+	manage.DELETE("/factories/:name/pin", s.unpin)
 	manage.PUT("/secrets/:name", s.setSecret)
 	manage.DELETE("/secrets/:name", s.deleteSecret)
 	manage.GET("/keys", s.listKeys)

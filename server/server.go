@@ -4,6 +4,7 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -25,6 +26,8 @@ type Config struct {
 	Store    *store.Store
 	Live     *applier.Live
 	Appliers []*applier.Applier
+	// Load rebuilds what an apply made live.
+	Load     func(ctx context.Context, applyID string) (*applier.Revision, error)
 	Delivery *delivery.Service
 	Runs     *run.Manager
 	// RunDefaults are what definitions leave open.

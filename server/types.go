@@ -3,6 +3,8 @@ package server
 import (
 	"encoding/json"
 	"time"
+
+	"triphammer/applier"
 )
 
 // The JSON of the management API (SPEC 13). Times are RFC 3339 in UTC.
@@ -30,10 +32,53 @@ type FactoryStatus struct {
 	Head        string      `json:"head"`
 	Applied     *AppliedRef `json:"applied"`
 	LastApply   *LastApply  `json:"last_apply"`
-	State       string      `json:"state"` // live, waiting (nothing serves yet), failing (something keeps the head from serving)
+	State       string      `json:"state"` // live, waiting (nothing serves yet), failing (something keeps the head from serving), pinned
+	Pin         *Pin        `json:"pin,omitempty"`
+	CheckedAt   *time.Time  `json:"checked_at,omitempty"` // when the head was last read
 	Error       string      `json:"error,omitempty"`
+	Reason      string      `json:"reason,omitempty"` // the error's kind: a word of applier.Reason
 	Since       *time.Time  `json:"since,omitempty"`
 	NextAttempt *time.Time  `json:"next_attempt,omitempty"`
+}
+
+// Pin is a commit that serves whatever the branch says.
+type Pin struct {
+	Commit string     `json:"commit"`
+	Reason string     `json:"reason"`
+	By     string     `json:"by"`
+	At     time.Time  `json:"at"`
+	Until  *time.Time `json:"until,omitempty"`
+}
+
+// PinRequest is what POST /api/v1/factories/<name>/pin takes.
+type PinRequest struct {
+	Commit string     `json:"commit"` // applied before; a prefix will do
+	Reason string     `json:"reason"`
+	Until  *time.Time `json:"until,omitempty"`
+}
+
+// ApplyFiles is GET /api/v1/applies/<id>/files.
+type ApplyFiles struct {
+	ID     string        `json:"id"`
+	Commit string        `json:"commit"`
+	Files  []AppliedFile `json:"files"`
+}
+
+// AppliedFile is a definition file of an apply.
+type AppliedFile struct {
+	Path    string `json:"path"`
+	Blob    string `json:"blob"` // Git object name
+	Size    int    `json:"size"`
+	Content string `json:"content,omitempty"` // of the one that was asked for
+}
+
+// ApplyDiff is GET /api/v1/applies/<id>/diff.
+type ApplyDiff struct {
+	From       string       `json:"from"`
+	FromCommit string       `json:"from_commit"`
+	To         string       `json:"to"`
+	ToCommit   string       `json:"to_commit"`
+	Plan       applier.Plan `json:"plan"`
 }
 
 // AppliedRef is the commit that serves.

@@ -142,7 +142,12 @@ func (in *instance) wire() error {
 		return err
 	}
 	in.runs = run.New(run.Config{Store: in.store, Executor: executor, MaxRuns: in.opt.maxRuns, MaxPerAutomation: in.opt.perAutomation, Logger: in.opt.logger})
+	pin, err := in.pin()
+	if err != nil {
+		return err
+	}
 	in.applier = applier.New(applier.Config{
+		Pin: pin, Past: in.past,
 		Factory: factoryName, Source: in.opt.source, Path: in.opt.path, Live: in.live, Restored: in.restored,
 		Secrets: in.newestSecrets,
 		UIDs: func(ctx context.Context, names []string) (map[string]string, error) {
@@ -156,10 +161,42 @@ func (in *instance) wire() error {
 		Load: in.load, Observe: in.metrics.Delivery, Logger: in.opt.logger,
 	})
 	in.server, err = server.New(server.Config{
-		Store: in.store, Live: in.live, Appliers: []*applier.Applier{in.applier}, Delivery: deliveries, Runs: in.runs, Metrics: in.metrics,
+		Store: in.store, Live: in.live, Load: in.load, Appliers: []*applier.Applier{in.applier}, Delivery: deliveries, Runs: in.runs, Metrics: in.metrics,
 		BaseURL: in.opt.baseURL, SyncSecret: in.opt.syncSecret, TrustedProxies: in.opt.trustedProxies, Version: version, Logger: in.opt.logger,
 	})
 	return err
+}
+
+// pin is what the factory is pinned to, if anything.
+func (in *instance) pin() (*applier.Pin, error) {
+	p, err := in.store.PinOf(context.Background(), factoryName)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil
+	}
+	return &applier.Pin{Commit: p.Commit, Reason: p.Reason, By: p.By, At: p.At, Until: p.Until}, err
+}
+
+// past opens a commit that was applied before, as the store has it.
+func (in *instance) past(ctx context.Context, hash string) (gitrepo.Commit, fs.FS, error) {
+	a, err := in.store.AppliedCommit(ctx, factoryName, hash)
+	if err != nil {
+		return gitrepo.Commit{}, nil, err
+	}
+	snapshot, err := in.snapshot(ctx, a.ID)
+	return commitOf(a), snapshot.FS(), err
+}
+
+func commitOf(a *store.Apply) gitrepo.Commit {
+	return gitrepo.Commit{Hash: a.Commit, AuthorName: a.AuthorName, AuthorEmail: a.AuthorEmail, Subject: a.Subject, Time: a.CommitTime}
+}
+
+// snapshot reads the files of an apply.
+func (in *instance) snapshot(ctx context.Context, applyID string) (s applier.Snapshot, err error) {
+	files, err := in.store.ApplyFiles(ctx, applyID)
+	for _, f := range files {
+		s.Files = append(s.Files, applier.File(f))
+	}
+	return s, err
 }
 
 // baseURLFile remembers how the last server was reached, for the URLs that
@@ -292,13 +329,9 @@ func (in *instance) load(ctx context.Context, applyID string) (*applier.Revision
 }
 
 func (in *instance) rebuild(ctx context.Context, a *store.Apply, secrets func(context.Context, []string) (map[string]applier.SecretValue, error)) (*applier.Revision, error) {
-	files, err := in.store.ApplyFiles(ctx, a.ID)
+	snapshot, err := in.snapshot(ctx, a.ID)
 	if err != nil {
 		return nil, err
-	}
-	var snapshot applier.Snapshot
-	for _, f := range files {
-		snapshot.Files = append(snapshot.Files, applier.File(f))
 	}
 	uids := make(map[string]string)
 	for _, w := range a.Webhooks {
@@ -306,7 +339,7 @@ func (in *instance) rebuild(ctx context.Context, a *store.Apply, secrets func(co
 	}
 	built, err := applier.Build(ctx, applier.BuildInput{
 		Factory: a.Factory, Tree: snapshot.FS(), Secrets: secrets, Spec: specOf,
-		Commit: gitrepo.Commit{Hash: a.Commit, AuthorName: a.AuthorName, AuthorEmail: a.AuthorEmail, Subject: a.Subject, Time: a.CommitTime},
+		Commit: commitOf(a),
 		UIDs:   func(context.Context, []string) (map[string]string, error) { return uids, nil },
 	})
 	switch {

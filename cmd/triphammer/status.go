@@ -70,6 +70,9 @@ func waitUntilServing(c *cobra.Command) error {
 		}
 		for _, f := range s.Factories {
 			applied := f.Applied != nil && f.Applied.Commit == f.Head
+			if f.Pin != nil && f.Applied != nil && f.Applied.Commit == f.Pin.Commit {
+				applied = true // what is pushed waits
+			}
 			ended := f.LastApply != nil && f.LastApply.Commit == f.Head && f.Head != ""
 			if !applied && !ended {
 				return false, nil
@@ -95,6 +98,13 @@ func printStatus(w io.Writer, s server.Status, offline bool) error {
 		} else {
 			fmt.Fprintf(w, "serves       %s since %s\n", shortHash(f.Applied.Commit), stamp(f.Applied.At))
 		}
+		if p := f.Pin; p != nil {
+			until := ""
+			if p.Until != nil {
+				until = " until " + stampOf(p.Until)
+			}
+			fmt.Fprintf(w, "pinned       %s%s by %s: %s\n", shortHash(p.Commit), until, p.By, p.Reason)
+		}
 		if f.Head != "" && (f.Applied == nil || f.Head != f.Applied.Commit) {
 			fmt.Fprintf(w, "newest       %s\n", shortHash(f.Head))
 		}
@@ -104,6 +114,9 @@ func printStatus(w io.Writer, s server.Status, offline bool) error {
 		}
 		if f.Error != "" {
 			fmt.Fprintf(w, "problem      %s\n", f.Error)
+			if f.Since != nil {
+				fmt.Fprintf(w, "since        %s\n", stampOf(f.Since))
+			}
 		}
 		if f.NextAttempt != nil {
 			fmt.Fprintf(w, "next attempt %s\n", stampOf(f.NextAttempt))

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/klauspost/compress/s2"
@@ -214,4 +215,69 @@ func (s *Store) ApplyFiles(ctx context.Context, id string) ([]File, error) {
 		f.Data, err = s2.Decode(nil, packed)
 		return f, err
 	}, "SELECT f.path, b.data FROM apply_files f JOIN blobs b ON b.hash = f.hash WHERE f.apply_id = $1 ORDER BY f.path", n)
+}
+
+// AppliedCommit is the newest apply that made a commit live. The commit may be
+// shortened to a prefix of its hash; ErrConflict if there are several such.
+func (s *Store) AppliedCommit(ctx context.Context, factory, prefix string) (*Apply, error) {
+	if !isHex(prefix) {
+		return nil, fmt.Errorf("a commit that begins with %.40q: %w", prefix, ErrNotFound)
+	}
+	w := where{}
+	w.text("factory", factory)
+	w.add("outcome = ", "applied")
+	w.add("commit_hash LIKE ", prefix+"%")
+	all, err := list(ctx, s, scanText, "SELECT DISTINCT commit_hash FROM applies"+w.sql()+" LIMIT 2", w.args...)
+	if err != nil {
+		return nil, err
+	}
+	switch len(all) {
+	case 0:
+		return nil, fmt.Errorf("a commit that begins with %s and was applied: %w", prefix, ErrNotFound)
+	case 2:
+		return nil, fmt.Errorf("several commits that were applied begin with %s: %w", prefix, ErrConflict)
+	}
+	return first(list(ctx, s, scanApply, "SELECT "+applyColumns+" FROM applies"+w.sql()+" ORDER BY id DESC LIMIT 1", w.args...))
+}
+
+func isHex(s string) bool {
+	return s != "" && len(s) <= 64 && strings.Trim(s, "0123456789abcdef") == ""
+}
+
+// Pin is a commit that is to serve whatever the branch says.
+type Pin struct {
+	Commit, Reason, By string
+	At, Until          time.Time // Until zero: for good
+}
+
+// SetPin pins a factory to a commit, in place of what it was pinned to.
+func (s *Store) SetPin(ctx context.Context, factory string, p Pin) error {
+	return s.do(ctx, func(ctx context.Context) error {
+		return s.exec(ctx, `INSERT INTO pins (factory, commit_hash, reason, pinned_by, pinned_at, until) VALUES ($1, $2, $3, $4, $5, $6)
+			ON CONFLICT (factory) DO UPDATE SET commit_hash = excluded.commit_hash, reason = excluded.reason, pinned_by = excluded.pinned_by,
+			pinned_at = excluded.pinned_at, until = excluded.until`, factory, p.Commit, p.Reason, p.By, micros(p.At), micros(p.Until))
+	})
+}
+
+// DeletePin makes a factory follow its branch again.
+func (s *Store) DeletePin(ctx context.Context, factory string) error {
+	return s.do(ctx, func(ctx context.Context) error { return s.exec(ctx, "DELETE FROM pins WHERE factory = $1", factory) })
+}
+
+// PinOf is what a factory is pinned to now; ErrNotFound if it is not.
+func (s *Store) PinOf(ctx context.Context, factory string) (Pin, error) {
+	p, err := first(list(ctx, s, func(rows *sql.Rows) (Pin, error) {
+		var p Pin
+		var at, until int64
+		err := rows.Scan(&p.Commit, &p.Reason, &p.By, &at, &until)
+		p.At, p.Until = timeOf(at), timeOf(until)
+		return p, err
+	}, "SELECT commit_hash, reason, pinned_by, pinned_at, until FROM pins WHERE factory = $1", factory))
+	if err == nil && !p.Until.IsZero() && !s.now().Before(p.Until) {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return Pin{}, fmt.Errorf("a pin of %s: %w", factory, err)
+	}
+	return p, nil
 }

@@ -1,0 +1,146 @@
+package applier
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"triphammer/applier/gitrepo"
+)
+
+// TestPin: a pinned commit serves whatever is pushed, until its time has come or
+// it is unpinned; then the newest commit does.
+func TestPin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := &fake{head: "c1", tree: map[string]fs.FS{"c1": tree("webhooks/hook.yaml", webhookYAML), "c2": tree(), "c3": tree("agents/a/agent.md", "no")}}
+		r := &records{}
+		r.set("HOOK_SECRET", 1, "s")
+		cfg := r.config(source)
+		reads := 0
+		cfg.Past = func(_ context.Context, hash string) (gitrepo.Commit, fs.FS, error) {
+			reads++
+			if hash != "c1" {
+				return gitrepo.Commit{}, nil, errors.New("not kept")
+			}
+			return gitrepo.Commit{Hash: hash}, source.tree[hash], nil
+		}
+		a := New(cfg)
+		start(t, a)
+		synctest.Wait()
+		source.push("c2", nil)
+		synctest.Wait()
+		serves := func(commit, head string, pinned bool) {
+			t.Helper()
+			s := a.State()
+			if live, _ := cfg.Live.Revision("default"); live.Commit.Hash != commit || s.Applied != live || s.Head != head || (s.Pin != nil) != pinned {
+				t.Fatalf("%s serves, state %+v; want %s with the head %s", live.Commit.Hash, s, commit, head)
+			}
+		}
+		serves("c2", "c2", false)
+
+		a.SetPin(&Pin{Commit: "c1", Reason: "c2 is bad", Until: time.Now().Add(time.Hour)})
+		if done, err := a.Apply(t.Context(), "pin"); err != nil || done.Outcome != Applied || done.Commit.Hash != "c1" {
+			t.Fatal(done, err)
+		}
+		serves("c1", "c2", true)
+		source.push("c3", nil)
+		synctest.Wait()
+		serves("c1", "c3", true)
+		source.push("", errors.New("unreachable")) // the pin needs no repository
+		time.Sleep(10 * time.Minute)
+		serves("c1", "c3", true)
+		if a.State().Error != "" {
+			t.Errorf("state %+v", a.State())
+		}
+		r.set("HOOK_SECRET", 2, "t")
+		if done, err := a.Apply(t.Context(), "command"); err != nil || done.Outcome != Applied || done.Revision.Webhooks[0].SecretGeneration != 2 {
+			t.Fatal(done, err)
+		}
+		if reads != 2 {
+			t.Errorf("the pinned commit was read %d times", reads)
+		}
+		// The end of the pin: the newest commit is refused, and what served stays.
+		source.mu.Lock()
+		source.head, source.err = "c3", nil // without a kick
+		source.mu.Unlock()
+		time.Sleep(time.Hour)
+		serves("c1", "c3", false)
+		if s := a.State(); s.Reason != Invalid {
+			t.Errorf("state %+v", s)
+		}
+
+		a.SetPin(&Pin{Commit: "c9", Reason: "a mistake"})
+		if done, err := a.Apply(t.Context(), "pin"); err != nil || done.Outcome != Failed {
+			t.Fatal(done, err)
+		}
+		serves("c1", "c3", true)
+		a.SetPin(nil)
+		source.push("c2", nil)
+		synctest.Wait()
+		serves("c2", "c2", false)
+		if got := r.outcomes(); !slices.Equal(got, []Outcome{Applied, Applied, Applied, Applied, Refused, Failed, Applied}) {
+			t.Errorf("applies %v", got)
+		}
+	})
+}
+
+// TestPinRestored: a server that starts pinned neither applies anew nor follows
+// the branch.
+func TestPinRestored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := &fake{head: "c2", tree: map[string]fs.FS{"c2": tree()}}
+		r := &records{}
+		cfg := r.config(source)
+		cfg.Pin = &Pin{Commit: "c1"}
+		cfg.Restored = &Revision{Factory: "default", Commit: gitrepo.Commit{Hash: "c1"}}
+		cfg.Past = func(context.Context, string) (gitrepo.Commit, fs.FS, error) { panic("not needed") }
+		a := New(cfg)
+		start(t, a)
+		time.Sleep(time.Hour)
+		if s := a.State(); s.Head != "c2" || s.Applied != cfg.Restored || len(r.outcomes()) > 0 {
+			t.Errorf("state %+v, applies %v", s, r.outcomes())
+		}
+	})
+}
+
+// TestVerify: a commit that may not apply is refused and not asked about again;
+// one of which that cannot be found out is tried again (SPEC 4.10).
+func TestVerify(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := &fake{head: "good", tree: map[string]fs.FS{"good": tree(), "bad": tree(), "unclear": tree()}}
+		r := &records{}
+		cfg := r.config(source)
+		asked := make(map[string]int)
+		cfg.Verify = func(_ context.Context, hash string) error {
+			asked[hash]++
+			switch {
+			case hash == "bad":
+				return gitrepo.ErrUnverified
+			case hash == "unclear" && asked[hash] < 3:
+				return errors.New("no such file")
+			}
+			return nil
+		}
+		a := New(cfg)
+		start(t, a)
+		synctest.Wait()
+		source.push("bad", nil)
+		time.Sleep(time.Hour)
+		if s := a.State(); s.Applied.Commit.Hash != "good" || s.Reason != Unverified || s.LastApply.Diagnostics[0].Code != "TH_UNVERIFIED_COMMIT" || asked["bad"] != 1 {
+			t.Errorf("state %+v, asked %v", s, asked)
+		}
+		source.push("unclear", nil)
+		synctest.Wait()
+		if s := a.State(); s.Applied.Commit.Hash != "good" || s.Reason != Other {
+			t.Errorf("state %+v", s)
+		}
+		time.Sleep(time.Hour)
+		if s := a.State(); s.Applied.Commit.Hash != "unclear" || s.Error != "" || asked["unclear"] != 3 {
+			t.Errorf("state %+v, asked %v", s, asked)
+		}
+	})
+}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"triphammer/server"
+)
+
+// definitionCommand is the history of what served, and the way back in it.
+func definitionCommand() *cobra.Command {
+	history := &cobra.Command{
+		Use: "history", Short: "List the commits that were applied or refused, newest first", Args: cobra.NoArgs,
+		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
+			limit, _ := c.Flags().GetInt("limit")
+			all, err := collect[server.Apply](c.Context(), cl, "/applies", "applies", url.Values{"factory": {factoryOf(c)}}, limit)
+			if err != nil {
+				return err
+			}
+			return emitList(c, all, func(a server.Apply) string { return a.Commit }, []string{"COMMIT", "AT", "OUTCOME", "TRIGGER", "AUTHOR", "SUBJECT"}, func(a server.Apply) []string {
+				return []string{shortHash(a.Commit), stamp(a.FinishedAt), a.Outcome, a.Trigger, a.Author, a.Subject}
+			})
+		}),
+	}
+	history.Flags().Int("limit", 20, "how many; 0: all")
+	show := &cobra.Command{
+		Use: "show [COMMIT]", Short: "List the definition files of a commit that was applied, or print one", Args: cobra.MaximumNArgs(1),
+		Long: `List the definition files of a commit that was applied, with their Git object names; without COMMIT of the one that
+serves. COMMIT can be shortened, or be the id of an apply. With --file it prints that file, byte for byte.`,
+		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
+			commit, err := commitOrLive(c, cl, args)
+			if err != nil {
+				return err
+			}
+			file, _ := c.Flags().GetString("file")
+			query := url.Values{"factory": {factoryOf(c)}}
+			if file != "" {
+				query.Set("path", file)
+			}
+			var files server.ApplyFiles
+			if err := cl.get(c.Context(), "/applies/"+url.PathEscape(commit)+"/files?"+query.Encode(), &files); err != nil {
+				return err
+			}
+			if format, _ := c.Flags().GetString("output"); file != "" && format == "table" {
+				_, err := io.WriteString(c.OutOrStdout(), files.Files[0].Content)
+				return err
+			}
+			var names []string
+			t := table{header: []string{"PATH", "BLOB", "SIZE"}}
+			for _, f := range files.Files {
+				names = append(names, f.Path)
+				t.add(f.Path, shortHash(f.Blob), fmt.Sprint(f.Size))
+			}
+			return emit(c, files, names, func(w io.Writer) error {
+				fmt.Fprintf(w, "commit %s, apply %s\n", files.Commit, files.ID)
+				return t.write(w)
+			})
+		}),
+	}
+	show.Flags().String("file", "", "path of a definition file to print")
+	diff := &cobra.Command{
+		Use: "diff FROM [TO]", Short: "What changed between two commits that were applied", Args: cobra.RangeArgs(1, 2),
+		Long: `Show what changed from one commit that was applied to another, or to the one that serves, as a plan does. The commits
+can be shortened, or be ids of applies.`,
+		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
+			to, err := commitOrLive(c, cl, args[1:])
+			if err != nil {
+				return err
+			}
+			query := url.Values{"factory": {factoryOf(c)}, "from": {args[0]}}
+			var d server.ApplyDiff
+			if err := cl.get(c.Context(), "/applies/"+url.PathEscape(to)+"/diff?"+query.Encode(), &d); err != nil {
+				return err
+			}
+			return emit(c, d, []string{d.From, d.To}, func(w io.Writer) error {
+				fmt.Fprintf(w, "from %s to %s\n", shortHash(d.FromCommit), shortHash(d.ToCommit))
+				printPlan(w, d.Plan)
+				return nil
+			})
+		}),
+	}
+	pin := &cobra.Command{
+		Use: "pin COMMIT --reason TEXT", Short: "Let a commit that was applied before serve, whatever is pushed", Args: exactly("COMMIT"),
+		Long: `Apply a commit that was applied before, and keep to it: a way back without a push, and without the repository. What is
+pushed meanwhile waits until the pin ends, by "definition unpin" or at --until. COMMIT can be shortened.`,
+		RunE: withServer(true, func(c *cobra.Command, args []string, cl *client) error {
+			req := server.PinRequest{Commit: args[0]}
+			req.Reason, _ = c.Flags().GetString("reason")
+			text, _ := c.Flags().GetString("until")
+			if text != "" {
+				until, err := parseUntil(text, time.Now())
+				if err != nil {
+					return err
+				}
+				req.Until = &until
+			}
+			return pinned(c, cl, http.MethodPost, req)
+		}),
+	}
+	pin.Flags().String("reason", "", "why; it is shown wherever the pin is")
+	pin.Flags().String("until", "", "when the pin ends by itself: a time such as 2026-01-31T18:00:00Z, or 2h from now")
+	unpin := &cobra.Command{
+		Use: "unpin", Short: "Follow the branch again, and apply its head now", Args: cobra.NoArgs,
+		RunE: withServer(true, func(c *cobra.Command, _ []string, cl *client) error { return pinned(c, cl, http.MethodDelete, nil) }),
+	}
+	for _, c := range []*cobra.Command{history, show, diff, pin, unpin} {
+		clientFlags(c)
+		outputFlag(c)
+		c.Flags().String("factory", factoryName, "which factory")
+	}
+	return noun("definition", "What served when, and the way back", history, show, diff, pin, unpin)
+}
+
+func factoryOf(c *cobra.Command) string { name, _ := c.Flags().GetString("factory"); return name }
+
+// commitOrLive is what was asked for, or else the apply that serves.
+func commitOrLive(c *cobra.Command, cl *client, args []string) (string, error) {
+	if len(args) > 0 {
+		return args[0], nil
+	}
+	var s server.Status
+	if err := cl.get(c.Context(), "/status", &s); err != nil {
+		return "", err
+	}
+	for _, f := range s.Factories {
+		if f.Name == factoryOf(c) && f.Applied != nil {
+			return f.Applied.ApplyID, nil
+		}
+	}
+	return "", exitWith(exitNotFound, "factory %s serves nothing yet", factoryOf(c))
+}
+
+// pinned changes the pin and prints the apply that this is.
+func pinned(c *cobra.Command, cl *client, method string, req any) error {
+	var a server.Apply
+	if err := cl.call(c.Context(), method, "/factories/"+url.PathEscape(factoryOf(c))+"/pin", req, &a); err != nil {
+		return err
+	}
+	if err := emit(c, a, []string{a.ID}, func(w io.Writer) error { return printApply(w, a) }); err != nil {
+		return err
+	}
+	if a.Outcome != "applied" {
+		return silently(exitBad)
+	}
+	return nil
+}
+
+// parseUntil reads a time, or how long from now.
+func parseUntil(text string, now time.Time) (time.Time, error) {
+	if d, err := time.ParseDuration(text); err == nil {
+		return now.Add(d), nil
+	}
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04", "2006-01-02 15:04", "2006-01-02"} {
+		if t, err := time.ParseInLocation(layout, text, time.Local); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, exitWith(exitUsage, "--until %s: a time such as 2026-01-31T18:00:00Z, or 2h from now", text)
+}

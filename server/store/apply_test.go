@@ -1,0 +1,54 @@
+package store
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+// TestPins: one pin per factory, that ends when its time has come, and the commits
+// that can be pinned.
+func TestPins(t *testing.T) {
+	s, ctx := open(t), t.Context()
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	s.now = func() time.Time { return now }
+	missing := func() {
+		t.Helper()
+		if p, err := s.PinOf(ctx, "default"); !errors.Is(err, ErrNotFound) {
+			t.Errorf("%+v, %v", p, err)
+		}
+	}
+	missing()
+	check(t, s.SetPin(ctx, "other", Pin{Commit: "c"}))
+	check(t, s.SetPin(ctx, "default", Pin{Commit: "a", Reason: "r", By: "ada", At: now}))
+	want := Pin{Commit: "b", Reason: "s", By: "bob", At: now, Until: now.Add(time.Hour)}
+	check(t, s.SetPin(ctx, "default", want))
+	if got := must[Pin](t)(s.PinOf(ctx, "default")); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	now = now.Add(time.Hour)
+	missing()
+	check(t, s.DeletePin(ctx, "default"))
+	missing()
+
+	for _, a := range []Apply{
+		{Factory: "default", Commit: "aaaa1", Outcome: "applied"}, {Factory: "default", Commit: "aaaa2", Outcome: "applied"},
+		{Factory: "default", Commit: "aaaa1", Outcome: "applied", Trigger: "command"}, {Factory: "default", Commit: "bbbb", Outcome: "refused"},
+		{Factory: "other", Commit: "cccc", Outcome: "applied"},
+	} {
+		if _, err := s.RecordApply(ctx, &a, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if a := must[*Apply](t)(s.AppliedCommit(ctx, "default", "aaaa1")); a.Trigger != "command" {
+		t.Errorf("not the newest: %+v", a)
+	}
+	for prefix, want := range map[string]error{"aaaa": ErrConflict, "bbbb": ErrNotFound, "cccc": ErrNotFound, "": ErrNotFound, "a%": ErrNotFound, "_aaa1": ErrNotFound, "AAAA1": ErrNotFound} {
+		if a, err := s.AppliedCommit(ctx, "default", prefix); !errors.Is(err, want) {
+			t.Errorf("%q: %+v, %v; want %v", prefix, a, err, want)
+		}
+	}
+	if a := must[*Apply](t)(s.AppliedCommit(ctx, "", "cccc")); a.Factory != "other" {
+		t.Errorf("%+v", a)
+	}
+}
