@@ -32,7 +32,8 @@ fmt: ## format every Go file
 	$(TOOL) gofumpt -w $$(git ls-files '*.go')
 
 bench: build ## the figures: ingress, filters, signatures, validation, store
-	TRIPHAMMER_BIN=$(CURDIR)/$(BIN) $(GO) test -run '^$$' -bench . -benchmem -timeout 30m ./...
+	$(GO) build -modfile=tools/go.mod -o bin/actionlint github.com/rhysd/actionlint/cmd/actionlint
+	TRIPHAMMER_BIN=$(CURDIR)/$(BIN) TRIPHAMMER_ACTIONLINT=$(CURDIR)/bin/actionlint $(GO) test -run '^$$' -bench . -benchmem -timeout 30m ./...
 
 fuzz: ## run every fuzz target for FUZZTIME: a time or a number of executions (default 20s)
 	@for pkg in $$($(GO) list ./...); do \
