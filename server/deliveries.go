@@ -9,6 +9,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"triphammer/factory"
 	"triphammer/factory/filter"
 	"triphammer/server/delivery"
 	"triphammer/server/store"
@@ -106,10 +107,21 @@ func showTrace(trace *delivery.Trace) DeliveryDetail {
 	for _, stage := range trace.Belt {
 		shown.Belt = append(shown.Belt, Stage(stage))
 	}
+	automations := make(map[string]*factory.Automation)
+	blob := func(string) string { return "" }
+	if hook := trace.Webhook; hook != nil {
+		blob = hook.Revision.Definition.Blob
+		shown.Path, shown.Blob = hook.Def.Path, blob(hook.Def.Path)
+		for _, a := range hook.Automations {
+			automations[a.Def.Name] = a.Def
+		}
+	}
 	for _, m := range trace.Matches {
-		shown.Matches = append(shown.Matches, Match{
-			Automation: m.Automation, Matched: m.Matched, Path: m.Path, Want: m.Want, Got: m.Got, Conditions: showConditions(m.Conditions),
-		})
+		match := Match{Automation: m.Automation, Matched: m.Matched, Path: m.Path, Want: m.Want, Got: m.Got, Conditions: showConditions(m.Conditions)}
+		if a := automations[m.Automation]; a != nil {
+			match.Definition, match.Blob = a.Path, blob(a.Path)
+		}
+		shown.Matches = append(shown.Matches, match)
 	}
 	return shown
 }

@@ -165,6 +165,8 @@ type DeliveryDetail struct {
 	Headers          map[string]string `json:"headers"`
 	ApplyID          string            `json:"apply_id,omitempty"`
 	Commit           string            `json:"commit,omitempty"`
+	Path             string            `json:"definition_path,omitempty"` // of the webhook that decided it
+	Blob             string            `json:"definition_blob,omitempty"` // its Git object name
 	SecretGeneration int64             `json:"secret_generation"`
 	Belt             []Stage           `json:"belt"`
 	Matches          []Match           `json:"matches"`
@@ -184,6 +186,8 @@ type Match struct {
 	Path       string      `json:"path"`
 	Want       string      `json:"want"`
 	Got        string      `json:"got"`
+	Definition string      `json:"definition_path,omitempty"` // of the automation
+	Blob       string      `json:"definition_blob,omitempty"`
 	Conditions []Condition `json:"conditions,omitempty"`
 }
 

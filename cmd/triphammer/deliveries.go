@@ -86,7 +86,7 @@ func listDeliveries(c *cobra.Command, _ []string) error {
 func printDelivery(w io.Writer, d server.DeliveryDetail) error {
 	fmt.Fprintf(w, "%s  %s  %s  %s\n", d.ID, d.Label, d.Webhook, stamp(d.ReceivedAt))
 	if d.Commit != "" {
-		fmt.Fprintf(w, "decided by commit %s\n", shortHash(d.Commit))
+		fmt.Fprintf(w, "decided by commit %s %s\n", shortHash(d.Commit), pathAt(d.Path, d.Blob))
 	}
 	fmt.Fprintln(w)
 	marks := map[string]string{"passed": "✓", "stopped": "✗", "not_reached": "·"}
@@ -98,10 +98,18 @@ func printDelivery(w io.Writer, d server.DeliveryDetail) error {
 	}
 	for _, m := range d.Matches {
 		if m.Matched {
-			fmt.Fprintf(w, "  %s: would trigger\n", m.Automation)
+			fmt.Fprintf(w, "  %s: would trigger  %s\n", m.Automation, pathAt(m.Definition, m.Blob))
 			continue
 		}
 		fmt.Fprintf(w, "  %s: would not trigger\n      %s\n      wanted %s\n      came   %s\n", m.Automation, m.Path, m.Want, m.Got)
 	}
 	return nil
+}
+
+// pathAt names a definition file and the text that it had.
+func pathAt(path, blob string) string {
+	if path == "" || blob == "" {
+		return path
+	}
+	return path + "@" + shortHash(blob)
 }

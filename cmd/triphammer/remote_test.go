@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -135,5 +136,51 @@ func TestRemoteRepository(t *testing.T) {
 	})
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// TestProvenance: a run and a delivery name the commit and the file that decided
+// them, with the name that Git has for its content, also after another push.
+func TestProvenance(t *testing.T) {
+	w := newWorld(t, map[string]string{
+		"factory.yaml": factoryYAML, "webhooks/hook.yaml": "secretName: S\n",
+		"automations/a.md": automationFile("hook", "{n: [1]}"), "automations/b/automation.md": automationFile("hook", "{n: [2]}"),
+		"environments/env.yaml": "command: ['true']\n",
+	})
+	w.start("--max-runs", "0")
+	if got := post(t, "POST", w.url("hook"), strings.NewReader(`{"n":1}`), http.Header{"Authorization": {"Bearer " + testSecret}}); got.status != 202 {
+		t.Fatalf("%+v", got)
+	}
+	w.run("", "runs", "create", "--prompt", "x", "--environment", "env")
+	w.write(map[string]string{"webhooks/hook.yaml": "secretName: S\nenabled: true\n", "automations/a.md": automationFile("hook", "{n: [3]}"), "environments/env.yaml": "command: ['false']\n"})
+	w.push()
+	w.run("", "apply")
+
+	same := func(what, commit, path, blob, want string) {
+		t.Helper()
+		cmd := exec.Command("git", "rev-parse", commit+":"+path)
+		cmd.Dir = filepath.Join(w.dir, "repo")
+		out, err := cmd.Output()
+		if got := strings.TrimSpace(string(out)); err != nil || got != blob || path != want {
+			t.Errorf("%s: %s@%s of %s; Git has %s, %v", what, path, blob, commit, got, err)
+		}
+	}
+	var runs []server.Run
+	w.list(&runs, "runs", "list")
+	if len(runs) != 2 {
+		t.Fatalf("%d runs", len(runs))
+	}
+	same("a run by the API", runs[0].Commit, runs[0].Path, runs[0].Blob, "environments/env.yaml")
+	same("a run by a webhook", runs[1].Commit, runs[1].Path, runs[1].Blob, "automations/a.md")
+	var d server.DeliveryDetail
+	w.list(&d, "deliveries", "show", runs[1].DeliveryID)
+	same("a delivery", d.Commit, d.Path, d.Blob, "webhooks/hook.yaml")
+	if len(d.Matches) != 2 || d.Commit != runs[1].Commit {
+		t.Fatalf("%+v", d)
+	}
+	same("a match", d.Commit, d.Matches[0].Definition, d.Matches[0].Blob, "automations/a.md")
+	same("a miss", d.Commit, d.Matches[1].Definition, d.Matches[1].Blob, "automations/b/automation.md")
+	if got := w.run("", "deliveries", "show", d.ID); !strings.Contains(got, "webhooks/hook.yaml@"+d.Blob[:12]) {
+		t.Errorf("%s", got)
 	}
 }

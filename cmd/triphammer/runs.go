@@ -108,7 +108,7 @@ func printRun(w io.Writer, r server.Run) error {
 		{"environment", r.EnvironmentID},
 		{"delivery", r.DeliveryID},
 		{"commit", r.Commit},
-		{"definition", r.Path},
+		{"definition", pathAt(r.Path, r.Blob)},
 		{"creator", r.Creator.Type + " " + r.Creator.DisplayName},
 		{"created", stamp(r.CreatedAt)},
 		{"started", stampOf(r.StartedAt)},

@@ -36,7 +36,10 @@ type Stage struct {
 type Trace struct {
 	Delivery *store.Delivery
 	Commit   string // of the definitions that decided it
-	Belt     []Stage
+	// Webhook is the definition that decided it, with its automations; nil if it
+	// cannot be had any more.
+	Webhook *applier.Webhook
+	Belt    []Stage
 	// Matches has one result per enabled automation that selects the webhook,
 	// with the first failing path; nil if the delivery was not matched.
 	Matches []match.Result
@@ -50,8 +53,10 @@ func (s *Service) Show(ctx context.Context, id string) (*Trace, error) {
 	}
 	trace := &Trace{Delivery: d}
 	hook, why := s.deciding(ctx, d)
-	if hook != nil {
+	if trace.Webhook = hook; hook != nil {
 		trace.Commit = hook.Revision.Commit.Hash
+	} else if a, err := s.cfg.Store.ApplyByID(ctx, d.ApplyID); err == nil {
+		trace.Commit = a.Commit
 	}
 	b := &belt{}
 	if d.Outcome == store.RejectedTooLarge {

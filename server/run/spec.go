@@ -140,6 +140,11 @@ func SpecForEnvironment(f *factory.Factory, environment string, req CreateReques
 		s.AgentPrompt = strings.TrimSpace(req.Agent.Prompt + "\n\n" + req.BasePrompt)
 	}
 	s.settle(f, settings, d)
+	s.Path = "factory.yaml" // what decided it, if nothing nearer did
+	if s.Environment != nil {
+		s.Path = s.Environment.Path
+	}
+	s.Blob = f.Blob(s.Path)
 	return s, nil
 }
 

@@ -32,8 +32,10 @@ func TestPins(t *testing.T) {
 	missing()
 
 	for _, a := range []Apply{
-		{Factory: "default", Commit: "aaaa1", Outcome: "applied"}, {Factory: "default", Commit: "aaaa2", Outcome: "applied"},
-		{Factory: "default", Commit: "aaaa1", Outcome: "applied", Trigger: "command"}, {Factory: "default", Commit: "bbbb", Outcome: "refused"},
+		{Factory: "default", Commit: "aaaa1", Outcome: "applied"},
+		{Factory: "default", Commit: "aaaa2", Outcome: "applied"},
+		{Factory: "default", Commit: "aaaa1", Outcome: "applied", Trigger: "command"},
+		{Factory: "default", Commit: "bbbb", Outcome: "refused"},
 		{Factory: "other", Commit: "cccc", Outcome: "applied"},
 	} {
 		if _, err := s.RecordApply(ctx, &a, nil, nil); err != nil {
