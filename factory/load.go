@@ -68,6 +68,8 @@ type loader struct {
 	bytes   int64
 	places  map[string]string // kind and name to path: one place per resource
 	unread  map[string]bool   // kind and name of what is there and could not be read: nothing that names it is wrong
+	listed  []listed          // definition files, read when all are known
+	entries int               // files and folders that were listed
 	docs    []*document
 	nodes   int // keys and values of all docs
 	found   int // findings in all docs
@@ -80,6 +82,13 @@ type loader struct {
 	listings     map[string]map[string]fs.DirEntry // of folders, by name
 	payloads     map[string][]byte
 	compared     int // names that hints were looked for among
+}
+
+// listed is a definition file that was found.
+type listed struct {
+	kind           *kind
+	resource, name string
+	info           fs.FileInfo
 }
 
 // document is a definition file that could be parsed.
@@ -202,6 +211,16 @@ func (l *loader) load() error {
 			return err
 		}
 	}
+	for _, f := range l.listed {
+		if stopped {
+			break
+		}
+		if err := l.add(f.kind, f.resource, f.name, f.info); errors.Is(err, errStop) {
+			stopped = true
+		} else if err != nil {
+			return err
+		}
+	}
 	if !stopped {
 		l.build(root)
 	}
@@ -244,6 +263,10 @@ func (l *loader) walk(folder string) error {
 			return fmt.Errorf("reading %s: %w", name, err)
 		}
 		rest := strings.TrimPrefix(strings.TrimPrefix(name, folder), "/")
+		if l.entries++; l.entries > maxEntries {
+			l.fault(folder, schema.TooMany, "move what is no definition elsewhere", fmt.Sprintf("more than %d files and folders where definitions are", maxEntries))
+			return errStop
+		}
 		if !utf8.ValidString(name) {
 			l.fault(strings.ToValidUTF8(name, "\ufffd"), schema.UnsupportedPath, "rename it", "the name is not UTF-8")
 			if d.IsDir() {
@@ -254,6 +277,10 @@ func (l *loader) walk(folder string) error {
 		if d.IsDir() {
 			if agent, base := path.Split(rest); folder == "agents" && base == "skills" && strings.Count(agent, "/") == 1 {
 				return fs.SkipDir
+			}
+			if strings.Count(name, "/") >= maxFolders {
+				l.fault(name, schema.TooDeep, "move what is no definition elsewhere", fmt.Sprintf("a folder within %d others", maxFolders))
+				return errStop
 			}
 			return nil
 		}
@@ -280,7 +307,11 @@ func (l *loader) walk(folder string) error {
 		if err != nil {
 			return fmt.Errorf("reading %s: %w", name, err)
 		}
-		return l.add(k, resource, name, info)
+		if l.listed = append(l.listed, listed{k, resource, name, info}); len(l.listed) >= l.opt.MaxFiles { // with factory.yaml one more
+			l.fault("factory.yaml", schema.TooMany, splitHint, fmt.Sprintf("the tree has more than %d definition files", l.opt.MaxFiles))
+			return errStop
+		}
+		return nil
 	})
 }
 
@@ -366,8 +397,8 @@ func (l *loader) read(c *schema.Collector, name string, info fs.FileInfo) ([]byt
 		return nil, nil
 	}
 	l.bytes += info.Size()
-	if len(l.factory.Files) >= l.opt.MaxFiles || l.bytes > l.opt.MaxBytes {
-		l.fault("factory.yaml", schema.TooMany, "split the factory, or take out what is not needed", fmt.Sprintf("the tree has more than %d definition files or %d bytes of them", l.opt.MaxFiles, l.opt.MaxBytes))
+	if l.bytes > l.opt.MaxBytes {
+		l.fault("factory.yaml", schema.TooMany, splitHint, fmt.Sprintf("the tree has more than %d bytes of definition files", l.opt.MaxBytes))
 		return nil, errStop
 	}
 	data, err := fs.ReadFile(l.tree, name)
@@ -436,13 +467,17 @@ func (l *loader) document(c *schema.Collector, k *kind, name string, data []byte
 const (
 	maxNodes    = 2_000_000
 	maxFindings = 50_000
+	maxEntries  = 100_000 // files and folders, of definitions or not
+	maxFolders  = 32      // in each other
 )
+
+const splitHint = "split the factory, or take out what is not needed"
 
 // enough says so if the tree is beyond its bounds.
 func (l *loader) enough() error {
 	switch {
 	case l.nodes > maxNodes:
-		l.fault("factory.yaml", schema.TooMany, "split the factory, or take out what is not needed", fmt.Sprintf("the tree has more than %d keys and values", maxNodes))
+		l.fault("factory.yaml", schema.TooMany, splitHint, fmt.Sprintf("the tree has more than %d keys and values", maxNodes))
 	case l.found > maxFindings:
 		l.fault("factory.yaml", schema.TooMany, "mend these first", fmt.Sprintf("more than %d findings; the rest of the tree was not read", maxFindings))
 	default:

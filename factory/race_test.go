@@ -1,0 +1,5 @@
+//go:build race
+
+package factory
+
+func init() { slowdown = 10 }
