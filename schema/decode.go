@@ -300,8 +300,11 @@ func (b *builder) scalar(out *Node, n *yaml.Node) {
 		out.Text = strings.ToLower(n.Value)
 	case "!!int":
 		out.Kind = Int
-		if i, ok := new(big.Int).SetString(strings.TrimPrefix(n.Value, "+"), 0); ok {
+		if i, ok := new(big.Int).SetString(strings.ReplaceAll(strings.TrimPrefix(n.Value, "+"), "_", ""), 0); ok {
 			out.Text = i.String()
+		} else {
+			b.c.Error(b.at(n), InvalidValue, "write its digits alone", n.Value+" is not a number")
+			out.Kind, out.broken = Null, true
 		}
 	case "!!float":
 		out.Kind = Float

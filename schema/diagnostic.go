@@ -13,6 +13,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Severity of a Diagnostic.
@@ -124,7 +125,18 @@ type Collector struct {
 	Found Diagnostics
 }
 
-const maxFindings = 1000
+const (
+	maxFindings = 1000
+	maxMessage  = 1000 // bytes
+)
+
+// clip shortens a text that quotes something that nobody would read.
+func clip(s string) string {
+	if len(s) <= maxMessage {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxMessage], "") + "…"
+}
 
 // At is a position in a file.
 type At struct{ Line, Column int }
@@ -144,7 +156,7 @@ func (c *Collector) add(s Severity, at At, code, hint, message string) {
 		}
 		return
 	}
-	d := Diagnostic{Code: code, Severity: s, Path: c.Path, Line: at.Line, Column: at.Column, Message: message, Hint: hint}
+	d := Diagnostic{Code: code, Severity: s, Path: c.Path, Line: at.Line, Column: at.Column, Message: clip(message), Hint: clip(hint)}
 	if len(c.Found) == maxFindings {
 		d = Diagnostic{Code: TooMany, Severity: s, Path: c.Path, Message: fmt.Sprintf("more than %d findings in this file; the others are left out", maxFindings)}
 	}

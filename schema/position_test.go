@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 )
 
 // TestPositions: line and column are those of editors and diffs, whatever ends a
@@ -130,6 +131,10 @@ func TestManyFindings(t *testing.T) {
 	}
 	if len(c.Found) != maxFindings+1 || c.Found.HasErrors() || c.Found[maxFindings].Code != TooMany {
 		t.Errorf("%d findings, the last %+v", len(c.Found), c.Found[len(c.Found)-1])
+	}
+	long := &Collector{}
+	if long.Error(At{1, 1}, UnknownField, "", strings.Repeat("é", maxMessage)); len(long.Found[0].Message) > maxMessage+len("…") || !utf8.ValidString(long.Found[0].Message) {
+		t.Errorf("a message of %d bytes", len(long.Found[0].Message))
 	}
 	if c.Error(At{1, 1}, UnknownField, "", "wrong"); len(c.Found) != maxFindings+1 || !c.Found.HasErrors() {
 		t.Error("an error that was left out does not count")

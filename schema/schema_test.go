@@ -8,12 +8,12 @@ import (
 
 func TestJSON(t *testing.T) {
 	c := &Collector{Path: "t.yaml"}
-	doc := Parse(c, []byte("- [1, 1.50, 0x1F, +2, .5, 1., 1_000, -.5e3, 007]\n- {a: true, b: null, \"c\": \"x\\ny\", d: 2026-01-02}\n"), List)
+	doc := Parse(c, []byte("- [1, 1.50, 0x1F, +2, .5, 1., 1_000, -.5e3, 007, 0_, -0b1, 0o17, +1__0, 99999999999999999999]\n- {a: true, b: null, \"c\": \"x\\ny\", d: 2026-01-02}\n"), List)
 	if doc == nil || len(c.Found) > 0 {
 		t.Fatal(c.Found)
 	}
 	got := string(doc.Root.AppendJSON(nil))
-	want := `[[1,1.50,31,2,0.5,1,1000,-0.5e3,7],{"a":true,"b":null,"c":"x\ny","d":"2026-01-02"}]`
+	want := `[[1,1.50,31,2,0.5,1,1000,-0.5e3,7,0,-1,15,10,99999999999999999999],{"a":true,"b":null,"c":"x\ny","d":"2026-01-02"}]`
 	if got != want || !json.Valid([]byte(got)) {
 		t.Errorf("got %s, want %s", got, want)
 	}
@@ -63,6 +63,7 @@ func TestNearest(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("---\na: [1, {b: c}]\n---\nbody"))
+	f.Add([]byte("{D: 0_}"))
 	f.Add([]byte("a: &x 1\nb: *x\n<<: {c: 1}\n? [k]\n: v\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, kind := range []Kind{Mapping, List} {
