@@ -125,7 +125,7 @@ func resources(r *Revision) map[string]resource {
 			scheme = w.Def.Scheme.Name
 		}
 		add("webhook", w.Def.Name, w.Def.Path, map[string]any{
-			"authMode": w.Def.AuthMode, "signatureScheme": scheme, "secretName": w.Def.SecretName,
+			"authMode": w.Def.AuthMode, "signatureScheme": scheme, "signature": w.Def.Signature, "secretName": w.Def.SecretName,
 			"deliveryIdHeader": w.Def.DeliveryIDHeader, "enabled": w.Def.Enabled, "secret generation": w.SecretGeneration,
 		})
 	}

@@ -54,11 +54,15 @@ type Webhook struct {
 	Name, Path       string
 	At               schema.At // of secretName
 	AuthMode         AuthMode
-	Scheme           *signature.Scheme // of a Signature webhook, else nil
+	Scheme           *signature.Scheme // of a Signature webhook, else nil; as Signature says
+	Signature        SignatureOptions
 	SecretName       string
 	DeliveryIDHeader string
 	Enabled          bool
 }
+
+// SignatureOptions are what the file states of its sender beside the scheme.
+type SignatureOptions = signature.Options
 
 // AuthMode is how a webhook's senders authenticate (CONTRACT.md 5.2).
 type AuthMode string

@@ -155,8 +155,16 @@ func (g *documentGenerator) tidy(m object, at string) {
 		}
 	case at == "webhook" && m["authMode"] == "signature":
 		m["signatureScheme"] = pick(g, signature.Names()...)
+		delete(m, "signature")
+		switch {
+		case g.chance(50):
+			m["signatureScheme"], m["signature"] = "hmac", g.signature()
+		case slices.Contains([]any{"hmac", "ed25519", "token_header"}, m["signatureScheme"]):
+			m["signature"] = object{"header": "X-Token"}
+		}
 	case at == "webhook":
 		delete(m, "signatureScheme")
+		delete(m, "signature")
 	case at == "environment.repositories[]":
 		if g.chance(50) {
 			delete(m, "owner")
@@ -227,6 +235,19 @@ func (g *documentGenerator) tidyList(list []any, at string) []any {
 		return []any{object{"type": "slack"}, object{"type": pick(g, "linear", " Jira")}}
 	}
 	return list
+}
+
+// signature is how a sender of the scheme hmac signs.
+func (g *documentGenerator) signature() any {
+	return pick(g,
+		object{"header": "X-Sign", "algorithm": pick(g, "sha1", "sha256", "sha512"), "encoding": pick(g, "hex", "base64", "base64url"), "prefix": pick(g, "v1=", "HMAC ")},
+		object{"header": "x-sign", "secretEncoding": pick(g, "text", "base64", "hex"), "template": pick(g, "{body}", "{method}\n{url}\n{h:X-Nonce}{body}")},
+		object{
+			"header": "X-Sign", "separator": pick(g, ",", ";", " "), "prefix": "v1=", "timestampPrefix": "t=", "template": "{ts}.{body}",
+			"timestampFormat": pick(g, "seconds", "milliseconds", "rfc3339"), "toleranceSeconds": pick(g, 0, 300, 604800),
+		},
+		object{"header": "X-Sign", "idHeader": "X-Id", "timestampHeader": "X-At", "template": "{id}.{ts}.{body}"},
+	)
 }
 
 func (g *documentGenerator) runner() any {

@@ -434,8 +434,12 @@ func schemaRules() map[string]object {
 		"webhook": {"allOf": all(object{
 			"if":   is("authMode", "signature"),
 			"then": object{"required": []any{"signatureScheme"}},
-			"else": without("signatureScheme needs authMode: signature", "signatureScheme"),
+			"else": without("signatureScheme and signature need authMode: signature", "signatureScheme", "signature"),
 		})},
+		"webhook.signature": {"x-triphammer-signature": "The scheme says which keys it takes; hmac, ed25519 and token_header need header.", "examples": []any{
+			object{"header": "X-Signature", "prefix": "sha256="},
+		}},
+		"webhook.signature.toleranceSeconds": {"minimum": 0, "maximum": 604800},
 		"webhook.authMode": {"default": "token", "enumDescriptions": []any{
 			"Header Authorization: Bearer <secret>", "The secret is the last segment of the URL", "The sender signs each request",
 		}},

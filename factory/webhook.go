@@ -2,8 +2,10 @@ package factory
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"triphammer/factory/signature"
@@ -30,11 +32,12 @@ func (l *loader) webhook(d *document) *Webhook {
 		l.later(d, w.At, "secretName", kindSecret, w.SecretName)
 	}
 	l.scheme(d, w)
+	l.signature(d, w)
 	if w.DeliveryIDHeader != "" {
 		switch at := n.Get("deliveryIdHeader").At; {
 		case !isHeaderName(w.DeliveryIDHeader):
 			d.Error(at, schema.InvalidValue, "write letters, digits and dashes, such as X-Event-Id", fmt.Sprintf("deliveryIdHeader: %q is not a header name", w.DeliveryIDHeader))
-		case signature.IsCredentialHeader(w.DeliveryIDHeader):
+		case signature.IsCredentialHeader(w.DeliveryIDHeader) || w.Scheme != nil && w.Scheme.IsCredentialHeader(w.DeliveryIDHeader):
 			d.Error(at, schema.InvalidValue, "name the header in which the sender puts its event's id", fmt.Sprintf("deliveryIdHeader cannot be %s, which carries a credential", w.DeliveryIDHeader))
 		}
 	}
@@ -63,6 +66,50 @@ func (l *loader) scheme(d *document, w *Webhook) {
 		return
 	}
 	w.Scheme, _ = signature.Lookup(n.Text)
+	if w.Scheme.Likely {
+		d.Warn(n.At, schema.LikelyScheme, "try it with a delivery of the sender's before you rely on it",
+			fmt.Sprintf("how %s signs is known from one implementation alone, or disputed in a detail", w.Scheme.Provider))
+	}
+}
+
+// signature reads what the file says of its sender beside the scheme.
+func (l *loader) signature(d *document, w *Webhook) {
+	n := d.Root.Get("signature")
+	switch {
+	case n != nil && l.opt.Strict:
+		d.Error(d.Root.KeyAt("signature"), schema.UnknownField, "", `unknown key "signature"`)
+		return
+	case n != nil && w.AuthMode != Signature:
+		d.Error(d.Root.KeyAt("signature"), schema.InvalidValue, "add authMode: signature, or take the key out", fmt.Sprintf("signature means nothing with authMode %s", w.AuthMode))
+		return
+	case w.Scheme == nil || n != nil && n.Kind != schema.Mapping:
+		return
+	}
+	var o signature.Options
+	for key, place := range map[string]*string{
+		"header": &o.Header, "algorithm": &o.Algorithm, "encoding": (*string)(&o.Encoding), "secretEncoding": (*string)(&o.SecretEncoding),
+		"prefix": &o.Prefix, "separator": &o.Separator, "template": &o.Template, "timestampHeader": &o.TimestampHeader,
+		"timestampPrefix": &o.TimestampPrefix, "timestampFormat": (*string)(&o.TimestampFormat), "idHeader": &o.IDHeader,
+	} {
+		*place = textOf(n.Get(key))
+	}
+	if t := n.Get("toleranceSeconds"); t != nil && t.Kind == schema.Int {
+		seconds, err := strconv.Atoi(t.Text)
+		if err != nil {
+			seconds = -1 // out of range, as With says
+		}
+		o.Tolerance = &seconds
+	}
+	with, err := w.Scheme.With(o)
+	if bad := (*signature.OptionError)(nil); errors.As(err, &bad) {
+		at := d.Root.KeyAt("signatureScheme")
+		if n != nil {
+			at = n.KeyAt(bad.Key)
+		}
+		d.Error(at, schema.InvalidValue, bad.Hint, bad.Error())
+		return
+	}
+	w.Scheme, w.Signature = with, o
 }
 
 // isHeaderName tells whether s is a token of RFC 9110 5.6.2.

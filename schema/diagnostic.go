@@ -57,6 +57,7 @@ const (
 	TooMany       = "TH_TOO_MANY"
 	UnknownTarget = "TH_UNKNOWN_TARGET"
 	StrayFile     = "TH_STRAY_FILE"
+	LikelyScheme  = "TH_LIKELY_SCHEME"
 	MissingSecret = "TH_MISSING_SECRET"
 	BadSecret     = "TH_UNSUITABLE_SECRET"
 

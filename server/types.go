@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"triphammer/applier"
+	"triphammer/factory"
 )
 
 // The JSON of the management API (SPEC 13). Times are RFC 3339 in UTC.
@@ -111,6 +112,8 @@ type Webhook struct {
 	SecretName       string `json:"secret_name"`
 	SecretGeneration int64  `json:"secret_generation"`
 	DeliveryIDHeader string `json:"delivery_id_header"`
+	// Signature is what the file states of its sender beside the scheme.
+	Signature *factory.SignatureOptions `json:"signature,omitempty"`
 }
 
 // Automation is an entry of GET /api/v1/automations.

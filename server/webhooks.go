@@ -60,6 +60,9 @@ func (s *Server) showWebhook(w *applier.Webhook) Webhook {
 	}
 	if w.Def.Scheme != nil {
 		shown.SignatureScheme = w.Def.Scheme.Name
+		if w.Def.Signature != (factory.SignatureOptions{}) {
+			shown.Signature = &w.Def.Signature
+		}
 	}
 	return shown
 }

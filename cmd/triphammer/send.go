@@ -61,9 +61,16 @@ func (m *message) post(ctx context.Context, client *http.Client) (status int, an
 		if !ok {
 			return 0, nil, nil, exitWith(exitUsage, "this version cannot sign as %s does", m.webhook.SignatureScheme)
 		}
-		if err := scheme.Sign(m.secret, &signature.Request{Method: http.MethodPost, URL: address, Header: m.header, Body: m.body, Now: time.Now()}); err != nil {
+		if o := m.webhook.Signature; o != nil {
+			if scheme, err = scheme.With(*o); err != nil {
+				return 0, nil, nil, exitWith(exitUsage, "this version cannot sign as the webhook's file says: %w", err)
+			}
+		}
+		signed := &signature.Request{Method: http.MethodPost, URL: address, Header: m.header, Body: m.body, Now: time.Now()}
+		if err := scheme.Sign(m.secret, signed); err != nil {
 			return 0, nil, nil, exitWith(exitUsage, "%w", err)
 		}
+		address, m.body = signed.URL, signed.Body // a few schemes put their proof there
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(m.body))
 	if err != nil {

@@ -124,28 +124,3 @@ func automationsCommand() *cobra.Command {
 	clientFlags(list)
 	return noun("automations", "Automations", list)
 }
-
-func schemesCommand() *cobra.Command {
-	type scheme struct {
-		Name     string   `json:"name"`
-		Provider string   `json:"provider"`
-		Source   string   `json:"source"`
-		Headers  []string `json:"headers"`
-		Identity []string `json:"identity_headers"`
-		Seconds  int      `json:"tolerance_seconds"`
-	}
-	c := &cobra.Command{
-		Use: "schemes", Short: "List the signature schemes of webhooks", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			var all []scheme
-			for _, s := range signature.All() {
-				all = append(all, scheme{s.Name, s.Provider, s.Source, s.CredentialHeaders(), append([]string{}, s.IdentityHeaders()...), int(s.Tolerance.Seconds())})
-			}
-			return emitList(c, all, func(s scheme) string { return s.Name }, []string{"NAME", "PROVIDER", "SIGNED IN", "NAMED BY", "DOCUMENTED AT"}, func(s scheme) []string {
-				return []string{s.Name, s.Provider, strings.Join(s.Headers, ", "), strings.Join(s.Identity, ", "), s.Source}
-			})
-		},
-	}
-	outputFlag(c)
-	return c
-}

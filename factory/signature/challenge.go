@@ -47,6 +47,45 @@ const (
 	EchoSigned  Echo = "signed" // plainToken, and its HMAC under the key of the deliveries
 )
 
+// Asks says in words what the sender asks beside its deliveries.
+func (s *Scheme) Asks() []string {
+	h := s.Handshake
+	if h == nil {
+		return nil
+	}
+	if h.Method != http.MethodPost {
+		return []string{"before it delivers it asks the URL by " + h.Method + ", which this server answers with 405: let a proxy before it answer that"}
+	}
+	when, learns := "by a signed POST", ""
+	if h.Unsigned {
+		when = "by a POST that is not signed"
+	}
+	if h.SecretHeader+h.SecretField != "" {
+		learns = ", which delivers the secret"
+	}
+	var all []string
+	for _, a := range h.Asks {
+		all = append(all, when+learns+" ("+a.words()+")")
+	}
+	return all
+}
+
+func (a *Ask) words() string {
+	switch {
+	case a.Header != "":
+		return strings.TrimSuffix("header "+a.Header+": "+a.Value, ": ")
+	case a.Empty != "":
+		return "empty list " + a.Empty
+	case a.Query != "":
+		return "parameter " + a.Query
+	case a.Form != "":
+		return "form with " + a.Form
+	case a.Is != "":
+		return a.Field + " is " + a.Is
+	}
+	return a.Field + " alone"
+}
+
 // Reply answers a handshake.
 type Reply struct {
 	Status      int

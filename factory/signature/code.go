@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -258,30 +259,37 @@ func (hygraph) words() string {
 
 func (hygraph) sum(key, body []byte, env, ts string) []byte {
 	mac := hmac.New(sha256.New, key)
-	mac.Write([]byte(`{"Body":` + scriptString(string(body)) + `,"EnvironmentName":` + scriptString(env) + `,"TimeStamp":` + ts + "}"))
+	mac.Write([]byte(`{"Body":`))
+	writeScriptString(mac, body)
+	mac.Write([]byte(`,"EnvironmentName":`))
+	writeScriptString(mac, []byte(env))
+	mac.Write([]byte(`,"TimeStamp":` + ts + "}"))
 	return mac.Sum(nil)
 }
 
-// scriptString is the text as JSON.stringify of ECMAScript writes it.
-func scriptString(text string) string {
-	var b strings.Builder
-	b.WriteByte('"')
-	for _, c := range text {
-		switch {
-		case c == '"' || c == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(c)
-		case c >= ' ':
-			b.WriteRune(c)
-		case strings.ContainsRune("\b\t\n\f\r", c):
-			b.WriteByte('\\')
-			b.WriteByte("btn_fr"[c-'\b'])
-		default:
-			fmt.Fprintf(&b, `\u%04x`, c)
+// writeScriptString writes the text as JSON.stringify of ECMAScript does.
+func writeScriptString(w io.Writer, text []byte) {
+	quote := []byte(`"`)
+	_, _ = w.Write(quote) // a hash never fails
+	from := 0
+	for i, c := range text {
+		if c >= ' ' && c != '"' && c != '\\' {
+			continue
 		}
+		_, _ = w.Write(text[from:i])
+		from = i + 1
+		escape := []byte{'\\', c}
+		switch {
+		case c >= ' ':
+		case strings.IndexByte("\b\t\n\f\r", c) >= 0:
+			escape[1] = "btn_fr"[c-'\b']
+		default:
+			escape = fmt.Appendf(nil, `\u%04x`, c)
+		}
+		_, _ = w.Write(escape)
 	}
-	b.WriteByte('"')
-	return b.String()
+	_, _ = w.Write(text[from:])
+	_, _ = w.Write(quote)
 }
 
 func (h hygraph) verify(s *Scheme, key []byte, r *Request) *Error {

@@ -206,7 +206,7 @@ func (e *engine) verify(r *Request) *Error {
 		if i > 0 {
 			name = form.Also[i-1]
 		}
-		if len(form.Also) > 0 && r.Header.Get(name) == "" && len(r.Header[name]) < 2 {
+		if values := r.Header[name]; len(form.Also) > 0 && (len(values) == 0 || len(values) == 1 && values[0] == "") {
 			continue
 		}
 		value, err := one(r.Header, name)

@@ -5,60 +5,156 @@ import (
 	"strings"
 )
 
-// field is the text of the body's value at a path of keys and numbers of items:
-// that of a string, or a number as it is written. Of repeated keys the last
-// counts.
+// field is the text of the body's value at a path of keys: that of a string, or
+// a number as it is written. Of repeated keys the last counts.
 func field(body []byte, path string) (string, bool) {
-	values, ok := fields(body, path)
-	if !ok || len(values) != 1 {
+	if !json.Valid(body) {
 		return "", false
 	}
-	return values[0], true
+	value, ok := at(body, path)
+	if !ok {
+		return "", false
+	}
+	return leaf(value)
 }
 
 // fields are the texts at a path in which * stands for every item of a list. It
 // fails if one of them is not there.
-func fields(body []byte, path string) ([]string, bool) {
-	var found []string
-	ok := walk(body, strings.Split(path, "."), &found)
-	return found, ok && len(found) > 0
+func fields(body []byte, path string) (found []string, ok bool) {
+	before, after, listed := strings.Cut(path, ".*.")
+	if !listed {
+		text, ok := field(body, path)
+		return []string{text}, ok
+	}
+	if !json.Valid(body) {
+		return nil, false
+	}
+	list, ok := at(body, before)
+	if !ok || list[0] != '[' {
+		return nil, false
+	}
+	for i := space(list, 1); list[i] != ']'; {
+		end := skip(list, i)
+		value, ok := at(list[i:end], after)
+		if !ok {
+			return nil, false
+		}
+		text, ok := leaf(value)
+		if !ok {
+			return nil, false
+		}
+		found = append(found, text)
+		if i = space(list, end); list[i] == ',' {
+			i = space(list, i+1)
+		}
+	}
+	return found, len(found) > 0
 }
 
-func walk(value json.RawMessage, path []string, found *[]string) bool {
-	if len(path) == 0 {
-		return leaf(value, found)
-	}
-	if path[0] == "*" {
-		var items []json.RawMessage
-		if json.Unmarshal(value, &items) != nil {
-			return false
+// at is the value at a path of keys of valid JSON.
+func at(value []byte, path string) ([]byte, bool) {
+	for more := true; more; {
+		var key string
+		key, path, more = strings.Cut(path, ".")
+		i := space(value, 0)
+		if value[i] != '{' {
+			return nil, false
 		}
-		for _, item := range items {
-			if !walk(item, path[1:], found) {
-				return false
+		var found []byte
+		for i = space(value, i+1); value[i] != '}'; {
+			end := skip(value, i)
+			name := value[i:end]
+			from := space(value, space(value, end)+1) // after the colon
+			end = skip(value, from)
+			if same(name, key) {
+				found = value[from:end]
+			}
+			if i = space(value, end); value[i] == ',' {
+				i = space(value, i+1)
 			}
 		}
-		return true
+		if found == nil {
+			return nil, false
+		}
+		value = found
 	}
-	var object map[string]json.RawMessage
-	if json.Unmarshal(value, &object) != nil {
-		return false
-	}
-	next, ok := object[path[0]]
-	return ok && walk(next, path[1:], found)
+	return value, true
 }
 
-func leaf(value json.RawMessage, found *[]string) bool {
-	if len(value) == 0 || value[0] != '"' {
-		text := string(value)
-		*found = append(*found, text)
-		return text != "" && strings.IndexByte("-0123456789", text[0]) >= 0
+// same tells whether a quoted name is the key.
+func same(quoted []byte, key string) bool {
+	inner := quoted[1 : len(quoted)-1]
+	if string(inner) == key {
+		return true
+	}
+	if strings.IndexByte(string(inner), '\\') < 0 {
+		return false
+	}
+	var name string
+	return json.Unmarshal(quoted, &name) == nil && name == key
+}
+
+// space is where the blanks from i on end.
+func space(b []byte, i int) int {
+	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\n' || b[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// skip is where the value of valid JSON that begins at i ends.
+func skip(b []byte, i int) int {
+	depth := 0
+	for {
+		switch b[i] {
+		case '"':
+			for i++; b[i] != '"'; i++ {
+				if b[i] == '\\' {
+					i++
+				}
+			}
+			i++
+		case '{', '[':
+			depth++
+			i++
+		case '}', ']':
+			depth--
+			i++
+		case ',', ':', ' ', '\t', '\n', '\r':
+			i++
+			continue // within a list or an object
+		default:
+			for i < len(b) && strings.IndexByte(",:]} \t\n\r", b[i]) < 0 {
+				i++
+			}
+		}
+		if depth == 0 {
+			return i
+		}
+	}
+}
+
+func leaf(value []byte) (string, bool) {
+	if value[0] != '"' {
+		return string(value), value[0] == '-' || '0' <= value[0] && value[0] <= '9'
+	}
+	if inner := value[1 : len(value)-1]; len(inner) > 0 && len(inner) <= maxHeader && plain(inner) {
+		return string(inner), true
 	}
 	var text string
 	if json.Unmarshal(value, &text) != nil || text == "" || len(text) > maxHeader {
-		return false
+		return "", false
 	}
-	*found = append(*found, text)
+	return text, true
+}
+
+// plain tells whether a string stands for itself.
+func plain(inner []byte) bool {
+	for _, c := range inner {
+		if c == '\\' || c >= 0x80 {
+			return false
+		}
+	}
 	return true
 }
 

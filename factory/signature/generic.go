@@ -28,7 +28,7 @@ type Options struct {
 // OptionError is what is wrong with one of the Options.
 type OptionError struct{ Key, Problem, Hint string }
 
-func (e *OptionError) Error() string { return "signature." + e.Key + " " + e.Problem }
+func (e *OptionError) Error() string { return "signature: " + e.Key + " " + e.Problem }
 
 // The generic schemes: the webhook file says how their sender signs.
 var genericRows = []*Scheme{
@@ -166,7 +166,7 @@ func (s *Scheme) takes(o Options) error {
 		switch {
 		case option.value == "":
 		case !slices.Contains(s.Options, option.key):
-			hint := "signatureScheme: hmac takes it"
+			hint := "the scheme says all of it; take the key out"
 			if len(s.Options) > 0 {
 				hint = s.Name + " takes " + strings.Join(s.Options, ", ")
 			}
@@ -188,7 +188,7 @@ func (s *Scheme) coherent(o Options) error {
 	if !s.Generic() || s.Algorithm == Token {
 		return nil
 	}
-	if problem := templateProblem(s.Template); problem != "" {
+	if problem := templateProblem(s.Template, false); problem != "" {
 		return &OptionError{"template", problem, "such as \"{ts}.{body}\""}
 	}
 	variables := func(name string) bool { return strings.Contains(s.Template, "{"+name+"}") }
@@ -213,8 +213,8 @@ func (s *Scheme) coherent(o Options) error {
 	return nil
 }
 
-// templateProblem tells what is wrong with a template.
-func templateProblem(template string) string {
+// templateProblem tells what is wrong with a template, perhaps of a plain digest.
+func templateProblem(template string, digest bool) string {
 	if strings.Count(template, "{") != strings.Count(template, "}") {
 		return "has a brace without its other half"
 	}
@@ -226,7 +226,7 @@ func templateProblem(template string) string {
 		switch {
 		case part.literal != "" && strings.Contains(part.literal, "}"):
 			return "has a brace without its other half"
-		case part.literal != "", slices.Contains([]string{"ts", "id", "method", "url", "base", "secret"}, v), header && headerName(name), inBody && v != fieldVariable:
+		case part.literal != "", v == "secret" && digest, slices.Contains([]string{"ts", "id", "method", "url", "base"}, v), header && headerName(name), inBody && v != fieldVariable:
 		case v == "body":
 			binds = true
 		default:

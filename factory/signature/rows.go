@@ -188,7 +188,7 @@ var certainRows = []*Scheme{
 	{
 		Name: "figma", Provider: "Figma", Source: "https://developers.figma.com/docs/rest-api/webhooks-security/",
 		Setup:     "Create a webhook by `POST /v2/webhooks` with the URL as endpoint and a `passcode` of your choice.",
-		Note:      "The passcode stands in the body and is compared, nothing is signed.",
+		Note:      "The passcode stands in the body, with which it is stored, and is compared; nothing is signed.",
 		Algorithm: Token,
 		Forms:     []Form{{Field: "passcode"}},
 	},

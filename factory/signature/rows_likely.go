@@ -191,7 +191,7 @@ var likelyRows = []*Scheme{
 	{
 		Name: "microsoft_graph", Provider: "Microsoft Graph", Source: "https://learn.microsoft.com/graph/change-notifications-delivery-webhooks",
 		Setup:     "Create a subscription by `POST /subscriptions` with the URL as notificationUrl and a `clientState` of your choice.",
-		Note:      "The secret stands in each notification of the body and is compared, nothing is signed.",
+		Note:      "The secret stands in each notification of the body, with which it is stored, and is compared; nothing is signed.",
 		Likely:    true,
 		Algorithm: Token,
 		Forms:     []Form{{Field: "value.*.clientState"}},
@@ -256,7 +256,7 @@ var likelyRows = []*Scheme{
 	{
 		Name: "prismic", Provider: "Prismic", Source: "https://prismic.io/docs/webhooks",
 		Setup:     "Settings → Webhooks → Create a webhook: the URL, and a secret of your choice.",
-		Note:      "The secret stands in the body and is compared, nothing is signed.",
+		Note:      "The secret stands in the body, with which it is stored, and is compared; nothing is signed.",
 		Likely:    true,
 		Algorithm: Token,
 		Forms:     []Form{{Field: "secret"}},

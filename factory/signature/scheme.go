@@ -205,6 +205,12 @@ func (s *Scheme) CredentialHeaders() []string {
 	return names
 }
 
+// IsCredentialHeader tells whether a header carries the proof of this scheme,
+// whose places a webhook file may state.
+func (s *Scheme) IsCredentialHeader(name string) bool {
+	return slices.Contains(s.CredentialHeaders(), http.CanonicalHeaderKey(name))
+}
+
 var credentialHeaders = sync.OnceValue(func() map[string]bool {
 	all := map[string]bool{"Authorization": true, "Proxy-Authorization": true, "Cookie": true, "Set-Cookie": true}
 	for _, s := range allSchemes() {
@@ -250,6 +256,30 @@ func (s *Scheme) Certainty() string {
 		return "likely"
 	}
 	return "certain"
+}
+
+// Words explains the proof.
+func (p Proof) Words() string {
+	switch p {
+	case Published:
+		return "published: it agrees with signatures that the provider, or the tests of the provider's package, published"
+	case Package:
+		return "package: it agrees with the provider's own package"
+	}
+	return "derived: it agrees with what other code computes by the provider's written rule; the provider publishes no signature, and no package of it was tried"
+}
+
+// TimeWords says how far a signed time may be off.
+func (s *Scheme) TimeWords() string {
+	switch {
+	case s.Tolerance > 0 && s.JWT != nil && s.JWT.Expires:
+		return fmt.Sprintf("good until the token expires, with %d seconds for clocks", int(s.Tolerance.Seconds()))
+	case s.Tolerance > 0:
+		return fmt.Sprintf("at most %d seconds from now, either way", int(s.Tolerance.Seconds()))
+	case slices.Contains(s.Options, "toleranceSeconds"):
+		return "signed, and not limited unless `signature.toleranceSeconds` is set"
+	}
+	return "none is signed: what was sent once can be sent again, and only its identity tells"
 }
 
 // Method says in words how the sender proves itself.

@@ -73,7 +73,7 @@ func TestRows(t *testing.T) {
 
 // templateFits holds a row's template to its forms.
 func templateFits(bad func(string, ...any), s *Scheme) {
-	problem := templateProblem(s.Template)
+	problem := templateProblem(s.Template, true)
 	if problem == "lacks {body}" && s.Note != "" {
 		problem = "" // the note tells
 	}

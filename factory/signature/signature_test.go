@@ -838,19 +838,55 @@ func FuzzJWT(f *testing.F) {
 // finds.
 func FuzzField(f *testing.F) {
 	f.Add([]byte(`{"a":{"b":"c"}}`), "a.b")
+	f.Add([]byte(` { "a" : [1, {"x":"}"}] , "a":{"b" : -1.5e3 }, "\u0061": 7 } `), "a")
 	f.Add([]byte(`{"value":[{"s":"x"},{"s":"y"}]}`), "value.*.s")
+	f.Add([]byte(`{"value" : [ {"s":"\ud83d\ude00"} , {"s":"é"} ] }`), "value.*.s")
 	f.Fuzz(func(t *testing.T, body []byte, path string) {
-		text, ok := field(body, path)
-		if !ok {
-			return
+		got, ok := fields(body, path)
+		var want []string
+		wanted := decodedFields(body, strings.Split(path, "."), &want)
+		if strings.Count(path, "*") > 1 || strings.Contains(path, "*") && !strings.Contains(path, ".*.") || strings.HasPrefix(path, "*") {
+			return // no path of the table's kind
 		}
-		if text == "" || !json.Valid(body) {
-			t.Errorf("%q of %q is %q", path, body, text)
+		if ok != wanted || ok && !slices.Equal(got, want) {
+			t.Errorf("%q of %q is %q %v, want %q %v", path, body, got, ok, want, wanted)
 		}
-		if changed := withField(body, strings.Split(path, "."), json.RawMessage(`"z"`)); !json.Valid(changed) {
-			t.Errorf("%q became %q", body, changed)
+		if ok {
+			if changed := withField(body, strings.Split(path, "."), json.RawMessage(`"z"`)); !json.Valid(changed) {
+				t.Errorf("%q became %q", body, changed)
+			}
 		}
 	})
+}
+
+// decodedFields is fields by way of encoding/json.
+func decodedFields(value json.RawMessage, path []string, found *[]string) bool {
+	if len(path) == 0 {
+		text := string(value)
+		if value[0] == '"' && json.Unmarshal(value, &text) != nil || text == "" || len(text) > maxHeader && value[0] == '"' {
+			return false
+		}
+		*found = append(*found, text)
+		return value[0] == '"' || strings.IndexByte("-0123456789", value[0]) >= 0
+	}
+	if path[0] == "*" {
+		var items []json.RawMessage
+		if json.Unmarshal(value, &items) != nil {
+			return false
+		}
+		for _, item := range items {
+			if !decodedFields(item, path[1:], found) {
+				return false
+			}
+		}
+		return len(items) > 0
+	}
+	var object map[string]json.RawMessage
+	if json.Unmarshal(value, &object) != nil {
+		return false
+	}
+	next, ok := object[path[0]]
+	return ok && decodedFields(next, path[1:], found)
 }
 
 // FuzzTokens: only the secret itself passes.
