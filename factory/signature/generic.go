@@ -143,7 +143,7 @@ func (s *Scheme) takes(o Options) error {
 	if o.Tolerance != nil {
 		tolerance = fmt.Sprint(*o.Tolerance)
 		if *o.Tolerance < 0 || *o.Tolerance > maxTolerance {
-			return &OptionError{"toleranceSeconds", fmt.Sprintf("is %s where 0 to %d is expected", tolerance, maxTolerance), ""}
+			return &OptionError{"toleranceSeconds", fmt.Sprintf("is %s where 0 to %d is expected", tolerance, maxTolerance), "a week at most; 0 is any time"}
 		}
 	}
 	for _, option := range []struct {
@@ -174,7 +174,7 @@ func (s *Scheme) takes(o Options) error {
 		case len(option.words) > 0 && !slices.Contains(option.words, option.value):
 			return &OptionError{option.key, fmt.Sprintf("cannot be %q", option.value), "it can be " + strings.Join(option.words, ", ")}
 		case option.value == "pem" && !s.asymmetric() || option.value == "text" && option.key == "secretEncoding" && s.asymmetric():
-			return &OptionError{option.key, fmt.Sprintf("cannot be %q with %s", option.value, s.Name), ""}
+			return &OptionError{option.key, fmt.Sprintf("cannot be %q with %s", option.value, s.Name), "leave it out for the usual one"}
 		}
 	}
 	if s.Generic() && o.Header == "" {
@@ -197,7 +197,7 @@ func (s *Scheme) coherent(o Options) error {
 	case s.Parse.TimestampKey != "" && s.Parse.Separator == "":
 		return &OptionError{"separator", "is missing: timestampPrefix is of an item of a list", "such as \",\""}
 	case s.Parse.TimestampKey != "" && form.Timestamp != "":
-		return &OptionError{"timestampHeader", "and timestampPrefix exclude each other", ""}
+		return &OptionError{"timestampHeader", "and timestampPrefix exclude each other", "keep the one that the sender uses"}
 	case variables("ts") && form.Timestamp == "" && s.Parse.TimestampKey == "":
 		return &OptionError{"template", "has {ts}, but where the time stands is not said", "add timestampHeader or timestampPrefix"}
 	case !s.timed() && (form.Timestamp != "" || s.Parse.TimestampKey != "" || o.TimestampFormat != "" || o.Tolerance != nil):
@@ -207,7 +207,7 @@ func (s *Scheme) coherent(o Options) error {
 	}
 	for _, name := range []string{form.Timestamp, form.ID} {
 		if name != "" && name == form.Signature {
-			return &OptionError{"header", "is named twice", ""}
+			return &OptionError{"header", "is named twice", "proof, time and id stand in different headers"}
 		}
 	}
 	return nil
