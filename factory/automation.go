@@ -3,11 +3,8 @@ package factory
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
-
-	"github.com/robfig/cron/v3"
 
 	"triphammer/factory/filter"
 	"triphammer/schema"
@@ -80,7 +77,7 @@ func (l *loader) trigger(d *document, n *schema.Node, where string) Trigger {
 	}
 	filterNode := n.Get("filter")
 	l.schedule(d, n, &t, where)
-	if t.Fires() {
+	if t.webhook() {
 		l.webhookTrigger(d, n, &t, where)
 		return t
 	}
@@ -212,32 +209,6 @@ func valueOf(n *schema.Node) filter.Value {
 	return v
 }
 
-// cronParser reads five fields or a descriptor, in UTC.
-var cronParser = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
-
-var cronProblems = []struct {
-	form *regexp.Regexp
-	text string
-}{
-	{regexp.MustCompile(`^expected exactly 5 fields, found (\d+).*`), "$1 fields where 5 are expected"},
-	{regexp.MustCompile(`^failed to parse int from (.*?): .*`), "$1 is not a number, nor a name that is known here"},
-	{regexp.MustCompile(`^failed to parse duration @every (.*?): .*`), "$1 is not a duration"},
-	{regexp.MustCompile(`^(?:end|beginning) of range \((\d+)\) (above|below) (?:max|min)imum \((\d+)\).*`), "$1 is $2 $3, the limit of its field"},
-	{regexp.MustCompile(`^beginning of range \((\d+)\) beyond end of range \((\d+)\).*`), "the range from $1 to $2 runs backwards"},
-	{regexp.MustCompile(`^step of range should be a positive number: (.*)`), "the step of $1 is not positive"},
-	{regexp.MustCompile(`^unrecognized descriptor: (.*)`), "$1 is not a descriptor"},
-}
-
-// cronProblem says what the library says, for people.
-func cronProblem(err error) string {
-	for _, p := range cronProblems {
-		if p.form.MatchString(err.Error()) {
-			return p.form.ReplaceAllString(err.Error(), p.text)
-		}
-	}
-	return err.Error()
-}
-
 func (l *loader) schedule(d *document, n *schema.Node, t *Trigger, where string) {
 	s := n.Get("schedule")
 	inline := s != nil && s.Kind != schema.Null
@@ -249,7 +220,7 @@ func (l *loader) schedule(d *document, n *schema.Node, t *Trigger, where string)
 	}
 	ids := n.Get("filter").Get("schedule_ids")
 	if !isNull(ids) {
-		l.selection(d, ids, where+".filter.schedule_ids")
+		t.ScheduleIDs = l.selection(d, ids, where+".filter.schedule_ids")
 	}
 	switch {
 	case !isNull(ids) && inline:
@@ -261,9 +232,10 @@ func (l *loader) schedule(d *document, n *schema.Node, t *Trigger, where string)
 	if t.Cron = textOf(cronNode); t.Cron == "" {
 		return
 	}
+	t.ScheduleName = strings.TrimSpace(textOf(s.Get("name")))
 	if strings.Contains(t.Cron, "TZ=") {
 		d.Error(cronNode.At, schema.InvalidValue, "schedules are in UTC: take it out", where+".schedule.cron has a time zone")
-	} else if _, err := cronParser.Parse(strings.TrimSpace(t.Cron)); err != nil {
-		d.Error(cronNode.At, schema.InvalidValue, "write five fields (minute hour day month weekday, 0 to 6 from Sunday) or a descriptor such as @daily or @every 2h", fmt.Sprintf("%s.schedule.cron: %s", where, cronProblem(err)))
+	} else if _, err := ParseCron(t.Cron); err != nil {
+		d.Error(cronNode.At, schema.InvalidValue, "write five fields (minute hour day month weekday, 0 to 6 from Sunday) or a descriptor such as @daily or @every 2h", fmt.Sprintf("%s.schedule.cron: %v", where, err))
 	}
 }

@@ -100,15 +100,22 @@ type Trigger struct {
 	Webhooks        []string       // filter.webhooks: file names
 	Payload         *filter.Filter // nil without a payload filter
 	Cron            string         // of an inline schedule
+	ScheduleName    string         // of it; may be empty
+	ScheduleIDs     []string       // filter.schedule_ids
 }
 
 // Fires tells whether this server acts on the trigger. Others are checked and
 // shown (SPEC 2.1).
-func (t *Trigger) Fires() bool { return t.Provider == "webhook" && t.Event == "received" }
+func (t *Trigger) Fires() bool { return t.webhook() || t.Scheduled() }
+
+func (t *Trigger) webhook() bool { return t.Provider == "webhook" && t.Event == "received" }
+
+// Scheduled tells whether a schedule fires the trigger.
+func (t *Trigger) Scheduled() bool { return t.Provider == "schedule" && t.Event == "cron_fired" }
 
 // selects tells whether the trigger names the webhook, by UID or file name.
 func (t *Trigger) selects(name, uid string) bool {
-	return t.Fires() && (slices.Contains(t.Webhooks, name) || uid != "" && slices.Contains(t.WebhookIDs, uid))
+	return t.webhook() && (slices.Contains(t.Webhooks, name) || uid != "" && slices.Contains(t.WebhookIDs, uid))
 }
 
 // Environment is environments/<name>.yaml (SPEC 2.2a).

@@ -35,6 +35,11 @@ func (s *Server) routes(e *gin.Engine) {
 	runs.POST("/agent/run", s.createRun) // older clients
 	runs.POST("/agent/runs/:id/cancel", s.cancelRun)
 	runs.POST("/agent/runs/:id/followups", s.followUp)
+	runs.POST("/agent/schedules", s.createSchedule)
+	runs.PUT("/agent/schedules/:id", s.updateSchedule)
+	runs.DELETE("/agent/schedules/:id", s.deleteSchedule)
+	runs.POST("/agent/schedules/:id/pause", s.pauseSchedule)
+	runs.POST("/agent/schedules/:id/resume", s.resumeSchedule)
 	readRuns := e.Group(api, s.require(store.ScopeRuns, store.ScopeRead))
 	readRuns.GET("/agent/runs", s.listRuns)
 	readRuns.GET("/agent/runs/:id", s.getRun)
@@ -42,6 +47,8 @@ func (s *Server) routes(e *gin.Engine) {
 	readRuns.GET("/agent/runs/:id/timeline", s.timeline)
 	readRuns.GET("/agent/runs/:id/conversation", s.conversation)
 	readRuns.GET("/agent/runs/:id/handoff/attachments", s.handoff)
+	readRuns.GET("/agent/schedules", s.listSchedules)
+	readRuns.GET("/agent/schedules/:id", s.getSchedule)
 	readRuns.GET("/agent", s.listAgents)
 	readRuns.GET("/agent/environments", s.listEnvironments)
 

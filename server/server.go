@@ -30,6 +30,9 @@ type Config struct {
 	Load     func(ctx context.Context, applyID string) (*applier.Revision, error)
 	Delivery *delivery.Service
 	Runs     *run.Manager
+	// SchedulesChanged is called after a request changed a schedule; nil: nobody
+	// cares.
+	SchedulesChanged func()
 	// RunDefaults are what definitions leave open.
 	RunDefaults run.Defaults
 	Metrics     *Metrics // nil: of its own
@@ -78,6 +81,9 @@ func New(cfg Config) (*Server, error) {
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
+	}
+	if cfg.SchedulesChanged == nil {
+		cfg.SchedulesChanged = func() {}
 	}
 	if cfg.Metrics == nil {
 		cfg.Metrics = NewMetrics()

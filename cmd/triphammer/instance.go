@@ -39,7 +39,8 @@ type instanceOptions struct {
 	rateLimit      int
 	authFailures   int
 	maxRuns        int
-	perAutomation  int // runs at once of one automation
+	perAutomation  int    // runs at once of one automation
+	missed         string // what happens to ticks of schedules that no server saw
 	trustedProxies []netip.Prefix
 	logger         *slog.Logger
 	impatient      bool // do not wait for the data directory
@@ -56,6 +57,7 @@ type instance struct {
 	restored *applier.Revision
 	applier  *applier.Applier
 	runs     *run.Manager
+	schedule *run.Scheduler
 	metrics  *server.Metrics
 	server   *server.Server
 }
@@ -154,7 +156,17 @@ func (in *instance) wire() error {
 			return in.store.WebhookUIDs(ctx, factoryName, names)
 		},
 		Deliveries: in.newestDeliveries, Verify: in.opt.verify,
-		Spec: specOf, Record: in.record, OnChange: in.metrics.Applier, Logger: in.opt.logger,
+		Spec: specOf, Record: in.record, Logger: in.opt.logger,
+		OnChange: func(state applier.State) {
+			in.metrics.Applier(state)
+			in.schedule.Kick()
+		},
+	})
+	in.schedule = run.NewScheduler(run.SchedulerConfig{
+		Store: in.store, Definitions: in.scheduled, Wake: in.runs.Wake, Missed: in.opt.missed, Logger: in.opt.logger,
+		Prepare: func(ctx context.Context, n *store.Schedule) (store.NewRun, error) {
+			return in.server.ScheduledRun(ctx, n)
+		},
 	})
 	deliveries := delivery.New(delivery.Config{
 		Live: in.live, Store: in.store, Wake: in.runs.Wake, RateLimit: in.opt.rateLimit, AuthFailures: in.opt.authFailures,
@@ -162,6 +174,7 @@ func (in *instance) wire() error {
 	})
 	in.server, err = server.New(server.Config{
 		Store: in.store, Live: in.live, Load: in.load, Appliers: []*applier.Applier{in.applier}, Delivery: deliveries, Runs: in.runs, Metrics: in.metrics,
+		SchedulesChanged: in.schedule.Kick,
 		BaseURL: in.opt.baseURL, SyncSecret: in.opt.syncSecret, TrustedProxies: in.opt.trustedProxies, Version: version, Logger: in.opt.logger,
 	})
 	return err
@@ -197,6 +210,22 @@ func (in *instance) snapshot(ctx context.Context, applyID string) (s applier.Sna
 		s.Files = append(s.Files, applier.File(f))
 	}
 	return s, err
+}
+
+// scheduled are the automations that serve, as schedules start them.
+func (in *instance) scheduled() []run.ScheduledFactory {
+	var all []run.ScheduledFactory
+	for _, r := range in.live.Revisions() {
+		f := run.ScheduledFactory{Name: r.Factory, Version: r.ApplyID + " " + r.Commit.Hash}
+		for _, a := range r.Automations {
+			f.Automations = append(f.Automations, run.ScheduledAutomation{Definition: a.Def, Run: store.NewRun{
+				Factory: r.Factory, Automation: a.Def.Name, Source: store.SourceSchedule, Title: a.Def.Name, CreatorKind: "automation", CreatorName: a.Def.Name,
+				Commit: r.Commit.Hash, SpecHash: a.SpecHash,
+			}})
+		}
+		all = append(all, f)
+	}
+	return all
 }
 
 // baseURLFile remembers how the last server was reached, for the URLs that

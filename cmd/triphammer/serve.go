@@ -21,6 +21,7 @@ import (
 	"triphammer/applier"
 	"triphammer/schema"
 	"triphammer/server"
+	"triphammer/server/run"
 )
 
 func serveCommand() *cobra.Command {
@@ -54,6 +55,7 @@ func serverFlags(f *pflag.FlagSet) {
 	f.Int("auth-failures", 10, "failed authentications per minute, webhook and address; 0: no limit")
 	f.Int("max-runs", 4, "runs at once; 0: queue and start none")
 	f.Int("max-runs-per-automation", 0, "of these, of one automation; 0: no limit of its own")
+	f.String("missed-schedules", run.MissedSkip, "ticks that came while no server ran: skip, or once for all of a schedule")
 }
 
 func serve(c *cobra.Command, _ []string) error {
@@ -190,6 +192,9 @@ func (s *serving) open(c *cobra.Command) (err error) {
 	opt.authFailures, _ = flags.GetInt("auth-failures")
 	opt.maxRuns, _ = flags.GetInt("max-runs")
 	opt.perAutomation, _ = flags.GetInt("max-runs-per-automation")
+	if opt.missed, _ = flags.GetString("missed-schedules"); opt.missed != run.MissedSkip && opt.missed != run.MissedOnce {
+		return errors.Join(exitWith(exitUsage, "--missed-schedules is skip or once, not %q", opt.missed), s.tcp.Close())
+	}
 	if opt.baseURL, _ = flags.GetString("base-url"); opt.baseURL == "" {
 		opt.baseURL = s.defaultURL()
 	}
@@ -290,6 +295,7 @@ func (s *serving) run(ctx context.Context) error {
 	}
 	worker("applying definitions", s.in.applier.Run)
 	worker("executing runs", s.in.runs.Run)
+	worker("firing schedules", s.in.schedule.Run)
 	workers.Go(func() { s.in.retain(working) })
 	defer context.AfterFunc(ctx, func() {
 		s.logger.Info("stopping: runs in progress get a moment; a second signal ends it at once")

@@ -153,7 +153,7 @@ func (s *Store) open(ctx context.Context, path, dsn string) error {
 	if err := s.checkKey(ctx); err != nil {
 		return err
 	}
-	for _, table := range []string{"deliveries", "runs", "applies", "api_keys", "audit", "run_groups"} {
+	for _, table := range []string{"deliveries", "runs", "applies", "api_keys", "audit", "run_groups", "schedules"} {
 		var id int64
 		if err := s.conn.QueryRowContext(ctx, "SELECT coalesce(max(id), 0) FROM "+table).Scan(&id); err != nil {
 			return err

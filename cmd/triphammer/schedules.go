@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/spf13/cobra"
+
+	"triphammer/server"
+)
+
+func schedulesCommand() *cobra.Command {
+	list := &cobra.Command{
+		Use: "list", Short: "List schedules, by name", Args: cobra.NoArgs,
+		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
+			var answer struct {
+				Schedules []server.Schedule `json:"schedules"`
+			}
+			if err := cl.get(c.Context(), "/agent/schedules", &answer); err != nil {
+				return err
+			}
+			return emitList(c, answer.Schedules, func(s server.Schedule) string { return s.ID }, []string{"ID", "NAME", "CRON", "ENABLED", "NEXT", "LAST", "DETAIL"},
+				func(s server.Schedule) []string {
+					return []string{s.ID, s.Name, s.Cron, yesNo(s.Enabled), stampOf(s.History.NextRun), stampOf(s.History.LastRan), s.LastSpawnError}
+				})
+		}),
+	}
+	create := &cobra.Command{
+		Use: "create --name NAME --cron EXPRESSION --prompt TEXT", Short: "Start a run at every tick of a cron expression, in UTC", Args: cobra.NoArgs,
+		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
+			text := func(name string) string { v, _ := c.Flags().GetString(name); return v }
+			body := map[string]any{
+				"name": text("name"), "cron_schedule": text("cron"), "prompt": text("prompt"), "agent_config": map[string]string{"environment_id": text("environment")},
+			}
+			if agent := text("agent"); agent != "" {
+				body["agent_uid"] = agent
+			}
+			return schedule(c, cl, http.MethodPost, "/agent/schedules", body)
+		}),
+	}
+	f := create.Flags()
+	f.String("name", "", "how lists show it, and the title of its runs")
+	f.String("cron", "", "five fields such as '0 9 * * MON-FRI', or @hourly, @daily, @every 90m …")
+	f.String("prompt", "", "what the agent is to do")
+	f.String("environment", "", "where it runs: NAME or FACTORY/NAME")
+	f.String("agent", "", "an agent of the definitions that it runs as")
+	show := &cobra.Command{
+		Use: "show ID", Short: "Show a schedule", Args: exactly("ID"),
+		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
+			return schedule(c, cl, http.MethodGet, "/agent/schedules/"+url.PathEscape(args[0]), nil)
+		}),
+	}
+	change := func(use, short, suffix string) *cobra.Command {
+		return &cobra.Command{
+			Use: use + " ID", Short: short, Args: exactly("ID"),
+			RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
+				return schedule(c, cl, http.MethodPost, "/agent/schedules/"+url.PathEscape(args[0])+suffix, nil)
+			}),
+		}
+	}
+	pause, resume := change("pause", "Start no runs any more", "/pause"), change("resume", "Start runs again", "/resume")
+	remove := &cobra.Command{
+		Use: "delete ID", Short: "Delete a schedule; its runs stay", Args: exactly("ID"),
+		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
+			return cl.call(c.Context(), http.MethodDelete, "/agent/schedules/"+url.PathEscape(args[0]), nil, nil)
+		}),
+	}
+	for _, c := range []*cobra.Command{list, show, create, pause, resume, remove} {
+		clientFlags(c)
+		if c != remove {
+			outputFlag(c)
+		}
+	}
+	return noun("schedules", "What starts runs by the clock", list, show, create, pause, resume, remove)
+}
+
+// schedule makes a request whose answer is a schedule, and prints that.
+func schedule(c *cobra.Command, cl *client, method, path string, body any) error {
+	var s server.Schedule
+	if err := cl.call(c.Context(), method, path, body, &s); err != nil {
+		return err
+	}
+	return emit(c, s, []string{s.ID}, func(w io.Writer) error {
+		t := table{header: []string{"schedule", s.ID}}
+		for _, row := range [][2]string{
+			{"name", s.Name}, {"cron", s.Cron}, {"enabled", yesNo(s.Enabled)}, {"automation", s.Automation}, {"agent", s.AgentUID},
+			{"next", stampOf(s.History.NextRun)}, {"last", stampOf(s.History.LastRan)}, {"problem", s.LastSpawnError},
+			{"creator", fmt.Sprint(s.CreatedBy.Type, " ", s.CreatedBy.DisplayName)}, {"created", stamp(s.CreatedAt)},
+		} {
+			t.add(row[0], row[1])
+		}
+		return t.write(w)
+	})
+}

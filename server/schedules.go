@@ -1,0 +1,290 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/gin-gonic/gin"
+
+	"triphammer/factory"
+	"triphammer/server/store"
+)
+
+// Schedule is an entry of GET /api/v1/agent/schedules.
+type Schedule struct {
+	ID             string            `json:"id"`
+	Name           string            `json:"name"`
+	Cron           string            `json:"cron_schedule"`
+	Enabled        bool              `json:"enabled"`
+	Prompt         string            `json:"prompt"`
+	Factory        string            `json:"factory"`
+	Automation     string            `json:"automation,omitempty"` // whose file defines it
+	AgentConfig    json.RawMessage   `json:"agent_config,omitempty"`
+	AgentUID       string            `json:"agent_uid,omitempty"`
+	Metadata       map[string]string `json:"metadata,omitempty"`
+	History        ScheduleHistory   `json:"history"`
+	LastSpawnError string            `json:"last_spawn_error,omitempty"`
+	Scope          Scope             `json:"scope"`
+	CreatedBy      Profile           `json:"created_by"`
+	UpdatedBy      Profile           `json:"updated_by"`
+	CreatedAt      time.Time         `json:"created_at"`
+	UpdatedAt      time.Time         `json:"updated_at"`
+}
+
+// ScheduleHistory is when a schedule fired, and when it will.
+type ScheduleHistory struct {
+	LastRan *time.Time `json:"last_ran"`
+	NextRun *time.Time `json:"next_run"`
+}
+
+// scheduleRequest is the body of a create and of an update: what is kept as the
+// request of the runs, and the rest.
+type scheduleRequest struct {
+	Name    string `json:"name"`
+	Cron    string `json:"cron_schedule"`
+	Enabled *bool  `json:"enabled"`
+	Team    *bool  `json:"team"` // there is one team
+	scheduledRun
+}
+
+// scheduledRun is what a schedule's runs are created with.
+type scheduledRun struct {
+	Prompt   string            `json:"prompt,omitempty"`
+	Config   json.RawMessage   `json:"agent_config,omitempty"`
+	Agent    string            `json:"agent_uid,omitempty"`
+	Metadata map[string]string `json:"metadata,omitempty"`
+	Mode     string            `json:"mode,omitempty"`
+}
+
+// asked is the create of a run that it means.
+func (r scheduledRun) asked() (*asked, error) {
+	body, err := json.Marshal(map[string]any{"prompt": r.Prompt, "config": r.Config, "agent_identity_uid": r.Agent, "metadata": r.Metadata, "mode": r.Mode})
+	if err != nil {
+		return nil, err
+	}
+	return parseCreate(body)
+}
+
+// asSchedule names the fields of a refused run as a schedule has them.
+func asSchedule(err error) error {
+	problem := (*refusal)(nil)
+	if !errors.As(err, &problem) {
+		return err
+	}
+	names := strings.NewReplacer("config.", "agent_config.", "agent_identity_uid", "agent_uid")
+	renamed := refusal{problem.code, names.Replace(problem.detail), nil}
+	for _, f := range problem.fields {
+		renamed.fields = append(renamed.fields, FieldProblem{names.Replace(f.Field), f.Message})
+	}
+	return &renamed
+}
+
+// readSchedule reads a create or an update, or answers what is wrong with it.
+func (s *Server) readSchedule(c *gin.Context) (store.Schedule, *scheduleRequest, bool) {
+	body, ok := readRequest(c)
+	if !ok {
+		return store.Schedule{}, nil, false
+	}
+	var req scheduleRequest
+	if err := decode(body, &req); err != nil {
+		fail(c, "invalid-request", err.Error())
+		return store.Schedule{}, nil, false
+	}
+	n, err := s.checkSchedule(c, &req)
+	if err != nil {
+		s.failWith(c, asSchedule(err))
+		return store.Schedule{}, nil, false
+	}
+	return n, &req, true
+}
+
+func (s *Server) checkSchedule(c *gin.Context, req *scheduleRequest) (store.Schedule, error) {
+	req.Name = strings.TrimSpace(req.Name)
+	if req.Name == "" || utf8.RuneCountInString(req.Name) > maxTitle {
+		return store.Schedule{}, invalid("name", "has 1 to %d characters", maxTitle)
+	}
+	if _, err := factory.ParseCron(req.Cron); err != nil {
+		return store.Schedule{}, invalid("cron_schedule", "is five fields in UTC, or a descriptor such as @daily: %v", err)
+	}
+	a, err := req.asked()
+	if err != nil {
+		return store.Schedule{}, err
+	}
+	p := who(c)
+	run, err := s.newRun(c.Request.Context(), p, a)
+	if err != nil {
+		return store.Schedule{}, err
+	}
+	kept, err := json.Marshal(req.scheduledRun)
+	return store.Schedule{
+		Factory: run.Factory, Name: req.Name, Cron: req.Cron, Request: kept, CreatorKind: run.CreatorKind, CreatorName: run.CreatorName, UpdatedBy: p.Owner,
+	}, err
+}
+
+// ScheduledRun makes the run of a schedule that the API made, as its creator
+// would now; it is a run.SchedulerConfig.Prepare.
+func (s *Server) ScheduledRun(ctx context.Context, n *store.Schedule) (store.NewRun, error) {
+	var kept scheduledRun
+	if err := json.Unmarshal(n.Request, &kept); err != nil {
+		return store.NewRun{}, fmt.Errorf("reading the schedule: %w", err)
+	}
+	a, err := kept.asked()
+	if err != nil {
+		return store.NewRun{}, err
+	}
+	p := &Principal{Name: "schedule " + n.Name, Kind: store.KeyPersonal, Owner: n.CreatorName, Factory: n.Factory}
+	if n.CreatorKind == "agent" {
+		p.Kind = store.KeyAgent
+	}
+	run, err := s.newRun(ctx, p, a)
+	run.Source = store.SourceSchedule
+	run.Title = n.Name
+	return run, err
+}
+
+func (s *Server) createSchedule(c *gin.Context) {
+	n, req, ok := s.readSchedule(c)
+	if !ok {
+		return
+	}
+	n.Enabled = req.Enabled == nil || *req.Enabled
+	made, err := s.cfg.Store.CreateSchedule(c.Request.Context(), n)
+	if err != nil {
+		s.failWith(c, err)
+		return
+	}
+	s.scheduleChanged(c, "schedule.create", made)
+	c.JSON(http.StatusCreated, s.showSchedule(made))
+}
+
+func (s *Server) scheduleChanged(c *gin.Context, action string, n *store.Schedule) {
+	s.cfg.SchedulesChanged()
+	s.audit(c, action, n.ID, n.Factory, n.Name+": "+n.Cron)
+}
+
+// schedule finds the schedule of a request, or answers why not. One to be changed
+// must not be a file's.
+func (s *Server) schedule(c *gin.Context, toChange bool) (*store.Schedule, bool) {
+	n, err := s.cfg.Store.Schedule(c.Request.Context(), c.Param("id"))
+	if err == nil && !who(c).mayTouch(n.Factory) {
+		err = fmt.Errorf("schedule %s: %w", c.Param("id"), store.ErrNotFound)
+	}
+	if err != nil {
+		s.failWith(c, err)
+		return nil, false
+	}
+	if toChange && n.Automation != "" {
+		fail(c, "operation-not-supported", fmt.Sprintf("the automation %s defines this schedule: change its file", n.Automation))
+		return nil, false
+	}
+	return n, true
+}
+
+func (s *Server) listSchedules(c *gin.Context) {
+	factory, ok := factoryOf(c)
+	if !ok {
+		return
+	}
+	all, err := s.cfg.Store.Schedules(c.Request.Context(), factory)
+	if err != nil {
+		s.failWith(c, err)
+		return
+	}
+	shown := make([]Schedule, len(all))
+	for i, n := range all {
+		shown[i] = s.showSchedule(n)
+	}
+	c.JSON(http.StatusOK, gin.H{"schedules": shown})
+}
+
+func (s *Server) getSchedule(c *gin.Context) {
+	if n, ok := s.schedule(c, false); ok {
+		c.JSON(http.StatusOK, s.showSchedule(n))
+	}
+}
+
+func (s *Server) updateSchedule(c *gin.Context) {
+	old, ok := s.schedule(c, true)
+	if !ok {
+		return
+	}
+	n, req, ok := s.readSchedule(c)
+	if !ok {
+		return
+	}
+	if req.Enabled == nil {
+		s.failWith(c, invalid("enabled", "is required"))
+		return
+	}
+	if n.Factory != old.Factory {
+		s.failWith(c, invalid("agent_config.environment_id", "is of another factory than the schedule"))
+		return
+	}
+	n.ID, n.Enabled = old.ID, *req.Enabled
+	s.saveSchedule(c, "schedule.update", n)
+}
+
+func (s *Server) saveSchedule(c *gin.Context, action string, n store.Schedule) {
+	saved, err := s.cfg.Store.UpdateSchedule(c.Request.Context(), n)
+	if err != nil {
+		s.failWith(c, err)
+		return
+	}
+	s.scheduleChanged(c, action, saved)
+	c.JSON(http.StatusOK, s.showSchedule(saved))
+}
+
+func (s *Server) pauseSchedule(c *gin.Context)  { s.enableSchedule(c, "schedule.pause", false) }
+func (s *Server) resumeSchedule(c *gin.Context) { s.enableSchedule(c, "schedule.resume", true) }
+
+func (s *Server) enableSchedule(c *gin.Context, action string, enabled bool) {
+	n, ok := s.schedule(c, true)
+	if !ok {
+		return
+	}
+	n.Enabled, n.UpdatedBy = enabled, who(c).Owner
+	s.saveSchedule(c, action, *n)
+}
+
+func (s *Server) deleteSchedule(c *gin.Context) {
+	n, ok := s.schedule(c, true)
+	if !ok {
+		return
+	}
+	if err := s.cfg.Store.DeleteSchedule(c.Request.Context(), n.ID); err != nil {
+		s.failWith(c, err)
+		return
+	}
+	s.scheduleChanged(c, "schedule.delete", n)
+	c.JSON(http.StatusOK, gin.H{"success": true})
+}
+
+func (s *Server) showSchedule(n *store.Schedule) Schedule {
+	var kept scheduledRun
+	_ = json.Unmarshal(n.Request, &kept) // of an automation's there is nothing
+	creator := creatorOf(&store.Run{CreatorKind: n.CreatorKind, CreatorName: n.CreatorName})
+	shown := Schedule{
+		ID: n.ID, Name: n.Name, Cron: n.Cron, Enabled: n.Enabled, Prompt: kept.Prompt, Factory: n.Factory, Automation: n.Automation,
+		AgentConfig: kept.Config, AgentUID: kept.Agent, Metadata: kept.Metadata, History: ScheduleHistory{LastRan: optional(n.FiredAt)}, LastSpawnError: n.Error,
+		Scope: Scope{Type: "Team", UID: n.Factory}, CreatedBy: creator, UpdatedBy: Profile{Type: creator.Type, UID: n.UpdatedBy, DisplayName: n.UpdatedBy},
+		CreatedAt: n.CreatedAt, UpdatedAt: n.UpdatedAt,
+	}
+	if r, ok := s.cfg.Live.Revision(n.Factory); ok && n.Automation != "" {
+		if a := r.Definition.Automation(n.Automation); a != nil {
+			shown.Prompt, shown.AgentUID = a.Prompt, a.Agent
+		}
+		if shown.Name == "" {
+			shown.Name = n.Automation
+		}
+	}
+	if cron, err := factory.ParseCron(n.Cron); err == nil && n.Enabled {
+		shown.History.NextRun = optional(cron.Next(s.cfg.Now(), n.Anchor))
+	}
+	return shown
+}

@@ -1,0 +1,233 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Schedule starts runs at the ticks of a cron expression. What that means is not
+// known here.
+type Schedule struct {
+	ID          string
+	Factory     string
+	Automation  string // that defines it; empty for one made by the API
+	Name        string
+	Cron        string
+	Enabled     bool
+	Request     json.RawMessage // of one made by the API: what a run is created with
+	CreatorKind string
+	CreatorName string
+	UpdatedBy   string
+	CreatedAt   time.Time
+	UpdatedAt   time.Time
+	Anchor      time.Time // from when on its ticks count
+	Seen        time.Time // up to when its ticks are decided
+	FiredAt     time.Time // the newest tick that started a run; zero: none
+	Error       string    // why the newest tick started none
+}
+
+const scheduleColumns = `id, factory, automation, name, cron, enabled, request, creator_kind, creator_name, updated_by, created_at, updated_at, anchor,
+	seen, fired_at, error`
+
+func scanSchedule(rows *sql.Rows) (*Schedule, error) {
+	s := &Schedule{}
+	var id, created, updated, anchor, seen, fired int64
+	var request string
+	err := rows.Scan(&id, &s.Factory, &s.Automation, &s.Name, &s.Cron, &s.Enabled, &request, &s.CreatorKind, &s.CreatorName, &s.UpdatedBy,
+		&created, &updated, &anchor, &seen, &fired, &s.Error)
+	s.ID, s.Request = formatID(prefixSchedule, id), json.RawMessage(request)
+	s.CreatedAt, s.UpdatedAt, s.Anchor, s.Seen, s.FiredAt = timeOf(created), timeOf(updated), timeOf(anchor), timeOf(seen), timeOf(fired)
+	return s, err
+}
+
+// Schedules reads all of them, sorted by name; an empty factory means all.
+func (s *Store) Schedules(ctx context.Context, factory string) ([]*Schedule, error) {
+	w := where{}
+	w.text("factory", factory)
+	return list(ctx, s, scanSchedule, "SELECT "+scheduleColumns+" FROM schedules"+w.sql()+" ORDER BY name, id", w.args...)
+}
+
+// Schedule reads one.
+func (s *Store) Schedule(ctx context.Context, id string) (*Schedule, error) {
+	n, err := parseID(prefixSchedule, id)
+	if err == nil {
+		var found *Schedule
+		if found, err = first(list(ctx, s, scanSchedule, "SELECT "+scheduleColumns+" FROM schedules WHERE id = $1", n)); err == nil {
+			return found, nil
+		}
+	}
+	return nil, fmt.Errorf("schedule %s: %w", id, err)
+}
+
+// CreateSchedule makes one; its id and times are filled in.
+func (s *Store) CreateSchedule(ctx context.Context, n Schedule) (*Schedule, error) {
+	err := s.do(ctx, func(ctx context.Context) error {
+		id, err := s.insertSchedule(ctx, &n)
+		n.ID = formatID(prefixSchedule, id)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s.Schedule(ctx, n.ID)
+}
+
+func (s *Store) insertSchedule(ctx context.Context, n *Schedule) (int64, error) {
+	id := s.nextID()
+	return id, s.exec(ctx, `INSERT INTO schedules (id, factory, automation, name, cron, enabled, request, creator_kind, creator_name, updated_by,
+		created_at, updated_at, anchor, seen, fired_at, error) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $11, $11, 0, '')`,
+		id, n.Factory, n.Automation, n.Name, n.Cron, n.Enabled, string(n.Request), n.CreatorKind, n.CreatorName, n.UpdatedBy, micros(s.now()))
+}
+
+// UpdateSchedule changes one that the API made. With another expression, or when
+// it is enabled again, its ticks count from now on.
+func (s *Store) UpdateSchedule(ctx context.Context, n Schedule) (*Schedule, error) {
+	id, err := parseID(prefixSchedule, n.ID)
+	if err != nil {
+		return nil, fmt.Errorf("schedule %s: %w", n.ID, err)
+	}
+	err = s.do(ctx, func(ctx context.Context) error {
+		changed, err := s.execCount(ctx, `UPDATE schedules SET
+			anchor = CASE WHEN cron <> $1 OR $2 > enabled THEN $3 ELSE anchor END, seen = CASE WHEN cron <> $1 OR $2 > enabled THEN $3 ELSE seen END,
+			name = $4, cron = $1, enabled = $2, request = $5, updated_by = $6, updated_at = $3 WHERE id = $7 AND automation = ''`,
+			n.Cron, n.Enabled, micros(s.now()), n.Name, string(n.Request), n.UpdatedBy, id)
+		if err == nil && changed == 0 {
+			return fmt.Errorf("schedule %s: %w", n.ID, ErrNotFound)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s.Schedule(ctx, n.ID)
+}
+
+// DeleteSchedule deletes one that the API made. Its runs stay.
+func (s *Store) DeleteSchedule(ctx context.Context, id string) error {
+	n, err := parseID(prefixSchedule, id)
+	if err != nil {
+		return fmt.Errorf("schedule %s: %w", id, err)
+	}
+	return s.do(ctx, func(ctx context.Context) error {
+		deleted, err := s.execCount(ctx, "DELETE FROM schedules WHERE id = $1 AND automation = ''", n)
+		if err == nil && deleted == 0 {
+			return fmt.Errorf("schedule %s: %w", id, ErrNotFound)
+		}
+		return err
+	})
+}
+
+// SyncSchedules makes the schedules that the automations of a factory define
+// those given. One of the same automation and name is the same one: another
+// expression changes it in place (research/definition-format.md 4.3).
+func (s *Store) SyncSchedules(ctx context.Context, factory string, defined []Schedule) error {
+	type key struct{ automation, name string }
+	return s.do(ctx, func(ctx context.Context) error {
+		have := make(map[key]*Schedule)
+		err := s.each(ctx, "SELECT "+scheduleColumns+" FROM schedules WHERE factory = $1 AND automation <> ''", []any{factory},
+			func(rows *sql.Rows) (bool, error) {
+				found, err := scanSchedule(rows)
+				have[key{found.Automation, found.Name}] = found
+				return true, err
+			})
+		if err != nil {
+			return err
+		}
+		now := micros(s.now())
+		for _, d := range defined {
+			k := key{d.Automation, d.Name}
+			found := have[k]
+			delete(have, k)
+			if found == nil {
+				d.Factory, d.CreatorKind, d.CreatorName, d.UpdatedBy, d.Request = factory, "automation", d.Automation, d.Automation, json.RawMessage("{}")
+				_, err = s.insertSchedule(ctx, &d)
+			} else if found.Cron != d.Cron || found.Enabled != d.Enabled {
+				var id int64
+				if id, err = parseID(prefixSchedule, found.ID); err == nil {
+					err = s.exec(ctx, "UPDATE schedules SET cron = $1, enabled = $2, anchor = $3, seen = $3, updated_at = $3 WHERE id = $4", d.Cron, d.Enabled, now, id)
+				}
+			}
+			if err != nil {
+				return err
+			}
+		}
+		for _, gone := range have {
+			id, err := parseID(prefixSchedule, gone.ID)
+			if err != nil {
+				return err
+			}
+			if err := s.exec(ctx, "DELETE FROM schedules WHERE id = $1", id); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Tick is one decision about a schedule.
+type Tick struct {
+	Schedule *Schedule // as it was read
+	At       time.Time // up to when it is decided
+	Runs     []NewRun  // what the tick at that time starts; at most one per automation
+	Error    string    // why it starts none
+}
+
+// Fire records a tick with its runs, each of which starts once, whoever fires
+// and however often. It returns their ids; none if somebody else was first, or if
+// the schedule was changed meanwhile.
+func (s *Store) Fire(ctx context.Context, t Tick) (runs []string, err error) {
+	id, err := parseID(prefixSchedule, t.Schedule.ID)
+	if err != nil {
+		return nil, err
+	}
+	err = s.do(ctx, func(ctx context.Context) error {
+		runs = nil
+		changed, err := s.execCount(ctx, "UPDATE schedules SET seen = $1, error = $2 WHERE id = $3 AND updated_at = $4 AND enabled = 1",
+			micros(t.At), t.Error, id, micros(t.Schedule.UpdatedAt))
+		if err != nil || changed == 0 {
+			return err
+		}
+		for _, r := range t.Runs {
+			err := s.row(ctx, "SELECT run_id FROM schedule_ticks WHERE schedule_id = $1 AND tick = $2 AND automation = $3",
+				[]any{id, micros(t.At), r.Automation}, new(int64))
+			if err == nil {
+				continue
+			}
+			if !errors.Is(err, ErrNotFound) {
+				return err
+			}
+			r.Schedule = &RunSchedule{ID: t.Schedule.ID, Name: t.Schedule.Name, Cron: t.Schedule.Cron}
+			run, err := s.insertRun(ctx, &r, 0)
+			if err != nil {
+				return err
+			}
+			err = s.exec(ctx, "INSERT INTO schedule_ticks (schedule_id, tick, automation, run_id) VALUES ($1, $2, $3, $4)", id, micros(t.At), r.Automation, run)
+			if err != nil {
+				return err
+			}
+			runs = append(runs, formatID(prefixRun, run))
+		}
+		if len(runs) == 0 {
+			return nil
+		}
+		return s.exec(ctx, "UPDATE schedules SET fired_at = $1 WHERE id = $2", micros(t.At), id)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return runs, nil
+}
+
+// tickAge is how long ticks are remembered: no clock goes back further without
+// somebody noticing.
+const tickAge = 90 * 24 * time.Hour
+
+func (s *Store) pruneTicks(ctx context.Context) error {
+	return s.do(ctx, func(ctx context.Context) error {
+		return s.exec(ctx, "DELETE FROM schedule_ticks WHERE tick < $1", micros(s.now().Add(-tickAge)))
+	})
+}
