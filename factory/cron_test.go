@@ -40,8 +40,11 @@ func plain(t testing.TB, text string) plainCron {
 		min, max int
 		names    string
 	}{
-		{&p.minute, 0, 59, ""}, {&p.hour, 0, 23, ""}, {&p.day, 1, 31, ""},
-		{&p.month, 1, 12, "janfebmaraprmayjunjulaugsepoctnovdec"}, {&p.weekday, 0, 6, "sunmontuewedthufrisat"},
+		{&p.minute, 0, 59, ""},
+		{&p.hour, 0, 23, ""},
+		{&p.day, 1, 31, ""},
+		{&p.month, 1, 12, "janfebmaraprmayjunjulaugsepoctnovdec"},
+		{&p.weekday, 0, 6, "sunmontuewedthufrisat"},
 	} {
 		number := func(word string) int {
 			if at := strings.Index(set.names, strings.ToLower(word)); len(word) == 3 && at >= 0 {

@@ -175,7 +175,7 @@ func (in *instance) wire() error {
 	in.server, err = server.New(server.Config{
 		Store: in.store, Live: in.live, Load: in.load, Appliers: []*applier.Applier{in.applier}, Delivery: deliveries, Runs: in.runs, Metrics: in.metrics,
 		SchedulesChanged: in.schedule.Kick,
-		BaseURL: in.opt.baseURL, SyncSecret: in.opt.syncSecret, TrustedProxies: in.opt.trustedProxies, Version: version, Logger: in.opt.logger,
+		BaseURL:          in.opt.baseURL, SyncSecret: in.opt.syncSecret, TrustedProxies: in.opt.trustedProxies, Version: version, Logger: in.opt.logger,
 	})
 	return err
 }

@@ -85,9 +85,16 @@ func schedule(c *cobra.Command, cl *client, method, path string, body any) error
 	return emit(c, s, []string{s.ID}, func(w io.Writer) error {
 		t := table{header: []string{"schedule", s.ID}}
 		for _, row := range [][2]string{
-			{"name", s.Name}, {"cron", s.Cron}, {"enabled", yesNo(s.Enabled)}, {"automation", s.Automation}, {"agent", s.AgentUID},
-			{"next", stampOf(s.History.NextRun)}, {"last", stampOf(s.History.LastRan)}, {"problem", s.LastSpawnError},
-			{"creator", fmt.Sprint(s.CreatedBy.Type, " ", s.CreatedBy.DisplayName)}, {"created", stamp(s.CreatedAt)},
+			{"name", s.Name},
+			{"cron", s.Cron},
+			{"enabled", yesNo(s.Enabled)},
+			{"automation", s.Automation},
+			{"agent", s.AgentUID},
+			{"next", stampOf(s.History.NextRun)},
+			{"last", stampOf(s.History.LastRan)},
+			{"problem", s.LastSpawnError},
+			{"creator", fmt.Sprint(s.CreatedBy.Type, " ", s.CreatedBy.DisplayName)},
+			{"created", stamp(s.CreatedAt)},
 		} {
 			t.add(row[0], row[1])
 		}
