@@ -63,11 +63,17 @@ func (s *Store) submit(j *job) error {
 // write is the writer goroutine: Open starts it, Close ends it.
 func (s *Store) write() {
 	defer close(s.done)
+	ctx := context.Background() // one caller's impatience must not roll back the others
 	batch := make([]*job, 0, maxBatch)
-	for {
+	for unmeasured := 0; ; {
 		select {
 		case j := <-s.jobs:
 			batch = append(batch[:0], j)
+		case <-s.rest:
+			if _, err := s.logLength(ctx, "PASSIVE"); err != nil {
+				s.logger.Warn("the end of the write-ahead log could not be copied into the database", "error", err)
+			}
+			continue
 		case <-s.closing:
 			select {
 			case j := <-s.jobs: // what waits is still committed
@@ -77,7 +83,11 @@ func (s *Store) write() {
 			}
 		}
 		batch = s.gather(batch)
-		s.commit(batch)
+		s.commit(ctx, batch)
+		if unmeasured++; unmeasured == measureEvery {
+			unmeasured = 0
+			s.measure(ctx)
+		}
 		clear(batch)
 	}
 }
@@ -98,8 +108,7 @@ func (s *Store) gather(batch []*job) []*job {
 // commit runs the jobs in one transaction and tells each how it went. A job that
 // others must not suffer from has a savepoint of its own. If the database itself
 // fails, all of them fail, and at once: they wait for an answer.
-func (s *Store) commit(batch []*job) {
-	ctx := context.Background() // one caller's impatience must not roll back the others
+func (s *Store) commit(ctx context.Context, batch []*job) {
 	results := make([]error, len(batch))
 	culprit := false // a job failed, not the transaction
 	err := s.transaction(ctx, func() error {
@@ -126,7 +135,7 @@ func (s *Store) commit(batch []*job) {
 	if err != nil && culprit && len(batch) > 1 {
 		// It may be that job alone: the others get their own chance.
 		for _, j := range batch {
-			s.commit([]*job{j})
+			s.commit(ctx, []*job{j})
 		}
 		return
 	}

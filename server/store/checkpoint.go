@@ -1,0 +1,72 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+)
+
+// walPages is from how many pages on the write-ahead log is copied into the
+// database. What it once grew to is written over, which a disk does in half the
+// time of growing a file.
+const walPages = 8000
+
+// longLog is when the write-ahead log is long, and when it is that next, in pages.
+type longLog struct{ pages, next int }
+
+// measureEvery is after how many commits the writer looks how long the log is.
+const measureEvery = 8
+
+// checkpoints copies the log whenever the writer says that it is long. That takes
+// the time of many commits, so it is done beside the writer. Under load something
+// is added meanwhile, and only a log that is copied to its end begins anew:
+// the little that is left the writer copies itself, between two transactions.
+func (s *Store) checkpoints() {
+	defer close(s.checkpointed)
+	for {
+		select {
+		case <-s.full:
+		case <-s.closing:
+			return // closing the last connection copies all of it
+		}
+		if _, err := s.read.ExecContext(context.Background(), "PRAGMA wal_checkpoint(PASSIVE)"); err != nil {
+			s.logger.Warn("the write-ahead log could not be copied into the database; it is tried again when it has grown", "error", err)
+			continue
+		}
+		select {
+		case s.rest <- struct{}{}:
+		case <-s.closing:
+		}
+	}
+}
+
+// logLength is how many pages the write-ahead log has. The mode does what it
+// says: NOOP nothing, PASSIVE copies what no reader needs.
+func (s *Store) logLength(ctx context.Context, mode string) (pages int, err error) {
+	err = s.each(ctx, "PRAGMA wal_checkpoint("+mode+")", nil, func(rows *sql.Rows) (bool, error) {
+		var busy, copied int
+		return false, rows.Scan(&busy, &pages, &copied)
+	})
+	return pages, err
+}
+
+// measure asks for a checkpoint when the log is long, and again when it has
+// grown by as much: a reader may have kept it from beginning anew. It runs on
+// the writer.
+func (s *Store) measure(ctx context.Context) {
+	pages, err := s.logLength(ctx, "NOOP")
+	if err != nil {
+		s.logger.Warn("the length of the write-ahead log is unknown", "error", err)
+		return
+	}
+	if pages+s.long.pages < s.long.next {
+		s.long.next = s.long.pages
+	}
+	if pages < s.long.next {
+		return
+	}
+	s.long.next = pages + s.long.pages
+	select {
+	case s.full <- struct{}{}:
+	default: // it is being copied
+	}
+}

@@ -1,0 +1,50 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"testing"
+)
+
+// TestCheckpointUnderLoad: the write-ahead log begins anew though writes never
+// pause, and nothing of it is lost.
+func TestCheckpointUnderLoad(t *testing.T) {
+	s := open(t)
+	const long, writers, each, size = 500, 4, 500, 16 << 10 // the log would be full 16 times
+	check(t, s.do(t.Context(), func(context.Context) error {
+		s.long.pages, s.long.next = long, long
+		return nil
+	}))
+	body := make([]byte, size)
+	rand.NewChaCha8([32]byte{}).Read(body) // nothing compresses it
+	var all sync.WaitGroup
+	for w := range writers {
+		all.Go(func() {
+			for i := range each {
+				if _, err := s.RecordDelivery(t.Context(), delivery(fmt.Sprint(w, "-", i), string(body), "a")); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	info, err := os.Stat(s.cfg.Path + "-wal")
+	check(t, err)
+	if pages := info.Size() / 4096; pages < long || pages > 8*long {
+		t.Errorf("the log has grown to %d pages of %d", pages, writers*each*size/4096)
+	}
+	s.reopen(t)
+	var kept int
+	check(t, s.read.QueryRowContext(t.Context(), "SELECT count(*) FROM deliveries").Scan(&kept))
+	if kept != writers*each {
+		t.Errorf("%d of %d deliveries are there", kept, writers*each)
+	}
+	for _, d := range must[[]*Delivery](t)(s.Deliveries(t.Context(), DeliveryQuery{Limit: 3})) {
+		if got := must[[]byte](t)(s.Payload(t.Context(), d.ID)); string(got) != string(body) {
+			t.Errorf("%s has another body", d.ID)
+		}
+	}
+}
