@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/mattn/go-sqlite3"
 )
 
 // TestPlans: what pages ask for walks an index from its newest end, and sorts
@@ -164,7 +166,7 @@ func TestMigrations(t *testing.T) {
 	s := open(t)
 	names := must[[]string](t)(migrationNames())
 	for version := 1; version < len(names); version++ {
-		old := &Store{now: time.Now, key: s.key, statements: make(map[string]*sql.Stmt)}
+		old := &Store{now: time.Now, key: s.key, statements: make(map[string]*sql.Stmt), execs: make(map[string]*sqlite3.SQLiteStmt)}
 		cfg := s.cfg
 		cfg.Path = filepath.Join(t.TempDir(), "old.db")
 		old.writer = must[*sql.DB](t)(sql.Open("sqlite3", dsn(cfg.Path, "FULL")))

@@ -10,6 +10,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"embed"
 	"errors"
 	"fmt"
@@ -69,6 +70,8 @@ type Store struct {
 	writer     *sql.DB
 	conn       *sql.Conn // the only one of writer
 	statements map[string]*sql.Stmt
+	execs      map[string]*sqlite3.SQLiteStmt // statements that return no rows
+	args       []driver.NamedValue            // of the one that runs
 	lastID     int64
 	groups     groupCache
 	lastHead   int64 // the group that a claim of runs looked at last, if it left some out
@@ -103,7 +106,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	s := &Store{
 		now: cfg.Now, logger: cfg.Logger, key: cfg.Key,
-		statements: make(map[string]*sql.Stmt), long: longLog{walPages, walPages},
+		statements: make(map[string]*sql.Stmt), execs: make(map[string]*sqlite3.SQLiteStmt), long: longLog{walPages, walPages},
 		jobs: make(chan *job, 4*maxBatch), full: make(chan struct{}, 1), rest: make(chan struct{}),
 		closing: make(chan struct{}), done: make(chan struct{}), checkpointed: make(chan struct{}),
 	}
@@ -283,6 +286,9 @@ func (s *Store) Close() error {
 func (s *Store) closeHandles() error {
 	var errs []error
 	for _, stmt := range s.statements {
+		errs = append(errs, stmt.Close())
+	}
+	for _, stmt := range s.execs {
 		errs = append(errs, stmt.Close())
 	}
 	if s.conn != nil {

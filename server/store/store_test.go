@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mattn/go-sqlite3"
+
 	"triphammer/server/secret"
 )
 
@@ -88,7 +90,7 @@ func TestPowerLoss(t *testing.T) {
 	check(t, s.do(t.Context(), func(ctx context.Context) error { return assertDurable(ctx, s.conn) }))
 	for _, weaker := range []string{"NORMAL", "OFF"} {
 		path := filepath.Join(t.TempDir(), "weak.db")
-		weak := &Store{now: time.Now, key: s.key, statements: make(map[string]*sql.Stmt)}
+		weak := &Store{now: time.Now, key: s.key, statements: make(map[string]*sql.Stmt), execs: make(map[string]*sqlite3.SQLiteStmt)}
 		if err := weak.open(t.Context(), path, dsn(path, weaker)); err == nil || !strings.Contains(err.Error(), "FULL") {
 			t.Errorf("a store with synchronous=%s opens: %v", weaker, err)
 		}

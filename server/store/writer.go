@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"runtime"
@@ -189,7 +190,7 @@ func (s *Store) transaction(ctx context.Context, fn func() error) error {
 	return err
 }
 
-// stmt prepares a statement once.
+// stmt prepares a query once.
 func (s *Store) stmt(ctx context.Context, query string) (*sql.Stmt, error) {
 	if st := s.statements[query]; st != nil {
 		return st, nil
@@ -210,17 +211,40 @@ func (s *Store) exec(ctx context.Context, query string, args ...any) error {
 	return err
 }
 
-// execCount is exec with the number of rows it changed.
-func (s *Store) execCount(ctx context.Context, query string, args ...any) (int64, error) {
-	st, err := s.stmt(ctx, query)
-	if err != nil {
-		return 0, err
+// execCount is exec with the number of rows it changed. It goes to the driver
+// itself: nobody else has the writer's connection, and what database/sql does to
+// share one costs more than binding the values.
+func (s *Store) execCount(ctx context.Context, query string, args ...any) (n int64, err error) {
+	s.args = s.args[:0]
+	for i, arg := range args {
+		value, err := driver.DefaultParameterConverter.ConvertValue(arg)
+		if err != nil {
+			return 0, fmt.Errorf("$%d of %s: %w", i+1, query, err)
+		}
+		s.args = append(s.args, driver.NamedValue{Ordinal: i + 1, Value: value})
 	}
-	result, err := st.ExecContext(ctx, args...)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected()
+	err = s.conn.Raw(func(conn any) error {
+		st := s.execs[query]
+		if st == nil {
+			if err := checkMarks(query); err != nil {
+				return err
+			}
+			prepared, err := conn.(*sqlite3.SQLiteConn).PrepareContext(ctx, query)
+			if err != nil {
+				return err
+			}
+			st = prepared.(*sqlite3.SQLiteStmt)
+			s.execs[query] = st
+		}
+		result, err := st.ExecContext(ctx, s.args)
+		if err != nil {
+			return err
+		}
+		n, err = result.RowsAffected()
+		return err
+	})
+	clear(s.args)
+	return n, err
 }
 
 // row queries one row on the writer's connection; absent is ErrNotFound.
