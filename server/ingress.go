@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -93,9 +94,13 @@ type bodyReader struct {
 
 	patience time.Duration
 	held     int64
-	whole    bool // the body was read to its end
-	busy     bool // others hold the whole budget
+	buf      *bytes.Buffer // from buffers; nil before read
+	whole    bool          // the body was read to its end
+	busy     bool          // others hold the whole budget
 }
+
+// buffers are those of bodies that have been answered.
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 // read never decodes a Content-Encoding, and buffers nothing above the limit
 // (SPEC 5.3).
@@ -113,8 +118,9 @@ func (b *bodyReader) read(limit int64) ([]byte, error) {
 	if r.ContentLength < 0 {
 		room = min(limit, 16<<10)
 	}
-	buf := bytes.NewBuffer(make([]byte, 0, room+bytes.MinRead))
-	n, err := buf.ReadFrom(io.LimitReader(r.Body, limit+1))
+	b.buf = buffers.Get().(*bytes.Buffer)
+	b.buf.Grow(int(room) + bytes.MinRead)
+	n, err := b.buf.ReadFrom(io.LimitReader(r.Body, limit+1))
 	switch {
 	case err != nil:
 		return nil, err
@@ -122,7 +128,7 @@ func (b *bodyReader) read(limit int64) ([]byte, error) {
 		return nil, delivery.ErrTooLarge
 	}
 	b.whole = true
-	return buf.Bytes(), nil
+	return b.buf.Bytes(), nil
 }
 
 func (b *bodyReader) acquire(ctx context.Context, size int64) error {
@@ -140,4 +146,11 @@ func (b *bodyReader) acquire(ctx context.Context, size int64) error {
 	return nil
 }
 
-func (b *bodyReader) release() { b.budget.Release(b.held) }
+// release ends the use of what read returned: the request is answered.
+func (b *bodyReader) release() {
+	b.budget.Release(b.held)
+	if b.buf != nil {
+		b.buf.Reset()
+		buffers.Put(b.buf)
+	}
+}

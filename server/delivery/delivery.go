@@ -107,7 +107,8 @@ type Request struct {
 	ContentLength int64 // -1 if unknown
 	Client        netip.Addr
 	// ReadBody reads at most limit bytes. It returns ErrTooLarge for more, and
-	// buffers nothing above the limit (SPEC 5.3).
+	// buffers nothing above the limit (SPEC 5.3). Receive uses what it returns no
+	// longer than until it has answered.
 	ReadBody func(limit int64) ([]byte, error)
 }
 

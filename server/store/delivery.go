@@ -7,6 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/klauspost/compress/s2"
@@ -110,9 +113,12 @@ const minCompressed = 256
 
 // RecordDelivery commits the delivery and its runs, and returns after they are
 // on the disk. An accepted one whose identity is known becomes a duplicate, and
-// starts nothing. The error wraps ErrUnavailable if nothing was kept.
+// starts nothing. The error wraps ErrUnavailable if nothing was kept. The payload
+// is the caller's again when it returns.
 func (s *Store) RecordDelivery(ctx context.Context, d *NewDelivery) (Recorded, error) {
-	row, err := encodeDelivery(d)
+	room := rooms.Get().(*[]byte)
+	defer rooms.Put(room)
+	row, err := encodeDelivery(d, room)
 	if err != nil {
 		return Recorded{}, err
 	}
@@ -126,6 +132,9 @@ func (s *Store) RecordDelivery(ctx context.Context, d *NewDelivery) (Recorded, e
 	return out, err
 }
 
+// rooms are where payloads are compressed.
+var rooms = sync.Pool{New: func() any { return new([]byte) }}
+
 // deliveryRow is what is prepared before the writer's turn.
 type deliveryRow struct {
 	headers           string
@@ -135,8 +144,9 @@ type deliveryRow struct {
 	applyID, replayOf int64
 }
 
-func encodeDelivery(d *NewDelivery) (deliveryRow, error) {
-	row := deliveryRow{headers: "{}"}
+// encodeDelivery may leave the payload in room, which it makes as large as needed.
+func encodeDelivery(d *NewDelivery, room *[]byte) (deliveryRow, error) {
+	row := deliveryRow{headers: headersText(d.Headers)}
 	var err error
 	if row.applyID, err = optionalID(prefixApply, d.ApplyID); err != nil {
 		return row, err
@@ -144,24 +154,49 @@ func encodeDelivery(d *NewDelivery) (deliveryRow, error) {
 	if row.replayOf, err = optionalID(prefixDelivery, d.ReplayOf); err != nil {
 		return row, err
 	}
-	if len(d.Headers) > 0 {
-		text, err := json.Marshal(d.Headers)
-		if err != nil {
-			return row, err
-		}
-		row.headers = string(text)
-	}
 	if d.Outcome != Accepted {
 		return row, nil
 	}
 	row.identity = d.Identity.hash(d.WebhookUID)
 	row.payload = d.Payload
 	if len(d.Payload) >= minCompressed {
-		if packed := s2.Encode(nil, d.Payload); len(packed) < len(d.Payload)*9/10 {
+		if n := s2.MaxEncodedLen(len(d.Payload)); cap(*room) < n {
+			*room = make([]byte, n)
+		}
+		if packed := s2.Encode(*room, d.Payload); len(packed) < len(d.Payload)*9/10 {
 			row.payload, row.codec = packed, 1
 		}
 	}
 	return row, nil
+}
+
+// headersText is the headers as a JSON object, as encoding/json would write it.
+// Most of them need no escapes, and then not its cost.
+func headersText(headers map[string]string) string {
+	out := make([]byte, 0, 256)
+	for i, name := range slices.Sorted(maps.Keys(headers)) {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = appendText(append(appendText(out, name), ':'), headers[name])
+	}
+	return "{" + string(out) + "}"
+}
+
+// appendText appends s as a JSON string.
+func appendText(out []byte, s string) []byte {
+	plain := func(r rune) bool {
+		return ' ' <= r && r <= '~' && r != '"' && r != '\\' && r != '<' && r != '>' && r != '&'
+	}
+	for _, r := range s {
+		if !plain(r) {
+			text, _ := json.Marshal(s) // which fails for no string
+			return append(out, text...)
+		}
+	}
+	out = append(out, '"')
+	out = append(out, s...)
+	return append(out, '"')
 }
 
 const insertDelivery = `INSERT INTO deliveries (id, factory, webhook, webhook_uid, outcome, reason, detail, size, received_at,

@@ -563,3 +563,20 @@ func BenchmarkRecordDelivery(b *testing.B) {
 		})
 	}
 }
+
+// TestHeadersText: kept headers are written as encoding/json writes them.
+func TestHeadersText(t *testing.T) {
+	for _, headers := range []map[string]string{
+		nil,
+		{"User-Agent": "test/1.0 (a; b)"},
+		{"X-A": `say "hi" \ <b> & more`, "X-B": "tab\there", "X-C": "é…\u2028", "A": "\xff not UTF-8", "B": "", "C": "\x7f"},
+	} {
+		if headers == nil {
+			headers = map[string]string{}
+		}
+		want := must[[]byte](t)(json.Marshal(headers))
+		if got := headersText(headers); got != string(want) {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
