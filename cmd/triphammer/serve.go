@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -276,9 +277,16 @@ func (s *serving) listenUnix() error {
 	return os.Chmod(path, 0o600)
 }
 
+// ballast is how many bytes more than itself the heap grows between two
+// collections. Without it a heap of some 8 MB is collected 15 times a second under
+// load, at a tenth of what each delivery costs; with a higher GOGC instead, a
+// factory with a large heap would take a multiple of it.
+const ballast = 16 << 20
+
 // run serves until ctx is done, and stops in order: no more connections, then no
 // more runs, which get their grace, then the store.
 func (s *serving) run(ctx context.Context) error {
+	defer runtime.KeepAlive(make([]byte, ballast)) // never touched, it takes no memory itself
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	working, stopWorking := context.WithCancel(context.WithoutCancel(ctx))
