@@ -70,6 +70,19 @@ func (s *Server) receive(c *gin.Context) {
 	if answer.RetryAfter > 0 {
 		c.Header("Retry-After", strconv.Itoa(answer.RetryAfter))
 	}
+	if reply := answer.Reply; reply != nil {
+		for name, values := range reply.Header {
+			c.Writer.Header()[http.CanonicalHeaderKey(name)] = values
+		}
+		c.Header("X-Content-Type-Options", "nosniff") // what a sender wrote comes back
+		if reply.ContentType == "" {
+			c.Status(reply.Status)
+			c.Writer.WriteHeaderNow()
+			return
+		}
+		c.Data(reply.Status, reply.ContentType, reply.Body)
+		return
+	}
 	if answer.Status == http.StatusAccepted {
 		c.Data(http.StatusAccepted, "application/json", []byte(`{"delivery_id":"`+answer.DeliveryID+`"}`))
 		return

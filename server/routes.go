@@ -65,6 +65,7 @@ func (s *Server) routes(e *gin.Engine) {
 	read.GET("/applies/:id/files", s.listFiles)
 	read.GET("/applies/:id/diff", s.diffApplies)
 	read.GET("/secrets", s.listSecrets)
+	read.GET("/pending-secrets", s.listPendingSecrets)
 	read.POST("/filters/test", s.testFilter)
 	read.POST("/factories/:name/plan", s.plan)
 
@@ -76,6 +77,8 @@ func (s *Server) routes(e *gin.Engine) {
 	manage.DELETE("/factories/:name/pin", s.unpin)
 	manage.PUT("/secrets/:name", s.setSecret)
 	manage.DELETE("/secrets/:name", s.deleteSecret)
+	manage.POST("/pending-secrets/:id/confirm", s.confirmSecret)
+	manage.DELETE("/pending-secrets/:id", s.dismissSecret)
 	manage.GET("/keys", s.listKeys)
 	manage.POST("/keys", s.createKey)
 	manage.DELETE("/keys/:name", s.revokeKey)

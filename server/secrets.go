@@ -119,6 +119,53 @@ func (s *Server) storeSecret(c *gin.Context, name string, value secret.Value) {
 	c.JSON(http.StatusOK, shown)
 }
 
+// listPendingSecrets shows what senders gave as secrets in their handshakes:
+// never the values.
+func (s *Server) listPendingSecrets(c *gin.Context) {
+	if !forAll(c) {
+		return
+	}
+	found, err := s.cfg.Store.PendingSecrets(c.Request.Context(), "")
+	if err != nil {
+		s.failWith(c, err)
+		return
+	}
+	all := make([]PendingSecret, len(found))
+	for i, p := range found {
+		all[i] = PendingSecret{ID: p.ID, Factory: p.Factory, Webhook: p.Webhook, SecretName: p.SecretName, ReceivedAt: p.ReceivedAt, From: p.ClientAddr}
+	}
+	c.JSON(http.StatusOK, gin.H{"pending_secrets": all, "page_info": PageInfo{}})
+}
+
+// confirmSecret makes a pending secret the managed one.
+func (s *Server) confirmSecret(c *gin.Context) {
+	if !forAll(c) {
+		return
+	}
+	name, generation, err := s.cfg.Store.ConfirmSecret(c.Request.Context(), c.Param("id"))
+	if err != nil {
+		s.failWith(c, err)
+		return
+	}
+	s.audit(c, "secret.confirm", name, "", fmt.Sprintf("generation %d from %s", generation, c.Param("id")))
+	for _, a := range s.cfg.Appliers {
+		a.SecretSet(name)
+	}
+	c.JSON(http.StatusOK, s.showSecret(store.SecretInfo{Name: name, Generation: generation, SetAt: s.cfg.Now()}))
+}
+
+func (s *Server) dismissSecret(c *gin.Context) {
+	if !forAll(c) {
+		return
+	}
+	if err := s.cfg.Store.DismissSecret(context.WithoutCancel(c.Request.Context()), c.Param("id")); err != nil {
+		s.failWith(c, err)
+		return
+	}
+	s.audit(c, "secret.dismiss", c.Param("id"), "", "")
+	c.Status(http.StatusNoContent)
+}
+
 func (s *Server) deleteSecret(c *gin.Context) {
 	name := c.Param("name")
 	if !forAll(c) {

@@ -58,9 +58,10 @@ type fixture struct {
 
 // options are what a fixture has beside the plain one.
 type options struct {
-	files              fstest.MapFS     // more definitions
-	rate, authFailures int              // of the ingress; 0: no limit
-	now                func() time.Time // of the store and the ingress
+	files              fstest.MapFS      // more definitions
+	secrets            map[string]string // more managed secrets
+	rate, authFailures int               // of the ingress; 0: no limit
+	now                func() time.Time  // of the store and the ingress
 	logger             *slog.Logger
 }
 
@@ -103,6 +104,11 @@ func newFixtureWith(t *testing.T, opt options) *fixture {
 	t.Cleanup(func() { _ = source.Close() })
 	if _, err := st.SetSecret(t.Context(), "S", secret.New(hookSecret)); err != nil {
 		t.Fatal(err)
+	}
+	for name, value := range opt.secrets {
+		if _, err := st.SetSecret(t.Context(), name, secret.New(value)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	live := &applier.Live{}
 	a := applier.New(applier.Config{

@@ -253,6 +253,17 @@ type SecretUse struct {
 	Generation int64  `json:"generation,omitempty"` // of a webhook: the one it took
 }
 
+// PendingSecret is an entry of GET /api/v1/pending-secrets: what a sender gave
+// as a webhook's secret, without the value.
+type PendingSecret struct {
+	ID         string    `json:"id"`
+	Factory    string    `json:"factory"`
+	Webhook    string    `json:"webhook"`
+	SecretName string    `json:"secret_name"`
+	ReceivedAt time.Time `json:"received_at"`
+	From       string    `json:"from"`
+}
+
 // SetSecret is the body of PUT /api/v1/secrets/<name>.
 type SetSecret struct {
 	Value string `json:"value"`

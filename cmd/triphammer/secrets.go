@@ -73,10 +73,44 @@ out again. A webhook uses it from the next apply on: a new commit, or triphammer
 			return cl.call(c.Context(), http.MethodDelete, "/secrets/"+url.PathEscape(args[0]), nil, nil)
 		}),
 	}
-	for _, c := range []*cobra.Command{set, list, remove} {
+	pending := &cobra.Command{
+		Use: "pending", Short: "List secrets that senders gave in their handshakes",
+		Long: `List secrets that senders gave in their handshakes (asana, notion): when, from where, for which webhook; never the values.
+Whoever knows the URL could have sent one. If it came when you set the sender up, confirm it.`,
+		Args: cobra.NoArgs,
+		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
+			all, err := collect[server.PendingSecret](c.Context(), cl, "/pending-secrets", "pending_secrets", url.Values{}, 0)
+			if err != nil {
+				return err
+			}
+			return emitList(c, all, func(p server.PendingSecret) string { return p.ID }, []string{"ID", "WEBHOOK", "SECRET", "RECEIVED", "FROM"}, func(p server.PendingSecret) []string {
+				return []string{p.ID, p.Webhook, p.SecretName, stamp(p.ReceivedAt), p.From}
+			})
+		}),
+	}
+	outputFlag(pending)
+	confirm := &cobra.Command{
+		Use: "confirm ID", Short: "Make a pending secret the managed one", Args: exactly("ID"),
+		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
+			var s server.Secret
+			if err := cl.call(c.Context(), http.MethodPost, "/pending-secrets/"+url.PathEscape(args[0])+"/confirm", nil, &s); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintf(c.ErrOrStderr(), "%s: generation %d is set\nThe webhooks that use it take it at the next apply: triphammer apply\n", s.Name, s.Generation)
+			return err
+		}),
+	}
+	dismiss := &cobra.Command{
+		Use: "dismiss ID", Short: "Forget a pending secret", Args: exactly("ID"),
+		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
+			return cl.call(c.Context(), http.MethodDelete, "/pending-secrets/"+url.PathEscape(args[0]), nil, nil)
+		}),
+	}
+	all := []*cobra.Command{set, list, remove, pending, confirm, dismiss}
+	for _, c := range all {
 		clientFlags(c)
 	}
-	return noun("secrets", "Managed secrets", set, list, remove)
+	return noun("secrets", "Managed secrets", all...)
 }
 
 // maxInput is the most that is read as a secret: the server takes less.

@@ -244,9 +244,10 @@ func (s *Scheme) BindsBody() bool {
 	return strings.Contains(s.Template, "{body}")
 }
 
-// readsBody tells whether a verification looks at the body.
+// readsBody tells whether a verification looks at the body, or the answer to a
+// question that comes without a proof.
 func (s *Scheme) readsBody() bool {
-	return s.BindsBody() || slices.ContainsFunc(s.Forms, func(f Form) bool { return f.Field != "" })
+	return s.BindsBody() || s.Handshake != nil && s.Handshake.Unsigned || slices.ContainsFunc(s.Forms, func(f Form) bool { return f.Field != "" })
 }
 
 // Certainty is "certain", or "likely" for a row that one implementation alone

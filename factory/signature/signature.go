@@ -76,7 +76,8 @@ type Verifier struct {
 	challenge func(*Request) (Reply, bool) // nil if the sender asks nothing that comes signed
 }
 
-// NeedsBody tells whether the body is part of the proof. If not, the request
+// NeedsBody tells whether the body is looked at before the sender has proved
+// itself. If not, the request
 // can be refused before its body is read (SPEC 5.1).
 func (v *Verifier) NeedsBody() bool { return v.needsBody }
 

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"triphammer/factory/signature"
 	"triphammer/server/store"
 )
 
@@ -36,16 +35,7 @@ var keptHeaders = []string{
 	"Sentry-Hook-Resource",
 }
 
-func (a *attempt) authenticate() error {
-	return a.hook.Verifier.Verify(&signature.Request{
-		Method:    http.MethodPost,
-		URL:       a.URL,
-		Header:    a.Header,
-		PathToken: a.PathToken,
-		Body:      a.body,
-		Now:       a.at,
-	})
-}
+func (a *attempt) authenticate() error { return a.hook.Verifier.Verify(a.signed()) }
 
 // failureKey is whose budget a failed authentication spends. An IPv6 sender
 // owns its /64, so its failures are counted for the whole of it.

@@ -114,10 +114,13 @@ type Request struct {
 
 // Answer is what the sender gets; the server renders it with fixed bodies.
 type Answer struct {
-	Status     int    // 202 400 401 404 413 429 503, or 0: the sender went away
+	Status     int    // 202 400 401 404 413 429 503, that of Reply, or 0: the sender went away
 	DeliveryID string // with 202
 	RetryAfter int    // seconds, with 429 and 503
 	Reason     string // why not, for logs and metrics; never secret
+	// Reply, if set, is what a sender's question is answered with, instead of the
+	// fixed bodies.
+	Reply *signature.Reply
 }
 
 // Receive decides one request (SPEC 5.1) and answers after the commit.
@@ -157,8 +160,14 @@ func (s *Service) receive(ctx context.Context, a *attempt) Answer {
 	}
 	if verifier.NeedsBody() {
 		if err := a.authenticate(); err != nil {
+			if answer, ok := s.greet(ctx, a); ok {
+				return answer
+			}
 			return s.rejectCredential(ctx, a, err)
 		}
+	}
+	if answer, ok := s.challenge(a); ok {
+		return answer
 	}
 	if wait, ok := s.rates.admit(a.hook.UID, a.at); !ok {
 		return Answer{Status: http.StatusTooManyRequests, RetryAfter: retryAfter(wait), Reason: ReasonRate}

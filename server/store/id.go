@@ -15,6 +15,7 @@ const (
 	prefixKey      = "key"
 	prefixAudit    = "aud"
 	prefixSchedule = "sch"
+	prefixPending  = "psc"
 )
 
 // crockford is base 32 without letters that look like digits.

@@ -31,15 +31,21 @@ func sealContext(name string, generation int64) []byte {
 // SetSecret seals a new generation of the secret (SPEC 10.1).
 func (s *Store) SetSecret(ctx context.Context, name string, value secret.Value) (generation int64, err error) {
 	err = s.do(ctx, func(ctx context.Context) error {
-		err := s.row(ctx, `INSERT INTO secret_names (name, generation, deleted) VALUES ($1, 1, 0)
-			ON CONFLICT (name) DO UPDATE SET generation = secret_names.generation + 1, deleted = 0 RETURNING generation`, []any{name}, &generation)
-		if err != nil {
-			return err
-		}
-		sealed := s.key.Seal([]byte(value.Reveal()), sealContext(name, generation))
-		return s.exec(ctx, "INSERT INTO secrets (name, generation, sealed, set_at) VALUES ($1, $2, $3, $4)", name, generation, sealed, micros(s.now()))
+		generation, err = s.setSecret(ctx, name, value)
+		return err
 	})
 	return generation, err
+}
+
+// setSecret is SetSecret within a transaction.
+func (s *Store) setSecret(ctx context.Context, name string, value secret.Value) (generation int64, err error) {
+	err = s.row(ctx, `INSERT INTO secret_names (name, generation, deleted) VALUES ($1, 1, 0)
+		ON CONFLICT (name) DO UPDATE SET generation = secret_names.generation + 1, deleted = 0 RETURNING generation`, []any{name}, &generation)
+	if err != nil {
+		return 0, err
+	}
+	sealed := s.key.Seal([]byte(value.Reveal()), sealContext(name, generation))
+	return generation, s.exec(ctx, "INSERT INTO secrets (name, generation, sealed, set_at) VALUES ($1, $2, $3, $4)", name, generation, sealed, micros(s.now()))
 }
 
 // DeleteSecret removes all generations of the secret.

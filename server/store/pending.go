@@ -1,0 +1,98 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strconv"
+	"time"
+
+	"triphammer/server/secret"
+)
+
+// PendingSecret is what a sender gave as a webhook's secret in its handshake. It
+// is not used before somebody confirms it: whoever knows the URL could have sent
+// it.
+type PendingSecret struct {
+	ID                           string
+	Factory, Webhook, WebhookUID string
+	SecretName                   string // the managed secret that it would become
+	ReceivedAt                   time.Time
+	ClientAddr                   string
+}
+
+// maxPending is how many pending secrets a webhook has; the newest stay.
+const maxPending = 5
+
+func pendingContext(id int64) []byte {
+	return []byte("pending secret\x00" + strconv.FormatInt(id, 10))
+}
+
+// HoldSecret keeps a pending secret, and returns after it is on the disk.
+func (s *Store) HoldSecret(ctx context.Context, p PendingSecret, value secret.Value) error {
+	return s.do(ctx, func(ctx context.Context) error {
+		id := s.nextID()
+		err := s.exec(ctx, `INSERT INTO pending_secrets (id, factory, webhook, webhook_uid, secret_name, sealed, received_at, client_addr)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
+			id, p.Factory, p.Webhook, p.WebhookUID, p.SecretName, s.key.Seal([]byte(value.Reveal()), pendingContext(id)), micros(p.ReceivedAt), p.ClientAddr)
+		if err != nil {
+			return err
+		}
+		return s.exec(ctx, `DELETE FROM pending_secrets WHERE webhook_uid = $1 AND id NOT IN
+			(SELECT id FROM pending_secrets WHERE webhook_uid = $2 ORDER BY id DESC LIMIT $3)`, p.WebhookUID, p.WebhookUID, maxPending)
+	})
+}
+
+// PendingSecrets lists those of a factory, or of all; newest first.
+func (s *Store) PendingSecrets(ctx context.Context, factory string) ([]PendingSecret, error) {
+	w := where{}
+	w.text("factory", factory)
+	return list(ctx, s, func(rows *sql.Rows) (PendingSecret, error) {
+		var p PendingSecret
+		var id, at int64
+		err := rows.Scan(&id, &p.Factory, &p.Webhook, &p.WebhookUID, &p.SecretName, &at, &p.ClientAddr)
+		p.ID, p.ReceivedAt = formatID(prefixPending, id), timeOf(at)
+		return p, err
+	}, "SELECT id, factory, webhook, webhook_uid, secret_name, received_at, client_addr FROM pending_secrets"+w.sql()+" ORDER BY id DESC", w.args...)
+}
+
+// ConfirmSecret makes a pending secret the next generation of its managed
+// secret, and forgets the others of its webhook.
+func (s *Store) ConfirmSecret(ctx context.Context, id string) (name string, generation int64, err error) {
+	n, err := parseID(prefixPending, id)
+	if err != nil {
+		return "", 0, err
+	}
+	err = s.do(ctx, func(ctx context.Context) error {
+		var uid string
+		var sealed []byte
+		err := s.row(ctx, "SELECT secret_name, webhook_uid, sealed FROM pending_secrets WHERE id = $1", []any{n}, &name, &uid, &sealed)
+		if err != nil {
+			return fmt.Errorf("pending secret %s: %w", id, err)
+		}
+		plain, err := s.key.Open(sealed, pendingContext(n))
+		if err != nil {
+			return fmt.Errorf("pending secret %s: %w", id, err)
+		}
+		if generation, err = s.setSecret(ctx, name, secret.New(string(plain))); err != nil {
+			return err
+		}
+		return s.exec(ctx, "DELETE FROM pending_secrets WHERE webhook_uid = $1", uid)
+	})
+	return name, generation, err
+}
+
+// DismissSecret forgets a pending secret.
+func (s *Store) DismissSecret(ctx context.Context, id string) error {
+	n, err := parseID(prefixPending, id)
+	if err != nil {
+		return err
+	}
+	return s.do(ctx, func(ctx context.Context) error {
+		count, err := s.execCount(ctx, "DELETE FROM pending_secrets WHERE id = $1", n)
+		if err == nil && count == 0 {
+			err = fmt.Errorf("pending secret %s: %w", id, ErrNotFound)
+		}
+		return err
+	})
+}
