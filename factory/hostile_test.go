@@ -152,6 +152,27 @@ func hostileTrees(r *hostileRepository) map[string]string {
 	trees["odd: 99,000 stray files"] = in("webhooks", strays[:99_000]...)
 	trees["100,000 stray files"] = in("webhooks", strays...)
 
+	// Many files of what is bounded in each.
+	same := func(folder string, n int, name, hash string) entry {
+		var entries []entry
+		mode := asFile
+		if !strings.HasSuffix(name, ".yaml") {
+			mode = asFolder
+		}
+		for i := range n {
+			entries = append(entries, entry{mode, fmt.Sprintf(name, i), hash})
+		}
+		return entry{asFolder, folder, r.folder(entries...)}
+	}
+	values := r.blob("- {name: n, webhook: w, expect: [], payload: [" + strings.Repeat("1,", 15_000) + "]}")
+	trees["2,000,000 values"] = r.folder(root, same("tests", 140, "t%d.yaml", values))
+	trees["unknown keys everywhere"] = r.folder(root, same("webhooks", 140, "w%d.yaml", r.blob("secretName: S\n"+unknownKeys(1_500))))
+	plain := r.folder(entry{asFile, "agent.md", r.blob("---\n---\n")})
+	misnamed := r.folder(entry{asFile, "automation.md", r.blob("---\nagent: aegnt\ntriggers: [{provider: github, event: push}]\n---\n")})
+	trees["thousands of names that are near"] = r.folder(root, same("agents", 2_000, "agent%d", plain), same("automations", 2_000, "a%d", misnamed))
+	wide := r.blob("---\ntriggers:\n" + strings.Repeat("- {provider: webhook, event: received, filter: {webhooks: [w], payload: {a: {in: [1, 2, 3, 4], not_in: [1, 2, 3]}}}}\n", 1_000) + "---\n")
+	trees["20,000 filters that contradict themselves"] = r.folder(root, same("automations", 20, "a%d", r.folder(entry{asFile, "automation.md", wide})))
+
 	// A tree that holds itself twice, twice, … has more files than there are atoms.
 	bomb, deep := r.folder(entry{asFile, "stray", tiny}), r.folder(entry{asFile, "automation.md", automation})
 	for range 50 {

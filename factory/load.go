@@ -465,7 +465,7 @@ func (l *loader) document(c *schema.Collector, k *kind, name string, data []byte
 // Bounds of what a tree costs, beyond the bytes of SPEC 2.5: a tree in which a
 // few bytes make one key or one finding would cost gigabytes.
 const (
-	maxNodes    = 2_000_000
+	maxNodes    = 500_000
 	maxFindings = 50_000
 	maxEntries  = 100_000 // files and folders, of definitions or not
 	maxFolders  = 32      // in each other
