@@ -31,6 +31,7 @@ var allowed = map[string][]string{
 	"server/delivery":         {"factory/signature", "factory/filter", "factory/match", "factory", "applier", "server/secret", "server/store", "server/run"},
 	"server/dashboard":        {"factory", "factory/match", "applier", "server/store", "server/run", "server/delivery"},
 	"server":                  {"schema", "factory", "factory/filter", "factory/signature", "applier", "server/secret", "server/store", "server/run", "server/delivery", "server/dashboard"},
+	"server/notify":           {"applier", "factory/signature"},
 	"cmd/triphammer":          {"*"},
 	"bench":                   {"*"},
 }

@@ -243,10 +243,7 @@ func (s *Server) diffApplies(c *gin.Context) {
 // pushScheme is how the request is signed, or nil.
 func pushScheme(r *http.Request) *signature.Scheme {
 	for _, name := range pushSchemes {
-		scheme, ok := signature.Lookup(name)
-		if !ok {
-			continue
-		}
+		scheme, _ := signature.Lookup(name)
 		for _, form := range scheme.Forms {
 			if r.Header.Get(form.Signature) != "" {
 				return scheme

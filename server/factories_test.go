@@ -108,12 +108,7 @@ func TestPushNotification(t *testing.T) {
 	if _, err := f.store.SetSecret(t.Context(), "PUSH_SECRET", secret.New(value)); err != nil {
 		t.Fatal(err)
 	}
-	tried := 0
 	for _, scheme := range pushSchemes {
-		if _, ok := signature.Lookup(scheme); !ok {
-			continue
-		}
-		tried++
 		for name, c := range map[string]struct {
 			secret string
 			change func(*http.Request)
@@ -142,9 +137,6 @@ func TestPushNotification(t *testing.T) {
 			t.Errorf("%s: another body: %d", scheme, got)
 		}
 		kicked(scheme+", another body", false)
-	}
-	if tried < 2 {
-		t.Errorf("only %d schemes", tried)
 	}
 	for key, want := range map[string]int{f.key("manager", "manage"): 202, f.key("reader", "read"): 403, f.key("runner", "runs"): 403, "": 401} {
 		if got := f.do("POST", "/api/v1/factories/default/sync", key, ""); got.status != want {

@@ -19,6 +19,7 @@ import (
 	"triphammer/factory"
 	"triphammer/server"
 	"triphammer/server/delivery"
+	"triphammer/server/notify"
 	"triphammer/server/run"
 	"triphammer/server/sandbox"
 	"triphammer/server/secret"
@@ -43,7 +44,9 @@ type instanceOptions struct {
 	missed         string // what happens to ticks of schedules that no server saw
 	trustedProxies []netip.Prefix
 	logger         *slog.Logger
-	impatient      bool // do not wait for the data directory
+	notify         *notify.Config // who hears of applies; nil: nobody
+	notifySecret   string         // name of the secret that signs what they hear
+	impatient      bool           // do not wait for the data directory
 }
 
 // instance is the parts of one server, wired together: here the functions that
@@ -59,6 +62,7 @@ type instance struct {
 	runs     *run.Manager
 	schedule *run.Scheduler
 	metrics  *server.Metrics
+	notifier *notify.Notifier // nil: nobody is told
 	server   *server.Server
 }
 
@@ -148,6 +152,13 @@ func (in *instance) wire() error {
 	if err != nil {
 		return err
 	}
+	if cfg := in.opt.notify; cfg != nil {
+		told := *cfg
+		told.Secret, told.BaseURL, told.Logger = in.notifySecret(in.opt.notifySecret), in.opt.baseURL, in.opt.logger
+		if in.notifier, err = notify.New(told); err != nil {
+			return err
+		}
+	}
 	in.applier = applier.New(applier.Config{
 		Pin: pin, Past: in.past,
 		Factory: factoryName, Source: in.opt.source, Path: in.opt.path, Live: in.live, Restored: in.restored,
@@ -156,11 +167,7 @@ func (in *instance) wire() error {
 			return in.store.WebhookUIDs(ctx, factoryName, names)
 		},
 		Deliveries: in.newestDeliveries, Verify: in.opt.verify,
-		Spec: specOf, Record: in.record, Logger: in.opt.logger,
-		OnChange: func(state applier.State) {
-			in.metrics.Applier(state)
-			in.schedule.Kick()
-		},
+		Spec: specOf, Record: in.record, OnChange: in.changed, Logger: in.opt.logger,
 	})
 	in.schedule = run.NewScheduler(run.SchedulerConfig{
 		Store: in.store, Definitions: in.scheduled, Wake: in.runs.Wake, Missed: in.opt.missed, Logger: in.opt.logger,
@@ -178,6 +185,15 @@ func (in *instance) wire() error {
 		BaseURL:          in.opt.baseURL, SyncSecret: in.opt.syncSecret, TrustedProxies: in.opt.trustedProxies, Version: version, Logger: in.opt.logger,
 	})
 	return err
+}
+
+// changed hears every state of the factory.
+func (in *instance) changed(s applier.State) {
+	in.metrics.Applier(s)
+	in.schedule.Kick()
+	if in.notifier != nil {
+		in.notifier.Changed(s)
+	}
 }
 
 // pin is what the factory is pinned to, if anything.

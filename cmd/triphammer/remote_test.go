@@ -3,6 +3,8 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -18,6 +20,7 @@ import (
 	"time"
 
 	"triphammer/applier/gitrepo/gittest"
+	"triphammer/factory/signature"
 	"triphammer/server"
 )
 
@@ -182,5 +185,61 @@ func TestProvenance(t *testing.T) {
 	same("a miss", d.Commit, d.Matches[1].Definition, d.Matches[1].Blob, "automations/b/automation.md")
 	if got := w.run("", "deliveries", "show", d.ID); !strings.Contains(got, "webhooks/hook.yaml@"+d.Blob[:12]) {
 		t.Errorf("%s", got)
+	}
+}
+
+// TestTellOthers: the service hears of each commit, and an address of what does
+// not serve, in words that a receiver can verify.
+func TestTellOthers(t *testing.T) {
+	const key = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+	heard := make(chan string, 100)
+	there := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if r.URL.Path == "/told" {
+			scheme, _ := signature.Lookup("standard_webhooks")
+			v, err := scheme.Verifier(key)
+			if err == nil {
+				err = v.Verify(&signature.Request{Method: r.Method, Header: r.Header, Body: body, Now: time.Now()})
+			}
+			heard <- fmt.Sprint("told ", err, " ", string(body))
+			return
+		}
+		heard <- r.URL.Path + " " + r.Header.Get("Authorization") + " " + string(body)
+	}))
+	defer there.Close()
+	expect := func(parts ...string) {
+		t.Helper()
+		select {
+		case text := <-heard:
+			for _, part := range parts {
+				if !strings.Contains(text, part) {
+					t.Errorf("heard %s without %s", text, part)
+				}
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("nothing heard of %v", parts)
+		}
+	}
+	w := newWorld(t, map[string]string{"factory.yaml": factoryYAML})
+	ca, token := filepath.Join(w.dir, "ca.pem"), filepath.Join(w.dir, "status-token")
+	err := errors.Join(
+		os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: there.Certificate().Raw}), 0o600),
+		os.WriteFile(token, []byte("st4tus"), 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.run(key, "secrets", "set", "TELL")
+	w.start("--commit-status", "gitea", "--commit-status-token-file", token, "--commit-status-api", there.URL+"/api/v1", "--commit-status-project", "team/f",
+		"--notify-url", there.URL+"/told", "--notify-secret", "TELL", "--git-ca-file", ca)
+	expect("/api/v1/repos/team/f/statuses/", "token st4tus", `"success"`)
+	w.write(map[string]string{"webhooks/bad.yaml": "colour: green\n"})
+	w.push()
+	expect("/api/v1/repos/team/f/statuses/", `"failure"`, "webhooks/bad.yaml:1")
+	expect("told <nil> ", `"apply.failed"`, `"FF_UNKNOWN_FIELD"`)
+	w.git("revert", "--no-edit", "HEAD")
+	expect("/api/v1/repos/team/f/statuses/", `"success"`)
+	expect("told <nil> ", `"apply.recovered"`)
+	if log := w.logs.String(); strings.Contains(log, "st4tus") || strings.Contains(log, key) || strings.Contains(log, "could not") {
+		t.Errorf("log: %s", log)
 	}
 }

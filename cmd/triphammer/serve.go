@@ -22,6 +22,7 @@ import (
 	"triphammer/applier"
 	"triphammer/schema"
 	"triphammer/server"
+	"triphammer/server/notify"
 	"triphammer/server/run"
 )
 
@@ -39,6 +40,7 @@ first, then variables, then the file. The first start makes the data directory a
 	}
 	f := c.Flags()
 	repositoryFlags(f)
+	notificationFlags(f)
 	f.String("data", "", "data directory; made if it is missing")
 	f.String("config", "", "configuration file (YAML; its keys are these flags' names)")
 	serverFlags(f)
@@ -88,6 +90,10 @@ func serve(c *cobra.Command, _ []string) error {
 		}
 		s.verify = func(ctx context.Context, hash string) error { return source.Verify(ctx, hash, keys) }
 	}
+	if s.notify, err = notifications(c.Flags(), source); err != nil {
+		return err
+	}
+	s.notifySecret = text("notify-secret")
 	proxies, _ := c.Flags().GetStringSlice("trusted-proxies")
 	for _, p := range proxies {
 		prefix, err := netip.ParsePrefix(p)
@@ -166,6 +172,8 @@ type serving struct {
 	source            applier.Source
 	syncSecret        string
 	verify            func(ctx context.Context, hash string) error
+	notify            *notify.Config
+	notifySecret      string
 	path              string
 	certFile, keyFile string
 	proxies           []netip.Prefix
@@ -188,7 +196,7 @@ func (s *serving) open(c *cobra.Command) (err error) {
 	if s.tcp, err = listenTCP(c.Context(), listen); err != nil {
 		return exitWith(exitUsage, "--listen: %w", err)
 	}
-	opt := instanceOptions{source: s.source, path: s.path, syncSecret: s.syncSecret, verify: s.verify, trustedProxies: s.proxies, logger: s.logger}
+	opt := instanceOptions{source: s.source, path: s.path, syncSecret: s.syncSecret, verify: s.verify, notify: s.notify, notifySecret: s.notifySecret, trustedProxies: s.proxies, logger: s.logger}
 	opt.rateLimit, _ = flags.GetInt("rate-limit")
 	opt.authFailures, _ = flags.GetInt("auth-failures")
 	opt.maxRuns, _ = flags.GetInt("max-runs")
@@ -304,6 +312,9 @@ func (s *serving) run(ctx context.Context) error {
 	worker("applying definitions", s.in.applier.Run)
 	worker("executing runs", s.in.runs.Run)
 	worker("firing schedules", s.in.schedule.Run)
+	if s.in.notifier != nil {
+		worker("telling of applies", s.in.notifier.Run)
+	}
 	workers.Go(func() { s.in.retain(working) })
 	defer context.AfterFunc(ctx, func() {
 		s.logger.Info("stopping: runs in progress get a moment; a second signal ends it at once")

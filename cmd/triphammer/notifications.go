@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"triphammer/server/notify"
+)
+
+// notificationFlags say who hears what became of a commit.
+func notificationFlags(f *pflag.FlagSet) {
+	f.String("commit-status", "", "service that gets the status "+notify.Context+" of each commit: "+strings.Join(notify.Forges(), ", "))
+	f.String("commit-status-token-file", "", "file with a token that may write statuses; read for each")
+	f.String("commit-status-api", "", "address of the service's API, if --repo does not tell")
+	f.String("commit-status-project", "", "repository on the service, such as team/factory, if --repo does not tell")
+	f.String("notify-url", "", "address that is told when the newest commit does not serve, and when it does again")
+	f.String("notify-secret", "", "managed secret that signs these messages, as Standard Webhooks want it (base64)")
+}
+
+// notifications reads the flags; nil if nobody is to be told.
+func notifications(flags *pflag.FlagSet, source repository) (*notify.Config, error) {
+	text := func(name string) string { v, _ := flags.GetString(name); return v }
+	cfg := notify.Config{Service: text("commit-status"), TokenFile: text("commit-status-token-file"), URL: text("notify-url")}
+	if cfg.Service == "" && cfg.URL == "" {
+		return nil, nil
+	}
+	if (cfg.URL == "") != (text("notify-secret") == "") {
+		return nil, exitWith(exitUsage, "--notify-url and --notify-secret go together")
+	}
+	if (cfg.Service == "") != (cfg.TokenFile == "") {
+		return nil, exitWith(exitUsage, "--commit-status and --commit-status-token-file go together")
+	}
+	if cfg.Service != "" {
+		cfg.Project = notify.Project{API: strings.TrimSuffix(text("commit-status-api"), "/"), Path: strings.Trim(text("commit-status-project"), "/")}
+		if cfg.Project.API == "" || cfg.Project.Path == "" {
+			repo, _ := source.Describe()
+			derived, err := notify.ProjectOf(cfg.Service, repo)
+			if err != nil {
+				return nil, exitWith(exitUsage, "--commit-status: %w", err)
+			}
+			if cfg.Project.API == "" {
+				cfg.Project.API = derived.API
+			}
+			if cfg.Project.Path == "" {
+				cfg.Project.Path = derived.Path
+			}
+		}
+	}
+	client, err := notify.NewClient(text("git-ca-file"))
+	if err != nil {
+		return nil, exitWith(exitUsage, "--git-ca-file: %w", err)
+	}
+	cfg.Client = client
+	if _, err := notify.New(cfg); err != nil {
+		return nil, exitWith(exitUsage, "--commit-status: %w", err)
+	}
+	return &cfg, nil
+}
+
+// notifySecret opens the secret that signs messages.
+func (in *instance) notifySecret(name string) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		values, err := in.store.NewestSecrets(ctx, []string{name})
+		if err != nil {
+			return "", err
+		}
+		value, ok := values[name]
+		if !ok {
+			return "", fmt.Errorf("there is no managed secret %s (--notify-secret): triphammer secrets set %s", name, name)
+		}
+		return value.Value.Reveal(), nil
+	}
+}

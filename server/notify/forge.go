@@ -1,0 +1,180 @@
+package notify
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Context is under what name a commit's status is shown.
+const Context = "triphammer/apply"
+
+// State of a commit, in the words of GitHub.
+type State string
+
+// The states.
+const (
+	Pending State = "pending" // it waits: another commit is pinned
+	Success State = "success" // it serves, or served
+	Failure State = "failure" // it is refused
+	Error   State = "error"   // it could not be applied yet
+)
+
+// Status is what is said of a commit.
+type Status struct {
+	State       State
+	Description string // for people, one line
+	URL         string // where there is more
+}
+
+// Project is a repository on a service.
+type Project struct {
+	API  string // address of the service's API
+	Path string // such as team/factory
+}
+
+// Forge writes the status of a commit to a service that hosts repositories. Each
+// of them is one function: how that service wants to be asked.
+type Forge func(p Project, token, commit string, s Status) (method, address string, header http.Header, body any)
+
+// forges are the services, by name.
+var forges = map[string]Forge{"github": github, "gitlab": gitlab, "gitea": gitea, "forgejo": gitea}
+
+// Forges are the names of the services.
+func Forges() []string { return slices.Sorted(maps.Keys(forges)) }
+
+// github: https://docs.github.com/rest/commits/statuses
+func github(p Project, token, commit string, s Status) (string, string, http.Header, any) {
+	return http.MethodPost, p.API + "/repos/" + p.Path + "/statuses/" + commit,
+		http.Header{"Authorization": {"Bearer " + token}, "Accept": {"application/vnd.github+json"}, "X-Github-Api-Version": {"2022-11-28"}},
+		map[string]string{"state": string(s.State), "description": cut(s.Description, 140), "context": Context, "target_url": s.URL}
+}
+
+// gitlab: https://docs.gitlab.com/api/commits/#set-commit-pipeline-status
+func gitlab(p Project, token, commit string, s Status) (string, string, http.Header, any) {
+	state := string(s.State)
+	if s.State == Failure || s.State == Error {
+		state = "failed"
+	}
+	return http.MethodPost, p.API + "/projects/" + url.PathEscape(p.Path) + "/statuses/" + commit, http.Header{"Private-Token": {token}},
+		map[string]string{"state": state, "description": cut(s.Description, 255), "name": Context, "target_url": s.URL}
+}
+
+// gitea: https://docs.gitea.com/api (repoCreateStatus); Forgejo has the same.
+func gitea(p Project, token, commit string, s Status) (string, string, http.Header, any) {
+	return http.MethodPost, p.API + "/repos/" + p.Path + "/statuses/" + commit, http.Header{"Authorization": {"token " + token}},
+		map[string]string{"state": string(s.State), "description": cut(s.Description, 255), "context": Context, "target_url": s.URL}
+}
+
+// ProjectOf derives where a repository's statuses go from its address. It is an
+// error if the address is none of a service.
+func ProjectOf(service, repository string) (Project, error) {
+	u, err := url.Parse(repository)
+	if err != nil || u.Hostname() == "" {
+		return Project{}, errors.New("the repository is not one of a service; say where its statuses go with --commit-status-api and --commit-status-project")
+	}
+	p := Project{Path: strings.TrimSuffix(strings.Trim(u.Path, "/"), ".git")}
+	base := "https://" + u.Hostname()
+	if u.Scheme == "https" || u.Scheme == "http" {
+		base = u.Scheme + "://" + u.Host // the port is that of the service
+	}
+	switch service {
+	case "github":
+		p.API = base + "/api/v3" // of a server of one's own
+		if u.Hostname() == "github.com" {
+			p.API = "https://api.github.com"
+		}
+	case "gitlab":
+		p.API = base + "/api/v4"
+	default:
+		p.API = base + "/api/v1"
+	}
+	return p, nil
+}
+
+// cut shortens a text to one line of n characters.
+func cut(s string, n int) string {
+	runes := []rune(strings.Join(strings.Fields(s), " "))
+	if len(runes) <= n {
+		return string(runes)
+	}
+	return string(runes[:n-1]) + "…"
+}
+
+// permanent is a refusal that another attempt would not change.
+type permanent struct{ error }
+
+// send makes a request of which only the status of the answer counts. Neither
+// what was sent nor what came back is in the error: either could hold a secret.
+func send(ctx context.Context, client *http.Client, method, address string, header http.Header, body []byte) error {
+	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
+	if err != nil {
+		return permanent{errors.New("its address cannot be used")}
+	}
+	req.Header = header
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", "triphammer")
+	resp, err := client.Do(req)
+	if err != nil {
+		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
+			err = wrapped.Err // without the address, which can be a credential
+		}
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
+	switch {
+	case resp.StatusCode < 300:
+		return nil
+	case resp.StatusCode == http.StatusBadRequest && bytes.Contains(answer, []byte("Cannot transition status")):
+		return nil // GitLab, of a commit that has this status already
+	case resp.StatusCode < 500 && resp.StatusCode != http.StatusRequestTimeout && resp.StatusCode != http.StatusTooManyRequests:
+		return permanent{fmt.Errorf("it answers %s", resp.Status)}
+	}
+	return fmt.Errorf("it answers %s", resp.Status)
+}
+
+func encode(v any) []byte {
+	text, _ := json.Marshal(v) // plain data always encodes
+	return text
+}
+
+// NewClient is a client for a Config. caFile holds certificates to trust beside
+// the system's, or is empty. It follows no redirect: the credential is for the
+// address that was configured.
+func NewClient(caFile string) (*http.Client, error) {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	if caFile != "" {
+		text, err := os.ReadFile(caFile)
+		if err != nil {
+			return nil, err
+		}
+		pool, err := x509.SystemCertPool()
+		if err != nil {
+			pool = x509.NewCertPool()
+		}
+		if !pool.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("%s holds no certificate in PEM", caFile)
+		}
+		t.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	}
+	return &http.Client{
+		Transport: t, Timeout: sendTime,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}, nil
+}
+
+// sendTime bounds one attempt to send something.
+const sendTime = 30 * time.Second

@@ -1,0 +1,292 @@
+package notify
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"triphammer/applier"
+	"triphammer/applier/gitrepo"
+	"triphammer/factory/signature"
+	"triphammer/schema"
+)
+
+const (
+	token  = "c4nary-token"
+	secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+)
+
+// service is a fake of a service's API: it keeps what it was asked.
+type service struct {
+	mu     sync.Mutex
+	asked  []string // method, path, credential and body
+	answer func(n int) int
+	heard  chan struct{}
+}
+
+func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	credential := r.Header.Get("Authorization") + r.Header.Get("Private-Token")
+	s.mu.Lock()
+	s.asked = append(s.asked, r.Method+" "+r.URL.EscapedPath()+" "+credential+" "+string(body))
+	n := len(s.asked)
+	s.mu.Unlock()
+	w.WriteHeader(s.answer(n))
+	_, _ = io.WriteString(w, `{"message":"`+token+`"}`)
+	s.heard <- struct{}{}
+}
+
+func (s *service) wait(t *testing.T, n int) {
+	t.Helper()
+	for range n {
+		select {
+		case <-s.heard:
+		case <-time.After(20 * time.Second):
+			t.Fatal("nothing was sent")
+		}
+	}
+}
+
+func start(t *testing.T, cfg Config) (*Notifier, *bytes.Buffer) {
+	t.Helper()
+	var log bytes.Buffer
+	cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	n, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- n.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if strings.Contains(log.String(), token) || strings.Contains(log.String(), secret) {
+			t.Errorf("the log holds a secret: %s", &log)
+		}
+	})
+	return n, &log
+}
+
+func tokenFile(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func applied(commit string) applier.State {
+	r := &applier.Revision{Commit: gitrepo.Commit{Hash: commit}}
+	return applier.State{Factory: "default", Head: commit, Applied: r, LastApply: &applier.Apply{ID: "apl_1", Outcome: applier.Applied, Commit: r.Commit}}
+}
+
+func refused(commit string) applier.State {
+	s := applied("c0")
+	s.Head, s.Error, s.Reason, s.Since = commit, "commit "+commit+" is refused: a.md:3: "+strings.Repeat("no ", 100), applier.Invalid, time.Now()
+	s.LastApply = &applier.Apply{ID: "apl_2", Outcome: applier.Refused, Commit: gitrepo.Commit{Hash: commit}, Diagnostics: make(schema.Diagnostics, 30)}
+	return s
+}
+
+func unreachable(why string, since time.Time) applier.State {
+	s := applied("c0")
+	s.Error, s.Reason, s.Since, s.NextAttempt = why, applier.Unreachable, since, time.Now().Add(time.Second)
+	return s
+}
+
+// TestCommitStatus: each service is asked in its own way; what it cannot take now
+// it is asked again, and what it refuses is given up, without a word of the
+// credential.
+func TestCommitStatus(t *testing.T) {
+	for name, c := range map[string]struct{ path, credential, success, failure, pending string }{
+		"github": {"/repos/team/factory/statuses/", "Bearer " + token, `"state":"success"`, `"state":"failure"`, `"state":"pending"`},
+		"gitlab": {"/projects/team%2Ffactory/statuses/", token, `"state":"success"`, `"state":"failed"`, `"state":"pending"`},
+		"gitea":  {"/repos/team/factory/statuses/", "token " + token, `"state":"success"`, `"state":"failure"`, `"state":"pending"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &service{heard: make(chan struct{}, 100), answer: func(n int) int {
+				switch n {
+				case 2:
+					return http.StatusBadGateway
+				case 4:
+					return http.StatusForbidden
+				}
+				return http.StatusCreated
+			}}
+			server := httptest.NewServer(s)
+			defer server.Close()
+			n, _ := start(t, Config{
+				Service: name, Project: Project{API: server.URL + "/api", Path: "team/factory"}, TokenFile: tokenFile(t), BaseURL: "https://hammer.example.com", Client: server.Client(),
+			})
+			n.Changed(applied("c1"))
+			s.wait(t, 1)
+			n.Changed(applied("c1")) // nothing new
+			n.Changed(refused("c2"))
+			s.wait(t, 2) // the first time in vain
+			n.Changed(applied("c3"))
+			s.wait(t, 1) // forbidden: not again
+			pinned := applied("c1")
+			pinned.Head, pinned.Pin = "c4", &applier.Pin{Commit: "c1", Reason: "because"}
+			n.Changed(pinned)
+			s.wait(t, 1)
+			want := [][]string{
+				{"/api" + c.path + "c1", c.success}, {"c2", c.failure, "a.md:3"}, {"c2", c.failure, "…"}, {"c3", c.success}, {"c4", c.pending, "because"},
+			}
+			if len(s.asked) != len(want) {
+				t.Fatalf("asked %d times: %s", len(s.asked), strings.Join(s.asked, "\n"))
+			}
+			for i, parts := range want {
+				for _, part := range append(parts, "POST ", c.credential+" {", `"https://hammer.example.com"`, `"triphammer/apply"`) {
+					if !strings.Contains(s.asked[i], part) {
+						t.Errorf("request %d lacks %s: %s", i, part, s.asked[i])
+					}
+				}
+			}
+		})
+	}
+	if _, err := New(Config{Service: "cvs"}); err == nil {
+		t.Error("there is a service cvs")
+	}
+}
+
+func TestProjectOf(t *testing.T) {
+	for _, c := range []struct{ service, repository, api, path string }{
+		{"github", "https://github.com/team/f.git", "https://api.github.com", "team/f"},
+		{"github", "ssh://git@github.com/team/f.git", "https://api.github.com", "team/f"},
+		{"github", "https://git.example.com:8443/team/f", "https://git.example.com:8443/api/v3", "team/f"},
+		{"gitlab", "ssh://git@gitlab.com:2222/group/sub/f.git", "https://gitlab.com/api/v4", "group/sub/f"},
+		{"gitea", "http://localhost:3000/team/f.git", "http://localhost:3000/api/v1", "team/f"},
+		{"forgejo", "https://codeberg.org/team/f.git", "https://codeberg.org/api/v1", "team/f"},
+		{"forgejo", "/srv/f.git", "", ""},
+	} {
+		p, err := ProjectOf(c.service, c.repository)
+		if p.API != c.api || p.Path != c.path || (err != nil) != (c.api == "") {
+			t.Errorf("%s: %+v, %v", c.repository, p, err)
+		}
+	}
+}
+
+// receiver checks messages as a sender of Standard Webhooks expects it, without
+// a network.
+type receiver struct {
+	t    *testing.T
+	mu   sync.Mutex
+	got  []string // type, reason and head
+	ids  []string
+	fail int // how many of the next are not taken
+}
+
+func (r *receiver) RoundTrip(req *http.Request) (*http.Response, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.fail > 0 {
+		r.fail--
+		return nil, errors.New("no route")
+	}
+	body, _ := io.ReadAll(req.Body)
+	scheme, _ := signature.Lookup("standard_webhooks")
+	verifier, err := scheme.Verifier(secret)
+	if err == nil {
+		err = verifier.Verify(&signature.Request{Method: req.Method, URL: req.URL.String(), Header: req.Header, Body: body, Now: time.Now()})
+	}
+	var e Event
+	if err := errors.Join(err, json.Unmarshal(body, &e)); err != nil {
+		r.t.Errorf("a message cannot be verified: %v", err)
+	}
+	var found []any
+	if e.Data.Diagnostics != nil {
+		if err := json.Unmarshal(e.Data.Diagnostics, &found); err != nil || len(found) > 20 {
+			r.t.Errorf("%d findings, %v", len(found), err)
+		}
+	}
+	r.got = append(r.got, fmt.Sprintf("%s %s %s", e.Type, e.Data.Reason, e.Data.Head))
+	r.ids = append(r.ids, req.Header.Get("Webhook-Id"))
+	return &http.Response{StatusCode: http.StatusAccepted, Status: "202 Accepted", Body: http.NoBody, Request: req}, nil
+}
+
+// TestMessages: one message when a problem begins and one when it ends. What may
+// heal by itself is told if it lasts; a receiver that is away is tried again.
+func TestMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &receiver{t: t}
+		n, log := start(t, Config{
+			URL: "https://example.com/" + token, Client: &http.Client{Transport: r}, BaseURL: "https://hammer.example.com",
+			Secret: func(context.Context) (string, error) { return secret, nil },
+		})
+		expect := func(what string, want ...string) {
+			t.Helper()
+			synctest.Wait()
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if !slices.Equal(r.got, want) {
+				t.Errorf("%s: %q, want %q", what, r.got, want)
+			}
+			r.got = nil
+		}
+		n.Changed(applied("c1"))
+		expect("all is well")
+		n.Changed(refused("c2"))
+		expect("a refusal", "apply.failed invalid c2")
+		n.Changed(refused("c2"))
+		time.Sleep(time.Hour)
+		expect("the same refusal")
+		n.Changed(refused("c3"))
+		expect("another one", "apply.failed invalid c3")
+		n.Changed(applied("c4"))
+		expect("recovered", "apply.recovered  c4")
+
+		for i := range 10 { // for a short while, in other words each time
+			n.Changed(unreachable(fmt.Sprint("timeout ", i), time.Now()))
+			time.Sleep(10 * time.Second)
+		}
+		n.Changed(applied("c4"))
+		time.Sleep(time.Hour)
+		expect("a short outage")
+		for i := range 100 {
+			n.Changed(unreachable(fmt.Sprint("timeout ", i), time.Now()))
+			time.Sleep(10 * time.Second)
+		}
+		expect("a long outage", "apply.failed unreachable c0")
+		n.Changed(applied("c4"))
+		expect("its end", "apply.recovered  c4")
+		n.Changed(unreachable("down", time.Now()))
+		time.Sleep(patience + time.Second) // nobody says anything meanwhile
+		expect("another outage", "apply.failed unreachable c0")
+		n.Changed(applied("c4"))
+		expect("its end", "apply.recovered  c4")
+		if seen := slices.Clone(r.ids); len(slices.Compact(slices.Sorted(slices.Values(seen)))) != len(seen) {
+			t.Errorf("ids twice: %v", seen)
+		}
+
+		r.fail = 5
+		n.Changed(refused("c5"))
+		time.Sleep(time.Minute)
+		expect("after five failures", "apply.failed invalid c5")
+		r.fail = 1000
+		n.Changed(refused("c6"))
+		time.Sleep(time.Hour)
+		r.fail = 0
+		n.Changed(refused("c7"))
+		expect("one was given up", "apply.failed invalid c7")
+		if text := log.String(); !strings.Contains(text, "tries=8") || strings.Contains(text, "example.com") {
+			t.Errorf("log: %s", text)
+		}
+	})
+}
