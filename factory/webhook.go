@@ -35,7 +35,7 @@ func (l *loader) webhook(d *document) *Webhook {
 	l.signature(d, w)
 	if w.DeliveryIDHeader != "" {
 		switch at := n.Get("deliveryIdHeader").At; {
-		case !isHeaderName(w.DeliveryIDHeader):
+		case !signature.IsHeaderName(w.DeliveryIDHeader):
 			d.Error(at, schema.InvalidValue, "write letters, digits and dashes, such as X-Event-Id", fmt.Sprintf("deliveryIdHeader: %q is not a header name", w.DeliveryIDHeader))
 		case signature.IsCredentialHeader(w.DeliveryIDHeader) || w.Scheme != nil && w.Scheme.IsCredentialHeader(w.DeliveryIDHeader):
 			d.Error(at, schema.InvalidValue, "name the header in which the sender puts its event's id", fmt.Sprintf("deliveryIdHeader cannot be %s, which carries a credential", w.DeliveryIDHeader))
@@ -110,15 +110,4 @@ func (l *loader) signature(d *document, w *Webhook) {
 		return
 	}
 	w.Scheme, w.Signature = with, o
-}
-
-// isHeaderName tells whether s is a token of RFC 9110 5.6.2.
-func isHeaderName(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0) {
-			return false
-		}
-	}
-	return s != "" && len(s) <= 100
 }

@@ -89,7 +89,7 @@ func (s *Scheme) With(o Options) (*Scheme, error) {
 		if h.value == "" {
 			continue
 		}
-		if name := http.CanonicalHeaderKey(h.value); headerName(name) && !slices.Contains(unusable, name) {
+		if name := http.CanonicalHeaderKey(h.value); IsHeaderName(name) && !slices.Contains(unusable, name) {
 			*h.place = name
 			continue
 		}
@@ -226,7 +226,7 @@ func templateProblem(template string, digest bool) string {
 		switch {
 		case part.literal != "" && strings.Contains(part.literal, "}"):
 			return "has a brace without its other half"
-		case part.literal != "", v == "secret" && digest, slices.Contains([]string{"ts", "id", "method", "url", "base"}, v), header && headerName(name), inBody && v != fieldVariable:
+		case part.literal != "", v == "secret" && digest, slices.Contains([]string{"ts", "id", "method", "url", "base"}, v), header && IsHeaderName(name), inBody && v != fieldVariable:
 		case v == "body":
 			binds = true
 		default:
@@ -239,8 +239,9 @@ func templateProblem(template string, digest bool) string {
 	return ""
 }
 
-// headerName tells whether s is a token of RFC 9110 5.6.2.
-func headerName(s string) bool {
+// IsHeaderName tells whether s is a token of RFC 9110 5.6.2, of at most 100
+// characters.
+func IsHeaderName(s string) bool {
 	return s != "" && len(s) <= 100 && strings.IndexFunc(s, func(c rune) bool {
 		return c >= 0x80 || c != '_' && !unreserved(byte(c)) && !strings.ContainsRune("!#$%&'*+^`|", c)
 	}) < 0

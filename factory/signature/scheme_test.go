@@ -123,6 +123,26 @@ func TestProviders(t *testing.T) {
 	}
 }
 
+// TestIdentity: the providers' own delivery headers (CONTRACT.md 6.2), of which
+// Sign makes one up where the request has none.
+func TestIdentity(t *testing.T) {
+	for scheme, want := range map[string][]string{
+		"github": {"X-Github-Delivery"}, "gitlab": {"Idempotency-Key"}, "pagerduty": {"X-Webhook-Id"}, "sentry": {"Request-Id"},
+		"shopify": {"X-Shopify-Webhook-Id", "Shopify-Webhook-Id"}, "gitea": {"X-Gitea-Delivery"}, "forgejo": {"X-Forgejo-Delivery", "X-Gitea-Delivery"},
+		"linear": {"Linear-Delivery"}, "zoom": {"X-Zm-Trackingid"}, "box": {"Box-Delivery-Id"}, "zendesk": {"X-Zendesk-Webhook-Invocation-Id"},
+		"twitch": {"Twitch-Eventsub-Message-Id"}, "razorpay": {"X-Razorpay-Event-Id"}, "wise": {"X-Delivery-Id"}, "sanity": {"Idempotency-Key"},
+		"standard_webhooks": {"Webhook-Id", "Svix-Id"}, "resend": {"Svix-Id", "Webhook-Id"}, "finch": {"Finch-Event-Id"}, "stripe": nil,
+	} {
+		s, _ := Lookup(scheme)
+		if got := s.IdentityHeaders(); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", scheme, got, want)
+		}
+		if _, r := signed(t, s, "{}"); len(want) > 0 && r.Header.Get(want[0]) == "" {
+			t.Errorf("%s: Sign names no delivery: %v", scheme, r.Header)
+		}
+	}
+}
+
 // TestCredentialHeaders (SPEC 5.7).
 func TestCredentialHeaders(t *testing.T) {
 	for name, want := range map[string]bool{
