@@ -102,6 +102,7 @@ func (s *Server) revokeKey(c *gin.Context) {
 		s.failWith(c, err)
 		return
 	}
+	s.streams.revoke(k.ID)
 	s.audit(c, "key.revoke", k.Name, k.Factory, "")
 	c.JSON(http.StatusOK, showKey(k))
 }

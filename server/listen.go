@@ -62,6 +62,7 @@ func (s *Server) Serve(ctx context.Context, l Listeners) error {
 	case err = <-failed:
 		err = fmt.Errorf("accepting connections: %w", err)
 	}
+	s.streams.stop()
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
 	defer cancel()
 	// All at once: none accepts anything while another waits for its requests.

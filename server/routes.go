@@ -44,6 +44,7 @@ func (s *Server) routes(e *gin.Engine) {
 	readRuns.GET("/agent/runs", s.listRuns)
 	readRuns.GET("/agent/runs/:id", s.getRun)
 	readRuns.GET("/agent/runs/:id/transcript", s.transcript)
+	readRuns.GET("/agent/runs/:id/events", s.runEvents)
 	readRuns.GET("/agent/runs/:id/timeline", s.timeline)
 	readRuns.GET("/agent/runs/:id/conversation", s.conversation)
 	readRuns.GET("/agent/runs/:id/handoff/attachments", s.handoff)

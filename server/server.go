@@ -60,6 +60,7 @@ type Server struct {
 	// bodyTime is how long a sender has to send its body, patience how long a
 	// request waits for its part of a budget.
 	bodyTime, patience time.Duration
+	streams            streams
 }
 
 // The most bytes of ingress bodies in memory at once: a flood of large ones

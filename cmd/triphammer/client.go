@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -243,6 +244,55 @@ func (cl *client) do(ctx context.Context, method, path string, body io.Reader) (
 		return data, nil
 	}
 	return nil, problemError(resp.StatusCode, data)
+}
+
+// stream reads server-sent events after an id, and calls handle for each, until
+// the server ends the stream.
+func (cl *client) stream(ctx context.Context, path, after string, handle func(id, kind string, data []byte) error) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, cl.base+"/api/v1"+path, nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Accept", "text/event-stream")
+	if after != "" {
+		req.Header.Set("Last-Event-ID", after)
+	}
+	if cl.key != "" {
+		req.Header.Set("Authorization", "Bearer "+cl.key)
+	}
+	resp, err := cl.http.Do(req)
+	if err != nil {
+		return exitWith(exitUnreachable, "the server cannot be reached: %w", err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode >= 300 {
+		data, _ := io.ReadAll(resp.Body) // what came of it says enough
+		return problemError(resp.StatusCode, data)
+	}
+	var id, kind string
+	var data []byte
+	for lines := bufio.NewReader(resp.Body); ; {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			return exitWith(exitUnreachable, "the stream ended: %w", err)
+		}
+		field, value, _ := bytes.Cut(bytes.TrimRight(line, "\r\n"), []byte(": "))
+		switch string(field) {
+		case "id":
+			id = string(value)
+		case "event":
+			kind = string(value)
+		case "data":
+			data = value
+		case "":
+			if data != nil {
+				if err := handle(id, kind, data); err != nil {
+					return err
+				}
+			}
+			data = nil
+		}
+	}
 }
 
 // problemError is an error answer as an exit.

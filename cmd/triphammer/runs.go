@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -36,7 +38,11 @@ func runsCommand() *cobra.Command {
 	logs := &cobra.Command{
 		Use: "logs ID", Short: "Print a run's transcript", Args: exactly("ID"),
 		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
-			t, _, err := readTranscript(c, cl, args[0], 0)
+			if follow, _ := c.Flags().GetBool("follow"); follow {
+				timeout, _ := c.Flags().GetDuration("timeout")
+				return watchRun(c, cl, args[0], timeout, c.OutOrStdout())
+			}
+			t, err := readTranscript(c, cl, args[0])
 			if err != nil {
 				return err
 			}
@@ -47,9 +53,11 @@ func runsCommand() *cobra.Command {
 		}),
 	}
 	logs.Flags().StringP("output", "o", "table", "table or json")
+	logs.Flags().BoolP("follow", "f", false, "go on until the run has finished, like watch")
+	logs.Flags().Duration("timeout", 2*time.Hour, "how long to follow")
 	watch := &cobra.Command{
 		Use: "watch ID", Short: "Print a run's transcript as it happens, to its end", Args: exactly("ID"),
-		Long: "Print a run's transcript as it happens. It exits with 0 if the run has SUCCEEDED, otherwise with 1.",
+		Long: "Print a run's transcript as it happens, also across a restart of the server. It exits with 0 if the run has SUCCEEDED, with 1 if it has FAILED or was CANCELLED, and with 8 after --timeout.",
 		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
 			timeout, _ := c.Flags().GetDuration("timeout")
 			return watchRun(c, cl, args[0], timeout, c.OutOrStdout())
@@ -120,54 +128,102 @@ func printRun(w io.Writer, r server.Run) error {
 	return t.write(w)
 }
 
-// readTranscript reads all events after one, and tells whether the run has
-// finished.
-func readTranscript(c *cobra.Command, cl *client, id string, after int64) (*server.Transcript, bool, error) {
+// readTranscript reads a whole transcript.
+func readTranscript(c *cobra.Command, cl *client, id string) (*server.Transcript, error) {
 	all := &server.Transcript{Events: []server.Event{}}
-	for {
+	for after := int64(0); ; {
 		var page server.Transcript
 		if err := cl.get(c.Context(), fmt.Sprintf("/agent/runs/%s/transcript?after=%d", url.PathEscape(id), after), &page); err != nil {
-			return nil, false, err
+			return nil, err
 		}
 		all.RunID, all.State = page.RunID, page.State
 		all.Events = append(all.Events, page.Events...)
 		if !page.PageInfo.HasNextPage || len(page.Events) == 0 {
-			return all, all.State != "QUEUED" && all.State != "INPROGRESS", nil
+			return all, nil
 		}
 		after = page.Events[len(page.Events)-1].Seq
 	}
 }
 
-// watchRun prints events until the run has finished.
+// watchRun prints events as they happen until the run has finished, also across
+// a restart of the server. Its exit status is that of the run.
 func watchRun(c *cobra.Command, cl *client, id string, timeout time.Duration, w io.Writer) error {
-	after, state := int64(0), ""
-	err := waitFor(c.Context(), timeout, "the run has not finished", func() (bool, error) {
-		t, finished, err := readTranscript(c, cl, id, after)
-		if err != nil {
-			return false, err
-		}
-		state = t.State
-		if len(t.Events) > 0 {
-			after = t.Events[len(t.Events)-1].Seq
-		}
-		if err := printEvents(w, t.Events); err != nil || finished || !cl.offline {
-			return finished, err
-		}
-		// Waiting would keep a server from the data directory.
-		return false, exitWith(exitUnreachable, "no server is running that could execute the run: it is %s", state)
-	})
+	var last server.StateEvent
+	var err error
+	if cl.offline {
+		last, err = pastRun(c, cl, id, w)
+	} else {
+		last, err = followRun(c, cl, id, timeout, w)
+	}
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(w, state)
-	if state != "SUCCEEDED" {
-		var r server.Run
-		if err := cl.get(c.Context(), "/agent/runs/"+url.PathEscape(id), &r); err == nil && r.StatusMessage != "" {
-			fmt.Fprintln(c.ErrOrStderr(), r.StatusMessage)
+	fmt.Fprintln(w, last.State)
+	if last.State != "SUCCEEDED" {
+		if last.StatusMessage != "" {
+			fmt.Fprintln(printable{c.ErrOrStderr()}, last.StatusMessage)
 		}
 		return silently(exitBad)
 	}
 	return nil
+}
+
+// pastRun prints a run while no server runs that could execute it. Waiting would
+// keep a server from the data directory.
+func pastRun(c *cobra.Command, cl *client, id string, w io.Writer) (server.StateEvent, error) {
+	t, err := readTranscript(c, cl, id)
+	var r server.Run
+	if err == nil {
+		err = cl.get(c.Context(), "/agent/runs/"+url.PathEscape(id), &r)
+	}
+	if err != nil {
+		return server.StateEvent{}, err
+	}
+	if r.FinishedAt == nil {
+		err = exitWith(exitUnreachable, "no server is running that could execute the run: it is %s", r.State)
+	}
+	return server.StateEvent{State: r.State, StatusMessage: r.StatusMessage}, errors.Join(printEvents(w, t.Events), err)
+}
+
+// reconnectTime is the time between attempts to go on with a stream.
+const reconnectTime = 300 * time.Millisecond
+
+func followRun(c *cobra.Command, cl *client, id string, timeout time.Duration, w io.Writer) (last server.StateEvent, err error) {
+	ctx, cancel := context.WithTimeoutCause(c.Context(), timeout, exitWith(exitTimeout, "after %s: the run has not finished", timeout))
+	defer cancel()
+	finished, seen, failures := false, "", 0
+	for {
+		err := cl.stream(ctx, "/agent/runs/"+url.PathEscape(id)+"/events", seen, func(eventID, kind string, data []byte) error {
+			seen, failures = eventID, 0
+			if kind == "transcript" {
+				var e server.Event
+				if err := json.Unmarshal(data, &e); err != nil {
+					return err
+				}
+				return printEvents(w, []server.Event{e})
+			}
+			if err := json.Unmarshal(data, &last); err != nil {
+				return err
+			}
+			finished = last.State != "QUEUED" && last.State != "INPROGRESS"
+			return nil
+		})
+		e := (*exitError)(nil)
+		switch {
+		case finished:
+			return last, nil
+		case ctx.Err() != nil:
+			return last, context.Cause(ctx)
+		case errors.As(err, &e) && (e.code != exitUnreachable || seen == ""):
+			return last, err // it is an answer, or there never was a server
+		}
+		// The server is being restarted, or a proxy has had enough.
+		select {
+		case <-ctx.Done():
+		case <-time.After(min(reconnectTime<<min(failures, 4), 5*time.Second)):
+		}
+		failures++
+	}
 }
 
 // printEvents prints a transcript for people.

@@ -37,6 +37,7 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 	}
 	t := newTranscript(transcriptConfig{
 		save: func(ctx context.Context, events []store.Event) error {
+			defer a.manager.feed.notify(a.lease.RunID)
 			return a.manager.cfg.Store.AppendEvents(ctx, a.lease, events)
 		},
 		lost:  func() { a.cancel(errLost) },

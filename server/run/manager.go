@@ -55,6 +55,7 @@ type Manager struct {
 	logger *slog.Logger
 	worker string
 	wake   chan struct{}
+	feed   *Feed
 
 	mu     sync.Mutex
 	active map[string]context.CancelCauseFunc // by run id
@@ -88,6 +89,7 @@ func New(cfg Config) *Manager {
 		cfg: cfg, logger: cfg.Logger,
 		worker: host + "/" + strconv.Itoa(os.Getpid()),
 		wake:   make(chan struct{}, 1),
+		feed:   newFeed(cfg.Store),
 		active: make(map[string]context.CancelCauseFunc),
 	}
 }
@@ -100,12 +102,16 @@ func (m *Manager) Wake() {
 	}
 }
 
+// Feed lets readers follow runs.
+func (m *Manager) Feed() *Feed { return m.feed }
+
 // Cancel cancels a run: a queued one at once, one in progress by stopping its
 // agent. A finished run is store.ErrTerminal.
 func (m *Manager) Cancel(ctx context.Context, id string) error {
 	if _, err := m.cfg.Store.RequestCancel(ctx, id); err != nil {
 		return err
 	}
+	m.feed.notify(id)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if cancel, ours := m.active[id]; ours {
@@ -209,6 +215,7 @@ func (m *Manager) claim(ctx context.Context, start func(store.Lease)) {
 		m.mu.Lock()
 		m.active[l.RunID] = func(error) {} // it counts from here on
 		m.mu.Unlock()
+		m.feed.notify(l.RunID)
 		start(l)
 	}
 }
@@ -275,6 +282,7 @@ func (m *Manager) finish(ctx, always context.Context, a *attempt, v verdict) {
 		err := m.cfg.Store.FinishRun(always, a.lease, v.state, v.message, v.exit)
 		switch {
 		case err == nil:
+			m.feed.notify(a.lease.RunID)
 			a.logger.Info("run finished", "state", v.state, "message", v.message)
 			return
 		case errors.Is(err, store.ErrFenced):

@@ -66,3 +66,14 @@ func (s *Store) FirstEvent(ctx context.Context, runID, kind string) (time.Time, 
 	}
 	return timeOf(at), err
 }
+
+// LastEvent is the number of the newest event; 0 if there is none.
+func (s *Store) LastEvent(ctx context.Context, runID string) (int64, error) {
+	id, err := parseID(prefixRun, runID)
+	if err != nil {
+		return 0, err
+	}
+	var last int64
+	err = s.read.QueryRowContext(ctx, "SELECT coalesce(max(seq), 0) FROM run_events WHERE run_id = $1", id).Scan(&last)
+	return last, err
+}

@@ -1,0 +1,216 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"triphammer/server/run"
+	"triphammer/server/store"
+)
+
+const (
+	// quietTime is how often a stream says that it is alive, and looks whether its
+	// key still is.
+	quietTime = 15 * time.Second
+	// readTime is how long a reader of a stream has to take what was sent.
+	readTime = 30 * time.Second
+)
+
+// Why a stream ends before its run.
+var (
+	errRevoked  = errors.New("the key does not work any more")
+	errStopping = errors.New("the server is stopping")
+)
+
+// streams are those that are open, by the key that opened them.
+type streams struct {
+	mu   sync.Mutex
+	last int
+	open map[int]stream
+	over bool
+}
+
+type stream struct {
+	keyID string
+	end   context.CancelCauseFunc
+}
+
+// add registers a stream; remove takes it out.
+func (s *streams) add(keyID string, end context.CancelCauseFunc) (remove func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over {
+		end(errStopping)
+	}
+	if s.open == nil {
+		s.open = make(map[int]stream)
+	}
+	s.last++
+	id := s.last
+	s.open[id] = stream{keyID, end}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.open, id)
+	}
+}
+
+// revoke ends the streams of a key.
+func (s *streams) revoke(keyID string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, st := range s.open {
+		if st.keyID == keyID {
+			st.end(errRevoked)
+		}
+	}
+}
+
+// stop ends all of them, and those to come: a stopping server does not wait for
+// runs to end. Their readers go on with the next server.
+func (s *streams) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = true
+	for _, st := range s.open {
+		st.end(errStopping)
+	}
+}
+
+// StateEvent is the data of a state event of a stream.
+type StateEvent struct {
+	RunID         string     `json:"run_id"`
+	State         string     `json:"state"`
+	StatusMessage string     `json:"status_message,omitempty"`
+	ExitCode      *int64     `json:"exit_code,omitempty"`
+	At            *time.Time `json:"at,omitempty"`
+}
+
+// runEvents streams a run as server-sent events: `state` and `transcript`, in the
+// order in which they happened and each once, from Last-Event-ID on. It ends with
+// the run. Ids are SEQ.STATE: the last event and the last state that were sent.
+func (s *Server) runEvents(c *gin.Context) {
+	r, ok := s.run(c)
+	if !ok {
+		return
+	}
+	from, err := parsePlace(firstOf(c.GetHeader("Last-Event-ID"), c.Query("last_event_id")))
+	if err != nil {
+		s.failWith(c, err)
+		return
+	}
+	if from.State.Terminal() {
+		c.Status(http.StatusNoContent) // by which a browser knows that nothing more comes
+		return
+	}
+	ctx, end := context.WithCancelCause(c.Request.Context())
+	defer end(nil)
+	defer s.streams.add(who(c).KeyID, end)()
+	h := c.Writer.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no") // a proxy is not to collect it
+	w := &eventWriter{c: c, control: http.NewResponseController(c.Writer)}
+	if w.write(": "+r.ID+"\n\n") != nil || w.flush() != nil {
+		return
+	}
+	err = s.cfg.Runs.Feed().Follow(ctx, r.ID, from, quietTime, func(news *run.News) error {
+		if news == nil {
+			if !s.keyWorks(c) {
+				return errRevoked
+			}
+			return errors.Join(w.write(": alive\n\n"), w.flush())
+		}
+		return w.tell(news)
+	})
+	if err == nil {
+		err = w.flush()
+	}
+	if err != nil && ctx.Err() == nil && !errors.Is(err, errRevoked) {
+		s.cfg.Logger.Debug("a stream of a run ended early", "run", r.ID, "error", err)
+	}
+}
+
+// keyWorks tells whether the request would still be let in.
+func (s *Server) keyWorks(c *gin.Context) bool {
+	if who(c).KeyID == "" {
+		return true
+	}
+	_, token, _ := strings.Cut(c.GetHeader("Authorization"), " ")
+	_, err := s.cfg.Store.KeyByToken(c.Request.Context(), strings.TrimSpace(token))
+	return !errors.Is(err, store.ErrKey)
+}
+
+// parsePlace reads an id of runEvents.
+func parsePlace(id string) (run.Place, error) {
+	if id == "" {
+		return run.Place{}, nil
+	}
+	number, state, _ := strings.Cut(id, ".")
+	seq, err := strconv.ParseInt(number, 10, 64)
+	for _, known := range store.RunStates {
+		if err == nil && seq >= 0 && string(known) == state {
+			return run.Place{Seq: seq, State: known}, nil
+		}
+	}
+	return run.Place{}, invalid("Last-Event-ID", "is not an id of these events")
+}
+
+// eventWriter writes server-sent events.
+type eventWriter struct {
+	c       *gin.Context
+	control *http.ResponseController
+	waiting int // bytes that were written and not flushed
+}
+
+// maxUnflushed bounds what waits for a flush while there is more to write.
+const maxUnflushed = 32 << 10
+
+func (w *eventWriter) tell(n *run.News) error {
+	kind, data := "transcript", any(nil)
+	if n.Event != nil {
+		data = Event(*n.Event)
+	} else {
+		kind = "state"
+		e := StateEvent{RunID: n.Run.ID, State: string(n.State)}
+		switch {
+		case n.State.Terminal():
+			e.At, e.StatusMessage, e.ExitCode = optional(n.Run.FinishedAt), n.Run.StatusMessage, n.Run.ExitCode
+		case n.State == store.InProgress:
+			e.At = optional(n.Run.StartedAt)
+		default:
+			e.At = optional(n.Run.CreatedAt)
+		}
+		data = e
+	}
+	text, err := json.Marshal(data)
+	if err != nil {
+		return err
+	}
+	err = w.write(fmt.Sprintf("id: %d.%s\nevent: %s\ndata: %s\n\n", n.Place.Seq, n.Place.State, kind, text))
+	if err == nil && (n.Last || w.waiting > maxUnflushed) {
+		err = w.flush()
+	}
+	return err
+}
+
+func (w *eventWriter) write(text string) error {
+	_ = w.control.SetWriteDeadline(time.Now().Add(readTime)) // in memory there is none
+	n, err := w.c.Writer.WriteString(text)
+	w.waiting += n
+	return err
+}
+
+func (w *eventWriter) flush() error {
+	w.waiting = 0
+	return w.control.Flush()
+}
