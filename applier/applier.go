@@ -578,8 +578,11 @@ func (a *Applier) failed(ctx context.Context, done *Apply, err error, force bool
 	f := failure{hash: done.Commit.Hash, why: done.Error, reason: reasonOf(err), since: done.FinishedAt}
 	if last := a.failure; last != nil && last.hash == f.hash {
 		f.delay = last.delay
-		if last.why == f.why {
+		// The words of one problem can differ each time, by a port for instance.
+		if last.why == f.why || last.reason == f.reason && f.reason != Other {
+			why := f.why
 			f = *last
+			f.why = why
 		}
 	}
 	a.mu.Unlock()

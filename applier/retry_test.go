@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"triphammer/applier/gitrepo"
 	"triphammer/factory"
 )
 
@@ -231,6 +232,40 @@ func TestKicksMerge(t *testing.T) {
 		synctest.Wait()
 		if got := fmt.Sprintf("%d %s", len(r.applies), r.applies[0].Trigger); got != "1 push" {
 			t.Errorf("applies %s", got)
+		}
+	})
+}
+
+// TestOneProblemIsRecordedOnce: what differs in its words alone is one problem
+// since its beginning, and one entry of the history; the state has the newest
+// words.
+func TestOneProblemIsRecordedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := &fake{head: "c1", tree: map[string]fs.FS{"c1": tree()}}
+		r := &records{}
+		a := New(r.config(source))
+		start(t, a)
+		synctest.Wait()
+		begin := time.Now()
+		for port := range 100 {
+			source.push("", fmt.Errorf("%w: reset by port %d", gitrepo.ErrUnreachable, port))
+			time.Sleep(lastRetry)
+		}
+		source.push("", fmt.Errorf("%w: no such user", gitrepo.ErrDenied))
+		synctest.Wait()
+		if got := r.outcomes(); !slices.Equal(got, []Outcome{Applied, Failed, Failed}) {
+			t.Errorf("applies %v", got)
+		}
+		if first := r.applies[1]; first.FinishedAt.Sub(begin) > time.Second {
+			t.Errorf("recorded at %s", first.FinishedAt)
+		}
+		if s := a.State(); s.Reason != Denied || !strings.Contains(s.Error, "no such user") || !s.Since.After(begin.Add(time.Hour)) {
+			t.Errorf("state %+v", s)
+		}
+		source.push("", fmt.Errorf("%w: another", gitrepo.ErrDenied))
+		time.Sleep(lastRetry)
+		if s := a.State(); !strings.Contains(s.Error, "another") || time.Since(s.Since) < lastRetry {
+			t.Errorf("state %+v", s)
 		}
 	})
 }

@@ -223,13 +223,14 @@ func (r *Remote) update(ctx context.Context) (Commit, error) {
 		return Commit{}, missingBranch(r.url, r.Branch, names)
 	}
 	find := func(*objects) (plumbing.Hash, error) { return hash, nil }
-	if c, err := r.cache.resolve(ctx, find); err == nil {
+	if c, _, err := r.cache.resolve(ctx, Commit{}, find); err == nil {
 		return c, nil
 	}
 	if err := r.fetch(ctx, s, hash); err != nil {
 		return Commit{}, r.explain(err, s.authorized)
 	}
-	return r.cache.resolve(ctx, find)
+	c, _, err := r.cache.resolve(ctx, Commit{}, find)
+	return c, err
 }
 
 // fetch puts one commit into the cache. What the cache has of the last one is not

@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-git/go-git/v5"
@@ -53,6 +54,10 @@ type Commit struct {
 type Repo struct {
 	path   string // where .git is, or the bare repository itself
 	branch string
+
+	mu   sync.Mutex
+	head Commit   // as of the last Head that read one
+	kept *objects // with which it was read, for the Tree that follows
 }
 
 // Open finds the repository at path or above it. It reads nothing else: the
@@ -101,7 +106,11 @@ func (r *Repo) Describe() (repository, branch string) { return r.path, r.branch 
 // ErrNoBranch (ErrEmpty is one), ErrNoRepository, ErrUnsupported and ErrCorrupt; all of them may
 // heal by themselves (SPEC 4.8).
 func (r *Repo) Head(ctx context.Context) (Commit, error) {
-	return r.resolve(ctx, func(o *objects) (plumbing.Hash, error) {
+	r.mu.Lock()
+	known := r.head
+	r.kept = nil
+	r.mu.Unlock()
+	c, o, err := r.resolve(ctx, known, func(o *objects) (plumbing.Hash, error) {
 		ref, err := storer.ResolveReference(o.storage, plumbing.NewBranchReferenceName(r.branch))
 		if errors.Is(err, plumbing.ErrReferenceNotFound) {
 			return plumbing.ZeroHash, r.noBranch(o)
@@ -111,11 +120,30 @@ func (r *Repo) Head(ctx context.Context) (Commit, error) {
 		}
 		return ref.Hash(), nil
 	})
+	if err == nil && c.Hash != known.Hash {
+		r.mu.Lock()
+		r.head, r.kept = c, o
+		r.mu.Unlock()
+	}
+	return c, err
+}
+
+// objectsOf opens the objects for a commit: those with which Head has just read
+// it, which saves reading the index of a large repository twice.
+func (r *Repo) objectsOf(hash string) (*objects, error) {
+	r.mu.Lock()
+	o, of := r.kept, r.head.Hash
+	r.kept = nil
+	r.mu.Unlock()
+	if o != nil && of == hash {
+		return o, nil
+	}
+	return openObjects(r.path)
 }
 
 // Commit resolves any revision: a branch, a tag, a hash, HEAD~2.
 func (r *Repo) Commit(ctx context.Context, rev string) (Commit, error) {
-	return r.resolve(ctx, func(o *objects) (plumbing.Hash, error) {
+	c, _, err := r.resolve(ctx, Commit{}, func(o *objects) (plumbing.Hash, error) {
 		if plumbing.IsHash(rev) { // it may be in another repository that this one borrows from
 			hash := plumbing.NewHash(rev)
 			if _, err := o.size(hash); errors.Is(err, plumbing.ErrObjectNotFound) {
@@ -130,44 +158,49 @@ func (r *Repo) Commit(ctx context.Context, rev string) (Commit, error) {
 		}
 		return *hash, nil
 	})
+	return c, err
 }
 
-// resolve reads the commit that find names. A repository that was repacked
-// between the two is read once more.
-func (r *Repo) resolve(ctx context.Context, find func(*objects) (plumbing.Hash, error)) (Commit, error) {
+// resolve reads the commit that find names, unless it is the known one. A
+// repository that was repacked between the two is read once more.
+func (r *Repo) resolve(ctx context.Context, known Commit, find func(*objects) (plumbing.Hash, error)) (Commit, *objects, error) {
 	var err error
 	for range 2 {
 		if err := ctx.Err(); err != nil {
-			return Commit{}, err
+			return Commit{}, nil, err
 		}
 		var c Commit
-		if c, err = r.resolveOnce(find); !errors.Is(err, ErrCorrupt) || !moved(err) {
-			return c, err
+		var o *objects
+		if c, o, err = r.resolveOnce(known, find); !errors.Is(err, ErrCorrupt) || !moved(err) {
+			return c, o, err
 		}
 	}
-	return Commit{}, err
+	return Commit{}, nil, err
 }
 
-func (r *Repo) resolveOnce(find func(*objects) (plumbing.Hash, error)) (c Commit, err error) {
+func (r *Repo) resolveOnce(known Commit, find func(*objects) (plumbing.Hash, error)) (c Commit, _ *objects, err error) {
 	defer survive(&err)
 	o, err := openObjects(r.path)
 	if err != nil {
-		return Commit{}, err
+		return Commit{}, nil, err
 	}
 	hash, err := find(o)
 	if err != nil {
-		return Commit{}, err
+		return Commit{}, nil, err
+	}
+	if hash.String() == known.Hash {
+		return known, o, nil
 	}
 	read, err := o.commit(hash)
 	if err != nil {
-		return Commit{}, err
+		return Commit{}, nil, err
 	}
 	subject, _, _ := strings.Cut(strings.TrimSpace(read.Message), "\n")
 	return Commit{
 		Hash:       hash.String(),
 		AuthorName: strings.ToValidUTF8(read.Author.Name, "?"), AuthorEmail: strings.ToValidUTF8(read.Author.Email, "?"),
 		Subject: strings.ToValidUTF8(strings.TrimSpace(subject), "?"), Time: read.Author.When,
-	}, nil
+	}, o, nil
 }
 
 // noBranch says which branches there are, the likeliest first.

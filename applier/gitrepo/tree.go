@@ -31,7 +31,7 @@ func (r *Repo) Tree(ctx context.Context, hash, dir string) (_ fs.FS, err error) 
 	if !plumbing.IsHash(hash) {
 		return nil, fmt.Errorf("%w: %q is not a hash", ErrNoCommit, hash)
 	}
-	o, err := openObjects(r.path)
+	o, err := r.objectsOf(hash)
 	if err != nil {
 		return nil, err
 	}

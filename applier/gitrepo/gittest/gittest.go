@@ -39,7 +39,8 @@ func Git(t testing.TB, dir string, args ...string) string {
 // Server is git http-backend behind TLS.
 type Server struct {
 	*httptest.Server
-	CAFile string // its certificate
+	CAFile  string       // its certificate
+	Backend http.Handler // git itself, without the credential
 
 	mu     sync.Mutex
 	accept func(*http.Request) bool
@@ -58,7 +59,7 @@ func Serve(t testing.TB, root string) *Server {
 		Path: filepath.Join(strings.TrimSpace(string(path)), "git-http-backend"),
 		Env:  []string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1"}, Stderr: io.Discard,
 	}
-	s := &Server{asks: `Basic realm="git"`}
+	s := &Server{Backend: backend, asks: `Basic realm="git"`}
 	s.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
 		accept, fault, asks := s.accept, s.fault, s.asks
