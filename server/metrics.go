@@ -45,30 +45,34 @@ func NewMetrics() *Metrics {
 	return m
 }
 
-// runGauge counts the runs when somebody looks.
-type runGauge struct {
-	store *store.Store
-	desc  *prometheus.Desc
+// storeFigures asks the store when somebody looks.
+type storeFigures struct {
+	store         *store.Store
+	runs, commits *prometheus.Desc
 }
 
-func newRunGauge(s *store.Store) runGauge {
-	return runGauge{s, prometheus.NewDesc("triphammer_runs", "Runs that have not finished, by state.", []string{"state"}, nil)}
+func newStoreFigures(s *store.Store) storeFigures {
+	return storeFigures{
+		s, prometheus.NewDesc("triphammer_runs", "Runs that have not finished, by state.", []string{"state"}, nil),
+		prometheus.NewDesc("triphammer_store_commits_total", "Committed transactions; under load one holds many deliveries.", nil, nil),
+	}
 }
 
 // Describe implements prometheus.Collector.
-func (g runGauge) Describe(ch chan<- *prometheus.Desc) { ch <- g.desc }
+func (g storeFigures) Describe(ch chan<- *prometheus.Desc) { ch <- g.runs; ch <- g.commits }
 
 // Collect implements prometheus.Collector.
-func (g runGauge) Collect(ch chan<- prometheus.Metric) {
+func (g storeFigures) Collect(ch chan<- prometheus.Metric) {
+	ch <- prometheus.MustNewConstMetric(g.commits, prometheus.CounterValue, float64(g.store.Commits()))
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTime)
 	defer cancel()
 	counts, err := g.store.RunCounts(ctx)
 	if err != nil {
-		ch <- prometheus.NewInvalidMetric(g.desc, err)
+		ch <- prometheus.NewInvalidMetric(g.runs, err)
 		return
 	}
 	for state, n := range counts {
-		ch <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(n), string(state))
+		ch <- prometheus.MustNewConstMetric(g.runs, prometheus.GaugeValue, float64(n), string(state))
 	}
 }
 

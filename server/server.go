@@ -102,7 +102,7 @@ func New(cfg Config) (*Server, error) {
 	if err := e.SetTrustedProxies(proxies); err != nil {
 		return nil, fmt.Errorf("trusted proxies: %w", err)
 	}
-	if err := cfg.Metrics.registry.Register(newRunGauge(cfg.Store)); err != nil {
+	if err := cfg.Metrics.registry.Register(newStoreFigures(cfg.Store)); err != nil {
 		return nil, fmt.Errorf("metrics: they belong to another server: %w", err)
 	}
 	e.Use(s.recover)

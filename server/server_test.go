@@ -485,6 +485,9 @@ func TestContract(t *testing.T) {
 	if !bytes.Contains(metrics.body, []byte(`triphammer_ingress_requests_total{factory="default",reason="",status="202",webhook="hook"} 2`)) {
 		t.Errorf("metrics:\n%s", metrics.body)
 	}
+	if !regexp.MustCompile(`(?m)^triphammer_store_commits_total [1-9]`).Match(metrics.body) {
+		t.Errorf("no commits among the metrics:\n%s", metrics.body)
+	}
 }
 
 // TestIdempotencyKey (SPEC 9.7).

@@ -85,6 +85,7 @@ type Store struct {
 	once         sync.Once
 	closed       error // of Close
 
+	commits atomic.Int64 // transactions that went well since the start
 	healthy atomic.Int64 // when the last commit went well, in microseconds; 0 if the last one failed
 
 	touched sync.Map // key id to the last recorded use
@@ -301,6 +302,9 @@ func (s *Store) closeHandles() error {
 	}
 	return errors.Join(errs...)
 }
+
+// Commits is how many transactions were committed since the store was opened.
+func (s *Store) Commits() int64 { return s.commits.Load() }
 
 // pingAge is how long a commit proves that the next one is possible: whoever asks
 // often does not cost a write each time.

@@ -143,6 +143,7 @@ func (s *Store) commit(ctx context.Context, batch []*job) {
 	s.healthy.Store(0)
 	if err == nil {
 		s.healthy.Store(micros(s.now()))
+		s.commits.Add(1)
 	}
 	for i, j := range batch {
 		result := results[i]
