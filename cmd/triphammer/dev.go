@@ -221,7 +221,10 @@ func ensureSecrets(ctx context.Context, cl *client, f *factory.Factory) (map[str
 			continue
 		}
 		have[w.SecretName] = true
-		value := secret.RandomText(32) // base64 too, as some schemes want it
+		value := secret.RandomText(32)
+		if w.Scheme != nil {
+			value = w.Scheme.SecretFrom(value)
+		}
 		made[w.SecretName] = secret.New(value)
 		if err := cl.call(ctx, http.MethodPut, "/secrets/"+w.SecretName, server.SetSecret{Value: value}, nil); err != nil {
 			return nil, err

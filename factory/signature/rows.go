@@ -309,9 +309,10 @@ var certainRows = []*Scheme{
 	{
 		Name: "intercom", Provider: "Intercom", Source: "https://developers.intercom.com/docs/webhooks/webhook-notifications",
 		Setup:     "Developer Hub → app → Webhooks: the URL and the topics. The secret is the app's client secret.",
-		Note:      "SHA-1. Intercom asks for the URL by HEAD when it is saved.",
+		Note:      "SHA-1.",
 		Algorithm: HMACSHA1,
 		Forms:     []Form{{Signature: "X-Hub-Signature"}}, Parse: Parse{Prefix: "sha1="},
+		Handshake: &Handshake{Method: http.MethodHead},
 	},
 	{
 		Name: "jira", Provider: "Jira", Source: "https://developer.atlassian.com/cloud/jira/platform/webhooks/",

@@ -234,10 +234,11 @@ var likelyRows = []*Scheme{
 	{
 		Name: "onfleet", Provider: "Onfleet", Source: "https://docs.onfleet.com/reference/webhooks",
 		Setup:     "Settings → API & Webhooks → Add webhook: the URL; the secret, in hex, is shown there.",
-		Note:      "SHA-512. Onfleet asks for the URL by GET with `?check=` when it is made.",
+		Note:      "SHA-512. The answer to Onfleet's question is the value of its parameter `check`, as text.",
 		Likely:    true,
 		Algorithm: HMACSHA512, Key: KeyHex,
-		Forms: []Form{{Signature: "X-Onfleet-Signature"}},
+		Forms:     []Form{{Signature: "X-Onfleet-Signature"}},
+		Handshake: &Handshake{Method: http.MethodGet},
 	},
 	{
 		Name: "paystack", Provider: "Paystack", Source: "https://paystack.com/docs/payments/webhooks/",

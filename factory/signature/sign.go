@@ -5,6 +5,7 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -59,6 +60,19 @@ func (s *Scheme) Sign(secret string, r *Request) error {
 		return nil
 	}
 	return s.signTemplate(key, private, r)
+}
+
+// SecretFrom makes a secret that suits the scheme out of a random text of
+// letters and digits, whose length is a multiple of 4. Of an asymmetric scheme
+// there is none: its secret belongs to a key of the sender's.
+func (s *Scheme) SecretFrom(random string) string {
+	switch {
+	case s.Algorithm == Basic:
+		return "sender:" + random
+	case s.Key == KeyHex && !s.asymmetric():
+		return hex.EncodeToString([]byte(random))
+	}
+	return random // base64 too
 }
 
 // signTemplate signs as a row says.

@@ -316,6 +316,9 @@ func TestNoSecret(t *testing.T) {
 				t.Errorf("%s signs with %q", s.Name, empty)
 			}
 		}
+		if _, err := s.Verifier(s.SecretFrom("0123456789abcdefghijklmnopqrstUV")); (err == nil) == s.asymmetric() {
+			t.Errorf("%s with a random secret: %v", s.Name, err)
+		}
 		if s.Refused != "" {
 			if _, err := s.Verifier(s.Refused); err == nil || strings.Contains(err.Error(), s.Refused) {
 				t.Errorf("%s: the public secret: %v", s.Name, err)
