@@ -28,10 +28,14 @@ var problemTitles = map[string]struct {
 	"conflict":                 {http.StatusConflict, "Conflict", false},
 	"request-too-large":        {http.StatusRequestEntityTooLarge, "Request too large", false},
 	"operation-not-supported":  {http.StatusUnprocessableEntity, "Not supported", false},
+	"too-many-requests":        {http.StatusTooManyRequests, "Too many requests", true},
 	"internal-error":           {http.StatusInternalServerError, "Internal error", true},
 	"resource-unavailable":     {http.StatusServiceUnavailable, "Unavailable", true},
 	"idempotency-key-mismatch": {http.StatusUnprocessableEntity, "Idempotency-Key used with another request", false},
 }
+
+// backlogRetry is when to try again while the queue of runs is full, in seconds.
+const backlogRetry = "30"
 
 // fail ends a request with a problem (RFC 9457).
 func fail(c *gin.Context, code, detail string, fields ...FieldProblem) {
@@ -59,6 +63,9 @@ func (s *Server) failWith(c *gin.Context, err error) {
 		fail(c, "resource-not-found", err.Error())
 	case errors.Is(err, store.ErrTerminal), errors.Is(err, delivery.ErrBadTest), errors.As(err, &unknown):
 		fail(c, "invalid-request", err.Error())
+	case errors.Is(err, store.ErrBacklog):
+		c.Header("Retry-After", backlogRetry)
+		fail(c, "too-many-requests", "the queue of runs is full; try again when some have ended")
 	case errors.Is(err, store.ErrIdempotency):
 		fail(c, "idempotency-key-mismatch", err.Error())
 	case errors.Is(err, store.ErrConflict), errors.Is(err, delivery.ErrNotLive), errors.Is(err, delivery.ErrNoPayload):

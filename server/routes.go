@@ -65,6 +65,7 @@ func (s *Server) routes(e *gin.Engine) {
 	read.GET("/applies/:id", s.getApply)
 	read.GET("/applies/:id/files", s.listFiles)
 	read.GET("/applies/:id/diff", s.diffApplies)
+	read.GET("/notices", s.listNotices)
 	read.GET("/secrets", s.listSecrets)
 	read.GET("/pending-secrets", s.listPendingSecrets)
 	read.POST("/filters/test", s.testFilter)

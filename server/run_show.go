@@ -152,6 +152,50 @@ func executorOf(r *store.Run) Profile {
 	return creatorOf(r)
 }
 
+// RunNotice is the body that tells that a run ended.
+type RunNotice struct {
+	Type      string    `json:"type"` // run.succeeded, run.failed, run.cancelled
+	Timestamp time.Time `json:"timestamp"`
+	Data      Run       `json:"data"`
+}
+
+// RunNotice makes the body of a notice; it is a run.NotifierConfig.Body.
+func (s *Server) RunNotice(ctx context.Context, r *store.Run) ([]byte, error) {
+	shown, err := s.showRuns(ctx, []*store.Run{r})
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(RunNotice{Type: "run." + strings.ToLower(string(r.State)), Timestamp: r.FinishedAt, Data: shown[0]})
+}
+
+// Notice is an entry of GET /api/v1/notices.
+type Notice struct {
+	RunID       string     `json:"run_id"`
+	Status      string     `json:"status"` // pending, delivered, failed
+	Attempts    int64      `json:"attempts"`
+	Detail      string     `json:"detail,omitempty"` // of the last attempt
+	NextAttempt *time.Time `json:"next_attempt,omitempty"`
+	UpdatedAt   time.Time  `json:"updated_at"`
+}
+
+func (s *Server) listNotices(c *gin.Context) {
+	limit, ok := limitOf(c)
+	if !ok || !forAll(c) || !goodCursor(c, "run") {
+		return
+	}
+	all, err := s.cfg.Store.Notices(c.Request.Context(), c.Query("cursor"), limit+1)
+	if err != nil {
+		s.failWith(c, err)
+		return
+	}
+	all, info := page(all, limit, func(n store.Notice) string { return n.RunID })
+	shown := make([]Notice, len(all))
+	for i, n := range all {
+		shown[i] = Notice{RunID: n.RunID, Status: n.Status, Attempts: n.Attempts, Detail: n.Detail, NextAttempt: optional(n.DueAt), UpdatedAt: n.UpdatedAt}
+	}
+	c.JSON(http.StatusOK, gin.H{"notices": shown, "page_info": info})
+}
+
 // maxEvents is the most events of one answer.
 const maxEvents = 10_000
 

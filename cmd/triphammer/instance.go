@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"triphammer/applier"
 	"triphammer/applier/gitrepo"
 	"triphammer/factory"
+	"triphammer/factory/signature"
 	"triphammer/server"
 	"triphammer/server/delivery"
 	"triphammer/server/notify"
@@ -41,12 +43,14 @@ type instanceOptions struct {
 	authFailures   int
 	maxRuns        int
 	perAutomation  int    // runs at once of one automation
+	maxQueued      int    // runs that wait
 	missed         string // what happens to ticks of schedules that no server saw
 	trustedProxies []netip.Prefix
 	logger         *slog.Logger
 	notify         *notify.Config // who hears of applies; nil: nobody
 	notifySecret   string         // name of the secret that signs what they hear
-	impatient      bool           // do not wait for the data directory
+	notifyRuns     run.NoticeFilter
+	impatient      bool // do not wait for the data directory
 }
 
 // instance is the parts of one server, wired together: here the functions that
@@ -61,6 +65,7 @@ type instance struct {
 	applier  *applier.Applier
 	runs     *run.Manager
 	schedule *run.Scheduler
+	teller   *run.Notifier // of the ends of runs; nil: nobody wants to know
 	metrics  *server.Metrics
 	notifier *notify.Notifier // nil: nobody is told
 	server   *server.Server
@@ -147,7 +152,7 @@ func (in *instance) wire() error {
 	if err != nil {
 		return err
 	}
-	in.runs = run.New(run.Config{Store: in.store, Executor: executor, MaxRuns: in.opt.maxRuns, MaxPerAutomation: in.opt.perAutomation, Logger: in.opt.logger})
+	in.runs = run.New(run.Config{Store: in.store, Executor: executor, MaxRuns: in.opt.maxRuns, MaxPerAutomation: in.opt.perAutomation, MaxQueued: in.opt.maxQueued, Logger: in.opt.logger})
 	pin, err := in.pin()
 	if err != nil {
 		return err
@@ -194,6 +199,26 @@ func (in *instance) changed(s applier.State) {
 	if in.notifier != nil {
 		in.notifier.Changed(s)
 	}
+}
+
+// tell makes the part that tells that runs ended, if anybody wants to know.
+func (in *instance) tell() {
+	if len(in.opt.notifyRuns.States) == 0 {
+		return
+	}
+	secretOf := in.notifySecret(in.opt.notifySecret)
+	in.teller = run.NewNotifier(run.NotifierConfig{
+		Store: in.store, URL: in.opt.notify.URL, Body: in.server.RunNotice, Wanted: in.opt.notifyRuns, Client: in.opt.notify.Client, Logger: in.opt.logger,
+		Sign: func(ctx context.Context, id string, at time.Time, body []byte) (http.Header, error) {
+			value, err := secretOf(ctx)
+			if err != nil {
+				return nil, err
+			}
+			standard, _ := signature.Lookup("standard_webhooks")
+			r := &signature.Request{Header: http.Header{"Webhook-Id": {id}}, Body: body, Now: at}
+			return r.Header, standard.Sign(value, r)
+		},
+	})
 }
 
 // pin is what the factory is pinned to, if anything.

@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"triphammer/server/notify"
+	"triphammer/server/run"
+	"triphammer/server/store"
 )
 
 // notificationFlags say who hears what became of a commit.
@@ -17,6 +19,8 @@ func notificationFlags(f *pflag.FlagSet) {
 	f.String("commit-status-api", "", "address of the service's API, if --repo does not tell")
 	f.String("commit-status-project", "", "repository on the service, such as team/factory, if --repo does not tell")
 	f.String("notify-url", "", "address that is told when the newest commit does not serve, and when it does again")
+	f.StringSlice("notify-runs", nil, "ends of runs that --notify-url is told too: SUCCEEDED, FAILED, CANCELLED")
+	f.StringSlice("notify-automations", nil, "of these, those of runs of these automations alone")
 	f.String("notify-secret", "", "managed secret that signs these messages, as Standard Webhooks want it (base64)")
 }
 
@@ -58,6 +62,25 @@ func notifications(flags *pflag.FlagSet, source repository) (*notify.Config, err
 		return nil, exitWith(exitUsage, "--commit-status: %w", err)
 	}
 	return &cfg, nil
+}
+
+// runNotices reads which ends of runs are told.
+func runNotices(flags *pflag.FlagSet) (filter run.NoticeFilter, err error) {
+	filter.States, _ = flags.GetStringSlice("notify-runs")
+	filter.Automations, _ = flags.GetStringSlice("notify-automations")
+	for _, state := range filter.States {
+		if !store.RunState(state).Terminal() {
+			return filter, exitWith(exitUsage, "--notify-runs: %s is not how a run ends: SUCCEEDED, FAILED, CANCELLED", state)
+		}
+	}
+	address, _ := flags.GetString("notify-url")
+	switch {
+	case len(filter.States) > 0 && address == "":
+		return filter, exitWith(exitUsage, "--notify-runs needs --notify-url, the address that is told")
+	case len(filter.Automations) > 0 && len(filter.States) == 0:
+		return filter, exitWith(exitUsage, "--notify-automations needs --notify-runs, the ends that are told")
+	}
+	return filter, nil
 }
 
 // notifySecret opens the secret that signs messages.

@@ -58,6 +58,7 @@ func serverFlags(f *pflag.FlagSet) {
 	f.Int("auth-failures", 10, "failed authentications per minute, webhook and address; 0: no limit")
 	f.Int("max-runs", 4, "runs at once; 0: queue and start none")
 	f.Int("max-runs-per-automation", 0, "of these, of one automation; 0: no limit of its own")
+	f.Int("max-queued", 0, "runs that may wait; beyond it callers get 429, senders 503. 0: no limit")
 	f.String("missed-schedules", run.MissedSkip, "ticks that came while no server ran: skip, or once for all of a schedule")
 }
 
@@ -94,6 +95,9 @@ func serve(c *cobra.Command, _ []string) error {
 		return err
 	}
 	s.notifySecret = text("notify-secret")
+	if s.notifyRuns, err = runNotices(c.Flags()); err != nil {
+		return err
+	}
 	proxies, _ := c.Flags().GetStringSlice("trusted-proxies")
 	for _, p := range proxies {
 		prefix, err := netip.ParsePrefix(p)
@@ -174,6 +178,7 @@ type serving struct {
 	verify            func(ctx context.Context, hash string) error
 	notify            *notify.Config
 	notifySecret      string
+	notifyRuns        run.NoticeFilter
 	path              string
 	certFile, keyFile string
 	proxies           []netip.Prefix
@@ -196,11 +201,12 @@ func (s *serving) open(c *cobra.Command) (err error) {
 	if s.tcp, err = listenTCP(c.Context(), listen); err != nil {
 		return exitWith(exitUsage, "--listen: %w", err)
 	}
-	opt := instanceOptions{source: s.source, path: s.path, syncSecret: s.syncSecret, verify: s.verify, notify: s.notify, notifySecret: s.notifySecret, trustedProxies: s.proxies, logger: s.logger}
+	opt := instanceOptions{source: s.source, path: s.path, syncSecret: s.syncSecret, verify: s.verify, notify: s.notify, notifySecret: s.notifySecret, notifyRuns: s.notifyRuns, trustedProxies: s.proxies, logger: s.logger}
 	opt.rateLimit, _ = flags.GetInt("rate-limit")
 	opt.authFailures, _ = flags.GetInt("auth-failures")
 	opt.maxRuns, _ = flags.GetInt("max-runs")
 	opt.perAutomation, _ = flags.GetInt("max-runs-per-automation")
+	opt.maxQueued, _ = flags.GetInt("max-queued")
 	if opt.missed, _ = flags.GetString("missed-schedules"); opt.missed != run.MissedSkip && opt.missed != run.MissedOnce {
 		return errors.Join(exitWith(exitUsage, "--missed-schedules is skip or once, not %q", opt.missed), s.tcp.Close())
 	}
@@ -312,6 +318,9 @@ func (s *serving) run(ctx context.Context) error {
 	worker("applying definitions", s.in.applier.Run)
 	worker("executing runs", s.in.runs.Run)
 	worker("firing schedules", s.in.schedule.Run)
+	if s.in.tell(); s.in.teller != nil {
+		worker("telling that runs ended", s.in.teller.Run)
+	}
 	if s.in.notifier != nil {
 		worker("telling of applies", s.in.notifier.Run)
 	}

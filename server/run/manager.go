@@ -25,6 +25,9 @@ type Config struct {
 	// of its own.
 	MaxPerAutomation int
 
+	// MaxQueued is how many runs may wait; 0: no limit.
+	MaxQueued int
+
 	Grace           time.Duration // that runs get when the server stops; 0 means DefaultGrace
 	TranscriptLimit int           // bytes per run; 0 means DefaultTranscriptLimit
 	KeepWorkspaces  time.Duration // how long the files of a finished run stay; 0 means DefaultKeepWorkspaces
@@ -140,6 +143,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		}
 		return err
 	}
+	m.limit(ctx)
 	// Runs outlive ctx by the grace.
 	work, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
@@ -167,6 +171,9 @@ func (m *Manager) Run(ctx context.Context) error {
 		case <-sweep.C:
 			running.Go(func() { m.sweep(ctx) })
 		case <-poll.C:
+			if m.cfg.MaxQueued > 0 {
+				m.limit(ctx)
+			}
 		case <-m.wake:
 		case <-ended:
 		}
@@ -187,6 +194,13 @@ func (m *Manager) recover(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// limit makes the store count the queue anew.
+func (m *Manager) limit(ctx context.Context) {
+	if err := m.cfg.Store.LimitQueue(ctx, int64(m.cfg.MaxQueued)); err != nil && ctx.Err() == nil {
+		m.logger.Warn("counting the queue of runs", "error", err)
+	}
 }
 
 func (m *Manager) sweep(ctx context.Context) {

@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -189,6 +190,10 @@ func (s *Scheduler) look(ctx context.Context, factories []ScheduledFactory, sche
 		tick.Runs, tick.Error = s.runs(ctx, factories, schedule)
 	}
 	started, err := s.cfg.Store.Fire(ctx, tick)
+	if errors.Is(err, store.ErrBacklog) {
+		tick.Runs, tick.Error = nil, err.Error()
+		started, err = s.cfg.Store.Fire(ctx, tick)
+	}
 	if err != nil {
 		return time.Time{}, err
 	}

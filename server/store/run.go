@@ -42,6 +42,7 @@ var (
 	ErrTerminal    = errors.New("the run has finished")
 	ErrFenced      = errors.New("the run belongs to another worker now")
 	ErrIdempotency = errors.New("the Idempotency-Key was used with another request")
+	ErrBacklog     = errors.New("the queue of runs is full")
 )
 
 // Run is one run of an agent. What it executes is in its spec, which is opaque
@@ -102,6 +103,10 @@ const insertRun = `INSERT INTO runs (id, factory, automation, source, title, cre
 
 // insertRun runs on the writer.
 func (s *Store) insertRun(ctx context.Context, r *NewRun, deliveryID int64) (int64, error) {
+	if most := s.maxQueued.Load(); most > 0 && s.queued.Add(1) > most {
+		s.queued.Add(-1)
+		return 0, ErrBacklog
+	}
 	if r.Spec != nil {
 		if err := s.putSpec(ctx, r.SpecHash, r.Spec); err != nil {
 			return 0, err
@@ -272,6 +277,22 @@ func (s *Store) RunCounts(ctx context.Context) (map[RunState]int64, error) {
 	return counts, nil
 }
 
+// LimitQueue bounds how many runs may wait: one more is ErrBacklog, and so is
+// the delivery that would start it. 0: no limit. Between two calls the count is
+// kept, not read: what is cancelled or rolled back counts until the next.
+func (s *Store) LimitQueue(ctx context.Context, most int64) error {
+	s.maxQueued.Store(most)
+	if most <= 0 {
+		return nil
+	}
+	return s.do(ctx, func(ctx context.Context) error {
+		var n int64
+		err := s.row(ctx, "SELECT count(*) FROM runs WHERE state = 'QUEUED'", nil, &n)
+		s.queued.Store(n)
+		return err
+	})
+}
+
 // Lease is a worker's right to a run. Its token fences off a worker that lost
 // the run and does not know it.
 type Lease struct {
@@ -309,6 +330,7 @@ func (s *Store) ClaimRuns(ctx context.Context, claim Claim) ([]Lease, error) {
 			}
 			claimed = append(claimed, lease)
 		}
+		s.queued.Add(-int64(len(ids)))
 		return nil
 	})
 	if err != nil {
@@ -442,8 +464,16 @@ func (s *Store) FinishRun(ctx context.Context, l Lease, state RunState, message 
 	if !state.Terminal() {
 		return fmt.Errorf("run %s: %s ends no run", l.RunID, state)
 	}
+	id, err := parseID(prefixRun, l.RunID)
+	if err != nil {
+		return err
+	}
 	return s.do(ctx, func(ctx context.Context) error {
-		return s.fenced(ctx, l, "UPDATE runs SET state = $1, status_message = $2, exit_code = $3, finished_at = $4, updated_at = $4", string(state), message, exitCode, micros(s.now()))
+		err := s.fenced(ctx, l, "UPDATE runs SET state = $1, status_message = $2, exit_code = $3, finished_at = $4, updated_at = $4", string(state), message, exitCode, micros(s.now()))
+		if err != nil {
+			return err
+		}
+		return s.notice(ctx, id)
 	})
 }
 
@@ -463,7 +493,11 @@ func (s *Store) RequestCancel(ctx context.Context, id string) (*Run, error) {
 		case state.Terminal():
 			return fmt.Errorf("run %s: %w", id, ErrTerminal)
 		case state == Queued:
-			return s.exec(ctx, "UPDATE runs SET state = 'CANCELLED', status_message = 'cancelled before it started', finished_at = $1, updated_at = $1 WHERE id = $2", micros(s.now()), n)
+			err := s.exec(ctx, "UPDATE runs SET state = 'CANCELLED', status_message = 'cancelled before it started', finished_at = $1, updated_at = $1 WHERE id = $2", micros(s.now()), n)
+			if err != nil {
+				return err
+			}
+			return s.notice(ctx, n)
 		}
 		return s.exec(ctx, "UPDATE runs SET cancel_requested = 1, updated_at = $1 WHERE id = $2", micros(s.now()), n)
 	})
@@ -479,18 +513,24 @@ func (s *Store) ReapRuns(ctx context.Context, all bool, message string) ([]strin
 	var reaped []string
 	err := s.do(ctx, func(ctx context.Context) error {
 		reaped = nil
+		var ids []int64
 		now := s.now()
 		ended := micros(now)
 		if all {
 			ended = math.MaxInt64
 		}
-		return s.each(ctx, `UPDATE runs SET state = 'FAILED', status_message = $1, finished_at = $2, updated_at = $2, lease_token = lease_token + 1
+		err := s.each(ctx, `UPDATE runs SET state = 'FAILED', status_message = $1, finished_at = $2, updated_at = $2, lease_token = lease_token + 1
 			WHERE state = 'INPROGRESS' AND state <> 'QUEUED' AND lease_until < $3 RETURNING id`, []any{message, micros(now), ended}, func(rows *sql.Rows) (bool, error) {
 			var id int64
 			err := rows.Scan(&id)
-			reaped = append(reaped, formatID(prefixRun, id))
+			ids = append(ids, id)
 			return true, err
 		})
+		for _, id := range ids {
+			reaped = append(reaped, formatID(prefixRun, id))
+			err = errors.Join(err, s.notice(ctx, id))
+		}
+		return err
 	})
 	if err != nil {
 		return nil, err

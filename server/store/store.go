@@ -88,6 +88,9 @@ type Store struct {
 	commits atomic.Int64 // transactions that went well since the start
 	healthy atomic.Int64 // when the last commit went well, in microseconds; 0 if the last one failed
 
+	maxQueued, queued atomic.Int64 // runs (LimitQueue)
+	notices           atomic.Bool  // ends of runs are kept
+
 	touched sync.Map // key id to the last recorded use
 }
 

@@ -1,0 +1,263 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"triphammer/server"
+)
+
+// runsOnce tells what is wrong with runs after kills around their start
+// (research/reliability.md R9): started twice, lost, stuck, or silently ended.
+func runsOnce(made []string, runs []server.Run, marks []string) (wrong []string) {
+	started := make(map[string]int)
+	for _, id := range marks {
+		started[id]++
+	}
+	byID := make(map[string]server.Run)
+	for _, r := range runs {
+		byID[r.RunID] = r
+	}
+	for _, id := range made {
+		r, ok := byID[id]
+		switch {
+		case !ok:
+			wrong = append(wrong, id+" is lost")
+		case r.FinishedAt == nil:
+			wrong = append(wrong, id+" is stuck: "+r.State)
+		case started[id] > 1:
+			wrong = append(wrong, fmt.Sprintf("%s was started %d times", id, started[id]))
+		case r.State == "SUCCEEDED" && started[id] != 1:
+			wrong = append(wrong, id+" SUCCEEDED and never started")
+		case r.State == "FAILED" && !strings.Contains(r.StatusMessage, "the server stopped before this run had finished"):
+			wrong = append(wrong, id+" FAILED: "+r.StatusMessage)
+		case r.State != "SUCCEEDED" && r.State != "FAILED":
+			wrong = append(wrong, id+" is "+r.State)
+		}
+	}
+	return wrong
+}
+
+// TestRunOnce kills the server around the start of runs, 300 times in make
+// test-full: none is started twice, none lost, none stuck.
+func TestRunOnce(t *testing.T) {
+	kills := 25
+	if thorough {
+		kills = 300
+	}
+	marks := filepath.Join(t.TempDir(), "marks")
+	if err := os.WriteFile(marks, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, map[string]string{
+		"factory.yaml":          factoryYAML,
+		"environments/env.yaml": "command: [sh, -c, 'echo $TRIPHAMMER_RUN_ID >>" + marks + "; sleep 0.05']\n",
+	})
+	key := strings.TrimSpace(w.run("", "keys", "create", "k", "--scope", "runs"))
+	var mu sync.Mutex
+	var made []string
+	create := func() bool {
+		req, err := http.NewRequest(http.MethodPost, "http://"+w.addr+"/api/v1/agent/runs", strings.NewReader(`{"prompt":"x","config":{"environment_id":"env"}}`))
+		if err != nil {
+			t.Error(err)
+			return false
+		}
+		req.Header.Set("Authorization", "Bearer "+key)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return false // the server is dead
+		}
+		defer func() { _ = resp.Body.Close() }()
+		body, err := io.ReadAll(resp.Body)
+		var r server.CreatedRun
+		if err != nil || resp.StatusCode != http.StatusOK || json.Unmarshal(body, &r) != nil {
+			return false
+		}
+		mu.Lock()
+		made = append(made, r.RunID)
+		mu.Unlock()
+		return true
+	}
+	r := rand.New(rand.NewPCG(9, 9))
+	for range kills {
+		w.start("--max-runs", "3")
+		var senders sync.WaitGroup
+		for range 2 {
+			senders.Go(func() {
+				for range 3 {
+					if !create() {
+						return
+					}
+				}
+			})
+		}
+		time.Sleep(time.Duration(r.IntN(120)) * time.Millisecond) // the kill comes at any moment
+		w.kill()
+		senders.Wait()
+	}
+	w.start("--max-runs", "3")
+	var runs []server.Run
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		w.list(&runs, "runs", "list", "--limit", "0")
+		if !slices.ContainsFunc(runs, func(r server.Run) bool { return r.FinishedAt == nil }) || time.Now().After(deadline) {
+			break
+		}
+	}
+	text, err := os.ReadFile(marks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	started := strings.Fields(string(text))
+	acknowledged := len(made)
+	for _, r := range runs { // those too whose acknowledgement the kill cut off
+		if !slices.Contains(made, r.RunID) {
+			made = append(made, r.RunID)
+		}
+	}
+	for _, wrong := range runsOnce(made, runs, started) {
+		t.Error(wrong)
+	}
+	interrupted := 0
+	for _, r := range runs {
+		if r.State == "FAILED" {
+			interrupted++
+		}
+	}
+	t.Logf("%d kills: %d runs acknowledged, %d started, %d interrupted", kills, acknowledged, len(started), interrupted)
+	if acknowledged < kills || interrupted < kills/5 {
+		t.Errorf("the kills hit nothing: %d runs, %d interrupted", len(made), interrupted)
+	}
+
+	// What this test is to find, it finds.
+	doctored := slices.Clone(runs)
+	doctored[0].FinishedAt, doctored[0].State = nil, "INPROGRESS"
+	for name, wrong := range map[string][]string{
+		"twice": runsOnce(made, runs, append(slices.Clone(started), started[0])),
+		"lost":  runsOnce(append(slices.Clone(made), "run_0000000000001"), runs, started),
+		"stuck": runsOnce([]string{doctored[0].RunID}, doctored, started),
+	} {
+		if len(wrong) != 1 {
+			t.Errorf("%s is not found: %v", name, wrong)
+		}
+	}
+}
+
+// TestDrain ends the server 20 times (in make test-full) with SIGTERM under load:
+// nothing acknowledged is lost, nothing accepted twice, every request that was
+// taken is answered, and it ends with 0 within 10 seconds (R25).
+func TestDrain(t *testing.T) {
+	times := 3
+	if thorough {
+		times = 20
+	}
+	w := newWorld(t, map[string]string{
+		"factory.yaml": factoryYAML, "webhooks/hook.yaml": "secretName: S\n", "environments/env.yaml": "command: ['true']\n",
+		"automations/all.md": automationFile("hook", ""),
+	})
+	w.start("--rate-limit", "0", "--max-runs", "2")
+	address := w.url("hook")
+	var mu sync.Mutex
+	acknowledged := make(map[string]string) // identity to delivery
+	cut := 0
+	stop := make(chan struct{})
+	acks := make(chan struct{}, 10_000)
+	var senders sync.WaitGroup
+	for sender := range 8 {
+		senders.Go(func() {
+			for n := 0; ; n++ {
+				identity := fmt.Sprintf("%d-%d", sender, n)
+				for { // a sender tries again with the same identity
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					req, err := http.NewRequest(http.MethodPost, address, strings.NewReader(`{"x":"`+strings.Repeat("y", 2000)+`"}`))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					req.Header.Set("Authorization", "Bearer "+testSecret)
+					req.Header.Set("X-Service-Delivery-Id", identity)
+					resp, err := http.DefaultClient.Do(req)
+					if err != nil {
+						mu.Lock()
+						if !strings.Contains(err.Error(), "refused") {
+							cut++
+						}
+						mu.Unlock()
+						time.Sleep(5 * time.Millisecond)
+						continue
+					}
+					body, err := io.ReadAll(resp.Body)
+					_ = resp.Body.Close()
+					var answer struct {
+						DeliveryID string `json:"delivery_id"`
+					}
+					if err != nil || resp.StatusCode == http.StatusAccepted && json.Unmarshal(body, &answer) != nil {
+						t.Errorf("an answer is cut off: %d %q %v", resp.StatusCode, body, err)
+					}
+					if resp.StatusCode == http.StatusAccepted {
+						mu.Lock()
+						acknowledged[identity] = answer.DeliveryID
+						mu.Unlock()
+						select {
+						case acks <- struct{}{}:
+						default:
+						}
+						break
+					}
+				}
+			}
+		})
+	}
+	for range times {
+		for range 50 {
+			select {
+			case <-acks:
+			case <-time.After(20 * time.Second):
+				t.Fatal("nothing is acknowledged")
+			}
+		}
+		from := time.Now()
+		w.terminate()
+		w.stopped()
+		if took := time.Since(from); took > 10*time.Second {
+			t.Errorf("it took %v to end", took)
+		}
+		w.start("--rate-limit", "0", "--max-runs", "2")
+	}
+	close(stop)
+	senders.Wait()
+	var deliveries []server.Delivery
+	w.list(&deliveries, "deliveries", "list", "--limit", "0")
+	stored := make(map[string]string)
+	for _, d := range deliveries {
+		if d.Outcome != "accepted" {
+			continue
+		}
+		if stored[d.Identity.Value] != "" {
+			t.Errorf("%s was accepted twice", d.Identity.Value)
+		}
+		stored[d.Identity.Value] = d.ID
+		if len(d.Runs) != 1 {
+			t.Errorf("%s started %d runs", d.ID, len(d.Runs))
+		}
+	}
+	for identity, id := range acknowledged {
+		if stored[identity] != id {
+			t.Errorf("%s was acknowledged as %s and is stored as %q", identity, id, stored[identity])
+		}
+	}
+	t.Logf("%d ends: %d acknowledged, %d requests met a closed connection and were sent again", times, len(acknowledged), cut)
+}

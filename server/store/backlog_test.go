@@ -1,0 +1,57 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// TestBacklog: beyond the limit nothing is enqueued, and nothing is half-kept;
+// what is claimed or cancelled makes room.
+func TestBacklog(t *testing.T) {
+	s := open(t)
+	ctx := t.Context()
+	check(t, s.LimitQueue(ctx, 3))
+	create := func() (string, error) {
+		r, _, err := s.CreateRun(ctx, NewRun{Factory: "default", Source: SourceAPI, Spec: []byte("{}")}, "", nil)
+		if err != nil {
+			return "", err
+		}
+		return r.ID, nil
+	}
+	var ids []string
+	for range 3 {
+		ids = append(ids, must[string](t)(create()))
+	}
+	if _, err := create(); !errors.Is(err, ErrBacklog) {
+		t.Errorf("a fourth: %v", err)
+	}
+	if _, err := s.RecordDelivery(ctx, delivery("1", "{}", "a")); !errors.Is(err, ErrBacklog) {
+		t.Errorf("a delivery: %v", err)
+	}
+	if all := must[[]*Delivery](t)(s.Deliveries(ctx, DeliveryQuery{})); len(all) != 0 {
+		t.Errorf("a refused delivery is kept: %+v", all[0])
+	}
+	if got := must[Recorded](t)(s.RecordDelivery(ctx, delivery("2", "{}"))); got.Duplicate {
+		t.Error("a delivery that starts nothing is refused")
+	}
+	must[[]Lease](t)(s.ClaimRuns(ctx, Claim{Worker: "w", Most: 1, Lease: time.Minute}))
+	must[Recorded](t)(s.RecordDelivery(ctx, delivery("1", "{}", "a")))
+	if _, err := create(); !errors.Is(err, ErrBacklog) {
+		t.Errorf("a fifth: %v", err)
+	}
+	must[*Run](t)(s.RequestCancel(ctx, ids[2]))
+	failure := errors.New("no")
+	err := s.do(ctx, func(context.Context) error { return failure })
+	if !errors.Is(err, failure) {
+		t.Error(err)
+	}
+	check(t, s.LimitQueue(ctx, 3))
+	must[string](t)(create())
+	check(t, s.LimitQueue(ctx, 0))
+	for i := range 5 {
+		must[Recorded](t)(s.RecordDelivery(ctx, delivery(fmt.Sprint("more", i), "{}", "a")))
+	}
+}

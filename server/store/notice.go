@@ -1,0 +1,86 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"time"
+)
+
+// States of a Notice.
+const (
+	NoticePending   = "pending"
+	NoticeDelivered = "delivered"
+	NoticeFailed    = "failed" // it was given up
+)
+
+// Notice is that a run ended, to be told to whoever wants to know.
+type Notice struct {
+	RunID     string
+	DueAt     time.Time // of the next attempt; zero: there is none
+	Attempts  int64
+	Status    string
+	Detail    string // of the last attempt
+	UpdatedAt time.Time
+}
+
+// KeepNotices makes each end of a run from now on leave a notice, in the same
+// transaction.
+func (s *Store) KeepNotices() { s.notices.Store(true) }
+
+// notice leaves a notice of a run that ends. It runs on the writer.
+func (s *Store) notice(ctx context.Context, run int64) error {
+	if !s.notices.Load() {
+		return nil
+	}
+	return s.exec(ctx, `INSERT INTO notices (run_id, due_at, attempts, status, detail, updated_at) VALUES ($1, $2, 0, 'pending', '', $2)
+		ON CONFLICT (run_id) DO NOTHING`, run, micros(s.now()))
+}
+
+const noticeColumns = "run_id, due_at, attempts, status, detail, updated_at"
+
+func scanNotice(rows *sql.Rows) (Notice, error) {
+	var n Notice
+	var id, due, updated int64
+	err := rows.Scan(&id, &due, &n.Attempts, &n.Status, &n.Detail, &updated)
+	n.RunID, n.DueAt, n.UpdatedAt = formatID(prefixRun, id), timeOf(due), timeOf(updated)
+	return n, err
+}
+
+// DueNotices are those whose attempt is due, longest first.
+func (s *Store) DueNotices(ctx context.Context, limit int) ([]Notice, error) {
+	return list(ctx, s, scanNotice, "SELECT "+noticeColumns+" FROM notices WHERE due_at <> 0 AND due_at <= $1 ORDER BY due_at LIMIT $2", micros(s.now()), limit)
+}
+
+// Notices lists them, of the newest runs first.
+func (s *Store) Notices(ctx context.Context, before string, limit int) ([]Notice, error) {
+	w := where{}
+	if before != "" {
+		id, err := parseID(prefixRun, before)
+		if err != nil {
+			return nil, err
+		}
+		w.add("run_id < ", id)
+	}
+	return list(ctx, s, scanNotice, "SELECT "+noticeColumns+" FROM notices"+w.sql()+" ORDER BY run_id DESC"+w.limit(limit), w.args...)
+}
+
+// SaveNotice records how an attempt went.
+func (s *Store) SaveNotice(ctx context.Context, n Notice) error {
+	id, err := parseID(prefixRun, n.RunID)
+	if err != nil {
+		return err
+	}
+	return s.do(ctx, func(ctx context.Context) error {
+		return s.exec(ctx, "UPDATE notices SET due_at = $1, attempts = $2, status = $3, detail = $4, updated_at = $5 WHERE run_id = $6",
+			micros(n.DueAt), n.Attempts, n.Status, n.Detail, micros(s.now()), id)
+	})
+}
+
+// DropNotice forgets one that nobody wants.
+func (s *Store) DropNotice(ctx context.Context, runID string) error {
+	id, err := parseID(prefixRun, runID)
+	if err != nil {
+		return err
+	}
+	return s.do(ctx, func(ctx context.Context) error { return s.exec(ctx, "DELETE FROM notices WHERE run_id = $1", id) })
+}
