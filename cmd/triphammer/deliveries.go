@@ -1,11 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -14,8 +17,7 @@ import (
 
 func deliveriesCommand() *cobra.Command {
 	list := &cobra.Command{Use: "list", Short: "List deliveries, newest first", Args: cobra.NoArgs, RunE: listDeliveries}
-	list.Flags().String("webhook", "", "those of one webhook")
-	list.Flags().String("outcome", "", "accepted, duplicate, rejected_auth, rejected_invalid_json or rejected_too_large")
+	selectFlags(list)
 	list.Flags().Int("limit", 20, "how many; 0: all")
 	show := &cobra.Command{
 		Use: "show ID", Short: "Show a delivery and its belt: why it ran, or why not", Args: exactly("ID"),
@@ -40,24 +42,94 @@ func deliveriesCommand() *cobra.Command {
 			return err
 		}),
 	}
-	replay := &cobra.Command{
-		Use: "replay ID", Short: "Start what matches a stored delivery now", Args: exactly("ID"),
+	explain := &cobra.Command{
+		Use: "explain ID", Short: "Show every condition of every automation on a delivery", Args: exactly("ID"),
+		Long: `Show a delivery's belt, and for each automation that selects its webhook every condition of its payload filter: what was
+wanted, and what came. The one that came nearest to a match is named.`,
 		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
-			var r server.Replayed
-			if err := cl.call(c.Context(), http.MethodPost, "/deliveries/"+url.PathEscape(args[0])+"/replay", nil, &r); err != nil {
+			automation, _ := c.Flags().GetString("automation")
+			var d server.DeliveryDetail
+			if err := cl.get(c.Context(), "/deliveries/"+url.PathEscape(args[0]), &d); err != nil {
 				return err
 			}
-			return emit(c, r, []string{r.DeliveryID}, func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "%s replays %s: %d runs %s\n", r.DeliveryID, args[0], len(r.Runs), strings.Join(r.Runs, " "))
-				return err
+			if automation != "" {
+				d.Matches = slices.DeleteFunc(d.Matches, func(m server.Match) bool { return m.Automation != automation })
+				if len(d.Matches) == 0 {
+					return exitWith(exitNotFound, "no automation %q selected webhook %s when %s came", automation, d.Webhook, d.ID)
+				}
+			}
+			return emit(c, d, []string{d.ID}, func(w io.Writer) error { return explainDelivery(w, d) })
+		}),
+	}
+	explain.Flags().String("automation", "", "one automation alone")
+	outputFlag(explain)
+	replay := &cobra.Command{
+		Use: "replay ID...", Short: "Start what matches stored deliveries now", Args: cobra.MinimumNArgs(1),
+		Long: `Start what matches a stored delivery now, by the definitions that serve now: as a new delivery, linked to the old one.
+Several are replayed in the order in which they are named, up to the first that fails.`,
+		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
+			var all []server.Replayed
+			var names []string
+			var failure error
+			for _, id := range args {
+				var r server.Replayed
+				if failure = cl.call(c.Context(), http.MethodPost, "/deliveries/"+url.PathEscape(id)+"/replay", nil, &r); failure != nil {
+					break
+				}
+				all, names = append(all, r), append(names, r.DeliveryID)
+			}
+			var value any = all
+			if len(args) == 1 && len(all) == 1 {
+				value = all[0]
+			}
+			if len(all) == 0 {
+				return failure
+			}
+			err := emit(c, value, names, func(w io.Writer) error {
+				for i, r := range all {
+					fmt.Fprintf(w, "%s replays %s: %d runs %s\n", r.DeliveryID, args[i], len(r.Runs), strings.Join(r.Runs, " "))
+				}
+				return nil
 			})
+			return cmp.Or(failure, err)
 		}),
 	}
 	outputFlag(replay)
-	for _, c := range []*cobra.Command{list, show, payload, replay} {
+	all := []*cobra.Command{list, show, explain, payload, replay, tailCommand(), exportCommand()}
+	for _, c := range all {
 		clientFlags(c)
 	}
-	return noun("deliveries", "The delivery log", list, show, payload, replay)
+	return noun("deliveries", "The delivery log", all...)
+}
+
+// selectFlags are the flags that select entries of the log.
+func selectFlags(c *cobra.Command) {
+	c.Flags().String("webhook", "", "those of one webhook")
+	c.Flags().String("outcome", "", "accepted, duplicate, rejected_auth, rejected_invalid_json or rejected_too_large")
+	c.Flags().String("since", "", "from then on: a duration such as 2h, or a time in RFC 3339")
+}
+
+// selection is the query of selectFlags.
+func selection(c *cobra.Command) (url.Values, error) {
+	query := url.Values{}
+	for _, name := range []string{"webhook", "outcome"} {
+		if value, _ := c.Flags().GetString(name); value != "" {
+			query.Set(name, value)
+		}
+	}
+	since, _ := c.Flags().GetString("since")
+	if since == "" {
+		return query, nil
+	}
+	at, err := time.Parse(time.RFC3339, since)
+	if ago, badDuration := time.ParseDuration(since); badDuration == nil {
+		at, err = time.Now().Add(-ago), nil
+	}
+	if err != nil {
+		return nil, exitWith(exitUsage, "--since %q is neither a duration such as 2h nor a time such as 2026-01-31T12:00:00Z", since)
+	}
+	query.Set("since", at.UTC().Format(time.RFC3339))
+	return query, nil
 }
 
 func listDeliveries(c *cobra.Command, _ []string) error {
@@ -66,11 +138,9 @@ func listDeliveries(c *cobra.Command, _ []string) error {
 		return err
 	}
 	defer cl.close()
-	query := url.Values{}
-	for _, name := range []string{"webhook", "outcome"} {
-		if value, _ := c.Flags().GetString(name); value != "" {
-			query.Set(name, value)
-		}
+	query, err := selection(c)
+	if err != nil {
+		return err
 	}
 	limit, _ := c.Flags().GetInt("limit")
 	all, err := collect[server.Delivery](c.Context(), cl, "/deliveries", "deliveries", query, limit)
@@ -80,6 +150,45 @@ func listDeliveries(c *cobra.Command, _ []string) error {
 	return emitList(c, all, func(d server.Delivery) string { return d.ID }, []string{"ID", "RECEIVED", "WEBHOOK", "OUTCOME", "REASON", "SIZE", "RUNS"}, func(d server.Delivery) []string {
 		return []string{d.ID, stamp(d.ReceivedAt), d.Webhook, d.Label, d.Reason, fmt.Sprint(d.Size), strings.Join(d.Runs, " ")}
 	})
+}
+
+// explainDelivery prints the belt, and every condition.
+func explainDelivery(w io.Writer, d server.DeliveryDetail) error {
+	matches := d.Matches
+	d.Matches = nil
+	if err := printDelivery(w, d); err != nil {
+		return err
+	}
+	nearest, most := "", -1
+	for _, m := range matches {
+		verdict, held := "would not trigger", 0
+		if m.Matched {
+			verdict = "would trigger"
+		}
+		fmt.Fprintf(w, "\n  %s: %s", m.Automation, verdict)
+		if m.Definition != "" {
+			fmt.Fprintf(w, "  (%s)", m.Definition)
+		}
+		fmt.Fprintln(w)
+		if len(m.Conditions) == 0 {
+			fmt.Fprintln(w, "    ✓ it has no payload filter")
+		}
+		for _, one := range m.Conditions {
+			mark := "✗"
+			if one.OK {
+				mark = "✓"
+				held++
+			}
+			fmt.Fprintf(w, "    %s %s: wanted %s, came %s\n", mark, one.Path, one.Want, one.Got)
+		}
+		if !m.Matched && held > most {
+			nearest, most = fmt.Sprintf("%s (%d of %d conditions hold)", m.Automation, held, len(m.Conditions)), held
+		}
+	}
+	if nearest != "" && !slices.ContainsFunc(matches, func(m server.Match) bool { return m.Matched }) {
+		fmt.Fprintf(w, "\nnearest: %s\n", nearest)
+	}
+	return nil
 }
 
 // printDelivery prints the belt.

@@ -12,22 +12,23 @@ import (
 	"time"
 )
 
-// TestReadme runs every command of the README's tour, in one shell, as written
-// there.
-func TestReadme(t *testing.T) {
-	readme, err := os.ReadFile("../../README.md")
+// walk runs every command of a page, in one shell, as written there, and returns
+// what they print.
+func walk(t *testing.T, page string) string {
+	t.Helper()
+	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var script bytes.Buffer
 	script.WriteString("set -euo pipefail\nset -m\n")
-	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllSubmatch(readme, -1)
+	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllSubmatch(text, -1)
 	for _, block := range blocks {
 		// The program is built already.
 		script.Write(bytes.ReplaceAll(bytes.ReplaceAll(block[1], []byte("make build\n"), nil), []byte("export PATH=\"$PWD/bin:$PATH\"\n"), nil))
 	}
 	if len(blocks) < 5 {
-		t.Fatalf("the README has %d blocks of commands", len(blocks))
+		t.Fatalf("%s has %d blocks of commands", page, len(blocks))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -38,16 +39,22 @@ func TestReadme(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		logs, _ := filepath.Glob(filepath.Join(cmd.Dir, "*/serve.log"))
-		for _, name := range logs {
+		for _, name := range append(logs, filepath.Join(cmd.Dir, "serve.log")) {
 			text, _ := os.ReadFile(name)
 			t.Logf("%s:\n%s", name, text)
 		}
 		t.Fatalf("%v\n%s", err, out)
 	}
+	return string(out)
+}
+
+// TestReadme runs the README's tour.
+func TestReadme(t *testing.T) {
+	out := walk(t, "../../README.md")
 	for _, want := range []string{
 		"SUCCEEDED", "would trigger", "would not trigger", `wanted "greet"`, "refused, still serving", "CI would say no",
 	} {
-		if !strings.Contains(string(out), want) {
+		if !strings.Contains(out, want) {
 			t.Errorf("the tour does not print %q:\n%s", want, out)
 		}
 	}

@@ -2,14 +2,18 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,26 +21,52 @@ import (
 
 	"triphammer/factory/signature"
 	"triphammer/server"
+	"triphammer/server/delivery"
+	"triphammer/server/secret"
 )
 
 func sendCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "send WEBHOOK",
+		Use:   "send [WEBHOOK]",
 		Short: "Send a delivery, as a sender does",
-		Long: `Send one delivery to a webhook over HTTP, authenticated in whichever mode it has. The secret is read from --secret-file or
-from the variable TRIPHAMMER_WEBHOOK_SECRET: the server never gives a stored one out. It exits with 0 if the answer is 202.`,
-		Args: exactly("WEBHOOK"),
+		Long: `Send a delivery to a webhook over HTTP, authenticated in whichever mode and scheme it has. The secret is read from
+--secret-file or from the variable TRIPHAMMER_WEBHOOK_SECRET: the server never gives a stored one out. (Of a scheme with
+a public key it is the private one.) With --url no server needs to be known; then --scheme says how to sign.
+
+It exits with 0 if every answer is 202; with --tamper, if every one is 401.`,
+		Example: `  triphammer send ci --payload '{"status": "failed"}'
+  triphammer send github-main --provider github --event push --set ref=refs/heads/wip
+  triphammer send payments --provider stripe --tamper timestamp
+  triphammer send ci --count 70 --rate 10/s
+  triphammer send ci --dry-run
+  triphammer send --url http://127.0.0.1:9000/hook --scheme slack --provider slack`,
+		Args: cobra.MaximumNArgs(1),
 		RunE: send,
 	}
 	f := c.Flags()
 	f.String("payload-file", "", "file with the body; - reads standard input")
 	f.StringP("payload", "d", "", "the body")
+	f.String("provider", "", "take a sample payload of this provider (triphammer samples list)")
+	f.String("event", "", "which sample payload; default: the provider's first")
+	f.StringArray("set", nil, "change the payload: path=value, such as head_commit.id=7 or labels.0.name=bug")
 	f.String("secret-file", "", "file with the webhook's secret")
 	f.StringArrayP("header", "H", nil, "further header, such as 'X-Event-Id: 7'")
-	f.Duration("timeout", 30*time.Second, "how long to wait for the answer")
+	f.String("tamper", "", "spoil it: "+strings.Join(tampers, ", "))
+	f.Int("count", 1, "how many to send, each with an id of its own")
+	f.String("rate", "", "at most so many, such as 10/s or 60/m")
+	f.Bool("dry-run", false, "print an equivalent curl command, and send nothing")
+	f.String("url", "", "send to this address instead of a webhook of a server")
+	f.String("scheme", "", "with --url: how to sign (triphammer schemes); without it the secret is a bearer token")
+	f.Duration("timeout", 30*time.Second, "how long to wait for each answer")
 	clientFlags(c)
+	c.MarkFlagsMutuallyExclusive("payload", "payload-file", "provider")
+	_ = c.RegisterFlagCompletionFunc("tamper", cobra.FixedCompletions(tampers, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("scheme", cobra.FixedCompletions(signature.Names(), cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
+
+// tampers are what a receiver must notice.
+var tampers = []string{"body", "signature", "timestamp", "secret"}
 
 // message is a delivery to be sent.
 type message struct {
@@ -44,39 +74,99 @@ type message struct {
 	body    []byte
 	secret  string
 	header  http.Header
+	tamper  string // one of tampers, or empty
 }
 
-// post sends a delivery as its sender would.
-func (m *message) post(ctx context.Context, client *http.Client) (status int, answer []byte, header http.Header, err error) {
-	address := strings.ReplaceAll(m.webhook.URL, "{token}", m.secret)
-	if m.header == nil {
-		m.header = http.Header{}
+// request makes the request of a genuine sender, or spoils it.
+func (m *message) request(ctx context.Context) (*http.Request, error) {
+	r := &signature.Request{
+		Method: http.MethodPost, Header: m.header.Clone(), Body: bytes.Clone(m.body), Now: time.Now(),
+		URL: strings.ReplaceAll(m.webhook.URL, "{token}", url.PathEscape(m.secret)),
 	}
-	m.header.Set("Content-Type", "application/json")
+	if r.Header == nil {
+		r.Header = http.Header{}
+	}
+	r.Header.Set("Content-Type", "application/json")
+	secret, names := m.secret, []string{"Authorization"}
+	if m.tamper == "secret" {
+		secret += "x"
+		r.URL = strings.ReplaceAll(m.webhook.URL, "{token}", url.PathEscape(secret))
+	}
 	switch m.webhook.AuthMode {
 	case "token":
-		m.header.Set("Authorization", "Bearer "+m.secret)
+		r.Header.Set("Authorization", "Bearer "+secret)
 	case "signature":
-		scheme, ok := signature.Lookup(m.webhook.SignatureScheme)
-		if !ok {
-			return 0, nil, nil, exitWith(exitUsage, "this version cannot sign as %s does", m.webhook.SignatureScheme)
+		scheme, err := schemeOf(m.webhook)
+		if err != nil {
+			return nil, err
 		}
-		if o := m.webhook.Signature; o != nil {
-			if scheme, err = scheme.With(*o); err != nil {
-				return 0, nil, nil, exitWith(exitUsage, "this version cannot sign as the webhook's file says: %w", err)
+		if m.tamper == "timestamp" {
+			if scheme.Tolerance == 0 {
+				return nil, exitWith(exitUsage, "--tamper timestamp: %s signs no timestamp that is held against the clock", scheme.Name)
+			}
+			r.Now = r.Now.Add(-scheme.Tolerance - time.Hour)
+		}
+		if m.tamper == "body" && !scheme.BindsBody() {
+			return nil, exitWith(exitUsage, "--tamper body: %s does not prove the body", scheme.Name)
+		}
+		if err := scheme.Sign(secret, r); err != nil && m.tamper != "secret" {
+			return nil, exitWith(exitUsage, "%w", err)
+		} else if err != nil {
+			return nil, exitWith(exitUsage, "--tamper secret: a secret with a character more is none for %s", scheme.Name)
+		}
+		names = scheme.CredentialHeaders()
+	}
+	switch {
+	case m.tamper == "body" && m.webhook.AuthMode == "signature":
+		r.Body = append(r.Body, ' ')
+	case m.tamper == "signature" && m.webhook.AuthMode != "url_token":
+		if !spoil(r.Header, names) {
+			return nil, exitWith(exitUsage, "--tamper signature: the proof is in no header")
+		}
+	case m.tamper != "" && m.tamper != "secret" && m.webhook.AuthMode != "signature":
+		return nil, exitWith(exitUsage, "--tamper %s: a webhook with authMode %s proves its sender by the secret alone", m.tamper, m.webhook.AuthMode)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.URL, bytes.NewReader(r.Body))
+	if err != nil {
+		return nil, exitWith(exitUsage, "the webhook's address cannot be used")
+	}
+	req.Header = r.Header
+	return req, nil
+}
+
+func schemeOf(w *server.Webhook) (*signature.Scheme, error) {
+	scheme, ok := signature.Lookup(w.SignatureScheme)
+	if !ok {
+		return nil, exitWith(exitUsage, "this version cannot sign as %q does", w.SignatureScheme)
+	}
+	if w.Signature == nil {
+		return scheme, nil
+	}
+	return scheme.With(*w.Signature)
+}
+
+// spoil changes a letter or digit near the end of each credential.
+func spoil(header http.Header, names []string) (spoiled bool) {
+	for _, name := range names {
+		value := []byte(header.Get(name))
+		for i := len(value) - 2; i >= 0; i-- { // the last one of base64 may not count
+			if c := value[i]; c >= '0' && c <= '9' || c >= 'a' && c <= 'z' {
+				value[i] = map[bool]byte{true: '1', false: '0'}[c == '0']
+				header.Set(name, string(value))
+				spoiled = true
+				break
 			}
 		}
-		signed := &signature.Request{Method: http.MethodPost, URL: address, Header: m.header, Body: m.body, Now: time.Now()}
-		if err := scheme.Sign(m.secret, signed); err != nil {
-			return 0, nil, nil, exitWith(exitUsage, "%w", err)
-		}
-		address, m.body = signed.URL, signed.Body // a few schemes put their proof there
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(m.body))
+	return spoiled
+}
+
+// post sends the delivery.
+func (m *message) post(ctx context.Context, client *http.Client) (status int, answer []byte, header http.Header, err error) {
+	req, err := m.request(ctx)
 	if err != nil {
-		return 0, nil, nil, exitWith(exitUsage, "the webhook's address cannot be used")
+		return 0, nil, nil, err
 	}
-	req.Header = m.header
 	resp, err := client.Do(req)
 	if err != nil {
 		if failed := (*url.Error)(nil); errors.As(err, &failed) {
@@ -89,20 +179,67 @@ func (m *message) post(ctx context.Context, client *http.Client) (status int, an
 	return resp.StatusCode, answer, resp.Header, err
 }
 
+// curl is the request as a command. A secret in it stands as $SECRET.
+func (m *message) curl(ctx context.Context) (string, error) {
+	const mask = "$SECRET"
+	masked := *m
+	if m.webhook.AuthMode != "signature" {
+		masked.secret = mask
+	}
+	req, err := masked.request(ctx)
+	if err != nil {
+		return "", err
+	}
+	body, err := io.ReadAll(req.Body)
+	if err != nil {
+		return "", err
+	}
+	quote := func(s string) string {
+		if s = strings.ReplaceAll(s, url.PathEscape(mask), mask); strings.Contains(s, mask) {
+			return `"` + s + `"`
+		}
+		if m.secret != "" && strings.Contains(s, m.secret) { // a scheme that sends the secret itself
+			return `"` + strings.ReplaceAll(s, m.secret, mask) + `"`
+		}
+		return quoteShell(s)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "curl -X POST %s", quote(req.URL.String()))
+	for _, name := range slices.Sorted(maps.Keys(req.Header)) {
+		fmt.Fprintf(&b, " \\\n  -H %s", quote(name+": "+req.Header.Get(name)))
+	}
+	fmt.Fprintf(&b, " \\\n  --data-binary %s", quote(string(body)))
+	return b.String(), nil
+}
+
 func send(c *cobra.Command, args []string) error {
 	f := c.Flags()
-	body, err := sendBody(c)
+	tamper, _ := f.GetString("tamper")
+	if tamper != "" && !slices.Contains(tampers, tamper) {
+		return exitWith(exitUsage, "--tamper %s: it can be %s", tamper, strings.Join(tampers, ", "))
+	}
+	count, _ := f.GetInt("count")
+	if count < 1 {
+		return exitWith(exitUsage, "--count is 1 or more")
+	}
+	pause, err := pauseOf(c)
 	if err != nil {
 		return err
 	}
-	w, cl, err := findWebhook(c, args[0], true)
+	w, release, err := sendTo(c, args)
 	if err != nil {
 		return err
 	}
-	defer cl.close()
-	m := &message{webhook: w, body: body, header: http.Header{}}
-	if m.secret, err = sendSecret(c); err != nil {
+	defer release()
+	m := &message{webhook: w, tamper: tamper, header: http.Header{}}
+	if m.body, err = sendBody(c, m.header); err != nil {
 		return err
+	}
+	dry, _ := f.GetBool("dry-run")
+	if !dry || w.AuthMode == "signature" {
+		if m.secret, err = sendSecret(c); err != nil {
+			return err
+		}
 	}
 	headers, _ := f.GetStringArray("header")
 	for _, h := range headers {
@@ -112,41 +249,188 @@ func send(c *cobra.Command, args []string) error {
 		}
 		m.header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
 	}
-	timeout, _ := f.GetDuration("timeout")
-	ctx, cancel := context.WithTimeout(c.Context(), timeout)
-	defer cancel()
-	status, answer, header, err := m.post(ctx, &http.Client{})
-	if err != nil {
+	if dry {
+		text, err := m.curl(c.Context())
+		if err == nil {
+			_, err = fmt.Fprintln(c.OutOrStdout(), text)
+		}
 		return err
 	}
-	fmt.Fprintf(c.OutOrStdout(), "%d %s\n", status, strings.TrimSpace(string(answer)))
-	if after := header.Get("Retry-After"); after != "" {
-		fmt.Fprintf(c.ErrOrStderr(), "Retry-After: %s\n", after)
+	want := http.StatusAccepted
+	if tamper != "" {
+		want = http.StatusUnauthorized
 	}
-	if status != http.StatusAccepted {
+	return m.sendAll(c, count, pause, want)
+}
+
+// sendAll sends, and says what was answered.
+func (m *message) sendAll(c *cobra.Command, count int, pause time.Duration, want int) error {
+	timeout, _ := c.Flags().GetDuration("timeout")
+	client := &http.Client{Timeout: timeout}
+	statuses := make(map[int]int)
+	ticker := time.NewTicker(max(pause, 1))
+	defer ticker.Stop()
+	idHeader := cmp.Or(m.webhook.DeliveryIDHeader, delivery.SenderIDHeader)
+	for i := range count {
+		if i > 0 && pause > 0 {
+			select {
+			case <-c.Context().Done():
+				return c.Context().Err()
+			case <-ticker.C:
+			}
+		}
+		if count > 1 && m.header.Get(idHeader) == "" || i > 0 {
+			m.header.Set(idHeader, "send-"+secret.RandomText(12))
+		}
+		status, answer, header, err := m.post(c.Context(), client)
+		if err != nil {
+			return err
+		}
+		statuses[status]++
+		fmt.Fprintf(c.OutOrStdout(), "%d %s\n", status, strings.TrimSpace(string(answer)))
+		if after := header.Get("Retry-After"); after != "" {
+			fmt.Fprintf(c.ErrOrStderr(), "Retry-After: %s\n", after)
+		}
+	}
+	if count > 1 {
+		var parts []string
+		for _, status := range slices.Sorted(maps.Keys(statuses)) {
+			parts = append(parts, fmt.Sprintf("%d with %d", statuses[status], status))
+		}
+		fmt.Fprintf(c.ErrOrStderr(), "%d sent: %s\n", count, strings.Join(parts, ", "))
+	}
+	if statuses[want] != count {
 		return silently(exitBad)
 	}
 	return nil
 }
 
-func sendBody(c *cobra.Command) ([]byte, error) {
-	text, _ := c.Flags().GetString("payload")
-	name, _ := c.Flags().GetString("payload-file")
+// sendTo is the webhook that is sent to: one of a server, or an address.
+func sendTo(c *cobra.Command, args []string) (w *server.Webhook, release func(), err error) {
+	address, _ := c.Flags().GetString("url")
+	scheme, _ := c.Flags().GetString("scheme")
 	switch {
-	case c.Flags().Changed("payload") && name != "":
-		return nil, exitWith(exitUsage, "--payload and --payload-file exclude each other")
-	case name == "-":
-		return io.ReadAll(c.InOrStdin())
-	case name != "":
-		body, err := os.ReadFile(name)
+	case address == "" && scheme != "":
+		return nil, nil, exitWith(exitUsage, "--scheme goes with --url: a webhook has its own")
+	case address == "" && len(args) == 0:
+		return nil, nil, exitWith(exitUsage, "which webhook? Name it, or give --url")
+	case address == "":
+		w, cl, err := findWebhook(c, args[0], true)
 		if err != nil {
-			return nil, exitWith(exitUsage, "--payload-file: %w", err)
+			return nil, nil, err
 		}
-		return body, nil
-	case c.Flags().Changed("payload"):
-		return []byte(text), nil
+		return w, cl.close, nil
+	case len(args) > 0:
+		return nil, nil, exitWith(exitUsage, "a webhook and --url exclude each other")
 	}
-	return json.Marshal(map[string]string{"event": "test", "sent_at": time.Now().UTC().Format(time.RFC3339Nano)})
+	if u, err := url.Parse(address); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, nil, exitWith(exitUsage, "--url %q is not an address such as https://hammer.example.com/webhooks/w/whk_…", address)
+	}
+	w = &server.Webhook{URL: address, AuthMode: "token"}
+	if scheme != "" {
+		w.AuthMode, w.SignatureScheme = "signature", scheme
+	}
+	return w, func() {}, nil
+}
+
+// pauseOf is the time between two deliveries.
+func pauseOf(c *cobra.Command) (time.Duration, error) {
+	text, _ := c.Flags().GetString("rate")
+	if text == "" {
+		return 0, nil
+	}
+	number, unit, _ := strings.Cut(text, "/")
+	per := map[string]time.Duration{"": time.Second, "s": time.Second, "m": time.Minute, "h": time.Hour}[unit]
+	n, err := strconv.ParseFloat(number, 64)
+	if err != nil || n <= 0 || per == 0 {
+		return 0, exitWith(exitUsage, "--rate %q is not such as 10/s or 60/m", text)
+	}
+	return time.Duration(float64(per) / n), nil
+}
+
+func sendBody(c *cobra.Command, header http.Header) ([]byte, error) {
+	f := c.Flags()
+	text, _ := f.GetString("payload")
+	name, _ := f.GetString("payload-file")
+	provider, _ := f.GetString("provider")
+	event, _ := f.GetString("event")
+	sets, _ := f.GetStringArray("set")
+	var body []byte
+	var err error
+	switch {
+	case event != "" && provider == "":
+		return nil, exitWith(exitUsage, "--event goes with --provider")
+	case provider != "":
+		s, err := findSample(provider, event)
+		if err != nil {
+			return nil, err
+		}
+		for name, value := range s.Headers {
+			header.Set(name, value)
+		}
+		body = s.Body
+	case name == "-":
+		body, err = io.ReadAll(c.InOrStdin())
+	case name != "":
+		if body, err = os.ReadFile(name); err != nil {
+			err = exitWith(exitUsage, "--payload-file: %w", err)
+		}
+	case f.Changed("payload"):
+		body = []byte(text)
+	default:
+		body, err = json.Marshal(map[string]string{"event": "test", "sent_at": time.Now().UTC().Format(time.RFC3339Nano)})
+	}
+	if err != nil || len(sets) == 0 {
+		return body, err
+	}
+	return changed(body, sets)
+}
+
+// changed sets values in a JSON body.
+func changed(body []byte, sets []string) ([]byte, error) {
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.UseNumber() // numbers stay as they are written
+	var root any
+	if err := decoder.Decode(&root); err != nil {
+		return nil, exitWith(exitUsage, "--set: the payload is not JSON: %w", err)
+	}
+	for _, set := range sets {
+		path, text, ok := strings.Cut(set, "=")
+		if !ok || path == "" {
+			return nil, exitWith(exitUsage, "--set %q is not of the form path=value", set)
+		}
+		var value any = text // what is no JSON is a string
+		if json.Valid([]byte(text)) {
+			value = json.RawMessage(text)
+		}
+		var err error
+		if root, err = setAt(root, strings.Split(path, "."), value); err != nil {
+			return nil, exitWith(exitUsage, "--set %s: %w", path, err)
+		}
+	}
+	return json.Marshal(root)
+}
+
+func setAt(node any, path []string, value any) (any, error) {
+	if len(path) == 0 {
+		return value, nil
+	}
+	switch node := node.(type) {
+	case map[string]any:
+		below, err := setAt(node[path[0]], path[1:], value)
+		node[path[0]] = below
+		return node, err
+	case []any:
+		i, err := strconv.Atoi(path[0])
+		if err != nil || i < 0 || i >= len(node) {
+			return nil, fmt.Errorf("%q is no place in a list of %d", path[0], len(node))
+		}
+		node[i], err = setAt(node[i], path[1:], value)
+		return node, err
+	case nil:
+		return setAt(map[string]any{}, path, value)
+	}
+	return nil, fmt.Errorf("%q is below a value that has no keys", path[0])
 }
 
 func sendSecret(c *cobra.Command) (string, error) {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -71,7 +72,10 @@ func optionalID(prefix, s string) (int64, error) {
 }
 
 // idAt is the smallest id of a time.
-func idAt(t time.Time) int64 { return max(0, t.UnixMilli()-epoch) << randomBits }
+func idAt(t time.Time) int64 {
+	const last = math.MaxInt64 >> randomBits // in 2093
+	return min(max(0, t.UnixMilli()-epoch), last) << randomBits
+}
 
 // nextID makes an id that is larger than all before it: time, then random bits,
 // so that ids sort by age, insert at the end of their index, and cannot be

@@ -58,3 +58,15 @@ func FuzzParseID(f *testing.F) {
 		}
 	})
 }
+
+// TestIDAtTheEnds: times before the first id and after the last one order as they
+// should.
+func TestIDAtTheEnds(t *testing.T) {
+	now := idAt(time.Now())
+	if first := idAt(time.Unix(0, 0)); first != 0 || now <= first {
+		t.Errorf("1970: %d", first)
+	}
+	if last := idAt(time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC)); last <= now {
+		t.Errorf("2099: %d, now %d", last, now)
+	}
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"cmp"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+//go:embed samples/*.json
+var sampleFiles embed.FS
+
+// sample is what a provider could send. The payloads are made up: real in shape,
+// and nobody's.
+type sample struct {
+	Provider string            `json:"provider"` // a signature scheme
+	Event    string            `json:"event"`
+	Headers  map[string]string `json:"headers"` // beside those of the signature
+	Body     json.RawMessage   `json:"body"`
+}
+
+// samples are all of them, by provider and event.
+func samples() []sample {
+	entries, _ := sampleFiles.ReadDir("samples") // what is embedded can be read
+	var all []sample
+	for _, e := range entries {
+		text, _ := sampleFiles.ReadFile(path.Join("samples", e.Name()))
+		var s sample
+		_ = json.Unmarshal(text, &s) // a test holds each to be JSON
+		s.Provider, s.Event, _ = strings.Cut(strings.TrimSuffix(e.Name(), ".json"), ".")
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(a, b sample) int {
+		return cmp.Or(strings.Compare(a.Provider, b.Provider), strings.Compare(a.Event, b.Event))
+	})
+	return all
+}
+
+// findSample finds a provider's sample, its first one if no event is named.
+func findSample(provider, event string) (sample, error) {
+	var events, providers []string
+	for _, s := range samples() {
+		if s.Provider == provider && (event == "" || s.Event == event) {
+			return s, nil
+		}
+		if s.Provider == provider {
+			events = append(events, s.Event)
+		}
+		providers = append(providers, s.Provider)
+	}
+	if events == nil {
+		return sample{}, exitWith(exitNotFound, "there is no sample of %q; there are samples of %s", provider, strings.Join(slices.Compact(providers), ", "))
+	}
+	return sample{}, exitWith(exitNotFound, "there is no sample of %s's event %q; there are %s", provider, event, strings.Join(events, ", "))
+}
+
+func samplesCommand() *cobra.Command {
+	list := &cobra.Command{
+		Use: "list", Short: "List sample payloads", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return emitList(c, samples(), func(s sample) string { return s.Provider + " " + s.Event }, []string{"PROVIDER", "EVENT", "SIZE"}, func(s sample) []string {
+				return []string{s.Provider, s.Event, fmt.Sprint(len(s.Body))}
+			})
+		},
+	}
+	outputFlag(list)
+	show := &cobra.Command{
+		Use: "show PROVIDER [EVENT]", Short: "Print a sample payload",
+		Long: "Print a sample payload, such as for a filter test: triphammer samples show github push > tests/payloads/push.json",
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(c *cobra.Command, args []string) error {
+			s, err := findSample(args[0], strings.Join(args[1:], ""))
+			if err != nil {
+				return err
+			}
+			return emit(c, s, []string{s.Provider + " " + s.Event}, func(w io.Writer) error {
+				_, err := fmt.Fprintf(w, "%s\n", s.Body)
+				return err
+			})
+		},
+	}
+	outputFlag(show)
+	return noun("samples", "Payloads that senders could send, to try filters with", list, show)
+}
