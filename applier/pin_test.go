@@ -28,6 +28,8 @@ func TestPin(t *testing.T) {
 			}
 			return gitrepo.Commit{Hash: hash}, source.tree[hash], nil
 		}
+		var heard State
+		cfg.OnChange = func(s State) { heard = s }
 		a := New(cfg)
 		start(t, a)
 		synctest.Wait()
@@ -50,6 +52,9 @@ func TestPin(t *testing.T) {
 		source.push("c3", nil)
 		synctest.Wait()
 		serves("c1", "c3", true)
+		if heard.Head != "c3" || heard.Pin == nil { // a commit status says that it waits
+			t.Errorf("heard %+v", heard)
+		}
 		source.push("", errors.New("unreachable")) // the pin needs no repository
 		time.Sleep(10 * time.Minute)
 		serves("c1", "c3", true)
