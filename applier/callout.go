@@ -56,13 +56,14 @@ func (p *Plan) callOut(from, to *Revision) {
 			grants("agent", a.Name, a.Path, nil, a.Settings.Secrets)
 		}
 	}
+	wanted, wants := selections(from), selections(to)
 	for _, a := range is.Automations {
 		before := cmp.Or(was.Automation(a.Name), &factory.Automation{Enabled: true})
 		grants("automation", a.Name, a.Path, before.Settings.Secrets, a.Settings.Secrets)
 		if a.Enabled && !before.Enabled {
 			say("automation", a.Name, a.Path, "is enabled")
 		}
-		old, now := selections(from, before), selections(to, a)
+		old, now := wanted[before.Name], wants[a.Name]
 		for _, webhook := range slices.Sorted(maps.Keys(now)) {
 			switch s := now[webhook]; {
 			case old[webhook] == nil && before.Enabled && was.Automation(a.Name) != nil:
@@ -103,14 +104,12 @@ type selection struct {
 	fields []string // paths that every one of its filters looks at
 }
 
-// selections are an automation's, by the webhook's file name.
-func selections(r *Revision, a *factory.Automation) map[string]*selection {
-	all := make(map[string]*selection)
+// selections are those of all automations, by their names and then by the
+// webhooks' file names.
+func selections(r *Revision) map[string]map[string]*selection {
+	all := make(map[string]map[string]*selection)
 	for _, w := range r.Webhooks {
 		for _, c := range r.Definition.Candidates(w.Def, w.UID) {
-			if c.Automation != a.Name {
-				continue
-			}
 			s := &selection{}
 			for i, f := range c.Filters {
 				if f == nil {
@@ -123,7 +122,10 @@ func selections(r *Revision, a *factory.Automation) map[string]*selection {
 					s.fields = slices.DeleteFunc(s.fields, func(path string) bool { return !slices.Contains(paths, path) })
 				}
 			}
-			all[w.Def.Name] = s
+			if all[c.Automation] == nil {
+				all[c.Automation] = make(map[string]*selection)
+			}
+			all[c.Automation][w.Def.Name] = s
 		}
 	}
 	return all

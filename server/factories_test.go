@@ -210,6 +210,11 @@ func TestPinAPI(t *testing.T) {
 	if got := field(t, status, "factories", "0", "applied", "commit"); got != first || field(t, status, "factories", "0", "pin", "by") != "key admin (ada)" {
 		t.Errorf("%s", status.body)
 	}
+	link := field(t, f.do("POST", "/api/v1/auth/links", key, ""), "url")
+	cookie := strings.SplitN(f.get(strings.TrimPrefix(link, f.url), "").header.Get("Set-Cookie"), ";", 2)[0]
+	if _, page, _ := f.raw("GET / HTTP/1.1\r\nHost: x\r\nCookie: " + cookie + "\r\n\r\n"); !strings.Contains(page, "<dt>Pinned</dt>") || !strings.Contains(page, "by key admin (ada) until 2099-01-01") {
+		t.Errorf("the page: %s", page)
+	}
 	if got := f.get("/api/v1/applies/"+second+"/diff?from="+first, key); field(t, got, "plan", "delete", "0", "path") != "webhooks/hook.yaml" {
 		t.Errorf("%s", got.body)
 	}

@@ -336,6 +336,28 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
+// FuzzAddress: no address makes the parser fall over, and a password in one is
+// neither taken nor repeated.
+func FuzzAddress(f *testing.F) {
+	for _, seed := range []string{"https://example.com/f", "git@example.com:f", "ssh://a:b@c/d", "::", "a@b@c:d", "https://[::1]:x/f", "://", "%:/"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, address string) {
+		u, err := parseRemote(address)
+		if err == nil {
+			if _, has := u.User.Password(); has || u.Hostname() == "" || u.Scheme != "ssh" && u.User != nil {
+				t.Errorf("%q became %q", address, u)
+			}
+			if again, err := parseRemote(u.String()); err != nil || again.String() != u.String() {
+				t.Errorf("%q became %q, and that %v, %v", address, u, again, err)
+			}
+		}
+		if _, err := parseRemote("https://user:" + canary + "@" + address); err != nil && strings.Contains(err.Error(), canary) {
+			t.Errorf("the error shows the credential: %v", err)
+		}
+	})
+}
+
 // TestPublishedHosts: the keys that are shipped are those of which the services
 // publish these fingerprints.
 func TestPublishedHosts(t *testing.T) {
