@@ -42,8 +42,9 @@ type instanceOptions struct {
 	rateLimit      int
 	authFailures   int
 	maxRuns        int
-	perAutomation  int    // runs at once of one automation
-	maxQueued      int    // runs that wait
+	perAutomation  int // runs at once of one automation
+	maxQueued      int // runs that wait
+	keep           store.RunRetention
 	missed         string // what happens to ticks of schedules that no server saw
 	trustedProxies []netip.Prefix
 	logger         *slog.Logger
@@ -420,26 +421,4 @@ func (in *instance) rebuild(ctx context.Context, a *store.Apply, secrets func(co
 	}
 	built.Revision.ApplyID, built.Revision.AppliedAt = a.ID, a.FinishedAt
 	return built.Revision, nil
-}
-
-const retainEvery = time.Hour
-
-// retain deletes what is too old (CONTRACT.md 6.5), until ctx is done.
-func (in *instance) retain(ctx context.Context) {
-	ticker := time.NewTicker(retainEvery)
-	defer ticker.Stop()
-	for {
-		n, err := in.store.Prune(ctx, store.Retention{Keep: 50, Age: 7 * 24 * time.Hour})
-		if err != nil && ctx.Err() == nil {
-			in.opt.logger.Error("old deliveries could not be deleted", "error", err)
-		}
-		if n > 0 {
-			in.opt.logger.Info("old deliveries deleted", "deliveries", n)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-	}
 }

@@ -58,6 +58,8 @@ func serverFlags(f *pflag.FlagSet) {
 	f.Int("auth-failures", 10, "failed authentications per minute, webhook and address; 0: no limit")
 	f.Int("max-runs", 4, "runs at once; 0: queue and start none")
 	f.Int("max-runs-per-automation", 0, "of these, of one automation; 0: no limit of its own")
+	f.Duration("keep-runs", 90*24*time.Hour, "how long runs are kept after their end; 0: for good")
+	f.Duration("keep-transcripts", 0, "how long transcripts of runs that are kept are; 0: as long as the run")
 	f.Int("max-queued", 0, "runs that may wait; beyond it callers get 429, senders 503. 0: no limit")
 	f.String("missed-schedules", run.MissedSkip, "ticks that came while no server ran: skip, or once for all of a schedule")
 }
@@ -206,6 +208,8 @@ func (s *serving) open(c *cobra.Command) (err error) {
 	opt.authFailures, _ = flags.GetInt("auth-failures")
 	opt.maxRuns, _ = flags.GetInt("max-runs")
 	opt.perAutomation, _ = flags.GetInt("max-runs-per-automation")
+	opt.keep.Runs, _ = flags.GetDuration("keep-runs")
+	opt.keep.Transcripts, _ = flags.GetDuration("keep-transcripts")
 	opt.maxQueued, _ = flags.GetInt("max-queued")
 	if opt.missed, _ = flags.GetString("missed-schedules"); opt.missed != run.MissedSkip && opt.missed != run.MissedOnce {
 		return errors.Join(exitWith(exitUsage, "--missed-schedules is skip or once, not %q", opt.missed), s.tcp.Close())

@@ -1,0 +1,84 @@
+package store
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// TestPruneRuns: what is old and has ended goes with all that belongs to it; what
+// has not ended stays, however old (SPEC 9.1).
+func TestPruneRuns(t *testing.T) {
+	s := open(t)
+	ctx := t.Context()
+	count := func(table string) (n int) {
+		t.Helper()
+		check(t, s.read.QueryRowContext(ctx, "SELECT count(*) FROM "+table).Scan(&n))
+		return n
+	}
+	s.KeepNotices()
+	hash, data := spec("web", "", "", "shared")
+	var leases []Lease
+	for i := range 6 {
+		r := NewRun{Factory: "default", Source: SourceAPI, SpecHash: [32]byte{byte(i)}, Spec: []byte("{}"), Metadata: map[string]string{"a": "b"}, Search: []string{"fix it"}}
+		if i < 2 {
+			r.SpecHash, r.Spec = hash, data
+		}
+		_, _, err := s.CreateRun(ctx, r, "", nil)
+		check(t, err)
+	}
+	leases = must[[]Lease](t)(s.ClaimRuns(ctx, Claim{Worker: "w", Most: 5, Lease: time.Minute})) // the sixth stays queued
+	for i, l := range leases {
+		var events []Event
+		for seq := range int64(3000 + i) { // more than one chunk
+			events = append(events, Event{Seq: seq + 1, At: s.at, Kind: "output", Data: json.RawMessage("{}")})
+		}
+		check(t, s.AppendEvents(ctx, l, events))
+	}
+	check(t, s.FinishRun(ctx, leases[0], Succeeded, "", nil))
+	check(t, s.FinishRun(ctx, leases[2], FailedRun, "", nil))
+	s.at = s.at.Add(50 * time.Hour)
+	check(t, s.FinishRun(ctx, leases[1], Cancelled, "", nil))
+	check(t, s.FinishRun(ctx, leases[3], Succeeded, "", nil))
+	automated := must[Recorded](t)(s.RecordDelivery(ctx, delivery("1", "{}", "a"))).RunIDs[0]
+	must[*Run](t)(s.RequestCancel(ctx, automated))
+	s.at = s.at.Add(time.Hour)
+
+	if runs, transcripts, err := s.PruneRuns(ctx, RunRetention{}); err != nil || runs+transcripts != 0 {
+		t.Errorf("kept for good: %d %d %v", runs, transcripts, err)
+	}
+	runs, transcripts, err := s.PruneRuns(ctx, RunRetention{Runs: 48 * time.Hour, Transcripts: 30 * time.Minute})
+	if err != nil || runs != 2 || transcripts != 2 {
+		t.Errorf("%d runs and %d transcripts, %v", runs, transcripts, err)
+	}
+	left := must[[]*Run](t)(s.Runs(ctx, RunQuery{Ascending: true}))
+	var states []RunState
+	for _, r := range left {
+		states = append(states, r.State)
+	}
+	if got := fmt.Sprint(states); got != "[CANCELLED SUCCEEDED INPROGRESS QUEUED CANCELLED]" {
+		t.Errorf("left: %s", got)
+	}
+	// Of what is left one run has its transcript, four made by the API have words.
+	for table, want := range map[string]int{"run_events": 3004, "run_metadata": 4, "run_words": 8, "notices": 3} {
+		if got := count(table); got != want {
+			t.Errorf("%s has %d rows, not %d", table, got, want)
+		}
+	}
+	if _, err := s.Spec(ctx, hash); err != nil {
+		t.Errorf("a spec that is in use is gone: %v", err)
+	}
+	if _, err := s.Spec(ctx, [32]byte{2}); err == nil {
+		t.Error("a spec that nothing uses is left")
+	}
+	if runs, _, err := s.PruneRuns(ctx, RunRetention{Runs: time.Minute}); err != nil || runs != 3 {
+		t.Errorf("%d runs, %v", runs, err)
+	}
+	if _, err := s.Spec(ctx, hash); err == nil {
+		t.Error("the shared spec is left")
+	}
+	// The one in progress goes on.
+	check(t, s.AppendEvents(ctx, leases[4], []Event{{Seq: 4000, At: s.at, Kind: "output", Data: json.RawMessage("{}")}}))
+	check(t, s.FinishRun(ctx, leases[4], Succeeded, "", nil))
+}
