@@ -36,6 +36,9 @@ const (
 	// maxPacks is when a cache is made anew: each fetch leaves a pack, which
 	// nothing here repacks.
 	maxPacks = 50
+	// tooBig is the size, in bytes, from which on files are not asked for: no
+	// definition is that large, and fetching one takes as much memory.
+	tooBig = 1 << 20
 	// lastWords is how long an ssh server has to say why it does not answer.
 	lastWords = 5 * time.Second
 )
@@ -65,6 +68,9 @@ type Remote struct {
 
 	mu      sync.Mutex  // one attempt at a time
 	suspect atomic.Bool // something in the cache could not be read
+	// whole is the commit of which the cache has all that there is to have: what is
+	// missing was not asked for.
+	whole string
 }
 
 // IsRemote tells whether a repository is named by an address rather than by a
@@ -175,6 +181,9 @@ func (r *Remote) Tree(ctx context.Context, hash, dir string) (fs.FS, error) {
 		}
 		return nil, err
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	tree.(*treeFS).partial = hash == r.whole
 	tree.(*treeFS).damaged = func() { r.suspect.Store(true) }
 	return tree, nil
 }
@@ -194,8 +203,9 @@ func (r *Remote) Watch(ctx context.Context, kick func()) error {
 	}
 }
 
-// discard deletes the cache.
+// discard deletes the cache. r.mu is held.
 func (r *Remote) discard() error {
+	r.whole = ""
 	if err := os.RemoveAll(r.Cache); err != nil {
 		return fmt.Errorf("the cache of %s: %w", r.url, err)
 	}
@@ -268,6 +278,12 @@ func (r *Remote) fetch(ctx context.Context, s *session, hash plumbing.Hash) (err
 			return err
 		}
 	}
+	if s.refs.Capabilities.Supports(capability.Filter) {
+		if err := req.Capabilities.Set(capability.Filter); err != nil {
+			return err
+		}
+		req.Filter = packp.FilterBlobLimit(tooBig, "")
+	}
 	last, err := o.storage.Shallow()
 	if err != nil {
 		return fmt.Errorf("%w: the cache: %w", ErrCorrupt, err)
@@ -294,6 +310,9 @@ func (r *Remote) fetch(ctx context.Context, s *session, hash plumbing.Hash) (err
 	}
 	if err := o.storage.SetShallow([]plumbing.Hash{hash}); err != nil {
 		return fmt.Errorf("%w: the cache: %w", ErrCorrupt, err)
+	}
+	if r.whole = ""; len(req.Haves) == 0 && req.Filter != "" {
+		r.whole = hash.String()
 	}
 	// For whoever looks into the cache; it is read by hash.
 	_ = o.storage.SetReference(plumbing.NewHashReference(plumbing.NewBranchReferenceName(r.Branch), hash))

@@ -3,6 +3,7 @@ package gitrepo
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -333,6 +334,72 @@ func TestAddresses(t *testing.T) {
 	}
 	if _, err := OpenRemote(RemoteConfig{URL: "https://h/f", Branch: "a..b"}); err == nil {
 		t.Error("a..b is a branch name")
+	}
+}
+
+// TestBigFiles: of a repository with large files only the others are fetched,
+// where the server knows how. A large file in a definition's place is told by its
+// size, and the cache that lacks one is not taken for a whole one.
+func TestBigFiles(t *testing.T) {
+	bare, work := clone(t, "main")
+	noise := make([]byte, 3*tooBig)
+	if _, err := rand.Read(noise); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(work, "movie"), string(noise))
+	write(t, filepath.Join(work, "webhooks/big.yaml"), string(noise[:2*tooBig]))
+	write(t, filepath.Join(work, "webhooks/small.yaml"), "secretName: S\n")
+	head := commit(t, work, "Big")
+	runGit(t, work, "push", "-q", "origin", "main")
+	s := gittest.Serve(t, filepath.Dir(bare))
+	for _, knows := range []string{"false", "true"} {
+		runGit(t, bare, "config", "uploadpack.allowFilter", knows)
+		r := remote(t, RemoteConfig{URL: s.URL + "/factory.git", Credentials: Credentials{CAFile: s.CAFile}})
+		sizes := func() (big, small int64, err error) {
+			t.Helper()
+			remoteHead(t, r, head)
+			tree, err := r.Tree(t.Context(), head, "webhooks")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, size := range map[string]*int64{"big.yaml": &big, "small.yaml": &small} {
+				info, statErr := fs.Stat(tree, name)
+				if statErr != nil {
+					err = statErr
+					continue
+				}
+				*size = info.Size()
+			}
+			return big, small, err
+		}
+		if big, small, err := sizes(); err != nil || big < tooBig || small != 14 {
+			t.Errorf("filter %s: %d, %d, %v", knows, big, small, err)
+		}
+		var cached int64
+		err := filepath.WalkDir(r.Cache, func(_ string, d fs.DirEntry, err error) error {
+			if info, infoErr := d.Info(); infoErr == nil {
+				cached += info.Size()
+			}
+			return err
+		})
+		if err != nil || (cached < tooBig) != (knows == "true") {
+			t.Errorf("filter %s: the cache has %d bytes, %v", knows, cached, err)
+		}
+		// The next commit comes without what was there before. Whether the large file
+		// is missing or was left out shows when everything is fetched anew.
+		write(t, filepath.Join(work, "note"), knows)
+		head = commit(t, work, "More")
+		runGit(t, work, "push", "-q", "origin", "main")
+		big, small, err := sizes()
+		if knows == "true" {
+			if !errors.Is(err, ErrCorrupt) {
+				t.Errorf("a cache that lacks a file: %d, %v", big, err)
+			}
+			big, small, err = sizes()
+		}
+		if err != nil || big < tooBig || small != 14 {
+			t.Errorf("filter %s, then: %d, %d, %v", knows, big, small, err)
+		}
 	}
 }
 

@@ -62,6 +62,7 @@ func (r *Repo) Tree(ctx context.Context, hash, dir string) (_ fs.FS, err error) 
 type treeFS struct {
 	root    *node
 	damaged func() // hears of objects that cannot be read; may be nil
+	partial bool   // files that are not there are at least tooBig
 
 	mu      sync.Mutex // of what follows, and of all nodes' children and size
 	objects *objects
@@ -313,7 +314,9 @@ func (t *treeFS) measure(n *node) error {
 		return nil
 	}
 	err := t.read(func(o *objects) (err error) {
-		n.size, err = o.size(n.hash)
+		if n.size, err = o.size(n.hash); t.partial && errors.Is(err, plumbing.ErrObjectNotFound) {
+			n.size, err = tooBig, nil
+		}
 		return err
 	})
 	n.sized = err == nil
