@@ -169,7 +169,7 @@ func newKeys(t *testing.T, s *signature.Scheme) keys {
 	return both(hex.EncodeToString(random))
 }
 
-// probe is a body of which changed is the same with one byte changed.
+// probe is a body of which tampered is the same with one byte changed.
 func probe(scheme string, n int) string {
 	if scheme == "adyen" {
 		return fmt.Sprintf(`{"notificationItems":[{"NotificationRequestItem":{"pspReference":"probe-a","merchantReference":"%d","merchantAccountCode":"Acc","originalReference":"","eventCode":"AUTHORISATION","success":"true","amount":{"value":7,"currency":"EUR"}}}]}`, n)
@@ -177,7 +177,7 @@ func probe(scheme string, n int) string {
 	return fmt.Sprintf(`{"type":"storageUpdated","probe":"probe-a","n":%d}`, n) // a type that @liveblocks/node knows
 }
 
-func changed(r *signature.Request) *signature.Request {
+func tampered(r *signature.Request) *signature.Request {
 	other := *r
 	other.Body = bytes.Replace(r.Body, []byte("probe-a"), []byte("probe-b"), 1)
 	return &other
@@ -304,7 +304,7 @@ func (s *sender) prove(t *testing.T, address string, k keys) {
 			t.Errorf("%s, by another key: %d %s", what, got.status, got.body)
 		}
 		if scheme.BindsBody() || s.Scheme == "adyen" { // which signs the field that is changed
-			if got := postSigned(t, changed(genuine)); got.status != http.StatusUnauthorized {
+			if got := postSigned(t, tampered(genuine)); got.status != http.StatusUnauthorized {
 				t.Errorf("%s, changed: %d %s", what, got.status, got.body)
 			}
 		}
@@ -320,7 +320,7 @@ func (s *sender) prove(t *testing.T, address string, k keys) {
 		if ok, _ := s.verify(t, k.held, forged); ok {
 			t.Error("it accepts another key: the question proves nothing")
 		}
-		if ok, _ := s.verify(t, k.held, changed(genuine)); ok != s.Blind {
+		if ok, _ := s.verify(t, k.held, tampered(genuine)); ok != s.Blind {
 			t.Errorf("of a changed body it says %v", ok)
 		}
 		if !s.Signs {

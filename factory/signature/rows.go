@@ -134,6 +134,13 @@ var certainRows = []*Scheme{
 		Forms: []Form{{Signature: "X-Cc-Webhook-Signature"}},
 	},
 	{
+		Name: "cronofy", Provider: "Cronofy", Source: "https://docs.cronofy.com/developers/push-notifications/",
+		Setup:    "Create a notification channel with the URL as callback_url. The secret is the client secret.",
+		Proof:    Package,
+		Encoding: Base64,
+		Forms:    []Form{{Signature: "Cronofy-Hmac-Sha256"}}, Parse: Parse{Separator: ","},
+	},
+	{
 		Name: "customer_io", Provider: "Customer.io", Source: "https://docs.customer.io/journeys/webhooks/",
 		Setup:    "Data & Integrations → Integrations → Reporting Webhooks → Add: the endpoint URL; the signing key is on its page.",
 		Template: "v0:{ts}:{body}", Tolerance: 5 * time.Minute,
@@ -397,6 +404,7 @@ var certainRows = []*Scheme{
 		Name: "mollie", Provider: "Mollie", Source: "https://docs.mollie.com/reference/webhooks-new",
 		Setup: "Create a next-generation webhook by `POST /v2/webhooks` with the URL; its signing secret comes in the answer.",
 		Note:  "Classic webhooks (a form with an id) are unsigned and no JSON.",
+		Proof: Package,
 		Forms: []Form{{Signature: "X-Mollie-Signature"}}, Parse: Parse{Prefix: "sha256="},
 	},
 	{
@@ -459,6 +467,7 @@ var certainRows = []*Scheme{
 	{
 		Name: "pagerduty", Provider: "PagerDuty", Source: "https://developer.pagerduty.com/docs/verifying-webhook-signatures",
 		Setup: "Integrations → Generic Webhooks (v3) → New Webhook: the URL; the secret is shown once, after saving.",
+		Proof: Package,
 		Forms: []Form{{Signature: "X-Pagerduty-Signature"}}, Parse: Parse{Separator: ",", Prefix: "v1="},
 		Identity: []string{"X-Webhook-Id"},
 	},
@@ -660,6 +669,7 @@ var certainRows = []*Scheme{
 	{
 		Name: "webflow", Provider: "Webflow", Source: "https://developers.webflow.com/data/docs/working-with-webhooks",
 		Setup:    "Register the URL by `POST /v2/sites/{site_id}/webhooks`. The secret is the app's client secret, or what the webhook's page shows.",
+		Proof:    Package,
 		Template: "{ts}:{body}", Time: UnixAuto, Tolerance: 5 * time.Minute,
 		Forms: []Form{{Signature: "X-Webflow-Signature", Timestamp: "X-Webflow-Timestamp"}},
 	},

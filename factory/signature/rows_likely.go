@@ -86,13 +86,6 @@ var likelyRows = []*Scheme{
 		Forms: []Form{{Signature: "X-Configcat-Webhook-Signature-V1"}}, Parse: Parse{Separator: ","},
 	},
 	{
-		Name: "cronofy", Provider: "Cronofy", Source: "https://docs.cronofy.com/developers/push-notifications/",
-		Setup:    "Create a notification channel with the URL as callback_url. The secret is the client secret.",
-		Likely:   true,
-		Encoding: Base64,
-		Forms:    []Form{{Signature: "Cronofy-Hmac-Sha256"}}, Parse: Parse{Separator: ","},
-	},
-	{
 		Name: "doppler", Provider: "Doppler", Source: "https://docs.doppler.com/docs/webhooks",
 		Setup:  "Project → Webhooks → Add: the URL, and a signing secret of your choice.",
 		Likely: true,

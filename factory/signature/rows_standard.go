@@ -81,7 +81,7 @@ var standardRows = []*Scheme{
 	standard(Scheme{
 		Name: "clerk", Provider: "Clerk", Source: "https://clerk.com/docs/webhooks/overview",
 		Setup: "Dashboard → Configure → Webhooks → Add Endpoint; the signing secret (whsec_…) is on its page.",
-		Forms: []Form{svixForm, standardForm},
+		Proof: Package, Forms: []Form{svixForm, standardForm},
 	}),
 	standard(Scheme{
 		Name: "supabase_auth_hook", Provider: "Supabase Auth", Source: "https://supabase.com/docs/guides/auth/auth-hooks",

@@ -223,8 +223,10 @@ func answer(q *question) any {
 			}
 			return map[string]any{"url": q.URL, "body": q.Body, "headers": headers}
 		case q.Op == "verify" && s.verify != nil:
-			err := s.verify(q)
-			return map[string]any{"verified": err == nil, "error": fmt.Sprint(err)}
+			if err := s.verify(q); err != nil {
+				return map[string]any{"verified": false, "error": err.Error()}
+			}
+			return map[string]any{"verified": true}
 		}
 	}
 	return map[string]any{"error": q.Package + " cannot " + q.Op}

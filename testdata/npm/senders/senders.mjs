@@ -7,6 +7,7 @@ import { createInterface } from "node:readline";
 
 import HmacValidator from "@adyen/api-library/lib/src/utils/hmacValidator.js";
 import Anthropic from "@anthropic-ai/sdk";
+import { verifyWebhook as verifyClerk } from "@clerk/backend/webhooks";
 import * as contentful from "@contentful/node-apps-toolkit";
 import EasyPost from "@easypost/api";
 import { ElevenLabsClient } from "@elevenlabs/elevenlabs-js";
@@ -41,6 +42,7 @@ import Lithic from "lithic";
 import { AccessToken } from "livekit-server-sdk";
 import messagebird from "messagebird/lib/webhook-signature-jwt.js";
 import ModernTreasury from "modern-treasury";
+import { SignatureValidator as Mollie } from "mollie-api-typescript/utils/webhooks/signature_validator.js";
 import OpenAI from "openai";
 import plivo from "plivo";
 import Pusher from "pusher";
@@ -54,6 +56,7 @@ import Stripe from "stripe";
 import * as svix from "svix";
 import Telnyx from "telnyx";
 import twilio from "twilio";
+import { WebflowClient } from "webflow-api";
 
 const seconds = () => Math.floor(Date.now() / 1000);
 const sha256 = (text, encoding) => createHash("sha256").update(text).digest(encoding);
@@ -121,6 +124,8 @@ const senders = [
     verify: ({ secret, body, headers }) => adyen.validateHMACSignature(secret, headers["hmacsignature"], body) },
   { package: "@anthropic-ai/sdk", scheme: "anthropic",
     verify: passes(({ secret, body, headers }) => new Anthropic({ apiKey: "k" }).beta.webhooks.unwrap(body, { headers, key: secret })) },
+  { package: "@clerk/backend", scheme: "clerk",
+    verify: passes(({ secret, body, url, headers }) => verifyClerk(new Request(url, { method: "POST", headers, body }), { signingSecret: secret })) },
   { package: "@contentful/node-apps-toolkit", scheme: "contentful",
     sign: (r) => ({ headers: contentful.signRequest(r.secret, contentfulRequest({ ...r, headers: { "content-type": "application/json" } })) }),
     verify: (r) => contentful.verifyRequest(r.secret, contentfulRequest(r)) },
@@ -232,6 +237,8 @@ const senders = [
   { package: "modern-treasury", scheme: "modern_treasury",
     sign: ({ secret, body }) => ({ headers: { "x-signature": new ModernTreasury({ organizationID: "o", apiKey: "k" }).webhooks.getSignature(body, { key: secret }) } }),
     verify: ({ secret, body, headers }) => new ModernTreasury({ organizationID: "o", apiKey: "k" }).webhooks.validateSignature(body, headers["x-signature"], { key: secret }) },
+  { package: "mollie-api-typescript", scheme: "mollie",
+    verify: ({ secret, body, headers }) => Mollie.validate(body, secret, headers["x-mollie-signature"]) },
   { package: "openai", scheme: "openai",
     verify: passes(({ secret, body, headers }) => new OpenAI({ apiKey: "k" }).webhooks.verifySignature(body, headers, secret)) },
   { package: "plivo", scheme: "plivo_v2", blind: true, headers: { "X-Plivo-Signature-V2-Nonce": "12345678901234567890" },
@@ -269,6 +276,8 @@ const senders = [
       return { url, headers: { "x-twilio-signature": twilio.getExpectedTwilioSignature(secret, url, {}) } };
     },
     verify: ({ secret, body, url, headers }) => twilio.validateRequestWithBody(secret, headers["x-twilio-signature"], url, body) },
+  { package: "webflow-api", scheme: "webflow",
+    verify: ({ secret, body, headers }) => new WebflowClient({ accessToken: "k" }).webhooks.verifySignature({ headers, body, secret }) },
 ];
 
 const versions = JSON.parse(readFileSync(new URL("package.json", import.meta.url))).dependencies;
