@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"triphammer/server/secret"
 	"triphammer/server/store"
 )
 
@@ -136,7 +137,7 @@ func TestProblems(t *testing.T) {
 		{"POST", "/api/v1/keys", `{"name":""}`, 400, "name"},
 		{"POST", "/api/v1/keys", `{"name":"x","agent":"a","owner":"o"}`, 400, "owner"},
 		{"POST", "/api/v1/keys", `{"name":"x","expires_seconds":-1}`, 400, "expires_seconds"},
-		{"PUT", "/api/v1/secrets/BIG", `{"value":"` + strings.Repeat("x", maxSecret+1) + `"}`, 400, "value"},
+		{"PUT", "/api/v1/secrets/BIG", `{"value":"` + strings.Repeat("x", secret.MaxValue+1) + `"}`, 400, "value"},
 		{"DELETE", "/api/v1/keys/none", "", 404, ""},
 	} {
 		got := f.do(c.method, c.path, key, c.body)

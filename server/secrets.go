@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"regexp"
 	"slices"
 
 	"github.com/gin-gonic/gin"
@@ -13,13 +12,9 @@ import (
 	"triphammer/server/store"
 )
 
-// Rules for a managed secret (SPEC 10.1).
-var secretName = regexp.MustCompile(`^[A-Z][A-Z0-9_]*$`)
-
-const (
-	maxSecret   = 64 << 10 // bytes
-	shortSecret = 16       // bytes: shorter ones can be guessed
-)
+// shortSecret is the length in bytes below which a secret can be guessed (SPEC
+// 10.1).
+const shortSecret = 16
 
 // forAll lets requests pass whose key is not limited to one factory: secrets and
 // keys belong to the whole server.
@@ -48,7 +43,7 @@ func (s *Server) listSecrets(c *gin.Context) {
 }
 
 func (s *Server) showSecret(info store.SecretInfo) Secret {
-	shown := Secret{Name: info.Name, Generation: info.Generation, SetAt: info.SetAt, UsedBy: s.usesOf(info.Name)}
+	shown := Secret{Name: info.Name, Generation: info.Generation, SetAt: info.SetAt, Source: info.Source, UsedBy: s.usesOf(info.Name)}
 	for _, use := range shown.UsedBy {
 		shown.Pending = shown.Pending || use.Kind == "webhook" && use.Generation != info.Generation
 	}
@@ -91,12 +86,12 @@ func (s *Server) setSecret(c *gin.Context) {
 	switch err := decode(body, &req); {
 	case err != nil:
 		fail(c, "invalid-request", err.Error())
-	case !secretName.MatchString(name):
+	case !secret.ValidName(name):
 		fail(c, "invalid-request", "a secret's name has capital letters, digits and _, and begins with a letter, such as DEPLOY_TOKEN", FieldProblem{"name", name})
 	case req.Value == "":
 		fail(c, "invalid-request", "the value is empty", FieldProblem{"value", "is empty"})
-	case len(req.Value) > maxSecret:
-		fail(c, "invalid-request", fmt.Sprintf("the value is longer than %d bytes", maxSecret), FieldProblem{"value", "is too long"})
+	case len(req.Value) > secret.MaxValue:
+		fail(c, "invalid-request", fmt.Sprintf("the value is longer than %d bytes", secret.MaxValue), FieldProblem{"value", "is too long"})
 	default:
 		s.storeSecret(c, name, secret.New(req.Value))
 	}

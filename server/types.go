@@ -240,6 +240,7 @@ type Secret struct {
 	Name       string      `json:"name"`
 	Generation int64       `json:"generation"`
 	SetAt      time.Time   `json:"set_at"`
+	Source     string      `json:"source,omitempty"` // where it comes from, if it was not set here
 	UsedBy     []SecretUse `json:"used_by"`
 	Pending    bool        `json:"pending"` // a newer value waits for the next apply
 	Warning    string      `json:"warning,omitempty"`

@@ -154,7 +154,12 @@ func socketClient(dir string) (*client, error) {
 
 // offlineClient serves requests from the store, which it holds alone.
 func offlineClient(ctx context.Context, dir string) (*client, error) {
-	in, err := openInstance(ctx, dir, instanceOptions{impatient: true})
+	// No server runs: where it would find secrets is known from variables alone.
+	sources, err := secretSources(os.Getenv("TRIPHAMMER_SECRETS_DIR"), os.Getenv("TRIPHAMMER_SECRETS_ENV"))
+	if err != nil {
+		return nil, err
+	}
+	in, err := openInstance(ctx, dir, instanceOptions{impatient: true, secretSources: sources})
 	if err != nil {
 		return nil, err
 	}

@@ -51,6 +51,7 @@ type instanceOptions struct {
 	notify         *notify.Config // who hears of applies; nil: nobody
 	notifySecret   string         // name of the secret that signs what they hear
 	notifyRuns     run.NoticeFilter
+	secretSources  []secret.Source
 	impatient      bool // do not wait for the data directory
 }
 
@@ -95,7 +96,7 @@ func openInstance(ctx context.Context, dir string, opt instanceOptions) (*instan
 	}
 	key, err := secret.LoadOrCreateKey(keyFile)
 	if err == nil {
-		in.store, err = store.Open(ctx, store.Config{Path: filepath.Join(dir, "triphammer.db"), Key: key, Logger: opt.logger})
+		in.store, err = store.Open(ctx, store.Config{Path: filepath.Join(dir, "triphammer.db"), Key: key, Sources: opt.secretSources, Logger: opt.logger})
 	}
 	if err != nil {
 		return nil, errors.Join(exitWith(exitUsage, "%w", err), in.close())

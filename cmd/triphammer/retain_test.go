@@ -26,8 +26,12 @@ func TestMovedClock(t *testing.T) {
 		moved   time.Duration
 		deleted bool
 	}{
-		{0, true}, {59 * time.Minute, true}, {-59 * time.Minute, true},
-		{61 * time.Minute, false}, {-61 * time.Minute, false}, {10 * 365 * 24 * time.Hour, false},
+		{0, true},
+		{59 * time.Minute, true},
+		{-59 * time.Minute, true},
+		{61 * time.Minute, false},
+		{-61 * time.Minute, false},
+		{10 * 365 * 24 * time.Hour, false},
 	} {
 		r, _, err := in.store.CreateRun(ctx, store.NewRun{Factory: "f", Source: store.SourceAPI, Spec: []byte("{}")}, "", nil)
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"triphammer/server"
+	"triphammer/server/secret"
 )
 
 func secretsCommand() *cobra.Command {
@@ -53,7 +54,7 @@ out again. A webhook uses it from the next apply on: a new commit, or triphammer
 			if err != nil {
 				return err
 			}
-			return emitList(c, all, func(s server.Secret) string { return s.Name }, []string{"NAME", "GENERATION", "SET", "USED BY", ""}, func(s server.Secret) []string {
+			return emitList(c, all, func(s server.Secret) string { return s.Name }, []string{"NAME", "GENERATION", "SET", "SOURCE", "USED BY", ""}, func(s server.Secret) []string {
 				var uses []string
 				for _, u := range s.UsedBy {
 					uses = append(uses, u.Kind+" "+u.Name)
@@ -62,7 +63,7 @@ out again. A webhook uses it from the next apply on: a new commit, or triphammer
 				if s.Pending {
 					note = "newer value waits for the next apply"
 				}
-				return []string{s.Name, fmt.Sprint(s.Generation), stamp(s.SetAt), strings.Join(uses, ", "), note}
+				return []string{s.Name, fmt.Sprint(s.Generation), stamp(s.SetAt), s.Source, strings.Join(uses, ", "), note}
 			})
 		}),
 	}
@@ -111,6 +112,21 @@ Whoever knows the URL could have sent one. If it came when you set the sender up
 		clientFlags(c)
 	}
 	return noun("secrets", "Managed secrets", all...)
+}
+
+// secretSources are where managed secrets come from beside the store.
+func secretSources(dir, prefix string) ([]secret.Source, error) {
+	var all []secret.Source
+	if dir != "" {
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+			return nil, exitWith(exitUsage, "--secrets-dir %s is no folder that can be read", dir)
+		}
+		all = append(all, secret.Dir(dir))
+	}
+	if prefix != "" {
+		all = append(all, secret.Environment(prefix))
+	}
+	return all, nil
 }
 
 // maxInput is the most that is read as a secret: the server takes less.

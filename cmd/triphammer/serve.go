@@ -54,6 +54,8 @@ first, then variables, then the file. The first start makes the data directory a
 func serverFlags(f *pflag.FlagSet) {
 	f.String("listen", "127.0.0.1:8787", "address to listen on")
 	f.String("base-url", "", "how senders reach the server, such as https://hammer.example.com")
+	f.String("secrets-dir", "", "folder with a file for each managed secret (Docker, Kubernetes, systemd credentials)")
+	f.String("secrets-env", "", "prefix of variables that are managed secrets, such as HAMMER_SECRET_")
 	f.Int("rate-limit", 60, "authenticated deliveries per minute and webhook; 0: no limit")
 	f.Int("auth-failures", 10, "failed authentications per minute, webhook and address; 0: no limit")
 	f.Int("max-runs", 4, "runs at once; 0: queue and start none")
@@ -219,6 +221,11 @@ func (s *serving) open(c *cobra.Command) (err error) {
 	}
 	opt.baseURL = strings.TrimSuffix(opt.baseURL, "/")
 	if err := s.checkBaseURL(opt.baseURL); err != nil {
+		return errors.Join(err, s.tcp.Close())
+	}
+	secretsDir, _ := flags.GetString("secrets-dir")
+	secretsEnv, _ := flags.GetString("secrets-env")
+	if opt.secretSources, err = secretSources(secretsDir, secretsEnv); err != nil {
 		return errors.Join(err, s.tcp.Close())
 	}
 	if s.in, err = openInstance(c.Context(), s.data, opt); err != nil {

@@ -70,6 +70,9 @@ func (s *Store) ConfirmSecret(ctx context.Context, id string) (name string, gene
 		if err != nil {
 			return fmt.Errorf("pending secret %s: %w", id, err)
 		}
+		if err := s.notSourced(name); err != nil {
+			return err
+		}
 		plain, err := s.key.Open(sealed, pendingContext(n))
 		if err != nil {
 			return fmt.Errorf("pending secret %s: %w", id, err)

@@ -3,7 +3,9 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -15,6 +17,7 @@ type SecretInfo struct {
 	Name       string
 	Generation int64
 	SetAt      time.Time
+	Source     string // where it comes from, empty if it was set here
 }
 
 // SecretValue is one generation of a managed secret.
@@ -28,8 +31,16 @@ func sealContext(name string, generation int64) []byte {
 	return []byte("secret\x00" + name + "\x00" + strconv.FormatInt(generation, 10))
 }
 
-// SetSecret seals a new generation of the secret (SPEC 10.1).
+// SetSecret seals a new generation of the secret (SPEC 10.1). It is an
+// ErrConflict if a source has the secret.
 func (s *Store) SetSecret(ctx context.Context, name string, value secret.Value) (generation int64, err error) {
+	if err := s.notSourced(name); err != nil {
+		return 0, err
+	}
+	return s.keepSecret(ctx, name, value)
+}
+
+func (s *Store) keepSecret(ctx context.Context, name string, value secret.Value) (generation int64, err error) {
 	err = s.do(ctx, func(ctx context.Context) error {
 		generation, err = s.setSecret(ctx, name, value)
 		return err
@@ -48,8 +59,56 @@ func (s *Store) setSecret(ctx context.Context, name string, value secret.Value) 
 	return generation, s.exec(ctx, "INSERT INTO secrets (name, generation, sealed, set_at) VALUES ($1, $2, $3, $4)", name, generation, sealed, micros(s.now()))
 }
 
-// DeleteSecret removes all generations of the secret.
+// sourceOf finds the source that has the secret, nil if none has.
+func (s *Store) sourceOf(name string) (secret.Source, secret.Value, error) {
+	for _, source := range s.sources {
+		if value, found, err := source.Lookup(name); found || err != nil {
+			return source, value, err
+		}
+	}
+	return nil, secret.Value{}, nil
+}
+
+func (s *Store) notSourced(name string) error {
+	source, _, err := s.sourceOf(name)
+	if source != nil || err != nil {
+		return fmt.Errorf("%w: secret %s comes from %s; change it there", ErrConflict, name, source)
+	}
+	return nil
+}
+
+// importSecrets makes generations of what changed in the sources.
+func (s *Store) importSecrets(ctx context.Context, names []string) error {
+	s.importing.Lock() // or two that look at once would make two generations
+	defer s.importing.Unlock()
+	for _, name := range names {
+		source, value, err := s.sourceOf(name)
+		if err != nil {
+			return err
+		}
+		if source == nil {
+			continue
+		}
+		newest, known, err := s.newestSecret(ctx, name)
+		if err != nil {
+			return err
+		}
+		if known && newest.Value.Reveal() == value.Reveal() {
+			continue
+		}
+		if _, err := s.keepSecret(ctx, name, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// DeleteSecret removes all generations of the secret. It is an ErrConflict if a
+// source has the secret.
 func (s *Store) DeleteSecret(ctx context.Context, name string) error {
+	if err := s.notSourced(name); err != nil {
+		return err
+	}
 	return s.do(ctx, func(ctx context.Context) error {
 		n, err := s.execCount(ctx, "UPDATE secret_names SET deleted = 1 WHERE name = $1 AND deleted = 0", name)
 		if err != nil {
@@ -64,11 +123,24 @@ func (s *Store) DeleteSecret(ctx context.Context, name string) error {
 
 // Secrets lists the managed secrets with their newest generation.
 func (s *Store) Secrets(ctx context.Context) ([]SecretInfo, error) {
+	from := make(map[string]string)
+	for _, source := range slices.Backward(s.sources) {
+		names, err := source.Names()
+		if err != nil {
+			return nil, fmt.Errorf("the secrets of %s: %w", source, err)
+		}
+		if err := s.importSecrets(ctx, names); err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			from[name] = source.String()
+		}
+	}
 	return list(ctx, s, func(rows *sql.Rows) (SecretInfo, error) {
 		var i SecretInfo
 		var at int64
 		err := rows.Scan(&i.Name, &i.Generation, &at)
-		i.SetAt = timeOf(at)
+		i.SetAt, i.Source = timeOf(at), from[i.Name]
 		return i, err
 	}, `SELECT n.name, n.generation, v.set_at FROM secret_names n JOIN secrets v ON v.name = n.name AND v.generation = n.generation
 		WHERE n.deleted = 0 ORDER BY n.name`)
@@ -76,20 +148,33 @@ func (s *Store) Secrets(ctx context.Context) ([]SecretInfo, error) {
 
 // NewestSecrets opens the newest generation of those of the names that exist.
 func (s *Store) NewestSecrets(ctx context.Context, names []string) (map[string]SecretValue, error) {
+	if err := s.importSecrets(ctx, names); err != nil {
+		return nil, err
+	}
 	values := make(map[string]SecretValue, len(names))
 	for _, name := range names {
-		found, err := list(ctx, s, scanSealed, `SELECT v.generation, v.sealed FROM secret_names n JOIN secrets v ON v.name = n.name AND v.generation = n.generation
-			WHERE n.name = $1 AND n.deleted = 0`, name)
+		value, known, err := s.newestSecret(ctx, name)
 		if err != nil {
 			return nil, err
 		}
-		for _, one := range found {
-			if values[name], err = s.unseal(name, one); err != nil {
-				return nil, err
-			}
+		if known {
+			values[name] = value
 		}
 	}
 	return values, nil
+}
+
+func (s *Store) newestSecret(ctx context.Context, name string) (value SecretValue, known bool, err error) {
+	one, err := first(list(ctx, s, scanSealed, `SELECT v.generation, v.sealed FROM secret_names n JOIN secrets v ON v.name = n.name AND v.generation = n.generation
+		WHERE n.name = $1 AND n.deleted = 0`, name))
+	if errors.Is(err, ErrNotFound) {
+		return SecretValue{}, false, nil
+	}
+	if err != nil {
+		return SecretValue{}, false, err
+	}
+	value, err = s.unseal(name, one)
+	return value, err == nil, err
 }
 
 // SecretAt opens one generation of a secret; ErrNotFound if it is gone.

@@ -53,10 +53,13 @@ const readers = 8
 
 // Config is what Open needs.
 type Config struct {
-	Path   string      // of the database file; its folder exists
-	Key    *secret.Key // seals the secrets
-	Now    func() time.Time
-	Logger *slog.Logger
+	Path string      // of the database file; its folder exists
+	Key  *secret.Key // seals the secrets
+	// Sources are looked at for managed secrets before the store's own, in this
+	// order. A value that changed there becomes the next generation.
+	Sources []secret.Source
+	Now     func() time.Time
+	Logger  *slog.Logger
 }
 
 // Store is the durable state of one server. It is safe for concurrent use.
@@ -65,6 +68,9 @@ type Store struct {
 	logger *slog.Logger
 	key    *secret.Key
 	read   *sql.DB
+
+	sources   []secret.Source
+	importing sync.Mutex // of what sources have
 
 	// The rest of this group is of the writer goroutine alone.
 	writer     *sql.DB
@@ -109,7 +115,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("SQLite %s is too old: before 3.51.3 it could corrupt a database", name)
 	}
 	s := &Store{
-		now: cfg.Now, logger: cfg.Logger, key: cfg.Key,
+		now: cfg.Now, logger: cfg.Logger, key: cfg.Key, sources: cfg.Sources,
 		statements: make(map[string]*sql.Stmt), execs: make(map[string]*sqlite3.SQLiteStmt), long: longLog{walPages, walPages},
 		jobs: make(chan *job, 4*maxBatch), full: make(chan struct{}, 1), rest: make(chan struct{}),
 		closing: make(chan struct{}), done: make(chan struct{}), checkpointed: make(chan struct{}),
