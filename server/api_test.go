@@ -40,7 +40,17 @@ func TestOneFactory(t *testing.T) {
 		{"POST", "/api/v1/deliveries/" + id + "/replay", "", 200, 404},
 		{"GET", "/api/v1/agent/runs/" + run, "", 200, 404},
 		{"GET", "/api/v1/agent/runs/" + run + "/transcript", "", 200, 404},
+		{"GET", "/api/v1/agent/runs/" + run + "/timeline", "", 200, 404},
+		{"GET", "/api/v1/agent/runs/" + run + "/conversation", "", 200, 404},
+		{"GET", "/api/v1/agent/runs/" + run + "/handoff/attachments", "", 200, 404},
+		{"POST", "/api/v1/agent/runs/" + run + "/followups", "{}", 422, 404},
 		{"POST", "/api/v1/agent/runs/" + run + "/cancel", "", 200, 404},
+		{"GET", "/api/v1/agent/runs/" + run + "/events", "", 200, 404},
+		{"POST", "/api/v1/agent/runs", `{"prompt":"x","parent_run_id":"` + run + `","config":{"environment_id":"e"}}`, 200, 400},
+		{"GET", "/api/v1/agent/runs?factory_uid=default&factory_uid=elsewhere", "", 403, 403},
+		{"GET", "/api/v1/agent/schedules?factory=default", "", 200, 403},
+		{"POST", "/api/v1/agent/schedules", `{"name":"x","cron_schedule":"@daily","prompt":"x","agent_config":{"environment_id":"default/e"}}`, 201, 400},
+		{"GET", "/api/v1/notices", "", 403, 403},
 		{"GET", "/api/v1/applies/" + apply, "", 200, 404},
 		{"GET", "/api/v1/webhooks/hook", "", 200, 404},
 		{"POST", "/api/v1/factories/default/sync", "", 202, 404},
@@ -69,6 +79,11 @@ func TestOneFactory(t *testing.T) {
 	for _, list := range []string{"webhooks", "automations", "deliveries", "applies"} {
 		if got := f.get("/api/v1/"+list, other); got.status != 200 || !strings.Contains(string(got.body), `"`+list+`":[]`) {
 			t.Errorf("%s with another's key: %d %s", list, got.status, got.body)
+		}
+	}
+	for path, empty := range map[string]string{"/api/v1/agent": `{"agents":[]}`, "/api/v1/agent/environments": `{"environments":[]}`, "/api/v1/agent/schedules": `{"schedules":[]}`} {
+		if got := f.get(path, other); string(got.body) != empty {
+			t.Errorf("%s with another's key: %s", path, got.body)
 		}
 	}
 	if got := f.get("/api/v1/agent/runs", other); !strings.Contains(string(got.body), `"runs":[]`) {
@@ -278,5 +293,43 @@ func TestTitle(t *testing.T) {
 		if got := titleOf(createRequest{Title: c.title, Prompt: c.prompt}); got != c.want {
 			t.Errorf("%q", got)
 		}
+	}
+}
+
+// TestLastUse: a key shows when it was used last, to the minute (SPEC 10.2).
+func TestLastUse(t *testing.T) {
+	f := newFixture(t)
+	admin, key := f.key("admin", "manage"), f.key("ci", "runs")
+	lastUse := func() string {
+		t.Helper()
+		var list struct{ Keys []Key }
+		if err := json.Unmarshal(f.get("/api/v1/keys", admin).body, &list); err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range list.Keys {
+			if k.Name == "ci" && k.LastUsedAt != nil {
+				return k.LastUsedAt.String()
+			}
+		}
+		return ""
+	}
+	if got := lastUse(); got != "" {
+		t.Errorf("an unused key was used at %s", got)
+	}
+	f.get("/api/v1/agent/runs", key)
+	first := lastUse()
+	if first == "" {
+		t.Error("a use is not shown")
+	}
+	f.get("/api/v1/agent/runs", key+"x")
+	f.get("/api/v1/agent/runs", key)
+	if got := lastUse(); got != first {
+		t.Errorf("%s, then %s within a minute", first, got)
+	}
+	if _, err := f.store.RevokeKey(t.Context(), "ci"); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.get("/api/v1/agent/runs", key); got.status != 401 {
+		t.Errorf("the next request of a revoked key: %d", got.status)
 	}
 }

@@ -282,7 +282,7 @@ func (f *fixture) key(name string, scopes ...string) string {
 }
 
 func init() {
-	for _, kind := range []string{"text/html", "text/css", "application/yaml"} {
+	for _, kind := range []string{"text/html", "text/css", "application/yaml", "text/event-stream"} {
 		openapi3filter.RegisterBodyDecoder(kind, openapi3filter.FileBodyDecoder)
 	}
 }

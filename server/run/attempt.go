@@ -59,6 +59,11 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 		// Whoever sees the run finished sees its whole transcript.
 		close(done)
 		helpers.Wait()
+		if tokens, cost := t.usage(); tokens > 0 || cost > 0 {
+			if err := a.manager.cfg.Store.SetUsage(always, a.lease, tokens, cost); err != nil {
+				a.logger.Warn("recording what a run used", "error", err)
+			}
+		}
 	}()
 
 	switch {

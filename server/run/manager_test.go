@@ -416,6 +416,9 @@ echo '{"type":"result","subtype":"success","total_cost_usd":0.5,"num_turns":2,"u
 	s.Harness.Type, s.Harness.Model, s.Harness.AuthSecret = "claude", "m1", "CLAUDE"
 	r := w.finished(w.enqueue(s))
 	w.wants(r, store.Succeeded, "")
+	if r.Tokens != 30 || r.CostUSD != 0.5 {
+		t.Errorf("used %d tokens and %v dollars", r.Tokens, r.CostUSD)
+	}
 	var got []string
 	for _, e := range w.events(r.ID) {
 		got = append(got, fmt.Sprintf("%s %s", e.Kind, e.Data))

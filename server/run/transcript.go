@@ -61,6 +61,7 @@ type transcript struct {
 	words     string    // the last line on standard error
 	last      time.Time // of the last sign of life
 	fenced    bool
+	used      Usage // in all
 
 	full chan struct{} // a batch is
 }
@@ -89,6 +90,13 @@ func (t *transcript) lastWords() string {
 	defer t.mu.Unlock()
 	t.drain(true)
 	return t.words
+}
+
+// usage is what the harness said it used, in tokens and US dollars.
+func (t *transcript) usage() (tokens int64, costUSD float64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.used.InputTokens + t.used.OutputTokens, t.used.CostUSD
 }
 
 // hidden is the text without secrets.
@@ -125,7 +133,12 @@ func (t *transcript) add(e Event) {
 
 // put numbers an event that is not part of a stream.
 func (t *transcript) put(e Event) {
-	switch e.(type) {
+	switch e := e.(type) {
+	case Usage:
+		t.used.InputTokens += e.InputTokens
+		t.used.OutputTokens += e.OutputTokens
+		t.used.CostUSD += e.CostUSD
+		t.drain(false)
 	case Command, AgentStarted, Ended:
 		t.drain(true) // a process is gone: nothing can complete a held value
 	default:

@@ -459,6 +459,13 @@ func (s *Store) RenewLease(ctx context.Context, l Lease, d time.Duration) (cance
 	return cancelRequested, err
 }
 
+// SetUsage records what a run used in all.
+func (s *Store) SetUsage(ctx context.Context, l Lease, tokens int64, costUSD float64) error {
+	return s.do(ctx, func(ctx context.Context) error {
+		return s.fenced(ctx, l, "UPDATE runs SET tokens = $1, cost_micros = $2", tokens, int64(math.Round(costUSD*1e6)))
+	})
+}
+
 // FinishRun ends a run. A terminal state never changes (SPEC 9.1).
 func (s *Store) FinishRun(ctx context.Context, l Lease, state RunState, message string, exitCode *int64) error {
 	if !state.Terminal() {

@@ -38,7 +38,7 @@ func main() {
 		}
 		state = string(read.JSON200.State)
 	}
-	states, limit, by := []string{"SUCCEEDED", "FAILED"}, 1, api.CreatedAt
+	states, limit, by := []string{"SUCCEEDED", "FAILED"}, 1, api.GetAgentRunsParamsSortByCreatedAt
 	listed, err := client.GetAgentRunsWithResponse(ctx, &api.GetAgentRunsParams{Limit: &limit, State: &states, SortBy: &by})
 	check(err)
 	if listed.JSON200 == nil || len(listed.JSON200.Runs) != 1 || listed.JSON200.Runs[0].RunId != id {
