@@ -383,11 +383,11 @@ func sendBody(c *cobra.Command, header http.Header) ([]byte, error) {
 	if err != nil || len(sets) == 0 {
 		return body, err
 	}
-	return changed(body, sets)
+	return withValues(body, sets)
 }
 
-// changed sets values in a JSON body.
-func changed(body []byte, sets []string) ([]byte, error) {
+// withValues sets values in a JSON body.
+func withValues(body []byte, sets []string) ([]byte, error) {
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.UseNumber() // numbers stay as they are written
 	var root any
