@@ -61,9 +61,27 @@ func (s *service) wait(t *testing.T, n int) {
 	}
 }
 
-func start(t *testing.T, cfg Config) (*Notifier, *bytes.Buffer) {
+// logged is what was logged, to be read while more is.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func start(t *testing.T, cfg Config) (*Notifier, *logged) {
 	t.Helper()
-	var log bytes.Buffer
+	var log logged
 	cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	n, err := New(cfg)
 	if err != nil {
@@ -271,18 +289,22 @@ func TestMessages(t *testing.T) {
 		expect("another outage", "apply.failed unreachable c0")
 		n.Changed(applied("c4"))
 		expect("its end", "apply.recovered  c4")
-		if seen := slices.Clone(r.ids); len(slices.Compact(slices.Sorted(slices.Values(seen)))) != len(seen) {
+		r.mu.Lock()
+		seen := slices.Clone(r.ids)
+		r.mu.Unlock()
+		if len(slices.Compact(slices.Sorted(slices.Values(seen)))) != len(seen) {
 			t.Errorf("ids twice: %v", seen)
 		}
 
-		r.fail = 5
+		failNext := func(n int) { r.mu.Lock(); r.fail = n; r.mu.Unlock() }
+		failNext(5)
 		n.Changed(refused("c5"))
 		time.Sleep(time.Minute)
 		expect("after five failures", "apply.failed invalid c5")
-		r.fail = 1000
+		failNext(1000)
 		n.Changed(refused("c6"))
 		time.Sleep(time.Hour)
-		r.fail = 0
+		failNext(0)
 		n.Changed(refused("c7"))
 		expect("one was given up", "apply.failed invalid c7")
 		if text := log.String(); !strings.Contains(text, "tries=8") || strings.Contains(text, "example.com") {
