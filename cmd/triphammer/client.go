@@ -143,13 +143,22 @@ func socketClient(dir string) (*client, error) {
 		defer release()
 		return (&net.Dialer{}).DialContext(ctx, "unix", path)
 	}
-	probe, err := dial(context.Background(), "", "")
+	transport := &http.Transport{DialContext: dial}
+	cl := &client{http: &http.Client{Transport: transport}, base: "http://local", close: transport.CloseIdleConnections}
+	// A connection alone proves nothing: of a server that was killed, a child that
+	// it was just starting can hold the socket for a moment longer.
+	ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, cl.base+"/healthz", nil)
 	if err != nil {
 		return nil, err
 	}
-	_ = probe.Close()
-	transport := &http.Transport{DialContext: dial}
-	return &client{http: &http.Client{Transport: transport}, base: "http://local", close: transport.CloseIdleConnections}, nil
+	resp, err := cl.http.Do(req)
+	if err != nil {
+		cl.close()
+		return nil, err
+	}
+	return cl, resp.Body.Close()
 }
 
 // offlineClient serves requests from the store, which it holds alone.
