@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 // prints how long that took, in microseconds.
 func applyOnce(repository string) error {
 	began := time.Now()
-	source, err := gitrepo.Open(repository, "main")
+	source, err := openBench(repository)
 	if err != nil {
 		return err
 	}
@@ -65,6 +65,15 @@ func applyOnce(repository string) error {
 	peak, err := peakOf("self")
 	fmt.Println(took.Microseconds(), peak)
 	return err
+}
+
+// openBench opens a path, or URL CA-FILE CACHE.
+func openBench(repository string) (Source, error) {
+	parts := strings.Fields(repository)
+	if len(parts) == 1 {
+		return gitrepo.Open(repository, "main")
+	}
+	return gitrepo.OpenRemote(gitrepo.RemoteConfig{URL: parts[0], Branch: "main", Cache: parts[2], Credentials: gitrepo.Credentials{CAFile: parts[1]}})
 }
 
 const (
@@ -115,15 +124,15 @@ func bigRepository(b *testing.B) string {
 // the peak of its memory.
 func BenchmarkBigRepository(b *testing.B) {
 	bare := bigRepository(b)
-	b.Run("apply", func(b *testing.B) {
+	apply := func(b *testing.B, repository string) {
 		var inside, whole, peak []float64
 		for b.Loop() {
 			cmd := exec.Command(os.Args[0])
-			cmd.Env = append(os.Environ(), applyVariable+"="+bare)
+			cmd.Env = append(os.Environ(), applyVariable+"="+repository)
 			began := time.Now()
-			out, err := cmd.Output()
+			out, err := cmd.CombinedOutput()
 			if err != nil {
-				b.Fatal(err)
+				b.Fatalf("%v\n%s", err, out)
 			}
 			whole = append(whole, time.Since(began).Seconds()*1000)
 			var us, mb float64
@@ -131,10 +140,30 @@ func BenchmarkBigRepository(b *testing.B) {
 				b.Fatal(err)
 			}
 			inside, peak = append(inside, us/1000), append(peak, mb)
+			if parts := strings.Fields(repository); len(parts) > 1 {
+				if err := os.RemoveAll(parts[2]); err != nil {
+					b.Fatal(err)
+				}
+			}
 		}
 		b.ReportMetric(median(inside), "apply-ms")
 		b.ReportMetric(median(whole), "process-ms")
 		b.ReportMetric(median(peak), "peak-MB")
+	}
+	b.Run("apply", func(b *testing.B) { apply(b, bare) })
+	server := gittest.Serve(b, filepath.Dir(bare))
+	b.Run("fetch and apply", func(b *testing.B) {
+		apply(b, server.URL+"/big.git "+server.CAFile+" "+filepath.Join(b.TempDir(), "cache"))
+	})
+	b.Run("git fetch", func(b *testing.B) {
+		var whole []float64
+		for b.Loop() {
+			into := b.TempDir()
+			began := time.Now()
+			gittest.Git(b, into, "-c", "http.sslVerify=false", "clone", "-q", "--bare", "--depth=1", "--single-branch", "--branch=main", server.URL+"/big.git", "x.git")
+			whole = append(whole, time.Since(began).Seconds()*1000)
+		}
+		b.ReportMetric(median(whole), "process-ms")
 	})
 	b.Run("git", func(b *testing.B) {
 		var whole, peak []float64
