@@ -191,6 +191,8 @@ type Applier struct {
 	refusal refusal
 	failure *failure // nil unless the last attempt failed
 	pin     *Pin
+	asked   int                // how many wait in Apply
+	stop    context.CancelFunc // ends the look that the worker takes, or nil
 }
 
 // refusal is why the settled commit does not serve, if it does not.
@@ -303,8 +305,20 @@ func (a *Applier) takeKick() string {
 
 // Apply applies the head now, even if it is live already (SPEC 4.4), and waits
 // for the outcome. The error is only that of a ctx that ended before.
+//
+// It does not wait for a look that the worker takes: a repository that does not
+// answer must not be in the way of somebody who pins a commit.
 func (a *Applier) Apply(ctx context.Context, trigger string) (*Apply, error) {
+	a.mu.Lock()
+	a.asked++
+	if a.stop != nil {
+		a.stop()
+	}
+	a.mu.Unlock()
 	done := a.sync(ctx, trigger, true)
+	a.mu.Lock()
+	a.asked--
+	a.mu.Unlock()
 	a.Kick(watched) // the worker may have to wait for another time now
 	if done == nil {
 		return nil, context.Cause(ctx)
@@ -384,19 +398,36 @@ func (a *Applier) sync(ctx context.Context, trigger string, force bool) *Apply {
 		return nil
 	}
 	a.mu.Lock()
+	if !force {
+		if a.asked > 0 {
+			a.mu.Unlock()
+			return nil // who waits looks, too
+		}
+		ctx, a.stop = context.WithCancel(ctx)
+		defer func(stop context.CancelFunc) {
+			stop()
+			a.mu.Lock()
+			a.stop = nil
+			a.mu.Unlock()
+		}(a.stop)
+	}
 	a.renewed = nil
 	a.mu.Unlock()
 	done := &Apply{Factory: a.cfg.Factory, Trigger: trigger, StartedAt: a.cfg.Now(), Plan: Diff(nil, nil)}
 	done.Repository, done.Branch = a.cfg.Source.Describe()
-	head, err := a.cfg.Source.Head(ctx)
-	if err == nil {
-		a.mu.Lock()
-		a.state.Checked = a.cfg.Now()
-		a.mu.Unlock()
+	pin := a.pinned()
+	var head gitrepo.Commit
+	var err error
+	if pin == nil || !force { // what is pinned is had without the repository
+		if head, err = a.cfg.Source.Head(ctx); err == nil {
+			a.mu.Lock()
+			a.state.Checked = a.cfg.Now()
+			a.mu.Unlock()
+		}
 	}
-	if pin := a.pinned(); pin != nil {
+	if pin != nil {
 		// What the branch does is shown, and waits.
-		if !force && !a.wanted(head.Hash, pin.Commit, trigger) {
+		if !force && (ctx.Err() != nil || !a.wanted(head.Hash, pin.Commit, trigger)) {
 			return nil
 		}
 		head, done.past, err = a.cfg.Past(ctx, pin.Commit)

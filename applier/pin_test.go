@@ -149,3 +149,45 @@ func TestVerify(t *testing.T) {
 		}
 	})
 }
+
+// silent is a source whose repository does not answer.
+type silent struct{ *fake }
+
+func (s silent) Head(ctx context.Context) (gitrepo.Commit, error) {
+	<-ctx.Done()
+	return gitrepo.Commit{}, context.Cause(ctx)
+}
+
+// TestPinAtOnce: a repository that does not answer delays neither a pin nor,
+// when it does again, what comes after.
+func TestPinAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := &fake{tree: map[string]fs.FS{"c1": tree()}}
+		r := &records{}
+		cfg := r.config(silent{source})
+		cfg.Past = func(_ context.Context, hash string) (gitrepo.Commit, fs.FS, error) {
+			return gitrepo.Commit{Hash: hash}, source.tree[hash], nil
+		}
+		a := New(cfg)
+		start(t, a)
+		synctest.Wait() // the worker waits for the repository
+		began := time.Now()
+		for range 3 {
+			a.SetPin(&Pin{Commit: "c1"})
+			if done, err := a.Apply(t.Context(), "pin"); err != nil || done.Outcome != Applied || time.Since(began) > 0 {
+				t.Fatal(done, err, time.Since(began))
+			}
+			synctest.Wait() // it waits again
+		}
+		if s := a.State(); s.Error != "" || s.Applied.Commit.Hash != "c1" {
+			t.Errorf("state %+v", s)
+		}
+		// Without a pin who asks has to wait, and can stop waiting.
+		a.SetPin(nil)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if done, err := a.Apply(ctx, "command"); done != nil || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%+v, %v", done, err)
+		}
+	})
+}
