@@ -184,7 +184,8 @@ func (l *lister) prepare(ctx context.Context) (err error) {
 	if !l.CreatedAfter.IsZero() { // ids are times, to the millisecond
 		l.least = idAt(l.CreatedAfter)
 	}
-	if !l.UpdatedAfter.IsZero() && l.Sort != ByUpdated {
+	newestFirst := !l.Ascending && (l.Sort == ByCreated || l.Sort == ByAgent) // which are updated since
+	if !l.UpdatedAfter.IsZero() && l.Sort != ByUpdated && !newestFirst {
 		// Older runs can have been updated since; a queued one never is.
 		least, since := int64(0), idAt(l.UpdatedAfter)
 		err := l.store.read.QueryRowContext(ctx, "SELECT coalesce(min(+id), $1) FROM runs WHERE updated_at > $2 AND "+leftQueue,
@@ -253,7 +254,7 @@ func (l *lister) find(ctx context.Context) (found []place, err error) {
 	var queued []place
 	states := l.states()
 	if i := slices.Index(states, Queued); i >= 0 {
-		if queued, err = l.collect(ctx, where{terms: []string{"state = 'QUEUED'"}}); err != nil {
+		if queued, err = l.collect(ctx, where{terms: []string{inQueue}}); err != nil {
 			return nil, err
 		}
 		states = slices.Delete(slices.Clone(states), i, i+1)
@@ -268,8 +269,11 @@ func (l *lister) find(ctx context.Context) (found []place, err error) {
 	return all[:min(len(all), l.Limit)], nil
 }
 
-// leftQueue is what the indexes of those are for that have left the queue.
-const leftQueue = "state <> 'QUEUED'"
+// The indexes are of those in the queue, and of those that have left it.
+const (
+	inQueue   = "state = 'QUEUED'"
+	leftQueue = "state <> 'QUEUED'"
+)
 
 // left finds those that have left the queue.
 func (l *lister) left(ctx context.Context, states []RunState, narrowed bool) ([]place, error) {
@@ -311,14 +315,15 @@ func (l *lister) key() (column string, direction string, beyond string) {
 	return "id", direction, beyond
 }
 
-// bounds adds where the page begins, and the limits that an index can tell.
-func (l *lister) bounds(w *where) error {
+// bounds adds where the page begins, and the limits that an index can tell. With
+// "+id" for the id, the rows' own order is not taken for the index.
+func (l *lister) bounds(w *where, id string) error {
 	column, _, beyond := l.key()
 	if l.least > 0 {
-		w.add("id >= ", l.least)
+		w.add(id+" >= ", l.least)
 	}
 	if !l.CreatedBefore.IsZero() {
-		w.add("id < ", idAt(l.CreatedBefore.Add(time.Millisecond)))
+		w.add(id+" < ", idAt(l.CreatedBefore.Add(time.Millisecond)))
 	}
 	if l.Sort == ByUpdated {
 		if !l.UpdatedAfter.IsZero() {
@@ -334,7 +339,7 @@ func (l *lister) bounds(w *where) error {
 	var key any = l.After.Key
 	switch l.Sort {
 	case ByCreated:
-		w.add("id "+beyond+" ", l.after)
+		w.add(id+" "+beyond+" ", l.after)
 		return nil
 	case ByUpdated:
 		n, err := strconv.ParseInt(l.After.Key, 10, 64)
@@ -351,7 +356,7 @@ func (l *lister) bounds(w *where) error {
 // walk reads a page along the order itself.
 func (l *lister) walk(ctx context.Context, w where) ([]place, error) {
 	column, direction, _ := l.key()
-	if err := l.bounds(&w); err != nil {
+	if err := l.bounds(&w, "id"); err != nil {
 		return nil, err
 	}
 	query := fmt.Sprintf("SELECT id, %s, 1 FROM runs%s ORDER BY %[1]s %[3]s, id %[3]s", column, w.sql(), direction)
@@ -379,7 +384,7 @@ func (l *lister) merge(ctx context.Context, groups []groupRow, states []RunState
 	w.add("state = ", "")
 	w.add("group_id = ", int64(0))
 	w.terms = append(w.terms, leftQueue)
-	if err := l.bounds(&w); err != nil {
+	if err := l.bounds(&w, "id"); err != nil {
 		return nil, false, err
 	}
 	query := fmt.Sprintf("SELECT id, %s, %s FROM runs%s ORDER BY %[1]s %[4]s, id %[4]s LIMIT %d", column, good, w.sql(), direction, rows)
@@ -589,7 +594,7 @@ func (l *lister) checks(w *where, along bool) {
 func (l *lister) search(ctx context.Context) ([]place, error) {
 	column, direction, _ := l.key()
 	w := where{terms: []string{leftQueue}}
-	if err := l.bounds(&w); err != nil {
+	if err := l.bounds(&w, "id"); err != nil {
 		return nil, err
 	}
 	inner := fmt.Sprintf("SELECT * FROM runs%s ORDER BY %s %[3]s, id %[3]s LIMIT %d", w.sql(), column, direction, walkRows)
@@ -602,8 +607,12 @@ func (l *lister) search(ctx context.Context) ([]place, error) {
 // collect finds all that match, also what w says, and sorts them.
 func (l *lister) collect(ctx context.Context, w where) ([]place, error) {
 	column, direction, _ := l.key()
-	l.conditions(&w, false)
-	if err := l.bounds(&w); err != nil {
+	id, queue := "id", slices.Contains(w.terms, inQueue)
+	if queue { // which is short: it is walked, whatever is asked of its runs
+		id = "+id"
+	}
+	l.conditions(&w, queue)
+	if err := l.bounds(&w, id); err != nil {
 		return nil, err
 	}
 	// The sign keeps the order's own index out of it.

@@ -417,3 +417,42 @@ func fill(b *testing.B, s *fixture, n int) {
 		}))
 	}
 }
+
+// TestLeaseAndClock: a clock that jumps takes no run from its worker, starts none
+// twice, and mixes up no order (research/reliability.md R26).
+func TestLeaseAndClock(t *testing.T) {
+	s := open(t)
+	ctx := t.Context()
+	create := func() string {
+		r, _, err := s.CreateRun(ctx, NewRun{Factory: "default", Source: SourceAPI, Spec: []byte("{}")}, "", nil)
+		check(t, err)
+		return r.ID
+	}
+	start := s.at
+	ids := []string{create()}
+	lease := must[[]Lease](t)(s.ClaimRuns(ctx, Claim{Worker: "w", Most: 1, Lease: time.Minute}))[0]
+	for i, jump := range []time.Duration{time.Hour, -time.Hour, 10 * 365 * 24 * time.Hour, 0, -10 * 365 * 24 * time.Hour, time.Second} {
+		s.at = start.Add(jump)
+		if cancelled := must[bool](t)(s.RenewLease(ctx, lease, time.Minute)); cancelled {
+			t.Errorf("%v: cancelled", jump)
+		}
+		check(t, s.AppendEvents(ctx, lease, []Event{{Seq: int64(i + 1), At: s.at, Kind: "output", Data: []byte("{}")}}))
+		ids = append(ids, create())
+		for _, l := range must[[]Lease](t)(s.ClaimRuns(ctx, Claim{Worker: "other", Most: 10, Lease: time.Minute})) {
+			if l.RunID == lease.RunID {
+				t.Fatalf("%v: the run has a second worker", jump)
+			}
+		}
+	}
+	check(t, s.FinishRun(ctx, lease, Succeeded, "", nil))
+	if r := must[*Run](t)(s.Run(ctx, lease.RunID)); r.Attempt != 1 {
+		t.Errorf("attempt %d", r.Attempt)
+	}
+	var listed []string
+	for _, r := range must[[]*Run](t)(s.Runs(ctx, RunQuery{Ascending: true})) {
+		listed = append(listed, r.ID)
+	}
+	if !slices.Equal(listed, ids) {
+		t.Errorf("listed %v, made %v", listed, ids)
+	}
+}
