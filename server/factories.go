@@ -254,7 +254,7 @@ func pushScheme(r *http.Request) *signature.Scheme {
 }
 
 // push takes the notification of a service that knows the secret named by
-// SyncSecret. Whoever does not know it learns nothing, not even whether there is
+// SyncSecrets. Whoever does not know it learns nothing, not even whether there is
 // such a factory. A notification changes nothing by itself, so there is no entry
 // in the audit log.
 func (s *Server) push(c *gin.Context, scheme *signature.Scheme) {
@@ -295,7 +295,7 @@ func (s *Server) push(c *gin.Context, scheme *signature.Scheme) {
 // pushVerifier checks against the newest value of the secret; nil if there is
 // none, or none that suits.
 func (s *Server) pushVerifier(c *gin.Context, scheme *signature.Scheme) (*signature.Verifier, error) {
-	name := s.cfg.SyncSecret
+	name := s.cfg.SyncSecrets[c.Param("name")]
 	if name == "" {
 		return nil, nil
 	}

@@ -39,9 +39,9 @@ type Config struct {
 	// BaseURL is how senders and people reach the server, without a slash at its
 	// end.
 	BaseURL string
-	// SyncSecret names the managed secret with which services sign push
-	// notifications, or nothing.
-	SyncSecret     string
+	// SyncSecrets name, by factory, the managed secret with which services sign
+	// push notifications.
+	SyncSecrets    map[string]string
 	TrustedProxies []netip.Prefix // whose X-Forwarded-For is believed (SPEC 5.9)
 	Version        string
 	Now            func() time.Time

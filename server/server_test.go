@@ -179,7 +179,7 @@ func newFixtureWith(t *testing.T, opt options) *fixture {
 	f.url = "http://" + ts.Listener.Addr().String()
 	f.Server, err = New(Config{
 		Store: st, Live: live, Load: load, Appliers: []*applier.Applier{a}, Delivery: deliveries, Runs: manager, Metrics: metrics,
-		BaseURL: f.url, SyncSecret: "PUSH_SECRET", Version: "test", Logger: opt.logger,
+		BaseURL: f.url, SyncSecrets: map[string]string{"default": "PUSH_SECRET"}, Version: "test", Logger: opt.logger,
 	})
 	if err != nil {
 		t.Fatal(err)

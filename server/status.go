@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 
 	"github.com/gin-gonic/gin"
 
@@ -43,6 +44,9 @@ func (s *Server) status(c *gin.Context) {
 	if err != nil {
 		s.failWith(c, err)
 		return
+	}
+	if only := c.Query("factory"); only != "" {
+		status.Factories = slices.DeleteFunc(status.Factories, func(f FactoryStatus) bool { return f.Name != only })
 	}
 	c.JSON(http.StatusOK, status)
 }

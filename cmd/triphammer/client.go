@@ -28,6 +28,7 @@ type client struct {
 	http    *http.Client
 	base    string
 	key     string
+	factory string // what is asked of one factory; empty: of all, or the only one
 	offline bool
 	close   func()
 }
@@ -36,6 +37,28 @@ type client struct {
 func clientFlags(c *cobra.Command) {
 	c.Flags().String("server", "", "address of a server, such as https://hammer.example.com (its key in TRIPHAMMER_API_KEY)")
 	c.Flags().String("data", "", "data directory of a server on this machine")
+	if c.Flags().Lookup("factory") == nil { // that of a key is its limit
+		c.Flags().String("factory", "", "of a server with several factories: which one")
+	}
+}
+
+// only is the factory that is meant: that of --factory, or the only one.
+func (cl *client) only(ctx context.Context) (string, error) {
+	if cl.factory != "" {
+		return cl.factory, nil
+	}
+	var s server.Status
+	if err := cl.get(ctx, "/status", &s); err != nil {
+		return "", err
+	}
+	var names []string
+	for _, f := range s.Factories {
+		names = append(names, f.Name)
+	}
+	if len(names) != 1 {
+		return "", exitWith(exitUsage, "which factory? --factory %s", strings.Join(names, " or "))
+	}
+	return names[0], nil
 }
 
 // withServer makes a command's RunE that is given the server's client.
@@ -52,6 +75,14 @@ func withServer(needsServer bool, run func(c *cobra.Command, args []string, cl *
 
 // connect finds the server. What needs a running one does not open the store.
 func connect(c *cobra.Command, needsServer bool) (*client, error) {
+	cl, err := reach(c, needsServer)
+	if err == nil && c.CommandPath() != "triphammer keys create" {
+		cl.factory, _ = c.Flags().GetString("factory")
+	}
+	return cl, err
+}
+
+func reach(c *cobra.Command, needsServer bool) (*client, error) {
 	if err := serverFlagsOf(c); err != nil {
 		return nil, err
 	}
@@ -232,6 +263,9 @@ func (cl *client) get(ctx context.Context, path string, out any) error {
 
 // do makes a request and returns the body of a good answer.
 func (cl *client) do(ctx context.Context, method, path string, body io.Reader) ([]byte, error) {
+	if cl.factory != "" && !strings.Contains(path, "factory=") {
+		path += map[bool]string{true: "&", false: "?"}[strings.Contains(path, "?")] + "factory=" + url.QueryEscape(cl.factory)
+	}
 	req, err := http.NewRequestWithContext(ctx, method, cl.base+"/api/v1"+path, body)
 	if err != nil {
 		return nil, err

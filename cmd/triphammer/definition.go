@@ -18,7 +18,7 @@ func definitionCommand() *cobra.Command {
 		Use: "history", Short: "List the commits that were applied or refused, newest first", Args: cobra.NoArgs,
 		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
 			limit, _ := c.Flags().GetInt("limit")
-			all, err := collect[server.Apply](c.Context(), cl, "/applies", "applies", url.Values{"factory": {factoryOf(c)}}, limit)
+			all, err := collect[server.Apply](c.Context(), cl, "/applies", "applies", url.Values{}, limit)
 			if err != nil {
 				return err
 			}
@@ -38,7 +38,7 @@ serves. COMMIT can be shortened, or be the id of an apply. With --file it prints
 				return err
 			}
 			file, _ := c.Flags().GetString("file")
-			query := url.Values{"factory": {factoryOf(c)}}
+			query := url.Values{}
 			if file != "" {
 				query.Set("path", file)
 			}
@@ -72,7 +72,7 @@ can be shortened, or be ids of applies.`,
 			if err != nil {
 				return err
 			}
-			query := url.Values{"factory": {factoryOf(c)}, "from": {args[0]}}
+			query := url.Values{"from": {args[0]}}
 			var d server.ApplyDiff
 			if err := cl.get(c.Context(), "/applies/"+url.PathEscape(to)+"/diff?"+query.Encode(), &d); err != nil {
 				return err
@@ -111,34 +111,39 @@ pushed meanwhile waits until the pin ends, by "definition unpin" or at --until. 
 	for _, c := range []*cobra.Command{history, show, diff, pin, unpin} {
 		clientFlags(c)
 		outputFlag(c)
-		c.Flags().String("factory", factoryName, "which factory")
 	}
 	return noun("definition", "What served when, and the way back", history, show, diff, pin, unpin)
 }
-
-func factoryOf(c *cobra.Command) string { name, _ := c.Flags().GetString("factory"); return name }
 
 // commitOrLive is what was asked for, or else the apply that serves.
 func commitOrLive(c *cobra.Command, cl *client, args []string) (string, error) {
 	if len(args) > 0 {
 		return args[0], nil
 	}
+	name, err := cl.only(c.Context())
+	if err != nil {
+		return "", err
+	}
 	var s server.Status
 	if err := cl.get(c.Context(), "/status", &s); err != nil {
 		return "", err
 	}
 	for _, f := range s.Factories {
-		if f.Name == factoryOf(c) && f.Applied != nil {
+		if f.Name == name && f.Applied != nil {
 			return f.Applied.ApplyID, nil
 		}
 	}
-	return "", exitWith(exitNotFound, "factory %s serves nothing yet", factoryOf(c))
+	return "", exitWith(exitNotFound, "factory %s serves nothing yet", name)
 }
 
 // pinned changes the pin and prints the apply that this is.
 func pinned(c *cobra.Command, cl *client, method string, req any) error {
+	name, err := cl.only(c.Context())
+	if err != nil {
+		return err
+	}
 	var a server.Apply
-	if err := cl.call(c.Context(), method, "/factories/"+url.PathEscape(factoryOf(c))+"/pin", req, &a); err != nil {
+	if err := cl.call(c.Context(), method, "/factories/"+url.PathEscape(name)+"/pin", req, &a); err != nil {
 		return err
 	}
 	if err := emit(c, a, []string{a.ID}, func(w io.Writer) error { return printApply(w, a) }); err != nil {

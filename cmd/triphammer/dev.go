@@ -60,7 +60,7 @@ func dev(c *cobra.Command, args []string) error {
 		return exitWith(exitUsage, "%w", err)
 	}
 	defer func() { _ = source.Close() }()
-	s := serving{source: source, path: ".", logger: slog.New(slog.DiscardHandler)}
+	s := serving{factories: []factoryOptions{{name: factoryName, source: source, path: "."}}, logger: slog.New(slog.DiscardHandler)}
 	if verbose, _ := c.Flags().GetBool("verbose"); verbose {
 		s.logger = slog.New(slog.NewTextHandler(c.ErrOrStderr(), nil))
 	}
@@ -168,7 +168,7 @@ func demonstrate(ctx context.Context, c *cobra.Command, in *instance, source *gi
 // earlier dev left in the data directory.
 func waitApplied(ctx context.Context, in *instance, hash string) error {
 	return waitFor(ctx, time.Minute, "the definitions are not applied", func() (bool, error) {
-		state := in.applier.State()
+		state := in.appliers[0].State()
 		if last := state.LastApply; last != nil && last.Commit.Hash == hash && last.Outcome != applier.Applied {
 			for _, d := range last.Diagnostics {
 				// One that lacked a secret is tried again: the secret is set by now.

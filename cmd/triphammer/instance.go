@@ -34,11 +34,8 @@ const factoryName = "default"
 
 // instanceOptions are what a server is asked for.
 type instanceOptions struct {
-	source         applier.Source // nil: offline
-	path           string         // of the factory in the source
+	factories      []factoryOptions // nil: offline
 	baseURL        string
-	verify         func(ctx context.Context, hash string) error // of commits; nil: all may apply
-	syncSecret     string                                       // name of the secret that signs push notifications
 	rateLimit      int
 	authFailures   int
 	maxRuns        int
@@ -48,29 +45,39 @@ type instanceOptions struct {
 	missed         string // what happens to ticks of schedules that no server saw
 	trustedProxies []netip.Prefix
 	logger         *slog.Logger
-	notify         *notify.Config // who hears of applies; nil: nobody
+	notify         *notify.Config // who hears of runs; nil: nobody
 	notifySecret   string         // name of the secret that signs what they hear
 	notifyRuns     run.NoticeFilter
 	secretSources  []secret.Source
 	impatient      bool // do not wait for the data directory
 }
 
+// factoryOptions are what one of the factories is made of.
+type factoryOptions struct {
+	name         string
+	source       applier.Source
+	path         string                                       // of the factory in the source
+	verify       func(ctx context.Context, hash string) error // of commits; nil: all may apply
+	syncSecret   string                                       // name of the secret that signs push notifications
+	notify       *notify.Config                               // who hears of applies; nil: nobody
+	notifySecret string                                       // name of the secret that signs what they hear
+}
+
 // instance is the parts of one server, wired together: here the functions that
 // the applier is given meet the store (DESIGN 3.3).
 type instance struct {
-	dir      string
-	opt      instanceOptions
-	lock     *os.File
-	store    *store.Store
-	live     *applier.Live
-	restored *applier.Revision
-	applier  *applier.Applier
-	runs     *run.Manager
-	schedule *run.Scheduler
-	teller   *run.Notifier // of the ends of runs; nil: nobody wants to know
-	metrics  *server.Metrics
-	notifier *notify.Notifier // nil: nobody is told
-	server   *server.Server
+	dir       string
+	opt       instanceOptions
+	lock      *os.File
+	store     *store.Store
+	live      *applier.Live
+	appliers  []*applier.Applier // in the order of the options
+	runs      *run.Manager
+	schedule  *run.Scheduler
+	teller    *run.Notifier // of the ends of runs; nil: nobody wants to know
+	metrics   *server.Metrics
+	notifiers []*notify.Notifier // of applies
+	server    *server.Server
 }
 
 // openInstance opens the data directory, which it holds alone, and restores what
@@ -101,13 +108,21 @@ func openInstance(ctx context.Context, dir string, opt instanceOptions) (*instan
 	if err != nil {
 		return nil, errors.Join(exitWith(exitUsage, "%w", err), in.close())
 	}
-	if in.restored, err = in.restore(ctx); err != nil {
-		// What served last cannot be rebuilt: say so, and serve nothing until the
-		// next apply.
-		opt.logger.Error("the last good definitions could not be restored", "error", err)
+	if opt.factories == nil {
+		if in.opt.factories, err = in.known(ctx); err != nil {
+			return nil, errors.Join(exitWith(exitUsage, "%w", err), in.close())
+		}
 	}
-	if in.restored != nil {
-		in.live.Swap(in.restored)
+	for _, f := range in.opt.factories {
+		restored, err := in.restore(ctx, f.name)
+		if err != nil {
+			// What served last cannot be rebuilt: say so, and serve nothing until the
+			// next apply.
+			opt.logger.Error("the last good definitions could not be restored", "factory", f.name, "error", err)
+		}
+		if restored != nil {
+			in.live.Swap(restored)
+		}
 	}
 	return in, nil
 }
@@ -155,27 +170,13 @@ func (in *instance) wire() error {
 		return err
 	}
 	in.runs = run.New(run.Config{Store: in.store, Executor: executor, MaxRuns: in.opt.maxRuns, MaxPerAutomation: in.opt.perAutomation, MaxQueued: in.opt.maxQueued, Logger: in.opt.logger})
-	pin, err := in.pin()
-	if err != nil {
-		return err
-	}
-	if cfg := in.opt.notify; cfg != nil {
-		told := *cfg
-		told.Secret, told.BaseURL, told.Logger = in.notifySecret(in.opt.notifySecret), in.opt.baseURL, in.opt.logger
-		if in.notifier, err = notify.New(told); err != nil {
+	syncSecrets := make(map[string]string)
+	for _, f := range in.opt.factories {
+		if err := in.addFactory(f); err != nil {
 			return err
 		}
+		syncSecrets[f.name] = f.syncSecret
 	}
-	in.applier = applier.New(applier.Config{
-		Pin: pin, Past: in.past,
-		Factory: factoryName, Source: in.opt.source, Path: in.opt.path, Live: in.live, Restored: in.restored,
-		Secrets: in.newestSecrets,
-		UIDs: func(ctx context.Context, names []string) (map[string]string, error) {
-			return in.store.WebhookUIDs(ctx, factoryName, names)
-		},
-		Deliveries: in.newestDeliveries, Verify: in.opt.verify,
-		Spec: specOf, Record: in.record, OnChange: in.changed, Logger: in.opt.logger,
-	})
 	in.schedule = run.NewScheduler(run.SchedulerConfig{
 		Store: in.store, Definitions: in.scheduled, Wake: in.runs.Wake, Missed: in.opt.missed, Logger: in.opt.logger,
 		Prepare: func(ctx context.Context, n *store.Schedule) (store.NewRun, error) {
@@ -187,20 +188,47 @@ func (in *instance) wire() error {
 		Load: in.load, Observe: in.metrics.Delivery, Logger: in.opt.logger,
 	})
 	in.server, err = server.New(server.Config{
-		Store: in.store, Live: in.live, Load: in.load, Appliers: []*applier.Applier{in.applier}, Delivery: deliveries, Runs: in.runs, Metrics: in.metrics,
+		Store: in.store, Live: in.live, Load: in.load, Appliers: in.appliers, Delivery: deliveries, Runs: in.runs, Metrics: in.metrics,
 		SchedulesChanged: in.schedule.Kick,
-		BaseURL:          in.opt.baseURL, SyncSecret: in.opt.syncSecret, TrustedProxies: in.opt.trustedProxies, Version: version, Logger: in.opt.logger,
+		BaseURL:          in.opt.baseURL, SyncSecrets: syncSecrets, TrustedProxies: in.opt.trustedProxies, Version: version, Logger: in.opt.logger,
 	})
 	return err
 }
 
-// changed hears every state of the factory.
-func (in *instance) changed(s applier.State) {
-	in.metrics.Applier(s)
-	in.schedule.Kick()
-	if in.notifier != nil {
-		in.notifier.Changed(s)
+// addFactory makes the applier of a factory, and who hears of its applies.
+func (in *instance) addFactory(f factoryOptions) error {
+	pin, err := in.pin(f.name)
+	if err != nil {
+		return err
 	}
+	told := func(applier.State) {}
+	if f.notify != nil {
+		cfg := *f.notify
+		cfg.Secret, cfg.BaseURL, cfg.Logger = in.notifySecret(f.notifySecret), in.opt.baseURL, in.opt.logger
+		notifier, err := notify.New(cfg)
+		if err != nil {
+			return err
+		}
+		in.notifiers, told = append(in.notifiers, notifier), notifier.Changed
+	}
+	restored, _ := in.live.Revision(f.name)
+	in.appliers = append(in.appliers, applier.New(applier.Config{
+		Pin: pin, Past: func(ctx context.Context, hash string) (gitrepo.Commit, fs.FS, error) {
+			return in.past(ctx, f.name, hash)
+		},
+		Factory: f.name, Source: f.source, Path: f.path, Live: in.live, Restored: restored,
+		Secrets: in.newestSecrets,
+		UIDs: func(ctx context.Context, names []string) (map[string]string, error) {
+			return in.store.WebhookUIDs(ctx, f.name, names)
+		},
+		Deliveries: in.newestDeliveries, Verify: f.verify, Spec: specOf, Record: in.record, Logger: in.opt.logger,
+		OnChange: func(s applier.State) {
+			in.metrics.Applier(s)
+			in.schedule.Kick()
+			told(s)
+		},
+	}))
+	return nil
 }
 
 // tell makes the part that tells that runs ended, if anybody wants to know.
@@ -223,9 +251,9 @@ func (in *instance) tell() {
 	})
 }
 
-// pin is what the factory is pinned to, if anything.
-func (in *instance) pin() (*applier.Pin, error) {
-	p, err := in.store.PinOf(context.Background(), factoryName)
+// pin is what a factory is pinned to, if anything.
+func (in *instance) pin(factory string) (*applier.Pin, error) {
+	p, err := in.store.PinOf(context.Background(), factory)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, nil
 	}
@@ -233,8 +261,8 @@ func (in *instance) pin() (*applier.Pin, error) {
 }
 
 // past opens a commit that was applied before, as the store has it.
-func (in *instance) past(ctx context.Context, hash string) (gitrepo.Commit, fs.FS, error) {
-	a, err := in.store.AppliedCommit(ctx, factoryName, hash)
+func (in *instance) past(ctx context.Context, factory, hash string) (gitrepo.Commit, fs.FS, error) {
+	a, err := in.store.AppliedCommit(ctx, factory, hash)
 	if err != nil {
 		return gitrepo.Commit{}, nil, err
 	}
@@ -278,16 +306,33 @@ const baseURLFile = "base-url"
 // offline makes the parts that answer commands while no server runs: nothing of
 // them is started.
 func (in *instance) offline(ctx context.Context) error {
-	in.opt.source = offlineSource{}
 	if address, err := os.ReadFile(filepath.Join(in.dir, baseURLFile)); err == nil {
 		in.opt.baseURL = strings.TrimSpace(string(address))
 	}
-	if last, err := in.store.LastApply(ctx, factoryName, ""); err == nil {
-		in.opt.source = offlineSource{repository: last.Repository, branch: last.Branch}
-	} else if !errors.Is(err, store.ErrNotFound) {
-		return err
-	}
 	return in.wire()
+}
+
+// known are the factories that the store has applies of, for answers while no
+// server runs.
+func (in *instance) known(ctx context.Context) ([]factoryOptions, error) {
+	names, err := in.store.Factories(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		names = []string{factoryName}
+	}
+	var all []factoryOptions
+	for _, name := range names {
+		f := factoryOptions{name: name, source: offlineSource{}}
+		if last, err := in.store.LastApply(ctx, name, ""); err == nil {
+			f.source = offlineSource{repository: last.Repository, branch: last.Branch}
+		} else if !errors.Is(err, store.ErrNotFound) {
+			return nil, err
+		}
+		all = append(all, f)
+	}
+	return all, nil
 }
 
 // offlineSource names what a server would read, and reads nothing.
@@ -370,8 +415,8 @@ func (in *instance) record(ctx context.Context, a *applier.Apply) (string, error
 
 // restore rebuilds what served last from the store, with the generations of the
 // secrets that it took (SPEC 4.4); nil if nothing served yet.
-func (in *instance) restore(ctx context.Context) (*applier.Revision, error) {
-	last, err := in.store.LastApply(ctx, factoryName, string(applier.Applied))
+func (in *instance) restore(ctx context.Context, factory string) (*applier.Revision, error) {
+	last, err := in.store.LastApply(ctx, factory, string(applier.Applied))
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, nil
 	}

@@ -38,7 +38,7 @@ type repository interface {
 
 // openSource opens the repository that the flags name. What is fetched of a
 // remote one is kept in the data directory.
-func openSource(flags *pflag.FlagSet, data string) (repository, error) {
+func openSource(flags *pflag.FlagSet, data, factory string) (repository, error) {
 	text := func(name string) string { v, _ := flags.GetString(name); return v }
 	repo := strings.TrimPrefix(text("repo"), "file://")
 	if !gitrepo.IsRemote(repo) {
@@ -57,7 +57,7 @@ func openSource(flags *pflag.FlagSet, data string) (repository, error) {
 		return nil, err
 	}
 	source, err := gitrepo.OpenRemote(gitrepo.RemoteConfig{
-		URL: repo, Branch: text("branch"), Cache: filepath.Join(abs, "repositories", factoryName), Poll: poll,
+		URL: repo, Branch: text("branch"), Cache: filepath.Join(abs, "repositories", factory), Poll: poll,
 		Credentials: gitrepo.Credentials{
 			TokenFile: text("git-token-file"), Username: text("git-username"), CAFile: text("git-ca-file"),
 			SSHKey: text("git-ssh-key"), KnownHosts: text("git-known-hosts"),

@@ -10,7 +10,9 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -19,7 +21,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"triphammer/applier"
 	"triphammer/schema"
 	"triphammer/server"
 	"triphammer/server/notify"
@@ -67,38 +68,32 @@ func serverFlags(f *pflag.FlagSet) {
 }
 
 func serve(c *cobra.Command, _ []string) error {
-	file, err := configFile(c.Flags())
+	config, err := configFile(c.Flags())
 	if err != nil {
 		return err
 	}
-	if err := fromEnvironment(c.Flags(), file); err != nil {
+	if err := fromEnvironment(c.Flags(), config.values); err != nil {
 		return err
 	}
 	text := func(name string) string { v, _ := c.Flags().GetString(name); return v }
 	repo, data := text("repo"), text("data")
 	switch {
-	case repo == "":
+	case repo == "" && len(config.factories) == 0:
 		return exitWith(exitUsage, "which repository? Give --repo PATH or URL (or TRIPHAMMER_REPO)")
+	case repo != "" && len(config.factories) > 0:
+		return exitWith(exitUsage, "--repo and the factories of %s exclude each other", config.path)
 	case data == "":
 		return exitWith(exitUsage, "where to keep the data? Give --data DIR (or TRIPHAMMER_DATA)")
 	case (text("tls-cert") == "") != (text("tls-key") == ""):
 		return exitWith(exitUsage, "--tls-cert and --tls-key go together")
 	}
-	source, err := openSource(c.Flags(), data)
-	if err != nil {
+	s := serving{data: data, certFile: text("tls-cert"), keyFile: text("tls-key")}
+	if s.factories, err = factories(c.Flags(), config, data); err != nil {
 		return err
 	}
-	s := serving{data: data, source: source, path: text("path"), syncSecret: text("sync-secret"), certFile: text("tls-cert"), keyFile: text("tls-key")}
-	if keys := text("verify-keys"); keys != "" {
-		if _, err := os.Stat(keys); err != nil {
-			return exitWith(exitUsage, "--verify-keys: %w", err)
-		}
-		s.verify = func(ctx context.Context, hash string) error { return source.Verify(ctx, hash, keys) }
+	if text("notify-url") != "" {
+		s.notify, s.notifySecret = s.factories[0].notify, text("notify-secret")
 	}
-	if s.notify, err = notifications(c.Flags(), source); err != nil {
-		return err
-	}
-	s.notifySecret = text("notify-secret")
 	if s.notifyRuns, err = runNotices(c.Flags()); err != nil {
 		return err
 	}
@@ -128,62 +123,165 @@ func serve(c *cobra.Command, _ []string) error {
 	return s.run(c.Context())
 }
 
+// configuration is what a --config file says.
+type configuration struct {
+	path      string
+	values    map[string]string // by the names of flags
+	factories []factoryValues
+}
+
+// factoryValues are what the file says of one factory, by the names of flags.
+type factoryValues struct {
+	name   string
+	values map[string]string
+}
+
+var factoryNames = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
+
 // configFile reads --config: strict, so that a key that nothing reads is an
 // error.
-func configFile(flags *pflag.FlagSet) (map[string]string, error) {
-	path, _ := flags.GetString("config")
-	if path == "" {
-		path = os.Getenv("TRIPHAMMER_CONFIG")
+func configFile(flags *pflag.FlagSet) (config configuration, err error) {
+	config.path, _ = flags.GetString("config")
+	if config.path == "" {
+		config.path = os.Getenv("TRIPHAMMER_CONFIG")
 	}
-	if path == "" {
-		return nil, nil
+	if config.path == "" {
+		return config, nil
 	}
-	text, err := os.ReadFile(path)
+	text, err := os.ReadFile(config.path)
 	if err != nil {
-		return nil, exitWith(exitUsage, "--config: %w", err)
+		return config, exitWith(exitUsage, "--config: %w", err)
 	}
-	c := &schema.Collector{Path: path}
-	doc := schema.Parse(c, text, schema.Mapping)
-	values := make(map[string]string)
-	if doc != nil {
-		var known []string
-		flags.VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
-		for _, field := range doc.Root.Fields {
-			switch {
-			case flags.Lookup(field.Key) == nil || field.Key == "config":
-				hint := ""
-				if near := schema.Nearest(field.Key, known); near != "" {
-					hint = fmt.Sprintf("did you mean %q?", near)
-				}
-				c.Error(field.At, schema.UnknownField, hint, fmt.Sprintf("unknown key %q", field.Key))
-			case field.Value.Kind == schema.List:
-				var items []string
-				for _, item := range field.Value.Items {
-					items = append(items, item.Text)
-				}
-				values[field.Key] = strings.Join(items, ",")
-			default:
-				values[field.Key] = field.Value.Text
-			}
+	c := &schema.Collector{Path: config.path}
+	if doc := schema.Parse(c, text, schema.Mapping); doc != nil {
+		all := flagValues(c, doc.Root, flags, "factories")
+		config.values = all
+		if n := doc.Root.Get("factories"); n != nil {
+			config.factories = factoriesOf(c, n)
 		}
 	}
 	if len(c.Found) > 0 {
 		d := c.Found[0]
-		return nil, exitWith(exitUsage, "%s:%d:%d: %s %s", d.Path, d.Line, d.Column, d.Message, d.Hint)
+		return config, exitWith(exitUsage, "%s:%d:%d: %s %s", d.Path, d.Line, d.Column, d.Message, d.Hint)
 	}
-	return values, nil
+	return config, nil
+}
+
+// flagValues reads a mapping whose keys are names of flags, or extra ones that
+// are read elsewhere.
+func flagValues(c *schema.Collector, n *schema.Node, flags *pflag.FlagSet, extra ...string) map[string]string {
+	known := slices.Clone(extra)
+	flags.VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
+	values := make(map[string]string)
+	for _, field := range n.Fields {
+		switch {
+		case slices.Contains(extra, field.Key):
+		case flags.Lookup(field.Key) == nil || field.Key == "config":
+			hint := ""
+			if near := schema.Nearest(field.Key, known); near != "" {
+				hint = fmt.Sprintf("did you mean %q?", near)
+			}
+			c.Error(field.At, schema.UnknownField, hint, fmt.Sprintf("unknown key %q", field.Key))
+		case field.Value.Kind == schema.List:
+			var items []string
+			for _, item := range field.Value.Items {
+				items = append(items, item.Text)
+			}
+			values[field.Key] = strings.Join(items, ",")
+		default:
+			values[field.Key] = field.Value.Text
+		}
+	}
+	return values
+}
+
+// factoriesOf reads the key factories: a mapping of names to what the flags of a
+// repository say.
+func factoriesOf(c *schema.Collector, n *schema.Node) []factoryValues {
+	if n.Kind != schema.Mapping || len(n.Fields) == 0 {
+		c.Error(n.At, schema.TypeMismatch, "write factories: {NAME: {repo: PATH}}", "factories is a mapping of names")
+		return nil
+	}
+	var all []factoryValues
+	for _, field := range n.Fields {
+		switch {
+		case !factoryNames.MatchString(field.Key):
+			c.Error(field.At, schema.InvalidValue, "such as payments", fmt.Sprintf("%q cannot name a factory: lower-case letters, digits, - and _", field.Key))
+		case field.Value.Kind != schema.Mapping || field.Value.Get("repo") == nil:
+			c.Error(field.At, schema.MissingRequired, "", fmt.Sprintf("factory %s has no repo", field.Key))
+		default:
+			all = append(all, factoryValues{field.Key, flagValues(c, field.Value, factoryFlags())})
+		}
+	}
+	return all
+}
+
+// factoryFlags are the flags that each factory can have a value of its own for.
+func factoryFlags() *pflag.FlagSet {
+	f := pflag.NewFlagSet("factory", pflag.ContinueOnError)
+	repositoryFlags(f)
+	notificationFlags(f)
+	return f
+}
+
+// factories are those that the server has: that of --repo, or those of the
+// configuration file, each with its own values and else those of the server.
+func factories(flags *pflag.FlagSet, config configuration, data string) ([]factoryOptions, error) {
+	if len(config.factories) == 0 {
+		one, err := openFactory(factoryName, flags, data)
+		return []factoryOptions{one}, err
+	}
+	var all []factoryOptions
+	for _, f := range config.factories {
+		own := factoryFlags()
+		var err error
+		own.VisitAll(func(flag *pflag.Flag) {
+			value, ok := f.values[flag.Name]
+			if shared := flags.Lookup(flag.Name); !ok && shared.Changed {
+				// That of a list prints with brackets, which are not read again.
+				value, ok = strings.Trim(shared.Value.String(), "[]"), true
+			}
+			if ok && err == nil {
+				err = own.Set(flag.Name, value)
+			}
+		})
+		if err != nil {
+			return nil, exitWith(exitUsage, "%s: factory %s: %w", config.path, f.name, err)
+		}
+		one, err := openFactory(f.name, own, data)
+		if err != nil {
+			return nil, fmt.Errorf("factory %s: %w", f.name, err)
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// openFactory opens the repository of a factory, and reads who hears of it.
+func openFactory(name string, flags *pflag.FlagSet, data string) (f factoryOptions, err error) {
+	text := func(name string) string { v, _ := flags.GetString(name); return v }
+	source, err := openSource(flags, data, name)
+	if err != nil {
+		return f, err
+	}
+	f = factoryOptions{name: name, source: source, path: text("path"), syncSecret: text("sync-secret"), notifySecret: text("notify-secret")}
+	if keys := text("verify-keys"); keys != "" {
+		if _, err := os.Stat(keys); err != nil {
+			return f, exitWith(exitUsage, "--verify-keys: %w", err)
+		}
+		f.verify = func(ctx context.Context, hash string) error { return source.Verify(ctx, hash, keys) }
+	}
+	f.notify, err = notifications(flags, source)
+	return f, err
 }
 
 // serving is a server from its flags to its end; serve and dev share it.
 type serving struct {
 	data              string
-	source            applier.Source
-	syncSecret        string
-	verify            func(ctx context.Context, hash string) error
-	notify            *notify.Config
+	factories         []factoryOptions
+	notify            *notify.Config // who hears of runs
 	notifySecret      string
 	notifyRuns        run.NoticeFilter
-	path              string
 	certFile, keyFile string
 	proxies           []netip.Prefix
 	logger            *slog.Logger
@@ -205,7 +303,7 @@ func (s *serving) open(c *cobra.Command) (err error) {
 	if s.tcp, err = listenTCP(c.Context(), listen); err != nil {
 		return exitWith(exitUsage, "--listen: %w", err)
 	}
-	opt := instanceOptions{source: s.source, path: s.path, syncSecret: s.syncSecret, verify: s.verify, notify: s.notify, notifySecret: s.notifySecret, notifyRuns: s.notifyRuns, trustedProxies: s.proxies, logger: s.logger}
+	opt := instanceOptions{factories: s.factories, notify: s.notify, notifySecret: s.notifySecret, notifyRuns: s.notifyRuns, trustedProxies: s.proxies, logger: s.logger}
 	opt.rateLimit, _ = flags.GetInt("rate-limit")
 	opt.authFailures, _ = flags.GetInt("auth-failures")
 	opt.maxRuns, _ = flags.GetInt("max-runs")
@@ -317,7 +415,7 @@ func (s *serving) run(ctx context.Context) error {
 	working, stopWorking := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWorking()
 	var workers sync.WaitGroup
-	failed := make(chan error, 2)
+	failed := make(chan error, 8+len(s.in.appliers)+len(s.in.notifiers)) // room for every worker
 	worker := func(what string, f func(context.Context) error) {
 		workers.Go(func() {
 			if err := f(working); err != nil {
@@ -326,14 +424,16 @@ func (s *serving) run(ctx context.Context) error {
 			}
 		})
 	}
-	worker("applying definitions", s.in.applier.Run)
+	for _, a := range s.in.appliers {
+		worker("applying definitions", a.Run)
+	}
 	worker("executing runs", s.in.runs.Run)
 	worker("firing schedules", s.in.schedule.Run)
 	if s.in.tell(); s.in.teller != nil {
 		worker("telling that runs ended", s.in.teller.Run)
 	}
-	if s.in.notifier != nil {
-		worker("telling of applies", s.in.notifier.Run)
+	for _, n := range s.in.notifiers {
+		worker("telling of applies", n.Run)
 	}
 	workers.Go(func() { s.in.retain(working) })
 	defer context.AfterFunc(ctx, func() {

@@ -148,7 +148,10 @@ values of managed secrets are taken into use. It exits with 0 if the commit is l
 7 if no server runs.`,
 		Args: cobra.NoArgs,
 		RunE: withServer(true, func(c *cobra.Command, _ []string, cl *client) error {
-			name, _ := c.Flags().GetString("factory")
+			name, err := cl.only(c.Context())
+			if err != nil {
+				return err
+			}
 			var a server.Apply
 			if err := cl.call(c.Context(), http.MethodPost, "/factories/"+name+"/sync?wait=true", nil, &a); err != nil {
 				return err
@@ -164,7 +167,6 @@ values of managed secrets are taken into use. It exits with 0 if the commit is l
 	}
 	clientFlags(c)
 	outputFlag(c)
-	c.Flags().String("factory", factoryName, "which factory")
 	return c
 }
 

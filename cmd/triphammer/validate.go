@@ -159,12 +159,16 @@ func asksServer(c *cobra.Command) bool {
 
 // propose asks what applying a tree would do.
 func (cl *client) propose(ctx context.Context, tree applier.Snapshot, deliveries int) (*server.PlanAnswer, error) {
+	factory, err := cl.only(ctx)
+	if err != nil {
+		return nil, err
+	}
 	req := server.DefinitionFiles{Files: []server.DefinitionFile{}}
 	for _, f := range tree.Files {
 		req.Files = append(req.Files, server.DefinitionFile{Path: f.Path, Content: string(f.Data)})
 	}
 	var answer server.PlanAnswer
-	err := cl.call(ctx, "POST", fmt.Sprintf("/factories/%s/plan?deliveries=%d", factoryName, deliveries), req, &answer)
+	err = cl.call(ctx, "POST", fmt.Sprintf("/factories/%s/plan?deliveries=%d", factory, deliveries), req, &answer)
 	return &answer, err
 }
 

@@ -174,6 +174,11 @@ func (s *Store) ApplyByID(ctx context.Context, id string) (*Apply, error) {
 	return a, err
 }
 
+// Factories are the names of those that were ever applied, sorted.
+func (s *Store) Factories(ctx context.Context) ([]string, error) {
+	return list(ctx, s, scanText, "SELECT DISTINCT factory FROM applies ORDER BY factory")
+}
+
 // LastApply is the newest apply of a factory, with that outcome if one is given.
 func (s *Store) LastApply(ctx context.Context, factory, outcome string) (*Apply, error) {
 	w := where{}
