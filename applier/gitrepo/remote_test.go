@@ -278,9 +278,8 @@ func TestCache(t *testing.T) {
 	remoteHead(t, r, head)
 
 	for n := range maxPacks + 5 {
-		write(t, filepath.Join(work, "note"), fmt.Sprint(n))
-		head = commit(t, work, "More")
-		runGit(t, work, "push", "-q", "origin", "main")
+		head = runGit(t, bare, "commit-tree", "-p", head, "-m", fmt.Sprint(n), head+"^{tree}")
+		runGit(t, bare, "update-ref", "refs/heads/main", head)
 		c, err := r.Head(t.Context())
 		if err != nil || c.Hash != head {
 			t.Fatalf("head %s, %v", c.Hash, err)
