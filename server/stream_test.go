@@ -176,10 +176,14 @@ func TestRevokedStream(t *testing.T) {
 	if got := f.do("DELETE", "/api/v1/keys/ada", admin, ""); got.status != 200 {
 		t.Fatal(got.status)
 	}
+	revoked := time.Now()
 	for _, s := range []*sse{first, second} {
 		if rest := s.rest(t); len(rest) != 0 {
 			t.Errorf("after the end of its key: %v", rest)
 		}
+	}
+	if took := time.Since(revoked); took > quietTime/2 {
+		t.Errorf("the streams of a revoked key ended after %v", took)
 	}
 	f.say(l, 1, 1)
 	if e, ok := other.next(t); !ok || e[1] != "transcript" {
