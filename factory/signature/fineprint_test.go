@@ -2,6 +2,7 @@ package signature
 
 import (
 	"crypto/ecdsa"
+	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/hmac"
 	"crypto/rand"
@@ -287,6 +288,43 @@ func TestPublicKeys(t *testing.T) {
 			}
 			if err := s.Sign(key, &Request{Body: []byte("{}"), Now: now.Add(time.Second)}); (err == nil) != (what == string(s.Algorithm)+" private") {
 				t.Errorf("%s signs with the key %s: %v", s.Name, what, err)
+			}
+		}
+	}
+}
+
+// TestSmallOrderKeys: a public key for which anybody can sign is refused, such as
+// the zeros that one sets before the sender has shown its key (SPEC 6.2).
+func TestSmallOrderKeys(t *testing.T) {
+	for _, y := range []string{ // every encoding of the eight points of small order
+		"0100000000000000000000000000000000000000000000000000000000000000",
+		"ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+		"0000000000000000000000000000000000000000000000000000000000000000",
+		"c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+		"26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+		"edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+		"eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+	} {
+		for _, sign := range []byte{0, 0x80} {
+			key, err := hex.DecodeString(y)
+			if err != nil {
+				t.Fatal(err)
+			}
+			key[31] |= sign
+			spki, err := x509.MarshalPKIXPublicKey(ed25519.PublicKey(key))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for scheme, secret := range map[string]string{
+				"discord":               hex.EncodeToString(key),
+				"telnyx":                base64.StdEncoding.EncodeToString(key),
+				"standard_webhooks_v1a": "whpk_" + base64.StdEncoding.EncodeToString(key),
+				"ed25519":               base64.StdEncoding.EncodeToString(spki),
+			} {
+				s, _ := Lookup(scheme)
+				if _, err := s.Verifier(secret); err == nil || !strings.Contains(err.Error(), "anybody can sign") {
+					t.Errorf("%s with %x: %v", scheme, key, err)
+				}
 			}
 		}
 	}

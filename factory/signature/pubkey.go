@@ -46,7 +46,7 @@ func (s *Scheme) publicKey(secret string) (func(signature, sum []byte) bool, err
 		return nil, err
 	}
 	if s.Algorithm == Ed25519 && len(der) == ed25519.PublicKeySize {
-		return ed25519Verifier(der), nil
+		return ed25519Verifier(der)
 	}
 	unsuitable := &SecretError{"is not the " + string(s.Algorithm) + " public key that " + s.Name + " wants (" + string(s.Key) + ")"}
 	parsed, err := x509.ParsePKIXPublicKey(der)
@@ -56,7 +56,7 @@ func (s *Scheme) publicKey(secret string) (func(signature, sum []byte) bool, err
 	switch key := parsed.(type) {
 	case ed25519.PublicKey:
 		if s.Algorithm == Ed25519 {
-			return ed25519Verifier(key), nil
+			return ed25519Verifier(key)
 		}
 	case *ecdsa.PublicKey:
 		if s.Algorithm == ECDSAP256 && key.Params().BitSize == 256 {
@@ -72,10 +72,28 @@ func (s *Scheme) publicKey(secret string) (func(signature, sum []byte) bool, err
 	return nil, unsuitable
 }
 
-func ed25519Verifier(key ed25519.PublicKey) func(signature, message []byte) bool {
+func ed25519Verifier(key ed25519.PublicKey) (func(signature, message []byte) bool, error) {
+	if smallOrder(key) {
+		return nil, &SecretError{"is no key of a sender's: anybody can sign for it"}
+	}
 	return func(signature, message []byte) bool {
 		return len(signature) == ed25519.SignatureSize && ed25519.Verify(key, message, signature)
+	}, nil
+}
+
+// smallOrder tells whether the key is one of the few points, 32 zeros among
+// them, whose multiples are the neutral element for one message in eight or
+// more: that and a zero are then a signature, which needs no private key.
+// RFC 8032 leaves such keys to its users.
+func smallOrder(key ed25519.PublicKey) bool {
+	trivial := make([]byte, ed25519.SignatureSize)
+	trivial[0] = 1
+	for message := range byte(128) {
+		if ed25519.Verify(key, []byte{message}, trivial) {
+			return true
+		}
 	}
+	return false
 }
 
 // privateKey reads the key that belongs to a sender's public key: PKCS #8, or of
