@@ -74,6 +74,9 @@ func (s *Scheme) Generic() bool {
 // maxTolerance bounds what a webhook file may state: one week.
 const maxTolerance = 7 * 24 * 60 * 60
 
+// genericTolerance is that of a generic scheme whose webhook file states none.
+const genericTolerance = 5 * time.Minute
+
 // With is the scheme as a webhook file states it. The error is an *OptionError.
 func (s *Scheme) With(o Options) (*Scheme, error) {
 	if err := s.takes(o); err != nil {
@@ -123,7 +126,7 @@ func (s *Scheme) With(o Options) (*Scheme, error) {
 		return nil, err
 	}
 	if with.timed() && s.Generic() {
-		with.Tolerance = 5 * time.Minute
+		with.Tolerance = genericTolerance
 		if with.Time == "" {
 			with.Time = UnixSeconds
 		}
@@ -134,8 +137,9 @@ func (s *Scheme) With(o Options) (*Scheme, error) {
 	return &with, nil
 }
 
-// unusable are headers that every request has, or that a proxy writes.
-var unusable = []string{"Host", "Cookie", "Set-Cookie", "Proxy-Authorization", "Content-Length", "Content-Type", "Connection", "Transfer-Encoding"}
+// unusable are headers that every request has, that a proxy writes, or that name
+// a delivery (SPEC 5.12), which is shown.
+var unusable = []string{"X-Service-Delivery-Id", "Host", "Cookie", "Set-Cookie", "Proxy-Authorization", "Content-Length", "Content-Type", "Connection", "Transfer-Encoding"}
 
 // takes checks that the scheme has the options, and that their words are known.
 func (s *Scheme) takes(o Options) error {

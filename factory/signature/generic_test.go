@@ -37,6 +37,7 @@ func TestWith(t *testing.T) {
 		{"hmac", Options{}, "header is missing"},
 		{"token_header", Options{Prefix: "Token "}, "header is missing"},
 		{"hmac", Options{Header: "Cookie"}, `header cannot be "Cookie"`},
+		{"token_header", Options{Header: "x-service-delivery-id"}, `header cannot be "x-service-delivery-id"`}, // SPEC 5.10, 5.12
 		{"hmac", Options{Header: "a b"}, `header cannot be "a b"`},
 		{"hmac", Options{Header: "X-A", Algorithm: "md5"}, `algorithm cannot be "md5"`},
 		{"hmac", Options{Header: "X-A", Encoding: "base32"}, `encoding cannot be "base32"`},

@@ -275,6 +275,8 @@ func (s *Scheme) TimeWords() string {
 	switch {
 	case s.Tolerance > 0 && s.JWT != nil && s.JWT.Expires:
 		return fmt.Sprintf("good until the token expires, with %d seconds for clocks", int(s.Tolerance.Seconds()))
+	case s.Generic() && slices.Contains(s.Options, "toleranceSeconds"):
+		return fmt.Sprintf("if `signature.template` has `{ts}`, at most %d seconds from now, either way, unless `signature.toleranceSeconds` is another; else none is signed", int(genericTolerance.Seconds()))
 	case s.Tolerance > 0:
 		return fmt.Sprintf("at most %d seconds from now, either way", int(s.Tolerance.Seconds()))
 	case slices.Contains(s.Options, "toleranceSeconds"):

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"net/http"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"triphammer/server/store"
@@ -96,7 +95,8 @@ func (a *attempt) keptHeaders() map[string]string {
 	var kept map[string]string
 	keep := func(name string) {
 		value := a.Header.Get(name)
-		if value == "" {
+		// Where a scheme lets the webhook file name the header of its proof, that can be any.
+		if value == "" || a.hook.Def.Scheme != nil && a.hook.Def.Scheme.IsCredentialHeader(name) {
 			return
 		}
 		if kept == nil {
@@ -114,14 +114,8 @@ func (a *attempt) keptHeaders() map[string]string {
 	if name := a.hook.Def.DeliveryIDHeader; name != "" {
 		keep(name)
 	}
-	credentials := []string(nil)
-	if a.hook.Def.Scheme != nil {
-		credentials = a.hook.Def.Scheme.CredentialHeaders()
-	}
 	for _, name := range a.providerHeaders() {
-		if !slices.ContainsFunc(credentials, func(c string) bool { return strings.EqualFold(c, name) }) {
-			keep(name)
-		}
+		keep(name)
 	}
 	return kept
 }

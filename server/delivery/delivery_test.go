@@ -65,6 +65,7 @@ func newFixture(t *testing.T) *fixture {
 			"webhooks/token.yaml":     {Data: []byte("secretName: S\ndeliveryIdHeader: X-Event\n")},
 			"webhooks/url.yaml":       {Data: []byte("secretName: S\nauthMode: url_token\n")},
 			"webhooks/signed.yaml":    {Data: []byte("secretName: S\nauthMode: signature\nsignatureScheme: github\n")},
+			"webhooks/header.yaml":    {Data: []byte("secretName: S\nauthMode: signature\nsignatureScheme: token_header\nsignature: {header: X-Request-Id}\n")},
 			"webhooks/off.yaml":       {Data: []byte("secretName: S\nenabled: false\n")},
 			"automations/all.md":      automation("token", ""),
 			"automations/failures.md": automation("token", ", payload: {build: {status: [failed]}}"),
@@ -427,5 +428,17 @@ func TestKeptHeadersAreAllowed(t *testing.T) {
 		if signature.IsCredentialHeader(name) {
 			t.Errorf("%s is kept", name)
 		}
+	}
+}
+
+// TestCredentialIsNotKept: also where the webhook file puts the credential into a
+// header that is kept with other webhooks (SPEC 5.10).
+func TestCredentialIsNotKept(t *testing.T) {
+	f := newFixture(t)
+	if a := f.Receive(t.Context(), request("header", `{}`, "X-Request-Id", webhookSecret, "X-Event-Type", "build")); a.Status != http.StatusAccepted {
+		t.Fatal(a)
+	}
+	if kept := f.log(t)[0].Headers; kept["X-Event-Type"] != "build" || len(kept) != 1 {
+		t.Errorf("kept %v, want X-Event-Type alone", kept)
 	}
 }
