@@ -211,10 +211,15 @@ func join(name, key string) string {
 }
 
 // OneOf is the hint for a word that is none of the allowed ones: the one that it
-// was likely meant to be, or all of them if they are few.
+// was likely meant to be, those that have more to their name, or all of them if
+// they are few.
 func OneOf(word string, allowed []string) string {
 	if near := Nearest(word, allowed); near != "" {
 		return fmt.Sprintf("did you mean %q?", near)
+	}
+	longer := slices.DeleteFunc(slices.Clone(allowed), func(a string) bool { return !strings.HasPrefix(a, strings.ToLower(word)+"_") })
+	if len(longer) > 0 {
+		allowed = longer
 	}
 	if len(allowed) == 0 || len(allowed) > 24 {
 		return ""

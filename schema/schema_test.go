@@ -61,6 +61,17 @@ func TestNearest(t *testing.T) {
 	}
 }
 
+func TestOneOf(t *testing.T) {
+	words := []string{"hubspot_v1", "hubspot_v3", "slack", "zoom"}
+	for word, want := range map[string]string{
+		"slakc": `did you mean "slack"?`, "HubSpot": "it can be hubspot_v1, hubspot_v3", "gitlab": "it can be hubspot_v1, hubspot_v3, slack, zoom",
+	} {
+		if got := OneOf(word, words); got != want {
+			t.Errorf("%q: %q, want %q", word, got, want)
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("---\na: [1, {b: c}]\n---\nbody"))
 	f.Add([]byte("{D: 0_}"))

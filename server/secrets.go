@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/gin-gonic/gin"
 
@@ -108,7 +109,10 @@ func (s *Server) storeSecret(c *gin.Context, name string, value secret.Value) {
 		a.SecretSet(name)
 	}
 	shown := s.showSecret(store.SecretInfo{Name: name, Generation: generation, SetAt: s.cfg.Now()})
-	if len(value.Reveal()) < shortSecret {
+	switch text := value.Reveal(); {
+	case strings.TrimSpace(text) != text:
+		shown.Warning = "the value begins or ends with white space, which is taken as part of it"
+	case len(text) < shortSecret:
 		shown.Warning = fmt.Sprintf("the value is shorter than %d bytes: it may be guessed", shortSecret)
 	}
 	c.JSON(http.StatusOK, shown)

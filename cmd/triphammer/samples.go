@@ -44,20 +44,34 @@ func samples() []sample {
 
 // findSample finds a provider's sample, its first one if no event is named.
 func findSample(provider, event string) (sample, error) {
-	var events, providers []string
 	for _, s := range samples() {
 		if s.Provider == provider && (event == "" || s.Event == event) {
 			return s, nil
 		}
-		if s.Provider == provider {
-			events = append(events, s.Event)
-		}
-		providers = append(providers, s.Provider)
 	}
+	events := sampleEvents(provider)
 	if events == nil {
-		return sample{}, exitWith(exitNotFound, "there is no sample of %q; there are samples of %s", provider, strings.Join(slices.Compact(providers), ", "))
+		return sample{}, exitWith(exitNotFound, "there is no sample of %q; there are samples of %s", provider, strings.Join(sampleProviders(), ", "))
 	}
 	return sample{}, exitWith(exitNotFound, "there is no sample of %s's event %q; there are %s", provider, event, strings.Join(events, ", "))
+}
+
+func sampleProviders() []string {
+	var all []string
+	for _, s := range samples() {
+		all = append(all, s.Provider)
+	}
+	return slices.Compact(all)
+}
+
+func sampleEvents(provider string) []string {
+	var all []string
+	for _, s := range samples() {
+		if s.Provider == provider {
+			all = append(all, s.Event)
+		}
+	}
+	return all
 }
 
 func samplesCommand() *cobra.Command {
@@ -74,6 +88,15 @@ func samplesCommand() *cobra.Command {
 		Use: "show PROVIDER [EVENT]", Short: "Print a sample payload",
 		Long: "Print a sample payload, such as for a filter test: triphammer samples show github push > tests/payloads/push.json",
 		Args: cobra.RangeArgs(1, 2),
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			switch len(args) {
+			case 0:
+				return sampleProviders(), cobra.ShellCompDirectiveNoFileComp
+			case 1:
+				return sampleEvents(args[0]), cobra.ShellCompDirectiveNoFileComp
+			}
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		},
 		RunE: func(c *cobra.Command, args []string) error {
 			s, err := findSample(args[0], strings.Join(args[1:], ""))
 			if err != nil {

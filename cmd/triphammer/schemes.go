@@ -1,7 +1,7 @@
 package main
 
 import (
-	"fmt"
+	"cmp"
 	"io"
 	"strings"
 
@@ -74,11 +74,8 @@ A likely scheme is known from one implementation alone, or disputed in a detail;
 func showOneScheme(c *cobra.Command, name string) error {
 	found, ok := signature.Lookup(name)
 	if !ok {
-		hint := "; triphammer schemes lists them"
-		if near := schema.Nearest(name, signature.Names()); near != "" {
-			hint = fmt.Sprintf("; did you mean %s?", near)
-		}
-		return exitWith(exitNotFound, "there is no signature scheme %q%s", name, hint)
+		hint := cmp.Or(schema.OneOf(name, signature.Names()), "triphammer schemes lists them")
+		return exitWith(exitNotFound, "there is no signature scheme %q; %s", name, hint)
 	}
 	s := showScheme(found)
 	return emit(c, s, []string{s.Name}, func(out io.Writer) error {

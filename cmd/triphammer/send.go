@@ -61,6 +61,13 @@ It exits with 0 if every answer is 202; with --tamper, if every one is 401.`,
 	clientFlags(c)
 	c.MarkFlagsMutuallyExclusive("payload", "payload-file", "provider")
 	_ = c.RegisterFlagCompletionFunc("tamper", cobra.FixedCompletions(tampers, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("provider", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return sampleProviders(), cobra.ShellCompDirectiveNoFileComp
+	})
+	_ = c.RegisterFlagCompletionFunc("event", func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		provider, _ := c.Flags().GetString("provider")
+		return sampleEvents(provider), cobra.ShellCompDirectiveNoFileComp
+	})
 	_ = c.RegisterFlagCompletionFunc("scheme", cobra.FixedCompletions(signature.Names(), cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
