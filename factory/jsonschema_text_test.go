@@ -58,7 +58,7 @@ var schemaTexts = map[string]string{
 
 	"automation":                          "Front matter of automations/<name>/automation.md; the text below it is the prompt of the runs.",
 	"automation.enabled":                  "false: it starts nothing.",
-	"automation.agent":                    "Agent that runs it: a folder in agents/. Null or omitted: the foreman.",
+	"automation.agent":                    "Agent that runs it: a folder in agents/. Omitted: the foreman.",
 	"automation.triggers":                 "What starts a run. One delivery starts at most one run, however many triggers match.",
 	"automation.triggers[]":               "An event that starts a run.",
 	"automation.triggers[].provider":      "Where the event comes from.",

@@ -183,7 +183,11 @@ func (l *loader) load() error {
 	info, err := l.lstat("factory.yaml")
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		c.Error(schema.At{}, schema.MissingFactory, "the definition tree is the folder that holds factory.yaml", "there is no factory.yaml")
+		hint := "the definition tree is the folder that holds factory.yaml"
+		if _, err := l.lstat("factory.yml"); err == nil {
+			hint = "name factory.yml factory.yaml"
+		}
+		c.Error(schema.At{}, schema.MissingFactory, hint, "there is no factory.yaml")
 	case err != nil:
 		return err
 	default:
@@ -350,11 +354,21 @@ func (l *loader) stray(folder, rest, name string) {
 			c.Warn(schema.At{}, schema.StrayFile, "name it "+path.Base(base)+".yaml", "a file that ends in .yml is not read")
 		}
 	}
-	if agent := flat(".md")(rest); agent != "" && folder == "agents" {
+	if agent := flat(".md")(rest); agent != "" && folder == "agents" && !strings.EqualFold(rest, "README.md") {
 		c.Warn(schema.At{}, schema.StrayFile, "an agent is agents/"+agent+"/agent.md", "this file is not read")
+	}
+	if dir, base := path.Split(rest); strings.Count(rest, "/") == 1 {
+		for _, k := range kinds {
+			want := path.Base(k.pattern)
+			if k.folder == folder && k.name(dir+want) != "" && base != want && strings.EqualFold(stem(base), stem(want)) && path.Ext(base) != ".yml" {
+				c.Warn(schema.At{}, schema.StrayFile, "name it "+want, fmt.Sprintf("this file is not read: %s %s is %s", article(k.id), k.id, folder+"/"+dir+want))
+			}
+		}
 	}
 	l.report.Diagnostics = append(l.report.Diagnostics, c.Found...)
 }
+
+func stem(base string) string { return strings.TrimSuffix(base, path.Ext(base)) }
 
 func (l *loader) fault(name, code, hint, message string) {
 	c := schema.Collector{Path: name}

@@ -17,6 +17,10 @@ const (
 	maxNodes = 20000     // keys and values
 )
 
+var tooDeep = fmt.Sprintf("nested deeper than %d levels", maxDepth)
+
+const tooDeepHint = "a definition needs only a few"
+
 // Kind is the type of a Node.
 type Kind int
 
@@ -172,6 +176,10 @@ func parse(c *Collector, data []byte, above int, kind Kind) (root *Node, nodes i
 	lines := lineMap(data)
 	doc, second, err := readYAML(data)
 	if err != nil {
+		if strings.Contains(err.Error(), "exceeded max depth") {
+			c.Error(start, TooDeep, tooDeepHint, tooDeep)
+			return nil, 0
+		}
 		n := yamlErrorLine(data, err)
 		c.Error(At{lines.at(n, 1).Line + above, 1}, InvalidYAML, yamlHint(data, n, err), "not YAML: "+yamlMessage(err))
 		return nil, 0
@@ -222,7 +230,7 @@ func (b *builder) build(n *yaml.Node, depth int) *Node {
 	if b.nodes++; depth > maxDepth || b.nodes > maxNodes {
 		b.failed = true
 		if depth > maxDepth {
-			b.c.Error(b.at(n), TooDeep, "a definition needs only a few", fmt.Sprintf("nested deeper than %d levels", maxDepth))
+			b.c.Error(b.at(n), TooDeep, tooDeepHint, tooDeep)
 		} else {
 			b.c.Error(b.at(n), TooMany, "split the file, or take out what is not needed", fmt.Sprintf("more than %d keys and values in one file", maxNodes))
 		}

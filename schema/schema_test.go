@@ -23,6 +23,16 @@ func TestJSON(t *testing.T) {
 	}
 }
 
+// TestTooDeepToRead: what the YAML library gives up on is too deep, not "no YAML".
+func TestTooDeepToRead(t *testing.T) {
+	for _, unit := range []string{"[", "- "} {
+		c := &Collector{}
+		if Parse(c, []byte(strings.Repeat(unit, 100_000)), Mapping) != nil || len(c.Found) != 1 || c.Found[0].Code != TooDeep {
+			t.Errorf("%q: %+v", unit, c.Found)
+		}
+	}
+}
+
 // TestFrontMatter: positions are those of the file, the body has LF line ends
 // (SPEC 3.1).
 func TestFrontMatter(t *testing.T) {

@@ -225,6 +225,8 @@ func readTree(c *gin.Context, maxBody, maxFiles, maxBytes int) (applier.Snapshot
 		switch total += len(f.Content); {
 		case !applier.ValidFile(f.Path):
 			return refuse(field+".path", "%q is not a path from the folder that holds factory.yaml, such as webhooks/ci.yaml", f.Path)
+		case strings.Contains(strings.SplitN(f.Path, "/", 2)[0], `\`): // it would be ignored as no definition
+			return refuse(field+".path", "%q: write / between folders", f.Path)
 		case seen[f.Path]:
 			return refuse(field+".path", "%s is there twice", f.Path)
 		case len(f.Content) > schema.MaxFile:

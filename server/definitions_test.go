@@ -89,6 +89,7 @@ func TestValidateCaps(t *testing.T) {
 		{"upwards", files(t, "../factory.yaml", "x"), 400, "files[0].path"},
 		{"absolute", files(t, "/factory.yaml", "x"), 400, "files[0].path"},
 		{"no path", files(t, "", "x"), 400, "files[0].path"},
+		{"another system's path", files(t, `webhooks\a.yaml`, "x"), 400, "files[0].path"},
 		{"not JSON", "{", 400, ""},
 		{"another shape", `{"files":{}}`, 400, ""},
 		{"a huge body", files(t, "a", strings.Repeat("\x00", maxValidateBody)), 413, ""},

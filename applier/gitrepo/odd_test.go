@@ -128,7 +128,7 @@ func TestCommit(t *testing.T) {
 			t.Errorf("%s: %s, %v; want %s", rev, c.Hash, err, want)
 		}
 	}
-	for _, rev := range []string{"", "^", "@{", "HEAD~9", ":/nothing", "nope", "../HEAD", "\x00", strings.Repeat("de", 20)} {
+	for _, rev := range []string{"", "^", "@{", "HEAD~9", ":/nothing", "nope", "HEAD:", "HEAD:sub", "../HEAD", "\x00", strings.Repeat("de", 20)} {
 		if _, err := r.Commit(t.Context(), rev); !errors.Is(err, ErrNoCommit) {
 			t.Errorf("%q: %v", rev, err)
 		}

@@ -151,6 +151,9 @@ func (r *Repo) Commit(ctx context.Context, rev string) (Commit, error) {
 			}
 			return hash, nil
 		}
+		if at := strings.IndexAny(rev, ":{"); at > 0 && rev[at] == ':' { // the library would leave the path out
+			return plumbing.ZeroHash, fmt.Errorf("%w: %s names a file or folder of one", ErrNoCommit, rev)
+		}
 		repo := &git.Repository{Storer: o.storage}
 		hash, err := repo.ResolveRevision(plumbing.Revision(rev))
 		if err != nil {

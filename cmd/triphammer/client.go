@@ -352,7 +352,9 @@ func problemError(status int, data []byte) error {
 	}
 	code := exitBad
 	switch status {
-	case http.StatusUnauthorized, http.StatusForbidden:
+	case http.StatusUnauthorized:
+		return exitWith(exitAuth, "TRIPHAMMER_API_KEY has no key of this server; make one there with: triphammer keys create NAME")
+	case http.StatusForbidden:
 		code = exitAuth
 	case http.StatusNotFound:
 		code = exitNotFound

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"triphammer/applier/gitrepo"
 	"triphammer/factory"
 	"triphammer/schema"
 )
@@ -53,8 +55,19 @@ func installHook(c *cobra.Command, dir string) error {
 	if err != nil {
 		return exitWith(exitUsage, "%w", err)
 	}
+	// A hook that cannot work lets everything pass, or nothing.
 	branch, _ := c.Flags().GetString("branch")
+	repo, err := gitrepo.Open(dir, branch)
+	if err != nil {
+		return exitWith(exitUsage, "--branch: %w", err)
+	}
+	if _, err := repo.Head(c.Context()); errors.Is(err, gitrepo.ErrUnsupported) {
+		return exitWith(exitUsage, "%w", err)
+	}
 	folder, _ := c.Flags().GetString("path")
+	if !fs.ValidPath(path.Clean(folder)) {
+		return exitWith(exitUsage, "--path %s: name a folder of the repository, such as factory", folder)
+	}
 	command := []string{quoteShell(program), "hook", "pre-receive", "--branch", quoteShell(branch), "--path", quoteShell(folder)}
 	if strict, _ := c.Flags().GetBool("strict"); strict {
 		command = append(command, "--strict")
@@ -104,7 +117,11 @@ func preReceive(c *cobra.Command) error {
 	defer func() { _ = os.RemoveAll(view) }()
 	folder, _ := c.Flags().GetString("path")
 	strict, _ := c.Flags().GetBool("strict")
-	r, err := openCommit(c, view, pushed, folder)
+	repo, err := gitrepo.Open(view, branch)
+	if err != nil {
+		return exitWith(exitBad, "%w", err)
+	}
+	r, err := openCommit(c, repo, pushed, folder)
 	if err != nil {
 		return exitWith(exitBad, "the definitions of %s cannot be read: %w", shortHash(pushed), err)
 	}
@@ -151,7 +168,9 @@ func incoming() (dir string, err error) {
 		if err != nil {
 			return "", err
 		}
-		fmt.Fprintln(&alternates, lender)
+		for _, folder := range lenders(lender, maxLenders) {
+			fmt.Fprintln(&alternates, folder)
+		}
 	}
 	for name, text := range map[string]string{
 		"HEAD": "ref: refs/heads/main\n", "config": "[core]\n\trepositoryformatversion = 0\n\tbare = true\n", "refs/heads/.keep": "",
@@ -163,6 +182,31 @@ func incoming() (dir string, err error) {
 		}
 	}
 	return dir, nil
+}
+
+// maxLenders is how far git itself follows folders of objects that borrow from
+// others.
+const maxLenders = 5
+
+// lenders are a folder of objects and those that it borrows from
+// (gitrepository-layout, "objects/info/alternates").
+func lenders(objects string, deep int) []string {
+	found := []string{objects}
+	text, err := os.ReadFile(filepath.Join(objects, "info", "alternates"))
+	if err != nil || deep == 0 {
+		return found // most borrow nothing
+	}
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimRight(line, "\n")
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		if !filepath.IsAbs(line) {
+			line = filepath.Join(objects, line)
+		}
+		found = append(found, lenders(line, deep-1)...)
+	}
+	return found
 }
 
 // linkTree makes hard links of a folder's files in another.

@@ -2,13 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"triphammer/applier"
+	"triphammer/applier/gitrepo"
 	"triphammer/schema"
 	"triphammer/server"
 )
@@ -109,6 +112,10 @@ func planned(c *cobra.Command, dir string) (answer *server.PlanAnswer, prefix st
 		answer.Against = "HEAD"
 	}
 	old, err := openTree(c, dir, answer.Against)
+	if errors.Is(err, gitrepo.ErrNoFolder) { // a new factory
+		answer.Plan = applier.Diff(nil, next.Revision)
+		return answer, r.prefix, nil
+	}
 	if err != nil {
 		return nil, "", err
 	}
@@ -117,7 +124,7 @@ func planned(c *cobra.Command, dir string) (answer *server.PlanAnswer, prefix st
 	if err != nil {
 		return nil, "", err
 	}
-	if before.Revision == nil {
+	if before.Revision == nil && !slices.ContainsFunc(before.Diagnostics, func(d schema.Diagnostic) bool { return d.Code == schema.MissingFactory }) {
 		return nil, "", exitWith(exitUsage, "the definitions of %s are not valid: there is nothing to compare with", answer.Against)
 	}
 	answer.Plan = applier.Diff(before.Revision, next.Revision)

@@ -76,6 +76,9 @@ func validate(c *cobra.Command, paths []string) error {
 		if err != nil {
 			return err
 		}
+		if format != "text" && format != "json" {
+			r.prefix = inRepository(dir, r.prefix)
+		}
 		roots = append(roots, r)
 		if !all {
 			continue
@@ -220,8 +223,16 @@ func (r root) source(name string) []byte {
 	return text
 }
 
-// openTree opens the definitions in a folder.
+// openTree opens the definitions in a folder, which need not be there any more if
+// it is that of a commit.
 func openTree(c *cobra.Command, dir, rev string) (root, error) {
+	if rev != "" {
+		repo, folder, err := repositoryOf(dir)
+		if err != nil {
+			return root{}, exitWith(exitUsage, "%w", err)
+		}
+		return openCommit(c, repo, rev, folder)
+	}
 	info, err := os.Stat(dir)
 	if err != nil {
 		return root{}, exitWith(exitUsage, "%w", err)
@@ -229,43 +240,60 @@ func openTree(c *cobra.Command, dir, rev string) (root, error) {
 	if !info.IsDir() {
 		return root{}, exitWith(exitUsage, "%s is not a folder: name the one that holds factory.yaml", dir)
 	}
-	if rev == "" {
-		w, err := gitrepo.OpenWorkTree(dir)
-		if err != nil {
-			return root{}, exitWith(exitUsage, "%w", err)
-		}
-		return root{w.FS(), slashed(filepath.Clean(dir)), func() { _ = w.Close() }}, nil
-	}
-	repo, err := gitrepo.Open(dir, "main")
+	w, err := gitrepo.OpenWorkTree(dir)
 	if err != nil {
 		return root{}, exitWith(exitUsage, "%w", err)
 	}
-	abs, err := filepath.Abs(dir)
-	if err != nil {
-		return root{}, err
-	}
-	sub, err := filepath.Rel(repo.Root(), abs)
-	if err != nil {
-		return root{}, err
-	}
-	return openCommit(c, dir, rev, filepath.ToSlash(sub))
+	return root{w.FS(), slashed(filepath.Clean(dir)), func() { _ = w.Close() }}, nil
 }
 
 // openCommit opens a folder of a commit.
-func openCommit(c *cobra.Command, repository, rev, folder string) (root, error) {
-	repo, err := gitrepo.Open(repository, "main")
-	if err != nil {
-		return root{}, exitWith(exitUsage, "%w", err)
-	}
+func openCommit(c *cobra.Command, repo *gitrepo.Repo, rev, folder string) (root, error) {
 	commit, err := repo.Commit(c.Context(), rev)
 	if err != nil {
-		return root{}, exitWith(exitUsage, "--rev: %w", err)
+		return root{}, exitWith(exitUsage, "%w", err)
 	}
 	tree, err := repo.Tree(c.Context(), commit.Hash, folder)
 	if err != nil {
 		return root{}, exitWith(exitUsage, "%w", err)
 	}
 	return root{tree, slashed(folder), func() {}}, nil
+}
+
+// repositoryOf finds the repository of a folder, and the folder's place in it.
+// Links are followed as far as there is anything; the rest may be a folder that
+// only a commit has, or that of a bare repository.
+func repositoryOf(dir string) (repo *gitrepo.Repo, folder string, err error) {
+	there, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, "", err
+	}
+	for rest := ""; ; there = filepath.Dir(there) {
+		target, err := filepath.EvalSymlinks(there)
+		if err == nil {
+			there = filepath.Join(target, rest)
+			break
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil, "", err
+		}
+		rest = filepath.Join(filepath.Base(there), rest)
+	}
+	if repo, err = gitrepo.Open(there, "main"); err != nil {
+		return nil, "", err
+	}
+	folder, err = filepath.Rel(repo.Root(), there)
+	return repo, filepath.ToSlash(folder), err
+}
+
+// inRepository is the place of a folder in its repository, by which services name
+// files wherever a job ran; outside of one it is what was asked for.
+func inRepository(dir, asked string) string {
+	_, folder, err := repositoryOf(dir)
+	if err != nil {
+		return asked
+	}
+	return slashed(folder)
 }
 
 func slashed(dir string) string {
