@@ -97,13 +97,18 @@ func openInstance(ctx context.Context, dir string, opt instanceOptions) (*instan
 	if in.lock, err = lockFolder(ctx, dir, !opt.impatient); err != nil {
 		return nil, err
 	}
-	keyFile := os.Getenv("TRIPHAMMER_KEY_FILE")
-	if keyFile == "" {
-		keyFile = filepath.Join(dir, "key")
-	}
+	keyFile := keyFileOf(dir)
 	key, err := secret.LoadOrCreateKey(keyFile)
 	if err == nil {
-		in.store, err = store.Open(ctx, store.Config{Path: filepath.Join(dir, "triphammer.db"), Key: key, Sources: opt.secretSources, Logger: opt.logger})
+		err = in.openStore(ctx, key)
+	}
+	if errors.Is(err, store.ErrSealingKey) {
+		// `secrets reseal` was cut off between its two last steps: take the last one.
+		if next, missing := secret.LoadKey(secret.NextKeyFile(keyFile)); missing == nil {
+			if err = in.openStore(ctx, next); err == nil {
+				err = secret.TakeNextKey(keyFile)
+			}
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(exitWith(exitUsage, "%w", err), in.close())
@@ -125,6 +130,19 @@ func openInstance(ctx context.Context, dir string, opt instanceOptions) (*instan
 		}
 	}
 	return in, nil
+}
+
+// keyFileOf is the file of the sealing key (SPEC 10.1).
+func keyFileOf(dir string) string {
+	if path := os.Getenv("TRIPHAMMER_KEY_FILE"); path != "" {
+		return path
+	}
+	return filepath.Join(dir, "key")
+}
+
+func (in *instance) openStore(ctx context.Context, key *secret.Key) (err error) {
+	in.store, err = store.Open(ctx, store.Config{Path: filepath.Join(in.dir, "triphammer.db"), Key: key, Sources: in.opt.secretSources, Logger: in.opt.logger})
+	return err
 }
 
 // lockPatience is how long to wait for the data directory: a command that holds

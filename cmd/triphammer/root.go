@@ -36,7 +36,7 @@ Begin with:  triphammer init demo && cd demo && triphammer dev`,
 		}
 	}
 	add("definitions", initCommand(), validateCommand(), testCommand(), planCommand(), hookCommand(), schemaCommand())
-	add("server", devCommand(), serveCommand(), statusCommand(), applyCommand(), doctorCommand(), sendCommand(), samplesCommand(), authCommand())
+	add("server", devCommand(), serveCommand(), statusCommand(), applyCommand(), doctorCommand(), sendCommand(), samplesCommand(), configCommand(), authCommand())
 	add("objects", webhooksCommand(), automationsCommand(), deliveriesCommand(), runsCommand(), schedulesCommand(), appliesCommand(), definitionCommand(), secretsCommand(), keysCommand(), auditCommand(), schemesCommand())
 	root.AddCommand(versionCommand(), demoAgentCommand(), &cobra.Command{Use: "exit-codes", Short: "What the exit statuses mean", Long: exitTopic})
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
@@ -80,7 +80,7 @@ func fromEnvironment(flags *pflag.FlagSet, file map[string]string, names ...stri
 		if f.Changed || err != nil || len(names) > 0 && !slices.Contains(names, f.Name) {
 			return
 		}
-		name := "TRIPHAMMER_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		name := variableOf(f)
 		value, ok := os.LookupEnv(name)
 		source := name
 		if !ok {
@@ -95,6 +95,11 @@ func fromEnvironment(flags *pflag.FlagSet, file map[string]string, names ...stri
 		}
 	})
 	return err
+}
+
+// variableOf is the variable that can fill a flag.
+func variableOf(f *pflag.Flag) string {
+	return "TRIPHAMMER_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
 }
 
 func versionCommand() *cobra.Command {

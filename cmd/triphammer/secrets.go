@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 
 	"triphammer/server"
 	"triphammer/server/secret"
+	"triphammer/server/store"
 )
 
 func secretsCommand() *cobra.Command {
@@ -111,7 +113,52 @@ Whoever knows the URL could have sent one. If it came when you set the sender up
 	for _, c := range all {
 		clientFlags(c)
 	}
-	return noun("secrets", "Managed secrets", all...)
+	reseal := &cobra.Command{
+		Use: "reseal", Short: "Replace the key that seals the secrets", Args: cobra.NoArgs,
+		Long: `Make a new sealing key and seal every secret with it. No server may be running. The key file (DIR/key, or what
+TRIPHAMMER_KEY_FILE names) is replaced; backups of the database from before need the old key: keep a copy of it for
+as long as you keep them. A run of this that is cut off is completed, or has changed nothing, when the data
+directory is opened next.`,
+		RunE: reseal,
+	}
+	reseal.Flags().String("data", "", "data directory")
+	return noun("secrets", "Managed secrets", append(all, reseal)...)
+}
+
+func reseal(c *cobra.Command, _ []string) error {
+	if err := fromEnvironment(c.Flags(), nil, "data"); err != nil {
+		return err
+	}
+	dir, _ := c.Flags().GetString("data")
+	if dir == "" {
+		return exitWith(exitUsage, "which data directory? Give --data DIR (or TRIPHAMMER_DATA)")
+	}
+	in, err := openInstance(c.Context(), dir, instanceOptions{impatient: true})
+	if errors.Is(err, errLocked) {
+		return exitWith(exitConflict, "a server is running on %s: stop it first", dir)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.close() }()
+	keyFile := keyFileOf(in.dir)
+	key, err := secret.CreateNextKey(keyFile)
+	if err != nil {
+		return exitWith(exitUsage, "making the new key: %w", err)
+	}
+	count, err := in.store.Reseal(c.Context(), key)
+	if err != nil {
+		return exitWith(exitUsage, "%w", err)
+	}
+	if err := secret.TakeNextKey(keyFile); err != nil {
+		return exitWith(exitUsage, "the secrets are sealed with the key in %s, which could not be put in the place of %s: %w", secret.NextKeyFile(keyFile), keyFile, err)
+	}
+	err = in.store.Audit(c.Context(), store.AuditEntry{Actor: "local " + userName(), Action: "secret.reseal", Object: "all", Origin: "local"})
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(c.ErrOrStderr(), "%d values are sealed with the new key in %s\n", count, keyFile)
+	return err
 }
 
 // secretSources are where managed secrets come from beside the store.

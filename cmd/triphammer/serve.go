@@ -39,7 +39,12 @@ first, then variables, then the file. The first start makes the data directory a
 		Args: cobra.NoArgs,
 		RunE: serve,
 	}
-	f := c.Flags()
+	serveFlags(c.Flags())
+	return c
+}
+
+// serveFlags are all settings of a server (SPEC 12).
+func serveFlags(f *pflag.FlagSet) {
 	repositoryFlags(f)
 	notificationFlags(f)
 	f.String("data", "", "data directory; made if it is missing")
@@ -48,7 +53,6 @@ first, then variables, then the file. The first start makes the data directory a
 	f.String("tls-cert", "", "certificate file; read again when it changes")
 	f.String("tls-key", "", "key file of the certificate")
 	f.StringSlice("trusted-proxies", nil, "networks whose X-Forwarded-For is believed, such as 10.0.0.0/8")
-	return c
 }
 
 // serverFlags are those that serve and dev share.

@@ -97,6 +97,26 @@ func LoadOrCreateKey(path string) (*Key, error) {
 	return NewKey(raw)
 }
 
+// NextKeyFile is where the key is that a key file is to be replaced with.
+func NextKeyFile(path string) string { return path + ".next" }
+
+// CreateNextKey makes the key that is to replace that of a key file, beside it
+// and durable. One that is there already is from an attempt that was cut off.
+func CreateNextKey(path string) (*Key, error) {
+	if err := os.Remove(NextKeyFile(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return LoadOrCreateKey(NextKeyFile(path))
+}
+
+// TakeNextKey puts the next key in the place of the key file.
+func TakeNextKey(path string) error {
+	if err := os.Rename(NextKeyFile(path), path); err != nil {
+		return err
+	}
+	return syncFolder(filepath.Dir(path))
+}
+
 // LoadKey reads a key file: 32 bytes in base64, which only its owner may be able
 // to read. Its errors say what to do, and never what the file holds.
 func LoadKey(path string) (*Key, error) {
@@ -142,7 +162,11 @@ func createKey(path string, raw []byte) error {
 	if err := os.Link(f.Name(), path); err != nil {
 		return err
 	}
-	dir, err := os.Open(filepath.Dir(path))
+	return syncFolder(filepath.Dir(path))
+}
+
+func syncFolder(path string) error {
+	dir, err := os.Open(path)
 	if err != nil {
 		return err
 	}

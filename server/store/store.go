@@ -268,6 +268,9 @@ func (s *Store) setMeta(ctx context.Context, name, value string) error {
 	return err
 }
 
+// ErrSealingKey is what Open returns for another key than that of the store.
+var ErrSealingKey = errors.New("the sealing key is not the one that this store's secrets were sealed with: put the right key file back (DIR/key, or TRIPHAMMER_KEY_FILE)")
+
 // checkKey refuses a sealing key that is not the one of this store (SPEC 10.1).
 func (s *Store) checkKey(ctx context.Context) error {
 	have, err := s.meta(ctx, "sealing key")
@@ -277,7 +280,7 @@ func (s *Store) checkKey(ctx context.Context) error {
 	case have == "":
 		return s.setMeta(ctx, "sealing key", s.key.ID())
 	case have != s.key.ID():
-		return errors.New("the sealing key is not the one that this store's secrets were sealed with: put the right key file back (DIR/key, or TRIPHAMMER_KEY_FILE)")
+		return ErrSealingKey
 	}
 	return nil
 }

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// setting is one setting of a server, and where its value comes from (SPEC 12).
+type setting struct {
+	Name    string `json:"name"`
+	Factory string `json:"factory,omitempty"` // of a value that one factory has of its own
+	Value   string `json:"value"`
+	Source  string `json:"source"`
+}
+
+func configCommand() *cobra.Command {
+	show := &cobra.Command{
+		Use:   "show",
+		Short: "Show what serve would use, and where each value comes from",
+		Long: `Show every setting of serve as it would be with the same flags, variables and configuration file, and where its value
+comes from: a flag, a variable, the file, or the default. No setting holds a secret: they name files.`,
+		Example: `  triphammer config show --config /etc/triphammer.yaml
+  TRIPHAMMER_LISTEN=0.0.0.0:8787 triphammer config show -o json`,
+		Args: cobra.NoArgs,
+		RunE: showConfig,
+	}
+	serveFlags(show.Flags())
+	outputFlag(show)
+	return noun("config", "The settings of a server", show)
+}
+
+func showConfig(c *cobra.Command, _ []string) error {
+	own := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	serveFlags(own)
+	config, err := configFile(c.Flags())
+	if err != nil {
+		return err
+	}
+	sources := make(map[string]string)
+	own.VisitAll(func(f *pflag.Flag) {
+		_, fromVariable := os.LookupEnv(variableOf(f))
+		_, fromFile := config.values[f.Name]
+		switch {
+		case c.Flags().Changed(f.Name):
+			sources[f.Name] = "flag --" + f.Name
+		case fromVariable:
+			sources[f.Name] = "variable " + variableOf(f)
+		case fromFile:
+			sources[f.Name] = config.path
+		default:
+			sources[f.Name] = "default"
+		}
+	})
+	if err := fromEnvironment(c.Flags(), config.values, slices.Collect(maps.Keys(sources))...); err != nil {
+		return err
+	}
+	var all []setting
+	own.VisitAll(func(f *pflag.Flag) {
+		value := c.Flags().Lookup(f.Name).Value
+		all = append(all, setting{Name: f.Name, Value: shownValue(value), Source: sources[f.Name]})
+		for _, factory := range config.factories {
+			if value, ok := factory.values[f.Name]; ok {
+				all = append(all, setting{Name: f.Name, Factory: factory.name, Value: value, Source: config.path})
+			}
+		}
+	})
+	return emitList(c, all, func(s setting) string { return s.Name }, []string{"SETTING", "FACTORY", "VALUE", "FROM"}, func(s setting) []string {
+		return []string{s.Name, s.Factory, s.Value, s.Source}
+	})
+}
+
+
+// shownValue is a flag's value as a configuration file takes it.
+func shownValue(v pflag.Value) string {
+	if list, ok := v.(pflag.SliceValue); ok {
+		return strings.Join(list.GetSlice(), ",")
+	}
+	return v.String()
+}

@@ -1,0 +1,70 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"triphammer/server/secret"
+)
+
+// Reseal seals everything that is sealed with another key, in one transaction
+// (SPEC 10.1). From then on the store opens with that key alone. It returns how
+// many values there were.
+func (s *Store) Reseal(ctx context.Context, key *secret.Key) (count int, err error) {
+	err = s.do(ctx, func(ctx context.Context) error {
+		count = 0
+		type sealed struct {
+			id      int64
+			context []byte
+			text    []byte
+		}
+		again := func(query, update string, scan func(rows *sql.Rows) (sealed, error)) error {
+			var all []sealed
+			err := s.each(ctx, query, nil, func(rows *sql.Rows) (bool, error) {
+				one, err := scan(rows)
+				all = append(all, one)
+				return true, err
+			})
+			if err != nil {
+				return err
+			}
+			for _, one := range all {
+				plain, err := s.key.Open(one.text, one.context)
+				if err != nil {
+					return fmt.Errorf("%s: %w", one.context, err)
+				}
+				if err := s.exec(ctx, update, key.Seal(plain, one.context), one.id); err != nil {
+					return err
+				}
+				count++
+			}
+			return nil
+		}
+		err := again("SELECT rowid, name, generation, sealed FROM secrets", "UPDATE secrets SET sealed = $1 WHERE rowid = $2", func(rows *sql.Rows) (sealed, error) {
+			var one sealed
+			var name string
+			var generation int64
+			err := rows.Scan(&one.id, &name, &generation, &one.text)
+			one.context = sealContext(name, generation)
+			return one, err
+		})
+		if err != nil {
+			return err
+		}
+		err = again("SELECT id, sealed FROM pending_secrets", "UPDATE pending_secrets SET sealed = $1 WHERE id = $2", func(rows *sql.Rows) (sealed, error) {
+			var one sealed
+			err := rows.Scan(&one.id, &one.text)
+			one.context = pendingContext(one.id)
+			return one, err
+		})
+		if err != nil {
+			return err
+		}
+		return s.exec(ctx, "UPDATE meta SET value = $1 WHERE name = 'sealing key'", key.ID())
+	})
+	if err == nil {
+		s.key = key
+	}
+	return count, err
+}
