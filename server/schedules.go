@@ -144,7 +144,7 @@ func (s *Server) ScheduledRun(ctx context.Context, n *store.Schedule) (store.New
 	}
 	run, err := s.newRun(ctx, p, a)
 	run.Source = store.SourceSchedule
-	run.Title = n.Name
+	run.Title, run.Search = n.Name, append(run.Search, n.Name)
 	return run, err
 }
 
