@@ -116,7 +116,7 @@ func TestPushNotification(t *testing.T) {
 		}{
 			"right":            {value, nil, http.StatusAccepted},
 			"another secret":   {"whsec_" + strings.Repeat("QUJD", 8), nil, http.StatusUnauthorized},
-			"another factory":  {value, func(r *http.Request) { r.URL.Path = "/api/v1/factories/none/sync" }, http.StatusNotFound},
+			"another factory":  {value, func(r *http.Request) { r.URL.Path = "/api/v1/factories/none/sync" }, http.StatusUnauthorized}, // it has no secret
 			"with a wrong key": {value, func(r *http.Request) { r.Header.Set("Authorization", "Bearer x") }, http.StatusUnauthorized},
 			"more than is read": {value, func(r *http.Request) {
 				r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(make([]byte, maxPush+1))), maxPush+1

@@ -74,7 +74,6 @@ func showConfig(c *cobra.Command, _ []string) error {
 	})
 }
 
-
 // shownValue is a flag's value as a configuration file takes it.
 func shownValue(v pflag.Value) string {
 	if list, ok := v.(pflag.SliceValue); ok {
