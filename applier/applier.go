@@ -107,6 +107,21 @@ type Apply struct {
 	past fs.FS // the files of a pinned commit
 }
 
+// Valid tells whether the definitions themselves are valid, whatever secrets this
+// server lacks for them; known is false if they were not read to the end.
+func (a *Apply) Valid() (valid, known bool) {
+	valid, known = true, a.Outcome == Applied || a.Outcome == Refused
+	for _, d := range a.Diagnostics {
+		switch {
+		case d.Code == schema.UnverifiedCommit:
+			known = false
+		case d.Severity == schema.Error && d.Code != schema.MissingSecret && d.Code != schema.BadSecret:
+			valid = false
+		}
+	}
+	return valid, known
+}
+
 // Pin keeps a past commit live.
 type Pin struct {
 	Commit string    `json:"commit"`

@@ -14,7 +14,7 @@ import (
 
 // notificationFlags say who hears what became of a commit.
 func notificationFlags(f *pflag.FlagSet) {
-	f.String("commit-status", "", "service that gets the status "+notify.Context+" of each commit: "+strings.Join(notify.Forges(), ", "))
+	f.String("commit-status", "", "service that gets the statuses "+notify.Apply+" and "+notify.Validate+" of each commit: "+strings.Join(notify.Forges(), ", "))
 	f.String("commit-status-token-file", "", "file with a token that may write statuses; read for each")
 	f.String("commit-status-api", "", "address of the service's API, if --repo does not tell")
 	f.String("commit-status-project", "", "repository on the service, such as team/factory, if --repo does not tell")

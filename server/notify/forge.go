@@ -18,8 +18,11 @@ import (
 	"time"
 )
 
-// Context is under what name a commit's status is shown.
-const Context = "triphammer/apply"
+// The names under which the statuses of a commit are shown.
+const (
+	Apply    = "triphammer/apply"    // whether it serves on this server
+	Validate = "triphammer/validate" // whether its definitions are valid, whatever the server has
+)
 
 // State of a commit, in the words of GitHub.
 type State string
@@ -34,6 +37,7 @@ const (
 
 // Status is what is said of a commit.
 type Status struct {
+	Context     string // Apply or Validate
 	State       State
 	Description string // for people, one line
 	URL         string // where there is more
@@ -59,7 +63,7 @@ func Forges() []string { return slices.Sorted(maps.Keys(forges)) }
 func github(p Project, token, commit string, s Status) (string, string, http.Header, any) {
 	return http.MethodPost, p.API + "/repos/" + p.Path + "/statuses/" + commit,
 		http.Header{"Authorization": {"Bearer " + token}, "Accept": {"application/vnd.github+json"}, "X-Github-Api-Version": {"2022-11-28"}},
-		map[string]string{"state": string(s.State), "description": cut(s.Description, 140), "context": Context, "target_url": s.URL}
+		map[string]string{"state": string(s.State), "description": cut(s.Description, 140), "context": s.Context, "target_url": s.URL}
 }
 
 // gitlab: https://docs.gitlab.com/api/commits/#set-commit-pipeline-status
@@ -69,13 +73,13 @@ func gitlab(p Project, token, commit string, s Status) (string, string, http.Hea
 		state = "failed"
 	}
 	return http.MethodPost, p.API + "/projects/" + url.PathEscape(p.Path) + "/statuses/" + commit, http.Header{"Private-Token": {token}},
-		map[string]string{"state": state, "description": cut(s.Description, 255), "name": Context, "target_url": s.URL}
+		map[string]string{"state": state, "description": cut(s.Description, 255), "name": s.Context, "target_url": s.URL}
 }
 
 // gitea: https://docs.gitea.com/api (repoCreateStatus); Forgejo has the same.
 func gitea(p Project, token, commit string, s Status) (string, string, http.Header, any) {
 	return http.MethodPost, p.API + "/repos/" + p.Path + "/statuses/" + commit, http.Header{"Authorization": {"token " + token}},
-		map[string]string{"state": string(s.State), "description": cut(s.Description, 255), "context": Context, "target_url": s.URL}
+		map[string]string{"state": string(s.State), "description": cut(s.Description, 255), "context": s.Context, "target_url": s.URL}
 }
 
 // ProjectOf derives where a repository's statuses go from its address. It is an

@@ -59,7 +59,7 @@ type Notifier struct {
 	latest *applier.State
 	queue  []message
 
-	said  map[string]string // commit to what its status is
+	said  map[string]string // a status of a commit to what it is
 	began time.Time         // of the present problem; zero: none
 	quiet bool              // it is not told yet
 	told  problem           // zero: none
@@ -148,31 +148,39 @@ func (n *Notifier) consider(now time.Time) {
 
 func (n *Notifier) considerStatus(s *applier.State) {
 	if last := s.LastApply; last != nil && last.Commit.Hash != "" {
+		hash := last.Commit.Hash
 		switch last.Outcome {
 		case applier.Applied:
-			n.setStatus(last.Commit.Hash, Success, "applied as "+last.ID)
+			n.setStatus(Apply, hash, Success, "applied as "+last.ID)
 		case applier.Refused:
-			n.setStatus(last.Commit.Hash, Failure, s.Error)
+			n.setStatus(Apply, hash, Failure, s.Error)
 		case applier.Failed:
-			n.setStatus(last.Commit.Hash, Error, last.Error)
+			n.setStatus(Apply, hash, Error, last.Error)
+		}
+		switch valid, known := last.Valid(); {
+		case known && valid:
+			_, warnings := last.Diagnostics.Counts()
+			n.setStatus(Validate, hash, Success, fmt.Sprintf("valid, warnings: %d", warnings))
+		case known:
+			n.setStatus(Validate, hash, Failure, s.Error)
 		}
 	}
 	if s.Pin != nil && s.Head != "" && s.Head != s.Pin.Commit {
-		n.setStatus(s.Head, Pending, fmt.Sprintf("waits: %.12s is pinned (%s)", s.Pin.Commit, s.Pin.Reason))
+		n.setStatus(Apply, s.Head, Pending, fmt.Sprintf("waits: %.12s is pinned (%s)", s.Pin.Commit, s.Pin.Reason))
 	}
 }
 
-func (n *Notifier) setStatus(commit string, state State, description string) {
-	key := string(state) + "\x00" + description
-	if n.said[commit] == key {
+func (n *Notifier) setStatus(name, commit string, state State, description string) {
+	about, key := name+" "+commit, string(state)+"\x00"+description
+	if n.said[about] == key {
 		return
 	}
 	if len(n.said) >= maxWaiting { // of old ones nothing new is to be expected
 		clear(n.said)
 	}
-	n.said[commit] = key
-	status := Status{State: state, Description: description, URL: n.cfg.BaseURL}
-	n.enqueue(message{what: "status of " + commit, send: func(ctx context.Context) error {
+	n.said[about] = key
+	status := Status{Context: name, State: state, Description: description, URL: n.cfg.BaseURL}
+	n.enqueue(message{what: "status " + name + " of " + commit, send: func(ctx context.Context) error {
 		text, err := os.ReadFile(n.cfg.TokenFile)
 		if err != nil {
 			return fmt.Errorf("--commit-status-token-file: %w", err)

@@ -119,7 +119,14 @@ func applied(commit string) applier.State {
 func refused(commit string) applier.State {
 	s := applied("c0")
 	s.Head, s.Error, s.Reason, s.Since = commit, "commit "+commit+" is refused: a.md:3: "+strings.Repeat("no ", 100), applier.Invalid, time.Now()
-	s.LastApply = &applier.Apply{ID: "apl_2", Outcome: applier.Refused, Commit: gitrepo.Commit{Hash: commit}, Diagnostics: make(schema.Diagnostics, 30)}
+	s.LastApply = &applier.Apply{ID: "apl_2", Outcome: applier.Refused, Commit: gitrepo.Commit{Hash: commit}, Diagnostics: slices.Repeat(schema.Diagnostics{{Severity: schema.Error}}, 30)}
+	return s
+}
+
+// refusedFor is a commit that is refused for one reason.
+func refusedFor(commit, code string) applier.State {
+	s := refused(commit)
+	s.LastApply.Diagnostics = schema.Diagnostics{{Severity: schema.Error, Code: code}, {Severity: schema.Warning}}
 	return s
 }
 
@@ -141,9 +148,9 @@ func TestCommitStatus(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := &service{heard: make(chan struct{}, 100), answer: func(n int) int {
 				switch n {
-				case 2:
+				case 3:
 					return http.StatusBadGateway
-				case 4:
+				case 6:
 					return http.StatusForbidden
 				}
 				return http.StatusCreated
@@ -154,24 +161,33 @@ func TestCommitStatus(t *testing.T) {
 				Service: name, Project: Project{API: server.URL + "/api", Path: "team/factory"}, TokenFile: tokenFile(t), BaseURL: "https://hammer.example.com", Client: server.Client(),
 			})
 			n.Changed(applied("c1"))
-			s.wait(t, 1)
+			s.wait(t, 2)
 			n.Changed(applied("c1")) // nothing new
 			n.Changed(refused("c2"))
-			s.wait(t, 2) // the first time in vain
+			s.wait(t, 3) // the first time in vain
 			n.Changed(applied("c3"))
-			s.wait(t, 1) // forbidden: not again
+			s.wait(t, 2) // the first is forbidden: not again
+			n.Changed(refusedFor("c4", schema.MissingSecret))
+			s.wait(t, 2)
+			n.Changed(refusedFor("c5", schema.UnverifiedCommit)) // nothing of it was read
+			s.wait(t, 1)
 			pinned := applied("c1")
-			pinned.Head, pinned.Pin = "c4", &applier.Pin{Commit: "c1", Reason: "because"}
+			pinned.Head, pinned.Pin = "c6", &applier.Pin{Commit: "c1", Reason: "because"}
 			n.Changed(pinned)
 			s.wait(t, 1)
+			const apply, validate = `"triphammer/apply"`, `"triphammer/validate"`
 			want := [][]string{
-				{"/api" + c.path + "c1", c.success}, {"c2", c.failure, "a.md:3"}, {"c2", c.failure, "…"}, {"c3", c.success}, {"c4", c.pending, "because"},
+				{"/api" + c.path + "c1", c.success, apply}, {"/api" + c.path + "c1", c.success, validate, "warnings: 0"},
+				{"c2", c.failure, "a.md:3", apply}, {"c2", c.failure, "…", apply}, {"c2", c.failure, "a.md:3", validate},
+				{"c3", c.success, apply}, {"c3", c.success, validate},
+				{"c4", c.failure, apply}, {"c4", c.success, validate, "warnings: 1"},
+				{"c5", c.failure, apply}, {"c6", c.pending, "because", apply},
 			}
 			if len(s.asked) != len(want) {
 				t.Fatalf("asked %d times: %s", len(s.asked), strings.Join(s.asked, "\n"))
 			}
 			for i, parts := range want {
-				for _, part := range append(parts, "POST ", c.credential+" {", `"https://hammer.example.com"`, `"triphammer/apply"`) {
+				for _, part := range append(parts, "POST ", c.credential+" {", `"https://hammer.example.com"`) {
 					if !strings.Contains(s.asked[i], part) {
 						t.Errorf("request %d lacks %s: %s", i, part, s.asked[i])
 					}
