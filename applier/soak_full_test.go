@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -78,6 +79,21 @@ func (f *faulty) answer(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
+// soakPushes is how many pushes a soak has: TRIPHAMMER_SOAK of them, or as many as
+// every change can wait for.
+func soakPushes(t *testing.T) int {
+	t.Helper()
+	text, ok := os.LookupEnv("TRIPHAMMER_SOAK")
+	if !ok {
+		return 200
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatalf("TRIPHAMMER_SOAK: %v", err)
+	}
+	return n
+}
+
 // TestSoak: hundreds of pushes of all kinds, to a remote that fails in all ways,
 // with a cache that is damaged and a record that fails now and then. What serves
 // is a good commit at any time, and in the end the last good one (SPEC 4.2, 4.8).
@@ -101,11 +117,13 @@ func TestSoak(t *testing.T) {
 	r.cfg.Source = source
 	record := r.cfg.Record
 	var recording sync.Mutex
+	harmed, unrecorded := 0, 0
 	fails := rand.New(rand.NewPCG(seed, 3))
 	r.cfg.Record = func(ctx context.Context, a *Apply) (string, error) {
 		recording.Lock()
 		defer recording.Unlock()
 		if fails.IntN(20) == 0 {
+			unrecorded++
 			return "", errors.New("disk full")
 		}
 		return record(ctx, a)
@@ -138,7 +156,11 @@ func TestSoak(t *testing.T) {
 		good[hash] = valid
 		return hash
 	}
-	push := func(hash string) { gittest.Git(t, r.work, "push", "-qf", "origin", hash+":refs/heads/main") }
+	pushes := 0
+	push := func(hash string) {
+		pushes++
+		gittest.Git(t, r.work, "push", "-qf", "origin", hash+":refs/heads/main")
+	}
 	check := func() {
 		t.Helper()
 		if live, ok := r.cfg.Live.Revision("default"); ok && !good[live.Commit.Hash] {
@@ -160,7 +182,7 @@ func TestSoak(t *testing.T) {
 		}
 	}
 	push(commit(true))
-	for range 250 {
+	for wanted := soakPushes(t); pushes < wanted; {
 		switch random.IntN(12) {
 		case 0, 1, 2, 3:
 			push(commit(true))
@@ -175,6 +197,7 @@ func TestSoak(t *testing.T) {
 		case 10:
 			gittest.Git(t, r.bare, "gc", "-q", "--prune=now")
 		case 11: // the cache loses or changes a file
+			harmed++
 			files, _ := filepath.Glob(filepath.Join(cache, "objects", "pack", "*"))
 			for _, extra := range []string{"HEAD", "shallow", "config"} {
 				files = append(files, filepath.Join(cache, extra))
@@ -208,13 +231,15 @@ func TestSoak(t *testing.T) {
 		t.Errorf("%s serves, the last good one is %s", live.Commit.Hash, last)
 	}
 	counts := make(map[Outcome]int)
+	recording.Lock()
+	defer recording.Unlock()
 	for _, one := range r.records.applies {
 		counts[one.Outcome]++
 		if one.Outcome == Applied && !good[one.Commit.Hash] || one.Outcome == Refused && good[one.Commit.Hash] {
 			t.Errorf("%s was %s", one.Commit.Hash, one.Outcome)
 		}
 	}
-	t.Logf("%d commits; applies %v; faults %v", len(commits), counts, faults.did)
+	t.Logf("%d pushes of %d commits; applies %v; faults of the remote %v, of the cache %d, of the record %d", pushes, len(commits), counts, faults.did, harmed, unrecorded)
 	if counts[Applied] < 20 || counts[Refused] < 5 || len(faults.did) < 7 {
 		t.Error("too little has happened to prove anything")
 	}
