@@ -177,11 +177,17 @@ func TestCommitStatus(t *testing.T) {
 			s.wait(t, 1)
 			const apply, validate = `"triphammer/apply"`, `"triphammer/validate"`
 			want := [][]string{
-				{"/api" + c.path + "c1", c.success, apply}, {"/api" + c.path + "c1", c.success, validate, "warnings: 0"},
-				{"c2", c.failure, "a.md:3", apply}, {"c2", c.failure, "…", apply}, {"c2", c.failure, "a.md:3", validate},
-				{"c3", c.success, apply}, {"c3", c.success, validate},
-				{"c4", c.failure, apply}, {"c4", c.success, validate, "warnings: 1"},
-				{"c5", c.failure, apply}, {"c6", c.pending, "because", apply},
+				{"/api" + c.path + "c1", c.success, apply},
+				{"/api" + c.path + "c1", c.success, validate, "warnings: 0"},
+				{"c2", c.failure, "a.md:3", apply},
+				{"c2", c.failure, "…", apply},
+				{"c2", c.failure, "a.md:3", validate},
+				{"c3", c.success, apply},
+				{"c3", c.success, validate},
+				{"c4", c.failure, apply},
+				{"c4", c.success, validate, "warnings: 1"},
+				{"c5", c.failure, apply},
+				{"c6", c.pending, "because", apply},
 			}
 			if len(s.asked) != len(want) {
 				t.Fatalf("asked %d times: %s", len(s.asked), strings.Join(s.asked, "\n"))
