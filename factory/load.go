@@ -258,10 +258,13 @@ func (l *loader) walk(folder string) error {
 		return fmt.Errorf("reading %s: %w", folder, err)
 	case !info.IsDir():
 		if !info.Mode().IsRegular() {
-			l.fault(folder, schema.NotRegular, "put the folder itself there", "a symbolic link or submodule in the place of a folder of definitions")
+			l.notTheFolder(folder)
 		}
 		return nil
 	}
+	// The checkout of a submodule, or of any other repository, is no part of a
+	// commit: there it is a link, or nothing.
+	other := ""
 	return fs.WalkDir(l.tree, folder, func(name string, d fs.DirEntry, err error) error {
 		if err := cmp.Or(err, l.ctx.Err()); err != nil {
 			return fmt.Errorf("reading %s: %w", name, err)
@@ -278,6 +281,23 @@ func (l *loader) walk(folder string) error {
 			}
 			return nil
 		}
+		switch {
+		case other != "" && strings.HasPrefix(name, other):
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		case rest == ".git":
+			l.notTheFolder(folder)
+			return fs.SkipAll
+		case path.Base(rest) == ".git":
+			other = path.Dir(name) + "/"
+			l.notTheFile(folder, path.Dir(rest), path.Dir(name))
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
 		if d.IsDir() {
 			if agent, base := path.Split(rest); folder == "agents" && base == "skills" && strings.Count(agent, "/") == 1 {
 				return fs.SkipDir
@@ -288,17 +308,11 @@ func (l *loader) walk(folder string) error {
 			}
 			return nil
 		}
-		k, resource := place(folder, rest)
 		if !d.Type().IsRegular() {
-			// A link or submodule where a definition, or a folder of them, would be.
-			if k != nil || foldersOf[folder] && !strings.Contains(rest, "/") {
-				if resource != "" {
-					l.unread[k.id+" "+resource] = true
-				}
-				l.fault(name, schema.NotRegular, "put the file itself there", "a symbolic link, submodule or special file in a definition's place")
-			}
+			l.notTheFile(folder, rest, name)
 			return nil
 		}
+		k, resource := place(folder, rest)
 		switch {
 		case k == nil:
 			l.stray(folder, rest, name)
@@ -317,6 +331,23 @@ func (l *loader) walk(folder string) error {
 		}
 		return nil
 	})
+}
+
+func (l *loader) notTheFolder(folder string) {
+	l.fault(folder, schema.NotRegular, "put the folder itself there", "a symbolic link or submodule in the place of a folder of definitions")
+}
+
+// notTheFile reports a link or submodule where a definition, or a folder of them,
+// would be.
+func (l *loader) notTheFile(folder, rest, name string) {
+	k, resource := place(folder, rest)
+	if k == nil && (!foldersOf[folder] || strings.Contains(rest, "/")) {
+		return
+	}
+	if resource != "" {
+		l.unread[k.id+" "+resource] = true
+	}
+	l.fault(name, schema.NotRegular, "put the file itself there", "a symbolic link, submodule or special file in a definition's place")
 }
 
 func article(noun string) string {

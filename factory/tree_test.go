@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
 
+	"triphammer/applier/gitrepo"
 	"triphammer/schema"
 )
 
@@ -112,6 +114,44 @@ func TestEnvironment(t *testing.T) {
 		if got := f.Environment("e").Network; fmt.Sprint(got) != fmt.Sprint(want) || len(report.Diagnostics) > 0 {
 			t.Errorf("%s: %+v %v", text, got, report.Diagnostics)
 		}
+	}
+}
+
+// TestSubmodule: the checkout of a submodule gets the verdict of a commit, which
+// has a link in its place (SPEC 2.4).
+func TestSubmodule(t *testing.T) {
+	dir := t.TempDir()
+	git := func(args ...string) string {
+		t.Helper()
+		cmd := exec.Command("git", append([]string{"-C", dir, "-c", "protocol.file.allow=always", "-c", "user.name=a", "-c", "user.email=a@example.com"}, args...)...)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("git %v: %v %s", args, err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	if err := os.CopyFS(dir, tree(map[string]string{"webhooks/hook.yaml": "secretName: S\n", "agents/lead/agent.md": "---\nagentType: MAIN\n---\n"})); err != nil {
+		t.Fatal(err)
+	}
+	git("init", "-q")
+	git("add", "-A")
+	git("commit", "-q", "-m", "first")
+	for _, at := range []string{"webhooks/shared", "agents/shared", "agents/lead/tools", "automations"} {
+		git("submodule", "--quiet", "add", dir, at)
+	}
+	git("commit", "-q", "-m", "second")
+	repo, err := gitrepo.Open(dir, "main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit, err := repo.Tree(t.Context(), git("rev-parse", "HEAD"), ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, landed := load(t, commit, Options{})
+	_, here := load(t, os.DirFS(dir), Options{})
+	if len(landed.Diagnostics) != 2 || !slices.Equal(here.Diagnostics, landed.Diagnostics) {
+		t.Errorf("here: %v\nas a commit: %v", here.Diagnostics, landed.Diagnostics)
 	}
 }
 

@@ -18,7 +18,7 @@ var jsonSchemas embed.FS
 
 const jsonSchemaExt = ".schema.json"
 
-// JSONSchema is one of the JSON Schemas of the format, or their bundle.
+// JSONSchema is one of the JSON Schemas of the format, their bundle, or their index.
 type JSONSchema struct {
 	Text []byte // not to be changed
 	ETag string // a strong validator, with its quotes
@@ -54,6 +54,12 @@ var JSONSchemaBundle = sync.OnceValue(func() JSONSchema {
 		bundle[name+jsonSchemaExt] = one.Text
 	}
 	text, _ := json.Marshal(bundle) // a test holds each to be JSON
+	return newJSONSchema(text)
+})
+
+// JSONSchemaIndex says which versions and documents there are.
+var JSONSchemaIndex = sync.OnceValue(func() JSONSchema {
+	text, _ := json.Marshal(map[string]any{"versions": []string{Version}, "current": Version, "documents": JSONSchemaNames()}) // strings
 	return newJSONSchema(text)
 })
 

@@ -19,7 +19,7 @@ func printSARIF(w io.Writer, r *Report, opt PrintOptions) error {
 		}
 		physical struct {
 			Artifact artLoc `json:"artifactLocation"`
-			Region   region `json:"region,omitempty"`
+			Region   region `json:"region"`
 		}
 		location struct {
 			Physical physical `json:"physicalLocation"`
@@ -65,9 +65,8 @@ func printSARIF(w io.Writer, r *Report, opt PrintOptions) error {
 		if strings.Contains(strings.SplitN(at.Artifact.URI, "/", 2)[0], ":") {
 			at.Artifact.URI = "./" + at.Artifact.URI // RFC 3986 4.2: else it were a scheme
 		}
-		if d.Line > 0 {
-			at.Region = region{"startLine": d.Line, "startColumn": max(d.Column, 1)}
-		}
+		// Code scanning of GitHub wants a line of each finding, the whole file's too.
+		at.Region = region{"startLine": max(d.Line, 1), "startColumn": max(d.Column, 1)}
 		one.Results = append(one.Results, result{
 			RuleID: d.Code, RuleIndex: slices.IndexFunc(Codes, func(c Code) bool { return c.ID == d.Code }), Level: d.Severity,
 			Message: text{"text": d.full()}, Locations: []location{{at}}, Fingerprints: map[string]string{"finding/v1": print},

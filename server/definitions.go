@@ -81,7 +81,7 @@ func checked(d schema.Diagnostics, deferred []schema.Deferred) ValidateAnswer {
 
 // listSchemas names the versions of the format that have JSON Schemas.
 func (s *Server) listSchemas(c *gin.Context) {
-	c.JSON(http.StatusOK, gin.H{"versions": []string{schema.Version}, "current": schema.Version, "documents": schema.JSONSchemaNames()})
+	answerSchema(c, schema.JSONSchemaIndex(), "application/json")
 }
 
 // bundleSchemas answers with all JSON Schemas, by their file names.

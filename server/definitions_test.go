@@ -166,6 +166,12 @@ func TestSchemas(t *testing.T) {
 	if got := f.do("GET", root, "", ""); got.status != 200 || field(t, got, "current") != schema.Version {
 		t.Errorf("%d %s", got.status, got.body)
 	}
+	for _, path := range []string{root, root + "/v1alpha1"} {
+		got := f.do("GET", path, "", "")
+		if again := f.do("GET", path, "", "", "If-None-Match", got.header.Get("ETag")); again.status != 304 || len(again.body) > 0 {
+			t.Errorf("%s: %d, ETag %q", path, again.status, got.header.Get("ETag"))
+		}
+	}
 	bundle := f.do("GET", root+"/v1alpha1", "", "")
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal(bundle.body, &all); err != nil || len(all) != len(schema.JSONSchemaNames()) {
