@@ -103,10 +103,19 @@ func parse(names ...string) map[string]*template.Template {
 	all := make(map[string]*template.Template, len(names))
 	for _, name := range names {
 		all[name] = template.Must(template.New("layout.html").Funcs(template.FuncMap{
-			"when": when, "short": short, "event": showEvent, "took": took, "label": store.Outcome.Label, "class": strings.ToLower,
+			"when": when, "short": short, "event": showEvent, "took": took, "label": store.Outcome.Label, "class": strings.ToLower, "of": of,
 		}).ParseFS(templates, "templates/layout.html", "templates/"+name+".html"))
 	}
 	return all
+}
+
+// of names a thing by its factory, too, unless the server has the one that has
+// no name of its own.
+func of(factory, name string) string {
+	if factory == "" || factory == "default" {
+		return name
+	}
+	return factory + ": " + name
 }
 
 // Render writes the page of the data.

@@ -160,3 +160,12 @@ func TestStyle(t *testing.T) {
 		t.Error("the style sheet is not what the policy allows")
 	}
 }
+
+// TestOfFactory: with several factories, what is shown says whose it is.
+func TestOfFactory(t *testing.T) {
+	for _, c := range [][3]string{{"default", "hello", "hello"}, {"", "hello", "hello"}, {"payments", "hello", "payments: hello"}} {
+		if got := of(c[0], c[1]); got != c[2] {
+			t.Errorf("%s of %s is shown as %s", c[1], c[0], got)
+		}
+	}
+}
