@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -93,7 +94,9 @@ func (m *message) request(ctx context.Context) (*http.Request, error) {
 	if r.Header == nil {
 		r.Header = http.Header{}
 	}
-	r.Header.Set("Content-Type", "application/json")
+	if r.Header.Get("Content-Type") == "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
 	secret, names := m.secret, []string{"Authorization"}
 	if m.tamper == "secret" {
 		secret += "x"
@@ -168,6 +171,15 @@ func spoil(header http.Header, names []string) (spoiled bool) {
 	return spoiled
 }
 
+// senderClient follows no redirection, as senders do not: it would carry the
+// proof to another address, or make a GET of the POST.
+func senderClient(timeout time.Duration) *http.Client {
+	return &http.Client{
+		Timeout:       timeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
 // post sends the delivery.
 func (m *message) post(ctx context.Context, client *http.Client) (status int, answer []byte, header http.Header, err error) {
 	req, err := m.request(ctx)
@@ -186,12 +198,26 @@ func (m *message) post(ctx context.Context, client *http.Client) (status int, an
 	return resp.StatusCode, answer, resp.Header, err
 }
 
-// curl is the request as a command. A secret in it stands as $SECRET.
+// curl is the request as a command. Where it sends the secret itself, that
+// stands as $SECRET.
 func (m *message) curl(ctx context.Context) (string, error) {
-	const mask = "$SECRET"
+	standIn, basic := secret.RandomText(24), false
 	masked := *m
-	if m.webhook.AuthMode != "signature" {
-		masked.secret = mask
+	switch m.webhook.AuthMode {
+	case "signature":
+		scheme, err := schemeOf(m.webhook)
+		if err != nil {
+			return "", err
+		}
+		basic = scheme.Algorithm == signature.Basic
+		if basic {
+			standIn = "user:" + standIn
+		}
+		if basic || scheme.Algorithm == signature.Token {
+			masked.secret = standIn
+		}
+	default:
+		masked.secret = standIn
 	}
 	req, err := masked.request(ctx)
 	if err != nil {
@@ -201,19 +227,25 @@ func (m *message) curl(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	const variable = `"$SECRET"`
 	quote := func(s string) string {
-		if s = strings.ReplaceAll(s, url.PathEscape(mask), mask); strings.Contains(s, mask) {
-			return `"` + s + `"`
+		parts := strings.Split(s, standIn)
+		for i, part := range parts {
+			if part != "" || len(parts) == 1 {
+				parts[i] = quoteShell(part)
+			}
 		}
-		if m.secret != "" && strings.Contains(s, m.secret) { // a scheme that sends the secret itself
-			return `"` + strings.ReplaceAll(s, m.secret, mask) + `"`
-		}
-		return quoteShell(s)
+		return strings.Join(parts, variable)
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "curl -X POST %s", quote(req.URL.String()))
 	for _, name := range slices.Sorted(maps.Keys(req.Header)) {
-		fmt.Fprintf(&b, " \\\n  -H %s", quote(name+": "+req.Header.Get(name)))
+		value := req.Header.Get(name)
+		if basic && value == "Basic "+base64.StdEncoding.EncodeToString([]byte(standIn)) {
+			b.WriteString(" \\\n  -u " + variable)
+			continue
+		}
+		fmt.Fprintf(&b, " \\\n  -H %s", quote(name+": "+value))
 	}
 	fmt.Fprintf(&b, " \\\n  --data-binary %s", quote(string(body)))
 	return b.String(), nil
@@ -273,7 +305,7 @@ func send(c *cobra.Command, args []string) error {
 // sendAll sends, and says what was answered.
 func (m *message) sendAll(c *cobra.Command, count int, pause time.Duration, want int) error {
 	timeout, _ := c.Flags().GetDuration("timeout")
-	client := &http.Client{Timeout: timeout}
+	client := senderClient(timeout)
 	statuses := make(map[int]int)
 	ticker := time.NewTicker(max(pause, 1))
 	defer ticker.Stop()

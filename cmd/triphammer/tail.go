@@ -152,6 +152,9 @@ func forwarding(c *cobra.Command) (*forwarder, error) {
 	}
 	f := &forwarder{address: address}
 	if secretFile != "" {
+		if webhook, _ := c.Flags().GetString("webhook"); webhook == "" {
+			return nil, exitWith(exitUsage, "--secret-file is of one webhook: name it with --webhook")
+		}
 		var err error
 		if f.secret, err = sendSecret(c); err != nil {
 			return nil, err
@@ -159,6 +162,8 @@ func forwarding(c *cobra.Command) (*forwarder, error) {
 	}
 	return f, nil
 }
+
+var forwardClient = senderClient(30 * time.Second)
 
 // forward posts one delivery on, and says what became of it.
 func (f *forwarder) forward(ctx context.Context, cl *client, d server.Delivery) string {
@@ -182,15 +187,13 @@ func (f *forwarder) post(ctx context.Context, cl *client, d server.Delivery) (in
 	for name, value := range detail.Headers {
 		header.Set(name, value)
 	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
 	if f.secret != "" {
 		var w server.Webhook
 		if err := cl.get(ctx, "/webhooks/"+url.PathEscape(d.Webhook), &w); err != nil {
 			return 0, err
 		}
 		w.URL = f.address
-		status, _, _, err := (&message{webhook: &w, body: body, secret: f.secret, header: header}).post(ctx, http.DefaultClient)
+		status, _, _, err := (&message{webhook: &w, body: body, secret: f.secret, header: header}).post(ctx, forwardClient)
 		return status, err
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.address, bytes.NewReader(body))
@@ -201,7 +204,7 @@ func (f *forwarder) post(ctx context.Context, cl *client, d server.Delivery) (in
 	if req.Header.Get("Content-Type") == "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := forwardClient.Do(req)
 	if err != nil {
 		if failed := (*url.Error)(nil); errors.As(err, &failed) {
 			err = failed.Err
