@@ -157,6 +157,10 @@ func (l *loader) selection(d *document, n *schema.Node, where string) []string {
 			return nil
 		}
 	}
+	if text := textOf(n); text != "" {
+		d.Error(n.At, schema.InvalidFilter, fmt.Sprintf("write [%q]", text), where+" is a string where a list is expected")
+		return nil
+	}
 	items := listOrIn(n)
 	if len(items) == 0 {
 		d.Error(n.At, schema.InvalidFilter, "write [NAME]", where+" is empty")

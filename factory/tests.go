@@ -52,6 +52,10 @@ func brokenTest(c *schema.Collector, name string) *Test {
 func (l *loader) tests(d *document) []*Test {
 	warnOnly(d.Collector)
 	var all []*Test
+	invalid := "" // for what the keys of the file are
+	if len(d.Found) > 0 {
+		invalid = "the file is not valid: " + d.Found[0].Message
+	}
 	for _, n := range itemsOf(d.Root) {
 		if n.Kind != schema.Mapping {
 			continue
@@ -62,13 +66,13 @@ func (l *loader) tests(d *document) []*Test {
 		}
 		slices.Sort(t.Expect)
 		t.Problem = l.payload(t, n)
-		if t.Problem == "" && len(d.Found) > 0 {
-			t.Problem = "the file is not valid: " + d.Found[0].Message
+		if t.Problem == "" {
+			t.Problem = invalid
 		}
 		if t.Problem == "" {
 			t.Problem = l.references(t)
 		}
-		if t.Problem != "" && len(d.Found) == 0 {
+		if t.Problem != "" && invalid == "" {
 			d.Warn(n.At, schema.UnknownTarget, "correct the test, or take it out", fmt.Sprintf("test %q cannot pass: %s", t.Name, t.Problem))
 		}
 		all = append(all, t)

@@ -220,3 +220,14 @@ func unknownKeys(n int) string {
 }
 
 var _ fs.ReadFileFS = growing{}
+
+// TestBrokenTestAlone: a test that cannot pass keeps no other from running.
+func TestBrokenTestAlone(t *testing.T) {
+	f, _ := load(t, tree(map[string]string{
+		"webhooks/hook.yaml": "secretName: S\n",
+		"tests/t.yaml":       "- {name: lost, webhook: none, payload: {}, expect: []}\n- {name: good, webhook: hook, payload: {}, expect: []}\n",
+	}), Options{})
+	if got := f.RunTests(); len(got) != 2 || got[0].Passed || !got[1].Passed {
+		t.Errorf("%+v", got)
+	}
+}

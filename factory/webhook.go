@@ -52,7 +52,7 @@ func (l *loader) scheme(d *document, w *Webhook) {
 		return
 	case n == nil || n.Kind != schema.String || n.Text == "":
 		return
-	case w.AuthMode != Signature:
+	case w.AuthMode == Token || w.AuthMode == URLToken:
 		d.Error(d.Root.KeyAt("signatureScheme"), schema.InvalidValue, "add authMode: signature, or take the key out", fmt.Sprintf("signatureScheme means nothing with authMode %s", w.AuthMode))
 		return
 	}
@@ -79,7 +79,7 @@ func (l *loader) signature(d *document, w *Webhook) {
 	case n != nil && l.opt.Strict:
 		d.Error(d.Root.KeyAt("signature"), schema.UnknownField, "take it out: it is ours", `unknown key "signature"`)
 		return
-	case n != nil && w.AuthMode != Signature:
+	case n != nil && (w.AuthMode == Token || w.AuthMode == URLToken):
 		d.Error(d.Root.KeyAt("signature"), schema.InvalidValue, "add authMode: signature, or take the key out", fmt.Sprintf("signature means nothing with authMode %s", w.AuthMode))
 		return
 	case w.Scheme == nil || n != nil && n.Kind != schema.Mapping:

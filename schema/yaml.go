@@ -147,6 +147,7 @@ var yamlHints = []struct{ message, hint string }{
 	{"unexpected end of stream", "close the quotes"},
 	{"could not find expected ':'", "write KEY: VALUE, and a text of several lines after | or in quotes"},
 	{"unknown anchor", "quote a text that begins with *; aliases are not allowed"},
+	{"did not find expected alphabetic or numeric character", "quote a text that begins with * or &"},
 	{"unknown escape character", "write a backslash twice, or use single quotes"},
 }
 
