@@ -21,8 +21,12 @@ type PendingSecret struct {
 	ClientAddr                   string
 }
 
-// maxPending is how many pending secrets a webhook has; the newest stay.
-const maxPending = 5
+// How many pending secrets a webhook has, of one client address and in all; the
+// newest stay. One address alone cannot push out what came from another.
+const (
+	maxPendingOfAddress = 5
+	maxPending          = 50
+)
 
 func pendingContext(id int64) []byte {
 	return []byte("pending secret\x00" + strconv.FormatInt(id, 10))
@@ -35,6 +39,12 @@ func (s *Store) HoldSecret(ctx context.Context, p PendingSecret, value secret.Va
 		err := s.exec(ctx, `INSERT INTO pending_secrets (id, factory, webhook, webhook_uid, secret_name, sealed, received_at, client_addr)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
 			id, p.Factory, p.Webhook, p.WebhookUID, p.SecretName, s.key.Seal([]byte(value.Reveal()), pendingContext(id)), micros(p.ReceivedAt), p.ClientAddr)
+		if err != nil {
+			return err
+		}
+		err = s.exec(ctx, `DELETE FROM pending_secrets WHERE webhook_uid = $1 AND client_addr = $2 AND id NOT IN
+			(SELECT id FROM pending_secrets WHERE webhook_uid = $3 AND client_addr = $4 ORDER BY id DESC LIMIT $5)`,
+			p.WebhookUID, p.ClientAddr, p.WebhookUID, p.ClientAddr, maxPendingOfAddress)
 		if err != nil {
 			return err
 		}

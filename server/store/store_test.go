@@ -411,6 +411,38 @@ func TestSecrets(t *testing.T) {
 	s.reopen(t)
 }
 
+// TestPendingFlood: who knows the URL cannot push out the secret that the sender
+// gave from another address.
+func TestPendingFlood(t *testing.T) {
+	s := open(t)
+	hold := func(uid, address string) {
+		t.Helper()
+		check(t, s.HoldSecret(t.Context(), PendingSecret{Factory: "default", Webhook: "asana", WebhookUID: uid, SecretName: "A", ClientAddr: address}, secret.New("given")))
+	}
+	hold("whk_1", "192.0.2.1")
+	hold("whk_2", "192.0.2.1")
+	count := func() map[string]int {
+		counts := make(map[string]int)
+		for _, p := range must[[]PendingSecret](t)(s.PendingSecrets(t.Context(), "")) {
+			counts[p.WebhookUID]++
+			counts[p.ClientAddr]++
+		}
+		return counts
+	}
+	for range 2 * maxPendingOfAddress {
+		hold("whk_1", "192.0.2.66")
+	}
+	if n := count(); n["192.0.2.66"] != maxPendingOfAddress || n["192.0.2.1"] != 2 {
+		t.Errorf("%v", n)
+	}
+	for i := range 2 * maxPending {
+		hold("whk_1", fmt.Sprintf("198.51.100.%d", i))
+	}
+	if n := count(); n["whk_1"] != maxPending || n["whk_2"] != 1 {
+		t.Errorf("%v", n)
+	}
+}
+
 // TestKeys (SPEC 10.2).
 func TestKeys(t *testing.T) {
 	s := open(t)
