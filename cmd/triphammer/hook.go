@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"strings"
@@ -73,6 +74,9 @@ func installHook(c *cobra.Command, dir string) error {
 		command = append(command, "--strict")
 	}
 	script := fmt.Sprintf("#!/bin/sh\n%s\nexec %s\n", hookMark, strings.Join(command, " "))
+	if used := usedHooks(c, dir); used != "" && used != hooks {
+		return exitWith(exitConflict, "git runs the hooks of %s here (core.hooksPath); call this from the pre-receive there:\n  %s", used, strings.Join(command, " "))
+	}
 	name := filepath.Join(hooks, "pre-receive")
 	switch there, err := os.ReadFile(name); {
 	case err == nil && !strings.Contains(string(there), hookMark):
@@ -91,6 +95,16 @@ func installHook(c *cobra.Command, dir string) error {
 	}
 	fmt.Fprintf(c.OutOrStdout(), "Installed %s: pushes to %s are checked.\n", name, branch)
 	return nil
+}
+
+// usedHooks is the folder whose hooks git runs, empty if git does not say.
+func usedHooks(c *cobra.Command, dir string) string {
+	out, err := exec.CommandContext(c.Context(), "git", "-C", dir, "rev-parse", "--git-path", "hooks").Output()
+	used := strings.TrimSuffix(string(out), "\n")
+	if err != nil || filepath.IsAbs(used) {
+		return used
+	}
+	return filepath.Join(dir, used)
 }
 
 func quoteShell(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
