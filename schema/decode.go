@@ -107,6 +107,10 @@ func Parse(c *Collector, data []byte, kind Kind) *Document {
 func ParseMarkdown(c *Collector, data []byte) *Document {
 	data = lineFeeds(data)
 	front, body, ok := splitFrontMatter(data)
+	if !ok && bytes.HasPrefix(data, largeFile) {
+		_, _ = parse(c, data, 0, Mapping) // says so
+		return nil
+	}
 	if !ok {
 		c.Error(At{1, 1}, MalformedFrontmatter, "start the file with a line ---, the keys, and another line ---", "no front matter between two lines of ---")
 		return nil

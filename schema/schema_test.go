@@ -59,6 +59,20 @@ func TestFrontMatter(t *testing.T) {
 	}
 }
 
+// TestLargeFile: a file that Git LFS took away is called that, and not broken YAML.
+func TestLargeFile(t *testing.T) {
+	const pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n"
+	yaml, markdown := &Collector{}, &Collector{}
+	if Parse(yaml, []byte(pointer), Mapping) != nil || ParseMarkdown(markdown, []byte(pointer)) != nil {
+		t.Error("a pointer was read as a document")
+	}
+	for _, c := range []*Collector{yaml, markdown} {
+		if len(c.Found) != 1 || c.Found[0].Severity != Error || !strings.Contains(c.Found[0].Message, "Git LFS") || c.Found[0].Hint == "" {
+			t.Errorf("%+v", c.Found)
+		}
+	}
+}
+
 func TestNearest(t *testing.T) {
 	words := []string{"enabled", "secretName", "authMode", "webhook_ids"}
 	for word, want := range map[string]string{

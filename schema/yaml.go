@@ -51,6 +51,9 @@ func lineFeeds(data []byte) []byte {
 // refuses it too, without saying where.
 func unreadable(data []byte, above int) (at At, message, hint string) {
 	line, column := 1+above, 1
+	if above == 0 && bytes.HasPrefix(data, largeFile) {
+		return At{line, column}, "a pointer of Git LFS is here instead of the file", largeFileHint
+	}
 	for i := 0; i < len(data); {
 		r, size := utf8.DecodeRune(data[i:])
 		switch {
@@ -66,6 +69,12 @@ func unreadable(data []byte, above int) (at At, message, hint string) {
 	}
 	return At{}, "", ""
 }
+
+// largeFile is how a file begins that Git LFS holds elsewhere. Nothing fetches
+// it: a commit has to hold its definitions itself.
+var largeFile = []byte("version https://git-lfs.github.com/spec/")
+
+const largeFileHint = "keep definitions out of Git LFS: git lfs untrack, then git add --renormalize"
 
 // lineShifts says where the library's lines are in the file: it also ends a line
 // at U+0085, U+2028 and U+2029, at which no editor and no diff does. It is empty
