@@ -46,7 +46,7 @@ func (s *Server) getWebhook(c *gin.Context) {
 	case 1:
 		c.JSON(http.StatusOK, found[0])
 	default:
-		fail(c, "conflict", "several factories have a webhook of this name: add ?factory=NAME")
+		fail(c, "conflict", "several factories have a webhook of this name: say which (--factory NAME, ?factory=NAME)")
 	}
 }
 

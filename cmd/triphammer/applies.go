@@ -20,7 +20,7 @@ func appliesCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return emitList(c, all, func(a server.Apply) string { return a.ID }, []string{"ID", "AT", "COMMIT", "OUTCOME", "TRIGGER", "SUBJECT"}, func(a server.Apply) []string {
+			return emitOf(c, all, func(a server.Apply) string { return a.Factory }, func(a server.Apply) string { return a.ID }, []string{"ID", "AT", "COMMIT", "OUTCOME", "TRIGGER", "SUBJECT"}, func(a server.Apply) []string {
 				return []string{a.ID, stamp(a.FinishedAt), shortHash(a.Commit), a.Outcome, a.Trigger, a.Subject}
 			})
 		}),

@@ -22,7 +22,7 @@ func definitionCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return emitList(c, all, func(a server.Apply) string { return a.Commit }, []string{"COMMIT", "AT", "OUTCOME", "TRIGGER", "AUTHOR", "SUBJECT"}, func(a server.Apply) []string {
+			return emitOf(c, all, func(a server.Apply) string { return a.Factory }, func(a server.Apply) string { return a.Commit }, []string{"COMMIT", "AT", "OUTCOME", "TRIGGER", "AUTHOR", "SUBJECT"}, func(a server.Apply) []string {
 				return []string{shortHash(a.Commit), stamp(a.FinishedAt), a.Outcome, a.Trigger, a.Author, a.Subject}
 			})
 		}),

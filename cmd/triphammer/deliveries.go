@@ -147,7 +147,7 @@ func listDeliveries(c *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	return emitList(c, all, func(d server.Delivery) string { return d.ID }, []string{"ID", "RECEIVED", "WEBHOOK", "OUTCOME", "REASON", "SIZE", "RUNS"}, func(d server.Delivery) []string {
+	return emitOf(c, all, func(d server.Delivery) string { return d.Factory }, func(d server.Delivery) string { return d.ID }, []string{"ID", "RECEIVED", "WEBHOOK", "OUTCOME", "REASON", "SIZE", "RUNS"}, func(d server.Delivery) []string {
 		return []string{d.ID, stamp(d.ReceivedAt), d.Webhook, d.Label, d.Reason, fmt.Sprint(d.Size), strings.Join(d.Runs, " ")}
 	})
 }

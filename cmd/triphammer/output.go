@@ -82,6 +82,17 @@ func emitList[T any](c *cobra.Command, all []T, name func(T) string, header []st
 	return emit(c, all, names, t.write)
 }
 
+// emitOf is emitList for what belongs to factories: when there are several, each
+// row begins with its own.
+func emitOf[T any](c *cobra.Command, all []T, factory, name func(T) string, header []string, row func(T) []string) error {
+	if !slices.ContainsFunc(all, func(one T) bool { return factory(one) != factory(all[0]) }) {
+		return emitList(c, all, name, header, row)
+	}
+	return emitList(c, all, name, slices.Concat([]string{"FACTORY"}, header), func(one T) []string {
+		return slices.Concat([]string{factory(one)}, row(one))
+	})
+}
+
 func (t *table) write(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	for _, row := range slices.Concat([][]string{t.header}, t.rows) {

@@ -100,7 +100,7 @@ func listRuns(c *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	return emitList(c, all, func(r server.Run) string { return r.RunID }, []string{"ID", "CREATED", "TITLE", "STATE", "SOURCE", "DETAIL"}, func(r server.Run) []string {
+	return emitOf(c, all, func(r server.Run) string { return r.Factory }, func(r server.Run) string { return r.RunID }, []string{"ID", "CREATED", "TITLE", "STATE", "SOURCE", "DETAIL"}, func(r server.Run) []string {
 		return []string{r.RunID, stamp(r.CreatedAt), r.Title, r.State, r.Source, r.StatusMessage}
 	})
 }

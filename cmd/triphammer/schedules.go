@@ -21,7 +21,7 @@ func schedulesCommand() *cobra.Command {
 			if err := cl.get(c.Context(), "/agent/schedules", &answer); err != nil {
 				return err
 			}
-			return emitList(c, answer.Schedules, func(s server.Schedule) string { return s.ID }, []string{"ID", "NAME", "CRON", "ENABLED", "NEXT", "LAST", "DETAIL"},
+			return emitOf(c, answer.Schedules, func(s server.Schedule) string { return s.Factory }, func(s server.Schedule) string { return s.ID }, []string{"ID", "NAME", "CRON", "ENABLED", "NEXT", "LAST", "DETAIL"},
 				func(s server.Schedule) []string {
 					return []string{s.ID, s.Name, s.Cron, yesNo(s.Enabled), stampOf(s.History.NextRun), stampOf(s.History.LastRan), s.LastSpawnError}
 				})

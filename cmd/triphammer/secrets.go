@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -58,7 +59,11 @@ out again. A webhook uses it from the next apply on: a new commit, or triphammer
 			}
 			return emitList(c, all, func(s server.Secret) string { return s.Name }, []string{"NAME", "GENERATION", "SET", "SOURCE", "USED BY", ""}, func(s server.Secret) []string {
 				var uses []string
+				several := slices.ContainsFunc(s.UsedBy, func(u server.SecretUse) bool { return u.Factory != s.UsedBy[0].Factory })
 				for _, u := range s.UsedBy {
+					if several {
+						u.Name = u.Factory + "/" + u.Name
+					}
 					uses = append(uses, u.Kind+" "+u.Name)
 				}
 				note := ""

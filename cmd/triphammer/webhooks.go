@@ -20,7 +20,7 @@ func webhooksCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return emitList(c, all, func(w server.Webhook) string { return w.Name }, []string{"NAME", "MODE", "ENABLED", "SECRET", "URL"}, func(w server.Webhook) []string {
+			return emitOf(c, all, func(w server.Webhook) string { return w.Factory }, func(w server.Webhook) string { return w.Name }, []string{"NAME", "MODE", "ENABLED", "SECRET", "URL"}, func(w server.Webhook) []string {
 				return []string{w.Name, strings.TrimSpace(w.AuthMode + " " + w.SignatureScheme), yesNo(w.Enabled), fmt.Sprintf("%s generation %d", w.SecretName, w.SecretGeneration), w.URL}
 			})
 		}),
@@ -104,7 +104,7 @@ func automationsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return emitList(c, all, func(a server.Automation) string { return a.Name }, []string{"NAME", "ENABLED", "ENVIRONMENT", "STARTED BY", "FILE"}, func(a server.Automation) []string {
+			return emitOf(c, all, func(a server.Automation) string { return a.Factory }, func(a server.Automation) string { return a.Name }, []string{"NAME", "ENABLED", "ENVIRONMENT", "STARTED BY", "FILE"}, func(a server.Automation) []string {
 				var triggers []string
 				for _, t := range a.Triggers {
 					text := t.Provider + " " + t.Event

@@ -219,7 +219,10 @@ func (s *Scheduler) runs(ctx context.Context, factories []ScheduledFactory, sche
 		}
 	}
 	if schedule.Automation != "" {
-		return runs, ""
+		if !slices.ContainsFunc(factories, func(f ScheduledFactory) bool { return f.Name == schedule.Factory }) {
+			problem = "the factory " + schedule.Factory + " does not serve on this server"
+		}
+		return runs, problem
 	}
 	run, err := s.cfg.Prepare(ctx, schedule)
 	if err != nil {
