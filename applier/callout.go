@@ -72,8 +72,8 @@ func (p *Plan) callOut(from, to *Revision) {
 			case s.every:
 				say("automation", a.Name, a.Path, "its payload filter is gone: every delivery of webhook %s starts a run", webhook)
 			default:
-				if gone := missing(old[webhook].fields, s.fields); len(gone) > 0 {
-					say("automation", a.Name, a.Path, "its payload filter on webhook %s no longer looks at %s", webhook, strings.Join(gone, ", "))
+				if wider := widened(old[webhook].allowed, s.allowed); len(wider) > 0 {
+					say("automation", a.Name, a.Path, "its payload filter on webhook %s lets more through: %s", webhook, strings.Join(wider, "; "))
 				}
 			}
 		}
@@ -100,8 +100,10 @@ func (p *Plan) callOut(from, to *Revision) {
 
 // selection is what of a webhook's deliveries an automation wants.
 type selection struct {
-	every  bool     // all of them
-	fields []string // paths that every one of its filters looks at
+	every bool // all of them
+	// allowed has the paths that every one of its filters looks at, and the values
+	// that any of them allows there; nil of a path that one does not limit to a set.
+	allowed map[string][]string
 }
 
 // selections are those of all automations, by their names and then by the
@@ -116,16 +118,44 @@ func selections(r *Revision) map[string]map[string]*selection {
 					s.every = true
 					continue
 				}
-				if paths := f.Paths(); i == 0 {
-					s.fields = paths
-				} else {
-					s.fields = slices.DeleteFunc(s.fields, func(path string) bool { return !slices.Contains(paths, path) })
+				values := f.Values()
+				if i == 0 {
+					s.allowed = values
+					continue
+				}
+				for path, before := range s.allowed {
+					switch more, there := values[path]; {
+					case !there:
+						delete(s.allowed, path)
+					case before == nil || more == nil:
+						s.allowed[path] = nil
+					default:
+						s.allowed[path] = slices.Concat(before, more)
+					}
 				}
 			}
 			if all[c.Automation] == nil {
 				all[c.Automation] = make(map[string]*selection)
 			}
 			all[c.Automation][w.Def.Name] = s
+		}
+	}
+	return all
+}
+
+// widened says in what a filter lets more through than one before it.
+func widened(was, is map[string][]string) []string {
+	var all []string
+	for _, path := range slices.Sorted(maps.Keys(was)) {
+		switch now, there := is[path]; {
+		case !there:
+			all = append(all, "it no longer looks at "+path)
+		case was[path] != nil && now == nil:
+			all = append(all, "it no longer asks for particular values of "+path)
+		case was[path] != nil:
+			if more := missing(now, was[path]); len(more) > 0 {
+				all = append(all, "it allows more values of "+path+": "+strings.Join(more, ", "))
+			}
 		}
 	}
 	return all

@@ -54,7 +54,11 @@ func TestCallouts(t *testing.T) {
 		{"weakest mode", hook(""), hook("authMode: url_token\n"), "authMode goes from token to url_token"},
 		{"webhook enabled", hook("enabled: false\n"), hook(""), "takes deliveries"},
 		{"filter gone", a(auto(", payload: {x: [1]}")), a(auto("")), "its payload filter is gone: every delivery of webhook hook"},
-		{"filter looks at less", a(auto(", payload: {x: [1], y: {z: [2]}}")), a(auto(", payload: {x: [1]}")), "no longer looks at payload.y.z"},
+		{"filter looks at less", a(auto(", payload: {x: [1], y: {z: [2]}}")), a(auto(", payload: {x: [1]}")), "it no longer looks at payload.y.z"},
+		{"filter allows more", a(auto(", payload: {x: [1], s: [a]}")), a(auto(", payload: {x: [1, 2], s: [a, b]}")), "it allows more values of payload.s: \"b\"; it allows more values of payload.x: 2"},
+		{"filter allows any", a(auto(", payload: {x: [1]}")), a(auto(", payload: {x: {exists: true}}")), "no longer asks for particular values of payload.x"},
+		{"a second trigger", a(auto(", payload: {x: [1]}")), a("---\ntriggers:\n- {provider: webhook, event: received, filter: {webhooks: [hook], payload: {x: [1]}}}\n" +
+			"- {provider: webhook, event: received, filter: {webhooks: [hook], payload: {x: [2]}}}\n---\nDo it.\n"), "it allows more values of payload.x: 2"},
 		{"automation enabled", a(auto("", "enabled: false")), a(auto("")), "is enabled"},
 		{
 			"another webhook", append(a(auto("")), "webhooks/two.yaml", webhookYAML),

@@ -49,8 +49,8 @@ type DefinitionFiles struct {
 
 // DefinitionFile is a file of a tree.
 type DefinitionFile struct {
-	Path    string `json:"path"` // from the folder that holds factory.yaml
-	Content string `json:"content"`
+	Path    string  `json:"path"` // from the folder that holds factory.yaml
+	Content *string `json:"content"`
 }
 
 // ValidateAnswer is what checking a tree found.
@@ -216,26 +216,32 @@ func readTree(c *gin.Context, maxBody, maxFiles, maxBytes int) (applier.Snapshot
 		fail(c, "invalid-request", why, FieldProblem{field, why})
 		return tree, false
 	}
+	if req.Files == nil {
+		return refuse("files", "files is missing: a list of {path, content}")
+	}
 	if len(req.Files) > maxFiles {
 		return refuse("files", "%d files; at most %d can be checked at once", len(req.Files), maxFiles)
 	}
 	total, seen := 0, make(map[string]bool)
 	for i, f := range req.Files {
 		field := fmt.Sprintf("files[%d]", i)
-		switch total += len(f.Content); {
+		if f.Content == nil {
+			return refuse(field+".content", "%q has no content", f.Path)
+		}
+		switch total += len(*f.Content); {
 		case !applier.ValidFile(f.Path):
 			return refuse(field+".path", "%q is not a path from the folder that holds factory.yaml, such as webhooks/ci.yaml", f.Path)
 		case strings.Contains(strings.SplitN(f.Path, "/", 2)[0], `\`): // it would be ignored as no definition
 			return refuse(field+".path", "%q: write / between folders", f.Path)
 		case seen[f.Path]:
 			return refuse(field+".path", "%s is there twice", f.Path)
-		case len(f.Content) > schema.MaxFile:
-			return refuse(field+".content", "%s has %d bytes; a file has at most %d", f.Path, len(f.Content), schema.MaxFile)
+		case len(*f.Content) > schema.MaxFile:
+			return refuse(field+".content", "%s has %d bytes; a file has at most %d", f.Path, len(*f.Content), schema.MaxFile)
 		case total > maxBytes:
 			return refuse("files", "more than %d bytes in all", maxBytes)
 		}
 		seen[f.Path] = true
-		tree.Files = append(tree.Files, applier.File{Path: f.Path, Data: []byte(f.Content)})
+		tree.Files = append(tree.Files, applier.File{Path: f.Path, Data: []byte(*f.Content)})
 	}
 	return tree, true
 }

@@ -14,7 +14,7 @@ func files(t *testing.T, all ...string) string {
 	t.Helper()
 	var req DefinitionFiles
 	for i := 0; i < len(all); i += 2 {
-		req.Files = append(req.Files, DefinitionFile{all[i], all[i+1]})
+		req.Files = append(req.Files, DefinitionFile{all[i], &all[i+1]})
 	}
 	text, err := json.Marshal(req)
 	if err != nil {
@@ -91,6 +91,8 @@ func TestValidateCaps(t *testing.T) {
 		{"no path", files(t, "", "x"), 400, "files[0].path"},
 		{"another system's path", files(t, `webhooks\a.yaml`, "x"), 400, "files[0].path"},
 		{"not JSON", "{", 400, ""},
+		{"no files", `{}`, 400, "files"},
+		{"no content", `{"files":[{"path":"factory.yaml","contents":"x"}]}`, 400, "files[0].content"},
 		{"another shape", `{"files":{}}`, 400, ""},
 		{"a huge body", files(t, "a", strings.Repeat("\x00", maxValidateBody)), 413, ""},
 	} {

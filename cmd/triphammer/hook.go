@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"triphammer/applier"
 	"triphammer/applier/gitrepo"
 	"triphammer/factory"
 	"triphammer/schema"
@@ -136,6 +137,9 @@ func preReceive(c *cobra.Command) error {
 		return exitWith(exitBad, "%w", err)
 	}
 	r, err := openCommit(c, repo, pushed, folder)
+	if errors.Is(err, gitrepo.ErrNoFolder) {
+		r, err = root{tree: applier.Snapshot{}.FS(), prefix: slashed(folder)}, nil // which holds no factory.yaml
+	}
 	if err != nil {
 		return exitWith(exitBad, "the definitions of %s cannot be read: %w", shortHash(pushed), err)
 	}

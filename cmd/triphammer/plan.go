@@ -79,7 +79,10 @@ func plan(c *cobra.Command, dir string) error {
 
 // planned compares a folder with what a server serves, or with a commit.
 func planned(c *cobra.Command, dir string) (answer *server.PlanAnswer, prefix string, err error) {
-	rev, _ := c.Flags().GetString("rev")
+	rev, err := revOf(c)
+	if err != nil {
+		return nil, "", err
+	}
 	r, err := openTree(c, dir, rev)
 	if err != nil {
 		return nil, "", err

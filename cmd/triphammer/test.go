@@ -27,7 +27,10 @@ func testCommand() *cobra.Command {
 }
 
 func runTests(c *cobra.Command, dir string) error {
-	rev, _ := c.Flags().GetString("rev")
+	rev, err := revOf(c)
+	if err != nil {
+		return err
+	}
 	format, _ := c.Flags().GetString("format")
 	r, err := openTree(c, dir, rev)
 	if err != nil {

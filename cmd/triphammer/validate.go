@@ -58,7 +58,10 @@ func pathArgument(args []string) string {
 }
 
 func validate(c *cobra.Command, paths []string) error {
-	rev, _ := c.Flags().GetString("rev")
+	rev, err := revOf(c)
+	if err != nil {
+		return err
+	}
 	strict, _ := c.Flags().GetBool("strict")
 	all, _ := c.Flags().GetBool("all")
 	format, _ := c.Flags().GetString("format")
@@ -168,7 +171,8 @@ func (cl *client) propose(ctx context.Context, tree applier.Snapshot, deliveries
 	}
 	req := server.DefinitionFiles{Files: []server.DefinitionFile{}}
 	for _, f := range tree.Files {
-		req.Files = append(req.Files, server.DefinitionFile{Path: f.Path, Content: string(f.Data)})
+		content := string(f.Data)
+		req.Files = append(req.Files, server.DefinitionFile{Path: f.Path, Content: &content})
 	}
 	var answer server.PlanAnswer
 	err = cl.call(ctx, "POST", fmt.Sprintf("/factories/%s/plan?deliveries=%d", factory, deliveries), req, &answer)
@@ -221,6 +225,16 @@ func (r root) source(name string) []byte {
 		return nil
 	}
 	return text
+}
+
+// revOf is the commit of --rev, empty for the working tree. An empty one that was
+// given is a script's variable that is not set.
+func revOf(c *cobra.Command) (string, error) {
+	rev, _ := c.Flags().GetString("rev")
+	if rev == "" && c.Flags().Changed("rev") {
+		return "", exitWith(exitUsage, "--rev is empty: name a commit, or leave it out for the working tree")
+	}
+	return rev, nil
 }
 
 // openTree opens the definitions in a folder, which need not be there any more if

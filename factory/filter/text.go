@@ -2,6 +2,7 @@ package filter
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -18,22 +19,31 @@ func (f *Filter) String() string {
 
 // Paths are the fields that the filter has a condition on, such as
 // payload.build.status, sorted.
-func (f *Filter) Paths() []string {
-	var all []string
+func (f *Filter) Paths() []string { return slices.Sorted(maps.Keys(f.Values())) }
+
+// Values are the values that the filter allows of each of its Paths, as JSON and
+// sorted; nil of one that it does not limit to a set.
+func (f *Filter) Values() map[string][]string {
+	all := make(map[string][]string)
 	var walk func(p *pattern)
 	walk = func(p *pattern) {
 		for i := range p.fields {
-			if r := &p.fields[i]; r.nested != nil && len(r.nested.fields) > 0 {
+			r := &p.fields[i]
+			if r.nested != nil && len(r.nested.fields) > 0 {
 				walk(r.nested)
-			} else {
-				all = append(all, r.path)
+				continue
 			}
+			var set []string
+			for _, v := range r.in {
+				set = append(set, v.text())
+			}
+			slices.Sort(set)
+			all[r.path] = slices.Compact(set)
 		}
 	}
 	if f != nil {
 		walk(f.root)
 	}
-	slices.Sort(all)
 	return all
 }
 
