@@ -222,6 +222,7 @@ func (in *instance) addFactory(f factoryOptions) error {
 	told := func(applier.State) {}
 	if f.notify != nil {
 		cfg := *f.notify
+		_, cfg.Branch = f.source.Describe()
 		cfg.Secret, cfg.BaseURL, cfg.Logger = in.notifySecret(f.notifySecret), in.opt.baseURL, in.opt.logger
 		notifier, err := notify.New(cfg)
 		if err != nil {

@@ -193,8 +193,12 @@ func TestProvenance(t *testing.T) {
 func TestTellOthers(t *testing.T) {
 	const key = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 	heard := make(chan string, 100)
-	there := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	there := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
+		if r.Method == http.MethodGet {
+			_, _ = io.WriteString(rw, `{"protected":false}`)
+			return
+		}
 		if r.URL.Path == "/told" {
 			scheme, _ := signature.Lookup("standard_webhooks")
 			v, err := scheme.Verifier(key)
@@ -242,7 +246,57 @@ func TestTellOthers(t *testing.T) {
 	expect("/api/v1/repos/team/f/statuses/", `"success"`, `"triphammer/apply"`)
 	expect("/api/v1/repos/team/f/statuses/", `"success"`, `"triphammer/validate"`)
 	expect("told <nil> ", `"apply.recovered"`)
-	if log := w.logs.String(); strings.Contains(log, "st4tus") || strings.Contains(log, key) || strings.Contains(log, "could not") {
+	if log := w.logs.String(); strings.Contains(log, "st4tus") || strings.Contains(log, key) || strings.Contains(log, "given up") || !strings.Contains(log, "the branch is not protected") {
 		t.Errorf("log: %s", log)
+	}
+}
+
+// TestOnlyTheRepository: nothing that a commit or a push notification says makes
+// the server ask another address (research/applying.md 6).
+func TestOnlyTheRepository(t *testing.T) {
+	var asked atomic.Int64
+	elsewhere, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted := make(chan struct{})
+	go func() {
+		defer close(accepted)
+		for {
+			conn, err := elsewhere.Accept()
+			if err != nil {
+				return
+			}
+			asked.Add(1)
+			_ = conn.Close()
+		}
+	}()
+	url := "http://" + elsewhere.Addr().String() + "/other.git"
+	w := newWorld(t, map[string]string{
+		"factory.yaml": factoryYAML, "webhooks/hook.yaml": "secretName: S\n",
+		".gitmodules": "[submodule \"x\"]\n\tpath = x\n\turl = " + url + "\n", ".lfsconfig": "[lfs]\n\turl = " + url + "\n",
+		".gitattributes": "*.bin filter=lfs diff=lfs merge=lfs -text\n",
+		"webhooks/.note": "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n",
+	})
+	w.start("--sync-secret", "S")
+	w.write(map[string]string{"webhooks/second.yaml": "secretName: S\n"})
+	w.push()
+	body := `{"ref":"refs/heads/main","repository":{"url":"` + url + `","clone_url":"` + url + `","git_url":"` + url + `","ssh_url":"` + url + `","archive_url":"` + url + `"},"project":{"git_http_url":"` + url + `"}}`
+	scheme, _ := signature.Lookup("github")
+	r := &signature.Request{Method: "POST", Header: http.Header{}, Body: []byte(body), Now: time.Now()}
+	if err := scheme.Sign(testSecret, r); err != nil {
+		t.Fatal(err)
+	}
+	if got := post(t, "POST", "http://"+w.addr+"/api/v1/factories/default/sync", strings.NewReader(body), r.Header); got.status != http.StatusAccepted {
+		t.Errorf("%+v", got)
+	}
+	w.run("", "apply")
+	if got := w.run("", "webhooks", "url", "second"); !strings.Contains(got, "whk_") {
+		t.Errorf("what was pushed does not serve: %s", got)
+	}
+	_ = elsewhere.Close()
+	<-accepted
+	if n := asked.Load(); n > 0 {
+		t.Errorf("%d connections to what a commit names", n)
 	}
 }

@@ -82,6 +82,27 @@ func gitea(p Project, token, commit string, s Status) (string, string, http.Head
 		map[string]string{"state": string(s.State), "description": cut(s.Description, 255), "context": s.Context, "target_url": s.URL}
 }
 
+// protected asks the service whether not everybody who can write to the project
+// can push to the branch. All of them answer alike.
+func protected(ctx context.Context, client *http.Client, service string, p Project, token, branch string) (bool, error) {
+	address := p.API + "/repos/" + p.Path + "/branches/" + url.PathEscape(branch)
+	if service == "gitlab" {
+		address = p.API + "/projects/" + url.PathEscape(p.Path) + "/repository/branches/" + url.PathEscape(branch)
+	}
+	_, _, header, _ := forges[service](p, token, "", Status{}) // a credential is shown in the same way
+	answer, err := send(ctx, client, http.MethodGet, address, header, nil)
+	if err != nil {
+		return false, err
+	}
+	var shown struct {
+		Protected *bool `json:"protected"`
+	}
+	if err := json.Unmarshal(answer, &shown); err != nil || shown.Protected == nil {
+		return false, permanent{errors.New("it does not say")}
+	}
+	return *shown.Protected, nil
+}
+
 // ProjectOf derives where a repository's statuses go from its address. It is an
 // error if the address is none of a service.
 func ProjectOf(service, repository string) (Project, error) {
@@ -120,12 +141,15 @@ func cut(s string, n int) string {
 // permanent is a refusal that another attempt would not change.
 type permanent struct{ error }
 
-// send makes a request of which only the status of the answer counts. Neither
-// what was sent nor what came back is in the error: either could hold a secret.
-func send(ctx context.Context, client *http.Client, method, address string, header http.Header, body []byte) error {
+// maxAnswer bounds what is read of an answer, in bytes.
+const maxAnswer = 256 << 10
+
+// send makes a request. Neither what was sent nor what came back is in the error:
+// either could hold a secret.
+func send(ctx context.Context, client *http.Client, method, address string, header http.Header, body []byte) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
 	if err != nil {
-		return permanent{errors.New("its address cannot be used")}
+		return nil, permanent{errors.New("its address cannot be used")}
 	}
 	req.Header = header
 	req.Header.Set("Content-Type", "application/json")
@@ -135,19 +159,19 @@ func send(ctx context.Context, client *http.Client, method, address string, head
 		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
 			err = wrapped.Err // without the address, which can be a credential
 		}
-		return err
+		return nil, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	answer, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
+	answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	switch {
 	case resp.StatusCode < 300:
-		return nil
+		return answer, nil
 	case resp.StatusCode == http.StatusBadRequest && bytes.Contains(answer, []byte("Cannot transition status")):
-		return nil // GitLab, of a commit that has this status already
+		return answer, nil // GitLab, of a commit that has this status already
 	case resp.StatusCode < 500 && resp.StatusCode != http.StatusRequestTimeout && resp.StatusCode != http.StatusTooManyRequests:
-		return permanent{fmt.Errorf("it answers %s", resp.Status)}
+		return nil, permanent{fmt.Errorf("it answers %s", resp.Status)}
 	}
-	return fmt.Errorf("it answers %s", resp.Status)
+	return nil, fmt.Errorf("it answers %s", resp.Status)
 }
 
 func encode(v any) []byte {

@@ -29,6 +29,7 @@ type Config struct {
 	Service   string // one of Forges
 	Project   Project
 	TokenFile string // read for each status
+	Branch    string // that is followed, to ask whether it is protected; empty: nobody asks
 
 	URL string
 	// Secret is the key that signs messages, as Standard Webhooks want it.
@@ -98,6 +99,9 @@ func (n *Notifier) Changed(s applier.State) {
 func (n *Notifier) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	if n.cfg.Service != "" && n.cfg.Branch != "" {
+		n.enqueue(message{what: "protection of the branch", send: n.askProtection})
+	}
 	for attempt := 0; ; {
 		select {
 		case <-ctx.Done():
@@ -119,7 +123,7 @@ func (n *Notifier) Run(ctx context.Context) error {
 				break
 			}
 			if err != nil {
-				n.cfg.Logger.Warn("could not be told of an apply", "what", next.what, "error", err.Error(), "tries", attempt+1)
+				n.cfg.Logger.Warn("a request to another service was given up", "what", next.what, "error", err.Error(), "tries", attempt+1)
 			}
 			n.queue, attempt = n.queue[1:], 0
 		}
@@ -181,13 +185,37 @@ func (n *Notifier) setStatus(name, commit string, state State, description strin
 	n.said[about] = key
 	status := Status{Context: name, State: state, Description: description, URL: n.cfg.BaseURL}
 	n.enqueue(message{what: "status " + name + " of " + commit, send: func(ctx context.Context) error {
-		text, err := os.ReadFile(n.cfg.TokenFile)
+		token, err := n.token()
 		if err != nil {
-			return fmt.Errorf("--commit-status-token-file: %w", err)
+			return err
 		}
-		method, address, header, body := forges[n.cfg.Service](n.cfg.Project, strings.TrimSpace(string(text)), commit, status)
-		return send(ctx, n.cfg.Client, method, address, header, encode(body))
+		method, address, header, body := forges[n.cfg.Service](n.cfg.Project, token, commit, status)
+		_, err = send(ctx, n.cfg.Client, method, address, header, encode(body))
+		return err
 	}})
+}
+
+func (n *Notifier) token() (string, error) {
+	text, err := os.ReadFile(n.cfg.TokenFile)
+	if err != nil {
+		return "", fmt.Errorf("--commit-status-token-file: %w", err)
+	}
+	return strings.TrimSpace(string(text)), nil
+}
+
+// askProtection warns of a branch to which everybody who can write to the
+// repository can push: what is pushed decides which programs run.
+func (n *Notifier) askProtection(ctx context.Context) error {
+	token, err := n.token()
+	if err != nil {
+		return err
+	}
+	safe, err := protected(ctx, n.cfg.Client, n.cfg.Service, n.cfg.Project, token, n.cfg.Branch)
+	if err == nil && !safe {
+		n.cfg.Logger.Warn("the branch is not protected: everybody who can write to the repository decides what this server runs",
+			"project", n.cfg.Project.Path, "branch", n.cfg.Branch)
+	}
+	return err
 }
 
 // Event is a message: that the newest commit does not serve, or that the newest
@@ -272,7 +300,8 @@ func (n *Notifier) event(kind string, s *applier.State, id string, now time.Time
 		if err := standard.Sign(secret, &request); err != nil {
 			return permanent{err}
 		}
-		return send(ctx, n.cfg.Client, http.MethodPost, n.cfg.URL, request.Header, body)
+		_, err = send(ctx, n.cfg.Client, http.MethodPost, n.cfg.URL, request.Header, body)
+		return err
 	}})
 }
 

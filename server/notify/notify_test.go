@@ -206,6 +206,36 @@ func TestCommitStatus(t *testing.T) {
 	}
 }
 
+// TestProtection: each service is asked once whether the branch is protected; it
+// is said if it is not, and only then (research/applying.md 6).
+func TestProtection(t *testing.T) {
+	for service, path := range map[string]string{
+		"github": "/repos/team/f/branches/release%2F1", "gitlab": "/projects/team%2Ff/repository/branches/release%2F1", "forgejo": "/repos/team/f/branches/release%2F1",
+	} {
+		for answer, want := range map[string]string{
+			`{"name":"release/1","protected":false}`: "is not protected", `{"protected":true}`: "", `{"name":"x"}`: "does not say", `<html>`: "does not say",
+		} {
+			asked := make(chan string, 10)
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.WriteString(w, answer)
+				asked <- fmt.Sprint(r.Method, " ", r.URL.EscapedPath(), " ", strings.Contains(r.Header.Get("Authorization")+r.Header.Get("Private-Token"), token))
+			}))
+			n, log := start(t, Config{Service: service, Project: Project{API: server.URL, Path: "team/f"}, TokenFile: tokenFile(t), Branch: "release/1", Client: server.Client()})
+			if got := <-asked; got != "GET "+path+" true" {
+				t.Errorf("%s was asked %s", service, got)
+			}
+			n.Changed(applied("c1"))
+			if got := <-asked; !strings.HasPrefix(got, "POST ") { // what follows is sent after the answer was read
+				t.Errorf("%s was asked %s", service, got)
+			}
+			if text := log.String(); want == "" && text != "" || !strings.Contains(text, want) {
+				t.Errorf("%s, %s: logged %q", service, answer, text)
+			}
+			server.Close()
+		}
+	}
+}
+
 func TestProjectOf(t *testing.T) {
 	for _, c := range []struct{ service, repository, api, path string }{
 		{"github", "https://github.com/team/f.git", "https://api.github.com", "team/f"},
