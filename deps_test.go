@@ -117,14 +117,38 @@ func TestImports(t *testing.T) {
 
 // TestUpperHalfIsPure keeps the definitions column free of SQL and HTTP
 // servers (DESIGN 1): it may know header maps, never a request or a database.
+// What reads definitions knows no program and no network either, so that a stranger's
+// commit can be validated (SPEC 3.5).
 func TestUpperHalfIsPure(t *testing.T) {
-	for _, pkg := range []string{"schema", "factory", "factory/filter", "factory/signature", "factory/match", "applier", "applier/gitrepo"} {
+	none := []string{"database/sql", "net/http/httptest", "os/exec", "plugin"}
+	reads := append(slices.Clone(none), "net", "os", "crypto/tls", "net/rpc")
+	for pkg, forbidden := range map[string][]string{
+		"schema": reads, "factory": reads, "factory/filter": reads, "factory/signature": reads, "factory/match": reads, "applier": none, "applier/gitrepo": none,
+	} {
 		if _, known := allowed[pkg]; !known {
 			t.Errorf("%s is not in the import graph", pkg)
 		}
 		for _, imported := range allowed[pkg] {
 			if strings.HasPrefix(imported, "server") || strings.HasPrefix(imported, "cmd") {
 				t.Errorf("%s may not import %s: definitions know nothing of durable state", pkg, imported)
+			}
+		}
+		files, err := filepath.Glob(filepath.Join(filepath.FromSlash(pkg), "*.go"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %d files, %v", pkg, len(files), err)
+		}
+		for _, name := range files {
+			if strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, spec := range file.Imports {
+				if imported, err := strconv.Unquote(spec.Path.Value); err != nil || slices.Contains(forbidden, imported) {
+					t.Errorf("%s may not import %s", name, spec.Path.Value)
+				}
 			}
 		}
 	}
