@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -54,6 +55,7 @@ func TestRunOnce(t *testing.T) {
 	kills := 25
 	if thorough {
 		kills = 300
+		unwatched(t)
 	}
 	marks := filepath.Join(t.TempDir(), "marks")
 	if err := os.WriteFile(marks, nil, 0o600); err != nil {
@@ -149,6 +151,19 @@ func TestRunOnce(t *testing.T) {
 		if len(wrong) != 1 {
 			t.Errorf("%s is not found: %v", name, wrong)
 		}
+	}
+}
+
+// unwatched makes a test start the program without the race detector, which takes
+// seconds to start: hundreds of starts are to hit moments, and the detector sees
+// the same code in the other tests.
+func unwatched(t *testing.T) {
+	t.Helper()
+	watched := binary
+	binary = filepath.Join(t.TempDir(), "triphammer")
+	t.Cleanup(func() { binary = watched })
+	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
 }
 
