@@ -147,6 +147,12 @@ func listDeliveries(c *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
+	if name := query.Get("webhook"); len(all) == 0 && name != "" {
+		// Of a webhook that is gone the log has entries: this one may never have been.
+		if err := cl.get(c.Context(), "/webhooks/"+url.PathEscape(name), nil); err != nil {
+			return err
+		}
+	}
 	return emitOf(c, all, func(d server.Delivery) string { return d.Factory }, func(d server.Delivery) string { return d.ID }, []string{"ID", "RECEIVED", "WEBHOOK", "OUTCOME", "REASON", "SIZE", "RUNS"}, func(d server.Delivery) []string {
 		return []string{d.ID, stamp(d.ReceivedAt), d.Webhook, d.Label, d.Reason, fmt.Sprint(d.Size), strings.Join(d.Runs, " ")}
 	})
