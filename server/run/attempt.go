@@ -41,6 +41,7 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 			return a.manager.cfg.Store.AppendEvents(ctx, a.lease, events)
 		},
 		lost:  func() { a.cancel(errLost) },
+		give:  func(try int, err error) bool { return giveUp(ctx, try, err) },
 		now:   a.manager.cfg.Now,
 		hide:  secret.NewRedactor(values...),
 		parse: parse,

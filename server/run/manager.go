@@ -289,6 +289,12 @@ func (m *Manager) execute(ctx context.Context, l store.Lease) {
 	m.finish(ctx, always, a, v)
 }
 
+// giveUp tells whether to stop trying to store how a run ended. ctx is the run's:
+// while nobody stops it there is all the time that the store needs.
+func giveUp(ctx context.Context, try int, err error) bool {
+	return errors.Is(err, store.ErrClosed) || context.Cause(ctx) != nil && try >= lastTries
+}
+
 // finish records the end. While the store cannot commit it tries again, for the
 // run is over and there is nobody else to say so.
 func (m *Manager) finish(ctx, always context.Context, a *attempt, v verdict) {
@@ -304,7 +310,7 @@ func (m *Manager) finish(ctx, always context.Context, a *attempt, v verdict) {
 			return
 		}
 		a.logger.Error("recording the end of a run; the next attempt follows", "error", err)
-		if errors.Is(err, store.ErrClosed) || context.Cause(ctx) != nil && try >= lastTries {
+		if giveUp(ctx, try, err) {
 			return // the next start fails it
 		}
 		time.Sleep(retryTime)

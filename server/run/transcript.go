@@ -35,7 +35,8 @@ const (
 
 type transcriptConfig struct {
 	save   func(context.Context, []store.Event) error
-	lost   func() // the run went to somebody else
+	lost   func()                             // the run went to somebody else
+	give   func(try int, err error) (up bool) // on the last batch, when it cannot be stored
 	now    func() time.Time
 	hide   *secret.Redactor
 	parse  parser // reads the agent's standard output; nil: it is plain text
@@ -306,18 +307,22 @@ func (t *transcript) run(ctx context.Context, done <-chan struct{}) {
 			t.mu.Lock()
 			t.drain(true)
 			t.mu.Unlock()
-			t.flush(ctx)
-			return
+			for try := 1; ; try++ {
+				if err := t.flush(ctx); err == nil || t.give(try, err) {
+					return
+				}
+				time.Sleep(retryTime)
+			}
 		case <-ticker.C:
 		case <-t.full:
 		}
-		t.flush(ctx)
+		_ = t.flush(ctx) // it is logged, and tried again
 	}
 }
 
 // flush stores what waits. On failure it stays, for the next attempt; the limit
 // of the transcript bounds it.
-func (t *transcript) flush(ctx context.Context) {
+func (t *transcript) flush(ctx context.Context) error {
 	t.mu.Lock()
 	t.drain(false)
 	batch := t.pending
@@ -325,19 +330,20 @@ func (t *transcript) flush(ctx context.Context) {
 	fenced := t.fenced
 	t.mu.Unlock()
 	if len(batch) == 0 || fenced {
-		return
+		return nil
 	}
 	err := t.save(ctx, batch)
 	if err == nil {
-		return
+		return nil
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if errors.Is(err, store.ErrFenced) {
 		t.fenced = true
 		t.lost()
-		return
+		return nil
 	}
 	t.logger.Warn("the transcript cannot be stored; it will be tried again", "error", err)
 	t.pending = append(batch, t.pending...)
+	return err
 }

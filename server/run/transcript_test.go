@@ -23,6 +23,7 @@ type tape struct {
 	events []store.Event
 	fail   error
 	lost   int
+	give   func(try int) bool
 }
 
 func newTape(parse parser, limit int, hide ...secret.Value) *tape {
@@ -35,7 +36,7 @@ func newTape(parse parser, limit int, hide ...secret.Value) *tape {
 			t.events = append(t.events, events...)
 			return nil
 		},
-		lost: func() { t.lost++ }, now: time.Now, hide: secret.NewRedactor(hide...), parse: parse, limit: limit, logger: slog.New(slog.DiscardHandler),
+		lost: func() { t.lost++ }, give: func(try int, _ error) bool { return t.give(try) }, now: time.Now, hide: secret.NewRedactor(hide...), parse: parse, limit: limit, logger: slog.New(slog.DiscardHandler),
 	})
 	return t
 }
@@ -44,7 +45,7 @@ func (t *tape) lines(ctx context.Context) []string {
 	t.mu.Lock()
 	t.drain(true)
 	t.mu.Unlock()
-	t.flush(ctx)
+	_ = t.flush(ctx)
 	all := make([]string, len(t.events))
 	for i, e := range t.events {
 		all[i] = e.Kind + " " + string(e.Data)
@@ -56,7 +57,7 @@ func TestOutputIsJoined(t *testing.T) {
 	x := newTape(nil, DefaultTranscriptLimit, secret.New("topsecret"))
 	for _, text := range []string{"a", "b\n", "\xc3", "\xa9 top", "sec", "ret \xff"} {
 		x.add(Output{Stream: "stdout", Text: text})
-		x.flush(t.Context()) // what is not whole stays
+		_ = x.flush(t.Context()) // what is not whole stays
 	}
 	x.add(Output{Stream: "stderr", Text: "x\nlast words\n\n"})
 	if got := x.lastWords(); got != "last words" {
@@ -101,7 +102,7 @@ func TestStoreFails(t *testing.T) {
 	x := newTape(nil, DefaultTranscriptLimit)
 	x.fail = errors.New("disk full")
 	x.add(Status{Message: "one"})
-	x.flush(t.Context())
+	_ = x.flush(t.Context())
 	x.add(Status{Message: "two"})
 	x.fail = nil
 	if got, want := x.lines(t.Context()), []string{`status {"message":"one"}`, `status {"message":"two"}`}; !slices.Equal(got, want) {
@@ -113,7 +114,7 @@ func TestStoreFails(t *testing.T) {
 	x.fail = fmt.Errorf("run: %w", store.ErrFenced)
 	for range 2 {
 		x.add(Status{Message: "three"})
-		x.flush(t.Context())
+		_ = x.flush(t.Context())
 	}
 	if x.lost != 1 {
 		t.Errorf("told %d times that the run is lost", x.lost)
@@ -147,6 +148,32 @@ func TestEventsAreSeenSoon(t *testing.T) {
 			t.Errorf("%d events at the end", len(x.events))
 		}
 	})
+}
+
+// TestFullDisk: what the store could not take when the run ended is stored when it
+// can again, before the end is (SPEC 9.5); a stopping server does not wait for that.
+func TestFullDisk(t *testing.T) {
+	for _, stopping := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			x, done, ended := newTape(nil, DefaultTranscriptLimit), make(chan struct{}), make(chan struct{})
+			x.fail, x.give = store.ErrUnavailable, func(try int) bool {
+				if try == 9 {
+					x.fail = nil
+				}
+				return stopping && try == lastTries
+			}
+			go func() {
+				x.run(t.Context(), done)
+				close(ended)
+			}()
+			x.add(Output{Stream: "stdout", Text: "said"})
+			close(done)
+			<-ended
+			if kept := len(x.events) == 1; kept == stopping {
+				t.Errorf("stopping %v: events %v", stopping, x.events)
+			}
+		})
+	}
 }
 
 func TestWatch(t *testing.T) { // SPEC 9.6
