@@ -113,7 +113,7 @@ func isoDuration(d time.Duration) string {
 		out += strconv.Itoa(int(m)) + "M"
 	}
 	if s := d % time.Minute; s > 0 || out == "PT" {
-		out += strconv.FormatFloat(s.Seconds(), 'f', -1, 64) + "S"
+		out += strconv.FormatFloat(float64(s.Milliseconds())/1000, 'f', -1, 64) + "S"
 	}
 	return out
 }
