@@ -108,6 +108,10 @@ func (s *Server) runEvents(c *gin.Context) {
 		s.failWith(c, err)
 		return
 	}
+	if from.State.Terminal() && !r.State.Terminal() {
+		s.failWith(c, invalid("Last-Event-ID", "is of another run: this one has not finished"))
+		return
+	}
 	if from.State.Terminal() {
 		c.Status(http.StatusNoContent) // by which a browser knows that nothing more comes
 		return

@@ -118,6 +118,10 @@ func TestStream(t *testing.T) {
 	}
 
 	l := f.claimed(key)
+	// 204 would tell a browser never to come back.
+	if got := f.follow(key, l.RunID, "0.CANCELLED"); got.status != 400 {
+		t.Errorf("the last id of another run, while this one goes on: %d", got.status)
+	}
 	live := f.follow(key, l.RunID, "")
 	f.say(l, 1, 3)
 	want := []string{"state 0.QUEUED", "state 0.INPROGRESS", "transcript 1.INPROGRESS", "transcript 2.INPROGRESS", "transcript 3.INPROGRESS"}
