@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/user"
 	"sync"
 	"time"
 )
@@ -86,8 +87,11 @@ func (s *Server) httpServer(h http.Handler) *http.Server {
 
 // localActor is who owns this process, for the audit log.
 func localActor() string {
-	if name := os.Getenv("USER"); name != "" {
+	if name := os.Getenv("USER"); name != "" { // a container, for one, does not set it
 		return name
+	}
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		return u.Username
 	}
 	return fmt.Sprintf("uid %d", os.Getuid())
 }

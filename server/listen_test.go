@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -78,6 +79,23 @@ func TestLocalAdministrator(t *testing.T) {
 	}
 	if _, err := net.Dial("unix", socket); err == nil {
 		t.Error("the socket still accepts")
+	}
+}
+
+// TestLocalActor: who owns the process has a name without a login shell too
+// (SPEC 10.2).
+func TestLocalActor(t *testing.T) {
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("USER", "")
+	if got := localActor(); got != me.Username {
+		t.Errorf("without USER it is %q, not %q", got, me.Username)
+	}
+	t.Setenv("USER", "ada")
+	if got := localActor(); got != "ada" {
+		t.Errorf("with USER=ada it is %q", got)
 	}
 }
 

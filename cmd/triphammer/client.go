@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strings"
 	"time"
@@ -418,9 +419,12 @@ func waitFor(ctx context.Context, timeout time.Duration, what string, done func(
 
 func userName() string {
 	for _, name := range []string{"SUDO_USER", "USER", "LOGNAME"} {
-		if user := os.Getenv(name); user != "" {
-			return user
+		if value := os.Getenv(name); value != "" {
+			return value
 		}
+	}
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		return u.Username
 	}
 	return fmt.Sprintf("uid %d", os.Getuid())
 }

@@ -249,7 +249,7 @@ func printEvents(w io.Writer, events []server.Event) error {
 					parts = append(parts, s)
 				}
 			}
-			if code, ok := data["exit_code"].(float64); ok {
+			if code, ok := data["exit_code"].(float64); ok && code >= 0 { // -1: of a signal
 				parts = append(parts, fmt.Sprintf("exit status %d", int(code)))
 			}
 			fmt.Fprintf(&b, "[%s] %s\n", e.Kind, strings.Join(parts, " "))
