@@ -129,7 +129,11 @@ func (n *Notifier) attempt(ctx context.Context, notice store.Notice) error {
 		if tried := int(notice.Attempts); tried <= len(n.cfg.Retries) && status != http.StatusGone {
 			notice.Status, notice.DueAt = store.NoticePending, n.cfg.Now().Add(n.cfg.Retries[tried-1])
 		}
-		n.cfg.Logger.Warn("the end of a run could not be told", "run", r.ID, "attempt", notice.Attempts, "error", err, "next", notice.DueAt)
+		next := "never"
+		if notice.Status == store.NoticePending {
+			next = notice.DueAt.Format(time.RFC3339)
+		}
+		n.cfg.Logger.Warn("the end of a run could not be told", "run", r.ID, "attempt", notice.Attempts, "error", err, "next", next)
 	} else {
 		n.cfg.Logger.Info("the end of a run was told", "run", r.ID, "attempt", notice.Attempts, "status", status)
 	}
