@@ -171,7 +171,7 @@ func (s *Server) testFilter(c *gin.Context) {
 	}
 	var req TestFilter
 	if err := decode(body, &req); err != nil {
-		fail(c, "invalid-request", err.Error())
+		s.failWith(c, err)
 		return
 	}
 	if req.Factory == "" {

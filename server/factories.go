@@ -87,7 +87,7 @@ func (s *Server) pin(c *gin.Context) {
 	}
 	var req PinRequest
 	if err := decode(body, &req); err != nil {
-		fail(c, "invalid-request", err.Error())
+		s.failWith(c, err)
 		return
 	}
 	now, name := s.cfg.Now(), a.State().Factory

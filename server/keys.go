@@ -47,7 +47,7 @@ func (s *Server) createKey(c *gin.Context) {
 	}
 	var req CreateKey
 	if err := decode(body, &req); err != nil {
-		fail(c, "invalid-request", err.Error())
+		s.failWith(c, err)
 		return
 	}
 	k := store.Key{Name: req.Name, Kind: store.KeyPersonal, Owner: firstOf(req.Owner, who(c).Owner), Scopes: req.Scopes, Factory: req.Factory}

@@ -103,7 +103,8 @@ func (r *createRequest) unsupported(cfg *createConfig) []FieldProblem {
 // asked is a request whose form is checked.
 type asked struct {
 	createRequest
-	config createConfig
+	config  createConfig
+	factory string // whose names are meant where they name none; empty: whichever has them
 }
 
 // refusal is a problem that a request is answered with.
@@ -123,11 +124,11 @@ func invalid(field, format string, args ...any) error {
 func parseCreate(body []byte) (*asked, error) {
 	a := &asked{}
 	if err := decode(body, &a.createRequest); err != nil {
-		return nil, &refusal{code: "invalid-request", detail: err.Error()}
+		return nil, err
 	}
 	if len(a.Config) > 0 && string(a.Config) != "null" {
-		if err := decode(a.Config, &a.config); err != nil {
-			return nil, &refusal{"invalid-request", err.Error(), []FieldProblem{{"config", err.Error()}}}
+		if err := decodeField("config", a.Config, &a.config); err != nil {
+			return nil, err
 		}
 	}
 	if problems := a.unsupported(&a.config); len(problems) > 0 {
@@ -180,7 +181,11 @@ func checkAttachments(all []attachment) error {
 // newRun makes what a checked request enqueues. Its environment is NAME or
 // FACTORY/NAME (SPEC 9.7), its agent likewise.
 func (s *Server) newRun(ctx context.Context, p *Principal, a *asked) (store.NewRun, error) {
-	revision, environment, err := s.environment(p, a.config.EnvironmentID)
+	owner, agent, qualified := strings.Cut(a.Agent, "/")
+	if !qualified {
+		owner, agent = a.factory, a.Agent
+	}
+	revision, environment, err := s.environment(p, a.config.EnvironmentID, owner)
 	if err != nil {
 		return store.NewRun{}, invalid("config.environment_id", "%v", err)
 	}
@@ -191,11 +196,7 @@ func (s *Server) newRun(ctx context.Context, p *Principal, a *asked) (store.NewR
 		},
 	}
 	if a.Agent != "" {
-		owner, name, qualified := strings.Cut(a.Agent, "/")
-		if !qualified {
-			owner, name = revision.Factory, a.Agent
-		}
-		if req.Agent = revision.Definition.Agent(name); req.Agent == nil || owner != revision.Factory {
+		if req.Agent = revision.Definition.Agent(agent); req.Agent == nil || qualified && owner != revision.Factory {
 			return store.NewRun{}, invalid("agent_identity_uid", "names no agent of the factory %s", revision.Factory)
 		}
 	}
@@ -303,11 +304,15 @@ func (s *Server) createRun(c *gin.Context) {
 }
 
 // environment finds the factory of an environment that is NAME or FACTORY/NAME
-// (SPEC 9.7).
-func (s *Server) environment(p *Principal, id string) (*applier.Revision, string, error) {
+// (SPEC 9.7). A bare name, or none, is looked for in the factory that is given, if
+// one is.
+func (s *Server) environment(p *Principal, id, within string) (*applier.Revision, string, error) {
 	owner, name, qualified := strings.Cut(id, "/")
-	if !qualified {
-		owner, name = "", id
+	switch {
+	case !qualified:
+		owner, name = within, id
+	case owner == "" || name == "":
+		return nil, "", fmt.Errorf("%q is not NAME or FACTORY/NAME", id)
 	}
 	var found []*applier.Revision
 	for _, r := range s.cfg.Live.Revisions() {
@@ -319,14 +324,17 @@ func (s *Server) environment(p *Principal, id string) (*applier.Revision, string
 	case len(found) == 1:
 		return found[0], name, nil
 	case len(found) > 1 && name == "":
-		return nil, "", errors.New("environment_id is missing, and there are several factories")
+		return nil, "", errors.New("is missing, and there are several factories")
 	case len(found) > 1:
-		return nil, "", fmt.Errorf("environment %q is in several factories: write FACTORY/%s", name, name)
+		return nil, "", fmt.Errorf("%q is in several factories: write FACTORY/%s", name, name)
 	}
 	if len(s.cfg.Live.Revisions()) == 0 {
-		return nil, "", errors.New("no definitions serve yet: see triphammer status")
+		return nil, "", errors.New("names nothing: no definitions serve yet (triphammer status)")
 	}
-	return nil, "", fmt.Errorf("there is no environment %q", id)
+	if name == "" {
+		return nil, "", fmt.Errorf("is missing, and there is no factory %q", owner)
+	}
+	return nil, "", fmt.Errorf("%q is no environment here", id)
 }
 
 func titleOf(req createRequest) string {

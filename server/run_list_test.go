@@ -199,7 +199,7 @@ func TestRunItem(t *testing.T) {
 // TestDurations: run_time is a duration of ISO 8601.
 func TestDurations(t *testing.T) {
 	for d, want := range map[time.Duration]string{
-		0: "PT0S", -time.Second: "PT0S", 1500 * time.Millisecond: "PT1.5S", time.Minute: "PT1M", time.Hour + 2*time.Second: "PT1H2S", 49 * time.Hour: "PT49H",
+		0: "PT0S", -time.Second: "PT0S", 1500 * time.Millisecond: "PT1.5S", time.Minute: "PT1M", 1723 * time.Millisecond: "PT1.723S", 59*time.Minute + 59999*time.Millisecond: "PT59M59.999S", time.Hour + 2*time.Second: "PT1H2S", 49 * time.Hour: "PT49H",
 	} {
 		if got := isoDuration(d); got != want {
 			t.Errorf("%v is %s, not %s", d, got, want)
@@ -220,4 +220,51 @@ func FuzzRunList(f *testing.F) {
 			t.Errorf("%q is refused without a word: %+v", query, l.wrong)
 		}
 	})
+}
+
+// TestWhoseNames: with several factories, an agent that is FACTORY/NAME, or the
+// schedule that is changed, says whose environment is meant (SPEC 9.7).
+func TestWhoseNames(t *testing.T) {
+	f := runsFixture(t)
+	key := f.key("ada", "runs")
+	made := f.do("POST", "/api/v1/agent/schedules", key, `{"name":"x","cron_schedule":"@daily","prompt":"x"}`)
+	schedule := "/api/v1/agent/schedules/" + field(t, made, "id")
+	r, _ := f.cfg.Live.Revision("default")
+	second := *r
+	second.Factory = "second"
+	f.cfg.Live.Swap(&second)
+	for _, c := range []struct {
+		method, path, body string
+		status             int
+		factory, wrong     string // who runs it, or the first of errors
+	}{
+		{"POST", "/api/v1/agent/runs", `{"prompt":"x"}`, 400, "", "config.environment_id"},
+		{"POST", "/api/v1/agent/runs", `{"prompt":"x","agent_identity_uid":"fixer"}`, 400, "", "config.environment_id"},
+		{"POST", "/api/v1/agent/runs", `{"prompt":"x","agent_identity_uid":"second/fixer"}`, 200, "second", ""},
+		{"POST", "/api/v1/agent/runs", `{"prompt":"x","agent_identity_uid":"second/fixer","config":{"environment_id":"app"}}`, 200, "second", ""},
+		{"POST", "/api/v1/agent/runs", `{"prompt":"x","agent_identity_uid":"fixer","config":{"environment_id":"second/app"}}`, 200, "second", ""},
+		{"POST", "/api/v1/agent/runs", `{"prompt":"x","agent_identity_uid":"second/fixer","config":{"environment_id":"default/app"}}`, 400, "", "agent_identity_uid"},
+		{"POST", "/api/v1/agent/runs", `{"prompt":"x","agent_identity_uid":"third/fixer"}`, 400, "", "config.environment_id"},
+		{"PUT", schedule, `{"name":"x","cron_schedule":"@daily","prompt":"y","enabled":true}`, 200, "default", ""},
+		{"PUT", schedule, `{"name":"x","cron_schedule":"@daily","prompt":"y","enabled":true,"agent_config":{"environment_id":"app"}}`, 200, "default", ""},
+		{"PUT", schedule, `{"name":"x","cron_schedule":"@daily","prompt":"y","enabled":true,"agent_config":{"environment_id":"second/app"}}`, 400, "", "agent_config.environment_id"},
+	} {
+		got := f.do(c.method, c.path, key, c.body)
+		if got.status != c.status {
+			t.Errorf("%s: %d, want %d: %s", c.body, got.status, c.status, got.body)
+			continue
+		}
+		if c.wrong != "" {
+			if field := field(t, got, "errors", "0", "field"); field != c.wrong {
+				t.Errorf("%s: %s is wrong, not %s", c.body, field, c.wrong)
+			}
+			continue
+		}
+		if c.method == "POST" {
+			got = f.get("/api/v1/agent/runs/"+field(t, got, "run_id"), key)
+		}
+		if owner := field(t, got, "factory"); owner != c.factory {
+			t.Errorf("%s: of %s, not %s", c.body, owner, c.factory)
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net/http"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -53,17 +55,28 @@ func readBody(c *gin.Context, most int) ([]byte, bool) {
 	return body, true
 }
 
-// decode reads JSON, and says in words what is wrong with it.
-func decode(body []byte, into any) error {
-	err := json.Unmarshal(body, into)
-	syntax, kind := (*json.SyntaxError)(nil), (*json.UnmarshalTypeError)(nil)
+// decode reads the JSON of a request's body. Its error is a *refusal that says in
+// words what is wrong.
+func decode(body []byte, into any) error { return decodeField("", body, into) }
+
+// decodeField is decode for a field of the body.
+func decodeField(field string, value []byte, into any) error {
+	err := json.Unmarshal(value, into)
+	syntax, kind, corrupt := (*json.SyntaxError)(nil), (*json.UnmarshalTypeError)(nil), base64.CorruptInputError(0)
 	switch {
+	case err == nil:
+		return nil
 	case errors.As(err, &syntax):
-		return fmt.Errorf("the body is not JSON: %v at byte %d", err, syntax.Offset)
+		err = fmt.Errorf("the body is not JSON: %w at byte %d", err, syntax.Offset)
 	case errors.As(err, &kind):
-		return fmt.Errorf("%s is a JSON %s, not what is expected", firstOf(kind.Field, "the body"), kind.Value)
+		if path := strings.Trim(field+"."+kind.Field, "."); path != "" {
+			return invalid(path, "is a JSON %s, not what is expected", kind.Value)
+		}
+		err = fmt.Errorf("the body is a JSON %s, not what is expected", kind.Value)
+	case errors.As(err, &corrupt):
+		err = fmt.Errorf("a value that is to be base64 is not: %w", err)
 	}
-	return err
+	return &refusal{code: "invalid-request", detail: err.Error()}
 }
 
 // limitOf reads the limit of a list, or answers why not.

@@ -85,18 +85,19 @@ func asSchedule(err error) error {
 	return &renamed
 }
 
-// readSchedule reads a create or an update, or answers what is wrong with it.
-func (s *Server) readSchedule(c *gin.Context) (store.Schedule, *scheduleRequest, bool) {
+// readSchedule reads a create, or an update of a schedule of a factory, or answers
+// what is wrong with it.
+func (s *Server) readSchedule(c *gin.Context, within string) (store.Schedule, *scheduleRequest, bool) {
 	body, ok := readRequest(c)
 	if !ok {
 		return store.Schedule{}, nil, false
 	}
 	var req scheduleRequest
 	if err := decode(body, &req); err != nil {
-		fail(c, "invalid-request", err.Error())
+		s.failWith(c, err)
 		return store.Schedule{}, nil, false
 	}
-	n, err := s.checkSchedule(c, &req)
+	n, err := s.checkSchedule(c, &req, within)
 	if err != nil {
 		s.failWith(c, asSchedule(err))
 		return store.Schedule{}, nil, false
@@ -104,7 +105,7 @@ func (s *Server) readSchedule(c *gin.Context) (store.Schedule, *scheduleRequest,
 	return n, &req, true
 }
 
-func (s *Server) checkSchedule(c *gin.Context, req *scheduleRequest) (store.Schedule, error) {
+func (s *Server) checkSchedule(c *gin.Context, req *scheduleRequest, within string) (store.Schedule, error) {
 	req.Name = strings.TrimSpace(req.Name)
 	if req.Name == "" || utf8.RuneCountInString(req.Name) > maxTitle {
 		return store.Schedule{}, invalid("name", "has 1 to %d characters", maxTitle)
@@ -112,10 +113,17 @@ func (s *Server) checkSchedule(c *gin.Context, req *scheduleRequest) (store.Sche
 	if _, err := factory.ParseCron(req.Cron); err != nil {
 		return store.Schedule{}, invalid("cron_schedule", "is five fields in UTC, or a descriptor such as @daily: %v", err)
 	}
+	// The format's parser takes a time below a second for a second.
+	if text, ok := strings.CutPrefix(strings.TrimSpace(req.Cron), "@every "); ok {
+		if every, err := time.ParseDuration(text); err == nil && every < time.Second {
+			return store.Schedule{}, invalid("cron_schedule", "fires every second at most, not every %s", text)
+		}
+	}
 	a, err := req.asked()
 	if err != nil {
 		return store.Schedule{}, err
 	}
+	a.factory = within
 	p := who(c)
 	run, err := s.newRun(c.Request.Context(), p, a)
 	if err != nil {
@@ -149,7 +157,7 @@ func (s *Server) ScheduledRun(ctx context.Context, n *store.Schedule) (store.New
 }
 
 func (s *Server) createSchedule(c *gin.Context) {
-	n, req, ok := s.readSchedule(c)
+	n, req, ok := s.readSchedule(c, "")
 	if !ok {
 		return
 	}
@@ -214,7 +222,7 @@ func (s *Server) updateSchedule(c *gin.Context) {
 	if !ok {
 		return
 	}
-	n, req, ok := s.readSchedule(c)
+	n, req, ok := s.readSchedule(c, old.Factory)
 	if !ok {
 		return
 	}

@@ -55,6 +55,9 @@ func TestSchedules(t *testing.T) {
 	for body, wrong := range map[string]string{
 		`{"cron_schedule":"@daily","prompt":"x"}`:                                                     "name",
 		`{"name":"x","cron_schedule":"often","prompt":"x"}`:                                           "cron_schedule",
+		`{"name":"x","cron_schedule":"@every -1h","prompt":"x"}`:                                      "cron_schedule",
+		`{"name":"x","cron_schedule":" @every 0","prompt":"x"}`:                                       "cron_schedule",
+		`{"name":"x","cron_schedule":"@daily","prompt":"x","agent_config":{"environment_id":1}}`:      "agent_config.environment_id",
 		`{"name":"x","cron_schedule":"@daily"}`:                                                       "prompt",
 		`{"name":"x","cron_schedule":"@daily","prompt":"x","agent_config":{"environment_id":"none"}}`: "agent_config.environment_id",
 		`{"name":"x","cron_schedule":"@daily","prompt":"x","agent_uid":"nobody"}`:                     "agent_uid",

@@ -86,7 +86,7 @@ func (s *Server) setSecret(c *gin.Context) {
 	var req SetSecret
 	switch err := decode(body, &req); {
 	case err != nil:
-		fail(c, "invalid-request", err.Error())
+		s.failWith(c, err)
 	case !secret.ValidName(name):
 		fail(c, "invalid-request", "a secret's name has capital letters, digits and _, and begins with a letter, such as DEPLOY_TOKEN", FieldProblem{"name", name})
 	case req.Value == "":
