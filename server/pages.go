@@ -36,6 +36,7 @@ func (s *Server) pages(e *gin.Engine) {
 	p.GET("/deliveries/:id", s.deliveryPage)
 	p.GET("/runs", s.runsPage)
 	p.GET("/runs/:id", s.runPage)
+	p.POST("/factories/:name/apply", sameOrigin, s.applyFromPage)
 }
 
 func pageHeaders(c *gin.Context) {
@@ -133,6 +134,28 @@ func (s *Server) login(c *gin.Context) {
 	c.Set(principalKey, &Principal{Name: "page " + actor, Owner: actor})
 	s.audit(c, "auth.login", actor, "", "")
 	c.Redirect(http.StatusSeeOther, "/")
+}
+
+// applyFromPage is the button Apply now: the head is applied anew, even if it
+// serves already (SPEC 4.4).
+func (s *Server) applyFromPage(c *gin.Context) {
+	name := c.Param("name")
+	for _, a := range s.cfg.Appliers {
+		if a.State().Factory != name {
+			continue
+		}
+		// An apply takes as long as it takes: reading a repository has its own limits.
+		_ = http.NewResponseController(c.Writer).SetWriteDeadline(time.Time{})
+		done, err := a.Apply(c.Request.Context(), "dashboard")
+		if err != nil {
+			s.failPage(c, err)
+			return
+		}
+		s.audit(c, "factory.apply", name, name, string(done.Outcome)+" "+done.Commit.Hash)
+		c.Redirect(http.StatusSeeOther, "/") // which says what came of it
+		return
+	}
+	s.failPage(c, store.ErrNotFound)
 }
 
 func (s *Server) logout(c *gin.Context) {

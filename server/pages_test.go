@@ -72,3 +72,41 @@ func TestSecureCookie(t *testing.T) {
 		}
 	}
 }
+
+// TestApplyFromPage: the button applies the head anew (SPEC 4.4), for who is
+// signed in and came from these pages alone (SPEC 10.3).
+func TestApplyFromPage(t *testing.T) {
+	f := newFixture(t)
+	token, err := f.store.CreateLoginLink(t.Context(), "ada", linkLife)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signedIn := f.do(http.MethodGet, "/auth/login?token="+token, "", "")
+	cookie, _, _ := strings.Cut(signedIn.header.Get("Set-Cookie"), ";")
+	before := f.applier.State().LastApply.ID
+	for _, c := range []struct {
+		path    string
+		headers []string
+		status  int
+	}{
+		{"/factories/default/apply", nil, http.StatusUnauthorized},
+		{"/factories/default/apply", []string{"Cookie", cookie, "Sec-Fetch-Site", "cross-site"}, http.StatusForbidden},
+		{"/factories/none/apply", []string{"Cookie", cookie, "Sec-Fetch-Site", "same-origin"}, http.StatusNotFound},
+	} {
+		if got := f.do(http.MethodPost, c.path, "", "", c.headers...); got.status != c.status {
+			t.Errorf("%s %v: %d", c.path, c.headers, got.status)
+		}
+	}
+	if now := f.applier.State().LastApply.ID; now != before {
+		t.Error("who may not has applied")
+	}
+	got := f.do(http.MethodPost, "/factories/default/apply", "", "", "Cookie", cookie, "Sec-Fetch-Site", "same-origin")
+	last := f.applier.State().LastApply
+	if got.status != http.StatusSeeOther || got.header.Get("Location") != "/" || last.ID == before || last.Trigger != "dashboard" {
+		t.Errorf("%d %v, apply %s by %s", got.status, got.header, last.ID, last.Trigger)
+	}
+	page := f.do(http.MethodGet, "/", "", "", "Cookie", cookie)
+	if !strings.Contains(string(page.body), `action="/factories/default/apply"`) {
+		t.Errorf("no button:\n%s", page.body)
+	}
+}
