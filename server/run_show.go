@@ -84,7 +84,7 @@ func (s *Server) showRun(r *store.Run, spec run.Spec, metadata map[string]string
 		shown.Metadata = map[string]string{automationKey: r.Automation}
 	}
 	if r.Schedule != nil {
-		shown.Schedule = &RunSchedule{ID: r.Schedule.ID, Name: r.Schedule.Name, Cron: r.Schedule.Cron}
+		shown.Schedule = &RunSchedule{ID: r.Schedule.ID, Name: firstOf(r.Schedule.Name, r.Automation), Cron: r.Schedule.Cron}
 	}
 	if !r.StartedAt.IsZero() {
 		until := r.FinishedAt

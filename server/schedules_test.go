@@ -135,6 +135,23 @@ func TestFileSchedules(t *testing.T) {
 			t.Errorf("%s%s: %d %s", c[0], c[1], got.status, got.body)
 		}
 	}
+	// One without a name has its automation's, in the list and on its runs.
+	if err := f.store.SyncSchedules(t.Context(), "default", []store.Schedule{{Automation: "nightly", Cron: "@daily", Enabled: true}}); err != nil {
+		t.Fatal(err)
+	}
+	list = f.get("/api/v1/agent/schedules", key)
+	n, err := f.store.Schedule(t.Context(), field(t, list, "schedules", "0", "id"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := store.NewRun{Factory: "default", Source: store.SourceSchedule, Automation: "nightly", Title: "nightly", Spec: []byte("{}"), SpecHash: hashOf([]byte("{}"))}
+	runs, err := f.store.Fire(t.Context(), store.Tick{Schedule: n, At: n.Anchor, Runs: []store.NewRun{r}})
+	if err != nil || len(runs) != 1 {
+		t.Fatal(runs, err)
+	}
+	if name := field(t, f.get("/api/v1/agent/runs/"+runs[0], key), "schedule", "schedule_name"); name != "nightly" || field(t, list, "schedules", "0", "name") != "nightly" {
+		t.Errorf("named %q on the run; %s", name, list.body)
+	}
 	automations := f.get("/api/v1/automations", key)
 	if !strings.Contains(string(automations.body), `"provider":"schedule","event":"cron_fired","filtered":false,"fires":true`) {
 		t.Errorf("automations %s", automations.body)
