@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -166,6 +167,8 @@ func reseal(c *cobra.Command, _ []string) error {
 	return err
 }
 
+var variablePrefix = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
 // secretSources are where managed secrets come from beside the store.
 func secretSources(dir, prefix string) ([]secret.Source, error) {
 	var all []secret.Source
@@ -174,6 +177,9 @@ func secretSources(dir, prefix string) ([]secret.Source, error) {
 			return nil, exitWith(exitUsage, "--secrets-dir %s is no folder that can be read", dir)
 		}
 		all = append(all, secret.Dir(dir))
+	}
+	if prefix != "" && !variablePrefix.MatchString(prefix) {
+		return nil, exitWith(exitUsage, "--secrets-env %q begins no variable's name: letters, digits and _, such as HAMMER_SECRET_", prefix)
 	}
 	if prefix != "" {
 		all = append(all, secret.Environment(prefix))

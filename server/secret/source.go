@@ -46,10 +46,17 @@ func (d dir) Lookup(name string) (Value, bool, error) {
 		return Value{}, false, nil
 	}
 	path := filepath.Join(string(d), name)
-	f, err := os.Open(path) // links are followed: Kubernetes makes its files of them
+	info, err := os.Stat(path) // links are followed: Kubernetes makes its files of them
 	if errors.Is(err, fs.ErrNotExist) {
 		return Value{}, false, nil
 	}
+	if err == nil && !info.Mode().IsRegular() { // to open a pipe would wait for a writer
+		err = fmt.Errorf("%s is not a regular file", path)
+	}
+	if err != nil {
+		return Value{}, false, fmt.Errorf("secret %s: %w", name, err)
+	}
+	f, err := os.Open(path)
 	if err != nil {
 		return Value{}, false, fmt.Errorf("secret %s: %w", name, err)
 	}

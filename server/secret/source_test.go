@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -26,6 +27,9 @@ func TestSources(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(folder, "FOLDER"), 0o700); err != nil {
 		t.Fatal(err)
 	}
+	if err := syscall.Mkfifo(filepath.Join(folder, "PIPE"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	t.Setenv("HAMMER_SECRET_TOKEN", "value")
 	t.Setenv("HAMMER_SECRET_EMPTY", "")
 	t.Setenv("HAMMER_SECRET_lower", "x")
@@ -44,6 +48,7 @@ func TestSources(t *testing.T) {
 		{Dir(folder), "EMPTY", "", true},
 		{Dir(folder), "NEWLINE", "", true},
 		{Dir(folder), "FOLDER", "", true},
+		{Dir(folder), "PIPE", "", true},
 		{Dir(folder), "NONE", "", false},
 		{Dir(folder), "lower", "", false},
 		{Dir(folder), "../" + filepath.Base(folder) + "/TOKEN", "", false},

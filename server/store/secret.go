@@ -129,7 +129,15 @@ func (s *Store) Secrets(ctx context.Context) ([]SecretInfo, error) {
 		if err != nil {
 			return nil, fmt.Errorf("the secrets of %s: %w", source, err)
 		}
-		if err := s.importSecrets(ctx, names); err != nil {
+		// One that cannot be read is a matter of whoever uses it: the rest is shown.
+		readable := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+			_, _, err := s.sourceOf(name)
+			if err != nil {
+				s.logger.Warn("a managed secret cannot be read from its source", "error", err)
+			}
+			return err != nil
+		})
+		if err := s.importSecrets(ctx, readable); err != nil {
 			return nil, err
 		}
 		for _, name := range names {

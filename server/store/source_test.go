@@ -63,6 +63,13 @@ func TestSecretSources(t *testing.T) {
 	if _, err := s.NewestSecrets(t.Context(), []string{"TOKEN"}); err == nil {
 		t.Error("an empty file is a value")
 	}
+	if err := os.Mkdir(filepath.Join(folder, "FOLDER"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	// What cannot be read hides nothing else.
+	if infos, err := s.Secrets(t.Context()); err != nil || len(infos) != 2 {
+		t.Errorf("%+v %v", infos, err)
+	}
 	// What is gone from its source stays with its last value, until it is deleted.
 	if err := os.Remove(filepath.Join(folder, "TOKEN")); err != nil {
 		t.Fatal(err)
