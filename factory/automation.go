@@ -239,7 +239,11 @@ func (l *loader) schedule(d *document, n *schema.Node, t *Trigger, where string)
 	t.ScheduleName = strings.TrimSpace(textOf(s.Get("name")))
 	if strings.Contains(t.Cron, "TZ=") {
 		d.Error(cronNode.At, schema.InvalidValue, "schedules are in UTC: take it out", where+".schedule.cron has a time zone")
-	} else if _, err := ParseCron(t.Cron); err != nil {
+	} else if schedule, err := ParseCron(t.Cron); err == nil && !l.opt.Strict {
+		if odd := schedule.odd(t.Cron); odd != "" {
+			d.Warn(cronNode.At, schema.OddSchedule, "", fmt.Sprintf("%s.schedule.cron %s", where, odd))
+		}
+	} else if err != nil {
 		d.Error(cronNode.At, schema.InvalidValue, "write five fields (minute hour day month weekday, 0 to 6 from Sunday) or a descriptor such as @daily or @every 2h", fmt.Sprintf("%s.schedule.cron: %v", where, err))
 	}
 }

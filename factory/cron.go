@@ -33,6 +33,21 @@ func ParseCron(text string) (Cron, error) {
 	return Cron{fields: parsed}, nil
 }
 
+// odd says what nobody can mean with an expression that is valid.
+func (c Cron) odd(text string) string {
+	if c.every > 0 {
+		written, err := time.ParseDuration(strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(text), "@every")))
+		if err == nil && written < time.Second {
+			return "fires every second, the shortest interval"
+		}
+		return ""
+	}
+	if start := time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC); c.Next(start, start).IsZero() {
+		return "never fires: there is no such day"
+	}
+	return ""
+}
+
 var cronProblems = []struct {
 	form *regexp.Regexp
 	text string

@@ -38,6 +38,7 @@ var Codes = []Code{
 	{UnknownTarget, "A name has nothing behind it, in a place where that is no error: the trigger fires nothing, or a run that needs it fails.", "Correct the name, or add the definition."},
 	{StrayFile, "A file that `--strict` does not know: an extension of this server.", "Validate without `--strict`, or remove the file."},
 	{LikelyScheme, "How this sender signs is known from one implementation alone, or disputed in a detail: its deliveries may be refused.", "Let the sender send a test delivery, and look at it with `triphammer deliveries list`."},
+	{OddSchedule, "The schedule is one that nobody means: it never fires, or every second.", "Correct the expression; an interval is such as `@every 90m`."},
 	{MissingSecret, "A webhook's `secretName` names no managed secret of the server.", "Set it: `triphammer secrets set NAME`; the apply is tried again by itself."},
 	{BadSecret, "The secret cannot serve this webhook, such as one with `/` in it for `url_token`.", "Set another value, of the form that the message names."},
 	{UnverifiedCommit, "No key that the server allows has signed the commit.", "Sign it (`git commit -S`) with a key in the file that `--verify-keys` names, and push again."},

@@ -58,6 +58,7 @@ const (
 	UnknownTarget = "TH_UNKNOWN_TARGET"
 	StrayFile     = "TH_STRAY_FILE"
 	LikelyScheme  = "TH_LIKELY_SCHEME"
+	OddSchedule   = "TH_ODD_SCHEDULE"
 	MissingSecret = "TH_MISSING_SECRET"
 	BadSecret     = "TH_UNSUITABLE_SECRET"
 

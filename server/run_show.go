@@ -204,9 +204,11 @@ func (s *Server) transcript(c *gin.Context) {
 	if !ok {
 		return
 	}
-	after, err := strconv.ParseInt(firstOf(c.Query("after"), "0"), 10, 64)
-	if err != nil {
-		fail(c, "invalid-request", "after is the number of an event", FieldProblem{"after", c.Query("after")})
+	// The cursor of lists is the number of the last event here: both go on.
+	text := firstOf(c.Query("after"), c.Query("cursor"), "0")
+	after, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || after < 0 {
+		fail(c, "invalid-request", "after is the number of an event", FieldProblem{"after", text})
 		return
 	}
 	events, err := s.cfg.Store.Events(c.Request.Context(), r.ID, after, maxEvents)
