@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -338,7 +337,7 @@ func factoriesBelow(r root) ([]root, error) {
 				if err != nil {
 					return err
 				}
-				found = append(found, root{sub, r.prefix + cmp.Or(slashed(name), ""), func() {}})
+				found = append(found, root{sub, r.prefix + slashed(name), func() {}})
 				return fs.SkipDir
 			}
 		}

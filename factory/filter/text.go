@@ -2,7 +2,6 @@ package filter
 
 import (
 	"encoding/json"
-	"maps"
 	"slices"
 	"strings"
 )
@@ -17,12 +16,9 @@ func (f *Filter) String() string {
 	return f.root.text()
 }
 
-// Paths are the fields that the filter has a condition on, such as
-// payload.build.status, sorted.
-func (f *Filter) Paths() []string { return slices.Sorted(maps.Keys(f.Values())) }
-
-// Values are the values that the filter allows of each of its Paths, as JSON and
-// sorted; nil of one that it does not limit to a set.
+// Values are what the filter allows of each field that it has a condition on, such
+// as payload.build.status: values as JSON, sorted; nil of a field that it does not
+// limit to a set.
 func (f *Filter) Values() map[string][]string {
 	all := make(map[string][]string)
 	var walk func(p *pattern)
