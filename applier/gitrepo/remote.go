@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,6 +24,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/sideband"
+	"github.com/go-git/go-git/v5/plumbing/storer"
 	"github.com/go-git/go-git/v5/plumbing/transport"
 	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
 	"golang.org/x/crypto/ssh"
@@ -33,15 +35,22 @@ const (
 	attemptTime = 10 * time.Minute
 	// maxAnswer bounds what is read of a server's answer, in bytes.
 	maxAnswer = 2 << 30
-	// maxPacks is when a cache is made anew: each fetch leaves a pack, which
-	// nothing here repacks.
-	maxPacks = 50
+	// maxLoose and maxGrowth are when a cache is fetched anew: what comes with a
+	// push is kept as loose objects, which nothing here repacks. maxGrowth is in
+	// bytes over the size of the pack that everything came in.
+	maxLoose  = 5000
+	maxGrowth = 16 << 20
 	// tooBig is the size, in bytes, from which on files are not asked for: no
 	// definition is that large, and fetching one takes as much memory.
 	tooBig = 1 << 20
 	// lastWords is how long an ssh server has to say why it does not answer.
 	lastWords = 5 * time.Second
 )
+
+// The library's own way to store a pack cannot read a thin one; unpack can.
+func init() {
+	transport.UnsupportedCapabilities = slices.DeleteFunc(transport.UnsupportedCapabilities, func(c capability.Capability) bool { return c == capability.ThinPack })
+}
 
 // RemoteConfig is a remote repository and its production branch.
 type RemoteConfig struct {
@@ -232,7 +241,13 @@ func (r *Remote) update(ctx context.Context) (Commit, error) {
 		}
 		return Commit{}, missingBranch(r.url, r.Branch, names)
 	}
-	find := func(*objects) (plumbing.Hash, error) { return hash, nil }
+	find := func(o *objects) (plumbing.Hash, error) {
+		whole, err := o.storage.Shallow()
+		if err == nil && !slices.Contains(whole, hash) {
+			err = ErrNoCommit
+		}
+		return hash, err
+	}
 	if c, _, err := r.cache.resolve(ctx, Commit{}, find); err == nil {
 		return c, nil
 	}
@@ -244,14 +259,10 @@ func (r *Remote) update(ctx context.Context) (Commit, error) {
 }
 
 // fetch puts one commit into the cache. What the cache has of the last one is not
-// sent again.
+// sent again, except when it has grown too large: then everything is, and takes
+// the place of what is there.
 func (r *Remote) fetch(ctx context.Context, s *session, hash plumbing.Hash) (err error) {
 	defer survive(&err)
-	if packs, _ := filepath.Glob(filepath.Join(r.Cache, "objects/pack/*.pack")); len(packs) >= maxPacks {
-		if err := r.discard(); err != nil {
-			return err
-		}
-	}
 	if !isRepository(r.Cache) {
 		// What is there is the beginning of a repository at most.
 		if err := errors.Join(r.discard(), os.MkdirAll(r.Cache, 0o700)); err != nil {
@@ -262,6 +273,10 @@ func (r *Remote) fetch(ctx context.Context, s *session, hash plumbing.Hash) (err
 		}
 	}
 	o, err := openObjects(r.Cache)
+	if err != nil {
+		return err
+	}
+	stored, err := r.stored()
 	if err != nil {
 		return err
 	}
@@ -284,13 +299,17 @@ func (r *Remote) fetch(ctx context.Context, s *session, hash plumbing.Hash) (err
 		}
 		req.Filter = packp.FilterBlobLimit(tooBig, "")
 	}
-	last, err := o.storage.Shallow()
-	if err != nil {
-		return fmt.Errorf("%w: the cache: %w", ErrCorrupt, err)
-	}
-	for _, have := range last {
-		if _, err := o.commit(have); err == nil {
-			req.Shallows, req.Haves = append(req.Shallows, have), append(req.Haves, have)
+	// Between two commits without a common history, a server leaves out what the
+	// other side has only where it may send differences to that: a thin pack.
+	if req.Capabilities.Supports(capability.ThinPack) && !stored.overgrown() {
+		last, err := o.storage.Shallow()
+		if err != nil {
+			return fmt.Errorf("%w: the cache: %w", ErrCorrupt, err)
+		}
+		for _, have := range last {
+			if _, err := o.commit(have); err == nil {
+				req.Shallows, req.Haves = append(req.Shallows, have), append(req.Haves, have)
+			}
 		}
 	}
 	answer, err := s.pack(ctx, req)
@@ -305,17 +324,102 @@ func (r *Remote) fetch(ctx context.Context, s *session, hash plumbing.Hash) (err
 	case req.Capabilities.Supports(capability.Sideband):
 		pack = sideband.NewDemuxer(sideband.Sideband, answer)
 	}
-	if err := packfile.UpdateObjectStorage(o.storage, pack); err != nil {
+	if len(req.Haves) > 0 {
+		err = unpack(o.storage, pack)
+	} else {
+		err = packfile.UpdateObjectStorage(o.storage, pack)
+	}
+	if err != nil {
 		return err
 	}
 	if err := o.storage.SetShallow([]plumbing.Hash{hash}); err != nil {
 		return fmt.Errorf("%w: the cache: %w", ErrCorrupt, err)
 	}
-	if r.whole = ""; len(req.Haves) == 0 && req.Filter != "" {
-		r.whole = hash.String()
+	if r.whole = ""; len(req.Haves) == 0 {
+		if req.Filter != "" {
+			r.whole = hash.String()
+		}
+		if err := r.replace(stored); err != nil {
+			return err
+		}
 	}
 	// For whoever looks into the cache; it is read by hash.
 	_ = o.storage.SetReference(plumbing.NewHashReference(plumbing.NewBranchReferenceName(r.Branch), hash))
+	return nil
+}
+
+// unpack stores what a thin pack holds, object by object: its differences are to
+// objects that are stored already, without which the pack could not be read.
+func unpack(storage storer.EncodedObjectStorer, pack io.Reader) error {
+	parser, err := packfile.NewParserWithStorage(packfile.NewScanner(pack), storage)
+	if err == nil {
+		_, err = parser.Parse()
+	}
+	if errors.Is(err, plumbing.ErrObjectNotFound) || errors.Is(err, packfile.ErrReferenceDeltaNotFound) {
+		// A large file that was left out became a smaller one, for instance.
+		return fmt.Errorf("%w: the cache lacks what the server takes it to have: %w", ErrCorrupt, err)
+	}
+	return err
+}
+
+// stored is the files of the cache that hold objects.
+type stored struct {
+	packs, loose           []string // without their folder objects
+	packsBytes, looseBytes int64
+}
+
+// overgrown tells whether the cache holds much that the newest commit may not
+// need.
+func (s stored) overgrown() bool {
+	return len(s.packs) > 1 || len(s.loose) > maxLoose || s.looseBytes > s.packsBytes+maxGrowth
+}
+
+// stored lists what the cache holds, and deletes what an attempt that was cut off
+// has left.
+func (r *Remote) stored() (s stored, err error) {
+	root := filepath.Join(r.Cache, "objects")
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		switch name, _ := filepath.Rel(root, path); {
+		case strings.HasPrefix(d.Name(), "tmp_"):
+			return os.Remove(path)
+		case filepath.Ext(name) == ".pack":
+			s.packs, s.packsBytes = append(s.packs, name), s.packsBytes+info.Size()
+		case len(filepath.Dir(name)) == 2:
+			s.loose, s.looseBytes = append(s.loose, name), s.looseBytes+info.Size()
+		}
+		return nil
+	})
+	if err != nil {
+		return s, fmt.Errorf("%w: the cache: %w", ErrCorrupt, err)
+	}
+	return s, nil
+}
+
+// replace deletes the objects of before, now that a pack has come which needs none
+// of them.
+func (r *Remote) replace(before stored) error {
+	now, err := r.stored()
+	if err != nil {
+		return err
+	}
+	gone := before.loose
+	if len(now.packs) > len(before.packs) { // else what came was there
+		for _, pack := range before.packs {
+			gone = append(gone, strings.TrimSuffix(pack, "pack")+"idx", pack)
+		}
+	}
+	for _, name := range gone {
+		if err := os.Remove(filepath.Join(r.Cache, "objects", name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("the cache of %s: %w", r.url, err)
+		}
+	}
 	return nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/crypto/ssh"
@@ -106,6 +107,57 @@ func (s *Server) Fault(fault func(http.ResponseWriter, *http.Request) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fault = fault
+}
+
+// Wire passes connections on to a server and counts what it answers.
+type Wire struct {
+	Address string
+	Bytes   atomic.Int64 // from the server, encryption included
+}
+
+// Tap puts a Wire in front of a server until the test ends.
+func Tap(t testing.TB, server string) *Wire {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &Wire{Address: l.Addr().String()}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() { w.pass(client, server) })
+		}
+	})
+	t.Cleanup(func() { _ = l.Close(); serving.Wait() })
+	return w
+}
+
+func (w *Wire) pass(client net.Conn, server string) {
+	defer func() { _ = client.Close() }()
+	there, err := net.Dial("tcp", server)
+	if err != nil {
+		return
+	}
+	defer func() { _ = there.Close() }()
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		_, _ = io.Copy(there, client)
+		_ = there.Close()
+	})
+	_, _ = io.Copy(client, io.TeeReader(there, w))
+	_ = client.Close()
+	asking.Wait()
+}
+
+// Write counts.
+func (w *Wire) Write(p []byte) (int, error) {
+	w.Bytes.Add(int64(len(p)))
+	return len(p), nil
 }
 
 // Key writes a new private key for ssh and returns its public one.
