@@ -76,14 +76,22 @@ func withServer(needsServer bool, run func(c *cobra.Command, args []string, cl *
 
 // connect finds the server. What needs a running one does not open the store.
 func connect(c *cobra.Command, needsServer bool) (*client, error) {
-	cl, err := reach(c, needsServer)
+	return connectTo(c, needsServer, false)
+}
+
+// connectOrMake is connect for a command that a data directory can begin with: it
+// makes one that is missing, and says so.
+func connectOrMake(c *cobra.Command) (*client, error) { return connectTo(c, false, true) }
+
+func connectTo(c *cobra.Command, needsServer, mayMake bool) (*client, error) {
+	cl, err := reach(c, needsServer, mayMake)
 	if err == nil && c.CommandPath() != "triphammer keys create" {
 		cl.factory, _ = c.Flags().GetString("factory")
 	}
 	return cl, err
 }
 
-func reach(c *cobra.Command, needsServer bool) (*client, error) {
+func reach(c *cobra.Command, needsServer, mayMake bool) (*client, error) {
 	if err := serverFlagsOf(c); err != nil {
 		return nil, err
 	}
@@ -105,7 +113,7 @@ func reach(c *cobra.Command, needsServer bool) (*client, error) {
 	// that is done in a moment.
 	var cl *client
 	err := waitFor(c.Context(), lockPatience, "the data directory is held", func() (done bool, err error) {
-		if cl, err = offlineClient(c.Context(), data); !errors.Is(err, errLocked) {
+		if cl, err = offlineClient(c, data, mayMake); !errors.Is(err, errLocked) {
 			return true, err
 		}
 		cl, err = socketClient(data)
@@ -194,17 +202,18 @@ func socketClient(dir string) (*client, error) {
 }
 
 // offlineClient serves requests from the store, which it holds alone.
-func offlineClient(ctx context.Context, dir string) (*client, error) {
+func offlineClient(c *cobra.Command, dir string, mayMake bool) (*client, error) {
 	// No server runs: where it would find secrets is known from variables alone.
 	sources, err := secretSources(os.Getenv("TRIPHAMMER_SECRETS_DIR"), os.Getenv("TRIPHAMMER_SECRETS_ENV"))
 	if err != nil {
 		return nil, err
 	}
-	in, err := openInstance(ctx, dir, instanceOptions{impatient: true, secretSources: sources})
+	in, err := openInstance(c.Context(), dir, instanceOptions{impatient: true, make: mayMake, secretSources: sources})
 	if err != nil {
 		return nil, err
 	}
-	if err := in.offline(ctx); err != nil {
+	in.announce(c.ErrOrStderr())
+	if err := in.offline(c.Context()); err != nil {
 		return nil, errors.Join(err, in.close())
 	}
 	return &client{

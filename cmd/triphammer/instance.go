@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"triphammer/applier"
@@ -50,6 +49,7 @@ type instanceOptions struct {
 	notifyRuns     run.NoticeFilter
 	secretSources  []secret.Source
 	impatient      bool // do not wait for the data directory
+	make           bool // a data directory that is missing
 }
 
 // factoryOptions are what one of the factories is made of.
@@ -68,7 +68,8 @@ type factoryOptions struct {
 type instance struct {
 	dir       string
 	opt       instanceOptions
-	lock      *os.File
+	made      bool // the data directory is new
+	lock      *folderLock
 	store     *store.Store
 	live      *applier.Live
 	appliers  []*applier.Applier // in the order of the options
@@ -90,15 +91,12 @@ func openInstance(ctx context.Context, dir string, opt instanceOptions) (*instan
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, exitWith(exitUsage, "the data directory: %w", err)
-	}
 	in := &instance{dir: dir, opt: opt, live: &applier.Live{}, metrics: server.NewMetrics()}
-	if in.lock, err = lockFolder(ctx, dir, !opt.impatient); err != nil {
+	if in.lock, in.made, err = openFolder(ctx, dir, opt.make, !opt.impatient); err != nil {
 		return nil, err
 	}
 	keyFile := keyFileOf(dir)
-	key, err := secret.LoadOrCreateKey(keyFile)
+	key, err := in.sealingKey(keyFile)
 	if err == nil {
 		err = in.openStore(ctx, key)
 	}
@@ -111,7 +109,7 @@ func openInstance(ctx context.Context, dir string, opt instanceOptions) (*instan
 		}
 	}
 	if err != nil {
-		return nil, errors.Join(exitWith(exitUsage, "%w", err), in.close())
+		return nil, errors.Join(exitWith(exitUsage, "%w", wayBack(err)), in.close())
 	}
 	if opt.factories == nil {
 		if in.opt.factories, err = in.known(ctx); err != nil {
@@ -132,44 +130,11 @@ func openInstance(ctx context.Context, dir string, opt instanceOptions) (*instan
 	return in, nil
 }
 
-// keyFileOf is the file of the sealing key (SPEC 10.1).
-func keyFileOf(dir string) string {
-	if path := os.Getenv("TRIPHAMMER_KEY_FILE"); path != "" {
-		return path
-	}
-	return filepath.Join(dir, "key")
-}
-
 func (in *instance) openStore(ctx context.Context, key *secret.Key) (err error) {
-	in.store, err = store.Open(ctx, store.Config{Path: filepath.Join(in.dir, "triphammer.db"), Key: key, Sources: in.opt.secretSources, Logger: in.opt.logger})
-	return err
-}
-
-// lockPatience is how long to wait for the data directory: a command that holds
-// it is done in a moment.
-const lockPatience = 5 * time.Second
-
-// errLocked is what a data directory is that another process holds.
-var errLocked = errors.New("in use by another process")
-
-// lockFolder holds the data directory for this process alone.
-func lockFolder(ctx context.Context, dir string, wait bool) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, exitWith(exitUsage, "the data directory: %w", err)
-	}
-	err = waitFor(ctx, lockPatience, "it is held", func() (bool, error) {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err != nil && !wait {
-			return false, err
-		}
-		return err == nil, nil
+	in.store, err = store.Open(ctx, store.Config{
+		Path: filepath.Join(in.dir, storeFile), Key: key, Existing: !in.made, Sources: in.opt.secretSources, Logger: in.opt.logger,
 	})
-	if err != nil {
-		_ = f.Close()
-		return nil, exitWith(exitUnreachable, "the data directory %s is %w, which does not answer (a server that starts or stops?)", dir, errLocked)
-	}
-	return f, nil
+	return err
 }
 
 // close releases everything. The manager and the server have stopped.
@@ -178,7 +143,7 @@ func (in *instance) close() error {
 	if in.store != nil {
 		errs = append(errs, in.store.Close())
 	}
-	return errors.Join(append(errs, in.lock.Close())...)
+	return errors.Join(append(errs, in.lock.close())...)
 }
 
 // wire makes the parts that serve.

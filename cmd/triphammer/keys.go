@@ -19,7 +19,7 @@ func keysCommand() *cobra.Command {
 		Use:   "create NAME",
 		Short: "Make an API key; it is shown once",
 		Long: `Make an API key. It is printed once, and stored as a hash alone. A personal key's runs belong to its owner; one made
-with --agent is for an agent, whose runs they are.`,
+with --agent is for an agent, whose runs they are. A data directory that is missing is made.`,
 		Args: exactly("NAME"),
 		RunE: createKey,
 	}
@@ -55,7 +55,7 @@ with --agent is for an agent, whose runs they are.`,
 }
 
 func createKey(c *cobra.Command, args []string) error {
-	cl, err := connect(c, false)
+	cl, err := connectOrMake(c)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,8 @@
 //
 // There is one file per command, or per noun of commands. What they share:
 // root.go (flags), client.go (how a command reaches the server), output.go,
-// exit.go, and instance.go (the parts of a server, wired together).
+// exit.go, datadir.go (who may have a data directory, and what makes one), and
+// instance.go (the parts of a server, wired together).
 package main
 
 import (

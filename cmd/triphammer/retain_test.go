@@ -14,6 +14,7 @@ import (
 // nothing is deleted by its age (R26); when it is right again, it is.
 func TestMovedClock(t *testing.T) {
 	in, err := openInstance(t.Context(), t.TempDir(), instanceOptions{
+		make: true,
 		keep: store.RunRetention{Runs: time.Nanosecond}, logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	if err != nil {

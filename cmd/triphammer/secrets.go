@@ -25,14 +25,15 @@ func secretsCommand() *cobra.Command {
 		Use:   "set NAME",
 		Short: "Give a managed secret a new value, read from standard input",
 		Long: `Give a managed secret a new value. It is read from standard input (one newline at its end is dropped) and never comes
-out again. A webhook uses it from the next apply on: a new commit, or triphammer apply.`,
+out again. A webhook uses it from the next apply on: a new commit, or triphammer apply. A data directory that is missing
+is made.`,
 		Args: exactly("NAME"),
 		RunE: func(c *cobra.Command, args []string) error {
 			value, err := readSecret(c.InOrStdin(), c.ErrOrStderr(), args[0])
 			if err != nil {
 				return err
 			}
-			cl, err := connect(c, false)
+			cl, err := connectOrMake(c)
 			if err != nil {
 				return err
 			}

@@ -113,8 +113,8 @@ func serve(c *cobra.Command, _ []string) error {
 	if err := s.open(c); err != nil {
 		return err
 	}
-	if s.fresh {
-		fmt.Fprintf(c.ErrOrStderr(), `This is a new data directory. Next, in another terminal:
+	if s.in.made {
+		fmt.Fprintf(c.ErrOrStderr(), `Next, in another terminal:
 
   export TRIPHAMMER_DATA=%s
   triphammer secrets set NAME        # each secret that a webhook names
@@ -290,7 +290,6 @@ type serving struct {
 	proxies           []netip.Prefix
 	logger            *slog.Logger
 
-	fresh  bool // the data directory was made now
 	in     *instance
 	tcp    net.Listener
 	unix   net.Listener
@@ -301,13 +300,10 @@ type serving struct {
 func (s *serving) open(c *cobra.Command) (err error) {
 	flags := c.Flags()
 	listen, _ := flags.GetString("listen")
-	if _, err := os.Stat(filepath.Join(s.data, "triphammer.db")); errors.Is(err, os.ErrNotExist) {
-		s.fresh = true
-	}
 	if s.tcp, err = listenTCP(c.Context(), listen); err != nil {
 		return exitWith(exitUsage, "--listen: %w", err)
 	}
-	opt := instanceOptions{factories: s.factories, notify: s.notify, notifySecret: s.notifySecret, notifyRuns: s.notifyRuns, trustedProxies: s.proxies, logger: s.logger}
+	opt := instanceOptions{make: true, factories: s.factories, notify: s.notify, notifySecret: s.notifySecret, notifyRuns: s.notifyRuns, trustedProxies: s.proxies, logger: s.logger}
 	opt.rateLimit, _ = flags.GetInt("rate-limit")
 	opt.authFailures, _ = flags.GetInt("auth-failures")
 	opt.maxRuns, _ = flags.GetInt("max-runs")
@@ -333,6 +329,7 @@ func (s *serving) open(c *cobra.Command) (err error) {
 	if s.in, err = openInstance(c.Context(), s.data, opt); err != nil {
 		return errors.Join(err, s.tcp.Close())
 	}
+	s.in.announce(c.ErrOrStderr())
 	err = s.in.wire()
 	if err == nil {
 		err = os.WriteFile(filepath.Join(s.in.dir, baseURLFile), []byte(opt.baseURL+"\n"), 0o600)

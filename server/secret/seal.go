@@ -114,7 +114,7 @@ func TakeNextKey(path string) error {
 	if err := os.Rename(NextKeyFile(path), path); err != nil {
 		return err
 	}
-	return syncFolder(filepath.Dir(path))
+	return SyncFolder(filepath.Dir(path))
 }
 
 // LoadKey reads a key file: 32 bytes in base64, which only its owner may be able
@@ -162,10 +162,11 @@ func createKey(path string, raw []byte) error {
 	if err := os.Link(f.Name(), path); err != nil {
 		return err
 	}
-	return syncFolder(filepath.Dir(path))
+	return SyncFolder(filepath.Dir(path))
 }
 
-func syncFolder(path string) error {
+// SyncFolder makes durable what was made, renamed or removed in a folder.
+func SyncFolder(path string) error {
 	dir, err := os.Open(path)
 	if err != nil {
 		return err

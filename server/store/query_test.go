@@ -169,8 +169,9 @@ func TestMigrations(t *testing.T) {
 		old := &Store{now: time.Now, key: s.key, statements: make(map[string]*sql.Stmt), execs: make(map[string]*sqlite3.SQLiteStmt)}
 		cfg := s.cfg
 		cfg.Path = filepath.Join(t.TempDir(), "old.db")
-		old.writer = must[*sql.DB](t)(sql.Open("sqlite3", dsn(cfg.Path, "FULL")))
+		old.writer = newDatabase(cfg.Path, durable(nil))
 		old.conn = must[*sql.Conn](t)(old.writer.Conn(t.Context()))
+		check(t, old.exec(t.Context(), "CREATE TABLE meta (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL)"))
 		check(t, old.migrate(t.Context(), names[:version]))
 		check(t, old.exec(t.Context(), "INSERT INTO webhook_uids (factory, name, uid) VALUES ('default', 'hook', 'whk_1')"))
 		check(t, old.closeHandles())

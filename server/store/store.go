@@ -16,8 +16,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net/url"
-	"os"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -55,6 +54,8 @@ const readers = 8
 type Config struct {
 	Path string      // of the database file; its folder exists
 	Key  *secret.Key // seals the secrets
+	// Existing refuses, with ErrMissing, to make a store where there is none.
+	Existing bool
 	// Sources are looked at for managed secrets before the store's own, in this
 	// order. A value that changed there becomes the next generation.
 	Sources []secret.Source
@@ -100,7 +101,9 @@ type Store struct {
 	touched sync.Map // key id to the last recorded use
 }
 
-// Open opens or makes the store and migrates it forward.
+// Open opens or makes the store and migrates it forward. What is no store, or a
+// damaged one, is refused and never replaced: see ErrMissing, ErrForeign,
+// ErrDamaged, ErrNewerSchema and ErrSealingKey.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -120,36 +123,24 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		jobs: make(chan *job, 4*maxBatch), full: make(chan struct{}, 1), rest: make(chan struct{}),
 		closing: make(chan struct{}), done: make(chan struct{}), checkpointed: make(chan struct{}),
 	}
-	if err := s.open(ctx, cfg.Path, dsn(cfg.Path, "FULL")); err != nil {
+	err := judge(ctx, cfg.Path)
+	if errors.Is(err, ErrMissing) && !cfg.Existing {
+		err = s.create(ctx, cfg.Path)
+	}
+	if err == nil {
+		err = s.open(ctx, cfg.Path, durable(nil))
+	}
+	if err != nil {
 		s.closeHandles()
-		return nil, fmt.Errorf("opening the store %s: %w", cfg.Path, err)
+		return nil, fmt.Errorf("opening the store %s: %w", cfg.Path, damaged(err))
 	}
 	go s.write()
 	go s.checkpoints()
 	return s, nil
 }
 
-// dsn has the pragmas, which in Exec would reach one connection of the pool.
-func dsn(path, synchronous string) string {
-	q := url.Values{
-		"_journal_mode": {"WAL"}, "_synchronous": {synchronous}, "_foreign_keys": {"1"}, "_busy_timeout": {"5000"},
-		"_txlock": {"immediate"}, "_auto_vacuum": {"incremental"},
-	}
-	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
-}
-
-func (s *Store) open(ctx context.Context, path, dsn string) error {
-	// The file is made here so that nobody else can read it.
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	if s.writer, err = sql.Open("sqlite3", dsn); err != nil {
-		return err
-	}
+func (s *Store) open(ctx context.Context, path string, settings map[string]string) (err error) {
+	s.writer = newDatabase(path, settings)
 	s.writer.SetMaxOpenConns(1)
 	if s.conn, err = s.writer.Conn(ctx); err != nil {
 		return err
@@ -163,14 +154,26 @@ func (s *Store) open(ctx context.Context, path, dsn string) error {
 	if _, err := s.conn.ExecContext(ctx, "PRAGMA wal_autocheckpoint = 0; PRAGMA cache_size = -8000"); err != nil {
 		return err
 	}
+	if err := s.quickCheck(ctx, path); err != nil {
+		return err
+	}
 	names, err := migrationNames()
 	if err != nil {
+		return err
+	}
+	switch version, err := s.schemaVersion(ctx); {
+	case err != nil:
+		return err
+	case version == 0:
+		return fmt.Errorf("it does not say which schema it has: %w", ErrDamaged)
+	}
+	if err := s.checkKey(ctx); err != nil {
 		return err
 	}
 	if err := s.migrate(ctx, names); err != nil {
 		return err
 	}
-	if err := s.checkKey(ctx); err != nil {
+	if err := s.claimFile(ctx); err != nil {
 		return err
 	}
 	for _, table := range []string{"deliveries", "runs", "applies", "api_keys", "audit", "run_groups", "schedules"} {
@@ -180,9 +183,9 @@ func (s *Store) open(ctx context.Context, path, dsn string) error {
 		}
 		s.lastID = max(s.lastID, id)
 	}
-	if s.read, err = sql.Open("sqlite3", dsn+"&_query_only=1"); err != nil {
-		return err
-	}
+	readOnly := maps.Clone(settings)
+	readOnly["_query_only"] = "1"
+	s.read = newDatabase(path, readOnly)
 	s.read.SetMaxOpenConns(readers)
 	s.read.SetMaxIdleConns(readers)
 	return s.read.PingContext(ctx)
@@ -214,9 +217,6 @@ func migrationNames() ([]string, error) {
 // migrate applies the numbered migrations that are missing, each in its own
 // transaction. There is no way back: an older program refuses the store.
 func (s *Store) migrate(ctx context.Context, names []string) error {
-	if _, err := s.conn.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS meta (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL)"); err != nil {
-		return err
-	}
 	have, err := s.schemaVersion(ctx)
 	if err != nil {
 		return err

@@ -91,12 +91,12 @@ func TestPowerLoss(t *testing.T) {
 	for _, weaker := range []string{"NORMAL", "OFF"} {
 		path := filepath.Join(t.TempDir(), "weak.db")
 		weak := &Store{now: time.Now, key: s.key, statements: make(map[string]*sql.Stmt), execs: make(map[string]*sqlite3.SQLiteStmt)}
-		if err := weak.open(t.Context(), path, dsn(path, weaker)); err == nil || !strings.Contains(err.Error(), "FULL") {
+		if err := weak.open(t.Context(), path, durable(map[string]string{"_synchronous": weaker})); err == nil || !strings.Contains(err.Error(), "FULL") {
 			t.Errorf("a store with synchronous=%s opens: %v", weaker, err)
 		}
 		check(t, weak.closeHandles())
 		var w Store
-		db := must[*sql.DB](t)(sql.Open("sqlite3", dsn(filepath.Join(t.TempDir(), "x.db"), weaker)))
+		db := newDatabase(filepath.Join(t.TempDir(), "x.db"), durable(map[string]string{"_synchronous": weaker}))
 		w.conn = must[*sql.Conn](t)(db.Conn(t.Context()))
 		if err := assertDurable(t.Context(), w.conn); err == nil {
 			t.Errorf("a connection with synchronous=%s was taken", weaker)

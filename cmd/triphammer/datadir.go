@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"triphammer/server/secret"
+	"triphammer/server/store"
+)
+
+// What a data directory holds (docs/operating.md). None of it is made before the
+// file that store.Unfinished names.
+const (
+	storeFile = "triphammer.db"
+	keyName   = "key"
+	lockName  = "lock"
+)
+
+// traces are what tells a data directory that has lost its store from a folder
+// that never was one.
+func traces(dir string) (found []string) {
+	names := []string{keyName, lockName, baseURLFile}
+	for _, path := range store.Beside(storeFile) {
+		names = append(names, path)
+	}
+	for _, name := range names {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+			found = append(found, name)
+		}
+	}
+	return found
+}
+
+// openFolder takes a data directory for this process alone. With mayMake, it
+// makes one that is missing, or whose making was cut off; made tells whether it
+// did: the store is to be made then, and else to be found. What was a data
+// directory and has no store is refused in any case: a fresh one in its place
+// would forget every webhook's URL without a word.
+func openFolder(ctx context.Context, dir string, mayMake, wait bool) (lock *folderLock, made bool, err error) {
+	info, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && !mayMake:
+		return nil, false, noFolder("there is no data directory %s", dir)
+	case errors.Is(err, fs.ErrNotExist):
+		err = os.MkdirAll(dir, 0o700)
+	case err == nil && !info.IsDir():
+		err = fmt.Errorf("%s is not a folder", dir)
+	}
+	if err != nil {
+		return nil, false, exitWith(exitUsage, "the data directory: %w", err)
+	}
+	if lock, err = lockFolder(ctx, dir, wait); err != nil {
+		return nil, false, err
+	}
+	if made, err = prepareFolder(dir, mayMake); err == nil {
+		err = lock.takeFile(ctx, wait)
+	}
+	if err != nil {
+		return nil, false, errors.Join(err, lock.close())
+	}
+	return lock, made, nil
+}
+
+// prepareFolder judges a folder that this process holds, and marks one that is to
+// become a data directory.
+func prepareFolder(dir string, mayMake bool) (made bool, err error) {
+	path := filepath.Join(dir, storeFile)
+	exists := func(path string) bool {
+		_, err := os.Lstat(path)
+		return err == nil
+	}
+	unfinished, left := exists(store.Unfinished(path)), traces(dir)
+	switch {
+	case exists(path):
+		return false, nil
+	case !unfinished && len(left) > 0:
+		return false, exitWith(exitUsage, `%s was a data directory (it holds %s), and its store %s is missing.
+Put %s back from a backup. To begin anew instead, with other webhook URLs and without the secrets, remove what is left there first`,
+			dir, strings.Join(left, ", "), storeFile, storeFile)
+	case !mayMake && unfinished:
+		return false, noFolder("the data directory %s was not made to its end", dir)
+	case !mayMake:
+		return false, noFolder("%s is no data directory: it holds no %s", dir, storeFile)
+	}
+	f, err := os.OpenFile(store.Unfinished(path), os.O_CREATE|os.O_RDWR, 0o600)
+	if err == nil {
+		err = errors.Join(f.Close(), secret.SyncFolder(dir))
+	}
+	if err != nil {
+		return false, exitWith(exitUsage, "the data directory: %w", err)
+	}
+	return true, nil
+}
+
+func noFolder(format string, args ...any) error {
+	return exitWith(exitNotFound, format+`
+Name that of the server: --data DIR, or TRIPHAMMER_DATA. A new one is made by serve, dev, secrets set and keys create`, args...)
+}
+
+// announce says that a data directory was made, and where.
+func (in *instance) announce(w io.Writer) {
+	if in.made {
+		fmt.Fprintf(w, "Made the data directory %s, with a new store and a new sealing key (%s)\n", in.dir, keyFileOf(in.dir))
+	}
+}
+
+// keyFileOf is the file of the sealing key (SPEC 10.1).
+func keyFileOf(dir string) string {
+	if path := os.Getenv("TRIPHAMMER_KEY_FILE"); path != "" {
+		return path
+	}
+	return filepath.Join(dir, keyName)
+}
+
+// sealingKey reads the key, or makes that of a new store. A store that is there
+// was sealed with another than a new one.
+func (in *instance) sealingKey(path string) (*secret.Key, error) {
+	if in.made {
+		return secret.LoadOrCreateKey(path)
+	}
+	key, err := secret.LoadKey(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf(`the sealing key %s of the store in %s is missing.
+Put it back from where you keep it (TRIPHAMMER_KEY_FILE names another place). No new one is made: it would open none of the secrets`, path, in.dir)
+	}
+	return key, err
+}
+
+// wayBack adds to an error about the store what to do.
+func wayBack(err error) error {
+	for _, lost := range []error{store.ErrMissing, store.ErrForeign, store.ErrDamaged} {
+		if errors.Is(err, lost) {
+			return fmt.Errorf(`%w
+Nothing is put in its place. Restore %s from a backup (docs/operating.md, "Backup"), or give another --data DIR`, err, storeFile)
+		}
+	}
+	return err
+}
+
+// lockPatience is how long to wait for the data directory: a command that holds
+// it is done in a moment.
+const lockPatience = 5 * time.Second
+
+// errLocked is what a data directory is that another process holds.
+var errLocked = errors.New("in use by another process")
+
+// folderLock holds a data directory: the folder itself, which nobody can take away
+// from under a server and make anew, and the file in it that older programs look
+// at.
+type folderLock struct{ folder, file *os.File }
+
+func lockFolder(ctx context.Context, dir string, wait bool) (*folderLock, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, exitWith(exitUsage, "the data directory: %w", err)
+	}
+	if err := flock(ctx, f, dir, wait); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &folderLock{folder: f}, nil
+}
+
+// takeFile locks the file too.
+func (l *folderLock) takeFile(ctx context.Context, wait bool) (err error) {
+	dir := l.folder.Name()
+	if l.file, err = os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
+		return exitWith(exitUsage, "the data directory: %w", err)
+	}
+	return flock(ctx, l.file, dir, wait)
+}
+
+func (l *folderLock) close() error {
+	err := l.folder.Close()
+	if l.file != nil {
+		err = errors.Join(err, l.file.Close())
+	}
+	return err
+}
+
+// flock takes the lock of a file of a data directory.
+func flock(ctx context.Context, f *os.File, dir string, wait bool) error {
+	err := waitFor(ctx, lockPatience, "it is held", func() (bool, error) {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		held := errors.Is(err, syscall.EWOULDBLOCK)
+		if err != nil && (!held || !wait) {
+			return false, err
+		}
+		return !held, nil
+	})
+	switch e := (*exitError)(nil); {
+	case err == nil || errors.Is(err, context.Canceled):
+		return err
+	case !errors.Is(err, syscall.EWOULDBLOCK) && !errors.As(err, &e):
+		return exitWith(exitUsage, "the data directory %s cannot be locked; it belongs on a local disk: %w", dir, err)
+	}
+	if wait {
+		if cl, err := socketClient(dir); err == nil {
+			cl.close()
+			return exitWith(exitUnreachable, "the data directory %s is %w: a server is running on it", dir, errLocked)
+		}
+	}
+	return exitWith(exitUnreachable, "the data directory %s is %w, which does not answer (a server that starts or stops?)", dir, errLocked)
+}
