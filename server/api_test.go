@@ -243,7 +243,7 @@ func TestIdempotencyScope(t *testing.T) {
 	if again := create(first); again != id {
 		t.Errorf("%s, want %s", again, id)
 	}
-	if _, err := f.store.RevokeKey(t.Context(), "ci"); err != nil {
+	if _, _, err := f.store.RevokeKey(t.Context(), "ci"); err != nil {
 		t.Fatal(err)
 	}
 	if other := create(f.key("ci", "runs")); other == id {
@@ -331,7 +331,7 @@ func TestLastUse(t *testing.T) {
 	if got := lastUse(); got != first {
 		t.Errorf("%s, then %s within a minute", first, got)
 	}
-	if _, err := f.store.RevokeKey(t.Context(), "ci"); err != nil {
+	if _, _, err := f.store.RevokeKey(t.Context(), "ci"); err != nil {
 		t.Fatal(err)
 	}
 	if got := f.get("/api/v1/agent/runs", key); got.status != 401 {

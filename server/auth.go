@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -20,12 +21,28 @@ type Principal struct {
 	Owner   string // whose runs its runs are
 	Scopes  []string
 	Factory string // the only one it may touch, or empty
+	Expires time.Time
 }
 
 // may tells whether the scopes cover one: manage covers everything, runs and
 // read what they say (SPEC 10.2).
 func (p *Principal) may(scope string) bool {
 	return slices.Contains(p.Scopes, store.ScopeManage) || slices.Contains(p.Scopes, scope)
+}
+
+// creator is what the runs and schedules that it makes name as theirs.
+func (p *Principal) creator() (kind, name string) {
+	if p.Kind == store.KeyAgent {
+		return "agent", p.Owner
+	}
+	return "user", p.Owner
+}
+
+// owns tells whether it made a schedule: with this key, or with another one of
+// the same person or agent.
+func (p *Principal) owns(n *store.Schedule) bool {
+	kind, name := p.creator()
+	return n.CreatorKind == kind && n.CreatorName == name
 }
 
 // mayTouch tells whether the key reaches a factory.
@@ -72,7 +89,7 @@ func (s *Server) principal(c *gin.Context) (*Principal, bool) {
 			if err == nil {
 				return &Principal{
 					Name: "key " + key.Name + " (" + key.Owner + ")", Kind: key.Kind, KeyID: key.ID,
-					Owner: key.Owner, Scopes: key.Scopes, Factory: key.Factory,
+					Owner: key.Owner, Scopes: key.Scopes, Factory: key.Factory, Expires: key.ExpiresAt,
 				}, true
 			}
 			if !errors.Is(err, store.ErrKey) {

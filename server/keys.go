@@ -92,19 +92,22 @@ func checkKey(k store.Key, req CreateKey) (FieldProblem, bool) {
 	return FieldProblem{}, true
 }
 
-// revokeKey ends a key at once.
+// revokeKey ends a key at once, and what hangs on it: its open streams, the
+// sessions and links that were made with it, and its schedules.
 func (s *Server) revokeKey(c *gin.Context) {
 	if !forAll(c) {
 		return
 	}
-	k, err := s.cfg.Store.RevokeKey(c.Request.Context(), c.Param("name"))
+	k, ended, err := s.cfg.Store.RevokeKey(c.Request.Context(), c.Param("name"))
 	if err != nil {
 		s.failWith(c, err)
 		return
 	}
 	s.streams.revoke(k.ID)
-	s.audit(c, "key.revoke", k.Name, k.Factory, "")
-	c.JSON(http.StatusOK, showKey(k))
+	s.audit(c, "key.revoke", k.Name, k.Factory, fmt.Sprintf("ended %d sessions and %d links, paused %d schedules", ended.Sessions, ended.LoginLinks, ended.Schedules))
+	shown := showKey(k)
+	shown.Ended = &Ended{ended.Sessions, ended.LoginLinks, ended.Schedules}
+	c.JSON(http.StatusOK, shown)
 }
 
 func (s *Server) listAudit(c *gin.Context) {

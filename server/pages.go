@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -108,7 +109,7 @@ func (s *Server) createLoginLink(c *gin.Context) {
 	if !forAll(c) {
 		return
 	}
-	token, err := s.cfg.Store.CreateLoginLink(c.Request.Context(), who(c).Owner, linkLife)
+	token, err := s.cfg.Store.CreateLoginLink(c.Request.Context(), who(c).Owner, who(c).KeyID, linkLife)
 	if err != nil {
 		s.failWith(c, err)
 		return
@@ -117,10 +118,24 @@ func (s *Server) createLoginLink(c *gin.Context) {
 	c.JSON(http.StatusCreated, LoginLink{URL: s.cfg.BaseURL + "/auth/login?token=" + token, ExpiresAt: s.cfg.Now().Add(linkLife)})
 }
 
+// endSessions signs everybody out of the pages.
+func (s *Server) endSessions(c *gin.Context) {
+	if !forAll(c) {
+		return
+	}
+	ended, err := s.cfg.Store.EndSessions(c.Request.Context())
+	if err != nil {
+		s.failWith(c, err)
+		return
+	}
+	s.audit(c, "auth.logout_all", "", "", fmt.Sprintf("ended %d sessions and %d links", ended.Sessions, ended.LoginLinks))
+	c.JSON(http.StatusOK, Ended{Sessions: ended.Sessions, LoginLinks: ended.LoginLinks})
+}
+
 func (s *Server) login(c *gin.Context) {
 	session, actor, err := s.cfg.Store.RedeemLoginLink(c.Request.Context(), c.Query("token"), sessionLife)
 	if errors.Is(err, store.ErrNotFound) {
-		s.message(c, http.StatusUnauthorized, "This link does not work", "It was used, or it is too old. Run `triphammer auth login` for another.")
+		s.message(c, http.StatusUnauthorized, "This link does not work", "It was used, it is too old, or the key that made it was revoked. Run `triphammer auth login` for another.")
 		return
 	}
 	if err != nil {

@@ -57,7 +57,7 @@ func TestSecureCookie(t *testing.T) {
 	f := newFixture(t)
 	for _, base := range []string{"https://hammer.example.com", "http://localhost"} {
 		f.cfg.BaseURL = base
-		token, err := f.store.CreateLoginLink(t.Context(), "ada", linkLife)
+		token, err := f.store.CreateLoginLink(t.Context(), "ada", "", linkLife)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +77,7 @@ func TestSecureCookie(t *testing.T) {
 // signed in and came from these pages alone (SPEC 10.3).
 func TestApplyFromPage(t *testing.T) {
 	f := newFixture(t)
-	token, err := f.store.CreateLoginLink(t.Context(), "ada", linkLife)
+	token, err := f.store.CreateLoginLink(t.Context(), "ada", "", linkLife)
 	if err != nil {
 		t.Fatal(err)
 	}

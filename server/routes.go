@@ -86,6 +86,7 @@ func (s *Server) routes(e *gin.Engine) {
 	manage.DELETE("/keys/:name", s.revokeKey)
 	manage.GET("/audit", s.listAudit)
 	manage.POST("/auth/links", s.createLoginLink)
+	manage.DELETE("/auth/sessions", s.endSessions)
 
 	s.pages(e)
 	e.NoRoute(s.noRoute)

@@ -218,13 +218,10 @@ func (s *Server) newRun(ctx context.Context, p *Principal, a *asked) (store.NewR
 	if err != nil {
 		return store.NewRun{}, err
 	}
-	kind := "user"
-	if p.Kind == store.KeyAgent {
-		kind = "agent"
-	}
+	kind, name := p.creator()
 	title := titleOf(a.createRequest)
 	return store.NewRun{
-		Factory: revision.Factory, Source: store.SourceAPI, Title: title, CreatorKind: kind, CreatorName: p.Owner, Commit: revision.Commit.Hash,
+		Factory: revision.Factory, Source: store.SourceAPI, Title: title, CreatorKind: kind, CreatorName: name, Commit: revision.Commit.Hash,
 		SpecHash: hashOf(encoded), Spec: encoded, ParentID: a.ParentRunID, Metadata: metadata, Search: []string{title, a.Prompt},
 	}, nil
 }

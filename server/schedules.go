@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,6 +23,7 @@ type Schedule struct {
 	Name           string            `json:"name"`
 	Cron           string            `json:"cron_schedule"`
 	Enabled        bool              `json:"enabled"`
+	PausedReason   string            `json:"paused_reason,omitempty"` // if nobody paused it: its key has ended
 	Prompt         string            `json:"prompt"`
 	Factory        string            `json:"factory"`
 	Automation     string            `json:"automation,omitempty"` // whose file defines it
@@ -131,7 +133,8 @@ func (s *Server) checkSchedule(c *gin.Context, req *scheduleRequest, within stri
 	}
 	kept, err := json.Marshal(req.scheduledRun)
 	return store.Schedule{
-		Factory: run.Factory, Name: req.Name, Cron: req.Cron, Request: kept, CreatorKind: run.CreatorKind, CreatorName: run.CreatorName, UpdatedBy: p.Owner,
+		Factory: run.Factory, Name: req.Name, Cron: req.Cron, Request: kept, CreatorKind: run.CreatorKind, CreatorName: run.CreatorName, KeyID: p.KeyID,
+		UpdatedKind: run.CreatorKind, UpdatedBy: run.CreatorName,
 	}, err
 }
 
@@ -173,11 +176,12 @@ func (s *Server) createSchedule(c *gin.Context) {
 
 func (s *Server) scheduleChanged(c *gin.Context, action string, n *store.Schedule) {
 	s.cfg.SchedulesChanged()
-	s.audit(c, action, n.ID, n.Factory, n.Name+": "+n.Cron)
+	s.audit(c, action, n.ID, n.Factory, fmt.Sprintf("%s: %s, of the %s %s", n.Name, n.Cron, n.CreatorKind, n.CreatorName))
 }
 
 // schedule finds the schedule of a request, or answers why not. One to be changed
-// must not be a file's.
+// must not be a file's, and must be the caller's own unless the key may manage: its
+// runs count as those of its creator.
 func (s *Server) schedule(c *gin.Context, toChange bool) (*store.Schedule, bool) {
 	n, err := s.cfg.Store.Schedule(c.Request.Context(), c.Param("id"))
 	if err == nil && !who(c).mayTouch(n.Factory) {
@@ -189,6 +193,10 @@ func (s *Server) schedule(c *gin.Context, toChange bool) (*store.Schedule, bool)
 	}
 	if toChange && n.Automation != "" {
 		fail(c, "operation-not-supported", fmt.Sprintf("the automation %s defines this schedule: change its file", n.Automation))
+		return nil, false
+	}
+	if p := who(c); toChange && !p.may(store.ScopeManage) && !p.owns(n) {
+		fail(c, "not-authorized", fmt.Sprintf("the schedule belongs to the %s %s: a key of theirs, or one with the scope manage, may change it", n.CreatorKind, n.CreatorName))
 		return nil, false
 	}
 	return n, true
@@ -235,6 +243,12 @@ func (s *Server) updateSchedule(c *gin.Context) {
 		return
 	}
 	n.ID, n.Enabled = old.ID, *req.Enabled
+	if n.Name == old.Name && n.Cron == old.Cron && bytes.Equal(n.Request, old.Request) {
+		n = *old
+		s.switchSchedule(c, "schedule.update", &n, *req.Enabled)
+		return
+	}
+	// Another person's runs from here on: those of whoever wrote what runs.
 	s.saveSchedule(c, "schedule.update", n)
 }
 
@@ -256,7 +270,21 @@ func (s *Server) enableSchedule(c *gin.Context, action string, enabled bool) {
 	if !ok {
 		return
 	}
-	n.Enabled, n.UpdatedBy = enabled, who(c).Owner
+	s.switchSchedule(c, action, n, enabled)
+}
+
+// switchSchedule turns a schedule on or off without changing what it runs. Who
+// turns on what an ended key has paused answers for it from then on; else it stays
+// its creator's, whoever does it. It needs the key by which its creator last did
+// so.
+func (s *Server) switchSchedule(c *gin.Context, action string, n *store.Schedule, enabled bool) {
+	p := who(c)
+	if enabled && (p.owns(n) || n.Paused != "") {
+		n.CreatorKind, n.CreatorName = p.creator()
+		n.KeyID = p.KeyID
+	}
+	n.UpdatedKind, n.UpdatedBy = p.creator()
+	n.Enabled = enabled
 	s.saveSchedule(c, action, *n)
 }
 
@@ -276,11 +304,11 @@ func (s *Server) deleteSchedule(c *gin.Context) {
 func (s *Server) showSchedule(n *store.Schedule) Schedule {
 	var kept scheduledRun
 	_ = json.Unmarshal(n.Request, &kept) // of an automation's there is nothing
-	creator := creatorOf(&store.Run{CreatorKind: n.CreatorKind, CreatorName: n.CreatorName})
+	profile := func(kind, name string) Profile { return creatorOf(&store.Run{CreatorKind: kind, CreatorName: name}) }
 	shown := Schedule{
-		ID: n.ID, Name: n.Name, Cron: n.Cron, Enabled: n.Enabled, Prompt: kept.Prompt, Factory: n.Factory, Automation: n.Automation,
+		ID: n.ID, Name: n.Name, Cron: n.Cron, Enabled: n.Active(), PausedReason: n.Paused, Prompt: kept.Prompt, Factory: n.Factory, Automation: n.Automation,
 		AgentConfig: kept.Config, AgentUID: kept.Agent, Metadata: kept.Metadata, History: ScheduleHistory{LastRan: optional(n.FiredAt)}, LastSpawnError: n.Error,
-		Scope: Scope{Type: "Team", UID: n.Factory}, CreatedBy: creator, UpdatedBy: Profile{Type: creator.Type, UID: n.UpdatedBy, DisplayName: n.UpdatedBy},
+		Scope: Scope{Type: "Team", UID: n.Factory}, CreatedBy: profile(n.CreatorKind, n.CreatorName), UpdatedBy: profile(n.UpdatedKind, n.UpdatedBy),
 		CreatedAt: n.CreatedAt, UpdatedAt: n.UpdatedAt,
 	}
 	if r, ok := s.cfg.Live.Revision(n.Factory); ok && n.Automation != "" {
@@ -291,7 +319,7 @@ func (s *Server) showSchedule(n *store.Schedule) Schedule {
 			shown.Name = n.Automation
 		}
 	}
-	if cron, err := factory.ParseCron(n.Cron); err == nil && n.Enabled {
+	if cron, err := factory.ParseCron(n.Cron); err == nil && n.Active() {
 		shown.History.NextRun = optional(cron.Next(s.cfg.Now(), n.Anchor))
 	}
 	return shown

@@ -119,6 +119,12 @@ func (s *Server) runEvents(c *gin.Context) {
 	ctx, end := context.WithCancelCause(c.Request.Context())
 	defer end(nil)
 	defer s.streams.add(who(c).KeyID, end)()
+	if !s.keyWorks(c) {
+		end(errRevoked) // between the request's beginning and here
+	}
+	if expires := who(c).Expires; !expires.IsZero() {
+		defer time.AfterFunc(time.Until(expires), func() { end(errRevoked) }).Stop()
+	}
 	h := c.Writer.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")

@@ -76,6 +76,25 @@ func authCommand() *cobra.Command {
 			return err
 		}),
 	}
+	logout := &cobra.Command{
+		Use: "logout --all", Short: "Sign everybody out of the pages", Args: cobra.NoArgs,
+		PreRunE: func(c *cobra.Command, _ []string) error {
+			if all, _ := c.Flags().GetBool("all"); !all {
+				return exitWith(exitUsage, "this signs everybody out: give --all")
+			}
+			return nil
+		},
+		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
+			var ended server.Ended
+			err := cl.call(c.Context(), http.MethodDelete, "/auth/sessions", nil, &ended)
+			if err == nil {
+				fmt.Fprintf(c.ErrOrStderr(), "Sessions ended: %d, unused links: %d\n", ended.Sessions, ended.LoginLinks)
+			}
+			return err
+		}),
+	}
+	logout.Flags().Bool("all", false, "every session, and every link that nobody used")
 	clientFlags(login)
-	return noun("auth", "Signing in to the pages", login)
+	clientFlags(logout)
+	return noun("auth", "Signing in to the pages", login, logout)
 }

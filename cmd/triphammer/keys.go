@@ -43,9 +43,18 @@ with --agent is for an agent, whose runs they are. A data directory that is miss
 	}
 	outputFlag(list)
 	revoke := &cobra.Command{
-		Use: "revoke NAME|ID", Short: "End an API key at once", Args: exactly("NAME|ID"),
+		Use: "revoke NAME|ID", Short: "End an API key at once",
+		Long: `End an API key at once, and what was made with it: its open streams, the sessions of the pages and the links that
+nobody used. Its schedules pause until somebody resumes them. Runs go on, and keys that it made stay: see "triphammer
+audit list".`,
+		Args: exactly("NAME|ID"),
 		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
-			return cl.call(c.Context(), http.MethodDelete, "/keys/"+url.PathEscape(args[0]), nil, nil)
+			var k server.Key
+			err := cl.call(c.Context(), http.MethodDelete, "/keys/"+url.PathEscape(args[0]), nil, &k)
+			if err == nil && k.Ended != nil && *k.Ended != (server.Ended{}) {
+				fmt.Fprintf(c.ErrOrStderr(), "With it, sessions ended: %d, unused links: %d, schedules paused: %d\n", k.Ended.Sessions, k.Ended.LoginLinks, k.Ended.Schedules)
+			}
+			return err
 		}),
 	}
 	for _, c := range []*cobra.Command{create, list, revoke} {

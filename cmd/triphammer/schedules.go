@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
@@ -23,7 +24,7 @@ func schedulesCommand() *cobra.Command {
 			}
 			return emitOf(c, answer.Schedules, func(s server.Schedule) string { return s.Factory }, func(s server.Schedule) string { return s.ID }, []string{"ID", "NAME", "CRON", "ENABLED", "NEXT", "LAST", "DETAIL"},
 				func(s server.Schedule) []string {
-					return []string{s.ID, s.Name, s.Cron, yesNo(s.Enabled), stampOf(s.History.NextRun), stampOf(s.History.LastRan), s.LastSpawnError}
+					return []string{s.ID, s.Name, s.Cron, yesNo(s.Enabled), stampOf(s.History.NextRun), stampOf(s.History.LastRan), cmp.Or(s.PausedReason, s.LastSpawnError)}
 				})
 		}),
 	}
@@ -92,9 +93,11 @@ func schedule(c *cobra.Command, cl *client, method, path string, body any) error
 			{"agent", s.AgentUID},
 			{"next", stampOf(s.History.NextRun)},
 			{"last", stampOf(s.History.LastRan)},
+			{"paused", s.PausedReason},
 			{"problem", s.LastSpawnError},
 			{"creator", fmt.Sprint(s.CreatedBy.Type, " ", s.CreatedBy.DisplayName)},
 			{"created", stamp(s.CreatedAt)},
+			{"changed by", fmt.Sprint(s.UpdatedBy.Type, " ", s.UpdatedBy.DisplayName)},
 		} {
 			t.add(row[0], row[1])
 		}

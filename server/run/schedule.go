@@ -129,7 +129,7 @@ func (s *Scheduler) pass(ctx context.Context) (next time.Time, err error) {
 		return time.Time{}, err
 	}
 	for _, schedule := range all {
-		if !schedule.Enabled {
+		if !schedule.Active() {
 			continue
 		}
 		tick, err := s.look(ctx, factories, schedule)

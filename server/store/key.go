@@ -42,6 +42,31 @@ type Key struct {
 	LastUsedAt time.Time
 }
 
+// End says in words why the key does not work; empty: it does.
+func (k *Key) End(now time.Time) string {
+	switch {
+	case !k.RevokedAt.IsZero():
+		return "was revoked"
+	case !k.ExpiresAt.IsZero() && !k.ExpiresAt.After(now):
+		return "has expired"
+	}
+	return ""
+}
+
+// keyLives is the condition that what names a key needs no other one: the key
+// works, or there is none. The mark is that of the present time.
+func keyLives(mark string) string {
+	return "(key_id = 0 OR EXISTS (SELECT 1 FROM api_keys k WHERE k.id = key_id AND k.revoked_at = 0 AND (k.expires_at = 0 OR k.expires_at > " + mark + ")))"
+}
+
+// parseKeyID reads the id of a key, or 0 if there is none.
+func parseKeyID(id string) (int64, error) {
+	if id == "" {
+		return 0, nil
+	}
+	return parseID(prefixKey, id)
+}
+
 // ErrKey is what KeyByToken returns for a token that is no working key.
 var ErrKey = errors.New("the API key is unknown, expired or revoked")
 
@@ -98,7 +123,7 @@ func (s *Store) KeyByToken(ctx context.Context, token string) (*Key, error) {
 		return nil, err
 	}
 	now := s.now()
-	if !k.RevokedAt.IsZero() || !k.ExpiresAt.IsZero() && !k.ExpiresAt.After(now) {
+	if k.End(now) != "" {
 		return nil, ErrKey
 	}
 	if last, ok := s.touched.Load(k.ID); !ok || now.Sub(last.(time.Time)) >= touchEvery {
@@ -122,23 +147,33 @@ func (s *Store) Keys(ctx context.Context) ([]*Key, error) {
 	return list(ctx, s, scanKey, "SELECT "+keyColumns+" FROM api_keys ORDER BY id DESC")
 }
 
-// RevokeKey ends a key, found by id or by name, at once.
-func (s *Store) RevokeKey(ctx context.Context, idOrName string) (*Key, error) {
+// RevokeKey ends a key, found by id or by name, at once, and with it the sessions
+// and links that were made with it. Its schedules are paused by that
+// (Schedule.Paused).
+func (s *Store) RevokeKey(ctx context.Context, idOrName string) (*Key, Ended, error) {
+	ended := Ended{}
 	keys, err := s.Keys(ctx)
 	if err != nil {
-		return nil, err
+		return nil, ended, err
 	}
 	i := slices.IndexFunc(keys, func(k *Key) bool { return k.RevokedAt.IsZero() && (k.ID == idOrName || k.Name == idOrName) })
 	if i < 0 {
-		return nil, fmt.Errorf("key %s: %w", idOrName, ErrNotFound)
+		return nil, ended, fmt.Errorf("key %s: %w", idOrName, ErrNotFound)
 	}
 	k := keys[i]
 	id, err := parseID(prefixKey, k.ID)
 	if err != nil {
-		return nil, err
+		return nil, ended, err
 	}
 	k.RevokedAt = s.now()
-	return k, s.do(ctx, func(ctx context.Context) error {
-		return s.exec(ctx, "UPDATE api_keys SET revoked_at = $1 WHERE id = $2", micros(k.RevokedAt), id)
+	err = s.do(ctx, func(ctx context.Context) error {
+		if err := s.exec(ctx, "UPDATE api_keys SET revoked_at = $1 WHERE id = $2", micros(k.RevokedAt), id); err != nil {
+			return err
+		}
+		if ended, err = s.endSessions(ctx, " AND key_id = $2", id); err != nil {
+			return err
+		}
+		return s.row(ctx, "SELECT count(*) FROM schedules WHERE key_id = $1 AND enabled = 1", []any{id}, &ended.Schedules)
 	})
+	return k, ended, err
 }

@@ -18,9 +18,12 @@ type Schedule struct {
 	Name        string
 	Cron        string
 	Enabled     bool
+	Paused      string          // why one that is enabled starts nothing: its key does not work any more
 	Request     json.RawMessage // of one made by the API: what a run is created with
 	CreatorKind string
 	CreatorName string
+	KeyID       string // of the API key that it needs; empty: none
+	UpdatedKind string
 	UpdatedBy   string
 	CreatedAt   time.Time
 	UpdatedAt   time.Time
@@ -30,16 +33,19 @@ type Schedule struct {
 	Error       string    // why the newest tick started none
 }
 
-const scheduleColumns = `id, factory, automation, name, cron, enabled, request, creator_kind, creator_name, updated_by, created_at, updated_at, anchor,
-	seen, fired_at, error`
+const scheduleColumns = `id, factory, automation, name, cron, enabled, request, creator_kind, creator_name, key_id, updated_kind, updated_by,
+	created_at, updated_at, anchor, seen, fired_at, error`
+
+// Active tells whether its ticks start something.
+func (n *Schedule) Active() bool { return n.Enabled && n.Paused == "" }
 
 func scanSchedule(rows *sql.Rows) (*Schedule, error) {
 	s := &Schedule{}
-	var id, created, updated, anchor, seen, fired int64
+	var id, key, created, updated, anchor, seen, fired int64
 	var request string
-	err := rows.Scan(&id, &s.Factory, &s.Automation, &s.Name, &s.Cron, &s.Enabled, &request, &s.CreatorKind, &s.CreatorName, &s.UpdatedBy,
-		&created, &updated, &anchor, &seen, &fired, &s.Error)
-	s.ID, s.Request = formatID(prefixSchedule, id), json.RawMessage(request)
+	err := rows.Scan(&id, &s.Factory, &s.Automation, &s.Name, &s.Cron, &s.Enabled, &request, &s.CreatorKind, &s.CreatorName, &key, &s.UpdatedKind,
+		&s.UpdatedBy, &created, &updated, &anchor, &seen, &fired, &s.Error)
+	s.ID, s.KeyID, s.Request = formatID(prefixSchedule, id), formatID(prefixKey, key), json.RawMessage(request)
 	s.CreatedAt, s.UpdatedAt, s.Anchor, s.Seen, s.FiredAt = timeOf(created), timeOf(updated), timeOf(anchor), timeOf(seen), timeOf(fired)
 	return s, err
 }
@@ -48,7 +54,45 @@ func scanSchedule(rows *sql.Rows) (*Schedule, error) {
 func (s *Store) Schedules(ctx context.Context, factory string) ([]*Schedule, error) {
 	w := where{}
 	w.text("factory", factory)
-	return list(ctx, s, scanSchedule, "SELECT "+scheduleColumns+" FROM schedules"+w.sql()+" ORDER BY name, id", w.args...)
+	return s.schedules(ctx, w.sql()+" ORDER BY name, id", w.args...)
+}
+
+func (s *Store) schedules(ctx context.Context, rest string, args ...any) ([]*Schedule, error) {
+	all, err := list(ctx, s, scanSchedule, "SELECT "+scheduleColumns+" FROM schedules"+rest, args...)
+	if err != nil {
+		return nil, err
+	}
+	now, known := s.now(), make(map[string]string)
+	for _, n := range all {
+		if n.KeyID == "" || !n.Enabled {
+			continue
+		}
+		why, ok := known[n.KeyID]
+		if !ok {
+			if why, err = s.keyEnd(ctx, n.KeyID, now); err != nil {
+				return nil, err
+			}
+			known[n.KeyID] = why
+		}
+		n.Paused = why
+	}
+	return all, nil
+}
+
+// keyEnd says in words that a key does not work; empty: it does.
+func (s *Store) keyEnd(ctx context.Context, keyID string, now time.Time) (string, error) {
+	id, err := parseKeyID(keyID)
+	if err != nil {
+		return "", err
+	}
+	k, err := first(list(ctx, s, scanKey, "SELECT "+keyColumns+" FROM api_keys WHERE id = $1", id))
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return "its API key is gone", nil
+	case err != nil || k.End(now) == "":
+		return "", err
+	}
+	return fmt.Sprintf("its API key %s %s", k.Name, k.End(now)), nil
 }
 
 // Schedule reads one.
@@ -56,7 +100,7 @@ func (s *Store) Schedule(ctx context.Context, id string) (*Schedule, error) {
 	n, err := parseID(prefixSchedule, id)
 	if err == nil {
 		var found *Schedule
-		if found, err = first(list(ctx, s, scanSchedule, "SELECT "+scheduleColumns+" FROM schedules WHERE id = $1", n)); err == nil {
+		if found, err = first(s.schedules(ctx, " WHERE id = $1", n)); err == nil {
 			return found, nil
 		}
 	}
@@ -77,24 +121,34 @@ func (s *Store) CreateSchedule(ctx context.Context, n Schedule) (*Schedule, erro
 }
 
 func (s *Store) insertSchedule(ctx context.Context, n *Schedule) (int64, error) {
+	key, err := parseKeyID(n.KeyID)
+	if err != nil {
+		return 0, err
+	}
 	id := s.nextID()
-	return id, s.exec(ctx, `INSERT INTO schedules (id, factory, automation, name, cron, enabled, request, creator_kind, creator_name, updated_by,
-		created_at, updated_at, anchor, seen, fired_at, error) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $11, $11, 0, '')`,
-		id, n.Factory, n.Automation, n.Name, n.Cron, n.Enabled, string(n.Request), n.CreatorKind, n.CreatorName, n.UpdatedBy, micros(s.now()))
+	return id, s.exec(ctx, `INSERT INTO schedules (id, factory, automation, name, cron, enabled, request, creator_kind, creator_name, key_id, updated_kind,
+		updated_by, created_at, updated_at, anchor, seen, fired_at, error) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $8, $11, $12, $12, $12, $12, 0, '')`,
+		id, n.Factory, n.Automation, n.Name, n.Cron, n.Enabled, string(n.Request), n.CreatorKind, n.CreatorName, key, n.UpdatedBy, micros(s.now()))
 }
 
-// UpdateSchedule changes one that the API made. With another expression, or when
-// it is enabled again, its ticks count from now on.
+// UpdateSchedule changes one that the API made. With another expression or key, or
+// when it is enabled again, its ticks count from now on.
 func (s *Store) UpdateSchedule(ctx context.Context, n Schedule) (*Schedule, error) {
 	id, err := parseID(prefixSchedule, n.ID)
 	if err != nil {
 		return nil, fmt.Errorf("schedule %s: %w", n.ID, err)
 	}
+	key, err := parseKeyID(n.KeyID)
+	if err != nil {
+		return nil, fmt.Errorf("schedule %s: %w", n.ID, err)
+	}
 	err = s.do(ctx, func(ctx context.Context) error {
 		changed, err := s.execCount(ctx, `UPDATE schedules SET
-			anchor = CASE WHEN cron <> $1 OR $2 > enabled THEN $3 ELSE anchor END, seen = CASE WHEN cron <> $1 OR $2 > enabled THEN $3 ELSE seen END,
-			name = $4, cron = $1, enabled = $2, request = $5, updated_by = $6, updated_at = $3 WHERE id = $7 AND automation = ''`,
-			n.Cron, n.Enabled, micros(s.now()), n.Name, string(n.Request), n.UpdatedBy, id)
+			anchor = CASE WHEN cron <> $1 OR $2 > enabled OR key_id <> $3 THEN $4 ELSE anchor END,
+			seen = CASE WHEN cron <> $1 OR $2 > enabled OR key_id <> $3 THEN $4 ELSE seen END,
+			name = $5, cron = $1, enabled = $2, request = $6, creator_kind = $7, creator_name = $8, key_id = $3, updated_kind = $9, updated_by = $10,
+			updated_at = $4 WHERE id = $11 AND automation = ''`,
+			n.Cron, n.Enabled, key, micros(s.now()), n.Name, string(n.Request), n.CreatorKind, n.CreatorName, n.UpdatedKind, n.UpdatedBy, id)
 		if err == nil && changed == 0 {
 			return fmt.Errorf("schedule %s: %w", n.ID, ErrNotFound)
 		}
@@ -186,8 +240,8 @@ func (s *Store) Fire(ctx context.Context, t Tick) (runs []string, err error) {
 	}
 	err = s.do(ctx, func(ctx context.Context) error {
 		runs = nil
-		changed, err := s.execCount(ctx, "UPDATE schedules SET seen = $1, error = $2 WHERE id = $3 AND updated_at = $4 AND enabled = 1",
-			micros(t.At), t.Error, id, micros(t.Schedule.UpdatedAt))
+		changed, err := s.execCount(ctx, "UPDATE schedules SET seen = $1, error = $2 WHERE id = $3 AND updated_at = $4 AND enabled = 1 AND "+keyLives("$5"),
+			micros(t.At), t.Error, id, micros(t.Schedule.UpdatedAt), micros(s.now()))
 		if err != nil || changed == 0 {
 			return err
 		}

@@ -13,17 +13,22 @@ const (
 	sessionPrefix = "ths"
 )
 
-// CreateLoginLink makes a one-time token that opens a session (SPEC 10.3).
-func (s *Store) CreateLoginLink(ctx context.Context, actor string, life time.Duration) (token string, err error) {
+// CreateLoginLink makes a one-time token that opens a session (SPEC 10.3). Both
+// work for as long as the key does, if an id of one is given.
+func (s *Store) CreateLoginLink(ctx context.Context, actor, keyID string, life time.Duration) (token string, err error) {
+	key, err := parseKeyID(keyID)
+	if err != nil {
+		return "", err
+	}
 	token = secret.NewToken(linkPrefix)
 	hash := secret.HashToken(token)
 	return token, s.do(ctx, func(ctx context.Context) error {
-		return s.exec(ctx, "INSERT INTO login_links (hash, actor, expires_at) VALUES ($1, $2, $3)", hash[:], actor, micros(s.now().Add(life)))
+		return s.exec(ctx, "INSERT INTO login_links (hash, actor, key_id, expires_at) VALUES ($1, $2, $3, $4)", hash[:], actor, key, micros(s.now().Add(life)))
 	})
 }
 
 // RedeemLoginLink uses a link up and returns the token of a new session;
-// ErrNotFound if the link is unknown, used or too old.
+// ErrNotFound if the link is unknown, used or too old, or its key has ended.
 func (s *Store) RedeemLoginLink(ctx context.Context, link string, life time.Duration) (session, actor string, err error) {
 	if !secret.ValidToken(linkPrefix, link) {
 		return "", "", ErrNotFound
@@ -31,11 +36,13 @@ func (s *Store) RedeemLoginLink(ctx context.Context, link string, life time.Dura
 	session = secret.NewToken(sessionPrefix)
 	linkHash, sessionHash := secret.HashToken(link), secret.HashToken(session)
 	err = s.do(ctx, func(ctx context.Context) error {
-		err := s.row(ctx, "DELETE FROM login_links WHERE hash = $1 AND expires_at > $2 RETURNING actor", []any{linkHash[:], micros(s.now())}, &actor)
+		var key int64
+		err := s.row(ctx, "DELETE FROM login_links WHERE hash = $1 AND expires_at > $2 AND "+keyLives("$2")+" RETURNING actor, key_id",
+			[]any{linkHash[:], micros(s.now())}, &actor, &key)
 		if err != nil {
 			return err
 		}
-		return s.exec(ctx, "INSERT INTO sessions (hash, actor, expires_at) VALUES ($1, $2, $3)", sessionHash[:], actor, micros(s.now().Add(life)))
+		return s.exec(ctx, "INSERT INTO sessions (hash, actor, key_id, expires_at) VALUES ($1, $2, $3, $4)", sessionHash[:], actor, key, micros(s.now().Add(life)))
 	})
 	if err != nil {
 		return "", "", err
@@ -44,13 +51,13 @@ func (s *Store) RedeemLoginLink(ctx context.Context, link string, life time.Dura
 }
 
 // Session is who a session token belongs to; ErrNotFound if it is unknown or
-// too old.
+// too old, or the key that its link was made with has ended.
 func (s *Store) Session(ctx context.Context, token string) (actor string, err error) {
 	if !secret.ValidToken(sessionPrefix, token) {
 		return "", ErrNotFound
 	}
 	hash := secret.HashToken(token)
-	return first(list(ctx, s, scanText, "SELECT actor FROM sessions WHERE hash = $1 AND expires_at > $2", hash[:], micros(s.now())))
+	return first(list(ctx, s, scanText, "SELECT actor FROM sessions WHERE hash = $1 AND expires_at > $2 AND "+keyLives("$2"), hash[:], micros(s.now())))
 }
 
 // EndSession ends a session.
@@ -59,6 +66,32 @@ func (s *Store) EndSession(ctx context.Context, token string) error {
 	return s.do(ctx, func(ctx context.Context) error {
 		return s.exec(ctx, "DELETE FROM sessions WHERE hash = $1", hash[:])
 	})
+}
+
+// Ended counts what ended with a key, or what somebody ended.
+type Ended struct {
+	Sessions   int64
+	LoginLinks int64 // that nobody had used
+	Schedules  int64 // that start nothing any more
+}
+
+// EndSessions ends every session and every link that nobody has used.
+func (s *Store) EndSessions(ctx context.Context) (ended Ended, err error) {
+	err = s.do(ctx, func(ctx context.Context) (err error) {
+		ended, err = s.endSessions(ctx, "")
+		return err
+	})
+	return ended, err
+}
+
+// endSessions ends those that a further condition selects. It runs on the writer.
+func (s *Store) endSessions(ctx context.Context, and string, args ...any) (ended Ended, err error) {
+	args = append([]any{micros(s.now())}, args...)
+	if ended.Sessions, err = s.execCount(ctx, "DELETE FROM sessions WHERE expires_at > $1"+and, args...); err != nil {
+		return ended, err
+	}
+	ended.LoginLinks, err = s.execCount(ctx, "DELETE FROM login_links WHERE expires_at > $1"+and, args...)
+	return ended, err
 }
 
 // pruneSessions forgets what is too old to open anything.

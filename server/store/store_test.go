@@ -462,7 +462,9 @@ func TestKeys(t *testing.T) {
 	if _, err := s.KeyByToken(ctx, token.Reveal()+"x"); !errors.Is(err, ErrKey) {
 		t.Errorf("%v", err)
 	}
-	must[*Key](t)(s.RevokeKey(ctx, "ci"))
+	if _, _, err := s.RevokeKey(ctx, "ci"); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := s.KeyByToken(ctx, token.Reveal()); !errors.Is(err, ErrKey) {
 		t.Errorf("revoked: %v", err)
 	}
@@ -521,7 +523,7 @@ func TestApplies(t *testing.T) {
 func TestSessions(t *testing.T) {
 	s := open(t)
 	ctx := t.Context()
-	link := must[string](t)(s.CreateLoginLink(ctx, "ada", time.Minute))
+	link := must[string](t)(s.CreateLoginLink(ctx, "ada", "", time.Minute))
 	session, actor, err := s.RedeemLoginLink(ctx, link, time.Hour)
 	if err != nil || actor != "ada" {
 		t.Fatal(err)
@@ -532,7 +534,7 @@ func TestSessions(t *testing.T) {
 	if who := must[string](t)(s.Session(ctx, session)); who != "ada" {
 		t.Errorf("session of %q", who)
 	}
-	late := must[string](t)(s.CreateLoginLink(ctx, "ada", time.Minute))
+	late := must[string](t)(s.CreateLoginLink(ctx, "ada", "", time.Minute))
 	s.at = s.at.Add(2 * time.Hour)
 	if _, _, err := s.RedeemLoginLink(ctx, late, time.Hour); !errors.Is(err, ErrNotFound) {
 		t.Errorf("a late link: %v", err)
