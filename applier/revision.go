@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,6 +47,72 @@ type Automation struct {
 	Def      *factory.Automation
 	Spec     []byte // opaque here
 	SpecHash [32]byte
+}
+
+// Gone are the webhooks that a trigger selects, by name or UID, and that are not
+// among those that serve.
+func (r *Revision) Gone(t *factory.Trigger) []string {
+	_, gone := r.selected(t)
+	return gone
+}
+
+func (r *Revision) selected(t *factory.Trigger) (there []*Webhook, gone []string) {
+	for _, name := range slices.Concat(t.Webhooks, t.WebhookIDs) {
+		i := slices.IndexFunc(r.Webhooks, func(w *Webhook) bool {
+			return w.Def.Name == name && slices.Contains(t.Webhooks, name) || w.UID == name && slices.Contains(t.WebhookIDs, name)
+		})
+		if i < 0 {
+			gone = append(gone, name)
+			continue
+		}
+		there = append(there, r.Webhooks[i])
+	}
+	return there, gone
+}
+
+// Idle says why a trigger starts nothing on this server; it is empty if it may.
+func (r *Revision) Idle(t *factory.Trigger) string {
+	if !t.Fires() {
+		return fmt.Sprintf("this server does not fire %s %s", t.Provider, t.Event)
+	}
+	if t.Scheduled() {
+		return ""
+	}
+	there, gone := r.selected(t)
+	var disabled []string
+	for _, w := range there {
+		if w.Def.Enabled {
+			return ""
+		}
+		disabled = append(disabled, w.Def.Name)
+	}
+	var why []string
+	if len(gone) > 0 {
+		why = append(why, "there is no webhook "+strings.Join(gone, ", "))
+	}
+	if len(disabled) > 0 {
+		why = append(why, "disabled: webhook "+strings.Join(disabled, ", "))
+	}
+	return strings.Join(why, "; ")
+}
+
+// Dormant says why nothing starts an automation although it is enabled; it is
+// empty if something may.
+func (r *Revision) Dormant(a *factory.Automation) string {
+	if !a.Enabled {
+		return ""
+	}
+	var why []string
+	for i := range a.Triggers {
+		idle := r.Idle(&a.Triggers[i])
+		if idle == "" {
+			return ""
+		}
+		if !slices.Contains(why, idle) {
+			why = append(why, idle)
+		}
+	}
+	return strings.Join(why, "; ")
 }
 
 // SecretValue is one generation of a managed secret. It does not print itself.

@@ -138,3 +138,67 @@ func TestLive(t *testing.T) {
 		t.Errorf("revisions %v", r)
 	}
 }
+
+// TestDormant: an automation that nothing starts says why, and one that a single
+// trigger may start does not (SPEC 4.7).
+func TestDormant(t *testing.T) {
+	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
+	on := func(triggers string) *fstest.MapFile {
+		return file("---\nenvironmentId: e\ntriggers:\n" + triggers + "---\nDo it.\n")
+	}
+	hook := func(selection string) string {
+		return "- {provider: webhook, event: received, filter: {" + selection + "}}\n"
+	}
+	const push, daily = "- {provider: github, event: push}\n", "- {provider: schedule, event: cron_fired, schedule: {cron: '@daily'}}\n"
+	built, err := Build(t.Context(), BuildInput{
+		Factory: "default",
+		Tree: fstest.MapFS{
+			"factory.yaml":         file("schemaVersion: v1alpha1\nname: x\n"),
+			"environments/e.yaml":  file("command: ['true']\n"),
+			"webhooks/hook.yaml":   file("secretName: S\n"),
+			"webhooks/off.yaml":    file("secretName: S\nenabled: false\n"),
+			"automations/live.md":  on(hook("webhooks: [hook]")),
+			"automations/uid.md":   on(hook("webhook_ids: [whk_hook]")),
+			"automations/some.md":  on(hook("webhooks: [gone, hook]")),
+			"automations/other.md": on(hook("webhooks: [gone]") + daily),
+			"automations/gone.md":  on(hook("webhooks: [gone]")),
+			"automations/named.md": on(hook("webhook_ids: [hook]")), // a file's name is no UID
+			"automations/idle.md":  on(hook("webhooks: [off, gone]")),
+			"automations/push.md":  on(push + hook("webhooks: [gone]")),
+			"automations/off.md":   file("---\nenvironmentId: e\nenabled: false\ntriggers:\n" + push + "---\nDo it.\n"),
+		},
+		UIDs: func(_ context.Context, names []string) (map[string]string, error) {
+			uids := make(map[string]string)
+			for _, name := range names {
+				uids[name] = "whk_" + name
+			}
+			return uids, nil
+		},
+	})
+	if err != nil || built.Revision == nil {
+		t.Fatalf("%+v, %v", built, err)
+	}
+	for name, want := range map[string][]string{
+		"live":  {"", ""},
+		"uid":   {"", ""},
+		"some":  {"", "gone"},
+		"other": {"", "gone"},
+		"gone":  {"there is no webhook gone", "gone"},
+		"named": {"there is no webhook hook", "hook"},
+		"idle":  {"there is no webhook gone; disabled: webhook off", "gone"},
+		"push":  {"this server does not fire github push; there is no webhook gone", "gone"},
+		"off":   {"", ""},
+	} {
+		def := built.Revision.Definition.Automation(name)
+		if def == nil {
+			t.Fatalf("no automation %s: %+v", name, built.Diagnostics)
+		}
+		var gone []string
+		for i := range def.Triggers {
+			gone = append(gone, built.Revision.Gone(&def.Triggers[i])...)
+		}
+		if why := built.Revision.Dormant(def); why != want[0] || strings.Join(gone, " ") != want[1] {
+			t.Errorf("%s: %q, gone %v; want %q", name, why, gone, want)
+		}
+	}
+}

@@ -213,7 +213,7 @@ func blobName(data []byte) string {
 func (f *Factory) Selecting(w *Webhook, uid string) []*Automation {
 	var all []*Automation
 	for _, a := range f.Automations {
-		if a.Enabled && slices.ContainsFunc(a.Triggers, func(t Trigger) bool { return t.selects(w.Name, uid) }) {
+		if a.Enabled && a.Selects(w.Name, uid) {
 			all = append(all, a)
 		}
 	}
@@ -225,14 +225,46 @@ func (f *Factory) Candidates(w *Webhook, uid string) []match.Candidate {
 	selecting := f.Selecting(w, uid)
 	all := make([]match.Candidate, len(selecting))
 	for i, a := range selecting {
-		all[i].Automation = a.Name
-		for _, t := range a.Triggers {
-			if t.selects(w.Name, uid) {
-				all[i].Filters = append(all[i].Filters, t.Payload)
-			}
+		all[i] = a.Candidate(w.Name, uid)
+	}
+	return all
+}
+
+// Disabled are the automations that only their "enabled: false" keeps from the
+// webhook's deliveries, as the matcher would want them.
+func (f *Factory) Disabled(w *Webhook, uid string) []match.Candidate {
+	var all []match.Candidate
+	for _, a := range f.Automations {
+		if !a.Enabled && a.Selects(w.Name, uid) {
+			all = append(all, a.Candidate(w.Name, uid))
 		}
 	}
 	return all
+}
+
+// Selects tells whether a trigger selects the webhook, by UID or file name.
+func (a *Automation) Selects(name, uid string) bool {
+	return slices.ContainsFunc(a.Triggers, func(t Trigger) bool { return t.selects(name, uid) })
+}
+
+// Candidate is the automation as the matcher wants it: with those of its triggers
+// that select the webhook.
+func (a *Automation) Candidate(name, uid string) match.Candidate {
+	return a.candidate(func(t *Trigger) bool { return t.selects(name, uid) })
+}
+
+// AnyWebhook is the automation with all of its webhook triggers, whatever they
+// select.
+func (a *Automation) AnyWebhook() match.Candidate { return a.candidate((*Trigger).webhook) }
+
+func (a *Automation) candidate(counts func(*Trigger) bool) match.Candidate {
+	c := match.Candidate{Automation: a.Name}
+	for i := range a.Triggers {
+		if t := &a.Triggers[i]; counts(t) {
+			c.Filters = append(c.Filters, t.Payload)
+		}
+	}
+	return c
 }
 
 // Unresolved warns of names without a file: environments, runners, and the UIDs

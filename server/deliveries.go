@@ -11,6 +11,7 @@ import (
 
 	"triphammer/factory"
 	"triphammer/factory/filter"
+	"triphammer/factory/match"
 	"triphammer/server/delivery"
 	"triphammer/server/store"
 )
@@ -99,7 +100,7 @@ func showTrace(trace *delivery.Trace) DeliveryDetail {
 	d := trace.Delivery
 	shown := DeliveryDetail{
 		Delivery: showDelivery(d), WebhookUID: d.WebhookUID, Detail: d.Detail, ClientAddr: d.ClientAddr, Headers: d.Headers, ApplyID: d.ApplyID,
-		Commit: trace.Commit, SecretGeneration: d.SecretGeneration, Belt: []Stage{}, Matches: []Match{},
+		Commit: trace.Commit, SecretGeneration: d.SecretGeneration, Belt: []Stage{}, Matches: []Match{}, Disabled: []Match{},
 	}
 	if shown.Headers == nil {
 		shown.Headers = map[string]string{}
@@ -107,23 +108,31 @@ func showTrace(trace *delivery.Trace) DeliveryDetail {
 	for _, stage := range trace.Belt {
 		shown.Belt = append(shown.Belt, Stage(stage))
 	}
+	if hook := trace.Webhook; hook != nil {
+		shown.Path, shown.Blob = hook.Def.Path, hook.Revision.Definition.Blob(hook.Def.Path)
+	}
+	shown.Matches = append(shown.Matches, showMatches(trace, trace.Matches)...)
+	shown.Disabled = append(shown.Disabled, showMatches(trace, trace.Disabled)...)
+	return shown
+}
+
+func showMatches(trace *delivery.Trace, results []match.Result) []Match {
 	automations := make(map[string]*factory.Automation)
 	blob := func(string) string { return "" }
 	if hook := trace.Webhook; hook != nil {
 		blob = hook.Revision.Definition.Blob
-		shown.Path, shown.Blob = hook.Def.Path, blob(hook.Def.Path)
-		for _, a := range hook.Automations {
-			automations[a.Def.Name] = a.Def
+		for _, a := range hook.Revision.Definition.Automations {
+			automations[a.Name] = a
 		}
 	}
-	for _, m := range trace.Matches {
-		match := Match{Automation: m.Automation, Matched: m.Matched, Path: m.Path, Want: m.Want, Got: m.Got, Conditions: showConditions(m.Conditions)}
+	all := make([]Match, len(results))
+	for i, m := range results {
+		all[i] = Match{Automation: m.Automation, Matched: m.Matched, Path: m.Path, Want: m.Want, Got: m.Got, Conditions: showConditions(m.Conditions)}
 		if a := automations[m.Automation]; a != nil {
-			match.Definition, match.Blob = a.Path, blob(a.Path)
+			all[i].Definition, all[i].Blob = a.Path, blob(a.Path)
 		}
-		shown.Matches = append(shown.Matches, match)
 	}
-	return shown
+	return all
 }
 
 func showConditions(all []filter.Condition) []Condition {
@@ -174,10 +183,12 @@ func (s *Server) testFilter(c *gin.Context) {
 		s.failWith(c, err)
 		return
 	}
-	if req.Factory == "" {
-		if all := s.revisions(c); len(all) == 1 {
-			req.Factory = all[0].Factory
-		}
+	// Who writes every key writes null for what is not meant.
+	if string(req.Filter) == "null" {
+		req.Filter = nil
+	}
+	if req.DeliveryID != "" && string(req.Payload) == "null" {
+		req.Payload = nil
 	}
 	if req.DeliveryID != "" {
 		d, err := s.cfg.Store.Delivery(c.Request.Context(), req.DeliveryID)
@@ -188,6 +199,10 @@ func (s *Server) testFilter(c *gin.Context) {
 			s.failWith(c, err)
 			return
 		}
+		req.Factory = firstOf(req.Factory, d.Factory)
+	}
+	if all := s.revisions(c); req.Factory == "" && len(all) == 1 {
+		req.Factory = all[0].Factory
 	}
 	if !who(c).mayTouch(req.Factory) {
 		fail(c, "not-authorized", "the key is for another factory")
@@ -200,8 +215,12 @@ func (s *Server) testFilter(c *gin.Context) {
 		s.failWith(c, err)
 		return
 	}
-	c.JSON(http.StatusOK, FilterVerdict{
+	verdict := FilterVerdict{
 		WouldTrigger: r.WouldTrigger, Verdict: r.Verdict(), WebhookCheck: FilterCheck(r.WebhookCheck), PayloadCheck: FilterCheck(r.PayloadCheck),
 		Conditions: showConditions(r.Conditions),
-	})
+	}
+	for _, w := range r.Webhooks {
+		verdict.Webhooks = append(verdict.Webhooks, WebhookVerdict(w))
+	}
+	c.JSON(http.StatusOK, verdict)
 }

@@ -421,6 +421,18 @@ func TestContract(t *testing.T) {
 		t.Errorf("test %s", test.body)
 	}
 	must(f.do("POST", "/api/v1/filters/test", manage, `{"filter":{"n":1},"payload":{}}`), 400)
+	// A pasted payload, as docs/api.md offers it (CONTRACT.md 6.3).
+	for payload, want := range map[string]string{`{"n":1}`: "Would trigger", `{"n":2}`: "Would not trigger"} {
+		test := must(f.do("POST", "/api/v1/filters/test", manage, `{"automation":"a","payload":`+payload+`,"filter":null}`), 200)
+		if field(t, test, "verdict") != want || field(t, test, "webhooks", "0", "webhook") != "hook" || field(t, test, "payload_check", "ok") != fmt.Sprint(want == "Would trigger") {
+			t.Errorf("%s: %s", payload, test.body)
+		}
+	}
+	both := must(f.do("POST", "/api/v1/filters/test", manage, `{"automation":"a","payload":{"n":2},"webhook":"none"}`), 200)
+	if field(t, both, "webhook_check", "ok") != "false" || field(t, both, "payload_check", "path") != "payload.n" || field(t, both, "payload_check", "got") != "2" {
+		t.Errorf("both checks: %s", both.body)
+	}
+	must(f.do("POST", "/api/v1/filters/test", manage, `{"automation":"a","payload":{},"delivery_id":"`+id+`"}`), 400)
 
 	must(f.get("/api/v1/applies", manage), 200)
 	must(f.get("/api/v1/applies/apl_0000000000001", manage), 404)

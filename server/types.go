@@ -125,6 +125,7 @@ type Automation struct {
 	Agent         string    `json:"agent,omitempty"`
 	EnvironmentID string    `json:"environment_id,omitempty"`
 	Triggers      []Trigger `json:"triggers"`
+	Dormant       string    `json:"dormant,omitempty"` // why nothing starts it although it is enabled
 }
 
 // Trigger is one trigger of an Automation.
@@ -133,8 +134,10 @@ type Trigger struct {
 	Event      string   `json:"event"`
 	WebhookIDs []string `json:"webhook_ids,omitempty"`
 	Webhooks   []string `json:"webhooks,omitempty"`
-	Filtered   bool     `json:"filtered"` // it has a payload filter
-	Fires      bool     `json:"fires"`    // this server acts on it
+	Gone       []string `json:"gone,omitempty"`    // those of the two that do not serve
+	Filtered   bool     `json:"filtered"`          // it has a payload filter
+	Fires      bool     `json:"fires"`             // this server acts on triggers of its kind
+	Dormant    string   `json:"dormant,omitempty"` // why this one starts nothing
 }
 
 // Delivery is an entry of GET /api/v1/deliveries.
@@ -173,6 +176,7 @@ type DeliveryDetail struct {
 	SecretGeneration int64             `json:"secret_generation"`
 	Belt             []Stage           `json:"belt"`
 	Matches          []Match           `json:"matches"`
+	Disabled         []Match           `json:"disabled"` // what disabled automations would have said
 }
 
 // Stage is one step of the belt.
@@ -320,6 +324,15 @@ type FilterVerdict struct {
 	WebhookCheck FilterCheck `json:"webhook_check"`
 	PayloadCheck FilterCheck `json:"payload_check"`
 	Conditions   []Condition `json:"conditions"`
+	// Webhooks are those that the automation selects, if the request named none.
+	Webhooks []WebhookVerdict `json:"webhooks,omitempty"`
+}
+
+// WebhookVerdict is what a FilterVerdict says of a delivery from one webhook.
+type WebhookVerdict struct {
+	Webhook      string `json:"webhook"`
+	WouldTrigger bool   `json:"would_trigger"`
+	Detail       string `json:"detail"`
 }
 
 // FilterCheck is one part of a FilterVerdict.

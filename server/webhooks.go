@@ -73,11 +73,13 @@ func (s *Server) listAutomations(c *gin.Context) {
 		for _, a := range r.Automations {
 			shown := Automation{
 				Name: a.Def.Name, Factory: r.Factory, Path: a.Def.Path, Enabled: a.Def.Enabled, Agent: a.Def.Agent,
-				EnvironmentID: a.Def.Settings.EnvironmentID, Triggers: []Trigger{},
+				EnvironmentID: a.Def.Settings.EnvironmentID, Triggers: []Trigger{}, Dormant: r.Dormant(a.Def),
 			}
-			for _, t := range a.Def.Triggers {
+			for i := range a.Def.Triggers {
+				t := &a.Def.Triggers[i]
 				shown.Triggers = append(shown.Triggers, Trigger{
-					Provider: t.Provider, Event: t.Event, WebhookIDs: t.WebhookIDs, Webhooks: t.Webhooks, Filtered: t.Payload != nil, Fires: t.Fires(),
+					Provider: t.Provider, Event: t.Event, WebhookIDs: t.WebhookIDs, Webhooks: t.Webhooks, Gone: r.Gone(t),
+					Filtered: t.Payload != nil, Fires: t.Fires(), Dormant: r.Idle(t),
 				})
 			}
 			all = append(all, shown)

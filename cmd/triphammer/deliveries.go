@@ -53,8 +53,9 @@ wanted, and what came. The one that came nearest to a match is named.`,
 				return err
 			}
 			if automation != "" {
-				d.Matches = slices.DeleteFunc(d.Matches, func(m server.Match) bool { return m.Automation != automation })
-				if len(d.Matches) == 0 {
+				another := func(m server.Match) bool { return m.Automation != automation }
+				d.Matches, d.Disabled = slices.DeleteFunc(d.Matches, another), slices.DeleteFunc(d.Disabled, another)
+				if len(d.Matches)+len(d.Disabled) == 0 {
 					return exitWith(exitNotFound, "no automation %q selected webhook %s when %s came", automation, d.Webhook, d.ID)
 				}
 			}
@@ -160,41 +161,67 @@ func listDeliveries(c *cobra.Command, _ []string) error {
 
 // explainDelivery prints the belt, and every condition.
 func explainDelivery(w io.Writer, d server.DeliveryDetail) error {
-	matches := d.Matches
-	d.Matches = nil
+	matches, disabled := d.Matches, d.Disabled
+	d.Matches, d.Disabled = nil, nil
 	if err := printDelivery(w, d); err != nil {
 		return err
 	}
 	nearest, most := "", -1
 	for _, m := range matches {
-		verdict, held := "would not trigger", 0
+		verdict := "would not trigger"
 		if m.Matched {
 			verdict = "would trigger"
 		}
-		fmt.Fprintf(w, "\n  %s: %s", m.Automation, verdict)
-		if m.Definition != "" {
-			fmt.Fprintf(w, "  (%s)", m.Definition)
-		}
-		fmt.Fprintln(w)
-		if len(m.Conditions) == 0 {
-			fmt.Fprintln(w, "    ✓ it has no payload filter")
-		}
-		for _, one := range m.Conditions {
-			mark := "✗"
-			if one.OK {
-				mark = "✓"
-				held++
-			}
-			fmt.Fprintf(w, "    %s %s: wanted %s, came %s\n", mark, one.Path, one.Want, one.Got)
-		}
+		held := explainMatch(w, m, verdict)
 		if !m.Matched && held > most {
 			nearest, most = fmt.Sprintf("%s (%d of %d conditions hold)", m.Automation, held, len(m.Conditions)), held
 		}
+	}
+	for _, m := range disabled {
+		explainMatch(w, m, disabledVerdict(m))
 	}
 	if nearest != "" && !slices.ContainsFunc(matches, func(m server.Match) bool { return m.Matched }) {
 		fmt.Fprintf(w, "\nnearest: %s\n", nearest)
 	}
 	return nil
+}
+
+// disabledVerdict is the verdict of an automation that is merely disabled.
+func disabledVerdict(m server.Match) string {
+	if m.Matched {
+		return "would not trigger: it is disabled; enabled, it would"
+	}
+	return "would not trigger: it is disabled; enabled, it would not either"
+}
+
+// explainMatch prints every condition, and returns how many hold.
+func explainMatch(w io.Writer, m server.Match, verdict string) (held int) {
+	fmt.Fprintf(w, "\n  %s: %s", m.Automation, verdict)
+	if m.Definition != "" {
+		fmt.Fprintf(w, "  (%s)", m.Definition)
+	}
+	fmt.Fprintln(w)
+	if len(m.Conditions) == 0 {
+		fmt.Fprintln(w, "    ✓ it has no payload filter")
+	}
+	return printConditions(w, "    ", m.Conditions)
+}
+
+func printConditions(w io.Writer, indent string, conditions []server.Condition) (held int) {
+	for _, one := range conditions {
+		if one.OK {
+			held++
+		}
+		fmt.Fprintf(w, "%s%s %s: wanted %s, came %s\n", indent, markOf(one.OK), one.Path, one.Want, one.Got)
+	}
+	return held
+}
+
+func markOf(ok bool) string {
+	if ok {
+		return "✓"
+	}
+	return "✗"
 }
 
 // printDelivery prints the belt.
@@ -208,7 +235,7 @@ func printDelivery(w io.Writer, d server.DeliveryDetail) error {
 	for _, s := range d.Belt {
 		fmt.Fprintf(w, "  %s %-14s %s\n", marks[s.Outcome], s.Stage, s.Detail)
 	}
-	if len(d.Matches) > 0 {
+	if len(d.Matches)+len(d.Disabled) > 0 {
 		fmt.Fprintln(w)
 	}
 	for _, m := range d.Matches {
@@ -217,6 +244,9 @@ func printDelivery(w io.Writer, d server.DeliveryDetail) error {
 			continue
 		}
 		fmt.Fprintf(w, "  %s: would not trigger\n      %s\n      wanted %s\n      came   %s\n", m.Automation, m.Path, m.Want, m.Got)
+	}
+	for _, m := range d.Disabled {
+		fmt.Fprintf(w, "  %s: %s  %s\n", m.Automation, disabledVerdict(m), pathAt(m.Definition, m.Blob))
 	}
 	return nil
 }

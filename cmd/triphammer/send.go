@@ -45,11 +45,7 @@ It exits with 0 if every answer is 202; with --tamper, if every one is 401.`,
 		RunE: send,
 	}
 	f := c.Flags()
-	f.String("payload-file", "", "file with the body; - reads standard input")
-	f.StringP("payload", "d", "", "the body")
-	f.String("provider", "", "take a sample payload of this provider (triphammer samples list)")
-	f.String("event", "", "which sample payload; default: the provider's first")
-	f.StringArray("set", nil, "change the payload: path=value, such as head_commit.id=7 or labels.0.name=bug")
+	payloadFlags(c)
 	f.String("secret-file", "", "file with the webhook's secret")
 	f.StringArrayP("header", "H", nil, "further header, such as 'X-Event-Id: 7'")
 	f.String("tamper", "", "spoil it: "+strings.Join(tampers, ", "))
@@ -60,8 +56,20 @@ It exits with 0 if every answer is 202; with --tamper, if every one is 401.`,
 	f.String("scheme", "", "with --url: how to sign (triphammer schemes); without it the secret is a bearer token")
 	f.Duration("timeout", 30*time.Second, "how long to wait for each answer")
 	clientFlags(c)
-	c.MarkFlagsMutuallyExclusive("payload", "payload-file", "provider")
 	_ = c.RegisterFlagCompletionFunc("tamper", cobra.FixedCompletions(tampers, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("scheme", cobra.FixedCompletions(signature.Names(), cobra.ShellCompDirectiveNoFileComp))
+	return c
+}
+
+// payloadFlags are the flags that sendBody reads.
+func payloadFlags(c *cobra.Command) {
+	f := c.Flags()
+	f.String("payload-file", "", "file with the body; - reads standard input")
+	f.StringP("payload", "d", "", "the body")
+	f.String("provider", "", "take a sample payload of this provider (triphammer samples list)")
+	f.String("event", "", "which sample payload; default: the provider's first")
+	f.StringArray("set", nil, "change the payload: path=value, such as head_commit.id=7 or labels.0.name=bug")
+	c.MarkFlagsMutuallyExclusive("payload", "payload-file", "provider")
 	_ = c.RegisterFlagCompletionFunc("provider", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return sampleProviders(), cobra.ShellCompDirectiveNoFileComp
 	})
@@ -69,8 +77,6 @@ It exits with 0 if every answer is 202; with --tamper, if every one is 401.`,
 		provider, _ := c.Flags().GetString("provider")
 		return sampleEvents(provider), cobra.ShellCompDirectiveNoFileComp
 	})
-	_ = c.RegisterFlagCompletionFunc("scheme", cobra.FixedCompletions(signature.Names(), cobra.ShellCompDirectiveNoFileComp))
-	return c
 }
 
 // tampers are what a receiver must notice.

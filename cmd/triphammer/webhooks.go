@@ -1,9 +1,12 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -104,23 +107,117 @@ func automationsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return emitOf(c, all, func(a server.Automation) string { return a.Factory }, func(a server.Automation) string { return a.Name }, []string{"NAME", "ENABLED", "ENVIRONMENT", "STARTED BY", "FILE"}, func(a server.Automation) []string {
+			return emitOf(c, all, func(a server.Automation) string { return a.Factory }, func(a server.Automation) string { return a.Name }, []string{"NAME", "STATE", "ENVIRONMENT", "STARTED BY", "FILE"}, func(a server.Automation) []string {
+				state := "enabled"
+				switch {
+				case !a.Enabled:
+					state = "disabled"
+				case a.Dormant != "":
+					state = "dormant"
+				}
 				var triggers []string
 				for _, t := range a.Triggers {
-					text := t.Provider + " " + t.Event
-					if names := append(t.Webhooks, t.WebhookIDs...); len(names) > 0 {
-						text = "webhook " + strings.Join(names, ", ")
-					}
-					if !t.Fires {
-						text += " (not fired by this server)"
-					}
-					triggers = append(triggers, text)
+					triggers = append(triggers, triggerText(t))
 				}
-				return []string{a.Name, yesNo(a.Enabled), a.EnvironmentID, strings.Join(triggers, "; "), a.Path}
+				return []string{a.Name, state, a.EnvironmentID, strings.Join(triggers, "; "), a.Path}
 			})
 		}),
 	}
 	outputFlag(list)
-	clientFlags(list)
-	return noun("automations", "Automations", list)
+	test := testFilterCommand()
+	for _, c := range []*cobra.Command{list, test} {
+		clientFlags(c)
+	}
+	return noun("automations", "Automations", list, test)
+}
+
+// triggerText is a trigger in words, with the reason if it starts nothing.
+func triggerText(t server.Trigger) string {
+	text := t.Provider + " " + t.Event
+	if names := slices.Concat(t.Webhooks, t.WebhookIDs); len(names) > 0 {
+		text = "webhook " + strings.Join(names, ", ")
+	}
+	switch {
+	case t.Dormant != "":
+		text += " (" + t.Dormant + ")"
+	case len(t.Gone) > 0:
+		text += " (there is no webhook " + strings.Join(t.Gone, ", ") + ")"
+	}
+	return text
+}
+
+func testFilterCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "test [NAME] (--delivery ID | --payload TEXT | --payload-file FILE | --provider NAME)", Short: "Would a delivery trigger an automation?",
+		Long: `Test an automation, or the payload filter of --filter, on a stored delivery or on a payload: it prints "Would trigger" or
+"Would not trigger", with the outcome of the webhook check and of the payload check, and every condition. Nothing is
+started and nothing is recorded. It exits with 0 if it would trigger, and with 1 if not.`,
+		Example: `  triphammer automations test triage --delivery dlv_0123456789abc
+  triphammer automations test triage --payload-file push.json --webhook github
+  triphammer automations test --filter '{"ref": ["refs/heads/main"]}' --provider github --event push`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: withServer(false, testFilter),
+	}
+	f := c.Flags()
+	f.String("delivery", "", "a stored delivery")
+	f.String("webhook", "", "the webhook that it comes from; default: that of the delivery, or any that the automation selects")
+	f.String("filter", "", "test this payload filter (JSON) instead of an automation")
+	payloadFlags(c)
+	c.MarkFlagsMutuallyExclusive("delivery", "payload", "payload-file", "provider")
+	c.MarkFlagsOneRequired("delivery", "payload", "payload-file", "provider")
+	outputFlag(c)
+	return c
+}
+
+func testFilter(c *cobra.Command, args []string, cl *client) error {
+	f := c.Flags()
+	var req server.TestFilter
+	pattern, _ := f.GetString("filter")
+	switch {
+	case len(args) == 1 && f.Changed("filter"):
+		return exitWith(exitUsage, "an automation and --filter exclude each other")
+	case len(args) == 1:
+		req.Automation = args[0]
+	case !f.Changed("filter"):
+		return exitWith(exitUsage, "which automation? Name it, or give --filter")
+	case !json.Valid([]byte(pattern)):
+		return exitWith(exitUsage, "--filter is no JSON: write such as '{\"ref\": [\"refs/heads/main\"]}'")
+	default:
+		req.Filter = json.RawMessage(pattern)
+	}
+	req.Webhook, _ = f.GetString("webhook")
+	req.DeliveryID, _ = f.GetString("delivery")
+	req.Factory, _ = f.GetString("factory")
+	if req.DeliveryID == "" {
+		body, err := sendBody(c, http.Header{})
+		if err != nil {
+			return err
+		}
+		if !json.Valid(body) {
+			return exitWith(exitUsage, "the payload is no JSON: a delivery with it would be rejected")
+		}
+		req.Payload = body
+	}
+	var v server.FilterVerdict
+	if err := cl.call(c.Context(), http.MethodPost, "/filters/test", req, &v); err != nil {
+		return err
+	}
+	if err := emit(c, v, []string{v.Verdict}, func(w io.Writer) error { return printVerdict(w, v) }); err != nil {
+		return err
+	}
+	if !v.WouldTrigger {
+		return silently(exitBad)
+	}
+	return nil
+}
+
+func printVerdict(w io.Writer, v server.FilterVerdict) error {
+	fmt.Fprintf(w, "%s\n\n", v.Verdict)
+	fmt.Fprintf(w, "  %s webhook  %s\n", markOf(v.WebhookCheck.OK), v.WebhookCheck.Detail)
+	for _, one := range v.Webhooks {
+		fmt.Fprintf(w, "      %s %s: %s\n", markOf(one.WouldTrigger), one.Webhook, one.Detail)
+	}
+	fmt.Fprintf(w, "  %s payload  %s\n", markOf(v.PayloadCheck.OK), v.PayloadCheck.Detail)
+	printConditions(w, "      ", v.Conditions)
+	return nil
 }

@@ -17,12 +17,14 @@ type Result struct {
 func (x *Index) Explain(body []byte) []Result {
 	results := make([]Result, 0, len(x.candidates))
 	for _, c := range x.candidates {
-		results = append(results, c.explain(body))
+		results = append(results, c.Explain(body))
 	}
 	return results
 }
 
-func (c Candidate) explain(body []byte) Result {
+// Explain evaluates one candidate on the body. Without a filter that is asked, it
+// does not match.
+func (c Candidate) Explain(body []byte) Result {
 	best, held := filter.Verdict{}, -1
 	for _, f := range c.Filters {
 		v := f.Explain(body)

@@ -43,6 +43,9 @@ type Trace struct {
 	// Matches has one result per enabled automation that selects the webhook,
 	// with the first failing path; nil if the delivery was not matched.
 	Matches []match.Result
+	// Disabled has what the disabled automations that select the webhook would have
+	// said. They start nothing.
+	Disabled []match.Result
 }
 
 // Show derives the trace of a recorded delivery (SPEC 7.1).
@@ -99,6 +102,9 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 			return fmt.Errorf("payload of %s: %w", d.ID, err)
 		}
 		trace.Matches = hook.Index.Explain(body)
+		for _, c := range hook.Revision.Definition.Disabled(hook.Def, hook.UID) {
+			trace.Disabled = append(trace.Disabled, c.Explain(body))
+		}
 	}
 	switch {
 	case len(d.Runs) > 0:
@@ -110,12 +116,33 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 		b.pass(StageRun, strings.Join(ids, ", "))
 	case hook == nil:
 		b.stop(StageMatched, "no automation wanted it; the definitions of that time are not available: "+why)
+	case len(trace.Matches) == 0 && len(trace.Disabled) == 0:
+		b.stop(StageMatched, "no automation selects this webhook")
+	case len(trace.Matches) == 0 && len(trace.Disabled) == 1:
+		b.stop(StageMatched, "the one automation that selects this webhook is disabled: "+trace.Disabled[0].Automation)
 	case len(trace.Matches) == 0:
-		b.stop(StageMatched, "no enabled automation selects this webhook")
+		b.stop(StageMatched, fmt.Sprintf("selected by %d automations, all disabled: %s", len(trace.Disabled), automationsOf(trace.Disabled)))
 	default:
-		b.stop(StageMatched, fmt.Sprintf("none of %s on this webhook wanted it", counted(len(trace.Matches), "automation")))
+		detail := fmt.Sprintf("none of %s on this webhook wanted it", counted(len(trace.Matches), "automation"))
+		if len(trace.Disabled) > 0 {
+			detail += "; disabled: " + automationsOf(trace.Disabled)
+		}
+		b.stop(StageMatched, detail)
 	}
 	return nil
+}
+
+// automationsOf names the first few.
+func automationsOf(results []match.Result) string {
+	const shown = 5
+	var names []string
+	for _, r := range results[:min(len(results), shown)] {
+		names = append(names, r.Automation)
+	}
+	if more := len(results) - shown; more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(names, ", ")
 }
 
 // deciding finds the webhook as it was when the delivery came, or says why it

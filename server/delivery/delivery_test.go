@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -58,6 +59,16 @@ func newFixture(t *testing.T) *fixture {
 	automation := func(webhook, filter string) *fstest.MapFile {
 		return &fstest.MapFile{Data: []byte("---\ntriggers:\n- {provider: webhook, event: received, filter: {webhooks: [" + webhook + "]" + filter + "}}\n---\nDo it.\n")}
 	}
+	disabled := func(webhook, filter string) *fstest.MapFile {
+		return &fstest.MapFile{Data: bytes.Replace(automation(webhook, filter).Data, []byte("---\n"), []byte("---\nenabled: false\n"), 1)}
+	}
+	const two = `---
+triggers:
+- {provider: webhook, event: received, filter: {webhooks: [second], payload: {a: [1], b: [2]}}}
+- {provider: webhook, event: received, filter: {webhooks: [third, off], payload: {a: [3]}}}
+---
+Do it.
+`
 	built, err := applier.Build(t.Context(), applier.BuildInput{
 		Factory: "default",
 		Tree: fstest.MapFS{
@@ -67,8 +78,20 @@ func newFixture(t *testing.T) *fixture {
 			"webhooks/signed.yaml":    {Data: []byte("secretName: S\nauthMode: signature\nsignatureScheme: github\n")},
 			"webhooks/header.yaml":    {Data: []byte("secretName: S\nauthMode: signature\nsignatureScheme: token_header\nsignature: {header: X-Request-Id}\n")},
 			"webhooks/off.yaml":       {Data: []byte("secretName: S\nenabled: false\n")},
+			"webhooks/second.yaml":    {Data: []byte("secretName: S\n")},
+			"webhooks/lone.yaml":      {Data: []byte("secretName: S\n")},
+			"webhooks/third.yaml":     {Data: []byte("secretName: S\n")},
 			"automations/all.md":      automation("token", ""),
 			"automations/failures.md": automation("token", ", payload: {build: {status: [failed]}}"),
+			"automations/gone.md":     automation("gone", ", payload: {a: [1]}"),
+			"automations/idle.md":     automation("off", ", payload: {a: [1]}"),
+			"automations/asleep.md":   disabled("header", ", payload: {a: [1]}"),
+			"automations/asleep2.md":  disabled("header", ""),
+			"automations/awake.md":    automation("signed", ", payload: {a: [1]}"),
+			"automations/asleep3.md":  disabled("signed", ""),
+			"automations/asleep4.md":  disabled("lone", ""),
+			"automations/two.md":      {Data: []byte(two)},
+			"automations/push.md":     {Data: []byte("---\ntriggers:\n- {provider: github, event: push}\n---\nDo it.\n")},
 		},
 		Secrets: func(context.Context, []string) (map[string]applier.SecretValue, error) {
 			return map[string]applier.SecretValue{"S": applier.NewSecretValue(1, webhookSecret)}, nil
@@ -346,8 +369,33 @@ func TestBelt(t *testing.T) {
 		r.HasPathToken, r.PathToken = true, webhookSecret
 		return r
 	}())
-	if got := outcomes(unwanted); !strings.HasSuffix(got, "matched stopped, run not_reached") || unwanted.Belt[4].Detail != "no enabled automation selects this webhook" {
+	if got := outcomes(unwanted); !strings.HasSuffix(got, "matched stopped, run not_reached") || unwanted.Belt[4].Detail != "no automation selects this webhook" {
 		t.Error(got, unwanted.Belt[4])
+	}
+	// Merely disabled is another reason than not there.
+	for _, c := range []struct {
+		request  *Request
+		detail   string
+		disabled string // with + those that would have matched
+	}{
+		{request("header", `{"a":2}`, "X-Request-Id", webhookSecret), "selected by 2 automations, all disabled: asleep, asleep2", "asleep +asleep2"},
+		{request("signed", `{"a":2}`), "none of 1 automation on this webhook wanted it; disabled: asleep3", "+asleep3"},
+		{request("lone", `{"a":1}`, bearer()...), "the one automation that selects this webhook is disabled: asleep4", "+asleep4"},
+	} {
+		if c.request.UID == "whk_signed" {
+			scheme, _ := signature.Lookup("github")
+			if err := scheme.Sign(webhookSecret, &signature.Request{Header: c.request.Header, Body: []byte(`{"a":2}`)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		trace := send(c.request)
+		var disabled []string
+		for _, m := range trace.Disabled {
+			disabled = append(disabled, map[bool]string{true: "+", false: ""}[m.Matched]+m.Automation)
+		}
+		if trace.Belt[4].Detail != c.detail || strings.Join(disabled, " ") != c.disabled {
+			t.Errorf("belt %+v, disabled %v; want %q, %q", trace.Belt[4], disabled, c.detail, c.disabled)
+		}
 	}
 	bad := send(request("token", `{"a":01}`, bearer()...))
 	if bad.Belt[2].Outcome != Stopped || !strings.Contains(bad.Belt[2].Detail, "offset 5") {
@@ -382,28 +430,71 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestTestFilter (SPEC 7.3).
+// TestTestFilter: both checks are evaluated, whatever the other says, and a
+// payload that is from nowhere is held to every webhook of the automation (SPEC 7.3).
 func TestTestFilter(t *testing.T) {
 	f := newFixture(t)
 	id := f.Receive(t.Context(), request("token", `{"build":{"status":"failed"}}`, bearer()...)).DeliveryID
 	for _, c := range []struct {
 		request                   TestRequest
 		would, webhookOK, payload bool
+		webhookDetail             string
+		webhooks                  string // with + those from which it would trigger
 	}{
-		{TestRequest{Automation: "failures", DeliveryID: id}, true, true, true},
-		{TestRequest{Automation: "failures", Payload: []byte(`{}`), Webhook: "token"}, false, true, false},
-		{TestRequest{Automation: "failures", Payload: []byte(`{}`), Webhook: "signed"}, false, false, false},
-		{TestRequest{Automation: "all", Payload: []byte(`7`), Webhook: "token"}, true, true, true},
-		{TestRequest{Filter: []byte(`{"build":{"status":["failed"]}}`), DeliveryID: id}, true, true, true},
-		{TestRequest{Filter: []byte(`{"build":{"status":["passed"]}}`), DeliveryID: id}, false, true, false},
+		{TestRequest{Automation: "failures", DeliveryID: id}, true, true, true, `a trigger selects the webhook "token"`, ""},
+		{TestRequest{Automation: "failures", Payload: []byte(`{}`), Webhook: "token"}, false, true, false, `a trigger selects the webhook "token"`, ""},
+		{TestRequest{Automation: "failures", Payload: []byte(`{}`), Webhook: "signed"}, false, false, false, `no trigger of failures selects the webhook "signed"`, ""},
+		{TestRequest{Automation: "failures", Payload: []byte(`{"build":{"status":"failed"}}`), Webhook: "signed"}, false, false, true, `no trigger of failures selects the webhook "signed"`, ""},
+		{TestRequest{Automation: "failures", DeliveryID: id, Webhook: "whk_signed"}, false, false, true, `no trigger of failures selects the webhook "signed"`, ""},
+		{TestRequest{Automation: "all", Payload: []byte(`7`), Webhook: "token"}, true, true, true, `a trigger selects the webhook "token"`, ""},
+		{TestRequest{Automation: "awake", Payload: []byte(`{"a":1}`), Webhook: "tokn"}, false, false, true, `no webhook "tokn" serves`, ""},
+		{TestRequest{Automation: "asleep", Payload: []byte(`{"a":1}`), Webhook: "header"}, false, false, true, `a trigger selects the webhook "header", but asleep is disabled`, ""},
+		{TestRequest{Automation: "asleep", Payload: []byte(`{"a":2}`), Webhook: "header"}, false, false, false, `a trigger selects the webhook "header", but asleep is disabled`, ""},
+		{TestRequest{Automation: "idle", Payload: []byte(`{"a":1}`), Webhook: "off"}, false, false, true, `a trigger selects the webhook "off", which is disabled`, ""},
+		{TestRequest{Automation: "push", Payload: []byte(`{"a":1}`), Webhook: "token"}, false, false, false, `push has no webhook trigger`, ""},
+		{TestRequest{Filter: []byte(`{"build":{"status":["failed"]}}`), DeliveryID: id}, true, true, true, "any webhook", ""},
+		{TestRequest{Filter: []byte(`{"build":{"status":["passed"]}}`), DeliveryID: id}, false, true, false, "any webhook", ""},
+		// A payload that somebody pasted.
+		{TestRequest{Automation: "failures", Payload: []byte(`{"build":{"status":"failed"}}`)}, true, true, true, "no webhook was named: it would trigger from token", "+token"},
+		{TestRequest{Automation: "failures", Payload: []byte(`{"build":{"status":"passed"}}`)}, false, true, false, "no webhook was named: it would trigger from none of 1 webhook", "token"},
+		{TestRequest{Automation: "two", Payload: []byte(`{"a":1,"b":2}`)}, true, true, true, "no webhook was named: it would trigger from second", "off +second third"},
+		{TestRequest{Automation: "two", Payload: []byte(`{"a":3}`)}, true, true, true, "no webhook was named: it would trigger from third", "off second +third"},
+		{TestRequest{Automation: "two", Payload: []byte(`{"a":7}`)}, false, true, false, "no webhook was named: it would trigger from none of 3 webhooks", "off second third"},
+		{TestRequest{Automation: "idle", Payload: []byte(`{"a":1}`)}, false, false, true, "each webhook that a trigger selects is disabled", "off"},
+		{TestRequest{Automation: "gone", Payload: []byte(`{"a":1}`)}, false, false, true, "no webhook that a trigger selects serves", ""},
+		{TestRequest{Automation: "asleep", Payload: []byte(`{"a":1}`)}, false, false, true, "asleep is disabled", "header"},
+		{TestRequest{Automation: "push", Payload: []byte(`{"a":1}`)}, false, false, false, "push has no webhook trigger", ""},
 	} {
 		c.request.Factory = "default"
 		got, err := f.TestFilter(t.Context(), c.request)
-		if err != nil || got.WouldTrigger != c.would || got.WebhookCheck.OK != c.webhookOK || got.PayloadCheck.OK != c.payload {
+		if err != nil || got.WouldTrigger != c.would || got.WebhookCheck.OK != c.webhookOK || got.PayloadCheck.OK != c.payload || got.WebhookCheck.Detail != c.webhookDetail {
 			t.Errorf("%+v: %+v, %v", c.request, got, err)
 		}
+		if got.WouldTrigger != (got.WebhookCheck.OK && got.PayloadCheck.OK) {
+			t.Errorf("%+v: the verdict is not that of its checks: %+v", c.request, got)
+		}
+		if got.PayloadCheck.Detail == "" {
+			t.Errorf("%+v: the payload check says nothing: %+v", c.request, got)
+		}
+		var webhooks []string
+		for _, w := range got.Webhooks {
+			webhooks = append(webhooks, map[bool]string{true: "+", false: ""}[w.WouldTrigger]+w.Webhook)
+			if w.Detail == "" {
+				t.Errorf("%+v: nothing is said of %s", c.request, w.Webhook)
+			}
+		}
+		if all := strings.Join(webhooks, " "); all != c.webhooks {
+			t.Errorf("%+v: webhooks %q, want %q", c.request, all, c.webhooks)
+		}
 	}
-	for _, bad := range []TestRequest{{Filter: []byte(`{"a":1}`), DeliveryID: id}, {Payload: []byte(`{`)}, {Automation: "none", Payload: []byte(`{}`)}} {
+	for _, bad := range []TestRequest{
+		{Filter: []byte(`{"a":1}`), DeliveryID: id},
+		{Payload: []byte(`{`)},
+		{Automation: "none", Payload: []byte(`{}`)},
+		{Automation: "all"},
+		{Automation: "all", Payload: []byte(`{}`), DeliveryID: id},
+		{Automation: "all", Payload: []byte(`{}`), Filter: []byte(`{}`)},
+	} {
 		if _, err := f.TestFilter(t.Context(), bad); !errors.Is(err, ErrBadTest) {
 			t.Errorf("%+v: %v", bad, err)
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"triphammer/applier"
+	"triphammer/factory"
 	"triphammer/factory/filter"
 	"triphammer/factory/match"
 )
@@ -18,15 +19,28 @@ type TestRequest struct {
 	Filter     []byte // this payload filter, as JSON; nil accepts everything
 	DeliveryID string // of a stored accepted delivery, or else
 	Payload    []byte // this body,
-	Webhook    string // as if it came from this webhook (a name, may be empty)
+	// Webhook is the name or UID of the webhook that it comes from; if empty, that of
+	// the stored delivery. A payload may come from any: then each webhook that the
+	// automation selects is asked.
+	Webhook string
 }
 
-// TestResult is the verdict with its two parts.
+// TestResult is the verdict with its two parts. Both are always evaluated.
 type TestResult struct {
 	WouldTrigger bool
 	WebhookCheck Check
 	PayloadCheck Check
-	Conditions   []filter.Condition
+	// Conditions are those of the payload filter that matched, or came furthest.
+	Conditions []filter.Condition
+	// Webhooks are those that the automation selects, if the request named none.
+	Webhooks []WebhookVerdict
+}
+
+// WebhookVerdict is the verdict if the delivery came from one webhook.
+type WebhookVerdict struct {
+	Webhook      string
+	WouldTrigger bool
+	Detail       string // why not, or why
 }
 
 // Verdict is the result in CONTRACT.md's words.
@@ -50,7 +64,15 @@ var ErrBadTest = errors.New("the test makes no sense")
 // TestFilter evaluates a filter or an automation on a stored delivery or on a
 // given payload, with the code that matches deliveries.
 func (s *Service) TestFilter(ctx context.Context, req TestRequest) (TestResult, error) {
-	body, webhook := req.Payload, req.Webhook
+	switch {
+	case req.DeliveryID != "" && req.Payload != nil:
+		return TestResult{}, fmt.Errorf("%w: a stored delivery or a payload, not both", ErrBadTest)
+	case req.DeliveryID == "" && req.Payload == nil:
+		return TestResult{}, fmt.Errorf("%w: a stored delivery or a payload is needed", ErrBadTest)
+	case req.Automation != "" && req.Filter != nil:
+		return TestResult{}, fmt.Errorf("%w: an automation or a filter, not both", ErrBadTest)
+	}
+	body, from := req.Payload, origin{name: req.Webhook}
 	if req.DeliveryID != "" {
 		d, err := s.cfg.Store.Delivery(ctx, req.DeliveryID)
 		if err != nil {
@@ -59,7 +81,9 @@ func (s *Service) TestFilter(ctx context.Context, req TestRequest) (TestResult, 
 		if body, err = s.cfg.Store.Payload(ctx, d.ID); err != nil {
 			return TestResult{}, err
 		}
-		webhook = d.Webhook
+		if from.name == "" {
+			from = origin{name: d.Webhook, uid: d.WebhookUID}
+		}
 	}
 	if err := filter.Check(body); err != nil {
 		return TestResult{}, fmt.Errorf("%w: payload: %w", ErrBadTest, err)
@@ -68,10 +92,31 @@ func (s *Service) TestFilter(ctx context.Context, req TestRequest) (TestResult, 
 		return testOne(req.Filter, body)
 	}
 	revision, ok := s.cfg.Live.Revision(req.Factory)
-	if !ok || revision.Definition.Automation(req.Automation) == nil {
+	if !ok {
+		return TestResult{}, fmt.Errorf("%w: factory %q serves nothing", ErrBadTest, req.Factory)
+	}
+	def := revision.Definition.Automation(req.Automation)
+	if def == nil {
 		return TestResult{}, fmt.Errorf("%w: no automation %q is live in factory %q", ErrBadTest, req.Automation, req.Factory)
 	}
-	return testAutomation(revision, req.Automation, webhook, body)
+	if from.name == "" {
+		return testEach(revision, def, body), nil
+	}
+	return testFrom(def, from.in(revision), from.name, body), nil
+}
+
+// origin is the webhook that a delivery comes from.
+type origin struct{ name, uid string }
+
+// in finds the webhook among those that serve, nil if it is not among them. A name
+// may be a UID; a stored delivery's webhook is the one with its UID alone.
+func (o origin) in(revision *applier.Revision) *applier.Webhook {
+	for _, w := range revision.Webhooks {
+		if w.UID == o.uid || o.uid == "" && (w.Def.Name == o.name || w.UID == o.name) {
+			return w
+		}
+	}
+	return nil
 }
 
 func testOne(pattern, body []byte) (TestResult, error) {
@@ -100,33 +145,94 @@ func testOne(pattern, body []byte) (TestResult, error) {
 func payloadDetail(matched, none bool) string {
 	switch {
 	case none:
-		return "no payload filter"
+		return "there is no payload filter"
 	case matched:
 		return "the payload filter matches"
 	}
 	return "the payload filter does not match"
 }
 
-func testAutomation(revision *applier.Revision, automation, webhook string, body []byte) (TestResult, error) {
-	r := TestResult{WebhookCheck: Check{Detail: fmt.Sprintf("no trigger of an enabled %s selects the webhook %q", automation, webhook)}}
-	for _, w := range revision.Webhooks {
-		if w.Def.Name != webhook {
-			continue
-		}
-		for _, result := range w.Index.Explain(body) {
-			if result.Automation == automation {
-				return automationResult(result, webhook), nil
-			}
-		}
+// testFrom tests an automation on a delivery of one webhook, nil if it does not
+// serve.
+func testFrom(def *factory.Automation, w *applier.Webhook, name string, body []byte) TestResult {
+	candidate := def.AnyWebhook()
+	if w != nil && def.Selects(w.Def.Name, w.UID) {
+		candidate = def.Candidate(w.Def.Name, w.UID)
 	}
-	return r, nil
+	r := result(candidate, body)
+	r.WebhookCheck = webhookCheck(def, w, name)
+	r.WouldTrigger = r.WebhookCheck.OK && r.PayloadCheck.OK
+	return r
 }
 
-func automationResult(m match.Result, webhook string) TestResult {
+func webhookCheck(def *factory.Automation, w *applier.Webhook, name string) Check {
+	switch {
+	case len(def.AnyWebhook().Filters) == 0:
+		return Check{Detail: def.Name + " has no webhook trigger"}
+	case w == nil:
+		return Check{Detail: fmt.Sprintf("no webhook %q serves", name)}
+	case !def.Selects(w.Def.Name, w.UID):
+		return Check{Detail: fmt.Sprintf("no trigger of %s selects the webhook %q", def.Name, w.Def.Name)}
+	case !def.Enabled:
+		return Check{Detail: fmt.Sprintf("a trigger selects the webhook %q, but %s is disabled", w.Def.Name, def.Name)}
+	case !w.Def.Enabled:
+		return Check{Detail: fmt.Sprintf("a trigger selects the webhook %q, which is disabled", w.Def.Name)}
+	}
+	return Check{OK: true, Detail: fmt.Sprintf("a trigger selects the webhook %q", w.Def.Name)}
+}
+
+// testEach tests an automation on a delivery of which nobody said where it comes
+// from: it would trigger if it came from one of the webhooks at least.
+func testEach(revision *applier.Revision, def *factory.Automation, body []byte) TestResult {
+	r := result(def.AnyWebhook(), body)
+	checked, passed := 0, 0
+	var would []string
+	for _, w := range revision.Webhooks {
+		if !def.Selects(w.Def.Name, w.UID) {
+			continue
+		}
+		one := testFrom(def, w, w.Def.Name, body)
+		verdict := WebhookVerdict{Webhook: w.Def.Name, WouldTrigger: one.WouldTrigger, Detail: one.WebhookCheck.Detail}
+		if one.WebhookCheck.OK {
+			passed++
+			verdict.Detail = one.PayloadCheck.Detail
+			if passed == 1 || one.WouldTrigger {
+				r.PayloadCheck, r.Conditions = one.PayloadCheck, one.Conditions
+			}
+		}
+		if one.WouldTrigger {
+			would = append(would, w.Def.Name)
+		}
+		checked++
+		r.Webhooks = append(r.Webhooks, verdict)
+	}
+	r.WouldTrigger = len(would) > 0
+	r.WebhookCheck = Check{OK: passed > 0}
+	switch {
+	case len(def.AnyWebhook().Filters) == 0:
+		r.WebhookCheck.Detail = def.Name + " has no webhook trigger"
+	case checked == 0:
+		r.WebhookCheck.Detail = "no webhook that a trigger selects serves"
+	case !def.Enabled:
+		r.WebhookCheck.Detail = def.Name + " is disabled"
+	case passed == 0:
+		r.WebhookCheck.Detail = "each webhook that a trigger selects is disabled"
+	case len(would) > 0:
+		r.WebhookCheck.Detail = "no webhook was named: it would trigger from " + strings.Join(would, ", ")
+	default:
+		r.WebhookCheck.Detail = "no webhook was named: it would trigger from none of " + counted(checked, "webhook")
+	}
+	return r
+}
+
+// result is what a candidate's filters say.
+func result(c match.Candidate, body []byte) TestResult {
+	if len(c.Filters) == 0 {
+		return TestResult{PayloadCheck: Check{Detail: "there is no webhook trigger whose filter could be asked"}}
+	}
+	m := c.Explain(body)
 	return TestResult{
-		WouldTrigger: m.Matched,
-		WebhookCheck: Check{OK: true, Detail: fmt.Sprintf("a trigger selects the webhook %q", webhook)},
-		PayloadCheck: Check{OK: m.Matched, Detail: payloadDetail(m.Matched, len(m.Conditions) == 0 && m.Matched), Path: m.Path, Want: m.Want, Got: m.Got},
+		PayloadCheck: Check{OK: m.Matched, Detail: payloadDetail(m.Matched, len(m.Conditions) == 0), Path: m.Path, Want: m.Want, Got: m.Got},
 		Conditions:   m.Conditions,
 	}
 }
