@@ -339,7 +339,7 @@ func TestPlan(t *testing.T) {
 	from = build("automations/a.md", automation)
 	to = build("automations/a.md", automation, "factory.yaml", factoryYAML+"agentDefaults: {workerHost: other}\n")
 	p = Diff(from, to)
-	if len(p.Update) != 2 || !slices.Equal(p.Update[0].Keys, []string{"workerHost"}) || !slices.Equal(p.Update[1].Keys, []string{"workerHost"}) {
+	if len(p.Update) != 2 || !slices.Equal(p.Update[0].Keys, []string{"workerHost"}) || !slices.Equal(p.Update[1].Keys, []string{"agentDefaults.workerHost"}) {
 		t.Errorf("plan %+v", p)
 	}
 }

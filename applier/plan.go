@@ -1,11 +1,15 @@
 package applier
 
 import (
+	"cmp"
 	"encoding/json"
+	"fmt"
 	"maps"
+	"regexp"
 	"slices"
+	"strconv"
 
-	"triphammer/factory"
+	"triphammer/schema"
 )
 
 // Plan is what an apply changes (SPEC 4.2).
@@ -24,28 +28,33 @@ func (p *Plan) Pending() bool { return len(p.Create)+len(p.Update)+len(p.Delete)
 
 // Change is one resource of a Plan.
 type Change struct {
-	Kind string   `json:"kind"` // factory, webhook, automation, agent, runner, environment
+	Kind string   `json:"kind"` // such as factory, webhook or automation
 	Name string   `json:"name"`
 	Path string   `json:"path"`
-	Keys []string `json:"keys,omitempty"` // of an update: what differs
+	Keys []string `json:"keys,omitempty"` // of an update: what differs, such as triggers[0].filter.webhooks
 	// Values has an entry for each of Keys.
 	Values []ValueChange `json:"values,omitempty"`
 }
 
-// ValueChange is one key of an update: JSON texts, empty if there is no value,
-// cut off at maxShown characters.
+// ValueChange is one key of an update: JSON texts, empty if there is no value. A
+// long one is cut to maxShown characters from a little before the difference.
 type ValueChange struct {
 	Key    string `json:"key"`
 	Before string `json:"before"`
 	After  string `json:"after"`
 }
 
-const maxShown = 200
+const (
+	maxShown = 200
+	leadIn   = 40 // characters before the first difference
+	// maxParts is how many differences within one key are told apart.
+	maxParts = 20
+)
 
-// resource is a definition as it is compared: a JSON text per key.
+// resource is a definition as it is compared.
 type resource struct {
 	Change
-	values map[string]string
+	values []schema.Value
 }
 
 // Diff plans the change from one revision to the next; from may be nil.
@@ -55,16 +64,14 @@ func Diff(from, to *Revision) Plan {
 	for _, id := range slices.Sorted(maps.Keys(now)) {
 		r := now[id]
 		before, existed := old[id]
-		switch keys := changed(before.values, r.values); {
-		case !existed:
+		if !existed {
 			p.Create = append(p.Create, r.Change)
-		case len(keys) > 0:
-			r.Keys = keys
-			for _, key := range keys {
-				r.Values = append(r.Values, ValueChange{key, shown(before.values[key]), shown(r.values[key])})
-			}
+			continue
+		}
+		r.compare(before.values)
+		if len(r.Values) > 0 {
 			p.Update = append(p.Update, r.Change)
-		default:
+		} else {
 			p.Unchanged = append(p.Unchanged, r.Change)
 		}
 	}
@@ -79,114 +86,123 @@ func Diff(from, to *Revision) Plan {
 	return p
 }
 
-// shown is a JSON text as a plan shows it.
-func shown(text string) string {
-	switch text {
-	case `""`, "null", "[]", "{}":
-		return ""
-	}
-	if cut := []rune(text); len(cut) > maxShown {
-		return string(cut[:maxShown]) + "…"
-	}
-	return text
-}
-
-func changed(a, b map[string]string) []string {
-	var keys []string
-	for key, value := range b {
-		if a[key] != value {
-			keys = append(keys, key)
+// compare fills in what differs from the values before; both are sorted by key.
+func (r *resource) compare(before []schema.Value) {
+	after := r.values
+	for len(before) > 0 || len(after) > 0 {
+		var was, is schema.Value
+		switch {
+		case len(after) == 0 || len(before) > 0 && before[0].Key < after[0].Key:
+			was, before = before[0], before[1:]
+		case len(before) == 0 || after[0].Key < before[0].Key:
+			is, after = after[0], after[1:]
+		default:
+			was, before, is, after = before[0], before[1:], after[0], after[1:]
+		}
+		if was.JSON != is.JSON {
+			r.Values = append(r.Values, differences(cmp.Or(is.Key, was.Key), was.JSON, is.JSON)...)
 		}
 	}
-	slices.Sort(keys)
-	return keys
+	for _, v := range r.Values {
+		r.Keys = append(r.Keys, v.Key)
+	}
 }
 
+// differences are where two JSON texts differ: down to the keys of mappings, and
+// to the items of lists of mappings that are as long as they were. A change of
+// many parts is one of the whole.
+func differences(key, before, after string) []ValueChange {
+	was, is := parts(before), parts(after)
+	if was == nil || is == nil || before[0] != after[0] || before[0] == '[' && len(was) != len(is) {
+		return []ValueChange{valueChange(key, before, after)}
+	}
+	var all []ValueChange
+	names := maps.Clone(was)
+	maps.Copy(names, is)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if was[name] != is[name] {
+			all = append(all, differences(key+name, was[name], is[name])...)
+		}
+	}
+	if len(all) > maxParts {
+		return []ValueChange{valueChange(key, before, after)}
+	}
+	return all
+}
+
+var plainKey = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+
+// parts are the JSON texts of a mapping's keys or of the items of a list of
+// mappings, by how each is called behind the name of the whole; nil of any other
+// text.
+func parts(text string) map[string]string {
+	var mapping map[string]json.RawMessage
+	var list []json.RawMessage
+	all := make(map[string]string)
+	switch {
+	case text == "":
+		return nil
+	case text[0] == '{' && json.Unmarshal([]byte(text), &mapping) == nil:
+		for key, value := range mapping {
+			if !plainKey.MatchString(key) {
+				key = string(schema.AppendText(nil, key))
+			}
+			all["."+key] = string(value)
+		}
+	case text[0] == '[' && json.Unmarshal([]byte(text), &list) == nil:
+		for i, item := range list {
+			if item[0] != '{' {
+				return nil
+			}
+			all[fmt.Sprintf("[%d]", i)] = string(item)
+		}
+	default:
+		return nil
+	}
+	return all
+}
+
+// valueChange cuts long texts off, and what they have in common before.
+func valueChange(key, before, after string) ValueChange {
+	a, b := []rune(before), []rune(after)
+	same := 0
+	for same < len(a) && same < len(b) && a[same] == b[same] {
+		same++
+	}
+	cut := func(text []rune) string {
+		from, mark := 0, ""
+		if len(text) > maxShown && same > 2*leadIn {
+			from, mark = min(same-leadIn, len(text)), "…"
+		}
+		if text = text[from:]; len(text) > maxShown {
+			return mark + string(text[:maxShown]) + "…"
+		}
+		return mark + string(text)
+	}
+	return ValueChange{key, cut(a), cut(b)}
+}
+
+// resources are a revision's definitions by kind and name. A value that no file
+// holds is added: the generation of a webhook's secret.
 func resources(r *Revision) map[string]resource {
 	all := make(map[string]resource)
 	if r == nil {
 		return all
 	}
-	add := func(kind, name, path string, values map[string]any) {
-		texts := make(map[string]string, len(values))
-		for key, value := range values {
-			text, _ := json.Marshal(value) // plain data always encodes
-			texts[key] = string(text)
-		}
-		all[kind+"\x00"+name] = resource{Change{Kind: kind, Name: name, Path: path}, texts}
-	}
-	f := r.Definition
-	add("factory", r.Factory, "factory.yaml", with(f.Defaults, map[string]any{
-		"name": f.Name, "description": f.Description, "alias": f.Alias, "granted secrets": f.Secrets,
-	}))
+	generations := make(map[string]int64)
 	for _, w := range r.Webhooks {
-		scheme := ""
-		if w.Def.Scheme != nil {
-			scheme = w.Def.Scheme.Name
+		generations[w.Def.Name] = w.SecretGeneration
+	}
+	for _, d := range r.Definition.Definitions {
+		name, values := d.Name, d.Values
+		switch d.Kind {
+		case "factory":
+			name = r.Factory
+		case "webhook":
+			values = append(slices.Clip(values), schema.Value{Key: "secret generation", JSON: strconv.FormatInt(generations[name], 10)})
+			slices.SortFunc(values, func(a, b schema.Value) int { return cmp.Compare(a.Key, b.Key) })
 		}
-		add("webhook", w.Def.Name, w.Def.Path, map[string]any{
-			"authMode": w.Def.AuthMode, "signatureScheme": scheme, "signature": w.Def.Signature, "secretName": w.Def.SecretName,
-			"deliveryIdHeader": w.Def.DeliveryIDHeader, "enabled": w.Def.Enabled, "secret generation": w.SecretGeneration,
-		})
-	}
-	for _, a := range f.Automations {
-		add("automation", a.Name, a.Path, with(a.Settings, map[string]any{
-			"enabled": a.Enabled, "agent": a.Agent, "prompt": a.Prompt, "triggers": triggers(a),
-		}))
-	}
-	for _, a := range f.Agents {
-		add("agent", a.Name, a.Path, with(a.Settings, map[string]any{
-			"agentType": a.Type, "prompt": a.Prompt, "description": a.Description,
-		}))
-	}
-	for _, name := range f.Runners {
-		path := "runners/" + name + ".yaml"
-		add("runner", name, path, map[string]any{"definition": f.Blob(path)})
-	}
-	for _, e := range f.Environments {
-		add("environment", e.Name, e.Path, map[string]any{
-			"description": e.Description, "dockerImage": e.DockerImage, "repositories": e.Repositories, "setupCommands": e.SetupCommands,
-			"env": e.Env, "secrets": e.Secrets, "command": e.Command, "timeoutMinutes": e.Timeout.Minutes(), "idleMinutes": e.Idle.Minutes(),
-			"network": network(e.Network), "budget": e.Budget, "isolation": e.Isolation,
-		})
-	}
-	return all
-}
-
-// network is what a run may reach, as its definition says it.
-func network(n factory.Network) any {
-	switch {
-	case n.Off:
-		return "off"
-	case len(n.Hosts) > 0:
-		return n.Hosts
-	}
-	return "on"
-}
-
-// with adds effective settings, by the keys that set them.
-func with(s factory.Settings, values map[string]any) map[string]any {
-	values["harness"], values["runner"], values["environmentId"] = s.Harness, s.Runner, s.EnvironmentID
-	values["secrets"], values["workerHost"] = s.Secrets, s.WorkerHost
-	return values
-}
-
-func triggers(a *factory.Automation) any {
-	type trigger struct {
-		Provider string          `json:"provider"`
-		Event    string          `json:"event"`
-		Cron     string          `json:"cron,omitempty"`
-		IDs      []string        `json:"webhook_ids,omitempty"`
-		Webhooks []string        `json:"webhooks,omitempty"`
-		Payload  json.RawMessage `json:"payload,omitempty"`
-	}
-	var all []trigger
-	for _, t := range a.Triggers {
-		one := trigger{Provider: t.Provider, Event: t.Event, Cron: t.Cron, IDs: t.WebhookIDs, Webhooks: t.Webhooks}
-		if t.Payload != nil {
-			one.Payload = json.RawMessage(t.Payload.String())
-		}
-		all = append(all, one)
+		all[d.Kind+"\x00"+name] = resource{Change{Kind: d.Kind, Name: name, Path: d.Path}, values}
 	}
 	return all
 }

@@ -38,6 +38,7 @@ type Factory struct {
 	Runners                  []string // names of the declared ones
 	Tests                    []*Test
 	Files                    []string // paths of all definition files, sorted
+	Definitions              []Definition
 
 	blobs      map[string]string
 	unresolved []unresolved

@@ -226,7 +226,11 @@ func (g *schemaGenerator) shape(shape *schema.Shape, path string) object {
 		properties, required := object{}, []any{}
 		for i := range shape.Keys {
 			k := &shape.Keys[i]
-			properties[k.Name] = g.key(k, path+"."+k.Name)
+			property := g.key(k, path+"."+k.Name)
+			if k.Default != "" {
+				property["default"] = json.RawMessage(k.Default)
+			}
+			properties[k.Name] = property
 			if k.Required {
 				required = append(required, k.Name)
 			}
@@ -414,11 +418,9 @@ func schemaRules() map[string]object {
 			object{"examples": []any{"slack", "linear", "jira"}}),
 		"factory.agentDefaults": {"allOf": all(oneModel, keptHost, object{"if": onWorker, "then": object{"required": []any{"workerHost"}}})},
 		"agent":                 {"allOf": all(oneModel, keptHost)},
-		"agent.agentType":       {"default": "CUSTOM"},
 
-		"automation":         {"allOf": all(oneModel, keptHost), "definitions": filterDefinitions()},
-		"automation.enabled": {"default": true},
-		"automation.agent":   {"x-triphammer-reference": "agents"},
+		"automation":       {"allOf": all(oneModel, keptHost), "definitions": filterDefinitions()},
+		"automation.agent": {"x-triphammer-reference": "agents"},
 		"automation.triggers": {
 			"x-triphammer-unique-by": []any{"schedule.name"},
 			"examples":               []any{[]any{object{"provider": "webhook", "event": "received", "filter": object{"webhooks": []any{"deploys"}}}}},
@@ -440,7 +442,7 @@ func schemaRules() map[string]object {
 			object{"header": "X-Signature", "prefix": "sha256="},
 		}},
 		"webhook.signature.toleranceSeconds": {"minimum": 0, "maximum": 604800},
-		"webhook.authMode": {"default": "token", "enumDescriptions": []any{
+		"webhook.authMode": {"enumDescriptions": []any{
 			"Header Authorization: Bearer <secret>", "The secret is the last segment of the URL", "The sender signs each request",
 		}},
 		"webhook.signatureScheme": schemeNames(),
@@ -448,10 +450,8 @@ func schemaRules() map[string]object {
 		"webhook.deliveryIdHeader": merged(
 			pattern("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}$", "the name of a header, of at most 100 characters"),
 			object{"x-triphammer-credential-header": false, "examples": []any{"X-Request-Id"}}),
-		"webhook.enabled": {"default": true},
 
 		"runner":                    runnerRules(),
-		"runner.platform.os":        {"default": "linux"},
 		"runner.setupCommands":      {"examples": []any{[]any{"npm ci"}}},
 		"environment.repositories":  {"examples": []any{[]any{object{"url": "https://git.example.com/shop.git", "ref": "main"}}}},
 		"environment.command":       {"examples": []any{[]any{"claude", "-p"}}},
@@ -474,10 +474,10 @@ func schemaRules() map[string]object {
 			}),
 		},
 		"environment.env.*":          {"allOf": all(pattern("^[^\x00]*$", "must not hold a NUL byte"))},
-		"environment.timeoutMinutes": {"exclusiveMinimum": 0, "maximum": maxMinutes, "default": DefaultTimeout.Minutes()},
-		"environment.idleMinutes":    {"exclusiveMinimum": 0, "maximum": maxMinutes, "default": DefaultIdle.Minutes()},
+		"environment.timeoutMinutes": {"exclusiveMinimum": 0, "maximum": maxMinutes},
+		"environment.idleMinutes":    {"exclusiveMinimum": 0, "maximum": maxMinutes},
 		"environment.network": {
-			"type": []any{"string", "array"}, "default": "on", "examples": []any{"on", "off", []any{"api.example.com", "*.example.com:443"}},
+			"type": []any{"string", "array"}, "examples": []any{"on", "off", []any{"api.example.com", "*.example.com:443"}},
 			"minItems": 1, "items": merged(object{"type": "string"}, pattern(hostName.String(), "a host, such as api.example.com or *.example.com:443")),
 			"if": object{"type": "string"}, "then": object{"enum": []any{"on", "off"}},
 		},
@@ -496,15 +496,13 @@ func schemaRules() map[string]object {
 
 		"scorer":              {"x-triphammer-body": "The text below the front matter must not be blank."},
 		"scorer.agents":       {"x-triphammer-reference": "agents"},
-		"scorer.enabled":      {"default": true},
-		"scorer.samplingRate": {"default": 25, "minimum": 0.005, "exclusiveMaximum": 100.005},
+		"scorer.samplingRate": {"minimum": 0.005, "exclusiveMaximum": 100.005},
 		"scorer.passingScore": {
 			"minimum": 0, "maximum": 1,
 			"x-triphammer-passing-score": "At least one label's score reaches it, and at least one does not.",
 		},
-		"scorer.labels":          {"maxItems": maxLabels, "x-triphammer-unique-by": []any{"value"}},
-		"scorer.labels[].score":  {"minimum": 0, "maximum": 1},
-		"scorer.selfImprovement": {"default": false},
+		"scorer.labels":         {"maxItems": maxLabels, "x-triphammer-unique-by": []any{"value"}},
+		"scorer.labels[].score": {"minimum": 0, "maximum": 1},
 
 		"benchmark_suite":       {"x-triphammer-tree": "The name is unique in the factory; tasks and the files in tasks/ are the same."},
 		"benchmark_suite.agent": {"x-triphammer-reference": "agents"},

@@ -50,7 +50,9 @@ func Load(ctx context.Context, tree fs.FS, opt Options) (*Factory, *schema.Repor
 	if err := l.load(); err != nil {
 		return nil, nil, err
 	}
-	l.report.Diagnostics.Sort()
+	if l.report.Diagnostics.Sort(); !l.report.Diagnostics.HasErrors() {
+		l.definitions()
+	}
 	l.report.Files = l.factory.Files
 	slices.SortFunc(l.report.Deferred, func(a, b schema.Deferred) int {
 		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Field, b.Field), cmp.Compare(a.Name, b.Name))
@@ -101,12 +103,12 @@ type document struct {
 
 // kind is a kind of definition file.
 type kind struct {
-	id       string
-	folder   string
-	pattern  string // of its path, for people
-	shape    *schema.Shape
-	markdown bool
-	own      bool // our extension: a stray file under Strict
+	id      string
+	folder  string
+	pattern string // of its path, for people
+	shape   *schema.Shape
+	text    string // of a Markdown file: what the text below its keys is
+	own     bool   // our extension: a stray file under Strict
 	// name is the name that a path within the folder gives, "" if a file of this
 	// kind cannot be there.
 	name func(rest string) string
@@ -146,8 +148,8 @@ func withExt(ext string) func(string) bool {
 }
 
 var kinds = []*kind{
-	{id: "agent", folder: "agents", pattern: "agents/NAME/agent.md", shape: &schema.Agent, markdown: true, name: inFolder("agent.md"), misplaced: based("agent.md")},
-	{id: "automation", folder: "automations", pattern: "automations/NAME/automation.md", shape: &schema.Automation, markdown: true, name: func(rest string) string {
+	{id: "agent", folder: "agents", pattern: "agents/NAME/agent.md", shape: &schema.Agent, text: "prompt", name: inFolder("agent.md"), misplaced: based("agent.md")},
+	{id: "automation", folder: "automations", pattern: "automations/NAME/automation.md", shape: &schema.Automation, text: "prompt", name: func(rest string) string {
 		if name := inFolder("automation.md")(rest); name != "" {
 			return name
 		}
@@ -155,7 +157,7 @@ var kinds = []*kind{
 	}, misplaced: func(rest string) bool { return path.Base(rest) == "automation.md" || topLevel(".md")(rest) }},
 	{id: "runner", folder: "runners", pattern: "runners/NAME.yaml", shape: &schema.Runner, name: flat(".yaml"), misplaced: withExt(".yaml")},
 	{id: "webhook", folder: "webhooks", pattern: "webhooks/NAME.yaml", shape: &schema.Webhook, name: flat(".yaml"), misplaced: withExt(".yaml")},
-	{id: "scorer", folder: "scorers", pattern: "scorers/NAME/scorer.md", shape: &schema.Scorer, markdown: true, name: inFolder("scorer.md"), misplaced: func(rest string) bool {
+	{id: "scorer", folder: "scorers", pattern: "scorers/NAME/scorer.md", shape: &schema.Scorer, text: "rubric", name: inFolder("scorer.md"), misplaced: func(rest string) bool {
 		return path.Base(rest) == "scorer.md" || topLevel(".md")(rest)
 	}},
 	{id: "benchmark suite", folder: "benchmarks", pattern: "benchmarks/NAME/suite.yaml", shape: &schema.BenchmarkSuite, name: inFolder("suite.yaml"), misplaced: based("suite.yaml")},
@@ -489,7 +491,7 @@ func (l *loader) document(c *schema.Collector, k *kind, name string, data []byte
 	}
 	var doc *schema.Document
 	switch {
-	case k.markdown:
+	case k.text != "":
 		doc = schema.ParseMarkdown(c, data)
 	case k.shape.Type == schema.TypeList:
 		doc = schema.Parse(c, data, schema.List)

@@ -24,6 +24,7 @@ type Shape struct {
 type Key struct {
 	Name     string
 	Required bool
+	Default  string // the JSON text of what it means to leave the key out, if that is a value
 	Shape    Shape
 }
 

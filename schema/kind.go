@@ -1,5 +1,7 @@
 package schema
 
+import "slices"
+
 // Words of the format (research/definition-format.md 1.3–1.10, 2.1).
 var (
 	AuthModes            = []string{"token", "url_token", "signature"}
@@ -67,18 +69,17 @@ func orNull(s Shape) Shape {
 	return s
 }
 
-// settings are the keys that agentDefaults, an agent and an automation share.
-func settings() []Key {
-	return []Key{
-		{Name: "model", Shape: inherited},
-		{Name: "harness", Shape: harness},
-		{Name: "runner", Shape: inherited},
-		{Name: "environmentId", Shape: inherited},
-		{Name: "secrets", Shape: repeatable},
-		{Name: "mcpServers", Shape: mcpServers},
-		{Name: "workerHost", Shape: optionalText},
-	}
-}
+// Settings is the shape of agentDefaults. Agents and automations have the same
+// keys, and inherit what they leave out.
+var Settings = Shape{Type: TypeMap, Keys: []Key{
+	{Name: "model", Shape: inherited},
+	{Name: "harness", Shape: harness},
+	{Name: "runner", Shape: inherited},
+	{Name: "environmentId", Shape: inherited},
+	{Name: "secrets", Shape: repeatable},
+	{Name: "mcpServers", Shape: mcpServers},
+	{Name: "workerHost", Shape: optionalText},
+}}
 
 // Factory is the shape of factory.yaml.
 var Factory = Shape{Type: TypeMap, Keys: []Key{
@@ -94,22 +95,22 @@ var Factory = Shape{Type: TypeMap, Keys: []Key{
 	{Name: "cloudProviders", Shape: cloudProviders},
 	{Name: "providers", Shape: cloudProviders}, // its old name
 	{Name: "integrations", Shape: Shape{Type: TypeList, Elem: &Shape{Type: TypeMap, Keys: []Key{{Name: "type", Required: true, Shape: nonBlank}}}}},
-	{Name: "agentDefaults", Shape: Shape{Type: TypeMap, Keys: settings()}},
+	{Name: "agentDefaults", Shape: Settings},
 }}
 
 // Version is the only schemaVersion.
 const Version = "v1alpha1"
 
 // Agent is the shape of agents/<name>/agent.md.
-var Agent = Shape{Type: TypeMap, Keys: append(settings(),
+var Agent = Shape{Type: TypeMap, Keys: append(slices.Clone(Settings.Keys),
 	Key{Name: "description", Shape: optionalText},
-	Key{Name: "agentType", Shape: Shape{Type: TypeString, Nullable: true, NonEmpty: true, Enum: AgentTypes, EnumCode: InvalidReference}},
+	Key{Name: "agentType", Default: `"CUSTOM"`, Shape: Shape{Type: TypeString, Nullable: true, NonEmpty: true, Enum: AgentTypes, EnumCode: InvalidReference}},
 	Key{Name: "credentialStrategy", Shape: strategy},
 )}
 
 // Automation is the shape of automations/<name>/automation.md.
-var Automation = Shape{Type: TypeMap, Keys: append(settings(),
-	Key{Name: "enabled", Shape: boolean},
+var Automation = Shape{Type: TypeMap, Keys: append(slices.Clone(Settings.Keys),
+	Key{Name: "enabled", Default: "true", Shape: boolean},
 	Key{Name: "agent", Shape: nonBlank},
 	Key{Name: "triggers", Required: true, Shape: Shape{Type: TypeList, NonEmpty: true, Elem: &Shape{Type: TypeMap, Keys: []Key{
 		{Name: "provider", Required: true, Shape: nonBlank},
@@ -124,7 +125,7 @@ var Automation = Shape{Type: TypeMap, Keys: append(settings(),
 
 // Webhook is the shape of webhooks/<name>.yaml.
 var Webhook = Shape{Type: TypeMap, Keys: []Key{
-	{Name: "authMode", Shape: Shape{Type: TypeString, Enum: AuthModes}},
+	{Name: "authMode", Default: `"token"`, Shape: Shape{Type: TypeString, Enum: AuthModes}},
 	{Name: "signatureScheme", Shape: nonBlank},
 	{Name: "signature", Shape: Shape{Type: TypeMap, Keys: []Key{ // ours
 		{Name: "header", Shape: nonBlank},
@@ -142,7 +143,7 @@ var Webhook = Shape{Type: TypeMap, Keys: []Key{
 	}}},
 	{Name: "secretName", Required: true, Shape: nonBlank},
 	{Name: "deliveryIdHeader", Shape: nonBlank},
-	{Name: "enabled", Shape: boolean},
+	{Name: "enabled", Default: "true", Shape: boolean},
 }}
 
 // Runner is the shape of runners/<name>.yaml.
@@ -154,7 +155,7 @@ var Runner = Shape{Type: TypeMap, Keys: []Key{
 		{Name: "memoryGb", Required: true, Shape: integer},
 	}}},
 	{Name: "platform", Shape: Shape{Type: TypeMap, Keys: []Key{
-		{Name: "os", Shape: Shape{Type: TypeString, Enum: []string{"linux", "macos"}}},
+		{Name: "os", Default: `"linux"`, Shape: Shape{Type: TypeString, Enum: []string{"linux", "macos"}}},
 		{Name: "arch", Shape: Shape{Type: TypeString, Enum: []string{"x86_64", "aarch64"}}},
 		{Name: "linux", Shape: Shape{Type: TypeMap, Keys: []Key{
 			{Name: "dockerImage", Required: true, Shape: nonBlank},
@@ -181,9 +182,9 @@ var Environment = Shape{Type: TypeMap, Keys: []Key{
 	{Name: "env", Shape: Shape{Type: TypeMapOf, Elem: &text}},
 	{Name: "secrets", Shape: names},
 	{Name: "command", Shape: Shape{Type: TypeList, NonEmpty: true, Elem: &nonBlank}},
-	{Name: "timeoutMinutes", Shape: number},
-	{Name: "idleMinutes", Shape: number},
-	{Name: "network", Shape: anything},
+	{Name: "timeoutMinutes", Default: "60", Shape: number},
+	{Name: "idleMinutes", Default: "15", Shape: number},
+	{Name: "network", Default: `"on"`, Shape: anything},
 	{Name: "budget", Shape: Shape{Type: TypeMap, Keys: []Key{
 		{Name: "usd", Shape: number},
 		{Name: "tokens", Shape: integer},
@@ -209,7 +210,7 @@ var Scorer = Shape{Type: TypeMap, Keys: []Key{
 	{Name: "name", Shape: nonBlank},
 	{Name: "description", Shape: optionalText},
 	{Name: "agents", Required: true, Shape: Shape{Type: TypeList, NonEmpty: true, Elem: &nonBlank, Unique: true}},
-	{Name: "enabled", Shape: boolean},
+	{Name: "enabled", Default: "true", Shape: boolean},
 	{Name: "output", Shape: Shape{Type: TypeString, Enum: []string{"classification"}}},
 	{Name: "labels", Required: true, Shape: Shape{Type: TypeList, NonEmpty: true, Elem: &Shape{Type: TypeMap, Keys: []Key{
 		{Name: "value", Required: true, Shape: nonBlank},
@@ -217,9 +218,9 @@ var Scorer = Shape{Type: TypeMap, Keys: []Key{
 		{Name: "description", Shape: optionalText},
 	}}}},
 	{Name: "passingScore", Required: true, Shape: number},
-	{Name: "samplingRate", Shape: number},
+	{Name: "samplingRate", Default: "25", Shape: number},
 	{Name: "model", Required: true, Shape: nonBlank},
-	{Name: "selfImprovement", Shape: boolean},
+	{Name: "selfImprovement", Default: "false", Shape: boolean},
 }}
 
 // BenchmarkSuite is the shape of benchmarks/<slug>/suite.yaml.

@@ -1,0 +1,97 @@
+package factory
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"triphammer/schema"
+)
+
+// Definition is what a definition file says, in a form in which two revisions can
+// be compared. It is made of the parsed file by the tables of package schema, so
+// that no key can be left out.
+type Definition struct {
+	Kind, Name, Path string
+	// Values are sorted by key. Those of an agent or automation include what it
+	// inherits, those of a Markdown file its text.
+	Values []schema.Value
+}
+
+// definitions lists every definition of a valid tree.
+func (l *loader) definitions() {
+	l.factory.Definitions = make([]Definition, 0, len(l.docs))
+	var defaults []schema.Value
+	agents := make(map[string][]schema.Value)
+	add := func(d *document, inherited []schema.Value) []schema.Value {
+		values := inherit(schema.Values(d.Root, d.kind.shape, d.kind.folder), inherited)
+		if d.kind.text != "" {
+			values = append(values, schema.Value{Key: d.kind.text, JSON: string(schema.AppendText(nil, d.Body))})
+		}
+		values = slices.DeleteFunc(values, func(v schema.Value) bool { return v.JSON == "" })
+		slices.SortFunc(values, func(a, b schema.Value) int { return cmp.Compare(a.Key, b.Key) })
+		l.factory.Definitions = append(l.factory.Definitions, Definition{d.kind.id, d.name, d.Path, values})
+		return values
+	}
+	// What is inherited is listed before what inherits it.
+	for _, d := range l.docs {
+		switch d.kind.id {
+		case "factory":
+			for _, v := range add(d, nil) {
+				if key, is := strings.CutPrefix(v.Key, "agentDefaults."); is {
+					defaults = append(defaults, schema.Value{Key: key, JSON: v.JSON})
+				}
+			}
+		case "agent", "automation":
+		default:
+			add(d, nil)
+		}
+	}
+	for _, d := range l.of("agent") {
+		agents[d.name] = slices.DeleteFunc(slices.Clone(add(d, defaults)), func(v schema.Value) bool { return !isSetting(v.Key) })
+	}
+	for i, d := range l.of("automation") {
+		inherited, has := agents[l.factory.Automations[i].Agent]
+		if !has {
+			inherited = defaults
+		}
+		add(d, inherited)
+	}
+}
+
+// isSetting tells whether a value is one that is inherited.
+func isSetting(key string) bool {
+	first, _, _ := strings.Cut(key, ".")
+	return slices.ContainsFunc(schema.Settings.Keys, func(k schema.Key) bool { return k.Name == first })
+}
+
+// inherit adds the inherited values of which own says nothing
+// (research/definition-format.md 1.4).
+func inherit(own, inherited []schema.Value) []schema.Value {
+	if len(inherited) == 0 {
+		return own
+	}
+	says := make(map[string]bool, len(own))
+	model, harness := false, false // set here, they exclude each other
+	for _, v := range own {
+		says[v.Key] = true
+		model = model || v.Key == "model"
+		harness = harness || strings.HasPrefix(v.Key, "harness.")
+	}
+	take := func(key, value string) {
+		if !says[key] {
+			own = append(own, schema.Value{Key: key, JSON: value})
+		}
+	}
+	for _, v := range inherited {
+		switch {
+		case model && strings.HasPrefix(v.Key, "harness."):
+		case harness && v.Key == "model": // it is short for these
+			take("harness.type", `"oz"`)
+			take("harness.model", v.JSON)
+		default:
+			take(v.Key, v.JSON)
+		}
+	}
+	return own
+}

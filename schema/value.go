@@ -1,0 +1,117 @@
+package schema
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+// Value is one value of a definition in its canonical form: two files that say
+// the same have the same values, whatever their comments and the order of their
+// keys.
+type Value struct {
+	Key  string // such as "platform.linux.dockerImage"
+	JSON string // keys of mappings are sorted; empty for a null that takes an inherited value away
+}
+
+// Values lists a valid definition by the table of its kind, sorted by key: an
+// entry for each key that is there or has a default. Lists and mappings with free
+// keys are one value each. A root that is a list has the key root.
+func Values(n *Node, shape *Shape, root string) []Value {
+	var all []Value
+	if shape.Type == TypeList {
+		return []Value{{root, string(appendCanonical(nil, n, shape))}}
+	}
+	all = appendValues(all, n, shape, "")
+	slices.SortFunc(all, func(a, b Value) int { return cmp.Compare(a.Key, b.Key) })
+	return all
+}
+
+func appendValues(all []Value, n *Node, shape *Shape, name string) []Value {
+	for i := range shape.Keys {
+		key := &shape.Keys[i]
+		at, value := join(name, key.Name), n.Get(key.Name)
+		if value != nil && value.Kind == Null && key.Shape.Type != Any {
+			if key.Shape.clears() {
+				all = append(all, Value{Key: at})
+			}
+			value = nil
+		}
+		switch {
+		case key.Shape.Type == TypeMap && !key.Shape.Nullable:
+			all = appendValues(all, value, &key.Shape, at)
+		case value != nil:
+			all = append(all, Value{at, string(appendCanonical(nil, value, &key.Shape))})
+		case key.Default != "":
+			all = append(all, Value{at, key.Default})
+		}
+	}
+	return all
+}
+
+// clears tells whether null is a value of its own, and not the same as leaving
+// the key out.
+func (s *Shape) clears() bool { return s.Nullable && !s.NonEmpty }
+
+// appendCanonical appends the value as JSON with sorted keys. What a table says of
+// a null that is the same as no key is followed; shape is nil where there is none.
+func appendCanonical(dst []byte, n *Node, shape *Shape) []byte {
+	switch n.Kind {
+	case Null:
+		return append(dst, "null"...)
+	case Bool, Int, Float:
+		return append(dst, n.Text...)
+	case List:
+		dst = append(dst, '[')
+		for i, item := range n.Items {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = appendCanonical(dst, item, shape.below(""))
+		}
+		return append(dst, ']')
+	case Mapping:
+		fields := slices.Clone(n.Fields)
+		slices.SortFunc(fields, func(a, b Field) int { return strings.Compare(a.Key, b.Key) })
+		dst = append(dst, '{')
+		for _, f := range fields {
+			of := shape.below(f.Key)
+			if f.Value.Kind == Null && of != nil && of.Type != Any {
+				continue
+			}
+			if dst[len(dst)-1] != '{' {
+				dst = append(dst, ',')
+			}
+			dst = append(AppendText(dst, f.Key), ':')
+			dst = appendCanonical(dst, f.Value, of)
+		}
+		return append(dst, '}')
+	}
+	return AppendText(dst, n.Text)
+}
+
+// below is the shape of a list's items or of a mapping's key; nil if any value
+// may stand there.
+func (s *Shape) below(key string) *Shape {
+	switch {
+	case s == nil:
+		return nil
+	case s.Type != TypeMap:
+		return s.Elem
+	}
+	if k := s.key(key); k != nil {
+		return &k.Shape
+	}
+	return nil
+}
+
+// AppendText appends a string as JSON, for people: <, > and & as they are.
+func AppendText(dst []byte, text string) []byte {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(text) // a string always encodes
+	return append(dst, bytes.TrimSuffix(b.Bytes(), []byte("\n"))...)
+}
