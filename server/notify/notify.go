@@ -1,8 +1,9 @@
 // Package notify tells others what became of a commit: the service that hosts the
 // repository by a commit status, and one address by a signed message. It hears
-// every state of a factory and speaks when something has changed; what it says is
-// sent in order, and again if need be, but not after a restart: a state that
-// lasts is told anew then, under the same id.
+// every state of a factory and speaks when something has changed. Statuses and
+// messages wait in a queue each, so that neither service holds back the other.
+// What was given up is told anew while it is still so, and after a restart: under
+// the same id.
 package notify
 
 import (
@@ -10,7 +11,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -43,37 +43,45 @@ type Config struct {
 const (
 	// patience is how long a problem that may heal by itself is kept quiet.
 	patience = 2 * time.Minute
-	// tries is how often something is sent, firstPause the time after the first
-	// time, which doubles.
-	tries      = 8
-	firstPause = time.Second
-	// maxWaiting bounds what waits to be sent; the oldest goes.
-	maxWaiting = 100
+	// again is the time from giving something up to telling it anew.
+	again = 10 * time.Minute
+	// maxSaid bounds what is remembered of commits.
+	maxSaid = 100
 )
 
 // Notifier speaks for one factory.
 type Notifier struct {
-	cfg  Config
-	wake chan struct{}
+	cfg                Config
+	wake               chan struct{}
+	statuses, messages *queue
 
 	mu     sync.Mutex
 	latest *applier.State
-	queue  []message
+	said   map[string]*telling // a status of a commit to what it is
 
-	said  map[string]string // a status of a commit to what it is
-	began time.Time         // of the present problem; zero: none
-	quiet bool              // it is not told yet
-	told  problem           // zero: none
+	// What is wrong since all was well. Of each kind one is told.
+	refusal *problem
+	passing map[applier.Reason]*problem // what may heal by itself, since the repository was last read
+	present *problem                    // one of passing, or nil
+	spoken  string                      // id of the last that was told, or empty
+	over    *telling                    // that all is well again
 }
 
-// problem is what a message was about. One of the same kind is not told again;
-// the id is how a receiver knows a message that comes twice.
-type problem struct{ kind, id string }
+// telling is something that was said, or is to be.
+type telling struct {
+	message
+	key    string    // what it says
+	commit string    // of a status
+	gaveUp time.Time // zero: it has arrived, is on its way, or is not to be said again
+}
 
-// message is something to send. send is called until it succeeds.
-type message struct {
-	what string
-	send func(context.Context) error
+// problem is what a message is about. The id is how a receiver knows a message
+// that comes twice.
+type problem struct {
+	kind, id string
+	began    time.Time
+	seen     time.Time // when it was the present one for the last time
+	told     *telling
 }
 
 // New makes a Notifier; Run starts it.
@@ -81,7 +89,10 @@ func New(cfg Config) (*Notifier, error) {
 	if cfg.Service != "" && forges[cfg.Service] == nil {
 		return nil, fmt.Errorf("there is no service %q; there are %s", cfg.Service, strings.Join(Forges(), ", "))
 	}
-	return &Notifier{cfg: cfg, wake: make(chan struct{}, 1), said: make(map[string]string)}, nil
+	return &Notifier{
+		cfg: cfg, wake: make(chan struct{}, 1), statuses: newQueue(cfg.Logger), messages: newQueue(cfg.Logger),
+		said: make(map[string]*telling), passing: make(map[applier.Reason]*problem),
+	}, nil
 }
 
 // Changed notes a state; it does not wait.
@@ -89,6 +100,10 @@ func (n *Notifier) Changed(s applier.State) {
 	n.mu.Lock()
 	n.latest = &s
 	n.mu.Unlock()
+	n.look()
+}
+
+func (n *Notifier) look() {
 	select {
 	case n.wake <- struct{}{}:
 	default:
@@ -97,57 +112,59 @@ func (n *Notifier) Changed(s applier.State) {
 
 // Run sends what is to be said until ctx is done.
 func (n *Notifier) Run(ctx context.Context) error {
+	var senders sync.WaitGroup
+	defer senders.Wait()
+	for _, q := range []*queue{n.statuses, n.messages} {
+		senders.Go(func() { q.run(ctx) })
+	}
+	if n.cfg.Service != "" && n.cfg.Branch != "" {
+		n.statuses.add(message{what: "protection of the branch", send: n.askProtection})
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	if n.cfg.Service != "" && n.cfg.Branch != "" {
-		n.enqueue(message{what: "protection of the branch", send: n.askProtection})
-	}
-	for attempt := 0; ; {
+	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-n.wake:
 		case <-timer.C:
 		}
-		n.consider(time.Now())
-		wait := time.Hour
-		for len(n.queue) > 0 {
-			next := n.queue[0]
-			err := next.send(ctx)
-			if ctx.Err() != nil {
-				return nil
-			}
-			if final := (permanent{}); err != nil && !errors.As(err, &final) && attempt+1 < tries {
-				wait = firstPause << attempt
-				attempt++
-				break
-			}
-			if err != nil {
-				n.cfg.Logger.Warn("a request to another service was given up", "what", next.what, "error", err.Error(), "tries", attempt+1)
-			}
-			n.queue, attempt = n.queue[1:], 0
+		now := time.Now()
+		if next := n.consider(now); !next.IsZero() {
+			timer.Reset(max(next.Sub(now), time.Millisecond))
+		} else {
+			timer.Stop()
 		}
-		if n.quiet {
-			wait = min(wait, time.Until(n.began.Add(patience)))
-		}
-		timer.Reset(max(wait, time.Millisecond))
 	}
 }
 
-// consider turns the latest state into what is to be said.
-func (n *Notifier) consider(now time.Time) {
+// consider turns the latest state into what is to be said, and tells when to look
+// at it again though nothing changes; zero: never.
+func (n *Notifier) consider(now time.Time) (next time.Time) {
 	n.mu.Lock()
-	latest := n.latest
-	n.mu.Unlock()
-	if latest == nil {
-		return
+	defer n.mu.Unlock()
+	if n.latest == nil {
+		return next
 	}
 	if n.cfg.Service != "" {
-		n.considerStatus(latest)
+		n.considerStatus(n.latest)
 	}
 	if n.cfg.URL != "" {
-		n.considerMessage(latest, now)
+		next = n.considerMessage(n.latest, now)
 	}
+	for _, t := range n.said {
+		if current(n.latest, t.commit) && !t.gaveUp.IsZero() {
+			next = sooner(next, n.retell(n.statuses, t, now))
+		}
+	}
+	return next
+}
+
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
 }
 
 func (n *Notifier) considerStatus(s *applier.State) {
@@ -157,7 +174,9 @@ func (n *Notifier) considerStatus(s *applier.State) {
 		case applier.Applied:
 			n.setStatus(Apply, hash, Success, "applied as "+last.ID)
 		case applier.Refused:
-			n.setStatus(Apply, hash, Failure, s.Error)
+			if s.NextAttempt.IsZero() { // else Error is about something else
+				n.setStatus(Apply, hash, Failure, s.Error)
+			}
 		case applier.Failed:
 			n.setStatus(Apply, hash, Error, last.Error)
 		}
@@ -165,7 +184,7 @@ func (n *Notifier) considerStatus(s *applier.State) {
 		case known && valid:
 			_, warnings := last.Diagnostics.Counts()
 			n.setStatus(Validate, hash, Success, fmt.Sprintf("valid, warnings: %d", warnings))
-		case known:
+		case known && s.NextAttempt.IsZero():
 			n.setStatus(Validate, hash, Failure, s.Error)
 		}
 	}
@@ -174,17 +193,21 @@ func (n *Notifier) considerStatus(s *applier.State) {
 	}
 }
 
+// current tells whether a state is about a commit.
+func current(s *applier.State, commit string) bool {
+	return commit == s.Head || s.LastApply != nil && commit == s.LastApply.Commit.Hash
+}
+
 func (n *Notifier) setStatus(name, commit string, state State, description string) {
 	about, key := name+" "+commit, string(state)+"\x00"+description
-	if n.said[about] == key {
+	if t := n.said[about]; t != nil && t.key == key {
 		return
 	}
-	if len(n.said) >= maxWaiting { // of old ones nothing new is to be expected
+	if len(n.said) >= maxSaid { // of old ones nothing new is to be expected
 		clear(n.said)
 	}
-	n.said[about] = key
 	status := Status{Context: name, State: state, Description: description, URL: n.cfg.BaseURL}
-	n.enqueue(message{what: "status " + name + " of " + commit, send: func(ctx context.Context) error {
+	n.said[about] = n.tell(n.statuses, &telling{key: key, commit: commit}, "status "+name+" of "+commit, func(ctx context.Context) error {
 		token, err := n.token()
 		if err != nil {
 			return err
@@ -192,7 +215,33 @@ func (n *Notifier) setStatus(name, commit string, state State, description strin
 		method, address, header, body := forges[n.cfg.Service](n.cfg.Project, token, commit, status)
 		_, err = send(ctx, n.cfg.Client, method, address, header, encode(body))
 		return err
-	}})
+	})
+}
+
+// tell puts something into a queue, and notes if it could not be said.
+func (n *Notifier) tell(q *queue, t *telling, what string, send func(context.Context) error) *telling {
+	t.message = message{what: what, send: send, gaveUp: func(refused bool) {
+		if refused && t.commit != "" {
+			return // a service knows what it does not want
+		}
+		n.mu.Lock()
+		t.gaveUp = time.Now()
+		n.mu.Unlock()
+		n.look()
+	}}
+	q.add(t.message)
+	return t
+}
+
+// retell says once more what was given up, when its time has come, which is else
+// returned.
+func (n *Notifier) retell(q *queue, t *telling, now time.Time) (next time.Time) {
+	if next = t.gaveUp.Add(again); now.Before(next) {
+		return next
+	}
+	t.gaveUp = time.Time{}
+	q.add(t.message)
+	return time.Time{}
 }
 
 func (n *Notifier) token() (string, error) {
@@ -241,33 +290,49 @@ type EventData struct {
 }
 
 // considerMessage speaks when a problem begins, becomes another one, or ends: not
-// when it is only found again. What may heal by itself has to last.
-func (n *Notifier) considerMessage(s *applier.State, now time.Time) {
-	n.quiet = false
+// when it is only found again. What may heal by itself has to last, each kind for
+// itself: a commit that is refused meanwhile says nothing about the repository.
+func (n *Notifier) considerMessage(s *applier.State, now time.Time) (next time.Time) {
+	last := n.present
+	if n.present = nil; last != nil {
+		last.seen = now
+	}
 	if s.Error == "" {
-		if n.told.id != "" {
-			n.event("apply.recovered", s, n.told.id+"_over", now)
+		clear(n.passing)
+		switch {
+		case n.spoken != "":
+			n.over = n.event("apply.recovered", s, n.spoken+"_over", now)
+		case n.over != nil && !n.over.gaveUp.IsZero():
+			next = n.retell(n.messages, n.over, now)
 		}
-		n.began, n.told = time.Time{}, problem{}
-		return
+		n.refusal, n.spoken = nil, ""
+		return next
 	}
-	if n.began.IsZero() {
-		n.began = now
-	}
-	var p problem
+	var p *problem
 	if s.NextAttempt.IsZero() {
-		p.kind = strings.Join([]string{string(s.Reason), s.Head, s.Error}, "\x00")
-		p.id = idOf(s.Factory, p.kind)
+		clear(n.passing) // the repository was read
+		kind := strings.Join([]string{string(s.Reason), s.Head, s.Error}, "\x00")
+		if n.refusal == nil || n.refusal.kind != kind {
+			n.refusal = &problem{kind: kind, id: idOf(s.Factory, kind), began: now.Add(-patience)}
+		}
+		p = n.refusal
 	} else { // its words can differ at each attempt
-		p.kind = string(s.Reason)
-		p.id = idOf(s.Factory, p.kind, n.began.UTC().Format(time.RFC3339Nano))
-		n.quiet = p.kind != n.told.kind && now.Sub(n.began) < patience
+		p = n.passing[s.Reason]
+		if p == nil || p != last && now.Sub(p.seen) > patience {
+			p = &problem{kind: string(s.Reason), id: idOf(s.Factory, string(s.Reason), now.UTC().Format(time.RFC3339Nano)), began: now}
+			n.passing[s.Reason] = p
+		}
+		n.present = p
 	}
-	if n.quiet || p.kind == n.told.kind {
-		return
+	switch lasts := p.began.Add(patience); {
+	case p.told == nil && now.Before(lasts):
+		return lasts
+	case p.told == nil:
+		p.told, n.spoken, n.over = n.event("apply.failed", s, p.id, now), p.id, nil
+	case !p.told.gaveUp.IsZero():
+		return n.retell(n.messages, p.told, now)
 	}
-	n.event("apply.failed", s, p.id, now)
-	n.told = p
+	return next
 }
 
 func idOf(parts ...string) string {
@@ -275,7 +340,7 @@ func idOf(parts ...string) string {
 	return "apply_" + hex.EncodeToString(sum[:12])
 }
 
-func (n *Notifier) event(kind string, s *applier.State, id string, now time.Time) {
+func (n *Notifier) event(kind string, s *applier.State, id string, now time.Time) *telling {
 	e := Event{Type: kind, Timestamp: now.UTC(), Data: EventData{
 		Factory: s.Factory, Repository: s.Repository, Branch: s.Branch, Head: s.Head, Reason: s.Reason, Error: s.Error, URL: n.cfg.BaseURL,
 	}}
@@ -290,7 +355,7 @@ func (n *Notifier) event(kind string, s *applier.State, id string, now time.Time
 		}
 	}
 	body := encode(e)
-	n.enqueue(message{what: kind, send: func(ctx context.Context) error {
+	return n.tell(n.messages, &telling{}, kind, func(ctx context.Context) error {
 		secret, err := n.cfg.Secret(ctx)
 		if err != nil {
 			return err
@@ -302,12 +367,5 @@ func (n *Notifier) event(kind string, s *applier.State, id string, now time.Time
 		}
 		_, err = send(ctx, n.cfg.Client, http.MethodPost, n.cfg.URL, request.Header, body)
 		return err
-	}})
-}
-
-func (n *Notifier) enqueue(m message) {
-	if len(n.queue) >= maxWaiting {
-		n.queue = n.queue[1:]
-	}
-	n.queue = append(n.queue, m)
+	})
 }

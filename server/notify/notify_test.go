@@ -357,10 +357,200 @@ func TestMessages(t *testing.T) {
 		n.Changed(refused("c6"))
 		time.Sleep(time.Hour)
 		failNext(0)
-		n.Changed(refused("c7"))
-		expect("one was given up", "apply.failed invalid c7")
+		time.Sleep(again + patience)
+		expect("one was given up and is told while it lasts", "apply.failed invalid c6")
+		time.Sleep(time.Hour)
+		expect("once")
+		failNext(1000)
+		n.Changed(applied("c7"))
+		time.Sleep(time.Hour)
+		failNext(0)
+		time.Sleep(again + patience)
+		expect("so is the end", "apply.recovered  c7")
 		if text := log.String(); !strings.Contains(text, "tries=8") || strings.Contains(text, "example.com") {
 			t.Errorf("log: %s", text)
 		}
+	})
+}
+
+// notifier is one that speaks to a service and to a receiver, both without a
+// network.
+func notifier(t *testing.T, service, messages http.RoundTripper) *Notifier {
+	n, _ := start(t, Config{
+		Service: "github", Project: Project{API: "https://api.example.com", Path: "team/f"}, TokenFile: tokenFile(t),
+		URL: "https://example.com/", Secret: func(context.Context) (string, error) { return secret, nil },
+		Client: &http.Client{Timeout: sendTime, Transport: transport(func(r *http.Request) (*http.Response, error) {
+			if r.URL.Host == "example.com" {
+				return messages.RoundTrip(r)
+			}
+			return service.RoundTrip(r)
+		})},
+	})
+	return n
+}
+
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// hangs is a service that takes requests and answers none.
+var hangs = transport(func(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, context.Cause(r.Context())
+})
+
+func (r *receiver) take(t *testing.T, what string, want ...string) {
+	t.Helper()
+	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !slices.Equal(r.got, want) {
+		t.Errorf("%s: %q, want %q", what, r.got, want)
+	}
+	r.got = nil
+}
+
+// TestServicesApart: a service of commit statuses that is down holds back no
+// message, nor the other way round; and when it is back it hears the newest.
+func TestServicesApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &receiver{t: t}
+		var mu sync.Mutex
+		var statuses []string
+		down := true
+		service := transport(func(req *http.Request) (*http.Response, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if down {
+				return nil, errors.New("no route")
+			}
+			statuses = append(statuses, filepath.Base(req.URL.Path))
+			return &http.Response{StatusCode: http.StatusCreated, Body: http.NoBody, Request: req}, nil
+		})
+		n := notifier(t, hangs, r)
+		for i := range 5 {
+			n.Changed(refused(fmt.Sprint("c", i)))
+			r.take(t, "beside a service that hangs", fmt.Sprint("apply.failed invalid c", i))
+		}
+		m := notifier(t, service, hangs)
+		m.Changed(refused("c8"))
+		time.Sleep(time.Hour)
+		m.Changed(refused("c9"))
+		time.Sleep(time.Hour)
+		mu.Lock()
+		down = false
+		mu.Unlock()
+		time.Sleep(again + patience)
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		if !slices.Equal(statuses, []string{"c9", "c9"}) {
+			t.Errorf("statuses of %v", statuses)
+		}
+	})
+}
+
+// TestTriesAreOfTheClock: many changes in a short while are no tries, and what was
+// refused or given up is told while it lasts.
+func TestTriesAreOfTheClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &receiver{t: t}
+		var mu sync.Mutex
+		var attempts []time.Duration
+		begin, status, back := time.Now(), 0, 20*time.Second
+		misbehaves := transport(func(req *http.Request) (*http.Response, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			since := time.Since(begin)
+			attempts = append(attempts, since)
+			switch {
+			case since >= back:
+				return r.RoundTrip(req)
+			case status != 0:
+				return &http.Response{StatusCode: status, Status: http.StatusText(status), Body: http.NoBody, Request: req}, nil
+			}
+			return nil, errors.New("no route")
+		})
+		n := notifier(t, hangs, misbehaves)
+		for range 30 {
+			n.Changed(refused("c1"))
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(time.Minute)
+		r.take(t, "a receiver that was away for 20 s", "apply.failed invalid c1")
+		want := []time.Duration{0, time.Second, 3 * time.Second, 7 * time.Second, 15 * time.Second, 31 * time.Second}
+		if mu.Lock(); !slices.Equal(attempts, want) {
+			t.Errorf("attempts at %v, want %v", attempts, want)
+		}
+		mu.Unlock()
+		for _, code := range []int{http.StatusNotFound, http.StatusServiceUnavailable} {
+			mu.Lock()
+			begin, status, back, attempts = time.Now(), code, 3*time.Hour, nil
+			mu.Unlock()
+			n.Changed(refused(fmt.Sprint("c", code)))
+			time.Sleep(3 * time.Hour)
+			r.take(t, "refused for hours")
+			time.Sleep(again + patience)
+			r.take(t, "and then not", fmt.Sprint("apply.failed invalid c", code))
+			mu.Lock()
+			if len(attempts) > 8*19 {
+				t.Errorf("%d: %d attempts", code, len(attempts))
+			}
+			mu.Unlock()
+		}
+	})
+}
+
+// TestEachProblemLasts: while a refused commit stands, a repository that does not
+// answer is a problem of its own: told when it lasts, once, as is the other.
+func TestEachProblemLasts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &receiver{t: t}
+		n := notifier(t, hangs, r)
+		hiccup := func(reason applier.Reason) applier.State {
+			s := refused("c1")
+			s.Error, s.Reason, s.Since, s.NextAttempt = "it hiccups at "+time.Now().String(), reason, time.Now(), time.Now().Add(time.Second)
+			return s
+		}
+		n.Changed(refused("c1"))
+		r.take(t, "a refusal", "apply.failed invalid c1")
+		for range 60 {
+			time.Sleep(10 * time.Minute)
+			n.Changed(hiccup(applier.Unreachable))
+			time.Sleep(10 * time.Second)
+			n.Changed(refused("c1"))
+		}
+		r.take(t, "hiccups")
+		n.Changed(hiccup(applier.Unreachable))
+		time.Sleep(patience - time.Second)
+		r.take(t, "not yet")
+		time.Sleep(2 * time.Second) // nothing changes: a look takes its time
+		r.take(t, "an outage", "apply.failed unreachable c1")
+		time.Sleep(time.Hour)
+		n.Changed(hiccup(applier.Denied))
+		time.Sleep(10 * time.Second)
+		n.Changed(hiccup(applier.Unreachable))
+		time.Sleep(time.Hour)
+		n.Changed(hiccup(applier.Denied)) // that of an hour ago does not count
+		time.Sleep(10 * time.Second)
+		n.Changed(hiccup(applier.Unreachable))
+		time.Sleep(time.Hour)
+		r.take(t, "the same outage, with a hiccup of another kind")
+		n.Changed(refused("c1"))
+		time.Sleep(time.Hour)
+		r.take(t, "the same refusal")
+		for range 10 { // never the same for long
+			n.Changed(hiccup(applier.Unreachable))
+			time.Sleep(time.Minute)
+			n.Changed(hiccup(applier.Denied))
+			time.Sleep(time.Minute)
+		}
+		r.take(t, "an outage of two kinds", "apply.failed unreachable c1", "apply.failed denied c1")
+		n.Changed(refused("c2"))
+		r.take(t, "another refusal", "apply.failed invalid c2")
+		n.Changed(applied("c3"))
+		r.take(t, "recovered", "apply.recovered  c3")
+		time.Sleep(time.Hour)
+		r.take(t, "nothing more")
 	})
 }
