@@ -4,12 +4,10 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"triphammer/server"
 )
@@ -84,7 +82,7 @@ func createKey(c *cobra.Command, args []string) error {
 	if err := cl.call(c.Context(), http.MethodPost, "/keys", req, &k); err != nil {
 		return err
 	}
-	if out, ok := c.OutOrStdout().(*os.File); ok && term.IsTerminal(int(out.Fd())) {
+	if terminalOf(c.OutOrStdout()) != nil {
 		fmt.Fprintf(c.ErrOrStderr(), "Key %s (%s of %s, scopes %s). It is shown this once:\n", k.Name, k.Kind, k.Owner, strings.Join(k.Scopes, ","))
 	}
 	_, err = fmt.Fprintln(c.OutOrStdout(), k.Key)

@@ -31,5 +31,7 @@ func execute(args []string) int {
 	context.AfterFunc(ctx, stop) // a second signal ends it at once
 	root := newRoot()
 	root.SetArgs(args)
+	root.SetOut(standard(os.Stdout))
+	root.SetErr(standard(os.Stderr))
 	return report(root.ErrOrStderr(), root.ExecuteContext(ctx))
 }

@@ -1,17 +1,14 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -102,37 +99,6 @@ func (t *table) write(w io.Writer) error {
 		fmt.Fprintln(tw, strings.Join(row, "\t"))
 	}
 	return tw.Flush()
-}
-
-// oneLine keeps a cell from breaking its row.
-var oneLine = strings.NewReplacer("\n", `\n`, "\t", `\t`)
-
-// printable writes for people. What senders and agents wrote is among it: control
-// characters, which can rewrite what a terminal shows, and characters that turn
-// the direction of text, are written as escapes. JSON output is not touched.
-type printable struct{ w io.Writer }
-
-func (p printable) Write(text []byte) (int, error) {
-	shown := text
-	if bytes.ContainsFunc(text, unprintable) {
-		var b bytes.Buffer
-		for _, r := range strings.ReplaceAll(string(text), "\r\n", "\n") {
-			if unprintable(r) {
-				b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
-			} else {
-				b.WriteRune(r)
-			}
-		}
-		shown = b.Bytes()
-	}
-	if _, err := p.w.Write(shown); err != nil {
-		return 0, err
-	}
-	return len(text), nil
-}
-
-func unprintable(r rune) bool {
-	return unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r)
 }
 
 func stamp(t time.Time) string {

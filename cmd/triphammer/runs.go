@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"triphammer/server"
-	"triphammer/server/run"
 )
 
 func runsCommand() *cobra.Command {
@@ -37,6 +35,9 @@ func runsCommand() *cobra.Command {
 	outputFlag(show)
 	logs := &cobra.Command{
 		Use: "logs ID", Short: "Print a run's transcript", Args: exactly("ID"),
+		Long: `Print a run's transcript. Lines that begin with [kind] are Triphammer's; each line that begins with │ is what the agent, or
+a program that it ran, has written. Control characters, invisible ones and those that turn the direction of text are
+shown as escapes. -o json has the texts as they are.`,
 		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
 			if follow, _ := c.Flags().GetBool("follow"); follow {
 				timeout, _ := c.Flags().GetDuration("timeout")
@@ -49,7 +50,8 @@ func runsCommand() *cobra.Command {
 			if format, _ := c.Flags().GetString("output"); format == "json" {
 				return writeJSON(c.OutOrStdout(), t)
 			}
-			return printEvents(c.OutOrStdout(), t.Events)
+			shown := newTranscriptWriter(c.OutOrStdout())
+			return errors.Join(shown.events(t.Events), shown.end())
 		}),
 	}
 	logs.Flags().StringP("output", "o", "table", "table or json")
@@ -150,18 +152,20 @@ func readTranscript(c *cobra.Command, cl *client, id string) (*server.Transcript
 func watchRun(c *cobra.Command, cl *client, id string, timeout time.Duration, w io.Writer) error {
 	var last server.StateEvent
 	var err error
+	shown := newTranscriptWriter(w)
 	if cl.offline {
-		last, err = pastRun(c, cl, id, w)
+		last, err = pastRun(c, cl, id, shown)
 	} else {
-		last, err = followRun(c, cl, id, timeout, w)
+		last, err = followRun(c, cl, id, timeout, shown)
 	}
-	if err != nil {
+	if err := errors.Join(err, shown.end()); err != nil {
 		return err
 	}
 	fmt.Fprintln(w, last.State)
 	if last.State != "SUCCEEDED" {
 		if last.StatusMessage != "" {
-			fmt.Fprintln(printable{c.ErrOrStderr()}, last.StatusMessage)
+			// Its first line is the server's; what an agent said may follow.
+			fmt.Fprintln(printable{c.ErrOrStderr()}, strings.ReplaceAll(last.StatusMessage, "\n", "\n"+gutter))
 		}
 		return silently(exitBad)
 	}
@@ -170,7 +174,7 @@ func watchRun(c *cobra.Command, cl *client, id string, timeout time.Duration, w 
 
 // pastRun prints a run while no server runs that could execute it. Waiting would
 // keep a server from the data directory.
-func pastRun(c *cobra.Command, cl *client, id string, w io.Writer) (server.StateEvent, error) {
+func pastRun(c *cobra.Command, cl *client, id string, shown *transcriptWriter) (server.StateEvent, error) {
 	t, err := readTranscript(c, cl, id)
 	var r server.Run
 	if err == nil {
@@ -182,13 +186,13 @@ func pastRun(c *cobra.Command, cl *client, id string, w io.Writer) (server.State
 	if r.FinishedAt == nil {
 		err = exitWith(exitUnreachable, "no server is running that could execute the run: it is %s", r.State)
 	}
-	return server.StateEvent{State: r.State, StatusMessage: r.StatusMessage}, errors.Join(printEvents(w, t.Events), err)
+	return server.StateEvent{State: r.State, StatusMessage: r.StatusMessage}, errors.Join(shown.events(t.Events), err)
 }
 
 // reconnectTime is the time between attempts to go on with a stream.
 const reconnectTime = 300 * time.Millisecond
 
-func followRun(c *cobra.Command, cl *client, id string, timeout time.Duration, w io.Writer) (last server.StateEvent, err error) {
+func followRun(c *cobra.Command, cl *client, id string, timeout time.Duration, shown *transcriptWriter) (last server.StateEvent, err error) {
 	ctx, cancel := context.WithTimeoutCause(c.Context(), timeout, exitWith(exitTimeout, "after %s: the run has not finished", timeout))
 	defer cancel()
 	finished, seen, failures := false, "", 0
@@ -200,7 +204,7 @@ func followRun(c *cobra.Command, cl *client, id string, timeout time.Duration, w
 				if err := json.Unmarshal(data, &e); err != nil {
 					return err
 				}
-				return printEvents(w, []server.Event{e})
+				return shown.events([]server.Event{e})
 			}
 			if err := json.Unmarshal(data, &last); err != nil {
 				return err
@@ -224,39 +228,6 @@ func followRun(c *cobra.Command, cl *client, id string, timeout time.Duration, w
 		}
 		failures++
 	}
-}
-
-// printEvents prints a transcript for people.
-func printEvents(w io.Writer, events []server.Event) error {
-	var b bytes.Buffer
-	for _, e := range events {
-		var data map[string]any
-		if json.Unmarshal(e.Data, &data) != nil {
-			data = map[string]any{"text": string(e.Data)}
-		}
-		text := func(key string) string { s, _ := data[key].(string); return s }
-		switch e.Kind {
-		case run.KindOutput:
-			b.WriteString(text("text"))
-		case run.KindFile:
-			fmt.Fprintf(&b, "[%s %s]\n%s", text("change"), text("path"), text("diff"))
-		case run.KindMessage:
-			fmt.Fprintf(&b, "[%s] %s\n", text("role"), text("text"))
-		default:
-			var parts []string
-			for _, key := range []string{"state", "message", "phase", "command", "name", "text", "signal"} {
-				if s := text(key); s != "" {
-					parts = append(parts, s)
-				}
-			}
-			if code, ok := data["exit_code"].(float64); ok && code >= 0 { // -1: of a signal
-				parts = append(parts, fmt.Sprintf("exit status %d", int(code)))
-			}
-			fmt.Fprintf(&b, "[%s] %s\n", e.Kind, strings.Join(parts, " "))
-		}
-	}
-	_, err := printable{w}.Write(b.Bytes())
-	return err
 }
 
 func createRun(c *cobra.Command, _ []string) error {

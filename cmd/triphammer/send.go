@@ -243,17 +243,30 @@ func (m *message) curl(ctx context.Context) (string, error) {
 		}
 		return strings.Join(parts, variable)
 	}
+	if bytes.IndexByte(body, 0) >= 0 {
+		return "", exitWith(exitUsage, "--dry-run: the body has a zero byte, which no command line can hold")
+	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "curl -X POST %s", quote(req.URL.String()))
+	b.WriteString("curl -X POST ")
+	if address := req.URL.String(); strings.ContainsAny(address, "[]{}") {
+		b.WriteString("--globoff " + quote(address)) // to curl they stand for several addresses
+	} else {
+		b.WriteString(quote(address))
+	}
 	for _, name := range slices.Sorted(maps.Keys(req.Header)) {
 		value := req.Header.Get(name)
 		if basic && value == "Basic "+base64.StdEncoding.EncodeToString([]byte(standIn)) {
 			b.WriteString(" \\\n  -u " + variable)
 			continue
 		}
-		fmt.Fprintf(&b, " \\\n  -H %s", quote(name+": "+value))
+		line := name + ": " + value
+		if value == "" {
+			line = name + ";" // with a colon alone curl sends none
+		}
+		fmt.Fprintf(&b, " \\\n  -H %s", quote(line))
 	}
-	fmt.Fprintf(&b, " \\\n  --data-binary %s", quote(string(body)))
+	// Not --data-binary, to which a body that begins with @ names a file.
+	fmt.Fprintf(&b, " \\\n  --data-raw %s", quote(string(body)))
 	return b.String(), nil
 }
 
@@ -291,6 +304,9 @@ func send(c *cobra.Command, args []string) error {
 		name, value, ok := strings.Cut(h, ":")
 		if !ok {
 			return exitWith(exitUsage, "--header %q is not of the form Name: value", h)
+		}
+		if !signature.IsHeaderName(strings.TrimSpace(name)) {
+			return exitWith(exitUsage, "--header %q: %q is no header name", h, strings.TrimSpace(name))
 		}
 		m.header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
 	}
@@ -332,9 +348,9 @@ func (m *message) sendAll(c *cobra.Command, count int, pause time.Duration, want
 			return err
 		}
 		statuses[status]++
-		fmt.Fprintf(c.OutOrStdout(), "%d %s\n", status, strings.TrimSpace(string(answer)))
+		fmt.Fprintf(printable{c.OutOrStdout()}, "%d %s\n", status, strings.TrimSpace(string(answer)))
 		if after := header.Get("Retry-After"); after != "" {
-			fmt.Fprintf(c.ErrOrStderr(), "Retry-After: %s\n", after)
+			fmt.Fprintf(printable{c.ErrOrStderr()}, "Retry-After: %s\n", after)
 		}
 	}
 	if count > 1 {
