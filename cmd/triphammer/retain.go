@@ -59,6 +59,9 @@ func (in *instance) deleteOld(ctx context.Context, clock movedClock) {
 	if err != nil && ctx.Err() == nil {
 		in.opt.logger.Error("old runs could not be deleted", "error", err)
 	}
+	if err := in.store.Shrink(ctx); err != nil && ctx.Err() == nil {
+		in.opt.logger.Error("what became free in the database could not be given back to the file system", "error", err)
+	}
 	if deliveries+runs+transcripts > 0 {
 		in.opt.logger.Info("what is too old was deleted", "deliveries", deliveries, "runs", runs, "transcripts", transcripts)
 	}

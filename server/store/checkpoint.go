@@ -3,6 +3,9 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
+
+	"golang.org/x/sys/unix"
 )
 
 // walPages is from how many pages on the write-ahead log is copied into the
@@ -16,6 +19,14 @@ type longLog struct{ pages, next int }
 // measureEvery is after how many commits the writer looks how long the log is.
 const measureEvery = 8
 
+// copyings is how often the log is copied beside the writer: the second time takes
+// what was added during the first, and leaves next to nothing.
+const copyings = 2
+
+// flushWindow is how much of the database is written to the disk at once. All of
+// it at once would keep the disk from the commits meanwhile.
+const flushWindow = 16 << 20
+
 // checkpoints copies the log whenever the writer says that it is long. That takes
 // the time of many commits, so it is done beside the writer. Under load something
 // is added meanwhile, and only a log that is copied to its end begins anew:
@@ -28,7 +39,14 @@ func (s *Store) checkpoints() {
 		case <-s.closing:
 			return // closing the last connection copies all of it
 		}
-		if _, err := s.read.ExecContext(context.Background(), "PRAGMA wal_checkpoint(PASSIVE)"); err != nil {
+		var err error
+		for range copyings {
+			_, err = s.read.ExecContext(context.Background(), "PRAGMA wal_checkpoint(PASSIVE)")
+			if err = errors.Join(err, s.flush()); err != nil {
+				break
+			}
+		}
+		if err != nil {
 			s.logger.Warn("the write-ahead log could not be copied into the database; it is tried again when it has grown", "error", err)
 			continue
 		}
@@ -37,6 +55,23 @@ func (s *Store) checkpoints() {
 		case <-s.closing:
 		}
 	}
+}
+
+// flush writes what was copied into the database to the disk. SQLite does that
+// only when it has copied the log to its end, which is the writer's part: without
+// this, every commit would wait then until thousands of pages are on the disk.
+func (s *Store) flush() error {
+	info, err := s.file.Stat()
+	if err != nil {
+		return err
+	}
+	for at := int64(0); at < info.Size(); at += flushWindow {
+		const all = unix.SYNC_FILE_RANGE_WAIT_BEFORE | unix.SYNC_FILE_RANGE_WRITE | unix.SYNC_FILE_RANGE_WAIT_AFTER
+		if err := unix.SyncFileRange(int(s.file.Fd()), at, flushWindow, all); err != nil {
+			break // a file system that has no such thing has Sync
+		}
+	}
+	return s.file.Sync()
 }
 
 // logLength is how many pages the write-ahead log has. The mode does what it

@@ -128,7 +128,7 @@ func (s *Store) RecordDelivery(ctx context.Context, d *NewDelivery) (Recorded, e
 		out, err = s.recordDelivery(ctx, d, row)
 		return err
 	}}
-	err = s.submit(j)
+	err = s.submit(s.jobs, j)
 	return out, err
 }
 

@@ -15,14 +15,16 @@ type Retention struct {
 	Age  time.Duration
 }
 
-const (
-	pruneChunk  = 500  // rows per transaction: others get their turn between
-	vacuumPages = 1000 // given back to the file system per transaction
-)
+// prunePage is how many rows that go are looked for at once.
+const prunePage = 1000
+
+// spareShare is the part of the database that may be free pages: new rows use
+// them, and giving them back to the file system only to ask for them again costs
+// twice.
+const spareShare = 16
 
 // Prune deletes deliveries that are older, with their payloads and identities,
-// unless a run of theirs has not finished. It returns how many. The file shrinks
-// by what became free.
+// unless a run of theirs has not finished. It returns how many.
 func (s *Store) Prune(ctx context.Context, keep Retention) (deleted int64, err error) {
 	uids, err := list(ctx, s, scanText, "SELECT uid FROM webhook_uids ORDER BY uid")
 	if err != nil {
@@ -35,7 +37,7 @@ func (s *Store) Prune(ctx context.Context, keep Retention) (deleted int64, err e
 			return deleted, err
 		}
 	}
-	return deleted, errors.Join(s.pruneSessions(ctx), s.pruneTicks(ctx), s.shrink(ctx))
+	return deleted, errors.Join(s.pruneSessions(ctx), s.pruneTicks(ctx))
 }
 
 func (s *Store) pruneWebhook(ctx context.Context, uid string, keep Retention) (deleted int64, err error) {
@@ -52,36 +54,72 @@ func (s *Store) pruneWebhook(ctx context.Context, uid string, keep Retention) (d
 		}
 		border = min(border, kept)
 	}
-	for n := int64(pruneChunk); n == pruneChunk; deleted += n {
-		err := s.do(ctx, func(ctx context.Context) error {
-			var err error
-			n, err = s.execCount(ctx, `DELETE FROM deliveries WHERE id IN (SELECT d.id FROM deliveries d WHERE d.webhook_uid = $1 AND d.id < $2
-				AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.delivery_id = d.id AND r.state IN ('QUEUED', 'INPROGRESS')) ORDER BY d.id LIMIT $3)`,
-				uid, border, pruneChunk)
-			return err
-		})
-		if err != nil {
-			return deleted, err
+	var last int64 // what a run still needs is passed by once
+	return s.remove(ctx, func() (all []oldRow, err error) {
+		all, err = list(ctx, s, scanOldRow, `SELECT d.id, 0, coalesce(length(d.payload), 0) FROM deliveries d WHERE d.webhook_uid = $1 AND d.id > $2 AND d.id < $3
+			AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.delivery_id = d.id AND r.state IN ('QUEUED', 'INPROGRESS')) ORDER BY d.id LIMIT $4`,
+			uid, last, border, prunePage)
+		if len(all) > 0 {
+			last = all[len(all)-1].id
 		}
-	}
-	return deleted, nil
+		return all, err
+	}, func(ctx context.Context, v oldRow) error {
+		return s.exec(ctx, "DELETE FROM deliveries WHERE id = $1", v.id) // a run that has ended never begins again
+	})
 }
 
-// shrink gives free pages back to the file system, in small steps.
-func (s *Store) shrink(ctx context.Context) error {
-	for free := int64(vacuumPages); free >= vacuumPages; {
-		err := s.do(ctx, func(ctx context.Context) error {
-			if err := s.row(ctx, "PRAGMA freelist_count", nil, &free); err != nil || free == 0 {
-				return err
+// oldRow is a row that goes, by its id or by that and a number; size is about how
+// many bytes go with it.
+type oldRow struct{ id, seq, size int64 }
+
+func scanOldRow(rows *sql.Rows) (v oldRow, err error) {
+	err = rows.Scan(&v.id, &v.seq, &v.size)
+	return v, err
+}
+
+// remove deletes in steps what find finds, until it finds nothing. It is looked
+// for beside the writer. n is how many were whole: those without a number.
+func (s *Store) remove(ctx context.Context, find func() ([]oldRow, error), one func(ctx context.Context, v oldRow) error) (n int64, err error) {
+	for {
+		all, err := find()
+		if err != nil || len(all) == 0 {
+			return n, err
+		}
+		err = s.inSteps(ctx, func(ctx context.Context, st *step) (more bool, err error) {
+			for ; len(all) > 0 && st.takes(all[0].size); all = all[1:] {
+				if err := one(ctx, all[0]); err != nil {
+					return false, err
+				}
+				if all[0].seq == 0 {
+					n++
+				}
 			}
-			every := func(*sql.Rows) (bool, error) { return true, nil } // each step of it is a page
-			return s.each(ctx, "PRAGMA incremental_vacuum("+strconv.Itoa(vacuumPages)+")", nil, every)
+			return len(all) > 0, nil
 		})
 		if err != nil {
-			return err
+			return n, err
 		}
 	}
-	return nil
+}
+
+// Shrink gives what became free in the file back to the file system, but for a
+// sixteenth of it.
+func (s *Store) Shrink(ctx context.Context) error {
+	return s.inSteps(ctx, func(ctx context.Context, st *step) (more bool, err error) {
+		var free, pages int64
+		if err := errors.Join(s.row(ctx, "PRAGMA freelist_count", nil, &free), s.row(ctx, "PRAGMA page_count", nil, &pages)); err != nil {
+			return false, err
+		}
+		surplus := min(free-pages/spareShare, stepRows)
+		if surplus <= 0 {
+			return false, nil
+		}
+		// Each row of the answer is a page that moved.
+		err = s.each(ctx, "PRAGMA incremental_vacuum("+strconv.FormatInt(surplus, 10)+")", nil, func(*sql.Rows) (bool, error) {
+			return st.takes(0), nil
+		})
+		return true, err
+	})
 }
 
 func scanText(rows *sql.Rows) (string, error) {

@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"database/sql"
+	"fmt"
+	"math"
 	"time"
 )
 
@@ -10,62 +12,68 @@ import (
 // are kept, after their end. 0: for good.
 type RunRetention struct{ Runs, Transcripts time.Duration }
 
-// pruneRows is the most rows that one transaction deletes.
-const pruneRows = 2000
-
 const ended = "state IN ('SUCCEEDED', 'FAILED', 'CANCELLED') AND state <> 'QUEUED'"
 
-// PruneRuns deletes what is older, in chunks between which others get their turn:
+// PruneRuns deletes what is older, in steps between which others get their turn:
 // runs with all that belongs to them, and transcripts. A run that has not ended is
 // never touched. It returns how many of each.
 func (s *Store) PruneRuns(ctx context.Context, keep RunRetention) (runs, transcripts int64, err error) {
 	if keep.Runs > 0 {
 		old := micros(s.now().Add(-keep.Runs))
-		runs, err = s.pruneChunks(ctx, func(ctx context.Context) ([]int64, error) {
-			return s.ids(ctx, "SELECT id FROM runs WHERE updated_at < $1 AND "+ended+" ORDER BY updated_at LIMIT $2", old, pruneChunk)
-		}, s.deleteRun)
+		runs, err = s.remove(ctx, func() ([]oldRow, error) {
+			return s.transcripts(ctx, "SELECT id FROM runs WHERE updated_at < $1 AND "+ended+" ORDER BY updated_at LIMIT $2", old, prunePage)
+		}, func(ctx context.Context, v oldRow) error {
+			if v.seq == 0 {
+				return s.deleteRun(ctx, v.id)
+			}
+			return s.deleteEvent(ctx, v)
+		})
 	}
 	if err == nil && keep.Transcripts > 0 {
 		old := s.now().Add(-keep.Transcripts)
-		transcripts, err = s.pruneChunks(ctx, func(ctx context.Context) ([]int64, error) {
+		transcripts, err = s.remove(ctx, func() ([]oldRow, error) {
 			// A run is no older than its id.
-			return s.ids(ctx, `SELECT DISTINCT e.run_id FROM run_events e JOIN runs r ON r.id = e.run_id WHERE e.run_id < $1
-				AND r.updated_at < $2 AND r.state IN ('SUCCEEDED', 'FAILED', 'CANCELLED') ORDER BY e.run_id LIMIT $3`, idAt(old), micros(old), pruneChunk)
-		}, func(context.Context, int64) error { return nil })
+			return s.transcripts(ctx, `SELECT DISTINCT e.run_id FROM run_events e JOIN runs r ON r.id = e.run_id WHERE e.run_id < $1
+				AND r.updated_at < $2 AND r.state IN ('SUCCEEDED', 'FAILED', 'CANCELLED') ORDER BY e.run_id LIMIT $3`, idAt(old), micros(old), prunePage)
+		}, func(ctx context.Context, v oldRow) error {
+			if v.seq == 0 {
+				return nil
+			}
+			return s.deleteEvent(ctx, v)
+		})
 	}
 	return runs, transcripts, err
 }
 
-// pruneChunks deletes the transcripts of the runs that find finds, and calls done
-// for each that has none any more, until it finds none.
-func (s *Store) pruneChunks(ctx context.Context, find func(context.Context) ([]int64, error), done func(context.Context, int64) error) (n int64, err error) {
-	for more := true; more && ctx.Err() == nil; {
-		var chunk int64
-		err := s.do(ctx, func(ctx context.Context) error {
-			chunk = 0
-			ids, err := find(ctx)
-			more = len(ids) > 0
-			room := int64(pruneRows)
-			for _, id := range ids {
-				if err != nil || room <= 0 {
-					return err
-				}
-				var deleted int64
-				deleted, err = s.execCount(ctx, `DELETE FROM run_events WHERE run_id = $1 AND seq IN
-					(SELECT seq FROM run_events WHERE run_id = $2 ORDER BY seq LIMIT $3)`, id, id, room)
-				if room -= deleted + 1; err == nil && room > 0 {
-					err = done(ctx, id)
-					chunk++
-				}
-			}
-			return err
-		})
-		if err != nil {
-			return n, err
-		}
-		n += chunk
+// transcripts are the events of the runs that a query finds, and the runs all of
+// whose events are among them.
+func (s *Store) transcripts(ctx context.Context, query string, args ...any) ([]oldRow, error) {
+	ids, err := list(ctx, s, func(rows *sql.Rows) (id any, err error) {
+		err = rows.Scan(&id)
+		return id, err
+	}, query, args...)
+	if err != nil || len(ids) == 0 {
+		return nil, err
 	}
-	return n, ctx.Err()
+	all, err := list(ctx, s, scanOldRow, "SELECT run_id, seq, length(data) FROM run_events WHERE run_id IN ("+marks(len(ids))+") ORDER BY run_id, seq"+
+		fmt.Sprintf(" LIMIT %d", prunePage+1), ids...)
+	if err != nil {
+		return nil, err
+	}
+	whole := int64(math.MaxInt64) // runs before this one
+	if len(all) > prunePage {
+		whole, all = all[prunePage].id, all[:prunePage]
+	}
+	for _, id := range ids {
+		if id := id.(int64); id < whole {
+			all = append(all, oldRow{id: id})
+		}
+	}
+	return all, nil
+}
+
+func (s *Store) deleteEvent(ctx context.Context, v oldRow) error {
+	return s.exec(ctx, "DELETE FROM run_events WHERE run_id = $1 AND seq = $2", v.id, v.seq)
 }
 
 // deleteRun deletes a run whose transcript is gone. What nothing else uses of its
@@ -89,15 +97,4 @@ func (s *Store) deleteRun(ctx context.Context, id int64) error {
 		return nil
 	}
 	return s.exec(ctx, "DELETE FROM specs WHERE hash = $1 AND NOT EXISTS (SELECT 1 FROM runs WHERE spec_hash = $2 AND automation = '')", hash, hash)
-}
-
-// ids reads ids on the writer's connection.
-func (s *Store) ids(ctx context.Context, query string, args ...any) (ids []int64, err error) {
-	err = s.each(ctx, query, args, func(rows *sql.Rows) (bool, error) {
-		var id int64
-		err := rows.Scan(&id)
-		ids = append(ids, id)
-		return true, err
-	})
-	return ids, err
 }

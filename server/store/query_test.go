@@ -132,7 +132,7 @@ func TestPayloadErrors(t *testing.T) {
 	}
 }
 
-// TestFileShrinks: what Prune deletes, the file system has back.
+// TestFileShrinks: what Prune deletes, the file system has back after Shrink.
 func TestFileShrinks(t *testing.T) {
 	s := open(t)
 	must[string](t)(s.RecordApply(t.Context(), &Apply{
@@ -153,6 +153,7 @@ func TestFileShrinks(t *testing.T) {
 	if n := must[int64](t)(s.Prune(t.Context(), Retention{Keep: 50, Age: 7 * 24 * time.Hour})); n != 550 {
 		t.Errorf("%d deleted", n)
 	}
+	check(t, s.Shrink(t.Context()))
 	if after := pages(); after > before/5 {
 		t.Errorf("%d pages of %d are left", after, before)
 	}

@@ -281,7 +281,10 @@ func (s *Store) Fire(ctx context.Context, t Tick) (runs []string, err error) {
 const tickAge = 90 * 24 * time.Hour
 
 func (s *Store) pruneTicks(ctx context.Context) error {
-	return s.do(ctx, func(ctx context.Context) error {
-		return s.exec(ctx, "DELETE FROM schedule_ticks WHERE tick < $1", micros(s.now().Add(-tickAge)))
+	old := micros(s.now().Add(-tickAge))
+	return s.inSteps(ctx, func(ctx context.Context, _ *step) (more bool, err error) {
+		n, err := s.execCount(ctx, `DELETE FROM schedule_ticks WHERE (schedule_id, tick, automation) IN
+			(SELECT schedule_id, tick, automation FROM schedule_ticks WHERE tick < $1 LIMIT $2)`, old, stepRows)
+		return n == stepRows, err
 	})
 }

@@ -96,11 +96,16 @@ func (s *Store) endSessions(ctx context.Context, and string, args ...any) (ended
 
 // pruneSessions forgets what is too old to open anything.
 func (s *Store) pruneSessions(ctx context.Context) error {
-	return s.do(ctx, func(ctx context.Context) error {
+	old := micros(s.now().Add(-idempotencyAge))
+	_, err := s.remove(ctx, func() ([]oldRow, error) {
+		return list(ctx, s, scanOldRow, "SELECT rowid, 0, 0 FROM idempotency WHERE created_at <= $1 LIMIT $2", old, prunePage)
+	}, func(ctx context.Context, r oldRow) error {
+		return s.exec(ctx, "DELETE FROM idempotency WHERE rowid = $1 AND created_at <= $2", r.id, old) // it may have been used again
+	})
+	return errors.Join(err, s.do(ctx, func(ctx context.Context) error {
 		now := micros(s.now())
 		return errors.Join(
 			s.exec(ctx, "DELETE FROM login_links WHERE expires_at <= $1", now),
-			s.exec(ctx, "DELETE FROM sessions WHERE expires_at <= $1", now),
-			s.exec(ctx, "DELETE FROM idempotency WHERE created_at <= $1", micros(s.now().Add(-idempotencyAge))))
-	})
+			s.exec(ctx, "DELETE FROM sessions WHERE expires_at <= $1", now))
+	}))
 }

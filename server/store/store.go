@@ -17,6 +17,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -69,6 +70,9 @@ type Store struct {
 	logger *slog.Logger
 	key    *secret.Key
 	read   *sql.DB
+	// The database's own file. Closing it gives up the locks that SQLite has on it:
+	// it is closed last.
+	file *os.File
 
 	sources   []secret.Source
 	importing sync.Mutex // of what sources have
@@ -83,8 +87,11 @@ type Store struct {
 	groups     groupCache
 	lastHead   int64 // the group that a claim of runs looked at last, if it left some out
 	long       longLog
+	unmeasured int           // commits since it was looked how long the log is
+	patience   time.Duration // of steps
 
 	jobs         chan *job
+	steps        chan *job     // of long tasks
 	full, rest   chan struct{} // the log is long; only its end is not copied yet
 	closing      chan struct{}
 	done         chan struct{} // of the writer
@@ -119,8 +126,8 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	s := &Store{
 		now: cfg.Now, logger: cfg.Logger, key: cfg.Key, sources: cfg.Sources,
-		statements: make(map[string]*sql.Stmt), execs: make(map[string]*sqlite3.SQLiteStmt), long: longLog{walPages, walPages},
-		jobs: make(chan *job, 4*maxBatch), full: make(chan struct{}, 1), rest: make(chan struct{}),
+		statements: make(map[string]*sql.Stmt), execs: make(map[string]*sqlite3.SQLiteStmt), long: longLog{walPages, walPages}, patience: stepPatience,
+		jobs: make(chan *job, 4*maxBatch), steps: make(chan *job), full: make(chan struct{}, 1), rest: make(chan struct{}),
 		closing: make(chan struct{}), done: make(chan struct{}), checkpointed: make(chan struct{}),
 	}
 	err := judge(ctx, cfg.Path)
@@ -182,6 +189,9 @@ func (s *Store) open(ctx context.Context, path string, settings map[string]strin
 			return err
 		}
 		s.lastID = max(s.lastID, id)
+	}
+	if s.file, err = os.OpenFile(path, os.O_RDWR, 0); err != nil {
+		return err
 	}
 	readOnly := maps.Clone(settings)
 	readOnly["_query_only"] = "1"
@@ -311,6 +321,9 @@ func (s *Store) closeHandles() error {
 		if db != nil {
 			errs = append(errs, db.Close())
 		}
+	}
+	if s.file != nil {
+		errs = append(errs, s.file.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"time"
 
 	"github.com/mattn/go-sqlite3"
 )
@@ -20,29 +21,30 @@ const yields = 4
 
 // job is one change. The writer runs it in a transaction with others.
 type job struct {
-	ctx  context.Context
-	fn   func(ctx context.Context) error
-	safe bool // an error of it is an error of the database
-	done chan error
+	ctx    context.Context
+	fn     func(ctx context.Context) error
+	safe   bool // an error of it is an error of the database
+	done   chan error
+	queued time.Time // of a step: when it began to wait
 }
 
 // do commits what fn changes, and returns after it is on the disk. fn runs on
 // the writer's goroutine, on its connection, at once with nothing else. If it
 // fails, nothing of it is kept and the others of its transaction are unharmed.
 func (s *Store) do(ctx context.Context, fn func(ctx context.Context) error) error {
-	return s.submit(&job{ctx: ctx, fn: fn, done: make(chan error, 1)})
+	return s.submit(s.jobs, &job{ctx: ctx, fn: fn, done: make(chan error, 1)})
 }
 
 // submit queues a job and waits for it. A caller that goes away before its turn
 // leaves nothing behind.
-func (s *Store) submit(j *job) error {
+func (s *Store) submit(queue chan<- *job, j *job) error {
 	select {
 	case <-s.closing:
 		return ErrClosed
 	default:
 	}
 	select {
-	case s.jobs <- j:
+	case queue <- j:
 	case <-j.ctx.Done():
 		return fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(j.ctx))
 	case <-s.done:
@@ -66,30 +68,40 @@ func (s *Store) write() {
 	defer close(s.done)
 	ctx := context.Background() // one caller's impatience must not roll back the others
 	batch := make([]*job, 0, maxBatch)
-	for unmeasured := 0; ; {
+	for {
 		select {
 		case j := <-s.jobs:
-			batch = append(batch[:0], j)
+			s.turn(ctx, s.gather(append(batch[:0], j)))
+		case j := <-s.steps:
+			for time.Since(j.queued) < s.patience {
+				if batch = s.gather(batch[:0]); len(batch) == 0 {
+					break
+				}
+				s.turn(ctx, batch)
+			}
+			s.turn(ctx, append(batch[:0], j))
 		case <-s.rest:
 			if _, err := s.logLength(ctx, "PASSIVE"); err != nil {
 				s.logger.Warn("the end of the write-ahead log could not be copied into the database", "error", err)
 			}
-			continue
 		case <-s.closing:
 			select {
 			case j := <-s.jobs: // what waits is still committed
-				batch = append(batch[:0], j)
+				s.turn(ctx, s.gather(append(batch[:0], j)))
 			default:
 				return
 			}
 		}
-		batch = s.gather(batch)
-		s.commit(ctx, batch)
-		if unmeasured++; unmeasured == measureEvery {
-			unmeasured = 0
-			s.measure(ctx)
-		}
-		clear(batch)
+	}
+}
+
+// turn commits a batch, and looks now and then how long the log is.
+func (s *Store) turn(ctx context.Context, batch []*job) {
+	s.commit(ctx, batch)
+	clear(batch)
+	if s.unmeasured++; s.unmeasured >= measureEvery {
+		s.unmeasured = 0
+		s.measure(ctx)
 	}
 }
 

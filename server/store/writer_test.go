@@ -133,7 +133,7 @@ func TestOneBadJob(t *testing.T) {
 		},
 		record("2"),
 		func() error { // fails in the database, without a savepoint
-			return s.submit(&job{ctx: t.Context(), safe: true, done: make(chan error, 1), fn: func(ctx context.Context) error {
+			return s.submit(s.jobs, &job{ctx: t.Context(), safe: true, done: make(chan error, 1), fn: func(ctx context.Context) error {
 				row, err := encodeDelivery(badRow, new([]byte))
 				if err != nil {
 					return err

@@ -1,0 +1,151 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+const million = 1_000_000
+
+// stock records n deliveries, of which each second one started a run that has
+// ended, from age ago until now, without waiting for the disk.
+func (f *fixture) stock(t testing.TB, n int, age time.Duration) {
+	t.Helper()
+	ctx := t.Context()
+	end := f.at
+	const chunk = 10_000
+	for done := 0; done < n; {
+		check(t, f.do(ctx, func(ctx context.Context) error {
+			for range min(chunk, n-done) {
+				f.at = end.Add(-age + age/time.Duration(n)*time.Duration(done))
+				if err := f.record(ctx, numbered(done, f.at)); err != nil {
+					return err
+				}
+				done++
+			}
+			return nil
+		}))
+	}
+	check(t, f.do(ctx, func(ctx context.Context) error {
+		f.at = end
+		return f.exec(ctx, "UPDATE runs SET state = 'SUCCEEDED' WHERE state = 'QUEUED'")
+	}))
+}
+
+// numbered is a delivery of about 1 KB that does not compress much.
+func numbered(i int, at time.Time) *NewDelivery {
+	var text []byte
+	for part := range 9 {
+		sum := sha256.Sum256(fmt.Append(nil, i, part))
+		text = append(text, sum[:]...)
+	}
+	body := fmt.Sprintf(`{"action":"opened","number":%d,"text":"%s","more":"%s"}`, i, base64.StdEncoding.EncodeToString(text), base64.StdEncoding.EncodeToString(text))
+	d := delivery(fmt.Sprint("dlv", i), body)
+	if i%2 == 0 {
+		d = delivery(fmt.Sprint("dlv", i), body, "a")
+	}
+	d.ReceivedAt = at
+	return d
+}
+
+// steady records deliveries at a rate for as long as during takes, and returns how
+// long each took from the moment that it was due.
+func (f *fixture) steady(t testing.TB, rate int, first int, during func()) []time.Duration {
+	t.Helper()
+	var over = make(chan struct{})
+	go func() {
+		defer close(over)
+		during()
+	}()
+	var all []time.Duration
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	start := time.Now()
+	for i := 0; ; i++ {
+		due := start.Add(time.Duration(i) * time.Second / time.Duration(rate))
+		if wait := time.Until(due); wait > 0 {
+			select {
+			case <-time.After(wait):
+			case <-over:
+				wg.Wait()
+				slices.Sort(all)
+				return all
+			}
+		}
+		wg.Go(func() {
+			if _, err := f.RecordDelivery(context.Background(), numbered(first+i, due)); err != nil {
+				t.Error(err)
+			}
+			took := time.Since(due)
+			mu.Lock()
+			all = append(all, took)
+			mu.Unlock()
+		})
+	}
+}
+
+func at(sorted []time.Duration, share float64) time.Duration {
+	return sorted[min(len(sorted)-1, int(float64(len(sorted))*share))]
+}
+
+// record is RecordDelivery on the writer.
+func (f *fixture) record(ctx context.Context, d *NewDelivery) error {
+	row, err := encodeDelivery(d, new([]byte))
+	if err != nil {
+		return err
+	}
+	_, err = f.recordDelivery(ctx, d, row)
+	return err
+}
+
+// BenchmarkRetention is how long a delivery takes at 1,000 a second without and
+// with the deletion of what is old: half of a million. Both are measured in turn.
+//
+// base-p99-ms and p99-ms are medians of the rounds, ratio that of their ratios;
+// deleted/s is how fast it went under this load, wal-MB how long the log grew.
+func BenchmarkRetention(b *testing.B) {
+	f := open(b)
+	f.stock(b, million, 14*24*time.Hour)
+	f.reopen(b) // with a log that is short again
+	check(b, f.bind(b.Context()))
+	began := 0
+	const rounds, each = 5, 6 * time.Second
+	var bases, others, ratios []float64
+	var deleted int64
+	wal := int64(0)
+	ms := func(sorted []time.Duration) float64 { return float64(at(sorted, 0.99).Microseconds()) / 1000 }
+	b.ResetTimer()
+	for range rounds {
+		without := f.steady(b, 1000, million+began, func() { time.Sleep(each) })
+		began += len(without)
+		with := f.steady(b, 1000, million+began, func() {
+			ctx, cancel := context.WithTimeout(b.Context(), each)
+			defer cancel()
+			n, err := f.Prune(ctx, Retention{Keep: 50, Age: 7 * 24 * time.Hour})
+			if deleted += n; err != nil && ctx.Err() == nil {
+				b.Error(err)
+			}
+		})
+		began += len(with)
+		if info, err := os.Stat(f.cfg.Path + "-wal"); err == nil {
+			wal = max(wal, info.Size())
+		}
+		b.Logf("p50 %v p99 %v max %v without, %v %v %v with", at(without, .5), at(without, .99), at(without, 1), at(with, .5), at(with, .99), at(with, 1))
+		bases, others, ratios = append(bases, ms(without)), append(others, ms(with)), append(ratios, ms(with)/ms(without))
+	}
+	for _, all := range [][]float64{bases, others, ratios} {
+		slices.Sort(all)
+	}
+	b.ReportMetric(bases[rounds/2], "base-p99-ms")
+	b.ReportMetric(others[rounds/2], "p99-ms")
+	b.ReportMetric(ratios[rounds/2], "ratio")
+	b.ReportMetric(float64(deleted)/(rounds*each.Seconds()), "deleted/s")
+	b.ReportMetric(float64(wal)/(1<<20), "wal-MB")
+}

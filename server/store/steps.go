@@ -1,0 +1,68 @@
+package store
+
+import (
+	"context"
+	"time"
+)
+
+// What one step of a long task may do. It can be one row more, however large.
+const (
+	stepRows  = 256
+	stepBytes = 1 << 20
+	stepTime  = 5 * time.Millisecond
+)
+
+// stepPatience is how long a step waits for its turn while others write: then it
+// comes between two of their transactions, so that no load keeps old rows for good.
+const stepPatience = 50 * time.Millisecond
+
+// busyPause is how many times as long as a step the pause after it is, if others
+// wrote since the step before: a tenth of the writer's time is enough to delete
+// what comes in the rest of it. If nobody did, it is as long as the step.
+const busyPause = 9
+
+// step is one transaction of a long task.
+type step struct {
+	began       time.Time
+	rows, bytes int64
+}
+
+// takes tells whether a row of about this size still belongs to the step.
+func (st *step) takes(size int64) bool {
+	if st.rows > 0 && (st.rows >= stepRows || st.bytes+size > stepBytes || time.Since(st.began) >= stepTime) {
+		return false
+	}
+	st.rows++
+	st.bytes += size
+	return true
+}
+
+// inSteps runs one step after the other until there are no more. Each has a
+// transaction of its own, for which the writer looks when nobody waits for it;
+// the pauses between leave the disk to the others.
+func (s *Store) inSteps(ctx context.Context, run func(ctx context.Context, st *step) (more bool, err error)) error {
+	for commits := s.commits.Load(); ; {
+		var st step
+		var more bool
+		err := s.submit(s.steps, &job{ctx: ctx, queued: time.Now(), done: make(chan error, 1), fn: func(ctx context.Context) (err error) {
+			st.began = time.Now()
+			more, err = run(ctx, &st)
+			return err
+		}})
+		if err != nil || !more {
+			return err
+		}
+		pause := time.Since(st.began)
+		before := commits
+		if commits = s.commits.Load(); commits-before > 1 { // more than this step
+			pause *= busyPause
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-s.closing:
+			return ErrClosed
+		}
+	}
+}
