@@ -2,12 +2,15 @@ package main
 
 import (
 	"maps"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"triphammer/server/secret"
 )
 
 // setting is one setting of a server, and where its value comes from (SPEC 12).
@@ -23,7 +26,8 @@ func configCommand() *cobra.Command {
 		Use:   "show",
 		Short: "Show what serve would use, and where each value comes from",
 		Long: `Show every setting of serve as it would be with the same flags, variables and configuration file, and where its value
-comes from: a flag, a variable, the file, or the default. No setting holds a secret: they name files.`,
+comes from: a flag, a variable, the file, or the default. No secret is shown: settings name files, and of an address
+whose path is a credential there is the beginning alone.`,
 		Example: `  triphammer config show --config /etc/triphammer.yaml
   TRIPHAMMER_LISTEN=0.0.0.0:8787 triphammer config show -o json`,
 		Args: cobra.NoArgs,
@@ -62,10 +66,10 @@ func showConfig(c *cobra.Command, _ []string) error {
 	var all []setting
 	own.VisitAll(func(f *pflag.Flag) {
 		value := c.Flags().Lookup(f.Name).Value
-		all = append(all, setting{Name: f.Name, Value: shownValue(value), Source: sources[f.Name]})
+		all = append(all, setting{Name: f.Name, Value: shownSetting(f.Name, shownValue(value)), Source: sources[f.Name]})
 		for _, factory := range config.factories {
 			if value, ok := factory.values[f.Name]; ok {
-				all = append(all, setting{Name: f.Name, Factory: factory.name, Value: value, Source: config.path})
+				all = append(all, setting{Name: f.Name, Factory: factory.name, Value: shownSetting(f.Name, value), Source: config.path})
 			}
 		}
 	})
@@ -80,4 +84,16 @@ func shownValue(v pflag.Value) string {
 		return strings.Join(list.GetSlice(), ",")
 	}
 	return v.String()
+}
+
+// shownSetting is the value of a setting without what is a credential in it.
+func shownSetting(name, value string) string {
+	if name == "notify-url" && value != "" {
+		return secret.Origin(value)
+	}
+	if u, err := url.Parse(value); err == nil && u.User != nil && u.Host != "" && u.Scheme != "ssh" {
+		u.User = url.User("[redacted]") // serve refuses it
+		return u.String()
+	}
+	return value
 }

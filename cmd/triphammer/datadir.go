@@ -60,13 +60,54 @@ func openFolder(ctx context.Context, dir string, mayMake, wait bool) (lock *fold
 	if lock, err = lockFolder(ctx, dir, wait); err != nil {
 		return nil, false, err
 	}
-	if made, err = prepareFolder(dir, mayMake); err == nil {
+	if lock.exposed, err = keepPrivate(dir, mayMake); err == nil {
+		made, err = prepareFolder(dir, mayMake)
+	}
+	if err == nil {
 		err = lock.takeFile(ctx, wait)
 	}
 	if err != nil {
 		return nil, false, errors.Join(err, lock.close())
 	}
 	return lock, made, nil
+}
+
+// keepPrivate sees to it that nobody but this user can look into a data directory,
+// or into a folder that is to become one. It returns the mode that it had if it
+// had to be changed. A folder that is not this user's, or that others use too, is
+// refused.
+func keepPrivate(dir string, mayMake bool) (was fs.FileMode, err error) {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return 0, exitWith(exitUsage, "the data directory: %w", err)
+	}
+	_, err = os.Lstat(filepath.Join(dir, storeFile))
+	isData, mode := err == nil, info.Mode().Perm()
+	if mode&0o077 == 0 || !isData && !mayMake {
+		return 0, nil
+	}
+	const instead = "Give a folder below it, which is made for this server alone: --data %s"
+	below := filepath.Join(dir, "triphammer")
+	if owner := info.Sys().(*syscall.Stat_t).Uid; int(owner) != os.Geteuid() {
+		return 0, exitWith(exitUsage, "other users can look into the data directory %s (mode %04o), which belongs to the user %d and not to %d. Let its owner chmod 700 it.\n"+instead,
+			dir, mode, owner, os.Geteuid(), below)
+	}
+	if !isData && len(traces(dir)) == 0 {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return 0, exitWith(exitUsage, "the data directory: %w", err)
+		}
+		for _, e := range entries {
+			if e.Name() != store.Unfinished(storeFile) {
+				return 0, exitWith(exitUsage, "other users can look into %s (mode %04o), which holds %s and is no data directory: it is not closed to them.\n"+instead,
+					dir, mode, e.Name(), below)
+			}
+		}
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		return 0, exitWith(exitUsage, "other users can look into the data directory: %w", err)
+	}
+	return mode, nil
 }
 
 // prepareFolder judges a folder that this process holds, and marks one that is to
@@ -105,8 +146,13 @@ func noFolder(format string, args ...any) error {
 Name that of the server: --data DIR, or TRIPHAMMER_DATA. A new one is made by serve, dev, secrets set and keys create`, args...)
 }
 
-// announce says that a data directory was made, and where.
+// announce says that a data directory was made, and where, or was closed to others.
 func (in *instance) announce(w io.Writer) {
+	if was := in.lock.exposed; was != 0 && in.made {
+		fmt.Fprintf(w, "The folder %s was open to other users (mode %04o) and is closed to them now (0700)\n", in.dir, was)
+	} else if was != 0 {
+		fmt.Fprintf(w, "warning: other users could look into the data directory %s (mode %04o); it is closed to them now (0700)\n", in.dir, was)
+	}
 	if in.made {
 		fmt.Fprintf(w, "Made the data directory %s, with a new store and a new sealing key (%s)\n", in.dir, keyFileOf(in.dir))
 	}
@@ -155,7 +201,10 @@ var errLocked = errors.New("in use by another process")
 // folderLock holds a data directory: the folder itself, which nobody can take away
 // from under a server and make anew, and the file in it that older programs look
 // at.
-type folderLock struct{ folder, file *os.File }
+type folderLock struct {
+	folder, file *os.File
+	exposed      fs.FileMode // of a folder that was open to others; 0: it was not
+}
 
 func lockFolder(ctx context.Context, dir string, wait bool) (*folderLock, error) {
 	f, err := os.Open(dir)

@@ -9,6 +9,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -26,10 +27,14 @@ func execute(args []string) int {
 	if len(args) > 0 && args[0] == sandbox.SuperviseCommand {
 		return sandbox.Supervise(args[1:])
 	}
+	guardErr := guardProcess()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends it at once
 	root := newRoot()
+	if guardErr != nil {
+		fmt.Fprintln(root.ErrOrStderr(), "warning:", guardErr)
+	}
 	root.SetArgs(args)
 	root.SetOut(standard(os.Stdout))
 	root.SetErr(standard(os.Stderr))

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -18,7 +19,7 @@ func notificationFlags(f *pflag.FlagSet) {
 	f.String("commit-status-token-file", "", "file with a token that may write statuses; read for each")
 	f.String("commit-status-api", "", "address of the service's API, if --repo does not tell")
 	f.String("commit-status-project", "", "repository on the service, such as team/factory, if --repo does not tell")
-	f.String("notify-url", "", "address that is told when the newest commit does not serve, and when it does again")
+	f.String("notify-url", "", "address that is told when the newest commit does not serve, and when it does again; give one that is a credential as a variable or in the file")
 	f.StringSlice("notify-runs", nil, "ends of runs that --notify-url is told too: SUCCEEDED, FAILED, CANCELLED")
 	f.StringSlice("notify-automations", nil, "of these, those of runs of these automations alone")
 	f.String("notify-secret", "", "managed secret that signs these messages, as Standard Webhooks want it (base64)")
@@ -33,6 +34,9 @@ func notifications(flags *pflag.FlagSet, source repository) (*notify.Config, err
 	}
 	if (cfg.URL == "") != (text("notify-secret") == "") {
 		return nil, exitWith(exitUsage, "--notify-url and --notify-secret go together")
+	}
+	if u, err := url.Parse(cfg.URL); cfg.URL != "" && (err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "") {
+		return nil, exitWith(exitUsage, "--notify-url is not an address such as https://hooks.example.com/…") // it is not repeated: it may be a credential
 	}
 	if (cfg.Service == "") != (cfg.TokenFile == "") {
 		return nil, exitWith(exitUsage, "--commit-status and --commit-status-token-file go together")

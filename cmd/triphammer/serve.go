@@ -298,6 +298,9 @@ type serving struct {
 
 // open takes the address and the data directory.
 func (s *serving) open(c *cobra.Command) (err error) {
+	if err := closeInherited(); err != nil {
+		return err
+	}
 	flags := c.Flags()
 	listen, _ := flags.GetString("listen")
 	if s.tcp, err = listenTCP(c.Context(), listen); err != nil {

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ type world struct {
 	cmd  *exec.Cmd
 	end  chan struct{} // closed when the process has ended
 	logs *logFile
+	user *syscall.Credential // whom commands run as; nil: whoever runs the tests
 }
 
 const testSecret = "correct-horse-battery-staple"
@@ -124,6 +126,7 @@ func (w *world) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(binary, args...)
 	cmd.Dir = w.dir
 	cmd.Env = append(environment(w.dir), "TRIPHAMMER_DATA="+filepath.Join(w.dir, "data"), "TRIPHAMMER_LISTEN="+w.addr)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: w.user}
 	return cmd
 }
 
@@ -150,9 +153,16 @@ func (w *world) list(into any, args ...string) {
 // start starts the server and waits until it serves the head.
 func (w *world) start(args ...string) {
 	w.t.Helper()
+	w.startWith(func(*exec.Cmd) {}, args...)
+}
+
+// startWith is start with something done to the command first.
+func (w *world) startWith(change func(*exec.Cmd), args ...string) {
+	w.t.Helper()
 	w.cmd = w.command(append([]string{"serve", "--repo", "repo"}, args...)...)
 	w.logs = newLogFile(w.t, w.dir)
 	w.cmd.Stderr = w.logs.file
+	change(w.cmd)
 	if err := w.cmd.Start(); err != nil {
 		w.t.Fatal(err)
 	}

@@ -8,10 +8,12 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
 
+	"triphammer/server/secret"
 	"triphammer/server/store"
 )
 
@@ -151,13 +153,16 @@ func (n *Notifier) post(ctx context.Context, r *store.Run) (status int, err erro
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, n.cfg.URL, bytes.NewReader(body))
 	if err != nil {
-		return 0, err
+		return 0, errors.New("its address cannot be used") // which the error repeats
 	}
 	req.Header = header
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "triphammer")
 	resp, err := n.client.Do(req)
 	if err != nil {
+		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
+			err = fmt.Errorf("%s: %w", secret.Origin(n.cfg.URL), wrapped.Err) // not the whole address, which is a credential
+		}
 		return 0, err
 	}
 	defer func() { _ = resp.Body.Close() }()

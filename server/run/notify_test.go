@@ -130,3 +130,42 @@ func TestNoticeOfCrash(t *testing.T) {
 		return err == nil && len(all) == 1
 	})
 }
+
+// TestNoticeKeepsItsAddress: where the ends of runs are told is a credential: of a
+// receiver that does not answer, log and notice name the host alone.
+func TestNoticeKeepsItsAddress(t *testing.T) {
+	there := httptest.NewServer(nil)
+	there.Close()
+	for _, address := range []string{there.URL + "/services/c4nary?c4nary=c4nary", strings.Replace(there.URL, "http://", "https://c4nary:c4nary@", 1), "http://[::1/c4nary", "c4nary"} {
+		w := newWorld(t)
+		var log strings.Builder
+		n := run.NewNotifier(run.NotifierConfig{
+			Store: w.store, URL: address, Retries: []time.Duration{}, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			Body: func(context.Context, *store.Run) ([]byte, error) { return []byte("{}"), nil },
+			Sign: func(context.Context, string, time.Time, []byte) (http.Header, error) { return http.Header{}, nil },
+		})
+		id := w.enqueue(run.Spec{Automation: "a"})
+		if _, err := w.store.RequestCancel(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = n.Run(ctx) })
+		var notice store.Notice
+		for notice.Status != store.NoticeFailed {
+			all, err := w.store.Notices(t.Context(), "", 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			notice = all[0]
+		}
+		stop()
+		running.Wait()
+		if said := log.String() + notice.Detail; strings.Contains(said, "c4nary") || !strings.Contains(said, "could not be told") || notice.Detail == "" {
+			t.Errorf("%s", said)
+		}
+		if host := strings.TrimPrefix(there.URL, "http://"); strings.Contains(address, host) && !strings.Contains(notice.Detail, host) {
+			t.Errorf("the notice does not say where: %s", notice.Detail)
+		}
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"log/slog"
+	"net/url"
 	"strings"
 )
 
@@ -38,6 +39,16 @@ func (v Value) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 
 // LogValue implements slog.LogValuer.
 func (v Value) LogValue() slog.Value { return slog.StringValue(hidden) }
+
+// Origin is what of an address is no secret, its scheme and host: the path of a
+// hook is a credential.
+func Origin(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme == "" || u.Host == "" {
+		return hidden
+	}
+	return u.Scheme + "://" + u.Host
+}
 
 const (
 	base62       = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
