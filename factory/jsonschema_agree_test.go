@@ -67,6 +67,7 @@ var unspokenRules = []unspoken{
 		`schedule\.cron: `, false,
 	},
 	{"x-triphammer-credential-header", "webhook", "secretName: X\ndeliveryIdHeader: authorization", "which carries a credential", false},
+	{"x-triphammer-shared-header", "webhook", "secretName: X\ndeliveryIdHeader: content-type", "which tells no delivery from another", false},
 	{"x-triphammer-signature", "webhook", "secretName: X\nauthMode: signature\nsignatureScheme: github\nsignature: {header: X-Id}", "^signature: ", false},
 	{"x-triphammer-url-without-password", "environment", "repositories: [{url: 'https://a:b@git.example.com/x'}]", "holds a password", false},
 	{"x-triphammer-disjoint", "automation", "triggers: [{provider: github, event: push, filter: {repos: {in: [a/b], not_in: [a/b]}}}]", "both in and not_in hold", false},

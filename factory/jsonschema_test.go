@@ -449,7 +449,7 @@ func schemaRules() map[string]object {
 		"webhook.secretName":      {"x-triphammer-reference": "secrets", "examples": []any{"DEPLOYS_WEBHOOK_SECRET"}},
 		"webhook.deliveryIdHeader": merged(
 			pattern("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}$", "the name of a header, of at most 100 characters"),
-			object{"x-triphammer-credential-header": false, "examples": []any{"X-Request-Id"}}),
+			object{"x-triphammer-credential-header": false, "x-triphammer-shared-header": false, "examples": []any{"X-Request-Id"}}),
 
 		"runner":                    runnerRules(),
 		"runner.setupCommands":      {"examples": []any{[]any{"npm ci"}}},

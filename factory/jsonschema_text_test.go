@@ -85,7 +85,7 @@ var schemaTexts = map[string]string{
 	"webhook.signature.idHeader":         "Header with the signed id of the delivery, {id}.",
 	"webhook.signature.toleranceSeconds": "How far the signed time may be from now, either way; 0 for any. Omitted: what the scheme says, of hmac and ed25519 300.",
 	"webhook.secretName":                 "Name of the managed secret with the credential: triphammer secrets set NAME.",
-	"webhook.deliveryIdHeader":           "Header in which the sender puts its event's id, by which a repeated delivery is known. None that carries a credential.",
+	"webhook.deliveryIdHeader":           "Header in which the sender puts its event's id, by which a repeated delivery is known. None that carries a credential, or is alike in many deliveries.",
 	"webhook.enabled":                    "false: every delivery is answered 404; nothing is deleted.",
 
 	"runner":                                             "runners/<name>.yaml: the machine that a run gets.",

@@ -39,9 +39,21 @@ func (l *loader) webhook(d *document) *Webhook {
 			d.Error(at, schema.InvalidValue, "write letters, digits and dashes, such as X-Event-Id", fmt.Sprintf("deliveryIdHeader: %q is not a header name", w.DeliveryIDHeader))
 		case signature.IsCredentialHeader(w.DeliveryIDHeader) || w.Scheme != nil && w.Scheme.IsCredentialHeader(w.DeliveryIDHeader):
 			d.Error(at, schema.InvalidValue, "name the header in which the sender puts its event's id", fmt.Sprintf("deliveryIdHeader cannot be %s, which carries a credential", w.DeliveryIDHeader))
+		case signature.IsSharedHeader(w.DeliveryIDHeader):
+			d.Error(at, schema.InvalidValue, identityHint(w.Scheme), fmt.Sprintf("deliveryIdHeader cannot be %s, which tells no delivery from another: each would repeat the first", w.DeliveryIDHeader))
 		}
 	}
 	return w
+}
+
+// identityHint says where the sender's own id is.
+func identityHint(scheme *signature.Scheme) string {
+	if scheme != nil {
+		if own := scheme.IdentityHeaders(); len(own) > 0 {
+			return fmt.Sprintf("take it out: %s puts its id in %s, which is read without being named", scheme.Provider, own[0])
+		}
+	}
+	return "name the header in which the sender puts its event's id, or take it out: then equal bodies are repetitions"
 }
 
 func (l *loader) scheme(d *document, w *Webhook) {

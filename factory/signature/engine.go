@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"hash"
+	"mime"
 	"net/http"
 	"slices"
 	"strconv"
@@ -25,7 +26,25 @@ func (s *Scheme) Verifier(secret string) (*Verifier, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.FormAdvice != "" {
+		check = s.refuseForms(check)
+	}
 	return &Verifier{name: s.Name, needsBody: s.readsBody(), check: check, challenge: s.challenger(secret)}, nil
+}
+
+// refuseForms tells a form from a forgery: its proof is made in another way.
+func (s *Scheme) refuseForms(check func(*Request) *Error) func(*Request) *Error {
+	return func(r *Request) *Error {
+		err := check(r)
+		if err == nil || err.Reason != SignatureMismatch {
+			return err
+		}
+		kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+		if kind != "application/x-www-form-urlencoded" && kind != "multipart/form-data" {
+			return err
+		}
+		return failure(FormBody, "the body is a form, which %s signs in another way and which is no JSON: no form can be accepted here; %s", s.Provider, s.FormAdvice)
+	}
 }
 
 func (s *Scheme) check(secret string) (func(*Request) *Error, error) {

@@ -26,6 +26,116 @@ func request(header, value, body string) *Request {
 	return &Request{Method: "POST", URL: address, Header: http.Header{header: {value}}, Body: []byte(body), Now: now}
 }
 
+// TestTokensOfLater: of every scheme that takes a token, one that is issued or
+// begins a day ahead is refused, whatever it says of its end, and one of a clock
+// that is slightly ahead passes (RFC 7519 4.1.5, 4.1.6).
+func TestTokensOfLater(t *testing.T) {
+	const day, soon = 24 * 60 * 60, 30
+	tried := 0
+	for _, name := range Names() {
+		s, _ := Lookup(name)
+		if s.JWT == nil {
+			continue
+		}
+		tried++
+		v, err := s.Verifier(fineSecret)
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := []byte(fineSecret)
+		if s.JWT.Keys {
+			key = []byte(strings.Fields(fineSecret)[0])
+		}
+		for what, c := range map[string]struct {
+			claims map[string]int64
+			want   string
+		}{
+			"as the sender makes it":          {nil, "<nil>"},
+			"issued a day ahead":              {map[string]int64{"iat": day, "exp": 2 * day}, TimestampInFuture},
+			"begins a day ahead":              {map[string]int64{"nbf": day, "exp": 2 * day}, TimestampInFuture},
+			"issued a day ahead, without end": {map[string]int64{"iat": day}, TimestampInFuture},
+			"of a clock ahead":                {map[string]int64{"iat": soon, "nbf": soon, "exp": 5 * soon}, "<nil>"},
+			"ended a day ago":                 {map[string]int64{"exp": -day}, TimestampTooOld},
+		} {
+			r := &Request{Method: "POST", URL: address, Header: http.Header{}, Body: []byte("{}"), Now: now}
+			if err := s.Sign(fineSecret, r); err != nil {
+				t.Fatal(err)
+			}
+			header := s.Forms[0].Signature
+			word, text := "", r.Header.Get(header)
+			if before, after, ok := strings.Cut(text, " "); ok {
+				word, text = before+" ", after
+			}
+			parts := strings.Split(text, ".")
+			payload, err := raw64.DecodeString(parts[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			var claims map[string]any
+			if err := json.Unmarshal(payload, &claims); err != nil {
+				t.Fatal(err)
+			}
+			if c.claims != nil && !s.JWT.Expires {
+				delete(claims, "exp")
+			}
+			for name, ahead := range c.claims {
+				claims[name] = now.Unix() + ahead
+			}
+			if payload, err = json.Marshal(claims); err != nil {
+				t.Fatal(err)
+			}
+			text = parts[0] + "." + raw64.EncodeToString(payload)
+			mac := hmac.New(sha256.New, key)
+			mac.Write([]byte(text))
+			r.Header.Set(header, word+text+"."+raw64.EncodeToString(mac.Sum(nil)))
+			if got := reason(v.Verify(r)); got != c.want {
+				t.Errorf("%s, %s: %s, want %s", s.Name, what, got, c.want)
+			}
+		}
+	}
+	if tried < 7 {
+		t.Errorf("%d schemes have a token", tried)
+	}
+}
+
+// TestForms: where a sender signs a form in another way, a form is not called a
+// forgery; a forgery that is none is.
+func TestForms(t *testing.T) {
+	for _, name := range Names() {
+		s, _ := Lookup(name)
+		if s.FormAdvice == "" {
+			continue
+		}
+		secret := s.SecretFrom(strings.Repeat("k", 32))
+		v, err := s.Verifier(secret)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for kind, want := range map[string]string{
+			"application/x-www-form-urlencoded":                FormBody,
+			"Application/X-WWW-Form-Urlencoded; charset=UTF-8": FormBody,
+			"multipart/form-data; boundary=x":                  FormBody,
+			"application/json":                                 SignatureMismatch,
+			"":                                                 SignatureMismatch,
+		} {
+			r := &Request{Method: "POST", URL: address, Header: http.Header{"Content-Type": {kind}, "X-Plivo-Signature-V3-Nonce": {"1"}}, Body: []byte("From=1&To=2"), Now: now}
+			if err := s.Sign(secret, r); err != nil {
+				t.Fatal(err)
+			}
+			r.URL += "?x"
+			r.Body = append(r.Body, 'x')
+			err := v.Verify(r)
+			if got := reason(err); got != want || want == FormBody && !strings.Contains(err.Error(), s.FormAdvice) {
+				t.Errorf("%s, %q: %v, want %s", name, kind, err, want)
+			}
+			r.Header.Del(s.Forms[0].Signature)
+			if got := reason(v.Verify(r)); got != HeaderMissing {
+				t.Errorf("%s, %q without a signature: %s", name, kind, got)
+			}
+		}
+	}
+}
+
 // TestTokensByHand: tokens that the key signed, and that are refused for what
 // they say (RFC 7515 4.1.11, RFC 7519 4.1, RFC 8725 3.1).
 func TestTokensByHand(t *testing.T) {
@@ -75,6 +185,9 @@ func TestTokensByHand(t *testing.T) {
 		{token(plainHead, with(map[string]any{"exp": now.Unix() - 61})), TimestampTooOld},
 		{token(plainHead, with(map[string]any{"nbf": now.Unix() + 60})), "<nil>"},
 		{token(plainHead, with(map[string]any{"nbf": now.Unix() + 61})), TimestampInFuture},
+		{token(plainHead, with(map[string]any{"iat": now.Unix() + 60})), "<nil>"},
+		{token(plainHead, with(map[string]any{"iat": now.Unix() + 61})), TimestampInFuture},
+		{token(plainHead, with(map[string]any{"iat": now.Unix() + 86400, "nbf": now.Unix() + 86400, "exp": now.Unix() + 86700})), TimestampInFuture},
 		{token(plainHead, with(nil, "exp")), HeaderMalformed},
 		{token(plainHead, with(map[string]any{"exp": "never"})), HeaderMalformed},
 		{token(plainHead, with(map[string]any{"exp": -1})), HeaderMalformed},

@@ -92,11 +92,15 @@ func (s *Scheme) With(o Options) (*Scheme, error) {
 		if h.value == "" {
 			continue
 		}
-		if name := http.CanonicalHeaderKey(h.value); IsHeaderName(name) && !slices.Contains(unusable, name) {
+		if name := http.CanonicalHeaderKey(h.value); IsHeaderName(name) && !slices.Contains(unusable, name) && (h.key != "idHeader" || !IsSharedHeader(name)) {
 			*h.place = name
 			continue
 		}
-		return nil, &OptionError{h.key, fmt.Sprintf("cannot be %q", h.value), "name a header that the sender sets"}
+		hint := "name a header that the sender sets"
+		if h.key == "idHeader" {
+			hint = "name the header in which the sender puts the delivery's id"
+		}
+		return nil, &OptionError{h.key, fmt.Sprintf("cannot be %q", h.value), hint}
 	}
 	if o.Header+o.TimestampHeader+o.IDHeader != "" {
 		with.Forms[0] = form

@@ -2,6 +2,7 @@ package signature
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -190,8 +191,12 @@ func sameHash(text string, enc Encoding, data []byte) bool {
 	return ok && hmac.Equal(got, want[:])
 }
 
-// checkClaimedTimes: a token is good from nbf to exp, with the row's tolerance
-// for clocks; one that names no end is good for the tolerance after iat.
+// clockLeeway is how far a sender's clock may be ahead where its row states no
+// tolerance.
+const clockLeeway = time.Minute
+
+// checkClaimedTimes: a token is good from iat and nbf to exp, with the row's
+// tolerance for clocks; one that names no end is good for the tolerance after iat.
 func (s *Scheme) checkClaimedTimes(c claims, now time.Time) *Error {
 	exp, expires, ok1 := c.time("exp")
 	nbf, begins, ok2 := c.time("nbf")
@@ -199,13 +204,18 @@ func (s *Scheme) checkClaimedTimes(c claims, now time.Time) *Error {
 	if !ok1 || !ok2 || !ok3 {
 		return failure(HeaderMalformed, "a time of the token is not a number of seconds")
 	}
+	// A token of later is no sender's: it would be a reserve of whoever once had the
+	// secret. Also where no tolerance is stated.
+	latest := now.Add(cmp.Or(s.Tolerance, clockLeeway))
 	switch {
 	case s.JWT.Expires && !expires:
 		return failure(HeaderMalformed, "the token has no exp")
 	case expires && now.After(exp.Add(s.Tolerance)):
 		return failure(TimestampTooOld, "the token expired %s ago", now.Sub(exp).Round(time.Second))
-	case begins && now.Before(nbf.Add(-s.Tolerance)):
+	case begins && nbf.After(latest):
 		return failure(TimestampInFuture, "the token is not valid for another %s", nbf.Sub(now).Round(time.Second))
+	case issued && iat.After(latest):
+		return failure(TimestampInFuture, "the token is issued %s from now", iat.Sub(now).Round(time.Second))
 	case expires || s.Tolerance == 0:
 		return nil
 	case !issued:

@@ -206,9 +206,10 @@ var certainRows = []*Scheme{
 	},
 	{
 		Name: "forgejo", Provider: "Forgejo", Source: "https://forgejo.org/docs/latest/user/webhooks/",
-		Setup:    "Settings → Webhooks → Add webhook → Forgejo: the URL, POST content type application/json, and a secret of your choice.",
-		Forms:    []Form{{Signature: "X-Forgejo-Signature"}, {Signature: "X-Gitea-Signature"}},
-		Identity: []string{"X-Forgejo-Delivery", "X-Gitea-Delivery"},
+		Setup:      "Settings → Webhooks → Add webhook → Forgejo: the URL, POST content type application/json, and a secret of your choice.",
+		Forms:      []Form{{Signature: "X-Forgejo-Signature"}, {Signature: "X-Gitea-Signature"}},
+		Identity:   []string{"X-Forgejo-Delivery", "X-Gitea-Delivery"},
+		FormAdvice: "set its POST content type to application/json",
 	},
 	{
 		Name: "front", Provider: "Front", Source: "https://dev.frontapp.com/docs/application-webhooks",
@@ -225,9 +226,10 @@ var certainRows = []*Scheme{
 	},
 	{
 		Name: "gitea", Provider: "Gitea", Source: "https://docs.gitea.com/usage/webhooks",
-		Setup:    "Settings → Webhooks → Add Webhook → Gitea: the URL, POST content type application/json, and a secret of your choice.",
-		Forms:    []Form{{Signature: "X-Gitea-Signature"}, {Signature: "X-Gogs-Signature"}},
-		Identity: []string{"X-Gitea-Delivery"},
+		Setup:      "Settings → Webhooks → Add Webhook → Gitea: the URL, POST content type application/json, and a secret of your choice.",
+		Forms:      []Form{{Signature: "X-Gitea-Signature"}, {Signature: "X-Gogs-Signature"}},
+		Identity:   []string{"X-Gitea-Delivery"},
+		FormAdvice: "set its POST content type to application/json",
 	},
 	{
 		Name: "github", Provider: "GitHub", Source: "https://docs.github.com/webhooks/using-webhooks/validating-webhook-deliveries",
@@ -253,9 +255,10 @@ var certainRows = []*Scheme{
 	},
 	{
 		Name: "gogs", Provider: "Gogs", Source: "https://gogs.io/docs/features/webhook",
-		Setup:    "Settings → Webhooks → Add a new webhook → Gogs: the URL, content type application/json, and a secret of your choice.",
-		Forms:    []Form{{Signature: "X-Gogs-Signature"}},
-		Identity: []string{"X-Gogs-Delivery"},
+		Setup:      "Settings → Webhooks → Add a new webhook → Gogs: the URL, content type application/json, and a secret of your choice.",
+		Forms:      []Form{{Signature: "X-Gogs-Signature"}},
+		Identity:   []string{"X-Gogs-Delivery"},
+		FormAdvice: "set its content type to application/json",
 	},
 	{
 		Name: "grafana", Provider: "Grafana", Source: "https://grafana.com/docs/grafana/latest/alerting/configure-notifications/manage-contact-points/integrations/webhook-notifier/",
@@ -489,10 +492,11 @@ var certainRows = []*Scheme{
 	{
 		Name: "plivo_v3", Provider: "Plivo", Source: "https://www.plivo.com/docs/voice/concepts/signature-validation/",
 		Setup:    "Enter the URL in the Plivo application. The secret is the account's Auth Token.",
-		Note:     "URL and nonce are signed, not the body. Callbacks that are forms are no JSON and are refused.",
+		Note:     "URL and nonce are signed, not the body. Of a callback that is a form Plivo signs the fields, too: no form can be accepted here, and the log says form_body.",
 		Proof:    Package,
 		Encoding: Base64, Template: "{url}.{h:X-Plivo-Signature-V3-Nonce}",
 		Forms: []Form{{Signature: "X-Plivo-Signature-V3"}}, Parse: Parse{Separator: ","},
+		FormAdvice: "use callbacks that Plivo sends as JSON",
 	},
 	{
 		Name: "pusher", Provider: "Pusher Channels", Source: "https://pusher.com/docs/channels/server_api/webhooks/",

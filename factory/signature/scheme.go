@@ -44,7 +44,10 @@ type Scheme struct {
 	JWT       *JWT       // of the algorithm JWTHS256
 	Handshake *Handshake // what the sender asks before it delivers
 	Options   []string   // which Options a webhook file may state
-	code      code       // of a scheme that no row can describe
+	// FormAdvice is set where the sender signs a body that is an HTML form in another
+	// way: no form can be genuine here. It says how the sender is made to send JSON.
+	FormAdvice string
+	code       code // of a scheme that no row can describe
 }
 
 // Form is one set of places that a proof is sent in.

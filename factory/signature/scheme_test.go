@@ -281,3 +281,28 @@ func TestTimeFormats(t *testing.T) {
 		}
 	}
 }
+
+// TestSharedHeaders: no header in which a sender names its deliveries is one of
+// those that tell none from another; the case of a name does not matter.
+func TestSharedHeaders(t *testing.T) {
+	for _, s := range allSchemes() {
+		for _, name := range s.IdentityHeaders() {
+			if IsSharedHeader(name) {
+				t.Errorf("%s: %s", s.Name, name)
+			}
+		}
+	}
+	for name := range sharedHeaders {
+		if http.CanonicalHeaderKey(name) != name || IsCredentialHeader(name) {
+			t.Errorf("%s", name)
+		}
+	}
+	for name, want := range map[string]bool{
+		"content-type": true, "HOST": true, "x-forwarded-for": true, "X-Forwarded-Anything": true, "sec-fetch-site": true, "x-github-event": true,
+		"X-Request-Id": false, "X-Event-Id": false, "X-GitHub-Delivery": false, "Idempotency-Key": false, "X-Forwarded": false, "webhook-id": false,
+	} {
+		if IsSharedHeader(name) != want {
+			t.Errorf("%s: %v", name, !want)
+		}
+	}
+}

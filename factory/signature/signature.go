@@ -27,6 +27,7 @@ const (
 	TimestampInFuture  = "timestamp_in_future"
 	HeaderMissing      = "header_missing"
 	HeaderMalformed    = "header_malformed"
+	FormBody           = "form_body" // a form, of which no proof can be right
 )
 
 // Limits of what is read from a request.
