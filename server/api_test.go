@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 
+	"triphammer/applier"
 	"triphammer/server/secret"
 	"triphammer/server/store"
 )
@@ -336,5 +338,36 @@ func TestLastUse(t *testing.T) {
 	}
 	if got := f.get("/api/v1/agent/runs", key); got.status != 401 {
 		t.Errorf("the next request of a revoked key: %d", got.status)
+	}
+}
+
+// TestAgentKey: a key is for an agent that the definitions have; a server that
+// serves nothing yet cannot know better (SPEC 13.6).
+func TestAgentKey(t *testing.T) {
+	agent := func(kind string) *fstest.MapFile {
+		return &fstest.MapFile{Data: []byte("---\nagentType: " + kind + "\ndescription: x\n---\nWork.\n")}
+	}
+	f := newFixtureWith(t, options{files: fstest.MapFS{"agents/lead/agent.md": agent("FOREMAN"), "agents/fixer/agent.md": agent("CUSTOM")}})
+	bare := newFixture(t)
+	empty := newFixture(t)
+	empty.cfg.Live = &applier.Live{}
+	for _, c := range []struct {
+		on     *fixture
+		body   string
+		status int
+		detail string
+	}{
+		{f, `{"name":"1","agent":"fixer"}`, 201, ""},
+		{f, `{"name":"2","agent":"fixer","factory":"default"}`, 201, ""},
+		{f, `{"name":"3","agent":"fixr"}`, 400, `no agent is named \"fixr\": did you mean \"fixer\"?`},
+		{f, `{"name":"4","agent":"somebody"}`, 400, `it can be fixer, lead`},
+		{f, `{"name":"5","agent":"fixr","factory":"default"}`, 400, `did you mean`},
+		{bare, `{"name":"6","agent":"fixer"}`, 400, "the definitions have no agent"},
+		{empty, `{"name":"7","agent":"fixer"}`, 201, ""},
+	} {
+		got := c.on.do("POST", "/api/v1/keys", c.on.key("admin"+c.body[9:10], "manage"), c.body)
+		if got.status != c.status || !strings.Contains(string(got.body), c.detail) || c.status == 400 && field(t, got, "errors", "0", "field") != "agent" {
+			t.Errorf("%s: %d %s", c.body, got.status, got.body)
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"triphammer/schema"
 	"triphammer/server/store"
 )
 
@@ -64,6 +65,10 @@ func (s *Server) createKey(c *gin.Context) {
 		fail(c, "invalid-request", problem.Message, problem)
 		return
 	}
+	if problem, ok := s.checkAgent(req); !ok {
+		fail(c, "invalid-request", problem.Message, problem)
+		return
+	}
 	made, token, err := s.cfg.Store.CreateKey(c.Request.Context(), k)
 	if err != nil {
 		s.failWith(c, err)
@@ -90,6 +95,43 @@ func checkKey(k store.Key, req CreateKey) (FieldProblem, bool) {
 		}
 	}
 	return FieldProblem{}, true
+}
+
+// checkAgent refuses a key for an agent that no definition has. While a factory
+// serves nothing, nobody can say which agents it has: then any name will do.
+func (s *Server) checkAgent(req CreateKey) (FieldProblem, bool) {
+	if req.Agent == "" {
+		return FieldProblem{}, true
+	}
+	var known []string
+	live := 0
+	for _, r := range s.cfg.Live.Revisions() {
+		if req.Factory != "" && r.Factory != req.Factory {
+			continue
+		}
+		live++
+		for _, a := range r.Definition.Agents {
+			known = append(known, a.Name)
+		}
+	}
+	served := 0
+	for _, a := range s.cfg.Appliers {
+		if req.Factory == "" || a.State().Factory == req.Factory {
+			served++
+		}
+	}
+	if live == 0 || live < served || slices.Contains(known, req.Agent) {
+		return FieldProblem{}, true
+	}
+	hint := "the definitions have no agent"
+	if len(known) > 0 {
+		hint = schema.OneOf(req.Agent, known)
+	}
+	message := fmt.Sprintf("no agent is named %q", req.Agent)
+	if hint != "" {
+		message += ": " + hint
+	}
+	return FieldProblem{"agent", message}, false
 }
 
 // revokeKey ends a key at once, and what hangs on it: its open streams, the

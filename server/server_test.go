@@ -366,7 +366,9 @@ func field(t *testing.T, a answer, path ...string) string {
 
 // TestContract walks through the API; do holds every answer to openapi.yaml.
 func TestContract(t *testing.T) {
-	f := newFixture(t)
+	f := newFixtureWith(t, options{files: fstest.MapFS{
+		"agents/fixer/agent.md": {Data: []byte("---\nagentType: FOREMAN\ndescription: x\n---\nWork.\n")},
+	}})
 	manage := f.key("admin", "manage")
 	must := func(a answer, status int) answer {
 		t.Helper()
