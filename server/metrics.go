@@ -12,6 +12,7 @@ import (
 
 	"triphammer/applier"
 	"triphammer/server/delivery"
+	"triphammer/server/disk"
 	"triphammer/server/store"
 )
 
@@ -47,23 +48,38 @@ func NewMetrics() *Metrics {
 
 // storeFigures asks the store when somebody looks.
 type storeFigures struct {
-	store         *store.Store
-	runs, commits *prometheus.Desc
+	store               *store.Store
+	disk                *disk.Watch // nil: nobody looks
+	runs, commits, free *prometheus.Desc
 }
 
-func newStoreFigures(s *store.Store) storeFigures {
+func newStoreFigures(s *store.Store, d *disk.Watch) storeFigures {
 	return storeFigures{
-		s, prometheus.NewDesc("triphammer_runs", "Runs that have not finished, by state.", []string{"state"}, nil),
+		s, d, prometheus.NewDesc("triphammer_runs", "Runs that have not finished, by state.", []string{"state"}, nil),
 		prometheus.NewDesc("triphammer_store_commits_total", "Committed transactions; under load one holds many deliveries.", nil, nil),
+		prometheus.NewDesc("triphammer_disk_free_bytes", "Free space of the file systems of the data directory and of the workspaces.", []string{"place"}, nil),
 	}
 }
 
 // Describe implements prometheus.Collector.
-func (g storeFigures) Describe(ch chan<- *prometheus.Desc) { ch <- g.runs; ch <- g.commits }
+func (g storeFigures) Describe(ch chan<- *prometheus.Desc) {
+	ch <- g.runs
+	ch <- g.commits
+	ch <- g.free
+}
 
 // Collect implements prometheus.Collector.
 func (g storeFigures) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(g.commits, prometheus.CounterValue, float64(g.store.Commits()))
+	if g.disk != nil {
+		states, err := g.disk.All()
+		for _, s := range states {
+			ch <- prometheus.MustNewConstMetric(g.free, prometheus.GaugeValue, float64(s.Free), s.Place)
+		}
+		if err != nil {
+			ch <- prometheus.NewInvalidMetric(g.free, err)
+		}
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTime)
 	defer cancel()
 	counts, err := g.store.RunCounts(ctx)

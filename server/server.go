@@ -17,6 +17,7 @@ import (
 
 	"triphammer/applier"
 	"triphammer/server/delivery"
+	"triphammer/server/disk"
 	"triphammer/server/run"
 	"triphammer/server/store"
 )
@@ -36,6 +37,8 @@ type Config struct {
 	// RunDefaults are what definitions leave open.
 	RunDefaults run.Defaults
 	Metrics     *Metrics // nil: of its own
+	// Disk tells how much room there is; nil: nobody looks.
+	Disk *disk.Watch
 	// BaseURL is how senders and people reach the server, without a slash at its
 	// end.
 	BaseURL string
@@ -102,7 +105,7 @@ func New(cfg Config) (*Server, error) {
 	if err := e.SetTrustedProxies(proxies); err != nil {
 		return nil, fmt.Errorf("trusted proxies: %w", err)
 	}
-	if err := cfg.Metrics.registry.Register(newStoreFigures(cfg.Store)); err != nil {
+	if err := cfg.Metrics.registry.Register(newStoreFigures(cfg.Store, cfg.Disk)); err != nil {
 		return nil, fmt.Errorf("metrics: they belong to another server: %w", err)
 	}
 	e.Use(s.recover)

@@ -8,10 +8,12 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
 	"triphammer/applier"
+	"triphammer/server/disk"
 	"triphammer/server/store"
 )
 
@@ -32,11 +34,52 @@ func (s *Server) readyz(c *gin.Context) {
 			return
 		}
 	}
-	if err := s.cfg.Store.Ping(c.Request.Context()); err != nil {
-		c.String(http.StatusServiceUnavailable, "the store cannot commit\n")
+	if err := s.ping(c.Request.Context()); err != nil {
+		c.String(http.StatusServiceUnavailable, "no delivery can be taken: %v\n", err)
 		return
 	}
 	c.String(http.StatusOK, "ready\n")
+}
+
+// pingTime is how long the store may take to show that it can commit.
+const pingTime = 5 * time.Second
+
+func (s *Server) ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, pingTime)
+	defer cancel()
+	return s.cfg.Store.Ping(ctx)
+}
+
+// storage tells what is wrong with the disk and the store.
+func (s *Server) storage(ctx context.Context) Storage {
+	out := Storage{Problems: []string{}, Places: []Place{}}
+	level := disk.Enough
+	if s.cfg.Disk != nil {
+		states, err := s.cfg.Disk.All()
+		if err != nil {
+			out.Problems = append(out.Problems, err.Error())
+		}
+		for _, state := range states {
+			p := Place{Name: state.Place, FreeBytes: state.Free, TotalBytes: state.Total}
+			if state.Files > 0 {
+				p.FreeFiles = &state.FreeFiles
+			}
+			out.Places = append(out.Places, p)
+			if problem := state.Problem(); problem != "" {
+				out.Problems = append(out.Problems, problem)
+			}
+			level = max(level, state.Level)
+		}
+		if level > disk.Enough {
+			out.Problems = append(out.Problems, "new runs wait until there is room")
+		}
+	}
+	out.State = level.String()
+	if err := s.ping(ctx); err != nil {
+		out.State = "failing"
+		out.Problems = append(out.Problems, "no delivery is taken: "+err.Error())
+	}
+	return out
 }
 
 func (s *Server) status(c *gin.Context) {
@@ -53,7 +96,7 @@ func (s *Server) status(c *gin.Context) {
 
 // Status is what all factories serve, as far as the principal may see them.
 func (s *Server) Status(ctx context.Context, p *Principal) (*Status, error) {
-	out := &Status{Version: s.cfg.Version, Factories: []FactoryStatus{}, Runs: make(map[string]int64)}
+	out := &Status{Version: s.cfg.Version, Factories: []FactoryStatus{}, Runs: make(map[string]int64), Storage: s.storage(ctx)}
 	if p.Factory == "" { // the counts are those of all factories
 		counts, err := s.cfg.Store.RunCounts(ctx)
 		if err != nil {

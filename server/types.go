@@ -21,6 +21,22 @@ type Status struct {
 	Version   string           `json:"version"`
 	Factories []FactoryStatus  `json:"factories"`
 	Runs      map[string]int64 `json:"runs"` // by state, those that have not finished
+	Storage   Storage          `json:"storage"`
+}
+
+// Storage is whether the store takes deliveries, and how much room there is.
+type Storage struct {
+	State    string   `json:"state"`    // ok, low (new runs wait), critical (the run that takes the most is stopped), failing (no delivery is taken)
+	Problems []string `json:"problems"` // in words
+	Places   []Place  `json:"places"`
+}
+
+// Place is the file system that the data directory or the workspaces are on.
+type Place struct {
+	Name       string `json:"name"` // data or workspaces
+	FreeBytes  int64  `json:"free_bytes"`
+	TotalBytes int64  `json:"total_bytes"`
+	FreeFiles  *int64 `json:"free_files,omitempty"` // inodes, where they are counted
 }
 
 // FactoryStatus is what one factory serves, and why not something newer.

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"triphammer/server"
+	"triphammer/server/disk"
 )
 
 func doctorCommand() *cobra.Command {
@@ -56,6 +57,19 @@ func doctor(c *cobra.Command, _ []string) error {
 			say(true, "data", data+": store and sealing key fit; no server is running on it")
 		default:
 			say(true, "server", "version "+s.Version)
+		}
+		for _, p := range s.Storage.Places {
+			detail := fmt.Sprintf("%s: %s of %s are free", p.Name, disk.Bytes(p.FreeBytes), disk.Bytes(p.TotalBytes))
+			if p.FreeFiles != nil {
+				detail += fmt.Sprintf(", and %d inodes", *p.FreeFiles)
+			}
+			say(true, "disk", detail)
+		}
+		for _, problem := range s.Storage.Problems {
+			say(false, "storage", problem)
+		}
+		if s.Storage.State == "ok" {
+			say(true, "storage", "what is written reaches the disk")
 		}
 		for _, f := range s.Factories {
 			if f.Error != "" {

@@ -20,6 +20,7 @@ import (
 	"triphammer/factory/signature"
 	"triphammer/server"
 	"triphammer/server/delivery"
+	"triphammer/server/disk"
 	"triphammer/server/notify"
 	"triphammer/server/run"
 	"triphammer/server/sandbox"
@@ -41,6 +42,8 @@ type instanceOptions struct {
 	perAutomation  int // runs at once of one automation
 	maxQueued      int // runs that wait
 	keep           store.RunRetention
+	workspaces     string // folder of runs; empty: in the data directory
+	minFree        disk.Floor
 	missed         string // what happens to ticks of schedules that no server saw
 	trustedProxies []netip.Prefix
 	logger         *slog.Logger
@@ -70,6 +73,9 @@ type instance struct {
 	opt       instanceOptions
 	made      bool // the data directory is new
 	lock      *folderLock
+	runsLock  *folderLock // of a folder of workspaces elsewhere; nil: there is none
+	executor  *sandbox.Process
+	disk      *disk.Watch
 	store     *store.Store
 	live      *applier.Live
 	appliers  []*applier.Applier // in the order of the options
@@ -94,6 +100,9 @@ func openInstance(ctx context.Context, dir string, opt instanceOptions) (*instan
 	in := &instance{dir: dir, opt: opt, live: &applier.Live{}, metrics: server.NewMetrics()}
 	if in.lock, in.made, err = openFolder(ctx, dir, opt.make, !opt.impatient); err != nil {
 		return nil, err
+	}
+	if err := in.openWorkspaces(ctx); err != nil {
+		return nil, errors.Join(err, in.close())
 	}
 	keyFile := keyFileOf(dir)
 	key, err := in.sealingKey(keyFile)
@@ -130,9 +139,48 @@ func openInstance(ctx context.Context, dir string, opt instanceOptions) (*instan
 	return in, nil
 }
 
+// openWorkspaces opens the folder of the runs. When a server starts none of them is
+// in progress: what they left may go before the store needs the room.
+func (in *instance) openWorkspaces(ctx context.Context) (err error) {
+	dir := filepath.Join(in.dir, "runs")
+	if in.opt.workspaces != "" {
+		if dir, err = filepath.Abs(in.opt.workspaces); err == nil {
+			err = os.MkdirAll(dir, 0o700)
+		}
+		if err != nil {
+			return exitWith(exitUsage, "--workspaces: %w", err)
+		}
+		// Another server would take these runs for ended ones.
+		if in.runsLock, err = lockFolder(ctx, dir, !in.opt.impatient); errors.Is(err, errLocked) {
+			return exitWith(exitUnreachable, "--workspaces: %s is in use by another server, and can only be of one", dir)
+		} else if err != nil {
+			return err
+		}
+	}
+	if in.executor, err = sandbox.NewProcess(sandbox.Config{Dir: dir, Logger: in.opt.logger}); err != nil {
+		return err
+	}
+	in.disk = disk.NewWatch(in.opt.minFree, in.dir, dir)
+	if in.opt.impatient {
+		return nil // a server that starts meanwhile may have runs
+	}
+	removed, err := in.executor.Reclaim(ctx, func() bool {
+		s, err := in.disk.Look(disk.Workspaces)
+		return err != nil || s.Level == disk.Enough
+	})
+	if removed > 0 {
+		in.opt.logger.Warn("workspaces of runs that have ended were removed early, because there is little room on the disk", "runs", removed)
+	}
+	if err != nil {
+		in.opt.logger.Warn("removing the files of runs that have ended", "error", err)
+	}
+	return nil
+}
+
 func (in *instance) openStore(ctx context.Context, key *secret.Key) (err error) {
 	in.store, err = store.Open(ctx, store.Config{
 		Path: filepath.Join(in.dir, storeFile), Key: key, Existing: !in.made, Sources: in.opt.secretSources, Logger: in.opt.logger,
+		Reserve: filepath.Join(in.dir, reserveFile),
 	})
 	return err
 }
@@ -143,16 +191,18 @@ func (in *instance) close() error {
 	if in.store != nil {
 		errs = append(errs, in.store.Close())
 	}
+	if in.runsLock != nil {
+		errs = append(errs, in.runsLock.close())
+	}
 	return errors.Join(append(errs, in.lock.close())...)
 }
 
 // wire makes the parts that serve.
 func (in *instance) wire() error {
-	executor, err := sandbox.NewProcess(sandbox.Config{Dir: in.dir, Logger: in.opt.logger})
-	if err != nil {
-		return err
-	}
-	in.runs = run.New(run.Config{Store: in.store, Executor: executor, MaxRuns: in.opt.maxRuns, MaxPerAutomation: in.opt.perAutomation, MaxQueued: in.opt.maxQueued, Logger: in.opt.logger})
+	in.runs = run.New(run.Config{
+		Store: in.store, Executor: in.executor, MaxRuns: in.opt.maxRuns, MaxPerAutomation: in.opt.perAutomation, MaxQueued: in.opt.maxQueued,
+		Disk: in.disk, Logger: in.opt.logger,
+	})
 	syncSecrets := make(map[string]string)
 	for _, f := range in.opt.factories {
 		if err := in.addFactory(f); err != nil {
@@ -170,8 +220,9 @@ func (in *instance) wire() error {
 		Live: in.live, Store: in.store, Wake: in.runs.Wake, RateLimit: in.opt.rateLimit, AuthFailures: in.opt.authFailures,
 		Load: in.load, Observe: in.metrics.Delivery, Logger: in.opt.logger,
 	})
+	var err error
 	in.server, err = server.New(server.Config{
-		Store: in.store, Live: in.live, Load: in.load, Appliers: in.appliers, Delivery: deliveries, Runs: in.runs, Metrics: in.metrics,
+		Store: in.store, Live: in.live, Load: in.load, Appliers: in.appliers, Delivery: deliveries, Runs: in.runs, Metrics: in.metrics, Disk: in.disk,
 		SchedulesChanged: in.schedule.Kick,
 		BaseURL:          in.opt.baseURL, SyncSecrets: syncSecrets, TrustedProxies: in.opt.trustedProxies, Version: version, Logger: in.opt.logger,
 	})
@@ -286,6 +337,20 @@ func (in *instance) scheduled() []run.ScheduledFactory {
 // baseURLFile remembers how the last server was reached, for the URLs that
 // commands print while none runs.
 const baseURLFile = "base-url"
+
+func (in *instance) noteBaseURL() {
+	path, text := filepath.Join(in.dir, baseURLFile), in.opt.baseURL+"\n"
+	if was, err := os.ReadFile(path); err == nil && string(was) == text {
+		return
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		_ = os.Remove(path) // it may be cut off
+		in.opt.logger.Warn("the base URL is not noted for commands that run without this server", "error", err)
+	}
+}
+
+// reserveFile holds room on the disk for the store.
+const reserveFile = "reserve"
 
 // offline makes the parts that answer commands while no server runs: nothing of
 // them is started.

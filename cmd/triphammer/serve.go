@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
-	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
@@ -23,6 +22,7 @@ import (
 
 	"triphammer/schema"
 	"triphammer/server"
+	"triphammer/server/disk"
 	"triphammer/server/notify"
 	"triphammer/server/run"
 )
@@ -68,6 +68,8 @@ func serverFlags(f *pflag.FlagSet) {
 	f.Duration("keep-runs", 90*24*time.Hour, "how long runs are kept after their end; 0: for good")
 	f.Duration("keep-transcripts", 0, "how long transcripts of runs that are kept are; 0: as long as the run")
 	f.Int("max-queued", 0, "runs that may wait; beyond it callers get 429, senders 503. 0: no limit")
+	f.String("workspaces", "", "folder for the workspaces of runs, of this server alone (default: runs in the data directory)")
+	f.String("min-free", disk.DefaultFloor, "free space below which new runs wait and old workspaces go; below a quarter of it the run that takes the most is stopped. 0: none")
 	f.String("missed-schedules", run.MissedSkip, "ticks that came while no server ran: skip, or once for all of a schedule")
 }
 
@@ -317,6 +319,11 @@ func (s *serving) open(c *cobra.Command) (err error) {
 	if opt.missed, _ = flags.GetString("missed-schedules"); opt.missed != run.MissedSkip && opt.missed != run.MissedOnce {
 		return errors.Join(exitWith(exitUsage, "--missed-schedules is skip or once, not %q", opt.missed), s.tcp.Close())
 	}
+	opt.workspaces, _ = flags.GetString("workspaces")
+	minFree, _ := flags.GetString("min-free")
+	if opt.minFree, err = disk.ParseFloor(minFree); err != nil {
+		return errors.Join(exitWith(exitUsage, "--min-free: %w", err), s.tcp.Close())
+	}
 	if opt.baseURL, _ = flags.GetString("base-url"); opt.baseURL == "" {
 		opt.baseURL = s.defaultURL()
 	}
@@ -335,7 +342,7 @@ func (s *serving) open(c *cobra.Command) (err error) {
 	s.in.announce(c.ErrOrStderr())
 	err = s.in.wire()
 	if err == nil {
-		err = os.WriteFile(filepath.Join(s.in.dir, baseURLFile), []byte(opt.baseURL+"\n"), 0o600)
+		s.in.noteBaseURL()
 	}
 	if err == nil {
 		err = s.listenUnix()

@@ -122,6 +122,9 @@ func printStatus(w io.Writer, s server.Status, offline bool) error {
 			fmt.Fprintf(w, "next attempt %s\n", stampOf(f.NextAttempt))
 		}
 	}
+	for _, problem := range s.Storage.Problems {
+		fmt.Fprintf(w, "storage      %s\n", problem)
+	}
 	_, err := fmt.Fprintf(w, "runs         %d queued, %d in progress\n", s.Runs["QUEUED"], s.Runs["INPROGRESS"])
 	return err
 }

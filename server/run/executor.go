@@ -66,6 +66,13 @@ type Executor interface {
 
 	// Sweep removes what runs left that ended longer than age ago.
 	Sweep(ctx context.Context, age time.Duration) error
+
+	// Reclaim removes what runs left that have ended, the oldest first, until enough
+	// says that there is room. It returns of how many.
+	Reclaim(ctx context.Context, enough func() bool) (int, error)
+
+	// Size is how much of the disk a run in progress takes, in bytes and in files.
+	Size(ctx context.Context, runID string) (bytes, files int64)
 }
 
 // Why the manager ends a task's context: context.Cause is one of these.
@@ -74,5 +81,6 @@ var (
 	ErrTimeout   = errors.New("the run took longer than it may")
 	ErrIdle      = errors.New("the agent was silent for longer than it may be")
 	ErrStopped   = errors.New("the server was stopped while this run was in progress")
+	ErrDisk      = errors.New("the run filled the disk, and was stopped")
 	errLost      = errors.New("the run belongs to another worker now")
 )

@@ -8,8 +8,10 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"triphammer/server/disk"
 	"triphammer/server/store"
 )
 
@@ -27,6 +29,9 @@ type Config struct {
 
 	// MaxQueued is how many runs may wait; 0: no limit.
 	MaxQueued int
+
+	// Disk tells how much room there is; nil: nobody looks.
+	Disk *disk.Watch
 
 	Grace           time.Duration // that runs get when the server stops; 0 means DefaultGrace
 	TranscriptLimit int           // bytes per run; 0 means DefaultTranscriptLimit
@@ -62,6 +67,8 @@ type Manager struct {
 
 	mu     sync.Mutex
 	active map[string]context.CancelCauseFunc // by run id
+
+	short atomic.Pointer[string] // of what there is too little for new runs; nil: of nothing
 }
 
 // New makes a Manager. Its method Run starts it.
@@ -144,11 +151,15 @@ func (m *Manager) Run(ctx context.Context) error {
 		return err
 	}
 	m.limit(ctx)
+	m.lookAtDisk()
 	// Runs outlive ctx by the grace.
 	work, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
 	var running sync.WaitGroup
 	running.Go(func() { m.sweep(ctx) })
+	if m.cfg.Disk != nil {
+		running.Go(func() { m.keepRoom(ctx) })
+	}
 	ended := make(chan struct{}, 1)
 
 	poll, sweep := time.NewTicker(pollTime), time.NewTicker(sweepTime)
@@ -213,6 +224,9 @@ func (m *Manager) sweep(ctx context.Context) {
 func (m *Manager) claim(ctx context.Context, start func(store.Lease)) {
 	room := m.cfg.MaxRuns - m.Active()
 	if room <= 0 || ctx.Err() != nil {
+		return
+	}
+	if m.lookAtDisk(); m.Short() != "" {
 		return
 	}
 	// A claim that is under way is not given up half: its runs would wait for the next start.

@@ -12,11 +12,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"triphammer/server/run"
@@ -27,7 +30,7 @@ const DefaultGrace = 10 * time.Second
 
 // Config is what NewProcess needs.
 type Config struct {
-	Dir    string           // the data directory; a run lives in runs/<id> of it
+	Dir    string           // of the workspaces: a run lives in <id> of it
 	Grace  time.Duration    // 0 means DefaultGrace
 	Path   string           // PATH of the runs; empty means the server's own
 	Now    func() time.Time // nil means time.Now
@@ -50,7 +53,7 @@ var _ run.Executor = (*Process)(nil)
 
 // NewProcess makes the executor and its folder.
 func NewProcess(cfg Config) (*Process, error) {
-	dir, err := filepath.Abs(filepath.Join(cfg.Dir, "runs"))
+	dir, err := filepath.Abs(cfg.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("finding the folder of the runs: %w", err)
 	}
@@ -197,22 +200,97 @@ func (p *Process) Reap(_ context.Context, runID string) error { return sweepProc
 // Sweep implements run.Executor: it removes the folders of runs that ended
 // longer than age ago.
 func (p *Process) Sweep(ctx context.Context, age time.Duration) error {
-	entries, err := os.ReadDir(p.dir)
-	if err != nil {
-		return fmt.Errorf("listing the folders of the runs: %w", err)
-	}
+	old, err := p.left()
 	before := p.now().Add(-age)
-	var errs []error
-	for _, e := range entries {
-		info, err := e.Info()
-		if ctx.Err() != nil || err != nil || !info.ModTime().Before(before) || p.busy(e.Name()) {
-			continue
-		}
-		if err := removeAll(filepath.Join(p.dir, e.Name())); err != nil {
-			errs = append(errs, fmt.Errorf("removing the folder of the run %s: %w", e.Name(), err))
+	errs := []error{err}
+	for _, r := range old {
+		if ctx.Err() == nil && r.ended.Before(before) {
+			errs = append(errs, p.remove(r.name))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Reclaim implements run.Executor.
+func (p *Process) Reclaim(ctx context.Context, enough func() bool) (removed int, err error) {
+	old, err := p.left()
+	errs := []error{err}
+	for _, r := range old {
+		if ctx.Err() != nil || enough() {
+			break
+		}
+		err := p.remove(r.name)
+		if errs = append(errs, err); err == nil {
+			removed++
+		}
+	}
+	return removed, errors.Join(errs...)
+}
+
+// leftover is the folder of a run that has ended.
+type leftover struct {
+	name  string
+	ended time.Time
+}
+
+// left are the folders of runs that have ended, the oldest first. What else is in
+// the folder belongs to somebody else.
+func (p *Process) left() ([]leftover, error) {
+	entries, err := os.ReadDir(p.dir)
+	if err != nil {
+		return nil, fmt.Errorf("listing the folders of the runs: %w", err)
+	}
+	var all []leftover
+	for _, e := range entries {
+		info, err := e.Info()
+		if err == nil && e.IsDir() && strings.HasPrefix(e.Name(), runPrefix) && !p.busy(e.Name()) {
+			all = append(all, leftover{e.Name(), info.ModTime()})
+		}
+	}
+	slices.SortFunc(all, func(a, b leftover) int { return a.ended.Compare(b.ended) })
+	return all, nil
+}
+
+func (p *Process) remove(name string) error {
+	if err := removeAll(filepath.Join(p.dir, name)); err != nil {
+		return fmt.Errorf("removing the folder of the run %s: %w", name, err)
+	}
+	return nil
+}
+
+// runPrefix begins the id of every run.
+const runPrefix = "run_"
+
+// Size implements run.Executor. It counts what is in the folder of the run, and
+// what its processes keep open after they have deleted it.
+func (p *Process) Size(ctx context.Context, runID string) (bytes, files int64) {
+	seen := make(map[[2]uint64]bool) // hard links count once
+	count := func(st *syscall.Stat_t) {
+		file := [2]uint64{uint64(st.Dev), st.Ino}
+		if !seen[file] {
+			seen[file] = true
+			bytes += st.Blocks * 512
+			files++
+		}
+	}
+	_ = filepath.WalkDir(filepath.Join(p.dir, runID), func(_ string, d fs.DirEntry, err error) error {
+		if ctx.Err() != nil {
+			return fs.SkipAll
+		}
+		if err != nil {
+			return nil // it was deleted meanwhile, or the agent has closed it
+		}
+		if info, err := d.Info(); err == nil {
+			if st, ok := info.Sys().(*syscall.Stat_t); ok {
+				count(st)
+			}
+		}
+		return nil
+	})
+	for _, st := range deletedFiles(runID) {
+		count(&st)
+	}
+	return bytes, files
 }
 
 func (p *Process) mark(runID string, active bool) {

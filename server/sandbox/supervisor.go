@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"triphammer/server/run"
 )
 
 // supervisor is the server's side of one supervisor process.
@@ -111,6 +113,9 @@ func (s *supervisor) run(ctx context.Context, st step, grace time.Duration) (end
 			return e, nil
 		case <-asked:
 			asked, stopped = nil, true
+			if errors.Is(context.Cause(ctx), run.ErrDisk) {
+				grace = 0 // everybody waits for the room
+			}
 			timer = time.After(grace)
 		case <-timer:
 			if next.Kill {

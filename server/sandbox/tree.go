@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -135,6 +136,36 @@ func sweepProcesses(runID string, session int) error {
 		}
 		return left, nil
 	}, func() {})
+}
+
+// deletedFiles are the files that processes of a run hold open and that have no
+// name any more: nothing but the end of those processes frees their room.
+func deletedFiles(runID string) (files []syscall.Stat_t) {
+	all, err := processes()
+	if err != nil {
+		return nil
+	}
+	mark := []byte(runVariable + "=" + runID)
+	for _, p := range all {
+		if p.pid == os.Getpid() || !marked(p.pid, mark) {
+			continue
+		}
+		dir := filepath.Join("/proc", strconv.Itoa(p.pid), "fd")
+		fds, err := os.ReadDir(dir)
+		if err != nil {
+			continue // it has ended
+		}
+		for _, fd := range fds {
+			info, err := os.Stat(filepath.Join(dir, fd.Name()))
+			if err != nil || !info.Mode().IsRegular() {
+				continue
+			}
+			if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Nlink == 0 {
+				files = append(files, *st)
+			}
+		}
+	}
+	return files
 }
 
 func marked(pid int, mark []byte) bool {

@@ -60,7 +60,7 @@ func (s *Store) RecordApply(ctx context.Context, a *Apply, files []File, specs m
 	for i, f := range files {
 		blobs[i] = blob{f.Path, sha256.Sum256(f.Data), s2.Encode(nil, f.Data)}
 	}
-	err = s.do(ctx, func(ctx context.Context) error {
+	err = s.grow(ctx, func(ctx context.Context) error {
 		n := s.nextID()
 		id = formatID(prefixApply, n)
 		err := s.exec(ctx, `INSERT INTO applies (id, factory, repository, branch, commit_hash, author_name, author_email, subject, commit_time, triggered_by,

@@ -6,6 +6,8 @@ import (
 	"errors"
 
 	"golang.org/x/sys/unix"
+
+	"triphammer/server/disk"
 )
 
 // walPages is from how many pages on the write-ahead log is copied into the
@@ -15,6 +17,15 @@ const walPages = 8000
 
 // longLog is when the write-ahead log is long, and when it is that next, in pages.
 type longLog struct{ pages, next int }
+
+// logOf is when the log on the disk of a folder is long: on a small disk earlier.
+func logOf(dir string) longLog {
+	pages := walPages
+	if room, err := disk.Measure(dir); err == nil {
+		pages = int(min(walPages, max(64, room.Total/32/4096)))
+	}
+	return longLog{pages, pages}
+}
 
 // measureEvery is after how many commits the writer looks how long the log is.
 const measureEvery = 8
@@ -47,6 +58,9 @@ func (s *Store) checkpoints() {
 			}
 		}
 		if err != nil {
+			if isUnsynced(err) {
+				s.unsynced.Store(true)
+			}
 			s.logger.Warn("the write-ahead log could not be copied into the database; it is tried again when it has grown", "error", err)
 			continue
 		}

@@ -123,7 +123,7 @@ func (s *Store) RecordDelivery(ctx context.Context, d *NewDelivery) (Recorded, e
 		return Recorded{}, err
 	}
 	var out Recorded
-	j := &job{ctx: ctx, safe: true, done: make(chan error, 1), fn: func(ctx context.Context) error {
+	j := &job{ctx: ctx, safe: true, grows: true, done: make(chan error, 1), fn: func(ctx context.Context) error {
 		var err error
 		out, err = s.recordDelivery(ctx, d, row)
 		return err

@@ -161,7 +161,7 @@ const idempotencyAge = 24 * time.Hour
 func (s *Store) CreateRun(ctx context.Context, r NewRun, key string, body []byte) (run *Run, created bool, err error) {
 	keyHash, bodyHash := sha256.Sum256([]byte(key)), sha256.Sum256(body)
 	var id int64
-	err = s.do(ctx, func(ctx context.Context) error {
+	err = s.grow(ctx, func(ctx context.Context) error {
 		id, created = 0, false
 		if key != "" {
 			var was []byte

@@ -238,7 +238,7 @@ func (s *Store) Fire(ctx context.Context, t Tick) (runs []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	err = s.do(ctx, func(ctx context.Context) error {
+	err = s.grow(ctx, func(ctx context.Context) error {
 		runs = nil
 		changed, err := s.execCount(ctx, "UPDATE schedules SET seen = $1, error = $2 WHERE id = $3 AND updated_at = $4 AND enabled = 1 AND "+keyLives("$5"),
 			micros(t.At), t.Error, id, micros(t.Schedule.UpdatedAt), micros(s.now()))

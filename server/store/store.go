@@ -37,6 +37,8 @@ var (
 	ErrNotFound    = errors.New("not found")
 	ErrUnavailable = errors.New("the store cannot commit")
 	ErrClosed      = fmt.Errorf("%w: it is closed", ErrUnavailable)
+	// ErrFull refuses what would grow the store while its reserve is spent.
+	ErrFull        = fmt.Errorf("%w: the disk is full", ErrUnavailable)
 	ErrNewerSchema = errors.New("the store was written by a newer version of triphammer")
 	ErrConflict    = errors.New("conflict")
 )
@@ -60,6 +62,8 @@ type Config struct {
 	// Sources are looked at for managed secrets before the store's own, in this
 	// order. A value that changed there becomes the next generation.
 	Sources []secret.Source
+	// Reserve is the file that sets room aside on the disk (reserve.go); empty: none.
+	Reserve string
 	Now     func() time.Time
 	Logger  *slog.Logger
 }
@@ -89,6 +93,8 @@ type Store struct {
 	long       longLog
 	unmeasured int           // commits since it was looked how long the log is
 	patience   time.Duration // of steps
+	reserve    reserve
+	settled    time.Time // when settle was tried last
 
 	jobs         chan *job
 	steps        chan *job     // of long tasks
@@ -99,8 +105,11 @@ type Store struct {
 	once         sync.Once
 	closed       error // of Close
 
-	commits atomic.Int64 // transactions that went well since the start
-	healthy atomic.Int64 // when the last commit went well, in microseconds; 0 if the last one failed
+	commits   atomic.Int64            // transactions that went well since the start
+	lastWrite atomic.Pointer[outcome] // of what grows the store
+	pinging   chan struct{}           // holds the turn of Ping
+	spent     atomic.Bool             // the reserve is: nothing may grow the store
+	unsynced  atomic.Bool             // the disk may not have what it was told to keep
 
 	maxQueued, queued atomic.Int64 // runs (LimitQueue)
 	notices           atomic.Bool  // ends of runs are kept
@@ -126,24 +135,37 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	s := &Store{
 		now: cfg.Now, logger: cfg.Logger, key: cfg.Key, sources: cfg.Sources,
-		statements: make(map[string]*sql.Stmt), execs: make(map[string]*sqlite3.SQLiteStmt), long: longLog{walPages, walPages}, patience: stepPatience,
-		jobs: make(chan *job, 4*maxBatch), steps: make(chan *job), full: make(chan struct{}, 1), rest: make(chan struct{}),
+		statements: make(map[string]*sql.Stmt), execs: make(map[string]*sqlite3.SQLiteStmt), reserve: reserve{path: cfg.Reserve}, patience: stepPatience,
+		jobs: make(chan *job, 4*maxBatch), steps: make(chan *job), pinging: make(chan struct{}, 1), full: make(chan struct{}, 1), rest: make(chan struct{}),
 		closing: make(chan struct{}), done: make(chan struct{}), checkpointed: make(chan struct{}),
 	}
-	err := judge(ctx, cfg.Path)
-	if errors.Is(err, ErrMissing) && !cfg.Existing {
-		err = s.create(ctx, cfg.Path)
-	}
-	if err == nil {
-		err = s.open(ctx, cfg.Path, durable(nil))
+	s.long = logOf(filepath.Dir(cfg.Path))
+	err := s.openOrMake(ctx, cfg)
+	if isFull(err) && s.spend(err) {
+		_ = s.closeHandles() // they were made on the full disk
+		clear(s.statements)
+		clear(s.execs)
+		err = s.openOrMake(ctx, cfg)
 	}
 	if err != nil {
 		s.closeHandles()
 		return nil, fmt.Errorf("opening the store %s: %w", cfg.Path, damaged(err))
 	}
+	s.restock()
 	go s.write()
 	go s.checkpoints()
 	return s, nil
+}
+
+func (s *Store) openOrMake(ctx context.Context, cfg Config) error {
+	err := judge(ctx, cfg.Path)
+	if errors.Is(err, ErrMissing) && !cfg.Existing {
+		err = s.create(ctx, cfg.Path)
+	}
+	if err != nil {
+		return err
+	}
+	return s.open(ctx, cfg.Path, durable(nil))
 }
 
 func (s *Store) open(ctx context.Context, path string, settings map[string]string) (err error) {
@@ -162,6 +184,9 @@ func (s *Store) open(ctx context.Context, path string, settings map[string]strin
 		return err
 	}
 	if err := s.quickCheck(ctx, path); err != nil {
+		return err
+	}
+	if err := s.settleAtOpen(ctx); err != nil {
 		return err
 	}
 	names, err := migrationNames()
@@ -330,22 +355,3 @@ func (s *Store) closeHandles() error {
 
 // Commits is how many transactions were committed since the store was opened.
 func (s *Store) Commits() int64 { return s.commits.Load() }
-
-// pingAge is how long a commit proves that the next one is possible: whoever asks
-// often does not cost a write each time.
-const pingAge = time.Second
-
-// Ping tells whether the store can commit, by doing it if nobody just has.
-func (s *Store) Ping(ctx context.Context) error {
-	select {
-	case <-s.closing:
-		return ErrClosed
-	default:
-	}
-	if age := s.now().Sub(time.UnixMicro(s.healthy.Load())); 0 <= age && age < pingAge {
-		return nil
-	}
-	return s.do(ctx, func(ctx context.Context) error {
-		return s.setMeta(ctx, "ping", strconv.FormatInt(s.now().Unix(), 10))
-	})
-}

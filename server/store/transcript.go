@@ -20,11 +20,32 @@ type Event struct {
 // AppendEvents adds to the transcript of a run that the lease holds. The caller
 // numbers the events.
 func (s *Store) AppendEvents(ctx context.Context, l Lease, events []Event) error {
+	return s.appendEvents(ctx, l, events, s.grow)
+}
+
+// MaxLastEvents is the most bytes of data that AppendLastEvents takes while the disk
+// is full.
+const MaxLastEvents = 64 << 10
+
+// AppendLastEvents is AppendEvents for the end of a transcript: the last words of a
+// run are also taken on a full disk.
+func (s *Store) AppendLastEvents(ctx context.Context, l Lease, events []Event) error {
+	size := 0
+	for _, e := range events {
+		size += len(e.Data)
+	}
+	if size > MaxLastEvents {
+		return s.AppendEvents(ctx, l, events)
+	}
+	return s.appendEvents(ctx, l, events, s.do)
+}
+
+func (s *Store) appendEvents(ctx context.Context, l Lease, events []Event, commit func(context.Context, func(context.Context) error) error) error {
 	id, err := parseID(prefixRun, l.RunID)
 	if err != nil {
 		return err
 	}
-	return s.do(ctx, func(ctx context.Context) error {
+	return commit(ctx, func(ctx context.Context) error {
 		if err := s.fenced(ctx, l, "UPDATE runs SET updated_at = $1", micros(s.now())); err != nil {
 			return err
 		}

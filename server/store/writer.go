@@ -21,9 +21,12 @@ const yields = 4
 
 // job is one change. The writer runs it in a transaction with others.
 type job struct {
-	ctx    context.Context
-	fn     func(ctx context.Context) error
-	safe   bool // an error of it is an error of the database
+	ctx  context.Context
+	fn   func(ctx context.Context) error
+	safe bool // an error of it is an error of the database
+	// grows tells that it brings something new, which is refused on a full disk:
+	// what ends, removes or protects something may use the reserve.
+	grows  bool
 	done   chan error
 	queued time.Time // of a step: when it began to wait
 }
@@ -35,6 +38,11 @@ func (s *Store) do(ctx context.Context, fn func(ctx context.Context) error) erro
 	return s.submit(s.jobs, &job{ctx: ctx, fn: fn, done: make(chan error, 1)})
 }
 
+// grow is do for what brings something new.
+func (s *Store) grow(ctx context.Context, fn func(ctx context.Context) error) error {
+	return s.submit(s.jobs, &job{ctx: ctx, fn: fn, grows: true, done: make(chan error, 1)})
+}
+
 // submit queues a job and waits for it. A caller that goes away before its turn
 // leaves nothing behind.
 func (s *Store) submit(queue chan<- *job, j *job) error {
@@ -42,6 +50,9 @@ func (s *Store) submit(queue chan<- *job, j *job) error {
 	case <-s.closing:
 		return ErrClosed
 	default:
+	}
+	if j.grows && s.spent.Load() {
+		return ErrFull
 	}
 	select {
 	case queue <- j:
@@ -68,6 +79,8 @@ func (s *Store) write() {
 	defer close(s.done)
 	ctx := context.Background() // one caller's impatience must not roll back the others
 	batch := make([]*job, 0, maxBatch)
+	again := time.NewTicker(restockEvery)
+	defer again.Stop()
 	for {
 		select {
 		case j := <-s.jobs:
@@ -84,6 +97,8 @@ func (s *Store) write() {
 			if _, err := s.logLength(ctx, "PASSIVE"); err != nil {
 				s.logger.Warn("the end of the write-ahead log could not be copied into the database", "error", err)
 			}
+		case <-again.C:
+			s.restock()
 		case <-s.closing:
 			select {
 			case j := <-s.jobs: // what waits is still committed
@@ -124,7 +139,8 @@ func (s *Store) gather(batch []*job) []*job {
 func (s *Store) commit(ctx context.Context, batch []*job) {
 	results := make([]error, len(batch))
 	culprit := false // a job failed, not the transaction
-	err := s.transaction(ctx, func() error {
+	err := s.settle(ctx)
+	commit := func() error {
 		for i, j := range batch {
 			if j.ctx.Err() != nil {
 				results[i] = fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(j.ctx))
@@ -144,7 +160,10 @@ func (s *Store) commit(ctx context.Context, batch []*job) {
 			}
 		}
 		return nil
-	})
+	}
+	if err == nil {
+		err = s.transaction(ctx, commit)
+	}
 	if err != nil && culprit && len(batch) > 1 {
 		// It may be that job alone: the others get their own chance.
 		for _, j := range batch {
@@ -152,17 +171,30 @@ func (s *Store) commit(ctx context.Context, batch []*job) {
 		}
 		return
 	}
-	s.healthy.Store(0)
 	if err == nil {
-		s.healthy.Store(micros(s.now()))
 		s.commits.Add(1)
 	}
+	if isUnsynced(err) {
+		s.unsynced.Store(true)
+	}
+	var again []*job // what may use the reserve
 	for i, j := range batch {
 		result := results[i]
 		if err != nil && result == nil {
 			result = fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
-		j.done <- unavailable(result)
+		if !j.grows && isFull(result) && (len(again) > 0 || s.spend(result)) {
+			again = append(again, j)
+			continue
+		}
+		result = unavailable(result)
+		if lost := errors.Is(result, ErrUnavailable) && !errors.Is(result, ErrBacklog) && j.ctx.Err() == nil; lost || j.grows && result == nil {
+			s.lastWrite.Store(&outcome{s.now(), result})
+		}
+		j.done <- result
+	}
+	if len(again) > 0 {
+		s.commit(ctx, again)
 	}
 }
 
@@ -170,6 +202,9 @@ func (s *Store) commit(ctx context.Context, batch []*job) {
 // try again later.
 func unavailable(err error) error {
 	var failure sqlite3.Error
+	if isFull(err) && !errors.Is(err, ErrFull) {
+		return fmt.Errorf("%w: %w", ErrFull, err)
+	}
 	if errors.As(err, &failure) && failure.Code != sqlite3.ErrConstraint && !errors.Is(err, ErrUnavailable) {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}

@@ -102,6 +102,7 @@ func TestCommitFails(t *testing.T) {
 		t.Errorf("%d deliveries are kept", len(all))
 	}
 	fault.on.Store(false)
+	s.at = s.at.Add(pingAge)
 	check(t, s.Ping(t.Context()))
 	for i, err := range together(t, s.Store, calls...) {
 		if err != nil {

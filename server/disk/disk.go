@@ -1,0 +1,241 @@
+// Package disk tells how much room is left where a server keeps its store and
+// the workspaces of its runs, and when that is too little.
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Room is what a file system has.
+type Room struct {
+	Free, Total int64 // bytes: that may still be written, and in all
+	// FreeFiles and Files count inodes. Files is 0 where the file system makes them
+	// as they are needed.
+	FreeFiles, Files int64
+}
+
+// Measure looks at the file system that a folder is on.
+func Measure(dir string) (Room, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return Room{}, fmt.Errorf("measuring the file system of %s: %w", dir, err)
+	}
+	block := st.Bsize // in it are the figures of every file system of Linux
+	if st.Frsize > 0 {
+		block = st.Frsize
+	}
+	return Room{
+		Free: times(st.Bavail, block), Total: times(st.Blocks, block),
+		FreeFiles: times(st.Ffree, 1), Files: times(st.Files, 1),
+	}, nil
+}
+
+// most is the most that is counted: some network file systems have all bits set.
+const most = 1 << 60
+
+func times(n uint64, size int64) int64 {
+	if size <= 0 || n > uint64(most/size) {
+		return most
+	}
+	return int64(n) * size
+}
+
+// Floor is how much of a file system is to stay free: the smaller of a number of
+// bytes and a part of the whole. The zero value asks for nothing.
+type Floor struct {
+	bytes   int64
+	percent float64
+}
+
+// DefaultFloor is the text of the floor that suits most: a part of a small file
+// system, and not too much of a large one.
+const DefaultFloor = "512MiB,5%"
+
+var units = []struct {
+	name string
+	size float64
+}{
+	{"KiB", 1 << 10},
+	{"MiB", 1 << 20},
+	{"GiB", 1 << 30},
+	{"TiB", 1 << 40},
+	{"kB", 1e3},
+	{"MB", 1e6},
+	{"GB", 1e9},
+	{"TB", 1e12},
+}
+
+// ParseFloor reads a floor: a size (512MiB, 2GB), a part (5%), or both with a comma
+// between them, of which the smaller counts. 0 asks for nothing.
+func ParseFloor(text string) (Floor, error) {
+	if text == "0" {
+		return Floor{}, nil
+	}
+	f := Floor{bytes: most, percent: 100}
+	for part := range strings.SplitSeq(text, ",") {
+		part = strings.TrimSpace(part)
+		number, percent := strings.CutSuffix(part, "%")
+		size := 1.0
+		for _, u := range units {
+			if n, ok := strings.CutSuffix(part, u.name); ok {
+				number, size = n, u.size
+			}
+		}
+		n, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+		switch n *= size; {
+		case err != nil || !(n > 0) || n > most || percent && n > 90 || !percent && size == 1:
+			return Floor{}, fmt.Errorf("%q is no amount of free space: "+
+				"write a size such as 512MiB, a part such as 5%%, both (the smaller counts), or 0 for none", text)
+		case percent:
+			f.percent = n
+		default:
+			f.bytes = int64(n)
+		}
+	}
+	return f, nil
+}
+
+// of is the floor of a file system, in bytes and in inodes.
+func (f Floor) of(r Room) (bytes, files int64) {
+	if f == (Floor{}) {
+		return 0, 0
+	}
+	return min(f.bytes, int64(float64(r.Total)*f.percent/100)), min(maxFiles, r.Files/20)
+}
+
+// maxFiles is the most inodes that are to stay free.
+const maxFiles = 4000
+
+// Level tells how short room is.
+type Level int
+
+// The levels.
+const (
+	Enough   Level = iota
+	Low            // below the floor
+	Critical       // below a quarter of it
+)
+
+// String is the level as a word of the API.
+func (l Level) String() string { return [...]string{"ok", "low", "critical"}[l] }
+
+// State is what one look at a place found.
+type State struct {
+	Place string // "data" or "workspaces"
+	Room
+	Floor int64 // bytes that are to stay free
+	Level Level
+	// Inodes tells that these are short, and not bytes.
+	Inodes bool
+	// Lacks is how many of what is short have to become free until the level is not
+	// Critical any more.
+	Lacks int64
+}
+
+// Problem says what is short, in words for the operator; empty if nothing is.
+func (s State) Problem() string {
+	if s.Level == Enough {
+		return ""
+	}
+	if s.Inodes {
+		return fmt.Sprintf("the file system of the %s has %d of %d inodes left: too many small files", placeNames[s.Place], s.FreeFiles, s.Files)
+	}
+	return fmt.Sprintf("the file system of the %s has %s of %s left, less than the %s that --min-free asks for",
+		placeNames[s.Place], Bytes(s.Free), Bytes(s.Total), Bytes(s.Floor))
+}
+
+// Places that are watched.
+const (
+	Data       = "data"
+	Workspaces = "workspaces"
+)
+
+var placeNames = map[string]string{Data: "data directory", Workspaces: "workspaces"}
+
+// Watch looks at the places of a server. It is safe for concurrent use.
+type Watch struct {
+	floor Floor
+	dirs  map[string]string
+
+	mu   sync.Mutex
+	last map[string]Level // at the last look
+}
+
+// NewWatch makes a Watch of the folders of the store and of the workspaces.
+func NewWatch(floor Floor, data, workspaces string) *Watch {
+	return &Watch{floor: floor, dirs: map[string]string{Data: data, Workspaces: workspaces}, last: make(map[string]Level)}
+}
+
+// Look measures a place.
+func (w *Watch) Look(place string) (State, error) {
+	room, err := Measure(w.dirs[place])
+	if err != nil {
+		return State{Place: place}, err
+	}
+	return w.level(place, room), nil
+}
+
+// level judges a place. A level that was left for a worse one comes back when
+// there is a quarter more than it begins with, so that it does not come and go.
+func (w *Watch) level(place string, room Room) State {
+	s := State{Place: place, Room: room}
+	bytes, files := w.floor.of(room)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	was := w.last[place]
+	s.Floor = bytes
+	below := func(part int64, level Level) bool {
+		floor, filesFloor := bytes/part, files/part
+		if was >= level {
+			floor, filesFloor = floor*5/4, filesFloor*5/4
+		}
+		s.Inodes = room.FreeFiles < filesFloor && room.Free >= floor
+		return room.Free < floor || s.Inodes
+	}
+	switch {
+	case below(4, Critical):
+		s.Level, s.Lacks = Critical, bytes/4*5/4-room.Free
+		if s.Inodes {
+			s.Lacks = files/4*5/4 - room.FreeFiles
+		}
+	case below(1, Low):
+		s.Level = Low
+	}
+	w.last[place] = s.Level
+	return s
+}
+
+// All looks at every place, and joins what could not be looked at.
+func (w *Watch) All() (states []State, err error) {
+	for _, place := range []string{Data, Workspaces} {
+		s, lookErr := w.Look(place)
+		if err = errors.Join(err, lookErr); lookErr == nil {
+			states = append(states, s)
+		}
+	}
+	return states, err
+}
+
+// Bytes is a number of bytes for people.
+func Bytes(n int64) string {
+	if n < 10<<10 {
+		return fmt.Sprintf("%d bytes", n)
+	}
+	size, unit := float64(n)/1024, "KiB"
+	for _, next := range []string{"MiB", "GiB", "TiB"} {
+		if size < 1024 {
+			break
+		}
+		size, unit = size/1024, next
+	}
+	if size < 10 {
+		return fmt.Sprintf("%.1f %s", size, unit)
+	}
+	return fmt.Sprintf("%.0f %s", size, unit)
+}

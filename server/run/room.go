@@ -1,0 +1,136 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"triphammer/server/disk"
+)
+
+// roomTime is the time between two looks at the disk.
+const roomTime = time.Second
+
+// keepRoom looks after the disk until ctx ends: it keeps new runs waiting while
+// there is too little room, removes the workspaces of runs that have ended, and as
+// the last resort stops the run that takes the most.
+func (m *Manager) keepRoom(ctx context.Context) {
+	tick := time.NewTicker(roomTime)
+	defer tick.Stop()
+	stopping := ""
+	for {
+		if s, err := m.cfg.Disk.Look(disk.Workspaces); err == nil && s.Level > disk.Enough {
+			m.reclaim(ctx)
+		}
+		if s := m.lookAtDisk(); s.Level == disk.Critical {
+			stopping = m.stopLargest(ctx, s, stopping)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// Short says why no run starts, if there is too little room on the disk for one.
+func (m *Manager) Short() string {
+	if why := m.short.Load(); why != nil {
+		return *why
+	}
+	return ""
+}
+
+// lookAtDisk decides whether runs may start, and returns the state of the
+// workspaces.
+func (m *Manager) lookAtDisk() (workspaces disk.State) {
+	if m.cfg.Disk == nil {
+		return workspaces
+	}
+	states, err := m.cfg.Disk.All()
+	if err != nil {
+		m.logger.Error("looking at the disk", "error", err)
+	}
+	problem := ""
+	for _, s := range states {
+		if s.Place == disk.Workspaces {
+			workspaces = s
+		}
+		if problem == "" {
+			problem = s.Problem()
+		}
+	}
+	was := m.Short()
+	switch {
+	case problem == "":
+		m.short.Store(nil)
+		if was != "" {
+			m.logger.Info("the disk has room again: queued runs start")
+			m.Wake()
+		}
+	default:
+		m.short.Store(&problem)
+		if was == "" {
+			m.logger.Warn("new runs wait for room on the disk", "problem", problem)
+		}
+	}
+	return workspaces
+}
+
+// reclaim removes the workspaces of runs that have ended, the oldest first, until
+// there is room.
+func (m *Manager) reclaim(ctx context.Context) {
+	removed, err := m.cfg.Executor.Reclaim(ctx, func() bool {
+		s, err := m.cfg.Disk.Look(disk.Workspaces)
+		return err != nil || s.Level == disk.Enough
+	})
+	if removed > 0 {
+		m.logger.Warn("workspaces of runs that have ended were removed early, because there is little room on the disk", "runs", removed)
+	}
+	if err != nil && ctx.Err() == nil {
+		m.logger.Warn("removing the files of runs that have ended", "error", err)
+	}
+}
+
+// stopLargest stops the run in progress that takes the most of the disk, if the
+// workspaces are what fills it. The others go on, and so does the server.
+// One at a time: it returns which, and is given which was the last.
+func (m *Manager) stopLargest(ctx context.Context, s disk.State, last string) string {
+	m.mu.Lock()
+	ids := make([]string, 0, len(m.active))
+	for id := range m.active {
+		ids = append(ids, id)
+	}
+	_, stopping := m.active[last]
+	m.mu.Unlock()
+	if stopping {
+		return last
+	}
+	var largest string
+	var most, all int64
+	takes := disk.Bytes
+	if s.Inodes {
+		takes = func(n int64) string { return fmt.Sprintf("%d inodes", n) }
+	}
+	for _, id := range ids {
+		size, files := m.cfg.Executor.Size(ctx, id)
+		if s.Inodes {
+			size = files
+		}
+		if all += size; size > most {
+			largest, most = id, size
+		}
+	}
+	if largest == "" || all < s.Lacks || ctx.Err() != nil {
+		return last // to stop them would not help
+	}
+	m.mu.Lock()
+	cancel := m.active[largest]
+	m.mu.Unlock()
+	if cancel == nil {
+		return last // it has ended by itself
+	}
+	m.logger.Error("a run fills the disk: it is stopped", "run", largest, "takes", takes(most), "problem", s.Problem())
+	cancel(fmt.Errorf("%w: its files take %s; %s", ErrDisk, takes(most), s.Problem()))
+	return largest
+}

@@ -1,0 +1,243 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/mattn/go-sqlite3"
+	"golang.org/x/sys/unix"
+
+	"triphammer/server/disk"
+)
+
+// reserve is a file that holds room on the disk and nothing else. On a full disk
+// it is removed for what must still be written: that runs ended, that something
+// is deleted, that a server starts. While it is missing nothing else is taken, so
+// that deliveries and agents do not use that room up.
+type reserve struct {
+	path string // empty: there is none
+	held bool
+}
+
+const (
+	maxReserve   = 16 << 20
+	restockEvery = time.Second
+)
+
+// size is how much is held on a file system.
+func (r *reserve) size(room disk.Room) int64 { return min(maxReserve, room.Total/16) }
+
+// hold makes the file if there is room for it and for as much again.
+func (r *reserve) hold() error {
+	room, err := disk.Measure(filepath.Dir(r.path))
+	if err != nil {
+		return err
+	}
+	size := r.size(room)
+	enough := room.Free >= 2*size
+	if info, err := os.Stat(r.path); err == nil && info.Mode().IsRegular() && (allocated(info) >= size || !enough) {
+		return nil
+	}
+	if !enough {
+		return fmt.Errorf("%s of %s are left: %w", disk.Bytes(room.Free), disk.Bytes(room.Total), syscall.ENOSPC)
+	}
+	if err := os.RemoveAll(r.path); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(r.path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	err = unix.Fallocate(int(f.Fd()), 0, 0, size)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		_, err = io.CopyN(f, rand.Reader, size) // nothing compresses it
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return errors.Join(err, os.Remove(r.path))
+	}
+	return nil
+}
+
+// allocated is how much of the disk a file takes.
+func allocated(info os.FileInfo) int64 {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return info.Size()
+	}
+	return st.Blocks * 512
+}
+
+// spend removes the reserve, so that there is room, and tells whether there was
+// any.
+func (s *Store) spend(why error) bool {
+	if s.reserve.path == "" {
+		return false
+	}
+	info, err := os.Stat(s.reserve.path)
+	if err != nil {
+		return false
+	}
+	if err := os.Remove(s.reserve.path); err != nil {
+		s.logger.Error("the reserve on the disk cannot be removed", "error", err)
+		return false
+	}
+	s.reserve.held = false
+	s.spent.Store(true)
+	select {
+	case s.full <- struct{}{}: // a log that is copied begins anew, and needs no room
+	default:
+	}
+	s.logger.Error("the disk is full: no delivery and no new run is taken until there is room; what ends runs uses the reserve",
+		"reserve", disk.Bytes(info.Size()), "error", why)
+	return true
+}
+
+// restock makes the reserve again. It runs on the writer, or before it.
+func (s *Store) restock() {
+	if s.reserve.path == "" || s.reserve.held {
+		return
+	}
+	err := s.reserve.hold()
+	was := s.spent.Swap(err != nil)
+	switch s.reserve.held = err == nil; {
+	case err == nil && was:
+		s.logger.Info("the disk has room again: deliveries and runs are taken")
+	case err != nil && !was:
+		s.logger.Error("there is no room on the disk for the reserve: no delivery and no new run is taken", "error", err)
+	}
+}
+
+// isFull tells that there was no room for a write.
+func isFull(err error) bool {
+	var failure sqlite3.Error
+	if !errors.As(err, &failure) {
+		return false
+	}
+	switch errno := failure.SystemErrno; {
+	case failure.Code == sqlite3.ErrFull, failure.ExtendedCode == sqlite3.ErrIoErrSHMSize:
+		return true
+	default:
+		return errno == syscall.ENOSPC || errno == syscall.EDQUOT
+	}
+}
+
+// isUnsynced tells that the disk did not confirm a write. What the system had in
+// memory of it may be gone, though it reads as if it were there.
+func isUnsynced(err error) bool {
+	var failure sqlite3.Error
+	return errors.As(err, &failure) && (failure.ExtendedCode == sqlite3.ErrIoErrFsync || failure.ExtendedCode == sqlite3.ErrIoErrDirFsync)
+}
+
+// settleEvery is the time between two attempts to settle.
+const settleEvery = time.Second
+
+// settle does nothing unless a sync failed. Then nothing is committed before the
+// whole log has been copied into the database and the disk has confirmed both:
+// what was committed is in the database then, and what failed is written over.
+func (s *Store) settle(ctx context.Context) error {
+	if !s.unsynced.Load() {
+		return nil
+	}
+	if now := time.Now(); now.Sub(s.settled) < settleEvery {
+		return errUnsettled
+	} else {
+		s.settled = now
+	}
+	if err := s.copyLog(ctx, "FULL"); err != nil {
+		s.logger.Error("the disk does not confirm writes: nothing is taken until it does", "error", err)
+		return fmt.Errorf("%w: %w", errUnsettled, err)
+	}
+	s.unsynced.Store(false)
+	s.logger.Warn("the disk confirms writes again: everything that was acknowledged has been written anew")
+	return nil
+}
+
+var errUnsettled = fmt.Errorf("%w: the disk does not confirm writes", ErrUnavailable)
+
+// settleAtOpen copies what a server left in the log that did not close the store:
+// its last end may have been a sync that failed, and the log reads from memory as
+// if it were whole.
+func (s *Store) settleAtOpen(ctx context.Context) error {
+	err := s.copyLog(ctx, "TRUNCATE")
+	switch {
+	case err == nil || isFull(err) && s.reserveIsGone():
+	case isFull(err):
+		return err // once more, without the reserve
+	case errors.Is(err, errLogInUse): // by a backup
+		s.logger.Warn("the write-ahead log of the last server could not be copied into the database", "error", err)
+	default:
+		s.unsynced.Store(true)
+		s.logger.Error("the write-ahead log could not be copied into the database; nothing is taken until it can", "error", err)
+	}
+	return nil
+}
+
+func (s *Store) reserveIsGone() bool {
+	_, err := os.Stat(s.reserve.path)
+	return err != nil
+}
+
+// copyLog copies all of the log into the database.
+func (s *Store) copyLog(ctx context.Context, mode string) error {
+	return s.each(ctx, "PRAGMA wal_checkpoint("+mode+")", nil, func(rows *sql.Rows) (bool, error) {
+		var busy, pages, copied int
+		if err := rows.Scan(&busy, &pages, &copied); err != nil {
+			return false, err
+		}
+		if busy != 0 || pages != copied {
+			return false, errLogInUse
+		}
+		return false, nil
+	})
+}
+
+var errLogInUse = errors.New("another program reads the database")
+
+// outcome is what became of a write.
+type outcome struct {
+	at  time.Time
+	err error
+}
+
+// pingAge is how long an outcome answers for the next write: whoever asks often
+// does not cost a write each time.
+const pingAge = time.Second
+
+// pingSize is how much Ping writes: as much as a delivery of some size.
+const pingSize = 16 << 10
+
+// Ping tells whether the store can take a delivery, by writing as much, unless
+// something just was written.
+func (s *Store) Ping(ctx context.Context) error {
+	select {
+	case <-s.closing:
+		return ErrClosed
+	default:
+	}
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(ctx))
+	case s.pinging <- struct{}{}:
+	}
+	defer func() { <-s.pinging }()
+	if s.spent.Load() {
+		return ErrFull
+	}
+	if last := s.lastWrite.Load(); last != nil {
+		if age := s.now().Sub(last.at); 0 <= age && age < pingAge {
+			return last.err
+		}
+	}
+	text := make([]byte, pingSize/2)
+	_, _ = rand.Read(text) // it never fails
+	return s.grow(ctx, func(ctx context.Context) error { return s.setMeta(ctx, "ping", hex.EncodeToString(text)) })
+}
