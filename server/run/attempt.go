@@ -36,8 +36,11 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 		values = slices.Collect(maps.Values(task.Secrets))
 	}
 	t := newTranscript(transcriptConfig{
-		save: func(ctx context.Context, events []store.Event) error {
+		save: func(ctx context.Context, events []store.Event, last bool) error {
 			defer a.manager.feed.notify(a.lease.RunID)
+			if last {
+				return a.manager.cfg.Store.AppendLastEvents(ctx, a.lease, events)
+			}
 			return a.manager.cfg.Store.AppendEvents(ctx, a.lease, events)
 		},
 		lost:  func() { a.cancel(errLost) },
@@ -56,7 +59,7 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 			v = failed("an internal error ended this run; the server's log has it")
 		}
 		v.message = t.hidden(v.message)
-		t.add(Status{State: string(v.state), Message: v.message})
+		t.close(Status{State: string(v.state), Message: v.message})
 		// Whoever sees the run finished sees its whole transcript.
 		close(done)
 		helpers.Wait()

@@ -104,10 +104,13 @@ type AgentStarted struct {
 	Command string `json:"command"`
 }
 
-// Truncated says that the transcript reached its limit: what the agent printed
-// after it is not kept.
+// Truncated stands where events are left out, because the transcript reached its
+// limit, or the store could not take more when the run ended.
 type Truncated struct {
-	Limit int `json:"limit_bytes"`
+	Limit   int    `json:"limit_bytes"`
+	Message string `json:"message"`
+	Bytes   int64  `json:"left_out_bytes"`
+	Events  int64  `json:"left_out_events"`
 }
 
 // Kind implements Event.

@@ -277,7 +277,7 @@ func TestSecretsAreRedacted(t *testing.T) { // SPEC 9.5
 func TestTranscriptIsCapped(t *testing.T) { // SPEC 9.5
 	w := newWorld(t)
 	w.start(run.Config{MaxRuns: 1, TranscriptLimit: 100_000}, "")
-	r := w.finished(w.enqueue(run.Spec{Environment: environment("yes | head -c 5000000; echo changed >file; exit 4")}))
+	r := w.finished(w.enqueue(run.Spec{Environment: environment("echo first; yes | head -c 5000000; echo last; echo changed >file; exit 4")}))
 	w.wants(r, store.FailedRun, "exit status 4")
 	counts, size := make(map[string]int), 0
 	for _, e := range w.events(r.ID) {
@@ -286,6 +286,9 @@ func TestTranscriptIsCapped(t *testing.T) { // SPEC 9.5
 	}
 	if counts[run.KindTruncated] != 1 || counts[run.KindFile] != 1 || counts[run.KindExit] != 1 || size > 110_000 || size < 50_000 {
 		t.Errorf("%d bytes, %v", size, counts)
+	}
+	if said := w.output(r.ID, "stdout"); !strings.HasPrefix(said, "first\n") || !strings.HasSuffix(said, "last\n") {
+		t.Errorf("it begins with %.10q and ends with %q", said, said[max(0, len(said)-10):])
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -17,8 +18,13 @@ import (
 
 // Limits of a transcript.
 const (
-	// DefaultTranscriptLimit is how many bytes of what a run says are kept.
+	// DefaultTranscriptLimit is how many bytes of what a run says are kept: its
+	// beginning, and its end.
 	DefaultTranscriptLimit = 8 << 20
+	// endShare is the part of the limit that is set aside for the end.
+	endShare = 4
+	// eventSize is what an event of the end takes in memory beside its data.
+	eventSize = 64
 	// fileShare is the part of the limit that is set aside for changed files, so
 	// that a talkative agent cannot hide what it changed.
 	fileShare = 4
@@ -34,7 +40,7 @@ const (
 )
 
 type transcriptConfig struct {
-	save   func(context.Context, []store.Event) error
+	save   func(_ context.Context, _ []store.Event, last bool) error
 	lost   func()                             // the run went to somebody else
 	give   func(try int, err error) (up bool) // on the last batch, when it cannot be stored
 	now    func() time.Time
@@ -49,20 +55,22 @@ type transcriptConfig struct {
 type transcript struct {
 	transcriptConfig
 
-	mu        sync.Mutex
-	seq       int64
-	pending   []store.Event
-	waiting   int // bytes in pending
-	said      int // bytes of what the agent said, also what was dropped
-	changed   int // bytes of changed files
-	truncated bool
-	parsing   bool   // the agent's own output comes now
-	line      []byte // the unfinished line of a harness
-	streams   []*stream
-	words     string    // the last line on standard error
-	last      time.Time // of the last sign of life
-	fenced    bool
-	used      Usage // in all
+	mu       sync.Mutex
+	seq      int64
+	pending  []store.Event
+	waiting  int       // bytes in pending
+	said     int       // bytes of what the agent said, of the beginning
+	changed  int       // bytes of changed files
+	unlisted Truncated // changed files beyond their limit
+	end      *ending   // nil while the beginning is not over
+	ended    bool
+	parsing  bool   // the agent's own output comes now
+	line     []byte // the unfinished line of a harness
+	streams  []*stream
+	words    string    // the last line on standard error
+	last     time.Time // of the last sign of life
+	fenced   bool
+	used     Usage // in all
 
 	full chan struct{} // a batch is
 }
@@ -155,28 +163,129 @@ func (t *transcript) append(e Event) {
 		t.logger.Error("an event of a transcript cannot be encoded", "kind", e.Kind(), "error", err)
 		return
 	}
+	event, needed := store.Event{At: t.now(), Kind: e.Kind(), Data: data}, true
 	switch e.(type) {
 	case Status, AgentStarted, Ended, Truncated:
 	case File:
-		if t.changed += len(data); t.changed > t.limit/fileShare {
-			t.truncate()
+		if t.changed+len(data) > t.limit/fileShare {
+			t.unlisted.count(event)
 			return
 		}
+		t.changed += len(data)
 	default:
-		if t.said += len(data); t.said > t.limit {
-			t.truncate()
-			return
+		if needed = false; t.end == nil && t.said+len(data) > t.limit-t.limit/endShare {
+			t.append(Status{Message: "the transcript is long: what comes now is shown when the run has ended, and then its end alone"})
+			t.end = &ending{limit: t.limit / endShare}
 		}
+		t.said += len(data)
 	}
-	t.seq++
-	t.waiting += len(data)
-	t.pending = append(t.pending, store.Event{Seq: t.seq, At: t.now(), Kind: e.Kind(), Data: data})
+	if t.end != nil {
+		t.end.add(event, needed)
+		return
+	}
+	t.number(event)
 }
 
-func (t *transcript) truncate() {
-	if !t.truncated {
-		t.truncated = true
-		t.append(Truncated{Limit: t.limit})
+// number gives an event its place in the transcript.
+func (t *transcript) number(e store.Event) {
+	t.seq++
+	e.Seq = t.seq
+	t.waiting += len(e.Data)
+	t.pending = append(t.pending, e)
+}
+
+// close takes the last event. Nothing may be added after it.
+func (t *transcript) close(last Status) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.last = time.Now()
+	t.drain(true)
+	if t.unlisted.Events > 0 {
+		t.append(t.unlisted.says(t.limit, "changed files are not listed"))
+	}
+	t.append(last.redacted(t.hidden))
+	end := t.end
+	if t.ended, t.end = true, nil; end == nil {
+		return
+	}
+	for _, e := range end.passed {
+		t.number(e)
+	}
+	if end.left.Events > 0 {
+		t.append(end.left.says(t.limit, "the transcript is too long: events are left out here"))
+	}
+	for _, e := range end.events {
+		t.number(e.Event)
+	}
+}
+
+// ending holds the newest events of a transcript whose beginning is full. How
+// many bytes it holds is bounded, so it forgets the oldest.
+type ending struct {
+	limit  int
+	events []endEvent
+	bytes  int           // of those that are not needed
+	passed []store.Event // needed ones that others before and after are left out of
+	left   Truncated     // out
+}
+
+type endEvent struct {
+	store.Event
+	needed bool
+}
+
+func (n *ending) add(e store.Event, needed bool) {
+	n.events = append(n.events, endEvent{e, needed})
+	if !needed {
+		n.bytes += len(e.Data) + eventSize
+	}
+	for n.bytes > n.limit {
+		first := n.events[0]
+		n.events[0] = endEvent{} // append moves the others from time to time
+		n.events = n.events[1:]
+		if first.needed {
+			n.passed = append(n.passed, first.Event)
+			continue
+		}
+		n.bytes -= len(first.Data) + eventSize
+		n.left.count(first.Event)
+	}
+}
+
+// count counts an event that is left out.
+func (e *Truncated) count(of store.Event) {
+	e.Events++
+	e.Bytes += int64(len(of.Data))
+}
+
+// says completes the event.
+func (e Truncated) says(limit int, why string) Truncated {
+	e.Limit, e.Message = limit, fmt.Sprintf("%s: %d, with %d bytes", why, e.Events, e.Bytes)
+	return e
+}
+
+// cut leaves out all but the last words of what waits, for which there is room
+// also on a full disk.
+func (t *transcript) cut() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := t.pending
+	keep, size := len(all), 1<<10 // that of what is said about it
+	for keep > 0 && size+len(all[keep-1].Data) <= store.MaxLastEvents {
+		keep--
+		size += len(all[keep].Data)
+	}
+	if keep == 0 {
+		return
+	}
+	var left Truncated
+	for _, e := range all[:keep] {
+		left.count(e)
+	}
+	t.pending, t.waiting, t.seq = nil, 0, all[0].Seq-1
+	t.append(left.says(t.limit, "the store could not take more when the run ended: events are left out here"))
+	for _, e := range all[keep:] {
+		t.number(e)
 	}
 }
 
@@ -297,18 +406,22 @@ func (t *transcript) parseLine() {
 	}
 }
 
-// run stores batches until done is closed, and the rest after it.
+// run stores batches until done is closed, and the rest after it: close comes
+// before.
 func (t *transcript) run(ctx context.Context, done <-chan struct{}) {
 	ticker := time.NewTicker(flushEvery)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-done:
-			t.mu.Lock()
-			t.drain(true)
-			t.mu.Unlock()
 			for try := 1; ; try++ {
-				if err := t.flush(ctx); err == nil || t.give(try, err) {
+				err := t.flush(ctx)
+				if err == nil {
+					return
+				}
+				if t.give(try, err) {
+					t.cut()
+					_ = t.flush(ctx) // it is logged
 					return
 				}
 				time.Sleep(retryTime)
@@ -325,14 +438,14 @@ func (t *transcript) run(ctx context.Context, done <-chan struct{}) {
 func (t *transcript) flush(ctx context.Context) error {
 	t.mu.Lock()
 	t.drain(false)
-	batch := t.pending
+	batch, last := t.pending, t.ended
 	t.pending, t.waiting = nil, 0
 	fenced := t.fenced
 	t.mu.Unlock()
 	if len(batch) == 0 || fenced {
 		return nil
 	}
-	err := t.save(ctx, batch)
+	err := t.save(ctx, batch, last)
 	if err == nil {
 		return nil
 	}

@@ -29,7 +29,7 @@ type tape struct {
 func newTape(parse parser, limit int, hide ...secret.Value) *tape {
 	t := &tape{}
 	t.transcript = newTranscript(transcriptConfig{
-		save: func(_ context.Context, events []store.Event) error {
+		save: func(_ context.Context, events []store.Event, _ bool) error {
 			if t.fail != nil {
 				return t.fail
 			}
@@ -78,24 +78,106 @@ func TestOutputIsJoined(t *testing.T) {
 	}
 }
 
-func TestLimits(t *testing.T) { // SPEC 9.5: capped
-	x := newTape(nil, 10_000)
-	for range 100 {
-		x.add(Message{Role: "assistant", Text: strings.Repeat("m", 1000)})
-		x.add(File{Path: "f", Diff: strings.Repeat("d", 1000)})
-	}
-	x.add(Ended{})
-	counts := make(map[string]int)
-	for _, e := range x.lines(t.Context()) {
-		kind, _, _ := strings.Cut(e, " ")
-		counts[kind]++
-	}
-	if counts["message"] != 9 || counts["file"] != 2 || counts["truncated"] != 1 || counts["exit"] != 1 {
-		t.Errorf("%v", counts)
+// TestLimits: the beginning and the end of a long transcript are kept, the changed
+// files and how it ended always are, and what is left out is counted (SPEC 9.5).
+func TestLimits(t *testing.T) {
+	const limit, size, said = 10_000, 100, 1000
+	for name, tt := range map[string]struct{ before, after int }{
+		"short": {20, 0}, "long": {said, 0}, "just too long": {56, 5}, "setup was long": {said, said},
+	} {
+		x := newTape(nil, limit)
+		text := func(i int) string { return fmt.Sprintf("%04d", i) + strings.Repeat("m", size) }
+		for i := range tt.before {
+			x.add(Message{Role: "assistant", Text: text(i)})
+		}
+		x.add(AgentStarted{Command: "agent"})
+		for i := range tt.after {
+			x.add(Message{Role: "assistant", Text: text(tt.before + i)})
+		}
+		x.add(Ended{ExitCode: 3})
+		for range 100 {
+			x.add(File{Path: "f", Diff: strings.Repeat("d", size)})
+		}
+		x.close(Status{State: "FAILED"})
+		if err := x.flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var first, last, kept, bytes int
+		var left Truncated
+		counts := make(map[string]int)
+		for i, e := range x.events {
+			if e.Seq != int64(i+1) {
+				t.Fatalf("%s: event %d has the number %d", name, i+1, e.Seq)
+			}
+			counts[e.Kind]++
+			bytes += len(e.Data)
+			var m Message
+			switch {
+			case e.Kind == KindMessage && json.Unmarshal(e.Data, &m) == nil:
+				if kept++; last == kept-2 && m.Text == text(kept-1) {
+					first = kept
+				}
+				fmt.Sscanf(m.Text, "%04d", &last)
+			case e.Kind == KindTruncated && left.Events == 0 && json.Unmarshal(e.Data, &left) != nil:
+				t.Errorf("%s: %s", name, e.Data)
+			}
+		}
+		all := tt.before + tt.after
+		want := map[string]int{"short": all, "just too long": all}
+		if n, whole := want[name]; whole && kept != n || kept < min(all, 60) || last != all-1 || first < min(all, 40) || bytes > limit*5/4+2000 {
+			t.Errorf("%s: %d of %d messages kept, %d of the beginning, the last is %d; %d bytes", name, kept, all, first, last, bytes)
+		}
+		gaps := map[bool]int{true: 1, false: 0}[kept < all] + 1 // and of the files
+		if kept < all && left.Events != int64(all-kept) || left.Bytes == 0 || counts[KindTruncated] != gaps {
+			t.Errorf("%s: %d of %d messages kept, and it says %+v, %d times", name, kept, all, left, counts[KindTruncated])
+		}
+		if counts[KindStarted] != 1 || counts[KindExit] != 1 || counts[KindFile] < 15 || x.events[len(x.events)-1].Kind != KindStatus {
+			t.Errorf("%s: %v", name, counts)
+		}
 	}
 	if got := clip(strings.Repeat("é", maxText)); len(got) > maxText+100 || !utf8.ValidString(got) || !strings.Contains(got, "bytes left out") {
 		t.Errorf("%d bytes", len(got))
 	}
+}
+
+// TestLastWords: of a transcript that the store cannot take when the run ends, its
+// last words are offered, which the store takes on a full disk.
+func TestLastWords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, done, ended := newTape(nil, DefaultTranscriptLimit), make(chan struct{}), make(chan struct{})
+		x.save = func(_ context.Context, events []store.Event, last bool) error {
+			size := 0
+			for _, e := range events {
+				size += len(e.Data)
+			}
+			if !last || size > store.MaxLastEvents {
+				return store.ErrFull
+			}
+			x.events = append(x.events, events...)
+			return nil
+		}
+		x.give = func(try int) bool { return try == lastTries }
+		go func() {
+			x.run(t.Context(), done)
+			close(ended)
+		}()
+		for range 20 {
+			x.add(Output{Stream: "stdout", Text: strings.Repeat("o", maxChunk)})
+		}
+		x.add(Output{Stream: "stdout", Text: "last words"})
+		x.close(Status{State: "FAILED", Message: "so it ended"})
+		close(done)
+		<-ended
+		n := len(x.events)
+		if n < 4 || x.events[0].Kind != KindTruncated || !strings.Contains(string(x.events[n-2].Data), "last words") || x.events[n-1].Kind != KindStatus {
+			t.Fatalf("%d events: %v", n, x.events)
+		}
+		for i, e := range x.events {
+			if e.Seq != int64(i+1) {
+				t.Errorf("event %d has the number %d", i+1, e.Seq)
+			}
+		}
+	})
 }
 
 func TestStoreFails(t *testing.T) {
