@@ -87,7 +87,7 @@ func (l *loader) harness(d *document, n *schema.Node, s *Settings, prefix string
 	}
 	if text := textOf(n.Get("type")); text != "" {
 		if l.opt.Strict && slices.Contains(schema.OwnHarnessTypes, text) {
-			d.Error(n.Get("type").At, schema.InvalidValue, schema.OneOf(text, schema.HarnessTypes), fmt.Sprintf("%sharness.type cannot be %q", prefix, text))
+			d.Error(n.Get("type").At, schema.InvalidValue, d.OneOf(text, schema.HarnessTypes), fmt.Sprintf("%sharness.type cannot be %q", prefix, text))
 		}
 		if text == "claude-code" {
 			text = "claude"

@@ -56,7 +56,7 @@ func (l *loader) agentNamed(d *document, n *schema.Node) *Agent {
 		return l.agents[name]
 	}
 	known := names(l.factory.Agents, func(a *Agent) string { return a.Name })
-	d.Error(n.At, schema.InvalidReference, cmp.Or(l.meant(name, known), "add agents/NAME/agent.md, or take the name out"), fmt.Sprintf("no agent is named %q", name))
+	d.Error(n.At, schema.InvalidReference, cmp.Or(d.OneOf(name, known), "add agents/NAME/agent.md, or take the name out"), fmt.Sprintf("no agent is named %q", name))
 	return nil
 }
 
@@ -67,12 +67,12 @@ func (l *loader) trigger(d *document, n *schema.Node, where string) Trigger {
 	case t.Provider == "" || t.Event == "":
 		return t
 	case !known:
-		d.Error(n.Get("provider").At, schema.InvalidEvent, schema.OneOf(t.Provider, providers()), fmt.Sprintf("%s: unknown provider %q", where, t.Provider))
+		d.Error(n.Get("provider").At, schema.InvalidEvent, d.OneOf(t.Provider, providers()), fmt.Sprintf("%s: unknown provider %q", where, t.Provider))
 		return t
 	}
 	keys, known := events[t.Event]
 	if !known {
-		d.Error(n.Get("event").At, schema.InvalidEvent, schema.OneOf(t.Event, eventsOf(t.Provider)), fmt.Sprintf("%s: %s has no event %q", where, t.Provider, t.Event))
+		d.Error(n.Get("event").At, schema.InvalidEvent, d.OneOf(t.Event, eventsOf(t.Provider)), fmt.Sprintf("%s: %s has no event %q", where, t.Provider, t.Event))
 		return t
 	}
 	filterNode := n.Get("filter")
@@ -98,7 +98,7 @@ func (l *loader) webhookTrigger(d *document, n *schema.Node, t *Trigger, where s
 	if f != nil {
 		for _, field := range f.Fields {
 			if !slices.Contains(keys, field.Key) {
-				hint := schema.OneOf(field.Key, keys)
+				hint := d.OneOf(field.Key, keys)
 				if field.Key == "webhooks" {
 					hint = "--strict takes webhook_ids alone; without it webhooks names files"
 				}
@@ -126,10 +126,10 @@ func (l *loader) webhookTrigger(d *document, n *schema.Node, t *Trigger, where s
 		}
 		d.Error(at, schema.MissingRequired, hint, where+" selects no webhook")
 	}
-	known := names(l.factory.Webhooks, func(w *Webhook) string { return w.Name })
 	for _, item := range listOrIn(f.Get("webhooks")) {
-		if name := strings.TrimSpace(textOf(item)); !l.opt.Strict && name != "" && !slices.Contains(known, name) && !l.unread["webhook "+name] {
-			d.Warn(item.At, schema.UnknownTarget, cmp.Or(l.meant(name, known), "add the file, or take the name out"), fmt.Sprintf("there is no webhooks/%s.yaml: this selection fires nothing", name))
+		if name := strings.TrimSpace(textOf(item)); !l.opt.Strict && name != "" && l.places["webhook "+name] == "" {
+			known := names(l.factory.Webhooks, func(w *Webhook) string { return w.Name })
+			d.Warn(item.At, schema.UnknownTarget, cmp.Or(d.OneOf(name, known), "add the file, or take the name out"), fmt.Sprintf("there is no webhooks/%s.yaml: this selection fires nothing", name))
 		}
 	}
 	if payload := f.Get("payload"); payload != nil && payload.Kind != schema.Null {

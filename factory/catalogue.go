@@ -82,9 +82,9 @@ func (l *loader) checkFilter(d *document, n *schema.Node, t *Trigger, keys []str
 		case slices.Contains(keys, key):
 		case t.Provider == "gitlab" && t.Event == "push":
 			// Its keys are not published: those of the others' pushes are a guess.
-			d.Warn(f.At, schema.InvalidFilter, schema.OneOf(f.Key, keys), fmt.Sprintf("%s.filter.%s: it is not known whether a push of gitlab can be filtered on it", where, f.Key))
+			d.Warn(f.At, schema.InvalidFilter, d.OneOf(f.Key, keys), fmt.Sprintf("%s.filter.%s: it is not known whether a push of gitlab can be filtered on it", where, f.Key))
 		default:
-			d.Error(f.At, schema.InvalidFilter, schema.OneOf(f.Key, keys), fmt.Sprintf("%s: %s %s cannot be filtered on %q", where, t.Provider, t.Event, f.Key))
+			d.Error(f.At, schema.InvalidFilter, d.OneOf(f.Key, keys), fmt.Sprintf("%s: %s %s cannot be filtered on %q", where, t.Provider, t.Event, f.Key))
 			continue
 		}
 		if used[key] {
@@ -117,7 +117,7 @@ func (m *matcher) names(l *loader, f schema.Field) {
 	m.check(f.Value)
 	for _, item := range itemsOf(f.Value) {
 		if name := strings.TrimSpace(textOf(item)); name != "" {
-			l.later(m.d, item.At, m.where, m.provider+"_"+f.Key, name)
+			l.later(m.d, item.At, m.where, m.provider+"_name_alias", name)
 		} else if item.Kind == schema.String {
 			m.d.Error(item.At, schema.InvalidFilter, "take it out", m.where+" holds an empty name")
 		}
@@ -136,7 +136,7 @@ func (m *matcher) check(n *schema.Node) {
 	}
 	for _, f := range n.Fields {
 		if f.Key != "in" && f.Key != "not_in" {
-			m.d.Error(f.At, schema.InvalidFilter, schema.OneOf(f.Key, []string{"in", "not_in"}), fmt.Sprintf("%s takes a list, in or not_in, not %q", m.where, f.Key))
+			m.d.Error(f.At, schema.InvalidFilter, m.d.OneOf(f.Key, []string{"in", "not_in"}), fmt.Sprintf("%s takes a list, in or not_in, not %q", m.where, f.Key))
 			continue
 		}
 		m.values(f.Value)
@@ -176,7 +176,7 @@ func (m *matcher) values(list *schema.Node) {
 			}
 			m.d.Error(item.At, schema.InvalidFilter, hint, fmt.Sprintf("%s holds %s where %s is expected", m.where, item.Kind, kind))
 		} else if m.key == "conclusions" && !slices.Contains(conclusions, m.canonical(item.Text)) {
-			m.d.Error(item.At, schema.InvalidFilter, schema.OneOf(item.Text, conclusions), fmt.Sprintf("%s cannot be %q", m.where, item.Text))
+			m.d.Error(item.At, schema.InvalidFilter, m.d.OneOf(item.Text, conclusions), fmt.Sprintf("%s cannot be %q", m.where, item.Text))
 		}
 	}
 }

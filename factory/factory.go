@@ -9,6 +9,7 @@ package factory
 import (
 	"crypto/sha1"
 	"encoding/hex"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -24,6 +25,8 @@ const (
 	MaxWebhooks     = 20
 	DefaultMaxFiles = 10_000
 	DefaultMaxBytes = 16 << 20
+	// DefaultMaxFindings is how many findings of a tree are told.
+	DefaultMaxFindings = 10_000
 )
 
 // Factory is one definition tree. It is immutable once loaded.
@@ -46,8 +49,9 @@ type Factory struct {
 
 // unresolved is a name that nothing in the tree answers to.
 type unresolved struct {
+	path string
+	schema.At
 	kind, name string
-	warning    schema.Diagnostic
 }
 
 // Webhook is webhooks/<name>.yaml.
@@ -273,10 +277,24 @@ func (a *Automation) candidate(counts func(*Trigger) bool) match.Candidate {
 // They refuse no tree: such a trigger fires nothing, such a run fails and says so.
 func (f *Factory) Unresolved(uids map[string]bool) schema.Diagnostics {
 	var found schema.Diagnostics
+	budget := schema.NewBudget(DefaultMaxFindings)
 	for _, u := range f.unresolved {
-		if u.kind != kindUID || !uids[u.name] {
-			found = append(found, u.warning)
+		c := schema.Collector{Path: u.path, Budget: budget}
+		switch u.kind {
+		case kindUID:
+			if !uids[u.name] {
+				c.Warn(u.At, schema.UnknownTarget, "name the file in filter.webhooks instead", fmt.Sprintf("no webhook has the UID %s: this selection fires nothing", u.name))
+			}
+		case kindEnvironment:
+			known := names(f.Environments, func(e *Environment) string { return e.Name })
+			c.Warn(u.At, schema.UnknownTarget, c.OneOf(u.name, known), fmt.Sprintf("there is no environments/%s.yaml: a run that needs it fails", u.name))
+		case kindRunner:
+			c.Warn(u.At, schema.UnknownTarget, c.OneOf(u.name, f.Runners), fmt.Sprintf("there is no runners/%s.yaml: a run that needs it fails", u.name))
 		}
+		found = append(found, c.Found...)
+	}
+	if rest, more := budget.Rest("factory.yaml"); more {
+		found = append(found, rest)
 	}
 	return found
 }

@@ -218,7 +218,7 @@ func TestHostileRepositories(t *testing.T) {
 			if err != nil {
 				return nil, err
 			}
-			if len(report.Diagnostics) > 2*maxFindings {
+			if len(report.Diagnostics) > DefaultMaxFindings+1 {
 				t.Errorf("%s: %d findings", name, len(report.Diagnostics))
 			}
 			for _, d := range report.Diagnostics {

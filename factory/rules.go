@@ -140,7 +140,7 @@ func (l *loader) checkIntegrations(d *document) {
 		t := strings.ToLower(strings.TrimSpace(n.Text))
 		switch {
 		case t != "" && !slices.Contains(known, t):
-			d.Error(n.At, schema.InvalidValue, schema.OneOf(t, known), fmt.Sprintf("integrations cannot have the type %q", n.Text))
+			d.Error(n.At, schema.InvalidValue, d.OneOf(t, known), fmt.Sprintf("integrations cannot have the type %q", n.Text))
 		case seen[t]:
 			d.Error(n.At, schema.DuplicateKey, "take one of them out", fmt.Sprintf("integration %q is listed twice", t))
 		}
@@ -199,32 +199,7 @@ func (l *loader) deferSecrets(d *document, at schema.At, field string, names []s
 // later notes a name that cannot be resolved here.
 func (l *loader) later(d *document, at schema.At, field, kind, name string) {
 	l.report.Deferred = append(l.report.Deferred, schema.Deferred{Path: d.Path, Field: field, Kind: kind, Name: name})
-	var message, hint string
-	switch kind {
-	case kindUID:
-		message = fmt.Sprintf("no webhook has the UID %s: this selection fires nothing", name)
-		hint = "name the file in filter.webhooks instead"
-	case kindEnvironment:
-		message = fmt.Sprintf("there is no environments/%s.yaml: a run that needs it fails", name)
-		hint = l.meant(name, names(l.factory.Environments, func(e *Environment) string { return e.Name }))
-	case kindRunner:
-		message = fmt.Sprintf("there is no runners/%s.yaml: a run that needs it fails", name)
-		hint = l.meant(name, l.factory.Runners)
-	default:
-		return
-	}
-	l.factory.unresolved = append(l.factory.unresolved, unresolved{kind, name, schema.Diagnostic{
-		Code: schema.UnknownTarget, Severity: schema.Warning, Path: d.Path, Line: at.Line, Column: at.Column, Message: message, Hint: hint,
-	}})
-}
-
-// meant is the hint for a name that is none of the known ones. It looks at a bounded
-// number of names in all: a large tree may be wrong in every file.
-func (l *loader) meant(word string, known []string) string {
-	if l.compared += len(known); l.compared > 1_000_000 {
-		return ""
-	}
-	return schema.OneOf(word, known)
+	l.factory.unresolved = append(l.factory.unresolved, unresolved{d.Path, at, kind, name})
 }
 
 // The accessors below give zero values for nodes of another kind, about which

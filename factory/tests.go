@@ -32,29 +32,28 @@ type TestResult struct {
 	Why     []match.Result
 }
 
-// warnOnly: a broken test refuses no definitions; `triphammer test` fails on it.
-func warnOnly(c *schema.Collector) {
-	for i := range c.Found {
-		c.Found[i].Severity = schema.Warning
-	}
-}
-
 // brokenTest stands for a whole file of tests that cannot be read.
 func brokenTest(c *schema.Collector, name string) *Test {
-	warnOnly(c)
-	first := c.Found[0] // what cannot be read has its reason
-	return &Test{
-		Name: name, Path: c.Path, At: schema.At{Line: first.Line, Column: first.Column},
-		Problem: "the file is not valid: " + first.Message,
+	t := &Test{Name: name, Path: c.Path, Problem: invalidFile(c)}
+	if len(c.Found) > 0 {
+		t.At = schema.At{Line: c.Found[0].Line, Column: c.Found[0].Column}
 	}
+	return t
+}
+
+// invalidFile says why none of a file's tests can pass.
+func invalidFile(c *schema.Collector) string {
+	if len(c.Found) == 0 { // left out: there are too many findings
+		return "the file is not valid"
+	}
+	return "the file is not valid: " + c.Found[0].Message
 }
 
 func (l *loader) tests(d *document) []*Test {
-	warnOnly(d.Collector)
 	var all []*Test
 	invalid := "" // for what the keys of the file are
-	if len(d.Found) > 0 {
-		invalid = "the file is not valid: " + d.Found[0].Message
+	if d.Total > 0 {
+		invalid = invalidFile(d.Collector)
 	}
 	for _, n := range itemsOf(d.Root) {
 		if n.Kind != schema.Mapping {

@@ -54,7 +54,7 @@ func TestUnresolved(t *testing.T) {
 		"automations/a.md runner runner big",
 		"automations/a.md triggers[0].filter.webhook_ids webhook_uid whk_1",
 		"automations/a.md triggers[0].filter.webhook_ids webhook_uid whk_2",
-		"automations/b.md triggers[0].filter.channels slack_channels bugs",
+		"automations/b.md triggers[0].filter.channels slack_name_alias bugs",
 	}
 	if !slices.Equal(deferred, want) {
 		t.Errorf("deferred %q, want %q", deferred, want)

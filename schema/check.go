@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // Shape is what a value must look like; the tables of kind.go are made of it.
@@ -92,11 +93,15 @@ func mismatch(c *Collector, n *Node, shape *Shape, name string) {
 		c.Error(n.At, cmp.Or(shape.Code, MissingRequired), shape.fill(), name+" has no value; "+typeNames[shape.Type]+" is expected")
 		return
 	}
+	if c.Full() {
+		c.Error(n.At, TypeMismatch, "", "")
+		return
+	}
 	scalar := n.Kind != List && n.Kind != Mapping
 	hint := "write " + shape.example()
 	switch {
 	case shape.Type == TypeString && len(shape.Enum) > 0 && !slices.Contains(shape.Enum, n.Text):
-		hint = OneOf(n.Text, shape.Enum)
+		hint = c.OneOf(n.Text, shape.Enum)
 	case shape.Type == TypeString && !scalar:
 		hint = "write one text"
 	case shape.Type == TypeString:
@@ -149,7 +154,7 @@ func checkString(c *Collector, n *Node, shape *Shape, name string) {
 		return
 	}
 	if len(shape.Enum) > 0 && !slices.Contains(shape.Enum, n.Text) {
-		c.Error(n.At, cmp.Or(shape.EnumCode, shape.Code, InvalidValue), OneOf(n.Text, shape.Enum), fmt.Sprintf("%s cannot be %q", name, n.Text))
+		c.Error(n.At, cmp.Or(shape.EnumCode, shape.Code, InvalidValue), c.OneOf(n.Text, shape.Enum), fmt.Sprintf("%s cannot be %q", name, n.Text))
 	}
 }
 
@@ -179,14 +184,11 @@ func checkMap(c *Collector, n *Node, shape *Shape, name string) {
 			Check(c, f.Value, &key.Shape, join(name, f.Key))
 			continue
 		}
-		if c.full() {
-			continue
-		}
 		names := make([]string, len(shape.Keys))
 		for i, key := range shape.Keys {
 			names[i] = key.Name
 		}
-		c.Error(f.At, cmp.Or(shape.Code, UnknownField), OneOf(f.Key, names), fmt.Sprintf("unknown key %q", join(name, f.Key)))
+		c.Error(f.At, cmp.Or(shape.Code, UnknownField), c.OneOf(f.Key, names), fmt.Sprintf("unknown key %q", join(name, f.Key)))
 	}
 	for _, key := range shape.Keys {
 		if key.Required && n.Get(key.Name) == nil {
@@ -215,7 +217,12 @@ func join(name, key string) string {
 // was likely meant to be, those that have more to their name, or all of them if
 // they are few.
 func OneOf(word string, allowed []string) string {
-	if near := Nearest(word, allowed); near != "" {
+	pairs := maxPairs
+	return oneOf(word, allowed, &pairs)
+}
+
+func oneOf(word string, allowed []string, pairs *int) string {
+	if near := nearest(word, allowed, pairs); near != "" {
 		return fmt.Sprintf("did you mean %q?", near)
 	}
 	longer := slices.DeleteFunc(slices.Clone(allowed), func(a string) bool { return !strings.HasPrefix(a, strings.ToLower(word)+"_") })
@@ -231,12 +238,26 @@ func OneOf(word string, allowed []string) string {
 
 // Nearest is the candidate that word was likely meant to be, or empty.
 func Nearest(word string, candidates []string) string {
+	pairs := maxPairs
+	return nearest(word, candidates, &pairs)
+}
+
+// nearest looks as far as the pairs of characters last that it may compare.
+func nearest(word string, candidates []string, pairs *int) string {
+	const look = 50 // what a candidate costs beside its length without a comparison
 	best, least := "", 1+max(1, len(word)/3)
 	folded := fold(word)
 	for _, candidate := range candidates {
+		if *pairs -= look + len(candidate); *pairs < 0 {
+			return ""
+		}
 		if fold(candidate) == folded {
 			return candidate
 		}
+		if apart := utf8.RuneCountInString(word) - utf8.RuneCountInString(candidate); max(apart, -apart) >= least {
+			continue
+		}
+		*pairs -= min(len(word), longest) * min(len(candidate), longest)
 		if d := distance(word, candidate, least); d < least {
 			best, least = candidate, d
 		}
@@ -258,7 +279,7 @@ const longest = 64
 // counting as one (optimal string alignment); enough if it is that or more.
 func distance(a, b string, enough int) int {
 	x, y := []rune(a), []rune(b)
-	if apart := len(x) - len(y); max(apart, -apart) >= enough || len(x) > longest || len(y) > longest {
+	if len(x) > longest || len(y) > longest {
 		return enough
 	}
 	var rows [3][longest + 1]int

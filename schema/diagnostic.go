@@ -108,16 +108,18 @@ func (d Diagnostics) HasErrors() bool {
 type Deferred struct {
 	Path  string `json:"path"`
 	Field string `json:"field"`
-	Kind  string `json:"kind"` // secret, webhook_uid, environment, runner, or such as slack_channels
+	Kind  string `json:"kind"` // secret, webhook_uid, environment, runner, linear_name_alias or slack_name_alias
 	Name  string `json:"name"`
 }
 
 // Report is the outcome of checking a tree.
 type Report struct {
-	SchemaVersion string      `json:"schema_version"`
-	Diagnostics   Diagnostics `json:"diagnostics"`
-	Deferred      []Deferred  `json:"deferred_resolutions"`
-	Files         []string    `json:"-"` // paths of the definition files that were read, sorted
+	SchemaVersion string // that factory.yaml declares, or Version
+	Diagnostics   Diagnostics
+	Deferred      []Deferred
+	Files         []string // paths of the definition files that were read, sorted
+	Partial       bool     // the rules between files were not looked at
+	Checked       bool     // by a server, against what it has
 }
 
 // Collector gathers the findings of one file: all of them, up to maxFindings. A
@@ -125,6 +127,32 @@ type Report struct {
 type Collector struct {
 	Path  string
 	Found Diagnostics
+	Total int // of findings, those that were left out too
+	// Lenient makes warnings of errors: of a file that refuses no definitions.
+	Lenient bool
+	// Budget is shared by the collectors of a tree; nil: no bounds.
+	Budget *Budget
+}
+
+// Budget bounds what the findings of one tree cost, and how many there are.
+type Budget struct {
+	findings, pairs int // that are left; pairs are of characters to compare
+	omitted         int
+	worst           Severity // of what was omitted
+}
+
+// maxPairs is about a tenth of a second.
+const maxPairs = 20_000_000
+
+// NewBudget is one of so many findings.
+func NewBudget(findings int) *Budget { return &Budget{findings: findings, pairs: maxPairs} }
+
+// Rest is the finding that stands for those that the budget left out.
+func (b *Budget) Rest(path string) (Diagnostic, bool) {
+	return Diagnostic{
+		Code: TooMany, Severity: b.worst, Path: path, Hint: "mend the others first",
+		Message: fmt.Sprintf("%d more of the factory's findings are left out", b.omitted),
+	}, b.omitted > 0
 }
 
 const (
@@ -149,18 +177,47 @@ func (c *Collector) Error(at At, code, hint, message string) { c.add(Error, at, 
 // Warn adds a warning.
 func (c *Collector) Warn(at At, code, hint, message string) { c.add(Warning, at, code, hint, message) }
 
-func (c *Collector) full() bool { return len(c.Found) > maxFindings }
+// Full tells whether a finding would be left out: then its words need not be
+// looked for.
+func (c *Collector) Full() bool {
+	return len(c.Found) > maxFindings || c.Budget != nil && c.Budget.findings == 0
+}
 
 func (c *Collector) add(s Severity, at At, code, hint, message string) {
-	if c.full() {
+	if c.Lenient {
+		s = Warning
+	}
+	c.Total++
+	switch {
+	case len(c.Found) > maxFindings:
 		if s == Error {
 			c.Found[maxFindings].Severity = Error // that of the worst left out
 		}
 		return
+	case c.Budget == nil:
+	case c.Budget.findings == 0:
+		if c.Budget.omitted++; c.Budget.worst != Error {
+			c.Budget.worst = s
+		}
+		return
+	default:
+		c.Budget.findings--
 	}
 	d := Diagnostic{Code: code, Severity: s, Path: c.Path, Line: at.Line, Column: at.Column, Message: clip(message), Hint: clip(hint)}
 	if len(c.Found) == maxFindings {
 		d = Diagnostic{Code: TooMany, Severity: s, Path: c.Path, Message: fmt.Sprintf("more than %d findings in this file; the others are left out", maxFindings)}
 	}
 	c.Found = append(c.Found, d)
+}
+
+// OneOf is the hint for a word that is none of the allowed ones, as OneOf; empty
+// where it would not be shown or the budget for looking is spent.
+func (c *Collector) OneOf(word string, allowed []string) string {
+	switch {
+	case c.Full():
+		return ""
+	case c.Budget == nil:
+		return OneOf(word, allowed)
+	}
+	return oneOf(word, allowed, &c.Budget.pairs)
 }

@@ -46,22 +46,28 @@ func LookupJSONSchema(name string) (JSONSchema, bool) {
 	return newJSONSchema(text), true
 }
 
-// JSONSchemaBundle is all of them in one object, keyed by file name.
+// JSONSchemaBundle is all of them, with the version that they describe, keyed by
+// file name.
 var JSONSchemaBundle = sync.OnceValue(func() JSONSchema {
 	bundle := make(map[string]json.RawMessage)
 	for _, name := range JSONSchemaNames() {
 		one, _ := LookupJSONSchema(name)
 		bundle[name+jsonSchemaExt] = one.Text
 	}
-	text, _ := json.Marshal(bundle) // a test holds each to be JSON
+	text, _ := json.Marshal(map[string]any{"schema_version": Version, "documents": bundle}) // a test holds each to be JSON
 	return newJSONSchema(text)
 })
 
-// JSONSchemaIndex says which versions and documents there are.
-var JSONSchemaIndex = sync.OnceValue(func() JSONSchema {
-	text, _ := json.Marshal(map[string]any{"versions": []string{Version}, "current": Version, "documents": JSONSchemaNames()}) // strings
+// JSONSchemaIndex says which versions there are, and where the bundle of each is;
+// root is the path of the schemas.
+func JSONSchemaIndex(root string) JSONSchema {
+	type version struct {
+		SchemaVersion string `json:"schema_version"`
+		SchemaURL     string `json:"schema_url"`
+	}
+	text, _ := json.Marshal(map[string]any{"current_version": Version, "versions": []version{{Version, root + "/" + Version}}}) // strings
 	return newJSONSchema(text)
-})
+}
 
 func newJSONSchema(text []byte) JSONSchema {
 	sum := sha256.Sum256(text)

@@ -19,10 +19,14 @@ func TestJSONSchemas(t *testing.T) {
 	if got := JSONSchemaNames(); !slices.Equal(got, want) {
 		t.Errorf("documents %q, want %q", got, want)
 	}
-	var bundle map[string]json.RawMessage
-	if err := json.Unmarshal(JSONSchemaBundle().Text, &bundle); err != nil || len(bundle) != len(want) {
-		t.Fatalf("a bundle of %d documents, %v", len(bundle), err)
+	var all struct {
+		SchemaVersion string                     `json:"schema_version"`
+		Documents     map[string]json.RawMessage `json:"documents"`
 	}
+	if err := json.Unmarshal(JSONSchemaBundle().Text, &all); err != nil || all.SchemaVersion != Version || len(all.Documents) != len(want) {
+		t.Fatalf("a bundle of %d documents, %v", len(all.Documents), err)
+	}
+	bundle := all.Documents
 	tags := map[string]string{JSONSchemaBundle().ETag: "bundle"}
 	for _, name := range want {
 		one, ok := LookupJSONSchema(name)

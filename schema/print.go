@@ -30,7 +30,7 @@ func Print(w io.Writer, format string, r *Report, opt PrintOptions) error {
 	case "text":
 		return printText(w, r, opt)
 	case "json":
-		return printJSON(w, r)
+		return encode(w, NewAnswer(r, r.Checked).Placed())
 	case "github":
 		return printGitHub(w, r, opt)
 	case "sarif":
@@ -41,20 +41,6 @@ func Print(w io.Writer, format string, r *Report, opt PrintOptions) error {
 		return printJUnit(w, r, opt)
 	}
 	return fmt.Errorf("unknown format %q: it can be %s", format, strings.Join(Formats, ", "))
-}
-
-func printJSON(w io.Writer, r *Report) error {
-	out := struct {
-		Valid bool `json:"valid"`
-		Report
-	}{Valid: !r.Diagnostics.HasErrors(), Report: *r}
-	if out.Diagnostics == nil {
-		out.Diagnostics = Diagnostics{}
-	}
-	if out.Deferred == nil {
-		out.Deferred = []Deferred{}
-	}
-	return encode(w, out)
 }
 
 func encode(w io.Writer, v any) error {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -36,6 +37,14 @@ const (
 	maxChecked      = 2
 )
 
+// What a stranger is told at most, and how long the telling may take. A path is
+// told with each finding.
+const (
+	maxStrangeFindings = 1000
+	maxPath            = 1024 // bytes
+	verdictTime        = 15 * time.Second
+)
+
 // The most deliveries of each webhook that a back-test evaluates.
 const (
 	defaultBackTest = 50
@@ -53,35 +62,17 @@ type DefinitionFile struct {
 	Content *string `json:"content"`
 }
 
-// ValidateAnswer is what checking a tree found.
-type ValidateAnswer struct {
-	Valid         bool               `json:"valid"`
-	SchemaVersion string             `json:"schema_version"`
-	Diagnostics   schema.Diagnostics `json:"diagnostics"`
-	Deferred      []schema.Deferred  `json:"deferred_resolutions"`
-}
-
 // PlanAnswer is what applying a tree would do.
 type PlanAnswer struct {
-	ValidateAnswer
+	schema.Answer
 	Against   string             `json:"against,omitempty"` // the commit that serves
 	Plan      applier.Plan       `json:"plan"`
 	BackTests []applier.BackTest `json:"back_tests"`
 }
 
-func checked(d schema.Diagnostics, deferred []schema.Deferred) ValidateAnswer {
-	if d == nil {
-		d = schema.Diagnostics{}
-	}
-	if deferred == nil {
-		deferred = []schema.Deferred{}
-	}
-	return ValidateAnswer{Valid: !d.HasErrors(), SchemaVersion: schema.Version, Diagnostics: d, Deferred: deferred}
-}
-
 // listSchemas names the versions of the format that have JSON Schemas.
 func (s *Server) listSchemas(c *gin.Context) {
-	answerSchema(c, schema.JSONSchemaIndex(), "application/json")
+	answerSchema(c, schema.JSONSchemaIndex(api+"/factory-files/schemas"), "application/json")
 }
 
 // bundleSchemas answers with all JSON Schemas, by their file names.
@@ -118,31 +109,53 @@ func answerSchema(c *gin.Context, one schema.JSONSchema, kind string) {
 	c.Data(http.StatusOK, kind, one.Text)
 }
 
-// validateFiles checks a tree for whoever asks (SPEC 3.6). It knows nothing of
-// this server's factories.
+// validateFiles checks a tree for whoever asks (SPEC 3.6), or for who has a key if
+// the operator wants that. It knows nothing of this server's factories.
 func (s *Server) validateFiles(c *gin.Context) {
-	if !s.takesTurn(c, s.strangeTrees) {
+	if s.cfg.ValidateKey {
+		if _, ok := s.principal(c); !ok {
+			return
+		}
+	}
+	text, ok := s.verdict(c)
+	if !ok {
 		return
+	}
+	// Whoever reads slowly holds no place, and this connection not for long.
+	_ = http.NewResponseController(c.Writer).SetWriteDeadline(time.Now().Add(verdictTime)) // in memory there is none
+	c.Data(http.StatusOK, "application/json; charset=utf-8", text)
+}
+
+// verdict is the answer about a request's tree, or false if the request was
+// answered.
+func (s *Server) verdict(c *gin.Context) ([]byte, bool) {
+	if !s.takesTurn(c, s.strangeTrees) {
+		return nil, false
 	}
 	defer s.strangeTrees.Release(1)
 	tree, ok := readTree(c, maxValidateBody, maxValidateFiles, maxValidateBytes)
 	if !ok {
-		return
+		return nil, false
 	}
 	strict, ok := flagOf(c, "strict")
 	if !ok {
-		return
+		return nil, false
 	}
 	if !s.takesTurn(c, s.checked) {
-		return
+		return nil, false
 	}
 	defer s.checked.Release(1)
-	_, report, err := factory.Load(c.Request.Context(), tree.FS(), factory.Options{Strict: strict})
+	_, report, err := factory.Load(c.Request.Context(), tree.FS(), factory.Options{Strict: strict, MaxFindings: maxStrangeFindings})
 	if err != nil {
 		s.failWith(c, err)
-		return
+		return nil, false
 	}
-	c.JSON(http.StatusOK, checked(report.Diagnostics, report.Deferred))
+	text, err := json.Marshal(schema.NewAnswer(report, false).Placed())
+	if err != nil {
+		s.failWith(c, err)
+		return nil, false
+	}
+	return text, true
 }
 
 // takesTurn waits for a place, or answers that there is none.
@@ -183,7 +196,7 @@ func (s *Server) plan(c *gin.Context) {
 		return
 	}
 	c.JSON(http.StatusOK, PlanAnswer{
-		ValidateAnswer: checked(p.Diagnostics, p.Deferred), Against: p.Against, Plan: p.Plan, BackTests: p.BackTests,
+		Answer: schema.NewAnswer(&schema.Report{SchemaVersion: schema.Version, Diagnostics: p.Diagnostics, Deferred: p.Deferred}, true), Against: p.Against, Plan: p.Plan, BackTests: p.BackTests,
 	})
 }
 
@@ -229,6 +242,8 @@ func readTree(c *gin.Context, maxBody, maxFiles, maxBytes int) (applier.Snapshot
 			return refuse(field+".content", "%q has no content", f.Path)
 		}
 		switch total += len(*f.Content); {
+		case len(f.Path) > maxPath:
+			return refuse(field+".path", "a path of %d bytes; it has at most %d", len(f.Path), maxPath)
 		case !applier.ValidFile(f.Path):
 			return refuse(field+".path", "%q is not a path from the folder that holds factory.yaml, such as webhooks/ci.yaml", f.Path)
 		case strings.Contains(strings.SplitN(f.Path, "/", 2)[0], `\`): // it would be ignored as no definition

@@ -3,9 +3,11 @@ package server
 import (
 	"encoding/json"
 	"fmt"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"triphammer/schema"
 )
@@ -39,15 +41,26 @@ func TestValidateFiles(t *testing.T) {
 		{"no factory", "", files(t, "webhooks/a.yaml", "secretName: A\n"), []string{schema.MissingFactory}},
 		{"no files", "", `{"files":[]}`, []string{schema.MissingFactory}},
 		{"two faults", "", files(t, "factory.yaml", yaml, "webhooks/a.yaml", "secretNam: A\nauthMode: tokn\n"), []string{schema.MissingRequired, schema.UnknownField, schema.InvalidValue}},
+		{"a warning", "", files(t, "factory.yaml", yaml+"providers: {}\n"), nil},
+		{"another version", "", files(t, "factory.yaml", "schemaVersion: v9\nname: X\n"), []string{schema.UnsupportedVersion}},
 	} {
 		got := f.do("POST", validateRoute+c.query, "", c.body)
-		var answer ValidateAnswer
-		if err := json.Unmarshal(got.body, &answer); got.status != 200 || err != nil || answer.Valid != (len(c.codes) == 0) || answer.SchemaVersion != schema.Version {
+		var answer schema.Answer
+		if err := json.Unmarshal(got.body, &answer); got.status != 200 || err != nil || answer.Valid != (len(c.codes) == 0) || answer.Scope.StateDependent != "not_checked" || len(answer.NotRun) == 0 {
 			t.Errorf("%s: %d %s", c.name, got.status, got.body)
+		}
+		if other := c.name == "another version"; other != (answer.SchemaVersion == "v9") || other != (answer.Scope.StateIndependent == "not_run") {
+			t.Errorf("%s: %s", c.name, got.body)
+		}
+		// What is not an error stands apart: clients count the diagnostics.
+		if warned := c.name == "a warning"; warned != (len(answer.Warnings) == 1) {
+			t.Errorf("%s: %s", c.name, got.body)
 		}
 		var codes []string
 		for _, d := range answer.Diagnostics {
-			codes = append(codes, d.Code)
+			if codes = append(codes, d.Code); d.Line < 1 || d.Column < 1 {
+				t.Errorf("%s: no place: %+v", c.name, d)
+			}
 		}
 		if fmt.Sprint(codes) != fmt.Sprint(c.codes) {
 			t.Errorf("%s: %v, want %v", c.name, codes, c.codes)
@@ -108,6 +121,65 @@ func TestValidateCaps(t *testing.T) {
 	}
 }
 
+// TestValidateKey: the operator can ask for a key, any at all.
+func TestValidateKey(t *testing.T) {
+	f := newFixture(t)
+	f.cfg.ValidateKey = true
+	body := files(t, "factory.yaml", "schemaVersion: v1alpha1\nname: X\n")
+	for key, status := range map[string]int{"": 401, "thk_nonsense": 401, f.key("r", "runs"): 200, f.key("d", "read"): 200} {
+		if got := f.do("POST", validateRoute, key, body); got.status != status {
+			t.Errorf("%q: %d, want %d", key, got.status, status)
+		}
+	}
+}
+
+// TestValidateSlowReaders: who does not read an answer holds nobody up, and has to
+// be done in time.
+func TestValidateSlowReaders(t *testing.T) {
+	f := newFixture(t)
+	f.patience = time.Second // an answer that holds a place makes the others wait this long
+	body := files(t, "factory.yaml", "schemaVersion: v1alpha1\nname: X\n", "webhooks/a.yaml", "secretNam: A\n")
+	writing, read := make(chan *slowReader), make(chan struct{})
+	var wg sync.WaitGroup
+	for range maxStrangeTrees + maxChecked {
+		wg.Go(func() {
+			w := &slowReader{ResponseRecorder: httptest.NewRecorder(), writing: writing, read: read}
+			f.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "POST", validateRoute, strings.NewReader(body)))
+		})
+	}
+	for range maxStrangeTrees + maxChecked {
+		w := <-writing
+		if left := time.Until(w.deadline); w.Code != 200 || left <= 0 || left > verdictTime {
+			t.Errorf("%d, to be read within %v", w.Code, left)
+		}
+	}
+	if got := f.do("POST", validateRoute, "", body); got.status != 200 {
+		t.Errorf("beside slow readers: %d %s", got.status, got.body)
+	}
+	close(read)
+	wg.Wait()
+}
+
+// slowReader is a connection whose other end reads when it pleases.
+type slowReader struct {
+	*httptest.ResponseRecorder
+	deadline time.Time
+	writing  chan<- *slowReader
+	read     <-chan struct{}
+	once     sync.Once
+}
+
+func (s *slowReader) SetWriteDeadline(t time.Time) error {
+	s.deadline = t
+	return nil
+}
+
+func (s *slowReader) Write(data []byte) (int, error) {
+	s.once.Do(func() { s.writing <- s })
+	<-s.read
+	return s.ResponseRecorder.Write(data)
+}
+
 // TestValidateTurns: many at once are all answered, a few at a time.
 func TestValidateTurns(t *testing.T) {
 	f := newFixture(t)
@@ -165,7 +237,7 @@ func TestPlanRoute(t *testing.T) {
 func TestSchemas(t *testing.T) {
 	f := newFixture(t)
 	root := "/api/v1/factory-files/schemas"
-	if got := f.do("GET", root, "", ""); got.status != 200 || field(t, got, "current") != schema.Version {
+	if got := f.do("GET", root, "", ""); got.status != 200 || field(t, got, "current_version") != schema.Version {
 		t.Errorf("%d %s", got.status, got.body)
 	}
 	for _, path := range []string{root, root + "/v1alpha1"} {
@@ -174,9 +246,16 @@ func TestSchemas(t *testing.T) {
 			t.Errorf("%s: %d, ETag %q", path, again.status, got.header.Get("ETag"))
 		}
 	}
+	// The published shapes (research/definition-format.md 10).
+	if got := f.do("GET", root, "", ""); string(got.body) != `{"current_version":"v1alpha1","versions":[{"schema_version":"v1alpha1","schema_url":"`+root+`/v1alpha1"}]}` {
+		t.Errorf("%s", got.body)
+	}
 	bundle := f.do("GET", root+"/v1alpha1", "", "")
-	var all map[string]json.RawMessage
-	if err := json.Unmarshal(bundle.body, &all); err != nil || len(all) != len(schema.JSONSchemaNames()) {
+	var all struct {
+		SchemaVersion string                     `json:"schema_version"`
+		Documents     map[string]json.RawMessage `json:"documents"`
+	}
+	if err := json.Unmarshal(bundle.body, &all); err != nil || len(all.Documents) != len(schema.JSONSchemaNames()) || all.Documents["webhook.schema.json"] == nil || all.SchemaVersion != schema.Version {
 		t.Errorf("%d %v", bundle.status, err)
 	}
 	for _, name := range schema.JSONSchemaNames() {

@@ -44,7 +44,9 @@ type Config struct {
 	BaseURL string
 	// SyncSecrets name, by factory, the managed secret with which services sign
 	// push notifications.
-	SyncSecrets    map[string]string
+	SyncSecrets map[string]string
+	// ValidateKey asks callers of the validate endpoint for a key.
+	ValidateKey    bool
 	TrustedProxies []netip.Prefix // whose X-Forwarded-For is believed (SPEC 5.9)
 	Version        string
 	Now            func() time.Time

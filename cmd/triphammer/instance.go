@@ -37,6 +37,7 @@ type instanceOptions struct {
 	factories      []factoryOptions // nil: offline
 	baseURL        string
 	rateLimit      int
+	validateKey    bool
 	authFailures   int
 	maxRuns        int
 	perAutomation  int // runs at once of one automation
@@ -224,7 +225,7 @@ func (in *instance) wire() error {
 	in.server, err = server.New(server.Config{
 		Store: in.store, Live: in.live, Load: in.load, Appliers: in.appliers, Delivery: deliveries, Runs: in.runs, Metrics: in.metrics, Disk: in.disk,
 		SchedulesChanged: in.schedule.Kick,
-		BaseURL:          in.opt.baseURL, SyncSecrets: syncSecrets, TrustedProxies: in.opt.trustedProxies, Version: version, Logger: in.opt.logger,
+		BaseURL:          in.opt.baseURL, SyncSecrets: syncSecrets, TrustedProxies: in.opt.trustedProxies, ValidateKey: in.opt.validateKey, Version: version, Logger: in.opt.logger,
 	})
 	return err
 }

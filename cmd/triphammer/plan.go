@@ -68,7 +68,7 @@ func plan(c *cobra.Command, dir string) error {
 		return err
 	}
 	if !answer.Valid {
-		_ = schema.Print(c.ErrOrStderr(), "text", &schema.Report{Diagnostics: answer.Diagnostics}, schema.PrintOptions{Prefix: prefix})
+		_ = schema.Print(c.ErrOrStderr(), "text", &schema.Report{Diagnostics: answer.Findings()}, schema.PrintOptions{Prefix: prefix})
 		return exitWith(exitBad, "the definitions are not valid: they would be refused")
 	}
 	if exitCode, _ := c.Flags().GetBool("exit-code"); exitCode && answer.Plan.Pending() {
@@ -94,8 +94,8 @@ func planned(c *cobra.Command, dir string) (answer *server.PlanAnswer, prefix st
 		return nil, "", err
 	}
 	answer = &server.PlanAnswer{
-		ValidateAnswer: server.ValidateAnswer{SchemaVersion: schema.Version, Valid: next.Revision != nil, Diagnostics: next.Diagnostics, Deferred: next.Deferred},
-		Plan:           applier.Diff(nil, nil), BackTests: []applier.BackTest{},
+		Answer: schema.NewAnswer(&schema.Report{SchemaVersion: schema.Version, Diagnostics: next.Diagnostics, Deferred: next.Deferred}, false),
+		Plan:   applier.Diff(nil, nil), BackTests: []applier.BackTest{},
 	}
 	switch {
 	case !answer.Valid:
@@ -223,9 +223,9 @@ func counted(n int, one, many string) string {
 func writePlanMarkdown(w io.Writer, a *server.PlanAnswer, prefix string) error {
 	text := schema.Markdown
 	fmt.Fprintf(w, "### Plan: %s\n", map[bool]string{true: planSummary(&a.Plan), false: "not valid, nothing would be applied"}[a.Valid])
-	if len(a.Diagnostics) > 0 {
+	if findings := a.Findings(); len(findings) > 0 {
 		fmt.Fprintln(w)
-		if err := schema.WriteFindings(w, a.Diagnostics, schema.PrintOptions{Prefix: prefix}); err != nil {
+		if err := schema.WriteFindings(w, findings, schema.PrintOptions{Prefix: prefix}); err != nil {
 			return err
 		}
 	}

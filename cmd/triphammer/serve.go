@@ -67,6 +67,7 @@ func serverFlags(f *pflag.FlagSet) {
 	f.Int("max-runs-per-automation", 0, "of these, of one automation; 0: no limit of its own")
 	f.Duration("keep-runs", 90*24*time.Hour, "how long runs are kept after their end; 0: for good")
 	f.Duration("keep-transcripts", 0, "how long transcripts of runs that are kept are; 0: as long as the run")
+	f.Bool("validate-key", false, "ask who checks definitions by HTTP for an API key; otherwise anybody may")
 	f.Int("max-queued", 0, "runs that may wait; beyond it callers get 429, senders 503. 0: no limit")
 	f.String("workspaces", "", "folder for the workspaces of runs, of this server alone (default: runs in the data directory)")
 	f.String("min-free", disk.DefaultFloor, "free space below which new runs wait and old workspaces go; below a quarter of it the run that takes the most is stopped. 0: none")
@@ -310,6 +311,7 @@ func (s *serving) open(c *cobra.Command) (err error) {
 	}
 	opt := instanceOptions{make: true, factories: s.factories, notify: s.notify, notifySecret: s.notifySecret, notifyRuns: s.notifyRuns, trustedProxies: s.proxies, logger: s.logger}
 	opt.rateLimit, _ = flags.GetInt("rate-limit")
+	opt.validateKey, _ = flags.GetBool("validate-key")
 	opt.authFailures, _ = flags.GetInt("auth-failures")
 	opt.maxRuns, _ = flags.GetInt("max-runs")
 	opt.perAutomation, _ = flags.GetInt("max-runs-per-automation")

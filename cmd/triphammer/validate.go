@@ -27,7 +27,8 @@ func validateCommand() *cobra.Command {
 runs. It needs no server, network or configuration. It exits with 0 if they are valid, with 1 if not, and with 2 if
 it could not check.
 
-With --server (or --data) that server also says whether the secrets and UIDs that they name exist.`,
+With --server (or --data) that server also says whether the secrets and UIDs that they name exist. Then it exits as
+every command that asks a server: with 4 if the key is refused, with 7 if the server does not answer.`,
 		Example: `  triphammer validate
   triphammer validate --rev HEAD~1 --format github
   triphammer validate --all .            # every factory in the repository
@@ -152,7 +153,7 @@ func check(c *cobra.Command, r root, strict bool) (*schema.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	report.Diagnostics, report.Deferred = answer.Diagnostics, answer.Deferred
+	report.Diagnostics, report.Deferred, report.Checked = answer.Findings(), answer.Deferred, true
 	return report, nil
 }
 
@@ -181,6 +182,7 @@ func (cl *client) propose(ctx context.Context, tree applier.Snapshot, deliveries
 func merged(roots []root, reports []*schema.Report) *schema.Report {
 	all := &schema.Report{SchemaVersion: schema.Version}
 	for i, report := range reports {
+		all.Partial, all.Checked = all.Partial || report.Partial, report.Checked
 		prefix := roots[i].prefix
 		for _, name := range report.Files {
 			all.Files = append(all.Files, prefix+name)

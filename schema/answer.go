@@ -1,0 +1,71 @@
+package schema
+
+// Answer is a Report as the validate endpoint tells it (research/definition-format.md
+// 1.11). The format's clients count everything in Diagnostics as an error.
+type Answer struct {
+	Valid         bool        `json:"valid"`
+	SchemaVersion string      `json:"schema_version"`
+	Diagnostics   Diagnostics `json:"diagnostics"` // the errors
+	Warnings      Diagnostics `json:"warnings"`
+	Deferred      []Deferred  `json:"deferred_resolutions"`
+	Scope         Scope       `json:"validation_scope"`
+	NotRun        []string    `json:"state_dependent_checks_not_run"`
+}
+
+// Scope is what was checked: "checked", "not_run" or "not_checked".
+type Scope struct {
+	Parser           string `json:"parser"`
+	StateIndependent string `json:"state_independent"`
+	StateDependent   string `json:"state_dependent"`
+}
+
+// notRun are the checks that need more than the files, and those of them that a
+// server makes against what it has.
+var (
+	notRun   = []string{"model_ids", "mcp_server_ids", "integration_providers", "harness_models", "worker_hosts", "linear_name_aliases", "slack_name_aliases"}
+	byServer = []string{"environment_ids", "runner_names", "secret_names", "webhook_uids"}
+)
+
+// NewAnswer tells a report; checked is that of a server which compared the names
+// with what it has.
+func NewAnswer(r *Report, checked bool) Answer {
+	a := Answer{
+		Valid: !r.Diagnostics.HasErrors(), SchemaVersion: r.SchemaVersion, Diagnostics: Diagnostics{}, Warnings: Diagnostics{}, Deferred: r.Deferred,
+		Scope: Scope{Parser: "checked", StateIndependent: "checked", StateDependent: "not_checked"}, NotRun: append(append([]string{}, notRun...), byServer...),
+	}
+	for _, d := range r.Diagnostics {
+		if d.Severity == Error {
+			a.Diagnostics = append(a.Diagnostics, d)
+		} else {
+			a.Warnings = append(a.Warnings, d)
+		}
+	}
+	if r.Partial {
+		a.Scope.StateIndependent = "not_run"
+	}
+	if checked {
+		a.Scope.StateDependent, a.NotRun = "checked", notRun
+	}
+	if a.Deferred == nil {
+		a.Deferred = []Deferred{}
+	}
+	return a
+}
+
+// Placed gives findings about a whole file its first character as their place, as
+// the format does.
+func (a Answer) Placed() Answer {
+	for _, all := range []Diagnostics{a.Diagnostics, a.Warnings} {
+		for i := range all {
+			all[i].Line, all[i].Column = max(all[i].Line, 1), max(all[i].Column, 1)
+		}
+	}
+	return a
+}
+
+// Findings are all of them, errors and warnings, in order.
+func (a *Answer) Findings() Diagnostics {
+	all := append(append(Diagnostics{}, a.Diagnostics...), a.Warnings...)
+	all.Sort()
+	return all
+}
