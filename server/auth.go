@@ -50,7 +50,10 @@ func (p *Principal) mayTouch(factory string) bool { return p.Factory == "" || p.
 
 type contextKey int
 
-const localKey contextKey = 0
+const (
+	localKey contextKey = iota // who is local
+	connKey                    // the connection
+)
 
 // asLocal marks requests that come over the unix socket or from this process:
 // whoever can open those owns the data directory, and may do everything.

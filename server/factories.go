@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -254,32 +255,42 @@ func pushScheme(r *http.Request) *signature.Scheme {
 }
 
 // push takes the notification of a service that knows the secret named by
-// SyncSecrets. Whoever does not know it learns nothing, not even whether there is
-// such a factory. A notification changes nothing by itself, so there is no entry
-// in the audit log.
+// SyncSecrets. Nothing is read where nothing could be verified: of a factory that
+// is unknown, or has no such secret, which is one answer. A notification changes
+// nothing by itself, so there is no entry in the audit log.
 func (s *Server) push(c *gin.Context, scheme *signature.Scheme) {
-	body := bodyReader{c: c, budget: s.strangers, patience: s.patience}
-	defer body.release()
-	_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Now().Add(s.bodyTime))
-	data, err := body.read(maxPush)
-	switch {
-	case errors.Is(err, delivery.ErrTooLarge):
-		c.Header("Connection", "close")
-		fail(c, "request-too-large", "")
-		return
-	case err != nil:
-		c.Header("Connection", "close")
-		fail(c, "resource-unavailable", "the body could not be read; try again")
-		return
-	}
 	verifier, err := s.pushVerifier(c, scheme)
 	if err != nil {
 		s.failWith(c, err)
 		return
 	}
+	const refused = "the signature is not one of the secret that --sync-secret names"
+	if verifier == nil {
+		fail(c, "authentication-required", refused)
+		return
+	}
+	body := s.bodyOf(c, s.pushes)
+	defer body.release()
+	data, err := body.read(maxPush)
+	broken := (*delivery.BodyError)(nil)
+	switch {
+	case errors.Is(err, delivery.ErrTooLarge):
+		fail(c, "request-too-large", fmt.Sprintf("at most %d bytes", maxPush))
+		return
+	case errors.As(err, &broken):
+		fail(c, "request-timeout", broken.Reason+": "+broken.Detail)
+		return
+	case err != nil:
+		c.Header("Retry-After", strconv.Itoa(delivery.BodyRetry))
+		fail(c, "resource-unavailable", "there is no memory for the body; try again")
+		return
+	}
 	request := signature.Request{Method: http.MethodPost, URL: s.cfg.BaseURL + c.Request.URL.RequestURI(), Header: c.Request.Header, Body: data, Now: s.cfg.Now()}
-	if verifier == nil || verifier.Verify(&request) != nil {
-		fail(c, "authentication-required", "the signature is not one of the secret that --sync-secret names")
+	if verifier.Verify(&request) != nil {
+		if c.Request.ProtoMajor == 1 {
+			c.Header("Connection", "close") // as where nothing was read
+		}
+		fail(c, "authentication-required", refused)
 		return
 	}
 	for _, a := range s.cfg.Appliers {
@@ -305,12 +316,16 @@ func (s *Server) pushVerifier(c *gin.Context, scheme *signature.Scheme) (*signat
 	}
 	value, ok := values[name]
 	if !ok {
-		s.cfg.Logger.Warn("a push notification came, and the secret that --sync-secret names is not set", "secret", name)
+		s.seldom.say("push "+name, func(times int) { // anybody can ask
+			s.cfg.Logger.Warn("a push notification came, and the secret that --sync-secret names is not set", "secret", name, "times", times)
+		})
 		return nil, nil
 	}
 	verifier, err := scheme.Verifier(value.Value.Reveal())
 	if err != nil {
-		s.cfg.Logger.Warn("a push notification came, and the secret that --sync-secret names does not suit its scheme", "secret", name, "scheme", scheme.Name, "error", err)
+		s.seldom.say("push "+name, func(times int) {
+			s.cfg.Logger.Warn("a push notification came, and the secret that --sync-secret names does not suit its scheme", "secret", name, "scheme", scheme.Name, "times", times, "error", err)
+		})
 		return nil, nil
 	}
 	return verifier, nil

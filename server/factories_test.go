@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -158,6 +159,61 @@ func TestPushNotification(t *testing.T) {
 		t.Errorf("%d entries in the audit log", syncs)
 	}
 	kicked("at the end", false)
+}
+
+// TestPushUnread: where no notification could be verified, none is read, and a
+// stranger learns nothing of which factories there are. Where one could, its body
+// has a budget of its own.
+func TestPushUnread(t *testing.T) {
+	f := newFixtureWith(t, options{files: hooks})
+	date := regexp.MustCompile(`Date: [^\r]*`)
+	ask := func(factory string) string {
+		_, answer, closed := f.raw(unsent("POST /api/v1/factories/"+factory+"/sync", "X-Hub-Signature-256: x"))
+		if !closed {
+			t.Errorf("%s: the connection is kept", factory)
+		}
+		return date.ReplaceAllString(answer, "Date: now")
+	}
+	unknown := ask("none")
+	if !strings.HasPrefix(unknown, "HTTP/1.1 401") || f.pushes.spent() != 0 {
+		t.Errorf("an unknown factory, %d bytes held: %s", f.pushes.spent(), unknown)
+	}
+	if got := ask("default"); got != unknown {
+		t.Errorf("a secret without a value:\n%s\nunknown:\n%s", got, unknown)
+	}
+	secrets := f.cfg.SyncSecrets
+	f.cfg.SyncSecrets = nil
+	if got := ask("default"); got != unknown {
+		t.Errorf("no secret:\n%s\nunknown:\n%s", got, unknown)
+	}
+	f.cfg.SyncSecrets = secrets
+	if _, err := f.store.SetSecret(t.Context(), "PUSH_SECRET", secret.New(hookSecret)); err != nil {
+		t.Fatal(err)
+	}
+	_, wrong, _ := f.raw(post("/api/v1/factories/default/sync", "{}", "X-Hub-Signature-256: x"))
+	if wrong = date.ReplaceAllString(wrong, "Date: now"); wrong != unknown {
+		t.Errorf("a wrong signature:\n%s\nunknown:\n%s", wrong, unknown)
+	}
+
+	// Silent ones hold what they have sent, not what they announce, nor any of the ingress.
+	f.pushes = newBodies(4*step, 4*step, f.bodyDropped("pushes"))
+	for range 20 {
+		f.dial(unsent("POST /api/v1/factories/default/sync", "X-Hub-Signature-256: x"))
+	}
+	waitUntil(t, "the budget is not spent", func() bool { return f.pushes.spent() == 4*step })
+	if got := f.signedPush("github", hookSecret, `{"ref":"`+strings.Repeat("x", 2*step)+`"}`, nil); got != http.StatusAccepted {
+		t.Errorf("a notification beside silent ones: %d", got)
+	}
+	if f.strangers.spent() != 0 {
+		t.Error("notifications hold memory of the ingress")
+	}
+	f.bodyTime = time.Millisecond
+	if got := f.signedPush("github", hookSecret, `{}`, func(r *http.Request) {
+		stuck, _ := io.Pipe()
+		r.Body, r.ContentLength = stuck, 2
+	}); got != http.StatusRequestTimeout {
+		t.Errorf("a slow notification: %d", got)
+	}
 }
 
 // TestPinAPI: the way back over HTTP, with what it refuses.

@@ -5,25 +5,43 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/user"
+	"slices"
 	"sync"
 	"time"
+
+	"triphammer/server/delivery"
 )
 
-// drainTime is how long a stopping server waits for the requests it has taken.
-const drainTime = 15 * time.Second
-
-// writeTime is how long an answer may take from the request's headers on. What
-// waits on purpose extends it.
-const writeTime = 2 * time.Minute
+const (
+	// drainTime is how long a stopping server waits for the requests it has taken.
+	drainTime = 15 * time.Second
+	// headerTime is how long a request's headers may take.
+	headerTime = 10 * time.Second
+	// writeTime is how long an answer may take from the request's headers on. What
+	// waits on purpose extends it.
+	writeTime = 2 * time.Minute
+	// lingerTime is how long a sender whose body was not wanted may go on sending:
+	// a connection that is closed on it at once would cost it the answer.
+	lingerTime = time.Second
+	// maxHeader bounds the headers of a request, in bytes; net/http adds 4 KiB.
+	maxHeader = 16 << 10
+	// maxLocal is how many connections the unix socket has at once.
+	maxLocal = 128
+)
 
 // Listeners are where a server accepts connections.
 type Listeners struct {
 	TCP net.Listener
+	// MaxConnections bounds the TCP connections that are open at once, MaxPerAddress
+	// those of one address (of IPv6, one /64). 0: no limit.
+	MaxConnections, MaxPerAddress int
 	// CertFile and KeyFile, if set, make the TCP listener one of TLS. They are
 	// read again when they change (SPEC 13.3).
 	CertFile, KeyFile string
@@ -36,7 +54,7 @@ type Listeners struct {
 func (s *Server) Serve(ctx context.Context, l Listeners) error {
 	network := s.httpServer(s.Handler())
 	servers := []*http.Server{network}
-	tcp := l.TCP
+	tcp := net.Listener(newGate(l.TCP, l.MaxConnections, l.MaxPerAddress, s.sharedAddress, s.connectionClosed))
 	if l.CertFile != "" {
 		cert := &certificate{certFile: l.CertFile, keyFile: l.KeyFile, logger: s.cfg.Logger}
 		if _, err := cert.get(nil); err != nil {
@@ -55,7 +73,7 @@ func (s *Server) Serve(ctx context.Context, l Listeners) error {
 	if l.Unix != nil {
 		local := s.httpServer(s.LocalHandler(localActor()))
 		servers = append(servers, local)
-		accepting.Go(func() { serve(local, l.Unix) })
+		accepting.Go(func() { serve(local, newGate(l.Unix, maxLocal, 0, s.sharedAddress, s.connectionClosed)) })
 	}
 	var err error
 	select {
@@ -80,8 +98,151 @@ func (s *Server) Serve(ctx context.Context, l Listeners) error {
 
 func (s *Server) httpServer(h http.Handler) *http.Server {
 	return &http.Server{
-		Handler: h, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: writeTime, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		Handler: h, ReadHeaderTimeout: headerTime, ReadTimeout: requestDeadline, WriteTimeout: writeTime, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: maxHeader, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 100, MaxReceiveBufferPerConnection: delivery.MaxBody},
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			if t, ok := c.(*tls.Conn); ok {
+				c = t.NetConn()
+			}
+			return context.WithValue(ctx, connKey, c)
+		},
 		ErrorLog: slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug),
+	}
+}
+
+// promptly answers without waiting for a body that the route does not read: the
+// connection is closed after the answer, as nothing is known of what comes on it.
+// It also tells the connection when the server no longer waits for the sender.
+func promptly(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, _ := r.Context().Value(connKey).(*gatedConn) // there is none in memory
+		work := func(n int64) {
+			if conn != nil {
+				conn.work(n)
+			}
+		}
+		if r.Body == nil || r.Body == http.NoBody {
+			work(1)
+			defer work(-1)
+			next.ServeHTTP(w, r)
+			return
+		}
+		work(0) // its headers are here
+		body := &requestBody{ReadCloser: r.Body}
+		body.ended = func() {
+			w.Header().Del("Connection")
+			work(1)
+		}
+		if r.ProtoMajor == 1 {
+			w.Header().Set("Connection", "close")
+		}
+		with := *r // net/http looks at the body of its own
+		with.Body = body
+		next.ServeHTTP(w, &with)
+		switch {
+		case body.ended == nil:
+			work(-1)
+		case r.ProtoMajor == 1:
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(lingerTime)) // in memory there is none
+		}
+	})
+}
+
+// requestBody tells when it was read to its end.
+type requestBody struct {
+	io.ReadCloser
+	ended func() // nil once called
+}
+
+func (b *requestBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF && b.ended != nil {
+		b.ended()
+		b.ended = nil
+	}
+	return n, err
+}
+
+// sharedAddress tells whether everybody can be behind an address: a proxy that is
+// trusted, or one on this machine, such as a tunnel.
+func (s *Server) sharedAddress(addr netip.Addr) bool {
+	return addr.IsLoopback() || slices.ContainsFunc(s.cfg.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(addr) })
+}
+
+// networkOf is whose share a request spends; the zero one: nobody's.
+func (s *Server) networkOf(client netip.Addr) netip.Prefix {
+	if client = client.Unmap(); !client.IsValid() || s.sharedAddress(client) {
+		return netip.Prefix{}
+	}
+	return delivery.Network(client)
+}
+
+// connectionClosed tells that a connection had to go for another.
+func (s *Server) connectionClosed(cause string, network netip.Prefix) {
+	s.cfg.Metrics.closed.WithLabelValues(cause).Inc()
+	s.seldom.say("connection "+cause, func(times int) {
+		why, hint := "as many connections are open as may be: the one that kept the server waiting the longest was closed", "--max-connections"
+		switch cause {
+		case closedAddress:
+			why, hint = "one address has as many connections as it may: one of them was closed", "--max-connections-per-address"
+		case closedDescriptors:
+			why, hint = "no file descriptor is left: the connection that kept the server waiting the longest was closed", "LimitNOFILE, ulimit -n"
+		}
+		s.cfg.Logger.Warn(why, "address", networkText(network), "times", times, "see", hint)
+	})
+}
+
+// bodyDropped tells that a body had to go for another.
+func (s *Server) bodyDropped(of string) func(netip.Prefix) {
+	counter := s.cfg.Metrics.dropped.WithLabelValues(of)
+	return func(network netip.Prefix) {
+		counter.Inc()
+		s.seldom.say("body "+of, func(times int) {
+			s.cfg.Logger.Warn("the memory for bodies is full: the one that came slowest was dropped", "of", of, "address", networkText(network), "times", times)
+		})
+	}
+}
+
+// networkText is a network as the log has it.
+func networkText(network netip.Prefix) string {
+	switch {
+	case !network.IsValid():
+		return "" // one that many share
+	case network.IsSingleIP():
+		return network.Addr().String()
+	}
+	return network.String()
+}
+
+// seldom writes one line a minute of what can happen many times a second.
+type seldom struct {
+	mu     sync.Mutex
+	causes map[string]*untold // a fixed set
+}
+
+type untold struct {
+	last  time.Time
+	times int
+}
+
+// say calls write with how often the cause came since the last line, if that was
+// long enough ago.
+func (s *seldom) say(cause string, write func(times int)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.causes == nil {
+		s.causes = make(map[string]*untold)
+	}
+	u := s.causes[cause]
+	if u == nil {
+		u = &untold{}
+		s.causes[cause] = u
+	}
+	u.times++
+	if now := time.Now(); now.Sub(u.last) >= time.Minute {
+		times := u.times
+		u.last, u.times = now, 0
+		write(times)
 	}
 }
 

@@ -26,6 +26,8 @@ type Metrics struct {
 	requests *prometheus.CounterVec
 	seconds  prometheus.Histogram
 	applied  *prometheus.GaugeVec
+	closed   *prometheus.CounterVec
+	dropped  *prometheus.CounterVec
 }
 
 // NewMetrics makes a Metrics with a registry of its own.
@@ -41,8 +43,14 @@ func NewMetrics() *Metrics {
 		applied: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "triphammer_definitions_current", Help: "1 if the newest commit serves, 0 if something keeps it from serving.",
 		}, []string{"factory"}),
+		closed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "triphammer_connections_closed_total", Help: "Connections that had to go for others, by cause: full, address, descriptors.",
+		}, []string{"cause"}),
+		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "triphammer_bodies_dropped_total", Help: "Request bodies that had to go for others, as the memory for theirs was full: known, strangers, pushes.",
+		}, []string{"of"}),
 	}
-	m.registry.MustRegister(m.requests, m.seconds, m.applied, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(m.requests, m.seconds, m.applied, m.closed, m.dropped, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 

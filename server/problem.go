@@ -25,6 +25,7 @@ var problemTitles = map[string]struct {
 	"not-authorized":           {http.StatusForbidden, "Not authorized", false},
 	"resource-not-found":       {http.StatusNotFound, "Not found", false},
 	"method-not-allowed":       {http.StatusMethodNotAllowed, "Method not allowed", false},
+	"request-timeout":          {http.StatusRequestTimeout, "Request timeout", true},
 	"conflict":                 {http.StatusConflict, "Conflict", false},
 	"request-too-large":        {http.StatusRequestEntityTooLarge, "Request too large", false},
 	"operation-not-supported":  {http.StatusUnprocessableEntity, "Not supported", false},

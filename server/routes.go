@@ -96,9 +96,6 @@ func (s *Server) routes(e *gin.Engine) {
 // alike for every UID (SPEC 5.2).
 func (s *Server) noRoute(c *gin.Context) {
 	if path := c.Request.URL.Path; strings.HasPrefix(path, ingress) {
-		if c.Request.ContentLength != 0 {
-			c.Header("Connection", "close") // the body stays unread
-		}
 		if c.Request.Method == http.MethodPost {
 			answerIngress(c, http.StatusNotFound)
 			return

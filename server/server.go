@@ -59,20 +59,26 @@ type Server struct {
 	engine *gin.Engine
 	// known and strangers bound the bytes of ingress bodies that are in memory at
 	// once, of senders with a verified credential and of all others.
-	known, strangers *semaphore.Weighted
+	known, strangers *bodies
+	// pushes is that of push notifications.
+	pushes *bodies
 	// strangeTrees and checked are places for definitions that anybody may have checked.
 	strangeTrees, checked *semaphore.Weighted
 	// bodyTime is how long a sender has to send its body, patience how long a
 	// request waits for its part of a budget.
 	bodyTime, patience time.Duration
 	streams            streams
+	seldom             seldom
 }
 
-// The most bytes of ingress bodies in memory at once: a flood of large ones
-// waits, small ones hardly notice.
+// The most bytes of bodies in memory at once, and of those of one network: a flood
+// of slow ones gives way, what comes at once hardly notices.
 const (
-	maxKnown     = 64 << 20
-	maxStrangers = 32 << 20
+	maxKnown       = 64 << 20
+	maxStrangers   = 32 << 20
+	shareStrangers = 8 << 20
+	maxPushes      = 2 * sharePushes
+	sharePushes    = maxPush + 1 // one of the largest
 )
 
 const (
@@ -95,7 +101,10 @@ func New(cfg Config) (*Server, error) {
 		cfg.Metrics = NewMetrics()
 	}
 	gin.SetMode(gin.ReleaseMode)
-	s := &Server{cfg: cfg, engine: gin.New(), known: semaphore.NewWeighted(maxKnown), strangers: semaphore.NewWeighted(maxStrangers), bodyTime: bodyTime, patience: patience}
+	s := &Server{cfg: cfg, engine: gin.New(), bodyTime: bodyTime, patience: patience}
+	s.known = newBodies(maxKnown, maxKnown, s.bodyDropped("known"))
+	s.strangers = newBodies(maxStrangers, shareStrangers, s.bodyDropped("strangers"))
+	s.pushes = newBodies(maxPushes, sharePushes, s.bodyDropped("pushes"))
 	s.strangeTrees, s.checked = semaphore.NewWeighted(maxStrangeTrees), semaphore.NewWeighted(maxChecked)
 	e := s.engine
 	// A redirect would carry the token of a url_token URL in its Location.
@@ -116,11 +125,11 @@ func New(cfg Config) (*Server, error) {
 }
 
 // Handler serves requests that come over the network.
-func (s *Server) Handler() http.Handler { return s.engine }
+func (s *Server) Handler() http.Handler { return promptly(s.engine) }
 
 // LocalHandler serves requests of somebody who owns the data directory: those
 // that come over the unix socket, or from this process.
-func (s *Server) LocalHandler(actor string) http.Handler { return asLocal(s.engine, actor) }
+func (s *Server) LocalHandler(actor string) http.Handler { return asLocal(s.Handler(), actor) }
 
 // recover answers a panic with a problem. Its value may hold anything, so only
 // its type is logged.

@@ -63,6 +63,8 @@ func serverFlags(f *pflag.FlagSet) {
 	f.String("secrets-env", "", "prefix of variables that are managed secrets, such as HAMMER_SECRET_")
 	f.Int("rate-limit", 60, "authenticated deliveries per minute and webhook; 0: no limit")
 	f.Int("auth-failures", 10, "failed authentications per minute, webhook and address; 0: no limit")
+	f.Int("max-connections", 0, "network connections at once; 0: what the limit of open files allows, at most 4096")
+	f.Int("max-connections-per-address", 256, "of these, of one address (of IPv6, of one /64); loopback and trusted proxies excepted. 0: no limit of its own")
 	f.Int("max-runs", 4, "runs at once; 0: queue and start none")
 	f.Int("max-runs-per-automation", 0, "of these, of one automation; 0: no limit of its own")
 	f.Duration("keep-runs", 90*24*time.Hour, "how long runs are kept after their end; 0: for good")
@@ -293,6 +295,8 @@ type serving struct {
 	proxies           []netip.Prefix
 	logger            *slog.Logger
 
+	connections, perAddress int // that may be open at once
+
 	in     *instance
 	tcp    net.Listener
 	unix   net.Listener
@@ -305,6 +309,9 @@ func (s *serving) open(c *cobra.Command) (err error) {
 		return err
 	}
 	flags := c.Flags()
+	if err := s.boundConnections(flags); err != nil {
+		return err
+	}
 	listen, _ := flags.GetString("listen")
 	if s.tcp, err = listenTCP(c.Context(), listen); err != nil {
 		return exitWith(exitUsage, "--listen: %w", err)
@@ -351,6 +358,35 @@ func (s *serving) open(c *cobra.Command) (err error) {
 	}
 	if err != nil {
 		return errors.Join(err, s.tcp.Close(), s.in.close())
+	}
+	return nil
+}
+
+const (
+	// mostConnections are as many as a server of its own accord has open at once.
+	mostConnections = 4096
+	// leastDescriptors are left for all else: the store, runs, repositories.
+	leastDescriptors = 64
+)
+
+// boundConnections bounds connections by the descriptors that this process may
+// have, so that the store and runs always find some.
+func (s *serving) boundConnections(flags *pflag.FlagSet) error {
+	var files syscall.Rlimit // whose soft limit the runtime has raised to the hard one
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
+		return fmt.Errorf("the limit of open files: %w", err)
+	}
+	limit := int(min(files.Cur, 1<<30))
+	s.connections, _ = flags.GetInt("max-connections")
+	s.perAddress, _ = flags.GetInt("max-connections-per-address")
+	switch {
+	case s.connections < 0 || s.perAddress < 0:
+		return exitWith(exitUsage, "--max-connections and --max-connections-per-address are not negative")
+	case s.connections > limit-leastDescriptors:
+		return exitWith(exitUsage, "--max-connections %d: this process may have %d files open (ulimit -n, LimitNOFILE), and needs %d of them for itself",
+			s.connections, limit, leastDescriptors)
+	case s.connections == 0:
+		s.connections = max(1, min(mostConnections, limit*3/4, limit-leastDescriptors))
 	}
 	return nil
 }
@@ -452,8 +488,10 @@ func (s *serving) run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() {
 		s.logger.Info("stopping: runs in progress get a moment; a second signal ends it at once")
 	})()
-	s.logger.Info("serving", "address", s.tcp.Addr().String(), "base_url", s.in.opt.baseURL, "data", s.in.dir)
-	err := s.in.server.Serve(ctx, server.Listeners{TCP: s.tcp, Unix: s.unix, CertFile: s.certFile, KeyFile: s.keyFile})
+	s.logger.Info("serving", "address", s.tcp.Addr().String(), "base_url", s.in.opt.baseURL, "data", s.in.dir, "max_connections", s.connections)
+	err := s.in.server.Serve(ctx, server.Listeners{
+		TCP: s.tcp, MaxConnections: s.connections, MaxPerAddress: s.perAddress, Unix: s.unix, CertFile: s.certFile, KeyFile: s.keyFile,
+	})
 	stopWorking()
 	workers.Wait()
 	s.logger.Info("stopped")

@@ -36,16 +36,19 @@ var keptHeaders = []string{
 
 func (a *attempt) authenticate() error { return a.hook.Verifier.Verify(a.signed()) }
 
-// failureKey is whose budget a failed authentication spends. An IPv6 sender
-// owns its /64, so its failures are counted for the whole of it.
-func (a *attempt) failureKey() failureKey {
-	addr := a.Client.Unmap()
+// failureKey is whose budget a failed authentication spends.
+func (a *attempt) failureKey() failureKey { return failureKey{a.hook.UID, Network(a.Client)} }
+
+// Network is what counts as one client: an IPv4 address, as neighbours of one are
+// often strangers to it, and of IPv6 the /64, which a sender has to itself.
+func Network(addr netip.Addr) netip.Prefix {
+	addr = addr.Unmap().WithZone("")
+	bits := addr.BitLen()
 	if addr.Is6() {
-		if prefix, err := addr.Prefix(64); err == nil {
-			return failureKey{uid: a.hook.UID, addr: prefix.String()}
-		}
+		bits = 64
 	}
-	return failureKey{uid: a.hook.UID, addr: addr.String()}
+	network, _ := addr.Prefix(bits) // of no address, none
+	return network
 }
 
 // identity names the delivery by the first source that has a value

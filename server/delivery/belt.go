@@ -62,9 +62,12 @@ func (s *Service) Show(ctx context.Context, id string) (*Trace, error) {
 		trace.Commit = a.Commit
 	}
 	b := &belt{}
-	if d.Outcome == store.RejectedTooLarge {
+	switch {
+	case d.Outcome == store.RejectedTooLarge:
 		b.stop(StageReceived, join(fmt.Sprintf("%s: over %d bytes", ReasonTooLarge, MaxBody), d.Detail))
-	} else {
+	case d.Reason == ReasonIncomplete, d.Reason == ReasonTooSlow, d.Reason == ReasonMalformed:
+		b.stop(StageReceived, join(d.Reason, d.Detail, from(d)))
+	default:
 		b.pass(StageReceived, join(fmt.Sprintf("%d bytes", d.Size), from(d)))
 	}
 	if d.Outcome == store.RejectedAuth {

@@ -36,10 +36,33 @@ const (
 	ReasonRate        = "rate_limited"
 	ReasonFailures    = "authentication_budget"
 	ReasonNotFound    = "not_found"
+	ReasonNoMemory    = "no_memory"
+
+	// Those of a BodyError.
+	ReasonIncomplete = "body_incomplete"
+	ReasonTooSlow    = "body_too_slow"
+	ReasonMalformed  = "body_malformed"
 )
 
-// ErrTooLarge is what Request.ReadBody returns for a body above the limit.
-var ErrTooLarge = errors.New("the body is larger than 262,144 bytes")
+// What Request.ReadBody returns beside a BodyError.
+var (
+	// ErrTooLarge is for a body above the limit.
+	ErrTooLarge = errors.New("the body is larger than 262,144 bytes")
+	// ErrNoMemory is for one that had to go for others, or found no room.
+	ErrNoMemory = errors.New("the memory for bodies is full")
+)
+
+// BodyRetry is when to send again what found no memory, in seconds.
+const BodyRetry = 5
+
+// BodyError is of a body that did not come whole.
+type BodyError struct {
+	Reason string // why: cut off, too slow, malformed
+	Detail string
+	Got    int64 // bytes that came
+}
+
+func (e *BodyError) Error() string { return e.Reason + ": " + e.Detail }
 
 // Config is what a Service needs. Live and Store are required.
 type Config struct {
@@ -106,15 +129,15 @@ type Request struct {
 	Header        http.Header
 	ContentLength int64 // -1 if unknown
 	Client        netip.Addr
-	// ReadBody reads at most limit bytes. It returns ErrTooLarge for more, and
-	// buffers nothing above the limit (SPEC 5.3). Receive uses what it returns no
-	// longer than until it has answered.
+	// ReadBody reads at most limit bytes, and buffers nothing above the limit (SPEC
+	// 5.3). Its error is ErrTooLarge, ErrNoMemory or a *BodyError. Receive uses what
+	// it returns no longer than until it has answered.
 	ReadBody func(limit int64) ([]byte, error)
 }
 
 // Answer is what the sender gets; the server renders it with fixed bodies.
 type Answer struct {
-	Status     int    // 202 400 401 404 413 429 503, that of Reply, or 0: the sender went away
+	Status     int    // 202 400 401 404 408 413 429 503, that of Reply, or 0: the sender went away
 	DeliveryID string // with 202
 	RetryAfter int    // seconds, with 429 and 503
 	Reason     string // why not, for logs and metrics; never secret
@@ -182,7 +205,6 @@ func (s *Service) receive(ctx context.Context, a *attempt) Answer {
 func (s *Service) accept(ctx context.Context, a *attempt, matched []int) Answer {
 	d := a.entry(store.Accepted)
 	d.Identity = a.identity()
-	d.Headers = a.keptHeaders()
 	recorded, err := s.record(ctx, a.hook, d, a.body, matched)
 	if err != nil {
 		return s.unavailable(ctx, err)
@@ -223,24 +245,48 @@ func (s *Service) readBody(ctx context.Context, a *attempt) (Answer, bool) {
 		return s.rejectSize(ctx, a), false
 	}
 	body, err := a.ReadBody(MaxBody)
+	broken := (*BodyError)(nil)
 	switch {
 	case errors.Is(err, ErrTooLarge):
 		return s.rejectSize(ctx, a), false
+	case errors.As(err, &broken):
+		return s.rejectBroken(ctx, a, broken), false
 	case err != nil:
-		// The sender went away or was too slow: there is no delivery to record.
-		return Answer{Status: http.StatusBadRequest, Reason: "body_unreadable"}, false
+		return Answer{Status: http.StatusServiceUnavailable, RetryAfter: BodyRetry, Reason: ReasonNoMemory}, false
 	}
 	a.body = body
 	return Answer{}, true
 }
 
-// rejectSize records a body above the limit. Before the credential is known it
-// spends the budget of failed authentication (SPEC 5.8).
+// spendUnverified spends the budget of failed authentication for a body of which
+// it can't be known who sent it (SPEC 5.8).
+func (s *Service) spendUnverified(a *attempt) (Answer, bool) {
+	if !a.hook.Verifier.NeedsBody() {
+		return Answer{}, true
+	}
+	wait, ok := s.failures.admit(a.failureKey(), a.at)
+	return Answer{Status: http.StatusTooManyRequests, RetryAfter: retryAfter(wait), Reason: ReasonFailures}, ok
+}
+
+// rejectBroken records a body that did not come whole: what came of it is no JSON
+// to go by. The sender has often gone by then, which is no reason to forget it.
+func (s *Service) rejectBroken(ctx context.Context, a *attempt, failure *BodyError) Answer {
+	if answer, ok := s.spendUnverified(a); !ok {
+		return answer
+	}
+	d := a.entry(store.RejectedInvalidJSON)
+	d.Reason, d.Detail, d.Size = failure.Reason, failure.Detail, failure.Got
+	status := http.StatusRequestTimeout
+	if failure.Reason == ReasonMalformed {
+		status = http.StatusBadRequest
+	}
+	return s.reject(context.WithoutCancel(ctx), d, status)
+}
+
+// rejectSize records a body above the limit.
 func (s *Service) rejectSize(ctx context.Context, a *attempt) Answer {
-	if a.hook.Verifier.NeedsBody() {
-		if wait, ok := s.failures.admit(a.failureKey(), a.at); !ok {
-			return Answer{Status: http.StatusTooManyRequests, RetryAfter: retryAfter(wait), Reason: ReasonFailures}
-		}
+	if answer, ok := s.spendUnverified(a); !ok {
+		return answer
 	}
 	d := a.entry(store.RejectedTooLarge)
 	d.Reason, d.Size = ReasonTooLarge, max(a.ContentLength, MaxBody+1)
@@ -271,7 +317,6 @@ func (s *Service) rejectJSON(ctx context.Context, a *attempt, failure error) Ans
 	if syntax := (*filter.SyntaxError)(nil); errors.As(failure, &syntax) {
 		d.Detail = "offset " + strconv.FormatInt(syntax.Offset, 10) + ": " + syntax.Msg
 	}
-	d.Headers = a.keptHeaders()
 	return s.reject(ctx, d, http.StatusBadRequest)
 }
 
@@ -303,6 +348,7 @@ func (a *attempt) entry(outcome store.Outcome) store.Delivery {
 		ClientAddr:       clientAddr(a.Client),
 		ApplyID:          a.hook.Revision.ApplyID,
 		SecretGeneration: a.hook.SecretGeneration,
+		Headers:          a.keptHeaders(),
 	}
 }
 

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"net/netip"
 	"sync"
 	"time"
 )
@@ -93,7 +94,10 @@ type failures struct {
 	logs map[failureKey]*slidingLog
 }
 
-type failureKey struct{ uid, addr string }
+type failureKey struct {
+	uid     string
+	network netip.Prefix
+}
 
 // admit spends one failure, or names the time until one may be spent again.
 func (f *failures) admit(key failureKey, now time.Time) (wait time.Duration, ok bool) {

@@ -387,13 +387,15 @@ func (s *Store) addRuns(ctx context.Context, deliveries []*Delivery) error {
 }
 
 // RecentTimes are the times of the authenticated deliveries of a webhook since
-// then, ascending: by them the rate is restored after a restart (SPEC 5.8).
+// then, ascending: by them the rate is restored after a restart (SPEC 5.8). Bodies
+// that did not come whole, which have another reason, spend no rate.
 func (s *Store) RecentTimes(ctx context.Context, webhookUID string, since time.Time) ([]time.Time, error) {
 	return list(ctx, s, func(rows *sql.Rows) (time.Time, error) {
 		var at int64
 		err := rows.Scan(&at)
 		return timeOf(at), err
 	}, `SELECT received_at FROM deliveries WHERE webhook_uid = $1 AND id >= $2 AND received_at > $3
-		AND outcome IN ('accepted', 'duplicate', 'rejected_invalid_json') AND replay_of = 0 ORDER BY received_at`,
+		AND (outcome IN ('accepted', 'duplicate') OR outcome = 'rejected_invalid_json' AND reason = 'invalid_json') AND replay_of = 0
+		ORDER BY received_at`,
 		webhookUID, idAt(since.Add(-time.Minute)), micros(since))
 }
