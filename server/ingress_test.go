@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"compress/zlib"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,6 +26,7 @@ import (
 	"testing/fstest"
 	"testing/synctest"
 	"time"
+	"unicode/utf16"
 
 	"triphammer/factory/signature"
 	"triphammer/server/delivery"
@@ -554,6 +557,108 @@ func TestSlowSender(t *testing.T) {
 	for _, name := range []string{"hook", "signed"} {
 		if times, err := f.store.RecentTimes(t.Context(), f.uids()[name], time.Now().Add(-time.Minute)); err != nil || len(times) != 0 {
 			t.Errorf("%s: the rate counts %d, %v", name, len(times), err)
+		}
+	}
+}
+
+// TestNotJSON: what a sender sends instead of JSON is called by its name, with
+// what to do about it.
+func TestNotJSON(t *testing.T) {
+	f := newFixtureWith(t, options{files: hooks, rate: 1000})
+	read := f.key("k", "read")
+	pack := func(w func(io.Writer) io.WriteCloser) string {
+		var b bytes.Buffer
+		z := w(&b)
+		_, _ = z.Write([]byte(`{"n":1}`))
+		_ = z.Close()
+		return b.String()
+	}
+	wide := func(order binary.AppendByteOrder, text string) string {
+		var b []byte
+		for _, r := range utf16.Encode([]rune(text)) {
+			b = order.AppendUint16(b, r)
+		}
+		return string(b)
+	}
+	gzipped := pack(func(w io.Writer) io.WriteCloser { return gzip.NewWriter(w) })
+	zlibbed := pack(func(w io.Writer) io.WriteCloser { return zlib.NewWriter(w) })
+	const form, compressed, sixteen = "the body is a form: set the sender's content type to application/json (", "the body is compressed: switch that off", "the body is UTF-16: let the sender write UTF-8 ("
+	for _, c := range []struct{ name, body, header, want string }{
+		{"form", `payload=%7B%22n%22%3A1%7D`, "Content-Type: application/x-www-form-urlencoded", form},
+		{"form of several fields", `token=x&text=a+b`, "Content-Type: application/x-www-form-urlencoded", form},
+		{"form that says nothing", `a%5Bb%5D=1`, "", form},
+		{"form in parts", "--b\r\nContent-Disposition: form-data; name=payload\r\n\r\n{}\r\n--b--\r\n", "Content-Type: multipart/form-data; boundary=b", "the body is a form in parts: set the sender's content type"},
+		{"gzip", gzipped, "Content-Encoding: gzip", compressed},
+		{"gzip that says nothing", gzipped, "", compressed},
+		{"zlib", zlibbed, "Content-Encoding: deflate", compressed},
+		{"Brotli", "\x0b\x03\x80{}\x03", "Content-Encoding: br", compressed},
+		{"UTF-16", wide(binary.LittleEndian, "\ufeff{}"), "", sixteen},
+		{"UTF-16, big end", wide(binary.BigEndian, "\ufeff{}"), "", sixteen},
+		{"UTF-16 without a mark", wide(binary.LittleEndian, "{}"), "", sixteen},
+		{"UTF-16, big end, without a mark", wide(binary.BigEndian, `["a"]`), "", sixteen},
+		{"UTF-32", "\xff\xfe\x00\x00{\x00\x00\x00}\x00\x00\x00", "", "the body is UTF-32"},
+		{"byte order mark", "\xef\xbb\xbf{}", "", "the body begins with a byte order mark: let the sender write UTF-8 without it ("},
+		{"XML", "<?xml version='1.0'?><a/>", "Content-Type: text/xml", "the body is XML or HTML: set the sender's format to JSON ("},
+		{"HTML", "\n<!DOCTYPE html>", "", "the body is XML or HTML"},
+		{"empty", "", "", "the body is empty"},
+		// What is merely wrong JSON is not taken for anything else.
+		{"cut", `{"a":`, "Content-Type: application/x-www-form-urlencoded", "offset 5: "},
+		{"cut, and called compressed", `{"a":`, "Content-Encoding: gzip", "offset 5: "},
+		{"shell", `{a=b}`, "", "offset 1: "},
+		{"words", `hello world`, "", "offset 0: "},
+		{"equation", `a = b`, "", "offset 0: "},
+	} {
+		header := []string{auth, "User-Agent: test", "X-GitHub-Event: push", "X-Secret: c4nary"}
+		if c.header != "" {
+			header = append(header, c.header)
+		}
+		if status, answer, _ := f.raw(post(ingress+f.uids()["hook"], c.body, header...)); status != http.StatusBadRequest {
+			t.Errorf("%s: %d\n%s", c.name, status, answer)
+			continue
+		}
+		id := field(t, f.get("/api/v1/deliveries", read), "deliveries", "0", "id")
+		got := f.get("/api/v1/deliveries/"+id, read)
+		var d DeliveryDetail
+		if err := json.Unmarshal(got.body, &d); err != nil {
+			t.Fatal(err)
+		}
+		if detail := d.Belt[2].Detail; !strings.HasPrefix(detail, "invalid_json, "+c.want) || !strings.Contains(detail, "offset ") {
+			t.Errorf("%s: the belt says %q", c.name, detail)
+		}
+		name, value, _ := strings.Cut(c.header, ": ")
+		if c.header != "" && field(t, got, "headers", name) != value || field(t, got, "headers", "X-Github-Event") != "push" {
+			t.Errorf("%s: headers %s", c.name, got.body)
+		}
+		if bytes.Contains(got.body, []byte("c4nary")) {
+			t.Errorf("%s: a header that is on no list is kept", c.name)
+		}
+	}
+}
+
+// TestRejectedHeaders: each rejected entry keeps the headers that explain it, and
+// no credential.
+func TestRejectedHeaders(t *testing.T) {
+	f := newFixtureWith(t, options{files: hooks})
+	f.bodyTime = 50 * time.Millisecond
+	read := f.key("k", "read")
+	explain := []string{"Content-Type: text/x", "Content-Encoding: br", "User-Agent: test/1", "X-GitHub-Event: push", "X-Hub-Signature-256: c4nary", "Cookie: c4nary", "X-Unknown: c4nary"}
+	wrong, right := append([]string{"Authorization: Bearer c4nary"}, explain...), append([]string{auth}, explain...)
+	for outcome, text := range map[string]string{
+		"rejected_auth":         post(ingress+f.uids()["hook"], `{}`, wrong...),
+		"rejected_invalid_json": strings.TrimSuffix(post(ingress+f.uids()["hook"], `{}`, right...), "}"),
+		"rejected_too_large":    post(ingress+f.uids()["signed"], strings.Repeat(" ", delivery.MaxBody+1), wrong...),
+	} {
+		f.raw(text)
+		id := field(t, f.get("/api/v1/deliveries?outcome="+outcome, read), "deliveries", "0", "id")
+		got := f.get("/api/v1/deliveries/"+id, read)
+		for _, line := range explain[:4] {
+			name, value, _ := strings.Cut(line, ": ")
+			if field(t, got, "headers", http.CanonicalHeaderKey(name)) != value {
+				t.Errorf("%s: no %s: %s", outcome, line, got.body)
+			}
+		}
+		if bytes.Contains(got.body, []byte("c4nary")) || bytes.Contains(got.body, []byte(hookSecret)) {
+			t.Errorf("%s: a credential is kept: %s", outcome, got.body)
 		}
 	}
 }

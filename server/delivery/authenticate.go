@@ -22,6 +22,7 @@ const maxIdentity = 255
 // credential. Beside these a delivery keeps its own identity headers.
 var keptHeaders = []string{
 	"Content-Type",
+	"Content-Encoding",
 	"User-Agent",
 	"X-Request-Id",
 	"X-Event-Key",

@@ -317,6 +317,9 @@ func (s *Service) rejectJSON(ctx context.Context, a *attempt, failure error) Ans
 	if syntax := (*filter.SyntaxError)(nil); errors.As(failure, &syntax) {
 		d.Detail = "offset " + strconv.FormatInt(syntax.Offset, 10) + ": " + syntax.Msg
 	}
+	if cure := cureOf(a.Header, a.body); cure != "" {
+		d.Detail = cure + " (" + d.Detail + ")"
+	}
 	return s.reject(ctx, d, http.StatusBadRequest)
 }
 
