@@ -24,7 +24,7 @@ import (
 // for it.
 func (f *fixture) unread() map[string]int {
 	return map[string]int{
-		"GET /healthz": 200, "GET /": 401, "GET /nothing": 404, "POST /api/v1/agent/runs": 401, "DELETE /healthz": 405,
+		"GET /healthz": 200, "GET /": 401, "GET /metrics": 401, "GET /nothing": 404, "POST /api/v1/agent/runs": 401, "DELETE /healthz": 405,
 		"GET " + ingress + f.uids()["hook"]: 405, "POST " + ingress + f.uids()["hook"]: 401, "POST " + ingress + "whk_none": 404,
 		"POST /api/v1/factories/default/sync": 401, "GET /openapi.yaml": 200, "POST /auth/logout": 200,
 	}

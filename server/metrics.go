@@ -3,9 +3,14 @@ package server
 import (
 	"context"
 	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/gin-gonic/gin"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -104,6 +109,30 @@ func (g storeFigures) Collect(ch chan<- prometheus.Metric) {
 func (m *Metrics) Handler() http.Handler {
 	// What can be read is shown, also while something cannot.
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
+}
+
+// forwarded are the headers by which a proxy tells that it speaks for another.
+var forwarded = []string{"X-Forwarded-For", "X-Real-Ip", "Forwarded", "Via"}
+
+// isLoopback tells whether a request was made on this machine: it comes from a
+// loopback address and is addressed to one, and no proxy says that it passed it on.
+func isLoopback(c *gin.Context) bool {
+	host := (&url.URL{Host: c.Request.Host}).Hostname()
+	to, err := netip.ParseAddr(host)
+	asked := strings.EqualFold(host, "localhost") || err == nil && to.IsLoopback()
+	return asked && clientOf(c).Unmap().IsLoopback() && !slices.ContainsFunc(forwarded, func(name string) bool { return c.GetHeader(name) != "" })
+}
+
+// metrics shows the metrics, whose labels are the names of all factories and
+// webhooks: to whoever is on this machine, or has a key that reads.
+func (s *Server) metrics(c *gin.Context) {
+	if !isLoopback(c) {
+		s.require(store.ScopeRead)(c)
+		if c.IsAborted() || !forAll(c) {
+			return
+		}
+	}
+	s.cfg.Metrics.Handler().ServeHTTP(c.Writer, c.Request)
 }
 
 // Delivery counts one ingress request; it is a delivery.Config.Observe.

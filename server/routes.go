@@ -23,7 +23,7 @@ func (s *Server) routes(e *gin.Engine) {
 
 	e.GET("/healthz", s.healthz)
 	e.GET("/readyz", s.readyz)
-	e.GET("/metrics", gin.WrapH(s.cfg.Metrics.Handler()))
+	e.GET("/metrics", s.metrics)
 	e.GET("/openapi.yaml", s.openapi)
 	e.GET(api+"/factory-files/schemas", s.listSchemas)
 	e.GET(api+"/factory-files/schemas/:version", s.bundleSchemas)

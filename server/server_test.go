@@ -312,6 +312,57 @@ func TestRoutesAreDocumented(t *testing.T) {
 	}
 }
 
+// TestMetricsAccess: the metrics name all factories and webhooks, and so are for
+// requests of this machine, the socket, and keys that read all of it.
+func TestMetricsAccess(t *testing.T) {
+	f := newFixture(t)
+	port := f.url[strings.LastIndex(f.url, ":"):]
+	keys := map[string]string{
+		"read": f.key("k1", "read"), "manage": f.key("k2", "manage"), "runs": f.key("k3", "runs"), "one": f.limitedKey("k4", "default", "read"), "wrong": "x",
+	}
+	for _, c := range []struct {
+		from, host, header, key string
+		want                    int
+	}{
+		{"127.0.0.1:1", "127.0.0.1" + port, "", "", 200},
+		{"[::1]:1", "[::1]" + port, "", "", 200},
+		{"127.0.0.1:1", "localhost", "", "", 200},
+		{"127.0.0.1:1", "hammer.example.com", "", "", 401}, // a tunnel
+		{"127.0.0.1:1", "192.0.2.1" + port, "", "", 401},
+		{"127.0.0.1:1", "localhost", "X-Forwarded-For", "", 401},
+		{"127.0.0.1:1", "localhost", "Forwarded", "", 401},
+		{"127.0.0.1:1", "localhost", "Via", "", 401},
+		{"192.0.2.9:1", "localhost", "", "", 401},
+		{"192.0.2.9:1", "hammer.example.com", "", "", 401},
+		{"192.0.2.9:1", "hammer.example.com", "", "wrong", 401},
+		{"192.0.2.9:1", "hammer.example.com", "", "runs", 403},
+		{"192.0.2.9:1", "hammer.example.com", "", "one", 403},
+		{"192.0.2.9:1", "hammer.example.com", "", "read", 200},
+		{"192.0.2.9:1", "hammer.example.com", "", "manage", 200},
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+		r.RemoteAddr, r.Host = c.from, c.host
+		if c.header != "" {
+			r.Header.Set(c.header, "192.0.2.9")
+		}
+		if c.key != "" {
+			r.Header.Set("Authorization", "Bearer "+keys[c.key])
+		}
+		w := httptest.NewRecorder()
+		f.Handler().ServeHTTP(w, r)
+		if w.Code != c.want || strings.Contains(w.Body.String(), "triphammer_") != (c.want == 200) {
+			t.Errorf("%+v: %d\n%.300s", c, w.Code, w.Body)
+		}
+	}
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+	r.RemoteAddr = "@"
+	f.LocalHandler("ada").ServeHTTP(w, r)
+	if w.Code != http.StatusOK {
+		t.Errorf("over the socket: %d", w.Code)
+	}
+}
+
 // TestScopes: each route takes the scopes that it documents and no others
 // (SPEC 10.2).
 func TestScopes(t *testing.T) {
