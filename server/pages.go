@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -77,7 +78,7 @@ func (s *Server) signedIn(c *gin.Context) {
 
 func (s *Server) message(c *gin.Context, status int, title, text string) {
 	c.Abort()
-	s.render(c, status, dashboard.Message{Page: dashboard.Page{Title: title}, Text: text})
+	s.render(c, status, dashboard.Message{Page: dashboard.Page{Title: title, Base: s.base}, Text: text})
 }
 
 func (s *Server) render(c *gin.Context, status int, data any) {
@@ -100,8 +101,8 @@ func (s *Server) failPage(c *gin.Context, err error) {
 	s.message(c, http.StatusInternalServerError, "Internal error", "The server's log has the reason.")
 }
 
-func pageOf(c *gin.Context, title string) dashboard.Page {
-	return dashboard.Page{Title: title, Actor: who(c).Owner}
+func (s *Server) pageOf(c *gin.Context, title string) dashboard.Page {
+	return dashboard.Page{Title: title, Actor: who(c).Owner, Base: s.base}
 }
 
 // createLoginLink makes a one-time link for whoever asks.
@@ -143,12 +144,12 @@ func (s *Server) login(c *gin.Context) {
 		return
 	}
 	http.SetCookie(c.Writer, &http.Cookie{
-		Name: sessionCookie, Value: session, Path: "/", MaxAge: int(sessionLife.Seconds()), HttpOnly: true, SameSite: http.SameSiteLaxMode,
+		Name: sessionCookie, Value: session, Path: cmp.Or(s.base, "/"), MaxAge: int(sessionLife.Seconds()), HttpOnly: true, SameSite: http.SameSiteLaxMode,
 		Secure: strings.HasPrefix(s.cfg.BaseURL, "https://"),
 	})
 	c.Set(principalKey, &Principal{Name: "page " + actor, Owner: actor})
 	s.audit(c, "auth.login", actor, "", "")
-	c.Redirect(http.StatusSeeOther, "/")
+	c.Redirect(http.StatusSeeOther, s.base+"/")
 }
 
 // applyFromPage is the button Apply now: the head is applied anew, even if it
@@ -167,7 +168,7 @@ func (s *Server) applyFromPage(c *gin.Context) {
 			return
 		}
 		s.audit(c, "factory.apply", name, name, string(done.Outcome)+" "+done.Commit.Hash)
-		c.Redirect(http.StatusSeeOther, "/") // which says what came of it
+		c.Redirect(http.StatusSeeOther, s.base+"/") // which says what came of it
 		return
 	}
 	s.failPage(c, store.ErrNotFound)
@@ -188,13 +189,13 @@ func (s *Server) logout(c *gin.Context) {
 			s.audit(c, "auth.logout", actor, "", "")
 		}
 	}
-	http.SetCookie(c.Writer, &http.Cookie{Name: sessionCookie, Path: "/", MaxAge: -1, HttpOnly: true})
+	http.SetCookie(c.Writer, &http.Cookie{Name: sessionCookie, Path: cmp.Or(s.base, "/"), MaxAge: -1, HttpOnly: true})
 	s.message(c, http.StatusOK, "Signed out", "The session has ended.")
 }
 
 func (s *Server) overviewPage(c *gin.Context) {
 	ctx := c.Request.Context()
-	data := dashboard.Overview{Page: pageOf(c, "Overview")}
+	data := dashboard.Overview{Page: s.pageOf(c, "Overview")}
 	for _, a := range s.cfg.Appliers {
 		f := dashboard.Factory{State: a.State()}
 		last, err := s.cfg.Store.LastApply(ctx, f.Factory, "")
@@ -225,7 +226,7 @@ func (s *Server) deliveriesPage(c *gin.Context) {
 		return
 	}
 	all, info := page(all, pageSize, func(d *store.Delivery) string { return d.ID })
-	s.render(c, http.StatusOK, dashboard.Deliveries{Page: pageOf(c, "Deliveries"), Deliveries: all, Next: info.NextCursor})
+	s.render(c, http.StatusOK, dashboard.Deliveries{Page: s.pageOf(c, "Deliveries"), Deliveries: all, Next: info.NextCursor})
 }
 
 func (s *Server) deliveryPage(c *gin.Context) {
@@ -234,7 +235,7 @@ func (s *Server) deliveryPage(c *gin.Context) {
 		s.failPage(c, err)
 		return
 	}
-	data := dashboard.Delivery{Page: pageOf(c, "Delivery "+trace.Delivery.ID), Trace: trace}
+	data := dashboard.Delivery{Page: s.pageOf(c, "Delivery "+trace.Delivery.ID), Trace: trace}
 	payload, err := s.cfg.Store.Payload(c.Request.Context(), trace.Delivery.ID)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		s.failPage(c, err)
@@ -251,7 +252,7 @@ func (s *Server) runsPage(c *gin.Context) {
 		return
 	}
 	all, info := page(all, pageSize, func(r *store.Run) string { return r.ID })
-	s.render(c, http.StatusOK, dashboard.Runs{Page: pageOf(c, "Runs"), Runs: all, Next: info.NextCursor})
+	s.render(c, http.StatusOK, dashboard.Runs{Page: s.pageOf(c, "Runs"), Runs: all, Next: info.NextCursor})
 }
 
 func (s *Server) runPage(c *gin.Context) {
@@ -276,5 +277,5 @@ func (s *Server) runPage(c *gin.Context) {
 		s.failPage(c, err)
 		return
 	}
-	s.render(c, http.StatusOK, dashboard.Run{Page: pageOf(c, r.Title), Run: r, Prompt: spec.Prompt, Events: events})
+	s.render(c, http.StatusOK, dashboard.Run{Page: s.pageOf(c, r.Title), Run: r, Prompt: spec.Prompt, Events: events})
 }

@@ -4,12 +4,15 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -40,7 +43,8 @@ type Config struct {
 	// Disk tells how much room there is; nil: nobody looks.
 	Disk *disk.Watch
 	// BaseURL is how senders and people reach the server, without a slash at its
-	// end.
+	// end. It may have a path: requests are then served under it, and also without
+	// it, as they come from a proxy that takes it off.
 	BaseURL string
 	// SyncSecrets name, by factory, the managed secret with which services sign
 	// push notifications.
@@ -57,6 +61,7 @@ type Config struct {
 type Server struct {
 	cfg    Config
 	engine *gin.Engine
+	base   string // the path of the base URL: empty, or such as /triphammer
 	// known and strangers bound the bytes of ingress bodies that are in memory at
 	// once, of senders with a verified credential and of all others.
 	known, strangers *bodies
@@ -121,11 +126,50 @@ func New(cfg Config) (*Server, error) {
 	}
 	e.Use(s.recover)
 	s.routes(e)
+	if err := s.setBase(); err != nil {
+		return nil, err
+	}
 	return s, nil
 }
 
+// setBase takes the path of the base URL. One that begins like a route of the
+// server's own is refused: nobody could tell the two apart.
+func (s *Server) setBase() error {
+	u, err := url.Parse(s.cfg.BaseURL)
+	if err != nil || u.Path == "" {
+		return err
+	}
+	first := func(p string) string {
+		segment, _, _ := strings.Cut(strings.TrimPrefix(p, "/"), "/")
+		return segment
+	}
+	for _, r := range s.engine.Routes() {
+		if first(r.Path) == first(u.Path) {
+			return fmt.Errorf("the path of the base URL %s begins with /%s, which the server itself uses: choose another", s.cfg.BaseURL, first(u.Path))
+		}
+	}
+	s.base = u.Path
+	return nil
+}
+
 // Handler serves requests that come over the network.
-func (s *Server) Handler() http.Handler { return promptly(s.engine) }
+func (s *Server) Handler() http.Handler {
+	inner := promptly(s.engine)
+	if s.base == "" {
+		return inner
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rest, under := strings.CutPrefix(r.URL.Path, s.base)
+		if under && (rest == "" || rest[0] == '/') {
+			// The base path has no escapes, so both forms begin with it.
+			at := *r.URL
+			at.Path, at.RawPath = cmp.Or(rest, "/"), strings.TrimPrefix(r.URL.RawPath, s.base)
+			r = r.WithContext(r.Context()) // a copy: the request is the server's
+			r.URL = &at
+		}
+		inner.ServeHTTP(w, r)
+	})
+}
 
 // LocalHandler serves requests of somebody who owns the data directory: those
 // that come over the unix socket, or from this process.

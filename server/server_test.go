@@ -63,6 +63,7 @@ type options struct {
 	rate, authFailures int               // of the ingress; 0: no limit
 	now                func() time.Time  // of the store and the ingress
 	logger             *slog.Logger
+	base               string // path of the base URL
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -179,7 +180,7 @@ func newFixtureWith(t *testing.T, opt options) *fixture {
 	f.url = "http://" + ts.Listener.Addr().String()
 	f.Server, err = New(Config{
 		Store: st, Live: live, Load: load, Appliers: []*applier.Applier{a}, Delivery: deliveries, Runs: manager, Metrics: metrics,
-		BaseURL: f.url, SyncSecrets: map[string]string{"default": "PUSH_SECRET"}, Version: "test", Logger: opt.logger,
+		BaseURL: f.url + opt.base, SyncSecrets: map[string]string{"default": "PUSH_SECRET"}, Version: "test", Logger: opt.logger,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	_ "embed"
@@ -20,7 +21,10 @@ import (
 //go:embed openapi.yaml
 var openapiDocument []byte
 
-func (s *Server) openapi(c *gin.Context) { c.Data(http.StatusOK, "application/yaml", openapiDocument) }
+func (s *Server) openapi(c *gin.Context) {
+	document := bytes.Replace(openapiDocument, []byte("\nservers:\n  - url: /\n"), []byte("\nservers:\n  - url: "+s.base+"/\n"), 1)
+	c.Data(http.StatusOK, "application/yaml", document)
+}
 
 // healthz tells that the process serves.
 func (s *Server) healthz(c *gin.Context) { c.String(http.StatusOK, "ok\n") }

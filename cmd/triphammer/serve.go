@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"path"
 	"regexp"
 	"runtime"
 	"slices"
@@ -58,7 +59,7 @@ func serveFlags(f *pflag.FlagSet) {
 // serverFlags are those that serve and dev share.
 func serverFlags(f *pflag.FlagSet) {
 	f.String("listen", "127.0.0.1:8787", "address to listen on")
-	f.String("base-url", "", "how senders reach the server, such as https://hammer.example.com")
+	f.String("base-url", "", "how senders and people reach the server, such as https://hammer.example.com or https://example.com/triphammer")
 	f.String("secrets-dir", "", "folder with a file for each managed secret (Docker, Kubernetes, systemd credentials)")
 	f.String("secrets-env", "", "prefix of variables that are managed secrets, such as HAMMER_SECRET_")
 	f.Int("rate-limit", 60, "authenticated deliveries per minute and webhook; 0: no limit")
@@ -417,12 +418,19 @@ func (s *serving) defaultURL() string {
 	return scheme + addr.String()
 }
 
+// pathLetters are what the path of a base URL is made of. Nothing of it needs an
+// escape: signed addresses, links and cookies write it in one way.
+const pathLetters = "/ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
+
 // checkBaseURL refuses what is no address and warns of one on which credentials
 // travel in the clear.
 func (s *serving) checkBaseURL(base string) error {
 	u, err := url.Parse(base)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.User != nil {
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.User != nil {
 		return exitWith(exitUsage, "--base-url %q is not an address such as https://hammer.example.com", base)
+	}
+	if u.Path != "" && (path.Clean(u.Path) != u.Path || strings.Trim(u.Path, pathLetters) != "") {
+		return exitWith(exitUsage, "--base-url %q: its path has more than letters, digits, - . _ ~ and / between them, such as https://example.com/triphammer", base)
 	}
 	ip, err := netip.ParseAddr(u.Hostname())
 	if loopback := u.Hostname() == "localhost" || err == nil && ip.IsLoopback(); u.Scheme != "https" && !loopback {

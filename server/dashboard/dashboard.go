@@ -31,6 +31,7 @@ var Style []byte
 type Page struct {
 	Title string
 	Actor string // who is signed in, or empty
+	Base  string // the path under which the server is reached, without a slash at its end
 }
 
 // Overview is the first page: what each factory serves, and the newest of
