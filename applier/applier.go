@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"runtime/debug"
 	"slices"
@@ -56,6 +57,9 @@ type Config struct {
 	// Verify returns why a commit must not apply (SPEC 4.10), an error that is an
 	// ErrUnverified, or another one if that could not be found out. nil: all may.
 	Verify func(ctx context.Context, hash string) error
+	// PinEnded hears that the pin has run out, and of each start, before which it
+	// may have; nil: nobody does.
+	PinEnded func(ctx context.Context) error
 	// Restored is what the factory served when the server stopped, if anything:
 	// its commit is not applied again by itself (SPEC 4.4).
 	Restored *Revision
@@ -136,6 +140,7 @@ type State struct {
 	Factory, Repository, Branch, Path string
 	Head                              string    // hash, empty if it never could be read
 	Checked                           time.Time // when the head was last read
+	Looking                           time.Time // since when the present look at the head lasts, zero: there is none
 	Applied                           *Revision
 	LastApply                         *Apply
 	Pin                               *Pin
@@ -151,14 +156,15 @@ type Reason string
 // The reasons. A refusal waits for another commit or secret; the others heal by
 // themselves.
 const (
-	Invalid      Reason = "invalid"    // its definitions have errors
-	Unverified   Reason = "unverified" // no allowed key signed it
-	NoBranch     Reason = "no_branch"  // the repository has no such branch
-	NoRepository Reason = "no_repository"
-	Denied       Reason = "denied"      // the repository refuses the credential
-	Unreachable  Reason = "unreachable" // the repository does not answer as it should
-	Damaged      Reason = "damaged"     // an object of the repository cannot be read
-	Other        Reason = "other"       // what Error says
+	Invalid       Reason = "invalid"    // its definitions have errors
+	Unverified    Reason = "unverified" // no allowed key signed it
+	NoBranch      Reason = "no_branch"  // the repository has no such branch
+	NoRepository  Reason = "no_repository"
+	Denied        Reason = "denied"        // the repository refuses the credential
+	Unreachable   Reason = "unreachable"   // the repository does not answer as it should
+	Misconfigured Reason = "misconfigured" // a file or setting of the server that says how to read it is missing or wrong
+	Damaged       Reason = "damaged"       // an object of the repository cannot be read
+	Other         Reason = "other"         // what Error says
 )
 
 func reasonOf(err error) Reason {
@@ -171,6 +177,7 @@ func reasonOf(err error) Reason {
 		{gitrepo.ErrUnsupported, NoRepository},
 		{gitrepo.ErrDenied, Denied},
 		{gitrepo.ErrUnreachable, Unreachable},
+		{gitrepo.ErrMisconfigured, Misconfigured},
 		{gitrepo.ErrCorrupt, Damaged},
 	} {
 		if errors.Is(err, r.err) {
@@ -187,6 +194,13 @@ const (
 	lastRetry  = time.Minute
 )
 
+// secretPoll is how often a commit that was refused for a secret looks for that: it
+// may be in a folder beside the program.
+const secretPoll = 5 * time.Second
+
+// slowLook is how long a look lasts before a kick ends it to begin anew.
+const slowLook = 10 * time.Second
+
 // watched is the trigger of a kick that only says "look": it does not hurry a
 // failed commit.
 const watched = "watch"
@@ -199,15 +213,16 @@ type Applier struct {
 
 	mu      sync.Mutex
 	state   State
-	pending string          // trigger of the kick that waits
-	settled string          // hash that was applied or refused: not to be tried again by itself
-	lacked  []string        // secrets for which it was refused
-	renewed map[string]bool // secrets that were set since the last attempt began
+	pending string           // trigger of the kick that waits
+	settled string           // hash that was applied or refused: not to be tried again by itself
+	lacked  map[string]int64 // secrets for which it was refused, and the generation that did not suit, if any
+	renewed map[string]bool  // secrets that were set since the last attempt began
 	refusal refusal
 	failure *failure // nil unless the last attempt failed
 	pin     *Pin
 	asked   int                // how many wait in Apply
 	stop    context.CancelFunc // ends the look that the worker takes, or nil
+	cut     bool               // the last one was ended by a kick
 }
 
 // refusal is why the settled commit does not serve, if it does not.
@@ -259,7 +274,10 @@ func (a *Applier) Run(ctx context.Context) error {
 	ended := make(chan error, 1)
 	go func() { ended <- a.cfg.Source.Watch(ctx, func() { a.Kick(watched) }) }()
 	a.announce(ctx)
+	a.endPin(ctx)
 	a.Kick("start")
+	secrets := time.NewTicker(secretPoll)
+	defer secrets.Stop()
 	retry := time.NewTimer(lastRetry)
 	retry.Stop()
 	defer retry.Stop()
@@ -277,6 +295,9 @@ func (a *Applier) Run(ctx context.Context) error {
 			trigger = a.takeKick()
 		case <-retry.C:
 			trigger = "retry"
+		case <-secrets.C:
+			a.lookForSecrets(ctx)
+			continue
 		}
 		a.sync(ctx, trigger, false)
 		if wait := a.untilWake(); wait > 0 {
@@ -297,11 +318,17 @@ func (a *Applier) announce(ctx context.Context) {
 	}
 }
 
-// Kick asks for a look at the head; it does not wait, and several are one.
+// Kick asks for a look at the head; it does not wait, and several are one. Unless
+// it comes from watching, it ends a look that gets nowhere, but not two in a row: a
+// large fetch has to come to its end.
 func (a *Applier) Kick(trigger string) {
 	a.mu.Lock()
 	if a.pending == "" || a.pending == watched {
 		a.pending = trigger
+	}
+	if begun := a.state.Looking; trigger != watched && a.stop != nil && !a.cut && !begun.IsZero() && a.cfg.Now().Sub(begun) > slowLook {
+		a.cut = true
+		a.stop()
 	}
 	a.mu.Unlock()
 	select {
@@ -349,13 +376,30 @@ func (a *Applier) SecretSet(name string) {
 		a.renewed = make(map[string]bool)
 	}
 	a.renewed[name] = true
-	waiting := slices.Contains(a.lacked, name)
+	_, waiting := a.lacked[name]
 	if waiting {
 		a.settled, a.lacked = "", nil
 	}
 	a.mu.Unlock()
 	if waiting {
 		a.Kick("secret")
+	}
+}
+
+// lookForSecrets tells of those that were lacking and have another value now.
+func (a *Applier) lookForSecrets(ctx context.Context) {
+	a.mu.Lock()
+	lacked := maps.Clone(a.lacked)
+	a.mu.Unlock()
+	if len(lacked) == 0 {
+		return
+	}
+	values, err := a.cfg.Secrets(ctx, slices.Sorted(maps.Keys(lacked)))
+	for name, generation := range lacked {
+		// Of one that cannot be read the apply says why.
+		if v := values[name]; v.Generation != generation || err != nil && ctx.Err() == nil {
+			a.SecretSet(name)
+		}
 	}
 }
 
@@ -394,13 +438,52 @@ func (a *Applier) SetPin(p *Pin) {
 }
 
 // pinned is the pin in force; one that has expired ends here.
-func (a *Applier) pinned() *Pin {
+func (a *Applier) pinned(ctx context.Context) *Pin {
+	a.mu.Lock()
+	p := a.pin
+	over := p != nil && !p.Until.IsZero() && !a.cfg.Now().Before(p.Until)
+	if over {
+		a.pin, a.state.Pin, p = nil, nil, nil
+	}
+	a.mu.Unlock()
+	if over {
+		a.endPin(ctx)
+	}
+	return p
+}
+
+func (a *Applier) endPin(ctx context.Context) {
+	if a.cfg.PinEnded == nil {
+		return
+	}
+	if err := a.cfg.PinEnded(context.WithoutCancel(ctx)); err != nil {
+		a.cfg.Logger.Error("the end of a pin could not be recorded; the next start tries again", "factory", a.cfg.Factory, "error", err)
+	}
+}
+
+// head looks at the source.
+func (a *Applier) head(ctx context.Context) (gitrepo.Commit, error) {
+	note := func(looking time.Time) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.state.Looking = looking
+	}
+	note(a.cfg.Now())
+	defer note(time.Time{})
+	head, err := a.cfg.Source.Head(ctx)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if p := a.pin; p != nil && !p.Until.IsZero() && !a.cfg.Now().Before(p.Until) {
-		a.pin, a.state.Pin = nil, nil
+	if ctx.Err() == nil {
+		a.cut = false
 	}
-	return a.pin
+	if err == nil {
+		a.state.Checked = a.cfg.Now()
+	}
+	if errors.Is(err, gitrepo.ErrEmpty) && a.state.Applied != nil {
+		err = fmt.Errorf("%w: the branch %q of %s is gone, and there is no other; %.12s keeps serving until it is pushed again",
+			gitrepo.ErrNoBranch, a.state.Branch, a.state.Repository, a.state.Applied.Commit.Hash)
+	}
+	return head, err
 }
 
 // sync makes the head live if it is not, or if forced. It returns nil if there
@@ -430,15 +513,11 @@ func (a *Applier) sync(ctx context.Context, trigger string, force bool) *Apply {
 	a.mu.Unlock()
 	done := &Apply{Factory: a.cfg.Factory, Trigger: trigger, StartedAt: a.cfg.Now(), Plan: Diff(nil, nil)}
 	done.Repository, done.Branch = a.cfg.Source.Describe()
-	pin := a.pinned()
+	pin := a.pinned(ctx)
 	var head gitrepo.Commit
 	var err error
 	if pin == nil || !force { // what is pinned is had without the repository
-		if head, err = a.cfg.Source.Head(ctx); err == nil {
-			a.mu.Lock()
-			a.state.Checked = a.cfg.Now()
-			a.mu.Unlock()
-		}
+		head, err = a.head(ctx)
 	}
 	if pin != nil {
 		// What the branch does is shown, and waits.
@@ -582,7 +661,9 @@ func (a *Applier) refused(ctx context.Context, done *Apply, built *Built, reason
 		a.refusal = refusal{fmt.Sprintf("commit %.12s is refused: %s", done.Commit.Hash, first), reason, done.FinishedAt}
 		a.failure = nil
 		// A secret that was set after it had been looked for.
-		late = slices.ContainsFunc(built.Lacking, func(name string) bool { return a.renewed[name] })
+		for name := range built.Lacking {
+			late = late || a.renewed[name]
+		}
 		if late {
 			a.settled, a.lacked = "", nil
 		}

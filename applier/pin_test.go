@@ -28,6 +28,11 @@ func TestPin(t *testing.T) {
 			}
 			return gitrepo.Commit{Hash: hash}, source.tree[hash], nil
 		}
+		ends := 0
+		cfg.PinEnded = func(context.Context) error {
+			ends++
+			return errors.New("disk full")
+		}
 		var heard State
 		cfg.OnChange = func(s State) { heard = s }
 		a := New(cfg)
@@ -76,6 +81,9 @@ func TestPin(t *testing.T) {
 		serves("c1", "c3", false)
 		if s := a.State(); s.Reason != Invalid {
 			t.Errorf("state %+v", s)
+		}
+		if ends != 2 { // and at the start: one may have run out before
+			t.Errorf("the end of a pin was told %d times", ends)
 		}
 
 		a.SetPin(&Pin{Commit: "c9", Reason: "a mistake"})

@@ -152,7 +152,7 @@ type Built struct {
 	Revision    *Revision // nil if there are errors among the diagnostics
 	Diagnostics schema.Diagnostics
 	Deferred    []schema.Deferred
-	Lacking     []string // secrets that are missing or do not suit
+	Lacking     map[string]int64 // secrets that are missing or do not suit, and the generation that does not
 }
 
 // Build validates a tree and makes a Revision of it. The error is for what could
@@ -163,7 +163,7 @@ func Build(ctx context.Context, in BuildInput) (*Built, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := builder{BuildInput: in, Built: &Built{Diagnostics: report.Diagnostics, Deferred: report.Deferred}}
+	b := builder{BuildInput: in, Built: &Built{Diagnostics: report.Diagnostics, Deferred: report.Deferred, Lacking: make(map[string]int64)}}
 	if report.Diagnostics.HasErrors() {
 		return b.Built, nil
 	}
@@ -240,7 +240,7 @@ func (b *builder) verifier(w *Webhook, values map[string]SecretValue) {
 	c := schema.Collector{Path: w.Def.Path}
 	lacks := func(code, hint, message string) {
 		c.Error(w.Def.At, code, hint+": triphammer secrets set "+w.Def.SecretName, message)
-		b.Lacking = append(b.Lacking, w.Def.SecretName)
+		b.Lacking[w.Def.SecretName] = values[w.Def.SecretName].Generation
 	}
 	defer func() { b.Diagnostics = append(b.Diagnostics, c.Found...) }()
 	v, ok := values[w.Def.SecretName]

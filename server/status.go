@@ -127,7 +127,7 @@ func (s *Server) Status(ctx context.Context, p *Principal) (*Status, error) {
 func (s *Server) factoryStatus(ctx context.Context, state applier.State) (FactoryStatus, error) {
 	f := FactoryStatus{
 		Name: state.Factory, Repository: state.Repository, Branch: state.Branch, Path: state.Path, Head: state.Head,
-		State: stateOf(state), CheckedAt: optional(state.Checked), Error: state.Error, Reason: string(state.Reason), Since: optional(state.Since), NextAttempt: optional(state.NextAttempt),
+		State: stateOf(state), CheckedAt: optional(state.Checked), LookingSince: optional(state.Looking), Error: state.Error, Reason: string(state.Reason), Since: optional(state.Since), NextAttempt: optional(state.NextAttempt),
 	}
 	if p := state.Pin; p != nil {
 		f.Pin = &Pin{Commit: p.Commit, Reason: p.Reason, By: p.By, At: p.At, Until: optional(p.Until)}

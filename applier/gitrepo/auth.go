@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net"
 	"net/http"
 	"net/url"
@@ -18,6 +19,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-git/go-git/v5/plumbing/transport"
@@ -47,7 +49,7 @@ var publishedHosts []byte
 // anyUsername goes with a token whose server asks for no particular name.
 const anyUsername = "x-access-token"
 
-// Times of one connection. That of a whole attempt is attemptTime.
+// Times of one connection. That of a whole attempt is RemoteConfig.Timeout.
 const (
 	dialTime   = 15 * time.Second
 	answerTime = time.Minute // in which a server has to say something
@@ -55,25 +57,30 @@ const (
 
 // dial connects to a server that may be silent for answerTime and no longer: a
 // stalled fetch must not keep a newer commit waiting.
-func dial(ctx context.Context, network, address string) (net.Conn, error) {
+func (r *Remote) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	conn, err := (&net.Dialer{Timeout: dialTime}).DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
-	return &impatient{conn, answerTime}, nil
+	return &impatient{conn, answerTime, &r.received}, nil
 }
+
+type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
 // impatient is a connection whose other end must not fall silent.
 type impatient struct {
 	net.Conn
 	patience time.Duration
+	received *atomic.Int64 // bytes
 }
 
 func (c *impatient) Read(p []byte) (int, error) {
 	if err := c.SetReadDeadline(time.Now().Add(c.patience)); err != nil {
 		return 0, err
 	}
-	return c.Conn.Read(p)
+	n, err := c.Conn.Read(p)
+	c.received.Add(int64(n))
+	return n, err
 }
 
 func (c *impatient) Write(p []byte) (int, error) {
@@ -83,9 +90,19 @@ func (c *impatient) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
+// heard is what a server said beside what was asked of it.
+type heard struct {
+	challenge string // of a 401
+	opening   firstBytes
+	page      error // it is no answer of a Git server
+}
+
+// sha256 tells whether the server names objects in a way that is not read here.
+func (h *heard) sha256() bool { return strings.Contains(h.opening.String(), "object-format=sha256") }
+
 // httpClient is a client for one attempt. It follows no redirect: the credential
-// is for the address that was configured. challenge is what a 401 asked for.
-func (c Credentials) httpClient(challenge *string) (*http.Client, error) {
+// is for the address that was configured.
+func (c Credentials) httpClient(dial dialer, h *heard) (*http.Client, error) {
 	t := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DialContext: dial, ForceAttemptHTTP2: true,
 		TLSHandshakeTimeout: dialTime, ResponseHeaderTimeout: answerTime, IdleConnTimeout: dialTime,
@@ -93,19 +110,19 @@ func (c Credentials) httpClient(challenge *string) (*http.Client, error) {
 	if c.CAFile != "" {
 		text, err := os.ReadFile(c.CAFile)
 		if err != nil {
-			return nil, fmt.Errorf("--git-ca-file: %w", err)
+			return nil, misconfigured("--git-ca-file: %w", err)
 		}
 		pool, err := x509.SystemCertPool()
 		if err != nil {
 			pool = x509.NewCertPool()
 		}
 		if !pool.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("--git-ca-file: %s holds no certificate in PEM", c.CAFile)
+			return nil, misconfigured("--git-ca-file: %s holds no certificate in PEM", c.CAFile)
 		}
 		t.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}
 	return &http.Client{
-		Transport: &bounded{t, challenge},
+		Transport: &bounded{t, h},
 		CheckRedirect: func(next *http.Request, _ []*http.Request) error {
 			to := url.URL{Scheme: next.URL.Scheme, Host: next.URL.Host, Path: strings.TrimSuffix(next.URL.Path, "/info/refs")}
 			return &redirectError{to.String()}
@@ -119,10 +136,20 @@ func (e *redirectError) Error() string {
 	return "the repository has moved to " + e.to + "; if that is right, give it as --repo"
 }
 
-// bounded limits what is read of an answer, and notes what a refusal asks for.
+// bounded limits what is read of an answer, and notes what explains a failure.
 type bounded struct {
 	*http.Transport
-	challenge *string
+	heard *heard
+}
+
+// notGit is an answer that is none of a Git server.
+type notGit struct{ contentType string }
+
+func (e *notGit) Error() string {
+	if e.contentType == "text/html" {
+		return "the address answers with a web page, not as a Git repository does"
+	}
+	return fmt.Sprintf("the address answers with %q, not as a Git repository does", e.contentType)
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -131,13 +158,21 @@ func (b *bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if resp.StatusCode == http.StatusUnauthorized {
-		*b.challenge = strings.Join(resp.Header.Values("WWW-Authenticate"), ", ")
+	switch resp.StatusCode {
+	case http.StatusUnauthorized:
+		b.heard.challenge = strings.Join(resp.Header.Values("WWW-Authenticate"), ", ")
+	case http.StatusOK:
+		kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+		if !strings.HasPrefix(kind, "application/x-git-upload-pack-") {
+			_ = resp.Body.Close()
+			b.heard.page = &notGit{kind}
+			return nil, b.heard.page
+		}
 	}
 	resp.Body = struct {
 		io.Reader
 		io.Closer
-	}{&cutOff{resp.Body, maxAnswer}, resp.Body}
+	}{io.TeeReader(&cutOff{resp.Body, maxAnswer}, &b.heard.opening), resp.Body}
 	return resp, nil
 }
 
@@ -165,13 +200,19 @@ func (c Credentials) token() (string, error) {
 	}
 	text, err := os.ReadFile(c.TokenFile)
 	if err != nil {
-		return "", fmt.Errorf("--git-token-file: %w", err)
+		return "", misconfigured("--git-token-file: %w; put the token there, in a file that the server may read", err)
 	}
 	token := strings.TrimSpace(string(text))
 	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-		return "", fmt.Errorf("--git-token-file: %s does not hold one line with a token", c.TokenFile)
+		return "", misconfigured("--git-token-file: %s does not hold one line with a token", c.TokenFile)
 	}
 	return token, nil
+}
+
+// misconfigured is an error of a file or setting of this server. What it names is
+// read at each look, so that nothing needs a restart.
+func misconfigured(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrMisconfigured, fmt.Errorf(format, args...))
 }
 
 // basic is how a token is sent unless the server asks for a bearer.
@@ -210,11 +251,11 @@ func (c Credentials) sshConfig(ctx context.Context, user, address, scratch strin
 	}
 	socket := os.Getenv("SSH_AUTH_SOCK")
 	if socket == "" {
-		return nil, nil, errors.New("a repository over ssh needs --git-ssh-key FILE, or an agent (SSH_AUTH_SOCK)")
+		return nil, nil, misconfigured("a repository over ssh needs --git-ssh-key FILE, or an agent (SSH_AUTH_SOCK)")
 	}
 	conn, err := (&net.Dialer{Timeout: dialTime}).DialContext(ctx, "unix", socket)
 	if err != nil {
-		return nil, nil, fmt.Errorf("the ssh agent (SSH_AUTH_SOCK): %w", err)
+		return nil, nil, misconfigured("the ssh agent (SSH_AUTH_SOCK): %w", err)
 	}
 	config.Auth = []ssh.AuthMethod{ssh.PublicKeysCallback(agent.NewClient(conn).Signers)}
 	return config, func() { _ = conn.Close() }, nil
@@ -223,15 +264,15 @@ func (c Credentials) sshConfig(ctx context.Context, user, address, scratch strin
 func (c Credentials) sshKey() (ssh.Signer, error) {
 	text, err := os.ReadFile(c.SSHKey)
 	if err != nil {
-		return nil, fmt.Errorf("--git-ssh-key: %w", err)
+		return nil, misconfigured("--git-ssh-key: %w", err)
 	}
 	signer, err := ssh.ParsePrivateKey(text)
 	switch missing := (*ssh.PassphraseMissingError)(nil); {
 	case errors.As(err, &missing):
-		return nil, fmt.Errorf("--git-ssh-key: %s has a passphrase; use a deploy key without one, or an agent (SSH_AUTH_SOCK)", c.SSHKey)
+		return nil, misconfigured("--git-ssh-key: %s has a passphrase; use a deploy key without one, or an agent (SSH_AUTH_SOCK)", c.SSHKey)
 	case err != nil:
 		// The parser's own words could quote the file.
-		return nil, fmt.Errorf("--git-ssh-key: %s is not a private key that OpenSSH would read", c.SSHKey)
+		return nil, misconfigured("--git-ssh-key: %s is not a private key that OpenSSH would read", c.SSHKey)
 	}
 	return signer, nil
 }
@@ -248,7 +289,7 @@ func (c Credentials) hostKeys(address, scratch string) (ssh.HostKeyCallback, []s
 	}
 	known, err := knownhosts.New(file)
 	if err != nil {
-		return nil, nil, fmt.Errorf("--git-known-hosts: %w", err)
+		return nil, nil, misconfigured("--git-known-hosts: %w", err)
 	}
 	strict := func(host string, remote net.Addr, key ssh.PublicKey) error {
 		err := known(host, remote, key)
@@ -295,9 +336,14 @@ func (e *hostKeyError) Error() string { return e.text }
 func (r *Remote) explain(err error, authorized bool) error {
 	var moved *redirectError
 	var host *hostKeyError
+	var page *notGit
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, ErrMisconfigured), errors.Is(err, ErrUnsupported), errors.Is(err, ErrDenied):
+		return err
+	case errors.As(err, &page):
+		return fmt.Errorf("%w: %s: %w; give the address that git clone takes, with no sign-in page in front of it", ErrNoRepository, r.url, page)
 	case errors.As(err, &moved):
 		return fmt.Errorf("%w: %s: %w", ErrUnreachable, r.url, moved)
 	case errors.As(err, &host):

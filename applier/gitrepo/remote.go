@@ -31,8 +31,12 @@ import (
 )
 
 const (
-	// attemptTime bounds one look at a remote repository, the fetch included.
-	attemptTime = 10 * time.Minute
+	// lookTime is how long one look at a remote repository may take unless the
+	// configuration says otherwise, the fetch included. It may take longer while at
+	// least goodRate bytes a second arrive, but never longer than maxLook.
+	lookTime = 2 * time.Minute
+	goodRate = 64 << 10
+	maxLook  = time.Hour
 	// maxAnswer bounds what is read of a server's answer, in bytes.
 	maxAnswer = 2 << 30
 	// maxLoose and maxGrowth are when a cache is fetched anew: what comes with a
@@ -64,6 +68,9 @@ type RemoteConfig struct {
 	Credentials
 	// Poll is how often Watch looks, 0 for once a minute.
 	Poll time.Duration
+	// Timeout is how long one look may take, 0 for two minutes. A fetch may take
+	// longer while it moves on.
+	Timeout time.Duration
 }
 
 // Remote is a repository on another machine. A look at it asks for the branch's
@@ -74,6 +81,8 @@ type Remote struct {
 	url    string // for messages
 	target *url.URL
 	cache  *Repo
+
+	received atomic.Int64 // bytes, by all connections
 
 	mu      sync.Mutex  // one attempt at a time
 	suspect atomic.Bool // something in the cache could not be read
@@ -104,6 +113,9 @@ func OpenRemote(cfg RemoteConfig) (*Remote, error) {
 	}
 	if cfg.Poll <= 0 {
 		cfg.Poll = time.Minute
+	}
+	if cfg.Timeout <= 0 {
+		cfg.Timeout = lookTime
 	}
 	return &Remote{RemoteConfig: cfg, url: target.String(), target: target, cache: &Repo{path: cfg.Cache, branch: cfg.Branch}}, nil
 }
@@ -160,24 +172,47 @@ func (r *Remote) Describe() (repository, branch string) { return r.url, r.Branch
 func (r *Remote) Head(ctx context.Context) (Commit, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	attempt, cancel := context.WithTimeoutCause(ctx, attemptTime, fmt.Errorf("%w: %s took longer than %s", ErrUnreachable, r.url, attemptTime))
-	defer cancel()
+	attempt, giveUp := context.WithCancelCause(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer giveUp(nil)
+	watching.Go(func() { giveUp(r.tooSlow(attempt)) })
 	if r.suspect.Swap(false) {
 		if err := r.discard(); err != nil {
 			return Commit{}, err
 		}
 	}
-	c, err := r.update(attempt)
-	if errors.Is(err, ErrCorrupt) || errors.Is(err, ErrNoRepository) || errors.Is(err, ErrUnsupported) {
+	c, spoiled, err := r.update(attempt)
+	if spoiled {
 		if err := r.discard(); err != nil {
 			return Commit{}, err
 		}
-		c, err = r.update(attempt)
+		c, _, err = r.update(attempt)
 	}
 	if err != nil && attempt.Err() != nil {
 		return Commit{}, context.Cause(attempt)
 	}
 	return c, err
+}
+
+// tooSlow waits until an attempt has lasted too long for what has arrived, and
+// says so; nil if it ended before.
+func (r *Remote) tooSlow(attempt context.Context) error {
+	began, before := time.Now(), r.received.Load()
+	for {
+		tick := time.NewTimer(r.Timeout)
+		select {
+		case <-attempt.Done():
+			tick.Stop()
+			return nil
+		case <-tick.C:
+		}
+		now, took := r.received.Load(), time.Since(began).Round(time.Second)
+		if now-before < int64(r.Timeout.Seconds()*goodRate) || took >= maxLook {
+			return fmt.Errorf("%w: %s: given up after %s, in the last %s of which it sent %d bytes (--git-timeout)", ErrUnreachable, r.url, took, r.Timeout, now-before)
+		}
+		before = now
+	}
 }
 
 // Tree opens a folder of a commit that Head gave. Should the cache turn out to be
@@ -221,14 +256,15 @@ func (r *Remote) discard() error {
 	return nil
 }
 
-// update looks at the branch, and fetches its head unless it is in the cache.
-func (r *Remote) update(ctx context.Context) (Commit, error) {
+// update looks at the branch, and fetches its head unless it is in the cache. An
+// error may be the fault of a cache that is spoiled.
+func (r *Remote) update(ctx context.Context) (c Commit, spoiled bool, err error) {
 	if err := os.MkdirAll(r.Cache, 0o700); err != nil {
-		return Commit{}, fmt.Errorf("the cache of %s: %w", r.url, err)
+		return Commit{}, false, fmt.Errorf("the cache of %s: %w", r.url, err)
 	}
 	s, err := r.connect(ctx)
 	if err != nil {
-		return Commit{}, err
+		return Commit{}, false, err
 	}
 	defer s.close()
 	hash, ok := s.refs.References[plumbing.NewBranchReferenceName(r.Branch).String()]
@@ -239,7 +275,7 @@ func (r *Remote) update(ctx context.Context) (Commit, error) {
 				names = append(names, branch)
 			}
 		}
-		return Commit{}, missingBranch(r.url, r.Branch, names)
+		return Commit{}, false, missingBranch(r.url, r.Branch, names)
 	}
 	find := func(o *objects) (plumbing.Hash, error) {
 		whole, err := o.storage.Shallow()
@@ -249,13 +285,15 @@ func (r *Remote) update(ctx context.Context) (Commit, error) {
 		return hash, err
 	}
 	if c, _, err := r.cache.resolve(ctx, Commit{}, find); err == nil {
-		return c, nil
+		return c, false, nil
 	}
-	if err := r.fetch(ctx, s, hash); err != nil {
-		return Commit{}, r.explain(err, s.authorized)
+	if err = r.fetch(ctx, s, hash); err == nil {
+		c, _, err = r.cache.resolve(ctx, Commit{}, find)
 	}
-	c, _, err := r.cache.resolve(ctx, Commit{}, find)
-	return c, err
+	if spoiled = errors.Is(err, ErrCorrupt) || errors.Is(err, ErrNoRepository) || errors.Is(err, ErrUnsupported); spoiled {
+		return c, true, err
+	}
+	return c, false, r.explain(err, s.authorized)
 }
 
 // fetch puts one commit into the cache. What the cache has of the last one is not
@@ -453,19 +491,35 @@ func (r *Remote) connectHTTP(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	var challenge string
-	client, err := r.httpClient(&challenge)
+	var h heard
+	client, err := r.httpClient(r.dial, &h)
 	if err != nil {
 		return nil, err
 	}
 	s, err := r.httpSession(ctx, client, r.basic(token))
-	if errors.Is(err, transport.ErrAuthenticationRequired) && token != "" && wantsBearer(challenge) {
+	if errors.Is(err, transport.ErrAuthenticationRequired) && token != "" && wantsBearer(h.challenge) {
 		s, err = r.httpSession(ctx, client, &githttp.TokenAuth{Token: token})
+	}
+	if h.sha256() {
+		err = r.sha256()
 	}
 	if err != nil {
 		client.CloseIdleConnections()
+		return nil, err
 	}
-	return s, err
+	pack := s.pack
+	s.pack = func(ctx context.Context, req *packp.UploadPackRequest) (*packp.UploadPackResponse, error) {
+		answer, err := pack(ctx, req)
+		if h.page != nil { // of which the library leaves but the words
+			err = h.page
+		}
+		return answer, err
+	}
+	return s, nil
+}
+
+func (r *Remote) sha256() error {
+	return fmt.Errorf("%w: %s names its objects by SHA-256; use one that was made with: git init --object-format=sha1", ErrUnsupported, r.url)
 }
 
 func (r *Remote) httpSession(ctx context.Context, client *http.Client, auth githttp.AuthMethod) (*session, error) {
@@ -500,7 +554,7 @@ func (r *Remote) connectSSH(ctx context.Context) (*session, error) {
 		return nil, err
 	}
 	defer closeAgent()
-	conn, err := dial(ctx, "tcp", address)
+	conn, err := r.dial(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
 	}
@@ -537,19 +591,28 @@ func (r *Remote) sshSession(client *ssh.Client) (*session, error) {
 	if err := remote.Start("git-upload-pack " + shellQuote(r.target.Path)); err != nil {
 		return nil, err
 	}
-	answer := &cutOff{stdout, maxAnswer}
+	var h heard
+	answer := io.TeeReader(&cutOff{stdout, maxAnswer}, &h.opening)
 	refs := packp.NewAdvRefs()
-	if err := refs.Decode(answer); errors.Is(err, packp.ErrEmptyAdvRefs) || err == nil && refs.IsEmpty() {
+	err = refs.Decode(answer)
+	switch {
+	case h.sha256():
+		return nil, r.sha256()
+	case errors.Is(err, packp.ErrEmptyAdvRefs), err == nil && refs.IsEmpty():
 		return nil, transport.ErrEmptyRemoteRepository
-	} else if err != nil {
+	case err != nil:
 		_ = stdin.Close()
 		patience := time.AfterFunc(lastWords, func() { _ = client.Close() })
 		_ = remote.Wait() // for what it has to say
 		patience.Stop()
-		if text := said.String(); text != "" {
+		switch text := said.short(); {
+		case text == "":
+			return nil, err
+		case saysNoRepository(text):
+			return nil, fmt.Errorf("%w: there is no repository at %s, or the key may not read it; the server says: %s", ErrDenied, r.url, text)
+		default:
 			return nil, fmt.Errorf("the server says: %s", text)
 		}
-		return nil, err
 	}
 	transport.FilterUnsupportedCapabilities(refs.Capabilities)
 	pack := func(_ context.Context, req *packp.UploadPackRequest) (*packp.UploadPackResponse, error) {
@@ -566,21 +629,40 @@ func (r *Remote) sshSession(client *ssh.Client) (*session, error) {
 	return &session{refs: refs, pack: pack}, nil
 }
 
-// firstBytes keeps the beginning of what a server writes for people, as one line.
+// saysNoRepository tells whether these are the words of Git or of one of the large
+// services for a repository that is not there, or not for everybody to see.
+func saysNoRepository(text string) bool {
+	text = strings.ToLower(text)
+	return slices.ContainsFunc([]string{
+		"does not appear to be a git repository", "repository not found", "could not be found", "does not exist", "not a git repository", "no such file or directory",
+	}, func(words string) bool { return strings.Contains(text, words) })
+}
+
+// firstBytes keeps the beginning of what a server writes.
 type firstBytes struct {
 	mu   sync.Mutex
 	text []byte
 }
 
+// maxSaid is how many bytes of it are kept.
+const maxSaid = 4 << 10
+
 func (f *firstBytes) Write(p []byte) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.text = append(f.text, p[:min(len(p), 300-len(f.text))]...)
+	f.text = append(f.text, p[:min(len(p), maxSaid-len(f.text))]...)
 	return len(p), nil
 }
 
+// String is one line.
 func (f *firstBytes) String() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return strings.Join(strings.Fields(strings.ToValidUTF8(string(f.text), "?")), " ")
+}
+
+// short is one line of up to 300 characters.
+func (f *firstBytes) short() string {
+	line := []rune(f.String())
+	return string(line[:min(len(line), 300)])
 }

@@ -12,6 +12,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -124,12 +126,12 @@ func TestHTTPS(t *testing.T) {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	refused(t, r, ErrUnreachable, "--git-token-file")
+	refused(t, r, ErrMisconfigured, "put the token there")
 	r.TokenFile = ""
 	refused(t, r, ErrDenied, "give --git-token-file")
 	write(t, file, canary+"\n"+canary)
 	r.TokenFile = file
-	refused(t, r, ErrUnreachable, "one line")
+	refused(t, r, ErrMisconfigured, "one line")
 
 	err := filepath.WalkDir(r.Cache, func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -146,6 +148,13 @@ func TestHTTPS(t *testing.T) {
 	}
 }
 
+// commitTo makes a commit in a bare repository.
+func commitTo(t *testing.T, bare string) {
+	t.Helper()
+	tree := runGit(t, bare, "write-tree")
+	runGit(t, bare, "update-ref", "HEAD", runGit(t, bare, "commit-tree", "-m", "x", tree))
+}
+
 // TestHTTPSFailures: whatever a server does, the error says what is wrong and
 // what to do, and the next good answer heals it.
 func TestHTTPSFailures(t *testing.T) {
@@ -159,13 +168,34 @@ func TestHTTPSFailures(t *testing.T) {
 	other.CAFile = ""
 	refused(t, remote(t, other), ErrUnreachable, "certificate")
 	other.CAFile = other.TokenFile
-	refused(t, remote(t, other), ErrUnreachable, "no certificate")
+	refused(t, remote(t, other), ErrMisconfigured, "no certificate")
 	other = cfg
 	other.URL = s.URL + "/none.git"
 	refused(t, remote(t, other), ErrDenied, "no repository at "+other.URL)
 	runGit(t, filepath.Dir(bare), "init", "-q", "--bare", "empty.git")
 	other.URL = s.URL + "/empty.git"
 	refused(t, remote(t, other), ErrEmpty, "waits for the first push")
+
+	runGit(t, filepath.Dir(bare), "init", "-q", "--bare", "--object-format=sha256", "new.git")
+	other.URL = s.URL + "/new.git"
+	refused(t, remote(t, other), ErrEmpty, "first push") // nothing tells them apart yet
+	commitTo(t, filepath.Join(filepath.Dir(bare), "new.git"))
+	refused(t, remote(t, other), ErrUnsupported, "SHA-256")
+	for kind, text := range map[string]string{"text/html; charset=utf-8": "with a web page", "text/plain": `with "text/plain"`, "": "not as a Git repository"} {
+		r := remote(t, cfg)
+		for _, at := range []string{"/info/refs", "/git-upload-pack"} {
+			s.Fault(func(w http.ResponseWriter, r *http.Request) bool {
+				if strings.HasSuffix(r.URL.Path, at) {
+					w.Header()["Content-Type"] = []string{kind}
+					_, _ = w.Write([]byte("<!DOCTYPE html><title>Sign in</title>"))
+				}
+				return strings.HasSuffix(r.URL.Path, at)
+			})
+			refused(t, r, ErrNoRepository, text)
+		}
+		s.Fault(nil)
+		remoteHead(t, r, head)
+	}
 
 	// A server that redirects does not get the credential at its other address.
 	elsewhere := gittest.Serve(t, filepath.Dir(bare))
@@ -663,17 +693,23 @@ func checkSSH(t *testing.T, bare, work string, w sshWorld) {
 	other := filepath.Join(dir, "other")
 	public := gittest.Key(t, other)
 	refused(t, with(func(c *RemoteConfig) { c.SSHKey = other }), ErrDenied, "--git-ssh-key")
-	refused(t, with(func(c *RemoteConfig) { c.SSHKey = w.known }), ErrUnreachable, "is not a private key")
+	refused(t, with(func(c *RemoteConfig) { c.SSHKey = w.known }), ErrMisconfigured, "is not a private key")
 	refused(t, with(func(c *RemoteConfig) { c.KnownHosts = "" }), ErrUnreachable, "is not known: it shows ")
 	wrong := filepath.Join(dir, "known_hosts")
 	host, port, _ := net.SplitHostPort(w.address)
 	write(t, wrong, "["+host+"]:"+port+" "+string(ssh.MarshalAuthorizedKey(public)))
 	refused(t, with(func(c *RemoteConfig) { c.KnownHosts = wrong }), ErrUnreachable, "is not the known one")
-	refused(t, with(func(c *RemoteConfig) { c.URL += "/none.git" }), ErrUnreachable, "none.git")
+	refused(t, with(func(c *RemoteConfig) { c.URL += "/none.git" }), ErrDenied, "there is no repository at ssh://")
+	refused(t, with(func(c *RemoteConfig) { c.KnownHosts = dir }), ErrMisconfigured, "--git-known-hosts")
+	runGit(t, dir, "init", "-q", "--bare", "--object-format=sha256", "new.git")
+	newer := with(func(c *RemoteConfig) { c.URL = "ssh://" + w.user + "@" + w.address + dir + "/new.git" })
+	refused(t, newer, ErrEmpty, "first push") // nothing tells them apart yet
+	commitTo(t, filepath.Join(dir, "new.git"))
+	refused(t, newer, ErrUnsupported, "SHA-256")
 	runGit(t, dir, "init", "-q", "--bare", "it's empty.git")
 	refused(t, with(func(c *RemoteConfig) { c.URL = "ssh://" + w.user + "@" + w.address + dir + "/it's empty.git" }), ErrEmpty, "first push")
 	t.Setenv("SSH_AUTH_SOCK", "")
-	refused(t, with(func(c *RemoteConfig) { c.SSHKey = "" }), ErrUnreachable, "--git-ssh-key")
+	refused(t, with(func(c *RemoteConfig) { c.SSHKey = "" }), ErrMisconfigured, "--git-ssh-key")
 	agent := filepath.Join(dir, "agent")
 	startAgent(t, agent, w.key)
 	t.Setenv("SSH_AUTH_SOCK", agent)
@@ -721,7 +757,7 @@ func TestSSHSilence(t *testing.T) {
 func TestImpatient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := net.Pipe()
-		c := &impatient{here, time.Minute}
+		c := &impatient{here, time.Minute, &atomic.Int64{}}
 		go func() {
 			for range 3 {
 				time.Sleep(50 * time.Second)
@@ -741,6 +777,101 @@ func TestImpatient(t *testing.T) {
 			t.Errorf("nobody reads: %v", err)
 		}
 	})
+}
+
+// TestTrickle: a server that never falls silent and gets nowhere holds up a look
+// for its time and no longer, over https and ssh alike.
+func TestTrickle(t *testing.T) {
+	bare, work := clone(t, "main")
+	head := runGit(t, work, "rev-parse", "HEAD")
+	s := gittest.Serve(t, filepath.Dir(bare))
+	r := remote(t, RemoteConfig{URL: s.URL + "/factory.git", Timeout: 500 * time.Millisecond, Credentials: Credentials{CAFile: s.CAFile}})
+	for _, at := range []string{"/info/refs", "/git-upload-pack"} {
+		s.Fault(func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.HasSuffix(r.URL.Path, at) {
+				return false
+			}
+			w.Header().Set("Content-Type", map[string]string{
+				"/info/refs": "application/x-git-upload-pack-advertisement", "/git-upload-pack": "application/x-git-upload-pack-result",
+			}[at])
+			_, _ = w.Write([]byte("fff0")) // the length of a line
+			tick := time.NewTicker(20 * time.Millisecond)
+			defer tick.Stop()
+			for {
+				select {
+				case <-r.Context().Done():
+					return true
+				case <-tick.C:
+					_, _ = w.Write([]byte("x"))
+					_ = http.NewResponseController(w).Flush()
+				}
+			}
+		})
+		refused(t, r, ErrUnreachable, "given up after ")
+		s.Fault(nil)
+		remoteHead(t, r, head)
+		if err := r.discard(); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	serving.Go(func() {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for range tick.C {
+			if _, err := conn.Write([]byte("a greeting\r\n")); err != nil {
+				return
+			}
+		}
+	})
+	key := filepath.Join(t.TempDir(), "key")
+	gittest.Key(t, key)
+	refused(t, remote(t, RemoteConfig{URL: "ssh://" + l.Addr().String() + "/f.git", Timeout: 500 * time.Millisecond, Credentials: Credentials{SSHKey: key}}), ErrUnreachable, l.Addr().String())
+}
+
+// TestSlowIsNotTooSlow: what moves on may take its time, but not for ever.
+func TestSlowIsNotTooSlow(t *testing.T) {
+	for name, c := range map[string]struct {
+		rate int64 // bytes a second
+		want time.Duration
+	}{
+		"silent": {0, lookTime}, "a trickle": {500, lookTime}, "almost": {goodRate / 2, lookTime}, "steady": {goodRate * 2, maxLook}, "fast": {10 << 20, maxLook},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := remote(t, RemoteConfig{URL: "https://example.com/f.git", Cache: "/nowhere"})
+			ctx, cancel := context.WithCancel(t.Context())
+			var receiving sync.WaitGroup
+			defer receiving.Wait()
+			defer cancel()
+			receiving.Go(func() {
+				for ctx.Err() == nil {
+					r.received.Add(c.rate)
+					time.Sleep(time.Second)
+				}
+			})
+			began := time.Now()
+			err := r.tooSlow(ctx)
+			if took := time.Since(began); !errors.Is(err, ErrUnreachable) || took < c.want || took > c.want+lookTime {
+				t.Errorf("%s: given up after %s: %v", name, took, err)
+			}
+			minute, end := context.WithTimeout(ctx, time.Minute)
+			defer end()
+			if err := r.tooSlow(minute); err != nil {
+				t.Errorf("%s: an attempt that ended: %v", name, err)
+			}
+		})
+	}
 }
 
 // TestRemoteWatch: a look at once, then one a minute, never quite on the minute.

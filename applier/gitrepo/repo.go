@@ -29,15 +29,16 @@ import (
 // Errors that callers tell apart. What is returned wraps one of them and says
 // where, and what to do.
 var (
-	ErrNoRepository = errors.New("no Git repository")
-	ErrUnsupported  = errors.New("unsupported kind of Git repository")
-	ErrNoBranch     = errors.New("no such branch")
-	ErrEmpty        = fmt.Errorf("%w: the repository has none yet", ErrNoBranch)
-	ErrNoCommit     = errors.New("no such commit")
-	ErrNoFolder     = errors.New("no such folder in the commit")
-	ErrCorrupt      = errors.New("the repository is damaged")
-	ErrDenied       = errors.New("access to the repository is denied")
-	ErrUnreachable  = errors.New("the repository cannot be reached")
+	ErrNoRepository  = errors.New("no Git repository")
+	ErrUnsupported   = errors.New("unsupported kind of Git repository")
+	ErrNoBranch      = errors.New("no such branch")
+	ErrEmpty         = fmt.Errorf("%w: the repository has none yet", ErrNoBranch)
+	ErrNoCommit      = errors.New("no such commit")
+	ErrNoFolder      = errors.New("no such folder in the commit")
+	ErrCorrupt       = errors.New("the repository is damaged")
+	ErrDenied        = errors.New("access to the repository is denied")
+	ErrUnreachable   = errors.New("the repository cannot be reached")
+	ErrMisconfigured = errors.New("the server's settings for the repository cannot be used")
 )
 
 // Commit is what a revision resolves to.

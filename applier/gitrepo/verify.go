@@ -40,11 +40,11 @@ func (r *Repo) Verify(ctx context.Context, hash, keysFile string) error {
 	}
 	text, err := os.ReadFile(keysFile)
 	if err != nil {
-		return fmt.Errorf("--verify-keys: %w", err)
+		return misconfigured("--verify-keys: %w", err)
 	}
 	keys, err := parseKeys(text)
 	if err != nil {
-		return fmt.Errorf("--verify-keys: %s: %w", keysFile, err)
+		return misconfigured("--verify-keys: %s: %w", keysFile, err)
 	}
 	raw, err := r.rawCommit(plumbing.NewHash(hash))
 	if err != nil {

@@ -252,7 +252,8 @@ func (in *instance) addFactory(f factoryOptions) error {
 		Pin: pin, Past: func(ctx context.Context, hash string) (gitrepo.Commit, fs.FS, error) {
 			return in.past(ctx, f.name, hash)
 		},
-		Factory: f.name, Source: f.source, Path: f.path, Live: in.live, Restored: restored,
+		PinEnded: func(ctx context.Context) error { return in.store.EndPin(ctx, f.name) },
+		Factory:  f.name, Source: f.source, Path: f.path, Live: in.live, Restored: restored,
 		Secrets: in.newestSecrets,
 		UIDs: func(ctx context.Context, names []string) (map[string]string, error) {
 			return in.store.WebhookUIDs(ctx, f.name, names)

@@ -192,7 +192,7 @@ func TestProvenance(t *testing.T) {
 // not serve, in words that a receiver can verify.
 func TestTellOthers(t *testing.T) {
 	const key = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-	heard := make(chan string, 100)
+	heard, told := make(chan string, 100), make(chan string, 100) // neither waits for the other
 	there := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		if r.Method == http.MethodGet {
@@ -205,16 +205,16 @@ func TestTellOthers(t *testing.T) {
 			if err == nil {
 				err = v.Verify(&signature.Request{Method: r.Method, Header: r.Header, Body: body, Now: time.Now()})
 			}
-			heard <- fmt.Sprint("told ", err, " ", string(body))
+			told <- fmt.Sprint("told ", err, " ", string(body))
 			return
 		}
 		heard <- r.URL.Path + " " + r.Header.Get("Authorization") + " " + string(body)
 	}))
 	defer there.Close()
-	expect := func(parts ...string) {
+	expect := func(from chan string, parts ...string) {
 		t.Helper()
 		select {
-		case text := <-heard:
+		case text := <-from:
 			for _, part := range parts {
 				if !strings.Contains(text, part) {
 					t.Errorf("heard %s without %s", text, part)
@@ -235,17 +235,17 @@ func TestTellOthers(t *testing.T) {
 	w.run(key, "secrets", "set", "TELL")
 	w.start("--commit-status", "gitea", "--commit-status-token-file", token, "--commit-status-api", there.URL+"/api/v1", "--commit-status-project", "team/f",
 		"--notify-url", there.URL+"/told", "--notify-secret", "TELL", "--git-ca-file", ca)
-	expect("/api/v1/repos/team/f/statuses/", "token st4tus", `"success"`, `"triphammer/apply"`)
-	expect("/api/v1/repos/team/f/statuses/", "token st4tus", `"success"`, `"triphammer/validate"`)
+	expect(heard, "/api/v1/repos/team/f/statuses/", "token st4tus", `"success"`, `"triphammer/apply"`)
+	expect(heard, "/api/v1/repos/team/f/statuses/", "token st4tus", `"success"`, `"triphammer/validate"`)
 	w.write(map[string]string{"webhooks/bad.yaml": "colour: green\n"})
 	w.push()
-	expect("/api/v1/repos/team/f/statuses/", `"failure"`, "webhooks/bad.yaml:1", `"triphammer/apply"`)
-	expect("/api/v1/repos/team/f/statuses/", `"failure"`, "webhooks/bad.yaml:1", `"triphammer/validate"`)
-	expect("told <nil> ", `"apply.failed"`, `"FF_UNKNOWN_FIELD"`)
+	expect(heard, "/api/v1/repos/team/f/statuses/", `"failure"`, "webhooks/bad.yaml:1", `"triphammer/apply"`)
+	expect(heard, "/api/v1/repos/team/f/statuses/", `"failure"`, "webhooks/bad.yaml:1", `"triphammer/validate"`)
+	expect(told, "told <nil> ", `"apply.failed"`, `"FF_UNKNOWN_FIELD"`)
 	w.git("revert", "--no-edit", "HEAD")
-	expect("/api/v1/repos/team/f/statuses/", `"success"`, `"triphammer/apply"`)
-	expect("/api/v1/repos/team/f/statuses/", `"success"`, `"triphammer/validate"`)
-	expect("told <nil> ", `"apply.recovered"`)
+	expect(heard, "/api/v1/repos/team/f/statuses/", `"success"`, `"triphammer/apply"`)
+	expect(heard, "/api/v1/repos/team/f/statuses/", `"success"`, `"triphammer/validate"`)
+	expect(told, "told <nil> ", `"apply.recovered"`)
 	if log := w.logs.String(); strings.Contains(log, "st4tus") || strings.Contains(log, key) || strings.Contains(log, "given up") || !strings.Contains(log, "the branch is not protected") {
 		t.Errorf("log: %s", log)
 	}

@@ -18,6 +18,7 @@ func repositoryFlags(f *pflag.FlagSet) {
 	f.String("branch", "main", "production branch")
 	f.String("path", ".", "folder of the factory in the repository")
 	f.Duration("poll", time.Minute, "how often to look at a repository on another machine")
+	f.Duration("git-timeout", 2*time.Minute, "how long a look at a repository on another machine may take; a fetch that moves on may take longer")
 	f.String("sync-secret", "", "managed secret with which the service signs its push notifications")
 	f.String("verify-keys", "", "apply only commits that one of these keys signed: allowed_signers of ssh, armored OpenPGP public keys")
 	f.String("git-token-file", "", "file with the token for a repository over https; read at each look")
@@ -52,12 +53,16 @@ func openSource(flags *pflag.FlagSet, data, factory string) (repository, error) 
 	if poll < minPoll {
 		return nil, exitWith(exitUsage, "--poll %s: at least %s", poll, minPoll)
 	}
+	timeout, _ := flags.GetDuration("git-timeout")
+	if timeout < minPoll {
+		return nil, exitWith(exitUsage, "--git-timeout %s: at least %s", timeout, minPoll)
+	}
 	abs, err := filepath.Abs(data)
 	if err != nil {
 		return nil, err
 	}
 	source, err := gitrepo.OpenRemote(gitrepo.RemoteConfig{
-		URL: repo, Branch: text("branch"), Cache: filepath.Join(abs, "repositories", factory), Poll: poll,
+		URL: repo, Branch: text("branch"), Cache: filepath.Join(abs, "repositories", factory), Poll: poll, Timeout: timeout,
 		Credentials: gitrepo.Credentials{
 			TokenFile: text("git-token-file"), Username: text("git-username"), CAFile: text("git-ca-file"),
 			SSHKey: text("git-ssh-key"), KnownHosts: text("git-known-hosts"),

@@ -87,6 +87,9 @@ func isUnreachable(err error) bool {
 	return errors.As(err, &e) && e.code == exitUnreachable
 }
 
+// longLook is how long a look at the repository takes before it is worth a word.
+const longLook = 2 * time.Second
+
 func printStatus(w io.Writer, s server.Status, offline bool) error {
 	if offline {
 		fmt.Fprintln(w, "No server is running; this is what the data directory holds.")
@@ -117,6 +120,9 @@ func printStatus(w io.Writer, s server.Status, offline bool) error {
 			if f.Since != nil {
 				fmt.Fprintf(w, "since        %s\n", stampOf(f.Since))
 			}
+		}
+		if f.LookingSince != nil && time.Since(*f.LookingSince) > longLook {
+			fmt.Fprintf(w, "looking      at the repository since %s\n", stampOf(f.LookingSince))
 		}
 		if f.NextAttempt != nil {
 			fmt.Fprintf(w, "next attempt %s\n", stampOf(f.NextAttempt))

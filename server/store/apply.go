@@ -269,6 +269,27 @@ func (s *Store) DeletePin(ctx context.Context, factory string) error {
 	return s.do(ctx, func(ctx context.Context) error { return s.exec(ctx, "DELETE FROM pins WHERE factory = $1", factory) })
 }
 
+// EndPin removes the pin of a factory if it has run out, and writes so in the
+// audit log.
+func (s *Store) EndPin(ctx context.Context, factory string) error {
+	return s.do(ctx, func(ctx context.Context) error {
+		var commit, reason string
+		var until int64
+		err := s.row(ctx, "DELETE FROM pins WHERE factory = $1 AND until > 0 AND until <= $2 RETURNING commit_hash, reason, until",
+			[]any{factory, micros(s.now())}, &commit, &reason, &until)
+		if errors.Is(err, ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return s.audit(ctx, AuditEntry{
+			Actor: "server", Action: "definition.unpin", Object: factory, Factory: factory, Origin: "local",
+			Details: fmt.Sprintf("%s: the pin ran out at %s: %s", commit, timeOf(until).UTC().Format(time.RFC3339), reason),
+		})
+	})
+}
+
 // PinOf is what a factory is pinned to now; ErrNotFound if it is not.
 func (s *Store) PinOf(ctx context.Context, factory string) (Pin, error) {
 	p, err := first(list(ctx, s, func(rows *sql.Rows) (Pin, error) {

@@ -26,7 +26,21 @@ func TestPins(t *testing.T) {
 	if got := must[Pin](t)(s.PinOf(ctx, "default")); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
+	check(t, s.EndPin(ctx, "default"))
+	if got := must[Pin](t)(s.PinOf(ctx, "default")); got != want {
+		t.Errorf("before its time: %+v", got)
+	}
 	now = now.Add(time.Hour)
+	missing()
+	for range 2 {
+		check(t, s.EndPin(ctx, "default"))
+		check(t, s.EndPin(ctx, "other")) // it has no end
+	}
+	log := must[[]AuditEntry](t)(s.AuditLog(ctx, "", 10))
+	if len(log) != 1 || log[0].Actor != "server" || log[0].Action != "definition.unpin" || log[0].Factory != "default" ||
+		log[0].Details != "b: the pin ran out at 2026-01-02T04:04:05Z: s" {
+		t.Errorf("audit log %+v", log)
+	}
 	missing()
 	check(t, s.DeletePin(ctx, "default"))
 	missing()

@@ -21,10 +21,13 @@ type AuditEntry struct {
 
 // Audit appends an entry.
 func (s *Store) Audit(ctx context.Context, e AuditEntry) error {
-	return s.do(ctx, func(ctx context.Context) error {
-		return s.exec(ctx, "INSERT INTO audit (id, at, actor, action, object, factory, details, origin) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
-			s.nextID(), micros(s.now()), e.Actor, e.Action, e.Object, e.Factory, e.Details, e.Origin)
-	})
+	return s.do(ctx, func(ctx context.Context) error { return s.audit(ctx, e) })
+}
+
+// audit is Audit within a transaction.
+func (s *Store) audit(ctx context.Context, e AuditEntry) error {
+	return s.exec(ctx, "INSERT INTO audit (id, at, actor, action, object, factory, details, origin) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+		s.nextID(), micros(s.now()), e.Actor, e.Action, e.Object, e.Factory, e.Details, e.Origin)
 }
 
 // AuditLog reads entries, newest first.
