@@ -45,6 +45,7 @@ var owners = map[string][]string{
 	"database/sql":                          {"server/store"},
 	"github.com/mattn/go-sqlite3":           {"server/store"},
 	"github.com/klauspost/compress":         {"server/store"},
+	"github.com/cespare/xxhash":             {"server/store"},
 	"gopkg.in/yaml.v3":                      {"schema"},
 	"github.com/santhosh-tekuri/jsonschema": {"schema"},
 	"github.com/go-git/go-git":              {"applier/gitrepo"},

@@ -64,6 +64,7 @@ type storeFigures struct {
 	store               *store.Store
 	disk                *disk.Watch // nil: nobody looks
 	runs, commits, free *prometheus.Desc
+	damaged, lost       *prometheus.Desc
 }
 
 func newStoreFigures(s *store.Store, d *disk.Watch) storeFigures {
@@ -71,6 +72,8 @@ func newStoreFigures(s *store.Store, d *disk.Watch) storeFigures {
 		s, d, prometheus.NewDesc("triphammer_runs", "Runs that have not finished, by state.", []string{"state"}, nil),
 		prometheus.NewDesc("triphammer_store_commits_total", "Committed transactions; under load one holds many deliveries.", nil, nil),
 		prometheus.NewDesc("triphammer_disk_free_bytes", "Free space of the file systems of the data directory and of the workspaces.", []string{"place"}, nil),
+		prometheus.NewDesc("triphammer_store_damaged_reads_total", "Reads that found something else than what was stored. Alert on any.", nil, nil),
+		prometheus.NewDesc("triphammer_store_transactions_lost", "Acknowledged transactions that the store lacked when it was opened, at most. Alert on any.", nil, nil),
 	}
 }
 
@@ -79,6 +82,8 @@ func (g storeFigures) Describe(ch chan<- *prometheus.Desc) {
 	ch <- g.runs
 	ch <- g.commits
 	ch <- g.free
+	ch <- g.damaged
+	ch <- g.lost
 }
 
 // Collect implements prometheus.Collector.
@@ -93,6 +98,8 @@ func (g storeFigures) Collect(ch chan<- prometheus.Metric) {
 			ch <- prometheus.NewInvalidMetric(g.free, err)
 		}
 	}
+	ch <- prometheus.MustNewConstMetric(g.damaged, prometheus.CounterValue, float64(g.store.Damages()))
+	ch <- prometheus.MustNewConstMetric(g.lost, prometheus.GaugeValue, float64(g.store.Lost().AtMost))
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTime)
 	defer cancel()
 	counts, err := g.store.RunCounts(ctx)

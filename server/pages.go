@@ -97,6 +97,10 @@ func (s *Server) failPage(c *gin.Context, err error) {
 		s.message(c, http.StatusNotFound, "Not found", "There is nothing at this address. It may have been removed with the age of the log.")
 		return
 	}
+	if errors.Is(err, store.ErrDamaged) {
+		s.message(c, http.StatusInternalServerError, "Stored data is damaged", "What this page would show is not what was stored, so that it is not shown. The server's log says what it is.")
+		return
+	}
 	s.cfg.Logger.Error("a page could not be made", "route", c.FullPath(), "error", err)
 	s.message(c, http.StatusInternalServerError, "Internal error", "The server's log has the reason.")
 }
@@ -237,7 +241,7 @@ func (s *Server) deliveryPage(c *gin.Context) {
 	}
 	data := dashboard.Delivery{Page: s.pageOf(c, "Delivery "+trace.Delivery.ID), Trace: trace}
 	payload, err := s.cfg.Store.Payload(c.Request.Context(), trace.Delivery.ID)
-	if err != nil && !errors.Is(err, store.ErrNotFound) {
+	if data.Damaged = errors.Is(err, store.ErrDamaged); err != nil && !data.Damaged && !errors.Is(err, store.ErrNotFound) {
 		s.failPage(c, err)
 		return
 	}

@@ -31,6 +31,7 @@ var problemTitles = map[string]struct {
 	"operation-not-supported":  {http.StatusUnprocessableEntity, "Not supported", false},
 	"too-many-requests":        {http.StatusTooManyRequests, "Too many requests", true},
 	"internal-error":           {http.StatusInternalServerError, "Internal error", true},
+	"stored-data-damaged":      {http.StatusInternalServerError, "Stored data is damaged", false},
 	"resource-unavailable":     {http.StatusServiceUnavailable, "Unavailable", true},
 	"idempotency-key-mismatch": {http.StatusUnprocessableEntity, "Idempotency-Key used with another request", false},
 }
@@ -60,6 +61,8 @@ func (s *Server) failWith(c *gin.Context, err error) {
 	switch {
 	case errors.As(err, &refused):
 		fail(c, refused.code, refused.detail, refused.fields...)
+	case errors.Is(err, store.ErrDamaged):
+		fail(c, "stored-data-damaged", err.Error())
 	case errors.Is(err, store.ErrNotFound):
 		fail(c, "resource-not-found", err.Error())
 	case errors.Is(err, store.ErrTerminal), errors.Is(err, delivery.ErrBadTest), errors.As(err, &unknown):

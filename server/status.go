@@ -78,6 +78,7 @@ func (s *Server) storage(ctx context.Context) Storage {
 			out.Problems = append(out.Problems, "new runs wait until there is room")
 		}
 	}
+	out.Problems = append(out.Problems, s.cfg.Store.Problems()...)
 	out.State = level.String()
 	if err := s.ping(ctx); err != nil {
 		out.State = "failing"

@@ -423,8 +423,8 @@ func (in *instance) newestDeliveries(ctx context.Context, webhookUID string, n i
 	}
 	for _, d := range all {
 		payload, err := in.store.Payload(ctx, d.ID)
-		if errors.Is(err, store.ErrNotFound) {
-			continue // it was pruned meanwhile
+		if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrDamaged) {
+			continue // it was pruned meanwhile, or proves nothing
 		}
 		if err == nil {
 			err = visit(d.ID, payload)

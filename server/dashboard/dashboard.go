@@ -74,6 +74,7 @@ type Delivery struct {
 	Page
 	*delivery.Trace
 	Payload   string
+	Damaged   bool // what is stored of it is not what came
 	Truncated bool
 }
 

@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -101,12 +102,17 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 	d := trace.Delivery
 	if hook != nil {
 		body, err := s.cfg.Store.Payload(ctx, d.ID)
-		if err != nil {
+		switch {
+		case errors.Is(err, store.ErrDamaged): // what was recorded is shown all the same
+			b.stages[0].Detail = join(b.stages[0].Detail, "the stored payload is damaged")
+			hook, why = nil, "the stored payload is damaged"
+		case err != nil:
 			return fmt.Errorf("payload of %s: %w", d.ID, err)
-		}
-		trace.Matches = hook.Index.Explain(body)
-		for _, c := range hook.Revision.Definition.Disabled(hook.Def, hook.UID) {
-			trace.Disabled = append(trace.Disabled, c.Explain(body))
+		default:
+			trace.Matches = hook.Index.Explain(body)
+			for _, c := range hook.Revision.Definition.Disabled(hook.Def, hook.UID) {
+				trace.Disabled = append(trace.Disabled, c.Explain(body))
+			}
 		}
 	}
 	switch {
@@ -118,7 +124,7 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 		}
 		b.pass(StageRun, strings.Join(ids, ", "))
 	case hook == nil:
-		b.stop(StageMatched, "no automation wanted it; the definitions of that time are not available: "+why)
+		b.stop(StageMatched, "no automation wanted it; it cannot be said why: "+why)
 	case len(trace.Matches) == 0 && len(trace.Disabled) == 0:
 		b.stop(StageMatched, "no automation selects this webhook")
 	case len(trace.Matches) == 0 && len(trace.Disabled) == 1:
@@ -159,7 +165,7 @@ func (s *Service) deciding(ctx context.Context, d *store.Delivery) (hook *applie
 	}
 	revision, err := s.cfg.Load(ctx, d.ApplyID)
 	if err != nil {
-		return nil, err.Error()
+		return nil, "the definitions of that time are not available: " + err.Error()
 	}
 	for _, w := range revision.Webhooks {
 		if w.UID == d.WebhookUID {

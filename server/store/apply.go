@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,22 +58,26 @@ func (s *Store) RecordApply(ctx context.Context, a *Apply, files []File, specs m
 		data []byte
 	}
 	blobs := make([]blob, len(files))
+	var names []fileHash
 	for i, f := range files {
 		blobs[i] = blob{f.Path, sha256.Sum256(f.Data), s2.Encode(nil, f.Data)}
+		names = append(names, fileHash{f.Path, blobs[i].hash[:]})
 	}
 	err = s.grow(ctx, func(ctx context.Context) error {
 		n := s.nextID()
 		id = formatID(prefixApply, n)
 		err := s.exec(ctx, `INSERT INTO applies (id, factory, repository, branch, commit_hash, author_name, author_email, subject, commit_time, triggered_by,
-			outcome, error, plan, diagnostics, started_at, finished_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)`,
+			outcome, error, plan, diagnostics, started_at, finished_at, digest) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)`,
 			n, a.Factory, a.Repository, a.Branch, a.Commit, a.AuthorName, a.AuthorEmail, a.Subject, micros(a.CommitTime), a.Trigger,
-			a.Outcome, a.Error, string(a.Plan), string(a.Diagnostics), micros(a.StartedAt), micros(a.FinishedAt))
+			a.Outcome, a.Error, string(a.Plan), string(a.Diagnostics), micros(a.StartedAt), micros(a.FinishedAt),
+			applyDigest(n, a.Commit, names, a.Webhooks))
 		if err != nil {
 			return err
 		}
 		for _, b := range blobs {
 			err := errors.Join(
-				s.exec(ctx, "INSERT INTO blobs (hash, data) VALUES ($1, $2) ON CONFLICT (hash) DO NOTHING", b.hash[:], b.data),
+				s.exec(ctx, `INSERT INTO blobs (hash, data) VALUES ($1, $2)
+					ON CONFLICT (hash) DO UPDATE SET data = excluded.data WHERE data <> excluded.data`, b.hash[:], b.data),
 				s.exec(ctx, "INSERT INTO apply_files (apply_id, path, hash) VALUES ($1, $2, $3)", n, b.path, b.hash[:]))
 			if err != nil {
 				return err
@@ -204,22 +209,67 @@ func (s *Store) bindings(ctx context.Context, id int64) ([]BoundWebhook, error) 
 	}, "SELECT name, uid, secret_name, generation FROM apply_webhooks WHERE apply_id = $1 ORDER BY name", id)
 }
 
-// ApplyFiles reads the snapshot of an apply.
+// fileHash is a file of a snapshot by its SHA-256.
+type fileHash struct {
+	path string
+	hash []byte
+}
+
+// applyDigest is that of what an apply made live.
+func applyDigest(id int64, commit string, files []fileHash, webhooks []BoundWebhook) int64 {
+	files, webhooks = slices.Clone(files), slices.Clone(webhooks)
+	slices.SortFunc(files, func(a, b fileHash) int { return strings.Compare(a.path, b.path) })
+	slices.SortFunc(webhooks, func(a, b BoundWebhook) int { return strings.Compare(a.Name, b.Name) })
+	values := []any{id, commit}
+	for _, f := range files {
+		values = append(values, f.path, f.hash)
+	}
+	for _, w := range webhooks {
+		values = append(values, w.Name, w.UID, w.SecretName, w.Generation)
+	}
+	return digestOf(values...)
+}
+
+// ApplyFiles reads the snapshot of an apply. The error wraps ErrDamaged if it is
+// not what was applied, or is not bound to the webhooks that it was bound to.
 func (s *Store) ApplyFiles(ctx context.Context, id string) ([]File, error) {
+	a, err := s.ApplyByID(ctx, id)
+	if err != nil {
+		return nil, err
+	}
 	n, err := parseID(prefixApply, id)
 	if err != nil {
 		return nil, err
 	}
-	return list(ctx, s, func(rows *sql.Rows) (File, error) {
+	var names []fileHash
+	files, err := list(ctx, s, func(rows *sql.Rows) (File, error) {
 		var f File
-		var packed []byte
-		if err := rows.Scan(&f.Path, &packed); err != nil {
+		var hash, packed []byte
+		if err := rows.Scan(&f.Path, &hash, &packed); err != nil {
 			return f, err
 		}
-		var err error
-		f.Data, err = s2.Decode(nil, packed)
+		names = append(names, fileHash{f.Path, hash})
+		data, err := s2.Decode(nil, packed)
+		if err != nil || !s.soundHash(hash, data) {
+			err = s.damage("the file %s of %s", f.Path, id)
+		}
+		f.Data = data
 		return f, err
-	}, "SELECT f.path, b.data FROM apply_files f JOIN blobs b ON b.hash = f.hash WHERE f.apply_id = $1 ORDER BY f.path", n)
+	}, "SELECT f.path, f.hash, b.data FROM apply_files f JOIN blobs b ON b.hash = f.hash WHERE f.apply_id = $1 ORDER BY f.path", n)
+	if err != nil {
+		return nil, err
+	}
+	digest, err := first(list(ctx, s, func(rows *sql.Rows) (digest sql.NullInt64, err error) {
+		err = rows.Scan(&digest)
+		return digest, err
+	}, "SELECT digest FROM applies WHERE id = $1", n))
+	if err != nil {
+		return nil, err
+	}
+	if !s.sound(n, digest, applyDigest(n, a.Commit, names, a.Webhooks)) {
+		return nil, s.damage("the snapshot of %s", id)
+	}
+	return files, nil
 }
 
 // AppliedCommit is the newest apply that made a commit live. The commit may be

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/klauspost/compress/s2"
 )
 
@@ -141,6 +142,7 @@ type deliveryRow struct {
 	identity          []byte // nil unless accepted
 	payload           []byte
 	codec             int64
+	sum               uint64 // of the payload as it came
 	applyID, replayOf int64
 }
 
@@ -158,7 +160,7 @@ func encodeDelivery(d *NewDelivery, room *[]byte) (deliveryRow, error) {
 		return row, nil
 	}
 	row.identity = d.Identity.hash(d.WebhookUID)
-	row.payload = d.Payload
+	row.payload, row.sum = d.Payload, xxhash.Sum64(d.Payload)
 	if len(d.Payload) >= minCompressed {
 		if n := s2.MaxEncodedLen(len(d.Payload)); cap(*room) < n {
 			*room = make([]byte, n)
@@ -200,8 +202,8 @@ func appendText(out []byte, s string) []byte {
 }
 
 const insertDelivery = `INSERT INTO deliveries (id, factory, webhook, webhook_uid, outcome, reason, detail, size, received_at,
-	identity_source, identity_value, identity_hash, duplicate_of, replay_of, client_addr, headers, apply_id, secret_generation, payload, codec)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)
+	identity_source, identity_value, identity_hash, duplicate_of, replay_of, client_addr, headers, apply_id, secret_generation, payload, codec, digest)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
 	ON CONFLICT (identity_hash) DO NOTHING`
 
 func (s *Store) recordDelivery(ctx context.Context, d *NewDelivery, row deliveryRow) (Recorded, error) {
@@ -209,7 +211,7 @@ func (s *Store) recordDelivery(ctx context.Context, d *NewDelivery, row delivery
 	insert := func(outcome Outcome, row deliveryRow, duplicateOf int64) (int64, error) {
 		return s.execCount(ctx, insertDelivery, id, d.Factory, d.Webhook, d.WebhookUID, string(outcome), d.Reason, d.Detail, d.Size, micros(d.ReceivedAt),
 			d.Identity.Source, d.Identity.Value, row.identity, duplicateOf, row.replayOf, d.ClientAddr, row.headers, row.applyID, d.SecretGeneration,
-			row.payload, row.codec)
+			row.payload, row.codec, payloadDigest(id, row.sum))
 	}
 	out := Recorded{ID: formatID(prefixDelivery, id)}
 	n, err := insert(d.Outcome, row, 0)
@@ -270,7 +272,8 @@ func (s *Store) Delivery(ctx context.Context, id string) (*Delivery, error) {
 }
 
 // Payload is the body of an accepted delivery, byte for byte. The error wraps
-// ErrNoPayload for another delivery of the log.
+// ErrNoPayload for another delivery of the log, and ErrDamaged for a body that is
+// not what came.
 func (s *Store) Payload(ctx context.Context, id string) ([]byte, error) {
 	n, err := parseID(prefixDelivery, id)
 	if err != nil {
@@ -278,7 +281,8 @@ func (s *Store) Payload(ctx context.Context, id string) ([]byte, error) {
 	}
 	var payload []byte
 	var codec int64
-	err = s.read.QueryRowContext(ctx, "SELECT payload, codec FROM deliveries WHERE id = $1", n).Scan(&payload, &codec)
+	var digest sql.NullInt64
+	err = damaged(s.read.QueryRowContext(ctx, "SELECT payload, codec, digest FROM deliveries WHERE id = $1", n).Scan(&payload, &codec, &digest))
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return nil, fmt.Errorf("delivery %s: %w", id, ErrNotFound)
@@ -286,11 +290,11 @@ func (s *Store) Payload(ctx context.Context, id string) ([]byte, error) {
 		return nil, fmt.Errorf("payload of %s: %w", id, err)
 	case payload == nil:
 		return nil, fmt.Errorf("delivery %s: %w", id, ErrNoPayload)
-	case codec == 0:
-		return payload, nil
+	case codec != 0:
+		payload, err = s2.Decode(nil, payload)
 	}
-	if payload, err = s2.Decode(nil, payload); err != nil {
-		return nil, fmt.Errorf("payload of %s: %w", id, err)
+	if err != nil || !s.sound(n, digest, payloadDigest(n, xxhash.Sum64(payload))) {
+		return nil, s.damage("the payload of %s", id)
 	}
 	return payload, nil
 }

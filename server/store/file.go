@@ -22,11 +22,12 @@ import (
 	"triphammer/server/secret"
 )
 
-// Errors of Open about the file, which is never replaced then.
+// Errors of Open about the file, which is never replaced then. ErrDamaged is also
+// that of a read that finds something else than what was stored.
 var (
 	ErrMissing = errors.New("there is no store")
 	ErrForeign = errors.New("it is not a store of triphammer")
-	ErrDamaged = errors.New("it is damaged")
+	ErrDamaged = errors.New("the store is damaged")
 )
 
 // applicationID is in the header of the file, and says whose it is ("TrpH").
@@ -52,7 +53,7 @@ func Unfinished(path string) string { return path + ".new" }
 
 // Beside are the files that a store keeps beside its own.
 func Beside(path string) []string {
-	return []string{path + "-wal", path + "-shm"}
+	return []string{path + "-wal", path + "-shm", markFile(path)}
 }
 
 // database opens connections, each with the settings that the driver has no

@@ -104,6 +104,9 @@ func (s *Store) specFields(ctx context.Context, r *NewRun) (specFields, error) {
 		if err != nil && !errors.Is(err, ErrNotFound) {
 			return f, err
 		}
+		if err == nil && !s.soundHash(r.SpecHash[:], data) {
+			data = nil
+		}
 	}
 	if json.Unmarshal(data, &f) != nil {
 		f = specFields{} // the run will say what is wrong with its spec

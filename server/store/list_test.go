@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -26,10 +27,8 @@ type listed struct {
 }
 
 func spec(environment, agent, model, name string) ([32]byte, []byte) {
-	text := fmt.Sprintf(`{"agent":%q,"environment":{"name":%q},"harness":{"model":%q},"config":{"name":%q}}`, agent, environment, model, name)
-	var hash [32]byte
-	copy(hash[:], environment+"/"+agent+"/"+model+"/"+name)
-	return hash, []byte(text)
+	text := fmt.Appendf(nil, `{"agent":%q,"environment":{"name":%q},"harness":{"model":%q},"config":{"name":%q}}`, agent, environment, model, name)
+	return sha256.Sum256(text), text
 }
 
 var someWords = []string{"fix", "fixture", "the", "login", "page", "Größe", "release", "v2"}

@@ -73,6 +73,11 @@ func (s *Store) transcripts(ctx context.Context, query string, args ...any) ([]o
 }
 
 func (s *Store) deleteEvent(ctx context.Context, v oldRow) error {
+	if v.seq == 1 { // from now on the transcript has no beginning, and is not damaged for it
+		if err := s.exec(ctx, "UPDATE runs SET events = NULL WHERE id = $1", v.id); err != nil {
+			return err
+		}
+	}
 	return s.exec(ctx, "DELETE FROM run_events WHERE run_id = $1 AND seq = $2", v.id, v.seq)
 }
 

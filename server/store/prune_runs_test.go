@@ -1,6 +1,7 @@
 package store
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"testing"
@@ -21,7 +22,8 @@ func TestPruneRuns(t *testing.T) {
 	hash, data := spec("web", "", "", "shared")
 	var leases []Lease
 	for i := range 6 {
-		r := NewRun{Factory: "default", Source: SourceAPI, SpecHash: [32]byte{byte(i)}, Spec: []byte("{}"), Metadata: map[string]string{"a": "b"}, Search: []string{"fix it"}}
+		r := NewRun{Factory: "default", Source: SourceAPI, Spec: fmt.Appendf(nil, `{"n":%d}`, i), Metadata: map[string]string{"a": "b"}, Search: []string{"fix it"}}
+		r.SpecHash = sha256.Sum256(r.Spec)
 		if i < 2 {
 			r.SpecHash, r.Spec = hash, data
 		}
@@ -69,7 +71,7 @@ func TestPruneRuns(t *testing.T) {
 	if _, err := s.Spec(ctx, hash); err != nil {
 		t.Errorf("a spec that is in use is gone: %v", err)
 	}
-	if _, err := s.Spec(ctx, [32]byte{2}); err == nil {
+	if _, err := s.Spec(ctx, sha256.Sum256([]byte(`{"n":2}`))); err == nil {
 		t.Error("a spec that nothing uses is left")
 	}
 	if runs, _, err := s.PruneRuns(ctx, RunRetention{Runs: time.Minute}); err != nil || runs != 3 {

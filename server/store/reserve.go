@@ -28,10 +28,7 @@ type reserve struct {
 	held bool
 }
 
-const (
-	maxReserve   = 16 << 20
-	restockEvery = time.Second
-)
+const maxReserve = 16 << 20
 
 // size is how much is held on a file system.
 func (r *reserve) size(room disk.Room) int64 { return min(maxReserve, room.Total/16) }

@@ -139,17 +139,24 @@ func (s *Store) insertRun(ctx context.Context, r *NewRun, deliveryID int64) (int
 	return id, nil
 }
 
+// putSpec keeps a spec. One that is damaged is replaced by what it was.
 func (s *Store) putSpec(ctx context.Context, hash [32]byte, spec []byte) error {
-	return s.exec(ctx, "INSERT INTO specs (hash, data) VALUES ($1, $2) ON CONFLICT (hash) DO NOTHING", hash[:], spec)
+	return s.exec(ctx, `INSERT INTO specs (hash, data) VALUES ($1, $2)
+		ON CONFLICT (hash) DO UPDATE SET data = excluded.data WHERE data <> excluded.data`, hash[:], spec)
 }
 
-// Spec reads a spec by its hash.
+// Spec reads a spec by its hash. The error wraps ErrDamaged for one that is not
+// what was stored.
 func (s *Store) Spec(ctx context.Context, hash [32]byte) ([]byte, error) {
-	return first(list(ctx, s, func(rows *sql.Rows) ([]byte, error) {
+	data, err := first(list(ctx, s, func(rows *sql.Rows) ([]byte, error) {
 		var data []byte
 		err := rows.Scan(&data)
 		return data, err
 	}, "SELECT data FROM specs WHERE hash = $1", hash[:]))
+	if err == nil && !s.soundHash(hash[:], data) {
+		return nil, s.damage("the spec %x", hash[:8])
+	}
+	return data, err
 }
 
 // idempotencyAge is how long an Idempotency-Key is remembered (SPEC 9.7).
@@ -476,7 +483,7 @@ func (s *Store) FinishRun(ctx context.Context, l Lease, state RunState, message 
 		return err
 	}
 	return s.do(ctx, func(ctx context.Context) error {
-		err := s.fenced(ctx, l, "UPDATE runs SET state = $1, status_message = $2, exit_code = $3, finished_at = $4, updated_at = $4", string(state), message, exitCode, micros(s.now()))
+		err := s.fenced(ctx, l, "UPDATE runs SET state = $1, status_message = $2, exit_code = $3, finished_at = $4, updated_at = $4, "+countEvents, string(state), message, exitCode, micros(s.now()))
 		if err != nil {
 			return err
 		}
@@ -526,7 +533,7 @@ func (s *Store) ReapRuns(ctx context.Context, all bool, message string) ([]strin
 		if all {
 			ended = math.MaxInt64
 		}
-		err := s.each(ctx, `UPDATE runs SET state = 'FAILED', status_message = $1, finished_at = $2, updated_at = $2, lease_token = lease_token + 1
+		err := s.each(ctx, `UPDATE runs SET state = 'FAILED', status_message = $1, finished_at = $2, updated_at = $2, lease_token = lease_token + 1, `+countEvents+`
 			WHERE state = 'INPROGRESS' AND state <> 'QUEUED' AND lease_until < $3 RETURNING id`, []any{message, micros(now), ended}, func(rows *sql.Rows) (bool, error) {
 			var id int64
 			err := rows.Scan(&id)

@@ -115,6 +115,15 @@ type Store struct {
 	notices           atomic.Bool  // ends of runs are kept
 
 	touched sync.Map // key id to the last recorded use
+
+	undigested int64 // up to this id, rows were written without digests
+	trusting   bool  // of tests alone: nothing that is read is checked
+	damages    damages
+
+	base     int64 // transactions before the start
+	marked   int64 // as many are noted
+	markFile *os.File
+	lost     Loss
 }
 
 // Open opens or makes the store and migrates it forward. What is no store, or a
@@ -154,6 +163,16 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	s.restock()
 	go s.write()
 	go s.checkpoints()
+	if s.lost.AtMost > 0 {
+		err := s.Audit(ctx, AuditEntry{
+			Actor: "triphammer", Action: "store.lost", Object: filepath.Base(cfg.Path), Origin: "local",
+			Details: s.lost.String(),
+		})
+		err = errors.Join(err, s.do(ctx, func(ctx context.Context) error { return s.setMeta(ctx, "commits", strconv.FormatInt(s.base, 10)) }))
+		if err != nil {
+			s.logger.Error("the loss could not be noted in the audit log", "error", err)
+		}
+	}
 	return s, nil
 }
 
@@ -208,6 +227,13 @@ func (s *Store) open(ctx context.Context, path string, settings map[string]strin
 	if err := s.claimFile(ctx); err != nil {
 		return err
 	}
+	since, err := s.meta(ctx, "no digests up to")
+	if err != nil {
+		return err
+	}
+	if s.undigested, err = strconv.ParseInt(since, 10, 64); err != nil {
+		return fmt.Errorf("it does not say from when on it has digests: %w", ErrDamaged)
+	}
 	for _, table := range []string{"deliveries", "runs", "applies", "api_keys", "audit", "run_groups", "schedules"} {
 		var id int64
 		if err := s.conn.QueryRowContext(ctx, "SELECT coalesce(max(id), 0) FROM "+table).Scan(&id); err != nil {
@@ -216,6 +242,9 @@ func (s *Store) open(ctx context.Context, path string, settings map[string]strin
 		s.lastID = max(s.lastID, id)
 	}
 	if s.file, err = os.OpenFile(path, os.O_RDWR, 0); err != nil {
+		return err
+	}
+	if err := s.compareMarks(ctx, path); err != nil {
 		return err
 	}
 	readOnly := maps.Clone(settings)
@@ -347,8 +376,10 @@ func (s *Store) closeHandles() error {
 			errs = append(errs, db.Close())
 		}
 	}
-	if s.file != nil {
-		errs = append(errs, s.file.Close())
+	for _, f := range []*os.File{s.file, s.markFile} {
+		if f != nil {
+			errs = append(errs, f.Close())
+		}
 	}
 	return errors.Join(errs...)
 }

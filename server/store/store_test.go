@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"database/sql"
 	"encoding/json"
 	"errors"
@@ -488,7 +489,7 @@ func TestApplies(t *testing.T) {
 			a.Webhooks = append(a.Webhooks, BoundWebhook{name, uids[name], "S", 1})
 			files = append(files, File{"webhooks/" + name + ".yaml", []byte("secretName: S\n")})
 		}
-		return must[string](t)(s.RecordApply(ctx, a, files, map[[32]byte][]byte{{1}: []byte("spec")}))
+		return must[string](t)(s.RecordApply(ctx, a, files, map[[32]byte][]byte{sha256.Sum256([]byte("spec")): []byte("spec")}))
 	}
 	record("applied", "a", "b")
 	uids := must[map[string]string](t)(s.WebhookUIDs(ctx, "default", []string{"a", "b"}))
@@ -515,7 +516,7 @@ func TestApplies(t *testing.T) {
 	if all := must[[]*Apply](t)(s.Applies(ctx, "default", "", 2)); len(all) != 2 || all[0].ID != again {
 		t.Errorf("applies %v", all)
 	}
-	if spec := must[[]byte](t)(s.Spec(ctx, [32]byte{1})); string(spec) != "spec" {
+	if spec := must[[]byte](t)(s.Spec(ctx, sha256.Sum256([]byte("spec")))); string(spec) != "spec" {
 		t.Errorf("spec %q", spec)
 	}
 }

@@ -50,7 +50,10 @@ func (s *Store) appendEvents(ctx context.Context, l Lease, events []Event, commi
 			return err
 		}
 		for _, e := range events {
-			if err := s.exec(ctx, "INSERT INTO run_events (run_id, seq, at, kind, data) VALUES ($1, $2, $3, $4, $5)", id, e.Seq, micros(e.At), e.Kind, string(e.Data)); err != nil {
+			at, data := micros(e.At), string(e.Data)
+			err := s.exec(ctx, "INSERT INTO run_events (run_id, seq, at, kind, data, digest) VALUES ($1, $2, $3, $4, $5, $6)",
+				id, e.Seq, at, e.Kind, data, eventDigest(id, e.Seq, at, e.Kind, data))
+			if err != nil {
 				return fmt.Errorf("transcript of %s: %w", l.RunID, err)
 			}
 		}
@@ -58,20 +61,51 @@ func (s *Store) appendEvents(ctx context.Context, l Lease, events []Event, commi
 	})
 }
 
-// Events reads a transcript after the event numbered after, in order.
+// countEvents notes in a run that ends how long its transcript is.
+const countEvents = "events = (SELECT coalesce(max(seq), 0) FROM run_events WHERE run_id = runs.id)"
+
+// Events reads a transcript after the event numbered after, in order. The error
+// wraps ErrDamaged if an event is missing, or is not what was stored.
 func (s *Store) Events(ctx context.Context, runID string, after int64, limit int) ([]Event, error) {
 	id, err := parseID(prefixRun, runID)
 	if err != nil {
 		return nil, err
 	}
-	return list(ctx, s, func(rows *sql.Rows) (Event, error) {
+	// Read before the events: of a run that has ended they are all there.
+	count, err := first(list(ctx, s, func(rows *sql.Rows) (count sql.NullInt64, err error) {
+		err = rows.Scan(&count)
+		return count, err
+	}, "SELECT events FROM runs WHERE id = $1", id))
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return nil, err
+	}
+	all, err := list(ctx, s, func(rows *sql.Rows) (Event, error) {
 		var e Event
 		var at int64
 		var data string
-		err := rows.Scan(&e.Seq, &at, &e.Kind, &data)
+		var digest sql.NullInt64
+		err := rows.Scan(&e.Seq, &at, &e.Kind, &data, &digest)
 		e.At, e.Data = timeOf(at), json.RawMessage(data)
+		if err == nil && !s.sound(id, digest, eventDigest(id, e.Seq, at, e.Kind, data)) {
+			err = s.damage("event %d of the transcript of %s", e.Seq, runID)
+		}
 		return e, err
-	}, "SELECT seq, at, kind, data FROM run_events WHERE run_id = $1 AND seq > $2 ORDER BY seq LIMIT $3", id, after, limit)
+	}, "SELECT seq, at, kind, data, digest FROM run_events WHERE run_id = $1 AND seq > $2 ORDER BY seq LIMIT $3", id, after, limit)
+	if err != nil || s.trusting {
+		return all, err
+	}
+	last := after
+	for i, e := range all {
+		// What is deleted with its age goes from the beginning.
+		if e.Seq != last+1 && (i > 0 || count.Valid) {
+			return nil, s.damage("the transcript of %s after event %d", runID, last)
+		}
+		last = e.Seq
+	}
+	if count.Valid && len(all) < limit && max(last, after) < count.Int64 {
+		return nil, s.damage("the end of the transcript of %s", runID)
+	}
+	return all, nil
 }
 
 // FirstEvent is when the first event of a kind came; zero if none did.

@@ -19,6 +19,10 @@ const maxBatch = 256
 // requests that are about to ask come along, and no timer makes anyone wait.
 const yields = 4
 
+// lookEvery is how often the writer looks whether the reserve is to be made again,
+// and whether there is something to note beside the store.
+const lookEvery = time.Second
+
 // job is one change. The writer runs it in a transaction with others.
 type job struct {
 	ctx  context.Context
@@ -79,7 +83,7 @@ func (s *Store) write() {
 	defer close(s.done)
 	ctx := context.Background() // one caller's impatience must not roll back the others
 	batch := make([]*job, 0, maxBatch)
-	again := time.NewTicker(restockEvery)
+	again := time.NewTicker(lookEvery)
 	defer again.Stop()
 	for {
 		select {
@@ -99,11 +103,13 @@ func (s *Store) write() {
 			}
 		case <-again.C:
 			s.restock()
+			s.mark(ctx)
 		case <-s.closing:
 			select {
 			case j := <-s.jobs: // what waits is still committed
 				s.turn(ctx, s.gather(append(batch[:0], j)))
 			default:
+				s.mark(ctx)
 				return
 			}
 		}
@@ -335,7 +341,7 @@ func list[T any](ctx context.Context, s *Store, scan func(rows *sql.Rows) (T, er
 	}
 	rows, err := s.read.QueryContext(ctx, query, args...)
 	if err != nil {
-		return nil, err
+		return nil, damaged(err)
 	}
 	defer func() { _ = rows.Close() }()
 	all := []T{}
@@ -346,7 +352,7 @@ func list[T any](ctx context.Context, s *Store, scan func(rows *sql.Rows) (T, er
 		}
 		all = append(all, one)
 	}
-	return all, rows.Err()
+	return all, damaged(rows.Err())
 }
 
 // first is the one row that a query finds, or ErrNotFound.

@@ -1,0 +1,123 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// What is lost at the end of the write-ahead log is lost without a trace: to
+// SQLite, a log ends where its checksums end. So the number of transactions is
+// kept twice: in the store, and in a file beside it. If the file knows of more,
+// the store has lost some that were acknowledged.
+
+// mark is how many transactions there were in all at a time.
+type mark struct {
+	commits int64
+	at      time.Time
+}
+
+func markFile(path string) string { return path + "-commits" }
+
+// text is the mark as the file has it, of the same length each time.
+func (m mark) text() string {
+	line := fmt.Sprintf("commits %020d at %s", m.commits, m.at.UTC().Format("2006-01-02T15:04:05Z"))
+	return fmt.Sprintf("%s %016x\n", line, xxhash.Sum64String(line))
+}
+
+// readMark reads the file; a mark that is damaged, or missing, is none.
+func readMark(path string) (m mark, err error) {
+	text, err := os.ReadFile(markFile(path))
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return mark{}, err
+	}
+	var at string
+	if _, err := fmt.Sscanf(string(text), "commits %d at %s", &m.commits, &at); err != nil {
+		return mark{}, nil
+	}
+	if m.at, err = time.Parse(time.RFC3339, at); err != nil || m.text() != string(text) {
+		return mark{}, nil
+	}
+	return m, nil
+}
+
+// compareMarks looks whether the store has lost transactions, and goes on
+// counting after all that there were.
+func (s *Store) compareMarks(ctx context.Context, path string) error {
+	has := int64(0)
+	text, err := s.meta(ctx, "commits")
+	if err == nil && text != "" {
+		has, err = strconv.ParseInt(text, 10, 64)
+	}
+	if err != nil {
+		return err
+	}
+	was, err := readMark(path)
+	if err != nil {
+		return err
+	}
+	if s.base, s.marked = max(has, was.commits), has; was.commits > has {
+		s.lost = Loss{AtMost: was.commits - has, From: time.UnixMilli(s.lastID>>randomBits + epoch), Until: was.at}
+		s.logger.Error("the store has lost transactions that were acknowledged: its write-ahead log was damaged, or it was replaced by an older copy",
+			"at_most", s.lost.AtMost, "newest_entry", s.lost.From.UTC(), "acknowledged_until", s.lost.Until)
+	}
+	s.markFile, err = os.OpenFile(markFile(path), os.O_CREATE|os.O_RDWR, 0o600)
+	return err
+}
+
+// mark notes how many transactions there were, if there were more. It runs on the
+// writer every second, and is not told of in the log when it fails: so do the
+// deliveries, then.
+func (s *Store) mark(ctx context.Context) {
+	m := mark{s.base + s.commits.Load(), s.now()}
+	if m.commits == s.marked {
+		return
+	}
+	err := s.settle(ctx)
+	if err == nil {
+		err = s.transaction(ctx, func() error { return s.setMeta(ctx, "commits", strconv.FormatInt(m.commits, 10)) })
+	}
+	if isUnsynced(err) {
+		s.unsynced.Store(true)
+	}
+	if err != nil {
+		return
+	}
+	s.marked = m.commits
+	_, _ = s.markFile.WriteAt([]byte(m.text()), 0)
+}
+
+// Loss is what a store lacks of what it had acknowledged: at most so many
+// transactions (those since the last number that it has), between its newest entry
+// and the last number that was noted.
+type Loss struct {
+	AtMost      int64 // 0: nothing is missing
+	From, Until time.Time
+}
+
+func (l Loss) String() string {
+	return fmt.Sprintf("up to %d transactions, acknowledged between %s and %s", l.AtMost, l.From.UTC().Format(time.RFC3339), l.Until.UTC().Format(time.RFC3339))
+}
+
+// Lost is what the store lacked when it was opened.
+func (s *Store) Lost() Loss { return s.lost }
+
+// Problems is what is wrong with what the store holds, in words.
+func (s *Store) Problems() (all []string) {
+	if s.lost.AtMost > 0 {
+		all = append(all, fmt.Sprintf("at its start the store lacked %s: its write-ahead log was damaged, or an older copy was put in its place", s.lost))
+	}
+	if n := s.Damages(); n > 0 {
+		all = append(all, fmt.Sprintf("%d reads since the start found damaged data, which was neither shown nor run: the log says which; restore a backup", n))
+	}
+	return all
+}
