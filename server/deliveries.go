@@ -67,6 +67,9 @@ func showDelivery(d *store.Delivery) Delivery {
 	for _, r := range d.Runs {
 		shown.Runs = append(shown.Runs, r.ID)
 	}
+	if d.Outcome == store.Accepted && d.Started >= 0 {
+		shown.RunsStarted = &d.Started
+	}
 	return shown
 }
 

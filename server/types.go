@@ -170,7 +170,10 @@ type Delivery struct {
 	DuplicateOf string    `json:"duplicate_of"`
 	ReplayOf    string    `json:"replay_of,omitempty"`
 	Reason      string    `json:"reason"`
-	Runs        []string  `json:"runs"`
+	Runs        []string  `json:"runs"` // those that are kept
+	// RunsStarted is absent of what is not accepted, and of what an older version
+	// recorded. 0: nothing matched.
+	RunsStarted *int `json:"runs_started,omitempty"`
 }
 
 // Identity is what makes two deliveries the same one.

@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"triphammer/server"
+	"triphammer/server/delivery"
+	"triphammer/server/store"
 )
 
 func deliveriesCommand() *cobra.Command {
@@ -155,8 +157,16 @@ func listDeliveries(c *cobra.Command, _ []string) error {
 		}
 	}
 	return emitOf(c, all, func(d server.Delivery) string { return d.Factory }, func(d server.Delivery) string { return d.ID }, []string{"ID", "RECEIVED", "WEBHOOK", "OUTCOME", "REASON", "SIZE", "RUNS"}, func(d server.Delivery) []string {
-		return []string{d.ID, stamp(d.ReceivedAt), d.Webhook, d.Label, d.Reason, fmt.Sprint(d.Size), strings.Join(d.Runs, " ")}
+		return []string{d.ID, stamp(d.ReceivedAt), d.Webhook, outcomeText(d), d.Reason, fmt.Sprint(d.Size), strings.Join(d.Runs, " ")}
 	})
+}
+
+// outcomeText is a delivery's label with what came of it.
+func outcomeText(d server.Delivery) string {
+	if d.RunsStarted == nil {
+		return d.Label
+	}
+	return d.Label + ", " + delivery.Came(store.Outcome(d.Outcome), *d.RunsStarted)
 }
 
 // explainDelivery prints the belt, and every condition.
@@ -226,7 +236,7 @@ func markOf(ok bool) string {
 
 // printDelivery prints the belt.
 func printDelivery(w io.Writer, d server.DeliveryDetail) error {
-	fmt.Fprintf(w, "%s  %s  %s  %s\n", d.ID, d.Label, d.Webhook, stamp(d.ReceivedAt))
+	fmt.Fprintf(w, "%s  %s  %s  %s\n", d.ID, outcomeText(d.Delivery), d.Webhook, stamp(d.ReceivedAt))
 	if d.Commit != "" {
 		fmt.Fprintf(w, "decided by commit %s %s\n", shortHash(d.Commit), pathAt(d.Path, d.Blob))
 	}

@@ -122,7 +122,7 @@ func newerThan(ctx context.Context, cl *client, query url.Values, last string) (
 }
 
 func tailLine(d server.Delivery) string {
-	line := fmt.Sprintf("%s  %s  %s  %s", d.ReceivedAt.Local().Format(time.TimeOnly), d.ID, d.Webhook, d.Label)
+	line := fmt.Sprintf("%s  %s  %s  %s", d.ReceivedAt.Local().Format(time.TimeOnly), d.ID, d.Webhook, outcomeText(d))
 	switch {
 	case d.Reason != "":
 		line += "  " + d.Reason

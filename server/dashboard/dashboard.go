@@ -105,7 +105,8 @@ func parse(names ...string) map[string]*template.Template {
 	all := make(map[string]*template.Template, len(names))
 	for _, name := range names {
 		all[name] = template.Must(template.New("layout.html").Funcs(template.FuncMap{
-			"when": when, "short": short, "event": showEvent, "took": took, "label": store.Outcome.Label, "class": strings.ToLower, "of": of,
+			"when": when, "short": short, "event": showEvent, "took": took, "label": store.Outcome.Label, "came": func(d *store.Delivery) string { return delivery.Came(d.Outcome, d.Started) },
+			"class": strings.ToLower, "of": of,
 		}).ParseFS(templates, "templates/layout.html", "templates/"+name+".html"))
 	}
 	return all

@@ -116,13 +116,16 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 		}
 	}
 	switch {
-	case len(d.Runs) > 0:
-		b.pass(StageMatched, counted(len(d.Runs), "automation"))
-		ids := make([]string, len(d.Runs))
-		for i, run := range d.Runs {
-			ids[i] = run.ID + " (" + run.Automation + ")"
+	case started(trace) > 0:
+		b.pass(StageMatched, counted(started(trace), "automation"))
+		var runs []string
+		for _, run := range d.Runs {
+			runs = append(runs, run.ID+" ("+run.Automation+")")
 		}
-		b.pass(StageRun, strings.Join(ids, ", "))
+		if gone := started(trace) - len(d.Runs); gone > 0 {
+			runs = append(runs, counted(gone, "run")+" no longer kept")
+		}
+		b.pass(StageRun, strings.Join(runs, ", "))
 	case hook == nil:
 		b.stop(StageMatched, "no automation wanted it; it cannot be said why: "+why)
 	case len(trace.Matches) == 0 && len(trace.Disabled) == 0:
@@ -139,6 +142,34 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 		b.stop(StageMatched, detail)
 	}
 	return nil
+}
+
+// started is how many runs the delivery started. Of one that was recorded before
+// that was kept, it is told by what matches.
+func started(trace *Trace) int {
+	n := max(trace.Delivery.Started, len(trace.Delivery.Runs))
+	if trace.Delivery.Started < 0 {
+		matched := 0
+		for _, m := range trace.Matches {
+			if m.Matched {
+				matched++
+			}
+		}
+		n = max(n, matched)
+	}
+	return n
+}
+
+// Came says what came of an accepted delivery that started so many runs: that is
+// empty if it was not accepted, or if the number is not known (negative).
+func Came(outcome store.Outcome, started int) string {
+	switch {
+	case outcome != store.Accepted || started < 0:
+		return ""
+	case started == 0:
+		return "nothing matched"
+	}
+	return counted(started, "run")
 }
 
 // automationsOf names the first few.

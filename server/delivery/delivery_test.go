@@ -403,6 +403,45 @@ func TestBelt(t *testing.T) {
 	}
 }
 
+// TestRunsGone: a delivery whose runs are not kept any more still matched (SPEC 7).
+func TestRunsGone(t *testing.T) {
+	f := newFixture(t)
+	ran := f.Receive(t.Context(), request("token", `{"build":{"status":"failed"}}`, bearer()...)).DeliveryID
+	for _, r := range f.log(t)[0].Runs {
+		if _, err := f.store.RequestCancel(t.Context(), r.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.pass(100 * 24 * time.Hour)
+	if n, _, err := f.store.PruneRuns(t.Context(), store.RunRetention{Runs: time.Hour}); n != 2 || err != nil {
+		t.Fatal(n, err)
+	}
+	f.Receive(t.Context(), request("third", `{}`, bearer()...))
+	f.Receive(t.Context(), request("third", `{`, bearer()...))
+	var came []string
+	for _, d := range f.log(t) {
+		came = append(came, Came(d.Outcome, d.Started))
+		if d.Outcome == store.Accepted && d.Reason != "" {
+			t.Errorf("reason %q of what was accepted", d.Reason)
+		}
+	}
+	if want := []string{"", "nothing matched", "2 runs"}; !slices.Equal(came, want) {
+		t.Errorf("%q, want %q", came, want)
+	}
+	trace, err := f.Show(t.Context(), ran)
+	if err != nil || trace.Belt[4].Detail != "2 automations" || trace.Belt[5] != (Stage{StageRun, Passed, "2 runs no longer kept"}) {
+		t.Errorf("%+v, %v", trace.Belt, err)
+	}
+	// One of which the number of runs was not kept.
+	trace.Delivery.Started = -1
+	if n := started(trace); n != 2 {
+		t.Errorf("%d started", n)
+	}
+	if Came(store.Accepted, -1) != "" {
+		t.Error("of what is not known something is said")
+	}
+}
+
 // TestReplay starts what matches now, linked to the old one (SPEC 13.8).
 func TestReplay(t *testing.T) {
 	f := newFixture(t)

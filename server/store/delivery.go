@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -84,7 +85,10 @@ type Delivery struct {
 	Headers          map[string]string
 	ApplyID          string // the apply whose definitions decided it
 	SecretGeneration int64
-	Runs             []RunRef // filled in when read
+	// Started is how many runs an accepted one started, filled in when read; -1 of one
+	// that was recorded before this was kept. Runs are those of them that are kept.
+	Started int
+	Runs    []RunRef // filled in when read
 }
 
 // RunRef names a run that a delivery started.
@@ -209,7 +213,12 @@ const insertDelivery = `INSERT INTO deliveries (id, factory, webhook, webhook_ui
 func (s *Store) recordDelivery(ctx context.Context, d *NewDelivery, row deliveryRow) (Recorded, error) {
 	id := s.nextID()
 	insert := func(outcome Outcome, row deliveryRow, duplicateOf int64) (int64, error) {
-		return s.execCount(ctx, insertDelivery, id, d.Factory, d.Webhook, d.WebhookUID, string(outcome), d.Reason, d.Detail, d.Size, micros(d.ReceivedAt),
+		reason := d.Reason
+		if outcome == Accepted {
+			// Nothing was wrong with it. Its runs may go before it does.
+			reason = strconv.Itoa(len(d.Runs))
+		}
+		return s.execCount(ctx, insertDelivery, id, d.Factory, d.Webhook, d.WebhookUID, string(outcome), reason, d.Detail, d.Size, micros(d.ReceivedAt),
 			d.Identity.Source, d.Identity.Value, row.identity, duplicateOf, row.replayOf, d.ClientAddr, row.headers, row.applyID, d.SecretGeneration,
 			row.payload, row.codec, payloadDigest(id, row.sum))
 	}
@@ -252,6 +261,12 @@ func scanDelivery(rows *sql.Rows) (*Delivery, error) {
 		&d.Identity.Source, &d.Identity.Value, &duplicateOf, &replayOf, &d.ClientAddr, &headers, &apply, &d.SecretGeneration)
 	if err != nil {
 		return nil, err
+	}
+	if d.Outcome == Accepted {
+		if d.Started, err = strconv.Atoi(d.Reason); err != nil {
+			d.Started = -1
+		}
+		d.Reason = ""
 	}
 	d.ID, d.ReceivedAt = formatID(prefixDelivery, id), timeOf(received)
 	d.DuplicateOf, d.ReplayOf, d.ApplyID = formatID(prefixDelivery, duplicateOf), formatID(prefixDelivery, replayOf), formatID(prefixApply, apply)
