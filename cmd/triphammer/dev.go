@@ -62,7 +62,7 @@ func dev(c *cobra.Command, args []string) error {
 	defer func() { _ = source.Close() }()
 	s := serving{factories: []factoryOptions{{name: factoryName, source: source, path: "."}}, logger: slog.New(slog.DiscardHandler)}
 	if verbose, _ := c.Flags().GetBool("verbose"); verbose {
-		s.logger = slog.New(slog.NewTextHandler(c.ErrOrStderr(), nil))
+		s.logger = serverLog(c)
 	}
 	if s.data, _ = c.Flags().GetString("data"); s.data == "" {
 		s.data = filepath.Join(dir, ".triphammer", "data")

@@ -38,5 +38,10 @@ func execute(args []string) int {
 	root.SetArgs(args)
 	root.SetOut(standard(os.Stdout))
 	root.SetErr(standard(os.Stderr))
-	return report(root.ErrOrStderr(), root.ExecuteContext(ctx))
+	err := root.ExecuteContext(ctx)
+	status := report(root.ErrOrStderr(), err)
+	if w, ok := root.ErrOrStderr().(*logWriter); ok { // that of a server
+		w.close()
+	}
+	return status
 }

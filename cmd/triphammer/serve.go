@@ -115,7 +115,7 @@ func serve(c *cobra.Command, _ []string) error {
 		}
 		s.proxies = append(s.proxies, prefix)
 	}
-	s.logger = slog.New(slog.NewTextHandler(c.ErrOrStderr(), nil))
+	s.logger = serverLog(c)
 	if err := s.open(c); err != nil {
 		return err
 	}

@@ -131,7 +131,7 @@ func isFull(err error) bool {
 // memory of it may be gone, though it reads as if it were there.
 func isUnsynced(err error) bool {
 	var failure sqlite3.Error
-	return errors.As(err, &failure) && (failure.ExtendedCode == sqlite3.ErrIoErrFsync || failure.ExtendedCode == sqlite3.ErrIoErrDirFsync)
+	return errors.Is(err, syscall.EIO) || errors.As(err, &failure) && (failure.ExtendedCode == sqlite3.ErrIoErrFsync || failure.ExtendedCode == sqlite3.ErrIoErrDirFsync)
 }
 
 // settleEvery is the time between two attempts to settle.

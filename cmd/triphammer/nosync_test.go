@@ -1,0 +1,100 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"triphammer/server"
+)
+
+// TestFailedSync (B6): while the disk confirms no write, nothing is acknowledged,
+// readyz and status say so, the log has few lines, and runs go on; after it all is
+// as it was, also over a kill in the midst.
+func TestFailedSync(t *testing.T) {
+	w := newWorld(t, map[string]string{
+		"factory.yaml": factoryYAML, "webhooks/hook.yaml": "secretName: S\n", "environments/env.yaml": "command: [sleep, '1000']\n",
+		"automations/all.md": automationFile("hook", "{run: [true]}"),
+	})
+	shim, fault := filepath.Join(t.TempDir(), "nosync.so"), filepath.Join(w.dir, "nosync")
+	if out, err := exec.Command("gcc", "-shared", "-fPIC", "-o", shim, "testdata/nosync.c").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	start := func() {
+		w.startWith(func(c *exec.Cmd) { c.Env = append(c.Env, "LD_PRELOAD="+shim, "NOSYNC="+fault) }, "--rate-limit", "0")
+	}
+	start()
+	url, sent, acknowledged := w.url("hook"), 0, make(map[string]bool)
+	send := func() int {
+		sent++
+		got := post(t, "POST", url, strings.NewReader(fmt.Sprintf(`{"n":%d,"run":%t}`, sent, sent == 1)), http.Header{"Authorization": {"Bearer " + testSecret}})
+		if _, id, ok := strings.Cut(got.body, `"delivery_id":"`); ok && got.status == 202 {
+			acknowledged[strings.TrimRight(id, "\"}\n")] = true
+		}
+		return got.status
+	}
+	ready := func() int { return post(t, "GET", "http://"+w.addr+"/readyz", nil, nil).status }
+	await := func(what string, is func() bool) {
+		t.Helper()
+		if err := waitFor(t.Context(), 20*time.Second, what, func() (bool, error) { return is(), nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := send(); got != 202 || ready() != 200 {
+		t.Fatal(got)
+	}
+	var runs []server.Run
+	await("the run to start", func() bool {
+		w.list(&runs, "runs", "list")
+		return len(runs) == 1 && runs[0].State == "INPROGRESS"
+	})
+	fail := func() {
+		t.Helper()
+		if err := os.WriteFile(fault, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for range 300 {
+			if got := send(); got != 503 {
+				t.Fatalf("a delivery that the disk does not confirm is answered %d", got)
+			}
+		}
+		if got := ready(); got != 503 {
+			t.Errorf("readyz is %d", got)
+		}
+	}
+	fail()
+	if out := w.run("", "status"); !strings.Contains(out, "does not confirm writes") {
+		t.Errorf("status says\n%s", out)
+	}
+	if err := os.Remove(fault); err != nil {
+		t.Fatal(err)
+	}
+	await("deliveries to be taken again", func() bool { return send() == 202 && ready() == 200 })
+	if w.list(&runs, "runs", "list"); len(runs) != 1 || runs[0].State != "INPROGRESS" {
+		t.Errorf("runs: %+v", runs)
+	}
+	if text := w.logs.String(); strings.Count(text, "\n") > 20 || !strings.Contains(text, "written anew") || !strings.Contains(text, "could not be stored") {
+		t.Error("the log has too many lines, or does not say it")
+	}
+	// A server that is killed meanwhile copies what it left before it takes more.
+	fail()
+	w.kill()
+	if err := os.Remove(fault); err != nil {
+		t.Fatal(err)
+	}
+	start()
+	await("deliveries to be taken again", func() bool { return send() == 202 && ready() == 200 })
+	var deliveries []server.Delivery
+	w.list(&deliveries, "deliveries", "list", "--limit", "0")
+	for _, d := range deliveries {
+		delete(acknowledged, d.ID)
+	}
+	if len(acknowledged) > 0 {
+		t.Errorf("%d acknowledged deliveries are lost", len(acknowledged))
+	}
+}
