@@ -1,16 +1,22 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"triphammer/server"
+	"triphammer/server/sandbox"
 )
 
 // plainUser makes the world that of a user without privileges, if the tests run as
@@ -88,6 +94,60 @@ func TestServerKeepsToItself(t *testing.T) {
 	if strings.Contains(said, "c4nary") || strings.Count(said, "Permission denied") != 3 || !strings.Contains(said, "descriptors:\n0\n1\n2\n[") {
 		t.Errorf("the agent sees: %s", said)
 	}
+}
+
+// TestHostileAgent: an agent that kills or stops what watches over it, as a user
+// without privileges, leaves nothing behind; its run is FAILED and says why. The
+// server and other runs go on.
+func TestHostileAgent(t *testing.T) {
+	mark := fmt.Sprintf("7%04d.%d", os.Getpid()%10000, time.Now().UnixNano()%1000000)
+	hostile := func(signal string) string {
+		script := "(env -i setsid sh -c 'env -i setsid sleep " + mark + " & sleep " + mark + "' &) &\n" +
+			"while [ \"$(grep -lzx '[" + mark[:1] + "]" + mark[1:] + "' /proc/[0-9]*/cmdline 2>/dev/null | wc -l)\" -lt 2 ]; do :; done\n"
+		if sandbox.KeepsSignals() {
+			script += "kill -KILL $(cut -d' ' -f4 /proc/$PPID/stat)\n"
+		}
+		script += "for task in $PPID $(ls /proc/$PPID/task); do kill -" + signal + " $task; done\nsleep " + mark
+		return "command: [sh, -c, " + strconv.Quote(script) + "]\n"
+	}
+	w := newWorld(t, map[string]string{
+		"factory.yaml": factoryYAML, "environments/killer.yaml": hostile("KILL"), "environments/stopper.yaml": hostile("STOP"),
+		"environments/calm.yaml": "command: [sh, -c, 'while [ ! -e ../../go ]; do sleep 0.05; done']\n",
+	})
+	w.plainUser()
+	w.start()
+	create := func(environment string) string {
+		return strings.Fields(w.run("", "runs", "create", "--prompt", "x", "--environment", environment))[0]
+	}
+	calm := create("calm")
+	for environment, why := range map[string]string{
+		"killer":  "the agent did not run to its end: its supervisor was ended from outside",
+		"stopper": "the agent did not run to its end: its supervisor was stopped from outside, so that nothing watched over it",
+	} {
+		id := create(environment)
+		cmd := w.command("runs", "watch", id)
+		_ = cmd.Run() // its status tells that the run has failed
+		var r server.Run
+		if err := json.Unmarshal([]byte(w.run("", "runs", "show", id, "-o", "json")), &r); err != nil {
+			t.Fatal(err)
+		}
+		if r.State != "FAILED" || r.StatusMessage != why {
+			t.Errorf("%s: %s %q", environment, r.State, r.StatusMessage)
+		}
+		lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+		if err != nil || len(lines) == 0 {
+			t.Fatal(lines, err)
+		}
+		for _, path := range lines {
+			if line, err := os.ReadFile(path); err == nil && bytes.Contains(line, []byte(mark)) {
+				t.Errorf("%s: %s is left: %q", environment, path, line)
+			}
+		}
+	}
+	if err := os.WriteFile(filepath.Join(w.dir, "data", "runs", "go"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	w.run("", "runs", "watch", calm)
 }
 
 // TestOpenDataDirectory: a data directory that others can look into is closed to

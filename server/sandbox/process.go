@@ -4,8 +4,10 @@
 // fresh workspace with a clean environment, under a supervisor (supervise.go)
 // that adopts whatever the agent leaves behind and lets nothing outlive the run
 // or the server. It separates runs from each other and from the server's
-// environment. It does not defend against an agent that attacks what its own
-// user may do: such a one needs an executor with more isolation. Linux only.
+// environment. An agent that ends or stops its supervisor ends its run: the server
+// finds what is left, whatever it did to hide. From Linux 6.12 on it cannot signal
+// the server. It does not defend against an agent that does what else its own user
+// may: such a one needs an executor with more isolation. Linux only.
 package sandbox
 
 import (
@@ -21,6 +23,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"triphammer/server/run"
 )
@@ -60,6 +64,10 @@ func NewProcess(cfg Config) (*Process, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the folder of the runs: %w", err)
 	}
+	// What a supervisor that was killed leaves becomes this process's: see orphans.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return nil, fmt.Errorf("becoming the reaper of what runs leave: %w", err)
+	}
 	p := &Process{dir: dir, grace: cfg.Grace, path: cfg.Path, now: cfg.Now, logger: cfg.Logger, active: make(map[string]bool)}
 	if p.grace == 0 {
 		p.grace = DefaultGrace
@@ -72,6 +80,9 @@ func NewProcess(cfg Config) (*Process, error) {
 	}
 	if p.logger == nil {
 		p.logger = slog.Default()
+	}
+	if !KeepsSignals() {
+		p.logger.Warn("this kernel lets an agent signal the server, and so end it: that takes Linux 6.12 with Landlock to prevent")
 	}
 	return p, nil
 }
@@ -194,8 +205,24 @@ func (p *Process) command(ctx context.Context, phase string, argv []string, show
 }
 
 // Reap implements run.Executor: a supervisor ends with its server, so this finds
-// something only if both were killed at once.
-func (p *Process) Reap(_ context.Context, runID string) error { return sweepProcesses(runID, 0) }
+// something only if both were killed at once. What it finds for sure is what the
+// dead server has listed, what that has started, and what has the run's id in its
+// environment.
+func (p *Process) Reap(_ context.Context, runID string) error {
+	listed := kept(filepath.Join(p.dir, runID))
+	return killUntilGone(func() ([]process, bool, error) {
+		live, err := marking(runID)
+		for _, was := range listed {
+			now, nowErr := processOf(was.pid)
+			// The agent could have written into the list what it may not kill itself.
+			if nowErr == nil && now.start == was.start && !now.zombie && now.pid != os.Getpid() && confined(now.pid) {
+				below, belowErr := descendants(now.pid)
+				live, err = append(append(live, now), below...), errors.Join(err, belowErr)
+			}
+		}
+		return live, len(live) == 0, err
+	})
+}
 
 // Sweep implements run.Executor: it removes the folders of runs that ended
 // longer than age ago.

@@ -53,6 +53,7 @@ func Supervise(args []string) int {
 		fmt.Fprintln(os.Stderr, "the supervisor cannot contain a run:", err)
 		return 1
 	}
+	_, _ = keepSignals() // an older kernel has no such thing (docs/operating.md)
 	s := &supervising{report: &frameWriter{w: os.NewFile(reportFD, "report")}, self: os.Getpid()}
 	return s.loop(os.NewFile(ordersFD, "orders"))
 }
@@ -167,8 +168,10 @@ func (s *supervising) fork(st *step) error {
 	return nil
 }
 
-// reap takes the status of every child that has ended, adopted ones too.
-func (s *supervising) reap() {
+// reap takes the status of every child that has ended, adopted ones too, and tells
+// whether there is no other. As all that a step starts becomes a child, there is
+// nothing left then.
+func (s *supervising) reap() (gone bool) {
 	for {
 		var status syscall.WaitStatus
 		pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil)
@@ -176,7 +179,7 @@ func (s *supervising) reap() {
 		case errors.Is(err, syscall.EINTR):
 			continue
 		case err != nil || pid == 0:
-			return
+			return errors.Is(err, syscall.ECHILD)
 		case pid == s.main:
 			s.status, s.gone = status, true
 		}
@@ -211,11 +214,13 @@ func (s *supervising) tell(e end) {
 
 // killAll kills everything below the supervisor and returns its exit status.
 func (s *supervising) killAll() int {
-	err := killUntilGone(func() ([]int, error) {
-		s.reap()
-		return descendants(s.self)
-	}, s.reap)
-	s.reap()
+	err := killUntilGone(func() ([]process, bool, error) {
+		if s.reap() {
+			return nil, true, nil
+		}
+		live, err := descendants(s.self)
+		return live, false, err
+	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "stopping the run:", err)
 		return 1

@@ -9,10 +9,14 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"triphammer/server/run"
 )
@@ -25,8 +29,18 @@ type supervisor struct {
 	encoder *json.Encoder
 	stderr  lockedBuffer
 	ends    chan end // closed when the supervisor is gone
-	reading sync.WaitGroup
+	helpers sync.WaitGroup
+	closed  chan struct{}
+	stopped atomic.Bool // by a signal, and killed for it
 }
+
+// supervisors are those of this process, by pid. They are its children, and so is
+// what one that was killed leaves behind, because this process is a subreaper too.
+// The lock is held while one is started, so that none is taken for such a leftover.
+var supervisors = struct {
+	sync.Mutex
+	running map[int]*supervisor
+}{running: make(map[int]*supervisor)}
 
 // startSupervisor starts the supervisor of a run. What the run prints goes to
 // output, from another goroutine. It must be closed.
@@ -39,27 +53,65 @@ func startSupervisor(runID, dir string, output func(stream, text string)) (*supe
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("starting a supervisor: %w", err), ordersR.Close(), ordersW.Close())
 	}
-	s := &supervisor{runID: runID, orders: ordersW, encoder: json.NewEncoder(ordersW), ends: make(chan end, 1)}
+	s := &supervisor{runID: runID, orders: ordersW, encoder: json.NewEncoder(ordersW), ends: make(chan end, 1), closed: make(chan struct{})}
 	s.cmd = &exec.Cmd{
 		Path: self, Args: []string{"triphammer", SuperviseCommand}, Dir: dir,
 		// Nothing else: the server's environment may hold secrets.
-		Env:         []string{runVariable + "=" + runID},
-		Stderr:      &s.stderr,
-		ExtraFiles:  []*os.File{ordersR, reportW},
-		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+		Env:        []string{runVariable + "=" + runID},
+		Stderr:     &s.stderr,
+		ExtraFiles: []*os.File{ordersR, reportW},
+		// The signal lets one that was stopped see that the server is gone.
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGCONT},
 		WaitDelay:   time.Second,
 	}
+	supervisors.Lock()
 	err = s.cmd.Start()
+	if err == nil {
+		supervisors.running[s.cmd.Process.Pid] = s
+	}
+	supervisors.Unlock()
 	closeErr := errors.Join(ordersR.Close(), reportW.Close())
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("starting a supervisor: %w", err), closeErr, ordersW.Close(), reportR.Close())
 	}
-	s.reading.Go(func() {
+	s.helpers.Go(func() {
 		defer close(s.ends)
 		defer func() { _ = reportR.Close() }()
 		s.read(reportR, output)
 	})
+	s.helpers.Go(func() { s.watch(dir) })
 	return s, nil
+}
+
+// watchTime is how often the server looks at a supervisor.
+const watchTime = time.Second
+
+// watch keeps a list of the run's processes in its folder, for the case that the
+// server and the supervisor die at once, and ends a supervisor that was stopped:
+// it would do nothing any more, whatever it was asked.
+func (s *supervisor) watch(dir string) {
+	tick := time.NewTicker(watchTime)
+	defer tick.Stop()
+	var kept []process
+	for {
+		select {
+		case <-s.closed:
+			return
+		case <-tick.C:
+		}
+		var info unix.Siginfo
+		err := unix.Waitid(unix.P_PID, s.cmd.Process.Pid, &info, unix.WSTOPPED|unix.WNOHANG|unix.WNOWAIT, nil)
+		if err == nil && info.Signo != 0 {
+			s.stopped.Store(true)
+			_ = s.cmd.Process.Kill()
+			continue
+		}
+		live, err := descendants(s.cmd.Process.Pid)
+		if err == nil && len(live) > 0 && !slices.Equal(live, kept) {
+			kept = live
+			_ = keep(dir, live) // the agent may have removed the folder, or filled the disk
+		}
+	}
 }
 
 func (s *supervisor) read(from io.Reader, output func(stream, text string)) {
@@ -132,6 +184,9 @@ func (s *supervisor) run(ctx context.Context, st step, grace time.Duration) (end
 // lost says that the supervisor is gone, or does nothing any more.
 func (s *supervisor) lost() error {
 	err := errors.New("its supervisor was ended from outside")
+	if s.stopped.Load() {
+		err = errors.New("its supervisor was stopped from outside, so that nothing watched over it")
+	}
 	if said := s.complaints(); said != "" {
 		err = fmt.Errorf("%w: %s", err, said)
 	}
@@ -147,16 +202,59 @@ func (s *supervisor) close() error {
 	_ = s.orders.Close() // the supervisor ends at the end of its orders
 	stuck := time.AfterFunc(killWait, func() { _ = s.cmd.Process.Kill() })
 	defer stuck.Stop()
-	_ = s.cmd.Wait() // how it ended does not matter: what it left does
-	err := sweepProcesses(s.runID, s.cmd.Process.Pid)
+	clean := s.cmd.Wait() == nil // it has seen that nothing is left
+	supervisors.Lock()
+	if pid := s.cmd.Process.Pid; supervisors.running[pid] == s {
+		delete(supervisors.running, pid)
+	}
+	supervisors.Unlock()
+	close(s.closed)
+	var err error
+	if !clean {
+		err = killUntilGone(orphans)
+	}
 	for range s.ends {
 		// a report that nobody waits for
 	}
-	s.reading.Wait()
+	s.helpers.Wait()
 	if err != nil {
 		return fmt.Errorf("ending the processes of the run: %w", err)
 	}
 	return nil
+}
+
+// orphans are what supervisors that were killed have left to this process. They are
+// its children in another session than its own, which none but supervisors begin
+// here. One of them is always seen, if only as having ended, because nobody else
+// waits for them.
+func orphans() (live []process, gone bool, err error) {
+	supervisors.Lock()
+	defer supervisors.Unlock()
+	self, err := processOf(os.Getpid())
+	if err != nil {
+		return nil, false, err
+	}
+	below, err := children(self.pid)
+	if err != nil {
+		return nil, false, err
+	}
+	gone = true
+	for _, p := range below {
+		if p.session == self.session || supervisors.running[p.pid] != nil {
+			continue
+		}
+		gone = false
+		if p.zombie {
+			_, _ = syscall.Wait4(p.pid, nil, syscall.WNOHANG, nil)
+			continue
+		}
+		more, err := descendants(p.pid)
+		if err != nil {
+			return nil, false, err
+		}
+		live = append(append(live, p), more...)
+	}
+	return live, gone, nil
 }
 
 // lockedBuffer keeps the beginning of what a supervisor complains about.

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,6 +22,7 @@ const runVariable = "TRIPHAMMER_RUN_ID"
 // process is a line of the process table.
 type process struct {
 	pid, parent, session int
+	start                uint64 // in ticks since the machine started: with it, a pid means one process for ever
 	zombie               bool
 }
 
@@ -40,15 +43,34 @@ func processes() ([]process, error) {
 		if err != nil {
 			continue
 		}
-		stat, err := os.ReadFile(filepath.Join("/proc", name, "stat"))
-		if err != nil {
-			continue
-		}
-		if p, ok := parseStat(pid, stat); ok {
+		if p, err := processOf(pid); err == nil {
 			all = append(all, p)
 		}
 	}
 	return all, nil
+}
+
+// processOf reads the line of one process; errEnded if there is none any more.
+func processOf(pid int) (process, error) {
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return process{}, ended(err)
+	}
+	p, ok := parseStat(pid, stat)
+	if !ok {
+		return process{}, fmt.Errorf("the line of process %d in the process table cannot be read: %q", pid, stat)
+	}
+	return p, nil
+}
+
+var errEnded = errors.New("the process has ended")
+
+// ended tells from an error of /proc that there is no such process any more.
+func ended(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return errEnded
+	}
+	return err
 }
 
 // parseStat reads /proc/PID/stat (proc_pid_stat(5)). The program's name, in
@@ -58,31 +80,72 @@ func parseStat(pid int, stat []byte) (process, bool) {
 	if i < 0 {
 		return process{}, false
 	}
-	fields := strings.Fields(string(stat[i+1:])) // state, ppid, pgrp, session
-	if len(fields) < 4 {
+	fields := strings.Fields(string(stat[i+1:])) // from the third on: state, ppid, pgrp, session …
+	if len(fields) < 20 {
 		return process{}, false
 	}
 	parent, err1 := strconv.Atoi(fields[1])
 	session, err2 := strconv.Atoi(fields[3])
-	return process{pid: pid, parent: parent, session: session, zombie: fields[0] == "Z" || fields[0] == "X"}, err1 == nil && err2 == nil
+	start, err3 := strconv.ParseUint(fields[19], 10, 64)
+	p := process{pid: pid, parent: parent, session: session, start: start, zombie: fields[0] == "Z" || fields[0] == "X"}
+	return p, errors.Join(err1, err2, err3) == nil
+}
+
+// children are those of a process, ended ones too, until they are waited for. They
+// come from the kernel's own lists (CONFIG_PROC_CHILDREN, which distributions set):
+// reading the whole table for each run each second would cost a server too much.
+func children(pid int) ([]process, error) {
+	dir := filepath.Join("/proc", strconv.Itoa(pid), "task")
+	tasks, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, ended(err)
+	}
+	var all []process
+	for _, task := range tasks {
+		text, err := os.ReadFile(filepath.Join(dir, task.Name(), "children"))
+		if err != nil && ended(err) == errEnded {
+			if _, still := os.Lstat(filepath.Join(dir, task.Name())); still == nil {
+				return childrenInTable(pid) // the kernel has no such lists
+			}
+			continue // the thread has ended
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, field := range strings.Fields(string(text)) {
+			child, err := strconv.Atoi(field)
+			if err != nil {
+				return nil, fmt.Errorf("reading the children of process %d: %w", pid, err)
+			}
+			switch p, err := processOf(child); {
+			case err == nil:
+				all = append(all, p)
+			case err != errEnded:
+				return nil, err
+			}
+		}
+	}
+	return all, nil
+}
+
+// childrenInTable is children for a kernel without lists of them.
+func childrenInTable(pid int) ([]process, error) {
+	all, err := processes()
+	return slices.DeleteFunc(all, func(p process) bool { return p.parent != pid }), err
 }
 
 // descendants are the live processes below root.
-func descendants(root int) ([]int, error) {
-	all, err := processes()
-	if err != nil {
-		return nil, err
-	}
-	children := make(map[int][]process, len(all))
-	for _, p := range all {
-		children[p.parent] = append(children[p.parent], p)
-	}
-	var live []int
+func descendants(root int) ([]process, error) {
+	var live []process
 	for queue := []int{root}; len(queue) > 0; queue = queue[1:] {
-		for _, p := range children[queue[0]] {
+		below, err := children(queue[0])
+		if err != nil && err != errEnded {
+			return nil, err
+		}
+		for _, p := range below {
 			queue = append(queue, p.pid)
 			if !p.zombie {
-				live = append(live, p.pid)
+				live = append(live, p)
 			}
 		}
 	}
@@ -93,49 +156,48 @@ func descendants(root int) ([]int, error) {
 // for a dead disk may never.
 const killTime = 10 * time.Second
 
-// killUntilGone kills what list returns until it returns nothing: between two
-// lists a process may fork.
-func killUntilGone(list func() ([]int, error), between func()) error {
+// killUntilGone kills what list returns until it says that all are gone: between
+// two lists a process may fork.
+func killUntilGone(list func() (live []process, gone bool, err error)) error {
 	deadline := time.Now().Add(killTime)
-	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		pids, err := list()
-		if err != nil || len(pids) == 0 {
-			return err
+	known := make(map[int]bool)
+	for {
+		live, gone, err := list()
+		if err == nil && gone {
+			return nil
 		}
-		for _, pid := range pids {
-			if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
-				return fmt.Errorf("killing process %d: %w", pid, err)
+		news := false
+		for _, p := range live {
+			news = news || !known[p.pid]
+			known[p.pid] = true
+			if killErr := unix.Kill(p.pid, unix.SIGKILL); killErr != nil && !errors.Is(killErr, unix.ESRCH) {
+				err = errors.Join(err, fmt.Errorf("killing process %d: %w", p.pid, killErr))
 			}
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%d processes do not die, process %d for one", len(pids), pids[0])
+			return errors.Join(err, fmt.Errorf("processes do not die, or start others faster than they are found: %d were killed", len(known)))
 		}
-		between()
-		time.Sleep(pause)
+		if !news {
+			time.Sleep(time.Millisecond) // they are dying; one that forks is not waited for
+		}
 	}
 }
 
-// sweepProcesses kills what still carries the id of the run in its environment,
-// or is in the session of its supervisor if that is not 0. It is for the case
-// that the supervisor itself was killed.
-func sweepProcesses(runID string, session int) error {
+// marking are the live processes that carry the id of the run in their environment.
+func marking(runID string) ([]process, error) {
+	all, err := processes()
+	if err != nil {
+		return nil, err
+	}
 	mark := []byte(runVariable + "=" + runID)
-	return killUntilGone(func() ([]int, error) {
-		all, err := processes()
-		if err != nil {
-			return nil, err
-		}
-		var left []int
-		for _, p := range all {
-			if p.zombie || p.pid == os.Getpid() {
-				continue
-			}
-			if session != 0 && p.session == session || marked(p.pid, mark) {
-				left = append(left, p.pid)
-			}
-		}
-		return left, nil
-	}, func() {})
+	return slices.DeleteFunc(all, func(p process) bool { return p.zombie || p.pid == os.Getpid() || !marked(p.pid, mark) }), nil
+}
+
+// confined tells whether a process can have been started by a supervisor: what it
+// starts can never again gain a privilege.
+func confined(pid int) bool {
+	status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
+	return err == nil && bytes.Contains(status, []byte("\nNoNewPrivs:\t1\n"))
 }
 
 // deletedFiles are the files that processes of a run hold open and that have no

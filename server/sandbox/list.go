@@ -1,0 +1,54 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// processList is the file in the folder of a run that lists its processes.
+const processList = "processes.json"
+
+// listed is what it holds. A pid and a start mean one process until the machine
+// starts again.
+type listed struct {
+	Boot      string      `json:"boot"`
+	Processes [][2]uint64 `json:"processes"` // pid and start
+}
+
+func bootID() string {
+	text, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(text))
+}
+
+// keep writes the list of a run, whole or not at all.
+func keep(dir string, all []process) error {
+	l := listed{Boot: bootID()}
+	for _, p := range all {
+		l.Processes = append(l.Processes, [2]uint64{uint64(p.pid), p.start})
+	}
+	text, err := json.Marshal(l)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(dir, processList)
+	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// kept reads the list of a run: nothing, if there is none or if it is of before
+// the machine started.
+func kept(dir string) (all []process) {
+	var l listed
+	text, err := os.ReadFile(filepath.Join(dir, processList))
+	if err != nil || json.Unmarshal(text, &l) != nil || l.Boot != bootID() {
+		return nil
+	}
+	for _, p := range l.Processes {
+		all = append(all, process{pid: int(p[0]), start: p[1]})
+	}
+	return all
+}
