@@ -9,10 +9,12 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -196,11 +198,12 @@ func TestPushUnread(t *testing.T) {
 	}
 
 	// Silent ones hold what they have sent, not what they announce, nor any of the ingress.
-	f.pushes = newBodies(4*step, 4*step, f.bodyDropped("pushes"))
+	var dropped atomic.Int64
+	f.pushes = newBodies(4*step, 4*step, func(netip.Prefix) { dropped.Add(1) })
 	for range 20 {
 		f.dial(unsent("POST /api/v1/factories/default/sync", "X-Hub-Signature-256: x"))
 	}
-	waitUntil(t, "the budget is not spent", func() bool { return f.pushes.spent() == 4*step })
+	waitUntil(t, "the budget is not spent", func() bool { return f.pushes.spent() == 4*step && dropped.Load() == 16 })
 	if got := f.signedPush("github", hookSecret, `{"ref":"`+strings.Repeat("x", 2*step)+`"}`, nil); got != http.StatusAccepted {
 		t.Errorf("a notification beside silent ones: %d", got)
 	}

@@ -183,32 +183,33 @@ func TestOneAddress(t *testing.T) {
 	for i := range behind {
 		behind[i] = dial(shared.String())
 	}
-	first := dial("127.0.0.1")
-	for range 2 {
-		dial("127.0.0.1")
-	}
+	first, second, third := dial("127.0.0.1"), dial("127.0.0.1"), dial("127.0.0.1")
 	waitUntil(t, "not all are accepted", func() bool { return g.count(netip.Prefix{}) == 10 })
-	// Nobody has kept it waiting for long: the fourth is refused at once.
-	if err := ask(dial("127.0.0.1")); err == nil {
-		t.Error("the fourth connection of one address is served")
-	}
-	waitUntil(t, "no connection has been waiting for long", func() bool {
+	waitSince := func(at time.Time, conns ...net.Conn) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		for c := range g.conns {
-			if since, waits := c.waiting(time.Now().UnixNano()); waits && time.Since(time.Unix(0, since)) > 2*leastWait {
-				return true
+			for _, conn := range conns {
+				if c.RemoteAddr().String() == conn.LocalAddr().String() {
+					c.since.Store(at.UnixNano())
+				}
 			}
 		}
-		return false
-	})
+	}
+	// While nobody has kept it waiting for long, the fourth is refused at once.
+	waitSince(time.Now().Add(time.Hour), append(behind, first, second, third)...)
+	if err := ask(dial("127.0.0.1")); err == nil {
+		t.Error("the fourth connection of one address is served")
+	}
+	waitSince(time.Now().Add(-time.Minute), append(behind, other, second)...)
+	waitSince(time.Now().Add(-time.Second), first)
 	if err := ask(dial("127.0.0.1")); err != nil {
 		t.Errorf("beside silent connections of the same address: %v", err)
 	}
-	if err := ask(first); err == nil {
+	if err := ask(second); err == nil {
 		t.Error("the one that waited the longest is still served")
 	}
-	for _, conn := range append(behind, other) {
+	for _, conn := range append(behind, other, first, third) {
 		if err := ask(conn); err != nil {
 			t.Errorf("another address: %v", err)
 		}

@@ -335,6 +335,9 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 	silent := make([]net.Conn, 20)
 	for i := range silent {
 		silent[i] = f.dial(fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n{", ingress+f.uids()["signed"], delivery.MaxBody))
+		if i == 0 { // so that it is the first to go
+			waitUntil(t, "the first is not read", func() bool { return f.strangers.spent() == step })
+		}
 	}
 	waitUntil(t, "the memory is not spent", func() bool { return f.strangers.spent() == 8*step })
 	for n := range 20 {

@@ -55,7 +55,7 @@ func attack(t *testing.T, address string, n int, text func(i int) string) *stran
 				s.hold(ctx, address, text(i))
 				select {
 				case <-ctx.Done():
-				case <-time.After(500 * time.Millisecond): // one machine is to be both sides
+				case <-time.After(time.Second): // one machine is to be both sides
 				}
 			}
 		})
@@ -76,6 +76,14 @@ func (s *strangers) hold(ctx context.Context, address, text string) {
 	defer s.holding.Add(-1)
 	if _, err := io.WriteString(conn, text); err == nil {
 		_, _ = io.Copy(io.Discard, conn)
+	}
+}
+
+// wait waits until they hold more than n connections.
+func (s *strangers) wait(t *testing.T, n int64) {
+	t.Helper()
+	if err := waitFor(t.Context(), 20*time.Second, "the strangers do not come", func() (bool, error) { return s.holding.Load() > n, nil }); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -137,7 +145,6 @@ func (w *world) ofProcess(name string) int {
 // whose sender signs.
 func strangeWorld(t *testing.T) (w *world, signed string) {
 	t.Helper()
-	fewDescriptors(t, 1024)
 	w = newWorld(t, map[string]string{
 		"factory.yaml": factoryYAML, "environments/env.yaml": "command: ['true']\n",
 		"webhooks/signed.yaml": "secretName: S\nauthMode: signature\nsignatureScheme: github\n", "automations/a.md": automationFile("signed", "{n: [0]}"),
@@ -166,10 +173,17 @@ func (w *world) told(metric, line string) {
 	}
 }
 
-// TestBodiesOfStrangers: four push notifications of 8 MiB that never come, 136
+// TestStrangers attacks the real program, at full size.
+func TestStrangers(t *testing.T) {
+	fewDescriptors(t, 1024)
+	t.Run("bodies", testBodiesOfStrangers)
+	t.Run("connections", testConnectionsOfStrangers)
+}
+
+// testBodiesOfStrangers: four push notifications of 8 MiB that never come, 136
 // slow bodies of 256 KiB, and hundreds of silent ones, again and again, keep out
 // no signed delivery and no genuine push (R19).
-func TestBodiesOfStrangers(t *testing.T) {
+func testBodiesOfStrangers(t *testing.T) {
 	w, signed := strangeWorld(t)
 	path := signed[strings.Index(signed, "/webhooks/"):]
 	head := func(path string, length int) string {
@@ -187,7 +201,7 @@ func TestBodiesOfStrangers(t *testing.T) {
 		}
 		return head(path, 262144)
 	})
-	waitFor(t.Context(), 20*time.Second, "", func() (bool, error) { return s.holding.Load() > large+slow, nil })
+	s.wait(t, large+slow)
 	longest := sendSigned(t, signed, 0, 100)
 	if longest > 10*time.Second {
 		t.Errorf("a signed delivery took %v", longest)
@@ -217,21 +231,21 @@ func TestBodiesOfStrangers(t *testing.T) {
 	}
 }
 
-// TestConnectionsOfStrangers: 1,100 connections that keep a server with 1,024
+// testConnectionsOfStrangers: 1,600 connections that keep a server with 1,024
 // descriptors waiting, in a dozen ways, keep out no signed delivery, no run
 // and no command; and none of them is open for long.
-func TestConnectionsOfStrangers(t *testing.T) {
+func testConnectionsOfStrangers(t *testing.T) {
 	w, signed := strangeWorld(t)
 	idle := w.ofProcess("fd")
 	path := signed[strings.Index(signed, "/webhooks/"):]
-	body := " HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"
+	body := " HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"
 	ways := []string{
 		"GET /healthz" + body, "GET /" + body, "GET /metrics" + body, "GET /api/v1/status" + body, "GET /nothing" + body, "GET " + path + body,
-		"POST " + strings.TrimSuffix(path, path[len(path)-4:]) + body, "POST " + path + strings.Replace(body, "1000000", "100000", 1), "POST /api/v1/factory-files/validate" + body,
+		"POST " + strings.TrimSuffix(path, path[len(path)-4:]) + body, "POST " + path + body, "POST /api/v1/factory-files/validate" + body,
 		"", "GET /healthz HTTP/1.1\r\nHost:", "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", "GET /openapi.yaml HTTP/1.1\r\nHost: x\r\n\r\n",
 	}
-	s := attack(t, w.addr, 1100, func(i int) string { return ways[i%len(ways)] })
-	waitFor(t.Context(), 20*time.Second, "", func() (bool, error) { return s.holding.Load() > 700, nil })
+	s := attack(t, w.addr, 1600, func(i int) string { return ways[i%len(ways)] })
+	s.wait(t, 700)
 	longest := sendSigned(t, signed, 0, 100)
 	if longest > 10*time.Second {
 		t.Errorf("a signed delivery took %v", longest)
