@@ -371,3 +371,30 @@ func TestAgentKey(t *testing.T) {
 		}
 	}
 }
+
+// TestBackupAndCheck: who manages the whole server can copy and check its store,
+// nobody else; an audit entry tells of it.
+func TestBackupAndCheck(t *testing.T) {
+	f := newFixture(t)
+	for _, path := range []string{"/api/v1/backup", "/api/v1/check"} {
+		for token, want := range map[string]int{
+			"": 401, f.key("r"+path, "read"): 403, f.key("u"+path, "runs"): 403, f.limitedKey("f"+path, "default", "manage"): 403,
+		} {
+			if got := f.do("POST", path, token, ""); got.status != want {
+				t.Errorf("%s: %d, not %d", path, got.status, want)
+			}
+		}
+	}
+	admin := f.key("admin", "manage")
+	copied := f.do("POST", "/api/v1/backup", admin, "")
+	if copied.status != 200 || !strings.HasPrefix(string(copied.body), "SQLite format 3\x00") || copied.header.Get("Content-Length") != fmt.Sprint(len(copied.body)) {
+		t.Errorf("%d, %d bytes", copied.status, len(copied.body))
+	}
+	checked := f.do("POST", "/api/v1/check", admin, "")
+	if checked.status != 200 || !strings.Contains(string(checked.body), `"sound":true`) {
+		t.Errorf("%d %s", checked.status, checked.body)
+	}
+	if log := string(f.get("/api/v1/audit", admin).body); !strings.Contains(log, "store.backup") {
+		t.Error("no audit entry")
+	}
+}

@@ -72,7 +72,9 @@ func (s *Server) failWith(c *gin.Context, err error) {
 		fail(c, "too-many-requests", "the queue of runs is full; try again when some have ended")
 	case errors.Is(err, store.ErrIdempotency):
 		fail(c, "idempotency-key-mismatch", err.Error())
-	case errors.Is(err, store.ErrConflict), errors.Is(err, delivery.ErrNotLive), errors.Is(err, delivery.ErrNoPayload):
+	case errors.Is(err, store.ErrNoRoom):
+		fail(c, "resource-unavailable", err.Error())
+	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrBackup), errors.Is(err, delivery.ErrNotLive), errors.Is(err, delivery.ErrNoPayload):
 		fail(c, "conflict", err.Error())
 	case errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrClosed), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		fail(c, "resource-unavailable", "the store cannot commit; try again")

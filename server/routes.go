@@ -86,6 +86,8 @@ func (s *Server) routes(e *gin.Engine) {
 	manage.DELETE("/keys/:name", s.revokeKey)
 	manage.GET("/audit", s.listAudit)
 	manage.POST("/auth/links", s.createLoginLink)
+	manage.POST("/backup", s.backup)
+	manage.POST("/check", s.checkStore)
 	manage.DELETE("/auth/sessions", s.endSessions)
 
 	s.pages(e)

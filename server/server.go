@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -74,6 +75,7 @@ type Server struct {
 	bodyTime, patience time.Duration
 	streams            streams
 	seldom             seldom
+	checking           sync.Mutex // of the store
 }
 
 // The most bytes of bodies in memory at once, and of those of one network: a flood

@@ -283,7 +283,7 @@ func (f *fixture) key(name string, scopes ...string) string {
 }
 
 func init() {
-	for _, kind := range []string{"text/html", "text/css", "application/yaml", "text/event-stream"} {
+	for _, kind := range []string{"text/html", "text/css", "application/yaml", "text/event-stream", "application/vnd.sqlite3"} {
 		openapi3filter.RegisterBodyDecoder(kind, openapi3filter.FileBodyDecoder)
 	}
 }

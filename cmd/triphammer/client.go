@@ -15,6 +15,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -229,23 +230,63 @@ func (t handlerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Body == nil {
 		r.Body = http.NoBody
 	}
-	w := &memoryResponse{header: make(http.Header), status: http.StatusOK}
-	t.handler.ServeHTTP(w, r)
+	body, to := io.Pipe()
+	w := &pipedResponse{header: make(http.Header), body: to, begun: make(chan struct{}), done: make(chan struct{})}
+	go func() { // until the body is read or closed
+		defer close(w.done)
+		defer func() {
+			aborted := recover()
+			w.WriteHeader(http.StatusOK)
+			if aborted != nil {
+				_ = to.CloseWithError(io.ErrUnexpectedEOF) // which never fails
+				return
+			}
+			_ = to.Close()
+		}()
+		t.handler.ServeHTTP(w, r)
+	}()
+	<-w.begun
 	return &http.Response{
-		Status: http.StatusText(w.status), StatusCode: w.status, Header: w.header, Body: io.NopCloser(&w.body),
-		ContentLength: int64(w.body.Len()), Request: r, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Status: http.StatusText(w.status), StatusCode: w.status, Header: w.sent, Body: pipedBody{body, w.done},
+		ContentLength: -1, Request: r, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}, nil
 }
 
-type memoryResponse struct {
-	header http.Header
-	status int
-	body   bytes.Buffer
+// pipedResponse is what a handler writes, for whoever reads it meanwhile.
+type pipedResponse struct {
+	header, sent http.Header
+	status       int
+	body         *io.PipeWriter
+	once         sync.Once
+	begun, done  chan struct{}
 }
 
-func (w *memoryResponse) Header() http.Header         { return w.header }
-func (w *memoryResponse) WriteHeader(status int)      { w.status = status }
-func (w *memoryResponse) Write(p []byte) (int, error) { return w.body.Write(p) }
+func (w *pipedResponse) Header() http.Header { return w.header }
+
+func (w *pipedResponse) WriteHeader(status int) {
+	w.once.Do(func() {
+		w.status, w.sent = status, w.header.Clone()
+		close(w.begun)
+	})
+}
+
+func (w *pipedResponse) Write(p []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
+	return w.body.Write(p)
+}
+
+// pipedBody waits for the handler when it is closed: then nothing of it uses the
+// store any more.
+type pipedBody struct {
+	*io.PipeReader
+	done chan struct{}
+}
+
+func (b pipedBody) Close() error {
+	err := b.PipeReader.Close()
+	<-b.done
+	return err
+}
 
 // call makes a request of the API; in and out are JSON, or nil.
 func (cl *client) call(ctx context.Context, method, path string, in, out any) error {
@@ -273,6 +314,21 @@ func (cl *client) get(ctx context.Context, path string, out any) error {
 
 // do makes a request and returns the body of a good answer.
 func (cl *client) do(ctx context.Context, method, path string, body io.Reader) ([]byte, error) {
+	resp, err := cl.answer(ctx, method, path, body)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, exitWith(exitUnreachable, "reading the answer: %w", err)
+	}
+	return data, nil
+}
+
+// answer makes a request and returns a good answer, whose body is to be read and
+// closed.
+func (cl *client) answer(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
 	if cl.factory != "" && !strings.Contains(path, "factory=") {
 		path += map[bool]string{true: "&", false: "?"}[strings.Contains(path, "?")] + "factory=" + url.QueryEscape(cl.factory)
 	}
@@ -293,14 +349,11 @@ func (cl *client) do(ctx context.Context, method, path string, body io.Reader) (
 		}
 		return nil, exitWith(exitUnreachable, "the server cannot be reached: %w", err)
 	}
-	defer func() { _ = resp.Body.Close() }()
-	data, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return nil, exitWith(exitUnreachable, "reading the answer: %w", err)
-	}
 	if resp.StatusCode < 300 {
-		return data, nil
+		return resp, nil
 	}
+	defer func() { _ = resp.Body.Close() }()
+	data, _ := io.ReadAll(resp.Body) // what came of it says enough
 	return nil, problemError(resp.StatusCode, data)
 }
 

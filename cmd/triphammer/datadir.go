@@ -124,7 +124,7 @@ func prepareFolder(dir string, mayMake bool) (made bool, err error) {
 		return false, nil
 	case !unfinished && len(left) > 0:
 		return false, exitWith(exitUsage, `%s was a data directory (it holds %s), and its store %s is missing.
-Put %s back from a backup. To begin anew instead, with other webhook URLs and without the secrets, remove what is left there first`,
+Put %s back from a backup (triphammer db restore FILE). To begin anew instead, with other webhook URLs and without the secrets, remove what is left there first`,
 			dir, strings.Join(left, ", "), storeFile, storeFile)
 	case !mayMake && unfinished:
 		return false, noFolder("the data directory %s was not made to its end", dir)
@@ -185,7 +185,7 @@ func wayBack(err error) error {
 	for _, lost := range []error{store.ErrMissing, store.ErrForeign, store.ErrDamaged} {
 		if errors.Is(err, lost) {
 			return fmt.Errorf(`%w
-Nothing is put in its place. Restore %s from a backup (docs/operating.md, "Backup"), or give another --data DIR`, err, storeFile)
+Nothing is put in its place. Restore %s from a backup (triphammer db restore; docs/operating.md, "Restore"), or give another --data DIR`, err, storeFile)
 		}
 	}
 	return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -52,8 +53,11 @@ func (s *Store) checkpoints() {
 		}
 		var err error
 		for range copyings {
-			_, err = s.read.ExecContext(context.Background(), "PRAGMA wal_checkpoint(PASSIVE)")
-			if err = errors.Join(err, s.flush()); err != nil {
+			if _, err = s.read.ExecContext(context.Background(), "PRAGMA wal_checkpoint(PASSIVE)"); err != nil {
+				break
+			}
+			if err = s.flush(); err != nil {
+				s.unsynced.Store(true)
 				break
 			}
 		}
@@ -79,13 +83,25 @@ func (s *Store) flush() error {
 	if err != nil {
 		return err
 	}
-	for at := int64(0); at < info.Size(); at += flushWindow {
-		const all = unix.SYNC_FILE_RANGE_WAIT_BEFORE | unix.SYNC_FILE_RANGE_WRITE | unix.SYNC_FILE_RANGE_WAIT_AFTER
-		if err := unix.SyncFileRange(int(s.file.Fd()), at, flushWindow, all); err != nil {
-			break // a file system that has no such thing has Sync
-		}
+	if err := flushRange(s.file, 0, info.Size()); err != nil {
+		return err
 	}
 	return s.file.Sync()
+}
+
+// flushRange writes a part of a file to the disk, a window after the other. What
+// it writes counts only after a Sync, which has little to do then.
+func flushRange(f *os.File, from, n int64) error {
+	const all = unix.SYNC_FILE_RANGE_WAIT_BEFORE | unix.SYNC_FILE_RANGE_WRITE | unix.SYNC_FILE_RANGE_WAIT_AFTER
+	for to := from + n; from < to; from += flushWindow {
+		switch err := unix.SyncFileRange(int(f.Fd()), from, min(flushWindow, to-from), all); {
+		case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.ESPIPE), errors.Is(err, unix.EINVAL):
+			return nil // a file system that has no such thing has Sync
+		case err != nil:
+			return err
+		}
+	}
+	return nil
 }
 
 // logLength is how many pages the write-ahead log has. The mode does what it

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/binary"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 
@@ -48,6 +49,16 @@ func digestOf(values ...any) int64 {
 
 func eventDigest(run, seq, at int64, kind, data string) int64 {
 	return digestOf(run, seq, at, kind, data)
+}
+
+// metaUndigested says up to which id rows have no digests.
+const metaUndigested = "no digests up to"
+
+func (s *Store) digestsSince(text string) (err error) {
+	if s.undigested, err = strconv.ParseInt(text, 10, 64); err != nil {
+		return fmt.Errorf("it does not say from when on it has digests: %w", ErrDamaged)
+	}
+	return nil
 }
 
 // sound tells whether a stored digest is that of what was read. One that is

@@ -59,7 +59,7 @@ func numbered(i int, at time.Time) *NewDelivery {
 // long each took from the moment that it was due.
 func (f *fixture) steady(t testing.TB, rate int, first int, during func()) []time.Duration {
 	t.Helper()
-	var over = make(chan struct{})
+	over := make(chan struct{})
 	go func() {
 		defer close(over)
 		during()
@@ -148,4 +148,40 @@ func BenchmarkRetention(b *testing.B) {
 	b.ReportMetric(ratios[rounds/2], "ratio")
 	b.ReportMetric(float64(deleted)/(rounds*each.Seconds()), "deleted/s")
 	b.ReportMetric(float64(wal)/(1<<20), "wal-MB")
+}
+
+// BenchmarkBackup is how long a backup of a million deliveries takes while others
+// come, and how long these take beside it and without one.
+func BenchmarkBackup(b *testing.B) {
+	f := open(b)
+	f.stock(b, million, 14*24*time.Hour)
+	f.reopen(b)
+	began := 0
+	for _, rate := range []int{1, 20, 200, 1000} {
+		b.Run(fmt.Sprintf("rate=%d", rate), func(b *testing.B) {
+			for range b.N {
+				var took time.Duration
+				with := f.steady(b, rate, million+began, func() {
+					start := time.Now()
+					copied, err := f.Backup(b.Context())
+					if took = time.Since(start); err != nil {
+						b.Error(err)
+						return
+					}
+					info, err := copied.Stat()
+					if err != nil || copied.Close() != nil {
+						b.Error(err)
+					}
+					b.ReportMetric(float64(info.Size())/(1<<20), "MB")
+				})
+				began += len(with)
+				without := f.steady(b, rate, million+began, func() { time.Sleep(min(took, 20*time.Second)) })
+				began += len(without)
+				b.Logf("backup %v; p50 %v p99 %v max %v without, %v %v %v with", took, at(without, .5), at(without, .99), at(without, 1), at(with, .5), at(with, .99), at(with, 1))
+				b.ReportMetric(took.Seconds(), "s")
+				b.ReportMetric(float64(at(without, .99).Microseconds())/1000, "base-p99-ms")
+				b.ReportMetric(float64(at(with, .99).Microseconds())/1000, "p99-ms")
+			}
+		})
+	}
 }

@@ -85,7 +85,7 @@ func (s *Store) remove(ctx context.Context, find func() ([]oldRow, error), one f
 		if err != nil || len(all) == 0 {
 			return n, err
 		}
-		err = s.inSteps(ctx, func(ctx context.Context, st *step) (more bool, err error) {
+		err = s.inSteps(ctx, task{run: func(ctx context.Context, st *step) (more bool, err error) {
 			for ; len(all) > 0 && st.takes(all[0].size); all = all[1:] {
 				if err := one(ctx, all[0]); err != nil {
 					return false, err
@@ -95,7 +95,7 @@ func (s *Store) remove(ctx context.Context, find func() ([]oldRow, error), one f
 				}
 			}
 			return len(all) > 0, nil
-		})
+		}})
 		if err != nil {
 			return n, err
 		}
@@ -105,7 +105,7 @@ func (s *Store) remove(ctx context.Context, find func() ([]oldRow, error), one f
 // Shrink gives what became free in the file back to the file system, but for a
 // sixteenth of it.
 func (s *Store) Shrink(ctx context.Context) error {
-	return s.inSteps(ctx, func(ctx context.Context, st *step) (more bool, err error) {
+	return s.inSteps(ctx, task{run: func(ctx context.Context, st *step) (more bool, err error) {
 		var free, pages int64
 		if err := errors.Join(s.row(ctx, "PRAGMA freelist_count", nil, &free), s.row(ctx, "PRAGMA page_count", nil, &pages)); err != nil {
 			return false, err
@@ -119,7 +119,7 @@ func (s *Store) Shrink(ctx context.Context) error {
 			return st.takes(0), nil
 		})
 		return true, err
-	})
+	}})
 }
 
 func scanText(rows *sql.Rows) (string, error) {

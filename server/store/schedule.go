@@ -282,9 +282,9 @@ const tickAge = 90 * 24 * time.Hour
 
 func (s *Store) pruneTicks(ctx context.Context) error {
 	old := micros(s.now().Add(-tickAge))
-	return s.inSteps(ctx, func(ctx context.Context, _ *step) (more bool, err error) {
+	return s.inSteps(ctx, task{run: func(ctx context.Context, _ *step) (more bool, err error) {
 		n, err := s.execCount(ctx, `DELETE FROM schedule_ticks WHERE (schedule_id, tick, automation) IN
 			(SELECT schedule_id, tick, automation FROM schedule_ticks WHERE tick < $1 LIMIT $2)`, old, stepRows)
 		return n == stepRows, err
-	})
+	}})
 }

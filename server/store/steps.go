@@ -37,24 +37,40 @@ func (st *step) takes(size int64) bool {
 	return true
 }
 
+// task is what takes many steps.
+type task struct {
+	run   func(ctx context.Context, st *step) (more bool, err error) // one of them, on the writer
+	alone bool                                                       // without a transaction
+	after func() error                                               // after each, beside the writer; may be nil
+}
+
 // inSteps runs one step after the other until there are no more. Each has a
 // transaction of its own, for which the writer looks when nobody waits for it;
 // the pauses between leave the disk to the others.
-func (s *Store) inSteps(ctx context.Context, run func(ctx context.Context, st *step) (more bool, err error)) error {
+func (s *Store) inSteps(ctx context.Context, t task) error {
 	for commits := s.commits.Load(); ; {
 		var st step
 		var more bool
-		err := s.submit(s.steps, &job{ctx: ctx, queued: time.Now(), done: make(chan error, 1), fn: func(ctx context.Context) (err error) {
+		err := s.submit(s.steps, &job{ctx: ctx, alone: t.alone, queued: time.Now(), done: make(chan error, 1), fn: func(ctx context.Context) (err error) {
 			st.began = time.Now()
-			more, err = run(ctx, &st)
+			more, err = t.run(ctx, &st)
 			return err
 		}})
 		if err != nil || !more {
 			return err
 		}
 		pause := time.Since(st.began)
+		if t.after != nil {
+			if err := t.after(); err != nil {
+				return err
+			}
+		}
+		own := int64(1)
+		if t.alone {
+			own = 0
+		}
 		before := commits
-		if commits = s.commits.Load(); commits-before > 1 { // more than this step
+		if commits = s.commits.Load(); commits-before > own {
 			pause *= busyPause
 		}
 		select {

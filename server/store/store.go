@@ -80,6 +80,7 @@ type Store struct {
 
 	sources   []secret.Source
 	importing sync.Mutex // of what sources have
+	backup    sync.Mutex // one at a time
 
 	// The rest of this group is of the writer goroutine alone.
 	writer     *sql.DB
@@ -227,12 +228,12 @@ func (s *Store) open(ctx context.Context, path string, settings map[string]strin
 	if err := s.claimFile(ctx); err != nil {
 		return err
 	}
-	since, err := s.meta(ctx, "no digests up to")
+	since, err := s.meta(ctx, metaUndigested)
 	if err != nil {
 		return err
 	}
-	if s.undigested, err = strconv.ParseInt(since, 10, 64); err != nil {
-		return fmt.Errorf("it does not say from when on it has digests: %w", ErrDamaged)
+	if err := s.digestsSince(since); err != nil {
+		return err
 	}
 	for _, table := range []string{"deliveries", "runs", "applies", "api_keys", "audit", "run_groups", "schedules"} {
 		var id int64
@@ -247,6 +248,7 @@ func (s *Store) open(ctx context.Context, path string, settings map[string]strin
 	if err := s.compareMarks(ctx, path); err != nil {
 		return err
 	}
+	_ = os.Remove(unfinishedBackup(path)) // of a process that was killed: the next backup says what is wrong
 	readOnly := maps.Clone(settings)
 	readOnly["_query_only"] = "1"
 	s.read = newDatabase(path, readOnly)

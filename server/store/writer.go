@@ -33,6 +33,7 @@ type job struct {
 	grows  bool
 	done   chan error
 	queued time.Time // of a step: when it began to wait
+	alone  bool      // a step without a transaction
 }
 
 // do commits what fn changes, and returns after it is on the disk. fn runs on
@@ -119,6 +120,11 @@ func (s *Store) write() {
 
 // turn commits a batch, and looks now and then how long the log is.
 func (s *Store) turn(ctx context.Context, batch []*job) {
+	if batch[0].alone {
+		batch[0].done <- unavailable(batch[0].fn(batch[0].ctx))
+		clear(batch)
+		return
+	}
 	s.commit(ctx, batch)
 	clear(batch)
 	if s.unmeasured++; s.unmeasured >= measureEvery {

@@ -1,0 +1,302 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"triphammer/server"
+	"triphammer/server/secret"
+	"triphammer/server/store"
+)
+
+func dbCommand() *cobra.Command {
+	backup := &cobra.Command{
+		Use:   "backup FILE|-",
+		Short: "Copy the store to a file, while the server runs or not",
+		Long: `Copy the store to a new file on this machine, or to standard output. What was acknowledged before it began is in it,
+whatever is written meanwhile. The server makes the copy in its data directory first, which takes as much room as the
+store has, at a pace that leaves the disk to deliveries.
+
+The file is written under another name, read again and verified, and gets its own name when it is whole; one that is
+there is not written over. Only its owner can read it. It holds no sealing key: keep a copy of DIR/key apart from it,
+without which its secrets cannot be opened.`,
+		Args: exactly("FILE"),
+		RunE: withServer(false, backupStore),
+	}
+	check := &cobra.Command{
+		Use: "check", Short: "Read all that is stored, and tell what is damaged", Args: cobra.NoArgs,
+		Long: `Read all that is stored, on a server that runs or in a data directory: the structure of the file, and every payload,
+file of an apply and transcript as when it is used. It takes some seconds per GB. Status 1 if something is damaged.`,
+		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
+			var r server.StoreReport
+			if err := cl.call(c.Context(), http.MethodPost, "/check", nil, &r); err != nil {
+				return err
+			}
+			return emitReport(c, r)
+		}),
+	}
+	restore := &cobra.Command{
+		Use:   "restore FILE --data DIR",
+		Short: "Put a backup in the place of a store that is gone, or verify one",
+		Long: `Verify a backup, and make it the store of a data directory that has none. A store that is there is never replaced: stop
+the server and move triphammer.db away first, with the files whose names begin like it. The sealing key that the
+backup's secrets need has to be in DIR/key (or where TRIPHAMMER_KEY_FILE says) before.
+
+With --verify, the backup is verified and nothing else is done: the structure of the file, what it holds, its schema,
+and which sealing key it needs. Status 1 if something is damaged.`,
+		Args: exactly("FILE"),
+		RunE: restoreStore,
+	}
+	for _, c := range []*cobra.Command{backup, check} {
+		clientFlags(c)
+	}
+	restore.Flags().String("data", "", "data directory; made if it is missing")
+	restore.Flags().Bool("verify", false, "verify the backup, and do nothing else")
+	outputFlag(check)
+	outputFlag(restore)
+	return noun("db", "Backups of the store, and what is damaged in it", backup, check, restore)
+}
+
+func backupStore(c *cobra.Command, args []string, cl *client) (err error) {
+	ctx, path := c.Context(), args[0]
+	if path == "-" {
+		if out, ok := c.OutOrStdout().(*os.File); ok && term.IsTerminal(int(out.Fd())) {
+			return exitWith(exitUsage, "standard output is a terminal; write the copy to a file: triphammer db backup FILE")
+		}
+		resp, err := cl.answer(ctx, http.MethodPost, "/backup", nil)
+		if err != nil {
+			return err
+		}
+		return errors.Join(receive(resp, c.OutOrStdout()), resp.Body.Close())
+	}
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return exitWith(exitConflict, "%s is there already, and is not written over", path)
+	}
+	// Before the server begins: it shows that the file can be written at all.
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return exitWith(exitUsage, "%w", err)
+	}
+	defer func() {
+		if removed := os.Remove(f.Name()); !errors.Is(removed, fs.ErrNotExist) {
+			err = errors.Join(err, removed)
+		}
+	}()
+	defer func() { _ = f.Close() }()
+	resp, err := cl.answer(ctx, http.MethodPost, "/backup", nil)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(receive(resp, paced{f}), resp.Body.Close()); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return exitWith(exitUsage, "%w", err)
+	}
+	report, err := store.CheckFile(ctx, f.Name())
+	if err != nil || len(report.Problems) > 0 {
+		return exitWith(exitBad, "the copy is damaged, and is not kept: %w; what does triphammer db check say?", errors.Join(err, problems(report)))
+	}
+	if err := publish(f.Name(), path); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(c.ErrOrStderr(), "%s is written (%s); its secrets need the sealing key %s, which is not in it\n", path, holdings(server.ShowReport(report)), report.KeyID)
+	return err
+}
+
+// receive copies an answer to its end.
+func receive(resp *http.Response, to io.Writer) error {
+	n, err := io.Copy(to, resp.Body)
+	switch {
+	case errors.Is(err, context.Canceled):
+		return err
+	case err != nil:
+		return exitWith(exitUnreachable, "the copy ended after %d bytes: %w", n, err)
+	}
+	return nil
+}
+
+// paced writes to a file what has come, to the disk too: little waits in memory
+// then, and the disk is left to others as well.
+type paced struct{ file *os.File }
+
+const pacedBytes = 4 << 20
+
+func (p paced) Write(some []byte) (int, error) { return p.file.Write(some) }
+
+// ReadFrom implements io.ReaderFrom, which io.Copy uses.
+func (p paced) ReadFrom(r io.Reader) (n int64, err error) {
+	for {
+		some, err := io.CopyN(struct{ io.Writer }{p.file}, r, pacedBytes)
+		n += some
+		switch {
+		case errors.Is(err, io.EOF):
+			return n, nil
+		case err != nil:
+			return n, err
+		}
+		if err := p.file.Sync(); err != nil {
+			return n, err
+		}
+	}
+}
+
+// publish gives a file that is on the disk its name, if nothing has that.
+func publish(unfinished, path string) error {
+	err := os.Link(unfinished, path)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return exitWith(exitConflict, "%s is there already, and is not written over", path)
+	case err != nil: // a file system without links
+		err = os.Rename(unfinished, path)
+	}
+	if err == nil {
+		err = secret.SyncFolder(filepath.Dir(path))
+	}
+	if err != nil {
+		return exitWith(exitUsage, "%w", err)
+	}
+	return nil
+}
+
+func problems(r *store.Report) error {
+	if r == nil || len(r.Problems) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(r.Problems, "; "))
+}
+
+// holdings are the rows of a store in words.
+func holdings(r server.StoreReport) string {
+	var all []string
+	for _, kind := range []string{"deliveries", "runs", "applies", "secrets", "schedules"} {
+		if n, ok := r.Rows[kind]; ok {
+			all = append(all, fmt.Sprintf("%s: %d", kind, n))
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// emitReport prints what was found; status 1 if that is damage.
+func emitReport(c *cobra.Command, r server.StoreReport) error {
+	err := emit(c, r, slices.Clone(r.Problems), func(w io.Writer) error {
+		for _, p := range r.Problems {
+			fmt.Fprintln(w, "damaged:", p)
+		}
+		fmt.Fprintf(w, "schema: %d, %s\n", r.Schema, holdings(r))
+		if r.Newest != nil {
+			fmt.Fprintln(w, "newest delivery:", stampOf(r.Newest))
+		}
+		if r.Partial {
+			fmt.Fprintln(w, "its schema is older than this program's: what its rows hold is checked once a server has opened it (triphammer db check)")
+		}
+		_, err := fmt.Fprintln(w, "sealing key that it needs:", r.KeyID)
+		if r.Sound && err == nil {
+			_, err = fmt.Fprintln(w, "nothing is damaged")
+		}
+		return err
+	})
+	if err == nil && !r.Sound {
+		return silently(exitBad)
+	}
+	return err
+}
+
+func restoreStore(c *cobra.Command, args []string) error {
+	ctx, from := c.Context(), args[0]
+	verify, _ := c.Flags().GetBool("verify")
+	if err := fromEnvironment(c.Flags(), nil, "data"); err != nil {
+		return err
+	}
+	dir, _ := c.Flags().GetString("data")
+	if dir == "" && !verify {
+		return exitWith(exitUsage, "which data directory? Give --data DIR (or TRIPHAMMER_DATA), or --verify to verify the backup alone")
+	}
+	report, err := store.CheckFile(ctx, from)
+	switch {
+	case errors.Is(err, store.ErrMissing):
+		return exitWith(exitNotFound, "there is no file %s", from)
+	case errors.Is(err, store.ErrDamaged), errors.Is(err, store.ErrForeign), errors.Is(err, store.ErrNewerSchema):
+		return exitWith(exitBad, "%s: %w", from, err)
+	case err != nil:
+		return exitWith(exitUsage, "%s: %w", from, err)
+	}
+	if verify || len(report.Problems) > 0 {
+		return emitReport(c, server.ShowReport(report))
+	}
+	if err := restoreInto(ctx, from, dir, report); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(c.ErrOrStderr(), "%s is the store of %s now (%s)\n", from, dir, holdings(server.ShowReport(report)))
+	return err
+}
+
+// restoreInto copies a verified backup into a data directory that has no store.
+func restoreInto(ctx context.Context, from, dir string, report *store.Report) (err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return exitWith(exitUsage, "the data directory: %w", err)
+	}
+	lock, err := lockFolder(ctx, dir, false)
+	if errors.Is(err, errLocked) {
+		return exitWith(exitConflict, "a server is running on %s: stop it first", dir)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.close()) }()
+	path := filepath.Join(dir, storeFile)
+	for _, name := range []string{path, path + "-wal", path + "-journal"} {
+		if _, err := os.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
+			return exitWith(exitConflict, "%s is there, and no store is replaced: move it away first, with all files whose names begin like %s", name, path)
+		}
+	}
+	keyFile := keyFileOf(dir)
+	switch key, err := secret.LoadKey(keyFile); {
+	case errors.Is(err, fs.ErrNotExist):
+		return exitWith(exitUsage, "the sealing key %s is missing: put the one there with which the backup's secrets are sealed (its id is %s)", keyFile, report.KeyID)
+	case err != nil:
+		return exitWith(exitUsage, "%w", err)
+	case report.KeyID != "" && key.ID() != report.KeyID:
+		return exitWith(exitUsage, "the sealing key %s is another one (%s) than that of the backup's secrets (%s): put the right one there", keyFile, key.ID(), report.KeyID)
+	}
+	if err := copyStore(from, path); err != nil {
+		return err
+	}
+	if err := os.Remove(store.Unfinished(path)); err != nil && !errors.Is(err, fs.ErrNotExist) { // of a first start that was cut off
+		return exitWith(exitUsage, "%w", err)
+	}
+	return nil
+}
+
+func copyStore(from, path string) (err error) {
+	source, err := os.Open(from)
+	if err != nil {
+		return exitWith(exitUsage, "%w", err)
+	}
+	defer func() { _ = source.Close() }()
+	f, err := os.CreateTemp(filepath.Dir(path), storeFile+"-restore.*")
+	if err != nil {
+		return exitWith(exitUsage, "%w", err)
+	}
+	defer func() {
+		if removed := os.Remove(f.Name()); !errors.Is(removed, fs.ErrNotExist) {
+			err = errors.Join(err, removed)
+		}
+	}()
+	_, err = io.Copy(paced{f}, source)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return exitWith(exitUsage, "%w", err)
+	}
+	return publish(f.Name(), path)
+}

@@ -1,0 +1,95 @@
+package server
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"triphammer/server/store"
+)
+
+// sentAtOnce is how much of a backup has readTime to arrive.
+const sentAtOnce = 1 << 20
+
+// backup answers with a copy of the store, which has no key in it.
+func (s *Server) backup(c *gin.Context) {
+	if !forAll(c) {
+		return
+	}
+	control := takeTime(c) // it is made first, at the pace that deliveries leave
+	copied, err := s.cfg.Store.Backup(c.Request.Context())
+	if err != nil {
+		s.failWith(c, err)
+		return
+	}
+	defer func() { _ = copied.Close() }() // and with it the copy is gone
+	info, err := copied.Stat()
+	if err != nil {
+		s.failWith(c, err)
+		return
+	}
+	s.audit(c, "store.backup", "store", "", fmt.Sprintf("%d bytes", info.Size()))
+	c.Header("Content-Type", "application/vnd.sqlite3")
+	c.Header("Content-Length", strconv.FormatInt(info.Size(), 10))
+	c.Header("Content-Disposition", `attachment; filename="triphammer.db"`)
+	c.Status(http.StatusOK)
+	for left := info.Size(); left > 0; left -= sentAtOnce {
+		_ = control.SetWriteDeadline(time.Now().Add(readTime)) // in memory there is none
+		if _, err := io.CopyN(c.Writer, copied, min(left, sentAtOnce)); err != nil {
+			panic(http.ErrAbortHandler) // whoever reads sees that it ended too early
+		}
+	}
+}
+
+// takeTime ends the deadlines of a request that takes as long as there is data.
+func takeTime(c *gin.Context) *http.ResponseController {
+	control := http.NewResponseController(c.Writer)
+	_, _ = control.SetReadDeadline(time.Time{}), control.SetWriteDeadline(time.Time{}) // in memory there are none
+	return control
+}
+
+// checkStore answers with what is wrong with what is stored.
+func (s *Server) checkStore(c *gin.Context) {
+	if !forAll(c) {
+		return
+	}
+	takeTime(c)
+	if !s.checking.TryLock() {
+		fail(c, "conflict", "the store is being checked already")
+		return
+	}
+	defer s.checking.Unlock()
+	report, err := s.cfg.Store.Check(c.Request.Context())
+	if err != nil {
+		s.failWith(c, err)
+		return
+	}
+	c.JSON(http.StatusOK, ShowReport(report))
+}
+
+// StoreReport is what a check of a store, or of a copy of one, found.
+type StoreReport struct {
+	Sound    bool             `json:"sound"`
+	Problems []string         `json:"problems"` // the first 20
+	Schema   int              `json:"schema"`
+	KeyID    string           `json:"key_id"` // of the sealing key that opens its secrets
+	Rows     map[string]int64 `json:"rows"`
+	Newest   *time.Time       `json:"newest_delivery,omitempty"`
+	// Partial: its schema is older, and only the structure of the file was looked at.
+	Partial bool `json:"partial,omitempty"`
+}
+
+// ShowReport is how a report is shown.
+func ShowReport(r *store.Report) StoreReport {
+	problems := r.Problems
+	if problems == nil {
+		problems = []string{}
+	}
+	return StoreReport{
+		Sound: len(problems) == 0, Problems: problems, Schema: r.Schema, KeyID: r.KeyID, Rows: r.Rows, Newest: optional(r.Newest), Partial: r.Partial,
+	}
+}

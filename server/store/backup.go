@@ -1,0 +1,141 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/mattn/go-sqlite3"
+
+	"triphammer/server/disk"
+)
+
+// ErrBackup is what a second backup is told while one is made.
+var ErrBackup = errors.New("a backup is being made already")
+
+// backupPages is how many pages are copied before it is looked whether the step is
+// over.
+const backupPages = 32
+
+// pageSize is that of SQLite.
+const pageSize = 4096
+
+// backupReserve is how much room a backup leaves on the file system.
+const backupReserve = 64 << 20
+
+// unfinishedBackup is where a copy is made, until it is whole.
+func unfinishedBackup(path string) string { return path + "-backup" }
+
+// Backup makes a copy of the store, with all that was acknowledged before it
+// began, and returns its file. The file has no name any more: it is gone when the
+// caller closes it. It needs as much room as the store, beside it. The key is not
+// in it.
+//
+// The pages are copied by the connection that writes: what is written meanwhile
+// goes into the copy too. A copy by any other would begin anew at each commit, or
+// keep the write-ahead log from doing so.
+func (s *Store) Backup(ctx context.Context) (copied *os.File, err error) {
+	if !s.backup.TryLock() {
+		return nil, ErrBackup
+	}
+	defer s.backup.Unlock()
+	select {
+	case <-s.closing:
+		return nil, ErrClosed
+	default:
+	}
+	if err := s.roomForBackup(); err != nil {
+		return nil, err
+	}
+	path := unfinishedBackup(s.file.Name())
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // of a process that was killed
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		err = errors.Join(err, os.Remove(path))
+		if err != nil {
+			copied = nil
+			_ = f.Close()
+		}
+	}()
+	if err := s.copyPages(ctx, path, f); err != nil {
+		return nil, fmt.Errorf("copying the store: %w", err)
+	}
+	_, err = f.Seek(0, io.SeekStart)
+	return f, err
+}
+
+// roomForBackup refuses a backup for which there is no room, before it takes that
+// of the deliveries.
+func (s *Store) roomForBackup() error {
+	info, err := s.file.Stat()
+	if err != nil {
+		return err
+	}
+	room, err := disk.Measure(filepath.Dir(s.file.Name()))
+	if need := info.Size() + backupReserve; err == nil && room.Free < need {
+		return fmt.Errorf("%w: a backup needs %s beside the store, and %s are free there", ErrNoRoom, disk.Bytes(need), disk.Bytes(room.Free))
+	}
+	return err
+}
+
+// ErrNoRoom is what there is not enough room on the disk for.
+var ErrNoRoom = errors.New("not enough room")
+
+// copyPages copies the store to a file in steps between which others write. A step
+// has no transaction: SQLite copies nothing within one that writes.
+func (s *Store) copyPages(ctx context.Context, path string, f *os.File) (err error) {
+	// What is copied counts only when all of it is.
+	to := newDatabase(path, map[string]string{"_journal_mode": "OFF", "_synchronous": "OFF"})
+	defer func() { err = errors.Join(err, to.Close()) }()
+	conn, err := to.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	if _, err := conn.ExecContext(ctx, "PRAGMA cache_size = -1000"); err != nil { // it is written once
+		return err
+	}
+	return conn.Raw(func(raw any) (err error) {
+		var b *sqlite3.SQLiteBackup
+		defer func() {
+			if b != nil {
+				err = errors.Join(err, b.Finish())
+			}
+			if err == nil {
+				err = f.Sync()
+			}
+		}()
+		copied, flushed := int64(0), int64(0)
+		return s.inSteps(ctx, task{alone: true, run: func(_ context.Context, st *step) (more bool, err error) {
+			if b == nil {
+				err = s.conn.Raw(func(from any) (err error) {
+					b, err = raw.(*sqlite3.SQLiteConn).Backup("main", from.(*sqlite3.SQLiteConn), "main")
+					return err
+				})
+			}
+			for err == nil && st.takes(backupPages*pageSize) {
+				copied += backupPages * pageSize
+				var done bool
+				if done, err = b.Step(backupPages); done {
+					return false, err
+				}
+			}
+			return true, err
+		}, after: func() (err error) {
+			if copied-flushed >= flushWindow {
+				err = flushRange(f, flushed, copied-flushed)
+				flushed = copied
+			}
+			return err
+		}})
+	})
+}

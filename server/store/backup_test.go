@@ -1,0 +1,157 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"triphammer/server/secret"
+)
+
+// save makes a backup and opens the copy as a store of its own.
+func (f *fixture) save(t testing.TB) (*fixture, []byte) {
+	t.Helper()
+	copied := must[*os.File](t)(f.Backup(t.Context()))
+	data := must[[]byte](t)(io.ReadAll(copied))
+	check(t, copied.Close())
+	other := &fixture{cfg: f.cfg, at: f.at}
+	other.cfg.Path = filepath.Join(t.TempDir(), "copy.db")
+	check(t, os.WriteFile(other.cfg.Path, data, 0o600))
+	if r := must[*Report](t)(CheckFile(t.Context(), other.cfg.Path)); len(r.Problems) > 0 || r.KeyID != f.key.ID() {
+		t.Errorf("the copy: %+v", r)
+	}
+	other.reopen(t)
+	t.Cleanup(func() { _ = other.Close() })
+	return other, data
+}
+
+// TestBackupWhileWriting: a backup ends however much is written meanwhile, and has
+// each delivery that was acknowledged before it began, none of them half.
+func TestBackupWhileWriting(t *testing.T) {
+	s := open(t)
+	check(t, s.bind(t.Context()))
+	s.stock(t, 5000, time.Hour)
+	check(t, s.do(t.Context(), func(context.Context) error { // checkpoints and rolled back transactions come in between
+		s.long.pages, s.long.next = 200, 200
+		return nil
+	}))
+	ctx, stop := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	acked := make([][]string, 4)
+	var mu sync.Mutex
+	for w := range acked {
+		all.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				r, err := s.RecordDelivery(t.Context(), numbered(1_000_000+i*len(acked)+w, s.at))
+				if err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				acked[w] = append(acked[w], r.ID)
+				mu.Unlock()
+				if i%10 == 0 {
+					_ = s.do(t.Context(), func(ctx context.Context) error {
+						return errors.Join(s.setMeta(ctx, "half", fmt.Sprint(i)), errors.New("no"))
+					})
+				}
+			}
+		})
+	}
+	for range 3 {
+		mu.Lock()
+		var before []string
+		for _, some := range acked {
+			before = append(before, some...)
+		}
+		mu.Unlock()
+		copied, _ := s.save(t)
+		for _, id := range before {
+			if _, err := copied.Payload(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var runs, deliveries int
+		check(t, copied.read.QueryRowContext(t.Context(), "SELECT count(*) FROM runs").Scan(&runs))
+		check(t, copied.read.QueryRowContext(t.Context(), "SELECT count(*) FROM deliveries WHERE substr(identity_value, -1) IN ('0', '2', '4', '6', '8')").Scan(&deliveries))
+		if deliveries < 2500+len(before)/2-4 || runs != deliveries {
+			t.Errorf("%d runs of %d deliveries, %d acknowledged before", runs, deliveries, len(before))
+		}
+	}
+	stop()
+	all.Wait()
+}
+
+// TestBackup: one at a time; the key is not in it; nothing is left beside the
+// store, also not by one that is cut off.
+func TestBackup(t *testing.T) {
+	s := open(t)
+	check(t, s.bind(t.Context()))
+	s.stock(t, 1000, time.Hour)
+	check(t, os.WriteFile(unfinishedBackup(s.cfg.Path), []byte("left over"), 0o600))
+	must[int64](t)(s.SetSecret(t.Context(), "S", secret.New("correct-horse-battery-staple")))
+	copied, data := s.save(t)
+	value := must[SecretValue](t)(copied.SecretAt(t.Context(), "S", 1))
+	if value.Value.Reveal() != "correct-horse-battery-staple" || bytes.Contains(data, []byte("correct-horse")) {
+		t.Error("the copy does not have the secret, sealed")
+	}
+	key := must[[]byte](t)(os.ReadFile(filepath.Join(filepath.Dir(s.cfg.Path), "key")))
+	if bytes.Contains(data, bytes.TrimSpace(key)) {
+		t.Error("the copy has the key")
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.Backup(ctx); err == nil {
+		t.Error("a backup that was cancelled is there")
+	}
+	s.backup.Lock()
+	if _, err := s.Backup(t.Context()); !errors.Is(err, ErrBackup) {
+		t.Errorf("a second one: %v", err)
+	}
+	s.backup.Unlock()
+	if left := must[[]string](t)(filepath.Glob(filepath.Join(filepath.Dir(s.cfg.Path), "*-backup"))); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	check(t, s.Close())
+	if _, err := s.Backup(t.Context()); !errors.Is(err, ErrClosed) {
+		t.Errorf("of a closed store: %v", err)
+	}
+}
+
+// TestCheckFindsDamage: in the structure of the file and in what it holds.
+func TestCheckFindsDamage(t *testing.T) {
+	s := open(t)
+	check(t, s.bind(t.Context()))
+	s.stock(t, 300, time.Hour)
+	if r := must[*Report](t)(s.Check(t.Context())); len(r.Problems) > 0 || r.Rows["deliveries"] != 300 || r.Partial {
+		t.Errorf("%+v", r)
+	}
+	_, data := s.save(t)
+	for name, damage := range map[string]func(data []byte) []byte{
+		"cut off": func(data []byte) []byte { return data[:len(data)/2] },
+		"a page of 0s": func(data []byte) []byte {
+			return append(append(bytes.Clone(data[:20*pageSize]), make([]byte, pageSize)...), data[21*pageSize:]...)
+		},
+		"empty":    func([]byte) []byte { return nil },
+		"nonsense": func(data []byte) []byte { return bytes.Repeat([]byte("x"), len(data)) },
+	} {
+		path := filepath.Join(t.TempDir(), "copy.db")
+		check(t, os.WriteFile(path, damage(data), 0o600))
+		if r, err := CheckFile(t.Context(), path); err == nil && len(r.Problems) == 0 {
+			t.Errorf("%s: nothing is found", name)
+		}
+	}
+	check(t, s.do(t.Context(), func(ctx context.Context) error {
+		return s.exec(ctx, "UPDATE deliveries SET payload = zeroblob(length(payload)) WHERE id = (SELECT min(id) FROM deliveries)")
+	}))
+	if r := must[*Report](t)(s.Check(t.Context())); len(r.Problems) != 1 {
+		t.Errorf("a damaged payload: %v", r.Problems)
+	}
+}

@@ -1,0 +1,177 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/mattn/go-sqlite3"
+)
+
+// Report is what Check found.
+type Report struct {
+	Schema   int    // of the tables
+	Known    int    // the newest schema that this program knows
+	KeyID    string // of the key that its secrets are sealed with
+	Rows     map[string]int64
+	Newest   time.Time // delivery; zero: there is none
+	Partial  bool      // only the file's structure was looked at: its schema is older
+	Problems []string  // at most maxProblems
+}
+
+const maxProblems = 20
+
+// counted are the tables whose rows a Report has.
+var counted = []string{"deliveries", "runs", "applies", "secrets", "webhook_uids", "schedules"}
+
+// Check reads all that the store holds: its file's structure, and each payload,
+// file of an apply, spec and transcript as when it is used. It takes some seconds
+// per GB, beside what is written meanwhile.
+func (s *Store) Check(ctx context.Context) (*Report, error) {
+	r := &Report{Rows: make(map[string]int64)}
+	names, err := migrationNames()
+	if err != nil {
+		return nil, err
+	}
+	r.Known = len(names)
+	if err := s.describe(ctx, r); err != nil {
+		return nil, err
+	}
+	if r.Schema > r.Known {
+		return nil, fmt.Errorf("%w: it has schema %d, this one knows up to %d", ErrNewerSchema, r.Schema, r.Known)
+	}
+	found, err := list(ctx, s, scanText, fmt.Sprintf("PRAGMA integrity_check(%d)", maxProblems))
+	switch {
+	case damaged(err) != err:
+		r.Problems = append(r.Problems, err.Error())
+	case err != nil:
+		return nil, err
+	case len(found) != 1 || found[0] != "ok":
+		r.Problems = append(r.Problems, found...)
+	}
+	if r.Partial = r.Schema < r.Known; r.Partial {
+		return r, nil
+	}
+	return r, s.checkContents(ctx, r)
+}
+
+func (s *Store) describe(ctx context.Context, r *Report) error {
+	err := s.read.QueryRowContext(ctx, "SELECT value FROM meta WHERE name = 'schema'").Scan(&r.Schema)
+	if err != nil {
+		return damaged(err)
+	}
+	err = s.read.QueryRowContext(ctx, "SELECT value FROM meta WHERE name = 'sealing key'").Scan(&r.KeyID)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return damaged(err)
+	}
+	for _, table := range counted {
+		var n int64
+		err := s.read.QueryRowContext(ctx, "SELECT count(*) FROM "+table).Scan(&n)
+		var failure sqlite3.Error
+		switch {
+		case errors.As(err, &failure) && failure.Code == sqlite3.ErrError: // an older schema has no such table
+		case err != nil:
+			return damaged(err)
+		default:
+			r.Rows[table] = n
+		}
+	}
+	var newest int64
+	err = s.read.QueryRowContext(ctx, "SELECT received_at FROM deliveries ORDER BY id DESC LIMIT 1").Scan(&newest)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return damaged(err)
+	}
+	r.Newest = timeOf(newest)
+	return nil
+}
+
+// checkContents reads everything as it is read when it is used.
+func (s *Store) checkContents(ctx context.Context, r *Report) error {
+	const page = 500
+	for _, kind := range []struct {
+		ids  string // after one id
+		read func(id int64) error
+	}{
+		{"SELECT id FROM deliveries WHERE id > $1 AND payload IS NOT NULL ORDER BY id LIMIT $2", func(id int64) error {
+			_, err := s.Payload(ctx, formatID(prefixDelivery, id))
+			return err
+		}},
+		{"SELECT id FROM applies WHERE id > $1 ORDER BY id LIMIT $2", func(id int64) error {
+			_, err := s.ApplyFiles(ctx, formatID(prefixApply, id))
+			return err
+		}},
+		{"SELECT rowid FROM specs WHERE rowid > $1 ORDER BY rowid LIMIT $2", func(row int64) error {
+			var hash []byte
+			if err := s.read.QueryRowContext(ctx, "SELECT hash FROM specs WHERE rowid = $1", row).Scan(&hash); err != nil || len(hash) != 32 {
+				return err
+			}
+			_, err := s.Spec(ctx, [32]byte(hash))
+			return err
+		}},
+		{"SELECT DISTINCT run_id FROM run_events WHERE run_id > $1 ORDER BY run_id LIMIT $2", func(id int64) error {
+			for after := int64(0); ; {
+				events, err := s.Events(ctx, formatID(prefixRun, id), after, page)
+				if err != nil || len(events) < page {
+					return err
+				}
+				after = events[len(events)-1].Seq
+			}
+		}},
+	} {
+		for after := int64(0); ; {
+			ids, err := list(ctx, s, func(rows *sql.Rows) (id int64, err error) {
+				err = rows.Scan(&id)
+				return id, err
+			}, kind.ids, after, page)
+			if err != nil {
+				return damaged(err)
+			}
+			for _, id := range ids {
+				after = id
+				// What is deleted meanwhile is no problem.
+				if err := kind.read(id); err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, sql.ErrNoRows) {
+					if ctx.Err() != nil {
+						return ctx.Err()
+					}
+					if r.Problems = append(r.Problems, err.Error()); len(r.Problems) >= maxProblems {
+						return nil
+					}
+				}
+			}
+			if len(ids) < page {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// CheckFile is Check of a copy that no server uses, such as a backup. It changes
+// nothing and needs no key.
+func CheckFile(ctx context.Context, path string) (*Report, error) {
+	if err := judge(ctx, path); err != nil {
+		return nil, err
+	}
+	if log, err := os.Stat(path + "-wal"); err == nil && log.Size() > 0 {
+		return nil, fmt.Errorf("the write-ahead log %s-wal belongs to it: it is no backup, but the file of a server that runs or was cut off", path)
+	}
+	s := &Store{now: time.Now, logger: slog.New(slog.DiscardHandler)}
+	s.read = newDatabase(path, map[string]string{"mode": "ro", "immutable": "1"})
+	defer func() { _ = s.closeHandles() }() // it was only read
+	var since string
+	err := s.read.QueryRowContext(ctx, "SELECT value FROM meta WHERE name = $1", metaUndigested).Scan(&since)
+	switch {
+	case errors.Is(err, sql.ErrNoRows): // an older schema
+	case err != nil:
+		return nil, damaged(err)
+	default:
+		if err := s.digestsSince(since); err != nil {
+			return nil, err
+		}
+	}
+	return s.Check(ctx)
+}
