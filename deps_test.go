@@ -30,7 +30,7 @@ var allowed = map[string][]string{
 	"server/run":              {"factory", "server/disk", "server/secret", "server/store"},
 	"server/sandbox":          {"server/run", "server/secret"},
 	"server/delivery":         {"factory/signature", "factory/filter", "factory/match", "factory", "applier", "server/secret", "server/store", "server/run"},
-	"server/dashboard":        {"factory", "factory/match", "applier", "server/store", "server/run", "server/delivery"},
+	"server/dashboard":        {"factory", "factory/filter", "factory/match", "applier", "server/store", "server/run", "server/delivery"},
 	"server":                  {"schema", "factory", "factory/filter", "factory/match", "factory/signature", "applier", "server/disk", "server/secret", "server/store", "server/run", "server/delivery", "server/dashboard"},
 	"server/notify":           {"applier", "factory/signature"},
 	"cmd/triphammer":          {"*"},

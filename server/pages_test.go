@@ -1,10 +1,14 @@
 package server
 
 import (
+	"html"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"regexp"
 	"strings"
 	"testing"
+	"testing/fstest"
 )
 
 // TestSessionIsAudited: signing in and out are in the audit log (SPEC 10.4),
@@ -108,5 +112,51 @@ func TestApplyFromPage(t *testing.T) {
 	page := f.do(http.MethodGet, "/", "", "", "Cookie", cookie)
 	if !strings.Contains(string(page.body), `action="/factories/default/apply"`) {
 		t.Errorf("no button:\n%s", page.body)
+	}
+}
+
+// TestAutomationsPage: the list says what nothing starts, and Test filter both of
+// its checks, of a stored delivery and of a pasted payload (CONTRACT.md 6.3).
+func TestAutomationsPage(t *testing.T) {
+	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
+	f := newFixtureWith(t, options{files: fstest.MapFS{
+		"automations/gone.md": file("---\nenvironmentId: e\ntriggers:\n- {provider: webhook, event: received, filter: {webhooks: [gone]}}\n---\nDo it.\n"),
+		"automations/off.md":  file("---\nenvironmentId: e\nenabled: false\ntriggers:\n- {provider: webhook, event: received, filter: {webhooks: [hook]}}\n---\nDo it.\n"),
+	}})
+	id := field(t, f.do("POST", ingress+f.uids()["hook"], hookSecret, `{"n":1}`), "delivery_id")
+	unmatched := field(t, f.do("POST", ingress+f.uids()["hook"], hookSecret, `{"n":2}`), "delivery_id")
+	token, err := f.store.CreateLoginLink(t.Context(), "ada", "", linkLife)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cookie, _, _ := strings.Cut(f.do(http.MethodGet, "/auth/login?token="+token, "", "").header.Get("Set-Cookie"), ";")
+	page := func(method, path, form string, status int, wants ...string) {
+		t.Helper()
+		got := f.do(method, path, "", form, "Cookie", cookie, "Sec-Fetch-Site", "same-origin", "Content-Type", "application/x-www-form-urlencoded")
+		text := strings.Join(strings.Fields(html.UnescapeString(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(string(got.body), " "))), " ")
+		if got.status != status {
+			t.Errorf("%s %s: %d", method, path, got.status)
+		}
+		for _, want := range wants {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s %s %s: no %q in\n%s", method, path, form, want, text)
+			}
+		}
+	}
+	page("GET", "/automations", "", 200, "a ✓ Enabled webhook hook e", "gone ! Dormant webhook gone (there is no webhook gone) e", "off − Disabled webhook hook e", "other ! Dormant github push (this server does not fire github push)")
+	page("GET", "/deliveries", "", 200, "Accepted , nothing matched", "Accepted , 1 run")
+	page("GET", "/deliveries/"+unmatched, "", 200, "Test an automation with it", "off Would not trigger: it is disabled; enabled, it would")
+	page("GET", "/automations/test?delivery="+id, "", 200, "Stored delivery")
+	const test = "/automations/test"
+	page("POST", test, "automation=default/a&delivery="+id, 200, "✓ Would trigger", `✓ Webhook a trigger selects the webhook "hook"`, "✓ payload.n : wanted 1, came 1")
+	page("POST", test, "automation=default/a&payload="+url.QueryEscape(`{"n": 2}`), 200, "○ Would not trigger", "✓ Webhook no webhook was named: from hook it would not trigger", "✗ payload.n : wanted 1, came 2", `{"n": 2}`)
+	page("POST", test, "automation=default/off&payload=%7B%7D&webhook=hook", 200, "○ Would not trigger", `✗ Webhook a trigger selects the webhook "hook", but off is disabled`, "✓ Payload there is no payload filter")
+	page("POST", test, "automation=default/a", 400, "a stored delivery or a payload is needed")
+	page("POST", test, "automation=default/a&delivery=dlv_0000000000001", 400, "not found")
+	page("POST", test, "automation=default/none&payload=1", 400, `no automation "none" is live`)
+	page("POST", test, "automation=default/a&payload=%7B", 400, "payload")
+	page("POST", test, "payload=%zz", 400, "The form cannot be read")
+	if got := f.do("POST", test, "", "automation=default/a&payload=1", "Cookie", cookie, "Sec-Fetch-Site", "cross-site"); got.status != http.StatusForbidden {
+		t.Errorf("from another site: %d", got.status)
 	}
 }

@@ -94,7 +94,7 @@ func TestVisible(t *testing.T) {
 		"hid\u200bden\ufeff\U000e0041":  `hid\u200bden\ufeff\udb40\udc41`,
 		"a\rb":                          `a\rb`,
 		"\u2028\u2029":                  `\u2028\u2029`,
-		"Grüße, 世界, שלום, مرحبا, می‌خواهم, 👩‍💻 \ufffd": "Grüße, 世界, שלום, مرحبا, می‌خواهم, 👩‍💻 \ufffd",
+		"Grüße, 世界, שלום, مرحبا, می\u200cخواهم, 👩\u200d💻 \ufffd": "Grüße, 世界, שלום, مرحبا, می\u200cخواهم, 👩\u200d💻 \ufffd",
 	} {
 		if got := visible(text); got != want {
 			t.Errorf("%q is shown as %q, not %q", text, got, want)

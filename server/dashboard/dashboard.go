@@ -78,6 +78,40 @@ type Delivery struct {
 	Truncated bool
 }
 
+// Automations is the list of automations.
+type Automations struct {
+	Page
+	Automations []Automation
+}
+
+// Automation is one automation with what starts it.
+type Automation struct {
+	Factory, Name, Path, Environment string
+	Enabled                          bool
+	Dormant                          string // why nothing starts it although it is enabled
+	Triggers                         []Trigger
+}
+
+// Trigger is one trigger in words.
+type Trigger struct {
+	Text string
+	Idle string // why it starts nothing, or not all that it says
+}
+
+// FilterTest is the form of Test filter, with what it was filled with and what
+// came out.
+type FilterTest struct {
+	Page
+	Automations []Automation
+	Webhooks    []string
+	Automation  string // FACTORY/NAME
+	Webhook     string
+	Delivery    string
+	Payload     string
+	Result      *delivery.TestResult
+	Error       string
+}
+
 // Runs is the list of runs.
 type Runs struct {
 	Page
@@ -99,7 +133,7 @@ type Message struct {
 	Text string
 }
 
-var pages = parse("overview", "deliveries", "delivery", "runs", "run", "message")
+var pages = parse("overview", "deliveries", "delivery", "runs", "run", "automations", "filtertest", "message")
 
 func parse(names ...string) map[string]*template.Template {
 	all := make(map[string]*template.Template, len(names))

@@ -10,6 +10,7 @@ import (
 
 	"triphammer/applier"
 	"triphammer/applier/gitrepo"
+	"triphammer/factory/filter"
 	"triphammer/factory/match"
 	"triphammer/server/delivery"
 	"triphammer/server/run"
@@ -53,7 +54,17 @@ func everyPage() map[string]any {
 			Delivery: d, Commit: evil, Belt: []delivery.Stage{{Stage: evil, Outcome: delivery.Stopped, Detail: evil}},
 			Matches: []match.Result{{Automation: evil, Path: evil, Want: evil, Got: evil}},
 		}},
-		"runs":    Runs{Page: page, Runs: []*store.Run{r}, Next: evil},
+		"runs": Runs{Page: page, Runs: []*store.Run{r}, Next: evil},
+		"automations": Automations{Page: page, Automations: []Automation{
+			{Factory: evil, Name: evil, Path: evil, Environment: evil, Enabled: true, Dormant: evil, Triggers: []Trigger{{Text: evil, Idle: evil}}},
+		}},
+		"filter test": FilterTest{
+			Page: page, Automations: []Automation{{Factory: evil, Name: evil}}, Webhooks: []string{evil}, Automation: evil, Webhook: evil, Delivery: evil,
+			Payload: evil, Error: evil, Result: &delivery.TestResult{
+				WebhookCheck: delivery.Check{Detail: evil}, PayloadCheck: delivery.Check{Detail: evil},
+				Webhooks: []delivery.WebhookVerdict{{Webhook: evil, Detail: evil}}, Conditions: []filter.Condition{{Path: evil, Want: evil, Got: evil}},
+			},
+		},
 		"run":     Run{Page: page, Run: r, Prompt: evil, Events: events},
 		"message": Message{Page: page, Text: evil},
 	}

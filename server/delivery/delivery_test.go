@@ -495,7 +495,7 @@ func TestTestFilter(t *testing.T) {
 		{TestRequest{Filter: []byte(`{"build":{"status":["passed"]}}`), DeliveryID: id}, false, true, false, "any webhook", ""},
 		// A payload that somebody pasted.
 		{TestRequest{Automation: "failures", Payload: []byte(`{"build":{"status":"failed"}}`)}, true, true, true, "no webhook was named: it would trigger from token", "+token"},
-		{TestRequest{Automation: "failures", Payload: []byte(`{"build":{"status":"passed"}}`)}, false, true, false, "no webhook was named: it would trigger from none of 1 webhook", "token"},
+		{TestRequest{Automation: "failures", Payload: []byte(`{"build":{"status":"passed"}}`)}, false, true, false, "no webhook was named: from token it would not trigger", "token"},
 		{TestRequest{Automation: "two", Payload: []byte(`{"a":1,"b":2}`)}, true, true, true, "no webhook was named: it would trigger from second", "off +second third"},
 		{TestRequest{Automation: "two", Payload: []byte(`{"a":3}`)}, true, true, true, "no webhook was named: it would trigger from third", "off second +third"},
 		{TestRequest{Automation: "two", Payload: []byte(`{"a":7}`)}, false, true, false, "no webhook was named: it would trigger from none of 3 webhooks", "off second third"},

@@ -219,6 +219,8 @@ func testEach(revision *applier.Revision, def *factory.Automation, body []byte) 
 		r.WebhookCheck.Detail = "each webhook that a trigger selects is disabled"
 	case len(would) > 0:
 		r.WebhookCheck.Detail = "no webhook was named: it would trigger from " + strings.Join(would, ", ")
+	case checked == 1:
+		r.WebhookCheck.Detail = "no webhook was named: from " + r.Webhooks[0].Webhook + " it would not trigger"
 	default:
 		r.WebhookCheck.Detail = "no webhook was named: it would trigger from none of " + counted(checked, "webhook")
 	}
