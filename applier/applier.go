@@ -55,8 +55,9 @@ type Config struct {
 	// Past opens a commit that was applied before; needed to pin one.
 	Past func(ctx context.Context, hash string) (gitrepo.Commit, fs.FS, error)
 	// Verify returns why a commit must not apply (SPEC 4.10), an error that is an
-	// ErrUnverified, or another one if that could not be found out. nil: all may.
-	Verify func(ctx context.Context, hash string) error
+	// ErrUnverified, or another one if that could not be found out; or a warning of
+	// one that may. nil: all may.
+	Verify func(ctx context.Context, hash string) (warning string, err error)
 	// PinEnded hears that the pin has run out, and of each start, before which it
 	// may have; nil: nobody does.
 	PinEnded func(ctx context.Context) error
@@ -533,10 +534,12 @@ func (a *Applier) sync(ctx context.Context, trigger string, force bool) *Apply {
 	if done.past == nil && !force && !a.wanted(head.Hash, head.Hash, trigger) {
 		return nil
 	}
+	c := schema.Collector{} // of findings about the commit itself
 	if done.past == nil && a.cfg.Verify != nil {
-		switch err := a.cfg.Verify(ctx, head.Hash); {
+		switch warning, err := a.cfg.Verify(ctx, head.Hash); {
+		case warning != "":
+			c.Warn(schema.At{}, schema.ExpiredSigner, "", warning)
 		case errors.Is(err, gitrepo.ErrUnverified):
-			c := schema.Collector{}
 			c.Error(schema.At{}, schema.UnverifiedCommit, "", err.Error())
 			return a.refused(ctx, done, &Built{Diagnostics: c.Found}, Unverified)
 		case err != nil:
@@ -544,6 +547,9 @@ func (a *Applier) sync(ctx context.Context, trigger string, force bool) *Apply {
 		}
 	}
 	built, err := a.build(ctx, done)
+	if err == nil {
+		built.Diagnostics = append(c.Found, built.Diagnostics...)
+	}
 	switch {
 	case ctx.Err() != nil:
 		return nil

@@ -128,15 +128,15 @@ func TestVerify(t *testing.T) {
 		r := &records{}
 		cfg := r.config(source)
 		asked := make(map[string]int)
-		cfg.Verify = func(_ context.Context, hash string) error {
+		cfg.Verify = func(_ context.Context, hash string) (string, error) {
 			asked[hash]++
 			switch {
 			case hash == "bad":
-				return gitrepo.ErrUnverified
+				return "", gitrepo.ErrUnverified
 			case hash == "unclear" && asked[hash] < 3:
-				return errors.New("no such file")
+				return "", errors.New("no such file")
 			}
-			return nil
+			return map[string]string{"unclear": "its key is old"}[hash], nil
 		}
 		a := New(cfg)
 		start(t, a)
@@ -152,7 +152,7 @@ func TestVerify(t *testing.T) {
 			t.Errorf("state %+v", s)
 		}
 		time.Sleep(time.Hour)
-		if s := a.State(); s.Applied.Commit.Hash != "unclear" || s.Error != "" || asked["unclear"] != 3 {
+		if s := a.State(); s.Applied.Commit.Hash != "unclear" || s.Error != "" || asked["unclear"] != 3 || s.LastApply.Diagnostics[0].Code != "TH_EXPIRED_SIGNER" {
 			t.Errorf("state %+v, asked %v", s, asked)
 		}
 	})

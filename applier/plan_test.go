@@ -179,7 +179,7 @@ func TestUnsignedFinding(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = repo.Verify(t.Context(), head.Hash, keys)
+	_, err = repo.Verify(t.Context(), head.Hash, gitrepo.Signers{File: keys})
 	if !errors.Is(err, gitrepo.ErrUnverified) || !strings.Contains(string(docs), "error: "+strings.Replace(err.Error(), head.Hash[:12], "0123456789ab", 1)+" [TH_UNVERIFIED_COMMIT]\n") {
 		t.Errorf("docs/diagnostics.md does not have: %v", err)
 	}

@@ -88,12 +88,12 @@ func TestOneCommit(t *testing.T) {
 	r.set("HOOK_SECRET", 1, "s")
 	cfg := r.config(source)
 	var verified []string
-	cfg.Verify = func(_ context.Context, hash string) error {
+	cfg.Verify = func(_ context.Context, hash string) (string, error) {
 		verified = append(verified, hash)
 		if hash == "evil" {
-			return gitrepo.ErrUnverified
+			return "", gitrepo.ErrUnverified
 		}
-		return nil
+		return "", nil
 	}
 	done, err := New(cfg).Apply(t.Context(), "command")
 	if err != nil || done.Outcome != Applied || fmt.Sprint(verified, source.reads) != "[good] [good]" {

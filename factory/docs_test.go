@@ -245,6 +245,7 @@ func TestDiagnosticsPage(t *testing.T) {
   set another value: triphammer secrets set CI_SECRET
 `,
 		schema.UnverifiedCommit: "error: the commit is not verified: 0123456789ab is not signed [TH_UNVERIFIED_COMMIT]\n",
+		schema.ExpiredSigner:    "warning: 0123456789ab is signed with the key of ada@example.com, which may sign before 2026-01-01T00:00:00Z alone: it counts because the commit has an earlier date, which its committer sets [TH_EXPIRED_SIGNER]\n",
 	}
 	var b strings.Builder
 	b.WriteString(`# Diagnostics

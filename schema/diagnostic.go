@@ -63,6 +63,7 @@ const (
 	BadSecret     = "TH_UNSUITABLE_SECRET"
 
 	UnverifiedCommit = "TH_UNVERIFIED_COMMIT"
+	ExpiredSigner    = "TH_EXPIRED_SIGNER"
 )
 
 // Diagnostic is one finding (SPEC 3.1).

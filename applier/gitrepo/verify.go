@@ -30,35 +30,52 @@ const (
 	sshSigEnd   = "-----END SSH SIGNATURE-----"
 )
 
-// Verify checks that one of the keys in a file signed the commit: lines in the
-// format of allowed_signers (ssh-keygen(1)) and armored OpenPGP public keys, in
-// any mixture. The file is read each time. The error is an ErrUnverified if the
-// commit is at fault.
-func (r *Repo) Verify(ctx context.Context, hash, keysFile string) error {
+// Signers are who may sign commits.
+type Signers struct {
+	// File has lines in the format of allowed_signers (ssh-keygen(1)) and armored
+	// OpenPGP public keys, in any mixture. It is read each time.
+	File string
+	// Arrived is when the server first saw a commit. At that time an ssh key has to
+	// be valid; nil: at the time that the commit itself gives.
+	Arrived func(ctx context.Context, hash string) (time.Time, error)
+}
+
+// Verify checks that a signer signed the commit. The error is an ErrUnverified if
+// the commit is at fault. The warning, if any, is of a commit that may apply.
+func (r *Repo) Verify(ctx context.Context, hash string, signers Signers) (warning string, err error) {
 	if err := ctx.Err(); err != nil {
-		return err
+		return "", err
 	}
-	text, err := os.ReadFile(keysFile)
+	text, err := os.ReadFile(signers.File)
 	if err != nil {
-		return misconfigured("--verify-keys: %w", err)
+		return "", misconfigured("--verify-keys: %w", err)
 	}
 	keys, err := parseKeys(text)
 	if err != nil {
-		return misconfigured("--verify-keys: %s: %w", keysFile, err)
+		return "", misconfigured("--verify-keys: %s: %w", signers.File, err)
 	}
 	raw, err := r.rawCommit(plumbing.NewHash(hash))
 	if err != nil {
-		return err
+		return "", err
 	}
-	if err := keys.verify(raw); err != nil {
-		return fmt.Errorf("%w: %.12s %w", ErrUnverified, hash, err)
+	var arrived time.Time
+	if signers.Arrived != nil {
+		if arrived, err = signers.Arrived(ctx, hash); err != nil {
+			return "", err
+		}
 	}
-	return nil
+	if warning, err = keys.verify(raw, arrived); err != nil {
+		return "", fmt.Errorf("%w: %.12s %w", ErrUnverified, hash, err)
+	}
+	if warning != "" {
+		warning = fmt.Sprintf("%.12s %s", hash, warning)
+	}
+	return warning, nil
 }
 
 // Verify is Repo.Verify for a commit that Head gave.
-func (r *Remote) Verify(ctx context.Context, hash, keysFile string) error {
-	return r.cache.Verify(ctx, hash, keysFile)
+func (r *Remote) Verify(ctx context.Context, hash string, signers Signers) (warning string, err error) {
+	return r.cache.Verify(ctx, hash, signers)
 }
 
 // rawCommit is the bytes of a commit object. What is verified is what the hash
@@ -186,25 +203,25 @@ func signerTime(text string) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("%q is not a time such as 20260131Z", text)
 }
 
-// verify checks the signature of a raw commit. Its errors follow the commit's
-// name.
-func (k *signerKeys) verify(raw []byte) error {
+// verify checks the signature of a raw commit, with the time at which it arrived
+// or zero for the time that it gives. What it says follows the commit's name.
+func (k *signerKeys) verify(raw []byte, arrived time.Time) (warning string, err error) {
 	payload, signature, err := splitSignature(raw)
 	if err != nil {
-		return err
+		return "", err
 	}
 	switch {
 	case signature == "":
-		return errors.New("is not signed")
+		return "", errors.New("is not signed")
 	case strings.HasPrefix(signature, sshSigBegin):
-		return k.verifySSH(payload, signature, commitTime(payload))
+		return k.verifySSH(payload, signature, arrived)
 	case len(k.pgp) == 0:
-		return errors.New("is signed with OpenPGP, and --verify-keys has no such key")
+		return "", errors.New("is signed with OpenPGP, and --verify-keys has no such key")
 	}
 	if _, err := openpgp.CheckArmoredDetachedSignature(k.pgp, bytes.NewReader(payload), strings.NewReader(signature), nil); err != nil {
-		return fmt.Errorf("is not signed with an OpenPGP key of --verify-keys: %w", err)
+		return "", fmt.Errorf("is not signed with an OpenPGP key of --verify-keys: %w", err)
 	}
-	return nil
+	return "", nil
 }
 
 // splitSignature takes the gpgsig header out of a commit: what is left is what
@@ -272,7 +289,11 @@ type sshSig struct {
 
 type sshSigned struct{ Namespace, Reserved, Hash, Digest string }
 
-func (k *signerKeys) verifySSH(payload []byte, armored string, at time.Time) error {
+func (k *signerKeys) verifySSH(payload []byte, armored string, arrived time.Time) (warning string, err error) {
+	at, whose := arrived, "at which it arrived"
+	if arrived.IsZero() {
+		at, whose = commitTime(payload), "that it gives"
+	}
 	body, ok := strings.CutPrefix(strings.TrimSpace(armored), sshSigBegin)
 	body, ok2 := strings.CutSuffix(body, sshSigEnd)
 	blob, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(body), ""))
@@ -280,10 +301,10 @@ func (k *signerKeys) verifySSH(payload []byte, armored string, at time.Time) err
 	var sig sshSig
 	var inner ssh.Signature
 	if !ok || !ok2 || err != nil || !magic || ssh.Unmarshal(blob, &sig) != nil || sig.Version != 1 || ssh.Unmarshal(sig.Signature, &inner) != nil {
-		return errors.New("has an ssh signature that cannot be read")
+		return "", errors.New("has an ssh signature that cannot be read")
 	}
 	if sig.Namespace != "git" {
-		return fmt.Errorf("has an ssh signature for %q, not for git", sig.Namespace)
+		return "", fmt.Errorf("has an ssh signature for %q, not for git", sig.Namespace)
 	}
 	signed := sshSigned{Namespace: sig.Namespace, Reserved: sig.Reserved, Hash: sig.Hash}
 	switch sig.Hash {
@@ -294,14 +315,14 @@ func (k *signerKeys) verifySSH(payload []byte, armored string, at time.Time) err
 		sum := sha512.Sum512(payload)
 		signed.Digest = string(sum[:])
 	default:
-		return fmt.Errorf("has an ssh signature with the hash %q", sig.Hash)
+		return "", fmt.Errorf("has an ssh signature with the hash %q", sig.Hash)
 	}
 	if inner.Format == ssh.KeyAlgoRSA {
-		return errors.New("has an ssh signature with SHA-1")
+		return "", errors.New("has an ssh signature with SHA-1")
 	}
 	public, err := ssh.ParsePublicKey([]byte(sig.PublicKey))
 	if err != nil {
-		return errors.New("has an ssh signature by a key of an unknown kind")
+		return "", errors.New("has an ssh signature by a key of an unknown kind")
 	}
 	print := ssh.FingerprintSHA256(public)
 	outside := ""
@@ -314,12 +335,16 @@ func (k *signerKeys) verifySSH(payload []byte, armored string, at time.Time) err
 			continue
 		}
 		if err := public.Verify(append([]byte(sshSigMagic), ssh.Marshal(signed)...), &inner); err != nil {
-			return fmt.Errorf("has an ssh signature by %s (%s) that is not of this commit", s.principals, print)
+			return "", fmt.Errorf("has an ssh signature by %s (%s) that is not of this commit", s.principals, print)
 		}
-		return nil
+		if arrived.IsZero() && !s.before.IsZero() && !time.Now().Before(s.before) {
+			warning = fmt.Sprintf("is signed with the key of %s, which may sign before %s alone: it counts because the commit has an earlier date, which its committer sets",
+				s.principals, s.before.UTC().Format(time.RFC3339))
+		}
+		return warning, nil
 	}
 	if outside != "" {
-		return fmt.Errorf("is signed with the key of %s (%s) outside of the time in which that may sign", outside, print)
+		return "", fmt.Errorf("is signed with the key of %s (%s) outside of the time in which that may sign: the time %s is %s", outside, print, whose, at.UTC().Format(time.RFC3339))
 	}
-	return fmt.Errorf("is signed with an ssh key that is not in --verify-keys: %s", print)
+	return "", fmt.Errorf("is signed with an ssh key that is not in --verify-keys: %s", print)
 }

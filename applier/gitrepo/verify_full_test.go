@@ -60,14 +60,14 @@ func (s *signing) tampered(hash string, change func(raw []byte) []byte) string {
 
 func (s *signing) allowed(hash string) {
 	s.Helper()
-	if err := s.repo.Verify(s.Context(), hash, s.keys); err != nil {
-		s.Errorf("refused: %v", err)
+	if warning, err := s.repo.Verify(s.Context(), hash, Signers{File: s.keys}); err != nil || warning != "" {
+		s.Errorf("refused: %v, %s", err, warning)
 	}
 }
 
 func (s *signing) refused(hash, text string) {
 	s.Helper()
-	if err := s.repo.Verify(s.Context(), hash, s.keys); !errors.Is(err, ErrUnverified) || !strings.Contains(err.Error(), text) {
+	if _, err := s.repo.Verify(s.Context(), hash, Signers{File: s.keys}); !errors.Is(err, ErrUnverified) || !strings.Contains(err.Error(), text) {
 		s.Errorf("%v, want %q", err, text)
 	}
 }
@@ -76,7 +76,7 @@ func (s *signing) refused(hash, text string) {
 func (s *signing) unusable(keys, text string) {
 	s.Helper()
 	write(s.T, s.keys, keys)
-	if err := s.repo.Verify(s.Context(), runGit(s.T, s.work, "rev-parse", "HEAD"), s.keys); err == nil || errors.Is(err, ErrUnverified) || !strings.Contains(err.Error(), text) {
+	if _, err := s.repo.Verify(s.Context(), runGit(s.T, s.work, "rev-parse", "HEAD"), Signers{File: s.keys}); err == nil || errors.Is(err, ErrUnverified) || !strings.Contains(err.Error(), text) {
 		s.Errorf("%v, want %q", err, text)
 	}
 }
@@ -178,7 +178,7 @@ func TestVerifySSH(t *testing.T) {
 	s.unusable(pgpKeyBegin, "does not end")
 	s.unusable(pgpKeyBegin+"\n\nAAAA\n"+pgpKeyEnd, "cannot be read")
 	s.keys += "-none"
-	if err := s.repo.Verify(t.Context(), hash, s.keys); err == nil || errors.Is(err, ErrUnverified) {
+	if _, err := s.repo.Verify(t.Context(), hash, Signers{File: s.keys}); err == nil || errors.Is(err, ErrUnverified) {
 		t.Errorf("without the file: %v", err)
 	}
 }

@@ -60,11 +60,11 @@ type instanceOptions struct {
 type factoryOptions struct {
 	name         string
 	source       applier.Source
-	path         string                                       // of the factory in the source
-	verify       func(ctx context.Context, hash string) error // of commits; nil: all may apply
-	syncSecret   string                                       // name of the secret that signs push notifications
-	notify       *notify.Config                               // who hears of applies; nil: nobody
-	notifySecret string                                       // name of the secret that signs what they hear
+	path         string                                                                              // of the factory in the source
+	verify       func(ctx context.Context, hash string, arrived arrival) (warning string, err error) // of commits; nil: all may apply
+	syncSecret   string                                                                              // name of the secret that signs push notifications
+	notify       *notify.Config                                                                      // who hears of applies; nil: nobody
+	notifySecret string                                                                              // name of the secret that signs what they hear
 }
 
 // instance is the parts of one server, wired together: here the functions that
@@ -247,6 +247,10 @@ func (in *instance) addFactory(f factoryOptions) error {
 		}
 		in.notifiers, told = append(in.notifiers, notifier), notifier.Changed
 	}
+	var verify func(context.Context, string) (string, error)
+	if f.verify != nil {
+		verify = func(ctx context.Context, hash string) (string, error) { return f.verify(ctx, hash, in.arrival(f.name)) }
+	}
 	restored, _ := in.live.Revision(f.name)
 	in.appliers = append(in.appliers, applier.New(applier.Config{
 		Pin: pin, Past: func(ctx context.Context, hash string) (gitrepo.Commit, fs.FS, error) {
@@ -258,7 +262,7 @@ func (in *instance) addFactory(f factoryOptions) error {
 		UIDs: func(ctx context.Context, names []string) (map[string]string, error) {
 			return in.store.WebhookUIDs(ctx, f.name, names)
 		},
-		Deliveries: in.newestDeliveries, Verify: f.verify, Spec: specOf, Record: in.record, Logger: in.opt.logger,
+		Deliveries: in.newestDeliveries, Verify: verify, Spec: specOf, Record: in.record, Logger: in.opt.logger,
 		OnChange: func(s applier.State) {
 			in.metrics.Applier(s)
 			in.schedule.Kick()
@@ -286,6 +290,20 @@ func (in *instance) tell() {
 			return r.Header, standard.Sign(value, r)
 		},
 	})
+}
+
+// arrival is when a commit came.
+type arrival func(ctx context.Context, hash string) (time.Time, error)
+
+// arrival is when this server first tried to apply a commit: now, if it never did.
+func (in *instance) arrival(factory string) arrival {
+	return func(ctx context.Context, hash string) (time.Time, error) {
+		at, err := in.store.FirstApply(ctx, factory, hash)
+		if errors.Is(err, store.ErrNotFound) {
+			return time.Now(), nil
+		}
+		return at, err
+	}
 }
 
 // pin is what a factory is pinned to, if anything.

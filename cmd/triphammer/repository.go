@@ -21,6 +21,7 @@ func repositoryFlags(f *pflag.FlagSet) {
 	f.Duration("git-timeout", 2*time.Minute, "how long a look at a repository on another machine may take; a fetch that moves on may take longer")
 	f.String("sync-secret", "", "managed secret with which the service signs its push notifications")
 	f.String("verify-keys", "", "apply only commits that one of these keys signed: allowed_signers of ssh, armored OpenPGP public keys")
+	f.String("verify-time", verifyCommitted, "the time at which an ssh key of --verify-keys has to be valid: "+verifyCommitted+" (the commit's own, which its committer sets) or "+verifyArrived+" (when the server first saw the commit)")
 	f.String("git-token-file", "", "file with the token for a repository over https; read at each look")
 	f.String("git-username", "", "user name that the token belongs to, where the service asks for one")
 	f.String("git-ca-file", "", "certificates to trust for a repository over https, beside the system's (PEM)")
@@ -28,13 +29,19 @@ func repositoryFlags(f *pflag.FlagSet) {
 	f.String("git-known-hosts", "", "known_hosts file for a repository over ssh; default: the published keys of GitHub, GitLab and Bitbucket")
 }
 
+// The values of --verify-time.
+const (
+	verifyCommitted = "committed"
+	verifyArrived   = "arrived"
+)
+
 // minPoll keeps a mistyped unit from flooding a service.
 const minPoll = time.Second
 
 // repository is a source in Git.
 type repository interface {
 	applier.Source
-	Verify(ctx context.Context, hash, keysFile string) error
+	Verify(ctx context.Context, hash string, signers gitrepo.Signers) (warning string, err error)
 }
 
 // openSource opens the repository that the flags name. What is fetched of a

@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"triphammer/applier/gitrepo"
 	"triphammer/schema"
 	"triphammer/server"
 	"triphammer/server/disk"
@@ -279,7 +280,19 @@ func openFactory(name string, flags *pflag.FlagSet, data string) (f factoryOptio
 		if _, err := os.Stat(keys); err != nil {
 			return f, exitWith(exitUsage, "--verify-keys: %w", err)
 		}
-		f.verify = func(ctx context.Context, hash string) error { return source.Verify(ctx, hash, keys) }
+		f.verify = func(ctx context.Context, hash string, arrived arrival) (string, error) {
+			signers := gitrepo.Signers{File: keys}
+			if text("verify-time") == verifyArrived {
+				signers.Arrived = arrived
+			}
+			return source.Verify(ctx, hash, signers)
+		}
+	}
+	switch when := text("verify-time"); {
+	case when != verifyCommitted && when != verifyArrived:
+		return f, exitWith(exitUsage, "--verify-time %q is neither %s nor %s", when, verifyCommitted, verifyArrived)
+	case when != verifyCommitted && f.verify == nil:
+		return f, exitWith(exitUsage, "--verify-time needs --verify-keys, the keys that may sign")
 	}
 	f.notify, err = notifications(flags, source)
 	return f, err

@@ -5,6 +5,7 @@ package main
 import (
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -110,5 +111,60 @@ func TestSecretAppears(t *testing.T) {
 	s := w.until("it suits", func(s server.FactoryStatus) bool { return s.State == "live" })
 	if s.LastApply.Trigger != "secret" {
 		t.Errorf("%+v", s.LastApply)
+	}
+}
+
+// TestBackdatedCommit: a commit that is signed with an expired key and gives an
+// earlier date applies with a warning, or with --verify-time arrived not at all;
+// but one that came in time goes on to.
+func TestBackdatedCommit(t *testing.T) {
+	w := newWorld(t, map[string]string{"factory.yaml": factoryYAML})
+	dir := t.TempDir()
+	key, keys := filepath.Join(dir, "key"), filepath.Join(dir, "signers")
+	if out, err := exec.Command("ssh-keygen", "-q", "-N", "", "-C", "", "-t", "ed25519", "-f", key).CombinedOutput(); err != nil {
+		t.Fatalf("ssh-keygen: %v\n%s", err, out)
+	}
+	public, err := os.ReadFile(key + ".pub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	allow := func(options string) {
+		t.Helper()
+		if err := os.WriteFile(keys, []byte("ada@example.com "+options+" "+string(public)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sign := func(date string) {
+		t.Helper()
+		t.Setenv("GIT_COMMITTER_DATE", date)
+		w.git("-c", "gpg.format=ssh", "-c", "user.signingkey="+key, "commit", "-q", "--allow-empty", "-S", "-m", "signed")
+	}
+	sign("2025-06-01T00:00:00Z")
+	allow(`valid-before="20260101Z"`)
+	w.start("--verify-keys", keys)
+	s := w.until("it applies", func(s server.FactoryStatus) bool { return s.State == "live" })
+	if !strings.Contains(string(s.LastApply.Diagnostics), "TH_EXPIRED_SIGNER") {
+		t.Errorf("nothing is said: %s", s.LastApply.Diagnostics)
+	}
+	w.kill()
+	w.start("--verify-keys", keys, "--verify-time", "arrived")
+	sign("2025-06-02T00:00:00Z")
+	s = w.until("the next one is refused", func(s server.FactoryStatus) bool { return s.Reason == "unverified" })
+	if !strings.Contains(s.Error, "the time at which it arrived is ") {
+		t.Error(s.Error)
+	}
+	allow("")
+	w.run("", "apply")
+	// It came while the key was valid, and that is over now.
+	over := s.LastApply.At.Add(time.Second).Truncate(time.Second).Add(time.Second)
+	allow(`valid-before="` + over.UTC().Format("20060102150405") + `Z"`)
+	err = waitFor(t.Context(), 30*time.Second, "the key expires", func() (bool, error) { return time.Now().After(over), nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.run("", "apply")
+	allow(`valid-before="` + s.LastApply.At.Add(-time.Minute).UTC().Format("20060102150405") + `Z"`)
+	if out := w.fails(exitBad, "apply"); !strings.Contains(out, "the time at which it arrived is ") {
+		t.Error(out)
 	}
 }

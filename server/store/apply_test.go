@@ -46,15 +46,21 @@ func TestPins(t *testing.T) {
 	missing()
 
 	for _, a := range []Apply{
-		{Factory: "default", Commit: "aaaa1", Outcome: "applied"},
+		{Factory: "default", Commit: "aaaa1", Outcome: "applied", StartedAt: now.Add(time.Minute)},
 		{Factory: "default", Commit: "aaaa2", Outcome: "applied"},
-		{Factory: "default", Commit: "aaaa1", Outcome: "applied", Trigger: "command"},
+		{Factory: "default", Commit: "aaaa1", Outcome: "applied", Trigger: "command", StartedAt: now.Add(time.Hour)},
 		{Factory: "default", Commit: "bbbb", Outcome: "refused"},
 		{Factory: "other", Commit: "cccc", Outcome: "applied"},
 	} {
 		if _, err := s.RecordApply(ctx, &a, nil, nil); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if _, err := s.FirstApply(ctx, "default", "cccc"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a commit of another factory: %v", err)
+	}
+	if at := must[time.Time](t)(s.FirstApply(ctx, "default", "aaaa1")); !at.Equal(now.Add(time.Minute)) {
+		t.Errorf("first applied at %s", at)
 	}
 	if a := must[*Apply](t)(s.AppliedCommit(ctx, "default", "aaaa1")); a.Trigger != "command" {
 		t.Errorf("not the newest: %+v", a)
