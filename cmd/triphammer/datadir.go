@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"triphammer/server/secret"
 	"triphammer/server/store"
 )
@@ -253,8 +255,26 @@ func flock(ctx context.Context, f *os.File, dir string, wait bool) error {
 	if wait {
 		if cl, err := socketClient(dir); err == nil {
 			cl.close()
-			return exitWith(exitUnreachable, "the data directory %s is %w: a server is running on it", dir, errLocked)
+			return exitWith(exitUnreachable, "the data directory %s is %w%s: a server is running on it, and answers on its socket", dir, errLocked, holder(f))
 		}
 	}
-	return exitWith(exitUnreachable, "the data directory %s is %w, which does not answer (a server that starts or stops?)", dir, errLocked)
+	return exitWith(exitUnreachable, "the data directory %s is %w%s, which does not answer on its socket (a server that starts or stops?)", dir, errLocked, holder(f))
+}
+
+// holder is which process holds the lock of a file, for a message; empty if the
+// system does not tell, as of a process of another container.
+func holder(f *os.File) string {
+	var st syscall.Stat_t
+	table, err := os.ReadFile("/proc/locks")
+	if err != nil || syscall.Fstat(int(f.Fd()), &st) != nil {
+		return ""
+	}
+	file := fmt.Sprintf("%02x:%02x:%d", unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino)
+	for line := range strings.Lines(string(table)) {
+		// 1: FLOCK ADVISORY WRITE 4711 fd:00:12345 0 EOF
+		if lock := strings.Fields(line); len(lock) > 5 && lock[1] == "FLOCK" && lock[5] == file && lock[4] != "0" {
+			return " (process " + lock[4] + ")"
+		}
+	}
+	return ""
 }
