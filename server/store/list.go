@@ -117,6 +117,7 @@ type lister struct {
 	RunQuery
 
 	none    bool // nothing can match
+	queue   bool // of those in the queue alone
 	grouped bool // the groups are a condition
 	checked bool // there are conditions that no index of the order has
 	groups  []groupRow
@@ -254,7 +255,7 @@ func (l *lister) find(ctx context.Context) (found []place, err error) {
 	var queued []place
 	states := l.states()
 	if i := slices.Index(states, Queued); i >= 0 {
-		if queued, err = l.collect(ctx, where{terms: []string{inQueue}}); err != nil {
+		if queued, err = l.queued(ctx); err != nil {
 			return nil, err
 		}
 		states = slices.Delete(slices.Clone(states), i, i+1)
@@ -274,6 +275,49 @@ const (
 	inQueue   = "state = 'QUEUED'"
 	leftQueue = "state <> 'QUEUED'"
 )
+
+// queued finds those in the queue, which can be long. Its index has them by group,
+// in the order of their ids; all but the titles are in that order too.
+func (l *lister) queued(ctx context.Context) (found []place, err error) {
+	part := *l
+	part.queue = true
+	if !l.UpdatedAfter.IsZero() {
+		part.least = max(l.least, idAt(l.UpdatedAfter)) // none was updated since it came
+	}
+	if part.groups, err = l.queuedGroups(ctx); err != nil || len(part.groups) == 0 {
+		return nil, err
+	}
+	var complete bool
+	switch {
+	case len(part.groups) > maxWalks || l.Sort == ByTitle:
+	case l.Sort == ByAgent:
+		found, complete, err = part.byAgent(ctx, []RunState{Queued})
+	default:
+		found, complete, err = part.merge(ctx, part.groups, []RunState{Queued})
+	}
+	if err != nil || complete {
+		return found, err
+	}
+	return part.collect(ctx, where{terms: []string{inQueue}})
+}
+
+// queuedGroups are the groups that have runs in the queue, and are asked for: by a
+// jump from each to the next one, however many runs they have. Of more than can be
+// merged there are some.
+func (l *lister) queuedGroups(ctx context.Context) ([]groupRow, error) {
+	if l.grouped && len(l.groups) <= maxWalks {
+		return l.groups, nil
+	}
+	all, err := list(ctx, l.store, scanGroup, fmt.Sprintf(`WITH RECURSIVE q(id) AS (SELECT min(group_id) FROM runs WHERE state = 'QUEUED'
+		UNION ALL SELECT (SELECT min(group_id) FROM runs WHERE state = 'QUEUED' AND group_id > q.id) FROM q WHERE q.id IS NOT NULL LIMIT %d)
+		SELECT g.id, g.automation, g.agent FROM q JOIN run_groups g ON g.id = q.id`, maxWalks+1))
+	if err != nil || !l.grouped || len(all) > maxWalks {
+		return all, err
+	}
+	return slices.DeleteFunc(all, func(g groupRow) bool {
+		return !slices.ContainsFunc(l.groups, func(o groupRow) bool { return o.id == g.id })
+	}), nil
+}
 
 // left finds those that have left the queue.
 func (l *lister) left(ctx context.Context, states []RunState, narrowed bool) ([]place, error) {
@@ -304,15 +348,49 @@ func (l *lister) key() (column string, direction string, beyond string) {
 	if l.Ascending {
 		direction, beyond = "ASC", ">"
 	}
-	switch l.Sort {
-	case ByUpdated:
+	switch {
+	case l.Sort == ByUpdated && l.queue:
+		return queuedAt, direction, beyond
+	case l.Sort == ByUpdated:
 		return "updated_at", direction, beyond
-	case ByTitle:
+	case l.Sort == ByTitle:
 		return "title", direction, beyond
-	case ByAgent:
+	case l.Sort == ByAgent:
 		return "(SELECT g.agent FROM run_groups g WHERE g.id = group_id)", direction, beyond
 	}
 	return "id", direction, beyond
+}
+
+// queuedAt is when a run came into the queue, by its id and to the millisecond: it
+// is not updated before it leaves it. The ids are in this order.
+var queuedAt = fmt.Sprintf("((id >> %d) + %d) * 1000", randomBits, epoch)
+
+// boundsInQueue is bounds for the order of queuedAt, by the ids.
+func (l *lister) boundsInQueue(w *where, id string) error {
+	if !l.UpdatedAfter.IsZero() {
+		w.add(id+" >= ", idAt(l.UpdatedAfter))
+	}
+	if l.after == 0 {
+		return nil
+	}
+	micros, err := strconv.ParseInt(l.After.Key, 10, 64)
+	if err != nil {
+		return fmt.Errorf("%q: %w", l.After.Key, ErrNotFound)
+	}
+	// Those of the mark's millisecond are beyond it by their ids, if it is at its
+	// beginning, and else all on the one side.
+	first, next := idAt(timeOf(micros)), idAt(timeOf(micros).Add(time.Millisecond))
+	switch {
+	case l.Ascending && micros%1000 == 0:
+		w.add(id+" > ", max(first-1, min(l.after, next-1)))
+	case l.Ascending:
+		w.add(id+" >= ", next)
+	case micros%1000 == 0:
+		w.add(id+" < ", max(first, min(l.after, next)))
+	default:
+		w.add(id+" < ", next)
+	}
+	return nil
 }
 
 // bounds adds where the page begins, and the limits that an index can tell. With
@@ -326,6 +404,11 @@ func (l *lister) bounds(w *where, id string) error {
 		w.add(id+" < ", idAt(l.CreatedBefore.Add(time.Millisecond)))
 	}
 	if l.Sort == ByUpdated {
+		if l.queue {
+			if err := l.boundsInQueue(w, id); err != nil {
+				return err
+			}
+		}
 		if !l.UpdatedAfter.IsZero() {
 			w.add("updated_at > ", micros(l.UpdatedAfter))
 		}
@@ -333,7 +416,7 @@ func (l *lister) bounds(w *where, id string) error {
 			w.add("updated_at > ", micros(l.CreatedAfter)) // none is updated before it is created
 		}
 	}
-	if l.after == 0 {
+	if l.after == 0 || l.Sort == ByUpdated && l.queue {
 		return nil
 	}
 	var key any = l.After.Key
@@ -373,22 +456,12 @@ func scanPlace(rows *sql.Rows) (place, error) {
 // Where runs are checked, the parts can end before there is a page: then it is
 // not complete.
 func (l *lister) merge(ctx context.Context, groups []groupRow, states []RunState) (found []place, complete bool, err error) {
-	column, direction, _ := l.key()
-	w, rows, good := where{}, l.Limit, "1"
+	rows := l.Limit
 	if l.checked {
-		l.checks(&w, true)
-		good, w.terms = strings.Join(append(w.terms, "1"), " AND "), nil
 		rows = max(rows, walkRows/(len(groups)*len(states)))
 	}
-	at := len(w.args)
-	w.add("state = ", "")
-	w.add("group_id = ", int64(0))
-	w.terms = append(w.terms, leftQueue)
-	if err := l.bounds(&w, "id"); err != nil {
-		return nil, false, err
-	}
-	query := fmt.Sprintf("SELECT id, %s, %s FROM runs%s ORDER BY %[1]s %[4]s, id %[4]s LIMIT %d", column, good, w.sql(), direction, rows)
-	if err := checkMarks(query); err != nil {
+	query, args, at, err := l.part(rows)
+	if err != nil {
 		return nil, false, err
 	}
 	conn, err := l.store.read.Conn(ctx)
@@ -405,8 +478,8 @@ func (l *lister) merge(ctx context.Context, groups []groupRow, states []RunState
 	var end *place // what lies beyond it is not known of all parts
 	for _, state := range states {
 		for _, g := range groups {
-			w.args[at], w.args[at+1] = string(state), g.id
-			part, err := readPlaces(ctx, stmt, w.args)
+			args[at], args[at+1] = string(state), g.id
+			part, err := readPlaces(ctx, stmt, args)
 			if err != nil {
 				return nil, false, err
 			}
@@ -427,6 +500,32 @@ func (l *lister) merge(ctx context.Context, groups []groupRow, states []RunState
 	}
 	slices.SortFunc(found, l.compare)
 	return found[:min(len(found), l.Limit)], end == nil || len(found) >= l.Limit, nil
+}
+
+// part is the query for the first rows of a group and state, which are args[at] and
+// the one after it.
+func (l *lister) part(rows int) (query string, args []any, at int, err error) {
+	column, direction, _ := l.key()
+	w, good := where{}, "1"
+	if l.checked {
+		l.checks(&w, true)
+		good, w.terms = strings.Join(append(w.terms, "1"), " AND "), nil
+	}
+	at = len(w.args)
+	w.add("state = ", "")
+	w.add("group_id = ", int64(0))
+	order := fmt.Sprintf("%s %s, id %[2]s", column, direction)
+	if l.queue {
+		w.terms = append(w.terms, inQueue)
+		order = "id " + direction
+	} else {
+		w.terms = append(w.terms, leftQueue)
+	}
+	if err := l.bounds(&w, "id"); err != nil {
+		return "", nil, 0, err
+	}
+	query = fmt.Sprintf("SELECT id, %s, %s FROM runs%s ORDER BY %s LIMIT %d", column, good, w.sql(), order, rows)
+	return query, w.args, at, checkMarks(query)
 }
 
 func readPlaces(ctx context.Context, stmt *sql.Stmt, args []any) ([]place, error) {

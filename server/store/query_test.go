@@ -41,6 +41,18 @@ func TestPlans(t *testing.T) {
 			t.Errorf("%+v: %s, not %s", q, got, want)
 		}
 	}
+	mark := RunMark{Key: fmt.Sprint(s.at.UnixMicro()), ID: formatID(prefixRun, 1<<40)}
+	for _, sort := range []RunSort{ByCreated, ByUpdated} {
+		for _, q := range []RunQuery{{}, {Ascending: true}, {After: mark}, {After: mark, Ascending: true}, {UpdatedAfter: s.at}, {Search: "fix", CreatedAfter: s.at}} {
+			q.Sort = sort
+			l := &lister{store: s.Store, RunQuery: q, queue: true, checked: q.Search != ""}
+			check(t, l.prepare(t.Context()))
+			query, args, _, err := l.part(50)
+			if got := plan(query, args, err); !strings.Contains(got, "runs_queue (group_id=?") || strings.Contains(got, "TEMP") {
+				t.Errorf("the queue, %+v: %s", q, got)
+			}
+		}
+	}
 }
 
 // TestMergedQueries: a name has a UID in each factory, and a query may name
