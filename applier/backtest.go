@@ -27,7 +27,8 @@ type BackTest struct {
 	Before     int    `json:"before"`
 	After      int    `json:"after"`
 	// Started and Stopped are the newest deliveries that only the proposed and
-	// only the live definitions start, at most maxExamples each.
+	// only the live definitions start, at most maxExamples each, of each webhook in
+	// turn.
 	Started []string `json:"started"`
 	Stopped []string `json:"stopped"`
 }
@@ -75,10 +76,10 @@ func (a *Applier) backTest(ctx context.Context, from, to *Revision, plan Plan, n
 	for _, w := range to.webhooks() {
 		webhooks[w.UID] = versions{webhooks[w.UID].was, w}
 	}
-	tests := make(map[string]*BackTest)
+	tests := make(map[string][]*BackTest) // by automation: of each webhook
 	for _, uid := range slices.Sorted(maps.Keys(webhooks)) {
 		v := webhooks[uid]
-		selects := make(map[string]bool)
+		selects, of := make(map[string]bool), make(map[string]*BackTest)
 		for _, w := range []*Webhook{v.was, v.is} {
 			for _, name := range w.names() {
 				selects[name] = true
@@ -97,26 +98,47 @@ func (a *Applier) backTest(ctx context.Context, from, to *Revision, plan Plan, n
 				return fmt.Errorf("delivery %s: %w", id, err)
 			}
 			for name := range selects {
-				t := tests[name]
-				if t == nil {
-					t = &BackTest{Automation: name, Started: []string{}, Stopped: []string{}}
-					tests[name] = t
+				if of[name] == nil {
+					of[name] = &BackTest{Automation: name}
 				}
-				t.add(id, slices.Contains(before, name), slices.Contains(after, name))
+				of[name].add(id, slices.Contains(before, name), slices.Contains(after, name))
 			}
 			return nil
 		})
 		if err != nil {
 			return nil, fmt.Errorf("the back-test: %w", err)
 		}
+		for name, t := range of {
+			tests[name] = append(tests[name], t)
+		}
 	}
 	all := []BackTest{}
 	for _, name := range slices.Sorted(maps.Keys(tests)) {
-		if t := tests[name]; changes[name] || len(t.Started)+len(t.Stopped) > 0 {
-			all = append(all, *t)
+		if t := together(tests[name]); changes[name] || len(t.Started)+len(t.Stopped) > 0 {
+			all = append(all, t)
 		}
 	}
 	return all, nil
+}
+
+// together is the sum of the back-tests of an automation's webhooks, with examples
+// of each of them in turn.
+func together(tests []*BackTest) BackTest {
+	sum := BackTest{Automation: tests[0].Automation, Started: []string{}, Stopped: []string{}}
+	for _, t := range tests {
+		sum.Deliveries, sum.Before, sum.After = sum.Deliveries+t.Deliveries, sum.Before+t.Before, sum.After+t.After
+	}
+	for i := range maxExamples {
+		for _, t := range tests {
+			if i < len(t.Started) && len(sum.Started) < maxExamples {
+				sum.Started = append(sum.Started, t.Started[i])
+			}
+			if i < len(t.Stopped) && len(sum.Stopped) < maxExamples {
+				sum.Stopped = append(sum.Stopped, t.Stopped[i])
+			}
+		}
+	}
+	return sum
 }
 
 func (t *BackTest) add(id string, before, after bool) {

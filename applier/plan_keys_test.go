@@ -55,6 +55,7 @@ var plannedVariants = map[string]variant{
 	"factory.credentialStrategy":   {values: []any{"EXECUTOR", "CREATOR"}},
 	"factory.repositories[].owner": {with: object{"repositories": []any{object{"owner": "a", "name": "b"}}}},
 	"factory.repositories[].name":  {with: object{"repositories": []any{object{"owner": "a", "name": "b"}}}},
+	"factory.integrations":         {with: object{"integrations": []any{object{"type": "slack"}}}},
 	"factory.integrations[].type":  {values: []any{"slack", "jira"}},
 
 	"factory.cloudProviders.gcp": {with: object{"cloudProviders": object{"gcp": object{

@@ -154,6 +154,32 @@ func TestPropose(t *testing.T) {
 	}
 }
 
+// TestBackTestExamples: those of an automation on two webhooks are of both.
+func TestBackTestExamples(t *testing.T) {
+	r := &records{}
+	r.set("HOOK_SECRET", 1, "s")
+	cfg := r.config(nil)
+	cfg.Source = &fake{}
+	cfg.Deliveries = func(_ context.Context, uid string, n int, visit func(string, []byte) error) error {
+		for i := range min(n, map[string]int{"whk_hook": 9, "whk_two": 2}[uid]) {
+			if err := visit(fmt.Sprintf("%s_%d", uid, i), []byte(`{"x":1}`)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	cfg.Live.Swap(revision(t, "webhooks/hook.yaml", webhookYAML, "webhooks/two.yaml", webhookYAML))
+	a := strings.Replace(auto(""), "[hook]", "[hook, two]", 1)
+	p, err := New(cfg).Propose(t.Context(), tree("webhooks/hook.yaml", webhookYAML, "webhooks/two.yaml", webhookYAML, "automations/a.md", a), 10)
+	if err != nil || len(p.BackTests) != 1 {
+		t.Fatal(err, p)
+	}
+	b := p.BackTests[0]
+	if want := []string{"whk_hook_0", "whk_two_0", "whk_hook_1", "whk_two_1", "whk_hook_2"}; !slices.Equal(b.Started, want) || b.After != 11 || b.Deliveries != 11 {
+		t.Errorf("%+v, want the examples %v", b, want)
+	}
+}
+
 // TestUnsignedFinding is TestSecretFindings for a commit that nobody signed.
 func TestUnsignedFinding(t *testing.T) {
 	docs, err := os.ReadFile("../docs/diagnostics.md")

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"triphammer/applier/gitrepo"
 )
@@ -33,7 +34,11 @@ func TestNoPrivilege(t *testing.T) {
 		"environments/e.yaml:workdir": "command: [x]\nworkingDirectory: /\n",
 	} {
 		path, _, _ := strings.Cut(name, ":")
-		source := &fake{head: "bad", tree: map[string]fs.FS{"bad": tree(path, text)}}
+		definitions := tree(path, text)
+		if path == "environments/e.yaml" { // one that nothing names would be ignored
+			definitions["factory.yaml"] = &fstest.MapFile{Data: []byte(factoryYAML + "agentDefaults: {environmentId: e}\n")}
+		}
+		source := &fake{head: "bad", tree: map[string]fs.FS{"bad": definitions}}
 		r := &records{}
 		r.set("S", 1, "s3cret-value-of-sixteen")
 		cfg := r.config(source)

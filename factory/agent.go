@@ -46,7 +46,7 @@ func (l *loader) agent(d *document) *Agent {
 func (l *loader) settings(d *document, n *schema.Node, base Settings, prefix string) Settings {
 	s := base
 	model, harness := n.Get("model"), n.Get("harness")
-	if isSet(model) && harness != nil {
+	if harness != nil && (isSet(model) || l.opt.Strict && model != nil) {
 		d.Error(n.KeyAt("harness"), schema.InvalidValue, "model: X is short for harness: {type: oz, model: X}; keep one of them", prefix+"model and "+prefix+"harness exclude each other")
 	}
 	if host := n.Get("workerHost"); host != nil {

@@ -25,6 +25,7 @@ func (l *loader) automation(d *document) *Automation {
 		inherited = agent.Settings
 	}
 	a.Settings = l.settings(d, d.Root, inherited, "")
+	l.canStart(d, a)
 	unnamed, named := 0, make(map[string]bool)
 	for i, n := range itemsOf(d.Root.Get("triggers")) {
 		if n.Kind != schema.Mapping {
@@ -48,6 +49,23 @@ func (l *loader) automation(d *document) *Automation {
 	return a
 }
 
+// canStart warns of an automation whose runs fail because nothing says how to start
+// its agent.
+func (l *loader) canStart(d *document, a *Automation) {
+	environment := l.environments[a.Settings.EnvironmentID]
+	if l.opt.Strict || a.Settings.EnvironmentID != "" && environment == nil || environment != nil && len(environment.Command) > 0 {
+		return
+	}
+	at := d.Root.KeyAt("environmentId")
+	switch a.Settings.Harness.Type {
+	case "":
+		d.Warn(at, schema.NoEffect, "set harness.type, or name an environment that has a command (environmentId)", "nothing says how to start the agent: a run fails")
+	case "oz":
+		d.Warn(at, schema.NoEffect, "set another harness.type, or name an environment that has a command (environmentId)",
+			"this server cannot start the harness oz, which model is short for: a run fails")
+	}
+}
+
 // agentNamed finds the agent that a node names, nil with a finding if there is
 // none.
 func (l *loader) agentNamed(d *document, n *schema.Node) *Agent {
@@ -63,19 +81,34 @@ func (l *loader) agentNamed(d *document, n *schema.Node) *Agent {
 func (l *loader) trigger(d *document, n *schema.Node, where string) Trigger {
 	t := Trigger{At: n.At, Provider: textOf(n.Get("provider")), Event: textOf(n.Get("event"))}
 	events, known := catalogue[t.Provider]
+	add := func(key, hint string) {
+		if n.Get(key) == nil {
+			d.Error(n.At, schema.MissingRequired, "add "+key+": "+hint, fmt.Sprintf("key %q is missing", where+"."+key))
+		}
+	}
+	add("event", cmp.Or(strings.Join(eventsOf(t.Provider), "|"), "received"))
+	add("provider", "webhook")
 	switch {
 	case t.Provider == "" || t.Event == "":
 		return t
 	case !known:
-		d.Error(n.Get("provider").At, schema.InvalidEvent, d.OneOf(t.Provider, providers()), fmt.Sprintf("%s: unknown provider %q", where, t.Provider))
+		d.Error(n.Get("provider").At, schema.InvalidEvent, schema.Newer(d.OneOf(t.Provider, providers())), fmt.Sprintf("%s: unknown provider %q", where, t.Provider))
 		return t
 	}
 	keys, known := events[t.Event]
 	if !known {
-		d.Error(n.Get("event").At, schema.InvalidEvent, d.OneOf(t.Event, eventsOf(t.Provider)), fmt.Sprintf("%s: %s has no event %q", where, t.Provider, t.Event))
+		d.Error(n.Get("event").At, schema.InvalidEvent, schema.Newer(d.OneOf(t.Event, eventsOf(t.Provider))), fmt.Sprintf("%s: %s has no event %q", where, t.Provider, t.Event))
 		return t
 	}
 	filterNode := n.Get("filter")
+	for _, key := range []string{"filter", "schedule"} {
+		if value := n.Get(key); l.opt.Strict && value != nil && value.Kind == schema.Null {
+			d.Error(value.At, schema.MissingRequired, "give it a value, or take it out", where+"."+key+" has no value")
+		}
+	}
+	if !l.opt.Strict && !t.Fires() {
+		d.Warn(n.Get("provider").At, schema.NoEffect, noEffectHint, fmt.Sprintf("%s: this server does not fire %s %s", where, t.Provider, t.Event))
+	}
 	l.schedule(d, n, &t, where)
 	if t.webhook() {
 		l.webhookTrigger(d, n, &t, where)
@@ -111,7 +144,11 @@ func (l *loader) webhookTrigger(d *document, n *schema.Node, t *Trigger, where s
 		t.Webhooks = l.selection(d, f.Get("webhooks"), where+".filter.webhooks")
 	}
 	for _, item := range listOrIn(f.Get("webhook_ids")) {
-		if uid := strings.TrimSpace(textOf(item)); uid != "" {
+		switch uid := strings.TrimSpace(textOf(item)); {
+		case uid == "":
+		case !l.opt.Strict && l.places["webhook "+uid] != "":
+			d.Warn(item.At, schema.UnknownTarget, fmt.Sprintf("write filter: {webhooks: [%s]}", uid), fmt.Sprintf("webhook_ids takes UIDs, and %q is the name of a file: this selection fires nothing", uid))
+		default:
 			l.later(d, item.At, where+".filter.webhook_ids", kindUID, uid)
 		}
 	}

@@ -49,6 +49,7 @@ func buildCatalogue() map[string]map[string][]string {
 	on("slack", []string{"app_mention", "message_posted", "message_dm", "message_im", "message_mpim"}, "channel_ids", "user_ids", "keywords")
 	on("slack", []string{"reaction_added"}, "channel_ids", "user_ids", "emojis", "keywords", "item_user_ids")
 	on("slack", []string{"member_joined_channel"}, "channel_ids", "user_ids")
+	on("teams", []string{"app_mention", "message_posted"}, "team_ids", "channel_ids", "keywords", "user_ids")
 	on("schedule", []string{"cron_fired"}, "schedule_ids")
 	on("factory", []string{"work_item_stage_changed"}, "stages")
 	on("webhook", []string{"received"}, "webhook_ids", "payload")
@@ -84,7 +85,7 @@ func (l *loader) checkFilter(d *document, n *schema.Node, t *Trigger, keys []str
 			// Its keys are not published: those of the others' pushes are a guess.
 			d.Warn(f.At, schema.InvalidFilter, d.OneOf(f.Key, keys), fmt.Sprintf("%s.filter.%s: it is not known whether a push of gitlab can be filtered on it", where, f.Key))
 		default:
-			d.Error(f.At, schema.InvalidFilter, d.OneOf(f.Key, keys), fmt.Sprintf("%s: %s %s cannot be filtered on %q", where, t.Provider, t.Event, f.Key))
+			d.Error(f.At, schema.InvalidFilter, schema.Newer(d.OneOf(f.Key, keys)), fmt.Sprintf("%s: %s %s cannot be filtered on %q", where, t.Provider, t.Event, f.Key))
 			continue
 		}
 		if used[key] {

@@ -52,7 +52,7 @@ func TestReferencePage(t *testing.T) {
 
 This page is made from the tables of the parser (` + "`go test ./factory -run Page -update`" + `); a guide is in [definitions.md](definitions.md), what is said about a bad file
 in [diagnostics.md](diagnostics.md). Keys are case-sensitive; one that is not here is an error. **Bold** keys are required. ` + "`[]`" + ` stands for each item of a list, ` + "`*`" + ` for each
-name of a mapping. The front matter of a Markdown file is meant, where there is one.
+name of a mapping. The front matter of a Markdown file is meant, where there is one. **No effect yet**: the key is checked, and this server does not act on it; validation warns.
 `)
 	r := reference{t: t}
 	documents := schema.JSONSchemaNames()
@@ -64,8 +64,8 @@ name of a mapping. The front matter of a Markdown file is meant, where there is 
 			t.Fatal(err)
 		}
 		language := map[string]string{".yaml": "yaml", ".md": "markdown"}[filepath.Ext(kind.example)]
-		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n````%s\n%s````\n\n| key | type | |\n| --- | --- | --- |\n", kind.title, root["description"], language, text)
-		r.rows = nil
+		fmt.Fprintf(&b, "\n## %s\n\n%s%s\n\n````%s\n%s````\n\n| key | type | |\n| --- | --- | --- |\n", kind.title, root["description"], withoutEffectText(kind.document, ""), language, text)
+		r.kind, r.rows = kind.document, nil
 		r.keys(kind.document, root, "")
 		b.WriteString(strings.Join(r.rows, ""))
 	}
@@ -101,8 +101,28 @@ name of a mapping. The front matter of a Markdown file is meant, where there is 
 	page(t, "reference.md", b.String())
 }
 
+// withoutEffectText says of a key, or of a whole kind of file, that this server
+// does not act on it.
+func withoutEffectText(document, key string) string {
+	i := slices.IndexFunc(schemaDocuments, func(d schemaDocument) bool { return d.name == document })
+	if i < 0 {
+		return ""
+	}
+	for _, row := range withoutEffect {
+		switch {
+		case row.kind != schemaDocuments[i].kind || row.key != key:
+		case row.values != nil:
+			return fmt.Sprintf(" **No effect yet** of `%s`: %s.", strings.Join(row.values, "`, `"), row.instead)
+		default:
+			return " **No effect yet**: " + row.instead + "."
+		}
+	}
+	return ""
+}
+
 type reference struct {
 	t    *testing.T
+	kind string // the document that is shown
 	rows []string
 }
 
@@ -172,7 +192,7 @@ func (r *reference) keys(document string, node object, path string) {
 		if text == "" {
 			r.t.Errorf("%s: %s is not described", document, key)
 		}
-		r.rows = append(r.rows, fmt.Sprintf("| %s | %s | %s |\n", shown, typeOf(property), strings.ReplaceAll(text, "|", `\|`)+more(property)))
+		r.rows = append(r.rows, fmt.Sprintf("| %s | %s | %s |\n", shown, typeOf(property), strings.ReplaceAll(text, "|", `\|`)+more(property)+withoutEffectText(r.kind, key)))
 		r.keys(in, property, key)
 	}
 }

@@ -35,7 +35,6 @@ func (l *loader) environment(d *document) *Environment {
 	for _, item := range itemsOf(n.Get("command")) {
 		e.Command = append(e.Command, textOf(item))
 	}
-	l.deferSecrets(d, n.KeyAt("secrets"), "secrets", e.Secrets)
 	for i, item := range itemsOf(n.Get("repositories")) {
 		if item.Kind == schema.Mapping {
 			e.Repositories = append(e.Repositories, repository(d, item, fmt.Sprintf("repositories[%d]", i)))

@@ -219,6 +219,9 @@ func parseAlone(t testing.TB, document, text, body string) (*schema.Node, schema
 		text = "---\n" + text + "\n---\n" + body
 	}
 	files[place] = text
+	if document == "environment" {
+		files["automations/names/automation.md"] = "---\nenvironmentId: it\ntriggers: [{provider: github, event: push}]\n---\n"
+	}
 	_, report := load(t, tree(files), Options{})
 	return parseRoot(document, []byte(text)), findingsAt(report, document, place)
 }
@@ -240,12 +243,13 @@ func parseRoot(document string, text []byte) *schema.Node {
 	return doc.Root
 }
 
-// findingsAt are what refuses a document. What is wrong with a filter test is a
-// warning.
+// findingsAt are what refuses a document. What is wrong with a filter test, or with
+// an environment that nothing names, is a warning.
 func findingsAt(report *schema.Report, document, place string) schema.Diagnostics {
 	var found schema.Diagnostics
 	for _, d := range report.Diagnostics {
-		if d.Path == place && (d.Severity == schema.Error || document == "tests") {
+		stray := document == "environment" && d.Code == schema.StrayFile // nothing names it
+		if d.Path == place && (d.Severity == schema.Error || document == "tests" || stray) {
 			found = append(found, d)
 		}
 	}

@@ -93,7 +93,7 @@ func (g *documentGenerator) special(at string) (any, bool) {
 	case at == "factory.alias":
 		return pick(g, "", "  ", "a", "Café 9", " x_y.z- ", strings.Repeat("ß", 60)), true
 	case at == "factory.integrations[].type":
-		return pick(g, "slack", "Slack ", "linear", "JIRA"), true
+		return pick(g, "slack", "Slack ", "linear", "JIRA", "microsoft-teams"), true
 	case at == "automation.agent", at == "benchmark_suite.agent", at == "scorer.agents[]", at == "benchmark_suite.configurations[].agents[].agent":
 		return pick(g, "lead", " lead"), true
 	case at == "scorer.agents":
@@ -143,6 +143,9 @@ func (g *documentGenerator) tidy(m object, at string) {
 				m["workerHost"] = "h"
 			}
 		}
+	}
+	if list, is := m["repositories"].([]any); is && at == "factory" && len(list) == 0 {
+		m["codeForges"] = []any{"NONE"}
 	}
 	switch {
 	case strings.HasSuffix(at, ".harness"):

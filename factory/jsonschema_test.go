@@ -399,7 +399,10 @@ func schemaRules() map[string]object {
 		"common.runner":        {"x-triphammer-reference": "runners"},
 		"common.environmentId": {"x-triphammer-reference": "environments"},
 
-		"factory": {"x-triphammer-tree": "At most 20 webhooks, 10000 files and 16 MiB; if there are agents, exactly one is the foreman."},
+		"factory": {"allOf": all(object{
+			"if":   object{"properties": object{"codeForges": object{"type": "array", "contains": object{"const": "NONE"}}}, "required": []any{"codeForges"}},
+			"else": object{"properties": object{"repositories": object{"minItems": 1}}},
+		}), "x-triphammer-tree": "At most 20 webhooks, 10000 files and 16 MiB; if there are agents, exactly one is the foreman."},
 		"factory.alias": merged(
 			pattern("^["+blanks+"]*([\\p{L}\\p{N}._-]([\\p{L}\\p{N} ._-]{0,58}[\\p{L}\\p{N}._-])?)?["+blanks+"]*$", "at most 60 letters, digits, spaces and . _ -")),
 		"factory.repositories": {"uniqueItems": true, "x-triphammer-unique-by": []any{"owner", "name"}},
@@ -410,12 +413,12 @@ func schemaRules() map[string]object {
 				"if": object{"contains": object{"type": "object", "required": []any{"type"}, "properties": object{
 					"type": object{"type": "string", "pattern": padded("linear")},
 				}}},
-				"then": object{"items": object{"properties": object{"type": pattern(padded("slack", "linear"), "linear and jira exclude each other")}}},
+				"then": object{"items": object{"properties": object{"type": pattern(padded("slack", "linear", "microsoft-teams"), "linear and jira exclude each other")}}},
 			}),
 		},
 		"factory.integrations[].type": merged(
-			pattern(padded("slack", "linear", "jira"), "slack, linear or jira"),
-			object{"examples": []any{"slack", "linear", "jira"}}),
+			pattern(padded("slack", "linear", "jira", "microsoft-teams"), "slack, linear, jira or microsoft-teams"),
+			object{"examples": []any{"slack", "linear", "jira", "microsoft-teams"}}),
 		"factory.agentDefaults": {"allOf": all(oneModel, keptHost, object{"if": onWorker, "then": object{"required": []any{"workerHost"}}})},
 		"agent":                 {"allOf": all(oneModel, keptHost)},
 

@@ -89,6 +89,8 @@ type loader struct {
 	places  map[string]string // kind and name to path: one place per resource
 	unread  map[string]bool   // kind and name of what is there and could not be read: nothing that names it is wrong
 	listed  []listed          // definition files, read when all are known
+	links   []listed          // links in the place of environments
+	wants   map[string]bool   // names of environments that definitions name
 	entries int               // files and folders that were listed
 	docs    []*document
 	nodes   int // keys and values of all docs
@@ -252,6 +254,7 @@ func (l *loader) load() error {
 		}
 	}
 	if l.report.Partial = stopped; !stopped {
+		l.linked()
 		l.build(root)
 	}
 	if root == nil {
@@ -300,6 +303,13 @@ func (l *loader) walk(folder string) error {
 			l.fault(folder, schema.TooMany, "move what is no definition elsewhere", fmt.Sprintf("more than %d files and folders where definitions are", maxEntries))
 			return errStop
 		}
+		if !utf8.ValidString(name) && folder == environments {
+			l.strayed(strings.ToValidUTF8(name, "\ufffd"), schema.At{}, "its name is not UTF-8")
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
 		if !utf8.ValidString(name) {
 			l.fault(strings.ToValidUTF8(name, "\ufffd"), schema.UnsupportedPath, "rename it", "the name is not UTF-8")
 			if d.IsDir() {
@@ -343,6 +353,9 @@ func (l *loader) walk(folder string) error {
 		case k == nil:
 			l.stray(folder, rest, name)
 			return nil
+		case resource == "" && folder == environments:
+			l.strayed(name, schema.At{}, "an environment is "+k.pattern)
+			return nil
 		case resource == "":
 			l.fault(name, schema.UnsupportedPath, "move it to "+k.pattern, fmt.Sprintf("this looks like %s %s, and none can be here", article(k.id), k.id))
 			return nil
@@ -359,7 +372,65 @@ func (l *loader) walk(folder string) error {
 	})
 }
 
+// environments is the folder that a repository may have for other purposes: what
+// is in it and no definition names refuses nothing (SPEC 2.1).
+const environments = "environments"
+
+// wanted tells whether a definition names an environment; all that can have been
+// read. An empty name stands for any.
+func (l *loader) wanted(name string) bool {
+	if l.wants == nil {
+		l.wants = make(map[string]bool)
+		for _, d := range l.docs {
+			n := d.Root
+			switch d.kind.id {
+			case "factory":
+				n = n.Get("agentDefaults")
+			case "agent", "automation":
+			default:
+				continue
+			}
+			if text := textOf(n.Get("environmentId")); text != "" {
+				l.wants[text], l.wants[""] = true, true
+			}
+		}
+	}
+	return l.wants[name]
+}
+
+// ignored says that a file is no environment, and that nobody wants one of its
+// name.
+func (l *loader) ignored(c *schema.Collector) {
+	first := schema.Diagnostic{Message: "it is not valid"}
+	if len(c.Found) > 0 {
+		first = c.Found[0]
+	}
+	l.strayed(c.Path, schema.At{Line: first.Line, Column: first.Column}, first.Message)
+}
+
+func (l *loader) strayed(name string, at schema.At, why string) {
+	c := l.collector(name)
+	c.Warn(at, schema.StrayFile, "mend it if it is meant as an environment", "this file is ignored, for no definition names it: "+why)
+	l.report.Diagnostics = append(l.report.Diagnostics, c.Found...)
+}
+
+// linked reports the links in the place of environments.
+func (l *loader) linked() {
+	for _, f := range l.links {
+		if l.wanted(f.resource) {
+			l.fault(f.name, schema.NotRegular, "put the file itself there", "a symbolic link, submodule or special file in a definition's place")
+			l.unread["environment "+f.resource] = true
+		} else {
+			l.strayed(f.name, schema.At{}, "it is a symbolic link, submodule or special file")
+		}
+	}
+}
+
 func (l *loader) notTheFolder(folder string) {
+	if folder == environments {
+		l.links = append(l.links, listed{name: folder})
+		return
+	}
 	l.fault(folder, schema.NotRegular, "put the folder itself there", "a symbolic link or submodule in the place of a folder of definitions")
 }
 
@@ -367,6 +438,12 @@ func (l *loader) notTheFolder(folder string) {
 // would be.
 func (l *loader) notTheFile(folder, rest, name string) {
 	k, resource := place(folder, rest)
+	if folder == environments {
+		if resource != "" {
+			l.links = append(l.links, listed{resource: resource, name: name})
+		}
+		return
+	}
 	if k == nil && (!foldersOf[folder] || strings.Contains(rest, "/")) {
 		return
 	}
@@ -442,6 +519,10 @@ func (l *loader) add(k *kind, resource, name string, info fs.FileInfo) error {
 	}
 	l.places[id] = name
 	c := l.collector(name)
+	stray := k.folder == environments && !l.wanted(resource)
+	if stray {
+		c.Budget = schema.NewBudget(1) // if it is not one, the first reason will do
+	}
 	c.Lenient = k.id == "filter test" // a broken test refuses no definitions; `triphammer test` fails on it
 	data, err := l.read(c, name, info)
 	if err != nil {
@@ -450,6 +531,10 @@ func (l *loader) add(k *kind, resource, name string, info fs.FileInfo) error {
 	if d := l.document(c, k, resource, data); d == nil {
 		if k.id == "filter test" {
 			l.factory.Tests = append(l.factory.Tests, brokenTest(c, resource))
+		}
+		if stray {
+			l.ignored(c)
+			return l.enough()
 		}
 		l.unread[id] = true
 		l.report.Diagnostics = append(l.report.Diagnostics, c.Found...)

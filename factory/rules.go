@@ -23,6 +23,13 @@ func (l *loader) build(root *document) {
 	if !l.opt.Strict {
 		for _, d := range l.of("environment") {
 			e := l.environment(d)
+			if d.Total > 0 && !l.wanted(d.name) {
+				l.ignored(d.Collector)
+				l.docs = slices.DeleteFunc(l.docs, func(other *document) bool { return other == d })
+				continue
+			}
+			d.Budget = l.budget
+			l.deferSecrets(d, d.Root.KeyAt("secrets"), "secrets", e.Secrets)
 			f.Environments = append(f.Environments, e)
 			l.environments[e.Name] = e
 		}
@@ -32,8 +39,8 @@ func (l *loader) build(root *document) {
 	}
 	for _, d := range l.of("webhook") {
 		f.Webhooks = append(f.Webhooks, l.webhook(d))
-		if len(f.Webhooks) == MaxWebhooks+1 {
-			d.Error(schema.At{}, schema.TooMany, "delete one, or make another factory", fmt.Sprintf("a factory has at most %d webhooks; this is one more", MaxWebhooks))
+		if n := len(f.Webhooks); n > MaxWebhooks {
+			d.Error(schema.At{}, schema.TooMany, "delete it, or make another factory", fmt.Sprintf("a factory has at most %d webhooks; this is number %d by name", MaxWebhooks, n))
 		}
 	}
 	for _, d := range l.of("agent") {
@@ -56,6 +63,7 @@ func (l *loader) build(root *document) {
 			f.Tests = append(f.Tests, l.tests(d)...)
 		}
 		slices.SortStableFunc(f.Tests, func(a, b *Test) int { return cmp.Compare(a.Path, b.Path) })
+		l.warnOfNoEffect()
 	}
 }
 
@@ -81,7 +89,7 @@ func (l *loader) root(d *document) {
 	defaults := n.Get("agentDefaults")
 	if l.opt.Strict {
 		for _, key := range []string{"repositories", "agentDefaults"} {
-			if n.Get(key) == nil {
+			if n.Get(key) == nil && !(key == "repositories" && forgeless(n)) {
 				hint := "add repositories: [{owner: TEXT, name: TEXT}]"
 				if key == "agentDefaults" {
 					hint = "add agentDefaults: {model: TEXT}"
@@ -118,7 +126,15 @@ func checkAlias(d *document, n *schema.Node, alias string) {
 	}
 }
 
+// forgeless tells whether a factory says that it has no repository.
+func forgeless(root *schema.Node) bool {
+	return slices.ContainsFunc(itemsOf(root.Get("codeForges")), func(n *schema.Node) bool { return textOf(n) == "NONE" })
+}
+
 func (l *loader) checkRepositories(d *document) {
+	if n := d.Root.Get("repositories"); n != nil && n.Kind == schema.List && len(n.Items) == 0 && !forgeless(d.Root) {
+		d.Error(n.At, schema.MissingRequired, "write [{owner: TEXT, name: TEXT}], or codeForges: [NONE]", "repositories is empty")
+	}
 	seen := make(map[string]bool)
 	for _, r := range itemsOf(d.Root.Get("repositories")) {
 		id := strings.TrimSpace(textOf(r.Get("owner"))) + "/" + strings.TrimSpace(textOf(r.Get("name")))
@@ -130,9 +146,15 @@ func (l *loader) checkRepositories(d *document) {
 }
 
 func (l *loader) checkIntegrations(d *document) {
-	known := []string{"slack", "linear", "jira"}
+	unpublished := []string{"slack", "linear", "jira"}
+	known := append([]string{"microsoft-teams"}, unpublished...)
 	seen := make(map[string]bool)
-	for _, i := range itemsOf(d.Root.Get("integrations")) {
+	for at, i := range itemsOf(d.Root.Get("integrations")) {
+		for _, f := range i.Fields {
+			if slices.Contains(unpublished, f.Key) {
+				d.Warn(f.At, schema.UnknownField, "what is in it is not checked", fmt.Sprintf("integrations[%d].%s: it is not known how these settings are spelled", at, f.Key))
+			}
+		}
 		n := i.Get("type")
 		if n == nil || n.Kind != schema.String {
 			continue
@@ -140,7 +162,7 @@ func (l *loader) checkIntegrations(d *document) {
 		t := strings.ToLower(strings.TrimSpace(n.Text))
 		switch {
 		case t != "" && !slices.Contains(known, t):
-			d.Error(n.At, schema.InvalidValue, d.OneOf(t, known), fmt.Sprintf("integrations cannot have the type %q", n.Text))
+			d.Error(n.At, schema.InvalidValue, schema.Newer(d.OneOf(t, known)), fmt.Sprintf("integrations cannot have the type %q", n.Text))
 		case seen[t]:
 			d.Error(n.At, schema.DuplicateKey, "take one of them out", fmt.Sprintf("integration %q is listed twice", t))
 		}

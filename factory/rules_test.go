@@ -35,7 +35,7 @@ func TestRules(t *testing.T) {
 			files{"factory.yaml": format + "agentDefaults: {model: m}\n", "agents/a/agent.md": "---\n---\n"}, []string{missing}, []string{missing},
 		},
 		"our files are strays": {
-			files{"factory.yaml": format + "agentDefaults: {model: m}\n", "agents/a/agent.md": lead, "environments/e.yaml": "- ["},
+			files{"factory.yaml": format + "agentDefaults: {model: m}\n", "agents/a/agent.md": lead, "environments/e.yaml": "- [", "automations/a.md": "---\nenvironmentId: e\ntriggers: [{provider: github, event: push}]\n---\n"},
 			[]string{schema.InvalidYAML},
 			nil,
 		},
@@ -64,7 +64,7 @@ func TestRules(t *testing.T) {
 			files{"factory.yaml": format + "agentDefaults: {model: m}\nintegrations: [{type: slack}, {type: SLACK}]\n", "agents/a/agent.md": lead}, []string{twice}, []string{twice},
 		},
 		"model null beside a harness": {
-			files{"factory.yaml": format + "agentDefaults: {model: null, harness: {type: codex, model: m}}\n", "agents/a/agent.md": lead}, nil, nil,
+			files{"factory.yaml": format + "agentDefaults: {model: null, harness: {type: codex, model: m}}\n", "agents/a/agent.md": lead}, nil, []string{invalid},
 		},
 		"no secret for a managed one": {
 			files{"factory.yaml": format + "agentDefaults: {harness: {type: codex, model: m, auth: {source: managedSecret}}}\n", "agents/a/agent.md": lead}, []string{missing}, []string{missing},

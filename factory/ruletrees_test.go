@@ -267,6 +267,7 @@ func TestCatalogue(t *testing.T) {
 			"app_mention": posted, "message_posted": posted, "message_dm": posted, "message_im": posted, "message_mpim": posted,
 			"reaction_added": "channel_ids user_ids emojis keywords item_user_ids", "member_joined_channel": "channel_ids user_ids",
 		},
+		"teams":    {"app_mention": "team_ids channel_ids keywords user_ids", "message_posted": "team_ids channel_ids keywords user_ids"},
 		"schedule": {"cron_fired": "schedule_ids"},
 		"factory":  {"work_item_stage_changed": "stages"},
 		"webhook":  {"received": "webhook_ids payload"},

@@ -69,7 +69,11 @@ func (l *loader) tests(d *document) []*Test {
 			t.Problem = invalid
 		}
 		if t.Problem == "" {
-			t.Problem = l.references(t)
+			told := false
+			if t.Problem, told = l.references(t); told {
+				all = append(all, t)
+				continue
+			}
 		}
 		if t.Problem != "" && invalid == "" {
 			d.Warn(n.At, schema.UnknownTarget, "correct the test, or take it out", fmt.Sprintf("test %q cannot pass: %s", t.Name, t.Problem))
@@ -137,16 +141,18 @@ func (l *loader) payloadFile(name string) (data []byte, problem string) {
 	return data, ""
 }
 
-func (l *loader) references(t *Test) string {
+// references says which name of a test has nothing behind it; told is whether
+// what is wrong there has been said of the file itself.
+func (l *loader) references(t *Test) (problem string, told bool) {
 	if l.factory.Webhook(t.Webhook) == nil {
-		return fmt.Sprintf("there is no webhook %q", t.Webhook)
+		return fmt.Sprintf("there is no webhook %q", t.Webhook), l.unread["webhook "+t.Webhook]
 	}
 	for _, name := range t.Expect {
 		if !l.automations[name] {
-			return fmt.Sprintf("there is no automation %q", name)
+			return fmt.Sprintf("there is no automation %q", name), l.unread["automation "+name]
 		}
 	}
-	return ""
+	return "", false
 }
 
 // RunTests runs the factory's filter tests with the code that matches

@@ -25,6 +25,7 @@ type Shape struct {
 type Key struct {
 	Name     string
 	Required bool
+	Ruled    bool   // a rule of package factory says that it is absent: what to add depends on other keys
 	Default  string // the JSON text of what it means to leave the key out, if that is a value
 	Shape    Shape
 }
@@ -188,10 +189,10 @@ func checkMap(c *Collector, n *Node, shape *Shape, name string) {
 		for i, key := range shape.Keys {
 			names[i] = key.Name
 		}
-		c.Error(f.At, cmp.Or(shape.Code, UnknownField), c.OneOf(f.Key, names), fmt.Sprintf("unknown key %q", join(name, f.Key)))
+		c.Error(f.At, cmp.Or(shape.Code, UnknownField), Newer(c.OneOf(f.Key, names)), fmt.Sprintf("unknown key %q", join(name, f.Key)))
 	}
 	for _, key := range shape.Keys {
-		if key.Required && n.Get(key.Name) == nil {
+		if key.Required && !key.Ruled && n.Get(key.Name) == nil {
 			c.Error(n.At, cmp.Or(shape.Code, MissingRequired), "add "+key.Name+": "+key.Shape.example(), fmt.Sprintf("key %q is missing", join(name, key.Name)))
 		}
 	}
@@ -234,6 +235,19 @@ func oneOf(word string, allowed []string, pairs *int) string {
 	}
 	sorted := slices.Sorted(slices.Values(allowed))
 	return "it can be " + strings.Join(sorted, ", ")
+}
+
+// Newer is the hint for a word of the format that is not known, and was likely
+// not mistyped.
+func Newer(hint string) string {
+	const newer = "it may be newer than this program"
+	switch {
+	case strings.HasPrefix(hint, "did you mean"):
+		return hint
+	case hint == "":
+		return newer
+	}
+	return hint + "; or " + newer
 }
 
 // Nearest is the candidate that word was likely meant to be, or empty.

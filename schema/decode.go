@@ -330,6 +330,10 @@ func (b *builder) scalar(out *Node, n *yaml.Node) {
 		out.Kind = Timestamp
 	default:
 		out.Kind = String
+		// A number beyond what YAML's own type holds, such as 1e400, is one all the same.
+		if text, ok := jsonNumber(n.Value); ok && n.Style == 0 {
+			out.Kind, out.Text = Float, text
+		}
 	}
 }
 

@@ -57,6 +57,7 @@ const (
 	TooMany       = "TH_TOO_MANY"
 	UnknownTarget = "TH_UNKNOWN_TARGET"
 	StrayFile     = "TH_STRAY_FILE"
+	NoEffect      = "TH_NO_EFFECT"
 	LikelyScheme  = "TH_LIKELY_SCHEME"
 	OddSchedule   = "TH_ODD_SCHEDULE"
 	MissingSecret = "TH_MISSING_SECRET"

@@ -88,13 +88,20 @@ var Factory = Shape{Type: TypeMap, Keys: []Key{
 	{Name: "description", Shape: optionalText},
 	{Name: "alias", Shape: optionalText},
 	{Name: "credentialStrategy", Shape: strategy},
-	{Name: "repositories", Shape: Shape{Type: TypeList, NonEmpty: true, Elem: &repository}},
+	{Name: "repositories", Shape: Shape{Type: TypeList, Elem: &repository}},
 	{Name: "codeForges", Shape: texts},
 	{Name: "secrets", Shape: names},
 	{Name: "mcpServers", Shape: mcpServers},
 	{Name: "cloudProviders", Shape: cloudProviders},
 	{Name: "providers", Shape: cloudProviders}, // its old name
-	{Name: "integrations", Shape: Shape{Type: TypeList, Elem: &Shape{Type: TypeMap, Keys: []Key{{Name: "type", Required: true, Shape: nonBlank}}}}},
+	{Name: "integrations", Shape: Shape{Type: TypeList, Elem: &Shape{Type: TypeMap, Keys: []Key{
+		{Name: "type", Required: true, Shape: nonBlank},
+		{Name: "microsoft-teams", Shape: Shape{Type: TypeMap, Keys: []Key{{Name: "autoRespondToThreadReplies", Shape: boolean}}}},
+		// Their settings are not published.
+		{Name: "slack", Shape: Shape{Type: TypeMapOf, Elem: &anything}},
+		{Name: "linear", Shape: Shape{Type: TypeMapOf, Elem: &anything}},
+		{Name: "jira", Shape: Shape{Type: TypeMapOf, Elem: &anything}},
+	}}}},
 	{Name: "agentDefaults", Shape: Settings},
 }}
 
@@ -113,8 +120,8 @@ var Automation = Shape{Type: TypeMap, Keys: append(slices.Clone(Settings.Keys),
 	Key{Name: "enabled", Default: "true", Shape: boolean},
 	Key{Name: "agent", Shape: nonBlank},
 	Key{Name: "triggers", Required: true, Shape: Shape{Type: TypeList, NonEmpty: true, Elem: &Shape{Type: TypeMap, Keys: []Key{
-		{Name: "provider", Required: true, Shape: nonBlank},
-		{Name: "event", Required: true, Shape: nonBlank},
+		{Name: "provider", Required: true, Ruled: true, Shape: nonBlank},
+		{Name: "event", Required: true, Ruled: true, Shape: nonBlank},
 		{Name: "filter", Shape: Shape{Type: TypeMapOf, Nullable: true, Elem: &anything}},
 		{Name: "schedule", Shape: Shape{Type: TypeMap, Nullable: true, Keys: []Key{
 			{Name: "cron", Required: true, Shape: nonBlank},
@@ -228,7 +235,7 @@ var BenchmarkSuite = Shape{Type: TypeMap, Keys: []Key{
 	{Name: "name", Required: true, Shape: nonBlank},
 	{Name: "description", Shape: optionalText},
 	{Name: "agent", Required: true, Shape: nonBlank},
-	{Name: "configurations", Required: true, Shape: Shape{Type: TypeList, NonEmpty: true, Elem: &Shape{Type: TypeMap, Keys: []Key{
+	{Name: "configurations", Shape: Shape{Type: TypeList, NonEmpty: true, Elem: &Shape{Type: TypeMap, Keys: []Key{
 		{Name: "name", Required: true, Shape: nonBlank},
 		{Name: "role", Shape: Shape{Type: TypeString, Enum: []string{"baseline", "candidate"}}},
 		{Name: "agents", Shape: Shape{Type: TypeList, Elem: &Shape{Type: TypeMap, Keys: []Key{

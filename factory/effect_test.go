@@ -1,0 +1,88 @@
+package factory
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"triphammer/schema"
+)
+
+// TestNoEffect: each row of the table is a warning where its key says something,
+// none where it does not, and never with Strict, whose verdict is the format's.
+func TestNoEffect(t *testing.T) {
+	const settings = "runner: r\nworkerHost: h\nmcpServers: {m: {warpId: x}}\nharness: {type: claude, model: m, reasoningLevel: high, auth: {source: workerEnvironment}}\n"
+	trigger := "triggers: [{provider: webhook, event: received, filter: {webhook_ids: [whk_1]}}]\n"
+	files := tree(map[string]string{
+		"factory.yaml": "schemaVersion: v1alpha1\nname: X\nalias: x\ncredentialStrategy: EXECUTOR\nrepositories: [{owner: a, name: b}]\ncodeForges: [GITHUB]\n" +
+			"mcpServers: {m: {warpId: x}}\ncloudProviders: {aws: {roleArn: r}}\nproviders: {aws: {roleArn: r}}\nintegrations: [{type: slack}]\n" +
+			"agentDefaults:\n  " + strings.ReplaceAll(strings.TrimSpace(settings), "\n", "\n  ") + "\n",
+		"agents/lead/agent.md":    "---\nagentType: FOREMAN\n---\n",
+		"agents/a/agent.md":       "---\nagentType: TRIAGE\ncredentialStrategy: CREATOR\n" + settings + "---\n",
+		"automations/a.md":        "---\n" + trigger + settings + "---\n",
+		"runners/r.yaml":          "platform: {linux: {dockerImage: i}}\n",
+		"environments/e.yaml":     "dockerImage: i\nbudget: {usd: 1}\n",
+		"scorers/s/scorer.md":     "---\nagents: [lead]\nlabels: [{value: a, score: 1}, {value: b, score: 0}]\npassingScore: 1\nmodel: m\n---\nRubric.\n",
+		"benchmarks/b/suite.yaml": "{name: B, agent: lead, tasks: [one]}\n", "benchmarks/b/tasks/one.yaml": "{title: t, prompt: p, successCriteria: s}\n",
+		"skills/x/SKILL.md": "x",
+	})
+	warned := func(opt Options) (all []string) {
+		_, report, err := Load(t.Context(), files, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range report.Diagnostics {
+			if d.Code == schema.NoEffect {
+				all = append(all, d.Path+": "+d.Message)
+			} else if !opt.Strict && d.Severity == schema.Error {
+				t.Error(d)
+			}
+		}
+		return all
+	}
+	got := warned(Options{})
+	paths := map[string]string{
+		"factory": "factory.yaml", "agent": "agents/a/agent.md", "automation": "automations/a.md", "runner": "runners/r.yaml", "environment": "environments/e.yaml",
+		"scorer": "scorers/s/scorer.md", "benchmark suite": "benchmarks/b/suite.yaml", "benchmark task": "benchmarks/b/tasks/one.yaml",
+	}
+	for _, row := range withoutEffect {
+		what := row.key
+		if what == "" {
+			what = "this file"
+		}
+		if want := fmt.Sprintf("%s: %s has no effect on this server: %s", paths[row.kind], what, row.instead); !slices.Contains(got, want) {
+			t.Errorf("nobody says %q", want)
+		}
+	}
+	if len(got) != len(withoutEffect)+1 || !slices.Contains(got, "skills: this folder has no effect on this server: agents are given no skills") {
+		t.Errorf("%d warnings of %d rows:\n%s", len(got), len(withoutEffect), strings.Join(got, "\n"))
+	}
+	if got := warned(Options{Strict: true}); len(got) > 0 {
+		t.Errorf("with Strict: %q", got)
+	}
+	// Nothing is said of what says nothing, and of what acts.
+	files = tree(map[string]string{
+		"factory.yaml":        "schemaVersion: v1alpha1\nname: X\nalias: ''\nmcpServers: {}\nintegrations: []\ncodeForges: []\nagentDefaults: {workerHost: null, runner: null, harness: {type: claude, model: m}}\n",
+		"environments/e.yaml": "command: [x]\nbudget: {}\n",
+		"automations/a.md":    "---\n" + trigger + "---\n",
+		"automations/b.md":    "---\nenvironmentId: e\nmodel: m\n" + trigger + "---\n",
+	})
+	if got := warned(Options{}); len(got) > 0 {
+		t.Errorf("%q", got)
+	}
+	// An automation that nothing starts, and one whose runs fail.
+	files = tree(map[string]string{
+		"automations/a.md": "---\nharness: {type: codex, reasoningLevel: high}\ntriggers: [{provider: teams, event: app_mention}]\n---\n",
+		"automations/b.md": "---\n" + trigger + "---\n",
+		"automations/c.md": "---\nmodel: m\n" + trigger + "---\n",
+	})
+	want := []string{
+		"automations/a.md: triggers[0]: this server does not fire teams app_mention",
+		"automations/b.md: nothing says how to start the agent: a run fails",
+		"automations/c.md: this server cannot start the harness oz, which model is short for: a run fails",
+	}
+	if got := warned(Options{}); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
