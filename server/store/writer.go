@@ -100,7 +100,9 @@ func (s *Store) write() {
 			s.turn(ctx, append(batch[:0], j))
 		case <-s.rest:
 			if _, err := s.logLength(ctx, "PASSIVE"); err != nil {
-				s.unsynced.Store(isUnsynced(err) || s.unsynced.Load())
+				if isUnsynced(err) {
+					s.unsynced.Store(true)
+				}
 				s.logger.Warn("the end of the write-ahead log could not be copied into the database", "error", err)
 			}
 		case <-again.C:
