@@ -32,7 +32,10 @@ var withoutEffect = slices.Concat([]noEffect{
 	{kind: "factory", key: "cloudProviders", instead: "a run has the secrets that it is granted"},
 	{kind: "factory", key: "providers", instead: "a run has the secrets that it is granted"},
 	{kind: "factory", key: "integrations", instead: "none is attached"},
-	{kind: "agent", key: "agentType", instead: "an agent of any type but the foreman is like the others", values: []string{"TRIAGE", "SPEC", "IMPLEMENT", "REVIEW", "VERIFY"}},
+	{
+		kind: "agent", key: "agentType", instead: "an agent of any type but the foreman is like the others",
+		values: []string{"TRIAGE", "SPEC", "IMPLEMENT", "REVIEW", "VERIFY"},
+	},
 	{kind: "agent", key: "credentialStrategy", instead: "a run has the secrets that it is granted"},
 	{kind: "runner", key: "", instead: ownMachine},
 	{kind: "environment", key: "dockerImage", instead: "the agent is a process of the server's machine"},
@@ -48,7 +51,10 @@ func inheritedWithoutEffect(kind, prefix string) []noEffect {
 		{kind: kind, key: prefix + "workerHost", instead: ownMachine},
 		{kind: kind, key: prefix + "mcpServers", instead: "agents are given no MCP servers"},
 		{kind: kind, key: prefix + "harness.reasoningLevel", instead: "codex alone is told", except: "codex"},
-		{kind: kind, key: prefix + "harness.auth.source", instead: "the agent has no variables of a worker", values: []string{"workerEnvironment"}},
+		{
+			kind: kind, key: prefix + "harness.auth.source", instead: "the agent has no variables of a worker",
+			values: []string{"workerEnvironment"},
+		},
 	}
 }
 

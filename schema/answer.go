@@ -1,5 +1,7 @@
 package schema
 
+import "slices"
+
 // Answer is a Report as the validate endpoint tells it (research/definition-format.md
 // 1.11). The format's clients count everything in Diagnostics as an error.
 type Answer struct {
@@ -22,7 +24,9 @@ type Scope struct {
 // notRun are the checks that need more than the files, and those of them that a
 // server makes against what it has.
 var (
-	notRun   = []string{"model_ids", "mcp_server_ids", "integration_providers", "harness_models", "worker_hosts", "linear_name_aliases", "slack_name_aliases"}
+	notRun = []string{
+		"model_ids", "mcp_server_ids", "integration_providers", "harness_models", "worker_hosts", "linear_name_aliases", "slack_name_aliases",
+	}
 	byServer = []string{"environment_ids", "runner_names", "secret_names", "webhook_uids"}
 )
 
@@ -30,8 +34,10 @@ var (
 // with what it has.
 func NewAnswer(r *Report, checked bool) Answer {
 	a := Answer{
-		Valid: !r.Diagnostics.HasErrors(), SchemaVersion: r.SchemaVersion, Diagnostics: Diagnostics{}, Warnings: Diagnostics{}, Deferred: r.Deferred,
-		Scope: Scope{Parser: "checked", StateIndependent: "checked", StateDependent: "not_checked"}, NotRun: append(append([]string{}, notRun...), byServer...),
+		Valid: !r.Diagnostics.HasErrors(), SchemaVersion: r.SchemaVersion,
+		Diagnostics: Diagnostics{}, Warnings: Diagnostics{}, Deferred: r.Deferred,
+		Scope:  Scope{Parser: "checked", StateIndependent: "checked", StateDependent: "not_checked"},
+		NotRun: slices.Concat(notRun, byServer),
 	}
 	for _, d := range r.Diagnostics {
 		if d.Severity == Error {
@@ -65,7 +71,7 @@ func (a Answer) Placed() Answer {
 
 // Findings are all of them, errors and warnings, in order.
 func (a *Answer) Findings() Diagnostics {
-	all := append(append(Diagnostics{}, a.Diagnostics...), a.Warnings...)
+	all := slices.Concat(a.Diagnostics, a.Warnings)
 	all.Sort()
 	return all
 }
