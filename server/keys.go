@@ -59,7 +59,7 @@ func (s *Server) createKey(c *gin.Context) {
 		k.Scopes = []string{store.ScopeRuns}
 	}
 	if req.ExpiresSeconds > 0 {
-		k.ExpiresAt = s.cfg.Now().Add(time.Duration(req.ExpiresSeconds) * time.Second)
+		k.ExpiresAt = s.cfg.Store.Latest().Add(time.Duration(req.ExpiresSeconds) * time.Second)
 	}
 	if problem, ok := checkKey(k, req); !ok {
 		fail(c, "invalid-request", problem.Message, problem)

@@ -61,10 +61,10 @@ func NewMetrics() *Metrics {
 
 // storeFigures asks the store when somebody looks.
 type storeFigures struct {
-	store               *store.Store
-	disk                *disk.Watch // nil: nobody looks
-	runs, commits, free *prometheus.Desc
-	damaged, lost       *prometheus.Desc
+	store                *store.Store
+	disk                 *disk.Watch // nil: nobody looks
+	runs, commits, free  *prometheus.Desc
+	damaged, lost, clock *prometheus.Desc
 }
 
 func newStoreFigures(s *store.Store, d *disk.Watch) storeFigures {
@@ -74,6 +74,7 @@ func newStoreFigures(s *store.Store, d *disk.Watch) storeFigures {
 		prometheus.NewDesc("triphammer_disk_free_bytes", "Free space of the file systems of the data directory and of the workspaces.", []string{"place"}, nil),
 		prometheus.NewDesc("triphammer_store_damaged_reads_total", "Reads that found something else than what was stored. Alert on any.", nil, nil),
 		prometheus.NewDesc("triphammer_store_transactions_lost", "Acknowledged transactions that the store lacked when it was opened, at most. Alert on any.", nil, nil),
+		prometheus.NewDesc("triphammer_clock_doubted", "1 while the machine's clock is in doubt, and nothing is deleted by its age.", nil, nil),
 	}
 }
 
@@ -84,6 +85,7 @@ func (g storeFigures) Describe(ch chan<- *prometheus.Desc) {
 	ch <- g.free
 	ch <- g.damaged
 	ch <- g.lost
+	ch <- g.clock
 }
 
 // Collect implements prometheus.Collector.
@@ -100,6 +102,11 @@ func (g storeFigures) Collect(ch chan<- prometheus.Metric) {
 	}
 	ch <- prometheus.MustNewConstMetric(g.damaged, prometheus.CounterValue, float64(g.store.Damages()))
 	ch <- prometheus.MustNewConstMetric(g.lost, prometheus.GaugeValue, float64(g.store.Lost().AtMost))
+	doubted := 0.0
+	if g.store.Clock().Doubted() != "" {
+		doubted = 1
+	}
+	ch <- prometheus.MustNewConstMetric(g.clock, prometheus.GaugeValue, doubted)
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTime)
 	defer cancel()
 	counts, err := g.store.RunCounts(ctx)

@@ -85,6 +85,7 @@ func (s *Server) routes(e *gin.Engine) {
 	manage.POST("/keys", s.createKey)
 	manage.DELETE("/keys/:name", s.revokeKey)
 	manage.GET("/audit", s.listAudit)
+	manage.POST("/clock/accept", s.acceptClock)
 	manage.POST("/auth/links", s.createLoginLink)
 	manage.POST("/backup", s.backup)
 	manage.POST("/check", s.checkStore)

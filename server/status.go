@@ -99,9 +99,28 @@ func (s *Server) status(c *gin.Context) {
 	c.JSON(http.StatusOK, status)
 }
 
+func (s *Server) clock() Clock {
+	c := s.cfg.Store.Clock()
+	return Clock{Now: c.Now.UTC(), Expected: c.Expected.UTC(), DoubtedUntil: optional(c.Until), Problem: c.Doubted()}
+}
+
+// acceptClock says that the clock is right, also if it jumped.
+func (s *Server) acceptClock(c *gin.Context) {
+	if !forAll(c) {
+		return
+	}
+	was := s.cfg.Store.Clock()
+	if err := s.cfg.Store.AcceptClock(c.Request.Context()); err != nil {
+		s.failWith(c, err)
+		return
+	}
+	s.audit(c, "clock.accept", was.Now.UTC().Format(time.RFC3339), "", "expected "+was.Expected.UTC().Format(time.RFC3339))
+	c.JSON(http.StatusOK, s.clock())
+}
+
 // Status is what all factories serve, as far as the principal may see them.
 func (s *Server) Status(ctx context.Context, p *Principal) (*Status, error) {
-	out := &Status{Version: s.cfg.Version, Factories: []FactoryStatus{}, Runs: make(map[string]int64), Storage: s.storage(ctx)}
+	out := &Status{Version: s.cfg.Version, Factories: []FactoryStatus{}, Runs: make(map[string]int64), Storage: s.storage(ctx), Clock: s.clock()}
 	if p.Factory == "" { // the counts are those of all factories
 		counts, err := s.cfg.Store.RunCounts(ctx)
 		if err != nil {

@@ -22,6 +22,16 @@ type Status struct {
 	Factories []FactoryStatus  `json:"factories"`
 	Runs      map[string]int64 `json:"runs"` // by state, those that have not finished
 	Storage   Storage          `json:"storage"`
+	Clock     Clock            `json:"clock"`
+}
+
+// Clock is whether the server believes the machine's clock. While it does not,
+// nothing is deleted by its age.
+type Clock struct {
+	Now          time.Time  `json:"now"`
+	Expected     time.Time  `json:"expected"`                // what it would show if it had not jumped
+	DoubtedUntil *time.Time `json:"doubted_until,omitempty"` // when it is believed if it goes on as it is
+	Problem      string     `json:"problem,omitempty"`       // in words
 }
 
 // Storage is whether the store takes deliveries, and how much room there is.

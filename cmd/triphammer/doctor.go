@@ -65,6 +65,9 @@ func doctor(c *cobra.Command, _ []string) error {
 			}
 			say(true, "disk", detail)
 		}
+		if s.Clock.Problem != "" {
+			say(false, "clock", s.Clock.Problem)
+		}
 		for _, problem := range s.Storage.Problems {
 			say(false, "storage", problem)
 		}

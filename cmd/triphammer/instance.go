@@ -178,9 +178,12 @@ func (in *instance) openWorkspaces(ctx context.Context) (err error) {
 	return nil
 }
 
+// wallClock is the machine's. Tests start the program with another one.
+var wallClock = time.Now
+
 func (in *instance) openStore(ctx context.Context, key *secret.Key) (err error) {
 	in.store, err = store.Open(ctx, store.Config{
-		Path: filepath.Join(in.dir, storeFile), Key: key, Existing: !in.made, Sources: in.opt.secretSources, Logger: in.opt.logger,
+		Path: filepath.Join(in.dir, storeFile), Key: key, Existing: !in.made, Sources: in.opt.secretSources, Now: wallClock, Logger: in.opt.logger,
 		Reserve: filepath.Join(in.dir, reserveFile),
 	})
 	return err
@@ -202,7 +205,7 @@ func (in *instance) close() error {
 func (in *instance) wire() error {
 	in.runs = run.New(run.Config{
 		Store: in.store, Executor: in.executor, MaxRuns: in.opt.maxRuns, MaxPerAutomation: in.opt.perAutomation, MaxQueued: in.opt.maxQueued,
-		Disk: in.disk, Logger: in.opt.logger,
+		Disk: in.disk, Now: wallClock, Logger: in.opt.logger,
 	})
 	syncSecrets := make(map[string]string)
 	for _, f := range in.opt.factories {
@@ -212,20 +215,20 @@ func (in *instance) wire() error {
 		syncSecrets[f.name] = f.syncSecret
 	}
 	in.schedule = run.NewScheduler(run.SchedulerConfig{
-		Store: in.store, Definitions: in.scheduled, Wake: in.runs.Wake, Missed: in.opt.missed, Logger: in.opt.logger,
+		Store: in.store, Definitions: in.scheduled, Wake: in.runs.Wake, Missed: in.opt.missed, Now: wallClock, Logger: in.opt.logger,
 		Prepare: func(ctx context.Context, n *store.Schedule) (store.NewRun, error) {
 			return in.server.ScheduledRun(ctx, n)
 		},
 	})
 	deliveries := delivery.New(delivery.Config{
 		Live: in.live, Store: in.store, Wake: in.runs.Wake, RateLimit: in.opt.rateLimit, AuthFailures: in.opt.authFailures,
-		Load: in.load, Observe: in.metrics.Delivery, Logger: in.opt.logger,
+		Load: in.load, Observe: in.metrics.Delivery, Now: wallClock, Logger: in.opt.logger,
 	})
 	var err error
 	in.server, err = server.New(server.Config{
 		Store: in.store, Live: in.live, Load: in.load, Appliers: in.appliers, Delivery: deliveries, Runs: in.runs, Metrics: in.metrics, Disk: in.disk,
 		SchedulesChanged: in.schedule.Kick,
-		BaseURL:          in.opt.baseURL, SyncSecrets: syncSecrets, TrustedProxies: in.opt.trustedProxies, ValidateKey: in.opt.validateKey, Version: version, Logger: in.opt.logger,
+		BaseURL:          in.opt.baseURL, SyncSecrets: syncSecrets, TrustedProxies: in.opt.trustedProxies, ValidateKey: in.opt.validateKey, Version: version, Now: wallClock, Logger: in.opt.logger,
 	})
 	return err
 }

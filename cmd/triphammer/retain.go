@@ -7,37 +7,14 @@ import (
 	"triphammer/server/store"
 )
 
-const (
-	retainEvery = time.Hour
-	// maxMoved is how far a clock may be set while old things are still deleted by
-	// it.
-	maxMoved = time.Hour
-)
-
-// movedClock tells how far the clock was set since a time: one that jumps ten
-// years ahead would make everything old (research/reliability.md R26).
-type movedClock struct {
-	wall   func() time.Time     // what the clock shows
-	passed func() time.Duration // what has passed, whatever it shows
-	start  time.Time
-}
-
-func newMovedClock() movedClock {
-	start := time.Now()
-	return movedClock{
-		wall: func() time.Time { return time.Now().Round(0) }, passed: func() time.Duration { return time.Since(start) }, start: start.Round(0),
-	}
-}
-
-func (c movedClock) by() time.Duration { return c.wall().Sub(c.start) - c.passed() }
+const retainEvery = time.Hour
 
 // retain deletes what is too old (CONTRACT.md 6.5), until ctx is done.
 func (in *instance) retain(ctx context.Context) {
-	clock := newMovedClock()
 	ticker := time.NewTicker(retainEvery)
 	defer ticker.Stop()
 	for {
-		in.deleteOld(ctx, clock)
+		in.deleteOld(ctx)
 		select {
 		case <-ctx.Done():
 			return
@@ -46,9 +23,11 @@ func (in *instance) retain(ctx context.Context) {
 	}
 }
 
-func (in *instance) deleteOld(ctx context.Context, clock movedClock) {
-	if moved := clock.by(); moved.Abs() > maxMoved {
-		in.opt.logger.Error("the clock was set since this server started: nothing is deleted by its age until it is right, or the server is restarted", "moved", moved)
+// deleteOld deletes nothing while the clock is in doubt: one that jumps ten years
+// ahead would make everything old.
+func (in *instance) deleteOld(ctx context.Context) {
+	if doubted := in.store.Clock().Doubted(); doubted != "" {
+		in.opt.logger.Warn("nothing is deleted by its age: the clock is in doubt", "clock", doubted)
 		return
 	}
 	deliveries, err := in.store.Prune(ctx, store.Retention{Keep: 50, Age: 7 * 24 * time.Hour})

@@ -1,58 +1,93 @@
 package main
 
 import (
-	"context"
-	"io"
-	"log/slog"
+	"fmt"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
-	"triphammer/server/store"
+	"triphammer/server"
 )
 
-// TestMovedClock: while the clock is more than an hour off from what has passed,
-// nothing is deleted by its age (R26); when it is right again, it is.
-func TestMovedClock(t *testing.T) {
-	in, err := openInstance(t.Context(), t.TempDir(), instanceOptions{
-		make: true,
-		keep: store.RunRetention{Runs: time.Nanosecond}, logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
-	})
-	if err != nil {
-		t.Fatal(err)
+// TestWrongClock: a server that is started with a clock that is wrong deletes
+// nothing, forgets no identity, and lets no more deliveries pass; and it goes on as
+// ever when somebody says that the clock is right.
+func TestWrongClock(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, smallFactory())
+	serve := []string{"--max-runs", "0"}
+	w.start(serve...)
+	address := w.url("hook")
+	send := func(n int) answer {
+		return post(t, http.MethodPost, address, strings.NewReader(fmt.Sprint(n)), http.Header{"Authorization": {"Bearer " + testSecret}})
 	}
-	defer func() { _ = in.close() }()
-	ctx := context.Background()
-	start := time.Now()
-	for _, c := range []struct {
-		moved   time.Duration
-		deleted bool
-	}{
-		{0, true},
-		{59 * time.Minute, true},
-		{-59 * time.Minute, true},
-		{61 * time.Minute, false},
-		{-61 * time.Minute, false},
-		{10 * 365 * 24 * time.Hour, false},
-	} {
-		r, _, err := in.store.CreateRun(ctx, store.NewRun{Factory: "f", Source: store.SourceAPI, Spec: []byte("{}")}, "", nil)
+	count := func() int {
+		var all []server.Delivery
+		w.list(&all, "deliveries", "list", "--limit", "0")
+		return len(all)
+	}
+	sent := 0
+	for send(sent).status == http.StatusAccepted {
+		sent++
+	}
+	if sent != 60 || count() != sent {
+		t.Fatalf("%d accepted, %d there", sent, count())
+	}
+
+	// A day back: the minute is not over.
+	w.kill()
+	w.ahead = -24 * time.Hour
+	w.start(serve...)
+	if got := send(sent); got.status != http.StatusTooManyRequests {
+		t.Errorf("a restart a day back opens the rate: %+v", got)
+	}
+	if status := w.run("", "status"); !strings.Contains(status, "behind what the store expects") {
+		t.Errorf("status: %s", status)
+	}
+	var runs []server.Run
+	for w.list(&runs, "runs", "list", "--limit", "0"); len(runs) > 0; runs = runs[1:] {
+		w.run("", "runs", "cancel", runs[0].RunID) // what has not ended keeps its delivery
+	}
+
+	// Ten years ahead: all but the newest 50 would be too old.
+	w.kill()
+	w.ahead = 10 * 365 * 24 * time.Hour
+	serve = append(serve, "--rate-limit", "0")
+	for range 2 {
+		w.start(serve...)
+		err := waitFor(t.Context(), 20*time.Second, "retention has not looked", func() (bool, error) {
+			return strings.Contains(w.logs.String(), "nothing is deleted by its age: the clock is in doubt"), nil
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := in.store.RequestCancel(ctx, r.ID); err != nil {
-			t.Fatal(err)
+		if n := count(); n < sent {
+			t.Fatalf("%d of %d are left", n, sent)
 		}
-		passed := 30 * time.Hour
-		in.deleteOld(ctx, movedClock{
-			start: start, passed: func() time.Duration { return passed }, wall: func() time.Time { return start.Add(passed + c.moved) },
-		})
-		if _, err := in.store.Run(ctx, r.ID); (err != nil) != c.deleted {
-			t.Errorf("with a clock that was set by %v: %v", c.moved, err)
+		send(0)
+		var all []server.Delivery
+		if w.list(&all, "deliveries", "list", "--limit", "1"); all[0].Outcome != "duplicate" {
+			t.Errorf("an identity is forgotten: %+v", all)
 		}
-		if _, _, err := in.store.PruneRuns(ctx, in.opt.keep); err != nil {
-			t.Fatal(err)
-		}
+		w.kill()
 	}
-	if moved := newMovedClock().by(); moved.Abs() > time.Second {
-		t.Errorf("a clock that nobody set moved by %v", moved)
+	w.start(serve...)
+	w.fails(exitBad, "doctor")
+	if status := w.run("", "status"); !strings.Contains(status, "3650 days ahead of") || !strings.Contains(status, "triphammer clock accept") {
+		t.Errorf("status: %s", status)
+	}
+	w.run("", "clock", "accept")
+	if status := w.run("", "status"); strings.Contains(status, "clock  ") {
+		t.Errorf("status after it was accepted: %s", status)
+	}
+	if entries := w.run("", "audit", "list"); !strings.Contains(entries, "clock.accept") {
+		t.Errorf("the audit log: %s", entries)
+	}
+	w.stop()
+	w.start(serve...)
+	err := waitFor(t.Context(), 20*time.Second, "what is old is not deleted", func() (bool, error) { return count() <= 50, nil })
+	if err != nil {
+		t.Error(err)
 	}
 }

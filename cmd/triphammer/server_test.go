@@ -30,6 +30,8 @@ type world struct {
 	end  chan struct{} // closed when the process has ended
 	logs *logFile
 	user *syscall.Credential // whom commands run as; nil: whoever runs the tests
+
+	ahead time.Duration // of the clock that they see, if it is not right
 }
 
 const testSecret = "correct-horse-battery-staple"
@@ -126,6 +128,13 @@ func (w *world) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(binary, args...)
 	cmd.Dir = w.dir
 	cmd.Env = append(environment(w.dir), "TRIPHAMMER_DATA="+filepath.Join(w.dir, "data"), "TRIPHAMMER_LISTEN="+w.addr)
+	if w.ahead != 0 {
+		var err error
+		if cmd.Path, err = os.Executable(); err != nil {
+			w.t.Fatal(err)
+		}
+		cmd.Env = append(cmd.Env, clockVariable+"="+w.ahead.String())
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: w.user}
 	return cmd
 }

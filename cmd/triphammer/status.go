@@ -128,6 +128,9 @@ func printStatus(w io.Writer, s server.Status, offline bool) error {
 			fmt.Fprintf(w, "next attempt %s\n", stampOf(f.NextAttempt))
 		}
 	}
+	if s.Clock.Problem != "" {
+		fmt.Fprintf(w, "clock        %s\n", s.Clock.Problem)
+	}
 	for _, problem := range s.Storage.Problems {
 		fmt.Fprintf(w, "storage      %s\n", problem)
 	}
@@ -146,6 +149,26 @@ func printDiagnostics(w io.Writer, raw json.RawMessage) {
 	_ = schema.Print(&b, "text", report, schema.PrintOptions{}) // to memory
 	// How many files there were is not known here.
 	_, _ = io.WriteString(w, strings.TrimSuffix(b.String(), schema.Summary(report)+"\n"))
+}
+
+func clockCommand() *cobra.Command {
+	accept := &cobra.Command{
+		Use: "accept", Short: "Say that the machine's clock is right, although it jumped", Args: cobra.NoArgs,
+		Long: `Say that the machine's clock is right, although it is more than a day ahead of the newest time that the server has
+seen, or behind it, or was set while the server ran. Until then, or until it has gone on like that for an hour,
+nothing is deleted by its age, and nothing that has ended by the newest time seen works again. What is too old by this
+clock goes within the hour.`,
+		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
+			var clock server.Clock
+			if err := cl.call(c.Context(), http.MethodPost, "/clock/accept", nil, &clock); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintf(c.ErrOrStderr(), "It is %s\n", stamp(clock.Now))
+			return err
+		}),
+	}
+	clientFlags(accept)
+	return noun("clock", "What the server thinks of the machine's clock", accept)
 }
 
 func applyCommand() *cobra.Command {

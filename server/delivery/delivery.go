@@ -360,9 +360,17 @@ func (s *Service) recentTimes(uid string) []time.Time {
 	// window of all others.
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	times, err := s.cfg.Store.RecentTimes(ctx, uid, s.cfg.Now().Add(-window))
+	// A clock that went back over the restart opens no window either: how long the
+	// server was off is not known then, so that it counts as nothing.
+	latest, now := s.cfg.Store.Latest(), s.cfg.Now()
+	times, err := s.cfg.Store.RecentTimes(ctx, uid, latest.Add(-window))
 	if err != nil {
 		s.cfg.Logger.Warn("the rate window could not be restored, it starts empty", "webhook_uid", uid, "error", err)
+	}
+	if back := latest.Sub(now); back > 0 {
+		for i := range times {
+			times[i] = times[i].Add(-back)
+		}
 	}
 	return times
 }

@@ -77,6 +77,9 @@ func idAt(t time.Time) int64 {
 	return min(max(0, t.UnixMilli()-epoch), last) << randomBits
 }
 
+// timeOfID is when an id was made.
+func timeOfID(id int64) time.Time { return time.UnixMilli(id>>randomBits + epoch).UTC() }
+
 // nextID makes an id that is larger than all before it: time, then random bits,
 // so that ids sort by age, insert at the end of their index, and cannot be
 // guessed from one another. Only the writer calls it.

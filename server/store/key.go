@@ -122,7 +122,7 @@ func (s *Store) KeyByToken(ctx context.Context, token string) (*Key, error) {
 	if err != nil {
 		return nil, err
 	}
-	now := s.now()
+	now := s.clock.latest()
 	if k.End(now) != "" {
 		return nil, ErrKey
 	}

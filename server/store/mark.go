@@ -66,7 +66,7 @@ func (s *Store) compareMarks(ctx context.Context, path string) error {
 		return err
 	}
 	if s.base, s.marked = max(has, was.commits), has; was.commits > has {
-		s.lost = Loss{AtMost: was.commits - has, From: time.UnixMilli(s.lastID>>randomBits + epoch), Until: was.at}
+		s.lost = Loss{AtMost: was.commits - has, From: timeOfID(s.lastID), Until: was.at}
 		s.logger.Error("the store has lost transactions that were acknowledged: its write-ahead log was damaged, or it was replaced by an older copy",
 			"at_most", s.lost.AtMost, "newest_entry", s.lost.From.UTC(), "acknowledged_until", s.lost.Until)
 	}
@@ -74,17 +74,22 @@ func (s *Store) compareMarks(ctx context.Context, path string) error {
 	return err
 }
 
-// mark notes how many transactions there were, if there were more. It runs on the
-// writer every second, and is not told of in the log when it fails: so do the
-// deliveries, then.
+// noteAfter is how much later it must be to be noted by itself: at a start.
+const noteAfter = 10 * time.Minute
+
+// mark notes how many transactions there were, if there were more, and how late it
+// is. It runs on the writer a second after a transaction, and is not told of in the log when it
+// fails: so do the deliveries, then.
 func (s *Store) mark(ctx context.Context) {
 	m := mark{s.base + s.commits.Load(), s.now()}
-	if m.commits == s.marked {
+	if m.commits == s.marked && s.clock.seen().Sub(s.noted) < noteAfter {
 		return
 	}
 	err := s.settle(ctx)
 	if err == nil {
-		err = s.transaction(ctx, func() error { return s.setMeta(ctx, "commits", strconv.FormatInt(m.commits, 10)) })
+		err = s.transaction(ctx, func() error {
+			return errors.Join(s.setMeta(ctx, "commits", strconv.FormatInt(m.commits, 10)), s.noteTime(ctx))
+		})
 	}
 	if isUnsynced(err) {
 		s.unsynced.Store(true)

@@ -42,7 +42,7 @@ func (s *Store) Prune(ctx context.Context, keep Retention) (deleted int64, err e
 
 func (s *Store) pruneWebhook(ctx context.Context, uid string, keep Retention) (deleted int64, err error) {
 	// What is older than the border goes: it is neither young nor among the newest.
-	border := idAt(s.now().Add(-keep.Age))
+	border := idAt(s.clock.agreed().Add(-keep.Age))
 	if keep.Keep > 0 {
 		var kept int64
 		err := s.read.QueryRowContext(ctx, "SELECT id FROM deliveries WHERE webhook_uid = $1 ORDER BY id DESC LIMIT 1 OFFSET $2", uid, keep.Keep-1).Scan(&kept)

@@ -19,7 +19,7 @@ const ended = "state IN ('SUCCEEDED', 'FAILED', 'CANCELLED') AND state <> 'QUEUE
 // never touched. It returns how many of each.
 func (s *Store) PruneRuns(ctx context.Context, keep RunRetention) (runs, transcripts int64, err error) {
 	if keep.Runs > 0 {
-		old := micros(s.now().Add(-keep.Runs))
+		old := micros(s.clock.agreed().Add(-keep.Runs))
 		runs, err = s.remove(ctx, func() ([]oldRow, error) {
 			return s.transcripts(ctx, "SELECT id FROM runs WHERE updated_at < $1 AND "+ended+" ORDER BY updated_at LIMIT $2", old, prunePage)
 		}, func(ctx context.Context, v oldRow) error {
@@ -30,7 +30,7 @@ func (s *Store) PruneRuns(ctx context.Context, keep RunRetention) (runs, transcr
 		})
 	}
 	if err == nil && keep.Transcripts > 0 {
-		old := s.now().Add(-keep.Transcripts)
+		old := s.clock.agreed().Add(-keep.Transcripts)
 		transcripts, err = s.remove(ctx, func() ([]oldRow, error) {
 			// A run is no older than its id.
 			return s.transcripts(ctx, `SELECT DISTINCT e.run_id FROM run_events e JOIN runs r ON r.id = e.run_id WHERE e.run_id < $1

@@ -173,7 +173,7 @@ func (s *Store) CreateRun(ctx context.Context, r NewRun, key string, body []byte
 		if key != "" {
 			var was []byte
 			err := s.row(ctx, "SELECT body_hash, run_id FROM idempotency WHERE key_hash = $1 AND created_at > $2",
-				[]any{keyHash[:], micros(s.now().Add(-idempotencyAge))}, &was, &id)
+				[]any{keyHash[:], micros(s.clock.agreed().Add(-idempotencyAge))}, &was, &id)
 			if err == nil && !bytes.Equal(was, bodyHash[:]) {
 				return ErrIdempotency
 			}

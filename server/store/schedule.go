@@ -62,7 +62,7 @@ func (s *Store) schedules(ctx context.Context, rest string, args ...any) ([]*Sch
 	if err != nil {
 		return nil, err
 	}
-	now, known := s.now(), make(map[string]string)
+	now, known := s.clock.latest(), make(map[string]string)
 	for _, n := range all {
 		if n.KeyID == "" || !n.Enabled {
 			continue
@@ -281,7 +281,7 @@ func (s *Store) Fire(ctx context.Context, t Tick) (runs []string, err error) {
 const tickAge = 90 * 24 * time.Hour
 
 func (s *Store) pruneTicks(ctx context.Context) error {
-	old := micros(s.now().Add(-tickAge))
+	old := micros(s.clock.agreed().Add(-tickAge))
 	return s.inSteps(ctx, task{run: func(ctx context.Context, _ *step) (more bool, err error) {
 		n, err := s.execCount(ctx, `DELETE FROM schedule_ticks WHERE (schedule_id, tick, automation) IN
 			(SELECT schedule_id, tick, automation FROM schedule_ticks WHERE tick < $1 LIMIT $2)`, old, stepRows)

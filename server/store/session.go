@@ -23,7 +23,7 @@ func (s *Store) CreateLoginLink(ctx context.Context, actor, keyID string, life t
 	token = secret.NewToken(linkPrefix)
 	hash := secret.HashToken(token)
 	return token, s.do(ctx, func(ctx context.Context) error {
-		return s.exec(ctx, "INSERT INTO login_links (hash, actor, key_id, expires_at) VALUES ($1, $2, $3, $4)", hash[:], actor, key, micros(s.now().Add(life)))
+		return s.exec(ctx, "INSERT INTO login_links (hash, actor, key_id, expires_at) VALUES ($1, $2, $3, $4)", hash[:], actor, key, micros(s.clock.latest().Add(life)))
 	})
 }
 
@@ -38,11 +38,11 @@ func (s *Store) RedeemLoginLink(ctx context.Context, link string, life time.Dura
 	err = s.do(ctx, func(ctx context.Context) error {
 		var key int64
 		err := s.row(ctx, "DELETE FROM login_links WHERE hash = $1 AND expires_at > $2 AND "+keyLives("$2")+" RETURNING actor, key_id",
-			[]any{linkHash[:], micros(s.now())}, &actor, &key)
+			[]any{linkHash[:], micros(s.clock.latest())}, &actor, &key)
 		if err != nil {
 			return err
 		}
-		return s.exec(ctx, "INSERT INTO sessions (hash, actor, key_id, expires_at) VALUES ($1, $2, $3, $4)", sessionHash[:], actor, key, micros(s.now().Add(life)))
+		return s.exec(ctx, "INSERT INTO sessions (hash, actor, key_id, expires_at) VALUES ($1, $2, $3, $4)", sessionHash[:], actor, key, micros(s.clock.latest().Add(life)))
 	})
 	if err != nil {
 		return "", "", err
@@ -57,7 +57,7 @@ func (s *Store) Session(ctx context.Context, token string) (actor string, err er
 		return "", ErrNotFound
 	}
 	hash := secret.HashToken(token)
-	return first(list(ctx, s, scanText, "SELECT actor FROM sessions WHERE hash = $1 AND expires_at > $2 AND "+keyLives("$2"), hash[:], micros(s.now())))
+	return first(list(ctx, s, scanText, "SELECT actor FROM sessions WHERE hash = $1 AND expires_at > $2 AND "+keyLives("$2"), hash[:], micros(s.clock.latest())))
 }
 
 // EndSession ends a session.
@@ -86,7 +86,7 @@ func (s *Store) EndSessions(ctx context.Context) (ended Ended, err error) {
 
 // endSessions ends those that a further condition selects. It runs on the writer.
 func (s *Store) endSessions(ctx context.Context, and string, args ...any) (ended Ended, err error) {
-	args = append([]any{micros(s.now())}, args...)
+	args = append([]any{micros(s.clock.latest())}, args...)
 	if ended.Sessions, err = s.execCount(ctx, "DELETE FROM sessions WHERE expires_at > $1"+and, args...); err != nil {
 		return ended, err
 	}
@@ -96,14 +96,14 @@ func (s *Store) endSessions(ctx context.Context, and string, args ...any) (ended
 
 // pruneSessions forgets what is too old to open anything.
 func (s *Store) pruneSessions(ctx context.Context) error {
-	old := micros(s.now().Add(-idempotencyAge))
+	old := micros(s.clock.agreed().Add(-idempotencyAge))
 	_, err := s.remove(ctx, func() ([]oldRow, error) {
 		return list(ctx, s, scanOldRow, "SELECT rowid, 0, 0 FROM idempotency WHERE created_at <= $1 LIMIT $2", old, prunePage)
 	}, func(ctx context.Context, r oldRow) error {
 		return s.exec(ctx, "DELETE FROM idempotency WHERE rowid = $1 AND created_at <= $2", r.id, old) // it may have been used again
 	})
 	return errors.Join(err, s.do(ctx, func(ctx context.Context) error {
-		now := micros(s.now())
+		now := micros(s.clock.agreed())
 		return errors.Join(
 			s.exec(ctx, "DELETE FROM login_links WHERE expires_at <= $1", now),
 			s.exec(ctx, "DELETE FROM sessions WHERE expires_at <= $1", now))

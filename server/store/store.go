@@ -65,7 +65,10 @@ type Config struct {
 	// Reserve is the file that sets room aside on the disk (reserve.go); empty: none.
 	Reserve string
 	Now     func() time.Time
-	Logger  *slog.Logger
+	// Passed is what has passed since any moment, whatever the clock shows; nil: the
+	// monotonic reading of Now.
+	Passed func() time.Duration
+	Logger *slog.Logger
 }
 
 // Store is the durable state of one server. It is safe for concurrent use.
@@ -121,6 +124,12 @@ type Store struct {
 	trusting   bool  // of tests alone: nothing that is read is checked
 	damages    damages
 
+	clock clock
+	noted time.Time // the newest time that is noted
+
+	look  *time.Timer // of the writer
+	looks bool        // it runs
+
 	base     int64 // transactions before the start
 	marked   int64 // as many are noted
 	markFile *os.File
@@ -133,6 +142,9 @@ type Store struct {
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
+	}
+	if now, start := cfg.Now, cfg.Now(); cfg.Passed == nil {
+		cfg.Passed = func() time.Duration { return now().Sub(start) }
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
@@ -178,6 +190,8 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 }
 
 func (s *Store) openOrMake(ctx context.Context, cfg Config) error {
+	wall := func() time.Time { return cfg.Now().Round(0) } // what it shows, without what has passed
+	s.clock.wall, s.clock.passed, s.clock.logger = wall, cfg.Passed, cfg.Logger
 	err := judge(ctx, cfg.Path)
 	if errors.Is(err, ErrMissing) && !cfg.Existing {
 		err = s.create(ctx, cfg.Path)
@@ -246,6 +260,9 @@ func (s *Store) open(ctx context.Context, path string, settings map[string]strin
 		return err
 	}
 	if err := s.compareMarks(ctx, path); err != nil {
+		return err
+	}
+	if err := s.startClock(ctx); err != nil {
 		return err
 	}
 	_ = os.Remove(unfinishedBackup(path)) // of a process that was killed: the next backup says what is wrong

@@ -19,9 +19,10 @@ const maxBatch = 256
 // requests that are about to ask come along, and no timer makes anyone wait.
 const yields = 4
 
-// lookEvery is how often the writer looks whether the reserve is to be made again,
-// and whether there is something to note beside the store.
-const lookEvery = time.Second
+// lookAfter is how long after a transaction the writer looks whether the reserve is
+// to be made again, and notes beside the store what there was. While nothing is
+// written, nothing wakes it.
+const lookAfter = time.Second
 
 // job is one change. The writer runs it in a transaction with others.
 type job struct {
@@ -84,8 +85,8 @@ func (s *Store) write() {
 	defer close(s.done)
 	ctx := context.Background() // one caller's impatience must not roll back the others
 	batch := make([]*job, 0, maxBatch)
-	again := time.NewTicker(lookEvery)
-	defer again.Stop()
+	s.look, s.looks = time.NewTimer(lookAfter), true
+	defer s.look.Stop()
 	for {
 		select {
 		case j := <-s.jobs:
@@ -105,9 +106,12 @@ func (s *Store) write() {
 				}
 				s.logger.Warn("the end of the write-ahead log could not be copied into the database", "error", err)
 			}
-		case <-again.C:
+		case <-s.look.C:
 			s.restock()
 			s.mark(ctx)
+			if s.looks = s.reserve.path != "" && !s.reserve.held; s.looks {
+				s.look.Reset(lookAfter)
+			}
 		case <-s.closing:
 			select {
 			case j := <-s.jobs: // what waits is still committed
@@ -129,6 +133,10 @@ func (s *Store) turn(ctx context.Context, batch []*job) {
 	}
 	s.commit(ctx, batch)
 	clear(batch)
+	if !s.looks {
+		s.looks = true
+		s.look.Reset(lookAfter)
+	}
 	if s.unmeasured++; s.unmeasured >= measureEvery {
 		s.unmeasured = 0
 		s.measure(ctx)

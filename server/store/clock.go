@@ -1,0 +1,215 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+)
+
+const (
+	// maxAhead is how far beyond the newest time that a store has seen a clock may
+	// be at a start: a server may have been off for so long.
+	maxAhead = 24 * time.Hour
+	// maxMoved is how far a clock may be set while the server runs, or be behind at a
+	// start.
+	maxMoved = time.Hour
+	// agreement is how long a clock that jumped must go on as it is to be believed
+	// without a person.
+	agreement = time.Hour
+	// steady is how exactly.
+	steady = time.Minute
+)
+
+// clock judges what the machine's clock shows by the newest time that the store
+// has seen, and by what has passed since. A clock that jumped would make everything
+// old, or make good again what has ended: while it is in doubt, nothing is
+// forgotten, and nothing comes back to life.
+type clock struct {
+	wall   func() time.Time
+	passed func() time.Duration // since any moment, whatever the wall clock shows
+	logger *slog.Logger
+
+	mu sync.Mutex
+	// trusted is what the clock showed when it was last believed; newest is the
+	// newest time that was. Both go on with what has passed.
+	trusted, newest moment
+	doubted         moment // since when it goes on as it is, unbelieved; zero: it is believed
+}
+
+// moment is a time, and how much had passed then.
+type moment struct {
+	at     time.Time
+	passed time.Duration
+}
+
+func (m moment) after(passed time.Duration) time.Time { return m.at.Add(passed - m.passed) }
+
+// start compares the clock with the newest time that was seen; zero: none was.
+func (c *clock) start(seen time.Time) {
+	now, passed := c.wall(), c.passed()
+	if seen.IsZero() {
+		seen = now
+	}
+	c.trusted, c.newest = moment{now, passed}, moment{seen, passed}
+	if d := now.Sub(seen); d > maxAhead || d < -maxMoved {
+		c.trusted = moment{seen, passed}
+		c.doubt(moment{now, passed})
+	}
+	c.look()
+}
+
+func (c *clock) doubt(now moment) {
+	c.doubted = now
+	c.logger.Error("the clock jumped: nothing is deleted by its age until it has gone on like this for an hour, or somebody says that it is right (triphammer clock accept)",
+		"shows", now.at.UTC().Format(time.RFC3339), "expected", c.trusted.after(now.passed).UTC().Format(time.RFC3339))
+}
+
+// look takes notice of what the clock shows now. The caller has the lock, or is
+// start.
+func (c *clock) look() moment {
+	now := moment{c.wall(), c.passed()}
+	doubted := c.doubted != moment{}
+	switch moved := now.at.Sub(c.trusted.after(now.passed)); {
+	case moved.Abs() <= maxMoved:
+		if doubted {
+			c.logger.Info("the clock is right again")
+		}
+		c.trusted, c.doubted = now, moment{}
+	case !doubted || now.at.Sub(c.doubted.after(now.passed)).Abs() > steady:
+		c.doubt(now)
+	case now.passed-c.doubted.passed >= agreement:
+		c.logger.Warn("the clock has gone on for an hour since it jumped, and is believed", "shows", now.at.UTC().Format(time.RFC3339))
+		c.trusted, c.doubted = now, moment{}
+	}
+	if c.newest = (moment{c.newest.after(now.passed), now.passed}); c.doubted == (moment{}) && now.at.After(c.newest.at) {
+		c.newest = now
+	}
+	return now
+}
+
+// latest never goes back: by it ends what gives access.
+func (c *clock) latest() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := c.look(); now.at.After(c.newest.at) {
+		return now.at
+	}
+	return c.newest.at
+}
+
+// agreed is the clock's time, or what it would be if it had not jumped ahead: by
+// it things are forgotten.
+func (c *clock) agreed() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.look()
+	if expected := c.trusted.after(now.passed); c.doubted != (moment{}) && expected.Before(now.at) {
+		return expected
+	}
+	return now.at
+}
+
+// seen is the newest time that was believed.
+func (c *clock) seen() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.look()
+	return c.newest.at
+}
+
+// accept believes what the clock shows, whatever was seen before.
+func (c *clock) accept() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := moment{c.wall(), c.passed()}
+	c.trusted, c.newest, c.doubted = now, now, moment{}
+}
+
+// Clock is what the store thinks of the machine's clock.
+type Clock struct {
+	Now      time.Time // what it shows
+	Expected time.Time // what it would show if it had not jumped
+	Until    time.Time // in doubt until it shows this; zero: it is believed
+}
+
+// Ahead is by how much it jumped; negative: back.
+func (c Clock) Ahead() time.Duration { return c.Now.Sub(c.Expected) }
+
+// Doubted says what that means, or nothing.
+func (c Clock) Doubted() string {
+	if c.Until.IsZero() {
+		return ""
+	}
+	how, ahead := "ahead of", c.Ahead().Round(time.Minute)
+	if ahead < 0 {
+		how, ahead = "behind", -ahead
+	}
+	return fmt.Sprintf("%s %s what the store expects (%s). Nothing is deleted by its age until the clock is right, has gone on like this until %s, or somebody says that it is right: triphammer clock accept",
+		days(ahead), how, c.Expected.UTC().Format(time.RFC3339), c.Until.UTC().Format(time.RFC3339))
+}
+
+// days writes a long time.
+func days(d time.Duration) string {
+	if n := int64(d.Hours() / 24); n >= 2 {
+		return fmt.Sprintf("%d days", n)
+	}
+	return d.String()
+}
+
+// Clock tells whether the clock is believed.
+func (s *Store) Clock() Clock {
+	c := &s.clock
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.look()
+	out := Clock{Now: now.at, Expected: c.trusted.after(now.passed)}
+	if c.doubted != (moment{}) {
+		out.Until = c.doubted.at.Add(agreement)
+	}
+	return out
+}
+
+// Latest is the machine's time, except that it never goes back, also over a
+// restart: what gives access ends by it.
+func (s *Store) Latest() time.Time { return s.clock.latest() }
+
+// AcceptClock believes what the clock shows from now on, also if it went back.
+func (s *Store) AcceptClock(ctx context.Context) error {
+	s.clock.accept()
+	return s.do(ctx, s.noteTime)
+}
+
+// noteTime keeps the newest time that was believed. It runs on the writer.
+func (s *Store) noteTime(ctx context.Context) error {
+	seen := s.clock.seen()
+	if err := s.setMeta(ctx, "seen", strconv.FormatInt(micros(seen), 10)); err != nil {
+		return err
+	}
+	s.noted = seen
+	return nil
+}
+
+// startClock reads what was seen before.
+func (s *Store) startClock(ctx context.Context) error {
+	text, err := s.meta(ctx, "seen")
+	if err != nil {
+		return err
+	}
+	var seen time.Time
+	if us, err := strconv.ParseInt(text, 10, 64); err == nil {
+		seen = timeOf(us)
+	}
+	// The newest rows can be a little newer. If they are much newer, a clock that was
+	// not believed wrote them.
+	if s.lastID > 0 {
+		if rows := timeOfID(s.lastID); seen.IsZero() || rows.After(seen) && rows.Sub(seen) <= maxAhead {
+			seen = rows
+		}
+	}
+	s.noted = seen
+	s.clock.start(seen)
+	return nil
+}
