@@ -160,8 +160,9 @@ func (n *Notifier) consider(now time.Time) (next time.Time) {
 	return next
 }
 
+// sooner is the first of two times, of which zero is never.
 func sooner(a, b time.Time) time.Time {
-	if a.IsZero() || b.Before(a) {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
 	}
 	return a

@@ -485,7 +485,7 @@ func TestTriesAreOfTheClock(t *testing.T) {
 		mu.Unlock()
 		for _, code := range []int{http.StatusNotFound, http.StatusServiceUnavailable} {
 			mu.Lock()
-			begin, status, back, attempts = time.Now(), code, 3*time.Hour, nil
+			begin, status, back, attempts = time.Now(), code, 3*time.Hour+time.Minute, nil
 			mu.Unlock()
 			n.Changed(refused(fmt.Sprint("c", code)))
 			time.Sleep(3 * time.Hour)
