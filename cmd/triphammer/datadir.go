@@ -29,11 +29,7 @@ const (
 // traces are what tells a data directory that has lost its store from a folder
 // that never was one.
 func traces(dir string) (found []string) {
-	names := []string{keyName, lockName, baseURLFile}
-	for _, path := range store.Beside(storeFile) {
-		names = append(names, path)
-	}
-	for _, name := range names {
+	for _, name := range append([]string{keyName, lockName, baseURLFile}, store.Beside(storeFile)...) {
 		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
 			found = append(found, name)
 		}

@@ -179,12 +179,15 @@ func (s *Store) Latest() time.Time { return s.clock.latest() }
 // AcceptClock believes what the clock shows from now on, also if it went back.
 func (s *Store) AcceptClock(ctx context.Context) error {
 	s.clock.accept()
-	return s.do(ctx, s.noteTime)
+	seen := s.clock.seen()
+	return s.do(ctx, func(ctx context.Context) error {
+		s.seen = seen
+		return s.noteTime(ctx, seen)
+	})
 }
 
 // noteTime keeps the newest time that was believed. It runs on the writer.
-func (s *Store) noteTime(ctx context.Context) error {
-	seen := s.clock.seen()
+func (s *Store) noteTime(ctx context.Context, seen time.Time) error {
 	if err := s.setMeta(ctx, "seen", strconv.FormatInt(micros(seen), 10)); err != nil {
 		return err
 	}
@@ -211,5 +214,6 @@ func (s *Store) startClock(ctx context.Context) error {
 	}
 	s.noted = seen
 	s.clock.start(seen)
+	s.seen = s.clock.seen()
 	return nil
 }

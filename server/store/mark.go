@@ -81,14 +81,14 @@ const noteAfter = 10 * time.Minute
 // is. It runs on the writer a second after a transaction, and is not told of in the log when it
 // fails: so do the deliveries, then.
 func (s *Store) mark(ctx context.Context) {
-	m := mark{s.base + s.commits.Load(), s.now()}
-	if m.commits == s.marked && s.clock.seen().Sub(s.noted) < noteAfter {
+	m := mark{s.base + s.commits.Load(), s.seen}
+	if m.commits == s.marked && s.seen.Sub(s.noted) < noteAfter {
 		return
 	}
 	err := s.settle(ctx)
 	if err == nil {
 		err = s.transaction(ctx, func() error {
-			return errors.Join(s.setMeta(ctx, "commits", strconv.FormatInt(m.commits, 10)), s.noteTime(ctx))
+			return errors.Join(s.setMeta(ctx, "commits", strconv.FormatInt(m.commits, 10)), s.noteTime(ctx, s.seen))
 		})
 	}
 	if isUnsynced(err) {

@@ -125,7 +125,8 @@ type Store struct {
 	damages    damages
 
 	clock clock
-	noted time.Time // the newest time that is noted
+	seen  time.Time // the newest time that was believed at the last transaction
+	noted time.Time // the one of these that is noted
 
 	look  *time.Timer // of the writer
 	looks bool        // it runs

@@ -196,6 +196,7 @@ func (s *Store) commit(ctx context.Context, batch []*job) {
 	}
 	if err == nil {
 		s.commits.Add(1)
+		s.seen = s.clock.seen()
 	}
 	if isUnsynced(err) {
 		s.unsynced.Store(true)
