@@ -66,12 +66,24 @@ func (s *slow) Head(ctx context.Context) (gitrepo.Commit, error) {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		s.looks = append(s.looks, fmt.Sprint("done ", time.Since(began)))
+		s.ended("done", began)
 		return s.fake.Head(ctx)
 	case <-ctx.Done():
-		s.looks = append(s.looks, fmt.Sprint("ended ", time.Since(began)))
+		s.ended("ended", began)
 		return gitrepo.Commit{}, context.Cause(ctx)
 	}
+}
+
+func (s *slow) ended(how string, began time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.looks = append(s.looks, fmt.Sprint(how, " ", time.Since(began)))
+}
+
+func (s *slow) all() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.looks)
 }
 
 // TestKickEndsALook: who knows that something was pushed does not wait for a look
@@ -97,8 +109,8 @@ func TestKickEndsALook(t *testing.T) {
 			time.Sleep(5 * time.Second)
 		}
 		synctest.Wait()
-		if want := []string{"ended 25s", "done 1m0s"}; !slices.Equal(source.looks, want) {
-			t.Errorf("looks %v, want %v", source.looks, want)
+		if want := []string{"ended 25s", "done 1m0s"}; !slices.Equal(source.all(), want) {
+			t.Errorf("looks %v, want %v", source.all(), want)
 		}
 		if got := r.outcomes(); !slices.Equal(got, []Outcome{Applied}) {
 			t.Errorf("applies %v", got)
