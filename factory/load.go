@@ -19,6 +19,9 @@ import (
 type Options struct {
 	// Strict gives the format's own verdict, without our extensions (SPEC 2.1).
 	Strict bool
+	// Applied takes a tree that was applied before: what only later rules refuse is
+	// a warning, so that a newer program still serves and explains it.
+	Applied bool
 	// MaxFiles and MaxBytes bound the definition files of a tree; 0 means the
 	// defaults of SPEC 2.5.
 	MaxFiles int

@@ -188,3 +188,30 @@ func TestNames(t *testing.T) {
 		t.Error("blob names")
 	}
 }
+
+// TestAppliedTree: a tree that an older program applied loads, with a warning for
+// what a later rule refuses: a server that was upgraded still serves it.
+func TestAppliedTree(t *testing.T) {
+	old := tree(map[string]string{
+		"factory.yaml":    "schemaVersion: v1alpha1\nname: x\n",
+		"webhooks/a.yaml": "secretName: S\ndeliveryIdHeader: Content-Type\n",
+		"webhooks/b.yaml": "secretName: S\nauthMode: signature\nsignatureScheme: hmac\nsignature: {header: X-S, template: '{id}.{body}', idHeader: User-Agent}\n",
+	})
+	for _, c := range []struct {
+		opt  Options
+		want schema.Severity
+	}{{Options{}, schema.Error}, {Options{Applied: true}, schema.Warning}} {
+		f, report, err := Load(t.Context(), old, c.opt)
+		if err != nil || len(report.Diagnostics) != 2 {
+			t.Fatalf("%+v: %v, %v", c.opt, report, err)
+		}
+		for _, d := range report.Diagnostics {
+			if d.Severity != c.want || d.Code != schema.InvalidValue {
+				t.Errorf("%+v: %+v", c.opt, d)
+			}
+		}
+		if c.opt.Applied && (f.Webhooks[0].DeliveryIDHeader != "Content-Type" || f.Webhooks[1].Scheme == nil) {
+			t.Errorf("the webhooks are not complete: %+v", f.Webhooks)
+		}
+	}
+}

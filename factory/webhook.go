@@ -40,10 +40,20 @@ func (l *loader) webhook(d *document) *Webhook {
 		case signature.IsCredentialHeader(w.DeliveryIDHeader) || w.Scheme != nil && w.Scheme.IsCredentialHeader(w.DeliveryIDHeader):
 			d.Error(at, schema.InvalidValue, "name the header in which the sender puts its event's id", fmt.Sprintf("deliveryIdHeader cannot be %s, which carries a credential", w.DeliveryIDHeader))
 		case signature.IsSharedHeader(w.DeliveryIDHeader):
-			d.Error(at, schema.InvalidValue, identityHint(w.Scheme), fmt.Sprintf("deliveryIdHeader cannot be %s, which tells no delivery from another: each would repeat the first", w.DeliveryIDHeader))
+			l.sharedHeader(d, at, "deliveryIdHeader", w.DeliveryIDHeader, identityHint(w.Scheme))
 		}
 	}
 	return w
+}
+
+// sharedHeader reports a key that names a header by which no delivery can be told
+// from another. Applied trees may have one: the rule came later than the key.
+func (l *loader) sharedHeader(d *document, at schema.At, key, header, hint string) {
+	report := d.Error
+	if l.opt.Applied {
+		report = d.Warn
+	}
+	report(at, schema.InvalidValue, hint, fmt.Sprintf("%s cannot be %s, which tells no delivery from another: each would repeat the first", key, header))
 }
 
 // identityHint says where the sender's own id is.
@@ -122,4 +132,7 @@ func (l *loader) signature(d *document, w *Webhook) {
 		return
 	}
 	w.Scheme, w.Signature = with, o
+	if signature.IsSharedHeader(o.IDHeader) {
+		l.sharedHeader(d, n.KeyAt("idHeader"), "signature.idHeader", o.IDHeader, "name the header in which the sender puts its event's id")
+	}
 }

@@ -527,7 +527,7 @@ func (in *instance) rebuild(ctx context.Context, a *store.Apply, secrets func(co
 		uids[w.Name] = w.UID
 	}
 	built, err := applier.Build(ctx, applier.BuildInput{
-		Factory: a.Factory, Tree: snapshot.FS(), Secrets: secrets, Spec: specOf,
+		Factory: a.Factory, Tree: snapshot.FS(), Options: factory.Options{Applied: true}, Secrets: secrets, Spec: specOf,
 		Commit: commitOf(a),
 		UIDs:   func(context.Context, []string) (map[string]string, error) { return uids, nil },
 	})

@@ -92,7 +92,7 @@ func (s *Scheme) With(o Options) (*Scheme, error) {
 		if h.value == "" {
 			continue
 		}
-		if name := http.CanonicalHeaderKey(h.value); IsHeaderName(name) && !slices.Contains(unusable, name) && (h.key != "idHeader" || !IsSharedHeader(name)) {
+		if name := http.CanonicalHeaderKey(h.value); IsHeaderName(name) && !slices.Contains(unusable, name) {
 			*h.place = name
 			continue
 		}
