@@ -23,14 +23,14 @@ var allowed = map[string][]string{
 	"factory":                 {"schema", "factory/filter", "factory/signature", "factory/match"},
 	"applier/gitrepo":         {},
 	"applier/gitrepo/gittest": {}, // for tests
-	"applier":                 {"schema", "factory", "factory/filter", "factory/match", "factory/signature", "applier/gitrepo"},
+	"applier":                 {"schema", "factory", "factory/match", "factory/signature", "applier/gitrepo"},
 	"server/disk":             {},
 	"server/secret":           {},
 	"server/store":            {"server/disk", "server/secret"},
 	"server/run":              {"factory", "server/disk", "server/secret", "server/store"},
-	"server/sandbox":          {"server/run", "server/secret"},
-	"server/delivery":         {"factory/signature", "factory/filter", "factory/match", "factory", "applier", "server/secret", "server/store", "server/run"},
-	"server/dashboard":        {"factory", "factory/filter", "factory/match", "applier", "server/store", "server/run", "server/delivery"},
+	"server/sandbox":          {"server/run"},
+	"server/delivery":         {"factory/signature", "factory/filter", "factory/match", "factory", "applier", "server/secret", "server/store"},
+	"server/dashboard":        {"applier", "server/store", "server/run", "server/delivery"},
 	"server":                  {"schema", "factory", "factory/filter", "factory/match", "factory/signature", "applier", "server/disk", "server/secret", "server/store", "server/run", "server/delivery", "server/dashboard"},
 	"server/notify":           {"applier", "factory/signature"},
 	"cmd/triphammer":          {"*"},
@@ -63,8 +63,10 @@ var owners = map[string][]string{
 const module = "triphammer/"
 
 // TestImports reads every Go file of the module itself, rather than asking a
-// build cache, so that a cached pass cannot lie.
+// build cache, so that a cached pass cannot lie. A permission that nothing uses
+// is an error too: the graph says what is, not what was.
 func TestImports(t *testing.T) {
+	used := make(map[[2]string]bool) // who imports what, outside tests
 	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -98,6 +100,7 @@ func TestImports(t *testing.T) {
 				return err
 			}
 			if own, ours := strings.CutPrefix(imported, module); ours {
+				used[[2]string{pkg, own}] = used[[2]string{pkg, own}] || !isTest
 				// Tests may build their subject's surroundings from real parts.
 				if !isTest && own != pkg && !slices.Contains(rules, "*") && !slices.Contains(rules, own) {
 					t.Errorf("%s: %s may not import %s", name, pkg, own)
@@ -105,7 +108,11 @@ func TestImports(t *testing.T) {
 				continue
 			}
 			for third, by := range owners {
-				if (imported == third || strings.HasPrefix(imported, third+"/")) && !isTest && !slices.Contains(by, pkg) {
+				if imported != third && !strings.HasPrefix(imported, third+"/") {
+					continue
+				}
+				used[[2]string{pkg, third}] = true // its tests are its owner's too
+				if !isTest && !slices.Contains(by, pkg) {
 					t.Errorf("%s: %s belongs to %s alone", name, third, strings.Join(by, ", "))
 				}
 			}
@@ -114,6 +121,20 @@ func TestImports(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	for pkg, rules := range allowed {
+		for _, own := range rules {
+			if own != "*" && !used[[2]string{pkg, own}] {
+				t.Errorf("%s may import %s and does not: take the permission away", pkg, own)
+			}
+		}
+	}
+	for third, by := range owners {
+		for _, pkg := range by {
+			if !used[[2]string{pkg, third}] {
+				t.Errorf("%s is said to import %s and does not: take the permission away", pkg, third)
+			}
+		}
 	}
 }
 
