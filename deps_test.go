@@ -37,7 +37,7 @@ var allowed = map[string][]string{
 	"bench":                   {"*"},
 }
 
-// owners names the one package that may import each third party (DESIGN 2).
+// owners names the one package that may import each third party.
 // Their tests are held to the same rule, except where a test needs the real
 // thing as its peer.
 var owners = map[string][]string{
@@ -139,7 +139,7 @@ func TestImports(t *testing.T) {
 }
 
 // TestUpperHalfIsPure keeps the definitions column free of SQL and HTTP
-// servers (DESIGN 1): it may know header maps, never a request or a database.
+// servers: it may know header maps, never a request or a database.
 // What reads definitions knows no program and no network either, so that a stranger's
 // commit can be validated (SPEC 3.5).
 func TestUpperHalfIsPure(t *testing.T) {

@@ -1,7 +1,7 @@
 // Package applier turns a commit into the live revision, or leaves the old one.
 //
 // There is one worker per factory, and it is level-triggered: whatever kicks it,
-// it takes the newest commit of the production branch (DESIGN 3.5). An apply is
+// it takes the newest commit of the production branch. An apply is
 // whole or nothing: any error leaves what serves (SPEC 4.2).
 //
 // A commit that was applied or refused is settled: it waits for another commit,

@@ -264,7 +264,7 @@ func (b *builder) verifier(w *Webhook, values map[string]SecretValue) {
 }
 
 // Live is the routing table: one pointer to what all factories serve, loaded
-// once by each request (DESIGN 3.4).
+// once by each request.
 type Live struct {
 	mu    sync.Mutex // of writers
 	table atomic.Pointer[table]

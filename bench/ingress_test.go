@@ -1,5 +1,5 @@
 // Package bench measures the whole program from outside, beside its ceiling, in
-// one run (GOALS.md). `make bench` builds the program and runs it; one figure is
+// one run. `make bench` builds the program and runs it; one figure is
 //
 //	go test -run '^$' -bench 'Ingress/bytes=1024/connections=64$' -benchtime 50000x -count 5 ./bench
 //

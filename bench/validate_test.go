@@ -118,8 +118,8 @@ func median(all []time.Duration) float64 {
 }
 
 // BenchmarkValidate is the whole process of `triphammer validate` on 1 and on
-// 1,000 definitions, beside actionlint on as many workflows in the same run
-// (GOALS: at most 20 ms and 300 ms). Both check warm files, in turn; figures are
+// 1,000 definitions, beside actionlint on as many workflows in the same run:
+// at most 20 ms and 300 ms are wanted. Both check warm files, in turn; figures are
 // medians.
 func BenchmarkValidate(b *testing.B) {
 	bin, peer := program(b), actionlint(b)

@@ -9,7 +9,7 @@ import (
 )
 
 // Settings are what agentDefaults, an agent and an automation can each set;
-// what a later one omits it inherits (research/definition-format.md 1.4).
+// what a later one omits it inherits (factory/testdata/rules 1.4).
 type Settings struct {
 	Harness       Harness
 	Runner        string

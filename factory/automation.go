@@ -120,7 +120,7 @@ func (l *loader) trigger(d *document, n *schema.Node, where string) Trigger {
 	return t
 }
 
-// webhookTrigger reads the filter of a webhook trigger (CONTRACT.md 2.4, SPEC
+// webhookTrigger reads the filter of a webhook trigger (SPEC C2.4, SPEC
 // 2.2c).
 func (l *loader) webhookTrigger(d *document, n *schema.Node, t *Trigger, where string) {
 	f := n.Get("filter")

@@ -13,7 +13,7 @@ const maxConfigurations = 6
 
 var repoRef = regexp.MustCompile(`^(github\.com:[^/\s@]+|gitlab\.com:[^/\s@]+(/[^/\s@]+)*)/[^/\s@]+@[0-9a-fA-F]{40}$`)
 
-// benchmarks checks every suite and its tasks (research/definition-format.md
+// benchmarks checks every suite and its tasks (factory/testdata/rules
 // 1.9). This server does not run them.
 func (l *loader) benchmarks() {
 	tasks := make(map[string]map[string]*document) // by suite and slug

@@ -66,7 +66,7 @@ func isSetting(key string) bool {
 }
 
 // inherit adds the inherited values of which own says nothing
-// (research/definition-format.md 1.4).
+// (factory/testdata/rules 1.4).
 func inherit(own, inherited []schema.Value) []schema.Value {
 	if len(inherited) == 0 {
 		return own

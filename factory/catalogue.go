@@ -10,7 +10,7 @@ import (
 )
 
 // catalogue has the filter keys of each provider's events
-// (research/definition-format.md 4.1).
+// (factory/testdata/rules 4.1).
 var catalogue = buildCatalogue()
 
 func buildCatalogue() map[string]map[string][]string {
@@ -191,7 +191,7 @@ var caseless = map[string][]string{
 }
 
 // canonical is the form in which two values of the key are compared
-// (research/definition-format.md 4.2).
+// (factory/testdata/rules 4.2).
 func (m *matcher) canonical(value string) string {
 	switch {
 	case m.key == "keywords":

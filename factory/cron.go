@@ -10,7 +10,7 @@ import (
 )
 
 // Cron tells when a schedule fires, in UTC: five fields, or a descriptor such as
-// @daily or @every 90m (research/definition-format.md 4.3).
+// @daily or @every 90m (factory/testdata/rules 4.3).
 type Cron struct {
 	fields cron.Schedule
 	every  time.Duration // of @every; 0: fields

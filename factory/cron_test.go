@@ -144,7 +144,7 @@ func randomCron(r *rand.Rand) string {
 
 // TestCronYear: over a year, minute by minute, each descriptor and 200 random
 // expressions fire exactly when a plain reading of them says
-// (research/definition-format.md 4.3); a leap year, so that 29 February is in it.
+// (factory/testdata/rules 4.3); a leap year, so that 29 February is in it.
 func TestCronYear(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	all := slices.Clone(descriptors)

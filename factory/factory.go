@@ -69,7 +69,7 @@ type Webhook struct {
 // SignatureOptions are what the file states of its sender beside the scheme.
 type SignatureOptions = signature.Options
 
-// AuthMode is how a webhook's senders authenticate (CONTRACT.md 5.2).
+// AuthMode is how a webhook's senders authenticate (SPEC C5.2).
 type AuthMode string
 
 // The modes.
@@ -214,7 +214,7 @@ func blobName(data []byte) string {
 }
 
 // Selecting are the enabled automations with a trigger that selects the webhook
-// (CONTRACT.md 6.3), sorted by name.
+// (SPEC C6.3), sorted by name.
 func (f *Factory) Selecting(w *Webhook, uid string) []*Automation {
 	var all []*Automation
 	for _, a := range f.Automations {

@@ -151,7 +151,7 @@ func TestFull(t *testing.T) {
 	if ci.AuthMode != Signature || ci.Scheme.Name != "github" || !ci.Enabled || alerts.Enabled || alerts.AuthMode != URLToken || alerts.DeliveryIDHeader != "X-Alert-Id" {
 		t.Errorf("webhooks %+v %+v", ci, alerts)
 	}
-	// agentDefaults → agent → automation (research/definition-format.md 1.4)
+	// agentDefaults → agent → automation (factory/testdata/rules 1.4)
 	repair := f.Automation("repair")
 	want := Settings{Harness: Harness{Type: "claude", Model: "large", ReasoningLevel: "high"}, EnvironmentID: "build", Secrets: []string{"FIX_TOKEN"}}
 	if got := fmt.Sprintf("%+v", repair.Settings); got != fmt.Sprintf("%+v", want) {
@@ -230,7 +230,7 @@ func TestLimits(t *testing.T) {
 }
 
 // TestSelecting: a trigger selects by UID or by file name; disabled automations
-// are no candidates (CONTRACT.md 6.3, SPEC 2.2c).
+// are no candidates (SPEC C6.3, 2.2c).
 func TestSelecting(t *testing.T) {
 	f := &Factory{Automations: []*Automation{
 		{Name: "by-name", Enabled: true, Triggers: []Trigger{{Provider: "webhook", Event: "received", Webhooks: []string{"hook"}}}},

@@ -196,7 +196,7 @@ const (
 var slowdown time.Duration = 1 // more under the race detector
 
 // TestHostileRepositories: a commit is refused, soon and in little memory,
-// whatever is in it (SPEC 2.4, 2.5, research/reliability.md R24).
+// whatever is in it (SPEC 2.4, 2.5).
 func TestHostileRepositories(t *testing.T) {
 	r := newHostileRepository(t)
 	for name, tree := range hostileTrees(r) {

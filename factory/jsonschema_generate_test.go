@@ -13,7 +13,7 @@ import (
 
 // documentGenerator makes valid documents of the shapes of package schema, and
 // mutants of them. It knows the rules in its own words, from
-// research/definition-format.md, and not from the JSON Schemas.
+// the rule trees of factory/testdata/rules, and not from the JSON Schemas.
 type documentGenerator struct {
 	*rand.Rand
 	full bool // every key is there, but where keys exclude each other

@@ -9,7 +9,7 @@ import (
 )
 
 // TestRules: the rules that concern more than one key or file, each by the codes
-// it gives with and without Strict (research/definition-format.md 1.3–1.7, SPEC
+// it gives with and without Strict (factory/testdata/rules 1.3–1.7, SPEC
 // 2.1–2.3, 5.7).
 func TestRules(t *testing.T) {
 	const (
@@ -158,7 +158,7 @@ func TestBrokenTests(t *testing.T) {
 }
 
 // TestNames: a name is one path segment, of whatever characters; what looks like
-// a definition elsewhere is an error (research/definition-format.md 1.1).
+// a definition elsewhere is an error (factory/testdata/rules 1.1).
 func TestNames(t *testing.T) {
 	f, report := load(t, tree(map[string]string{
 		"webhooks/Über uns.yaml":            "secretName: S\n",

@@ -18,7 +18,7 @@ import (
 
 // TestRuleTrees runs the trees of testdata/rules: each rule of the format by
 // small trees that keep or break it, with the exact findings of both modes
-// (research/definition-format.md 1–4, SPEC 2 and 3). testdata/rules/README.md
+// (SPEC 2 and 3). testdata/rules/README.md
 // says how a tree is written. With -update the positions are filled in; a code,
 // path, severity or count that differs fails all the same.
 func TestRuleTrees(t *testing.T) {
@@ -231,8 +231,8 @@ func placeless(line string) string {
 
 var lineAndColumn = regexp.MustCompile(`:\d+:\d+$`)
 
-// TestCatalogue holds the events and their filter keys to the table of
-// research/definition-format.md 4.1, written here a second time: every key that
+// TestCatalogue holds the events and their filter keys to the format's
+// table (factory/testdata/rules 4.1), written here a second time: every key that
 // any event of the provider has, on every event.
 func TestCatalogue(t *testing.T) {
 	const (

@@ -12,7 +12,7 @@ import (
 var macShapes = map[int64][]int64{4: {7}, 6: {14}, 8: {14}, 12: {28, 56}}
 
 // checkRunner applies the rules between a runner's keys
-// (research/definition-format.md 1.7).
+// (factory/testdata/rules 1.7).
 func checkRunner(d *document) {
 	platform := d.Root.Get("platform")
 	system := textOf(platform.Get("os"))

@@ -12,7 +12,7 @@ import (
 // maxLabels bounds the labels of a scorer.
 const maxLabels = 20
 
-// scorers checks every scorer (research/definition-format.md 1.8). This server
+// scorers checks every scorer (factory/testdata/rules 1.8). This server
 // does not act on them.
 func (l *loader) scorers() {
 	for _, d := range l.of("scorer") {

@@ -75,7 +75,7 @@ func TestUnresolved(t *testing.T) {
 }
 
 // TestInheritance: what a later level omits it inherits; null and the empty
-// string clear what can be cleared (research/definition-format.md 1.4).
+// string clear what can be cleared (factory/testdata/rules 1.4).
 func TestInheritance(t *testing.T) {
 	f, _ := load(t, os.DirFS(filepath.Join(trees, "good", "every-kind")), Options{})
 	defaults := Settings{Harness: Harness{"claude", "large", "high", "MODEL_KEY"}, Runner: "default", Secrets: []string{"A_KEY"}, WorkerHost: "builder"}
@@ -201,7 +201,7 @@ func (g growing) ReadFile(name string) ([]byte, error) {
 }
 
 // TestHostileTrees: a tree costs no more than its bounds, whatever is in it
-// (SPEC 2.5, research/reliability.md 2.3).
+// (SPEC 2.5).
 func TestHostileTrees(t *testing.T) {
 	if _, report := load(t, growing{tree(nil)}, Options{}); !slices.Equal(codes(report.Diagnostics), []string{schema.TooLarge}) {
 		t.Errorf("a growing file: %v", report.Diagnostics)

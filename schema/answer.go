@@ -2,8 +2,8 @@ package schema
 
 import "slices"
 
-// Answer is a Report as the validate endpoint tells it (research/definition-format.md
-// 1.11). The format's clients count everything in Diagnostics as an error.
+// Answer is a Report as the validate endpoint tells it
+// (docs/api.md). The format's clients count everything in Diagnostics as an error.
 type Answer struct {
 	Valid         bool        `json:"valid"`
 	SchemaVersion string      `json:"schema_version"`

@@ -8,7 +8,7 @@ type Code struct {
 }
 
 // Codes are all the codes that a Diagnostic can have: the format's own
-// (research/definition-format.md 1.12) and then ours, for limits, extensions and
+// (docs/diagnostics.md) and then ours, for limits, extensions and
 // state (SPEC 3.2).
 var Codes = []Code{
 	{MissingFactory, "The folder has no factory.yaml.", "Name the folder that holds factory.yaml, or write one: `schemaVersion: v1alpha1` and a `name` are enough."},

@@ -5,7 +5,7 @@
 // is capped, YAML becomes a tree of positioned nodes ([Parse]), the structure is
 // checked (one document; no anchors, aliases, tags or repeated keys), the shape
 // is checked against the table of its kind ([Check]). Nothing is ever decoded
-// from raw bytes into a map or a struct (DESIGN 3.7). It is the only package
+// from raw bytes into a map or a struct. It is the only package
 // that knows YAML.
 package schema
 
@@ -25,7 +25,7 @@ const (
 	Warning Severity = "warning"
 )
 
-// The format's own codes (research/definition-format.md 1.12).
+// The format's own codes (docs/diagnostics.md).
 const (
 	MissingFactory       = "FF_MISSING_FACTORY"
 	UnsupportedVersion   = "FF_UNSUPPORTED_VERSION"

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestJSONSchemas: the documents of research/definition-format.md 1.11 and those
+// TestJSONSchemas: the published documents (docs/api.md) and those
 // of our extensions are there, by name and by file name, and in the bundle.
 func TestJSONSchemas(t *testing.T) {
 	want := []string{

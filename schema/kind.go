@@ -2,7 +2,7 @@ package schema
 
 import "slices"
 
-// Words of the format (research/definition-format.md 1.3–1.10, 2.1).
+// Words of the format (factory/testdata/rules 1.3–1.10, 2.1).
 var (
 	AuthModes            = []string{"token", "url_token", "signature"}
 	AgentTypes           = []string{"CUSTOM", "FOREMAN", "MAIN", "TRIAGE", "SPEC", "IMPLEMENT", "REVIEW", "VERIFY"}

@@ -84,8 +84,8 @@ func TestErrorPositions(t *testing.T) {
 	}
 }
 
-// TestHostileFiles: no file is slow to refuse or to read (research/reliability.md
-// 2.3). The bound is generous: what it guards against takes minutes.
+// TestHostileFiles: no file is slow to refuse or to read.
+// The bound is generous: what it guards against takes minutes.
 func TestHostileFiles(t *testing.T) {
 	repeated := func(s string) string { return strings.Repeat(s, MaxFile/len(s)) }
 	var keys, anchors strings.Builder
@@ -142,7 +142,7 @@ func TestManyFindings(t *testing.T) {
 }
 
 // TestCodes: each finding has the code that the format gives it
-// (research/definition-format.md 1.12), also where a table names another.
+// (docs/diagnostics.md), also where a table names another.
 func TestCodes(t *testing.T) {
 	for text, want := range map[string]string{
 		"secretName: S\nauthMode: tokn":       InvalidValue,

@@ -18,7 +18,7 @@ import (
 )
 
 // Limits of the validate endpoint, which anybody may call: the format's own
-// (research/definition-format.md 1.11).
+// (docs/api.md).
 const (
 	maxValidateFiles = 256
 	maxValidateBytes = 2 << 20

@@ -28,7 +28,7 @@ func files(t *testing.T, all ...string) string {
 const validateRoute = "/api/v1/factory-files/validate"
 
 // TestValidateFiles: anybody may have definitions checked; the verdict is that
-// of the command (SPEC 3.6, research/definition-format.md 1.11).
+// of the command (SPEC 3.6, docs/api.md).
 func TestValidateFiles(t *testing.T) {
 	f := newFixture(t)
 	yaml := "schemaVersion: v1alpha1\nname: X\n"
@@ -246,7 +246,7 @@ func TestSchemas(t *testing.T) {
 			t.Errorf("%s: %d, ETag %q", path, again.status, got.header.Get("ETag"))
 		}
 	}
-	// The published shapes (research/definition-format.md 10).
+	// The published shapes (docs/api.md).
 	if got := f.do("GET", root, "", ""); string(got.body) != `{"current_version":"v1alpha1","versions":[{"schema_version":"v1alpha1","schema_url":"`+root+`/v1alpha1"}]}` {
 		t.Errorf("%s", got.body)
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // ingressBodies are the fixed answers; that of 404 is the same for an unknown, a
-// disabled and a deleted webhook (CONTRACT.md 7.1).
+// disabled and a deleted webhook (SPEC C7.1).
 var ingressBodies = map[int][]byte{
 	http.StatusBadRequest:            []byte(`{"error":"invalid_json"}`),
 	http.StatusUnauthorized:          []byte(`{"error":"unauthorized"}`),
@@ -68,7 +68,7 @@ func (s *Server) receive(c *gin.Context) {
 
 // budgetOf is the budget that a body spends. A webhook that verifies signatures
 // reads the bodies of strangers: those must not keep out the senders that have
-// shown their credential before (DESIGN 3.11).
+// shown their credential before.
 func (s *Server) budgetOf(uid string) *bodies {
 	if w, ok := s.cfg.Live.Webhook(uid); ok && w.Verifier != nil && w.Verifier.NeedsBody() {
 		return s.strangers

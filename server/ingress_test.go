@@ -121,7 +121,7 @@ func signed(t *testing.T, scheme, body string, at time.Time) []string {
 	return all
 }
 
-// TestIngressStatuses: every status of CONTRACT.md 7.1 on a real connection,
+// TestIngressStatuses: every status of SPEC C7.1 on a real connection,
 // with its fixed body, and whether the connection is worth keeping.
 func TestIngressStatuses(t *testing.T) {
 	f := newFixtureWith(t, options{files: hooks})
@@ -327,7 +327,7 @@ func TestDuplicate(t *testing.T) {
 
 // TestStrangersKeepNobodyOut: bodies of unknown senders that do not come hold up
 // to all the memory there is for those, and signed deliveries still get in, as do
-// senders that have shown their credential (DESIGN 3.11).
+// senders that have shown their credential.
 func TestStrangersKeepNobodyOut(t *testing.T) {
 	var logs lockedBuffer
 	f := newFixtureWith(t, options{files: hooks, rate: 1000, logger: slog.New(slog.NewTextHandler(&logs, nil))})

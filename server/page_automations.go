@@ -64,7 +64,7 @@ func (s *Server) filterTest(c *gin.Context, form url.Values) dashboard.FilterTes
 }
 
 // testFromPage evaluates an automation on a stored delivery or a pasted payload
-// (CONTRACT.md 6.3). Nothing is started or recorded.
+// (SPEC C6.3). Nothing is started or recorded.
 func (s *Server) testFromPage(c *gin.Context) {
 	body, ok := readBody(c, maxTestForm)
 	if !ok {

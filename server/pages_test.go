@@ -116,7 +116,7 @@ func TestApplyFromPage(t *testing.T) {
 }
 
 // TestAutomationsPage: the list says what nothing starts, and Test filter both of
-// its checks, of a stored delivery and of a pasted payload (CONTRACT.md 6.3).
+// its checks, of a stored delivery and of a pasted payload (SPEC C6.3).
 func TestAutomationsPage(t *testing.T) {
 	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
 	f := newFixtureWith(t, options{files: fstest.MapFS{

@@ -34,7 +34,7 @@ func (f *fixture) create(key, body string) string {
 }
 
 // TestRunFilters: each filter of the published list selects what it says
-// (research/definition-format.md 5.4).
+// (docs/api.md).
 func TestRunFilters(t *testing.T) {
 	f := runsFixture(t)
 	key := f.key("ada", "manage")
@@ -135,7 +135,7 @@ func TestRunFilters(t *testing.T) {
 }
 
 // TestRunItem: a run has the fields of the published API
-// (research/definition-format.md 5.5), as far as this server knows them.
+// (docs/api.md), as far as this server knows them.
 func TestRunItem(t *testing.T) {
 	f := runsFixture(t)
 	key := f.key("ada", "manage")

@@ -10,7 +10,7 @@ import (
 )
 
 // TestSchedules: the schedules of the published API
-// (research/definition-format.md 5.2, 5.5).
+// (docs/api.md).
 func TestSchedules(t *testing.T) {
 	f := runsFixture(t)
 	key := f.key("ada", "runs")

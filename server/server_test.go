@@ -475,7 +475,7 @@ func TestContract(t *testing.T) {
 		t.Errorf("test %s", test.body)
 	}
 	must(f.do("POST", "/api/v1/filters/test", manage, `{"filter":{"n":1},"payload":{}}`), 400)
-	// A pasted payload, as docs/api.md offers it (CONTRACT.md 6.3).
+	// A pasted payload, as docs/api.md offers it (SPEC C6.3).
 	for payload, want := range map[string]string{`{"n":1}`: "Would trigger", `{"n":2}`: "Would not trigger"} {
 		test := must(f.do("POST", "/api/v1/filters/test", manage, `{"automation":"a","payload":`+payload+`,"filter":null}`), 200)
 		if field(t, test, "verdict") != want || field(t, test, "webhooks", "0", "webhook") != "hook" || field(t, test, "payload_check", "ok") != fmt.Sprint(want == "Would trigger") {

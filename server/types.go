@@ -392,7 +392,7 @@ type LoginLink struct {
 	ExpiresAt time.Time `json:"expires_at"`
 }
 
-// Run is a run of the run API (CONTRACT.md 2.1, SPEC 9.7).
+// Run is a run of the run API (SPEC C2.1, 9.7).
 type Run struct {
 	RunID             string            `json:"run_id"`
 	TaskID            string            `json:"task_id"` // the same; older clients read it

@@ -64,7 +64,7 @@ func withoutGit(t *testing.T, read func()) {
 }
 
 // TestInert: neither the configuration of a repository nor what it holds makes
-// the server start a program or changes what it reads (DESIGN 3.6).
+// the server start a program or changes what it reads.
 func TestInert(t *testing.T) {
 	_, work := clone(t, "main")
 	const text = "secretName: S\n"

@@ -3,8 +3,8 @@
 //
 // A [Repo] resolves the production branch and opens a commit as a read-only file
 // tree, without a checkout. A [Remote] does so with what it fetches into a cache. The repository is opened afresh for each read,
-// because a long-lived handle goes stale when the repository is repacked (DESIGN
-// 3.6). A [WorkTree] is the same for a plain folder, for `dev` and `validate`.
+// because a long-lived handle goes stale when the repository is repacked. A
+// [WorkTree] is the same for a plain folder, for `dev` and `validate`.
 //
 // Nothing here runs the git program, a hook or a filter, and nothing is written
 // to a local repository.

@@ -19,7 +19,7 @@ const (
 
 // Watch calls kick once when it has begun and whenever the branch may have
 // moved, until ctx is done. It watches folders, not the file of the ref, which
-// Git replaces (DESIGN 3.5), and polls besides: there are file systems without
+// Git replaces, and polls besides: there are file systems without
 // notification, and a repository can be replaced as a whole. kick must not block.
 func (r *Repo) Watch(ctx context.Context, kick func()) error {
 	return watch(ctx, kick, func() []string {

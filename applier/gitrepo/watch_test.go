@@ -34,7 +34,7 @@ func until(t *testing.T, kicks <-chan struct{}, r *Repo, want string) {
 
 // TestWatchMissesNothing moves a branch in all the ways that Git has, in random
 // order: notification finds each of them. The ref's folder comes and goes, which
-// is where watching it alone goes wrong (DESIGN 3.5).
+// is where watching it alone goes wrong.
 func TestWatchMissesNothing(t *testing.T) {
 	const branch, ref = "release/2026/autumn", "refs/heads/release/2026/autumn"
 	bare, work := clone(t, branch)

@@ -8,7 +8,7 @@ import (
 )
 
 // TestConnecting runs the walk of senders that tell their secret late
-// (research/definition-format.md 2.2).
+// (docs/connecting.md).
 func TestConnecting(t *testing.T) {
 	out := walk(t, "../../docs/connecting.md")
 	for _, want := range []string{"/webhooks/w/whk_", "newer value waits for the next apply", "X-Hook-Secret: b537207f20cbfa02357cf448134da559", "psc_", "ASANA_SECRET: generation 2 is set"} {

@@ -68,7 +68,7 @@ type factoryOptions struct {
 }
 
 // instance is the parts of one server, wired together: here the functions that
-// the applier is given meet the store (DESIGN 3.3).
+// the applier is given meet the store.
 type instance struct {
 	dir       string
 	opt       instanceOptions

@@ -252,7 +252,7 @@ func TestTellOthers(t *testing.T) {
 }
 
 // TestOnlyTheRepository: nothing that a commit or a push notification says makes
-// the server ask another address (research/applying.md 6).
+// the server ask another address.
 func TestOnlyTheRepository(t *testing.T) {
 	var asked atomic.Int64
 	elsewhere, err := net.Listen("tcp", "127.0.0.1:0")

@@ -9,7 +9,7 @@ import (
 
 const retainEvery = time.Hour
 
-// retain deletes what is too old (CONTRACT.md 6.5), until ctx is done.
+// retain deletes what is too old (SPEC C6.5), until ctx is done.
 func (in *instance) retain(ctx context.Context) {
 	ticker := time.NewTicker(retainEvery)
 	defer ticker.Stop()

@@ -18,8 +18,8 @@ import (
 	"triphammer/server"
 )
 
-// runsOnce tells what is wrong with runs after kills around their start
-// (research/reliability.md R9): started twice, lost, stuck, or silently ended.
+// runsOnce tells what is wrong with runs after kills around their start: started
+// twice, lost, stuck, or silently ended.
 func runsOnce(made []string, runs []server.Run, marks []string) (wrong []string) {
 	started := make(map[string]int)
 	for _, id := range marks {

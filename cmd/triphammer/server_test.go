@@ -231,7 +231,7 @@ func post(t testing.TB, method, address string, body io.Reader, header http.Head
 	return answer{resp.StatusCode, string(text), resp.Header}
 }
 
-// TestStatuses: every status of CONTRACT.md 7.1 from the running server.
+// TestStatuses: every status of SPEC C7.1 from the running server.
 func TestStatuses(t *testing.T) {
 	w := newWorld(t, map[string]string{
 		"factory.yaml": factoryYAML, "environments/env.yaml": "command: ['true']\n",

@@ -1,6 +1,6 @@
 // Package filter is the payload filter: compile once, match many, explain.
 //
-// A filter is an object that mirrors the body (CONTRACT.md 6.3, SPEC 8): a key
+// A filter is an object that mirrors the body (SPEC C6.3, 8): a key
 // names a field, an array lists allowed values, an operator object holds in,
 // not_in and exists, and objects nest. All keys must match.
 //

@@ -1,6 +1,6 @@
 // Package match says which automations want a delivery, and why not: one pure
 // function of definitions and body. The ingress, Test filter, the committed
-// filter tests, replay and the belt all ask here (DESIGN 3.3).
+// filter tests, replay and the belt all ask here.
 package match
 
 import "triphammer/factory/filter"

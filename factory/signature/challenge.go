@@ -12,7 +12,7 @@ import (
 
 // Handshake is what a sender asks of a URL before, or between, its deliveries.
 type Handshake struct {
-	Method   string // GET and HEAD are never answered (CONTRACT.md 4.4)
+	Method   string // GET and HEAD are never answered (SPEC C4.4)
 	Unsigned bool   // it comes without a proof
 	Asks     []Ask  // by POST: the first that a request meets is answered
 

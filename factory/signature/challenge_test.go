@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// TestChallenges: the questions of research/signature-schemes.md A4 that come by
-// POST, and what is no such question (SPEC 6.2).
+// TestChallenges: the questions of senders that come by POST, and what is no such question (SPEC 6.2).
 func TestChallenges(t *testing.T) {
 	const secret = "correct horse battery staple"
 	mac := func(text string) string {
@@ -110,7 +109,7 @@ func TestChallenges(t *testing.T) {
 }
 
 // TestOracle: no answer that is made with the key is the signature of something
-// that a delivery could be (research/signature-schemes.md A4).
+// that a delivery could be.
 func TestOracle(t *testing.T) {
 	s, _ := Lookup("zoom")
 	v := verifier(t, s)

@@ -38,7 +38,7 @@ type Scheme struct {
 	// Tolerance is how far a signed timestamp may be from now, either way; 0 if
 	// none is signed, or if the provider states no limit.
 	Tolerance time.Duration
-	// Identity are the provider's own delivery headers (CONTRACT.md 6.2), beside
+	// Identity are the provider's own delivery headers (SPEC C6.2), beside
 	// the id headers of the forms.
 	Identity  []string
 	JWT       *JWT       // of the algorithm JWTHS256

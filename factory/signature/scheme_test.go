@@ -123,7 +123,7 @@ func TestProviders(t *testing.T) {
 	}
 }
 
-// TestIdentity: the providers' own delivery headers (CONTRACT.md 6.2), of which
+// TestIdentity: the providers' own delivery headers (SPEC C6.2), of which
 // Sign makes one up where the request has none.
 func TestIdentity(t *testing.T) {
 	for scheme, want := range map[string][]string{

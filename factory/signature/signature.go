@@ -3,7 +3,7 @@
 // Each provider's scheme is a row of a table ([Scheme], in scheme.go), and one
 // engine verifies them all; a scheme that no row can describe is code behind the
 // same [Verifier]. [Bearer] and [PathToken] are the two modes without a
-// signature (CONTRACT.md 5.2).
+// signature (SPEC C5.2).
 //
 // The engine fixes for every row: verification works on the raw bytes, before
 // anything is parsed; an empty secret is refused; comparison takes constant

@@ -53,8 +53,7 @@ func (v vector) request() *Request {
 var proofs = []Proof{Published, Package, Derived}
 
 // TestVectors: a row without a vector that passes and one that must fail is an
-// error, and so is one that claims a better proof than it has (SPEC 6.3, DESIGN
-// 3.2).
+// error, and so is one that claims a better proof than it has (SPEC 6.3).
 func TestVectors(t *testing.T) {
 	files := map[string]bool{}
 	for _, s := range All() {
@@ -388,7 +387,7 @@ func TestNoDowngrade(t *testing.T) {
 }
 
 // TestSvixHeaders: Standard Webhooks-style and Svix-compatible headers are both
-// accepted, but not mixed (CONTRACT.md 4.4).
+// accepted, but not mixed (SPEC C4.4).
 func TestSvixHeaders(t *testing.T) {
 	standard, _ := Lookup("standard_webhooks")
 	svix, _ := Lookup("svix")

@@ -18,7 +18,7 @@ const SenderIDHeader = "X-Service-Delivery-Id"
 const maxIdentity = 255
 
 // keptHeaders are the headers worth keeping with a delivery. It is an
-// allow-list (DESIGN 3.13): a header that is not known to be harmless may be a
+// allow-list: a header that is not known to be harmless may be a
 // credential. Beside these a delivery keeps its own identity headers.
 var keptHeaders = []string{
 	"Content-Type",
@@ -53,7 +53,7 @@ func Network(addr netip.Addr) netip.Prefix {
 }
 
 // identity names the delivery by the first source that has a value
-// (CONTRACT.md 6.2).
+// (SPEC C6.2).
 func (a *attempt) identity() store.Identity {
 	if name := a.hook.Def.DeliveryIDHeader; name != "" {
 		if value := headerValue(a.Header, name); value != "" {

@@ -5,8 +5,9 @@
 // rate, JSON, identity, commit. Nothing of an unauthenticated sender is parsed,
 // and nothing is answered with 202 before it is durable (SPEC 5.4).
 // [Service.Show] is the belt of SPEC 7: it derives the trace of a delivery from
-// what was recorded and from the revision that decided it, by the same matching
-// code that decided it.
+// what was recorded and from the revision that decided it. The ingress decides by
+// an index over all filters of a webhook, the belt filter by filter; tests of
+// package filter hold the two to the same verdicts.
 package delivery
 
 import (
@@ -25,7 +26,7 @@ import (
 	"triphammer/server/store"
 )
 
-// MaxBody is the largest accepted body in bytes (CONTRACT.md 8: 256 KB).
+// MaxBody is the largest accepted body in bytes (SPEC C8.1: 256 KB).
 const MaxBody = 262144
 
 // Reasons that are not a verifier's own (SPEC 7.2).
@@ -323,7 +324,7 @@ func (s *Service) rejectJSON(ctx context.Context, a *attempt, failure error) Ans
 	return s.reject(ctx, d, http.StatusBadRequest)
 }
 
-// reject records a refused delivery: metadata only (CONTRACT.md 2.3).
+// reject records a refused delivery: metadata only (SPEC C2.3).
 func (s *Service) reject(ctx context.Context, d store.Delivery, status int) Answer {
 	if _, err := s.cfg.Store.RecordDelivery(ctx, &store.NewDelivery{Delivery: d}); err != nil {
 		return s.unavailable(ctx, err)

@@ -146,7 +146,7 @@ func (f *fixture) log(t *testing.T) []*store.Delivery {
 	return all
 }
 
-// TestStatuses: every status of CONTRACT.md 7.1, and what the log says.
+// TestStatuses: every status of SPEC C7.1, and what the log says.
 func TestStatuses(t *testing.T) {
 	large := `"` + strings.Repeat("x", MaxBody) + `"`
 	exact := `"` + strings.Repeat("x", MaxBody-2) + `"`
@@ -214,7 +214,7 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-// TestIdentity: the first available source names the delivery (CONTRACT.md 6.2).
+// TestIdentity: the first available source names the delivery (SPEC C6.2).
 func TestIdentity(t *testing.T) {
 	f := newFixture(t)
 	for _, c := range []struct {

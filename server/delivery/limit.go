@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// window is the span of both budgets (CONTRACT.md 8, SPEC 5.8).
+// window is the span of both budgets (SPEC C8, SPEC 5.8).
 const window = time.Minute
 
 // maxFailureKeys bounds the memory that senders without a credential can take:

@@ -43,7 +43,7 @@ type WebhookVerdict struct {
 	Detail       string // why not, or why
 }
 
-// Verdict is the result in CONTRACT.md's words.
+// Verdict is the result in the words of SPEC C6.3.
 func (r TestResult) Verdict() string {
 	if r.WouldTrigger {
 		return "Would trigger"

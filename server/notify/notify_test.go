@@ -207,7 +207,7 @@ func TestCommitStatus(t *testing.T) {
 }
 
 // TestProtection: each service is asked once whether the branch is protected; it
-// is said if it is not, and only then (research/applying.md 6).
+// is said if it is not, and only then.
 func TestProtection(t *testing.T) {
 	for service, path := range map[string]string{
 		"github": "/repos/team/f/branches/release%2F1", "gitlab": "/projects/team%2Ff/repository/branches/release%2F1", "forgejo": "/repos/team/f/branches/release%2F1",

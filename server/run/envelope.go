@@ -6,7 +6,7 @@ import "strings"
 // body (SPEC 9.3).
 const PayloadFile = "event-payload.json"
 
-// Envelope is the end of a triggered run's prompt (CONTRACT.md 6.4, SPEC 9.3).
+// Envelope is the end of a triggered run's prompt (SPEC C6.4, 9.3).
 func Envelope(webhook, deliveryID string) string {
 	return "---\n" +
 		"This run was started by a webhook delivery.\n\n" +

@@ -201,7 +201,7 @@ func TestMissedTicks(t *testing.T) {
 }
 
 // TestClockJumps: whatever the clock does, no tick starts two runs, and none that
-// comes afterwards is lost (research/reliability.md R26).
+// comes afterwards is lost.
 func TestClockJumps(t *testing.T) {
 	clock := &handClock{}
 	clock.set("2026-11-21 11:59:30")
@@ -242,7 +242,7 @@ func TestClockJumps(t *testing.T) {
 
 // TestInlineSchedules: a schedule of an automation is known by its name: another
 // expression changes it in place, another name replaces it, a deleted automation
-// has none (research/definition-format.md 4.3).
+// has none (factory/testdata/rules 4.3).
 func TestInlineSchedules(t *testing.T) {
 	clock := &handClock{}
 	clock.set("2026-11-21 08:00:00")

@@ -142,7 +142,7 @@ func TestHarnessCommands(t *testing.T) { // SPEC 9.4
 	}
 }
 
-func TestEnvelope(t *testing.T) { // CONTRACT.md 6.4
+func TestEnvelope(t *testing.T) { // SPEC C6.4
 	text := Envelope("deploys", "dlv_1")
 	for _, want := range []string{"deploys", "dlv_1", "event-payload.json", "The payload is the request to act on", "untrusted context"} {
 		if !strings.Contains(text, want) {

@@ -314,7 +314,7 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
-func TestParsers(t *testing.T) { // research/runs.md 2: shapes of the real programs
+func TestParsers(t *testing.T) { // shapes of the real programs
 	for _, tt := range []struct{ harness, line, want string }{
 		{
 			"claude", `{"type":"assistant","message":{"content":[{"type":"thinking","thinking":"hm"},{"type":"tool_use","name":"Bash","input":{"command":"ls"}}]}}`,

@@ -17,7 +17,7 @@ import (
 	"github.com/klauspost/compress/s2"
 )
 
-// Outcome of a delivery (CONTRACT.md 2.3).
+// Outcome of a delivery (SPEC C2.3).
 type Outcome string
 
 // The outcomes.
@@ -32,7 +32,7 @@ const (
 // Outcomes are all of them.
 var Outcomes = []Outcome{Accepted, Duplicate, RejectedAuth, RejectedInvalidJSON, RejectedTooLarge}
 
-// Label is CONTRACT.md's wording.
+// Label is the wording of SPEC C2.3.
 func (o Outcome) Label() string {
 	switch o {
 	case Accepted:
@@ -49,7 +49,7 @@ func (o Outcome) Label() string {
 	return string(o)
 }
 
-// Sources of an Identity (CONTRACT.md 6.2).
+// Sources of an Identity (SPEC C6.2).
 const (
 	IdentityHeader   = "header"   // the webhook's deliveryIdHeader
 	IdentityProvider = "provider" // the provider's own delivery header
@@ -102,7 +102,7 @@ type NewDelivery struct {
 }
 
 // ErrNoPayload is an ErrNotFound: the delivery is in the log, but its body was
-// never kept (CONTRACT.md 2.3).
+// never kept (SPEC C2.3).
 var ErrNoPayload = fmt.Errorf("its body is not kept: %w", ErrNotFound)
 
 // Recorded is what became of a NewDelivery.

@@ -417,7 +417,7 @@ func fill(b *testing.B, s *fixture, n int) {
 }
 
 // TestLeaseAndClock: a clock that jumps takes no run from its worker, starts none
-// twice, and mixes up no order (research/reliability.md R26).
+// twice, and mixes up no order.
 func TestLeaseAndClock(t *testing.T) {
 	s := open(t)
 	ctx := t.Context()

@@ -9,7 +9,7 @@ import (
 )
 
 // Retention is what Prune keeps: of each webhook at least the newest Keep
-// deliveries, and everything younger than Age (CONTRACT.md 6.5: 50 and 7 days).
+// deliveries, and everything younger than Age (SPEC C6.5: 50 and 7 days).
 type Retention struct {
 	Keep int
 	Age  time.Duration

@@ -17,7 +17,7 @@ import (
 )
 
 // TestPlans: what pages ask for walks an index from its newest end, and sorts
-// nothing, so that it costs the same in a log of a million (GOALS).
+// nothing, so that it costs the same in a log of a million.
 func TestPlans(t *testing.T) {
 	s := open(t)
 	cursor := formatID(prefixDelivery, 1<<40)

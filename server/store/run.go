@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// RunState is where a run is in its life (CONTRACT.md 3.1, SPEC 9.1).
+// RunState is where a run is in its life (SPEC C3.1, 9.1).
 type RunState string
 
 // The states. The last three are terminal and never change.

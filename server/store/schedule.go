@@ -177,7 +177,7 @@ func (s *Store) DeleteSchedule(ctx context.Context, id string) error {
 
 // SyncSchedules makes the schedules that the automations of a factory define
 // those given. One of the same automation and name is the same one: another
-// expression changes it in place (research/definition-format.md 4.3).
+// expression changes it in place (factory/testdata/rules 4.3).
 func (s *Store) SyncSchedules(ctx context.Context, factory string, defined []Schedule) error {
 	type key struct{ automation, name string }
 	return s.do(ctx, func(ctx context.Context) error {

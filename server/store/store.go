@@ -4,7 +4,7 @@
 // transaction (writer.go); reads use a small pool beside it. A write that
 // returned nil is on the disk: `synchronous` is FULL, and that is asserted when
 // the store opens, because go-sqlite3's default loses acknowledged writes on
-// power loss (DESIGN 3.8). Secrets are sealed with a key that is not in here.
+// power loss. Secrets are sealed with a key that is not in here.
 package store
 
 import (

@@ -546,7 +546,7 @@ func TestSessions(t *testing.T) {
 }
 
 // TestPrune: at least the newest 50 and 7 days are kept, and what a run still
-// needs (CONTRACT.md 6.5).
+// needs (SPEC C6.5).
 func TestPrune(t *testing.T) {
 	s := open(t)
 	ctx := t.Context()
