@@ -378,7 +378,7 @@ func BenchmarkIngress(b *testing.B) {
 }
 
 // stored is how many deliveries BenchmarkIngressStored begins with.
-const stored = 200_000
+const stored = 1_000_000
 
 // BenchmarkIngressStored is the rate of a program with many stored deliveries, as
 // of-plain, beside that of one with none: 1 is as fast.

@@ -39,7 +39,7 @@ func TestBackupWhileWriting(t *testing.T) {
 	check(t, s.bind(t.Context()))
 	s.stock(t, 5000, time.Hour)
 	check(t, s.do(t.Context(), func(context.Context) error { // checkpoints and rolled back transactions come in between
-		s.long.pages, s.long.next = 200, 200
+		s.long = longLog{200, 200, 200}
 		return nil
 	}))
 	ctx, stop := context.WithCancel(t.Context())

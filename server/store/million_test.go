@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -184,4 +185,66 @@ func BenchmarkBackup(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkStored is how fast deliveries are recorded in a store with a million of
+// them, beside an empty one, in turn. ratio is the median over the rounds of the
+// one rate by the other, cpu-ratio that of the processor time for a delivery, and
+// written-KB and empty-written-KB are what was written for one, checkpoints
+// included.
+func BenchmarkStored(b *testing.B) {
+	const rounds, each, workers = 5, 20_000, 64
+	stored, empty := open(b), open(b)
+	stored.stock(b, million, 6*24*time.Hour)
+	stored.reopen(b)
+	began := million
+	run := func(f *fixture) (rate, cpu, written float64) {
+		next := make(chan int, each)
+		for range each {
+			next <- began
+			began++
+		}
+		close(next)
+		from, wrote, start := processorTime(b), writtenBytes(b), time.Now()
+		var all sync.WaitGroup
+		for range workers {
+			all.Go(func() {
+				for i := range next {
+					if _, err := f.RecordDelivery(b.Context(), numbered(i, f.at)); err != nil {
+						b.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		took := time.Since(start).Seconds()
+		return each / took, float64((processorTime(b) - from).Microseconds()) / each, (writtenBytes(b) - wrote) / each / 1024
+	}
+	names := []string{"ratio", "cpu-ratio", "acked/s", "empty-acked/s", "cpu-us", "empty-cpu-us", "written-KB", "empty-written-KB"}
+	figures := make([][]float64, len(names))
+	run(empty)
+	b.ResetTimer()
+	for range rounds {
+		rate, cpu, written := run(stored)
+		rate0, cpu0, written0 := run(empty)
+		for i, v := range []float64{rate / rate0, cpu / cpu0, rate, rate0, cpu, cpu0, written, written0} {
+			figures[i] = append(figures[i], v)
+		}
+	}
+	for i, all := range figures {
+		slices.Sort(all)
+		b.ReportMetric(all[rounds/2], names[i])
+	}
+}
+
+// writtenBytes is what this process has handed to the system to write.
+func writtenBytes(b *testing.B) float64 {
+	b.Helper()
+	text, err := os.ReadFile("/proc/self/io")
+	check(b, err)
+	var n float64
+	for line := range strings.Lines(string(text)) {
+		_, _ = fmt.Sscanf(line, "wchar: %f", &n) // the other lines are others
+	}
+	return n
 }

@@ -103,7 +103,7 @@ func TestPruneUnderLoad(t *testing.T) {
 	s := open(t)
 	check(t, s.bind(t.Context()))
 	check(t, s.do(t.Context(), func(context.Context) error {
-		s.long.pages, s.long.next = long, long
+		s.long = longLog{long, long, long}
 		return nil
 	}))
 	s.stock(t, old, time.Hour)
