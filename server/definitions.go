@@ -30,11 +30,13 @@ const (
 	maxPlanBody     = 2 * factory.DefaultMaxBytes
 )
 
-// Of the trees of strangers, so many are in memory at once, and so many of those
-// are checked: an open endpoint must not slow the ingress down.
+// Of the trees of strangers, so many bytes are in memory at once (eight of the
+// largest, half of them from one address), and so many are checked: an open
+// endpoint must not slow the ingress down.
 const (
-	maxStrangeTrees = 8
-	maxChecked      = 2
+	maxTrees   = 8 * (maxValidateBody + 1)
+	shareTrees = maxTrees / 2
+	maxChecked = 2
 )
 
 // What a stranger is told at most, and how long the telling may take. A path is
@@ -129,11 +131,14 @@ func (s *Server) validateFiles(c *gin.Context) {
 // verdict is the answer about a request's tree, or false if the request was
 // answered.
 func (s *Server) verdict(c *gin.Context) ([]byte, bool) {
-	if !s.takesTurn(c, s.strangeTrees) {
+	body := s.bodyOf(c, s.trees)
+	defer body.release()
+	body.time = requestDeadline
+	data, ok := readWithin(c, body, maxValidateBody)
+	if !ok {
 		return nil, false
 	}
-	defer s.strangeTrees.Release(1)
-	tree, ok := readTree(c, maxValidateBody, maxValidateFiles, maxValidateBytes)
+	tree, ok := treeOf(c, data, maxValidateFiles, maxValidateBytes)
 	if !ok {
 		return nil, false
 	}
@@ -186,7 +191,11 @@ func (s *Server) plan(c *gin.Context) {
 		}
 		deliveries = n
 	}
-	tree, ok := readTree(c, maxPlanBody, factory.DefaultMaxFiles, factory.DefaultMaxBytes)
+	body, ok := readBody(c, maxPlanBody)
+	if !ok {
+		return
+	}
+	tree, ok := treeOf(c, body, factory.DefaultMaxFiles, factory.DefaultMaxBytes)
 	if !ok {
 		return
 	}
@@ -212,13 +221,9 @@ func (s *Server) applierOf(c *gin.Context) *applier.Applier {
 	return nil
 }
 
-// readTree reads the tree of a request, or answers why not.
-func readTree(c *gin.Context, maxBody, maxFiles, maxBytes int) (applier.Snapshot, bool) {
+// treeOf is the tree in the body of a request; it answers what is wrong with one.
+func treeOf(c *gin.Context, body []byte, maxFiles, maxBytes int) (applier.Snapshot, bool) {
 	var tree applier.Snapshot
-	body, ok := readBody(c, maxBody)
-	if !ok {
-		return tree, false
-	}
 	var req DefinitionFiles
 	if err := decode(body, &req); err != nil {
 		fail(c, "invalid-request", err.Error())

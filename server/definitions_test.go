@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -141,13 +143,13 @@ func TestValidateSlowReaders(t *testing.T) {
 	body := files(t, "factory.yaml", "schemaVersion: v1alpha1\nname: X\n", "webhooks/a.yaml", "secretNam: A\n")
 	writing, read := make(chan *slowReader), make(chan struct{})
 	var wg sync.WaitGroup
-	for range maxStrangeTrees + maxChecked {
+	for range 4 * maxChecked {
 		wg.Go(func() {
 			w := &slowReader{ResponseRecorder: httptest.NewRecorder(), writing: writing, read: read}
 			f.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "POST", validateRoute, strings.NewReader(body)))
 		})
 	}
-	for range maxStrangeTrees + maxChecked {
+	for range 4 * maxChecked {
 		w := <-writing
 		if left := time.Until(w.deadline); w.Code != 200 || left <= 0 || left > verdictTime {
 			t.Errorf("%d, to be read within %v", w.Code, left)
@@ -158,6 +160,23 @@ func TestValidateSlowReaders(t *testing.T) {
 	}
 	close(read)
 	wg.Wait()
+}
+
+// TestValidateSilence: who sends nothing of a tree keeps nobody from having one
+// checked.
+func TestValidateSilence(t *testing.T) {
+	f := newFixture(t)
+	var dropped atomic.Int64
+	f.trees = newBodies(4*step, 4*step, func(netip.Prefix) { dropped.Add(1) })
+	for range 20 {
+		f.dial(unsent("POST " + validateRoute))
+	}
+	waitUntil(t, "the budget is not spent", func() bool { return f.trees.spent() == 4*step && dropped.Load() == 16 })
+	status, _, _ := f.raw(post(validateRoute, files(t, "factory.yaml", "schemaVersion: v1alpha1\nname: X\n"+strings.Repeat("#", 2*step))))
+	if status != 200 {
+		t.Errorf("beside silent ones: %d", status)
+	}
+	waitUntil(t, "a tree that was checked holds memory", func() bool { return f.trees.spent() <= 4*step-step })
 }
 
 // slowReader is a connection whose other end reads when it pleases.

@@ -271,18 +271,8 @@ func (s *Server) push(c *gin.Context, scheme *signature.Scheme) {
 	}
 	body := s.bodyOf(c, s.pushes)
 	defer body.release()
-	data, err := body.read(maxPush)
-	broken := (*delivery.BodyError)(nil)
-	switch {
-	case errors.Is(err, delivery.ErrTooLarge):
-		fail(c, "request-too-large", fmt.Sprintf("at most %d bytes", maxPush))
-		return
-	case errors.As(err, &broken):
-		fail(c, "request-timeout", broken.Reason+": "+broken.Detail)
-		return
-	case err != nil:
-		c.Header("Retry-After", strconv.Itoa(delivery.BodyRetry))
-		fail(c, "resource-unavailable", "there is no memory for the body; try again")
+	data, ok := readWithin(c, body, maxPush)
+	if !ok {
 		return
 	}
 	request := signature.Request{Method: http.MethodPost, URL: s.cfg.BaseURL + c.Request.URL.RequestURI(), Header: c.Request.Header, Body: data, Now: s.cfg.Now()}
@@ -301,6 +291,25 @@ func (s *Server) push(c *gin.Context, scheme *signature.Scheme) {
 		}
 	}
 	fail(c, "resource-not-found", "no factory is named "+c.Param("name"))
+}
+
+// readWithin reads a body of at most limit bytes within its budget, or answers why
+// not.
+func readWithin(c *gin.Context, body *bodyReader, limit int64) ([]byte, bool) {
+	data, err := body.read(limit)
+	broken := (*delivery.BodyError)(nil)
+	switch {
+	case err == nil:
+		return data, true
+	case errors.Is(err, delivery.ErrTooLarge):
+		fail(c, "request-too-large", fmt.Sprintf("at most %d bytes", limit))
+	case errors.As(err, &broken):
+		fail(c, "request-timeout", broken.Reason+": "+broken.Detail)
+	default:
+		c.Header("Retry-After", strconv.Itoa(delivery.BodyRetry))
+		fail(c, "resource-unavailable", "there is no memory for the body; try again")
+	}
+	return nil, false
 }
 
 // pushVerifier checks against the newest value of the secret; nil if there is

@@ -52,7 +52,7 @@ func NewMetrics() *Metrics {
 			Name: "triphammer_connections_closed_total", Help: "Connections that had to go for others, by cause: full, address, descriptors.",
 		}, []string{"cause"}),
 		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "triphammer_bodies_dropped_total", Help: "Request bodies that had to go for others, as the memory for theirs was full: known, strangers, pushes.",
+			Name: "triphammer_bodies_dropped_total", Help: "Request bodies that had to go for others, as the memory for theirs was full: known, strangers, pushes, trees.",
 		}, []string{"of"}),
 	}
 	m.registry.MustRegister(m.requests, m.seconds, m.applied, m.closed, m.dropped, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -68,8 +68,10 @@ type Server struct {
 	known, strangers *bodies
 	// pushes is that of push notifications.
 	pushes *bodies
-	// strangeTrees and checked are places for definitions that anybody may have checked.
-	strangeTrees, checked *semaphore.Weighted
+	// trees is that of definitions that anybody may have checked, checked the places
+	// to do so.
+	trees   *bodies
+	checked *semaphore.Weighted
 	// bodyTime is how long a sender has to send its body, patience how long a
 	// request waits for its part of a budget.
 	bodyTime, patience time.Duration
@@ -112,7 +114,7 @@ func New(cfg Config) (*Server, error) {
 	s.known = newBodies(maxKnown, maxKnown, s.bodyDropped("known"))
 	s.strangers = newBodies(maxStrangers, shareStrangers, s.bodyDropped("strangers"))
 	s.pushes = newBodies(maxPushes, sharePushes, s.bodyDropped("pushes"))
-	s.strangeTrees, s.checked = semaphore.NewWeighted(maxStrangeTrees), semaphore.NewWeighted(maxChecked)
+	s.trees, s.checked = newBodies(maxTrees, shareTrees, s.bodyDropped("trees")), semaphore.NewWeighted(maxChecked)
 	e := s.engine
 	// A redirect would carry the token of a url_token URL in its Location.
 	e.RedirectTrailingSlash, e.RedirectFixedPath, e.HandleMethodNotAllowed = false, false, false
