@@ -620,7 +620,12 @@ func (r *Remote) sshSession(client *ssh.Client) (*session, error) {
 		if err == nil {
 			_, err = io.WriteString(stdin, "0009done\n")
 		}
-		if err := errors.Join(err, stdin.Close()); err != nil {
+		// A server that was quick has sent its answer and closed the channel by now:
+		// closing it from here, too, is then io.EOF.
+		if end := stdin.Close(); !errors.Is(end, io.EOF) {
+			err = errors.Join(err, end)
+		}
+		if err != nil {
 			return nil, err
 		}
 		resp := packp.NewUploadPackResponse(req)
