@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"triphammer/server/api"
+
 	"triphammer/applier"
 	"triphammer/server/secret"
 	"triphammer/server/store"
@@ -167,7 +169,7 @@ func TestProblems(t *testing.T) {
 		if got.status != c.status || got.header.Get("Content-Type") != "application/problem+json" || got.header.Get("X-Should-Retry") != "false" {
 			t.Errorf("%s: %d, want %d; %v", name, got.status, c.status, got.header)
 		}
-		var p Problem
+		var p api.Problem
 		if err := json.Unmarshal(got.body, &p); err != nil || p.Status != got.status || p.Type == "" || p.Title == "" || p.Message == "" || p.Error == "" || p.Retryable {
 			t.Errorf("%s: %s, %v", name, got.body, err)
 		}
@@ -309,7 +311,7 @@ func TestLastUse(t *testing.T) {
 	admin, key := f.key("admin", "manage"), f.key("ci", "runs")
 	lastUse := func() string {
 		t.Helper()
-		var list struct{ Keys []Key }
+		var list struct{ Keys []api.Key }
 		if err := json.Unmarshal(f.get("/api/v1/keys", admin).body, &list); err != nil {
 			t.Fatal(err)
 		}

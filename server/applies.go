@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"strings"
 
+	"triphammer/server/api"
+
 	"github.com/gin-gonic/gin"
 
 	"triphammer/server/store"
@@ -24,7 +26,7 @@ func (s *Server) listApplies(c *gin.Context) {
 		return
 	}
 	all, info := page(all, limit, func(a *store.Apply) string { return a.ID })
-	shown := make([]Apply, len(all))
+	shown := make([]api.Apply, len(all))
 	for i, a := range all {
 		shown[i] = showApply(a)
 	}
@@ -37,18 +39,18 @@ func (s *Server) getApply(c *gin.Context) {
 	}
 }
 
-func showApply(a *store.Apply) Apply {
+func showApply(a *store.Apply) api.Apply {
 	author := a.AuthorName
 	if a.AuthorEmail != "" {
 		author = strings.TrimSpace(author + " <" + a.AuthorEmail + ">")
 	}
-	shown := Apply{
+	shown := api.Apply{
 		ID: a.ID, Factory: a.Factory, Repository: a.Repository, Branch: a.Branch, Commit: a.Commit, Author: author, Subject: a.Subject,
 		Trigger: a.Trigger, Outcome: a.Outcome, Error: a.Error, Plan: a.Plan, Diagnostics: orEmptyList(a.Diagnostics),
 		StartedAt: a.StartedAt, FinishedAt: a.FinishedAt,
 	}
 	for _, w := range a.Webhooks {
-		shown.Webhooks = append(shown.Webhooks, BoundWebhook(w))
+		shown.Webhooks = append(shown.Webhooks, api.BoundWebhook(w))
 	}
 	return shown
 }

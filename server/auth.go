@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"triphammer/server/api"
+
 	"github.com/gin-gonic/gin"
 
 	"triphammer/server/store"
@@ -73,7 +75,7 @@ func (s *Server) require(scopes ...string) gin.HandlerFunc {
 			return
 		}
 		if !slices.ContainsFunc(scopes, p.may) {
-			fail(c, "not-authorized", "this needs a key with the scope "+strings.Join(scopes, " or "))
+			fail(c, api.NotAuthorized, "this needs a key with the scope "+strings.Join(scopes, " or "))
 			return
 		}
 		c.Set(principalKey, p)
@@ -102,7 +104,7 @@ func (s *Server) principal(c *gin.Context) (*Principal, bool) {
 		}
 	}
 	c.Header("WWW-Authenticate", `Bearer realm="triphammer"`)
-	fail(c, "authentication-required", "send Authorization: Bearer <API key>; make a key with: triphammer keys create NAME")
+	fail(c, api.AuthenticationRequired, "send Authorization: Bearer <API key>; make a key with: triphammer keys create NAME")
 	return nil, false
 }
 
@@ -111,7 +113,7 @@ func (s *Server) principal(c *gin.Context) (*Principal, bool) {
 func factoryOf(c *gin.Context) (factory string, ok bool) {
 	asked, only := c.Query("factory"), who(c).Factory
 	if asked != "" && !who(c).mayTouch(asked) {
-		fail(c, "not-authorized", "the key is for another factory", FieldProblem{"factory", asked})
+		fail(c, api.NotAuthorized, "the key is for another factory", api.FieldProblem{Field: "factory", Message: asked})
 		return "", false
 	}
 	return firstOf(only, asked), true

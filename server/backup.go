@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"triphammer/server/api"
+
 	"github.com/gin-gonic/gin"
 
 	"triphammer/server/store"
@@ -59,7 +61,7 @@ func (s *Server) checkStore(c *gin.Context) {
 	}
 	takeTime(c)
 	if !s.checking.TryLock() {
-		fail(c, "conflict", "the store is being checked already")
+		fail(c, api.Conflict, "the store is being checked already")
 		return
 	}
 	defer s.checking.Unlock()
@@ -71,25 +73,13 @@ func (s *Server) checkStore(c *gin.Context) {
 	c.JSON(http.StatusOK, ShowReport(report))
 }
 
-// StoreReport is what a check of a store, or of a copy of one, found.
-type StoreReport struct {
-	Sound    bool             `json:"sound"`
-	Problems []string         `json:"problems"` // the first 20
-	Schema   int              `json:"schema"`
-	KeyID    string           `json:"key_id"` // of the sealing key that opens its secrets
-	Rows     map[string]int64 `json:"rows"`
-	Newest   *time.Time       `json:"newest_delivery,omitempty"`
-	// Partial: its schema is older, and only the structure of the file was looked at.
-	Partial bool `json:"partial,omitempty"`
-}
-
 // ShowReport is how a report is shown.
-func ShowReport(r *store.Report) StoreReport {
+func ShowReport(r *store.Report) api.StoreReport {
 	problems := r.Problems
 	if problems == nil {
 		problems = []string{}
 	}
-	return StoreReport{
-		Sound: len(problems) == 0, Problems: problems, Schema: r.Schema, KeyID: r.KeyID, Rows: r.Rows, Newest: optional(r.Newest), Partial: r.Partial,
+	return api.StoreReport{
+		Sound: len(problems) == 0, Problems: problems, Schema: r.Schema, KeyID: r.KeyID, Rows: r.Rows, Newest: api.Time(r.Newest), Partial: r.Partial,
 	}
 }

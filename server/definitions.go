@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"triphammer/server/api"
+
 	"github.com/gin-gonic/gin"
 	"golang.org/x/sync/semaphore"
 
@@ -53,34 +55,15 @@ const (
 	maxBackTest     = 1000
 )
 
-// DefinitionFiles is the tree of a request.
-type DefinitionFiles struct {
-	Files []DefinitionFile `json:"files"`
-}
-
-// DefinitionFile is a file of a tree.
-type DefinitionFile struct {
-	Path    string  `json:"path"` // from the folder that holds factory.yaml
-	Content *string `json:"content"`
-}
-
-// PlanAnswer is what applying a tree would do.
-type PlanAnswer struct {
-	schema.Answer
-	Against   string             `json:"against,omitempty"` // the commit that serves
-	Plan      applier.Plan       `json:"plan"`
-	BackTests []applier.BackTest `json:"back_tests"`
-}
-
 // listSchemas names the versions of the format that have JSON Schemas.
 func (s *Server) listSchemas(c *gin.Context) {
-	answerSchema(c, schema.JSONSchemaIndex(api+"/factory-files/schemas"), "application/json")
+	answerSchema(c, schema.JSONSchemaIndex(api.Base+"/factory-files/schemas"), "application/json")
 }
 
 // bundleSchemas answers with all JSON Schemas, by their file names.
 func (s *Server) bundleSchemas(c *gin.Context) {
 	if c.Param("version") != schema.Version {
-		fail(c, "resource-not-found", "there is no version "+c.Param("version")+"; there is "+schema.Version)
+		fail(c, api.NotFound, "there is no version "+c.Param("version")+"; there is "+schema.Version)
 		return
 	}
 	answerSchema(c, schema.JSONSchemaBundle(), "application/json")
@@ -90,7 +73,7 @@ func (s *Server) bundleSchemas(c *gin.Context) {
 func (s *Server) getSchema(c *gin.Context) {
 	one, found := schema.LookupJSONSchema(c.Param("document"))
 	if !found || c.Param("version") != schema.Version {
-		fail(c, "resource-not-found", "there is no such document; there are "+strings.Join(schema.JSONSchemaNames(), ", "))
+		fail(c, api.NotFound, "there is no such document; there are "+strings.Join(schema.JSONSchemaNames(), ", "))
 		return
 	}
 	answerSchema(c, one, "application/schema+json")
@@ -171,7 +154,7 @@ func (s *Server) takesTurn(c *gin.Context, places *semaphore.Weighted) bool {
 		return true
 	}
 	c.Header("Retry-After", strconv.Itoa(int(s.patience/time.Second)))
-	fail(c, "resource-unavailable", "too many definitions are being checked; try again")
+	fail(c, api.Unavailable, "too many definitions are being checked; try again")
 	return false
 }
 
@@ -186,7 +169,7 @@ func (s *Server) plan(c *gin.Context) {
 	if text := c.Query("deliveries"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 0 || n > maxBackTest {
-			fail(c, "invalid-request", fmt.Sprintf("deliveries is a number from 0 to %d", maxBackTest), FieldProblem{"deliveries", text})
+			fail(c, api.InvalidRequest, fmt.Sprintf("deliveries is a number from 0 to %d", maxBackTest), api.FieldProblem{Field: "deliveries", Message: text})
 			return
 		}
 		deliveries = n
@@ -204,7 +187,7 @@ func (s *Server) plan(c *gin.Context) {
 		s.failWith(c, err)
 		return
 	}
-	c.JSON(http.StatusOK, PlanAnswer{
+	c.JSON(http.StatusOK, api.PlanAnswer{
 		Answer: schema.NewAnswer(&schema.Report{SchemaVersion: schema.Version, Diagnostics: p.Diagnostics, Deferred: p.Deferred}, true), Against: p.Against, Plan: p.Plan, BackTests: p.BackTests,
 	})
 }
@@ -217,21 +200,21 @@ func (s *Server) applierOf(c *gin.Context) *applier.Applier {
 			return a
 		}
 	}
-	fail(c, "resource-not-found", "no factory is named "+name)
+	fail(c, api.NotFound, "no factory is named "+name)
 	return nil
 }
 
 // treeOf is the tree in the body of a request; it answers what is wrong with one.
 func treeOf(c *gin.Context, body []byte, maxFiles, maxBytes int) (applier.Snapshot, bool) {
 	var tree applier.Snapshot
-	var req DefinitionFiles
+	var req api.DefinitionFiles
 	if err := decode(body, &req); err != nil {
-		fail(c, "invalid-request", err.Error())
+		fail(c, api.InvalidRequest, err.Error())
 		return tree, false
 	}
 	refuse := func(field, format string, args ...any) (applier.Snapshot, bool) {
 		why := fmt.Sprintf(format, args...)
-		fail(c, "invalid-request", why, FieldProblem{field, why})
+		fail(c, api.InvalidRequest, why, api.FieldProblem{Field: field, Message: why})
 		return tree, false
 	}
 	if req.Files == nil {
@@ -274,7 +257,7 @@ func flagOf(c *gin.Context, name string) (value, ok bool) {
 	}
 	value, err := strconv.ParseBool(text)
 	if err != nil {
-		fail(c, "invalid-request", name+" is true or false", FieldProblem{name, text})
+		fail(c, api.InvalidRequest, name+" is true or false", api.FieldProblem{Field: name, Message: text})
 		return false, false
 	}
 	return value, true

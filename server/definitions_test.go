@@ -11,14 +11,16 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/server/api"
+
 	"triphammer/schema"
 )
 
 func files(t *testing.T, all ...string) string {
 	t.Helper()
-	var req DefinitionFiles
+	var req api.DefinitionFiles
 	for i := 0; i < len(all); i += 2 {
-		req.Files = append(req.Files, DefinitionFile{all[i], &all[i+1]})
+		req.Files = append(req.Files, api.DefinitionFile{Path: all[i], Content: &all[i+1]})
 	}
 	text, err := json.Marshal(req)
 	if err != nil {
@@ -112,7 +114,7 @@ func TestValidateCaps(t *testing.T) {
 		{"a huge body", files(t, "a", strings.Repeat("\x00", maxValidateBody)), 413, ""},
 	} {
 		got := f.do("POST", validateRoute, "", c.body)
-		var p Problem
+		var p api.Problem
 		_ = json.Unmarshal(got.body, &p) // a 200 has no problem
 		if got.status != c.status || c.field != "" && (len(p.Errors) != 1 || p.Errors[0].Field != c.field) {
 			t.Errorf("%s: %d %.200s", c.name, got.status, got.body)
@@ -221,10 +223,10 @@ func TestPlanRoute(t *testing.T) {
 	key := f.key("reader", "read")
 	yaml := "schemaVersion: v1alpha1\nname: Test\n"
 	route := "/api/v1/factories/default/plan"
-	ask := func(body string) PlanAnswer {
+	ask := func(body string) api.PlanAnswer {
 		t.Helper()
 		got := f.do("POST", route, key, body)
-		var answer PlanAnswer
+		var answer api.PlanAnswer
 		if err := json.Unmarshal(got.body, &answer); err != nil || got.status != 200 {
 			t.Fatalf("%d %s", got.status, got.body)
 		}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"triphammer/server/api"
+
 	"github.com/gin-gonic/gin"
 
 	"triphammer/factory"
@@ -27,13 +29,13 @@ func (s *Server) listDeliveries(c *gin.Context) {
 	}
 	q := store.DeliveryQuery{Factory: factory, Outcome: store.Outcome(c.Query("outcome")), Before: c.Query("cursor"), Limit: limit + 1}
 	if q.Outcome != "" && !slices.Contains(store.Outcomes, q.Outcome) {
-		fail(c, "invalid-request", fmt.Sprintf("outcome is one of %v", store.Outcomes), FieldProblem{"outcome", c.Query("outcome")})
+		fail(c, api.InvalidRequest, fmt.Sprintf("outcome is one of %v", store.Outcomes), api.FieldProblem{Field: "outcome", Message: c.Query("outcome")})
 		return
 	}
 	if since := c.Query("since"); since != "" {
 		t, err := time.Parse(time.RFC3339, since)
 		if err != nil {
-			fail(c, "invalid-request", "since is a time in RFC 3339", FieldProblem{"since", since})
+			fail(c, api.InvalidRequest, "since is a time in RFC 3339", api.FieldProblem{Field: "since", Message: since})
 			return
 		}
 		q.Since = t
@@ -49,20 +51,20 @@ func (s *Server) listDeliveries(c *gin.Context) {
 		return
 	}
 	all, info := page(all, limit, func(d *store.Delivery) string { return d.ID })
-	shown := make([]Delivery, len(all))
+	shown := make([]api.Delivery, len(all))
 	for i, d := range all {
 		shown[i] = showDelivery(d)
 	}
 	c.JSON(http.StatusOK, gin.H{"deliveries": shown, "page_info": info})
 }
 
-func showDelivery(d *store.Delivery) Delivery {
-	shown := Delivery{
+func showDelivery(d *store.Delivery) api.Delivery {
+	shown := api.Delivery{
 		ID: d.ID, Webhook: d.Webhook, Factory: d.Factory, Outcome: string(d.Outcome), Label: d.Outcome.Label(), Size: d.Size, ReceivedAt: d.ReceivedAt,
 		DuplicateOf: d.DuplicateOf, ReplayOf: d.ReplayOf, Reason: d.Reason, Runs: []string{},
 	}
 	if d.Identity.Source != "" {
-		shown.Identity = &Identity{Source: d.Identity.Source, Value: d.Identity.Value}
+		shown.Identity = &api.Identity{Source: d.Identity.Source, Value: d.Identity.Value}
 	}
 	for _, r := range d.Runs {
 		shown.Runs = append(shown.Runs, r.ID)
@@ -99,17 +101,17 @@ func (s *Server) getDelivery(c *gin.Context) {
 	c.JSON(http.StatusOK, showTrace(trace))
 }
 
-func showTrace(trace *delivery.Trace) DeliveryDetail {
+func showTrace(trace *delivery.Trace) api.DeliveryDetail {
 	d := trace.Delivery
-	shown := DeliveryDetail{
+	shown := api.DeliveryDetail{
 		Delivery: showDelivery(d), WebhookUID: d.WebhookUID, Detail: d.Detail, ClientAddr: d.ClientAddr, Headers: d.Headers, ApplyID: d.ApplyID,
-		Commit: trace.Commit, SecretGeneration: d.SecretGeneration, Belt: []Stage{}, Matches: []Match{}, Disabled: []Match{},
+		Commit: trace.Commit, SecretGeneration: d.SecretGeneration, Belt: []api.Stage{}, Matches: []api.Match{}, Disabled: []api.Match{},
 	}
 	if shown.Headers == nil {
 		shown.Headers = map[string]string{}
 	}
 	for _, stage := range trace.Belt {
-		shown.Belt = append(shown.Belt, Stage(stage))
+		shown.Belt = append(shown.Belt, api.Stage(stage))
 	}
 	if hook := trace.Webhook; hook != nil {
 		shown.Path, shown.Blob = hook.Def.Path, hook.Revision.Definition.Blob(hook.Def.Path)
@@ -119,7 +121,7 @@ func showTrace(trace *delivery.Trace) DeliveryDetail {
 	return shown
 }
 
-func showMatches(trace *delivery.Trace, results []match.Result) []Match {
+func showMatches(trace *delivery.Trace, results []match.Result) []api.Match {
 	automations := make(map[string]*factory.Automation)
 	blob := func(string) string { return "" }
 	if hook := trace.Webhook; hook != nil {
@@ -128,9 +130,9 @@ func showMatches(trace *delivery.Trace, results []match.Result) []Match {
 			automations[a.Name] = a
 		}
 	}
-	all := make([]Match, len(results))
+	all := make([]api.Match, len(results))
 	for i, m := range results {
-		all[i] = Match{Automation: m.Automation, Matched: m.Matched, Path: m.Path, Want: m.Want, Got: m.Got, Conditions: showConditions(m.Conditions)}
+		all[i] = api.Match{Automation: m.Automation, Matched: m.Matched, Path: m.Path, Want: m.Want, Got: m.Got, Conditions: showConditions(m.Conditions)}
 		if a := automations[m.Automation]; a != nil {
 			all[i].Definition, all[i].Blob = a.Path, blob(a.Path)
 		}
@@ -138,10 +140,10 @@ func showMatches(trace *delivery.Trace, results []match.Result) []Match {
 	return all
 }
 
-func showConditions(all []filter.Condition) []Condition {
-	shown := make([]Condition, len(all))
+func showConditions(all []filter.Condition) []api.Condition {
+	shown := make([]api.Condition, len(all))
 	for i, c := range all {
-		shown[i] = Condition(c)
+		shown[i] = api.Condition(c)
 	}
 	return shown
 }
@@ -173,7 +175,7 @@ func (s *Server) replay(c *gin.Context) {
 		return
 	}
 	s.audit(c, "delivery.replay", d.ID, d.Factory, "as "+done.ID)
-	c.JSON(http.StatusOK, Replayed{DeliveryID: done.ID, Runs: append([]string{}, done.RunIDs...)})
+	c.JSON(http.StatusOK, api.Replayed{DeliveryID: done.ID, Runs: append([]string{}, done.RunIDs...)})
 }
 
 func (s *Server) testFilter(c *gin.Context) {
@@ -181,7 +183,7 @@ func (s *Server) testFilter(c *gin.Context) {
 	if !ok {
 		return
 	}
-	var req TestFilter
+	var req api.TestFilter
 	if err := decode(body, &req); err != nil {
 		s.failWith(c, err)
 		return
@@ -208,7 +210,7 @@ func (s *Server) testFilter(c *gin.Context) {
 		req.Factory = all[0].Factory
 	}
 	if !who(c).mayTouch(req.Factory) {
-		fail(c, "not-authorized", "the key is for another factory")
+		fail(c, api.NotAuthorized, "the key is for another factory")
 		return
 	}
 	r, err := s.cfg.Delivery.TestFilter(c.Request.Context(), delivery.TestRequest{
@@ -218,12 +220,12 @@ func (s *Server) testFilter(c *gin.Context) {
 		s.failWith(c, err)
 		return
 	}
-	verdict := FilterVerdict{
-		WouldTrigger: r.WouldTrigger, Verdict: r.Verdict(), WebhookCheck: FilterCheck(r.WebhookCheck), PayloadCheck: FilterCheck(r.PayloadCheck),
+	verdict := api.FilterVerdict{
+		WouldTrigger: r.WouldTrigger, Verdict: r.Verdict(), WebhookCheck: api.FilterCheck(r.WebhookCheck), PayloadCheck: api.FilterCheck(r.PayloadCheck),
 		Conditions: showConditions(r.Conditions),
 	}
 	for _, w := range r.Webhooks {
-		verdict.Webhooks = append(verdict.Webhooks, WebhookVerdict(w))
+		verdict.Webhooks = append(verdict.Webhooks, api.WebhookVerdict(w))
 	}
 	c.JSON(http.StatusOK, verdict)
 }

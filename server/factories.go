@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"triphammer/server/api"
+
 	"github.com/gin-gonic/gin"
 
 	"triphammer/applier"
@@ -61,7 +63,7 @@ func (s *Server) sync(c *gin.Context) {
 // answerApply answers with the record of an apply.
 func (s *Server) answerApply(c *gin.Context, done *applier.Apply) {
 	if done.ID == "" {
-		fail(c, "resource-unavailable", done.Error)
+		fail(c, api.Unavailable, done.Error)
 		return
 	}
 	stored, err := s.cfg.Store.ApplyByID(c.Request.Context(), done.ID)
@@ -86,7 +88,7 @@ func (s *Server) pin(c *gin.Context) {
 	if !ok {
 		return
 	}
-	var req PinRequest
+	var req api.PinRequest
 	if err := decode(body, &req); err != nil {
 		s.failWith(c, err)
 		return
@@ -98,13 +100,13 @@ func (s *Server) pin(c *gin.Context) {
 	}
 	switch {
 	case p.Reason == "" || len(p.Reason) > maxReason:
-		fail(c, "invalid-request", fmt.Sprintf("a pin has a reason of up to %d bytes: others will ask", maxReason), FieldProblem{"reason", ""})
+		fail(c, api.InvalidRequest, fmt.Sprintf("a pin has a reason of up to %d bytes: others will ask", maxReason), api.FieldProblem{Field: "reason", Message: ""})
 		return
 	case req.Until != nil && !p.Until.After(now):
-		fail(c, "invalid-request", "until is in the past", FieldProblem{"until", p.Until.Format(time.RFC3339)})
+		fail(c, api.InvalidRequest, "until is in the past", api.FieldProblem{Field: "until", Message: p.Until.Format(time.RFC3339)})
 		return
 	case len(req.Commit) < 4:
-		fail(c, "invalid-request", "commit is at least the first 4 digits of a commit that was applied", FieldProblem{"commit", req.Commit})
+		fail(c, api.InvalidRequest, "commit is at least the first 4 digits of a commit that was applied", api.FieldProblem{Field: "commit", Message: req.Commit})
 		return
 	}
 	past, err := s.cfg.Store.AppliedCommit(c.Request.Context(), name, req.Commit)
@@ -179,7 +181,7 @@ func (s *Server) applyOf(c *gin.Context, id string) *store.Apply {
 // revisionOf rebuilds what an apply made live, or answers why not.
 func (s *Server) revisionOf(c *gin.Context, a *store.Apply) *applier.Revision {
 	if a.Outcome != string(applier.Applied) {
-		fail(c, "conflict", "apply "+a.ID+" was "+a.Outcome+": it made nothing live")
+		fail(c, api.Conflict, "apply "+a.ID+" was "+a.Outcome+": it made nothing live")
 		return nil
 	}
 	r, err := s.cfg.Load(c.Request.Context(), a.ID)
@@ -205,10 +207,10 @@ func (s *Server) listFiles(c *gin.Context) {
 		s.failWith(c, err)
 		return
 	}
-	shown := []AppliedFile{}
+	shown := []api.AppliedFile{}
 	for _, f := range files {
 		if path := c.Query("path"); path == "" || path == f.Path {
-			one := AppliedFile{Path: f.Path, Blob: r.Definition.Blob(f.Path), Size: len(f.Data)}
+			one := api.AppliedFile{Path: f.Path, Blob: r.Definition.Blob(f.Path), Size: len(f.Data)}
 			if path != "" {
 				one.Content = string(f.Data)
 			}
@@ -216,10 +218,10 @@ func (s *Server) listFiles(c *gin.Context) {
 		}
 	}
 	if c.Query("path") != "" && len(shown) == 0 {
-		fail(c, "resource-not-found", "the apply has no definition file "+c.Query("path"))
+		fail(c, api.NotFound, "the apply has no definition file "+c.Query("path"))
 		return
 	}
-	c.JSON(http.StatusOK, ApplyFiles{ID: a.ID, Commit: a.Commit, Files: shown})
+	c.JSON(http.StatusOK, api.ApplyFiles{ID: a.ID, Commit: a.Commit, Files: shown})
 }
 
 // diffApplies plans the way from one apply to another.
@@ -228,7 +230,7 @@ func (s *Server) diffApplies(c *gin.Context) {
 	var revisions [2]*applier.Revision
 	for i, id := range []string{c.Query("from"), c.Param("id")} {
 		if id == "" {
-			fail(c, "invalid-request", "from is the id of an apply, or a commit", FieldProblem{"from", ""})
+			fail(c, api.InvalidRequest, "from is the id of an apply, or a commit", api.FieldProblem{Field: "from", Message: ""})
 			return
 		}
 		if ends[i] = s.applyOf(c, id); ends[i] == nil {
@@ -238,7 +240,7 @@ func (s *Server) diffApplies(c *gin.Context) {
 			return
 		}
 	}
-	c.JSON(http.StatusOK, ApplyDiff{From: ends[0].ID, FromCommit: ends[0].Commit, To: ends[1].ID, ToCommit: ends[1].Commit, Plan: applier.Diff(revisions[0], revisions[1])})
+	c.JSON(http.StatusOK, api.ApplyDiff{From: ends[0].ID, FromCommit: ends[0].Commit, To: ends[1].ID, ToCommit: ends[1].Commit, Plan: applier.Diff(revisions[0], revisions[1])})
 }
 
 // pushScheme is how the request is signed, or nil.
@@ -266,7 +268,7 @@ func (s *Server) push(c *gin.Context, scheme *signature.Scheme) {
 	}
 	const refused = "the signature is not one of the secret that --sync-secret names"
 	if verifier == nil {
-		fail(c, "authentication-required", refused)
+		fail(c, api.AuthenticationRequired, refused)
 		return
 	}
 	body := s.bodyOf(c, s.pushes)
@@ -280,7 +282,7 @@ func (s *Server) push(c *gin.Context, scheme *signature.Scheme) {
 		if c.Request.ProtoMajor == 1 {
 			c.Header("Connection", "close") // as where nothing was read
 		}
-		fail(c, "authentication-required", refused)
+		fail(c, api.AuthenticationRequired, refused)
 		return
 	}
 	for _, a := range s.cfg.Appliers {
@@ -290,7 +292,7 @@ func (s *Server) push(c *gin.Context, scheme *signature.Scheme) {
 			return
 		}
 	}
-	fail(c, "resource-not-found", "no factory is named "+c.Param("name"))
+	fail(c, api.NotFound, "no factory is named "+c.Param("name"))
 }
 
 // readWithin reads a body of at most limit bytes within its budget, or answers why
@@ -302,12 +304,12 @@ func readWithin(c *gin.Context, body *bodyReader, limit int64) ([]byte, bool) {
 	case err == nil:
 		return data, true
 	case errors.Is(err, delivery.ErrTooLarge):
-		fail(c, "request-too-large", fmt.Sprintf("at most %d bytes", limit))
+		fail(c, api.RequestTooLarge, fmt.Sprintf("at most %d bytes", limit))
 	case errors.As(err, &broken):
-		fail(c, "request-timeout", broken.Reason+": "+broken.Detail)
+		fail(c, api.RequestTimeout, broken.Reason+": "+broken.Detail)
 	default:
 		c.Header("Retry-After", strconv.Itoa(delivery.BodyRetry))
-		fail(c, "resource-unavailable", "there is no memory for the body; try again")
+		fail(c, api.Unavailable, "there is no memory for the body; try again")
 	}
 	return nil, false
 }

@@ -28,6 +28,8 @@ import (
 	"time"
 	"unicode/utf16"
 
+	"triphammer/server/api"
+
 	"triphammer/factory/signature"
 	"triphammer/server/delivery"
 )
@@ -535,7 +537,7 @@ func TestSlowSender(t *testing.T) {
 		if err != nil || resp.StatusCode != c.status || !resp.Close {
 			t.Errorf("%s: %+v, %v", c.name, resp, err)
 		}
-		var list struct{ Deliveries []Delivery }
+		var list struct{ Deliveries []api.Delivery }
 		if err := json.Unmarshal(f.get("/api/v1/deliveries", read).body, &list); err != nil {
 			t.Fatal(err)
 		}
@@ -621,7 +623,7 @@ func TestNotJSON(t *testing.T) {
 		}
 		id := field(t, f.get("/api/v1/deliveries", read), "deliveries", "0", "id")
 		got := f.get("/api/v1/deliveries/"+id, read)
-		var d DeliveryDetail
+		var d api.DeliveryDetail
 		if err := json.Unmarshal(got.body, &d); err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"triphammer/server/api"
+
 	"github.com/gin-gonic/gin"
 
 	"triphammer/schema"
@@ -23,17 +25,17 @@ func (s *Server) listKeys(c *gin.Context) {
 		s.failWith(c, err)
 		return
 	}
-	all := make([]Key, len(keys))
+	all := make([]api.Key, len(keys))
 	for i, k := range keys {
 		all[i] = showKey(k)
 	}
-	c.JSON(http.StatusOK, gin.H{"keys": all, "page_info": PageInfo{}})
+	c.JSON(http.StatusOK, gin.H{"keys": all, "page_info": api.PageInfo{}})
 }
 
-func showKey(k *store.Key) Key {
-	return Key{
+func showKey(k *store.Key) api.Key {
+	return api.Key{
 		ID: k.ID, Name: k.Name, Kind: k.Kind, Owner: k.Owner, Scopes: k.Scopes, Factory: k.Factory, CreatedAt: k.CreatedAt,
-		ExpiresAt: optional(k.ExpiresAt), RevokedAt: optional(k.RevokedAt), LastUsedAt: optional(k.LastUsedAt),
+		ExpiresAt: api.Time(k.ExpiresAt), RevokedAt: api.Time(k.RevokedAt), LastUsedAt: api.Time(k.LastUsedAt),
 	}
 }
 
@@ -46,7 +48,7 @@ func (s *Server) createKey(c *gin.Context) {
 	if !ok {
 		return
 	}
-	var req CreateKey
+	var req api.CreateKey
 	if err := decode(body, &req); err != nil {
 		s.failWith(c, err)
 		return
@@ -62,11 +64,11 @@ func (s *Server) createKey(c *gin.Context) {
 		k.ExpiresAt = s.cfg.Store.Latest().Add(time.Duration(req.ExpiresSeconds) * time.Second)
 	}
 	if problem, ok := checkKey(k, req); !ok {
-		fail(c, "invalid-request", problem.Message, problem)
+		fail(c, api.InvalidRequest, problem.Message, problem)
 		return
 	}
 	if problem, ok := s.checkAgent(req); !ok {
-		fail(c, "invalid-request", problem.Message, problem)
+		fail(c, api.InvalidRequest, problem.Message, problem)
 		return
 	}
 	made, token, err := s.cfg.Store.CreateKey(c.Request.Context(), k)
@@ -80,28 +82,28 @@ func (s *Server) createKey(c *gin.Context) {
 	c.JSON(http.StatusCreated, shown)
 }
 
-func checkKey(k store.Key, req CreateKey) (FieldProblem, bool) {
+func checkKey(k store.Key, req api.CreateKey) (api.FieldProblem, bool) {
 	switch {
 	case k.Name == "" || len(k.Name) > 100:
-		return FieldProblem{"name", "a key needs a name of at most 100 bytes"}, false
+		return api.FieldProblem{Field: "name", Message: "a key needs a name of at most 100 bytes"}, false
 	case req.Agent != "" && req.Owner != "":
-		return FieldProblem{"owner", "a key belongs to a person or to an agent, not to both"}, false
+		return api.FieldProblem{Field: "owner", Message: "a key belongs to a person or to an agent, not to both"}, false
 	case req.ExpiresSeconds < 0:
-		return FieldProblem{"expires_seconds", "a key cannot expire in the past"}, false
+		return api.FieldProblem{Field: "expires_seconds", Message: "a key cannot expire in the past"}, false
 	}
 	for _, scope := range k.Scopes {
 		if !slices.Contains(scopes, scope) {
-			return FieldProblem{"scopes", fmt.Sprintf("%q is no scope: they are runs, manage, read", scope)}, false
+			return api.FieldProblem{Field: "scopes", Message: fmt.Sprintf("%q is no scope: they are runs, manage, read", scope)}, false
 		}
 	}
-	return FieldProblem{}, true
+	return api.FieldProblem{}, true
 }
 
 // checkAgent refuses a key for an agent that no definition has. While a factory
 // serves nothing, nobody can say which agents it has: then any name will do.
-func (s *Server) checkAgent(req CreateKey) (FieldProblem, bool) {
+func (s *Server) checkAgent(req api.CreateKey) (api.FieldProblem, bool) {
 	if req.Agent == "" {
-		return FieldProblem{}, true
+		return api.FieldProblem{}, true
 	}
 	var known []string
 	live := 0
@@ -121,7 +123,7 @@ func (s *Server) checkAgent(req CreateKey) (FieldProblem, bool) {
 		}
 	}
 	if live == 0 || live < served || slices.Contains(known, req.Agent) {
-		return FieldProblem{}, true
+		return api.FieldProblem{}, true
 	}
 	hint := "the definitions have no agent"
 	if len(known) > 0 {
@@ -131,7 +133,7 @@ func (s *Server) checkAgent(req CreateKey) (FieldProblem, bool) {
 	if hint != "" {
 		message += ": " + hint
 	}
-	return FieldProblem{"agent", message}, false
+	return api.FieldProblem{Field: "agent", Message: message}, false
 }
 
 // revokeKey ends a key at once, and what hangs on it: its open streams, the
@@ -148,7 +150,7 @@ func (s *Server) revokeKey(c *gin.Context) {
 	s.streams.revoke(k.ID)
 	s.audit(c, "key.revoke", k.Name, k.Factory, fmt.Sprintf("ended %d sessions and %d links, paused %d schedules", ended.Sessions, ended.LoginLinks, ended.Schedules))
 	shown := showKey(k)
-	shown.Ended = &Ended{ended.Sessions, ended.LoginLinks, ended.Schedules}
+	shown.Ended = &api.Ended{Sessions: ended.Sessions, LoginLinks: ended.LoginLinks, Schedules: ended.Schedules}
 	c.JSON(http.StatusOK, shown)
 }
 
@@ -163,9 +165,9 @@ func (s *Server) listAudit(c *gin.Context) {
 		return
 	}
 	entries, info := page(entries, limit, func(e store.AuditEntry) string { return e.ID })
-	all := make([]AuditEntry, len(entries))
+	all := make([]api.AuditEntry, len(entries))
 	for i, e := range entries {
-		all[i] = AuditEntry{e.ID, e.At, e.Actor, e.Action, e.Object, e.Factory, e.Details, e.Origin}
+		all[i] = api.AuditEntry{ID: e.ID, At: e.At, Actor: e.Actor, Action: e.Action, Object: e.Object, Factory: e.Factory, Details: e.Details, From: e.Origin}
 	}
 	c.JSON(http.StatusOK, gin.H{"entries": all, "page_info": info})
 }

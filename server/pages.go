@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"triphammer/server/api"
+
 	"github.com/gin-gonic/gin"
 
 	"triphammer/server/dashboard"
@@ -55,7 +57,7 @@ func pageHeaders(c *gin.Context) {
 // sameOrigin refuses state-changing requests that another site made (SPEC 10.3).
 func sameOrigin(c *gin.Context) {
 	if err := http.NewCrossOriginProtection().Check(c.Request); err != nil {
-		fail(c, "not-authorized", "the request came from another site")
+		fail(c, api.NotAuthorized, "the request came from another site")
 	}
 }
 
@@ -123,7 +125,7 @@ func (s *Server) createLoginLink(c *gin.Context) {
 		return
 	}
 	s.audit(c, "auth.link", who(c).Owner, "", "")
-	c.JSON(http.StatusCreated, LoginLink{URL: s.cfg.BaseURL + "/auth/login?token=" + token, ExpiresAt: s.cfg.Now().Add(linkLife)})
+	c.JSON(http.StatusCreated, api.LoginLink{URL: s.cfg.BaseURL + "/auth/login?token=" + token, ExpiresAt: s.cfg.Now().Add(linkLife)})
 }
 
 // endSessions signs everybody out of the pages.
@@ -137,7 +139,7 @@ func (s *Server) endSessions(c *gin.Context) {
 		return
 	}
 	s.audit(c, "auth.logout_all", "", "", fmt.Sprintf("ended %d sessions and %d links", ended.Sessions, ended.LoginLinks))
-	c.JSON(http.StatusOK, Ended{Sessions: ended.Sessions, LoginLinks: ended.LoginLinks})
+	c.JSON(http.StatusOK, api.Ended{Sessions: ended.Sessions, LoginLinks: ended.LoginLinks})
 }
 
 func (s *Server) login(c *gin.Context) {

@@ -7,11 +7,11 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"triphammer/server/api"
 	"triphammer/server/store"
 )
 
 const (
-	api     = "/api/v1"
 	ingress = "/webhooks/w/"
 )
 
@@ -25,12 +25,12 @@ func (s *Server) routes(e *gin.Engine) {
 	e.GET("/readyz", s.readyz)
 	e.GET("/metrics", s.metrics)
 	e.GET("/openapi.yaml", s.openapi)
-	e.GET(api+"/factory-files/schemas", s.listSchemas)
-	e.GET(api+"/factory-files/schemas/:version", s.bundleSchemas)
-	e.GET(api+"/factory-files/schemas/:version/:document", s.getSchema)
-	e.POST(api+"/factory-files/validate", s.validateFiles)
+	e.GET(api.Base+"/factory-files/schemas", s.listSchemas)
+	e.GET(api.Base+"/factory-files/schemas/:version", s.bundleSchemas)
+	e.GET(api.Base+"/factory-files/schemas/:version/:document", s.getSchema)
+	e.POST(api.Base+"/factory-files/validate", s.validateFiles)
 
-	runs := e.Group(api, s.require(store.ScopeRuns))
+	runs := e.Group(api.Base, s.require(store.ScopeRuns))
 	runs.POST("/agent/runs", s.createRun)
 	runs.POST("/agent/run", s.createRun) // older clients
 	runs.POST("/agent/runs/:id/cancel", s.cancelRun)
@@ -40,7 +40,7 @@ func (s *Server) routes(e *gin.Engine) {
 	runs.DELETE("/agent/schedules/:id", s.deleteSchedule)
 	runs.POST("/agent/schedules/:id/pause", s.pauseSchedule)
 	runs.POST("/agent/schedules/:id/resume", s.resumeSchedule)
-	readRuns := e.Group(api, s.require(store.ScopeRuns, store.ScopeRead))
+	readRuns := e.Group(api.Base, s.require(store.ScopeRuns, store.ScopeRead))
 	readRuns.GET("/agent/runs", s.listRuns)
 	readRuns.GET("/agent/runs/:id", s.getRun)
 	readRuns.GET("/agent/runs/:id/transcript", s.transcript)
@@ -53,7 +53,7 @@ func (s *Server) routes(e *gin.Engine) {
 	readRuns.GET("/agent", s.listAgents)
 	readRuns.GET("/agent/environments", s.listEnvironments)
 
-	read := e.Group(api, s.require(store.ScopeRead))
+	read := e.Group(api.Base, s.require(store.ScopeRead))
 	read.GET("/status", s.status)
 	read.GET("/webhooks", s.listWebhooks)
 	read.GET("/webhooks/:name", s.getWebhook)
@@ -71,9 +71,9 @@ func (s *Server) routes(e *gin.Engine) {
 	read.POST("/filters/test", s.testFilter)
 	read.POST("/factories/:name/plan", s.plan)
 
-	e.POST(api+"/factories/:name/sync", s.sync) // by a key, or by a signature
+	e.POST(api.Base+"/factories/:name/sync", s.sync) // by a key, or by a signature
 
-	manage := e.Group(api, s.require(store.ScopeManage))
+	manage := e.Group(api.Base, s.require(store.ScopeManage))
 	manage.POST("/deliveries/:id/replay", s.replay)
 	manage.POST("/factories/:name/pin", s.pin)
 	manage.DELETE("/factories/:name/pin", s.unpin)
@@ -109,10 +109,10 @@ func (s *Server) noRoute(c *gin.Context) {
 	}
 	if allowed := s.methodsOf(c.Request.URL.Path); len(allowed) > 0 {
 		c.Header("Allow", strings.Join(allowed, ", "))
-		fail(c, "method-not-allowed", "this path takes "+strings.Join(allowed, ", "))
+		fail(c, api.MethodNotAllowed, "this path takes "+strings.Join(allowed, ", "))
 		return
 	}
-	fail(c, "resource-not-found", "no route has this path")
+	fail(c, api.NotFound, "no route has this path")
 }
 
 // methodsOf are the methods that a path takes.

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"triphammer/server/api"
+
 	"github.com/gin-gonic/gin"
 
 	"triphammer/applier"
@@ -55,12 +57,12 @@ type attachment struct {
 }
 
 type createConfig struct {
-	Name          string        `json:"name"`
-	EnvironmentID string        `json:"environment_id"`
-	RunnerID      string        `json:"runner_id"`
-	BasePrompt    string        `json:"base_prompt"`
-	ModelID       string        `json:"model_id"`
-	Harness       HarnessConfig `json:"harness"`
+	Name          string            `json:"name"`
+	EnvironmentID string            `json:"environment_id"`
+	RunnerID      string            `json:"runner_id"`
+	BasePrompt    string            `json:"base_prompt"`
+	ModelID       string            `json:"model_id"`
+	Harness       api.HarnessConfig `json:"harness"`
 
 	WorkerHost         string                     `json:"worker_host"`
 	SkillSpec          string                     `json:"skill_spec"`
@@ -73,8 +75,8 @@ type createConfig struct {
 }
 
 // unsupported names what the request asks for and cannot get.
-func (r *createRequest) unsupported(cfg *createConfig) []FieldProblem {
-	var all []FieldProblem
+func (r *createRequest) unsupported(cfg *createConfig) []api.FieldProblem {
+	var all []api.FieldProblem
 	for _, f := range []struct {
 		field string
 		asked bool
@@ -94,7 +96,7 @@ func (r *createRequest) unsupported(cfg *createConfig) []FieldProblem {
 		{"config.inference_providers", len(cfg.InferenceProviders) > 0},
 	} {
 		if f.asked {
-			all = append(all, FieldProblem{f.field, "is not supported"})
+			all = append(all, api.FieldProblem{Field: f.field, Message: "is not supported"})
 		}
 	}
 	return all
@@ -109,15 +111,16 @@ type asked struct {
 
 // refusal is a problem that a request is answered with.
 type refusal struct {
-	code, detail string
-	fields       []FieldProblem
+	code   api.Code
+	detail string
+	fields []api.FieldProblem
 }
 
 func (r *refusal) Error() string { return r.detail }
 
 func invalid(field, format string, args ...any) error {
 	message := fmt.Sprintf(format, args...)
-	return &refusal{"invalid-request", field + " " + message, []FieldProblem{{field, message}}}
+	return &refusal{api.InvalidRequest, field + " " + message, []api.FieldProblem{{Field: field, Message: message}}}
 }
 
 // parseCreate reads and checks the body of a create.
@@ -132,10 +135,10 @@ func parseCreate(body []byte) (*asked, error) {
 		}
 	}
 	if problems := a.unsupported(&a.config); len(problems) > 0 {
-		return nil, &refusal{"operation-not-supported", problems[0].Field + " is not supported by this server", problems}
+		return nil, &refusal{api.NotSupported, problems[0].Field + " is not supported by this server", problems}
 	}
 	if strings.TrimSpace(a.Prompt) == "" {
-		return nil, &refusal{"invalid-request", "prompt is missing", []FieldProblem{{"prompt", "is required"}}}
+		return nil, &refusal{api.InvalidRequest, "prompt is missing", []api.FieldProblem{{Field: "prompt", Message: "is required"}}}
 	}
 	if problem, ok := checkMetadata(a.Metadata); !ok {
 		return nil, invalid(problem.Field, "%s", problem.Message)
@@ -145,19 +148,19 @@ func parseCreate(body []byte) (*asked, error) {
 
 var metadataName = regexp.MustCompile(`^[a-zA-Z0-9._-]+$`)
 
-func checkMetadata(metadata map[string]string) (FieldProblem, bool) {
+func checkMetadata(metadata map[string]string) (api.FieldProblem, bool) {
 	if len(metadata) > maxMetadata {
-		return FieldProblem{"metadata", fmt.Sprintf("has at most %d keys", maxMetadata)}, false
+		return api.FieldProblem{Field: "metadata", Message: fmt.Sprintf("has at most %d keys", maxMetadata)}, false
 	}
 	for name, value := range metadata {
 		switch {
 		case len(name) > maxMetadataName || !metadataName.MatchString(name):
-			return FieldProblem{"metadata", fmt.Sprintf("has keys of 1 to %d of a-z, A-Z, 0-9, dot, _ and -", maxMetadataName)}, false
+			return api.FieldProblem{Field: "metadata", Message: fmt.Sprintf("has keys of 1 to %d of a-z, A-Z, 0-9, dot, _ and -", maxMetadataName)}, false
 		case len(value) > maxMetadataText || !utf8.ValidString(value) || strings.ContainsRune(value, 0):
-			return FieldProblem{"metadata." + name, fmt.Sprintf("has at most %d bytes of UTF-8, without NUL", maxMetadataText)}, false
+			return api.FieldProblem{Field: "metadata." + name, Message: fmt.Sprintf("has at most %d bytes of UTF-8, without NUL", maxMetadataText)}, false
 		}
 	}
-	return FieldProblem{}, true
+	return api.FieldProblem{}, true
 }
 
 func checkAttachments(all []attachment) error {
@@ -297,7 +300,7 @@ func (s *Server) createRun(c *gin.Context) {
 		s.cfg.Runs.Wake()
 		s.audit(c, "run.create", made.ID, made.Factory, "")
 	}
-	c.JSON(http.StatusOK, CreatedRun{RunID: made.ID, TaskID: made.ID, State: string(made.State), AtCapacity: made.State == store.Queued && full})
+	c.JSON(http.StatusOK, api.CreatedRun{RunID: made.ID, TaskID: made.ID, State: string(made.State), AtCapacity: made.State == store.Queued && full})
 }
 
 // environment finds the factory of an environment that is NAME or FACTORY/NAME
@@ -344,15 +347,15 @@ func titleOf(req createRequest) string {
 
 // listEnvironments and listAgents are what a run can name.
 func (s *Server) listEnvironments(c *gin.Context) {
-	all := []AgentEnvironment{}
+	all := []api.AgentEnvironment{}
 	for _, r := range s.revisions(c) {
 		for _, e := range r.Definition.Environments {
-			shown := AgentEnvironment{
+			shown := api.AgentEnvironment{
 				UID: r.Factory + "/" + e.Name, Name: e.Name, Factory: r.Factory, Description: e.Description, DockerImage: e.DockerImage,
-				Repositories: []AgentRepository{}, GitHubRepos: []map[string]string{}, SetupCommands: append([]string{}, e.SetupCommands...),
+				Repositories: []api.AgentRepository{}, GitHubRepos: []map[string]string{}, SetupCommands: append([]string{}, e.SetupCommands...),
 			}
 			for _, repository := range e.Repositories {
-				shown.Repositories = append(shown.Repositories, AgentRepository(repository))
+				shown.Repositories = append(shown.Repositories, api.AgentRepository(repository))
 				if rest, ok := strings.CutPrefix(repository.URL, "https://github.com/"); ok {
 					if owner, name, ok := strings.Cut(strings.TrimSuffix(rest, ".git"), "/"); ok {
 						shown.GitHubRepos = append(shown.GitHubRepos, map[string]string{"owner": owner, "repo": name})
@@ -366,17 +369,17 @@ func (s *Server) listEnvironments(c *gin.Context) {
 }
 
 func (s *Server) listAgents(c *gin.Context) {
-	byName := make(map[string]*AgentEntry)
-	all := []*AgentEntry{}
+	byName := make(map[string]*api.AgentEntry)
+	all := []*api.AgentEntry{}
 	for _, r := range s.revisions(c) {
 		for _, a := range r.Definition.Agents {
 			entry := byName[a.Name]
 			if entry == nil {
-				entry = &AgentEntry{Name: a.Name}
+				entry = &api.AgentEntry{Name: a.Name}
 				byName[a.Name] = entry
 				all = append(all, entry)
 			}
-			v := AgentVariant{
+			v := api.AgentVariant{
 				ID: r.Factory + "/" + a.Name, Description: a.Description, BasePrompt: a.Prompt, Environments: []map[string]string{},
 				Source: map[string]string{"owner": r.Factory, "name": r.Definition.Name, "skill_path": a.Path},
 			}
@@ -386,6 +389,6 @@ func (s *Server) listAgents(c *gin.Context) {
 			entry.Variants = append(entry.Variants, v)
 		}
 	}
-	slices.SortFunc(all, func(a, b *AgentEntry) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(all, func(a, b *api.AgentEntry) int { return strings.Compare(a.Name, b.Name) })
 	c.JSON(http.StatusOK, gin.H{"agents": all})
 }

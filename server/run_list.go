@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"triphammer/server/api"
+
 	"github.com/gin-gonic/gin"
 
 	"triphammer/server/store"
@@ -43,12 +45,12 @@ type runListing struct {
 	store.RunQuery
 	sort  string // name of the order
 	none  bool   // it asks for what no run has
-	wrong *FieldProblem
+	wrong *api.FieldProblem
 }
 
 func (l *runListing) refuse(field, format string, args ...any) {
 	if l.wrong == nil {
-		l.wrong = &FieldProblem{field, fmt.Sprintf(format, args...)}
+		l.wrong = &api.FieldProblem{Field: field, Message: fmt.Sprintf(format, args...)}
 	}
 }
 
@@ -283,12 +285,12 @@ func (s *Server) listRuns(c *gin.Context) {
 	}
 	l := parseRunList(c.Request.URL.Query())
 	if l.wrong != nil {
-		fail(c, "invalid-request", l.wrong.Field+": "+l.wrong.Message, *l.wrong)
+		fail(c, api.InvalidRequest, l.wrong.Field+": "+l.wrong.Message, *l.wrong)
 		return
 	}
 	if only := who(c).Factory; only != "" {
 		if slices.ContainsFunc(l.Factories, func(f string) bool { return f != only }) {
-			fail(c, "not-authorized", "the key is for another factory", FieldProblem{"factory", strings.Join(l.Factories, ", ")})
+			fail(c, api.NotAuthorized, "the key is for another factory", api.FieldProblem{Field: "factory", Message: strings.Join(l.Factories, ", ")})
 			return
 		}
 		l.Factories = []string{only}

@@ -10,6 +10,8 @@ import (
 	"testing/fstest"
 	"time"
 
+	"triphammer/server/api"
+
 	"triphammer/server/store"
 )
 
@@ -110,8 +112,8 @@ func TestRunFilters(t *testing.T) {
 		var got []string
 		for page := f.get("/api/v1/agent/runs?limit=1&"+values.Encode(), key); ; page = f.get("/api/v1/agent/runs?limit=1&"+values.Encode(), key) {
 			var list struct {
-				Runs []Run    `json:"runs"`
-				Info PageInfo `json:"page_info"`
+				Runs []api.Run    `json:"runs"`
+				Info api.PageInfo `json:"page_info"`
 			}
 			if err := json.Unmarshal(page.body, &list); err != nil || page.status != 200 {
 				t.Fatalf("%s: %d %s %v", query, page.status, page.body, err)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"triphammer/server/api"
+
 	"github.com/gin-gonic/gin"
 
 	"triphammer/server/run"
@@ -30,7 +32,7 @@ func (s *Server) getRun(c *gin.Context) {
 
 // showRuns are runs as the API shows them: what is in their specs comes from
 // there.
-func (s *Server) showRuns(ctx context.Context, all []*store.Run) ([]Run, error) {
+func (s *Server) showRuns(ctx context.Context, all []*store.Run) ([]api.Run, error) {
 	specs := make(map[[32]byte]run.Spec)
 	ids := make([]string, len(all))
 	for i, r := range all {
@@ -48,7 +50,7 @@ func (s *Server) showRuns(ctx context.Context, all []*store.Run) ([]Run, error) 
 	if err != nil {
 		return nil, err
 	}
-	shown := make([]Run, len(all))
+	shown := make([]api.Run, len(all))
 	for i, r := range all {
 		shown[i] = s.showRun(r, specs[r.SpecHash], metadata[r.ID])
 	}
@@ -67,15 +69,15 @@ func (s *Server) spec(ctx context.Context, r *store.Run) (run.Spec, error) {
 // automation.
 const automationKey = "automation_id"
 
-func (s *Server) showRun(r *store.Run, spec run.Spec, metadata map[string]string) Run {
-	shown := Run{
+func (s *Server) showRun(r *store.Run, spec run.Spec, metadata map[string]string) api.Run {
+	shown := api.Run{
 		RunID: r.ID, TaskID: r.ID, Title: r.Title, State: string(r.State), StatusMessage: r.StatusMessage, Prompt: spec.Prompt,
 		Config: spec.Config, AgentConfig: agentConfig(spec), Source: r.Source, Creator: creatorOf(r), Executor: executorOf(r),
-		ExecutionLocation: "REMOTE", Factory: r.Factory, FactoryUID: r.Factory, Scope: Scope{Type: "Team", UID: r.Factory},
+		ExecutionLocation: "REMOTE", Factory: r.Factory, FactoryUID: r.Factory, Scope: api.Scope{Type: "Team", UID: r.Factory},
 		Automation: r.Automation, Agent: r.Agent, Webhook: r.Webhook, DeliveryID: r.DeliveryID, EnvironmentID: r.Environment,
 		ParentRunID: r.ParentID, ConversationID: r.ID, Commit: r.Commit, Path: spec.Path, Blob: spec.Blob, Attempt: r.Attempt, ExitCode: r.ExitCode,
 		Metadata: metadata, Artifacts: []json.RawMessage{}, SandboxRunning: r.State == store.InProgress, Cancellable: true,
-		CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, StartedAt: optional(r.StartedAt), FinishedAt: optional(r.FinishedAt),
+		CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, StartedAt: api.Time(r.StartedAt), FinishedAt: api.Time(r.FinishedAt),
 	}
 	if spec.Environment != nil {
 		shown.EnvironmentID = spec.Environment.Name
@@ -84,7 +86,7 @@ func (s *Server) showRun(r *store.Run, spec run.Spec, metadata map[string]string
 		shown.Metadata = map[string]string{automationKey: r.Automation}
 	}
 	if r.Schedule != nil {
-		shown.Schedule = &RunSchedule{ID: r.Schedule.ID, Name: firstOf(r.Schedule.Name, r.Automation), Cron: r.Schedule.Cron}
+		shown.Schedule = &api.RunSchedule{ID: r.Schedule.ID, Name: firstOf(r.Schedule.Name, r.Automation), Cron: r.Schedule.Cron}
 	}
 	if !r.StartedAt.IsZero() {
 		until := r.FinishedAt
@@ -94,7 +96,7 @@ func (s *Server) showRun(r *store.Run, spec run.Spec, metadata map[string]string
 		shown.RunTime = isoDuration(until.Sub(r.StartedAt))
 	}
 	if r.Tokens > 0 || r.CostUSD > 0 {
-		shown.Usage = &Usage{InferenceCostUSD: r.CostUSD, TotalTokens: r.Tokens}
+		shown.Usage = &api.Usage{InferenceCostUSD: r.CostUSD, TotalTokens: r.Tokens}
 	}
 	if r.State.Terminal() {
 		shown.SessionLink = s.cfg.BaseURL + "/runs/" + r.ID
@@ -119,44 +121,37 @@ func isoDuration(d time.Duration) string {
 }
 
 // agentConfig is what the run was made with, as the published API shows it.
-func agentConfig(spec run.Spec) AgentConfig {
+func agentConfig(spec run.Spec) api.AgentConfig {
 	var posted struct {
 		Name string `json:"name"`
 	}
 	_ = json.Unmarshal(spec.Config, &posted) // of an automation's there is none
-	cfg := AgentConfig{Name: posted.Name, ModelID: spec.Harness.Model, BasePrompt: spec.AgentPrompt}
+	cfg := api.AgentConfig{Name: posted.Name, ModelID: spec.Harness.Model, BasePrompt: spec.AgentPrompt}
 	if spec.Environment != nil {
 		cfg.EnvironmentID = spec.Environment.Name
 	}
 	if spec.Harness.Type != "" {
-		cfg.Harness = &HarnessConfig{Type: spec.Harness.Type, ModelID: spec.Harness.Model, ReasoningLevel: spec.Harness.ReasoningLevel}
+		cfg.Harness = &api.HarnessConfig{Type: spec.Harness.Type, ModelID: spec.Harness.Model, ReasoningLevel: spec.Harness.ReasoningLevel}
 	}
 	return cfg
 }
 
 // creatorOf is who asked for the run: a person, or a service account, which an
 // automation is too.
-func creatorOf(r *store.Run) Profile {
+func creatorOf(r *store.Run) api.Profile {
 	kind := "service_account"
 	if r.CreatorKind == "user" {
 		kind = "user"
 	}
-	return Profile{Type: kind, UID: r.CreatorName, DisplayName: r.CreatorName}
+	return api.Profile{Type: kind, UID: r.CreatorName, DisplayName: r.CreatorName}
 }
 
 // executorOf is who the run acts as: its agent, if it has one.
-func executorOf(r *store.Run) Profile {
+func executorOf(r *store.Run) api.Profile {
 	if r.Agent != "" {
-		return Profile{Type: "service_account", UID: r.Agent, DisplayName: r.Agent}
+		return api.Profile{Type: "service_account", UID: r.Agent, DisplayName: r.Agent}
 	}
 	return creatorOf(r)
-}
-
-// RunNotice is the body that tells that a run ended.
-type RunNotice struct {
-	Type      string    `json:"type"` // run.succeeded, run.failed, run.cancelled
-	Timestamp time.Time `json:"timestamp"`
-	Data      Run       `json:"data"`
 }
 
 // RunNotice makes the body of a notice; it is a run.NotifierConfig.Body.
@@ -165,17 +160,7 @@ func (s *Server) RunNotice(ctx context.Context, r *store.Run) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(RunNotice{Type: "run." + strings.ToLower(string(r.State)), Timestamp: r.FinishedAt, Data: shown[0]})
-}
-
-// Notice is an entry of GET /api/v1/notices.
-type Notice struct {
-	RunID       string     `json:"run_id"`
-	Status      string     `json:"status"` // pending, delivered, failed
-	Attempts    int64      `json:"attempts"`
-	Detail      string     `json:"detail,omitempty"` // of the last attempt
-	NextAttempt *time.Time `json:"next_attempt,omitempty"`
-	UpdatedAt   time.Time  `json:"updated_at"`
+	return json.Marshal(api.RunNotice{Type: "run." + strings.ToLower(string(r.State)), Timestamp: r.FinishedAt, Data: shown[0]})
 }
 
 func (s *Server) listNotices(c *gin.Context) {
@@ -189,9 +174,9 @@ func (s *Server) listNotices(c *gin.Context) {
 		return
 	}
 	all, info := page(all, limit, func(n store.Notice) string { return n.RunID })
-	shown := make([]Notice, len(all))
+	shown := make([]api.Notice, len(all))
 	for i, n := range all {
-		shown[i] = Notice{RunID: n.RunID, Status: n.Status, Attempts: n.Attempts, Detail: n.Detail, NextAttempt: optional(n.DueAt), UpdatedAt: n.UpdatedAt}
+		shown[i] = api.Notice{RunID: n.RunID, Status: n.Status, Attempts: n.Attempts, Detail: n.Detail, NextAttempt: api.Time(n.DueAt), UpdatedAt: n.UpdatedAt}
 	}
 	c.JSON(http.StatusOK, gin.H{"notices": shown, "page_info": info})
 }
@@ -208,7 +193,7 @@ func (s *Server) transcript(c *gin.Context) {
 	text := firstOf(c.Query("after"), c.Query("cursor"), "0")
 	after, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || after < 0 {
-		fail(c, "invalid-request", "after is the number of an event", FieldProblem{"after", text})
+		fail(c, api.InvalidRequest, "after is the number of an event", api.FieldProblem{Field: "after", Message: text})
 		return
 	}
 	events, err := s.cfg.Store.Events(c.Request.Context(), r.ID, after, maxEvents)
@@ -217,12 +202,12 @@ func (s *Server) transcript(c *gin.Context) {
 		return
 	}
 	// The state was read before the events: of a finished run they are all there.
-	t := Transcript{RunID: r.ID, State: string(r.State), Events: make([]Event, len(events))}
+	t := api.Transcript{RunID: r.ID, State: string(r.State), Events: make([]api.Event, len(events))}
 	if len(events) == maxEvents {
-		t.PageInfo = PageInfo{HasNextPage: true, NextCursor: strconv.FormatInt(events[maxEvents-1].Seq, 10)}
+		t.PageInfo = api.PageInfo{HasNextPage: true, NextCursor: strconv.FormatInt(events[maxEvents-1].Seq, 10)}
 	}
 	for i, e := range events {
-		t.Events[i] = Event(e)
+		t.Events[i] = api.Event(e)
 	}
 	c.JSON(http.StatusOK, t)
 }
@@ -233,10 +218,10 @@ func (s *Server) timeline(c *gin.Context) {
 	if !ok {
 		return
 	}
-	t := Timeline{Events: []TimelineEvent{}}
+	t := api.Timeline{Events: []api.TimelineEvent{}}
 	add := func(kind string, at time.Time, payload any) {
 		if !at.IsZero() {
-			t.Events = append(t.Events, TimelineEvent{
+			t.Events = append(t.Events, api.TimelineEvent{
 				UUID: r.ID + "/" + kind, RunID: r.ID, ExecutionID: r.ID + "/" + strconv.FormatInt(max(r.Attempt, 1), 10), Type: kind, OccurredAt: at, Payload: payload,
 			})
 		}
@@ -267,8 +252,8 @@ func (s *Server) conversation(c *gin.Context) {
 		s.failWith(c, err)
 		return
 	}
-	step := Step{ID: "1", Description: r.Title, StartedAt: optional(r.StartedAt), CompletedAt: optional(r.FinishedAt), Steps: []Step{}}
-	step.say("user", r.CreatedAt, content{"type": "text", "text": spec.Prompt})
+	step := api.Step{ID: "1", Description: r.Title, StartedAt: api.Time(r.StartedAt), CompletedAt: api.Time(r.FinishedAt), Steps: []api.Step{}}
+	say(&step, "user", r.CreatedAt, api.Content{"type": "text", "text": spec.Prompt})
 	for after := int64(0); ; {
 		events, err := s.cfg.Store.Events(c.Request.Context(), r.ID, after, maxEvents)
 		if err != nil {
@@ -276,22 +261,22 @@ func (s *Server) conversation(c *gin.Context) {
 			return
 		}
 		for _, e := range events {
-			step.add(e)
+			addEvent(&step, e)
 		}
 		if len(events) < maxEvents {
 			break
 		}
 		after = events[len(events)-1].Seq
 	}
-	c.JSON(http.StatusOK, Conversation{ConversationID: r.ID, Steps: []Step{step}})
+	c.JSON(http.StatusOK, api.Conversation{ConversationID: r.ID, Steps: []api.Step{step}})
 }
 
-func (s *Step) say(role string, at time.Time, parts ...content) {
-	s.Messages = append(s.Messages, ConversationMessage{Role: role, Content: parts, Timestamp: optional(at)})
+func say(s *api.Step, role string, at time.Time, parts ...api.Content) {
+	s.Messages = append(s.Messages, api.ConversationMessage{Role: role, Content: parts, Timestamp: api.Time(at)})
 }
 
 // add adds an event of the transcript, if it belongs to a conversation.
-func (s *Step) add(e store.Event) {
+func addEvent(s *api.Step, e store.Event) {
 	var d struct {
 		run.Message
 		run.Tool
@@ -312,8 +297,8 @@ func (s *Step) add(e store.Event) {
 		state = "failed"
 	}
 	act := func(category, name string, input, output any) {
-		s.say("assistant", e.At, content{"type": "action", "id": id, "category": category, "name": name, "input": input})
-		s.say("tool", e.At, content{"type": "action_result", "action_id": id, "category": category, "name": name, "state": state, "output": output})
+		say(s, "assistant", e.At, api.Content{"type": "action", "id": id, "category": category, "name": name, "input": input})
+		say(s, "tool", e.At, api.Content{"type": "action_result", "action_id": id, "category": category, "name": name, "state": state, "output": output})
 	}
 	switch e.Kind {
 	case run.KindMessage:
@@ -321,7 +306,7 @@ func (s *Step) add(e store.Event) {
 		if role == "reasoning" {
 			role = "assistant"
 		}
-		s.say(role, e.At, content{"type": "text", "text": d.Text})
+		say(s, role, e.At, api.Content{"type": "text", "text": d.Text})
 	case run.KindCommand:
 		act("command", "run_command", gin.H{"command": d.Command}, gin.H{"exit_code": d.ExitCode, "output": d.Output})
 	case run.KindTool:
@@ -330,10 +315,10 @@ func (s *Step) add(e store.Event) {
 		act("files", d.Change, gin.H{"path": d.Path}, gin.H{"diff": d.Diff})
 	case run.KindOutput:
 		if d.Text = strings.TrimRight(d.Text, "\n"); d.Text != "" {
-			s.say("tool", e.At, content{"type": "text", "text": d.Text})
+			say(s, "tool", e.At, api.Content{"type": "text", "text": d.Text})
 		}
 	case run.KindStatus:
-		s.say("system", e.At, content{"type": "event", "name": "status", "data": gin.H{"state": d.State, "message": d.Said}})
+		say(s, "system", e.At, api.Content{"type": "event", "name": "status", "data": gin.H{"state": d.State, "message": d.Said}})
 	}
 }
 
@@ -341,7 +326,7 @@ func (s *Step) add(e store.Event) {
 // ends with its agent.
 func (s *Server) followUp(c *gin.Context) {
 	if _, ok := s.run(c); ok {
-		fail(c, "operation-not-supported", "a run takes no follow-ups here: start another run, with parent_run_id to link the two")
+		fail(c, api.NotSupported, "a run takes no follow-ups here: start another run, with parent_run_id to link the two")
 	}
 }
 

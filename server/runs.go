@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"triphammer/server/api"
+
 	"github.com/gin-gonic/gin"
 
 	"triphammer/server/store"
@@ -45,11 +47,11 @@ func readBody(c *gin.Context, most int) ([]byte, bool) {
 	_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Now().Add(requestDeadline)) // in memory there is none
 	body, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, int64(most)))
 	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
-		fail(c, "request-too-large", fmt.Sprintf("at most %d bytes", most))
+		fail(c, api.RequestTooLarge, fmt.Sprintf("at most %d bytes", most))
 		return nil, false
 	}
 	if err != nil {
-		fail(c, "invalid-request", "the body could not be read")
+		fail(c, api.InvalidRequest, "the body could not be read")
 		return nil, false
 	}
 	return body, true
@@ -76,7 +78,7 @@ func decodeField(field string, value []byte, into any) error {
 	case errors.As(err, &corrupt):
 		err = fmt.Errorf("a value that is to be base64 is not: %w", err)
 	}
-	return &refusal{code: "invalid-request", detail: err.Error()}
+	return &refusal{code: api.InvalidRequest, detail: err.Error()}
 }
 
 // limitOf reads the limit of a list, or answers why not.
@@ -87,7 +89,7 @@ func limitOf(c *gin.Context) (int, bool) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > maxLimit {
-		fail(c, "invalid-request", fmt.Sprintf("limit is a number from 1 to %d", maxLimit), FieldProblem{"limit", text})
+		fail(c, api.InvalidRequest, fmt.Sprintf("limit is a number from 1 to %d", maxLimit), api.FieldProblem{Field: "limit", Message: text})
 		return 0, false
 	}
 	return n, true
@@ -95,11 +97,11 @@ func limitOf(c *gin.Context) (int, bool) {
 
 // page cuts the row that was read beyond the limit, which tells that there are
 // more, and names the last one as the cursor.
-func page[T any](all []T, limit int, id func(T) string) ([]T, PageInfo) {
+func page[T any](all []T, limit int, id func(T) string) ([]T, api.PageInfo) {
 	if len(all) <= limit {
-		return all, PageInfo{}
+		return all, api.PageInfo{}
 	}
-	return all[:limit], PageInfo{HasNextPage: true, NextCursor: id(all[limit-1])}
+	return all[:limit], api.PageInfo{HasNextPage: true, NextCursor: id(all[limit-1])}
 }
 
 // anID is the form of every id (package store); no list has another for cursor.
@@ -113,7 +115,7 @@ func goodID(c *gin.Context, parameter, prefix string) bool {
 	if m := anID.FindStringSubmatch(id); id == "" || m != nil && m[1] == prefix {
 		return true
 	}
-	fail(c, "invalid-request", parameter+" is not an id such as "+prefix+"_…", FieldProblem{parameter, "is not such an id"})
+	fail(c, api.InvalidRequest, parameter+" is not an id such as "+prefix+"_…", api.FieldProblem{Field: parameter, Message: "is not such an id"})
 	return false
 }
 

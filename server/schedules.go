@@ -11,39 +11,13 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"triphammer/server/api"
+
 	"github.com/gin-gonic/gin"
 
 	"triphammer/factory"
 	"triphammer/server/store"
 )
-
-// Schedule is an entry of GET /api/v1/agent/schedules.
-type Schedule struct {
-	ID             string            `json:"id"`
-	Name           string            `json:"name"`
-	Cron           string            `json:"cron_schedule"`
-	Enabled        bool              `json:"enabled"`
-	PausedReason   string            `json:"paused_reason,omitempty"` // if nobody paused it: its key has ended
-	Prompt         string            `json:"prompt"`
-	Factory        string            `json:"factory"`
-	Automation     string            `json:"automation,omitempty"` // whose file defines it
-	AgentConfig    json.RawMessage   `json:"agent_config,omitempty"`
-	AgentUID       string            `json:"agent_uid,omitempty"`
-	Metadata       map[string]string `json:"metadata,omitempty"`
-	History        ScheduleHistory   `json:"history"`
-	LastSpawnError string            `json:"last_spawn_error,omitempty"`
-	Scope          Scope             `json:"scope"`
-	CreatedBy      Profile           `json:"created_by"`
-	UpdatedBy      Profile           `json:"updated_by"`
-	CreatedAt      time.Time         `json:"created_at"`
-	UpdatedAt      time.Time         `json:"updated_at"`
-}
-
-// ScheduleHistory is when a schedule fired, and when it will.
-type ScheduleHistory struct {
-	LastRan *time.Time `json:"last_ran"`
-	NextRun *time.Time `json:"next_run"`
-}
 
 // scheduleRequest is the body of a create and of an update: what is kept as the
 // request of the runs, and the rest.
@@ -82,7 +56,7 @@ func asSchedule(err error) error {
 	names := strings.NewReplacer("config.", "agent_config.", "agent_identity_uid", "agent_uid")
 	renamed := refusal{problem.code, names.Replace(problem.detail), nil}
 	for _, f := range problem.fields {
-		renamed.fields = append(renamed.fields, FieldProblem{names.Replace(f.Field), f.Message})
+		renamed.fields = append(renamed.fields, api.FieldProblem{Field: names.Replace(f.Field), Message: f.Message})
 	}
 	return &renamed
 }
@@ -192,11 +166,11 @@ func (s *Server) schedule(c *gin.Context, toChange bool) (*store.Schedule, bool)
 		return nil, false
 	}
 	if toChange && n.Automation != "" {
-		fail(c, "operation-not-supported", fmt.Sprintf("the automation %s defines this schedule: change its file", n.Automation))
+		fail(c, api.NotSupported, fmt.Sprintf("the automation %s defines this schedule: change its file", n.Automation))
 		return nil, false
 	}
 	if p := who(c); toChange && !p.may(store.ScopeManage) && !p.owns(n) {
-		fail(c, "not-authorized", fmt.Sprintf("the schedule belongs to the %s %s: a key of theirs, or one with the scope manage, may change it", n.CreatorKind, n.CreatorName))
+		fail(c, api.NotAuthorized, fmt.Sprintf("the schedule belongs to the %s %s: a key of theirs, or one with the scope manage, may change it", n.CreatorKind, n.CreatorName))
 		return nil, false
 	}
 	return n, true
@@ -212,7 +186,7 @@ func (s *Server) listSchedules(c *gin.Context) {
 		s.failWith(c, err)
 		return
 	}
-	shown := make([]Schedule, len(all))
+	shown := make([]api.Schedule, len(all))
 	for i, n := range all {
 		shown[i] = s.showSchedule(n)
 	}
@@ -301,14 +275,16 @@ func (s *Server) deleteSchedule(c *gin.Context) {
 	c.JSON(http.StatusOK, gin.H{"success": true})
 }
 
-func (s *Server) showSchedule(n *store.Schedule) Schedule {
+func (s *Server) showSchedule(n *store.Schedule) api.Schedule {
 	var kept scheduledRun
 	_ = json.Unmarshal(n.Request, &kept) // of an automation's there is nothing
-	profile := func(kind, name string) Profile { return creatorOf(&store.Run{CreatorKind: kind, CreatorName: name}) }
-	shown := Schedule{
+	profile := func(kind, name string) api.Profile {
+		return creatorOf(&store.Run{CreatorKind: kind, CreatorName: name})
+	}
+	shown := api.Schedule{
 		ID: n.ID, Name: n.Name, Cron: n.Cron, Enabled: n.Active(), PausedReason: n.Paused, Prompt: kept.Prompt, Factory: n.Factory, Automation: n.Automation,
-		AgentConfig: kept.Config, AgentUID: kept.Agent, Metadata: kept.Metadata, History: ScheduleHistory{LastRan: optional(n.FiredAt)}, LastSpawnError: n.Error,
-		Scope: Scope{Type: "Team", UID: n.Factory}, CreatedBy: profile(n.CreatorKind, n.CreatorName), UpdatedBy: profile(n.UpdatedKind, n.UpdatedBy),
+		AgentConfig: kept.Config, AgentUID: kept.Agent, Metadata: kept.Metadata, History: api.ScheduleHistory{LastRan: api.Time(n.FiredAt)}, LastSpawnError: n.Error,
+		Scope: api.Scope{Type: "Team", UID: n.Factory}, CreatedBy: profile(n.CreatorKind, n.CreatorName), UpdatedBy: profile(n.UpdatedKind, n.UpdatedBy),
 		CreatedAt: n.CreatedAt, UpdatedAt: n.UpdatedAt,
 	}
 	if r, ok := s.cfg.Live.Revision(n.Factory); ok && n.Automation != "" {
@@ -320,7 +296,7 @@ func (s *Server) showSchedule(n *store.Schedule) Schedule {
 		}
 	}
 	if cron, err := factory.ParseCron(n.Cron); err == nil && n.Active() {
-		shown.History.NextRun = optional(cron.Next(s.cfg.Now(), n.Anchor))
+		shown.History.NextRun = api.Time(cron.Next(s.cfg.Now(), n.Anchor))
 	}
 	return shown
 }

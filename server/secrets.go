@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"triphammer/server/api"
+
 	"github.com/gin-gonic/gin"
 
 	"triphammer/server/secret"
@@ -23,7 +25,7 @@ func forAll(c *gin.Context) bool {
 	if who(c).Factory == "" {
 		return true
 	}
-	fail(c, "not-authorized", "this concerns all factories, and the key is for one")
+	fail(c, api.NotAuthorized, "this concerns all factories, and the key is for one")
 	return false
 }
 
@@ -36,15 +38,15 @@ func (s *Server) listSecrets(c *gin.Context) {
 		s.failWith(c, err)
 		return
 	}
-	all := make([]Secret, len(infos))
+	all := make([]api.Secret, len(infos))
 	for i, info := range infos {
 		all[i] = s.showSecret(info)
 	}
-	c.JSON(http.StatusOK, gin.H{"secrets": all, "page_info": PageInfo{}})
+	c.JSON(http.StatusOK, gin.H{"secrets": all, "page_info": api.PageInfo{}})
 }
 
-func (s *Server) showSecret(info store.SecretInfo) Secret {
-	shown := Secret{Name: info.Name, Generation: info.Generation, SetAt: info.SetAt, Source: info.Source, UsedBy: s.usesOf(info.Name)}
+func (s *Server) showSecret(info store.SecretInfo) api.Secret {
+	shown := api.Secret{Name: info.Name, Generation: info.Generation, SetAt: info.SetAt, Source: info.Source, UsedBy: s.usesOf(info.Name)}
 	for _, use := range shown.UsedBy {
 		shown.Pending = shown.Pending || use.Kind == "webhook" && use.Generation != info.Generation
 	}
@@ -52,22 +54,22 @@ func (s *Server) showSecret(info store.SecretInfo) Secret {
 }
 
 // usesOf is who uses a secret in what serves now.
-func (s *Server) usesOf(name string) []SecretUse {
-	uses := []SecretUse{}
+func (s *Server) usesOf(name string) []api.SecretUse {
+	uses := []api.SecretUse{}
 	for _, r := range s.cfg.Live.Revisions() {
 		for _, w := range r.Webhooks {
 			if w.Def.SecretName == name {
-				uses = append(uses, SecretUse{Factory: r.Factory, Kind: "webhook", Name: w.Def.Name, Generation: w.SecretGeneration})
+				uses = append(uses, api.SecretUse{Factory: r.Factory, Kind: "webhook", Name: w.Def.Name, Generation: w.SecretGeneration})
 			}
 		}
 		for _, a := range r.Automations {
 			if slices.Contains(a.Def.Settings.Secrets, name) || a.Def.Settings.Harness.AuthSecret == name {
-				uses = append(uses, SecretUse{Factory: r.Factory, Kind: "automation", Name: a.Def.Name})
+				uses = append(uses, api.SecretUse{Factory: r.Factory, Kind: "automation", Name: a.Def.Name})
 			}
 		}
 		for _, e := range r.Definition.Environments {
 			if slices.Contains(e.Secrets, name) {
-				uses = append(uses, SecretUse{Factory: r.Factory, Kind: "environment", Name: e.Name})
+				uses = append(uses, api.SecretUse{Factory: r.Factory, Kind: "environment", Name: e.Name})
 			}
 		}
 	}
@@ -83,16 +85,16 @@ func (s *Server) setSecret(c *gin.Context) {
 	if !ok {
 		return
 	}
-	var req SetSecret
+	var req api.SetSecret
 	switch err := decode(body, &req); {
 	case err != nil:
 		s.failWith(c, err)
 	case !secret.ValidName(name):
-		fail(c, "invalid-request", "a secret's name has capital letters, digits and _, and begins with a letter, such as DEPLOY_TOKEN", FieldProblem{"name", name})
+		fail(c, api.InvalidRequest, "a secret's name has capital letters, digits and _, and begins with a letter, such as DEPLOY_TOKEN", api.FieldProblem{Field: "name", Message: name})
 	case req.Value == "":
-		fail(c, "invalid-request", "the value is empty", FieldProblem{"value", "is empty"})
+		fail(c, api.InvalidRequest, "the value is empty", api.FieldProblem{Field: "value", Message: "is empty"})
 	case len(req.Value) > secret.MaxValue:
-		fail(c, "invalid-request", fmt.Sprintf("the value is longer than %d bytes", secret.MaxValue), FieldProblem{"value", "is too long"})
+		fail(c, api.InvalidRequest, fmt.Sprintf("the value is longer than %d bytes", secret.MaxValue), api.FieldProblem{Field: "value", Message: "is too long"})
 	default:
 		s.storeSecret(c, name, secret.New(req.Value))
 	}
@@ -129,11 +131,11 @@ func (s *Server) listPendingSecrets(c *gin.Context) {
 		s.failWith(c, err)
 		return
 	}
-	all := make([]PendingSecret, len(found))
+	all := make([]api.PendingSecret, len(found))
 	for i, p := range found {
-		all[i] = PendingSecret{ID: p.ID, Factory: p.Factory, Webhook: p.Webhook, SecretName: p.SecretName, ReceivedAt: p.ReceivedAt, From: p.ClientAddr}
+		all[i] = api.PendingSecret{ID: p.ID, Factory: p.Factory, Webhook: p.Webhook, SecretName: p.SecretName, ReceivedAt: p.ReceivedAt, From: p.ClientAddr}
 	}
-	c.JSON(http.StatusOK, gin.H{"pending_secrets": all, "page_info": PageInfo{}})
+	c.JSON(http.StatusOK, gin.H{"pending_secrets": all, "page_info": api.PageInfo{}})
 }
 
 // confirmSecret makes a pending secret the managed one.
@@ -171,7 +173,7 @@ func (s *Server) deleteSecret(c *gin.Context) {
 		return
 	}
 	if uses := s.usesOf(name); len(uses) > 0 {
-		fail(c, "conflict", fmt.Sprintf("%s %s of factory %s uses it", uses[0].Kind, uses[0].Name, uses[0].Factory))
+		fail(c, api.Conflict, fmt.Sprintf("%s %s of factory %s uses it", uses[0].Kind, uses[0].Name, uses[0].Factory))
 		return
 	}
 	if err := s.cfg.Store.DeleteSecret(context.WithoutCancel(c.Request.Context()), name); err != nil {

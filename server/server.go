@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"triphammer/applier"
+	"triphammer/server/api"
 	"triphammer/server/delivery"
 	"triphammer/server/disk"
 	"triphammer/server/run"
@@ -189,7 +190,7 @@ func (s *Server) recover(c *gin.Context) {
 			}
 			s.cfg.Logger.Error("a handler panicked", "route", c.FullPath(), "panic", panicText(r), "stack", string(debug.Stack()))
 			if !c.Writer.Written() {
-				fail(c, "internal-error", "")
+				fail(c, api.InternalError, "")
 			}
 		}
 	}()

@@ -28,6 +28,8 @@ import (
 	"testing/fstest"
 	"time"
 
+	"triphammer/server/api"
+
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/getkin/kin-openapi/routers"
@@ -568,7 +570,7 @@ func TestIdempotencyKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = resp.Body.Close() }()
-		var r CreatedRun
+		var r api.CreatedRun
 		_ = json.NewDecoder(resp.Body).Decode(&r) // of a problem nothing is read
 		return resp.StatusCode, r.RunID
 	}

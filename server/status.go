@@ -11,6 +11,8 @@ import (
 	"slices"
 	"time"
 
+	"triphammer/server/api"
+
 	"github.com/gin-gonic/gin"
 
 	"triphammer/applier"
@@ -55,8 +57,8 @@ func (s *Server) ping(ctx context.Context) error {
 }
 
 // storage tells what is wrong with the disk and the store.
-func (s *Server) storage(ctx context.Context) Storage {
-	out := Storage{Problems: []string{}, Places: []Place{}}
+func (s *Server) storage(ctx context.Context) api.Storage {
+	out := api.Storage{Problems: []string{}, Places: []api.Place{}}
 	level := disk.Enough
 	if s.cfg.Disk != nil {
 		states, err := s.cfg.Disk.All()
@@ -64,7 +66,7 @@ func (s *Server) storage(ctx context.Context) Storage {
 			out.Problems = append(out.Problems, err.Error())
 		}
 		for _, state := range states {
-			p := Place{Name: state.Place, FreeBytes: state.Free, TotalBytes: state.Total}
+			p := api.Place{Name: state.Place, FreeBytes: state.Free, TotalBytes: state.Total}
 			if state.Files > 0 {
 				p.FreeFiles = &state.FreeFiles
 			}
@@ -94,14 +96,14 @@ func (s *Server) status(c *gin.Context) {
 		return
 	}
 	if only := c.Query("factory"); only != "" {
-		status.Factories = slices.DeleteFunc(status.Factories, func(f FactoryStatus) bool { return f.Name != only })
+		status.Factories = slices.DeleteFunc(status.Factories, func(f api.FactoryStatus) bool { return f.Name != only })
 	}
 	c.JSON(http.StatusOK, status)
 }
 
-func (s *Server) clock() Clock {
+func (s *Server) clock() api.Clock {
 	c := s.cfg.Store.Clock()
-	return Clock{Now: c.Now.UTC(), Expected: c.Expected.UTC(), DoubtedUntil: optional(c.Until), Problem: c.Doubted()}
+	return api.Clock{Now: c.Now.UTC(), Expected: c.Expected.UTC(), DoubtedUntil: api.Time(c.Until), Problem: c.Doubted()}
 }
 
 // acceptClock says that the clock is right, also if it jumped.
@@ -119,8 +121,8 @@ func (s *Server) acceptClock(c *gin.Context) {
 }
 
 // Status is what all factories serve, as far as the principal may see them.
-func (s *Server) Status(ctx context.Context, p *Principal) (*Status, error) {
-	out := &Status{Version: s.cfg.Version, Factories: []FactoryStatus{}, Runs: make(map[string]int64), Storage: s.storage(ctx), Clock: s.clock()}
+func (s *Server) Status(ctx context.Context, p *Principal) (*api.Status, error) {
+	out := &api.Status{Version: s.cfg.Version, Factories: []api.FactoryStatus{}, Runs: make(map[string]int64), Storage: s.storage(ctx), Clock: s.clock()}
 	if p.Factory == "" { // the counts are those of all factories
 		counts, err := s.cfg.Store.RunCounts(ctx)
 		if err != nil {
@@ -144,16 +146,16 @@ func (s *Server) Status(ctx context.Context, p *Principal) (*Status, error) {
 	return out, nil
 }
 
-func (s *Server) factoryStatus(ctx context.Context, state applier.State) (FactoryStatus, error) {
-	f := FactoryStatus{
+func (s *Server) factoryStatus(ctx context.Context, state applier.State) (api.FactoryStatus, error) {
+	f := api.FactoryStatus{
 		Name: state.Factory, Repository: state.Repository, Branch: state.Branch, Path: state.Path, Head: state.Head,
-		State: stateOf(state), CheckedAt: optional(state.Checked), LookingSince: optional(state.Looking), Error: state.Error, Reason: string(state.Reason), Since: optional(state.Since), NextAttempt: optional(state.NextAttempt),
+		State: stateOf(state), CheckedAt: api.Time(state.Checked), LookingSince: api.Time(state.Looking), Error: state.Error, Reason: string(state.Reason), Since: api.Time(state.Since), NextAttempt: api.Time(state.NextAttempt),
 	}
 	if p := state.Pin; p != nil {
-		f.Pin = &Pin{Commit: p.Commit, Reason: p.Reason, By: p.By, At: p.At, Until: optional(p.Until)}
+		f.Pin = &api.Pin{Commit: p.Commit, Reason: p.Reason, By: p.By, At: p.At, Until: api.Time(p.Until)}
 	}
 	if r := state.Applied; r != nil {
-		f.Applied = &AppliedRef{Commit: r.Commit.Hash, At: r.AppliedAt, ApplyID: r.ApplyID}
+		f.Applied = &api.AppliedRef{Commit: r.Commit.Hash, At: r.AppliedAt, ApplyID: r.ApplyID}
 		f.Title = r.Definition.Name
 		if f.Head == "" {
 			f.Head = r.Commit.Hash
@@ -165,7 +167,7 @@ func (s *Server) factoryStatus(ctx context.Context, state applier.State) (Factor
 	case err != nil:
 		return f, err
 	default:
-		f.LastApply = &LastApply{
+		f.LastApply = &api.LastApply{
 			ID: last.ID, Commit: last.Commit, At: last.FinishedAt, Outcome: last.Outcome, Error: last.Error, Trigger: last.Trigger,
 			Diagnostics: orEmptyList(last.Diagnostics),
 		}

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"triphammer/server/api"
+
 	"github.com/gin-gonic/gin"
 
 	"triphammer/server/run"
@@ -84,15 +86,6 @@ func (s *streams) stop() {
 	for _, st := range s.open {
 		st.end(errStopping)
 	}
-}
-
-// StateEvent is the data of a state event of a stream.
-type StateEvent struct {
-	RunID         string     `json:"run_id"`
-	State         string     `json:"state"`
-	StatusMessage string     `json:"status_message,omitempty"`
-	ExitCode      *int64     `json:"exit_code,omitempty"`
-	At            *time.Time `json:"at,omitempty"`
 }
 
 // runEvents streams a run as server-sent events: `state` and `transcript`, in the
@@ -188,17 +181,17 @@ const maxUnflushed = 32 << 10
 func (w *eventWriter) tell(n *run.News) error {
 	kind, data := "transcript", any(nil)
 	if n.Event != nil {
-		data = Event(*n.Event)
+		data = api.Event(*n.Event)
 	} else {
 		kind = "state"
-		e := StateEvent{RunID: n.Run.ID, State: string(n.State)}
+		e := api.StateEvent{RunID: n.Run.ID, State: string(n.State)}
 		switch {
 		case n.State.Terminal():
-			e.At, e.StatusMessage, e.ExitCode = optional(n.Run.FinishedAt), n.Run.StatusMessage, n.Run.ExitCode
+			e.At, e.StatusMessage, e.ExitCode = api.Time(n.Run.FinishedAt), n.Run.StatusMessage, n.Run.ExitCode
 		case n.State == store.InProgress:
-			e.At = optional(n.Run.StartedAt)
+			e.At = api.Time(n.Run.StartedAt)
 		default:
-			e.At = optional(n.Run.CreatedAt)
+			e.At = api.Time(n.Run.CreatedAt)
 		}
 		data = e
 	}

@@ -3,6 +3,8 @@ package server
 import (
 	"net/http"
 
+	"triphammer/server/api"
+
 	"github.com/gin-gonic/gin"
 
 	"triphammer/applier"
@@ -22,17 +24,17 @@ func (s *Server) revisions(c *gin.Context) []*applier.Revision {
 }
 
 func (s *Server) listWebhooks(c *gin.Context) {
-	all := []Webhook{}
+	all := []api.Webhook{}
 	for _, r := range s.revisions(c) {
 		for _, w := range r.Webhooks {
 			all = append(all, s.showWebhook(w))
 		}
 	}
-	c.JSON(http.StatusOK, gin.H{"webhooks": all, "page_info": PageInfo{}})
+	c.JSON(http.StatusOK, gin.H{"webhooks": all, "page_info": api.PageInfo{}})
 }
 
 func (s *Server) getWebhook(c *gin.Context) {
-	var found []Webhook
+	var found []api.Webhook
 	for _, r := range s.revisions(c) {
 		for _, w := range r.Webhooks {
 			if w.UID == c.Param("name") || w.Def.Name == c.Param("name") {
@@ -42,16 +44,16 @@ func (s *Server) getWebhook(c *gin.Context) {
 	}
 	switch len(found) {
 	case 0:
-		fail(c, "resource-not-found", "no webhook is named "+c.Param("name"))
+		fail(c, api.NotFound, "no webhook is named "+c.Param("name"))
 	case 1:
 		c.JSON(http.StatusOK, found[0])
 	default:
-		fail(c, "conflict", "several factories have a webhook of this name: say which (--factory NAME, ?factory=NAME)")
+		fail(c, api.Conflict, "several factories have a webhook of this name: say which (--factory NAME, ?factory=NAME)")
 	}
 }
 
-func (s *Server) showWebhook(w *applier.Webhook) Webhook {
-	shown := Webhook{
+func (s *Server) showWebhook(w *applier.Webhook) api.Webhook {
+	shown := api.Webhook{
 		Name: w.Def.Name, UID: w.UID, Factory: w.Factory, URL: s.cfg.BaseURL + ingress + w.UID, AuthMode: string(w.Def.AuthMode),
 		Enabled: w.Def.Enabled, SecretName: w.Def.SecretName, SecretGeneration: w.SecretGeneration, DeliveryIDHeader: w.Def.DeliveryIDHeader,
 	}
@@ -68,16 +70,16 @@ func (s *Server) showWebhook(w *applier.Webhook) Webhook {
 }
 
 func (s *Server) listAutomations(c *gin.Context) {
-	all := []Automation{}
+	all := []api.Automation{}
 	for _, r := range s.revisions(c) {
 		for _, a := range r.Automations {
-			shown := Automation{
+			shown := api.Automation{
 				Name: a.Def.Name, Factory: r.Factory, Path: a.Def.Path, Enabled: a.Def.Enabled, Agent: a.Def.Agent,
-				EnvironmentID: a.Def.Settings.EnvironmentID, Triggers: []Trigger{}, Dormant: r.Dormant(a.Def),
+				EnvironmentID: a.Def.Settings.EnvironmentID, Triggers: []api.Trigger{}, Dormant: r.Dormant(a.Def),
 			}
 			for i := range a.Def.Triggers {
 				t := &a.Def.Triggers[i]
-				shown.Triggers = append(shown.Triggers, Trigger{
+				shown.Triggers = append(shown.Triggers, api.Trigger{
 					Provider: t.Provider, Event: t.Event, WebhookIDs: t.WebhookIDs, Webhooks: t.Webhooks, Gone: r.Gone(t),
 					Filtered: t.Payload != nil, Fires: t.Fires(), Dormant: r.Idle(t),
 				})
@@ -85,5 +87,5 @@ func (s *Server) listAutomations(c *gin.Context) {
 			all = append(all, shown)
 		}
 	}
-	c.JSON(http.StatusOK, gin.H{"automations": all, "page_info": PageInfo{}})
+	c.JSON(http.StatusOK, gin.H{"automations": all, "page_info": api.PageInfo{}})
 }

@@ -6,9 +6,9 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/spf13/cobra"
+	"triphammer/server/api"
 
-	"triphammer/server"
+	"github.com/spf13/cobra"
 )
 
 func appliesCommand() *cobra.Command {
@@ -16,11 +16,11 @@ func appliesCommand() *cobra.Command {
 		Use: "list", Short: "List applies, newest first", Args: cobra.NoArgs,
 		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
 			limit, _ := c.Flags().GetInt("limit")
-			all, err := collect[server.Apply](c.Context(), cl, "/applies", "applies", url.Values{}, limit)
+			all, err := collect[api.Apply](c.Context(), cl, "/applies", "applies", url.Values{}, limit)
 			if err != nil {
 				return err
 			}
-			return emitOf(c, all, func(a server.Apply) string { return a.Factory }, func(a server.Apply) string { return a.ID }, []string{"ID", "AT", "COMMIT", "OUTCOME", "TRIGGER", "SUBJECT"}, func(a server.Apply) []string {
+			return emitOf(c, all, func(a api.Apply) string { return a.Factory }, func(a api.Apply) string { return a.ID }, []string{"ID", "AT", "COMMIT", "OUTCOME", "TRIGGER", "SUBJECT"}, func(a api.Apply) []string {
 				return []string{a.ID, stamp(a.FinishedAt), shortHash(a.Commit), a.Outcome, a.Trigger, a.Subject}
 			})
 		}),
@@ -29,7 +29,7 @@ func appliesCommand() *cobra.Command {
 	show := &cobra.Command{
 		Use: "show ID", Short: "Show an apply with its plan and findings", Args: exactly("ID"),
 		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
-			var a server.Apply
+			var a api.Apply
 			if err := cl.get(c.Context(), "/applies/"+url.PathEscape(args[0]), &a); err != nil {
 				return err
 			}
@@ -48,11 +48,11 @@ func auditCommand() *cobra.Command {
 		Use: "list", Short: "List changes of state: who, what, when, from where", Args: cobra.NoArgs,
 		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
 			limit, _ := c.Flags().GetInt("limit")
-			all, err := collect[server.AuditEntry](c.Context(), cl, "/audit", "entries", url.Values{}, limit)
+			all, err := collect[api.AuditEntry](c.Context(), cl, "/audit", "entries", url.Values{}, limit)
 			if err != nil {
 				return err
 			}
-			return emitList(c, all, func(e server.AuditEntry) string { return e.ID }, []string{"AT", "WHO", "WHAT", "OBJECT", "DETAILS", "FROM"}, func(e server.AuditEntry) []string {
+			return emitList(c, all, func(e api.AuditEntry) string { return e.ID }, []string{"AT", "WHO", "WHAT", "OBJECT", "DETAILS", "FROM"}, func(e api.AuditEntry) []string {
 				return []string{stamp(e.At), e.Actor, e.Action, e.Object, e.Details, e.From}
 			})
 		}),
@@ -67,7 +67,7 @@ func authCommand() *cobra.Command {
 	login := &cobra.Command{
 		Use: "login", Short: "Print a link that opens the pages once", Args: cobra.NoArgs,
 		RunE: withServer(true, func(c *cobra.Command, _ []string, cl *client) error {
-			var link server.LoginLink
+			var link api.LoginLink
 			if err := cl.call(c.Context(), http.MethodPost, "/auth/links", nil, &link); err != nil {
 				return err
 			}
@@ -85,7 +85,7 @@ func authCommand() *cobra.Command {
 			return nil
 		},
 		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
-			var ended server.Ended
+			var ended api.Ended
 			err := cl.call(c.Context(), http.MethodDelete, "/auth/sessions", nil, &ended)
 			if err == nil {
 				fmt.Fprintf(c.ErrOrStderr(), "Sessions ended: %d, unused links: %d\n", ended.Sessions, ended.LoginLinks)

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"triphammer/server"
+	"triphammer/server/api"
 )
 
 // TestBackupUnderLoad: at 1, 20 and 200 deliveries a second a backup of the running
@@ -86,7 +86,7 @@ func TestBackupUnderLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.run("", "db", "restore", file, "--data", dir)
-		var there []server.Delivery
+		var there []api.Delivery
 		if err := json.Unmarshal([]byte(w.run("", "deliveries", "list", "--limit", "0", "-o", "json", "--data", dir)), &there); err != nil {
 			t.Fatal(err)
 		}

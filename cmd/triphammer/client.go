@@ -18,9 +18,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/spf13/cobra"
+	"triphammer/server/api"
 
-	"triphammer/server"
+	"github.com/spf13/cobra"
 )
 
 // client reaches a server's API: over the network, over the socket in the data
@@ -49,7 +49,7 @@ func (cl *client) only(ctx context.Context) (string, error) {
 	if cl.factory != "" {
 		return cl.factory, nil
 	}
-	var s server.Status
+	var s api.Status
 	if err := cl.get(ctx, "/status", &s); err != nil {
 		return "", err
 	}
@@ -332,7 +332,7 @@ func (cl *client) answer(ctx context.Context, method, path string, body io.Reade
 	if cl.factory != "" && !strings.Contains(path, "factory=") {
 		path += map[bool]string{true: "&", false: "?"}[strings.Contains(path, "?")] + "factory=" + url.QueryEscape(cl.factory)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, cl.base+"/api/v1"+path, body)
+	req, err := http.NewRequestWithContext(ctx, method, cl.base+api.Base+path, body)
 	if err != nil {
 		return nil, err
 	}
@@ -360,7 +360,7 @@ func (cl *client) answer(ctx context.Context, method, path string, body io.Reade
 // stream reads server-sent events after an id, and calls handle for each, until
 // the server ends the stream.
 func (cl *client) stream(ctx context.Context, path, after string, handle func(id, kind string, data []byte) error) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, cl.base+"/api/v1"+path, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, cl.base+api.Base+path, nil)
 	if err != nil {
 		return err
 	}
@@ -408,7 +408,7 @@ func (cl *client) stream(ctx context.Context, path, after string, handle func(id
 
 // problemError is an error answer as an exit.
 func problemError(status int, data []byte) error {
-	var p server.Problem
+	var p api.Problem
 	text := http.StatusText(status)
 	if json.Unmarshal(data, &p) == nil && p.Message != "" {
 		text = p.Message
@@ -445,7 +445,7 @@ func collect[T any](ctx context.Context, cl *client, path, field string, query u
 			return nil, err
 		}
 		var some []T
-		var info server.PageInfo
+		var info api.PageInfo
 		if err := errors.Join(json.Unmarshal(answer[field], &some), json.Unmarshal(answer["page_info"], &info)); err != nil {
 			return nil, exitWith(exitUnreachable, "the answer is not what this version expects: %w", err)
 		}

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"triphammer/server"
+	"triphammer/server/api"
 )
 
 // TestCrash kills the server under load 50 times: no acknowledged delivery is
@@ -96,9 +96,9 @@ func TestCrash(t *testing.T) {
 	senders.Wait()
 	w.kill()
 
-	var deliveries []server.Delivery
+	var deliveries []api.Delivery
 	w.list(&deliveries, "deliveries", "list", "--limit", "0")
-	var runs []server.Run
+	var runs []api.Run
 	w.list(&runs, "runs", "list", "--limit", "0")
 	unclaimed := make(map[string]string, len(runs)) // run to its delivery
 	for _, r := range runs {

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"triphammer/server"
+	"triphammer/server/api"
 )
 
 // stop ends the server as an operator does.
@@ -71,7 +71,7 @@ func TestDamage(t *testing.T) {
 
 	w.start("--max-runs", "1")
 	got := post(t, http.MethodGet, address+"/api/v1/deliveries/"+id+"/payload", nil, http.Header{"Authorization": {"Bearer " + key}})
-	var problem server.Problem
+	var problem api.Problem
 	if err := json.Unmarshal([]byte(got.body), &problem); err != nil || got.status != http.StatusInternalServerError ||
 		!strings.HasSuffix(problem.Type, "#stored-data-damaged") || problem.Retryable || strings.Contains(got.body, "staging") {
 		t.Errorf("the payload: %+v, %v", got, err)
@@ -85,7 +85,7 @@ func TestDamage(t *testing.T) {
 	if shown := w.run("", "deliveries", "show", id); !strings.Contains(shown, "the stored payload is damaged") {
 		t.Errorf("the belt: %s", shown)
 	}
-	var runs []server.Run
+	var runs []api.Run
 	err := waitFor(t.Context(), 20*time.Second, "the run has not ended", func() (bool, error) {
 		w.list(&runs, "runs", "list")
 		return len(runs) == 1 && runs[0].State != "QUEUED" && runs[0].State != "INPROGRESS", nil
@@ -107,7 +107,7 @@ func TestDamage(t *testing.T) {
 	for n := range 5 {
 		w.deliver("hook", fmt.Sprintf(`{"n": %d}`, n))
 	}
-	var before []server.Delivery
+	var before []api.Delivery
 	w.list(&before, "deliveries", "list")
 	marked := filepath.Join(w.dir, "data", "triphammer.db-commits")
 	was, err := os.ReadFile(marked)
@@ -125,7 +125,7 @@ func TestDamage(t *testing.T) {
 	w.kill()
 	w.flip("triphammer.db-wal", `{"n": 0}`)
 	w.start("--max-runs", "0")
-	var after []server.Delivery
+	var after []api.Delivery
 	w.list(&after, "deliveries", "list")
 	if len(after) != 1 {
 		t.Fatalf("%d deliveries, %d before: not just the last ones were lost", len(after), len(before))

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 
+	"triphammer/server/api"
+
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
@@ -39,7 +41,7 @@ without which its secrets cannot be opened.`,
 		Long: `Read all that is stored, on a server that runs or in a data directory: the structure of the file, and every payload,
 file of an apply and transcript as when it is used. It takes some seconds per GB. Status 1 if something is damaged.`,
 		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
-			var r server.StoreReport
+			var r api.StoreReport
 			if err := cl.call(c.Context(), http.MethodPost, "/check", nil, &r); err != nil {
 				return err
 			}
@@ -178,7 +180,7 @@ func problems(r *store.Report) error {
 }
 
 // holdings are the rows of a store in words.
-func holdings(r server.StoreReport) string {
+func holdings(r api.StoreReport) string {
 	var all []string
 	for _, kind := range []string{"deliveries", "runs", "applies", "secrets", "schedules"} {
 		if n, ok := r.Rows[kind]; ok {
@@ -189,7 +191,7 @@ func holdings(r server.StoreReport) string {
 }
 
 // emitReport prints what was found; status 1 if that is damage.
-func emitReport(c *cobra.Command, r server.StoreReport) error {
+func emitReport(c *cobra.Command, r api.StoreReport) error {
 	err := emit(c, r, slices.Clone(r.Problems), func(w io.Writer) error {
 		for _, p := range r.Problems {
 			fmt.Fprintln(w, "damaged:", p)

@@ -7,9 +7,9 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/spf13/cobra"
+	"triphammer/server/api"
 
-	"triphammer/server"
+	"github.com/spf13/cobra"
 )
 
 // definitionCommand is the history of what served, and the way back in it.
@@ -18,11 +18,11 @@ func definitionCommand() *cobra.Command {
 		Use: "history", Short: "List the commits that were applied or refused, newest first", Args: cobra.NoArgs,
 		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
 			limit, _ := c.Flags().GetInt("limit")
-			all, err := collect[server.Apply](c.Context(), cl, "/applies", "applies", url.Values{}, limit)
+			all, err := collect[api.Apply](c.Context(), cl, "/applies", "applies", url.Values{}, limit)
 			if err != nil {
 				return err
 			}
-			return emitOf(c, all, func(a server.Apply) string { return a.Factory }, func(a server.Apply) string { return a.Commit }, []string{"COMMIT", "AT", "OUTCOME", "TRIGGER", "AUTHOR", "SUBJECT"}, func(a server.Apply) []string {
+			return emitOf(c, all, func(a api.Apply) string { return a.Factory }, func(a api.Apply) string { return a.Commit }, []string{"COMMIT", "AT", "OUTCOME", "TRIGGER", "AUTHOR", "SUBJECT"}, func(a api.Apply) []string {
 				return []string{shortHash(a.Commit), stamp(a.FinishedAt), a.Outcome, a.Trigger, a.Author, a.Subject}
 			})
 		}),
@@ -42,7 +42,7 @@ serves. COMMIT can be shortened, or be the id of an apply. With --file it prints
 			if file != "" {
 				query.Set("path", file)
 			}
-			var files server.ApplyFiles
+			var files api.ApplyFiles
 			if err := cl.get(c.Context(), "/applies/"+url.PathEscape(commit)+"/files?"+query.Encode(), &files); err != nil {
 				return err
 			}
@@ -73,7 +73,7 @@ can be shortened, or be ids of applies.`,
 				return err
 			}
 			query := url.Values{"from": {args[0]}}
-			var d server.ApplyDiff
+			var d api.ApplyDiff
 			if err := cl.get(c.Context(), "/applies/"+url.PathEscape(to)+"/diff?"+query.Encode(), &d); err != nil {
 				return err
 			}
@@ -89,7 +89,7 @@ can be shortened, or be ids of applies.`,
 		Long: `Apply a commit that was applied before, and keep to it: a way back without a push, and without the repository. What is
 pushed meanwhile waits until the pin ends, by "definition unpin" or at --until. COMMIT can be shortened.`,
 		RunE: withServer(true, func(c *cobra.Command, args []string, cl *client) error {
-			req := server.PinRequest{Commit: args[0]}
+			req := api.PinRequest{Commit: args[0]}
 			req.Reason, _ = c.Flags().GetString("reason")
 			text, _ := c.Flags().GetString("until")
 			if text != "" {
@@ -124,7 +124,7 @@ func commitOrLive(c *cobra.Command, cl *client, args []string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var s server.Status
+	var s api.Status
 	if err := cl.get(c.Context(), "/status", &s); err != nil {
 		return "", err
 	}
@@ -142,7 +142,7 @@ func pinned(c *cobra.Command, cl *client, method string, req any) error {
 	if err != nil {
 		return err
 	}
-	var a server.Apply
+	var a api.Apply
 	if err := cl.call(c.Context(), method, "/factories/"+url.PathEscape(name)+"/pin", req, &a); err != nil {
 		return err
 	}

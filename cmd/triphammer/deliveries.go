@@ -10,9 +10,10 @@ import (
 	"strings"
 	"time"
 
+	"triphammer/server/api"
+
 	"github.com/spf13/cobra"
 
-	"triphammer/server"
 	"triphammer/server/delivery"
 	"triphammer/server/store"
 )
@@ -24,7 +25,7 @@ func deliveriesCommand() *cobra.Command {
 	show := &cobra.Command{
 		Use: "show ID", Short: "Show a delivery and its belt: why it ran, or why not", Args: exactly("ID"),
 		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
-			var d server.DeliveryDetail
+			var d api.DeliveryDetail
 			if err := cl.get(c.Context(), "/deliveries/"+url.PathEscape(args[0]), &d); err != nil {
 				return err
 			}
@@ -50,12 +51,12 @@ func deliveriesCommand() *cobra.Command {
 wanted, and what came. The one that came nearest to a match is named.`,
 		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
 			automation, _ := c.Flags().GetString("automation")
-			var d server.DeliveryDetail
+			var d api.DeliveryDetail
 			if err := cl.get(c.Context(), "/deliveries/"+url.PathEscape(args[0]), &d); err != nil {
 				return err
 			}
 			if automation != "" {
-				another := func(m server.Match) bool { return m.Automation != automation }
+				another := func(m api.Match) bool { return m.Automation != automation }
 				d.Matches, d.Disabled = slices.DeleteFunc(d.Matches, another), slices.DeleteFunc(d.Disabled, another)
 				if len(d.Matches)+len(d.Disabled) == 0 {
 					return exitWith(exitNotFound, "no automation %q selected webhook %s when %s came", automation, d.Webhook, d.ID)
@@ -71,11 +72,11 @@ wanted, and what came. The one that came nearest to a match is named.`,
 		Long: `Start what matches a stored delivery now, by the definitions that serve now: as a new delivery, linked to the old one.
 Several are replayed in the order in which they are named, up to the first that fails.`,
 		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
-			var all []server.Replayed
+			var all []api.Replayed
 			var names []string
 			var failure error
 			for _, id := range args {
-				var r server.Replayed
+				var r api.Replayed
 				if failure = cl.call(c.Context(), http.MethodPost, "/deliveries/"+url.PathEscape(id)+"/replay", nil, &r); failure != nil {
 					break
 				}
@@ -146,7 +147,7 @@ func listDeliveries(c *cobra.Command, _ []string) error {
 		return err
 	}
 	limit, _ := c.Flags().GetInt("limit")
-	all, err := collect[server.Delivery](c.Context(), cl, "/deliveries", "deliveries", query, limit)
+	all, err := collect[api.Delivery](c.Context(), cl, "/deliveries", "deliveries", query, limit)
 	if err != nil {
 		return err
 	}
@@ -156,13 +157,13 @@ func listDeliveries(c *cobra.Command, _ []string) error {
 			return err
 		}
 	}
-	return emitOf(c, all, func(d server.Delivery) string { return d.Factory }, func(d server.Delivery) string { return d.ID }, []string{"ID", "RECEIVED", "WEBHOOK", "OUTCOME", "REASON", "SIZE", "RUNS"}, func(d server.Delivery) []string {
+	return emitOf(c, all, func(d api.Delivery) string { return d.Factory }, func(d api.Delivery) string { return d.ID }, []string{"ID", "RECEIVED", "WEBHOOK", "OUTCOME", "REASON", "SIZE", "RUNS"}, func(d api.Delivery) []string {
 		return []string{d.ID, stamp(d.ReceivedAt), d.Webhook, outcomeText(d), d.Reason, fmt.Sprint(d.Size), strings.Join(d.Runs, " ")}
 	})
 }
 
 // outcomeText is a delivery's label with what came of it.
-func outcomeText(d server.Delivery) string {
+func outcomeText(d api.Delivery) string {
 	if d.RunsStarted == nil {
 		return d.Label
 	}
@@ -170,7 +171,7 @@ func outcomeText(d server.Delivery) string {
 }
 
 // explainDelivery prints the belt, and every condition.
-func explainDelivery(w io.Writer, d server.DeliveryDetail) error {
+func explainDelivery(w io.Writer, d api.DeliveryDetail) error {
 	matches, disabled := d.Matches, d.Disabled
 	d.Matches, d.Disabled = nil, nil
 	if err := printDelivery(w, d); err != nil {
@@ -190,14 +191,14 @@ func explainDelivery(w io.Writer, d server.DeliveryDetail) error {
 	for _, m := range disabled {
 		explainMatch(w, m, disabledVerdict(m))
 	}
-	if nearest != "" && !slices.ContainsFunc(matches, func(m server.Match) bool { return m.Matched }) {
+	if nearest != "" && !slices.ContainsFunc(matches, func(m api.Match) bool { return m.Matched }) {
 		fmt.Fprintf(w, "\nnearest: %s\n", nearest)
 	}
 	return nil
 }
 
 // disabledVerdict is the verdict of an automation that is merely disabled.
-func disabledVerdict(m server.Match) string {
+func disabledVerdict(m api.Match) string {
 	if m.Matched {
 		return "would not trigger: it is disabled; enabled, it would"
 	}
@@ -205,7 +206,7 @@ func disabledVerdict(m server.Match) string {
 }
 
 // explainMatch prints every condition, and returns how many hold.
-func explainMatch(w io.Writer, m server.Match, verdict string) (held int) {
+func explainMatch(w io.Writer, m api.Match, verdict string) (held int) {
 	fmt.Fprintf(w, "\n  %s: %s", m.Automation, verdict)
 	if m.Definition != "" {
 		fmt.Fprintf(w, "  (%s)", m.Definition)
@@ -217,7 +218,7 @@ func explainMatch(w io.Writer, m server.Match, verdict string) (held int) {
 	return printConditions(w, "    ", m.Conditions)
 }
 
-func printConditions(w io.Writer, indent string, conditions []server.Condition) (held int) {
+func printConditions(w io.Writer, indent string, conditions []api.Condition) (held int) {
 	for _, one := range conditions {
 		if one.OK {
 			held++
@@ -235,7 +236,7 @@ func markOf(ok bool) string {
 }
 
 // printDelivery prints the belt.
-func printDelivery(w io.Writer, d server.DeliveryDetail) error {
+func printDelivery(w io.Writer, d api.DeliveryDetail) error {
 	fmt.Fprintf(w, "%s  %s  %s  %s\n", d.ID, outcomeText(d.Delivery), d.Webhook, stamp(d.ReceivedAt))
 	if d.Commit != "" {
 		fmt.Fprintf(w, "decided by commit %s %s\n", shortHash(d.Commit), pathAt(d.Path, d.Blob))

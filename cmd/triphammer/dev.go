@@ -13,13 +13,14 @@ import (
 	"strings"
 	"time"
 
+	"triphammer/server/api"
+
 	"github.com/spf13/cobra"
 
 	"triphammer/applier"
 	"triphammer/applier/gitrepo"
 	"triphammer/factory"
 	"triphammer/schema"
-	"triphammer/server"
 	"triphammer/server/secret"
 	"triphammer/server/store"
 )
@@ -156,7 +157,7 @@ func demonstrate(ctx context.Context, c *cobra.Command, in *instance, source *gi
 	if err := showOutcome(c, cl, accepted.DeliveryID, out); err != nil || !link {
 		return err
 	}
-	var l server.LoginLink
+	var l api.LoginLink
 	if err := cl.call(ctx, http.MethodPost, "/auth/links", nil, &l); err != nil {
 		return err
 	}
@@ -183,7 +184,7 @@ func waitApplied(ctx context.Context, in *instance, hash string) error {
 
 // showOutcome prints the belt of a delivery and follows its runs to their end.
 func showOutcome(c *cobra.Command, cl *client, id string, out io.Writer) error {
-	var d server.DeliveryDetail
+	var d api.DeliveryDetail
 	if err := cl.get(c.Context(), "/deliveries/"+id, &d); err != nil {
 		return err
 	}
@@ -206,7 +207,7 @@ func showOutcome(c *cobra.Command, cl *client, id string, out io.Writer) error {
 // does not exist. The values are not printed.
 func ensureSecrets(ctx context.Context, cl *client, f *factory.Factory) (map[string]secret.Value, error) {
 	var list struct {
-		Secrets []server.Secret `json:"secrets"`
+		Secrets []api.Secret `json:"secrets"`
 	}
 	if err := cl.get(ctx, "/secrets", &list); err != nil {
 		return nil, err
@@ -226,7 +227,7 @@ func ensureSecrets(ctx context.Context, cl *client, f *factory.Factory) (map[str
 			value = w.Scheme.SecretFrom(value)
 		}
 		made[w.SecretName] = secret.New(value)
-		if err := cl.call(ctx, http.MethodPut, "/secrets/"+w.SecretName, server.SetSecret{Value: value}, nil); err != nil {
+		if err := cl.call(ctx, http.MethodPut, "/secrets/"+w.SecretName, api.SetSecret{Value: value}, nil); err != nil {
 			return nil, err
 		}
 	}
@@ -235,7 +236,7 @@ func ensureSecrets(ctx context.Context, cl *client, f *factory.Factory) (map[str
 
 // testMessage picks what to send: the first filter test that starts something,
 // or else the first webhook with an empty object.
-func testMessage(ctx context.Context, cl *client, f *factory.Factory) (*server.Webhook, []byte, error) {
+func testMessage(ctx context.Context, cl *client, f *factory.Factory) (*api.Webhook, []byte, error) {
 	name, body := "", []byte(`{"event":"test"}`)
 	for _, w := range f.Webhooks {
 		if w.Enabled && name == "" {
@@ -251,7 +252,7 @@ func testMessage(ctx context.Context, cl *client, f *factory.Factory) (*server.W
 	if name == "" {
 		return nil, nil, exitWith(exitBad, "the factory has no enabled webhook to send to")
 	}
-	w := &server.Webhook{}
+	w := &api.Webhook{}
 	if err := cl.get(ctx, "/webhooks/"+name, w); err != nil {
 		return nil, nil, err
 	}

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"triphammer/server"
+	"triphammer/server/api"
 )
 
 // onSmallDisk moves the data directory of a world to a file system of its own.
@@ -83,9 +83,9 @@ func (w *world) ready() int {
 }
 
 // runsOf are the runs of an automation, the newest first.
-func (w *world) runsOf(automation string) []server.Run {
+func (w *world) runsOf(automation string) []api.Run {
 	w.t.Helper()
-	var all []server.Run
+	var all []api.Run
 	w.list(&all, "runs", "list", "--automation", automation)
 	return all
 }
@@ -173,7 +173,7 @@ func TestAgentFillsDisk(t *testing.T) {
 	close(stop)
 	senders.Wait()
 	w.await("the next run to end", func() bool { return w.runsOf("some")[0].State == "SUCCEEDED" })
-	var deliveries []server.Delivery
+	var deliveries []api.Delivery
 	w.list(&deliveries, "deliveries", "list", "--limit", "0")
 	if int64(len(deliveries)) < accepted.Load() {
 		t.Errorf("%d deliveries of %d that were accepted", len(deliveries), accepted.Load())
@@ -201,7 +201,7 @@ func TestFullDiskRestart(t *testing.T) {
 	send := func(body string) int {
 		return post(t, "POST", url, strings.NewReader(body), http.Header{"Authorization": {"Bearer " + testSecret}}).status
 	}
-	long := func() server.Run { return w.runsOf("long")[0] }
+	long := func() api.Run { return w.runsOf("long")[0] }
 	if got := send(`{"do":"long"}`); got != 202 || w.ready() != 200 {
 		t.Fatal(got)
 	}

@@ -6,9 +6,10 @@ import (
 	"runtime"
 	"strings"
 
+	"triphammer/server/api"
+
 	"github.com/spf13/cobra"
 
-	"triphammer/server"
 	"triphammer/server/disk"
 )
 
@@ -49,7 +50,7 @@ func doctor(c *cobra.Command, _ []string) error {
 		say(false, "server", err.Error())
 	} else {
 		defer cl.close()
-		var s server.Status
+		var s api.Status
 		switch err := cl.get(c.Context(), "/status", &s); {
 		case err != nil:
 			say(false, "server", err.Error())

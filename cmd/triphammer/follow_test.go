@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"triphammer/server"
+	"triphammer/server/api"
 )
 
 // terminate ends the server as a service manager does.
@@ -107,8 +107,8 @@ func TestFollowers(t *testing.T) {
 	w.start()
 	all.Wait()
 
-	var events []server.Event
-	var transcript server.Transcript
+	var events []api.Event
+	var transcript api.Transcript
 	w.list(&transcript, "runs", "logs", id)
 	events = transcript.Events
 	want := []string{"0.QUEUED", "0.INPROGRESS"}

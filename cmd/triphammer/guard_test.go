@@ -15,7 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"triphammer/server"
+	"triphammer/server/api"
+
 	"triphammer/server/sandbox"
 )
 
@@ -127,7 +128,7 @@ func TestHostileAgent(t *testing.T) {
 		id := create(environment)
 		cmd := w.command("runs", "watch", id)
 		_ = cmd.Run() // its status tells that the run has failed
-		var r server.Run
+		var r api.Run
 		if err := json.Unmarshal([]byte(w.run("", "runs", "show", id, "-o", "json")), &r); err != nil {
 			t.Fatal(err)
 		}

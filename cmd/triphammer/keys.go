@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
+	"triphammer/server/api"
 
-	"triphammer/server"
+	"github.com/spf13/cobra"
 )
 
 func keysCommand() *cobra.Command {
@@ -30,11 +30,11 @@ with --agent is for an agent, whose runs they are. A data directory that is miss
 	list := &cobra.Command{
 		Use: "list", Short: "List API keys", Args: cobra.NoArgs,
 		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
-			all, err := collect[server.Key](c.Context(), cl, "/keys", "keys", url.Values{}, 0)
+			all, err := collect[api.Key](c.Context(), cl, "/keys", "keys", url.Values{}, 0)
 			if err != nil {
 				return err
 			}
-			return emitList(c, all, func(k server.Key) string { return k.ID }, []string{"NAME", "KIND", "OWNER", "SCOPES", "FACTORY", "EXPIRES", "REVOKED", "LAST USED", "ID"}, func(k server.Key) []string {
+			return emitList(c, all, func(k api.Key) string { return k.ID }, []string{"NAME", "KIND", "OWNER", "SCOPES", "FACTORY", "EXPIRES", "REVOKED", "LAST USED", "ID"}, func(k api.Key) []string {
 				return []string{k.Name, k.Kind, k.Owner, strings.Join(k.Scopes, ","), k.Factory, stampOf(k.ExpiresAt), stampOf(k.RevokedAt), stampOf(k.LastUsedAt), k.ID}
 			})
 		}),
@@ -47,9 +47,9 @@ nobody used. Its schedules pause until somebody resumes them. Runs go on, and ke
 audit list".`,
 		Args: exactly("NAME|ID"),
 		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
-			var k server.Key
+			var k api.Key
 			err := cl.call(c.Context(), http.MethodDelete, "/keys/"+url.PathEscape(args[0]), nil, &k)
-			if err == nil && k.Ended != nil && *k.Ended != (server.Ended{}) {
+			if err == nil && k.Ended != nil && *k.Ended != (api.Ended{}) {
 				fmt.Fprintf(c.ErrOrStderr(), "With it, sessions ended: %d, unused links: %d, schedules paused: %d\n", k.Ended.Sessions, k.Ended.LoginLinks, k.Ended.Schedules)
 			}
 			return err
@@ -68,7 +68,7 @@ func createKey(c *cobra.Command, args []string) error {
 	}
 	defer cl.close()
 	f := c.Flags()
-	req := server.CreateKey{Name: args[0]}
+	req := api.CreateKey{Name: args[0]}
 	req.Scopes, _ = f.GetStringSlice("scope")
 	req.Agent, _ = f.GetString("agent")
 	req.Owner, _ = f.GetString("owner")
@@ -78,7 +78,7 @@ func createKey(c *cobra.Command, args []string) error {
 		return exitWith(exitUsage, "--expires %s: a key works for at least a second", expires)
 	}
 	req.ExpiresSeconds = int64(expires.Seconds())
-	var k server.Key
+	var k api.Key
 	if err := cl.call(c.Context(), http.MethodPost, "/keys", req, &k); err != nil {
 		return err
 	}

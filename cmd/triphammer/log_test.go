@@ -16,7 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"triphammer/server"
+	"triphammer/server/api"
 )
 
 // gatedWriter is a pipe that is read while its gate is open.
@@ -164,7 +164,7 @@ func TestLogPipe(t *testing.T) {
 					t.Fatalf("delivery %d: %+v", i, got)
 				}
 			}
-			var runs []server.Run
+			var runs []api.Run
 			err = waitFor(t.Context(), time.Minute, "the runs do not end", func() (bool, error) {
 				w.list(&runs, "runs", "list", "--state", "SUCCEEDED", "--limit", "0")
 				return len(runs) == n, nil

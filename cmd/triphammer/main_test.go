@@ -88,7 +88,7 @@ func runScripts(t *testing.T, dir string) {
 			e.Setenv("TRIPHAMMER_DATA", filepath.Join(e.WorkDir, "data"))
 			return nil
 		},
-		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){"api": api, "exits": exits, "setenv": setenv, "waitfor": waitForFile},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){"api": callAPI, "exits": exits, "setenv": setenv, "waitfor": waitForFile},
 	})
 }
 
@@ -105,9 +105,9 @@ func setenv(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv(args[0], text)
 }
 
-// api METHOD URL KEYFILE [BODY] makes a request with a key and prints the status
+// callAPI is the script command api METHOD URL KEYFILE [BODY]: it makes a request with a key and prints the status
 // and the body, as any HTTP client would.
-func api(ts *testscript.TestScript, neg bool, args []string) {
+func callAPI(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) < 3 {
 		ts.Fatalf("usage: api METHOD URL KEYFILE [BODY]")
 	}

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"triphammer/server"
+	"triphammer/server/api"
 )
 
 // TestFailedSync (B6): while the disk confirms no write, nothing is acknowledged,
@@ -48,7 +48,7 @@ func TestFailedSync(t *testing.T) {
 	if got := send(); got != 202 || ready() != 200 {
 		t.Fatal(got)
 	}
-	var runs []server.Run
+	var runs []api.Run
 	await("the run to start", func() bool {
 		w.list(&runs, "runs", "list")
 		return len(runs) == 1 && runs[0].State == "INPROGRESS"
@@ -89,7 +89,7 @@ func TestFailedSync(t *testing.T) {
 	}
 	start()
 	await("deliveries to be taken again", func() bool { return send() == 202 && ready() == 200 })
-	var deliveries []server.Delivery
+	var deliveries []api.Delivery
 	w.list(&deliveries, "deliveries", "list", "--limit", "0")
 	for _, d := range deliveries {
 		delete(acknowledged, d.ID)

@@ -9,8 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/server/api"
+
 	"triphammer/factory/signature"
-	"triphammer/server"
 )
 
 // TestRunNotice: a server tells one address how runs ended, as Standard Webhooks
@@ -49,7 +50,7 @@ func TestRunNotice(t *testing.T) {
 			t.Errorf("verified with %s: %v", secret, err)
 		}
 	}
-	var notice server.RunNotice
+	var notice api.RunNotice
 	if err := json.Unmarshal(n.body, &notice); err != nil || notice.Type != "run.failed" || notice.Data.RunID != id || notice.Data.State != "FAILED" {
 		t.Errorf("%s %v", n.body, err)
 	}

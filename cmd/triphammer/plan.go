@@ -8,12 +8,13 @@ import (
 	"slices"
 	"strings"
 
+	"triphammer/server/api"
+
 	"github.com/spf13/cobra"
 
 	"triphammer/applier"
 	"triphammer/applier/gitrepo"
 	"triphammer/schema"
-	"triphammer/server"
 )
 
 func planCommand() *cobra.Command {
@@ -78,7 +79,7 @@ func plan(c *cobra.Command, dir string) error {
 }
 
 // planned compares a folder with what a server serves, or with a commit.
-func planned(c *cobra.Command, dir string) (answer *server.PlanAnswer, prefix string, err error) {
+func planned(c *cobra.Command, dir string) (answer *api.PlanAnswer, prefix string, err error) {
 	rev, err := revOf(c)
 	if err != nil {
 		return nil, "", err
@@ -93,7 +94,7 @@ func planned(c *cobra.Command, dir string) (answer *server.PlanAnswer, prefix st
 	if err != nil {
 		return nil, "", err
 	}
-	answer = &server.PlanAnswer{
+	answer = &api.PlanAnswer{
 		Answer: schema.NewAnswer(&schema.Report{SchemaVersion: schema.Version, Diagnostics: next.Diagnostics, Deferred: next.Deferred}, false),
 		Plan:   applier.Diff(nil, nil), BackTests: []applier.BackTest{},
 	}
@@ -162,7 +163,7 @@ func planGroups(p *applier.Plan) []planGroup {
 	return []planGroup{{"create", "+", p.Create}, {"update", "~", p.Update}, {"delete", "-", p.Delete}}
 }
 
-func printPlanned(w io.Writer, a *server.PlanAnswer) error {
+func printPlanned(w io.Writer, a *api.PlanAnswer) error {
 	printPlan(w, a.Plan)
 	for _, b := range a.BackTests {
 		fmt.Fprintf(w, "  back-test: %s\n", backTestLine(b))
@@ -220,7 +221,7 @@ func counted(n int, one, many string) string {
 }
 
 // writePlanMarkdown writes a plan as a comment of a pull request.
-func writePlanMarkdown(w io.Writer, a *server.PlanAnswer, prefix string) error {
+func writePlanMarkdown(w io.Writer, a *api.PlanAnswer, prefix string) error {
 	text := schema.Markdown
 	fmt.Fprintf(w, "### Plan: %s\n", map[bool]string{true: planSummary(&a.Plan), false: "not valid, nothing would be applied"}[a.Valid])
 	if findings := a.Findings(); len(findings) > 0 {

@@ -19,9 +19,10 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/server/api"
+
 	"triphammer/applier/gitrepo/gittest"
 	"triphammer/factory/signature"
-	"triphammer/server"
 )
 
 // proxy is a CONNECT proxy that leads everybody to one address.
@@ -81,11 +82,11 @@ func TestRemoteRepository(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 
-	applied := func(what string, is func(server.FactoryStatus) bool) {
+	applied := func(what string, is func(api.FactoryStatus) bool) {
 		t.Helper()
-		var s server.Status
+		var s api.Status
 		err := waitFor(t.Context(), 30*time.Second, what, func() (bool, error) {
-			s = server.Status{} // fields that are left out stay as they were
+			s = api.Status{} // fields that are left out stay as they were
 			w.list(&s, "status")
 			return is(s.Factories[0]), nil
 		})
@@ -96,20 +97,20 @@ func TestRemoteRepository(t *testing.T) {
 	w.write(map[string]string{"webhooks/second.yaml": "secretName: S\n"})
 	w.push()
 	w.git("push", "-q", "origin", "HEAD:main")
-	applied("the push goes live", func(s server.FactoryStatus) bool { return s.Applied.Commit == s.Head && s.LastApply.Trigger == "watch" })
+	applied("the push goes live", func(s api.FactoryStatus) bool { return s.Applied.Commit == s.Head && s.LastApply.Trigger == "watch" })
 	w.url("second")
 
 	// The token is replaced on the service first, and then here.
 	git.Basic("", token+"2")
-	applied("the service refuses the token", func(s server.FactoryStatus) bool {
+	applied("the service refuses the token", func(s api.FactoryStatus) bool {
 		return strings.Contains(s.Error, "--git-token-file") && s.Since != nil && s.NextAttempt != nil
 	})
 	if err := os.WriteFile(file, []byte(token+"2"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	applied("the new token counts", func(s server.FactoryStatus) bool { return s.Error == "" })
+	applied("the new token counts", func(s api.FactoryStatus) bool { return s.Error == "" })
 
-	var runs []server.Run
+	var runs []api.Run
 	err := waitFor(t.Context(), 30*time.Second, "the run ends", func() (bool, error) {
 		w.list(&runs, "runs", "list")
 		return len(runs) == 1 && runs[0].State == "SUCCEEDED", nil
@@ -168,14 +169,14 @@ func TestProvenance(t *testing.T) {
 			t.Errorf("%s: %s@%s of %s; Git has %s, %v", what, path, blob, commit, got, err)
 		}
 	}
-	var runs []server.Run
+	var runs []api.Run
 	w.list(&runs, "runs", "list")
 	if len(runs) != 2 {
 		t.Fatalf("%d runs", len(runs))
 	}
 	same("a run by the API", runs[0].Commit, runs[0].Path, runs[0].Blob, "environments/env.yaml")
 	same("a run by a webhook", runs[1].Commit, runs[1].Path, runs[1].Blob, "automations/a.md")
-	var d server.DeliveryDetail
+	var d api.DeliveryDetail
 	w.list(&d, "deliveries", "show", runs[1].DeliveryID)
 	same("a delivery", d.Commit, d.Path, d.Blob, "webhooks/hook.yaml")
 	if len(d.Matches) != 2 || d.Commit != runs[1].Commit {

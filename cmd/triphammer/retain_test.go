@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"triphammer/server"
+	"triphammer/server/api"
 )
 
 // TestWrongClock: a server that is started with a clock that is wrong deletes
@@ -23,7 +23,7 @@ func TestWrongClock(t *testing.T) {
 		return post(t, http.MethodPost, address, strings.NewReader(fmt.Sprint(n)), http.Header{"Authorization": {"Bearer " + testSecret}})
 	}
 	count := func() int {
-		var all []server.Delivery
+		var all []api.Delivery
 		w.list(&all, "deliveries", "list", "--limit", "0")
 		return len(all)
 	}
@@ -45,7 +45,7 @@ func TestWrongClock(t *testing.T) {
 	if status := w.run("", "status"); !strings.Contains(status, "behind what the store expects") {
 		t.Errorf("status: %s", status)
 	}
-	var runs []server.Run
+	var runs []api.Run
 	for w.list(&runs, "runs", "list", "--limit", "0"); len(runs) > 0; runs = runs[1:] {
 		w.run("", "runs", "cancel", runs[0].RunID) // what has not ended keeps its delivery
 	}
@@ -66,7 +66,7 @@ func TestWrongClock(t *testing.T) {
 			t.Fatalf("%d of %d are left", n, sent)
 		}
 		send(0)
-		var all []server.Delivery
+		var all []api.Delivery
 		if w.list(&all, "deliveries", "list", "--limit", "1"); all[0].Outcome != "duplicate" {
 			t.Errorf("an identity is forgotten: %+v", all)
 		}

@@ -15,17 +15,17 @@ import (
 	"testing"
 	"time"
 
-	"triphammer/server"
+	"triphammer/server/api"
 )
 
 // runsOnce tells what is wrong with runs after kills around their start: started
 // twice, lost, stuck, or silently ended.
-func runsOnce(made []string, runs []server.Run, marks []string) (wrong []string) {
+func runsOnce(made []string, runs []api.Run, marks []string) (wrong []string) {
 	started := make(map[string]int)
 	for _, id := range marks {
 		started[id]++
 	}
-	byID := make(map[string]server.Run)
+	byID := make(map[string]api.Run)
 	for _, r := range runs {
 		byID[r.RunID] = r
 	}
@@ -81,7 +81,7 @@ func TestRunOnce(t *testing.T) {
 		}
 		defer func() { _ = resp.Body.Close() }()
 		body, err := io.ReadAll(resp.Body)
-		var r server.CreatedRun
+		var r api.CreatedRun
 		if err != nil || resp.StatusCode != http.StatusOK || json.Unmarshal(body, &r) != nil {
 			return false
 		}
@@ -108,10 +108,10 @@ func TestRunOnce(t *testing.T) {
 		senders.Wait()
 	}
 	w.start("--max-runs", "3")
-	var runs []server.Run
+	var runs []api.Run
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		w.list(&runs, "runs", "list", "--limit", "0")
-		if !slices.ContainsFunc(runs, func(r server.Run) bool { return r.FinishedAt == nil }) || time.Now().After(deadline) {
+		if !slices.ContainsFunc(runs, func(r api.Run) bool { return r.FinishedAt == nil }) || time.Now().After(deadline) {
 			break
 		}
 	}
@@ -254,7 +254,7 @@ func TestDrain(t *testing.T) {
 	}
 	close(stop)
 	senders.Wait()
-	var deliveries []server.Delivery
+	var deliveries []api.Delivery
 	w.list(&deliveries, "deliveries", "list", "--limit", "0")
 	stored := make(map[string]string)
 	for _, d := range deliveries {

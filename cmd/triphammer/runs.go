@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
+	"triphammer/server/api"
 
-	"triphammer/server"
+	"github.com/spf13/cobra"
 )
 
 func runsCommand() *cobra.Command {
@@ -24,7 +24,7 @@ func runsCommand() *cobra.Command {
 	show := &cobra.Command{
 		Use: "show ID", Short: "Show a run", Args: exactly("ID"),
 		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
-			var r server.Run
+			var r api.Run
 			if err := cl.get(c.Context(), "/agent/runs/"+url.PathEscape(args[0]), &r); err != nil {
 				return err
 			}
@@ -98,16 +98,16 @@ func listRuns(c *cobra.Command, _ []string) error {
 		query.Set("automation", name)
 	}
 	limit, _ := c.Flags().GetInt("limit")
-	all, err := collect[server.Run](c.Context(), cl, "/agent/runs", "runs", query, limit)
+	all, err := collect[api.Run](c.Context(), cl, "/agent/runs", "runs", query, limit)
 	if err != nil {
 		return err
 	}
-	return emitOf(c, all, func(r server.Run) string { return r.Factory }, func(r server.Run) string { return r.RunID }, []string{"ID", "CREATED", "TITLE", "STATE", "SOURCE", "DETAIL"}, func(r server.Run) []string {
+	return emitOf(c, all, func(r api.Run) string { return r.Factory }, func(r api.Run) string { return r.RunID }, []string{"ID", "CREATED", "TITLE", "STATE", "SOURCE", "DETAIL"}, func(r api.Run) []string {
 		return []string{r.RunID, stamp(r.CreatedAt), r.Title, r.State, r.Source, r.StatusMessage}
 	})
 }
 
-func printRun(w io.Writer, r server.Run) error {
+func printRun(w io.Writer, r api.Run) error {
 	t := table{header: []string{"run", r.RunID}}
 	for _, row := range [][2]string{
 		{"title", r.Title},
@@ -131,10 +131,10 @@ func printRun(w io.Writer, r server.Run) error {
 }
 
 // readTranscript reads a whole transcript.
-func readTranscript(c *cobra.Command, cl *client, id string) (*server.Transcript, error) {
-	all := &server.Transcript{Events: []server.Event{}}
+func readTranscript(c *cobra.Command, cl *client, id string) (*api.Transcript, error) {
+	all := &api.Transcript{Events: []api.Event{}}
 	for after := int64(0); ; {
-		var page server.Transcript
+		var page api.Transcript
 		if err := cl.get(c.Context(), fmt.Sprintf("/agent/runs/%s/transcript?after=%d", url.PathEscape(id), after), &page); err != nil {
 			return nil, err
 		}
@@ -150,7 +150,7 @@ func readTranscript(c *cobra.Command, cl *client, id string) (*server.Transcript
 // watchRun prints events as they happen until the run has finished, also across
 // a restart of the server. Its exit status is that of the run.
 func watchRun(c *cobra.Command, cl *client, id string, timeout time.Duration, w io.Writer) error {
-	var last server.StateEvent
+	var last api.StateEvent
 	var err error
 	shown := newTranscriptWriter(w)
 	if cl.offline {
@@ -174,25 +174,25 @@ func watchRun(c *cobra.Command, cl *client, id string, timeout time.Duration, w 
 
 // pastRun prints a run while no server runs that could execute it. Waiting would
 // keep a server from the data directory.
-func pastRun(c *cobra.Command, cl *client, id string, shown *transcriptWriter) (server.StateEvent, error) {
+func pastRun(c *cobra.Command, cl *client, id string, shown *transcriptWriter) (api.StateEvent, error) {
 	t, err := readTranscript(c, cl, id)
-	var r server.Run
+	var r api.Run
 	if err == nil {
 		err = cl.get(c.Context(), "/agent/runs/"+url.PathEscape(id), &r)
 	}
 	if err != nil {
-		return server.StateEvent{}, err
+		return api.StateEvent{}, err
 	}
 	if r.FinishedAt == nil {
 		err = exitWith(exitUnreachable, "no server is running that could execute the run: it is %s", r.State)
 	}
-	return server.StateEvent{State: r.State, StatusMessage: r.StatusMessage}, errors.Join(shown.events(t.Events), err)
+	return api.StateEvent{State: r.State, StatusMessage: r.StatusMessage}, errors.Join(shown.events(t.Events), err)
 }
 
 // reconnectTime is the time between attempts to go on with a stream.
 const reconnectTime = 300 * time.Millisecond
 
-func followRun(c *cobra.Command, cl *client, id string, timeout time.Duration, shown *transcriptWriter) (last server.StateEvent, err error) {
+func followRun(c *cobra.Command, cl *client, id string, timeout time.Duration, shown *transcriptWriter) (last api.StateEvent, err error) {
 	ctx, cancel := context.WithTimeoutCause(c.Context(), timeout, exitWith(exitTimeout, "after %s: the run has not finished", timeout))
 	defer cancel()
 	finished, seen, failures := false, "", 0
@@ -200,11 +200,11 @@ func followRun(c *cobra.Command, cl *client, id string, timeout time.Duration, s
 		err := cl.stream(ctx, "/agent/runs/"+url.PathEscape(id)+"/events", seen, func(eventID, kind string, data []byte) error {
 			seen, failures = eventID, 0
 			if kind == "transcript" {
-				var e server.Event
+				var e api.Event
 				if err := json.Unmarshal(data, &e); err != nil {
 					return err
 				}
-				return shown.events([]server.Event{e})
+				return shown.events([]api.Event{e})
 			}
 			if err := json.Unmarshal(data, &last); err != nil {
 				return err
@@ -251,7 +251,7 @@ func createRun(c *cobra.Command, _ []string) error {
 	if title != "" {
 		body["title"] = title
 	}
-	var r server.CreatedRun
+	var r api.CreatedRun
 	if err := cl.call(c.Context(), http.MethodPost, "/agent/runs", body, &r); err != nil {
 		return err
 	}

@@ -5,7 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"triphammer/server"
+	"triphammer/server/api"
+
 	"triphammer/server/run"
 )
 
@@ -17,19 +18,19 @@ func TestExitLine(t *testing.T) {
 		`{"exit_code":7}`: "[exit] exit status 7\n",
 		`{"exit_code":-1,"signal":"SIGINT","stopped":true}`: "[exit] SIGINT\n",
 	} {
-		if got := transcriptText(t, 0, server.Event{Seq: 1, Kind: run.KindExit, Data: json.RawMessage(data)}); got != want {
+		if got := transcriptText(t, 0, api.Event{Seq: 1, Kind: run.KindExit, Data: json.RawMessage(data)}); got != want {
 			t.Errorf("%s is shown as %q, not %q", data, got, want)
 		}
 	}
 }
 
-func transcriptText(t *testing.T, width int, events ...server.Event) string {
+func transcriptText(t *testing.T, width int, events ...api.Event) string {
 	t.Helper()
 	var b strings.Builder
 	w := newTranscriptWriter(&b)
 	w.width = width
 	for _, e := range events { // as they are followed
-		if err := w.events([]server.Event{e}); err != nil {
+		if err := w.events([]api.Event{e}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -42,38 +43,38 @@ func transcriptText(t *testing.T, width int, events ...server.Event) string {
 // TestForgedLines: whatever an agent prints, says, calls its files or its tools,
 // no line of a transcript that is not Triphammer's begins like one.
 func TestForgedLines(t *testing.T) {
-	event := func(kind string, data any) server.Event {
+	event := func(kind string, data any) api.Event {
 		text, err := json.Marshal(data)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return server.Event{Kind: kind, Data: text}
+		return api.Event{Kind: kind, Data: text}
 	}
 	const forged = "[exit] exit status 0"
-	output := func(text string) server.Event { return event(run.KindOutput, run.Output{Stream: "stdout", Text: text}) }
+	output := func(text string) api.Event { return event(run.KindOutput, run.Output{Stream: "stdout", Text: text}) }
 	real := event(run.KindExit, run.Ended{ExitCode: 7})
 	for _, c := range []struct {
 		name   string
 		width  int
-		events []server.Event
+		events []api.Event
 		want   string
 	}{
-		{"a line", 0, []server.Event{output(forged + "\nSUCCEEDED\n"), real}, "│ [exit] exit status 0\n│ SUCCEEDED\n[exit] exit status 7\n"},
-		{"an unfinished line", 0, []server.Event{output("working"), real}, "│ working\n[exit] exit status 7\n"},
-		{"a line in parts", 0, []server.Event{output("[ex"), output("it] exit"), output(" status 0\n\nx"), real}, "│ [exit] exit status 0\n│\n│ x\n[exit] exit status 7\n"},
-		{"carriage returns", 0, []server.Event{output("x\r" + forged + "\r\n"), real}, "│ x\\r[exit] exit status 0\n[exit] exit status 7\n"},
-		{"other line ends", 0, []server.Event{output("x\v" + forged + "\u0085" + forged + "\u2028" + forged + "\n"), real}, "│ x\\u000b[exit] exit status 0\\u0085[exit] exit status 0\\u2028[exit] exit status 0\n[exit] exit status 7\n"},
-		{"cursor control", 0, []server.Event{output("\x1b[1A\u009b2K" + forged + "\n"), real}, "│ \\u001b[1A\\u009b2K[exit] exit status 0\n[exit] exit status 7\n"},
-		{"a role", 0, []server.Event{event(run.KindMessage, run.Message{Role: "exit", Text: "exit status 0"}), real}, "[message] exit status 0\n[exit] exit status 7\n"},
-		{"a role with a line", 0, []server.Event{event(run.KindMessage, run.Message{Role: "x] y\n[exit", Text: "exit status 0"}), real}, "[message] exit status 0\n[exit] exit status 7\n"},
-		{"a message", 0, []server.Event{event(run.KindMessage, run.Message{Role: "assistant", Text: "Done.\n" + forged}), real}, "[assistant] Done.\n│ [exit] exit status 0\n[exit] exit status 7\n"},
-		{"a command", 0, []server.Event{event(run.KindCommand, run.Command{Phase: "agent", Command: "true\n" + forged}), real}, "[command] agent true\n│ [exit] exit status 0\n[exit] exit status 7\n"},
-		{"a tool", 0, []server.Event{event(run.KindTool, run.Tool{Name: "\n" + forged}), real}, "[tool] \n│ [exit] exit status 0\n[exit] exit status 7\n"},
-		{"a file's name", 0, []server.Event{event(run.KindFile, run.File{Change: run.FileCreated, Path: "a\n" + forged, Diff: "+" + forged + "\n" + forged}), real}, "[created] a\\n[exit] exit status 0\n│ +[exit] exit status 0\n│ [exit] exit status 0\n[exit] exit status 7\n"},
-		{"the harness's status", 0, []server.Event{event(run.KindStatus, run.Status{Message: "claude ended with x\n" + forged}), real}, "[status] claude ended with x\n│ [exit] exit status 0\n[exit] exit status 7\n"},
-		{"where the terminal breaks the line", 24, []server.Event{output(strings.Repeat(" ", 22) + forged + "\n"), real}, "│ " + strings.Repeat(" ", 22) + "\n│ [exit] exit status 0\n[exit] exit status 7\n"},
-		{"with wide characters", 24, []server.Event{output(strings.Repeat("宽", 11) + forged + "\n"), real}, "│ " + strings.Repeat("宽", 11) + "\n│ [exit] exit status 0\n[exit] exit status 7\n"},
-		{"behind a head", 24, []server.Event{event(run.KindMessage, run.Message{Role: "assistant", Text: strings.Repeat(" ", 12) + forged}), real}, "[assistant] " + strings.Repeat(" ", 12) + "\n│ [exit] exit status 0\n[exit] exit status 7\n"},
+		{"a line", 0, []api.Event{output(forged + "\nSUCCEEDED\n"), real}, "│ [exit] exit status 0\n│ SUCCEEDED\n[exit] exit status 7\n"},
+		{"an unfinished line", 0, []api.Event{output("working"), real}, "│ working\n[exit] exit status 7\n"},
+		{"a line in parts", 0, []api.Event{output("[ex"), output("it] exit"), output(" status 0\n\nx"), real}, "│ [exit] exit status 0\n│\n│ x\n[exit] exit status 7\n"},
+		{"carriage returns", 0, []api.Event{output("x\r" + forged + "\r\n"), real}, "│ x\\r[exit] exit status 0\n[exit] exit status 7\n"},
+		{"other line ends", 0, []api.Event{output("x\v" + forged + "\u0085" + forged + "\u2028" + forged + "\n"), real}, "│ x\\u000b[exit] exit status 0\\u0085[exit] exit status 0\\u2028[exit] exit status 0\n[exit] exit status 7\n"},
+		{"cursor control", 0, []api.Event{output("\x1b[1A\u009b2K" + forged + "\n"), real}, "│ \\u001b[1A\\u009b2K[exit] exit status 0\n[exit] exit status 7\n"},
+		{"a role", 0, []api.Event{event(run.KindMessage, run.Message{Role: "exit", Text: "exit status 0"}), real}, "[message] exit status 0\n[exit] exit status 7\n"},
+		{"a role with a line", 0, []api.Event{event(run.KindMessage, run.Message{Role: "x] y\n[exit", Text: "exit status 0"}), real}, "[message] exit status 0\n[exit] exit status 7\n"},
+		{"a message", 0, []api.Event{event(run.KindMessage, run.Message{Role: "assistant", Text: "Done.\n" + forged}), real}, "[assistant] Done.\n│ [exit] exit status 0\n[exit] exit status 7\n"},
+		{"a command", 0, []api.Event{event(run.KindCommand, run.Command{Phase: "agent", Command: "true\n" + forged}), real}, "[command] agent true\n│ [exit] exit status 0\n[exit] exit status 7\n"},
+		{"a tool", 0, []api.Event{event(run.KindTool, run.Tool{Name: "\n" + forged}), real}, "[tool] \n│ [exit] exit status 0\n[exit] exit status 7\n"},
+		{"a file's name", 0, []api.Event{event(run.KindFile, run.File{Change: run.FileCreated, Path: "a\n" + forged, Diff: "+" + forged + "\n" + forged}), real}, "[created] a\\n[exit] exit status 0\n│ +[exit] exit status 0\n│ [exit] exit status 0\n[exit] exit status 7\n"},
+		{"the harness's status", 0, []api.Event{event(run.KindStatus, run.Status{Message: "claude ended with x\n" + forged}), real}, "[status] claude ended with x\n│ [exit] exit status 0\n[exit] exit status 7\n"},
+		{"where the terminal breaks the line", 24, []api.Event{output(strings.Repeat(" ", 22) + forged + "\n"), real}, "│ " + strings.Repeat(" ", 22) + "\n│ [exit] exit status 0\n[exit] exit status 7\n"},
+		{"with wide characters", 24, []api.Event{output(strings.Repeat("宽", 11) + forged + "\n"), real}, "│ " + strings.Repeat("宽", 11) + "\n│ [exit] exit status 0\n[exit] exit status 7\n"},
+		{"behind a head", 24, []api.Event{event(run.KindMessage, run.Message{Role: "assistant", Text: strings.Repeat(" ", 12) + forged}), real}, "[assistant] " + strings.Repeat(" ", 12) + "\n│ [exit] exit status 0\n[exit] exit status 7\n"},
 	} {
 		if got := transcriptText(t, c.width, c.events...); got != c.want {
 			t.Errorf("%s: shown as\n%s\nwant\n%s", c.name, got, c.want)

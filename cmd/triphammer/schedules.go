@@ -7,9 +7,9 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/spf13/cobra"
+	"triphammer/server/api"
 
-	"triphammer/server"
+	"github.com/spf13/cobra"
 )
 
 func schedulesCommand() *cobra.Command {
@@ -17,13 +17,13 @@ func schedulesCommand() *cobra.Command {
 		Use: "list", Short: "List schedules, by name", Args: cobra.NoArgs,
 		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
 			var answer struct {
-				Schedules []server.Schedule `json:"schedules"`
+				Schedules []api.Schedule `json:"schedules"`
 			}
 			if err := cl.get(c.Context(), "/agent/schedules", &answer); err != nil {
 				return err
 			}
-			return emitOf(c, answer.Schedules, func(s server.Schedule) string { return s.Factory }, func(s server.Schedule) string { return s.ID }, []string{"ID", "NAME", "CRON", "ENABLED", "NEXT", "LAST", "DETAIL"},
-				func(s server.Schedule) []string {
+			return emitOf(c, answer.Schedules, func(s api.Schedule) string { return s.Factory }, func(s api.Schedule) string { return s.ID }, []string{"ID", "NAME", "CRON", "ENABLED", "NEXT", "LAST", "DETAIL"},
+				func(s api.Schedule) []string {
 					return []string{s.ID, s.Name, s.Cron, yesNo(s.Enabled), stampOf(s.History.NextRun), stampOf(s.History.LastRan), cmp.Or(s.PausedReason, s.LastSpawnError)}
 				})
 		}),
@@ -79,7 +79,7 @@ func schedulesCommand() *cobra.Command {
 
 // schedule makes a request whose answer is a schedule, and prints that.
 func schedule(c *cobra.Command, cl *client, method, path string, body any) error {
-	var s server.Schedule
+	var s api.Schedule
 	if err := cl.call(c.Context(), method, path, body, &s); err != nil {
 		return err
 	}

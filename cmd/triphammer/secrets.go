@@ -12,10 +12,11 @@ import (
 	"slices"
 	"strings"
 
+	"triphammer/server/api"
+
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"triphammer/server"
 	"triphammer/server/secret"
 	"triphammer/server/store"
 )
@@ -38,8 +39,8 @@ is made.`,
 				return err
 			}
 			defer cl.close()
-			var s server.Secret
-			if err := cl.call(c.Context(), http.MethodPut, "/secrets/"+url.PathEscape(args[0]), server.SetSecret{Value: value}, &s); err != nil {
+			var s api.Secret
+			if err := cl.call(c.Context(), http.MethodPut, "/secrets/"+url.PathEscape(args[0]), api.SetSecret{Value: value}, &s); err != nil {
 				return err
 			}
 			fmt.Fprintf(c.ErrOrStderr(), "%s: generation %d is set\n", s.Name, s.Generation)
@@ -55,13 +56,13 @@ is made.`,
 	list := &cobra.Command{
 		Use: "list", Short: "List managed secrets: names, generations, who uses them", Args: cobra.NoArgs,
 		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
-			all, err := collect[server.Secret](c.Context(), cl, "/secrets", "secrets", url.Values{}, 0)
+			all, err := collect[api.Secret](c.Context(), cl, "/secrets", "secrets", url.Values{}, 0)
 			if err != nil {
 				return err
 			}
-			return emitList(c, all, func(s server.Secret) string { return s.Name }, []string{"NAME", "GENERATION", "SET", "SOURCE", "USED BY", ""}, func(s server.Secret) []string {
+			return emitList(c, all, func(s api.Secret) string { return s.Name }, []string{"NAME", "GENERATION", "SET", "SOURCE", "USED BY", ""}, func(s api.Secret) []string {
 				var uses []string
-				several := slices.ContainsFunc(s.UsedBy, func(u server.SecretUse) bool { return u.Factory != s.UsedBy[0].Factory })
+				several := slices.ContainsFunc(s.UsedBy, func(u api.SecretUse) bool { return u.Factory != s.UsedBy[0].Factory })
 				for _, u := range s.UsedBy {
 					if several {
 						u.Name = u.Factory + "/" + u.Name
@@ -89,11 +90,11 @@ is made.`,
 Whoever knows the URL could have sent one. If it came when you set the sender up, confirm it.`,
 		Args: cobra.NoArgs,
 		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
-			all, err := collect[server.PendingSecret](c.Context(), cl, "/pending-secrets", "pending_secrets", url.Values{}, 0)
+			all, err := collect[api.PendingSecret](c.Context(), cl, "/pending-secrets", "pending_secrets", url.Values{}, 0)
 			if err != nil {
 				return err
 			}
-			return emitList(c, all, func(p server.PendingSecret) string { return p.ID }, []string{"ID", "WEBHOOK", "SECRET", "RECEIVED", "FROM"}, func(p server.PendingSecret) []string {
+			return emitList(c, all, func(p api.PendingSecret) string { return p.ID }, []string{"ID", "WEBHOOK", "SECRET", "RECEIVED", "FROM"}, func(p api.PendingSecret) []string {
 				return []string{p.ID, p.Webhook, p.SecretName, stamp(p.ReceivedAt), p.From}
 			})
 		}),
@@ -102,7 +103,7 @@ Whoever knows the URL could have sent one. If it came when you set the sender up
 	confirm := &cobra.Command{
 		Use: "confirm ID", Short: "Make a pending secret the managed one", Args: exactly("ID"),
 		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
-			var s server.Secret
+			var s api.Secret
 			if err := cl.call(c.Context(), http.MethodPost, "/pending-secrets/"+url.PathEscape(args[0])+"/confirm", nil, &s); err != nil {
 				return err
 			}

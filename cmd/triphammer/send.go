@@ -18,10 +18,11 @@ import (
 	"strings"
 	"time"
 
+	"triphammer/server/api"
+
 	"github.com/spf13/cobra"
 
 	"triphammer/factory/signature"
-	"triphammer/server"
 	"triphammer/server/delivery"
 	"triphammer/server/secret"
 )
@@ -84,7 +85,7 @@ var tampers = []string{"body", "signature", "timestamp", "secret"}
 
 // message is a delivery to be sent.
 type message struct {
-	webhook *server.Webhook
+	webhook *api.Webhook
 	body    []byte
 	secret  string
 	header  http.Header
@@ -150,7 +151,7 @@ func (m *message) request(ctx context.Context) (*http.Request, error) {
 	return req, nil
 }
 
-func schemeOf(w *server.Webhook) (*signature.Scheme, error) {
+func schemeOf(w *api.Webhook) (*signature.Scheme, error) {
 	scheme, ok := signature.Lookup(w.SignatureScheme)
 	if !ok {
 		return nil, exitWith(exitUsage, "this version cannot sign as %q does", w.SignatureScheme)
@@ -367,7 +368,7 @@ func (m *message) sendAll(c *cobra.Command, count int, pause time.Duration, want
 }
 
 // sendTo is the webhook that is sent to: one of a server, or an address.
-func sendTo(c *cobra.Command, args []string) (w *server.Webhook, release func(), err error) {
+func sendTo(c *cobra.Command, args []string) (w *api.Webhook, release func(), err error) {
 	address, _ := c.Flags().GetString("url")
 	scheme, _ := c.Flags().GetString("scheme")
 	switch {
@@ -387,7 +388,7 @@ func sendTo(c *cobra.Command, args []string) (w *server.Webhook, release func(),
 	if u, err := url.Parse(address); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, nil, exitWith(exitUsage, "--url %q is not an address such as https://hammer.example.com/webhooks/w/whk_…", address)
 	}
-	w = &server.Webhook{URL: address, AuthMode: "token"}
+	w = &api.Webhook{URL: address, AuthMode: "token"}
 	if scheme != "" {
 		w.AuthMode, w.SignatureScheme = "signature", scheme
 	}

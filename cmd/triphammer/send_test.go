@@ -6,7 +6,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"triphammer/server"
+	"triphammer/server/api"
 )
 
 // TestSendStays: as with senders, a redirection is an answer; following it would
@@ -19,7 +19,7 @@ func TestSendStays(t *testing.T) {
 	for _, status := range []int{301, 302, 307, 308} {
 		moved := httptest.NewServer(http.RedirectHandler(elsewhere.URL, status))
 		defer moved.Close()
-		m := message{webhook: &server.Webhook{AuthMode: "signature", SignatureScheme: "gitlab", URL: moved.URL}, body: []byte("{}"), secret: "token"}
+		m := message{webhook: &api.Webhook{AuthMode: "signature", SignatureScheme: "gitlab", URL: moved.URL}, body: []byte("{}"), secret: "token"}
 		for _, client := range []*http.Client{senderClient(0), forwardClient} {
 			if got, _, _, err := m.post(context.Background(), client); got != status || err != nil {
 				t.Errorf("%d, %v, want %d", got, err, status)

@@ -25,8 +25,9 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/server/api"
+
 	"triphammer/factory/signature"
-	"triphammer/server"
 )
 
 // sender is a package that a sender of webhooks publishes for its customers.
@@ -221,7 +222,7 @@ func TestSenders(t *testing.T) {
 			w.run(k.held, "secrets", "set", strings.ToUpper(name))
 		}
 		w.start()
-		var hooks []server.Webhook
+		var hooks []api.Webhook
 		w.list(&hooks, "webhooks", "list")
 		address := make(map[string]string)
 		for _, hook := range hooks {

@@ -17,8 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/server/api"
+
 	"triphammer/factory/signature"
-	"triphammer/server"
 )
 
 // world is a repository, a data directory and a server process on them.
@@ -343,7 +344,7 @@ func TestStatuses(t *testing.T) {
 	if strings.Contains(w.logs.String(), testSecret) {
 		t.Error("the server's log holds the secret")
 	}
-	var deliveries []server.Delivery
+	var deliveries []api.Delivery
 	w.list(&deliveries, "deliveries", "list", "--limit", "0")
 	labels := make(map[string]bool)
 	for _, d := range deliveries {
@@ -354,7 +355,7 @@ func TestStatuses(t *testing.T) {
 			t.Errorf("no entry of the log is %s: %v", label, labels)
 		}
 	}
-	if !slices.ContainsFunc(deliveries, func(d server.Delivery) bool { return d.Reason == "timestamp_too_old" }) {
+	if !slices.ContainsFunc(deliveries, func(d api.Delivery) bool { return d.Reason == "timestamp_too_old" }) {
 		t.Error("no entry says timestamp_too_old")
 	}
 }

@@ -11,16 +11,17 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/server/api"
+
 	"triphammer/applier/gitrepo/gittest"
-	"triphammer/server"
 )
 
 // until asks for the status until it is so.
-func (w *world) until(what string, is func(server.FactoryStatus) bool) server.FactoryStatus {
+func (w *world) until(what string, is func(api.FactoryStatus) bool) api.FactoryStatus {
 	w.t.Helper()
-	var s server.Status
+	var s api.Status
 	err := waitFor(w.t.Context(), 30*time.Second, what, func() (bool, error) {
-		s = server.Status{} // fields that are left out stay as they were
+		s = api.Status{} // fields that are left out stay as they were
 		w.list(&s, "status")
 		return is(s.Factories[0]), nil
 	})
@@ -39,7 +40,7 @@ func TestStuckRepository(t *testing.T) {
 	w.git("clone", "-q", "--bare", ".", bare)
 	git := gittest.Serve(t, filepath.Dir(bare))
 	w.start("--repo", git.URL+"/factory.git", "--git-ca-file", git.CAFile, "--poll", "1s", "--git-timeout", "4s")
-	first := w.until("the first commit", func(s server.FactoryStatus) bool { return s.State == "live" })
+	first := w.until("the first commit", func(s api.FactoryStatus) bool { return s.State == "live" })
 	git.Fault(func(rw http.ResponseWriter, r *http.Request) bool {
 		rw.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
 		_, _ = rw.Write([]byte("fff0"))
@@ -55,14 +56,14 @@ func TestStuckRepository(t *testing.T) {
 			}
 		}
 	})
-	w.until("a look lasts", func(s server.FactoryStatus) bool { return s.LookingSince != nil })
+	w.until("a look lasts", func(s api.FactoryStatus) bool { return s.LookingSince != nil })
 	err := waitFor(t.Context(), 30*time.Second, "the status says so to people", func() (bool, error) {
 		return strings.Contains(w.run("", "status"), "\nlooking      at the repository since "), nil
 	})
 	if err != nil {
 		t.Error(err)
 	}
-	s := w.until("it is given up", func(s server.FactoryStatus) bool { return s.State == "failing" })
+	s := w.until("it is given up", func(s api.FactoryStatus) bool { return s.State == "failing" })
 	if s.Reason != "unreachable" || !strings.Contains(s.Error, "--git-timeout") || s.Applied.Commit != first.Head {
 		t.Errorf("%+v", s)
 	}
@@ -80,7 +81,7 @@ func TestStuckRepository(t *testing.T) {
 		t.Error(err)
 	}
 	git.Fault(nil)
-	w.until("it answers again", func(s server.FactoryStatus) bool { return s.State == "live" && s.Pin == nil })
+	w.until("it answers again", func(s api.FactoryStatus) bool { return s.State == "live" && s.Pin == nil })
 	if !current("1") {
 		t.Error("the metric says that the newest commit does not serve")
 	}
@@ -103,12 +104,12 @@ func TestSecretAppears(t *testing.T) {
 		}
 	}
 	w.start("--secrets-dir", folder)
-	w.until("it is refused", func(s server.FactoryStatus) bool { return strings.Contains(s.Error, "no managed secret FROM_FOLDER") })
+	w.until("it is refused", func(s api.FactoryStatus) bool { return strings.Contains(s.Error, "no managed secret FROM_FOLDER") })
 	set("ANOTHER", "x")
 	set("FROM_FOLDER", "not/suitable")
-	w.until("it does not suit", func(s server.FactoryStatus) bool { return strings.Contains(s.Error, "does not suit") })
+	w.until("it does not suit", func(s api.FactoryStatus) bool { return strings.Contains(s.Error, "does not suit") })
 	set("FROM_FOLDER", "suitable")
-	s := w.until("it suits", func(s server.FactoryStatus) bool { return s.State == "live" })
+	s := w.until("it suits", func(s api.FactoryStatus) bool { return s.State == "live" })
 	if s.LastApply.Trigger != "secret" {
 		t.Errorf("%+v", s.LastApply)
 	}
@@ -142,14 +143,14 @@ func TestBackdatedCommit(t *testing.T) {
 	sign("2025-06-01T00:00:00Z")
 	allow(`valid-before="20260101Z"`)
 	w.start("--verify-keys", keys)
-	s := w.until("it applies", func(s server.FactoryStatus) bool { return s.State == "live" })
+	s := w.until("it applies", func(s api.FactoryStatus) bool { return s.State == "live" })
 	if !strings.Contains(string(s.LastApply.Diagnostics), "TH_EXPIRED_SIGNER") {
 		t.Errorf("nothing is said: %s", s.LastApply.Diagnostics)
 	}
 	w.kill()
 	w.start("--verify-keys", keys, "--verify-time", "arrived")
 	sign("2025-06-02T00:00:00Z")
-	s = w.until("the next one is refused", func(s server.FactoryStatus) bool { return s.Reason == "unverified" })
+	s = w.until("the next one is refused", func(s api.FactoryStatus) bool { return s.Reason == "unverified" })
 	if !strings.Contains(s.Error, "the time at which it arrived is ") {
 		t.Error(s.Error)
 	}

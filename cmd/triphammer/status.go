@@ -9,11 +9,12 @@ import (
 	"strings"
 	"time"
 
+	"triphammer/server/api"
+
 	"github.com/spf13/cobra"
 
 	"triphammer/applier"
 	"triphammer/schema"
-	"triphammer/server"
 )
 
 func statusCommand() *cobra.Command {
@@ -30,7 +31,7 @@ func statusCommand() *cobra.Command {
 				return err
 			}
 			defer cl.close()
-			var s server.Status
+			var s api.Status
 			if err := cl.get(c.Context(), "/status", &s); err != nil {
 				return err
 			}
@@ -61,7 +62,7 @@ func waitUntilServing(c *cobra.Command) error {
 			return false, err
 		}
 		defer cl.close()
-		var s server.Status
+		var s api.Status
 		if err := cl.get(c.Context(), "/status", &s); err != nil {
 			if isUnreachable(err) {
 				err = nil // it is starting: ask again
@@ -90,7 +91,7 @@ func isUnreachable(err error) bool {
 // longLook is how long a look at the repository takes before it is worth a word.
 const longLook = 2 * time.Second
 
-func printStatus(w io.Writer, s server.Status, offline bool) error {
+func printStatus(w io.Writer, s api.Status, offline bool) error {
 	if offline {
 		fmt.Fprintln(w, "No server is running; this is what the data directory holds.")
 	}
@@ -159,7 +160,7 @@ seen, or behind it, or was set while the server ran. Until then, or until it has
 nothing is deleted by its age, and nothing that has ended by the newest time seen works again. What is too old by this
 clock goes within the hour.`,
 		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
-			var clock server.Clock
+			var clock api.Clock
 			if err := cl.call(c.Context(), http.MethodPost, "/clock/accept", nil, &clock); err != nil {
 				return err
 			}
@@ -184,7 +185,7 @@ values of managed secrets are taken into use. It exits with 0 if the commit is l
 			if err != nil {
 				return err
 			}
-			var a server.Apply
+			var a api.Apply
 			if err := cl.call(c.Context(), http.MethodPost, "/factories/"+name+"/sync?wait=true", nil, &a); err != nil {
 				return err
 			}
@@ -202,7 +203,7 @@ values of managed secrets are taken into use. It exits with 0 if the commit is l
 	return c
 }
 
-func printApply(w io.Writer, a server.Apply) error {
+func printApply(w io.Writer, a api.Apply) error {
 	fmt.Fprintf(w, "%s %s %s\n", a.Outcome, shortHash(a.Commit), a.Subject)
 	if a.Error != "" {
 		fmt.Fprintln(w, a.Error)

@@ -19,8 +19,9 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/server/api"
+
 	"triphammer/factory/signature"
-	"triphammer/server"
 )
 
 // fewDescriptors makes a test start the program with so many files that it may
@@ -224,7 +225,7 @@ func testBodiesOfStrangers(t *testing.T) {
 	}
 	s.end()
 	w.told(`triphammer_bodies_dropped_total{of="strangers"}`, "the memory for bodies is full")
-	var all []server.Delivery
+	var all []api.Delivery
 	w.list(&all, "deliveries", "list", "--limit", "0")
 	if n := len(all); n < 100 || n > 100+40 { // ten failures a minute of the one address
 		t.Errorf("%d entries are in the log of deliveries", n)

@@ -14,9 +14,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
+	"triphammer/server/api"
 
-	"triphammer/server"
+	"github.com/spf13/cobra"
 )
 
 // tailInterval is how often the log is looked at.
@@ -53,7 +53,7 @@ func tail(c *cobra.Command, _ []string, cl *client) error {
 	lines, _ := c.Flags().GetInt("lines")
 	once, _ := c.Flags().GetBool("once")
 	last := ""
-	shown, err := collect[server.Delivery](c.Context(), cl, "/deliveries", "deliveries", query, max(lines, 1))
+	shown, err := collect[api.Delivery](c.Context(), cl, "/deliveries", "deliveries", query, max(lines, 1))
 	if err != nil {
 		return err
 	}
@@ -91,8 +91,8 @@ func tail(c *cobra.Command, _ []string, cl *client) error {
 }
 
 // newerThan reads what came after a delivery, oldest first. Ids sort by time.
-func newerThan(ctx context.Context, cl *client, query url.Values, last string) ([]server.Delivery, error) {
-	var newer []server.Delivery
+func newerThan(ctx context.Context, cl *client, query url.Values, last string) ([]api.Delivery, error) {
+	var newer []api.Delivery
 	page := url.Values{}
 	for name, values := range query {
 		page[name] = values
@@ -100,8 +100,8 @@ func newerThan(ctx context.Context, cl *client, query url.Values, last string) (
 	page.Set("limit", "100")
 	for {
 		var answer struct {
-			Deliveries []server.Delivery `json:"deliveries"`
-			PageInfo   server.PageInfo   `json:"page_info"`
+			Deliveries []api.Delivery `json:"deliveries"`
+			PageInfo   api.PageInfo   `json:"page_info"`
 		}
 		if err := cl.get(ctx, "/deliveries?"+page.Encode(), &answer); err != nil {
 			return nil, err
@@ -121,7 +121,7 @@ func newerThan(ctx context.Context, cl *client, query url.Values, last string) (
 	}
 }
 
-func tailLine(d server.Delivery) string {
+func tailLine(d api.Delivery) string {
 	line := fmt.Sprintf("%s  %s  %s  %s", d.ReceivedAt.Local().Format(time.TimeOnly), d.ID, d.Webhook, outcomeText(d))
 	switch {
 	case d.Reason != "":
@@ -166,7 +166,7 @@ func forwarding(c *cobra.Command) (*forwarder, error) {
 var forwardClient = senderClient(30 * time.Second)
 
 // forward posts one delivery on, and says what became of it.
-func (f *forwarder) forward(ctx context.Context, cl *client, d server.Delivery) string {
+func (f *forwarder) forward(ctx context.Context, cl *client, d api.Delivery) string {
 	status, err := f.post(ctx, cl, d)
 	if err != nil {
 		return "not forwarded: " + err.Error()
@@ -174,12 +174,12 @@ func (f *forwarder) forward(ctx context.Context, cl *client, d server.Delivery) 
 	return fmt.Sprintf("forwarded: %d", status)
 }
 
-func (f *forwarder) post(ctx context.Context, cl *client, d server.Delivery) (int, error) {
+func (f *forwarder) post(ctx context.Context, cl *client, d api.Delivery) (int, error) {
 	body, err := cl.do(ctx, http.MethodGet, "/deliveries/"+d.ID+"/payload", nil)
 	if err != nil {
 		return 0, err
 	}
-	var detail server.DeliveryDetail
+	var detail api.DeliveryDetail
 	if err := cl.get(ctx, "/deliveries/"+d.ID, &detail); err != nil {
 		return 0, err
 	}
@@ -188,7 +188,7 @@ func (f *forwarder) post(ctx context.Context, cl *client, d server.Delivery) (in
 		header.Set(name, value)
 	}
 	if f.secret != "" {
-		var w server.Webhook
+		var w api.Webhook
 		if err := cl.get(ctx, "/webhooks/"+url.PathEscape(d.Webhook), &w); err != nil {
 			return 0, err
 		}
@@ -231,7 +231,7 @@ byte for byte, of those that have one.`,
 
 // exported is a line of deliveries export.
 type exported struct {
-	server.Delivery
+	api.Delivery
 	Payload string `json:"payload_base64,omitempty"`
 }
 
@@ -242,7 +242,7 @@ func exportDeliveries(c *cobra.Command, _ []string, cl *client) error {
 	}
 	limit, _ := c.Flags().GetInt("limit")
 	bare, _ := c.Flags().GetBool("no-payload")
-	all, err := collect[server.Delivery](c.Context(), cl, "/deliveries", "deliveries", query, limit)
+	all, err := collect[api.Delivery](c.Context(), cl, "/deliveries", "deliveries", query, limit)
 	if err != nil {
 		return err
 	}

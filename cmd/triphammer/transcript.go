@@ -7,9 +7,10 @@ import (
 	"slices"
 	"strings"
 
+	"triphammer/server/api"
+
 	"golang.org/x/term"
 
-	"triphammer/server"
 	"triphammer/server/run"
 )
 
@@ -42,7 +43,7 @@ func newTranscriptWriter(w io.Writer) *transcriptWriter {
 }
 
 // events prints events.
-func (t *transcriptWriter) events(events []server.Event) error {
+func (t *transcriptWriter) events(events []api.Event) error {
 	var b strings.Builder
 	for _, e := range events {
 		t.event(&b, e)
@@ -51,7 +52,7 @@ func (t *transcriptWriter) events(events []server.Event) error {
 	return err
 }
 
-func (t *transcriptWriter) event(b *strings.Builder, e server.Event) {
+func (t *transcriptWriter) event(b *strings.Builder, e api.Event) {
 	var data map[string]any
 	if json.Unmarshal(e.Data, &data) != nil {
 		data = map[string]any{"text": string(e.Data)}

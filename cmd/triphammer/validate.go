@@ -10,13 +10,14 @@ import (
 	"path/filepath"
 	"strings"
 
+	"triphammer/server/api"
+
 	"github.com/spf13/cobra"
 
 	"triphammer/applier"
 	"triphammer/applier/gitrepo"
 	"triphammer/factory"
 	"triphammer/schema"
-	"triphammer/server"
 )
 
 func validateCommand() *cobra.Command {
@@ -164,17 +165,17 @@ func asksServer(c *cobra.Command) bool {
 }
 
 // propose asks what applying a tree would do.
-func (cl *client) propose(ctx context.Context, tree applier.Snapshot, deliveries int) (*server.PlanAnswer, error) {
+func (cl *client) propose(ctx context.Context, tree applier.Snapshot, deliveries int) (*api.PlanAnswer, error) {
 	factory, err := cl.only(ctx)
 	if err != nil {
 		return nil, err
 	}
-	req := server.DefinitionFiles{Files: []server.DefinitionFile{}}
+	req := api.DefinitionFiles{Files: []api.DefinitionFile{}}
 	for _, f := range tree.Files {
 		content := string(f.Data)
-		req.Files = append(req.Files, server.DefinitionFile{Path: f.Path, Content: &content})
+		req.Files = append(req.Files, api.DefinitionFile{Path: f.Path, Content: &content})
 	}
-	var answer server.PlanAnswer
+	var answer api.PlanAnswer
 	err = cl.call(ctx, "POST", fmt.Sprintf("/factories/%s/plan?deliveries=%d", factory, deliveries), req, &answer)
 	return &answer, err
 }

@@ -9,21 +9,22 @@ import (
 	"slices"
 	"strings"
 
+	"triphammer/server/api"
+
 	"github.com/spf13/cobra"
 
 	"triphammer/factory/signature"
-	"triphammer/server"
 )
 
 func webhooksCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List webhooks with their URLs", Args: cobra.NoArgs,
 		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
-			all, err := collect[server.Webhook](c.Context(), cl, "/webhooks", "webhooks", url.Values{}, 0)
+			all, err := collect[api.Webhook](c.Context(), cl, "/webhooks", "webhooks", url.Values{}, 0)
 			if err != nil {
 				return err
 			}
-			return emitOf(c, all, func(w server.Webhook) string { return w.Factory }, func(w server.Webhook) string { return w.Name }, []string{"NAME", "MODE", "ENABLED", "SECRET", "URL"}, func(w server.Webhook) []string {
+			return emitOf(c, all, func(w api.Webhook) string { return w.Factory }, func(w api.Webhook) string { return w.Name }, []string{"NAME", "MODE", "ENABLED", "SECRET", "URL"}, func(w api.Webhook) []string {
 				return []string{w.Name, strings.TrimSpace(w.AuthMode + " " + w.SignatureScheme), yesNo(w.Enabled), fmt.Sprintf("%s generation %d", w.SecretName, w.SecretGeneration), w.URL}
 			})
 		}),
@@ -86,12 +87,12 @@ read from standard input and the complete URL is printed: that URL is a credenti
 	return noun("webhooks", "Webhooks and their URLs", list, show, address)
 }
 
-func findWebhook(c *cobra.Command, name string, needsServer bool) (*server.Webhook, *client, error) {
+func findWebhook(c *cobra.Command, name string, needsServer bool) (*api.Webhook, *client, error) {
 	cl, err := connect(c, needsServer)
 	if err != nil {
 		return nil, nil, err
 	}
-	w := &server.Webhook{}
+	w := &api.Webhook{}
 	if err := cl.get(c.Context(), "/webhooks/"+url.PathEscape(name), w); err != nil {
 		cl.close()
 		return nil, nil, err
@@ -103,11 +104,11 @@ func automationsCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List automations and what starts them", Args: cobra.NoArgs,
 		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
-			all, err := collect[server.Automation](c.Context(), cl, "/automations", "automations", url.Values{}, 0)
+			all, err := collect[api.Automation](c.Context(), cl, "/automations", "automations", url.Values{}, 0)
 			if err != nil {
 				return err
 			}
-			return emitOf(c, all, func(a server.Automation) string { return a.Factory }, func(a server.Automation) string { return a.Name }, []string{"NAME", "STATE", "ENVIRONMENT", "STARTED BY", "FILE"}, func(a server.Automation) []string {
+			return emitOf(c, all, func(a api.Automation) string { return a.Factory }, func(a api.Automation) string { return a.Name }, []string{"NAME", "STATE", "ENVIRONMENT", "STARTED BY", "FILE"}, func(a api.Automation) []string {
 				state := "enabled"
 				switch {
 				case !a.Enabled:
@@ -132,7 +133,7 @@ func automationsCommand() *cobra.Command {
 }
 
 // triggerText is a trigger in words, with the reason if it starts nothing.
-func triggerText(t server.Trigger) string {
+func triggerText(t api.Trigger) string {
 	text := t.Provider + " " + t.Event
 	if names := slices.Concat(t.Webhooks, t.WebhookIDs); len(names) > 0 {
 		text = "webhook " + strings.Join(names, ", ")
@@ -171,7 +172,7 @@ started and nothing is recorded. It exits with 0 if it would trigger, and with 1
 
 func testFilter(c *cobra.Command, args []string, cl *client) error {
 	f := c.Flags()
-	var req server.TestFilter
+	var req api.TestFilter
 	pattern, _ := f.GetString("filter")
 	switch {
 	case len(args) == 1 && f.Changed("filter"):
@@ -198,7 +199,7 @@ func testFilter(c *cobra.Command, args []string, cl *client) error {
 		}
 		req.Payload = body
 	}
-	var v server.FilterVerdict
+	var v api.FilterVerdict
 	if err := cl.call(c.Context(), http.MethodPost, "/filters/test", req, &v); err != nil {
 		return err
 	}
@@ -211,7 +212,7 @@ func testFilter(c *cobra.Command, args []string, cl *client) error {
 	return nil
 }
 
-func printVerdict(w io.Writer, v server.FilterVerdict) error {
+func printVerdict(w io.Writer, v api.FilterVerdict) error {
 	fmt.Fprintf(w, "%s\n\n", v.Verdict)
 	fmt.Fprintf(w, "  %s webhook  %s\n", markOf(v.WebhookCheck.OK), v.WebhookCheck.Detail)
 	for _, one := range v.Webhooks {

@@ -1,0 +1,79 @@
+package api
+
+import (
+	"encoding/json"
+	"time"
+
+	"triphammer/applier"
+	"triphammer/schema"
+)
+
+// Apply is an entry of GET /api/v1/applies.
+type Apply struct {
+	ID          string          `json:"id"`
+	Factory     string          `json:"factory"`
+	Repository  string          `json:"repository"`
+	Branch      string          `json:"branch"`
+	Commit      string          `json:"commit"`
+	Author      string          `json:"author"`
+	Subject     string          `json:"subject"`
+	Trigger     string          `json:"trigger"`
+	Outcome     string          `json:"outcome"`
+	Error       string          `json:"error,omitempty"`
+	Plan        json.RawMessage `json:"plan"`
+	Diagnostics json.RawMessage `json:"diagnostics"`
+	StartedAt   time.Time       `json:"started_at"`
+	FinishedAt  time.Time       `json:"finished_at"`
+	Webhooks    []BoundWebhook  `json:"webhooks,omitempty"`
+}
+
+// BoundWebhook is which generation of its secret a webhook took at an apply.
+type BoundWebhook struct {
+	Name       string `json:"name"`
+	UID        string `json:"uid"`
+	SecretName string `json:"secret_name"`
+	Generation int64  `json:"generation"`
+}
+
+// ApplyFiles is GET /api/v1/applies/<id>/files.
+type ApplyFiles struct {
+	ID     string        `json:"id"`
+	Commit string        `json:"commit"`
+	Files  []AppliedFile `json:"files"`
+}
+
+// AppliedFile is a definition file of an apply.
+type AppliedFile struct {
+	Path    string `json:"path"`
+	Blob    string `json:"blob"` // Git object name
+	Size    int    `json:"size"`
+	Content string `json:"content,omitempty"` // of the one that was asked for
+}
+
+// ApplyDiff is GET /api/v1/applies/<id>/diff.
+type ApplyDiff struct {
+	From       string       `json:"from"`
+	FromCommit string       `json:"from_commit"`
+	To         string       `json:"to"`
+	ToCommit   string       `json:"to_commit"`
+	Plan       applier.Plan `json:"plan"`
+}
+
+// DefinitionFiles is the tree of a request.
+type DefinitionFiles struct {
+	Files []DefinitionFile `json:"files"`
+}
+
+// DefinitionFile is a file of a tree.
+type DefinitionFile struct {
+	Path    string  `json:"path"` // from the folder that holds factory.yaml
+	Content *string `json:"content"`
+}
+
+// PlanAnswer is what applying a tree would do.
+type PlanAnswer struct {
+	schema.Answer
+	Against   string             `json:"against,omitempty"` // the commit that serves
+	Plan      applier.Plan       `json:"plan"`
+	BackTests []applier.BackTest `json:"back_tests"`
+}

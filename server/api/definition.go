@@ -1,0 +1,77 @@
+package api
+
+import "triphammer/factory"
+
+// Webhook is an entry of GET /api/v1/webhooks.
+type Webhook struct {
+	Name             string `json:"name"`
+	UID              string `json:"uid"`
+	Factory          string `json:"factory"`
+	URL              string `json:"url"` // with {token} in that of a url_token one
+	AuthMode         string `json:"auth_mode"`
+	SignatureScheme  string `json:"signature_scheme"`
+	Enabled          bool   `json:"enabled"`
+	SecretName       string `json:"secret_name"`
+	SecretGeneration int64  `json:"secret_generation"`
+	DeliveryIDHeader string `json:"delivery_id_header"`
+	// Signature is what the file states of its sender beside the scheme.
+	Signature *factory.SignatureOptions `json:"signature,omitempty"`
+}
+
+// Automation is an entry of GET /api/v1/automations.
+type Automation struct {
+	Name          string    `json:"name"`
+	Factory       string    `json:"factory"`
+	Path          string    `json:"path"`
+	Enabled       bool      `json:"enabled"`
+	Agent         string    `json:"agent,omitempty"`
+	EnvironmentID string    `json:"environment_id,omitempty"`
+	Triggers      []Trigger `json:"triggers"`
+	Dormant       string    `json:"dormant,omitempty"` // why nothing starts it although it is enabled
+}
+
+// Trigger is one trigger of an Automation.
+type Trigger struct {
+	Provider   string   `json:"provider"`
+	Event      string   `json:"event"`
+	WebhookIDs []string `json:"webhook_ids,omitempty"`
+	Webhooks   []string `json:"webhooks,omitempty"`
+	Gone       []string `json:"gone,omitempty"`    // those of the two that do not serve
+	Filtered   bool     `json:"filtered"`          // it has a payload filter
+	Fires      bool     `json:"fires"`             // this server acts on triggers of its kind
+	Dormant    string   `json:"dormant,omitempty"` // why this one starts nothing
+}
+
+// AgentEnvironment is an entry of GET /api/v1/agent/environments.
+type AgentEnvironment struct {
+	UID           string              `json:"uid"` // FACTORY/NAME
+	Name          string              `json:"name"`
+	Factory       string              `json:"factory"`
+	Description   string              `json:"description,omitempty"`
+	DockerImage   string              `json:"docker_image,omitempty"`
+	Repositories  []AgentRepository   `json:"repositories"`
+	GitHubRepos   []map[string]string `json:"github_repos"` // those of them that are {owner, repo}
+	SetupCommands []string            `json:"setup_commands"`
+}
+
+// AgentRepository is a repository of an AgentEnvironment.
+type AgentRepository struct {
+	URL  string `json:"url"`
+	Ref  string `json:"ref,omitempty"`
+	Path string `json:"path,omitempty"`
+}
+
+// AgentEntry is an entry of GET /api/v1/agent: an agent of the definitions.
+type AgentEntry struct {
+	Name     string         `json:"name"`
+	Variants []AgentVariant `json:"variants"`
+}
+
+// AgentVariant is what an AgentEntry is made of; one per factory that has it.
+type AgentVariant struct {
+	ID           string              `json:"id"` // FACTORY/NAME
+	Description  string              `json:"description"`
+	BasePrompt   string              `json:"base_prompt"`
+	Environments []map[string]string `json:"environments"`
+	Source       map[string]string   `json:"source"`
+}

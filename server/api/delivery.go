@@ -1,0 +1,78 @@
+package api
+
+import "time"
+
+// Delivery is an entry of GET /api/v1/deliveries.
+type Delivery struct {
+	ID          string    `json:"id"`
+	Webhook     string    `json:"webhook"`
+	Factory     string    `json:"factory"`
+	Outcome     string    `json:"outcome"`
+	Label       string    `json:"label"`
+	Size        int64     `json:"size"`
+	ReceivedAt  time.Time `json:"received_at"`
+	Identity    *Identity `json:"identity"`
+	DuplicateOf string    `json:"duplicate_of"`
+	ReplayOf    string    `json:"replay_of,omitempty"`
+	Reason      string    `json:"reason"`
+	Runs        []string  `json:"runs"` // those that are kept
+	// RunsStarted is absent of what is not accepted, and of what an older version
+	// recorded. 0: nothing matched.
+	RunsStarted *int `json:"runs_started,omitempty"`
+}
+
+// Identity is what makes two deliveries the same one.
+type Identity struct {
+	Source string `json:"source"`
+	Value  string `json:"value"`
+}
+
+// DeliveryDetail is GET /api/v1/deliveries/<id>.
+type DeliveryDetail struct {
+	Delivery
+	WebhookUID       string            `json:"webhook_uid"`
+	Detail           string            `json:"detail,omitempty"`
+	ClientAddr       string            `json:"client_addr,omitempty"`
+	Headers          map[string]string `json:"headers"`
+	ApplyID          string            `json:"apply_id,omitempty"`
+	Commit           string            `json:"commit,omitempty"`
+	Path             string            `json:"definition_path,omitempty"` // of the webhook that decided it
+	Blob             string            `json:"definition_blob,omitempty"` // its Git object name
+	SecretGeneration int64             `json:"secret_generation"`
+	Belt             []Stage           `json:"belt"`
+	Matches          []Match           `json:"matches"`
+	Disabled         []Match           `json:"disabled"` // what disabled automations would have said
+}
+
+// Stage is one step of the belt.
+type Stage struct {
+	Stage   string `json:"stage"`
+	Outcome string `json:"outcome"` // passed, stopped, not_reached
+	Detail  string `json:"detail"`
+}
+
+// Match is whether an automation wanted the delivery, and why not.
+type Match struct {
+	Automation string      `json:"automation"`
+	Matched    bool        `json:"matched"`
+	Path       string      `json:"path"`
+	Want       string      `json:"want"`
+	Got        string      `json:"got"`
+	Definition string      `json:"definition_path,omitempty"` // of the automation
+	Blob       string      `json:"definition_blob,omitempty"`
+	Conditions []Condition `json:"conditions,omitempty"`
+}
+
+// Condition is one condition of a payload filter.
+type Condition struct {
+	Path string `json:"path"`
+	Want string `json:"want"`
+	Got  string `json:"got"`
+	OK   bool   `json:"ok"`
+}
+
+// Replayed is what a replay started.
+type Replayed struct {
+	DeliveryID string   `json:"delivery_id"`
+	Runs       []string `json:"runs"`
+}

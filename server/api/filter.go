@@ -1,0 +1,40 @@
+package api
+
+import "encoding/json"
+
+// TestFilter is the body of POST /api/v1/filters/test.
+type TestFilter struct {
+	Factory    string          `json:"factory,omitempty"`
+	Automation string          `json:"automation,omitempty"`
+	Filter     json.RawMessage `json:"filter,omitempty"`
+	DeliveryID string          `json:"delivery_id,omitempty"`
+	Payload    json.RawMessage `json:"payload,omitempty"`
+	Webhook    string          `json:"webhook,omitempty"`
+}
+
+// FilterVerdict is its answer.
+type FilterVerdict struct {
+	WouldTrigger bool        `json:"would_trigger"`
+	Verdict      string      `json:"verdict"` // Would trigger, Would not trigger
+	WebhookCheck FilterCheck `json:"webhook_check"`
+	PayloadCheck FilterCheck `json:"payload_check"`
+	Conditions   []Condition `json:"conditions"`
+	// Webhooks are those that the automation selects, if the request named none.
+	Webhooks []WebhookVerdict `json:"webhooks,omitempty"`
+}
+
+// WebhookVerdict is what a FilterVerdict says of a delivery from one webhook.
+type WebhookVerdict struct {
+	Webhook      string `json:"webhook"`
+	WouldTrigger bool   `json:"would_trigger"`
+	Detail       string `json:"detail"`
+}
+
+// FilterCheck is one part of a FilterVerdict.
+type FilterCheck struct {
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail"`
+	Path   string `json:"path,omitempty"`
+	Want   string `json:"want,omitempty"`
+	Got    string `json:"got,omitempty"`
+}

@@ -1,0 +1,54 @@
+package api
+
+import "time"
+
+// Key is an entry of GET /api/v1/keys.
+type Key struct {
+	ID         string     `json:"id"`
+	Name       string     `json:"name"`
+	Kind       string     `json:"kind"` // personal, agent
+	Owner      string     `json:"owner"`
+	Scopes     []string   `json:"scopes"`
+	Factory    string     `json:"factory,omitempty"`
+	CreatedAt  time.Time  `json:"created_at"`
+	ExpiresAt  *time.Time `json:"expires_at,omitempty"`
+	RevokedAt  *time.Time `json:"revoked_at,omitempty"`
+	LastUsedAt *time.Time `json:"last_used_at,omitempty"`
+	Key        string     `json:"key,omitempty"`   // once, in the answer that makes it
+	Ended      *Ended     `json:"ended,omitempty"` // in the answer that revokes it
+}
+
+// Ended is what ended with a key, and the answer to DELETE /api/v1/auth/sessions.
+type Ended struct {
+	Sessions   int64 `json:"sessions"`
+	LoginLinks int64 `json:"login_links"`
+	Schedules  int64 `json:"schedules"` // that are paused
+}
+
+// CreateKey is the body of POST /api/v1/keys.
+type CreateKey struct {
+	Name           string   `json:"name"`
+	Agent          string   `json:"agent,omitempty"`
+	Owner          string   `json:"owner,omitempty"`
+	Scopes         []string `json:"scopes,omitempty"`
+	Factory        string   `json:"factory,omitempty"`
+	ExpiresSeconds int64    `json:"expires_seconds,omitempty"`
+}
+
+// LoginLink is the answer to POST /api/v1/auth/links.
+type LoginLink struct {
+	URL       string    `json:"url"`
+	ExpiresAt time.Time `json:"expires_at"`
+}
+
+// AuditEntry is an entry of GET /api/v1/audit.
+type AuditEntry struct {
+	ID      string    `json:"id"`
+	At      time.Time `json:"at"`
+	Actor   string    `json:"actor"`
+	Action  string    `json:"action"`
+	Object  string    `json:"object"`
+	Factory string    `json:"factory,omitempty"`
+	Details string    `json:"details,omitempty"`
+	From    string    `json:"from"`
+}

@@ -1,0 +1,80 @@
+package api
+
+import "net/http"
+
+// Code is the kind of a problem. The type of a Problem is the code's anchor in
+// the documentation that /openapi.yaml is.
+type Code string
+
+// The codes of all problems (SPEC 9.8).
+const (
+	InvalidRequest         Code = "invalid-request"
+	AuthenticationRequired Code = "authentication-required"
+	NotAuthorized          Code = "not-authorized"
+	NotFound               Code = "resource-not-found"
+	MethodNotAllowed       Code = "method-not-allowed"
+	RequestTimeout         Code = "request-timeout"
+	Conflict               Code = "conflict"
+	RequestTooLarge        Code = "request-too-large"
+	NotSupported           Code = "operation-not-supported"
+	TooManyRequests        Code = "too-many-requests"
+	InternalError          Code = "internal-error"
+	DataDamaged            Code = "stored-data-damaged"
+	Unavailable            Code = "resource-unavailable"
+	IdempotencyMismatch    Code = "idempotency-key-mismatch"
+)
+
+// kinds have what each code stands for. The field retryable tells whether the same
+// request may succeed later.
+var kinds = map[Code]struct {
+	status    int
+	title     string
+	retryable bool
+}{
+	InvalidRequest:         {http.StatusBadRequest, "Invalid request", false},
+	AuthenticationRequired: {http.StatusUnauthorized, "Authentication required", false},
+	NotAuthorized:          {http.StatusForbidden, "Not authorized", false},
+	NotFound:               {http.StatusNotFound, "Not found", false},
+	MethodNotAllowed:       {http.StatusMethodNotAllowed, "Method not allowed", false},
+	RequestTimeout:         {http.StatusRequestTimeout, "Request timeout", true},
+	Conflict:               {http.StatusConflict, "Conflict", false},
+	RequestTooLarge:        {http.StatusRequestEntityTooLarge, "Request too large", false},
+	NotSupported:           {http.StatusUnprocessableEntity, "Not supported", false},
+	TooManyRequests:        {http.StatusTooManyRequests, "Too many requests", true},
+	InternalError:          {http.StatusInternalServerError, "Internal error", true},
+	DataDamaged:            {http.StatusInternalServerError, "Stored data is damaged", false},
+	Unavailable:            {http.StatusServiceUnavailable, "Unavailable", true},
+	IdempotencyMismatch:    {http.StatusUnprocessableEntity, "Idempotency-Key used with another request", false},
+}
+
+// Problem is an error answer (RFC 9457, SPEC 9.8).
+type Problem struct {
+	Type      string         `json:"type"`
+	Title     string         `json:"title"`
+	Status    int            `json:"status"`
+	Detail    string         `json:"detail,omitempty"`
+	Error     string         `json:"error"`
+	Message   string         `json:"message"`
+	Retryable bool           `json:"retryable"`
+	Errors    []FieldProblem `json:"errors,omitempty"`
+}
+
+// FieldProblem is one thing that is wrong with a request.
+type FieldProblem struct {
+	Field   string `json:"field"`
+	Message string `json:"message"`
+}
+
+// NewProblem makes the problem of a code. Its detail and its fields are about this
+// one request, and may be empty.
+func NewProblem(code Code, detail string, fields ...FieldProblem) Problem {
+	kind := kinds[code]
+	p := Problem{
+		Type: "/openapi.yaml#" + string(code), Title: kind.title, Status: kind.status, Detail: detail,
+		Error: kind.title, Message: kind.title, Retryable: kind.retryable, Errors: fields,
+	}
+	if detail != "" {
+		p.Error, p.Message = kind.title+" ("+detail+")", detail
+	}
+	return p
+}

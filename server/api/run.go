@@ -1,0 +1,116 @@
+package api
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Run is a run of the run API (SPEC C2.1, 9.7).
+type Run struct {
+	RunID             string            `json:"run_id"`
+	TaskID            string            `json:"task_id"` // the same; older clients read it
+	Title             string            `json:"title"`
+	State             string            `json:"state"`
+	StatusMessage     string            `json:"status_message,omitempty"`
+	Prompt            string            `json:"prompt"`
+	Config            json.RawMessage   `json:"config,omitempty"` // as posted
+	AgentConfig       AgentConfig       `json:"agent_config"`     // as it came out
+	Source            string            `json:"source"`
+	Creator           Profile           `json:"creator"`
+	Executor          Profile           `json:"executor"`
+	ExecutionLocation string            `json:"execution_location"`
+	Scope             Scope             `json:"scope"`
+	SessionLink       string            `json:"session_link,omitempty"` // once it has finished
+	ConversationID    string            `json:"conversation_id"`
+	EnvironmentID     string            `json:"environment_id,omitempty"`
+	Factory           string            `json:"factory"`
+	FactoryUID        string            `json:"factory_uid"`
+	Automation        string            `json:"automation,omitempty"`
+	Agent             string            `json:"agent,omitempty"`
+	Webhook           string            `json:"webhook,omitempty"`
+	DeliveryID        string            `json:"delivery_id,omitempty"`
+	Schedule          *RunSchedule      `json:"schedule,omitempty"`
+	ParentRunID       string            `json:"parent_run_id,omitempty"`
+	Metadata          map[string]string `json:"metadata,omitempty"`
+	Commit            string            `json:"commit,omitempty"`
+	Path              string            `json:"definition_path,omitempty"`
+	Blob              string            `json:"definition_blob,omitempty"`
+	Attempt           int64             `json:"attempt"`
+	ExitCode          *int64            `json:"exit_code,omitempty"`
+	Artifacts         []json.RawMessage `json:"artifacts"` // none yet
+	Usage             *Usage            `json:"request_usage,omitempty"`
+	SandboxRunning    bool              `json:"is_sandbox_running"`
+	Cancellable       bool              `json:"is_run_type_cancellable"`
+	RunTime           string            `json:"run_time,omitempty"` // ISO 8601 duration
+	CreatedAt         time.Time         `json:"created_at"`
+	UpdatedAt         time.Time         `json:"updated_at"`
+	StartedAt         *time.Time        `json:"started_at,omitempty"`
+	FinishedAt        *time.Time        `json:"finished_at,omitempty"`
+}
+
+// Profile is who a run belongs to, or acts as.
+type Profile struct {
+	Type        string `json:"type"` // user, service_account
+	UID         string `json:"uid"`
+	DisplayName string `json:"display_name"`
+}
+
+// Scope is who owns something: the team, of which the factory is a part.
+type Scope struct {
+	Type string `json:"type"`
+	UID  string `json:"uid"`
+}
+
+// AgentConfig is the configuration of a run.
+type AgentConfig struct {
+	Name          string         `json:"name,omitempty"`
+	ModelID       string         `json:"model_id,omitempty"`
+	BasePrompt    string         `json:"base_prompt,omitempty"`
+	EnvironmentID string         `json:"environment_id,omitempty"`
+	Harness       *HarnessConfig `json:"harness,omitempty"`
+}
+
+// HarnessConfig is the agent program of an AgentConfig.
+type HarnessConfig struct {
+	Type           string `json:"type,omitempty"`
+	ModelID        string `json:"model_id,omitempty"`
+	ReasoningLevel string `json:"reasoning_level,omitempty"`
+}
+
+// RunSchedule is the schedule that started a run, as it was then.
+type RunSchedule struct {
+	ID   string `json:"schedule_id"`
+	Name string `json:"schedule_name"`
+	Cron string `json:"cron_schedule"`
+}
+
+// Usage is what the run's harness said it used.
+type Usage struct {
+	InferenceCostUSD float64 `json:"inference_cost_usd"`
+	TotalTokens      int64   `json:"total_tokens"`
+}
+
+// CreatedRun is the answer to a create.
+type CreatedRun struct {
+	RunID      string `json:"run_id"`
+	TaskID     string `json:"task_id"`
+	State      string `json:"state"`
+	AtCapacity bool   `json:"at_capacity"` // others run; it waits for one of them to end
+}
+
+// RunNotice is the body that tells that a run ended.
+type RunNotice struct {
+	Type      string    `json:"type"` // run.succeeded, run.failed, run.cancelled
+	Timestamp time.Time `json:"timestamp"`
+	Data      Run       `json:"data"`
+}
+
+// Notice is an entry of GET /api/v1/notices.
+type Notice struct {
+	RunID       string     `json:"run_id"`
+	Status      string     `json:"status"` // pending, delivered, failed
+	Attempts    int64      `json:"attempts"`
+	Detail      string     `json:"detail,omitempty"` // of the last attempt
+	NextAttempt *time.Time `json:"next_attempt,omitempty"`
+	UpdatedAt   time.Time  `json:"updated_at"`
+}

@@ -1,0 +1,34 @@
+package api
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Schedule is an entry of GET /api/v1/agent/schedules.
+type Schedule struct {
+	ID             string            `json:"id"`
+	Name           string            `json:"name"`
+	Cron           string            `json:"cron_schedule"`
+	Enabled        bool              `json:"enabled"`
+	PausedReason   string            `json:"paused_reason,omitempty"` // if nobody paused it: its key has ended
+	Prompt         string            `json:"prompt"`
+	Factory        string            `json:"factory"`
+	Automation     string            `json:"automation,omitempty"` // whose file defines it
+	AgentConfig    json.RawMessage   `json:"agent_config,omitempty"`
+	AgentUID       string            `json:"agent_uid,omitempty"`
+	Metadata       map[string]string `json:"metadata,omitempty"`
+	History        ScheduleHistory   `json:"history"`
+	LastSpawnError string            `json:"last_spawn_error,omitempty"`
+	Scope          Scope             `json:"scope"`
+	CreatedBy      Profile           `json:"created_by"`
+	UpdatedBy      Profile           `json:"updated_by"`
+	CreatedAt      time.Time         `json:"created_at"`
+	UpdatedAt      time.Time         `json:"updated_at"`
+}
+
+// ScheduleHistory is when a schedule fired, and when it will.
+type ScheduleHistory struct {
+	LastRan *time.Time `json:"last_ran"`
+	NextRun *time.Time `json:"next_run"`
+}

@@ -1,0 +1,38 @@
+package api
+
+import "time"
+
+// Secret is an entry of GET /api/v1/secrets, and the answer to a PUT.
+type Secret struct {
+	Name       string      `json:"name"`
+	Generation int64       `json:"generation"`
+	SetAt      time.Time   `json:"set_at"`
+	Source     string      `json:"source,omitempty"` // where it comes from, if it was not set here
+	UsedBy     []SecretUse `json:"used_by"`
+	Pending    bool        `json:"pending"` // a newer value waits for the next apply
+	Warning    string      `json:"warning,omitempty"`
+}
+
+// SecretUse is who uses a secret, and which generation of it.
+type SecretUse struct {
+	Factory    string `json:"factory"`
+	Kind       string `json:"kind"` // webhook, automation, environment
+	Name       string `json:"name"`
+	Generation int64  `json:"generation,omitempty"` // of a webhook: the one it took
+}
+
+// PendingSecret is an entry of GET /api/v1/pending-secrets: what a sender gave
+// as a webhook's secret, without the value.
+type PendingSecret struct {
+	ID         string    `json:"id"`
+	Factory    string    `json:"factory"`
+	Webhook    string    `json:"webhook"`
+	SecretName string    `json:"secret_name"`
+	ReceivedAt time.Time `json:"received_at"`
+	From       string    `json:"from"`
+}
+
+// SetSecret is the body of PUT /api/v1/secrets/<name>.
+type SetSecret struct {
+	Value string `json:"value"`
+}
