@@ -275,50 +275,40 @@ func say(s *api.Step, role string, at time.Time, parts ...api.Content) {
 	s.Messages = append(s.Messages, api.ConversationMessage{Role: role, Content: parts, Timestamp: api.Time(at)})
 }
 
-// add adds an event of the transcript, if it belongs to a conversation.
+// addEvent adds an event of the transcript, if it belongs to a conversation.
 func addEvent(s *api.Step, e store.Event) {
-	var d struct {
-		run.Message
-		run.Tool
-		Command  string `json:"command"`
-		ExitCode *int   `json:"exit_code"`
-		Path     string `json:"path"`
-		Change   string `json:"change"`
-		Diff     string `json:"diff"`
-		State    string `json:"state"`
-		Said     string `json:"message"`
-	}
-	if json.Unmarshal(e.Data, &d) != nil {
+	decoded, err := run.Decode(e.Kind, e.Data)
+	if err != nil {
 		return
 	}
 	id := strconv.FormatInt(e.Seq, 10)
-	state := "completed"
-	if d.Failed {
-		state = "failed"
-	}
-	act := func(category, name string, input, output any) {
+	act := func(failed bool, category, name string, input, output any) {
+		state := "completed"
+		if failed {
+			state = "failed"
+		}
 		say(s, "assistant", e.At, api.Content{"type": "action", "id": id, "category": category, "name": name, "input": input})
 		say(s, "tool", e.At, api.Content{"type": "action_result", "action_id": id, "category": category, "name": name, "state": state, "output": output})
 	}
-	switch e.Kind {
-	case run.KindMessage:
+	switch d := decoded.(type) {
+	case run.Message:
 		role := d.Role
 		if role == "reasoning" {
 			role = "assistant"
 		}
 		say(s, role, e.At, api.Content{"type": "text", "text": d.Text})
-	case run.KindCommand:
-		act("command", "run_command", gin.H{"command": d.Command}, gin.H{"exit_code": d.ExitCode, "output": d.Output})
-	case run.KindTool:
-		act("integration", d.Name, d.Input, d.Output)
-	case run.KindFile:
-		act("files", d.Change, gin.H{"path": d.Path}, gin.H{"diff": d.Diff})
-	case run.KindOutput:
-		if d.Text = strings.TrimRight(d.Text, "\n"); d.Text != "" {
-			say(s, "tool", e.At, api.Content{"type": "text", "text": d.Text})
+	case run.Command:
+		act(d.Failed, "command", "run_command", gin.H{"command": d.Command}, gin.H{"exit_code": d.ExitCode, "output": d.Output})
+	case run.Tool:
+		act(d.Failed, "integration", d.Name, d.Input, d.Output)
+	case run.File:
+		act(false, "files", d.Change, gin.H{"path": d.Path}, gin.H{"diff": d.Diff})
+	case run.Output:
+		if text := strings.TrimRight(d.Text, "\n"); text != "" {
+			say(s, "tool", e.At, api.Content{"type": "text", "text": text})
 		}
-	case run.KindStatus:
-		say(s, "system", e.At, api.Content{"type": "event", "name": "status", "data": gin.H{"state": d.State, "message": d.Said}})
+	case run.Status:
+		say(s, "system", e.At, api.Content{"type": "event", "name": "status", "data": gin.H{"state": d.State, "message": d.Message}})
 	}
 }
 

@@ -10,6 +10,25 @@ import (
 	"triphammer/server/run"
 )
 
+// TestEventLines: an event of each kind is a line, also of one that only a newer
+// server knows.
+func TestEventLines(t *testing.T) {
+	for _, c := range []struct{ kind, data, want string }{
+		{run.KindStatus, `{"state":"FAILED","message":"why"}`, "[status] FAILED why\n"},
+		{run.KindCommand, `{"phase":"setup","command":"make","exit_code":2}`, "[command] setup make exit status 2\n"},
+		{run.KindCommand, `{"phase":"agent","command":"make","signal":"SIGINT"}`, "[command] agent make SIGINT\n"},
+		{run.KindStarted, `{"command":"./agent"}`, "[started] ./agent\n"},
+		{run.KindTool, `{"name":"search","input":"{}"}`, "[tool] search\n"},
+		{run.KindUsage, `{"input_tokens":7}`, "[usage]\n"},
+		{run.KindTruncated, `{"message":"left out"}`, "[truncated] left out\n"},
+		{"newer", `{"a":1}`, "[newer] {\"a\":1}\n"},
+	} {
+		if got := transcriptText(t, 0, api.Event{Kind: c.kind, Data: json.RawMessage(c.data)}); got != c.want {
+			t.Errorf("%s %s is shown as %q, not %q", c.kind, c.data, got, c.want)
+		}
+	}
+}
+
 // TestExitLine: how an agent ended is told by its exit status, or by the signal
 // that ended it, which leaves none.
 func TestExitLine(t *testing.T) {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -53,35 +52,50 @@ func (t *transcriptWriter) events(events []api.Event) error {
 }
 
 func (t *transcriptWriter) event(b *strings.Builder, e api.Event) {
-	var data map[string]any
-	if json.Unmarshal(e.Data, &data) != nil {
-		data = map[string]any{"text": string(e.Data)}
+	decoded, err := run.Decode(e.Kind, e.Data)
+	if err != nil { // a newer server's
+		t.say(b, e.Kind, string(e.Data))
+		return
 	}
-	text := func(key string) string { s, _ := data[key].(string); return s }
-	switch e.Kind {
-	case run.KindOutput:
-		t.quote(b, text("text"))
-	case run.KindFile:
-		t.say(b, text("change"), oneLine.Replace(text("path")))
-		t.quote(b, text("diff"))
-	case run.KindMessage:
-		role := text("role")
+	say := func(texts ...string) {
+		t.say(b, e.Kind, strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), " "))
+	}
+	switch d := decoded.(type) {
+	case run.Output:
+		t.quote(b, d.Text)
+	case run.File:
+		t.say(b, d.Change, oneLine.Replace(d.Path))
+		t.quote(b, d.Diff)
+	case run.Message:
+		role := d.Role
 		if !slices.Contains(roles, role) {
 			role = run.KindMessage
 		}
-		t.say(b, role, text("text"))
+		t.say(b, role, d.Text)
+	case run.Status:
+		say(d.State, d.Message)
+	case run.Command:
+		say(d.Phase, d.Command, d.Signal, exitText(d.ExitCode))
+	case run.Ended:
+		say(d.Signal, exitText(&d.ExitCode))
+	case run.AgentStarted:
+		say(d.Command)
+	case run.Tool:
+		say(d.Name)
+	case run.Truncated:
+		say(d.Message)
 	default:
-		var parts []string
-		for _, key := range []string{"state", "message", "phase", "command", "name", "text", "signal"} {
-			if s := text(key); s != "" {
-				parts = append(parts, s)
-			}
-		}
-		if code, ok := data["exit_code"].(float64); ok && code >= 0 { // -1: of a signal
-			parts = append(parts, fmt.Sprintf("exit status %d", int(code)))
-		}
-		t.say(b, e.Kind, strings.Join(parts, " "))
+		say()
 	}
+}
+
+// exitText is empty for a process that a signal ended, and one of which no
+// status is known.
+func exitText(code *int) string {
+	if code == nil || *code < 0 {
+		return ""
+	}
+	return fmt.Sprintf("exit status %d", *code)
 }
 
 // say writes a line of Triphammer's, with a text of whose further lines none is.

@@ -228,45 +228,33 @@ func took(r *store.Run) string {
 type shownEvent struct{ Head, Text string }
 
 func showEvent(e store.Event) shownEvent {
-	var data struct {
-		Stream   string `json:"stream"`
-		Path     string `json:"path"`
-		Change   string `json:"change"`
-		Diff     string `json:"diff"`
-		Message  string `json:"message"`
-		State    string `json:"state"`
-		Text     string `json:"text"`
-		Command  string `json:"command"`
-		Phase    string `json:"phase"`
-		Output   string `json:"output"`
-		ExitCode *int   `json:"exit_code"`
-		Role     string `json:"role"`
-		Name     string `json:"name"`
-	}
-	if json.Unmarshal(e.Data, &data) != nil {
+	decoded, err := run.Decode(e.Kind, e.Data)
+	if err != nil {
 		return shownEvent{Text: string(e.Data)}
 	}
-	exit := ""
-	if data.ExitCode != nil {
-		exit = fmt.Sprintf(" → exit status %d", *data.ExitCode)
-	}
-	switch e.Kind {
-	case run.KindOutput:
-		return shownEvent{Head: data.Stream, Text: data.Text}
-	case run.KindFile:
-		return shownEvent{Head: data.Change + " " + data.Path, Text: data.Diff}
-	case run.KindCommand:
-		return shownEvent{Head: strings.TrimSpace(data.Phase+" "+data.Command) + exit, Text: data.Output}
-	case run.KindMessage:
-		return shownEvent{Head: data.Role, Text: data.Text}
-	case run.KindStatus:
-		return shownEvent{Head: strings.TrimSpace(data.State + " " + data.Message)}
-	case run.KindExit:
-		return shownEvent{Head: "ended" + exit}
-	case run.KindStarted:
-		return shownEvent{Head: "started " + data.Command}
-	case run.KindTool:
-		return shownEvent{Head: data.Name, Text: data.Output}
+	switch d := decoded.(type) {
+	case run.Output:
+		return shownEvent{Head: d.Stream, Text: d.Text}
+	case run.File:
+		return shownEvent{Head: d.Change + " " + d.Path, Text: d.Diff}
+	case run.Command:
+		exit := ""
+		if d.ExitCode != nil {
+			exit = exitStatus(*d.ExitCode)
+		}
+		return shownEvent{Head: strings.TrimSpace(d.Phase+" "+d.Command) + exit, Text: d.Output}
+	case run.Message:
+		return shownEvent{Head: d.Role, Text: d.Text}
+	case run.Status:
+		return shownEvent{Head: strings.TrimSpace(d.State + " " + d.Message)}
+	case run.Ended:
+		return shownEvent{Head: "ended" + exitStatus(d.ExitCode)}
+	case run.AgentStarted:
+		return shownEvent{Head: "started " + d.Command}
+	case run.Tool:
+		return shownEvent{Head: d.Name, Text: d.Output}
 	}
 	return shownEvent{Text: string(e.Data)}
 }
+
+func exitStatus(code int) string { return fmt.Sprintf(" → exit status %d", code) }

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -26,6 +27,29 @@ type Event interface {
 	Kind() string
 	// redacted is the event with every text passed through hide.
 	redacted(hide func(string) string) Event
+}
+
+// decoders read the stored form of each kind.
+var decoders = map[string]func([]byte) (Event, error){
+	KindStatus: decode[Status], KindMessage: decode[Message], KindCommand: decode[Command], KindTool: decode[Tool], KindOutput: decode[Output],
+	KindFile: decode[File], KindUsage: decode[Usage], KindExit: decode[Ended], KindStarted: decode[AgentStarted], KindTruncated: decode[Truncated],
+}
+
+// Decode reads an event from its stored form, which is also that of the API. It
+// fails for a kind that this program does not know, such as a newer server's.
+func Decode(kind string, data []byte) (Event, error) {
+	if known := decoders[kind]; known != nil {
+		return known(data)
+	}
+	return nil, fmt.Errorf("a transcript has an event of the unknown kind %q", kind)
+}
+
+func decode[E Event](data []byte) (Event, error) {
+	var e E
+	if err := json.Unmarshal(data, &e); err != nil {
+		return nil, fmt.Errorf("the event %s: %w", e.Kind(), err)
+	}
+	return e, nil
 }
 
 // Status tells what happens to the run.
