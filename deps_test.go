@@ -21,7 +21,7 @@ var allowed = map[string][]string{
 	"factory/signature":       {},
 	"factory/match":           {"factory/filter"},
 	"factory":                 {"schema", "factory/filter", "factory/signature", "factory/match"},
-	"applier/gitrepo":         {},
+	"applier/gitrepo":         {"schema"},
 	"applier/gitrepo/gittest": {}, // for tests
 	"applier":                 {"schema", "factory", "factory/match", "factory/signature", "applier/gitrepo"},
 	"server/disk":             {},

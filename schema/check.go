@@ -289,8 +289,11 @@ var separators = strings.NewReplacer("_", "", "-", "")
 // longest is how many characters of a word distance takes.
 const longest = 64
 
-// distance is the number of edits between two words, a swap of neighbours
-// counting as one (optimal string alignment); enough if it is that or more.
+// Distance is the number of edits between two words, a swap of neighbours counting
+// as one; 65 if a word has more than 64 characters.
+func Distance(a, b string) int { return distance(a, b, longest+1) }
+
+// distance is Distance (optimal string alignment); enough if it is that or more.
 func distance(a, b string, enough int) int {
 	x, y := []rune(a), []rune(b)
 	if len(x) > longest || len(y) > longest {

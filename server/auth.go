@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -116,7 +117,7 @@ func factoryOf(c *gin.Context) (factory string, ok bool) {
 		fail(c, api.NotAuthorized, "the key is for another factory", api.FieldProblem{Field: "factory", Message: asked})
 		return "", false
 	}
-	return firstOf(only, asked), true
+	return cmp.Or(only, asked), true
 }
 
 func who(c *gin.Context) *Principal { return c.MustGet(principalKey).(*Principal) }

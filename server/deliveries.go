@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -204,7 +205,7 @@ func (s *Server) testFilter(c *gin.Context) {
 			s.failWith(c, err)
 			return
 		}
-		req.Factory = firstOf(req.Factory, d.Factory)
+		req.Factory = cmp.Or(req.Factory, d.Factory)
 	}
 	if all := s.revisions(c); req.Factory == "" && len(all) == 1 {
 		req.Factory = all[0].Factory

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -165,7 +166,7 @@ func (s *Server) applyOf(c *gin.Context, id string) *store.Apply {
 	var err error
 	if strings.HasPrefix(id, "apl_") {
 		a, err = s.cfg.Store.ApplyByID(c.Request.Context(), id)
-	} else if a, err = s.cfg.Store.AppliedCommit(c.Request.Context(), firstOf(who(c).Factory, c.Query("factory")), id); err == nil {
+	} else if a, err = s.cfg.Store.AppliedCommit(c.Request.Context(), cmp.Or(who(c).Factory, c.Query("factory")), id); err == nil {
 		a, err = s.cfg.Store.ApplyByID(c.Request.Context(), a.ID) // with its bindings
 	}
 	if err == nil && !who(c).mayTouch(a.Factory) {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -53,7 +54,7 @@ func (s *Server) createKey(c *gin.Context) {
 		s.failWith(c, err)
 		return
 	}
-	k := store.Key{Name: req.Name, Kind: store.KeyPersonal, Owner: firstOf(req.Owner, who(c).Owner), Scopes: req.Scopes, Factory: req.Factory}
+	k := store.Key{Name: req.Name, Kind: store.KeyPersonal, Owner: cmp.Or(req.Owner, who(c).Owner), Scopes: req.Scopes, Factory: req.Factory}
 	if req.Agent != "" {
 		k.Kind, k.Owner = store.KeyAgent, req.Agent
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -195,7 +196,7 @@ func (s *Server) newRun(ctx context.Context, p *Principal, a *asked) (store.NewR
 	req := run.CreateRequest{
 		Prompt: a.Prompt, BasePrompt: a.config.BasePrompt, Config: a.Config, Runner: a.config.RunnerID,
 		Harness: factory.Harness{
-			Type: a.config.Harness.Type, Model: firstOf(a.config.Harness.ModelID, a.config.ModelID), ReasoningLevel: a.config.Harness.ReasoningLevel,
+			Type: a.config.Harness.Type, Model: cmp.Or(a.config.Harness.ModelID, a.config.ModelID), ReasoningLevel: a.config.Harness.ReasoningLevel,
 		},
 	}
 	if a.Agent != "" {
@@ -288,7 +289,7 @@ func (s *Server) createRun(c *gin.Context) {
 		return
 	}
 	if key != "" {
-		key = firstOf(p.KeyID, p.Name) + "\x00" + key
+		key = cmp.Or(p.KeyID, p.Name) + "\x00" + key
 	}
 	made, created, err := s.cfg.Store.CreateRun(c.Request.Context(), r, key, body)
 	if err != nil {
@@ -338,7 +339,7 @@ func (s *Server) environment(p *Principal, id, within string) (*applier.Revision
 }
 
 func titleOf(req createRequest) string {
-	title, _, _ := strings.Cut(strings.TrimSpace(firstOf(req.Title, req.Prompt)), "\n")
+	title, _, _ := strings.Cut(strings.TrimSpace(cmp.Or(req.Title, req.Prompt)), "\n")
 	if utf8.RuneCountInString(title) > maxTitle {
 		title = string([]rune(title)[:maxTitle-1]) + "…"
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -238,7 +239,7 @@ func (l *runListing) metadata(key, value string) {
 	}
 	l.Metadata[key] = value
 	if problem, ok := checkMetadata(map[string]string{key: value}); !ok || len(l.Metadata) > maxMetadataFilters {
-		l.refuse("metadata["+key+"]", "%s; at most %d keys select runs", firstOf(problem.Message, "there are too many"), maxMetadataFilters)
+		l.refuse("metadata["+key+"]", "%s; at most %d keys select runs", cmp.Or(problem.Message, "there are too many"), maxMetadataFilters)
 	}
 }
 

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -86,7 +87,7 @@ func (s *Server) showRun(r *store.Run, spec run.Spec, metadata map[string]string
 		shown.Metadata = map[string]string{automationKey: r.Automation}
 	}
 	if r.Schedule != nil {
-		shown.Schedule = &api.RunSchedule{ID: r.Schedule.ID, Name: firstOf(r.Schedule.Name, r.Automation), Cron: r.Schedule.Cron}
+		shown.Schedule = &api.RunSchedule{ID: r.Schedule.ID, Name: cmp.Or(r.Schedule.Name, r.Automation), Cron: r.Schedule.Cron}
 	}
 	if !r.StartedAt.IsZero() {
 		until := r.FinishedAt
@@ -190,7 +191,7 @@ func (s *Server) transcript(c *gin.Context) {
 		return
 	}
 	// The cursor of lists is the number of the last event here: both go on.
-	text := firstOf(c.Query("after"), c.Query("cursor"), "0")
+	text := cmp.Or(c.Query("after"), c.Query("cursor"), "0")
 	after, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || after < 0 {
 		fail(c, api.InvalidRequest, "after is the number of an event", api.FieldProblem{Field: "after", Message: text})

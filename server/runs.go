@@ -30,15 +30,6 @@ const (
 	requestDeadline   = 30 * time.Second // to send a request's body
 )
 
-func firstOf(texts ...string) string {
-	for _, t := range texts {
-		if t != "" {
-			return t
-		}
-	}
-	return ""
-}
-
 // readRequest reads a request's body, or answers why not.
 func readRequest(c *gin.Context) ([]byte, bool) { return readBody(c, maxRequest) }
 

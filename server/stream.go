@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -96,7 +97,7 @@ func (s *Server) runEvents(c *gin.Context) {
 	if !ok {
 		return
 	}
-	from, err := parsePlace(firstOf(c.GetHeader("Last-Event-ID"), c.Query("last_event_id")))
+	from, err := parsePlace(cmp.Or(c.GetHeader("Last-Event-ID"), c.Query("last_event_id")))
 	if err != nil {
 		s.failWith(c, err)
 		return

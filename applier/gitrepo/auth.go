@@ -1,7 +1,6 @@
 package gitrepo
 
 import (
-	"bytes"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
@@ -362,17 +361,8 @@ func (r *Remote) explain(err error, authorized bool) error {
 	return fmt.Errorf("%w: %s: %w", ErrUnreachable, r.url, err)
 }
 
-// shellQuote quotes a path for the shell of an ssh server, as git does.
-func shellQuote(s string) string {
-	var b bytes.Buffer
-	b.WriteByte('\'')
-	for _, c := range []byte(s) {
-		if c == '\'' || c == '!' {
-			b.WriteString(`'\` + string(c) + `'`)
-			continue
-		}
-		b.WriteByte(c)
-	}
-	b.WriteByte('\'')
-	return b.String()
-}
+// ShellQuote quotes a word for a shell, as git does: csh takes an exclamation mark
+// for its own even between quotes.
+func ShellQuote(s string) string { return "'" + shellSpecial.Replace(s) + "'" }
+
+var shellSpecial = strings.NewReplacer("'", `'\''`, "!", `'\!'`)

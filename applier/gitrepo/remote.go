@@ -588,7 +588,7 @@ func (r *Remote) sshSession(client *ssh.Client) (*session, error) {
 	}
 	said := &firstBytes{}
 	remote.Stderr = said
-	if err := remote.Start("git-upload-pack " + shellQuote(r.target.Path)); err != nil {
+	if err := remote.Start("git-upload-pack " + ShellQuote(r.target.Path)); err != nil {
 		return nil, err
 	}
 	var h heard

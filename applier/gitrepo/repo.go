@@ -24,6 +24,8 @@ import (
 	"github.com/go-git/go-git/v5"
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/storer"
+
+	"triphammer/schema"
 )
 
 // Errors that callers tell apart. What is returned wraps one of them and says
@@ -227,32 +229,11 @@ func missingBranch(where, branch string, names []string) error {
 	}
 	const shown = 5
 	slices.Sort(names)
-	slices.SortStableFunc(names, func(a, b string) int { return distance(a, branch) - distance(b, branch) })
+	slices.SortStableFunc(names, func(a, b string) int { return schema.Distance(a, branch) - schema.Distance(b, branch) })
 	more := ""
 	if len(names) > shown {
 		more = fmt.Sprintf(" and %d more", len(names)-shown)
 		names = names[:shown]
 	}
 	return fmt.Errorf("%w: %s has no branch %q; it has %s%s", ErrNoBranch, where, branch, strings.Join(names, ", "), more)
-}
-
-// distance is the number of single edits between two names.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

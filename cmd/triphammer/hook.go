@@ -70,7 +70,7 @@ func installHook(c *cobra.Command, dir string) error {
 	if !fs.ValidPath(path.Clean(folder)) {
 		return exitWith(exitUsage, "--path %s: name a folder of the repository, such as factory", folder)
 	}
-	command := []string{quoteShell(program), "hook", "pre-receive", "--branch", quoteShell(branch), "--path", quoteShell(folder)}
+	command := []string{gitrepo.ShellQuote(program), "hook", "pre-receive", "--branch", gitrepo.ShellQuote(branch), "--path", gitrepo.ShellQuote(folder)}
 	if strict, _ := c.Flags().GetBool("strict"); strict {
 		command = append(command, "--strict")
 	}
@@ -107,8 +107,6 @@ func usedHooks(c *cobra.Command, dir string) string {
 	}
 	return filepath.Join(dir, used)
 }
-
-func quoteShell(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 func preReceive(c *cobra.Command) error {
 	branch, _ := c.Flags().GetString("branch")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -186,20 +187,13 @@ func printPlan(w io.Writer, p applier.Plan) {
 		for _, change := range group.changes {
 			fmt.Fprintf(w, "  %s %s %s %s\n", group.sign, group.verb, change.Kind, change.Name)
 			for _, v := range change.Values {
-				fmt.Fprintf(w, "      %s: %s -> %s\n", v.Key, orDash(v.Before), orDash(v.After))
+				fmt.Fprintf(w, "      %s: %s -> %s\n", v.Key, cmp.Or(v.Before, "-"), cmp.Or(v.After, "-"))
 			}
 		}
 	}
 	for _, call := range p.Callouts {
 		fmt.Fprintf(w, "  ! %s %s: %s\n", call.Kind, call.Name, call.Message)
 	}
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }
 
 func backTestLine(b applier.BackTest) string {
@@ -242,7 +236,7 @@ func writePlanMarkdown(w io.Writer, a *api.PlanAnswer, prefix string) error {
 			for _, change := range group.changes {
 				var keys []string
 				for _, v := range change.Values {
-					keys = append(keys, fmt.Sprintf("%s: %s → %s", v.Key, orDash(v.Before), orDash(v.After)))
+					keys = append(keys, fmt.Sprintf("%s: %s → %s", v.Key, cmp.Or(v.Before, "-"), cmp.Or(v.After, "-")))
 				}
 				fmt.Fprintf(w, "| %s | %s | %s | %s |\n", group.verb, change.Kind, text(change.Name), text(strings.Join(keys, "; ")))
 			}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"triphammer/applier/gitrepo"
 	"triphammer/factory/signature"
 	"triphammer/server/delivery"
 	"triphammer/server/secret"
@@ -239,7 +240,7 @@ func (m *message) curl(ctx context.Context) (string, error) {
 		parts := strings.Split(s, standIn)
 		for i, part := range parts {
 			if part != "" || len(parts) == 1 {
-				parts[i] = quoteShell(part)
+				parts[i] = gitrepo.ShellQuote(part)
 			}
 		}
 		return strings.Join(parts, variable)

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -129,11 +130,11 @@ func SpecForEnvironment(f *factory.Factory, environment string, req CreateReques
 	if h := req.Harness; h.Type != "" && h.Type != settings.Harness.Type {
 		settings.Harness = h
 	} else {
-		settings.Harness.Model = orElse(h.Model, settings.Harness.Model)
-		settings.Harness.ReasoningLevel = orElse(h.ReasoningLevel, settings.Harness.ReasoningLevel)
-		settings.Harness.AuthSecret = orElse(h.AuthSecret, settings.Harness.AuthSecret)
+		settings.Harness.Model = cmp.Or(h.Model, settings.Harness.Model)
+		settings.Harness.ReasoningLevel = cmp.Or(h.ReasoningLevel, settings.Harness.ReasoningLevel)
+		settings.Harness.AuthSecret = cmp.Or(h.AuthSecret, settings.Harness.AuthSecret)
 	}
-	settings.Runner = orElse(req.Runner, settings.Runner)
+	settings.Runner = cmp.Or(req.Runner, settings.Runner)
 	s := Spec{AgentPrompt: req.BasePrompt, Prompt: req.Prompt, Config: req.Config, Attachments: req.Attachments}
 	if req.Agent != nil {
 		s.Agent = req.Agent.Name
@@ -146,13 +147,6 @@ func SpecForEnvironment(f *factory.Factory, environment string, req CreateReques
 	}
 	s.Blob = f.Blob(s.Path)
 	return s, nil
-}
-
-func orElse(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
 }
 
 // settle resolves the names in the settings and says what cannot be resolved.
