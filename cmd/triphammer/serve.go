@@ -505,7 +505,7 @@ func (s *serving) run(ctx context.Context) error {
 	for _, n := range s.in.notifiers {
 		worker("telling of applies", n.Run)
 	}
-	workers.Go(func() { s.in.retain(working) })
+	workers.Go(func() { s.in.store.Retain(working, s.in.opt.keep) })
 	defer context.AfterFunc(ctx, func() {
 		s.logger.Info("stopping: runs in progress get a moment; a second signal ends it at once")
 	})()
