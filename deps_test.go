@@ -30,6 +30,7 @@ var allowed = map[string][]string{
 	"server/run":              {"factory", "server/disk", "server/secret", "server/store"},
 	"server/sandbox":          {"server/run"},
 	"server/delivery":         {"factory/signature", "factory/filter", "factory/match", "factory", "applier", "server/secret", "server/store"},
+	"server/ledger":           {"applier", "applier/gitrepo", "factory", "server/run", "server/store"},
 	"server/dashboard":        {"applier", "server/store", "server/run", "server/delivery"},
 	"server/api":              {"schema", "factory", "applier"},
 	"server":                  {"server/api", "schema", "factory", "factory/filter", "factory/match", "factory/signature", "applier", "server/disk", "server/secret", "server/store", "server/run", "server/delivery", "server/dashboard"},

@@ -43,37 +43,23 @@ type Source interface {
 	Describe() (repository, branch string)
 }
 
-// Config is what an Applier needs. All functions but OnChange and Deliveries are required.
+// Config is what an Applier needs: a factory, Source, Live and Ledger.
 type Config struct {
 	Factory string // its name on this server
 	Source  Source
 	Path    string // folder of the factory in the repository, "." for its root
 	Options factory.Options
-	Live    *Live
+	// Live is where the factory serves. What it serves already, before New, is what
+	// it served when the server stopped: that commit is not applied again by itself
+	// (SPEC 4.4).
+	Live   *Live
+	Ledger Ledger
 	// Pin is a past commit that is to serve, whatever the branch says.
 	Pin *Pin
-	// Past opens a commit that was applied before; needed to pin one.
-	Past func(ctx context.Context, hash string) (gitrepo.Commit, fs.FS, error)
 	// Verify returns why a commit must not apply (SPEC 4.10), an error that is an
 	// ErrUnverified, or another one if that could not be found out; or a warning of
 	// one that may. nil: all may.
 	Verify func(ctx context.Context, hash string) (warning string, err error)
-	// PinEnded hears that the pin has run out, and of each start, before which it
-	// may have; nil: nobody does.
-	PinEnded func(ctx context.Context) error
-	// Restored is what the factory served when the server stopped, if anything:
-	// its commit is not applied again by itself (SPEC 4.4).
-	Restored *Revision
-
-	Secrets func(ctx context.Context, names []string) (map[string]SecretValue, error)
-	UIDs    func(ctx context.Context, names []string) (map[string]string, error)
-	Spec    func(f *factory.Factory, a *factory.Automation) ([]byte, error)
-	// Deliveries visits the newest n accepted deliveries of a webhook that have a
-	// payload, newest first; nil if there is no back-test.
-	Deliveries func(ctx context.Context, webhookUID string, n int, visit func(id string, payload []byte) error) error
-	// Record keeps an apply of any outcome, in one transaction, and returns its id.
-	// Its context is never cancelled: an apply that was recorded also goes live.
-	Record func(ctx context.Context, a *Apply) (id string, err error)
 	// OnChange hears of the first state and of every change, in order; it must not
 	// block or call the Applier.
 	OnChange func(State)
@@ -260,10 +246,10 @@ func New(cfg Config) *Applier {
 	}
 	a := &Applier{cfg: cfg, kicks: make(chan struct{}, 1), busy: make(chan struct{}, 1)}
 	a.pin = cfg.Pin
-	a.state = State{Factory: cfg.Factory, Path: cfg.Path, Applied: cfg.Restored, Pin: cfg.Pin}
+	a.state = State{Factory: cfg.Factory, Path: cfg.Path, Pin: cfg.Pin}
 	a.state.Repository, a.state.Branch = cfg.Source.Describe()
-	if cfg.Restored != nil {
-		a.settled = cfg.Restored.Commit.Hash
+	if restored, ok := cfg.Live.Revision(cfg.Factory); ok {
+		a.state.Applied, a.settled = restored, restored.Commit.Hash
 	}
 	return a
 }
@@ -395,7 +381,7 @@ func (a *Applier) lookForSecrets(ctx context.Context) {
 	if len(lacked) == 0 {
 		return
 	}
-	values, err := a.cfg.Secrets(ctx, slices.Sorted(maps.Keys(lacked)))
+	values, err := a.cfg.Ledger.Secrets(ctx, slices.Sorted(maps.Keys(lacked)))
 	for name, generation := range lacked {
 		// Of one that cannot be read the apply says why.
 		if v := values[name]; v.Generation != generation || err != nil && ctx.Err() == nil {
@@ -454,10 +440,7 @@ func (a *Applier) pinned(ctx context.Context) *Pin {
 }
 
 func (a *Applier) endPin(ctx context.Context) {
-	if a.cfg.PinEnded == nil {
-		return
-	}
-	if err := a.cfg.PinEnded(context.WithoutCancel(ctx)); err != nil {
+	if err := a.cfg.Ledger.EndPin(context.WithoutCancel(ctx), a.cfg.Factory); err != nil {
 		a.cfg.Logger.Error("the end of a pin could not be recorded; the next start tries again", "factory", a.cfg.Factory, "error", err)
 	}
 }
@@ -525,7 +508,7 @@ func (a *Applier) sync(ctx context.Context, trigger string, force bool) *Apply {
 		if !force && (ctx.Err() != nil || !a.wanted(head.Hash, pin.Commit, trigger)) {
 			return nil
 		}
-		head, done.past, err = a.cfg.Past(ctx, pin.Commit)
+		head, done.past, err = a.cfg.Ledger.Past(ctx, a.cfg.Factory, pin.Commit)
 	}
 	if err != nil {
 		return a.failed(ctx, done, err, force)
@@ -615,10 +598,7 @@ func (a *Applier) build(ctx context.Context, done *Apply) (built *Built, err err
 		return nil, err
 	}
 	r := NewRecorder(tree)
-	built, err = Build(ctx, BuildInput{
-		Factory: a.cfg.Factory, Commit: done.Commit, Tree: r, Options: a.cfg.Options,
-		Secrets: a.cfg.Secrets, UIDs: a.cfg.UIDs, Spec: a.cfg.Spec,
-	})
+	built, err = a.compile(ctx, done.Commit, r)
 	if err == nil && built.Revision != nil {
 		for _, f := range r.Snapshot().Files {
 			if built.Revision.Definition.Blob(f.Path) != "" {
@@ -629,6 +609,14 @@ func (a *Applier) build(ctx context.Context, done *Apply) (built *Built, err err
 	return built, err
 }
 
+// compile makes a revision with what the ledger has.
+func (a *Applier) compile(ctx context.Context, commit gitrepo.Commit, tree fs.FS) (*Built, error) {
+	l := a.cfg.Ledger
+	return Build(ctx, BuildInput{
+		Factory: a.cfg.Factory, Commit: commit, Tree: tree, Options: a.cfg.Options, Secrets: l.Secrets, UIDs: l.UIDs, Spec: l.Spec,
+	})
+}
+
 func (a *Applier) applied(ctx context.Context, done *Apply, built *Built, force bool) *Apply {
 	revision := built.Revision
 	previous, _ := a.cfg.Live.Revision(a.cfg.Factory)
@@ -636,7 +624,7 @@ func (a *Applier) applied(ctx context.Context, done *Apply, built *Built, force 
 	done.Plan = Diff(previous, revision)
 	done.FinishedAt = a.cfg.Now()
 	revision.AppliedAt = done.FinishedAt
-	id, err := a.cfg.Record(context.WithoutCancel(ctx), done)
+	id, err := a.cfg.Ledger.Record(context.WithoutCancel(ctx), done)
 	done.Snapshot = Snapshot{} // up to 16 MiB that the state need not hold
 	if err != nil {
 		done.Revision = nil
@@ -655,7 +643,7 @@ func (a *Applier) applied(ctx context.Context, done *Apply, built *Built, force 
 
 func (a *Applier) refused(ctx context.Context, done *Apply, built *Built, reason Reason) *Apply {
 	done.Outcome, done.Diagnostics, done.FinishedAt = Refused, built.Diagnostics, a.cfg.Now()
-	id, err := a.cfg.Record(context.WithoutCancel(ctx), done)
+	id, err := a.cfg.Ledger.Record(context.WithoutCancel(ctx), done)
 	if err != nil {
 		return a.failed(ctx, done, fmt.Errorf("recording the apply: %w", err), false)
 	}
@@ -723,7 +711,7 @@ func (a *Applier) failed(ctx context.Context, done *Apply, err error, force bool
 		return done // the same again, before its time
 	}
 	if !f.recorded || force {
-		id, err := a.cfg.Record(context.WithoutCancel(ctx), done)
+		id, err := a.cfg.Ledger.Record(context.WithoutCancel(ctx), done)
 		done.ID, f.recorded = id, err == nil
 		a.cfg.Logger.Warn("definitions could not be applied", "factory", done.Factory, "error", done.Error)
 	}

@@ -3,7 +3,6 @@ package applier
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"slices"
@@ -33,63 +32,71 @@ func tree(files ...string) fstest.MapFS {
 	return t
 }
 
-// records stands in for the store: the functions that an Applier is given.
+// records is a Memory that a test can break, and whose methods it can hear of.
 type records struct {
-	mu      sync.Mutex
-	secrets map[string]SecretValue
-	applies []*Apply
-	broken  error
+	*Memory
+	broken                    error                                        // of Record
+	onRecord                  func(ctx context.Context, done *Apply) error // before it is kept
+	onSecrets, onPast, onSpec func()                                       // afterwards
+	onEndPin                  func() error
 }
+
+func newRecords() *records { return &records{Memory: &Memory{}} }
 
 func (r *records) config(source Source) Config {
-	return Config{
-		Factory: "default", Source: source, Live: &Live{}, Logger: slog.New(slog.DiscardHandler),
-		Secrets: func(_ context.Context, names []string) (map[string]SecretValue, error) {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			out := make(map[string]SecretValue)
-			for _, name := range names {
-				if v, ok := r.secrets[name]; ok {
-					out[name] = v
-				}
-			}
-			return out, nil
-		},
-		UIDs: func(_ context.Context, names []string) (map[string]string, error) {
-			out := make(map[string]string)
-			for _, name := range names {
-				out[name] = "whk_" + name
-			}
-			return out, nil
-		},
-		Spec: func(_ *factory.Factory, a *factory.Automation) ([]byte, error) { return []byte(a.Prompt), nil },
-		Record: func(_ context.Context, a *Apply) (string, error) {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			if r.broken != nil {
-				return "", r.broken
-			}
-			kept := *a
-			r.applies = append(r.applies, &kept)
-			return fmt.Sprintf("apl_%d", len(r.applies)), nil
-		},
-	}
+	return Config{Factory: "default", Source: source, Live: &Live{}, Ledger: r, Logger: slog.New(slog.DiscardHandler)}
 }
 
-func (r *records) set(name string, generation int64, value string) {
+func (r *records) breaks(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.secrets == nil {
-		r.secrets = make(map[string]SecretValue)
+	r.broken = err
+}
+
+func (r *records) Record(ctx context.Context, done *Apply) (string, error) {
+	r.mu.Lock()
+	err := r.broken
+	r.mu.Unlock()
+	if r.onRecord != nil {
+		err = errors.Join(err, r.onRecord(ctx, done))
 	}
-	r.secrets[name] = NewSecretValue(generation, value)
+	if err != nil {
+		return "", err
+	}
+	return r.Memory.Record(ctx, done)
+}
+
+func (r *records) Secrets(ctx context.Context, names []string) (map[string]SecretValue, error) {
+	if r.onSecrets != nil {
+		defer r.onSecrets()
+	}
+	return r.Memory.Secrets(ctx, names)
+}
+
+func (r *records) Past(ctx context.Context, factory, hash string) (gitrepo.Commit, fs.FS, error) {
+	if r.onPast != nil {
+		defer r.onPast()
+	}
+	return r.Memory.Past(ctx, factory, hash)
+}
+
+func (r *records) Spec(f *factory.Factory, a *factory.Automation) ([]byte, error) {
+	if r.onSpec != nil {
+		r.onSpec()
+	}
+	return r.Memory.Spec(f, a)
+}
+
+func (r *records) EndPin(ctx context.Context, factory string) error {
+	if r.onEndPin != nil {
+		return r.onEndPin()
+	}
+	return r.Memory.EndPin(ctx, factory)
 }
 
 func (r *records) outcomes() []Outcome {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	var all []Outcome
-	for _, a := range r.applies {
+	for _, a := range r.Applies() {
 		all = append(all, a.Outcome)
 	}
 	return all
@@ -149,8 +156,8 @@ func TestRefusedKeepsTheLastGood(t *testing.T) {
 		source := &fake{head: "good", tree: map[string]fs.FS{
 			"good": good, "bad": tree("webhooks/hook.yaml", "colour: green\n"), "better": good,
 		}}
-		r := &records{}
-		r.set("HOOK_SECRET", 1, "s3cret")
+		r := newRecords()
+		r.SetSecret("HOOK_SECRET", "s3cret")
 		cfg := r.config(source)
 		a := New(cfg)
 		start(t, a)
@@ -183,7 +190,7 @@ func TestRefusedKeepsTheLastGood(t *testing.T) {
 func TestSecrets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &fake{head: "c1", tree: map[string]fs.FS{"c1": tree("webhooks/hook.yaml", webhookYAML+"authMode: url_token\n")}}
-		r := &records{}
+		r := newRecords()
 		cfg := r.config(source)
 		a := New(cfg)
 		start(t, a)
@@ -192,20 +199,20 @@ func TestSecrets(t *testing.T) {
 			t.Fatalf("without the secret: %+v", s.LastApply)
 		}
 		a.SecretSet("OTHER")
-		r.set("HOOK_SECRET", 1, "not/url/safe")
+		r.SetSecret("HOOK_SECRET", "not/url/safe")
 		a.SecretSet("HOOK_SECRET")
 		synctest.Wait()
 		d := a.State().LastApply.Diagnostics[0]
 		if d.Code != schema.BadSecret || strings.Contains(d.Message, "not/url") {
 			t.Fatalf("with an unsuitable secret: %+v", d)
 		}
-		r.set("HOOK_SECRET", 2, "url-safe")
+		r.SetSecret("HOOK_SECRET", "url-safe")
 		a.SecretSet("HOOK_SECRET")
 		synctest.Wait()
 		if w, ok := cfg.Live.Webhook("whk_hook"); !ok || w.SecretGeneration != 2 {
 			t.Fatalf("webhook %+v", w)
 		}
-		r.set("HOOK_SECRET", 3, "rotated")
+		r.SetSecret("HOOK_SECRET", "rotated")
 		a.SecretSet("HOOK_SECRET")
 		source.push("c1", nil)
 		time.Sleep(time.Hour)
@@ -230,16 +237,15 @@ func TestSecrets(t *testing.T) {
 func TestSecretSetMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &fake{head: "c1", tree: map[string]fs.FS{"c1": tree("webhooks/hook.yaml", webhookYAML)}}
-		r := &records{}
+		r := newRecords()
 		cfg := r.config(source)
 		var a *Applier
-		record := cfg.Record
-		cfg.Record = func(ctx context.Context, done *Apply) (string, error) {
+		r.onRecord = func(_ context.Context, done *Apply) error {
 			if done.Outcome == Refused {
-				r.set("HOOK_SECRET", 1, "s3cret")
+				r.SetSecret("HOOK_SECRET", "s3cret")
 				a.SecretSet("HOOK_SECRET")
 			}
-			return record(ctx, done)
+			return nil
 		}
 		a = New(cfg)
 		start(t, a)
@@ -254,7 +260,7 @@ func TestSecretSetMeanwhile(t *testing.T) {
 func TestTransientFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &fake{err: errors.New("unreachable"), tree: map[string]fs.FS{"c1": tree()}}
-		r := &records{}
+		r := newRecords()
 		cfg := r.config(source)
 		a := New(cfg)
 		start(t, a)
@@ -273,17 +279,15 @@ func TestTransientFailures(t *testing.T) {
 			t.Errorf("state %+v", s)
 		}
 		// A failure of the record is one too: nothing goes live unrecorded.
-		r.broken = errors.New("disk full")
+		r.breaks(errors.New("disk full"))
 		source.tree["c2"] = tree("webhooks/hook.yaml", webhookYAML)
-		r.set("HOOK_SECRET", 1, "s")
+		r.SetSecret("HOOK_SECRET", "s")
 		source.push("c2", nil)
 		synctest.Wait()
 		if _, live := cfg.Live.Webhook("whk_hook"); live || !strings.Contains(a.State().Error, "disk full") {
 			t.Errorf("unrecorded and live: %t, %+v", live, a.State())
 		}
-		r.mu.Lock()
-		r.broken = nil
-		r.mu.Unlock()
+		r.breaks(nil)
 		time.Sleep(lastRetry + time.Second)
 		if _, live := cfg.Live.Webhook("whk_hook"); !live {
 			t.Error("not healed")
@@ -303,10 +307,9 @@ func TestTransientFailures(t *testing.T) {
 func TestRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &fake{head: "c1", tree: map[string]fs.FS{"c1": tree()}}
-		r := &records{}
+		r := newRecords()
 		cfg := r.config(source)
-		cfg.Restored = &Revision{Factory: "default", Commit: gitrepo.Commit{Hash: "c1"}, Definition: &factory.Factory{}}
-		cfg.Live.Swap(cfg.Restored)
+		cfg.Live.Swap(&Revision{Factory: "default", Commit: gitrepo.Commit{Hash: "c1"}, Definition: &factory.Factory{}})
 		a := New(cfg)
 		start(t, a)
 		time.Sleep(time.Hour)
@@ -317,11 +320,10 @@ func TestRestored(t *testing.T) {
 }
 
 func TestPlan(t *testing.T) {
-	r := &records{}
-	r.set("HOOK_SECRET", 1, "s")
+	m := &Memory{}
+	m.SetSecret("HOOK_SECRET", "s")
 	build := func(files ...string) *Revision {
-		cfg := r.config(nil)
-		b, err := Build(t.Context(), BuildInput{Factory: "f", Tree: tree(files...), Secrets: cfg.Secrets, UIDs: cfg.UIDs, Spec: cfg.Spec})
+		b, err := Build(t.Context(), BuildInput{Factory: "f", Tree: tree(files...), Secrets: m.Secrets, UIDs: m.UIDs, Spec: m.Spec})
 		if err != nil || b.Revision == nil {
 			t.Fatal(err, b)
 		}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"triphammer/applier/gitrepo"
 	"triphammer/schema"
 )
 
@@ -39,9 +40,7 @@ const maxExamples = 5
 // would change, without changing anything. For each automation that changes, the
 // newest deliveries of each of its webhooks are evaluated, up to that many.
 func (a *Applier) Propose(ctx context.Context, tree fs.FS, deliveries int) (*Proposal, error) {
-	built, err := Build(ctx, BuildInput{
-		Factory: a.cfg.Factory, Tree: tree, Options: a.cfg.Options, Secrets: a.cfg.Secrets, UIDs: a.cfg.UIDs, Spec: a.cfg.Spec,
-	})
+	built, err := a.compile(ctx, gitrepo.Commit{}, tree)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +53,7 @@ func (a *Applier) Propose(ctx context.Context, tree fs.FS, deliveries int) (*Pro
 		return p, nil
 	}
 	p.Plan = Diff(live, built.Revision)
-	if deliveries > 0 && a.cfg.Deliveries != nil && p.Plan.Pending() {
+	if deliveries > 0 && p.Plan.Pending() {
 		p.BackTests, err = a.backTest(ctx, live, built.Revision, p.Plan, deliveries)
 	}
 	return p, err
@@ -88,7 +87,7 @@ func (a *Applier) backTest(ctx context.Context, from, to *Revision, plan Plan, n
 		if len(selects) == 0 {
 			continue
 		}
-		err := a.cfg.Deliveries(ctx, uid, newest, func(id string, payload []byte) error {
+		err := a.cfg.Ledger.Deliveries(ctx, uid, newest, func(id string, payload []byte) error {
 			before, err := v.was.starts(payload)
 			if err != nil {
 				return fmt.Errorf("delivery %s: %w", id, err)

@@ -51,10 +51,9 @@ func applyOnce(repository string) error {
 	if err != nil {
 		return err
 	}
-	r := &records{}
-	r.set("HOOK_SECRET", 1, "s")
-	cfg := r.config(source)
-	built, err := Build(context.Background(), BuildInput{Factory: "f", Commit: head, Tree: tree, Secrets: cfg.Secrets, UIDs: cfg.UIDs, Spec: cfg.Spec})
+	m := &Memory{}
+	m.SetSecret("HOOK_SECRET", "s")
+	built, err := Build(context.Background(), BuildInput{Factory: "f", Commit: head, Tree: tree, Secrets: m.Secrets, UIDs: m.UIDs, Spec: m.Spec})
 	if err != nil {
 		return err
 	}

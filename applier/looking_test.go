@@ -19,14 +19,10 @@ import (
 func TestSecretIsLookedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &fake{head: "c1", tree: map[string]fs.FS{"c1": tree("webhooks/hook.yaml", webhookYAML+"authMode: url_token\n")}}
-		r := &records{}
-		cfg := r.config(source)
-		secrets, reads := cfg.Secrets, 0
-		cfg.Secrets = func(ctx context.Context, names []string) (map[string]SecretValue, error) {
-			reads++
-			return secrets(ctx, names)
-		}
-		start(t, New(cfg))
+		r := newRecords()
+		reads := 0
+		r.onSecrets = func() { reads++ }
+		start(t, New(r.config(source)))
 		outcomes := func(want ...Outcome) {
 			t.Helper()
 			time.Sleep(time.Hour)
@@ -35,19 +31,19 @@ func TestSecretIsLookedFor(t *testing.T) {
 			}
 		}
 		outcomes(Refused)
-		r.set("ANOTHER", 1, "x")
+		r.SetSecret("ANOTHER", "x")
 		outcomes(Refused)
-		r.set("HOOK_SECRET", 1, "not/suitable")
+		r.SetSecret("HOOK_SECRET", "not/suitable")
 		outcomes(Refused, Refused)
-		r.set("HOOK_SECRET", 2, "suitable")
+		r.SetSecret("HOOK_SECRET", "suitable")
 		outcomes(Refused, Refused, Applied)
 		reads = 0
-		r.set("HOOK_SECRET", 3, "also-suitable")
+		r.SetSecret("HOOK_SECRET", "also-suitable")
 		outcomes(Refused, Refused, Applied)
 		if reads > 0 {
 			t.Errorf("the secrets were read %d times while nothing lacked one", reads)
 		}
-		if last := r.applies[2]; last.Trigger != "secret" {
+		if last := r.Applies()[2]; last.Trigger != "secret" {
 			t.Errorf("the trigger was %s", last.Trigger)
 		}
 	})
@@ -92,7 +88,7 @@ func (s *slow) all() []string {
 func TestKickEndsALook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &slow{fake: &fake{head: "c1", tree: map[string]fs.FS{"c1": tree()}}, takes: time.Minute}
-		r := &records{}
+		r := newRecords()
 		a := New(r.config(source))
 		start(t, a)
 		time.Sleep(5 * time.Second)
@@ -127,7 +123,7 @@ func TestKickEndsALook(t *testing.T) {
 func TestWhatKeepsTheHeadAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &fake{err: gitrepo.ErrEmpty, tree: map[string]fs.FS{"c1": tree()}}
-		r := &records{}
+		r := newRecords()
 		a := New(r.config(source))
 		start(t, a)
 		synctest.Wait()

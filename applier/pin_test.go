@@ -17,19 +17,13 @@ import (
 func TestPin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &fake{head: "c1", tree: map[string]fs.FS{"c1": tree("webhooks/hook.yaml", webhookYAML), "c2": tree(), "c3": tree("agents/a/agent.md", "no")}}
-		r := &records{}
-		r.set("HOOK_SECRET", 1, "s")
+		r := newRecords()
+		r.SetSecret("HOOK_SECRET", "s")
 		cfg := r.config(source)
 		reads := 0
-		cfg.Past = func(_ context.Context, hash string) (gitrepo.Commit, fs.FS, error) {
-			reads++
-			if hash != "c1" {
-				return gitrepo.Commit{}, nil, errors.New("not kept")
-			}
-			return gitrepo.Commit{Hash: hash}, source.tree[hash], nil
-		}
+		r.onPast = func() { reads++ }
 		ends := 0
-		cfg.PinEnded = func(context.Context) error {
+		r.onEndPin = func() error {
 			ends++
 			return errors.New("disk full")
 		}
@@ -66,7 +60,7 @@ func TestPin(t *testing.T) {
 		if a.State().Error != "" {
 			t.Errorf("state %+v", a.State())
 		}
-		r.set("HOOK_SECRET", 2, "t")
+		r.SetSecret("HOOK_SECRET", "t")
 		if done, err := a.Apply(t.Context(), "command"); err != nil || done.Outcome != Applied || done.Revision.Webhooks[0].SecretGeneration != 2 {
 			t.Fatal(done, err)
 		}
@@ -106,15 +100,16 @@ func TestPin(t *testing.T) {
 func TestPinRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &fake{head: "c2", tree: map[string]fs.FS{"c2": tree()}}
-		r := &records{}
+		r := newRecords()
 		cfg := r.config(source)
 		cfg.Pin = &Pin{Commit: "c1"}
-		cfg.Restored = &Revision{Factory: "default", Commit: gitrepo.Commit{Hash: "c1"}}
-		cfg.Past = func(context.Context, string) (gitrepo.Commit, fs.FS, error) { panic("not needed") }
+		restored := &Revision{Factory: "default", Commit: gitrepo.Commit{Hash: "c1"}}
+		cfg.Live.Swap(restored)
+		r.onPast = func() { t.Error("the pinned commit is read, which serves already") }
 		a := New(cfg)
 		start(t, a)
 		time.Sleep(time.Hour)
-		if s := a.State(); s.Head != "c2" || s.Applied != cfg.Restored || len(r.outcomes()) > 0 {
+		if s := a.State(); s.Head != "c2" || s.Applied != restored || len(r.outcomes()) > 0 {
 			t.Errorf("state %+v, applies %v", s, r.outcomes())
 		}
 	})
@@ -125,7 +120,7 @@ func TestPinRestored(t *testing.T) {
 func TestVerify(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &fake{head: "good", tree: map[string]fs.FS{"good": tree(), "bad": tree(), "unclear": tree()}}
-		r := &records{}
+		r := newRecords()
 		cfg := r.config(source)
 		asked := make(map[string]int)
 		cfg.Verify = func(_ context.Context, hash string) (string, error) {
@@ -170,13 +165,12 @@ func (s silent) Head(ctx context.Context) (gitrepo.Commit, error) {
 // when it does again, what comes after.
 func TestPinAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := &fake{tree: map[string]fs.FS{"c1": tree()}}
-		r := &records{}
-		cfg := r.config(silent{source})
-		cfg.Past = func(_ context.Context, hash string) (gitrepo.Commit, fs.FS, error) {
-			return gitrepo.Commit{Hash: hash}, source.tree[hash], nil
+		r := newRecords()
+		earlier := &Apply{Outcome: Applied, Commit: gitrepo.Commit{Hash: "c1"}, Snapshot: Snapshot{Files: []File{{"factory.yaml", []byte(factoryYAML)}}}}
+		if _, err := r.Record(t.Context(), earlier); err != nil {
+			t.Fatal(err)
 		}
-		a := New(cfg)
+		a := New(r.config(silent{&fake{}}))
 		start(t, a)
 		synctest.Wait() // the worker waits for the repository
 		began := time.Now()

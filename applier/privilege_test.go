@@ -39,8 +39,8 @@ func TestNoPrivilege(t *testing.T) {
 			definitions["factory.yaml"] = &fstest.MapFile{Data: []byte(factoryYAML + "agentDefaults: {environmentId: e}\n")}
 		}
 		source := &fake{head: "bad", tree: map[string]fs.FS{"bad": definitions}}
-		r := &records{}
-		r.set("S", 1, "s3cret-value-of-sixteen")
+		r := newRecords()
+		r.SetSecret("S", "s3cret-value-of-sixteen")
 		cfg := r.config(source)
 		done, err := New(cfg).Apply(t.Context(), "command")
 		if err != nil || done.Outcome != Refused {
@@ -58,8 +58,8 @@ func TestSecretsAreNotShown(t *testing.T) {
 	const canary = "c4nary+of+a+secret"
 	for mode, want := range map[string]Outcome{"authMode: token\n": Applied, "authMode: url_token\n": Refused} {
 		source := &fake{head: "c", tree: map[string]fs.FS{"c": tree("webhooks/hook.yaml", webhookYAML+mode, "automations/a.md", automation)}}
-		r := &records{}
-		r.set("HOOK_SECRET", 1, canary)
+		r := newRecords()
+		r.SetSecret("HOOK_SECRET", canary)
 		a := New(r.config(source))
 		done, err := a.Apply(t.Context(), "command")
 		if err != nil || done.Outcome != want {
@@ -89,8 +89,8 @@ func (m *moving) Tree(_ context.Context, hash, dir string) (fs.FS, error) {
 // serves and is kept, whatever is pushed meanwhile.
 func TestOneCommit(t *testing.T) {
 	source := &moving{fake: &fake{head: "good", tree: map[string]fs.FS{"good": tree(), "evil": tree("webhooks/hook.yaml", webhookYAML)}}}
-	r := &records{}
-	r.set("HOOK_SECRET", 1, "s")
+	r := newRecords()
+	r.SetSecret("HOOK_SECRET", "s")
 	cfg := r.config(source)
 	var verified []string
 	cfg.Verify = func(_ context.Context, hash string) (string, error) {
@@ -104,7 +104,7 @@ func TestOneCommit(t *testing.T) {
 	if err != nil || done.Outcome != Applied || fmt.Sprint(verified, source.reads) != "[good] [good]" {
 		t.Fatalf("%+v, %v, verified %v, read %v", done, err, verified, source.reads)
 	}
-	kept := r.applies[0]
+	kept := r.Applies()[0]
 	if live, _ := cfg.Live.Revision("default"); live.Commit.Hash != "good" || kept.Commit.Hash != "good" || len(kept.Snapshot.Files) != 1 {
 		t.Errorf("live %+v, kept %+v", live, kept)
 	}

@@ -36,7 +36,7 @@ func newRemote(t testing.TB) *remote {
 	dir := t.TempDir()
 	r := &remote{
 		bare: filepath.Join(dir, "f.git"), work: filepath.Join(dir, "w"),
-		records: &records{}, states: make(chan State, 1000),
+		records: newRecords(), states: make(chan State, 1000),
 	}
 	runGit(t, dir, "init", "-q", "--bare", "--initial-branch=main", r.bare)
 	runGit(t, dir, "init", "-q", "--initial-branch=main", r.work)
@@ -89,7 +89,7 @@ func (r *remote) until(t testing.TB, what string, is func(State) bool) State {
 // whatever it is, the last good definition serves, and the next good one heals.
 func TestPush(t *testing.T) {
 	r := newRemote(t)
-	r.records.set("HOOK_SECRET", 1, "s3cret")
+	r.records.SetSecret("HOOK_SECRET", "s3cret")
 	start(t, New(r.cfg))
 	serves := func() *Webhook {
 		w, _ := r.cfg.Live.Webhook("whk_hook")
@@ -153,7 +153,7 @@ func BenchmarkPushToLive(b *testing.B) {
 	for _, size := range []struct{ webhooks, automations int }{{1, 1}, {20, 200}} {
 		b.Run(fmt.Sprintf("webhooks=%d/automations=%d", size.webhooks, size.automations), func(b *testing.B) {
 			r := newRemote(b)
-			r.records.set("HOOK_SECRET", 1, "s3cret")
+			r.records.SetSecret("HOOK_SECRET", "s3cret")
 			r.write(b, "factory.yaml", factoryYAML)
 			for i := range size.webhooks {
 				r.write(b, fmt.Sprintf("webhooks/hook%d.yaml", i), webhookYAML)

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"triphammer/applier/gitrepo"
-	"triphammer/factory"
 )
 
 // TestLooksDoNotHurryRetries: the poll of a source kicks far more often than a
@@ -21,14 +20,14 @@ import (
 func TestLooksDoNotHurryRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &fake{head: "c1", tree: map[string]fs.FS{"c1": tree(), "c2": tree()}}
-		r := &records{broken: errors.New("disk full")}
-		cfg := r.config(source)
-		record, attempts := cfg.Record, 0
-		cfg.Record = func(ctx context.Context, a *Apply) (string, error) {
+		r := newRecords()
+		r.broken = errors.New("disk full")
+		attempts := 0
+		r.onRecord = func(context.Context, *Apply) error {
 			attempts++
-			return record(ctx, a)
+			return nil
 		}
-		a := New(cfg)
+		a := New(r.config(source))
 		start(t, a)
 		synctest.Wait()
 		for range 120 {
@@ -44,9 +43,7 @@ func TestLooksDoNotHurryRetries(t *testing.T) {
 		if s := a.State(); !s.NextAttempt.After(time.Now()) || time.Until(s.NextAttempt) > lastRetry || time.Since(s.Since) < 9*time.Minute {
 			t.Errorf("state %+v", s)
 		}
-		r.mu.Lock()
-		r.broken = nil
-		r.mu.Unlock()
+		r.breaks(nil)
 		source.push("c2", nil)
 		synctest.Wait()
 		if s := a.State(); s.Error != "" || s.Applied.Commit.Hash != "c2" {
@@ -60,13 +57,12 @@ func TestLooksDoNotHurryRetries(t *testing.T) {
 func TestFailureIsRecordedLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &fake{err: errors.New("unreachable")}
-		r := &records{broken: errors.New("disk full")}
+		r := newRecords()
+		r.broken = errors.New("disk full")
 		a := New(r.config(source))
 		start(t, a)
 		time.Sleep(10 * time.Minute)
-		r.mu.Lock()
-		r.broken = nil
-		r.mu.Unlock()
+		r.breaks(nil)
 		time.Sleep(10 * time.Minute)
 		if got := r.outcomes(); !slices.Equal(got, []Outcome{Failed}) {
 			t.Errorf("applies %v", got)
@@ -82,7 +78,7 @@ func TestFailureIsRecordedLate(t *testing.T) {
 func TestHealingIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &fake{head: "c1", tree: map[string]fs.FS{"c1": tree()}}
-		r := &records{}
+		r := newRecords()
 		cfg := r.config(source)
 		var told []string
 		cfg.OnChange = func(s State) { told = append(told, s.Error) }
@@ -105,18 +101,16 @@ func TestHealingIsTold(t *testing.T) {
 func TestSecretSetDuringApply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &fake{head: "c1", tree: map[string]fs.FS{"c1": tree("webhooks/hook.yaml", webhookYAML)}}
-		r := &records{}
+		r := newRecords()
 		cfg := r.config(source)
 		var a *Applier
-		secrets, first := cfg.Secrets, true
-		cfg.Secrets = func(ctx context.Context, names []string) (map[string]SecretValue, error) {
-			found, err := secrets(ctx, names)
+		first := true
+		r.onSecrets = func() {
 			if first {
 				first = false
-				r.set("HOOK_SECRET", 1, "s3cret")
+				r.SetSecret("HOOK_SECRET", "s3cret")
 				a.SecretSet("HOOK_SECRET")
 			}
-			return found, err
 		}
 		a = New(cfg)
 		start(t, a)
@@ -134,16 +128,12 @@ func TestSecretSetDuringApply(t *testing.T) {
 // recorded leaves no difference between what is recorded and what serves.
 func TestApplyOutlivesItsCaller(t *testing.T) {
 	source := &fake{head: "c1", tree: map[string]fs.FS{"c1": tree()}}
-	r := &records{}
+	r := newRecords()
 	cfg := r.config(source)
 	ctx, cancel := context.WithCancel(t.Context())
-	record := cfg.Record
-	cfg.Record = func(ctx context.Context, a *Apply) (string, error) {
+	r.onRecord = func(ctx context.Context, _ *Apply) error {
 		cancel()
-		if err := ctx.Err(); err != nil {
-			return "", err
-		}
-		return record(ctx, a)
+		return ctx.Err()
 	}
 	done, err := New(cfg).Apply(ctx, "command")
 	if err != nil || done.Outcome != Applied {
@@ -162,22 +152,18 @@ func TestApplyOutlivesItsCaller(t *testing.T) {
 func TestFailedApplyIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &fake{head: "c1", tree: map[string]fs.FS{"c1": tree(), "c2": tree()}}
-		r := &records{}
+		r := newRecords()
 		a := New(r.config(source))
 		start(t, a)
 		synctest.Wait()
 		source.mu.Lock()
 		source.head = "c2" // without a kick
 		source.mu.Unlock()
-		r.mu.Lock()
-		r.broken = errors.New("disk full")
-		r.mu.Unlock()
+		r.breaks(errors.New("disk full"))
 		if done, err := a.Apply(t.Context(), "command"); err != nil || done.Outcome != Failed {
 			t.Fatalf("%+v, %v", done, err)
 		}
-		r.mu.Lock()
-		r.broken = nil
-		r.mu.Unlock()
+		r.breaks(nil)
 		time.Sleep(2 * firstRetry)
 		if s := a.State(); s.Error != "" || s.Applied.Commit.Hash != "c2" {
 			t.Errorf("state %+v", s)
@@ -189,18 +175,15 @@ func TestFailedApplyIsRetried(t *testing.T) {
 func TestPanicIsAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &fake{head: "c1", tree: map[string]fs.FS{"c1": tree(), "c2": tree("automations/a.md", strings.ReplaceAll(automation, "webhooks: [hook]", "webhook_ids: [whk_x]"))}}
-		r := &records{}
-		cfg := r.config(source)
+		r := newRecords()
 		var panics atomic.Bool
 		panics.Store(true)
-		spec := cfg.Spec
-		cfg.Spec = func(f *factory.Factory, a *factory.Automation) ([]byte, error) {
+		r.onSpec = func() {
 			if panics.Load() {
 				panic("boom")
 			}
-			return spec(f, a)
 		}
-		a := New(cfg)
+		a := New(r.config(source))
 		start(t, a)
 		synctest.Wait()
 		source.push("c2", nil)
@@ -221,7 +204,7 @@ func TestPanicIsAFailure(t *testing.T) {
 func TestKicksMerge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &fake{head: "c1", tree: map[string]fs.FS{"c1": tree()}}
-		r := &records{}
+		r := newRecords()
 		a := New(r.config(source))
 		for range 1000 {
 			a.Kick("watch")
@@ -230,7 +213,7 @@ func TestKicksMerge(t *testing.T) {
 		a.Kick("watch")
 		start(t, a)
 		synctest.Wait()
-		if got := fmt.Sprintf("%d %s", len(r.applies), r.applies[0].Trigger); got != "1 push" {
+		if got := fmt.Sprintf("%d %s", len(r.Applies()), r.Applies()[0].Trigger); got != "1 push" {
 			t.Errorf("applies %s", got)
 		}
 	})
@@ -242,7 +225,7 @@ func TestKicksMerge(t *testing.T) {
 func TestOneProblemIsRecordedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &fake{head: "c1", tree: map[string]fs.FS{"c1": tree()}}
-		r := &records{}
+		r := newRecords()
 		a := New(r.config(source))
 		start(t, a)
 		synctest.Wait()
@@ -256,7 +239,7 @@ func TestOneProblemIsRecordedOnce(t *testing.T) {
 		if got := r.outcomes(); !slices.Equal(got, []Outcome{Applied, Failed, Failed}) {
 			t.Errorf("applies %v", got)
 		}
-		if first := r.applies[1]; first.FinishedAt.Sub(begin) > time.Second {
+		if first := r.Applies()[1]; first.FinishedAt.Sub(begin) > time.Second {
 			t.Errorf("recorded at %s", first.FinishedAt)
 		}
 		if s := a.State(); s.Reason != Denied || !strings.Contains(s.Error, "no such user") || !s.Since.After(begin.Add(time.Hour)) {

@@ -142,7 +142,7 @@ type BuildInput struct {
 	// revision that matches and explains but verifies nothing.
 	Secrets func(ctx context.Context, names []string) (map[string]SecretValue, error)
 	// UIDs returns the UID of each webhook name.
-	UIDs func(ctx context.Context, names []string) (map[string]string, error)
+	UIDs func(ctx context.Context, factory string, names []string) (map[string]string, error)
 	// Spec makes an automation's run spec; nil makes none.
 	Spec func(f *factory.Factory, a *factory.Automation) ([]byte, error)
 }
@@ -191,7 +191,7 @@ func (b *builder) build(ctx context.Context) error {
 		hooks = append(hooks, w.Name)
 		secrets = append(secrets, w.SecretName)
 	}
-	uids, err := b.UIDs(ctx, hooks)
+	uids, err := b.UIDs(ctx, b.Factory, hooks)
 	if err != nil {
 		return fmt.Errorf("finding the UIDs of the webhooks: %w", err)
 	}

@@ -20,14 +20,14 @@ import (
 func TestSnapshotRebuilds(t *testing.T) {
 	source := &fake{head: "c1", tree: map[string]fs.FS{"c1": tree(
 		"webhooks/hook.yaml", webhookYAML, "automations/a.md", automation, "README.md", "not a definition")}}
-	r := &records{}
-	r.set("HOOK_SECRET", 1, "first")
+	r := newRecords()
+	r.SetSecret("HOOK_SECRET", "first")
 	cfg := r.config(source)
 	a := New(cfg)
 	if _, err := a.Apply(t.Context(), "command"); err != nil {
 		t.Fatal(err)
 	}
-	recorded := r.applies[0]
+	recorded := r.Applies()[0]
 	var paths []string
 	for _, f := range recorded.Snapshot.Files {
 		paths = append(paths, f.Path)
@@ -38,9 +38,9 @@ func TestSnapshotRebuilds(t *testing.T) {
 	if kept := a.State().LastApply.Snapshot.Files; kept != nil {
 		t.Errorf("the state holds %d files", len(kept))
 	}
-	r.set("HOOK_SECRET", 2, "second")
+	r.SetSecret("HOOK_SECRET", "second")
 	in := BuildInput{
-		Factory: "default", Commit: recorded.Commit, Tree: recorded.Snapshot.FS(), UIDs: cfg.UIDs, Spec: cfg.Spec,
+		Factory: "default", Commit: recorded.Commit, Tree: recorded.Snapshot.FS(), UIDs: r.UIDs, Spec: r.Spec,
 		Secrets: func(context.Context, []string) (map[string]SecretValue, error) {
 			return map[string]SecretValue{"HOOK_SECRET": NewSecretValue(1, "first")}, nil
 		},
@@ -167,13 +167,7 @@ func TestDormant(t *testing.T) {
 			"automations/push.md":  on(push + hook("webhooks: [gone]")),
 			"automations/off.md":   file("---\nenvironmentId: e\nenabled: false\ntriggers:\n" + push + "---\nDo it.\n"),
 		},
-		UIDs: func(_ context.Context, names []string) (map[string]string, error) {
-			uids := make(map[string]string)
-			for _, name := range names {
-				uids[name] = "whk_" + name
-			}
-			return uids, nil
-		},
+		UIDs: new(Memory).UIDs,
 	})
 	if err != nil || built.Revision == nil {
 		t.Fatalf("%+v, %v", built, err)

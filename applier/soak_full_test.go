@@ -102,7 +102,7 @@ func TestSoak(t *testing.T) {
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 1))
 	r := newRemote(t)
-	r.records.set("HOOK_SECRET", 1, "s3cret")
+	r.records.SetSecret("HOOK_SECRET", "s3cret")
 	s := gittest.Serve(t, filepath.Dir(r.bare))
 	faults := &faulty{random: rand.New(rand.NewPCG(seed, 2)), git: s.Backend, did: make(map[string]int)}
 	s.Fault(faults.answer)
@@ -115,18 +115,17 @@ func TestSoak(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.cfg.Source = source
-	record := r.cfg.Record
 	var recording sync.Mutex
 	harmed, unrecorded := 0, 0
 	fails := rand.New(rand.NewPCG(seed, 3))
-	r.cfg.Record = func(ctx context.Context, a *Apply) (string, error) {
+	r.records.onRecord = func(context.Context, *Apply) error {
 		recording.Lock()
 		defer recording.Unlock()
 		if fails.IntN(20) == 0 {
 			unrecorded++
-			return "", errors.New("disk full")
+			return errors.New("disk full")
 		}
-		return record(ctx, a)
+		return nil
 	}
 	r.cfg.OnChange = func(State) {}
 	a := New(r.cfg)
@@ -233,7 +232,7 @@ func TestSoak(t *testing.T) {
 	counts := make(map[Outcome]int)
 	recording.Lock()
 	defer recording.Unlock()
-	for _, one := range r.records.applies {
+	for _, one := range r.records.Applies() {
 		counts[one.Outcome]++
 		if one.Outcome == Applied && !good[one.Commit.Hash] || one.Outcome == Refused && good[one.Commit.Hash] {
 			t.Errorf("%s was %s", one.Commit.Hash, one.Outcome)

@@ -40,7 +40,7 @@ func TestEveryRefChange(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRemote(t)
-			r.records.set("HOOK_SECRET", 1, "s3cret")
+			r.records.SetSecret("HOOK_SECRET", "s3cret")
 			gittest.Git(t, r.work, "checkout", "-q", "-b", branch)
 			commits := []string{}
 			commit := func() string {
@@ -107,7 +107,7 @@ func TestEveryRefChange(t *testing.T) {
 				t.Fatal(err)
 			}
 			last := ""
-			for _, one := range r.records.applies {
+			for _, one := range r.records.Applies() {
 				if one.Outcome == Failed {
 					continue
 				}

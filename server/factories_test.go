@@ -74,7 +74,9 @@ func (f *fixture) signedPush(scheme, secretValue, body string, change func(*http
 func TestPushNotification(t *testing.T) {
 	f := newFixture(t)
 	source := looks(make(chan struct{}))
-	a := applier.New(applier.Config{Factory: "default", Source: source, Restored: &applier.Revision{Commit: gitrepo.Commit{Hash: "live"}}, Logger: slog.New(slog.DiscardHandler)})
+	live := &applier.Live{}
+	live.Swap(&applier.Revision{Factory: "default", Commit: gitrepo.Commit{Hash: "live"}})
+	a := applier.New(applier.Config{Factory: "default", Source: source, Live: live, Ledger: &applier.Memory{}, Logger: slog.New(slog.DiscardHandler)})
 	f.cfg.Appliers = []*applier.Applier{a}
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)

@@ -13,7 +13,6 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"maps"
 	"math/big"
@@ -37,8 +36,8 @@ import (
 
 	"triphammer/applier"
 	"triphammer/applier/gitrepo"
-	"triphammer/factory"
 	"triphammer/server/delivery"
+	"triphammer/server/ledger"
 	"triphammer/server/run"
 	"triphammer/server/secret"
 	"triphammer/server/store"
@@ -114,74 +113,18 @@ func newFixtureWith(t *testing.T, opt options) *fixture {
 		}
 	}
 	live := &applier.Live{}
-	a := applier.New(applier.Config{
-		Factory: "default", Source: source, Live: live, Logger: opt.logger,
-		Secrets: func(ctx context.Context, names []string) (map[string]applier.SecretValue, error) {
-			values, err := st.NewestSecrets(ctx, names)
-			out := make(map[string]applier.SecretValue)
-			for name, v := range values {
-				out[name] = applier.NewSecretValue(v.Generation, v.Value.Reveal())
-			}
-			return out, err
-		},
-		UIDs: func(ctx context.Context, names []string) (map[string]string, error) {
-			return st.WebhookUIDs(ctx, "default", names)
-		},
-		Spec: func(f *factory.Factory, a *factory.Automation) ([]byte, error) {
-			return run.SpecFor(f, a, run.Defaults{}).Encode()
-		},
-		Record: func(ctx context.Context, done *applier.Apply) (string, error) {
-			plan, _ := json.Marshal(done.Plan)
-			row := &store.Apply{Factory: "default", Commit: done.Commit.Hash, Trigger: done.Trigger, Outcome: string(done.Outcome), Plan: plan, Diagnostics: json.RawMessage("[]"), StartedAt: done.StartedAt, FinishedAt: done.FinishedAt}
-			specs := make(map[[32]byte][]byte)
-			for _, w := range done.Revision.Webhooks {
-				row.Webhooks = append(row.Webhooks, store.BoundWebhook{Name: w.Def.Name, UID: w.UID, SecretName: w.Def.SecretName, Generation: w.SecretGeneration})
-			}
-			for _, automation := range done.Revision.Automations {
-				specs[automation.SpecHash] = automation.Spec
-			}
-			var files []store.File
-			for _, file := range done.Snapshot.Files {
-				files = append(files, store.File(file))
-			}
-			return st.RecordApply(ctx, row, files, specs)
-		},
-		Past: func(ctx context.Context, hash string) (gitrepo.Commit, fs.FS, error) {
-			a, err := st.AppliedCommit(ctx, "default", hash)
-			if err != nil {
-				return gitrepo.Commit{}, nil, err
-			}
-			tree, err := filesOf(ctx, st, a.ID)
-			return gitrepo.Commit{Hash: a.Commit}, tree, err
-		},
-	})
-	load := func(ctx context.Context, applyID string) (*applier.Revision, error) {
-		tree, err := filesOf(ctx, st, applyID)
-		if err != nil {
-			return nil, err
-		}
-		built, err := applier.Build(ctx, applier.BuildInput{
-			Factory: "default", Tree: tree,
-			UIDs: func(ctx context.Context, names []string) (map[string]string, error) {
-				return st.WebhookUIDs(ctx, "default", names)
-			},
-		})
-		if err != nil {
-			return nil, err
-		}
-		built.Revision.ApplyID = applyID
-		return built.Revision, nil
-	}
+	l := ledger.New(st)
+	a := applier.New(applier.Config{Factory: "default", Source: source, Live: live, Ledger: l, Logger: opt.logger})
 	manager := run.New(run.Config{Store: st, Logger: opt.logger})
 	metrics := NewMetrics()
 	deliveries := delivery.New(delivery.Config{
-		Live: live, Store: st, Load: load, Observe: metrics.Delivery, RateLimit: opt.rate, AuthFailures: opt.authFailures, Now: opt.now, Logger: opt.logger,
+		Live: live, Store: st, Load: l.Load, Observe: metrics.Delivery, RateLimit: opt.rate, AuthFailures: opt.authFailures, Now: opt.now, Logger: opt.logger,
 	})
 	f := &fixture{t: t, store: st, applier: a, work: work}
 	ts := httptest.NewUnstartedServer(nil)
 	f.url = "http://" + ts.Listener.Addr().String()
 	f.Server, err = New(Config{
-		Store: st, Live: live, Load: load, Appliers: []*applier.Applier{a}, Delivery: deliveries, Runs: manager, Metrics: metrics,
+		Store: st, Live: live, Load: l.Load, Appliers: []*applier.Applier{a}, Delivery: deliveries, Runs: manager, Metrics: metrics,
 		BaseURL: f.url + opt.base, SyncSecrets: map[string]string{"default": "PUSH_SECRET"}, Version: "test", Logger: opt.logger,
 	})
 	if err != nil {
@@ -207,15 +150,6 @@ func newFixtureWith(t *testing.T, opt options) *fixture {
 		t.Fatal(err)
 	}
 	return f
-}
-
-func filesOf(ctx context.Context, st *store.Store, applyID string) (fs.FS, error) {
-	files, err := st.ApplyFiles(ctx, applyID)
-	var snapshot applier.Snapshot
-	for _, f := range files {
-		snapshot.Files = append(snapshot.Files, applier.File(f))
-	}
-	return snapshot.FS(), err
 }
 
 type answer struct {

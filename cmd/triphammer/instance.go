@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"net/http"
@@ -16,11 +14,11 @@ import (
 
 	"triphammer/applier"
 	"triphammer/applier/gitrepo"
-	"triphammer/factory"
 	"triphammer/factory/signature"
 	"triphammer/server"
 	"triphammer/server/delivery"
 	"triphammer/server/disk"
+	"triphammer/server/ledger"
 	"triphammer/server/notify"
 	"triphammer/server/run"
 	"triphammer/server/sandbox"
@@ -56,6 +54,9 @@ type instanceOptions struct {
 	make           bool // a data directory that is missing
 }
 
+// arrival is when a commit came.
+type arrival func(ctx context.Context, hash string) (time.Time, error)
+
 // factoryOptions are what one of the factories is made of.
 type factoryOptions struct {
 	name         string
@@ -67,8 +68,7 @@ type factoryOptions struct {
 	notifySecret string                                                                              // name of the secret that signs what they hear
 }
 
-// instance is the parts of one server, wired together: here the functions that
-// the applier is given meet the store.
+// instance is the parts of one server, wired together.
 type instance struct {
 	dir       string
 	opt       instanceOptions
@@ -78,6 +78,7 @@ type instance struct {
 	executor  *sandbox.Process
 	disk      *disk.Watch
 	store     *store.Store
+	ledger    *ledger.Ledger
 	live      *applier.Live
 	appliers  []*applier.Applier // in the order of the options
 	runs      *run.Manager
@@ -127,7 +128,7 @@ func openInstance(ctx context.Context, dir string, opt instanceOptions) (*instan
 		}
 	}
 	for _, f := range in.opt.factories {
-		restored, err := in.restore(ctx, f.name)
+		restored, err := in.ledger.Restore(ctx, f.name)
 		if err != nil {
 			// What served last cannot be rebuilt: say so, and serve nothing until the
 			// next apply.
@@ -186,6 +187,7 @@ func (in *instance) openStore(ctx context.Context, key *secret.Key) (err error) 
 		Path: filepath.Join(in.dir, storeFile), Key: key, Existing: !in.made, Sources: in.opt.secretSources, Now: wallClock, Logger: in.opt.logger,
 		Reserve: filepath.Join(in.dir, reserveFile),
 	})
+	in.ledger = ledger.New(in.store)
 	return err
 }
 
@@ -222,11 +224,11 @@ func (in *instance) wire() error {
 	})
 	deliveries := delivery.New(delivery.Config{
 		Live: in.live, Store: in.store, Wake: in.runs.Wake, RateLimit: in.opt.rateLimit, AuthFailures: in.opt.authFailures,
-		Load: in.load, Observe: in.metrics.Delivery, Now: wallClock, Logger: in.opt.logger,
+		Load: in.ledger.Load, Observe: in.metrics.Delivery, Now: wallClock, Logger: in.opt.logger,
 	})
 	var err error
 	in.server, err = server.New(server.Config{
-		Store: in.store, Live: in.live, Load: in.load, Appliers: in.appliers, Delivery: deliveries, Runs: in.runs, Metrics: in.metrics, Disk: in.disk,
+		Store: in.store, Live: in.live, Load: in.ledger.Load, Appliers: in.appliers, Delivery: deliveries, Runs: in.runs, Metrics: in.metrics, Disk: in.disk,
 		SchedulesChanged: in.schedule.Kick,
 		BaseURL:          in.opt.baseURL, SyncSecrets: syncSecrets, TrustedProxies: in.opt.trustedProxies, ValidateKey: in.opt.validateKey, Version: version, Now: wallClock, Logger: in.opt.logger,
 	})
@@ -235,7 +237,7 @@ func (in *instance) wire() error {
 
 // addFactory makes the applier of a factory, and who hears of its applies.
 func (in *instance) addFactory(f factoryOptions) error {
-	pin, err := in.pin(f.name)
+	pin, err := in.ledger.Pin(context.Background(), f.name)
 	if err != nil {
 		return err
 	}
@@ -252,20 +254,11 @@ func (in *instance) addFactory(f factoryOptions) error {
 	}
 	var verify func(context.Context, string) (string, error)
 	if f.verify != nil {
-		verify = func(ctx context.Context, hash string) (string, error) { return f.verify(ctx, hash, in.arrival(f.name)) }
+		arrived := func(ctx context.Context, hash string) (time.Time, error) { return in.ledger.Arrived(ctx, f.name, hash) }
+		verify = func(ctx context.Context, hash string) (string, error) { return f.verify(ctx, hash, arrived) }
 	}
-	restored, _ := in.live.Revision(f.name)
 	in.appliers = append(in.appliers, applier.New(applier.Config{
-		Pin: pin, Past: func(ctx context.Context, hash string) (gitrepo.Commit, fs.FS, error) {
-			return in.past(ctx, f.name, hash)
-		},
-		PinEnded: func(ctx context.Context) error { return in.store.EndPin(ctx, f.name) },
-		Factory:  f.name, Source: f.source, Path: f.path, Live: in.live, Restored: restored,
-		Secrets: in.newestSecrets,
-		UIDs: func(ctx context.Context, names []string) (map[string]string, error) {
-			return in.store.WebhookUIDs(ctx, f.name, names)
-		},
-		Deliveries: in.newestDeliveries, Verify: verify, Spec: specOf, Record: in.record, Logger: in.opt.logger,
+		Factory: f.name, Source: f.source, Path: f.path, Live: in.live, Ledger: in.ledger, Pin: pin, Verify: verify, Logger: in.opt.logger,
 		OnChange: func(s applier.State) {
 			in.metrics.Applier(s)
 			in.schedule.Kick()
@@ -293,52 +286,6 @@ func (in *instance) tell() {
 			return r.Header, standard.Sign(value, r)
 		},
 	})
-}
-
-// arrival is when a commit came.
-type arrival func(ctx context.Context, hash string) (time.Time, error)
-
-// arrival is when this server first tried to apply a commit: now, if it never did.
-func (in *instance) arrival(factory string) arrival {
-	return func(ctx context.Context, hash string) (time.Time, error) {
-		at, err := in.store.FirstApply(ctx, factory, hash)
-		if errors.Is(err, store.ErrNotFound) {
-			return time.Now(), nil
-		}
-		return at, err
-	}
-}
-
-// pin is what a factory is pinned to, if anything.
-func (in *instance) pin(factory string) (*applier.Pin, error) {
-	p, err := in.store.PinOf(context.Background(), factory)
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, nil
-	}
-	return &applier.Pin{Commit: p.Commit, Reason: p.Reason, By: p.By, At: p.At, Until: p.Until}, err
-}
-
-// past opens a commit that was applied before, as the store has it.
-func (in *instance) past(ctx context.Context, factory, hash string) (gitrepo.Commit, fs.FS, error) {
-	a, err := in.store.AppliedCommit(ctx, factory, hash)
-	if err != nil {
-		return gitrepo.Commit{}, nil, err
-	}
-	snapshot, err := in.snapshot(ctx, a.ID)
-	return commitOf(a), snapshot.FS(), err
-}
-
-func commitOf(a *store.Apply) gitrepo.Commit {
-	return gitrepo.Commit{Hash: a.Commit, AuthorName: a.AuthorName, AuthorEmail: a.AuthorEmail, Subject: a.Subject, Time: a.CommitTime}
-}
-
-// snapshot reads the files of an apply.
-func (in *instance) snapshot(ctx context.Context, applyID string) (s applier.Snapshot, err error) {
-	files, err := in.store.ApplyFiles(ctx, applyID)
-	for _, f := range files {
-		s.Files = append(s.Files, applier.File(f))
-	}
-	return s, err
 }
 
 // scheduled are the automations that serve, as schedules start them.
@@ -419,124 +366,3 @@ func (offlineSource) Head(context.Context) (gitrepo.Commit, error) {
 func (offlineSource) Tree(context.Context, string, string) (fs.FS, error) { return nil, errOffline }
 func (offlineSource) Watch(context.Context, func()) error                 { return errOffline }
 func (s offlineSource) Describe() (repository, branch string)             { return s.repository, s.branch }
-
-func specOf(f *factory.Factory, a *factory.Automation) ([]byte, error) {
-	return run.SpecFor(f, a, run.Defaults{}).Encode()
-}
-
-func (in *instance) newestSecrets(ctx context.Context, names []string) (map[string]applier.SecretValue, error) {
-	values, err := in.store.NewestSecrets(ctx, names)
-	if err != nil {
-		return nil, err
-	}
-	out := make(map[string]applier.SecretValue, len(values))
-	for name, v := range values {
-		out[name] = applier.NewSecretValue(v.Generation, v.Value.Reveal())
-	}
-	return out, nil
-}
-
-// newestDeliveries visits what a back-test evaluates.
-func (in *instance) newestDeliveries(ctx context.Context, webhookUID string, n int, visit func(id string, payload []byte) error) error {
-	all, err := in.store.Deliveries(ctx, store.DeliveryQuery{WebhookUID: webhookUID, Outcome: store.Accepted, Limit: n})
-	if err != nil {
-		return err
-	}
-	for _, d := range all {
-		payload, err := in.store.Payload(ctx, d.ID)
-		if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrDamaged) {
-			continue // it was pruned meanwhile, or proves nothing
-		}
-		if err == nil {
-			err = visit(d.ID, payload)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// record keeps an apply of any outcome.
-func (in *instance) record(ctx context.Context, a *applier.Apply) (string, error) {
-	plan, err1 := json.Marshal(a.Plan)
-	diagnostics, err2 := json.Marshal(a.Diagnostics)
-	if err := errors.Join(err1, err2); err != nil {
-		return "", err
-	}
-	row := &store.Apply{
-		Factory: a.Factory, Repository: a.Repository, Branch: a.Branch, Commit: a.Commit.Hash, AuthorName: a.Commit.AuthorName,
-		AuthorEmail: a.Commit.AuthorEmail, Subject: a.Commit.Subject, CommitTime: a.Commit.Time, Trigger: a.Trigger, Outcome: string(a.Outcome),
-		Error: a.Error, Plan: plan, Diagnostics: diagnostics, StartedAt: a.StartedAt, FinishedAt: a.FinishedAt,
-	}
-	var files []store.File
-	for _, f := range a.Snapshot.Files {
-		files = append(files, store.File(f))
-	}
-	specs := make(map[[32]byte][]byte)
-	if a.Revision != nil {
-		for _, w := range a.Revision.Webhooks {
-			row.Webhooks = append(row.Webhooks, store.BoundWebhook{Name: w.Def.Name, UID: w.UID, SecretName: w.Def.SecretName, Generation: w.SecretGeneration})
-		}
-		for _, automation := range a.Revision.Automations {
-			specs[automation.SpecHash] = automation.Spec
-		}
-	}
-	return in.store.RecordApply(ctx, row, files, specs)
-}
-
-// restore rebuilds what served last from the store, with the generations of the
-// secrets that it took (SPEC 4.4); nil if nothing served yet.
-func (in *instance) restore(ctx context.Context, factory string) (*applier.Revision, error) {
-	last, err := in.store.LastApply(ctx, factory, string(applier.Applied))
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return in.rebuild(ctx, last, func(ctx context.Context, names []string) (map[string]applier.SecretValue, error) {
-		values := make(map[string]applier.SecretValue)
-		for _, w := range last.Webhooks {
-			v, err := in.store.SecretAt(ctx, w.SecretName, w.Generation)
-			if err != nil {
-				return nil, err
-			}
-			values[w.SecretName] = applier.NewSecretValue(v.Generation, v.Value.Reveal())
-		}
-		return values, nil
-	})
-}
-
-// load rebuilds the revision of an apply, to explain what it decided.
-func (in *instance) load(ctx context.Context, applyID string) (*applier.Revision, error) {
-	a, err := in.store.ApplyByID(ctx, applyID)
-	if err != nil {
-		return nil, err
-	}
-	return in.rebuild(ctx, a, nil)
-}
-
-func (in *instance) rebuild(ctx context.Context, a *store.Apply, secrets func(context.Context, []string) (map[string]applier.SecretValue, error)) (*applier.Revision, error) {
-	snapshot, err := in.snapshot(ctx, a.ID)
-	if err != nil {
-		return nil, err
-	}
-	uids := make(map[string]string)
-	for _, w := range a.Webhooks {
-		uids[w.Name] = w.UID
-	}
-	built, err := applier.Build(ctx, applier.BuildInput{
-		Factory: a.Factory, Tree: snapshot.FS(), Options: factory.Options{Applied: true}, Secrets: secrets, Spec: specOf,
-		Commit: commitOf(a),
-		UIDs:   func(context.Context, []string) (map[string]string, error) { return uids, nil },
-	})
-	switch {
-	case err != nil:
-		return nil, err
-	case built.Revision == nil:
-		return nil, fmt.Errorf("apply %s is not valid any more: %s", a.ID, built.Diagnostics[0].Message)
-	}
-	built.Revision.ApplyID, built.Revision.AppliedAt = a.ID, a.FinishedAt
-	return built.Revision, nil
-}

@@ -139,16 +139,7 @@ func planned(c *cobra.Command, dir string) (answer *api.PlanAnswer, prefix strin
 // buildTree makes a revision of a tree as far as that goes without a server: with
 // no secrets and with made-up UIDs.
 func buildTree(ctx context.Context, tree *applier.Recorder) (*applier.Built, error) {
-	built, err := applier.Build(ctx, applier.BuildInput{
-		Factory: factoryName, Tree: tree,
-		UIDs: func(_ context.Context, names []string) (map[string]string, error) {
-			uids := make(map[string]string, len(names))
-			for _, name := range names {
-				uids[name] = name
-			}
-			return uids, nil
-		},
-	})
+	built, err := applier.Build(ctx, applier.BuildInput{Factory: factoryName, Tree: tree, UIDs: new(applier.Memory).UIDs})
 	if err != nil {
 		return nil, exitWith(exitUsage, "%w", err)
 	}

@@ -2,7 +2,6 @@ package delivery
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -69,6 +68,8 @@ triggers:
 ---
 Do it.
 `
+	memory := &applier.Memory{}
+	memory.SetSecret("S", webhookSecret)
 	built, err := applier.Build(t.Context(), applier.BuildInput{
 		Factory: "default",
 		Tree: fstest.MapFS{
@@ -93,16 +94,7 @@ Do it.
 			"automations/two.md":      {Data: []byte(two)},
 			"automations/push.md":     {Data: []byte("---\ntriggers:\n- {provider: github, event: push}\n---\nDo it.\n")},
 		},
-		Secrets: func(context.Context, []string) (map[string]applier.SecretValue, error) {
-			return map[string]applier.SecretValue{"S": applier.NewSecretValue(1, webhookSecret)}, nil
-		},
-		UIDs: func(_ context.Context, names []string) (map[string]string, error) {
-			uids := make(map[string]string)
-			for _, name := range names {
-				uids[name] = "whk_" + name
-			}
-			return uids, nil
-		},
+		Secrets: memory.Secrets, UIDs: memory.UIDs,
 	})
 	if err != nil || built.Revision == nil {
 		t.Fatal(err, built)

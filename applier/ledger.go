@@ -1,0 +1,30 @@
+package applier
+
+import (
+	"context"
+	"io/fs"
+
+	"triphammer/applier/gitrepo"
+	"triphammer/factory"
+)
+
+// Ledger is the durable state that an Applier needs. Package server/ledger keeps it
+// in the store; a Memory keeps it in the process.
+type Ledger interface {
+	// Secrets returns the newest values of those of the names that exist.
+	Secrets(ctx context.Context, names []string) (map[string]SecretValue, error)
+	// UIDs returns the UID of each of the names of webhooks. Record binds new ones.
+	UIDs(ctx context.Context, factory string, names []string) (map[string]string, error)
+	// Spec makes the run spec of an automation, which the applier only keeps.
+	Spec(f *factory.Factory, a *factory.Automation) ([]byte, error)
+	// Record keeps an apply of any outcome, in one transaction, and returns its id.
+	// Its context is never cancelled: an apply that was recorded also goes live.
+	Record(ctx context.Context, a *Apply) (id string, err error)
+	// Past opens a commit that was applied before.
+	Past(ctx context.Context, factory, hash string) (gitrepo.Commit, fs.FS, error)
+	// EndPin forgets the pin of a factory if it has run out.
+	EndPin(ctx context.Context, factory string) error
+	// Deliveries visits the newest n accepted deliveries of a webhook that have a
+	// payload, newest first. It ends with the first error of visit.
+	Deliveries(ctx context.Context, webhookUID string, n int, visit func(id string, payload []byte) error) error
+}

@@ -1,0 +1,114 @@
+package applier
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"sync"
+
+	"triphammer/applier/gitrepo"
+	"triphammer/factory"
+)
+
+// Memory is a Ledger of one factory that ends with the process, for tests and for
+// commands without a server. It is empty at first, and a webhook NAME has the UID
+// whk_NAME. It keeps no pins.
+type Memory struct {
+	mu         sync.Mutex
+	secrets    map[string]SecretValue
+	applies    []*Apply
+	deliveries map[string][]delivered // by the webhook's UID, newest first
+}
+
+type delivered struct {
+	id      string
+	payload []byte
+}
+
+// SetSecret gives a secret its next generation.
+func (m *Memory) SetSecret(name, value string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.secrets == nil {
+		m.secrets = make(map[string]SecretValue)
+	}
+	m.secrets[name] = NewSecretValue(m.secrets[name].Generation+1, value)
+}
+
+// AddDelivery keeps an accepted delivery.
+func (m *Memory) AddDelivery(webhookUID, id string, payload []byte) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.deliveries == nil {
+		m.deliveries = make(map[string][]delivered)
+	}
+	m.deliveries[webhookUID] = slices.Insert(m.deliveries[webhookUID], 0, delivered{id, payload})
+}
+
+// Applies are those that were recorded, oldest first.
+func (m *Memory) Applies() []*Apply {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.applies)
+}
+
+// Secrets implements Ledger.
+func (m *Memory) Secrets(_ context.Context, names []string) (map[string]SecretValue, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	values := maps.Clone(m.secrets)
+	maps.DeleteFunc(values, func(name string, _ SecretValue) bool { return !slices.Contains(names, name) })
+	return values, nil
+}
+
+// UIDs implements Ledger.
+func (m *Memory) UIDs(_ context.Context, _ string, names []string) (map[string]string, error) {
+	uids := make(map[string]string, len(names))
+	for _, name := range names {
+		uids[name] = "whk_" + name
+	}
+	return uids, nil
+}
+
+// Spec implements Ledger. The spec is the prompt alone.
+func (m *Memory) Spec(_ *factory.Factory, a *factory.Automation) ([]byte, error) {
+	return []byte(a.Prompt), nil
+}
+
+// Record implements Ledger.
+func (m *Memory) Record(_ context.Context, a *Apply) (id string, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	kept := *a
+	kept.ID = fmt.Sprintf("apl_%d", len(m.applies)+1)
+	m.applies = append(m.applies, &kept)
+	return kept.ID, nil
+}
+
+// Past implements Ledger.
+func (m *Memory) Past(_ context.Context, _, hash string) (gitrepo.Commit, fs.FS, error) {
+	for _, a := range slices.Backward(m.Applies()) {
+		if a.Outcome == Applied && a.Commit.Hash == hash {
+			return a.Commit, a.Snapshot.FS(), nil
+		}
+	}
+	return gitrepo.Commit{}, nil, fmt.Errorf("commit %s was never applied", hash)
+}
+
+// EndPin implements Ledger.
+func (m *Memory) EndPin(context.Context, string) error { return nil }
+
+// Deliveries implements Ledger.
+func (m *Memory) Deliveries(_ context.Context, webhookUID string, n int, visit func(id string, payload []byte) error) error {
+	m.mu.Lock()
+	all := m.deliveries[webhookUID]
+	m.mu.Unlock()
+	for _, d := range all[:min(n, len(all))] {
+		if err := visit(d.id, d.payload); err != nil {
+			return err
+		}
+	}
+	return nil
+}

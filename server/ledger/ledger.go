@@ -1,0 +1,210 @@
+// Package ledger joins appliers to the store: it records what they apply, gives them
+// what they need for it, and builds again what an earlier apply made live.
+package ledger
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"triphammer/applier"
+	"triphammer/applier/gitrepo"
+	"triphammer/factory"
+	"triphammer/server/run"
+	"triphammer/server/store"
+)
+
+// Ledger is the applier.Ledger of all factories of a store.
+type Ledger struct{ store *store.Store }
+
+var _ applier.Ledger = (*Ledger)(nil)
+
+// New makes the Ledger of a store.
+func New(s *store.Store) *Ledger { return &Ledger{store: s} }
+
+// Secrets implements applier.Ledger.
+func (l *Ledger) Secrets(ctx context.Context, names []string) (map[string]applier.SecretValue, error) {
+	values, err := l.store.NewestSecrets(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]applier.SecretValue, len(values))
+	for name, v := range values {
+		out[name] = secretValue(v)
+	}
+	return out, nil
+}
+
+func secretValue(v store.SecretValue) applier.SecretValue {
+	return applier.NewSecretValue(v.Generation, v.Value.Reveal())
+}
+
+// UIDs implements applier.Ledger.
+func (l *Ledger) UIDs(ctx context.Context, factory string, names []string) (map[string]string, error) {
+	return l.store.WebhookUIDs(ctx, factory, names)
+}
+
+// Spec implements applier.Ledger.
+func (l *Ledger) Spec(f *factory.Factory, a *factory.Automation) ([]byte, error) {
+	return run.SpecFor(f, a, run.Defaults{}).Encode()
+}
+
+// Record implements applier.Ledger.
+func (l *Ledger) Record(ctx context.Context, a *applier.Apply) (id string, err error) {
+	plan, err1 := json.Marshal(a.Plan)
+	diagnostics, err2 := json.Marshal(a.Diagnostics)
+	if err := errors.Join(err1, err2); err != nil {
+		return "", err
+	}
+	row := &store.Apply{
+		Factory: a.Factory, Repository: a.Repository, Branch: a.Branch, Commit: a.Commit.Hash, AuthorName: a.Commit.AuthorName,
+		AuthorEmail: a.Commit.AuthorEmail, Subject: a.Commit.Subject, CommitTime: a.Commit.Time, Trigger: a.Trigger, Outcome: string(a.Outcome),
+		Error: a.Error, Plan: plan, Diagnostics: diagnostics, StartedAt: a.StartedAt, FinishedAt: a.FinishedAt,
+	}
+	var files []store.File
+	for _, f := range a.Snapshot.Files {
+		files = append(files, store.File(f))
+	}
+	specs := make(map[[32]byte][]byte)
+	if a.Revision != nil {
+		for _, w := range a.Revision.Webhooks {
+			row.Webhooks = append(row.Webhooks, store.BoundWebhook{Name: w.Def.Name, UID: w.UID, SecretName: w.Def.SecretName, Generation: w.SecretGeneration})
+		}
+		for _, automation := range a.Revision.Automations {
+			specs[automation.SpecHash] = automation.Spec
+		}
+	}
+	return l.store.RecordApply(ctx, row, files, specs)
+}
+
+// Past implements applier.Ledger. The error wraps store.ErrNotFound if the commit
+// was never applied.
+func (l *Ledger) Past(ctx context.Context, factory, hash string) (gitrepo.Commit, fs.FS, error) {
+	a, err := l.store.AppliedCommit(ctx, factory, hash)
+	if err != nil {
+		return gitrepo.Commit{}, nil, err
+	}
+	tree, err := l.tree(ctx, a.ID)
+	return commitOf(a), tree, err
+}
+
+// Deliveries implements applier.Ledger.
+func (l *Ledger) Deliveries(ctx context.Context, webhookUID string, n int, visit func(id string, payload []byte) error) error {
+	all, err := l.store.Deliveries(ctx, store.DeliveryQuery{WebhookUID: webhookUID, Outcome: store.Accepted, Limit: n})
+	if err != nil {
+		return err
+	}
+	for _, d := range all {
+		payload, err := l.store.Payload(ctx, d.ID)
+		if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrDamaged) {
+			continue // it was pruned meanwhile, or proves nothing
+		}
+		if err == nil {
+			err = visit(d.ID, payload)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Pin is what a factory is pinned to now, nil if it follows its branch.
+func (l *Ledger) Pin(ctx context.Context, factory string) (*applier.Pin, error) {
+	p, err := l.store.PinOf(ctx, factory)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	pin := applier.Pin(p)
+	return &pin, nil
+}
+
+// EndPin implements applier.Ledger.
+func (l *Ledger) EndPin(ctx context.Context, factory string) error {
+	return l.store.EndPin(ctx, factory)
+}
+
+// Arrived is when this server first tried to apply a commit: now, if it never did.
+func (l *Ledger) Arrived(ctx context.Context, factory, hash string) (time.Time, error) {
+	at, err := l.store.FirstApply(ctx, factory, hash)
+	if errors.Is(err, store.ErrNotFound) {
+		return time.Now(), nil
+	}
+	return at, err
+}
+
+// Restore builds what a factory served last, with the generations of the secrets
+// that its apply took (SPEC 4.4); nil if nothing served yet.
+func (l *Ledger) Restore(ctx context.Context, factory string) (*applier.Revision, error) {
+	last, err := l.store.LastApply(ctx, factory, string(applier.Applied))
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return l.rebuild(ctx, last, func(ctx context.Context, _ []string) (map[string]applier.SecretValue, error) {
+		values := make(map[string]applier.SecretValue)
+		for _, w := range last.Webhooks {
+			v, err := l.store.SecretAt(ctx, w.SecretName, w.Generation)
+			if err != nil {
+				return nil, err
+			}
+			values[w.SecretName] = secretValue(v)
+		}
+		return values, nil
+	})
+}
+
+// Load builds the revision of an apply, to explain what it decided. It has no
+// secrets, so it verifies nothing.
+func (l *Ledger) Load(ctx context.Context, applyID string) (*applier.Revision, error) {
+	a, err := l.store.ApplyByID(ctx, applyID)
+	if err != nil {
+		return nil, err
+	}
+	return l.rebuild(ctx, a, nil)
+}
+
+func (l *Ledger) rebuild(ctx context.Context, a *store.Apply, secrets func(context.Context, []string) (map[string]applier.SecretValue, error)) (*applier.Revision, error) {
+	tree, err := l.tree(ctx, a.ID)
+	if err != nil {
+		return nil, err
+	}
+	uids := make(map[string]string)
+	for _, w := range a.Webhooks {
+		uids[w.Name] = w.UID
+	}
+	built, err := applier.Build(ctx, applier.BuildInput{
+		Factory: a.Factory, Commit: commitOf(a), Tree: tree, Options: factory.Options{Applied: true}, Secrets: secrets, Spec: l.Spec,
+		UIDs: func(context.Context, string, []string) (map[string]string, error) { return uids, nil },
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case built.Revision == nil:
+		return nil, fmt.Errorf("apply %s is not valid any more: %s", a.ID, built.Diagnostics[0].Message)
+	}
+	built.Revision.ApplyID, built.Revision.AppliedAt = a.ID, a.FinishedAt
+	return built.Revision, nil
+}
+
+func commitOf(a *store.Apply) gitrepo.Commit {
+	return gitrepo.Commit{Hash: a.Commit, AuthorName: a.AuthorName, AuthorEmail: a.AuthorEmail, Subject: a.Subject, Time: a.CommitTime}
+}
+
+// tree opens the definition files that an apply kept.
+func (l *Ledger) tree(ctx context.Context, applyID string) (fs.FS, error) {
+	files, err := l.store.ApplyFiles(ctx, applyID)
+	var s applier.Snapshot
+	for _, f := range files {
+		s.Files = append(s.Files, applier.File(f))
+	}
+	return s.FS(), err
+}
