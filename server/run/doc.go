@@ -1,0 +1,70 @@
+// Package run takes a run from its request to its end (SPEC 9).
+//
+// A run executes a [Spec]. The spec is made when definitions are applied and is
+// stored with the run, so a later commit cannot change a queued run. A [Manager]
+// claims queued runs, gives each a goroutine, an [Executor] and a transcript, and
+// records how it ended.
+//
+// # States of a run
+//
+// The state is a column of the store. Only these calls change it, each in one
+// transaction:
+//
+//	(created)    a delivery, a request or a tick of a schedule
+//	    |
+//	    v
+//	QUEUED ------- Manager.Cancel, store.RequestCancel -----------> CANCELLED
+//	    |
+//	    |          Manager.claim, store.ClaimRuns
+//	    v
+//	INPROGRESS --- Manager.finish, store.FinishRun
+//	    |            the agent ended with status 0 ---------------> SUCCEEDED
+//	    |            somebody cancelled the run ------------------> CANCELLED
+//	    |            anything else: another status, a signal,
+//	    |            timeout, silence, full disk, server stop ----> FAILED
+//	    |
+//	    +--------- Manager.recover, store.ReapRuns ---------------> FAILED
+//	                 at the next start, if the server died
+//
+// SUCCEEDED, FAILED and CANCELLED are terminal: no call changes them. A run that
+// fails is not tried again. A queued run stays queued while the server is at its
+// limit of runs, short of disk space, or stopped.
+//
+// Manager.Cancel does not end a run in progress by itself. It records the request
+// and stops the agent; Manager.finish then records the end. If the agent ended by
+// itself before it was stopped, its own result counts.
+//
+// # The claim on a run
+//
+// A claim is a lease (store.Lease): the right of one worker to write about one run
+// in progress. Its token is a number that grows with each claim.
+//
+//	none --- store.ClaimRuns: token + 1, for a minute ---> held
+//	held --- store.RenewLease, every 10 seconds ---------> held
+//	held --- store.FinishRun ----------------------------> released
+//	held --- store.ReapRuns: token + 1 ------------------> lost
+//
+// The renewal is the heartbeat. It also tells the worker that somebody asked to
+// cancel the run. Each write carries the token. A write with a token that is no
+// longer valid, or about a run that has ended, fails with store.ErrFenced. The
+// worker then stops its agent and records nothing.
+//
+// Nothing reaps an expired lease while a server runs, because only one process at
+// a time has the data directory. The next start reaps every lease and stops the
+// processes that are left (Executor.Reap).
+//
+// # Guarantees
+//
+//   - Every run reaches a terminal state, also after a crash. The exception is a
+//     run that waits in the queue.
+//   - No run is executed twice.
+//   - The transcript is stored before the state becomes terminal, and granted
+//     secrets are redacted in it.
+//   - If the store cannot record an end, the manager tries again every second. If
+//     the server stops meanwhile, the next start records the run as FAILED.
+//
+// # What it does not do
+//
+// It does not decide which runs a delivery starts (package delivery). It does not
+// start or confine processes (package sandbox).
+package run
