@@ -1,9 +1,12 @@
-// Package factory is a whole factory: every definition, and the rules between
-// them.
+// Package factory is a whole factory: every definition, and the rules between them.
 //
-// [Load] reads a tree (SPEC 2) and returns what it says together with everything
-// that is wrong with it. The result is plain data with compiled filters and
-// resolved schemes; it knows nothing of servers, secrets' values or Git.
+// [Load] reads a tree (SPEC 2) and returns its definitions together with everything
+// that is wrong with them. The result is plain data with compiled filters and
+// resolved signature schemes. It never changes afterwards, so any number of
+// goroutines may read it.
+//
+// It does not know servers, the values of secrets, or Git. Names that only a server
+// can resolve are listed as deferred.
 package factory
 
 import (

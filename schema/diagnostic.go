@@ -1,12 +1,14 @@
-// Package schema is what a definition file looks like, and how to say what is
-// wrong with one.
+// Package schema says what a definition file looks like, and how to report what is
+// wrong with one. It is the only package that knows YAML.
 //
-// A file is read in steps, each of which reports everything it finds: its size
-// is capped, YAML becomes a tree of positioned nodes ([Parse]), the structure is
-// checked (one document; no anchors, aliases, tags or repeated keys), the shape
-// is checked against the table of its kind ([Check]). Nothing is ever decoded
-// from raw bytes into a map or a struct. It is the only package
-// that knows YAML.
+// A file is read in steps, and each step reports everything it finds. The size is
+// checked. YAML becomes a tree of nodes with positions ([Parse]). The structure is
+// checked: one document; no anchors, aliases, tags or repeated keys. Then the shape is
+// checked against the table of its kind ([Check]). Nothing is decoded from raw bytes
+// into a map or a struct.
+//
+// No input causes a panic, and the work per file is limited. It does not check rules
+// between files (package factory).
 package schema
 
 import (

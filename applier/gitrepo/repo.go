@@ -1,13 +1,22 @@
-// Package gitrepo reads definitions from Git: it is the only code that talks to
-// a repository.
+// Package gitrepo reads definitions from Git. It is the only code that talks to a
+// repository.
 //
-// A [Repo] resolves the production branch and opens a commit as a read-only file
-// tree, without a checkout. A [Remote] does so with what it fetches into a cache. The repository is opened afresh for each read,
-// because a long-lived handle goes stale when the repository is repacked. A
-// [WorkTree] is the same for a plain folder, for `dev` and `validate`.
+// A [Repo] is a repository on this machine. It resolves the production branch and
+// opens a commit as a read-only file tree, without a checkout. A [Remote] does the
+// same with what it fetches over https or ssh into a cache. A [WorkTree] does it for
+// a plain folder, for `dev` and `validate`.
 //
-// Nothing here runs the git program, a hook or a filter, and nothing is written
-// to a local repository.
+// It guarantees:
+//
+//   - It reads the objects of one commit. A push during the reading changes nothing.
+//   - It runs no program, hook or filter, and writes nothing to a local repository.
+//   - Sizes and times are limited, and a credential appears in no error.
+//
+// A repository is opened afresh for each read, because a long-lived handle becomes
+// stale when the repository is repacked.
+//
+// It does not know what a definition is, and it decides neither when to read nor
+// whether a commit is applied.
 package gitrepo
 
 import (

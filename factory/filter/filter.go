@@ -1,13 +1,17 @@
-// Package filter is the payload filter: compile once, match many, explain.
+// Package filter is the payload filter: compile it once, match it many times,
+// explain it.
 //
-// A filter is an object that mirrors the body (SPEC C6.3, 8): a key
-// names a field, an array lists allowed values, an operator object holds in,
-// not_in and exists, and objects nest. All keys must match.
+// A filter is an object with the shape of the body (SPEC C6.3, 8). A key names a
+// field, an array lists allowed values, an object of operators holds in, not_in and
+// exists, and objects nest. All keys must match.
 //
-// There are two ways to ask. [Filter.Match] and [Filter.Explain] evaluate one
-// filter and can tell which field failed. [Set] evaluates any number of filters
-// and validates the body in the same single pass over its bytes; it is what a
-// delivery meets. Neither decodes the body.
+// There are two ways to evaluate. [Filter.Match] and [Filter.Explain] evaluate one
+// filter and can tell which field failed. A [Set] evaluates any number of filters and
+// validates the body in a single pass over its bytes; deliveries use it. Tests and a
+// fuzz target hold both ways to the same verdicts.
+//
+// Neither way decodes the body into Go values. A compiled filter never fails: every
+// error is found when it is compiled.
 package filter
 
 // Match reports whether the filter accepts the body. A nil filter accepts every

@@ -1,6 +1,7 @@
-// Package match says which automations want a delivery, and why not: one pure
-// function of definitions and body. The ingress, Test filter, the committed
-// filter tests, replay and the belt all ask here.
+// Package match says which automations want a delivery: one pure function of
+// definitions and body. The ingress, replay, the filter tests of a factory and the
+// comparison of a proposal with stored deliveries use it. Why an automation does not
+// want a delivery is explained by package filter, which is held to the same verdicts.
 package match
 
 import "triphammer/factory/filter"

@@ -1,15 +1,21 @@
-// Package signature is the ways a sender proves itself.
+// Package signature has the ways in which a sender proves itself.
 //
-// Each provider's scheme is a row of a table ([Scheme], in scheme.go), and one
-// engine verifies them all; a scheme that no row can describe is code behind the
-// same [Verifier]. [Bearer] and [PathToken] are the two modes without a
-// signature (SPEC C5.2).
+// Each sender's scheme is a row of a table ([Scheme], in scheme.go), and one engine
+// verifies them all. A scheme that no row can describe is code behind the same
+// [Verifier]. [Bearer] and [PathToken] are the two modes without a signature
+// (SPEC C5.2).
 //
-// The engine fixes for every row: verification works on the raw bytes, before
-// anything is parsed; an empty secret is refused; comparison takes constant
-// time; header lengths and candidates are capped; a duplicated signature or
-// timestamp header is refused; unknown or malformed items of a signature list
-// are skipped (SPEC 6.2). Secrets appear in no error and no output.
+// The engine guarantees for every row (SPEC 6.2):
+//
+//   - It verifies the raw bytes before anything is parsed.
+//   - It refuses an empty secret, and a repeated signature or timestamp header.
+//   - It skips unknown or malformed items of a list of signatures.
+//   - Comparison takes constant time; lengths of headers and numbers of candidates
+//     are limited.
+//   - Secrets appear in no error and no output.
+//
+// It does not remember requests. A scheme that signs no time accepts the same request
+// again; the identity of the delivery (package delivery) makes it a duplicate.
 package signature
 
 import (

@@ -1,6 +1,8 @@
-// Package dashboard is the HTML pages. They are plain: no script, one style
-// sheet, light and dark as the browser asks. Everything shown is escaped by
-// html/template.
+// Package dashboard is the HTML pages. They are plain: no script, one style sheet,
+// light and dark as the browser asks. html/template escapes everything that is shown.
+//
+// It only renders. Package server reads the data, checks permissions and changes
+// things.
 package dashboard
 
 import (

@@ -1,13 +1,17 @@
-// Package delivery takes a request from its bytes to enqueued runs, in one
-// transaction, and explains afterwards what became of it.
+// Package delivery takes a request from its bytes to queued runs, in one transaction,
+// and explains afterwards what became of it.
 //
-// [Service.Receive] keeps the order of SPEC 5.1: webhook, credential, size,
-// rate, JSON, identity, commit. Nothing of an unauthenticated sender is parsed,
-// and nothing is answered with 202 before it is durable (SPEC 5.4).
-// [Service.Show] is the belt of SPEC 7: it derives the trace of a delivery from
-// what was recorded and from the revision that decided it. The ingress decides by
-// an index over all filters of a webhook, the belt filter by filter; tests of
-// package filter hold the two to the same verdicts.
+// [Service.Receive] keeps the order of SPEC 5.1: webhook, credential, size, rate,
+// JSON, identity, commit. It guarantees that the body of an unauthenticated sender is
+// never parsed, and that it answers 202 only when the delivery and its runs are
+// durable (SPEC 5.4).
+//
+// [Service.Show] is the belt of SPEC 7. It derives the trace of a delivery from what
+// was recorded and from the revision that decided it. The ingress decides by an index
+// over all filters of a webhook, the belt evaluates filter by filter; tests of package
+// filter hold the two to the same verdicts.
+//
+// It does not order deliveries, and it does not start runs: package run does.
 package delivery
 
 import (

@@ -1,5 +1,6 @@
-// Package disk tells how much room is left where a server keeps its store and
-// the workspaces of its runs, and when that is too little.
+// Package disk tells how much space is left where a server keeps its store and the
+// workspaces of its runs, and when that is too little. It only looks: the store and
+// the manager of runs decide what to do.
 package disk
 
 import (

@@ -1,13 +1,20 @@
 // Package sandbox has the ways to execute a run.
 //
-// [Process] is the plain one: processes of the server's own user, each run in a
-// fresh workspace with a clean environment, under a supervisor (supervise.go)
-// that adopts whatever the agent leaves behind and lets nothing outlive the run
-// or the server. It separates runs from each other and from the server's
-// environment. An agent that ends or stops its supervisor ends its run: the server
-// finds what is left, whatever it did to hide. From Linux 6.12 on it cannot signal
-// the server. It does not defend against an agent that does what else its own user
-// may: such a one needs an executor with more isolation. Linux only.
+// [Process] is the plain one: processes of the server's own user, each run in a fresh
+// workspace with a clean environment, under a supervisor (supervise.go). Linux only.
+//
+// It guarantees:
+//
+//   - The supervisor adopts what the agent leaves behind. No process outlives the run
+//     or the server.
+//   - An agent that ends or stops its supervisor ends its run. The server finds the
+//     processes that are left.
+//   - A run sees neither the server's environment nor another run's.
+//   - From Linux 6.12 on, an agent cannot signal the server or another run.
+//
+// It does not confine an agent. The agent may read and do whatever its user may,
+// including use the network. An agent that is not trusted so far needs an executor
+// with more isolation.
 package sandbox
 
 import (

@@ -1,6 +1,9 @@
-// Package secret has a value that does not print itself, the key that seals it
-// at rest, the tokens that this server gives out, and the redactor that keeps
-// granted secrets out of transcripts (SPEC 10.1, 10.2, 9.5).
+// Package secret has what protects secrets (SPEC 9.5, 10.1, 10.2): a [Value] that does
+// not print itself, the key that seals values at rest, the tokens that this server
+// gives out, and the redactor that removes granted secrets from transcripts.
+//
+// The redactor finds a secret and its common encodings. It cannot find a secret that
+// the agent changed in another way, and does not hide values of less than 4 bytes.
 package secret
 
 import (

@@ -1,10 +1,19 @@
-// Package store has what must survive a restart, and all the SQL.
+// Package store keeps what must survive a restart, and has all the SQL.
 //
-// Writes go through one goroutine that commits whatever waits as one
-// transaction (writer.go); reads use a small pool beside it. A write that
-// returned nil is on the disk: `synchronous` is FULL, and that is asserted when
-// the store opens, because go-sqlite3's default loses acknowledged writes on
-// power loss. Secrets are sealed with a key that is not in here.
+// Writes go through one goroutine, which commits all writes that wait as one
+// transaction (writer.go). Reads use a small pool of connections.
+//
+// It guarantees:
+//
+//   - A write that returned nil is on the disk. `synchronous` is FULL, and that is
+//     asserted when the store opens, because go-sqlite3's default loses acknowledged
+//     writes when the power fails.
+//   - Stored data is checked when it is read. Damaged data is an error (ErrDamaged).
+//   - Secrets are sealed with a key that is not in the store.
+//   - A store is never replaced by a fresh one.
+//
+// One process at a time may have the store open. It does not decide which runs to
+// start and which definitions to apply: it records what its callers decide.
 package store
 
 import (
