@@ -1,16 +1,3 @@
-// Package applier turns a commit into the live revision, or leaves the old one.
-//
-// There is one worker per factory, and it is level-triggered: whatever kicks it,
-// it takes the newest commit of the production branch. An apply is
-// whole or nothing: any error leaves what serves (SPEC 4.2).
-//
-// A commit that was applied or refused is settled: it waits for another commit,
-// for the secret that it lacked, or for somebody who asks. What may heal by itself
-// (a repository that cannot be read, a record that cannot be written) is a failure
-// and is tried again, less and less often. A newer commit is tried at once.
-//
-// The package knows no database and no request: what it needs of them are
-// functions in its Config.
 package applier
 
 import (
@@ -19,10 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"maps"
-	"math/rand/v2"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"time"
 
@@ -68,130 +52,6 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Outcome of an Apply.
-type Outcome string
-
-// The outcomes.
-const (
-	Applied Outcome = "applied"
-	Refused Outcome = "refused" // the definitions are not valid
-	Failed  Outcome = "failed"  // something could not be read or written
-)
-
-// Apply is one attempt to make a commit live.
-type Apply struct {
-	ID          string
-	Factory     string
-	Repository  string
-	Branch      string
-	Commit      gitrepo.Commit
-	Trigger     string // start, watch, push, command, secret, dashboard, retry, pin, unpin
-	Outcome     Outcome
-	Error       string // of a failed one
-	Diagnostics schema.Diagnostics
-	Plan        Plan
-	StartedAt   time.Time
-	FinishedAt  time.Time
-	Revision    *Revision // of an applied one
-	Snapshot    Snapshot  // of an applied one, for Record alone
-
-	past fs.FS // the files of a pinned commit
-}
-
-// Valid tells whether the definitions themselves are valid, whatever secrets this
-// server lacks for them; known is false if they were not read to the end.
-func (a *Apply) Valid() (valid, known bool) {
-	valid, known = true, a.Outcome == Applied || a.Outcome == Refused
-	for _, d := range a.Diagnostics {
-		switch {
-		case d.Code == schema.UnverifiedCommit:
-			known = false
-		case d.Severity == schema.Error && d.Code != schema.MissingSecret && d.Code != schema.BadSecret:
-			valid = false
-		}
-	}
-	return valid, known
-}
-
-// Pin keeps a past commit live.
-type Pin struct {
-	Commit string    `json:"commit"`
-	Reason string    `json:"reason"`
-	By     string    `json:"by"`
-	At     time.Time `json:"at"`
-	Until  time.Time `json:"until,omitzero"` // zero: until it is unpinned
-}
-
-// State is what a factory serves and why not something newer.
-type State struct {
-	Factory, Repository, Branch, Path string
-	Head                              string    // hash, empty if it never could be read
-	Checked                           time.Time // when the head was last read
-	Looking                           time.Time // since when the present look at the head lasts, zero: there is none
-	Applied                           *Revision
-	LastApply                         *Apply
-	Pin                               *Pin
-	Error                             string    // why the newest commit is not live, or empty
-	Reason                            Reason    // the same as one word
-	Since                             time.Time // of Error
-	NextAttempt                       time.Time // zero: waits for a change
-}
-
-// Reason is what kind of thing keeps the newest commit from serving.
-type Reason string
-
-// The reasons. A refusal waits for another commit or secret; the others heal by
-// themselves.
-const (
-	Invalid       Reason = "invalid"    // its definitions have errors
-	Unverified    Reason = "unverified" // no allowed key signed it
-	NoBranch      Reason = "no_branch"  // the repository has no such branch
-	NoRepository  Reason = "no_repository"
-	Denied        Reason = "denied"        // the repository refuses the credential
-	Unreachable   Reason = "unreachable"   // the repository does not answer as it should
-	Misconfigured Reason = "misconfigured" // a file or setting of the server that says how to read it is missing or wrong
-	Damaged       Reason = "damaged"       // an object of the repository cannot be read
-	Other         Reason = "other"         // what Error says
-)
-
-func reasonOf(err error) Reason {
-	for _, r := range []struct {
-		err    error
-		reason Reason
-	}{
-		{gitrepo.ErrNoBranch, NoBranch},
-		{gitrepo.ErrNoRepository, NoRepository},
-		{gitrepo.ErrUnsupported, NoRepository},
-		{gitrepo.ErrDenied, Denied},
-		{gitrepo.ErrUnreachable, Unreachable},
-		{gitrepo.ErrMisconfigured, Misconfigured},
-		{gitrepo.ErrCorrupt, Damaged},
-	} {
-		if errors.Is(err, r.err) {
-			return r.reason
-		}
-	}
-	return Other
-}
-
-// The time from a failure to the next attempt doubles between these, less up to
-// a fifth, so that many servers do not come back at once.
-const (
-	firstRetry = time.Second
-	lastRetry  = time.Minute
-)
-
-// secretPoll is how often a commit that was refused for a secret looks for that: it
-// may be in a folder beside the program.
-const secretPoll = 5 * time.Second
-
-// slowLook is how long a look lasts before a kick ends it to begin anew.
-const slowLook = 10 * time.Second
-
-// watched is the trigger of a kick that only says "look": it does not hurry a
-// failed commit.
-const watched = "watch"
-
 // Applier is the worker of one factory.
 type Applier struct {
 	cfg   Config
@@ -217,17 +77,6 @@ type refusal struct {
 	why    string
 	reason Reason
 	since  time.Time
-}
-
-// failure is an attempt that may succeed later.
-type failure struct {
-	hash     string // of the commit, empty if the head could not be read
-	why      string
-	reason   Reason
-	since    time.Time
-	delay    time.Duration
-	next     time.Time
-	recorded bool
 }
 
 // New makes an Applier; Run starts it.
@@ -305,33 +154,6 @@ func (a *Applier) announce(ctx context.Context) {
 	}
 }
 
-// Kick asks for a look at the head; it does not wait, and several are one. Unless
-// it comes from watching, it ends a look that gets nowhere, but not two in a row: a
-// large fetch has to come to its end.
-func (a *Applier) Kick(trigger string) {
-	a.mu.Lock()
-	if a.pending == "" || a.pending == watched {
-		a.pending = trigger
-	}
-	if begun := a.state.Looking; trigger != watched && a.stop != nil && !a.cut && !begun.IsZero() && a.cfg.Now().Sub(begun) > slowLook {
-		a.cut = true
-		a.stop()
-	}
-	a.mu.Unlock()
-	select {
-	case a.kicks <- struct{}{}:
-	default:
-	}
-}
-
-func (a *Applier) takeKick() string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	trigger := a.pending
-	a.pending = ""
-	return trigger
-}
-
 // Apply applies the head now, even if it is live already (SPEC 4.4), and waits
 // for the outcome. The error is only that of a ctx that ended before.
 //
@@ -355,121 +177,6 @@ func (a *Applier) Apply(ctx context.Context, trigger string) (*Apply, error) {
 	return done, nil
 }
 
-// SecretSet tells that a secret has a new value: an apply that was refused for
-// it is tried again (SPEC 4.4).
-func (a *Applier) SecretSet(name string) {
-	a.mu.Lock()
-	if a.renewed == nil {
-		a.renewed = make(map[string]bool)
-	}
-	a.renewed[name] = true
-	_, waiting := a.lacked[name]
-	if waiting {
-		a.settled, a.lacked = "", nil
-	}
-	a.mu.Unlock()
-	if waiting {
-		a.Kick("secret")
-	}
-}
-
-// lookForSecrets tells of those that were lacking and have another value now.
-func (a *Applier) lookForSecrets(ctx context.Context) {
-	a.mu.Lock()
-	lacked := maps.Clone(a.lacked)
-	a.mu.Unlock()
-	if len(lacked) == 0 {
-		return
-	}
-	values, err := a.cfg.Ledger.Secrets(ctx, slices.Sorted(maps.Keys(lacked)))
-	for name, generation := range lacked {
-		// Of one that cannot be read the apply says why.
-		if v := values[name]; v.Generation != generation || err != nil && ctx.Err() == nil {
-			a.SecretSet(name)
-		}
-	}
-}
-
-// State is the present state.
-func (a *Applier) State() State {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.state
-}
-
-// untilWake is the time until there is something to do without a kick, 0 if
-// there is nothing.
-func (a *Applier) untilWake() (wait time.Duration) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	sooner := func(at time.Time) {
-		if d := max(time.Millisecond, at.Sub(a.cfg.Now())); wait == 0 || d < wait {
-			wait = d
-		}
-	}
-	if a.failure != nil {
-		sooner(a.failure.next)
-	}
-	if a.pin != nil && !a.pin.Until.IsZero() {
-		sooner(a.pin.Until)
-	}
-	return wait
-}
-
-// SetPin makes a past commit the one to serve from the next look on, or with nil
-// the head of the branch again.
-func (a *Applier) SetPin(p *Pin) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.pin, a.state.Pin = p, p
-}
-
-// pinned is the pin in force; one that has expired ends here.
-func (a *Applier) pinned(ctx context.Context) *Pin {
-	a.mu.Lock()
-	p := a.pin
-	over := p != nil && !p.Until.IsZero() && !a.cfg.Now().Before(p.Until)
-	if over {
-		a.pin, a.state.Pin, p = nil, nil, nil
-	}
-	a.mu.Unlock()
-	if over {
-		a.endPin(ctx)
-	}
-	return p
-}
-
-func (a *Applier) endPin(ctx context.Context) {
-	if err := a.cfg.Ledger.EndPin(context.WithoutCancel(ctx), a.cfg.Factory); err != nil {
-		a.cfg.Logger.Error("the end of a pin could not be recorded; the next start tries again", "factory", a.cfg.Factory, "error", err)
-	}
-}
-
-// head looks at the source.
-func (a *Applier) head(ctx context.Context) (gitrepo.Commit, error) {
-	note := func(looking time.Time) {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.state.Looking = looking
-	}
-	note(a.cfg.Now())
-	defer note(time.Time{})
-	head, err := a.cfg.Source.Head(ctx)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if ctx.Err() == nil {
-		a.cut = false
-	}
-	if err == nil {
-		a.state.Checked = a.cfg.Now()
-	}
-	if errors.Is(err, gitrepo.ErrEmpty) && a.state.Applied != nil {
-		err = fmt.Errorf("%w: the branch %q of %s is gone, and there is no other; %.12s keeps serving until it is pushed again",
-			gitrepo.ErrNoBranch, a.state.Branch, a.state.Repository, a.state.Applied.Commit.Hash)
-	}
-	return head, err
-}
-
 // sync makes the head live if it is not, or if forced. It returns nil if there
 // was nothing to do or ctx ended.
 func (a *Applier) sync(ctx context.Context, trigger string, force bool) *Apply {
@@ -483,7 +190,7 @@ func (a *Applier) sync(ctx context.Context, trigger string, force bool) *Apply {
 	if !force {
 		if a.asked > 0 {
 			a.mu.Unlock()
-			return nil // who waits looks, too
+			return nil // whoever waits in Apply looks at the head, too
 		}
 		ctx, a.stop = context.WithCancel(ctx)
 		defer func(stop context.CancelFunc) {
@@ -497,83 +204,75 @@ func (a *Applier) sync(ctx context.Context, trigger string, force bool) *Apply {
 	a.mu.Unlock()
 	done := &Apply{Factory: a.cfg.Factory, Trigger: trigger, StartedAt: a.cfg.Now(), Plan: Diff(nil, nil)}
 	done.Repository, done.Branch = a.cfg.Source.Describe()
-	pin := a.pinned(ctx)
-	var head gitrepo.Commit
-	var err error
-	if pin == nil || !force { // what is pinned is had without the repository
-		head, err = a.head(ctx)
-	}
-	if pin != nil {
-		// What the branch does is shown, and waits.
-		if !force && (ctx.Err() != nil || !a.wanted(head.Hash, pin.Commit, trigger)) {
-			return nil
-		}
-		head, done.past, err = a.cfg.Ledger.Past(ctx, a.cfg.Factory, pin.Commit)
-	}
+	wanted, err := a.find(ctx, done, force)
 	if err != nil {
 		return a.failed(ctx, done, err, force)
 	}
-	done.Commit = head
-	if done.past == nil && !force && !a.wanted(head.Hash, head.Hash, trigger) {
+	if !wanted {
 		return nil
 	}
-	c := schema.Collector{} // of findings about the commit itself
-	if done.past == nil && a.cfg.Verify != nil {
-		switch warning, err := a.cfg.Verify(ctx, head.Hash); {
-		case warning != "":
-			c.Warn(schema.At{}, schema.ExpiredSigner, "", warning)
-		case errors.Is(err, gitrepo.ErrUnverified):
-			c.Error(schema.At{}, schema.UnverifiedCommit, "", err.Error())
-			return a.refused(ctx, done, &Built{Diagnostics: c.Found}, Unverified)
-		case err != nil:
-			return a.failed(ctx, done, err, force)
-		}
+	found, err := a.verify(ctx, done)
+	if errors.Is(err, gitrepo.ErrUnverified) {
+		return a.refused(ctx, done, &Built{Diagnostics: found}, Unverified)
 	}
-	built, err := a.build(ctx, done)
+	var built *Built
 	if err == nil {
-		built.Diagnostics = append(c.Found, built.Diagnostics...)
+		built, err = a.build(ctx, done)
 	}
 	switch {
 	case ctx.Err() != nil:
 		return nil
 	case err != nil:
 		return a.failed(ctx, done, err, force)
-	case built.Revision == nil:
+	}
+	built.Diagnostics = append(found, built.Diagnostics...)
+	if built.Revision == nil {
 		return a.refused(ctx, done, built, Invalid)
 	}
 	return a.applied(ctx, done, built, force)
 }
 
-// wanted notes the head, if there is one, and tells whether the commit that is to
-// serve is to be applied.
-func (a *Applier) wanted(head, hash, trigger string) bool {
-	a.mu.Lock()
-	f := a.failure
-	changed := f != nil || head != "" && a.state.Head != head
-	if head != "" {
-		a.state.Head = head
+// find sets the commit that is to serve, and tells whether it is to be applied.
+func (a *Applier) find(ctx context.Context, done *Apply, force bool) (wanted bool, _ error) {
+	pin := a.pinned(ctx)
+	if pin == nil {
+		head, err := a.head(ctx)
+		if err != nil {
+			return false, err
+		}
+		done.Commit = head
+		return force || a.wanted(head.Hash, head.Hash, done.Trigger), nil
 	}
-	if a.settled != hash {
-		a.mu.Unlock()
-		return f == nil || f.hash != hash || trigger != watched || !a.cfg.Now().Before(f.next)
+	if !force {
+		// What the branch does is shown, and waits. The pinned commit does not need it.
+		head, _ := a.head(ctx)
+		if ctx.Err() != nil || !a.wanted(head.Hash, pin.Commit, done.Trigger) {
+			return false, nil
+		}
 	}
-	a.failure = nil // the source can be read again, and nothing in it is new
-	state := a.explain()
-	a.mu.Unlock()
-	if changed {
-		a.cfg.OnChange(state)
+	commit, tree, err := a.cfg.Ledger.Past(ctx, a.cfg.Factory, pin.Commit)
+	if err != nil {
+		return false, err
 	}
-	return false
+	done.Commit, done.past = commit, tree
+	return true, nil
 }
 
-// explain derives what the state says about the newest commit: a failure hides
-// the refusal before it. a.mu is held.
-func (a *Applier) explain() State {
-	a.state.Error, a.state.Reason, a.state.Since, a.state.NextAttempt = a.refusal.why, a.refusal.reason, a.refusal.since, time.Time{}
-	if f := a.failure; f != nil {
-		a.state.Error, a.state.Reason, a.state.Since, a.state.NextAttempt = f.why, f.reason, f.since, f.next
+// verify returns what there is to say about the commit itself. A pinned one was
+// verified before.
+func (a *Applier) verify(ctx context.Context, done *Apply) (schema.Diagnostics, error) {
+	if done.past != nil || a.cfg.Verify == nil {
+		return nil, nil
 	}
-	return a.state
+	c := schema.Collector{}
+	warning, err := a.cfg.Verify(ctx, done.Commit.Hash)
+	switch {
+	case warning != "":
+		c.Warn(schema.At{}, schema.ExpiredSigner, "", warning)
+	case errors.Is(err, gitrepo.ErrUnverified):
+		c.Error(schema.At{}, schema.UnverifiedCommit, "", err.Error())
+	}
+	return c.Found, err
 }
 
 // build reads and compiles a commit. A panic is a failure like any other: one
@@ -666,58 +365,6 @@ func (a *Applier) refused(ctx context.Context, done *Apply, built *Built, reason
 		a.Kick("secret")
 	}
 	a.cfg.Logger.Warn("definitions refused", "factory", done.Factory, "commit", done.Commit.Hash, "first", first)
-	return done
-}
-
-// summary is the first error, and how many more there are.
-func summary(all schema.Diagnostics) string {
-	i := slices.IndexFunc(all, func(d schema.Diagnostic) bool { return d.Severity == schema.Error })
-	if i < 0 {
-		return "its definitions have errors"
-	}
-	text := all[i].Message
-	if where := all[i].Path; where != "" {
-		if all[i].Line > 0 {
-			where += fmt.Sprintf(":%d", all[i].Line)
-		}
-		text = where + ": " + text
-	}
-	if n, _ := all.Counts(); n > 1 {
-		text += fmt.Sprintf(" (and %d more)", n-1)
-	}
-	return text
-}
-
-// failed keeps what serves and has it tried again later. The same failure is
-// recorded once, however often it comes.
-func (a *Applier) failed(ctx context.Context, done *Apply, err error, force bool) *Apply {
-	if ctx.Err() != nil {
-		return nil
-	}
-	done.Outcome, done.Error, done.FinishedAt = Failed, err.Error(), a.cfg.Now()
-	a.mu.Lock()
-	f := failure{hash: done.Commit.Hash, why: done.Error, reason: reasonOf(err), since: done.FinishedAt}
-	if last := a.failure; last != nil && last.hash == f.hash {
-		f.delay = last.delay
-		// The words of one problem can differ each time, by a port for instance.
-		if last.why == f.why || last.reason == f.reason && f.reason != Other {
-			why := f.why
-			f = *last
-			f.why = why
-		}
-	}
-	a.mu.Unlock()
-	if done.Trigger == watched && !force && done.FinishedAt.Before(f.next) {
-		return done // the same again, before its time
-	}
-	if !f.recorded || force {
-		id, err := a.cfg.Ledger.Record(context.WithoutCancel(ctx), done)
-		done.ID, f.recorded = id, err == nil
-		a.cfg.Logger.Warn("definitions could not be applied", "factory", done.Factory, "error", done.Error)
-	}
-	f.delay = min(max(firstRetry, 2*f.delay), lastRetry)
-	f.next = a.cfg.Now().Add(f.delay - rand.N(f.delay/5))
-	a.finish(done, func() { a.failure = &f })
 	return done
 }
 

@@ -1,0 +1,44 @@
+package applier
+
+import (
+	"context"
+	"time"
+)
+
+// Pin keeps a past commit live.
+type Pin struct {
+	Commit string    `json:"commit"`
+	Reason string    `json:"reason"`
+	By     string    `json:"by"`
+	At     time.Time `json:"at"`
+	Until  time.Time `json:"until,omitzero"` // zero: until it is unpinned
+}
+
+// SetPin makes a past commit the one to serve from the next look on, or with nil
+// the head of the branch again.
+func (a *Applier) SetPin(p *Pin) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.pin, a.state.Pin = p, p
+}
+
+// pinned is the pin in force; one that has expired ends here.
+func (a *Applier) pinned(ctx context.Context) *Pin {
+	a.mu.Lock()
+	p := a.pin
+	over := p != nil && !p.Until.IsZero() && !a.cfg.Now().Before(p.Until)
+	if over {
+		a.pin, a.state.Pin, p = nil, nil, nil
+	}
+	a.mu.Unlock()
+	if over {
+		a.endPin(ctx)
+	}
+	return p
+}
+
+func (a *Applier) endPin(ctx context.Context) {
+	if err := a.cfg.Ledger.EndPin(context.WithoutCancel(ctx), a.cfg.Factory); err != nil {
+		a.cfg.Logger.Error("the end of a pin could not be recorded; the next start tries again", "factory", a.cfg.Factory, "error", err)
+	}
+}

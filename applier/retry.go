@@ -1,0 +1,77 @@
+package applier
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// The time from a failure to the next attempt doubles between these, less up to
+// a fifth, so that many servers do not come back at once.
+const (
+	firstRetry = time.Second
+	lastRetry  = time.Minute
+)
+
+// failure is an attempt that may succeed later.
+type failure struct {
+	hash     string // of the commit, empty if the head could not be read
+	why      string
+	reason   Reason
+	since    time.Time
+	delay    time.Duration
+	next     time.Time
+	recorded bool
+}
+
+// untilWake is the time until there is something to do without a kick, 0 if
+// there is nothing.
+func (a *Applier) untilWake() (wait time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	sooner := func(at time.Time) {
+		if d := max(time.Millisecond, at.Sub(a.cfg.Now())); wait == 0 || d < wait {
+			wait = d
+		}
+	}
+	if a.failure != nil {
+		sooner(a.failure.next)
+	}
+	if a.pin != nil && !a.pin.Until.IsZero() {
+		sooner(a.pin.Until)
+	}
+	return wait
+}
+
+// failed keeps what serves and has it tried again later. The same failure is
+// recorded once, however often it comes.
+func (a *Applier) failed(ctx context.Context, done *Apply, err error, force bool) *Apply {
+	if ctx.Err() != nil {
+		return nil
+	}
+	done.Outcome, done.Error, done.FinishedAt = Failed, err.Error(), a.cfg.Now()
+	a.mu.Lock()
+	f := failure{hash: done.Commit.Hash, why: done.Error, reason: reasonOf(err), since: done.FinishedAt}
+	if last := a.failure; last != nil && last.hash == f.hash {
+		f.delay = last.delay
+		// The words of one problem can differ each time, by a port for instance.
+		if last.why == f.why || last.reason == f.reason && f.reason != Other {
+			why := f.why
+			f = *last
+			f.why = why
+		}
+	}
+	a.mu.Unlock()
+	if done.Trigger == watched && !force && done.FinishedAt.Before(f.next) {
+		return done // the same again, before its time
+	}
+	if !f.recorded || force {
+		id, err := a.cfg.Ledger.Record(context.WithoutCancel(ctx), done)
+		done.ID, f.recorded = id, err == nil
+		a.cfg.Logger.Warn("definitions could not be applied", "factory", done.Factory, "error", done.Error)
+	}
+	f.delay = min(max(firstRetry, 2*f.delay), lastRetry)
+	f.next = a.cfg.Now().Add(f.delay - rand.N(f.delay/5))
+	a.finish(done, func() { a.failure = &f })
+	return done
+}
