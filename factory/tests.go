@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"triphammer/factory/filter"
+	"triphammer/factory/jsonscan"
 	"triphammer/factory/match"
 	"triphammer/schema"
 )
@@ -101,7 +101,7 @@ func (l *loader) payload(t *Test, n *schema.Node) string {
 	if t.Payload, problem = l.payloadFile(name); problem != "" {
 		return problem
 	}
-	if err := filter.Check(t.Payload); err != nil {
+	if err := jsonscan.Check(t.Payload); err != nil {
 		return fmt.Sprintf("%s: %v", name, err)
 	}
 	return ""

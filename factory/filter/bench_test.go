@@ -1,8 +1,6 @@
 package filter
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -47,40 +45,5 @@ func BenchmarkSetMatch(b *testing.B) {
 				}
 			})
 		}
-	}
-}
-
-func BenchmarkCheck(b *testing.B) {
-	event := pullRequest("acme/app-7")
-	var indented bytes.Buffer
-	if err := json.Indent(&indented, event, "", "    "); err != nil {
-		b.Fatal(err)
-	}
-	for _, body := range []struct {
-		name string
-		data []byte
-	}{
-		{"event", event},
-		{"indented", indented.Bytes()},
-		{"multibyte", []byte(`{"a":"` + strings.Repeat("日本語のテキスト、", 300) + `"}`)},
-		{"escapes", []byte(`{"a":"` + strings.Repeat(`one\n\"two\" \u00e9 `, 400) + `"}`)},
-	} {
-		b.Run(body.name+"/ours", func(b *testing.B) {
-			b.SetBytes(int64(len(body.data)))
-			b.ReportAllocs()
-			for b.Loop() {
-				if Check(body.data) != nil {
-					b.Fatal("invalid")
-				}
-			}
-		})
-		b.Run(body.name+"/encoding/json", func(b *testing.B) {
-			b.SetBytes(int64(len(body.data)))
-			for b.Loop() {
-				if !json.Valid(body.data) {
-					b.Fatal("invalid")
-				}
-			}
-		})
 	}
 }

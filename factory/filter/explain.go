@@ -4,13 +4,15 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"triphammer/factory/jsonscan"
 )
 
 // evaluator evaluates one filter on a body that Check has passed, so that the
 // errors of its scanner cannot happen. It recurses over the filter, never over
 // the body.
 type evaluator struct {
-	scanner
+	jsonscan.Scanner
 	collect    bool // all conditions, with words; or stop at the first that fails
 	conditions []Condition
 }
@@ -25,9 +27,9 @@ func (e *evaluator) note(path, want, got string, ok bool) {
 }
 
 func (e *evaluator) root(f *Filter) bool {
-	e.space()
+	e.Space()
 	at := e.value()
-	if e.data[at.start] != '{' {
+	if e.Data[at.start] != '{' {
 		if e.collect {
 			e.note("payload", "an object", e.show(at), false)
 		}
@@ -36,11 +38,11 @@ func (e *evaluator) root(f *Filter) bool {
 	return e.pattern(f.root, at)
 }
 
-// value is the span of the value at pos, which it steps over.
+// value is the span of the value at Pos, which it steps over.
 func (e *evaluator) value() span {
-	start := e.pos
-	_ = e.skip() // Check has passed the body
-	return span{start, e.pos}
+	start := e.Pos
+	_ = e.Skip() // Check has passed the body
+	return span{start, e.Pos}
 }
 
 // pattern evaluates an object pattern on an object.
@@ -62,32 +64,17 @@ func (e *evaluator) pattern(p *pattern, at span) bool {
 // counts (SPEC 8.2).
 func (e *evaluator) fields(p *pattern, at span) []span {
 	values := make([]span, len(p.fields))
-	e.pos = at.start + 1
-	for e.space(); e.peek() == '"'; e.space() {
-		key := e.name()
-		_ = e.colon()
+	e.Pos = at.start
+	for e.Enter(); e.More(); {
+		key := e.Name()
 		v := e.value()
 		for i := range p.fields {
-			if p.fields[i].key == key {
+			if p.fields[i].key == string(key) {
 				values[i] = v
 			}
 		}
-		if e.space(); e.peek() == ',' {
-			e.pos++
-		}
 	}
 	return values
-}
-
-// name is the value of the string at pos, which it steps over.
-func (e *evaluator) name() string {
-	start := e.pos + 1
-	plain, _ := e.text()
-	raw := e.data[start : e.pos-1]
-	if plain {
-		return string(raw)
-	}
-	return string(unescape(nil, raw))
 }
 
 func (e *evaluator) rule(c *rule, at span) bool {
@@ -119,7 +106,7 @@ func (e *evaluator) overlaps(set []scalar, at span) bool {
 	if at.absent() {
 		return false
 	}
-	if e.data[at.start] != '[' {
+	if e.Data[at.start] != '[' {
 		return e.contains(set, at)
 	}
 	for _, element := range e.elements(at) {
@@ -144,12 +131,12 @@ func (e *evaluator) contains(set []scalar, at span) bool {
 }
 
 func (e *evaluator) scalarKey(at span) (key string, ok bool) {
-	switch e.data[at.start] {
+	switch e.Data[at.start] {
 	case '{', '[':
 		return "", false
 	case '"':
-		e.pos = at.start
-		return string(tagString) + e.name(), true
+		e.Pos = at.start
+		return string(tagString) + string(e.Unquote()), true
 	case 't':
 		return keyTrue, true
 	case 'f':
@@ -157,18 +144,15 @@ func (e *evaluator) scalarKey(at span) (key string, ok bool) {
 	case 'n':
 		return keyNull, true
 	}
-	b, ok := appendDecimal([]byte{tagNumber}, e.data[at.start:at.end])
+	b, ok := appendDecimal([]byte{tagNumber}, e.Data[at.start:at.end])
 	return string(b), ok
 }
 
 func (e *evaluator) elements(at span) []span {
 	var all []span
-	e.pos = at.start + 1
-	for e.space(); e.peek() != ']'; e.space() {
+	e.Pos = at.start
+	for e.Enter(); e.More(); {
 		all = append(all, e.value())
-		if e.space(); e.peek() == ',' {
-			e.pos++
-		}
 	}
 	return all
 }
@@ -176,16 +160,16 @@ func (e *evaluator) elements(at span) []span {
 // nested evaluates an object pattern on a field: on an object, or on the
 // objects in an array, of which any suffices.
 func (e *evaluator) nested(c *rule, at span) bool {
-	if !at.absent() && e.data[at.start] == '{' {
+	if !at.absent() && e.Data[at.start] == '{' {
 		if e.collect && len(c.nested.fields) == 0 {
 			e.note(c.path, "an object", e.show(at), true)
 		}
 		return e.pattern(c.nested, at)
 	}
 	var objects []span
-	if !at.absent() && e.data[at.start] == '[' {
+	if !at.absent() && e.Data[at.start] == '[' {
 		for _, element := range e.elements(at) {
-			if e.data[element.start] == '{' {
+			if e.Data[element.start] == '{' {
 				objects = append(objects, element)
 			}
 		}
@@ -193,7 +177,7 @@ func (e *evaluator) nested(c *rule, at span) bool {
 	if len(objects) == 1 {
 		return e.pattern(c.nested, objects[0])
 	}
-	quiet := evaluator{scanner: scanner{data: e.data}}
+	quiet := evaluator{Scanner: jsonscan.Scanner{Data: e.Data}}
 	for _, object := range objects {
 		if quiet.pattern(c.nested, object) {
 			if e.collect {
@@ -249,7 +233,7 @@ func (e *evaluator) show(at span) string {
 	if at.absent() {
 		return "nothing"
 	}
-	switch e.data[at.start] {
+	switch e.Data[at.start] {
 	case '{':
 		return "an object"
 	case '[':
@@ -260,7 +244,7 @@ func (e *evaluator) show(at span) string {
 				shown = append(shown, fmt.Sprintf("… %d in all", len(elements)))
 				break
 			}
-			if c := e.data[element.start]; c == '[' {
+			if c := e.Data[element.start]; c == '[' {
 				shown = append(shown, "an array")
 			} else {
 				shown = append(shown, e.show(element))
@@ -268,8 +252,8 @@ func (e *evaluator) show(at span) string {
 		}
 		return "[" + strings.Join(shown, ", ") + "]"
 	case '"':
-		e.pos = at.start
-		return strconv.Quote(shorten(e.name()))
+		e.Pos = at.start
+		return strconv.Quote(shorten(string(e.Unquote())))
 	}
-	return shorten(string(e.data[at.start:at.end]))
+	return shorten(string(e.Data[at.start:at.end]))
 }

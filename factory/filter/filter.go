@@ -14,16 +14,18 @@
 // error is found when it is compiled.
 package filter
 
+import "triphammer/factory/jsonscan"
+
 // Match reports whether the filter accepts the body. A nil filter accepts every
 // body; any other accepts only valid JSON whose top level is an object.
 func (f *Filter) Match(body []byte) bool {
 	if f == nil {
 		return true
 	}
-	if Check(body) != nil {
+	if jsonscan.Check(body) != nil {
 		return false
 	}
-	e := evaluator{scanner: scanner{data: body}}
+	e := evaluator{Scanner: jsonscan.Scanner{Data: body}}
 	return e.root(f)
 }
 
@@ -49,9 +51,9 @@ func (f *Filter) Explain(body []byte) Verdict {
 	if f == nil {
 		return Verdict{Matched: true}
 	}
-	e := evaluator{scanner: scanner{data: body}, collect: true}
+	e := evaluator{Scanner: jsonscan.Scanner{Data: body}, collect: true}
 	var matched bool
-	if err := Check(body); err != nil {
+	if err := jsonscan.Check(body); err != nil {
 		e.note("payload", "valid JSON", err.Error(), false)
 	} else {
 		matched = e.root(f)

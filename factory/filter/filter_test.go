@@ -3,13 +3,13 @@ package filter
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/big"
 	"slices"
 	"strings"
 	"testing"
-	"unicode/utf8"
+
+	"triphammer/factory/jsonscan"
 )
 
 func compile(t testing.TB, pattern string) *Filter {
@@ -221,89 +221,27 @@ func TestCompileForeignNumbers(t *testing.T) {
 	}
 }
 
-var checkCases = []string{
-	"", " ", "{}", "[]", "null", "nul", "nulll", "tru", "true ", "-", "-1", "01", "1.", ".5", "1e", "1e+", "1E-7", "--1", "+1", "0x1",
-	`"a`, `"a"`, `"\`, `"\u12`, `"\u12g4"`, `"\ud800"`, `"\x"`, "\"\x01\"", "\"\xff\"", "\"é\"", "\"\xc3\"", "\xef\xbb\xbf{}", "\x00",
-	`{"a"}`, `{"a":}`, `{"a":1,}`, `{"a":1 "b":2}`, `{,}`, `[1,]`, `[1 2]`, `[`, `{`, `]`, `{"a":1}}`, `{a:1}`, `{'a':1}`, `[1]x`, "1 2",
-	"\v1", "\u00a01", `{"a":[1,{"b":[]}],"c":{}}`, `"12345678\"12345678"`, "\"1234567\x7f\"", "\"12345678\xed\xa0\x80\"",
-}
-
-// TestCheck holds Check to encoding/json, which agrees with RFC 8259 except
-// that it lets invalid UTF-8 pass.
-func TestCheck(t *testing.T) {
-	for _, c := range checkCases {
-		err := Check([]byte(c))
-		if want := json.Valid([]byte(c)) && utf8.ValidString(c); (err == nil) != want {
-			t.Errorf("%q: %v, want valid %t", c, err, want)
-		}
-		if syntax := (*SyntaxError)(nil); err != nil && (!errors.As(err, &syntax) || syntax.Offset > int64(len(c))) {
-			t.Errorf("%q: %v", c, err)
-		}
-	}
-	for body, offset := range map[string]int64{
-		"":                   0,
-		"\xef\xbb\xbf{}":     0,
-		"{}x":                2,
-		`{"a" 1}`:            5,
-		"\"12345678\xff\"":   9,
-		"\"\xff23456789\x01": 1, // the first fault counts
-		"\"é\xc3\\x\"":       3,
-		"\"\xe6\x97":         1,
-	} {
-		var syntax *SyntaxError
-		if err := Check([]byte(body)); !errors.As(err, &syntax) || syntax.Offset != offset {
-			t.Errorf("SPEC 7.2: %q: %v, want offset %d", body, err, offset)
-		}
-	}
-	deep := bytes.Repeat([]byte("["), 131072)
-	if err := Check(append(deep, bytes.Repeat([]byte("]"), 131072)...)); err != nil {
-		t.Errorf("SPEC 5.3: no limit of depth: %v", err)
-	}
-	// The stack of open containers changes hands at each 64th level.
-	for depth := 60; depth < 200; depth++ {
-		var opening, closing []byte
-		for n := range depth {
-			if n%3 == 0 {
-				opening, closing = append(opening, '['), append(closing, ']')
-			} else {
-				opening, closing = append(opening, `{"a":`...), append(closing, '}')
-			}
-		}
-		slices.Reverse(closing)
-		body := slices.Concat(opening, []byte("1"), closing)
-		if err := Check(body); err != nil {
-			t.Errorf("depth %d: %v", depth, err)
-		}
-		for n := len(opening) + 1; n < len(body); n++ {
-			wrong := slices.Clone(body)
-			wrong[n] ^= '}' ^ ']' // the other kind of container
-			if Check(wrong) == nil {
-				t.Errorf("depth %d: %q closes what it did not open", depth, wrong)
-			}
-		}
-	}
+// TestMatchIsDeep: SPEC 5.3, there is no limit of depth.
+func TestMatchIsDeep(t *testing.T) {
 	nested := []byte(`{"a":` + strings.Repeat(`{"a":`, 50000) + "1" + strings.Repeat("}", 50000) + "}")
 	if _, err := NewSet([]*Filter{compile(t, `{"a":{"a":["x"]}}`)}).Match(nested, nil); err != nil {
-		t.Errorf("SPEC 5.3: no limit of depth: %v", err)
+		t.Errorf("%v", err)
 	}
 }
 
-func FuzzCheck(f *testing.F) {
-	for _, c := range checkCases {
-		f.Add([]byte(c))
+// FuzzMatchChecks: a set takes for JSON what Check does.
+func FuzzMatchChecks(f *testing.F) {
+	for _, c := range matchCases {
+		f.Add([]byte(c.body))
+		f.Add([]byte(c.body + "x"))
 	}
+	f.Add([]byte("{\"a\":{\"b\":\"\xff\"}}"))
 	empty, one := NewSet(nil), NewSet([]*Filter{compile(f, `{"a":{"b":["x"]}}`)})
 	f.Fuzz(func(t *testing.T, body []byte) {
-		want := json.Valid(body) && utf8.Valid(body)
-		if depth(body) > 9000 { // encoding/json stops at 10,000
-			return
-		}
-		if err := Check(body); (err == nil) != want {
-			t.Errorf("%q: %v, want valid %t", body, err, want)
-		}
+		want := jsonscan.Check(body)
 		for _, set := range []*Set{empty, one} {
-			if _, err := set.Match(body, nil); (err == nil) != want {
-				t.Errorf("%q: set: %v, want valid %t", body, err, want)
+			if _, err := set.Match(body, nil); (err == nil) != (want == nil) || err != nil && err.Error() != want.Error() {
+				t.Errorf("%q: %v, want %v", body, err, want)
 			}
 		}
 	})

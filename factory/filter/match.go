@@ -1,28 +1,32 @@
 package filter
 
-import "slices"
+import (
+	"slices"
+
+	"triphammer/factory/jsonscan"
+)
 
 // Match validates the body and appends the numbers of the filters that accept
-// it to dst, ascending. The error is a *SyntaxError, and then nothing matched.
+// it to dst, ascending. The error is a *jsonscan.SyntaxError, and then nothing matched.
 func (s *Set) Match(body []byte, dst []int) ([]int, error) {
 	m := s.scratch.Get().(*matcher)
 	defer s.scratch.Put(m)
-	m.data, m.pos = body, 0
+	m.Data, m.Pos = body, 0
 	defer m.forget()
 
-	m.space()
+	m.Space()
 	var root object
-	var err *SyntaxError
-	isObject := m.peek() == '{' && len(s.unique) > 0
+	var err *jsonscan.SyntaxError
+	isObject := m.Peek() == '{' && len(s.unique) > 0
 	if isObject {
 		m.clock++
 		m.began = m.clock
 		root, err = m.object(s.root)
 	} else {
-		err = m.skip()
+		err = m.Skip()
 	}
 	if err == nil {
-		err = m.end()
+		err = m.End()
 	}
 	if err != nil {
 		return dst, err
@@ -51,7 +55,7 @@ func (s *Set) Match(body []byte, dst []int) ([]int, error) {
 // closed ones at its end, so that what belongs together stands together though
 // it was nested.
 type matcher struct {
-	scanner
+	jsonscan.Scanner
 	clock, began uint64
 	fieldAt      []uint64 // by field: tick of the object it was last seen in
 	entryOf      []int32  // by field: its entry in openEntries, if seen in this object
@@ -79,7 +83,7 @@ type object struct{ first, end int32 }
 
 // forget lets go of the body and of the notes on it.
 func (m *matcher) forget() {
-	m.data, m.woken = nil, m.woken[:0]
+	m.Data, m.woken = nil, m.woken[:0]
 	m.openEntries, m.entries = m.openEntries[:0], m.entries[:0]
 	m.openFacts, m.facts = m.openFacts[:0], m.facts[:0]
 	m.openObjects, m.objects = m.openObjects[:0], m.objects[:0]
@@ -87,12 +91,12 @@ func (m *matcher) forget() {
 
 // object walks and notes the object at pos. It recurses over the filters'
 // depth, at most MaxDepth.
-func (m *matcher) object(at *place) (o object, err *SyntaxError) {
+func (m *matcher) object(at *place) (o object, err *jsonscan.SyntaxError) {
 	m.clock++
 	began, open := m.clock, len(m.openEntries)
-	m.pos++
-	if m.space(); m.peek() == '}' {
-		m.pos++
+	m.Pos++
+	if m.Space(); m.Peek() == '}' {
+		m.Pos++
 	} else if err := m.members(at, began); err != nil {
 		return o, err
 	}
@@ -107,45 +111,45 @@ func (m *matcher) object(at *place) (o object, err *SyntaxError) {
 	return o, nil
 }
 
-func (m *matcher) members(at *place, began uint64) *SyntaxError {
+func (m *matcher) members(at *place, began uint64) *jsonscan.SyntaxError {
 	for {
-		if m.peek() != '"' {
-			return m.unexpected(m.pos, "a key in double quotes")
+		if m.Peek() != '"' {
+			return m.Unexpected(m.Pos, "a key in double quotes")
 		}
-		start := m.pos + 1
-		plain, err := m.text()
+		start := m.Pos + 1
+		plain, err := m.Text()
 		if err != nil {
 			return err
 		}
-		f := m.lookup(at, m.data[start:m.pos-1], plain)
-		if err := m.colon(); err != nil {
+		f := m.lookup(at, m.Data[start:m.Pos-1], plain)
+		if err := m.Colon(); err != nil {
 			return err
 		}
 		if f == nil {
-			err = m.skip()
+			err = m.Skip()
 		} else {
 			err = m.field(f, began)
 		}
 		if err != nil {
 			return err
 		}
-		m.space()
-		switch m.peek() {
+		m.Space()
+		switch m.Peek() {
 		case ',':
-			m.pos++
-			m.space()
+			m.Pos++
+			m.Space()
 		case '}':
-			m.pos++
+			m.Pos++
 			return nil
 		default:
-			return m.unexpected(m.pos, "',' or '}'")
+			return m.Unexpected(m.Pos, "',' or '}'")
 		}
 	}
 }
 
 func (m *matcher) lookup(at *place, raw []byte, plain bool) *field {
 	if !plain {
-		m.unescaped = unescape(m.unescaped[:0], raw)
+		m.unescaped = jsonscan.Unescape(m.unescaped[:0], raw)
 		raw = m.unescaped
 	}
 	if at.lengths>>(len(raw)&63)&1 == 0 {
@@ -156,7 +160,7 @@ func (m *matcher) lookup(at *place, raw []byte, plain bool) *field {
 
 // field walks and notes the value of a field. A later duplicate of the key
 // replaces what the earlier one left in the object's entry (SPEC 8.2).
-func (m *matcher) field(f *field, began uint64) *SyntaxError {
+func (m *matcher) field(f *field, began uint64) *jsonscan.SyntaxError {
 	m.clock++
 	now, openFacts, openObjects := m.clock, len(m.openFacts), len(m.openObjects)
 	m.rouse(&f.present)
@@ -181,68 +185,68 @@ func (m *matcher) field(f *field, began uint64) *SyntaxError {
 	return nil
 }
 
-func (m *matcher) values(f *field, now uint64) *SyntaxError {
-	if m.peek() != '[' {
+func (m *matcher) values(f *field, now uint64) *jsonscan.SyntaxError {
+	if m.Peek() != '[' {
 		return m.value(f, now)
 	}
-	m.pos++
-	if m.space(); m.peek() == ']' {
-		m.pos++
+	m.Pos++
+	if m.Space(); m.Peek() == ']' {
+		m.Pos++
 		return nil
 	}
 	for {
 		if err := m.value(f, now); err != nil {
 			return err
 		}
-		m.space()
-		switch m.peek() {
+		m.Space()
+		switch m.Peek() {
 		case ',':
-			m.pos++
-			m.space()
+			m.Pos++
+			m.Space()
 		case ']':
-			m.pos++
+			m.Pos++
 			return nil
 		default:
-			return m.unexpected(m.pos, "',' or ']'")
+			return m.Unexpected(m.Pos, "',' or ']'")
 		}
 	}
 }
 
 // value walks a field's value or an element of it; a further array is skipped,
 // elements are tried one level down only (SPEC 8.2).
-func (m *matcher) value(f *field, now uint64) *SyntaxError {
-	start := m.pos
-	switch c := m.peek(); c {
+func (m *matcher) value(f *field, now uint64) *jsonscan.SyntaxError {
+	start := m.Pos
+	switch c := m.Peek(); c {
 	case '{':
 		if f.nested == nil {
-			return m.skip()
+			return m.Skip()
 		}
 		o, err := m.object(f.nested)
 		m.openObjects = append(m.openObjects, o)
 		return err
 	case '[':
-		return m.skip()
+		return m.Skip()
 	case '"':
-		plain, err := m.text()
+		plain, err := m.Text()
 		if err != nil || f.strings == nil {
 			return err
 		}
-		raw := m.data[start+1 : m.pos-1]
+		raw := m.Data[start+1 : m.Pos-1]
 		if !plain {
-			m.unescaped = unescape(m.unescaped[:0], raw)
+			m.unescaped = jsonscan.Unescape(m.unescaped[:0], raw)
 			raw = m.unescaped
 		}
 		m.note(f.strings[string(raw)], now)
 		return nil
 	case 't', 'f', 'n':
 		m.note(f.literals[literalIndex(c)], now)
-		return m.scalar(c)
+		return m.Scalar(c)
 	}
-	if err := m.number(); err != nil {
+	if err := m.Number(); err != nil {
 		return err
 	}
 	if f.numbers != nil {
-		decimal, ok := appendDecimal(m.decimal[:0], m.data[start:m.pos])
+		decimal, ok := appendDecimal(m.decimal[:0], m.Data[start:m.Pos])
 		if m.decimal = decimal; ok {
 			m.note(f.numbers[string(decimal)], now)
 		}

@@ -1,6 +1,10 @@
 package filter
 
-import "strconv"
+import (
+	"strconv"
+
+	"triphammer/factory/jsonscan"
+)
 
 // maxExponent bounds the exponents that are told apart. A number beyond it is
 // refused in a filter, and equals no filter's value in a payload.
@@ -9,8 +13,8 @@ const maxExponent = 1 << 40
 // isNumber tells whether text is a JSON number and nothing else. Files in other
 // formats may spell one as JSON does not.
 func isNumber(text string) bool {
-	s := scanner{data: []byte(text)}
-	return s.number() == nil && s.pos == len(text)
+	s := jsonscan.Scanner{Data: []byte(text)}
+	return s.Number() == nil && s.Pos == len(text)
 }
 
 // appendDecimal appends the one spelling of a number's exact decimal value:
@@ -37,7 +41,7 @@ func appendDecimal(dst, literal []byte) (_ []byte, ok bool) {
 			fraction = true
 			continue
 		}
-		if !isDigit(c) {
+		if c < '0' || c > '9' {
 			break
 		}
 		if fraction {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"triphammer/factory/jsonscan"
 )
 
 // generator makes patterns and bodies that meet: few keys and values, or, when
@@ -146,14 +148,6 @@ func TestSetIsUndisturbed(t *testing.T) {
 	}
 }
 
-// TestCheckAllocates nothing at a usual depth.
-func TestCheckAllocates(t *testing.T) {
-	body := pullRequest("acme/app-7")
-	if n := testing.AllocsPerRun(100, func() { _ = Check(body) }); n > 0 {
-		t.Errorf("Check: %v allocations", n)
-	}
-}
-
 // FuzzSetMatchesOracle puts two filters of the fuzzer's into a set with others.
 func FuzzSetMatchesOracle(f *testing.F) {
 	for i, c := range matchCases {
@@ -164,7 +158,7 @@ func FuzzSetMatchesOracle(f *testing.F) {
 		others = append(others, compile(f, c.pattern))
 	}
 	f.Fuzz(func(t *testing.T, one, two, body []byte) {
-		if depth(body) > 9000 || Check(body) != nil {
+		if depth(body) > 9000 || jsonscan.Check(body) != nil {
 			return
 		}
 		var filters []*Filter

@@ -3,6 +3,8 @@ package filter
 import (
 	"strings"
 	"unicode/utf8"
+
+	"triphammer/factory/jsonscan"
 )
 
 // Kind is the JSON type of a Value.
@@ -46,11 +48,11 @@ const maxParseDepth = 100
 // ParseJSON reads a filter that is given as JSON, with positions. It is as
 // strict as Check, and refuses duplicate keys and a depth above 100.
 func ParseJSON(data []byte) (Value, error) {
-	if err := Check(data); err != nil {
+	if err := jsonscan.Check(data); err != nil {
 		return Value{}, err
 	}
-	p := parser{scanner: scanner{data: data}, line: 1, column: 1}
-	p.space()
+	p := parser{Scanner: jsonscan.Scanner{Data: data}, line: 1, column: 1}
+	p.Space()
 	v, err := p.value(0)
 	if err != nil {
 		return Value{}, err
@@ -60,13 +62,13 @@ func ParseJSON(data []byte) (Value, error) {
 
 // parser decodes what Check has passed: syntax is not looked at again.
 type parser struct {
-	scanner
+	jsonscan.Scanner
 	counted, line, column int // position of the byte at counted
 }
 
 func (p *parser) position() (line, column int) {
-	for ; p.counted < p.pos; p.counted++ {
-		if c := p.data[p.counted]; c == '\n' {
+	for ; p.counted < p.Pos; p.counted++ {
+		if c := p.Data[p.counted]; c == '\n' {
 			p.line++
 			p.column = 1
 		} else if utf8.RuneStart(c) {
@@ -76,84 +78,60 @@ func (p *parser) position() (line, column int) {
 	return p.line, p.column
 }
 
-func (p *parser) value(depth int) (v Value, err *SyntaxError) {
+func (p *parser) value(depth int) (v Value, err *jsonscan.SyntaxError) {
 	if depth > maxParseDepth {
-		return v, p.fail(p.pos, "nested deeper than %d levels", maxParseDepth)
+		return v, p.Fail(p.Pos, "nested deeper than %d levels", maxParseDepth)
 	}
 	v.Line, v.Column = p.position()
-	start := p.pos
-	switch p.peek() {
+	start := p.Pos
+	switch p.Peek() {
 	case '{':
 		v.Kind = Object
 		err = p.object(&v, depth)
 		return v, err
 	case '[':
 		v.Kind = Array
-		p.pos++
-		for p.space(); p.peek() != ']'; p.space() {
+		for p.Enter(); p.More(); {
 			item, err := p.value(depth + 1)
 			if err != nil {
 				return v, err
 			}
 			v.Items = append(v.Items, item)
-			if p.space(); p.peek() == ',' {
-				p.pos++
-			}
 		}
-		p.pos++
 		return v, nil
 	case '"':
-		v.Kind, v.Text = String, p.string()
+		v.Kind, v.Text = String, string(p.Unquote())
 		return v, nil
 	}
-	err = p.skip()
-	switch p.data[start] {
+	err = p.Skip()
+	switch p.Data[start] {
 	case 't', 'f':
-		v.Kind, v.Bool = Bool, p.data[start] == 't'
+		v.Kind, v.Bool = Bool, p.Data[start] == 't'
 	case 'n':
 		v.Kind = Null
 	default:
-		v.Kind, v.Text = Number, string(p.data[start:p.pos])
+		v.Kind, v.Text = Number, string(p.Data[start:p.Pos])
 	}
 	return v, err
 }
 
-func (p *parser) object(v *Value, depth int) *SyntaxError {
+func (p *parser) object(v *Value, depth int) *jsonscan.SyntaxError {
 	seen := make(map[string]bool)
-	p.pos++
-	for p.space(); p.peek() != '}'; p.space() {
+	for p.Enter(); p.More(); {
 		f := Field{}
 		f.Line, f.Column = p.position()
-		at := p.pos
-		if f.Key = p.string(); seen[f.Key] {
-			return p.fail(at, "the key %q is there twice", f.Key)
+		at := p.Pos
+		if f.Key = string(p.Name()); seen[f.Key] {
+			return p.Fail(at, "the key %q is there twice", f.Key)
 		}
 		seen[f.Key] = true
-		if err := p.colon(); err != nil {
-			return err
-		}
-		var err *SyntaxError
+		var err *jsonscan.SyntaxError
 		if f.Value, err = p.value(depth + 1); err != nil {
 			return err
 		}
 		v.Fields = append(v.Fields, f)
-		if p.space(); p.peek() == ',' {
-			p.pos++
-		}
 	}
-	p.pos++
 	return nil
-}
-
-// string reads the string at pos.
-func (p *parser) string() string {
-	start := p.pos + 1
-	plain, _ := p.text()
-	raw := p.data[start : p.pos-1]
-	if plain {
-		return string(raw)
-	}
-	return string(unescape(nil, raw))
 }
 
 // shorten cuts a value for a message: it is for reading, not for comparing.

@@ -37,7 +37,7 @@ func NewIndex(candidates []Candidate) *Index {
 }
 
 // Match validates the body and appends to dst the numbers of the candidates
-// that want it, ascending, each once. The error is a *filter.SyntaxError.
+// that want it, ascending, each once. The error is a *jsonscan.SyntaxError.
 func (x *Index) Match(body []byte, dst []int) ([]int, error) {
 	from := len(dst)
 	dst, err := x.set.Match(body, dst)

@@ -3,19 +3,17 @@ package signature
 import (
 	"encoding/json"
 	"strings"
+
+	"triphammer/factory/jsonscan"
 )
 
 // field is the text of the body's value at a path of keys: that of a string, or
 // a number as it is written. Of repeated keys the last counts.
 func field(body []byte, path string) (string, bool) {
-	if !json.Valid(body) {
+	if jsonscan.Check(body) != nil {
 		return "", false
 	}
-	value, ok := at(body, path)
-	if !ok {
-		return "", false
-	}
-	return leaf(value)
+	return textAt(jsonscan.Scanner{Data: body}, path)
 }
 
 // fields are the texts at a path in which * stands for every item of a list. It
@@ -26,136 +24,60 @@ func fields(body []byte, path string) (found []string, ok bool) {
 		text, ok := field(body, path)
 		return []string{text}, ok
 	}
-	if !json.Valid(body) {
+	s := jsonscan.Scanner{Data: body}
+	if jsonscan.Check(body) != nil || !find(&s, before) || s.Peek() != '[' {
 		return nil, false
 	}
-	list, ok := at(body, before)
-	if !ok || list[0] != '[' {
-		return nil, false
-	}
-	for i := space(list, 1); list[i] != ']'; {
-		end := skip(list, i)
-		value, ok := at(list[i:end], after)
-		if !ok {
-			return nil, false
-		}
-		text, ok := leaf(value)
+	for s.Enter(); s.More(); {
+		text, ok := textAt(s, after)
 		if !ok {
 			return nil, false
 		}
 		found = append(found, text)
-		if i = space(list, end); list[i] == ',' {
-			i = space(list, i+1)
-		}
+		_ = s.Skip() // Check has passed the body
 	}
 	return found, len(found) > 0
 }
 
-// at is the value at a path of keys of valid JSON.
-func at(value []byte, path string) ([]byte, bool) {
+// find moves to the value at a path of keys of what Check has passed.
+func find(s *jsonscan.Scanner, path string) bool {
 	for more := true; more; {
 		var key string
 		key, path, more = strings.Cut(path, ".")
-		i := space(value, 0)
-		if value[i] != '{' {
-			return nil, false
+		if s.Space(); s.Peek() != '{' {
+			return false
 		}
-		var found []byte
-		for i = space(value, i+1); value[i] != '}'; {
-			end := skip(value, i)
-			name := value[i:end]
-			from := space(value, space(value, end)+1) // after the colon
-			end = skip(value, from)
-			if same(name, key) {
-				found = value[from:end]
+		found := 0
+		for s.Enter(); s.More(); {
+			if string(s.Name()) == key {
+				found = s.Pos
 			}
-			if i = space(value, end); value[i] == ',' {
-				i = space(value, i+1)
-			}
+			_ = s.Skip() // Check has passed the body
 		}
-		if found == nil {
-			return nil, false
-		}
-		value = found
-	}
-	return value, true
-}
-
-// same tells whether a quoted name is the key.
-func same(quoted []byte, key string) bool {
-	inner := quoted[1 : len(quoted)-1]
-	if string(inner) == key {
-		return true
-	}
-	if strings.IndexByte(string(inner), '\\') < 0 {
-		return false
-	}
-	var name string
-	return json.Unmarshal(quoted, &name) == nil && name == key
-}
-
-// space is where the blanks from i on end.
-func space(b []byte, i int) int {
-	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\n' || b[i] == '\r') {
-		i++
-	}
-	return i
-}
-
-// skip is where the value of valid JSON that begins at i ends.
-func skip(b []byte, i int) int {
-	depth := 0
-	for {
-		switch b[i] {
-		case '"':
-			for i++; b[i] != '"'; i++ {
-				if b[i] == '\\' {
-					i++
-				}
-			}
-			i++
-		case '{', '[':
-			depth++
-			i++
-		case '}', ']':
-			depth--
-			i++
-		case ',', ':', ' ', '\t', '\n', '\r':
-			i++
-			continue // within a list or an object
-		default:
-			for i < len(b) && strings.IndexByte(",:]} \t\n\r", b[i]) < 0 {
-				i++
-			}
-		}
-		if depth == 0 {
-			return i
-		}
-	}
-}
-
-func leaf(value []byte) (string, bool) {
-	if value[0] != '"' {
-		return string(value), value[0] == '-' || '0' <= value[0] && value[0] <= '9'
-	}
-	if inner := value[1 : len(value)-1]; len(inner) > 0 && len(inner) <= maxHeader && plain(inner) {
-		return string(inner), true
-	}
-	var text string
-	if json.Unmarshal(value, &text) != nil || text == "" || len(text) > maxHeader {
-		return "", false
-	}
-	return text, true
-}
-
-// plain tells whether a string stands for itself.
-func plain(inner []byte) bool {
-	for _, c := range inner {
-		if c == '\\' || c >= 0x80 {
+		if s.Pos = found; found == 0 {
 			return false
 		}
 	}
 	return true
+}
+
+func textAt(s jsonscan.Scanner, path string) (string, bool) {
+	if !find(&s, path) {
+		return "", false
+	}
+	switch first := s.Peek(); {
+	case first == '"':
+		text := s.Unquote()
+		if len(text) == 0 || len(text) > maxHeader {
+			return "", false
+		}
+		return string(text), true
+	case first == '-', '0' <= first && first <= '9':
+		start := s.Pos
+		_ = s.Number() // Check has passed the body
+		return string(s.Data[start:s.Pos]), true
+	}
+	return "", false
 }
 
 // withField is the body with a value at the path; objects on the way are made. A

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"triphammer/applier"
+	"triphammer/factory/jsonscan"
 	"triphammer/server/delivery"
 	"triphammer/server/run"
 	"triphammer/server/store"
@@ -179,30 +180,10 @@ func PayloadText(payload []byte) (text string, truncated bool) {
 		return strings.ToValidUTF8(string(payload[:maxShown]), ""), true
 	}
 	var b bytes.Buffer
-	if depth(payload) > maxIndent || json.Indent(&b, payload, "", "  ") != nil {
+	if depth, err := jsonscan.Depth(payload); err != nil || depth > maxIndent || json.Indent(&b, payload, "", "  ") != nil {
 		return string(payload), false
 	}
 	return b.String(), false
-}
-
-// depth is how deeply a JSON text is nested.
-func depth(text []byte) int {
-	deepest, level, quoted := 0, 0, false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '[' || c == '{':
-			level++
-			deepest = max(deepest, level)
-		case c == ']' || c == '}':
-			level--
-		}
-	}
-	return deepest
 }
 
 func when(t time.Time) string {

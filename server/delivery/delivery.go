@@ -25,7 +25,7 @@ import (
 
 	"triphammer/applier"
 	"triphammer/factory"
-	"triphammer/factory/filter"
+	"triphammer/factory/jsonscan"
 	"triphammer/factory/signature"
 	"triphammer/server/store"
 )
@@ -319,7 +319,7 @@ func (s *Service) rejectCredential(ctx context.Context, a *attempt, failure erro
 func (s *Service) rejectJSON(ctx context.Context, a *attempt, failure error) Answer {
 	d := a.entry(store.RejectedInvalidJSON)
 	d.Reason, d.Detail = ReasonInvalidJSON, failure.Error()
-	if syntax := (*filter.SyntaxError)(nil); errors.As(failure, &syntax) {
+	if syntax := (*jsonscan.SyntaxError)(nil); errors.As(failure, &syntax) {
 		d.Detail = "offset " + strconv.FormatInt(syntax.Offset, 10) + ": " + syntax.Msg
 	}
 	if cure := cureOf(a.Header, a.body); cure != "" {

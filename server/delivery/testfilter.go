@@ -9,6 +9,7 @@ import (
 	"triphammer/applier"
 	"triphammer/factory"
 	"triphammer/factory/filter"
+	"triphammer/factory/jsonscan"
 	"triphammer/factory/match"
 )
 
@@ -85,7 +86,7 @@ func (s *Service) TestFilter(ctx context.Context, req TestRequest) (TestResult, 
 			from = origin{name: d.Webhook, uid: d.WebhookUID}
 		}
 	}
-	if err := filter.Check(body); err != nil {
+	if err := jsonscan.Check(body); err != nil {
 		return TestResult{}, fmt.Errorf("%w: payload: %w", ErrBadTest, err)
 	}
 	if req.Automation == "" {
