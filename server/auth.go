@@ -13,6 +13,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"triphammer/server/run"
 	"triphammer/server/store"
 )
 
@@ -39,6 +40,12 @@ func (p *Principal) creator() (kind, name string) {
 		return "agent", p.Owner
 	}
 	return "user", p.Owner
+}
+
+// caller is who asks for its runs.
+func (p *Principal) caller() run.Caller {
+	kind, name := p.creator()
+	return run.Caller{CreatorKind: kind, CreatorName: name, Factory: p.Factory}
 }
 
 // owns tells whether it made a schedule: with this key, or with another one of

@@ -10,7 +10,6 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"triphammer/server/delivery"
-	"triphammer/server/run"
 	"triphammer/server/store"
 )
 
@@ -28,15 +27,15 @@ func fail(c *gin.Context, code api.Code, detail string, fields ...api.FieldProbl
 
 // failWith ends a request with the problem that an error is.
 func (s *Server) failWith(c *gin.Context, err error) {
-	unknown, refused := (*run.UnknownEnvironmentError)(nil), (*refusal)(nil)
+	refused, ok := refusalOf(err)
 	switch {
-	case errors.As(err, &refused):
+	case ok:
 		fail(c, refused.code, refused.detail, refused.fields...)
 	case errors.Is(err, store.ErrDamaged):
 		fail(c, api.DataDamaged, err.Error())
 	case errors.Is(err, store.ErrNotFound):
 		fail(c, api.NotFound, err.Error())
-	case errors.Is(err, store.ErrTerminal), errors.Is(err, delivery.ErrBadTest), errors.As(err, &unknown):
+	case errors.Is(err, store.ErrTerminal), errors.Is(err, delivery.ErrBadTest):
 		fail(c, api.InvalidRequest, err.Error())
 	case errors.Is(err, store.ErrBacklog):
 		c.Header("Retry-After", backlogRetry)

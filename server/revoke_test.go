@@ -92,7 +92,7 @@ func TestNothingOutlivesItsKey(t *testing.T) {
 				t.Errorf("another key's schedule: %s", got.body)
 			}
 			// A tick that was looked at while the key still worked.
-			r, err := f.ScheduledRun(t.Context(), before)
+			r, err := f.scheduledRun(before)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -256,7 +256,7 @@ func TestScheduleOwners(t *testing.T) {
 			if creator, changer := n.CreatorKind+" "+n.CreatorName, n.UpdatedKind+" "+n.UpdatedBy; creator != tt.creator || changer != tt.changer || n.KeyID != ids[tt.key] {
 				t.Errorf("it is %s's, changed by %s, and needs %s; want %s, %s, %s", creator, changer, n.KeyID, tt.creator, tt.changer, ids[tt.key])
 			}
-			if r, err := f.ScheduledRun(t.Context(), n); err != nil || r.CreatorKind+" "+r.CreatorName != tt.creator {
+			if r, err := f.scheduledRun(n); err != nil || r.CreatorKind+" "+r.CreatorName != tt.creator {
 				t.Errorf("its runs are %s %s's, %v", r.CreatorKind, r.CreatorName, err)
 			}
 			audit, err := f.store.AuditLog(t.Context(), "", 1)

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"triphammer/server/run"
 	"triphammer/server/store"
 )
 
@@ -238,8 +238,13 @@ func (l *runListing) metadata(key, value string) {
 		l.Metadata = make(map[string]string)
 	}
 	l.Metadata[key] = value
-	if problem, ok := checkMetadata(map[string]string{key: value}); !ok || len(l.Metadata) > maxMetadataFilters {
-		l.refuse("metadata["+key+"]", "%s; at most %d keys select runs", cmp.Or(problem.Message, "there are too many"), maxMetadataFilters)
+	problem := "there are too many"
+	refused := run.CheckMetadata(map[string]string{key: value})
+	if refused != nil {
+		problem = refused.Message
+	}
+	if refused != nil || len(l.Metadata) > maxMetadataFilters {
+		l.refuse("metadata["+key+"]", "%s; at most %d keys select runs", problem, maxMetadataFilters)
 	}
 }
 

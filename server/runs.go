@@ -24,7 +24,6 @@ const (
 	maxRequest   = 1 << 20 // bytes of a request's body
 	defaultLimit = 20
 	maxLimit     = 500
-	maxTitle     = 200 // characters
 
 	maxIdempotencyKey = 255              // bytes
 	requestDeadline   = 30 * time.Second // to send a request's body

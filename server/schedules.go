@@ -2,9 +2,7 @@ package server
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -16,41 +14,32 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"triphammer/factory"
+	"triphammer/server/run"
 	"triphammer/server/store"
 )
 
-// scheduleRequest is the body of a create and of an update: what is kept as the
-// request of the runs, and the rest.
-type scheduleRequest struct {
-	Name    string `json:"name"`
-	Cron    string `json:"cron_schedule"`
-	Enabled *bool  `json:"enabled"`
-	Team    *bool  `json:"team"` // there is one team
-	scheduledRun
-}
-
-// scheduledRun is what a schedule's runs are created with.
-type scheduledRun struct {
-	Prompt   string            `json:"prompt,omitempty"`
-	Config   json.RawMessage   `json:"agent_config,omitempty"`
-	Agent    string            `json:"agent_uid,omitempty"`
-	Metadata map[string]string `json:"metadata,omitempty"`
-	Mode     string            `json:"mode,omitempty"`
-}
-
-// asked is the create of a run that it means.
-func (r scheduledRun) asked() (*asked, error) {
-	body, err := json.Marshal(map[string]any{"prompt": r.Prompt, "config": r.Config, "agent_identity_uid": r.Agent, "metadata": r.Metadata, "mode": r.Mode})
-	if err != nil {
-		return nil, err
+// ScheduledRequest reads what a schedule's runs are created with, as it is stored;
+// it is a run.SchedulerConfig.Request.
+func ScheduledRequest(stored []byte) (run.Request, error) {
+	var kept api.ScheduledRun
+	if err := json.Unmarshal(stored, &kept); err != nil {
+		return run.Request{}, fmt.Errorf("reading the schedule: %w", err)
 	}
-	return parseCreate(body)
+	return scheduledRequest(&kept)
+}
+
+func scheduledRequest(r *api.ScheduledRun) (run.Request, error) {
+	config := r.Config
+	if config == nil {
+		config = json.RawMessage("null") // as the specs of earlier versions have it
+	}
+	return requestOf(&api.CreateRun{Prompt: r.Prompt, Config: config, Agent: r.Agent, Metadata: r.Metadata, Mode: r.Mode})
 }
 
 // asSchedule names the fields of a refused run as a schedule has them.
 func asSchedule(err error) error {
-	problem := (*refusal)(nil)
-	if !errors.As(err, &problem) {
+	problem, ok := refusalOf(err)
+	if !ok {
 		return err
 	}
 	names := strings.NewReplacer("config.", "agent_config.", "agent_identity_uid", "agent_uid")
@@ -63,12 +52,12 @@ func asSchedule(err error) error {
 
 // readSchedule reads a create, or an update of a schedule of a factory, or answers
 // what is wrong with it.
-func (s *Server) readSchedule(c *gin.Context, within string) (store.Schedule, *scheduleRequest, bool) {
+func (s *Server) readSchedule(c *gin.Context, within string) (store.Schedule, *api.WriteSchedule, bool) {
 	body, ok := readRequest(c)
 	if !ok {
 		return store.Schedule{}, nil, false
 	}
-	var req scheduleRequest
+	var req api.WriteSchedule
 	if err := decode(body, &req); err != nil {
 		s.failWith(c, err)
 		return store.Schedule{}, nil, false
@@ -81,10 +70,10 @@ func (s *Server) readSchedule(c *gin.Context, within string) (store.Schedule, *s
 	return n, &req, true
 }
 
-func (s *Server) checkSchedule(c *gin.Context, req *scheduleRequest, within string) (store.Schedule, error) {
+func (s *Server) checkSchedule(c *gin.Context, req *api.WriteSchedule, within string) (store.Schedule, error) {
 	req.Name = strings.TrimSpace(req.Name)
-	if req.Name == "" || utf8.RuneCountInString(req.Name) > maxTitle {
-		return store.Schedule{}, invalid("name", "has 1 to %d characters", maxTitle)
+	if req.Name == "" || utf8.RuneCountInString(req.Name) > run.MaxTitle {
+		return store.Schedule{}, invalid("name", "has 1 to %d characters", run.MaxTitle)
 	}
 	if _, err := factory.ParseCron(req.Cron); err != nil {
 		return store.Schedule{}, invalid("cron_schedule", "is five fields in UTC, or a descriptor such as @daily: %v", err)
@@ -95,42 +84,21 @@ func (s *Server) checkSchedule(c *gin.Context, req *scheduleRequest, within stri
 			return store.Schedule{}, invalid("cron_schedule", "fires every second at most, not every %s", text)
 		}
 	}
-	a, err := req.asked()
-	if err != nil {
-		return store.Schedule{}, err
-	}
-	a.factory = within
 	p := who(c)
-	run, err := s.newRun(c.Request.Context(), p, a)
+	asked, err := scheduledRequest(&req.ScheduledRun)
 	if err != nil {
 		return store.Schedule{}, err
 	}
-	kept, err := json.Marshal(req.scheduledRun)
-	return store.Schedule{
-		Factory: run.Factory, Name: req.Name, Cron: req.Cron, Request: kept, CreatorKind: run.CreatorKind, CreatorName: run.CreatorName, KeyID: p.KeyID,
-		UpdatedKind: run.CreatorKind, UpdatedBy: run.CreatorName,
-	}, err
-}
-
-// ScheduledRun makes the run of a schedule that the API made, as its creator
-// would now; it is a run.SchedulerConfig.Prepare.
-func (s *Server) ScheduledRun(ctx context.Context, n *store.Schedule) (store.NewRun, error) {
-	var kept scheduledRun
-	if err := json.Unmarshal(n.Request, &kept); err != nil {
-		return store.NewRun{}, fmt.Errorf("reading the schedule: %w", err)
-	}
-	a, err := kept.asked()
+	asked.Caller, asked.Factory = p.caller(), within
+	r, err := run.FromRequest(c.Request.Context(), s.cfg.Store, s.cfg.Live, asked)
 	if err != nil {
-		return store.NewRun{}, err
+		return store.Schedule{}, err
 	}
-	p := &Principal{Name: "schedule " + n.Name, Kind: store.KeyPersonal, Owner: n.CreatorName, Factory: n.Factory}
-	if n.CreatorKind == "agent" {
-		p.Kind = store.KeyAgent
-	}
-	run, err := s.newRun(ctx, p, a)
-	run.Source = store.SourceSchedule
-	run.Title, run.Search = n.Name, append(run.Search, n.Name)
-	return run, err
+	kept, err := json.Marshal(req.ScheduledRun)
+	return store.Schedule{
+		Factory: r.Factory, Name: req.Name, Cron: req.Cron, Request: kept, CreatorKind: r.CreatorKind, CreatorName: r.CreatorName, KeyID: p.KeyID,
+		UpdatedKind: r.CreatorKind, UpdatedBy: r.CreatorName,
+	}, err
 }
 
 func (s *Server) createSchedule(c *gin.Context) {
@@ -276,7 +244,7 @@ func (s *Server) deleteSchedule(c *gin.Context) {
 }
 
 func (s *Server) showSchedule(n *store.Schedule) api.Schedule {
-	var kept scheduledRun
+	var kept api.ScheduledRun
 	_ = json.Unmarshal(n.Request, &kept) // of an automation's there is nothing
 	profile := func(kind, name string) api.Profile {
 		return creatorOf(&store.Run{CreatorKind: kind, CreatorName: name})

@@ -1,11 +1,14 @@
 package server
 
 import (
+	"crypto/sha256"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
 
+	"triphammer/server/run"
 	"triphammer/server/store"
 )
 
@@ -83,6 +86,52 @@ func TestSchedules(t *testing.T) {
 	must(f.do("DELETE", path+"/"+id, key, ""), 404)
 }
 
+// scheduledRun is what a tick of a schedule starts now.
+func (f *fixture) scheduledRun(n *store.Schedule) (store.NewRun, error) {
+	req, err := ScheduledRequest(n.Request)
+	if err != nil {
+		return store.NewRun{}, err
+	}
+	return run.FromSchedule(f.t.Context(), f.store, f.cfg.Live, n, req)
+}
+
+// TestStoredSchedules: what older versions stored with a schedule starts the same
+// run.
+func TestStoredSchedules(t *testing.T) {
+	f := runsFixture(t)
+	for _, c := range []struct{ stored, config, refused string }{
+		{`{"prompt":"Tidy up."}`, `null`, ""},
+		{`{"prompt":"Tidy up.","agent_config":null,"mode":"normal"}`, `null`, ""},
+		{
+			`{"prompt":"Tidy up.","agent_config":{"environment_id":"app","model_id":"m1"},"agent_uid":"fixer","metadata":{"a":"1"}}`,
+			`{"environment_id":"app","model_id":"m1"}`, "",
+		},
+		{`{"prompt":"Tidy up.","agent_config":{"skill_spec":"a"}}`, "", "config.skill_spec is not supported by this server"},
+		{`{"prompt":"Tidy up.","mode":"plan"}`, "", "mode is not supported by this server"},
+		{`{"prompt":"Tidy up.","agent_config":{"environment_id":"gone"}}`, "", `config.environment_id "gone" is no environment here`},
+		{`{"prompt":7}`, "", "reading the schedule: json: cannot unmarshal number into Go struct field ScheduledRun.prompt of type string"},
+	} {
+		r, err := f.scheduledRun(&store.Schedule{Factory: "default", Name: "Nightly", CreatorKind: "user", CreatorName: "ada", Request: []byte(c.stored)})
+		if c.refused != "" {
+			if err == nil || err.Error() != c.refused {
+				t.Errorf("%s: %v", c.stored, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", c.stored, err)
+			continue
+		}
+		spec, err := run.DecodeSpec(r.Spec)
+		if err != nil || spec.Prompt != "Tidy up." || string(spec.Config) != c.config || !slices.Equal(r.Search, []string{"Tidy up.", "Tidy up.", "Nightly"}) {
+			t.Errorf("%s: %+v %+v %v", c.stored, spec, r, err)
+		}
+		if strings.Contains(c.stored, "fixer") && (spec.Agent != "fixer" || spec.Environment.Name != "app" || spec.Harness.Model != "m1" || r.Metadata["a"] != "1") {
+			t.Errorf("%s: %+v", c.stored, spec)
+		}
+	}
+}
+
 // TestScheduledRun: a schedule starts what its creator would start now.
 func TestScheduledRun(t *testing.T) {
 	f := runsFixture(t)
@@ -95,7 +144,7 @@ func TestScheduledRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := f.ScheduledRun(t.Context(), n)
+	r, err := f.scheduledRun(n)
 	if err != nil || r.Source != store.SourceSchedule || r.Title != "Nightly" || r.CreatorKind != "agent" || r.CreatorName != "robot" || r.Metadata["a"] != "1" {
 		t.Fatalf("%+v %v", r, err)
 	}
@@ -144,7 +193,7 @@ func TestFileSchedules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := store.NewRun{Factory: "default", Source: store.SourceSchedule, Automation: "nightly", Title: "nightly", Spec: []byte("{}"), SpecHash: hashOf([]byte("{}"))}
+	r := store.NewRun{Factory: "default", Source: store.SourceSchedule, Automation: "nightly", Title: "nightly", Spec: []byte("{}"), SpecHash: sha256.Sum256([]byte("{}"))}
 	runs, err := f.store.Fire(t.Context(), store.Tick{Schedule: n, At: n.Anchor, Runs: []store.NewRun{r}})
 	if err != nil || len(runs) != 1 {
 		t.Fatal(runs, err)

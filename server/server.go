@@ -39,9 +39,7 @@ type Config struct {
 	// SchedulesChanged is called after a request changed a schedule; nil: nobody
 	// cares.
 	SchedulesChanged func()
-	// RunDefaults are what definitions leave open.
-	RunDefaults run.Defaults
-	Metrics     *Metrics // nil: of its own
+	Metrics          *Metrics // nil: of its own
 	// Disk tells how much room there is; nil: nobody looks.
 	Disk *disk.Watch
 	// BaseURL is how senders and people reach the server, without a slash at its

@@ -3,7 +3,6 @@ package server
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	_ "embed"
 	"encoding/json"
 	"errors"
@@ -193,5 +192,3 @@ func orEmptyList(raw json.RawMessage) json.RawMessage {
 	}
 	return raw
 }
-
-func hashOf(data []byte) [32]byte { return sha256.Sum256(data) }

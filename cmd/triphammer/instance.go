@@ -217,10 +217,7 @@ func (in *instance) wire() error {
 		syncSecrets[f.name] = f.syncSecret
 	}
 	in.schedule = run.NewScheduler(run.SchedulerConfig{
-		Store: in.store, Definitions: in.scheduled, Wake: in.runs.Wake, Missed: in.opt.missed, Now: wallClock, Logger: in.opt.logger,
-		Prepare: func(ctx context.Context, n *store.Schedule) (store.NewRun, error) {
-			return in.server.ScheduledRun(ctx, n)
-		},
+		Store: in.store, Live: in.live, Request: server.ScheduledRequest, Wake: in.runs.Wake, Missed: in.opt.missed, Now: wallClock, Logger: in.opt.logger,
 	})
 	deliveries := delivery.New(delivery.Config{
 		Live: in.live, Store: in.store, Wake: in.runs.Wake, RateLimit: in.opt.rateLimit, AuthFailures: in.opt.authFailures,
@@ -286,22 +283,6 @@ func (in *instance) tell() {
 			return r.Header, standard.Sign(value, r)
 		},
 	})
-}
-
-// scheduled are the automations that serve, as schedules start them.
-func (in *instance) scheduled() []run.ScheduledFactory {
-	var all []run.ScheduledFactory
-	for _, r := range in.live.Revisions() {
-		f := run.ScheduledFactory{Name: r.Factory, Version: r.ApplyID + " " + r.Commit.Hash}
-		for _, a := range r.Automations {
-			f.Automations = append(f.Automations, run.ScheduledAutomation{Definition: a.Def, Run: store.NewRun{
-				Factory: r.Factory, Automation: a.Def.Name, Source: store.SourceSchedule, Title: a.Def.Name, CreatorKind: "automation", CreatorName: a.Def.Name,
-				Commit: r.Commit.Hash, SpecHash: a.SpecHash,
-			}})
-		}
-		all = append(all, f)
-	}
-	return all
 }
 
 // baseURLFile remembers how the last server was reached, for the URLs that

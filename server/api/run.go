@@ -90,6 +90,52 @@ type Usage struct {
 	TotalTokens      int64   `json:"total_tokens"`
 }
 
+// CreateRun is the body of POST /api/v1/agent/runs: what is honoured, and what is
+// refused because the agent would otherwise work on something else, in another
+// place or with another right than was asked for. docs/api.md lists both; all else
+// is ignored.
+type CreateRun struct {
+	Prompt      string            `json:"prompt"`
+	Title       string            `json:"title"`
+	Agent       string            `json:"agent_identity_uid"`
+	ParentRunID string            `json:"parent_run_id"`
+	Metadata    map[string]string `json:"metadata"`
+	Attachments []Attachment      `json:"attachments"`
+	Config      json.RawMessage   `json:"config"` // a RunConfig
+
+	Mode           string            `json:"mode"`
+	Skill          string            `json:"skill"`
+	ConversationID string            `json:"conversation_id"`
+	OnBehalfOf     string            `json:"on_behalf_of"`
+	Images         []json.RawMessage `json:"images"`
+}
+
+// Attachment is a file that a run is created with.
+type Attachment struct {
+	FileName string `json:"file_name"`
+	MIMEType string `json:"mime_type"`
+	Data     []byte `json:"data"` // base64 in JSON
+}
+
+// RunConfig is the configuration that a run is created with.
+type RunConfig struct {
+	Name          string        `json:"name"`
+	EnvironmentID string        `json:"environment_id"`
+	RunnerID      string        `json:"runner_id"`
+	BasePrompt    string        `json:"base_prompt"`
+	ModelID       string        `json:"model_id"`
+	Harness       HarnessConfig `json:"harness"`
+
+	WorkerHost         string                     `json:"worker_host"`
+	SkillSpec          string                     `json:"skill_spec"`
+	Skills             []json.RawMessage          `json:"skills"`
+	MCPServers         map[string]json.RawMessage `json:"mcp_servers"`
+	ComputerUse        bool                       `json:"computer_use_enabled"`
+	MemoryStores       []json.RawMessage          `json:"memory_stores"`
+	HarnessAuthSecrets map[string]string          `json:"harness_auth_secrets"`
+	InferenceProviders map[string]json.RawMessage `json:"inference_providers"`
+}
+
 // CreatedRun is the answer to a create.
 type CreatedRun struct {
 	RunID      string `json:"run_id"`

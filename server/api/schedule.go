@@ -32,3 +32,22 @@ type ScheduleHistory struct {
 	LastRan *time.Time `json:"last_ran"`
 	NextRun *time.Time `json:"next_run"`
 }
+
+// WriteSchedule is the body that creates or updates a schedule.
+type WriteSchedule struct {
+	Name    string `json:"name"`
+	Cron    string `json:"cron_schedule"`
+	Enabled *bool  `json:"enabled"`
+	Team    *bool  `json:"team"` // there is one team
+	ScheduledRun
+}
+
+// ScheduledRun is what a schedule's runs are created with. The store keeps this
+// JSON: fields are only ever added.
+type ScheduledRun struct {
+	Prompt   string            `json:"prompt,omitempty"`
+	Config   json.RawMessage   `json:"agent_config,omitempty"` // a RunConfig
+	Agent    string            `json:"agent_uid,omitempty"`
+	Metadata map[string]string `json:"metadata,omitempty"`
+	Mode     string            `json:"mode,omitempty"`
+}

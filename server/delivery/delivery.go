@@ -27,6 +27,7 @@ import (
 	"triphammer/factory"
 	"triphammer/factory/jsonscan"
 	"triphammer/factory/signature"
+	"triphammer/server/run"
 	"triphammer/server/store"
 )
 
@@ -225,18 +226,9 @@ func (s *Service) accept(ctx context.Context, a *attempt, matched []int) Answer 
 func (s *Service) record(ctx context.Context, hook *applier.Webhook, d store.Delivery, body []byte, matched []int) (store.Recorded, error) {
 	item := &store.NewDelivery{Delivery: d, Payload: body}
 	for _, i := range matched {
-		automation := hook.Automations[i]
-		item.Runs = append(item.Runs, store.NewRun{
-			Factory:     hook.Factory,
-			Automation:  automation.Def.Name,
-			Source:      store.SourceWebhook,
-			Title:       automation.Def.Name,
-			CreatorKind: "automation",
-			CreatorName: automation.Def.Name,
-			Webhook:     hook.Def.Name,
-			Commit:      hook.Revision.Commit.Hash,
-			SpecHash:    automation.SpecHash,
-		})
+		r := run.FromAutomation(hook.Revision, hook.Automations[i], store.SourceWebhook)
+		r.Webhook = hook.Def.Name
+		item.Runs = append(item.Runs, r)
 	}
 	recorded, err := s.cfg.Store.RecordDelivery(ctx, item)
 	if err == nil && len(recorded.RunIDs) > 0 {

@@ -1,5 +1,9 @@
 // Package run takes a run from its request to its end (SPEC 9).
 //
+// Every run is made by a function of create.go: [FromAutomation] for a delivery or a
+// tick of a schedule, [FromRequest] for a caller of the API, [FromSchedule] for a
+// schedule that the API made. None of them stores it.
+//
 // A run executes a [Spec]. The spec is made when definitions are applied and is
 // stored with the run, so a later commit cannot change a queued run. A [Manager]
 // claims queued runs, gives each a goroutine, an [Executor] and a transcript, and

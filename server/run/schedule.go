@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"triphammer/applier"
 	"triphammer/factory"
 	"triphammer/server/store"
 )
@@ -30,29 +31,15 @@ const (
 // SchedulerConfig is what a Scheduler needs.
 type SchedulerConfig struct {
 	Store *store.Store
-	// Definitions are what serves now.
-	Definitions func() []ScheduledFactory
-	// Prepare makes the run of a schedule that the API made. Its error is for the
-	// schedule's owner.
-	Prepare func(context.Context, *store.Schedule) (store.NewRun, error)
+	Live  *applier.Live
+	// Request reads what was asked for with a schedule that the API made, as it is
+	// stored. Its error is for the schedule's owner.
+	Request func(stored []byte) (Request, error)
 	Wake    func()        // the manager; nil: nobody
 	Missed  string        // MissedSkip (also if empty) or MissedOnce
 	Poll    time.Duration // 0 means 10 s
 	Now     func() time.Time
 	Logger  *slog.Logger
-}
-
-// ScheduledFactory are the automations of a factory, as they serve.
-type ScheduledFactory struct {
-	Name        string
-	Version     string // another one means other definitions
-	Automations []ScheduledAutomation
-}
-
-// ScheduledAutomation is what schedules start.
-type ScheduledAutomation struct {
-	Definition *factory.Automation
-	Run        store.NewRun
 }
 
 // Scheduler starts runs at the ticks of schedules: those that automations define,
@@ -118,9 +105,8 @@ func (s *Scheduler) Run(ctx context.Context) error {
 // pass fires what is due, and returns when the next tick is, zero if there is
 // none.
 func (s *Scheduler) pass(ctx context.Context) (next time.Time, err error) {
-	factories := s.cfg.Definitions()
-	for _, f := range factories {
-		if err := s.sync(ctx, f); err != nil {
+	for _, r := range s.cfg.Live.Revisions() {
+		if err := s.sync(ctx, r); err != nil {
 			return time.Time{}, err
 		}
 	}
@@ -132,7 +118,7 @@ func (s *Scheduler) pass(ctx context.Context) (next time.Time, err error) {
 		if !schedule.Active() {
 			continue
 		}
-		tick, err := s.look(ctx, factories, schedule)
+		tick, err := s.look(ctx, schedule)
 		if err != nil {
 			return time.Time{}, fmt.Errorf("schedule %s: %w", schedule.ID, err)
 		}
@@ -144,28 +130,29 @@ func (s *Scheduler) pass(ctx context.Context) (next time.Time, err error) {
 }
 
 // sync makes the stored schedules of a factory those that it defines, if it is
-// another one than the last time.
-func (s *Scheduler) sync(ctx context.Context, f ScheduledFactory) error {
-	if s.synced[f.Name] == f.Version {
+// another revision than the last time.
+func (s *Scheduler) sync(ctx context.Context, r *applier.Revision) error {
+	version := r.ApplyID + " " + r.Commit.Hash
+	if s.synced[r.Factory] == version {
 		return nil
 	}
 	var defined []store.Schedule
-	for _, a := range f.Automations {
-		for _, t := range a.Definition.Triggers {
+	for _, a := range r.Automations {
+		for _, t := range a.Def.Triggers {
 			if t.Scheduled() && t.Cron != "" {
-				defined = append(defined, store.Schedule{Automation: a.Definition.Name, Name: t.ScheduleName, Cron: t.Cron, Enabled: a.Definition.Enabled})
+				defined = append(defined, store.Schedule{Automation: a.Def.Name, Name: t.ScheduleName, Cron: t.Cron, Enabled: a.Def.Enabled})
 			}
 		}
 	}
-	if err := s.cfg.Store.SyncSchedules(ctx, f.Name, defined); err != nil {
-		return fmt.Errorf("the schedules of the factory %s: %w", f.Name, err)
+	if err := s.cfg.Store.SyncSchedules(ctx, r.Factory, defined); err != nil {
+		return fmt.Errorf("the schedules of the factory %s: %w", r.Factory, err)
 	}
-	s.synced[f.Name] = f.Version
+	s.synced[r.Factory] = version
 	return nil
 }
 
 // look fires a schedule if it is due, and returns its next tick.
-func (s *Scheduler) look(ctx context.Context, factories []ScheduledFactory, schedule *store.Schedule) (time.Time, error) {
+func (s *Scheduler) look(ctx context.Context, schedule *store.Schedule) (time.Time, error) {
 	cron, err := factory.ParseCron(schedule.Cron)
 	if err != nil { // it was checked when it was made
 		s.cfg.Logger.Error("a schedule cannot be read", "schedule", schedule.ID, "cron", schedule.Cron, "error", err)
@@ -187,7 +174,7 @@ func (s *Scheduler) look(ctx context.Context, factories []ScheduledFactory, sche
 		tick.Error = "no server ran when it was due, at " + due.UTC().Format(time.RFC3339)
 		s.cfg.Logger.Warn("a schedule was due while no server ran: it starts nothing", "schedule", schedule.ID, "name", schedule.Name, "due", due)
 	} else {
-		tick.Runs, tick.Error = s.runs(ctx, factories, schedule)
+		tick.Runs, tick.Error = s.runs(ctx, schedule)
 	}
 	started, err := s.cfg.Store.Fire(ctx, tick)
 	if errors.Is(err, store.ErrBacklog) {
@@ -206,27 +193,31 @@ func (s *Scheduler) look(ctx context.Context, factories []ScheduledFactory, sche
 
 // runs are what a tick starts: the schedule's own run, and one of each automation
 // that selects the schedule.
-func (s *Scheduler) runs(ctx context.Context, factories []ScheduledFactory, schedule *store.Schedule) (runs []store.NewRun, problem string) {
-	for _, f := range factories {
-		for _, a := range f.Automations {
-			own := f.Name == schedule.Factory && a.Definition.Name == schedule.Automation
-			selected := slices.ContainsFunc(a.Definition.Triggers, func(t factory.Trigger) bool {
+func (s *Scheduler) runs(ctx context.Context, schedule *store.Schedule) (runs []store.NewRun, problem string) {
+	r, serves := s.cfg.Live.Revision(schedule.Factory)
+	if serves {
+		for _, a := range r.Automations {
+			selected := a.Def.Name == schedule.Automation || slices.ContainsFunc(a.Def.Triggers, func(t factory.Trigger) bool {
 				return t.Scheduled() && slices.Contains(t.ScheduleIDs, schedule.ID)
 			})
-			if f.Name == schedule.Factory && a.Definition.Enabled && (own || selected) {
-				runs = append(runs, a.Run)
+			if a.Def.Enabled && selected {
+				runs = append(runs, FromAutomation(r, a, store.SourceSchedule))
 			}
 		}
 	}
 	if schedule.Automation != "" {
-		if !slices.ContainsFunc(factories, func(f ScheduledFactory) bool { return f.Name == schedule.Factory }) {
+		if !serves {
 			problem = "the factory " + schedule.Factory + " does not serve on this server"
 		}
 		return runs, problem
 	}
-	run, err := s.cfg.Prepare(ctx, schedule)
+	req, err := s.cfg.Request(schedule.Request)
 	if err != nil {
 		return runs, err.Error()
 	}
-	return append(runs, run), ""
+	own, err := FromSchedule(ctx, s.cfg.Store, s.cfg.Live, schedule, req)
+	if err != nil {
+		return runs, err.Error()
+	}
+	return append(runs, own), ""
 }

@@ -2,7 +2,6 @@ package run
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"triphammer/applier"
 	"triphammer/factory"
 	"triphammer/server/secret"
 	"triphammer/server/store"
@@ -23,8 +23,8 @@ type clockworks struct {
 	*testing.T
 	store *store.Store
 	now   func() time.Time
-	defs  []ScheduledFactory
-	fail  error // of Prepare
+	live  *applier.Live
+	fail  error // of Request
 }
 
 func newClockworks(t *testing.T, now func() time.Time) *clockworks {
@@ -38,16 +38,15 @@ func newClockworks(t *testing.T, now func() time.Time) *clockworks {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	return &clockworks{T: t, store: s, now: now}
+	live := &applier.Live{}
+	live.Swap(&applier.Revision{Factory: "f", Definition: &factory.Factory{}})
+	return &clockworks{T: t, store: s, now: now, live: live}
 }
 
 func (c *clockworks) scheduler(missed string) *Scheduler {
 	return NewScheduler(SchedulerConfig{
 		Store: c.store, Missed: missed, Now: c.now, Poll: 24 * time.Hour, Logger: slog.New(slog.DiscardHandler),
-		Definitions: func() []ScheduledFactory { return c.defs },
-		Prepare: func(_ context.Context, n *store.Schedule) (store.NewRun, error) {
-			return store.NewRun{Factory: n.Factory, Source: store.SourceSchedule, Title: n.Name, SpecHash: sha256.Sum256(nil), Spec: []byte("{}")}, c.fail
-		},
+		Live: c.live, Request: func([]byte) (Request, error) { return Request{Prompt: "x"}, c.fail },
 	})
 }
 
@@ -252,11 +251,11 @@ func TestInlineSchedules(t *testing.T) {
 	define := func(automations ...*factory.Automation) []*store.Schedule {
 		t.Helper()
 		version++
-		f := ScheduledFactory{Name: "f", Version: fmt.Sprint(version)}
+		r := &applier.Revision{Factory: "f", ApplyID: fmt.Sprint(version), Definition: &factory.Factory{}}
 		for _, a := range automations {
-			f.Automations = append(f.Automations, ScheduledAutomation{Definition: a, Run: store.NewRun{Factory: "f", Automation: a.Name, Source: store.SourceSchedule}})
+			r.Automations = append(r.Automations, &applier.Automation{Def: a})
 		}
-		c.defs = []ScheduledFactory{f}
+		c.live.Swap(r)
 		c.pass(s)
 		all, err := c.store.Schedules(t.Context(), "f")
 		if err != nil {

@@ -1,7 +1,6 @@
 package run
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -80,72 +79,6 @@ func DecodeSpec(data []byte) (Spec, error) {
 	if err := json.Unmarshal(data, &s); err != nil {
 		return Spec{}, fmt.Errorf("reading the run's spec: %w", err)
 	}
-	return s, nil
-}
-
-// CreateRequest is what a caller of the run API asks for.
-type CreateRequest struct {
-	Prompt     string
-	BasePrompt string          // config.base_prompt: comes before the prompt
-	Harness    factory.Harness // fields that are set win over the factory's
-	Config     json.RawMessage // as posted
-	Agent      *factory.Agent  // that it runs as, or nil
-	Runner     string          // wins over the factory's, unless it is empty
-
-	Attachments []Attachment
-}
-
-// UnknownEnvironmentError says that a factory has no such environment.
-type UnknownEnvironmentError struct {
-	Name  string
-	Known []string
-}
-
-func (e *UnknownEnvironmentError) Error() string {
-	if len(e.Known) == 0 {
-		return fmt.Sprintf("there is no environment %q: the factory defines none; add environments/%s.yaml", e.Name, e.Name)
-	}
-	return fmt.Sprintf("there is no environment %q: the factory has %s", e.Name, strings.Join(e.Known, ", "))
-}
-
-// SpecForEnvironment makes the spec of a run that no automation started. An
-// empty environment is that of the factory's agentDefaults, if they name one.
-// An environment without a file is an *UnknownEnvironmentError.
-func SpecForEnvironment(f *factory.Factory, environment string, req CreateRequest, d Defaults) (Spec, error) {
-	settings := f.Defaults
-	if req.Agent != nil {
-		settings = req.Agent.Settings
-	}
-	if environment != "" {
-		settings.EnvironmentID = environment
-	}
-	if name := settings.EnvironmentID; name != "" && f.Environment(name) == nil {
-		err := &UnknownEnvironmentError{Name: name}
-		for _, e := range f.Environments {
-			err.Known = append(err.Known, e.Name)
-		}
-		return Spec{}, err
-	}
-	// Another harness does not inherit a model or a credential that are not its own.
-	if h := req.Harness; h.Type != "" && h.Type != settings.Harness.Type {
-		settings.Harness = h
-	} else {
-		settings.Harness.Model = cmp.Or(h.Model, settings.Harness.Model)
-		settings.Harness.ReasoningLevel = cmp.Or(h.ReasoningLevel, settings.Harness.ReasoningLevel)
-		settings.Harness.AuthSecret = cmp.Or(h.AuthSecret, settings.Harness.AuthSecret)
-	}
-	settings.Runner = cmp.Or(req.Runner, settings.Runner)
-	s := Spec{AgentPrompt: req.BasePrompt, Prompt: req.Prompt, Config: req.Config, Attachments: req.Attachments}
-	if req.Agent != nil {
-		s.Agent = req.Agent.Name
-		s.AgentPrompt = strings.TrimSpace(req.Agent.Prompt + "\n\n" + req.BasePrompt)
-	}
-	s.settle(f, settings, d)
-	s.Path = "factory.yaml" // what decided it, if nothing nearer did
-	if s.Environment != nil {
-		s.Path = s.Environment.Path
-	}
-	s.Blob = f.Blob(s.Path)
 	return s, nil
 }
 

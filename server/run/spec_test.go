@@ -1,8 +1,6 @@
 package run
 
 import (
-	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -99,22 +97,6 @@ func TestSpecProblems(t *testing.T) { // SPEC 2.2a, 2.2e
 				t.Errorf("problem %q, harness %q", s.Problem, s.Harness.Type)
 			}
 		})
-	}
-}
-
-func TestSpecForEnvironment(t *testing.T) { // SPEC 9.7
-	f := load(t, tree)
-	s, err := SpecForEnvironment(f, "", CreateRequest{Prompt: "p", BasePrompt: "b", Config: json.RawMessage(`{"x":1}`)}, Defaults{})
-	if err != nil || s.Environment.Name != "web" || s.Prompt != "p" || s.AgentPrompt != "b" || string(s.Config) != `{"x":1}` || s.Problem != "" {
-		t.Errorf("%+v %v", s, err)
-	}
-	s, err = SpecForEnvironment(f, "bare", CreateRequest{Harness: factory.Harness{Type: "codex", Model: "m"}}, Defaults{})
-	if err != nil || s.Harness != (factory.Harness{Type: "codex", Model: "m"}) || s.Problem != "" {
-		t.Errorf("%+v %v", s, err)
-	}
-	_, err = SpecForEnvironment(f, "gone", CreateRequest{}, Defaults{})
-	if unknown := (*UnknownEnvironmentError)(nil); !errors.As(err, &unknown) || !strings.Contains(err.Error(), `"gone": the factory has bare, web`) {
-		t.Errorf("error %v", err)
 	}
 }
 

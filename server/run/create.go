@@ -1,0 +1,302 @@
+package run
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"triphammer/applier"
+	"triphammer/factory"
+	"triphammer/server/store"
+)
+
+// Limits of what a run is created with.
+const (
+	MaxTitle = 200 // characters
+
+	maxAttachments  = 5
+	maxMetadata     = 20
+	maxMetadataName = 64  // bytes
+	maxMetadataText = 256 // bytes
+	maxDepth        = 10  // runs that asked for one another
+)
+
+// FromAutomation makes the run of an automation, which a delivery or a tick of a
+// schedule starts.
+func FromAutomation(r *applier.Revision, a *applier.Automation, source string) store.NewRun {
+	return store.NewRun{
+		Factory: r.Factory, Automation: a.Def.Name, Source: source, Title: a.Def.Name, CreatorKind: "automation", CreatorName: a.Def.Name,
+		Commit: r.Commit.Hash, SpecHash: a.SpecHash,
+	}
+}
+
+// Caller is who asks for a run.
+type Caller struct {
+	CreatorKind, CreatorName string // whose the run is: user or agent, and which
+	Factory                  string // the only one it may touch; empty: any
+}
+
+func (c Caller) mayTouch(factory string) bool { return c.Factory == "" || c.Factory == factory }
+
+// Request asks for a run that no automation starts (SPEC 9.7).
+type Request struct {
+	Caller Caller
+	// Factory is whose names are meant where they name none; empty: whichever has
+	// them.
+	Factory string
+
+	Title       string // empty: the first line of the prompt
+	Prompt      string
+	BasePrompt  string          // comes before the prompt
+	Agent       string          // NAME or FACTORY/NAME that it runs as; empty: none
+	Environment string          // NAME or FACTORY/NAME; empty: the agent's or the factory's
+	Runner      string          // empty: the agent's or the factory's
+	Harness     factory.Harness // fields that are set win over the agent's or the factory's
+	Config      json.RawMessage // as posted, kept to be shown again
+	Parent      string          // id of the run that asks; empty: none
+	Metadata    map[string]string
+	Attachments []Attachment
+}
+
+// RefusedError says why a request makes no run.
+type RefusedError struct {
+	Field   string // as the run API names it; empty: no single one
+	Message string // what is wrong with the field
+	Detail  string // what is wrong as a whole; empty: Field and Message say it
+}
+
+func (e *RefusedError) Error() string { return cmp.Or(e.Detail, e.Field+" "+e.Message) }
+
+func refuse(field, format string, args ...any) *RefusedError {
+	return &RefusedError{Field: field, Message: fmt.Sprintf(format, args...)}
+}
+
+// FromRequest makes the run that a request asks for, of what serves now. It stores
+// nothing. A request that cannot be met is a *RefusedError.
+func FromRequest(ctx context.Context, st *store.Store, live *applier.Live, req Request) (store.NewRun, error) {
+	if err := req.check(); err != nil {
+		return store.NewRun{}, err
+	}
+	revision, spec, err := req.resolve(live)
+	if err != nil {
+		return store.NewRun{}, err
+	}
+	metadata, err := req.inherit(ctx, st)
+	if err != nil {
+		return store.NewRun{}, err
+	}
+	encoded, err := spec.Encode()
+	if err != nil {
+		return store.NewRun{}, err
+	}
+	title := req.title()
+	return store.NewRun{
+		Factory: revision.Factory, Source: store.SourceAPI, Title: title, CreatorKind: req.Caller.CreatorKind, CreatorName: req.Caller.CreatorName,
+		Commit: revision.Commit.Hash, SpecHash: sha256.Sum256(encoded), Spec: encoded, ParentID: req.Parent, Metadata: metadata,
+		Search: []string{title, req.Prompt},
+	}, nil
+}
+
+// FromSchedule makes the run of a schedule that the API made, from what was asked
+// for with it: as its creator would now.
+func FromSchedule(ctx context.Context, st *store.Store, live *applier.Live, n *store.Schedule, req Request) (store.NewRun, error) {
+	req.Caller = Caller{CreatorKind: n.CreatorKind, CreatorName: n.CreatorName, Factory: n.Factory}
+	r, err := FromRequest(ctx, st, live, req)
+	r.Source, r.Title, r.Search = store.SourceSchedule, n.Name, append(r.Search, n.Name)
+	return r, err
+}
+
+func (req *Request) check() error {
+	if strings.TrimSpace(req.Prompt) == "" {
+		return &RefusedError{Field: "prompt", Message: "is required", Detail: "prompt is missing"}
+	}
+	if refused := CheckMetadata(req.Metadata); refused != nil {
+		return refused
+	}
+	if len(req.Attachments) > maxAttachments {
+		return refuse("attachments", "are at most %d", maxAttachments)
+	}
+	taken := make(map[string]bool)
+	for i, a := range req.Attachments {
+		field := fmt.Sprintf("attachments[%d].file_name", i)
+		switch name := a.Name; {
+		case name == "" || name == "." || name == ".." || len(name) > 255 || strings.ContainsAny(name, "/\\\x00") || !utf8.ValidString(name):
+			return refuse(field, "is a plain file name of at most 255 bytes")
+		case taken[name]:
+			return refuse(field, "is there twice")
+		}
+		taken[a.Name] = true
+	}
+	return nil
+}
+
+var metadataName = regexp.MustCompile(`^[a-zA-Z0-9._-]+$`)
+
+// CheckMetadata says what is wrong with metadata of a run, nil if nothing is.
+func CheckMetadata(metadata map[string]string) *RefusedError {
+	if len(metadata) > maxMetadata {
+		return refuse("metadata", "has at most %d keys", maxMetadata)
+	}
+	for name, value := range metadata {
+		switch {
+		case len(name) > maxMetadataName || !metadataName.MatchString(name):
+			return refuse("metadata", "has keys of 1 to %d of a-z, A-Z, 0-9, dot, _ and -", maxMetadataName)
+		case len(value) > maxMetadataText || !utf8.ValidString(value) || strings.ContainsRune(value, 0):
+			return refuse("metadata."+name, "has at most %d bytes of UTF-8, without NUL", maxMetadataText)
+		}
+	}
+	return nil
+}
+
+// title is the first line of the title or the prompt, cut to what a list shows.
+func (req *Request) title() string {
+	title, _, _ := strings.Cut(strings.TrimSpace(cmp.Or(req.Title, req.Prompt)), "\n")
+	if utf8.RuneCountInString(title) > MaxTitle {
+		title = string([]rune(title)[:MaxTitle-1]) + "…"
+	}
+	return title
+}
+
+// resolve finds what the request names, all of it in one factory.
+func (req *Request) resolve(live *applier.Live) (*applier.Revision, Spec, error) {
+	owner, name, qualified := strings.Cut(req.Agent, "/")
+	if !qualified {
+		owner, name = req.Factory, req.Agent
+	}
+	r, environment, err := req.environment(live, owner)
+	if err != nil {
+		return nil, Spec{}, err
+	}
+	agent := r.Definition.Agent(name)
+	if req.Agent != "" && (agent == nil || qualified && owner != r.Factory) {
+		return nil, Spec{}, refuse("agent_identity_uid", "names no agent of the factory %s", r.Factory)
+	}
+	if req.Runner != "" && !slices.Contains(r.Definition.Runners, req.Runner) {
+		return nil, Spec{}, refuse("config.runner_id", "names no runner of the factory %s", r.Factory)
+	}
+	spec, err := req.spec(r.Definition, environment, agent)
+	return r, spec, err
+}
+
+// environment finds the factory of the environment. A bare name, or none, is looked
+// for in the factory that is given, if one is.
+func (req *Request) environment(live *applier.Live, within string) (*applier.Revision, string, error) {
+	const field = "config.environment_id"
+	owner, name, qualified := strings.Cut(req.Environment, "/")
+	switch {
+	case !qualified:
+		owner, name = within, req.Environment
+	case owner == "" || name == "":
+		return nil, "", refuse(field, "%q is not NAME or FACTORY/NAME", req.Environment)
+	}
+	serving := live.Revisions()
+	var found []*applier.Revision
+	for _, r := range serving {
+		if req.Caller.mayTouch(r.Factory) && (owner == "" || owner == r.Factory) && (name == "" || r.Definition.Environment(name) != nil) {
+			found = append(found, r)
+		}
+	}
+	switch {
+	case len(found) == 1:
+		return found[0], name, nil
+	case len(found) > 1 && name == "":
+		return nil, "", refuse(field, "is missing, and there are several factories")
+	case len(found) > 1:
+		return nil, "", refuse(field, "%q is in several factories: write FACTORY/%s", name, name)
+	case len(serving) == 0:
+		return nil, "", refuse(field, "names nothing: no definitions serve yet (triphammer status)")
+	case name == "":
+		return nil, "", refuse(field, "is missing, and there is no factory %q", owner)
+	}
+	return nil, "", refuse(field, "%q is no environment here", req.Environment)
+}
+
+// inherit finds the parent, and its metadata under the run's own.
+func (req *Request) inherit(ctx context.Context, st *store.Store) (map[string]string, error) {
+	if req.Parent == "" {
+		return req.Metadata, nil
+	}
+	depth := 0
+	for id := req.Parent; id != ""; depth++ {
+		r, err := st.Run(ctx, id)
+		if errors.Is(err, store.ErrNotFound) && depth > 0 {
+			break // it was deleted with its age
+		}
+		if errors.Is(err, store.ErrNotFound) || err == nil && !req.Caller.mayTouch(r.Factory) {
+			return nil, refuse("parent_run_id", "names no run")
+		}
+		if err != nil {
+			return nil, err
+		}
+		if depth >= maxDepth-1 {
+			return nil, refuse("parent_run_id", "would make a chain of more than %d runs", maxDepth)
+		}
+		id = r.ParentID
+	}
+	all, err := st.RunMetadata(ctx, req.Parent)
+	if err != nil {
+		return nil, err
+	}
+	merged := make(map[string]string)
+	for _, from := range []map[string]string{all[req.Parent], req.Metadata} {
+		maps.Copy(merged, from)
+	}
+	if len(merged) > maxMetadata {
+		return nil, refuse("metadata", "has at most %d keys, with those of the parent", maxMetadata)
+	}
+	return merged, nil
+}
+
+// spec makes the spec of the run. An empty environment is that of the agent, or of
+// the factory's agentDefaults, if they name one.
+func (req *Request) spec(f *factory.Factory, environment string, agent *factory.Agent) (Spec, error) {
+	settings := f.Defaults
+	if agent != nil {
+		settings = agent.Settings
+	}
+	settings.EnvironmentID = cmp.Or(environment, settings.EnvironmentID)
+	if name := settings.EnvironmentID; name != "" && f.Environment(name) == nil {
+		return Spec{}, &RefusedError{Detail: fmt.Sprintf("there is no environment %q: the factory %s", name, environmentsOf(f, name))}
+	}
+	// Another harness does not inherit a model or a credential that are not its own.
+	if h := req.Harness; h.Type != "" && h.Type != settings.Harness.Type {
+		settings.Harness = h
+	} else {
+		settings.Harness.Model = cmp.Or(h.Model, settings.Harness.Model)
+		settings.Harness.ReasoningLevel = cmp.Or(h.ReasoningLevel, settings.Harness.ReasoningLevel)
+		settings.Harness.AuthSecret = cmp.Or(h.AuthSecret, settings.Harness.AuthSecret)
+	}
+	settings.Runner = cmp.Or(req.Runner, settings.Runner)
+	s := Spec{AgentPrompt: req.BasePrompt, Prompt: req.Prompt, Config: req.Config, Attachments: req.Attachments}
+	if agent != nil {
+		s.Agent = agent.Name
+		s.AgentPrompt = strings.TrimSpace(agent.Prompt + "\n\n" + req.BasePrompt)
+	}
+	s.settle(f, settings, Defaults{})
+	s.Path = "factory.yaml" // what decided it, if nothing nearer did
+	if s.Environment != nil {
+		s.Path = s.Environment.Path
+	}
+	s.Blob = f.Blob(s.Path)
+	return s, nil
+}
+
+// environmentsOf says which environments a factory has that lacks one.
+func environmentsOf(f *factory.Factory, lacked string) string {
+	if len(f.Environments) == 0 {
+		return fmt.Sprintf("defines none; add environments/%s.yaml", lacked)
+	}
+	var names []string
+	for _, e := range f.Environments {
+		names = append(names, e.Name)
+	}
+	return "has " + strings.Join(names, ", ")
+}
