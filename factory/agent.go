@@ -8,8 +8,9 @@ import (
 	"triphammer/schema"
 )
 
-// Settings are what agentDefaults, an agent and an automation can each set;
-// what a later one omits it inherits (factory/testdata/rules 1.4).
+// Settings are what agentDefaults, an agent and an automation can each set. An
+// agent inherits what it omits from agentDefaults, an automation from its agent
+// (factory/testdata/rules 1.4).
 type Settings struct {
 	Harness       Harness
 	Runner        string
@@ -42,7 +43,7 @@ func (l *loader) agent(d *document) *Agent {
 	return a
 }
 
-// settings lays what n sets over what it inherits.
+// settings overrides the inherited settings with those that n sets.
 func (l *loader) settings(d *document, n *schema.Node, base Settings, prefix string) Settings {
 	s := base
 	model, harness := n.Get("model"), n.Get("harness")
@@ -77,7 +78,7 @@ func (l *loader) settings(d *document, n *schema.Node, base Settings, prefix str
 	return s
 }
 
-// harness lays a harness over the one in s.
+// harness overrides the harness in s with the keys that n sets.
 func (l *loader) harness(d *document, n *schema.Node, s *Settings, prefix string) {
 	// A type or model of null inherits. The whole of a default is checked on its own.
 	sets := func(f schema.Field) bool { return f.Value.Kind != schema.Null || f.Key != "type" && f.Key != "model" }
@@ -118,8 +119,8 @@ func (l *loader) harness(d *document, n *schema.Node, s *Settings, prefix string
 	s.Harness.AuthSecret, s.Harness.ReasoningLevel = "", "" // inherited from another type
 }
 
-// isSet tells whether a key is there with something in it: null and the empty
-// string are how a key says that it sets nothing.
+// isSet tells whether a key is there with a value. A key that is null or an empty
+// string sets nothing.
 func isSet(n *schema.Node) bool {
 	return n != nil && n.Kind != schema.Null && !(n.Kind == schema.String && n.Text == "")
 }

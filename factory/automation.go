@@ -215,8 +215,8 @@ func (l *loader) selection(d *document, n *schema.Node, where string) []string {
 	return all
 }
 
-// compile compiles a payload filter, so that CI finds a bad one and a delivery
-// never meets it (SPEC 3.5).
+// compile compiles a payload filter, so that a bad one is found by validation and
+// not by a delivery (SPEC 3.5).
 func compile(d *document, n *schema.Node, prefix string) *filter.Filter {
 	f, problems := filter.Compile(valueOf(n))
 	for _, p := range problems {

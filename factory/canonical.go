@@ -13,8 +13,8 @@ import (
 // that no key can be left out.
 type Definition struct {
 	Kind, Name, Path string
-	// Values are sorted by key. Those of an agent or automation include what it
-	// inherits, those of a Markdown file its text.
+	// Values are sorted by key. The values of an agent or automation include those that
+	// it inherits; the values of a Markdown file include its text.
 	Values []schema.Value
 }
 
@@ -33,7 +33,7 @@ func (l *loader) definitions() {
 		l.factory.Definitions = append(l.factory.Definitions, Definition{d.kind.id, d.name, d.Path, values})
 		return values
 	}
-	// What is inherited is listed before what inherits it.
+	// A definition is listed before those that inherit from it.
 	for _, d := range l.docs {
 		switch d.kind.id {
 		case "factory":
@@ -59,20 +59,20 @@ func (l *loader) definitions() {
 	}
 }
 
-// isSetting tells whether a value is one that is inherited.
+// isSetting tells whether a value is of a key that is inherited.
 func isSetting(key string) bool {
 	first, _, _ := strings.Cut(key, ".")
 	return slices.ContainsFunc(schema.Settings.Keys, func(k schema.Key) bool { return k.Name == first })
 }
 
-// inherit adds the inherited values of which own says nothing
+// inherit adds the inherited values whose keys own does not have
 // (factory/testdata/rules 1.4).
 func inherit(own, inherited []schema.Value) []schema.Value {
 	if len(inherited) == 0 {
 		return own
 	}
 	says := make(map[string]bool, len(own))
-	model, harness := false, false // set here, they exclude each other
+	model, harness := false, false // own sets it; a file may set only one of the two
 	for _, v := range own {
 		says[v.Key] = true
 		model = model || v.Key == "model"
@@ -86,7 +86,7 @@ func inherit(own, inherited []schema.Value) []schema.Value {
 	for _, v := range inherited {
 		switch {
 		case model && strings.HasPrefix(v.Key, "harness."):
-		case harness && v.Key == "model": // it is short for these
+		case harness && v.Key == "model": // model is short for a harness
 			take("harness.type", `"oz"`)
 			take("harness.model", v.JSON)
 		default:

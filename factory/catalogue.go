@@ -56,8 +56,8 @@ func buildCatalogue() map[string]map[string][]string {
 	return all
 }
 
-// aliases are authoring names that stand for a canonical key; those of linear
-// and slack take plain lists of names only.
+// aliases are other spellings of a canonical key. Those of linear and slack take
+// only plain lists of names.
 var aliases = map[string]map[string]string{
 	"github": {"baseBranches": "base_branches", "prNumbers": "pr_numbers"},
 	"linear": {"teams": "team_ids", "projects": "project_ids", "states": "state_ids", "issues": "issue_ids"},
@@ -82,7 +82,7 @@ func (l *loader) checkFilter(d *document, n *schema.Node, t *Trigger, keys []str
 		switch {
 		case slices.Contains(keys, key):
 		case t.Provider == "gitlab" && t.Event == "push":
-			// Its keys are not published: those of the others' pushes are a guess.
+			// Its keys are not published. These are a guess from the pushes of other providers.
 			d.Warn(f.At, schema.InvalidFilter, d.OneOf(f.Key, keys), fmt.Sprintf("%s.filter.%s: it is not known whether a push of gitlab can be filtered on it", where, f.Key))
 		default:
 			d.Error(f.At, schema.InvalidFilter, schema.Newer(d.OneOf(f.Key, keys)), fmt.Sprintf("%s: %s %s cannot be filtered on %q", where, t.Provider, t.Event, f.Key))

@@ -33,7 +33,7 @@ func ParseCron(text string) (Cron, error) {
 	return Cron{fields: parsed}, nil
 }
 
-// odd says what nobody can mean with an expression that is valid.
+// odd says why a valid expression is likely a mistake; empty if it is not.
 func (c Cron) odd(text string) string {
 	if c.every > 0 {
 		written, err := time.ParseDuration(strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(text), "@every")))
@@ -61,7 +61,7 @@ var cronProblems = []struct {
 	{regexp.MustCompile(`^unrecognized descriptor: (.*)`), "$1 is not a descriptor"},
 }
 
-// cronProblem says what the library says, for people.
+// cronProblem puts the library's error into words for users.
 func cronProblem(err error) string {
 	for _, p := range cronProblems {
 		if p.form.MatchString(err.Error()) {
@@ -94,7 +94,7 @@ func (c Cron) Next(after, anchor time.Time) time.Time {
 }
 
 // Newest is the last tick after one time and not after another, or zero if there
-// is none between them. What it costs does not depend on how far apart they are.
+// is none between them. Its cost does not depend on how far apart the times are.
 func (c Cron) Newest(after, until, anchor time.Time) time.Time {
 	if c.every > 0 {
 		anchor = anchor.UTC().Truncate(time.Second)

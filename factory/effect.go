@@ -8,14 +8,14 @@ import (
 	"triphammer/schema"
 )
 
-// noEffect is a key, or with an empty one a kind of file, that is checked and not
-// acted on. The table makes the warnings and docs/reference.md; a row goes when
+// noEffect is a key that is checked but not acted on; with an empty key, a kind of
+// file. The warnings and docs/reference.md are made of this table. Delete a row when
 // the server acts on its key.
 type noEffect struct {
 	kind, key string
-	instead   string   // what happens
-	values    []string // the only ones of which it is true; nil: any
-	except    string   // type of harness, in the same mapping, that is told; a type that is not there may be it
+	instead   string   // what the server does instead
+	values    []string // the values without effect; nil: all
+	except    string   // the harness type, in the same mapping, with which the key has an effect; a missing type may be this one
 }
 
 const (
@@ -58,7 +58,7 @@ func inheritedWithoutEffect(kind, prefix string) []noEffect {
 	}
 }
 
-// warnOfNoEffect says of each key that is set what happens instead.
+// warnOfNoEffect warns of each key without effect that is set.
 func (l *loader) warnOfNoEffect() {
 	for _, d := range l.docs {
 		for _, row := range withoutEffect {
@@ -90,7 +90,7 @@ func (l *loader) warnOfNoEffect() {
 	}
 }
 
-// says tells whether a value says something.
+// says tells whether a value is neither null nor empty.
 func says(n *schema.Node) bool {
 	return isSet(n) && (n.Kind != schema.List || len(n.Items) > 0) && (n.Kind != schema.Mapping || len(n.Fields) > 0)
 }

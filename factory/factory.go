@@ -28,7 +28,7 @@ const (
 	MaxWebhooks     = 20
 	DefaultMaxFiles = 10_000
 	DefaultMaxBytes = 16 << 20
-	// DefaultMaxFindings is how many findings of a tree are told.
+	// DefaultMaxFindings is how many findings of a tree are reported.
 	DefaultMaxFindings = 10_000
 )
 
@@ -36,7 +36,7 @@ const (
 type Factory struct {
 	Name, Description, Alias string
 	Defaults                 Settings // agentDefaults
-	Secrets                  []string // granted to every agent beside its own
+	Secrets                  []string // granted to every run besides its own
 	Webhooks                 []*Webhook
 	Automations              []*Automation
 	Agents                   []*Agent
@@ -50,7 +50,7 @@ type Factory struct {
 	unresolved []unresolved
 }
 
-// unresolved is a name that nothing in the tree answers to.
+// unresolved is a name that no definition in the tree has.
 type unresolved struct {
 	path string
 	schema.At
@@ -69,7 +69,7 @@ type Webhook struct {
 	Enabled          bool
 }
 
-// SignatureOptions are what the file states of its sender beside the scheme.
+// SignatureOptions are the keys of the file's signature mapping.
 type SignatureOptions = signature.Options
 
 // AuthMode is how a webhook's senders authenticate (SPEC C5.2).
@@ -138,7 +138,7 @@ type Environment struct {
 	Timeout, Idle           time.Duration
 	Network                 Network
 	Budget                  Budget
-	Isolation               string // the least that it accepts; empty: any
+	Isolation               string // the weakest that it accepts; empty: any
 }
 
 // Budget is what one run may use up; 0 means no limit.
@@ -148,7 +148,7 @@ type Budget struct {
 	Turns  int64
 }
 
-// Repository is one that an environment's workspace holds.
+// Repository is a repository to clone into the workspace of a run.
 type Repository struct {
 	URL  string `json:"url"`
 	Ref  string `json:"ref,omitempty"`
@@ -205,8 +205,8 @@ func find[T any](all []*T, is func(*T) bool) *T {
 	return nil
 }
 
-// Blob is the Git object name of a definition file: by it a run can say which
-// text decided it, whatever commit that came from.
+// Blob is the Git object name of a definition file. A run records it, to say which
+// text started it, whatever commit that text came from.
 func (f *Factory) Blob(path string) string { return f.blobs[path] }
 
 func blobName(data []byte) string {
@@ -228,7 +228,7 @@ func (f *Factory) Selecting(w *Webhook, uid string) []*Automation {
 	return all
 }
 
-// Candidates are the same automations as the matcher wants them.
+// Candidates are the same automations in the form that the matcher takes.
 func (f *Factory) Candidates(w *Webhook, uid string) []match.Candidate {
 	selecting := f.Selecting(w, uid)
 	all := make([]match.Candidate, len(selecting))
@@ -238,8 +238,8 @@ func (f *Factory) Candidates(w *Webhook, uid string) []match.Candidate {
 	return all
 }
 
-// Disabled are the automations that only their "enabled: false" keeps from the
-// webhook's deliveries, as the matcher would want them.
+// Disabled are the automations that would select the webhook if they were enabled,
+// in the form that the matcher takes.
 func (f *Factory) Disabled(w *Webhook, uid string) []match.Candidate {
 	var all []match.Candidate
 	for _, a := range f.Automations {
@@ -255,14 +255,13 @@ func (a *Automation) Selects(name, uid string) bool {
 	return slices.ContainsFunc(a.Triggers, func(t Trigger) bool { return t.selects(name, uid) })
 }
 
-// Candidate is the automation as the matcher wants it: with those of its triggers
+// Candidate is the automation in the form that the matcher takes, with the triggers
 // that select the webhook.
 func (a *Automation) Candidate(name, uid string) match.Candidate {
 	return a.candidate(func(t *Trigger) bool { return t.selects(name, uid) })
 }
 
-// AnyWebhook is the automation with all of its webhook triggers, whatever they
-// select.
+// AnyWebhook is the automation in the same form, with all of its webhook triggers.
 func (a *Automation) AnyWebhook() match.Candidate { return a.candidate((*Trigger).webhook) }
 
 func (a *Automation) candidate(counts func(*Trigger) bool) match.Candidate {
@@ -275,9 +274,10 @@ func (a *Automation) candidate(counts func(*Trigger) bool) match.Candidate {
 	return c
 }
 
-// Unresolved warns of names without a file: environments, runners, and the UIDs
-// that are not among those given, which only a server knows (SPEC 2.2a, 4.7).
-// They refuse no tree: such a trigger fires nothing, such a run fails and says so.
+// Unresolved warns of names without a file: environments, runners, and UIDs that are
+// not among the given ones, which only a server knows (SPEC 2.2a, 4.7). They are no
+// errors: a trigger with such a name fires nothing, and a run that needs it fails and
+// says so.
 func (f *Factory) Unresolved(uids map[string]bool) schema.Diagnostics {
 	var found schema.Diagnostics
 	budget := schema.NewBudget(DefaultMaxFindings)

@@ -19,15 +19,15 @@ import (
 type Options struct {
 	// Strict gives the format's own verdict, without our extensions (SPEC 2.1).
 	Strict bool
-	// Applied takes a tree that was applied before: what only later rules refuse is
-	// a warning, so that a newer program still serves and explains it.
+	// Applied is for a tree that was applied before. Rules that are newer than the tree
+	// then cause warnings, not errors, so that a newer program still serves it.
 	Applied bool
 	// MaxFiles and MaxBytes bound the definition files of a tree; 0 means the
 	// defaults of SPEC 2.5.
 	MaxFiles int
 	MaxBytes int64
-	// MaxFindings is how many findings are told; 0 means DefaultMaxFindings. The
-	// last then says how many more there are.
+	// MaxFindings is how many findings are reported; 0 means DefaultMaxFindings. If
+	// there are more, the last one says how many.
 	MaxFindings int
 }
 
@@ -90,7 +90,7 @@ type loader struct {
 	report  *schema.Report
 	bytes   int64
 	places  map[string]string // kind and name to path: one place per resource
-	unread  map[string]bool   // kind and name of what is there and could not be read: nothing that names it is wrong
+	unread  map[string]bool   // kind and name of files that could not be read; a name of one of them is no error
 	listed  []listed          // definition files, read when all are known
 	links   []listed          // links in the place of environments
 	wants   map[string]bool   // names of environments that definitions name
@@ -129,10 +129,10 @@ type kind struct {
 	folder  string
 	pattern string // of its path, for people
 	shape   *schema.Shape
-	text    string // of a Markdown file: what the text below its keys is
+	text    string // what the text of a Markdown file is, for messages
 	own     bool   // our extension: a stray file under Strict
-	// name is the name that a path within the folder gives, "" if a file of this
-	// kind cannot be there.
+	// name is the name of the definition at a path within the folder; "" if a file of
+	// this kind cannot be there.
 	name func(rest string) string
 	// misplaced tells whether a path within the folder looks like this kind.
 	misplaced func(rest string) bool
@@ -196,7 +196,7 @@ var kinds = []*kind{
 	{id: "filter test", folder: "tests", pattern: "tests/NAME.yaml", shape: &schema.Tests, own: true, name: flat(".yaml"), misplaced: func(string) bool { return false }},
 }
 
-// foldersOf has the folders in which a definition is a folder of its own.
+// foldersOf are the folders in which each definition is a folder of its own.
 var foldersOf = map[string]bool{"agents": true, "automations": true, "scorers": true, "benchmarks": true}
 
 var errStop = errors.New("enough")
@@ -240,7 +240,7 @@ func (l *loader) load() error {
 		}
 		folders[k.folder] = true
 		if err := l.walk(k.folder); errors.Is(err, errStop) {
-			stopped = true // what is there refers to what was not read
+			stopped = true // the files that were read may name files that were not
 			break
 		} else if err != nil {
 			return err
@@ -270,7 +270,7 @@ func (l *loader) load() error {
 	return nil
 }
 
-// supported: with another schemaVersion nothing else is checked.
+// supported tells whether the schemaVersion is known. If not, nothing else is checked.
 func (l *loader) supported(root *document) bool {
 	for _, d := range root.Found {
 		if d.Code == schema.UnsupportedVersion {
@@ -375,12 +375,12 @@ func (l *loader) walk(folder string) error {
 	})
 }
 
-// environments is the folder that a repository may have for other purposes: what
-// is in it and no definition names refuses nothing (SPEC 2.1).
+// environments is a folder that a repository may have for other purposes. So a broken
+// file in it is an error only if a definition names it (SPEC 2.1).
 const environments = "environments"
 
-// wanted tells whether a definition names an environment; all that can have been
-// read. An empty name stands for any.
+// wanted tells whether a definition names the environment, or any environment if the
+// name is empty. It is called after all other definitions have been read.
 func (l *loader) wanted(name string) bool {
 	if l.wants == nil {
 		l.wants = make(map[string]bool)
@@ -401,8 +401,7 @@ func (l *loader) wanted(name string) bool {
 	return l.wants[name]
 }
 
-// ignored says that a file is no environment, and that nobody wants one of its
-// name.
+// ignored warns of a file that is no environment and that no definition names.
 func (l *loader) ignored(c *schema.Collector) {
 	first := schema.Diagnostic{Message: "it is not valid"}
 	if len(c.Found) > 0 {
@@ -524,7 +523,7 @@ func (l *loader) add(k *kind, resource, name string, info fs.FileInfo) error {
 	c := l.collector(name)
 	stray := k.folder == environments && !l.wanted(resource)
 	if stray {
-		c.Budget = schema.NewBudget(1) // if it is not one, the first reason will do
+		c.Budget = schema.NewBudget(1) // only the first problem is of interest
 	}
 	c.Lenient = k.id == "filter test" // a broken test refuses no definitions; `triphammer test` fails on it
 	data, err := l.read(c, name, info)
@@ -573,8 +572,8 @@ func (l *loader) read(c *schema.Collector, name string, info fs.FileInfo) ([]byt
 	return data, nil
 }
 
-// lstat finds a file by its folder's listing, which follows no link. The folder
-// itself must be one that was reached so.
+// lstat finds a file in the listing of its folder, and so follows no link. The folder
+// itself must have been found in the same way.
 func (l *loader) lstat(name string) (fs.FileInfo, error) {
 	dir := path.Dir(name)
 	listing := l.listings[dir]
@@ -620,18 +619,18 @@ func (l *loader) document(c *schema.Collector, k *kind, name string, data []byte
 	return d
 }
 
-// Bounds of what a tree costs, beyond the bytes of SPEC 2.5: a tree in which a
-// few bytes make one key or one finding would cost gigabytes.
+// Further limits of a tree. The limit of bytes (SPEC 2.5) does not suffice: a few
+// bytes can make one key or one finding, so that a small tree would cost gigabytes.
 const (
 	maxNodes   = 500_000
 	maxEntries = 100_000 // files and folders, of definitions or not
 	maxFolders = 32      // in each other
-	maxVersion = 100     // bytes of a schemaVersion that is told again
+	maxVersion = 100     // bytes of a schemaVersion that a message quotes
 )
 
 const splitHint = "split the factory, or take out what is not needed"
 
-// enough says so if the tree is beyond its bounds.
+// enough reports a tree that is over its limits.
 func (l *loader) enough() error {
 	if l.nodes <= maxNodes {
 		return nil
@@ -644,7 +643,7 @@ func (l *loader) collector(name string) *schema.Collector {
 	return &schema.Collector{Path: name, Budget: l.budget}
 }
 
-// of are the parsed documents of a kind, by name.
+// of returns the parsed documents of a kind, by name.
 func (l *loader) of(id string) []*document {
 	byName := make(map[string]*document)
 	for _, d := range l.docs {

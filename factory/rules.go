@@ -126,7 +126,7 @@ func checkAlias(d *document, n *schema.Node, alias string) {
 	}
 }
 
-// forgeless tells whether a factory says that it has no repository.
+// forgeless tells whether a factory states that it uses no code forge.
 func forgeless(root *schema.Node) bool {
 	return slices.ContainsFunc(itemsOf(root.Get("codeForges")), func(n *schema.Node) bool { return textOf(n) == "NONE" })
 }
@@ -203,7 +203,7 @@ func (l *loader) foremanRule() {
 	}
 }
 
-// Kinds of names that stand for something outside the file (SPEC 2.2a, 3.3).
+// Kinds of names that refer to something outside the tree (SPEC 2.2a, 3.3).
 const (
 	kindSecret      = "secret"
 	kindUID         = "webhook_uid"
@@ -224,8 +224,8 @@ func (l *loader) later(d *document, at schema.At, field, kind, name string) {
 	l.factory.unresolved = append(l.factory.unresolved, unresolved{d.Path, at, kind, name})
 }
 
-// The accessors below give zero values for nodes of another kind, about which
-// the shape check has complained.
+// The accessors below return zero values for nodes of another kind: the shape check
+// has reported those.
 
 func isNull(n *schema.Node) bool { return n == nil || n.Kind == schema.Null }
 

@@ -141,8 +141,8 @@ func (l *loader) payloadFile(name string) (data []byte, problem string) {
 	return data, ""
 }
 
-// references says which name of a test has nothing behind it; told is whether
-// what is wrong there has been said of the file itself.
+// references says which name in a test does not exist. told is whether the findings
+// of the file have said so already.
 func (l *loader) references(t *Test) (problem string, told bool) {
 	if l.factory.Webhook(t.Webhook) == nil {
 		return fmt.Sprintf("there is no webhook %q", t.Webhook), l.unread["webhook "+t.Webhook]

@@ -46,8 +46,8 @@ func (l *loader) webhook(d *document) *Webhook {
 	return w
 }
 
-// sharedHeader reports a key that names a header by which no delivery can be told
-// from another. Applied trees may have one: the rule came later than the key.
+// sharedHeader reports a deliveryIdHeader that has the same value in many deliveries.
+// A tree that was applied before may have one, because the rule is newer than the key.
 func (l *loader) sharedHeader(d *document, at schema.At, key, header, hint string) {
 	report := d.Error
 	if l.opt.Applied {
@@ -56,7 +56,7 @@ func (l *loader) sharedHeader(d *document, at schema.At, key, header, hint strin
 	report(at, schema.InvalidValue, hint, fmt.Sprintf("%s cannot be %s, which tells no delivery from another: each would repeat the first", key, header))
 }
 
-// identityHint says where the sender's own id is.
+// identityHint says in which header the sender puts its own id.
 func identityHint(scheme *signature.Scheme) string {
 	if scheme != nil {
 		if own := scheme.IdentityHeaders(); len(own) > 0 {
@@ -94,7 +94,7 @@ func (l *loader) scheme(d *document, w *Webhook) {
 	}
 }
 
-// signature reads what the file says of its sender beside the scheme.
+// signature reads the signature mapping of the file.
 func (l *loader) signature(d *document, w *Webhook) {
 	n := d.Root.Get("signature")
 	switch {

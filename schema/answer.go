@@ -2,8 +2,8 @@ package schema
 
 import "slices"
 
-// Answer is a Report as the validate endpoint tells it
-// (docs/api.md). The format's clients count everything in Diagnostics as an error.
+// Answer is a Report in the form of the validate endpoint (docs/checking.md). The
+// format's clients count everything in Diagnostics as an error.
 type Answer struct {
 	Valid         bool        `json:"valid"`
 	SchemaVersion string      `json:"schema_version"`
@@ -21,8 +21,7 @@ type Scope struct {
 	StateDependent   string `json:"state_dependent"`
 }
 
-// notRun are the checks that need more than the files, and those of them that a
-// server makes against what it has.
+// notRun are the checks that need more than the files. A server makes some of them.
 var (
 	notRun = []string{
 		"model_ids", "mcp_server_ids", "integration_providers", "harness_models", "worker_hosts", "linear_name_aliases", "slack_name_aliases",
@@ -30,8 +29,8 @@ var (
 	byServer = []string{"environment_ids", "runner_names", "secret_names", "webhook_uids"}
 )
 
-// NewAnswer tells a report; checked is that of a server which compared the names
-// with what it has.
+// NewAnswer is the answer for a report. checked tells whether a server has compared
+// the names with its own.
 func NewAnswer(r *Report, checked bool) Answer {
 	a := Answer{
 		Valid: !r.Diagnostics.HasErrors(), SchemaVersion: r.SchemaVersion,
@@ -58,8 +57,8 @@ func NewAnswer(r *Report, checked bool) Answer {
 	return a
 }
 
-// Placed gives findings about a whole file its first character as their place, as
-// the format does.
+// Placed gives findings about a whole file a position, its first character, as the
+// format does.
 func (a Answer) Placed() Answer {
 	for _, all := range []Diagnostics{a.Diagnostics, a.Warnings} {
 		for i := range all {

@@ -8,25 +8,25 @@ import (
 	"unicode/utf8"
 )
 
-// Shape is what a value must look like; the tables of kind.go are made of it.
+// Shape is what a value must look like. The tables of kind.go consist of Shapes.
 type Shape struct {
 	Type     Type
 	Nullable bool     // null is allowed, and means what the key's rules say
-	NonEmpty bool     // a blank string or an empty list is as good as absent
+	NonEmpty bool     // a blank string or an empty list counts as absent
 	Enum     []string // the allowed strings
-	EnumCode string   // of a value outside Enum; InvalidValue if empty
+	EnumCode string   // of the finding for a value outside Enum; InvalidValue if empty
 	Unique   bool     // the list's items, trimmed, are all different
 	Elem     *Shape   // of a List's items or a MapOf's values
 	Keys     []Key    // of a Map
-	Code     string   // of whatever is wrong with the value; by what it is if empty
+	Code     string   // of every finding about the value; if empty, it depends on the finding
 }
 
 // Key is one key of a Map.
 type Key struct {
 	Name     string
 	Required bool
-	Ruled    bool   // a rule of package factory says that it is absent: what to add depends on other keys
-	Default  string // the JSON text of what it means to leave the key out, if that is a value
+	Ruled    bool   // a rule of package factory reports its absence, because what to add depends on other keys
+	Default  string // the default as JSON text, if there is one
 	Shape    Shape
 }
 
@@ -47,8 +47,8 @@ const (
 
 var typeNames = [...]string{"anything", "a string", "true or false", "an integer", "a number", "a list", "a mapping", "a mapping"}
 
-// Check reports everything in which n is not of the shape. The name is how
-// messages call it, such as "repositories[0].owner".
+// Check reports every difference between n and the shape. Messages call n by the name,
+// such as "repositories[0].owner".
 func Check(c *Collector, n *Node, shape *Shape, name string) {
 	if n.broken || n.Kind == Null && shape.Nullable {
 		return
@@ -214,9 +214,8 @@ func join(name, key string) string {
 	return name + "." + key
 }
 
-// OneOf is the hint for a word that is none of the allowed ones: the one that it
-// was likely meant to be, those that have more to their name, or all of them if
-// they are few.
+// OneOf is the hint for a word that is not allowed: the allowed word that was likely
+// meant, the allowed words that begin with it, or all allowed words if they are few.
 func OneOf(word string, allowed []string) string {
 	pairs := maxPairs
 	return oneOf(word, allowed, &pairs)
@@ -237,8 +236,7 @@ func oneOf(word string, allowed []string, pairs *int) string {
 	return "it can be " + strings.Join(sorted, ", ")
 }
 
-// Newer is the hint for a word of the format that is not known, and was likely
-// not mistyped.
+// Newer is the hint for an unknown word that is likely not a typing error.
 func Newer(hint string) string {
 	const newer = "it may be newer than this program"
 	switch {
@@ -250,7 +248,7 @@ func Newer(hint string) string {
 	return hint + "; or " + newer
 }
 
-// Nearest is the candidate that word was likely meant to be, or empty.
+// Nearest is the candidate that was likely meant by word, or empty.
 func Nearest(word string, candidates []string) string {
 	pairs := maxPairs
 	return nearest(word, candidates, &pairs)

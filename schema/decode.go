@@ -31,7 +31,7 @@ const (
 	Int
 	Float
 	String
-	Timestamp // an unquoted date: a string to its author, not to YAML
+	Timestamp // an unquoted date, which YAML does not read as a string
 	List
 	Mapping
 )
@@ -50,7 +50,7 @@ type Node struct {
 	Items  []*Node // List
 	Fields []Field // Mapping, in file order
 
-	broken bool // reported already: of no kind that could be checked
+	broken bool // reported already, and not checked further
 }
 
 // Field is one key of a Mapping, with the key's position.
@@ -74,7 +74,7 @@ func (n *Node) Get(key string) *Node {
 	return nil
 }
 
-// KeyAt is where a key stands, or the node itself if it is absent.
+// KeyAt is the position of a key, or of the node itself if the key is absent.
 func (n *Node) KeyAt(key string) At {
 	for i := range n.Fields {
 		if n.Fields[i].Key == key {
@@ -92,8 +92,8 @@ type Document struct {
 	Nodes int
 }
 
-// Parse reads a YAML file whose root is of the kind, Mapping or List. It returns
-// nil if there is no tree to look at further; the collector then has the reason.
+// Parse reads a YAML file whose root must be of the kind, Mapping or List. It returns
+// nil if the file has no tree to check; the collector then has the reason.
 func Parse(c *Collector, data []byte, kind Kind) *Document {
 	root, nodes := parse(c, data, 0, kind)
 	if root == nil {
@@ -108,7 +108,7 @@ func ParseMarkdown(c *Collector, data []byte) *Document {
 	data = lineFeeds(data)
 	front, body, ok := splitFrontMatter(data)
 	if !ok && bytes.HasPrefix(data, largeFile) {
-		_, _ = parse(c, data, 0, Mapping) // says so
+		_, _ = parse(c, data, 0, Mapping) // reports it
 		return nil
 	}
 	if !ok {
@@ -330,7 +330,7 @@ func (b *builder) scalar(out *Node, n *yaml.Node) {
 		out.Kind = Timestamp
 	default:
 		out.Kind = String
-		// A number beyond what YAML's own type holds, such as 1e400, is one all the same.
+		// A number that YAML's own type cannot hold, such as 1e400, is a number here.
 		if text, ok := jsonNumber(n.Value); ok && n.Style == 0 {
 			out.Kind, out.Text = Float, text
 		}

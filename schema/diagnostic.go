@@ -126,19 +126,19 @@ type Report struct {
 	Checked       bool     // by a server, against what it has
 }
 
-// Collector gathers the findings of one file: all of them, up to maxFindings. A
-// file that has more is not one that somebody wrote and wants to read about.
+// Collector gathers the findings of one file, up to maxFindings. A file with more was
+// not written by a person who would read them.
 type Collector struct {
 	Path  string
 	Found Diagnostics
-	Total int // of findings, those that were left out too
-	// Lenient makes warnings of errors: of a file that refuses no definitions.
+	Total int // of findings, including those that were left out
+	// Lenient turns errors into warnings, for a file that cannot make a tree invalid.
 	Lenient bool
 	// Budget is shared by the collectors of a tree; nil: no bounds.
 	Budget *Budget
 }
 
-// Budget bounds what the findings of one tree cost, and how many there are.
+// Budget limits the number of findings of one tree, and the work for their hints.
 type Budget struct {
 	findings, pairs int // that are left; pairs are of characters to compare
 	omitted         int
@@ -148,10 +148,10 @@ type Budget struct {
 // maxPairs is about a tenth of a second.
 const maxPairs = 20_000_000
 
-// NewBudget is one of so many findings.
+// NewBudget is a budget of so many findings.
 func NewBudget(findings int) *Budget { return &Budget{findings: findings, pairs: maxPairs} }
 
-// Rest is the finding that stands for those that the budget left out.
+// Rest is the finding that says how many the budget left out.
 func (b *Budget) Rest(path string) (Diagnostic, bool) {
 	return Diagnostic{
 		Code: TooMany, Severity: b.worst, Path: path, Hint: "mend the others first",
@@ -164,7 +164,7 @@ const (
 	maxMessage  = 1000 // bytes
 )
 
-// clip shortens a text that quotes something that nobody would read.
+// clip shortens a text that quotes something very long.
 func clip(s string) string {
 	if len(s) <= maxMessage {
 		return s
@@ -181,8 +181,7 @@ func (c *Collector) Error(at At, code, hint, message string) { c.add(Error, at, 
 // Warn adds a warning.
 func (c *Collector) Warn(at At, code, hint, message string) { c.add(Warning, at, code, hint, message) }
 
-// Full tells whether a finding would be left out: then its words need not be
-// looked for.
+// Full tells whether a finding would be left out, so that its text need not be made.
 func (c *Collector) Full() bool {
 	return len(c.Found) > maxFindings || c.Budget != nil && c.Budget.findings == 0
 }
@@ -214,8 +213,8 @@ func (c *Collector) add(s Severity, at At, code, hint, message string) {
 	c.Found = append(c.Found, d)
 }
 
-// OneOf is the hint for a word that is none of the allowed ones, as OneOf; empty
-// where it would not be shown or the budget for looking is spent.
+// OneOf is the same as the function OneOf. It is empty if the hint would not be shown,
+// or if the budget for it is used up.
 func (c *Collector) OneOf(word string, allowed []string) string {
 	switch {
 	case c.Full():

@@ -22,13 +22,13 @@ func printGitHub(w io.Writer, r *Report, opt PrintOptions) error {
 	return err
 }
 
-// markdown takes the meaning off what Markdown would make a link, an image, a
-// tag, emphasis or another cell of; mentions of people stay text, too.
+// markdown escapes the characters that Markdown would read as a link, an image, a tag,
+// emphasis, the end of a table cell or a mention of a person.
 var markdown = strings.NewReplacer(
 	`\`, `\\`, "|", `\|`, "`", "\\`", "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`, "<", "&lt;", ">", "&gt;", "&", "&amp;", "@", "&#64;", "://", "&#58;//",
 )
 
-// Markdown spells any text so that Markdown shows it as it is, on one line.
+// Markdown escapes a text, so that Markdown shows it unchanged, on one line.
 func Markdown(text string) string { return markdown.Replace(plain(text)) }
 
 // WriteStepSummary writes the report as Markdown, for $GITHUB_STEP_SUMMARY.

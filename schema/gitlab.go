@@ -35,9 +35,9 @@ func printGitLab(w io.Writer, r *Report, opt PrintOptions) error {
 	return encode(w, all)
 }
 
-// fingerprints tell the findings of a report apart, and stay the same when lines
-// above them are added or removed: by path, code and message, and among equals
-// by their order.
+// fingerprints distinguish the findings of a report, and stay the same when lines
+// above them are added or removed. They are made of path, code and message, and of the
+// order among findings that have these in common.
 func fingerprints(r *Report, opt PrintOptions) []string {
 	all, seen := make([]string, len(r.Diagnostics)), make(map[string]int)
 	for i, d := range r.Diagnostics {

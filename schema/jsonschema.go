@@ -35,8 +35,8 @@ func JSONSchemaNames() []string {
 	return names
 }
 
-// LookupJSONSchema finds a document's JSON Schema, by its name or its file name:
-// a schema refers to its neighbour common.schema.json by the latter.
+// LookupJSONSchema finds a document's JSON Schema by its name or its file name. Schemas
+// refer to common.schema.json by the file name.
 func LookupJSONSchema(name string) (JSONSchema, bool) {
 	name = strings.TrimSuffix(name, jsonSchemaExt)
 	if !slices.Contains(JSONSchemaNames(), name) {

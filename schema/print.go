@@ -70,8 +70,8 @@ func printText(w io.Writer, r *Report, opt PrintOptions) error {
 	return err
 }
 
-// plain makes text of a definition harmless to a terminal: what would move the
-// cursor, end the line or turn the direction of writing becomes a mark.
+// plain makes text of a definition harmless to a terminal. It replaces characters that
+// would move the cursor, end the line or change the direction of text.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == 0x2028 || r == 0x2029) {
@@ -89,7 +89,7 @@ func Summary(r *Report) string {
 		verdict = "not valid"
 	}
 	read := ""
-	if len(r.Files) > 0 { // a recorded report does not know
+	if len(r.Files) > 0 { // a recorded report has no list of files
 		read = count(len(r.Files), "file") + ", "
 	}
 	return fmt.Sprintf("%s: %s%s, %s", verdict, read, count(errors, "error"), count(warnings, "warning"))

@@ -63,9 +63,9 @@ func printSARIF(w io.Writer, r *Report, opt PrintOptions) error {
 		d := r.Diagnostics[i]
 		at := physical{Artifact: artLoc{(&url.URL{Path: opt.Prefix + d.Path}).EscapedPath(), "%SRCROOT%"}}
 		if strings.Contains(strings.SplitN(at.Artifact.URI, "/", 2)[0], ":") {
-			at.Artifact.URI = "./" + at.Artifact.URI // RFC 3986 4.2: else it were a scheme
+			at.Artifact.URI = "./" + at.Artifact.URI // RFC 3986 4.2: otherwise the part before the colon would be a scheme
 		}
-		// Code scanning of GitHub wants a line of each finding, the whole file's too.
+		// GitHub's code scanning requires a line, also for a finding about a whole file.
 		at.Region = region{"startLine": max(d.Line, 1), "startColumn": max(d.Column, 1)}
 		one.Results = append(one.Results, result{
 			RuleID: d.Code, RuleIndex: slices.IndexFunc(Codes, func(c Code) bool { return c.ID == d.Code }), Level: d.Severity,

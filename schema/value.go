@@ -13,7 +13,7 @@ import (
 // keys.
 type Value struct {
 	Key  string // such as "platform.linux.dockerImage"
-	JSON string // keys of mappings are sorted; empty for a null that takes an inherited value away
+	JSON string // keys of mappings are sorted; empty for a null that removes an inherited value
 }
 
 // Values lists a valid definition by the table of its kind, sorted by key: an
@@ -51,12 +51,12 @@ func appendValues(all []Value, n *Node, shape *Shape, name string) []Value {
 	return all
 }
 
-// clears tells whether null is a value of its own, and not the same as leaving
-// the key out.
+// clears tells whether null has a meaning of its own, different from leaving the key
+// out.
 func (s *Shape) clears() bool { return s.Nullable && !s.NonEmpty }
 
-// appendCanonical appends the value as JSON with sorted keys. What a table says of
-// a null that is the same as no key is followed; shape is nil where there is none.
+// appendCanonical appends the value as JSON with sorted keys. It leaves out a null that
+// means the same as no key. shape is nil where no table describes the value.
 func appendCanonical(dst []byte, n *Node, shape *Shape) []byte {
 	switch n.Kind {
 	case Null:

@@ -70,15 +70,15 @@ func unreadable(data []byte, above int) (at At, message, hint string) {
 	return At{}, "", ""
 }
 
-// largeFile is how a file begins that Git LFS holds elsewhere. Nothing fetches
-// it: a commit has to hold its definitions itself.
+// largeFile is the beginning of a Git LFS pointer. The server does not fetch the file
+// that it points to: a commit must hold its definitions itself.
 var largeFile = []byte("version https://git-lfs.github.com/spec/")
 
 const largeFileHint = "keep definitions out of Git LFS: git lfs untrack, then git add --renormalize"
 
-// lineShifts says where the library's lines are in the file: it also ends a line
-// at U+0085, U+2028 and U+2029, at which no editor and no diff does. It is empty
-// for text without these.
+// lineShifts maps the library's line numbers to those of the file. The library also
+// ends a line at U+0085, U+2028 and U+2029; editors and diffs do not. It is empty for
+// text without these characters.
 type lineShifts []lineShift
 
 type lineShift struct {
@@ -119,10 +119,10 @@ func (s lineShifts) at(line, column int) At {
 
 var yamlLine = regexp.MustCompile(`line (\d+): `)
 
-// yamlErrorLine finds the line of the library's error. What the library names is
-// often where the list, mapping or scalar begins that is wrong somewhere, or the
-// line before. The line itself is the last one of the shortest piece of the file
-// that is wrong in that way.
+// yamlErrorLine finds the line of the library's error. The library often names the
+// line at which the list, mapping or scalar with the error begins, or the line before.
+// The real line is the last line of the shortest beginning of the file that has the
+// same error.
 func yamlErrorLine(data []byte, err error) int {
 	named := 1
 	if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
@@ -202,7 +202,8 @@ func yamlMessage(err error) string {
 	return yamlLine.ReplaceAllString(strings.TrimPrefix(err.Error(), "yaml: "), "")
 }
 
-// YAML respells JSON that this program made, keys in their order, for output.
+// YAML converts JSON that this program made to YAML for output, with the keys in their
+// order.
 func YAML(text []byte) ([]byte, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(text, &doc); err != nil {
@@ -212,8 +213,8 @@ func YAML(text []byte) ([]byte, error) {
 	return yaml.Marshal(&doc)
 }
 
-// blockStyle takes JSON's flow style and quotes off; the encoder quotes what
-// needs it.
+// blockStyle removes JSON's flow style and quotes. The encoder quotes the strings that
+// need it.
 func blockStyle(n *yaml.Node) {
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!str" {
 		n.Style = 0

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Limits of a filter (research: the format's grammar, rule 6).
+// Limits of a filter (docs/filters.md).
 const (
 	MaxDepth  = 10 // levels of nested objects
 	MaxLeaves = 64 // fields with a condition
@@ -36,7 +36,7 @@ type Filter struct{ root *pattern }
 // pattern wants an object whose fields satisfy all conditions.
 type pattern struct{ fields []rule }
 
-// rule is what is wanted of one field. Operators on one field all hold.
+// rule is what one field must satisfy. All operators on a field must hold.
 type rule struct {
 	key    string
 	path   string
@@ -54,8 +54,8 @@ const (
 	mustNotExist
 )
 
-// scalar is a value to compare with: key is equal for equal values and differs
-// for others, over all types.
+// scalar is a value to compare with. Two scalars of any types are equal if and only if
+// their keys are.
 type scalar struct{ key, show string }
 
 // The first byte of a scalar's key is its type.
@@ -67,8 +67,8 @@ const (
 	keyNull   = "z"
 )
 
-// Compile turns a pattern into a Filter, or tells everything that is wrong with
-// it. There is a Filter if and only if there is no problem.
+// Compile turns a pattern into a Filter, or returns everything that is wrong with it.
+// It returns a Filter if and only if there is no problem.
 func Compile(v Value) (*Filter, []Problem) {
 	c := compiler{}
 	if v.Kind != Object {

@@ -13,7 +13,7 @@ import (
 // the body.
 type evaluator struct {
 	jsonscan.Scanner
-	collect    bool // all conditions, with words; or stop at the first that fails
+	collect    bool // evaluate all conditions and describe them; else stop at the first that fails
 	conditions []Condition
 }
 
@@ -100,8 +100,8 @@ func (e *evaluator) rule(c *rule, at span) bool {
 	return ok
 }
 
-// overlaps tells whether the value, or an element of the array that it is, is
-// in the set.
+// overlaps tells whether the value is in the set, or, if it is an array, one of its
+// elements.
 func (e *evaluator) overlaps(set []scalar, at span) bool {
 	if at.absent() {
 		return false
@@ -157,8 +157,8 @@ func (e *evaluator) elements(at span) []span {
 	return all
 }
 
-// nested evaluates an object pattern on a field: on an object, or on the
-// objects in an array, of which any suffices.
+// nested evaluates an object pattern on a field. If the field is an array, one object
+// in it must match.
 func (e *evaluator) nested(c *rule, at span) bool {
 	if !at.absent() && e.Data[at.start] == '{' {
 		if e.collect && len(c.nested.fields) == 0 {

@@ -37,7 +37,7 @@ type Condition struct {
 	OK   bool
 }
 
-// Verdict is why a filter accepts a body or does not.
+// Verdict says whether a filter accepts a body, and why.
 type Verdict struct {
 	Matched bool
 	// Path, Want and Got are those of the first condition that failed.

@@ -47,13 +47,13 @@ func (s *Set) Match(body []byte, dst []int) ([]int, error) {
 	return dst, nil
 }
 
-// matcher is the state of one match: the notes of the pass. What stands by
-// field, fact and filter is not cleared but stamped: the clock ticks at each
-// object and each field, and a stamp counts only if it is of the right tick.
+// matcher is the state of one match: the notes of the pass. Notes by field, fact and
+// filter are not cleared between bodies. Instead each has a stamp: a counter goes up
+// at each object and each field, and a note counts only if its stamp has the right
+// number.
 //
-// Notes are written to the open lists while a value is walked, and moved to the
-// closed ones at its end, so that what belongs together stands together though
-// it was nested.
+// Notes go to the open lists while a value is walked, and move to the closed lists at
+// its end. So the notes of one value are contiguous, although values nest.
 type matcher struct {
 	jsonscan.Scanner
 	clock, began uint64
@@ -70,8 +70,8 @@ type matcher struct {
 	unescaped, decimal []byte
 }
 
-// entry is a field as an object holds it: the known values of it or of the
-// array that it is, and likewise the objects.
+// entry is a field of an object: its known values and its objects. If the field is an
+// array, they are those of its elements.
 type entry struct {
 	field                  int32
 	firstFact, endFact     int32
@@ -81,7 +81,7 @@ type entry struct {
 // object is the entries of an object, by field.
 type object struct{ first, end int32 }
 
-// forget lets go of the body and of the notes on it.
+// forget drops the body and the notes on it.
 func (m *matcher) forget() {
 	m.Data, m.woken = nil, m.woken[:0]
 	m.openEntries, m.entries = m.openEntries[:0], m.entries[:0]
@@ -254,7 +254,7 @@ func (m *matcher) value(f *field, now uint64) *jsonscan.SyntaxError {
 	return nil
 }
 
-// note notes a value that filters know, once per occurrence of the field.
+// note notes a value that some filter names, once per occurrence of the field.
 func (m *matcher) note(v *fact, now uint64) {
 	if v == nil || m.factAt[v.id] == now {
 		return
@@ -264,7 +264,8 @@ func (m *matcher) note(v *fact, now uint64) {
 	m.openFacts = append(m.openFacts, v.id)
 }
 
-// rouse wakes the filters that wait for v, when it is seen for the first time.
+// rouse marks the filters that wait for v for evaluation, the first time that the body
+// shows v.
 func (m *matcher) rouse(v *fact) {
 	if m.factAt[v.id] >= m.began {
 		return
@@ -317,8 +318,8 @@ func (m *matcher) any(p setPattern, objects []object) bool {
 	return false
 }
 
-// fewEntries is up to how many notes a list is searched from end to end; longer
-// ones are sorted and searched by halves.
+// fewEntries is the length up to which a list is searched linearly. Longer lists are
+// sorted and searched by bisection.
 const fewEntries = 12
 
 func (m *matcher) find(o object, id int32) *entry {

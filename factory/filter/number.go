@@ -17,11 +17,10 @@ func isNumber(text string) bool {
 	return s.Number() == nil && s.Pos == len(text)
 }
 
-// appendDecimal appends the one spelling of a number's exact decimal value:
-// sign, digits without zeros at either end, exponent. 1.0, 1 and 10e-1 are the
-// same; 9007199254740993 and 9007199254740992 are not (SPEC 8.2). It costs one
-// walk over the literal however large the exponent. ok is false if the exponent
-// is out of range.
+// appendDecimal appends the canonical text of a number's exact decimal value: sign,
+// digits without zeros at either end, exponent. 1.0, 1 and 10e-1 have the same text;
+// 9007199254740993 and 9007199254740992 do not (SPEC 8.2). It walks the literal once,
+// however large the exponent is. ok is false if the exponent is out of range.
 func appendDecimal(dst, literal []byte) (_ []byte, ok bool) {
 	i := 0
 	negative := literal[0] == '-'

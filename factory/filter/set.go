@@ -5,11 +5,14 @@ import (
 	"sync"
 )
 
-// Set is many filters, compiled into one index. One pass over a body validates
-// it and notes what the fields that any filter looks at hold: a value is looked
-// up, not compared, so the pass costs the same for one filter and for 10,000
-// (SPEC 8.4). After it, only those filters are evaluated, on the notes, of which
-// the rarest wanted value was there.
+// Set is many filters, compiled into one index. One pass over a body validates it
+// and notes the values of all fields that any filter names. A value is looked up in
+// a map, not compared with each filter, so the pass costs the same for one filter
+// and for 10,000 (SPEC 8.4).
+//
+// For each filter, one condition was chosen that few bodies meet (see arrange). After
+// the pass, only the filters whose chosen condition was met are evaluated, on the
+// notes.
 //
 // A Set is immutable and safe for concurrent use.
 type Set struct {
@@ -17,12 +20,12 @@ type Set struct {
 	fields  int     // over all places
 	facts   []*fact // by id
 	unique  []setFilter
-	waiting []int // unique filters that want nothing to be there
+	waiting []int // unique filters with only not_in and exists: false, which wait for no fact
 	always  []int // nil filters
 	scratch sync.Pool
 }
 
-// setFilter is a filter, once for all those that are spelled alike.
+// setFilter is a filter. Equal filters share one.
 type setFilter struct {
 	root    setPattern
 	numbers []int // in NewSet's slice
@@ -49,7 +52,8 @@ const (
 	opNested
 )
 
-// place is where filters want an object: the root, or a field below another.
+// place is a position in the body at which filters expect an object: the root, or a
+// field of another place.
 type place struct {
 	fields  map[string]*field
 	lengths uint64 // bit n: there is a key of length n modulo 64
@@ -61,15 +65,15 @@ type field struct {
 	strings  map[string]*fact
 	numbers  map[string]*fact // by exact decimal
 	literals [3]*fact         // null, false, true
-	present  fact             // whatever the field holds
+	present  fact             // the field is there, with any value
 	nested   *place
 }
 
-// fact is that a field holds a value, or that it is there at all.
+// fact is one statement about a body: a field has a certain value, or is present.
 type fact struct {
 	id     int32
 	uses   int   // filters that want it
-	wakers []int // unique filters that are evaluated once it is seen
+	wakers []int // unique filters to evaluate if a body shows this fact
 }
 
 // NewSet compiles the filters; a nil one matches every valid body.
@@ -150,7 +154,7 @@ func (s *Set) identify(v *fact) {
 	s.facts = append(s.facts, v)
 }
 
-// want counts one more filter that wants one of the facts.
+// want counts one more filter that is satisfied by any of the facts.
 func (s *Set) want(facts ...int32) []int32 {
 	for _, id := range facts {
 		s.facts[id].uses++
@@ -158,7 +162,7 @@ func (s *Set) want(facts ...int32) []int32 {
 	return facts
 }
 
-// values finds or makes the facts that f holds one of the values.
+// values finds or makes the facts "f has this value", one per value.
 func (s *Set) values(f *field, values []scalar) []int32 {
 	keys := scalarKeys(values)
 	facts := make([]int32, len(keys))
@@ -210,9 +214,12 @@ func literalIndex(c byte) int {
 	return 0
 }
 
-// arrange makes the unique filter n wait for the facts of one condition that
-// must hold: the one whose commonest fact the fewest filters want. Such a
-// condition may be at any depth, since nested patterns must hold too.
+// arrange makes the unique filter n wait for one of its conditions: n is evaluated
+// only if a body shows one of that condition's facts. All conditions of a filter must
+// hold, also nested ones, so any of them would be correct. arrange picks one that few
+// other filters share, because a body then rarely wakes many filters: for each
+// condition it takes the fact that most filters want, and picks the condition for which
+// that number is smallest.
 func (s *Set) arrange(n int) {
 	var best []int32
 	fewest := 0

@@ -6,9 +6,8 @@ import (
 	"strings"
 )
 
-// String spells the filter as JSON, so that equal filters, and only they, are
-// spelled alike: keys and values are sorted, and a set is always an array or has
-// its operators. It is empty for a nil filter.
+// String returns the filter as canonical JSON: two filters have the same text if and
+// only if they are equal. Keys and values are sorted. It is empty for a nil filter.
 func (f *Filter) String() string {
 	if f == nil {
 		return ""
@@ -16,9 +15,9 @@ func (f *Filter) String() string {
 	return f.root.text()
 }
 
-// Values are what the filter allows of each field that it has a condition on, such
-// as payload.build.status: values as JSON, sorted; nil of a field that it does not
-// limit to a set.
+// Values are, for each field with a condition (such as payload.build.status), the
+// values that the filter allows: as JSON, sorted; nil if it does not limit the field to
+// a set.
 func (f *Filter) Values() map[string][]string {
 	all := make(map[string][]string)
 	var walk func(p *pattern)
@@ -98,7 +97,7 @@ func (v scalar) text() string {
 	return written(v.key[1:])
 }
 
-// written is a number's one spelling without its exponent, if it is a short one.
+// written is a number's canonical text without an exponent, if that is short.
 func written(number string) string {
 	digits, exponent, found := strings.Cut(number, "e")
 	if !found {

@@ -134,7 +134,7 @@ func (p *parser) object(v *Value, depth int) *jsonscan.SyntaxError {
 	return nil
 }
 
-// shorten cuts a value for a message: it is for reading, not for comparing.
+// shorten cuts a value for a message. The result is not for comparing.
 func shorten(s string) string {
 	const most = 120
 	if len(s) <= most {

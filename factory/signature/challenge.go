@@ -10,17 +10,17 @@ import (
 	"strings"
 )
 
-// Handshake is what a sender asks of a URL before, or between, its deliveries.
+// Handshake is how a sender checks a URL, before or between its deliveries.
 type Handshake struct {
 	Method   string // GET and HEAD are never answered (SPEC C4.4)
 	Unsigned bool   // it comes without a proof
-	Asks     []Ask  // by POST: the first that a request meets is answered
+	Asks     []Ask  // by POST: the first whose conditions a request meets is answered
 
 	SecretHeader string // the header in which the secret is delivered
 	SecretField  string // the body's field in which it is
 }
 
-// Ask is one question. Every condition that is stated must hold.
+// Ask is one question of a sender. A request asks it if all stated conditions hold.
 type Ask struct {
 	Header, Value string // a header with this value; any value if it is empty
 	Field, Is     string // a field of the body with this text; any text if it is empty
@@ -47,7 +47,7 @@ const (
 	EchoSigned  Echo = "signed" // plainToken, and its HMAC under the key of the deliveries
 )
 
-// Asks says in words what the sender asks beside its deliveries.
+// Asks describes the sender's questions in words.
 func (s *Scheme) Asks() []string {
 	h := s.Handshake
 	if h == nil {
@@ -92,11 +92,11 @@ type Reply struct {
 	ContentType string // empty without a body
 	Header      http.Header
 	Body        []byte
-	Secret      string // what the sender just gave as the webhook's secret; empty if it gave none
+	Secret      string // the secret that the request delivers; empty if it delivers none
 }
 
-// Challenge answers a question that comes signed. It is for requests that
-// Verify has passed, and for no others: some answers are made with the key.
+// Challenge answers a signed question. Call it only for requests that Verify has
+// accepted, because some answers are made with the key.
 func (v *Verifier) Challenge(r *Request) (Reply, bool) {
 	if v.challenge == nil {
 		return Reply{}, false
@@ -104,10 +104,9 @@ func (v *Verifier) Challenge(r *Request) (Reply, bool) {
 	return v.challenge(r)
 }
 
-// Greet answers a question that the sender asks without a proof. Nothing in the
-// answer depends on a secret that this side holds. A Reply.Secret is what
-// anybody could have sent: whether the webhook may learn its secret so is for
-// the caller to decide.
+// Greet answers a question that comes without a proof. The answer does not depend on a
+// secret of this server. Anybody could have sent the Reply.Secret: the caller decides
+// whether the webhook may use it.
 func (s *Scheme) Greet(r *Request) (Reply, bool) {
 	if s.Handshake == nil || !s.Handshake.Unsigned {
 		return Reply{}, false
@@ -196,8 +195,8 @@ func (h *Handshake) reply(a Ask, r *Request, key []byte) (Reply, bool) {
 		reply.Header = http.Header{h.SecretHeader: {reply.Secret}}
 		ok = made(reply.Secret, harmless)
 	case EchoSigned:
-		// What is signed here must never be what a delivery signs, or the sender's
-		// question would be a way to have one forged: it is a token without a colon.
+		// The text that is signed here must never be one that a delivery signs, or a
+		// question could be used to forge a delivery. So it is a token without a colon.
 		token, _ := field(r.Body, "payload.plainToken")
 		mac := hmac.New(sha256.New, key)
 		mac.Write([]byte(token))
@@ -215,10 +214,10 @@ func (h *Handshake) reply(a Ask, r *Request, key []byte) (Reply, bool) {
 	return reply, true
 }
 
-// maxEcho is the longest text that is given back.
+// maxEcho is the longest text that is echoed, in bytes.
 const maxEcho = 512
 
-// made tells whether text is made of allowed characters, and not too long.
+// made tells whether text consists of allowed characters, and is not too long.
 func made(text string, allowed func(rune) bool) bool {
 	return text != "" && len(text) <= maxEcho && strings.IndexFunc(text, func(c rune) bool { return !allowed(c) }) < 0
 }

@@ -70,13 +70,13 @@ func (adyen) words() string {
 	return "each item of the body carries `additionalData.hmacSignature`: hmac-sha256, in base64, keyed with the hex-decoded secret, of eight of its fields joined by `:`"
 }
 
-// adyenFields are what of an item is signed, in order.
+// adyenFields are the signed fields of an item, in order.
 var adyenFields = []string{
 	"pspReference", "originalReference", "merchantAccountCode", "merchantReference",
 	"amount.value", "amount.currency", "eventCode", "success",
 }
 
-// sum computes the signature of an item; what is absent is empty.
+// sum computes the signature of an item. A missing field counts as empty.
 func (adyen) sum(key []byte, item json.RawMessage) []byte {
 	var values []string
 	for _, path := range adyenFields {

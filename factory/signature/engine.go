@@ -19,7 +19,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// Verifier compiles the scheme with a secret; of an asymmetric scheme that is
+// Verifier compiles the scheme with a secret. For an asymmetric scheme, the secret is
 // the sender's public key. The error is a *SecretError.
 func (s *Scheme) Verifier(secret string) (*Verifier, error) {
 	check, err := s.check(secret)
@@ -32,7 +32,8 @@ func (s *Scheme) Verifier(secret string) (*Verifier, error) {
 	return &Verifier{name: s.Name, needsBody: s.readsBody(), check: check, challenge: s.challenger(secret)}, nil
 }
 
-// refuseForms tells a form from a forgery: its proof is made in another way.
+// refuseForms gives an HTML form a reason of its own: the sender signs forms in another
+// way, so that a genuine one would look forged.
 func (s *Scheme) refuseForms(check func(*Request) *Error) func(*Request) *Error {
 	return func(r *Request) *Error {
 		err := check(r)
@@ -75,7 +76,7 @@ func (s *Scheme) check(secret string) (func(*Request) *Error, error) {
 	return e.verify, nil
 }
 
-// key is the key that a shared secret stands for.
+// key is the key that a shared secret encodes.
 func (s *Scheme) key(secret string) ([]byte, error) {
 	if secret == s.Refused && secret != "" {
 		return nil, &SecretError{"is the public one of " + s.Provider + "'s test deliveries"}
@@ -155,7 +156,7 @@ const maxGroups = 8
 // part is a piece of a template: a literal, or the name of a variable.
 type part struct{ literal, variable string }
 
-// What begins the variables that stand for a request header or a body's field.
+// Prefixes of the variables for a request header and for a field of the body.
 const (
 	headerVariable = "h:"
 	fieldVariable  = "json:"
@@ -178,7 +179,7 @@ func parseTemplate(template string) []part {
 	return parts
 }
 
-// presented is what a request puts forward as its proof.
+// presented is the proof that a request presents.
 type presented struct {
 	id, ts     string
 	candidates [8]string // the usual few, without allocation
@@ -264,7 +265,7 @@ func (e *engine) verifyGroups(r *Request, form *Form, empty presented) *Error {
 	return err
 }
 
-// prove compares what a request puts forward with what it should.
+// prove compares the proof that a request presents with the expected one.
 func (e *engine) prove(r *Request, p *presented) *Error {
 	if p.n == 0 {
 		return failure(SignatureMismatch, "no signature of the form that %s sends", e.scheme.Name)
@@ -276,7 +277,7 @@ func (e *engine) prove(r *Request, p *presented) *Error {
 		return err
 	}
 	matched := false
-	for i := range p.n { // all of them, whichever matches
+	for i := range p.n { // all of them, for constant time
 		if got, ok := st.decode(e.scheme.Encoding, p.candidate(i)); ok && e.equal(got, sum) {
 			matched = true
 		}
@@ -293,7 +294,7 @@ func (e *engine) prove(r *Request, p *presented) *Error {
 	return e.scheme.checkAge(p.ts, r.Now)
 }
 
-// present reads the headers of the first form that is there, but for its
+// present reads the headers of the first form that the request has, except for its
 // signature.
 func (e *engine) present(r *Request, p *presented) (form *Form, err *Error) {
 	form = &e.scheme.Forms[0]
@@ -303,7 +304,7 @@ func (e *engine) present(r *Request, p *presented) (form *Form, err *Error) {
 			break
 		}
 	}
-	if form.Signature != "" && len(form.Also) == 0 { // what is missing first is said first
+	if form.Signature != "" && len(form.Also) == 0 { // report the first missing header
 		if _, err := one(r.Header, form.Signature); err != nil {
 			return nil, err
 		}
@@ -334,12 +335,12 @@ func (e *engine) presentID(h http.Header, form *Form) (string, *Error) {
 	if err != nil {
 		return "", err
 	}
-	// A dot would let the border between id and timestamp move.
+	// With a dot in the id, the boundary between id and timestamp would be ambiguous.
 	if strings.Contains(id, ".") {
 		return "", failure(HeaderMalformed, "%s holds a dot", form.ID)
 	}
-	// The id header of another form is not signed. Were it another id, a captured
-	// request could be sent again under a name that was never seen.
+	// The id header of another form is not signed. If it had another id, somebody could
+	// send a captured request again under a new identity.
 	for _, f := range e.scheme.Forms {
 		for _, other := range h[f.ID] {
 			if other != id && other != "" {
@@ -387,8 +388,8 @@ func (e *engine) split(header, value string, p *presented) *Error {
 	return nil
 }
 
-// compute is the digest that the request should have the signature of, valid
-// until the next call. Its headers were checked before.
+// compute is the digest that the request's signature should be made of. It is valid
+// until the next call. The headers were checked before.
 func (st *state) compute(e *engine, p *presented, r *Request) ([]byte, *Error) {
 	st.hash.Reset()
 	for _, part := range e.template {
@@ -426,7 +427,7 @@ func (st *state) compute(e *engine, p *presented, r *Request) ([]byte, *Error) {
 	return st.sum, nil
 }
 
-// decode reads a candidate; what it returns is valid until the next call.
+// decode reads a candidate. The result is valid until the next call.
 func (st *state) decode(enc Encoding, text string) ([]byte, bool) {
 	text64 := base64.RawStdEncoding
 	switch enc {

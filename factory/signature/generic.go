@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Options are what a webhook file states of its sender beyond the name of the
-// scheme: the keys of its signature mapping. Empty ones leave the row as it is.
+// Options are the keys of the signature mapping in a webhook file. An empty one leaves
+// the row unchanged.
 type Options struct {
 	Header          string      `json:"header,omitempty"`
 	Algorithm       string      `json:"algorithm,omitempty"` // sha256, sha1, sha512
@@ -22,7 +22,7 @@ type Options struct {
 	TimestampPrefix string      `json:"timestampPrefix,omitempty"`
 	TimestampFormat TimeFormat  `json:"timestampFormat,omitempty"`
 	IDHeader        string      `json:"idHeader,omitempty"`
-	Tolerance       *int        `json:"toleranceSeconds,omitempty"` // 0: the signed time is not held against the clock
+	Tolerance       *int        `json:"toleranceSeconds,omitempty"` // 0: the signed time is not compared with the clock
 }
 
 // OptionError is what is wrong with one of the Options.
@@ -66,18 +66,18 @@ var genericRows = []*Scheme{
 	},
 }
 
-// Generic tells whether the scheme means nothing without Options.
+// Generic tells whether the scheme needs Options.
 func (s *Scheme) Generic() bool {
 	return slices.Contains(s.Options, "header") && slices.Contains([]string{"hmac", "ed25519", "token_header"}, s.Name)
 }
 
-// maxTolerance bounds what a webhook file may state: one week.
+// maxTolerance is the largest tolerance that a webhook file may state: one week.
 const maxTolerance = 7 * 24 * 60 * 60
 
 // genericTolerance is that of a generic scheme whose webhook file states none.
 const genericTolerance = 5 * time.Minute
 
-// With is the scheme as a webhook file states it. The error is an *OptionError.
+// With is the scheme with the options of a webhook file. The error is an *OptionError.
 func (s *Scheme) With(o Options) (*Scheme, error) {
 	if err := s.takes(o); err != nil {
 		return nil, err
@@ -141,11 +141,11 @@ func (s *Scheme) With(o Options) (*Scheme, error) {
 	return &with, nil
 }
 
-// unusable are headers that every request has, that a proxy writes, or that name
-// a delivery (SPEC 5.12), which is shown.
+// unusable are headers that cannot hold a proof: every request has them, a proxy writes
+// them, or they identify a delivery (SPEC 5.12) and are shown.
 var unusable = []string{"X-Service-Delivery-Id", "Host", "Cookie", "Set-Cookie", "Proxy-Authorization", "Content-Length", "Content-Type", "Connection", "Transfer-Encoding"}
 
-// takes checks that the scheme has the options, and that their words are known.
+// takes checks that the scheme allows the options, and that their values are known.
 func (s *Scheme) takes(o Options) error {
 	tolerance := ""
 	if o.Tolerance != nil {
@@ -191,7 +191,7 @@ func (s *Scheme) takes(o Options) error {
 	return nil
 }
 
-// coherent checks what the options say together.
+// coherent checks that the options fit together.
 func (s *Scheme) coherent(o Options) error {
 	if !s.Generic() || s.Algorithm == Token {
 		return nil

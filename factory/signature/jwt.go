@@ -27,7 +27,7 @@ type JWT struct {
 	BodyHash     string   // the claim that is the SHA-256 of the body; empty if the body is not bound
 	BodyEncoding Encoding // of that
 	QueryHash    string   // the claim that is Atlassian's hash of method, path and query
-	Expires      bool     // exp must be there; otherwise iat is held to the row's tolerance
+	Expires      bool     // exp is required; otherwise iat must be within the row's tolerance
 	Keys         bool     // the secret may hold several keys with white space between them: the sender's current and next
 }
 
@@ -67,7 +67,7 @@ func (c claims) text(name string) string {
 	return text
 }
 
-// names tells whether a claim is the text, or a list that holds it (RFC 7519
+// names tells whether a claim is the text, or a list that contains it (RFC 7519
 // 4.1.3).
 func (c claims) names(claim, text string) bool {
 	var all []string
@@ -160,7 +160,7 @@ func openJWT(token string, keys [][]byte) (claims, *Error) {
 	return c, nil
 }
 
-// hold compares the claims with the request.
+// hold checks the claims against the request.
 func (j *JWT) hold(c claims, r *Request) *Error {
 	other := func(claim string) *Error {
 		return failure(SignatureMismatch, "the token's %s is not of this request", claim)
@@ -191,12 +191,13 @@ func sameHash(text string, enc Encoding, data []byte) bool {
 	return ok && hmac.Equal(got, want[:])
 }
 
-// clockLeeway is how far a sender's clock may be ahead where its row states no
+// clockLeeway is how far a sender's clock may be ahead if its row states no
 // tolerance.
 const clockLeeway = time.Minute
 
-// checkClaimedTimes: a token is good from iat and nbf to exp, with the row's
-// tolerance for clocks; one that names no end is good for the tolerance after iat.
+// checkClaimedTimes checks the times of a token. It is valid from iat and nbf to exp,
+// with the row's tolerance for clocks. Without exp it is valid for the tolerance after
+// iat.
 func (s *Scheme) checkClaimedTimes(c claims, now time.Time) *Error {
 	exp, expires, ok1 := c.time("exp")
 	nbf, begins, ok2 := c.time("nbf")
@@ -204,8 +205,8 @@ func (s *Scheme) checkClaimedTimes(c claims, now time.Time) *Error {
 	if !ok1 || !ok2 || !ok3 {
 		return failure(HeaderMalformed, "a time of the token is not a number of seconds")
 	}
-	// A token of later is no sender's: it would be a reserve of whoever once had the
-	// secret. Also where no tolerance is stated.
+	// No sender issues a token in the future, but whoever once had the secret could have
+	// made some in advance. So it is refused even if no tolerance is stated.
 	latest := now.Add(cmp.Or(s.Tolerance, clockLeeway))
 	switch {
 	case s.JWT.Expires && !expires:
@@ -249,7 +250,7 @@ func queryHash(method, address string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// tokenLife is how long the tokens that Sign makes are good.
+// tokenLife is how long the tokens that Sign makes are valid.
 const tokenLife = time.Minute
 
 func (s *Scheme) signJWT(key []byte, r *Request) {

@@ -27,7 +27,7 @@ func (a Algorithm) digest() func() hash.Hash {
 	return sha256.New
 }
 
-// message is a hash that keeps what it is given.
+// message is a hash.Hash that returns its input unchanged.
 type message struct{ data []byte }
 
 func (m *message) Write(p []byte) (int, error) { m.data = append(m.data, p...); return len(p), nil }
@@ -36,7 +36,7 @@ func (m *message) Reset()                      { m.data = m.data[:0] }
 func (m *message) Size() int                   { return len(m.data) }
 func (m *message) BlockSize() int              { return 1 }
 
-// minRSABits is the shortest RSA key that is taken.
+// minRSABits is the length of the shortest RSA key that is accepted.
 const minRSABits = 2048
 
 // publicKey reads the sender's public key.
@@ -81,10 +81,10 @@ func ed25519Verifier(key ed25519.PublicKey) (func(signature, message []byte) boo
 	}, nil
 }
 
-// smallOrder tells whether the key is one of the few points, 32 zeros among
-// them, whose multiples are the neutral element for one message in eight or
-// more: that and a zero are then a signature, which needs no private key.
-// RFC 8032 leaves such keys to its users.
+// smallOrder tells whether the key is one of the few points of small order, such as 32
+// zero bytes. For one message in eight or more, their multiple is the neutral element.
+// That element and a zero are then a valid signature, made without a private key.
+// RFC 8032 does not refuse such keys.
 func smallOrder(key ed25519.PublicKey) bool {
 	trivial := make([]byte, ed25519.SignatureSize)
 	trivial[0] = 1

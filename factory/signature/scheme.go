@@ -9,22 +9,22 @@ import (
 	"time"
 )
 
-// Scheme is how one kind of sender proves itself. A row states only in what it
-// differs from HMAC-SHA256 of the body, in hex, keyed with the secret as it is.
+// Scheme is how one kind of sender proves itself. A row states only its differences
+// from HMAC-SHA256 of the body, in hex, keyed with the unchanged secret.
 type Scheme struct {
 	Name     string // the value of signatureScheme
 	Provider string // who sends so
 	Source   string // where the provider documents it
 	Setup    string // where the sender takes the URL, and where its secret is found
-	Note     string // what surprises, and what the sender leaves open
+	Note     string // what is surprising, and what the sender does not specify
 	Likely   bool   // known from one implementation only, or disputed in a detail
-	Proof    Proof  // the best of its vectors
+	Proof    Proof  // the strongest of its test vectors
 
 	Algorithm   Algorithm
 	Key         KeyEncoding
-	KeyPrefixes []string // the first that the secret begins with is taken off
-	Refused     string   // a secret that is public
-	Forms       []Form   // the first whose signature is present is meant
+	KeyPrefixes []string // the first with which the secret begins is removed
+	Refused     string   // a secret that is publicly known, and so refused
+	Forms       []Form   // the first whose signature is present counts
 	Parse       Parse
 	Encoding    Encoding
 	// Template is what is signed: literals with {body}, {ts}, {id}, {method},
@@ -44,30 +44,30 @@ type Scheme struct {
 	JWT       *JWT       // of the algorithm JWTHS256
 	Handshake *Handshake // what the sender asks before it delivers
 	Options   []string   // which Options a webhook file may state
-	// FormAdvice is set where the sender signs a body that is an HTML form in another
-	// way: no form can be genuine here. It says how the sender is made to send JSON.
+	// FormAdvice is set if the sender signs HTML forms in another way, so that every form
+	// is refused. It says how to make the sender send JSON.
 	FormAdvice string
-	code       code // of a scheme that no row can describe
+	code       code // for a scheme that no row can describe
 }
 
-// Form is one set of places that a proof is sent in.
+// Form is one set of headers in which a sender sends its proof.
 type Form struct {
 	Signature, Timestamp, ID string   // headers
-	Also                     []string // further headers with a signature: of another key, at least one is there
+	Also                     []string // further headers with a signature of another key; at least one is present
 	Field                    string   // the path of the body's field that holds the proof, instead of a header
 }
 
-// Parse is how signatures stand in their header.
+// Parse is the syntax of the signature header.
 type Parse struct {
 	Group          string // between lists that each have their own timestamp
 	Separator      string // between the items of a list; empty for a single value
 	Prefix         string // of the items that are signatures; others are skipped
 	TimestampKey   string // prefix of the item that is the timestamp
 	TimestampFirst bool   // the first item is the timestamp
-	Trim           string // what may stand after an item
+	Trim           string // characters that may follow an item
 }
 
-// Proof is what shows that a row is right.
+// Proof is the kind of evidence that a row is right.
 type Proof string
 
 // Algorithm names how the proof is computed.
@@ -152,7 +152,7 @@ func (s *Scheme) complete() {
 	}
 }
 
-// timed tells whether a time is signed.
+// timed tells whether the scheme signs a time.
 func (s *Scheme) timed() bool {
 	return s.TimeField != "" || s.JWT != nil && s.Tolerance > 0 || s.Algorithm != Token && strings.Contains(s.Template, "{ts}")
 }
@@ -178,9 +178,9 @@ func Lookup(name string) (*Scheme, bool) {
 	return allSchemes()[i], true
 }
 
-// IdentityHeaders are the headers in which the provider names the delivery; the
-// first that is present and not empty counts. Where a form signs its id, a
-// verified request has no other one: the engine refuses it (SPEC 6.2).
+// IdentityHeaders are the headers in which the provider identifies the delivery. The
+// first that is present and not empty counts. If a form signs its id, a verified request
+// has no other id: the engine refuses it (SPEC 6.2).
 func (s *Scheme) IdentityHeaders() []string {
 	names := slices.Clone(s.Identity)
 	for _, f := range s.Forms {
@@ -208,8 +208,8 @@ func (s *Scheme) CredentialHeaders() []string {
 	return names
 }
 
-// IsCredentialHeader tells whether a header carries the proof of this scheme,
-// whose places a webhook file may state.
+// IsCredentialHeader tells whether a header carries the proof of this scheme, also if
+// the webhook file names the header.
 func (s *Scheme) IsCredentialHeader(name string) bool {
 	return slices.Contains(s.CredentialHeaders(), http.CanonicalHeaderKey(name))
 }
@@ -233,8 +233,8 @@ func IsCredentialHeader(name string) bool {
 	return credentialHeaders()[http.CanonicalHeaderKey(name)]
 }
 
-// BindsBody tells whether the proof covers the body. Where it does not, whoever
-// sees one delivery can send others.
+// BindsBody tells whether the proof covers the body. If it does not, whoever sees one
+// delivery can send others.
 func (s *Scheme) BindsBody() bool {
 	switch {
 	case s.code != nil:
@@ -253,8 +253,8 @@ func (s *Scheme) readsBody() bool {
 	return s.BindsBody() || s.Handshake != nil && s.Handshake.Unsigned || slices.ContainsFunc(s.Forms, func(f Form) bool { return f.Field != "" })
 }
 
-// Certainty is "certain", or "likely" for a row that one implementation alone
-// tells of, or in which a detail is disputed.
+// Certainty is "certain", or "likely" for a row that is known from only one
+// implementation, or in which a detail is disputed.
 func (s *Scheme) Certainty() string {
 	if s.Likely {
 		return "likely"
@@ -273,7 +273,7 @@ func (p Proof) Words() string {
 	return "derived: it agrees with what other code computes by the provider's written rule; the provider publishes no signature, and no package of it was tried"
 }
 
-// TimeWords says how far a signed time may be off.
+// TimeWords says how far a signed time may differ from now.
 func (s *Scheme) TimeWords() string {
 	switch {
 	case s.Tolerance > 0 && s.JWT != nil && s.JWT.Expires:
@@ -320,7 +320,7 @@ func (s *Scheme) Method() string {
 	return text
 }
 
-// places are where the proof stands, in each form.
+// places are the headers or fields with the proof, one per form.
 func (s *Scheme) places() []string {
 	var all []string
 	for _, f := range s.Forms {

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// sharedHeaders are headers that tell no delivery of a webhook from another one:
-// those of HTTP and of proxies, and in which senders name the event, the webhook or
-// themselves. As the identity of deliveries, the second would repeat the first.
+// sharedHeaders are headers that have the same value in many deliveries of a webhook:
+// headers of HTTP and of proxies, and those that name the event, the webhook or the
+// sender. As an identity, they would make the second delivery a duplicate of the first.
 var sharedHeaders = setOf(
 	"Accept", "Accept-Charset", "Accept-Encoding", "Accept-Language", "Cache-Control", "Connection", "Content-Disposition", "Content-Encoding",
 	"Content-Language", "Content-Length", "Content-Type", "Dnt", "Expect", "Forwarded", "From", "Host", "Keep-Alive", "Origin", "Pragma",
@@ -32,8 +32,8 @@ func setOf(names ...string) map[string]bool {
 	return set
 }
 
-// IsSharedHeader tells whether a header is alike in many deliveries of a webhook,
-// and so names none of them.
+// IsSharedHeader tells whether a header has the same value in many deliveries of a
+// webhook, and so cannot identify one.
 func IsSharedHeader(name string) bool {
 	name = http.CanonicalHeaderKey(name)
 	return sharedHeaders[name] || strings.HasPrefix(name, "X-Forwarded-") || strings.HasPrefix(name, "Sec-")

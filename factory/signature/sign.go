@@ -12,12 +12,11 @@ import (
 	"strings"
 )
 
-// Sign makes of the request what a genuine sender would: it sets its id if it
-// has none, the timestamp of r.Now, and the signature. It makes r.Header if that
-// is nil; of the few schemes whose proof stands in the body or the URL it
-// changes r.Body or r.URL. The secret of an asymmetric scheme is the private
-// key. The error is a *SecretError, or says what the scheme signs but the
-// request lacks.
+// Sign signs the request as a genuine sender would: it sets an id if there is none, the
+// timestamp of r.Now, and the signature. It makes r.Header if that is nil. If the scheme
+// puts its proof into the body or the URL, it changes r.Body or r.URL. For an asymmetric
+// scheme, the secret is the private key. The error is a *SecretError, or says which part
+// that the scheme signs is missing in the request.
 func (s *Scheme) Sign(secret string, r *Request) error {
 	if _, err := s.check(secret); err != nil && !s.asymmetric() {
 		return err
@@ -62,9 +61,9 @@ func (s *Scheme) Sign(secret string, r *Request) error {
 	return s.signTemplate(key, private, r)
 }
 
-// SecretFrom makes a secret that suits the scheme out of a random text of
-// letters and digits, whose length is a multiple of 4. Of an asymmetric scheme
-// there is none: its secret belongs to a key of the sender's.
+// SecretFrom makes a secret that suits the scheme from a random text of letters and
+// digits, whose length is a multiple of 4. It is empty for an asymmetric scheme, whose
+// secret belongs to a key of the sender.
 func (s *Scheme) SecretFrom(random string) string {
 	switch {
 	case s.Algorithm == Basic:
@@ -142,7 +141,7 @@ func (s *Scheme) signTemplate(key []byte, private crypto.Signer, r *Request) err
 	return nil
 }
 
-// intoBody writes what this scheme carries in the body.
+// intoBody writes the fields that this scheme has in the body.
 func (s *Scheme) intoBody(r *Request, path string, value any) error {
 	encoded, err := json.Marshal(value)
 	if err != nil {

@@ -33,7 +33,7 @@ const (
 	TimestampInFuture  = "timestamp_in_future"
 	HeaderMissing      = "header_missing"
 	HeaderMalformed    = "header_malformed"
-	FormBody           = "form_body" // a form, of which no proof can be right
+	FormBody           = "form_body" // an HTML form, whose proof this scheme cannot check
 )
 
 // Limits of what is read from a request.
@@ -80,12 +80,11 @@ type Verifier struct {
 	name      string
 	needsBody bool
 	check     func(*Request) *Error
-	challenge func(*Request) (Reply, bool) // nil if the sender asks nothing that comes signed
+	challenge func(*Request) (Reply, bool) // nil if the sender asks no signed questions
 }
 
-// NeedsBody tells whether the body is looked at before the sender has proved
-// itself. If not, the request
-// can be refused before its body is read (SPEC 5.1).
+// NeedsBody tells whether verification reads the body. If not, a request can be refused
+// before its body is read (SPEC 5.1).
 func (v *Verifier) NeedsBody() bool { return v.needsBody }
 
 // Verify returns nil if the request proves itself, or else an *Error.
@@ -98,13 +97,13 @@ func (v *Verifier) Verify(r *Request) error {
 
 func (v *Verifier) String() string { return "verifier " + v.name }
 
-// GoString keeps %#v from walking into the secret.
+// GoString keeps %#v from printing the secret.
 func (v *Verifier) GoString() string { return v.String() }
 
 // LogValue implements slog.LogValuer.
 func (v *Verifier) LogValue() slog.Value { return slog.StringValue(v.String()) }
 
-// one is the value of a header that may be there once.
+// one is the value of a header that may occur only once.
 func one(h http.Header, name string) (string, *Error) {
 	values := h[http.CanonicalHeaderKey(name)]
 	switch {

@@ -51,8 +51,8 @@ func PathToken(secret string) (*Verifier, error) {
 	}}, nil
 }
 
-// matcher compares with the secret in a time that tells neither its content nor
-// its length.
+// matcher compares with the secret in a time that reveals neither its content nor its
+// length.
 func matcher(secret string) func(string) bool {
 	want := sha256.Sum256([]byte(secret))
 	return func(given string) bool {
@@ -77,7 +77,7 @@ func unreserved(c byte) bool {
 	return 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || strings.IndexByte("-._~", c) >= 0
 }
 
-// token verifies a secret that stands in a header, or in a field of the body.
+// token verifies a secret that is in a header, or in a field of the body.
 func (s *Scheme) token(secret string) (func(*Request) *Error, error) {
 	form := s.Forms[0]
 	inHeader := func(c byte) bool { return form.Field != "" || c >= ' ' && c < 0x7f }
@@ -119,8 +119,8 @@ func (s *Scheme) token(secret string) (func(*Request) *Error, error) {
 	}, nil
 }
 
-// basic verifies user and password (RFC 7617), which the secret holds with a
-// colon between them.
+// basic verifies user and password (RFC 7617). The secret is both, with a colon between
+// them.
 func (s *Scheme) basic(secret string) (func(*Request) *Error, error) {
 	if user, password, ok := strings.Cut(secret, ":"); !ok || user == "" || password == "" {
 		return nil, &SecretError{"is not of the form user:password"}
