@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Room is what a file system has.
+// Room is the size and the free space of a file system.
 type Room struct {
 	Free, Total int64 // bytes: that may still be written, and in all
 	// FreeFiles and Files count inodes. Files is 0 where the file system makes them
@@ -27,7 +27,7 @@ func Measure(dir string) (Room, error) {
 	if err := unix.Statfs(dir, &st); err != nil {
 		return Room{}, fmt.Errorf("measuring the file system of %s: %w", dir, err)
 	}
-	block := st.Bsize // in it are the figures of every file system of Linux
+	block := st.Bsize // Linux gives the figures of every file system in this unit
 	if st.Frsize > 0 {
 		block = st.Frsize
 	}
@@ -37,7 +37,7 @@ func Measure(dir string) (Room, error) {
 	}, nil
 }
 
-// most is the most that is counted: some network file systems have all bits set.
+// most is the largest size that is believed: some network file systems set all bits.
 const most = 1 << 60
 
 func times(n uint64, size int64) int64 {
@@ -47,15 +47,15 @@ func times(n uint64, size int64) int64 {
 	return int64(n) * size
 }
 
-// Floor is how much of a file system is to stay free: the smaller of a number of
-// bytes and a part of the whole. The zero value asks for nothing.
+// Floor is how much of a file system must stay free: the smaller of a number of bytes
+// and a share of the whole. The zero value demands nothing.
 type Floor struct {
 	bytes   int64
 	percent float64
 }
 
-// DefaultFloor is the text of the floor that suits most: a part of a small file
-// system, and not too much of a large one.
+// DefaultFloor is the default floor as text: a share of a small file system, and a fixed
+// size on a large one.
 const DefaultFloor = "512MiB,5%"
 
 var units = []struct {
@@ -72,8 +72,8 @@ var units = []struct {
 	{"TB", 1e12},
 }
 
-// ParseFloor reads a floor: a size (512MiB, 2GB), a part (5%), or both with a comma
-// between them, of which the smaller counts. 0 asks for nothing.
+// ParseFloor reads a floor: a size (512MiB, 2GB), a share (5%), or both with a comma
+// between them; of both, the smaller counts. 0 demands nothing.
 func ParseFloor(text string) (Floor, error) {
 	if text == "0" {
 		return Floor{}, nil
@@ -110,10 +110,10 @@ func (f Floor) of(r Room) (bytes, files int64) {
 	return min(f.bytes, int64(float64(r.Total)*f.percent/100)), min(maxFiles, r.Files/20)
 }
 
-// maxFiles is the most inodes that are to stay free.
+// maxFiles is the largest number of inodes that must stay free.
 const maxFiles = 4000
 
-// Level tells how short room is.
+// Level tells how short space is.
 type Level int
 
 // The levels.
@@ -126,20 +126,20 @@ const (
 // String is the level as a word of the API.
 func (l Level) String() string { return [...]string{"ok", "low", "critical"}[l] }
 
-// State is what one look at a place found.
+// State is the result of one look at a place.
 type State struct {
 	Place string // "data" or "workspaces"
 	Room
-	Floor int64 // bytes that are to stay free
+	Floor int64 // bytes that must stay free
 	Level Level
-	// Inodes tells that these are short, and not bytes.
+	// Inodes tells that inodes are short, and not bytes.
 	Inodes bool
-	// Lacks is how many of what is short have to become free until the level is not
-	// Critical any more.
+	// Lacks is how many bytes (or inodes, if those are short) must become free until the
+	// level is no longer Critical.
 	Lacks int64
 }
 
-// Problem says what is short, in words for the operator; empty if nothing is.
+// Problem tells the operator what is short; empty if nothing is.
 func (s State) Problem() string {
 	if s.Level == Enough {
 		return ""
@@ -182,8 +182,8 @@ func (w *Watch) Look(place string) (State, error) {
 	return w.level(place, room), nil
 }
 
-// level judges a place. A level that was left for a worse one comes back when
-// there is a quarter more than it begins with, so that it does not come and go.
+// level decides the level of a place. To return to a better level, a quarter more than
+// its limit must be free, so that the level does not change back and forth.
 func (w *Watch) level(place string, room Room) State {
 	s := State{Place: place, Room: room}
 	bytes, files := w.floor.of(room)
@@ -212,7 +212,7 @@ func (w *Watch) level(place string, room Room) State {
 	return s
 }
 
-// All looks at every place, and joins what could not be looked at.
+// All looks at every place. The error joins those of the places that could not be read.
 func (w *Watch) All() (states []State, err error) {
 	for _, place := range []string{Data, Workspaces} {
 		s, lookErr := w.Look(place)
@@ -223,7 +223,7 @@ func (w *Watch) All() (states []State, err error) {
 	return states, err
 }
 
-// Bytes is a number of bytes for people.
+// Bytes formats a number of bytes for people.
 func Bytes(n int64) string {
 	if n < 10<<10 {
 		return fmt.Sprintf("%d bytes", n)

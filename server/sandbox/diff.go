@@ -7,7 +7,7 @@ import (
 
 const (
 	diffContext = 3    // lines around a change
-	maxEdits    = 1000 // past it, the differing part is shown as replaced
+	maxEdits    = 1000 // beyond it, the differing part is shown as replaced
 )
 
 // unifiedDiff is the unified diff of two texts, as `diff -u` and git print it.
@@ -50,7 +50,7 @@ type edit struct {
 	a, b, size int  // where it begins in each, in lines
 }
 
-// editScript finds what turns a into b.
+// editScript finds the edits that turn a into b.
 func editScript(a, b []string) []edit {
 	head := 0
 	for head < len(a) && head < len(b) && a[head] == b[head] {
@@ -78,7 +78,7 @@ func editScript(a, b []string) []edit {
 }
 
 // myers is the greedy algorithm of E. Myers, "An O(ND) Difference Algorithm and
-// Its Variations" (1986), given up after maxEdits.
+// Its Variations" (1986). It gives up after maxEdits.
 func myers(a, b []string, add func(op byte, x, y, size int)) {
 	n, m := len(a), len(b)
 	limit := min(n+m, maxEdits)
@@ -102,15 +102,15 @@ func myers(a, b []string, add func(op byte, x, y, size int)) {
 				return
 			}
 		}
-		// What the next round needs of this one: the diagonals -d … d.
+		// The next round needs only the diagonals -d … d of this one.
 		trace = append(trace, append([]int(nil), v[limit+1-d:limit+2+d]...))
 	}
 	add('-', 0, 0, n)
 	add('+', n, 0, m)
 }
 
-// backtrack follows the trace from the end to the beginning, then tells it the
-// other way round.
+// backtrack follows the trace from the end to the beginning, and returns it in the
+// order of the text.
 func backtrack(trace [][]int, d, n, m int, add func(op byte, x, y, size int)) {
 	type move struct {
 		op         byte
@@ -212,7 +212,8 @@ func writeHunk(out *strings.Builder, h []edit, a, b []string) {
 	}
 }
 
-// span is the place of a hunk: an empty one counts from the line before.
+// span is the line range of a hunk, as a unified diff writes it. An empty range names the
+// line before it.
 func span(start, size int) string {
 	switch size {
 	case 0:

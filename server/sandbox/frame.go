@@ -8,12 +8,12 @@ import (
 	"sync"
 )
 
-// The server talks to a supervisor over two pipes. On the one, it sends orders,
-// a JSON value each; that pipe's end tells that the server is gone. On the other
-// the supervisor sends frames: a type, a length and as many bytes. Output and
-// the ends of steps share it, so that they stay in order.
+// The server talks to a supervisor over two pipes. On one it sends orders, each a JSON
+// value; when that pipe ends, the server is gone. On the other the supervisor sends
+// frames: a type, a length and as many bytes. Output and the ends of steps share that
+// pipe, so that they stay in order.
 
-// order is what the server wants of the supervisor. One field is set.
+// order is a request of the server to the supervisor. One field is set.
 type order struct {
 	Run       *step `json:"run,omitempty"`
 	Interrupt bool  `json:"interrupt,omitempty"` // SIGINT to the step's process group
@@ -35,7 +35,7 @@ type end struct {
 	Code    int    `json:"code"`             // -1 if a signal ended it
 	Signal  string `json:"signal,omitempty"` // its name
 	Error   string `json:"error,omitempty"`  // the step could not be started
-	Stopped bool   `json:"-"`                // it was asked to
+	Stopped bool   `json:"-"`                // the server ordered it to stop
 }
 
 // Types of frames.
@@ -47,7 +47,7 @@ const (
 
 const (
 	frameHeader = 5
-	// maxFrame bounds what the server believes of a length.
+	// maxFrame is the largest length that the server accepts.
 	maxFrame = 1 << 20
 )
 

@@ -10,8 +10,8 @@ import (
 // processList is the file in the folder of a run that lists its processes.
 const processList = "processes.json"
 
-// listed is what it holds. A pid and a start mean one process until the machine
-// starts again.
+// listed is the content of the file. A pid and a start time identify one process until
+// the machine restarts.
 type listed struct {
 	Boot      string      `json:"boot"`
 	Processes [][2]uint64 `json:"processes"` // pid and start
@@ -22,7 +22,7 @@ func bootID() string {
 	return strings.TrimSpace(string(text))
 }
 
-// keep writes the list of a run, whole or not at all.
+// keep writes the list of a run, completely or not at all.
 func keep(dir string, all []process) error {
 	l := listed{Boot: bootID()}
 	for _, p := range all {
@@ -39,7 +39,7 @@ func keep(dir string, all []process) error {
 	return os.Rename(path+".new", path)
 }
 
-// kept reads the list of a run: nothing, if there is none or if it is of before
+// kept reads the list of a run. It is empty if there is none, or if it is from before
 // the machine started.
 func kept(dir string) (all []process) {
 	var l listed

@@ -41,7 +41,7 @@ const DefaultGrace = 10 * time.Second
 
 // Config is what NewProcess needs.
 type Config struct {
-	Dir    string           // of the workspaces: a run lives in <id> of it
+	Dir    string           // holds the workspaces: that of a run is in its subfolder <id>
 	Grace  time.Duration    // 0 means DefaultGrace
 	Path   string           // PATH of the runs; empty means the server's own
 	Now    func() time.Time // nil means time.Now
@@ -71,7 +71,7 @@ func NewProcess(cfg Config) (*Process, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the folder of the runs: %w", err)
 	}
-	// What a supervisor that was killed leaves becomes this process's: see orphans.
+	// If a supervisor is killed, its processes become children of this one: see orphans.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("becoming the reaper of what runs leave: %w", err)
 	}
@@ -94,7 +94,7 @@ func NewProcess(cfg Config) (*Process, error) {
 	return p, nil
 }
 
-// Preflight implements run.Executor. It refuses what it could only pretend to
+// Preflight implements run.Executor. It refuses demands that this executor cannot
 // enforce.
 func (p *Process) Preflight(t *run.Task) error {
 	switch {
@@ -211,9 +211,9 @@ func (p *Process) command(ctx context.Context, phase string, argv []string, show
 	return nil
 }
 
-// Reap implements run.Executor: a supervisor ends with its server, so this finds
-// something only if both were killed at once. What it finds for sure is what the
-// dead server has listed, what that has started, and what has the run's id in its
+// Reap implements run.Executor. A supervisor ends with its server, so there are
+// processes left only if both were killed at once. Reap finds those that the dead server
+// had listed, those that these have started, and those with the run's id in their
 // environment.
 func (p *Process) Reap(_ context.Context, runID string) error {
 	listed := kept(filepath.Join(p.dir, runID))
@@ -221,7 +221,7 @@ func (p *Process) Reap(_ context.Context, runID string) error {
 		live, err := marking(runID)
 		for _, was := range listed {
 			now, nowErr := processOf(was.pid)
-			// The agent could have written into the list what it may not kill itself.
+			// The agent could have put processes into the list that it may not kill itself.
 			if nowErr == nil && now.start == was.start && !now.zombie && now.pid != os.Getpid() && confined(now.pid) {
 				below, belowErr := descendants(now.pid)
 				live, err = append(append(live, now), below...), errors.Join(err, belowErr)
@@ -267,8 +267,8 @@ type leftover struct {
 	ended time.Time
 }
 
-// left are the folders of runs that have ended, the oldest first. What else is in
-// the folder belongs to somebody else.
+// left are the folders of runs that have ended, the oldest first. Other files in the
+// folder are left alone.
 func (p *Process) left() ([]leftover, error) {
 	entries, err := os.ReadDir(p.dir)
 	if err != nil {
@@ -295,8 +295,8 @@ func (p *Process) remove(name string) error {
 // runPrefix begins the id of every run.
 const runPrefix = "run_"
 
-// Size implements run.Executor. It counts what is in the folder of the run, and
-// what its processes keep open after they have deleted it.
+// Size implements run.Executor. It counts the files in the folder of the run, and
+// deleted files that its processes keep open.
 func (p *Process) Size(ctx context.Context, runID string) (bytes, files int64) {
 	seen := make(map[[2]uint64]bool) // hard links count once
 	count := func(st *syscall.Stat_t) {

@@ -19,18 +19,18 @@ import (
 // Limits of looking at a workspace.
 const (
 	maxEntries   = 200_000   // files looked at
-	maxHashed    = 512 << 20 // bytes read per look; past it size and times decide
+	maxHashed    = 512 << 20 // bytes read per look; beyond it only size and times are compared
 	maxKept      = 64 << 20  // bytes of old text kept for diffs
 	maxDiffFile  = 256 << 10 // bytes of a file that gets a diff
 	maxDiff      = 64 << 10  // bytes of one diff
 	maxDiffs     = 1 << 20   // bytes of all diffs of a run
 	maxChanges   = 2000      // files listed
-	binaryWindow = 8000      // bytes in which a NUL means that it is no text
+	binaryWindow = 8000      // a file with a NUL in its first so many bytes is not text
 )
 
-// snapshot is what a workspace held before the agent came. It holds the folder
-// open, so that a folder of the same name is not mistaken for it, and its old
-// texts in a file that has no name, so that the agent cannot change them.
+// snapshot is the content of a workspace before the agent started. It keeps the folder
+// open, so that another folder of the same name is not mistaken for it. It keeps the old
+// texts in a file without a name, so that the agent cannot change them.
 type snapshot struct {
 	root  *os.Root
 	files map[string]entry
@@ -47,7 +47,7 @@ type entry struct {
 	offset int64
 }
 
-// fileInfo changes whenever a program changes the file: nobody can set ctime.
+// fileInfo differs after every change of a file, because no program can set ctime.
 type fileInfo struct {
 	mode         fs.FileMode
 	size         int64
@@ -83,7 +83,7 @@ func takeSnapshot(dir string) (_ *snapshot, err error) {
 		}
 	})
 	if errors.Is(err, errTooMany) {
-		s.files, err = nil, nil // changes says so
+		s.files, err = nil, nil // changes reports it
 	}
 	return s, err
 }
@@ -107,7 +107,7 @@ func (s *snapshot) look(small func(name string, e *entry, data []byte)) (map[str
 		case err != nil && name == ".":
 			return err
 		case err != nil:
-			return nil // it went away, or is closed to us
+			return nil // it is gone, or we may not read it
 		case d.IsDir() && d.Name() == ".git":
 			return fs.SkipDir
 		case !d.Type().IsRegular() && d.Type()&fs.ModeSymlink == 0:
@@ -140,7 +140,7 @@ func infoOf(info fs.FileInfo) fileInfo {
 
 // read hashes a file. One that cannot be read is compared by its times alone.
 func (s *snapshot) read(name string, e *entry, small func(string, *entry, []byte)) {
-	// It may have become a pipe meanwhile, on which opening would wait.
+	// The file may have become a pipe meanwhile; opening that would block.
 	f, err := s.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return
@@ -168,7 +168,7 @@ func isText(data []byte) bool {
 	return bytes.IndexByte(data[:min(len(data), binaryWindow)], 0) < 0 && utf8.Valid(data)
 }
 
-// changes tells what is different now, sorted by path.
+// changes are the differences between then and now, sorted by path.
 func (s *snapshot) changes(tell func(run.File)) error {
 	if s.files == nil {
 		return errTooMany

@@ -27,9 +27,9 @@ const (
 // Supervise is the body of the hidden command: it runs the steps of one run, one
 // after the other, and returns the program's exit status.
 //
-// The supervisor is a child subreaper (prctl(2)): whatever a step leaves behind
-// becomes its child, also after setsid and a double fork, and dies with the run.
-// If the server dies, the pipe of the orders ends, and everything with it.
+// The supervisor is a child subreaper (prctl(2)): every process that a step leaves
+// behind becomes its child, also after setsid and a double fork, and dies with the run.
+// If the server dies, the pipe of the orders ends; the supervisor then ends everything.
 func Supervise(args []string) int {
 	if len(args) != 0 || !isPipe(ordersFD) || !isPipe(reportFD) {
 		fmt.Fprintln(os.Stderr, "this command is not for people: the server starts it for each run")
@@ -58,7 +58,7 @@ func Supervise(args []string) int {
 	return s.loop(os.NewFile(ordersFD, "orders"))
 }
 
-// isPipe tells a pipe from what the Go runtime may have opened under the number.
+// isPipe tells whether a descriptor is a pipe, and not one that the Go runtime opened.
 func isPipe(fd int) bool {
 	var st unix.Stat_t
 	return unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO
@@ -76,9 +76,9 @@ type supervising struct {
 }
 
 func (s *supervising) loop(from io.Reader) int {
-	// When the run stops is the server's to say, also if a service manager signals
-	// all processes at once. Caught and not ignored, because an ignored signal would
-	// stay ignored in the steps; nobody reads them.
+	// Only the server decides when the run stops, also if a service manager signals all
+	// processes at once. The signals are caught and not ignored, because the steps would
+	// inherit an ignored signal. Nobody reads this channel.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, syscall.SIGCHLD)
@@ -148,7 +148,7 @@ func (s *supervising) fork(st *step) error {
 		}
 		defer func() { _ = w.Close() }()
 		pipes = append(pipes, &outputPipe{kind: kind, r: r, report: s.report})
-		// A program expects that writing waits.
+		// A program expects that a write to its output blocks.
 		if err := unix.SetNonblock(int(w.Fd()), false); err != nil {
 			return fmt.Errorf("making a pipe: %w", err)
 		}
@@ -168,9 +168,9 @@ func (s *supervising) fork(st *step) error {
 	return nil
 }
 
-// reap takes the status of every child that has ended, adopted ones too, and tells
-// whether there is no other. As all that a step starts becomes a child, there is
-// nothing left then.
+// reap takes the status of every child that has ended, including adopted ones, and tells
+// whether there are no others. Every process of a step becomes a child sooner or later,
+// so then nothing is left.
 func (s *supervising) reap() (gone bool) {
 	for {
 		var status syscall.WaitStatus
@@ -186,7 +186,7 @@ func (s *supervising) reap() (gone bool) {
 	}
 }
 
-// finish reports the end of the step after all that it printed.
+// finish reports the end of the step, after everything that it printed.
 func (s *supervising) finish() {
 	if s.last {
 		s.killAll()
@@ -265,7 +265,7 @@ func (p *outputPipe) copy() {
 		}
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			// The step has ended: what it wrote is in the pipe already.
+			// The step has ended, so everything that it wrote is in the pipe already.
 			if p.r.SetReadDeadline(time.Time{}) != nil || !p.empty(buf) {
 				return
 			}
@@ -276,7 +276,7 @@ func (p *outputPipe) copy() {
 	}
 }
 
-// empty takes what is in the pipe without waiting for more.
+// empty reads what is in the pipe, without waiting for more.
 func (p *outputPipe) empty(buf []byte) bool {
 	conn, err := p.r.SyscallConn()
 	if err != nil {

@@ -34,9 +34,10 @@ type supervisor struct {
 	stopped atomic.Bool // by a signal, and killed for it
 }
 
-// supervisors are those of this process, by pid. They are its children, and so is
-// what one that was killed leaves behind, because this process is a subreaper too.
-// The lock is held while one is started, so that none is taken for such a leftover.
+// supervisors are the supervisors of this process, by pid. They are its children. If one
+// is killed, its processes become children of this process too, because it is a
+// subreaper. The lock is held while a supervisor starts, so that it is not mistaken for
+// a process that was left behind.
 var supervisors = struct {
 	sync.Mutex
 	running map[int]*supervisor
@@ -60,7 +61,7 @@ func startSupervisor(runID, dir string, output func(stream, text string)) (*supe
 		Env:        []string{runVariable + "=" + runID},
 		Stderr:     &s.stderr,
 		ExtraFiles: []*os.File{ordersR, reportW},
-		// The signal lets one that was stopped see that the server is gone.
+		// The signal wakes a stopped supervisor, so that it sees that the server is gone.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGCONT},
 		WaitDelay:   time.Second,
 	}
@@ -86,9 +87,9 @@ func startSupervisor(runID, dir string, output func(stream, text string)) (*supe
 // watchTime is how often the server looks at a supervisor.
 const watchTime = time.Second
 
-// watch keeps a list of the run's processes in its folder, for the case that the
-// server and the supervisor die at once, and ends a supervisor that was stopped:
-// it would do nothing any more, whatever it was asked.
+// watch keeps a list of the run's processes in its folder, in case the server and the
+// supervisor die at once. It also ends a supervisor that was stopped by a signal, because
+// that would follow no order any more.
 func (s *supervisor) watch(dir string) {
 	tick := time.NewTicker(watchTime)
 	defer tick.Stop()
@@ -118,7 +119,7 @@ func (s *supervisor) read(from io.Reader, output func(stream, text string)) {
 	for {
 		kind, data, err := readFrame(from)
 		if err != nil {
-			return // the supervisor is gone; run says so
+			return // the supervisor is gone; run reports it
 		}
 		switch kind {
 		case frameStdout:
@@ -135,8 +136,8 @@ func (s *supervisor) read(from io.Reader, output func(stream, text string)) {
 	}
 }
 
-// killWait is how long the supervisor may take to kill everything before it is
-// itself given up.
+// killWait is how long the supervisor may take to kill everything before the server
+// kills the supervisor.
 const killWait = killTime + 5*time.Second
 
 // run runs one step. When ctx ends it interrupts the step, and after the grace
@@ -166,7 +167,7 @@ func (s *supervisor) run(ctx context.Context, st step, grace time.Duration) (end
 		case <-asked:
 			asked, stopped = nil, true
 			if errors.Is(context.Cause(ctx), run.ErrDisk) {
-				grace = 0 // everybody waits for the room
+				grace = 0 // other runs wait for the space
 			}
 			timer = time.After(grace)
 		case <-timer:
@@ -181,7 +182,7 @@ func (s *supervisor) run(ctx context.Context, st step, grace time.Duration) (end
 	}
 }
 
-// lost says that the supervisor is gone, or does nothing any more.
+// lost is the error for a supervisor that is gone or stopped.
 func (s *supervisor) lost() error {
 	err := errors.New("its supervisor was ended from outside")
 	if s.stopped.Load() {
@@ -193,8 +194,7 @@ func (s *supervisor) lost() error {
 	return err
 }
 
-// complaints are what the supervisor wrote to its standard error: nothing, if
-// all is well.
+// complaints is what the supervisor wrote to its standard error; empty if all is well.
 func (s *supervisor) complaints() string { return strings.TrimSpace(s.stderr.String()) }
 
 // close ends the supervisor and everything below it, and makes sure.
@@ -202,7 +202,7 @@ func (s *supervisor) close() error {
 	_ = s.orders.Close() // the supervisor ends at the end of its orders
 	stuck := time.AfterFunc(killWait, func() { _ = s.cmd.Process.Kill() })
 	defer stuck.Stop()
-	clean := s.cmd.Wait() == nil // it has seen that nothing is left
+	clean := s.cmd.Wait() == nil // with status 0 it has seen that nothing is left
 	supervisors.Lock()
 	if pid := s.cmd.Process.Pid; supervisors.running[pid] == s {
 		delete(supervisors.running, pid)
@@ -223,10 +223,10 @@ func (s *supervisor) close() error {
 	return nil
 }
 
-// orphans are what supervisors that were killed have left to this process. They are
-// its children in another session than its own, which none but supervisors begin
-// here. One of them is always seen, if only as having ended, because nobody else
-// waits for them.
+// orphans are the processes that killed supervisors have left to this process: its
+// children in another session than its own. Only supervisors start sessions here. Nobody
+// else waits for these children, so each stays visible here, at least as one that has
+// ended.
 func orphans() (live []process, gone bool, err error) {
 	supervisors.Lock()
 	defer supervisors.Unlock()
@@ -257,7 +257,7 @@ func orphans() (live []process, gone bool, err error) {
 	return live, gone, nil
 }
 
-// lockedBuffer keeps the beginning of what a supervisor complains about.
+// lockedBuffer keeps the beginning of what a supervisor writes to standard error.
 type lockedBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer

@@ -22,7 +22,7 @@ const runVariable = "TRIPHAMMER_RUN_ID"
 // process is a line of the process table.
 type process struct {
 	pid, parent, session int
-	start                uint64 // in ticks since the machine started: with it, a pid means one process for ever
+	start                uint64 // in ticks since the machine started; pid and start identify a process
 	zombie               bool
 }
 
@@ -65,7 +65,7 @@ func processOf(pid int) (process, error) {
 
 var errEnded = errors.New("the process has ended")
 
-// ended tells from an error of /proc that there is no such process any more.
+// ended tells whether an error of /proc means that the process is gone.
 func ended(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
 		return errEnded
@@ -91,9 +91,9 @@ func parseStat(pid int, stat []byte) (process, bool) {
 	return p, errors.Join(err1, err2, err3) == nil
 }
 
-// children are those of a process, ended ones too, until they are waited for. They
-// come from the kernel's own lists (CONFIG_PROC_CHILDREN, which distributions set):
-// reading the whole table for each run each second would cost a server too much.
+// children are the children of a process, including ended ones that nobody has waited
+// for. They come from the kernel's own lists (CONFIG_PROC_CHILDREN, which distributions
+// set), because reading the whole table for each run each second would cost too much.
 func children(pid int) ([]process, error) {
 	dir := filepath.Join("/proc", strconv.Itoa(pid), "task")
 	tasks, err := os.ReadDir(dir)
@@ -152,12 +152,12 @@ func descendants(root int) ([]process, error) {
 	return live, nil
 }
 
-// killTime bounds how long processes may take to die of SIGKILL; one that waits
-// for a dead disk may never.
+// killTime is how long processes may take to die of SIGKILL. One that waits for a dead
+// disk may never die.
 const killTime = 10 * time.Second
 
-// killUntilGone kills what list returns until it says that all are gone: between
-// two lists a process may fork.
+// killUntilGone kills what list returns, again and again until list says that all are
+// gone: between two lists a process may fork.
 func killUntilGone(list func() (live []process, gone bool, err error)) error {
 	deadline := time.Now().Add(killTime)
 	known := make(map[int]bool)
@@ -193,15 +193,15 @@ func marking(runID string) ([]process, error) {
 	return slices.DeleteFunc(all, func(p process) bool { return p.zombie || p.pid == os.Getpid() || !marked(p.pid, mark) }), nil
 }
 
-// confined tells whether a process can have been started by a supervisor: what it
-// starts can never again gain a privilege.
+// confined tells whether a supervisor can have started a process: its processes can
+// never gain a privilege.
 func confined(pid int) bool {
 	status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
 	return err == nil && bytes.Contains(status, []byte("\nNoNewPrivs:\t1\n"))
 }
 
-// deletedFiles are the files that processes of a run hold open and that have no
-// name any more: nothing but the end of those processes frees their room.
+// deletedFiles are the files without a name that processes of a run keep open. Only the
+// end of those processes frees their space.
 func deletedFiles(runID string) (files []syscall.Stat_t) {
 	all, err := processes()
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 	"triphammer/server/run"
 )
 
-// workspace is the folder of one run: what the agent is given and where it works.
+// workspace is the folder of one run: the files that the agent gets, and the folder in
+// which it works.
 type workspace struct {
 	root   string // runs/<id>
 	work   string // its workspace
@@ -86,13 +87,13 @@ func (w *workspace) gitEnv() []string {
 	return append(slices.Clone(w.env), "GIT_TERMINAL_PROMPT=0", "GIT_ALLOW_PROTOCOL=file:git:http:https:ssh")
 }
 
-// clone is how one repository gets into the workspace.
+// clone is the commands that put one repository into the workspace.
 type clone struct {
 	dir      string
 	commands [][]string
 }
 
-// exactRef matches what `git clone --branch` does not take.
+// exactRef matches refs that `git clone --branch` does not accept.
 var exactRef = regexp.MustCompile(`^(refs/.*|[0-9a-f]{40}|[0-9a-f]{64})$`)
 
 func (w *workspace) clones(repositories []run.Repository) ([]clone, error) {
@@ -129,11 +130,11 @@ func (w *workspace) clones(repositories []run.Repository) ([]clone, error) {
 	return all, nil
 }
 
-// self is this very program, also after its file was replaced.
+// self is the running program, also after its file was replaced.
 const self = "/proc/self/exe"
 
-// resolve finds the program of a command as the run would: in its own PATH. The
-// word `triphammer` means this program.
+// resolve finds the program of a command in the PATH of the run. The word `triphammer`
+// means this program.
 func resolve(argv []string, dir string, env []string) (string, error) {
 	name := argv[0]
 	switch {
@@ -168,7 +169,7 @@ func executable(name string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
-// removeAll also removes folders that were made read-only, as module caches are.
+// removeAll also removes read-only folders, such as module caches.
 func removeAll(dir string) error {
 	err := os.RemoveAll(dir)
 	if !errors.Is(err, fs.ErrPermission) {

@@ -29,8 +29,8 @@ func forms(text string) []string {
 	return append(all, quoted(text)...)
 }
 
-// wrapped are the lines of a base64 text that is too long for one, as base64(1)
-// (76) and PEM writers (64) break it.
+// wrapped are the lines of a long base64 text, as base64(1) (76 characters) and PEM
+// writers (64) break it.
 func wrapped(text string) []string {
 	var lines []string
 	for _, width := range []int{64, 76} {
@@ -77,9 +77,9 @@ func lowerEscapes(text string) string {
 	return string(out)
 }
 
-// quoted are the inner texts of JSON strings: with and without the escapes for
-// HTML, with escaped slashes, in ASCII alone; and each again as a string within
-// a JSON string, as in a tool call that a harness reports.
+// quoted are the inner texts of JSON strings: with and without the escapes for HTML,
+// with escaped slashes, and in ASCII only. Each is also there as a string within a JSON
+// string, as in a tool call that a harness reports.
 func quoted(text string) []string {
 	escaped := jsonString(text, false)
 	all := []string{escaped, jsonString(text, true), strings.ReplaceAll(escaped, "/", `\/`), ascii(escaped)}

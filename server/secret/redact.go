@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// Values shorter than these are not hidden: their text would be everywhere.
+// Values shorter than these are not hidden, because their text occurs too often.
 const (
-	minExact   = 4 // as they are
+	minExact   = 4 // unencoded
 	minEncoded = 8 // in other encodings, and single lines of a longer value
 )
 
-// Redactor hides values in text: as they are, per line, and in the encodings in
-// which programs commonly print them (forms). It does not hide what a program
-// transforms otherwise. It is safe for concurrent use.
+// Redactor hides values in text: unencoded, per line, and in the encodings in which
+// programs commonly print them (forms). It does not hide a value that a program
+// transforms in another way. It is safe for concurrent use.
 //
-// Where hidden texts overlap, all that any of them covers is hidden, so that no
-// tail of one stays.
+// If hidden texts overlap, everything that any of them covers is hidden, so that no
+// part of one stays.
 type Redactor struct {
 	byFirst [256][]string        // needles by first byte, longest first
 	pairs   [1 << 16 / 64]uint64 // the first two bytes of any needle, as a set
@@ -66,16 +66,16 @@ func (r *Redactor) Redact(text []byte) []byte {
 	return out
 }
 
-// scan is where a Redactor stands in a text.
+// scan is the position of a Redactor in a text.
 type scan struct {
 	redactor *Redactor
 	covered  int // bytes at the front of the text that a match already covers
 }
 
-// redact appends the redacted text to out. Unless the text is final it stops
-// where a value could begin that the text does not hold whole, and returns the
-// rest. Each decision depends on nothing but the bytes from there on, so a
-// stream is redacted like the whole, wherever it is cut.
+// redact appends the redacted text to out. Unless the text is final, it stops where a
+// value could begin that is cut off at the end of the text, and returns the rest. Each
+// decision depends only on the bytes from its position on, so a stream is redacted like
+// the whole text, wherever it is cut.
 func (s *scan) redact(out, text []byte, final bool) (_, rest []byte) {
 	r := s.redactor
 	clear := 0 // text[clear:i] is to be copied
@@ -106,8 +106,8 @@ func (s *scan) redact(out, text []byte, final bool) (_, rest []byte) {
 	return append(out, text[clear:i]...), text[i:]
 }
 
-// at returns the length of the longest needle that text begins with, and
-// whether a longer one could follow if text went on.
+// at returns the length of the longest needle with which text begins, and whether a
+// longer one could match if there were more text.
 func (r *Redactor) at(text []byte) (n int, open bool) {
 	for _, needle := range r.byFirst[text[0]] {
 		switch {
@@ -120,8 +120,8 @@ func (r *Redactor) at(text []byte) (n int, open bool) {
 	return 0, open
 }
 
-// Writer redacts a stream, also where a value is split over writes. It holds
-// back no more than the beginning of a possible value; Flush lets that go.
+// Writer redacts a stream, also where a value is split over writes. It holds back only
+// the beginning of a possible value; Flush writes that.
 func (r *Redactor) Writer(w io.Writer) *RedactWriter {
 	return &RedactWriter{scan: scan{redactor: r}, to: w}
 }
@@ -141,7 +141,7 @@ func (w *RedactWriter) Write(p []byte) (int, error) {
 		text = w.held
 	}
 	out, rest := w.scan.redact(nil, text, false)
-	w.held = append(w.held[:0], rest...) // rest may be of p, which is the caller's
+	w.held = append(w.held[:0], rest...) // rest may be part of p, which belongs to the caller
 	if len(out) > 0 {
 		if _, err := w.to.Write(out); err != nil {
 			return 0, err
@@ -150,8 +150,8 @@ func (w *RedactWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Flush writes what was held back: the stream ends here, or what follows has
-// nothing to do with it.
+// Flush writes what was held back. Call it when the stream ends, or when what follows
+// does not continue it.
 func (w *RedactWriter) Flush() error {
 	out, _ := w.scan.redact(nil, w.held, true)
 	w.held = nil

@@ -20,7 +20,7 @@ const (
 	maxKeyFile = 1024 // bytes that are read of a key file, far more than it has
 )
 
-// ErrWrongKey is what Open returns for something that another key sealed.
+// ErrWrongKey is what Open returns for data that another key sealed.
 var ErrWrongKey = errors.New("sealed with another key")
 
 // Key seals values with AES-256-GCM, under a random nonce each. It does not
@@ -51,10 +51,10 @@ func (k *Key) ID() string { return hex.EncodeToString(k.id[:]) }
 
 func (k *Key) String() string { return "sealing key " + k.ID() }
 
-// GoString keeps %#v from walking into the cipher.
+// GoString keeps %#v from printing the cipher.
 func (k *Key) GoString() string { return k.String() }
 
-// Seal encrypts plain and binds it to its context aad: it opens only there.
+// Seal encrypts plain and binds it to its context aad: Open needs the same context.
 func (k *Key) Seal(plain, aad []byte) []byte {
 	nonce := make([]byte, k.aead.NonceSize())
 	_, _ = rand.Read(nonce) // never fails (crypto/rand)
@@ -62,8 +62,8 @@ func (k *Key) Seal(plain, aad []byte) []byte {
 	return k.aead.Seal(out, nonce, plain, aad)
 }
 
-// Open decrypts what Seal made with the same context. It returns ErrWrongKey
-// for another key's work, and another error for what was changed.
+// Open decrypts what Seal made with the same context. It returns ErrWrongKey for data
+// that another key sealed, and another error for data that was changed.
 func (k *Key) Open(sealed, aad []byte) ([]byte, error) {
 	n := len(k.id) + k.aead.NonceSize()
 	if len(sealed) < n {
@@ -97,11 +97,11 @@ func LoadOrCreateKey(path string) (*Key, error) {
 	return NewKey(raw)
 }
 
-// NextKeyFile is where the key is that a key file is to be replaced with.
+// NextKeyFile is the path of the key that is to replace a key file.
 func NextKeyFile(path string) string { return path + ".next" }
 
-// CreateNextKey makes the key that is to replace that of a key file, beside it
-// and durable. One that is there already is from an attempt that was cut off.
+// CreateNextKey makes the key that is to replace a key file, in a file beside it, and
+// syncs it. It uses a key that is already there: an interrupted replacement left it.
 func CreateNextKey(path string) (*Key, error) {
 	if err := os.Remove(NextKeyFile(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -117,15 +117,15 @@ func TakeNextKey(path string) error {
 	return SyncFolder(filepath.Dir(path))
 }
 
-// LoadKey reads a key file: 32 bytes in base64, which only its owner may be able
-// to read. Its errors say what to do, and never what the file holds.
+// LoadKey reads a key file: 32 bytes in base64. Only its owner may be able to read the
+// file. Errors say what to do, and never quote the file.
 func LoadKey(path string) (*Key, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading the sealing key: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	info, err := f.Stat() // of what is open, not of what the name means by now
+	info, err := f.Stat() // of the open file, not of one that has the name by now
 	if err != nil {
 		return nil, fmt.Errorf("reading the sealing key: %w", err)
 	}
@@ -165,7 +165,7 @@ func createKey(path string, raw []byte) error {
 	return SyncFolder(filepath.Dir(path))
 }
 
-// SyncFolder makes durable what was made, renamed or removed in a folder.
+// SyncFolder makes it durable that files in a folder were made, renamed or removed.
 func SyncFolder(path string) error {
 	dir, err := os.Open(path)
 	if err != nil {

@@ -43,8 +43,8 @@ func (v Value) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 // LogValue implements slog.LogValuer.
 func (v Value) LogValue() slog.Value { return slog.StringValue(hidden) }
 
-// Origin is what of an address is no secret, its scheme and host: the path of a
-// hook is a credential.
+// Origin is the part of an address that is no secret: its scheme and host. The path of a
+// hook can be a credential.
 func Origin(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme == "" || u.Host == "" {
@@ -75,8 +75,8 @@ func RandomText(n int) string {
 	return string(out)
 }
 
-// NewToken makes a token `prefix_` + 43 random characters + a checksum of 6, by
-// which a scanner or a typo check knows it without asking the server.
+// NewToken makes a token: `prefix_`, 43 random characters, and a checksum of 6. With the
+// checksum, a secret scanner recognises a token without asking the server.
 func NewToken(prefix string) string {
 	body := prefix + "_" + RandomText(tokenRandom)
 	return body + checksum(body)
@@ -94,8 +94,8 @@ func ValidToken(prefix, s string) bool {
 	return checksum(body) == s[len(body):]
 }
 
-// HashToken is what is stored of a token. It needs no salt or stretching: the
-// token has 256 random bits.
+// HashToken is the hash under which a token is stored. It needs no salt or stretching,
+// because a token has 256 random bits.
 func HashToken(s string) [32]byte { return sha256.Sum256([]byte(s)) }
 
 func checksum(s string) string {

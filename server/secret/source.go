@@ -20,9 +20,8 @@ var managedName = regexp.MustCompile(`^[A-Z][A-Z0-9_]*$`)
 // ValidName tells whether s can name a managed secret (SPEC 10.1).
 func ValidName(s string) bool { return managedName.MatchString(s) }
 
-// Source is where values of managed secrets come from beside the store: what
-// an orchestrator puts beside the program. Which names there are is its own
-// affair; a definition names secrets and never a place.
+// Source is a place outside the store that has values of managed secrets, such as a
+// folder that an orchestrator mounts. Definitions name secrets, never sources.
 type Source interface {
 	// Lookup reads the value of a secret now; found is false if the source has none.
 	Lookup(name string) (value Value, found bool, err error)
@@ -46,11 +45,11 @@ func (d dir) Lookup(name string) (Value, bool, error) {
 		return Value{}, false, nil
 	}
 	path := filepath.Join(string(d), name)
-	info, err := os.Stat(path) // links are followed: Kubernetes makes its files of them
+	info, err := os.Stat(path) // links are followed: the files of Kubernetes are links
 	if errors.Is(err, fs.ErrNotExist) {
 		return Value{}, false, nil
 	}
-	if err == nil && !info.Mode().IsRegular() { // to open a pipe would wait for a writer
+	if err == nil && !info.Mode().IsRegular() { // opening a pipe would wait for a writer
 		err = fmt.Errorf("%s is not a regular file", path)
 	}
 	if err != nil {
