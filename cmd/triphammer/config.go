@@ -22,6 +22,7 @@ type setting struct {
 }
 
 func configCommand() *cobra.Command {
+	settings := &serving{}
 	show := &cobra.Command{
 		Use:   "show",
 		Short: "Show what serve would use, and where each value comes from",
@@ -31,17 +32,17 @@ whose path is a credential there is the beginning alone.`,
 		Example: `  triphammer config show --config /etc/triphammer.yaml
   TRIPHAMMER_LISTEN=0.0.0.0:8787 triphammer config show -o json`,
 		Args: cobra.NoArgs,
-		RunE: showConfig,
+		RunE: func(c *cobra.Command, _ []string) error { return showConfig(c, settings) },
 	}
-	serveFlags(show.Flags())
+	settings.serveFlags(show.Flags())
 	outputFlag(show)
 	return noun("config", "The settings of a server", show)
 }
 
-func showConfig(c *cobra.Command, _ []string) error {
+func showConfig(c *cobra.Command, settings *serving) error {
 	own := pflag.NewFlagSet("serve", pflag.ContinueOnError)
-	serveFlags(own)
-	config, err := configFile(c.Flags())
+	new(serving).serveFlags(own)
+	config, err := configFile(c.Flags(), settings.config)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,6 +27,7 @@ import (
 )
 
 func devCommand() *cobra.Command {
+	o := &devOptions{}
 	c := &cobra.Command{
 		Use:   "dev [DIR]",
 		Short: "Serve a working tree here, and send it one test delivery",
@@ -34,21 +36,24 @@ that webhooks name and that do not exist are made up. One test delivery is sent,
 its belt, its run and a link to the pages are printed. With --once it ends when that run has finished, with 0 if it
 has SUCCEEDED.`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: dev,
+		RunE: func(c *cobra.Command, args []string) error { return dev(c, args, o) },
 	}
-	serverFlags(c.Flags())
-	c.Flags().Lookup("listen").DefValue = "127.0.0.1:0"
-	_ = c.Flags().Set("listen", "127.0.0.1:0")
-	c.Flags().Lookup("listen").Changed = false
-	c.Flags().String("data", "", "data directory (default: DIR/.triphammer/data)")
-	c.Flags().Bool("once", false, "end when the run of the test delivery has finished")
-	c.Flags().Bool("verbose", false, "print the server's log")
+	f := c.Flags()
+	o.sharedFlags(f, "127.0.0.1:0")
+	f.StringVar(&o.data, "data", "", "data directory (default: DIR/.triphammer/data)")
+	f.BoolVar(&o.once, "once", false, "end when the run of the test delivery has finished")
+	f.BoolVar(&o.verbose, "verbose", false, "print the server's log")
 	return c
+}
+
+type devOptions struct {
+	serving
+	once, verbose bool
 }
 
 const devTimeout = 10 * time.Minute
 
-func dev(c *cobra.Command, args []string) error {
+func dev(c *cobra.Command, args []string, o *devOptions) error {
 	if err := fromEnvironment(c.Flags(), nil); err != nil {
 		return err
 	}
@@ -61,13 +66,12 @@ func dev(c *cobra.Command, args []string) error {
 		return exitWith(exitUsage, "%w", err)
 	}
 	defer func() { _ = source.Close() }()
-	s := serving{factories: []factoryOptions{{name: factoryName, source: source, path: "."}}, logger: slog.New(slog.DiscardHandler)}
-	if verbose, _ := c.Flags().GetBool("verbose"); verbose {
+	s := &o.serving
+	s.factories, s.logger = []factoryOptions{{name: factoryName, source: source, path: "."}}, slog.New(slog.DiscardHandler)
+	if o.verbose {
 		s.logger = serverLog(c)
 	}
-	if s.data, _ = c.Flags().GetString("data"); s.data == "" {
-		s.data = filepath.Join(dir, ".triphammer", "data")
-	}
+	s.data = cmp.Or(s.data, filepath.Join(dir, ".triphammer", "data"))
 	if err := s.open(c); err != nil {
 		return err
 	}
@@ -78,9 +82,8 @@ func dev(c *cobra.Command, args []string) error {
 	defer stop()
 	served := make(chan error, 1)
 	go func() { served <- s.run(ctx) }()
-	once, _ := c.Flags().GetBool("once")
-	demoErr := demonstrate(ctx, c, s.in, source, !once)
-	if once || demoErr != nil {
+	demoErr := demonstrate(ctx, c, s.in, source, !o.once)
+	if o.once || demoErr != nil {
 		stop()
 	} else {
 		fmt.Fprintln(c.OutOrStdout(), "\nServing the working tree; each change that is saved is applied. Stop with Ctrl-C.")

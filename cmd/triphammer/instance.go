@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,40 +31,23 @@ const factoryName = "default"
 
 // instanceOptions are what a server is asked for.
 type instanceOptions struct {
-	factories      []factoryOptions // nil: offline
-	baseURL        string
-	rateLimit      int
-	validateKey    bool
-	authFailures   int
-	maxRuns        int
-	perAutomation  int // runs at once of one automation
-	maxQueued      int // runs that wait
-	keep           store.RunRetention
-	workspaces     string // folder of runs; empty: in the data directory
-	minFree        disk.Floor
-	missed         string // what happens to ticks of schedules that no server saw
-	trustedProxies []netip.Prefix
-	logger         *slog.Logger
-	notify         *notify.Config // who hears of runs; nil: nobody
-	notifySecret   string         // name of the secret that signs what they hear
-	notifyRuns     run.NoticeFilter
-	secretSources  []secret.Source
-	impatient      bool // do not wait for the data directory
-	make           bool // a data directory that is missing
-}
+	factories []factoryOptions // nil: offline
 
-// arrival is when a commit came.
-type arrival func(ctx context.Context, hash string) (time.Time, error)
+	// Of the parts' Configs, what settings say; wire sets the rest.
+	server     server.Config
+	deliveries delivery.Config
+	runs       run.Config
+	schedules  run.SchedulerConfig
+	ends       run.NotifierConfig // who hears of the ends of runs
+	keep       store.RunRetention
 
-// factoryOptions are what one of the factories is made of.
-type factoryOptions struct {
-	name         string
-	source       applier.Source
-	path         string                                                                              // of the factory in the source
-	verify       func(ctx context.Context, hash string, arrived arrival) (warning string, err error) // of commits; nil: all may apply
-	syncSecret   string                                                                              // name of the secret that signs push notifications
-	notify       *notify.Config                                                                      // who hears of applies; nil: nobody
-	notifySecret string                                                                              // name of the secret that signs what they hear
+	endsSecret    string // name of the secret that signs what is heard of runs
+	workspaces    string // folder of runs; empty: in the data directory
+	floor         disk.Floor
+	secretSources []secret.Source
+	impatient     bool // do not wait for the data directory
+	make          bool // a data directory that is missing
+	logger        *slog.Logger
 }
 
 // instance is the parts of one server, wired together.
@@ -162,7 +144,7 @@ func (in *instance) openWorkspaces(ctx context.Context) (err error) {
 	if in.executor, err = sandbox.NewProcess(sandbox.Config{Dir: dir, Logger: in.opt.logger}); err != nil {
 		return err
 	}
-	in.disk = disk.NewWatch(in.opt.minFree, in.dir, dir)
+	in.disk = disk.NewWatch(in.opt.floor, in.dir, dir)
 	if in.opt.impatient {
 		return nil // a server that starts meanwhile may have runs
 	}
@@ -205,10 +187,9 @@ func (in *instance) close() error {
 
 // wire makes the parts that serve.
 func (in *instance) wire() error {
-	in.runs = run.New(run.Config{
-		Store: in.store, Executor: in.executor, MaxRuns: in.opt.maxRuns, MaxPerAutomation: in.opt.perAutomation, MaxQueued: in.opt.maxQueued,
-		Disk: in.disk, Now: wallClock, Logger: in.opt.logger,
-	})
+	runs := in.opt.runs
+	runs.Store, runs.Executor, runs.Disk, runs.Now, runs.Logger = in.store, in.executor, in.disk, wallClock, in.opt.logger
+	in.runs = run.New(runs)
 	syncSecrets := make(map[string]string)
 	for _, f := range in.opt.factories {
 		if err := in.addFactory(f); err != nil {
@@ -216,19 +197,23 @@ func (in *instance) wire() error {
 		}
 		syncSecrets[f.name] = f.syncSecret
 	}
-	in.schedule = run.NewScheduler(run.SchedulerConfig{
-		Store: in.store, Live: in.live, Request: server.ScheduledRequest, Wake: in.runs.Wake, Missed: in.opt.missed, Now: wallClock, Logger: in.opt.logger,
-	})
-	deliveries := delivery.New(delivery.Config{
-		Live: in.live, Store: in.store, Wake: in.runs.Wake, RateLimit: in.opt.rateLimit, AuthFailures: in.opt.authFailures,
-		Load: in.ledger.Load, Observe: in.metrics.Delivery, Now: wallClock, Logger: in.opt.logger,
-	})
+	schedules := in.opt.schedules
+	schedules.Store, schedules.Live, schedules.Request, schedules.Wake = in.store, in.live, server.ScheduledRequest, in.runs.Wake
+	schedules.Now, schedules.Logger = wallClock, in.opt.logger
+	in.schedule = run.NewScheduler(schedules)
+
+	deliveries := in.opt.deliveries
+	deliveries.Live, deliveries.Store, deliveries.Wake = in.live, in.store, in.runs.Wake
+	deliveries.Load, deliveries.Observe = in.ledger.Load, in.metrics.Delivery
+	deliveries.Now, deliveries.Logger = wallClock, in.opt.logger
+
+	cfg := in.opt.server
+	cfg.Store, cfg.Live, cfg.Load, cfg.Appliers = in.store, in.live, in.ledger.Load, in.appliers
+	cfg.Delivery, cfg.Runs, cfg.Metrics, cfg.Disk = delivery.New(deliveries), in.runs, in.metrics, in.disk
+	cfg.SchedulesChanged, cfg.SyncSecrets = in.schedule.Kick, syncSecrets
+	cfg.Version, cfg.Now, cfg.Logger = version, wallClock, in.opt.logger
 	var err error
-	in.server, err = server.New(server.Config{
-		Store: in.store, Live: in.live, Load: in.ledger.Load, Appliers: in.appliers, Delivery: deliveries, Runs: in.runs, Metrics: in.metrics, Disk: in.disk,
-		SchedulesChanged: in.schedule.Kick,
-		BaseURL:          in.opt.baseURL, SyncSecrets: syncSecrets, TrustedProxies: in.opt.trustedProxies, ValidateKey: in.opt.validateKey, Version: version, Now: wallClock, Logger: in.opt.logger,
-	})
+	in.server, err = server.New(cfg)
 	return err
 }
 
@@ -239,10 +224,10 @@ func (in *instance) addFactory(f factoryOptions) error {
 		return err
 	}
 	told := func(applier.State) {}
-	if f.notify != nil {
-		cfg := *f.notify
+	if f.tells() {
+		cfg := f.notify
 		_, cfg.Branch = f.source.Describe()
-		cfg.Secret, cfg.BaseURL, cfg.Logger = in.notifySecret(f.notifySecret), in.opt.baseURL, in.opt.logger
+		cfg.Secret, cfg.BaseURL, cfg.Logger = in.notifySecret(f.notifySecret), in.opt.server.BaseURL, in.opt.logger
 		notifier, err := notify.New(cfg)
 		if err != nil {
 			return err
@@ -267,22 +252,22 @@ func (in *instance) addFactory(f factoryOptions) error {
 
 // tell makes the part that tells that runs ended, if anybody wants to know.
 func (in *instance) tell() {
-	if len(in.opt.notifyRuns.States) == 0 {
+	if len(in.opt.ends.Wanted.States) == 0 {
 		return
 	}
-	secretOf := in.notifySecret(in.opt.notifySecret)
-	in.teller = run.NewNotifier(run.NotifierConfig{
-		Store: in.store, URL: in.opt.notify.URL, Body: in.server.RunNotice, Wanted: in.opt.notifyRuns, Client: in.opt.notify.Client, Logger: in.opt.logger,
-		Sign: func(ctx context.Context, id string, at time.Time, body []byte) (http.Header, error) {
-			value, err := secretOf(ctx)
-			if err != nil {
-				return nil, err
-			}
-			standard, _ := signature.Lookup("standard_webhooks")
-			r := &signature.Request{Header: http.Header{"Webhook-Id": {id}}, Body: body, Now: at}
-			return r.Header, standard.Sign(value, r)
-		},
-	})
+	secretOf := in.notifySecret(in.opt.endsSecret)
+	ends := in.opt.ends
+	ends.Store, ends.Body, ends.Logger = in.store, in.server.RunNotice, in.opt.logger
+	ends.Sign = func(ctx context.Context, id string, at time.Time, body []byte) (http.Header, error) {
+		value, err := secretOf(ctx)
+		if err != nil {
+			return nil, err
+		}
+		standard, _ := signature.Lookup("standard_webhooks")
+		r := &signature.Request{Header: http.Header{"Webhook-Id": {id}}, Body: body, Now: at}
+		return r.Header, standard.Sign(value, r)
+	}
+	in.teller = run.NewNotifier(ends)
 }
 
 // baseURLFile remembers how the last server was reached, for the URLs that
@@ -290,7 +275,7 @@ func (in *instance) tell() {
 const baseURLFile = "base-url"
 
 func (in *instance) noteBaseURL() {
-	path, text := filepath.Join(in.dir, baseURLFile), in.opt.baseURL+"\n"
+	path, text := filepath.Join(in.dir, baseURLFile), in.opt.server.BaseURL+"\n"
 	if was, err := os.ReadFile(path); err == nil && string(was) == text {
 		return
 	}
@@ -307,7 +292,7 @@ const reserveFile = "reserve"
 // them is started.
 func (in *instance) offline(ctx context.Context) error {
 	if address, err := os.ReadFile(filepath.Join(in.dir, baseURLFile)); err == nil {
-		in.opt.baseURL = strings.TrimSpace(string(address))
+		in.opt.server.BaseURL = strings.TrimSpace(string(address))
 	}
 	return in.wire()
 }

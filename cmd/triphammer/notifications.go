@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
@@ -14,77 +15,75 @@ import (
 )
 
 // notificationFlags say who hears what became of a commit.
-func notificationFlags(f *pflag.FlagSet) {
-	f.String("commit-status", "", "service that gets the statuses "+notify.Apply+" and "+notify.Validate+" of each commit: "+strings.Join(notify.Forges(), ", "))
-	f.String("commit-status-token-file", "", "file with a token that may write statuses; read for each")
-	f.String("commit-status-api", "", "address of the service's API, if --repo does not tell")
-	f.String("commit-status-project", "", "repository on the service, such as team/factory, if --repo does not tell")
-	f.String("notify-url", "", "address that is told when the newest commit does not serve, and when it does again; give one that is a credential as a variable or in the file")
-	f.StringSlice("notify-runs", nil, "ends of runs that --notify-url is told too: SUCCEEDED, FAILED, CANCELLED")
-	f.StringSlice("notify-automations", nil, "of these, those of runs of these automations alone")
-	f.String("notify-secret", "", "managed secret that signs these messages, as Standard Webhooks want it (base64)")
+func (f *factoryOptions) notificationFlags(set *pflag.FlagSet) {
+	set.StringVar(&f.notify.Service, "commit-status", "", "service that gets the statuses "+notify.Apply+" and "+notify.Validate+" of each commit: "+strings.Join(notify.Forges(), ", "))
+	set.StringVar(&f.notify.TokenFile, "commit-status-token-file", "", "file with a token that may write statuses; read for each")
+	set.StringVar(&f.notify.Project.API, "commit-status-api", "", "address of the service's API, if --repo does not tell")
+	set.StringVar(&f.notify.Project.Path, "commit-status-project", "", "repository on the service, such as team/factory, if --repo does not tell")
+	set.StringVar(&f.notify.URL, "notify-url", "", "address that is told when the newest commit does not serve, and when it does again; give one that is a credential as a variable or in the file")
+	set.StringSliceVar(&f.notifyRuns.States, "notify-runs", nil, "ends of runs that --notify-url is told too: SUCCEEDED, FAILED, CANCELLED")
+	set.StringSliceVar(&f.notifyRuns.Automations, "notify-automations", nil, "of these, those of runs of these automations alone")
+	set.StringVar(&f.notifySecret, "notify-secret", "", "managed secret that signs these messages, as Standard Webhooks want it (base64)")
 }
 
-// notifications reads the flags; nil if nobody is to be told.
-func notifications(flags *pflag.FlagSet, source repository) (*notify.Config, error) {
-	text := func(name string) string { v, _ := flags.GetString(name); return v }
-	cfg := notify.Config{Service: text("commit-status"), TokenFile: text("commit-status-token-file"), URL: text("notify-url")}
-	if cfg.Service == "" && cfg.URL == "" {
-		return nil, nil
+// tells says whether anybody is to be told of applies.
+func (f *factoryOptions) tells() bool { return f.notify.Service != "" || f.notify.URL != "" }
+
+// openNotifications completes what the flags say of whoever is to be told.
+func (f *factoryOptions) openNotifications() error {
+	if !f.tells() {
+		return nil
 	}
-	if (cfg.URL == "") != (text("notify-secret") == "") {
-		return nil, exitWith(exitUsage, "--notify-url and --notify-secret go together")
+	cfg := &f.notify
+	if (cfg.URL == "") != (f.notifySecret == "") {
+		return exitWith(exitUsage, "--notify-url and --notify-secret go together")
 	}
 	if u, err := url.Parse(cfg.URL); cfg.URL != "" && (err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "") {
-		return nil, exitWith(exitUsage, "--notify-url is not an address such as https://hooks.example.com/…") // it is not repeated: it may be a credential
+		return exitWith(exitUsage, "--notify-url is not an address such as https://hooks.example.com/…") // it is not repeated: it may be a credential
 	}
 	if (cfg.Service == "") != (cfg.TokenFile == "") {
-		return nil, exitWith(exitUsage, "--commit-status and --commit-status-token-file go together")
+		return exitWith(exitUsage, "--commit-status and --commit-status-token-file go together")
 	}
-	if cfg.Service != "" {
-		cfg.Project = notify.Project{API: strings.TrimSuffix(text("commit-status-api"), "/"), Path: strings.Trim(text("commit-status-project"), "/")}
-		if cfg.Project.API == "" || cfg.Project.Path == "" {
-			repo, _ := source.Describe()
+	if p := &cfg.Project; cfg.Service != "" {
+		p.API, p.Path = strings.TrimSuffix(p.API, "/"), strings.Trim(p.Path, "/")
+		if p.API == "" || p.Path == "" {
+			repo, _ := f.source.Describe()
 			derived, err := notify.ProjectOf(cfg.Service, repo)
 			if err != nil {
-				return nil, exitWith(exitUsage, "--commit-status: %w", err)
+				return exitWith(exitUsage, "--commit-status: %w", err)
 			}
-			if cfg.Project.API == "" {
-				cfg.Project.API = derived.API
-			}
-			if cfg.Project.Path == "" {
-				cfg.Project.Path = derived.Path
-			}
+			p.API, p.Path = cmp.Or(p.API, derived.API), cmp.Or(p.Path, derived.Path)
 		}
 	}
-	client, err := notify.NewClient(text("git-ca-file"))
+	client, err := notify.NewClient(f.repository.CAFile)
 	if err != nil {
-		return nil, exitWith(exitUsage, "--git-ca-file: %w", err)
+		return exitWith(exitUsage, "--git-ca-file: %w", err)
 	}
 	cfg.Client = client
-	if _, err := notify.New(cfg); err != nil {
-		return nil, exitWith(exitUsage, "--commit-status: %w", err)
+	if _, err := notify.New(*cfg); err != nil {
+		return exitWith(exitUsage, "--commit-status: %w", err)
 	}
-	return &cfg, nil
+	return nil
 }
 
-// runNotices reads which ends of runs are told.
-func runNotices(flags *pflag.FlagSet) (filter run.NoticeFilter, err error) {
-	filter.States, _ = flags.GetStringSlice("notify-runs")
-	filter.Automations, _ = flags.GetStringSlice("notify-automations")
-	for _, state := range filter.States {
+// tellRuns reads which ends of runs are told.
+func (s *serving) tellRuns() error {
+	wanted := s.factory.notifyRuns
+	for _, state := range wanted.States {
 		if !store.RunState(state).Terminal() {
-			return filter, exitWith(exitUsage, "--notify-runs: %s is not how a run ends: SUCCEEDED, FAILED, CANCELLED", state)
+			return exitWith(exitUsage, "--notify-runs: %s is not how a run ends: SUCCEEDED, FAILED, CANCELLED", state)
 		}
 	}
-	address, _ := flags.GetString("notify-url")
 	switch {
-	case len(filter.States) > 0 && address == "":
-		return filter, exitWith(exitUsage, "--notify-runs needs --notify-url, the address that is told")
-	case len(filter.Automations) > 0 && len(filter.States) == 0:
-		return filter, exitWith(exitUsage, "--notify-automations needs --notify-runs, the ends that are told")
+	case len(wanted.States) > 0 && s.factory.notify.URL == "":
+		return exitWith(exitUsage, "--notify-runs needs --notify-url, the address that is told")
+	case len(wanted.Automations) > 0 && len(wanted.States) == 0:
+		return exitWith(exitUsage, "--notify-automations needs --notify-runs, the ends that are told")
 	}
-	return filter, nil
+	told := s.factories[0].notify
+	s.ends = run.NotifierConfig{URL: told.URL, Wanted: wanted, Client: told.Client}
+	s.endsSecret = s.factory.notifySecret
+	return nil
 }
 
 // notifySecret opens the secret that signs messages.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -10,23 +11,57 @@ import (
 
 	"triphammer/applier"
 	"triphammer/applier/gitrepo"
+	"triphammer/server/notify"
+	"triphammer/server/run"
 )
 
+// factoryOptions are what one of the factories is made of.
+type factoryOptions struct {
+	name       string
+	repository gitrepo.RemoteConfig // or the path and branch of one on this machine
+	path       string               // of the factory in the source
+	syncSecret string               // name of the secret that signs push notifications
+	verifyKeys string               // file with the keys that may sign; empty: all commits may apply
+	verifyTime string
+
+	notify       notify.Config // who hears of applies
+	notifySecret string        // name of the secret that signs what they hear
+	notifyRuns   run.NoticeFilter
+
+	source applier.Source
+	verify func(ctx context.Context, hash string, arrived arrival) (warning string, err error) // nil: all commits may apply
+}
+
+// arrival is when a commit came.
+type arrival func(ctx context.Context, hash string) (time.Time, error)
+
+// flags are the settings that each factory can have a value of its own for.
+func (f *factoryOptions) flags(set *pflag.FlagSet) {
+	f.repositoryFlags(set)
+	f.notificationFlags(set)
+}
+
+func (f *factoryOptions) flagSet() *pflag.FlagSet {
+	set := pflag.NewFlagSet("factory", pflag.ContinueOnError)
+	f.flags(set)
+	return set
+}
+
 // repositoryFlags say where the definitions are, and how to get at them.
-func repositoryFlags(f *pflag.FlagSet) {
-	f.String("repo", "", "repository of the definitions: a path, https://host/path, or user@host:path for ssh")
-	f.String("branch", "main", "production branch")
-	f.String("path", ".", "folder of the factory in the repository")
-	f.Duration("poll", time.Minute, "how often to look at a repository on another machine")
-	f.Duration("git-timeout", 2*time.Minute, "how long a look at a repository on another machine may take; a fetch that moves on may take longer")
-	f.String("sync-secret", "", "managed secret with which the service signs its push notifications")
-	f.String("verify-keys", "", "apply only commits that one of these keys signed: allowed_signers of ssh, armored OpenPGP public keys")
-	f.String("verify-time", verifyCommitted, "the time at which an ssh key of --verify-keys has to be valid: "+verifyCommitted+" (the commit's own, which its committer sets) or "+verifyArrived+" (when the server first saw the commit)")
-	f.String("git-token-file", "", "file with the token for a repository over https; read at each look")
-	f.String("git-username", "", "user name that the token belongs to, where the service asks for one")
-	f.String("git-ca-file", "", "certificates to trust for a repository over https, beside the system's (PEM)")
-	f.String("git-ssh-key", "", "private key for a repository over ssh, without a passphrase; default: the agent of SSH_AUTH_SOCK")
-	f.String("git-known-hosts", "", "known_hosts file for a repository over ssh; default: the published keys of GitHub, GitLab and Bitbucket")
+func (f *factoryOptions) repositoryFlags(set *pflag.FlagSet) {
+	set.StringVar(&f.repository.URL, "repo", "", "repository of the definitions: a path, https://host/path, or user@host:path for ssh")
+	set.StringVar(&f.repository.Branch, "branch", "main", "production branch")
+	set.StringVar(&f.path, "path", ".", "folder of the factory in the repository")
+	set.DurationVar(&f.repository.Poll, "poll", time.Minute, "how often to look at a repository on another machine")
+	set.DurationVar(&f.repository.Timeout, "git-timeout", 2*time.Minute, "how long a look at a repository on another machine may take; a fetch that moves on may take longer")
+	set.StringVar(&f.syncSecret, "sync-secret", "", "managed secret with which the service signs its push notifications")
+	set.StringVar(&f.verifyKeys, "verify-keys", "", "apply only commits that one of these keys signed: allowed_signers of ssh, armored OpenPGP public keys")
+	set.StringVar(&f.verifyTime, "verify-time", verifyCommitted, "the time at which an ssh key of --verify-keys has to be valid: "+verifyCommitted+" (the commit's own, which its committer sets) or "+verifyArrived+" (when the server first saw the commit)")
+	set.StringVar(&f.repository.TokenFile, "git-token-file", "", "file with the token for a repository over https; read at each look")
+	set.StringVar(&f.repository.Username, "git-username", "", "user name that the token belongs to, where the service asks for one")
+	set.StringVar(&f.repository.CAFile, "git-ca-file", "", "certificates to trust for a repository over https, beside the system's (PEM)")
+	set.StringVar(&f.repository.SSHKey, "git-ssh-key", "", "private key for a repository over ssh, without a passphrase; default: the agent of SSH_AUTH_SOCK")
+	set.StringVar(&f.repository.KnownHosts, "git-known-hosts", "", "known_hosts file for a repository over ssh; default: the published keys of GitHub, GitLab and Bitbucket")
 }
 
 // The values of --verify-time.
@@ -44,37 +79,59 @@ type repository interface {
 	Verify(ctx context.Context, hash string, signers gitrepo.Signers) (warning string, err error)
 }
 
+// open opens the repository, and finds who hears of it.
+func (f *factoryOptions) open(data string) error {
+	source, err := f.openSource(data)
+	if err != nil {
+		return err
+	}
+	f.source = source
+	if f.verifyKeys != "" {
+		if _, err := os.Stat(f.verifyKeys); err != nil {
+			return exitWith(exitUsage, "--verify-keys: %w", err)
+		}
+		signers, byArrival := gitrepo.Signers{File: f.verifyKeys}, f.verifyTime == verifyArrived
+		f.verify = func(ctx context.Context, hash string, arrived arrival) (string, error) {
+			signers := signers
+			if byArrival {
+				signers.Arrived = arrived
+			}
+			return source.Verify(ctx, hash, signers)
+		}
+	}
+	switch {
+	case f.verifyTime != verifyCommitted && f.verifyTime != verifyArrived:
+		return exitWith(exitUsage, "--verify-time %q is neither %s nor %s", f.verifyTime, verifyCommitted, verifyArrived)
+	case f.verifyTime != verifyCommitted && f.verify == nil:
+		return exitWith(exitUsage, "--verify-time needs --verify-keys, the keys that may sign")
+	}
+	return f.openNotifications()
+}
+
 // openSource opens the repository that the flags name. What is fetched of a
 // remote one is kept in the data directory.
-func openSource(flags *pflag.FlagSet, data, factory string) (repository, error) {
-	text := func(name string) string { v, _ := flags.GetString(name); return v }
-	repo := strings.TrimPrefix(text("repo"), "file://")
-	if !gitrepo.IsRemote(repo) {
-		source, err := gitrepo.Open(repo, text("branch"))
+func (f *factoryOptions) openSource(data string) (repository, error) {
+	r := f.repository
+	r.URL = strings.TrimPrefix(r.URL, "file://")
+	if !gitrepo.IsRemote(r.URL) {
+		source, err := gitrepo.Open(r.URL, r.Branch)
 		if err != nil {
 			return nil, exitWith(exitUsage, "--repo: %w", err)
 		}
 		return source, nil
 	}
-	poll, _ := flags.GetDuration("poll")
-	if poll < minPoll {
-		return nil, exitWith(exitUsage, "--poll %s: at least %s", poll, minPoll)
+	if r.Poll < minPoll {
+		return nil, exitWith(exitUsage, "--poll %s: at least %s", r.Poll, minPoll)
 	}
-	timeout, _ := flags.GetDuration("git-timeout")
-	if timeout < minPoll {
-		return nil, exitWith(exitUsage, "--git-timeout %s: at least %s", timeout, minPoll)
+	if r.Timeout < minPoll {
+		return nil, exitWith(exitUsage, "--git-timeout %s: at least %s", r.Timeout, minPoll)
 	}
 	abs, err := filepath.Abs(data)
 	if err != nil {
 		return nil, err
 	}
-	source, err := gitrepo.OpenRemote(gitrepo.RemoteConfig{
-		URL: repo, Branch: text("branch"), Cache: filepath.Join(abs, "repositories", factory), Poll: poll, Timeout: timeout,
-		Credentials: gitrepo.Credentials{
-			TokenFile: text("git-token-file"), Username: text("git-username"), CAFile: text("git-ca-file"),
-			SSHKey: text("git-ssh-key"), KnownHosts: text("git-known-hosts"),
-		},
-	})
+	r.Cache = filepath.Join(abs, "repositories", f.name)
+	source, err := gitrepo.OpenRemote(r)
 	if err != nil {
 		return nil, exitWith(exitUsage, "--repo: %w", err)
 	}

@@ -1,10 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/netip"
 	"net/url"
@@ -21,15 +21,14 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"triphammer/applier/gitrepo"
 	"triphammer/schema"
 	"triphammer/server"
 	"triphammer/server/disk"
-	"triphammer/server/notify"
 	"triphammer/server/run"
 )
 
 func serveCommand() *cobra.Command {
+	s := &serving{}
 	c := &cobra.Command{
 		Use:   "serve --repo PATH|URL --data DIR",
 		Short: "Serve the production branch of a repository",
@@ -39,82 +38,93 @@ Each flag can also be a variable (TRIPHAMMER_DATA, TRIPHAMMER_LISTEN …) or a k
 first, then variables, then the file. The first start makes the data directory and the key that seals the secrets
 (DIR/key): keep a copy of that key apart from backups.`,
 		Args: cobra.NoArgs,
-		RunE: serve,
+		RunE: func(c *cobra.Command, _ []string) error { return serve(c, s) },
 	}
-	serveFlags(c.Flags())
+	s.serveFlags(c.Flags())
 	return c
 }
 
+// serving is a server from its settings to its end; serve and dev share it. A flag
+// is bound to the field that it sets, which is one of a part's Config where it can
+// be: the flag's name is the name of the variable and of the configuration file's
+// key, too.
+type serving struct {
+	instanceOptions
+	factory                factoryOptions // that of --repo, and what those of the file have in common
+	data, config           string
+	listen                 string
+	secretsDir, secretsEnv string
+	minFree                string
+	proxies                []string
+	listeners              server.Listeners
+
+	in     *instance
+	socket func() // removes the socket
+}
+
 // serveFlags are all settings of a server (SPEC 12).
-func serveFlags(f *pflag.FlagSet) {
-	repositoryFlags(f)
-	notificationFlags(f)
-	f.String("data", "", "data directory; made if it is missing")
-	f.String("config", "", "configuration file (YAML; its keys are these flags' names)")
-	serverFlags(f)
-	f.String("tls-cert", "", "certificate file; read again when it changes")
-	f.String("tls-key", "", "key file of the certificate")
-	f.StringSlice("trusted-proxies", nil, "networks whose X-Forwarded-For is believed, such as 10.0.0.0/8")
+func (s *serving) serveFlags(f *pflag.FlagSet) {
+	s.factory.flags(f)
+	f.StringVar(&s.data, "data", "", "data directory; made if it is missing")
+	f.StringVar(&s.config, "config", "", "configuration file (YAML; its keys are these flags' names)")
+	s.sharedFlags(f, "127.0.0.1:8787")
+	f.StringVar(&s.listeners.CertFile, "tls-cert", "", "certificate file; read again when it changes")
+	f.StringVar(&s.listeners.KeyFile, "tls-key", "", "key file of the certificate")
+	f.StringSliceVar(&s.proxies, "trusted-proxies", nil, "networks whose X-Forwarded-For is believed, such as 10.0.0.0/8")
 }
 
-// serverFlags are those that serve and dev share.
-func serverFlags(f *pflag.FlagSet) {
-	f.String("listen", "127.0.0.1:8787", "address to listen on")
-	f.String("base-url", "", "how senders and people reach the server, such as https://hammer.example.com or https://example.com/triphammer")
-	f.String("secrets-dir", "", "folder with a file for each managed secret (Docker, Kubernetes, systemd credentials)")
-	f.String("secrets-env", "", "prefix of variables that are managed secrets, such as HAMMER_SECRET_")
-	f.Int("rate-limit", 60, "authenticated deliveries per minute and webhook; 0: no limit")
-	f.Int("auth-failures", 10, "failed authentications per minute, webhook and address; 0: no limit")
-	f.Int("max-connections", 0, "network connections at once; 0: what the limit of open files allows, at most 4096")
-	f.Int("max-connections-per-address", 256, "of these, of one address (of IPv6, of one /64); loopback and trusted proxies excepted. 0: no limit of its own")
-	f.Int("max-runs", 4, "runs at once; 0: queue and start none")
-	f.Int("max-runs-per-automation", 0, "of these, of one automation; 0: no limit of its own")
-	f.Duration("keep-runs", 90*24*time.Hour, "how long runs are kept after their end; 0: for good")
-	f.Duration("keep-transcripts", 0, "how long transcripts of runs that are kept are; 0: as long as the run")
-	f.Bool("validate-key", false, "ask who checks definitions by HTTP for an API key; otherwise anybody may")
-	f.Int("max-queued", 0, "runs that may wait; beyond it callers get 429, senders 503. 0: no limit")
-	f.String("workspaces", "", "folder for the workspaces of runs, of this server alone (default: runs in the data directory)")
-	f.String("min-free", disk.DefaultFloor, "free space below which new runs wait and old workspaces go; below a quarter of it the run that takes the most is stopped. 0: none")
-	f.String("missed-schedules", run.MissedSkip, "ticks that came while no server ran: skip, or once for all of a schedule")
+// sharedFlags are those that serve and dev share.
+func (s *serving) sharedFlags(f *pflag.FlagSet, listen string) {
+	f.StringVar(&s.listen, "listen", listen, "address to listen on")
+	f.StringVar(&s.server.BaseURL, "base-url", "", "how senders and people reach the server, such as https://hammer.example.com or https://example.com/triphammer")
+	f.StringVar(&s.secretsDir, "secrets-dir", "", "folder with a file for each managed secret (Docker, Kubernetes, systemd credentials)")
+	f.StringVar(&s.secretsEnv, "secrets-env", "", "prefix of variables that are managed secrets, such as HAMMER_SECRET_")
+	f.IntVar(&s.deliveries.RateLimit, "rate-limit", 60, "authenticated deliveries per minute and webhook; 0: no limit")
+	f.IntVar(&s.deliveries.AuthFailures, "auth-failures", 10, "failed authentications per minute, webhook and address; 0: no limit")
+	f.IntVar(&s.listeners.MaxConnections, "max-connections", 0, "network connections at once; 0: what the limit of open files allows, at most 4096")
+	f.IntVar(&s.listeners.MaxPerAddress, "max-connections-per-address", 256, "of these, of one address (of IPv6, of one /64); loopback and trusted proxies excepted. 0: no limit of its own")
+	f.IntVar(&s.runs.MaxRuns, "max-runs", 4, "runs at once; 0: queue and start none")
+	f.IntVar(&s.runs.MaxPerAutomation, "max-runs-per-automation", 0, "of these, of one automation; 0: no limit of its own")
+	f.DurationVar(&s.keep.Runs, "keep-runs", 90*24*time.Hour, "how long runs are kept after their end; 0: for good")
+	f.DurationVar(&s.keep.Transcripts, "keep-transcripts", 0, "how long transcripts of runs that are kept are; 0: as long as the run")
+	f.BoolVar(&s.server.ValidateKey, "validate-key", false, "ask who checks definitions by HTTP for an API key; otherwise anybody may")
+	f.IntVar(&s.runs.MaxQueued, "max-queued", 0, "runs that may wait; beyond it callers get 429, senders 503. 0: no limit")
+	f.StringVar(&s.workspaces, "workspaces", "", "folder for the workspaces of runs, of this server alone (default: runs in the data directory)")
+	f.StringVar(&s.minFree, "min-free", disk.DefaultFloor, "free space below which new runs wait and old workspaces go; below a quarter of it the run that takes the most is stopped. 0: none")
+	f.StringVar(&s.schedules.Missed, "missed-schedules", run.MissedSkip, "ticks that came while no server ran: skip, or once for all of a schedule")
 }
 
-func serve(c *cobra.Command, _ []string) error {
-	config, err := configFile(c.Flags())
+func serve(c *cobra.Command, s *serving) error {
+	config, err := configFile(c.Flags(), s.config)
 	if err != nil {
 		return err
 	}
 	if err := fromEnvironment(c.Flags(), config.values); err != nil {
 		return err
 	}
-	text := func(name string) string { v, _ := c.Flags().GetString(name); return v }
-	repo, data := text("repo"), text("data")
+	repo := s.factory.repository.URL
 	switch {
 	case repo == "" && len(config.factories) == 0:
 		return exitWith(exitUsage, "which repository? Give --repo PATH or URL (or TRIPHAMMER_REPO)")
 	case repo != "" && len(config.factories) > 0:
 		return exitWith(exitUsage, "--repo and the factories of %s exclude each other", config.path)
-	case data == "":
+	case s.data == "":
 		return exitWith(exitUsage, "where to keep the data? Give --data DIR (or TRIPHAMMER_DATA)")
-	case (text("tls-cert") == "") != (text("tls-key") == ""):
+	case (s.listeners.CertFile == "") != (s.listeners.KeyFile == ""):
 		return exitWith(exitUsage, "--tls-cert and --tls-key go together")
 	}
-	s := serving{data: data, certFile: text("tls-cert"), keyFile: text("tls-key")}
-	if s.factories, err = factories(c.Flags(), config, data); err != nil {
+	if s.factories, err = s.openFactories(c.Flags(), config); err != nil {
 		return err
 	}
-	if text("notify-url") != "" {
-		s.notify, s.notifySecret = s.factories[0].notify, text("notify-secret")
-	}
-	if s.notifyRuns, err = runNotices(c.Flags()); err != nil {
+	if err := s.tellRuns(); err != nil {
 		return err
 	}
-	proxies, _ := c.Flags().GetStringSlice("trusted-proxies")
-	for _, p := range proxies {
+	for _, p := range s.proxies {
 		prefix, err := netip.ParsePrefix(p)
 		if err != nil {
 			return exitWith(exitUsage, "--trusted-proxies: %w", err)
 		}
-		s.proxies = append(s.proxies, prefix)
+		s.server.TrustedProxies = append(s.server.TrustedProxies, prefix)
 	}
 	s.logger = serverLog(c)
 	if err := s.open(c); err != nil {
@@ -151,11 +161,8 @@ var factoryNames = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 
 // configFile reads --config: strict, so that a key that nothing reads is an
 // error.
-func configFile(flags *pflag.FlagSet) (config configuration, err error) {
-	config.path, _ = flags.GetString("config")
-	if config.path == "" {
-		config.path = os.Getenv("TRIPHAMMER_CONFIG")
-	}
+func configFile(flags *pflag.FlagSet, path string) (config configuration, err error) {
+	config.path = cmp.Or(path, os.Getenv("TRIPHAMMER_CONFIG"))
 	if config.path == "" {
 		return config, nil
 	}
@@ -221,30 +228,24 @@ func factoriesOf(c *schema.Collector, n *schema.Node) []factoryValues {
 		case field.Value.Kind != schema.Mapping || field.Value.Get("repo") == nil:
 			c.Error(field.At, schema.MissingRequired, "", fmt.Sprintf("factory %s has no repo", field.Key))
 		default:
-			all = append(all, factoryValues{field.Key, flagValues(c, field.Value, factoryFlags())})
+			all = append(all, factoryValues{field.Key, flagValues(c, field.Value, new(factoryOptions).flagSet())})
 		}
 	}
 	return all
 }
 
-// factoryFlags are the flags that each factory can have a value of its own for.
-func factoryFlags() *pflag.FlagSet {
-	f := pflag.NewFlagSet("factory", pflag.ContinueOnError)
-	repositoryFlags(f)
-	notificationFlags(f)
-	return f
-}
-
-// factories are those that the server has: that of --repo, or those of the
+// openFactories opens those that the server has: that of --repo, or those of the
 // configuration file, each with its own values and else those of the server.
-func factories(flags *pflag.FlagSet, config configuration, data string) ([]factoryOptions, error) {
+func (s *serving) openFactories(flags *pflag.FlagSet, config configuration) ([]factoryOptions, error) {
 	if len(config.factories) == 0 {
-		one, err := openFactory(factoryName, flags, data)
-		return []factoryOptions{one}, err
+		s.factory.name = factoryName
+		err := s.factory.open(s.data)
+		return []factoryOptions{s.factory}, err
 	}
 	var all []factoryOptions
 	for _, f := range config.factories {
-		own := factoryFlags()
+		one := factoryOptions{name: f.name}
+		own := one.flagSet()
 		var err error
 		own.VisitAll(func(flag *pflag.Flag) {
 			value, ok := f.values[flag.Name]
@@ -259,8 +260,7 @@ func factories(flags *pflag.FlagSet, config configuration, data string) ([]facto
 		if err != nil {
 			return nil, exitWith(exitUsage, "%s: factory %s: %w", config.path, f.name, err)
 		}
-		one, err := openFactory(f.name, own, data)
-		if err != nil {
+		if err := one.open(s.data); err != nil {
 			return nil, fmt.Errorf("factory %s: %w", f.name, err)
 		}
 		all = append(all, one)
@@ -268,99 +268,24 @@ func factories(flags *pflag.FlagSet, config configuration, data string) ([]facto
 	return all, nil
 }
 
-// openFactory opens the repository of a factory, and reads who hears of it.
-func openFactory(name string, flags *pflag.FlagSet, data string) (f factoryOptions, err error) {
-	text := func(name string) string { v, _ := flags.GetString(name); return v }
-	source, err := openSource(flags, data, name)
-	if err != nil {
-		return f, err
-	}
-	f = factoryOptions{name: name, source: source, path: text("path"), syncSecret: text("sync-secret"), notifySecret: text("notify-secret")}
-	if keys := text("verify-keys"); keys != "" {
-		if _, err := os.Stat(keys); err != nil {
-			return f, exitWith(exitUsage, "--verify-keys: %w", err)
-		}
-		f.verify = func(ctx context.Context, hash string, arrived arrival) (string, error) {
-			signers := gitrepo.Signers{File: keys}
-			if text("verify-time") == verifyArrived {
-				signers.Arrived = arrived
-			}
-			return source.Verify(ctx, hash, signers)
-		}
-	}
-	switch when := text("verify-time"); {
-	case when != verifyCommitted && when != verifyArrived:
-		return f, exitWith(exitUsage, "--verify-time %q is neither %s nor %s", when, verifyCommitted, verifyArrived)
-	case when != verifyCommitted && f.verify == nil:
-		return f, exitWith(exitUsage, "--verify-time needs --verify-keys, the keys that may sign")
-	}
-	f.notify, err = notifications(flags, source)
-	return f, err
-}
-
-// serving is a server from its flags to its end; serve and dev share it.
-type serving struct {
-	data              string
-	factories         []factoryOptions
-	notify            *notify.Config // who hears of runs
-	notifySecret      string
-	notifyRuns        run.NoticeFilter
-	certFile, keyFile string
-	proxies           []netip.Prefix
-	logger            *slog.Logger
-
-	connections, perAddress int // that may be open at once
-
-	in     *instance
-	tcp    net.Listener
-	unix   net.Listener
-	socket func() // removes the socket
-}
-
 // open takes the address and the data directory.
 func (s *serving) open(c *cobra.Command) (err error) {
 	if err := closeInherited(); err != nil {
 		return err
 	}
-	flags := c.Flags()
-	if err := s.boundConnections(flags); err != nil {
+	if err := s.boundConnections(); err != nil {
 		return err
 	}
-	listen, _ := flags.GetString("listen")
-	if s.tcp, err = listenTCP(c.Context(), listen); err != nil {
+	tcp, err := listenTCP(c.Context(), s.listen)
+	if err != nil {
 		return exitWith(exitUsage, "--listen: %w", err)
 	}
-	opt := instanceOptions{make: true, factories: s.factories, notify: s.notify, notifySecret: s.notifySecret, notifyRuns: s.notifyRuns, trustedProxies: s.proxies, logger: s.logger}
-	opt.rateLimit, _ = flags.GetInt("rate-limit")
-	opt.validateKey, _ = flags.GetBool("validate-key")
-	opt.authFailures, _ = flags.GetInt("auth-failures")
-	opt.maxRuns, _ = flags.GetInt("max-runs")
-	opt.perAutomation, _ = flags.GetInt("max-runs-per-automation")
-	opt.keep.Runs, _ = flags.GetDuration("keep-runs")
-	opt.keep.Transcripts, _ = flags.GetDuration("keep-transcripts")
-	opt.maxQueued, _ = flags.GetInt("max-queued")
-	if opt.missed, _ = flags.GetString("missed-schedules"); opt.missed != run.MissedSkip && opt.missed != run.MissedOnce {
-		return errors.Join(exitWith(exitUsage, "--missed-schedules is skip or once, not %q", opt.missed), s.tcp.Close())
+	s.listeners.TCP = tcp
+	if err := s.settle(); err != nil {
+		return errors.Join(err, tcp.Close())
 	}
-	opt.workspaces, _ = flags.GetString("workspaces")
-	minFree, _ := flags.GetString("min-free")
-	if opt.minFree, err = disk.ParseFloor(minFree); err != nil {
-		return errors.Join(exitWith(exitUsage, "--min-free: %w", err), s.tcp.Close())
-	}
-	if opt.baseURL, _ = flags.GetString("base-url"); opt.baseURL == "" {
-		opt.baseURL = s.defaultURL()
-	}
-	opt.baseURL = strings.TrimSuffix(opt.baseURL, "/")
-	if err := s.checkBaseURL(opt.baseURL); err != nil {
-		return errors.Join(err, s.tcp.Close())
-	}
-	secretsDir, _ := flags.GetString("secrets-dir")
-	secretsEnv, _ := flags.GetString("secrets-env")
-	if opt.secretSources, err = secretSources(secretsDir, secretsEnv); err != nil {
-		return errors.Join(err, s.tcp.Close())
-	}
-	if s.in, err = openInstance(c.Context(), s.data, opt); err != nil {
-		return errors.Join(err, s.tcp.Close())
+	if s.in, err = openInstance(c.Context(), s.data, s.instanceOptions); err != nil {
+		return errors.Join(err, tcp.Close())
 	}
 	s.in.announce(c.ErrOrStderr())
 	err = s.in.wire()
@@ -371,9 +296,27 @@ func (s *serving) open(c *cobra.Command) (err error) {
 		err = s.listenUnix()
 	}
 	if err != nil {
-		return errors.Join(err, s.tcp.Close(), s.in.close())
+		return errors.Join(err, tcp.Close(), s.in.close())
 	}
 	return nil
+}
+
+// settle checks the settings that not every value fits. The address is taken: it
+// is the base URL if none is given.
+func (s *serving) settle() (err error) {
+	s.make = true
+	if s.schedules.Missed != run.MissedSkip && s.schedules.Missed != run.MissedOnce {
+		return exitWith(exitUsage, "--missed-schedules is skip or once, not %q", s.schedules.Missed)
+	}
+	if s.floor, err = disk.ParseFloor(s.minFree); err != nil {
+		return exitWith(exitUsage, "--min-free: %w", err)
+	}
+	s.server.BaseURL = strings.TrimSuffix(cmp.Or(s.server.BaseURL, s.defaultURL()), "/")
+	if err := s.checkBaseURL(s.server.BaseURL); err != nil {
+		return err
+	}
+	s.secretSources, err = secretSources(s.secretsDir, s.secretsEnv)
+	return err
 }
 
 const (
@@ -385,22 +328,21 @@ const (
 
 // boundConnections bounds connections by the descriptors that this process may
 // have, so that the store and runs always find some.
-func (s *serving) boundConnections(flags *pflag.FlagSet) error {
+func (s *serving) boundConnections() error {
 	var files syscall.Rlimit // whose soft limit the runtime has raised to the hard one
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
 		return fmt.Errorf("the limit of open files: %w", err)
 	}
 	limit := int(min(files.Cur, 1<<30))
-	s.connections, _ = flags.GetInt("max-connections")
-	s.perAddress, _ = flags.GetInt("max-connections-per-address")
+	l := &s.listeners
 	switch {
-	case s.connections < 0 || s.perAddress < 0:
+	case l.MaxConnections < 0 || l.MaxPerAddress < 0:
 		return exitWith(exitUsage, "--max-connections and --max-connections-per-address are not negative")
-	case s.connections > limit-leastDescriptors:
+	case l.MaxConnections > limit-leastDescriptors:
 		return exitWith(exitUsage, "--max-connections %d: this process may have %d files open (ulimit -n, LimitNOFILE), and needs %d of them for itself",
-			s.connections, limit, leastDescriptors)
-	case s.connections == 0:
-		s.connections = max(1, min(mostConnections, limit*3/4, limit-leastDescriptors))
+			l.MaxConnections, limit, leastDescriptors)
+	case l.MaxConnections == 0:
+		l.MaxConnections = max(1, min(mostConnections, limit*3/4, limit-leastDescriptors))
 	}
 	return nil
 }
@@ -421,10 +363,10 @@ func listenTCP(ctx context.Context, address string) (l net.Listener, err error) 
 // defaultURL is the address that was taken.
 func (s *serving) defaultURL() string {
 	scheme := "http://"
-	if s.certFile != "" {
+	if s.listeners.CertFile != "" {
 		scheme = "https://"
 	}
-	addr := s.tcp.Addr().(*net.TCPAddr)
+	addr := s.listeners.TCP.Addr().(*net.TCPAddr)
 	if addr.IP.IsUnspecified() {
 		return fmt.Sprintf("%slocalhost:%d", scheme, addr.Port)
 	}
@@ -460,12 +402,13 @@ func (s *serving) listenUnix() error {
 		return err
 	}
 	_ = os.Remove(path) // from a process that died
-	s.unix, err = net.Listen("unix", path)
+	unix, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		release()
 		return fmt.Errorf("the local socket: %w", err)
 	}
-	s.unix.(*net.UnixListener).SetUnlinkOnClose(false)
+	unix.SetUnlinkOnClose(false)
+	s.listeners.Unix = unix
 	s.socket = func() { _ = os.Remove(path); release() }
 	return os.Chmod(path, 0o600)
 }
@@ -509,10 +452,8 @@ func (s *serving) run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() {
 		s.logger.Info("stopping: runs in progress get a moment; a second signal ends it at once")
 	})()
-	s.logger.Info("serving", "address", s.tcp.Addr().String(), "base_url", s.in.opt.baseURL, "data", s.in.dir, "max_connections", s.connections)
-	err := s.in.server.Serve(ctx, server.Listeners{
-		TCP: s.tcp, MaxConnections: s.connections, MaxPerAddress: s.perAddress, Unix: s.unix, CertFile: s.certFile, KeyFile: s.keyFile,
-	})
+	s.logger.Info("serving", "address", s.listeners.TCP.Addr().String(), "base_url", s.server.BaseURL, "data", s.in.dir, "max_connections", s.listeners.MaxConnections)
+	err := s.in.server.Serve(ctx, s.listeners)
 	stopWorking()
 	workers.Wait()
 	s.logger.Info("stopped")
@@ -526,7 +467,7 @@ func (s *serving) run(ctx context.Context) error {
 
 // close gives back what open took, if nothing was served.
 func (s *serving) close() error {
-	err := errors.Join(s.tcp.Close(), s.unix.Close())
+	err := errors.Join(s.listeners.TCP.Close(), s.listeners.Unix.Close())
 	s.socket()
 	return errors.Join(err, s.in.close())
 }
