@@ -78,6 +78,7 @@ func TestSnapshotFS(t *testing.T) {
 		{"factory.yaml", []byte("name: x\n")},
 		{"agents/a/agent.md", nil},
 		{"webhooks/a.yaml", []byte("a")},
+		{"factory.yaml/inside", nil},
 		{"../out", nil},
 		{"/abs", nil},
 		{".", nil},

@@ -1,15 +1,11 @@
 package applier
 
 import (
-	"bytes"
-	"errors"
-	"io"
 	"io/fs"
 	"maps"
 	"path"
 	"slices"
-	"strings"
-	"time"
+	"testing/fstest"
 )
 
 // Snapshot is the definition files of one apply, byte for byte.
@@ -23,135 +19,71 @@ type File struct {
 
 // FS is the snapshot as a file tree. It shares the files' bytes.
 func (s Snapshot) FS() fs.FS {
-	tree := snapshotFS{".": &entry{name: ".", folder: true}}
+	t := snapshotFS{".": {}}
 	for _, f := range s.Files {
 		if ValidFile(f.Path) {
-			tree.add(f.Path, &entry{data: f.Data})
+			t.add(f.Path, &fstest.MapFile{Data: f.Data, Mode: 0o444})
 		}
 	}
-	for _, e := range tree {
-		slices.SortFunc(e.entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
-	}
-	return tree
+	return t
 }
 
 // ValidFile tells whether a snapshot can have a file at the path.
 func ValidFile(path string) bool { return fs.ValidPath(path) && path != "." }
 
-// snapshotFS holds every file and folder of a snapshot by its path.
-type snapshotFS map[string]*entry
+// snapshotFS is what is in each folder of a snapshot. One fstest.MapFS of all files
+// would go through all of them for each folder.
+type snapshotFS map[string]fstest.MapFS
 
 // add puts a file or folder, and the folders that it is in; the first of two at
 // one path stays.
-func (t snapshotFS) add(name string, e *entry) *entry {
-	if there := t[name]; there != nil {
-		return there
+func (t snapshotFS) add(name string, f *fstest.MapFile) {
+	dir, base := path.Dir(name), path.Base(name)
+	if t[dir] == nil {
+		t.add(dir, &fstest.MapFile{Mode: fs.ModeDir | 0o555})
 	}
-	e.name = path.Base(name)
-	t[name] = e
-	parent := t.add(path.Dir(name), &entry{folder: true})
-	parent.entries = append(parent.entries, e)
-	return e
-}
-
-func (t snapshotFS) lookup(op, name string) (*entry, error) {
-	if !fs.ValidPath(name) {
-		return nil, &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}
+	if t[dir] == nil || t[dir][base] != nil {
+		return // a file is at the folder's path, or something at this one
 	}
-	if e := t[name]; e != nil {
-		return e, nil
+	t[dir][base] = f
+	if f.Mode.IsDir() {
+		t[name] = fstest.MapFS{}
 	}
-	return nil, &fs.PathError{Op: op, Path: name, Err: fs.ErrNotExist}
 }
 
 // Open implements fs.FS.
 func (t snapshotFS) Open(name string) (fs.File, error) {
-	e, err := t.lookup("open", name)
-	if err != nil {
-		return nil, err
+	if !fs.ValidPath(name) {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
 	}
-	return &opened{entry: e, Reader: bytes.NewReader(e.data), rest: e.entries}, nil
+	dir, base := t[path.Dir(name)], path.Base(name)
+	f, err := dir.Open(base)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	}
+	if entries := t[name]; entries != nil && name != "." {
+		inside, err := entries.Open(".")
+		folder, _ := inside.(fs.ReadDirFile)
+		return openFolder{folder, f}, err
+	}
+	return f, nil
 }
 
 // ReadDir implements fs.ReadDirFS.
 func (t snapshotFS) ReadDir(name string) ([]fs.DirEntry, error) {
-	e, err := t.lookup("readdir", name)
-	if err != nil {
-		return nil, err
+	if t[name] == nil {
+		return nil, &fs.PathError{Op: "readdir", Path: name, Err: fs.ErrNotExist}
 	}
-	if !e.folder {
-		return nil, &fs.PathError{Op: "readdir", Path: name, Err: errors.New("not a folder")}
-	}
-	return slices.Clone(e.entries), nil
+	return t[name].ReadDir(".")
 }
 
-// ReadFile implements fs.ReadFileFS.
-func (t snapshotFS) ReadFile(name string) ([]byte, error) {
-	e, err := t.lookup("read", name)
-	if err != nil {
-		return nil, err
-	}
-	if e.folder {
-		return nil, &fs.PathError{Op: "read", Path: name, Err: errors.New("a folder")}
-	}
-	return slices.Clone(e.data), nil
+// openFolder is an open folder: its entries, and what the folder that it is in says of it.
+type openFolder struct {
+	fs.ReadDirFile
+	self fs.File
 }
 
-// entry is a file or folder, as fs.DirEntry and fs.FileInfo.
-type entry struct {
-	name    string
-	folder  bool
-	data    []byte        // of a file
-	entries []fs.DirEntry // of a folder
-}
-
-func (e *entry) Name() string               { return e.name }
-func (e *entry) IsDir() bool                { return e.folder }
-func (e *entry) Type() fs.FileMode          { return e.Mode().Type() }
-func (e *entry) Info() (fs.FileInfo, error) { return e, nil }
-func (e *entry) Size() int64                { return int64(len(e.data)) }
-func (e *entry) ModTime() time.Time         { return time.Time{} }
-func (e *entry) Sys() any                   { return nil }
-
-func (e *entry) Mode() fs.FileMode {
-	if e.folder {
-		return fs.ModeDir | 0o555
-	}
-	return 0o444
-}
-
-// opened is an open file or folder.
-type opened struct {
-	*entry
-	*bytes.Reader
-	rest []fs.DirEntry
-}
-
-func (o *opened) Stat() (fs.FileInfo, error) { return o.entry, nil }
-func (o *opened) Size() int64                { return o.entry.Size() }
-func (o *opened) Close() error               { return nil }
-
-func (o *opened) Read(p []byte) (int, error) {
-	if o.folder {
-		return 0, &fs.PathError{Op: "read", Path: o.name, Err: errors.New("a folder")}
-	}
-	return o.Reader.Read(p)
-}
-
-func (o *opened) ReadDir(n int) ([]fs.DirEntry, error) {
-	switch {
-	case !o.folder:
-		return nil, &fs.PathError{Op: "readdir", Path: o.name, Err: errors.New("not a folder")}
-	case n <= 0:
-		n = len(o.rest)
-	case len(o.rest) == 0:
-		return nil, io.EOF
-	}
-	n = min(n, len(o.rest))
-	some := slices.Clone(o.rest[:n])
-	o.rest = o.rest[n:]
-	return some, nil
-}
+func (o openFolder) Stat() (fs.FileInfo, error) { return o.self.Stat() }
 
 // Recorder is a tree that keeps what is read of it, so that a snapshot is exactly
 // what was validated. It is for one goroutine.
