@@ -102,8 +102,8 @@ func (s *Store) RecordApply(ctx context.Context, a *Apply, files []File, specs m
 	return id, err
 }
 
-// bind makes a UID the webhook's own for good; ErrConflict if the webhook has
-// another one, or another webhook has this one.
+// bind binds a UID to the webhook permanently. It is ErrConflict if the webhook has
+// another UID, or another webhook has this one.
 func (s *Store) bind(ctx context.Context, factory string, w BoundWebhook) error {
 	err := s.exec(ctx, "INSERT INTO webhook_uids (factory, name, uid) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", factory, w.Name, w.UID)
 	if err != nil {
@@ -309,7 +309,7 @@ func isHex(s string) bool {
 	return s != "" && len(s) <= 64 && strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// Pin is a commit that is to serve whatever the branch says.
+// Pin keeps a commit live, whatever the branch says.
 type Pin struct {
 	Commit, Reason, By string
 	At, Until          time.Time // Until zero: for good
@@ -329,8 +329,8 @@ func (s *Store) DeletePin(ctx context.Context, factory string) error {
 	return s.do(ctx, func(ctx context.Context) error { return s.exec(ctx, "DELETE FROM pins WHERE factory = $1", factory) })
 }
 
-// EndPin removes the pin of a factory if it has run out, and writes so in the
-// audit log.
+// EndPin removes the pin of a factory if it has expired, and records that in the audit
+// log.
 func (s *Store) EndPin(ctx context.Context, factory string) error {
 	return s.do(ctx, func(ctx context.Context) error {
 		var commit, reason string

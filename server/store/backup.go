@@ -14,7 +14,7 @@ import (
 	"triphammer/server/disk"
 )
 
-// ErrBackup is what a second backup is told while one is made.
+// ErrBackup refuses a second backup while one is being made.
 var ErrBackup = errors.New("a backup is being made already")
 
 // backupPages is how many pages are copied before it is looked whether the step is
@@ -27,7 +27,7 @@ const pageSize = 4096
 // backupReserve is how much room a backup leaves on the file system.
 const backupReserve = 64 << 20
 
-// unfinishedBackup is where a copy is made, until it is whole.
+// unfinishedBackup is the file in which a copy is made, until it is complete.
 func unfinishedBackup(path string) string { return path + "-backup" }
 
 // Backup makes a copy of the store, with all that was acknowledged before it
@@ -73,8 +73,8 @@ func (s *Store) Backup(ctx context.Context) (copied *os.File, err error) {
 	return f, err
 }
 
-// roomForBackup refuses a backup for which there is no room, before it takes that
-// of the deliveries.
+// roomForBackup refuses a backup for which there is no space, before it uses the space
+// that deliveries need.
 func (s *Store) roomForBackup() error {
 	info, err := s.file.Stat()
 	if err != nil {
@@ -87,7 +87,7 @@ func (s *Store) roomForBackup() error {
 	return err
 }
 
-// ErrNoRoom is what there is not enough room on the disk for.
+// ErrNoRoom refuses something for which there is not enough space on the disk.
 var ErrNoRoom = errors.New("not enough room")
 
 // copyPages copies the store to a file in steps between which others write. A step

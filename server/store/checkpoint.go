@@ -11,24 +11,24 @@ import (
 	"triphammer/server/disk"
 )
 
-// walPages is from how many pages on the write-ahead log is copied into the
-// database. What it once grew to is written over, which a disk does in half the
+// walPages is the length, in pages, from which the write-ahead log is copied into the
+// database. The log file keeps its size and is overwritten, which takes a disk half the
 // time of growing a file.
 //
-// In a large store each delivery changes another page of the index of identities.
-// Of a longer log, fewer of these are copied twice: from 1,000,000 deliveries on it
-// is four times as long.
+// In a large store each delivery changes another page of the index of identities. With a
+// longer log, fewer of these pages are copied twice. So from 1,000,000 deliveries on the
+// log is four times as long.
 const (
 	walPages    = 8000
 	maxWALPages = 4 * walPages
 	walShare    = 6 // of the database
 )
 
-// longLog is when the write-ahead log is long, and when it is that next, in pages.
-// It grows with the database, up to most.
+// longLog holds the lengths, in pages, at which the write-ahead log is to be copied: the
+// present limit and the next one. They grow with the database, up to most.
 type longLog struct{ pages, next, most int }
 
-// logOf is when the log on the disk of a folder is long: on a small disk earlier.
+// logOf is the limit for the disk of a folder. It is lower on a small disk.
 func logOf(dir string) longLog {
 	pages, most := walPages, maxWALPages
 	if room, err := disk.Measure(dir); err == nil {
@@ -41,18 +41,18 @@ func logOf(dir string) longLog {
 // measureEvery is after how many commits the writer looks how long the log is.
 const measureEvery = 8
 
-// copyings is how often the log is copied beside the writer: the second time takes
-// what was added during the first, and leaves next to nothing.
+// copyings is how often the log is copied beside the writer. The second time copies what
+// was added during the first, so that hardly anything is left.
 const copyings = 2
 
-// flushWindow is how much of the database is written to the disk at once. All of
-// it at once would keep the disk from the commits meanwhile.
+// flushWindow is how much of the database is written to the disk at once. If all of it
+// were written at once, commits would wait for the disk.
 const flushWindow = 16 << 20
 
-// checkpoints copies the log whenever the writer says that it is long. That takes
-// the time of many commits, so it is done beside the writer. Under load something
-// is added meanwhile, and only a log that is copied to its end begins anew:
-// the little that is left the writer copies itself, between two transactions.
+// checkpoints copies the log whenever the writer says that it is long. Copying takes as
+// long as many commits, so it happens beside the writer. Under load the log grows
+// meanwhile, and it only restarts when it is copied to its end. So the writer copies the
+// small rest itself, between two transactions.
 func (s *Store) checkpoints() {
 	defer close(s.checkpointed)
 	for {
@@ -85,9 +85,9 @@ func (s *Store) checkpoints() {
 	}
 }
 
-// flush writes what was copied into the database to the disk. SQLite does that
-// only when it has copied the log to its end, which is the writer's part: without
-// this, every commit would wait then until thousands of pages are on the disk.
+// flush writes the copied pages of the database to the disk. SQLite does that only when
+// it has copied the log to its end, which the writer does. Without flush, every commit
+// would then wait until thousands of pages are on the disk.
 func (s *Store) flush() error {
 	info, err := s.file.Stat()
 	if err != nil {
@@ -99,8 +99,8 @@ func (s *Store) flush() error {
 	return s.file.Sync()
 }
 
-// flushRange writes a part of a file to the disk, a window after the other. What
-// it writes counts only after a Sync, which has little to do then.
+// flushRange writes a part of a file to the disk, window by window. The data is durable
+// only after a Sync, which then has little to do.
 func flushRange(f *os.File, from, n int64) error {
 	const all = unix.SYNC_FILE_RANGE_WAIT_BEFORE | unix.SYNC_FILE_RANGE_WRITE | unix.SYNC_FILE_RANGE_WAIT_AFTER
 	for to := from + n; from < to; from += flushWindow {
@@ -124,9 +124,8 @@ func (s *Store) logLength(ctx context.Context, mode string) (pages int, err erro
 	return pages, err
 }
 
-// measure asks for a checkpoint when the log is long, and again when it has
-// grown by as much: a reader may have kept it from beginning anew. It runs on
-// the writer.
+// measure asks for a checkpoint when the log is long, and again when it has grown by as
+// much, because a reader may have kept it from restarting. It runs on the writer.
 func (s *Store) measure(ctx context.Context) {
 	pages, err := s.logLength(ctx, "NOOP")
 	if err != nil {

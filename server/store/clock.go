@@ -10,23 +10,23 @@ import (
 )
 
 const (
-	// maxAhead is how far beyond the newest time that a store has seen a clock may
-	// be at a start: a server may have been off for so long.
+	// maxAhead is how far the clock may be ahead, at a start, of the newest time that the
+	// store has seen: a server may have been off for so long.
 	maxAhead = 24 * time.Hour
 	// maxMoved is how far a clock may be set while the server runs, or be behind at a
 	// start.
 	maxMoved = time.Hour
-	// agreement is how long a clock that jumped must go on as it is to be believed
+	// agreement is how long a clock that jumped must run steadily until it is believed
 	// without a person.
 	agreement = time.Hour
-	// steady is how exactly.
+	// steady is how much it may deviate in that time.
 	steady = time.Minute
 )
 
-// clock judges what the machine's clock shows by the newest time that the store
-// has seen, and by what has passed since. A clock that jumped would make everything
-// old, or make good again what has ended: while it is in doubt, nothing is
-// forgotten, and nothing comes back to life.
+// clock checks the machine's clock against the newest time that the store has seen and
+// the time that has passed since. A clock that jumped ahead would make everything old,
+// and one that jumped back would make expired credentials valid again. So while the clock
+// is in doubt, nothing is deleted by its age, and nothing expired becomes valid.
 type clock struct {
 	wall   func() time.Time
 	passed func() time.Duration // since any moment, whatever the wall clock shows
@@ -67,8 +67,7 @@ func (c *clock) doubt(now moment) {
 		"shows", now.at.UTC().Format(time.RFC3339), "expected", c.trusted.after(now.passed).UTC().Format(time.RFC3339))
 }
 
-// look takes notice of what the clock shows now. The caller has the lock, or is
-// start.
+// look reads the clock and updates the doubt. The caller holds the lock, or is start.
 func (c *clock) look() moment {
 	now := moment{c.wall(), c.passed()}
 	doubted := c.doubted != moment{}
@@ -90,7 +89,7 @@ func (c *clock) look() moment {
 	return now
 }
 
-// latest never goes back: by it ends what gives access.
+// latest never goes back. Credentials expire by it.
 func (c *clock) latest() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,8 +99,8 @@ func (c *clock) latest() time.Time {
 	return c.newest.at
 }
 
-// agreed is the clock's time, or what it would be if it had not jumped ahead: by
-// it things are forgotten.
+// agreed is the clock's time, or the time that it would show if it had not jumped ahead.
+// Old data is deleted by it.
 func (c *clock) agreed() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,7 +119,7 @@ func (c *clock) seen() time.Time {
 	return c.newest.at
 }
 
-// accept believes what the clock shows, whatever was seen before.
+// accept believes the clock, whatever was seen before.
 func (c *clock) accept() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,7 +127,7 @@ func (c *clock) accept() {
 	c.trusted, c.newest, c.doubted = now, now, moment{}
 }
 
-// Clock is what the store thinks of the machine's clock.
+// Clock says whether the store believes the machine's clock.
 type Clock struct {
 	Now      time.Time // what it shows
 	Expected time.Time // what it would show if it had not jumped
@@ -138,7 +137,7 @@ type Clock struct {
 // Ahead is by how much it jumped; negative: back.
 func (c Clock) Ahead() time.Duration { return c.Now.Sub(c.Expected) }
 
-// Doubted says what that means, or nothing.
+// Doubted describes the doubt in words; empty if there is none.
 func (c Clock) Doubted() string {
 	if c.Until.IsZero() {
 		return ""
@@ -172,8 +171,8 @@ func (s *Store) Clock() Clock {
 	return out
 }
 
-// Latest is the machine's time, except that it never goes back, also over a
-// restart: what gives access ends by it.
+// Latest is the machine's time, except that it never goes back, also across a restart.
+// Credentials expire by it.
 func (s *Store) Latest() time.Time { return s.clock.latest() }
 
 // AcceptClock believes what the clock shows from now on, also if it went back.

@@ -58,7 +58,7 @@ const (
 	IdentityReplay   = "replay"   // made up for a replay
 )
 
-// Identity is what makes two deliveries the same one.
+// Identity identifies a delivery: two deliveries with equal identities are duplicates.
 type Identity struct{ Source, Value string }
 
 // hash scopes the identity to the webhook and to its source (SPEC 5.6). It has
@@ -85,8 +85,8 @@ type Delivery struct {
 	Headers          map[string]string
 	ApplyID          string // the apply whose definitions decided it
 	SecretGeneration int64
-	// Started is how many runs an accepted one started, filled in when read; -1 of one
-	// that was recorded before this was kept. Runs are those of them that are kept.
+	// Started is how many runs an accepted delivery started, filled in when it is read;
+	// -1 if it was recorded before this number was kept. Runs are those that still exist.
 	Started int
 	Runs    []RunRef // filled in when read
 }
@@ -105,7 +105,7 @@ type NewDelivery struct {
 // never kept (SPEC C2.3).
 var ErrNoPayload = fmt.Errorf("its body is not kept: %w", ErrNotFound)
 
-// Recorded is what became of a NewDelivery.
+// Recorded is the outcome of RecordDelivery.
 type Recorded struct {
 	ID          string
 	Duplicate   bool
@@ -116,10 +116,10 @@ type Recorded struct {
 // minCompressed is the size from which compressing pays.
 const minCompressed = 256
 
-// RecordDelivery commits the delivery and its runs, and returns after they are
-// on the disk. An accepted one whose identity is known becomes a duplicate, and
-// starts nothing. The error wraps ErrUnavailable if nothing was kept. The payload
-// is the caller's again when it returns.
+// RecordDelivery commits the delivery and its runs, and returns when they are on the
+// disk. An accepted delivery whose identity is known becomes a duplicate, and starts
+// nothing. The error wraps ErrUnavailable if nothing was kept. RecordDelivery does not
+// use the payload after it returns.
 func (s *Store) RecordDelivery(ctx context.Context, d *NewDelivery) (Recorded, error) {
 	room := rooms.Get().(*[]byte)
 	defer rooms.Put(room)
@@ -405,9 +405,9 @@ func (s *Store) addRuns(ctx context.Context, deliveries []*Delivery) error {
 	return err
 }
 
-// RecentTimes are the times of the authenticated deliveries of a webhook since
-// then, ascending: by them the rate is restored after a restart (SPEC 5.8). Bodies
-// that did not come whole, which have another reason, spend no rate.
+// RecentTimes are the times of the authenticated deliveries of a webhook since then,
+// ascending. They restore the rate limit after a restart (SPEC 5.8). Bodies that did not
+// arrive completely have another reason, and do not count.
 func (s *Store) RecentTimes(ctx context.Context, webhookUID string, since time.Time) ([]time.Time, error) {
 	return list(ctx, s, func(rows *sql.Rows) (time.Time, error) {
 		var at int64

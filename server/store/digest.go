@@ -12,17 +12,17 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// A disk can lose bits without a word, and SQLite does not notice it within a
-// value. So what is served or run again is stored with a digest, and checked
-// whenever it is read: payloads, the files of applies, specs, and transcripts.
-// XXH64 finds such damage at a tenth of what SHA-256 costs; it is no proof against
-// somebody who can write the file.
+// A disk can lose bits silently, and SQLite does not notice damage within a value. So
+// data that is served or run again has a digest, which is checked at each read:
+// payloads, the files of applies, specs, and transcripts. XXH64 finds such damage at a
+// tenth of the cost of SHA-256. It does not protect against somebody who can write the
+// file.
 
-// payloadDigest is that of the payload of a delivery. The sum is taken before the
-// id is known; with the id, no other delivery's payload passes.
+// payloadDigest is the digest of a delivery's payload. The sum is computed before the id
+// is known. The id is included, so that another delivery's payload does not pass.
 func payloadDigest(id int64, sum uint64) int64 { return int64(sum) + id }
 
-// digestOf is that of some values in this order: int64, string or []byte.
+// digestOf is the digest of values in this order: int64, string or []byte.
 func digestOf(values ...any) int64 {
 	h := xxhash.New()
 	number := func(n int64) {
@@ -61,8 +61,8 @@ func (s *Store) digestsSince(text string) (err error) {
 	return nil
 }
 
-// sound tells whether a stored digest is that of what was read. One that is
-// missing is right for what is older than digests.
+// sound tells whether a stored digest matches the data that was read. Rows that are
+// older than digests have none and count as sound.
 func (s *Store) sound(id int64, stored sql.NullInt64, is int64) bool {
 	if !stored.Valid {
 		return s.trusting || id <= s.undigested
@@ -70,7 +70,7 @@ func (s *Store) sound(id int64, stored sql.NullInt64, is int64) bool {
 	return s.trusting || stored.Int64 == is
 }
 
-// soundHash is sound for what is stored under its SHA-256.
+// soundHash is sound for data that is stored under its SHA-256.
 func (s *Store) soundHash(hash, data []byte) bool {
 	sum := sha256.Sum256(data)
 	return s.trusting || string(hash) == string(sum[:])
@@ -83,11 +83,10 @@ type damages struct {
 	told  map[string]bool
 }
 
-// maxTold is how many damaged things are told of in the log; the metric counts on.
+// maxTold is how many damaged rows are logged. The metric counts further ones.
 const maxTold = 1000
 
-// damage is the error of something that is not what was stored. The log tells of
-// it once.
+// damage is the error for data that differs from what was stored. It is logged once.
 func (s *Store) damage(format string, args ...any) error {
 	what := fmt.Sprintf(format, args...)
 	s.damages.count.Add(1)

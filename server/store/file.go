@@ -22,8 +22,8 @@ import (
 	"triphammer/server/secret"
 )
 
-// Errors of Open about the file, which is never replaced then. ErrDamaged is also
-// that of a read that finds something else than what was stored.
+// Errors of Open about the file. Open does not replace such a file. ErrDamaged is also
+// the error of a read that finds other data than was stored.
 var (
 	ErrMissing = errors.New("there is no store")
 	ErrForeign = errors.New("it is not a store of triphammer")
@@ -42,16 +42,16 @@ const (
 	applicationIDAt = 68
 )
 
-// maxChecked is the largest file that is looked through at each start, which
+// maxChecked is the size of the largest file that is checked at each start. The check
 // takes about a millisecond per MB.
 const maxChecked = 64 << 20
 
-// Unfinished is the file in which a new store is made. It is there from before
-// the sealing key is made until the store is whole, and so tells a data directory
-// whose first start was cut off from one that has lost its store.
+// Unfinished is the file in which a new store is made. It exists from before the sealing
+// key is made until the store is complete. So it distinguishes a data directory whose
+// first start was interrupted from one that has lost its store.
 func Unfinished(path string) string { return path + ".new" }
 
-// Beside are the files that a store keeps beside its own.
+// Beside are the files that belong to a store besides the database.
 func Beside(path string) []string {
 	return []string{path + "-wal", path + "-shm", markFile(path)}
 }
@@ -90,7 +90,7 @@ func durable(more map[string]string) map[string]string {
 	return all
 }
 
-// judge tells whether a file is a store, without changing it.
+// judge returns an error if a file is not a store. It does not change the file.
 func judge(ctx context.Context, path string) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -143,7 +143,7 @@ func judgeTables(ctx context.Context, path string) error {
 	return damaged(err)
 }
 
-// damaged marks an error that SQLite has for a file that is not whole.
+// damaged marks an error of SQLite that means that the file is damaged.
 func damaged(err error) error {
 	var failure sqlite3.Error
 	if errors.As(err, &failure) && (failure.Code == sqlite3.ErrCorrupt || failure.Code == sqlite3.ErrNotADB) {
@@ -152,9 +152,8 @@ func damaged(err error) error {
 	return err
 }
 
-// create makes a new store under another name, and gives it its own when it is
-// whole: a process that is killed meanwhile leaves no store, and the next one
-// begins anew.
+// create makes a new store under another name, and renames it when it is complete. So a
+// process that is killed meanwhile leaves no store, and the next one starts again.
 func (s *Store) create(ctx context.Context, path string) error {
 	unfinished := Unfinished(path)
 	for _, suffix := range []string{"-wal", "-shm", "-journal"} {
@@ -208,7 +207,7 @@ func (s *Store) fill(ctx context.Context, path string) (err error) {
 	return s.checkKey(ctx)
 }
 
-// claimFile writes into the header whose file it is, if that is not there.
+// claimFile writes the application id into the header, if it is missing.
 func (s *Store) claimFile(ctx context.Context) error {
 	var id int
 	if err := s.conn.QueryRowContext(ctx, "PRAGMA application_id").Scan(&id); err != nil || id == applicationID {
@@ -218,7 +217,7 @@ func (s *Store) claimFile(ctx context.Context) error {
 	return err
 }
 
-// quickCheck looks through a file that is small enough for it.
+// quickCheck checks a file that is small enough.
 func (s *Store) quickCheck(ctx context.Context, path string) error {
 	info, err := os.Stat(path)
 	if err != nil || info.Size() > maxChecked {

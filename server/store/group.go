@@ -7,8 +7,8 @@ import (
 	"errors"
 )
 
-// group is what a run shares with many others: the fields that lists select by.
-// Its row is written once; a run names it.
+// group is the fields that a run shares with many others and that lists select by. The
+// row of a group is written once; a run refers to it.
 type group struct {
 	factory, automation, source string
 	creatorKind, creatorName    string

@@ -42,7 +42,7 @@ type Key struct {
 	LastUsedAt time.Time
 }
 
-// End says in words why the key does not work; empty: it does.
+// End says in words why the key is not valid; empty if it is valid.
 func (k *Key) End(now time.Time) string {
 	switch {
 	case !k.RevokedAt.IsZero():
@@ -53,8 +53,8 @@ func (k *Key) End(now time.Time) string {
 	return ""
 }
 
-// keyLives is the condition that what names a key needs no other one: the key
-// works, or there is none. The mark is that of the present time.
+// keyLives is the SQL condition that a row's key is valid, or that it has none. The
+// parameter is the present time.
 func keyLives(mark string) string {
 	return "(key_id = 0 OR EXISTS (SELECT 1 FROM api_keys k WHERE k.id = key_id AND k.revoked_at = 0 AND (k.expires_at = 0 OR k.expires_at > " + mark + ")))"
 }
@@ -106,7 +106,7 @@ func scanKey(rows *sql.Rows) (*Key, error) {
 	return k, err
 }
 
-// touchEvery is how exact LastUsedAt is.
+// touchEvery is the precision of LastUsedAt.
 const touchEvery = time.Minute
 
 // KeyByToken finds the working key of a token, and notes its use.

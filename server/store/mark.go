@@ -12,12 +12,12 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// What is lost at the end of the write-ahead log is lost without a trace: to
-// SQLite, a log ends where its checksums end. So the number of transactions is
-// kept twice: in the store, and in a file beside it. If the file knows of more,
-// the store has lost some that were acknowledged.
+// A loss at the end of the write-ahead log leaves no trace: for SQLite, a log ends where
+// its checksums end. So the number of transactions is kept twice: in the store, and in a
+// file beside it. If the number in the file is larger, the store has lost acknowledged
+// transactions.
 
-// mark is how many transactions there were in all at a time.
+// mark is the number of transactions at a time.
 type mark struct {
 	commits int64
 	at      time.Time
@@ -74,7 +74,7 @@ func (s *Store) compareMarks(ctx context.Context, path string) error {
 	return err
 }
 
-// noteAfter is how much later it must be to be noted by itself: at a start.
+// noteAfter is how much time must have passed for a note of the time alone: at a start.
 const noteAfter = 10 * time.Minute
 
 // mark notes how many transactions there were, if there were more, and how late it
@@ -101,9 +101,9 @@ func (s *Store) mark(ctx context.Context) {
 	_, _ = s.markFile.WriteAt([]byte(m.text()), 0)
 }
 
-// Loss is what a store lacks of what it had acknowledged: at most so many
-// transactions (those since the last number that it has), between its newest entry
-// and the last number that was noted.
+// Loss is how much acknowledged data a store lacks: at most so many transactions (those
+// since the last number that it has), between its newest entry and the last number that
+// was noted.
 type Loss struct {
 	AtMost      int64 // 0: nothing is missing
 	From, Until time.Time
@@ -113,7 +113,7 @@ func (l Loss) String() string {
 	return fmt.Sprintf("up to %d transactions, acknowledged between %s and %s", l.AtMost, l.From.UTC().Format(time.RFC3339), l.Until.UTC().Format(time.RFC3339))
 }
 
-// Lost is what the store lacked when it was opened.
+// Lost is the loss that was found when the store was opened.
 func (s *Store) Lost() Loss { return s.lost }
 
 // Problems is what is wrong with what the store holds, in words.

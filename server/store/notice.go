@@ -13,7 +13,7 @@ const (
 	NoticeFailed    = "failed" // it was given up
 )
 
-// Notice is that a run ended, to be told to whoever wants to know.
+// Notice is a message about the end of a run, and the state of its delivery.
 type Notice struct {
 	RunID     string
 	DueAt     time.Time // of the next attempt; zero: there is none
@@ -46,12 +46,12 @@ func scanNotice(rows *sql.Rows) (Notice, error) {
 	return n, err
 }
 
-// DueNotices are those whose attempt is due, longest first.
+// DueNotices are the notices whose next attempt is due, the longest due first.
 func (s *Store) DueNotices(ctx context.Context, limit int) ([]Notice, error) {
 	return list(ctx, s, scanNotice, "SELECT "+noticeColumns+" FROM notices WHERE due_at <> 0 AND due_at <= $1 ORDER BY due_at LIMIT $2", micros(s.now()), limit)
 }
 
-// Notices lists them, of the newest runs first.
+// Notices lists the notices, those of the newest runs first.
 func (s *Store) Notices(ctx context.Context, before string, limit int) ([]Notice, error) {
 	w := where{}
 	if before != "" {
@@ -76,7 +76,7 @@ func (s *Store) SaveNotice(ctx context.Context, n Notice) error {
 	})
 }
 
-// DropNotice forgets one that nobody wants.
+// DropNotice deletes a notice that needs no message.
 func (s *Store) DropNotice(ctx context.Context, runID string) error {
 	id, err := parseID(prefixRun, runID)
 	if err != nil {

@@ -21,8 +21,8 @@ type PendingSecret struct {
 	ClientAddr                   string
 }
 
-// How many pending secrets a webhook has, of one client address and in all; the
-// newest stay. One address alone cannot push out what came from another.
+// How many pending secrets a webhook keeps, from one client address and in all. The
+// newest stay. One address alone cannot displace what came from another.
 const (
 	maxPendingOfAddress = 5
 	maxPending          = 50

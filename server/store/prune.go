@@ -15,12 +15,11 @@ type Retention struct {
 	Age  time.Duration
 }
 
-// prunePage is how many rows that go are looked for at once.
+// prunePage is how many rows to delete are looked up at once.
 const prunePage = 1000
 
-// spareShare is the part of the database that may be free pages: new rows use
-// them, and giving them back to the file system only to ask for them again costs
-// twice.
+// spareShare is the share of the database that may be free pages. New rows use them; to
+// give them back to the file system and to ask for them again would cost twice.
 const spareShare = 16
 
 // Prune deletes deliveries that are older, with their payloads and identities,
@@ -68,8 +67,8 @@ func (s *Store) pruneWebhook(ctx context.Context, uid string, keep Retention) (d
 	})
 }
 
-// oldRow is a row that goes, by its id or by that and a number; size is about how
-// many bytes go with it.
+// oldRow is a row to delete, named by its id, or by its id and a number. size is about
+// how many bytes that frees.
 type oldRow struct{ id, seq, size int64 }
 
 func scanOldRow(rows *sql.Rows) (v oldRow, err error) {
@@ -102,8 +101,8 @@ func (s *Store) remove(ctx context.Context, find func() ([]oldRow, error), one f
 	}
 }
 
-// Shrink gives what became free in the file back to the file system, but for a
-// sixteenth of it.
+// Shrink returns free pages of the file to the file system, except for a sixteenth of
+// the file.
 func (s *Store) Shrink(ctx context.Context) error {
 	return s.inSteps(ctx, task{run: func(ctx context.Context, st *step) (more bool, err error) {
 		var free, pages int64

@@ -22,7 +22,7 @@ func (w *where) add(term string, value any) {
 	w.terms = append(w.terms, term+"$"+strconv.Itoa(len(w.args)))
 }
 
-// list adds values, and is what stands for them.
+// list adds values and returns their placeholders.
 func (w *where) list(values []any) string {
 	marks := make([]string, len(values))
 	for i, v := range values {
@@ -39,7 +39,7 @@ func (w *where) text(column, value string) {
 	}
 }
 
-// before goes on after the id, towards older rows.
+// before continues after the id, towards older rows.
 func (w *where) before(prefix, id string) error {
 	if id == "" {
 		return nil
@@ -67,7 +67,7 @@ func limited(n int) int {
 	return n
 }
 
-// newest merges what several queries found.
+// newest merges the results of several queries.
 func newest[T any](all []T, limit int, id func(T) string) []T {
 	slices.SortFunc(all, func(a, b T) int { return cmp.Compare(id(b), id(a)) })
 	return all[:min(len(all), limited(limit))]

@@ -19,10 +19,10 @@ import (
 	"triphammer/server/disk"
 )
 
-// reserve is a file that holds room on the disk and nothing else. On a full disk
-// it is removed for what must still be written: that runs ended, that something
-// is deleted, that a server starts. While it is missing nothing else is taken, so
-// that deliveries and agents do not use that room up.
+// reserve is a file that only reserves space on the disk. On a full disk it is removed
+// for writes that must still happen: ends of runs, deletions, the start of a server.
+// While it is missing, the store takes no other writes, so that deliveries and agents do
+// not use up that space.
 type reserve struct {
 	path string // empty: there is none
 	held bool
@@ -30,10 +30,10 @@ type reserve struct {
 
 const maxReserve = 16 << 20
 
-// size is how much is held on a file system.
+// size is how much is reserved on a file system, in bytes.
 func (r *reserve) size(room disk.Room) int64 { return min(maxReserve, room.Total/16) }
 
-// hold makes the file if there is room for it and for as much again.
+// hold makes the file if there is space for twice its size.
 func (r *reserve) hold() error {
 	room, err := disk.Measure(filepath.Dir(r.path))
 	if err != nil {
@@ -73,8 +73,7 @@ func allocated(info os.FileInfo) int64 {
 	return st.Blocks * 512
 }
 
-// spend removes the reserve, so that there is room, and tells whether there was
-// any.
+// spend removes the reserve to make space, and tells whether there was one.
 func (s *Store) spend(why error) bool {
 	if s.reserve.path == "" {
 		return false
@@ -113,7 +112,7 @@ func (s *Store) restock() {
 	}
 }
 
-// isFull tells that there was no room for a write.
+// isFull tells whether a write failed for lack of space.
 func isFull(err error) bool {
 	var failure sqlite3.Error
 	if !errors.As(err, &failure) {
@@ -127,8 +126,8 @@ func isFull(err error) bool {
 	}
 }
 
-// isUnsynced tells that the disk did not confirm a write. What the system had in
-// memory of it may be gone, though it reads as if it were there.
+// isUnsynced tells whether the disk did not confirm a write. The operating system may
+// have dropped the data, although a read still returns it.
 func isUnsynced(err error) bool {
 	var failure sqlite3.Error
 	return errors.Is(err, syscall.EIO) || errors.As(err, &failure) && (failure.ExtendedCode == sqlite3.ErrIoErrFsync || failure.ExtendedCode == sqlite3.ErrIoErrDirFsync)
@@ -137,9 +136,10 @@ func isUnsynced(err error) bool {
 // settleEvery is the time between two attempts to settle.
 const settleEvery = time.Second
 
-// settle does nothing unless a sync failed. Then nothing is committed before the
-// whole log has been copied into the database and the disk has confirmed both:
-// what was committed is in the database then, and what failed is written over.
+// settle does nothing unless a sync failed. After a failed sync, nothing is committed
+// until the whole log has been copied into the database and the disk has confirmed both.
+// Then everything that was committed is in the database, and the failed part of the log
+// is overwritten.
 func (s *Store) settle(ctx context.Context) error {
 	if !s.unsynced.Load() {
 		return nil
@@ -160,9 +160,8 @@ func (s *Store) settle(ctx context.Context) error {
 
 var errUnsettled = fmt.Errorf("%w: the disk does not confirm writes", ErrUnavailable)
 
-// settleAtOpen copies what a server left in the log that did not close the store:
-// its last end may have been a sync that failed, and the log reads from memory as
-// if it were whole.
+// settleAtOpen copies the log that a server left when it did not close the store. A sync
+// may have failed last, and the log may still read from memory as if it were complete.
 func (s *Store) settleAtOpen(ctx context.Context) error {
 	err := s.copyLog(ctx, "TRUNCATE")
 	switch {
@@ -199,21 +198,21 @@ func (s *Store) copyLog(ctx context.Context, mode string) error {
 
 var errLogInUse = errors.New("another program reads the database")
 
-// outcome is what became of a write.
+// outcome is the outcome of a write.
 type outcome struct {
 	at  time.Time
 	err error
 }
 
-// pingAge is how long an outcome answers for the next write: whoever asks often
-// does not cost a write each time.
+// pingAge is how long Ping reuses an outcome, so that frequent calls do not cause a
+// write each time.
 const pingAge = time.Second
 
 // pingSize is how much Ping writes: as much as a delivery of some size.
 const pingSize = 16 << 10
 
-// Ping tells whether the store can take a delivery, by writing as much, unless
-// something just was written.
+// Ping tells whether the store can take a delivery. It writes as much as one, unless
+// something was written just now.
 func (s *Store) Ping(ctx context.Context) error {
 	select {
 	case <-s.closing:

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// RunState is where a run is in its life (SPEC C3.1, 9.1).
+// RunState is the state of a run (SPEC C3.1, 9.1; package run draws the changes).
 type RunState string
 
 // The states. The last three are terminal and never change.
@@ -139,7 +139,7 @@ func (s *Store) insertRun(ctx context.Context, r *NewRun, deliveryID int64) (int
 	return id, nil
 }
 
-// putSpec keeps a spec. One that is damaged is replaced by what it was.
+// putSpec stores a spec. It replaces a damaged one.
 func (s *Store) putSpec(ctx context.Context, hash [32]byte, spec []byte) error {
 	return s.exec(ctx, `INSERT INTO specs (hash, data) VALUES ($1, $2)
 		ON CONFLICT (hash) DO UPDATE SET data = excluded.data WHERE data <> excluded.data`, hash[:], spec)
@@ -284,9 +284,10 @@ func (s *Store) RunCounts(ctx context.Context) (map[RunState]int64, error) {
 	return counts, nil
 }
 
-// LimitQueue bounds how many runs may wait: one more is ErrBacklog, and so is
-// the delivery that would start it. 0: no limit. Between two calls the count is
-// kept, not read: what is cancelled or rolled back counts until the next.
+// LimitQueue limits how many runs may wait. One more is ErrBacklog, and so is the
+// delivery that would start it. 0: no limit. LimitQueue counts the queue; between two
+// calls the count is only updated, and runs that were cancelled or rolled back still
+// count.
 func (s *Store) LimitQueue(ctx context.Context, most int64) error {
 	s.maxQueued.Store(most)
 	if most <= 0 {
@@ -300,8 +301,8 @@ func (s *Store) LimitQueue(ctx context.Context, most int64) error {
 	})
 }
 
-// Lease is a worker's right to a run. Its token fences off a worker that lost
-// the run and does not know it.
+// Lease is a worker's right to write about a run. Its token refuses the writes of a
+// worker that has lost the run and does not know it.
 type Lease struct {
 	RunID string
 	Token int64
@@ -312,8 +313,8 @@ type Claim struct {
 	Worker string
 	Most   int           // runs
 	Lease  time.Duration // how long they are the worker's
-	// PerAutomation is how many runs of one automation may be in progress; those
-	// beyond stay queued, and later ones of others are taken. 0: no limit.
+	// PerAutomation is how many runs of one automation may be in progress. Further ones
+	// stay queued, and later runs of other automations are claimed. 0: no limit.
 	PerAutomation int
 }
 
@@ -349,9 +350,10 @@ func (s *Store) ClaimRuns(ctx context.Context, claim Claim) ([]Lease, error) {
 // maxHeads bounds how many groups of queued runs one claim looks at.
 const maxHeads = 1000
 
-// claimable are the queued runs that may start: of whoever has the fewest in
-// progress first, then the oldest. So one automation with a long queue does not
-// keep the others waiting. Runs of no automation count as one of their creator.
+// claimable are the queued runs that may start. Runs of the automation with the fewest
+// runs in progress come first; among these, the oldest. So one automation with a long
+// queue does not keep the others waiting. The runs of one creator that no automation
+// started count as one automation.
 func (s *Store) claimable(ctx context.Context, claim Claim) (ids []int64, err error) {
 	if claim.Most <= 0 {
 		return nil, nil
@@ -395,7 +397,7 @@ func (s *Store) claimable(ctx context.Context, claim Claim) (ids []int64, err er
 	return ids, err
 }
 
-// owner is whose runs share a turn.
+// owner is the automation or the creator whose runs share a turn.
 type owner struct{ factory, automation, creator string }
 
 // head is the oldest queued run of a group.
@@ -404,8 +406,8 @@ type head struct {
 	owner     owner
 }
 
-// heads finds the oldest queued run of each group. Where there are more groups
-// than one claim looks at, the next claim looks at the others.
+// heads finds the oldest queued run of each group. If there are more groups than one
+// claim looks at, the next claim continues with the others.
 func (s *Store) heads(ctx context.Context) (heads []head, err error) {
 	after := s.lastHead
 	for wrapped := false; len(heads) < maxHeads; {
@@ -435,8 +437,8 @@ func (s *Store) heads(ctx context.Context) (heads []head, err error) {
 	return heads, nil
 }
 
-// fenced runs a change of an INPROGRESS run that the lease still holds; the
-// condition is added to the statement.
+// fenced changes an INPROGRESS run if the lease still holds it, and else returns
+// ErrFenced. It adds the condition to the statement.
 func (s *Store) fenced(ctx context.Context, l Lease, query string, args ...any) error {
 	id, err := parseID(prefixRun, l.RunID)
 	if err != nil {
@@ -521,8 +523,9 @@ func (s *Store) RequestCancel(ctx context.Context, id string) (*Run, error) {
 	return s.Run(ctx, id)
 }
 
-// ReapRuns fails the running runs whose lease has ended, or all of them if no
-// other process can hold one, and returns their ids (SPEC 9.6).
+// ReapRuns fails the runs in progress whose lease has expired, and returns their ids
+// (SPEC 9.6). With all, it fails all runs in progress: call it so only if no other
+// process can hold a lease.
 func (s *Store) ReapRuns(ctx context.Context, all bool, message string) ([]string, error) {
 	var reaped []string
 	err := s.do(ctx, func(ctx context.Context) error {

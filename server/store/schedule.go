@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Schedule starts runs at the ticks of a cron expression. What that means is not
-// known here.
+// Schedule starts runs at the ticks of a cron expression. This package does not
+// interpret the expression.
 type Schedule struct {
 	ID          string
 	Factory     string
@@ -18,7 +18,7 @@ type Schedule struct {
 	Name        string
 	Cron        string
 	Enabled     bool
-	Paused      string          // why one that is enabled starts nothing: its key does not work any more
+	Paused      string          // why an enabled schedule starts nothing: its key is no longer valid
 	Request     json.RawMessage // of one made by the API: what a run is created with
 	CreatorKind string
 	CreatorName string
@@ -79,7 +79,7 @@ func (s *Store) schedules(ctx context.Context, rest string, args ...any) ([]*Sch
 	return all, nil
 }
 
-// keyEnd says in words that a key does not work; empty: it does.
+// keyEnd says in words why a key is not valid; empty if it is valid.
 func (s *Store) keyEnd(ctx context.Context, keyID string, now time.Time) (string, error) {
 	id, err := parseKeyID(keyID)
 	if err != nil {
@@ -175,9 +175,9 @@ func (s *Store) DeleteSchedule(ctx context.Context, id string) error {
 	})
 }
 
-// SyncSchedules makes the schedules that the automations of a factory define
-// those given. One of the same automation and name is the same one: another
-// expression changes it in place (factory/testdata/rules 4.3).
+// SyncSchedules replaces the schedules that the automations of a factory define with the
+// given ones. A schedule with the same automation and name stays the same schedule:
+// another expression changes it in place (factory/testdata/rules 4.3).
 func (s *Store) SyncSchedules(ctx context.Context, factory string, defined []Schedule) error {
 	type key struct{ automation, name string }
 	return s.do(ctx, func(ctx context.Context) error {
@@ -230,9 +230,9 @@ type Tick struct {
 	Error    string    // why it starts none
 }
 
-// Fire records a tick with its runs, each of which starts once, whoever fires
-// and however often. It returns their ids; none if somebody else was first, or if
-// the schedule was changed meanwhile.
+// Fire records a tick with its runs. Each run starts once, however often and by whomever
+// Fire is called. It returns the ids of the runs; none if the tick was recorded before,
+// or if the schedule was changed meanwhile.
 func (s *Store) Fire(ctx context.Context, t Tick) (runs []string, err error) {
 	id, err := parseID(prefixSchedule, t.Schedule.ID)
 	if err != nil {
@@ -276,8 +276,8 @@ func (s *Store) Fire(ctx context.Context, t Tick) (runs []string, err error) {
 	return runs, nil
 }
 
-// tickAge is how long ticks are remembered: no clock goes back further without
-// somebody noticing.
+// tickAge is how long ticks are remembered. If a clock goes back further, somebody will
+// notice.
 const tickAge = 90 * 24 * time.Hour
 
 func (s *Store) pruneTicks(ctx context.Context) error {

@@ -12,7 +12,7 @@ import (
 	"triphammer/server/secret"
 )
 
-// SecretInfo is what may be told of a managed secret.
+// SecretInfo is what may be shown of a managed secret.
 type SecretInfo struct {
 	Name       string
 	Generation int64
@@ -26,7 +26,7 @@ type SecretValue struct {
 	Value      secret.Value
 }
 
-// sealContext binds a sealed value to its place.
+// sealContext binds a sealed value to its name and generation.
 func sealContext(name string, generation int64) []byte {
 	return []byte("secret\x00" + name + "\x00" + strconv.FormatInt(generation, 10))
 }
@@ -77,7 +77,7 @@ func (s *Store) notSourced(name string) error {
 	return nil
 }
 
-// importSecrets makes generations of what changed in the sources.
+// importSecrets makes a new generation of each secret that changed in a source.
 func (s *Store) importSecrets(ctx context.Context, names []string) error {
 	s.importing.Lock() // or two that look at once would make two generations
 	defer s.importing.Unlock()

@@ -27,8 +27,8 @@ func (s *Store) CreateLoginLink(ctx context.Context, actor, keyID string, life t
 	})
 }
 
-// RedeemLoginLink uses a link up and returns the token of a new session;
-// ErrNotFound if the link is unknown, used or too old, or its key has ended.
+// RedeemLoginLink uses up a link and returns the token of a new session. It is
+// ErrNotFound if the link is unknown, used or too old, or if its key is no longer valid.
 func (s *Store) RedeemLoginLink(ctx context.Context, link string, life time.Duration) (session, actor string, err error) {
 	if !secret.ValidToken(linkPrefix, link) {
 		return "", "", ErrNotFound
@@ -50,8 +50,8 @@ func (s *Store) RedeemLoginLink(ctx context.Context, link string, life time.Dura
 	return session, actor, nil
 }
 
-// Session is who a session token belongs to; ErrNotFound if it is unknown or
-// too old, or the key that its link was made with has ended.
+// Session is the person to whom a session token belongs. It is ErrNotFound if the token
+// is unknown or too old, or if the key of its link is no longer valid.
 func (s *Store) Session(ctx context.Context, token string) (actor string, err error) {
 	if !secret.ValidToken(sessionPrefix, token) {
 		return "", ErrNotFound

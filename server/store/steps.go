@@ -12,13 +12,14 @@ const (
 	stepTime  = 5 * time.Millisecond
 )
 
-// stepPatience is how long a step waits for its turn while others write: then it
-// comes between two of their transactions, so that no load keeps old rows for good.
+// stepPatience is how long a step waits for its turn while others write. Then it comes
+// between two of their transactions, so that a steady load cannot delay it for ever.
 const stepPatience = 50 * time.Millisecond
 
-// busyPause is how many times as long as a step the pause after it is, if others
-// wrote since the step before: a tenth of the writer's time is enough to delete
-// what comes in the rest of it. If nobody did, it is as long as the step.
+// busyPause is the length of the pause after a step, in lengths of the step, if others
+// wrote since the step before. Steps then take a tenth of the writer's time, which is
+// enough to delete as much as comes in. If nobody wrote, the pause is as long as the
+// step.
 const busyPause = 9
 
 // step is one transaction of a long task.
@@ -37,16 +38,16 @@ func (st *step) takes(size int64) bool {
 	return true
 }
 
-// task is what takes many steps.
+// task is a long task in steps.
 type task struct {
 	run   func(ctx context.Context, st *step) (more bool, err error) // one of them, on the writer
 	alone bool                                                       // without a transaction
 	after func() error                                               // after each, beside the writer; may be nil
 }
 
-// inSteps runs one step after the other until there are no more. Each has a
-// transaction of its own, for which the writer looks when nobody waits for it;
-// the pauses between leave the disk to the others.
+// inSteps runs one step after the other until there are no more. Each has a transaction
+// of its own, which the writer runs when no other write waits. The pauses between the
+// steps leave the disk to others.
 func (s *Store) inSteps(ctx context.Context, t task) error {
 	for commits := s.commits.Load(); ; {
 		var st step

@@ -40,13 +40,13 @@ import (
 	"triphammer/server/secret"
 )
 
-// Errors that callers tell apart with errors.Is. A closed store is one that
-// cannot commit: ErrClosed is an ErrUnavailable too.
+// Errors for errors.Is. A closed store cannot commit, so ErrClosed is an ErrUnavailable
+// too.
 var (
 	ErrNotFound    = errors.New("not found")
 	ErrUnavailable = errors.New("the store cannot commit")
 	ErrClosed      = fmt.Errorf("%w: it is closed", ErrUnavailable)
-	// ErrFull refuses what would grow the store while its reserve is spent.
+	// ErrFull refuses writes that add something while the reserve is used up.
 	ErrFull        = fmt.Errorf("%w: the disk is full", ErrUnavailable)
 	ErrNewerSchema = errors.New("the store was written by a newer version of triphammer")
 	ErrConflict    = errors.New("conflict")
@@ -146,9 +146,9 @@ type Store struct {
 	lost     Loss
 }
 
-// Open opens or makes the store and migrates it forward. What is no store, or a
-// damaged one, is refused and never replaced: see ErrMissing, ErrForeign,
-// ErrDamaged, ErrNewerSchema and ErrSealingKey.
+// Open opens or makes the store and migrates it forward. It refuses a file that is not a
+// store, or is damaged, and never replaces it: see ErrMissing, ErrForeign, ErrDamaged,
+// ErrNewerSchema and ErrSealingKey.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now

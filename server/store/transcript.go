@@ -61,7 +61,7 @@ func (s *Store) appendEvents(ctx context.Context, l Lease, events []Event, commi
 	})
 }
 
-// countEvents notes in a run that ends how long its transcript is.
+// countEvents stores the length of the transcript in the row of a run that ends.
 const countEvents = "events = (SELECT coalesce(max(seq), 0) FROM run_events WHERE run_id = runs.id)"
 
 // Events reads a transcript after the event numbered after, in order. The error

@@ -15,13 +15,13 @@ import (
 // maxBatch is the most jobs that share one transaction.
 const maxBatch = 256
 
-// yields is how often the writer lets others run before it closes a batch: the
-// requests that are about to ask come along, and no timer makes anyone wait.
+// yields is how often the writer yields the processor before it closes a batch. So
+// requests that are about to write join the batch, and no timer makes anybody wait.
 const yields = 4
 
-// lookAfter is how long after a transaction the writer looks whether the reserve is
-// to be made again, and notes beside the store what there was. While nothing is
-// written, nothing wakes it.
+// lookAfter is how long after a transaction the writer checks whether to make the
+// reserve again, and notes the number of transactions beside the store. While nothing is
+// written, nothing wakes the writer.
 const lookAfter = time.Second
 
 // job is one change. The writer runs it in a transaction with others.
@@ -37,20 +37,20 @@ type job struct {
 	alone  bool      // a step without a transaction
 }
 
-// do commits what fn changes, and returns after it is on the disk. fn runs on
-// the writer's goroutine, on its connection, at once with nothing else. If it
-// fails, nothing of it is kept and the others of its transaction are unharmed.
+// do commits the changes of fn, and returns when they are on the disk. fn runs on the
+// writer's goroutine and connection, and nothing else runs at the same time. If fn
+// fails, its changes are dropped; other jobs of the transaction are not affected.
 func (s *Store) do(ctx context.Context, fn func(ctx context.Context) error) error {
 	return s.submit(s.jobs, &job{ctx: ctx, fn: fn, done: make(chan error, 1)})
 }
 
-// grow is do for what brings something new.
+// grow is do for changes that add something.
 func (s *Store) grow(ctx context.Context, fn func(ctx context.Context) error) error {
 	return s.submit(s.jobs, &job{ctx: ctx, fn: fn, grows: true, done: make(chan error, 1)})
 }
 
-// submit queues a job and waits for it. A caller that goes away before its turn
-// leaves nothing behind.
+// submit queues a job and waits for it. If the caller's context ends before the job's
+// turn, the job does not run.
 func (s *Store) submit(queue chan<- *job, j *job) error {
 	select {
 	case <-s.closing:
@@ -83,7 +83,7 @@ func (s *Store) submit(queue chan<- *job, j *job) error {
 // write is the writer goroutine: Open starts it, Close ends it.
 func (s *Store) write() {
 	defer close(s.done)
-	ctx := context.Background() // one caller's impatience must not roll back the others
+	ctx := context.Background() // the context of one caller must not roll back the others
 	batch := make([]*job, 0, maxBatch)
 	s.look, s.looks = time.NewTimer(lookAfter), true
 	defer s.look.Stop()
@@ -156,9 +156,9 @@ func (s *Store) gather(batch []*job) []*job {
 	return batch
 }
 
-// commit runs the jobs in one transaction and tells each how it went. A job that
-// others must not suffer from has a savepoint of its own. If the database itself
-// fails, all of them fail, and at once: they wait for an answer.
+// commit runs the jobs in one transaction and returns the outcome to each. A job whose
+// failure must not affect the others has a savepoint. If the database itself fails, all
+// jobs fail at once, because their callers are waiting.
 func (s *Store) commit(ctx context.Context, batch []*job) {
 	results := make([]error, len(batch))
 	culprit := false // a job failed, not the transaction
@@ -188,7 +188,7 @@ func (s *Store) commit(ctx context.Context, batch []*job) {
 		err = s.transaction(ctx, commit)
 	}
 	if err != nil && culprit && len(batch) > 1 {
-		// It may be that job alone: the others get their own chance.
+		// Perhaps only that job is at fault: try the others again.
 		for _, j := range batch {
 			s.commit(ctx, []*job{j})
 		}
@@ -222,7 +222,7 @@ func (s *Store) commit(ctx context.Context, batch []*job) {
 	}
 }
 
-// unavailable marks the errors of the database itself, so that a caller knows to
+// unavailable marks errors of the database itself, so that a caller knows that it can
 // try again later.
 func unavailable(err error) error {
 	var failure sqlite3.Error
