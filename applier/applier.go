@@ -190,7 +190,7 @@ func (a *Applier) sync(ctx context.Context, trigger string, force bool) *Apply {
 	if !force {
 		if a.asked > 0 {
 			a.mu.Unlock()
-			return nil // whoever waits in Apply looks at the head, too
+			return nil // a caller of Apply is waiting: it looks at the head itself
 		}
 		ctx, a.stop = context.WithCancel(ctx)
 		defer func(stop context.CancelFunc) {

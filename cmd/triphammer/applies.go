@@ -93,7 +93,7 @@ func authCommand() *cobra.Command {
 			return err
 		}),
 	}
-	logout.Flags().Bool("all", false, "every session, and every link that nobody used")
+	logout.Flags().Bool("all", false, "every session and every unused link")
 	clientFlags(login)
 	clientFlags(logout)
 	return noun("auth", "Signing in to the pages", login, logout)

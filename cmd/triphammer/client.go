@@ -40,7 +40,7 @@ func clientFlags(c *cobra.Command) {
 	c.Flags().String("server", "", "address of a server, such as https://hammer.example.com (its key in TRIPHAMMER_API_KEY)")
 	c.Flags().String("data", "", "data directory of a server on this machine")
 	if c.Flags().Lookup("factory") == nil { // that of a key is its limit
-		c.Flags().String("factory", "", "of a server with several factories: which one")
+		c.Flags().String("factory", "", "which factory, if the server has several")
 	}
 }
 

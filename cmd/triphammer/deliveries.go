@@ -65,7 +65,7 @@ wanted, and what came. The one that came nearest to a match is named.`,
 			return emit(c, d, []string{d.ID}, func(w io.Writer) error { return explainDelivery(w, d) })
 		}),
 	}
-	explain.Flags().String("automation", "", "one automation alone")
+	explain.Flags().String("automation", "", "explain only this automation")
 	outputFlag(explain)
 	replay := &cobra.Command{
 		Use: "replay ID...", Short: "Start what matches stored deliveries now", Args: cobra.MinimumNArgs(1),
@@ -91,7 +91,7 @@ Several are replayed in the order in which they are named, up to the first that 
 			}
 			err := emit(c, value, names, func(w io.Writer) error {
 				for i, r := range all {
-					fmt.Fprintf(w, "%s replays %s: %d runs %s\n", r.DeliveryID, args[i], len(r.Runs), strings.Join(r.Runs, " "))
+					fmt.Fprintf(w, "%s replays %s: %s %s\n", r.DeliveryID, args[i], counted(len(r.Runs), "run", "runs"), strings.Join(r.Runs, " "))
 				}
 				return nil
 			})
@@ -110,7 +110,7 @@ Several are replayed in the order in which they are named, up to the first that 
 func selectFlags(c *cobra.Command) {
 	c.Flags().String("webhook", "", "those of one webhook")
 	c.Flags().String("outcome", "", "accepted, duplicate, rejected_auth, rejected_invalid_json or rejected_too_large")
-	c.Flags().String("since", "", "from then on: a duration such as 2h, or a time in RFC 3339")
+	c.Flags().String("since", "", "only newer ones: a duration such as 2h, or a time in RFC 3339")
 }
 
 // selection is the query of selectFlags.

@@ -20,10 +20,10 @@ func (f *factoryOptions) notificationFlags(set *pflag.FlagSet) {
 	set.StringVar(&f.notify.TokenFile, "commit-status-token-file", "", "file with a token that may write statuses; read for each")
 	set.StringVar(&f.notify.Project.API, "commit-status-api", "", "address of the service's API, if --repo does not tell")
 	set.StringVar(&f.notify.Project.Path, "commit-status-project", "", "repository on the service, such as team/factory, if --repo does not tell")
-	set.StringVar(&f.notify.URL, "notify-url", "", "address that is told when the newest commit does not serve, and when it does again; give one that is a credential as a variable or in the file")
-	set.StringSliceVar(&f.notifyRuns.States, "notify-runs", nil, "ends of runs that --notify-url is told too: SUCCEEDED, FAILED, CANCELLED")
-	set.StringSliceVar(&f.notifyRuns.Automations, "notify-automations", nil, "of these, those of runs of these automations alone")
-	set.StringVar(&f.notifySecret, "notify-secret", "", "managed secret that signs these messages, as Standard Webhooks want it (base64)")
+	set.StringVar(&f.notify.URL, "notify-url", "", "address that is told when the newest commit does not serve, and when it does again; if the address is a credential, use the variable or the file")
+	set.StringSliceVar(&f.notifyRuns.States, "notify-runs", nil, "states of ended runs that --notify-url is told about too: SUCCEEDED, FAILED, CANCELLED")
+	set.StringSliceVar(&f.notifyRuns.Automations, "notify-automations", nil, "limit --notify-runs to the runs of these automations")
+	set.StringVar(&f.notifySecret, "notify-secret", "", "managed secret that signs these messages as Standard Webhooks describes (base64)")
 }
 
 // tells says whether anybody is to be told of applies.

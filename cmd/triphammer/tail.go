@@ -34,9 +34,9 @@ them needs --secret-file: then each is signed again, in the mode of its webhook,
 		RunE: withServer(true, tail),
 	}
 	selectFlags(c)
-	c.Flags().Int("lines", 10, "how many of those that are there to show first")
-	c.Flags().Bool("once", false, "do not follow: show what is there, and end")
-	c.Flags().String("forward", "", "address to post accepted deliveries to, those shown first excepted")
+	c.Flags().Int("lines", 10, "how many existing deliveries to show first")
+	c.Flags().Bool("once", false, "show the existing deliveries and end, without following")
+	c.Flags().String("forward", "", "address to post new accepted deliveries to")
 	c.Flags().String("secret-file", "", "with --forward: sign what is forwarded in the mode of its webhook, with this secret")
 	return c
 }

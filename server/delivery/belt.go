@@ -135,7 +135,10 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 	case len(trace.Matches) == 0:
 		b.stop(StageMatched, fmt.Sprintf("selected by %d automations, all disabled: %s", len(trace.Disabled), automationsOf(trace.Disabled)))
 	default:
-		detail := fmt.Sprintf("none of %s on this webhook wanted it", counted(len(trace.Matches), "automation"))
+		detail := fmt.Sprintf("none of the %d automations on this webhook wanted it", len(trace.Matches))
+		if len(trace.Matches) == 1 {
+			detail = "the one enabled automation on this webhook did not want it"
+		}
 		if len(trace.Disabled) > 0 {
 			detail += "; disabled: " + automationsOf(trace.Disabled)
 		}

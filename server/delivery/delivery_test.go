@@ -371,7 +371,7 @@ func TestBelt(t *testing.T) {
 		disabled string // with + those that would have matched
 	}{
 		{request("header", `{"a":2}`, "X-Request-Id", webhookSecret), "selected by 2 automations, all disabled: asleep, asleep2", "asleep +asleep2"},
-		{request("signed", `{"a":2}`), "none of 1 automation on this webhook wanted it; disabled: asleep3", "+asleep3"},
+		{request("signed", `{"a":2}`), "the one enabled automation on this webhook did not want it; disabled: asleep3", "+asleep3"},
 		{request("lone", `{"a":1}`, bearer()...), "the one automation that selects this webhook is disabled: asleep4", "+asleep4"},
 	} {
 		if c.request.UID == "whk_signed" {
