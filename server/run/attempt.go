@@ -60,7 +60,7 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 		}
 		v.message = t.hidden(v.message)
 		t.close(Status{State: string(v.state), Message: v.message})
-		// Whoever sees the run finished sees its whole transcript.
+		// The transcript is stored before the state, so that a finished run has all of it.
 		close(done)
 		helpers.Wait()
 		if tokens, cost := t.usage(); tokens > 0 || cost > 0 {
@@ -97,8 +97,8 @@ func (s *Spec) limits() (timeout, idle time.Duration) {
 	return s.Environment.Timeout, s.Environment.Idle
 }
 
-// judge turns what happened into the run's state. An agent that ended by itself
-// before it was stopped has the last word.
+// judge decides the state of the run. If the agent ended by itself before it was
+// stopped, its own result counts.
 func judge(cause error, exit Exit, err error, timeout, idle time.Duration, lastWords string) verdict {
 	if cause != nil && (err != nil || exit.Stopped) {
 		switch {
@@ -129,8 +129,8 @@ func judge(cause error, exit Exit, err error, timeout, idle time.Duration, lastW
 	return v
 }
 
-// prepare reads what the run needs. An error is for the user; the task is nil
-// then.
+// prepare reads everything that the run needs. An error is for the user, and the task is
+// then nil.
 func (a *attempt) prepare(ctx context.Context) (*store.Run, *Task, Spec, error) {
 	s := a.manager.cfg.Store
 	row, err := s.Run(ctx, a.lease.RunID)
@@ -203,8 +203,8 @@ func (a *attempt) secrets(ctx context.Context, names []string) (map[string]secre
 	return values, nil
 }
 
-// watch keeps the lease, and ends the run when it takes too long, is silent for
-// too long, or somebody asks for it.
+// watch renews the lease. It ends the run when that takes too long, is silent for too
+// long, or is cancelled.
 func (a *attempt) watch(ctx context.Context, t *transcript, timeout, idle time.Duration, stop <-chan struct{}) {
 	beat := time.NewTicker(beatTime)
 	late, silent := time.NewTimer(timeout), time.NewTimer(idle)

@@ -53,7 +53,7 @@ func DemoAgent(stdin io.Reader, stdout io.Writer, getenv func(string) string) er
 	return nil
 }
 
-// greeted is whom the payload names, else the world.
+// greeted is the name in the payload, or else "world".
 func greeted(payload []byte) string {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(payload, &fields) != nil {
@@ -69,7 +69,7 @@ func greeted(payload []byte) string {
 	return "world"
 }
 
-// indented is JSON as a Markdown code block, which no payload can end early.
+// indented is JSON as an indented Markdown code block, which a payload cannot end early.
 func indented(payload []byte) string {
 	var out bytes.Buffer
 	if json.Indent(&out, payload, "", "  ") != nil {

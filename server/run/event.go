@@ -25,7 +25,7 @@ const (
 type Event interface {
 	// Kind is one of the Kind constants.
 	Kind() string
-	// redacted is the event with every text passed through hide.
+	// redacted returns the event with hide applied to every text.
 	redacted(hide func(string) string) Event
 }
 
@@ -71,7 +71,7 @@ type Command struct {
 	ExitCode *int   `json:"exit_code,omitempty"` // nil if the harness does not tell
 	Signal   string `json:"signal,omitempty"`
 	Failed   bool   `json:"failed,omitempty"`
-	Output   string `json:"output,omitempty"` // of the agent's commands; others stream theirs
+	Output   string `json:"output,omitempty"` // of the agent's commands; output of other commands is streamed
 }
 
 // Tool is another use of a tool by the agent.
@@ -95,8 +95,8 @@ const (
 	FileDeleted  = "deleted"
 )
 
-// File is a file of the workspace that the agent changed. It comes from
-// comparing the workspace, not from the agent's word (SPEC 9.5).
+// File is a file of the workspace that the agent changed. It is found by comparing the
+// workspace, whatever the agent reports (SPEC 9.5).
 type File struct {
 	Path    string `json:"path"`
 	Change  string `json:"change"`
@@ -122,14 +122,14 @@ type Ended struct {
 	Stopped  bool   `json:"stopped,omitempty"`
 }
 
-// AgentStarted tells that setup is over: what comes on standard output is the
-// agent's, which a harness may have to read.
+// AgentStarted tells that setup is over. From here on, standard output is the agent's,
+// which the parser of a harness may have to read.
 type AgentStarted struct {
 	Command string `json:"command"`
 }
 
-// Truncated stands where events are left out, because the transcript reached its
-// limit, or the store could not take more when the run ended.
+// Truncated marks a place where events are left out, because the transcript reached its
+// limit, or because the store could not take more when the run ended.
 type Truncated struct {
 	Limit   int    `json:"limit_bytes"`
 	Message string `json:"message"`

@@ -47,35 +47,35 @@ type Exit struct {
 	Stopped bool   // it ended because the context did
 }
 
-// Executor executes tasks. It is the one place where runs differ between a
-// process, a container and a cluster.
+// Executor executes tasks. Only its implementations differ between a process, a
+// container and a cluster.
 type Executor interface {
 	// Preflight returns why this executor cannot do what the task demands, in
 	// words for whoever wrote the definition.
 	Preflight(t *Task) error
 
-	// Start executes the task and blocks until nothing of it is left running.
-	// When ctx ends, it stops the agent: first politely, then for certain. Events
-	// go to the sink in order, from several goroutines; AgentStarted comes before the agent's own output.
-	// An error means that the agent did not run to an end, in words for the user;
-	// it is the context's cause if that was the reason.
+	// Start executes the task and blocks until none of its processes is left. When ctx
+	// ends, it stops the agent: first with SIGINT, then with SIGKILL. Events go to the
+	// sink in order, from several goroutines; AgentStarted comes before the agent's own
+	// output. An error means that the agent did not run to its end, and is for the user.
+	// It is the context's cause if that was the reason.
 	Start(ctx context.Context, t *Task, sink func(Event)) (Exit, error)
 
-	// Reap stops whatever a dead server left running of the run.
+	// Reap stops every process of the run that a dead server left.
 	Reap(ctx context.Context, runID string) error
 
-	// Sweep removes what runs left that ended longer than age ago.
+	// Sweep removes the files of runs that ended longer than age ago.
 	Sweep(ctx context.Context, age time.Duration) error
 
-	// Reclaim removes what runs left that have ended, the oldest first, until enough
-	// says that there is room. It returns of how many.
+	// Reclaim removes the files of ended runs, the oldest first, until enough says that
+	// there is space. It returns the number of runs.
 	Reclaim(ctx context.Context, enough func() bool) (int, error)
 
 	// Size is how much of the disk a run in progress takes, in bytes and in files.
 	Size(ctx context.Context, runID string) (bytes, files int64)
 }
 
-// Why the manager ends a task's context: context.Cause is one of these.
+// The reasons for which the manager ends a task's context, as its context.Cause.
 var (
 	ErrCancelled = errors.New("the run was cancelled")
 	ErrTimeout   = errors.New("the run took longer than it may")

@@ -9,16 +9,16 @@ import (
 )
 
 const (
-	// feedTime bounds how late a follower hears of what another process wrote.
+	// feedTime is the longest delay with which a follower sees what another process wrote.
 	feedTime = time.Second
-	// feedEvents is how many of the newest events of a run its followers share;
-	// who is further behind reads the store.
+	// feedEvents is how many of the newest events of a run its followers share. A follower
+	// that is further behind reads the store.
 	feedEvents = 2048
 	feedPage   = 1000
 )
 
-// Feed lets any number of readers follow runs as they happen. A run that is
-// followed is read once for all of them; a follower that is slow holds up nobody.
+// Feed lets any number of readers follow runs as they happen. Each followed run is read
+// once for all of its followers. A slow follower does not hold up the others.
 type Feed struct {
 	store *store.Store
 
@@ -30,20 +30,20 @@ type Feed struct {
 type topic struct {
 	followers int
 	stop      context.CancelFunc
-	stopped   chan struct{} // closed when it is read no more
+	stopped   chan struct{} // closed when nobody reads the run any more
 	wake      chan struct{}
 
 	mu      sync.Mutex
-	changed chan struct{} // closed, and another one made, when there is news
+	changed chan struct{} // closed and replaced when something has changed
 	run     *store.Run    // nil: not read yet
 	events  []store.Event // the newest; only ever appended to and replaced
 	last    int64         // number of the newest
-	err     error         // why the last reading failed
+	err     error         // why the last read failed
 }
 
 func newFeed(s *store.Store) *Feed { return &Feed{store: s, topics: make(map[string]*topic)} }
 
-// notify tells that there is news of a run. It never blocks.
+// notify tells that a run has changed. It never blocks.
 func (f *Feed) notify(runID string) {
 	f.mu.Lock()
 	t := f.topics[runID]
@@ -62,7 +62,7 @@ func (f *Feed) join(ctx context.Context, runID string) (t *topic, leave func()) 
 	defer f.mu.Unlock()
 	t = f.topics[runID]
 	if t == nil {
-		reading, stop := context.WithCancel(context.WithoutCancel(ctx)) // it is read for all, not for who came first
+		reading, stop := context.WithCancel(context.WithoutCancel(ctx)) // it is read for all followers, not only for the first
 		t = &topic{stop: stop, stopped: make(chan struct{}), wake: make(chan struct{}, 1), changed: make(chan struct{})}
 		f.topics[runID] = t
 		go f.read(reading, runID, t)
@@ -83,7 +83,7 @@ func (f *Feed) join(ctx context.Context, runID string) (t *topic, leave func()) 
 	}
 }
 
-// read reads the run until it has finished, or nobody follows it any more.
+// read reads the run until it has finished, or until nobody follows it any more.
 func (f *Feed) read(ctx context.Context, runID string, t *topic) {
 	defer close(t.stopped)
 	poll := time.NewTicker(feedTime)
@@ -103,7 +103,7 @@ func (f *Feed) read(ctx context.Context, runID string, t *topic) {
 
 // refresh reads what is new, and tells whether nothing more will come.
 func (f *Feed) refresh(ctx context.Context, runID string, t *topic) (finished bool) {
-	// The state is read before the events: of a finished run they are all there.
+	// The state is read before the events: a finished run has all of its events.
 	run, err := f.store.Run(ctx, runID)
 	var some []store.Event
 	for all := false; err == nil && !all; {
@@ -154,14 +154,14 @@ func (f *Feed) refresh(ctx context.Context, runID string, t *topic) (finished bo
 	return err == nil && run.State.Terminal()
 }
 
-// Place is how far a follower is: the number of the last event it has, and the
-// last state it was told.
+// Place is the position of a follower: the number of the last event and the last state
+// that it was given.
 type Place struct {
 	Seq   int64
 	State store.RunState // empty: none
 }
 
-// News is one thing that a follower is told: a state, or an event.
+// News is one message to a follower: a state or an event.
 type News struct {
 	Place Place // after it
 	Run   *store.Run
@@ -170,10 +170,10 @@ type News struct {
 	Last  bool // there is nothing more at the moment
 }
 
-// Follow tells what happens to a run from a place on, in order and each thing
-// once: that it is QUEUED, that it is INPROGRESS, the events of its transcript,
-// and how it ended. It returns when that is told, or when ctx ends or tell fails.
-// If nothing happens for as long as quiet, it calls tell with nothing.
+// Follow calls tell with everything that happens to a run after a place, in order and
+// each once: QUEUED, INPROGRESS, the events of its transcript, and its end. It returns
+// after the end, or when ctx ends or tell fails. If nothing happens for as long as quiet,
+// it calls tell without news.
 func (f *Feed) Follow(ctx context.Context, runID string, from Place, quiet time.Duration, tell func(*News) error) error {
 	t, leave := f.join(ctx, runID)
 	defer leave()
@@ -203,7 +203,7 @@ func (f *Feed) Follow(ctx context.Context, runID string, from Place, quiet time.
 	}
 }
 
-// catchUp tells what there is up to an event, and moves the place there.
+// catchUp tells everything up to an event, and moves the place there.
 func (f *Feed) catchUp(ctx context.Context, run *store.Run, events []store.Event, last int64, at *Place, tell func(*News) error) error {
 	state := func(s store.RunState) error {
 		at.State = s

@@ -10,16 +10,16 @@ import (
 	"triphammer/server/secret"
 )
 
-// parser makes events of one line of a harness's output; ok is false for a line
-// that it does not know. Lines come from outside: it accepts anything.
+// parser makes events from one line of a harness's output. ok is false for a line that
+// it does not know. It must accept any input, because lines come from outside.
 type parser func(line []byte) (events []Event, ok bool)
 
 // harness is a command-line agent that this server can start. Each gets the
 // prompt on its standard input and answers in lines of JSON.
 type harness struct {
 	command  func(h factory.Harness) []string
-	authVars []string          // where it looks for its credential
-	env      map[string]string // what it needs to run unattended
+	authVars []string          // variables in which it expects its credential
+	env      map[string]string // variables that it needs to run unattended
 	parse    parser
 }
 
@@ -29,7 +29,7 @@ var harnesses = map[string]harness{
 			return withModel([]string{"claude", "-p", "--output-format", "stream-json", "--verbose", "--permission-mode", "bypassPermissions"}, "--model", h)
 		},
 		authVars: []string{"ANTHROPIC_API_KEY"},
-		// It refuses to run unattended as root without being told that it is contained.
+		// Without this it refuses to run unattended as root.
 		env:   map[string]string{"IS_SANDBOX": "1"},
 		parse: parseClaude,
 	},
@@ -74,8 +74,8 @@ func knownHarness(name string) bool {
 
 func harnessNames() []string { return slices.Sorted(maps.Keys(harnesses)) }
 
-// start fills in how the task starts its agent. The environment's own command
-// wins over the harness: whoever wrote it knows the machine.
+// start sets the command that starts the agent of the task. The environment's own
+// command overrides the harness, because its author knows the machine.
 func (s *Spec) start(t *Task) parser {
 	if s.Environment != nil && len(s.Environment.Command) > 0 {
 		t.Command = s.Environment.Command
@@ -229,7 +229,7 @@ func parseCodex(line []byte) ([]Event, bool) {
 	}
 	switch l.Type {
 	case "thread.started", "turn.started", "item.started", "item.updated":
-		return nil, true // the completed item says it all
+		return nil, true // the completed item repeats it
 	case "turn.completed":
 		return []Event{Usage{InputTokens: l.Usage.Input, CachedTokens: l.Usage.Cached, OutputTokens: l.Usage.Output}}, true
 	case "turn.failed":

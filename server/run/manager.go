@@ -23,17 +23,17 @@ type Config struct {
 	// MaxRuns is how many runs may be in progress at once. 0 starts none and
 	// leaves them queued (SPEC 13.3); a negative number means DefaultMaxRuns.
 	MaxRuns int
-	// MaxPerAutomation is how many of those may be of one automation; 0: no limit
-	// of its own.
+	// MaxPerAutomation is how many runs of one automation may be in progress at once; 0:
+	// no such limit.
 	MaxPerAutomation int
 
 	// MaxQueued is how many runs may wait; 0: no limit.
 	MaxQueued int
 
-	// Disk tells how much room there is; nil: nobody looks.
+	// Disk tells how much space is left; nil: the manager does not look.
 	Disk *disk.Watch
 
-	Grace           time.Duration // that runs get when the server stops; 0 means DefaultGrace
+	Grace           time.Duration // the time that runs get when the server stops; 0 means DefaultGrace
 	TranscriptLimit int           // bytes per run; 0 means DefaultTranscriptLimit
 	KeepWorkspaces  time.Duration // how long the files of a finished run stay; 0 means DefaultKeepWorkspaces
 
@@ -68,7 +68,7 @@ type Manager struct {
 	mu     sync.Mutex
 	active map[string]context.CancelCauseFunc // by run id
 
-	short atomic.Pointer[string] // of what there is too little for new runs; nil: of nothing
+	short atomic.Pointer[string] // why new runs wait for disk space; nil: they do not
 }
 
 // New makes a Manager. Its method Run starts it.
@@ -93,7 +93,7 @@ func New(cfg Config) *Manager {
 	}
 	host, err := os.Hostname()
 	if err != nil {
-		host = "localhost" // the name only helps who reads the table
+		host = "localhost" // the name only helps people who read the table
 	}
 	return &Manager{
 		cfg: cfg, logger: cfg.Logger,
@@ -140,9 +140,9 @@ func (m *Manager) Active() int {
 // AtCapacity tells whether another run would have to wait for one to end.
 func (m *Manager) AtCapacity() bool { return m.Active() >= m.cfg.MaxRuns }
 
-// Run first ends what a dead server left in progress, then claims and executes
-// runs until ctx ends. Then it claims no more, gives the runs in progress their
-// grace, stops the rest, and returns when all of them have their end recorded.
+// Run first ends the runs that a dead server left in progress. Then it claims and
+// executes runs until ctx ends. Then it claims no more, gives the runs in progress their
+// grace, stops those that remain, and returns when the ends of all are recorded.
 func (m *Manager) Run(ctx context.Context) error {
 	if err := m.recover(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -152,7 +152,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	m.limit(ctx)
 	m.lookAtDisk()
-	// Runs outlive ctx by the grace.
+	// Runs may go on after ctx for the grace.
 	work, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
 	var running sync.WaitGroup
@@ -207,7 +207,7 @@ func (m *Manager) recover(ctx context.Context) error {
 	return nil
 }
 
-// limit makes the store count the queue anew.
+// limit makes the store count the queue again.
 func (m *Manager) limit(ctx context.Context) {
 	if err := m.cfg.Store.LimitQueue(ctx, int64(m.cfg.MaxQueued)); err != nil && ctx.Err() == nil {
 		m.logger.Warn("counting the queue of runs", "error", err)
@@ -229,7 +229,7 @@ func (m *Manager) claim(ctx context.Context, start func(store.Lease)) {
 	if m.lookAtDisk(); m.Short() != "" {
 		return
 	}
-	// A claim that is under way is not given up half: its runs would wait for the next start.
+	// A claim must not be interrupted: its runs would wait for the next start.
 	leases, err := m.cfg.Store.ClaimRuns(context.WithoutCancel(ctx), store.Claim{
 		Worker: m.worker, Most: room, Lease: leaseTime, PerAutomation: m.cfg.MaxPerAutomation,
 	})
@@ -303,14 +303,14 @@ func (m *Manager) execute(ctx context.Context, l store.Lease) {
 	m.finish(ctx, always, a, v)
 }
 
-// giveUp tells whether to stop trying to store how a run ended. ctx is the run's:
-// while nobody stops it there is all the time that the store needs.
+// giveUp tells whether to stop trying to store how a run ended. ctx is the run's. While
+// nobody stops the run, it never gives up.
 func giveUp(ctx context.Context, try int, err error) bool {
 	return errors.Is(err, store.ErrClosed) || context.Cause(ctx) != nil && try >= lastTries
 }
 
-// finish records the end. While the store cannot commit it tries again, for the
-// run is over and there is nobody else to say so.
+// finish records the end of a run. While the store cannot commit, it tries again, because
+// nobody else will record it.
 func (m *Manager) finish(ctx, always context.Context, a *attempt, v verdict) {
 	for try := 1; ; try++ {
 		err := m.cfg.Store.FinishRun(always, a.lease, v.state, v.message, v.exit)

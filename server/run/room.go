@@ -11,9 +11,9 @@ import (
 // roomTime is the time between two looks at the disk.
 const roomTime = time.Second
 
-// keepRoom looks after the disk until ctx ends: it keeps new runs waiting while
-// there is too little room, removes the workspaces of runs that have ended, and as
-// the last resort stops the run that takes the most.
+// keepRoom watches the disk until ctx ends. While there is too little space, it keeps new
+// runs waiting, removes the workspaces of ended runs, and as the last resort stops the run
+// that uses the most.
 func (m *Manager) keepRoom(ctx context.Context) {
 	tick := time.NewTicker(roomTime)
 	defer tick.Stop()
@@ -33,7 +33,7 @@ func (m *Manager) keepRoom(ctx context.Context) {
 	}
 }
 
-// Short says why no run starts, if there is too little room on the disk for one.
+// Short says why no run starts while there is too little space on the disk; else empty.
 func (m *Manager) Short() string {
 	if why := m.short.Load(); why != nil {
 		return *why
@@ -77,8 +77,8 @@ func (m *Manager) lookAtDisk() (workspaces disk.State) {
 	return workspaces
 }
 
-// reclaim removes the workspaces of runs that have ended, the oldest first, until
-// there is room.
+// reclaim removes the workspaces of ended runs, the oldest first, until there is enough
+// space.
 func (m *Manager) reclaim(ctx context.Context) {
 	removed, err := m.cfg.Executor.Reclaim(ctx, func() bool {
 		s, err := m.cfg.Disk.Look(disk.Workspaces)
@@ -92,9 +92,9 @@ func (m *Manager) reclaim(ctx context.Context) {
 	}
 }
 
-// stopLargest stops the run in progress that takes the most of the disk, if the
-// workspaces are what fills it. The others go on, and so does the server.
-// One at a time: it returns which, and is given which was the last.
+// stopLargest stops the run in progress that uses the most of the disk, if the workspaces
+// fill it. The other runs and the server go on. It stops one run at a time: last is the
+// run that the previous call stopped, and the result is the one that this call stopped.
 func (m *Manager) stopLargest(ctx context.Context, s disk.State, last string) string {
 	m.mu.Lock()
 	ids := make([]string, 0, len(m.active))
@@ -122,7 +122,7 @@ func (m *Manager) stopLargest(ctx context.Context, s disk.State, last string) st
 		}
 	}
 	if largest == "" || all < s.Lacks || ctx.Err() != nil {
-		return last // to stop them would not help
+		return last // stopping runs would not help
 	}
 	m.mu.Lock()
 	cancel := m.active[largest]

@@ -13,18 +13,18 @@ import (
 	"triphammer/server/store"
 )
 
-// What happens to ticks that nobody saw because no server ran: `skip` starts
-// nothing, `once` starts one run for all of them.
+// What happens to ticks that were missed because no server ran: `skip` starts nothing,
+// `once` starts one run for all of them.
 const (
 	MissedSkip = "skip"
 	MissedOnce = "once"
 )
 
 const (
-	// lateness is how late a tick may be seen and still not be missed.
+	// lateness is how late a tick may be noticed without counting as missed.
 	lateness = time.Minute
-	// scheduleTime bounds how long the scheduler sleeps: a clock that is set, and
-	// a schedule that another server changed, are noticed within it.
+	// scheduleTime is the longest sleep of the scheduler. It notices a change of the clock,
+	// or of a schedule by another server, within that time.
 	scheduleTime = 10 * time.Second
 )
 
@@ -42,10 +42,9 @@ type SchedulerConfig struct {
 	Logger  *slog.Logger
 }
 
-// Scheduler starts runs at the ticks of schedules: those that automations define,
-// and those that the API made. A tick starts each of its runs once, however many
-// servers there are, and whatever their clocks do: the store keeps which tick
-// started what (package store).
+// Scheduler starts runs at the ticks of schedules. Automations define schedules, and the
+// API makes them. A tick starts each of its runs once, across restarts and changes of the
+// clock, because the store keeps which tick started which runs.
 type Scheduler struct {
 	cfg    SchedulerConfig
 	kick   chan struct{}
@@ -102,8 +101,8 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	}
 }
 
-// pass fires what is due, and returns when the next tick is, zero if there is
-// none.
+// pass fires the schedules that are due. It returns the time of the next tick, zero if
+// there is none.
 func (s *Scheduler) pass(ctx context.Context) (next time.Time, err error) {
 	for _, r := range s.cfg.Live.Revisions() {
 		if err := s.sync(ctx, r); err != nil {
@@ -154,13 +153,13 @@ func (s *Scheduler) sync(ctx context.Context, r *applier.Revision) error {
 // look fires a schedule if it is due, and returns its next tick.
 func (s *Scheduler) look(ctx context.Context, schedule *store.Schedule) (time.Time, error) {
 	cron, err := factory.ParseCron(schedule.Cron)
-	if err != nil { // it was checked when it was made
+	if err != nil { // the expression was checked when the schedule was made
 		s.cfg.Logger.Error("a schedule cannot be read", "schedule", schedule.ID, "cron", schedule.Cron, "error", err)
 		return time.Time{}, nil
 	}
 	now := s.cfg.Now()
 	if schedule.Seen.After(now.Add(lateness)) {
-		// The clock was ahead, and was set back: what comes again starts nothing twice.
+		// The clock was ahead and was set back: ticks that come again start nothing.
 		s.cfg.Logger.Warn("the clock was set back behind a schedule; its ticks count from now on", "schedule", schedule.ID, "seen", schedule.Seen)
 		_, err := s.cfg.Store.Fire(ctx, store.Tick{Schedule: schedule, At: now, Error: schedule.Error})
 		return cron.Next(now, schedule.Anchor), err
@@ -191,8 +190,8 @@ func (s *Scheduler) look(ctx context.Context, schedule *store.Schedule) (time.Ti
 	return cron.Next(due, schedule.Anchor), nil
 }
 
-// runs are what a tick starts: the schedule's own run, and one of each automation
-// that selects the schedule.
+// runs are the runs that a tick starts: the schedule's own run, and one for each
+// automation that selects the schedule.
 func (s *Scheduler) runs(ctx context.Context, schedule *store.Schedule) (runs []store.NewRun, problem string) {
 	r, serves := s.cfg.Live.Revision(schedule.Factory)
 	if serves {

@@ -10,9 +10,9 @@ import (
 	"triphammer/factory"
 )
 
-// Spec is all that is needed to execute a run except what one delivery brings.
-// It is self-contained JSON. A stored spec outlives the program that wrote it:
-// fields are only ever added.
+// Spec is everything that a run needs, except the payload of its delivery. It is stored as
+// self-contained JSON. A stored spec outlives the program that wrote it, so fields may
+// only be added.
 type Spec struct {
 	Automation string `json:"automation,omitempty"`
 	Path       string `json:"path,omitempty"` // of the automation's definition
@@ -26,18 +26,18 @@ type Spec struct {
 	Environment *Environment    `json:"environment,omitempty"`
 	Secrets     []string        `json:"secrets,omitempty"` // names of all that are granted, sorted
 
-	// Attachments come with what was posted.
+	// Attachments were posted with the request.
 	Attachments []Attachment `json:"attachments,omitempty"`
 
 	// Config is what a caller of the run API posted, kept to be shown again.
 	Config json.RawMessage `json:"config,omitempty"`
 
-	// Problem says why a run of this spec cannot start; it FAILS with this text
-	// (SPEC 2.2a). Empty if nothing is known to be wrong.
+	// Problem says why a run of this spec cannot start. The run FAILS with this text (SPEC
+	// 2.2a). It is empty if no problem is known.
 	Problem string `json:"problem,omitempty"`
 }
 
-// Environment is an environment as it was when the spec was made.
+// Environment is a copy of the environment at the time when the spec was made.
 type Environment struct {
 	Name          string               `json:"name"`
 	Path          string               `json:"path"`
@@ -54,13 +54,13 @@ type Environment struct {
 	Isolation     string               `json:"isolation,omitempty"`
 }
 
-// Defaults are the server's settings for what a definition leaves open.
+// Defaults are the server's values for settings that a definition omits.
 type Defaults struct {
 	Harness string // type of the harness to use where neither a command nor a harness is set; empty: none
 }
 
-// SpecFor makes the spec of an automation. What would keep its runs from
-// starting is told in Problem, because it is no reason not to apply.
+// SpecFor makes the spec of an automation. If something keeps its runs from starting, that
+// is in Problem and not an error, because it must not prevent the apply.
 func SpecFor(f *factory.Factory, a *factory.Automation, d Defaults) Spec {
 	s := Spec{Automation: a.Name, Path: a.Path, Blob: f.Blob(a.Path), Prompt: a.Prompt}
 	if agent := f.Agent(a.Agent); agent != nil {
@@ -82,7 +82,8 @@ func DecodeSpec(data []byte) (Spec, error) {
 	return s, nil
 }
 
-// settle resolves the names in the settings and says what cannot be resolved.
+// settle resolves the names in the settings, and records in Problem those that it cannot
+// resolve.
 func (s *Spec) settle(f *factory.Factory, settings factory.Settings, d Defaults) {
 	s.Harness = settings.Harness
 	s.Secrets = slices.Concat(f.Secrets, settings.Secrets)
@@ -113,7 +114,7 @@ func (s *Spec) settle(f *factory.Factory, settings factory.Settings, d Defaults)
 	}
 }
 
-// noCommand says that nothing tells how to start the agent, and what would.
+// noCommand is the problem that no command starts the agent, with the cure.
 func (s *Spec) noCommand() string {
 	where := "name an environment that has a command (environmentId)"
 	if s.Environment != nil {

@@ -18,31 +18,31 @@ import (
 
 // Limits of a transcript.
 const (
-	// DefaultTranscriptLimit is how many bytes of what a run says are kept: its
-	// beginning, and its end.
+	// DefaultTranscriptLimit is how many bytes of a run's output are kept: its beginning and
+	// its end.
 	DefaultTranscriptLimit = 8 << 20
-	// endShare is the part of the limit that is set aside for the end.
+	// endShare is the share of the limit that is reserved for the end.
 	endShare = 4
-	// eventSize is what an event of the end takes in memory beside its data.
+	// eventSize is the memory of an event of the end, besides its data.
 	eventSize = 64
-	// fileShare is the part of the limit that is set aside for changed files, so
-	// that a talkative agent cannot hide what it changed.
+	// fileShare is the share of the limit that is reserved for changed files, so that an agent
+	// with much output cannot hide what it changed.
 	fileShare = 4
-	// flushEvery bounds how late a reader sees an event.
+	// flushEvery is the longest delay with which a reader sees an event.
 	flushEvery = 200 * time.Millisecond
 	// A batch of this size does not wait for the next tick.
 	maxBatchEvents = 256
 	maxBatchBytes  = 256 << 10
 	// maxChunk bounds one output event.
 	maxChunk = 16 << 10
-	// maxLine bounds a harness's line; harnesses put whole files into one.
+	// maxLine limits a line of a harness. Harnesses put whole files into one line.
 	maxLine = 4 << 20
 )
 
 type transcriptConfig struct {
 	save   func(_ context.Context, _ []store.Event, last bool) error
-	lost   func()                             // the run went to somebody else
-	give   func(try int, err error) (up bool) // on the last batch, when it cannot be stored
+	lost   func()                             // called when the lease of the run is lost
+	give   func(try int, err error) (up bool) // tells whether to give up storing the last batch
 	now    func() time.Time
 	hide   *secret.Redactor
 	parse  parser // reads the agent's standard output; nil: it is plain text
@@ -62,13 +62,13 @@ type transcript struct {
 	said     int       // bytes of what the agent said, of the beginning
 	changed  int       // bytes of changed files
 	unlisted Truncated // changed files beyond their limit
-	end      *ending   // nil while the beginning is not over
+	end      *ending   // nil until the beginning is full
 	ended    bool
-	parsing  bool   // the agent's own output comes now
+	parsing  bool   // the output is the agent's own from now on
 	line     []byte // the unfinished line of a harness
 	streams  []*stream
 	words    string    // the last line on standard error
-	last     time.Time // of the last sign of life
+	last     time.Time // when the agent last gave a sign of life
 	fenced   bool
 	used     Usage // in all
 
@@ -108,7 +108,7 @@ func (t *transcript) usage() (tokens int64, costUSD float64) {
 	return t.used.InputTokens + t.used.OutputTokens, t.used.CostUSD
 }
 
-// hidden is the text without secrets.
+// hidden is the text with secrets redacted.
 func (t *transcript) hidden(s string) string {
 	return strings.ToValidUTF8(string(t.hide.Redact([]byte(s))), "\uFFFD")
 }
@@ -149,14 +149,14 @@ func (t *transcript) put(e Event) {
 		t.used.CostUSD += e.CostUSD
 		t.drain(false)
 	case Command, AgentStarted, Ended:
-		t.drain(true) // a process is gone: nothing can complete a held value
+		t.drain(true) // the process is gone, so a value that is held back stays incomplete
 	default:
 		t.drain(false)
 	}
 	t.append(e.redacted(t.hidden))
 }
 
-// append encodes and counts an event that shows no secret any more.
+// append encodes and counts an event whose secrets are redacted.
 func (t *transcript) append(e Event) {
 	data, err := json.Marshal(e)
 	if err != nil {
@@ -186,7 +186,7 @@ func (t *transcript) append(e Event) {
 	t.number(event)
 }
 
-// number gives an event its place in the transcript.
+// number gives an event its number in the transcript.
 func (t *transcript) number(e store.Event) {
 	t.seq++
 	e.Seq = t.seq
@@ -219,13 +219,13 @@ func (t *transcript) close(last Status) {
 	}
 }
 
-// ending holds the newest events of a transcript whose beginning is full. How
-// many bytes it holds is bounded, so it forgets the oldest.
+// ending holds the newest events of a transcript whose beginning is full. Its size is
+// limited, so it drops the oldest events.
 type ending struct {
 	limit  int
 	events []endEvent
 	bytes  int           // of those that are not needed
-	passed []store.Event // needed ones that others before and after are left out of
+	passed []store.Event // needed events from the part that is left out
 	left   Truncated     // out
 }
 
@@ -241,7 +241,7 @@ func (n *ending) add(e store.Event, needed bool) {
 	}
 	for n.bytes > n.limit {
 		first := n.events[0]
-		n.events[0] = endEvent{} // append moves the others from time to time
+		n.events[0] = endEvent{} // append reallocates from time to time
 		n.events = n.events[1:]
 		if first.needed {
 			n.passed = append(n.passed, first.Event)
@@ -264,13 +264,13 @@ func (e Truncated) says(limit int, why string) Truncated {
 	return e
 }
 
-// cut leaves out all but the last words of what waits, for which there is room
-// also on a full disk.
+// cut drops all but the end of the waiting events. The store takes that even on a full
+// disk.
 func (t *transcript) cut() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := t.pending
-	keep, size := len(all), 1<<10 // that of what is said about it
+	keep, size := len(all), 1<<10 // the size of the events about the gap
 	for keep > 0 && size+len(all[keep-1].Data) <= store.MaxLastEvents {
 		keep--
 		size += len(all[keep].Data)
@@ -289,7 +289,7 @@ func (t *transcript) cut() {
 	}
 }
 
-// output joins what a process prints; drain makes events of it.
+// output joins the output of a process. drain makes events of it.
 func (t *transcript) output(e Output) {
 	s := t.stream(e.Stream)
 	if _, err := s.redact.Write([]byte(e.Text)); err != nil {
@@ -312,8 +312,8 @@ func (t *transcript) stream(name string) *stream {
 	return s
 }
 
-// drain makes events of the joined output. Unless the streams have ended, a
-// character whose bytes have not all come stays behind.
+// drain makes events of the joined output. Unless the streams have ended, it keeps back a
+// character whose bytes have not all arrived.
 func (t *transcript) drain(ended bool) {
 	if ended {
 		t.parseLine()
@@ -343,7 +343,7 @@ func (t *transcript) drain(ended bool) {
 	}
 }
 
-// maxWords bounds what is repeated of standard error in a status_message.
+// maxWords limits how much of standard error a status_message quotes.
 const maxWords = 300
 
 func (t *transcript) remember(said string) {
@@ -356,7 +356,7 @@ func (t *transcript) remember(said string) {
 	}
 }
 
-// wholeRunes is the length of text without a character that is cut off at its end.
+// wholeRunes is the length of text without an incomplete character at its end.
 func wholeRunes(text []byte) int {
 	for i := 1; i < utf8.UTFMax && i <= len(text); i++ {
 		if b := text[len(text)-i]; utf8.RuneStart(b) {
@@ -376,7 +376,7 @@ func (t *transcript) read(text string) {
 		if len(t.line)+len(line) <= maxLine {
 			t.line = append(t.line, line...)
 		} else {
-			// Too long to hold: what there is of it is kept as plain output.
+			// The line is too long to hold: keep what is there as plain output.
 			t.output(Output{Stream: "stdout", Text: string(t.line) + line})
 			t.line = t.line[:0]
 		}
@@ -387,8 +387,8 @@ func (t *transcript) read(text string) {
 	}
 }
 
-// parseLine makes events of the harness's line. What it does not know is kept
-// as it is, never an error.
+// parseLine makes events of the harness's line. A line that it does not know is kept
+// unchanged, and is never an error.
 func (t *transcript) parseLine() {
 	line := t.line
 	t.line = nil
@@ -406,8 +406,7 @@ func (t *transcript) parseLine() {
 	}
 }
 
-// run stores batches until done is closed, and the rest after it: close comes
-// before.
+// run stores batches until done is closed, and then the rest. Call close before that.
 func (t *transcript) run(ctx context.Context, done <-chan struct{}) {
 	ticker := time.NewTicker(flushEvery)
 	defer ticker.Stop()
@@ -433,8 +432,8 @@ func (t *transcript) run(ctx context.Context, done <-chan struct{}) {
 	}
 }
 
-// flush stores what waits. On failure it stays, for the next attempt; the limit
-// of the transcript bounds it.
+// flush stores the waiting events. If that fails, they wait for the next flush; the limit
+// of the transcript limits how many.
 func (t *transcript) flush(ctx context.Context) error {
 	t.mu.Lock()
 	t.drain(false)
