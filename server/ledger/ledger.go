@@ -49,7 +49,7 @@ func (l *Ledger) UIDs(ctx context.Context, factory string, names []string) (map[
 
 // Spec implements applier.Ledger.
 func (l *Ledger) Spec(f *factory.Factory, a *factory.Automation) ([]byte, error) {
-	return run.SpecFor(f, a, run.Defaults{}).Encode()
+	return run.SpecFor(f, a).Encode()
 }
 
 // Record implements applier.Ledger.

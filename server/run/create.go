@@ -280,7 +280,7 @@ func (req *Request) spec(f *factory.Factory, environment string, agent *factory.
 		s.Agent = agent.Name
 		s.AgentPrompt = strings.TrimSpace(agent.Prompt + "\n\n" + req.BasePrompt)
 	}
-	s.settle(f, settings, Defaults{})
+	s.settle(f, settings)
 	s.Path = "factory.yaml" // what decided it, if nothing nearer did
 	if s.Environment != nil {
 		s.Path = s.Environment.Path

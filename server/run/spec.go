@@ -54,19 +54,14 @@ type Environment struct {
 	Isolation     string               `json:"isolation,omitempty"`
 }
 
-// Defaults are the server's values for settings that a definition omits.
-type Defaults struct {
-	Harness string // type of the harness to use where neither a command nor a harness is set; empty: none
-}
-
 // SpecFor makes the spec of an automation. If something keeps its runs from starting, that
 // is in Problem and not an error, because it must not prevent the apply.
-func SpecFor(f *factory.Factory, a *factory.Automation, d Defaults) Spec {
+func SpecFor(f *factory.Factory, a *factory.Automation) Spec {
 	s := Spec{Automation: a.Name, Path: a.Path, Blob: f.Blob(a.Path), Prompt: a.Prompt}
 	if agent := f.Agent(a.Agent); agent != nil {
 		s.Agent, s.AgentPrompt = agent.Name, agent.Prompt
 	}
-	s.settle(f, a.Settings, d)
+	s.settle(f, a.Settings)
 	return s
 }
 
@@ -84,7 +79,7 @@ func DecodeSpec(data []byte) (Spec, error) {
 
 // settle resolves the names in the settings, and records in Problem those that it cannot
 // resolve.
-func (s *Spec) settle(f *factory.Factory, settings factory.Settings, d Defaults) {
+func (s *Spec) settle(f *factory.Factory, settings factory.Settings) {
 	s.Harness = settings.Harness
 	s.Secrets = slices.Concat(f.Secrets, settings.Secrets)
 	if settings.Harness.AuthSecret != "" {
@@ -105,9 +100,6 @@ func (s *Spec) settle(f *factory.Factory, settings factory.Settings, d Defaults)
 	}
 	if s.Environment != nil && len(s.Environment.Command) > 0 {
 		return
-	}
-	if !knownHarness(s.Harness.Type) && d.Harness != "" {
-		s.Harness = factory.Harness{Type: d.Harness}
 	}
 	if s.Problem == "" && !knownHarness(s.Harness.Type) {
 		s.Problem = s.noCommand()

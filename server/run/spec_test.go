@@ -50,7 +50,7 @@ func with(changes map[string]string) map[string]string {
 func TestSpecFor(t *testing.T) {
 	f := load(t, tree)
 	a := f.Automation("a")
-	s := SpecFor(f, a, Defaults{})
+	s := SpecFor(f, a)
 	data, err := s.Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -77,22 +77,20 @@ func TestSpecFor(t *testing.T) {
 func TestSpecProblems(t *testing.T) { // SPEC 2.2a, 2.2e
 	agent := "---\nagentType: FOREMAN\n"
 	for _, tt := range []struct {
-		name     string
-		changes  map[string]string
-		defaults Defaults
-		problem  string
-		harness  string
+		name    string
+		changes map[string]string
+		problem string
+		harness string
 	}{
-		{"environment without file", map[string]string{"agents/boss/agent.md": agent + "environmentId: gone\n---\n"}, Defaults{}, `the environment "gone" has no file: add environments/gone.yaml`, ""},
-		{"runner without file", map[string]string{"agents/boss/agent.md": agent + "runner: gone\n---\n"}, Defaults{}, `the runner "gone" has no file`, ""},
-		{"nothing to start", map[string]string{"agents/boss/agent.md": agent + "environmentId: bare\n---\n"}, Defaults{}, "no harness is set; give environments/bare.yaml a command, or set harness.type to one of claude, codex, gemini, opencode", ""},
-		{"foreign harness", map[string]string{"agents/boss/agent.md": agent + "environmentId: bare\nmodel: x\n---\n"}, Defaults{}, `cannot start the harness "oz"`, "oz"},
-		{"server's default", map[string]string{"agents/boss/agent.md": agent + "environmentId: bare\n---\n"}, Defaults{Harness: "codex"}, "", "codex"},
-		{"own harness", map[string]string{"agents/boss/agent.md": agent + "environmentId: bare\nharness: {type: gemini}\n---\n"}, Defaults{Harness: "codex"}, "", "gemini"},
+		{"environment without file", map[string]string{"agents/boss/agent.md": agent + "environmentId: gone\n---\n"}, `the environment "gone" has no file: add environments/gone.yaml`, ""},
+		{"runner without file", map[string]string{"agents/boss/agent.md": agent + "runner: gone\n---\n"}, `the runner "gone" has no file`, ""},
+		{"nothing to start", map[string]string{"agents/boss/agent.md": agent + "environmentId: bare\n---\n"}, "no harness is set; give environments/bare.yaml a command, or set harness.type to one of claude, codex, gemini, opencode", ""},
+		{"foreign harness", map[string]string{"agents/boss/agent.md": agent + "environmentId: bare\nmodel: x\n---\n"}, `cannot start the harness "oz"`, "oz"},
+		{"own harness", map[string]string{"agents/boss/agent.md": agent + "environmentId: bare\nharness: {type: gemini}\n---\n"}, "", "gemini"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := load(t, with(tt.changes))
-			s := SpecFor(f, f.Automation("a"), tt.defaults)
+			s := SpecFor(f, f.Automation("a"))
 			if !strings.Contains(s.Problem, tt.problem) || tt.problem == "" && s.Problem != "" || s.Harness.Type != tt.harness {
 				t.Errorf("problem %q, harness %q", s.Problem, s.Harness.Type)
 			}
