@@ -50,9 +50,9 @@ func TestReferencePage(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(`# Every key
 
-This page is made from the tables of the parser (` + "`go test ./factory -run Page -update`" + `); a guide is in [definitions.md](definitions.md), what is said about a bad file
-in [diagnostics.md](diagnostics.md). Keys are case-sensitive; one that is not here is an error. **Bold** keys are required. ` + "`[]`" + ` stands for each item of a list, ` + "`*`" + ` for each
-name of a mapping. The front matter of a Markdown file is meant, where there is one. **No effect yet**: the key is checked, and this server does not act on it; validation warns.
+This page lists every key. It is generated from the tables of the parser (` + "`go test ./factory -run Page -update`" + `). [definitions.md](definitions.md) is the guide, and
+[diagnostics.md](diagnostics.md) lists the findings about a bad file. Keys are case-sensitive; a key that is not on this page is an error. **Bold** keys are required. ` + "`[]`" + ` stands for each item of a list, ` + "`*`" + ` for each
+name of a mapping. The keys of a Markdown file are in its front matter. **No effect yet** means that the key is checked, but that this server does not act on it; validation warns about it.
 `)
 	r := reference{t: t}
 	documents := schema.JSONSchemaNames()
@@ -72,7 +72,7 @@ name of a mapping. The front matter of a Markdown file is meant, where there is 
 	if !slices.Equal(documents, []string{"common"}) {
 		t.Errorf("not on the page: %v", documents)
 	}
-	b.WriteString("\n## Events\n\nThe events of each provider and the keys of their filters. Those in bold are fired by this server; the others are checked.\n")
+	b.WriteString("\n## Events\n\nThe events of each provider and the keys of their filters. This server fires the ones in bold, and only checks the others.\n")
 	b.WriteString("A key takes a list of values, or `{in: […], not_in: […]}`.\n\n| provider | event | filter keys |\n| --- | --- | --- |\n")
 	for _, provider := range providers() {
 		for _, event := range eventsOf(provider) {
@@ -87,7 +87,7 @@ name of a mapping. The front matter of a Markdown file is meant, where there is 
 			fmt.Fprintf(&b, "| %s | %s | `%s` |\n", provider, name, keys)
 		}
 	}
-	b.WriteString("\nOther spellings that are read, each for one of these keys:")
+	b.WriteString("\nOther spellings that are accepted for these keys:")
 	for _, provider := range slices.Sorted(maps.Keys(aliases)) {
 		fmt.Fprintf(&b, "\n- %s: ", provider)
 		for i, alias := range slices.Sorted(maps.Keys(aliases[provider])) {
@@ -270,7 +270,7 @@ func TestDiagnosticsPage(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(`# Diagnostics
 
-What ` + "`validate`, `plan`, `apply`" + ` and the server say about definitions. This page is made from the table of codes and from trees that tests hold to these outputs
+This page lists the findings that ` + "`validate`, `plan`, `apply`" + ` and the server report about definitions. It is generated from the table of codes and from trees whose output tests check
 (` + "`go test ./factory -run Page -update`" + `). Codes that begin with ` + "`FF_`" + ` are the format's; ` + "`TH_`" + ` are this server's own, for limits, extensions and state.
 An error refuses a commit; warnings alone do not. Line and column are 1-based, the column in characters.
 `)

@@ -216,10 +216,10 @@ func literalIndex(c byte) int {
 
 // arrange makes the unique filter n wait for one of its conditions: n is evaluated
 // only if a body shows one of that condition's facts. All conditions of a filter must
-// hold, also nested ones, so any of them would be correct. arrange picks one that few
-// other filters share, because a body then rarely wakes many filters: for each
-// condition it takes the fact that most filters want, and picks the condition for which
-// that number is smallest.
+// hold, also nested ones, so any of them would be correct. A condition that few other
+// filters share is best, because a body then wakes few filters. So arrange finds, for
+// each condition, the fact that most filters want, and picks the condition for which
+// that number of filters is smallest.
 func (s *Set) arrange(n int) {
 	var best []int32
 	fewest := 0
