@@ -387,15 +387,29 @@ func TestSchemaExamples(t *testing.T) {
 }
 
 // TestSchemaFilterKeys: the parser and the schema agree on every filter key that any
-// event has, on every event.
+// event has, on every event; and on unlikely values of those that the event has.
 func TestSchemaFilterKeys(t *testing.T) {
 	judges := newSchemaJudges(t)
 	for _, provider := range providers() {
+		canonical := map[string]string{"nothing_of_the_kind": ""}
+		for key := range keyTexts {
+			canonical[key] = key
+		}
+		maps.Copy(canonical, aliases[provider])
 		for _, event := range eventsOf(provider) {
-			for key := range keyTexts {
-				text := fmt.Sprintf("triggers: [{provider: %s, event: %s, filter: {%s: null}}]", provider, event, key)
-				root, found := parseAlone(t, "automation", text, "Body\n")
-				judges.compare(t, "automation", text, root, found, false)
+			for name, key := range canonical {
+				values := []string{"null", "x"}
+				if slices.Contains(catalogue[provider][event], key) {
+					values = append(values, "[a]", "{in: [a]}", "[1]", "[' ']")
+				}
+				for _, value := range values {
+					if provider+" "+event+" "+name+" "+value == "gitlab push schedule_ids x" {
+						continue // the parser does not look at it: any key may be there, and this one is left to the schedule
+					}
+					text := fmt.Sprintf("triggers: [{provider: %s, event: %s, filter: {%s: %s}}]", provider, event, name, value)
+					root, found := parseAlone(t, "automation", text, "Body\n")
+					judges.compare(t, "automation", text, root, found, false)
+				}
 			}
 		}
 	}
