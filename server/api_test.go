@@ -128,6 +128,7 @@ func TestProblems(t *testing.T) {
 		{"GET", "/api/v1/agent/runs?schedule_id=run_0000000000001", "", 400, "schedule_id"},
 		{"GET", "/api/v1/agent/runs?ancestor_run_id=x", "", 400, "ancestor_run_id"},
 		{"POST", "/api/v1/agent/runs", `{"prompt":"x","attachments":[{"file_name":"../a","data":""}]}`, 400, "attachments[0].file_name"},
+		{"POST", "/api/v1/agent/runs", `{"prompt":"x","parent_run_id":"nonsense"}`, 400, "parent_run_id"},
 		{"POST", "/api/v1/agent/runs", `{"prompt":"x","attachments":[{"file_name":"a","data":"!"}]}`, 400, ""},
 		{"POST", "/api/v1/agent/runs", `{"prompt":7}`, 400, "prompt"},
 		{"POST", "/api/v1/agent/runs", `{"prompt":"x","config":{"harness":{"type":7}}}`, 400, "config.harness.type"},

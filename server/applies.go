@@ -17,15 +17,19 @@ func (s *Server) listApplies(c *gin.Context) {
 		return
 	}
 	factory, ok := factoryOf(c)
-	if !ok || !goodCursor(c, "apl") {
+	if !ok {
 		return
 	}
-	all, err := s.cfg.Store.Applies(c.Request.Context(), factory, c.Query("cursor"), limit+1)
+	cursor, ok := cursorOf[store.Apply](c)
+	if !ok {
+		return
+	}
+	all, err := s.cfg.Store.Applies(c.Request.Context(), factory, cursor, limit+1)
 	if err != nil {
 		s.failWith(c, err)
 		return
 	}
-	all, info := page(all, limit, func(a *store.Apply) string { return a.ID })
+	all, info := page(all, limit, func(a *store.Apply) string { return a.ID.String() })
 	shown := make([]api.Apply, len(all))
 	for i, a := range all {
 		shown[i] = showApply(a)
@@ -45,7 +49,7 @@ func showApply(a *store.Apply) api.Apply {
 		author = strings.TrimSpace(author + " <" + a.AuthorEmail + ">")
 	}
 	shown := api.Apply{
-		ID: a.ID, Factory: a.Factory, Repository: a.Repository, Branch: a.Branch, Commit: a.Commit, Author: author, Subject: a.Subject,
+		ID: a.ID.String(), Factory: a.Factory, Repository: a.Repository, Branch: a.Branch, Commit: a.Commit, Author: author, Subject: a.Subject,
 		Trigger: a.Trigger, Outcome: a.Outcome, Error: a.Error, Plan: a.Plan, Diagnostics: orEmptyList(a.Diagnostics),
 		StartedAt: a.StartedAt, FinishedAt: a.FinishedAt,
 	}

@@ -19,10 +19,10 @@ import (
 
 // Principal is who makes a request.
 type Principal struct {
-	Name    string // such as "key ci (ada)" or "local ada": for the audit log
-	Kind    string // personal, agent, local
-	KeyID   string // of an API key: names are used again, ids are not
-	Owner   string // whose runs its runs are
+	Name    string      // such as "key ci (ada)" or "local ada": for the audit log
+	Kind    string      // personal, agent, local
+	KeyID   store.KeyID // of an API key: names are used again, ids are not
+	Owner   string      // whose runs its runs are
 	Scopes  []string
 	Factory string // the only one it may touch, or empty
 	Expires time.Time

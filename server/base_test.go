@@ -140,7 +140,7 @@ func TestBasePath(t *testing.T) {
 			if err != nil || len(runs) == 0 {
 				t.Fatal(runs, err)
 			}
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, origin+base+"/api/v1/agent/runs/"+runs[0].ID+"/events", nil)
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, origin+base+"/api/v1/agent/runs/"+runs[0].ID.String()+"/events", nil)
 			if err != nil {
 				t.Fatal(err)
 			}

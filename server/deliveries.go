@@ -25,10 +25,14 @@ func (s *Server) listDeliveries(c *gin.Context) {
 		return
 	}
 	factory, ok := factoryOf(c)
-	if !ok || !goodCursor(c, "dlv") {
+	if !ok {
 		return
 	}
-	q := store.DeliveryQuery{Factory: factory, Outcome: store.Outcome(c.Query("outcome")), Before: c.Query("cursor"), Limit: limit + 1}
+	cursor, ok := cursorOf[store.Delivery](c)
+	if !ok {
+		return
+	}
+	q := store.DeliveryQuery{Factory: factory, Outcome: store.Outcome(c.Query("outcome")), Before: cursor, Limit: limit + 1}
 	if q.Outcome != "" && !slices.Contains(store.Outcomes, q.Outcome) {
 		fail(c, api.InvalidRequest, fmt.Sprintf("outcome is one of %v", store.Outcomes), api.FieldProblem{Field: "outcome", Message: c.Query("outcome")})
 		return
@@ -51,7 +55,7 @@ func (s *Server) listDeliveries(c *gin.Context) {
 		s.failWith(c, err)
 		return
 	}
-	all, info := page(all, limit, func(d *store.Delivery) string { return d.ID })
+	all, info := page(all, limit, func(d *store.Delivery) string { return d.ID.String() })
 	shown := make([]api.Delivery, len(all))
 	for i, d := range all {
 		shown[i] = showDelivery(d)
@@ -61,14 +65,14 @@ func (s *Server) listDeliveries(c *gin.Context) {
 
 func showDelivery(d *store.Delivery) api.Delivery {
 	shown := api.Delivery{
-		ID: d.ID, Webhook: d.Webhook, Factory: d.Factory, Outcome: string(d.Outcome), Label: d.Outcome.Label(), Size: d.Size, ReceivedAt: d.ReceivedAt,
-		DuplicateOf: d.DuplicateOf, ReplayOf: d.ReplayOf, Reason: d.Reason, Runs: []string{},
+		ID: d.ID.String(), Webhook: d.Webhook, Factory: d.Factory, Outcome: string(d.Outcome), Label: d.Outcome.Label(), Size: d.Size, ReceivedAt: d.ReceivedAt,
+		DuplicateOf: d.DuplicateOf.String(), ReplayOf: d.ReplayOf.String(), Reason: d.Reason, Runs: []string{},
 	}
 	if d.Identity.Source != "" {
 		shown.Identity = &api.Identity{Source: d.Identity.Source, Value: d.Identity.Value}
 	}
 	for _, r := range d.Runs {
-		shown.Runs = append(shown.Runs, r.ID)
+		shown.Runs = append(shown.Runs, r.ID.String())
 	}
 	if d.Outcome == store.Accepted && d.Started >= 0 {
 		shown.RunsStarted = &d.Started
@@ -78,7 +82,7 @@ func showDelivery(d *store.Delivery) api.Delivery {
 
 // deliveryOf checks that the request may see a delivery, or answers why not.
 func (s *Server) deliveryOf(c *gin.Context) (*store.Delivery, bool) {
-	d, err := s.cfg.Store.Delivery(c.Request.Context(), c.Param("id"))
+	d, err := byID(c, c.Param("id"), s.cfg.Store.Delivery)
 	if err == nil && !who(c).mayTouch(d.Factory) {
 		err = fmt.Errorf("delivery %s: %w", c.Param("id"), store.ErrNotFound)
 	}
@@ -105,7 +109,7 @@ func (s *Server) getDelivery(c *gin.Context) {
 func showTrace(trace *delivery.Trace) api.DeliveryDetail {
 	d := trace.Delivery
 	shown := api.DeliveryDetail{
-		Delivery: showDelivery(d), WebhookUID: d.WebhookUID, Detail: d.Detail, ClientAddr: d.ClientAddr, Headers: d.Headers, ApplyID: d.ApplyID,
+		Delivery: showDelivery(d), WebhookUID: d.WebhookUID, Detail: d.Detail, ClientAddr: d.ClientAddr, Headers: d.Headers, ApplyID: d.ApplyID.String(),
 		Commit: trace.Commit, SecretGeneration: d.SecretGeneration, Belt: []api.Stage{}, Matches: []api.Match{}, Disabled: []api.Match{},
 	}
 	if shown.Headers == nil {
@@ -161,7 +165,7 @@ func (s *Server) getPayload(c *gin.Context) {
 	}
 	// The bytes are a stranger's: nothing may take them for a page.
 	c.Header("X-Content-Type-Options", "nosniff")
-	c.Header("Content-Disposition", `attachment; filename="`+d.ID+`.json"`)
+	c.Header("Content-Disposition", `attachment; filename="`+d.ID.String()+`.json"`)
 	c.Data(http.StatusOK, "application/octet-stream", payload)
 }
 
@@ -175,8 +179,12 @@ func (s *Server) replay(c *gin.Context) {
 		s.failWith(c, err)
 		return
 	}
-	s.audit(c, "delivery.replay", d.ID, d.Factory, "as "+done.ID)
-	c.JSON(http.StatusOK, api.Replayed{DeliveryID: done.ID, Runs: append([]string{}, done.RunIDs...)})
+	s.audit(c, "delivery.replay", d.ID.String(), d.Factory, "as "+done.ID.String())
+	shown := api.Replayed{DeliveryID: done.ID.String(), Runs: []string{}}
+	for _, id := range done.RunIDs {
+		shown.Runs = append(shown.Runs, id.String())
+	}
+	c.JSON(http.StatusOK, shown)
 }
 
 func (s *Server) testFilter(c *gin.Context) {
@@ -196,8 +204,9 @@ func (s *Server) testFilter(c *gin.Context) {
 	if req.DeliveryID != "" && string(req.Payload) == "null" {
 		req.Payload = nil
 	}
+	var stored store.DeliveryID
 	if req.DeliveryID != "" {
-		d, err := s.cfg.Store.Delivery(c.Request.Context(), req.DeliveryID)
+		d, err := byID(c, req.DeliveryID, s.cfg.Store.Delivery)
 		if err == nil && !who(c).mayTouch(d.Factory) {
 			err = store.ErrNotFound
 		}
@@ -205,7 +214,7 @@ func (s *Server) testFilter(c *gin.Context) {
 			s.failWith(c, err)
 			return
 		}
-		req.Factory = cmp.Or(req.Factory, d.Factory)
+		stored, req.Factory = d.ID, cmp.Or(req.Factory, d.Factory)
 	}
 	if all := s.revisions(c); req.Factory == "" && len(all) == 1 {
 		req.Factory = all[0].Factory
@@ -215,7 +224,7 @@ func (s *Server) testFilter(c *gin.Context) {
 		return
 	}
 	r, err := s.cfg.Delivery.TestFilter(c.Request.Context(), delivery.TestRequest{
-		Factory: req.Factory, Automation: req.Automation, Filter: req.Filter, DeliveryID: req.DeliveryID, Payload: req.Payload, Webhook: req.Webhook,
+		Factory: req.Factory, Automation: req.Automation, Filter: req.Filter, DeliveryID: stored, Payload: req.Payload, Webhook: req.Webhook,
 	})
 	if err != nil {
 		s.failWith(c, err)

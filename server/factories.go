@@ -67,7 +67,7 @@ func (s *Server) answerApply(c *gin.Context, done *applier.Apply) {
 		fail(c, api.Unavailable, done.Error)
 		return
 	}
-	stored, err := s.cfg.Store.ApplyByID(c.Request.Context(), done.ID)
+	stored, err := byID(c, done.ID, s.cfg.Store.ApplyByID)
 	if err != nil {
 		s.failWith(c, err)
 		return
@@ -165,7 +165,7 @@ func (s *Server) applyOf(c *gin.Context, id string) *store.Apply {
 	var a *store.Apply
 	var err error
 	if strings.HasPrefix(id, "apl_") {
-		a, err = s.cfg.Store.ApplyByID(c.Request.Context(), id)
+		a, err = byID(c, id, s.cfg.Store.ApplyByID)
 	} else if a, err = s.cfg.Store.AppliedCommit(c.Request.Context(), cmp.Or(who(c).Factory, c.Query("factory")), id); err == nil {
 		a, err = s.cfg.Store.ApplyByID(c.Request.Context(), a.ID) // with its bindings
 	}
@@ -182,7 +182,7 @@ func (s *Server) applyOf(c *gin.Context, id string) *store.Apply {
 // revisionOf rebuilds what an apply made live, or answers why not.
 func (s *Server) revisionOf(c *gin.Context, a *store.Apply) *applier.Revision {
 	if a.Outcome != string(applier.Applied) {
-		fail(c, api.Conflict, "apply "+a.ID+" was "+a.Outcome+": it made nothing live")
+		fail(c, api.Conflict, "apply "+a.ID.String()+" was "+a.Outcome+": it made nothing live")
 		return nil
 	}
 	r, err := s.cfg.Load(c.Request.Context(), a.ID)
@@ -222,7 +222,7 @@ func (s *Server) listFiles(c *gin.Context) {
 		fail(c, api.NotFound, "the apply has no definition file "+c.Query("path"))
 		return
 	}
-	c.JSON(http.StatusOK, api.ApplyFiles{ID: a.ID, Commit: a.Commit, Files: shown})
+	c.JSON(http.StatusOK, api.ApplyFiles{ID: a.ID.String(), Commit: a.Commit, Files: shown})
 }
 
 // diffApplies plans the way from one apply to another.
@@ -241,7 +241,7 @@ func (s *Server) diffApplies(c *gin.Context) {
 			return
 		}
 	}
-	c.JSON(http.StatusOK, api.ApplyDiff{From: ends[0].ID, FromCommit: ends[0].Commit, To: ends[1].ID, ToCommit: ends[1].Commit, Plan: applier.Diff(revisions[0], revisions[1])})
+	c.JSON(http.StatusOK, api.ApplyDiff{From: ends[0].ID.String(), FromCommit: ends[0].Commit, To: ends[1].ID.String(), ToCommit: ends[1].Commit, Plan: applier.Diff(revisions[0], revisions[1])})
 }
 
 // pushScheme is how the request is signed, or nil.

@@ -149,7 +149,7 @@ func TestPushNotification(t *testing.T) {
 		}
 		kicked(fmt.Sprint("a key: ", want), want == 202)
 	}
-	entries, err := f.store.AuditLog(context.Background(), "", 100)
+	entries, err := f.store.AuditLog(context.Background(), 0, 100)
 	if err != nil {
 		t.Fatal(err)
 	}

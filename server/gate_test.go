@@ -106,7 +106,7 @@ func TestFullOfSilence(t *testing.T) {
 	key := f.key("k", "runs", "read")
 	lease := f.claimed(key)
 	f.serveWith(Listeners{MaxConnections: most})
-	stream := f.follow(key, lease.RunID, "")
+	stream := f.follow(key, lease.RunID.String(), "")
 	for name, text := range map[string]string{
 		"nothing":            "",
 		"half a header":      "POST /healthz HTTP/1.1\r\nHost:",

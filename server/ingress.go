@@ -60,7 +60,7 @@ func (s *Server) receive(c *gin.Context) {
 		return
 	}
 	if answer.Status == http.StatusAccepted {
-		c.Data(http.StatusAccepted, "application/json", []byte(`{"delivery_id":"`+answer.DeliveryID+`"}`))
+		c.Data(http.StatusAccepted, "application/json", []byte(`{"delivery_id":"`+answer.DeliveryID.String()+`"}`))
 		return
 	}
 	answerIngress(c, answer.Status)

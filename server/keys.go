@@ -35,7 +35,7 @@ func (s *Server) listKeys(c *gin.Context) {
 
 func showKey(k *store.Key) api.Key {
 	return api.Key{
-		ID: k.ID, Name: k.Name, Kind: k.Kind, Owner: k.Owner, Scopes: k.Scopes, Factory: k.Factory, CreatedAt: k.CreatedAt,
+		ID: k.ID.String(), Name: k.Name, Kind: k.Kind, Owner: k.Owner, Scopes: k.Scopes, Factory: k.Factory, CreatedAt: k.CreatedAt,
 		ExpiresAt: api.Time(k.ExpiresAt), RevokedAt: api.Time(k.RevokedAt), LastUsedAt: api.Time(k.LastUsedAt),
 	}
 }
@@ -157,18 +157,22 @@ func (s *Server) revokeKey(c *gin.Context) {
 
 func (s *Server) listAudit(c *gin.Context) {
 	limit, ok := limitOf(c)
-	if !ok || !forAll(c) || !goodCursor(c, "aud") {
+	if !ok || !forAll(c) {
 		return
 	}
-	entries, err := s.cfg.Store.AuditLog(c.Request.Context(), c.Query("cursor"), limit+1)
+	cursor, ok := cursorOf[store.AuditEntry](c)
+	if !ok {
+		return
+	}
+	entries, err := s.cfg.Store.AuditLog(c.Request.Context(), cursor, limit+1)
 	if err != nil {
 		s.failWith(c, err)
 		return
 	}
-	entries, info := page(entries, limit, func(e store.AuditEntry) string { return e.ID })
+	entries, info := page(entries, limit, func(e store.AuditEntry) string { return e.ID.String() })
 	all := make([]api.AuditEntry, len(entries))
 	for i, e := range entries {
-		all[i] = api.AuditEntry{ID: e.ID, At: e.At, Actor: e.Actor, Action: e.Action, Object: e.Object, Factory: e.Factory, Details: e.Details, From: e.Origin}
+		all[i] = api.AuditEntry{ID: e.ID.String(), At: e.At, Actor: e.Actor, Action: e.Action, Object: e.Object, Factory: e.Factory, Details: e.Details, From: e.Origin}
 	}
 	c.JSON(http.StatusOK, gin.H{"entries": all, "page_info": info})
 }

@@ -10,6 +10,7 @@ import (
 
 	"triphammer/server/dashboard"
 	"triphammer/server/delivery"
+	"triphammer/server/store"
 )
 
 // maxTestForm is the largest form of a test: a payload of the largest size whose
@@ -77,11 +78,14 @@ func (s *Server) testFromPage(c *gin.Context) {
 	}
 	data := s.filterTest(c, form)
 	factory, name, _ := strings.Cut(data.Automation, "/")
-	req := delivery.TestRequest{Factory: factory, Automation: name, Webhook: data.Webhook, DeliveryID: data.Delivery}
+	req := delivery.TestRequest{Factory: factory, Automation: name, Webhook: data.Webhook}
 	if strings.TrimSpace(data.Payload) != "" {
 		req.Payload = []byte(data.Payload)
 	}
-	result, err := s.cfg.Delivery.TestFilter(c.Request.Context(), req)
+	var result delivery.TestResult
+	if req.DeliveryID, err = store.ParseID[store.Delivery](data.Delivery); err == nil {
+		result, err = s.cfg.Delivery.TestFilter(c.Request.Context(), req)
+	}
 	status := http.StatusOK
 	if err != nil {
 		status, data.Error = http.StatusBadRequest, err.Error()

@@ -229,22 +229,26 @@ func (s *Server) overviewPage(c *gin.Context) {
 }
 
 func (s *Server) deliveriesPage(c *gin.Context) {
-	all, err := s.cfg.Store.Deliveries(c.Request.Context(), store.DeliveryQuery{Before: c.Query("cursor"), Limit: pageSize + 1})
+	before, err := store.ParseID[store.Delivery](c.Query("cursor"))
+	var all []*store.Delivery
+	if err == nil {
+		all, err = s.cfg.Store.Deliveries(c.Request.Context(), store.DeliveryQuery{Before: before, Limit: pageSize + 1})
+	}
 	if err != nil {
 		s.failPage(c, err)
 		return
 	}
-	all, info := page(all, pageSize, func(d *store.Delivery) string { return d.ID })
+	all, info := page(all, pageSize, func(d *store.Delivery) string { return d.ID.String() })
 	s.render(c, http.StatusOK, dashboard.Deliveries{Page: s.pageOf(c, "Deliveries"), Deliveries: all, Next: info.NextCursor})
 }
 
 func (s *Server) deliveryPage(c *gin.Context) {
-	trace, err := s.cfg.Delivery.Show(c.Request.Context(), c.Param("id"))
+	trace, err := byID(c, c.Param("id"), s.cfg.Delivery.Show)
 	if err != nil {
 		s.failPage(c, err)
 		return
 	}
-	data := dashboard.Delivery{Page: s.pageOf(c, "Delivery "+trace.Delivery.ID), Trace: trace}
+	data := dashboard.Delivery{Page: s.pageOf(c, "Delivery "+trace.Delivery.ID.String()), Trace: trace}
 	payload, err := s.cfg.Store.Payload(c.Request.Context(), trace.Delivery.ID)
 	if data.Damaged = errors.Is(err, store.ErrDamaged); err != nil && !data.Damaged && !errors.Is(err, store.ErrNotFound) {
 		s.failPage(c, err)
@@ -255,18 +259,22 @@ func (s *Server) deliveryPage(c *gin.Context) {
 }
 
 func (s *Server) runsPage(c *gin.Context) {
-	all, err := s.cfg.Store.Runs(c.Request.Context(), store.RunQuery{After: store.RunMark{ID: c.Query("cursor")}, Limit: pageSize + 1})
+	after, err := store.ParseID[store.Run](c.Query("cursor"))
+	var all []*store.Run
+	if err == nil {
+		all, err = s.cfg.Store.Runs(c.Request.Context(), store.RunQuery{After: store.RunMark{ID: after}, Limit: pageSize + 1})
+	}
 	if err != nil {
 		s.failPage(c, err)
 		return
 	}
-	all, info := page(all, pageSize, func(r *store.Run) string { return r.ID })
+	all, info := page(all, pageSize, func(r *store.Run) string { return r.ID.String() })
 	s.render(c, http.StatusOK, dashboard.Runs{Page: s.pageOf(c, "Runs"), Runs: all, Next: info.NextCursor})
 }
 
 func (s *Server) runPage(c *gin.Context) {
 	ctx := c.Request.Context()
-	r, err := s.cfg.Store.Run(ctx, c.Param("id"))
+	r, err := byID(c, c.Param("id"), s.cfg.Store.Run)
 	if err != nil {
 		s.failPage(c, err)
 		return

@@ -22,7 +22,7 @@ func TestSessionIsAudited(t *testing.T) {
 			t.Fatalf("sign out: %d\n%s", status, answer)
 		}
 	}
-	entries, err := f.store.AuditLog(t.Context(), "", 10)
+	entries, err := f.store.AuditLog(t.Context(), 0, 10)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestSecureCookie(t *testing.T) {
 	f := newFixture(t)
 	for _, base := range []string{"https://hammer.example.com", "http://localhost"} {
 		f.cfg.BaseURL = base
-		token, err := f.store.CreateLoginLink(t.Context(), "ada", "", linkLife)
+		token, err := f.store.CreateLoginLink(t.Context(), "ada", 0, linkLife)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +81,7 @@ func TestSecureCookie(t *testing.T) {
 // signed in and came from these pages alone (SPEC 10.3).
 func TestApplyFromPage(t *testing.T) {
 	f := newFixture(t)
-	token, err := f.store.CreateLoginLink(t.Context(), "ada", "", linkLife)
+	token, err := f.store.CreateLoginLink(t.Context(), "ada", 0, linkLife)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestAutomationsPage(t *testing.T) {
 	}})
 	id := field(t, f.do("POST", ingress+f.uids()["hook"], hookSecret, `{"n":1}`), "delivery_id")
 	unmatched := field(t, f.do("POST", ingress+f.uids()["hook"], hookSecret, `{"n":2}`), "delivery_id")
-	token, err := f.store.CreateLoginLink(t.Context(), "ada", "", linkLife)
+	token, err := f.store.CreateLoginLink(t.Context(), "ada", 0, linkLife)
 	if err != nil {
 		t.Fatal(err)
 	}

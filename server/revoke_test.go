@@ -40,7 +40,7 @@ func TestNothingOutlivesItsKey(t *testing.T) {
 			if got.status != 200 || field(f.t, got, "ended", "sessions") != "1" || field(f.t, got, "ended", "login_links") != "1" || field(f.t, got, "ended", "schedules") != "1" {
 				f.t.Errorf("%d %s", got.status, got.body)
 			}
-			entries, err := f.store.AuditLog(f.t.Context(), "", 1)
+			entries, err := f.store.AuditLog(f.t.Context(), 0, 1)
 			if err != nil || entries[0].Action != "key.revoke" || entries[0].Details != "ended 1 sessions and 1 links, paused 1 schedules" {
 				f.t.Errorf("audit %+v %v", entries, err)
 			}
@@ -63,7 +63,7 @@ func TestNothingOutlivesItsKey(t *testing.T) {
 			otherSession, otherLink := f.signIn(f.link(admin)), f.link(admin)
 			made, other := f.do("POST", schedules, leaked, body), f.do("POST", schedules, admin, body)
 			id := field(t, made, "id")
-			before, err := f.store.Schedule(t.Context(), id)
+			before, err := f.store.Schedule(t.Context(), idOf[store.Schedule](t, id))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -105,7 +105,7 @@ func TestNothingOutlivesItsKey(t *testing.T) {
 			if got := f.do("POST", schedules+"/"+id+"/resume", again, ""); field(t, got, "enabled") != "true" || field(t, got, "created_by", "uid") != "ada" {
 				t.Errorf("resumed: %s", got.body)
 			}
-			if n, err := f.store.Schedule(t.Context(), id); err != nil || !n.Active() || !n.Seen.Equal(c.Now()) || n.KeyID == before.KeyID {
+			if n, err := f.store.Schedule(t.Context(), idOf[store.Schedule](t, id)); err != nil || !n.Active() || !n.Seen.Equal(c.Now()) || n.KeyID == before.KeyID {
 				t.Errorf("resumed: %+v %v", n, err)
 			}
 		})
@@ -116,7 +116,7 @@ func TestNothingOutlivesItsKey(t *testing.T) {
 func TestEndSessions(t *testing.T) {
 	f := newFixture(t)
 	admin := f.key("admin", "manage")
-	token, err := f.store.CreateLoginLink(t.Context(), "root", "", linkLife)
+	token, err := f.store.CreateLoginLink(t.Context(), "root", 0, linkLife)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestEndSessions(t *testing.T) {
 	if got := f.get(unused, ""); got.status != 401 {
 		t.Errorf("a link: %d", got.status)
 	}
-	entries, err := f.store.AuditLog(t.Context(), "", 1)
+	entries, err := f.store.AuditLog(t.Context(), 0, 1)
 	if err != nil || entries[0].Action != "auth.logout_all" || entries[0].Actor != "key admin (ada)" || entries[0].Details != "ended 2 sessions and 1 links" {
 		t.Errorf("audit %+v %v", entries, err)
 	}
@@ -154,7 +154,7 @@ func TestExpiredStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := f.claimed(token.Reveal())
-	s := f.follow(token.Reveal(), l.RunID, "")
+	s := f.follow(token.Reveal(), l.RunID.String(), "")
 	for seq := int64(1); ; seq++ {
 		f.say(l, seq, seq)
 		if _, ok := s.next(t); !ok {
@@ -190,7 +190,7 @@ func TestScheduleOwners(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tokens[name], ids[name] = token.Reveal(), made.ID
+		tokens[name], ids[name] = token.Reveal(), made.ID.String()
 	}
 	for name := range keys {
 		create(name)
@@ -243,7 +243,7 @@ func TestScheduleOwners(t *testing.T) {
 			if got := f.do(tt.method, path+"/"+id+tt.suffix, tokens[tt.who], tt.body); got.status != tt.status {
 				t.Errorf("%d, want %d: %s", got.status, tt.status, got.body)
 			}
-			n, err := f.store.Schedule(t.Context(), id)
+			n, err := f.store.Schedule(t.Context(), idOf[store.Schedule](t, id))
 			if tt.creator == "" {
 				if err == nil {
 					t.Error("it is still there")
@@ -253,13 +253,13 @@ func TestScheduleOwners(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if creator, changer := n.CreatorKind+" "+n.CreatorName, n.UpdatedKind+" "+n.UpdatedBy; creator != tt.creator || changer != tt.changer || n.KeyID != ids[tt.key] {
+			if creator, changer := n.CreatorKind+" "+n.CreatorName, n.UpdatedKind+" "+n.UpdatedBy; creator != tt.creator || changer != tt.changer || n.KeyID.String() != ids[tt.key] {
 				t.Errorf("it is %s's, changed by %s, and needs %s; want %s, %s, %s", creator, changer, n.KeyID, tt.creator, tt.changer, ids[tt.key])
 			}
 			if r, err := f.scheduledRun(n); err != nil || r.CreatorKind+" "+r.CreatorName != tt.creator {
 				t.Errorf("its runs are %s %s's, %v", r.CreatorKind, r.CreatorName, err)
 			}
-			audit, err := f.store.AuditLog(t.Context(), "", 1)
+			audit, err := f.store.AuditLog(t.Context(), 0, 1)
 			if changed := err == nil && audit[0].Object == id && strings.Contains(audit[0].Actor, "key "+tt.who+" "); changed != (tt.status == 200) {
 				t.Errorf("audit %+v %v", audit, err)
 			}

@@ -86,10 +86,14 @@ func requestOf(body *api.CreateRun) (run.Request, error) {
 	if problems := unsupported(body, &cfg); len(problems) > 0 {
 		return run.Request{}, &refusal{api.NotSupported, problems[0].Field + " is not supported by this server", problems}
 	}
+	parent, err := store.ParseID[store.Run](body.ParentRunID)
+	if err != nil {
+		return run.Request{}, invalid("parent_run_id", "names no run")
+	}
 	req := run.Request{
 		Title: body.Title, Prompt: body.Prompt, BasePrompt: cfg.BasePrompt, Agent: body.Agent, Environment: cfg.EnvironmentID, Runner: cfg.RunnerID,
 		Harness: factory.Harness{Type: cfg.Harness.Type, Model: cmp.Or(cfg.Harness.ModelID, cfg.ModelID), ReasoningLevel: cfg.Harness.ReasoningLevel},
-		Config:  body.Config, Parent: body.ParentRunID, Metadata: body.Metadata,
+		Config:  body.Config, Parent: parent, Metadata: body.Metadata,
 	}
 	for _, f := range body.Attachments {
 		req.Attachments = append(req.Attachments, run.Attachment{Name: f.FileName, Data: f.Data})
@@ -124,7 +128,7 @@ func (s *Server) createRun(c *gin.Context) {
 		return
 	}
 	if key != "" {
-		key = cmp.Or(p.KeyID, p.Name) + "\x00" + key
+		key = cmp.Or(p.KeyID.String(), p.Name) + "\x00" + key
 	}
 	made, created, err := s.cfg.Store.CreateRun(c.Request.Context(), r, key, body)
 	if err != nil {
@@ -134,9 +138,9 @@ func (s *Server) createRun(c *gin.Context) {
 	full := s.cfg.Runs.AtCapacity()
 	if created {
 		s.cfg.Runs.Wake()
-		s.audit(c, "run.create", made.ID, made.Factory, "")
+		s.audit(c, "run.create", made.ID.String(), made.Factory, "")
 	}
-	c.JSON(http.StatusOK, api.CreatedRun{RunID: made.ID, TaskID: made.ID, State: string(made.State), AtCapacity: made.State == store.Queued && full})
+	c.JSON(http.StatusOK, api.CreatedRun{RunID: made.ID.String(), TaskID: made.ID.String(), State: string(made.State), AtCapacity: made.State == store.Queued && full})
 }
 
 // listEnvironments and listAgents are what a run can name.

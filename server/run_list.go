@@ -70,9 +70,9 @@ var runFilters = map[string]func(l *runListing, values []string){
 	"created_after":      timeFilter("created_after", func(l *runListing) *time.Time { return &l.CreatedAfter }),
 	"created_before":     timeFilter("created_before", func(l *runListing) *time.Time { return &l.CreatedBefore }),
 	"updated_after":      timeFilter("updated_after", func(l *runListing) *time.Time { return &l.UpdatedAfter }),
-	"delivery_id":        idFilter("delivery_id", "dlv", func(l *runListing) *string { return &l.DeliveryID }),
-	"schedule_id":        idFilter("schedule_id", "sch", func(l *runListing) *string { return &l.ScheduleID }),
-	"ancestor_run_id":    idFilter("ancestor_run_id", "run", func(l *runListing) *string { return &l.AncestorID }),
+	"delivery_id":        idFilter("delivery_id", func(l *runListing) *store.DeliveryID { return &l.DeliveryID }),
+	"schedule_id":        idFilter("schedule_id", func(l *runListing) *store.ScheduleID { return &l.ScheduleID }),
+	"ancestor_run_id":    idFilter("ancestor_run_id", func(l *runListing) *store.RunID { return &l.AncestorID }),
 	"automation":         textFilter(func(l *runListing) *string { return &l.Automation }),
 	"automation_id":      textFilter(func(l *runListing) *string { return &l.Automation }),
 	"agent":              textFilter(func(l *runListing) *string { return &l.Agent }),
@@ -184,13 +184,14 @@ func timeFilter(name string, of func(l *runListing) *time.Time) func(*runListing
 	}
 }
 
-func idFilter(name, prefix string, of func(l *runListing) *string) func(*runListing, []string) {
+func idFilter[Row any](name string, of func(l *runListing) *store.ID[Row]) func(*runListing, []string) {
 	return func(l *runListing, values []string) {
-		if m := anID.FindStringSubmatch(values[0]); m == nil || m[1] != prefix {
-			l.refuse(name, "%q is not an id such as %s_…", values[0], prefix)
+		id, err := store.ParseID[Row](values[0])
+		if err != nil {
+			l.refuse(name, "%q is not an id such as %s…", values[0], id.Prefix())
 			return
 		}
-		*of(l) = values[0]
+		*of(l) = id
 	}
 }
 
@@ -259,7 +260,7 @@ type runCursor struct {
 
 func (l *runListing) cursor(r *store.Run) string {
 	mark := l.Mark(r)
-	text, _ := json.Marshal(runCursor{l.sort, l.Ascending, mark.Key, mark.ID}) // strings and a bool
+	text, _ := json.Marshal(runCursor{l.sort, l.Ascending, mark.Key, mark.ID.String()}) // strings and a bool
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 
@@ -269,7 +270,11 @@ func (l *runListing) goOn(text string) {
 	if err == nil {
 		err = json.Unmarshal(data, &c)
 	}
-	if m := anID.FindStringSubmatch(c.ID); err != nil || m == nil || m[1] != "run" {
+	if err == nil {
+		l.After.Key = c.Key
+		l.After.ID, err = store.ParseID[store.Run](c.ID)
+	}
+	if err != nil || l.After.ID == 0 {
 		l.refuse("cursor", "it is not the next_cursor of a list of runs")
 		return
 	}
@@ -281,7 +286,6 @@ func (l *runListing) goOn(text string) {
 		l.refuse("cursor", "it is from a list that was sorted by %s", c.Sort)
 		return
 	}
-	l.After = store.RunMark{Key: c.Key, ID: c.ID}
 }
 
 func (s *Server) listRuns(c *gin.Context) {

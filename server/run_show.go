@@ -35,7 +35,7 @@ func (s *Server) getRun(c *gin.Context) {
 // there.
 func (s *Server) showRuns(ctx context.Context, all []*store.Run) ([]api.Run, error) {
 	specs := make(map[[32]byte]run.Spec)
-	ids := make([]string, len(all))
+	ids := make([]store.RunID, len(all))
 	for i, r := range all {
 		ids[i] = r.ID
 		if _, known := specs[r.SpecHash]; known {
@@ -72,11 +72,11 @@ const automationKey = "automation_id"
 
 func (s *Server) showRun(r *store.Run, spec run.Spec, metadata map[string]string) api.Run {
 	shown := api.Run{
-		RunID: r.ID, TaskID: r.ID, Title: r.Title, State: string(r.State), StatusMessage: r.StatusMessage, Prompt: spec.Prompt,
+		RunID: r.ID.String(), TaskID: r.ID.String(), Title: r.Title, State: string(r.State), StatusMessage: r.StatusMessage, Prompt: spec.Prompt,
 		Config: spec.Config, AgentConfig: agentConfig(spec), Source: r.Source, Creator: creatorOf(r), Executor: executorOf(r),
 		ExecutionLocation: "REMOTE", Factory: r.Factory, FactoryUID: r.Factory, Scope: api.Scope{Type: "Team", UID: r.Factory},
-		Automation: r.Automation, Agent: r.Agent, Webhook: r.Webhook, DeliveryID: r.DeliveryID, EnvironmentID: r.Environment,
-		ParentRunID: r.ParentID, ConversationID: r.ID, Commit: r.Commit, Path: spec.Path, Blob: spec.Blob, Attempt: r.Attempt, ExitCode: r.ExitCode,
+		Automation: r.Automation, Agent: r.Agent, Webhook: r.Webhook, DeliveryID: r.DeliveryID.String(), EnvironmentID: r.Environment,
+		ParentRunID: r.ParentID.String(), ConversationID: r.ID.String(), Commit: r.Commit, Path: spec.Path, Blob: spec.Blob, Attempt: r.Attempt, ExitCode: r.ExitCode,
 		Metadata: metadata, Artifacts: []json.RawMessage{}, SandboxRunning: r.State == store.InProgress, Cancellable: true,
 		CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, StartedAt: api.Time(r.StartedAt), FinishedAt: api.Time(r.FinishedAt),
 	}
@@ -87,7 +87,7 @@ func (s *Server) showRun(r *store.Run, spec run.Spec, metadata map[string]string
 		shown.Metadata = map[string]string{automationKey: r.Automation}
 	}
 	if r.Schedule != nil {
-		shown.Schedule = &api.RunSchedule{ID: r.Schedule.ID, Name: cmp.Or(r.Schedule.Name, r.Automation), Cron: r.Schedule.Cron}
+		shown.Schedule = &api.RunSchedule{ID: r.Schedule.ID.String(), Name: cmp.Or(r.Schedule.Name, r.Automation), Cron: r.Schedule.Cron}
 	}
 	if !r.StartedAt.IsZero() {
 		until := r.FinishedAt
@@ -100,7 +100,7 @@ func (s *Server) showRun(r *store.Run, spec run.Spec, metadata map[string]string
 		shown.Usage = &api.Usage{InferenceCostUSD: r.CostUSD, TotalTokens: r.Tokens}
 	}
 	if r.State.Terminal() {
-		shown.SessionLink = s.cfg.BaseURL + "/runs/" + r.ID
+		shown.SessionLink = s.cfg.BaseURL + "/runs/" + r.ID.String()
 	}
 	return shown
 }
@@ -166,18 +166,22 @@ func (s *Server) RunNotice(ctx context.Context, r *store.Run) ([]byte, error) {
 
 func (s *Server) listNotices(c *gin.Context) {
 	limit, ok := limitOf(c)
-	if !ok || !forAll(c) || !goodCursor(c, "run") {
+	if !ok || !forAll(c) {
 		return
 	}
-	all, err := s.cfg.Store.Notices(c.Request.Context(), c.Query("cursor"), limit+1)
+	cursor, ok := cursorOf[store.Run](c)
+	if !ok {
+		return
+	}
+	all, err := s.cfg.Store.Notices(c.Request.Context(), cursor, limit+1)
 	if err != nil {
 		s.failWith(c, err)
 		return
 	}
-	all, info := page(all, limit, func(n store.Notice) string { return n.RunID })
+	all, info := page(all, limit, func(n store.Notice) string { return n.RunID.String() })
 	shown := make([]api.Notice, len(all))
 	for i, n := range all {
-		shown[i] = api.Notice{RunID: n.RunID, Status: n.Status, Attempts: n.Attempts, Detail: n.Detail, NextAttempt: api.Time(n.DueAt), UpdatedAt: n.UpdatedAt}
+		shown[i] = api.Notice{RunID: n.RunID.String(), Status: n.Status, Attempts: n.Attempts, Detail: n.Detail, NextAttempt: api.Time(n.DueAt), UpdatedAt: n.UpdatedAt}
 	}
 	c.JSON(http.StatusOK, gin.H{"notices": shown, "page_info": info})
 }
@@ -203,7 +207,7 @@ func (s *Server) transcript(c *gin.Context) {
 		return
 	}
 	// The state was read before the events: of a finished run they are all there.
-	t := api.Transcript{RunID: r.ID, State: string(r.State), Events: make([]api.Event, len(events))}
+	t := api.Transcript{RunID: r.ID.String(), State: string(r.State), Events: make([]api.Event, len(events))}
 	if len(events) == maxEvents {
 		t.PageInfo = api.PageInfo{HasNextPage: true, NextCursor: strconv.FormatInt(events[maxEvents-1].Seq, 10)}
 	}
@@ -219,11 +223,11 @@ func (s *Server) timeline(c *gin.Context) {
 	if !ok {
 		return
 	}
-	t := api.Timeline{Events: []api.TimelineEvent{}}
+	t, id := api.Timeline{Events: []api.TimelineEvent{}}, r.ID.String()
 	add := func(kind string, at time.Time, payload any) {
 		if !at.IsZero() {
 			t.Events = append(t.Events, api.TimelineEvent{
-				UUID: r.ID + "/" + kind, RunID: r.ID, ExecutionID: r.ID + "/" + strconv.FormatInt(max(r.Attempt, 1), 10), Type: kind, OccurredAt: at, Payload: payload,
+				UUID: id + "/" + kind, RunID: id, ExecutionID: id + "/" + strconv.FormatInt(max(r.Attempt, 1), 10), Type: kind, OccurredAt: at, Payload: payload,
 			})
 		}
 	}
@@ -269,7 +273,7 @@ func (s *Server) conversation(c *gin.Context) {
 		}
 		after = events[len(events)-1].Seq
 	}
-	c.JSON(http.StatusOK, api.Conversation{ConversationID: r.ID, Steps: []api.Step{step}})
+	c.JSON(http.StatusOK, api.Conversation{ConversationID: r.ID.String(), Steps: []api.Step{step}})
 }
 
 func say(s *api.Step, role string, at time.Time, parts ...api.Content) {

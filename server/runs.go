@@ -1,13 +1,13 @@
 package server
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -94,25 +94,28 @@ func page[T any](all []T, limit int, id func(T) string) ([]T, api.PageInfo) {
 	return all[:limit], api.PageInfo{HasNextPage: true, NextCursor: id(all[limit-1])}
 }
 
-// anID is the form of every id (package store); no list has another for cursor.
-var anID = regexp.MustCompile(`^([a-z]{3})_[0-7][0-9a-hjkmnp-tv-z]{12}$`)
-
-// goodCursor answers requests whose cursor is not from a list of that kind.
-func goodCursor(c *gin.Context, prefix string) bool { return goodID(c, "cursor", prefix) }
-
-func goodID(c *gin.Context, parameter, prefix string) bool {
-	id := c.Query(parameter)
-	if m := anID.FindStringSubmatch(id); id == "" || m != nil && m[1] == prefix {
-		return true
+// cursorOf reads the cursor of a list, or answers that it is from no such list.
+func cursorOf[Row any](c *gin.Context) (store.ID[Row], bool) {
+	id, err := store.ParseID[Row](c.Query("cursor"))
+	if err != nil {
+		fail(c, api.InvalidRequest, "cursor is not an id such as "+id.Prefix()+"…", api.FieldProblem{Field: "cursor", Message: "is not such an id"})
 	}
-	fail(c, api.InvalidRequest, parameter+" is not an id such as "+prefix+"_…", api.FieldProblem{Field: parameter, Message: "is not such an id"})
-	return false
+	return id, err == nil
+}
+
+// byID reads what the text is the id of.
+func byID[Row, Found any](c *gin.Context, text string, read func(context.Context, store.ID[Row]) (Found, error)) (found Found, err error) {
+	id, err := store.ParseID[Row](text)
+	if err == nil {
+		found, err = read(c.Request.Context(), id)
+	}
+	return found, err
 }
 
 // run finds the run of a request, or answers why not. A key that is limited to
 // another factory is told that there is none.
 func (s *Server) run(c *gin.Context) (*store.Run, bool) {
-	r, err := s.cfg.Store.Run(c.Request.Context(), c.Param("id"))
+	r, err := byID(c, c.Param("id"), s.cfg.Store.Run)
 	if err == nil && !who(c).mayTouch(r.Factory) {
 		err = fmt.Errorf("run %s: %w", c.Param("id"), store.ErrNotFound)
 	}
@@ -132,6 +135,6 @@ func (s *Server) cancelRun(c *gin.Context) {
 		s.failWith(c, err)
 		return
 	}
-	s.audit(c, "run.cancel", r.ID, r.Factory, "")
+	s.audit(c, "run.cancel", r.ID.String(), r.Factory, "")
 	c.JSON(http.StatusOK, r.ID)
 }

@@ -118,14 +118,14 @@ func (s *Server) createSchedule(c *gin.Context) {
 
 func (s *Server) scheduleChanged(c *gin.Context, action string, n *store.Schedule) {
 	s.cfg.SchedulesChanged()
-	s.audit(c, action, n.ID, n.Factory, fmt.Sprintf("%s: %s, of the %s %s", n.Name, n.Cron, n.CreatorKind, n.CreatorName))
+	s.audit(c, action, n.ID.String(), n.Factory, fmt.Sprintf("%s: %s, of the %s %s", n.Name, n.Cron, n.CreatorKind, n.CreatorName))
 }
 
 // schedule finds the schedule of a request, or answers why not. One to be changed
 // must not be a file's, and must be the caller's own unless the key may manage: its
 // runs count as those of its creator.
 func (s *Server) schedule(c *gin.Context, toChange bool) (*store.Schedule, bool) {
-	n, err := s.cfg.Store.Schedule(c.Request.Context(), c.Param("id"))
+	n, err := byID(c, c.Param("id"), s.cfg.Store.Schedule)
 	if err == nil && !who(c).mayTouch(n.Factory) {
 		err = fmt.Errorf("schedule %s: %w", c.Param("id"), store.ErrNotFound)
 	}
@@ -250,7 +250,7 @@ func (s *Server) showSchedule(n *store.Schedule) api.Schedule {
 		return creatorOf(&store.Run{CreatorKind: kind, CreatorName: name})
 	}
 	shown := api.Schedule{
-		ID: n.ID, Name: n.Name, Cron: n.Cron, Enabled: n.Active(), PausedReason: n.Paused, Prompt: kept.Prompt, Factory: n.Factory, Automation: n.Automation,
+		ID: n.ID.String(), Name: n.Name, Cron: n.Cron, Enabled: n.Active(), PausedReason: n.Paused, Prompt: kept.Prompt, Factory: n.Factory, Automation: n.Automation,
 		AgentConfig: kept.Config, AgentUID: kept.Agent, Metadata: kept.Metadata, History: api.ScheduleHistory{LastRan: api.Time(n.FiredAt)}, LastSpawnError: n.Error,
 		Scope: api.Scope{Type: "Team", UID: n.Factory}, CreatedBy: profile(n.CreatorKind, n.CreatorName), UpdatedBy: profile(n.UpdatedKind, n.UpdatedBy),
 		CreatedAt: n.CreatedAt, UpdatedAt: n.UpdatedAt,

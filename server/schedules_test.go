@@ -140,7 +140,7 @@ func TestScheduledRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	made := f.do("POST", "/api/v1/agent/schedules", token.Reveal(), `{"name":"Nightly","cron_schedule":"@daily","prompt":"Tidy up.","metadata":{"a":"1"},"agent_config":{"environment_id":"app"}}`)
-	n, err := f.store.Schedule(t.Context(), field(t, made, "id"))
+	n, err := f.store.Schedule(t.Context(), idOf[store.Schedule](t, field(t, made, "id")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,15 +152,15 @@ func TestScheduledRun(t *testing.T) {
 	if err != nil || len(runs) != 1 {
 		t.Fatal(runs, err)
 	}
-	got := f.get("/api/v1/agent/runs/"+runs[0], token.Reveal())
+	got := f.get("/api/v1/agent/runs/"+runs[0].String(), token.Reveal())
 	for path, want := range map[string]string{
-		"source": "SCHEDULE", "schedule.schedule_id": n.ID, "schedule.schedule_name": "Nightly", "schedule.cron_schedule": "@daily", "prompt": "Tidy up.",
+		"source": "SCHEDULE", "schedule.schedule_id": n.ID.String(), "schedule.schedule_name": "Nightly", "schedule.cron_schedule": "@daily", "prompt": "Tidy up.",
 	} {
 		if value := field(t, got, strings.Split(path, ".")...); value != want {
 			t.Errorf("%s is %s, not %s", path, value, want)
 		}
 	}
-	if list := f.get("/api/v1/agent/runs?source=SCHEDULED_AGENT&schedule_id="+n.ID, token.Reveal()); field(t, list, "runs", "0", "run_id") != runs[0] {
+	if list := f.get("/api/v1/agent/runs?source=SCHEDULED_AGENT&schedule_id="+n.ID.String(), token.Reveal()); field(t, list, "runs", "0", "run_id") != runs[0].String() {
 		t.Errorf("list %s", list.body)
 	}
 }
@@ -189,7 +189,7 @@ func TestFileSchedules(t *testing.T) {
 		t.Fatal(err)
 	}
 	list = f.get("/api/v1/agent/schedules", key)
-	n, err := f.store.Schedule(t.Context(), field(t, list, "schedules", "0", "id"))
+	n, err := f.store.Schedule(t.Context(), idOf[store.Schedule](t, field(t, list, "schedules", "0", "id")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func TestFileSchedules(t *testing.T) {
 	if err != nil || len(runs) != 1 {
 		t.Fatal(runs, err)
 	}
-	if name := field(t, f.get("/api/v1/agent/runs/"+runs[0], key), "schedule", "schedule_name"); name != "nightly" || field(t, list, "schedules", "0", "name") != "nightly" {
+	if name := field(t, f.get("/api/v1/agent/runs/"+runs[0].String(), key), "schedule", "schedule_name"); name != "nightly" || field(t, list, "schedules", "0", "name") != "nightly" {
 		t.Errorf("named %q on the run; %s", name, list.body)
 	}
 	automations := f.get("/api/v1/automations", key)

@@ -133,7 +133,7 @@ func (s *Server) listPendingSecrets(c *gin.Context) {
 	}
 	all := make([]api.PendingSecret, len(found))
 	for i, p := range found {
-		all[i] = api.PendingSecret{ID: p.ID, Factory: p.Factory, Webhook: p.Webhook, SecretName: p.SecretName, ReceivedAt: p.ReceivedAt, From: p.ClientAddr}
+		all[i] = api.PendingSecret{ID: p.ID.String(), Factory: p.Factory, Webhook: p.Webhook, SecretName: p.SecretName, ReceivedAt: p.ReceivedAt, From: p.ClientAddr}
 	}
 	c.JSON(http.StatusOK, gin.H{"pending_secrets": all, "page_info": api.PageInfo{}})
 }
@@ -143,7 +143,12 @@ func (s *Server) confirmSecret(c *gin.Context) {
 	if !forAll(c) {
 		return
 	}
-	name, generation, err := s.cfg.Store.ConfirmSecret(c.Request.Context(), c.Param("id"))
+	id, err := store.ParseID[store.PendingSecret](c.Param("id"))
+	var name string
+	var generation int64
+	if err == nil {
+		name, generation, err = s.cfg.Store.ConfirmSecret(c.Request.Context(), id)
+	}
 	if err != nil {
 		s.failWith(c, err)
 		return
@@ -159,7 +164,11 @@ func (s *Server) dismissSecret(c *gin.Context) {
 	if !forAll(c) {
 		return
 	}
-	if err := s.cfg.Store.DismissSecret(context.WithoutCancel(c.Request.Context()), c.Param("id")); err != nil {
+	id, err := store.ParseID[store.PendingSecret](c.Param("id"))
+	if err == nil {
+		err = s.cfg.Store.DismissSecret(context.WithoutCancel(c.Request.Context()), id)
+	}
+	if err != nil {
 		s.failWith(c, err)
 		return
 	}

@@ -33,7 +33,7 @@ type Config struct {
 	Live     *applier.Live
 	Appliers []*applier.Applier
 	// Load rebuilds what an apply made live.
-	Load     func(ctx context.Context, applyID string) (*applier.Revision, error)
+	Load     func(ctx context.Context, id store.ApplyID) (*applier.Revision, error)
 	Delivery *delivery.Service
 	Runs     *run.Manager
 	// SchedulesChanged is called after a request changed a schedule; nil: nobody

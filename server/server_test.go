@@ -332,6 +332,16 @@ func TestScopes(t *testing.T) {
 	}
 }
 
+// idOf parses an id of an answer.
+func idOf[Row any](t *testing.T, text string) store.ID[Row] {
+	t.Helper()
+	id, err := store.ParseID[Row](text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
 func field(t *testing.T, a answer, path ...string) string {
 	t.Helper()
 	var value any

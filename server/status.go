@@ -167,7 +167,7 @@ func (s *Server) factoryStatus(ctx context.Context, state applier.State) (api.Fa
 		return f, err
 	default:
 		f.LastApply = &api.LastApply{
-			ID: last.ID, Commit: last.Commit, At: last.FinishedAt, Outcome: last.Outcome, Error: last.Error, Trigger: last.Trigger,
+			ID: last.ID.String(), Commit: last.Commit, At: last.FinishedAt, Outcome: last.Outcome, Error: last.Error, Trigger: last.Trigger,
 			Diagnostics: orEmptyList(last.Diagnostics),
 		}
 	}

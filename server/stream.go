@@ -43,12 +43,12 @@ type streams struct {
 }
 
 type stream struct {
-	keyID string
+	keyID store.KeyID
 	end   context.CancelCauseFunc
 }
 
 // add registers a stream; remove takes it out.
-func (s *streams) add(keyID string, end context.CancelCauseFunc) (remove func()) {
+func (s *streams) add(keyID store.KeyID, end context.CancelCauseFunc) (remove func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over {
@@ -68,7 +68,7 @@ func (s *streams) add(keyID string, end context.CancelCauseFunc) (remove func())
 }
 
 // revoke ends the streams of a key.
-func (s *streams) revoke(keyID string) {
+func (s *streams) revoke(keyID store.KeyID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, st := range s.open {
@@ -124,7 +124,7 @@ func (s *Server) runEvents(c *gin.Context) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // a proxy is not to collect it
 	w := &eventWriter{c: c, control: http.NewResponseController(c.Writer)}
-	if w.write(": "+r.ID+"\n\n") != nil || w.flush() != nil {
+	if w.write(": "+r.ID.String()+"\n\n") != nil || w.flush() != nil {
 		return
 	}
 	err = s.cfg.Runs.Feed().Follow(ctx, r.ID, from, quietTime, func(news *run.News) error {
@@ -146,7 +146,7 @@ func (s *Server) runEvents(c *gin.Context) {
 
 // keyWorks tells whether the request would still be let in.
 func (s *Server) keyWorks(c *gin.Context) bool {
-	if who(c).KeyID == "" {
+	if who(c).KeyID == 0 {
 		return true
 	}
 	_, token, _ := strings.Cut(c.GetHeader("Authorization"), " ")
@@ -185,7 +185,7 @@ func (w *eventWriter) tell(n *run.News) error {
 		data = api.Event(*n.Event)
 	} else {
 		kind = "state"
-		e := api.StateEvent{RunID: n.Run.ID, State: string(n.State)}
+		e := api.StateEvent{RunID: n.Run.ID.String(), State: string(n.State)}
 		switch {
 		case n.State.Terminal():
 			e.At, e.StatusMessage, e.ExitCode = api.Time(n.Run.FinishedAt), n.Run.StatusMessage, n.Run.ExitCode

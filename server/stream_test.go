@@ -86,7 +86,7 @@ func (f *fixture) claimed(key string) store.Lease {
 	f.t.Helper()
 	id := f.create(key, `{"prompt":"x"}`)
 	leases, err := f.store.ClaimRuns(f.t.Context(), store.Claim{Worker: "w", Most: 1, Lease: time.Minute})
-	if err != nil || len(leases) != 1 || leases[0].RunID != id {
+	if err != nil || len(leases) != 1 || leases[0].RunID.String() != id {
 		f.t.Fatal(leases, err)
 	}
 	return leases[0]
@@ -119,10 +119,10 @@ func TestStream(t *testing.T) {
 
 	l := f.claimed(key)
 	// 204 would tell a browser never to come back.
-	if got := f.follow(key, l.RunID, "0.CANCELLED"); got.status != 400 {
+	if got := f.follow(key, l.RunID.String(), "0.CANCELLED"); got.status != 400 {
 		t.Errorf("the last id of another run, while this one goes on: %d", got.status)
 	}
-	live := f.follow(key, l.RunID, "")
+	live := f.follow(key, l.RunID.String(), "")
 	f.say(l, 1, 3)
 	want := []string{"state 0.QUEUED", "state 0.INPROGRESS", "transcript 1.INPROGRESS", "transcript 2.INPROGRESS", "transcript 3.INPROGRESS"}
 	var got []string
@@ -141,27 +141,27 @@ func TestStream(t *testing.T) {
 	if got = append(got, live.rest(t)...); !slices.Equal(got, want) {
 		t.Errorf("%d events, not %d: %v … %v", len(got), len(want), got[:min(8, len(got))], got[max(0, len(got)-3):])
 	}
-	if all := f.follow(key, l.RunID, "").rest(t); !slices.Equal(all, want) {
+	if all := f.follow(key, l.RunID.String(), "").rest(t); !slices.Equal(all, want) {
 		t.Errorf("afterwards %d events, not %d", len(all), len(want))
 	}
 	for _, i := range []int{0, 1, 2, 100, 3999, 4000} {
 		_, id, _ := strings.Cut(want[i], " ")
-		if rest := f.follow(key, l.RunID, id).rest(t); !slices.Equal(rest, want[i+1:]) {
+		if rest := f.follow(key, l.RunID.String(), id).rest(t); !slices.Equal(rest, want[i+1:]) {
 			t.Errorf("after %s: %d events, not %d", id, len(rest), len(want)-i-1)
 		}
 	}
-	if done := f.follow(key, l.RunID, "4000.FAILED"); done.status != http.StatusNoContent {
+	if done := f.follow(key, l.RunID.String(), "4000.FAILED"); done.status != http.StatusNoContent {
 		t.Errorf("after all of it: %d", done.status)
 	}
 	for _, bad := range []string{"x", "1", "-1.QUEUED", "1.DONE", "1.PENDING"} {
-		if got := f.follow(key, l.RunID, bad); got.status != 400 {
+		if got := f.follow(key, l.RunID.String(), bad); got.status != 400 {
 			t.Errorf("after %q: %d", bad, got.status)
 		}
 	}
 	if got := f.follow(key, "run_0000000000001", ""); got.status != 404 {
 		t.Errorf("no such run: %d", got.status)
 	}
-	if got := f.follow(f.limitedKey("other", "elsewhere", "runs"), l.RunID, ""); got.status != 404 {
+	if got := f.follow(f.limitedKey("other", "elsewhere", "runs"), l.RunID.String(), ""); got.status != 404 {
 		t.Errorf("another factory's key: %d", got.status)
 	}
 }
@@ -172,7 +172,7 @@ func TestRevokedStream(t *testing.T) {
 	f := newFixture(t)
 	admin, ada, bob := f.key("admin", "manage"), f.key("ada", "runs"), f.key("bob", "runs")
 	l := f.claimed(ada)
-	first, second, other := f.follow(ada, l.RunID, ""), f.follow(ada, l.RunID, ""), f.follow(bob, l.RunID, "")
+	first, second, other := f.follow(ada, l.RunID.String(), ""), f.follow(ada, l.RunID.String(), ""), f.follow(bob, l.RunID.String(), "")
 	for _, s := range []*sse{first, second, other} {
 		s.next(t)
 		s.next(t)
@@ -197,7 +197,7 @@ func TestRevokedStream(t *testing.T) {
 	if rest := other.rest(t); len(rest) != 0 {
 		t.Errorf("after the server's end: %v", rest)
 	}
-	if rest := f.follow(bob, l.RunID, "").rest(t); len(rest) > 2 {
+	if rest := f.follow(bob, l.RunID.String(), "").rest(t); len(rest) > 2 {
 		t.Errorf("a stream of a stopping server: %v", rest)
 	}
 }
@@ -209,7 +209,7 @@ func TestFeedEnds(t *testing.T) {
 	l := f.claimed(key)
 	var all []*sse
 	for range 20 {
-		all = append(all, f.follow(key, l.RunID, ""))
+		all = append(all, f.follow(key, l.RunID.String(), ""))
 	}
 	var wg sync.WaitGroup
 	for _, s := range all {

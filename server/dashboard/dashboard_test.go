@@ -24,10 +24,10 @@ func everyPage() map[string]any {
 	page := Page{Title: evil, Actor: evil}
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	d := &store.Delivery{
-		ID: "dlv_0000000000001", Webhook: evil, Outcome: store.RejectedAuth, Reason: evil, Size: 7, ReceivedAt: now, Headers: map[string]string{evil: evil},
-		Runs: []store.RunRef{{ID: "run_0000000000001", Automation: evil}},
+		ID: 1, Webhook: evil, Outcome: store.RejectedAuth, Reason: evil, Size: 7, ReceivedAt: now, Headers: map[string]string{evil: evil},
+		Runs: []store.RunRef{{ID: 1, Automation: evil}},
 	}
-	r := &store.Run{ID: "run_0000000000001", Title: evil, State: store.FailedRun, StatusMessage: evil, Automation: evil, DeliveryID: d.ID, Commit: evil, Source: evil, CreatedAt: now}
+	r := &store.Run{ID: 1, Title: evil, State: store.FailedRun, StatusMessage: evil, Automation: evil, DeliveryID: d.ID, Commit: evil, Source: evil, CreatedAt: now}
 	encoded, _ := json.Marshal(map[string]any{
 		"text": evil, "path": evil, "diff": evil, "message": evil, "state": evil, "command": evil, "phase": evil, "output": evil, "role": evil,
 		"name": evil, "stream": evil, "change": evil, "exit_code": 3,

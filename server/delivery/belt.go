@@ -50,7 +50,7 @@ type Trace struct {
 }
 
 // Show derives the trace of a recorded delivery (SPEC 7.1).
-func (s *Service) Show(ctx context.Context, id string) (*Trace, error) {
+func (s *Service) Show(ctx context.Context, id store.DeliveryID) (*Trace, error) {
 	d, err := s.cfg.Store.Delivery(ctx, id)
 	if err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func (s *Service) Show(ctx context.Context, id string) (*Trace, error) {
 	}
 	identity := d.Identity.Source + " " + d.Identity.Value
 	if d.Outcome == store.Duplicate {
-		b.stop(StageNew, "repeats "+d.DuplicateOf+": "+identity)
+		b.stop(StageNew, "repeats "+d.DuplicateOf.String()+": "+identity)
 	} else {
 		b.pass(StageNew, identity)
 	}
@@ -120,7 +120,7 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 		b.pass(StageMatched, counted(started(trace), "automation"))
 		var runs []string
 		for _, run := range d.Runs {
-			runs = append(runs, run.ID+" ("+run.Automation+")")
+			runs = append(runs, run.ID.String()+" ("+run.Automation+")")
 		}
 		if gone := started(trace) - len(d.Runs); gone > 0 {
 			runs = append(runs, counted(gone, "run")+" no longer kept")
@@ -191,7 +191,7 @@ func automationsOf(results []match.Result) string {
 // deciding finds the webhook as it was when the delivery came, or says why it
 // is not to be had.
 func (s *Service) deciding(ctx context.Context, d *store.Delivery) (hook *applier.Webhook, why string) {
-	if live, ok := s.cfg.Live.Webhook(d.WebhookUID); ok && live.Revision.ApplyID == d.ApplyID {
+	if live, ok := s.cfg.Live.Webhook(d.WebhookUID); ok && live.Revision.ApplyID == d.ApplyID.String() {
 		return live, ""
 	}
 	if s.cfg.Load == nil {
@@ -210,8 +210,8 @@ func (s *Service) deciding(ctx context.Context, d *store.Delivery) (hook *applie
 }
 
 func authentication(hook *applier.Webhook, d *store.Delivery) string {
-	if d.ReplayOf != "" {
-		return "replay of " + d.ReplayOf
+	if d.ReplayOf != 0 {
+		return "replay of " + d.ReplayOf.String()
 	}
 	if hook == nil {
 		return ""

@@ -82,7 +82,7 @@ type Config struct {
 	RateLimit, AuthFailures int
 	// Load rebuilds the revision of an apply, to explain deliveries that an
 	// older definition decided.
-	Load func(ctx context.Context, applyID string) (*applier.Revision, error)
+	Load func(ctx context.Context, id store.ApplyID) (*applier.Revision, error)
 	// Observe, if set, is told the outcome of each request.
 	Observe func(Observation)
 	Now     func() time.Time
@@ -143,10 +143,10 @@ type Request struct {
 
 // Answer is what the sender gets; the server renders it with fixed bodies.
 type Answer struct {
-	Status     int    // 202 400 401 404 408 413 429 503, that of Reply, or 0: the sender went away
-	DeliveryID string // with 202
-	RetryAfter int    // seconds, with 429 and 503
-	Reason     string // why not, for logs and metrics; never secret
+	Status     int              // 202 400 401 404 408 413 429 503, that of Reply, or 0: the sender went away
+	DeliveryID store.DeliveryID // with 202
+	RetryAfter int              // seconds, with 429 and 503
+	Reason     string           // why not, for logs and metrics; never secret
 	// Reply, if set, is what a sender's question is answered with, instead of the
 	// fixed bodies.
 	Reply *signature.Reply
@@ -338,6 +338,7 @@ func (s *Service) unavailable(ctx context.Context, err error) Answer {
 
 // entry is the log entry of an attempt, without what only acceptance adds.
 func (a *attempt) entry(outcome store.Outcome) store.Delivery {
+	apply, _ := store.ParseID[store.Apply](a.hook.Revision.ApplyID) // which the store gave
 	return store.Delivery{
 		Factory:          a.hook.Factory,
 		Webhook:          a.hook.Def.Name,
@@ -346,7 +347,7 @@ func (a *attempt) entry(outcome store.Outcome) store.Delivery {
 		Size:             int64(len(a.body)),
 		ReceivedAt:       a.at,
 		ClientAddr:       clientAddr(a.Client),
-		ApplyID:          a.hook.Revision.ApplyID,
+		ApplyID:          apply,
 		SecretGeneration: a.hook.SecretGeneration,
 		Headers:          a.keptHeaders(),
 	}

@@ -186,7 +186,7 @@ func TestStatuses(t *testing.T) {
 	} {
 		f := newFixture(t)
 		got := f.Receive(t.Context(), c.request)
-		if got.Status != c.status || got.Reason != c.reason || (got.DeliveryID == "") != (c.status != 202) {
+		if got.Status != c.status || got.Reason != c.reason || (got.DeliveryID == 0) != (c.status != 202) {
 			t.Errorf("%s: %+v", c.name, got)
 		}
 		log := f.log(t)
@@ -353,7 +353,7 @@ func TestBelt(t *testing.T) {
 		t.Errorf("matches %+v, runs %+v", ran.Matches, ran.Delivery.Runs)
 	}
 	again := send(request("token", `{"build":{"status":"passed"}}`, bearer()...))
-	if got := outcomes(again); got != "received passed, authenticated passed, parsed passed, new stopped, matched not_reached, run not_reached" || !strings.Contains(again.Belt[3].Detail, ran.Delivery.ID) {
+	if got := outcomes(again); got != "received passed, authenticated passed, parsed passed, new stopped, matched not_reached, run not_reached" || !strings.Contains(again.Belt[3].Detail, ran.Delivery.ID.String()) {
 		t.Error(got, again.Belt[3])
 	}
 	unwanted := send(func() *Request {
@@ -452,7 +452,7 @@ func TestReplay(t *testing.T) {
 	if _, err := f.Replay(t.Context(), f.log(t)[0].ID); !errors.Is(err, ErrNoPayload) {
 		t.Errorf("%v", err)
 	}
-	if _, err := f.Replay(t.Context(), "dlv_0000000000001"); !errors.Is(err, store.ErrNotFound) {
+	if _, err := f.Replay(t.Context(), 1); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("%v", err)
 	}
 	f.live.Swap(&applier.Revision{Factory: "default"})

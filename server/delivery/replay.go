@@ -19,7 +19,7 @@ var (
 
 // Replay starts what matches a stored delivery now, as a new delivery linked to
 // the old one (SPEC 13.8). It spends no rate and repeats no identity.
-func (s *Service) Replay(ctx context.Context, id string) (store.Recorded, error) {
+func (s *Service) Replay(ctx context.Context, id store.DeliveryID) (store.Recorded, error) {
 	old, err := s.cfg.Store.Delivery(ctx, id)
 	if err != nil {
 		return store.Recorded{}, err

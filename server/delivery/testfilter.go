@@ -11,15 +11,16 @@ import (
 	"triphammer/factory/filter"
 	"triphammer/factory/jsonscan"
 	"triphammer/factory/match"
+	"triphammer/server/store"
 )
 
 // TestRequest asks whether a delivery would start an automation (SPEC 7.3).
 type TestRequest struct {
 	Factory    string
-	Automation string // its live triggers are tested, or else
-	Filter     []byte // this payload filter, as JSON; nil accepts everything
-	DeliveryID string // of a stored accepted delivery, or else
-	Payload    []byte // this body,
+	Automation string           // its live triggers are tested, or else
+	Filter     []byte           // this payload filter, as JSON; nil accepts everything
+	DeliveryID store.DeliveryID // of a stored accepted delivery, or else
+	Payload    []byte           // this body,
 	// Webhook is the name or UID of the webhook that it comes from; if empty, that of
 	// the stored delivery. A payload may come from any: then each webhook that the
 	// automation selects is asked.
@@ -66,15 +67,15 @@ var ErrBadTest = errors.New("the test makes no sense")
 // given payload, with the code that matches deliveries.
 func (s *Service) TestFilter(ctx context.Context, req TestRequest) (TestResult, error) {
 	switch {
-	case req.DeliveryID != "" && req.Payload != nil:
+	case req.DeliveryID != 0 && req.Payload != nil:
 		return TestResult{}, fmt.Errorf("%w: a stored delivery or a payload, not both", ErrBadTest)
-	case req.DeliveryID == "" && req.Payload == nil:
+	case req.DeliveryID == 0 && req.Payload == nil:
 		return TestResult{}, fmt.Errorf("%w: a stored delivery or a payload is needed", ErrBadTest)
 	case req.Automation != "" && req.Filter != nil:
 		return TestResult{}, fmt.Errorf("%w: an automation or a filter, not both", ErrBadTest)
 	}
 	body, from := req.Payload, origin{name: req.Webhook}
-	if req.DeliveryID != "" {
+	if req.DeliveryID != 0 {
 		d, err := s.cfg.Store.Delivery(ctx, req.DeliveryID)
 		if err != nil {
 			return TestResult{}, err

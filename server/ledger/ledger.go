@@ -77,7 +77,8 @@ func (l *Ledger) Record(ctx context.Context, a *applier.Apply) (id string, err e
 			specs[automation.SpecHash] = automation.Spec
 		}
 	}
-	return l.store.RecordApply(ctx, row, files, specs)
+	recorded, err := l.store.RecordApply(ctx, row, files, specs)
+	return recorded.String(), err
 }
 
 // Past implements applier.Ledger. The error wraps store.ErrNotFound if the commit
@@ -103,7 +104,7 @@ func (l *Ledger) Deliveries(ctx context.Context, webhookUID string, n int, visit
 			continue // it was pruned meanwhile, or proves nothing
 		}
 		if err == nil {
-			err = visit(d.ID, payload)
+			err = visit(d.ID.String(), payload)
 		}
 		if err != nil {
 			return err
@@ -164,8 +165,8 @@ func (l *Ledger) Restore(ctx context.Context, factory string) (*applier.Revision
 
 // Load builds the revision of an apply, to explain what it decided. It has no
 // secrets, so it verifies nothing.
-func (l *Ledger) Load(ctx context.Context, applyID string) (*applier.Revision, error) {
-	a, err := l.store.ApplyByID(ctx, applyID)
+func (l *Ledger) Load(ctx context.Context, id store.ApplyID) (*applier.Revision, error) {
+	a, err := l.store.ApplyByID(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -191,7 +192,7 @@ func (l *Ledger) rebuild(ctx context.Context, a *store.Apply, secrets func(conte
 	case built.Revision == nil:
 		return nil, fmt.Errorf("apply %s is not valid any more: %s", a.ID, built.Diagnostics[0].Message)
 	}
-	built.Revision.ApplyID, built.Revision.AppliedAt = a.ID, a.FinishedAt
+	built.Revision.ApplyID, built.Revision.AppliedAt = a.ID.String(), a.FinishedAt
 	return built.Revision, nil
 }
 
@@ -200,8 +201,8 @@ func commitOf(a *store.Apply) gitrepo.Commit {
 }
 
 // tree opens the definition files that an apply kept.
-func (l *Ledger) tree(ctx context.Context, applyID string) (fs.FS, error) {
-	files, err := l.store.ApplyFiles(ctx, applyID)
+func (l *Ledger) tree(ctx context.Context, id store.ApplyID) (fs.FS, error) {
+	files, err := l.store.ApplyFiles(ctx, id)
 	var s applier.Snapshot
 	for _, f := range files {
 		s.Files = append(s.Files, applier.File(f))

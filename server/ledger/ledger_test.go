@@ -59,7 +59,7 @@ func deliver(t *testing.T, s *store.Store, webhookUID, id string, outcome store.
 	if err != nil {
 		t.Fatal(err)
 	}
-	return done.ID
+	return done.ID.String()
 }
 
 // folder is an applier of a folder.
@@ -208,14 +208,21 @@ func TestRestore(t *testing.T) {
 		}
 	}
 
+	load := func(text string) (*applier.Revision, error) {
+		id, err := store.ParseID[store.Apply](text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l.Load(t.Context(), id)
+	}
 	f.apply(applier.Applied, "factory.yaml", factoryYAML+"description: newer\n", "automations/a.md", automation)
-	if r, err = l.Load(t.Context(), first.ID); err != nil || r.ApplyID != first.ID || r.Webhooks[0].UID != was.UID || r.Webhooks[0].Verifier != nil {
+	if r, err = load(first.ID); err != nil || r.ApplyID != first.ID || r.Webhooks[0].UID != was.UID || r.Webhooks[0].Verifier != nil {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if r, err := l.Load(t.Context(), refused.ID); err == nil {
+	if r, err := load(refused.ID); err == nil {
 		t.Errorf("a refused apply made %+v", r)
 	}
-	if r, err := l.Load(t.Context(), "apl_0000000000000"); err == nil {
+	if r, err := load(""); err == nil {
 		t.Errorf("no apply made %+v", r)
 	}
 }

@@ -149,11 +149,11 @@ func (a *attempt) prepare(ctx context.Context) (*store.Run, *Task, Spec, error) 
 		return row, nil, spec, errors.New(spec.Problem)
 	}
 	t := &Task{
-		RunID: row.ID, Attempt: row.Attempt,
-		Prompt: spec.prompt(row.Webhook, row.DeliveryID),
+		RunID: row.ID.String(), Attempt: row.Attempt,
+		Prompt: spec.prompt(row.Webhook, row.DeliveryID.String()),
 		Vars: map[string]string{
-			"TRIPHAMMER_RUN_ID":      row.ID,
-			"TRIPHAMMER_DELIVERY_ID": row.DeliveryID,
+			"TRIPHAMMER_RUN_ID":      row.ID.String(),
+			"TRIPHAMMER_DELIVERY_ID": row.DeliveryID.String(),
 			"TRIPHAMMER_WEBHOOK":     row.Webhook,
 			"TRIPHAMMER_AUTOMATION":  row.Automation,
 		},
@@ -167,7 +167,7 @@ func (a *attempt) prepare(ctx context.Context) (*store.Run, *Task, Spec, error) 
 		t.NetworkOff, t.NetworkHosts = e.NetworkOff, e.NetworkHosts
 		t.Isolation, t.DockerImage = e.Isolation, e.DockerImage
 	}
-	if row.DeliveryID != "" {
+	if row.DeliveryID != 0 {
 		payload, err := s.Payload(ctx, row.DeliveryID)
 		if err != nil {
 			return row, nil, spec, fmt.Errorf("the payload that this run is to act on could not be read: %w", err)

@@ -61,7 +61,7 @@ type Request struct {
 	Runner      string          // empty: the agent's or the factory's
 	Harness     factory.Harness // fields that are set win over the agent's or the factory's
 	Config      json.RawMessage // as posted, kept to be shown again
-	Parent      string          // id of the run that asks; empty: none
+	Parent      store.RunID     // the run that asks, or none
 	Metadata    map[string]string
 	Attachments []Attachment
 }
@@ -221,11 +221,11 @@ func (req *Request) environment(live *applier.Live, within string) (*applier.Rev
 
 // inherit finds the parent, and its metadata under the run's own.
 func (req *Request) inherit(ctx context.Context, st *store.Store) (map[string]string, error) {
-	if req.Parent == "" {
+	if req.Parent == 0 {
 		return req.Metadata, nil
 	}
 	depth := 0
-	for id := req.Parent; id != ""; depth++ {
+	for id := req.Parent; id != 0; depth++ {
 		r, err := st.Run(ctx, id)
 		if errors.Is(err, store.ErrNotFound) && depth > 0 {
 			break // it was deleted with its age

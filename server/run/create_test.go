@@ -40,7 +40,7 @@ func (n *nursery) from(req Request) (store.NewRun, error) {
 }
 
 // born is a stored run of a request.
-func (n *nursery) born(req Request) string {
+func (n *nursery) born(req Request) store.RunID {
 	n.Helper()
 	r, err := n.from(req)
 	if err != nil {
@@ -181,8 +181,7 @@ func TestRefusedRequests(t *testing.T) {
 		{Request{Attachments: files(`a\b`)}, "attachments[0].file_name", "is a plain file name of at most 255 bytes"},
 		{Request{Attachments: files(strings.Repeat("a", 256))}, "attachments[0].file_name", "is a plain file name of at most 255 bytes"},
 		{Request{Attachments: files("a", "a")}, "attachments[1].file_name", "is there twice"},
-		{Request{Parent: "run_0000000000001"}, "parent_run_id", "names no run"},
-		{Request{Parent: "nonsense"}, "parent_run_id", "names no run"},
+		{Request{Parent: 1}, "parent_run_id", "names no run"},
 	} {
 		if tt.field != "prompt" {
 			tt.req.Prompt = "x"
@@ -198,7 +197,7 @@ func TestRefusedRequests(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := FromRequest(ctx, n.store, n.live, Request{Prompt: "x", Factory: "one", Parent: "run_0000000000001"})
+	_, err := FromRequest(ctx, n.store, n.live, Request{Prompt: "x", Factory: "one", Parent: 1})
 	if refused := (*RefusedError)(nil); err == nil || errors.As(err, &refused) {
 		t.Errorf("what could not be read is refused: %v", err)
 	}

@@ -23,7 +23,7 @@ type Feed struct {
 	store *store.Store
 
 	mu     sync.Mutex
-	topics map[string]*topic
+	topics map[store.RunID]*topic
 }
 
 // topic is a run that is followed.
@@ -41,10 +41,10 @@ type topic struct {
 	err     error         // why the last read failed
 }
 
-func newFeed(s *store.Store) *Feed { return &Feed{store: s, topics: make(map[string]*topic)} }
+func newFeed(s *store.Store) *Feed { return &Feed{store: s, topics: make(map[store.RunID]*topic)} }
 
 // notify tells that a run has changed. It never blocks.
-func (f *Feed) notify(runID string) {
+func (f *Feed) notify(runID store.RunID) {
 	f.mu.Lock()
 	t := f.topics[runID]
 	f.mu.Unlock()
@@ -57,7 +57,7 @@ func (f *Feed) notify(runID string) {
 }
 
 // join makes the caller a follower.
-func (f *Feed) join(ctx context.Context, runID string) (t *topic, leave func()) {
+func (f *Feed) join(ctx context.Context, runID store.RunID) (t *topic, leave func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	t = f.topics[runID]
@@ -84,7 +84,7 @@ func (f *Feed) join(ctx context.Context, runID string) (t *topic, leave func()) 
 }
 
 // read reads the run until it has finished, or until nobody follows it any more.
-func (f *Feed) read(ctx context.Context, runID string, t *topic) {
+func (f *Feed) read(ctx context.Context, runID store.RunID, t *topic) {
 	defer close(t.stopped)
 	poll := time.NewTicker(feedTime)
 	defer poll.Stop()
@@ -102,7 +102,7 @@ func (f *Feed) read(ctx context.Context, runID string, t *topic) {
 }
 
 // refresh reads what is new, and tells whether nothing more will come.
-func (f *Feed) refresh(ctx context.Context, runID string, t *topic) (finished bool) {
+func (f *Feed) refresh(ctx context.Context, runID store.RunID, t *topic) (finished bool) {
 	// The state is read before the events: a finished run has all of its events.
 	run, err := f.store.Run(ctx, runID)
 	var some []store.Event
@@ -174,7 +174,7 @@ type News struct {
 // each once: QUEUED, INPROGRESS, the events of its transcript, and its end. It returns
 // after the end, or when ctx ends or tell fails. If nothing happens for as long as quiet,
 // it calls tell without news.
-func (f *Feed) Follow(ctx context.Context, runID string, from Place, quiet time.Duration, tell func(*News) error) error {
+func (f *Feed) Follow(ctx context.Context, runID store.RunID, from Place, quiet time.Duration, tell func(*News) error) error {
 	t, leave := f.join(ctx, runID)
 	defer leave()
 	silence := time.NewTicker(quiet)

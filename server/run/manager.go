@@ -66,7 +66,7 @@ type Manager struct {
 	feed   *Feed
 
 	mu     sync.Mutex
-	active map[string]context.CancelCauseFunc // by run id
+	active map[store.RunID]context.CancelCauseFunc
 
 	short atomic.Pointer[string] // why new runs wait for disk space; nil: they do not
 }
@@ -100,7 +100,7 @@ func New(cfg Config) *Manager {
 		worker: host + "/" + strconv.Itoa(os.Getpid()),
 		wake:   make(chan struct{}, 1),
 		feed:   newFeed(cfg.Store),
-		active: make(map[string]context.CancelCauseFunc),
+		active: make(map[store.RunID]context.CancelCauseFunc),
 	}
 }
 
@@ -117,7 +117,7 @@ func (m *Manager) Feed() *Feed { return m.feed }
 
 // Cancel cancels a run: a queued one at once, one in progress by stopping its
 // agent. A finished run is store.ErrTerminal.
-func (m *Manager) Cancel(ctx context.Context, id string) error {
+func (m *Manager) Cancel(ctx context.Context, id store.RunID) error {
 	if _, err := m.cfg.Store.RequestCancel(ctx, id); err != nil {
 		return err
 	}
@@ -200,7 +200,7 @@ func (m *Manager) recover(ctx context.Context) error {
 	}
 	for _, id := range reaped {
 		m.logger.Warn("a run was in progress when the last server stopped: it is FAILED now", "run", id)
-		if err := m.cfg.Executor.Reap(ctx, id); err != nil {
+		if err := m.cfg.Executor.Reap(ctx, id.String()); err != nil {
 			m.logger.Error("stopping what is left of a run", "run", id, "error", err)
 		}
 	}

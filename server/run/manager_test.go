@@ -94,7 +94,7 @@ func (w *world) newRun(s run.Spec) store.NewRun {
 }
 
 // enqueue makes a queued run.
-func (w *world) enqueue(s run.Spec) string {
+func (w *world) enqueue(s run.Spec) store.RunID {
 	w.Helper()
 	r, _, err := w.store.CreateRun(w.Context(), w.newRun(s), "", nil)
 	if err != nil {
@@ -121,7 +121,7 @@ func (w *world) until(what string, is func() bool) {
 	}
 }
 
-func (w *world) read(id string) *store.Run {
+func (w *world) read(id store.RunID) *store.Run {
 	w.Helper()
 	r, err := w.store.Run(context.WithoutCancel(w.Context()), id)
 	if err != nil {
@@ -131,13 +131,13 @@ func (w *world) read(id string) *store.Run {
 }
 
 // finished waits for the run's end.
-func (w *world) finished(id string) *store.Run {
+func (w *world) finished(id store.RunID) *store.Run {
 	w.Helper()
 	w.until("the run ends", func() bool { return w.read(id).State.Terminal() })
 	return w.read(id)
 }
 
-func (w *world) events(id string) []store.Event {
+func (w *world) events(id store.RunID) []store.Event {
 	w.Helper()
 	all, err := w.store.Events(context.WithoutCancel(w.Context()), id, 0, 100_000)
 	if err != nil {
@@ -152,7 +152,7 @@ func (w *world) events(id string) []store.Event {
 }
 
 // output is what the run printed on a stream.
-func (w *world) output(id, stream string) string {
+func (w *world) output(id store.RunID, stream string) string {
 	w.Helper()
 	var b strings.Builder
 	for _, e := range w.events(id) {
@@ -195,7 +195,7 @@ func TestDeliveryStartsRun(t *testing.T) { // SPEC 9.3, 13.11
 	if r.ExitCode == nil || *r.ExitCode != 0 || r.StartedAt.IsZero() || r.FinishedAt.IsZero() || r.Attempt != 1 {
 		t.Errorf("run %+v", r)
 	}
-	want := "You are careful.\n\nLook at it.\n\n" + run.Envelope("hook", recorded.ID) + r.ID + "|" + recorded.ID + "|hook|a|" + payload
+	want := "You are careful.\n\nLook at it.\n\n" + run.Envelope("hook", recorded.ID.String()) + r.ID.String() + "|" + recorded.ID.String() + "|hook|a|" + payload
 	if got := w.output(r.ID, "stdout"); got != want {
 		t.Errorf("the agent printed\n%q, want\n%q", got, want)
 	}
@@ -298,7 +298,7 @@ func TestCancel(t *testing.T) { // SPEC 9.6, 9.7
 	first := w.enqueue(run.Spec{Environment: environment("echo started; sleep 300")})
 	w.until("the agent starts", func() bool { return strings.Contains(w.output(first, "stdout"), "started") })
 	second := w.enqueue(run.Spec{Environment: environment("true")})
-	for _, id := range []string{second, first} {
+	for _, id := range []store.RunID{second, first} {
 		if err := w.manager.Cancel(t.Context(), id); err != nil {
 			t.Error(err)
 		}
@@ -314,7 +314,7 @@ func TestConcurrencyLimit(t *testing.T) { // SPEC 9.6
 	w := newWorld(t)
 	gate := filepath.Join(w.dir, "gate")
 	w.start(run.Config{MaxRuns: 2}, "")
-	var ids []string
+	var ids []store.RunID
 	for range 5 {
 		ids = append(ids, w.enqueue(run.Spec{Environment: environment("echo started; while [ ! -e " + gate + " ]; do sleep 0.01; done")}))
 	}

@@ -147,7 +147,7 @@ func (n *Notifier) post(ctx context.Context, r *store.Run) (status int, err erro
 	if err != nil {
 		return 0, err
 	}
-	header, err := n.cfg.Sign(ctx, "msg_"+r.ID, n.cfg.Now(), body)
+	header, err := n.cfg.Sign(ctx, "msg_"+r.ID.String(), n.cfg.Now(), body)
 	if err != nil {
 		return 0, err
 	}

@@ -82,7 +82,7 @@ func TestNotifier(t *testing.T) {
 				}
 			}
 			notices := func() []store.Notice {
-				all, err := w.store.Notices(t.Context(), "", 10)
+				all, err := w.store.Notices(t.Context(), 0, 10)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -108,7 +108,7 @@ func TestNotifier(t *testing.T) {
 				t.Errorf("%+v", all[0])
 			}
 			for i := range ids {
-				if ids[i] != "msg_"+id || !strings.Contains(bodies[i], fmt.Sprintf("%q", tt.state)) {
+				if ids[i] != "msg_"+id.String() || !strings.Contains(bodies[i], fmt.Sprintf("%q", tt.state)) {
 					t.Errorf("attempt %d: %s %s", i, ids[i], bodies[i])
 				}
 			}
@@ -126,7 +126,7 @@ func TestNoticeOfCrash(t *testing.T) {
 	w.store.KeepNotices()
 	w.start(run.Config{MaxRuns: 1}, "")
 	w.until("the end is kept", func() bool {
-		all, err := w.store.Notices(t.Context(), "", 10)
+		all, err := w.store.Notices(t.Context(), 0, 10)
 		return err == nil && len(all) == 1
 	})
 }
@@ -153,7 +153,7 @@ func TestNoticeKeepsItsAddress(t *testing.T) {
 		running.Go(func() { _ = n.Run(ctx) })
 		var notice store.Notice
 		for notice.Status != store.NoticeFailed {
-			all, err := w.store.Notices(t.Context(), "", 1)
+			all, err := w.store.Notices(t.Context(), 0, 1)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"triphammer/server/disk"
+	"triphammer/server/store"
 )
 
 // roomTime is the time between two looks at the disk.
@@ -17,7 +18,7 @@ const roomTime = time.Second
 func (m *Manager) keepRoom(ctx context.Context) {
 	tick := time.NewTicker(roomTime)
 	defer tick.Stop()
-	stopping := ""
+	var stopping store.RunID
 	for {
 		if s, err := m.cfg.Disk.Look(disk.Workspaces); err == nil && s.Level > disk.Enough {
 			m.reclaim(ctx)
@@ -95,9 +96,9 @@ func (m *Manager) reclaim(ctx context.Context) {
 // stopLargest stops the run in progress that uses the most of the disk, if the workspaces
 // fill it. The other runs and the server go on. It stops one run at a time: last is the
 // run that the previous call stopped, and the result is the one that this call stopped.
-func (m *Manager) stopLargest(ctx context.Context, s disk.State, last string) string {
+func (m *Manager) stopLargest(ctx context.Context, s disk.State, last store.RunID) store.RunID {
 	m.mu.Lock()
-	ids := make([]string, 0, len(m.active))
+	ids := make([]store.RunID, 0, len(m.active))
 	for id := range m.active {
 		ids = append(ids, id)
 	}
@@ -106,14 +107,14 @@ func (m *Manager) stopLargest(ctx context.Context, s disk.State, last string) st
 	if stopping {
 		return last
 	}
-	var largest string
+	var largest store.RunID
 	var most, all int64
 	takes := disk.Bytes
 	if s.Inodes {
 		takes = func(n int64) string { return fmt.Sprintf("%d inodes", n) }
 	}
 	for _, id := range ids {
-		size, files := m.cfg.Executor.Size(ctx, id)
+		size, files := m.cfg.Executor.Size(ctx, id.String())
 		if s.Inodes {
 			size = files
 		}
@@ -121,7 +122,7 @@ func (m *Manager) stopLargest(ctx context.Context, s disk.State, last string) st
 			largest, most = id, size
 		}
 	}
-	if largest == "" || all < s.Lacks || ctx.Err() != nil {
+	if largest == 0 || all < s.Lacks || ctx.Err() != nil {
 		return last // stopping runs would not help
 	}
 	m.mu.Lock()

@@ -197,7 +197,7 @@ func (s *Scheduler) runs(ctx context.Context, schedule *store.Schedule) (runs []
 	if serves {
 		for _, a := range r.Automations {
 			selected := a.Def.Name == schedule.Automation || slices.ContainsFunc(a.Def.Triggers, func(t factory.Trigger) bool {
-				return t.Scheduled() && slices.Contains(t.ScheduleIDs, schedule.ID)
+				return t.Scheduled() && slices.Contains(t.ScheduleIDs, schedule.ID.String())
 			})
 			if a.Def.Enabled && selected {
 				runs = append(runs, FromAutomation(r, a, store.SourceSchedule))

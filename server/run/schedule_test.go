@@ -288,7 +288,7 @@ func TestInlineSchedules(t *testing.T) {
 		t.Errorf("not replaced: %+v", replaced[1])
 	}
 	// Another automation selects a schedule by its id: both start, once.
-	other := automation("b", factory.Trigger{ScheduleIDs: []string{replaced[1].ID}})
+	other := automation("b", factory.Trigger{ScheduleIDs: []string{replaced[1].ID.String()}})
 	define(automation("a", factory.Trigger{Cron: "0 10 * * *", ScheduleName: "early"}), other)
 	clock.set("2026-11-22 10:00:10")
 	c.pass(s)

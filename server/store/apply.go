@@ -18,7 +18,7 @@ import (
 
 // Apply is the record of one apply (SPEC 4.3).
 type Apply struct {
-	ID          string
+	ID          ApplyID
 	Factory     string
 	Repository  string
 	Branch      string
@@ -51,7 +51,7 @@ type File struct {
 
 // RecordApply keeps the apply, its snapshot, its webhooks' bindings and its run
 // specs, in one transaction.
-func (s *Store) RecordApply(ctx context.Context, a *Apply, files []File, specs map[[32]byte][]byte) (id string, err error) {
+func (s *Store) RecordApply(ctx context.Context, a *Apply, files []File, specs map[[32]byte][]byte) (id ApplyID, err error) {
 	type blob struct {
 		path string
 		hash [32]byte
@@ -64,13 +64,12 @@ func (s *Store) RecordApply(ctx context.Context, a *Apply, files []File, specs m
 		names = append(names, fileHash{f.Path, blobs[i].hash[:]})
 	}
 	err = s.grow(ctx, func(ctx context.Context) error {
-		n := s.nextID()
-		id = formatID(prefixApply, n)
+		id = ApplyID(s.nextID())
 		err := s.exec(ctx, `INSERT INTO applies (id, factory, repository, branch, commit_hash, author_name, author_email, subject, commit_time, triggered_by,
 			outcome, error, plan, diagnostics, started_at, finished_at, digest) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)`,
-			n, a.Factory, a.Repository, a.Branch, a.Commit, a.AuthorName, a.AuthorEmail, a.Subject, micros(a.CommitTime), a.Trigger,
+			id, a.Factory, a.Repository, a.Branch, a.Commit, a.AuthorName, a.AuthorEmail, a.Subject, micros(a.CommitTime), a.Trigger,
 			a.Outcome, a.Error, string(a.Plan), string(a.Diagnostics), micros(a.StartedAt), micros(a.FinishedAt),
-			applyDigest(n, a.Commit, names, a.Webhooks))
+			applyDigest(id, a.Commit, names, a.Webhooks))
 		if err != nil {
 			return err
 		}
@@ -78,13 +77,13 @@ func (s *Store) RecordApply(ctx context.Context, a *Apply, files []File, specs m
 			err := errors.Join(
 				s.exec(ctx, `INSERT INTO blobs (hash, data) VALUES ($1, $2)
 					ON CONFLICT (hash) DO UPDATE SET data = excluded.data WHERE data <> excluded.data`, b.hash[:], b.data),
-				s.exec(ctx, "INSERT INTO apply_files (apply_id, path, hash) VALUES ($1, $2, $3)", n, b.path, b.hash[:]))
+				s.exec(ctx, "INSERT INTO apply_files (apply_id, path, hash) VALUES ($1, $2, $3)", id, b.path, b.hash[:]))
 			if err != nil {
 				return err
 			}
 		}
 		for _, w := range a.Webhooks {
-			err := s.exec(ctx, "INSERT INTO apply_webhooks (apply_id, name, uid, secret_name, generation) VALUES ($1, $2, $3, $4, $5)", n, w.Name, w.UID, w.SecretName, w.Generation)
+			err := s.exec(ctx, "INSERT INTO apply_webhooks (apply_id, name, uid, secret_name, generation) VALUES ($1, $2, $3, $4, $5)", id, w.Name, w.UID, w.SecretName, w.Generation)
 			if err != nil {
 				return err
 			}
@@ -146,36 +145,30 @@ const applyColumns = `id, factory, repository, branch, commit_hash, author_name,
 
 func scanApply(rows *sql.Rows) (*Apply, error) {
 	a := &Apply{}
-	var id, committed, started, finished int64
+	var committed, started, finished int64
 	var plan, diagnostics string
-	err := rows.Scan(&id, &a.Factory, &a.Repository, &a.Branch, &a.Commit, &a.AuthorName, &a.AuthorEmail, &a.Subject, &committed, &a.Trigger, &a.Outcome,
+	err := rows.Scan(&a.ID, &a.Factory, &a.Repository, &a.Branch, &a.Commit, &a.AuthorName, &a.AuthorEmail, &a.Subject, &committed, &a.Trigger, &a.Outcome,
 		&a.Error, &plan, &diagnostics, &started, &finished)
-	a.ID, a.CommitTime, a.StartedAt, a.FinishedAt = formatID(prefixApply, id), timeOf(committed), timeOf(started), timeOf(finished)
+	a.CommitTime, a.StartedAt, a.FinishedAt = timeOf(committed), timeOf(started), timeOf(finished)
 	a.Plan, a.Diagnostics = json.RawMessage(plan), json.RawMessage(diagnostics)
 	return a, err
 }
 
 // Applies lists applies, newest first; an empty factory means all.
-func (s *Store) Applies(ctx context.Context, factory, before string, limit int) ([]*Apply, error) {
+func (s *Store) Applies(ctx context.Context, factory string, from ApplyID, limit int) ([]*Apply, error) {
 	w := where{}
 	w.text("factory", factory)
-	if err := w.before(prefixApply, before); err != nil {
-		return nil, err
-	}
+	before(&w, "id", from)
 	return list(ctx, s, scanApply, "SELECT "+applyColumns+" FROM applies"+w.sql()+" ORDER BY id DESC"+w.limit(limit), w.args...)
 }
 
 // ApplyByID reads one apply with its webhooks' bindings.
-func (s *Store) ApplyByID(ctx context.Context, id string) (*Apply, error) {
-	n, err := parseID(prefixApply, id)
-	if err != nil {
-		return nil, err
-	}
-	a, err := first(list(ctx, s, scanApply, "SELECT "+applyColumns+" FROM applies WHERE id = $1", n))
+func (s *Store) ApplyByID(ctx context.Context, id ApplyID) (*Apply, error) {
+	a, err := first(list(ctx, s, scanApply, "SELECT "+applyColumns+" FROM applies WHERE id = $1", id))
 	if err != nil {
 		return nil, fmt.Errorf("apply %s: %w", id, err)
 	}
-	a.Webhooks, err = s.bindings(ctx, n)
+	a.Webhooks, err = s.bindings(ctx, id)
 	return a, err
 }
 
@@ -193,15 +186,11 @@ func (s *Store) LastApply(ctx context.Context, factory, outcome string) (*Apply,
 	if err != nil {
 		return nil, err
 	}
-	n, err := parseID(prefixApply, a.ID)
-	if err != nil {
-		return nil, err
-	}
-	a.Webhooks, err = s.bindings(ctx, n)
+	a.Webhooks, err = s.bindings(ctx, a.ID)
 	return a, err
 }
 
-func (s *Store) bindings(ctx context.Context, id int64) ([]BoundWebhook, error) {
+func (s *Store) bindings(ctx context.Context, id ApplyID) ([]BoundWebhook, error) {
 	return list(ctx, s, func(rows *sql.Rows) (BoundWebhook, error) {
 		var b BoundWebhook
 		err := rows.Scan(&b.Name, &b.UID, &b.SecretName, &b.Generation)
@@ -216,11 +205,11 @@ type fileHash struct {
 }
 
 // applyDigest is that of what an apply made live.
-func applyDigest(id int64, commit string, files []fileHash, webhooks []BoundWebhook) int64 {
+func applyDigest(id ApplyID, commit string, files []fileHash, webhooks []BoundWebhook) int64 {
 	files, webhooks = slices.Clone(files), slices.Clone(webhooks)
 	slices.SortFunc(files, func(a, b fileHash) int { return strings.Compare(a.path, b.path) })
 	slices.SortFunc(webhooks, func(a, b BoundWebhook) int { return strings.Compare(a.Name, b.Name) })
-	values := []any{id, commit}
+	values := []any{int64(id), commit}
 	for _, f := range files {
 		values = append(values, f.path, f.hash)
 	}
@@ -232,12 +221,8 @@ func applyDigest(id int64, commit string, files []fileHash, webhooks []BoundWebh
 
 // ApplyFiles reads the snapshot of an apply. The error wraps ErrDamaged if it is
 // not what was applied, or is not bound to the webhooks that it was bound to.
-func (s *Store) ApplyFiles(ctx context.Context, id string) ([]File, error) {
+func (s *Store) ApplyFiles(ctx context.Context, id ApplyID) ([]File, error) {
 	a, err := s.ApplyByID(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	n, err := parseID(prefixApply, id)
 	if err != nil {
 		return nil, err
 	}
@@ -255,18 +240,18 @@ func (s *Store) ApplyFiles(ctx context.Context, id string) ([]File, error) {
 		}
 		f.Data = data
 		return f, err
-	}, "SELECT f.path, f.hash, b.data FROM apply_files f JOIN blobs b ON b.hash = f.hash WHERE f.apply_id = $1 ORDER BY f.path", n)
+	}, "SELECT f.path, f.hash, b.data FROM apply_files f JOIN blobs b ON b.hash = f.hash WHERE f.apply_id = $1 ORDER BY f.path", id)
 	if err != nil {
 		return nil, err
 	}
 	digest, err := first(list(ctx, s, func(rows *sql.Rows) (digest sql.NullInt64, err error) {
 		err = rows.Scan(&digest)
 		return digest, err
-	}, "SELECT digest FROM applies WHERE id = $1", n))
+	}, "SELECT digest FROM applies WHERE id = $1", id))
 	if err != nil {
 		return nil, err
 	}
-	if !s.sound(n, digest, applyDigest(n, a.Commit, names, a.Webhooks)) {
+	if !s.sound(int64(id), digest, applyDigest(id, a.Commit, names, a.Webhooks)) {
 		return nil, s.damage("the snapshot of %s", id)
 	}
 	return files, nil

@@ -9,7 +9,7 @@ import (
 // AuditEntry is one change of state: who did what to what, when, from where
 // (SPEC 10.4). It holds nothing secret.
 type AuditEntry struct {
-	ID      string
+	ID      AuditID
 	At      time.Time
 	Actor   string // such as "key ci (ada)", "local ada", "page ada"
 	Action  string // such as secret.set
@@ -31,16 +31,14 @@ func (s *Store) audit(ctx context.Context, e AuditEntry) error {
 }
 
 // AuditLog reads entries, newest first.
-func (s *Store) AuditLog(ctx context.Context, before string, limit int) ([]AuditEntry, error) {
+func (s *Store) AuditLog(ctx context.Context, from AuditID, limit int) ([]AuditEntry, error) {
 	w := where{}
-	if err := w.before(prefixAudit, before); err != nil {
-		return nil, err
-	}
+	before(&w, "id", from)
 	return list(ctx, s, func(rows *sql.Rows) (AuditEntry, error) {
 		var e AuditEntry
-		var id, at int64
-		err := rows.Scan(&id, &at, &e.Actor, &e.Action, &e.Object, &e.Factory, &e.Details, &e.Origin)
-		e.ID, e.At = formatID(prefixAudit, id), timeOf(at)
+		var at int64
+		err := rows.Scan(&e.ID, &at, &e.Actor, &e.Action, &e.Object, &e.Factory, &e.Details, &e.Origin)
+		e.At = timeOf(at)
 		return e, err
 	}, "SELECT id, at, actor, action, object, factory, details, origin FROM audit"+w.sql()+" ORDER BY id DESC"+w.limit(limit), w.args...)
 }

@@ -14,16 +14,16 @@ func TestBacklog(t *testing.T) {
 	s := open(t)
 	ctx := t.Context()
 	check(t, s.LimitQueue(ctx, 3))
-	create := func() (string, error) {
+	create := func() (RunID, error) {
 		r, _, err := s.CreateRun(ctx, NewRun{Factory: "default", Source: SourceAPI, Spec: []byte("{}")}, "", nil)
 		if err != nil {
-			return "", err
+			return 0, err
 		}
 		return r.ID, nil
 	}
-	var ids []string
+	var ids []RunID
 	for range 3 {
-		ids = append(ids, must[string](t)(create()))
+		ids = append(ids, must[RunID](t)(create()))
 	}
 	if _, err := create(); !errors.Is(err, ErrBacklog) {
 		t.Errorf("a fourth: %v", err)
@@ -49,7 +49,7 @@ func TestBacklog(t *testing.T) {
 		t.Error(err)
 	}
 	check(t, s.LimitQueue(ctx, 3))
-	must[string](t)(create())
+	must[RunID](t)(create())
 	check(t, s.LimitQueue(ctx, 0))
 	for i := range 5 {
 		must[Recorded](t)(s.RecordDelivery(ctx, delivery(fmt.Sprint("more", i), "{}", "a")))

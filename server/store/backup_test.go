@@ -44,7 +44,7 @@ func TestBackupWhileWriting(t *testing.T) {
 	}))
 	ctx, stop := context.WithCancel(t.Context())
 	var all sync.WaitGroup
-	acked := make([][]string, 4)
+	acked := make([][]DeliveryID, 4)
 	var mu sync.Mutex
 	for w := range acked {
 		all.Go(func() {
@@ -66,7 +66,7 @@ func TestBackupWhileWriting(t *testing.T) {
 	}
 	for range 3 {
 		mu.Lock()
-		var before []string
+		var before []DeliveryID
 		for _, some := range acked {
 			before = append(before, some...)
 		}

@@ -97,11 +97,11 @@ func (s *Store) checkContents(ctx context.Context, r *Report) error {
 		read func(id int64) error
 	}{
 		{"SELECT id FROM deliveries WHERE id > $1 AND payload IS NOT NULL ORDER BY id LIMIT $2", func(id int64) error {
-			_, err := s.Payload(ctx, formatID(prefixDelivery, id))
+			_, err := s.Payload(ctx, DeliveryID(id))
 			return err
 		}},
 		{"SELECT id FROM applies WHERE id > $1 ORDER BY id LIMIT $2", func(id int64) error {
-			_, err := s.ApplyFiles(ctx, formatID(prefixApply, id))
+			_, err := s.ApplyFiles(ctx, ApplyID(id))
 			return err
 		}},
 		{"SELECT rowid FROM specs WHERE rowid > $1 ORDER BY rowid LIMIT $2", func(row int64) error {
@@ -114,7 +114,7 @@ func (s *Store) checkContents(ctx context.Context, r *Report) error {
 		}},
 		{"SELECT DISTINCT run_id FROM run_events WHERE run_id > $1 ORDER BY run_id LIMIT $2", func(id int64) error {
 			for after := int64(0); ; {
-				events, err := s.Events(ctx, formatID(prefixRun, id), after, page)
+				events, err := s.Events(ctx, RunID(id), after, page)
 				if err != nil || len(events) < page {
 					return err
 				}

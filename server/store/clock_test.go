@@ -120,7 +120,7 @@ func TestClockOverRestarts(t *testing.T) {
 	record("1")
 	key, token, err := s.CreateKey(t.Context(), Key{Name: "k", Kind: KeyPersonal, Scopes: []string{ScopeRead}, ExpiresAt: m.wall().Add(time.Hour)})
 	check(t, err)
-	link := must[string](t)(s.CreateLoginLink(t.Context(), "ada", "", time.Minute))
+	link := must[string](t)(s.CreateLoginLink(t.Context(), "ada", 0, time.Minute))
 	session, _, err := s.RedeemLoginLink(t.Context(), link, time.Hour)
 	check(t, err)
 	run, _, err := s.CreateRun(t.Context(), NewRun{Factory: "default", Source: SourceAPI}, "once", []byte("{}"))
@@ -166,7 +166,7 @@ func TestClockOverRestarts(t *testing.T) {
 		ended()
 	}
 	// What is made now works as long as it should.
-	link = must[string](t)(s.CreateLoginLink(t.Context(), "ada", "", time.Minute))
+	link = must[string](t)(s.CreateLoginLink(t.Context(), "ada", 0, time.Minute))
 	session, _, err = s.RedeemLoginLink(t.Context(), link, time.Hour)
 	check(t, err)
 	m.passed += 59 * time.Minute

@@ -96,9 +96,10 @@ func TestKill(t *testing.T) {
 }
 
 func scanPair(rows *sql.Rows) (pair [2]string, err error) {
-	var delivery, run int64
+	var delivery DeliveryID
+	var run RunID
 	err = rows.Scan(&delivery, &run)
-	return [2]string{formatID(prefixDelivery, delivery), formatID(prefixRun, run)}, err
+	return [2]string{delivery.String(), run.String()}, err
 }
 
 // kill starts a victim, kills it amid its work, and adds what it had been told.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"database/sql"
@@ -70,7 +71,7 @@ func (i Identity) hash(webhookUID string) []byte {
 
 // Delivery is an entry of the delivery log.
 type Delivery struct {
-	ID               string
+	ID               DeliveryID
 	Factory          string
 	Webhook          string
 	WebhookUID       string
@@ -79,11 +80,11 @@ type Delivery struct {
 	Size             int64  // bytes of the body
 	ReceivedAt       time.Time
 	Identity         Identity
-	DuplicateOf      string
-	ReplayOf         string
+	DuplicateOf      DeliveryID
+	ReplayOf         DeliveryID
 	ClientAddr       string
 	Headers          map[string]string
-	ApplyID          string // the apply whose definitions decided it
+	ApplyID          ApplyID // the apply whose definitions decided it
 	SecretGeneration int64
 	// Started is how many runs an accepted delivery started, filled in when it is read;
 	// -1 if it was recorded before this number was kept. Runs are those that still exist.
@@ -92,7 +93,10 @@ type Delivery struct {
 }
 
 // RunRef names a run that a delivery started.
-type RunRef struct{ ID, Automation string }
+type RunRef struct {
+	ID         RunID
+	Automation string
+}
 
 // NewDelivery is what RecordDelivery records.
 type NewDelivery struct {
@@ -107,10 +111,10 @@ var ErrNoPayload = fmt.Errorf("its body is not kept: %w", ErrNotFound)
 
 // Recorded is the outcome of RecordDelivery.
 type Recorded struct {
-	ID          string
+	ID          DeliveryID
 	Duplicate   bool
-	DuplicateOf string
-	RunIDs      []string
+	DuplicateOf DeliveryID
+	RunIDs      []RunID
 }
 
 // minCompressed is the size from which compressing pays.
@@ -123,17 +127,14 @@ const minCompressed = 256
 func (s *Store) RecordDelivery(ctx context.Context, d *NewDelivery) (Recorded, error) {
 	room := rooms.Get().(*[]byte)
 	defer rooms.Put(room)
-	row, err := encodeDelivery(d, room)
-	if err != nil {
-		return Recorded{}, err
-	}
+	row := encodeDelivery(d, room)
 	var out Recorded
 	j := &job{ctx: ctx, safe: true, grows: true, done: make(chan error, 1), fn: func(ctx context.Context) error {
 		var err error
 		out, err = s.recordDelivery(ctx, d, row)
 		return err
 	}}
-	err = s.submit(s.jobs, j)
+	err := s.submit(s.jobs, j)
 	return out, err
 }
 
@@ -142,26 +143,18 @@ var rooms = sync.Pool{New: func() any { return new([]byte) }}
 
 // deliveryRow is what is prepared before the writer's turn.
 type deliveryRow struct {
-	headers           string
-	identity          []byte // nil unless accepted
-	payload           []byte
-	codec             int64
-	sum               uint64 // of the payload as it came
-	applyID, replayOf int64
+	headers  string
+	identity []byte // nil unless accepted
+	payload  []byte
+	codec    int64
+	sum      uint64 // of the payload as it came
 }
 
 // encodeDelivery may leave the payload in room, which it makes as large as needed.
-func encodeDelivery(d *NewDelivery, room *[]byte) (deliveryRow, error) {
+func encodeDelivery(d *NewDelivery, room *[]byte) deliveryRow {
 	row := deliveryRow{headers: headersText(d.Headers)}
-	var err error
-	if row.applyID, err = optionalID(prefixApply, d.ApplyID); err != nil {
-		return row, err
-	}
-	if row.replayOf, err = optionalID(prefixDelivery, d.ReplayOf); err != nil {
-		return row, err
-	}
 	if d.Outcome != Accepted {
-		return row, nil
+		return row
 	}
 	row.identity = d.Identity.hash(d.WebhookUID)
 	row.payload, row.sum = d.Payload, xxhash.Sum64(d.Payload)
@@ -173,7 +166,7 @@ func encodeDelivery(d *NewDelivery, room *[]byte) (deliveryRow, error) {
 			row.payload, row.codec = packed, 1
 		}
 	}
-	return row, nil
+	return row
 }
 
 // headersText is the headers as a JSON object, as encoding/json would write it.
@@ -211,30 +204,31 @@ const insertDelivery = `INSERT INTO deliveries (id, factory, webhook, webhook_ui
 	ON CONFLICT (identity_hash) DO NOTHING`
 
 func (s *Store) recordDelivery(ctx context.Context, d *NewDelivery, row deliveryRow) (Recorded, error) {
-	id := s.nextID()
-	insert := func(outcome Outcome, row deliveryRow, duplicateOf int64) (int64, error) {
+	id := DeliveryID(s.nextID())
+	insert := func(outcome Outcome, row deliveryRow, duplicateOf DeliveryID) (int64, error) {
 		reason := d.Reason
 		if outcome == Accepted {
 			// Nothing was wrong with it. Its runs may go before it does.
 			reason = strconv.Itoa(len(d.Runs))
 		}
-		return s.execCount(ctx, insertDelivery, id, d.Factory, d.Webhook, d.WebhookUID, string(outcome), reason, d.Detail, d.Size, micros(d.ReceivedAt),
-			d.Identity.Source, d.Identity.Value, row.identity, duplicateOf, row.replayOf, d.ClientAddr, row.headers, row.applyID, d.SecretGeneration,
+		// Ids as int64: the driver would allocate to ask them for their value.
+		return s.execCount(ctx, insertDelivery, int64(id), d.Factory, d.Webhook, d.WebhookUID, string(outcome), reason, d.Detail, d.Size, micros(d.ReceivedAt),
+			d.Identity.Source, d.Identity.Value, row.identity, int64(duplicateOf), int64(d.ReplayOf), d.ClientAddr, row.headers, int64(d.ApplyID), d.SecretGeneration,
 			row.payload, row.codec, payloadDigest(id, row.sum))
 	}
-	out := Recorded{ID: formatID(prefixDelivery, id)}
+	out := Recorded{ID: id}
 	n, err := insert(d.Outcome, row, 0)
 	if err != nil {
 		return Recorded{}, err
 	}
 	if n == 0 {
-		var of int64
+		var of DeliveryID
 		if err := s.row(ctx, "SELECT id FROM deliveries WHERE identity_hash = $1", []any{row.identity}, &of); err != nil {
 			return Recorded{}, err
 		}
 		row.identity, row.payload, row.codec = nil, nil, 0
 		_, err := insert(Duplicate, row, of)
-		out.Duplicate, out.DuplicateOf = true, formatID(prefixDelivery, of)
+		out.Duplicate, out.DuplicateOf = true, of
 		return out, err
 	}
 	if d.Outcome != Accepted {
@@ -245,7 +239,7 @@ func (s *Store) recordDelivery(ctx context.Context, d *NewDelivery, row delivery
 		if err != nil {
 			return Recorded{}, err
 		}
-		out.RunIDs = append(out.RunIDs, formatID(prefixRun, run))
+		out.RunIDs = append(out.RunIDs, run)
 	}
 	return out, nil
 }
@@ -255,10 +249,10 @@ const deliveryColumns = `id, factory, webhook, webhook_uid, outcome, reason, det
 
 func scanDelivery(rows *sql.Rows) (*Delivery, error) {
 	d := &Delivery{}
-	var id, received, duplicateOf, replayOf, apply int64
+	var received int64
 	var headers string
-	err := rows.Scan(&id, &d.Factory, &d.Webhook, &d.WebhookUID, &d.Outcome, &d.Reason, &d.Detail, &d.Size, &received,
-		&d.Identity.Source, &d.Identity.Value, &duplicateOf, &replayOf, &d.ClientAddr, &headers, &apply, &d.SecretGeneration)
+	err := rows.Scan(&d.ID, &d.Factory, &d.Webhook, &d.WebhookUID, &d.Outcome, &d.Reason, &d.Detail, &d.Size, &received,
+		&d.Identity.Source, &d.Identity.Value, &d.DuplicateOf, &d.ReplayOf, &d.ClientAddr, &headers, &d.ApplyID, &d.SecretGeneration)
 	if err != nil {
 		return nil, err
 	}
@@ -268,18 +262,13 @@ func scanDelivery(rows *sql.Rows) (*Delivery, error) {
 		}
 		d.Reason = ""
 	}
-	d.ID, d.ReceivedAt = formatID(prefixDelivery, id), timeOf(received)
-	d.DuplicateOf, d.ReplayOf, d.ApplyID = formatID(prefixDelivery, duplicateOf), formatID(prefixDelivery, replayOf), formatID(prefixApply, apply)
+	d.ReceivedAt = timeOf(received)
 	return d, json.Unmarshal([]byte(headers), &d.Headers)
 }
 
 // Delivery reads one entry of the log.
-func (s *Store) Delivery(ctx context.Context, id string) (*Delivery, error) {
-	n, err := parseID(prefixDelivery, id)
-	if err != nil {
-		return nil, err
-	}
-	d, err := first(list(ctx, s, scanDelivery, "SELECT "+deliveryColumns+" FROM deliveries WHERE id = $1", n))
+func (s *Store) Delivery(ctx context.Context, id DeliveryID) (*Delivery, error) {
+	d, err := first(list(ctx, s, scanDelivery, "SELECT "+deliveryColumns+" FROM deliveries WHERE id = $1", id))
 	if err != nil {
 		return nil, fmt.Errorf("delivery %s: %w", id, err)
 	}
@@ -289,15 +278,11 @@ func (s *Store) Delivery(ctx context.Context, id string) (*Delivery, error) {
 // Payload is the body of an accepted delivery, byte for byte. The error wraps
 // ErrNoPayload for another delivery of the log, and ErrDamaged for a body that is
 // not what came.
-func (s *Store) Payload(ctx context.Context, id string) ([]byte, error) {
-	n, err := parseID(prefixDelivery, id)
-	if err != nil {
-		return nil, err
-	}
+func (s *Store) Payload(ctx context.Context, id DeliveryID) ([]byte, error) {
 	var payload []byte
 	var codec int64
 	var digest sql.NullInt64
-	err = damaged(s.read.QueryRowContext(ctx, "SELECT payload, codec, digest FROM deliveries WHERE id = $1", n).Scan(&payload, &codec, &digest))
+	err := damaged(s.read.QueryRowContext(ctx, "SELECT payload, codec, digest FROM deliveries WHERE id = $1", id).Scan(&payload, &codec, &digest))
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return nil, fmt.Errorf("delivery %s: %w", id, ErrNotFound)
@@ -308,7 +293,7 @@ func (s *Store) Payload(ctx context.Context, id string) ([]byte, error) {
 	case codec != 0:
 		payload, err = s2.Decode(nil, payload)
 	}
-	if err != nil || !s.sound(n, digest, payloadDigest(n, xxhash.Sum64(payload))) {
+	if err != nil || !s.sound(int64(id), digest, payloadDigest(id, xxhash.Sum64(payload))) {
 		return nil, s.damage("the payload of %s", id)
 	}
 	return payload, nil
@@ -319,7 +304,7 @@ type DeliveryQuery struct {
 	Factory, Webhook, WebhookUID string
 	Outcome                      Outcome
 	Since                        time.Time
-	Before                       string // the id after which to go on, towards older ones
+	Before                       DeliveryID // the one after which to go on, towards older ones
 	Limit                        int
 }
 
@@ -343,22 +328,20 @@ func (s *Store) Deliveries(ctx context.Context, q DeliveryQuery) ([]*Delivery, e
 	var all []*Delivery
 	for _, uid := range uids {
 		q.WebhookUID = uid
-		query, args, err := q.sql()
-		if err != nil {
-			return nil, err
-		}
+		query, args := q.sql()
 		some, err := list(ctx, s, scanDelivery, query, args...)
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, some...)
 	}
-	all = newest(all, q.Limit, func(d *Delivery) string { return d.ID })
+	slices.SortFunc(all, func(a, b *Delivery) int { return cmp.Compare(b.ID, a.ID) })
+	all = all[:min(len(all), limited(q.Limit))]
 	return all, s.addRuns(ctx, all)
 }
 
 // sql is the query for one webhook, or for all.
-func (q DeliveryQuery) sql() (string, []any, error) {
+func (q DeliveryQuery) sql() (string, []any) {
 	w := where{}
 	w.text("factory", q.Factory)
 	w.text("webhook", q.Webhook)
@@ -370,36 +353,31 @@ func (q DeliveryQuery) sql() (string, []any, error) {
 	if !q.Since.IsZero() {
 		w.add("id >= ", idAt(q.Since))
 	}
-	err := w.before(prefixDelivery, q.Before)
-	return "SELECT " + deliveryColumns + " FROM deliveries" + w.sql() + " ORDER BY id DESC" + w.limit(q.Limit), w.args, err
+	before(&w, "id", q.Before)
+	return "SELECT " + deliveryColumns + " FROM deliveries" + w.sql() + " ORDER BY id DESC" + w.limit(q.Limit), w.args
 }
 
 // addRuns fills in which runs the deliveries started.
 func (s *Store) addRuns(ctx context.Context, deliveries []*Delivery) error {
-	byID := make(map[int64]*Delivery)
+	byID := make(map[DeliveryID]*Delivery)
 	var ids []any
 	for _, d := range deliveries {
 		if d.Outcome != Accepted {
 			continue
 		}
-		n, err := parseID(prefixDelivery, d.ID)
-		if err != nil {
-			return err
-		}
-		byID[n] = d
-		ids = append(ids, n)
+		byID[d.ID] = d
+		ids = append(ids, d.ID)
 	}
 	if len(byID) == 0 {
 		return nil
 	}
 	_, err := list(ctx, s, func(rows *sql.Rows) (none struct{}, err error) {
-		var id, delivery int64
-		var automation string
-		if err := rows.Scan(&id, &automation, &delivery); err != nil {
+		var r RunRef
+		var delivery DeliveryID
+		if err := rows.Scan(&r.ID, &r.Automation, &delivery); err != nil {
 			return none, err
 		}
-		d := byID[delivery]
-		d.Runs = append(d.Runs, RunRef{ID: formatID(prefixRun, id), Automation: automation})
+		byID[delivery].Runs = append(byID[delivery].Runs, r)
 		return none, nil
 	}, "SELECT id, automation, delivery_id FROM runs WHERE delivery_id IN ("+marks(len(ids))+") ORDER BY id", ids...)
 	return err

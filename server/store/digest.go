@@ -20,7 +20,7 @@ import (
 
 // payloadDigest is the digest of a delivery's payload. The sum is computed before the id
 // is known. The id is included, so that another delivery's payload does not pass.
-func payloadDigest(id int64, sum uint64) int64 { return int64(sum) + id }
+func payloadDigest(id DeliveryID, sum uint64) int64 { return int64(sum) + int64(id) }
 
 // digestOf is the digest of values in this order: int64, string or []byte.
 func digestOf(values ...any) int64 {
@@ -47,8 +47,8 @@ func digestOf(values ...any) int64 {
 	return int64(h.Sum64())
 }
 
-func eventDigest(run, seq, at int64, kind, data string) int64 {
-	return digestOf(run, seq, at, kind, data)
+func eventDigest(run RunID, seq, at int64, kind, data string) int64 {
+	return digestOf(int64(run), seq, at, kind, data)
 }
 
 // metaUndigested says up to which id rows have no digests.

@@ -48,7 +48,7 @@ func fillAll(t *testing.T, s *Store) (kept, map[string]string) {
 		hashes = append(hashes, sha256.Sum256(data))
 		specs[sha256.Sum256(data)] = data
 	}
-	apply := must[string](t)(s.RecordApply(ctx, &Apply{
+	apply := must[ApplyID](t)(s.RecordApply(ctx, &Apply{
 		Factory: "default", Commit: "c0ffee", Outcome: "applied", Plan: json.RawMessage("{}"), Diagnostics: json.RawMessage("[]"),
 		Webhooks: []BoundWebhook{{"hook", "whk_1", "S", 1}, {"another", "whk_2", "S", 1}},
 	}, files, specs))
@@ -72,7 +72,7 @@ func fillAll(t *testing.T, s *Store) (kept, map[string]string) {
 			d.Runs = []NewRun{{Factory: "default", Automation: "a", Source: SourceWebhook, Title: "a", SpecHash: hashes[i%len(hashes)]}}
 		}
 		r := must[Recorded](t)(s.RecordDelivery(ctx, d))
-		ask["payload "+r.ID] = func(ctx context.Context, s *Store) (string, error) {
+		ask["payload "+r.ID.String()] = func(ctx context.Context, s *Store) (string, error) {
 			body, err := s.Payload(ctx, r.ID)
 			return string(body), err
 		}
@@ -85,7 +85,7 @@ func fillAll(t *testing.T, s *Store) (kept, map[string]string) {
 		}
 		check(t, s.AppendEvents(ctx, lease, events))
 		check(t, s.FinishRun(ctx, lease, Succeeded, "", nil))
-		ask["transcript "+lease.RunID] = func(ctx context.Context, s *Store) (string, error) {
+		ask["transcript "+lease.RunID.String()] = func(ctx context.Context, s *Store) (string, error) {
 			// In two reads, as it is served.
 			some, err := s.Events(ctx, lease.RunID, 0, 3)
 			if err != nil || len(some) == 0 {

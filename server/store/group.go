@@ -14,7 +14,7 @@ type group struct {
 	creatorKind, creatorName    string
 	agent, environment, model   string
 	name                        string // of the posted configuration
-	schedule                    int64
+	schedule                    ScheduleID
 	scheduleName, scheduleCron  string
 }
 
@@ -65,10 +65,7 @@ func (s *Store) groupOf(ctx context.Context, r *NewRun) (int64, error) {
 		agent: fields.Agent, environment: fields.Environment.Name, model: fields.Harness.Model, name: fields.Config.Name,
 	}
 	if r.Schedule != nil {
-		if g.schedule, err = optionalID(prefixSchedule, r.Schedule.ID); err != nil {
-			return 0, err
-		}
-		g.scheduleName, g.scheduleCron = r.Schedule.Name, r.Schedule.Cron
+		g.schedule, g.scheduleName, g.scheduleCron = r.Schedule.ID, r.Schedule.Name, r.Schedule.Cron
 	}
 	if id := s.groups.ids[g]; id != 0 {
 		return id, nil

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"database/sql/driver"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -8,16 +9,42 @@ import (
 	"time"
 )
 
-// The prefixes of ids as they are shown.
-const (
-	prefixDelivery = "dlv"
-	prefixRun      = "run"
-	prefixApply    = "apl"
-	prefixKey      = "key"
-	prefixAudit    = "aud"
-	prefixSchedule = "sch"
-	prefixPending  = "psc"
+// ID is the id of a row: of a Run, a Delivery and so on, so that an id of another
+// kind does not compile. Zero is none. It is a number in the database and shown as
+// text, such as run_01hx…, everywhere else.
+type ID[Row any] int64
+
+// The ids of the rows that have one that is shown.
+type (
+	DeliveryID = ID[Delivery]
+	RunID      = ID[Run]
+	ApplyID    = ID[Apply]
+	KeyID      = ID[Key]
+	AuditID    = ID[AuditEntry]
+	ScheduleID = ID[Schedule]
+	PendingID  = ID[PendingSecret]
 )
+
+// Prefix is what ids of this kind are shown with.
+func (id ID[Row]) Prefix() string {
+	switch any((*Row)(nil)).(type) {
+	case *Delivery:
+		return "dlv_"
+	case *Run:
+		return "run_"
+	case *Apply:
+		return "apl_"
+	case *Key:
+		return "key_"
+	case *AuditEntry:
+		return "aud_"
+	case *Schedule:
+		return "sch_"
+	case *PendingSecret:
+		return "psc_"
+	}
+	panic(fmt.Sprintf("%T has no prefix", id))
+}
 
 // crockford is base 32 without letters that look like digits.
 const crockford = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -29,46 +56,54 @@ const epoch = 1_704_067_200_000
 
 const randomBits = 22
 
-// formatID is an id as it is shown: `dlv_` and 13 characters that sort like the
-// number. 0 is no id.
-func formatID(prefix string, id int64) string {
+// String is the id as it is shown: its prefix and 13 characters that sort like the
+// number. None is empty.
+func (id ID[Row]) String() string {
 	if id == 0 {
 		return ""
 	}
 	var out [idDigits]byte
-	for i := len(out) - 1; i >= 0; i-- {
-		out[i] = crockford[id&31]
-		id >>= 5
+	for i, rest := len(out)-1, id; i >= 0; i-- {
+		out[i] = crockford[rest&31]
+		rest >>= 5
 	}
-	return prefix + "_" + string(out[:])
+	return id.Prefix() + string(out[:])
 }
 
-// parseID reads what formatID wrote; anything else is ErrNotFound.
-func parseID(prefix, s string) (int64, error) {
-	digits, ok := strings.CutPrefix(s, prefix+"_")
-	if !ok || len(digits) != idDigits {
-		return 0, fmt.Errorf("%q: %w", s, ErrNotFound)
+// MarshalText is String, so that logs and JSON show no bare number.
+func (id ID[Row]) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// Scan reads the column of an id.
+func (id *ID[Row]) Scan(column any) error {
+	n, ok := column.(int64)
+	if !ok {
+		return fmt.Errorf("%v is no id", column)
 	}
-	var id int64
-	for i := range len(digits) {
-		d := strings.IndexByte(crockford, digits[i])
-		if d < 0 || i == 0 && d > 7 {
-			return 0, fmt.Errorf("%q: %w", s, ErrNotFound)
-		}
-		id = id<<5 | int64(d)
-	}
-	if id == 0 {
-		return 0, fmt.Errorf("%q: %w", s, ErrNotFound)
-	}
-	return id, nil
+	*id = ID[Row](n)
+	return nil
 }
 
-// optionalID is parseID for an id that may be absent.
-func optionalID(prefix, s string) (int64, error) {
-	if s == "" {
+// Value is the number that a column holds.
+func (id ID[Row]) Value() (driver.Value, error) { return int64(id), nil }
+
+// ParseID reads what String wrote, so an empty text is none. The error wraps
+// ErrNotFound: no other text is the id of anything.
+func ParseID[Row any](text string) (ID[Row], error) {
+	if text == "" {
 		return 0, nil
 	}
-	return parseID(prefix, s)
+	var id ID[Row]
+	digits, ok := strings.CutPrefix(text, id.Prefix())
+	ok = ok && len(digits) == idDigits && digits[0] <= '7' // 63 bits
+	for i := 0; ok && i < idDigits; i++ {
+		d := strings.IndexByte(crockford, digits[i])
+		ok = d >= 0
+		id = id<<5 | ID[Row](d)
+	}
+	if !ok || id == 0 {
+		return 0, fmt.Errorf("%q: %w", text, ErrNotFound)
+	}
+	return id, nil
 }
 
 // idAt is the smallest id of a time.

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -13,16 +14,16 @@ import (
 // a restart.
 func TestIDs(t *testing.T) {
 	s := open(t)
-	last, lastText := int64(0), ""
+	last, lastText := DeliveryID(0), ""
 	for round := range 4 {
 		check(t, s.do(t.Context(), func(context.Context) error {
 			for i := range 5000 {
-				id := s.nextID()
-				text := formatID(prefixDelivery, id)
+				id := DeliveryID(s.nextID())
+				text := id.String()
 				if id <= last || text <= lastText {
 					return fmt.Errorf("round %d: %s (%d) after %s (%d)", round, text, id, lastText, last)
 				}
-				if back, err := parseID(prefixDelivery, text); back != id || err != nil {
+				if back, err := ParseID[Delivery](text); back != id || err != nil {
 					return fmt.Errorf("%s is read as %d: %w", text, back, err)
 				}
 				last, lastText = id, text
@@ -40,20 +41,36 @@ func TestIDs(t *testing.T) {
 	}
 }
 
+// TestIDKinds: an id is read as one of its own kind alone, and shown as text in logs
+// and JSON; none is empty.
+func TestIDKinds(t *testing.T) {
+	shown, err := json.Marshal([]any{DeliveryID(1), RunID(1), ApplyID(1), KeyID(1), AuditID(1), ScheduleID(1), PendingID(1), RunID(0)})
+	const want = `["dlv_0000000000001","run_0000000000001","apl_0000000000001","key_0000000000001","aud_0000000000001","sch_0000000000001","psc_0000000000001",""]`
+	if err != nil || string(shown) != want {
+		t.Errorf("%s, %v; want %s", shown, err, want)
+	}
+	if id, err := ParseID[Run](DeliveryID(1).String()); id != 0 || !errors.Is(err, ErrNotFound) {
+		t.Errorf("a delivery is the run %d, %v", id, err)
+	}
+	if id, err := ParseID[Run](""); id != 0 || err != nil {
+		t.Errorf("none is %d, %v", id, err)
+	}
+}
+
 func FuzzParseID(f *testing.F) {
 	for _, s := range []string{"", "dlv_", "dlv_0000000000000", "dlv_0000000000001", "dlv_7zzzzzzzzzzzz", "dlv_8000000000000", "run_0000000000001", "dlv_000000000000i"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		id, err := parseID(prefixDelivery, s)
+		id, err := ParseID[Delivery](s)
 		switch {
-		case err == nil && (id <= 0 || formatID(prefixDelivery, id) != s):
-			t.Errorf("%q is read as %d, which is %q", s, id, formatID(prefixDelivery, id))
+		case err == nil && (id < 0 || id.String() != s):
+			t.Errorf("%q is read as %d, which is %q", s, id, id)
 		case err != nil && !errors.Is(err, ErrNotFound):
 			t.Errorf("%q: %v", s, err)
 		case err != nil && id != 0:
 			t.Errorf("%q: an error and %d", s, id)
-		case err == nil && !strings.HasPrefix(s, "dlv_"):
+		case err == nil && s != "" && !strings.HasPrefix(s, "dlv_"):
 			t.Errorf("%q is taken", s)
 		}
 	})

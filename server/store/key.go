@@ -30,7 +30,7 @@ const keyPrefix = "thk"
 
 // Key is an API key without its secret part.
 type Key struct {
-	ID         string
+	ID         KeyID
 	Name       string
 	Kind       string
 	Owner      string // a person, or the agent's name
@@ -59,14 +59,6 @@ func keyLives(mark string) string {
 	return "(key_id = 0 OR EXISTS (SELECT 1 FROM api_keys k WHERE k.id = key_id AND k.revoked_at = 0 AND (k.expires_at = 0 OR k.expires_at > " + mark + ")))"
 }
 
-// parseKeyID reads the id of a key, or 0 if there is none.
-func parseKeyID(id string) (int64, error) {
-	if id == "" {
-		return 0, nil
-	}
-	return parseID(prefixKey, id)
-}
-
 // ErrKey is what KeyByToken returns for a token that is no working key.
 var ErrKey = errors.New("the API key is unknown, expired or revoked")
 
@@ -83,10 +75,9 @@ func (s *Store) CreateKey(ctx context.Context, k Key) (*Key, secret.Value, error
 		if n > 0 {
 			return fmt.Errorf("a key named %q exists: %w", k.Name, ErrConflict)
 		}
-		id := s.nextID()
-		k.ID, k.CreatedAt = formatID(prefixKey, id), s.now()
+		k.ID, k.CreatedAt = KeyID(s.nextID()), s.now()
 		return s.exec(ctx, `INSERT INTO api_keys (id, name, kind, owner, scopes, factory, hash, created_at, expires_at, revoked_at, last_used_at)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 0, 0)`, id, k.Name, k.Kind, k.Owner, strings.Join(k.Scopes, ","), k.Factory, hash[:], micros(k.CreatedAt), micros(k.ExpiresAt))
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 0, 0)`, k.ID, k.Name, k.Kind, k.Owner, strings.Join(k.Scopes, ","), k.Factory, hash[:], micros(k.CreatedAt), micros(k.ExpiresAt))
 	})
 	if err != nil {
 		return nil, secret.Value{}, err
@@ -98,10 +89,10 @@ const keyColumns = "id, name, kind, owner, scopes, factory, created_at, expires_
 
 func scanKey(rows *sql.Rows) (*Key, error) {
 	k := &Key{}
-	var id, created, expires, revoked, used int64
+	var created, expires, revoked, used int64
 	var scopes string
-	err := rows.Scan(&id, &k.Name, &k.Kind, &k.Owner, &scopes, &k.Factory, &created, &expires, &revoked, &used)
-	k.ID, k.Scopes = formatID(prefixKey, id), strings.Split(scopes, ",")
+	err := rows.Scan(&k.ID, &k.Name, &k.Kind, &k.Owner, &scopes, &k.Factory, &created, &expires, &revoked, &used)
+	k.Scopes = strings.Split(scopes, ",")
 	k.CreatedAt, k.ExpiresAt, k.RevokedAt, k.LastUsedAt = timeOf(created), timeOf(expires), timeOf(revoked), timeOf(used)
 	return k, err
 }
@@ -128,12 +119,8 @@ func (s *Store) KeyByToken(ctx context.Context, token string) (*Key, error) {
 	}
 	if last, ok := s.touched.Load(k.ID); !ok || now.Sub(last.(time.Time)) >= touchEvery {
 		s.touched.Store(k.ID, now)
-		id, err := parseID(prefixKey, k.ID)
-		if err != nil {
-			return nil, err
-		}
-		err = s.do(ctx, func(ctx context.Context) error {
-			return s.exec(ctx, "UPDATE api_keys SET last_used_at = $1 WHERE id = $2", micros(now), id)
+		err := s.do(ctx, func(ctx context.Context) error {
+			return s.exec(ctx, "UPDATE api_keys SET last_used_at = $1 WHERE id = $2", micros(now), k.ID)
 		})
 		if err != nil {
 			s.logger.Warn("the last use of a key could not be noted", "key", k.Name, "error", err)
@@ -156,24 +143,20 @@ func (s *Store) RevokeKey(ctx context.Context, idOrName string) (*Key, Ended, er
 	if err != nil {
 		return nil, ended, err
 	}
-	i := slices.IndexFunc(keys, func(k *Key) bool { return k.RevokedAt.IsZero() && (k.ID == idOrName || k.Name == idOrName) })
+	i := slices.IndexFunc(keys, func(k *Key) bool { return k.RevokedAt.IsZero() && (k.ID.String() == idOrName || k.Name == idOrName) })
 	if i < 0 {
 		return nil, ended, fmt.Errorf("key %s: %w", idOrName, ErrNotFound)
 	}
 	k := keys[i]
-	id, err := parseID(prefixKey, k.ID)
-	if err != nil {
-		return nil, ended, err
-	}
 	k.RevokedAt = s.now()
 	err = s.do(ctx, func(ctx context.Context) error {
-		if err := s.exec(ctx, "UPDATE api_keys SET revoked_at = $1 WHERE id = $2", micros(k.RevokedAt), id); err != nil {
+		if err := s.exec(ctx, "UPDATE api_keys SET revoked_at = $1 WHERE id = $2", micros(k.RevokedAt), k.ID); err != nil {
 			return err
 		}
-		if ended, err = s.endSessions(ctx, " AND key_id = $2", id); err != nil {
+		if ended, err = s.endSessions(ctx, " AND key_id = $2", k.ID); err != nil {
 			return err
 		}
-		return s.row(ctx, "SELECT count(*) FROM schedules WHERE key_id = $1 AND enabled = 1", []any{id}, &ended.Schedules)
+		return s.row(ctx, "SELECT count(*) FROM schedules WHERE key_id = $1 AND enabled = 1", []any{k.ID}, &ended.Schedules)
 	})
 	return k, ended, err
 }

@@ -31,9 +31,9 @@ type RunQuery struct {
 	Creator, Executor           string // names; the executor is the agent, or else the creator
 	Environment, Model, Name    string
 	NoEnvironment               bool
-	ScheduleID                  string
-	DeliveryID                  string
-	AncestorID                  string // those that it asked for, and those that these asked for
+	ScheduleID                  ScheduleID
+	DeliveryID                  DeliveryID
+	AncestorID                  RunID // those that it asked for, and those that these asked for
 	CreatedAfter, CreatedBefore time.Time
 	UpdatedAfter                time.Time
 	Metadata                    map[string]string
@@ -48,7 +48,7 @@ type RunQuery struct {
 // RunMark is a place in a list that stays the same while runs are added.
 type RunMark struct {
 	Key string // of the sort; empty for ByCreated
-	ID  string
+	ID  RunID
 }
 
 // Mark is the place of a run that the query found.
@@ -72,7 +72,7 @@ const (
 
 // place is a run in an order.
 type place struct {
-	id   int64
+	id   RunID
 	key  any  // int64 or string
 	good bool // it passed the checks
 }
@@ -97,13 +97,13 @@ func (s *Store) Runs(ctx context.Context, q RunQuery) ([]*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	byID := make(map[string]*Run, len(rows))
+	byID := make(map[RunID]*Run, len(rows))
 	for _, r := range rows {
 		byID[r.ID] = r
 	}
 	all := make([]*Run, 0, len(places))
 	for _, p := range places {
-		if r := byID[formatID(prefixRun, p.id)]; r != nil { // else it was deleted just now
+		if r := byID[p.id]; r != nil { // else it was deleted just now
 			r.sortKey = p.key
 			all = append(all, r)
 		}
@@ -121,9 +121,7 @@ type lister struct {
 	grouped bool // the groups are a condition
 	checked bool // there are conditions that no index of the order has
 	groups  []groupRow
-	after   int64 // id of the mark
 	least   int64 // the smallest id that can match
-	ids     struct{ delivery, ancestor int64 }
 	words   []word
 }
 
@@ -136,19 +134,6 @@ type word struct {
 
 func (l *lister) prepare(ctx context.Context) (err error) {
 	l.Limit = limited(l.Limit)
-	if l.after, err = optionalID(prefixRun, l.After.ID); err != nil {
-		return err
-	}
-	if l.ids.delivery, err = optionalID(prefixDelivery, l.DeliveryID); err != nil {
-		return err
-	}
-	if l.ids.ancestor, err = optionalID(prefixRun, l.AncestorID); err != nil {
-		return err
-	}
-	schedule, err := optionalID(prefixSchedule, l.ScheduleID)
-	if err != nil {
-		return err
-	}
 	w := where{}
 	if len(l.Factories) > 0 {
 		var names []any
@@ -171,8 +156,8 @@ func (l *lister) prepare(ctx context.Context) (err error) {
 	if len(l.Metadata) > 0 {
 		w.add("automation = ", "") // no others have any
 	}
-	if schedule != 0 {
-		w.add("schedule_id = ", schedule)
+	if l.ScheduleID != 0 {
+		w.add("schedule_id = ", l.ScheduleID)
 	}
 	l.grouped = len(w.terms) > 0
 	if l.grouped || len(l.States) > 0 || l.Sort == ByAgent || l.Search != "" || !l.CreatedAfter.IsZero() || !l.CreatedBefore.IsZero() || !l.UpdatedAfter.IsZero() {
@@ -244,7 +229,7 @@ func (l *lister) states() []RunState {
 func (l *lister) find(ctx context.Context) (found []place, err error) {
 	l.checked = len(l.words) > 0 || len(l.Metadata) > 0 || !l.CreatedAfter.IsZero() || !l.CreatedBefore.IsZero() ||
 		!l.UpdatedAfter.IsZero() && l.Sort != ByUpdated
-	if l.ids.delivery != 0 || l.ids.ancestor != 0 {
+	if l.DeliveryID != 0 || l.AncestorID != 0 {
 		return l.collect(ctx, where{})
 	}
 	narrowed := l.grouped || len(l.States) > 0
@@ -370,7 +355,7 @@ func (l *lister) boundsInQueue(w *where, id string) error {
 	if !l.UpdatedAfter.IsZero() {
 		w.add(id+" >= ", idAt(l.UpdatedAfter))
 	}
-	if l.after == 0 {
+	if l.After.ID == 0 {
 		return nil
 	}
 	micros, err := strconv.ParseInt(l.After.Key, 10, 64)
@@ -382,11 +367,11 @@ func (l *lister) boundsInQueue(w *where, id string) error {
 	first, next := idAt(timeOf(micros)), idAt(timeOf(micros).Add(time.Millisecond))
 	switch {
 	case l.Ascending && micros%1000 == 0:
-		w.add(id+" > ", max(first-1, min(l.after, next-1)))
+		w.add(id+" > ", max(first-1, min(int64(l.After.ID), next-1)))
 	case l.Ascending:
 		w.add(id+" >= ", next)
 	case micros%1000 == 0:
-		w.add(id+" < ", max(first, min(l.after, next)))
+		w.add(id+" < ", max(first, min(int64(l.After.ID), next)))
 	default:
 		w.add(id+" < ", next)
 	}
@@ -416,13 +401,13 @@ func (l *lister) bounds(w *where, id string) error {
 			w.add("updated_at > ", micros(l.CreatedAfter)) // none is updated before it is created
 		}
 	}
-	if l.after == 0 || l.Sort == ByUpdated && l.queue {
+	if l.After.ID == 0 || l.Sort == ByUpdated && l.queue {
 		return nil
 	}
 	var key any = l.After.Key
 	switch l.Sort {
 	case ByCreated:
-		w.add(id+" "+beyond+" ", l.after)
+		w.add(id+" "+beyond+" ", l.After.ID)
 		return nil
 	case ByUpdated:
 		n, err := strconv.ParseInt(l.After.Key, 10, 64)
@@ -431,7 +416,7 @@ func (l *lister) bounds(w *where, id string) error {
 		}
 		key = n
 	}
-	w.args = append(w.args, key, l.after)
+	w.args = append(w.args, key, l.After.ID)
 	w.terms = append(w.terms, fmt.Sprintf("(%s, id) %s ($%d, $%d)", column, beyond, len(w.args)-1, len(w.args)))
 	return nil
 }
@@ -474,7 +459,7 @@ func (l *lister) merge(ctx context.Context, groups []groupRow, states []RunState
 		return nil, false, err
 	}
 	defer func() { _ = stmt.Close() }()
-	all := make(map[int64]place)
+	all := make(map[RunID]place)
 	var end *place // what lies beyond it is not known of all parts
 	for _, state := range states {
 		for _, g := range groups {
@@ -578,13 +563,13 @@ func (l *lister) byAgent(ctx context.Context, states []RunState) (all []place, c
 		groups = groups[n:]
 		part := *l
 		part.Limit = l.Limit - len(all)
-		if l.after != 0 {
+		if l.After.ID != 0 {
 			order := cmp.Compare(agent, l.After.Key)
 			if order != 0 && (order < 0) == l.Ascending {
 				continue
 			}
 			if order != 0 {
-				part.after = 0
+				part.After = RunMark{}
 			}
 		}
 		part.Sort = ByCreated
@@ -608,15 +593,15 @@ func (l *lister) conditions(w *where, along bool) {
 			w.terms = append(w.terms, column+" IN ("+w.list(values)+")")
 		}
 	}
-	if l.ids.delivery != 0 {
-		w.add("delivery_id = ", l.ids.delivery)
+	if l.DeliveryID != 0 {
+		w.add("delivery_id = ", l.DeliveryID)
 	}
-	if l.ids.ancestor != 0 {
-		w.args = append(w.args, l.ids.ancestor)
+	if l.AncestorID != 0 {
+		w.args = append(w.args, l.AncestorID)
 		w.terms = append(w.terms, fmt.Sprintf(`id IN (WITH RECURSIVE below (id) AS (SELECT r.id FROM runs r WHERE r.parent_id = $%d AND r.parent_id <> 0
 			UNION SELECT r.id FROM runs r JOIN below ON r.parent_id = below.id WHERE r.parent_id <> 0) SELECT id FROM below)`, len(w.args)))
 	}
-	few := l.ids.delivery != 0 || l.ids.ancestor != 0 || len(l.words) > 0 || len(l.Metadata) > 0
+	few := l.DeliveryID != 0 || l.AncestorID != 0 || len(l.words) > 0 || len(l.Metadata) > 0
 	if along || !few {
 		var states []any
 		for _, state := range l.states() {

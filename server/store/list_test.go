@@ -21,8 +21,8 @@ import (
 type listed struct {
 	*fixture
 	runs []*Run
-	meta map[string]map[string]string
-	text map[string]string
+	meta map[RunID]map[string]string
+	text map[RunID]string
 	rand *rand.Rand
 }
 
@@ -55,7 +55,7 @@ func (l *listed) add(t *testing.T) {
 		r.ParentID = l.runs[l.rand.IntN(len(l.runs))].ID
 	}
 	if r.Source == SourceSchedule {
-		r.Schedule = &RunSchedule{ID: formatID(prefixSchedule, int64(1+l.rand.IntN(2))), Name: "n", Cron: "@daily"}
+		r.Schedule = &RunSchedule{ID: ScheduleID(1 + l.rand.IntN(2)), Name: "n", Cron: "@daily"}
 	}
 	text := r.Title
 	if r.Automation == "" {
@@ -92,13 +92,13 @@ func (l *listed) wants(q RunQuery, r *Run) bool {
 	if len(q.States) > 0 && !slices.Contains(q.States, r.State) {
 		return false
 	}
-	for parent := q.AncestorID; parent != ""; parent = "" {
+	for parent := q.AncestorID; parent != 0; parent = 0 {
 		above := r.ParentID
-		for above != "" && above != parent {
+		for above != 0 && above != parent {
 			i := slices.IndexFunc(l.runs, func(o *Run) bool { return o.ID == above })
 			above = l.runs[i].ParentID
 		}
-		if above == "" {
+		if above == 0 {
 			return false
 		}
 	}
@@ -113,18 +113,18 @@ func (l *listed) wants(q RunQuery, r *Run) bool {
 			return false
 		}
 	}
-	schedule := ""
+	schedule := ScheduleID(0)
 	if r.Schedule != nil {
 		schedule = r.Schedule.ID
 	}
 	return (len(q.Factories) == 0 || slices.Contains(q.Factories, r.Factory)) && equal(q.Automation, r.Automation) && equal(q.Source, r.Source) && equal(q.Agent, r.Agent) &&
 		equal(q.Creator, r.CreatorName) && equal(q.Executor, cmp.Or(r.Agent, r.CreatorName)) && equal(q.Environment, r.Environment) &&
-		equal(q.Model, r.Model) && equal(q.Name, r.Name) && equal(q.ScheduleID, schedule) && (!q.NoEnvironment || r.Environment == "") &&
+		equal(q.Model, r.Model) && equal(q.Name, r.Name) && (q.ScheduleID == 0 || q.ScheduleID == schedule) && (!q.NoEnvironment || r.Environment == "") &&
 		(q.CreatedAfter.IsZero() || r.CreatedAt.After(q.CreatedAfter)) && (q.CreatedBefore.IsZero() || r.CreatedAt.Before(q.CreatedBefore)) &&
 		(q.UpdatedAfter.IsZero() || r.UpdatedAt.After(q.UpdatedAfter))
 }
 
-func (l *listed) expected(q RunQuery) []string {
+func (l *listed) expected(q RunQuery) []RunID {
 	var all []*Run
 	for _, r := range l.runs {
 		if l.wants(q, r) {
@@ -147,7 +147,7 @@ func (l *listed) expected(q RunQuery) []string {
 		}
 		return -order
 	})
-	ids := make([]string, len(all))
+	ids := make([]RunID, len(all))
 	for i, r := range all {
 		ids[i] = r.ID
 	}
@@ -173,7 +173,7 @@ func (l *listed) query() RunQuery {
 	some(func() { q.NoEnvironment = true })
 	some(func() { q.Model = "m1" })
 	some(func() { q.Name = "nightly" })
-	some(func() { q.ScheduleID = formatID(prefixSchedule, 1) })
+	some(func() { q.ScheduleID = 1 })
 	some(func() { q.AncestorID = l.runs[l.rand.IntN(len(l.runs)/4)].ID })
 	some(func() { q.CreatedAfter = at() })
 	some(func() { q.CreatedBefore = at() })
@@ -187,7 +187,7 @@ func (l *listed) query() RunQuery {
 // TestLists: 600 queries of every kind find what a plain comparison of every
 // run finds, in its order, page by page, also while runs are added.
 func TestLists(t *testing.T) {
-	l := &listed{fixture: open(t), meta: map[string]map[string]string{}, text: map[string]string{}, rand: rand.New(rand.NewPCG(1, 2))}
+	l := &listed{fixture: open(t), meta: map[RunID]map[string]string{}, text: map[RunID]string{}, rand: rand.New(rand.NewPCG(1, 2))}
 	for range 400 {
 		l.add(t)
 		if l.rand.IntN(2) == 0 {
@@ -202,11 +202,11 @@ func TestLists(t *testing.T) {
 		if l.rand.IntN(20) == 0 && !strings.Contains(q.Search, "e") {
 			l.add(t) // newer than all that this list begins with: it may come, but moves nothing
 		}
-		known := make(map[string]bool)
+		known := make(map[RunID]bool)
 		for _, r := range l.runs[:400] {
 			known[r.ID] = true
 		}
-		var got []string
+		var got []RunID
 		for page := q; ; {
 			some := must[[]*Run](t)(l.Runs(t.Context(), page))
 			for _, r := range some {
@@ -293,11 +293,11 @@ func BenchmarkLists(b *testing.B) {
 		"none": {}, "state": {States: []RunState{FailedRun}}, "state rare": {States: []RunState{Cancelled}}, "automation": {Automation: "a7"},
 		"automation old": {Automation: "old"}, "automation and state": {Automation: "a7", States: []RunState{FailedRun}},
 		"source": {Source: SourceAPI}, "creator": {Creator: "ada"}, "executor": {Executor: "fixer"}, "environment": {Environment: "e3"},
-		"model": {Model: "m2"}, "name": {Name: "nightly"}, "schedule": {ScheduleID: formatID(prefixSchedule, 1)}, "factory": {Factories: []string{"default"}},
+		"model": {Model: "m2"}, "name": {Name: "nightly"}, "schedule": {ScheduleID: 1}, "factory": {Factories: []string{"default"}},
 		"no environment": {NoEnvironment: true}, "created after": {CreatedAfter: middle}, "created before": {CreatedBefore: middle},
 		"updated after": {UpdatedAfter: middle}, "metadata common": {Metadata: map[string]string{"team": "web"}},
 		"metadata rare": {Metadata: map[string]string{"ticket": "77"}}, "search common": {Search: "fix"}, "search rare": {Search: "needle"},
-		"search none": {Search: "absent"}, "ancestor": {AncestorID: formatID(prefixRun, 1)},
+		"search none": {Search: "absent"}, "ancestor": {AncestorID: 1},
 	}
 	for _, name := range slices.Sorted(maps.Keys(queries)) {
 		for sort, by := range map[RunSort]string{ByCreated: "created", ByUpdated: "updated", ByTitle: "title", ByAgent: "agent"} {
@@ -340,7 +340,7 @@ func fill(b *testing.B, s *fixture, n int) {
 				k.Source, k.Automation, k.CreatorKind, k.CreatorName = SourceAPI, "", "user", []string{"ada", "bob"}[i/10%2]
 			}
 			if i%10 == 1 {
-				k.Source, k.Schedule = SourceSchedule, &RunSchedule{ID: formatID(prefixSchedule, int64(1+i%3)), Name: "n", Cron: "@daily"}
+				k.Source, k.Schedule = SourceSchedule, &RunSchedule{ID: ScheduleID(1 + i%3), Name: "n", Cron: "@daily"}
 			}
 			k.SpecHash, k.Spec = spec(fmt.Sprint("e", i%5), []string{"", "fixer"}[i%2], fmt.Sprint("m", i%3), []string{"", "nightly"}[i%2])
 			if i%20 == 0 {
@@ -421,13 +421,13 @@ func fill(b *testing.B, s *fixture, n int) {
 func TestLeaseAndClock(t *testing.T) {
 	s := open(t)
 	ctx := t.Context()
-	create := func() string {
+	create := func() RunID {
 		r, _, err := s.CreateRun(ctx, NewRun{Factory: "default", Source: SourceAPI, Spec: []byte("{}")}, "", nil)
 		check(t, err)
 		return r.ID
 	}
 	start := s.at
-	ids := []string{create()}
+	ids := []RunID{create()}
 	lease := must[[]Lease](t)(s.ClaimRuns(ctx, Claim{Worker: "w", Most: 1, Lease: time.Minute}))[0]
 	for i, jump := range []time.Duration{time.Hour, -time.Hour, 10 * 365 * 24 * time.Hour, 0, -10 * 365 * 24 * time.Hour, time.Second} {
 		s.at = start.Add(jump)
@@ -446,7 +446,7 @@ func TestLeaseAndClock(t *testing.T) {
 	if r := must[*Run](t)(s.Run(ctx, lease.RunID)); r.Attempt != 1 {
 		t.Errorf("attempt %d", r.Attempt)
 	}
-	var listed []string
+	var listed []RunID
 	for _, r := range must[[]*Run](t)(s.Runs(ctx, RunQuery{Ascending: true})) {
 		listed = append(listed, r.ID)
 	}
@@ -476,7 +476,7 @@ func BenchmarkQueue(b *testing.B) {
 		}
 		return nil
 	}))
-	middle := formatID(prefixRun, idAt(s.at.Add(-150*time.Second)))
+	middle := RunID(idAt(s.at.Add(-150 * time.Second)))
 	for name, q := range map[string]RunQuery{
 		"none": {}, "state": {States: []RunState{Queued}}, "automation": {Automation: "a7"}, "source": {Source: SourceWebhook},
 		"updated after": {States: []RunState{Queued}, UpdatedAfter: s.at.Add(-time.Minute)}, "created after": {States: []RunState{Queued}, CreatedAfter: s.at.Add(-time.Minute)},

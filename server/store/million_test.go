@@ -98,11 +98,7 @@ func at(sorted []time.Duration, share float64) time.Duration {
 
 // record is RecordDelivery on the writer.
 func (f *fixture) record(ctx context.Context, d *NewDelivery) error {
-	row, err := encodeDelivery(d, new([]byte))
-	if err != nil {
-		return err
-	}
-	_, err = f.recordDelivery(ctx, d, row)
+	_, err := f.recordDelivery(ctx, d, encodeDelivery(d, new([]byte)))
 	return err
 }
 

@@ -15,7 +15,7 @@ const (
 
 // Notice is a message about the end of a run, and the state of its delivery.
 type Notice struct {
-	RunID     string
+	RunID     RunID
 	DueAt     time.Time // of the next attempt; zero: there is none
 	Attempts  int64
 	Status    string
@@ -28,7 +28,7 @@ type Notice struct {
 func (s *Store) KeepNotices() { s.notices.Store(true) }
 
 // notice leaves a notice of a run that ends. It runs on the writer.
-func (s *Store) notice(ctx context.Context, run int64) error {
+func (s *Store) notice(ctx context.Context, run RunID) error {
 	if !s.notices.Load() {
 		return nil
 	}
@@ -40,9 +40,9 @@ const noticeColumns = "run_id, due_at, attempts, status, detail, updated_at"
 
 func scanNotice(rows *sql.Rows) (Notice, error) {
 	var n Notice
-	var id, due, updated int64
-	err := rows.Scan(&id, &due, &n.Attempts, &n.Status, &n.Detail, &updated)
-	n.RunID, n.DueAt, n.UpdatedAt = formatID(prefixRun, id), timeOf(due), timeOf(updated)
+	var due, updated int64
+	err := rows.Scan(&n.RunID, &due, &n.Attempts, &n.Status, &n.Detail, &updated)
+	n.DueAt, n.UpdatedAt = timeOf(due), timeOf(updated)
 	return n, err
 }
 
@@ -52,35 +52,21 @@ func (s *Store) DueNotices(ctx context.Context, limit int) ([]Notice, error) {
 }
 
 // Notices lists the notices, those of the newest runs first.
-func (s *Store) Notices(ctx context.Context, before string, limit int) ([]Notice, error) {
+func (s *Store) Notices(ctx context.Context, from RunID, limit int) ([]Notice, error) {
 	w := where{}
-	if before != "" {
-		id, err := parseID(prefixRun, before)
-		if err != nil {
-			return nil, err
-		}
-		w.add("run_id < ", id)
-	}
+	before(&w, "run_id", from)
 	return list(ctx, s, scanNotice, "SELECT "+noticeColumns+" FROM notices"+w.sql()+" ORDER BY run_id DESC"+w.limit(limit), w.args...)
 }
 
 // SaveNotice records how an attempt went.
 func (s *Store) SaveNotice(ctx context.Context, n Notice) error {
-	id, err := parseID(prefixRun, n.RunID)
-	if err != nil {
-		return err
-	}
 	return s.do(ctx, func(ctx context.Context) error {
 		return s.exec(ctx, "UPDATE notices SET due_at = $1, attempts = $2, status = $3, detail = $4, updated_at = $5 WHERE run_id = $6",
-			micros(n.DueAt), n.Attempts, n.Status, n.Detail, micros(s.now()), id)
+			micros(n.DueAt), n.Attempts, n.Status, n.Detail, micros(s.now()), n.RunID)
 	})
 }
 
 // DropNotice deletes a notice that needs no message.
-func (s *Store) DropNotice(ctx context.Context, runID string) error {
-	id, err := parseID(prefixRun, runID)
-	if err != nil {
-		return err
-	}
-	return s.do(ctx, func(ctx context.Context) error { return s.exec(ctx, "DELETE FROM notices WHERE run_id = $1", id) })
+func (s *Store) DropNotice(ctx context.Context, run RunID) error {
+	return s.do(ctx, func(ctx context.Context) error { return s.exec(ctx, "DELETE FROM notices WHERE run_id = $1", run) })
 }

@@ -14,7 +14,7 @@ import (
 // is not used before somebody confirms it: whoever knows the URL could have sent
 // it.
 type PendingSecret struct {
-	ID                           string
+	ID                           PendingID
 	Factory, Webhook, WebhookUID string
 	SecretName                   string // the managed secret that it would become
 	ReceivedAt                   time.Time
@@ -28,14 +28,14 @@ const (
 	maxPending          = 50
 )
 
-func pendingContext(id int64) []byte {
-	return []byte("pending secret\x00" + strconv.FormatInt(id, 10))
+func pendingContext(id PendingID) []byte {
+	return []byte("pending secret\x00" + strconv.FormatInt(int64(id), 10))
 }
 
 // HoldSecret keeps a pending secret, and returns after it is on the disk.
 func (s *Store) HoldSecret(ctx context.Context, p PendingSecret, value secret.Value) error {
 	return s.do(ctx, func(ctx context.Context) error {
-		id := s.nextID()
+		id := PendingID(s.nextID())
 		err := s.exec(ctx, `INSERT INTO pending_secrets (id, factory, webhook, webhook_uid, secret_name, sealed, received_at, client_addr)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
 			id, p.Factory, p.Webhook, p.WebhookUID, p.SecretName, s.key.Seal([]byte(value.Reveal()), pendingContext(id)), micros(p.ReceivedAt), p.ClientAddr)
@@ -59,31 +59,27 @@ func (s *Store) PendingSecrets(ctx context.Context, factory string) ([]PendingSe
 	w.text("factory", factory)
 	return list(ctx, s, func(rows *sql.Rows) (PendingSecret, error) {
 		var p PendingSecret
-		var id, at int64
-		err := rows.Scan(&id, &p.Factory, &p.Webhook, &p.WebhookUID, &p.SecretName, &at, &p.ClientAddr)
-		p.ID, p.ReceivedAt = formatID(prefixPending, id), timeOf(at)
+		var at int64
+		err := rows.Scan(&p.ID, &p.Factory, &p.Webhook, &p.WebhookUID, &p.SecretName, &at, &p.ClientAddr)
+		p.ReceivedAt = timeOf(at)
 		return p, err
 	}, "SELECT id, factory, webhook, webhook_uid, secret_name, received_at, client_addr FROM pending_secrets"+w.sql()+" ORDER BY id DESC", w.args...)
 }
 
 // ConfirmSecret makes a pending secret the next generation of its managed
 // secret, and forgets the others of its webhook.
-func (s *Store) ConfirmSecret(ctx context.Context, id string) (name string, generation int64, err error) {
-	n, err := parseID(prefixPending, id)
-	if err != nil {
-		return "", 0, err
-	}
+func (s *Store) ConfirmSecret(ctx context.Context, id PendingID) (name string, generation int64, err error) {
 	err = s.do(ctx, func(ctx context.Context) error {
 		var uid string
 		var sealed []byte
-		err := s.row(ctx, "SELECT secret_name, webhook_uid, sealed FROM pending_secrets WHERE id = $1", []any{n}, &name, &uid, &sealed)
+		err := s.row(ctx, "SELECT secret_name, webhook_uid, sealed FROM pending_secrets WHERE id = $1", []any{id}, &name, &uid, &sealed)
 		if err != nil {
 			return fmt.Errorf("pending secret %s: %w", id, err)
 		}
 		if err := s.notSourced(name); err != nil {
 			return err
 		}
-		plain, err := s.key.Open(sealed, pendingContext(n))
+		plain, err := s.key.Open(sealed, pendingContext(id))
 		if err != nil {
 			return fmt.Errorf("pending secret %s: %w", id, err)
 		}
@@ -96,13 +92,9 @@ func (s *Store) ConfirmSecret(ctx context.Context, id string) (name string, gene
 }
 
 // DismissSecret forgets a pending secret.
-func (s *Store) DismissSecret(ctx context.Context, id string) error {
-	n, err := parseID(prefixPending, id)
-	if err != nil {
-		return err
-	}
+func (s *Store) DismissSecret(ctx context.Context, id PendingID) error {
 	return s.do(ctx, func(ctx context.Context) error {
-		count, err := s.execCount(ctx, "DELETE FROM pending_secrets WHERE id = $1", n)
+		count, err := s.execCount(ctx, "DELETE FROM pending_secrets WHERE id = $1", id)
 		if err == nil && count == 0 {
 			err = fmt.Errorf("pending secret %s: %w", id, ErrNotFound)
 		}

@@ -1,8 +1,6 @@
 package store
 
 import (
-	"cmp"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -40,15 +38,10 @@ func (w *where) text(column, value string) {
 }
 
 // before continues after the id, towards older rows.
-func (w *where) before(prefix, id string) error {
-	if id == "" {
-		return nil
+func before[Row any](w *where, column string, id ID[Row]) {
+	if id != 0 {
+		w.add(column+" < ", id)
 	}
-	n, err := parseID(prefix, id)
-	if err == nil {
-		w.add("id < ", n)
-	}
-	return err
 }
 
 func (w *where) sql() string {
@@ -65,12 +58,6 @@ func limited(n int) int {
 		return maxLimit
 	}
 	return n
-}
-
-// newest merges the results of several queries.
-func newest[T any](all []T, limit int, id func(T) string) []T {
-	slices.SortFunc(all, func(a, b T) int { return cmp.Compare(id(b), id(a)) })
-	return all[:min(len(all), limited(limit))]
 }
 
 // marks is $1, $2 … for n values.

@@ -20,9 +20,8 @@ import (
 // nothing, so that it costs the same in a log of a million.
 func TestPlans(t *testing.T) {
 	s := open(t)
-	cursor := formatID(prefixDelivery, 1<<40)
-	plan := func(query string, args []any, err error) string {
-		check(t, err)
+	cursor := DeliveryID(1 << 40)
+	plan := func(query string, args []any) string {
 		steps := must[[]string](t)(list(t.Context(), s.Store, func(rows *sql.Rows) (string, error) {
 			var step string
 			err := rows.Scan(new(int), new(int), new(int), &step)
@@ -41,14 +40,15 @@ func TestPlans(t *testing.T) {
 			t.Errorf("%+v: %s, not %s", q, got, want)
 		}
 	}
-	mark := RunMark{Key: fmt.Sprint(s.at.UnixMicro()), ID: formatID(prefixRun, 1<<40)}
+	mark := RunMark{Key: fmt.Sprint(s.at.UnixMicro()), ID: 1 << 40}
 	for _, sort := range []RunSort{ByCreated, ByUpdated} {
 		for _, q := range []RunQuery{{}, {Ascending: true}, {After: mark}, {After: mark, Ascending: true}, {UpdatedAfter: s.at}, {Search: "fix", CreatedAfter: s.at}} {
 			q.Sort = sort
 			l := &lister{store: s.Store, RunQuery: q, queue: true, checked: q.Search != ""}
 			check(t, l.prepare(t.Context()))
 			query, args, _, err := l.part(50)
-			if got := plan(query, args, err); !strings.Contains(got, "runs_queue (group_id=?") || strings.Contains(got, "TEMP") {
+			check(t, err)
+			if got := plan(query, args); !strings.Contains(got, "runs_queue (group_id=?") || strings.Contains(got, "TEMP") {
 				t.Errorf("the queue, %+v: %s", q, got)
 			}
 		}
@@ -61,12 +61,13 @@ func TestMergedQueries(t *testing.T) {
 	s := open(t)
 	ctx := t.Context()
 	for i, factory := range []string{"one", "two"} {
-		must[string](t)(s.RecordApply(ctx, &Apply{
+		must[ApplyID](t)(s.RecordApply(ctx, &Apply{
 			Factory: factory, Plan: json.RawMessage("{}"), Diagnostics: json.RawMessage("[]"),
 			Webhooks: []BoundWebhook{{"hook", fmt.Sprint("whk_", i), "S", 1}, {"other", fmt.Sprint("whk_other", i), "S", 1}},
 		}, nil, nil))
 	}
-	var ids, runs []string
+	var ids []DeliveryID
+	var runs []RunID
 	for i := range 10 {
 		d := delivery(fmt.Sprint(i), "{}", "a")
 		d.Factory, d.WebhookUID = []string{"one", "two"}[i%2], fmt.Sprint("whk_", i%2)
@@ -77,7 +78,7 @@ func TestMergedQueries(t *testing.T) {
 		must[Recorded](t)(s.RecordDelivery(ctx, d))
 	}
 	slices.Reverse(ids)
-	got := func(q DeliveryQuery) (out []string) {
+	got := func(q DeliveryQuery) (out []DeliveryID) {
 		for _, d := range must[[]*Delivery](t)(s.Deliveries(ctx, q)) {
 			out = append(out, d.ID)
 		}
@@ -100,7 +101,7 @@ func TestMergedQueries(t *testing.T) {
 	}
 	must[*Run](t)(s.RequestCancel(ctx, runs[3]))
 	slices.Reverse(runs)
-	var found []string
+	var found []RunID
 	for _, r := range must[[]*Run](t)(s.Runs(ctx, RunQuery{States: []RunState{Queued, Cancelled, Queued}})) {
 		found = append(found, r.ID)
 	}
@@ -126,7 +127,7 @@ func TestBindings(t *testing.T) {
 			t.Errorf("%v: %v", c, err)
 		}
 	}
-	if all := must[[]*Apply](t)(s.Applies(t.Context(), "", "", 0)); len(all) != 2 {
+	if all := must[[]*Apply](t)(s.Applies(t.Context(), "", 0, 0)); len(all) != 2 {
 		t.Errorf("%d applies: a refused one is half-kept", len(all))
 	}
 }
@@ -139,7 +140,7 @@ func TestPayloadErrors(t *testing.T) {
 	if _, err := s.Payload(t.Context(), again.ID); !errors.Is(err, ErrNoPayload) || !errors.Is(err, ErrNotFound) {
 		t.Errorf("of a duplicate: %v", err)
 	}
-	if _, err := s.Payload(t.Context(), formatID(prefixDelivery, 1)); errors.Is(err, ErrNoPayload) || !errors.Is(err, ErrNotFound) {
+	if _, err := s.Payload(t.Context(), 1); errors.Is(err, ErrNoPayload) || !errors.Is(err, ErrNotFound) {
 		t.Errorf("of nothing: %v", err)
 	}
 }
@@ -147,7 +148,7 @@ func TestPayloadErrors(t *testing.T) {
 // TestFileShrinks: what Prune deletes, the file system has back after Shrink.
 func TestFileShrinks(t *testing.T) {
 	s := open(t)
-	must[string](t)(s.RecordApply(t.Context(), &Apply{
+	must[ApplyID](t)(s.RecordApply(t.Context(), &Apply{
 		Factory: "default", Plan: json.RawMessage("{}"), Diagnostics: json.RawMessage("[]"),
 		Webhooks: []BoundWebhook{{"hook", "whk_1", "S", 1}},
 	}, nil, nil))
@@ -212,7 +213,7 @@ func TestClaimOrder(t *testing.T) {
 		automations = append(automations, []string{"a", "b", "c"}[i%3])
 	}
 	d := must[Recorded](t)(s.RecordDelivery(t.Context(), delivery("1", "{}", automations...)))
-	claimed := func(claim Claim) (ids []string) {
+	claimed := func(claim Claim) (ids []RunID) {
 		claim.Worker, claim.Lease = "w", time.Minute
 		for _, l := range must[[]Lease](t)(s.ClaimRuns(t.Context(), claim)) {
 			ids = append(ids, l.RunID)

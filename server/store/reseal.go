@@ -55,7 +55,7 @@ func (s *Store) Reseal(ctx context.Context, key *secret.Key) (count int, err err
 		err = again("SELECT id, sealed FROM pending_secrets", "UPDATE pending_secrets SET sealed = $1 WHERE id = $2", func(rows *sql.Rows) (sealed, error) {
 			var one sealed
 			err := rows.Scan(&one.id, &one.text)
-			one.context = pendingContext(one.id)
+			one.context = pendingContext(PendingID(one.id))
 			return one, err
 		})
 		if err != nil {

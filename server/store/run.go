@@ -48,15 +48,15 @@ var (
 // Run is one run of an agent. What it executes is in its spec, which is opaque
 // here and shared by all runs of an automation.
 type Run struct {
-	ID              string
+	ID              RunID
 	Factory         string
 	Automation      string // empty if none started it
 	Source          string
 	Title           string
 	CreatorKind     string // user, agent or automation
 	CreatorName     string
-	DeliveryID      string
-	ParentID        string // of the run that asked for this one, or empty
+	DeliveryID      DeliveryID
+	ParentID        RunID // of the run that asked for this one, or none
 	Webhook         string
 	Commit          string // of the definitions
 	Agent           string // that runs it, or empty
@@ -81,7 +81,10 @@ type Run struct {
 }
 
 // RunSchedule is the schedule that started a run, as it was then.
-type RunSchedule struct{ ID, Name, Cron string }
+type RunSchedule struct {
+	ID         ScheduleID
+	Name, Cron string
+}
 
 // NewRun is what a run is enqueued with.
 type NewRun struct {
@@ -91,7 +94,7 @@ type NewRun struct {
 	SpecHash                           [32]byte
 	Spec                               []byte // nil if it is stored already
 
-	ParentID string
+	ParentID RunID
 	Metadata map[string]string
 	Search   []string     // texts whose words find the run
 	Schedule *RunSchedule // nil: none started it
@@ -102,7 +105,7 @@ const insertRun = `INSERT INTO runs (id, factory, automation, source, title, cre
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'QUEUED', '', 0, $12, $12, 0, 0, 0, '', 0, 0, $13, $14)`
 
 // insertRun runs on the writer.
-func (s *Store) insertRun(ctx context.Context, r *NewRun, deliveryID int64) (int64, error) {
+func (s *Store) insertRun(ctx context.Context, r *NewRun, delivery DeliveryID) (RunID, error) {
 	if most := s.maxQueued.Load(); most > 0 && s.queued.Add(1) > most {
 		s.queued.Add(-1)
 		return 0, ErrBacklog
@@ -116,13 +119,9 @@ func (s *Store) insertRun(ctx context.Context, r *NewRun, deliveryID int64) (int
 	if err != nil {
 		return 0, err
 	}
-	parent, err := optionalID(prefixRun, r.ParentID)
-	if err != nil {
-		return 0, err
-	}
-	id := s.nextID()
-	err = s.exec(ctx, insertRun, id, r.Factory, r.Automation, r.Source, r.Title, r.CreatorKind, r.CreatorName, deliveryID, r.Webhook, r.Commit,
-		r.SpecHash[:], micros(s.now()), group, parent)
+	id := RunID(s.nextID())
+	err = s.exec(ctx, insertRun, int64(id), r.Factory, r.Automation, r.Source, r.Title, r.CreatorKind, r.CreatorName, int64(delivery), r.Webhook, r.Commit,
+		r.SpecHash[:], micros(s.now()), group, int64(r.ParentID)) // as in recordDelivery
 	if err != nil {
 		return 0, err
 	}
@@ -167,7 +166,7 @@ const idempotencyAge = 24 * time.Hour
 // or else ErrIdempotency. The caller scopes the key to whoever sent it.
 func (s *Store) CreateRun(ctx context.Context, r NewRun, key string, body []byte) (run *Run, created bool, err error) {
 	keyHash, bodyHash := sha256.Sum256([]byte(key)), sha256.Sum256(body)
-	var id int64
+	var id RunID
 	err = s.grow(ctx, func(ctx context.Context) error {
 		id, created = 0, false
 		if key != "" {
@@ -196,7 +195,7 @@ func (s *Store) CreateRun(ctx context.Context, r NewRun, key string, body []byte
 	if err != nil {
 		return nil, false, err
 	}
-	run, err = s.Run(ctx, formatID(prefixRun, id))
+	run, err = s.Run(ctx, id)
 	return run, created, err
 }
 
@@ -208,15 +207,13 @@ const selectRun = "SELECT " + runColumns + " FROM runs r JOIN run_groups g ON g.
 
 func scanRun(rows *sql.Rows) (*Run, error) {
 	r := &Run{}
-	var id, delivery, parent, cost, created, updated, started, finished, schedule int64
+	var cost, created, updated, started, finished int64
 	var hash []byte
 	var by RunSchedule
-	err := rows.Scan(&id, &r.Factory, &r.Automation, &r.Source, &r.Title, &r.CreatorKind, &r.CreatorName, &delivery, &parent, &r.Webhook, &r.Commit,
+	err := rows.Scan(&r.ID, &r.Factory, &r.Automation, &r.Source, &r.Title, &r.CreatorKind, &r.CreatorName, &r.DeliveryID, &r.ParentID, &r.Webhook, &r.Commit,
 		&hash, &r.State, &r.StatusMessage, &r.ExitCode, &r.Attempt, &r.Tokens, &cost, &created, &updated, &started, &finished,
-		&r.CancelRequested, &r.Agent, &r.Environment, &r.Model, &r.Name, &schedule, &by.Name, &by.Cron)
-	r.ID, r.DeliveryID, r.ParentID = formatID(prefixRun, id), formatID(prefixDelivery, delivery), formatID(prefixRun, parent)
-	if schedule != 0 {
-		by.ID = formatID(prefixSchedule, schedule)
+		&r.CancelRequested, &r.Agent, &r.Environment, &r.Model, &r.Name, &by.ID, &by.Name, &by.Cron)
+	if by.ID != 0 {
 		r.Schedule = &by
 	}
 	copy(r.SpecHash[:], hash)
@@ -226,12 +223,8 @@ func scanRun(rows *sql.Rows) (*Run, error) {
 }
 
 // Run reads one run.
-func (s *Store) Run(ctx context.Context, id string) (*Run, error) {
-	n, err := parseID(prefixRun, id)
-	if err != nil {
-		return nil, err
-	}
-	r, err := first(list(ctx, s, scanRun, selectRun+"= $1", n))
+func (s *Store) Run(ctx context.Context, id RunID) (*Run, error) {
+	r, err := first(list(ctx, s, scanRun, selectRun+"= $1", id))
 	if err != nil {
 		return nil, fmt.Errorf("run %s: %w", id, err)
 	}
@@ -239,26 +232,21 @@ func (s *Store) Run(ctx context.Context, id string) (*Run, error) {
 }
 
 // RunMetadata reads what was attached to runs when they were created.
-func (s *Store) RunMetadata(ctx context.Context, runIDs ...string) (map[string]map[string]string, error) {
-	all := make(map[string]map[string]string)
-	if len(runIDs) == 0 {
+func (s *Store) RunMetadata(ctx context.Context, runs ...RunID) (map[RunID]map[string]string, error) {
+	all := make(map[RunID]map[string]string)
+	if len(runs) == 0 {
 		return all, nil
 	}
-	ids := make([]any, len(runIDs))
-	for i, id := range runIDs {
-		n, err := parseID(prefixRun, id)
-		if err != nil {
-			return nil, err
-		}
-		ids[i] = n
+	ids := make([]any, len(runs))
+	for i, id := range runs {
+		ids[i] = id
 	}
 	_, err := list(ctx, s, func(rows *sql.Rows) (none struct{}, err error) {
-		var id int64
+		var run RunID
 		var name, value string
-		if err := rows.Scan(&id, &name, &value); err != nil {
+		if err := rows.Scan(&run, &name, &value); err != nil {
 			return none, err
 		}
-		run := formatID(prefixRun, id)
 		if all[run] == nil {
 			all[run] = make(map[string]string)
 		}
@@ -304,7 +292,7 @@ func (s *Store) LimitQueue(ctx context.Context, most int64) error {
 // Lease is a worker's right to write about a run. Its token refuses the writes of a
 // worker that has lost the run and does not know it.
 type Lease struct {
-	RunID string
+	RunID RunID
 	Token int64
 }
 
@@ -329,7 +317,7 @@ func (s *Store) ClaimRuns(ctx context.Context, claim Claim) ([]Lease, error) {
 		}
 		now := s.now()
 		for _, id := range ids {
-			lease := Lease{RunID: formatID(prefixRun, id)}
+			lease := Lease{RunID: id}
 			err := s.row(ctx, `UPDATE runs SET state = 'INPROGRESS', started_at = $1, updated_at = $1, attempt = attempt + 1,
 				worker = $2, lease_token = lease_token + 1, lease_until = $3 WHERE id = $4 AND state = 'QUEUED' RETURNING lease_token`,
 				[]any{micros(now), claim.Worker, micros(now.Add(claim.Lease)), id}, &lease.Token)
@@ -354,7 +342,7 @@ const maxHeads = 1000
 // runs in progress come first; among these, the oldest. So one automation with a long
 // queue does not keep the others waiting. The runs of one creator that no automation
 // started count as one automation.
-func (s *Store) claimable(ctx context.Context, claim Claim) (ids []int64, err error) {
+func (s *Store) claimable(ctx context.Context, claim Claim) (ids []RunID, err error) {
 	if claim.Most <= 0 {
 		return nil, nil
 	}
@@ -402,8 +390,9 @@ type owner struct{ factory, automation, creator string }
 
 // head is the oldest queued run of a group.
 type head struct {
-	id, group int64
-	owner     owner
+	id    RunID
+	group int64
+	owner owner
 }
 
 // heads finds the oldest queued run of each group. If there are more groups than one
@@ -440,12 +429,8 @@ func (s *Store) heads(ctx context.Context) (heads []head, err error) {
 // fenced changes an INPROGRESS run if the lease still holds it, and else returns
 // ErrFenced. It adds the condition to the statement.
 func (s *Store) fenced(ctx context.Context, l Lease, query string, args ...any) error {
-	id, err := parseID(prefixRun, l.RunID)
-	if err != nil {
-		return err
-	}
 	query += fmt.Sprintf(" WHERE id = $%d AND lease_token = $%d AND state = 'INPROGRESS'", len(args)+1, len(args)+2)
-	n, err := s.execCount(ctx, query, append(args, id, l.Token)...)
+	n, err := s.execCount(ctx, query, append(args, l.RunID, l.Token)...)
 	if err == nil && n == 0 {
 		return ErrFenced
 	}
@@ -455,15 +440,11 @@ func (s *Store) fenced(ctx context.Context, l Lease, query string, args ...any) 
 // RenewLease extends the lease, and tells whether somebody asked for the run to
 // stop.
 func (s *Store) RenewLease(ctx context.Context, l Lease, d time.Duration) (cancelRequested bool, err error) {
-	id, err := parseID(prefixRun, l.RunID)
-	if err != nil {
-		return false, err
-	}
 	err = s.do(ctx, func(ctx context.Context) error {
 		if err := s.fenced(ctx, l, "UPDATE runs SET lease_until = $1", micros(s.now().Add(d))); err != nil {
 			return err
 		}
-		return s.row(ctx, "SELECT cancel_requested FROM runs WHERE id = $1", []any{id}, &cancelRequested)
+		return s.row(ctx, "SELECT cancel_requested FROM runs WHERE id = $1", []any{l.RunID}, &cancelRequested)
 	})
 	return cancelRequested, err
 }
@@ -480,42 +461,34 @@ func (s *Store) FinishRun(ctx context.Context, l Lease, state RunState, message 
 	if !state.Terminal() {
 		return fmt.Errorf("run %s: %s ends no run", l.RunID, state)
 	}
-	id, err := parseID(prefixRun, l.RunID)
-	if err != nil {
-		return err
-	}
 	return s.do(ctx, func(ctx context.Context) error {
 		err := s.fenced(ctx, l, "UPDATE runs SET state = $1, status_message = $2, exit_code = $3, finished_at = $4, updated_at = $4, "+countEvents, string(state), message, exitCode, micros(s.now()))
 		if err != nil {
 			return err
 		}
-		return s.notice(ctx, id)
+		return s.notice(ctx, l.RunID)
 	})
 }
 
 // RequestCancel cancels a queued run at once, and asks the worker of a running
 // one to stop it. A finished one is ErrTerminal.
-func (s *Store) RequestCancel(ctx context.Context, id string) (*Run, error) {
-	n, err := parseID(prefixRun, id)
-	if err != nil {
-		return nil, err
-	}
-	err = s.do(ctx, func(ctx context.Context) error {
+func (s *Store) RequestCancel(ctx context.Context, id RunID) (*Run, error) {
+	err := s.do(ctx, func(ctx context.Context) error {
 		var state RunState
-		if err := s.row(ctx, "SELECT state FROM runs WHERE id = $1", []any{n}, &state); err != nil {
+		if err := s.row(ctx, "SELECT state FROM runs WHERE id = $1", []any{id}, &state); err != nil {
 			return fmt.Errorf("run %s: %w", id, err)
 		}
 		switch {
 		case state.Terminal():
 			return fmt.Errorf("run %s: %w", id, ErrTerminal)
 		case state == Queued:
-			err := s.exec(ctx, "UPDATE runs SET state = 'CANCELLED', status_message = 'cancelled before it started', finished_at = $1, updated_at = $1 WHERE id = $2", micros(s.now()), n)
+			err := s.exec(ctx, "UPDATE runs SET state = 'CANCELLED', status_message = 'cancelled before it started', finished_at = $1, updated_at = $1 WHERE id = $2", micros(s.now()), id)
 			if err != nil {
 				return err
 			}
-			return s.notice(ctx, n)
+			return s.notice(ctx, id)
 		}
-		return s.exec(ctx, "UPDATE runs SET cancel_requested = 1, updated_at = $1 WHERE id = $2", micros(s.now()), n)
+		return s.exec(ctx, "UPDATE runs SET cancel_requested = 1, updated_at = $1 WHERE id = $2", micros(s.now()), id)
 	})
 	if err != nil {
 		return nil, err
@@ -526,11 +499,10 @@ func (s *Store) RequestCancel(ctx context.Context, id string) (*Run, error) {
 // ReapRuns fails the runs in progress whose lease has expired, and returns their ids
 // (SPEC 9.6). With all, it fails all runs in progress: call it so only if no other
 // process can hold a lease.
-func (s *Store) ReapRuns(ctx context.Context, all bool, message string) ([]string, error) {
-	var reaped []string
+func (s *Store) ReapRuns(ctx context.Context, all bool, message string) ([]RunID, error) {
+	var reaped []RunID
 	err := s.do(ctx, func(ctx context.Context) error {
 		reaped = nil
-		var ids []int64
 		now := s.now()
 		ended := micros(now)
 		if all {
@@ -538,13 +510,12 @@ func (s *Store) ReapRuns(ctx context.Context, all bool, message string) ([]strin
 		}
 		err := s.each(ctx, `UPDATE runs SET state = 'FAILED', status_message = $1, finished_at = $2, updated_at = $2, lease_token = lease_token + 1, `+countEvents+`
 			WHERE state = 'INPROGRESS' AND state <> 'QUEUED' AND lease_until < $3 RETURNING id`, []any{message, micros(now), ended}, func(rows *sql.Rows) (bool, error) {
-			var id int64
+			var id RunID
 			err := rows.Scan(&id)
-			ids = append(ids, id)
+			reaped = append(reaped, id)
 			return true, err
 		})
-		for _, id := range ids {
-			reaped = append(reaped, formatID(prefixRun, id))
+		for _, id := range reaped {
 			err = errors.Join(err, s.notice(ctx, id))
 		}
 		return err

@@ -12,7 +12,7 @@ import (
 // Schedule starts runs at the ticks of a cron expression. This package does not
 // interpret the expression.
 type Schedule struct {
-	ID          string
+	ID          ScheduleID
 	Factory     string
 	Automation  string // that defines it; empty for one made by the API
 	Name        string
@@ -22,7 +22,7 @@ type Schedule struct {
 	Request     json.RawMessage // of one made by the API: what a run is created with
 	CreatorKind string
 	CreatorName string
-	KeyID       string // of the API key that it needs; empty: none
+	KeyID       KeyID // of the API key that it needs, or none
 	UpdatedKind string
 	UpdatedBy   string
 	CreatedAt   time.Time
@@ -41,11 +41,11 @@ func (n *Schedule) Active() bool { return n.Enabled && n.Paused == "" }
 
 func scanSchedule(rows *sql.Rows) (*Schedule, error) {
 	s := &Schedule{}
-	var id, key, created, updated, anchor, seen, fired int64
+	var created, updated, anchor, seen, fired int64
 	var request string
-	err := rows.Scan(&id, &s.Factory, &s.Automation, &s.Name, &s.Cron, &s.Enabled, &request, &s.CreatorKind, &s.CreatorName, &key, &s.UpdatedKind,
+	err := rows.Scan(&s.ID, &s.Factory, &s.Automation, &s.Name, &s.Cron, &s.Enabled, &request, &s.CreatorKind, &s.CreatorName, &s.KeyID, &s.UpdatedKind,
 		&s.UpdatedBy, &created, &updated, &anchor, &seen, &fired, &s.Error)
-	s.ID, s.KeyID, s.Request = formatID(prefixSchedule, id), formatID(prefixKey, key), json.RawMessage(request)
+	s.Request = json.RawMessage(request)
 	s.CreatedAt, s.UpdatedAt, s.Anchor, s.Seen, s.FiredAt = timeOf(created), timeOf(updated), timeOf(anchor), timeOf(seen), timeOf(fired)
 	return s, err
 }
@@ -62,9 +62,9 @@ func (s *Store) schedules(ctx context.Context, rest string, args ...any) ([]*Sch
 	if err != nil {
 		return nil, err
 	}
-	now, known := s.clock.latest(), make(map[string]string)
+	now, known := s.clock.latest(), make(map[KeyID]string)
 	for _, n := range all {
-		if n.KeyID == "" || !n.Enabled {
+		if n.KeyID == 0 || !n.Enabled {
 			continue
 		}
 		why, ok := known[n.KeyID]
@@ -80,11 +80,7 @@ func (s *Store) schedules(ctx context.Context, rest string, args ...any) ([]*Sch
 }
 
 // keyEnd says in words why a key is not valid; empty if it is valid.
-func (s *Store) keyEnd(ctx context.Context, keyID string, now time.Time) (string, error) {
-	id, err := parseKeyID(keyID)
-	if err != nil {
-		return "", err
-	}
+func (s *Store) keyEnd(ctx context.Context, id KeyID, now time.Time) (string, error) {
 	k, err := first(list(ctx, s, scanKey, "SELECT "+keyColumns+" FROM api_keys WHERE id = $1", id))
 	switch {
 	case errors.Is(err, ErrNotFound):
@@ -96,22 +92,18 @@ func (s *Store) keyEnd(ctx context.Context, keyID string, now time.Time) (string
 }
 
 // Schedule reads one.
-func (s *Store) Schedule(ctx context.Context, id string) (*Schedule, error) {
-	n, err := parseID(prefixSchedule, id)
-	if err == nil {
-		var found *Schedule
-		if found, err = first(s.schedules(ctx, " WHERE id = $1", n)); err == nil {
-			return found, nil
-		}
+func (s *Store) Schedule(ctx context.Context, id ScheduleID) (*Schedule, error) {
+	found, err := first(s.schedules(ctx, " WHERE id = $1", id))
+	if err != nil {
+		return nil, fmt.Errorf("schedule %s: %w", id, err)
 	}
-	return nil, fmt.Errorf("schedule %s: %w", id, err)
+	return found, nil
 }
 
 // CreateSchedule makes one; its id and times are filled in.
 func (s *Store) CreateSchedule(ctx context.Context, n Schedule) (*Schedule, error) {
-	err := s.do(ctx, func(ctx context.Context) error {
-		id, err := s.insertSchedule(ctx, &n)
-		n.ID = formatID(prefixSchedule, id)
+	err := s.do(ctx, func(ctx context.Context) (err error) {
+		n.ID, err = s.insertSchedule(ctx, &n)
 		return err
 	})
 	if err != nil {
@@ -120,35 +112,23 @@ func (s *Store) CreateSchedule(ctx context.Context, n Schedule) (*Schedule, erro
 	return s.Schedule(ctx, n.ID)
 }
 
-func (s *Store) insertSchedule(ctx context.Context, n *Schedule) (int64, error) {
-	key, err := parseKeyID(n.KeyID)
-	if err != nil {
-		return 0, err
-	}
-	id := s.nextID()
+func (s *Store) insertSchedule(ctx context.Context, n *Schedule) (ScheduleID, error) {
+	id := ScheduleID(s.nextID())
 	return id, s.exec(ctx, `INSERT INTO schedules (id, factory, automation, name, cron, enabled, request, creator_kind, creator_name, key_id, updated_kind,
 		updated_by, created_at, updated_at, anchor, seen, fired_at, error) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $8, $11, $12, $12, $12, $12, 0, '')`,
-		id, n.Factory, n.Automation, n.Name, n.Cron, n.Enabled, string(n.Request), n.CreatorKind, n.CreatorName, key, n.UpdatedBy, micros(s.now()))
+		id, n.Factory, n.Automation, n.Name, n.Cron, n.Enabled, string(n.Request), n.CreatorKind, n.CreatorName, n.KeyID, n.UpdatedBy, micros(s.now()))
 }
 
 // UpdateSchedule changes one that the API made. With another expression or key, or
 // when it is enabled again, its ticks count from now on.
 func (s *Store) UpdateSchedule(ctx context.Context, n Schedule) (*Schedule, error) {
-	id, err := parseID(prefixSchedule, n.ID)
-	if err != nil {
-		return nil, fmt.Errorf("schedule %s: %w", n.ID, err)
-	}
-	key, err := parseKeyID(n.KeyID)
-	if err != nil {
-		return nil, fmt.Errorf("schedule %s: %w", n.ID, err)
-	}
-	err = s.do(ctx, func(ctx context.Context) error {
+	err := s.do(ctx, func(ctx context.Context) error {
 		changed, err := s.execCount(ctx, `UPDATE schedules SET
 			anchor = CASE WHEN cron <> $1 OR $2 > enabled OR key_id <> $3 THEN $4 ELSE anchor END,
 			seen = CASE WHEN cron <> $1 OR $2 > enabled OR key_id <> $3 THEN $4 ELSE seen END,
 			name = $5, cron = $1, enabled = $2, request = $6, creator_kind = $7, creator_name = $8, key_id = $3, updated_kind = $9, updated_by = $10,
 			updated_at = $4 WHERE id = $11 AND automation = ''`,
-			n.Cron, n.Enabled, key, micros(s.now()), n.Name, string(n.Request), n.CreatorKind, n.CreatorName, n.UpdatedKind, n.UpdatedBy, id)
+			n.Cron, n.Enabled, n.KeyID, micros(s.now()), n.Name, string(n.Request), n.CreatorKind, n.CreatorName, n.UpdatedKind, n.UpdatedBy, n.ID)
 		if err == nil && changed == 0 {
 			return fmt.Errorf("schedule %s: %w", n.ID, ErrNotFound)
 		}
@@ -161,13 +141,9 @@ func (s *Store) UpdateSchedule(ctx context.Context, n Schedule) (*Schedule, erro
 }
 
 // DeleteSchedule deletes one that the API made. Its runs stay.
-func (s *Store) DeleteSchedule(ctx context.Context, id string) error {
-	n, err := parseID(prefixSchedule, id)
-	if err != nil {
-		return fmt.Errorf("schedule %s: %w", id, err)
-	}
+func (s *Store) DeleteSchedule(ctx context.Context, id ScheduleID) error {
 	return s.do(ctx, func(ctx context.Context) error {
-		deleted, err := s.execCount(ctx, "DELETE FROM schedules WHERE id = $1 AND automation = ''", n)
+		deleted, err := s.execCount(ctx, "DELETE FROM schedules WHERE id = $1 AND automation = ''", id)
 		if err == nil && deleted == 0 {
 			return fmt.Errorf("schedule %s: %w", id, ErrNotFound)
 		}
@@ -200,21 +176,14 @@ func (s *Store) SyncSchedules(ctx context.Context, factory string, defined []Sch
 				d.Factory, d.CreatorKind, d.CreatorName, d.UpdatedBy, d.Request = factory, "automation", d.Automation, d.Automation, json.RawMessage("{}")
 				_, err = s.insertSchedule(ctx, &d)
 			} else if found.Cron != d.Cron || found.Enabled != d.Enabled {
-				var id int64
-				if id, err = parseID(prefixSchedule, found.ID); err == nil {
-					err = s.exec(ctx, "UPDATE schedules SET cron = $1, enabled = $2, anchor = $3, seen = $3, updated_at = $3 WHERE id = $4", d.Cron, d.Enabled, now, id)
-				}
+				err = s.exec(ctx, "UPDATE schedules SET cron = $1, enabled = $2, anchor = $3, seen = $3, updated_at = $3 WHERE id = $4", d.Cron, d.Enabled, now, found.ID)
 			}
 			if err != nil {
 				return err
 			}
 		}
 		for _, gone := range have {
-			id, err := parseID(prefixSchedule, gone.ID)
-			if err != nil {
-				return err
-			}
-			if err := s.exec(ctx, "DELETE FROM schedules WHERE id = $1", id); err != nil {
+			if err := s.exec(ctx, "DELETE FROM schedules WHERE id = $1", gone.ID); err != nil {
 				return err
 			}
 		}
@@ -233,11 +202,8 @@ type Tick struct {
 // Fire records a tick with its runs. Each run starts once, however often and by whomever
 // Fire is called. It returns the ids of the runs; none if the tick was recorded before,
 // or if the schedule was changed meanwhile.
-func (s *Store) Fire(ctx context.Context, t Tick) (runs []string, err error) {
-	id, err := parseID(prefixSchedule, t.Schedule.ID)
-	if err != nil {
-		return nil, err
-	}
+func (s *Store) Fire(ctx context.Context, t Tick) (runs []RunID, err error) {
+	id := t.Schedule.ID
 	err = s.grow(ctx, func(ctx context.Context) error {
 		runs = nil
 		changed, err := s.execCount(ctx, "UPDATE schedules SET seen = $1, error = $2 WHERE id = $3 AND updated_at = $4 AND enabled = 1 AND "+keyLives("$5"),
@@ -254,7 +220,7 @@ func (s *Store) Fire(ctx context.Context, t Tick) (runs []string, err error) {
 			if !errors.Is(err, ErrNotFound) {
 				return err
 			}
-			r.Schedule = &RunSchedule{ID: t.Schedule.ID, Name: t.Schedule.Name, Cron: t.Schedule.Cron}
+			r.Schedule = &RunSchedule{ID: id, Name: t.Schedule.Name, Cron: t.Schedule.Cron}
 			run, err := s.insertRun(ctx, &r, 0)
 			if err != nil {
 				return err
@@ -263,7 +229,7 @@ func (s *Store) Fire(ctx context.Context, t Tick) (runs []string, err error) {
 			if err != nil {
 				return err
 			}
-			runs = append(runs, formatID(prefixRun, run))
+			runs = append(runs, run)
 		}
 		if len(runs) == 0 {
 			return nil

@@ -14,12 +14,8 @@ const (
 )
 
 // CreateLoginLink makes a one-time token that opens a session (SPEC 10.3). Both
-// work for as long as the key does, if an id of one is given.
-func (s *Store) CreateLoginLink(ctx context.Context, actor, keyID string, life time.Duration) (token string, err error) {
-	key, err := parseKeyID(keyID)
-	if err != nil {
-		return "", err
-	}
+// work for as long as the key does, if one is given.
+func (s *Store) CreateLoginLink(ctx context.Context, actor string, key KeyID, life time.Duration) (token string, err error) {
 	token = secret.NewToken(linkPrefix)
 	hash := secret.HashToken(token)
 	return token, s.do(ctx, func(ctx context.Context) error {
@@ -36,7 +32,7 @@ func (s *Store) RedeemLoginLink(ctx context.Context, link string, life time.Dura
 	session = secret.NewToken(sessionPrefix)
 	linkHash, sessionHash := secret.HashToken(link), secret.HashToken(session)
 	err = s.do(ctx, func(ctx context.Context) error {
-		var key int64
+		var key KeyID
 		err := s.row(ctx, "DELETE FROM login_links WHERE hash = $1 AND expires_at > $2 AND "+keyLives("$2")+" RETURNING actor, key_id",
 			[]any{linkHash[:], micros(s.clock.latest())}, &actor, &key)
 		if err != nil {

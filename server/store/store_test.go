@@ -119,9 +119,9 @@ func TestOneIdentityAtOnce(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		accepted := ""
+		accepted := DeliveryID(0)
 		for _, r := range results {
-			if !r.Duplicate && accepted != "" {
+			if !r.Duplicate && accepted != 0 {
 				t.Fatalf("accepted twice: %s and %s", accepted, r.ID)
 			}
 			if !r.Duplicate {
@@ -190,9 +190,13 @@ func TestDeliveries(t *testing.T) {
 	if len(times) != 3 {
 		t.Errorf("SPEC 5.8: %d authenticated deliveries", len(times))
 	}
-	for _, id := range []string{"", "dlv_", "dlv_zzzzzzzzzzzzz", "run_" + first.ID[4:], "dlv_0000000000001", "dlv_000000000000i"} {
-		if _, err := s.Delivery(t.Context(), id); !errors.Is(err, ErrNotFound) {
-			t.Errorf("%q: %v", id, err)
+	for _, text := range []string{"", "dlv_", "dlv_zzzzzzzzzzzzz", "run_" + first.ID.String()[4:], "dlv_0000000000001", "dlv_000000000000i"} {
+		id, err := ParseID[Delivery](text)
+		if err == nil {
+			_, err = s.Delivery(t.Context(), id)
+		}
+		if !errors.Is(err, ErrNotFound) {
+			t.Errorf("%q: %v", text, err)
 		}
 	}
 }
@@ -274,7 +278,7 @@ func TestRuns(t *testing.T) {
 	claim := func(n int) []Lease {
 		return must[[]Lease](t)(s.ClaimRuns(ctx, Claim{Worker: "w", Most: n, Lease: time.Minute}))
 	}
-	state := func(id string) RunState { return must[*Run](t)(s.Run(ctx, id)).State }
+	state := func(id RunID) RunState { return must[*Run](t)(s.Run(ctx, id)).State }
 	leases := claim(2)
 	if len(leases) != 2 || leases[0].RunID != d.RunIDs[0] || state(d.RunIDs[0]) != InProgress || state(d.RunIDs[2]) != Queued {
 		t.Fatalf("claimed %v of %v", leases, d.RunIDs)
@@ -305,11 +309,11 @@ func TestRuns(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	// A dead worker: only when its lease has ended.
-	if reaped := must[[]string](t)(s.ReapRuns(ctx, false, "gone")); len(reaped) != 0 {
+	if reaped := must[[]RunID](t)(s.ReapRuns(ctx, false, "gone")); len(reaped) != 0 {
 		t.Errorf("reaped %v", reaped)
 	}
 	s.at = s.at.Add(2 * time.Minute)
-	if reaped := must[[]string](t)(s.ReapRuns(ctx, false, "gone")); len(reaped) != 1 || state(reaped[0]) != FailedRun {
+	if reaped := must[[]RunID](t)(s.ReapRuns(ctx, false, "gone")); len(reaped) != 1 || state(reaped[0]) != FailedRun {
 		t.Errorf("reaped %v", reaped)
 	}
 	if _, err := s.RenewLease(ctx, leases[1], time.Minute); !errors.Is(err, ErrFenced) {
@@ -318,7 +322,7 @@ func TestRuns(t *testing.T) {
 	if left := claim(10); len(left) != 1 || left[0].RunID != d.RunIDs[3] {
 		t.Errorf("claimed %v", left)
 	}
-	if reaped := must[[]string](t)(s.ReapRuns(ctx, true, "restart")); len(reaped) != 1 {
+	if reaped := must[[]RunID](t)(s.ReapRuns(ctx, true, "restart")); len(reaped) != 1 {
 		t.Errorf("reaped %v", reaped)
 	}
 	if got := must[[]*Run](t)(s.Runs(ctx, RunQuery{States: []RunState{FailedRun, Cancelled}, Automation: "c"})); len(got) != 1 {
@@ -331,15 +335,15 @@ func TestRuns(t *testing.T) {
 func TestClaimPerAutomation(t *testing.T) {
 	s := open(t)
 	d := must[Recorded](t)(s.RecordDelivery(t.Context(), delivery("1", "{}", "a", "a", "a", "b")))
-	claim := func() []string {
-		var ids []string
+	claim := func() []RunID {
+		var ids []RunID
 		for _, l := range must[[]Lease](t)(s.ClaimRuns(t.Context(), Claim{Worker: "w", Most: 10, Lease: time.Minute, PerAutomation: 2})) {
 			ids = append(ids, l.RunID)
 		}
 		slices.Sort(ids)
 		return ids
 	}
-	if got := claim(); !slices.Equal(got, []string{d.RunIDs[0], d.RunIDs[1], d.RunIDs[3]}) {
+	if got := claim(); !slices.Equal(got, []RunID{d.RunIDs[0], d.RunIDs[1], d.RunIDs[3]}) {
 		t.Errorf("claimed %v of %v", got, d.RunIDs)
 	}
 	if got := claim(); len(got) != 0 {
@@ -349,10 +353,10 @@ func TestClaimPerAutomation(t *testing.T) {
 
 func TestIdempotency(t *testing.T) {
 	s := open(t)
-	create := func(key, body string) (string, bool, error) {
+	create := func(key, body string) (RunID, bool, error) {
 		r, created, err := s.CreateRun(t.Context(), NewRun{Factory: "default", Source: SourceAPI, Spec: []byte("{}")}, key, []byte(body))
 		if err != nil {
-			return "", false, err
+			return 0, false, err
 		}
 		return r.ID, created, nil
 	}
@@ -481,7 +485,7 @@ func TestKeys(t *testing.T) {
 func TestApplies(t *testing.T) {
 	s := open(t)
 	ctx := t.Context()
-	record := func(outcome string, hooks ...string) string {
+	record := func(outcome string, hooks ...string) ApplyID {
 		uids := must[map[string]string](t)(s.WebhookUIDs(ctx, "default", hooks))
 		a := &Apply{Factory: "default", Commit: "abc", Outcome: outcome, Plan: json.RawMessage("{}"), Diagnostics: json.RawMessage("[]"), StartedAt: s.now(), FinishedAt: s.now()}
 		var files []File
@@ -489,7 +493,7 @@ func TestApplies(t *testing.T) {
 			a.Webhooks = append(a.Webhooks, BoundWebhook{name, uids[name], "S", 1})
 			files = append(files, File{"webhooks/" + name + ".yaml", []byte("secretName: S\n")})
 		}
-		return must[string](t)(s.RecordApply(ctx, a, files, map[[32]byte][]byte{sha256.Sum256([]byte("spec")): []byte("spec")}))
+		return must[ApplyID](t)(s.RecordApply(ctx, a, files, map[[32]byte][]byte{sha256.Sum256([]byte("spec")): []byte("spec")}))
 	}
 	record("applied", "a", "b")
 	uids := must[map[string]string](t)(s.WebhookUIDs(ctx, "default", []string{"a", "b"}))
@@ -513,7 +517,7 @@ func TestApplies(t *testing.T) {
 	if other := must[map[string]string](t)(s.WebhookUIDs(ctx, "other", []string{"a"})); other["a"] == uids["a"] {
 		t.Error("two factories share a UID")
 	}
-	if all := must[[]*Apply](t)(s.Applies(ctx, "default", "", 2)); len(all) != 2 || all[0].ID != again {
+	if all := must[[]*Apply](t)(s.Applies(ctx, "default", 0, 2)); len(all) != 2 || all[0].ID != again {
 		t.Errorf("applies %v", all)
 	}
 	if spec := must[[]byte](t)(s.Spec(ctx, sha256.Sum256([]byte("spec")))); string(spec) != "spec" {
@@ -524,7 +528,7 @@ func TestApplies(t *testing.T) {
 func TestSessions(t *testing.T) {
 	s := open(t)
 	ctx := t.Context()
-	link := must[string](t)(s.CreateLoginLink(ctx, "ada", "", time.Minute))
+	link := must[string](t)(s.CreateLoginLink(ctx, "ada", 0, time.Minute))
 	session, actor, err := s.RedeemLoginLink(ctx, link, time.Hour)
 	if err != nil || actor != "ada" {
 		t.Fatal(err)
@@ -535,7 +539,7 @@ func TestSessions(t *testing.T) {
 	if who := must[string](t)(s.Session(ctx, session)); who != "ada" {
 		t.Errorf("session of %q", who)
 	}
-	late := must[string](t)(s.CreateLoginLink(ctx, "ada", "", time.Minute))
+	late := must[string](t)(s.CreateLoginLink(ctx, "ada", 0, time.Minute))
 	s.at = s.at.Add(2 * time.Hour)
 	if _, _, err := s.RedeemLoginLink(ctx, late, time.Hour); !errors.Is(err, ErrNotFound) {
 		t.Errorf("a late link: %v", err)
@@ -550,7 +554,7 @@ func TestSessions(t *testing.T) {
 func TestPrune(t *testing.T) {
 	s := open(t)
 	ctx := t.Context()
-	must[string](t)(s.RecordApply(ctx, &Apply{Factory: "default", Plan: json.RawMessage("{}"), Diagnostics: json.RawMessage("[]"), Webhooks: []BoundWebhook{{"hook", "whk_1", "S", 1}}}, nil, nil))
+	must[ApplyID](t)(s.RecordApply(ctx, &Apply{Factory: "default", Plan: json.RawMessage("{}"), Diagnostics: json.RawMessage("[]"), Webhooks: []BoundWebhook{{"hook", "whk_1", "S", 1}}}, nil, nil))
 	waiting := must[Recorded](t)(s.RecordDelivery(ctx, delivery("waiting", "{}", "a")))
 	for i := range 1200 {
 		must[Recorded](t)(s.RecordDelivery(ctx, delivery(fmt.Sprint(i), "{}")))

@@ -41,10 +41,6 @@ func (s *Store) AppendLastEvents(ctx context.Context, l Lease, events []Event) e
 }
 
 func (s *Store) appendEvents(ctx context.Context, l Lease, events []Event, commit func(context.Context, func(context.Context) error) error) error {
-	id, err := parseID(prefixRun, l.RunID)
-	if err != nil {
-		return err
-	}
 	return commit(ctx, func(ctx context.Context) error {
 		if err := s.fenced(ctx, l, "UPDATE runs SET updated_at = $1", micros(s.now())); err != nil {
 			return err
@@ -52,7 +48,7 @@ func (s *Store) appendEvents(ctx context.Context, l Lease, events []Event, commi
 		for _, e := range events {
 			at, data := micros(e.At), string(e.Data)
 			err := s.exec(ctx, "INSERT INTO run_events (run_id, seq, at, kind, data, digest) VALUES ($1, $2, $3, $4, $5, $6)",
-				id, e.Seq, at, e.Kind, data, eventDigest(id, e.Seq, at, e.Kind, data))
+				l.RunID, e.Seq, at, e.Kind, data, eventDigest(l.RunID, e.Seq, at, e.Kind, data))
 			if err != nil {
 				return fmt.Errorf("transcript of %s: %w", l.RunID, err)
 			}
@@ -66,16 +62,12 @@ const countEvents = "events = (SELECT coalesce(max(seq), 0) FROM run_events WHER
 
 // Events reads a transcript after the event numbered after, in order. The error
 // wraps ErrDamaged if an event is missing, or is not what was stored.
-func (s *Store) Events(ctx context.Context, runID string, after int64, limit int) ([]Event, error) {
-	id, err := parseID(prefixRun, runID)
-	if err != nil {
-		return nil, err
-	}
+func (s *Store) Events(ctx context.Context, run RunID, after int64, limit int) ([]Event, error) {
 	// Read before the events: of a run that has ended they are all there.
 	count, err := first(list(ctx, s, func(rows *sql.Rows) (count sql.NullInt64, err error) {
 		err = rows.Scan(&count)
 		return count, err
-	}, "SELECT events FROM runs WHERE id = $1", id))
+	}, "SELECT events FROM runs WHERE id = $1", run))
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return nil, err
 	}
@@ -86,11 +78,11 @@ func (s *Store) Events(ctx context.Context, runID string, after int64, limit int
 		var digest sql.NullInt64
 		err := rows.Scan(&e.Seq, &at, &e.Kind, &data, &digest)
 		e.At, e.Data = timeOf(at), json.RawMessage(data)
-		if err == nil && !s.sound(id, digest, eventDigest(id, e.Seq, at, e.Kind, data)) {
-			err = s.damage("event %d of the transcript of %s", e.Seq, runID)
+		if err == nil && !s.sound(int64(run), digest, eventDigest(run, e.Seq, at, e.Kind, data)) {
+			err = s.damage("event %d of the transcript of %s", e.Seq, run)
 		}
 		return e, err
-	}, "SELECT seq, at, kind, data, digest FROM run_events WHERE run_id = $1 AND seq > $2 ORDER BY seq LIMIT $3", id, after, limit)
+	}, "SELECT seq, at, kind, data, digest FROM run_events WHERE run_id = $1 AND seq > $2 ORDER BY seq LIMIT $3", run, after, limit)
 	if err != nil || s.trusting {
 		return all, err
 	}
@@ -98,24 +90,20 @@ func (s *Store) Events(ctx context.Context, runID string, after int64, limit int
 	for i, e := range all {
 		// What is deleted with its age goes from the beginning.
 		if e.Seq != last+1 && (i > 0 || count.Valid) {
-			return nil, s.damage("the transcript of %s after event %d", runID, last)
+			return nil, s.damage("the transcript of %s after event %d", run, last)
 		}
 		last = e.Seq
 	}
 	if count.Valid && len(all) < limit && max(last, after) < count.Int64 {
-		return nil, s.damage("the end of the transcript of %s", runID)
+		return nil, s.damage("the end of the transcript of %s", run)
 	}
 	return all, nil
 }
 
 // FirstEvent is when the first event of a kind came; zero if none did.
-func (s *Store) FirstEvent(ctx context.Context, runID, kind string) (time.Time, error) {
-	id, err := parseID(prefixRun, runID)
-	if err != nil {
-		return time.Time{}, err
-	}
+func (s *Store) FirstEvent(ctx context.Context, run RunID, kind string) (time.Time, error) {
 	var at int64
-	err = s.read.QueryRowContext(ctx, "SELECT at FROM run_events WHERE run_id = $1 AND kind = $2 ORDER BY seq LIMIT 1", id, kind).Scan(&at)
+	err := s.read.QueryRowContext(ctx, "SELECT at FROM run_events WHERE run_id = $1 AND kind = $2 ORDER BY seq LIMIT 1", run, kind).Scan(&at)
 	if errors.Is(err, sql.ErrNoRows) {
 		return time.Time{}, nil
 	}
@@ -123,12 +111,8 @@ func (s *Store) FirstEvent(ctx context.Context, runID, kind string) (time.Time, 
 }
 
 // LastEvent is the number of the newest event; 0 if there is none.
-func (s *Store) LastEvent(ctx context.Context, runID string) (int64, error) {
-	id, err := parseID(prefixRun, runID)
-	if err != nil {
-		return 0, err
-	}
+func (s *Store) LastEvent(ctx context.Context, run RunID) (int64, error) {
 	var last int64
-	err = s.read.QueryRowContext(ctx, "SELECT coalesce(max(seq), 0) FROM run_events WHERE run_id = $1", id).Scan(&last)
+	err := s.read.QueryRowContext(ctx, "SELECT coalesce(max(seq), 0) FROM run_events WHERE run_id = $1", run).Scan(&last)
 	return last, err
 }

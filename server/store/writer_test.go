@@ -135,11 +135,7 @@ func TestOneBadJob(t *testing.T) {
 		record("2"),
 		func() error { // fails in the database, without a savepoint
 			return s.submit(s.jobs, &job{ctx: t.Context(), safe: true, done: make(chan error, 1), fn: func(ctx context.Context) error {
-				row, err := encodeDelivery(badRow, new([]byte))
-				if err != nil {
-					return err
-				}
-				if _, err := s.recordDelivery(ctx, badRow, row); err != nil {
+				if _, err := s.recordDelivery(ctx, badRow, encodeDelivery(badRow, new([]byte))); err != nil {
 					return err
 				}
 				return s.exec(ctx, "INSERT INTO audit (id) VALUES ($1)", 1)
@@ -176,7 +172,7 @@ func TestOneBadJob(t *testing.T) {
 func TestCloseUnderLoad(t *testing.T) {
 	s := open(t)
 	var mu sync.Mutex
-	acknowledged := make(map[string]bool)
+	acknowledged := make(map[DeliveryID]bool)
 	var all sync.WaitGroup
 	for worker := range 32 {
 		all.Go(func() {
@@ -207,7 +203,7 @@ func TestCloseUnderLoad(t *testing.T) {
 	s.Store = nil
 	s.reopen(t)
 	n := 0
-	for before := ""; ; {
+	for before := DeliveryID(0); ; {
 		page := must[[]*Delivery](t)(s.Deliveries(t.Context(), DeliveryQuery{Before: before, Limit: 500}))
 		for _, d := range page {
 			if n++; !acknowledged[d.ID] || len(d.Runs) != 1 {
