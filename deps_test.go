@@ -35,7 +35,7 @@ var allowed = map[string][]string{
 	"server/dashboard":        {"applier", "factory/jsonscan", "server/store", "server/run", "server/delivery"},
 	"server/api":              {"schema", "factory", "applier"},
 	"server":                  {"server/api", "schema", "factory", "factory/filter", "factory/match", "factory/signature", "applier", "server/disk", "server/secret", "server/store", "server/run", "server/delivery", "server/dashboard"},
-	"server/notify":           {"applier", "factory/signature"},
+	"server/notify":           {"applier", "factory/signature", "server/secret", "server/store"},
 	"cmd/triphammer":          {"*"},
 	"bench":                   {"*"},
 }

@@ -155,7 +155,7 @@ func executorOf(r *store.Run) api.Profile {
 	return creatorOf(r)
 }
 
-// RunNotice makes the body of a notice; it is a run.NotifierConfig.Body.
+// RunNotice makes the body of a notice; it is a notify.Runs.Body.
 func (s *Server) RunNotice(ctx context.Context, r *store.Run) ([]byte, error) {
 	shown, err := s.showRuns(ctx, []*store.Run{r})
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,7 +12,6 @@ import (
 
 	"triphammer/applier"
 	"triphammer/applier/gitrepo"
-	"triphammer/factory/signature"
 	"triphammer/server"
 	"triphammer/server/delivery"
 	"triphammer/server/disk"
@@ -38,7 +36,7 @@ type instanceOptions struct {
 	deliveries delivery.Config
 	runs       run.Config
 	schedules  run.SchedulerConfig
-	ends       run.NotifierConfig // who hears of the ends of runs
+	ends       notify.Runs // who hears of the ends of runs; without states nobody
 	keep       store.RunRetention
 
 	endsSecret    string // name of the secret that signs what is heard of runs
@@ -52,23 +50,22 @@ type instanceOptions struct {
 
 // instance is the parts of one server, wired together.
 type instance struct {
-	dir       string
-	opt       instanceOptions
-	made      bool // the data directory is new
-	lock      *folderLock
-	runsLock  *folderLock // of a folder of workspaces elsewhere; nil: there is none
-	executor  *sandbox.Process
-	disk      *disk.Watch
-	store     *store.Store
-	ledger    *ledger.Ledger
-	live      *applier.Live
-	appliers  []*applier.Applier // in the order of the options
-	runs      *run.Manager
-	schedule  *run.Scheduler
-	teller    *run.Notifier // of the ends of runs; nil: nobody wants to know
-	metrics   *server.Metrics
-	notifiers []*notify.Notifier // of applies
-	server    *server.Server
+	dir      string
+	opt      instanceOptions
+	made     bool // the data directory is new
+	lock     *folderLock
+	runsLock *folderLock // of a folder of workspaces elsewhere; nil: there is none
+	executor *sandbox.Process
+	disk     *disk.Watch
+	store    *store.Store
+	ledger   *ledger.Ledger
+	live     *applier.Live
+	appliers []*applier.Applier // in the order of the options
+	runs     *run.Manager
+	schedule *run.Scheduler
+	teller   *notify.Teller
+	metrics  *server.Metrics
+	server   *server.Server
 }
 
 // openInstance opens the data directory, which it holds alone, and restores what
@@ -190,6 +187,7 @@ func (in *instance) wire() error {
 	runs := in.opt.runs
 	runs.Store, runs.Executor, runs.Disk, runs.Now, runs.Logger = in.store, in.executor, in.disk, wallClock, in.opt.logger
 	in.runs = run.New(runs)
+	in.teller = notify.New(in.store, wallClock, in.opt.logger)
 	syncSecrets := make(map[string]string)
 	for _, f := range in.opt.factories {
 		if err := in.addFactory(f); err != nil {
@@ -214,6 +212,10 @@ func (in *instance) wire() error {
 	cfg.Version, cfg.Now, cfg.Logger = version, wallClock, in.opt.logger
 	var err error
 	in.server, err = server.New(cfg)
+	if ends := in.opt.ends; err == nil && len(ends.States) > 0 {
+		ends.Secret, ends.Body = in.notifySecret(in.opt.endsSecret), in.server.RunNotice
+		in.teller.Runs(ends)
+	}
 	return err
 }
 
@@ -227,12 +229,10 @@ func (in *instance) addFactory(f factoryOptions) error {
 	if f.tells() {
 		cfg := f.notify
 		_, cfg.Branch = f.source.Describe()
-		cfg.Secret, cfg.BaseURL, cfg.Logger = in.notifySecret(f.notifySecret), in.opt.server.BaseURL, in.opt.logger
-		notifier, err := notify.New(cfg)
-		if err != nil {
+		cfg.Factory, cfg.Secret, cfg.BaseURL = f.name, in.notifySecret(f.notifySecret), in.opt.server.BaseURL
+		if told, err = in.teller.Commits(cfg); err != nil {
 			return err
 		}
-		in.notifiers, told = append(in.notifiers, notifier), notifier.Changed
 	}
 	var verify func(context.Context, string) (string, error)
 	if f.verify != nil {
@@ -248,26 +248,6 @@ func (in *instance) addFactory(f factoryOptions) error {
 		},
 	}))
 	return nil
-}
-
-// tell makes the part that tells that runs ended, if anybody wants to know.
-func (in *instance) tell() {
-	if len(in.opt.ends.Wanted.States) == 0 {
-		return
-	}
-	secretOf := in.notifySecret(in.opt.endsSecret)
-	ends := in.opt.ends
-	ends.Store, ends.Body, ends.Logger = in.store, in.server.RunNotice, in.opt.logger
-	ends.Sign = func(ctx context.Context, id string, at time.Time, body []byte) (http.Header, error) {
-		value, err := secretOf(ctx)
-		if err != nil {
-			return nil, err
-		}
-		standard, _ := signature.Lookup("standard_webhooks")
-		r := &signature.Request{Header: http.Header{"Webhook-Id": {id}}, Body: body, Now: at}
-		return r.Header, standard.Sign(value, r)
-	}
-	in.teller = run.NewNotifier(ends)
 }
 
 // baseURLFile remembers how the last server was reached, for the URLs that

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"triphammer/server/notify"
-	"triphammer/server/run"
 	"triphammer/server/store"
 )
 
@@ -60,7 +59,7 @@ func (f *factoryOptions) openNotifications() error {
 		return exitWith(exitUsage, "--git-ca-file: %w", err)
 	}
 	cfg.Client = client
-	if _, err := notify.New(*cfg); err != nil {
+	if _, err := (&notify.Teller{}).Commits(*cfg); err != nil {
 		return exitWith(exitUsage, "--commit-status: %w", err)
 	}
 	return nil
@@ -80,9 +79,8 @@ func (s *serving) tellRuns() error {
 	case len(wanted.Automations) > 0 && len(wanted.States) == 0:
 		return exitWith(exitUsage, "--notify-automations needs --notify-runs, the ends that are told")
 	}
-	told := s.factories[0].notify
-	s.ends = run.NotifierConfig{URL: told.URL, Wanted: wanted, Client: told.Client}
-	s.endsSecret = s.factory.notifySecret
+	wanted.Hook = s.factories[0].notify.Hook
+	s.ends, s.endsSecret = wanted, s.factory.notifySecret
 	return nil
 }
 

@@ -12,7 +12,6 @@ import (
 	"triphammer/applier"
 	"triphammer/applier/gitrepo"
 	"triphammer/server/notify"
-	"triphammer/server/run"
 )
 
 // factoryOptions are what one of the factories is made of.
@@ -24,9 +23,9 @@ type factoryOptions struct {
 	verifyKeys string               // file with the keys that may sign; empty: all commits may apply
 	verifyTime string
 
-	notify       notify.Config // who hears of applies
-	notifySecret string        // name of the secret that signs what they hear
-	notifyRuns   run.NoticeFilter
+	notify       notify.Commits // who hears of applies
+	notifySecret string         // name of the secret that signs what they hear
+	notifyRuns   notify.Runs
 
 	source applier.Source
 	verify func(ctx context.Context, hash string, arrived arrival) (warning string, err error) // nil: all commits may apply

@@ -428,7 +428,7 @@ func (s *serving) run(ctx context.Context) error {
 	working, stopWorking := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWorking()
 	var workers sync.WaitGroup
-	failed := make(chan error, 8+len(s.in.appliers)+len(s.in.notifiers)) // room for every worker
+	failed := make(chan error, 8+len(s.in.appliers)) // room for every worker
 	worker := func(what string, f func(context.Context) error) {
 		workers.Go(func() {
 			if err := f(working); err != nil {
@@ -442,12 +442,7 @@ func (s *serving) run(ctx context.Context) error {
 	}
 	worker("executing runs", s.in.runs.Run)
 	worker("firing schedules", s.in.schedule.Run)
-	if s.in.tell(); s.in.teller != nil {
-		worker("telling that runs ended", s.in.teller.Run)
-	}
-	for _, n := range s.in.notifiers {
-		worker("telling of applies", n.Run)
-	}
+	worker("telling others", s.in.teller.Run)
 	workers.Go(func() { s.in.store.Retain(working, s.in.opt.keep) })
 	defer context.AfterFunc(ctx, func() {
 		s.logger.Info("stopping: runs in progress get a moment; a second signal ends it at once")

@@ -1,21 +1,14 @@
 package notify
 
 import (
-	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
-	"time"
 )
 
 // The names under which the statuses of a commit are shown.
@@ -84,23 +77,23 @@ func gitea(p Project, token, commit string, s Status) (string, string, http.Head
 
 // protected asks the service whether not everybody who can write to the project
 // can push to the branch. All of them answer alike.
-func protected(ctx context.Context, client *http.Client, service string, p Project, token, branch string) (bool, error) {
+func protected(ctx context.Context, client *http.Client, service string, p Project, token, branch string) (safe bool, status int, err error) {
 	address := p.API + "/repos/" + p.Path + "/branches/" + url.PathEscape(branch)
 	if service == "gitlab" {
 		address = p.API + "/projects/" + url.PathEscape(p.Path) + "/repository/branches/" + url.PathEscape(branch)
 	}
 	_, _, header, _ := forges[service](p, token, "", Status{}) // a credential is shown in the same way
-	answer, err := send(ctx, client, http.MethodGet, address, header, nil)
+	answer, status, err := request(ctx, client, http.MethodGet, address, header, nil)
 	if err != nil {
-		return false, err
+		return false, status, err
 	}
 	var shown struct {
 		Protected *bool `json:"protected"`
 	}
 	if err := json.Unmarshal(answer, &shown); err != nil || shown.Protected == nil {
-		return false, permanent{errors.New("it does not say")}
+		return false, status, permanent{errors.New("it does not say")}
 	}
-	return *shown.Protected, nil
+	return *shown.Protected, status, nil
 }
 
 // ProjectOf derives where a repository's statuses go from its address. It is an
@@ -137,72 +130,3 @@ func cut(s string, n int) string {
 	}
 	return string(runes[:n-1]) + "…"
 }
-
-// permanent is a refusal that another attempt would not change.
-type permanent struct{ error }
-
-// maxAnswer bounds what is read of an answer, in bytes.
-const maxAnswer = 256 << 10
-
-// send makes a request. Neither what was sent nor what came back is in the error:
-// either could hold a secret.
-func send(ctx context.Context, client *http.Client, method, address string, header http.Header, body []byte) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
-	if err != nil {
-		return nil, permanent{errors.New("its address cannot be used")}
-	}
-	req.Header = header
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("User-Agent", "triphammer")
-	resp, err := client.Do(req)
-	if err != nil {
-		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
-			err = wrapped.Err // without the address, which can be a credential
-		}
-		return nil, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	switch {
-	case resp.StatusCode < 300:
-		return answer, nil
-	case resp.StatusCode == http.StatusBadRequest && bytes.Contains(answer, []byte("Cannot transition status")):
-		return answer, nil // GitLab, of a commit that has this status already
-	case resp.StatusCode < 500 && resp.StatusCode != http.StatusRequestTimeout && resp.StatusCode != http.StatusTooManyRequests:
-		return nil, permanent{fmt.Errorf("it answers %s", resp.Status)}
-	}
-	return nil, fmt.Errorf("it answers %s", resp.Status)
-}
-
-func encode(v any) []byte {
-	text, _ := json.Marshal(v) // plain data always encodes
-	return text
-}
-
-// NewClient is a client for a Config. caFile holds certificates to trust beside
-// the system's, or is empty. It follows no redirect: the credential is for the
-// address that was configured.
-func NewClient(caFile string) (*http.Client, error) {
-	t := http.DefaultTransport.(*http.Transport).Clone()
-	if caFile != "" {
-		text, err := os.ReadFile(caFile)
-		if err != nil {
-			return nil, err
-		}
-		pool, err := x509.SystemCertPool()
-		if err != nil {
-			pool = x509.NewCertPool()
-		}
-		if !pool.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("%s holds no certificate in PEM", caFile)
-		}
-		t.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
-	}
-	return &http.Client{
-		Transport: t, Timeout: sendTime,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}, nil
-}
-
-// sendTime bounds one attempt to send something.
-const sendTime = 30 * time.Second

@@ -2,7 +2,9 @@ package notify
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,11 +25,13 @@ import (
 	"triphammer/applier/gitrepo"
 	"triphammer/factory/signature"
 	"triphammer/schema"
+	"triphammer/server/secret"
+	"triphammer/server/store"
 )
 
 const (
-	token  = "c4nary-token"
-	secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+	token      = "c4nary-token"
+	signingKey = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 )
 
 // service is a fake of a service's API: it keeps what it was asked.
@@ -79,27 +83,71 @@ func (l *logged) String() string {
 	return l.text.String()
 }
 
-func start(t *testing.T, cfg Config) (*Notifier, *logged) {
-	t.Helper()
-	var log logged
-	cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
-	n, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- n.Run(ctx) }()
+// world is a store and a Teller of it, which can be stopped and started again.
+type world struct {
+	*testing.T
+	dir   string
+	store *store.Store
+	log   logged
+	stop  func() // the Teller and the store
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{T: t, dir: t.TempDir()}
+	w.open()
 	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		if strings.Contains(log.String(), token) || strings.Contains(log.String(), secret) {
-			t.Errorf("the log holds a secret: %s", &log)
+		w.stop()
+		if text := w.log.String(); strings.Contains(text, token) || strings.Contains(text, signingKey) {
+			t.Errorf("the log holds a secret: %s", text)
 		}
 	})
-	return n, &log
+	return w
+}
+
+func (w *world) open() {
+	w.Helper()
+	key, err := secret.NewKey([]byte(strings.Repeat("k", 32)))
+	if err != nil {
+		w.Fatal(err)
+	}
+	opened, err := store.Open(context.Background(), store.Config{Path: filepath.Join(w.dir, "db"), Key: key})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.store = opened
+	w.stop = sync.OnceFunc(func() {
+		if err := opened.Close(); err != nil {
+			w.Error(err)
+		}
+	})
+}
+
+// start starts a Teller for those who want to know.
+func (w *world) start(commits *Commits, runs *Runs) (changed func(applier.State)) {
+	w.Helper()
+	teller := New(w.store, time.Now, slog.New(slog.NewTextHandler(&w.log, nil)))
+	if commits != nil {
+		commits.Factory, commits.Secret = "default", func(context.Context) (string, error) { return signingKey, nil }
+		var err error
+		if changed, err = teller.Commits(*commits); err != nil {
+			w.Fatal(err)
+		}
+	}
+	if runs != nil {
+		teller.Runs(*runs)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- teller.Run(ctx) }()
+	closeStore := w.stop
+	w.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.Error(err)
+		}
+		closeStore()
+	})
+	return changed
 }
 
 func tokenFile(t *testing.T) string {
@@ -157,23 +205,24 @@ func TestCommitStatus(t *testing.T) {
 			}}
 			server := httptest.NewServer(s)
 			defer server.Close()
-			n, _ := start(t, Config{
-				Service: name, Project: Project{API: server.URL + "/api", Path: "team/factory"}, TokenFile: tokenFile(t), BaseURL: "https://hammer.example.com", Client: server.Client(),
-			})
-			n.Changed(applied("c1"))
+			changed := newWorld(t).start(&Commits{
+				Service: name, Project: Project{API: server.URL + "/api", Path: "team/factory"}, TokenFile: tokenFile(t), BaseURL: "https://hammer.example.com",
+				Hook: Hook{Client: server.Client()},
+			}, nil)
+			changed(applied("c1"))
 			s.wait(t, 2)
-			n.Changed(applied("c1")) // nothing new
-			n.Changed(refused("c2"))
+			changed(applied("c1")) // nothing new
+			changed(refused("c2"))
 			s.wait(t, 3) // the first time in vain
-			n.Changed(applied("c3"))
+			changed(applied("c3"))
 			s.wait(t, 2) // the first is forbidden: not again
-			n.Changed(refusedFor("c4", schema.MissingSecret))
+			changed(refusedFor("c4", schema.MissingSecret))
 			s.wait(t, 2)
-			n.Changed(refusedFor("c5", schema.UnverifiedCommit)) // nothing of it was read
+			changed(refusedFor("c5", schema.UnverifiedCommit)) // nothing of it was read
 			s.wait(t, 1)
 			pinned := applied("c1")
 			pinned.Head, pinned.Pin = "c6", &applier.Pin{Commit: "c1", Reason: "because"}
-			n.Changed(pinned)
+			changed(pinned)
 			s.wait(t, 1)
 			const apply, validate = `"triphammer/apply"`, `"triphammer/validate"`
 			want := [][]string{
@@ -201,7 +250,7 @@ func TestCommitStatus(t *testing.T) {
 			}
 		})
 	}
-	if _, err := New(Config{Service: "cvs"}); err == nil {
+	if _, err := New(nil, time.Now, nil).Commits(Commits{Service: "cvs"}); err == nil {
 		t.Error("there is a service cvs")
 	}
 }
@@ -220,15 +269,18 @@ func TestProtection(t *testing.T) {
 				_, _ = io.WriteString(w, answer)
 				asked <- fmt.Sprint(r.Method, " ", r.URL.EscapedPath(), " ", strings.Contains(r.Header.Get("Authorization")+r.Header.Get("Private-Token"), token))
 			}))
-			n, log := start(t, Config{Service: service, Project: Project{API: server.URL, Path: "team/f"}, TokenFile: tokenFile(t), Branch: "release/1", Client: server.Client()})
+			w := newWorld(t)
+			changed := w.start(&Commits{
+				Service: service, Project: Project{API: server.URL, Path: "team/f"}, TokenFile: tokenFile(t), Branch: "release/1", Hook: Hook{Client: server.Client()},
+			}, nil)
 			if got := <-asked; got != "GET "+path+" true" {
 				t.Errorf("%s was asked %s", service, got)
 			}
-			n.Changed(applied("c1"))
+			changed(applied("c1"))
 			if got := <-asked; !strings.HasPrefix(got, "POST ") { // what follows is sent after the answer was read
 				t.Errorf("%s was asked %s", service, got)
 			}
-			if text := log.String(); want == "" && text != "" || !strings.Contains(text, want) {
+			if text := w.log.String(); want == "" && text != "" || !strings.Contains(text, want) {
 				t.Errorf("%s, %s: logged %q", service, answer, text)
 			}
 			server.Close()
@@ -272,7 +324,7 @@ func (r *receiver) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	body, _ := io.ReadAll(req.Body)
 	scheme, _ := signature.Lookup("standard_webhooks")
-	verifier, err := scheme.Verifier(secret)
+	verifier, err := scheme.Verifier(signingKey)
 	if err == nil {
 		err = verifier.Verify(&signature.Request{Method: req.Method, URL: req.URL.String(), Header: req.Header, Body: body, Now: time.Now()})
 	}
@@ -295,51 +347,39 @@ func (r *receiver) RoundTrip(req *http.Request) (*http.Response, error) {
 // heal by itself is told if it lasts; a receiver that is away is tried again.
 func TestMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &receiver{t: t}
-		n, log := start(t, Config{
-			URL: "https://example.com/" + token, Client: &http.Client{Transport: r}, BaseURL: "https://hammer.example.com",
-			Secret: func(context.Context) (string, error) { return secret, nil },
-		})
-		expect := func(what string, want ...string) {
-			t.Helper()
-			synctest.Wait()
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			if !slices.Equal(r.got, want) {
-				t.Errorf("%s: %q, want %q", what, r.got, want)
-			}
-			r.got = nil
-		}
-		n.Changed(applied("c1"))
+		r, w := &receiver{t: t}, newWorld(t)
+		changed := w.start(&Commits{Hook: Hook{URL: "https://example.com/" + token, Client: &http.Client{Transport: r}}, BaseURL: "https://hammer.example.com"}, nil)
+		expect := func(what string, want ...string) { t.Helper(); r.take(t, what, want...) }
+		changed(applied("c1"))
 		expect("all is well")
-		n.Changed(refused("c2"))
+		changed(refused("c2"))
 		expect("a refusal", "apply.failed invalid c2")
-		n.Changed(refused("c2"))
+		changed(refused("c2"))
 		time.Sleep(time.Hour)
 		expect("the same refusal")
-		n.Changed(refused("c3"))
+		changed(refused("c3"))
 		expect("another one", "apply.failed invalid c3")
-		n.Changed(applied("c4"))
+		changed(applied("c4"))
 		expect("recovered", "apply.recovered  c4")
 
 		for i := range 10 { // for a short while, in other words each time
-			n.Changed(unreachable(fmt.Sprint("timeout ", i), time.Now()))
+			changed(unreachable(fmt.Sprint("timeout ", i), time.Now()))
 			time.Sleep(10 * time.Second)
 		}
-		n.Changed(applied("c4"))
+		changed(applied("c4"))
 		time.Sleep(time.Hour)
 		expect("a short outage")
 		for i := range 100 {
-			n.Changed(unreachable(fmt.Sprint("timeout ", i), time.Now()))
+			changed(unreachable(fmt.Sprint("timeout ", i), time.Now()))
 			time.Sleep(10 * time.Second)
 		}
 		expect("a long outage", "apply.failed unreachable c0")
-		n.Changed(applied("c4"))
+		changed(applied("c4"))
 		expect("its end", "apply.recovered  c4")
-		n.Changed(unreachable("down", time.Now()))
+		changed(unreachable("down", time.Now()))
 		time.Sleep(patience + time.Second) // nobody says anything meanwhile
 		expect("another outage", "apply.failed unreachable c0")
-		n.Changed(applied("c4"))
+		changed(applied("c4"))
 		expect("its end", "apply.recovered  c4")
 		r.mu.Lock()
 		seen := slices.Clone(r.ids)
@@ -350,11 +390,11 @@ func TestMessages(t *testing.T) {
 
 		failNext := func(n int) { r.mu.Lock(); r.fail = n; r.mu.Unlock() }
 		failNext(5)
-		n.Changed(refused("c5"))
+		changed(refused("c5"))
 		time.Sleep(time.Minute)
 		expect("after five failures", "apply.failed invalid c5")
 		failNext(1000)
-		n.Changed(refused("c6"))
+		changed(refused("c6"))
 		time.Sleep(time.Hour)
 		failNext(0)
 		time.Sleep(again + patience)
@@ -362,31 +402,28 @@ func TestMessages(t *testing.T) {
 		time.Sleep(time.Hour)
 		expect("once")
 		failNext(1000)
-		n.Changed(applied("c7"))
+		changed(applied("c7"))
 		time.Sleep(time.Hour)
 		failNext(0)
 		time.Sleep(again + patience)
 		expect("so is the end", "apply.recovered  c7")
-		if text := log.String(); !strings.Contains(text, "tries=8") || strings.Contains(text, "example.com") {
+		if text := w.log.String(); !strings.Contains(text, "tries=8") || !strings.Contains(text, "https://example.com: no route") {
 			t.Errorf("log: %s", text)
 		}
 	})
 }
 
-// notifier is one that speaks to a service and to a receiver, both without a
-// network.
-func notifier(t *testing.T, service, messages http.RoundTripper) *Notifier {
-	n, _ := start(t, Config{
+// both tells a service and a receiver, both without a network.
+func both(t *testing.T, service, messages http.RoundTripper) (changed func(applier.State)) {
+	return newWorld(t).start(&Commits{
 		Service: "github", Project: Project{API: "https://api.example.com", Path: "team/f"}, TokenFile: tokenFile(t),
-		URL: "https://example.com/", Secret: func(context.Context) (string, error) { return secret, nil },
-		Client: &http.Client{Timeout: sendTime, Transport: transport(func(r *http.Request) (*http.Response, error) {
+		Hook: Hook{URL: "https://example.com/", Client: &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
 			if r.URL.Host == "example.com" {
 				return messages.RoundTrip(r)
 			}
 			return service.RoundTrip(r)
-		})},
-	})
-	return n
+		})}},
+	}, nil)
 }
 
 type transport func(*http.Request) (*http.Response, error)
@@ -427,15 +464,15 @@ func TestServicesApart(t *testing.T) {
 			statuses = append(statuses, filepath.Base(req.URL.Path))
 			return &http.Response{StatusCode: http.StatusCreated, Body: http.NoBody, Request: req}, nil
 		})
-		n := notifier(t, hangs, r)
+		changed := both(t, hangs, r)
 		for i := range 5 {
-			n.Changed(refused(fmt.Sprint("c", i)))
+			changed(refused(fmt.Sprint("c", i)))
 			r.take(t, "beside a service that hangs", fmt.Sprint("apply.failed invalid c", i))
 		}
-		m := notifier(t, service, hangs)
-		m.Changed(refused("c8"))
+		changed = both(t, service, hangs)
+		changed(refused("c8"))
 		time.Sleep(time.Hour)
-		m.Changed(refused("c9"))
+		changed(refused("c9"))
 		time.Sleep(time.Hour)
 		mu.Lock()
 		down = false
@@ -471,9 +508,9 @@ func TestTriesAreOfTheClock(t *testing.T) {
 			}
 			return nil, errors.New("no route")
 		})
-		n := notifier(t, hangs, misbehaves)
+		changed := both(t, hangs, misbehaves)
 		for range 30 {
-			n.Changed(refused("c1"))
+			changed(refused("c1"))
 			time.Sleep(100 * time.Millisecond)
 		}
 		time.Sleep(time.Minute)
@@ -487,7 +524,7 @@ func TestTriesAreOfTheClock(t *testing.T) {
 			mu.Lock()
 			begin, status, back, attempts = time.Now(), code, 3*time.Hour+time.Minute, nil
 			mu.Unlock()
-			n.Changed(refused(fmt.Sprint("c", code)))
+			changed(refused(fmt.Sprint("c", code)))
 			time.Sleep(3 * time.Hour)
 			r.take(t, "refused for hours")
 			time.Sleep(again + patience)
@@ -506,51 +543,248 @@ func TestTriesAreOfTheClock(t *testing.T) {
 func TestEachProblemLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &receiver{t: t}
-		n := notifier(t, hangs, r)
+		changed := both(t, hangs, r)
 		hiccup := func(reason applier.Reason) applier.State {
 			s := refused("c1")
 			s.Error, s.Reason, s.Since, s.NextAttempt = "it hiccups at "+time.Now().String(), reason, time.Now(), time.Now().Add(time.Second)
 			return s
 		}
-		n.Changed(refused("c1"))
+		changed(refused("c1"))
 		r.take(t, "a refusal", "apply.failed invalid c1")
 		for range 60 {
 			time.Sleep(10 * time.Minute)
-			n.Changed(hiccup(applier.Unreachable))
+			changed(hiccup(applier.Unreachable))
 			time.Sleep(10 * time.Second)
-			n.Changed(refused("c1"))
+			changed(refused("c1"))
 		}
 		r.take(t, "hiccups")
-		n.Changed(hiccup(applier.Unreachable))
+		changed(hiccup(applier.Unreachable))
 		time.Sleep(patience - time.Second)
 		r.take(t, "not yet")
 		time.Sleep(2 * time.Second) // nothing changes: a look takes its time
 		r.take(t, "an outage", "apply.failed unreachable c1")
 		time.Sleep(time.Hour)
-		n.Changed(hiccup(applier.Denied))
+		changed(hiccup(applier.Denied))
 		time.Sleep(10 * time.Second)
-		n.Changed(hiccup(applier.Unreachable))
+		changed(hiccup(applier.Unreachable))
 		time.Sleep(time.Hour)
-		n.Changed(hiccup(applier.Denied)) // that of an hour ago does not count
+		changed(hiccup(applier.Denied)) // that of an hour ago does not count
 		time.Sleep(10 * time.Second)
-		n.Changed(hiccup(applier.Unreachable))
+		changed(hiccup(applier.Unreachable))
 		time.Sleep(time.Hour)
 		r.take(t, "the same outage, with a hiccup of another kind")
-		n.Changed(refused("c1"))
+		changed(refused("c1"))
 		time.Sleep(time.Hour)
 		r.take(t, "the same refusal")
 		for range 10 { // never the same for long
-			n.Changed(hiccup(applier.Unreachable))
+			changed(hiccup(applier.Unreachable))
 			time.Sleep(time.Minute)
-			n.Changed(hiccup(applier.Denied))
+			changed(hiccup(applier.Denied))
 			time.Sleep(time.Minute)
 		}
 		r.take(t, "an outage of two kinds", "apply.failed unreachable c1", "apply.failed denied c1")
-		n.Changed(refused("c2"))
+		changed(refused("c2"))
 		r.take(t, "another refusal", "apply.failed invalid c2")
-		n.Changed(applied("c3"))
+		changed(applied("c3"))
 		r.take(t, "recovered", "apply.recovered  c3")
 		time.Sleep(time.Hour)
 		r.take(t, "nothing more")
 	})
+}
+
+// TestRestart: what happened to a commit or a run while nobody could be told, or
+// right before the server ended, is told by the next server, once.
+func TestRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, w := &receiver{t: t, fail: 1000}, newWorld(t)
+		commits := &Commits{Hook: Hook{URL: "https://example.com/", Client: &http.Client{Transport: r}}}
+		restart := func(states ...applier.State) {
+			w.stop()
+			w.open()
+			changed := w.start(commits, nil)
+			changed(applier.State{Factory: "default", Applied: applied("c0").Applied}) // nobody looked yet
+			synctest.Wait()
+			for _, s := range states {
+				changed(s)
+				synctest.Wait()
+			}
+		}
+		w.start(commits, nil)(refused("c1"))
+		time.Sleep(10 * time.Second) // in vain
+		r.take(t, "a receiver that is away")
+		r.mu.Lock()
+		r.fail = 0
+		r.mu.Unlock()
+		restart()
+		time.Sleep(time.Minute)
+		r.take(t, "by the next server, which looked at no repository", "apply.failed invalid c1")
+		restart(refused("c1"))
+		time.Sleep(time.Hour)
+		r.take(t, "what was told")
+		restart(applied("c2"))
+		r.take(t, "what ended meanwhile", "apply.recovered  c2")
+		restart(applied("c2"))
+		r.take(t, "once")
+		if r.ids[1] != r.ids[0]+"_over" {
+			t.Errorf("ids %v", r.ids)
+		}
+		r.mu.Lock()
+		r.fail = 1000
+		r.mu.Unlock()
+		restart(refused("c3"))
+		time.Sleep(5 * time.Minute) // it is given up
+		r.mu.Lock()
+		r.fail = 0
+		r.mu.Unlock()
+		restart(refused("c3"))
+		r.take(t, "what was given up and is still so", "apply.failed invalid c3")
+		restart(refused("c4"), refused("c3"))
+		r.take(t, "the same commit after another one", "apply.failed invalid c4", "apply.failed invalid c3")
+	})
+}
+
+// TestRuns: the end of a run is told to who wants to know, until it is answered 2xx
+// or given up, with one id. Where it is told is a credential: log and notice have
+// the host alone.
+func TestRuns(t *testing.T) {
+	away := httptest.NewServer(nil)
+	away.Close()
+	host := strings.TrimPrefix(away.URL, "http://")
+	never := []int{0}
+	for name, tt := range map[string]struct {
+		cfg      Runs
+		answers  []int // to the attempts; the last one to all that follow
+		signing  error
+		state    store.RunState
+		status   string // of the notice; empty: there is none
+		attempts int64
+		detail   string
+	}{
+		"told":                   {Runs{}, []int{204}, nil, store.Succeeded, store.NoticeDelivered, 1, "answered 204"},
+		"told at last":           {Runs{}, []int{500, 302, 429, 200}, nil, store.FailedRun, store.NoticeDelivered, 4, "answered 200"},
+		"given up":               {Runs{}, []int{503}, nil, store.Succeeded, store.NoticeFailed, 4, "answered 503"},
+		"gone":                   {Runs{}, []int{410}, nil, store.Succeeded, store.NoticeFailed, 1, "answered 410"},
+		"no secret":              {Runs{}, never, errors.New("there is no managed secret"), store.Succeeded, store.NoticeFailed, 4, "there is no managed secret"},
+		"another state":          {Runs{States: []string{"FAILED"}}, never, nil, store.Succeeded, "", 0, ""},
+		"this state":             {Runs{States: []string{"FAILED"}}, []int{200}, nil, store.FailedRun, store.NoticeDelivered, 1, ""},
+		"another automation":     {Runs{Automations: []string{"b"}}, never, nil, store.Succeeded, "", 0, ""},
+		"this automation":        {Runs{Automations: []string{"b", "a"}}, []int{200}, nil, store.Succeeded, store.NoticeDelivered, 1, ""},
+		"cancelled in the queue": {Runs{}, []int{200}, nil, store.Cancelled, store.NoticeDelivered, 1, ""},
+		"its server died":        {Runs{}, []int{200}, nil, store.InProgress, store.NoticeDelivered, 1, ""},
+		"a secret path":          {Runs{Hook: Hook{URL: away.URL + "/services/" + token + "?" + token}}, never, nil, store.Succeeded, store.NoticeFailed, 4, host},
+		"a secret user":          {Runs{Hook: Hook{URL: "https://" + token + ":" + token + "@" + host}}, never, nil, store.Succeeded, store.NoticeFailed, 4, host},
+		"no host":                {Runs{Hook: Hook{URL: "http://[::1/" + token}}, never, nil, store.Succeeded, store.NoticeFailed, 4, "cannot be used"},
+		"no address":             {Runs{Hook: Hook{URL: token}}, never, nil, store.Succeeded, store.NoticeFailed, 4, "unsupported protocol"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			var mu sync.Mutex
+			var got []string
+			there := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				mu.Lock()
+				defer mu.Unlock()
+				got = append(got, r.Header.Get("Webhook-Id")+" "+string(body))
+				status := tt.answers[min(len(got), len(tt.answers))-1]
+				if status == http.StatusFound {
+					rw.Header().Set("Location", "/elsewhere")
+				}
+				rw.WriteHeader(status)
+			}))
+			defer there.Close()
+			client, err := NewClient("")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.CloseIdleConnections()
+			cfg := tt.cfg
+			cfg.URL, cfg.Client = cmp.Or(cfg.URL, there.URL), client
+			cfg.Secret = func(context.Context) (string, error) { return signingKey, tt.signing }
+			cfg.Body = func(_ context.Context, r *store.Run) ([]byte, error) { return []byte(r.State), nil }
+			cfg.Retries = []time.Duration{time.Nanosecond, time.Nanosecond, time.Nanosecond}
+
+			w.store.KeepNotices()
+			id := w.end(tt.state)
+			notices := func() []store.Notice {
+				all, err := w.store.Notices(t.Context(), 0, 10)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return all
+			}
+			if all := notices(); len(all) != 1 || all[0].Status != store.NoticePending {
+				t.Fatalf("after the end: %+v", all)
+			}
+			w.stop() // the next server tells it
+			w.open()
+			w.start(nil, &cfg)
+			w.until("it is told, or not", func() bool {
+				all := notices()
+				return tt.status == "" && len(all) == 0 || len(all) == 1 && all[0].Status == tt.status
+			})
+			all := notices()
+			w.stop()
+			if len(all) == 1 {
+				if n := all[0]; n.RunID != id || n.Attempts != tt.attempts || !n.DueAt.IsZero() || !strings.Contains(n.Detail, tt.detail) || strings.Contains(n.Detail, token) {
+					t.Errorf("%+v", n)
+				}
+			}
+			if text := w.log.String(); tt.status == store.NoticeFailed && !strings.Contains(text, "could not be told") {
+				t.Errorf("log: %s", text)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, text := range got {
+				if !strings.HasPrefix(text, "msg_"+id.String()+" ") {
+					t.Errorf("told %s of %s", text, id)
+				}
+			}
+		})
+	}
+}
+
+// end makes a run and ends it; one that stays in progress is that of a server that
+// died.
+func (w *world) end(state store.RunState) (id store.RunID) {
+	w.Helper()
+	r, _, err := w.store.CreateRun(w.Context(), store.NewRun{
+		Factory: "default", Automation: "a", Source: store.SourceAPI, SpecHash: sha256.Sum256([]byte("{}")), Spec: []byte("{}"),
+	}, "", nil)
+	if err != nil {
+		w.Fatal(err)
+	}
+	if state == store.Cancelled {
+		if _, err := w.store.RequestCancel(w.Context(), r.ID); err != nil {
+			w.Fatal(err)
+		}
+		return r.ID
+	}
+	leases, err := w.store.ClaimRuns(w.Context(), store.Claim{Worker: "w", Most: 1, Lease: time.Minute})
+	if err != nil || len(leases) != 1 {
+		w.Fatal(leases, err)
+	}
+	if state == store.InProgress {
+		_, err = w.store.ReapRuns(w.Context(), true, "the server died")
+	} else {
+		err = w.store.FinishRun(w.Context(), leases[0], state, "", nil)
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
+	return r.ID
+}
+
+// until waits for a condition of the store.
+func (w *world) until(what string, is func() bool) {
+	w.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	timeout := time.After(30 * time.Second)
+	for !is() {
+		select {
+		case <-tick.C:
+		case <-timeout:
+			w.Fatal("waited in vain: " + what)
+		}
+	}
 }

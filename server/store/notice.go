@@ -13,9 +13,21 @@ const (
 	NoticeFailed    = "failed" // it was given up
 )
 
-// Notice is a message about the end of a run, and the state of its delivery.
+// RunNotices is the recipient of the notices that runs ended.
+const RunNotices = "runs"
+
+// maxNotices is how many notices are kept of each recipient but RunNotices, whose
+// notices are kept as long as their runs.
+const maxNotices = 100
+
+// Notice is a message to an outside party, and the state of its delivery. The
+// notices together are the outbox.
 type Notice struct {
-	RunID     RunID
+	ID        int64 // notices are ordered by it
+	RunID     RunID // set if the notice is about the end of a run
+	Recipient string
+	Subject   string    // what it is about, once per recipient; empty: the run
+	Body      []byte    // empty of runs: it is made when it is sent
 	DueAt     time.Time // of the next attempt; zero: there is none
 	Attempts  int64
 	Status    string
@@ -32,41 +44,83 @@ func (s *Store) notice(ctx context.Context, run RunID) error {
 	if !s.notices.Load() {
 		return nil
 	}
-	return s.exec(ctx, `INSERT INTO notices (run_id, due_at, attempts, status, detail, updated_at) VALUES ($1, $2, 0, 'pending', '', $2)
-		ON CONFLICT (run_id) DO NOTHING`, run, micros(s.now()))
+	return s.addNotice(ctx, int64(run), Notice{Recipient: RunNotices})
 }
 
-const noticeColumns = "run_id, due_at, attempts, status, detail, updated_at"
+func (s *Store) addNotice(ctx context.Context, id int64, n Notice) error {
+	return s.exec(ctx, `INSERT INTO notices (id, recipient, subject, body, due_at, attempts, status, detail, updated_at)
+		VALUES ($1, $2, $3, $4, $5, 0, 'pending', '', $5) ON CONFLICT (id) DO NOTHING`, id, n.Recipient, n.Subject, append([]byte{}, n.Body...), micros(s.now()))
+}
+
+// AddNotice adds a notice behind the others of its recipient. It replaces the notice
+// about the same subject. dropped is how many notices were deleted unsent, because
+// more than maxNotices wait.
+func (s *Store) AddNotice(ctx context.Context, n Notice) (dropped int64, err error) {
+	err = s.do(ctx, func(ctx context.Context) error {
+		if err := s.exec(ctx, "DELETE FROM notices WHERE recipient = $1 AND subject = $2", n.Recipient, n.Subject); err != nil {
+			return err
+		}
+		if err := s.addNotice(ctx, s.nextID(), n); err != nil {
+			return err
+		}
+		const old = "DELETE FROM notices WHERE recipient = $1 AND id <= (SELECT id FROM notices WHERE recipient = $1 ORDER BY id DESC LIMIT 1 OFFSET $2)"
+		if dropped, err = s.execCount(ctx, old+" AND due_at <> 0", n.Recipient, maxNotices); err != nil {
+			return err
+		}
+		return s.exec(ctx, old, n.Recipient, maxNotices)
+	})
+	return dropped, err
+}
+
+const noticeQuery = "SELECT id, recipient, subject, body, due_at, attempts, status, detail, updated_at FROM notices"
 
 func scanNotice(rows *sql.Rows) (Notice, error) {
 	var n Notice
 	var due, updated int64
-	err := rows.Scan(&n.RunID, &due, &n.Attempts, &n.Status, &n.Detail, &updated)
+	err := rows.Scan(&n.ID, &n.Recipient, &n.Subject, &n.Body, &due, &n.Attempts, &n.Status, &n.Detail, &updated)
+	if n.Recipient == RunNotices {
+		n.RunID = RunID(n.ID)
+	}
 	n.DueAt, n.UpdatedAt = timeOf(due), timeOf(updated)
 	return n, err
 }
 
-// DueNotices are the notices whose next attempt is due, the longest due first.
-func (s *Store) DueNotices(ctx context.Context, limit int) ([]Notice, error) {
-	return list(ctx, s, scanNotice, "SELECT "+noticeColumns+" FROM notices WHERE due_at <> 0 AND due_at <= $1 ORDER BY due_at LIMIT $2", micros(s.now()), limit)
+// NextNotices are the notices of a recipient that wait for an attempt, the longest
+// due first; with inOrder, the oldest first.
+func (s *Store) NextNotices(ctx context.Context, recipient string, inOrder bool, limit int) ([]Notice, error) {
+	order := " ORDER BY due_at"
+	if inOrder {
+		order = " ORDER BY id"
+	}
+	return list(ctx, s, scanNotice, noticeQuery+" WHERE recipient = $1 AND due_at <> 0"+order+" LIMIT $2", recipient, limit)
 }
 
-// Notices lists the notices, those of the newest runs first.
+// LastNotice is the newest notice of a recipient. If a subject is given, the notice
+// is about that.
+func (s *Store) LastNotice(ctx context.Context, recipient, subject string) (Notice, error) {
+	w := where{}
+	w.add("recipient = ", recipient)
+	w.text("subject", subject)
+	return first(list(ctx, s, scanNotice, noticeQuery+w.sql()+" ORDER BY id DESC"+w.limit(1), w.args...))
+}
+
+// Notices lists the notices about the ends of runs, those of the newest runs first.
 func (s *Store) Notices(ctx context.Context, from RunID, limit int) ([]Notice, error) {
 	w := where{}
-	before(&w, "run_id", from)
-	return list(ctx, s, scanNotice, "SELECT "+noticeColumns+" FROM notices"+w.sql()+" ORDER BY run_id DESC"+w.limit(limit), w.args...)
+	w.add("recipient = ", RunNotices)
+	before(&w, "id", from)
+	return list(ctx, s, scanNotice, noticeQuery+w.sql()+" ORDER BY id DESC"+w.limit(limit), w.args...)
 }
 
-// SaveNotice records how an attempt went.
+// SaveNotice records how an attempt went, unless the notice was replaced meanwhile.
 func (s *Store) SaveNotice(ctx context.Context, n Notice) error {
 	return s.do(ctx, func(ctx context.Context) error {
-		return s.exec(ctx, "UPDATE notices SET due_at = $1, attempts = $2, status = $3, detail = $4, updated_at = $5 WHERE run_id = $6",
-			micros(n.DueAt), n.Attempts, n.Status, n.Detail, micros(s.now()), n.RunID)
+		return s.exec(ctx, "UPDATE notices SET due_at = $1, attempts = $2, status = $3, detail = $4, updated_at = $5 WHERE id = $6",
+			micros(n.DueAt), n.Attempts, n.Status, n.Detail, micros(s.now()), n.ID)
 	})
 }
 
 // DropNotice deletes a notice that needs no message.
-func (s *Store) DropNotice(ctx context.Context, run RunID) error {
-	return s.do(ctx, func(ctx context.Context) error { return s.exec(ctx, "DELETE FROM notices WHERE run_id = $1", run) })
+func (s *Store) DropNotice(ctx context.Context, id int64) error {
+	return s.do(ctx, func(ctx context.Context) error { return s.exec(ctx, "DELETE FROM notices WHERE id = $1", id) })
 }

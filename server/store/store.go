@@ -259,7 +259,7 @@ func (s *Store) open(ctx context.Context, path string, settings map[string]strin
 	if err := s.digestsSince(since); err != nil {
 		return err
 	}
-	for _, table := range []string{"deliveries", "runs", "applies", "api_keys", "audit", "run_groups", "schedules"} {
+	for _, table := range []string{"deliveries", "runs", "applies", "api_keys", "audit", "run_groups", "schedules", "notices"} {
 		var id int64
 		if err := s.conn.QueryRowContext(ctx, "SELECT coalesce(max(id), 0) FROM "+table).Scan(&id); err != nil {
 			return err

@@ -1,0 +1,405 @@
+package notify
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"triphammer/applier"
+	"triphammer/server/store"
+)
+
+// Commits says who hears what became of the commits of a factory. Without Service
+// no status is written, without URL no message is sent.
+type Commits struct {
+	Factory   string
+	Service   string // one of Forges
+	Project   Project
+	TokenFile string // read for each status
+	Branch    string // that is followed, to ask whether it is protected; empty: nobody asks
+	Hook
+	BaseURL string // of this server, to point at
+}
+
+const (
+	// patience is how long a problem that may heal by itself is kept quiet.
+	patience = 2 * time.Minute
+	// again is the time from giving something up to telling it anew.
+	again = 10 * time.Minute
+	// sendTime bounds one attempt to send something.
+	sendTime = 30 * time.Second
+)
+
+// pauses are the times between attempts to send something about a commit.
+var pauses = []time.Duration{
+	time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 32 * time.Second, 64 * time.Second,
+}
+
+// Types of an Event.
+const (
+	applyFailed    = "apply.failed"
+	applyRecovered = "apply.recovered"
+)
+
+const protection = "protection of the branch"
+
+// commits decides what is told of one factory.
+type commits struct {
+	Commits
+	statuses, messages *queue // nil: nobody hears them
+	wake               chan struct{}
+
+	mu     sync.Mutex
+	latest *applier.State
+
+	// The rest is of run alone.
+	since time.Time // the start of this server
+	// What is wrong since all was well. Of each kind one is told.
+	refusal *problem
+	passing map[applier.Reason]*problem // what may heal by itself, since the repository was last read
+	present *problem                    // one of passing, or nil
+	spoken  string                      // id of the last that was told, also by the server before, or empty
+	over    string                      // subject of the message that all is well again, if nothing was told since
+}
+
+// problem is what a message is about. The id is how a receiver knows a message
+// that comes twice.
+type problem struct {
+	kind, id string
+	began    time.Time
+	seen     time.Time // when it was the present one for the last time
+	told     bool
+}
+
+// Commits makes a Teller tell what becomes of commits. The func that is returned
+// notes a state; it does not wait.
+func (t *Teller) Commits(cfg Commits) (changed func(applier.State), err error) {
+	if cfg.Service != "" && forges[cfg.Service] == nil {
+		return nil, fmt.Errorf("there is no service %q; there are %s", cfg.Service, strings.Join(Forges(), ", "))
+	}
+	c := &commits{Commits: cfg, wake: make(chan struct{}, 1), passing: make(map[applier.Reason]*problem)}
+	add := func(recipient string, send func(context.Context, store.Notice) (int, error)) *queue {
+		return t.add(&queue{
+			recipient: recipient, atOnce: 1, timeout: sendTime, pauses: pauses, send: send, final: hopeless,
+			tried: func(n store.Notice, _ int, err error) {
+				if n.Status == store.NoticeFailed {
+					t.log.Warn("a request to another service was given up", "what", n.Subject, "error", err, "tries", n.Attempts)
+					signal(c.wake)
+				}
+			},
+		})
+	}
+	if cfg.Service != "" {
+		c.statuses = add("statuses of "+cfg.Factory, c.sendStatus)
+	}
+	if cfg.URL != "" {
+		c.messages = add("messages of "+cfg.Factory, func(ctx context.Context, n store.Notice) (int, error) {
+			_, id, _ := strings.Cut(n.Subject, " ")
+			return c.post(ctx, id, t.now(), n.Body)
+		})
+	}
+	t.workers = append(t.workers, func(ctx context.Context) { c.run(ctx, t) })
+	return func(s applier.State) {
+		c.mu.Lock()
+		c.latest = &s
+		c.mu.Unlock()
+		signal(c.wake)
+	}, nil
+}
+
+// run writes into the outbox what there is to say, until ctx is done.
+func (c *commits) run(ctx context.Context, t *Teller) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.wake:
+		case <-timer.C:
+		}
+		now := t.now()
+		next, err := c.consider(ctx, now)
+		if err != nil && ctx.Err() == nil {
+			t.log.Error("what became of a commit could not be written into the outbox", "factory", c.Factory, "error", err)
+			next = now.Add(poll)
+		}
+		if timer.Stop(); !next.IsZero() {
+			timer.Reset(max(next.Sub(now), time.Millisecond))
+		}
+	}
+}
+
+// consider turns the latest state into what is to be said, and tells when to look
+// at it again though nothing changes; zero: never.
+func (c *commits) consider(ctx context.Context, now time.Time) (next time.Time, err error) {
+	if err := c.resume(ctx, now); err != nil {
+		return next, err
+	}
+	c.mu.Lock()
+	latest := c.latest
+	c.mu.Unlock()
+	if latest == nil {
+		return next, nil
+	}
+	if c.statuses != nil {
+		next, err = c.considerStatus(ctx, latest, now)
+	}
+	if c.messages != nil {
+		at, failed := c.considerMessage(ctx, latest, now)
+		next, err = sooner(next, at), errors.Join(err, failed)
+	}
+	return next, err
+}
+
+// resume goes on where the server before this one ended.
+func (c *commits) resume(ctx context.Context, now time.Time) error {
+	if !c.since.IsZero() {
+		return nil
+	}
+	if c.statuses != nil && c.Branch != "" {
+		if err := c.statuses.tell(ctx, protection, nil); err != nil {
+			return err
+		}
+	}
+	if c.messages != nil {
+		switch last, err := c.messages.store.LastNotice(ctx, c.messages.recipient, ""); {
+		case err == nil:
+			c.remember(last.Subject)
+		case !errors.Is(err, store.ErrNotFound):
+			return err
+		}
+	}
+	c.since = now
+	return nil
+}
+
+// say tells what was not told yet, or with another body. What was given up is told
+// anew after a start, or when its time has come, which is else returned; a nil body
+// is that of the last time.
+func (c *commits) say(ctx context.Context, q *queue, subject string, body []byte, now time.Time) (next time.Time, err error) {
+	n, err := q.store.LastNotice(ctx, q.recipient, subject)
+	switch missing := errors.Is(err, store.ErrNotFound); {
+	case missing && body == nil:
+		return next, nil // it was one of too many
+	case missing || err == nil && body != nil && !bytes.Equal(n.Body, body):
+		return next, q.tell(ctx, subject, body)
+	case err != nil:
+		return next, err
+	case n.Status != store.NoticeFailed:
+		return next, nil
+	case !n.UpdatedAt.Before(c.since):
+		if q == c.statuses && int(n.Attempts) <= len(pauses) {
+			return next, nil // it was refused, and a service knows what it does not want
+		}
+		if next = n.UpdatedAt.Add(again); now.Before(next) {
+			return next, nil
+		}
+	}
+	return time.Time{}, q.tell(ctx, subject, n.Body)
+}
+
+// sooner is the first of two times, of which zero is never.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func (c *commits) considerStatus(ctx context.Context, s *applier.State, now time.Time) (next time.Time, err error) {
+	say := func(name, commit string, state State, description string) {
+		body := encode(commitStatus{c.Project, commit, Status{Context: name, State: state, Description: description, URL: c.BaseURL}})
+		at, failed := c.say(ctx, c.statuses, "status "+name+" of "+commit, body, now)
+		next, err = sooner(next, at), errors.Join(err, failed)
+	}
+	if last := s.LastApply; last != nil && last.Commit.Hash != "" {
+		hash := last.Commit.Hash
+		switch last.Outcome {
+		case applier.Applied:
+			say(Apply, hash, Success, "applied as "+last.ID)
+		case applier.Refused:
+			if s.NextAttempt.IsZero() { // else Error is about something else
+				say(Apply, hash, Failure, s.Error)
+			}
+		case applier.Failed:
+			say(Apply, hash, Error, last.Error)
+		}
+		switch valid, known := last.Valid(); {
+		case known && valid:
+			_, warnings := last.Diagnostics.Counts()
+			say(Validate, hash, Success, fmt.Sprintf("valid, warnings: %d", warnings))
+		case known && s.NextAttempt.IsZero():
+			say(Validate, hash, Failure, s.Error)
+		}
+	}
+	if s.Pin != nil && s.Head != "" && s.Head != s.Pin.Commit {
+		say(Apply, s.Head, Pending, fmt.Sprintf("waits: %.12s is pinned (%s)", s.Pin.Commit, s.Pin.Reason))
+	}
+	return next, err
+}
+
+// commitStatus is the body of a notice.
+type commitStatus struct {
+	Project Project // where the settings said that it goes; if they change, it is another body
+	Commit  string
+	Status  Status
+}
+
+func (c *commits) token() (string, error) {
+	text, err := os.ReadFile(c.TokenFile)
+	if err != nil {
+		return "", fmt.Errorf("--commit-status-token-file: %w", err)
+	}
+	return strings.TrimSpace(string(text)), nil
+}
+
+// sendStatus asks the service to show a status, or whether the branch is protected.
+func (c *commits) sendStatus(ctx context.Context, n store.Notice) (int, error) {
+	token, err := c.token()
+	if err != nil {
+		return 0, err
+	}
+	if n.Subject == protection {
+		return c.askProtection(ctx, token)
+	}
+	var s commitStatus
+	if err := json.Unmarshal(n.Body, &s); err != nil {
+		return 0, permanent{err}
+	}
+	method, address, header, body := forges[c.Service](c.Project, token, s.Commit, s.Status)
+	answer, status, err := request(ctx, c.Client, method, address, header, encode(body))
+	if status == http.StatusBadRequest && bytes.Contains(answer, []byte("Cannot transition status")) {
+		err = nil // GitLab, of a commit that has this status already
+	}
+	return status, err
+}
+
+// askProtection warns of a branch to which everybody who can write to the
+// repository can push: what is pushed decides which programs run.
+func (c *commits) askProtection(ctx context.Context, token string) (int, error) {
+	safe, status, err := protected(ctx, c.Client, c.Service, c.Project, token, c.Branch)
+	if err == nil && !safe {
+		c.statuses.log.Warn("the branch is not protected: everybody who can write to the repository decides what this server runs",
+			"project", c.Project.Path, "branch", c.Branch)
+	}
+	return status, err
+}
+
+// Event is a message: that the newest commit does not serve, or that the newest
+// serves again.
+type Event struct {
+	Type      string    `json:"type"` // apply.failed, apply.recovered
+	Timestamp time.Time `json:"timestamp"`
+	Data      EventData `json:"data"`
+}
+
+// EventData says what of which factory.
+type EventData struct {
+	Factory     string          `json:"factory"`
+	Repository  string          `json:"repository"`
+	Branch      string          `json:"branch"`
+	Head        string          `json:"head"`    // the newest commit
+	Applied     string          `json:"applied"` // what serves
+	Reason      applier.Reason  `json:"reason,omitempty"`
+	Error       string          `json:"error,omitempty"`
+	Since       *time.Time      `json:"since,omitempty"`
+	Diagnostics json.RawMessage `json:"diagnostics,omitempty"`
+	URL         string          `json:"url"`
+}
+
+// considerMessage speaks when a problem begins, becomes another one, or ends: not
+// when it is only found again. What may heal by itself has to last, each kind for
+// itself: a commit that is refused meanwhile says nothing about the repository.
+func (c *commits) considerMessage(ctx context.Context, s *applier.State, now time.Time) (next time.Time, err error) {
+	if s.Error == "" && s.Head == "" {
+		return next, nil // nobody looked yet
+	}
+	last := c.present
+	if c.present = nil; last != nil {
+		last.seen = now
+	}
+	if s.Error == "" {
+		clear(c.passing)
+		c.refusal = nil
+		if c.spoken != "" {
+			return next, c.tellEvent(ctx, applyRecovered, c.spoken+"_over", s, now)
+		}
+		if c.over == "" {
+			return next, nil
+		}
+		return c.say(ctx, c.messages, c.over, nil, now)
+	}
+	var p *problem
+	if s.NextAttempt.IsZero() {
+		clear(c.passing) // the repository was read
+		kind := strings.Join([]string{string(s.Reason), s.Head, s.Error}, "\x00")
+		if c.refusal == nil || c.refusal.kind != kind {
+			id := idOf(s.Factory, kind)
+			c.refusal = &problem{kind: kind, id: id, began: now.Add(-patience), told: c.spoken == id}
+		}
+		p = c.refusal
+	} else { // its words can differ at each attempt
+		p = c.passing[s.Reason]
+		if p == nil || p != last && now.Sub(p.seen) > patience {
+			p = &problem{kind: string(s.Reason), id: idOf(s.Factory, string(s.Reason), now.UTC().Format(time.RFC3339Nano)), began: now}
+			c.passing[s.Reason] = p
+		}
+		c.present = p
+	}
+	switch lasts := p.began.Add(patience); {
+	case p.told:
+		return c.say(ctx, c.messages, applyFailed+" "+p.id, nil, now)
+	case now.Before(lasts):
+		return lasts, nil
+	}
+	err = c.tellEvent(ctx, applyFailed, p.id, s, now)
+	p.told = err == nil
+	return next, err
+}
+
+func idOf(parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	return "apply_" + hex.EncodeToString(sum[:12])
+}
+
+// tellEvent tells a message and remembers it.
+func (c *commits) tellEvent(ctx context.Context, kind, id string, s *applier.State, now time.Time) error {
+	e := Event{Type: kind, Timestamp: now.UTC(), Data: EventData{
+		Factory: s.Factory, Repository: s.Repository, Branch: s.Branch, Head: s.Head, Reason: s.Reason, Error: s.Error, URL: c.BaseURL,
+	}}
+	if s.Applied != nil {
+		e.Data.Applied = s.Applied.Commit.Hash
+	}
+	if s.Error != "" {
+		since := s.Since.UTC()
+		e.Data.Since = &since
+		if s.LastApply != nil && len(s.LastApply.Diagnostics) > 0 {
+			e.Data.Diagnostics = encode(s.LastApply.Diagnostics[:min(len(s.LastApply.Diagnostics), 20)])
+		}
+	}
+	subject := kind + " " + id
+	err := c.messages.tell(ctx, subject, encode(e))
+	if err == nil {
+		c.remember(subject)
+	}
+	return err
+}
+
+// remember notes what was told last.
+func (c *commits) remember(subject string) {
+	if kind, id, _ := strings.Cut(subject, " "); kind == applyFailed {
+		c.spoken, c.over = id, ""
+	} else {
+		c.spoken, c.over = "", subject
+	}
+}

@@ -1,0 +1,69 @@
+package notify
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"triphammer/server/store"
+)
+
+// Runs says who hears that runs ended.
+type Runs struct {
+	Hook
+	// Body is what is told of a run.
+	Body func(ctx context.Context, r *store.Run) ([]byte, error)
+	// Those are told that ended in one of these states, of one of these automations.
+	// None of either means all.
+	States, Automations []string
+	Retries             []time.Duration // from a failed attempt to the next; nil means DefaultRetries
+}
+
+// DefaultRetries are the times between attempts to tell that a run ended: ten
+// attempts within a day and a half.
+var DefaultRetries = []time.Duration{
+	5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour, 12 * time.Hour,
+}
+
+// Runs makes a Teller tell the ends of runs. Those from now on are kept for it.
+func (t *Teller) Runs(cfg Runs) {
+	if cfg.Retries == nil {
+		cfg.Retries = DefaultRetries
+	}
+	t.store.KeepNotices()
+	t.add(&queue{
+		recipient: store.RunNotices, atOnce: 16, timeout: 15 * time.Second, pauses: cfg.Retries, polls: true,
+		send: func(ctx context.Context, n store.Notice) (int, error) {
+			r, err := t.store.Run(ctx, n.RunID)
+			switch {
+			case errors.Is(err, store.ErrNotFound) || err == nil && !cfg.want(r):
+				return 0, errUnwanted
+			case err != nil:
+				return 0, err
+			}
+			body, err := cfg.Body(ctx, r)
+			if err != nil {
+				return 0, err
+			}
+			return cfg.post(ctx, "msg_"+r.ID.String(), t.now(), body)
+		},
+		final: func(err error) bool { return errors.Is(err, answered(http.StatusGone)) },
+		tried: func(n store.Notice, status int, err error) {
+			if err == nil {
+				t.log.Info("the end of a run was told", "run", n.RunID, "attempt", n.Attempts, "status", status)
+				return
+			}
+			next := "never"
+			if n.Status == store.NoticePending {
+				next = n.DueAt.Format(time.RFC3339)
+			}
+			t.log.Warn("the end of a run could not be told", "run", n.RunID, "attempt", n.Attempts, "error", err, "next", next)
+		},
+	})
+}
+
+func (cfg *Runs) want(r *store.Run) bool {
+	return (len(cfg.States) == 0 || slices.Contains(cfg.States, string(r.State))) && (len(cfg.Automations) == 0 || slices.Contains(cfg.Automations, r.Automation))
+}

@@ -1,0 +1,113 @@
+package notify
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"time"
+
+	"triphammer/factory/signature"
+	"triphammer/server/secret"
+)
+
+// Hook is an address that takes messages, signed as Standard Webhooks wants it.
+type Hook struct {
+	URL    string
+	Secret func(context.Context) (string, error) // the key that signs; read for each
+	Client *http.Client                          // of NewClient
+}
+
+// post sends a message. The id is how a receiver knows one that comes twice.
+func (h *Hook) post(ctx context.Context, id string, at time.Time, body []byte) (status int, err error) {
+	value, err := h.Secret(ctx)
+	if err != nil {
+		return 0, err
+	}
+	standard, _ := signature.Lookup("standard_webhooks")
+	r := signature.Request{Method: http.MethodPost, URL: h.URL, Header: http.Header{"Webhook-Id": {id}}, Body: body, Now: at}
+	if err := standard.Sign(value, &r); err != nil {
+		return 0, permanent{err}
+	}
+	_, status, err = request(ctx, h.Client, http.MethodPost, h.URL, r.Header, body)
+	return status, err
+}
+
+// permanent is a failure that another attempt would not change.
+type permanent struct{ error }
+
+// answered is an answer that refuses, by its status.
+type answered int
+
+func (a answered) Error() string { return fmt.Sprintf("answered %d", int(a)) }
+
+// hopeless tells whether another attempt would hardly change a failure.
+func hopeless(err error) bool {
+	var status answered
+	if errors.As(err, &status) {
+		return status < 500 && status != http.StatusRequestTimeout && status != http.StatusTooManyRequests
+	}
+	return errors.As(err, &permanent{})
+}
+
+// maxAnswer bounds what is read of an answer, in bytes.
+const maxAnswer = 256 << 10
+
+// request makes a request. Of its address the error has the scheme and host alone,
+// and nothing of what was sent and what came back: each can hold a secret.
+func request(ctx context.Context, client *http.Client, method, address string, header http.Header, body []byte) (answer []byte, status int, err error) {
+	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
+	if err != nil {
+		return nil, 0, permanent{errors.New("its address cannot be used")} // which err repeats
+	}
+	req.Header = header
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", "triphammer")
+	resp, err := client.Do(req)
+	if err != nil {
+		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
+			err = fmt.Errorf("%s: %w", secret.Origin(address), wrapped.Err)
+		}
+		return nil, 0, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, _ = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		return answer, resp.StatusCode, answered(resp.StatusCode)
+	}
+	return answer, resp.StatusCode, nil
+}
+
+func encode(v any) []byte {
+	text, _ := json.Marshal(v) // plain data always encodes
+	return text
+}
+
+// NewClient is a client for a Hook. caFile holds certificates to trust beside the
+// system's, or is empty. It follows no redirect: the credential is for the address
+// that was configured.
+func NewClient(caFile string) (*http.Client, error) {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	if caFile != "" {
+		text, err := os.ReadFile(caFile)
+		if err != nil {
+			return nil, err
+		}
+		pool, err := x509.SystemCertPool()
+		if err != nil {
+			pool = x509.NewCertPool()
+		}
+		if !pool.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("%s holds no certificate in PEM", caFile)
+		}
+		t.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	}
+	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, nil
+}

@@ -1,0 +1,51 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"testing"
+)
+
+// TestNoticesOfBefore: what a server that told the ends of runs alone left in the
+// store is told and listed by the next one.
+func TestNoticesOfBefore(t *testing.T) {
+	s := open(t)
+	old, err := migrations.ReadFile("migrations/0007_notices.sql")
+	check(t, err)
+	check(t, s.do(t.Context(), func(ctx context.Context) error {
+		_, err := s.conn.ExecContext(ctx, "DROP TABLE notices; "+string(old)+"; INSERT INTO notices VALUES (1234567, 5, 2, 'pending', 'answered 500', 4), (1234568, 0, 1, 'delivered', 'answered 200', 4)")
+		if err != nil {
+			return err
+		}
+		return s.setMeta(ctx, "schema", "9")
+	}))
+	s.reopen(t)
+	waiting := must[[]Notice](t)(s.NextNotices(t.Context(), RunNotices, false, 10))
+	listed := must[[]Notice](t)(s.Notices(t.Context(), 0, 10))
+	if len(waiting) != 1 || len(listed) != 2 || fmt.Sprint(listed[1]) != fmt.Sprint(waiting[0]) {
+		t.Fatalf("waiting %+v of %+v", waiting, listed)
+	}
+	if n := waiting[0]; n.RunID != RunID(1234567) || n.Attempts != 2 || n.Detail != "answered 500" {
+		t.Errorf("%+v", n)
+	}
+}
+
+// TestOutboxIsBounded: of each recipient but that of runs the newest notices are
+// kept; a notice about the same subject replaces the one before.
+func TestOutboxIsBounded(t *testing.T) {
+	s := open(t)
+	dropped := int64(0)
+	for i := range maxNotices + 3 {
+		n := must[int64](t)(s.AddNotice(t.Context(), Notice{Recipient: "r", Subject: fmt.Sprint(i)}))
+		dropped += n
+	}
+	again := must[int64](t)(s.AddNotice(t.Context(), Notice{Recipient: "r", Subject: "50", Body: []byte("new")}))
+	other := must[int64](t)(s.AddNotice(t.Context(), Notice{Recipient: "another", Subject: "50"}))
+	if dropped != 3 || again != 0 || other != 0 {
+		t.Errorf("dropped %d, %d, %d", dropped, again, other)
+	}
+	waiting := must[[]Notice](t)(s.NextNotices(t.Context(), "r", true, maxNotices+1))
+	if len(waiting) != maxNotices || waiting[0].Subject != "3" || string(waiting[maxNotices-1].Body) != "new" {
+		t.Errorf("%d wait, from %+v", len(waiting), waiting[0])
+	}
+}
