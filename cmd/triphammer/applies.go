@@ -12,10 +12,10 @@ import (
 )
 
 func appliesCommand() *cobra.Command {
+	var limit int
 	list := &cobra.Command{
 		Use: "list", Short: "List applies, newest first", Args: cobra.NoArgs,
 		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
-			limit, _ := c.Flags().GetInt("limit")
 			all, err := collect[api.Apply](c.Context(), cl, "/applies", "applies", url.Values{}, limit)
 			if err != nil {
 				return err
@@ -25,7 +25,7 @@ func appliesCommand() *cobra.Command {
 			})
 		}),
 	}
-	list.Flags().Int("limit", 20, "how many; 0: all")
+	limitFlag(list, &limit, 20)
 	show := &cobra.Command{
 		Use: "show ID", Short: "Show an apply with its plan and findings", Args: exactly("ID"),
 		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
@@ -44,10 +44,10 @@ func appliesCommand() *cobra.Command {
 }
 
 func auditCommand() *cobra.Command {
+	var limit int
 	list := &cobra.Command{
 		Use: "list", Short: "List changes of state: who, what, when, from where", Args: cobra.NoArgs,
 		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
-			limit, _ := c.Flags().GetInt("limit")
 			all, err := collect[api.AuditEntry](c.Context(), cl, "/audit", "entries", url.Values{}, limit)
 			if err != nil {
 				return err
@@ -57,7 +57,7 @@ func auditCommand() *cobra.Command {
 			})
 		}),
 	}
-	list.Flags().Int("limit", 20, "how many; 0: all")
+	limitFlag(list, &limit, 20)
 	outputFlag(list)
 	clientFlags(list)
 	return noun("audit", "The audit log", list)
@@ -76,10 +76,11 @@ func authCommand() *cobra.Command {
 			return err
 		}),
 	}
+	var everybody bool
 	logout := &cobra.Command{
 		Use: "logout --all", Short: "Sign everybody out of the pages", Args: cobra.NoArgs,
-		PreRunE: func(c *cobra.Command, _ []string) error {
-			if all, _ := c.Flags().GetBool("all"); !all {
+		PreRunE: func(*cobra.Command, []string) error {
+			if !everybody {
 				return exitWith(exitUsage, "this signs everybody out: give --all")
 			}
 			return nil
@@ -93,7 +94,7 @@ func authCommand() *cobra.Command {
 			return err
 		}),
 	}
-	logout.Flags().Bool("all", false, "every session and every unused link")
+	logout.Flags().BoolVar(&everybody, "all", false, "every session and every unused link")
 	clientFlags(login)
 	clientFlags(logout)
 	return noun("auth", "Signing in to the pages", login, logout)

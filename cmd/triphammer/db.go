@@ -48,6 +48,8 @@ file of an apply and transcript as when it is used. It takes some seconds per GB
 			return emitReport(c, r)
 		}),
 	}
+	var dir string
+	var verify bool
 	restore := &cobra.Command{
 		Use:   "restore FILE --data DIR",
 		Short: "Put a backup in the place of a store that is gone, or verify one",
@@ -58,13 +60,18 @@ backup's secrets need has to be in DIR/key (or where TRIPHAMMER_KEY_FILE says) b
 With --verify, the backup is verified and nothing else is done: the structure of the file, what it holds, its schema,
 and which sealing key it needs. Status 1 if something is damaged.`,
 		Args: exactly("FILE"),
-		RunE: restoreStore,
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := fromEnvironment(c.Flags(), nil, "data"); err != nil {
+				return err
+			}
+			return restoreStore(c, args[0], dir, verify)
+		},
 	}
 	for _, c := range []*cobra.Command{backup, check} {
 		clientFlags(c)
 	}
-	restore.Flags().String("data", "", "data directory; made if it is missing")
-	restore.Flags().Bool("verify", false, "verify the backup, and do nothing else")
+	restore.Flags().StringVar(&dir, "data", "", "data directory; made if it is missing")
+	restore.Flags().BoolVar(&verify, "verify", false, "verify the backup, and do nothing else")
 	outputFlag(check)
 	outputFlag(restore)
 	return noun("db", "Backups of the store, and what is damaged in it", backup, check, restore)
@@ -215,13 +222,8 @@ func emitReport(c *cobra.Command, r api.StoreReport) error {
 	return err
 }
 
-func restoreStore(c *cobra.Command, args []string) error {
-	ctx, from := c.Context(), args[0]
-	verify, _ := c.Flags().GetBool("verify")
-	if err := fromEnvironment(c.Flags(), nil, "data"); err != nil {
-		return err
-	}
-	dir, _ := c.Flags().GetString("data")
+func restoreStore(c *cobra.Command, from, dir string, verify bool) error {
+	ctx := c.Context()
 	if dir == "" && !verify {
 		return exitWith(exitUsage, "which data directory? Give --data DIR (or TRIPHAMMER_DATA), or --verify to verify the backup alone")
 	}

@@ -14,10 +14,12 @@ import (
 
 // definitionCommand is the history of what served, and the way back in it.
 func definitionCommand() *cobra.Command {
+	var limit int
+	var file, until string
+	var pinning api.PinRequest
 	history := &cobra.Command{
 		Use: "history", Short: "List the commits that were applied or refused, newest first", Args: cobra.NoArgs,
 		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
-			limit, _ := c.Flags().GetInt("limit")
 			all, err := collect[api.Apply](c.Context(), cl, "/applies", "applies", url.Values{}, limit)
 			if err != nil {
 				return err
@@ -27,7 +29,7 @@ func definitionCommand() *cobra.Command {
 			})
 		}),
 	}
-	history.Flags().Int("limit", 20, "how many; 0: all")
+	limitFlag(history, &limit, 20)
 	show := &cobra.Command{
 		Use: "show [COMMIT]", Short: "List the definition files of a commit that was applied, or print one", Args: cobra.MaximumNArgs(1),
 		Long: `List the definition files of a commit that was applied, with their Git object names; without COMMIT of the one that
@@ -37,7 +39,6 @@ serves. COMMIT can be shortened, or be the id of an apply. With --file it prints
 			if err != nil {
 				return err
 			}
-			file, _ := c.Flags().GetString("file")
 			query := url.Values{}
 			if file != "" {
 				query.Set("path", file)
@@ -62,7 +63,7 @@ serves. COMMIT can be shortened, or be the id of an apply. With --file it prints
 			})
 		}),
 	}
-	show.Flags().String("file", "", "path of a definition file to print")
+	show.Flags().StringVar(&file, "file", "", "path of a definition file to print")
 	diff := &cobra.Command{
 		Use: "diff FROM [TO]", Short: "What changed between two commits that were applied", Args: cobra.RangeArgs(1, 2),
 		Long: `Show what changed from one commit that was applied to another, or to the one that serves, as a plan does. The commits
@@ -89,21 +90,19 @@ can be shortened, or be ids of applies.`,
 		Long: `Apply a commit that was applied before, and keep to it: a way back without a push, and without the repository. What is
 pushed meanwhile waits until the pin ends, by "definition unpin" or at --until. COMMIT can be shortened.`,
 		RunE: withServer(true, func(c *cobra.Command, args []string, cl *client) error {
-			req := api.PinRequest{Commit: args[0]}
-			req.Reason, _ = c.Flags().GetString("reason")
-			text, _ := c.Flags().GetString("until")
-			if text != "" {
-				until, err := parseUntil(text, time.Now())
+			pinning.Commit = args[0]
+			if until != "" {
+				at, err := parseUntil(until, time.Now())
 				if err != nil {
 					return err
 				}
-				req.Until = &until
+				pinning.Until = &at
 			}
-			return pinned(c, cl, http.MethodPost, req)
+			return pinned(c, cl, http.MethodPost, pinning)
 		}),
 	}
-	pin.Flags().String("reason", "", "why; it is shown wherever the pin is")
-	pin.Flags().String("until", "", "when the pin ends by itself: a time such as 2026-01-31T18:00:00Z, or 2h from now")
+	pin.Flags().StringVar(&pinning.Reason, "reason", "", "why; it is shown wherever the pin is")
+	pin.Flags().StringVar(&until, "until", "", "when the pin ends by itself: a time such as 2026-01-31T18:00:00Z, or 2h from now")
 	unpin := &cobra.Command{
 		Use: "unpin", Short: "Follow the branch again, and apply its head now", Args: cobra.NoArgs,
 		RunE: withServer(true, func(c *cobra.Command, _ []string, cl *client) error { return pinned(c, cl, http.MethodDelete, nil) }),

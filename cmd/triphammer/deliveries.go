@@ -19,9 +19,13 @@ import (
 )
 
 func deliveriesCommand() *cobra.Command {
-	list := &cobra.Command{Use: "list", Short: "List deliveries, newest first", Args: cobra.NoArgs, RunE: listDeliveries}
-	selectFlags(list)
-	list.Flags().Int("limit", 20, "how many; 0: all")
+	var selected selectOptions
+	list := &cobra.Command{
+		Use: "list", Short: "List deliveries, newest first", Args: cobra.NoArgs,
+		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error { return listDeliveries(c, cl, &selected) }),
+	}
+	selected.flags(list)
+	limitFlag(list, &selected.limit, 20)
 	show := &cobra.Command{
 		Use: "show ID", Short: "Show a delivery and its belt: why it ran, or why not", Args: exactly("ID"),
 		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
@@ -45,12 +49,12 @@ func deliveriesCommand() *cobra.Command {
 			return err
 		}),
 	}
+	var automation string
 	explain := &cobra.Command{
 		Use: "explain ID", Short: "Show every condition of every automation on a delivery", Args: exactly("ID"),
 		Long: `Show a delivery's belt, and for each automation that selects its webhook every condition of its payload filter: what was
 wanted, and what came. The one that came nearest to a match is named.`,
 		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
-			automation, _ := c.Flags().GetString("automation")
 			var d api.DeliveryDetail
 			if err := cl.get(c.Context(), "/deliveries/"+url.PathEscape(args[0]), &d); err != nil {
 				return err
@@ -65,7 +69,7 @@ wanted, and what came. The one that came nearest to a match is named.`,
 			return emit(c, d, []string{d.ID}, func(w io.Writer) error { return explainDelivery(w, d) })
 		}),
 	}
-	explain.Flags().String("automation", "", "explain only this automation")
+	explain.Flags().StringVar(&automation, "automation", "", "explain only this automation")
 	outputFlag(explain)
 	replay := &cobra.Command{
 		Use: "replay ID...", Short: "Start what matches stored deliveries now", Args: cobra.MinimumNArgs(1),
@@ -106,48 +110,45 @@ Several are replayed in the order in which they are named, up to the first that 
 	return noun("deliveries", "The delivery log", all...)
 }
 
-// selectFlags are the flags that select entries of the log.
-func selectFlags(c *cobra.Command) {
-	c.Flags().String("webhook", "", "those of one webhook")
-	c.Flags().String("outcome", "", "accepted, duplicate, rejected_auth, rejected_invalid_json or rejected_too_large")
-	c.Flags().String("since", "", "only newer ones: a duration such as 2h, or a time in RFC 3339")
+// selectOptions select entries of the log.
+type selectOptions struct {
+	webhook, outcome, since string
+	limit                   int
 }
 
-// selection is the query of selectFlags.
-func selection(c *cobra.Command) (url.Values, error) {
+func (o *selectOptions) flags(c *cobra.Command) {
+	c.Flags().StringVar(&o.webhook, "webhook", "", "those of one webhook")
+	c.Flags().StringVar(&o.outcome, "outcome", "", "accepted, duplicate, rejected_auth, rejected_invalid_json or rejected_too_large")
+	c.Flags().StringVar(&o.since, "since", "", "only newer ones: a duration such as 2h, or a time in RFC 3339")
+}
+
+func (o *selectOptions) query() (url.Values, error) {
 	query := url.Values{}
-	for _, name := range []string{"webhook", "outcome"} {
-		if value, _ := c.Flags().GetString(name); value != "" {
+	for name, value := range map[string]string{"webhook": o.webhook, "outcome": o.outcome} {
+		if value != "" {
 			query.Set(name, value)
 		}
 	}
-	since, _ := c.Flags().GetString("since")
-	if since == "" {
+	if o.since == "" {
 		return query, nil
 	}
-	at, err := time.Parse(time.RFC3339, since)
-	if ago, badDuration := time.ParseDuration(since); badDuration == nil {
+	at, err := time.Parse(time.RFC3339, o.since)
+	if ago, badDuration := time.ParseDuration(o.since); badDuration == nil {
 		at, err = time.Now().Add(-ago), nil
 	}
 	if err != nil {
-		return nil, exitWith(exitUsage, "--since %q is neither a duration such as 2h nor a time such as 2026-01-31T12:00:00Z", since)
+		return nil, exitWith(exitUsage, "--since %q is neither a duration such as 2h nor a time such as 2026-01-31T12:00:00Z", o.since)
 	}
 	query.Set("since", at.UTC().Format(time.RFC3339))
 	return query, nil
 }
 
-func listDeliveries(c *cobra.Command, _ []string) error {
-	cl, err := connect(c, false)
+func listDeliveries(c *cobra.Command, cl *client, selected *selectOptions) error {
+	query, err := selected.query()
 	if err != nil {
 		return err
 	}
-	defer cl.close()
-	query, err := selection(c)
-	if err != nil {
-		return err
-	}
-	limit, _ := c.Flags().GetInt("limit")
-	all, err := collect[api.Delivery](c.Context(), cl, "/deliveries", "deliveries", query, limit)
+	all, err := collect[api.Delivery](c.Context(), cl, "/deliveries", "deliveries", query, selected.limit)
 	if err != nil {
 		return err
 	}

@@ -19,14 +19,21 @@ import (
 	"triphammer/schema"
 )
 
+// hookOptions say what is checked, where the hook is installed and where it runs.
+type hookOptions struct {
+	branch, folder string
+	strict         bool
+}
+
 func hookCommand() *cobra.Command {
+	var o hookOptions // of the one command that runs
 	install := &cobra.Command{
 		Use:   "install REPO",
 		Short: "Refuse pushes of definitions that are not valid",
 		Long: `Install a pre-receive hook in the bare repository REPO: it checks what is pushed to the production branch with the
 code that the server runs, and refuses the push with the findings if it is not valid. Other branches are not looked at.`,
 		Args: exactly("REPO"),
-		RunE: func(c *cobra.Command, args []string) error { return installHook(c, args[0]) },
+		RunE: func(c *cobra.Command, args []string) error { return o.install(c, args[0]) },
 	}
 	receive := &cobra.Command{
 		Use:   "pre-receive",
@@ -34,19 +41,19 @@ code that the server runs, and refuses the push with the findings if it is not v
 		Long: `Check what is pushed, as git's pre-receive hook: each line of standard input names the old commit, the new one and the
 ref. It exits with 1, which refuses the push, if the definitions are not valid or cannot be read.`,
 		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return preReceive(c) },
+		RunE: func(c *cobra.Command, _ []string) error { return o.receive(c) },
 	}
 	for _, c := range []*cobra.Command{install, receive} {
-		c.Flags().String("branch", "main", "production branch")
-		c.Flags().String("path", ".", "folder of the factory in the repository")
-		c.Flags().Bool("strict", false, "the format's own verdict, without this server's extensions")
+		c.Flags().StringVar(&o.branch, "branch", "main", "production branch")
+		c.Flags().StringVar(&o.folder, "path", ".", "folder of the factory in the repository")
+		c.Flags().BoolVar(&o.strict, "strict", false, "the format's own verdict, without this server's extensions")
 	}
 	return noun("hook", "Check definitions where they are pushed", install, receive)
 }
 
 const hookMark = "# Installed by triphammer hook install."
 
-func installHook(c *cobra.Command, dir string) error {
+func (o *hookOptions) install(c *cobra.Command, dir string) error {
 	hooks := filepath.Join(dir, "hooks")
 	if _, err := os.Stat(filepath.Join(dir, ".git")); err == nil {
 		hooks = filepath.Join(dir, ".git", "hooks")
@@ -58,20 +65,18 @@ func installHook(c *cobra.Command, dir string) error {
 		return exitWith(exitUsage, "%w", err)
 	}
 	// A hook that cannot work lets everything pass, or nothing.
-	branch, _ := c.Flags().GetString("branch")
-	repo, err := gitrepo.Open(dir, branch)
+	repo, err := gitrepo.Open(dir, o.branch)
 	if err != nil {
 		return exitWith(exitUsage, "--branch: %w", err)
 	}
 	if _, err := repo.Head(c.Context()); errors.Is(err, gitrepo.ErrUnsupported) {
 		return exitWith(exitUsage, "%w", err)
 	}
-	folder, _ := c.Flags().GetString("path")
-	if !fs.ValidPath(path.Clean(folder)) {
-		return exitWith(exitUsage, "--path %s: name a folder of the repository, such as factory", folder)
+	if !fs.ValidPath(path.Clean(o.folder)) {
+		return exitWith(exitUsage, "--path %s: name a folder of the repository, such as factory", o.folder)
 	}
-	command := []string{gitrepo.ShellQuote(program), "hook", "pre-receive", "--branch", gitrepo.ShellQuote(branch), "--path", gitrepo.ShellQuote(folder)}
-	if strict, _ := c.Flags().GetBool("strict"); strict {
+	command := []string{gitrepo.ShellQuote(program), "hook", "pre-receive", "--branch", gitrepo.ShellQuote(o.branch), "--path", gitrepo.ShellQuote(o.folder)}
+	if o.strict {
 		command = append(command, "--strict")
 	}
 	script := fmt.Sprintf("#!/bin/sh\n%s\nexec %s\n", hookMark, strings.Join(command, " "))
@@ -94,7 +99,7 @@ func installHook(c *cobra.Command, dir string) error {
 	if err := os.Chmod(name, 0o755); err != nil { // one that was there keeps its mode
 		return exitWith(exitUsage, "%w", err)
 	}
-	fmt.Fprintf(c.OutOrStdout(), "Installed %s: pushes to %s are checked.\n", name, branch)
+	fmt.Fprintf(c.OutOrStdout(), "Installed %s: pushes to %s are checked.\n", name, o.branch)
 	return nil
 }
 
@@ -108,12 +113,11 @@ func usedHooks(c *cobra.Command, dir string) string {
 	return filepath.Join(dir, used)
 }
 
-func preReceive(c *cobra.Command) error {
-	branch, _ := c.Flags().GetString("branch")
+func (o *hookOptions) receive(c *cobra.Command) error {
 	scanner, pushed := bufio.NewScanner(c.InOrStdin()), ""
 	for scanner.Scan() {
 		fields := strings.Fields(scanner.Text())
-		if len(fields) == 3 && fields[2] == "refs/heads/"+strings.TrimPrefix(branch, "refs/heads/") && strings.Trim(fields[1], "0") != "" {
+		if len(fields) == 3 && fields[2] == "refs/heads/"+strings.TrimPrefix(o.branch, "refs/heads/") && strings.Trim(fields[1], "0") != "" {
 			pushed = fields[1]
 		}
 	}
@@ -128,20 +132,18 @@ func preReceive(c *cobra.Command) error {
 		return exitWith(exitBad, "%w", err)
 	}
 	defer func() { _ = os.RemoveAll(view) }()
-	folder, _ := c.Flags().GetString("path")
-	strict, _ := c.Flags().GetBool("strict")
-	repo, err := gitrepo.Open(view, branch)
+	repo, err := gitrepo.Open(view, o.branch)
 	if err != nil {
 		return exitWith(exitBad, "%w", err)
 	}
-	r, err := openCommit(c, repo, pushed, folder)
+	r, err := openCommit(c, repo, pushed, o.folder)
 	if errors.Is(err, gitrepo.ErrNoFolder) {
-		r, err = root{tree: applier.Snapshot{}.FS(), prefix: slashed(folder)}, nil // which holds no factory.yaml
+		r, err = root{tree: applier.Snapshot{}.FS(), prefix: slashed(o.folder)}, nil // which holds no factory.yaml
 	}
 	if err != nil {
 		return exitWith(exitBad, "the definitions of %s cannot be read: %w", shortHash(pushed), err)
 	}
-	_, report, err := factory.Load(c.Context(), r.tree, factory.Options{Strict: strict})
+	_, report, err := factory.Load(c.Context(), r.tree, factory.Options{Strict: o.strict})
 	if err != nil {
 		return exitWith(exitBad, "%w", err)
 	}

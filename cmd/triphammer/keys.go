@@ -13,20 +13,25 @@ import (
 )
 
 func keysCommand() *cobra.Command {
+	var req api.CreateKey
+	var expires time.Duration
 	create := &cobra.Command{
 		Use:   "create NAME",
 		Short: "Make an API key; it is shown once",
 		Long: `Make an API key. It is printed once, and stored as a hash alone. A personal key's runs belong to its owner; one made
 with --agent is for an agent, whose runs they are. A data directory that is missing is made.`,
 		Args: exactly("NAME"),
-		RunE: createKey,
+		RunE: func(c *cobra.Command, args []string) error {
+			req.Name = args[0]
+			return createKey(c, req, expires)
+		},
 	}
 	f := create.Flags()
-	f.StringSlice("scope", []string{"runs"}, "runs (create, read and cancel runs), read (read everything), manage (everything)")
-	f.String("agent", "", "the agent whose key this is")
-	f.String("owner", "", "the person whose key this is (default: you)")
-	f.String("factory", "", "the only factory that it reaches")
-	f.Duration("expires", 0, "how long it works, such as 720h (default: until it is revoked)")
+	f.StringSliceVar(&req.Scopes, "scope", []string{"runs"}, "runs (create, read and cancel runs), read (read everything), manage (everything)")
+	f.StringVar(&req.Agent, "agent", "", "the agent whose key this is")
+	f.StringVar(&req.Owner, "owner", "", "the person whose key this is (default: you)")
+	f.StringVar(&req.Factory, "factory", "", "the only factory that it reaches")
+	f.DurationVar(&expires, "expires", 0, "how long it works, such as 720h (default: until it is revoked)")
 	list := &cobra.Command{
 		Use: "list", Short: "List API keys", Args: cobra.NoArgs,
 		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
@@ -61,20 +66,13 @@ audit list".`,
 	return noun("keys", "API keys", create, list, revoke)
 }
 
-func createKey(c *cobra.Command, args []string) error {
+func createKey(c *cobra.Command, req api.CreateKey, expires time.Duration) error {
 	cl, err := connectOrMake(c)
 	if err != nil {
 		return err
 	}
 	defer cl.close()
-	f := c.Flags()
-	req := api.CreateKey{Name: args[0]}
-	req.Scopes, _ = f.GetStringSlice("scope")
-	req.Agent, _ = f.GetString("agent")
-	req.Owner, _ = f.GetString("owner")
-	req.Factory, _ = f.GetString("factory")
-	expires, _ := f.GetDuration("expires")
-	if f.Changed("expires") && expires < time.Second {
+	if c.Flags().Changed("expires") && expires < time.Second {
 		return exitWith(exitUsage, "--expires %s: a key works for at least a second", expires)
 	}
 	req.ExpiresSeconds = int64(expires.Seconds())

@@ -24,6 +24,11 @@ func outputFlag(c *cobra.Command, more ...string) {
 	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 }
 
+// limitFlag bounds a list.
+func limitFlag(c *cobra.Command, limit *int, usual int) {
+	c.Flags().IntVar(limit, "limit", usual, "how many; 0: all")
+}
+
 // table is rows for people.
 type table struct {
 	header []string

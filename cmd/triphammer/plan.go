@@ -18,7 +18,15 @@ import (
 	"triphammer/schema"
 )
 
+// planOptions are the flags of plan.
+type planOptions struct {
+	rev, against string
+	deliveries   int
+	exitCode     bool
+}
+
 func planCommand() *cobra.Command {
+	o := &planOptions{}
 	c := &cobra.Command{
 		Use:   "plan [PATH]",
 		Short: "What applying the working tree would change",
@@ -33,12 +41,12 @@ webhook by both, so that you see how many runs each changed automation would hav
   triphammer plan --server https://hammer.example.com --deliveries 200
   triphammer plan --server https://hammer.example.com -o markdown > comment.md`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(c *cobra.Command, args []string) error { return plan(c, pathArgument(args)) },
+		RunE: func(c *cobra.Command, args []string) error { return plan(c, o, pathArgument(args)) },
 	}
-	c.Flags().String("rev", "", "plan a commit (branch, tag, hash) instead of the working tree")
-	c.Flags().String("against", "", "commit (branch, tag, hash) to compare with (default HEAD)")
-	c.Flags().Int("deliveries", 50, "with a server: how many of the newest deliveries of each webhook to evaluate")
-	c.Flags().Bool("exit-code", false, "exit with 3 if anything would change")
+	c.Flags().StringVar(&o.rev, "rev", "", "plan a commit (branch, tag, hash) instead of the working tree")
+	c.Flags().StringVar(&o.against, "against", "", "commit (branch, tag, hash) to compare with (default HEAD)")
+	c.Flags().IntVar(&o.deliveries, "deliveries", 50, "with a server: how many of the newest deliveries of each webhook to evaluate")
+	c.Flags().BoolVar(&o.exitCode, "exit-code", false, "exit with 3 if anything would change")
 	clientFlags(c)
 	c.MarkFlagsMutuallyExclusive("against", "server")
 	c.MarkFlagsMutuallyExclusive("against", "data")
@@ -46,8 +54,8 @@ webhook by both, so that you see how many runs each changed automation would hav
 	return c
 }
 
-func plan(c *cobra.Command, dir string) error {
-	answer, prefix, err := planned(c, dir)
+func plan(c *cobra.Command, o *planOptions, dir string) error {
+	answer, prefix, err := planned(c, o, dir)
 	if err != nil {
 		return err
 	}
@@ -73,19 +81,18 @@ func plan(c *cobra.Command, dir string) error {
 		_ = schema.Print(c.ErrOrStderr(), "text", &schema.Report{Diagnostics: answer.Findings()}, schema.PrintOptions{Prefix: prefix})
 		return exitWith(exitBad, "the definitions are not valid: they would be refused")
 	}
-	if exitCode, _ := c.Flags().GetBool("exit-code"); exitCode && answer.Plan.Pending() {
+	if o.exitCode && answer.Plan.Pending() {
 		return silently(exitPending)
 	}
 	return nil
 }
 
 // planned compares a folder with what a server serves, or with a commit.
-func planned(c *cobra.Command, dir string) (answer *api.PlanAnswer, prefix string, err error) {
-	rev, err := revOf(c)
-	if err != nil {
+func planned(c *cobra.Command, o *planOptions, dir string) (answer *api.PlanAnswer, prefix string, err error) {
+	if err := checkRev(c, o.rev); err != nil {
 		return nil, "", err
 	}
-	r, err := openTree(c, dir, rev)
+	r, err := openTree(c, dir, o.rev)
 	if err != nil {
 		return nil, "", err
 	}
@@ -108,14 +115,10 @@ func planned(c *cobra.Command, dir string) (answer *api.PlanAnswer, prefix strin
 			return nil, "", err
 		}
 		defer cl.close()
-		deliveries, _ := c.Flags().GetInt("deliveries")
-		answer, err = cl.propose(c.Context(), read.Snapshot(), deliveries)
+		answer, err = cl.propose(c.Context(), read.Snapshot(), o.deliveries)
 		return answer, r.prefix, err
 	}
-	answer.Against, _ = c.Flags().GetString("against")
-	if answer.Against == "" {
-		answer.Against = "HEAD"
-	}
+	answer.Against = cmp.Or(o.against, "HEAD")
 	old, err := openTree(c, dir, answer.Against)
 	if errors.Is(err, gitrepo.ErrNoFolder) { // a new factory
 		answer.Plan = applier.Diff(nil, next.Revision)

@@ -17,10 +17,22 @@ import (
 )
 
 func runsCommand() *cobra.Command {
-	list := &cobra.Command{Use: "list", Short: "List runs, newest first", Args: cobra.NoArgs, RunE: listRuns}
-	list.Flags().StringSlice("state", nil, "QUEUED, INPROGRESS, SUCCEEDED, FAILED, CANCELLED")
-	list.Flags().String("automation", "", "those of one automation")
-	list.Flags().Int("limit", 20, "how many; 0: all")
+	var states []string
+	var automation string
+	var limit int
+	list := &cobra.Command{
+		Use: "list", Short: "List runs, newest first", Args: cobra.NoArgs,
+		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
+			query := url.Values{"sort_by": {"created_at"}, "state": states}
+			if automation != "" {
+				query.Set("automation", automation)
+			}
+			return listRuns(c, cl, query, limit)
+		}),
+	}
+	list.Flags().StringSliceVar(&states, "state", nil, "QUEUED, INPROGRESS, SUCCEEDED, FAILED, CANCELLED")
+	list.Flags().StringVar(&automation, "automation", "", "those of one automation")
+	limitFlag(list, &limit, 20)
 	show := &cobra.Command{
 		Use: "show ID", Short: "Show a run", Args: exactly("ID"),
 		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
@@ -33,14 +45,15 @@ func runsCommand() *cobra.Command {
 	}
 	outputFlag(list)
 	outputFlag(show)
+	var follow bool
+	var timeout time.Duration // of the one command that runs
 	logs := &cobra.Command{
 		Use: "logs ID", Short: "Print a run's transcript", Args: exactly("ID"),
 		Long: `Print a run's transcript. Lines that begin with [kind] are Triphammer's; each line that begins with │ is what the agent, or
 a program that it ran, has written. Control characters, invisible ones and those that turn the direction of text are
 shown as escapes. -o json has the texts as they are.`,
 		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
-			if follow, _ := c.Flags().GetBool("follow"); follow {
-				timeout, _ := c.Flags().GetDuration("timeout")
+			if follow {
 				return watchRun(c, cl, args[0], timeout, c.OutOrStdout())
 			}
 			t, err := readTranscript(c, cl, args[0])
@@ -55,30 +68,33 @@ shown as escapes. -o json has the texts as they are.`,
 		}),
 	}
 	logs.Flags().StringP("output", "o", "table", "table or json")
-	logs.Flags().BoolP("follow", "f", false, "go on until the run has finished, like watch")
-	logs.Flags().Duration("timeout", 2*time.Hour, "how long to follow")
+	logs.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the run has finished, like watch")
+	logs.Flags().DurationVar(&timeout, "timeout", 2*time.Hour, "how long to follow")
 	watch := &cobra.Command{
 		Use: "watch ID", Short: "Print a run's transcript as it happens, to its end", Args: exactly("ID"),
 		Long: "Print a run's transcript as it happens, also across a restart of the server. It exits with 0 if the run has SUCCEEDED, with 1 if it has FAILED or was CANCELLED, and with 8 after --timeout.",
 		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
-			timeout, _ := c.Flags().GetDuration("timeout")
 			return watchRun(c, cl, args[0], timeout, c.OutOrStdout())
 		}),
 	}
-	watch.Flags().Duration("timeout", 2*time.Hour, "how long to wait")
+	watch.Flags().DurationVar(&timeout, "timeout", 2*time.Hour, "how long to wait")
 	cancel := &cobra.Command{
 		Use: "cancel ID", Short: "Cancel a run", Args: exactly("ID"),
 		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
 			return cl.call(c.Context(), http.MethodPost, "/agent/runs/"+url.PathEscape(args[0])+"/cancel", nil, nil)
 		}),
 	}
-	create := &cobra.Command{Use: "create --prompt TEXT --environment ID", Short: "Start a run", Args: cobra.NoArgs, RunE: createRun}
+	var run newRun
+	create := &cobra.Command{
+		Use: "create --prompt TEXT --environment ID", Short: "Start a run", Args: cobra.NoArgs,
+		RunE: withServer(true, func(c *cobra.Command, _ []string, cl *client) error { return run.create(c, cl) }),
+	}
 	f := create.Flags()
-	f.String("prompt", "", "what the agent is to do; - reads standard input")
-	f.String("environment", "", "where it runs: NAME or FACTORY/NAME")
-	f.String("title", "", "how lists show it")
-	f.Bool("wait", false, "print its transcript, and exit with 1 unless it has SUCCEEDED")
-	f.Duration("timeout", 2*time.Hour, "how long to wait")
+	f.StringVar(&run.prompt, "prompt", "", "what the agent is to do; - reads standard input")
+	f.StringVar(&run.environment, "environment", "", "where it runs: NAME or FACTORY/NAME")
+	f.StringVar(&run.title, "title", "", "how lists show it")
+	f.BoolVar(&run.wait, "wait", false, "print its transcript, and exit with 1 unless it has SUCCEEDED")
+	f.DurationVar(&run.timeout, "timeout", 2*time.Hour, "how long to wait")
 	outputFlag(create)
 	for _, c := range []*cobra.Command{list, show, logs, watch, cancel, create} {
 		clientFlags(c)
@@ -86,18 +102,7 @@ shown as escapes. -o json has the texts as they are.`,
 	return noun("runs", "Agent runs and their transcripts", list, show, logs, watch, cancel, create)
 }
 
-func listRuns(c *cobra.Command, _ []string) error {
-	cl, err := connect(c, false)
-	if err != nil {
-		return err
-	}
-	defer cl.close()
-	query := url.Values{"sort_by": {"created_at"}}
-	query["state"], _ = c.Flags().GetStringSlice("state")
-	if name, _ := c.Flags().GetString("automation"); name != "" {
-		query.Set("automation", name)
-	}
-	limit, _ := c.Flags().GetInt("limit")
+func listRuns(c *cobra.Command, cl *client, query url.Values, limit int) error {
 	all, err := collect[api.Run](c.Context(), cl, "/agent/runs", "runs", query, limit)
 	if err != nil {
 		return err
@@ -230,35 +235,32 @@ func followRun(c *cobra.Command, cl *client, id string, timeout time.Duration, s
 	}
 }
 
-func createRun(c *cobra.Command, _ []string) error {
-	f := c.Flags()
-	prompt, _ := f.GetString("prompt")
-	environment, _ := f.GetString("environment")
-	title, _ := f.GetString("title")
-	if prompt == "-" {
+// newRun is what the flags of create say.
+type newRun struct {
+	prompt, environment, title string
+	wait                       bool
+	timeout                    time.Duration
+}
+
+func (n *newRun) create(c *cobra.Command, cl *client) error {
+	if n.prompt == "-" {
 		text, err := io.ReadAll(c.InOrStdin())
 		if err != nil {
 			return err
 		}
-		prompt = string(text)
+		n.prompt = string(text)
 	}
-	cl, err := connect(c, true)
-	if err != nil {
-		return err
-	}
-	defer cl.close()
-	body := map[string]any{"prompt": prompt, "config": map[string]string{"environment_id": environment}}
-	if title != "" {
-		body["title"] = title
+	body := map[string]any{"prompt": n.prompt, "config": map[string]string{"environment_id": n.environment}}
+	if n.title != "" {
+		body["title"] = n.title
 	}
 	var r api.CreatedRun
 	if err := cl.call(c.Context(), http.MethodPost, "/agent/runs", body, &r); err != nil {
 		return err
 	}
-	if wait, _ := f.GetBool("wait"); wait {
+	if n.wait {
 		fmt.Fprintln(c.ErrOrStderr(), r.RunID)
-		timeout, _ := f.GetDuration("timeout")
-		return watchRun(c, cl, r.RunID, timeout, c.OutOrStdout())
+		return watchRun(c, cl, r.RunID, n.timeout, c.OutOrStdout())
 	}
 	return emit(c, r, []string{r.RunID}, func(w io.Writer) error {
 		_, err := fmt.Fprintln(w, r.RunID, r.State)

@@ -121,23 +121,25 @@ Whoever knows the URL could have sent one. If it came when you set the sender up
 	for _, c := range all {
 		clientFlags(c)
 	}
+	var dir string
 	reseal := &cobra.Command{
 		Use: "reseal", Short: "Replace the key that seals the secrets", Args: cobra.NoArgs,
 		Long: `Make a new sealing key and seal every secret with it. No server may be running. The key file (DIR/key, or what
 TRIPHAMMER_KEY_FILE names) is replaced; backups of the database from before need the old key: keep a copy of it for
 as long as you keep them. A run of this that is cut off is completed, or has changed nothing, when the data
 directory is opened next.`,
-		RunE: reseal,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := fromEnvironment(c.Flags(), nil, "data"); err != nil {
+				return err
+			}
+			return resealSecrets(c, dir)
+		},
 	}
-	reseal.Flags().String("data", "", "data directory")
+	reseal.Flags().StringVar(&dir, "data", "", "data directory")
 	return noun("secrets", "Managed secrets", append(all, reseal)...)
 }
 
-func reseal(c *cobra.Command, _ []string) error {
-	if err := fromEnvironment(c.Flags(), nil, "data"); err != nil {
-		return err
-	}
-	dir, _ := c.Flags().GetString("data")
+func resealSecrets(c *cobra.Command, dir string) error {
 	if dir == "" {
 		return exitWith(exitUsage, "which data directory? Give --data DIR (or TRIPHAMMER_DATA)")
 	}

@@ -28,7 +28,21 @@ import (
 	"triphammer/server/secret"
 )
 
+// sendOptions are the flags of send.
+type sendOptions struct {
+	payload     payloadOptions
+	secretFile  string
+	headers     []string
+	tamper      string
+	count       int
+	rate        string
+	dry         bool
+	url, scheme string
+	timeout     time.Duration
+}
+
 func sendCommand() *cobra.Command {
+	o := &sendOptions{}
 	c := &cobra.Command{
 		Use:   "send [WEBHOOK]",
 		Short: "Send a delivery, as a sender does",
@@ -44,40 +58,44 @@ It exits with 0 if every answer is 202; with --tamper, if every one is 401.`,
   triphammer send ci --dry-run
   triphammer send --url http://127.0.0.1:9000/hook --scheme slack --provider slack`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: send,
+		RunE: func(c *cobra.Command, args []string) error { return o.send(c, args) },
 	}
 	f := c.Flags()
-	payloadFlags(c)
-	f.String("secret-file", "", "file with the webhook's secret")
-	f.StringArrayP("header", "H", nil, "further header, such as 'X-Event-Id: 7'")
-	f.String("tamper", "", "spoil it: "+strings.Join(tampers, ", "))
-	f.Int("count", 1, "how many to send, each with an id of its own")
-	f.String("rate", "", "at most so many, such as 10/s or 60/m")
-	f.Bool("dry-run", false, "print an equivalent curl command, and send nothing")
-	f.String("url", "", "send to this address instead of a webhook of a server")
-	f.String("scheme", "", "with --url: how to sign (triphammer schemes); without it the secret is a bearer token")
-	f.Duration("timeout", 30*time.Second, "how long to wait for each answer")
+	o.payload.flags(c)
+	f.StringVar(&o.secretFile, "secret-file", "", "file with the webhook's secret")
+	f.StringArrayVarP(&o.headers, "header", "H", nil, "further header, such as 'X-Event-Id: 7'")
+	f.StringVar(&o.tamper, "tamper", "", "spoil it: "+strings.Join(tampers, ", "))
+	f.IntVar(&o.count, "count", 1, "how many to send, each with an id of its own")
+	f.StringVar(&o.rate, "rate", "", "at most so many, such as 10/s or 60/m")
+	f.BoolVar(&o.dry, "dry-run", false, "print an equivalent curl command, and send nothing")
+	f.StringVar(&o.url, "url", "", "send to this address instead of a webhook of a server")
+	f.StringVar(&o.scheme, "scheme", "", "with --url: how to sign (triphammer schemes); without it the secret is a bearer token")
+	f.DurationVar(&o.timeout, "timeout", 30*time.Second, "how long to wait for each answer")
 	clientFlags(c)
 	_ = c.RegisterFlagCompletionFunc("tamper", cobra.FixedCompletions(tampers, cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("scheme", cobra.FixedCompletions(signature.Names(), cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
 
-// payloadFlags are the flags that sendBody reads.
-func payloadFlags(c *cobra.Command) {
+// payloadOptions say which body is sent.
+type payloadOptions struct {
+	file, text, provider, event string
+	set                         []string
+}
+
+func (p *payloadOptions) flags(c *cobra.Command) {
 	f := c.Flags()
-	f.String("payload-file", "", "file with the body; - reads standard input")
-	f.StringP("payload", "d", "", "the body")
-	f.String("provider", "", "take a sample payload of this provider (triphammer samples list)")
-	f.String("event", "", "which sample payload; default: the provider's first")
-	f.StringArray("set", nil, "change the payload: path=value, such as head_commit.id=7 or labels.0.name=bug")
+	f.StringVar(&p.file, "payload-file", "", "file with the body; - reads standard input")
+	f.StringVarP(&p.text, "payload", "d", "", "the body")
+	f.StringVar(&p.provider, "provider", "", "take a sample payload of this provider (triphammer samples list)")
+	f.StringVar(&p.event, "event", "", "which sample payload; default: the provider's first")
+	f.StringArrayVar(&p.set, "set", nil, "change the payload: path=value, such as head_commit.id=7 or labels.0.name=bug")
 	c.MarkFlagsMutuallyExclusive("payload", "payload-file", "provider")
 	_ = c.RegisterFlagCompletionFunc("provider", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return sampleProviders(), cobra.ShellCompDirectiveNoFileComp
 	})
-	_ = c.RegisterFlagCompletionFunc("event", func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-		provider, _ := c.Flags().GetString("provider")
-		return sampleEvents(provider), cobra.ShellCompDirectiveNoFileComp
+	_ = c.RegisterFlagCompletionFunc("event", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return sampleEvents(p.provider), cobra.ShellCompDirectiveNoFileComp
 	})
 }
 
@@ -272,37 +290,32 @@ func (m *message) curl(ctx context.Context) (string, error) {
 	return b.String(), nil
 }
 
-func send(c *cobra.Command, args []string) error {
-	f := c.Flags()
-	tamper, _ := f.GetString("tamper")
-	if tamper != "" && !slices.Contains(tampers, tamper) {
-		return exitWith(exitUsage, "--tamper %s: it can be %s", tamper, strings.Join(tampers, ", "))
+func (o *sendOptions) send(c *cobra.Command, args []string) error {
+	if o.tamper != "" && !slices.Contains(tampers, o.tamper) {
+		return exitWith(exitUsage, "--tamper %s: it can be %s", o.tamper, strings.Join(tampers, ", "))
 	}
-	count, _ := f.GetInt("count")
-	if count < 1 {
+	if o.count < 1 {
 		return exitWith(exitUsage, "--count is 1 or more")
 	}
-	pause, err := pauseOf(c)
+	pause, err := o.pause()
 	if err != nil {
 		return err
 	}
-	w, release, err := sendTo(c, args)
+	w, release, err := o.to(c, args)
 	if err != nil {
 		return err
 	}
 	defer release()
-	m := &message{webhook: w, tamper: tamper, header: http.Header{}}
-	if m.body, err = sendBody(c, m.header); err != nil {
+	m := &message{webhook: w, tamper: o.tamper, header: http.Header{}}
+	if m.body, err = o.payload.body(c, m.header); err != nil {
 		return err
 	}
-	dry, _ := f.GetBool("dry-run")
-	if !dry || w.AuthMode == "signature" {
-		if m.secret, err = sendSecret(c); err != nil {
+	if !o.dry || w.AuthMode == "signature" {
+		if m.secret, err = sendSecret(c, o.secretFile); err != nil {
 			return err
 		}
 	}
-	headers, _ := f.GetStringArray("header")
-	for _, h := range headers {
+	for _, h := range o.headers {
 		name, value, ok := strings.Cut(h, ":")
 		if !ok {
 			return exitWith(exitUsage, "--header %q is not of the form Name: value", h)
@@ -312,7 +325,7 @@ func send(c *cobra.Command, args []string) error {
 		}
 		m.header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
 	}
-	if dry {
+	if o.dry {
 		text, err := m.curl(c.Context())
 		if err == nil {
 			_, err = fmt.Fprintln(c.OutOrStdout(), text)
@@ -320,21 +333,20 @@ func send(c *cobra.Command, args []string) error {
 		return err
 	}
 	want := http.StatusAccepted
-	if tamper != "" {
+	if o.tamper != "" {
 		want = http.StatusUnauthorized
 	}
-	return m.sendAll(c, count, pause, want)
+	return m.sendAll(c, o, pause, want)
 }
 
 // sendAll sends, and says what was answered.
-func (m *message) sendAll(c *cobra.Command, count int, pause time.Duration, want int) error {
-	timeout, _ := c.Flags().GetDuration("timeout")
-	client := senderClient(timeout)
+func (m *message) sendAll(c *cobra.Command, o *sendOptions, pause time.Duration, want int) error {
+	client := senderClient(o.timeout)
 	statuses := make(map[int]int)
 	ticker := time.NewTicker(max(pause, 1))
 	defer ticker.Stop()
 	idHeader := cmp.Or(m.webhook.DeliveryIDHeader, delivery.SenderIDHeader)
-	for i := range count {
+	for i := range o.count {
 		if i > 0 && pause > 0 {
 			select {
 			case <-c.Context().Done():
@@ -342,7 +354,7 @@ func (m *message) sendAll(c *cobra.Command, count int, pause time.Duration, want
 			case <-ticker.C:
 			}
 		}
-		if count > 1 && m.header.Get(idHeader) == "" || i > 0 {
+		if o.count > 1 && m.header.Get(idHeader) == "" || i > 0 {
 			m.header.Set(idHeader, "send-"+secret.RandomText(12))
 		}
 		status, answer, header, err := m.post(c.Context(), client)
@@ -355,29 +367,27 @@ func (m *message) sendAll(c *cobra.Command, count int, pause time.Duration, want
 			fmt.Fprintf(printable{c.ErrOrStderr()}, "Retry-After: %s\n", after)
 		}
 	}
-	if count > 1 {
+	if o.count > 1 {
 		var parts []string
 		for _, status := range slices.Sorted(maps.Keys(statuses)) {
 			parts = append(parts, fmt.Sprintf("%d with %d", statuses[status], status))
 		}
-		fmt.Fprintf(c.ErrOrStderr(), "%d sent: %s\n", count, strings.Join(parts, ", "))
+		fmt.Fprintf(c.ErrOrStderr(), "%d sent: %s\n", o.count, strings.Join(parts, ", "))
 	}
-	if statuses[want] != count {
+	if statuses[want] != o.count {
 		return silently(exitBad)
 	}
 	return nil
 }
 
-// sendTo is the webhook that is sent to: one of a server, or an address.
-func sendTo(c *cobra.Command, args []string) (w *api.Webhook, release func(), err error) {
-	address, _ := c.Flags().GetString("url")
-	scheme, _ := c.Flags().GetString("scheme")
+// to is the webhook that is sent to: one of a server, or an address.
+func (o *sendOptions) to(c *cobra.Command, args []string) (w *api.Webhook, release func(), err error) {
 	switch {
-	case address == "" && scheme != "":
+	case o.url == "" && o.scheme != "":
 		return nil, nil, exitWith(exitUsage, "--scheme goes with --url: a webhook has its own")
-	case address == "" && len(args) == 0:
+	case o.url == "" && len(args) == 0:
 		return nil, nil, exitWith(exitUsage, "which webhook? Name it, or give --url")
-	case address == "":
+	case o.url == "":
 		w, cl, err := findWebhook(c, args[0], true)
 		if err != nil {
 			return nil, nil, err
@@ -386,45 +396,38 @@ func sendTo(c *cobra.Command, args []string) (w *api.Webhook, release func(), er
 	case len(args) > 0:
 		return nil, nil, exitWith(exitUsage, "a webhook and --url exclude each other")
 	}
-	if u, err := url.Parse(address); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, nil, exitWith(exitUsage, "--url %q is not an address such as https://hammer.example.com/webhooks/w/whk_…", address)
+	if u, err := url.Parse(o.url); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, nil, exitWith(exitUsage, "--url %q is not an address such as https://hammer.example.com/webhooks/w/whk_…", o.url)
 	}
-	w = &api.Webhook{URL: address, AuthMode: "token"}
-	if scheme != "" {
-		w.AuthMode, w.SignatureScheme = "signature", scheme
+	w = &api.Webhook{URL: o.url, AuthMode: "token"}
+	if o.scheme != "" {
+		w.AuthMode, w.SignatureScheme = "signature", o.scheme
 	}
 	return w, func() {}, nil
 }
 
-// pauseOf is the time between two deliveries.
-func pauseOf(c *cobra.Command) (time.Duration, error) {
-	text, _ := c.Flags().GetString("rate")
-	if text == "" {
+// pause is the time between two deliveries.
+func (o *sendOptions) pause() (time.Duration, error) {
+	if o.rate == "" {
 		return 0, nil
 	}
-	number, unit, _ := strings.Cut(text, "/")
+	number, unit, _ := strings.Cut(o.rate, "/")
 	per := map[string]time.Duration{"": time.Second, "s": time.Second, "m": time.Minute, "h": time.Hour}[unit]
 	n, err := strconv.ParseFloat(number, 64)
 	if err != nil || n <= 0 || per == 0 {
-		return 0, exitWith(exitUsage, "--rate %q is not such as 10/s or 60/m", text)
+		return 0, exitWith(exitUsage, "--rate %q is not such as 10/s or 60/m", o.rate)
 	}
 	return time.Duration(float64(per) / n), nil
 }
 
-func sendBody(c *cobra.Command, header http.Header) ([]byte, error) {
-	f := c.Flags()
-	text, _ := f.GetString("payload")
-	name, _ := f.GetString("payload-file")
-	provider, _ := f.GetString("provider")
-	event, _ := f.GetString("event")
-	sets, _ := f.GetStringArray("set")
+func (p *payloadOptions) body(c *cobra.Command, header http.Header) ([]byte, error) {
 	var body []byte
 	var err error
 	switch {
-	case event != "" && provider == "":
+	case p.event != "" && p.provider == "":
 		return nil, exitWith(exitUsage, "--event goes with --provider")
-	case provider != "":
-		s, err := findSample(provider, event)
+	case p.provider != "":
+		s, err := findSample(p.provider, p.event)
 		if err != nil {
 			return nil, err
 		}
@@ -432,21 +435,21 @@ func sendBody(c *cobra.Command, header http.Header) ([]byte, error) {
 			header.Set(name, value)
 		}
 		body = s.Body
-	case name == "-":
+	case p.file == "-":
 		body, err = io.ReadAll(c.InOrStdin())
-	case name != "":
-		if body, err = os.ReadFile(name); err != nil {
+	case p.file != "":
+		if body, err = os.ReadFile(p.file); err != nil {
 			err = exitWith(exitUsage, "--payload-file: %w", err)
 		}
-	case f.Changed("payload"):
-		body = []byte(text)
+	case c.Flags().Changed("payload"):
+		body = []byte(p.text)
 	default:
 		body, err = json.Marshal(map[string]string{"event": "test", "sent_at": time.Now().UTC().Format(time.RFC3339Nano)})
 	}
-	if err != nil || len(sets) == 0 {
+	if err != nil || len(p.set) == 0 {
 		return body, err
 	}
-	return withValues(body, sets)
+	return withValues(body, p.set)
 }
 
 // withValues sets values in a JSON body.
@@ -496,9 +499,11 @@ func setAt(node any, path []string, value any) (any, error) {
 	return nil, fmt.Errorf("%q is below a value that has no keys", path[0])
 }
 
-func sendSecret(c *cobra.Command) (string, error) {
-	if name, _ := c.Flags().GetString("secret-file"); name != "" {
-		f, err := os.Open(name)
+// sendSecret reads a webhook's secret from a file, or if none is named from its
+// variable.
+func sendSecret(c *cobra.Command, file string) (string, error) {
+	if file != "" {
+		f, err := os.Open(file)
 		if err != nil {
 			return "", exitWith(exitUsage, "--secret-file: %w", err)
 		}

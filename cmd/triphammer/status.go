@@ -18,11 +18,13 @@ import (
 )
 
 func statusCommand() *cobra.Command {
+	var wait bool
+	var timeout time.Duration
 	c := &cobra.Command{
 		Use: "status", Short: "What serves, and why not something newer", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if wait, _ := c.Flags().GetBool("wait"); wait {
-				if err := waitUntilServing(c); err != nil {
+			if wait {
+				if err := waitUntilServing(c, timeout); err != nil {
 					return err
 				}
 			}
@@ -44,15 +46,14 @@ func statusCommand() *cobra.Command {
 	}
 	clientFlags(c)
 	outputFlag(c)
-	c.Flags().Bool("wait", false, "wait until a server runs and has looked at the newest commit, whatever came of it")
-	c.Flags().Duration("timeout", 30*time.Second, "how long to wait")
+	c.Flags().BoolVar(&wait, "wait", false, "wait until a server runs and has looked at the newest commit, whatever came of it")
+	c.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "how long to wait")
 	return c
 }
 
 // waitUntilServing waits until a server answers and has looked at the head: it
 // serves it, or an apply of it ended otherwise.
-func waitUntilServing(c *cobra.Command) error {
-	timeout, _ := c.Flags().GetDuration("timeout")
+func waitUntilServing(c *cobra.Command, timeout time.Duration) error {
 	return waitFor(c.Context(), timeout, "no server has looked at the newest commit", func() (bool, error) {
 		cl, err := connect(c, true)
 		if err != nil {

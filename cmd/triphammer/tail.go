@@ -22,7 +22,16 @@ import (
 // tailInterval is how often the log is looked at.
 const tailInterval = time.Second
 
+// tailOptions are the flags of tail.
+type tailOptions struct {
+	selectOptions
+	lines               int
+	once                bool
+	forward, secretFile string
+}
+
 func tailCommand() *cobra.Command {
+	o := &tailOptions{}
 	c := &cobra.Command{
 		Use: "tail", Short: "Follow the log, and forward deliveries to another address", Args: cobra.NoArgs,
 		Long: `Follow the delivery log until interrupted. With --forward each accepted delivery is posted on, such as to a server on
@@ -31,41 +40,39 @@ them needs --secret-file: then each is signed again, in the mode of its webhook,
 		Example: `  triphammer deliveries tail --webhook ci
   triphammer deliveries tail --forward http://127.0.0.1:3000/hook
   triphammer deliveries tail --webhook github-main --forward http://127.0.0.1:3000/hook --secret-file github.secret`,
-		RunE: withServer(true, tail),
+		RunE: withServer(true, func(c *cobra.Command, _ []string, cl *client) error { return o.tail(c, cl) }),
 	}
-	selectFlags(c)
-	c.Flags().Int("lines", 10, "how many existing deliveries to show first")
-	c.Flags().Bool("once", false, "show the existing deliveries and end, without following")
-	c.Flags().String("forward", "", "address to post new accepted deliveries to")
-	c.Flags().String("secret-file", "", "with --forward: sign what is forwarded in the mode of its webhook, with this secret")
+	o.flags(c)
+	c.Flags().IntVar(&o.lines, "lines", 10, "how many existing deliveries to show first")
+	c.Flags().BoolVar(&o.once, "once", false, "show the existing deliveries and end, without following")
+	c.Flags().StringVar(&o.forward, "forward", "", "address to post new accepted deliveries to")
+	c.Flags().StringVar(&o.secretFile, "secret-file", "", "with --forward: sign what is forwarded in the mode of its webhook, with this secret")
 	return c
 }
 
-func tail(c *cobra.Command, _ []string, cl *client) error {
-	query, err := selection(c)
+func (o *tailOptions) tail(c *cobra.Command, cl *client) error {
+	query, err := o.query()
 	if err != nil {
 		return err
 	}
-	to, err := forwarding(c)
+	to, err := o.forwarding(c)
 	if err != nil {
 		return err
 	}
-	lines, _ := c.Flags().GetInt("lines")
-	once, _ := c.Flags().GetBool("once")
 	last := ""
-	shown, err := collect[api.Delivery](c.Context(), cl, "/deliveries", "deliveries", query, max(lines, 1))
+	shown, err := collect[api.Delivery](c.Context(), cl, "/deliveries", "deliveries", query, max(o.lines, 1))
 	if err != nil {
 		return err
 	}
 	if len(shown) > 0 {
 		last = shown[0].ID
 	}
-	for _, d := range slices.Backward(shown[:min(lines, len(shown))]) {
+	for _, d := range slices.Backward(shown[:min(o.lines, len(shown))]) {
 		fmt.Fprintln(printable{c.OutOrStdout()}, tailLine(d))
 	}
 	ticker := time.NewTicker(tailInterval)
 	defer ticker.Stop()
-	for !once {
+	for !o.once {
 		select {
 		case <-c.Context().Done():
 			return nil
@@ -137,26 +144,24 @@ func tailLine(d api.Delivery) string {
 // forwarder posts deliveries on.
 type forwarder struct{ address, secret string }
 
-// forwarding reads the flags; nil if nothing is forwarded.
-func forwarding(c *cobra.Command) (*forwarder, error) {
-	address, _ := c.Flags().GetString("forward")
-	secretFile, _ := c.Flags().GetString("secret-file")
-	if address == "" {
-		if secretFile != "" {
+// forwarding is nil if nothing is forwarded.
+func (o *tailOptions) forwarding(c *cobra.Command) (*forwarder, error) {
+	if o.forward == "" {
+		if o.secretFile != "" {
 			return nil, exitWith(exitUsage, "--secret-file goes with --forward")
 		}
 		return nil, nil
 	}
-	if u, err := url.Parse(address); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, exitWith(exitUsage, "--forward %q is not an address such as http://127.0.0.1:3000/hook", address)
+	if u, err := url.Parse(o.forward); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, exitWith(exitUsage, "--forward %q is not an address such as http://127.0.0.1:3000/hook", o.forward)
 	}
-	f := &forwarder{address: address}
-	if secretFile != "" {
-		if webhook, _ := c.Flags().GetString("webhook"); webhook == "" {
+	f := &forwarder{address: o.forward}
+	if o.secretFile != "" {
+		if o.webhook == "" {
 			return nil, exitWith(exitUsage, "--secret-file is of one webhook: name it with --webhook")
 		}
 		var err error
-		if f.secret, err = sendSecret(c); err != nil {
+		if f.secret, err = sendSecret(c, o.secretFile); err != nil {
 			return nil, err
 		}
 	}
@@ -216,16 +221,18 @@ func (f *forwarder) post(ctx context.Context, cl *client, d api.Delivery) (int, 
 }
 
 func exportCommand() *cobra.Command {
+	var selected selectOptions
+	var bare bool
 	c := &cobra.Command{
 		Use: "export", Short: "Write deliveries as JSON lines, with their bodies", Args: cobra.NoArgs,
 		Long: `Write entries of the log as JSON, one a line, newest first: as in deliveries list, and payload_base64 with the stored body,
 byte for byte, of those that have one.`,
 		Example: `  triphammer deliveries export --webhook ci --since 24h > ci.jsonl`,
-		RunE:    withServer(false, exportDeliveries),
+		RunE:    withServer(false, func(c *cobra.Command, _ []string, cl *client) error { return exportDeliveries(c, cl, &selected, bare) }),
 	}
-	selectFlags(c)
-	c.Flags().Bool("no-payload", false, "leave the bodies out")
-	c.Flags().Int("limit", 0, "how many; 0: all")
+	selected.flags(c)
+	c.Flags().BoolVar(&bare, "no-payload", false, "leave the bodies out")
+	limitFlag(c, &selected.limit, 0)
 	return c
 }
 
@@ -235,14 +242,12 @@ type exported struct {
 	Payload string `json:"payload_base64,omitempty"`
 }
 
-func exportDeliveries(c *cobra.Command, _ []string, cl *client) error {
-	query, err := selection(c)
+func exportDeliveries(c *cobra.Command, cl *client, selected *selectOptions, bare bool) error {
+	query, err := selected.query()
 	if err != nil {
 		return err
 	}
-	limit, _ := c.Flags().GetInt("limit")
-	bare, _ := c.Flags().GetBool("no-payload")
-	all, err := collect[api.Delivery](c.Context(), cl, "/deliveries", "deliveries", query, limit)
+	all, err := collect[api.Delivery](c.Context(), cl, "/deliveries", "deliveries", query, selected.limit)
 	if err != nil {
 		return err
 	}

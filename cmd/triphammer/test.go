@@ -14,25 +14,24 @@ import (
 var testFormats = []string{"text", "json", "junit"}
 
 func testCommand() *cobra.Command {
+	o := &treeOptions{}
 	c := &cobra.Command{
 		Use:   "test [PATH]",
 		Short: "Run the filter tests in tests/",
 		Long:  `Run the filter tests of the working tree in PATH: for each payload, which automations would start. It exits with 1 if any test fails.`,
 		Args:  cobra.MaximumNArgs(1),
-		RunE:  func(c *cobra.Command, args []string) error { return runTests(c, pathArgument(args)) },
+		RunE:  func(c *cobra.Command, args []string) error { return runTests(c, o, pathArgument(args)) },
 	}
-	c.Flags().String("rev", "", "test a commit (branch, tag, hash) instead of the working tree")
-	formatFlag(c, testFormats)
+	c.Flags().StringVar(&o.rev, "rev", "", "test a commit (branch, tag, hash) instead of the working tree")
+	o.formatFlag(c, testFormats)
 	return c
 }
 
-func runTests(c *cobra.Command, dir string) error {
-	rev, err := revOf(c)
-	if err != nil {
+func runTests(c *cobra.Command, o *treeOptions, dir string) error {
+	if err := checkRev(c, o.rev); err != nil {
 		return err
 	}
-	format, _ := c.Flags().GetString("format")
-	r, err := openTree(c, dir, rev)
+	r, err := openTree(c, dir, o.rev)
 	if err != nil {
 		return err
 	}
@@ -52,7 +51,7 @@ func runTests(c *cobra.Command, dir string) error {
 		}
 	}
 	out := c.OutOrStdout()
-	switch format {
+	switch o.format {
 	case "text":
 		for _, t := range results {
 			printTest(out, r.prefix, t)
@@ -71,7 +70,7 @@ func runTests(c *cobra.Command, dir string) error {
 		}
 		err = schema.WriteJUnit(out, "triphammer test", cases)
 	default:
-		return exitWith(exitUsage, "--format %s: it can be %s", format, strings.Join(testFormats, ", "))
+		return exitWith(exitUsage, "--format %s: it can be %s", o.format, strings.Join(testFormats, ", "))
 	}
 	switch {
 	case err != nil:

@@ -20,7 +20,14 @@ import (
 	"triphammer/schema"
 )
 
+// treeOptions are the flags of commands that read a tree here.
+type treeOptions struct {
+	rev, format string
+	strict, all bool
+}
+
 func validateCommand() *cobra.Command {
+	o := &treeOptions{}
 	c := &cobra.Command{
 		Use:   "validate [PATH...]",
 		Short: "Check definitions, as the server will",
@@ -34,20 +41,20 @@ every command that asks a server: with 4 if the key is refused, with 7 if the se
   triphammer validate --rev HEAD~1 --format github
   triphammer validate --all .            # every factory in the repository
   triphammer validate --server https://hammer.example.com`,
-		RunE: func(c *cobra.Command, args []string) error { return validate(c, args) },
+		RunE: func(c *cobra.Command, args []string) error { return validate(c, o, args) },
 	}
-	c.Flags().String("rev", "", "check a commit (branch, tag, hash) instead of the working tree")
-	c.Flags().Bool("strict", false, "the format's own verdict, without this server's extensions")
-	c.Flags().Bool("all", false, "check every folder below PATH that holds a factory.yaml")
-	formatFlag(c, schema.Formats)
+	c.Flags().StringVar(&o.rev, "rev", "", "check a commit (branch, tag, hash) instead of the working tree")
+	c.Flags().BoolVar(&o.strict, "strict", false, "the format's own verdict, without this server's extensions")
+	c.Flags().BoolVar(&o.all, "all", false, "check every folder below PATH that holds a factory.yaml")
+	o.formatFlag(c, schema.Formats)
 	clientFlags(c)
 	c.MarkFlagsMutuallyExclusive("strict", "server")
 	c.MarkFlagsMutuallyExclusive("strict", "data")
 	return c
 }
 
-func formatFlag(c *cobra.Command, formats []string) {
-	c.Flags().String("format", "text", strings.Join(formats, ", "))
+func (o *treeOptions) formatFlag(c *cobra.Command, formats []string) {
+	c.Flags().StringVar(&o.format, "format", "text", strings.Join(formats, ", "))
 	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -58,14 +65,10 @@ func pathArgument(args []string) string {
 	return args[0]
 }
 
-func validate(c *cobra.Command, paths []string) error {
-	rev, err := revOf(c)
-	if err != nil {
+func validate(c *cobra.Command, o *treeOptions, paths []string) error {
+	if err := checkRev(c, o.rev); err != nil {
 		return err
 	}
-	strict, _ := c.Flags().GetBool("strict")
-	all, _ := c.Flags().GetBool("all")
-	format, _ := c.Flags().GetString("format")
 	if len(paths) == 0 {
 		paths = []string{"."}
 	}
@@ -76,15 +79,15 @@ func validate(c *cobra.Command, paths []string) error {
 		}
 	}()
 	for _, dir := range paths {
-		r, err := openTree(c, dir, rev)
+		r, err := openTree(c, dir, o.rev)
 		if err != nil {
 			return err
 		}
-		if format != "text" && format != "json" {
+		if o.format != "text" && o.format != "json" {
 			r.prefix = inRepository(dir, r.prefix)
 		}
 		roots = append(roots, r)
-		if !all {
+		if !o.all {
 			continue
 		}
 		below, err := factoriesBelow(r)
@@ -99,7 +102,7 @@ func validate(c *cobra.Command, paths []string) error {
 	}
 	reports := make([]*schema.Report, len(roots))
 	for i, r := range roots {
-		report, err := check(c, r, strict)
+		report, err := check(c, r, o.strict)
 		if err != nil {
 			return err
 		}
@@ -120,10 +123,10 @@ func validate(c *cobra.Command, paths []string) error {
 			return nil
 		}}
 	}
-	if err := schema.Print(c.OutOrStdout(), format, report, opt); err != nil {
+	if err := schema.Print(c.OutOrStdout(), o.format, report, opt); err != nil {
 		return exitWith(exitUsage, "--format: %w", err)
 	}
-	if format == "github" {
+	if o.format == "github" {
 		if err := writeStepSummary(report, opt); err != nil {
 			return exitWith(exitUsage, "the step summary: %w", err)
 		}
@@ -229,14 +232,13 @@ func (r root) source(name string) []byte {
 	return text
 }
 
-// revOf is the commit of --rev, empty for the working tree. An empty one that was
-// given is a script's variable that is not set.
-func revOf(c *cobra.Command) (string, error) {
-	rev, _ := c.Flags().GetString("rev")
+// checkRev refuses an empty --rev that was given: it is a script's variable that is
+// not set.
+func checkRev(c *cobra.Command, rev string) error {
 	if rev == "" && c.Flags().Changed("rev") {
-		return "", exitWith(exitUsage, "--rev is empty: name a commit, or leave it out for the working tree")
+		return exitWith(exitUsage, "--rev is empty: name a commit, or leave it out for the working tree")
 	}
-	return rev, nil
+	return nil
 }
 
 // openTree opens the definitions in a folder, which need not be there any more if

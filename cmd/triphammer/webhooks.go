@@ -51,6 +51,7 @@ func webhooksCommand() *cobra.Command {
 	}
 	outputFlag(list)
 	outputFlag(show)
+	var fromStdin bool
 	address := &cobra.Command{
 		Use:   "url NAME|UID",
 		Short: "Print a webhook's URL, for its sender",
@@ -63,7 +64,7 @@ read from standard input and the complete URL is printed: that URL is a credenti
 				return err
 			}
 			defer cl.close()
-			if stdin, _ := c.Flags().GetBool("token-stdin"); stdin {
+			if fromStdin {
 				token, err := readSecret(c.InOrStdin(), c.ErrOrStderr(), "the token")
 				if err != nil {
 					return err
@@ -80,7 +81,7 @@ read from standard input and the complete URL is printed: that URL is a credenti
 			return err
 		},
 	}
-	address.Flags().Bool("token-stdin", false, "read the token from standard input and print the complete URL")
+	address.Flags().BoolVar(&fromStdin, "token-stdin", false, "read the token from standard input and print the complete URL")
 	for _, c := range []*cobra.Command{list, show, address} {
 		clientFlags(c)
 	}
@@ -148,6 +149,7 @@ func triggerText(t api.Trigger) string {
 }
 
 func testFilterCommand() *cobra.Command {
+	t := &filterTest{}
 	c := &cobra.Command{
 		Use: "test [NAME] (--delivery ID | --payload TEXT | --payload-file FILE | --provider NAME)", Short: "Would a delivery trigger an automation?",
 		Long: `Test an automation, or the payload filter of --filter, on a stored delivery or on a payload: it prints "Would trigger" or
@@ -157,40 +159,43 @@ started and nothing is recorded. It exits with 0 if it would trigger, and with 1
   triphammer automations test triage --payload-file push.json --webhook github
   triphammer automations test --filter '{"ref": ["refs/heads/main"]}' --provider github --event push`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: withServer(false, testFilter),
+		RunE: withServer(false, t.run),
 	}
 	f := c.Flags()
-	f.String("delivery", "", "a stored delivery")
-	f.String("webhook", "", "the webhook that it comes from; default: that of the delivery, or any that the automation selects")
-	f.String("filter", "", "test this payload filter (JSON) instead of an automation")
-	payloadFlags(c)
+	f.StringVar(&t.req.DeliveryID, "delivery", "", "a stored delivery")
+	f.StringVar(&t.req.Webhook, "webhook", "", "the webhook that it comes from; default: that of the delivery, or any that the automation selects")
+	f.StringVar(&t.pattern, "filter", "", "test this payload filter (JSON) instead of an automation")
+	t.payload.flags(c)
 	c.MarkFlagsMutuallyExclusive("delivery", "payload", "payload-file", "provider")
 	c.MarkFlagsOneRequired("delivery", "payload", "payload-file", "provider")
 	outputFlag(c)
 	return c
 }
 
-func testFilter(c *cobra.Command, args []string, cl *client) error {
-	f := c.Flags()
-	var req api.TestFilter
-	pattern, _ := f.GetString("filter")
+// filterTest is what the flags of test say.
+type filterTest struct {
+	req     api.TestFilter
+	pattern string
+	payload payloadOptions
+}
+
+func (t *filterTest) run(c *cobra.Command, args []string, cl *client) error {
+	req, given := t.req, c.Flags().Changed("filter")
 	switch {
-	case len(args) == 1 && f.Changed("filter"):
+	case len(args) == 1 && given:
 		return exitWith(exitUsage, "an automation and --filter exclude each other")
 	case len(args) == 1:
 		req.Automation = args[0]
-	case !f.Changed("filter"):
+	case !given:
 		return exitWith(exitUsage, "which automation? Name it, or give --filter")
-	case !json.Valid([]byte(pattern)):
+	case !json.Valid([]byte(t.pattern)):
 		return exitWith(exitUsage, "--filter is no JSON: write such as '{\"ref\": [\"refs/heads/main\"]}'")
 	default:
-		req.Filter = json.RawMessage(pattern)
+		req.Filter = json.RawMessage(t.pattern)
 	}
-	req.Webhook, _ = f.GetString("webhook")
-	req.DeliveryID, _ = f.GetString("delivery")
-	req.Factory, _ = f.GetString("factory")
+	req.Factory = cl.factory
 	if req.DeliveryID == "" {
-		body, err := sendBody(c, http.Header{})
+		body, err := t.payload.body(c, http.Header{})
 		if err != nil {
 			return err
 		}
