@@ -12,6 +12,7 @@ import (
 	"triphammer/server/api"
 
 	"triphammer/applier"
+	"triphammer/server/access"
 	"triphammer/server/secret"
 	"triphammer/server/store"
 )
@@ -332,7 +333,8 @@ func TestAgentKey(t *testing.T) {
 	f := newFixtureWith(t, options{files: fstest.MapFS{"agents/lead/agent.md": agent("FOREMAN"), "agents/fixer/agent.md": agent("CUSTOM")}})
 	bare := newFixture(t)
 	empty := newFixture(t)
-	empty.cfg.Live = &applier.Live{}
+	empty.parts.Live = &applier.Live{}
+	empty.cfg.Data = access.New(empty.parts)
 	for _, c := range []struct {
 		on     *fixture
 		body   string

@@ -1,46 +1,25 @@
 package server
 
 import (
-	"net/http"
+	"context"
 	"strings"
 
+	"triphammer/server/access"
 	"triphammer/server/api"
-
-	"github.com/gin-gonic/gin"
-
 	"triphammer/server/store"
 )
 
-func (s *Server) listApplies(c *gin.Context) {
-	limit, ok := limitOf(c)
-	if !ok {
-		return
-	}
-	factory, ok := factoryOf(c)
-	if !ok {
-		return
-	}
-	cursor, ok := cursorOf[store.Apply](c)
-	if !ok {
-		return
-	}
-	all, err := s.cfg.Store.Applies(c.Request.Context(), factory, cursor, limit+1)
+func (s *Server) listApplies(ctx context.Context, c *call) (shown api.List[api.Apply], err error) {
+	cursor, limit, err := from[store.Apply](c)
 	if err != nil {
-		s.failWith(c, err)
-		return
+		return shown, err
 	}
-	all, info := page(all, limit, func(a *store.Apply) string { return a.ID.String() })
-	shown := make([]api.Apply, len(all))
-	for i, a := range all {
-		shown[i] = showApply(a)
-	}
-	c.JSON(http.StatusOK, gin.H{"applies": shown, "page_info": info})
+	all, err := c.Applies(ctx, c.Query("factory"), cursor, limit+1)
+	return listPage(all, limit, func(a *store.Apply) string { return a.ID.String() }, showApply), err
 }
 
-func (s *Server) getApply(c *gin.Context) {
-	if a := s.applyOf(c, c.Param("id")); a != nil {
-		c.JSON(http.StatusOK, showApply(a))
-	}
+func (s *Server) getApply(_ context.Context, _ *call, a access.Apply) (api.Apply, error) {
+	return showApply(a.Apply), nil
 }
 
 func showApply(a *store.Apply) api.Apply {

@@ -1,16 +1,15 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"strconv"
 	"time"
 
+	"triphammer/server/access"
 	"triphammer/server/api"
-
-	"github.com/gin-gonic/gin"
-
 	"triphammer/server/store"
 )
 
@@ -18,23 +17,18 @@ import (
 const sentAtOnce = 1 << 20
 
 // backup answers with a copy of the store, which has no key in it.
-func (s *Server) backup(c *gin.Context) {
-	if !forAll(c) {
-		return
-	}
+func (s *Server) backup(ctx context.Context, c *call, all access.Whole) (done written, err error) {
 	control := takeTime(c) // it is made first, at the pace that deliveries leave
-	copied, err := s.cfg.Store.Backup(c.Request.Context())
+	copied, err := all.Backup(ctx)
 	if err != nil {
-		s.failWith(c, err)
-		return
+		return done, err
 	}
 	defer func() { _ = copied.Close() }() // and with it the copy is gone
 	info, err := copied.Stat()
 	if err != nil {
-		s.failWith(c, err)
-		return
+		return done, err
 	}
-	s.audit(c, "store.backup", "store", "", fmt.Sprintf("%d bytes", info.Size()))
+	c.audit("store.backup", "store", "", fmt.Sprintf("%d bytes", info.Size()))
 	c.Header("Content-Type", "application/vnd.sqlite3")
 	c.Header("Content-Length", strconv.FormatInt(info.Size(), 10))
 	c.Header("Content-Disposition", `attachment; filename="triphammer.db"`)
@@ -45,32 +39,28 @@ func (s *Server) backup(c *gin.Context) {
 			panic(http.ErrAbortHandler) // whoever reads sees that it ended too early
 		}
 	}
+	return done, nil
 }
 
 // takeTime ends the deadlines of a request that takes as long as there is data.
-func takeTime(c *gin.Context) *http.ResponseController {
+func takeTime(c *call) *http.ResponseController {
 	control := http.NewResponseController(c.Writer)
 	_, _ = control.SetReadDeadline(time.Time{}), control.SetWriteDeadline(time.Time{}) // in memory there are none
 	return control
 }
 
 // checkStore answers with what is wrong with what is stored.
-func (s *Server) checkStore(c *gin.Context) {
-	if !forAll(c) {
-		return
-	}
+func (s *Server) checkStore(ctx context.Context, c *call, all access.Whole) (shown api.StoreReport, err error) {
 	takeTime(c)
 	if !s.checking.TryLock() {
-		fail(c, api.Conflict, "the store is being checked already")
-		return
+		return shown, api.Refuse(api.Conflict, "the store is being checked already")
 	}
 	defer s.checking.Unlock()
-	report, err := s.cfg.Store.Check(c.Request.Context())
+	report, err := all.Check(ctx)
 	if err != nil {
-		s.failWith(c, err)
-		return
+		return shown, err
 	}
-	c.JSON(http.StatusOK, ShowReport(report))
+	return ShowReport(report), nil
 }
 
 // ShowReport is how a report is shown.

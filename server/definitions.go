@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,14 +10,14 @@ import (
 	"strings"
 	"time"
 
-	"triphammer/server/api"
-
 	"github.com/gin-gonic/gin"
 	"golang.org/x/sync/semaphore"
 
 	"triphammer/applier"
 	"triphammer/factory"
 	"triphammer/schema"
+	"triphammer/server/access"
+	"triphammer/server/api"
 )
 
 // Limits of the validate endpoint, which anybody may call: the format's own
@@ -97,13 +98,16 @@ func answerSchema(c *gin.Context, one schema.JSONSchema, kind string) {
 // validateFiles checks a tree for whoever asks (SPEC 3.6), or for who has a key if
 // the operator wants that. It knows nothing of this server's factories.
 func (s *Server) validateFiles(c *gin.Context) {
+	var text []byte
+	var err error
 	if s.cfg.ValidateKey {
-		if _, ok := s.principal(c); !ok {
-			return
-		}
+		_, err = s.caller(c)
 	}
-	text, ok := s.verdict(c)
-	if !ok {
+	if err == nil {
+		text, err = s.verdict(c)
+	}
+	if err != nil {
+		s.failWith(c, err)
 		return
 	}
 	// Whoever reads slowly holds no place, and this connection not for long.
@@ -111,154 +115,108 @@ func (s *Server) validateFiles(c *gin.Context) {
 	c.Data(http.StatusOK, "application/json; charset=utf-8", text)
 }
 
-// verdict is the answer about a request's tree, or false if the request was
-// answered.
-func (s *Server) verdict(c *gin.Context) ([]byte, bool) {
+// verdict is the answer about a request's tree.
+func (s *Server) verdict(c *gin.Context) ([]byte, error) {
 	body := s.bodyOf(c, s.trees)
 	defer body.release()
 	body.time = requestDeadline
-	data, ok := readWithin(c, body, maxValidateBody)
-	if !ok {
-		return nil, false
+	data, err := readWithin(c, body, maxValidateBody)
+	if err != nil {
+		return nil, err
 	}
-	tree, ok := treeOf(c, data, maxValidateFiles, maxValidateBytes)
-	if !ok {
-		return nil, false
+	tree, err := treeOf(data, maxValidateFiles, maxValidateBytes)
+	if err != nil {
+		return nil, err
 	}
-	strict, ok := flagOf(c, "strict")
-	if !ok {
-		return nil, false
+	strict, err := strconv.ParseBool(cmp.Or(c.Query("strict"), "false"))
+	if err != nil {
+		return nil, refuse("strict", c.Query("strict"), "strict is true or false")
 	}
-	if !s.takesTurn(c, s.checked) {
-		return nil, false
+	if err := s.takeTurn(c, s.checked); err != nil {
+		return nil, err
 	}
 	defer s.checked.Release(1)
 	_, report, err := factory.Load(c.Request.Context(), tree.FS(), factory.Options{Strict: strict, MaxFindings: maxStrangeFindings})
 	if err != nil {
-		s.failWith(c, err)
-		return nil, false
+		return nil, err
 	}
-	text, err := json.Marshal(schema.NewAnswer(report, false).Placed())
-	if err != nil {
-		s.failWith(c, err)
-		return nil, false
-	}
-	return text, true
+	return json.Marshal(schema.NewAnswer(report, false).Placed())
 }
 
-// takesTurn waits for a place, or answers that there is none.
-func (s *Server) takesTurn(c *gin.Context, places *semaphore.Weighted) bool {
+// takeTurn waits for a place, unless there is none for too long.
+func (s *Server) takeTurn(c *gin.Context, places *semaphore.Weighted) error {
 	ctx, cancel := context.WithTimeout(c.Request.Context(), s.patience)
 	defer cancel()
 	if places.Acquire(ctx, 1) == nil {
-		return true
+		return nil
 	}
 	c.Header("Retry-After", strconv.Itoa(int(s.patience/time.Second)))
-	fail(c, api.Unavailable, "too many definitions are being checked; try again")
-	return false
+	return api.Refuse(api.Unavailable, "too many definitions are being checked; try again")
 }
 
 // plan checks a tree against a factory of this server, and says what applying it
 // would change.
-func (s *Server) plan(c *gin.Context) {
-	a := s.applierOf(c)
-	if a == nil {
-		return
-	}
+func (s *Server) plan(ctx context.Context, c *call, f access.Factory) (shown api.PlanAnswer, err error) {
 	deliveries := defaultBackTest
 	if text := c.Query("deliveries"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 0 || n > maxBackTest {
-			fail(c, api.InvalidRequest, fmt.Sprintf("deliveries is a number from 0 to %d", maxBackTest), api.FieldProblem{Field: "deliveries", Message: text})
-			return
+		if deliveries, err = strconv.Atoi(text); err != nil || deliveries < 0 || deliveries > maxBackTest {
+			return shown, refuse("deliveries", text, "deliveries is a number from 0 to %d", maxBackTest)
 		}
-		deliveries = n
 	}
-	body, ok := readBody(c, maxPlanBody)
-	if !ok {
-		return
-	}
-	tree, ok := treeOf(c, body, factory.DefaultMaxFiles, factory.DefaultMaxBytes)
-	if !ok {
-		return
-	}
-	p, err := a.Propose(c.Request.Context(), tree.FS(), deliveries)
+	body, err := readBody(c.Context, maxPlanBody)
 	if err != nil {
-		s.failWith(c, err)
-		return
+		return shown, err
 	}
-	c.JSON(http.StatusOK, api.PlanAnswer{
-		Answer: schema.NewAnswer(&schema.Report{SchemaVersion: schema.Version, Diagnostics: p.Diagnostics, Deferred: p.Deferred}, true), Against: p.Against, Plan: p.Plan, BackTests: p.BackTests,
-	})
+	tree, err := treeOf(body, factory.DefaultMaxFiles, factory.DefaultMaxBytes)
+	if err != nil {
+		return shown, err
+	}
+	p, err := f.Propose(ctx, tree.FS(), deliveries)
+	if err != nil {
+		return shown, err
+	}
+	report := &schema.Report{SchemaVersion: schema.Version, Diagnostics: p.Diagnostics, Deferred: p.Deferred}
+	return api.PlanAnswer{Answer: schema.NewAnswer(report, true), Against: p.Against, Plan: p.Plan, BackTests: p.BackTests}, nil
 }
 
-// applierOf finds the factory of the path, or answers that there is none.
-func (s *Server) applierOf(c *gin.Context) *applier.Applier {
-	name := c.Param("name")
-	for _, a := range s.cfg.Appliers {
-		if a.State().Factory == name && who(c).mayTouch(name) {
-			return a
-		}
-	}
-	fail(c, api.NotFound, "no factory is named "+name)
-	return nil
-}
-
-// treeOf is the tree in the body of a request; it answers what is wrong with one.
-func treeOf(c *gin.Context, body []byte, maxFiles, maxBytes int) (applier.Snapshot, bool) {
-	var tree applier.Snapshot
+// treeOf is the tree in the body of a request.
+func treeOf(body []byte, maxFiles, maxBytes int) (tree applier.Snapshot, err error) {
 	var req api.DefinitionFiles
 	if err := decode(body, &req); err != nil {
-		fail(c, api.InvalidRequest, err.Error())
-		return tree, false
+		return tree, err
 	}
-	refuse := func(field, format string, args ...any) (applier.Snapshot, bool) {
+	wrong := func(field, format string, args ...any) (applier.Snapshot, error) {
 		why := fmt.Sprintf(format, args...)
-		fail(c, api.InvalidRequest, why, api.FieldProblem{Field: field, Message: why})
-		return tree, false
+		return tree, refuse(field, why, "%s", why)
 	}
 	if req.Files == nil {
-		return refuse("files", "files is missing: a list of {path, content}")
+		return wrong("files", "files is missing: a list of {path, content}")
 	}
 	if len(req.Files) > maxFiles {
-		return refuse("files", "%d files; at most %d can be checked at once", len(req.Files), maxFiles)
+		return wrong("files", "%d files; at most %d can be checked at once", len(req.Files), maxFiles)
 	}
 	total, seen := 0, make(map[string]bool)
 	for i, f := range req.Files {
 		field := fmt.Sprintf("files[%d]", i)
 		if f.Content == nil {
-			return refuse(field+".content", "%q has no content", f.Path)
+			return wrong(field+".content", "%q has no content", f.Path)
 		}
 		switch total += len(*f.Content); {
 		case len(f.Path) > maxPath:
-			return refuse(field+".path", "a path of %d bytes; it has at most %d", len(f.Path), maxPath)
+			return wrong(field+".path", "a path of %d bytes; it has at most %d", len(f.Path), maxPath)
 		case !applier.ValidFile(f.Path):
-			return refuse(field+".path", "%q is not a path from the folder that holds factory.yaml, such as webhooks/ci.yaml", f.Path)
+			return wrong(field+".path", "%q is not a path from the folder that holds factory.yaml, such as webhooks/ci.yaml", f.Path)
 		case strings.Contains(strings.SplitN(f.Path, "/", 2)[0], `\`): // it would be ignored as no definition
-			return refuse(field+".path", "%q: write / between folders", f.Path)
+			return wrong(field+".path", "%q: write / between folders", f.Path)
 		case seen[f.Path]:
-			return refuse(field+".path", "%s is there twice", f.Path)
+			return wrong(field+".path", "%s is there twice", f.Path)
 		case len(*f.Content) > schema.MaxFile:
-			return refuse(field+".content", "%s has %d bytes; a file has at most %d", f.Path, len(*f.Content), schema.MaxFile)
+			return wrong(field+".content", "%s has %d bytes; a file has at most %d", f.Path, len(*f.Content), schema.MaxFile)
 		case total > maxBytes:
-			return refuse("files", "more than %d bytes in all", maxBytes)
+			return wrong("files", "more than %d bytes in all", maxBytes)
 		}
 		seen[f.Path] = true
 		tree.Files = append(tree.Files, applier.File{Path: f.Path, Data: []byte(*f.Content)})
 	}
-	return tree, true
-}
-
-// flagOf reads a true or false of the query, or answers why not.
-func flagOf(c *gin.Context, name string) (value, ok bool) {
-	text := c.Query(name)
-	if text == "" {
-		return false, true
-	}
-	value, err := strconv.ParseBool(text)
-	if err != nil {
-		fail(c, api.InvalidRequest, name+" is true or false", api.FieldProblem{Field: name, Message: text})
-		return false, false
-	}
-	return value, true
+	return tree, nil
 }

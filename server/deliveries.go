@@ -2,65 +2,42 @@ package server
 
 import (
 	"cmp"
-	"fmt"
+	"context"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 
-	"triphammer/server/api"
-
-	"github.com/gin-gonic/gin"
-
 	"triphammer/factory"
 	"triphammer/factory/filter"
 	"triphammer/factory/match"
+	"triphammer/server/access"
+	"triphammer/server/api"
 	"triphammer/server/delivery"
 	"triphammer/server/store"
 )
 
-func (s *Server) listDeliveries(c *gin.Context) {
-	limit, ok := limitOf(c)
-	if !ok {
-		return
+func (s *Server) listDeliveries(ctx context.Context, c *call) (shown api.List[api.Delivery], err error) {
+	cursor, limit, err := from[store.Delivery](c)
+	if err != nil {
+		return shown, err
 	}
-	factory, ok := factoryOf(c)
-	if !ok {
-		return
-	}
-	cursor, ok := cursorOf[store.Delivery](c)
-	if !ok {
-		return
-	}
-	q := store.DeliveryQuery{Factory: factory, Outcome: store.Outcome(c.Query("outcome")), Before: cursor, Limit: limit + 1}
+	q := store.DeliveryQuery{Factory: c.Query("factory"), Outcome: store.Outcome(c.Query("outcome")), Before: cursor, Limit: limit + 1}
 	if q.Outcome != "" && !slices.Contains(store.Outcomes, q.Outcome) {
-		fail(c, api.InvalidRequest, fmt.Sprintf("outcome is one of %v", store.Outcomes), api.FieldProblem{Field: "outcome", Message: c.Query("outcome")})
-		return
+		return shown, refuse("outcome", c.Query("outcome"), "outcome is one of %v", store.Outcomes)
 	}
 	if since := c.Query("since"); since != "" {
-		t, err := time.Parse(time.RFC3339, since)
-		if err != nil {
-			fail(c, api.InvalidRequest, "since is a time in RFC 3339", api.FieldProblem{Field: "since", Message: since})
-			return
+		if q.Since, err = time.Parse(time.RFC3339, since); err != nil {
+			return shown, refuse("since", since, "since is a time in RFC 3339")
 		}
-		q.Since = t
 	}
 	if w := c.Query("webhook"); strings.HasPrefix(w, "whk_") {
 		q.WebhookUID = w
 	} else {
 		q.Webhook = w
 	}
-	all, err := s.cfg.Store.Deliveries(c.Request.Context(), q)
-	if err != nil {
-		s.failWith(c, err)
-		return
-	}
-	all, info := page(all, limit, func(d *store.Delivery) string { return d.ID.String() })
-	shown := make([]api.Delivery, len(all))
-	for i, d := range all {
-		shown[i] = showDelivery(d)
-	}
-	c.JSON(http.StatusOK, gin.H{"deliveries": shown, "page_info": info})
+	all, err := c.Deliveries(ctx, q)
+	return listPage(all, limit, func(d *store.Delivery) string { return d.ID.String() }, showDelivery), err
 }
 
 func showDelivery(d *store.Delivery) api.Delivery {
@@ -80,30 +57,12 @@ func showDelivery(d *store.Delivery) api.Delivery {
 	return shown
 }
 
-// deliveryOf checks that the request may see a delivery, or answers why not.
-func (s *Server) deliveryOf(c *gin.Context) (*store.Delivery, bool) {
-	d, err := byID(c, c.Param("id"), s.cfg.Store.Delivery)
-	if err == nil && !who(c).mayTouch(d.Factory) {
-		err = fmt.Errorf("delivery %s: %w", c.Param("id"), store.ErrNotFound)
-	}
+func (s *Server) getDelivery(ctx context.Context, _ *call, d access.Delivery) (shown api.DeliveryDetail, err error) {
+	trace, err := d.Trace(ctx)
 	if err != nil {
-		s.failWith(c, err)
-		return nil, false
+		return shown, err
 	}
-	return d, true
-}
-
-func (s *Server) getDelivery(c *gin.Context) {
-	d, ok := s.deliveryOf(c)
-	if !ok {
-		return
-	}
-	trace, err := s.cfg.Delivery.Show(c.Request.Context(), d.ID)
-	if err != nil {
-		s.failWith(c, err)
-		return
-	}
-	c.JSON(http.StatusOK, showTrace(trace))
+	return showTrace(trace), nil
 }
 
 func showTrace(trace *delivery.Trace) api.DeliveryDetail {
@@ -153,49 +112,35 @@ func showConditions(all []filter.Condition) []api.Condition {
 	return shown
 }
 
-func (s *Server) getPayload(c *gin.Context) {
-	d, ok := s.deliveryOf(c)
-	if !ok {
-		return
-	}
-	payload, err := s.cfg.Store.Payload(c.Request.Context(), d.ID)
+func (s *Server) getPayload(ctx context.Context, c *call, d access.Delivery) (done written, err error) {
+	payload, err := d.Payload(ctx)
 	if err != nil {
-		s.failWith(c, err)
-		return
+		return done, err
 	}
 	// The bytes are a stranger's: nothing may take them for a page.
 	c.Header("X-Content-Type-Options", "nosniff")
 	c.Header("Content-Disposition", `attachment; filename="`+d.ID.String()+`.json"`)
-	c.Data(http.StatusOK, "application/octet-stream", payload)
+	c.Context.Data(http.StatusOK, "application/octet-stream", payload)
+	return done, nil
 }
 
-func (s *Server) replay(c *gin.Context) {
-	d, ok := s.deliveryOf(c)
-	if !ok {
-		return
-	}
-	done, err := s.cfg.Delivery.Replay(c.Request.Context(), d.ID)
+func (s *Server) replay(ctx context.Context, c *call, d access.Delivery) (shown api.Replayed, err error) {
+	done, err := d.Replay(ctx)
 	if err != nil {
-		s.failWith(c, err)
-		return
+		return shown, err
 	}
-	s.audit(c, "delivery.replay", d.ID.String(), d.Factory, "as "+done.ID.String())
-	shown := api.Replayed{DeliveryID: done.ID.String(), Runs: []string{}}
+	c.audit("delivery.replay", d.ID.String(), d.Factory, "as "+done.ID.String())
+	shown = api.Replayed{DeliveryID: done.ID.String(), Runs: []string{}}
 	for _, id := range done.RunIDs {
 		shown.Runs = append(shown.Runs, id.String())
 	}
-	c.JSON(http.StatusOK, shown)
+	return shown, nil
 }
 
-func (s *Server) testFilter(c *gin.Context) {
-	body, ok := readRequest(c)
-	if !ok {
-		return
-	}
-	var req api.TestFilter
-	if err := decode(body, &req); err != nil {
-		s.failWith(c, err)
-		return
+func (s *Server) testFilter(ctx context.Context, c *call) (verdict api.FilterVerdict, err error) {
+	req, err := body[api.TestFilter](c)
+	if err != nil {
+		return verdict, err
 	}
 	// Who writes every key writes null for what is not meant.
 	if string(req.Filter) == "null" {
@@ -206,36 +151,24 @@ func (s *Server) testFilter(c *gin.Context) {
 	}
 	var stored store.DeliveryID
 	if req.DeliveryID != "" {
-		d, err := byID(c, req.DeliveryID, s.cfg.Store.Delivery)
-		if err == nil && !who(c).mayTouch(d.Factory) {
-			err = store.ErrNotFound
-		}
+		d, err := c.Delivery(ctx, req.DeliveryID)
 		if err != nil {
-			s.failWith(c, err)
-			return
+			return verdict, err
 		}
 		stored, req.Factory = d.ID, cmp.Or(req.Factory, d.Factory)
 	}
-	if all := s.revisions(c); req.Factory == "" && len(all) == 1 {
+	if all := c.Revisions(c.Query("factory")); req.Factory == "" && len(all) == 1 {
 		req.Factory = all[0].Factory
 	}
-	if !who(c).mayTouch(req.Factory) {
-		fail(c, api.NotAuthorized, "the key is for another factory")
-		return
-	}
-	r, err := s.cfg.Delivery.TestFilter(c.Request.Context(), delivery.TestRequest{
+	r, err := c.TestFilter(ctx, delivery.TestRequest{
 		Factory: req.Factory, Automation: req.Automation, Filter: req.Filter, DeliveryID: stored, Payload: req.Payload, Webhook: req.Webhook,
 	})
-	if err != nil {
-		s.failWith(c, err)
-		return
-	}
-	verdict := api.FilterVerdict{
+	verdict = api.FilterVerdict{
 		WouldTrigger: r.WouldTrigger, Verdict: r.Verdict(), WebhookCheck: api.FilterCheck(r.WebhookCheck), PayloadCheck: api.FilterCheck(r.PayloadCheck),
 		Conditions: showConditions(r.Conditions),
 	}
 	for _, w := range r.Webhooks {
 		verdict.Webhooks = append(verdict.Webhooks, api.WebhookVerdict(w))
 	}
-	c.JSON(http.StatusOK, verdict)
+	return verdict, err
 }

@@ -1,7 +1,7 @@
 package server
 
 import (
-	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -9,12 +9,12 @@ import (
 	"strings"
 	"time"
 
-	"triphammer/server/api"
-
 	"github.com/gin-gonic/gin"
 
 	"triphammer/applier"
 	"triphammer/factory/signature"
+	"triphammer/server/access"
+	"triphammer/server/api"
 	"triphammer/server/delivery"
 	"triphammer/server/store"
 )
@@ -32,47 +32,49 @@ var pushSchemes = []string{"github", "gitlab_signed", "gitlab", "forgejo", "gite
 // look. A signed push notification only asks, too.
 func (s *Server) sync(c *gin.Context) {
 	if scheme := pushScheme(c.Request); scheme != nil && c.Request.Header.Get("Authorization") == "" {
-		s.push(c, scheme)
+		if err := s.push(c, scheme); err != nil {
+			s.failWith(c, err)
+		}
 		return
 	}
-	s.require(store.ScopeManage)(c)
-	if c.IsAborted() {
-		return
+	if s.require(store.ScopeManage)(c); !c.IsAborted() {
+		serve(on(aFactory, s.look))(c)
 	}
-	a := s.applierOf(c)
-	if a == nil {
-		return
-	}
-	name := a.State().Factory
-	if c.Query("wait") != "true" {
-		a.Kick("push")
-		s.audit(c, "factory.sync", name, name, "")
-		c.Status(http.StatusAccepted)
-		return
-	}
-	// An apply takes as long as it takes: reading a repository has its own limits.
-	_ = http.NewResponseController(c.Writer).SetWriteDeadline(time.Time{})
-	done, err := a.Apply(c.Request.Context(), "command")
-	if err != nil {
-		s.failWith(c, err)
-		return
-	}
-	s.audit(c, "factory.apply", name, name, string(done.Outcome)+" "+done.Commit.Hash)
-	s.answerApply(c, done)
 }
 
-// answerApply answers with the record of an apply.
-func (s *Server) answerApply(c *gin.Context, done *applier.Apply) {
-	if done.ID == "" {
-		fail(c, api.Unavailable, done.Error)
-		return
+// look answers with the apply, if the caller waits for one.
+func (s *Server) look(ctx context.Context, c *call, f access.Factory) (any, error) {
+	if c.Query("wait") != "true" {
+		f.Kick("push")
+		c.audit("factory.sync", f.Name, f.Name, "")
+		c.Status(http.StatusAccepted)
+		return written{}, nil
 	}
-	stored, err := byID(c, done.ID, s.cfg.Store.ApplyByID)
+	done, err := c.apply(ctx, f, "command")
 	if err != nil {
-		s.failWith(c, err)
-		return
+		return nil, err
 	}
-	c.JSON(http.StatusOK, showApply(stored))
+	c.audit("factory.apply", f.Name, f.Name, string(done.Outcome)+" "+done.Commit.Hash)
+	return c.showDone(ctx, done)
+}
+
+// apply applies the head of a factory. It takes as long as it takes: reading a
+// repository has its own limits.
+func (c *call) apply(ctx context.Context, f access.Factory, trigger string) (*applier.Apply, error) {
+	_ = http.NewResponseController(c.Writer).SetWriteDeadline(time.Time{})
+	return f.Apply(ctx, trigger)
+}
+
+// showDone shows the record of an apply.
+func (c *call) showDone(ctx context.Context, done *applier.Apply) (shown api.Apply, err error) {
+	if done.ID == "" {
+		return shown, api.Refuse(api.Unavailable, done.Error)
+	}
+	stored, err := c.Apply(ctx, done.ID, "")
+	if err != nil {
+		return shown, err
+	}
+	return showApply(stored.Apply), nil
 }
 
 // maxReason is the length of a pin's reason, in bytes.
@@ -80,168 +82,94 @@ const maxReason = 1000
 
 // pin makes a commit that was applied before serve again, until it is unpinned
 // or the time has come: what is pushed meanwhile waits.
-func (s *Server) pin(c *gin.Context) {
-	a := s.applierOf(c)
-	if a == nil {
-		return
+func (s *Server) pin(ctx context.Context, c *call, f access.Factory) (shown api.Apply, err error) {
+	req, err := body[api.PinRequest](c)
+	if err != nil {
+		return shown, err
 	}
-	body, ok := readRequest(c)
-	if !ok {
-		return
-	}
-	var req api.PinRequest
-	if err := decode(body, &req); err != nil {
-		s.failWith(c, err)
-		return
-	}
-	now, name := s.cfg.Now(), a.State().Factory
-	p := store.Pin{Reason: strings.TrimSpace(req.Reason), By: who(c).Name, At: now}
+	now := s.cfg.Now()
+	p := applier.Pin{Commit: req.Commit, Reason: strings.TrimSpace(req.Reason), By: c.Name, At: now}
+	until := ""
 	if req.Until != nil {
 		p.Until = *req.Until
+		until = " until " + p.Until.UTC().Format(time.RFC3339)
 	}
 	switch {
 	case p.Reason == "" || len(p.Reason) > maxReason:
-		fail(c, api.InvalidRequest, fmt.Sprintf("a pin has a reason of up to %d bytes: others will ask", maxReason), api.FieldProblem{Field: "reason", Message: ""})
-		return
+		return shown, refuse("reason", "", "a pin has a reason of up to %d bytes: others will ask", maxReason)
 	case req.Until != nil && !p.Until.After(now):
-		fail(c, api.InvalidRequest, "until is in the past", api.FieldProblem{Field: "until", Message: p.Until.Format(time.RFC3339)})
-		return
+		return shown, refuse("until", p.Until.Format(time.RFC3339), "until is in the past")
 	case len(req.Commit) < 4:
-		fail(c, api.InvalidRequest, "commit is at least the first 4 digits of a commit that was applied", api.FieldProblem{Field: "commit", Message: req.Commit})
-		return
+		return shown, refuse("commit", req.Commit, "commit is at least the first 4 digits of a commit that was applied")
 	}
-	past, err := s.cfg.Store.AppliedCommit(c.Request.Context(), name, req.Commit)
+	if p, err = f.SetPin(ctx, p); err != nil {
+		return shown, err
+	}
+	c.audit("definition.pin", f.Name, f.Name, p.Commit+until+": "+p.Reason)
+	done, err := c.apply(ctx, f, "pin")
 	if err != nil {
-		s.failWith(c, err)
-		return
+		return shown, err
 	}
-	p.Commit = past.Commit
-	if err := s.cfg.Store.SetPin(c.Request.Context(), name, p); err != nil {
-		s.failWith(c, err)
-		return
-	}
-	a.SetPin(&applier.Pin{Commit: p.Commit, Reason: p.Reason, By: p.By, At: p.At, Until: p.Until})
-	until := ""
-	if req.Until != nil {
-		until = " until " + p.Until.UTC().Format(time.RFC3339)
-	}
-	s.audit(c, "definition.pin", name, name, p.Commit+until+": "+p.Reason)
-	s.applyPinned(c, a, "pin")
+	return c.showDone(ctx, done)
 }
 
 // unpin lets the branch rule again.
-func (s *Server) unpin(c *gin.Context) {
-	a := s.applierOf(c)
-	if a == nil {
-		return
-	}
-	name := a.State().Factory
-	p, err := s.cfg.Store.PinOf(c.Request.Context(), name)
-	if err == nil {
-		err = s.cfg.Store.DeletePin(c.Request.Context(), name)
-	}
+func (s *Server) unpin(ctx context.Context, c *call, f access.Factory) (shown api.Apply, err error) {
+	p, err := f.Unpin(ctx)
 	if err != nil {
-		s.failWith(c, err)
-		return
+		return shown, err
 	}
-	a.SetPin(nil)
-	s.audit(c, "definition.unpin", name, name, p.Commit)
-	s.applyPinned(c, a, "unpin")
-}
-
-func (s *Server) applyPinned(c *gin.Context, a *applier.Applier, trigger string) {
-	_ = http.NewResponseController(c.Writer).SetWriteDeadline(time.Time{}) // as in sync
-	done, err := a.Apply(c.Request.Context(), trigger)
+	c.audit("definition.unpin", f.Name, f.Name, p.Commit)
+	done, err := c.apply(ctx, f, "unpin")
 	if err != nil {
-		s.failWith(c, err)
-		return
+		return shown, err
 	}
-	s.answerApply(c, done)
-}
-
-// applyOf finds the apply of the path, by its id or as the newest that made a
-// commit live, or answers that there is none.
-func (s *Server) applyOf(c *gin.Context, id string) *store.Apply {
-	var a *store.Apply
-	var err error
-	if strings.HasPrefix(id, "apl_") {
-		a, err = byID(c, id, s.cfg.Store.ApplyByID)
-	} else if a, err = s.cfg.Store.AppliedCommit(c.Request.Context(), cmp.Or(who(c).Factory, c.Query("factory")), id); err == nil {
-		a, err = s.cfg.Store.ApplyByID(c.Request.Context(), a.ID) // with its bindings
-	}
-	if err == nil && !who(c).mayTouch(a.Factory) {
-		err = fmt.Errorf("apply %s: %w", id, store.ErrNotFound)
-	}
-	if err != nil {
-		s.failWith(c, err)
-		return nil
-	}
-	return a
-}
-
-// revisionOf rebuilds what an apply made live, or answers why not.
-func (s *Server) revisionOf(c *gin.Context, a *store.Apply) *applier.Revision {
-	if a.Outcome != string(applier.Applied) {
-		fail(c, api.Conflict, "apply "+a.ID.String()+" was "+a.Outcome+": it made nothing live")
-		return nil
-	}
-	r, err := s.cfg.Load(c.Request.Context(), a.ID)
-	if err != nil {
-		s.failWith(c, err)
-		return nil
-	}
-	return r
+	return c.showDone(ctx, done)
 }
 
 // listFiles lists the definition files of an apply, or with ?path= gives one.
-func (s *Server) listFiles(c *gin.Context) {
-	a := s.applyOf(c, c.Param("id"))
-	if a == nil {
-		return
-	}
-	r := s.revisionOf(c, a)
-	if r == nil {
-		return
-	}
-	files, err := s.cfg.Store.ApplyFiles(c.Request.Context(), a.ID)
+func (s *Server) listFiles(ctx context.Context, c *call, a access.Apply) (shown api.ApplyFiles, err error) {
+	r, err := a.Revision(ctx)
 	if err != nil {
-		s.failWith(c, err)
-		return
+		return shown, err
 	}
-	shown := []api.AppliedFile{}
+	files, err := a.Files(ctx)
+	if err != nil {
+		return shown, err
+	}
+	shown = api.ApplyFiles{ID: a.ID.String(), Commit: a.Commit, Files: []api.AppliedFile{}}
+	path := c.Query("path")
 	for _, f := range files {
-		if path := c.Query("path"); path == "" || path == f.Path {
+		if path == "" || path == f.Path {
 			one := api.AppliedFile{Path: f.Path, Blob: r.Definition.Blob(f.Path), Size: len(f.Data)}
 			if path != "" {
 				one.Content = string(f.Data)
 			}
-			shown = append(shown, one)
+			shown.Files = append(shown.Files, one)
 		}
 	}
-	if c.Query("path") != "" && len(shown) == 0 {
-		fail(c, api.NotFound, "the apply has no definition file "+c.Query("path"))
-		return
+	if path != "" && len(shown.Files) == 0 {
+		return shown, api.Refuse(api.NotFound, "the apply has no definition file "+path)
 	}
-	c.JSON(http.StatusOK, api.ApplyFiles{ID: a.ID.String(), Commit: a.Commit, Files: shown})
+	return shown, nil
 }
 
 // diffApplies plans the way from one apply to another.
-func (s *Server) diffApplies(c *gin.Context) {
-	var ends [2]*store.Apply
+func (s *Server) diffApplies(ctx context.Context, c *call) (shown api.ApplyDiff, err error) {
+	var ends [2]access.Apply
 	var revisions [2]*applier.Revision
 	for i, id := range []string{c.Query("from"), c.Param("id")} {
 		if id == "" {
-			fail(c, api.InvalidRequest, "from is the id of an apply, or a commit", api.FieldProblem{Field: "from", Message: ""})
-			return
+			return shown, refuse("from", "", "from is the id of an apply, or a commit")
 		}
-		if ends[i] = s.applyOf(c, id); ends[i] == nil {
-			return
+		if ends[i], err = c.Apply(ctx, id, c.Query("factory")); err != nil {
+			return shown, err
 		}
-		if revisions[i] = s.revisionOf(c, ends[i]); revisions[i] == nil {
-			return
+		if revisions[i], err = ends[i].Revision(ctx); err != nil {
+			return shown, err
 		}
 	}
-	c.JSON(http.StatusOK, api.ApplyDiff{From: ends[0].ID.String(), FromCommit: ends[0].Commit, To: ends[1].ID.String(), ToCommit: ends[1].Commit, Plan: applier.Diff(revisions[0], revisions[1])})
+	return api.ApplyDiff{From: ends[0].ID.String(), FromCommit: ends[0].Commit, To: ends[1].ID.String(), ToCommit: ends[1].Commit, Plan: applier.Diff(revisions[0], revisions[1])}, nil
 }
 
 // pushScheme is how the request is signed, or nil.
@@ -261,58 +189,49 @@ func pushScheme(r *http.Request) *signature.Scheme {
 // SyncSecrets. Nothing is read where nothing could be verified: of a factory that
 // is unknown, or has no such secret, which is one answer. A notification changes
 // nothing by itself, so there is no entry in the audit log.
-func (s *Server) push(c *gin.Context, scheme *signature.Scheme) {
+func (s *Server) push(c *gin.Context, scheme *signature.Scheme) error {
 	verifier, err := s.pushVerifier(c, scheme)
 	if err != nil {
-		s.failWith(c, err)
-		return
+		return err
 	}
-	const refused = "the signature is not one of the secret that --sync-secret names"
+	refused := api.Refuse(api.AuthenticationRequired, "the signature is not one of the secret that --sync-secret names")
 	if verifier == nil {
-		fail(c, api.AuthenticationRequired, refused)
-		return
+		return refused
 	}
 	body := s.bodyOf(c, s.pushes)
 	defer body.release()
-	data, ok := readWithin(c, body, maxPush)
-	if !ok {
-		return
+	data, err := readWithin(c, body, maxPush)
+	if err != nil {
+		return err
 	}
 	request := signature.Request{Method: http.MethodPost, URL: s.cfg.BaseURL + c.Request.URL.RequestURI(), Header: c.Request.Header, Body: data, Now: s.cfg.Now()}
 	if verifier.Verify(&request) != nil {
 		if c.Request.ProtoMajor == 1 {
 			c.Header("Connection", "close") // as where nothing was read
 		}
-		fail(c, api.AuthenticationRequired, refused)
-		return
+		return refused
 	}
-	for _, a := range s.cfg.Appliers {
-		if a.State().Factory == c.Param("name") {
-			a.Kick("push")
-			c.Status(http.StatusAccepted)
-			return
-		}
+	if name := c.Param("name"); !s.cfg.Data.Kick(name) {
+		return api.Refuse(api.NotFound, "no factory is named "+name)
 	}
-	fail(c, api.NotFound, "no factory is named "+c.Param("name"))
+	c.Status(http.StatusAccepted)
+	return nil
 }
 
-// readWithin reads a body of at most limit bytes within its budget, or answers why
-// not.
-func readWithin(c *gin.Context, body *bodyReader, limit int64) ([]byte, bool) {
+// readWithin reads a body of at most limit bytes within its budget.
+func readWithin(c *gin.Context, body *bodyReader, limit int64) ([]byte, error) {
 	data, err := body.read(limit)
 	broken := (*delivery.BodyError)(nil)
 	switch {
 	case err == nil:
-		return data, true
+		return data, nil
 	case errors.Is(err, delivery.ErrTooLarge):
-		fail(c, api.RequestTooLarge, fmt.Sprintf("at most %d bytes", limit))
+		return nil, api.Refuse(api.RequestTooLarge, fmt.Sprintf("at most %d bytes", limit))
 	case errors.As(err, &broken):
-		fail(c, api.RequestTimeout, broken.Reason+": "+broken.Detail)
-	default:
-		c.Header("Retry-After", strconv.Itoa(delivery.BodyRetry))
-		fail(c, api.Unavailable, "there is no memory for the body; try again")
+		return nil, api.Refuse(api.RequestTimeout, broken.Reason+": "+broken.Detail)
 	}
-	return nil, false
+	c.Header("Retry-After", strconv.Itoa(delivery.BodyRetry))
+	return nil, api.Refuse(api.Unavailable, "there is no memory for the body; try again")
 }
 
 // pushVerifier checks against the newest value of the secret; nil if there is
@@ -322,18 +241,17 @@ func (s *Server) pushVerifier(c *gin.Context, scheme *signature.Scheme) (*signat
 	if name == "" {
 		return nil, nil
 	}
-	values, err := s.cfg.Store.NewestSecrets(c.Request.Context(), []string{name})
+	value, ok, err := s.cfg.Data.PushSecret(c.Request.Context(), name)
 	if err != nil {
 		return nil, err
 	}
-	value, ok := values[name]
 	if !ok {
 		s.seldom.say("push "+name, func(times int) { // anybody can ask
 			s.cfg.Logger.Warn("a push notification came, and the secret that --sync-secret names is not set", "secret", name, "times", times)
 		})
 		return nil, nil
 	}
-	verifier, err := scheme.Verifier(value.Value.Reveal())
+	verifier, err := scheme.Verifier(value)
 	if err != nil {
 		s.seldom.say("push "+name, func(times int) {
 			s.cfg.Logger.Warn("a push notification came, and the secret that --sync-secret names does not suit its scheme", "secret", name, "scheme", scheme.Name, "times", times, "error", err)

@@ -21,6 +21,7 @@ import (
 	"triphammer/applier"
 	"triphammer/applier/gitrepo"
 	"triphammer/factory/signature"
+	"triphammer/server/access"
 	"triphammer/server/secret"
 )
 
@@ -77,7 +78,8 @@ func TestPushNotification(t *testing.T) {
 	live := &applier.Live{}
 	live.Swap(&applier.Revision{Factory: "default", Commit: gitrepo.Commit{Hash: "live"}})
 	a := applier.New(applier.Config{Factory: "default", Source: source, Live: live, Ledger: &applier.Memory{}, Logger: slog.New(slog.DiscardHandler)})
-	f.cfg.Appliers = []*applier.Applier{a}
+	f.parts.Appliers = []*applier.Applier{a}
+	f.cfg.Data = access.New(f.parts)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- a.Run(ctx) }()

@@ -38,7 +38,7 @@ func (s *Server) receive(c *gin.Context) {
 	token, hasToken := c.Params.Get("token")
 	body := s.bodyOf(c, s.budgetOf(c.Param("uid")))
 	defer body.release()
-	answer := s.cfg.Delivery.Receive(c.Request.Context(), &delivery.Request{
+	answer := s.cfg.Data.Receive(c.Request.Context(), &delivery.Request{
 		UID: c.Param("uid"), PathToken: token, HasPathToken: hasToken,
 		URL: s.cfg.BaseURL + c.Request.URL.RequestURI(), Header: c.Request.Header, ContentLength: c.Request.ContentLength,
 		Client: clientOf(c), ReadBody: body.read,
@@ -70,7 +70,7 @@ func (s *Server) receive(c *gin.Context) {
 // reads the bodies of strangers: those must not keep out the senders that have
 // shown their credential before.
 func (s *Server) budgetOf(uid string) *bodies {
-	if w, ok := s.cfg.Live.Webhook(uid); ok && w.Verifier != nil && w.Verifier.NeedsBody() {
+	if s.cfg.Data.ReadsStrangers(uid) {
 		return s.strangers
 	}
 	return s.known

@@ -46,7 +46,7 @@ var hooks = fstest.MapFS{
 // uids are the UIDs of the webhooks by name.
 func (f *fixture) uids() map[string]string {
 	all := make(map[string]string)
-	for _, r := range f.cfg.Live.Revisions() {
+	for _, r := range f.parts.Live.Revisions() {
 		for _, w := range r.Webhooks {
 			all[w.Def.Name] = w.UID
 		}

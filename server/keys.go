@@ -2,35 +2,22 @@ package server
 
 import (
 	"cmp"
+	"context"
 	"fmt"
-	"net/http"
 	"slices"
 	"time"
 
-	"triphammer/server/api"
-
-	"github.com/gin-gonic/gin"
-
 	"triphammer/schema"
+	"triphammer/server/access"
+	"triphammer/server/api"
 	"triphammer/server/store"
 )
 
 var scopes = []string{store.ScopeRuns, store.ScopeManage, store.ScopeRead}
 
-func (s *Server) listKeys(c *gin.Context) {
-	if !forAll(c) {
-		return
-	}
-	keys, err := s.cfg.Store.Keys(c.Request.Context())
-	if err != nil {
-		s.failWith(c, err)
-		return
-	}
-	all := make([]api.Key, len(keys))
-	for i, k := range keys {
-		all[i] = showKey(k)
-	}
-	c.JSON(http.StatusOK, gin.H{"keys": all, "page_info": api.PageInfo{}})
+func (s *Server) listKeys(ctx context.Context, _ *call, all access.Whole) (api.List[api.Key], error) {
+	keys, err := all.Keys(ctx)
+	return onePage(keys, showKey), err
 }
 
 func showKey(k *store.Key) api.Key {
@@ -41,20 +28,12 @@ func showKey(k *store.Key) api.Key {
 }
 
 // createKey makes a key and shows it, once (SPEC 10.2).
-func (s *Server) createKey(c *gin.Context) {
-	if !forAll(c) {
-		return
+func (s *Server) createKey(ctx context.Context, c *call, all access.Whole) (shown api.Key, err error) {
+	req, err := body[api.CreateKey](c)
+	if err != nil {
+		return shown, err
 	}
-	body, ok := readRequest(c)
-	if !ok {
-		return
-	}
-	var req api.CreateKey
-	if err := decode(body, &req); err != nil {
-		s.failWith(c, err)
-		return
-	}
-	k := store.Key{Name: req.Name, Kind: store.KeyPersonal, Owner: cmp.Or(req.Owner, who(c).Owner), Scopes: req.Scopes, Factory: req.Factory}
+	k := store.Key{Name: req.Name, Kind: store.KeyPersonal, Owner: cmp.Or(req.Owner, c.Owner), Scopes: req.Scopes, Factory: req.Factory}
 	if req.Agent != "" {
 		k.Kind, k.Owner = store.KeyAgent, req.Agent
 	}
@@ -62,69 +41,60 @@ func (s *Server) createKey(c *gin.Context) {
 		k.Scopes = []string{store.ScopeRuns}
 	}
 	if req.ExpiresSeconds > 0 {
-		k.ExpiresAt = s.cfg.Store.Latest().Add(time.Duration(req.ExpiresSeconds) * time.Second)
+		k.ExpiresAt = all.Latest().Add(time.Duration(req.ExpiresSeconds) * time.Second)
 	}
-	if problem, ok := checkKey(k, req); !ok {
-		fail(c, api.InvalidRequest, problem.Message, problem)
-		return
+	if err := cmp.Or(checkKey(k, req), checkAgent(c, req)); err != nil {
+		return shown, err
 	}
-	if problem, ok := s.checkAgent(req); !ok {
-		fail(c, api.InvalidRequest, problem.Message, problem)
-		return
-	}
-	made, token, err := s.cfg.Store.CreateKey(c.Request.Context(), k)
+	made, token, err := all.CreateKey(ctx, k)
 	if err != nil {
-		s.failWith(c, err)
-		return
+		return shown, err
 	}
-	s.audit(c, "key.create", made.Name, made.Factory, fmt.Sprintf("%s of %s, scopes %v", made.Kind, made.Owner, made.Scopes))
-	shown := showKey(made)
+	c.audit("key.create", made.Name, made.Factory, fmt.Sprintf("%s of %s, scopes %v", made.Kind, made.Owner, made.Scopes))
+	shown = showKey(made)
 	shown.Key = token.Reveal()
-	c.JSON(http.StatusCreated, shown)
+	return shown, nil
 }
 
-func checkKey(k store.Key, req api.CreateKey) (api.FieldProblem, bool) {
+func checkKey(k store.Key, req api.CreateKey) error {
+	wrong := func(field, message string) error { return refuse(field, message, "%s", message) }
 	switch {
 	case k.Name == "" || len(k.Name) > 100:
-		return api.FieldProblem{Field: "name", Message: "a key needs a name of at most 100 bytes"}, false
+		return wrong("name", "a key needs a name of at most 100 bytes")
 	case req.Agent != "" && req.Owner != "":
-		return api.FieldProblem{Field: "owner", Message: "a key belongs to a person or to an agent, not to both"}, false
+		return wrong("owner", "a key belongs to a person or to an agent, not to both")
 	case req.ExpiresSeconds < 0:
-		return api.FieldProblem{Field: "expires_seconds", Message: "a key cannot expire in the past"}, false
+		return wrong("expires_seconds", "a key cannot expire in the past")
 	}
 	for _, scope := range k.Scopes {
 		if !slices.Contains(scopes, scope) {
-			return api.FieldProblem{Field: "scopes", Message: fmt.Sprintf("%q is no scope: they are runs, manage, read", scope)}, false
+			return wrong("scopes", fmt.Sprintf("%q is no scope: they are runs, manage, read", scope))
 		}
 	}
-	return api.FieldProblem{}, true
+	return nil
 }
 
 // checkAgent refuses a key for an agent that no definition has. While a factory
 // serves nothing, nobody can say which agents it has: then any name will do.
-func (s *Server) checkAgent(req api.CreateKey) (api.FieldProblem, bool) {
+func checkAgent(c *call, req api.CreateKey) error {
 	if req.Agent == "" {
-		return api.FieldProblem{}, true
+		return nil
 	}
-	var known []string
-	live := 0
-	for _, r := range s.cfg.Live.Revisions() {
-		if req.Factory != "" && r.Factory != req.Factory {
-			continue
+	served := 0
+	for _, f := range c.Factories() {
+		if req.Factory == "" || f.Name == req.Factory {
+			served++
 		}
-		live++
+	}
+	live := c.Revisions(req.Factory)
+	var known []string
+	for _, r := range live {
 		for _, a := range r.Definition.Agents {
 			known = append(known, a.Name)
 		}
 	}
-	served := 0
-	for _, a := range s.cfg.Appliers {
-		if req.Factory == "" || a.State().Factory == req.Factory {
-			served++
-		}
-	}
-	if live == 0 || live < served || slices.Contains(known, req.Agent) {
-		return api.FieldProblem{}, true
+	if len(live) == 0 || len(live) < served || slices.Contains(known, req.Agent) {
+		return nil
 	}
 	hint := "the definitions have no agent"
 	if len(known) > 0 {
@@ -134,45 +104,30 @@ func (s *Server) checkAgent(req api.CreateKey) (api.FieldProblem, bool) {
 	if hint != "" {
 		message += ": " + hint
 	}
-	return api.FieldProblem{Field: "agent", Message: message}, false
+	return refuse("agent", message, "%s", message)
 }
 
 // revokeKey ends a key at once, and what hangs on it: its open streams, the
 // sessions and links that were made with it, and its schedules.
-func (s *Server) revokeKey(c *gin.Context) {
-	if !forAll(c) {
-		return
-	}
-	k, ended, err := s.cfg.Store.RevokeKey(c.Request.Context(), c.Param("name"))
+func (s *Server) revokeKey(ctx context.Context, c *call, all access.Whole) (shown api.Key, err error) {
+	k, ended, err := all.RevokeKey(ctx, c.Param("name"))
 	if err != nil {
-		s.failWith(c, err)
-		return
+		return shown, err
 	}
 	s.streams.revoke(k.ID)
-	s.audit(c, "key.revoke", k.Name, k.Factory, fmt.Sprintf("ended %d sessions and %d links, paused %d schedules", ended.Sessions, ended.LoginLinks, ended.Schedules))
-	shown := showKey(k)
-	shown.Ended = &api.Ended{Sessions: ended.Sessions, LoginLinks: ended.LoginLinks, Schedules: ended.Schedules}
-	c.JSON(http.StatusOK, shown)
+	c.audit("key.revoke", k.Name, k.Factory, fmt.Sprintf("ended %d sessions and %d links, paused %d schedules", ended.Sessions, ended.LoginLinks, ended.Schedules))
+	shown = showKey(k)
+	shown.Ended = (*api.Ended)(&ended)
+	return shown, nil
 }
 
-func (s *Server) listAudit(c *gin.Context) {
-	limit, ok := limitOf(c)
-	if !ok || !forAll(c) {
-		return
-	}
-	cursor, ok := cursorOf[store.AuditEntry](c)
-	if !ok {
-		return
-	}
-	entries, err := s.cfg.Store.AuditLog(c.Request.Context(), cursor, limit+1)
+func (s *Server) listAudit(ctx context.Context, c *call, all access.Whole) (shown api.List[api.AuditEntry], err error) {
+	cursor, limit, err := from[store.AuditEntry](c)
 	if err != nil {
-		s.failWith(c, err)
-		return
+		return shown, err
 	}
-	entries, info := page(entries, limit, func(e store.AuditEntry) string { return e.ID.String() })
-	all := make([]api.AuditEntry, len(entries))
-	for i, e := range entries {
-		all[i] = api.AuditEntry{ID: e.ID.String(), At: e.At, Actor: e.Actor, Action: e.Action, Object: e.Object, Factory: e.Factory, Details: e.Details, From: e.Origin}
-	}
-	c.JSON(http.StatusOK, gin.H{"entries": all, "page_info": info})
+	entries, err := all.AuditLog(ctx, cursor, limit+1)
+	return listPage(entries, limit, func(e store.AuditEntry) string { return e.ID.String() }, func(e store.AuditEntry) api.AuditEntry {
+		return api.AuditEntry{ID: e.ID.String(), At: e.At, Actor: e.Actor, Action: e.Action, Object: e.Object, Factory: e.Factory, Details: e.Details, From: e.Origin}
+	}), err
 }

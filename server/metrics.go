@@ -59,6 +59,11 @@ func NewMetrics() *Metrics {
 	return m
 }
 
+// Watch adds the figures of a store and, unless it is nil, of a disk; once.
+func (m *Metrics) Watch(s *store.Store, d *disk.Watch) error {
+	return m.registry.Register(newStoreFigures(s, d))
+}
+
 // storeFigures asks the store when somebody looks.
 type storeFigures struct {
 	store                *store.Store
@@ -141,8 +146,11 @@ func isLoopback(c *gin.Context) bool {
 // webhooks: to whoever is on this machine, or has a key that reads.
 func (s *Server) metrics(c *gin.Context) {
 	if !isLoopback(c) {
-		s.require(store.ScopeRead)(c)
-		if c.IsAborted() || !forAll(c) {
+		if s.require(store.ScopeRead)(c); c.IsAborted() {
+			return
+		}
+		if _, err := callOf(c).Whole(); err != nil {
+			s.failWith(c, err)
 			return
 		}
 	}

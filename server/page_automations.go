@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"slices"
@@ -17,80 +18,60 @@ import (
 // every byte is escaped.
 const maxTestForm = 3*delivery.MaxBody + 4<<10
 
-// pageAutomations are the automations as pages show them.
-func (s *Server) pageAutomations() []dashboard.Automation {
-	var all []dashboard.Automation
-	for _, r := range s.cfg.Live.Revisions() {
-		for _, a := range r.Automations {
-			shown := dashboard.Automation{Factory: r.Factory, Name: a.Def.Name, Path: a.Def.Path, Enabled: a.Def.Enabled, Dormant: r.Dormant(a.Def), Environment: a.Def.Settings.EnvironmentID}
-			for i := range a.Def.Triggers {
-				t := &a.Def.Triggers[i]
-				trigger := dashboard.Trigger{Text: t.Provider + " " + t.Event, Idle: r.Idle(t)}
-				if names := slices.Concat(t.Webhooks, t.WebhookIDs); len(names) > 0 {
-					trigger.Text = "webhook " + strings.Join(names, ", ")
-				}
-				if gone := r.Gone(t); trigger.Idle == "" && len(gone) > 0 {
-					trigger.Idle = "there is no webhook " + strings.Join(gone, ", ")
-				}
-				shown.Triggers = append(shown.Triggers, trigger)
-			}
-			all = append(all, shown)
-		}
-	}
-	return all
-}
-
-func (s *Server) automationsPage(c *gin.Context) {
-	s.render(c, http.StatusOK, dashboard.Automations{Page: s.pageOf(c, "Automations"), Automations: s.pageAutomations()})
+func automationsPage(_ context.Context, c *call) (dashboard.Automations, error) {
+	return dashboard.Automations{Page: c.page("Automations"), Automations: automations(c.Revisions(""))}, nil
 }
 
 // filterTestPage is the form of Test filter, perhaps filled in by the address.
-func (s *Server) filterTestPage(c *gin.Context) {
-	s.render(c, http.StatusOK, s.filterTest(c, c.Request.URL.Query()))
+func filterTestPage(_ context.Context, c *call) (dashboard.FilterTest, error) {
+	return filterTest(c, c.Request.URL.Query()), nil
 }
 
-func (s *Server) filterTest(c *gin.Context, form url.Values) dashboard.FilterTest {
-	data := dashboard.FilterTest{
-		Page: s.pageOf(c, "Test filter"), Automations: s.pageAutomations(),
+func filterTest(c *call, form url.Values) dashboard.FilterTest {
+	all := c.Revisions("")
+	page := dashboard.FilterTest{
+		Page: c.page("Test filter"), Automations: automations(all),
 		Automation: form.Get("automation"), Webhook: form.Get("webhook"), Delivery: strings.TrimSpace(form.Get("delivery")), Payload: form.Get("payload"),
 	}
-	for _, r := range s.cfg.Live.Revisions() {
+	for _, r := range all {
 		for _, w := range r.Webhooks {
-			data.Webhooks = append(data.Webhooks, w.Def.Name)
+			page.Webhooks = append(page.Webhooks, w.Def.Name)
 		}
 	}
-	slices.Sort(data.Webhooks)
-	data.Webhooks = slices.Compact(data.Webhooks)
-	return data
+	slices.Sort(page.Webhooks)
+	page.Webhooks = slices.Compact(page.Webhooks)
+	return page
 }
 
 // testFromPage evaluates an automation on a stored delivery or a pasted payload
 // (SPEC C6.3). Nothing is started or recorded.
-func (s *Server) testFromPage(c *gin.Context) {
-	body, ok := readBody(c, maxTestForm)
-	if !ok {
+func (s *Server) testFromPage(g *gin.Context) {
+	c := callOf(g)
+	body, err := readBody(g, maxTestForm)
+	if err != nil {
+		s.failWith(g, err)
 		return
 	}
 	form, err := url.ParseQuery(string(body))
 	if err != nil {
-		s.message(c, http.StatusBadRequest, "The form cannot be read", err.Error())
+		s.message(g, http.StatusBadRequest, "The form cannot be read", err.Error())
 		return
 	}
-	data := s.filterTest(c, form)
-	factory, name, _ := strings.Cut(data.Automation, "/")
-	req := delivery.TestRequest{Factory: factory, Automation: name, Webhook: data.Webhook}
-	if strings.TrimSpace(data.Payload) != "" {
-		req.Payload = []byte(data.Payload)
+	page := filterTest(c, form)
+	factory, name, _ := strings.Cut(page.Automation, "/")
+	req := delivery.TestRequest{Factory: factory, Automation: name, Webhook: page.Webhook}
+	if strings.TrimSpace(page.Payload) != "" {
+		req.Payload = []byte(page.Payload)
 	}
 	var result delivery.TestResult
-	if req.DeliveryID, err = store.ParseID[store.Delivery](data.Delivery); err == nil {
-		result, err = s.cfg.Delivery.TestFilter(c.Request.Context(), req)
+	if req.DeliveryID, err = store.ParseID[store.Delivery](page.Delivery); err == nil {
+		result, err = c.TestFilter(g.Request.Context(), req)
 	}
-	status := http.StatusOK
 	if err != nil {
-		status, data.Error = http.StatusBadRequest, err.Error()
-	} else {
-		data.Result = &result
+		page.Error = err.Error()
+		s.render(g, http.StatusBadRequest, page)
+		return
 	}
-	s.render(c, status, data)
+	page.Result = &result
+	s.render(g, http.StatusOK, page)
 }

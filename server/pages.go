@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,12 +11,11 @@ import (
 	"strings"
 	"time"
 
-	"triphammer/server/api"
-
 	"github.com/gin-gonic/gin"
 
+	"triphammer/server/access"
+	"triphammer/server/api"
 	"triphammer/server/dashboard"
-	"triphammer/server/run"
 	"triphammer/server/store"
 )
 
@@ -35,14 +35,14 @@ func (s *Server) pages(e *gin.Engine) {
 	e.GET("/auth/login", pageHeaders, s.login)
 	e.POST("/auth/logout", pageHeaders, sameOrigin, s.logout)
 	p := e.Group("", pageHeaders, s.signedIn)
-	p.GET("/", s.overviewPage)
-	p.GET("/deliveries", s.deliveriesPage)
-	p.GET("/deliveries/:id", s.deliveryPage)
-	p.GET("/automations", s.automationsPage)
-	p.GET("/automations/test", s.filterTestPage)
+	p.GET("/", shown(overviewPage))
+	p.GET("/deliveries", shown(deliveriesPage))
+	p.GET("/deliveries/:id", shown(on(aDelivery, deliveryPage)))
+	p.GET("/automations", shown(automationsPage))
+	p.GET("/automations/test", shown(filterTestPage))
 	p.POST("/automations/test", sameOrigin, s.testFromPage)
-	p.GET("/runs", s.runsPage)
-	p.GET("/runs/:id", s.runPage)
+	p.GET("/runs", shown(runsPage))
+	p.GET("/runs/:id", shown(on(aRun, runPage)))
 	p.POST("/factories/:name/apply", sameOrigin, s.applyFromPage)
 }
 
@@ -64,13 +64,13 @@ func sameOrigin(c *gin.Context) {
 // signedIn lets pages through that have a session (SPEC 10.3).
 func (s *Server) signedIn(c *gin.Context) {
 	if actor, ok := c.Request.Context().Value(localKey).(string); ok {
-		c.Set(principalKey, &Principal{Name: "local " + actor, Kind: "local", Owner: actor, Scopes: []string{store.ScopeManage}})
+		s.admit(c, access.Local(actor))
 		return
 	}
 	if token, err := c.Cookie(sessionCookie); err == nil {
-		actor, err := s.cfg.Store.Session(c.Request.Context(), token)
+		by, err := s.cfg.Data.BySession(c.Request.Context(), token)
 		if err == nil {
-			c.Set(principalKey, &Principal{Name: "page " + actor, Kind: store.KeyPersonal, Owner: actor, Scopes: []string{store.ScopeManage}})
+			s.admit(c, by)
 			return
 		}
 		if !errors.Is(err, store.ErrNotFound) {
@@ -86,9 +86,22 @@ func (s *Server) message(c *gin.Context, status int, title, text string) {
 	s.render(c, status, dashboard.Message{Page: dashboard.Page{Title: title, Base: s.base}, Text: text})
 }
 
-func (s *Server) render(c *gin.Context, status int, data any) {
+// shown makes the handler of a page from a function that returns what it shows.
+func shown[T dashboard.Content](handle func(context.Context, *call) (T, error)) gin.HandlerFunc {
+	return func(g *gin.Context) {
+		c := callOf(g)
+		content, err := handle(g.Request.Context(), c)
+		if err != nil {
+			c.server.failPage(g, err)
+			return
+		}
+		c.server.render(g, http.StatusOK, content)
+	}
+}
+
+func (s *Server) render(c *gin.Context, status int, content dashboard.Content) {
 	var b bytes.Buffer
-	if err := dashboard.Render(&b, data); err != nil {
+	if err := dashboard.Render(&b, content); err != nil {
 		s.cfg.Logger.Error("a page could not be made", "error", err)
 		c.String(http.StatusInternalServerError, "internal error\n")
 		return
@@ -110,40 +123,33 @@ func (s *Server) failPage(c *gin.Context, err error) {
 	s.message(c, http.StatusInternalServerError, "Internal error", "The server's log has the reason.")
 }
 
-func (s *Server) pageOf(c *gin.Context, title string) dashboard.Page {
-	return dashboard.Page{Title: title, Actor: who(c).Owner, Base: s.base}
+// page is what every page has, for this caller.
+func (c *call) page(title string) dashboard.Page {
+	return dashboard.Page{Title: title, Actor: c.Owner, Base: c.server.base}
 }
 
 // createLoginLink makes a one-time link for whoever asks.
-func (s *Server) createLoginLink(c *gin.Context) {
-	if !forAll(c) {
-		return
-	}
-	token, err := s.cfg.Store.CreateLoginLink(c.Request.Context(), who(c).Owner, who(c).KeyID, linkLife)
+func (s *Server) createLoginLink(ctx context.Context, c *call, all access.Whole) (link api.LoginLink, err error) {
+	token, err := all.CreateLoginLink(ctx, c.Owner, c.KeyID, linkLife)
 	if err != nil {
-		s.failWith(c, err)
-		return
+		return link, err
 	}
-	s.audit(c, "auth.link", who(c).Owner, "", "")
-	c.JSON(http.StatusCreated, api.LoginLink{URL: s.cfg.BaseURL + "/auth/login?token=" + token, ExpiresAt: s.cfg.Now().Add(linkLife)})
+	c.audit("auth.link", c.Owner, "", "")
+	return api.LoginLink{URL: s.cfg.BaseURL + "/auth/login?token=" + token, ExpiresAt: s.cfg.Now().Add(linkLife)}, nil
 }
 
 // endSessions signs everybody out of the pages.
-func (s *Server) endSessions(c *gin.Context) {
-	if !forAll(c) {
-		return
-	}
-	ended, err := s.cfg.Store.EndSessions(c.Request.Context())
+func (s *Server) endSessions(ctx context.Context, c *call, all access.Whole) (api.Ended, error) {
+	ended, err := all.EndSessions(ctx)
 	if err != nil {
-		s.failWith(c, err)
-		return
+		return api.Ended{}, err
 	}
-	s.audit(c, "auth.logout_all", "", "", fmt.Sprintf("ended %d sessions and %d links", ended.Sessions, ended.LoginLinks))
-	c.JSON(http.StatusOK, api.Ended{Sessions: ended.Sessions, LoginLinks: ended.LoginLinks})
+	c.audit("auth.logout_all", "", "", fmt.Sprintf("ended %d sessions and %d links", ended.Sessions, ended.LoginLinks))
+	return api.Ended(ended), nil
 }
 
 func (s *Server) login(c *gin.Context) {
-	session, actor, err := s.cfg.Store.RedeemLoginLink(c.Request.Context(), c.Query("token"), sessionLife)
+	session, by, err := s.cfg.Data.SignIn(c.Request.Context(), c.Query("token"), sessionLife)
 	if errors.Is(err, store.ErrNotFound) {
 		s.message(c, http.StatusUnauthorized, "This link does not work", "It was used, it is too old, or the key that made it was revoked. Run `triphammer auth login` for another.")
 		return
@@ -156,143 +162,112 @@ func (s *Server) login(c *gin.Context) {
 		Name: sessionCookie, Value: session, Path: cmp.Or(s.base, "/"), MaxAge: int(sessionLife.Seconds()), HttpOnly: true, SameSite: http.SameSiteLaxMode,
 		Secure: strings.HasPrefix(s.cfg.BaseURL, "https://"),
 	})
-	c.Set(principalKey, &Principal{Name: "page " + actor, Owner: actor})
-	s.audit(c, "auth.login", actor, "", "")
+	s.admit(c, by).audit("auth.login", by.Owner, "", "")
 	c.Redirect(http.StatusSeeOther, s.base+"/")
 }
 
 // applyFromPage is the button Apply now: the head is applied anew, even if it
 // serves already (SPEC 4.4).
-func (s *Server) applyFromPage(c *gin.Context) {
-	name := c.Param("name")
-	for _, a := range s.cfg.Appliers {
-		if a.State().Factory != name {
-			continue
-		}
-		// An apply takes as long as it takes: reading a repository has its own limits.
-		_ = http.NewResponseController(c.Writer).SetWriteDeadline(time.Time{})
-		done, err := a.Apply(c.Request.Context(), "dashboard")
-		if err != nil {
-			s.failPage(c, err)
-			return
-		}
-		s.audit(c, "factory.apply", name, name, string(done.Outcome)+" "+done.Commit.Hash)
-		c.Redirect(http.StatusSeeOther, s.base+"/") // which says what came of it
+func (s *Server) applyFromPage(g *gin.Context) {
+	c, ctx := callOf(g), g.Request.Context()
+	f, err := aFactory(ctx, c)
+	if err != nil {
+		s.failPage(g, store.ErrNotFound)
 		return
 	}
-	s.failPage(c, store.ErrNotFound)
+	done, err := c.apply(ctx, f, "dashboard")
+	if err != nil {
+		s.failPage(g, err)
+		return
+	}
+	c.audit("factory.apply", f.Name, f.Name, string(done.Outcome)+" "+done.Commit.Hash)
+	c.Redirect(http.StatusSeeOther, s.base+"/") // which says what came of it
 }
 
 func (s *Server) logout(c *gin.Context) {
 	if token, err := c.Cookie(sessionCookie); err == nil {
-		actor, err := s.cfg.Store.Session(c.Request.Context(), token)
-		if err == nil {
-			err = s.cfg.Store.EndSession(c.Request.Context(), token)
-		}
+		by, err := s.cfg.Data.SignOut(c.Request.Context(), token)
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			s.failPage(c, err)
 			return
 		}
 		if err == nil {
-			c.Set(principalKey, &Principal{Name: "page " + actor, Owner: actor})
-			s.audit(c, "auth.logout", actor, "", "")
+			s.admit(c, by).audit("auth.logout", by.Owner, "", "")
 		}
 	}
 	http.SetCookie(c.Writer, &http.Cookie{Name: sessionCookie, Path: cmp.Or(s.base, "/"), MaxAge: -1, HttpOnly: true})
 	s.message(c, http.StatusOK, "Signed out", "The session has ended.")
 }
 
-func (s *Server) overviewPage(c *gin.Context) {
-	ctx := c.Request.Context()
-	data := dashboard.Overview{Page: s.pageOf(c, "Overview")}
-	for _, a := range s.cfg.Appliers {
-		f := dashboard.Factory{State: a.State()}
-		last, err := s.cfg.Store.LastApply(ctx, f.Factory, "")
+func overviewPage(ctx context.Context, c *call) (page dashboard.Overview, err error) {
+	page.Page = c.page("Overview")
+	for _, f := range c.Factories() {
+		shown := dashboard.Factory{State: f.State()}
+		last, err := f.LastApply(ctx)
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
-			s.failPage(c, err)
-			return
+			return page, err
 		}
 		if err == nil {
-			f.LastOutcome, f.LastCommit = last.Outcome, last.Commit
-			_ = json.Unmarshal(last.Diagnostics, &f.Diagnostics) // none are shown if they do not decode
+			shown.LastOutcome, shown.LastCommit = last.Outcome, last.Commit
+			_ = json.Unmarshal(last.Diagnostics, &shown.Diagnostics) // none are shown if they do not decode
 		}
-		data.Factories = append(data.Factories, f)
+		page.Factories = append(page.Factories, shown)
 	}
-	var err1, err2 error
-	data.Deliveries, err1 = s.cfg.Store.Deliveries(ctx, store.DeliveryQuery{Limit: 10})
-	data.Runs, err2 = s.cfg.Store.Runs(ctx, store.RunQuery{Limit: 10})
-	if err := errors.Join(err1, err2); err != nil {
-		s.failPage(c, err)
-		return
+	if page.Deliveries, err = c.Deliveries(ctx, store.DeliveryQuery{Limit: 10}); err != nil {
+		return page, err
 	}
-	s.render(c, http.StatusOK, data)
+	runs, err := c.Runs(ctx, store.RunQuery{Limit: 10})
+	page.Runs = rows(runs)
+	return page, err
 }
 
-func (s *Server) deliveriesPage(c *gin.Context) {
+// rows are runs as a table shows them.
+func rows(runs []access.Run) []*store.Run {
+	all := make([]*store.Run, len(runs))
+	for i, r := range runs {
+		all[i] = r.Run
+	}
+	return all
+}
+
+func deliveriesPage(ctx context.Context, c *call) (dashboard.Deliveries, error) {
 	before, err := store.ParseID[store.Delivery](c.Query("cursor"))
-	var all []*store.Delivery
-	if err == nil {
-		all, err = s.cfg.Store.Deliveries(c.Request.Context(), store.DeliveryQuery{Before: before, Limit: pageSize + 1})
-	}
 	if err != nil {
-		s.failPage(c, err)
-		return
+		return dashboard.Deliveries{}, err
 	}
+	all, err := c.Deliveries(ctx, store.DeliveryQuery{Before: before, Limit: pageSize + 1})
 	all, info := page(all, pageSize, func(d *store.Delivery) string { return d.ID.String() })
-	s.render(c, http.StatusOK, dashboard.Deliveries{Page: s.pageOf(c, "Deliveries"), Deliveries: all, Next: info.NextCursor})
+	return dashboard.Deliveries{Page: c.page("Deliveries"), Deliveries: all, Next: info.NextCursor}, err
 }
 
-func (s *Server) deliveryPage(c *gin.Context) {
-	trace, err := byID(c, c.Param("id"), s.cfg.Delivery.Show)
-	if err != nil {
-		s.failPage(c, err)
-		return
+func deliveryPage(ctx context.Context, c *call, d access.Delivery) (page dashboard.Delivery, err error) {
+	page.Page = c.page("Delivery " + d.ID.String())
+	if page.Trace, err = d.Trace(ctx); err != nil {
+		return page, err
 	}
-	data := dashboard.Delivery{Page: s.pageOf(c, "Delivery "+trace.Delivery.ID.String()), Trace: trace}
-	payload, err := s.cfg.Store.Payload(c.Request.Context(), trace.Delivery.ID)
-	if data.Damaged = errors.Is(err, store.ErrDamaged); err != nil && !data.Damaged && !errors.Is(err, store.ErrNotFound) {
-		s.failPage(c, err)
-		return
+	payload, err := d.Payload(ctx)
+	if page.Damaged = errors.Is(err, store.ErrDamaged); err != nil && !page.Damaged && !errors.Is(err, store.ErrNotFound) {
+		return page, err
 	}
-	data.Payload, data.Truncated = dashboard.PayloadText(payload)
-	s.render(c, http.StatusOK, data)
+	page.Payload, page.Truncated = dashboard.PayloadText(payload)
+	return page, nil
 }
 
-func (s *Server) runsPage(c *gin.Context) {
+func runsPage(ctx context.Context, c *call) (dashboard.Runs, error) {
 	after, err := store.ParseID[store.Run](c.Query("cursor"))
-	var all []*store.Run
-	if err == nil {
-		all, err = s.cfg.Store.Runs(c.Request.Context(), store.RunQuery{After: store.RunMark{ID: after}, Limit: pageSize + 1})
-	}
 	if err != nil {
-		s.failPage(c, err)
-		return
+		return dashboard.Runs{}, err
 	}
-	all, info := page(all, pageSize, func(r *store.Run) string { return r.ID.String() })
-	s.render(c, http.StatusOK, dashboard.Runs{Page: s.pageOf(c, "Runs"), Runs: all, Next: info.NextCursor})
+	all, err := c.Runs(ctx, store.RunQuery{After: store.RunMark{ID: after}, Limit: pageSize + 1})
+	all, info := page(all, pageSize, func(r access.Run) string { return r.ID.String() })
+	return dashboard.Runs{Page: c.page("Runs"), Runs: rows(all), Next: info.NextCursor}, err
 }
 
-func (s *Server) runPage(c *gin.Context) {
-	ctx := c.Request.Context()
-	r, err := byID(c, c.Param("id"), s.cfg.Store.Run)
+func runPage(ctx context.Context, c *call, r access.Run) (page dashboard.Run, err error) {
+	spec, err := r.Spec(ctx)
 	if err != nil {
-		s.failPage(c, err)
-		return
+		return page, err
 	}
-	data, err := s.cfg.Store.Spec(ctx, r.SpecHash)
-	if err != nil {
-		s.failPage(c, err)
-		return
-	}
-	spec, err := run.DecodeSpec(data)
-	if err != nil {
-		s.failPage(c, err)
-		return
-	}
-	events, err := s.cfg.Store.Events(ctx, r.ID, 0, maxEvents)
-	if err != nil {
-		s.failPage(c, err)
-		return
-	}
-	s.render(c, http.StatusOK, dashboard.Run{Page: s.pageOf(c, r.Title), Run: r, Prompt: spec.Prompt, Events: events})
+	events, err := r.Events(ctx, 0, maxEvents)
+	return dashboard.Run{Page: c.page(r.Title), Run: r.Run, Prompt: spec.Prompt, Events: events}, err
 }

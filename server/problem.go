@@ -3,13 +3,14 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
-
-	"triphammer/server/api"
 
 	"github.com/gin-gonic/gin"
 
+	"triphammer/server/api"
 	"triphammer/server/delivery"
+	"triphammer/server/run"
 	"triphammer/server/store"
 )
 
@@ -30,7 +31,7 @@ func (s *Server) failWith(c *gin.Context, err error) {
 	refused, ok := refusalOf(err)
 	switch {
 	case ok:
-		fail(c, refused.code, refused.detail, refused.fields...)
+		fail(c, refused.Code, refused.Detail, refused.Fields...)
 	case errors.Is(err, store.ErrDamaged):
 		fail(c, api.DataDamaged, err.Error())
 	case errors.Is(err, store.ErrNotFound):
@@ -52,4 +53,31 @@ func (s *Server) failWith(c *gin.Context, err error) {
 		s.cfg.Logger.Error("a request failed", "method", c.Request.Method, "route", c.FullPath(), "error", err)
 		fail(c, api.InternalError, "the server's log has the reason")
 	}
+}
+
+// refusalOf is the refusal that an error is, if it is one.
+func refusalOf(err error) (*api.Refusal, bool) {
+	if refused, ok := errors.AsType[*api.Refusal](err); ok {
+		return refused, true
+	}
+	unmet, ok := errors.AsType[*run.RefusedError](err)
+	if !ok {
+		return nil, false
+	}
+	refused := &api.Refusal{Code: api.InvalidRequest, Detail: unmet.Error()}
+	if unmet.Field != "" {
+		refused.Fields = []api.FieldProblem{{Field: unmet.Field, Message: unmet.Message}}
+	}
+	return refused, true
+}
+
+// refuse says what is wrong with one field of a request.
+func refuse(field, value, format string, args ...any) error {
+	return api.Refuse(api.InvalidRequest, fmt.Sprintf(format, args...), api.FieldProblem{Field: field, Message: value})
+}
+
+// invalid is refuse for a sentence about the field, which begins with its verb.
+func invalid(field, format string, args ...any) error {
+	message := fmt.Sprintf(format, args...)
+	return refuse(field, message, "%s %s", field, message)
 }

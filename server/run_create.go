@@ -2,17 +2,10 @@ package server
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
-	"net/http"
-	"slices"
-	"strings"
-
-	"triphammer/server/api"
-
-	"github.com/gin-gonic/gin"
+	"context"
 
 	"triphammer/factory"
+	"triphammer/server/api"
 	"triphammer/server/run"
 	"triphammer/server/store"
 )
@@ -45,36 +38,6 @@ func unsupported(r *api.CreateRun, cfg *api.RunConfig) []api.FieldProblem {
 	return all
 }
 
-// refusal is a problem that a request is answered with.
-type refusal struct {
-	code   api.Code
-	detail string
-	fields []api.FieldProblem
-}
-
-func (r *refusal) Error() string { return r.detail }
-
-func invalid(field, format string, args ...any) error {
-	message := fmt.Sprintf(format, args...)
-	return &refusal{api.InvalidRequest, field + " " + message, []api.FieldProblem{{Field: field, Message: message}}}
-}
-
-// refusalOf is the refusal that an error is, if it is one.
-func refusalOf(err error) (*refusal, bool) {
-	refused, unmet := (*refusal)(nil), (*run.RefusedError)(nil)
-	if errors.As(err, &refused) {
-		return refused, true
-	}
-	if !errors.As(err, &unmet) {
-		return nil, false
-	}
-	refused = &refusal{code: api.InvalidRequest, detail: unmet.Error()}
-	if unmet.Field != "" {
-		refused.fields = []api.FieldProblem{{Field: unmet.Field, Message: unmet.Message}}
-	}
-	return refused, true
-}
-
 // requestOf is the run that the body of a create asks for.
 func requestOf(body *api.CreateRun) (run.Request, error) {
 	var cfg api.RunConfig
@@ -84,7 +47,7 @@ func requestOf(body *api.CreateRun) (run.Request, error) {
 		}
 	}
 	if problems := unsupported(body, &cfg); len(problems) > 0 {
-		return run.Request{}, &refusal{api.NotSupported, problems[0].Field + " is not supported by this server", problems}
+		return run.Request{}, api.Refuse(api.NotSupported, problems[0].Field+" is not supported by this server", problems...)
 	}
 	parent, err := store.ParseID[store.Run](body.ParentRunID)
 	if err != nil {
@@ -101,92 +64,36 @@ func requestOf(body *api.CreateRun) (run.Request, error) {
 	return req, nil
 }
 
-func (s *Server) createRun(c *gin.Context) {
-	body, ok := readRequest(c)
-	if !ok {
-		return
+// maxIdempotencyKey is the length of an Idempotency-Key, in bytes.
+const maxIdempotencyKey = 255
+
+func (s *Server) createRun(ctx context.Context, c *call) (shown api.CreatedRun, err error) {
+	body, err := readBody(c.Context, maxRequest)
+	if err != nil {
+		return shown, err
 	}
 	var asked api.CreateRun
 	if err := decode(body, &asked); err != nil {
-		s.failWith(c, err)
-		return
+		return shown, err
 	}
 	req, err := requestOf(&asked)
 	if err != nil {
-		s.failWith(c, err)
-		return
+		return shown, err
 	}
-	req.Caller = who(c).caller()
-	r, err := run.FromRequest(c.Request.Context(), s.cfg.Store, s.cfg.Live, req)
+	r, err := c.NewRun(ctx, req)
 	if err != nil {
-		s.failWith(c, err)
-		return
+		return shown, err
 	}
-	p, key := who(c), c.GetHeader("Idempotency-Key")
+	key := c.GetHeader("Idempotency-Key")
 	if len(key) > maxIdempotencyKey {
-		s.failWith(c, invalid("Idempotency-Key", "has at most %d bytes", maxIdempotencyKey))
-		return
+		return shown, invalid("Idempotency-Key", "has at most %d bytes", maxIdempotencyKey)
 	}
-	if key != "" {
-		key = cmp.Or(p.KeyID.String(), p.Name) + "\x00" + key
-	}
-	made, created, err := s.cfg.Store.CreateRun(c.Request.Context(), r, key, body)
+	made, created, full, err := c.CreateRun(ctx, r, key, body)
 	if err != nil {
-		s.failWith(c, err)
-		return
+		return shown, err
 	}
-	full := s.cfg.Runs.AtCapacity()
 	if created {
-		s.cfg.Runs.Wake()
-		s.audit(c, "run.create", made.ID.String(), made.Factory, "")
+		c.audit("run.create", made.ID.String(), made.Factory, "")
 	}
-	c.JSON(http.StatusOK, api.CreatedRun{RunID: made.ID.String(), TaskID: made.ID.String(), State: string(made.State), AtCapacity: made.State == store.Queued && full})
-}
-
-// listEnvironments and listAgents are what a run can name.
-func (s *Server) listEnvironments(c *gin.Context) {
-	all := []api.AgentEnvironment{}
-	for _, r := range s.revisions(c) {
-		for _, e := range r.Definition.Environments {
-			shown := api.AgentEnvironment{
-				UID: r.Factory + "/" + e.Name, Name: e.Name, Factory: r.Factory, Description: e.Description, DockerImage: e.DockerImage,
-				Repositories: []api.AgentRepository{}, GitHubRepos: []map[string]string{}, SetupCommands: append([]string{}, e.SetupCommands...),
-			}
-			for _, repository := range e.Repositories {
-				shown.Repositories = append(shown.Repositories, api.AgentRepository(repository))
-				if rest, ok := strings.CutPrefix(repository.URL, "https://github.com/"); ok {
-					if owner, name, ok := strings.Cut(strings.TrimSuffix(rest, ".git"), "/"); ok {
-						shown.GitHubRepos = append(shown.GitHubRepos, map[string]string{"owner": owner, "repo": name})
-					}
-				}
-			}
-			all = append(all, shown)
-		}
-	}
-	c.JSON(http.StatusOK, gin.H{"environments": all})
-}
-
-func (s *Server) listAgents(c *gin.Context) {
-	byName := make(map[string]*api.AgentEntry)
-	all := []*api.AgentEntry{}
-	for _, r := range s.revisions(c) {
-		for _, a := range r.Definition.Agents {
-			entry := byName[a.Name]
-			if entry == nil {
-				entry = &api.AgentEntry{Name: a.Name}
-				byName[a.Name] = entry
-				all = append(all, entry)
-			}
-			v := api.AgentVariant{
-				ID: r.Factory + "/" + a.Name, Description: a.Description, BasePrompt: a.Prompt, Environments: []map[string]string{},
-				Source: map[string]string{"owner": r.Factory, "name": r.Definition.Name, "skill_path": a.Path},
-			}
-			if id := a.Settings.EnvironmentID; id != "" {
-				v.Environments = append(v.Environments, map[string]string{"uid": r.Factory + "/" + id, "name": id})
-			}
-			entry.Variants = append(entry.Variants, v)
-		}
-	}
-	slices.SortFunc(all, func(a, b *api.AgentEntry) int { return strings.Compare(a.Name, b.Name) })
-	c.JSON(http.StatusOK, gin.H{"agents": all})
+	return api.CreatedRun{RunID: made.ID.String(), TaskID: made.ID.String(), State: string(made.State), AtCapacity: made.State == store.Queued && full}, nil
 }

@@ -1,18 +1,17 @@
 package server
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"triphammer/server/access"
 	"triphammer/server/api"
-
-	"github.com/gin-gonic/gin"
 
 	"triphammer/server/run"
 	"triphammer/server/store"
@@ -258,8 +257,8 @@ type runCursor struct {
 	ID   string `json:"i"`
 }
 
-func (l *runListing) cursor(r *store.Run) string {
-	mark := l.Mark(r)
+func (l *runListing) cursor(r access.Run) string {
+	mark := l.Mark(r.Run)
 	text, _ := json.Marshal(runCursor{l.sort, l.Ascending, mark.Key, mark.ID.String()}) // strings and a bool
 	return base64.RawURLEncoding.EncodeToString(text)
 }
@@ -288,37 +287,23 @@ func (l *runListing) goOn(text string) {
 	}
 }
 
-func (s *Server) listRuns(c *gin.Context) {
-	limit, ok := limitOf(c)
-	if !ok {
-		return
+func (s *Server) listRuns(ctx context.Context, c *call) (shown api.List[api.Run], err error) {
+	limit, err := c.limit()
+	if err != nil {
+		return shown, err
 	}
 	l := parseRunList(c.Request.URL.Query())
 	if l.wrong != nil {
-		fail(c, api.InvalidRequest, l.wrong.Field+": "+l.wrong.Message, *l.wrong)
-		return
+		return shown, api.Refuse(api.InvalidRequest, l.wrong.Field+": "+l.wrong.Message, *l.wrong)
 	}
-	if only := who(c).Factory; only != "" {
-		if slices.ContainsFunc(l.Factories, func(f string) bool { return f != only }) {
-			fail(c, api.NotAuthorized, "the key is for another factory", api.FieldProblem{Field: "factory", Message: strings.Join(l.Factories, ", ")})
-			return
-		}
-		l.Factories = []string{only}
-	}
-	var all []*store.Run
 	if !l.none {
 		l.Limit = limit + 1
-		var err error
-		if all, err = s.cfg.Store.Runs(c.Request.Context(), l.RunQuery); err != nil {
-			s.failWith(c, err)
-			return
-		}
+	}
+	all, err := c.Runs(ctx, l.RunQuery)
+	if err != nil {
+		return shown, err
 	}
 	all, info := page(all, limit, l.cursor)
-	runs, err := s.showRuns(c.Request.Context(), all)
-	if err != nil {
-		s.failWith(c, err)
-		return
-	}
-	c.JSON(http.StatusOK, gin.H{"runs": runs, "page_info": info})
+	runs, err := s.showRuns(ctx, all)
+	return api.List[api.Run]{Entries: runs, PageInfo: &info}, err
 }

@@ -218,10 +218,10 @@ func TestWhoseNames(t *testing.T) {
 	key := f.key("ada", "runs")
 	made := f.do("POST", "/api/v1/agent/schedules", key, `{"name":"x","cron_schedule":"@daily","prompt":"x"}`)
 	schedule := "/api/v1/agent/schedules/" + field(t, made, "id")
-	r, _ := f.cfg.Live.Revision("default")
+	r, _ := f.parts.Live.Revision("default")
 	second := *r
 	second.Factory = "second"
-	f.cfg.Live.Swap(&second)
+	f.parts.Live.Swap(&second)
 	for _, c := range []struct {
 		config, factory, wrong string // whose it is, or the first of errors
 	}{

@@ -4,66 +4,49 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
-	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
-	"triphammer/server/api"
-
 	"github.com/gin-gonic/gin"
 
+	"triphammer/server/access"
+	"triphammer/server/api"
 	"triphammer/server/run"
 	"triphammer/server/store"
 )
 
-func (s *Server) getRun(c *gin.Context) {
-	r, ok := s.run(c)
-	if !ok {
-		return
-	}
-	shown, err := s.showRuns(c.Request.Context(), []*store.Run{r})
+func (s *Server) getRun(ctx context.Context, _ *call, r access.Run) (shown api.Run, err error) {
+	all, err := s.showRuns(ctx, []access.Run{r})
 	if err != nil {
-		s.failWith(c, err)
-		return
+		return shown, err
 	}
-	c.JSON(http.StatusOK, shown[0])
+	return all[0], nil
 }
 
 // showRuns are runs as the API shows them: what is in their specs comes from
 // there.
-func (s *Server) showRuns(ctx context.Context, all []*store.Run) ([]api.Run, error) {
+func (s *Server) showRuns(ctx context.Context, all []access.Run) ([]api.Run, error) {
 	specs := make(map[[32]byte]run.Spec)
-	ids := make([]store.RunID, len(all))
-	for i, r := range all {
-		ids[i] = r.ID
+	for _, r := range all {
 		if _, known := specs[r.SpecHash]; known {
 			continue
 		}
-		spec, err := s.spec(ctx, r)
+		spec, err := r.Spec(ctx)
 		if err != nil {
 			return nil, err
 		}
 		specs[r.SpecHash] = spec
 	}
-	metadata, err := s.cfg.Store.RunMetadata(ctx, ids...)
+	metadata, err := access.Metadata(ctx, all...)
 	if err != nil {
 		return nil, err
 	}
 	shown := make([]api.Run, len(all))
 	for i, r := range all {
-		shown[i] = s.showRun(r, specs[r.SpecHash], metadata[r.ID])
+		shown[i] = s.showRun(r.Run, specs[r.SpecHash], metadata[r.ID])
 	}
 	return shown, nil
-}
-
-func (s *Server) spec(ctx context.Context, r *store.Run) (run.Spec, error) {
-	data, err := s.cfg.Store.Spec(ctx, r.SpecHash)
-	if err != nil {
-		return run.Spec{}, fmt.Errorf("spec of %s: %w", r.ID, err)
-	}
-	return run.DecodeSpec(data)
 }
 
 // automationKey is the key under which the metadata of a run name its
@@ -157,72 +140,51 @@ func executorOf(r *store.Run) api.Profile {
 
 // RunNotice makes the body of a notice; it is a notify.Runs.Body.
 func (s *Server) RunNotice(ctx context.Context, r *store.Run) ([]byte, error) {
-	shown, err := s.showRuns(ctx, []*store.Run{r})
+	shown, err := s.showRuns(ctx, []access.Run{s.cfg.Data.OwnRun(r)})
 	if err != nil {
 		return nil, err
 	}
 	return json.Marshal(api.RunNotice{Type: "run." + strings.ToLower(string(r.State)), Timestamp: r.FinishedAt, Data: shown[0]})
 }
 
-func (s *Server) listNotices(c *gin.Context) {
-	limit, ok := limitOf(c)
-	if !ok || !forAll(c) {
-		return
-	}
-	cursor, ok := cursorOf[store.Run](c)
-	if !ok {
-		return
-	}
-	all, err := s.cfg.Store.Notices(c.Request.Context(), cursor, limit+1)
+func (s *Server) listNotices(ctx context.Context, c *call, all access.Whole) (shown api.List[api.Notice], err error) {
+	cursor, limit, err := from[store.Run](c)
 	if err != nil {
-		s.failWith(c, err)
-		return
+		return shown, err
 	}
-	all, info := page(all, limit, func(n store.Notice) string { return n.RunID.String() })
-	shown := make([]api.Notice, len(all))
-	for i, n := range all {
-		shown[i] = api.Notice{RunID: n.RunID.String(), Status: n.Status, Attempts: n.Attempts, Detail: n.Detail, NextAttempt: api.Time(n.DueAt), UpdatedAt: n.UpdatedAt}
-	}
-	c.JSON(http.StatusOK, gin.H{"notices": shown, "page_info": info})
+	notices, err := all.Notices(ctx, cursor, limit+1)
+	return listPage(notices, limit, func(n store.Notice) string { return n.RunID.String() }, func(n store.Notice) api.Notice {
+		return api.Notice{RunID: n.RunID.String(), Status: n.Status, Attempts: n.Attempts, Detail: n.Detail, NextAttempt: api.Time(n.DueAt), UpdatedAt: n.UpdatedAt}
+	}), err
 }
 
 // maxEvents is the most events of one answer.
 const maxEvents = 10_000
 
-func (s *Server) transcript(c *gin.Context) {
-	r, ok := s.run(c)
-	if !ok {
-		return
-	}
+func (s *Server) transcript(ctx context.Context, c *call, r access.Run) (t api.Transcript, err error) {
 	// The cursor of lists is the number of the last event here: both go on.
 	text := cmp.Or(c.Query("after"), c.Query("cursor"), "0")
 	after, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || after < 0 {
-		fail(c, api.InvalidRequest, "after is the number of an event", api.FieldProblem{Field: "after", Message: text})
-		return
+		return t, refuse("after", text, "after is the number of an event")
 	}
-	events, err := s.cfg.Store.Events(c.Request.Context(), r.ID, after, maxEvents)
+	events, err := r.Events(ctx, after, maxEvents)
 	if err != nil {
-		s.failWith(c, err)
-		return
+		return t, err
 	}
 	// The state was read before the events: of a finished run they are all there.
-	t := api.Transcript{RunID: r.ID.String(), State: string(r.State), Events: make([]api.Event, len(events))}
+	t = api.Transcript{RunID: r.ID.String(), State: string(r.State), Events: make([]api.Event, len(events))}
 	if len(events) == maxEvents {
 		t.PageInfo = api.PageInfo{HasNextPage: true, NextCursor: strconv.FormatInt(events[maxEvents-1].Seq, 10)}
 	}
 	for i, e := range events {
 		t.Events[i] = api.Event(e)
 	}
-	c.JSON(http.StatusOK, t)
+	return t, nil
 }
 
 // timeline is the milestones of a run.
-func (s *Server) timeline(c *gin.Context) {
-	r, ok := s.run(c)
-	if !ok {
-		return
-	}
+func (s *Server) timeline(ctx context.Context, _ *call, r access.Run) (api.Timeline, error) {
 	t, id := api.Timeline{Events: []api.TimelineEvent{}}, r.ID.String()
 	add := func(kind string, at time.Time, payload any) {
 		if !at.IsZero() {
@@ -233,37 +195,30 @@ func (s *Server) timeline(c *gin.Context) {
 	}
 	add("run_created", r.CreatedAt, nil)
 	add("run_claimed", r.StartedAt, nil)
-	started, err := s.cfg.Store.FirstEvent(c.Request.Context(), r.ID, run.KindStarted)
+	started, err := r.FirstEvent(ctx, run.KindStarted)
 	if err != nil {
-		s.failWith(c, err)
-		return
+		return t, err
 	}
 	add("agent_started", started, nil)
 	ends := map[store.RunState]string{store.Succeeded: "run_done", store.FailedRun: "run_failed", store.Cancelled: "run_cancelled"}
 	if kind := ends[r.State]; kind != "" {
 		add(kind, r.FinishedAt, gin.H{"message": r.StatusMessage})
 	}
-	c.JSON(http.StatusOK, t)
+	return t, nil
 }
 
 // conversation is the transcript as what was said and done.
-func (s *Server) conversation(c *gin.Context) {
-	r, ok := s.run(c)
-	if !ok {
-		return
-	}
-	spec, err := s.spec(c.Request.Context(), r)
+func (s *Server) conversation(ctx context.Context, _ *call, r access.Run) (shown api.Conversation, err error) {
+	spec, err := r.Spec(ctx)
 	if err != nil {
-		s.failWith(c, err)
-		return
+		return shown, err
 	}
 	step := api.Step{ID: "1", Description: r.Title, StartedAt: api.Time(r.StartedAt), CompletedAt: api.Time(r.FinishedAt), Steps: []api.Step{}}
 	say(&step, "user", r.CreatedAt, api.Content{"type": "text", "text": spec.Prompt})
 	for after := int64(0); ; {
-		events, err := s.cfg.Store.Events(c.Request.Context(), r.ID, after, maxEvents)
+		events, err := r.Events(ctx, after, maxEvents)
 		if err != nil {
-			s.failWith(c, err)
-			return
+			return shown, err
 		}
 		for _, e := range events {
 			addEvent(&step, e)
@@ -273,7 +228,7 @@ func (s *Server) conversation(c *gin.Context) {
 		}
 		after = events[len(events)-1].Seq
 	}
-	c.JSON(http.StatusOK, api.Conversation{ConversationID: r.ID.String(), Steps: []api.Step{step}})
+	return api.Conversation{ConversationID: r.ID.String(), Steps: []api.Step{step}}, nil
 }
 
 func say(s *api.Step, role string, at time.Time, parts ...api.Content) {
@@ -319,16 +274,21 @@ func addEvent(s *api.Step, e store.Event) {
 
 // followUp refuses what this server cannot do: a run is one conversation, and
 // ends with its agent.
-func (s *Server) followUp(c *gin.Context) {
-	if _, ok := s.run(c); ok {
-		fail(c, api.NotSupported, "a run takes no follow-ups here: start another run, with parent_run_id to link the two")
-	}
+func (s *Server) followUp(context.Context, *call, access.Run) (done written, err error) {
+	return done, api.Refuse(api.NotSupported, "a run takes no follow-ups here: start another run, with parent_run_id to link the two")
 }
 
 // handoff are the files that somebody handed over to the run beside its own
 // attachments: there is no way to.
-func (s *Server) handoff(c *gin.Context) {
-	if _, ok := s.run(c); ok {
-		c.JSON(http.StatusOK, gin.H{"attachments": []any{}})
+func (s *Server) handoff(context.Context, *call, access.Run) (gin.H, error) {
+	return gin.H{"attachments": []any{}}, nil
+}
+
+// cancelRun answers with the run's id.
+func (s *Server) cancelRun(ctx context.Context, c *call, r access.Run) (string, error) {
+	if err := r.Cancel(ctx); err != nil {
+		return "", err
 	}
+	c.audit("run.cancel", r.ID.String(), r.Factory, "")
+	return r.ID.String(), nil
 }

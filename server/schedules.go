@@ -2,18 +2,20 @@ package server
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
 
-	"triphammer/server/api"
-
 	"github.com/gin-gonic/gin"
 
 	"triphammer/factory"
+	"triphammer/server/access"
+	"triphammer/server/api"
 	"triphammer/server/run"
 	"triphammer/server/store"
 )
@@ -38,39 +40,29 @@ func scheduledRequest(r *api.ScheduledRun) (run.Request, error) {
 
 // asSchedule names the fields of a refused run as a schedule has them.
 func asSchedule(err error) error {
-	problem, ok := refusalOf(err)
+	refused, ok := refusalOf(err)
 	if !ok {
 		return err
 	}
 	names := strings.NewReplacer("config.", "agent_config.", "agent_identity_uid", "agent_uid")
-	renamed := refusal{problem.code, names.Replace(problem.detail), nil}
-	for _, f := range problem.fields {
-		renamed.fields = append(renamed.fields, api.FieldProblem{Field: names.Replace(f.Field), Message: f.Message})
+	fields := slices.Clone(refused.Fields)
+	for i := range fields {
+		fields[i].Field = names.Replace(fields[i].Field)
 	}
-	return &renamed
+	return api.Refuse(refused.Code, names.Replace(refused.Detail), fields...)
 }
 
-// readSchedule reads a create, or an update of a schedule of a factory, or answers
-// what is wrong with it.
-func (s *Server) readSchedule(c *gin.Context, within string) (store.Schedule, *api.WriteSchedule, bool) {
-	body, ok := readRequest(c)
-	if !ok {
-		return store.Schedule{}, nil, false
-	}
-	var req api.WriteSchedule
-	if err := decode(body, &req); err != nil {
-		s.failWith(c, err)
-		return store.Schedule{}, nil, false
-	}
-	n, err := s.checkSchedule(c, &req, within)
+// readSchedule reads a create, or an update of a schedule of a factory.
+func readSchedule(ctx context.Context, c *call, within string) (store.Schedule, *api.WriteSchedule, error) {
+	req, err := body[api.WriteSchedule](c)
 	if err != nil {
-		s.failWith(c, asSchedule(err))
-		return store.Schedule{}, nil, false
+		return store.Schedule{}, nil, err
 	}
-	return n, &req, true
+	n, err := checkSchedule(ctx, c, &req, within)
+	return n, &req, asSchedule(err)
 }
 
-func (s *Server) checkSchedule(c *gin.Context, req *api.WriteSchedule, within string) (store.Schedule, error) {
+func checkSchedule(ctx context.Context, c *call, req *api.WriteSchedule, within string) (store.Schedule, error) {
 	req.Name = strings.TrimSpace(req.Name)
 	if req.Name == "" || utf8.RuneCountInString(req.Name) > run.MaxTitle {
 		return store.Schedule{}, invalid("name", "has 1 to %d characters", run.MaxTitle)
@@ -84,166 +76,129 @@ func (s *Server) checkSchedule(c *gin.Context, req *api.WriteSchedule, within st
 			return store.Schedule{}, invalid("cron_schedule", "fires every second at most, not every %s", text)
 		}
 	}
-	p := who(c)
 	asked, err := scheduledRequest(&req.ScheduledRun)
 	if err != nil {
 		return store.Schedule{}, err
 	}
-	asked.Caller, asked.Factory = p.caller(), within
-	r, err := run.FromRequest(c.Request.Context(), s.cfg.Store, s.cfg.Live, asked)
+	asked.Factory = within
+	r, err := c.NewRun(ctx, asked)
 	if err != nil {
 		return store.Schedule{}, err
 	}
 	kept, err := json.Marshal(req.ScheduledRun)
 	return store.Schedule{
-		Factory: r.Factory, Name: req.Name, Cron: req.Cron, Request: kept, CreatorKind: r.CreatorKind, CreatorName: r.CreatorName, KeyID: p.KeyID,
+		Factory: r.Factory, Name: req.Name, Cron: req.Cron, Request: kept, CreatorKind: r.CreatorKind, CreatorName: r.CreatorName, KeyID: c.KeyID,
 		UpdatedKind: r.CreatorKind, UpdatedBy: r.CreatorName,
 	}, err
 }
 
-func (s *Server) createSchedule(c *gin.Context) {
-	n, req, ok := s.readSchedule(c, "")
-	if !ok {
-		return
+func (s *Server) createSchedule(ctx context.Context, c *call) (shown api.Schedule, err error) {
+	n, req, err := readSchedule(ctx, c, "")
+	if err != nil {
+		return shown, err
 	}
 	n.Enabled = req.Enabled == nil || *req.Enabled
-	made, err := s.cfg.Store.CreateSchedule(c.Request.Context(), n)
+	made, err := c.CreateSchedule(ctx, n)
 	if err != nil {
-		s.failWith(c, err)
-		return
+		return shown, err
 	}
 	s.scheduleChanged(c, "schedule.create", made)
-	c.JSON(http.StatusCreated, s.showSchedule(made))
+	return c.showSchedule(made), nil
 }
 
-func (s *Server) scheduleChanged(c *gin.Context, action string, n *store.Schedule) {
+func (s *Server) scheduleChanged(c *call, action string, n *store.Schedule) {
 	s.cfg.SchedulesChanged()
-	s.audit(c, action, n.ID.String(), n.Factory, fmt.Sprintf("%s: %s, of the %s %s", n.Name, n.Cron, n.CreatorKind, n.CreatorName))
+	c.audit(action, n.ID.String(), n.Factory, fmt.Sprintf("%s: %s, of the %s %s", n.Name, n.Cron, n.CreatorKind, n.CreatorName))
 }
 
-// schedule finds the schedule of a request, or answers why not. One to be changed
-// must not be a file's, and must be the caller's own unless the key may manage: its
-// runs count as those of its creator.
-func (s *Server) schedule(c *gin.Context, toChange bool) (*store.Schedule, bool) {
-	n, err := byID(c, c.Param("id"), s.cfg.Store.Schedule)
-	if err == nil && !who(c).mayTouch(n.Factory) {
-		err = fmt.Errorf("schedule %s: %w", c.Param("id"), store.ErrNotFound)
+func aSchedule(ctx context.Context, c *call) (access.Schedule, error) {
+	return c.Schedule(ctx, c.Param("id"))
+}
+
+// ownSchedule is one to be changed: it must not be a file's, and must be the
+// caller's own unless the key may manage: its runs count as those of its creator.
+func ownSchedule(ctx context.Context, c *call) (access.Schedule, error) {
+	n, err := aSchedule(ctx, c)
+	switch {
+	case err != nil:
+		return n, err
+	case n.Automation != "":
+		return n, api.Refuse(api.NotSupported, fmt.Sprintf("the automation %s defines this schedule: change its file", n.Automation))
+	case !c.May(store.ScopeManage) && !c.Owns(n.Schedule):
+		return n, api.Refuse(api.NotAuthorized, fmt.Sprintf("the schedule belongs to the %s %s: a key of theirs, or one with the scope manage, may change it", n.CreatorKind, n.CreatorName))
 	}
+	return n, nil
+}
+
+func (s *Server) listSchedules(ctx context.Context, c *call) (api.List[api.Schedule], error) {
+	all, err := c.Schedules(ctx, c.Query("factory"))
+	return listOf(all, c.showSchedule), err
+}
+
+func (s *Server) getSchedule(_ context.Context, c *call, n access.Schedule) (api.Schedule, error) {
+	return c.showSchedule(n.Schedule), nil
+}
+
+func (s *Server) updateSchedule(ctx context.Context, c *call, old access.Schedule) (shown api.Schedule, err error) {
+	n, req, err := readSchedule(ctx, c, old.Factory)
 	if err != nil {
-		s.failWith(c, err)
-		return nil, false
-	}
-	if toChange && n.Automation != "" {
-		fail(c, api.NotSupported, fmt.Sprintf("the automation %s defines this schedule: change its file", n.Automation))
-		return nil, false
-	}
-	if p := who(c); toChange && !p.may(store.ScopeManage) && !p.owns(n) {
-		fail(c, api.NotAuthorized, fmt.Sprintf("the schedule belongs to the %s %s: a key of theirs, or one with the scope manage, may change it", n.CreatorKind, n.CreatorName))
-		return nil, false
-	}
-	return n, true
-}
-
-func (s *Server) listSchedules(c *gin.Context) {
-	factory, ok := factoryOf(c)
-	if !ok {
-		return
-	}
-	all, err := s.cfg.Store.Schedules(c.Request.Context(), factory)
-	if err != nil {
-		s.failWith(c, err)
-		return
-	}
-	shown := make([]api.Schedule, len(all))
-	for i, n := range all {
-		shown[i] = s.showSchedule(n)
-	}
-	c.JSON(http.StatusOK, gin.H{"schedules": shown})
-}
-
-func (s *Server) getSchedule(c *gin.Context) {
-	if n, ok := s.schedule(c, false); ok {
-		c.JSON(http.StatusOK, s.showSchedule(n))
-	}
-}
-
-func (s *Server) updateSchedule(c *gin.Context) {
-	old, ok := s.schedule(c, true)
-	if !ok {
-		return
-	}
-	n, req, ok := s.readSchedule(c, old.Factory)
-	if !ok {
-		return
+		return shown, err
 	}
 	if req.Enabled == nil {
-		s.failWith(c, invalid("enabled", "is required"))
-		return
+		return shown, invalid("enabled", "is required")
 	}
 	if n.Factory != old.Factory {
-		s.failWith(c, invalid("agent_config.environment_id", "is of another factory than the schedule"))
-		return
+		return shown, invalid("agent_config.environment_id", "is of another factory than the schedule")
 	}
-	n.ID, n.Enabled = old.ID, *req.Enabled
 	if n.Name == old.Name && n.Cron == old.Cron && bytes.Equal(n.Request, old.Request) {
-		n = *old
-		s.switchSchedule(c, "schedule.update", &n, *req.Enabled)
-		return
+		return s.switchSchedule(ctx, c, "schedule.update", old, *req.Enabled)
 	}
 	// Another person's runs from here on: those of whoever wrote what runs.
-	s.saveSchedule(c, "schedule.update", n)
+	n.Enabled = *req.Enabled
+	return s.saveSchedule(ctx, c, "schedule.update", old, n)
 }
 
-func (s *Server) saveSchedule(c *gin.Context, action string, n store.Schedule) {
-	saved, err := s.cfg.Store.UpdateSchedule(c.Request.Context(), n)
+func (s *Server) saveSchedule(ctx context.Context, c *call, action string, old access.Schedule, n store.Schedule) (shown api.Schedule, err error) {
+	saved, err := old.Update(ctx, n)
 	if err != nil {
-		s.failWith(c, err)
-		return
+		return shown, err
 	}
 	s.scheduleChanged(c, action, saved)
-	c.JSON(http.StatusOK, s.showSchedule(saved))
+	return c.showSchedule(saved), nil
 }
 
-func (s *Server) pauseSchedule(c *gin.Context)  { s.enableSchedule(c, "schedule.pause", false) }
-func (s *Server) resumeSchedule(c *gin.Context) { s.enableSchedule(c, "schedule.resume", true) }
+func (s *Server) pauseSchedule(ctx context.Context, c *call, n access.Schedule) (api.Schedule, error) {
+	return s.switchSchedule(ctx, c, "schedule.pause", n, false)
+}
 
-func (s *Server) enableSchedule(c *gin.Context, action string, enabled bool) {
-	n, ok := s.schedule(c, true)
-	if !ok {
-		return
-	}
-	s.switchSchedule(c, action, n, enabled)
+func (s *Server) resumeSchedule(ctx context.Context, c *call, n access.Schedule) (api.Schedule, error) {
+	return s.switchSchedule(ctx, c, "schedule.resume", n, true)
 }
 
 // switchSchedule turns a schedule on or off without changing what it runs. Who
 // turns on what an ended key has paused answers for it from then on; else it stays
 // its creator's, whoever does it. It needs the key by which its creator last did
 // so.
-func (s *Server) switchSchedule(c *gin.Context, action string, n *store.Schedule, enabled bool) {
-	p := who(c)
-	if enabled && (p.owns(n) || n.Paused != "") {
-		n.CreatorKind, n.CreatorName = p.creator()
-		n.KeyID = p.KeyID
+func (s *Server) switchSchedule(ctx context.Context, c *call, action string, old access.Schedule, enabled bool) (api.Schedule, error) {
+	n := *old.Schedule
+	if enabled && (c.Owns(&n) || n.Paused != "") {
+		n.CreatorKind, n.CreatorName = c.Creator()
+		n.KeyID = c.KeyID
 	}
-	n.UpdatedKind, n.UpdatedBy = p.creator()
+	n.UpdatedKind, n.UpdatedBy = c.Creator()
 	n.Enabled = enabled
-	s.saveSchedule(c, action, *n)
+	return s.saveSchedule(ctx, c, action, old, n)
 }
 
-func (s *Server) deleteSchedule(c *gin.Context) {
-	n, ok := s.schedule(c, true)
-	if !ok {
-		return
+func (s *Server) deleteSchedule(ctx context.Context, c *call, n access.Schedule) (gin.H, error) {
+	if err := n.Delete(ctx); err != nil {
+		return nil, err
 	}
-	if err := s.cfg.Store.DeleteSchedule(c.Request.Context(), n.ID); err != nil {
-		s.failWith(c, err)
-		return
-	}
-	s.scheduleChanged(c, "schedule.delete", n)
-	c.JSON(http.StatusOK, gin.H{"success": true})
+	s.scheduleChanged(c, "schedule.delete", n.Schedule)
+	return gin.H{"success": true}, nil
 }
 
-func (s *Server) showSchedule(n *store.Schedule) api.Schedule {
+func (c *call) showSchedule(n *store.Schedule) api.Schedule {
 	var kept api.ScheduledRun
 	_ = json.Unmarshal(n.Request, &kept) // of an automation's there is nothing
 	profile := func(kind, name string) api.Profile {
@@ -255,16 +210,14 @@ func (s *Server) showSchedule(n *store.Schedule) api.Schedule {
 		Scope: api.Scope{Type: "Team", UID: n.Factory}, CreatedBy: profile(n.CreatorKind, n.CreatorName), UpdatedBy: profile(n.UpdatedKind, n.UpdatedBy),
 		CreatedAt: n.CreatedAt, UpdatedAt: n.UpdatedAt,
 	}
-	if r, ok := s.cfg.Live.Revision(n.Factory); ok && n.Automation != "" {
-		if a := r.Definition.Automation(n.Automation); a != nil {
+	if live := c.Revisions(n.Factory); len(live) > 0 && n.Automation != "" {
+		if a := live[0].Definition.Automation(n.Automation); a != nil {
 			shown.Prompt, shown.AgentUID = a.Prompt, a.Agent
 		}
-		if shown.Name == "" {
-			shown.Name = n.Automation
-		}
+		shown.Name = cmp.Or(shown.Name, n.Automation)
 	}
 	if cron, err := factory.ParseCron(n.Cron); err == nil && n.Active() {
-		shown.History.NextRun = api.Time(cron.Next(s.cfg.Now(), n.Anchor))
+		shown.History.NextRun = api.Time(cron.Next(c.server.cfg.Now(), n.Anchor))
 	}
 	return shown
 }

@@ -92,7 +92,7 @@ func (f *fixture) scheduledRun(n *store.Schedule) (store.NewRun, error) {
 	if err != nil {
 		return store.NewRun{}, err
 	}
-	return run.FromSchedule(f.t.Context(), f.store, f.cfg.Live, n, req)
+	return run.FromSchedule(f.t.Context(), f.store, f.parts.Live, n, req)
 }
 
 // TestStoredSchedules: what older versions stored with a schedule starts the same

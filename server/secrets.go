@@ -7,10 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"triphammer/server/access"
 	"triphammer/server/api"
-
-	"github.com/gin-gonic/gin"
-
 	"triphammer/server/secret"
 	"triphammer/server/store"
 )
@@ -19,34 +17,13 @@ import (
 // 10.1).
 const shortSecret = 16
 
-// forAll lets requests pass whose key is not limited to one factory: secrets and
-// keys belong to the whole server.
-func forAll(c *gin.Context) bool {
-	if who(c).Factory == "" {
-		return true
-	}
-	fail(c, api.NotAuthorized, "this concerns all factories, and the key is for one")
-	return false
+func (s *Server) listSecrets(ctx context.Context, c *call, all access.Whole) (api.List[api.Secret], error) {
+	infos, err := all.Secrets(ctx)
+	return onePage(infos, c.showSecret), err
 }
 
-func (s *Server) listSecrets(c *gin.Context) {
-	if !forAll(c) {
-		return
-	}
-	infos, err := s.cfg.Store.Secrets(c.Request.Context())
-	if err != nil {
-		s.failWith(c, err)
-		return
-	}
-	all := make([]api.Secret, len(infos))
-	for i, info := range infos {
-		all[i] = s.showSecret(info)
-	}
-	c.JSON(http.StatusOK, gin.H{"secrets": all, "page_info": api.PageInfo{}})
-}
-
-func (s *Server) showSecret(info store.SecretInfo) api.Secret {
-	shown := api.Secret{Name: info.Name, Generation: info.Generation, SetAt: info.SetAt, Source: info.Source, UsedBy: s.usesOf(info.Name)}
+func (c *call) showSecret(info store.SecretInfo) api.Secret {
+	shown := api.Secret{Name: info.Name, Generation: info.Generation, SetAt: info.SetAt, Source: info.Source, UsedBy: c.usesOf(info.Name)}
 	for _, use := range shown.UsedBy {
 		shown.Pending = shown.Pending || use.Kind == "webhook" && use.Generation != info.Generation
 	}
@@ -54,9 +31,9 @@ func (s *Server) showSecret(info store.SecretInfo) api.Secret {
 }
 
 // usesOf is who uses a secret in what serves now.
-func (s *Server) usesOf(name string) []api.SecretUse {
+func (c *call) usesOf(name string) []api.SecretUse {
 	uses := []api.SecretUse{}
-	for _, r := range s.cfg.Live.Revisions() {
+	for _, r := range c.Revisions("") {
 		for _, w := range r.Webhooks {
 			if w.Def.SecretName == name {
 				uses = append(uses, api.SecretUse{Factory: r.Factory, Kind: "webhook", Name: w.Def.Name, Generation: w.SecretGeneration})
@@ -76,119 +53,87 @@ func (s *Server) usesOf(name string) []api.SecretUse {
 	return uses
 }
 
-func (s *Server) setSecret(c *gin.Context) {
+func (s *Server) setSecret(ctx context.Context, c *call, all access.Whole) (shown api.Secret, err error) {
 	name := c.Param("name")
-	if !forAll(c) {
-		return
-	}
-	body, ok := readRequest(c)
-	if !ok {
-		return
-	}
-	var req api.SetSecret
-	switch err := decode(body, &req); {
+	req, err := body[api.SetSecret](c)
+	switch {
 	case err != nil:
-		s.failWith(c, err)
+		return shown, err
 	case !secret.ValidName(name):
-		fail(c, api.InvalidRequest, "a secret's name has capital letters, digits and _, and begins with a letter, such as DEPLOY_TOKEN", api.FieldProblem{Field: "name", Message: name})
+		return shown, refuse("name", name, "a secret's name has capital letters, digits and _, and begins with a letter, such as DEPLOY_TOKEN")
 	case req.Value == "":
-		fail(c, api.InvalidRequest, "the value is empty", api.FieldProblem{Field: "value", Message: "is empty"})
+		return shown, refuse("value", "is empty", "the value is empty")
 	case len(req.Value) > secret.MaxValue:
-		fail(c, api.InvalidRequest, fmt.Sprintf("the value is longer than %d bytes", secret.MaxValue), api.FieldProblem{Field: "value", Message: "is too long"})
-	default:
-		s.storeSecret(c, name, secret.New(req.Value))
+		return shown, refuse("value", "is too long", "the value is longer than %d bytes", secret.MaxValue)
 	}
-}
-
-func (s *Server) storeSecret(c *gin.Context, name string, value secret.Value) {
-	generation, err := s.cfg.Store.SetSecret(c.Request.Context(), name, value)
+	generation, err := all.SetSecret(ctx, name, secret.New(req.Value))
 	if err != nil {
-		s.failWith(c, err)
-		return
+		return shown, err
 	}
-	s.audit(c, "secret.set", name, "", fmt.Sprintf("generation %d", generation))
-	for _, a := range s.cfg.Appliers {
-		a.SecretSet(name)
-	}
-	shown := s.showSecret(store.SecretInfo{Name: name, Generation: generation, SetAt: s.cfg.Now()})
-	switch text := value.Reveal(); {
-	case strings.TrimSpace(text) != text:
+	c.audit("secret.set", name, "", fmt.Sprintf("generation %d", generation))
+	shown = s.secretSet(c, name, generation)
+	switch {
+	case strings.TrimSpace(req.Value) != req.Value:
 		shown.Warning = "the value begins or ends with white space, which is taken as part of it"
-	case len(text) < shortSecret:
+	case len(req.Value) < shortSecret:
 		shown.Warning = fmt.Sprintf("the value is shorter than %d bytes: it may be guessed", shortSecret)
 	}
-	c.JSON(http.StatusOK, shown)
+	return shown, nil
+}
+
+// secretSet tells the factories of a new generation, and shows it.
+func (s *Server) secretSet(c *call, name string, generation int64) api.Secret {
+	for _, f := range c.Factories() {
+		f.SecretSet(name)
+	}
+	return c.showSecret(store.SecretInfo{Name: name, Generation: generation, SetAt: s.cfg.Now()})
 }
 
 // listPendingSecrets shows what senders gave as secrets in their handshakes:
 // never the values.
-func (s *Server) listPendingSecrets(c *gin.Context) {
-	if !forAll(c) {
-		return
-	}
-	found, err := s.cfg.Store.PendingSecrets(c.Request.Context(), "")
-	if err != nil {
-		s.failWith(c, err)
-		return
-	}
-	all := make([]api.PendingSecret, len(found))
-	for i, p := range found {
-		all[i] = api.PendingSecret{ID: p.ID.String(), Factory: p.Factory, Webhook: p.Webhook, SecretName: p.SecretName, ReceivedAt: p.ReceivedAt, From: p.ClientAddr}
-	}
-	c.JSON(http.StatusOK, gin.H{"pending_secrets": all, "page_info": api.PageInfo{}})
+func (s *Server) listPendingSecrets(ctx context.Context, _ *call, all access.Whole) (api.List[api.PendingSecret], error) {
+	found, err := all.PendingSecrets(ctx, "")
+	return onePage(found, func(p store.PendingSecret) api.PendingSecret {
+		return api.PendingSecret{ID: p.ID.String(), Factory: p.Factory, Webhook: p.Webhook, SecretName: p.SecretName, ReceivedAt: p.ReceivedAt, From: p.ClientAddr}
+	}), err
 }
 
 // confirmSecret makes a pending secret the managed one.
-func (s *Server) confirmSecret(c *gin.Context) {
-	if !forAll(c) {
-		return
-	}
+func (s *Server) confirmSecret(ctx context.Context, c *call, all access.Whole) (shown api.Secret, err error) {
 	id, err := store.ParseID[store.PendingSecret](c.Param("id"))
-	var name string
-	var generation int64
-	if err == nil {
-		name, generation, err = s.cfg.Store.ConfirmSecret(c.Request.Context(), id)
-	}
 	if err != nil {
-		s.failWith(c, err)
-		return
+		return shown, err
 	}
-	s.audit(c, "secret.confirm", name, "", fmt.Sprintf("generation %d from %s", generation, c.Param("id")))
-	for _, a := range s.cfg.Appliers {
-		a.SecretSet(name)
+	name, generation, err := all.ConfirmSecret(ctx, id)
+	if err != nil {
+		return shown, err
 	}
-	c.JSON(http.StatusOK, s.showSecret(store.SecretInfo{Name: name, Generation: generation, SetAt: s.cfg.Now()}))
+	c.audit("secret.confirm", name, "", fmt.Sprintf("generation %d from %s", generation, c.Param("id")))
+	return s.secretSet(c, name, generation), nil
 }
 
-func (s *Server) dismissSecret(c *gin.Context) {
-	if !forAll(c) {
-		return
-	}
+func (s *Server) dismissSecret(ctx context.Context, c *call, all access.Whole) (done written, err error) {
 	id, err := store.ParseID[store.PendingSecret](c.Param("id"))
 	if err == nil {
-		err = s.cfg.Store.DismissSecret(context.WithoutCancel(c.Request.Context()), id)
+		err = all.DismissSecret(context.WithoutCancel(ctx), id)
 	}
 	if err != nil {
-		s.failWith(c, err)
-		return
+		return done, err
 	}
-	s.audit(c, "secret.dismiss", c.Param("id"), "", "")
+	c.audit("secret.dismiss", c.Param("id"), "", "")
 	c.Status(http.StatusNoContent)
+	return done, nil
 }
 
-func (s *Server) deleteSecret(c *gin.Context) {
+func (s *Server) deleteSecret(ctx context.Context, c *call, all access.Whole) (done written, err error) {
 	name := c.Param("name")
-	if !forAll(c) {
-		return
+	if uses := c.usesOf(name); len(uses) > 0 {
+		return done, api.Refuse(api.Conflict, fmt.Sprintf("%s %s of factory %s uses it", uses[0].Kind, uses[0].Name, uses[0].Factory))
 	}
-	if uses := s.usesOf(name); len(uses) > 0 {
-		fail(c, api.Conflict, fmt.Sprintf("%s %s of factory %s uses it", uses[0].Kind, uses[0].Name, uses[0].Factory))
-		return
+	if err := all.DeleteSecret(context.WithoutCancel(ctx), name); err != nil {
+		return done, err
 	}
-	if err := s.cfg.Store.DeleteSecret(context.WithoutCancel(c.Request.Context()), name); err != nil {
-		s.failWith(c, err)
-		return
-	}
-	s.audit(c, "secret.delete", name, "", "")
+	c.audit("secret.delete", name, "", "")
 	c.Status(http.StatusNoContent)
+	return done, nil
 }

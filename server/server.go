@@ -5,7 +5,6 @@ package server
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -19,23 +18,15 @@ import (
 	"github.com/gin-gonic/gin"
 	"golang.org/x/sync/semaphore"
 
-	"triphammer/applier"
+	"triphammer/server/access"
 	"triphammer/server/api"
-	"triphammer/server/delivery"
 	"triphammer/server/disk"
-	"triphammer/server/run"
-	"triphammer/server/store"
 )
 
 // Config is what a Server needs.
 type Config struct {
-	Store    *store.Store
-	Live     *applier.Live
-	Appliers []*applier.Applier
-	// Load rebuilds what an apply made live.
-	Load     func(ctx context.Context, id store.ApplyID) (*applier.Revision, error)
-	Delivery *delivery.Service
-	Runs     *run.Manager
+	// Data is all that the server has, as far as a caller may touch it.
+	Data *access.Data
 	// SchedulesChanged is called after a request changed a schedule; nil: nobody
 	// cares.
 	SchedulesChanged func()
@@ -123,9 +114,6 @@ func New(cfg Config) (*Server, error) {
 	}
 	if err := e.SetTrustedProxies(proxies); err != nil {
 		return nil, fmt.Errorf("trusted proxies: %w", err)
-	}
-	if err := cfg.Metrics.registry.Register(newStoreFigures(cfg.Store, cfg.Disk)); err != nil {
-		return nil, fmt.Errorf("metrics: they belong to another server: %w", err)
 	}
 	e.Use(s.recover)
 	s.routes(e)

@@ -36,6 +36,7 @@ import (
 
 	"triphammer/applier"
 	"triphammer/applier/gitrepo"
+	"triphammer/server/access"
 	"triphammer/server/delivery"
 	"triphammer/server/ledger"
 	"triphammer/server/run"
@@ -52,7 +53,8 @@ type fixture struct {
 	t       *testing.T
 	store   *store.Store
 	applier *applier.Applier
-	work    string // the folder of the definitions
+	parts   access.Config // of its data
+	work    string        // the folder of the definitions
 	url     string
 	spec    routers.Router
 }
@@ -120,11 +122,15 @@ func newFixtureWith(t *testing.T, opt options) *fixture {
 	deliveries := delivery.New(delivery.Config{
 		Live: live, Store: st, Load: l.Load, Observe: metrics.Delivery, RateLimit: opt.rate, AuthFailures: opt.authFailures, Now: opt.now, Logger: opt.logger,
 	})
+	if err := metrics.Watch(st, nil); err != nil {
+		t.Fatal(err)
+	}
 	f := &fixture{t: t, store: st, applier: a, work: work}
+	f.parts = access.Config{Store: st, Live: live, Load: l.Load, Appliers: []*applier.Applier{a}, Delivery: deliveries, Runs: manager}
 	ts := httptest.NewUnstartedServer(nil)
 	f.url = "http://" + ts.Listener.Addr().String()
 	f.Server, err = New(Config{
-		Store: st, Live: live, Load: l.Load, Appliers: []*applier.Applier{a}, Delivery: deliveries, Runs: manager, Metrics: metrics,
+		Data: access.New(f.parts), Metrics: metrics,
 		BaseURL: f.url + opt.base, SyncSecrets: map[string]string{"default": "PUSH_SECRET"}, Version: "test", Logger: opt.logger,
 	})
 	if err != nil {

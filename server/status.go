@@ -2,19 +2,19 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
 	"errors"
 	"net/http"
-	"slices"
 	"time"
-
-	"triphammer/server/api"
 
 	"github.com/gin-gonic/gin"
 
 	"triphammer/applier"
+	"triphammer/server/access"
+	"triphammer/server/api"
 	"triphammer/server/disk"
 	"triphammer/server/store"
 )
@@ -33,11 +33,9 @@ func (s *Server) healthz(c *gin.Context) { c.String(http.StatusOK, "ok\n") }
 // readyz tells that deliveries can be accepted: every factory serves something
 // and the store can commit.
 func (s *Server) readyz(c *gin.Context) {
-	for _, a := range s.cfg.Appliers {
-		if state := a.State(); state.Applied == nil {
-			c.String(http.StatusServiceUnavailable, "factory %s serves nothing yet\n", state.Factory)
-			return
-		}
+	if factory, waits := s.cfg.Data.Waiting(); waits {
+		c.String(http.StatusServiceUnavailable, "factory %s serves nothing yet\n", factory)
+		return
 	}
 	if err := s.ping(c.Request.Context()); err != nil {
 		c.String(http.StatusServiceUnavailable, "no delivery can be taken: %v\n", err)
@@ -52,7 +50,7 @@ const pingTime = 5 * time.Second
 func (s *Server) ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, pingTime)
 	defer cancel()
-	return s.cfg.Store.Ping(ctx)
+	return s.cfg.Data.Health().Ping(ctx)
 }
 
 // storage tells what is wrong with the disk and the store.
@@ -79,7 +77,7 @@ func (s *Server) storage(ctx context.Context) api.Storage {
 			out.Problems = append(out.Problems, "new runs wait until there is room")
 		}
 	}
-	out.Problems = append(out.Problems, s.cfg.Store.Problems()...)
+	out.Problems = append(out.Problems, s.cfg.Data.Health().Problems()...)
 	out.State = level.String()
 	if err := s.ping(ctx); err != nil {
 		out.State = "failing"
@@ -88,42 +86,11 @@ func (s *Server) storage(ctx context.Context) api.Storage {
 	return out
 }
 
-func (s *Server) status(c *gin.Context) {
-	status, err := s.Status(c.Request.Context(), who(c))
-	if err != nil {
-		s.failWith(c, err)
-		return
-	}
-	if only := c.Query("factory"); only != "" {
-		status.Factories = slices.DeleteFunc(status.Factories, func(f api.FactoryStatus) bool { return f.Name != only })
-	}
-	c.JSON(http.StatusOK, status)
-}
-
-func (s *Server) clock() api.Clock {
-	c := s.cfg.Store.Clock()
-	return api.Clock{Now: c.Now.UTC(), Expected: c.Expected.UTC(), DoubtedUntil: api.Time(c.Until), Problem: c.Doubted()}
-}
-
-// acceptClock says that the clock is right, also if it jumped.
-func (s *Server) acceptClock(c *gin.Context) {
-	if !forAll(c) {
-		return
-	}
-	was := s.cfg.Store.Clock()
-	if err := s.cfg.Store.AcceptClock(c.Request.Context()); err != nil {
-		s.failWith(c, err)
-		return
-	}
-	s.audit(c, "clock.accept", was.Now.UTC().Format(time.RFC3339), "", "expected "+was.Expected.UTC().Format(time.RFC3339))
-	c.JSON(http.StatusOK, s.clock())
-}
-
-// Status is what all factories serve, as far as the principal may see them.
-func (s *Server) Status(ctx context.Context, p *Principal) (*api.Status, error) {
+// status is what the factories serve that the caller may touch.
+func (s *Server) status(ctx context.Context, c *call) (*api.Status, error) {
 	out := &api.Status{Version: s.cfg.Version, Factories: []api.FactoryStatus{}, Runs: make(map[string]int64), Storage: s.storage(ctx), Clock: s.clock()}
-	if p.Factory == "" { // the counts are those of all factories
-		counts, err := s.cfg.Store.RunCounts(ctx)
+	if all, err := c.Whole(); err == nil { // the counts are those of all factories
+		counts, err := all.RunCounts(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -131,36 +98,47 @@ func (s *Server) Status(ctx context.Context, p *Principal) (*api.Status, error) 
 			out.Runs[string(state)] = n
 		}
 	}
-	for _, a := range s.cfg.Appliers {
-		state := a.State()
-		if !p.mayTouch(state.Factory) {
+	for _, f := range c.Factories() {
+		if only := c.Query("factory"); only != "" && only != f.Name {
 			continue
 		}
-		f, err := s.factoryStatus(ctx, state)
+		shown, err := showFactory(ctx, f)
 		if err != nil {
 			return nil, err
 		}
-		out.Factories = append(out.Factories, f)
+		out.Factories = append(out.Factories, shown)
 	}
 	return out, nil
 }
 
-func (s *Server) factoryStatus(ctx context.Context, state applier.State) (api.FactoryStatus, error) {
+func (s *Server) clock() api.Clock {
+	c := s.cfg.Data.Health().Clock()
+	return api.Clock{Now: c.Now.UTC(), Expected: c.Expected.UTC(), DoubtedUntil: api.Time(c.Until), Problem: c.Doubted()}
+}
+
+// acceptClock says that the clock is right, also if it jumped.
+func (s *Server) acceptClock(ctx context.Context, c *call, all access.Whole) (api.Clock, error) {
+	was := s.clock()
+	if err := all.AcceptClock(ctx); err != nil {
+		return was, err
+	}
+	c.audit("clock.accept", was.Now.Format(time.RFC3339), "", "expected "+was.Expected.Format(time.RFC3339))
+	return s.clock(), nil
+}
+
+func showFactory(ctx context.Context, factory access.Factory) (api.FactoryStatus, error) {
+	state := factory.State()
 	f := api.FactoryStatus{
 		Name: state.Factory, Repository: state.Repository, Branch: state.Branch, Path: state.Path, Head: state.Head,
-		State: stateOf(state), CheckedAt: api.Time(state.Checked), LookingSince: api.Time(state.Looking), Error: state.Error, Reason: string(state.Reason), Since: api.Time(state.Since), NextAttempt: api.Time(state.NextAttempt),
-	}
-	if p := state.Pin; p != nil {
-		f.Pin = &api.Pin{Commit: p.Commit, Reason: p.Reason, By: p.By, At: p.At, Until: api.Time(p.Until)}
+		State: stateOf(state), Pin: state.Pin, CheckedAt: api.Time(state.Checked), LookingSince: api.Time(state.Looking),
+		Error: state.Error, Reason: string(state.Reason), Since: api.Time(state.Since), NextAttempt: api.Time(state.NextAttempt),
 	}
 	if r := state.Applied; r != nil {
 		f.Applied = &api.AppliedRef{Commit: r.Commit.Hash, At: r.AppliedAt, ApplyID: r.ApplyID}
 		f.Title = r.Definition.Name
-		if f.Head == "" {
-			f.Head = r.Commit.Hash
-		}
+		f.Head = cmp.Or(f.Head, r.Commit.Hash)
 	}
-	last, err := s.cfg.Store.LastApply(ctx, state.Factory, "")
+	last, err := factory.LastApply(ctx)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 	case err != nil:

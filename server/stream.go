@@ -12,10 +12,10 @@ import (
 	"sync"
 	"time"
 
-	"triphammer/server/api"
-
 	"github.com/gin-gonic/gin"
 
+	"triphammer/server/access"
+	"triphammer/server/api"
 	"triphammer/server/run"
 	"triphammer/server/store"
 )
@@ -92,44 +92,38 @@ func (s *streams) stop() {
 // runEvents streams a run as server-sent events: `state` and `transcript`, in the
 // order in which they happened and each once, from Last-Event-ID on. It ends with
 // the run. Ids are SEQ.STATE: the last event and the last state that were sent.
-func (s *Server) runEvents(c *gin.Context) {
-	r, ok := s.run(c)
-	if !ok {
-		return
-	}
+func (s *Server) runEvents(ctx context.Context, c *call, r access.Run) (done written, err error) {
 	from, err := parsePlace(cmp.Or(c.GetHeader("Last-Event-ID"), c.Query("last_event_id")))
 	if err != nil {
-		s.failWith(c, err)
-		return
+		return done, err
 	}
 	if from.State.Terminal() && !r.State.Terminal() {
-		s.failWith(c, invalid("Last-Event-ID", "is of another run: this one has not finished"))
-		return
+		return done, invalid("Last-Event-ID", "is of another run: this one has not finished")
 	}
 	if from.State.Terminal() {
 		c.Status(http.StatusNoContent) // by which a browser knows that nothing more comes
-		return
+		return done, nil
 	}
-	ctx, end := context.WithCancelCause(c.Request.Context())
+	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	defer s.streams.add(who(c).KeyID, end)()
-	if !s.keyWorks(c) {
+	defer s.streams.add(c.KeyID, end)()
+	if !c.keyWorks() {
 		end(errRevoked) // between the request's beginning and here
 	}
-	if expires := who(c).Expires; !expires.IsZero() {
+	if expires := c.Expires; !expires.IsZero() {
 		defer time.AfterFunc(time.Until(expires), func() { end(errRevoked) }).Stop()
 	}
 	h := c.Writer.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // a proxy is not to collect it
-	w := &eventWriter{c: c, control: http.NewResponseController(c.Writer)}
+	w := &eventWriter{c: c.Context, control: http.NewResponseController(c.Writer)}
 	if w.write(": "+r.ID.String()+"\n\n") != nil || w.flush() != nil {
-		return
+		return done, nil
 	}
-	err = s.cfg.Runs.Feed().Follow(ctx, r.ID, from, quietTime, func(news *run.News) error {
+	err = r.Follow(ctx, from, quietTime, func(news *run.News) error {
 		if news == nil {
-			if !s.keyWorks(c) {
+			if !c.keyWorks() {
 				return errRevoked
 			}
 			return errors.Join(w.write(": alive\n\n"), w.flush())
@@ -142,15 +136,16 @@ func (s *Server) runEvents(c *gin.Context) {
 	if err != nil && ctx.Err() == nil && !errors.Is(err, errRevoked) {
 		s.cfg.Logger.Debug("a stream of a run ended early", "run", r.ID, "error", err)
 	}
+	return done, nil
 }
 
 // keyWorks tells whether the request would still be let in.
-func (s *Server) keyWorks(c *gin.Context) bool {
-	if who(c).KeyID == 0 {
+func (c *call) keyWorks() bool {
+	if c.KeyID == 0 {
 		return true
 	}
 	_, token, _ := strings.Cut(c.GetHeader("Authorization"), " ")
-	_, err := s.cfg.Store.KeyByToken(c.Request.Context(), strings.TrimSpace(token))
+	_, err := c.server.cfg.Data.ByKey(c.Request.Context(), strings.TrimSpace(token))
 	return !errors.Is(err, store.ErrKey)
 }
 

@@ -221,7 +221,7 @@ func TestFeedEnds(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	for deadline := time.Now().Add(10 * time.Second); f.cfg.Runs.Feed().Followed() > 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); f.parts.Runs.Feed().Followed() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("runs are still followed")
 		}

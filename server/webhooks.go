@@ -1,55 +1,36 @@
 package server
 
 import (
-	"net/http"
-
-	"triphammer/server/api"
-
-	"github.com/gin-gonic/gin"
+	"context"
+	"slices"
 
 	"triphammer/applier"
 	"triphammer/factory"
+	"triphammer/server/api"
 )
 
-// revisions are what serves, as far as the request may see it.
-func (s *Server) revisions(c *gin.Context) []*applier.Revision {
-	wanted := c.Query("factory")
-	var all []*applier.Revision
-	for _, r := range s.cfg.Live.Revisions() {
-		if who(c).mayTouch(r.Factory) && (wanted == "" || wanted == r.Factory) {
-			all = append(all, r)
-		}
+func (s *Server) listWebhooks(_ context.Context, c *call) (api.List[api.Webhook], error) {
+	return onePage(s.webhooks(c), s.showWebhook), nil
+}
+
+// webhooks are those that serve, of the factory that is asked for.
+func (s *Server) webhooks(c *call) (all []*applier.Webhook) {
+	for _, r := range c.Revisions(c.Query("factory")) {
+		all = append(all, r.Webhooks...)
 	}
 	return all
 }
 
-func (s *Server) listWebhooks(c *gin.Context) {
-	all := []api.Webhook{}
-	for _, r := range s.revisions(c) {
-		for _, w := range r.Webhooks {
-			all = append(all, s.showWebhook(w))
-		}
-	}
-	c.JSON(http.StatusOK, gin.H{"webhooks": all, "page_info": api.PageInfo{}})
-}
-
-func (s *Server) getWebhook(c *gin.Context) {
-	var found []api.Webhook
-	for _, r := range s.revisions(c) {
-		for _, w := range r.Webhooks {
-			if w.UID == c.Param("name") || w.Def.Name == c.Param("name") {
-				found = append(found, s.showWebhook(w))
-			}
-		}
-	}
+func (s *Server) getWebhook(_ context.Context, c *call) (shown api.Webhook, err error) {
+	name := c.Param("name")
+	found := slices.DeleteFunc(s.webhooks(c), func(w *applier.Webhook) bool { return w.UID != name && w.Def.Name != name })
 	switch len(found) {
 	case 0:
-		fail(c, api.NotFound, "no webhook is named "+c.Param("name"))
+		return shown, api.Refuse(api.NotFound, "no webhook is named "+name)
 	case 1:
-		c.JSON(http.StatusOK, found[0])
-	default:
-		fail(c, api.Conflict, "several factories have a webhook of this name: say which (--factory NAME, ?factory=NAME)")
+		return s.showWebhook(found[0]), nil
 	}
+	return shown, api.Refuse(api.Conflict, "several factories have a webhook of this name: say which (--factory NAME, ?factory=NAME)")
 }
 
 func (s *Server) showWebhook(w *applier.Webhook) api.Webhook {
@@ -69,9 +50,13 @@ func (s *Server) showWebhook(w *applier.Webhook) api.Webhook {
 	return shown
 }
 
-func (s *Server) listAutomations(c *gin.Context) {
-	all := []api.Automation{}
-	for _, r := range s.revisions(c) {
+func (s *Server) listAutomations(_ context.Context, c *call) (api.List[api.Automation], error) {
+	return onePage(automations(c.Revisions(c.Query("factory"))), func(a api.Automation) api.Automation { return a }), nil
+}
+
+// automations are those of what serves.
+func automations(revisions []*applier.Revision) (all []api.Automation) {
+	for _, r := range revisions {
 		for _, a := range r.Automations {
 			shown := api.Automation{
 				Name: a.Def.Name, Factory: r.Factory, Path: a.Def.Path, Enabled: a.Def.Enabled, Agent: a.Def.Agent,
@@ -87,5 +72,5 @@ func (s *Server) listAutomations(c *gin.Context) {
 			all = append(all, shown)
 		}
 	}
-	c.JSON(http.StatusOK, gin.H{"automations": all, "page_info": api.PageInfo{}})
+	return all
 }

@@ -13,6 +13,7 @@ import (
 	"triphammer/applier"
 	"triphammer/applier/gitrepo"
 	"triphammer/server"
+	"triphammer/server/access"
 	"triphammer/server/delivery"
 	"triphammer/server/disk"
 	"triphammer/server/ledger"
@@ -205,12 +206,17 @@ func (in *instance) wire() error {
 	deliveries.Load, deliveries.Observe = in.ledger.Load, in.metrics.Delivery
 	deliveries.Now, deliveries.Logger = wallClock, in.opt.logger
 
+	err := in.metrics.Watch(in.store, in.disk)
+	if err != nil {
+		return err
+	}
 	cfg := in.opt.server
-	cfg.Store, cfg.Live, cfg.Load, cfg.Appliers = in.store, in.live, in.ledger.Load, in.appliers
-	cfg.Delivery, cfg.Runs, cfg.Metrics, cfg.Disk = delivery.New(deliveries), in.runs, in.metrics, in.disk
+	cfg.Data = access.New(access.Config{
+		Store: in.store, Live: in.live, Load: in.ledger.Load, Appliers: in.appliers, Delivery: delivery.New(deliveries), Runs: in.runs,
+	})
+	cfg.Metrics, cfg.Disk = in.metrics, in.disk
 	cfg.SchedulesChanged, cfg.SyncSecrets = in.schedule.Kick, syncSecrets
 	cfg.Version, cfg.Now, cfg.Logger = version, wallClock, in.opt.logger
-	var err error
 	in.server, err = server.New(cfg)
 	if ends := in.opt.ends; err == nil && len(ends.States) > 0 {
 		ends.Secret, ends.Body = in.notifySecret(in.opt.endsSecret), in.server.RunNotice

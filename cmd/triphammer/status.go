@@ -105,8 +105,8 @@ func printStatus(w io.Writer, s api.Status, offline bool) error {
 		}
 		if p := f.Pin; p != nil {
 			until := ""
-			if p.Until != nil {
-				until = " until " + stampOf(p.Until)
+			if !p.Until.IsZero() {
+				until = " until " + stamp(p.Until)
 			}
 			fmt.Fprintf(w, "pinned       %s%s by %s: %s\n", shortHash(p.Commit), until, p.By, p.Reason)
 		}

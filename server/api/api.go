@@ -18,9 +18,3 @@ func Time(t time.Time) *time.Time {
 	}
 	return &t
 }
-
-// PageInfo tells whether a list goes on.
-type PageInfo struct {
-	HasNextPage bool   `json:"has_next_page"`
-	NextCursor  string `json:"next_cursor,omitempty"`
-}

@@ -78,3 +78,17 @@ func NewProblem(code Code, detail string, fields ...FieldProblem) Problem {
 	}
 	return p
 }
+
+// Refusal is an error that is answered with the problem of its code.
+type Refusal struct {
+	Code   Code
+	Detail string
+	Fields []FieldProblem
+}
+
+// Refuse makes a Refusal.
+func Refuse(code Code, detail string, fields ...FieldProblem) error {
+	return &Refusal{code, detail, fields}
+}
+
+func (r *Refusal) Error() string { return r.Detail }

@@ -3,6 +3,8 @@ package api
 import (
 	"encoding/json"
 	"time"
+
+	"triphammer/applier"
 )
 
 // Status is GET /api/v1/status.
@@ -40,31 +42,22 @@ type Place struct {
 
 // FactoryStatus is what one factory serves, and why not something newer.
 type FactoryStatus struct {
-	Name         string      `json:"name"`
-	Title        string      `json:"title,omitempty"` // the definition's own name
-	Repository   string      `json:"repository"`
-	Branch       string      `json:"branch"`
-	Path         string      `json:"path"`
-	Head         string      `json:"head"`
-	Applied      *AppliedRef `json:"applied"`
-	LastApply    *LastApply  `json:"last_apply"`
-	State        string      `json:"state"` // live, waiting (nothing serves yet), failing (something keeps the head from serving), pinned
-	Pin          *Pin        `json:"pin,omitempty"`
-	CheckedAt    *time.Time  `json:"checked_at,omitempty"`    // when the head was last read
-	LookingSince *time.Time  `json:"looking_since,omitempty"` // of the look at the head that is under way
-	Error        string      `json:"error,omitempty"`
-	Reason       string      `json:"reason,omitempty"` // the error's kind: a word of applier.Reason
-	Since        *time.Time  `json:"since,omitempty"`
-	NextAttempt  *time.Time  `json:"next_attempt,omitempty"`
-}
-
-// Pin is a commit that serves whatever the branch says.
-type Pin struct {
-	Commit string     `json:"commit"`
-	Reason string     `json:"reason"`
-	By     string     `json:"by"`
-	At     time.Time  `json:"at"`
-	Until  *time.Time `json:"until,omitempty"`
+	Name         string       `json:"name"`
+	Title        string       `json:"title,omitempty"` // the definition's own name
+	Repository   string       `json:"repository"`
+	Branch       string       `json:"branch"`
+	Path         string       `json:"path"`
+	Head         string       `json:"head"`
+	Applied      *AppliedRef  `json:"applied"`
+	LastApply    *LastApply   `json:"last_apply"`
+	State        string       `json:"state"` // live, waiting (nothing serves yet), failing (something keeps the head from serving), pinned
+	Pin          *applier.Pin `json:"pin,omitempty"`
+	CheckedAt    *time.Time   `json:"checked_at,omitempty"`    // when the head was last read
+	LookingSince *time.Time   `json:"looking_since,omitempty"` // of the look at the head that is under way
+	Error        string       `json:"error,omitempty"`
+	Reason       string       `json:"reason,omitempty"` // the error's kind: a word of applier.Reason
+	Since        *time.Time   `json:"since,omitempty"`
+	NextAttempt  *time.Time   `json:"next_attempt,omitempty"`
 }
 
 // PinRequest is what POST /api/v1/factories/<name>/pin takes.

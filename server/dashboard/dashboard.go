@@ -12,11 +12,14 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
 	"triphammer/applier"
 	"triphammer/factory/jsonscan"
+	"triphammer/schema"
+	"triphammer/server/api"
 	"triphammer/server/delivery"
 	"triphammer/server/run"
 	"triphammer/server/store"
@@ -51,18 +54,7 @@ type Factory struct {
 	applier.State
 	LastOutcome string // of the newest apply of any outcome
 	LastCommit  string
-	Diagnostics []Diagnostic // of it
-}
-
-// Diagnostic is a finding.
-type Diagnostic struct {
-	Path     string `json:"path"`
-	Line     int    `json:"line"`
-	Column   int    `json:"column"`
-	Severity string `json:"severity"`
-	Message  string `json:"message"`
-	Hint     string `json:"hint"`
-	Code     string `json:"code"`
+	Diagnostics schema.Diagnostics // of it
 }
 
 // Deliveries is the delivery log.
@@ -84,28 +76,31 @@ type Delivery struct {
 // Automations is the list of automations.
 type Automations struct {
 	Page
-	Automations []Automation
+	Automations []api.Automation
 }
 
-// Automation is one automation with what starts it.
-type Automation struct {
-	Factory, Name, Path, Environment string
-	Enabled                          bool
-	Dormant                          string // why nothing starts it although it is enabled
-	Triggers                         []Trigger
-}
-
-// Trigger is one trigger in words.
-type Trigger struct {
+// trigger is one trigger in words.
+type trigger struct {
 	Text string
 	Idle string // why it starts nothing, or not all that it says
+}
+
+func showTrigger(t api.Trigger) trigger {
+	shown := trigger{Text: t.Provider + " " + t.Event, Idle: t.Dormant}
+	if names := slices.Concat(t.Webhooks, t.WebhookIDs); len(names) > 0 {
+		shown.Text = "webhook " + strings.Join(names, ", ")
+	}
+	if shown.Idle == "" && len(t.Gone) > 0 {
+		shown.Idle = "there is no webhook " + strings.Join(t.Gone, ", ")
+	}
+	return shown
 }
 
 // FilterTest is the form of Test filter, with what it was filled with and what
 // came out.
 type FilterTest struct {
 	Page
-	Automations []Automation
+	Automations []api.Automation
 	Webhooks    []string
 	Automation  string // FACTORY/NAME
 	Webhook     string
@@ -136,17 +131,35 @@ type Message struct {
 	Text string
 }
 
-var pages = parse("overview", "deliveries", "delivery", "runs", "run", "automations", "filtertest", "message")
+// Content is what a page shows, with the template that shows it.
+type Content interface{ template() *template.Template }
 
-func parse(names ...string) map[string]*template.Template {
-	all := make(map[string]*template.Template, len(names))
-	for _, name := range names {
-		all[name] = template.Must(template.New("layout.html").Funcs(template.FuncMap{
-			"when": when, "short": short, "event": showEvent, "took": took, "label": store.Outcome.Label, "came": func(d *store.Delivery) string { return delivery.Came(d.Outcome, d.Started) },
-			"class": strings.ToLower, "of": of,
-		}).ParseFS(templates, "templates/layout.html", "templates/"+name+".html"))
-	}
-	return all
+func (Overview) template() *template.Template    { return overview }
+func (Deliveries) template() *template.Template  { return deliveries }
+func (Delivery) template() *template.Template    { return oneDelivery }
+func (Runs) template() *template.Template        { return runs }
+func (Run) template() *template.Template         { return oneRun }
+func (Automations) template() *template.Template { return automations }
+func (FilterTest) template() *template.Template  { return filterTest }
+func (Message) template() *template.Template     { return message }
+
+var (
+	overview    = parse("overview")
+	deliveries  = parse("deliveries")
+	oneDelivery = parse("delivery")
+	runs        = parse("runs")
+	oneRun      = parse("run")
+	automations = parse("automations")
+	filterTest  = parse("filtertest")
+	message     = parse("message")
+)
+
+func parse(name string) *template.Template {
+	return template.Must(template.New("layout.html").Funcs(template.FuncMap{
+		"when": when, "short": short, "event": showEvent, "took": took, "trigger": showTrigger, "label": store.Outcome.Label,
+		"came":  func(d *store.Delivery) string { return delivery.Came(d.Outcome, d.Started) },
+		"class": strings.ToLower, "of": of,
+	}).ParseFS(templates, "templates/layout.html", "templates/"+name+".html"))
 }
 
 // of names a thing by its factory, too, unless the server has the one that has
@@ -158,15 +171,8 @@ func of(factory, name string) string {
 	return factory + ": " + name
 }
 
-// Render writes the page of the data.
-func Render(w io.Writer, data any) error {
-	name := strings.ToLower(strings.TrimPrefix(fmt.Sprintf("%T", data), "dashboard."))
-	page, ok := pages[name]
-	if !ok {
-		return fmt.Errorf("no page shows %T", data)
-	}
-	return page.Execute(w, data)
-}
+// Render writes a page.
+func Render(w io.Writer, page Content) error { return page.template().Execute(w, page) }
 
 const (
 	maxShown  = 64 << 10 // bytes of a payload on its page

@@ -1,0 +1,375 @@
+package access
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"triphammer/applier"
+	"triphammer/server/api"
+	"triphammer/server/delivery"
+	"triphammer/server/run"
+	"triphammer/server/secret"
+	"triphammer/server/store"
+)
+
+// View is the data as far as its caller may touch them. What belongs to another
+// factory is not found.
+type View struct {
+	*Caller
+	data *Data
+}
+
+// Whole is what concerns all factories. Package store says what each does.
+type Whole interface {
+	Secrets(ctx context.Context) ([]store.SecretInfo, error)
+	SetSecret(ctx context.Context, name string, value secret.Value) (generation int64, err error)
+	DeleteSecret(ctx context.Context, name string) error
+	PendingSecrets(ctx context.Context, factory string) ([]store.PendingSecret, error)
+	ConfirmSecret(ctx context.Context, id store.PendingID) (name string, generation int64, err error)
+	DismissSecret(ctx context.Context, id store.PendingID) error
+	Keys(ctx context.Context) ([]*store.Key, error)
+	CreateKey(ctx context.Context, k store.Key) (*store.Key, secret.Value, error)
+	RevokeKey(ctx context.Context, idOrName string) (*store.Key, store.Ended, error)
+	CreateLoginLink(ctx context.Context, actor string, keyID store.KeyID, life time.Duration) (token string, err error)
+	EndSessions(ctx context.Context) (store.Ended, error)
+	AuditLog(ctx context.Context, before store.AuditID, limit int) ([]store.AuditEntry, error)
+	Notices(ctx context.Context, before store.RunID, limit int) ([]store.Notice, error)
+	RunCounts(ctx context.Context) (map[store.RunState]int64, error)
+	Backup(ctx context.Context) (*os.File, error)
+	Check(ctx context.Context) (*store.Report, error)
+	AcceptClock(ctx context.Context) error
+	Latest() time.Time
+}
+
+// Whole is for callers whose key is not limited to one factory: secrets and keys
+// belong to the whole server.
+func (v *View) Whole() (Whole, error) {
+	if v.Factory != "" {
+		return nil, api.Refuse(api.NotAuthorized, "this concerns all factories, and the key is for one")
+	}
+	return v.data.cfg.Store, nil
+}
+
+// only is the factory of a list: the one that was asked for, or the caller's.
+func (v *View) only(asked string) (string, error) {
+	if asked != "" && !v.Touches(asked) {
+		return "", api.Refuse(api.NotAuthorized, "the key is for another factory", api.FieldProblem{Field: "factory", Message: asked})
+	}
+	if asked == "" {
+		asked = v.Factory
+	}
+	return asked, nil
+}
+
+// find reads what a text is the id of. What is another factory's is not there.
+func find[Row any](ctx context.Context, v *View, kind, text string, read func(context.Context, store.ID[Row]) (*Row, error), of func(*Row) string) (*Row, error) {
+	id, err := store.ParseID[Row](text)
+	if err != nil {
+		return nil, err
+	}
+	row, err := read(ctx, id)
+	if err == nil && !v.Touches(of(row)) {
+		err = fmt.Errorf("%s %s: %w", kind, text, store.ErrNotFound)
+	}
+	return row, err
+}
+
+// Audit notes a change of state that the caller made (SPEC 10.4).
+func (v *View) Audit(ctx context.Context, e store.AuditEntry) error {
+	e.Actor = v.Name
+	return v.data.cfg.Store.Audit(ctx, e)
+}
+
+// Revisions are what serves, of one factory or of all.
+func (v *View) Revisions(factory string) []*applier.Revision {
+	return slices.DeleteFunc(v.data.cfg.Live.Revisions(), func(r *applier.Revision) bool {
+		return !v.Touches(r.Factory) || factory != "" && factory != r.Factory
+	})
+}
+
+// Factory is a factory of this server.
+type Factory struct {
+	*applier.Applier
+	Name string
+	data *Data
+}
+
+// Factories are those that the caller may touch.
+func (v *View) Factories() []Factory {
+	var all []Factory
+	for _, a := range v.data.cfg.Appliers {
+		if name := a.State().Factory; v.Touches(name) {
+			all = append(all, Factory{a, name, v.data})
+		}
+	}
+	return all
+}
+
+// FactoryNamed finds one.
+func (v *View) FactoryNamed(name string) (Factory, error) {
+	for _, f := range v.Factories() {
+		if f.Name == name {
+			return f, nil
+		}
+	}
+	return Factory{}, api.Refuse(api.NotFound, "no factory is named "+name)
+}
+
+// LastApply is the newest apply of any outcome; store.ErrNotFound if there is none.
+func (f Factory) LastApply(ctx context.Context) (*store.Apply, error) {
+	return f.data.cfg.Store.LastApply(ctx, f.Name, "")
+}
+
+// SetPin pins the factory to a commit that was applied before, of which p has the
+// beginning, and returns the pin with all of it. The next apply makes it serve.
+func (f Factory) SetPin(ctx context.Context, p applier.Pin) (applier.Pin, error) {
+	past, err := f.data.cfg.Store.AppliedCommit(ctx, f.Name, p.Commit)
+	if err != nil {
+		return p, err
+	}
+	p.Commit = past.Commit
+	if err := f.data.cfg.Store.SetPin(ctx, f.Name, store.Pin(p)); err != nil {
+		return p, err
+	}
+	f.Applier.SetPin(&p)
+	return p, nil
+}
+
+// Unpin takes the pin away and returns it; store.ErrNotFound if there is none.
+func (f Factory) Unpin(ctx context.Context) (store.Pin, error) {
+	p, err := f.data.cfg.Store.PinOf(ctx, f.Name)
+	if err == nil {
+		err = f.data.cfg.Store.DeletePin(ctx, f.Name)
+	}
+	if err == nil {
+		f.Applier.SetPin(nil)
+	}
+	return p, err
+}
+
+// Apply is an apply on record.
+type Apply struct {
+	*store.Apply
+	data *Data
+}
+
+// Applies lists applies, the newest first.
+func (v *View) Applies(ctx context.Context, factory string, before store.ApplyID, limit int) ([]*store.Apply, error) {
+	factory, err := v.only(factory)
+	if err != nil {
+		return nil, err
+	}
+	return v.data.cfg.Store.Applies(ctx, factory, before, limit)
+}
+
+// Apply finds an apply by its id, or as the newest that made a commit of a factory
+// live.
+func (v *View) Apply(ctx context.Context, id, factory string) (Apply, error) {
+	if !strings.HasPrefix(id, "apl_") {
+		a, err := v.data.cfg.Store.AppliedCommit(ctx, cmp.Or(v.Factory, factory), id)
+		if err != nil {
+			return Apply{}, err
+		}
+		id = a.ID.String() // to be read with its bindings
+	}
+	a, err := find(ctx, v, "apply", id, v.data.cfg.Store.ApplyByID, func(a *store.Apply) string { return a.Factory })
+	return Apply{a, v.data}, err
+}
+
+// Files are its definition files.
+func (a Apply) Files(ctx context.Context) ([]store.File, error) {
+	return a.data.cfg.Store.ApplyFiles(ctx, a.ID)
+}
+
+// Revision rebuilds what it made live.
+func (a Apply) Revision(ctx context.Context) (*applier.Revision, error) {
+	if a.Outcome != string(applier.Applied) {
+		return nil, api.Refuse(api.Conflict, "apply "+a.ID.String()+" was "+a.Outcome+": it made nothing live")
+	}
+	return a.data.cfg.Load(ctx, a.ID)
+}
+
+// Delivery is a delivery on record.
+type Delivery struct {
+	*store.Delivery
+	data *Data
+}
+
+// Deliveries lists deliveries, the newest first.
+func (v *View) Deliveries(ctx context.Context, q store.DeliveryQuery) (all []*store.Delivery, err error) {
+	if q.Factory, err = v.only(q.Factory); err != nil {
+		return nil, err
+	}
+	return v.data.cfg.Store.Deliveries(ctx, q)
+}
+
+// Delivery finds one.
+func (v *View) Delivery(ctx context.Context, id string) (Delivery, error) {
+	d, err := find(ctx, v, "delivery", id, v.data.cfg.Store.Delivery, func(d *store.Delivery) string { return d.Factory })
+	return Delivery{d, v.data}, err
+}
+
+// Payload is what came.
+func (d Delivery) Payload(ctx context.Context) ([]byte, error) {
+	return d.data.cfg.Store.Payload(ctx, d.ID)
+}
+
+// Trace says how far it came, and why no further.
+func (d Delivery) Trace(ctx context.Context) (*delivery.Trace, error) {
+	return d.data.cfg.Delivery.Show(ctx, d.ID)
+}
+
+// Replay starts what matches it now.
+func (d Delivery) Replay(ctx context.Context) (store.Recorded, error) {
+	return d.data.cfg.Delivery.Replay(ctx, d.ID)
+}
+
+// TestFilter evaluates a filter or an automation on a stored delivery or on a given
+// payload.
+func (v *View) TestFilter(ctx context.Context, req delivery.TestRequest) (delivery.TestResult, error) {
+	if req.DeliveryID != 0 {
+		if _, err := v.Delivery(ctx, req.DeliveryID.String()); err != nil {
+			return delivery.TestResult{}, err
+		}
+	}
+	if !v.Touches(req.Factory) {
+		return delivery.TestResult{}, api.Refuse(api.NotAuthorized, "the key is for another factory")
+	}
+	return v.data.cfg.Delivery.TestFilter(ctx, req)
+}
+
+// Run is a run.
+type Run struct {
+	*store.Run
+	data *Data
+}
+
+// Runs lists runs. With a limit of 0 it only tells whether it may.
+func (v *View) Runs(ctx context.Context, q store.RunQuery) ([]Run, error) {
+	if only := v.Factory; only != "" {
+		if slices.ContainsFunc(q.Factories, func(f string) bool { return f != only }) {
+			return nil, api.Refuse(api.NotAuthorized, "the key is for another factory", api.FieldProblem{Field: "factory", Message: strings.Join(q.Factories, ", ")})
+		}
+		q.Factories = []string{only}
+	}
+	if q.Limit == 0 {
+		return nil, nil
+	}
+	found, err := v.data.cfg.Store.Runs(ctx, q)
+	all := make([]Run, len(found))
+	for i, r := range found {
+		all[i] = Run{r, v.data}
+	}
+	return all, err
+}
+
+// Run finds one.
+func (v *View) Run(ctx context.Context, id string) (Run, error) {
+	r, err := find(ctx, v, "run", id, v.data.cfg.Store.Run, func(r *store.Run) string { return r.Factory })
+	return Run{r, v.data}, err
+}
+
+// OwnRun is a run that the server itself has read, for what it tells on its own.
+func (d *Data) OwnRun(r *store.Run) Run { return Run{r, d} }
+
+// Spec is what it executes.
+func (r Run) Spec(ctx context.Context) (run.Spec, error) {
+	data, err := r.data.cfg.Store.Spec(ctx, r.SpecHash)
+	if err != nil {
+		return run.Spec{}, fmt.Errorf("spec of %s: %w", r.ID, err)
+	}
+	return run.DecodeSpec(data)
+}
+
+// Metadata are those of some runs, by their ids.
+func Metadata(ctx context.Context, runs ...Run) (map[store.RunID]map[string]string, error) {
+	if len(runs) == 0 {
+		return nil, nil
+	}
+	ids := make([]store.RunID, len(runs))
+	for i, r := range runs {
+		ids[i] = r.ID
+	}
+	return runs[0].data.cfg.Store.RunMetadata(ctx, ids...)
+}
+
+// Events are those of its transcript after the event of a number.
+func (r Run) Events(ctx context.Context, after int64, limit int) ([]store.Event, error) {
+	return r.data.cfg.Store.Events(ctx, r.ID, after, limit)
+}
+
+// FirstEvent is when the first event of a kind happened; zero: none has.
+func (r Run) FirstEvent(ctx context.Context, kind string) (time.Time, error) {
+	return r.data.cfg.Store.FirstEvent(ctx, r.ID, kind)
+}
+
+// Follow tells what happens in it, as run.Feed does.
+func (r Run) Follow(ctx context.Context, from run.Place, quiet time.Duration, tell func(*run.News) error) error {
+	return r.data.cfg.Runs.Feed().Follow(ctx, r.ID, from, quiet, tell)
+}
+
+// Cancel asks for its end.
+func (r Run) Cancel(ctx context.Context) error { return r.data.cfg.Runs.Cancel(ctx, r.ID) }
+
+// NewRun makes the run that a request asks for, as the caller's. It stores nothing.
+func (v *View) NewRun(ctx context.Context, req run.Request) (store.NewRun, error) {
+	req.Caller.CreatorKind, req.Caller.CreatorName = v.Creator()
+	req.Caller.Factory = v.Factory
+	return run.FromRequest(ctx, v.data.cfg.Store, v.data.cfg.Live, req)
+}
+
+// CreateRun stores what NewRun made. The same key with the same body creates it once;
+// key may be empty. It also tells whether as many runs are at work as may be.
+func (v *View) CreateRun(ctx context.Context, r store.NewRun, key string, body []byte) (made *store.Run, created, full bool, err error) {
+	if key != "" {
+		key = cmp.Or(v.KeyID.String(), v.Name) + "\x00" + key
+	}
+	made, created, err = v.data.cfg.Store.CreateRun(ctx, r, key, body)
+	full = v.data.cfg.Runs.AtCapacity()
+	if created {
+		v.data.cfg.Runs.Wake()
+	}
+	return made, created, full, err
+}
+
+// Schedule is a schedule.
+type Schedule struct {
+	*store.Schedule
+	data *Data
+}
+
+// Schedules lists schedules.
+func (v *View) Schedules(ctx context.Context, factory string) ([]*store.Schedule, error) {
+	factory, err := v.only(factory)
+	if err != nil {
+		return nil, err
+	}
+	return v.data.cfg.Store.Schedules(ctx, factory)
+}
+
+// Schedule finds one.
+func (v *View) Schedule(ctx context.Context, id string) (Schedule, error) {
+	n, err := find(ctx, v, "schedule", id, v.data.cfg.Store.Schedule, func(n *store.Schedule) string { return n.Factory })
+	return Schedule{n, v.data}, err
+}
+
+// CreateSchedule stores a new one, of the factory of a run that NewRun made.
+func (v *View) CreateSchedule(ctx context.Context, n store.Schedule) (*store.Schedule, error) {
+	return v.data.cfg.Store.CreateSchedule(ctx, n)
+}
+
+// Update changes it to what it is to be.
+func (n Schedule) Update(ctx context.Context, to store.Schedule) (*store.Schedule, error) {
+	to.ID = n.ID
+	return n.data.cfg.Store.UpdateSchedule(ctx, to)
+}
+
+// Delete removes it.
+func (n Schedule) Delete(ctx context.Context) error {
+	return n.data.cfg.Store.DeleteSchedule(ctx, n.ID)
+}

@@ -1,0 +1,216 @@
+package server
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"triphammer/server/access"
+	"triphammer/server/api"
+	"triphammer/server/store"
+)
+
+// call is a request whose caller is known, with what that caller may touch.
+type call struct {
+	*gin.Context
+	*access.View
+	server *Server
+}
+
+// callKey is where a request keeps its call.
+const callKey = "call"
+
+func callOf(c *gin.Context) *call { return c.MustGet(callKey).(*call) }
+
+// admit makes the request one of a caller.
+func (s *Server) admit(c *gin.Context, by *access.Caller) *call {
+	admitted := &call{c, s.cfg.Data.View(by), s}
+	c.Set(callKey, admitted)
+	return admitted
+}
+
+// serve makes the handler of a route from a function that returns what it answers
+// with, as JSON, or an error that failWith makes a problem of.
+func serve[T any](handle func(context.Context, *call) (T, error)) gin.HandlerFunc {
+	return serveWith(http.StatusOK, handle)
+}
+
+// created is serve for what makes something.
+func created[T any](handle func(context.Context, *call) (T, error)) gin.HandlerFunc {
+	return serveWith(http.StatusCreated, handle)
+}
+
+// written is what a function returns that has written its answer itself.
+type written struct{}
+
+func serveWith[T any](status int, handle func(context.Context, *call) (T, error)) gin.HandlerFunc {
+	return func(g *gin.Context) {
+		c := callOf(g)
+		shown, err := handle(g.Request.Context(), c)
+		if err != nil {
+			c.server.failWith(g, err)
+		} else if _, done := any(shown).(written); !done {
+			g.JSON(status, shown)
+		}
+	}
+}
+
+// on makes the function of a route about one thing, which the caller may touch or
+// the request is refused.
+func on[X, T any](find func(context.Context, *call) (X, error), handle func(context.Context, *call, X) (T, error)) func(context.Context, *call) (T, error) {
+	return func(ctx context.Context, c *call) (none T, err error) {
+		thing, err := find(ctx, c)
+		if err != nil {
+			return none, err
+		}
+		return handle(ctx, c, thing)
+	}
+}
+
+// The things that routes are about, as their paths name them.
+func aRun(ctx context.Context, c *call) (access.Run, error) { return c.Run(ctx, c.Param("id")) }
+
+func aDelivery(ctx context.Context, c *call) (access.Delivery, error) {
+	return c.Delivery(ctx, c.Param("id"))
+}
+
+func anApply(ctx context.Context, c *call) (access.Apply, error) {
+	return c.Apply(ctx, c.Param("id"), c.Query("factory"))
+}
+
+func aFactory(_ context.Context, c *call) (access.Factory, error) {
+	return c.FactoryNamed(c.Param("name"))
+}
+
+// everything is what only callers for all factories may touch.
+func everything(_ context.Context, c *call) (access.Whole, error) { return c.Whole() }
+
+// Limits of a request.
+const (
+	maxRequest      = 1 << 20 // bytes of a body
+	defaultLimit    = 20
+	maxLimit        = 500
+	requestDeadline = 30 * time.Second // to send a body
+)
+
+// body reads the JSON of a request.
+func body[T any](c *call) (in T, err error) {
+	data, err := readBody(c.Context, maxRequest)
+	if err == nil {
+		err = decode(data, &in)
+	}
+	return in, err
+}
+
+// readBody reads a body of up to most bytes.
+func readBody(c *gin.Context, most int) ([]byte, error) {
+	_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Now().Add(requestDeadline)) // in memory there is none
+	data, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, int64(most)))
+	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
+		return nil, api.Refuse(api.RequestTooLarge, fmt.Sprintf("at most %d bytes", most))
+	}
+	if err != nil {
+		return nil, api.Refuse(api.InvalidRequest, "the body could not be read")
+	}
+	return data, nil
+}
+
+// decode reads JSON that somebody sent. Its error says in words what is wrong.
+func decode(body []byte, into any) error { return decodeField("", body, into) }
+
+// decodeField is decode for a field of a body.
+func decodeField(field string, value []byte, into any) error {
+	err := json.Unmarshal(value, into)
+	syntax, kind, corrupt := (*json.SyntaxError)(nil), (*json.UnmarshalTypeError)(nil), base64.CorruptInputError(0)
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &syntax):
+		err = fmt.Errorf("the body is not JSON: %w at byte %d", err, syntax.Offset)
+	case errors.As(err, &kind):
+		if path := strings.Trim(field+"."+kind.Field, "."); path != "" {
+			return invalid(path, "is a JSON %s, not what is expected", kind.Value)
+		}
+		err = fmt.Errorf("the body is a JSON %s, not what is expected", kind.Value)
+	case errors.As(err, &corrupt):
+		err = fmt.Errorf("a value that is to be base64 is not: %w", err)
+	}
+	return api.Refuse(api.InvalidRequest, err.Error())
+}
+
+// limit is how many entries a list is asked for.
+func (c *call) limit() (int, error) {
+	text := c.Query("limit")
+	if text == "" {
+		return defaultLimit, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > maxLimit {
+		return 0, refuse("limit", text, "limit is a number from 1 to %d", maxLimit)
+	}
+	return n, nil
+}
+
+// from is how many entries a list is asked for, and after which id.
+func from[Row any](c *call) (cursor store.ID[Row], limit int, err error) {
+	if limit, err = c.limit(); err != nil {
+		return 0, 0, err
+	}
+	if cursor, err = store.ParseID[Row](c.Query("cursor")); err != nil {
+		return 0, 0, refuse("cursor", "is not such an id", "cursor is not an id such as %s…", cursor.Prefix())
+	}
+	return cursor, limit, nil
+}
+
+// page cuts the row that was read beyond the limit, which tells that there are
+// more, and names the last one as the cursor.
+func page[T any](all []T, limit int, id func(T) string) ([]T, api.PageInfo) {
+	if len(all) <= limit {
+		return all, api.PageInfo{}
+	}
+	return all[:limit], api.PageInfo{HasNextPage: true, NextCursor: id(all[limit-1])}
+}
+
+// listOf shows a list that has no pages.
+func listOf[T any, R api.Listed](all []T, show func(T) R) api.List[R] {
+	shown := make([]R, len(all))
+	for i, one := range all {
+		shown[i] = show(one)
+	}
+	return api.List[R]{Entries: shown}
+}
+
+// listPage shows a page of a list, of which one entry more was read.
+func listPage[T any, R api.Listed](all []T, limit int, id func(T) string, show func(T) R) api.List[R] {
+	all, info := page(all, limit, id)
+	shown := listOf(all, show)
+	shown.PageInfo = &info
+	return shown
+}
+
+// onePage shows all of a list as its only page.
+func onePage[T any, R api.Listed](all []T, show func(T) R) api.List[R] {
+	return listPage(all, len(all), nil, show)
+}
+
+// audit notes a change of state (SPEC 10.4). The change has happened: a failure to
+// note it is logged, not answered.
+func (c *call) audit(action, object, factory, details string) {
+	origin := c.ClientIP()
+	if c.Kind == "local" {
+		origin = "local"
+	}
+	err := c.Audit(context.WithoutCancel(c.Request.Context()), store.AuditEntry{Action: action, Object: object, Factory: factory, Details: details, Origin: origin})
+	if err != nil {
+		c.server.cfg.Logger.Error("the audit log could not be written", "action", action, "object", object, "error", err)
+	}
+}

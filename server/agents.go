@@ -1,0 +1,57 @@
+package server
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"triphammer/server/api"
+)
+
+// listEnvironments and listAgents are what a run can name.
+func (s *Server) listEnvironments(_ context.Context, c *call) (all api.List[api.AgentEnvironment], _ error) {
+	all.Entries = []api.AgentEnvironment{}
+	for _, r := range c.Revisions(c.Query("factory")) {
+		for _, e := range r.Definition.Environments {
+			shown := api.AgentEnvironment{
+				UID: r.Factory + "/" + e.Name, Name: e.Name, Factory: r.Factory, Description: e.Description, DockerImage: e.DockerImage,
+				Repositories: []api.AgentRepository{}, GitHubRepos: []map[string]string{}, SetupCommands: append([]string{}, e.SetupCommands...),
+			}
+			for _, repository := range e.Repositories {
+				shown.Repositories = append(shown.Repositories, api.AgentRepository(repository))
+				if rest, ok := strings.CutPrefix(repository.URL, "https://github.com/"); ok {
+					if owner, name, ok := strings.Cut(strings.TrimSuffix(rest, ".git"), "/"); ok {
+						shown.GitHubRepos = append(shown.GitHubRepos, map[string]string{"owner": owner, "repo": name})
+					}
+				}
+			}
+			all.Entries = append(all.Entries, shown)
+		}
+	}
+	return all, nil
+}
+
+func (s *Server) listAgents(_ context.Context, c *call) (api.List[api.AgentEntry], error) {
+	byName := make(map[string]*api.AgentEntry)
+	all := []*api.AgentEntry{}
+	for _, r := range c.Revisions(c.Query("factory")) {
+		for _, a := range r.Definition.Agents {
+			entry := byName[a.Name]
+			if entry == nil {
+				entry = &api.AgentEntry{Name: a.Name}
+				byName[a.Name] = entry
+				all = append(all, entry)
+			}
+			v := api.AgentVariant{
+				ID: r.Factory + "/" + a.Name, Description: a.Description, BasePrompt: a.Prompt, Environments: []map[string]string{},
+				Source: map[string]string{"owner": r.Factory, "name": r.Definition.Name, "skill_path": a.Path},
+			}
+			if id := a.Settings.EnvironmentID; id != "" {
+				v.Environments = append(v.Environments, map[string]string{"uid": r.Factory + "/" + id, "name": id})
+			}
+			entry.Variants = append(entry.Variants, v)
+		}
+	}
+	slices.SortFunc(all, func(a, b *api.AgentEntry) int { return strings.Compare(a.Name, b.Name) })
+	return listOf(all, func(a *api.AgentEntry) api.AgentEntry { return *a }), nil
+}

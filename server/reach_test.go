@@ -1,0 +1,102 @@
+package server
+
+import (
+	"cmp"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+
+	"triphammer/server/api"
+	"triphammer/server/secret"
+	"triphammer/server/store"
+)
+
+// TestEveryRouteOfAnotherFactory asks every route of the API for what is one
+// factory's, with a key of another that may manage: no answer has a word of it, and
+// nothing changes (SPEC 10.2). Then the factory's own key, or one for all factories,
+// is answered well: so it was the right request. A new route fails here until its
+// request is known.
+func TestEveryRouteOfAnotherFactory(t *testing.T) {
+	f := newFixture(t)
+	admin, own, other := f.key("admin", "manage"), f.limitedKey("own", "default", "manage"), f.limitedKey("other", "elsewhere", "manage")
+	uid := f.uids()["hook"]
+	delivery := field(t, f.do("POST", ingress+uid, hookSecret, `{"n":1}`), "delivery_id")
+	run := field(t, f.get("/api/v1/deliveries/"+delivery, admin), "runs", "0")
+	applies := f.get("/api/v1/applies", admin)
+	apply, commit := field(t, applies, "applies", "0", "id"), field(t, applies, "applies", "0", "commit")
+	schedule := field(t, f.do("POST", "/api/v1/agent/schedules", own, `{"name":"Nightly","cron_schedule":"@daily","prompt":"x"}`), "id")
+	f.key("leaked", "read")
+	pending := func() string {
+		held := store.PendingSecret{Factory: "default", Webhook: "hook", WebhookUID: uid, SecretName: "S"}
+		if err := f.store.HoldSecret(t.Context(), held, secret.New(hookSecret)); err != nil {
+			t.Fatal(err)
+		}
+		return field(t, f.get("/api/v1/pending-secrets", admin), "pending_secrets", "0", "id")
+	}
+	named := map[string]string{
+		"/deliveries": delivery, "/agent/runs": run, "/agent/schedules": schedule, "/applies": apply, "/webhooks": "hook", "/factories": "default",
+		"/secrets": "SPARE", "/keys": "leaked",
+	}
+	create := `{"prompt":"x","parent_run_id":"` + run + `","config":{"environment_id":"e"}}`
+	sent := map[string]string{
+		"POST /agent/runs": create, "POST /agent/run": create,
+		"POST /agent/schedules":      `{"name":"x","cron_schedule":"@daily","prompt":"x","agent_config":{"environment_id":"default/e"}}`,
+		"PUT /agent/schedules/:id":   `{"name":"x","cron_schedule":"@daily","prompt":"x","enabled":true}`,
+		"POST /filters/test":         `{"factory":"default","automation":"a","payload":{"n":1},"webhook":"hook"}`,
+		"POST /factories/:name/plan": `{"files":[]}`,
+		"POST /factories/:name/pin":  `{"commit":"` + commit + `","reason":"x"}`,
+		"PUT /secrets/:name":         `{"value":"` + hookSecret + `"}`,
+		"POST /keys":                 `{"name":"more"}`,
+	}
+	routes := f.engine.Routes()
+	order := []string{http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete} // what others need goes last
+	slices.SortStableFunc(routes, func(a, b gin.RouteInfo) int {
+		return cmp.Compare(slices.Index(order, a.Method), slices.Index(order, b.Method))
+	})
+	for _, r := range routes {
+		path, isAPI := strings.CutPrefix(r.Path, api.Base)
+		name := r.Method + " " + path
+		switch {
+		case !isAPI: // no key opens the ingress and the pages; TestMetricsAccess has the rest
+			continue
+		case strings.HasPrefix(path, "/factory-files/"): // for everybody, and of no factory
+			continue
+		case strings.HasSuffix(path, "/events"): // never ends for its own key: TestOneFactory
+			continue
+		case strings.HasPrefix(path, "/pending-secrets/"):
+			named["/pending-secrets"] = pending()
+		}
+		kind, rest, _ := strings.Cut(path, "/:")
+		parameter, _, _ := strings.Cut(rest, "/")
+		full := strings.Replace(r.Path, ":"+parameter, named[kind], 1)
+		if strings.HasSuffix(path, "/diff") {
+			full += "?from=" + apply
+		}
+		entries := func() int {
+			log, err := f.store.AuditLog(t.Context(), 0, 500)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(log)
+		}
+		before := entries()
+		got := f.do(r.Method, full, other, sent[name])
+		if got.status < 400 && regexp.MustCompile(`"(default|hook|[a-z]{3}_\w{13})"`).MatchString(string(got.body)) {
+			t.Errorf("%s with another's key: %d %s", name, got.status, got.body)
+		}
+		if got.status < 400 && r.Method != http.MethodGet || entries() != before {
+			t.Errorf("%s with another's key changed something: %d %s", name, got.status, got.body)
+		}
+		mine := f.do(r.Method, full, own, sent[name])
+		if mine.status == http.StatusForbidden {
+			mine = f.do(r.Method, full, admin, sent[name])
+		}
+		if mine.status >= 400 && mine.status != http.StatusUnprocessableEntity { // no run takes follow-ups
+			t.Errorf("%s with its own key: %d %s", name, mine.status, mine.body)
+		}
+	}
+}
