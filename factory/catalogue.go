@@ -93,8 +93,11 @@ func (l *loader) checkFilter(d *document, n *schema.Node, t *Trigger, keys []str
 		}
 		used[key] = true
 		m := matcher{d: d, where: fmt.Sprintf("%s.filter.%s", where, f.Key), provider: t.Provider, event: t.Event, key: key}
+		if !slices.Contains(keys, key) {
+			m.key = "" // what the key means elsewhere says nothing here
+		}
 		switch {
-		case key == "schedule_ids": // checked with the schedule
+		case m.key == "schedule_ids": // checked with the schedule
 		case isAlias && t.Provider != "github":
 			m.names(l, f)
 		default:

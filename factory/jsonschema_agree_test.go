@@ -153,9 +153,6 @@ func (j schemaJudges) judge(t testing.TB, document string, root *schema.Node) er
 // tells whether the document is without findings.
 func (j schemaJudges) compare(t testing.TB, document, text string, root *schema.Node, findings schema.Diagnostics, inherited bool) (valid bool) {
 	t.Helper()
-	if unpublished(root) {
-		return len(findings) == 0
-	}
 	err := j.judge(t, document, root)
 	unspoken, spoken := false, false
 	for _, d := range findings {
@@ -172,17 +169,6 @@ func (j schemaJudges) compare(t testing.TB, document, text string, root *schema.
 		t.Errorf("%s: the schema refuses what the parser accepts:\n%s\n%v", document, text, err)
 	}
 	return len(findings) == 0
-}
-
-// unpublished tells whether a push of gitlab, whose filter keys are not published, is
-// filtered on a key that elsewhere has rules of its own. The parser goes by these
-// rules, or leaves the key to the schedule; the schema takes it for any other key.
-func unpublished(root *schema.Node) bool {
-	return slices.ContainsFunc(itemsOf(root.Get("triggers")), func(n *schema.Node) bool {
-		f := n.Get("filter")
-		return textOf(n.Get("provider")) == "gitlab" && textOf(n.Get("event")) == "push" &&
-			(f.Get("conclusions") != nil || f.Get("pr_numbers") != nil || f.Get("schedule_ids") != nil)
-	})
 }
 
 var unspokenExpressions = func() []*regexp.Regexp {
