@@ -20,9 +20,13 @@ func (f *factoryOptions) notificationFlags(set *pflag.FlagSet) {
 	set.StringVar(&f.notify.Project.API, "commit-status-api", "", "address of the service's API, if --repo does not tell")
 	set.StringVar(&f.notify.Project.Path, "commit-status-project", "", "repository on the service, such as team/factory, if --repo does not tell")
 	set.StringVar(&f.notify.URL, "notify-url", "", "address that is told when the newest commit does not serve, and when it does again; if the address is a credential, use the variable or the file")
-	set.StringSliceVar(&f.notifyRuns.States, "notify-runs", nil, "states of ended runs that --notify-url is told about too: SUCCEEDED, FAILED, CANCELLED")
-	set.StringSliceVar(&f.notifyRuns.Automations, "notify-automations", nil, "limit --notify-runs to the runs of these automations")
 	set.StringVar(&f.notifySecret, "notify-secret", "", "managed secret that signs these messages as Standard Webhooks describes (base64)")
+}
+
+// endFlags say which ends of runs are told, of all factories together.
+func (s *serving) endFlags(set *pflag.FlagSet) {
+	set.StringSliceVar(&s.ends.States, "notify-runs", nil, "states of ended runs that --notify-url is told about too: SUCCEEDED, FAILED, CANCELLED")
+	set.StringSliceVar(&s.ends.Automations, "notify-automations", nil, "limit --notify-runs to the runs of these automations")
 }
 
 // tells says whether anybody is to be told of applies.
@@ -33,13 +37,10 @@ func (f *factoryOptions) openNotifications() error {
 	if !f.tells() {
 		return nil
 	}
+	if err := f.checkHook(); err != nil {
+		return err
+	}
 	cfg := &f.notify
-	if (cfg.URL == "") != (f.notifySecret == "") {
-		return exitWith(exitUsage, "--notify-url and --notify-secret go together")
-	}
-	if u, err := url.Parse(cfg.URL); cfg.URL != "" && (err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "") {
-		return exitWith(exitUsage, "--notify-url is not an address such as https://hooks.example.com/…") // it is not repeated: it may be a credential
-	}
 	if (cfg.Service == "") != (cfg.TokenFile == "") {
 		return exitWith(exitUsage, "--commit-status and --commit-status-token-file go together")
 	}
@@ -65,9 +66,21 @@ func (f *factoryOptions) openNotifications() error {
 	return nil
 }
 
-// tellRuns reads which ends of runs are told.
-func (s *serving) tellRuns() error {
-	wanted := s.factory.notifyRuns
+// checkHook checks the address that is told, if there is one.
+func (f *factoryOptions) checkHook() error {
+	if (f.notify.URL == "") != (f.notifySecret == "") {
+		return exitWith(exitUsage, "--notify-url and --notify-secret go together")
+	}
+	if u, err := url.Parse(f.notify.URL); f.notify.URL != "" && (err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "") {
+		return exitWith(exitUsage, "--notify-url is not an address such as https://hooks.example.com/…") // it is not repeated: it may be a credential
+	}
+	return nil
+}
+
+// tellRuns completes what the flags say of the ends of runs that are told. They go
+// to the server's own --notify-url, whatever a factory has.
+func (s *serving) tellRuns() (err error) {
+	wanted := &s.ends
 	for _, state := range wanted.States {
 		if !store.RunState(state).Terminal() {
 			return exitWith(exitUsage, "--notify-runs: %s is not how a run ends: SUCCEEDED, FAILED, CANCELLED", state)
@@ -78,10 +91,14 @@ func (s *serving) tellRuns() error {
 		return exitWith(exitUsage, "--notify-runs needs --notify-url, the address that is told")
 	case len(wanted.Automations) > 0 && len(wanted.States) == 0:
 		return exitWith(exitUsage, "--notify-automations needs --notify-runs, the ends that are told")
+	case len(wanted.States) == 0:
+		return nil
 	}
-	wanted.Hook = s.factories[0].notify.Hook
-	s.ends, s.endsSecret = wanted, s.factory.notifySecret
-	return nil
+	wanted.URL, s.endsSecret = s.factory.notify.URL, s.factory.notifySecret
+	if wanted.Client, err = notify.NewClient(s.factory.repository.CAFile); err != nil {
+		return exitWith(exitUsage, "--git-ca-file: %w", err)
+	}
+	return s.factory.checkHook()
 }
 
 // notifySecret opens the secret that signs messages.

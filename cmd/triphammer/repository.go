@@ -25,7 +25,6 @@ type factoryOptions struct {
 
 	notify       notify.Commits // who hears of applies
 	notifySecret string         // name of the secret that signs what they hear
-	notifyRuns   notify.Runs
 
 	source applier.Source
 	verify func(ctx context.Context, hash string, arrived arrival) (warning string, err error) // nil: all commits may apply

@@ -65,6 +65,7 @@ type serving struct {
 // serveFlags are all settings of a server (SPEC 12).
 func (s *serving) serveFlags(f *pflag.FlagSet) {
 	s.factory.flags(f)
+	s.endFlags(f)
 	f.StringVar(&s.data, "data", "", "data directory; made if it is missing")
 	f.StringVar(&s.config, "config", "", "configuration file (YAML; its keys are these flags' names)")
 	s.sharedFlags(f, "127.0.0.1:8787")
