@@ -66,7 +66,9 @@ func serveWith[T any](status int, handle func(context.Context, *call) (T, error)
 
 // on makes the function of a route about one thing, which the caller may touch or
 // the request is refused.
-func on[X, T any](find func(context.Context, *call) (X, error), handle func(context.Context, *call, X) (T, error)) func(context.Context, *call) (T, error) {
+func on[X, T any](
+	find func(context.Context, *call) (X, error), handle func(context.Context, *call, X) (T, error),
+) func(context.Context, *call) (T, error) {
 	return func(ctx context.Context, c *call) (none T, err error) {
 		thing, err := find(ctx, c)
 		if err != nil {
@@ -180,26 +182,23 @@ func page[T any](all []T, limit int, id func(T) string) ([]T, api.PageInfo) {
 	return all[:limit], api.PageInfo{HasNextPage: true, NextCursor: id(all[limit-1])}
 }
 
-// listOf shows a list that has no pages.
+// listOf shows all of a list.
 func listOf[T any, R api.Listed](all []T, show func(T) R) api.List[R] {
-	shown := make([]R, len(all))
-	for i, one := range all {
-		shown[i] = show(one)
-	}
-	return api.List[R]{Entries: shown}
+	return api.List[R]{Entries: each(all, show)}
 }
 
 // listPage shows a page of a list, of which one entry more was read.
 func listPage[T any, R api.Listed](all []T, limit int, id func(T) string, show func(T) R) api.List[R] {
 	all, info := page(all, limit, id)
-	shown := listOf(all, show)
-	shown.PageInfo = &info
-	return shown
+	return api.List[R]{Entries: each(all, show), PageInfo: info}
 }
 
-// onePage shows all of a list as its only page.
-func onePage[T any, R api.Listed](all []T, show func(T) R) api.List[R] {
-	return listPage(all, len(all), nil, show)
+func each[T, R any](all []T, show func(T) R) []R {
+	shown := make([]R, len(all))
+	for i, one := range all {
+		shown[i] = show(one)
+	}
+	return shown
 }
 
 // audit notes a change of state (SPEC 10.4). The change has happened: a failure to
@@ -209,7 +208,8 @@ func (c *call) audit(action, object, factory, details string) {
 	if c.Kind == "local" {
 		origin = "local"
 	}
-	err := c.Audit(context.WithoutCancel(c.Request.Context()), store.AuditEntry{Action: action, Object: object, Factory: factory, Details: details, Origin: origin})
+	entry := store.AuditEntry{Action: action, Object: object, Factory: factory, Details: details, Origin: origin}
+	err := c.Audit(context.WithoutCancel(c.Request.Context()), entry)
 	if err != nil {
 		c.server.cfg.Logger.Error("the audit log could not be written", "action", action, "object", object, "error", err)
 	}

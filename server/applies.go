@@ -27,13 +27,10 @@ func showApply(a *store.Apply) api.Apply {
 	if a.AuthorEmail != "" {
 		author = strings.TrimSpace(author + " <" + a.AuthorEmail + ">")
 	}
-	shown := api.Apply{
+	return api.Apply{
 		ID: a.ID.String(), Factory: a.Factory, Repository: a.Repository, Branch: a.Branch, Commit: a.Commit, Author: author, Subject: a.Subject,
 		Trigger: a.Trigger, Outcome: a.Outcome, Error: a.Error, Plan: a.Plan, Diagnostics: orEmptyList(a.Diagnostics),
 		StartedAt: a.StartedAt, FinishedAt: a.FinishedAt,
+		Webhooks: each(a.Webhooks, func(w store.BoundWebhook) api.BoundWebhook { return api.BoundWebhook(w) }),
 	}
-	for _, w := range a.Webhooks {
-		shown.Webhooks = append(shown.Webhooks, api.BoundWebhook(w))
-	}
-	return shown
 }

@@ -42,14 +42,12 @@ func (s *Server) listDeliveries(ctx context.Context, c *call) (shown api.List[ap
 
 func showDelivery(d *store.Delivery) api.Delivery {
 	shown := api.Delivery{
-		ID: d.ID.String(), Webhook: d.Webhook, Factory: d.Factory, Outcome: string(d.Outcome), Label: d.Outcome.Label(), Size: d.Size, ReceivedAt: d.ReceivedAt,
-		DuplicateOf: d.DuplicateOf.String(), ReplayOf: d.ReplayOf.String(), Reason: d.Reason, Runs: []string{},
+		ID: d.ID.String(), Webhook: d.Webhook, Factory: d.Factory, Outcome: string(d.Outcome), Label: d.Outcome.Label(), Size: d.Size,
+		ReceivedAt: d.ReceivedAt, DuplicateOf: d.DuplicateOf.String(), ReplayOf: d.ReplayOf.String(),
+		Reason: d.Reason, Runs: each(d.Runs, func(r store.RunRef) string { return r.ID.String() }),
 	}
 	if d.Identity.Source != "" {
 		shown.Identity = &api.Identity{Source: d.Identity.Source, Value: d.Identity.Value}
-	}
-	for _, r := range d.Runs {
-		shown.Runs = append(shown.Runs, r.ID.String())
 	}
 	if d.Outcome == store.Accepted && d.Started >= 0 {
 		shown.RunsStarted = &d.Started
@@ -68,20 +66,17 @@ func (s *Server) getDelivery(ctx context.Context, _ *call, d access.Delivery) (s
 func showTrace(trace *delivery.Trace) api.DeliveryDetail {
 	d := trace.Delivery
 	shown := api.DeliveryDetail{
-		Delivery: showDelivery(d), WebhookUID: d.WebhookUID, Detail: d.Detail, ClientAddr: d.ClientAddr, Headers: d.Headers, ApplyID: d.ApplyID.String(),
-		Commit: trace.Commit, SecretGeneration: d.SecretGeneration, Belt: []api.Stage{}, Matches: []api.Match{}, Disabled: []api.Match{},
+		Delivery: showDelivery(d), WebhookUID: d.WebhookUID, Detail: d.Detail, ClientAddr: d.ClientAddr,
+		Headers: d.Headers, ApplyID: d.ApplyID.String(), Commit: trace.Commit, SecretGeneration: d.SecretGeneration,
+		Belt:    each(trace.Belt, func(s delivery.Stage) api.Stage { return api.Stage(s) }),
+		Matches: showMatches(trace, trace.Matches), Disabled: showMatches(trace, trace.Disabled),
 	}
 	if shown.Headers == nil {
 		shown.Headers = map[string]string{}
 	}
-	for _, stage := range trace.Belt {
-		shown.Belt = append(shown.Belt, api.Stage(stage))
-	}
 	if hook := trace.Webhook; hook != nil {
 		shown.Path, shown.Blob = hook.Def.Path, hook.Revision.Definition.Blob(hook.Def.Path)
 	}
-	shown.Matches = append(shown.Matches, showMatches(trace, trace.Matches)...)
-	shown.Disabled = append(shown.Disabled, showMatches(trace, trace.Disabled)...)
 	return shown
 }
 
@@ -96,7 +91,7 @@ func showMatches(trace *delivery.Trace, results []match.Result) []api.Match {
 	}
 	all := make([]api.Match, len(results))
 	for i, m := range results {
-		all[i] = api.Match{Automation: m.Automation, Matched: m.Matched, Path: m.Path, Want: m.Want, Got: m.Got, Conditions: showConditions(m.Conditions)}
+		all[i] = api.Match{Automation: m.Automation, Matched: m.Matched, Path: m.Path, Want: m.Want, Got: m.Got, Conditions: each(m.Conditions, showCondition)}
 		if a := automations[m.Automation]; a != nil {
 			all[i].Definition, all[i].Blob = a.Path, blob(a.Path)
 		}
@@ -104,13 +99,7 @@ func showMatches(trace *delivery.Trace, results []match.Result) []api.Match {
 	return all
 }
 
-func showConditions(all []filter.Condition) []api.Condition {
-	shown := make([]api.Condition, len(all))
-	for i, c := range all {
-		shown[i] = api.Condition(c)
-	}
-	return shown
-}
+func showCondition(c filter.Condition) api.Condition { return api.Condition(c) }
 
 func (s *Server) getPayload(ctx context.Context, c *call, d access.Delivery) (done written, err error) {
 	payload, err := d.Payload(ctx)
@@ -130,11 +119,7 @@ func (s *Server) replay(ctx context.Context, c *call, d access.Delivery) (shown 
 		return shown, err
 	}
 	c.audit("delivery.replay", d.ID.String(), d.Factory, "as "+done.ID.String())
-	shown = api.Replayed{DeliveryID: done.ID.String(), Runs: []string{}}
-	for _, id := range done.RunIDs {
-		shown.Runs = append(shown.Runs, id.String())
-	}
-	return shown, nil
+	return api.Replayed{DeliveryID: done.ID.String(), Runs: each(done.RunIDs, store.RunID.String)}, nil
 }
 
 func (s *Server) testFilter(ctx context.Context, c *call) (verdict api.FilterVerdict, err error) {
@@ -163,12 +148,9 @@ func (s *Server) testFilter(ctx context.Context, c *call) (verdict api.FilterVer
 	r, err := c.TestFilter(ctx, delivery.TestRequest{
 		Factory: req.Factory, Automation: req.Automation, Filter: req.Filter, DeliveryID: stored, Payload: req.Payload, Webhook: req.Webhook,
 	})
-	verdict = api.FilterVerdict{
-		WouldTrigger: r.WouldTrigger, Verdict: r.Verdict(), WebhookCheck: api.FilterCheck(r.WebhookCheck), PayloadCheck: api.FilterCheck(r.PayloadCheck),
-		Conditions: showConditions(r.Conditions),
-	}
-	for _, w := range r.Webhooks {
-		verdict.Webhooks = append(verdict.Webhooks, api.WebhookVerdict(w))
-	}
-	return verdict, err
+	return api.FilterVerdict{
+		WouldTrigger: r.WouldTrigger, Verdict: r.Verdict(), WebhookCheck: api.FilterCheck(r.WebhookCheck),
+		PayloadCheck: api.FilterCheck(r.PayloadCheck), Conditions: each(r.Conditions, showCondition),
+		Webhooks: each(r.Webhooks, func(w delivery.WebhookVerdict) api.WebhookVerdict { return api.WebhookVerdict(w) }),
+	}, err
 }

@@ -77,6 +77,15 @@ func (c *call) showDone(ctx context.Context, done *applier.Apply) (shown api.App
 	return showApply(stored.Apply), nil
 }
 
+// applied applies, and shows the record of that.
+func (c *call) applied(ctx context.Context, f access.Factory, trigger string) (api.Apply, error) {
+	done, err := c.apply(ctx, f, trigger)
+	if err != nil {
+		return api.Apply{}, err
+	}
+	return c.showDone(ctx, done)
+}
+
 // maxReason is the length of a pin's reason, in bytes.
 const maxReason = 1000
 
@@ -106,11 +115,7 @@ func (s *Server) pin(ctx context.Context, c *call, f access.Factory) (shown api.
 		return shown, err
 	}
 	c.audit("definition.pin", f.Name, f.Name, p.Commit+until+": "+p.Reason)
-	done, err := c.apply(ctx, f, "pin")
-	if err != nil {
-		return shown, err
-	}
-	return c.showDone(ctx, done)
+	return c.applied(ctx, f, "pin")
 }
 
 // unpin lets the branch rule again.
@@ -120,11 +125,7 @@ func (s *Server) unpin(ctx context.Context, c *call, f access.Factory) (shown ap
 		return shown, err
 	}
 	c.audit("definition.unpin", f.Name, f.Name, p.Commit)
-	done, err := c.apply(ctx, f, "unpin")
-	if err != nil {
-		return shown, err
-	}
-	return c.showDone(ctx, done)
+	return c.applied(ctx, f, "unpin")
 }
 
 // listFiles lists the definition files of an apply, or with ?path= gives one.
@@ -169,7 +170,10 @@ func (s *Server) diffApplies(ctx context.Context, c *call) (shown api.ApplyDiff,
 			return shown, err
 		}
 	}
-	return api.ApplyDiff{From: ends[0].ID.String(), FromCommit: ends[0].Commit, To: ends[1].ID.String(), ToCommit: ends[1].Commit, Plan: applier.Diff(revisions[0], revisions[1])}, nil
+	return api.ApplyDiff{
+		From: ends[0].ID.String(), FromCommit: ends[0].Commit, To: ends[1].ID.String(), ToCommit: ends[1].Commit,
+		Plan: applier.Diff(revisions[0], revisions[1]),
+	}, nil
 }
 
 // pushScheme is how the request is signed, or nil.

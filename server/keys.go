@@ -17,7 +17,7 @@ var scopes = []string{store.ScopeRuns, store.ScopeManage, store.ScopeRead}
 
 func (s *Server) listKeys(ctx context.Context, _ *call, all access.Whole) (api.List[api.Key], error) {
 	keys, err := all.Keys(ctx)
-	return onePage(keys, showKey), err
+	return listOf(keys, showKey), err
 }
 
 func showKey(k *store.Key) api.Key {

@@ -305,5 +305,5 @@ func (s *Server) listRuns(ctx context.Context, c *call) (shown api.List[api.Run]
 	}
 	all, info := page(all, limit, l.cursor)
 	runs, err := s.showRuns(ctx, all)
-	return api.List[api.Run]{Entries: runs, PageInfo: &info}, err
+	return api.List[api.Run]{Entries: runs, PageInfo: info}, err
 }

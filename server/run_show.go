@@ -173,12 +173,9 @@ func (s *Server) transcript(ctx context.Context, c *call, r access.Run) (t api.T
 		return t, err
 	}
 	// The state was read before the events: of a finished run they are all there.
-	t = api.Transcript{RunID: r.ID.String(), State: string(r.State), Events: make([]api.Event, len(events))}
+	t = api.Transcript{RunID: r.ID.String(), State: string(r.State), Events: each(events, func(e store.Event) api.Event { return api.Event(e) })}
 	if len(events) == maxEvents {
 		t.PageInfo = api.PageInfo{HasNextPage: true, NextCursor: strconv.FormatInt(events[maxEvents-1].Seq, 10)}
-	}
-	for i, e := range events {
-		t.Events[i] = api.Event(e)
 	}
 	return t, nil
 }

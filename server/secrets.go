@@ -19,7 +19,7 @@ const shortSecret = 16
 
 func (s *Server) listSecrets(ctx context.Context, c *call, all access.Whole) (api.List[api.Secret], error) {
 	infos, err := all.Secrets(ctx)
-	return onePage(infos, c.showSecret), err
+	return listOf(infos, c.showSecret), err
 }
 
 func (c *call) showSecret(info store.SecretInfo) api.Secret {
@@ -93,7 +93,7 @@ func (s *Server) secretSet(c *call, name string, generation int64) api.Secret {
 // never the values.
 func (s *Server) listPendingSecrets(ctx context.Context, _ *call, all access.Whole) (api.List[api.PendingSecret], error) {
 	found, err := all.PendingSecrets(ctx, "")
-	return onePage(found, func(p store.PendingSecret) api.PendingSecret {
+	return listOf(found, func(p store.PendingSecret) api.PendingSecret {
 		return api.PendingSecret{ID: p.ID.String(), Factory: p.Factory, Webhook: p.Webhook, SecretName: p.SecretName, ReceivedAt: p.ReceivedAt, From: p.ClientAddr}
 	}), err
 }

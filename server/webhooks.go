@@ -10,7 +10,7 @@ import (
 )
 
 func (s *Server) listWebhooks(_ context.Context, c *call) (api.List[api.Webhook], error) {
-	return onePage(s.webhooks(c), s.showWebhook), nil
+	return listOf(s.webhooks(c), s.showWebhook), nil
 }
 
 // webhooks are those that serve, of the factory that is asked for.
@@ -51,7 +51,7 @@ func (s *Server) showWebhook(w *applier.Webhook) api.Webhook {
 }
 
 func (s *Server) listAutomations(_ context.Context, c *call) (api.List[api.Automation], error) {
-	return onePage(automations(c.Revisions(c.Query("factory"))), func(a api.Automation) api.Automation { return a }), nil
+	return listOf(automations(c.Revisions(c.Query("factory"))), func(a api.Automation) api.Automation { return a }), nil
 }
 
 // automations are those of what serves.

@@ -16,7 +16,7 @@ func appliesCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List applies, newest first", Args: cobra.NoArgs,
 		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
-			all, err := collect[api.Apply](c.Context(), cl, "/applies", "applies", url.Values{}, limit)
+			all, err := collect[api.Apply](c.Context(), cl, "/applies", url.Values{}, limit)
 			if err != nil {
 				return err
 			}
@@ -48,7 +48,7 @@ func auditCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List changes of state: who, what, when, from where", Args: cobra.NoArgs,
 		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
-			all, err := collect[api.AuditEntry](c.Context(), cl, "/audit", "entries", url.Values{}, limit)
+			all, err := collect[api.AuditEntry](c.Context(), cl, "/audit", url.Values{}, limit)
 			if err != nil {
 				return err
 			}

@@ -432,7 +432,7 @@ func problemError(status int, data []byte) error {
 }
 
 // collect reads all pages of a list, up to limit entries (0: all).
-func collect[T any](ctx context.Context, cl *client, path, field string, query url.Values, limit int) ([]T, error) {
+func collect[T api.Listed](ctx context.Context, cl *client, path string, query url.Values, limit int) ([]T, error) {
 	all := []T{}
 	for {
 		size := 500
@@ -440,20 +440,15 @@ func collect[T any](ctx context.Context, cl *client, path, field string, query u
 			size = min(size, limit-len(all))
 		}
 		query.Set("limit", fmt.Sprint(size))
-		var answer map[string]json.RawMessage
-		if err := cl.get(ctx, path+"?"+query.Encode(), &answer); err != nil {
+		var page api.List[T]
+		if err := cl.get(ctx, path+"?"+query.Encode(), &page); err != nil {
 			return nil, err
 		}
-		var some []T
-		var info api.PageInfo
-		if err := errors.Join(json.Unmarshal(answer[field], &some), json.Unmarshal(answer["page_info"], &info)); err != nil {
-			return nil, exitWith(exitUnreachable, "the answer is not what this version expects: %w", err)
-		}
-		all = append(all, some...)
-		if !info.HasNextPage || limit > 0 && len(all) >= limit {
+		all = append(all, page.Entries...)
+		if !page.PageInfo.HasNextPage || limit > 0 && len(all) >= limit {
 			return all, nil
 		}
-		query.Set("cursor", info.NextCursor)
+		query.Set("cursor", page.PageInfo.NextCursor)
 	}
 }
 

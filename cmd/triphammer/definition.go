@@ -20,7 +20,7 @@ func definitionCommand() *cobra.Command {
 	history := &cobra.Command{
 		Use: "history", Short: "List the commits that were applied or refused, newest first", Args: cobra.NoArgs,
 		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
-			all, err := collect[api.Apply](c.Context(), cl, "/applies", "applies", url.Values{}, limit)
+			all, err := collect[api.Apply](c.Context(), cl, "/applies", url.Values{}, limit)
 			if err != nil {
 				return err
 			}

@@ -148,7 +148,7 @@ func listDeliveries(c *cobra.Command, cl *client, selected *selectOptions) error
 	if err != nil {
 		return err
 	}
-	all, err := collect[api.Delivery](c.Context(), cl, "/deliveries", "deliveries", query, selected.limit)
+	all, err := collect[api.Delivery](c.Context(), cl, "/deliveries", query, selected.limit)
 	if err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ with --agent is for an agent, whose runs they are. A data directory that is miss
 	list := &cobra.Command{
 		Use: "list", Short: "List API keys", Args: cobra.NoArgs,
 		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
-			all, err := collect[api.Key](c.Context(), cl, "/keys", "keys", url.Values{}, 0)
+			all, err := collect[api.Key](c.Context(), cl, "/keys", url.Values{}, 0)
 			if err != nil {
 				return err
 			}

@@ -103,7 +103,7 @@ shown as escapes. -o json has the texts as they are.`,
 }
 
 func listRuns(c *cobra.Command, cl *client, query url.Values, limit int) error {
-	all, err := collect[api.Run](c.Context(), cl, "/agent/runs", "runs", query, limit)
+	all, err := collect[api.Run](c.Context(), cl, "/agent/runs", query, limit)
 	if err != nil {
 		return err
 	}

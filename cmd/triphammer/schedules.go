@@ -16,13 +16,11 @@ func schedulesCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List schedules, by name", Args: cobra.NoArgs,
 		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
-			var answer struct {
-				Schedules []api.Schedule `json:"schedules"`
-			}
+			var answer api.List[api.Schedule]
 			if err := cl.get(c.Context(), "/agent/schedules", &answer); err != nil {
 				return err
 			}
-			return emitOf(c, answer.Schedules, func(s api.Schedule) string { return s.Factory }, func(s api.Schedule) string { return s.ID }, []string{"ID", "NAME", "CRON", "ENABLED", "NEXT", "LAST", "DETAIL"},
+			return emitOf(c, answer.Entries, func(s api.Schedule) string { return s.Factory }, func(s api.Schedule) string { return s.ID }, []string{"ID", "NAME", "CRON", "ENABLED", "NEXT", "LAST", "DETAIL"},
 				func(s api.Schedule) []string {
 					return []string{s.ID, s.Name, s.Cron, yesNo(s.Enabled), stampOf(s.History.NextRun), stampOf(s.History.LastRan), cmp.Or(s.PausedReason, s.LastSpawnError)}
 				})

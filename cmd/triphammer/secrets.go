@@ -56,7 +56,7 @@ is made.`,
 	list := &cobra.Command{
 		Use: "list", Short: "List managed secrets: names, generations, who uses them", Args: cobra.NoArgs,
 		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
-			all, err := collect[api.Secret](c.Context(), cl, "/secrets", "secrets", url.Values{}, 0)
+			all, err := collect[api.Secret](c.Context(), cl, "/secrets", url.Values{}, 0)
 			if err != nil {
 				return err
 			}
@@ -90,7 +90,7 @@ is made.`,
 Whoever knows the URL could have sent one. If it came when you set the sender up, confirm it.`,
 		Args: cobra.NoArgs,
 		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
-			all, err := collect[api.PendingSecret](c.Context(), cl, "/pending-secrets", "pending_secrets", url.Values{}, 0)
+			all, err := collect[api.PendingSecret](c.Context(), cl, "/pending-secrets", url.Values{}, 0)
 			if err != nil {
 				return err
 			}

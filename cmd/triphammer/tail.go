@@ -60,7 +60,7 @@ func (o *tailOptions) tail(c *cobra.Command, cl *client) error {
 		return err
 	}
 	last := ""
-	shown, err := collect[api.Delivery](c.Context(), cl, "/deliveries", "deliveries", query, max(o.lines, 1))
+	shown, err := collect[api.Delivery](c.Context(), cl, "/deliveries", query, max(o.lines, 1))
 	if err != nil {
 		return err
 	}
@@ -106,14 +106,11 @@ func newerThan(ctx context.Context, cl *client, query url.Values, last string) (
 	}
 	page.Set("limit", "100")
 	for {
-		var answer struct {
-			Deliveries []api.Delivery `json:"deliveries"`
-			PageInfo   api.PageInfo   `json:"page_info"`
-		}
+		var answer api.List[api.Delivery]
 		if err := cl.get(ctx, "/deliveries?"+page.Encode(), &answer); err != nil {
 			return nil, err
 		}
-		for _, d := range answer.Deliveries {
+		for _, d := range answer.Entries {
 			if d.ID <= last {
 				slices.Reverse(newer)
 				return newer, nil
@@ -247,7 +244,7 @@ func exportDeliveries(c *cobra.Command, cl *client, selected *selectOptions, bar
 	if err != nil {
 		return err
 	}
-	all, err := collect[api.Delivery](c.Context(), cl, "/deliveries", "deliveries", query, selected.limit)
+	all, err := collect[api.Delivery](c.Context(), cl, "/deliveries", query, selected.limit)
 	if err != nil {
 		return err
 	}

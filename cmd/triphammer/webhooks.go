@@ -20,7 +20,7 @@ func webhooksCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List webhooks with their URLs", Args: cobra.NoArgs,
 		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
-			all, err := collect[api.Webhook](c.Context(), cl, "/webhooks", "webhooks", url.Values{}, 0)
+			all, err := collect[api.Webhook](c.Context(), cl, "/webhooks", url.Values{}, 0)
 			if err != nil {
 				return err
 			}
@@ -105,7 +105,7 @@ func automationsCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List automations and what starts them", Args: cobra.NoArgs,
 		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
-			all, err := collect[api.Automation](c.Context(), cl, "/automations", "automations", url.Values{}, 0)
+			all, err := collect[api.Automation](c.Context(), cl, "/automations", url.Values{}, 0)
 			if err != nil {
 				return err
 			}

@@ -326,6 +326,9 @@ func (v *View) NewRun(ctx context.Context, req run.Request) (store.NewRun, error
 // CreateRun stores what NewRun made. The same key with the same body creates it once;
 // key may be empty. It also tells whether as many runs are at work as may be.
 func (v *View) CreateRun(ctx context.Context, r store.NewRun, key string, body []byte) (made *store.Run, created, full bool, err error) {
+	if _, err := v.only(r.Factory); err != nil {
+		return nil, false, false, err
+	}
 	if key != "" {
 		key = cmp.Or(v.KeyID.String(), v.Name) + "\x00" + key
 	}
@@ -358,14 +361,17 @@ func (v *View) Schedule(ctx context.Context, id string) (Schedule, error) {
 	return Schedule{n, v.data}, err
 }
 
-// CreateSchedule stores a new one, of the factory of a run that NewRun made.
+// CreateSchedule stores a new one.
 func (v *View) CreateSchedule(ctx context.Context, n store.Schedule) (*store.Schedule, error) {
+	if _, err := v.only(n.Factory); err != nil {
+		return nil, err
+	}
 	return v.data.cfg.Store.CreateSchedule(ctx, n)
 }
 
-// Update changes it to what it is to be.
+// Update changes it to what it is to be, in the same factory.
 func (n Schedule) Update(ctx context.Context, to store.Schedule) (*store.Schedule, error) {
-	to.ID = n.ID
+	to.ID, to.Factory = n.ID, n.Factory
 	return n.data.cfg.Store.UpdateSchedule(ctx, to)
 }
 

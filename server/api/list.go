@@ -12,33 +12,35 @@ type PageInfo struct {
 // kind, such as {"runs": […], "page_info": {…}}.
 type List[T Listed] struct {
 	Entries  []T
-	PageInfo *PageInfo // nil: the list has no pages
+	PageInfo PageInfo
 }
 
 // Listed is what lists are of.
 type Listed interface {
-	list() string // what their entries are called
+	// list says what the entries are called, and whether such lists have page_info.
+	list() (name string, pages bool)
 }
 
-func (AgentEntry) list() string       { return "agents" }
-func (AgentEnvironment) list() string { return "environments" }
-func (Apply) list() string            { return "applies" }
-func (AuditEntry) list() string       { return "entries" }
-func (Automation) list() string       { return "automations" }
-func (Delivery) list() string         { return "deliveries" }
-func (Key) list() string              { return "keys" }
-func (Notice) list() string           { return "notices" }
-func (PendingSecret) list() string    { return "pending_secrets" }
-func (Run) list() string              { return "runs" }
-func (Schedule) list() string         { return "schedules" }
-func (Secret) list() string           { return "secrets" }
-func (Webhook) list() string          { return "webhooks" }
+func (AgentEntry) list() (string, bool)       { return "agents", false }
+func (AgentEnvironment) list() (string, bool) { return "environments", false }
+func (Apply) list() (string, bool)            { return "applies", true }
+func (AuditEntry) list() (string, bool)       { return "entries", true }
+func (Automation) list() (string, bool)       { return "automations", true }
+func (Delivery) list() (string, bool)         { return "deliveries", true }
+func (Key) list() (string, bool)              { return "keys", true }
+func (Notice) list() (string, bool)           { return "notices", true }
+func (PendingSecret) list() (string, bool)    { return "pending_secrets", true }
+func (Run) list() (string, bool)              { return "runs", true }
+func (Schedule) list() (string, bool)         { return "schedules", false }
+func (Secret) list() (string, bool)           { return "secrets", true }
+func (Webhook) list() (string, bool)          { return "webhooks", true }
 
 // MarshalJSON implements json.Marshaler.
 func (l List[T]) MarshalJSON() ([]byte, error) {
 	var kind T
-	all := map[string]any{kind.list(): l.Entries}
-	if l.PageInfo != nil {
+	name, pages := kind.list()
+	all := map[string]any{name: l.Entries}
+	if pages {
 		all["page_info"] = l.PageInfo
 	}
 	return json.Marshal(all)
@@ -47,14 +49,14 @@ func (l List[T]) MarshalJSON() ([]byte, error) {
 // UnmarshalJSON implements json.Unmarshaler.
 func (l *List[T]) UnmarshalJSON(text []byte) error {
 	var kind T
+	name, pages := kind.list()
 	var all map[string]json.RawMessage
-	if err := json.Unmarshal(text, &all); err != nil {
-		return err
+	err := json.Unmarshal(text, &all)
+	if err == nil {
+		err = json.Unmarshal(all[name], &l.Entries)
 	}
-	if info := all["page_info"]; info != nil {
-		if err := json.Unmarshal(info, &l.PageInfo); err != nil {
-			return err
-		}
+	if err == nil && pages {
+		err = json.Unmarshal(all["page_info"], &l.PageInfo)
 	}
-	return json.Unmarshal(all[kind.list()], &l.Entries)
+	return err
 }
