@@ -8,6 +8,14 @@ import (
 	"triphammer/schema"
 )
 
+// Agent is agents/<name>/agent.md.
+type Agent struct {
+	Name, Path, Description string
+	Type                    string // CUSTOM, FOREMAN (MAIN is read as it), TRIAGE, …
+	Prompt                  string
+	Settings                Settings // effective: agentDefaults, then its own
+}
+
 // Settings are what agentDefaults, an agent and an automation can each set. An
 // agent inherits what it omits from agentDefaults, an automation from its agent
 // (factory/testdata/rules 1.4).

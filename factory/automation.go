@@ -10,6 +10,42 @@ import (
 	"triphammer/schema"
 )
 
+// Automation is automations/<name>/automation.md.
+type Automation struct {
+	Name, Path string
+	Enabled    bool
+	Agent      string // the agent that runs it; empty in a tree without agents
+	Prompt     string
+	Triggers   []Trigger
+	Settings   Settings // effective: agentDefaults, the agent's, then its own
+}
+
+// Trigger is what starts an automation.
+type Trigger struct {
+	schema.At
+	Provider, Event string
+	WebhookIDs      []string       // filter.webhook_ids
+	Webhooks        []string       // filter.webhooks: file names
+	Payload         *filter.Filter // nil without a payload filter
+	Cron            string         // of an inline schedule
+	ScheduleName    string         // of it; may be empty
+	ScheduleIDs     []string       // filter.schedule_ids
+}
+
+// Fires tells whether this server acts on the trigger. Others are checked and
+// shown (SPEC 2.1).
+func (t *Trigger) Fires() bool { return t.webhook() || t.Scheduled() }
+
+func (t *Trigger) webhook() bool { return t.Provider == "webhook" && t.Event == "received" }
+
+// Scheduled tells whether a schedule fires the trigger.
+func (t *Trigger) Scheduled() bool { return t.Provider == "schedule" && t.Event == "cron_fired" }
+
+// selects tells whether the trigger names the webhook, by UID or file name.
+func (t *Trigger) selects(name, uid string) bool {
+	return t.webhook() && (slices.Contains(t.Webhooks, name) || uid != "" && slices.Contains(t.WebhookIDs, uid))
+}
+
 func (l *loader) automation(d *document) *Automation {
 	a := &Automation{
 		Name: d.name, Path: d.Path, Prompt: d.Body,

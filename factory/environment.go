@@ -12,6 +12,47 @@ import (
 	"triphammer/schema"
 )
 
+// Environment is environments/<name>.yaml (SPEC 2.2a).
+type Environment struct {
+	Name, Path, Description string
+	DockerImage             string
+	Repositories            []Repository
+	SetupCommands           []string
+	Env                     map[string]string
+	Secrets                 []string
+	Command                 []string
+	Timeout, Idle           time.Duration
+	Network                 Network
+	Budget                  Budget
+	Isolation               string // the weakest that it accepts; empty: any
+}
+
+// Budget is what one run may use up; 0 means no limit.
+type Budget struct {
+	USD    float64
+	Tokens int64
+	Turns  int64
+}
+
+// Repository is a repository to clone into the workspace of a run.
+type Repository struct {
+	URL  string `json:"url"`
+	Ref  string `json:"ref,omitempty"`
+	Path string `json:"path,omitempty"` // in the workspace
+}
+
+// Network is what a run may reach.
+type Network struct {
+	Off   bool
+	Hosts []string // the only ones, if any
+}
+
+// Defaults of an environment (SPEC 2.2a).
+const (
+	DefaultTimeout = 60 * time.Minute
+	DefaultIdle    = 15 * time.Minute
+)
+
 var (
 	variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 	hostName     = regexp.MustCompile(`^(\*\.)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:\d{1,5})?$`)

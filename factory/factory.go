@@ -15,11 +15,8 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"time"
 
-	"triphammer/factory/filter"
 	"triphammer/factory/match"
-	"triphammer/factory/signature"
 	"triphammer/schema"
 )
 
@@ -56,116 +53,6 @@ type unresolved struct {
 	schema.At
 	kind, name string
 }
-
-// Webhook is webhooks/<name>.yaml.
-type Webhook struct {
-	Name, Path       string
-	At               schema.At // of secretName
-	AuthMode         AuthMode
-	Scheme           *signature.Scheme // of a Signature webhook, else nil; as Signature says
-	Signature        SignatureOptions
-	SecretName       string
-	DeliveryIDHeader string
-	Enabled          bool
-}
-
-// SignatureOptions are the keys of the file's signature mapping.
-type SignatureOptions = signature.Options
-
-// AuthMode is how a webhook's senders authenticate (SPEC C5.2).
-type AuthMode string
-
-// The modes.
-const (
-	Token     AuthMode = "token"
-	URLToken  AuthMode = "url_token"
-	Signature AuthMode = "signature"
-)
-
-// Agent is agents/<name>/agent.md.
-type Agent struct {
-	Name, Path, Description string
-	Type                    string // CUSTOM, FOREMAN (MAIN is read as it), TRIAGE, …
-	Prompt                  string
-	Settings                Settings // effective: agentDefaults, then its own
-}
-
-// Automation is automations/<name>/automation.md.
-type Automation struct {
-	Name, Path string
-	Enabled    bool
-	Agent      string // the agent that runs it; empty in a tree without agents
-	Prompt     string
-	Triggers   []Trigger
-	Settings   Settings // effective: agentDefaults, the agent's, then its own
-}
-
-// Trigger is what starts an automation.
-type Trigger struct {
-	schema.At
-	Provider, Event string
-	WebhookIDs      []string       // filter.webhook_ids
-	Webhooks        []string       // filter.webhooks: file names
-	Payload         *filter.Filter // nil without a payload filter
-	Cron            string         // of an inline schedule
-	ScheduleName    string         // of it; may be empty
-	ScheduleIDs     []string       // filter.schedule_ids
-}
-
-// Fires tells whether this server acts on the trigger. Others are checked and
-// shown (SPEC 2.1).
-func (t *Trigger) Fires() bool { return t.webhook() || t.Scheduled() }
-
-func (t *Trigger) webhook() bool { return t.Provider == "webhook" && t.Event == "received" }
-
-// Scheduled tells whether a schedule fires the trigger.
-func (t *Trigger) Scheduled() bool { return t.Provider == "schedule" && t.Event == "cron_fired" }
-
-// selects tells whether the trigger names the webhook, by UID or file name.
-func (t *Trigger) selects(name, uid string) bool {
-	return t.webhook() && (slices.Contains(t.Webhooks, name) || uid != "" && slices.Contains(t.WebhookIDs, uid))
-}
-
-// Environment is environments/<name>.yaml (SPEC 2.2a).
-type Environment struct {
-	Name, Path, Description string
-	DockerImage             string
-	Repositories            []Repository
-	SetupCommands           []string
-	Env                     map[string]string
-	Secrets                 []string
-	Command                 []string
-	Timeout, Idle           time.Duration
-	Network                 Network
-	Budget                  Budget
-	Isolation               string // the weakest that it accepts; empty: any
-}
-
-// Budget is what one run may use up; 0 means no limit.
-type Budget struct {
-	USD    float64
-	Tokens int64
-	Turns  int64
-}
-
-// Repository is a repository to clone into the workspace of a run.
-type Repository struct {
-	URL  string `json:"url"`
-	Ref  string `json:"ref,omitempty"`
-	Path string `json:"path,omitempty"` // in the workspace
-}
-
-// Network is what a run may reach.
-type Network struct {
-	Off   bool
-	Hosts []string // the only ones, if any
-}
-
-// Defaults of an environment (SPEC 2.2a).
-const (
-	DefaultTimeout = 60 * time.Minute
-	DefaultIdle    = 15 * time.Minute
-)
 
 // Foreman is the agent that runs automations which name none; nil in a tree
 // without agents.

@@ -12,6 +12,31 @@ import (
 	"triphammer/schema"
 )
 
+// Webhook is webhooks/<name>.yaml.
+type Webhook struct {
+	Name, Path       string
+	At               schema.At // of secretName
+	AuthMode         AuthMode
+	Scheme           *signature.Scheme // of a Signature webhook, else nil; as Signature says
+	Signature        SignatureOptions
+	SecretName       string
+	DeliveryIDHeader string
+	Enabled          bool
+}
+
+// SignatureOptions are the keys of the file's signature mapping.
+type SignatureOptions = signature.Options
+
+// AuthMode is how a webhook's senders authenticate (SPEC C5.2).
+type AuthMode string
+
+// The modes.
+const (
+	Token     AuthMode = "token"
+	URLToken  AuthMode = "url_token"
+	Signature AuthMode = "signature"
+)
+
 // formatSchemes are the signatureScheme values of the format itself; the others
 // are ours (SPEC 2.2d).
 var formatSchemes = []string{"github", "pagerduty", "sentry", "standard_webhooks", "stripe", "vercel"}
