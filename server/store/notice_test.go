@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"fmt"
 	"testing"
 )
@@ -9,17 +8,7 @@ import (
 // TestNoticesOfBefore: what a server that told the ends of runs alone left in the
 // store is told and listed by the next one.
 func TestNoticesOfBefore(t *testing.T) {
-	s := open(t)
-	old, err := migrations.ReadFile("migrations/0007_notices.sql")
-	check(t, err)
-	check(t, s.do(t.Context(), func(ctx context.Context) error {
-		_, err := s.conn.ExecContext(ctx, "DROP TABLE notices; "+string(old)+"; INSERT INTO notices VALUES (1234567, 5, 2, 'pending', 'answered 500', 4), (1234568, 0, 1, 'delivered', 'answered 200', 4)")
-		if err != nil {
-			return err
-		}
-		return s.setMeta(ctx, "schema", "9")
-	}))
-	s.reopen(t)
+	s := open(t).from(t, 9, "INSERT INTO notices VALUES (1234567, 5, 2, 'pending', 'answered 500', 4), (1234568, 0, 1, 'delivered', 'answered 200', 4)")
 	waiting := must[[]Notice](t)(s.NextNotices(t.Context(), RunNotices, false, 10))
 	listed := must[[]Notice](t)(s.Notices(t.Context(), 0, 10))
 	if len(waiting) != 1 || len(listed) != 2 || fmt.Sprint(listed[1]) != fmt.Sprint(waiting[0]) {

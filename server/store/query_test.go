@@ -180,16 +180,7 @@ func TestMigrations(t *testing.T) {
 	s := open(t)
 	names := must[[]string](t)(migrationNames())
 	for version := 1; version < len(names); version++ {
-		old := &Store{now: time.Now, key: s.key, statements: make(map[string]*sql.Stmt), execs: make(map[string]*sqlite3.SQLiteStmt)}
-		cfg := s.cfg
-		cfg.Path = filepath.Join(t.TempDir(), "old.db")
-		old.writer = newDatabase(cfg.Path, durable(nil))
-		old.conn = must[*sql.Conn](t)(old.writer.Conn(t.Context()))
-		check(t, old.exec(t.Context(), "CREATE TABLE meta (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL)"))
-		check(t, old.migrate(t.Context(), names[:version]))
-		check(t, old.exec(t.Context(), "INSERT INTO webhook_uids (factory, name, uid) VALUES ('default', 'hook', 'whk_1')"))
-		check(t, old.closeHandles())
-		now := must[*Store](t)(Open(t.Context(), cfg))
+		now := s.from(t, version, "INSERT INTO webhook_uids (factory, name, uid) VALUES ('default', 'hook', 'whk_1')")
 		if uids := must[map[string]string](t)(now.WebhookUIDs(t.Context(), "default", []string{"hook"})); uids["hook"] != "whk_1" {
 			t.Errorf("from schema %d: %v", version, uids)
 		}
@@ -200,8 +191,25 @@ func TestMigrations(t *testing.T) {
 			}
 			return err
 		}))
-		check(t, now.Close())
 	}
+}
+
+// from opens a store that an older program left with a schema, and with what a
+// statement put into it.
+func (f *fixture) from(t *testing.T, schema int, statement string) *Store {
+	t.Helper()
+	old := &Store{now: time.Now, key: f.key, statements: make(map[string]*sql.Stmt), execs: make(map[string]*sqlite3.SQLiteStmt)}
+	cfg := f.cfg
+	cfg.Path = filepath.Join(t.TempDir(), "old.db")
+	old.writer = newDatabase(cfg.Path, durable(nil))
+	old.conn = must[*sql.Conn](t)(old.writer.Conn(t.Context()))
+	check(t, old.exec(t.Context(), "CREATE TABLE meta (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL)"))
+	check(t, old.migrate(t.Context(), must[[]string](t)(migrationNames())[:schema]))
+	check(t, old.exec(t.Context(), statement))
+	check(t, old.closeHandles())
+	now := must[*Store](t)(Open(t.Context(), cfg))
+	t.Cleanup(func() { _ = now.Close() })
+	return now
 }
 
 // TestClaimOrder: leases come oldest first, also when a limit holds some back
