@@ -26,25 +26,25 @@ func schedulesCommand() *cobra.Command {
 				})
 		}),
 	}
+	var name, cron, prompt, environment, agent string
 	create := &cobra.Command{
 		Use: "create --name NAME --cron EXPRESSION --prompt TEXT", Short: "Start a run at every tick of a cron expression, in UTC", Args: cobra.NoArgs,
 		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
-			text := func(name string) string { v, _ := c.Flags().GetString(name); return v }
 			body := map[string]any{
-				"name": text("name"), "cron_schedule": text("cron"), "prompt": text("prompt"), "agent_config": map[string]string{"environment_id": text("environment")},
+				"name": name, "cron_schedule": cron, "prompt": prompt, "agent_config": map[string]string{"environment_id": environment},
 			}
-			if agent := text("agent"); agent != "" {
+			if agent != "" {
 				body["agent_uid"] = agent
 			}
 			return schedule(c, cl, http.MethodPost, "/agent/schedules", body)
 		}),
 	}
 	f := create.Flags()
-	f.String("name", "", "how lists show it, and the title of its runs")
-	f.String("cron", "", "five fields such as '0 9 * * MON-FRI', or @hourly, @daily, @every 90m …")
-	f.String("prompt", "", "what the agent is to do")
-	f.String("environment", "", "where it runs: NAME or FACTORY/NAME")
-	f.String("agent", "", "an agent of the definitions that it runs as")
+	f.StringVar(&name, "name", "", "how lists show it, and the title of its runs")
+	f.StringVar(&cron, "cron", "", "five fields such as '0 9 * * MON-FRI', or @hourly, @daily, @every 90m …")
+	f.StringVar(&prompt, "prompt", "", "what the agent is to do")
+	f.StringVar(&environment, "environment", "", "where it runs: NAME or FACTORY/NAME")
+	f.StringVar(&agent, "agent", "", "an agent of the definitions that it runs as")
 	show := &cobra.Command{
 		Use: "show ID", Short: "Show a schedule", Args: exactly("ID"),
 		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
