@@ -258,7 +258,7 @@ func runsPage(ctx context.Context, c *call) (dashboard.Runs, error) {
 	if err != nil {
 		return dashboard.Runs{}, err
 	}
-	all, err := c.Runs(ctx, store.RunQuery{After: store.RunMark{ID: after}, Limit: pageSize + 1})
+	all, err := c.Runs(ctx, store.RunQuery{After: store.RunCursor{ID: after}, Limit: pageSize + 1})
 	all, info := page(all, pageSize, func(r access.Run) string { return r.ID.String() })
 	return dashboard.Runs{Page: c.page("Runs"), Runs: rows(all), Next: info.NextCursor}, err
 }

@@ -258,8 +258,8 @@ type runCursor struct {
 }
 
 func (l *runListing) cursor(r access.Run) string {
-	mark := l.Mark(r.Run)
-	text, _ := json.Marshal(runCursor{l.sort, l.Ascending, mark.Key, mark.ID.String()}) // strings and a bool
+	at := l.Cursor(r.Run)
+	text, _ := json.Marshal(runCursor{l.sort, l.Ascending, at.Key, at.ID.String()}) // strings and a bool
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 

@@ -83,7 +83,7 @@ func (c *clockworks) started(q store.RunQuery) (times []time.Time) {
 		if len(some) < q.Limit {
 			return times
 		}
-		q.After = q.Mark(some[len(some)-1])
+		q.After = q.Cursor(some[len(some)-1])
 	}
 }
 

@@ -265,8 +265,8 @@ func (s *Store) AppliedCommit(ctx context.Context, factory, prefix string) (*App
 	}
 	w := where{}
 	w.text("factory", factory)
-	w.add("outcome = ", "applied")
-	w.add("commit_hash LIKE ", prefix+"%")
+	w.add("outcome = ?", "applied")
+	w.add("commit_hash LIKE ?", prefix+"%")
 	all, err := list(ctx, s, scanText, "SELECT DISTINCT commit_hash FROM applies"+w.sql()+" LIMIT 2", w.args...)
 	if err != nil {
 		return nil, err

@@ -348,10 +348,10 @@ func (q DeliveryQuery) sql() (string, []any) {
 	w.text("webhook_uid", q.WebhookUID)
 	w.text("outcome", string(q.Outcome))
 	if q.Outcome != "" && q.Outcome != Accepted {
-		w.terms = append(w.terms, "outcome <> 'accepted'") // what the index deliveries_outcome is for
+		w.add("outcome <> 'accepted'") // what the index deliveries_outcome is for
 	}
 	if !q.Since.IsZero() {
-		w.add("id >= ", idAt(q.Since))
+		w.add("id >= ?", idAt(q.Since))
 	}
 	before(&w, "id", q.Before)
 	return "SELECT " + deliveryColumns + " FROM deliveries" + w.sql() + " ORDER BY id DESC" + w.limit(q.Limit), w.args
@@ -360,7 +360,7 @@ func (q DeliveryQuery) sql() (string, []any) {
 // addRuns fills in which runs the deliveries started.
 func (s *Store) addRuns(ctx context.Context, deliveries []*Delivery) error {
 	byID := make(map[DeliveryID]*Delivery)
-	var ids []any
+	var ids []DeliveryID
 	for _, d := range deliveries {
 		if d.Outcome != Accepted {
 			continue
@@ -368,9 +368,11 @@ func (s *Store) addRuns(ctx context.Context, deliveries []*Delivery) error {
 		byID[d.ID] = d
 		ids = append(ids, d.ID)
 	}
-	if len(byID) == 0 {
+	if len(ids) == 0 {
 		return nil
 	}
+	w := where{}
+	w.add(in(&w, "delivery_id", ids))
 	_, err := list(ctx, s, func(rows *sql.Rows) (none struct{}, err error) {
 		var r RunRef
 		var delivery DeliveryID
@@ -379,7 +381,7 @@ func (s *Store) addRuns(ctx context.Context, deliveries []*Delivery) error {
 		}
 		byID[delivery].Runs = append(byID[delivery].Runs, r)
 		return none, nil
-	}, "SELECT id, automation, delivery_id FROM runs WHERE delivery_id IN ("+marks(len(ids))+") ORDER BY id", ids...)
+	}, "SELECT id, automation, delivery_id FROM runs"+w.sql()+" ORDER BY id", w.args...)
 	return err
 }
 

@@ -75,7 +75,7 @@ func (s *Store) groupOf(ctx context.Context, r *NewRun) (int64, error) {
 		AND agent = $6 AND environment = $7 AND model = $8 AND name = $9 AND schedule_id = $10 AND schedule_name = $11 AND schedule_cron = $12`, g.values(), &id)
 	if errors.Is(err, ErrNotFound) {
 		id = s.nextID()
-		err = s.exec(ctx, "INSERT INTO run_groups (id, "+groupColumns+") VALUES ("+marks(13)+")", append([]any{id}, g.values()...)...)
+		err = s.exec(ctx, "INSERT INTO run_groups (id, "+groupColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)", append([]any{id}, g.values()...)...)
 	}
 	if err != nil {
 		return 0, err

@@ -217,7 +217,7 @@ func TestLists(t *testing.T) {
 			if len(some) < q.Limit {
 				break
 			}
-			page.After = page.Mark(some[len(some)-1])
+			page.After = page.Cursor(some[len(some)-1])
 		}
 		if !slices.Equal(got, want) {
 			t.Fatalf("%+v finds\n%v, not\n%v", q, got, want)
@@ -480,7 +480,7 @@ func BenchmarkQueue(b *testing.B) {
 	for name, q := range map[string]RunQuery{
 		"none": {}, "state": {States: []RunState{Queued}}, "automation": {Automation: "a7"}, "source": {Source: SourceWebhook},
 		"updated after": {States: []RunState{Queued}, UpdatedAfter: s.at.Add(-time.Minute)}, "created after": {States: []RunState{Queued}, CreatedAfter: s.at.Add(-time.Minute)},
-		"page": {States: []RunState{Queued}, After: RunMark{Key: fmt.Sprint(s.at.Add(-150 * time.Second).UnixMicro()), ID: middle}},
+		"page": {States: []RunState{Queued}, After: RunCursor{Key: fmt.Sprint(s.at.Add(-150 * time.Second).UnixMicro()), ID: middle}},
 	} {
 		for sort, by := range map[RunSort]string{ByCreated: "created", ByUpdated: "updated", ByAgent: "agent"} {
 			q := q

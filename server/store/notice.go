@@ -99,7 +99,7 @@ func (s *Store) NextNotices(ctx context.Context, recipient string, inOrder bool,
 // is about that.
 func (s *Store) LastNotice(ctx context.Context, recipient, subject string) (Notice, error) {
 	w := where{}
-	w.add("recipient = ", recipient)
+	w.add("recipient = ?", recipient)
 	w.text("subject", subject)
 	return first(list(ctx, s, scanNotice, noticeQuery+w.sql()+" ORDER BY id DESC"+w.limit(1), w.args...))
 }
@@ -107,7 +107,7 @@ func (s *Store) LastNotice(ctx context.Context, recipient, subject string) (Noti
 // Notices lists the notices about the ends of runs, those of the newest runs first.
 func (s *Store) Notices(ctx context.Context, from RunID, limit int) ([]Notice, error) {
 	w := where{}
-	w.add("recipient = ", RunNotices)
+	w.add("recipient = ?", RunNotices)
 	before(&w, "id", from)
 	return list(ctx, s, scanNotice, noticeQuery+w.sql()+" ORDER BY id DESC"+w.limit(limit), w.args...)
 }

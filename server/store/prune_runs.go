@@ -48,15 +48,16 @@ func (s *Store) PruneRuns(ctx context.Context, keep RunRetention) (runs, transcr
 // transcripts are the events of the runs that a query finds, and the runs all of
 // whose events are among them.
 func (s *Store) transcripts(ctx context.Context, query string, args ...any) ([]oldRow, error) {
-	ids, err := list(ctx, s, func(rows *sql.Rows) (id any, err error) {
+	ids, err := list(ctx, s, func(rows *sql.Rows) (id int64, err error) {
 		err = rows.Scan(&id)
 		return id, err
 	}, query, args...)
 	if err != nil || len(ids) == 0 {
 		return nil, err
 	}
-	all, err := list(ctx, s, scanOldRow, "SELECT run_id, seq, length(data) FROM run_events WHERE run_id IN ("+marks(len(ids))+") ORDER BY run_id, seq"+
-		fmt.Sprintf(" LIMIT %d", prunePage+1), ids...)
+	w := where{}
+	w.add(in(&w, "run_id", ids))
+	all, err := list(ctx, s, scanOldRow, fmt.Sprintf("SELECT run_id, seq, length(data) FROM run_events%s ORDER BY run_id, seq LIMIT %d", w.sql(), prunePage+1), w.args...)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +66,7 @@ func (s *Store) transcripts(ctx context.Context, query string, args ...any) ([]o
 		whole, all = all[prunePage].id, all[:prunePage]
 	}
 	for _, id := range ids {
-		if id := id.(int64); id < whole {
+		if id < whole {
 			all = append(all, oldRow{id: id})
 		}
 	}

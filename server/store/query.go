@@ -14,33 +14,39 @@ type where struct {
 	args  []any
 }
 
-// add adds a condition that ends where its value stands.
-func (w *where) add(term string, value any) {
-	w.args = append(w.args, value)
-	w.terms = append(w.terms, term+"$"+strconv.Itoa(len(w.args)))
+// add adds a condition, in which each ? stands for the next of the values.
+func (w *where) add(term string, values ...any) { w.terms = append(w.terms, w.bind(term, values...)) }
+
+// bind adds values and returns the text with their placeholders $1, $2 … in place of
+// each ?.
+func (w *where) bind(text string, values ...any) string {
+	for _, v := range values {
+		w.args = append(w.args, v)
+		text = strings.Replace(text, "?", "$"+strconv.Itoa(len(w.args)), 1)
+	}
+	return text
 }
 
-// list adds values and returns their placeholders.
-func (w *where) list(values []any) string {
+// in is the condition that a column has one of some values.
+func in[T any](w *where, column string, values []T) string {
 	marks := make([]string, len(values))
 	for i, v := range values {
-		w.args = append(w.args, v)
-		marks[i] = "$" + strconv.Itoa(len(w.args))
+		marks[i] = w.bind("?", v)
 	}
-	return strings.Join(marks, ", ")
+	return column + " IN (" + strings.Join(marks, ", ") + ")"
 }
 
 // text adds column = value, unless the value is empty.
 func (w *where) text(column, value string) {
 	if value != "" {
-		w.add(column+" = ", value)
+		w.add(column+" = ?", value)
 	}
 }
 
 // before continues after the id, towards older rows.
 func before[Row any](w *where, column string, id ID[Row]) {
 	if id != 0 {
-		w.add(column+" < ", id)
+		w.add(column+" < ?", id)
 	}
 }
 
@@ -58,13 +64,4 @@ func limited(n int) int {
 		return maxLimit
 	}
 	return n
-}
-
-// marks is $1, $2 … for n values.
-func marks(n int) string {
-	out := make([]string, n)
-	for i := range out {
-		out[i] = "$" + strconv.Itoa(i+1)
-	}
-	return strings.Join(out, ", ")
 }

@@ -40,13 +40,13 @@ func TestPlans(t *testing.T) {
 			t.Errorf("%+v: %s, not %s", q, got, want)
 		}
 	}
-	mark := RunMark{Key: fmt.Sprint(s.at.UnixMicro()), ID: 1 << 40}
+	mark := RunCursor{Key: fmt.Sprint(s.at.UnixMicro()), ID: 1 << 40}
 	for _, sort := range []RunSort{ByCreated, ByUpdated} {
 		for _, q := range []RunQuery{{}, {Ascending: true}, {After: mark}, {After: mark, Ascending: true}, {UpdatedAfter: s.at}, {Search: "fix", CreatedAfter: s.at}} {
 			q.Sort = sort
-			l := &lister{store: s.Store, RunQuery: q, queue: true, checked: q.Search != ""}
+			l := &lister{store: s.Store, RunQuery: q, part: inQueue}
 			check(t, l.prepare(t.Context()))
-			query, args, _, err := l.part(50)
+			query, args, _, err := l.ofGroup(50)
 			check(t, err)
 			if got := plan(query, args); !strings.Contains(got, "runs_queue (group_id=?") || strings.Contains(got, "TEMP") {
 				t.Errorf("the queue, %+v: %s", q, got)

@@ -203,7 +203,7 @@ const runColumns = `r.id, r.factory, r.automation, r.source, r.title, r.creator_
 	r.spec_hash, r.state, r.status_message, r.exit_code, r.attempt, r.tokens, r.cost_micros, r.created_at, r.updated_at, r.started_at, r.finished_at,
 	r.cancel_requested, g.agent, g.environment, g.model, g.name, g.schedule_id, g.schedule_name, g.schedule_cron`
 
-const selectRun = "SELECT " + runColumns + " FROM runs r JOIN run_groups g ON g.id = r.group_id WHERE r.id "
+const selectRun = "SELECT " + runColumns + " FROM runs r JOIN run_groups g ON g.id = r.group_id"
 
 func scanRun(rows *sql.Rows) (*Run, error) {
 	r := &Run{}
@@ -224,7 +224,7 @@ func scanRun(rows *sql.Rows) (*Run, error) {
 
 // Run reads one run.
 func (s *Store) Run(ctx context.Context, id RunID) (*Run, error) {
-	r, err := first(list(ctx, s, scanRun, selectRun+"= $1", id))
+	r, err := first(list(ctx, s, scanRun, selectRun+" WHERE r.id = $1", id))
 	if err != nil {
 		return nil, fmt.Errorf("run %s: %w", id, err)
 	}
@@ -237,10 +237,8 @@ func (s *Store) RunMetadata(ctx context.Context, runs ...RunID) (map[RunID]map[s
 	if len(runs) == 0 {
 		return all, nil
 	}
-	ids := make([]any, len(runs))
-	for i, id := range runs {
-		ids[i] = id
-	}
+	w := where{}
+	w.add(in(&w, "run_id", runs))
 	_, err := list(ctx, s, func(rows *sql.Rows) (none struct{}, err error) {
 		var run RunID
 		var name, value string
@@ -252,7 +250,7 @@ func (s *Store) RunMetadata(ctx context.Context, runs ...RunID) (map[RunID]map[s
 		}
 		all[run][name] = value
 		return none, nil
-	}, "SELECT run_id, name, value FROM run_metadata WHERE run_id IN ("+marks(len(ids))+")", ids...)
+	}, "SELECT run_id, name, value FROM run_metadata"+w.sql(), w.args...)
 	return all, err
 }
 

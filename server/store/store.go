@@ -12,6 +12,23 @@
 //   - Secrets are sealed with a key that is not in the store.
 //   - A store is never replaced by a fresh one.
 //
+// The statements keep to SQL that PostgreSQL has too: $1 placeholders, ON CONFLICT,
+// RETURNING, partial indexes. But the store runs on SQLite alone, and these places are
+// written for it:
+//
+//   - opening and protecting the file: PRAGMAs, journal mode, integrity check, file formats
+//     (store.go, file.go, check.go), backup (backup.go), write-ahead log (checkpoint.go),
+//     what a full disk and a failed sync mean (reserve.go, writer.go);
+//   - the writer: it prepares statements on the driver's connection, and keeps in memory
+//     what one writer alone may keep: the newest id, the cache of groups, the length of the
+//     queue (writer.go, id.go, group.go, run.go);
+//   - lists of runs: the unary + and partial indexes steer SQLite's planner (list.go);
+//   - rowid, where a table has no id of its own (check.go, reseal.go, session.go), tables
+//     WITHOUT ROWID and the types INTEGER and BLOB (migrations), and giving
+//     free pages back (prune.go).
+//
+// checkPlaceholders exists because go-sqlite3 numbers $1, $2 … by their appearance.
+//
 // One process at a time may have the store open. It does not decide which runs to
 // start and which definitions to apply: it records what its callers decide.
 package store

@@ -267,7 +267,7 @@ func (s *Store) stmt(ctx context.Context, query string) (*sql.Stmt, error) {
 	if st := s.statements[query]; st != nil {
 		return st, nil
 	}
-	if err := checkMarks(query); err != nil {
+	if err := checkPlaceholders(query); err != nil {
 		return nil, err
 	}
 	st, err := s.conn.PrepareContext(ctx, query)
@@ -298,7 +298,7 @@ func (s *Store) execCount(ctx context.Context, query string, args ...any) (n int
 	err = s.conn.Raw(func(conn any) error {
 		st := s.execs[query]
 		if st == nil {
-			if err := checkMarks(query); err != nil {
+			if err := checkPlaceholders(query); err != nil {
 				return err
 			}
 			prepared, err := conn.(*sqlite3.SQLiteConn).PrepareContext(ctx, query)
@@ -354,13 +354,18 @@ func (s *Store) each(ctx context.Context, query string, args []any, visit func(r
 
 // list reads rows from the read pool.
 func list[T any](ctx context.Context, s *Store, scan func(rows *sql.Rows) (T, error), query string, args ...any) ([]T, error) {
-	if err := checkMarks(query); err != nil {
+	if err := checkPlaceholders(query); err != nil {
 		return nil, err
 	}
 	rows, err := s.read.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, damaged(err)
 	}
+	return scanAll(rows, scan)
+}
+
+// scanAll reads the rows of a query.
+func scanAll[T any](rows *sql.Rows, scan func(rows *sql.Rows) (T, error)) ([]T, error) {
 	defer func() { _ = rows.Close() }()
 	all := []T{}
 	for rows.Next() {
@@ -385,9 +390,9 @@ func first[T any](all []T, err error) (T, error) {
 	return all[0], nil
 }
 
-// checkMarks refuses a statement whose $1, $2 … do not first appear in ascending
+// checkPlaceholders refuses a statement whose $1, $2 … do not first appear in ascending
 // order: go-sqlite3 numbers them by appearance and would mix up the values.
-func checkMarks(query string) error {
+func checkPlaceholders(query string) error {
 	last := 0
 	for i := 0; i < len(query); i++ {
 		if query[i] != '$' {

@@ -242,7 +242,7 @@ func TestPlaceholders(t *testing.T) {
 	for query, ok := range map[string]bool{
 		"a = $1 AND b = $2 AND c = $1": true, "a = 1": true, "a = $2 AND b = $1": false, "a = $1 AND b = $3": false,
 	} {
-		if err := checkMarks(query); (err == nil) != ok {
+		if err := checkPlaceholders(query); (err == nil) != ok {
 			t.Errorf("%s: %v", query, err)
 		}
 	}

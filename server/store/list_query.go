@@ -1,0 +1,222 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// RunSort is what a list of runs is sorted by.
+type RunSort int
+
+// The orders. Runs that are equal in one are in the order of their creation.
+const (
+	ByCreated RunSort = iota
+	ByUpdated
+	ByTitle
+	ByAgent
+)
+
+// RunQuery selects runs; zero fields select all.
+type RunQuery struct {
+	States                      []RunState
+	Factories                   []string
+	Automation, Source, Agent   string
+	Creator, Executor           string // names; the executor is the agent, or else the creator
+	Environment, Model, Name    string
+	NoEnvironment               bool
+	ScheduleID                  ScheduleID
+	DeliveryID                  DeliveryID
+	AncestorID                  RunID // those that it asked for, and those that these asked for
+	CreatedAfter, CreatedBefore time.Time
+	UpdatedAfter                time.Time
+	Metadata                    map[string]string
+	Search                      string // each of its words begins a word of the title or the posted prompt
+
+	Sort      RunSort
+	Ascending bool
+	After     RunCursor // the last run of the previous page
+	Limit     int
+}
+
+// RunCursor is the position of a run in a list. It stays the same while runs are added.
+type RunCursor struct {
+	Key string // of the sort; empty for ByCreated
+	ID  RunID
+}
+
+// Cursor is the position of a run that the query found.
+func (q RunQuery) Cursor(r *Run) RunCursor {
+	c := RunCursor{ID: r.ID}
+	if r.sortKey != nil && q.Sort != ByCreated {
+		c.Key = fmt.Sprint(r.sortKey)
+	}
+	return c
+}
+
+// prepare finds which groups can match, and what else limits the list.
+func (l *lister) prepare(ctx context.Context) (err error) {
+	l.Limit = limited(l.Limit)
+	w := where{}
+	if len(l.Factories) > 0 {
+		w.add(in(&w, "factory", l.Factories))
+	}
+	w.text("automation", l.Automation)
+	w.text("source", l.Source)
+	w.text("agent", l.Agent)
+	w.text("creator_name", l.Creator)
+	w.text("CASE WHEN agent = '' THEN creator_name ELSE agent END", l.Executor)
+	w.text("environment", l.Environment)
+	w.text("model", l.Model)
+	w.text("name", l.Name)
+	if l.NoEnvironment {
+		w.add("environment = ''")
+	}
+	if len(l.Metadata) > 0 {
+		w.add("automation = ''") // no others have any
+	}
+	if l.ScheduleID != 0 {
+		w.add("schedule_id = ?", l.ScheduleID)
+	}
+	l.grouped = len(w.terms) > 0 || l.Search != ""
+	l.checked = l.Search != "" || len(l.Metadata) > 0 || !l.CreatedAfter.IsZero() || !l.CreatedBefore.IsZero() ||
+		!l.UpdatedAfter.IsZero() && l.Sort != ByUpdated
+	l.filtered = l.checked || l.grouped || len(l.States) > 0
+	if l.filtered || l.Sort == ByAgent || !l.UpdatedAfter.IsZero() {
+		l.groups, err = list(ctx, l.store, scanGroup, "SELECT id, automation, agent FROM run_groups"+w.sql()+" ORDER BY id", w.args...)
+		l.none = len(l.groups) == 0
+	}
+	if err != nil || l.none {
+		return err
+	}
+	if !l.CreatedAfter.IsZero() { // ids are times, to the millisecond
+		l.least = idAt(l.CreatedAfter)
+	}
+	newestFirst := !l.Ascending && (l.Sort == ByCreated || l.Sort == ByAgent) // so updated runs come soon
+	if !l.UpdatedAfter.IsZero() && l.Sort != ByUpdated && !newestFirst {
+		// Older runs can have been updated since then; a queued one is not updated.
+		least, since := int64(0), idAt(l.UpdatedAfter)
+		err := l.store.read.QueryRowContext(ctx, "SELECT coalesce(min(+id), $1) FROM runs WHERE updated_at > $2 AND "+leftQueue,
+			since, micros(l.UpdatedAfter)).Scan(&least)
+		if err != nil {
+			return err
+		}
+		l.least = max(l.least, min(least, since))
+	}
+	if l.Search == "" {
+		return nil
+	}
+	return l.prepareSearch(ctx)
+}
+
+// lifecycle is the order in which runs go through their states. Reading the states in
+// this order sees a run that moves on at least once.
+var lifecycle = []RunState{Queued, InProgress, Succeeded, FailedRun, Cancelled}
+
+func (l *lister) states() []RunState {
+	if len(l.States) == 0 {
+		return lifecycle
+	}
+	return slices.DeleteFunc(slices.Clone(lifecycle), func(s RunState) bool { return !slices.Contains(l.States, s) })
+}
+
+// conditions adds all conditions of the query. Along the order, each run is checked;
+// otherwise the conditions that few runs pass are sets, from which the runs are found.
+func (l *lister) conditions(w *where, along bool) {
+	if l.DeliveryID != 0 {
+		w.add("delivery_id = ?", l.DeliveryID)
+	}
+	if l.AncestorID != 0 {
+		w.add(`id IN (WITH RECURSIVE below (id) AS (SELECT r.id FROM runs r WHERE r.parent_id = ? AND r.parent_id <> 0
+			UNION SELECT r.id FROM runs r JOIN below ON r.parent_id = below.id WHERE r.parent_id <> 0) SELECT id FROM below)`, l.AncestorID)
+	}
+	few, plus := l.DeliveryID != 0 || l.AncestorID != 0 || len(l.words) > 0 || len(l.Metadata) > 0, ""
+	if few { // the sets lead, not the indexes of states and groups
+		plus = "+"
+	}
+	if along || !few || len(l.States) > 0 {
+		w.add(in(w, plus+"state", l.states()))
+	}
+	if l.grouped {
+		ids := make([]int64, len(l.groups))
+		for i, g := range l.groups {
+			ids[i] = g.id
+		}
+		w.add(in(w, plus+"group_id", ids))
+	}
+	l.checks(w, along)
+}
+
+// checks adds the conditions that each run meets by itself.
+func (l *lister) checks(w *where, along bool) {
+	// An id has the time to the millisecond: in the millisecond of the limit, the row has it
+	// exactly.
+	if at := l.CreatedAfter; !at.IsZero() {
+		w.add("(id >= ? OR created_at > ?)", idAt(at.Add(time.Millisecond)), micros(at))
+	}
+	if at := l.CreatedBefore; !at.IsZero() {
+		w.add("(id < ? OR created_at < ?)", idAt(at), micros(at))
+	}
+	if !l.UpdatedAfter.IsZero() && l.Sort != ByUpdated {
+		w.add("updated_at > ?", micros(l.UpdatedAfter))
+	}
+	for _, word := range l.words {
+		word.check(w, along)
+	}
+	for name, value := range l.Metadata {
+		equal := w.bind("name = ? AND value = ?", name, value)
+		if along {
+			w.add("EXISTS (SELECT 1 FROM run_metadata WHERE run_id = runs.id AND " + equal + ")")
+		} else {
+			w.add("id IN (SELECT run_id FROM run_metadata WHERE " + equal + ")")
+		}
+	}
+}
+
+// word is a word of a search, which begins a word of the runs that match. The title of an
+// automation's runs is its name, which is compared once for all of them.
+type word struct {
+	text   string
+	groups []int64 // of the automations whose names match
+}
+
+// prepareSearch finds what the words of a search say about the groups.
+func (l *lister) prepareSearch(ctx context.Context) error {
+	named, err := list(ctx, l.store, scanGroup, "SELECT id, automation, agent FROM run_groups WHERE automation <> ''")
+	if err != nil {
+		return err
+	}
+	for _, text := range wordsOf(l.Search) {
+		w := word{text: text}
+		for _, g := range named {
+			if slices.ContainsFunc(wordsOf(g.automation), func(of string) bool { return strings.HasPrefix(of, text) }) {
+				w.groups = append(w.groups, g.id)
+			}
+		}
+		l.words = append(l.words, w)
+	}
+	l.groups = slices.DeleteFunc(l.groups, func(g groupRow) bool {
+		return g.automation != "" && slices.ContainsFunc(l.words, func(w word) bool { return !slices.Contains(w.groups, g.id) })
+	})
+	l.none = len(l.words) == 0 || len(l.groups) == 0
+	return nil
+}
+
+func (word word) check(w *where, along bool) {
+	begins := w.bind("word >= ? AND word < ?", word.text, word.text+"\U0010FFFF")
+	exists := "EXISTS (SELECT 1 FROM run_words WHERE run_id = runs.id AND " + begins + ")"
+	found := "SELECT run_id FROM run_words WHERE " + begins
+	if len(word.groups) > 0 {
+		named := in(w, "group_id", word.groups)
+		exists = "(" + exists + " OR " + named + ")"
+		found += " UNION SELECT id FROM runs WHERE state = 'QUEUED' AND " + named +
+			" UNION SELECT id FROM runs WHERE state IN ('INPROGRESS', 'SUCCEEDED', 'FAILED', 'CANCELLED') AND state <> 'QUEUED' AND " + named
+	}
+	if along {
+		w.add(exists)
+	} else {
+		w.add("id IN (" + found + ")")
+	}
+}
