@@ -15,7 +15,7 @@ import (
 	"triphammer/schema"
 )
 
-// Source is where definitions come from; package gitrepo has them.
+// Source is where definitions come from. Package gitrepo implements it.
 type Source interface {
 	// Head is the newest commit.
 	Head(ctx context.Context) (gitrepo.Commit, error)
@@ -29,23 +29,23 @@ type Source interface {
 
 // Config is what an Applier needs: a factory, Source, Live and Ledger.
 type Config struct {
-	Factory string // its name on this server
+	Factory string // the name of the factory on this server
 	Source  Source
 	Path    string // folder of the factory in the repository, "." for its root
 	Options factory.Options
-	// Live is where the factory serves. What it serves already, before New, is what
-	// it served when the server stopped: that commit is not applied again by itself
-	// (SPEC 4.4).
+	// Live holds what the factory serves. If it holds a revision of the factory before
+	// New, the factory served that when the server stopped. Its commit is not applied
+	// again automatically (SPEC 4.4).
 	Live   *Live
 	Ledger Ledger
-	// Pin is a past commit that is to serve, whatever the branch says.
+	// Pin is a past commit that must serve, whatever the head of the branch is.
 	Pin *Pin
-	// Verify returns why a commit must not apply (SPEC 4.10), an error that is an
-	// ErrUnverified, or another one if that could not be found out; or a warning of
-	// one that may. nil: all may.
+	// Verify tells whether a commit may apply (SPEC 4.10). An error that is an
+	// ErrUnverified says why it must not. Any other error says why the check failed. A
+	// warning is about a commit that may apply. If Verify is nil, all commits may apply.
 	Verify func(ctx context.Context, hash string) (warning string, err error)
-	// OnChange hears of the first state and of every change, in order; it must not
-	// block or call the Applier.
+	// OnChange is called with the first state and with every later one, in order. It must
+	// not block or call the Applier.
 	OnChange func(State)
 
 	Now    func() time.Time
@@ -56,23 +56,24 @@ type Config struct {
 type Applier struct {
 	cfg   Config
 	kicks chan struct{}
-	busy  chan struct{} // held by the one apply that runs
+	busy  chan struct{} // held by the apply that runs; there is only one at a time
 
 	mu      sync.Mutex
 	state   State
-	pending string           // trigger of the kick that waits
-	settled string           // hash that was applied or refused: not to be tried again by itself
-	lacked  map[string]int64 // secrets for which it was refused, and the generation that did not suit, if any
-	renewed map[string]bool  // secrets that were set since the last attempt began
+	pending string           // trigger of the waiting kick
+	settled string           // hash of the commit that was applied or refused; it is not tried again automatically
+	lacked  map[string]int64 // secrets that were missing or unsuitable at the refusal, with the generation that did not suit
+	renewed map[string]bool  // secrets that were set after the last attempt began
 	refusal refusal
 	failure *failure // nil unless the last attempt failed
 	pin     *Pin
-	asked   int                // how many wait in Apply
-	stop    context.CancelFunc // ends the look that the worker takes, or nil
-	cut     bool               // the last one was ended by a kick
+	asked   int                // number of callers that wait in Apply
+	stop    context.CancelFunc // ends the worker's present look at the source; nil if there is none
+	cut     bool               // a kick ended the last look
 }
 
-// refusal is why the settled commit does not serve, if it does not.
+// refusal is the reason why the settled commit does not serve. It is empty if the commit
+// serves.
 type refusal struct {
 	why    string
 	reason Reason
@@ -103,7 +104,7 @@ func New(cfg Config) *Applier {
 	return a
 }
 
-// Run watches the source and applies what is new, until ctx is done.
+// Run watches the source and applies new commits, until ctx is done.
 func (a *Applier) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -144,7 +145,7 @@ func (a *Applier) Run(ctx context.Context) error {
 	}
 }
 
-// announce tells OnChange the state that the worker begins with.
+// announce calls OnChange with the state in which the worker begins.
 func (a *Applier) announce(ctx context.Context) {
 	select {
 	case a.busy <- struct{}{}:
@@ -154,11 +155,11 @@ func (a *Applier) announce(ctx context.Context) {
 	}
 }
 
-// Apply applies the head now, even if it is live already (SPEC 4.4), and waits
-// for the outcome. The error is only that of a ctx that ended before.
+// Apply applies the head now, even if it is live already (SPEC 4.4), and waits for the
+// outcome. It returns an error only if ctx ends before the outcome.
 //
-// It does not wait for a look that the worker takes: a repository that does not
-// answer must not be in the way of somebody who pins a commit.
+// It ends a look at the source that the worker has begun. Otherwise a repository that
+// does not answer would delay somebody who pins a commit.
 func (a *Applier) Apply(ctx context.Context, trigger string) (*Apply, error) {
 	a.mu.Lock()
 	a.asked++
@@ -170,15 +171,15 @@ func (a *Applier) Apply(ctx context.Context, trigger string) (*Apply, error) {
 	a.mu.Lock()
 	a.asked--
 	a.mu.Unlock()
-	a.Kick(watched) // the worker may have to wait for another time now
+	a.Kick(watched) // the worker's next attempt may now be due at another time
 	if done == nil {
 		return nil, context.Cause(ctx)
 	}
 	return done, nil
 }
 
-// sync makes the head live if it is not, or if forced. It returns nil if there
-// was nothing to do or ctx ended.
+// sync makes the head live if it is not live yet, or if force is set. It returns nil if
+// there was nothing to do, or if ctx ended.
 func (a *Applier) sync(ctx context.Context, trigger string, force bool) *Apply {
 	select {
 	case a.busy <- struct{}{}:
@@ -190,7 +191,7 @@ func (a *Applier) sync(ctx context.Context, trigger string, force bool) *Apply {
 	if !force {
 		if a.asked > 0 {
 			a.mu.Unlock()
-			return nil // a caller of Apply is waiting: it looks at the head itself
+			return nil // a caller of Apply is waiting, and will look at the head
 		}
 		ctx, a.stop = context.WithCancel(ctx)
 		defer func(stop context.CancelFunc) {
@@ -232,7 +233,7 @@ func (a *Applier) sync(ctx context.Context, trigger string, force bool) *Apply {
 	return a.applied(ctx, done, built, force)
 }
 
-// find sets the commit that is to serve, and tells whether it is to be applied.
+// find sets the commit that should serve, and tells whether to apply it.
 func (a *Applier) find(ctx context.Context, done *Apply, force bool) (wanted bool, _ error) {
 	pin := a.pinned(ctx)
 	if pin == nil {
@@ -244,7 +245,7 @@ func (a *Applier) find(ctx context.Context, done *Apply, force bool) (wanted boo
 		return force || a.wanted(head.Hash, head.Hash, done.Trigger), nil
 	}
 	if !force {
-		// What the branch does is shown, and waits. The pinned commit does not need it.
+		// The head is read only to be shown. The pinned commit can apply without it.
 		head, _ := a.head(ctx)
 		if ctx.Err() != nil || !a.wanted(head.Hash, pin.Commit, done.Trigger) {
 			return false, nil
@@ -258,8 +259,8 @@ func (a *Applier) find(ctx context.Context, done *Apply, force bool) (wanted boo
 	return true, nil
 }
 
-// verify returns what there is to say about the commit itself. A pinned one was
-// verified before.
+// verify returns the findings about the commit itself. A pinned commit is not verified
+// again.
 func (a *Applier) verify(ctx context.Context, done *Apply) (schema.Diagnostics, error) {
 	if done.past != nil || a.cfg.Verify == nil {
 		return nil, nil
@@ -275,8 +276,8 @@ func (a *Applier) verify(ctx context.Context, done *Apply) (schema.Diagnostics, 
 	return c.Found, err
 }
 
-// build reads and compiles a commit. A panic is a failure like any other: one
-// commit must not take down what serves.
+// build reads and compiles a commit. It turns a panic into an error, because no commit
+// may take down the server.
 func (a *Applier) build(ctx context.Context, done *Apply) (built *Built, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -308,7 +309,7 @@ func (a *Applier) build(ctx context.Context, done *Apply) (built *Built, err err
 	return built, err
 }
 
-// compile makes a revision with what the ledger has.
+// compile makes a revision, with the secrets, UIDs and specs of the ledger.
 func (a *Applier) compile(ctx context.Context, commit gitrepo.Commit, tree fs.FS) (*Built, error) {
 	l := a.cfg.Ledger
 	return Build(ctx, BuildInput{
@@ -324,7 +325,7 @@ func (a *Applier) applied(ctx context.Context, done *Apply, built *Built, force 
 	done.FinishedAt = a.cfg.Now()
 	revision.AppliedAt = done.FinishedAt
 	id, err := a.cfg.Ledger.Record(context.WithoutCancel(ctx), done)
-	done.Snapshot = Snapshot{} // up to 16 MiB that the state need not hold
+	done.Snapshot = Snapshot{} // free up to 16 MiB, which the state does not need
 	if err != nil {
 		done.Revision = nil
 		return a.failed(ctx, done, fmt.Errorf("recording the apply: %w", err), force)
@@ -353,7 +354,7 @@ func (a *Applier) refused(ctx context.Context, done *Apply, built *Built, reason
 		a.settled, a.lacked = done.Commit.Hash, built.Lacking
 		a.refusal = refusal{fmt.Sprintf("commit %.12s is refused: %s", done.Commit.Hash, first), reason, done.FinishedAt}
 		a.failure = nil
-		// A secret that was set after it had been looked for.
+		// A lacking secret may have been set after it was looked up.
 		for name := range built.Lacking {
 			late = late || a.renewed[name]
 		}
@@ -368,7 +369,7 @@ func (a *Applier) refused(ctx context.Context, done *Apply, built *Built, reason
 	return done
 }
 
-// finish makes an attempt the last one, with what else it changes.
+// finish makes done the last apply in the state, after update has changed other fields.
 func (a *Applier) finish(done *Apply, update func()) {
 	a.mu.Lock()
 	update()

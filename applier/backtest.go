@@ -14,31 +14,31 @@ import (
 // Proposal is what applying a tree would do (SPEC 3.5, 4.2).
 type Proposal struct {
 	Diagnostics schema.Diagnostics
-	Deferred    []schema.Deferred // what this server cannot resolve either
-	Against     string            // the commit that serves, empty if nothing does
+	Deferred    []schema.Deferred // references that this server cannot resolve either
+	Against     string            // the commit that serves; empty if there is none
 	Plan        Plan              // empty if there are errors
 	BackTests   []BackTest
 }
 
-// BackTest is what the deliveries that are stored would have started, by the
-// live definitions and by the proposed ones.
+// BackTest is how many stored deliveries would start an automation, with the live
+// definitions and with the proposed ones.
 type BackTest struct {
 	Automation string `json:"automation"`
-	Deliveries int    `json:"deliveries"` // that were evaluated: of all webhooks that it selects, before or after
+	Deliveries int    `json:"deliveries"` // evaluated deliveries, of all webhooks that it selects before or after
 	Before     int    `json:"before"`
 	After      int    `json:"after"`
-	// Started and Stopped are the newest deliveries that only the proposed and
-	// only the live definitions start, at most maxExamples each, of each webhook in
-	// turn.
+	// Started are the newest deliveries that start a run only with the proposed
+	// definitions, and Stopped those that do so only with the live ones. Each has at most
+	// maxExamples, taken from each webhook in turn.
 	Started []string `json:"started"`
 	Stopped []string `json:"stopped"`
 }
 
 const maxExamples = 5
 
-// Propose checks a tree against what the server has, and says what applying it
-// would change, without changing anything. For each automation that changes, the
-// newest deliveries of each of its webhooks are evaluated, up to that many.
+// Propose checks a tree against the state of the server, and says what an apply of it
+// would change. It changes nothing. For each automation that would change, it evaluates
+// up to the given number of deliveries of each of its webhooks, the newest first.
 func (a *Applier) Propose(ctx context.Context, tree fs.FS, deliveries int) (*Proposal, error) {
 	built, err := a.compile(ctx, gitrepo.Commit{}, tree)
 	if err != nil {
@@ -59,7 +59,7 @@ func (a *Applier) Propose(ctx context.Context, tree fs.FS, deliveries int) (*Pro
 	return p, err
 }
 
-// backTest evaluates stored deliveries by both revisions; from may be nil.
+// backTest evaluates stored deliveries with both revisions. from may be nil.
 func (a *Applier) backTest(ctx context.Context, from, to *Revision, plan Plan, newest int) ([]BackTest, error) {
 	changes := make(map[string]bool)
 	for _, c := range slices.Concat(plan.Create, plan.Update, plan.Delete) {
@@ -75,7 +75,7 @@ func (a *Applier) backTest(ctx context.Context, from, to *Revision, plan Plan, n
 	for _, w := range to.webhooks() {
 		webhooks[w.UID] = versions{webhooks[w.UID].was, w}
 	}
-	tests := make(map[string][]*BackTest) // by automation: of each webhook
+	tests := make(map[string][]*BackTest) // by automation: one for each webhook
 	for _, uid := range slices.Sorted(maps.Keys(webhooks)) {
 		v := webhooks[uid]
 		selects, of := make(map[string]bool), make(map[string]*BackTest)
@@ -120,8 +120,8 @@ func (a *Applier) backTest(ctx context.Context, from, to *Revision, plan Plan, n
 	return all, nil
 }
 
-// together is the sum of the back-tests of an automation's webhooks, with examples
-// of each of them in turn.
+// together adds up the back-tests of an automation's webhooks. It takes examples from
+// each webhook in turn.
 func together(tests []*BackTest) BackTest {
 	sum := BackTest{Automation: tests[0].Automation, Started: []string{}, Stopped: []string{}}
 	for _, t := range tests {
@@ -175,8 +175,8 @@ func (w *Webhook) names() []string {
 	return names
 }
 
-// starts are the automations that the payload would start, none of a webhook
-// that is not there or disabled.
+// starts are the automations that the payload would start. A webhook that is nil or
+// disabled starts none.
 func (w *Webhook) starts(payload []byte) ([]string, error) {
 	if w == nil || !w.Def.Enabled {
 		return nil, nil

@@ -11,7 +11,7 @@ import (
 	"triphammer/schema"
 )
 
-// Callout is one thing of a Plan that a reviewer must not overlook.
+// Callout is a change in a Plan that a reviewer must not overlook.
 type Callout struct {
 	Kind    string `json:"kind"`
 	Name    string `json:"name"`
@@ -19,10 +19,10 @@ type Callout struct {
 	Message string `json:"message"`
 }
 
-// strength orders the ways in which a sender proves itself.
+// strength ranks the ways in which a sender is authenticated, the weakest first.
 var strength = map[factory.AuthMode]int{factory.URLToken: 0, factory.Token: 1, factory.Signature: 2}
 
-// callOut finds what widens power from one revision to the next.
+// callOut finds changes that widen what senders or agents may do.
 func (p *Plan) callOut(from, to *Revision) {
 	say := func(kind, name, path, format string, args ...any) {
 		p.Callouts = append(p.Callouts, Callout{kind, name, path, fmt.Sprintf(format, args...)})
@@ -86,7 +86,7 @@ func (p *Plan) callOut(from, to *Revision) {
 		}
 		grants("environment", e.Name, e.Path, before.Secrets, e.Secrets)
 		if was, is := before.Network, e.Network; !was.Off && len(was.Hosts) == 0 {
-			// It could reach everything.
+			// It could already reach everything.
 		} else if !is.Off && len(is.Hosts) == 0 {
 			say("environment", e.Name, e.Path, "its runs may reach the whole network")
 		} else if more := missing(is.Hosts, was.Hosts); len(more) > 0 {
@@ -98,16 +98,16 @@ func (p *Plan) callOut(from, to *Revision) {
 	}
 }
 
-// selection is what of a webhook's deliveries an automation wants.
+// selection describes which deliveries of a webhook start an automation.
 type selection struct {
-	every bool // all of them
-	// allowed has the paths that every one of its filters looks at, and the values
-	// that any of them allows there; nil of a path that one does not limit to a set.
+	every bool // every delivery
+	// allowed has the paths that all of its filters test, each with the values that any
+	// filter allows there. The values are nil if a filter does not limit the path to a set.
 	allowed map[string][]string
 }
 
-// selections are those of all automations, by their names and then by the
-// webhooks' file names.
+// selections are the selections of all automations, by the name of the automation and
+// then by the name of the webhook.
 func selections(r *Revision) map[string]map[string]*selection {
 	all := make(map[string]map[string]*selection)
 	for _, w := range r.Webhooks {
@@ -143,7 +143,7 @@ func selections(r *Revision) map[string]map[string]*selection {
 	return all
 }
 
-// widened says in what a filter lets more through than one before it.
+// widened says in which ways a filter lets more through than its earlier version.
 func widened(was, is map[string][]string) []string {
 	var all []string
 	for _, path := range slices.Sorted(maps.Keys(was)) {
@@ -161,7 +161,7 @@ func widened(was, is map[string][]string) []string {
 	return all
 }
 
-// missing are those of all that are not among have, in order.
+// missing are the elements of all that are not in have, in order.
 func missing(all, have []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(have, s) })
 }

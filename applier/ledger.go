@@ -11,20 +11,21 @@ import (
 // Ledger is the durable state that an Applier needs. Package server/ledger keeps it
 // in the store; a Memory keeps it in the process.
 type Ledger interface {
-	// Secrets returns the newest values of those of the names that exist.
+	// Secrets returns the newest values of the named secrets. It omits names that do not
+	// exist.
 	Secrets(ctx context.Context, names []string) (map[string]SecretValue, error)
-	// UIDs returns the UID of each of the names of webhooks. Record binds new ones.
+	// UIDs returns a UID for each named webhook. Record stores new ones.
 	UIDs(ctx context.Context, factory string, names []string) (map[string]string, error)
-	// Spec makes the run spec of an automation, which the applier only keeps.
+	// Spec makes the run spec of an automation. The applier does not look into it.
 	Spec(f *factory.Factory, a *factory.Automation) ([]byte, error)
-	// Record keeps an apply of any outcome, in one transaction, and returns its id.
-	// Its context is never cancelled: an apply that was recorded also goes live.
+	// Record stores an apply of any outcome, in one transaction, and returns its id. Its
+	// context is never cancelled, so that every recorded apply also goes live.
 	Record(ctx context.Context, a *Apply) (id string, err error)
 	// Past opens a commit that was applied before.
 	Past(ctx context.Context, factory, hash string) (gitrepo.Commit, fs.FS, error)
-	// EndPin forgets the pin of a factory if it has run out.
+	// EndPin deletes the pin of a factory if it has expired.
 	EndPin(ctx context.Context, factory string) error
-	// Deliveries visits the newest n accepted deliveries of a webhook that have a
-	// payload, newest first. It ends with the first error of visit.
+	// Deliveries visits the newest n accepted deliveries of a webhook, the newest first,
+	// except those without a payload. It ends with the first error of visit.
 	Deliveries(ctx context.Context, webhookUID string, n int, visit func(id string, payload []byte) error) error
 }

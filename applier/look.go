@@ -9,16 +9,16 @@ import (
 	"triphammer/applier/gitrepo"
 )
 
-// slowLook is how long a look lasts before a kick ends it to begin anew.
+// slowLook is how long a look at the source lasts before a kick may restart it.
 const slowLook = 10 * time.Second
 
-// watched is the trigger of a kick that only says "look": it does not hurry a
-// failed commit.
+// watched is the trigger of a kick that only asks for a look. A commit that failed still
+// waits for its next attempt.
 const watched = "watch"
 
-// Kick asks for a look at the head; it does not wait, and several are one. Unless
-// it comes from watching, it ends a look that gets nowhere, but not two in a row: a
-// large fetch has to come to its end.
+// Kick asks for a look at the head, and does not wait for it. Several kicks that wait
+// count as one. Unless the trigger is watched, Kick ends a slow look, so that it begins
+// anew. It does not end two looks in a row, so that a large fetch can complete.
 func (a *Applier) Kick(trigger string) {
 	a.mu.Lock()
 	if a.pending == "" || a.pending == watched {
@@ -68,8 +68,8 @@ func (a *Applier) head(ctx context.Context) (gitrepo.Commit, error) {
 	return head, err
 }
 
-// wanted notes the head, if there is one, and tells whether the commit that is to
-// serve is to be applied.
+// wanted records the head, if it is known, and tells whether to apply the commit hash,
+// which should serve.
 func (a *Applier) wanted(head, hash, trigger string) bool {
 	a.mu.Lock()
 	f := a.failure
@@ -81,7 +81,7 @@ func (a *Applier) wanted(head, hash, trigger string) bool {
 		a.mu.Unlock()
 		return f == nil || f.hash != hash || trigger != watched || !a.cfg.Now().Before(f.next)
 	}
-	a.failure = nil // the source can be read again, and nothing in it is new
+	a.failure = nil // the source can be read again, and has nothing new
 	state := a.explain()
 	a.mu.Unlock()
 	if changed {

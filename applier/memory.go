@@ -12,9 +12,8 @@ import (
 	"triphammer/factory"
 )
 
-// Memory is a Ledger of one factory that ends with the process, for tests and for
-// commands without a server. It is empty at first, and a webhook NAME has the UID
-// whk_NAME. It keeps no pins.
+// Memory is a Ledger of one factory in memory, for tests and for commands without a
+// server. It is empty at first, and keeps no pins. The UID of a webhook NAME is whk_NAME.
 type Memory struct {
 	mu         sync.Mutex
 	secrets    map[string]SecretValue
@@ -27,7 +26,7 @@ type delivered struct {
 	payload []byte
 }
 
-// SetSecret gives a secret its next generation.
+// SetSecret adds a generation of a secret.
 func (m *Memory) SetSecret(name, value string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -47,7 +46,7 @@ func (m *Memory) AddDelivery(webhookUID, id string, payload []byte) {
 	m.deliveries[webhookUID] = slices.Insert(m.deliveries[webhookUID], 0, delivered{id, payload})
 }
 
-// Applies are those that were recorded, oldest first.
+// Applies are the recorded applies, the oldest first.
 func (m *Memory) Applies() []*Apply {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -72,7 +71,7 @@ func (m *Memory) UIDs(_ context.Context, _ string, names []string) (map[string]s
 	return uids, nil
 }
 
-// Spec implements Ledger. The spec is the prompt alone.
+// Spec implements Ledger. The spec is only the prompt.
 func (m *Memory) Spec(_ *factory.Factory, a *factory.Automation) ([]byte, error) {
 	return []byte(a.Prompt), nil
 }

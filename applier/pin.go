@@ -14,15 +14,15 @@ type Pin struct {
 	Until  time.Time `json:"until,omitzero"` // zero: until it is unpinned
 }
 
-// SetPin makes a past commit the one to serve from the next look on, or with nil
-// the head of the branch again.
+// SetPin makes a past commit the one that should serve, from the next attempt on. If p is
+// nil, that is the head of the branch again.
 func (a *Applier) SetPin(p *Pin) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.pin, a.state.Pin = p, p
 }
 
-// pinned is the pin in force; one that has expired ends here.
+// pinned is the pin in force, or nil. It ends a pin that has expired.
 func (a *Applier) pinned(ctx context.Context) *Pin {
 	a.mu.Lock()
 	p := a.pin

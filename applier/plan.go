@@ -18,8 +18,8 @@ type Plan struct {
 	Update    []Change `json:"update"`
 	Delete    []Change `json:"delete"`
 	Unchanged []Change `json:"unchanged"`
-	// Callouts are changes that widen what senders or agents can do, or that
-	// delete most of the factory: what a reviewer must not overlook.
+	// Callouts are the changes that a reviewer must not overlook: they widen what senders
+	// or agents can do, or delete most of the factory.
 	Callouts []Callout `json:"callouts"`
 }
 
@@ -31,13 +31,14 @@ type Change struct {
 	Kind string   `json:"kind"` // such as factory, webhook or automation
 	Name string   `json:"name"`
 	Path string   `json:"path"`
-	Keys []string `json:"keys,omitempty"` // of an update: what differs, such as triggers[0].filter.webhooks
+	Keys []string `json:"keys,omitempty"` // of an update: the keys that differ, such as triggers[0].filter.webhooks
 	// Values has an entry for each of Keys.
 	Values []ValueChange `json:"values,omitempty"`
 }
 
-// ValueChange is one key of an update: JSON texts, empty if there is no value. A
-// long one is cut to maxShown characters from a little before the difference.
+// ValueChange is one changed key of an update. Before and After are JSON texts, empty if
+// there is no value. A long text is cut to maxShown characters, which start a little
+// before the first difference.
 type ValueChange struct {
 	Key    string `json:"key"`
 	Before string `json:"before"`
@@ -47,7 +48,7 @@ type ValueChange struct {
 const (
 	maxShown = 200
 	leadIn   = 40 // characters before the first difference
-	// maxParts is how many differences within one key are told apart.
+	// maxParts is how many differences within one key are listed separately.
 	maxParts = 20
 )
 
@@ -86,7 +87,7 @@ func Diff(from, to *Revision) Plan {
 	return p
 }
 
-// compare fills in what differs from the values before; both are sorted by key.
+// compare records the keys that differ from the values before. Both are sorted by key.
 func (r *resource) compare(before []schema.Value) {
 	after := r.values
 	for len(before) > 0 || len(after) > 0 {
@@ -108,9 +109,9 @@ func (r *resource) compare(before []schema.Value) {
 	}
 }
 
-// differences are where two JSON texts differ: down to the keys of mappings, and
-// to the items of lists of mappings that are as long as they were. A change of
-// many parts is one of the whole.
+// differences are the places where two JSON texts differ. It descends into mappings, and
+// into lists of mappings whose length did not change. If more than maxParts places
+// differ, the whole value counts as one difference.
 func differences(key, before, after string) []ValueChange {
 	was, is := parts(before), parts(after)
 	if was == nil || is == nil || before[0] != after[0] || before[0] == '[' && len(was) != len(is) {
@@ -132,9 +133,9 @@ func differences(key, before, after string) []ValueChange {
 
 var plainKey = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// parts are the JSON texts of a mapping's keys or of the items of a list of
-// mappings, by how each is called behind the name of the whole; nil of any other
-// text.
+// parts are the JSON texts of the values of a mapping, or of the items of a list of
+// mappings. Each is under the suffix that names it, such as .key or [0]. Any other text
+// has no parts: the result is nil.
 func parts(text string) map[string]string {
 	var mapping map[string]json.RawMessage
 	var list []json.RawMessage
@@ -162,7 +163,8 @@ func parts(text string) map[string]string {
 	return all
 }
 
-// valueChange cuts long texts off, and what they have in common before.
+// valueChange makes a ValueChange. In long texts it leaves out most of the common
+// beginning, and cuts the end off.
 func valueChange(key, before, after string) ValueChange {
 	a, b := []rune(before), []rune(after)
 	same := 0
@@ -182,8 +184,8 @@ func valueChange(key, before, after string) ValueChange {
 	return ValueChange{key, cut(a), cut(b)}
 }
 
-// resources are a revision's definitions by kind and name. A value that no file
-// holds is added: the generation of a webhook's secret.
+// resources are the definitions of a revision, by kind and name. A webhook also gets a
+// value that is in no file: the generation of its secret.
 func resources(r *Revision) map[string]resource {
 	all := make(map[string]resource)
 	if r == nil {

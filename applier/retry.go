@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// The time from a failure to the next attempt doubles between these, less up to
-// a fifth, so that many servers do not come back at once.
+// The time from a failure to the next attempt starts at firstRetry and doubles up to
+// lastRetry. It is shortened at random by up to a fifth, so that many servers do not
+// retry at the same time.
 const (
 	firstRetry = time.Second
 	lastRetry  = time.Minute
@@ -24,8 +25,8 @@ type failure struct {
 	recorded bool
 }
 
-// untilWake is the time until there is something to do without a kick, 0 if
-// there is nothing.
+// untilWake is the time until the worker must wake without a kick. 0 means that it need
+// not.
 func (a *Applier) untilWake() (wait time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -43,8 +44,8 @@ func (a *Applier) untilWake() (wait time.Duration) {
 	return wait
 }
 
-// failed keeps what serves and has it tried again later. The same failure is
-// recorded once, however often it comes.
+// failed keeps the live revision, and schedules another attempt. A failure that repeats
+// is recorded only once.
 func (a *Applier) failed(ctx context.Context, done *Apply, err error, force bool) *Apply {
 	if ctx.Err() != nil {
 		return nil
@@ -54,7 +55,7 @@ func (a *Applier) failed(ctx context.Context, done *Apply, err error, force bool
 	f := failure{hash: done.Commit.Hash, why: done.Error, reason: reasonOf(err), since: done.FinishedAt}
 	if last := a.failure; last != nil && last.hash == f.hash {
 		f.delay = last.delay
-		// The words of one problem can differ each time, by a port for instance.
+		// The text of one problem can differ each time, for example by a port.
 		if last.why == f.why || last.reason == f.reason && f.reason != Other {
 			why := f.why
 			f = *last
@@ -63,7 +64,7 @@ func (a *Applier) failed(ctx context.Context, done *Apply, err error, force bool
 	}
 	a.mu.Unlock()
 	if done.Trigger == watched && !force && done.FinishedAt.Before(f.next) {
-		return done // the same again, before its time
+		return done // the same failure, before the next attempt is due
 	}
 	if !f.recorded || force {
 		id, err := a.cfg.Ledger.Record(context.WithoutCancel(ctx), done)

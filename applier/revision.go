@@ -30,7 +30,7 @@ type Revision struct {
 	Automations []*Automation
 }
 
-// Webhook is a webhook as it serves.
+// Webhook is a webhook of a revision, ready to serve.
 type Webhook struct {
 	UID              string
 	Factory          string
@@ -38,19 +38,19 @@ type Webhook struct {
 	SecretGeneration int64
 	Verifier         *signature.Verifier // nil in a revision built without secrets
 	Index            *match.Index
-	Automations      []*Automation // those that Index numbers
+	Automations      []*Automation // in the order of the numbers of Index
 	Revision         *Revision
 }
 
-// Automation is an automation with what a run of it needs.
+// Automation is an automation of a revision, with the spec of its runs.
 type Automation struct {
 	Def      *factory.Automation
-	Spec     []byte // opaque here
+	Spec     []byte // opaque to this package
 	SpecHash [32]byte
 }
 
-// Gone are the webhooks that a trigger selects, by name or UID, and that are not
-// among those that serve.
+// Gone are the names and UIDs of webhooks that a trigger selects and that this revision
+// does not have.
 func (r *Revision) Gone(t *factory.Trigger) []string {
 	_, gone := r.selected(t)
 	return gone
@@ -70,7 +70,8 @@ func (r *Revision) selected(t *factory.Trigger) (there []*Webhook, gone []string
 	return there, gone
 }
 
-// Idle says why a trigger starts nothing on this server; it is empty if it may.
+// Idle says why a trigger starts nothing on this server. It is empty if the trigger may
+// start something.
 func (r *Revision) Idle(t *factory.Trigger) string {
 	if !t.Fires() {
 		return fmt.Sprintf("this server does not fire %s %s", t.Provider, t.Event)
@@ -96,8 +97,8 @@ func (r *Revision) Idle(t *factory.Trigger) string {
 	return strings.Join(why, "; ")
 }
 
-// Dormant says why nothing starts an automation although it is enabled; it is
-// empty if something may.
+// Dormant says why nothing starts an automation that is enabled. It is empty if a trigger
+// may start it, or if the automation is disabled.
 func (r *Revision) Dormant(a *factory.Automation) string {
 	if !a.Enabled {
 		return ""
@@ -131,19 +132,19 @@ func (v SecretValue) Format(f fmt.State, _ rune) {
 	fmt.Fprintf(f, "generation %d", v.Generation)
 }
 
-// BuildInput is what a Revision is made of. Build calls the functions with what
-// the tree names.
+// BuildInput is everything from which Build makes a Revision. Build calls the functions
+// with the names that it finds in the tree.
 type BuildInput struct {
 	Factory string
 	Commit  gitrepo.Commit
 	Tree    fs.FS
 	Options factory.Options
-	// Secrets returns the values of those of the names that exist; nil builds a
-	// revision that matches and explains but verifies nothing.
+	// Secrets returns the values of the named secrets, without those that do not exist. If
+	// it is nil, the revision can match and explain deliveries, but not verify them.
 	Secrets func(ctx context.Context, names []string) (map[string]SecretValue, error)
-	// UIDs returns the UID of each webhook name.
+	// UIDs returns a UID for each named webhook.
 	UIDs func(ctx context.Context, factory string, names []string) (map[string]string, error)
-	// Spec makes an automation's run spec; nil makes none.
+	// Spec makes the run spec of an automation. If it is nil, there are no specs.
 	Spec func(f *factory.Factory, a *factory.Automation) ([]byte, error)
 }
 
@@ -152,12 +153,12 @@ type Built struct {
 	Revision    *Revision // nil if there are errors among the diagnostics
 	Diagnostics schema.Diagnostics
 	Deferred    []schema.Deferred
-	Lacking     map[string]int64 // secrets that are missing or do not suit, and the generation that does not
+	Lacking     map[string]int64 // secrets that are missing (0) or do not suit, with the generation that does not
 }
 
-// Build validates a tree and makes a Revision of it. The error is for what could
-// not be read or resolved at all. The apply, the start of a server and the
-// explanation of old deliveries all build here.
+// Build validates a tree and makes a Revision of it. It returns an error if something
+// could not be read or looked up; invalid definitions are diagnostics instead. It serves
+// an apply, the start of a server, and the explanation of old deliveries.
 func Build(ctx context.Context, in BuildInput) (*Built, error) {
 	f, report, err := factory.Load(ctx, in.Tree, in.Options)
 	if err != nil {
@@ -181,7 +182,7 @@ func Build(ctx context.Context, in BuildInput) (*Built, error) {
 type builder struct {
 	BuildInput
 	*Built
-	revision *Revision // becomes Built.Revision if it is good
+	revision *Revision // becomes Built.Revision if there are no errors
 }
 
 func (b *builder) build(ctx context.Context) error {
@@ -232,7 +233,7 @@ func (b *builder) build(ctx context.Context) error {
 	return nil
 }
 
-// verifier compiles the webhook's verifier with its secret (SPEC 4.5).
+// verifier makes the verifier of a webhook with its secret (SPEC 4.5).
 func (b *builder) verifier(w *Webhook, values map[string]SecretValue) {
 	if b.Secrets == nil {
 		return
@@ -263,8 +264,8 @@ func (b *builder) verifier(w *Webhook, values map[string]SecretValue) {
 	w.SecretGeneration = v.Generation
 }
 
-// Live is the routing table: one pointer to what all factories serve, loaded
-// once by each request.
+// Live is the routing table. It is one pointer to the revisions of all factories. A
+// request loads the pointer once.
 type Live struct {
 	mu    sync.Mutex // of writers
 	table atomic.Pointer[table]
@@ -275,7 +276,7 @@ type table struct {
 	factories map[string]*Revision
 }
 
-// Webhook finds a webhook by UID, disabled ones too.
+// Webhook finds a webhook by UID, also if it is disabled.
 func (l *Live) Webhook(uid string) (*Webhook, bool) {
 	t := l.table.Load()
 	if t == nil {
@@ -285,7 +286,7 @@ func (l *Live) Webhook(uid string) (*Webhook, bool) {
 	return w, ok
 }
 
-// Revision is what a factory serves.
+// Revision is the revision that a factory serves.
 func (l *Live) Revision(factory string) (*Revision, bool) {
 	t := l.table.Load()
 	if t == nil {
@@ -295,7 +296,7 @@ func (l *Live) Revision(factory string) (*Revision, bool) {
 	return r, ok
 }
 
-// Revisions are what all factories serve, by name.
+// Revisions are the revisions that all factories serve, sorted by name.
 func (l *Live) Revisions() []*Revision {
 	t := l.table.Load()
 	if t == nil {
@@ -308,7 +309,7 @@ func (l *Live) Revisions() []*Revision {
 	return all
 }
 
-// Swap makes the revision the live one of its factory.
+// Swap makes r the live revision of its factory.
 func (l *Live) Swap(r *Revision) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// secretPoll is how often a commit that was refused for a secret looks for that: it
-// may be in a folder beside the program.
+// secretPoll is how often the worker looks for secrets that a refused commit lacks. They
+// may appear in a folder of secret files, which sends no notification.
 const secretPoll = 5 * time.Second
 
-// SecretSet tells that a secret has a new value: an apply that was refused for
-// it is tried again (SPEC 4.4).
+// SecretSet tells the Applier that a secret has a new value. If a commit was refused for
+// lack of this secret, it is tried again (SPEC 4.4).
 func (a *Applier) SecretSet(name string) {
 	a.mu.Lock()
 	if a.renewed == nil {
@@ -29,7 +29,7 @@ func (a *Applier) SecretSet(name string) {
 	}
 }
 
-// lookForSecrets tells of those that were lacking and have another value now.
+// lookForSecrets calls SecretSet for each lacking secret that now has another value.
 func (a *Applier) lookForSecrets(ctx context.Context) {
 	a.mu.Lock()
 	lacked := maps.Clone(a.lacked)
@@ -39,7 +39,7 @@ func (a *Applier) lookForSecrets(ctx context.Context) {
 	}
 	values, err := a.cfg.Ledger.Secrets(ctx, slices.Sorted(maps.Keys(lacked)))
 	for name, generation := range lacked {
-		// Of one that cannot be read the apply says why.
+		// If a secret cannot be read, the apply says why.
 		if v := values[name]; v.Generation != generation || err != nil && ctx.Err() == nil {
 			a.SecretSet(name)
 		}

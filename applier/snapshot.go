@@ -31,19 +31,19 @@ func (s Snapshot) FS() fs.FS {
 // ValidFile tells whether a snapshot can have a file at the path.
 func ValidFile(path string) bool { return fs.ValidPath(path) && path != "." }
 
-// snapshotFS is what is in each folder of a snapshot. One fstest.MapFS of all files
-// would go through all of them for each folder.
+// snapshotFS holds one fstest.MapFS for each folder of a snapshot. A single one for the
+// whole tree would scan all files each time that a folder is listed.
 type snapshotFS map[string]fstest.MapFS
 
-// add puts a file or folder, and the folders that it is in; the first of two at
-// one path stays.
+// add adds a file or folder, and its parent folders. If the path is taken, the earlier
+// entry stays.
 func (t snapshotFS) add(name string, f *fstest.MapFile) {
 	dir, base := path.Dir(name), path.Base(name)
 	if t[dir] == nil {
 		t.add(dir, &fstest.MapFile{Mode: fs.ModeDir | 0o555})
 	}
 	if t[dir] == nil || t[dir][base] != nil {
-		return // a file is at the folder's path, or something at this one
+		return // the parent is a file, or the path is taken
 	}
 	t[dir][base] = f
 	if f.Mode.IsDir() {
@@ -77,7 +77,8 @@ func (t snapshotFS) ReadDir(name string) ([]fs.DirEntry, error) {
 	return t[name].ReadDir(".")
 }
 
-// openFolder is an open folder: its entries, and what the folder that it is in says of it.
+// openFolder is an open folder. Its entries come from its own MapFS, and its own
+// information from that of its parent.
 type openFolder struct {
 	fs.ReadDirFile
 	self fs.File
@@ -85,14 +86,14 @@ type openFolder struct {
 
 func (o openFolder) Stat() (fs.FileInfo, error) { return o.self.Stat() }
 
-// Recorder is a tree that keeps what is read of it, so that a snapshot is exactly
-// what was validated. It is for one goroutine.
+// Recorder is a tree that keeps every file that is read, so that a snapshot is exactly
+// what was validated. It must be used by only one goroutine.
 type Recorder struct {
 	fs.FS
 	read map[string][]byte
 }
 
-// NewRecorder records the reading of a tree.
+// NewRecorder makes a Recorder of a tree.
 func NewRecorder(tree fs.FS) *Recorder {
 	return &Recorder{FS: tree, read: make(map[string][]byte)}
 }
@@ -109,7 +110,7 @@ func (r *Recorder) ReadFile(name string) ([]byte, error) {
 	return data, err
 }
 
-// Snapshot is what was read so far.
+// Snapshot has the files that were read so far.
 func (r *Recorder) Snapshot() Snapshot {
 	var s Snapshot
 	for _, name := range slices.Sorted(maps.Keys(r.read)) {

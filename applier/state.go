@@ -36,13 +36,13 @@ type Apply struct {
 	StartedAt   time.Time
 	FinishedAt  time.Time
 	Revision    *Revision // of an applied one
-	Snapshot    Snapshot  // of an applied one, for Record alone
+	Snapshot    Snapshot  // of an applied one, only for Record
 
 	past fs.FS // the files of a pinned commit
 }
 
-// Valid tells whether the definitions themselves are valid, whatever secrets this
-// server lacks for them; known is false if they were not read to the end.
+// Valid tells whether the definitions are valid. Secrets that this server lacks do not
+// matter. known is false if the definitions were not checked to the end.
 func (a *Apply) Valid() (valid, known bool) {
 	valid, known = true, a.Outcome == Applied || a.Outcome == Refused
 	for _, d := range a.Diagnostics {
@@ -56,26 +56,26 @@ func (a *Apply) Valid() (valid, known bool) {
 	return valid, known
 }
 
-// State is what a factory serves and why not something newer.
+// State is what a factory serves, and why it serves nothing newer.
 type State struct {
 	Factory, Repository, Branch, Path string
-	Head                              string    // hash, empty if it never could be read
+	Head                              string    // hash of the head; empty if it could never be read
 	Checked                           time.Time // when the head was last read
-	Looking                           time.Time // since when the present look at the head lasts, zero: there is none
+	Looking                           time.Time // when the present look at the head began; zero: there is none
 	Applied                           *Revision
 	LastApply                         *Apply
 	Pin                               *Pin
-	Error                             string    // why the newest commit is not live, or empty
-	Reason                            Reason    // the same as one word
-	Since                             time.Time // of Error
+	Error                             string    // why the newest commit is not live; empty if it is
+	Reason                            Reason    // the kind of Error
+	Since                             time.Time // when Error began
 	NextAttempt                       time.Time // zero: waits for a change
 }
 
-// Reason is what kind of thing keeps the newest commit from serving.
+// Reason is the kind of problem that keeps the newest commit from serving.
 type Reason string
 
-// The reasons. A refusal waits for another commit or secret; the others heal by
-// themselves.
+// The reasons. Invalid and Unverified are refusals, which wait for another commit or
+// secret. The others are tried again automatically.
 const (
 	Invalid       Reason = "invalid"    // its definitions have errors
 	Unverified    Reason = "unverified" // no allowed key signed it
@@ -83,9 +83,9 @@ const (
 	NoRepository  Reason = "no_repository"
 	Denied        Reason = "denied"        // the repository refuses the credential
 	Unreachable   Reason = "unreachable"   // the repository does not answer as it should
-	Misconfigured Reason = "misconfigured" // a file or setting of the server that says how to read it is missing or wrong
+	Misconfigured Reason = "misconfigured" // a file or setting of this server for access to the repository is missing or wrong
 	Damaged       Reason = "damaged"       // an object of the repository cannot be read
-	Other         Reason = "other"         // what Error says
+	Other         Reason = "other"         // see Error
 )
 
 func reasonOf(err error) Reason {
@@ -108,15 +108,15 @@ func reasonOf(err error) Reason {
 	return Other
 }
 
-// State is the present state.
+// State returns the present state.
 func (a *Applier) State() State {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.state
 }
 
-// explain derives what the state says about the newest commit: a failure hides
-// the refusal before it. a.mu is held.
+// explain fills in why the newest commit is not live. A failure takes precedence over an
+// earlier refusal. The caller holds a.mu.
 func (a *Applier) explain() State {
 	a.state.Error, a.state.Reason, a.state.Since, a.state.NextAttempt = a.refusal.why, a.refusal.reason, a.refusal.since, time.Time{}
 	if f := a.failure; f != nil {
@@ -125,7 +125,7 @@ func (a *Applier) explain() State {
 	return a.state
 }
 
-// summary is the first error, and how many more there are.
+// summary is the first error, and the number of further ones.
 func summary(all schema.Diagnostics) string {
 	i := slices.IndexFunc(all, func(d schema.Diagnostic) bool { return d.Severity == schema.Error })
 	if i < 0 {
