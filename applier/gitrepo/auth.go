@@ -28,34 +28,34 @@ import (
 	"golang.org/x/crypto/ssh/knownhosts"
 )
 
-// Credentials are how a remote repository is reached. All are names of files, or
-// no secret: the files are read at each attempt, so that a rotated credential
-// counts at once, and what they hold is in no error.
+// Credentials say how to sign in to a remote repository. They hold no secrets, only names
+// of files and a username. The files are read at each attempt, so that a rotated
+// credential takes effect at once. Their content appears in no error.
 type Credentials struct {
 	TokenFile  string // https: a token or password
-	Username   string // https: of the token, or empty if any will do
-	CAFile     string // https: certificates to trust beside those of the system, PEM
-	SSHKey     string // ssh: a private key without a passphrase; empty: the agent of SSH_AUTH_SOCK
-	KnownHosts string // ssh: the hosts to trust; empty: those in the file known_hosts here
+	Username   string // https: the name that goes with the token; empty if the server accepts any
+	CAFile     string // https: PEM certificates to trust in addition to those of the system
+	SSHKey     string // ssh: a private key without a passphrase; empty: use the agent at SSH_AUTH_SOCK
+	KnownHosts string // ssh: a file of hosts to trust; empty: use publishedHosts
 }
 
-// publishedHosts are the host keys that the large services publish; the file says
-// where.
+// publishedHosts are the host keys that the large services publish. The file says where
+// each is published.
 //
 //go:embed known_hosts
 var publishedHosts []byte
 
-// anyUsername goes with a token whose server asks for no particular name.
+// anyUsername is sent with a token if no username is configured.
 const anyUsername = "x-access-token"
 
-// Times of one connection. That of a whole attempt is RemoteConfig.Timeout.
+// Limits of one connection. The limit of a whole attempt is RemoteConfig.Timeout.
 const (
 	dialTime   = 15 * time.Second
-	answerTime = time.Minute // in which a server has to say something
+	answerTime = time.Minute // the longest silence of a server
 )
 
-// dial connects to a server that may be silent for answerTime and no longer: a
-// stalled fetch must not keep a newer commit waiting.
+// dial connects to a server. The connection fails if the server is silent for longer than
+// answerTime, so that a stalled fetch does not delay a newer commit.
 func (r *Remote) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	conn, err := (&net.Dialer{Timeout: dialTime}).DialContext(ctx, network, address)
 	if err != nil {
@@ -66,7 +66,7 @@ func (r *Remote) dial(ctx context.Context, network, address string) (net.Conn, e
 
 type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
-// impatient is a connection whose other end must not fall silent.
+// impatient is a connection that fails if a read or write takes longer than patience.
 type impatient struct {
 	net.Conn
 	patience time.Duration
@@ -89,18 +89,18 @@ func (c *impatient) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// heard is what a server said beside what was asked of it.
+// heard is what an answer shows about the server, besides the data that was requested.
 type heard struct {
-	challenge string // of a 401
+	challenge string // the WWW-Authenticate header of a 401
 	opening   firstBytes
-	page      error // it is no answer of a Git server
+	page      error // set if the answer is not from a Git server
 }
 
-// sha256 tells whether the server names objects in a way that is not read here.
+// sha256 tells whether the repository uses SHA-256, which this package cannot read.
 func (h *heard) sha256() bool { return strings.Contains(h.opening.String(), "object-format=sha256") }
 
-// httpClient is a client for one attempt. It follows no redirect: the credential
-// is for the address that was configured.
+// httpClient makes a client for one attempt. It follows no redirects, because the
+// credential is only for the configured address.
 func (c Credentials) httpClient(dial dialer, h *heard) (*http.Client, error) {
 	t := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DialContext: dial, ForceAttemptHTTP2: true,
@@ -135,13 +135,13 @@ func (e *redirectError) Error() string {
 	return "the repository has moved to " + e.to + "; if that is right, give it as --repo"
 }
 
-// bounded limits what is read of an answer, and notes what explains a failure.
+// bounded limits the size of an answer, and records in heard what can explain a failure.
 type bounded struct {
 	*http.Transport
 	heard *heard
 }
 
-// notGit is an answer that is none of a Git server.
+// notGit is an answer that does not come from a Git server.
 type notGit struct{ contentType string }
 
 func (e *notGit) Error() string {
@@ -175,7 +175,7 @@ func (b *bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// cutOff fails where io.LimitReader would pretend that the end has come.
+// cutOff fails at its limit, where io.LimitReader would report the end of the data.
 type cutOff struct {
 	io.Reader
 	left int64
@@ -192,7 +192,7 @@ func (c *cutOff) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// token reads the token file; nil if there is none to read.
+// token reads the token file. The token is empty if no file is configured.
 func (c Credentials) token() (string, error) {
 	if c.TokenFile == "" {
 		return "", nil
@@ -208,13 +208,14 @@ func (c Credentials) token() (string, error) {
 	return token, nil
 }
 
-// misconfigured is an error of a file or setting of this server. What it names is
-// read at each look, so that nothing needs a restart.
+// misconfigured is an error in a file or setting of this server. Files are read again at
+// each attempt, so their correction needs no restart.
 func misconfigured(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrMisconfigured, fmt.Errorf(format, args...))
 }
 
-// basic is how a token is sent unless the server asks for a bearer.
+// basic sends the token as a password. It is used unless the server asks for a bearer
+// token.
 func (c Credentials) basic(token string) githttp.AuthMethod {
 	if token == "" {
 		return nil
@@ -226,14 +227,14 @@ func (c Credentials) basic(token string) githttp.AuthMethod {
 	return &githttp.BasicAuth{Username: name, Password: token}
 }
 
-// wantsBearer tells whether a 401 asked for a bearer token and not for a name
-// and a password.
+// wantsBearer tells whether a 401 asked for a bearer token, and not for a name and a
+// password.
 func wantsBearer(challenge string) bool {
 	challenge = strings.ToLower(challenge)
 	return strings.Contains(challenge, "bearer") && !strings.Contains(challenge, "basic")
 }
 
-// sshConfig is a configuration for one attempt to reach address. close releases
+// sshConfig makes the configuration for one attempt to reach address. closeAgent releases
 // the agent.
 func (c Credentials) sshConfig(ctx context.Context, user, address, scratch string) (_ *ssh.ClientConfig, closeAgent func(), err error) {
 	config := &ssh.ClientConfig{User: user, Timeout: dialTime}
@@ -270,14 +271,14 @@ func (c Credentials) sshKey() (ssh.Signer, error) {
 	case errors.As(err, &missing):
 		return nil, misconfigured("--git-ssh-key: %s has a passphrase; use a deploy key without one, or an agent (SSH_AUTH_SOCK)", c.SSHKey)
 	case err != nil:
-		// The parser's own words could quote the file.
+		// The parser's error is left out, because it could quote the file.
 		return nil, misconfigured("--git-ssh-key: %s is not a private key that OpenSSH would read", c.SSHKey)
 	}
 	return signer, nil
 }
 
-// hostKeys trusts the known hosts alone, and asks the server for the kinds of key
-// that are known of it: it may have others.
+// hostKeys trusts only the known hosts. It also returns the kinds of key that are known
+// for the server, because the server may offer keys of other kinds as well.
 func (c Credentials) hostKeys(address, scratch string) (ssh.HostKeyCallback, []string, error) {
 	file := c.KnownHosts
 	if file == "" {
@@ -296,14 +297,14 @@ func (c Credentials) hostKeys(address, scratch string) (ssh.HostKeyCallback, []s
 		switch {
 		case err == nil:
 			return nil
-		case !errors.As(err, &problem): // revoked, or not to be read
+		case !errors.As(err, &problem): // the key is revoked or unreadable
 			return &hostKeyError{fmt.Sprintf("the host key of %s: %v", address, err)}
 		case len(problem.Want) > 0:
 			return &hostKeyError{fmt.Sprintf("the host key of %s is not the known one: it shows %s; somebody may be in between, or the key was replaced (then correct --git-known-hosts)", address, ssh.FingerprintSHA256(key))}
 		}
 		return &hostKeyError{fmt.Sprintf("the host %s is not known: it shows %s %s; compare that with what its operator publishes, and add it to --git-known-hosts (ssh-keyscan prints the line)", address, key.Type(), ssh.FingerprintSHA256(key))}
 	}
-	// A key that nobody has: the refusal names those that are known.
+	// Ask about a new key, which no host has. The refusal lists the known keys.
 	public, _, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return nil, nil, err
@@ -331,7 +332,7 @@ type hostKeyError struct{ text string }
 
 func (e *hostKeyError) Error() string { return e.text }
 
-// explain says what a failed attempt means for whoever configured it.
+// explain says what a failed attempt means, for the person who configured the repository.
 func (r *Remote) explain(err error, authorized bool) error {
 	var moved *redirectError
 	var host *hostKeyError
@@ -361,8 +362,8 @@ func (r *Remote) explain(err error, authorized bool) error {
 	return fmt.Errorf("%w: %s: %w", ErrUnreachable, r.url, err)
 }
 
-// ShellQuote quotes a word for a shell, as git does: csh takes an exclamation mark
-// for its own even between quotes.
+// ShellQuote quotes a word for a shell, as git does. It also escapes the exclamation mark,
+// which csh interprets even inside quotes.
 func ShellQuote(s string) string { return "'" + shellSpecial.Replace(s) + "'" }
 
 var shellSpecial = strings.NewReplacer("'", `'\''`, "!", `'\!'`)

@@ -18,12 +18,12 @@ import (
 	"github.com/go-git/go-git/v5/storage/filesystem/dotgit"
 )
 
-// maxObject bounds what is read of one object, in bytes. An object is inflated
-// into memory whole, several times over, so its size is asked first.
+// maxObject is the largest object that is read, in bytes. Reading an object holds several
+// whole copies of it in memory, so its size is checked first.
 const maxObject = 32 << 20
 
-// objects is one fresh look at a repository: references and objects as they are
-// now.
+// objects is a repository that was opened for one use: its references and objects as they
+// are now.
 type objects struct {
 	path     string // of the repository, for messages
 	storage  *filesystem.Storage
@@ -32,9 +32,9 @@ type objects struct {
 
 // openObjects opens the repository that has its .git at path, or that is bare.
 //
-// It does so by hand, where the library's own open would refuse partial clones
-// and repositories with a configuration per worktree, which read like any other,
-// and would not find objects that are borrowed from another repository.
+// The library's own open refuses partial clones and repositories with a configuration per
+// worktree, although they can be read like any other. It also does not find objects that
+// are borrowed from another repository. Hence this one.
 func openObjects(path string) (*objects, error) {
 	dir := gitDir(path)
 	if _, err := os.Stat(filepath.Join(dir, "HEAD")); err != nil {
@@ -51,15 +51,15 @@ func openObjects(path string) (*objects, error) {
 	if err := supported(path, o.storage); err != nil {
 		return nil, err
 	}
-	lenders, _ := dotgit.NewWithOptions(files, dotgit.Options{AlternatesFS: system}).Alternates() // none is the usual
+	lenders, _ := dotgit.NewWithOptions(files, dotgit.Options{AlternatesFS: system}).Alternates() // usually none
 	for _, lender := range lenders {
 		o.borrowed = append(o.borrowed, filesystem.NewStorage(lender.Fs(), cache.NewObjectLRU(0)))
 	}
 	return o, nil
 }
 
-// supported refuses repositories whose references or objects are not stored the
-// way they are read here.
+// supported refuses repositories whose format for references or objects this package
+// cannot read.
 func supported(path string, storage *filesystem.Storage) error {
 	cfg, err := storage.Config()
 	if err != nil {
@@ -70,7 +70,7 @@ func supported(path string, storage *filesystem.Storage) error {
 		switch {
 		case key == "objectformat" && value == "sha1", key == "refstorage" && value == "files":
 		case key == "noop", key == "preciousobjects", key == "partialclone", key == "worktreeconfig", key == "relativeworktrees":
-			// They concern writers and checkouts.
+			// These extensions concern only writers and checkouts.
 		default:
 			return fmt.Errorf("%w: %s uses extension %s = %s; make one with: git init --object-format=sha1 --ref-format=files",
 				ErrUnsupported, path, option.Key, option.Value)
@@ -118,7 +118,7 @@ func (o *objects) blob(hash plumbing.Hash, size int64) ([]byte, error) {
 // size is the size of an object in bytes, without reading its content.
 func (o *objects) size(hash plumbing.Hash) (int64, error) {
 	n, err := o.storage.EncodedObjectSize(hash)
-	for _, lender := range o.borrowed { // the library asks them for content alone
+	for _, lender := range o.borrowed { // the library asks lenders only for content
 		if err == nil {
 			break
 		}
@@ -142,8 +142,8 @@ func (o *objects) readable(hash plumbing.Hash, what string, size int64) error {
 	return nil
 }
 
-// moved tells whether an object that could not be read may be there on a second,
-// fresh look: a repack takes it from one file to another.
+// moved tells whether an object that could not be read may be found when the repository
+// is opened again. A repack moves objects from one file to another.
 func moved(err error) bool {
 	return errors.Is(err, plumbing.ErrObjectNotFound) || errors.Is(err, dotgit.ErrPackfileNotFound) ||
 		errors.Is(err, dotgit.ErrIdxNotFound) || errors.Is(err, fs.ErrNotExist)
@@ -161,8 +161,8 @@ func (o *objects) damaged(err error, what string, hash plumbing.Hash) error {
 	return fmt.Errorf("%w: %s %s of %s: %w; %s", ErrCorrupt, what, hash, o.path, err, hint)
 }
 
-// survive turns a panic over a malformed object or revision into an error: what
-// a repository holds must not stop the server.
+// survive turns a panic over a malformed object or revision into an error. The content of
+// a repository must not stop the server.
 func survive(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("%w: %v", ErrCorrupt, p)

@@ -31,27 +31,27 @@ import (
 )
 
 const (
-	// lookTime is how long one look at a remote repository may take unless the
-	// configuration says otherwise, the fetch included. It may take longer while at
-	// least goodRate bytes a second arrive, but never longer than maxLook.
+	// lookTime is the default limit of one look at a remote repository, including the
+	// fetch. A look may take longer while at least goodRate bytes a second arrive, but
+	// never longer than maxLook.
 	lookTime = 2 * time.Minute
 	goodRate = 64 << 10
 	maxLook  = time.Hour
-	// maxAnswer bounds what is read of a server's answer, in bytes.
+	// maxAnswer is the largest answer of a server that is read, in bytes.
 	maxAnswer = 2 << 30
-	// maxLoose and maxGrowth are when a cache is fetched anew: what comes with a
-	// push is kept as loose objects, which nothing here repacks. maxGrowth is in
-	// bytes over the size of the pack that everything came in.
+	// maxLoose and maxGrowth tell when a cache is fetched anew. Objects of later pushes
+	// are kept as loose objects, and are never repacked. maxLoose limits their number.
+	// maxGrowth limits by how many bytes they may exceed the size of the first pack.
 	maxLoose  = 5000
 	maxGrowth = 16 << 20
-	// tooBig is the size, in bytes, from which on files are not asked for: no
-	// definition is that large, and fetching one takes as much memory.
+	// tooBig is the size, in bytes, from which files are not fetched. No definition is
+	// that large, and a fetch needs as much memory.
 	tooBig = 1 << 20
-	// lastWords is how long an ssh server has to say why it does not answer.
+	// lastWords is the time for an ssh server to say why it does not answer.
 	lastWords = 5 * time.Second
 )
 
-// The library's own way to store a pack cannot read a thin one; unpack can.
+// The library turns thin packs off, because its own storing cannot read them. unpack can.
 func init() {
 	transport.UnsupportedCapabilities = slices.DeleteFunc(transport.UnsupportedCapabilities, func(c capability.Capability) bool { return c == capability.ThinPack })
 }
@@ -62,20 +62,20 @@ type RemoteConfig struct {
 	// no credential.
 	URL    string
 	Branch string
-	// Cache is a folder for what was fetched. It belongs to the Remote, may be
-	// deleted at any time, and holds nothing secret.
+	// Cache is a folder for fetched objects. It belongs to the Remote, may be deleted at
+	// any time, and holds nothing secret.
 	Cache string
 	Credentials
-	// Poll is how often Watch looks, 0 for once a minute.
+	// Poll is the time between two looks of Watch. 0 means one minute.
 	Poll time.Duration
-	// Timeout is how long one look may take, 0 for two minutes. A fetch may take
-	// longer while it moves on.
+	// Timeout is how long one look may take. 0 means two minutes. A fetch may take longer
+	// while enough data arrives.
 	Timeout time.Duration
 }
 
-// Remote is a repository on another machine. A look at it asks for the branch's
-// head, and fetches that commit without its history into a bare repository, the
-// cache. What the cache cannot give is fetched again.
+// Remote is a repository on another machine. A look at it asks for the head of the branch,
+// and fetches that commit without its history into a bare repository, the cache. If the
+// cache is damaged, everything is fetched again.
 type Remote struct {
 	RemoteConfig
 	url    string // for messages
@@ -86,13 +86,12 @@ type Remote struct {
 
 	mu      sync.Mutex  // one attempt at a time
 	suspect atomic.Bool // something in the cache could not be read
-	// whole is the commit of which the cache has all that there is to have: what is
-	// missing was not asked for.
+	// whole is a commit that the cache has completely, except for files that are too big.
+	// A file of it that is missing is too big.
 	whole string
 }
 
-// IsRemote tells whether a repository is named by an address rather than by a
-// path.
+// IsRemote tells whether the name of a repository is an address, and not a path.
 func IsRemote(repository string) bool {
 	if strings.Contains(repository, "://") {
 		return !strings.HasPrefix(repository, "file://")
@@ -101,7 +100,7 @@ func IsRemote(repository string) bool {
 	return short && host != "" && !strings.ContainsAny(host, `/\`)
 }
 
-// OpenRemote checks the address; it connects to nothing.
+// OpenRemote checks the address. It does not connect.
 func OpenRemote(cfg RemoteConfig) (*Remote, error) {
 	cfg.Branch = strings.TrimPrefix(cfg.Branch, "refs/heads/")
 	if err := plumbing.NewBranchReferenceName(cfg.Branch).Validate(); err != nil {
@@ -120,8 +119,8 @@ func OpenRemote(cfg RemoteConfig) (*Remote, error) {
 	return &Remote{RemoteConfig: cfg, url: target.String(), target: target, cache: &Repo{path: cfg.Cache, branch: cfg.Branch}}, nil
 }
 
-// parseRemote refuses what is no address, and an address with a credential, which
-// it does not repeat.
+// parseRemote parses the address of a repository. It refuses an address with a
+// credential, without repeating the credential.
 func parseRemote(address string) (*url.URL, error) {
 	if !strings.Contains(address, "://") { // user@host:path
 		host, path, _ := strings.Cut(address, ":")
@@ -166,9 +165,9 @@ func isLoopback(host string) bool {
 // Describe names the repository and the branch.
 func (r *Remote) Describe() (repository, branch string) { return r.url, r.Branch }
 
-// Head is the newest commit of the production branch, fetched if need be. Beside
-// the errors of Repo.Head there are ErrDenied and ErrUnreachable; all of them may
-// heal by themselves.
+// Head is the newest commit of the production branch. It fetches the commit if the cache
+// lacks it. Besides the errors of Repo.Head it returns ErrDenied and ErrUnreachable. All
+// of them may be temporary.
 func (r *Remote) Head(ctx context.Context) (Commit, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -195,8 +194,8 @@ func (r *Remote) Head(ctx context.Context) (Commit, error) {
 	return c, err
 }
 
-// tooSlow waits until an attempt has lasted too long for what has arrived, and
-// says so; nil if it ended before.
+// tooSlow waits until an attempt has lasted too long for the data that has arrived, and
+// returns an error then. It returns nil if the attempt ends before.
 func (r *Remote) tooSlow(attempt context.Context) error {
 	began, before := time.Now(), r.received.Load()
 	for {
@@ -215,8 +214,8 @@ func (r *Remote) tooSlow(attempt context.Context) error {
 	}
 }
 
-// Tree opens a folder of a commit that Head gave. Should the cache turn out to be
-// damaged, the next Head fetches everything anew.
+// Tree opens a folder of a commit that Head returned. If the cache turns out to be
+// damaged, the next Head fetches everything again.
 func (r *Remote) Tree(ctx context.Context, hash, dir string) (fs.FS, error) {
 	tree, err := r.cache.Tree(ctx, hash, dir)
 	if err != nil {
@@ -232,8 +231,8 @@ func (r *Remote) Tree(ctx context.Context, hash, dir string) (fs.FS, error) {
 	return tree, nil
 }
 
-// Watch calls kick at once and then at every poll, a little earlier or later each
-// time so that many servers do not ask at once, until ctx is done.
+// Watch calls kick at once and then at every poll, until ctx is done. Each poll is a little
+// early or late at random, so that many servers do not ask at the same time.
 func (r *Remote) Watch(ctx context.Context, kick func()) error {
 	for {
 		kick()
@@ -256,8 +255,8 @@ func (r *Remote) discard() error {
 	return nil
 }
 
-// update looks at the branch, and fetches its head unless it is in the cache. An
-// error may be the fault of a cache that is spoiled.
+// update looks at the branch, and fetches its head if the cache lacks it. spoiled tells
+// that a damaged cache may have caused the error.
 func (r *Remote) update(ctx context.Context) (c Commit, spoiled bool, err error) {
 	if err := os.MkdirAll(r.Cache, 0o700); err != nil {
 		return Commit{}, false, fmt.Errorf("the cache of %s: %w", r.url, err)
@@ -296,13 +295,13 @@ func (r *Remote) update(ctx context.Context) (c Commit, spoiled bool, err error)
 	return c, false, r.explain(err, s.authorized)
 }
 
-// fetch puts one commit into the cache. What the cache has of the last one is not
-// sent again, except when it has grown too large: then everything is, and takes
-// the place of what is there.
+// fetch puts one commit into the cache. The server does not send again what the cache has
+// of the last commit. When the cache has grown too large, the server sends everything,
+// and that replaces the old objects.
 func (r *Remote) fetch(ctx context.Context, s *session, hash plumbing.Hash) (err error) {
 	defer survive(&err)
 	if !isRepository(r.Cache) {
-		// What is there is the beginning of a repository at most.
+		// The folder holds at most the beginning of a repository.
 		if err := errors.Join(r.discard(), os.MkdirAll(r.Cache, 0o700)); err != nil {
 			return err
 		}
@@ -337,8 +336,8 @@ func (r *Remote) fetch(ctx context.Context, s *session, hash plumbing.Hash) (err
 		}
 		req.Filter = packp.FilterBlobLimit(tooBig, "")
 	}
-	// Between two commits without a common history, a server leaves out what the
-	// other side has only where it may send differences to that: a thin pack.
+	// The two commits have no common history in the cache. A server then leaves out
+	// objects that the client has only if it may send differences to them: a thin pack.
 	if req.Capabilities.Supports(capability.ThinPack) && !stored.overgrown() {
 		last, err := o.storage.Shallow()
 		if err != nil {
@@ -381,39 +380,38 @@ func (r *Remote) fetch(ctx context.Context, s *session, hash plumbing.Hash) (err
 			return err
 		}
 	}
-	// For whoever looks into the cache; it is read by hash.
+	// The reference is only for people who look into the cache. Reads use the hash.
 	_ = o.storage.SetReference(plumbing.NewHashReference(plumbing.NewBranchReferenceName(r.Branch), hash))
 	return nil
 }
 
-// unpack stores what a thin pack holds, object by object: its differences are to
-// objects that are stored already, without which the pack could not be read.
+// unpack stores the objects of a thin pack one by one. A thin pack holds differences to
+// objects that are stored already, and cannot be read without them.
 func unpack(storage storer.EncodedObjectStorer, pack io.Reader) error {
 	parser, err := packfile.NewParserWithStorage(packfile.NewScanner(pack), storage)
 	if err == nil {
 		_, err = parser.Parse()
 	}
 	if errors.Is(err, plumbing.ErrObjectNotFound) || errors.Is(err, packfile.ErrReferenceDeltaNotFound) {
-		// A large file that was left out became a smaller one, for instance.
+		// For example, a large file that was left out has become smaller.
 		return fmt.Errorf("%w: the cache lacks what the server takes it to have: %w", ErrCorrupt, err)
 	}
 	return err
 }
 
-// stored is the files of the cache that hold objects.
+// stored lists the files of the cache that hold objects.
 type stored struct {
 	packs, loose           []string // without their folder objects
 	packsBytes, looseBytes int64
 }
 
-// overgrown tells whether the cache holds much that the newest commit may not
+// overgrown tells whether the cache may hold many objects that the newest commit does not
 // need.
 func (s stored) overgrown() bool {
 	return len(s.packs) > 1 || len(s.loose) > maxLoose || s.looseBytes > s.packsBytes+maxGrowth
 }
 
-// stored lists what the cache holds, and deletes what an attempt that was cut off
-// has left.
+// stored lists the files of the cache, and deletes those that an interrupted attempt left.
 func (r *Remote) stored() (s stored, err error) {
 	root := filepath.Join(r.Cache, "objects")
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -440,8 +438,8 @@ func (r *Remote) stored() (s stored, err error) {
 	return s, nil
 }
 
-// replace deletes the objects of before, now that a pack has come which needs none
-// of them.
+// replace deletes the objects of before, after a new pack that needs none of them has
+// arrived.
 func (r *Remote) replace(before stored) error {
 	now, err := r.stored()
 	if err != nil {
@@ -510,7 +508,7 @@ func (r *Remote) connectHTTP(ctx context.Context) (*session, error) {
 	pack := s.pack
 	s.pack = func(ctx context.Context, req *packp.UploadPackRequest) (*packp.UploadPackResponse, error) {
 		answer, err := pack(ctx, req)
-		if h.page != nil { // of which the library leaves but the words
+		if h.page != nil { // the library's error keeps only the text of this one
 			err = h.page
 		}
 		return answer, err
@@ -527,7 +525,7 @@ func (r *Remote) httpSession(ctx context.Context, client *http.Client, auth gith
 	if err != nil {
 		return nil, err
 	}
-	// A redirect is refused by the client's own rule, which says where to.
+	// The client's own CheckRedirect refuses redirects, and says where they lead.
 	up, err := githttp.NewClientWithOptions(client, &githttp.ClientOptions{RedirectPolicy: githttp.FollowRedirects}).NewUploadPackSession(endpoint, auth)
 	if err != nil {
 		return nil, err
@@ -558,7 +556,7 @@ func (r *Remote) connectSSH(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The library knows no context: what it waits for ends with the connection.
+	// The library takes no context. To close the connection ends whatever it waits for.
 	unwatch := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	c, channels, requests, err := ssh.NewClientConn(conn, address, config)
 	if err != nil {
@@ -603,7 +601,7 @@ func (r *Remote) sshSession(client *ssh.Client) (*session, error) {
 	case err != nil:
 		_ = stdin.Close()
 		patience := time.AfterFunc(lastWords, func() { _ = client.Close() })
-		_ = remote.Wait() // for what it has to say
+		_ = remote.Wait() // for the message on its standard error
 		patience.Stop()
 		switch text := said.short(); {
 		case text == "":
@@ -620,8 +618,8 @@ func (r *Remote) sshSession(client *ssh.Client) (*session, error) {
 		if err == nil {
 			_, err = io.WriteString(stdin, "0009done\n")
 		}
-		// A server that was quick has sent its answer and closed the channel by now:
-		// closing it from here, too, is then io.EOF.
+		// A quick server has already sent its answer and closed the channel. Then Close
+		// returns io.EOF here.
 		if end := stdin.Close(); !errors.Is(end, io.EOF) {
 			err = errors.Join(err, end)
 		}
@@ -634,8 +632,8 @@ func (r *Remote) sshSession(client *ssh.Client) (*session, error) {
 	return &session{refs: refs, pack: pack}, nil
 }
 
-// saysNoRepository tells whether these are the words of Git or of one of the large
-// services for a repository that is not there, or not for everybody to see.
+// saysNoRepository tells whether the text is a message of Git, or of a large service,
+// that a repository does not exist or may not be seen.
 func saysNoRepository(text string) bool {
 	text = strings.ToLower(text)
 	return slices.ContainsFunc([]string{
@@ -643,13 +641,13 @@ func saysNoRepository(text string) bool {
 	}, func(words string) bool { return strings.Contains(text, words) })
 }
 
-// firstBytes keeps the beginning of what a server writes.
+// firstBytes keeps the beginning of a server's output.
 type firstBytes struct {
 	mu   sync.Mutex
 	text []byte
 }
 
-// maxSaid is how many bytes of it are kept.
+// maxSaid is the number of bytes that firstBytes keeps.
 const maxSaid = 4 << 10
 
 func (f *firstBytes) Write(p []byte) (int, error) {
@@ -659,7 +657,7 @@ func (f *firstBytes) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String is one line.
+// String returns the text as one line.
 func (f *firstBytes) String() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -37,8 +37,8 @@ import (
 	"triphammer/schema"
 )
 
-// Errors that callers tell apart. What is returned wraps one of them and says
-// where, and what to do.
+// Errors that callers tell apart. A returned error wraps one of them, and says where the
+// problem is and what to do.
 var (
 	ErrNoRepository  = errors.New("no Git repository")
 	ErrUnsupported   = errors.New("unsupported kind of Git repository")
@@ -52,30 +52,29 @@ var (
 	ErrMisconfigured = errors.New("the server's settings for the repository cannot be used")
 )
 
-// Commit is what a revision resolves to.
+// Commit describes one commit.
 type Commit struct {
 	Hash        string    `json:"hash"`
 	AuthorName  string    `json:"author_name"`
 	AuthorEmail string    `json:"author_email"`
 	Subject     string    `json:"subject"` // first line of the message
-	Time        time.Time `json:"time"`    // of the author
+	Time        time.Time `json:"time"`    // when the author wrote it
 }
 
-// Repo is a local repository, bare or not, or a linked worktree, and its
-// production branch.
+// Repo is a local repository with its production branch. It may be bare, or a linked
+// worktree.
 type Repo struct {
-	path   string // where .git is, or the bare repository itself
+	path   string // the folder that holds .git, or the bare repository itself
 	branch string
 
 	mu   sync.Mutex
-	head Commit   // as of the last Head that read one
-	kept *objects // with which it was read, for the Tree that follows
+	head Commit   // the newest commit that Head has read
+	kept *objects // with which head was read; the next Tree uses it
 }
 
-// Open finds the repository at path or above it. It reads nothing else: the
-// branch may come into being later. The branch is a short name or a full one
-// (refs/heads/main); one that Git could not have is an error, since it becomes
-// part of a path.
+// Open finds the repository at path or above it. The branch is a short name or a full one
+// (refs/heads/main), and need not exist yet. A name that Git does not allow is an error,
+// because the name becomes part of a path.
 func Open(path, branch string) (*Repo, error) {
 	branch = strings.TrimPrefix(branch, "refs/heads/")
 	if err := plumbing.NewBranchReferenceName(branch).Validate(); err != nil {
@@ -114,9 +113,9 @@ func (r *Repo) Root() string { return r.path }
 // Describe names the repository and the branch.
 func (r *Repo) Describe() (repository, branch string) { return r.path, r.branch }
 
-// Head is the newest commit of the production branch. Its errors are
-// ErrNoBranch (ErrEmpty is one), ErrNoRepository, ErrUnsupported and ErrCorrupt; all of them may
-// heal by themselves (SPEC 4.8).
+// Head is the newest commit of the production branch. Its errors are ErrNoBranch (ErrEmpty
+// is one), ErrNoRepository, ErrUnsupported and ErrCorrupt. All of them may be temporary
+// (SPEC 4.8).
 func (r *Repo) Head(ctx context.Context) (Commit, error) {
 	r.mu.Lock()
 	known := r.head
@@ -140,8 +139,8 @@ func (r *Repo) Head(ctx context.Context) (Commit, error) {
 	return c, err
 }
 
-// objectsOf opens the objects for a commit: those with which Head has just read
-// it, which saves reading the index of a large repository twice.
+// objectsOf opens the objects for a commit. If Head has just read the commit, it returns
+// the objects that Head opened, so that the index of a large repository is read once.
 func (r *Repo) objectsOf(hash string) (*objects, error) {
 	r.mu.Lock()
 	o, of := r.kept, r.head.Hash
@@ -156,14 +155,14 @@ func (r *Repo) objectsOf(hash string) (*objects, error) {
 // Commit resolves any revision: a branch, a tag, a hash, HEAD~2.
 func (r *Repo) Commit(ctx context.Context, rev string) (Commit, error) {
 	c, _, err := r.resolve(ctx, Commit{}, func(o *objects) (plumbing.Hash, error) {
-		if plumbing.IsHash(rev) { // it may be in another repository that this one borrows from
+		if plumbing.IsHash(rev) { // the object may be in another repository, from which this one borrows
 			hash := plumbing.NewHash(rev)
 			if _, err := o.size(hash); errors.Is(err, plumbing.ErrObjectNotFound) {
 				return hash, fmt.Errorf("%w: %s in %s", ErrNoCommit, rev, r.path)
 			}
 			return hash, nil
 		}
-		if at := strings.IndexAny(rev, ":{"); at > 0 && rev[at] == ':' { // the library would leave the path out
+		if at := strings.IndexAny(rev, ":{"); at > 0 && rev[at] == ':' { // the library would ignore the path
 			return plumbing.ZeroHash, fmt.Errorf("%w: %s names a file or folder of one", ErrNoCommit, rev)
 		}
 		repo := &git.Repository{Storer: o.storage}
@@ -176,8 +175,8 @@ func (r *Repo) Commit(ctx context.Context, rev string) (Commit, error) {
 	return c, err
 }
 
-// resolve reads the commit that find names, unless it is the known one. A
-// repository that was repacked between the two is read once more.
+// resolve reads the commit that find returns, unless that is the known one. If the
+// repository was repacked in between, resolve tries once more.
 func (r *Repo) resolve(ctx context.Context, known Commit, find func(*objects) (plumbing.Hash, error)) (Commit, *objects, error) {
 	var err error
 	for range 2 {
@@ -218,11 +217,11 @@ func (r *Repo) resolveOnce(known Commit, find func(*objects) (plumbing.Hash, err
 	}, o, nil
 }
 
-// noBranch says which branches there are, the likeliest first.
+// noBranch is an error that lists the existing branches, those with similar names first.
 func (r *Repo) noBranch(o *objects) error {
 	var names []string
 	if all, err := o.storage.IterReferences(); err == nil {
-		_ = all.ForEach(func(ref *plumbing.Reference) error { // stops at no error of ours
+		_ = all.ForEach(func(ref *plumbing.Reference) error { // the function returns no error
 			if ref.Name().IsBranch() {
 				names = append(names, ref.Name().Short())
 			}

@@ -17,10 +17,10 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/filemode"
 )
 
-// Tree opens the folder dir of a commit as a file system: read-only, sizes known
-// before reading, links and submodules told by their mode (fs.ModeSymlink,
-// fs.ModeIrregular) and not followed. A folder that the commit does not have is
-// ErrNoFolder; an object that cannot be read is ErrCorrupt.
+// Tree opens the folder dir of a commit as a read-only file system. The size of a file is
+// known before it is read. Links and submodules have the modes fs.ModeSymlink and
+// fs.ModeIrregular, and are not followed. The error is ErrNoFolder if the commit does not
+// have the folder, and ErrCorrupt if an object cannot be read.
 //
 // The tree implements fs.ReadDirFS, fs.ReadFileFS and fs.StatFS, may be used by
 // several goroutines, and survives a repack of the repository.
@@ -61,10 +61,10 @@ func (r *Repo) Tree(ctx context.Context, hash, dir string) (_ fs.FS, err error) 
 // treeFS is a tree object as an fs.FS.
 type treeFS struct {
 	root    *node
-	damaged func() // hears of objects that cannot be read; may be nil
-	partial bool   // files that are not there are at least tooBig
+	damaged func() // called when an object cannot be read; may be nil
+	partial bool   // missing files have at least tooBig bytes
 
-	mu      sync.Mutex // of what follows, and of all nodes' children and size
+	mu      sync.Mutex // guards objects, and the children and sizes of all nodes
 	objects *objects
 }
 
@@ -74,17 +74,17 @@ type node struct {
 	hash   plumbing.Hash
 	name   string
 	mode   fs.FileMode
-	commit bool // hash is of a commit: the root of its tree
+	commit bool // hash is that of a commit, and the node is the root of its tree
 
 	listed   bool
 	children map[string]*node
-	entries  []fs.DirEntry // the same, sorted by name
+	entries  []fs.DirEntry // the children, sorted by name
 	sized    bool
 	size     int64
 }
 
-// read does something with the objects. If one has moved they are looked at
-// afresh, once.
+// read calls do with the objects. If an object has moved, it opens the repository again,
+// and calls do once more.
 func (t *treeFS) read(do func(*objects) error) (err error) {
 	defer func() {
 		if errors.Is(err, ErrCorrupt) && t.damaged != nil {
@@ -155,14 +155,14 @@ func modeOf(m filemode.FileMode) fs.FileMode {
 	return fs.ModeIrregular
 }
 
-// plainName tells whether a name is one element of a path. Any other could lead
-// out of its folder, or could not be opened.
+// plainName tells whether a name is one element of a path. Any other name could lead out
+// of its folder, or could not be opened.
 func plainName(name string) bool {
 	return fs.ValidPath(name) && name != "." && !strings.ContainsAny(name, "/\\\x00")
 }
 
-// shownName stands for a name that is not plain. Its entry is listed, as
-// something that is no file, so that it is told and not passed over.
+// shownName is a substitute for a name that is not plain. The entry is listed as an
+// irregular file, so that it is reported and not silently ignored.
 func shownName(name string) string {
 	shown := strings.Map(func(r rune) rune {
 		if r == '/' || r == '\\' || r == 0 {
@@ -288,14 +288,14 @@ func (n *node) Mode() fs.FileMode  { return n.mode }
 func (n *node) ModTime() time.Time { return time.Time{} }
 func (n *node) Sys() any           { return nil }
 
-// Size is known once Info was called.
+// Size is known after Info was called.
 func (n *node) Size() int64 {
 	n.tree.mu.Lock()
 	defer n.tree.mu.Unlock()
 	return n.size
 }
 
-// Info looks up the size, which reads no content.
+// Info looks up the size, without reading the content.
 func (n *node) Info() (fs.FileInfo, error) {
 	if !n.mode.IsRegular() {
 		return n, nil
@@ -308,7 +308,7 @@ func (n *node) Info() (fs.FileInfo, error) {
 	return n, nil
 }
 
-// measure looks up a file's size, once. t.mu is held.
+// measure looks up the size of a file, once. The caller holds t.mu.
 func (t *treeFS) measure(n *node) error {
 	if n.sized {
 		return nil

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// ErrUnverified is a commit that no allowed key signed.
+// ErrUnverified is the error for a commit that no allowed key signed.
 var ErrUnverified = errors.New("the commit is not verified")
 
 const (
@@ -35,13 +35,13 @@ type Signers struct {
 	// File has lines in the format of allowed_signers (ssh-keygen(1)) and armored
 	// OpenPGP public keys, in any mixture. It is read each time.
 	File string
-	// Arrived is when the server first saw a commit. At that time an ssh key has to
-	// be valid; nil: at the time that the commit itself gives.
+	// Arrived is when the server first saw a commit. An ssh key must be valid at that
+	// time. If Arrived is nil, it must be valid at the time that the commit states.
 	Arrived func(ctx context.Context, hash string) (time.Time, error)
 }
 
-// Verify checks that a signer signed the commit. The error is an ErrUnverified if
-// the commit is at fault. The warning, if any, is of a commit that may apply.
+// Verify checks that a signer signed the commit. The error is an ErrUnverified if the
+// commit is not correctly signed. A warning is about a commit that may apply.
 func (r *Repo) Verify(ctx context.Context, hash string, signers Signers) (warning string, err error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
@@ -73,13 +73,13 @@ func (r *Repo) Verify(ctx context.Context, hash string, signers Signers) (warnin
 	return warning, nil
 }
 
-// Verify is Repo.Verify for a commit that Head gave.
+// Verify is Repo.Verify for a commit that Head returned.
 func (r *Remote) Verify(ctx context.Context, hash string, signers Signers) (warning string, err error) {
 	return r.cache.Verify(ctx, hash, signers)
 }
 
-// rawCommit is the bytes of a commit object. What is verified is what the hash
-// names, not what a parser made of it.
+// rawCommit is the bytes of a commit object. The signature is verified over the bytes that
+// the hash names, not over the output of a parser.
 func (r *Repo) rawCommit(hash plumbing.Hash) (raw []byte, err error) {
 	defer survive(&err)
 	o, err := openObjects(r.path)
@@ -114,7 +114,7 @@ type signerKeys struct {
 type sshSigner struct {
 	principals    string
 	key           ssh.PublicKey
-	after, before time.Time // of the commit; zero: any
+	after, before time.Time // limits of the time of the commit; zero: no limit
 }
 
 func parseKeys(text []byte) (*signerKeys, error) {
@@ -156,8 +156,8 @@ func parseKeys(text []byte) (*signerKeys, error) {
 	return keys, nil
 }
 
-// parseSigner reads PRINCIPALS [OPTIONS] KEY. Keys for other uses than Git do not
-// apply.
+// parseSigner reads PRINCIPALS [OPTIONS] KEY. applies is false for a key that is not for
+// Git.
 func parseSigner(line string) (s sshSigner, applies bool, err error) {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("the line %.40q…: %w", line, fmt.Errorf(format, args...))
@@ -179,7 +179,7 @@ func parseSigner(line string) (s sshSigner, applies bool, err error) {
 		case "valid-before":
 			s.before, err = signerTime(value)
 		default:
-			// Among them cert-authority: ignoring one could let somebody in.
+			// This includes cert-authority. To ignore an option could let somebody in.
 			err = fmt.Errorf("the option %s is not supported", name)
 		}
 		if err != nil {
@@ -189,7 +189,7 @@ func parseSigner(line string) (s sshSigner, applies bool, err error) {
 	return s, applies, nil
 }
 
-// signerTime reads YYYYMMDD[HHMM[SS]][Z]; without Z it is local time.
+// signerTime reads YYYYMMDD[HHMM[SS]][Z]. Without Z it is local time.
 func signerTime(text string) (time.Time, error) {
 	zone := time.Local
 	if cut, utc := strings.CutSuffix(text, "Z"); utc {
@@ -203,8 +203,9 @@ func signerTime(text string) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("%q is not a time such as 20260131Z", text)
 }
 
-// verify checks the signature of a raw commit, with the time at which it arrived
-// or zero for the time that it gives. What it says follows the commit's name.
+// verify checks the signature of a raw commit. arrived is when the commit arrived; zero
+// means the time that the commit states. The texts continue a sentence that begins with
+// the hash of the commit.
 func (k *signerKeys) verify(raw []byte, arrived time.Time) (warning string, err error) {
 	payload, signature, err := splitSignature(raw)
 	if err != nil {
@@ -224,8 +225,8 @@ func (k *signerKeys) verify(raw []byte, arrived time.Time) (warning string, err 
 	return "", nil
 }
 
-// splitSignature takes the gpgsig header out of a commit: what is left is what
-// was signed. A commit with two of them says nothing.
+// splitSignature takes the gpgsig header out of a commit. The rest is what was signed. A
+// commit with two such headers is an error.
 func splitSignature(raw []byte) (payload []byte, signature string, err error) {
 	head, message, found := bytes.Cut(raw, []byte("\n\n"))
 	if !found {
@@ -257,7 +258,7 @@ func splitSignature(raw []byte) (payload []byte, signature string, err error) {
 	return payload, sig.String(), nil
 }
 
-// commitTime is when the committer says that it was; zero if nothing says so.
+// commitTime is the time that the committer header states; zero if there is none.
 func commitTime(payload []byte) time.Time {
 	for line := range bytes.Lines(payload) {
 		if text, ok := bytes.CutPrefix(line, []byte("committer ")); ok {
@@ -278,7 +279,7 @@ func commitTime(payload []byte) time.Time {
 	return time.Time{}
 }
 
-// The layout of a signature is PROTOCOL.sshsig of OpenSSH.
+// The layout of a signature is described in PROTOCOL.sshsig of OpenSSH.
 const sshSigMagic = "SSHSIG"
 
 type sshSig struct {

@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	pollEvery = 5 * time.Second      // what notifications miss
-	settle    = 5 * time.Millisecond // several events of one push are one kick
+	pollEvery = 5 * time.Second      // finds changes that notifications miss
+	settle    = 5 * time.Millisecond // joins the events of one push into one kick
 )
 
-// Watch calls kick once when it has begun and whenever the branch may have
-// moved, until ctx is done. It watches folders, not the file of the ref, which
-// Git replaces, and polls besides: there are file systems without
-// notification, and a repository can be replaced as a whole. kick must not block.
+// Watch calls kick once at the start and whenever the branch may have moved, until ctx is
+// done. kick must not block. Watch watches folders, because Git replaces the file of a
+// ref. It also polls, because some file systems send no notifications, and because a
+// repository can be replaced as a whole.
 func (r *Repo) Watch(ctx context.Context, kick func()) error {
 	return watch(ctx, kick, func() []string {
 		common := commonDir(gitDir(r.path)) // packed-refs is here
@@ -33,22 +33,22 @@ func (r *Repo) Watch(ctx context.Context, kick func()) error {
 	})
 }
 
-// watch re-arms the folders before each kick: those that came into being since
-// are then watched before what is in them is read.
+// watch watches the folders again before each kick. So a new folder is watched before its
+// content is read.
 func watch(ctx context.Context, kick func(), folders func() []string) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
-		// Out of inotify instances: polling alone still finds everything.
+		// There are no inotify instances left. Polling alone still finds all changes.
 		return poll(ctx, kick)
 	}
 	defer func() { _ = watcher.Close() }()
 	arm := func() {
 		for _, dir := range folders() {
-			_ = watcher.Add(dir) // absent ones come with a later round
+			_ = watcher.Add(dir) // a later round adds folders that do not exist yet
 		}
 	}
 	arm()
-	kick() // for what moved before the folders were watched
+	kick() // for changes from before the folders were watched
 	ticker := time.NewTicker(pollEvery)
 	defer ticker.Stop()
 	timer := time.NewTimer(time.Hour)
@@ -73,7 +73,7 @@ func watch(ctx context.Context, kick func(), folders func() []string) error {
 				pending = true
 				timer.Reset(settle)
 			}
-		case <-watcher.Errors: // an overflow: something changed, look
+		case <-watcher.Errors: // events were lost, so something may have changed
 			if !pending {
 				pending = true
 				timer.Reset(settle)
@@ -96,7 +96,7 @@ func poll(ctx context.Context, kick func()) error {
 	}
 }
 
-// gitDir is where the repository at root keeps its HEAD.
+// gitDir is the folder in which the repository at root keeps its HEAD.
 func gitDir(root string) string {
 	dotGit := filepath.Join(root, ".git")
 	info, err := os.Stat(dotGit)
@@ -116,7 +116,7 @@ func gitDir(root string) string {
 	return dotGit
 }
 
-// commonDir is where a linked worktree's refs are.
+// commonDir is the folder that holds the refs of a linked worktree.
 func commonDir(dir string) string {
 	text, err := os.ReadFile(filepath.Join(dir, "commondir"))
 	if err != nil {

@@ -15,35 +15,36 @@ import (
 )
 
 const (
-	// maxHashed is the size up to which a file counts with its content, in
-	// bytes; a larger one, which no definition is, with its size and age.
+	// maxHashed is the largest file, in bytes, whose content goes into the hash. Of a
+	// larger file, which cannot be a definition, the size and the time go into it.
 	maxHashed = 1 << 20
-	// racy is how old a file must be before its size and age vouch for its
-	// content: twice in one tick of the clock looks like once.
+	// racy is how old the last change of a file must be before an equal size and time
+	// prove that the content is equal. Two changes within one tick of the clock have the
+	// same time.
 	racy = 2 * time.Second
-	// maxWatched bounds the folders that take a notification each; the poll
-	// finds changes in others.
+	// maxWatched limits the number of folders that are watched with notifications.
+	// Polling finds changes in the others.
 	maxWatched = 1000
 )
 
-// WorkTree is a plain folder as a source of definitions. It follows no link out
-// of the folder. .git, .triphammer and node_modules are not part of it.
+// WorkTree is a plain folder as a source of definitions. It follows no links out of the
+// folder. It leaves out .git, .triphammer and node_modules.
 type WorkTree struct {
 	path string
 	root *os.Root
 
 	mu   sync.Mutex
-	seen map[string]seen // by name, as of the last Head
+	seen map[string]seen // by name, from the last Head
 }
 
-// seen is what a file was when it was last read.
+// seen is the state of a file when it was last read.
 type seen struct {
 	size    int64
 	changed time.Time
 	sum     [sha256.Size]byte
 }
 
-// OpenWorkTree opens a folder; Close releases it.
+// OpenWorkTree opens a folder. Close releases it.
 func OpenWorkTree(path string) (*WorkTree, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -59,15 +60,15 @@ func OpenWorkTree(path string) (*WorkTree, error) {
 // Close releases the folder.
 func (w *WorkTree) Close() error { return w.root.Close() }
 
-// Describe names the folder; there is no branch.
+// Describe names the folder. There is no branch.
 func (w *WorkTree) Describe() (repository, branch string) { return w.path, "" }
 
-// FS is the folder as it is now. Links are listed as such; one that leads out of
-// the folder cannot be opened.
+// FS is the folder as it is now. Links are listed as links. A link that leads out of the
+// folder cannot be opened.
 func (w *WorkTree) FS() fs.FS { return folderFS{w.root.FS()} }
 
-// Head stands in for a commit: its hash is over what the definition files hold,
-// its time that of the newest.
+// Head takes the place of a commit. Its hash covers the content of the definition files,
+// and its time is that of the newest file.
 func (w *WorkTree) Head(ctx context.Context) (Commit, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -79,7 +80,7 @@ func (w *WorkTree) Head(ctx context.Context) (Commit, error) {
 		}
 		file, err := w.look(name, d)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-			return nil // removed meanwhile, or as in walk
+			return nil // the file was removed meanwhile, or is unreadable, as in walk
 		}
 		if err != nil {
 			return err
@@ -99,7 +100,7 @@ func (w *WorkTree) Head(ctx context.Context) (Commit, error) {
 	return c, nil
 }
 
-// look reads a file, or a link, if it may have changed.
+// look reads a file or a link, unless it is certainly unchanged.
 func (w *WorkTree) look(name string, d fs.DirEntry) (seen, error) {
 	info, err := d.Info()
 	if err != nil {
@@ -124,7 +125,7 @@ func (w *WorkTree) look(name string, d fs.DirEntry) (seen, error) {
 	return now, err
 }
 
-// isText tells whether a file can matter to a definition tree.
+// isText tells whether a file can be part of a definition tree.
 func isText(name string) bool {
 	switch path.Ext(name) {
 	case ".yaml", ".yml", ".md", ".json":
@@ -133,8 +134,8 @@ func isText(name string) bool {
 	return false
 }
 
-// Tree is the folder dir as it is now, whatever the hash. What changed after
-// Head shows as another head at the next look.
+// Tree is the folder dir as it is now, for any hash. A change after Head gives another
+// hash at the next look.
 func (w *WorkTree) Tree(_ context.Context, _, dir string) (fs.FS, error) {
 	if dir = path.Clean(dir); dir == "." {
 		return w.FS(), nil
@@ -152,8 +153,8 @@ func (w *WorkTree) Tree(_ context.Context, _, dir string) (fs.FS, error) {
 	return fs.Sub(w.FS(), dir)
 }
 
-// Watch calls kick once when it has begun and whenever a file may have changed,
-// until ctx is done.
+// Watch calls kick once at the start and whenever a file may have changed, until ctx is
+// done.
 func (w *WorkTree) Watch(ctx context.Context, kick func()) error {
 	return watch(ctx, kick, func() []string {
 		dirs := []string{w.path}
@@ -170,7 +171,7 @@ func (w *WorkTree) Watch(ctx context.Context, kick func()) error {
 	})
 }
 
-// walk visits what is in the folder, in order.
+// walk visits everything in the folder, in order.
 func (w *WorkTree) walk(ctx context.Context, visit func(name string, d fs.DirEntry) error) error {
 	return fs.WalkDir(w.FS(), ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
@@ -179,7 +180,7 @@ func (w *WorkTree) walk(ctx context.Context, visit func(name string, d fs.DirEnt
 		case name == ".":
 			return err
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
-			return nil // if it matters, loading the definitions says so
+			return nil // loading the definitions reports it if it matters
 		case err != nil:
 			return err
 		}
@@ -187,7 +188,7 @@ func (w *WorkTree) walk(ctx context.Context, visit func(name string, d fs.DirEnt
 	})
 }
 
-// folderFS is a folder of the operating system as the tree of a commit would be.
+// folderFS shows a folder of the operating system in the way of a commit's tree.
 type folderFS struct{ fs.FS }
 
 // ReadDir implements fs.ReadDirFS.

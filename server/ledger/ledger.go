@@ -1,5 +1,8 @@
-// Package ledger joins appliers to the store: it records what they apply, gives them
-// what they need for it, and builds again what an earlier apply made live.
+// Package ledger connects appliers to the store. It records applies, looks up the secrets,
+// UIDs, pins and deliveries that an apply needs, and rebuilds the revision of an earlier
+// apply.
+//
+// It does not decide what is applied (package applier).
 package ledger
 
 import (
@@ -101,7 +104,7 @@ func (l *Ledger) Deliveries(ctx context.Context, webhookUID string, n int, visit
 	for _, d := range all {
 		payload, err := l.store.Payload(ctx, d.ID)
 		if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrDamaged) {
-			continue // it was pruned meanwhile, or proves nothing
+			continue // it was pruned meanwhile, or it is damaged and proves nothing
 		}
 		if err == nil {
 			err = visit(d.ID.String(), payload)
@@ -113,7 +116,7 @@ func (l *Ledger) Deliveries(ctx context.Context, webhookUID string, n int, visit
 	return nil
 }
 
-// Pin is what a factory is pinned to now, nil if it follows its branch.
+// Pin is the present pin of a factory; nil if the factory follows its branch.
 func (l *Ledger) Pin(ctx context.Context, factory string) (*applier.Pin, error) {
 	p, err := l.store.PinOf(ctx, factory)
 	if errors.Is(err, store.ErrNotFound) {
@@ -131,7 +134,7 @@ func (l *Ledger) EndPin(ctx context.Context, factory string) error {
 	return l.store.EndPin(ctx, factory)
 }
 
-// Arrived is when this server first tried to apply a commit: now, if it never did.
+// Arrived is when this server first tried to apply a commit. If it never did, that is now.
 func (l *Ledger) Arrived(ctx context.Context, factory, hash string) (time.Time, error) {
 	at, err := l.store.FirstApply(ctx, factory, hash)
 	if errors.Is(err, store.ErrNotFound) {
@@ -140,8 +143,8 @@ func (l *Ledger) Arrived(ctx context.Context, factory, hash string) (time.Time, 
 	return at, err
 }
 
-// Restore builds what a factory served last, with the generations of the secrets
-// that its apply took (SPEC 4.4); nil if nothing served yet.
+// Restore rebuilds the revision that a factory served last, with the generations of the
+// secrets that its apply used (SPEC 4.4). It returns nil if nothing served yet.
 func (l *Ledger) Restore(ctx context.Context, factory string) (*applier.Revision, error) {
 	last, err := l.store.LastApply(ctx, factory, string(applier.Applied))
 	if errors.Is(err, store.ErrNotFound) {
@@ -163,8 +166,8 @@ func (l *Ledger) Restore(ctx context.Context, factory string) (*applier.Revision
 	})
 }
 
-// Load builds the revision of an apply, to explain what it decided. It has no
-// secrets, so it verifies nothing.
+// Load rebuilds the revision of an apply, to explain its decisions. The revision has no
+// secrets, so it cannot verify deliveries.
 func (l *Ledger) Load(ctx context.Context, id store.ApplyID) (*applier.Revision, error) {
 	a, err := l.store.ApplyByID(ctx, id)
 	if err != nil {
@@ -200,7 +203,7 @@ func commitOf(a *store.Apply) gitrepo.Commit {
 	return gitrepo.Commit{Hash: a.Commit, AuthorName: a.AuthorName, AuthorEmail: a.AuthorEmail, Subject: a.Subject, Time: a.CommitTime}
 }
 
-// tree opens the definition files that an apply kept.
+// tree opens the stored definition files of an apply.
 func (l *Ledger) tree(ctx context.Context, id store.ApplyID) (fs.FS, error) {
 	files, err := l.store.ApplyFiles(ctx, id)
 	var s applier.Snapshot
