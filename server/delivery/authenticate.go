@@ -13,13 +13,13 @@ import (
 // SenderIDHeader is the sender-set identity header (SPEC 5.12).
 const SenderIDHeader = "X-Service-Delivery-Id"
 
-// maxIdentity is the longest identity kept as it came; longer ones are hashed
-// (SPEC 5.6). It is also where a kept header is cut.
+// maxIdentity is the longest identity that is kept unchanged, in bytes. Longer ones are
+// hashed (SPEC 5.6). A kept header is cut at the same length.
 const maxIdentity = 255
 
-// keptHeaders are the headers worth keeping with a delivery. It is an
-// allow-list: a header that is not known to be harmless may be a
-// credential. Beside these a delivery keeps its own identity headers.
+// keptHeaders are the headers that are stored with every delivery. It is an allow-list,
+// because any other header may be a credential. The identity headers of the webhook are
+// stored as well.
 var keptHeaders = []string{
 	"Content-Type",
 	"Content-Encoding",
@@ -37,23 +37,24 @@ var keptHeaders = []string{
 
 func (a *attempt) authenticate() error { return a.hook.Verifier.Verify(a.signed()) }
 
-// failureKey is whose budget a failed authentication spends.
+// failureKey says whose budget a failed authentication spends.
 func (a *attempt) failureKey() failureKey { return failureKey{a.hook.UID, Network(a.Client)} }
 
-// Network is what counts as one client: an IPv4 address, as neighbours of one are
-// often strangers to it, and of IPv6 the /64, which a sender has to itself.
+// Network is the range of addresses that counts as one client. For IPv4 that is one
+// address, because the neighbouring ones often belong to others. For IPv6 it is the /64
+// network, which usually belongs to one sender.
 func Network(addr netip.Addr) netip.Prefix {
 	addr = addr.Unmap().WithZone("")
 	bits := addr.BitLen()
 	if addr.Is6() {
 		bits = 64
 	}
-	network, _ := addr.Prefix(bits) // of no address, none
+	network, _ := addr.Prefix(bits) // no network for an invalid address
 	return network
 }
 
-// identity names the delivery by the first source that has a value
-// (SPEC C6.2).
+// identity is the identity of the delivery, from the first source that has a value (SPEC
+// C6.2).
 func (a *attempt) identity() store.Identity {
 	if name := a.hook.Def.DeliveryIDHeader; name != "" {
 		if value := headerValue(a.Header, name); value != "" {
@@ -71,8 +72,8 @@ func (a *attempt) identity() store.Identity {
 	return store.Identity{Source: store.IdentityBody, Value: digest(a.body)}
 }
 
-// providerHeaders are the provider's own delivery headers; only a signed
-// webhook has a provider.
+// providerHeaders are the headers in which the provider identifies a delivery. Only a
+// webhook with a signature scheme has a provider.
 func (a *attempt) providerHeaders() []string {
 	if a.hook.Def.Scheme == nil {
 		return nil
@@ -93,13 +94,14 @@ func digest(data []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// keptHeaders are the headers stored with the delivery; no credential is ever
-// among them (SPEC 5.10).
+// keptHeaders are the headers that are stored with the delivery. They never hold a
+// credential (SPEC 5.10).
 func (a *attempt) keptHeaders() map[string]string {
 	var kept map[string]string
 	keep := func(name string) {
 		value := a.Header.Get(name)
-		// Where a scheme lets the webhook file name the header of its proof, that can be any.
+		// In some schemes the webhook file names the header of the credential, so that it
+		// can be any header.
 		if value == "" || a.hook.Def.Scheme != nil && a.hook.Def.Scheme.IsCredentialHeader(name) {
 			return
 		}
@@ -124,7 +126,7 @@ func (a *attempt) keptHeaders() map[string]string {
 	return kept
 }
 
-// clientAddr is how an address is written in the log.
+// clientAddr is the text of an address in the log; empty if it is invalid.
 func clientAddr(addr netip.Addr) string {
 	if !addr.IsValid() {
 		return ""

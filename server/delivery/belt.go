@@ -33,19 +33,19 @@ type Stage struct {
 	Stage, Outcome, Detail string
 }
 
-// Trace says how far a delivery came, and why no further.
+// Trace says which stage a delivery reached, and why it stopped there.
 type Trace struct {
 	Delivery *store.Delivery
-	Commit   string // of the definitions that decided it
-	// Webhook is the definition that decided it, with its automations; nil if it
-	// cannot be had any more.
+	Commit   string // of the definitions that decided the delivery
+	// Webhook is the definition that decided the delivery, with its automations; nil if it
+	// is no longer available.
 	Webhook *applier.Webhook
 	Belt    []Stage
-	// Matches has one result per enabled automation that selects the webhook,
-	// with the first failing path; nil if the delivery was not matched.
+	// Matches has one result for each enabled automation that selects the webhook, with
+	// the first path that failed. It is nil if the delivery was not matched.
 	Matches []match.Result
-	// Disabled has what the disabled automations that select the webhook would have
-	// said. They start nothing.
+	// Disabled has the results that the disabled automations which select the webhook
+	// would have had. They start nothing.
 	Disabled []match.Result
 }
 
@@ -96,14 +96,14 @@ func (s *Service) Show(ctx context.Context, id store.DeliveryID) (*Trace, error)
 	return trace, nil
 }
 
-// explainMatch matches the stored payload again with the definitions that
-// decided it. What was recorded rules: the runs are those of the log.
+// explainMatch matches the stored payload again, with the definitions that decided the
+// delivery. The runs that it shows are the recorded ones, whatever matches now.
 func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook *applier.Webhook, why string) error {
 	d := trace.Delivery
 	if hook != nil {
 		body, err := s.cfg.Store.Payload(ctx, d.ID)
 		switch {
-		case errors.Is(err, store.ErrDamaged): // what was recorded is shown all the same
+		case errors.Is(err, store.ErrDamaged): // the recorded data is still shown
 			b.stages[0].Detail = join(b.stages[0].Detail, "the stored payload is damaged")
 			hook, why = nil, "the stored payload is damaged"
 		case err != nil:
@@ -147,8 +147,8 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 	return nil
 }
 
-// started is how many runs the delivery started. Of one that was recorded before
-// that was kept, it is told by what matches.
+// started is how many runs the delivery started. An old delivery has no recorded number,
+// so its matches are counted.
 func started(trace *Trace) int {
 	n := max(trace.Delivery.Started, len(trace.Delivery.Runs))
 	if trace.Delivery.Started < 0 {
@@ -163,8 +163,9 @@ func started(trace *Trace) int {
 	return n
 }
 
-// Came says what came of an accepted delivery that started so many runs: that is
-// empty if it was not accepted, or if the number is not known (negative).
+// Came describes the result of an accepted delivery that started the given number of runs.
+// It is empty if the delivery was not accepted, or if the number is negative, which means
+// unknown.
 func Came(outcome store.Outcome, started int) string {
 	switch {
 	case outcome != store.Accepted || started < 0:
@@ -175,7 +176,7 @@ func Came(outcome store.Outcome, started int) string {
 	return counted(started, "run")
 }
 
-// automationsOf names the first few.
+// automationsOf names the first few automations.
 func automationsOf(results []match.Result) string {
 	const shown = 5
 	var names []string
@@ -188,8 +189,8 @@ func automationsOf(results []match.Result) string {
 	return strings.Join(names, ", ")
 }
 
-// deciding finds the webhook as it was when the delivery came, or says why it
-// is not to be had.
+// deciding finds the webhook as it was when the delivery arrived, or says why it is not
+// available.
 func (s *Service) deciding(ctx context.Context, d *store.Delivery) (hook *applier.Webhook, why string) {
 	if live, ok := s.cfg.Live.Webhook(d.WebhookUID); ok && live.Revision.ApplyID == d.ApplyID.String() {
 		return live, ""
@@ -247,7 +248,7 @@ func counted(n int, noun string) string {
 	return fmt.Sprintf("%d %s", n, noun)
 }
 
-// belt collects the stages up to the one that stopped.
+// belt collects the stages, up to the one at which the delivery stopped.
 type belt struct {
 	stages  []Stage
 	stopped bool

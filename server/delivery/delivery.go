@@ -1,5 +1,5 @@
-// Package delivery takes a request from its bytes to queued runs, in one transaction,
-// and explains afterwards what became of it.
+// Package delivery turns a webhook request into queued runs, in one transaction, and later
+// explains the outcome.
 //
 // [Service.Receive] keeps the order of SPEC 5.1: webhook, credential, size, rate,
 // JSON, identity, commit. It guarantees that the body of an unauthenticated sender is
@@ -34,7 +34,7 @@ import (
 // MaxBody is the largest accepted body in bytes (SPEC C8.1: 256 KB).
 const MaxBody = 262144
 
-// Reasons that are not a verifier's own (SPEC 7.2).
+// Reasons that do not come from a verifier (SPEC 7.2).
 const (
 	ReasonInvalidJSON = "invalid_json"
 	ReasonTooLarge    = "too_large"
@@ -44,28 +44,28 @@ const (
 	ReasonNotFound    = "not_found"
 	ReasonNoMemory    = "no_memory"
 
-	// Those of a BodyError.
+	// Reasons of a BodyError.
 	ReasonIncomplete = "body_incomplete"
 	ReasonTooSlow    = "body_too_slow"
 	ReasonMalformed  = "body_malformed"
 )
 
-// What Request.ReadBody returns beside a BodyError.
+// Errors of Request.ReadBody, besides a BodyError.
 var (
-	// ErrTooLarge is for a body above the limit.
+	// ErrTooLarge: the body is above the limit.
 	ErrTooLarge = errors.New("the body is larger than 262,144 bytes")
-	// ErrNoMemory is for one that had to go for others, or found no room.
+	// ErrNoMemory: the body was dropped in favour of others, or there was no memory for it.
 	ErrNoMemory = errors.New("the memory for bodies is full")
 )
 
-// BodyRetry is when to send again what found no memory, in seconds.
+// BodyRetry is the Retry-After of a request whose body found no memory, in seconds.
 const BodyRetry = 5
 
-// BodyError is of a body that did not come whole.
+// BodyError is the error for an incomplete body.
 type BodyError struct {
 	Reason string // why: cut off, too slow, malformed
 	Detail string
-	Got    int64 // bytes that came
+	Got    int64 // bytes that arrived
 }
 
 func (e *BodyError) Error() string { return e.Reason + ": " + e.Detail }
@@ -76,14 +76,14 @@ type Config struct {
 	Store *store.Store
 	// Wake tells the run manager that runs were enqueued.
 	Wake func()
-	// RateLimit is the number of authenticated deliveries in any 60 s of one
-	// webhook, AuthFailures that of failed authentications of one webhook and
-	// client address; 0 means no limit (SPEC 5.8, 13.3).
+	// RateLimit is how many authenticated deliveries one webhook accepts in any 60 s.
+	// AuthFailures is how many failed authentications are answered in any 60 s for one
+	// webhook and one client (see Network). 0 means no limit (SPEC 5.8, 13.3).
 	RateLimit, AuthFailures int
-	// Load rebuilds the revision of an apply, to explain deliveries that an
-	// older definition decided.
+	// Load rebuilds the revision of an apply, to explain deliveries that older definitions
+	// decided.
 	Load func(ctx context.Context, id store.ApplyID) (*applier.Revision, error)
-	// Observe, if set, is told the outcome of each request.
+	// Observe, if set, is called with the outcome of each request.
 	Observe func(Observation)
 	Now     func() time.Time
 	Logger  *slog.Logger
@@ -127,28 +127,27 @@ func New(cfg Config) *Service {
 // Request is one POST to an ingress URL.
 type Request struct {
 	UID string
-	// PathToken is the further path segment, of which HasPathToken tells whether
-	// there was one.
+	// PathToken is the path segment after the UID. HasPathToken tells whether there is one.
 	PathToken     string
 	HasPathToken  bool
-	URL           string // as the sender wrote it; some schemes sign it
+	URL           string // as the sender wrote it, because some schemes sign it
 	Header        http.Header
 	ContentLength int64 // -1 if unknown
 	Client        netip.Addr
-	// ReadBody reads at most limit bytes, and buffers nothing above the limit (SPEC
-	// 5.3). Its error is ErrTooLarge, ErrNoMemory or a *BodyError. Receive uses what
-	// it returns no longer than until it has answered.
+	// ReadBody reads at most limit bytes, and buffers nothing above the limit (SPEC 5.3).
+	// Its error is ErrTooLarge, ErrNoMemory or a *BodyError. Receive does not use the bytes
+	// after it has returned.
 	ReadBody func(limit int64) ([]byte, error)
 }
 
-// Answer is what the sender gets; the server renders it with fixed bodies.
+// Answer is the answer to the sender. The server renders it with fixed bodies.
 type Answer struct {
-	Status     int              // 202 400 401 404 408 413 429 503, that of Reply, or 0: the sender went away
+	Status     int              // 202 400 401 404 408 413 429 503, or that of Reply; 0: the sender went away
 	DeliveryID store.DeliveryID // with 202
 	RetryAfter int              // seconds, with 429 and 503
-	Reason     string           // why not, for logs and metrics; never secret
-	// Reply, if set, is what a sender's question is answered with, instead of the
-	// fixed bodies.
+	Reason     string           // why the request was refused, for logs and metrics; never secret
+	// Reply, if set, is the answer to a question of the sender. It replaces the fixed
+	// bodies.
 	Reply *signature.Reply
 }
 
@@ -169,7 +168,7 @@ func (s *Service) Receive(ctx context.Context, req *Request) Answer {
 	return answer
 }
 
-// attempt is a request on its way.
+// attempt is a request that Receive is deciding.
 type attempt struct {
 	*Request
 	hook *applier.Webhook
@@ -221,8 +220,8 @@ func (s *Service) accept(ctx context.Context, a *attempt, matched []int) Answer 
 	return Answer{Status: http.StatusAccepted, DeliveryID: recorded.ID}
 }
 
-// record commits the delivery with the runs of the matched automations, and
-// wakes the manager if there are any.
+// record stores the delivery with the runs of the matched automations in one transaction.
+// It wakes the run manager if there are runs.
 func (s *Service) record(ctx context.Context, hook *applier.Webhook, d store.Delivery, body []byte, matched []int) (store.Recorded, error) {
 	item := &store.NewDelivery{Delivery: d, Payload: body}
 	for _, i := range matched {
@@ -255,8 +254,8 @@ func (s *Service) readBody(ctx context.Context, a *attempt) (Answer, bool) {
 	return Answer{}, true
 }
 
-// spendUnverified spends the budget of failed authentication for a body of which
-// it can't be known who sent it (SPEC 5.8).
+// spendUnverified spends the budget of failed authentications for a body that cannot be
+// authenticated, because the verifier needs all of it (SPEC 5.8).
 func (s *Service) spendUnverified(a *attempt) (Answer, bool) {
 	if !a.hook.Verifier.NeedsBody() {
 		return Answer{}, true
@@ -265,8 +264,8 @@ func (s *Service) spendUnverified(a *attempt) (Answer, bool) {
 	return Answer{Status: http.StatusTooManyRequests, RetryAfter: retryAfter(wait), Reason: ReasonFailures}, ok
 }
 
-// rejectBroken records a body that did not come whole: what came of it is no JSON
-// to go by. The sender has often gone by then, which is no reason to forget it.
+// rejectBroken records an incomplete body. It does so even if the sender has disconnected,
+// which is often the case.
 func (s *Service) rejectBroken(ctx context.Context, a *attempt, failure *BodyError) Answer {
 	if answer, ok := s.spendUnverified(a); !ok {
 		return answer
@@ -280,7 +279,7 @@ func (s *Service) rejectBroken(ctx context.Context, a *attempt, failure *BodyErr
 	return s.reject(context.WithoutCancel(ctx), d, status)
 }
 
-// rejectSize records a body above the limit.
+// rejectSize records a body that is above the limit.
 func (s *Service) rejectSize(ctx context.Context, a *attempt) Answer {
 	if answer, ok := s.spendUnverified(a); !ok {
 		return answer
@@ -320,7 +319,7 @@ func (s *Service) rejectJSON(ctx context.Context, a *attempt, failure error) Ans
 	return s.reject(ctx, d, http.StatusBadRequest)
 }
 
-// reject records a refused delivery: metadata only (SPEC C2.3).
+// reject records a refused delivery, without its payload (SPEC C2.3).
 func (s *Service) reject(ctx context.Context, d store.Delivery, status int) Answer {
 	if _, err := s.cfg.Store.RecordDelivery(ctx, &store.NewDelivery{Delivery: d}); err != nil {
 		return s.unavailable(ctx, err)
@@ -328,7 +327,7 @@ func (s *Service) reject(ctx context.Context, d store.Delivery, status int) Answ
 	return Answer{Status: status, Reason: d.Reason}
 }
 
-// unavailable is the answer when nothing could be committed (SPEC 5.4).
+// unavailable is the answer if nothing could be stored (SPEC 5.4).
 func (s *Service) unavailable(ctx context.Context, err error) Answer {
 	if ctx.Err() == nil {
 		s.cfg.Logger.Error("a delivery could not be stored", "error", err)
@@ -336,9 +335,9 @@ func (s *Service) unavailable(ctx context.Context, err error) Answer {
 	return Answer{Status: http.StatusServiceUnavailable, RetryAfter: 5, Reason: ReasonUnavailable}
 }
 
-// entry is the log entry of an attempt, without what only acceptance adds.
+// entry is the delivery to record for an attempt. accept adds the identity.
 func (a *attempt) entry(outcome store.Outcome) store.Delivery {
-	apply, _ := store.ParseID[store.Apply](a.hook.Revision.ApplyID) // which the store gave
+	apply, _ := store.ParseID[store.Apply](a.hook.Revision.ApplyID) // valid, because the store made it
 	return store.Delivery{
 		Factory:          a.hook.Factory,
 		Webhook:          a.hook.Def.Name,
@@ -354,12 +353,12 @@ func (a *attempt) entry(outcome store.Outcome) store.Delivery {
 }
 
 func (s *Service) recentTimes(uid string) []time.Time {
-	// Its own short deadline: one sender's impatience must not decide the
-	// window of all others.
+	// It has its own short deadline, so that a sender that disconnects does not lose the
+	// window of all other senders.
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	// A clock that went back over the restart opens no window either: how long the
-	// server was off is not known then, so that it counts as nothing.
+	// If the clock was set back while the server was off, the time that passed is not
+	// known. It then counts as zero, so that senders gain no extra deliveries.
 	latest, now := s.cfg.Store.Latest(), s.cfg.Now()
 	times, err := s.cfg.Store.RecentTimes(ctx, uid, latest.Add(-window))
 	if err != nil {

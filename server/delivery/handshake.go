@@ -9,11 +9,11 @@ import (
 	"triphammer/server/store"
 )
 
-// ReasonHandshake is that of an Answer to a sender's question: it is counted, and
-// is no entry of the log (SPEC 6.2).
+// ReasonHandshake is the Reason of an Answer to a sender's question. Such a request is
+// counted, but not recorded in the delivery log (SPEC 6.2).
 const ReasonHandshake = "handshake"
 
-// challenge answers what a sender that has just proved itself asks.
+// challenge answers a question of a sender that is authenticated.
 func (s *Service) challenge(a *attempt) (Answer, bool) {
 	reply, ok := a.hook.Verifier.Challenge(a.signed())
 	if !ok {
@@ -22,10 +22,10 @@ func (s *Service) challenge(a *attempt) (Answer, bool) {
 	return Answer{Status: reply.Status, Reply: &reply, Reason: ReasonHandshake}, true
 }
 
-// greet answers what a sender asks before it can prove itself. Anybody can ask
-// so: it spends the budget of failed authentication, nothing in the answer
-// depends on a secret, and a secret that comes with the question waits until
-// somebody confirms it.
+// greet answers a question of a sender that cannot authenticate yet. Anybody can ask such
+// a question. Therefore it spends the budget of failed authentications, the answer does
+// not depend on a secret, and a secret that comes with the question waits until somebody
+// confirms it.
 func (s *Service) greet(ctx context.Context, a *attempt) (Answer, bool) {
 	scheme := a.hook.Def.Scheme
 	if scheme == nil {
@@ -51,7 +51,7 @@ func (s *Service) greet(ctx context.Context, a *attempt) (Answer, bool) {
 	return Answer{Status: reply.Status, Reply: &reply, Reason: ReasonHandshake}, true
 }
 
-// signed is the request as verifiers see it.
+// signed is the request in the form that verifiers take.
 func (a *attempt) signed() *signature.Request {
 	return &signature.Request{
 		Method: http.MethodPost, URL: a.URL, Header: a.Header, PathToken: a.PathToken, Body: a.body, Now: a.at,

@@ -6,26 +6,27 @@ import (
 	"time"
 )
 
-// window is the span of both budgets (SPEC C8, SPEC 5.8).
+// window is the time over which both budgets count (SPEC C8, SPEC 5.8).
 const window = time.Minute
 
-// maxFailureKeys bounds the memory that senders without a credential can take:
-// beyond it, failures of addresses not seen before are answered as if their
-// budget were spent.
+// maxFailureKeys limits the memory that senders without a credential can take. When so
+// many clients are remembered, a failure of a new client is answered as if its budget
+// were spent.
 const maxFailureKeys = 16384
 
-// slidingLog holds the times of the admitted events of the last minute. It is
-// exact: at most limit events in any 60 s, and the wait that it names is true.
+// slidingLog holds the times of the events that were admitted in the last minute. It is
+// exact: it admits at most limit events in any 60 s, and an event after the returned wait
+// can be admitted.
 type slidingLog struct{ times []time.Time }
 
-// admit takes one of limit places at now, or names the time to wait for one.
+// admit counts one event at now, or returns the time to wait until one is admitted.
 func (l *slidingLog) admit(now time.Time, limit int) (wait time.Duration, ok bool) {
 	l.expire(now)
 	if len(l.times) < limit {
 		l.times = append(l.times, now)
 		return 0, true
 	}
-	// With a limit lowered since the log was filled, more than one must leave.
+	// If the limit was lowered meanwhile, more than one event must expire first.
 	return l.times[len(l.times)-limit].Add(window).Sub(now), false
 }
 
@@ -39,13 +40,13 @@ func (l *slidingLog) expire(now time.Time) {
 	}
 }
 
-// retryAfter rounds a wait up to whole seconds (RFC 9110 10.2.3), so that
-// waiting that long succeeds (SPEC 5.8).
+// retryAfter rounds a wait up to whole seconds (RFC 9110 10.2.3), so that a retry after it
+// succeeds (SPEC 5.8).
 func retryAfter(wait time.Duration) int {
 	return max(1, int((wait+time.Second-1)/time.Second))
 }
 
-// rates is the delivery rate of each webhook.
+// rates limits the deliveries of each webhook.
 type rates struct {
 	limit   int
 	restore func(uid string) []time.Time
@@ -60,8 +61,8 @@ type rateLog struct {
 	log  slidingLog
 }
 
-// admit counts one authenticated delivery of the webhook. The first one after
-// a start loads what the last minute held, so that a restart opens no window.
+// admit counts one authenticated delivery of the webhook. The first one after a start
+// loads the deliveries of the last minute, so that a restart does not reset the limit.
 func (r *rates) admit(uid string, now time.Time) (wait time.Duration, ok bool) {
 	if r.limit <= 0 {
 		return 0, true
@@ -86,7 +87,7 @@ func (r *rates) admit(uid string, now time.Time) (wait time.Duration, ok bool) {
 	return entry.log.admit(now, r.limit)
 }
 
-// failures is the budget of failed authentication, per webhook and address.
+// failures limits the failed authentications of each webhook and client.
 type failures struct {
 	limit int
 
@@ -99,7 +100,7 @@ type failureKey struct {
 	network netip.Prefix
 }
 
-// admit spends one failure, or names the time until one may be spent again.
+// admit counts one failure, or returns the time to wait until one is admitted.
 func (f *failures) admit(key failureKey, now time.Time) (wait time.Duration, ok bool) {
 	if f.limit <= 0 {
 		return 0, true
@@ -117,7 +118,8 @@ func (f *failures) admit(key failureKey, now time.Time) (wait time.Duration, ok 
 	return log.admit(now, f.limit)
 }
 
-// makeRoom forgets the addresses whose failures have all expired.
+// makeRoom forgets the clients whose failures have all expired. It tells whether there is
+// room for another one.
 func (f *failures) makeRoom(now time.Time) bool {
 	for key, log := range f.logs {
 		if log.expire(now); len(log.times) == 0 {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// notJSON are bodies that senders send instead of JSON, and what to do about each
-// at the sender. The first that fits counts.
+// notJSON lists the kinds of body that senders send instead of JSON, each with what to
+// change at the sender. The first kind that fits counts.
 var notJSON = []struct {
 	is   func(header http.Header, body []byte) bool
 	cure string
@@ -23,7 +23,8 @@ var notJSON = []struct {
 	{isForm, "the body is a form: set the sender's content type to application/json"},
 }
 
-// cureOf is what is known of a body that is no JSON; empty: nothing.
+// cureOf says what to change at the sender of a body that is not JSON. It is empty if the
+// kind of the body is not known.
 func cureOf(header http.Header, body []byte) string {
 	for _, kind := range notJSON {
 		if kind.is(header, body) {
@@ -45,8 +46,8 @@ func begins(prefixes ...string) func(http.Header, []byte) bool {
 	}
 }
 
-// isCompressed knows gzip, zlib and Zstandard by their first bytes, and Brotli,
-// which has none, by what the sender says.
+// isCompressed recognizes gzip, zlib and Zstandard by their first bytes. It recognizes
+// Brotli, which has no such bytes, by the Content-Encoding.
 func isCompressed(header http.Header, body []byte) bool {
 	if begins("\x1f\x8b", "\x78\x01", "\x78\x5e", "\x78\x9c", "\x78\xda", "\x28\xb5\x2f\xfd")(header, body) {
 		return true

@@ -9,7 +9,7 @@ import (
 	"triphammer/server/store"
 )
 
-// Errors of Replay, to be told apart with errors.Is.
+// Errors of Replay, for errors.Is.
 var (
 	// ErrNoPayload: only accepted deliveries keep their payload.
 	ErrNoPayload = errors.New("only an accepted delivery keeps its payload")
@@ -17,8 +17,9 @@ var (
 	ErrNotLive = errors.New("the webhook of this delivery is deleted or disabled")
 )
 
-// Replay starts what matches a stored delivery now, as a new delivery linked to
-// the old one (SPEC 13.8). It spends no rate and repeats no identity.
+// Replay matches a stored delivery with the live definitions and starts its runs. It
+// records a new delivery that is linked to the old one (SPEC 13.8). A replay does not count
+// for the rate limit, and has its own identity.
 func (s *Service) Replay(ctx context.Context, id store.DeliveryID) (store.Recorded, error) {
 	old, err := s.cfg.Store.Delivery(ctx, id)
 	if err != nil {

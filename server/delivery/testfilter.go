@@ -17,13 +17,13 @@ import (
 // TestRequest asks whether a delivery would start an automation (SPEC 7.3).
 type TestRequest struct {
 	Factory    string
-	Automation string           // its live triggers are tested, or else
-	Filter     []byte           // this payload filter, as JSON; nil accepts everything
-	DeliveryID store.DeliveryID // of a stored accepted delivery, or else
-	Payload    []byte           // this body,
-	// Webhook is the name or UID of the webhook that it comes from; if empty, that of
-	// the stored delivery. A payload may come from any: then each webhook that the
-	// automation selects is asked.
+	Automation string           // test the live triggers of this automation, or Filter
+	Filter     []byte           // a payload filter as JSON; nil accepts everything
+	DeliveryID store.DeliveryID // test on this accepted delivery, or on Payload
+	Payload    []byte           // a body
+	// Webhook is the name or UID of the webhook from which the delivery comes. If it is
+	// empty, it is the webhook of the stored delivery. A payload without a webhook is
+	// tested with each webhook that the automation selects.
 	Webhook string
 }
 
@@ -32,9 +32,10 @@ type TestResult struct {
 	WouldTrigger bool
 	WebhookCheck Check
 	PayloadCheck Check
-	// Conditions are those of the payload filter that matched, or came furthest.
+	// Conditions are the conditions of the filter that matched, or that came closest.
 	Conditions []filter.Condition
-	// Webhooks are those that the automation selects, if the request named none.
+	// Webhooks has a verdict for each webhook that the automation selects, if the request
+	// has no webhook.
 	Webhooks []WebhookVerdict
 }
 
@@ -42,10 +43,10 @@ type TestResult struct {
 type WebhookVerdict struct {
 	Webhook      string
 	WouldTrigger bool
-	Detail       string // why not, or why
+	Detail       string // the reason for the verdict
 }
 
-// Verdict is the result in the words of SPEC C6.3.
+// Verdict is the result as text (SPEC C6.3).
 func (r TestResult) Verdict() string {
 	if r.WouldTrigger {
 		return "Would trigger"
@@ -60,11 +61,11 @@ type Check struct {
 	Path, Want, Got string // of a payload check that failed
 }
 
-// ErrBadTest is what TestFilter returns for a request that makes no sense.
+// ErrBadTest is the error of TestFilter for an invalid request.
 var ErrBadTest = errors.New("the test makes no sense")
 
-// TestFilter evaluates a filter or an automation on a stored delivery or on a
-// given payload, with the code that matches deliveries.
+// TestFilter evaluates a filter or an automation on a stored delivery or on a given
+// payload. It uses the code that explains deliveries.
 func (s *Service) TestFilter(ctx context.Context, req TestRequest) (TestResult, error) {
 	switch {
 	case req.DeliveryID != 0 && req.Payload != nil:
@@ -110,8 +111,8 @@ func (s *Service) TestFilter(ctx context.Context, req TestRequest) (TestResult, 
 // origin is the webhook that a delivery comes from.
 type origin struct{ name, uid string }
 
-// in finds the webhook among those that serve, nil if it is not among them. A name
-// may be a UID; a stored delivery's webhook is the one with its UID alone.
+// in finds the webhook in a revision; nil if it is not there. The webhook of a stored
+// delivery is found by its UID only. Otherwise the name may be a name or a UID.
 func (o origin) in(revision *applier.Revision) *applier.Webhook {
 	for _, w := range revision.Webhooks {
 		if w.UID == o.uid || o.uid == "" && (w.Def.Name == o.name || w.UID == o.name) {
@@ -154,8 +155,8 @@ func payloadDetail(matched, none bool) string {
 	return "the payload filter does not match"
 }
 
-// testFrom tests an automation on a delivery of one webhook, nil if it does not
-// serve.
+// testFrom tests an automation on a delivery of one webhook. w is nil if the webhook does
+// not serve.
 func testFrom(def *factory.Automation, w *applier.Webhook, name string, body []byte) TestResult {
 	candidate := def.AnyWebhook()
 	if w != nil && def.Selects(w.Def.Name, w.UID) {
@@ -183,8 +184,8 @@ func webhookCheck(def *factory.Automation, w *applier.Webhook, name string) Chec
 	return Check{OK: true, Detail: fmt.Sprintf("a trigger selects the webhook %q", w.Def.Name)}
 }
 
-// testEach tests an automation on a delivery of which nobody said where it comes
-// from: it would trigger if it came from one of the webhooks at least.
+// testEach tests an automation on a delivery without a webhook. The result is that it would
+// trigger if it would do so from at least one webhook.
 func testEach(revision *applier.Revision, def *factory.Automation, body []byte) TestResult {
 	r := result(def.AnyWebhook(), body)
 	checked, passed := 0, 0
@@ -229,7 +230,7 @@ func testEach(revision *applier.Revision, def *factory.Automation, body []byte) 
 	return r
 }
 
-// result is what a candidate's filters say.
+// result evaluates the filters of a candidate.
 func result(c match.Candidate, body []byte) TestResult {
 	if len(c.Filters) == 0 {
 		return TestResult{PayloadCheck: Check{Detail: "there is no webhook trigger whose filter could be asked"}}
