@@ -1,8 +1,7 @@
-// Package dashboard is the HTML pages. They are plain: no script, one style sheet,
-// light and dark as the browser asks. html/template escapes everything that is shown.
+// Package dashboard renders the HTML pages. They have no script and one style sheet, with
+// light and dark colours by the browser's preference. html/template escapes all values.
 //
-// It only renders. Package server reads the data, checks permissions and changes
-// things.
+// It does not read data, check permissions or change anything: package server does.
 package dashboard
 
 import (
@@ -33,15 +32,15 @@ var templates embed.FS
 //go:embed static/style.css
 var Style []byte
 
-// Page is what every page has.
+// Page holds the fields that every page has.
 type Page struct {
 	Title string
-	Actor string // who is signed in, or empty
+	Actor string // who is signed in; empty: nobody
 	Base  string // the path under which the server is reached, without a slash at its end
 }
 
-// Overview is the first page: what each factory serves, and the newest of
-// everything.
+// Overview is the first page: what each factory serves, and the newest deliveries and
+// runs.
 type Overview struct {
 	Page
 	Factories  []Factory
@@ -52,9 +51,9 @@ type Overview struct {
 // Factory is one factory of the overview.
 type Factory struct {
 	applier.State
-	LastOutcome string // of the newest apply of any outcome
+	LastOutcome string // of the newest apply
 	LastCommit  string
-	Diagnostics schema.Diagnostics // of it
+	Diagnostics schema.Diagnostics // of the newest apply
 }
 
 // Deliveries is the delivery log.
@@ -69,7 +68,7 @@ type Delivery struct {
 	Page
 	*delivery.Trace
 	Payload   string
-	Damaged   bool // what is stored of it is not what came
+	Damaged   bool // the stored payload differs from the one that arrived
 	Truncated bool
 }
 
@@ -82,7 +81,7 @@ type Automations struct {
 // trigger is one trigger in words.
 type trigger struct {
 	Text string
-	Idle string // why it starts nothing, or not all that it says
+	Idle string // why it starts nothing, or not for all of its webhooks
 }
 
 func showTrigger(t api.Trigger) trigger {
@@ -96,8 +95,7 @@ func showTrigger(t api.Trigger) trigger {
 	return shown
 }
 
-// FilterTest is the form of Test filter, with what it was filled with and what
-// came out.
+// FilterTest is the form of Test filter, with the values that were entered and the result.
 type FilterTest struct {
 	Page
 	Automations []api.Automation
@@ -125,13 +123,13 @@ type Run struct {
 	Events []store.Event
 }
 
-// Message is a page that only says something, such as that one must sign in.
+// Message is a page that only shows a text, such as a request to sign in.
 type Message struct {
 	Page
 	Text string
 }
 
-// Content is what a page shows, with the template that shows it.
+// Content is the data of a page, with its template.
 type Content interface{ template() *template.Template }
 
 func (Overview) template() *template.Template    { return overview }
@@ -162,8 +160,8 @@ func parse(name string) *template.Template {
 	}).ParseFS(templates, "templates/layout.html", "templates/"+name+".html"))
 }
 
-// of names a thing by its factory, too, unless the server has the one that has
-// no name of its own.
+// of puts the name of the factory before a name. It leaves out the factory "default", the
+// name that the server gives to a single factory.
 func of(factory, name string) string {
 	if factory == "" || factory == "default" {
 		return name
@@ -176,11 +174,11 @@ func Render(w io.Writer, page Content) error { return page.template().Execute(w,
 
 const (
 	maxShown  = 64 << 10 // bytes of a payload on its page
-	maxIndent = 64       // levels: the size of an indented text grows with their square
+	maxIndent = 64       // levels; the size of an indented text grows with their square
 )
 
-// PayloadText is a payload as it is shown: indented, unless it is too long or
-// nested too deeply for that.
+// PayloadText is the text of a payload on its page. It is indented, unless it is too long
+// or nested too deeply.
 func PayloadText(payload []byte) (text string, truncated bool) {
 	if len(payload) > maxShown {
 		return strings.ToValidUTF8(string(payload[:maxShown]), ""), true

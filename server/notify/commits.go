@@ -18,28 +18,28 @@ import (
 	"triphammer/server/store"
 )
 
-// Commits says who hears what became of the commits of a factory. Without Service
-// no status is written, without URL no message is sent.
+// Commits says where the outcomes of a factory's commits are reported. Without Service, no
+// commit status is written. Without URL, no message is sent.
 type Commits struct {
 	Factory   string
 	Service   string // one of Forges
 	Project   Project
-	TokenFile string // read for each status
-	Branch    string // that is followed, to ask whether it is protected; empty: nobody asks
+	TokenFile string // a file with the token for Service; it is read for each status
+	Branch    string // the followed branch; a warning is logged if it is not protected; empty: no check
 	Hook
-	BaseURL string // of this server, to point at
+	BaseURL string // address of this server, for links
 }
 
 const (
-	// patience is how long a problem that may heal by itself is kept quiet.
+	// patience is how long a temporary problem must last before a message is sent.
 	patience = 2 * time.Minute
-	// again is the time from giving something up to telling it anew.
+	// again is the time after which something that was given up is sent again.
 	again = 10 * time.Minute
-	// sendTime bounds one attempt to send something.
+	// sendTime limits one attempt to send something.
 	sendTime = 30 * time.Second
 )
 
-// pauses are the times between attempts to send something about a commit.
+// pauses are the times between the attempts to send one notice about a commit.
 var pauses = []time.Duration{
 	time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 32 * time.Second, 64 * time.Second,
 }
@@ -52,36 +52,36 @@ const (
 
 const protection = "protection of the branch"
 
-// commits decides what is told of one factory.
+// commits decides which notices are written about one factory.
 type commits struct {
 	Commits
-	statuses, messages *queue // nil: nobody hears them
+	statuses, messages *queue // nil: not configured
 	wake               chan struct{}
 
 	mu     sync.Mutex
 	latest *applier.State
 
-	// The rest is of run alone.
+	// Only run uses the fields below.
 	since time.Time // the start of this server
-	// What is wrong since all was well. Of each kind one is told.
+	// The problems since the newest commit last served. One message is sent for each kind.
 	refusal *problem
-	passing map[applier.Reason]*problem // what may heal by itself, since the repository was last read
-	present *problem                    // one of passing, or nil
-	spoken  string                      // id of the last that was told, also by the server before, or empty
-	over    string                      // subject of the message that all is well again, if nothing was told since
+	passing map[applier.Reason]*problem // temporary problems since the repository was last read
+	present *problem                    // the one of passing that exists now, or nil
+	spoken  string                      // id of the last problem that was sent, also before a restart; empty: none
+	over    string                      // subject of the message about the recovery, if that is the last message
 }
 
-// problem is what a message is about. The id is how a receiver knows a message
-// that comes twice.
+// problem is the subject of a message. By the id, a receiver recognizes a message that
+// arrives twice.
 type problem struct {
 	kind, id string
 	began    time.Time
-	seen     time.Time // when it was the present one for the last time
+	seen     time.Time // when it was last the present problem
 	told     bool
 }
 
-// Commits makes a Teller tell what becomes of commits. The func that is returned
-// notes a state; it does not wait.
+// Commits makes a Teller report the outcomes of commits. The returned function takes each
+// new state, and does not block.
 func (t *Teller) Commits(cfg Commits) (changed func(applier.State), err error) {
 	if cfg.Service != "" && forges[cfg.Service] == nil {
 		return nil, fmt.Errorf("there is no service %q; there are %s", cfg.Service, strings.Join(Forges(), ", "))
@@ -116,7 +116,7 @@ func (t *Teller) Commits(cfg Commits) (changed func(applier.State), err error) {
 	}, nil
 }
 
-// run writes into the outbox what there is to say, until ctx is done.
+// run writes notices into the outbox, until ctx is done.
 func (c *commits) run(ctx context.Context, t *Teller) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -139,8 +139,8 @@ func (c *commits) run(ctx context.Context, t *Teller) {
 	}
 }
 
-// consider turns the latest state into what is to be said, and tells when to look
-// at it again though nothing changes; zero: never.
+// consider writes the notices that the latest state calls for. It returns when to look at
+// the state again even if it does not change; zero means never.
 func (c *commits) consider(ctx context.Context, now time.Time) (next time.Time, err error) {
 	if err := c.resume(ctx, now); err != nil {
 		return next, err
@@ -161,7 +161,7 @@ func (c *commits) consider(ctx context.Context, now time.Time) (next time.Time, 
 	return next, err
 }
 
-// resume goes on where the server before this one ended.
+// resume continues where the server ended before a restart.
 func (c *commits) resume(ctx context.Context, now time.Time) error {
 	if !c.since.IsZero() {
 		return nil
@@ -183,14 +183,14 @@ func (c *commits) resume(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// say tells what was not told yet, or with another body. What was given up is told
-// anew after a start, or when its time has come, which is else returned; a nil body
-// is that of the last time.
+// say writes a notice, unless the last notice of the subject has the same body. A notice
+// that was given up is written again after a start, or after the time again; say returns
+// when that will be. A nil body means the body of the last notice.
 func (c *commits) say(ctx context.Context, q *queue, subject string, body []byte, now time.Time) (next time.Time, err error) {
 	n, err := q.store.LastNotice(ctx, q.recipient, subject)
 	switch missing := errors.Is(err, store.ErrNotFound); {
 	case missing && body == nil:
-		return next, nil // it was one of too many
+		return next, nil // the outbox was full and has dropped it
 	case missing || err == nil && body != nil && !bytes.Equal(n.Body, body):
 		return next, q.tell(ctx, subject, body)
 	case err != nil:
@@ -199,7 +199,7 @@ func (c *commits) say(ctx context.Context, q *queue, subject string, body []byte
 		return next, nil
 	case !n.UpdatedAt.Before(c.since):
 		if q == c.statuses && int(n.Attempts) <= len(pauses) {
-			return next, nil // it was refused, and a service knows what it does not want
+			return next, nil // the service refused it, and would refuse it again
 		}
 		if next = n.UpdatedAt.Add(again); now.Before(next) {
 			return next, nil
@@ -208,7 +208,7 @@ func (c *commits) say(ctx context.Context, q *queue, subject string, body []byte
 	return time.Time{}, q.tell(ctx, subject, n.Body)
 }
 
-// sooner is the first of two times, of which zero is never.
+// sooner is the earlier of two times. Zero means never.
 func sooner(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -228,7 +228,7 @@ func (c *commits) considerStatus(ctx context.Context, s *applier.State, now time
 		case applier.Applied:
 			say(Apply, hash, Success, "applied as "+last.ID)
 		case applier.Refused:
-			if s.NextAttempt.IsZero() { // else Error is about something else
+			if s.NextAttempt.IsZero() { // otherwise Error is about a later failure
 				say(Apply, hash, Failure, s.Error)
 			}
 		case applier.Failed:
@@ -250,7 +250,7 @@ func (c *commits) considerStatus(ctx context.Context, s *applier.State, now time
 
 // commitStatus is the body of a notice.
 type commitStatus struct {
-	Project Project // where the settings said that it goes; if they change, it is another body
+	Project Project // from the settings; if they change, the body changes, and the status is sent again
 	Commit  string
 	Status  Status
 }
@@ -284,8 +284,8 @@ func (c *commits) sendStatus(ctx context.Context, n store.Notice) (int, error) {
 	return status, err
 }
 
-// askProtection warns of a branch to which everybody who can write to the
-// repository can push: what is pushed decides which programs run.
+// askProtection logs a warning if everybody who can write to the repository can push to
+// the branch, because the content of the branch decides which programs run.
 func (c *commits) askProtection(ctx context.Context, token string) (int, error) {
 	safe, status, err := protected(ctx, c.Client, c.Service, c.Project, token, c.Branch)
 	if err == nil && !safe {
@@ -295,21 +295,20 @@ func (c *commits) askProtection(ctx context.Context, token string) (int, error) 
 	return status, err
 }
 
-// Event is a message: that the newest commit does not serve, or that the newest
-// serves again.
+// Event is a message: the newest commit does not serve, or it serves again.
 type Event struct {
 	Type      string    `json:"type"` // apply.failed, apply.recovered
 	Timestamp time.Time `json:"timestamp"`
 	Data      EventData `json:"data"`
 }
 
-// EventData says what of which factory.
+// EventData is what happened to which factory.
 type EventData struct {
 	Factory     string          `json:"factory"`
 	Repository  string          `json:"repository"`
 	Branch      string          `json:"branch"`
 	Head        string          `json:"head"`    // the newest commit
-	Applied     string          `json:"applied"` // what serves
+	Applied     string          `json:"applied"` // the commit that serves
 	Reason      applier.Reason  `json:"reason,omitempty"`
 	Error       string          `json:"error,omitempty"`
 	Since       *time.Time      `json:"since,omitempty"`
@@ -317,9 +316,10 @@ type EventData struct {
 	URL         string          `json:"url"`
 }
 
-// considerMessage speaks when a problem begins, becomes another one, or ends: not
-// when it is only found again. What may heal by itself has to last, each kind for
-// itself: a commit that is refused meanwhile says nothing about the repository.
+// considerMessage writes a message when a problem begins, changes or ends, but not when
+// the same problem is found again. A temporary problem must first last for patience. That
+// time is counted for each kind separately, because a refused commit in between says
+// nothing about the repository.
 func (c *commits) considerMessage(ctx context.Context, s *applier.State, now time.Time) (next time.Time, err error) {
 	if s.Error == "" && s.Head == "" {
 		return next, nil // nobody looked yet
@@ -348,7 +348,7 @@ func (c *commits) considerMessage(ctx context.Context, s *applier.State, now tim
 			c.refusal = &problem{kind: kind, id: id, began: now.Add(-patience), told: c.spoken == id}
 		}
 		p = c.refusal
-	} else { // its words can differ at each attempt
+	} else { // its kind is the reason only, because the text can differ at each attempt
 		p = c.passing[s.Reason]
 		if p == nil || p != last && now.Sub(p.seen) > patience {
 			p = &problem{kind: string(s.Reason), id: idOf(s.Factory, string(s.Reason), now.UTC().Format(time.RFC3339Nano)), began: now}
@@ -372,7 +372,7 @@ func idOf(parts ...string) string {
 	return "apply_" + hex.EncodeToString(sum[:12])
 }
 
-// tellEvent tells a message and remembers it.
+// tellEvent writes a message and remembers it.
 func (c *commits) tellEvent(ctx context.Context, kind, id string, s *applier.State, now time.Time) error {
 	e := Event{Type: kind, Timestamp: now.UTC(), Data: EventData{
 		Factory: s.Factory, Repository: s.Repository, Branch: s.Branch, Head: s.Head, Reason: s.Reason, Error: s.Error, URL: c.BaseURL,
@@ -395,7 +395,7 @@ func (c *commits) tellEvent(ctx context.Context, kind, id string, s *applier.Sta
 	return err
 }
 
-// remember notes what was told last.
+// remember records which message was written last.
 func (c *commits) remember(subject string) {
 	if kind, id, _ := strings.Cut(subject, " "); kind == applyFailed {
 		c.spoken, c.over = id, ""

@@ -14,26 +14,26 @@ import (
 // The names under which the statuses of a commit are shown.
 const (
 	Apply    = "triphammer/apply"    // whether it serves on this server
-	Validate = "triphammer/validate" // whether its definitions are valid, whatever the server has
+	Validate = "triphammer/validate" // whether its definitions are valid, even if the server lacks their secrets
 )
 
-// State of a commit, in the words of GitHub.
+// State is the state of a commit, with the names that GitHub uses.
 type State string
 
 // The states.
 const (
-	Pending State = "pending" // it waits: another commit is pinned
+	Pending State = "pending" // it waits, because another commit is pinned
 	Success State = "success" // it serves, or served
 	Failure State = "failure" // it is refused
 	Error   State = "error"   // it could not be applied yet
 )
 
-// Status is what is said of a commit.
+// Status is a commit status.
 type Status struct {
 	Context     string // Apply or Validate
 	State       State
 	Description string // for people, one line
-	URL         string // where there is more
+	URL         string // a link to details
 }
 
 // Project is a repository on a service.
@@ -42,8 +42,8 @@ type Project struct {
 	Path string // such as team/factory
 }
 
-// Forge writes the status of a commit to a service that hosts repositories. Each
-// of them is one function: how that service wants to be asked.
+// Forge makes the request with which a service that hosts repositories sets a commit
+// status.
 type Forge func(p Project, token, commit string, s Status) (method, address string, header http.Header, body any)
 
 // forges are the services, by name.
@@ -75,14 +75,14 @@ func gitea(p Project, token, commit string, s Status) (string, string, http.Head
 		map[string]string{"state": string(s.State), "description": cut(s.Description, 255), "context": s.Context, "target_url": s.URL}
 }
 
-// protected asks the service whether not everybody who can write to the project
-// can push to the branch. All of them answer alike.
+// protected asks the service whether the branch is protected: not everybody who can write
+// to the project can push to it. All services answer in the same way.
 func protected(ctx context.Context, client *http.Client, service string, p Project, token, branch string) (safe bool, status int, err error) {
 	address := p.API + "/repos/" + p.Path + "/branches/" + url.PathEscape(branch)
 	if service == "gitlab" {
 		address = p.API + "/projects/" + url.PathEscape(p.Path) + "/repository/branches/" + url.PathEscape(branch)
 	}
-	_, _, header, _ := forges[service](p, token, "", Status{}) // a credential is shown in the same way
+	_, _, header, _ := forges[service](p, token, "", Status{}) // the credential is sent in the same header
 	answer, status, err := request(ctx, client, http.MethodGet, address, header, nil)
 	if err != nil {
 		return false, status, err
@@ -96,8 +96,8 @@ func protected(ctx context.Context, client *http.Client, service string, p Proje
 	return *shown.Protected, status, nil
 }
 
-// ProjectOf derives where a repository's statuses go from its address. It is an
-// error if the address is none of a service.
+// ProjectOf derives the project of a repository from its address. It returns an error if
+// the repository is not on a service.
 func ProjectOf(service, repository string) (Project, error) {
 	u, err := url.Parse(repository)
 	if err != nil || u.Hostname() == "" {
@@ -106,11 +106,11 @@ func ProjectOf(service, repository string) (Project, error) {
 	p := Project{Path: strings.TrimSuffix(strings.Trim(u.Path, "/"), ".git")}
 	base := "https://" + u.Hostname()
 	if u.Scheme == "https" || u.Scheme == "http" {
-		base = u.Scheme + "://" + u.Host // the port is that of the service
+		base = u.Scheme + "://" + u.Host // with the port
 	}
 	switch service {
 	case "github":
-		p.API = base + "/api/v3" // of a server of one's own
+		p.API = base + "/api/v3" // GitHub Enterprise Server
 		if u.Hostname() == "github.com" {
 			p.API = "https://api.github.com"
 		}

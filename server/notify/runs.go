@@ -10,24 +10,24 @@ import (
 	"triphammer/server/store"
 )
 
-// Runs says who hears that runs ended.
+// Runs says where the ends of runs are reported.
 type Runs struct {
 	Hook
-	// Body is what is told of a run.
+	// Body makes the message about a run.
 	Body func(ctx context.Context, r *store.Run) ([]byte, error)
-	// Those are told that ended in one of these states, of one of these automations.
-	// None of either means all.
+	// A run is reported if it ended in one of States and belongs to one of Automations. An
+	// empty list means all.
 	States, Automations []string
-	Retries             []time.Duration // from a failed attempt to the next; nil means DefaultRetries
+	Retries             []time.Duration // the times between attempts; nil means DefaultRetries
 }
 
-// DefaultRetries are the times between attempts to tell that a run ended: ten
+// DefaultRetries are the times between the attempts to report the end of a run: ten
 // attempts within a day and a half.
 var DefaultRetries = []time.Duration{
 	5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour, 12 * time.Hour,
 }
 
-// Runs makes a Teller tell the ends of runs. Those from now on are kept for it.
+// Runs makes a Teller report the ends of runs, from now on.
 func (t *Teller) Runs(cfg Runs) {
 	if cfg.Retries == nil {
 		cfg.Retries = DefaultRetries

@@ -18,14 +18,15 @@ import (
 	"triphammer/server/secret"
 )
 
-// Hook is an address that takes messages, signed as Standard Webhooks wants it.
+// Hook is an address that takes messages, which are signed by the rules of Standard
+// Webhooks.
 type Hook struct {
 	URL    string
-	Secret func(context.Context) (string, error) // the key that signs; read for each
-	Client *http.Client                          // of NewClient
+	Secret func(context.Context) (string, error) // the signing key; called for each message
+	Client *http.Client                          // from NewClient
 }
 
-// post sends a message. The id is how a receiver knows one that comes twice.
+// post sends a message. By the id, a receiver recognizes a message that arrives twice.
 func (h *Hook) post(ctx context.Context, id string, at time.Time, body []byte) (status int, err error) {
 	value, err := h.Secret(ctx)
 	if err != nil {
@@ -40,15 +41,15 @@ func (h *Hook) post(ctx context.Context, id string, at time.Time, body []byte) (
 	return status, err
 }
 
-// permanent is a failure that another attempt would not change.
+// permanent is a failure that would happen again at another attempt.
 type permanent struct{ error }
 
-// answered is an answer that refuses, by its status.
+// answered is the status of an answer that is not a success.
 type answered int
 
 func (a answered) Error() string { return fmt.Sprintf("answered %d", int(a)) }
 
-// hopeless tells whether another attempt would hardly change a failure.
+// hopeless tells whether another attempt would most likely fail again.
 func hopeless(err error) bool {
 	var status answered
 	if errors.As(err, &status) {
@@ -57,15 +58,15 @@ func hopeless(err error) bool {
 	return errors.As(err, &permanent{})
 }
 
-// maxAnswer bounds what is read of an answer, in bytes.
+// maxAnswer is how much of an answer is read, in bytes.
 const maxAnswer = 256 << 10
 
-// request makes a request. Of its address the error has the scheme and host alone,
-// and nothing of what was sent and what came back: each can hold a secret.
+// request makes a request. The error has only the scheme and the host of the address, and
+// nothing of the request and the answer, because any of these can hold a secret.
 func request(ctx context.Context, client *http.Client, method, address string, header http.Header, body []byte) (answer []byte, status int, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
 	if err != nil {
-		return nil, 0, permanent{errors.New("its address cannot be used")} // which err repeats
+		return nil, 0, permanent{errors.New("its address cannot be used")} // err would repeat the address
 	}
 	req.Header = header
 	req.Header.Set("Content-Type", "application/json")
@@ -90,9 +91,9 @@ func encode(v any) []byte {
 	return text
 }
 
-// NewClient is a client for a Hook. caFile holds certificates to trust beside the
-// system's, or is empty. It follows no redirect: the credential is for the address
-// that was configured.
+// NewClient makes a client for a Hook. caFile holds certificates to trust in addition to
+// those of the system, or is empty. The client follows no redirects, because the
+// credential is only for the configured address.
 func NewClient(caFile string) (*http.Client, error) {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	if caFile != "" {

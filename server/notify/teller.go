@@ -1,5 +1,6 @@
-// Package notify tells outside parties what became of commits and runs: the service
-// that hosts a repository, by commit statuses, and one address, by signed messages.
+// Package notify reports the outcomes of commits and runs to other services. The service
+// that hosts the repository gets commit statuses. One configured address gets signed
+// messages.
 //
 // A [Teller] sends the notices of the store, which are its outbox. Each recipient
 // has a queue: the commit statuses of a factory, the messages about its applies, and
@@ -7,23 +8,22 @@
 //
 // It guarantees:
 //
-//   - At least once. A notice stays in the outbox until it is delivered or given up,
-//     also across restarts. A receiver knows a message that comes twice by its
-//     Webhook-Id.
-//   - The end of a run leaves its notice in its own transaction.
+//   - Notices are delivered at least once. A notice stays in the outbox until it is
+//     delivered or given up, also across restarts. By its Webhook-Id, a receiver
+//     recognizes a message that arrives twice.
+//   - The notice of the end of a run is written in the transaction that ends the run.
 //   - A message about an apply, and a commit status, is written right after the apply
 //     was recorded. If the server stops in between, the next start sees the same
 //     state and writes it then.
 //   - Statuses and messages about the applies of one factory are sent in order. The
 //     ends of runs are sent in no order, several at once.
-//   - The path of an address, and what was sent and answered, is in no error and no
-//     log: each can hold a secret.
+//   - No error and no log line has the path of an address, or the content of a request
+//     or an answer, because each can hold a secret.
 //
-// Of each factory, at most 100 statuses and 100 messages are kept. If more wait, the
+// For each factory, at most 100 statuses and 100 messages are kept. If more wait, the
 // oldest are not sent, and the log says so.
 //
-// It does not decide what becomes of a commit (package applier) or a run (package
-// run).
+// It does not decide about commits (package applier) or runs (package run).
 package notify
 
 import (
@@ -39,25 +39,25 @@ import (
 	"triphammer/server/store"
 )
 
-// poll is how often the outbox is read for what others wrote, and how long a Teller
-// waits when the store fails.
+// poll is how often the outbox is read for notices that other code wrote, and how long a
+// Teller waits after an error of the store.
 const poll = time.Second
 
-// Teller sends what the outbox of a store has.
+// Teller sends the notices in the outbox of a store.
 type Teller struct {
 	store   *store.Store
 	now     func() time.Time
 	log     *slog.Logger
 	queues  []*queue
-	workers []func(context.Context) // that write to queues
+	workers []func(context.Context) // they write to queues
 }
 
-// New makes a Teller. Commits and Runs say who hears what; then Run starts it.
+// New makes a Teller. Its methods Commits and Runs configure it, and then Run starts it.
 func New(s *store.Store, now func() time.Time, log *slog.Logger) *Teller {
 	return &Teller{store: s, now: now, log: log}
 }
 
-// Run sends what there is to tell until ctx is done.
+// Run writes and sends notices until ctx is done.
 func (t *Teller) Run(ctx context.Context) error {
 	var workers sync.WaitGroup
 	for _, q := range t.queues {
@@ -70,22 +70,22 @@ func (t *Teller) Run(ctx context.Context) error {
 	return nil
 }
 
-// queue sends the notices of one recipient. One that fails is sent again after each
-// of the pauses; then, or if the failure is final, it is given up.
+// queue sends the notices of one recipient. A notice that fails is sent again after each
+// of the pauses. After the last pause, or after a final failure, it is given up.
 type queue struct {
 	*Teller
 	recipient string
-	atOnce    int           // attempts; 1: in order
+	atOnce    int           // how many notices are sent at the same time; 1: in order
 	timeout   time.Duration // of an attempt
 	pauses    []time.Duration
-	polls     bool // others write to it
+	polls     bool // other code writes notices for the recipient
 	send      func(ctx context.Context, n store.Notice) (status int, err error)
 	final     func(err error) bool
-	tried     func(n store.Notice, status int, err error) // hears how each attempt went
+	tried     func(n store.Notice, status int, err error) // called after each attempt
 	wake      chan struct{}
 }
 
-// errUnwanted is what sends a notice out of the outbox.
+// errUnwanted is the error of send for a notice that can be dropped.
 var errUnwanted = errors.New("nobody wants to know")
 
 func (t *Teller) add(q *queue) *queue {
@@ -114,8 +114,8 @@ func (q *queue) run(ctx context.Context) {
 	}
 }
 
-// sendDue makes the attempts that are due, and tells how many these were and when
-// the next one is due.
+// sendDue makes the attempts that are due. It returns their number, and the time until the
+// next one is due.
 func (q *queue) sendDue(ctx context.Context) (attempts int, next time.Duration, err error) {
 	if next = time.Hour; q.polls {
 		next = poll
@@ -133,7 +133,7 @@ func (q *queue) sendDue(ctx context.Context) (attempts int, next time.Duration, 
 	return attempts, next, errors.Join(err, sending.Wait())
 }
 
-// attempt sends one notice and records how that went.
+// attempt sends one notice and records the outcome.
 func (q *queue) attempt(ctx context.Context, n store.Notice) error {
 	sending, cancel := context.WithTimeout(ctx, q.timeout)
 	defer cancel()
@@ -157,7 +157,7 @@ func (q *queue) attempt(ctx context.Context, n store.Notice) error {
 	return saved
 }
 
-// tell adds a notice.
+// tell adds a notice to the outbox.
 func (q *queue) tell(ctx context.Context, subject string, body []byte) error {
 	dropped, err := q.store.AddNotice(ctx, store.Notice{Recipient: q.recipient, Subject: subject, Body: body})
 	if dropped > 0 {
