@@ -23,14 +23,14 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// client reaches a server's API: over the network, over the socket in the data
-// directory, or, while no server runs, through the same handlers in this process
-// on the store itself (SPEC 13.5).
+// client calls the API of a server, over the network or over the socket in the data
+// directory. While no server runs, it calls the same handlers in this process, on the
+// store of the data directory (SPEC 13.5).
 type client struct {
 	http    *http.Client
 	base    string
 	key     string
-	factory string // what is asked of one factory; empty: of all, or the only one
+	factory string // limits requests to one factory; empty: all factories
 	offline bool
 	close   func()
 }
@@ -39,12 +39,12 @@ type client struct {
 func clientFlags(c *cobra.Command) {
 	c.Flags().String("server", "", "address of a server, such as https://hammer.example.com (its key in TRIPHAMMER_API_KEY)")
 	c.Flags().String("data", "", "data directory of a server on this machine")
-	if c.Flags().Lookup("factory") == nil { // that of a key is its limit
+	if c.Flags().Lookup("factory") == nil { // keys create has its own, which limits the key
 		c.Flags().String("factory", "", "which factory, if the server has several")
 	}
 }
 
-// only is the factory that is meant: that of --factory, or the only one.
+// only is the factory of --factory, or else the only one of the server.
 func (cl *client) only(ctx context.Context) (string, error) {
 	if cl.factory != "" {
 		return cl.factory, nil
@@ -63,7 +63,7 @@ func (cl *client) only(ctx context.Context) (string, error) {
 	return names[0], nil
 }
 
-// withServer makes a command's RunE that is given the server's client.
+// withServer makes the RunE of a command from a function that takes a client.
 func withServer(needsServer bool, run func(c *cobra.Command, args []string, cl *client) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
 		cl, err := connect(c, needsServer)
@@ -75,13 +75,14 @@ func withServer(needsServer bool, run func(c *cobra.Command, args []string, cl *
 	}
 }
 
-// connect finds the server. What needs a running one does not open the store.
+// connect makes a client. If the command needs a running server, connect does not open the
+// store in this process.
 func connect(c *cobra.Command, needsServer bool) (*client, error) {
 	return connectTo(c, needsServer, false)
 }
 
-// connectOrMake is connect for a command that a data directory can begin with: it
-// makes one that is missing, and says so.
+// connectOrMake is connect for a command that may be the first one on a data directory. It
+// makes a missing data directory, and prints that.
 func connectOrMake(c *cobra.Command) (*client, error) { return connectTo(c, false, true) }
 
 func connectTo(c *cobra.Command, needsServer, mayMake bool) (*client, error) {
@@ -110,8 +111,8 @@ func reach(c *cobra.Command, needsServer, mayMake bool) (*client, error) {
 	if needsServer {
 		return nil, exitWith(exitUnreachable, "no server is running on %s; start one: triphammer serve --data %s --repo REPOSITORY", data, data)
 	}
-	// Whoever holds the data directory now is a server that starts, or a command
-	// that is done in a moment.
+	// If another process holds the data directory now, it is a server that starts, or a
+	// command that ends in a moment.
 	var cl *client
 	err := waitFor(c.Context(), lockPatience, "the data directory is held", func() (done bool, err error) {
 		if cl, err = offlineClient(c, data, mayMake); !errors.Is(err, errLocked) {
@@ -123,8 +124,8 @@ func reach(c *cobra.Command, needsServer, mayMake bool) (*client, error) {
 	return cl, err
 }
 
-// serverFlagsOf fills --server and --data. Either of them, when given, leaves
-// the other's variable aside.
+// serverFlagsOf fills --server and --data from the environment. If one of the flags is
+// given, the variable of the other is ignored.
 func serverFlagsOf(c *cobra.Command) error {
 	switch server, data := c.Flags().Changed("server"), c.Flags().Changed("data"); {
 	case server && data:
@@ -162,8 +163,8 @@ func secretVariable(name string) (string, error) {
 
 const socketName = "server.sock"
 
-// inFolder names a file of a folder by a path that is short enough for a socket,
-// however deep the folder is.
+// inFolder returns a path of a file in a folder. The path is short enough for a socket,
+// even if that of the folder is long.
 func inFolder(dir, name string) (path string, release func(), err error) {
 	if path := filepath.Join(dir, name); len(path) < 100 {
 		return path, func() {}, nil
@@ -186,8 +187,8 @@ func socketClient(dir string) (*client, error) {
 	}
 	transport := &http.Transport{DialContext: dial}
 	cl := &client{http: &http.Client{Transport: transport}, base: "http://local", close: transport.CloseIdleConnections}
-	// A connection alone proves nothing: of a server that was killed, a child that
-	// it was just starting can hold the socket for a moment longer.
+	// A connection alone does not prove that a server runs. When a server is killed while
+	// it starts a child, the child can hold the socket for a moment longer.
 	ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, cl.base+"/healthz", nil)
@@ -202,9 +203,10 @@ func socketClient(dir string) (*client, error) {
 	return cl, resp.Body.Close()
 }
 
-// offlineClient serves requests from the store, which it holds alone.
+// offlineClient makes a client that answers requests in this process. It locks the data
+// directory.
 func offlineClient(c *cobra.Command, dir string, mayMake bool) (*client, error) {
-	// No server runs: where it would find secrets is known from variables alone.
+	// No server runs, so only the variables tell where its secrets are.
 	sources, err := secretSources(os.Getenv("TRIPHAMMER_SECRETS_DIR"), os.Getenv("TRIPHAMMER_SECRETS_ENV"))
 	if err != nil {
 		return nil, err
@@ -219,11 +221,11 @@ func offlineClient(c *cobra.Command, dir string, mayMake bool) (*client, error) 
 	}
 	return &client{
 		http: &http.Client{Transport: handlerTransport{in.server.LocalHandler(userName())}}, base: "http://local", offline: true,
-		close: func() { _ = in.close() }, // it has only been read, or its writes are on the disk
+		close: func() { _ = in.close() }, // an error loses nothing: all writes are on the disk
 	}, nil
 }
 
-// handlerTransport answers requests by a handler in this process.
+// handlerTransport answers requests with a handler in this process.
 type handlerTransport struct{ handler http.Handler }
 
 func (t handlerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -232,13 +234,13 @@ func (t handlerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	body, to := io.Pipe()
 	w := &pipedResponse{header: make(http.Header), body: to, begun: make(chan struct{}), done: make(chan struct{})}
-	go func() { // until the body is read or closed
+	go func() { // it ends when the body is read or closed
 		defer close(w.done)
 		defer func() {
 			aborted := recover()
 			w.WriteHeader(http.StatusOK)
 			if aborted != nil {
-				_ = to.CloseWithError(io.ErrUnexpectedEOF) // which never fails
+				_ = to.CloseWithError(io.ErrUnexpectedEOF) // it never fails
 				return
 			}
 			_ = to.Close()
@@ -252,7 +254,7 @@ func (t handlerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// pipedResponse is what a handler writes, for whoever reads it meanwhile.
+// pipedResponse is an http.ResponseWriter whose body can be read while the handler writes.
 type pipedResponse struct {
 	header, sent http.Header
 	status       int
@@ -275,8 +277,8 @@ func (w *pipedResponse) Write(p []byte) (int, error) {
 	return w.body.Write(p)
 }
 
-// pipedBody waits for the handler when it is closed: then nothing of it uses the
-// store any more.
+// pipedBody is a body whose Close waits for the handler to end, so that the handler no
+// longer uses the store.
 type pipedBody struct {
 	*io.PipeReader
 	done chan struct{}
@@ -288,7 +290,7 @@ func (b pipedBody) Close() error {
 	return err
 }
 
-// call makes a request of the API; in and out are JSON, or nil.
+// call makes a request to the API. in and out are values for JSON, or nil.
 func (cl *client) call(ctx context.Context, method, path string, in, out any) error {
 	var body io.Reader
 	if in != nil {
@@ -312,7 +314,7 @@ func (cl *client) get(ctx context.Context, path string, out any) error {
 	return cl.call(ctx, http.MethodGet, path, nil, out)
 }
 
-// do makes a request and returns the body of a good answer.
+// do makes a request and returns the body of a successful answer.
 func (cl *client) do(ctx context.Context, method, path string, body io.Reader) ([]byte, error) {
 	resp, err := cl.answer(ctx, method, path, body)
 	if err != nil {
@@ -326,11 +328,14 @@ func (cl *client) do(ctx context.Context, method, path string, body io.Reader) (
 	return data, nil
 }
 
-// answer makes a request and returns a good answer, whose body is to be read and
-// closed.
+// answer makes a request and returns a successful answer. The caller must close its body.
 func (cl *client) answer(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
 	if cl.factory != "" && !strings.Contains(path, "factory=") {
-		path += map[bool]string{true: "&", false: "?"}[strings.Contains(path, "?")] + "factory=" + url.QueryEscape(cl.factory)
+		separator := "?"
+		if strings.Contains(path, "?") {
+			separator = "&"
+		}
+		path += separator + "factory=" + url.QueryEscape(cl.factory)
 	}
 	req, err := http.NewRequestWithContext(ctx, method, cl.base+api.Base+path, body)
 	if err != nil {
@@ -357,8 +362,8 @@ func (cl *client) answer(ctx context.Context, method, path string, body io.Reade
 	return nil, problemError(resp.StatusCode, data)
 }
 
-// stream reads server-sent events after an id, and calls handle for each, until
-// the server ends the stream.
+// stream reads the server-sent events after an id and calls handle for each one, until the
+// server ends the stream.
 func (cl *client) stream(ctx context.Context, path, after string, handle func(id, kind string, data []byte) error) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, cl.base+api.Base+path, nil)
 	if err != nil {
@@ -406,7 +411,7 @@ func (cl *client) stream(ctx context.Context, path, after string, handle func(id
 	}
 }
 
-// problemError is an error answer as an exit.
+// problemError turns an error answer into an error with an exit status.
 func problemError(status int, data []byte) error {
 	var p api.Problem
 	text := http.StatusText(status)
@@ -452,7 +457,7 @@ func collect[T api.Listed](ctx context.Context, cl *client, path string, query u
 	}
 }
 
-// waitFor asks again and again until done, or the time is over.
+// waitFor calls done every 100 ms until it returns true or an error, or until the timeout.
 func waitFor(ctx context.Context, timeout time.Duration, what string, done func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -13,10 +13,10 @@ import (
 	"triphammer/server/secret"
 )
 
-// setting is one setting of a server, and where its value comes from (SPEC 12).
+// setting is a setting of a server, with the source of its value (SPEC 12).
 type setting struct {
 	Name    string `json:"name"`
-	Factory string `json:"factory,omitempty"` // of a value that one factory has of its own
+	Factory string `json:"factory,omitempty"` // set if the value is only for this factory
 	Value   string `json:"value"`
 	Source  string `json:"source"`
 }
@@ -79,7 +79,7 @@ func showConfig(c *cobra.Command, settings *serving) error {
 	})
 }
 
-// shownValue is a flag's value as a configuration file takes it.
+// shownValue is the value of a flag, in the format of the configuration file.
 func shownValue(v pflag.Value) string {
 	if list, ok := v.(pflag.SliceValue); ok {
 		return strings.Join(list.GetSlice(), ",")
@@ -87,7 +87,7 @@ func shownValue(v pflag.Value) string {
 	return v.String()
 }
 
-// shownSetting is the value of a setting without what is a credential in it.
+// shownSetting is the value of a setting without credentials.
 func shownSetting(name, value string) string {
 	if name == "notify-url" && value != "" {
 		return secret.Origin(value)

@@ -18,16 +18,15 @@ import (
 	"triphammer/server/store"
 )
 
-// What a data directory holds (docs/operating.md). None of it is made before the
-// file that store.Unfinished names.
+// Files of a data directory (docs/operating.md). They are made after the file that
+// store.Unfinished names.
 const (
 	storeFile = "triphammer.db"
 	keyName   = "key"
 	lockName  = "lock"
 )
 
-// traces are what tells a data directory that has lost its store from a folder
-// that never was one.
+// traces are the files which show that a folder without a store was a data directory.
 func traces(dir string) (found []string) {
 	for _, name := range append([]string{keyName, lockName, baseURLFile}, store.Beside(storeFile)...) {
 		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
@@ -37,11 +36,11 @@ func traces(dir string) (found []string) {
 	return found
 }
 
-// openFolder takes a data directory for this process alone. With mayMake, it
-// makes one that is missing, or whose making was cut off; made tells whether it
-// did: the store is to be made then, and else to be found. What was a data
-// directory and has no store is refused in any case: a fresh one in its place
-// would forget every webhook's URL without a word.
+// openFolder locks a data directory for this process. With mayMake, it makes a data
+// directory that is missing, or completes one whose making was interrupted. made tells
+// whether it did, so that the store must be made; otherwise the store must exist. A data
+// directory that has lost its store is always refused, because a new store would silently
+// forget the URL of every webhook.
 func openFolder(ctx context.Context, dir string, mayMake, wait bool) (lock *folderLock, made bool, err error) {
 	info, err := os.Stat(dir)
 	switch {
@@ -70,10 +69,9 @@ func openFolder(ctx context.Context, dir string, mayMake, wait bool) (lock *fold
 	return lock, made, nil
 }
 
-// keepPrivate sees to it that nobody but this user can look into a data directory,
-// or into a folder that is to become one. It returns the mode that it had if it
-// had to be changed. A folder that is not this user's, or that others use too, is
-// refused.
+// keepPrivate makes sure that only this user can look into a data directory, or into a
+// folder that will become one. If it changes the mode, it returns the earlier one. It
+// refuses a folder that belongs to another user, or that has other uses.
 func keepPrivate(dir string, mayMake bool) (was fs.FileMode, err error) {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -108,7 +106,7 @@ func keepPrivate(dir string, mayMake bool) (was fs.FileMode, err error) {
 	return mode, nil
 }
 
-// prepareFolder judges a folder that this process holds, and marks one that is to
+// prepareFolder checks a folder that this process has locked. It marks a folder that will
 // become a data directory.
 func prepareFolder(dir string, mayMake bool) (made bool, err error) {
 	path := filepath.Join(dir, storeFile)
@@ -144,7 +142,7 @@ func noFolder(format string, args ...any) error {
 Name that of the server: --data DIR, or TRIPHAMMER_DATA. A new one is made by serve, dev, secrets set and keys create`, args...)
 }
 
-// announce says that a data directory was made, and where, or was closed to others.
+// announce prints that a data directory was made, or that it was closed to other users.
 func (in *instance) announce(w io.Writer) {
 	if was := in.lock.exposed; was != 0 && in.made {
 		fmt.Fprintf(w, "The folder %s was open to other users (mode %04o) and is closed to them now (0700)\n", in.dir, was)
@@ -156,7 +154,7 @@ func (in *instance) announce(w io.Writer) {
 	}
 }
 
-// keyFileOf is the file of the sealing key (SPEC 10.1).
+// keyFileOf is the path of the sealing key (SPEC 10.1).
 func keyFileOf(dir string) string {
 	if path := os.Getenv("TRIPHAMMER_KEY_FILE"); path != "" {
 		return path
@@ -164,8 +162,8 @@ func keyFileOf(dir string) string {
 	return filepath.Join(dir, keyName)
 }
 
-// sealingKey reads the key, or makes that of a new store. A store that is there
-// was sealed with another than a new one.
+// sealingKey reads the sealing key. It makes a key only for a new store, because a new key
+// cannot open the secrets of an existing store.
 func (in *instance) sealingKey(path string) (*secret.Key, error) {
 	if in.made {
 		return secret.LoadOrCreateKey(path)
@@ -178,7 +176,7 @@ Put it back from where you keep it (TRIPHAMMER_KEY_FILE names another place). No
 	return key, err
 }
 
-// wayBack adds to an error about the store what to do.
+// wayBack adds to an error about the store how to recover.
 func wayBack(err error) error {
 	for _, lost := range []error{store.ErrMissing, store.ErrForeign, store.ErrDamaged} {
 		if errors.Is(err, lost) {
@@ -189,19 +187,19 @@ Nothing is put in its place. Restore %s from a backup (triphammer db restore; do
 	return err
 }
 
-// lockPatience is how long to wait for the data directory: a command that holds
-// it is done in a moment.
+// lockPatience is how long to wait for the data directory. Commands hold it only for a
+// moment.
 const lockPatience = 5 * time.Second
 
-// errLocked is what a data directory is that another process holds.
+// errLocked is the error for a data directory that another process has locked.
 var errLocked = errors.New("in use by another process")
 
-// folderLock holds a data directory: the folder itself, which nobody can take away
-// from under a server and make anew, and the file in it that older programs look
-// at.
+// folderLock is the lock of a data directory. It locks the folder itself, so that a new
+// folder at the same path cannot be mistaken for it. It also locks the file that older
+// versions of this program lock.
 type folderLock struct {
 	folder, file *os.File
-	exposed      fs.FileMode // of a folder that was open to others; 0: it was not
+	exposed      fs.FileMode // the earlier mode of a folder that was open to other users; 0: it was not
 }
 
 func lockFolder(ctx context.Context, dir string, wait bool) (*folderLock, error) {
@@ -215,7 +213,7 @@ func lockFolder(ctx context.Context, dir string, wait bool) (*folderLock, error)
 	return &folderLock{folder: f}, nil
 }
 
-// takeFile locks the file too.
+// takeFile locks the file in the data directory.
 func (l *folderLock) takeFile(ctx context.Context, wait bool) (err error) {
 	dir := l.folder.Name()
 	if l.file, err = os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
@@ -232,7 +230,7 @@ func (l *folderLock) close() error {
 	return err
 }
 
-// flock takes the lock of a file of a data directory.
+// flock locks a file or folder of a data directory.
 func flock(ctx context.Context, f *os.File, dir string, wait bool) error {
 	err := waitFor(ctx, lockPatience, "it is held", func() (bool, error) {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
@@ -257,8 +255,8 @@ func flock(ctx context.Context, f *os.File, dir string, wait bool) error {
 	return exitWith(exitUnreachable, "the data directory %s is %w%s, which does not answer on its socket (a server that starts or stops?)", dir, errLocked, holder(f))
 }
 
-// holder is which process holds the lock of a file, for a message; empty if the
-// system does not tell, as of a process of another container.
+// holder describes the process that has locked a file, for a message. It is empty if the
+// system does not tell, for example for a process in another container.
 func holder(f *os.File) string {
 	var st syscall.Stat_t
 	table, err := os.ReadFile("/proc/locks")

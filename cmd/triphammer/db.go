@@ -92,7 +92,7 @@ func backupStore(c *cobra.Command, args []string, cl *client) (err error) {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return exitWith(exitConflict, "%s is there already, and is not written over", path)
 	}
-	// Before the server begins: it shows that the file can be written at all.
+	// The file is made first, to find out early whether it can be written.
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return exitWith(exitUsage, "%w", err)
@@ -124,7 +124,7 @@ func backupStore(c *cobra.Command, args []string, cl *client) (err error) {
 	return err
 }
 
-// receive copies an answer to its end.
+// receive copies the body of an answer.
 func receive(resp *http.Response, to io.Writer) error {
 	n, err := io.Copy(to, resp.Body)
 	switch {
@@ -136,8 +136,8 @@ func receive(resp *http.Response, to io.Writer) error {
 	return nil
 }
 
-// paced writes to a file what has come, to the disk too: little waits in memory
-// then, and the disk is left to others as well.
+// paced writes to a file and syncs it every pacedBytes, so that little unwritten data
+// waits in memory, and other programs can use the disk in between.
 type paced struct{ file *os.File }
 
 const pacedBytes = 4 << 20
@@ -161,13 +161,13 @@ func (p paced) ReadFrom(r io.Reader) (n int64, err error) {
 	}
 }
 
-// publish gives a file that is on the disk its name, if nothing has that.
+// publish gives a finished file its final name. It does not replace another file.
 func publish(unfinished, path string) error {
 	err := os.Link(unfinished, path)
 	switch {
 	case errors.Is(err, fs.ErrExist):
 		return exitWith(exitConflict, "%s is there already, and is not written over", path)
-	case err != nil: // a file system without links
+	case err != nil: // the file system has no links
 		err = os.Rename(unfinished, path)
 	}
 	if err == nil {
@@ -186,7 +186,7 @@ func problems(r *store.Report) error {
 	return errors.New(strings.Join(r.Problems, "; "))
 }
 
-// holdings are the rows of a store in words.
+// holdings is the number of rows of each kind in a store, as text.
 func holdings(r api.StoreReport) string {
 	var all []string
 	for _, kind := range []string{"deliveries", "runs", "applies", "secrets", "schedules"} {
@@ -197,7 +197,7 @@ func holdings(r api.StoreReport) string {
 	return strings.Join(all, ", ")
 }
 
-// emitReport prints what was found; status 1 if that is damage.
+// emitReport prints a report. The exit status is 1 if something is damaged.
 func emitReport(c *cobra.Command, r api.StoreReport) error {
 	err := emit(c, r, slices.Clone(r.Problems), func(w io.Writer) error {
 		for _, p := range r.Problems {
@@ -277,7 +277,7 @@ func restoreInto(ctx context.Context, from, dir string, report *store.Report) (e
 	if err := copyStore(from, path); err != nil {
 		return err
 	}
-	if err := os.Remove(store.Unfinished(path)); err != nil && !errors.Is(err, fs.ErrNotExist) { // of a first start that was cut off
+	if err := os.Remove(store.Unfinished(path)); err != nil && !errors.Is(err, fs.ErrNotExist) { // of an interrupted first start
 		return exitWith(exitUsage, "%w", err)
 	}
 	return nil

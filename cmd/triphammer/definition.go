@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// definitionCommand is the history of what served, and the way back in it.
+// definitionCommand has the commands that show which commits served, and that pin one.
 func definitionCommand() *cobra.Command {
 	var limit int
 	var file, until string
@@ -114,7 +114,7 @@ pushed meanwhile waits until the pin ends, by "definition unpin" or at --until. 
 	return noun("definition", "What served when, and the way back", history, show, diff, pin, unpin)
 }
 
-// commitOrLive is what was asked for, or else the apply that serves.
+// commitOrLive is the commit in the arguments, or else the apply that serves.
 func commitOrLive(c *cobra.Command, cl *client, args []string) (string, error) {
 	if len(args) > 0 {
 		return args[0], nil
@@ -135,7 +135,7 @@ func commitOrLive(c *cobra.Command, cl *client, args []string) (string, error) {
 	return "", exitWith(exitNotFound, "factory %s serves nothing yet", name)
 }
 
-// pinned changes the pin and prints the apply that this is.
+// pinned sets or ends the pin, and prints the apply that follows.
 func pinned(c *cobra.Command, cl *client, method string, req any) error {
 	name, err := cl.only(c.Context())
 	if err != nil {
@@ -154,7 +154,7 @@ func pinned(c *cobra.Command, cl *client, method string, req any) error {
 	return nil
 }
 
-// parseUntil reads a time, or how long from now.
+// parseUntil reads a time, or a duration from now.
 func parseUntil(text string, now time.Time) (time.Time, error) {
 	if d, err := time.ParseDuration(text); err == nil {
 		return now.Add(d), nil

@@ -110,7 +110,7 @@ Several are replayed in the order in which they are named, up to the first that 
 	return noun("deliveries", "The delivery log", all...)
 }
 
-// selectOptions select entries of the log.
+// selectOptions select entries of the delivery log.
 type selectOptions struct {
 	webhook, outcome, since string
 	limit                   int
@@ -153,7 +153,8 @@ func listDeliveries(c *cobra.Command, cl *client, selected *selectOptions) error
 		return err
 	}
 	if name := query.Get("webhook"); len(all) == 0 && name != "" {
-		// Of a webhook that is gone the log has entries: this one may never have been.
+		// The log can have entries of a deleted webhook. Without entries, the webhook may
+		// never have existed.
 		if err := cl.get(c.Context(), "/webhooks/"+url.PathEscape(name), nil); err != nil {
 			return err
 		}
@@ -163,7 +164,7 @@ func listDeliveries(c *cobra.Command, cl *client, selected *selectOptions) error
 	})
 }
 
-// outcomeText is a delivery's label with what came of it.
+// outcomeText is the label of a delivery, with the number of runs that it started.
 func outcomeText(d api.Delivery) string {
 	if d.RunsStarted == nil {
 		return d.Label
@@ -171,7 +172,7 @@ func outcomeText(d api.Delivery) string {
 	return d.Label + ", " + delivery.Came(store.Outcome(d.Outcome), *d.RunsStarted)
 }
 
-// explainDelivery prints the belt, and every condition.
+// explainDelivery prints the belt and every condition.
 func explainDelivery(w io.Writer, d api.DeliveryDetail) error {
 	matches, disabled := d.Matches, d.Disabled
 	d.Matches, d.Disabled = nil, nil
@@ -198,7 +199,7 @@ func explainDelivery(w io.Writer, d api.DeliveryDetail) error {
 	return nil
 }
 
-// disabledVerdict is the verdict of an automation that is merely disabled.
+// disabledVerdict is the verdict on a disabled automation.
 func disabledVerdict(m api.Match) string {
 	if m.Matched {
 		return "would not trigger: it is disabled; enabled, it would"
@@ -206,7 +207,7 @@ func disabledVerdict(m api.Match) string {
 	return "would not trigger: it is disabled; enabled, it would not either"
 }
 
-// explainMatch prints every condition, and returns how many hold.
+// explainMatch prints every condition, and returns how many are met.
 func explainMatch(w io.Writer, m api.Match, verdict string) (held int) {
 	fmt.Fprintf(w, "\n  %s: %s", m.Automation, verdict)
 	if m.Definition != "" {
@@ -263,7 +264,7 @@ func printDelivery(w io.Writer, d api.DeliveryDetail) error {
 	return nil
 }
 
-// pathAt names a definition file and the text that it had.
+// pathAt is the path of a definition file, with the hash of its content at that time.
 func pathAt(path, blob string) string {
 	if path == "" || blob == "" {
 		return path

@@ -94,9 +94,9 @@ func dev(c *cobra.Command, args []string, o *devOptions) error {
 	return demoErr
 }
 
-// refuseServed keeps dev out of the data directory of a server, which
-// TRIPHAMMER_DATA may name: it would make up its secrets and replace what it
-// serves.
+// refuseServed returns an error if the data directory belongs to a server, which
+// TRIPHAMMER_DATA may name. There, dev would invent secrets and replace the definitions
+// that serve.
 func (s *serving) refuseServed(ctx context.Context) error {
 	last, err := s.in.store.LastApply(ctx, factoryName, "")
 	switch {
@@ -108,7 +108,7 @@ func (s *serving) refuseServed(ctx context.Context) error {
 	return exitWith(exitConflict, "%s is the data directory of a server on %s; give dev its own: --data DIR", s.in.dir, last.Repository)
 }
 
-// demonstrate sends one delivery and prints everything that came of it.
+// demonstrate sends one delivery, and prints its outcome and its runs.
 func demonstrate(ctx context.Context, c *cobra.Command, in *instance, source *gitrepo.WorkTree, link bool) error {
 	out := io.Writer(printable{c.OutOrStdout()})
 	cl := &client{http: &http.Client{Transport: handlerTransport{in.server.LocalHandler(userName())}}, base: "http://local"}
@@ -168,14 +168,15 @@ func demonstrate(ctx context.Context, c *cobra.Command, in *instance, source *gi
 	return nil
 }
 
-// waitApplied waits until what is in the folder serves, which is not what an
-// earlier dev left in the data directory.
+// waitApplied waits until the present content of the folder serves. Until then, the
+// definitions of an earlier dev may serve.
 func waitApplied(ctx context.Context, in *instance, hash string) error {
 	return waitFor(ctx, time.Minute, "the definitions are not applied", func() (bool, error) {
 		state := in.appliers[0].State()
 		if last := state.LastApply; last != nil && last.Commit.Hash == hash && last.Outcome != applier.Applied {
 			for _, d := range last.Diagnostics {
-				// One that lacked a secret is tried again: the secret is set by now.
+				// An apply that lacked a secret is tried again, because the secret is set by
+				// now.
 				if d.Severity == schema.Error && d.Code != schema.MissingSecret {
 					return false, exitWith(exitBad, "%s: %s", d.Path, d.Message)
 				}
@@ -206,8 +207,8 @@ func showOutcome(c *cobra.Command, cl *client, id string, out io.Writer) error {
 	return nil
 }
 
-// ensureSecrets makes up a value for each secret that a webhook names and that
-// does not exist. The values are not printed.
+// ensureSecrets invents a value for each secret that a webhook names and that does not
+// exist. The values are not printed.
 func ensureSecrets(ctx context.Context, cl *client, f *factory.Factory) (map[string]secret.Value, error) {
 	var list struct {
 		Secrets []api.Secret `json:"secrets"`
@@ -237,8 +238,8 @@ func ensureSecrets(ctx context.Context, cl *client, f *factory.Factory) (map[str
 	return made, nil
 }
 
-// testMessage picks what to send: the first filter test that starts something,
-// or else the first webhook with an empty object.
+// testMessage picks the delivery to send. It is the payload of the first filter test that
+// starts something, or else a test event to the first webhook.
 func testMessage(ctx context.Context, cl *client, f *factory.Factory) (*api.Webhook, []byte, error) {
 	name, body := "", []byte(`{"event":"test"}`)
 	for _, w := range f.Webhooks {

@@ -9,19 +9,19 @@ import (
 
 // Exit statuses of every command (SPEC 3.4).
 const (
-	exitBad         = 1 // it ran, and the answer is bad
-	exitUsage       = 2 // wrong use, or it could not check
+	exitBad         = 1 // the command ran, and the result is bad
+	exitUsage       = 2 // wrong use, or the command could not run
 	exitPending     = 3
 	exitAuth        = 4
 	exitNotFound    = 5
 	exitConflict    = 6
 	exitUnreachable = 7
 	exitTimeout     = 8
-	exitInterrupted = 130 // as of a shell's command that SIGINT ended
+	exitInterrupted = 130 // as in a shell, for a command that SIGINT ended
 )
 
-// exitError is an error with its exit status. Without a text nothing is printed:
-// the command has said what there is to say.
+// exitError is an error with an exit status. If err is nil, nothing is printed, because
+// the command has printed everything.
 type exitError struct {
 	code int
 	err  error
@@ -40,11 +40,11 @@ func exitWith(code int, format string, args ...any) error {
 	return &exitError{code, fmt.Errorf(format, args...)}
 }
 
-// silently ends a command whose output was the message.
+// silently is an error that sets the exit status and prints nothing.
 func silently(code int) error { return &exitError{code: code} }
 
-// report prints an error, if it has something to say, and returns its status.
-// Whatever is not an answer of a command is wrong use, or could not be done.
+// report prints an error, if it has a text, and returns its exit status. The status is
+// exitUsage for every error that is not an exitError.
 func report(w io.Writer, err error) int {
 	if err == nil {
 		return 0

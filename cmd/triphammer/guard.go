@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guardProcess keeps what this process holds from others of its user, such as the
-// agents that a server starts: they can neither trace it nor read its memory,
-// environment and descriptors, and it leaves no core file (PR_SET_DUMPABLE(2const)).
+// guardProcess protects this process from other processes of its user, such as the agents
+// that a server starts. They cannot trace it, or read its memory, environment and
+// descriptors. It leaves no core file (PR_SET_DUMPABLE(2const)).
 func guardProcess() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("other processes of this user can read the memory of this one: %w", err)
@@ -18,11 +18,10 @@ func guardProcess() error {
 	return nil
 }
 
-// closeInherited closes the descriptors that whoever started this process left
-// open, beside the standard ones: a server would hold them for as long as it
-// lives, and hand them to agents. What this process opens itself is closed at
-// exec, by which it is told apart; so a file such as /dev/fd/63 has to be read
-// before.
+// closeInherited closes the descriptors that this process inherited, except the standard
+// ones. Otherwise a server would keep them open while it runs, and pass them to agents.
+// Descriptors that this process opened itself are closed at exec, and so can be told
+// apart. A file such as /dev/fd/63 must be read before this call.
 func closeInherited() error {
 	dir, err := os.Open("/proc/self/fd")
 	if err != nil {

@@ -19,14 +19,14 @@ import (
 	"triphammer/schema"
 )
 
-// hookOptions say what is checked, where the hook is installed and where it runs.
+// hookOptions are the flags of the hook commands.
 type hookOptions struct {
 	branch, folder string
 	strict         bool
 }
 
 func hookCommand() *cobra.Command {
-	var o hookOptions // of the one command that runs
+	var o hookOptions // shared, because only one of the commands runs
 	install := &cobra.Command{
 		Use:   "install REPO",
 		Short: "Refuse pushes of definitions that are not valid",
@@ -64,7 +64,7 @@ func (o *hookOptions) install(c *cobra.Command, dir string) error {
 	if err != nil {
 		return exitWith(exitUsage, "%w", err)
 	}
-	// A hook that cannot work lets everything pass, or nothing.
+	// A hook with a wrong branch would let everything pass, or nothing.
 	repo, err := gitrepo.Open(dir, o.branch)
 	if err != nil {
 		return exitWith(exitUsage, "--branch: %w", err)
@@ -96,14 +96,14 @@ func (o *hookOptions) install(c *cobra.Command, dir string) error {
 	if err := os.WriteFile(name, []byte(script), 0o755); err != nil {
 		return exitWith(exitUsage, "%w", err)
 	}
-	if err := os.Chmod(name, 0o755); err != nil { // one that was there keeps its mode
+	if err := os.Chmod(name, 0o755); err != nil { // a file that existed has kept its mode
 		return exitWith(exitUsage, "%w", err)
 	}
 	fmt.Fprintf(c.OutOrStdout(), "Installed %s: pushes to %s are checked.\n", name, o.branch)
 	return nil
 }
 
-// usedHooks is the folder whose hooks git runs, empty if git does not say.
+// usedHooks is the folder whose hooks git runs; empty if git does not tell.
 func usedHooks(c *cobra.Command, dir string) string {
 	out, err := exec.CommandContext(c.Context(), "git", "-C", dir, "rev-parse", "--git-path", "hooks").Output()
 	used := strings.TrimSuffix(string(out), "\n")
@@ -125,7 +125,7 @@ func (o *hookOptions) receive(c *cobra.Command) error {
 		return exitWith(exitBad, "reading what is pushed: %w", err)
 	}
 	if pushed == "" {
-		return nil // another branch, or its deletion, which a server waits out
+		return nil // another branch, or a deletion, after which a server keeps serving
 	}
 	view, err := incoming()
 	if err != nil {
@@ -138,7 +138,7 @@ func (o *hookOptions) receive(c *cobra.Command) error {
 	}
 	r, err := openCommit(c, repo, pushed, o.folder)
 	if errors.Is(err, gitrepo.ErrNoFolder) {
-		r, err = root{tree: applier.Snapshot{}.FS(), prefix: slashed(o.folder)}, nil // which holds no factory.yaml
+		r, err = root{tree: applier.Snapshot{}.FS(), prefix: slashed(o.folder)}, nil // an empty tree, without factory.yaml
 	}
 	if err != nil {
 		return exitWith(exitBad, "the definitions of %s cannot be read: %w", shortHash(pushed), err)
@@ -147,7 +147,7 @@ func (o *hookOptions) receive(c *cobra.Command) error {
 	if err != nil {
 		return exitWith(exitBad, "%w", err)
 	}
-	// git passes standard error on to who pushes.
+	// git shows standard error to the user who pushes.
 	if err := schema.Print(c.ErrOrStderr(), "text", report, schema.PrintOptions{Prefix: r.prefix, Source: r.source}); err != nil {
 		return exitWith(exitBad, "%w", err)
 	}
@@ -157,17 +157,17 @@ func (o *hookOptions) receive(c *cobra.Command) error {
 	return nil
 }
 
-// incoming makes a repository that sees what a push brings. Until the hook has
-// agreed, git keeps new objects in a folder of their own, and names all folders
-// of objects in its environment (git-receive-pack, "Quarantine Environment").
+// incoming makes a temporary repository that has the objects of a push. Until the hook has
+// agreed, git keeps new objects in a separate folder, and names all folders of objects in
+// the environment of the hook (git-receive-pack, "Quarantine Environment").
 func incoming() (dir string, err error) {
 	own := os.Getenv("GIT_OBJECT_DIRECTORY")
 	if own == "" {
 		return "", errors.New("git names no folder of objects: this is run by git, as a pre-receive hook")
 	}
 	own = filepath.Clean(own)
-	// Beside the new objects they can be linked instead of copied; git gc knows the
-	// name, if this process has no time to remove it.
+	// In the folder next to the new objects, they can be linked instead of copied. If this
+	// process cannot remove the folder, git gc does, because it knows names of this form.
 	if dir, err = os.MkdirTemp(filepath.Dir(own), "tmp_objdir-incoming-"); err != nil {
 		return "", err
 	}
@@ -202,17 +202,16 @@ func incoming() (dir string, err error) {
 	return dir, nil
 }
 
-// maxLenders is how far git itself follows folders of objects that borrow from
-// others.
+// maxLenders is how many levels of borrowed objects git itself follows.
 const maxLenders = 5
 
-// lenders are a folder of objects and those that it borrows from
+// lenders are a folder of objects and the folders from which it borrows objects
 // (gitrepository-layout, "objects/info/alternates").
 func lenders(objects string, deep int) []string {
 	found := []string{objects}
 	text, err := os.ReadFile(filepath.Join(objects, "info", "alternates"))
 	if err != nil || deep == 0 {
-		return found // most borrow nothing
+		return found // most folders borrow nothing
 	}
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimRight(line, "\n")
@@ -227,7 +226,7 @@ func lenders(objects string, deep int) []string {
 	return found
 }
 
-// linkTree makes hard links of a folder's files in another.
+// linkTree makes hard links to the files of a folder in another folder.
 func linkTree(from, to string) error {
 	return filepath.WalkDir(from, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {

@@ -72,8 +72,8 @@ func writeTemplate(dir string) error {
 	})
 }
 
-// firstCommit makes the folder a repository. Who has told git no name yet is not
-// stopped by that.
+// firstCommit makes the folder a repository with one commit. It also works for a user who
+// has not configured a name for git.
 func firstCommit(dir string) error {
 	git := func(args ...string) error {
 		cmd := exec.Command("git", args...)
@@ -96,8 +96,8 @@ func firstCommit(dir string) error {
 	return git("commit", "-q", "-m", "A factory to begin with")
 }
 
-// knowsAuthor tells whether git has a name and an address for a commit, without
-// guessing them from the machine.
+// knowsAuthor tells whether a name and an address for commits are configured, so that git
+// does not guess them from the machine.
 func knowsAuthor(dir string) bool {
 	for _, who := range []string{"GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT"} {
 		cmd := exec.Command("git", "-c", "user.useConfigOnly=true", "var", who)

@@ -24,28 +24,29 @@ import (
 	"triphammer/server/store"
 )
 
-// factoryName is the factory of a server that has one. It is part of what binds
-// a webhook to its UID, so it does not follow the definition's own name.
+// factoryName is the name of the factory of a server that has only one. The name is part
+// of the key that binds a webhook to its UID. Therefore it is not the name in the
+// definition, which can change.
 const factoryName = "default"
 
-// instanceOptions are what a server is asked for.
+// instanceOptions are the options of openInstance.
 type instanceOptions struct {
 	factories []factoryOptions // nil: offline
 
-	// Of the parts' Configs, what settings say; wire sets the rest.
+	// The settings in the Configs of the parts. wire sets the other fields.
 	server     server.Config
 	deliveries delivery.Config
 	runs       run.Config
 	schedules  run.SchedulerConfig
-	ends       notify.Runs // who hears of the ends of runs; without states nobody
+	ends       notify.Runs // where the ends of runs are reported; without states, nowhere
 	keep       store.RunRetention
 
-	endsSecret    string // name of the secret that signs what is heard of runs
-	workspaces    string // folder of runs; empty: in the data directory
+	endsSecret    string // name of the secret that signs messages about runs
+	workspaces    string // folder for the workspaces of runs; empty: in the data directory
 	floor         disk.Floor
 	secretSources []secret.Source
 	impatient     bool // do not wait for the data directory
-	make          bool // a data directory that is missing
+	make          bool // make a data directory that is missing
 	logger        *slog.Logger
 }
 
@@ -55,7 +56,7 @@ type instance struct {
 	opt      instanceOptions
 	made     bool // the data directory is new
 	lock     *folderLock
-	runsLock *folderLock // of a folder of workspaces elsewhere; nil: there is none
+	runsLock *folderLock // of the folder of workspaces, if it is not in the data directory; otherwise nil
 	executor *sandbox.Process
 	disk     *disk.Watch
 	store    *store.Store
@@ -69,8 +70,8 @@ type instance struct {
 	server   *server.Server
 }
 
-// openInstance opens the data directory, which it holds alone, and restores what
-// served last. wire or offline makes the rest.
+// openInstance locks and opens the data directory, and restores the revisions that served
+// last. wire or offline makes the other parts.
 func openInstance(ctx context.Context, dir string, opt instanceOptions) (*instance, error) {
 	if opt.logger == nil {
 		opt.logger = slog.New(slog.DiscardHandler)
@@ -92,7 +93,7 @@ func openInstance(ctx context.Context, dir string, opt instanceOptions) (*instan
 		err = in.openStore(ctx, key)
 	}
 	if errors.Is(err, store.ErrSealingKey) {
-		// `secrets reseal` was cut off between its two last steps: take the last one.
+		// If `secrets reseal` was interrupted before its last step, take that step now.
 		if next, missing := secret.LoadKey(secret.NextKeyFile(keyFile)); missing == nil {
 			if err = in.openStore(ctx, next); err == nil {
 				err = secret.TakeNextKey(keyFile)
@@ -110,8 +111,8 @@ func openInstance(ctx context.Context, dir string, opt instanceOptions) (*instan
 	for _, f := range in.opt.factories {
 		restored, err := in.ledger.Restore(ctx, f.name)
 		if err != nil {
-			// What served last cannot be rebuilt: say so, and serve nothing until the
-			// next apply.
+			// The last revision cannot be rebuilt. Log that, and serve nothing until the next
+			// apply.
 			opt.logger.Error("the last good definitions could not be restored", "factory", f.name, "error", err)
 		}
 		if restored != nil {
@@ -121,8 +122,8 @@ func openInstance(ctx context.Context, dir string, opt instanceOptions) (*instan
 	return in, nil
 }
 
-// openWorkspaces opens the folder of the runs. When a server starts none of them is
-// in progress: what they left may go before the store needs the room.
+// openWorkspaces opens the folder of the runs. When a server starts, no run is in
+// progress. So their files can be deleted if the store needs the space.
 func (in *instance) openWorkspaces(ctx context.Context) (err error) {
 	dir := filepath.Join(in.dir, "runs")
 	if in.opt.workspaces != "" {
@@ -132,7 +133,7 @@ func (in *instance) openWorkspaces(ctx context.Context) (err error) {
 		if err != nil {
 			return exitWith(exitUsage, "--workspaces: %w", err)
 		}
-		// Another server would take these runs for ended ones.
+		// Another server would take the runs of this one for ended ones.
 		if in.runsLock, err = lockFolder(ctx, dir, !in.opt.impatient); errors.Is(err, errLocked) {
 			return exitWith(exitUnreachable, "--workspaces: %s is in use by another server, and can only be of one", dir)
 		} else if err != nil {
@@ -159,7 +160,7 @@ func (in *instance) openWorkspaces(ctx context.Context) (err error) {
 	return nil
 }
 
-// wallClock is the machine's. Tests start the program with another one.
+// wallClock is the clock of the machine. Tests start the program with another one.
 var wallClock = time.Now
 
 func (in *instance) openStore(ctx context.Context, key *secret.Key) (err error) {
@@ -183,7 +184,7 @@ func (in *instance) close() error {
 	return errors.Join(append(errs, in.lock.close())...)
 }
 
-// wire makes the parts that serve.
+// wire makes and connects the parts of a server.
 func (in *instance) wire() error {
 	runs := in.opt.runs
 	runs.Store, runs.Executor, runs.Disk, runs.Now, runs.Logger = in.store, in.executor, in.disk, wallClock, in.opt.logger
@@ -225,7 +226,7 @@ func (in *instance) wire() error {
 	return err
 }
 
-// addFactory makes the applier of a factory, and who hears of its applies.
+// addFactory makes the applier of a factory, and the notifications about its applies.
 func (in *instance) addFactory(f factoryOptions) error {
 	pin, err := in.ledger.Pin(context.Background(), f.name)
 	if err != nil {
@@ -256,8 +257,8 @@ func (in *instance) addFactory(f factoryOptions) error {
 	return nil
 }
 
-// baseURLFile remembers how the last server was reached, for the URLs that
-// commands print while none runs.
+// baseURLFile is a file with the base URL of the last server. Commands use it to print
+// URLs while no server runs.
 const baseURLFile = "base-url"
 
 func (in *instance) noteBaseURL() {
@@ -266,16 +267,16 @@ func (in *instance) noteBaseURL() {
 		return
 	}
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		_ = os.Remove(path) // it may be cut off
+		_ = os.Remove(path) // it may be incomplete
 		in.opt.logger.Warn("the base URL is not noted for commands that run without this server", "error", err)
 	}
 }
 
-// reserveFile holds room on the disk for the store.
+// reserveFile is a file that reserves space on the disk for the store.
 const reserveFile = "reserve"
 
-// offline makes the parts that answer commands while no server runs: nothing of
-// them is started.
+// offline makes the parts that answer commands while no server runs. It starts none of
+// them.
 func (in *instance) offline(ctx context.Context) error {
 	if address, err := os.ReadFile(filepath.Join(in.dir, baseURLFile)); err == nil {
 		in.opt.server.BaseURL = strings.TrimSpace(string(address))
@@ -283,8 +284,8 @@ func (in *instance) offline(ctx context.Context) error {
 	return in.wire()
 }
 
-// known are the factories that the store has applies of, for answers while no
-// server runs.
+// known are the factories that have applies in the store, for answers while no server
+// runs.
 func (in *instance) known(ctx context.Context) ([]factoryOptions, error) {
 	names, err := in.store.Factories(ctx)
 	if err != nil {
@@ -306,7 +307,7 @@ func (in *instance) known(ctx context.Context) ([]factoryOptions, error) {
 	return all, nil
 }
 
-// offlineSource names what a server would read, and reads nothing.
+// offlineSource names the repository that a server would read, but does not read it.
 type offlineSource struct{ repository, branch string }
 
 var errOffline = errors.New("no server is running")

@@ -17,27 +17,28 @@ import (
 )
 
 const (
-	logLines = 4096        // that wait at most for whoever reads the log
-	logGrace = time.Second // that they get when the program ends
-	// logEvery is how often a line that comes again and again is told, with how often
-	// it came.
+	logLines = 4096        // lines that can wait for the reader of the log
+	logGrace = time.Second // for the waiting lines, when the program ends
+	// logEvery is how often a line that repeats is logged again, with the number of
+	// repetitions.
 	logEvery = 10 * time.Second
-	// maxRepeated bounds how many different lines are remembered.
+	// maxRepeated limits how many different lines are remembered.
 	maxRepeated = 1000
 )
 
-// serverLog makes the log of a server, which goes to standard error, and takes all
-// else that the command prints there with it. A reader that is slow or gone neither
-// holds up the server nor ends it.
+// serverLog makes the log of a server on standard error. Everything else that the command
+// prints there goes the same way. A reader of the log that is slow or gone neither delays
+// the server nor ends it.
 func serverLog(c *cobra.Command) *slog.Logger {
-	// Caught and not ignored: an ignored signal would stay ignored in the agents.
+	// The signal is caught and not ignored, because agents would inherit an ignored one.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	w := newLogWriter(c.ErrOrStderr())
 	c.Root().SetErr(w) // execute closes it
 	return slog.New(repeated{handler: slog.NewTextHandler(w, nil), lines: w.repeated})
 }
 
-// logWriter writes in the background. What nobody reads is dropped and counted.
+// logWriter writes in the background. It drops and counts lines that cannot be written in
+// time.
 type logWriter struct {
 	to       io.Writer
 	lines    chan []byte
@@ -105,8 +106,8 @@ func (w *logWriter) write(line []byte) {
 	}
 }
 
-// close waits for what was written, but not for long: one that nobody reads would
-// keep the program from its end.
+// close waits until the lines are written, but at most for logGrace, so that a log without
+// a reader does not keep the program from ending.
 func (w *logWriter) close() {
 	w.once.Do(func() { close(w.closing) })
 	select {
@@ -115,8 +116,8 @@ func (w *logWriter) close() {
 	}
 }
 
-// repeated is a handler that tells a warning or an error that comes again and again
-// once, and then every logEvery with how often it came.
+// repeated is a handler that logs a repeating warning or error once, and then every
+// logEvery with the number of repetitions.
 type repeated struct {
 	handler slog.Handler
 	lines   *repeatedLines
@@ -155,18 +156,18 @@ type repeatedLines struct {
 }
 
 type repeatedLine struct {
-	since   time.Time // it was told
-	count   int       // since then
+	since   time.Time // when it was last logged
+	count   int       // repetitions since then
 	last    slog.Record
 	handler slog.Handler
 }
 
-// again tells whether a line was told just now; it is counted then.
+// again tells whether a line was logged within the last logEvery. If so, it counts it.
 func (l *repeatedLines) again(h repeated, r slog.Record) bool {
 	line := r.Level.String() + " " + r.Message
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.seen) < maxRepeated { // else it has too many faces: its words suffice
+	if len(l.seen) < maxRepeated { // otherwise there are too many variants: ignore the attributes
 		line += h.with
 		r.Attrs(func(a slog.Attr) bool {
 			line += " " + a.String()
@@ -183,7 +184,7 @@ func (l *repeatedLines) again(h repeated, r slog.Record) bool {
 	return true
 }
 
-// tell tells what came again.
+// tell logs the lines that have repeated.
 func (l *repeatedLines) tell(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

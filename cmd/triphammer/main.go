@@ -1,10 +1,9 @@
-// Command triphammer serves factories of coding agents: webhooks and automations
-// that are files in a Git repository.
+// Command triphammer serves factories of coding agents. A factory is webhooks and
+// automations that are defined by files in a Git repository.
 //
-// There is one file per command, or per noun of commands. What they share:
-// root.go (flags), client.go (how a command reaches the server), output.go,
-// exit.go, datadir.go (who may have a data directory, and what makes one), and
-// instance.go (the parts of a server, wired together).
+// There is one file for each command, or for each noun of commands. They share root.go
+// (flags), client.go (how a command reaches the server), output.go, exit.go, datadir.go
+// (how a data directory is made and locked), and instance.go (the parts of a server).
 package main
 
 import (
@@ -30,7 +29,7 @@ func execute(args []string) int {
 	guardErr := guardProcess()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends it at once
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	root := newRoot()
 	if guardErr != nil {
 		fmt.Fprintln(root.ErrOrStderr(), "warning:", guardErr)
@@ -40,7 +39,7 @@ func execute(args []string) int {
 	root.SetErr(standard(os.Stderr))
 	err := root.ExecuteContext(ctx)
 	status := report(root.ErrOrStderr(), err)
-	if w, ok := root.ErrOrStderr().(*logWriter); ok { // that of a server
+	if w, ok := root.ErrOrStderr().(*logWriter); ok { // the log of a server
 		w.close()
 	}
 	return status

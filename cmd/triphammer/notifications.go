@@ -13,7 +13,7 @@ import (
 	"triphammer/server/store"
 )
 
-// notificationFlags say who hears what became of a commit.
+// notificationFlags are the settings for reports about commits.
 func (f *factoryOptions) notificationFlags(set *pflag.FlagSet) {
 	set.StringVar(&f.notify.Service, "commit-status", "", "service that gets the statuses "+notify.Apply+" and "+notify.Validate+" of each commit: "+strings.Join(notify.Forges(), ", "))
 	set.StringVar(&f.notify.TokenFile, "commit-status-token-file", "", "file with a token that may write statuses; read for each")
@@ -23,16 +23,16 @@ func (f *factoryOptions) notificationFlags(set *pflag.FlagSet) {
 	set.StringVar(&f.notifySecret, "notify-secret", "", "managed secret that signs these messages as Standard Webhooks describes (base64)")
 }
 
-// endFlags say which ends of runs are told, of all factories together.
+// endFlags are the settings for reports about ended runs, for all factories together.
 func (s *serving) endFlags(set *pflag.FlagSet) {
 	set.StringSliceVar(&s.ends.States, "notify-runs", nil, "states of ended runs that --notify-url is told about too: SUCCEEDED, FAILED, CANCELLED")
 	set.StringSliceVar(&s.ends.Automations, "notify-automations", nil, "limit --notify-runs to the runs of these automations")
 }
 
-// tells says whether anybody is to be told of applies.
+// tells tells whether applies are reported to anybody.
 func (f *factoryOptions) tells() bool { return f.notify.Service != "" || f.notify.URL != "" }
 
-// openNotifications completes what the flags say of whoever is to be told.
+// openNotifications checks and completes the settings for reports about commits.
 func (f *factoryOptions) openNotifications() error {
 	if !f.tells() {
 		return nil
@@ -66,19 +66,20 @@ func (f *factoryOptions) openNotifications() error {
 	return nil
 }
 
-// checkHook checks the address that is told, if there is one.
+// checkHook checks the address for messages, if there is one.
 func (f *factoryOptions) checkHook() error {
 	if (f.notify.URL == "") != (f.notifySecret == "") {
 		return exitWith(exitUsage, "--notify-url and --notify-secret go together")
 	}
 	if u, err := url.Parse(f.notify.URL); f.notify.URL != "" && (err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "") {
-		return exitWith(exitUsage, "--notify-url is not an address such as https://hooks.example.com/…") // it is not repeated: it may be a credential
+		// The value is not repeated, because it may be a credential.
+		return exitWith(exitUsage, "--notify-url is not an address such as https://hooks.example.com/…")
 	}
 	return nil
 }
 
-// tellRuns completes what the flags say of the ends of runs that are told. They go
-// to the server's own --notify-url, whatever a factory has.
+// tellRuns checks and completes the settings for reports about ended runs. These go to the
+// server's own --notify-url, even if a factory has another one.
 func (s *serving) tellRuns() (err error) {
 	wanted := &s.ends
 	for _, state := range wanted.States {
@@ -101,7 +102,7 @@ func (s *serving) tellRuns() (err error) {
 	return s.factory.checkHook()
 }
 
-// notifySecret opens the secret that signs messages.
+// notifySecret returns a function that reads the secret which signs messages.
 func (in *instance) notifySecret(name string) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		values, err := in.store.NewestSecrets(ctx, []string{name})

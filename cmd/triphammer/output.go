@@ -17,19 +17,20 @@ import (
 
 var outputFormats = []string{"table", "json", "yaml", "name"}
 
-// outputFlag adds -o to a list or show, perhaps with formats of the command's own.
+// outputFlag adds -o to a command that lists or shows. more are further formats that only
+// this command has.
 func outputFlag(c *cobra.Command, more ...string) {
 	formats := slices.Concat(outputFormats, more)
 	c.Flags().StringP("output", "o", "table", strings.Join(formats, ", "))
 	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// limitFlag bounds a list.
+// limitFlag adds --limit to a list.
 func limitFlag(c *cobra.Command, limit *int, usual int) {
 	c.Flags().IntVar(limit, "limit", usual, "how many; 0: all")
 }
 
-// table is rows for people.
+// table is a list in columns, for people.
 type table struct {
 	header []string
 	rows   [][]string
@@ -37,7 +38,7 @@ type table struct {
 
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
 
-// emit prints a value in the format of -o. JSON goes to standard output alone.
+// emit prints a value in the format of -o. With JSON, standard output has nothing else.
 func emit(c *cobra.Command, value any, names []string, forPeople func(w io.Writer) error) error {
 	w := c.OutOrStdout()
 	switch format, _ := c.Flags().GetString("output"); format {
@@ -73,7 +74,7 @@ func writeJSON(w io.Writer, value any) error {
 	return enc.Encode(value)
 }
 
-// emitList prints a list: as a table, or its elements.
+// emitList prints a list as a table, or its elements in another format.
 func emitList[T any](c *cobra.Command, all []T, name func(T) string, header []string, row func(T) []string) error {
 	names := make([]string, len(all))
 	t := table{header: header}
@@ -84,8 +85,8 @@ func emitList[T any](c *cobra.Command, all []T, name func(T) string, header []st
 	return emit(c, all, names, t.write)
 }
 
-// emitOf is emitList for what belongs to factories: when there are several, each
-// row begins with its own.
+// emitOf is emitList for things that belong to factories. If there are several factories,
+// each row begins with the name of its factory.
 func emitOf[T any](c *cobra.Command, all []T, factory, name func(T) string, header []string, row func(T) []string) error {
 	if !slices.ContainsFunc(all, func(one T) bool { return factory(one) != factory(all[0]) }) {
 		return emitList(c, all, name, header, row)

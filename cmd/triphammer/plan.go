@@ -70,7 +70,7 @@ func plan(c *cobra.Command, o *planOptions, dir string) error {
 	case format == "markdown":
 		err = writePlanMarkdown(c.OutOrStdout(), answer, prefix)
 	case !answer.Valid && (format == "table" || format == "name"):
-		// Nothing to list: what keeps it from being applied is the answer.
+		// Print no plan. The findings below say why it would be refused.
 	default:
 		err = emit(c, answer, names, func(w io.Writer) error { return printPlanned(w, answer) })
 	}
@@ -87,7 +87,7 @@ func plan(c *cobra.Command, o *planOptions, dir string) error {
 	return nil
 }
 
-// planned compares a folder with what a server serves, or with a commit.
+// planned compares a folder with the definitions that a server serves, or with a commit.
 func planned(c *cobra.Command, o *planOptions, dir string) (answer *api.PlanAnswer, prefix string, err error) {
 	if err := checkRev(c, o.rev); err != nil {
 		return nil, "", err
@@ -139,8 +139,8 @@ func planned(c *cobra.Command, o *planOptions, dir string) (answer *api.PlanAnsw
 	return answer, r.prefix, nil
 }
 
-// buildTree makes a revision of a tree as far as that goes without a server: with
-// no secrets and with made-up UIDs.
+// buildTree makes a revision of a tree without a server, so it has no secrets and invented
+// UIDs.
 func buildTree(ctx context.Context, tree *applier.Recorder) (*applier.Built, error) {
 	built, err := applier.Build(ctx, applier.BuildInput{Factory: factoryName, Tree: tree, UIDs: new(applier.Memory).UIDs})
 	if err != nil {
@@ -175,7 +175,7 @@ func planSummary(p *applier.Plan) string {
 	return fmt.Sprintf("%d to create, %d to update, %d to delete, %d unchanged", len(p.Create), len(p.Update), len(p.Delete), len(p.Unchanged))
 }
 
-// printPlan lists what changes; that of an apply, too.
+// printPlan lists the changes of a plan or of an apply.
 func printPlan(w io.Writer, p applier.Plan) {
 	for _, group := range planGroups(&p) {
 		for _, change := range group.changes {
@@ -211,7 +211,11 @@ func counted(n int, one, many string) string {
 // writePlanMarkdown writes a plan as a comment of a pull request.
 func writePlanMarkdown(w io.Writer, a *api.PlanAnswer, prefix string) error {
 	text := schema.Markdown
-	fmt.Fprintf(w, "### Plan: %s\n", map[bool]string{true: planSummary(&a.Plan), false: "not valid, nothing would be applied"}[a.Valid])
+	summary := "not valid, nothing would be applied"
+	if a.Valid {
+		summary = planSummary(&a.Plan)
+	}
+	fmt.Fprintf(w, "### Plan: %s\n", summary)
 	if findings := a.Findings(); len(findings) > 0 {
 		fmt.Fprintln(w)
 		if err := schema.WriteFindings(w, findings, schema.PrintOptions{Prefix: prefix}); err != nil {

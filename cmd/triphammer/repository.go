@@ -14,26 +14,26 @@ import (
 	"triphammer/server/notify"
 )
 
-// factoryOptions are what one of the factories is made of.
+// factoryOptions are the settings of one factory.
 type factoryOptions struct {
 	name       string
-	repository gitrepo.RemoteConfig // or the path and branch of one on this machine
-	path       string               // of the factory in the source
+	repository gitrepo.RemoteConfig // for a local repository, only URL (a path) and Branch count
+	path       string               // folder of the factory in the repository
 	syncSecret string               // name of the secret that signs push notifications
 	verifyKeys string               // file with the keys that may sign; empty: all commits may apply
 	verifyTime string
 
-	notify       notify.Commits // who hears of applies
-	notifySecret string         // name of the secret that signs what they hear
+	notify       notify.Commits // where applies are reported
+	notifySecret string         // name of the secret that signs messages about applies
 
 	source applier.Source
 	verify func(ctx context.Context, hash string, arrived arrival) (warning string, err error) // nil: all commits may apply
 }
 
-// arrival is when a commit came.
+// arrival returns when a commit arrived.
 type arrival func(ctx context.Context, hash string) (time.Time, error)
 
-// flags are the settings that each factory can have a value of its own for.
+// flags are the settings for which each factory can have its own value.
 func (f *factoryOptions) flags(set *pflag.FlagSet) {
 	f.repositoryFlags(set)
 	f.notificationFlags(set)
@@ -45,7 +45,7 @@ func (f *factoryOptions) flagSet() *pflag.FlagSet {
 	return set
 }
 
-// repositoryFlags say where the definitions are, and how to get at them.
+// repositoryFlags are the settings for the repository and the access to it.
 func (f *factoryOptions) repositoryFlags(set *pflag.FlagSet) {
 	set.StringVar(&f.repository.URL, "repo", "", "repository of the definitions: a path, https://host/path, or user@host:path for ssh")
 	set.StringVar(&f.repository.Branch, "branch", "main", "production branch")
@@ -77,7 +77,7 @@ type repository interface {
 	Verify(ctx context.Context, hash string, signers gitrepo.Signers) (warning string, err error)
 }
 
-// open opens the repository, and finds who hears of it.
+// open opens the repository, and completes the settings for reports.
 func (f *factoryOptions) open(data string) error {
 	source, err := f.openSource(data)
 	if err != nil {
@@ -106,8 +106,8 @@ func (f *factoryOptions) open(data string) error {
 	return f.openNotifications()
 }
 
-// openSource opens the repository that the flags name. What is fetched of a
-// remote one is kept in the data directory.
+// openSource opens the repository that the flags name. The cache of a remote repository is
+// in the data directory.
 func (f *factoryOptions) openSource(data string) (repository, error) {
 	r := f.repository
 	r.URL = strings.TrimPrefix(r.URL, "file://")

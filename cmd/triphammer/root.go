@@ -45,7 +45,7 @@ Begin with:  triphammer init demo && cd demo && triphammer dev`,
 	return root
 }
 
-// noun makes a command that only has others.
+// noun makes a command that only groups other commands.
 func noun(use, short string, commands ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{
 		Use: use, Short: short, Args: cobra.ArbitraryArgs,
@@ -60,7 +60,7 @@ func noun(use, short string, commands ...*cobra.Command) *cobra.Command {
 	return c
 }
 
-// exactly is cobra.ExactArgs with words.
+// exactly is cobra.ExactArgs with an error that names the arguments.
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) == len(names) {
@@ -70,10 +70,10 @@ func exactly(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// fromEnvironment fills flags that were not given from TRIPHAMMER_* variables
-// (SPEC 12): flags come first, then variables, then what file says. With names,
-// it fills those alone: an agent that calls a command has a TRIPHAMMER_WEBHOOK,
-// which is not meant as --webhook.
+// fromEnvironment fills flags that were not given, first from TRIPHAMMER_* variables and
+// then from the configuration file (SPEC 12). With names, it fills only these flags. That
+// matters for an agent that calls a command: its variable TRIPHAMMER_WEBHOOK is not meant
+// as --webhook.
 func fromEnvironment(flags *pflag.FlagSet, file map[string]string, names ...string) error {
 	var err error
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -97,7 +97,7 @@ func fromEnvironment(flags *pflag.FlagSet, file map[string]string, names ...stri
 	return err
 }
 
-// variableOf is the variable that can fill a flag.
+// variableOf is the name of the variable for a flag.
 func variableOf(f *pflag.Flag) string {
 	return "TRIPHAMMER_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
 }

@@ -46,7 +46,7 @@ func runsCommand() *cobra.Command {
 	outputFlag(list)
 	outputFlag(show)
 	var follow bool
-	var timeout time.Duration // of the one command that runs
+	var timeout time.Duration // shared, because only one of the commands runs
 	logs := &cobra.Command{
 		Use: "logs ID", Short: "Print a run's transcript", Args: exactly("ID"),
 		Long: `Print a run's transcript. Lines that begin with [kind] are Triphammer's; each line that begins with │ is what the agent, or
@@ -152,8 +152,8 @@ func readTranscript(c *cobra.Command, cl *client, id string) (*api.Transcript, e
 	}
 }
 
-// watchRun prints events as they happen until the run has finished, also across
-// a restart of the server. Its exit status is that of the run.
+// watchRun prints events as they happen until the run has finished. It continues after a
+// restart of the server. The exit status is that of the run.
 func watchRun(c *cobra.Command, cl *client, id string, timeout time.Duration, w io.Writer) error {
 	var last api.StateEvent
 	var err error
@@ -169,7 +169,7 @@ func watchRun(c *cobra.Command, cl *client, id string, timeout time.Duration, w 
 	fmt.Fprintln(w, last.State)
 	if last.State != "SUCCEEDED" {
 		if last.StatusMessage != "" {
-			// Its first line is the server's; what an agent said may follow.
+			// The first line is from the server. Output of the agent may follow.
 			fmt.Fprintln(printable{c.ErrOrStderr()}, strings.ReplaceAll(last.StatusMessage, "\n", "\n"+gutter))
 		}
 		return silently(exitBad)
@@ -177,8 +177,8 @@ func watchRun(c *cobra.Command, cl *client, id string, timeout time.Duration, w 
 	return nil
 }
 
-// pastRun prints a run while no server runs that could execute it. Waiting would
-// keep a server from the data directory.
+// pastRun prints a run while no server runs. It does not wait for the run, because no
+// server executes it, and because waiting would keep the data directory locked.
 func pastRun(c *cobra.Command, cl *client, id string, shown *transcriptWriter) (api.StateEvent, error) {
 	t, err := readTranscript(c, cl, id)
 	var r api.Run
@@ -194,7 +194,7 @@ func pastRun(c *cobra.Command, cl *client, id string, shown *transcriptWriter) (
 	return api.StateEvent{State: r.State, StatusMessage: r.StatusMessage}, errors.Join(shown.events(t.Events), err)
 }
 
-// reconnectTime is the time between attempts to go on with a stream.
+// reconnectTime is the first pause before an attempt to continue a stream.
 const reconnectTime = 300 * time.Millisecond
 
 func followRun(c *cobra.Command, cl *client, id string, timeout time.Duration, shown *transcriptWriter) (last api.StateEvent, err error) {
@@ -224,9 +224,9 @@ func followRun(c *cobra.Command, cl *client, id string, timeout time.Duration, s
 		case ctx.Err() != nil:
 			return last, context.Cause(ctx)
 		case errors.As(err, &e) && (e.code != exitUnreachable || seen == ""):
-			return last, err // it is an answer, or there never was a server
+			return last, err // the server has answered, or there never was one
 		}
-		// The server is being restarted, or a proxy has had enough.
+		// The server is being restarted, or a proxy has closed the connection.
 		select {
 		case <-ctx.Done():
 		case <-time.After(min(reconnectTime<<min(failures, 4), 5*time.Second)):
@@ -235,7 +235,7 @@ func followRun(c *cobra.Command, cl *client, id string, timeout time.Duration, s
 	}
 }
 
-// newRun is what the flags of create say.
+// newRun holds the flags of create.
 type newRun struct {
 	prompt, environment, title string
 	wait                       bool

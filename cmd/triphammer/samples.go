@@ -16,23 +16,23 @@ import (
 //go:embed samples/*.json
 var sampleFiles embed.FS
 
-// sample is what a provider could send. The payloads are made up: real in shape,
-// and nobody's.
+// sample is an example of a delivery of a provider. The payloads have the real structure,
+// but invented content.
 type sample struct {
 	Provider string            `json:"provider"` // a signature scheme
 	Event    string            `json:"event"`
-	Headers  map[string]string `json:"headers"` // beside those of the signature
+	Headers  map[string]string `json:"headers"` // besides those of the signature
 	Body     json.RawMessage   `json:"body"`
 }
 
-// samples are all of them, by provider and event.
+// samples are all samples, sorted by provider and event.
 func samples() []sample {
-	entries, _ := sampleFiles.ReadDir("samples") // what is embedded can be read
+	entries, _ := sampleFiles.ReadDir("samples") // embedded files can always be read
 	var all []sample
 	for _, e := range entries {
 		text, _ := sampleFiles.ReadFile(path.Join("samples", e.Name()))
 		var s sample
-		_ = json.Unmarshal(text, &s) // a test holds each to be JSON
+		_ = json.Unmarshal(text, &s) // a test checks that each is JSON
 		s.Provider, s.Event, _ = strings.Cut(strings.TrimSuffix(e.Name(), ".json"), ".")
 		all = append(all, s)
 	}
@@ -42,7 +42,7 @@ func samples() []sample {
 	return all
 }
 
-// findSample finds a provider's sample, its first one if no event is named.
+// findSample finds a sample of a provider. If event is empty, it is the first one.
 func findSample(provider, event string) (sample, error) {
 	for _, s := range samples() {
 		if s.Provider == provider && (event == "" || s.Event == event) {

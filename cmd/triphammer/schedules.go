@@ -75,7 +75,7 @@ func schedulesCommand() *cobra.Command {
 	return noun("schedules", "What starts runs by the clock", list, show, create, pause, resume, remove)
 }
 
-// schedule makes a request whose answer is a schedule, and prints that.
+// schedule makes a request whose answer is a schedule, and prints the schedule.
 func schedule(c *cobra.Command, cl *client, method, path string, body any) error {
 	var s api.Schedule
 	if err := cl.call(c.Context(), method, path, body, &s); err != nil {

@@ -11,8 +11,8 @@ import (
 	"triphammer/schema"
 )
 
-// schemaFolder is where init puts the JSON Schemas, and what the first line of
-// each YAML file names for editors.
+// schemaFolder is the folder for the JSON Schemas that init writes. The first line of each
+// YAML file names it for editors.
 const schemaFolder = ".schema"
 
 func schemaCommand() *cobra.Command {

@@ -173,7 +173,7 @@ func resealSecrets(c *cobra.Command, dir string) error {
 
 var variablePrefix = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// secretSources are where managed secrets come from beside the store.
+// secretSources are the sources of managed secrets besides the store.
 func secretSources(dir, prefix string) ([]secret.Source, error) {
 	var all []secret.Source
 	if dir != "" {
@@ -191,11 +191,11 @@ func secretSources(dir, prefix string) ([]secret.Source, error) {
 	return all, nil
 }
 
-// maxInput is the most that is read as a secret: the server takes less.
+// maxInput is how many bytes are read as a secret. The server accepts fewer.
 const maxInput = 1 << 20
 
-// readSecret reads a value that must not be seen: without echo from a terminal,
-// otherwise all of standard input but one newline at its end (SPEC 13.6).
+// readSecret reads a secret value. From a terminal it reads without echo. Otherwise it
+// reads all of standard input, except one newline at the end (SPEC 13.6).
 func readSecret(in io.Reader, prompt io.Writer, name string) (string, error) {
 	if f, ok := in.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		fmt.Fprintf(prompt, "Value of %s: ", name)
@@ -210,7 +210,7 @@ func readSecret(in io.Reader, prompt io.Writer, name string) (string, error) {
 	return dropNewline(string(value)), nil
 }
 
-// dropNewline drops the newline that an editor or echo leaves at the end.
+// dropNewline drops the newline at the end that an editor or echo adds.
 func dropNewline(s string) string {
 	if cut, ok := strings.CutSuffix(s, "\r\n"); ok {
 		return cut

@@ -77,7 +77,7 @@ It exits with 0 if every answer is 202; with --tamper, if every one is 401.`,
 	return c
 }
 
-// payloadOptions say which body is sent.
+// payloadOptions are the flags that choose the body.
 type payloadOptions struct {
 	file, text, provider, event string
 	set                         []string
@@ -99,10 +99,10 @@ func (p *payloadOptions) flags(c *cobra.Command) {
 	})
 }
 
-// tampers are what a receiver must notice.
+// tampers are the kinds of forgery that a receiver must notice.
 var tampers = []string{"body", "signature", "timestamp", "secret"}
 
-// message is a delivery to be sent.
+// message is a delivery to send.
 type message struct {
 	webhook *api.Webhook
 	body    []byte
@@ -111,7 +111,7 @@ type message struct {
 	tamper  string // one of tampers, or empty
 }
 
-// request makes the request of a genuine sender, or spoils it.
+// request makes the request of a genuine sender, or a forged one.
 func (m *message) request(ctx context.Context) (*http.Request, error) {
 	r := &signature.Request{
 		Method: http.MethodPost, Header: m.header.Clone(), Body: bytes.Clone(m.body), Now: time.Now(),
@@ -185,9 +185,12 @@ func schemeOf(w *api.Webhook) (*signature.Scheme, error) {
 func spoil(header http.Header, names []string) (spoiled bool) {
 	for _, name := range names {
 		value := []byte(header.Get(name))
-		for i := len(value) - 2; i >= 0; i-- { // the last one of base64 may not count
+		for i := len(value) - 2; i >= 0; i-- { // the last character of base64 may be insignificant
 			if c := value[i]; c >= '0' && c <= '9' || c >= 'a' && c <= 'z' {
-				value[i] = map[bool]byte{true: '1', false: '0'}[c == '0']
+				value[i] = '0'
+				if c == '0' {
+					value[i] = '1'
+				}
 				header.Set(name, string(value))
 				spoiled = true
 				break
@@ -197,8 +200,8 @@ func spoil(header http.Header, names []string) (spoiled bool) {
 	return spoiled
 }
 
-// senderClient follows no redirection, as senders do not: it would carry the
-// proof to another address, or make a GET of the POST.
+// senderClient makes a client that follows no redirects, like real senders. A redirect
+// would send the credential to another address, or turn the POST into a GET.
 func senderClient(timeout time.Duration) *http.Client {
 	return &http.Client{
 		Timeout:       timeout,
@@ -224,8 +227,8 @@ func (m *message) post(ctx context.Context, client *http.Client) (status int, an
 	return resp.StatusCode, answer, resp.Header, err
 }
 
-// curl is the request as a command. Where it sends the secret itself, that
-// stands as $SECRET.
+// curl is the request as a curl command. If the request holds the secret itself, the
+// command has $SECRET in its place.
 func (m *message) curl(ctx context.Context) (string, error) {
 	standIn, basic := secret.RandomText(24), false
 	masked := *m
@@ -269,7 +272,7 @@ func (m *message) curl(ctx context.Context) (string, error) {
 	var b strings.Builder
 	b.WriteString("curl -X POST ")
 	if address := req.URL.String(); strings.ContainsAny(address, "[]{}") {
-		b.WriteString("--globoff " + quote(address)) // to curl they stand for several addresses
+		b.WriteString("--globoff " + quote(address)) // curl would expand these characters to several addresses
 	} else {
 		b.WriteString(quote(address))
 	}
@@ -281,11 +284,11 @@ func (m *message) curl(ctx context.Context) (string, error) {
 		}
 		line := name + ": " + value
 		if value == "" {
-			line = name + ";" // with a colon alone curl sends none
+			line = name + ";" // curl sends an empty header only with a semicolon
 		}
 		fmt.Fprintf(&b, " \\\n  -H %s", quote(line))
 	}
-	// Not --data-binary, to which a body that begins with @ names a file.
+	// --data-binary would take a body that begins with @ for the name of a file.
 	fmt.Fprintf(&b, " \\\n  --data-raw %s", quote(string(body)))
 	return b.String(), nil
 }
@@ -339,7 +342,7 @@ func (o *sendOptions) send(c *cobra.Command, args []string) error {
 	return m.sendAll(c, o, pause, want)
 }
 
-// sendAll sends, and says what was answered.
+// sendAll sends the deliveries and prints the answers.
 func (m *message) sendAll(c *cobra.Command, o *sendOptions, pause time.Duration, want int) error {
 	client := senderClient(o.timeout)
 	statuses := make(map[int]int)
@@ -380,7 +383,7 @@ func (m *message) sendAll(c *cobra.Command, o *sendOptions, pause time.Duration,
 	return nil
 }
 
-// to is the webhook that is sent to: one of a server, or an address.
+// to is the webhook to which deliveries go: one of a server, or one made from --url.
 func (o *sendOptions) to(c *cobra.Command, args []string) (w *api.Webhook, release func(), err error) {
 	switch {
 	case o.url == "" && o.scheme != "":
@@ -455,7 +458,7 @@ func (p *payloadOptions) body(c *cobra.Command, header http.Header) ([]byte, err
 // withValues sets values in a JSON body.
 func withValues(body []byte, sets []string) ([]byte, error) {
 	decoder := json.NewDecoder(bytes.NewReader(body))
-	decoder.UseNumber() // numbers stay as they are written
+	decoder.UseNumber() // keep numbers as they are written
 	var root any
 	if err := decoder.Decode(&root); err != nil {
 		return nil, exitWith(exitUsage, "--set: the payload is not JSON: %w", err)
@@ -465,7 +468,7 @@ func withValues(body []byte, sets []string) ([]byte, error) {
 		if !ok || path == "" {
 			return nil, exitWith(exitUsage, "--set %q is not of the form path=value", set)
 		}
-		var value any = text // what is no JSON is a string
+		var value any = text // text that is not JSON is a string
 		if json.Valid([]byte(text)) {
 			value = json.RawMessage(text)
 		}
@@ -499,8 +502,8 @@ func setAt(node any, path []string, value any) (any, error) {
 	return nil, fmt.Errorf("%q is below a value that has no keys", path[0])
 }
 
-// sendSecret reads a webhook's secret from a file, or if none is named from its
-// variable.
+// sendSecret reads the secret of a webhook from a file, or from its variable if no file is
+// named.
 func sendSecret(c *cobra.Command, file string) (string, error) {
 	if file != "" {
 		f, err := os.Open(file)

@@ -44,13 +44,13 @@ first, then variables, then the file. The first start makes the data directory a
 	return c
 }
 
-// serving is a server from its settings to its end; serve and dev share it. A flag
-// is bound to the field that it sets, which is one of a part's Config where it can
-// be: the flag's name is the name of the variable and of the configuration file's
-// key, too.
+// serving is a server, from its settings to its end. serve and dev share it. Each flag is
+// bound to the field that it sets, where possible a field in the Config of a part. The name
+// of the flag also gives the name of the variable and of the key in the configuration
+// file.
 type serving struct {
 	instanceOptions
-	factory                factoryOptions // that of --repo, and what those of the file have in common
+	factory                factoryOptions // the factory of --repo, or the common settings of those in the file
 	data, config           string
 	listen                 string
 	secretsDir, secretsEnv string
@@ -62,7 +62,7 @@ type serving struct {
 	socket func() // removes the socket
 }
 
-// serveFlags are all settings of a server (SPEC 12).
+// serveFlags adds the flags of all settings of a server (SPEC 12).
 func (s *serving) serveFlags(f *pflag.FlagSet) {
 	s.factory.flags(f)
 	s.endFlags(f)
@@ -74,7 +74,7 @@ func (s *serving) serveFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&s.proxies, "trusted-proxies", nil, "networks whose X-Forwarded-For is believed, such as 10.0.0.0/8")
 }
 
-// sharedFlags are those that serve and dev share.
+// sharedFlags adds the flags that serve and dev share.
 func (s *serving) sharedFlags(f *pflag.FlagSet, listen string) {
 	f.StringVar(&s.listen, "listen", listen, "address to listen on")
 	f.StringVar(&s.server.BaseURL, "base-url", "", "how senders and people reach the server, such as https://hammer.example.com or https://example.com/triphammer")
@@ -145,14 +145,14 @@ func serve(c *cobra.Command, s *serving) error {
 	return s.run(c.Context())
 }
 
-// configuration is what a --config file says.
+// configuration is the content of a --config file.
 type configuration struct {
 	path      string
 	values    map[string]string // by the names of flags
 	factories []factoryValues
 }
 
-// factoryValues are what the file says of one factory, by the names of flags.
+// factoryValues are the values in the file for one factory, by the names of flags.
 type factoryValues struct {
 	name   string
 	values map[string]string
@@ -160,8 +160,7 @@ type factoryValues struct {
 
 var factoryNames = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 
-// configFile reads --config: strict, so that a key that nothing reads is an
-// error.
+// configFile reads the file of --config. An unknown key is an error.
 func configFile(flags *pflag.FlagSet, path string) (config configuration, err error) {
 	config.path = cmp.Or(path, os.Getenv("TRIPHAMMER_CONFIG"))
 	if config.path == "" {
@@ -186,8 +185,8 @@ func configFile(flags *pflag.FlagSet, path string) (config configuration, err er
 	return config, nil
 }
 
-// flagValues reads a mapping whose keys are names of flags, or extra ones that
-// are read elsewhere.
+// flagValues reads a mapping whose keys are the names of flags. The extra keys are read
+// elsewhere.
 func flagValues(c *schema.Collector, n *schema.Node, flags *pflag.FlagSet, extra ...string) map[string]string {
 	known := slices.Clone(extra)
 	flags.VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
@@ -214,8 +213,7 @@ func flagValues(c *schema.Collector, n *schema.Node, flags *pflag.FlagSet, extra
 	return values
 }
 
-// factoriesOf reads the key factories: a mapping of names to what the flags of a
-// repository say.
+// factoriesOf reads the key factories: a mapping from names to the values of flags.
 func factoriesOf(c *schema.Collector, n *schema.Node) []factoryValues {
 	if n.Kind != schema.Mapping || len(n.Fields) == 0 {
 		c.Error(n.At, schema.TypeMismatch, "write factories: {NAME: {repo: PATH}}", "factories is a mapping of names")
@@ -235,8 +233,8 @@ func factoriesOf(c *schema.Collector, n *schema.Node) []factoryValues {
 	return all
 }
 
-// openFactories opens those that the server has: that of --repo, or those of the
-// configuration file, each with its own values and else those of the server.
+// openFactories opens the factory of --repo, or else the factories of the configuration
+// file. A factory of the file has the server's value for each setting that it omits.
 func (s *serving) openFactories(flags *pflag.FlagSet, config configuration) ([]factoryOptions, error) {
 	if len(config.factories) == 0 {
 		s.factory.name = factoryName
@@ -251,7 +249,7 @@ func (s *serving) openFactories(flags *pflag.FlagSet, config configuration) ([]f
 		own.VisitAll(func(flag *pflag.Flag) {
 			value, ok := f.values[flag.Name]
 			if shared := flags.Lookup(flag.Name); !ok && shared.Changed {
-				// That of a list prints with brackets, which are not read again.
+				// The text of a list has brackets, which Set does not accept.
 				value, ok = strings.Trim(shared.Value.String(), "[]"), true
 			}
 			if ok && err == nil {
@@ -269,7 +267,7 @@ func (s *serving) openFactories(flags *pflag.FlagSet, config configuration) ([]f
 	return all, nil
 }
 
-// open takes the address and the data directory.
+// open listens on the address and opens the data directory.
 func (s *serving) open(c *cobra.Command) (err error) {
 	if err := closeInherited(); err != nil {
 		return err
@@ -302,8 +300,8 @@ func (s *serving) open(c *cobra.Command) (err error) {
 	return nil
 }
 
-// settle checks the settings that not every value fits. The address is taken: it
-// is the base URL if none is given.
+// settle checks the settings, and sets the base URL to the listening address if none is
+// given.
 func (s *serving) settle() (err error) {
 	s.make = true
 	if s.schedules.Missed != run.MissedSkip && s.schedules.Missed != run.MissedOnce {
@@ -321,16 +319,17 @@ func (s *serving) settle() (err error) {
 }
 
 const (
-	// mostConnections are as many as a server of its own accord has open at once.
+	// mostConnections is the largest number of connections that a server keeps open.
 	mostConnections = 4096
-	// leastDescriptors are left for all else: the store, runs, repositories.
+	// leastDescriptors is how many descriptors are kept for the store, runs and
+	// repositories.
 	leastDescriptors = 64
 )
 
-// boundConnections bounds connections by the descriptors that this process may
-// have, so that the store and runs always find some.
+// boundConnections limits connections by the number of descriptors that this process may
+// open, so that some are always left for the store and runs.
 func (s *serving) boundConnections() error {
-	var files syscall.Rlimit // whose soft limit the runtime has raised to the hard one
+	var files syscall.Rlimit // the Go runtime has raised the soft limit to the hard one
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
 		return fmt.Errorf("the limit of open files: %w", err)
 	}
@@ -348,8 +347,8 @@ func (s *serving) boundConnections() error {
 	return nil
 }
 
-// listenTCP takes the address. A process that a killed server was just starting
-// can hold it for a moment longer.
+// listenTCP listens on the address. When a server is killed while it starts a process, the
+// process can hold the address for a moment longer, so listenTCP tries again.
 func listenTCP(ctx context.Context, address string) (l net.Listener, err error) {
 	waitErr := waitFor(ctx, 2*time.Second, "", func() (bool, error) {
 		l, err = net.Listen("tcp", address)
@@ -361,7 +360,7 @@ func listenTCP(ctx context.Context, address string) (l net.Listener, err error) 
 	return nil, err
 }
 
-// defaultURL is the address that was taken.
+// defaultURL is the URL of the listening address.
 func (s *serving) defaultURL() string {
 	scheme := "http://"
 	if s.listeners.CertFile != "" {
@@ -374,12 +373,12 @@ func (s *serving) defaultURL() string {
 	return scheme + addr.String()
 }
 
-// pathLetters are what the path of a base URL is made of. Nothing of it needs an
-// escape: signed addresses, links and cookies write it in one way.
+// pathLetters are the characters that the path of a base URL may have. None of them needs
+// an escape, so that signed addresses, links and cookies all write the path in one way.
 const pathLetters = "/ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
 
-// checkBaseURL refuses what is no address and warns of one on which credentials
-// travel in the clear.
+// checkBaseURL refuses an invalid address. It warns if credentials would travel
+// unencrypted.
 func (s *serving) checkBaseURL(base string) error {
 	u, err := url.Parse(base)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.User != nil {
@@ -395,8 +394,8 @@ func (s *serving) checkBaseURL(base string) error {
 	return nil
 }
 
-// listenUnix makes the socket of whoever owns the data directory. The lock is
-// held: a socket that is there belongs to a process that died.
+// listenUnix makes the socket in the data directory. The data directory is locked, so an
+// existing socket belongs to a process that has died.
 func (s *serving) listenUnix() error {
 	path, release, err := inFolder(s.in.dir, socketName)
 	if err != nil {
@@ -414,22 +413,22 @@ func (s *serving) listenUnix() error {
 	return os.Chmod(path, 0o600)
 }
 
-// ballast is how many bytes more than itself the heap grows between two
-// collections. Without it a heap of some 8 MB is collected 15 times a second under
-// load, at a tenth of what each delivery costs; with a higher GOGC instead, a
-// factory with a large heap would take a multiple of it.
+// ballast is the size, in bytes, of an unused allocation that makes garbage collections
+// rarer. Without it, a heap of about 8 MB is collected 15 times a second under load, which
+// is a tenth of the cost of each delivery. A higher GOGC would have the same effect, but
+// would let a large heap grow to several times its size.
 const ballast = 16 << 20
 
-// run serves until ctx is done, and stops in order: no more connections, then no
-// more runs, which get their grace, then the store.
+// run serves until ctx is done. Then it stops in this order: connections, runs, which get
+// their grace time, and the store.
 func (s *serving) run(ctx context.Context) error {
-	defer runtime.KeepAlive(make([]byte, ballast)) // never touched, it takes no memory itself
+	defer runtime.KeepAlive(make([]byte, ballast)) // it is never touched, so it takes no physical memory
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	working, stopWorking := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWorking()
 	var workers sync.WaitGroup
-	failed := make(chan error, 8+len(s.in.appliers)) // room for every worker
+	failed := make(chan error, 8+len(s.in.appliers)) // space for one error of each worker
 	worker := func(what string, f func(context.Context) error) {
 		workers.Go(func() {
 			if err := f(working); err != nil {
@@ -461,7 +460,7 @@ func (s *serving) run(ctx context.Context) error {
 	return errors.Join(err, s.in.close())
 }
 
-// close gives back what open took, if nothing was served.
+// close releases the address and the data directory, if run was not called.
 func (s *serving) close() error {
 	err := errors.Join(s.listeners.TCP.Close(), s.listeners.Unix.Close())
 	s.socket()

@@ -51,8 +51,8 @@ func statusCommand() *cobra.Command {
 	return c
 }
 
-// waitUntilServing waits until a server answers and has looked at the head: it
-// serves it, or an apply of it ended otherwise.
+// waitUntilServing waits until a server answers and an apply of the head has ended. The
+// head need not have been applied: it may be refused.
 func waitUntilServing(c *cobra.Command, timeout time.Duration) error {
 	return waitFor(c.Context(), timeout, "no server has looked at the newest commit", func() (bool, error) {
 		cl, err := connect(c, true)
@@ -66,14 +66,14 @@ func waitUntilServing(c *cobra.Command, timeout time.Duration) error {
 		var s api.Status
 		if err := cl.get(c.Context(), "/status", &s); err != nil {
 			if isUnreachable(err) {
-				err = nil // it is starting: ask again
+				err = nil // the server is starting: ask again
 			}
 			return false, err
 		}
 		for _, f := range s.Factories {
 			applied := f.Applied != nil && f.Applied.Commit == f.Head
 			if f.Pin != nil && f.Applied != nil && f.Applied.Commit == f.Pin.Commit {
-				applied = true // what is pushed waits
+				applied = true // pushed commits wait while a commit is pinned
 			}
 			ended := f.LastApply != nil && f.LastApply.Commit == f.Head && f.Head != ""
 			if !applied && !ended {
@@ -89,7 +89,7 @@ func isUnreachable(err error) bool {
 	return errors.As(err, &e) && e.code == exitUnreachable
 }
 
-// longLook is how long a look at the repository takes before it is worth a word.
+// longLook is how long a look at the repository lasts before status mentions it.
 const longLook = 2 * time.Second
 
 func printStatus(w io.Writer, s api.Status, offline bool) error {
@@ -149,7 +149,7 @@ func printDiagnostics(w io.Writer, raw json.RawMessage) {
 	var b strings.Builder
 	report := &schema.Report{Diagnostics: found}
 	_ = schema.Print(&b, "text", report, schema.PrintOptions{}) // to memory
-	// How many files there were is not known here.
+	// The summary is left out, because the number of files is not known here.
 	_, _ = io.WriteString(w, strings.TrimSuffix(b.String(), schema.Summary(report)+"\n"))
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// tailInterval is how often the log is looked at.
+// tailInterval is how often the log is read.
 const tailInterval = time.Second
 
 // tailOptions are the flags of tail.
@@ -97,7 +97,7 @@ func (o *tailOptions) tail(c *cobra.Command, cl *client) error {
 	return nil
 }
 
-// newerThan reads what came after a delivery, oldest first. Ids sort by time.
+// newerThan reads the deliveries after one, the oldest first. Ids sort by time.
 func newerThan(ctx context.Context, cl *client, query url.Values, last string) ([]api.Delivery, error) {
 	var newer []api.Delivery
 	page := url.Values{}
@@ -138,10 +138,10 @@ func tailLine(d api.Delivery) string {
 	return line
 }
 
-// forwarder posts deliveries on.
+// forwarder posts deliveries to another address.
 type forwarder struct{ address, secret string }
 
-// forwarding is nil if nothing is forwarded.
+// forwarding makes the forwarder of --forward; nil if the flag is not given.
 func (o *tailOptions) forwarding(c *cobra.Command) (*forwarder, error) {
 	if o.forward == "" {
 		if o.secretFile != "" {
@@ -167,7 +167,7 @@ func (o *tailOptions) forwarding(c *cobra.Command) (*forwarder, error) {
 
 var forwardClient = senderClient(30 * time.Second)
 
-// forward posts one delivery on, and says what became of it.
+// forward posts one delivery, and describes the result.
 func (f *forwarder) forward(ctx context.Context, cl *client, d api.Delivery) string {
 	status, err := f.post(ctx, cl, d)
 	if err != nil {

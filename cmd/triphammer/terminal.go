@@ -12,12 +12,11 @@ import (
 	"golang.org/x/term"
 )
 
-// What senders, agents and repositories wrote is among what commands print. Text
-// for people passes through printable wherever it goes; on a terminal everything
-// does, so that no command can forget it. Elsewhere JSON, bodies and files keep
-// their bytes.
+// Commands print text that senders, agents and repositories wrote. Text for people always
+// passes through printable. On a terminal all output does, so that no command can forget
+// it. Elsewhere JSON, bodies and files keep their bytes.
 
-// standard is one of the program's own outputs as commands write to it.
+// standard wraps a standard output of the program for the commands.
 func standard(f *os.File) io.Writer {
 	if term.IsTerminal(int(f.Fd())) {
 		return printable{f}
@@ -25,7 +24,7 @@ func standard(f *os.File) io.Writer {
 	return f
 }
 
-// terminalOf is the terminal that w writes to, nil if it writes elsewhere.
+// terminalOf is the terminal to which w writes; nil if it writes elsewhere.
 func terminalOf(w io.Writer) *os.File {
 	switch w := w.(type) {
 	case printable:
@@ -38,9 +37,9 @@ func terminalOf(w io.Writer) *os.File {
 	return nil
 }
 
-// printable writes what can be seen. Control characters, which can rewrite what a
-// terminal shows, characters that turn the direction of text or are invisible, and
-// bytes that are no UTF-8 become escapes, which JSON reads as what they stand for.
+// printable writes only visible text. It escapes control characters, which can change what
+// a terminal shows, characters that are invisible or change the direction of text, and
+// bytes that are not UTF-8. The escapes are also valid in JSON, with the same meaning.
 type printable struct{ w io.Writer }
 
 func (p printable) Write(text []byte) (int, error) {
@@ -75,8 +74,8 @@ func visible(text string) string {
 	return b.String()
 }
 
-// unprintable tells whether a terminal must not get the character. Joiners stay:
-// words of some languages and compound emoji need them.
+// unprintable tells whether a terminal must not get the character. Joiners are printable,
+// because words of some languages and compound emoji need them.
 func unprintable(r rune) bool {
 	switch r {
 	case '\n', '\t', '\u200c', '\u200d':
@@ -85,5 +84,5 @@ func unprintable(r rune) bool {
 	return unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp, unicode.Cf) && !unicode.Is(unicode.Prepended_Concatenation_Mark, r)
 }
 
-// oneLine keeps a text from breaking its line.
+// oneLine escapes the characters that would end or shift a line.
 var oneLine = strings.NewReplacer("\r\n", `\n`, "\n", `\n`, "\t", `\t`)

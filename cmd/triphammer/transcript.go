@@ -13,20 +13,20 @@ import (
 	"triphammer/server/run"
 )
 
-// gutter begins each line of a transcript that somebody else wrote. What Triphammer
-// says begins with "[", at the margin.
+// gutter begins each line of a transcript that Triphammer did not write. Lines of
+// Triphammer begin with "[", at the margin.
 const gutter = "│ "
 
-// roles are those that the harnesses' messages have. Others are the agent's own
-// invention, and could be the name of another kind of event.
+// roles are the roles in the messages of the known harnesses. Any other role comes from
+// the agent, and could imitate the name of another kind of event.
 var roles = []string{"assistant", "model", "reasoning", "system", "tool", "user"}
 
-// transcriptWriter prints a transcript for people. No text of an agent can pass for
-// a line of Triphammer's: all of its lines have the gutter, also those that a
-// terminal would break.
+// transcriptWriter prints a transcript for people. Text of an agent cannot imitate a line
+// of Triphammer, because each of its lines has the gutter, also where a terminal would
+// wrap it.
 type transcriptWriter struct {
 	w     io.Writer
-	width int // columns of the terminal; 0: not one, lines are as long as they are
+	width int // columns of the terminal; 0: not a terminal, and lines are not wrapped
 	col   int // columns of the unfinished line
 	open  bool
 }
@@ -53,7 +53,7 @@ func (t *transcriptWriter) events(events []api.Event) error {
 
 func (t *transcriptWriter) event(b *strings.Builder, e api.Event) {
 	decoded, err := run.Decode(e.Kind, e.Data)
-	if err != nil { // a newer server's
+	if err != nil { // the event is from a newer server
 		t.say(b, e.Kind, string(e.Data))
 		return
 	}
@@ -89,8 +89,8 @@ func (t *transcriptWriter) event(b *strings.Builder, e api.Event) {
 	}
 }
 
-// exitText is empty for a process that a signal ended, and one of which no
-// status is known.
+// exitText describes an exit status. It is empty if a signal ended the process, or if the
+// status is not known.
 func exitText(code *int) string {
 	if code == nil || *code < 0 {
 		return ""
@@ -98,7 +98,7 @@ func exitText(code *int) string {
 	return fmt.Sprintf("exit status %d", *code)
 }
 
-// say writes a line of Triphammer's, with a text of whose further lines none is.
+// say writes a line of Triphammer. Further lines of the text get the gutter.
 func (t *transcriptWriter) say(b *strings.Builder, kind, text string) {
 	t.close(b)
 	head := "[" + kind + "]"
@@ -111,7 +111,7 @@ func (t *transcriptWriter) say(b *strings.Builder, kind, text string) {
 	t.close(b)
 }
 
-// quote writes text of somebody else. It may end within a line.
+// quote writes text that Triphammer did not write. The text may end within a line.
 func (t *transcriptWriter) quote(b *strings.Builder, text string) {
 	for _, r := range visible(text) {
 		if r == '\n' {
@@ -144,7 +144,7 @@ func (t *transcriptWriter) close(b *strings.Builder) {
 	}
 }
 
-// end ends what was printed.
+// end ends the transcript.
 func (t *transcriptWriter) end() error {
 	var b strings.Builder
 	t.close(&b)
@@ -152,7 +152,7 @@ func (t *transcriptWriter) end() error {
 	return err
 }
 
-// columnsOf is the most columns that a character takes.
+// columnsOf is the largest number of columns that a character can take.
 func columnsOf(r rune) int {
 	switch {
 	case r == '\t':

@@ -20,7 +20,7 @@ import (
 	"triphammer/schema"
 )
 
-// treeOptions are the flags of commands that read a tree here.
+// treeOptions are the flags of commands that read a tree on this machine.
 type treeOptions struct {
 	rev, format string
 	strict, all bool
@@ -108,8 +108,8 @@ func validate(c *cobra.Command, o *treeOptions, paths []string) error {
 		}
 		reports[i] = report
 	}
-	// One factory's paths are its own in every format, and get their place in the
-	// repository where they are printed; those of several are told apart.
+	// With one factory, paths are relative to it, and the printer adds the prefix. With
+	// several, merged adds the prefix to tell them apart.
 	report, opt := reports[0], schema.PrintOptions{Version: version, Prefix: roots[0].prefix, Source: roots[0].source}
 	if len(roots) > 1 {
 		report, opt = merged(roots, reports), schema.PrintOptions{Version: version, Source: func(name string) []byte {
@@ -137,8 +137,7 @@ func validate(c *cobra.Command, o *treeOptions, paths []string) error {
 	return nil
 }
 
-// check is the verdict on one factory: ours, and with --server also that
-// server's.
+// check validates one factory, on this machine and with --server also on that server.
 func check(c *cobra.Command, r root, strict bool) (*schema.Report, error) {
 	read := applier.NewRecorder(r.tree)
 	_, report, err := factory.Load(c.Context(), read, factory.Options{Strict: strict})
@@ -161,13 +160,13 @@ func check(c *cobra.Command, r root, strict bool) (*schema.Report, error) {
 	return report, nil
 }
 
-// asksServer tells whether a command that needs no server was told of one. A
-// variable is not enough: `validate` says the same on every machine.
+// asksServer tells whether a flag names a server, for a command that needs none. Variables
+// do not count, so that `validate` gives the same answer on every machine.
 func asksServer(c *cobra.Command) bool {
 	return c.Flags().Changed("server") || c.Flags().Changed("data")
 }
 
-// propose asks what applying a tree would do.
+// propose asks the server what an apply of a tree would do.
 func (cl *client) propose(ctx context.Context, tree applier.Snapshot, deliveries int) (*api.PlanAnswer, error) {
 	factory, err := cl.only(ctx)
 	if err != nil {
@@ -216,14 +215,14 @@ func writeStepSummary(report *schema.Report, opt schema.PrintOptions) error {
 	return errors.Join(schema.WriteStepSummary(f, report, opt), f.Close())
 }
 
-// root is a folder of definitions, as it is or as it is in a commit.
+// root is a folder of definitions, in the working tree or in a commit.
 type root struct {
 	tree    fs.FS
-	prefix  string // the folder within its repository, or what was asked for; with a slash at its end
+	prefix  string // the folder within its repository, or the given one; ends in a slash
 	release func()
 }
 
-// source is a file of it, nil if that cannot be read.
+// source reads a file of the folder; nil if the file cannot be read.
 func (r root) source(name string) []byte {
 	text, err := fs.ReadFile(r.tree, name)
 	if err != nil {
@@ -232,8 +231,8 @@ func (r root) source(name string) []byte {
 	return text
 }
 
-// checkRev refuses an empty --rev that was given: it is a script's variable that is
-// not set.
+// checkRev refuses an empty --rev, because it usually comes from an unset variable of a
+// script.
 func checkRev(c *cobra.Command, rev string) error {
 	if rev == "" && c.Flags().Changed("rev") {
 		return exitWith(exitUsage, "--rev is empty: name a commit, or leave it out for the working tree")
@@ -241,8 +240,7 @@ func checkRev(c *cobra.Command, rev string) error {
 	return nil
 }
 
-// openTree opens the definitions in a folder, which need not be there any more if
-// it is that of a commit.
+// openTree opens the definitions in a folder. With rev, the folder need not exist any more.
 func openTree(c *cobra.Command, dir, rev string) (root, error) {
 	if rev != "" {
 		repo, folder, err := repositoryOf(dir)
@@ -278,9 +276,9 @@ func openCommit(c *cobra.Command, repo *gitrepo.Repo, rev, folder string) (root,
 	return root{tree, slashed(folder), func() {}}, nil
 }
 
-// repositoryOf finds the repository of a folder, and the folder's place in it.
-// Links are followed as far as there is anything; the rest may be a folder that
-// only a commit has, or that of a bare repository.
+// repositoryOf finds the repository of a folder, and the path of the folder in it. It
+// follows links in the part of the path that exists. The rest may exist only in a commit,
+// or in a bare repository.
 func repositoryOf(dir string) (repo *gitrepo.Repo, folder string, err error) {
 	there, err := filepath.Abs(dir)
 	if err != nil {
@@ -304,8 +302,8 @@ func repositoryOf(dir string) (repo *gitrepo.Repo, folder string, err error) {
 	return repo, filepath.ToSlash(folder), err
 }
 
-// inRepository is the place of a folder in its repository, by which services name
-// files wherever a job ran; outside of one it is what was asked for.
+// inRepository is the path of a folder in its repository. Services name files by that
+// path, wherever the job ran. Outside of a repository, it is the given path.
 func inRepository(dir, asked string) string {
 	_, folder, err := repositoryOf(dir)
 	if err != nil {
@@ -321,8 +319,8 @@ func slashed(dir string) string {
 	return path.Clean(filepath.ToSlash(dir)) + "/"
 }
 
-// factoriesBelow finds the factories in a folder, itself among them. What is
-// below a factory belongs to it; hidden folders are left alone.
+// factoriesBelow finds the factories in a folder, including the folder itself. It does not
+// look inside factories and hidden folders.
 func factoriesBelow(r root) ([]root, error) {
 	var found []root
 	err := fs.WalkDir(r.tree, ".", func(name string, d fs.DirEntry, err error) error {

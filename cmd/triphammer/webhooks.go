@@ -133,7 +133,7 @@ func automationsCommand() *cobra.Command {
 	return noun("automations", "Automations", list, test)
 }
 
-// triggerText is a trigger in words, with the reason if it starts nothing.
+// triggerText describes a trigger, with the reason if it starts nothing.
 func triggerText(t api.Trigger) string {
 	text := t.Provider + " " + t.Event
 	if names := slices.Concat(t.Webhooks, t.WebhookIDs); len(names) > 0 {
@@ -172,7 +172,7 @@ started and nothing is recorded. It exits with 0 if it would trigger, and with 1
 	return c
 }
 
-// filterTest is what the flags of test say.
+// filterTest holds the flags of test.
 type filterTest struct {
 	req     api.TestFilter
 	pattern string
