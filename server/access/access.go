@@ -1,7 +1,7 @@
-// Package access is who calls, and what of the server's data that caller may
-// touch. The HTTP surface has no other way to the data: it holds a Data, which gives
-// a View to a Caller, and all that a View gives is of a factory that its caller may
-// touch. So no handler can forget to ask.
+// Package access decides which data of the server a caller may use. The HTTP surface has
+// no other access to the data: it holds a Data, which gives each Caller a View. A View
+// returns only things of factories that its caller may use. So no handler can forget the
+// check.
 package access
 
 import (
@@ -17,32 +17,32 @@ import (
 
 // Caller is who makes a request.
 type Caller struct {
-	Name    string      // such as "key ci (ada)" or "local ada": for the audit log
+	Name    string      // for the audit log, such as "key ci (ada)" or "local ada"
 	Kind    string      // personal, agent, local
-	KeyID   store.KeyID // of an API key: names are used again, ids are not
-	Owner   string      // whose runs its runs are
+	KeyID   store.KeyID // of an API key; unlike a name, an id is never used again
+	Owner   string      // who owns the runs that it creates
 	Scopes  []string
-	Factory string // the only one it may touch, or empty
+	Factory string // the only factory that it may use; empty: all
 	Expires time.Time
 }
 
-// Local is somebody who owns the data directory, and may do everything.
+// Local is a caller who owns the data directory, and may do everything.
 func Local(actor string) *Caller {
 	return &Caller{Name: "local " + actor, Kind: "local", Owner: actor, Scopes: []string{store.ScopeManage}}
 }
 
-// page is somebody who is signed in to the pages.
+// page is a caller who is signed in to the pages.
 func page(actor string) *Caller {
 	return &Caller{Name: "page " + actor, Kind: store.KeyPersonal, Owner: actor, Scopes: []string{store.ScopeManage}}
 }
 
-// May tells whether the scopes cover one: manage covers everything, runs and
-// read what they say (SPEC 10.2).
+// May tells whether the caller has a scope. The scope manage includes all others (SPEC
+// 10.2).
 func (c *Caller) May(scope string) bool {
 	return slices.Contains(c.Scopes, store.ScopeManage) || slices.Contains(c.Scopes, scope)
 }
 
-// Creator is what the runs and schedules that it makes name as theirs.
+// Creator is the creator of the runs and schedules that the caller makes.
 func (c *Caller) Creator() (kind, name string) {
 	if c.Kind == store.KeyAgent {
 		return "agent", c.Owner
@@ -50,14 +50,14 @@ func (c *Caller) Creator() (kind, name string) {
 	return "user", c.Owner
 }
 
-// Owns tells whether it made a schedule: with this key, or with another one of
-// the same person or agent.
+// Owns tells whether the caller made a schedule, with this key or with another one of the
+// same person or agent.
 func (c *Caller) Owns(n *store.Schedule) bool {
 	kind, name := c.Creator()
 	return n.CreatorKind == kind && n.CreatorName == name
 }
 
-// Touches tells whether the caller reaches a factory.
+// Touches tells whether the caller may use a factory.
 func (c *Caller) Touches(factory string) bool { return c.Factory == "" || c.Factory == factory }
 
 // Config is what a Data needs.
@@ -65,23 +65,23 @@ type Config struct {
 	Store    *store.Store
 	Live     *applier.Live
 	Appliers []*applier.Applier
-	// Load rebuilds what an apply made live.
+	// Load rebuilds the revision of an apply.
 	Load     func(ctx context.Context, id store.ApplyID) (*applier.Revision, error)
 	Delivery *delivery.Service
 	Runs     *run.Manager
 }
 
-// Data is what a server has of all factories. Its methods are for requests that
-// nobody answers for: of the ingress, of health, of those who prove who they are.
+// Data is the data of all factories. Its methods are for requests without a Caller:
+// deliveries, health checks, and requests that authenticate.
 type Data struct{ cfg Config }
 
 // New makes a Data.
 func New(cfg Config) *Data { return &Data{cfg} }
 
-// View is the data as far as a caller may touch them.
+// View is the part of the data that a caller may use.
 func (d *Data) View(c *Caller) *View { return &View{c, d} }
 
-// ByKey is the caller that has an API key; store.ErrKey if it opens nothing.
+// ByKey is the caller with an API key. The error is store.ErrKey if the key is not valid.
 func (d *Data) ByKey(ctx context.Context, token string) (*Caller, error) {
 	key, err := d.cfg.Store.KeyByToken(ctx, token)
 	if err != nil {
@@ -93,20 +93,20 @@ func (d *Data) ByKey(ctx context.Context, token string) (*Caller, error) {
 	}, nil
 }
 
-// BySession is the caller that has a session of the pages; store.ErrNotFound if
+// BySession is the caller with a session of the pages. The error is store.ErrNotFound if
 // there is no such session.
 func (d *Data) BySession(ctx context.Context, token string) (*Caller, error) {
 	actor, err := d.cfg.Store.Session(ctx, token)
 	return page(actor), err
 }
 
-// SignIn turns a login link, once, into a session of the pages.
+// SignIn turns a login link into a session of the pages. A link works once.
 func (d *Data) SignIn(ctx context.Context, link string, life time.Duration) (session string, c *Caller, err error) {
 	session, actor, err := d.cfg.Store.RedeemLoginLink(ctx, link, life)
 	return session, page(actor), err
 }
 
-// SignOut ends a session, and says whose it was.
+// SignOut ends a session, and returns its caller.
 func (d *Data) SignOut(ctx context.Context, token string) (*Caller, error) {
 	c, err := d.BySession(ctx, token)
 	if err == nil {
@@ -115,19 +115,19 @@ func (d *Data) SignOut(ctx context.Context, token string) (*Caller, error) {
 	return c, err
 }
 
-// Receive takes what came for a webhook, from whoever knows its address.
+// Receive takes a request for a webhook, from any sender.
 func (d *Data) Receive(ctx context.Context, r *delivery.Request) delivery.Answer {
 	return d.cfg.Delivery.Receive(ctx, r)
 }
 
-// ReadsStrangers tells whether a webhook reads the bodies of senders that have not
-// proved anything: it verifies signatures.
+// ReadsStrangers tells whether a webhook reads the bodies of unauthenticated senders. It
+// does if it verifies signatures.
 func (d *Data) ReadsStrangers(uid string) bool {
 	w, ok := d.cfg.Live.Webhook(uid)
 	return ok && w.Verifier != nil && w.Verifier.NeedsBody()
 }
 
-// Kick makes a factory look at its repository, and tells whether there is such a
+// Kick makes a factory look at its repository. It returns false if there is no such
 // factory.
 func (d *Data) Kick(factory string) bool {
 	for _, a := range d.cfg.Appliers {
@@ -139,8 +139,8 @@ func (d *Data) Kick(factory string) bool {
 	return false
 }
 
-// PushSecret is the newest value of a secret that services sign push notifications
-// with.
+// PushSecret is the newest value of the secret with which services sign push
+// notifications.
 func (d *Data) PushSecret(ctx context.Context, name string) (value string, ok bool, err error) {
 	values, err := d.cfg.Store.NewestSecrets(ctx, []string{name})
 	v, ok := values[name]
@@ -150,7 +150,7 @@ func (d *Data) PushSecret(ctx context.Context, name string) (value string, ok bo
 	return v.Value.Reveal(), true, nil
 }
 
-// Waiting names a factory that serves nothing yet, if there is one.
+// Waiting is the name of a factory that serves nothing yet, if there is one.
 func (d *Data) Waiting() (factory string, waits bool) {
 	for _, a := range d.cfg.Appliers {
 		if state := a.State(); state.Applied == nil {
@@ -160,12 +160,12 @@ func (d *Data) Waiting() (factory string, waits bool) {
 	return "", false
 }
 
-// Health is what is known of the store as a whole.
+// Health is the state of the store as a whole.
 type Health interface {
-	Ping(ctx context.Context) error // an error tells why nothing can be committed
+	Ping(ctx context.Context) error // the error says why nothing can be committed
 	Problems() []string
 	Clock() store.Clock
 }
 
-// Health is how the store is.
+// Health is the state of the store.
 func (d *Data) Health() Health { return d.cfg.Store }

@@ -17,14 +17,14 @@ import (
 	"triphammer/server/store"
 )
 
-// View is the data as far as its caller may touch them. What belongs to another
-// factory is not found.
+// View is the part of the data that its caller may use. Things of other factories are not
+// found.
 type View struct {
 	*Caller
 	data *Data
 }
 
-// Whole is what concerns all factories. Package store says what each does.
+// Whole has the operations that concern all factories. Package store documents them.
 type Whole interface {
 	Secrets(ctx context.Context) ([]store.SecretInfo, error)
 	SetSecret(ctx context.Context, name string, value secret.Value) (generation int64, err error)
@@ -46,7 +46,7 @@ type Whole interface {
 	Latest() time.Time
 }
 
-// Whole is for callers whose key is not limited to one factory: secrets and keys
+// Whole is for callers whose key is not limited to one factory, because secrets and keys
 // belong to the whole server.
 func (v *View) Whole() (Whole, error) {
 	if v.Factory != "" {
@@ -55,7 +55,7 @@ func (v *View) Whole() (Whole, error) {
 	return v.data.cfg.Store, nil
 }
 
-// only is the factory of a list: the one that was asked for, or the caller's.
+// only is the factory to which a list is limited: the requested one, or the caller's.
 func (v *View) only(asked string) (string, error) {
 	if asked != "" && !v.Touches(asked) {
 		return "", api.Refuse(api.NotAuthorized, "the key is for another factory", api.FieldProblem{Field: "factory", Message: asked})
@@ -66,7 +66,8 @@ func (v *View) only(asked string) (string, error) {
 	return asked, nil
 }
 
-// find reads what a text is the id of. What is another factory's is not there.
+// find reads the row with an id, given as text. A row of a factory that the caller may not
+// use is not found.
 func find[Row any](ctx context.Context, v *View, kind, text string, read func(context.Context, store.ID[Row]) (*Row, error), of func(*Row) string) (*Row, error) {
 	id, err := store.ParseID[Row](text)
 	if err != nil {
@@ -79,13 +80,13 @@ func find[Row any](ctx context.Context, v *View, kind, text string, read func(co
 	return row, err
 }
 
-// Audit notes a change of state that the caller made (SPEC 10.4).
+// Audit records a change of state that the caller made (SPEC 10.4).
 func (v *View) Audit(ctx context.Context, e store.AuditEntry) error {
 	e.Actor = v.Name
 	return v.data.cfg.Store.Audit(ctx, e)
 }
 
-// Revisions are what serves, of one factory or of all.
+// Revisions are the live revisions of one factory, or of all if factory is empty.
 func (v *View) Revisions(factory string) []*applier.Revision {
 	return slices.DeleteFunc(v.data.cfg.Live.Revisions(), func(r *applier.Revision) bool {
 		return !v.Touches(r.Factory) || factory != "" && factory != r.Factory
@@ -99,7 +100,7 @@ type Factory struct {
 	data *Data
 }
 
-// Factories are those that the caller may touch.
+// Factories are the factories that the caller may use.
 func (v *View) Factories() []Factory {
 	var all []Factory
 	for _, a := range v.data.cfg.Appliers {
@@ -110,7 +111,7 @@ func (v *View) Factories() []Factory {
 	return all
 }
 
-// FactoryNamed finds one.
+// FactoryNamed finds a factory by its name.
 func (v *View) FactoryNamed(name string) (Factory, error) {
 	for _, f := range v.Factories() {
 		if f.Name == name {
@@ -120,13 +121,15 @@ func (v *View) FactoryNamed(name string) (Factory, error) {
 	return Factory{}, api.Refuse(api.NotFound, "no factory is named "+name)
 }
 
-// LastApply is the newest apply of any outcome; store.ErrNotFound if there is none.
+// LastApply is the newest apply of any outcome. The error is store.ErrNotFound if there is
+// none.
 func (f Factory) LastApply(ctx context.Context) (*store.Apply, error) {
 	return f.data.cfg.Store.LastApply(ctx, f.Name, "")
 }
 
-// SetPin pins the factory to a commit that was applied before, of which p has the
-// beginning, and returns the pin with all of it. The next apply makes it serve.
+// SetPin pins the factory to a commit that was applied before. p.Commit may be the
+// beginning of its hash; the returned pin has the whole hash. The next apply makes the
+// commit serve.
 func (f Factory) SetPin(ctx context.Context, p applier.Pin) (applier.Pin, error) {
 	past, err := f.data.cfg.Store.AppliedCommit(ctx, f.Name, p.Commit)
 	if err != nil {
@@ -140,7 +143,7 @@ func (f Factory) SetPin(ctx context.Context, p applier.Pin) (applier.Pin, error)
 	return p, nil
 }
 
-// Unpin takes the pin away and returns it; store.ErrNotFound if there is none.
+// Unpin removes the pin and returns it. The error is store.ErrNotFound if there is none.
 func (f Factory) Unpin(ctx context.Context) (store.Pin, error) {
 	p, err := f.data.cfg.Store.PinOf(ctx, f.Name)
 	if err == nil {
@@ -152,7 +155,7 @@ func (f Factory) Unpin(ctx context.Context) (store.Pin, error) {
 	return p, err
 }
 
-// Apply is an apply on record.
+// Apply is a recorded apply.
 type Apply struct {
 	*store.Apply
 	data *Data
@@ -167,26 +170,26 @@ func (v *View) Applies(ctx context.Context, factory string, before store.ApplyID
 	return v.data.cfg.Store.Applies(ctx, factory, before, limit)
 }
 
-// Apply finds an apply by its id, or as the newest that made a commit of a factory
-// live.
+// Apply finds an apply by its id. If id is a commit, it is the newest apply that made the
+// commit live in the factory.
 func (v *View) Apply(ctx context.Context, id, factory string) (Apply, error) {
 	if !strings.HasPrefix(id, "apl_") {
 		a, err := v.data.cfg.Store.AppliedCommit(ctx, cmp.Or(v.Factory, factory), id)
 		if err != nil {
 			return Apply{}, err
 		}
-		id = a.ID.String() // to be read with its bindings
+		id = a.ID.String() // read it again by its id, with its bindings
 	}
 	a, err := find(ctx, v, "apply", id, v.data.cfg.Store.ApplyByID, func(a *store.Apply) string { return a.Factory })
 	return Apply{a, v.data}, err
 }
 
-// Files are its definition files.
+// Files are the definition files of the apply.
 func (a Apply) Files(ctx context.Context) ([]store.File, error) {
 	return a.data.cfg.Store.ApplyFiles(ctx, a.ID)
 }
 
-// Revision rebuilds what it made live.
+// Revision rebuilds the revision that the apply made live.
 func (a Apply) Revision(ctx context.Context) (*applier.Revision, error) {
 	if a.Outcome != string(applier.Applied) {
 		return nil, api.Refuse(api.Conflict, "apply "+a.ID.String()+" was "+a.Outcome+": it made nothing live")
@@ -194,7 +197,7 @@ func (a Apply) Revision(ctx context.Context) (*applier.Revision, error) {
 	return a.data.cfg.Load(ctx, a.ID)
 }
 
-// Delivery is a delivery on record.
+// Delivery is a recorded delivery.
 type Delivery struct {
 	*store.Delivery
 	data *Data
@@ -208,23 +211,23 @@ func (v *View) Deliveries(ctx context.Context, q store.DeliveryQuery) (all []*st
 	return v.data.cfg.Store.Deliveries(ctx, q)
 }
 
-// Delivery finds one.
+// Delivery finds a delivery.
 func (v *View) Delivery(ctx context.Context, id string) (Delivery, error) {
 	d, err := find(ctx, v, "delivery", id, v.data.cfg.Store.Delivery, func(d *store.Delivery) string { return d.Factory })
 	return Delivery{d, v.data}, err
 }
 
-// Payload is what came.
+// Payload is the body of the delivery.
 func (d Delivery) Payload(ctx context.Context) ([]byte, error) {
 	return d.data.cfg.Store.Payload(ctx, d.ID)
 }
 
-// Trace says how far it came, and why no further.
+// Trace says which stage the delivery reached, and why it stopped there.
 func (d Delivery) Trace(ctx context.Context) (*delivery.Trace, error) {
 	return d.data.cfg.Delivery.Show(ctx, d.ID)
 }
 
-// Replay starts what matches it now.
+// Replay starts the automations that match the delivery now.
 func (d Delivery) Replay(ctx context.Context) (store.Recorded, error) {
 	return d.data.cfg.Delivery.Replay(ctx, d.ID)
 }
@@ -249,7 +252,7 @@ type Run struct {
 	data *Data
 }
 
-// Runs lists runs. With a limit of 0 it only tells whether it may.
+// Runs lists runs. With a limit of 0 it only checks whether the caller may list them.
 func (v *View) Runs(ctx context.Context, q store.RunQuery) ([]Run, error) {
 	if only := v.Factory; only != "" {
 		if slices.ContainsFunc(q.Factories, func(f string) bool { return f != only }) {
@@ -268,16 +271,16 @@ func (v *View) Runs(ctx context.Context, q store.RunQuery) ([]Run, error) {
 	return all, err
 }
 
-// Run finds one.
+// Run finds a run.
 func (v *View) Run(ctx context.Context, id string) (Run, error) {
 	r, err := find(ctx, v, "run", id, v.data.cfg.Store.Run, func(r *store.Run) string { return r.Factory })
 	return Run{r, v.data}, err
 }
 
-// OwnRun is a run that the server itself has read, for what it tells on its own.
+// OwnRun is for a run that the server has read itself, not for a caller.
 func (d *Data) OwnRun(r *store.Run) Run { return Run{r, d} }
 
-// Spec is what it executes.
+// Spec is the spec of the run.
 func (r Run) Spec(ctx context.Context) (run.Spec, error) {
 	data, err := r.data.cfg.Store.Spec(ctx, r.SpecHash)
 	if err != nil {
@@ -286,7 +289,7 @@ func (r Run) Spec(ctx context.Context) (run.Spec, error) {
 	return run.DecodeSpec(data)
 }
 
-// Metadata are those of some runs, by their ids.
+// Metadata returns the metadata of runs, by the id of the run.
 func Metadata(ctx context.Context, runs ...Run) (map[store.RunID]map[string]string, error) {
 	if len(runs) == 0 {
 		return nil, nil
@@ -298,33 +301,34 @@ func Metadata(ctx context.Context, runs ...Run) (map[store.RunID]map[string]stri
 	return runs[0].data.cfg.Store.RunMetadata(ctx, ids...)
 }
 
-// Events are those of its transcript after the event of a number.
+// Events are the events of the transcript after an event number.
 func (r Run) Events(ctx context.Context, after int64, limit int) ([]store.Event, error) {
 	return r.data.cfg.Store.Events(ctx, r.ID, after, limit)
 }
 
-// FirstEvent is when the first event of a kind happened; zero: none has.
+// FirstEvent is when the first event of a kind happened; zero if there is none.
 func (r Run) FirstEvent(ctx context.Context, kind string) (time.Time, error) {
 	return r.data.cfg.Store.FirstEvent(ctx, r.ID, kind)
 }
 
-// Follow tells what happens in it, as run.Feed does.
+// Follow follows the run, like run.Feed.
 func (r Run) Follow(ctx context.Context, from run.Place, quiet time.Duration, tell func(*run.News) error) error {
 	return r.data.cfg.Runs.Feed().Follow(ctx, r.ID, from, quiet, tell)
 }
 
-// Cancel asks for its end.
+// Cancel asks for the end of the run.
 func (r Run) Cancel(ctx context.Context) error { return r.data.cfg.Runs.Cancel(ctx, r.ID) }
 
-// NewRun makes the run that a request asks for, as the caller's. It stores nothing.
+// NewRun makes a run from a request, with the caller as its creator. It does not store it.
 func (v *View) NewRun(ctx context.Context, req run.Request) (store.NewRun, error) {
 	req.Caller.CreatorKind, req.Caller.CreatorName = v.Creator()
 	req.Caller.Factory = v.Factory
 	return run.FromRequest(ctx, v.data.cfg.Store, v.data.cfg.Live, req)
 }
 
-// CreateRun stores what NewRun made. The same key with the same body creates it once;
-// key may be empty. It also tells whether as many runs are at work as may be.
+// CreateRun stores a run that NewRun made. With the same key and the same body it creates
+// the run only once. key may be empty. full tells that the run has to wait, because the
+// limit of runs in progress is reached.
 func (v *View) CreateRun(ctx context.Context, r store.NewRun, key string, body []byte) (made *store.Run, created, full bool, err error) {
 	if _, err := v.only(r.Factory); err != nil {
 		return nil, false, false, err
@@ -355,13 +359,13 @@ func (v *View) Schedules(ctx context.Context, factory string) ([]*store.Schedule
 	return v.data.cfg.Store.Schedules(ctx, factory)
 }
 
-// Schedule finds one.
+// Schedule finds a schedule.
 func (v *View) Schedule(ctx context.Context, id string) (Schedule, error) {
 	n, err := find(ctx, v, "schedule", id, v.data.cfg.Store.Schedule, func(n *store.Schedule) string { return n.Factory })
 	return Schedule{n, v.data}, err
 }
 
-// CreateSchedule stores a new one.
+// CreateSchedule stores a new schedule.
 func (v *View) CreateSchedule(ctx context.Context, n store.Schedule) (*store.Schedule, error) {
 	if _, err := v.only(n.Factory); err != nil {
 		return nil, err
@@ -369,13 +373,13 @@ func (v *View) CreateSchedule(ctx context.Context, n store.Schedule) (*store.Sch
 	return v.data.cfg.Store.CreateSchedule(ctx, n)
 }
 
-// Update changes it to what it is to be, in the same factory.
+// Update replaces the schedule with to. The id and the factory stay.
 func (n Schedule) Update(ctx context.Context, to store.Schedule) (*store.Schedule, error) {
 	to.ID, to.Factory = n.ID, n.Factory
 	return n.data.cfg.Store.UpdateSchedule(ctx, to)
 }
 
-// Delete removes it.
+// Delete deletes the schedule.
 func (n Schedule) Delete(ctx context.Context) error {
 	return n.data.cfg.Store.DeleteSchedule(ctx, n.ID)
 }

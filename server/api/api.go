@@ -1,9 +1,9 @@
-// Package api is the JSON of the HTTP API: what the server answers with and
-// reads, what the command line's client sends and reads, and what the pages
-// show. It holds types and codes alone. It knows no store, no request and no
-// page, so that each of these can import it.
+// Package api has the JSON types and problem codes of the HTTP API. The server, the client
+// of the command line and the pages share them.
 //
-// Times are RFC 3339 in UTC (SPEC 13.4). An absent time is an absent field.
+// It knows no store, no request and no page, so that all of these can import it.
+//
+// Times are RFC 3339 in UTC (SPEC 13.4). If there is no time, the field is absent.
 package api
 
 import "time"
@@ -11,7 +11,7 @@ import "time"
 // Base is the path under which the API is served, without a slash at its end.
 const Base = "/api/v1"
 
-// Time is a time as the API shows it: nil if there is none.
+// Time is a time for an optional field; nil if the time is zero.
 func Time(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil

@@ -27,7 +27,7 @@ type Apply struct {
 	Webhooks    []BoundWebhook  `json:"webhooks,omitempty"`
 }
 
-// BoundWebhook is which generation of its secret a webhook took at an apply.
+// BoundWebhook is a webhook of an apply, with the generation of its secret.
 type BoundWebhook struct {
 	Name       string `json:"name"`
 	UID        string `json:"uid"`
@@ -47,7 +47,7 @@ type AppliedFile struct {
 	Path    string `json:"path"`
 	Blob    string `json:"blob"` // Git object name
 	Size    int    `json:"size"`
-	Content string `json:"content,omitempty"` // of the one that was asked for
+	Content string `json:"content,omitempty"` // only of the requested file
 }
 
 // ApplyDiff is GET /api/v1/applies/<id>/diff.
@@ -59,7 +59,7 @@ type ApplyDiff struct {
 	Plan       applier.Plan `json:"plan"`
 }
 
-// DefinitionFiles is the tree of a request.
+// DefinitionFiles is a tree of definition files in a request.
 type DefinitionFiles struct {
 	Files []DefinitionFile `json:"files"`
 }
@@ -70,7 +70,7 @@ type DefinitionFile struct {
 	Content *string `json:"content"`
 }
 
-// PlanAnswer is what applying a tree would do.
+// PlanAnswer is what an apply of a tree would do.
 type PlanAnswer struct {
 	schema.Answer
 	Against   string             `json:"against,omitempty"` // the commit that serves

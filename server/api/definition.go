@@ -7,14 +7,14 @@ type Webhook struct {
 	Name             string `json:"name"`
 	UID              string `json:"uid"`
 	Factory          string `json:"factory"`
-	URL              string `json:"url"` // with {token} in that of a url_token one
+	URL              string `json:"url"` // with authMode url_token, it has {token} in place of the token
 	AuthMode         string `json:"auth_mode"`
 	SignatureScheme  string `json:"signature_scheme"`
 	Enabled          bool   `json:"enabled"`
 	SecretName       string `json:"secret_name"`
 	SecretGeneration int64  `json:"secret_generation"`
 	DeliveryIDHeader string `json:"delivery_id_header"`
-	// Signature is what the file states of its sender beside the scheme.
+	// Signature has the options of the scheme that the file sets.
 	Signature *factory.SignatureOptions `json:"signature,omitempty"`
 }
 
@@ -27,7 +27,7 @@ type Automation struct {
 	Agent         string    `json:"agent,omitempty"`
 	EnvironmentID string    `json:"environment_id,omitempty"`
 	Triggers      []Trigger `json:"triggers"`
-	Dormant       string    `json:"dormant,omitempty"` // why nothing starts it although it is enabled
+	Dormant       string    `json:"dormant,omitempty"` // why nothing starts it, although it is enabled
 }
 
 // Trigger is one trigger of an Automation.
@@ -36,10 +36,10 @@ type Trigger struct {
 	Event      string   `json:"event"`
 	WebhookIDs []string `json:"webhook_ids,omitempty"`
 	Webhooks   []string `json:"webhooks,omitempty"`
-	Gone       []string `json:"gone,omitempty"`    // those of the two that do not serve
+	Gone       []string `json:"gone,omitempty"`    // the selected webhooks that do not serve
 	Filtered   bool     `json:"filtered"`          // it has a payload filter
-	Fires      bool     `json:"fires"`             // this server acts on triggers of its kind
-	Dormant    string   `json:"dormant,omitempty"` // why this one starts nothing
+	Fires      bool     `json:"fires"`             // this server supports triggers of this kind
+	Dormant    string   `json:"dormant,omitempty"` // why the trigger starts nothing
 }
 
 // AgentEnvironment is an entry of GET /api/v1/agent/environments.
@@ -50,7 +50,7 @@ type AgentEnvironment struct {
 	Description   string              `json:"description,omitempty"`
 	DockerImage   string              `json:"docker_image,omitempty"`
 	Repositories  []AgentRepository   `json:"repositories"`
-	GitHubRepos   []map[string]string `json:"github_repos"` // those of them that are {owner, repo}
+	GitHubRepos   []map[string]string `json:"github_repos"` // the repositories on GitHub, as {owner, repo}
 	SetupCommands []string            `json:"setup_commands"`
 }
 
@@ -67,7 +67,7 @@ type AgentEntry struct {
 	Variants []AgentVariant `json:"variants"`
 }
 
-// AgentVariant is what an AgentEntry is made of; one per factory that has it.
+// AgentVariant is the definition of an AgentEntry in one factory.
 type AgentVariant struct {
 	ID           string              `json:"id"` // FACTORY/NAME
 	Description  string              `json:"description"`

@@ -15,13 +15,13 @@ type Delivery struct {
 	DuplicateOf string    `json:"duplicate_of"`
 	ReplayOf    string    `json:"replay_of,omitempty"`
 	Reason      string    `json:"reason"`
-	Runs        []string  `json:"runs"` // those that are kept
-	// RunsStarted is absent of what is not accepted, and of what an older version
-	// recorded. 0: nothing matched.
+	Runs        []string  `json:"runs"` // the started runs that are still stored
+	// RunsStarted is absent if the delivery was not accepted, or if an older version
+	// recorded it. 0: nothing matched.
 	RunsStarted *int `json:"runs_started,omitempty"`
 }
 
-// Identity is what makes two deliveries the same one.
+// Identity identifies a delivery. Deliveries with the same identity are duplicates.
 type Identity struct {
 	Source string `json:"source"`
 	Value  string `json:"value"`
@@ -41,7 +41,7 @@ type DeliveryDetail struct {
 	SecretGeneration int64             `json:"secret_generation"`
 	Belt             []Stage           `json:"belt"`
 	Matches          []Match           `json:"matches"`
-	Disabled         []Match           `json:"disabled"` // what disabled automations would have said
+	Disabled         []Match           `json:"disabled"` // the results that disabled automations would have had
 }
 
 // Stage is one step of the belt.
@@ -51,7 +51,7 @@ type Stage struct {
 	Detail  string `json:"detail"`
 }
 
-// Match is whether an automation wanted the delivery, and why not.
+// Match is whether an automation matched the delivery, and why not.
 type Match struct {
 	Automation string      `json:"automation"`
 	Matched    bool        `json:"matched"`

@@ -12,18 +12,19 @@ type TestFilter struct {
 	Webhook    string          `json:"webhook,omitempty"`
 }
 
-// FilterVerdict is its answer.
+// FilterVerdict is the answer to a TestFilter.
 type FilterVerdict struct {
 	WouldTrigger bool        `json:"would_trigger"`
 	Verdict      string      `json:"verdict"` // Would trigger, Would not trigger
 	WebhookCheck FilterCheck `json:"webhook_check"`
 	PayloadCheck FilterCheck `json:"payload_check"`
 	Conditions   []Condition `json:"conditions"`
-	// Webhooks are those that the automation selects, if the request named none.
+	// Webhooks has a verdict for each webhook that the automation selects, if the request
+	// has no webhook.
 	Webhooks []WebhookVerdict `json:"webhooks,omitempty"`
 }
 
-// WebhookVerdict is what a FilterVerdict says of a delivery from one webhook.
+// WebhookVerdict is the part of a FilterVerdict for one webhook.
 type WebhookVerdict struct {
 	Webhook      string `json:"webhook"`
 	WouldTrigger bool   `json:"would_trigger"`

@@ -14,15 +14,16 @@ type Key struct {
 	ExpiresAt  *time.Time `json:"expires_at,omitempty"`
 	RevokedAt  *time.Time `json:"revoked_at,omitempty"`
 	LastUsedAt *time.Time `json:"last_used_at,omitempty"`
-	Key        string     `json:"key,omitempty"`   // once, in the answer that makes it
-	Ended      *Ended     `json:"ended,omitempty"` // in the answer that revokes it
+	Key        string     `json:"key,omitempty"`   // only in the answer that creates the key
+	Ended      *Ended     `json:"ended,omitempty"` // only in the answer that revokes the key
 }
 
-// Ended is what ended with a key, and the answer to DELETE /api/v1/auth/sessions.
+// Ended counts what ended with a key. It is also the answer to DELETE
+// /api/v1/auth/sessions.
 type Ended struct {
 	Sessions   int64 `json:"sessions"`
 	LoginLinks int64 `json:"login_links"`
-	Schedules  int64 `json:"schedules"` // that are paused
+	Schedules  int64 `json:"schedules"` // paused schedules
 }
 
 // CreateKey is the body of POST /api/v1/keys.

@@ -2,7 +2,7 @@ package api
 
 import "encoding/json"
 
-// PageInfo tells whether a list goes on.
+// PageInfo tells whether a list has more entries.
 type PageInfo struct {
 	HasNextPage bool   `json:"has_next_page"`
 	NextCursor  string `json:"next_cursor,omitempty"`
@@ -15,9 +15,9 @@ type List[T Listed] struct {
 	PageInfo PageInfo
 }
 
-// Listed is what lists are of.
+// Listed are the types of the entries of a List.
 type Listed interface {
-	// list says what the entries are called, and whether such lists have page_info.
+	// list returns the name of the entries in the JSON, and whether the list has page_info.
 	list() (name string, pages bool)
 }
 

@@ -2,8 +2,8 @@ package api
 
 import "net/http"
 
-// Code is the kind of a problem. The type of a Problem is the code's anchor in
-// the documentation that /openapi.yaml is.
+// Code is the kind of a problem. The type of a Problem is the anchor of its code in
+// /openapi.yaml.
 type Code string
 
 // The codes of all problems (SPEC 9.8).
@@ -24,8 +24,8 @@ const (
 	IdempotencyMismatch    Code = "idempotency-key-mismatch"
 )
 
-// kinds have what each code stands for. The field retryable tells whether the same
-// request may succeed later.
+// kinds describes each code. The field retryable tells whether the same request may
+// succeed later.
 var kinds = map[Code]struct {
 	status    int
 	title     string
@@ -59,14 +59,14 @@ type Problem struct {
 	Errors    []FieldProblem `json:"errors,omitempty"`
 }
 
-// FieldProblem is one thing that is wrong with a request.
+// FieldProblem is a problem with one field of a request.
 type FieldProblem struct {
 	Field   string `json:"field"`
 	Message string `json:"message"`
 }
 
-// NewProblem makes the problem of a code. Its detail and its fields are about this
-// one request, and may be empty.
+// NewProblem makes a problem of a code. The detail and the fields are about the request,
+// and may be empty.
 func NewProblem(code Code, detail string, fields ...FieldProblem) Problem {
 	kind := kinds[code]
 	p := Problem{
@@ -79,7 +79,7 @@ func NewProblem(code Code, detail string, fields ...FieldProblem) Problem {
 	return p
 }
 
-// Refusal is an error that is answered with the problem of its code.
+// Refusal is an error that the server answers with a problem.
 type Refusal struct {
 	Code   Code
 	Detail string

@@ -8,19 +8,19 @@ import (
 // Run is a run of the run API (SPEC C2.1, 9.7).
 type Run struct {
 	RunID             string            `json:"run_id"`
-	TaskID            string            `json:"task_id"` // the same; older clients read it
+	TaskID            string            `json:"task_id"` // equal to run_id, for older clients
 	Title             string            `json:"title"`
 	State             string            `json:"state"`
 	StatusMessage     string            `json:"status_message,omitempty"`
 	Prompt            string            `json:"prompt"`
 	Config            json.RawMessage   `json:"config,omitempty"` // as posted
-	AgentConfig       AgentConfig       `json:"agent_config"`     // as it came out
+	AgentConfig       AgentConfig       `json:"agent_config"`     // as resolved
 	Source            string            `json:"source"`
 	Creator           Profile           `json:"creator"`
 	Executor          Profile           `json:"executor"`
 	ExecutionLocation string            `json:"execution_location"`
 	Scope             Scope             `json:"scope"`
-	SessionLink       string            `json:"session_link,omitempty"` // once it has finished
+	SessionLink       string            `json:"session_link,omitempty"` // after the run has finished
 	ConversationID    string            `json:"conversation_id"`
 	EnvironmentID     string            `json:"environment_id,omitempty"`
 	Factory           string            `json:"factory"`
@@ -48,14 +48,14 @@ type Run struct {
 	FinishedAt        *time.Time        `json:"finished_at,omitempty"`
 }
 
-// Profile is who a run belongs to, or acts as.
+// Profile is the person or the agent that a run belongs to, or acts as.
 type Profile struct {
 	Type        string `json:"type"` // user, service_account
 	UID         string `json:"uid"`
 	DisplayName string `json:"display_name"`
 }
 
-// Scope is who owns something: the team, of which the factory is a part.
+// Scope is the owner of something: the team to which the factory belongs.
 type Scope struct {
 	Type string `json:"type"`
 	UID  string `json:"uid"`
@@ -77,23 +77,23 @@ type HarnessConfig struct {
 	ReasoningLevel string `json:"reasoning_level,omitempty"`
 }
 
-// RunSchedule is the schedule that started a run, as it was then.
+// RunSchedule is the schedule that started a run, as it was at that time.
 type RunSchedule struct {
 	ID   string `json:"schedule_id"`
 	Name string `json:"schedule_name"`
 	Cron string `json:"cron_schedule"`
 }
 
-// Usage is what the run's harness said it used.
+// Usage is the usage that the harness of the run reported.
 type Usage struct {
 	InferenceCostUSD float64 `json:"inference_cost_usd"`
 	TotalTokens      int64   `json:"total_tokens"`
 }
 
-// CreateRun is the body of POST /api/v1/agent/runs: what is honoured, and what is
-// refused because the agent would otherwise work on something else, in another
-// place or with another right than was asked for. docs/api.md lists both; all else
-// is ignored.
+// CreateRun is the body of POST /api/v1/agent/runs. It has the fields that the server
+// supports, and those that it refuses. It refuses a field if to ignore it would let the
+// agent work on something else, in another place or with other permissions than requested.
+// All other fields are ignored. docs/api.md lists both groups.
 type CreateRun struct {
 	Prompt      string            `json:"prompt"`
 	Title       string            `json:"title"`
@@ -110,14 +110,14 @@ type CreateRun struct {
 	Images         []json.RawMessage `json:"images"`
 }
 
-// Attachment is a file that a run is created with.
+// Attachment is a file in a CreateRun.
 type Attachment struct {
 	FileName string `json:"file_name"`
 	MIMEType string `json:"mime_type"`
 	Data     []byte `json:"data"` // base64 in JSON
 }
 
-// RunConfig is the configuration that a run is created with.
+// RunConfig is the configuration in a CreateRun.
 type RunConfig struct {
 	Name          string        `json:"name"`
 	EnvironmentID string        `json:"environment_id"`
@@ -136,15 +136,15 @@ type RunConfig struct {
 	InferenceProviders map[string]json.RawMessage `json:"inference_providers"`
 }
 
-// CreatedRun is the answer to a create.
+// CreatedRun is the answer to a CreateRun.
 type CreatedRun struct {
 	RunID      string `json:"run_id"`
 	TaskID     string `json:"task_id"`
 	State      string `json:"state"`
-	AtCapacity bool   `json:"at_capacity"` // others run; it waits for one of them to end
+	AtCapacity bool   `json:"at_capacity"` // the run waits until another run ends
 }
 
-// RunNotice is the body that tells that a run ended.
+// RunNotice is the body of the message that a run has ended.
 type RunNotice struct {
 	Type      string    `json:"type"` // run.succeeded, run.failed, run.cancelled
 	Timestamp time.Time `json:"timestamp"`
@@ -156,7 +156,7 @@ type Notice struct {
 	RunID       string     `json:"run_id"`
 	Status      string     `json:"status"` // pending, delivered, failed
 	Attempts    int64      `json:"attempts"`
-	Detail      string     `json:"detail,omitempty"` // of the last attempt
+	Detail      string     `json:"detail,omitempty"` // the result of the last attempt
 	NextAttempt *time.Time `json:"next_attempt,omitempty"`
 	UpdatedAt   time.Time  `json:"updated_at"`
 }

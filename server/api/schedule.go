@@ -11,10 +11,10 @@ type Schedule struct {
 	Name           string            `json:"name"`
 	Cron           string            `json:"cron_schedule"`
 	Enabled        bool              `json:"enabled"`
-	PausedReason   string            `json:"paused_reason,omitempty"` // if nobody paused it: its key has ended
+	PausedReason   string            `json:"paused_reason,omitempty"` // if the server paused it, because its key has ended
 	Prompt         string            `json:"prompt"`
 	Factory        string            `json:"factory"`
-	Automation     string            `json:"automation,omitempty"` // whose file defines it
+	Automation     string            `json:"automation,omitempty"` // the automation whose file defines it
 	AgentConfig    json.RawMessage   `json:"agent_config,omitempty"`
 	AgentUID       string            `json:"agent_uid,omitempty"`
 	Metadata       map[string]string `json:"metadata,omitempty"`
@@ -27,7 +27,7 @@ type Schedule struct {
 	UpdatedAt      time.Time         `json:"updated_at"`
 }
 
-// ScheduleHistory is when a schedule fired, and when it will.
+// ScheduleHistory is when a schedule last fired, and when it will fire next.
 type ScheduleHistory struct {
 	LastRan *time.Time `json:"last_ran"`
 	NextRun *time.Time `json:"next_run"`
@@ -42,8 +42,8 @@ type WriteSchedule struct {
 	ScheduledRun
 }
 
-// ScheduledRun is what a schedule's runs are created with. The store keeps this
-// JSON: fields are only ever added.
+// ScheduledRun is the request with which the runs of a schedule are created. The store
+// keeps this JSON, so fields may only be added.
 type ScheduledRun struct {
 	Prompt   string            `json:"prompt,omitempty"`
 	Config   json.RawMessage   `json:"agent_config,omitempty"` // a RunConfig

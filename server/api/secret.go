@@ -7,22 +7,22 @@ type Secret struct {
 	Name       string      `json:"name"`
 	Generation int64       `json:"generation"`
 	SetAt      time.Time   `json:"set_at"`
-	Source     string      `json:"source,omitempty"` // where it comes from, if it was not set here
+	Source     string      `json:"source,omitempty"` // where it comes from, if it is not in the store
 	UsedBy     []SecretUse `json:"used_by"`
 	Pending    bool        `json:"pending"` // a newer value waits for the next apply
 	Warning    string      `json:"warning,omitempty"`
 }
 
-// SecretUse is who uses a secret, and which generation of it.
+// SecretUse is a definition that uses a secret.
 type SecretUse struct {
 	Factory    string `json:"factory"`
 	Kind       string `json:"kind"` // webhook, automation, environment
 	Name       string `json:"name"`
-	Generation int64  `json:"generation,omitempty"` // of a webhook: the one it took
+	Generation int64  `json:"generation,omitempty"` // only of a webhook: the generation that it uses
 }
 
-// PendingSecret is an entry of GET /api/v1/pending-secrets: what a sender gave
-// as a webhook's secret, without the value.
+// PendingSecret is an entry of GET /api/v1/pending-secrets: a secret that a sender gave for
+// a webhook, without its value.
 type PendingSecret struct {
 	ID         string    `json:"id"`
 	Factory    string    `json:"factory"`

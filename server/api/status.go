@@ -11,39 +11,41 @@ import (
 type Status struct {
 	Version   string           `json:"version"`
 	Factories []FactoryStatus  `json:"factories"`
-	Runs      map[string]int64 `json:"runs"` // by state, those that have not finished
+	Runs      map[string]int64 `json:"runs"` // number of unfinished runs, by state
 	Storage   Storage          `json:"storage"`
 	Clock     Clock            `json:"clock"`
 }
 
-// Clock is whether the server believes the machine's clock. While it does not,
-// nothing is deleted by its age.
+// Clock is whether the server trusts the machine's clock. While it does not, nothing is
+// deleted because of its age.
 type Clock struct {
 	Now          time.Time  `json:"now"`
-	Expected     time.Time  `json:"expected"`                // what it would show if it had not jumped
-	DoubtedUntil *time.Time `json:"doubted_until,omitempty"` // when it is believed if it goes on as it is
-	Problem      string     `json:"problem,omitempty"`       // in words
+	Expected     time.Time  `json:"expected"`                // what the clock would show if it had not jumped
+	DoubtedUntil *time.Time `json:"doubted_until,omitempty"` // when the clock is trusted again if it does not jump again
+	Problem      string     `json:"problem,omitempty"`       // a text for people
 }
 
-// Storage is whether the store takes deliveries, and how much room there is.
+// Storage is whether the store accepts deliveries, and how much disk space is free.
 type Storage struct {
-	State    string   `json:"state"`    // ok, low (new runs wait), critical (the run that takes the most is stopped), failing (no delivery is taken)
-	Problems []string `json:"problems"` // in words
+	// State is ok, low (new runs wait), critical (the run that takes the most is stopped) or
+	// failing (deliveries are not accepted).
+	State    string   `json:"state"`
+	Problems []string `json:"problems"` // texts for people
 	Places   []Place  `json:"places"`
 }
 
-// Place is the file system that the data directory or the workspaces are on.
+// Place is the file system of the data directory or of the workspaces.
 type Place struct {
 	Name       string `json:"name"` // data or workspaces
 	FreeBytes  int64  `json:"free_bytes"`
 	TotalBytes int64  `json:"total_bytes"`
-	FreeFiles  *int64 `json:"free_files,omitempty"` // inodes, where they are counted
+	FreeFiles  *int64 `json:"free_files,omitempty"` // free inodes, if the file system counts them
 }
 
-// FactoryStatus is what one factory serves, and why not something newer.
+// FactoryStatus is what one factory serves, and why it serves nothing newer.
 type FactoryStatus struct {
 	Name         string       `json:"name"`
-	Title        string       `json:"title,omitempty"` // the definition's own name
+	Title        string       `json:"title,omitempty"` // the name in the definition
 	Repository   string       `json:"repository"`
 	Branch       string       `json:"branch"`
 	Path         string       `json:"path"`
@@ -53,16 +55,16 @@ type FactoryStatus struct {
 	State        string       `json:"state"` // live, waiting (nothing serves yet), failing (something keeps the head from serving), pinned
 	Pin          *applier.Pin `json:"pin,omitempty"`
 	CheckedAt    *time.Time   `json:"checked_at,omitempty"`    // when the head was last read
-	LookingSince *time.Time   `json:"looking_since,omitempty"` // of the look at the head that is under way
+	LookingSince *time.Time   `json:"looking_since,omitempty"` // when the present look at the head began
 	Error        string       `json:"error,omitempty"`
-	Reason       string       `json:"reason,omitempty"` // the error's kind: a word of applier.Reason
+	Reason       string       `json:"reason,omitempty"` // the kind of the error, an applier.Reason
 	Since        *time.Time   `json:"since,omitempty"`
 	NextAttempt  *time.Time   `json:"next_attempt,omitempty"`
 }
 
-// PinRequest is what POST /api/v1/factories/<name>/pin takes.
+// PinRequest is the body of POST /api/v1/factories/<name>/pin.
 type PinRequest struct {
-	Commit string     `json:"commit"` // applied before; a prefix will do
+	Commit string     `json:"commit"` // a commit that was applied before, or the beginning of its hash
 	Reason string     `json:"reason"`
 	Until  *time.Time `json:"until,omitempty"`
 }

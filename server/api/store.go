@@ -2,7 +2,7 @@ package api
 
 import "time"
 
-// StoreReport is what a check of a store, or of a copy of one, found.
+// StoreReport is the result of a check of a store or of a backup.
 type StoreReport struct {
 	Sound    bool             `json:"sound"`
 	Problems []string         `json:"problems"` // the first 20
@@ -10,6 +10,6 @@ type StoreReport struct {
 	KeyID    string           `json:"key_id"` // of the sealing key that opens its secrets
 	Rows     map[string]int64 `json:"rows"`
 	Newest   *time.Time       `json:"newest_delivery,omitempty"`
-	// Partial: its schema is older, and only the structure of the file was looked at.
+	// Partial: the schema is older, and only the structure of the file was checked.
 	Partial bool `json:"partial,omitempty"`
 }

@@ -13,8 +13,8 @@ type Event struct {
 	Data json.RawMessage `json:"data"`
 }
 
-// Transcript is GET /api/v1/agent/runs/<id>/transcript. If there are more events
-// than one answer holds, they begin at ?after=<next_cursor>.
+// Transcript is GET /api/v1/agent/runs/<id>/transcript. If one answer cannot hold all
+// events, the next ones are at ?after=<next_cursor>.
 type Transcript struct {
 	RunID    string   `json:"run_id"`
 	State    string   `json:"state"`
@@ -52,7 +52,7 @@ type Conversation struct {
 	Steps          []Step `json:"steps"`
 }
 
-// Step is a part of a Conversation; a run has one.
+// Step is a part of a Conversation. A run has one step.
 type Step struct {
 	ID          string                `json:"id"`
 	Description string                `json:"description,omitempty"`
@@ -62,12 +62,12 @@ type Step struct {
 	Steps       []Step                `json:"steps"`
 }
 
-// ConversationMessage is what one side of a Conversation said or did.
+// ConversationMessage is a message or an action of one side of a Conversation.
 type ConversationMessage struct {
 	Role      string     `json:"role"` // user, assistant, tool, system
 	Content   []Content  `json:"content"`
 	Timestamp *time.Time `json:"timestamp,omitempty"`
 }
 
-// Content is a part of a ConversationMessage; its type tells its other fields.
+// Content is a part of a ConversationMessage. Its field type determines the other fields.
 type Content map[string]any
