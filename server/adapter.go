@@ -19,37 +19,37 @@ import (
 	"triphammer/server/store"
 )
 
-// call is a request whose caller is known, with what that caller may touch.
+// call is a request with its caller, and with the View of that caller.
 type call struct {
 	*gin.Context
 	*access.View
 	server *Server
 }
 
-// callKey is where a request keeps its call.
+// callKey is the key of the call in a gin.Context.
 const callKey = "call"
 
 func callOf(c *gin.Context) *call { return c.MustGet(callKey).(*call) }
 
-// admit makes the request one of a caller.
+// admit sets the caller of a request.
 func (s *Server) admit(c *gin.Context, by *access.Caller) *call {
 	admitted := &call{c, s.cfg.Data.View(by), s}
 	c.Set(callKey, admitted)
 	return admitted
 }
 
-// serve makes the handler of a route from a function that returns what it answers
-// with, as JSON, or an error that failWith makes a problem of.
+// serve makes the handler of a route from a function. The handler answers with the result
+// of the function as JSON, or with the problem that failWith makes of its error.
 func serve[T any](handle func(context.Context, *call) (T, error)) gin.HandlerFunc {
 	return serveWith(http.StatusOK, handle)
 }
 
-// created is serve for what makes something.
+// created is serve for routes that create something. They answer 201.
 func created[T any](handle func(context.Context, *call) (T, error)) gin.HandlerFunc {
 	return serveWith(http.StatusCreated, handle)
 }
 
-// written is what a function returns that has written its answer itself.
+// written is the result of a function that has written its answer itself.
 type written struct{}
 
 func serveWith[T any](status int, handle func(context.Context, *call) (T, error)) gin.HandlerFunc {
@@ -64,8 +64,8 @@ func serveWith[T any](status int, handle func(context.Context, *call) (T, error)
 	}
 }
 
-// on makes the function of a route about one thing, which the caller may touch or
-// the request is refused.
+// on makes the function of a route that is about one thing. find returns the thing, or an
+// error if it does not exist or the caller may not use it.
 func on[X, T any](
 	find func(context.Context, *call) (X, error), handle func(context.Context, *call, X) (T, error),
 ) func(context.Context, *call) (T, error) {
@@ -78,7 +78,7 @@ func on[X, T any](
 	}
 }
 
-// The things that routes are about, as their paths name them.
+// The functions below find the things that the paths of routes name.
 func aRun(ctx context.Context, c *call) (access.Run, error) { return c.Run(ctx, c.Param("id")) }
 
 func aDelivery(ctx context.Context, c *call) (access.Delivery, error) {
@@ -93,7 +93,7 @@ func aFactory(_ context.Context, c *call) (access.Factory, error) {
 	return c.FactoryNamed(c.Param("name"))
 }
 
-// everything is what only callers for all factories may touch.
+// everything has the operations that are only for callers of all factories.
 func everything(_ context.Context, c *call) (access.Whole, error) { return c.Whole() }
 
 // Limits of a request.
@@ -115,7 +115,7 @@ func body[T any](c *call) (in T, err error) {
 
 // readBody reads a body of up to most bytes.
 func readBody(c *gin.Context, most int) ([]byte, error) {
-	_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Now().Add(requestDeadline)) // in memory there is none
+	_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Now().Add(requestDeadline)) // fails without a connection
 	data, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, int64(most)))
 	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
 		return nil, api.Refuse(api.RequestTooLarge, fmt.Sprintf("at most %d bytes", most))
@@ -126,7 +126,7 @@ func readBody(c *gin.Context, most int) ([]byte, error) {
 	return data, nil
 }
 
-// decode reads JSON that somebody sent. Its error says in words what is wrong.
+// decode reads JSON from a request. Its error says what is wrong, for people.
 func decode(body []byte, into any) error { return decodeField("", body, into) }
 
 // decodeField is decode for a field of a body.
@@ -149,7 +149,7 @@ func decodeField(field string, value []byte, into any) error {
 	return api.Refuse(api.InvalidRequest, err.Error())
 }
 
-// limit is how many entries a list is asked for.
+// limit is the requested number of entries of a list.
 func (c *call) limit() (int, error) {
 	text := c.Query("limit")
 	if text == "" {
@@ -162,7 +162,7 @@ func (c *call) limit() (int, error) {
 	return n, nil
 }
 
-// from is how many entries a list is asked for, and after which id.
+// from returns the requested number of entries of a list, and the id after which it starts.
 func from[Row any](c *call) (cursor store.ID[Row], limit int, err error) {
 	if limit, err = c.limit(); err != nil {
 		return 0, 0, err
@@ -173,8 +173,8 @@ func from[Row any](c *call) (cursor store.ID[Row], limit int, err error) {
 	return cursor, limit, nil
 }
 
-// page cuts the row that was read beyond the limit, which tells that there are
-// more, and names the last one as the cursor.
+// page makes a page from rows that were read with limit+1. If there are more rows than
+// limit, it drops the last one and sets the cursor.
 func page[T any](all []T, limit int, id func(T) string) ([]T, api.PageInfo) {
 	if len(all) <= limit {
 		return all, api.PageInfo{}
@@ -182,12 +182,12 @@ func page[T any](all []T, limit int, id func(T) string) ([]T, api.PageInfo) {
 	return all[:limit], api.PageInfo{HasNextPage: true, NextCursor: id(all[limit-1])}
 }
 
-// listOf shows all of a list.
+// listOf makes a list of all entries.
 func listOf[T any, R api.Listed](all []T, show func(T) R) api.List[R] {
 	return api.List[R]{Entries: each(all, show)}
 }
 
-// listPage shows a page of a list, of which one entry more was read.
+// listPage makes a page of a list. all was read with limit+1.
 func listPage[T any, R api.Listed](all []T, limit int, id func(T) string, show func(T) R) api.List[R] {
 	all, info := page(all, limit, id)
 	return api.List[R]{Entries: each(all, show), PageInfo: info}
@@ -201,8 +201,8 @@ func each[T, R any](all []T, show func(T) R) []R {
 	return shown
 }
 
-// audit notes a change of state (SPEC 10.4). The change has happened: a failure to
-// note it is logged, not answered.
+// audit records a change of state (SPEC 10.4). A failure is only logged, because the
+// change has already happened.
 func (c *call) audit(action, object, factory, details string) {
 	origin := c.ClientIP()
 	if c.Kind == "local" {

@@ -8,7 +8,7 @@ import (
 	"triphammer/server/api"
 )
 
-// listEnvironments and listAgents are what a run can name.
+// listEnvironments and listAgents list what a request for a run can name.
 func (s *Server) listEnvironments(_ context.Context, c *call) (all api.List[api.AgentEnvironment], _ error) {
 	all.Entries = []api.AgentEnvironment{}
 	for _, r := range c.Revisions(c.Query("factory")) {

@@ -17,19 +17,19 @@ import (
 type contextKey int
 
 const (
-	localKey contextKey = iota // who is local
+	localKey contextKey = iota // the name of a local caller
 	connKey                    // the connection
 )
 
-// asLocal marks requests that come over the unix socket or from this process:
-// whoever can open those owns the data directory, and may do everything.
+// asLocal marks requests that come over the unix socket or from this process. Their caller
+// owns the data directory, and may do everything.
 func asLocal(next http.Handler, actor string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), localKey, actor)))
 	})
 }
 
-// require lets requests pass that have one of the scopes.
+// require refuses requests whose caller has none of the scopes.
 func (s *Server) require(scopes ...string) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		by, err := s.caller(c)
@@ -44,7 +44,7 @@ func (s *Server) require(scopes ...string) gin.HandlerFunc {
 	}
 }
 
-// caller is who makes a request of the API.
+// caller is the caller of a request to the API.
 func (s *Server) caller(c *gin.Context) (*access.Caller, error) {
 	if actor, ok := c.Request.Context().Value(localKey).(string); ok {
 		return access.Local(actor), nil

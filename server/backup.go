@@ -16,14 +16,14 @@ import (
 // sentAtOnce is how much of a backup has readTime to arrive.
 const sentAtOnce = 1 << 20
 
-// backup answers with a copy of the store, which has no key in it.
+// backup answers with a copy of the store. The copy does not have the sealing key.
 func (s *Server) backup(ctx context.Context, c *call, all access.Whole) (done written, err error) {
-	control := takeTime(c) // it is made first, at the pace that deliveries leave
+	control := takeTime(c) // the copy is made first, which can be slow beside deliveries
 	copied, err := all.Backup(ctx)
 	if err != nil {
 		return done, err
 	}
-	defer func() { _ = copied.Close() }() // and with it the copy is gone
+	defer func() { _ = copied.Close() }() // Close deletes the copy
 	info, err := copied.Stat()
 	if err != nil {
 		return done, err
@@ -34,22 +34,23 @@ func (s *Server) backup(ctx context.Context, c *call, all access.Whole) (done wr
 	c.Header("Content-Disposition", `attachment; filename="triphammer.db"`)
 	c.Status(http.StatusOK)
 	for left := info.Size(); left > 0; left -= sentAtOnce {
-		_ = control.SetWriteDeadline(time.Now().Add(readTime)) // in memory there is none
+		_ = control.SetWriteDeadline(time.Now().Add(readTime)) // fails without a connection
 		if _, err := io.CopyN(c.Writer, copied, min(left, sentAtOnce)); err != nil {
-			panic(http.ErrAbortHandler) // whoever reads sees that it ended too early
+			panic(http.ErrAbortHandler) // the reader sees that the answer is incomplete
 		}
 	}
 	return done, nil
 }
 
-// takeTime ends the deadlines of a request that takes as long as there is data.
+// takeTime removes the deadlines of a request whose duration depends on the size of the
+// store.
 func takeTime(c *call) *http.ResponseController {
 	control := http.NewResponseController(c.Writer)
-	_, _ = control.SetReadDeadline(time.Time{}), control.SetWriteDeadline(time.Time{}) // in memory there are none
+	_, _ = control.SetReadDeadline(time.Time{}), control.SetWriteDeadline(time.Time{}) // they fail without a connection
 	return control
 }
 
-// checkStore answers with what is wrong with what is stored.
+// checkStore checks the store and answers with a report.
 func (s *Server) checkStore(ctx context.Context, c *call, all access.Whole) (shown api.StoreReport, err error) {
 	takeTime(c)
 	if !s.checking.TryLock() {
@@ -63,7 +64,7 @@ func (s *Server) checkStore(ctx context.Context, c *call, all access.Whole) (sho
 	return ShowReport(report), nil
 }
 
-// ShowReport is how a report is shown.
+// ShowReport converts a report for the API.
 func ShowReport(r *store.Report) api.StoreReport {
 	problems := r.Problems
 	if problems == nil {

@@ -16,42 +16,41 @@ import (
 	"triphammer/server/delivery"
 )
 
-// bodies is a budget of bytes of bodies in memory. A body is charged for the
-// memory that it takes as it comes, whatever length it declares. When the budget
-// is spent, or the share of one network, the body that has waited the longest for
-// its next step is dropped in favour of the one that asks: whoever sends at once
-// gets in beside those that do not.
+// bodies is a budget of memory for the bodies of requests, in bytes. A body is charged for
+// the memory that it takes while it arrives, not for its declared length. When the budget
+// or the share of a network is spent, a body that needs memory takes the place of the
+// slowest one: the body that has waited the longest for its next step. So fast senders get
+// through, even if many slow ones try to use up the memory.
 type bodies struct {
-	limit, share int64 // bytes of all, and of one network
+	limit, share int64 // bytes in all, and for one network
 	dropped      func(network netip.Prefix)
 
 	mu      sync.Mutex
 	held    int64
 	shares  map[netip.Prefix]int64
 	reading list.List     // of *upload, the slowest first
-	freed   chan struct{} // closed when bytes were given back; nil: nobody waits
+	freed   chan struct{} // closed when bytes are released; nil: nobody waits
 }
 
-// step is how much of a body is read before it counts as progress, and the least
-// that is charged. Most bodies are smaller.
+// step is how many bytes of a body count as progress. It is also the smallest charge. Most
+// bodies are smaller.
 const step = 16 << 10
 
-// upload is one body on its way.
+// upload is a body that is arriving, or whose request is not answered yet.
 type upload struct {
-	network netip.Prefix // whose share it spends; the zero one: only that of all
-	abort   func()       // makes its read return
+	network netip.Prefix // whose share it uses; zero: no share
+	abort   func()       // ends a read of the body
 	held    int64
-	place   *list.Element // nil: it is whole, or was dropped
-	gone    bool          // it was dropped
+	place   *list.Element // nil: the body is complete, or was dropped
+	gone    bool          // the body was dropped
 }
 
 func newBodies(limit, share int64, dropped func(netip.Prefix)) *bodies {
 	return &bodies{limit: limit, share: share, dropped: dropped, shares: make(map[netip.Prefix]int64)}
 }
 
-// take charges n more bytes. It waits only where everything is held by bodies
-// that are whole and about to be answered; its error is delivery.ErrNoMemory, or
-// that of ctx.
+// take charges n more bytes. It waits only if complete bodies, which will be answered soon,
+// hold all the memory. Its error is delivery.ErrNoMemory, or that of ctx.
 func (b *bodies) take(ctx context.Context, u *upload, n int64, patience time.Duration) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -98,8 +97,8 @@ func (b *bodies) take(ctx context.Context, u *upload, n int64, patience time.Dur
 	}
 }
 
-// dropSlowest drops another than u: of its network if it is that one's share that
-// is spent.
+// dropSlowest drops the slowest body other than u. With sameNetwork, it drops one of the
+// network of u.
 func (b *bodies) dropSlowest(u *upload, sameNetwork bool) bool {
 	for e := b.reading.Front(); e != nil; e = e.Next() {
 		other := e.Value.(*upload)
@@ -116,7 +115,7 @@ func (b *bodies) dropSlowest(u *upload, sameNetwork bool) bool {
 	return false
 }
 
-// whole tells that nothing more is read of u, and whether it was not dropped.
+// whole marks u as complete. It returns false if u was dropped.
 func (b *bodies) whole(u *upload) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -124,7 +123,7 @@ func (b *bodies) whole(u *upload) bool {
 	return !u.gone
 }
 
-// release ends u: its request is answered.
+// release returns the memory of u, after its request was answered.
 func (b *bodies) release(u *upload) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -165,13 +164,12 @@ type bodyReader struct {
 	buf      []byte
 }
 
-// read reads a body of at most limit bytes. It never decodes a Content-Encoding,
-// and buffers nothing above the limit (SPEC 5.3). What it returns is good until
-// release. Its error is delivery.ErrTooLarge, delivery.ErrNoMemory or a
-// *delivery.BodyError.
+// read reads a body of at most limit bytes. It never decodes a Content-Encoding, and
+// buffers nothing above the limit (SPEC 5.3). The bytes may be used until release. The
+// error is delivery.ErrTooLarge, delivery.ErrNoMemory or a *delivery.BodyError.
 func (b *bodyReader) read(limit int64) ([]byte, error) {
 	control := http.NewResponseController(b.w)
-	// Where the connection has no deadline, there is no connection to hold.
+	// Setting the deadline fails only without a connection, and then nothing is held.
 	_ = control.SetReadDeadline(time.Now().Add(b.time))
 	b.upload.abort = func() { _ = control.SetReadDeadline(time.Unix(1, 0)) }
 	for {
@@ -195,7 +193,7 @@ func (b *bodyReader) read(limit int64) ([]byte, error) {
 	}
 }
 
-// grow makes room for the next step, up to most bytes in all.
+// grow enlarges the buffer for the next step, up to most bytes in all.
 func (b *bodyReader) grow(most int64) error {
 	size := min(max(step, 2*int64(cap(b.buf))), most)
 	if err := b.budget.take(b.r.Context(), &b.upload, size-int64(cap(b.buf)), b.patience); err != nil {
@@ -207,7 +205,7 @@ func (b *bodyReader) grow(most int64) error {
 	return nil
 }
 
-// failure is why a body did not come whole.
+// failure is the reason why a body is incomplete.
 func (b *bodyReader) failure(err error) error {
 	if errors.Is(err, delivery.ErrNoMemory) || !b.budget.whole(&b.upload) {
 		return delivery.ErrNoMemory
@@ -234,15 +232,16 @@ func isTimeout(err error) bool {
 	return ok && timeout.Timeout()
 }
 
-// release ends the use of what read returned: the request is answered.
+// release ends the use of the bytes that read returned. The request was answered.
 func (b *bodyReader) release() {
 	b.budget.release(&b.upload)
 	keepBuffer(b.buf)
 	b.buf = nil
 }
 
-// buffers are those of bodies that were answered, by the doublings of step. Each
-// kind has one size, so that nobody holds more than was charged.
+// buffers keeps the buffers of answered bodies for reuse, one pool for each power of two
+// times step. All buffers of a pool have the same size, so that no body holds more than it
+// was charged for.
 var buffers [5]sync.Pool
 
 func takeBuffer(size int) []byte {

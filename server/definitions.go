@@ -20,43 +20,42 @@ import (
 	"triphammer/server/api"
 )
 
-// Limits of the validate endpoint, which anybody may call: the format's own
-// (docs/api.md).
+// Limits of the validate endpoint, which anybody may call (docs/api.md).
 const (
 	maxValidateFiles = 256
 	maxValidateBytes = 2 << 20
 )
 
-// The bytes of a body: as JSON, text takes hardly more than its size.
+// Limits of bodies, in bytes. As JSON, text is only a little longer.
 const (
 	maxValidateBody = 2 * maxValidateBytes
 	maxPlanBody     = 2 * factory.DefaultMaxBytes
 )
 
-// Of the trees of strangers, so many bytes are in memory at once (eight of the
-// largest, half of them from one address), and so many are checked: an open
-// endpoint must not slow the ingress down.
+// Limits of the validate endpoint at one time, so that it does not slow down the ingress:
+// the memory of all trees and of the trees from one network, in bytes, and the number of
+// checks that run.
 const (
 	maxTrees   = 8 * (maxValidateBody + 1)
 	shareTrees = maxTrees / 2
 	maxChecked = 2
 )
 
-// What a stranger is told at most, and how long the telling may take. A path is
-// told with each finding.
+// Limits of an answer to a stranger. Each finding repeats its path, so the length of a path
+// is limited too.
 const (
 	maxStrangeFindings = 1000
 	maxPath            = 1024 // bytes
 	verdictTime        = 15 * time.Second
 )
 
-// The most deliveries of each webhook that a back-test evaluates.
+// How many deliveries of each webhook a back-test evaluates.
 const (
 	defaultBackTest = 50
 	maxBackTest     = 1000
 )
 
-// listSchemas names the versions of the format that have JSON Schemas.
+// listSchemas lists the versions of the format that have JSON Schemas.
 func (s *Server) listSchemas(c *gin.Context) {
 	answerSchema(c, schema.JSONSchemaIndex(api.Base+"/factory-files/schemas"), "application/json")
 }
@@ -80,8 +79,8 @@ func (s *Server) getSchema(c *gin.Context) {
 	answerSchema(c, one, "application/schema+json")
 }
 
-// answerSchema lets editors and proxies keep what they have (RFC 9110 13.1.2).
-// A schema is public: pages of other sites may read it, too.
+// answerSchema answers with a schema, or with 304 if the client has it (RFC 9110 13.1.2). A
+// schema is public, so pages of other sites may read it.
 func answerSchema(c *gin.Context, one schema.JSONSchema, kind string) {
 	c.Header("ETag", one.ETag)
 	c.Header("Cache-Control", "public, max-age=300")
@@ -95,8 +94,8 @@ func answerSchema(c *gin.Context, one schema.JSONSchema, kind string) {
 	c.Data(http.StatusOK, kind, one.Text)
 }
 
-// validateFiles checks a tree for whoever asks (SPEC 3.6), or for who has a key if
-// the operator wants that. It knows nothing of this server's factories.
+// validateFiles checks a tree for anybody (SPEC 3.6), or with ValidateKey only for callers
+// with a key. It does not use the factories of this server.
 func (s *Server) validateFiles(c *gin.Context) {
 	var text []byte
 	var err error
@@ -110,12 +109,13 @@ func (s *Server) validateFiles(c *gin.Context) {
 		s.failWith(c, err)
 		return
 	}
-	// Whoever reads slowly holds no place, and this connection not for long.
-	_ = http.NewResponseController(c.Writer).SetWriteDeadline(time.Now().Add(verdictTime)) // in memory there is none
+	// The check is done, so a slow reader blocks no other check. It holds the connection for
+	// verdictTime at most.
+	_ = http.NewResponseController(c.Writer).SetWriteDeadline(time.Now().Add(verdictTime)) // fails without a connection
 	c.Data(http.StatusOK, "application/json; charset=utf-8", text)
 }
 
-// verdict is the answer about a request's tree.
+// verdict checks the tree of a request and makes the answer.
 func (s *Server) verdict(c *gin.Context) ([]byte, error) {
 	body := s.bodyOf(c, s.trees)
 	defer body.release()
@@ -143,7 +143,7 @@ func (s *Server) verdict(c *gin.Context) ([]byte, error) {
 	return json.Marshal(schema.NewAnswer(report, false).Placed())
 }
 
-// takeTurn waits for a place, unless there is none for too long.
+// takeTurn waits until a check may run, but at most for s.patience.
 func (s *Server) takeTurn(c *gin.Context, places *semaphore.Weighted) error {
 	ctx, cancel := context.WithTimeout(c.Request.Context(), s.patience)
 	defer cancel()
@@ -154,7 +154,7 @@ func (s *Server) takeTurn(c *gin.Context, places *semaphore.Weighted) error {
 	return api.Refuse(api.Unavailable, "too many definitions are being checked; try again")
 }
 
-// plan checks a tree against a factory of this server, and says what applying it
+// plan checks a tree against a factory of this server, and answers what an apply of it
 // would change.
 func (s *Server) plan(ctx context.Context, c *call, f access.Factory) (shown api.PlanAnswer, err error) {
 	deliveries := defaultBackTest
@@ -179,7 +179,7 @@ func (s *Server) plan(ctx context.Context, c *call, f access.Factory) (shown api
 	return api.PlanAnswer{Answer: schema.NewAnswer(report, true), Against: p.Against, Plan: p.Plan, BackTests: p.BackTests}, nil
 }
 
-// treeOf is the tree in the body of a request.
+// treeOf reads the tree in the body of a request.
 func treeOf(body []byte, maxFiles, maxBytes int) (tree applier.Snapshot, err error) {
 	var req api.DefinitionFiles
 	if err := decode(body, &req); err != nil {
@@ -206,7 +206,7 @@ func treeOf(body []byte, maxFiles, maxBytes int) (tree applier.Snapshot, err err
 			return wrong(field+".path", "a path of %d bytes; it has at most %d", len(f.Path), maxPath)
 		case !applier.ValidFile(f.Path):
 			return wrong(field+".path", "%q is not a path from the folder that holds factory.yaml, such as webhooks/ci.yaml", f.Path)
-		case strings.Contains(strings.SplitN(f.Path, "/", 2)[0], `\`): // it would be ignored as no definition
+		case strings.Contains(strings.SplitN(f.Path, "/", 2)[0], `\`): // otherwise the file would be ignored
 			return wrong(field+".path", "%q: write / between folders", f.Path)
 		case seen[f.Path]:
 			return wrong(field+".path", "%s is there twice", f.Path)

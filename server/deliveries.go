@@ -106,7 +106,7 @@ func (s *Server) getPayload(ctx context.Context, c *call, d access.Delivery) (do
 	if err != nil {
 		return done, err
 	}
-	// The bytes are a stranger's: nothing may take them for a page.
+	// The bytes come from a stranger, so a browser must not show them as a page.
 	c.Header("X-Content-Type-Options", "nosniff")
 	c.Header("Content-Disposition", `attachment; filename="`+d.ID.String()+`.json"`)
 	c.Context.Data(http.StatusOK, "application/octet-stream", payload)
@@ -127,7 +127,7 @@ func (s *Server) testFilter(ctx context.Context, c *call) (verdict api.FilterVer
 	if err != nil {
 		return verdict, err
 	}
-	// Who writes every key writes null for what is not meant.
+	// A client may write null for a field that it does not use.
 	if string(req.Filter) == "null" {
 		req.Filter = nil
 	}

@@ -19,17 +19,17 @@ import (
 	"triphammer/server/store"
 )
 
-// maxPush is the largest push notification that is read, in bytes. Nothing but
-// its signature is looked at: the repository itself says what was pushed.
+// maxPush is the largest push notification that is read, in bytes. Only its signature is
+// used. What was pushed is read from the repository.
 const maxPush = 8 << 20
 
-// pushSchemes are how the services sign the notification of a push; the first
-// whose signature is there counts. Gitea and Forgejo send that of GitHub too.
+// pushSchemes are the schemes with which services sign push notifications. The first one
+// whose headers the request has is used. Gitea and Forgejo also send those of GitHub.
 var pushSchemes = []string{"github", "gitlab_signed", "gitlab", "forgejo", "gitea", "standard_webhooks"}
 
-// sync makes a factory look at its repository now. With a key: with ?wait=true it
-// applies the head anew and answers with the apply, otherwise it only asks for a
-// look. A signed push notification only asks, too.
+// sync makes a factory look at its repository now. With a key and ?wait=true, it applies
+// the head and answers with the apply. Otherwise, and for a signed push notification, it
+// only asks for a look.
 func (s *Server) sync(c *gin.Context) {
 	if scheme := pushScheme(c.Request); scheme != nil && c.Request.Header.Get("Authorization") == "" {
 		if err := s.push(c, scheme); err != nil {
@@ -42,7 +42,8 @@ func (s *Server) sync(c *gin.Context) {
 	}
 }
 
-// look answers with the apply, if the caller waits for one.
+// look applies the head and answers with the apply if the request has ?wait=true.
+// Otherwise it only asks for a look.
 func (s *Server) look(ctx context.Context, c *call, f access.Factory) (any, error) {
 	if c.Query("wait") != "true" {
 		f.Kick("push")
@@ -58,14 +59,14 @@ func (s *Server) look(ctx context.Context, c *call, f access.Factory) (any, erro
 	return c.showDone(ctx, done)
 }
 
-// apply applies the head of a factory. It takes as long as it takes: reading a
+// apply applies the head of a factory. The answer has no deadline, because reading a
 // repository has its own limits.
 func (c *call) apply(ctx context.Context, f access.Factory, trigger string) (*applier.Apply, error) {
 	_ = http.NewResponseController(c.Writer).SetWriteDeadline(time.Time{})
 	return f.Apply(ctx, trigger)
 }
 
-// showDone shows the record of an apply.
+// showDone reads the record of an apply for the answer.
 func (c *call) showDone(ctx context.Context, done *applier.Apply) (shown api.Apply, err error) {
 	if done.ID == "" {
 		return shown, api.Refuse(api.Unavailable, done.Error)
@@ -77,7 +78,7 @@ func (c *call) showDone(ctx context.Context, done *applier.Apply) (shown api.App
 	return showApply(stored.Apply), nil
 }
 
-// applied applies, and shows the record of that.
+// applied applies the head, and reads the record of the apply for the answer.
 func (c *call) applied(ctx context.Context, f access.Factory, trigger string) (api.Apply, error) {
 	done, err := c.apply(ctx, f, trigger)
 	if err != nil {
@@ -86,11 +87,11 @@ func (c *call) applied(ctx context.Context, f access.Factory, trigger string) (a
 	return c.showDone(ctx, done)
 }
 
-// maxReason is the length of a pin's reason, in bytes.
+// maxReason is the largest length of the reason of a pin, in bytes.
 const maxReason = 1000
 
-// pin makes a commit that was applied before serve again, until it is unpinned
-// or the time has come: what is pushed meanwhile waits.
+// pin makes a commit that was applied before serve again, until it is unpinned or the pin
+// expires. Commits that are pushed meanwhile wait.
 func (s *Server) pin(ctx context.Context, c *call, f access.Factory) (shown api.Apply, err error) {
 	req, err := body[api.PinRequest](c)
 	if err != nil {
@@ -118,7 +119,7 @@ func (s *Server) pin(ctx context.Context, c *call, f access.Factory) (shown api.
 	return c.applied(ctx, f, "pin")
 }
 
-// unpin lets the branch rule again.
+// unpin makes the factory follow its branch again.
 func (s *Server) unpin(ctx context.Context, c *call, f access.Factory) (shown api.Apply, err error) {
 	p, err := f.Unpin(ctx)
 	if err != nil {
@@ -128,7 +129,7 @@ func (s *Server) unpin(ctx context.Context, c *call, f access.Factory) (shown ap
 	return c.applied(ctx, f, "unpin")
 }
 
-// listFiles lists the definition files of an apply, or with ?path= gives one.
+// listFiles lists the definition files of an apply. With ?path= it answers with one file.
 func (s *Server) listFiles(ctx context.Context, c *call, a access.Apply) (shown api.ApplyFiles, err error) {
 	r, err := a.Revision(ctx)
 	if err != nil {
@@ -155,7 +156,7 @@ func (s *Server) listFiles(ctx context.Context, c *call, a access.Apply) (shown 
 	return shown, nil
 }
 
-// diffApplies plans the way from one apply to another.
+// diffApplies answers with the plan from one apply to another.
 func (s *Server) diffApplies(ctx context.Context, c *call) (shown api.ApplyDiff, err error) {
 	var ends [2]access.Apply
 	var revisions [2]*applier.Revision
@@ -176,7 +177,7 @@ func (s *Server) diffApplies(ctx context.Context, c *call) (shown api.ApplyDiff,
 	}, nil
 }
 
-// pushScheme is how the request is signed, or nil.
+// pushScheme is the scheme with which the request is signed; nil if it is not signed.
 func pushScheme(r *http.Request) *signature.Scheme {
 	for _, name := range pushSchemes {
 		scheme, _ := signature.Lookup(name)
@@ -189,10 +190,9 @@ func pushScheme(r *http.Request) *signature.Scheme {
 	return nil
 }
 
-// push takes the notification of a service that knows the secret named by
-// SyncSecrets. Nothing is read where nothing could be verified: of a factory that
-// is unknown, or has no such secret, which is one answer. A notification changes
-// nothing by itself, so there is no entry in the audit log.
+// push takes a notification that is signed with the secret in SyncSecrets. If the factory
+// is unknown or has no such secret, the body is not read, and the answer is the same in
+// both cases. A notification changes no state itself, so it is not in the audit log.
 func (s *Server) push(c *gin.Context, scheme *signature.Scheme) error {
 	verifier, err := s.pushVerifier(c, scheme)
 	if err != nil {
@@ -211,7 +211,7 @@ func (s *Server) push(c *gin.Context, scheme *signature.Scheme) error {
 	request := signature.Request{Method: http.MethodPost, URL: s.cfg.BaseURL + c.Request.URL.RequestURI(), Header: c.Request.Header, Body: data, Now: s.cfg.Now()}
 	if verifier.Verify(&request) != nil {
 		if c.Request.ProtoMajor == 1 {
-			c.Header("Connection", "close") // as where nothing was read
+			c.Header("Connection", "close") // the same as if the body was not read
 		}
 		return refused
 	}
@@ -222,7 +222,7 @@ func (s *Server) push(c *gin.Context, scheme *signature.Scheme) error {
 	return nil
 }
 
-// readWithin reads a body of at most limit bytes within its budget.
+// readWithin reads a body of at most limit bytes within its budget. Its error is a Refusal.
 func readWithin(c *gin.Context, body *bodyReader, limit int64) ([]byte, error) {
 	data, err := body.read(limit)
 	broken := (*delivery.BodyError)(nil)
@@ -238,8 +238,8 @@ func readWithin(c *gin.Context, body *bodyReader, limit int64) ([]byte, error) {
 	return nil, api.Refuse(api.Unavailable, "there is no memory for the body; try again")
 }
 
-// pushVerifier checks against the newest value of the secret; nil if there is
-// none, or none that suits.
+// pushVerifier makes a verifier with the newest value of the secret; nil if there is no
+// suitable value.
 func (s *Server) pushVerifier(c *gin.Context, scheme *signature.Scheme) (*signature.Verifier, error) {
 	name := s.cfg.SyncSecrets[c.Param("name")]
 	if name == "" {
@@ -250,7 +250,7 @@ func (s *Server) pushVerifier(c *gin.Context, scheme *signature.Scheme) (*signat
 		return nil, err
 	}
 	if !ok {
-		s.seldom.say("push "+name, func(times int) { // anybody can ask
+		s.seldom.say("push "+name, func(times int) { // anybody can cause this line
 			s.cfg.Logger.Warn("a push notification came, and the secret that --sync-secret names is not set", "secret", name, "times", times)
 		})
 		return nil, nil

@@ -12,39 +12,40 @@ import (
 	"triphammer/server/delivery"
 )
 
-// Why a connection was closed before its time: labels of a metric.
+// Reasons for closing a connection early, as labels of a metric.
 const (
-	closedFull        = "full"        // as many were open as may be
-	closedAddress     = "address"     // as many of one address
+	closedFull        = "full"        // the limit of all connections was reached
+	closedAddress     = "address"     // the limit of one address was reached
 	closedDescriptors = "descriptors" // the process had no descriptor left
 )
 
 const (
-	// leastWait is how long a connection may keep the server waiting before it can
-	// be closed in favour of another.
+	// leastWait is how long a connection must keep the server waiting before it can be
+	// closed in favour of another.
 	leastWait = 250 * time.Millisecond
-	// blockedWrite is how long a reader may leave an answer unread before that
-	// counts as waiting.
+	// blockedWrite is how long a write must be blocked by a slow reader before it counts as
+	// waiting.
 	blockedWrite = 5 * time.Second
-	// tryAgain is when to look for a place again, if none is given back.
+	// tryAgain is when to try to admit a connection again, if none is closed meanwhile.
 	tryAgain = 50 * time.Millisecond
 )
 
-// gate is a listener with a bound of open connections, and of those of one
-// address. When it is reached, the connection that has kept the server waiting
-// the longest is closed in favour of the next: one that is idle, sends no request
-// or no body, or reads no answer. One whose request is at work is never closed.
+// gate is a listener that limits the number of open connections, in all and from one
+// address. At the limit, it closes the connection that has kept the server waiting the
+// longest, and admits the new one. A connection keeps the server waiting if it is idle,
+// does not send its request or body, or does not read its answer. A connection whose
+// request is being handled is never closed.
 type gate struct {
 	net.Listener
 	max, perAddress int                   // 0: no limit
-	shared          func(netip.Addr) bool // everybody can be behind this address
+	shared          func(netip.Addr) bool // tells whether many clients share an address
 	closed          func(cause string, network netip.Prefix)
 
 	mu      sync.Mutex
 	conns   map[*gatedConn]struct{}
 	address map[netip.Prefix]int
-	left    chan struct{} // gets one when a connection was closed
-	over    chan struct{} // closed with the listener
+	left    chan struct{} // signalled when a connection was closed
+	over    chan struct{} // closed together with the listener
 	end     sync.Once
 }
 
@@ -55,7 +56,7 @@ func newGate(l net.Listener, limit, perAddress int, shared func(netip.Addr) bool
 	}
 }
 
-// Accept implements net.Listener. It survives that descriptors run out.
+// Accept implements net.Listener. When the process has no descriptors left, it waits.
 func (g *gate) Accept() (net.Conn, error) {
 	for {
 		conn, err := g.Listener.Accept()
@@ -81,7 +82,8 @@ func (g *gate) Accept() (net.Conn, error) {
 	}
 }
 
-// networkOf is whose bound a connection counts for; the zero one: only that of all.
+// networkOf is the network to whose limit a connection counts. Zero means that it counts
+// only to the limit of all.
 func (g *gate) networkOf(conn net.Conn) netip.Prefix {
 	from, err := netip.ParseAddrPort(conn.RemoteAddr().String())
 	if err != nil || g.shared(from.Addr().Unmap()) {
@@ -90,8 +92,9 @@ func (g *gate) networkOf(conn net.Conn) netip.Prefix {
 	return delivery.Network(from.Addr())
 }
 
-// admit takes the connection in, or closes it. While all places are held by
-// requests at work, the next one waits here, and others in the system's queue.
+// admit admits a connection or closes it. While all open connections have requests that
+// are being handled, the new one waits here, and further ones wait in the queue of the
+// operating system.
 func (g *gate) admit(c *gatedConn) (bool, error) {
 	if c.network.IsValid() && g.perAddress > 0 && g.count(c.network) >= g.perAddress && !g.closeLongest(closedAddress, c.network) {
 		g.closed(closedAddress, c.network)
@@ -109,7 +112,8 @@ func (g *gate) admit(c *gatedConn) (bool, error) {
 	return true, nil
 }
 
-// wait waits a moment for a place, and tells whether the listener is open.
+// wait waits a moment for a connection to close. It returns false if the listener is
+// closed.
 func (g *gate) wait() bool {
 	timer := time.NewTimer(tryAgain)
 	defer timer.Stop()
@@ -151,7 +155,7 @@ func (g *gate) closeLongest(cause string, network netip.Prefix) bool {
 	if longest == nil {
 		return false
 	}
-	_ = longest.Close() // its descriptor is free now, whatever the error
+	_ = longest.Close() // its descriptor is free now, even after an error
 	g.closed(cause, longest.network)
 	return true
 }
@@ -178,19 +182,19 @@ func (g *gate) Close() error {
 	return g.Listener.Close()
 }
 
-// gatedConn is a connection that knows since when it keeps the server waiting.
+// gatedConn is a connection that records since when it keeps the server waiting.
 type gatedConn struct {
 	net.Conn
 	gate    *gate
 	network netip.Prefix
 
 	since   atomic.Int64 // when the server began to wait for its next step
-	read    atomic.Int64 // bytes of that step
-	writing atomic.Int64 // when a write began that has not ended; 0: none
-	busy    atomic.Int64 // requests at work: nothing more of them is to come
+	read    atomic.Int64 // bytes of the present step
+	writing atomic.Int64 // when the unfinished write began; 0: none
+	busy    atomic.Int64 // requests that have arrived completely and are being handled
 }
 
-// waiting tells since when the connection keeps the server waiting, if it does.
+// waiting tells whether the connection keeps the server waiting, and since when.
 func (c *gatedConn) waiting(now int64) (since int64, ok bool) {
 	if began := c.writing.Load(); began != 0 && now-began > int64(blockedWrite) {
 		return began, true
@@ -198,7 +202,8 @@ func (c *gatedConn) waiting(now int64) (since int64, ok bool) {
 	return c.since.Load(), c.busy.Load() == 0
 }
 
-// work notes that a request has come whole, or (-1) that it is answered.
+// work records that a request has arrived completely (1) or was answered (-1). With 0 it
+// only records progress.
 func (c *gatedConn) work(n int64) {
 	c.progress()
 	c.busy.Add(n)
@@ -225,7 +230,7 @@ func (c *gatedConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// CloseWrite lets an HTTP server take leave of a sender that is still sending.
+// CloseWrite lets an HTTP server end its answer while the sender is still sending.
 func (c *gatedConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

@@ -10,7 +10,7 @@ import (
 	"triphammer/server/delivery"
 )
 
-// ingressBodies are the fixed answers; that of 404 is the same for an unknown, a
+// ingressBodies are the fixed answers. The answer 404 is the same for an unknown, a
 // disabled and a deleted webhook (SPEC C7.1).
 var ingressBodies = map[int][]byte{
 	http.StatusBadRequest:            []byte(`{"error":"invalid_json"}`),
@@ -26,14 +26,14 @@ var ingressBodies = map[int][]byte{
 func answerIngress(c *gin.Context, status int) {
 	body, ok := ingressBodies[status]
 	if !ok {
-		// The sender went away: whatever is answered, nobody reads it.
+		// The sender went away, so nobody reads the answer.
 		status, body = http.StatusServiceUnavailable, ingressBodies[http.StatusServiceUnavailable]
 	}
 	c.Abort()
 	c.Data(status, "application/json", body)
 }
 
-// receive adapts one POST to the delivery service; nothing is decided here.
+// receive passes one POST to the delivery service, which decides everything.
 func (s *Server) receive(c *gin.Context) {
 	token, hasToken := c.Params.Get("token")
 	body := s.bodyOf(c, s.budgetOf(c.Param("uid")))
@@ -50,7 +50,7 @@ func (s *Server) receive(c *gin.Context) {
 		for name, values := range reply.Header {
 			c.Writer.Header()[http.CanonicalHeaderKey(name)] = values
 		}
-		c.Header("X-Content-Type-Options", "nosniff") // what a sender wrote comes back
+		c.Header("X-Content-Type-Options", "nosniff") // the answer repeats text of the sender
 		if reply.ContentType == "" {
 			c.Status(reply.Status)
 			c.Writer.WriteHeaderNow()
@@ -66,9 +66,9 @@ func (s *Server) receive(c *gin.Context) {
 	answerIngress(c, answer.Status)
 }
 
-// budgetOf is the budget that a body spends. A webhook that verifies signatures
-// reads the bodies of strangers: those must not keep out the senders that have
-// shown their credential before.
+// budgetOf is the budget for the body of a request. A webhook that verifies signatures
+// reads the bodies of strangers. These have their own budget, so that they cannot keep out
+// senders that authenticate before the body.
 func (s *Server) budgetOf(uid string) *bodies {
 	if s.cfg.Data.ReadsStrangers(uid) {
 		return s.strangers
@@ -76,14 +76,14 @@ func (s *Server) budgetOf(uid string) *bodies {
 	return s.known
 }
 
-// clientOf is the address of who asks; the zero one of who comes over the unix
-// socket.
+// clientOf is the address of the client; zero for requests over the unix socket.
 func clientOf(c *gin.Context) netip.Addr {
 	addr, _ := netip.ParseAddr(c.ClientIP())
 	return addr
 }
 
-// bodyOf is the body of a request, within a budget; to be released.
+// bodyOf makes a reader of the body of a request, within a budget. The caller must release
+// it.
 func (s *Server) bodyOf(c *gin.Context, budget *bodies) *bodyReader {
 	return &bodyReader{
 		w: c.Writer, r: c.Request, budget: budget, time: s.bodyTime, patience: s.patience,

@@ -27,7 +27,7 @@ func showKey(k *store.Key) api.Key {
 	}
 }
 
-// createKey makes a key and shows it, once (SPEC 10.2).
+// createKey makes a key. Only its answer shows the key (SPEC 10.2).
 func (s *Server) createKey(ctx context.Context, c *call, all access.Whole) (shown api.Key, err error) {
 	req, err := body[api.CreateKey](c)
 	if err != nil {
@@ -74,8 +74,8 @@ func checkKey(k store.Key, req api.CreateKey) error {
 	return nil
 }
 
-// checkAgent refuses a key for an agent that no definition has. While a factory
-// serves nothing, nobody can say which agents it has: then any name will do.
+// checkAgent refuses a key for an agent that no definition has. While a factory serves
+// nothing, its agents are not known, so any name is accepted.
 func checkAgent(c *call, req api.CreateKey) error {
 	if req.Agent == "" {
 		return nil
@@ -107,8 +107,8 @@ func checkAgent(c *call, req api.CreateKey) error {
 	return refuse("agent", message, "%s", message)
 }
 
-// revokeKey ends a key at once, and what hangs on it: its open streams, the
-// sessions and links that were made with it, and its schedules.
+// revokeKey ends a key at once. It also ends the open streams of the key, and the sessions
+// and links that were made with it, and pauses its schedules.
 func (s *Server) revokeKey(ctx context.Context, c *call, all access.Whole) (shown api.Key, err error) {
 	k, ended, err := all.RevokeKey(ctx, c.Param("name"))
 	if err != nil {

@@ -20,37 +20,37 @@ import (
 )
 
 const (
-	// drainTime is how long a stopping server waits for the requests it has taken.
+	// drainTime is how long a stopping server waits for the requests that it has accepted.
 	drainTime = 15 * time.Second
-	// headerTime is how long a request's headers may take.
+	// headerTime is how long the headers of a request may take to arrive.
 	headerTime = 10 * time.Second
-	// writeTime is how long an answer may take from the request's headers on. What
-	// waits on purpose extends it.
+	// writeTime is how long an answer may take after the headers of the request. Handlers
+	// that wait on purpose extend it.
 	writeTime = 2 * time.Minute
-	// lingerTime is how long a sender whose body was not wanted may go on sending:
-	// a connection that is closed on it at once would cost it the answer.
+	// lingerTime is how long a sender may go on sending a body that is not read. If the
+	// connection were closed at once, the sender could lose the answer.
 	lingerTime = time.Second
-	// maxHeader bounds the headers of a request, in bytes; net/http adds 4 KiB.
+	// maxHeader limits the headers of a request, in bytes. net/http adds 4 KiB.
 	maxHeader = 16 << 10
-	// maxLocal is how many connections the unix socket has at once.
+	// maxLocal limits the connections over the unix socket.
 	maxLocal = 128
 )
 
-// Listeners are where a server accepts connections.
+// Listeners are the listeners on which a server accepts connections.
 type Listeners struct {
 	TCP net.Listener
-	// MaxConnections bounds the TCP connections that are open at once, MaxPerAddress
-	// those of one address (of IPv6, one /64). 0: no limit.
+	// MaxConnections limits the open TCP connections. MaxPerAddress limits those from one
+	// address, or from one /64 network with IPv6. 0 means no limit.
 	MaxConnections, MaxPerAddress int
-	// CertFile and KeyFile, if set, make the TCP listener one of TLS. They are
-	// read again when they change (SPEC 13.3).
+	// CertFile and KeyFile, if set, turn on TLS for the TCP listener. They are read again
+	// when they change (SPEC 13.3).
 	CertFile, KeyFile string
-	// Unix is the socket of whoever owns the data directory; may be nil.
+	// Unix is the socket for the owner of the data directory. It may be nil.
 	Unix net.Listener
 }
 
-// Serve accepts connections until ctx is done; then it takes no more, and
-// returns when the requests that it took are answered.
+// Serve accepts connections until ctx is done. It returns when the accepted requests are
+// answered, or after drainTime.
 func (s *Server) Serve(ctx context.Context, l Listeners) error {
 	network := s.httpServer(s.Handler())
 	servers := []*http.Server{network}
@@ -84,7 +84,8 @@ func (s *Server) Serve(ctx context.Context, l Listeners) error {
 	s.streams.stop()
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
 	defer cancel()
-	// All at once: none accepts anything while another waits for its requests.
+	// All servers shut down at the same time, so that none accepts requests while another
+	// one waits.
 	for _, server := range servers {
 		accepting.Go(func() {
 			if server.Shutdown(drain) != nil {
@@ -110,12 +111,12 @@ func (s *Server) httpServer(h http.Handler) *http.Server {
 	}
 }
 
-// promptly answers without waiting for a body that the route does not read: the
-// connection is closed after the answer, as nothing is known of what comes on it.
-// It also tells the connection when the server no longer waits for the sender.
+// promptly answers without waiting for a body that the route does not read. It then closes
+// the connection after the answer, because the rest of the body may still arrive. It also
+// tells the connection when the server no longer waits for the sender.
 func promptly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		conn, _ := r.Context().Value(connKey).(*gatedConn) // there is none in memory
+		conn, _ := r.Context().Value(connKey).(*gatedConn) // nil without a connection
 		work := func(n int64) {
 			if conn != nil {
 				conn.work(n)
@@ -127,7 +128,7 @@ func promptly(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		work(0) // its headers are here
+		work(0) // the headers have arrived
 		body := &requestBody{ReadCloser: r.Body}
 		body.ended = func() {
 			w.Header().Del("Connection")
@@ -136,22 +137,22 @@ func promptly(next http.Handler) http.Handler {
 		if r.ProtoMajor == 1 {
 			w.Header().Set("Connection", "close")
 		}
-		with := *r // net/http looks at the body of its own
+		with := *r // a copy, because net/http uses its own body
 		with.Body = body
 		next.ServeHTTP(w, &with)
 		switch {
 		case body.ended == nil:
 			work(-1)
 		case r.ProtoMajor == 1:
-			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(lingerTime)) // in memory there is none
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(lingerTime)) // fails without a connection
 		}
 	})
 }
 
-// requestBody tells when it was read to its end.
+// requestBody is a body that calls ended when it was read to its end.
 type requestBody struct {
 	io.ReadCloser
-	ended func() // nil once called
+	ended func() // nil after it was called
 }
 
 func (b *requestBody) Read(p []byte) (int, error) {
@@ -163,13 +164,13 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// sharedAddress tells whether everybody can be behind an address: a proxy that is
-// trusted, or one on this machine, such as a tunnel.
+// sharedAddress tells whether many clients share an address. That is true for a trusted
+// proxy, and for an address of this machine, which can be that of a tunnel.
 func (s *Server) sharedAddress(addr netip.Addr) bool {
 	return addr.IsLoopback() || slices.ContainsFunc(s.cfg.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-// networkOf is whose share a request spends; the zero one: nobody's.
+// networkOf is the network whose share a request uses. Zero means no share.
 func (s *Server) networkOf(client netip.Addr) netip.Prefix {
 	if client = client.Unmap(); !client.IsValid() || s.sharedAddress(client) {
 		return netip.Prefix{}
@@ -177,7 +178,7 @@ func (s *Server) networkOf(client netip.Addr) netip.Prefix {
 	return delivery.Network(client)
 }
 
-// connectionClosed tells that a connection had to go for another.
+// connectionClosed counts and logs that a connection was closed in favour of another.
 func (s *Server) connectionClosed(cause string, network netip.Prefix) {
 	s.cfg.Metrics.closed.WithLabelValues(cause).Inc()
 	s.seldom.say("connection "+cause, func(times int) {
@@ -192,7 +193,8 @@ func (s *Server) connectionClosed(cause string, network netip.Prefix) {
 	})
 }
 
-// bodyDropped tells that a body had to go for another.
+// bodyDropped returns a function that counts and logs a body that was dropped in favour of
+// another.
 func (s *Server) bodyDropped(of string) func(netip.Prefix) {
 	counter := s.cfg.Metrics.dropped.WithLabelValues(of)
 	return func(network netip.Prefix) {
@@ -203,21 +205,22 @@ func (s *Server) bodyDropped(of string) func(netip.Prefix) {
 	}
 }
 
-// networkText is a network as the log has it.
+// networkText is the text of a network in the log.
 func networkText(network netip.Prefix) string {
 	switch {
 	case !network.IsValid():
-		return "" // one that many share
+		return "" // an address that many clients share
 	case network.IsSingleIP():
 		return network.Addr().String()
 	}
 	return network.String()
 }
 
-// seldom writes one line a minute of what can happen many times a second.
+// seldom logs at most one line a minute about an event that can happen many times a
+// second.
 type seldom struct {
 	mu     sync.Mutex
-	causes map[string]*untold // a fixed set
+	causes map[string]*untold // by cause; there are few
 }
 
 type untold struct {
@@ -225,8 +228,8 @@ type untold struct {
 	times int
 }
 
-// say calls write with how often the cause came since the last line, if that was
-// long enough ago.
+// say counts a cause. If the last line is long enough ago, it calls write with the count
+// since then.
 func (s *seldom) say(cause string, write func(times int)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -246,9 +249,9 @@ func (s *seldom) say(cause string, write func(times int)) {
 	}
 }
 
-// localActor is who owns this process, for the audit log.
+// localActor is the name of the user who runs this process, for the audit log.
 func localActor() string {
-	if name := os.Getenv("USER"); name != "" { // a container, for one, does not set it
+	if name := os.Getenv("USER"); name != "" { // containers do not set it
 		return name
 	}
 	if u, err := user.Current(); err == nil && u.Username != "" {
@@ -264,7 +267,7 @@ type certificate struct {
 
 	mu      sync.Mutex
 	stamp   string // of the files of pair
-	failed  string // of files that were no pair, so that it is told once
+	failed  string // of the last files that did not fit together, so that they are logged once
 	checked time.Time
 	pair    *tls.Certificate
 }
@@ -285,7 +288,7 @@ func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		if c.pair == nil {
 			return nil, fmt.Errorf("reading the TLS certificate: %w", err)
 		}
-		// Half-written: the old pair serves until both fit.
+		// The files may be half-written. The old pair serves until both fit together.
 		if stamp != c.failed {
 			c.failed = stamp
 			c.logger.Warn("the new TLS certificate cannot be used, the old one serves", "error", err)

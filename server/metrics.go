@@ -21,11 +21,11 @@ import (
 	"triphammer/server/store"
 )
 
-// scrapeTime is how long a look at the metrics waits for the store.
+// scrapeTime is how long a request for the metrics waits for the store.
 const scrapeTime = 5 * time.Second
 
-// Metrics are what /metrics shows. No label holds a URL, a header or an
-// identity: labels are names from the definitions and fixed words.
+// Metrics are the metrics of /metrics. Labels are names from the definitions and fixed
+// words. No label holds a URL, a header or an identity.
 type Metrics struct {
 	registry *prometheus.Registry
 	requests *prometheus.CounterVec
@@ -35,7 +35,7 @@ type Metrics struct {
 	dropped  *prometheus.CounterVec
 }
 
-// NewMetrics makes a Metrics with a registry of its own.
+// NewMetrics makes a Metrics with its own registry.
 func NewMetrics() *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
@@ -59,15 +59,15 @@ func NewMetrics() *Metrics {
 	return m
 }
 
-// Watch adds the figures of a store and, unless it is nil, of a disk; once.
+// Watch adds the metrics of a store, and of a disk unless it is nil. Call it once.
 func (m *Metrics) Watch(s *store.Store, d *disk.Watch) error {
 	return m.registry.Register(newStoreFigures(s, d))
 }
 
-// storeFigures asks the store when somebody looks.
+// storeFigures collects metrics from the store at each request.
 type storeFigures struct {
 	store                *store.Store
-	disk                 *disk.Watch // nil: nobody looks
+	disk                 *disk.Watch // nil: the disk is not watched
 	runs, commits, free  *prometheus.Desc
 	damaged, lost, clock *prometheus.Desc
 }
@@ -126,15 +126,15 @@ func (g storeFigures) Collect(ch chan<- prometheus.Metric) {
 
 // Handler serves the metrics.
 func (m *Metrics) Handler() http.Handler {
-	// What can be read is shown, also while something cannot.
+	// If some metrics cannot be read, the others are still shown.
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
 }
 
-// forwarded are the headers by which a proxy tells that it speaks for another.
+// forwarded are the headers with which a proxy tells that it forwards a request.
 var forwarded = []string{"X-Forwarded-For", "X-Real-Ip", "Forwarded", "Via"}
 
-// isLoopback tells whether a request was made on this machine: it comes from a
-// loopback address and is addressed to one, and no proxy says that it passed it on.
+// isLoopback tells whether a request was made on this machine: it comes from a loopback
+// address, it is addressed to one, and it has no header of a proxy.
 func isLoopback(c *gin.Context) bool {
 	host := (&url.URL{Host: c.Request.Host}).Hostname()
 	to, err := netip.ParseAddr(host)
@@ -142,8 +142,8 @@ func isLoopback(c *gin.Context) bool {
 	return asked && clientOf(c).Unmap().IsLoopback() && !slices.ContainsFunc(forwarded, func(name string) bool { return c.GetHeader(name) != "" })
 }
 
-// metrics shows the metrics, whose labels are the names of all factories and
-// webhooks: to whoever is on this machine, or has a key that reads.
+// metrics shows the metrics to callers on this machine, and to callers with the scope
+// read. It is not open to others, because the labels name all factories and webhooks.
 func (s *Server) metrics(c *gin.Context) {
 	if !isLoopback(c) {
 		if s.require(store.ScopeRead)(c); c.IsAborted() {
@@ -163,7 +163,7 @@ func (m *Metrics) Delivery(o delivery.Observation) {
 	m.seconds.Observe(o.Took.Seconds())
 }
 
-// Applier notes the state of a factory; it is an applier.Config.OnChange.
+// Applier records the state of a factory; it is an applier.Config.OnChange.
 func (m *Metrics) Applier(s applier.State) {
 	current := 1.0
 	if s.Error != "" {

@@ -14,15 +14,15 @@ import (
 	"triphammer/server/store"
 )
 
-// maxTestForm is the largest form of a test: a payload of the largest size whose
-// every byte is escaped.
+// maxTestForm is the largest form of a test, in bytes. It holds the largest payload with
+// every byte escaped.
 const maxTestForm = 3*delivery.MaxBody + 4<<10
 
 func automationsPage(_ context.Context, c *call) (dashboard.Automations, error) {
 	return dashboard.Automations{Page: c.page("Automations"), Automations: automations(c.Revisions(""))}, nil
 }
 
-// filterTestPage is the form of Test filter, perhaps filled in by the address.
+// filterTestPage shows the form of Test filter. The query of the address can fill it in.
 func filterTestPage(_ context.Context, c *call) (dashboard.FilterTest, error) {
 	return filterTest(c, c.Request.URL.Query()), nil
 }
@@ -43,8 +43,8 @@ func filterTest(c *call, form url.Values) dashboard.FilterTest {
 	return page
 }
 
-// testFromPage evaluates an automation on a stored delivery or a pasted payload
-// (SPEC C6.3). Nothing is started or recorded.
+// testFromPage evaluates an automation on a stored delivery or a pasted payload (SPEC
+// C6.3). It starts and records nothing.
 func (s *Server) testFromPage(g *gin.Context) {
 	c := callOf(g)
 	body, err := readBody(g, maxTestForm)

@@ -61,7 +61,7 @@ func sameOrigin(c *gin.Context) {
 	}
 }
 
-// signedIn lets pages through that have a session (SPEC 10.3).
+// signedIn lets requests through that have a session (SPEC 10.3).
 func (s *Server) signedIn(c *gin.Context) {
 	if actor, ok := c.Request.Context().Value(localKey).(string); ok {
 		s.admit(c, access.Local(actor))
@@ -86,7 +86,7 @@ func (s *Server) message(c *gin.Context, status int, title, text string) {
 	s.render(c, status, dashboard.Message{Page: dashboard.Page{Title: title, Base: s.base}, Text: text})
 }
 
-// shown makes the handler of a page from a function that returns what it shows.
+// shown makes the handler of a page from a function that returns its data.
 func shown[T dashboard.Content](handle func(context.Context, *call) (T, error)) gin.HandlerFunc {
 	return func(g *gin.Context) {
 		c := callOf(g)
@@ -109,7 +109,7 @@ func (s *Server) render(c *gin.Context, status int, content dashboard.Content) {
 	c.Data(status, "text/html; charset=utf-8", b.Bytes())
 }
 
-// failPage says why there is no page.
+// failPage answers with a page that shows an error.
 func (s *Server) failPage(c *gin.Context, err error) {
 	if errors.Is(err, store.ErrNotFound) {
 		s.message(c, http.StatusNotFound, "Not found", "There is nothing at this address. It may have been removed with the age of the log.")
@@ -123,12 +123,12 @@ func (s *Server) failPage(c *gin.Context, err error) {
 	s.message(c, http.StatusInternalServerError, "Internal error", "The server's log has the reason.")
 }
 
-// page is what every page has, for this caller.
+// page makes the fields that every page has, for this caller.
 func (c *call) page(title string) dashboard.Page {
 	return dashboard.Page{Title: title, Actor: c.Owner, Base: c.server.base}
 }
 
-// createLoginLink makes a one-time link for whoever asks.
+// createLoginLink makes a link that signs the caller in once.
 func (s *Server) createLoginLink(ctx context.Context, c *call, all access.Whole) (link api.LoginLink, err error) {
 	token, err := all.CreateLoginLink(ctx, c.Owner, c.KeyID, linkLife)
 	if err != nil {
@@ -166,8 +166,8 @@ func (s *Server) login(c *gin.Context) {
 	c.Redirect(http.StatusSeeOther, s.base+"/")
 }
 
-// applyFromPage is the button Apply now: the head is applied anew, even if it
-// serves already (SPEC 4.4).
+// applyFromPage is the button Apply now. It applies the head even if the head already
+// serves (SPEC 4.4).
 func (s *Server) applyFromPage(g *gin.Context) {
 	c, ctx := callOf(g), g.Request.Context()
 	f, err := aFactory(ctx, c)
@@ -181,7 +181,7 @@ func (s *Server) applyFromPage(g *gin.Context) {
 		return
 	}
 	c.audit("factory.apply", f.Name, f.Name, string(done.Outcome)+" "+done.Commit.Hash)
-	c.Redirect(http.StatusSeeOther, s.base+"/") // which says what came of it
+	c.Redirect(http.StatusSeeOther, s.base+"/") // that page shows the outcome
 }
 
 func (s *Server) logout(c *gin.Context) {
@@ -209,7 +209,7 @@ func overviewPage(ctx context.Context, c *call) (page dashboard.Overview, err er
 		}
 		if err == nil {
 			shown.LastOutcome, shown.LastCommit = last.Outcome, last.Commit
-			_ = json.Unmarshal(last.Diagnostics, &shown.Diagnostics) // none are shown if they do not decode
+			_ = json.Unmarshal(last.Diagnostics, &shown.Diagnostics) // on an error, none are shown
 		}
 		page.Factories = append(page.Factories, shown)
 	}
@@ -221,7 +221,7 @@ func overviewPage(ctx context.Context, c *call) (page dashboard.Overview, err er
 	return page, err
 }
 
-// rows are runs as a table shows them.
+// rows are the runs for a table.
 func rows(runs []access.Run) []*store.Run {
 	all := make([]*store.Run, len(runs))
 	for i, r := range runs {

@@ -14,19 +14,19 @@ import (
 	"triphammer/server/store"
 )
 
-// backlogRetry is when to try again while the queue of runs is full, in seconds.
+// backlogRetry is the Retry-After while the queue of runs is full, in seconds.
 const backlogRetry = "30"
 
 // fail ends a request with a problem (RFC 9457).
 func fail(c *gin.Context, code api.Code, detail string, fields ...api.FieldProblem) {
 	p := api.NewProblem(code, detail, fields...)
 	c.Header("Content-Type", "application/problem+json")
-	// The SDK retries a 409 unless it is told otherwise.
+	// Without this header, the SDK retries a 409.
 	c.Header("X-Should-Retry", strconv.FormatBool(p.Retryable))
 	c.AbortWithStatusJSON(p.Status, p)
 }
 
-// failWith ends a request with the problem that an error is.
+// failWith ends a request with the problem that fits an error.
 func (s *Server) failWith(c *gin.Context, err error) {
 	refused, ok := refusalOf(err)
 	switch {
@@ -55,7 +55,7 @@ func (s *Server) failWith(c *gin.Context, err error) {
 	}
 }
 
-// refusalOf is the refusal that an error is, if it is one.
+// refusalOf is the Refusal for an error; ok is false if there is none.
 func refusalOf(err error) (*api.Refusal, bool) {
 	if refused, ok := errors.AsType[*api.Refusal](err); ok {
 		return refused, true
@@ -71,12 +71,12 @@ func refusalOf(err error) (*api.Refusal, bool) {
 	return refused, true
 }
 
-// refuse says what is wrong with one field of a request.
+// refuse makes a Refusal about one field of a request.
 func refuse(field, value, format string, args ...any) error {
 	return api.Refuse(api.InvalidRequest, fmt.Sprintf(format, args...), api.FieldProblem{Field: field, Message: value})
 }
 
-// invalid is refuse for a sentence about the field, which begins with its verb.
+// invalid is refuse for a text that continues a sentence after the name of the field.
 func invalid(field, format string, args ...any) error {
 	message := fmt.Sprintf(format, args...)
 	return refuse(field, message, "%s %s", field, message)

@@ -15,8 +15,7 @@ const (
 	ingress = "/webhooks/w/"
 )
 
-// routes has every route; openapi.yaml describes them, and a test holds the two
-// together.
+// routes adds all routes. openapi.yaml describes them, and a test compares the two.
 func (s *Server) routes(e *gin.Engine) {
 	e.POST(ingress+":uid", s.receive)
 	e.POST(ingress+":uid/:token", s.receive)
@@ -71,7 +70,7 @@ func (s *Server) routes(e *gin.Engine) {
 	read.POST("/filters/test", serve(s.testFilter))
 	read.POST("/factories/:name/plan", serve(on(aFactory, s.plan)))
 
-	e.POST(api.Base+"/factories/:name/sync", s.sync) // by a key, or by a signature
+	e.POST(api.Base+"/factories/:name/sync", s.sync) // with a key or with a signature
 
 	manage := e.Group(api.Base, s.require(store.ScopeManage))
 	manage.POST("/deliveries/:id/replay", serve(on(aDelivery, s.replay)))
@@ -95,8 +94,8 @@ func (s *Server) routes(e *gin.Engine) {
 	e.NoRoute(s.noRoute)
 }
 
-// noRoute answers what no route takes. The ingress answers any method but POST
-// alike for every UID (SPEC 5.2).
+// noRoute answers requests that have no route. For methods other than POST, the ingress
+// gives the same answer for every UID (SPEC 5.2).
 func (s *Server) noRoute(c *gin.Context) {
 	if path := c.Request.URL.Path; strings.HasPrefix(path, ingress) {
 		if c.Request.Method == http.MethodPost {
@@ -115,7 +114,7 @@ func (s *Server) noRoute(c *gin.Context) {
 	fail(c, api.NotFound, "no route has this path")
 }
 
-// methodsOf are the methods that a path takes.
+// methodsOf are the methods that have a route for a path.
 func (s *Server) methodsOf(path string) []string {
 	segments := strings.Split(path, "/")
 	var methods []string

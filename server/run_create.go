@@ -10,7 +10,7 @@ import (
 	"triphammer/server/store"
 )
 
-// unsupported names what the request asks for and cannot get.
+// unsupported lists the fields of a request that the server refuses.
 func unsupported(r *api.CreateRun, cfg *api.RunConfig) []api.FieldProblem {
 	var all []api.FieldProblem
 	for _, f := range []struct {
@@ -38,7 +38,7 @@ func unsupported(r *api.CreateRun, cfg *api.RunConfig) []api.FieldProblem {
 	return all
 }
 
-// requestOf is the run that the body of a create asks for.
+// requestOf makes the request for a run from the body of a create.
 func requestOf(body *api.CreateRun) (run.Request, error) {
 	var cfg api.RunConfig
 	if len(body.Config) > 0 {
@@ -64,7 +64,7 @@ func requestOf(body *api.CreateRun) (run.Request, error) {
 	return req, nil
 }
 
-// maxIdempotencyKey is the length of an Idempotency-Key, in bytes.
+// maxIdempotencyKey is the largest length of an Idempotency-Key, in bytes.
 const maxIdempotencyKey = 255
 
 func (s *Server) createRun(ctx context.Context, c *call) (shown api.CreatedRun, err error) {

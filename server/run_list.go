@@ -17,8 +17,8 @@ import (
 	"triphammer/server/store"
 )
 
-// What the published run list knows and no run has here: such a filter selects
-// nothing, while one that is in no list at all is refused.
+// Values that the published API knows and that no run of this server has. A filter with
+// such a value selects nothing. A filter with an unknown value is refused.
 var (
 	otherStates  = []string{"PENDING", "CLAIMED", "BLOCKED", "ERROR"}
 	otherSources = []string{
@@ -31,7 +31,7 @@ var (
 // scheduledAgent is the published name of SCHEDULE.
 const scheduledAgent = "SCHEDULED_AGENT"
 
-// emptyEnvironment selects the runs without one.
+// emptyEnvironment selects the runs without an environment.
 const emptyEnvironment = "empty-environment"
 
 const maxMetadataFilters = 5
@@ -40,11 +40,11 @@ var runSorts = map[string]store.RunSort{
 	"updated_at": store.ByUpdated, "created_at": store.ByCreated, "title": store.ByTitle, "agent": store.ByAgent,
 }
 
-// runListing is a request for a list of runs on its way.
+// runListing is a request for a list of runs, while it is parsed.
 type runListing struct {
 	store.RunQuery
 	sort  string // name of the order
-	none  bool   // it asks for what no run has
+	none  bool   // it selects no run
 	wrong *api.FieldProblem
 }
 
@@ -54,7 +54,7 @@ func (l *runListing) refuse(field, format string, args ...any) {
 	}
 }
 
-// runFilters are the parameters of the list beside limit, cursor and metadata[…].
+// runFilters are the parameters of the list besides limit, cursor and metadata[…].
 var runFilters = map[string]func(l *runListing, values []string){
 	"state":              (*runListing).states,
 	"task_status":        (*runListing).states,
@@ -84,7 +84,7 @@ var runFilters = map[string]func(l *runListing, values []string){
 	"skill_spec":         func(l *runListing, _ []string) { l.none = true },
 }
 
-// repeatable are those that can be given more than once.
+// repeatable are the parameters that can be given more than once.
 var repeatable = []string{"state", "task_status", "factory", "factory_uid"}
 
 func (l *runListing) states(values []string) {
@@ -128,7 +128,7 @@ func (l *runListing) sortOrder(values []string) {
 
 func (l *runListing) location(values []string) {
 	switch values[0] {
-	case "REMOTE": // all of them
+	case "REMOTE": // all runs
 	case "LOCAL":
 		l.none = true
 	default:
@@ -227,8 +227,8 @@ func parseRunList(query map[string][]string) *runListing {
 	return l
 }
 
-// metadata selects by one key. That of the automation is known of its runs
-// without being stored.
+// metadata selects runs by one key of their metadata. The key of the automation is not
+// stored, so it is a filter by the automation.
 func (l *runListing) metadata(key, value string) {
 	if key == automationKey {
 		runFilters["automation_id"](l, []string{value})
@@ -248,8 +248,8 @@ func (l *runListing) metadata(key, value string) {
 	}
 }
 
-// runCursor is where a page ended. It holds the order too, for it means nothing
-// in another.
+// runCursor is the position where a page ended. It includes the order, because the position
+// is only valid in that order.
 type runCursor struct {
 	Sort string `json:"s"`
 	Asc  bool   `json:"a,omitempty"`
@@ -259,7 +259,7 @@ type runCursor struct {
 
 func (l *runListing) cursor(r access.Run) string {
 	at := l.Cursor(r.Run)
-	text, _ := json.Marshal(runCursor{l.sort, l.Ascending, at.Key, at.ID.String()}) // strings and a bool
+	text, _ := json.Marshal(runCursor{l.sort, l.Ascending, at.Key, at.ID.String()}) // plain data always encodes
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 

@@ -24,8 +24,7 @@ func (s *Server) getRun(ctx context.Context, _ *call, r access.Run) (shown api.R
 	return all[0], nil
 }
 
-// showRuns are runs as the API shows them: what is in their specs comes from
-// there.
+// showRuns converts runs for the API. It reads their specs, and their metadata.
 func (s *Server) showRuns(ctx context.Context, all []access.Run) ([]api.Run, error) {
 	specs := make(map[[32]byte]run.Spec)
 	for _, r := range all {
@@ -49,8 +48,7 @@ func (s *Server) showRuns(ctx context.Context, all []access.Run) ([]api.Run, err
 	return shown, nil
 }
 
-// automationKey is the key under which the metadata of a run name its
-// automation.
+// automationKey is the key of the automation in the metadata of a run.
 const automationKey = "automation_id"
 
 func (s *Server) showRun(r *store.Run, spec run.Spec, metadata map[string]string) api.Run {
@@ -104,12 +102,12 @@ func isoDuration(d time.Duration) string {
 	return out
 }
 
-// agentConfig is what the run was made with, as the published API shows it.
+// agentConfig is the configuration of a run, in the form of the published API.
 func agentConfig(spec run.Spec) api.AgentConfig {
 	var posted struct {
 		Name string `json:"name"`
 	}
-	_ = json.Unmarshal(spec.Config, &posted) // of an automation's there is none
+	_ = json.Unmarshal(spec.Config, &posted) // runs of automations have none
 	cfg := api.AgentConfig{Name: posted.Name, ModelID: spec.Harness.Model, BasePrompt: spec.AgentPrompt}
 	if spec.Environment != nil {
 		cfg.EnvironmentID = spec.Environment.Name
@@ -120,8 +118,8 @@ func agentConfig(spec run.Spec) api.AgentConfig {
 	return cfg
 }
 
-// creatorOf is who asked for the run: a person, or a service account, which an
-// automation is too.
+// creatorOf is the creator of the run: a person, or a service account. An automation is a
+// service account.
 func creatorOf(r *store.Run) api.Profile {
 	kind := "service_account"
 	if r.CreatorKind == "user" {
@@ -130,7 +128,7 @@ func creatorOf(r *store.Run) api.Profile {
 	return api.Profile{Type: kind, UID: r.CreatorName, DisplayName: r.CreatorName}
 }
 
-// executorOf is who the run acts as: its agent, if it has one.
+// executorOf is the profile that the run acts as: its agent, if it has one.
 func executorOf(r *store.Run) api.Profile {
 	if r.Agent != "" {
 		return api.Profile{Type: "service_account", UID: r.Agent, DisplayName: r.Agent}
@@ -138,7 +136,7 @@ func executorOf(r *store.Run) api.Profile {
 	return creatorOf(r)
 }
 
-// RunNotice makes the body of a notice; it is a notify.Runs.Body.
+// RunNotice makes the body of the message that a run has ended; it is a notify.Runs.Body.
 func (s *Server) RunNotice(ctx context.Context, r *store.Run) ([]byte, error) {
 	shown, err := s.showRuns(ctx, []access.Run{s.cfg.Data.OwnRun(r)})
 	if err != nil {
@@ -158,11 +156,11 @@ func (s *Server) listNotices(ctx context.Context, c *call, all access.Whole) (sh
 	}), err
 }
 
-// maxEvents is the most events of one answer.
+// maxEvents is the largest number of events in one answer.
 const maxEvents = 10_000
 
 func (s *Server) transcript(ctx context.Context, c *call, r access.Run) (t api.Transcript, err error) {
-	// The cursor of lists is the number of the last event here: both go on.
+	// Here the cursor is the number of the last event, so both parameters mean the same.
 	text := cmp.Or(c.Query("after"), c.Query("cursor"), "0")
 	after, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || after < 0 {
@@ -172,7 +170,7 @@ func (s *Server) transcript(ctx context.Context, c *call, r access.Run) (t api.T
 	if err != nil {
 		return t, err
 	}
-	// The state was read before the events: of a finished run they are all there.
+	// The state was read before the events: a finished run has all of its events.
 	t = api.Transcript{RunID: r.ID.String(), State: string(r.State), Events: each(events, func(e store.Event) api.Event { return api.Event(e) })}
 	if len(events) == maxEvents {
 		t.PageInfo = api.PageInfo{HasNextPage: true, NextCursor: strconv.FormatInt(events[maxEvents-1].Seq, 10)}
@@ -180,7 +178,7 @@ func (s *Server) transcript(ctx context.Context, c *call, r access.Run) (t api.T
 	return t, nil
 }
 
-// timeline is the milestones of a run.
+// timeline lists the milestones of a run.
 func (s *Server) timeline(ctx context.Context, _ *call, r access.Run) (api.Timeline, error) {
 	t, id := api.Timeline{Events: []api.TimelineEvent{}}, r.ID.String()
 	add := func(kind string, at time.Time, payload any) {
@@ -204,7 +202,7 @@ func (s *Server) timeline(ctx context.Context, _ *call, r access.Run) (api.Timel
 	return t, nil
 }
 
-// conversation is the transcript as what was said and done.
+// conversation shows the transcript as messages and actions.
 func (s *Server) conversation(ctx context.Context, _ *call, r access.Run) (shown api.Conversation, err error) {
 	spec, err := r.Spec(ctx)
 	if err != nil {
@@ -269,19 +267,19 @@ func addEvent(s *api.Step, e store.Event) {
 	}
 }
 
-// followUp refuses what this server cannot do: a run is one conversation, and
-// ends with its agent.
+// followUp refuses follow-ups. This server does not support them, because a run is one
+// conversation, and ends with its agent.
 func (s *Server) followUp(context.Context, *call, access.Run) (done written, err error) {
 	return done, api.Refuse(api.NotSupported, "a run takes no follow-ups here: start another run, with parent_run_id to link the two")
 }
 
-// handoff are the files that somebody handed over to the run beside its own
-// attachments: there is no way to.
+// handoff lists the files that were handed over to the run later. There are none, because
+// this server has no way to do that.
 func (s *Server) handoff(context.Context, *call, access.Run) (gin.H, error) {
 	return gin.H{"attachments": []any{}}, nil
 }
 
-// cancelRun answers with the run's id.
+// cancelRun cancels a run and answers with its id.
 func (s *Server) cancelRun(ctx context.Context, c *call, r access.Run) (string, error) {
 	if err := r.Cancel(ctx); err != nil {
 		return "", err

@@ -20,7 +20,7 @@ import (
 	"triphammer/server/store"
 )
 
-// ScheduledRequest reads what a schedule's runs are created with, as it is stored;
+// ScheduledRequest reads the stored request with which the runs of a schedule are created;
 // it is a run.SchedulerConfig.Request.
 func ScheduledRequest(stored []byte) (run.Request, error) {
 	var kept api.ScheduledRun
@@ -33,12 +33,12 @@ func ScheduledRequest(stored []byte) (run.Request, error) {
 func scheduledRequest(r *api.ScheduledRun) (run.Request, error) {
 	config := r.Config
 	if config == nil {
-		config = json.RawMessage("null") // as the specs of earlier versions have it
+		config = json.RawMessage("null") // the same as in the specs of earlier versions
 	}
 	return requestOf(&api.CreateRun{Prompt: r.Prompt, Config: config, Agent: r.Agent, Metadata: r.Metadata, Mode: r.Mode})
 }
 
-// asSchedule names the fields of a refused run as a schedule has them.
+// asSchedule renames the fields in the refusal of a run to those of a schedule.
 func asSchedule(err error) error {
 	refused, ok := refusalOf(err)
 	if !ok {
@@ -52,7 +52,7 @@ func asSchedule(err error) error {
 	return api.Refuse(refused.Code, names.Replace(refused.Detail), fields...)
 }
 
-// readSchedule reads a create, or an update of a schedule of a factory.
+// readSchedule reads the body that creates a schedule, or updates one of a factory.
 func readSchedule(ctx context.Context, c *call, within string) (store.Schedule, *api.WriteSchedule, error) {
 	req, err := body[api.WriteSchedule](c)
 	if err != nil {
@@ -70,7 +70,7 @@ func checkSchedule(ctx context.Context, c *call, req *api.WriteSchedule, within 
 	if _, err := factory.ParseCron(req.Cron); err != nil {
 		return store.Schedule{}, invalid("cron_schedule", "is five fields in UTC, or a descriptor such as @daily: %v", err)
 	}
-	// The format's parser takes a time below a second for a second.
+	// The cron parser would silently turn an interval below one second into one second.
 	if text, ok := strings.CutPrefix(strings.TrimSpace(req.Cron), "@every "); ok {
 		if every, err := time.ParseDuration(text); err == nil && every < time.Second {
 			return store.Schedule{}, invalid("cron_schedule", "fires every second at most, not every %s", text)
@@ -115,8 +115,9 @@ func aSchedule(ctx context.Context, c *call) (access.Schedule, error) {
 	return c.Schedule(ctx, c.Param("id"))
 }
 
-// ownSchedule is one to be changed: it must not be a file's, and must be the
-// caller's own unless the key may manage: its runs count as those of its creator.
+// ownSchedule finds a schedule that the caller may change. It must not be defined by a
+// file. Because its runs count as those of its creator, the caller must be the creator or
+// have the scope manage.
 func ownSchedule(ctx context.Context, c *call) (access.Schedule, error) {
 	n, err := aSchedule(ctx, c)
 	switch {
@@ -153,7 +154,7 @@ func (s *Server) updateSchedule(ctx context.Context, c *call, old access.Schedul
 	if n.Name == old.Name && n.Cron == old.Cron && bytes.Equal(n.Request, old.Request) {
 		return s.switchSchedule(ctx, c, "schedule.update", old, *req.Enabled)
 	}
-	// Another person's runs from here on: those of whoever wrote what runs.
+	// From now on, the runs belong to the person who wrote the new content.
 	n.Enabled = *req.Enabled
 	return s.saveSchedule(ctx, c, "schedule.update", old, n)
 }
@@ -175,10 +176,10 @@ func (s *Server) resumeSchedule(ctx context.Context, c *call, n access.Schedule)
 	return s.switchSchedule(ctx, c, "schedule.resume", n, true)
 }
 
-// switchSchedule turns a schedule on or off without changing what it runs. Who
-// turns on what an ended key has paused answers for it from then on; else it stays
-// its creator's, whoever does it. It needs the key by which its creator last did
-// so.
+// switchSchedule turns a schedule on or off without changing what it runs. If the schedule
+// was paused because its key ended, the caller who turns it on becomes its creator.
+// Otherwise the creator stays, whoever the caller is. The schedule depends on the key with
+// which its creator last turned it on.
 func (s *Server) switchSchedule(ctx context.Context, c *call, action string, old access.Schedule, enabled bool) (api.Schedule, error) {
 	n := *old.Schedule
 	if enabled && (c.Owns(&n) || n.Paused != "") {
@@ -200,7 +201,7 @@ func (s *Server) deleteSchedule(ctx context.Context, c *call, n access.Schedule)
 
 func (c *call) showSchedule(n *store.Schedule) api.Schedule {
 	var kept api.ScheduledRun
-	_ = json.Unmarshal(n.Request, &kept) // of an automation's there is nothing
+	_ = json.Unmarshal(n.Request, &kept) // schedules of automations have none
 	profile := func(kind, name string) api.Profile {
 		return creatorOf(&store.Run{CreatorKind: kind, CreatorName: name})
 	}

@@ -13,8 +13,7 @@ import (
 	"triphammer/server/store"
 )
 
-// shortSecret is the length in bytes below which a secret can be guessed (SPEC
-// 10.1).
+// shortSecret is the length, in bytes, below which a secret can be guessed (SPEC 10.1).
 const shortSecret = 16
 
 func (s *Server) listSecrets(ctx context.Context, c *call, all access.Whole) (api.List[api.Secret], error) {
@@ -30,7 +29,7 @@ func (c *call) showSecret(info store.SecretInfo) api.Secret {
 	return shown
 }
 
-// usesOf is who uses a secret in what serves now.
+// usesOf lists the uses of a secret in the live revisions.
 func (c *call) usesOf(name string) []api.SecretUse {
 	uses := []api.SecretUse{}
 	for _, r := range c.Revisions("") {
@@ -81,7 +80,7 @@ func (s *Server) setSecret(ctx context.Context, c *call, all access.Whole) (show
 	return shown, nil
 }
 
-// secretSet tells the factories of a new generation, and shows it.
+// secretSet tells the factories that a secret has a new generation, and makes the answer.
 func (s *Server) secretSet(c *call, name string, generation int64) api.Secret {
 	for _, f := range c.Factories() {
 		f.SecretSet(name)
@@ -89,8 +88,8 @@ func (s *Server) secretSet(c *call, name string, generation int64) api.Secret {
 	return c.showSecret(store.SecretInfo{Name: name, Generation: generation, SetAt: s.cfg.Now()})
 }
 
-// listPendingSecrets shows what senders gave as secrets in their handshakes:
-// never the values.
+// listPendingSecrets lists the secrets that senders gave in their handshakes, without the
+// values.
 func (s *Server) listPendingSecrets(ctx context.Context, _ *call, all access.Whole) (api.List[api.PendingSecret], error) {
 	found, err := all.PendingSecrets(ctx, "")
 	return listOf(found, func(p store.PendingSecret) api.PendingSecret {
@@ -98,7 +97,7 @@ func (s *Server) listPendingSecrets(ctx context.Context, _ *call, all access.Who
 	}), err
 }
 
-// confirmSecret makes a pending secret the managed one.
+// confirmSecret stores a pending secret as the managed secret.
 func (s *Server) confirmSecret(ctx context.Context, c *call, all access.Whole) (shown api.Secret, err error) {
 	id, err := store.ParseID[store.PendingSecret](c.Param("id"))
 	if err != nil {

@@ -1,6 +1,7 @@
-// Package server is the HTTP surface: the ingress, the run API, the management
-// API and the pages, with their keys, problems and limits. It decides nothing
-// about deliveries or runs; it is the only user of gin.
+// Package server is the HTTP surface: the ingress, the run API, the management API and the
+// pages, with their keys, problems and limits. It is the only user of gin.
+//
+// It does not decide about deliveries (package delivery) or runs (package run).
 package server
 
 import (
@@ -25,24 +26,23 @@ import (
 
 // Config is what a Server needs.
 type Config struct {
-	// Data is all that the server has, as far as a caller may touch it.
+	// Data is the data of the server. It checks what a caller may use.
 	Data *access.Data
-	// SchedulesChanged is called after a request changed a schedule; nil: nobody
-	// cares.
+	// SchedulesChanged, if set, is called after a request has changed a schedule.
 	SchedulesChanged func()
-	Metrics          *Metrics // nil: of its own
-	// Disk tells how much room there is; nil: nobody looks.
+	Metrics          *Metrics // nil: the Server makes its own
+	// Disk tells how much disk space is free. If it is nil, the disk is not watched.
 	Disk *disk.Watch
-	// BaseURL is how senders and people reach the server, without a slash at its
-	// end. It may have a path: requests are then served under it, and also without
-	// it, as they come from a proxy that takes it off.
+	// BaseURL is the address at which senders and people reach the server, without a slash
+	// at its end. It may have a path. Requests are then served with that path, and also
+	// without it, because a proxy may remove it.
 	BaseURL string
-	// SyncSecrets name, by factory, the managed secret with which services sign
+	// SyncSecrets has, by factory, the name of the managed secret with which services sign
 	// push notifications.
 	SyncSecrets map[string]string
-	// ValidateKey asks callers of the validate endpoint for a key.
+	// ValidateKey makes the validate endpoint require a key.
 	ValidateKey    bool
-	TrustedProxies []netip.Prefix // whose X-Forwarded-For is believed (SPEC 5.9)
+	TrustedProxies []netip.Prefix // proxies whose X-Forwarded-For is trusted (SPEC 5.9)
 	Version        string
 	Now            func() time.Time
 	Logger         *slog.Logger
@@ -53,31 +53,31 @@ type Server struct {
 	cfg    Config
 	engine *gin.Engine
 	base   string // the path of the base URL: empty, or such as /triphammer
-	// known and strangers bound the bytes of ingress bodies that are in memory at
-	// once, of senders with a verified credential and of all others.
+	// known and strangers limit the memory for ingress bodies: known for senders with a
+	// verified credential, strangers for all others.
 	known, strangers *bodies
-	// pushes is that of push notifications.
+	// pushes limits the memory for push notifications.
 	pushes *bodies
-	// trees is that of definitions that anybody may have checked, checked the places
-	// to do so.
+	// trees limits the memory for definitions that the validate endpoint checks. checked
+	// limits how many it checks at the same time.
 	trees   *bodies
 	checked *semaphore.Weighted
-	// bodyTime is how long a sender has to send its body, patience how long a
-	// request waits for its part of a budget.
+	// bodyTime is how long the body of a request may take. patience is how long a request
+	// waits for memory of a budget.
 	bodyTime, patience time.Duration
 	streams            streams
 	seldom             seldom
-	checking           sync.Mutex // of the store
+	checking           sync.Mutex // held while the store is checked
 }
 
-// The most bytes of bodies in memory at once, and of those of one network: a flood
-// of slow ones gives way, what comes at once hardly notices.
+// Limits of the memory for bodies, in bytes, in all and for one network. A flood of slow
+// bodies is dropped, and hardly affects fast ones.
 const (
 	maxKnown       = 64 << 20
 	maxStrangers   = 32 << 20
 	shareStrangers = 8 << 20
 	maxPushes      = 2 * sharePushes
-	sharePushes    = maxPush + 1 // one of the largest
+	sharePushes    = maxPush + 1 // one notification of the largest size
 )
 
 const (
@@ -106,7 +106,7 @@ func New(cfg Config) (*Server, error) {
 	s.pushes = newBodies(maxPushes, sharePushes, s.bodyDropped("pushes"))
 	s.trees, s.checked = newBodies(maxTrees, shareTrees, s.bodyDropped("trees")), semaphore.NewWeighted(maxChecked)
 	e := s.engine
-	// A redirect would carry the token of a url_token URL in its Location.
+	// The Location of a redirect would contain the token of a url_token URL.
 	e.RedirectTrailingSlash, e.RedirectFixedPath, e.HandleMethodNotAllowed = false, false, false
 	proxies := make([]string, len(cfg.TrustedProxies))
 	for i, p := range cfg.TrustedProxies {
@@ -123,8 +123,8 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// setBase takes the path of the base URL. One that begins like a route of the
-// server's own is refused: nobody could tell the two apart.
+// setBase sets the base path from the base URL. It refuses a path that begins like one of
+// the server's own routes, because the two could not be told apart.
 func (s *Server) setBase() error {
 	u, err := url.Parse(s.cfg.BaseURL)
 	if err != nil || u.Path == "" {
@@ -143,7 +143,7 @@ func (s *Server) setBase() error {
 	return nil
 }
 
-// Handler serves requests that come over the network.
+// Handler serves requests from the network.
 func (s *Server) Handler() http.Handler {
 	inner := promptly(s.engine)
 	if s.base == "" {
@@ -155,19 +155,19 @@ func (s *Server) Handler() http.Handler {
 			// The base path has no escapes, so both forms begin with it.
 			at := *r.URL
 			at.Path, at.RawPath = cmp.Or(rest, "/"), strings.TrimPrefix(r.URL.RawPath, s.base)
-			r = r.WithContext(r.Context()) // a copy: the request is the server's
+			r = r.WithContext(r.Context()) // a copy, because the request belongs to net/http
 			r.URL = &at
 		}
 		inner.ServeHTTP(w, r)
 	})
 }
 
-// LocalHandler serves requests of somebody who owns the data directory: those
-// that come over the unix socket, or from this process.
+// LocalHandler serves requests of the owner of the data directory, which come over the
+// unix socket or from this process.
 func (s *Server) LocalHandler(actor string) http.Handler { return asLocal(s.Handler(), actor) }
 
-// recover answers a panic with a problem. Its value may hold anything, so only
-// its type is logged.
+// recover answers a panic with a problem. It logs the text of the panic only if that is an
+// error, and otherwise only its type, because the value may hold anything.
 func (s *Server) recover(c *gin.Context) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -27,11 +27,11 @@ func (s *Server) openapi(c *gin.Context) {
 	c.Data(http.StatusOK, "application/yaml", document)
 }
 
-// healthz tells that the process serves.
+// healthz answers that the process serves.
 func (s *Server) healthz(c *gin.Context) { c.String(http.StatusOK, "ok\n") }
 
-// readyz tells that deliveries can be accepted: every factory serves something
-// and the store can commit.
+// readyz tells whether deliveries can be accepted: every factory serves something, and the
+// store can commit.
 func (s *Server) readyz(c *gin.Context) {
 	if factory, waits := s.cfg.Data.Waiting(); waits {
 		c.String(http.StatusServiceUnavailable, "factory %s serves nothing yet\n", factory)
@@ -44,7 +44,7 @@ func (s *Server) readyz(c *gin.Context) {
 	c.String(http.StatusOK, "ready\n")
 }
 
-// pingTime is how long the store may take to show that it can commit.
+// pingTime is how long a test commit of the store may take.
 const pingTime = 5 * time.Second
 
 func (s *Server) ping(ctx context.Context) error {
@@ -53,7 +53,7 @@ func (s *Server) ping(ctx context.Context) error {
 	return s.cfg.Data.Health().Ping(ctx)
 }
 
-// storage tells what is wrong with the disk and the store.
+// storage is the state of the disk and the store.
 func (s *Server) storage(ctx context.Context) api.Storage {
 	out := api.Storage{Problems: []string{}, Places: []api.Place{}}
 	level := disk.Enough
@@ -86,10 +86,10 @@ func (s *Server) storage(ctx context.Context) api.Storage {
 	return out
 }
 
-// status is what the factories serve that the caller may touch.
+// status is the status of the factories that the caller may use.
 func (s *Server) status(ctx context.Context, c *call) (*api.Status, error) {
 	out := &api.Status{Version: s.cfg.Version, Factories: []api.FactoryStatus{}, Runs: make(map[string]int64), Storage: s.storage(ctx), Clock: s.clock()}
-	if all, err := c.Whole(); err == nil { // the counts are those of all factories
+	if all, err := c.Whole(); err == nil { // the counts include all factories
 		counts, err := all.RunCounts(ctx)
 		if err != nil {
 			return nil, err
@@ -116,7 +116,7 @@ func (s *Server) clock() api.Clock {
 	return api.Clock{Now: c.Now.UTC(), Expected: c.Expected.UTC(), DoubtedUntil: api.Time(c.Until), Problem: c.Doubted()}
 }
 
-// acceptClock says that the clock is right, also if it jumped.
+// acceptClock makes the server trust the clock, even if it jumped.
 func (s *Server) acceptClock(ctx context.Context, c *call, all access.Whole) (api.Clock, error) {
 	was := s.clock()
 	if err := all.AcceptClock(ctx); err != nil {

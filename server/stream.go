@@ -21,20 +21,20 @@ import (
 )
 
 const (
-	// quietTime is how often a stream says that it is alive, and looks whether its
-	// key still is.
+	// quietTime is how often a quiet stream sends a sign of life, and checks that its key
+	// still works.
 	quietTime = 15 * time.Second
-	// readTime is how long a reader of a stream has to take what was sent.
+	// readTime is how long a reader of a stream may take to read a write.
 	readTime = 30 * time.Second
 )
 
-// Why a stream ends before its run.
+// Reasons for which a stream ends before its run.
 var (
 	errRevoked  = errors.New("the key does not work any more")
 	errStopping = errors.New("the server is stopping")
 )
 
-// streams are those that are open, by the key that opened them.
+// streams are the open streams, by the key that opened them.
 type streams struct {
 	mu   sync.Mutex
 	last int
@@ -47,7 +47,7 @@ type stream struct {
 	end   context.CancelCauseFunc
 }
 
-// add registers a stream; remove takes it out.
+// add registers a stream. remove removes it.
 func (s *streams) add(keyID store.KeyID, end context.CancelCauseFunc) (remove func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,8 +78,8 @@ func (s *streams) revoke(keyID store.KeyID) {
 	}
 }
 
-// stop ends all of them, and those to come: a stopping server does not wait for
-// runs to end. Their readers go on with the next server.
+// stop ends all streams, also later ones, because a stopping server does not wait for runs
+// to end. Readers continue after the restart.
 func (s *streams) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,9 +89,9 @@ func (s *streams) stop() {
 	}
 }
 
-// runEvents streams a run as server-sent events: `state` and `transcript`, in the
-// order in which they happened and each once, from Last-Event-ID on. It ends with
-// the run. Ids are SEQ.STATE: the last event and the last state that were sent.
+// runEvents streams a run as server-sent events of the kinds `state` and `transcript`, each
+// once and in order, from Last-Event-ID on. It ends when the run ends. Ids are SEQ.STATE:
+// the last event and the last state that were sent.
 func (s *Server) runEvents(ctx context.Context, c *call, r access.Run) (done written, err error) {
 	from, err := parsePlace(cmp.Or(c.GetHeader("Last-Event-ID"), c.Query("last_event_id")))
 	if err != nil {
@@ -101,14 +101,14 @@ func (s *Server) runEvents(ctx context.Context, c *call, r access.Run) (done wri
 		return done, invalid("Last-Event-ID", "is of another run: this one has not finished")
 	}
 	if from.State.Terminal() {
-		c.Status(http.StatusNoContent) // by which a browser knows that nothing more comes
+		c.Status(http.StatusNoContent) // tells a browser not to connect again
 		return done, nil
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	defer s.streams.add(c.KeyID, end)()
 	if !c.keyWorks() {
-		end(errRevoked) // between the request's beginning and here
+		end(errRevoked) // the key was revoked after the request began
 	}
 	if expires := c.Expires; !expires.IsZero() {
 		defer time.AfterFunc(time.Until(expires), func() { end(errRevoked) }).Stop()
@@ -116,7 +116,7 @@ func (s *Server) runEvents(ctx context.Context, c *call, r access.Run) (done wri
 	h := c.Writer.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no") // a proxy is not to collect it
+	h.Set("X-Accel-Buffering", "no") // a proxy must not buffer the stream
 	w := &eventWriter{c: c.Context, control: http.NewResponseController(c.Writer)}
 	if w.write(": "+r.ID.String()+"\n\n") != nil || w.flush() != nil {
 		return done, nil
@@ -139,7 +139,7 @@ func (s *Server) runEvents(ctx context.Context, c *call, r access.Run) (done wri
 	return done, nil
 }
 
-// keyWorks tells whether the request would still be let in.
+// keyWorks tells whether the key of the request still works.
 func (c *call) keyWorks() bool {
 	if c.KeyID == 0 {
 		return true
@@ -168,10 +168,10 @@ func parsePlace(id string) (run.Place, error) {
 type eventWriter struct {
 	c       *gin.Context
 	control *http.ResponseController
-	waiting int // bytes that were written and not flushed
+	waiting int // bytes that are written and not flushed
 }
 
-// maxUnflushed bounds what waits for a flush while there is more to write.
+// maxUnflushed is how many bytes may wait for a flush while there is more to write.
 const maxUnflushed = 32 << 10
 
 func (w *eventWriter) tell(n *run.News) error {
@@ -203,7 +203,7 @@ func (w *eventWriter) tell(n *run.News) error {
 }
 
 func (w *eventWriter) write(text string) error {
-	_ = w.control.SetWriteDeadline(time.Now().Add(readTime)) // in memory there is none
+	_ = w.control.SetWriteDeadline(time.Now().Add(readTime)) // fails without a connection
 	n, err := w.c.Writer.WriteString(text)
 	w.waiting += n
 	return err

@@ -13,7 +13,7 @@ func (s *Server) listWebhooks(_ context.Context, c *call) (api.List[api.Webhook]
 	return listOf(s.webhooks(c), s.showWebhook), nil
 }
 
-// webhooks are those that serve, of the factory that is asked for.
+// webhooks are the live webhooks of the requested factory.
 func (s *Server) webhooks(c *call) (all []*applier.Webhook) {
 	for _, r := range c.Revisions(c.Query("factory")) {
 		all = append(all, r.Webhooks...)
@@ -54,7 +54,7 @@ func (s *Server) listAutomations(_ context.Context, c *call) (api.List[api.Autom
 	return listOf(automations(c.Revisions(c.Query("factory"))), func(a api.Automation) api.Automation { return a }), nil
 }
 
-// automations are those of what serves.
+// automations are the automations of revisions.
 func automations(revisions []*applier.Revision) (all []api.Automation) {
 	for _, r := range revisions {
 		for _, a := range r.Automations {
