@@ -56,7 +56,7 @@ func requestOf(body *api.CreateRun) (run.Request, error) {
 	req := run.Request{
 		Title: body.Title, Prompt: body.Prompt, BasePrompt: cfg.BasePrompt, Agent: body.Agent, Environment: cfg.EnvironmentID, Runner: cfg.RunnerID,
 		Harness: factory.Harness{Type: cfg.Harness.Type, Model: cmp.Or(cfg.Harness.ModelID, cfg.ModelID), ReasoningLevel: cfg.Harness.ReasoningLevel},
-		Config:  body.Config, Parent: parent, Metadata: body.Metadata,
+		Config:  api.Present(body.Config), Parent: parent, Metadata: body.Metadata,
 	}
 	for _, f := range body.Attachments {
 		req.Attachments = append(req.Attachments, run.Attachment{Name: f.FileName, Data: f.Data})

@@ -31,11 +31,7 @@ func ScheduledRequest(stored []byte) (run.Request, error) {
 }
 
 func scheduledRequest(r *api.ScheduledRun) (run.Request, error) {
-	config := r.Config
-	if config == nil {
-		config = json.RawMessage("null") // the same as in the specs of earlier versions
-	}
-	return requestOf(&api.CreateRun{Prompt: r.Prompt, Config: config, Agent: r.Agent, Metadata: r.Metadata, Mode: r.Mode})
+	return requestOf(&api.CreateRun{Prompt: r.Prompt, Config: r.Config, Agent: r.Agent, Metadata: r.Metadata, Mode: r.Mode})
 }
 
 // asSchedule renames the fields in the refusal of a run to those of a schedule.
@@ -207,7 +203,7 @@ func (c *call) showSchedule(n *store.Schedule) api.Schedule {
 	}
 	shown := api.Schedule{
 		ID: n.ID.String(), Name: n.Name, Cron: n.Cron, Enabled: n.Active(), PausedReason: n.Paused, Prompt: kept.Prompt, Factory: n.Factory, Automation: n.Automation,
-		AgentConfig: kept.Config, AgentUID: kept.Agent, Metadata: kept.Metadata, History: api.ScheduleHistory{LastRan: api.Time(n.FiredAt)}, LastSpawnError: n.Error,
+		AgentConfig: api.Present(kept.Config), AgentUID: kept.Agent, Metadata: kept.Metadata, History: api.ScheduleHistory{LastRan: api.Time(n.FiredAt)}, LastSpawnError: n.Error,
 		Scope: api.Scope{Type: "Team", UID: n.Factory}, CreatedBy: profile(n.CreatorKind, n.CreatorName), UpdatedBy: profile(n.UpdatedKind, n.UpdatedBy),
 		CreatedAt: n.CreatedAt, UpdatedAt: n.UpdatedAt,
 	}

@@ -72,6 +72,8 @@ func TestSchedules(t *testing.T) {
 	}
 	must(f.do("POST", path, key, `{"name":"x","cron_schedule":"@daily","prompt":"x","agent_config":{"skill_spec":"a"}}`), 422)
 	must(f.do("PUT", path+"/"+id, key, `{"name":"Nightly","cron_schedule":"@hourly","prompt":"Tidy."}`), 400)
+	null := must(f.do("POST", path, key, `{"name":"x","cron_schedule":"@daily","prompt":"x","agent_config":null}`), 201) // f.do holds it to openapi.yaml
+	must(f.do("DELETE", path+"/"+field(t, null, "id"), key, ""), 200)
 	other := f.limitedKey("other", "elsewhere", "runs")
 	for _, c := range [][2]string{{"GET", ""}, {"PUT", ""}, {"DELETE", ""}, {"POST", "/pause"}, {"POST", "/resume"}} {
 		must(f.do(c[0], path+"/"+id+c[1], other, `{}`), 404)
@@ -100,8 +102,8 @@ func (f *fixture) scheduledRun(n *store.Schedule) (store.NewRun, error) {
 func TestStoredSchedules(t *testing.T) {
 	f := runsFixture(t)
 	for _, c := range []struct{ stored, config, refused string }{
-		{`{"prompt":"Tidy up."}`, `null`, ""},
-		{`{"prompt":"Tidy up.","agent_config":null,"mode":"normal"}`, `null`, ""},
+		{`{"prompt":"Tidy up."}`, "", ""},
+		{`{"prompt":"Tidy up.","agent_config":null,"mode":"normal"}`, "", ""},
 		{
 			`{"prompt":"Tidy up.","agent_config":{"environment_id":"app","model_id":"m1"},"agent_uid":"fixer","metadata":{"a":"1"}}`,
 			`{"environment_id":"app","model_id":"m1"}`, "",

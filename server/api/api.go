@@ -6,7 +6,10 @@
 // Times are RFC 3339 in UTC (SPEC 13.4). If there is no time, the field is absent.
 package api
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // Base is the path under which the API is served, without a slash at its end.
 const Base = "/api/v1"
@@ -17,4 +20,13 @@ func Time(t time.Time) *time.Time {
 		return nil
 	}
 	return &t
+}
+
+// Present is JSON as somebody sent it: nil if that is null, which the API shows as an
+// absent field.
+func Present(raw json.RawMessage) json.RawMessage {
+	if string(raw) == "null" {
+		return nil
+	}
+	return raw
 }
