@@ -29,7 +29,7 @@ func (p *Plan) callOut(from, to *Revision) {
 	}
 	was, is := from.Definition, to.Definition
 	if gone, all := len(p.Delete), len(p.Delete)+len(p.Update)+len(p.Unchanged)-1; gone >= 2 && gone*2 > all {
-		say("factory", to.Factory, "factory.yaml", "most of the factory goes: %d of %d definitions are deleted", gone, all)
+		say("factory", to.Factory, "factory.yaml", "this removes most of the factory: %d of %d definitions are deleted", gone, all)
 	}
 	grants := func(kind, name, path string, before, after []string) {
 		if more := missing(after, before); len(more) > 0 {
@@ -43,7 +43,7 @@ func (p *Plan) callOut(from, to *Revision) {
 			continue
 		}
 		if strength[w.AuthMode] < strength[before.AuthMode] {
-			say("webhook", w.Name, w.Path, "its senders prove themselves in a weaker way: authMode goes from %s to %s", before.AuthMode, w.AuthMode)
+			say("webhook", w.Name, w.Path, "its senders are authenticated in a weaker way: authMode goes from %s to %s", before.AuthMode, w.AuthMode)
 		}
 		if w.Enabled && !before.Enabled {
 			say("webhook", w.Name, w.Path, "is enabled: its URL takes deliveries")
@@ -67,7 +67,7 @@ func (p *Plan) callOut(from, to *Revision) {
 		for _, webhook := range slices.Sorted(maps.Keys(now)) {
 			switch s := now[webhook]; {
 			case old[webhook] == nil && before.Enabled && was.Automation(a.Name) != nil:
-				say("automation", a.Name, a.Path, "starts on deliveries of webhook %s, which it did not", webhook)
+				say("automation", a.Name, a.Path, "now also starts on deliveries of webhook %s", webhook)
 			case old[webhook] == nil || old[webhook].every:
 			case s.every:
 				say("automation", a.Name, a.Path, "its payload filter is gone: every delivery of webhook %s starts a run", webhook)

@@ -182,10 +182,10 @@ func (s *Server) networkOf(client netip.Addr) netip.Prefix {
 func (s *Server) connectionClosed(cause string, network netip.Prefix) {
 	s.cfg.Metrics.closed.WithLabelValues(cause).Inc()
 	s.seldom.say("connection "+cause, func(times int) {
-		why, hint := "as many connections are open as may be: the one that kept the server waiting the longest was closed", "--max-connections"
+		why, hint := "the limit of connections is reached: the one that kept the server waiting the longest was closed", "--max-connections"
 		switch cause {
 		case closedAddress:
-			why, hint = "one address has as many connections as it may: one of them was closed", "--max-connections-per-address"
+			why, hint = "one address has reached its limit of connections: one of them was closed", "--max-connections-per-address"
 		case closedDescriptors:
 			why, hint = "no file descriptor is left: the connection that kept the server waiting the longest was closed", "LimitNOFILE, ulimit -n"
 		}

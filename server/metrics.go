@@ -49,10 +49,10 @@ func NewMetrics() *Metrics {
 			Name: "triphammer_definitions_current", Help: "1 if the newest commit serves, 0 if something keeps it from serving.",
 		}, []string{"factory"}),
 		closed: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "triphammer_connections_closed_total", Help: "Connections that had to go for others, by cause: full, address, descriptors.",
+			Name: "triphammer_connections_closed_total", Help: "Connections that were closed in favour of others, by cause: full, address, descriptors.",
 		}, []string{"cause"}),
 		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "triphammer_bodies_dropped_total", Help: "Request bodies that had to go for others, as the memory for theirs was full: known, strangers, pushes, trees.",
+			Name: "triphammer_bodies_dropped_total", Help: "Request bodies that were dropped in favour of others because the memory for bodies was full: known, strangers, pushes, trees.",
 		}, []string{"of"}),
 	}
 	m.registry.MustRegister(m.requests, m.seconds, m.applied, m.closed, m.dropped, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

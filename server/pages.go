@@ -116,7 +116,7 @@ func (s *Server) failPage(c *gin.Context, err error) {
 		return
 	}
 	if errors.Is(err, store.ErrDamaged) {
-		s.message(c, http.StatusInternalServerError, "Stored data is damaged", "What this page would show is not what was stored, so that it is not shown. The server's log says what it is.")
+		s.message(c, http.StatusInternalServerError, "Stored data is damaged", "The data of this page is not what was stored, so it is not shown. The server's log says what is damaged.")
 		return
 	}
 	s.cfg.Logger.Error("a page could not be made", "route", c.FullPath(), "error", err)

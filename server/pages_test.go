@@ -145,7 +145,7 @@ func TestAutomationsPage(t *testing.T) {
 	}
 	page("GET", "/automations", "", 200, "a ✓ Enabled webhook hook e", "gone ! Dormant webhook gone (there is no webhook gone) e", "off − Disabled webhook hook e", "other ! Dormant github push (this server does not fire github push)")
 	page("GET", "/deliveries", "", 200, "Accepted , nothing matched", "Accepted , 1 run")
-	page("GET", "/deliveries/"+unmatched, "", 200, "Test an automation with it", "off Would not trigger: it is disabled; enabled, it would")
+	page("GET", "/deliveries/"+unmatched, "", 200, "Test an automation with it", "off Would not trigger: it is disabled; if enabled, it would")
 	page("GET", "/automations/test?delivery="+id, "", 200, "Stored delivery")
 	const test = "/automations/test"
 	page("POST", test, "automation=default/a&delivery="+id, 200, "✓ Would trigger", `✓ Webhook a trigger selects the webhook "hook"`, "✓ payload.n : wanted 1, came 1")

@@ -351,9 +351,9 @@ func (r *Remote) explain(err error, authorized bool) error {
 	case errors.Is(err, transport.ErrEmptyRemoteRepository):
 		return fmt.Errorf("%w: %s waits for the first push to %q", ErrEmpty, r.url, r.Branch)
 	case errors.Is(err, transport.ErrAuthenticationRequired) && !authorized:
-		return fmt.Errorf("%w: %s wants a credential: give --git-token-file FILE", ErrDenied, r.url)
+		return fmt.Errorf("%w: %s requires a credential: give --git-token-file FILE", ErrDenied, r.url)
 	case errors.Is(err, transport.ErrAuthenticationRequired), errors.Is(err, transport.ErrAuthorizationFailed):
-		return fmt.Errorf("%w: %s refuses what --git-token-file holds (a name to it: --git-username)", ErrDenied, r.url)
+		return fmt.Errorf("%w: %s refuses the token of --git-token-file (the username for it is --git-username)", ErrDenied, r.url)
 	case errors.Is(err, transport.ErrRepositoryNotFound):
 		return fmt.Errorf("%w: there is no repository at %s, or the credential may not read it", ErrDenied, r.url)
 	case strings.Contains(err.Error(), "ssh: unable to authenticate"):

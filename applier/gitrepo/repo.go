@@ -163,7 +163,7 @@ func (r *Repo) Commit(ctx context.Context, rev string) (Commit, error) {
 			return hash, nil
 		}
 		if at := strings.IndexAny(rev, ":{"); at > 0 && rev[at] == ':' { // the library would ignore the path
-			return plumbing.ZeroHash, fmt.Errorf("%w: %s names a file or folder of one", ErrNoCommit, rev)
+			return plumbing.ZeroHash, fmt.Errorf("%w: %s names a file or folder, not a commit", ErrNoCommit, rev)
 		}
 		repo := &git.Repository{Storer: o.storage}
 		hash, err := repo.ResolveRevision(plumbing.Revision(rev))

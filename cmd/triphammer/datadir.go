@@ -95,7 +95,7 @@ func keepPrivate(dir string, mayMake bool) (was fs.FileMode, err error) {
 		}
 		for _, e := range entries {
 			if e.Name() != store.Unfinished(storeFile) {
-				return 0, exitWith(exitUsage, "other users can look into %s (mode %04o), which holds %s and is no data directory: it is not closed to them.\n"+instead,
+				return 0, exitWith(exitUsage, "other users can look into %s (mode %04o), which holds %s and is not a data directory, so it is not closed to them.\n"+instead,
 					dir, mode, e.Name(), below)
 			}
 		}
@@ -123,9 +123,9 @@ func prepareFolder(dir string, mayMake bool) (made bool, err error) {
 Put %s back from a backup (triphammer db restore FILE). To begin anew instead, with other webhook URLs and without the secrets, remove what is left there first`,
 			dir, strings.Join(left, ", "), storeFile, storeFile)
 	case !mayMake && unfinished:
-		return false, noFolder("the data directory %s was not made to its end", dir)
+		return false, noFolder("the data directory %s is incomplete", dir)
 	case !mayMake:
-		return false, noFolder("%s is no data directory: it holds no %s", dir, storeFile)
+		return false, noFolder("%s is not a data directory: it holds no %s", dir, storeFile)
 	}
 	f, err := os.OpenFile(store.Unfinished(path), os.O_CREATE|os.O_RDWR, 0o600)
 	if err == nil {

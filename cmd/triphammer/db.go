@@ -90,7 +90,7 @@ func backupStore(c *cobra.Command, args []string, cl *client) (err error) {
 		return errors.Join(receive(resp, c.OutOrStdout()), resp.Body.Close())
 	}
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		return exitWith(exitConflict, "%s is there already, and is not written over", path)
+		return exitWith(exitConflict, "%s exists already, and is not overwritten", path)
 	}
 	// The file is made first, to find out early whether it can be written.
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
@@ -166,7 +166,7 @@ func publish(unfinished, path string) error {
 	err := os.Link(unfinished, path)
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		return exitWith(exitConflict, "%s is there already, and is not written over", path)
+		return exitWith(exitConflict, "%s exists already, and is not overwritten", path)
 	case err != nil: // the file system has no links
 		err = os.Rename(unfinished, path)
 	}
@@ -268,11 +268,11 @@ func restoreInto(ctx context.Context, from, dir string, report *store.Report) (e
 	keyFile := keyFileOf(dir)
 	switch key, err := secret.LoadKey(keyFile); {
 	case errors.Is(err, fs.ErrNotExist):
-		return exitWith(exitUsage, "the sealing key %s is missing: put the one there with which the backup's secrets are sealed (its id is %s)", keyFile, report.KeyID)
+		return exitWith(exitUsage, "the sealing key %s is missing: put the key there with which the backup's secrets are sealed (its id is %s)", keyFile, report.KeyID)
 	case err != nil:
 		return exitWith(exitUsage, "%w", err)
 	case report.KeyID != "" && key.ID() != report.KeyID:
-		return exitWith(exitUsage, "the sealing key %s is another one (%s) than that of the backup's secrets (%s): put the right one there", keyFile, key.ID(), report.KeyID)
+		return exitWith(exitUsage, "the sealing key %s has the id %s, but the secrets of the backup need the key %s: put that key there", keyFile, key.ID(), report.KeyID)
 	}
 	if err := copyStore(from, path); err != nil {
 		return err

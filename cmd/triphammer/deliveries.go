@@ -202,9 +202,9 @@ func explainDelivery(w io.Writer, d api.DeliveryDetail) error {
 // disabledVerdict is the verdict on a disabled automation.
 func disabledVerdict(m api.Match) string {
 	if m.Matched {
-		return "would not trigger: it is disabled; enabled, it would"
+		return "would not trigger: it is disabled; if enabled, it would"
 	}
-	return "would not trigger: it is disabled; enabled, it would not either"
+	return "would not trigger: it is disabled; if enabled, it would not either"
 }
 
 // explainMatch prints every condition, and returns how many are met.

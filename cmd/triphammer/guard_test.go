@@ -192,7 +192,7 @@ func TestOpenDataDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"serve", "--repo", "repo", "--data", shared}, {"keys", "create", "x", "--data", shared}} {
-		if said := w.fails(exitUsage, args...); !strings.Contains(said, "which holds theirs and is no data directory") || !strings.Contains(said, "--data "+shared+"/triphammer") {
+		if said := w.fails(exitUsage, args...); !strings.Contains(said, "which holds theirs and is not a data directory") || !strings.Contains(said, "--data "+shared+"/triphammer") {
 			t.Errorf("%v: %s", args, said)
 		}
 	}

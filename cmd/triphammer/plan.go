@@ -163,7 +163,7 @@ func printPlanned(w io.Writer, a *api.PlanAnswer) error {
 	for _, b := range a.BackTests {
 		fmt.Fprintf(w, "  back-test: %s\n", backTestLine(b))
 	}
-	against := "the definitions that nothing serves yet"
+	against := "an empty factory (nothing serves yet)"
 	if a.Against != "" {
 		against = shortHash(a.Against)
 	}

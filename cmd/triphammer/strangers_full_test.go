@@ -279,5 +279,5 @@ func testConnectionsOfStrangers(t *testing.T) {
 	if err := waitFor(t.Context(), 10*time.Second, "descriptors are not given back", func() (bool, error) { return w.ofProcess("fd") < idle+20, nil }); err != nil {
 		t.Error(err)
 	}
-	w.told(`triphammer_connections_closed_total{cause="full"}`, "as many connections are open as may be")
+	w.told(`triphammer_connections_closed_total{cause="full"}`, "the limit of connections is reached")
 }

@@ -127,7 +127,7 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 		}
 		b.pass(StageRun, strings.Join(runs, ", "))
 	case hook == nil:
-		b.stop(StageMatched, "no automation wanted it; it cannot be said why: "+why)
+		b.stop(StageMatched, "no automation wanted it; the reason is not known: "+why)
 	case len(trace.Matches) == 0 && len(trace.Disabled) == 0:
 		b.stop(StageMatched, "no automation selects this webhook")
 	case len(trace.Matches) == 0 && len(trace.Disabled) == 1:

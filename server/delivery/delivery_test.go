@@ -492,7 +492,7 @@ func TestTestFilter(t *testing.T) {
 		{TestRequest{Automation: "two", Payload: []byte(`{"a":3}`)}, true, true, true, "no webhook was named: it would trigger from third", "off second +third"},
 		{TestRequest{Automation: "two", Payload: []byte(`{"a":7}`)}, false, true, false, "no webhook was named: it would trigger from none of 3 webhooks", "off second third"},
 		{TestRequest{Automation: "idle", Payload: []byte(`{"a":1}`)}, false, false, true, "each webhook that a trigger selects is disabled", "off"},
-		{TestRequest{Automation: "gone", Payload: []byte(`{"a":1}`)}, false, false, true, "no webhook that a trigger selects serves", ""},
+		{TestRequest{Automation: "gone", Payload: []byte(`{"a":1}`)}, false, false, true, "no trigger selects a webhook that serves", ""},
 		{TestRequest{Automation: "asleep", Payload: []byte(`{"a":1}`)}, false, false, true, "asleep is disabled", "header"},
 		{TestRequest{Automation: "push", Payload: []byte(`{"a":1}`)}, false, false, false, "push has no webhook trigger", ""},
 	} {

@@ -62,7 +62,7 @@ type Check struct {
 }
 
 // ErrBadTest is the error of TestFilter for an invalid request.
-var ErrBadTest = errors.New("the test makes no sense")
+var ErrBadTest = errors.New("the test is not valid")
 
 // TestFilter evaluates a filter or an automation on a stored delivery or on a given
 // payload. It uses the code that explains deliveries.
@@ -215,7 +215,7 @@ func testEach(revision *applier.Revision, def *factory.Automation, body []byte) 
 	case len(def.AnyWebhook().Filters) == 0:
 		r.WebhookCheck.Detail = def.Name + " has no webhook trigger"
 	case checked == 0:
-		r.WebhookCheck.Detail = "no webhook that a trigger selects serves"
+		r.WebhookCheck.Detail = "no trigger selects a webhook that serves"
 	case !def.Enabled:
 		r.WebhookCheck.Detail = def.Name + " is disabled"
 	case passed == 0:
@@ -233,7 +233,7 @@ func testEach(revision *applier.Revision, def *factory.Automation, body []byte) 
 // result evaluates the filters of a candidate.
 func result(c match.Candidate, body []byte) TestResult {
 	if len(c.Filters) == 0 {
-		return TestResult{PayloadCheck: Check{Detail: "there is no webhook trigger whose filter could be asked"}}
+		return TestResult{PayloadCheck: Check{Detail: "there is no webhook trigger with a filter to test"}}
 	}
 	m := c.Explain(body)
 	return TestResult{

@@ -91,7 +91,7 @@ func protected(ctx context.Context, client *http.Client, service string, p Proje
 		Protected *bool `json:"protected"`
 	}
 	if err := json.Unmarshal(answer, &shown); err != nil || shown.Protected == nil {
-		return false, status, permanent{errors.New("it does not say")}
+		return false, status, permanent{errors.New("its answer does not say whether the branch is protected")}
 	}
 	return *shown.Protected, status, nil
 }

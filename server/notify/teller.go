@@ -161,7 +161,7 @@ func (q *queue) attempt(ctx context.Context, n store.Notice) error {
 func (q *queue) tell(ctx context.Context, subject string, body []byte) error {
 	dropped, err := q.store.AddNotice(ctx, store.Notice{Recipient: q.recipient, Subject: subject, Body: body})
 	if dropped > 0 {
-		q.log.Warn("too much waits for another service; the oldest is not sent", "of", q.recipient)
+		q.log.Warn("too many notices wait for another service; the oldest is not sent", "of", q.recipient)
 	}
 	signal(q.wake)
 	return err
