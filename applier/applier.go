@@ -281,7 +281,8 @@ func (a *Applier) verify(ctx context.Context, done *Apply) (schema.Diagnostics, 
 func (a *Applier) build(ctx context.Context, done *Apply) (built *Built, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			a.cfg.Logger.Error("panic while applying definitions", "factory", a.cfg.Factory, "commit", done.Commit.Hash, "panic", p, "stack", string(debug.Stack()))
+			a.cfg.Logger.Error("panic while applying definitions", "factory", a.cfg.Factory, "commit", done.Commit.Hash,
+				"panic", p, "stack", string(debug.Stack()))
 			built, err = nil, fmt.Errorf("internal error while applying %.12s: %v", done.Commit.Hash, p)
 		}
 	}()

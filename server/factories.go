@@ -208,7 +208,9 @@ func (s *Server) push(c *gin.Context, scheme *signature.Scheme) error {
 	if err != nil {
 		return err
 	}
-	request := signature.Request{Method: http.MethodPost, URL: s.cfg.BaseURL + c.Request.URL.RequestURI(), Header: c.Request.Header, Body: data, Now: s.cfg.Now()}
+	request := signature.Request{
+		Method: http.MethodPost, URL: s.cfg.BaseURL + c.Request.URL.RequestURI(), Header: c.Request.Header, Body: data, Now: s.cfg.Now(),
+	}
 	if verifier.Verify(&request) != nil {
 		if c.Request.ProtoMajor == 1 {
 			c.Header("Connection", "close") // the same as if the body was not read
@@ -258,7 +260,8 @@ func (s *Server) pushVerifier(c *gin.Context, scheme *signature.Scheme) (*signat
 	verifier, err := scheme.Verifier(value)
 	if err != nil {
 		s.seldom.say("push "+name, func(times int) {
-			s.cfg.Logger.Warn("a push notification came, and the secret that --sync-secret names does not suit its scheme", "secret", name, "scheme", scheme.Name, "times", times, "error", err)
+			s.cfg.Logger.Warn("a push notification came, and the secret that --sync-secret names does not suit its scheme",
+				"secret", name, "scheme", scheme.Name, "times", times, "error", err)
 		})
 		return nil, nil
 	}

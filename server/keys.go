@@ -115,7 +115,8 @@ func (s *Server) revokeKey(ctx context.Context, c *call, all access.Whole) (show
 		return shown, err
 	}
 	s.streams.revoke(k.ID)
-	c.audit("key.revoke", k.Name, k.Factory, fmt.Sprintf("ended %d sessions and %d links, paused %d schedules", ended.Sessions, ended.LoginLinks, ended.Schedules))
+	c.audit("key.revoke", k.Name, k.Factory,
+		fmt.Sprintf("ended %d sessions and %d links, paused %d schedules", ended.Sessions, ended.LoginLinks, ended.Schedules))
 	shown = showKey(k)
 	shown.Ended = (*api.Ended)(&ended)
 	return shown, nil
@@ -128,6 +129,9 @@ func (s *Server) listAudit(ctx context.Context, c *call, all access.Whole) (show
 	}
 	entries, err := all.AuditLog(ctx, cursor, limit+1)
 	return listPage(entries, limit, func(e store.AuditEntry) string { return e.ID.String() }, func(e store.AuditEntry) api.AuditEntry {
-		return api.AuditEntry{ID: e.ID.String(), At: e.At, Actor: e.Actor, Action: e.Action, Object: e.Object, Factory: e.Factory, Details: e.Details, From: e.Origin}
+		return api.AuditEntry{
+			ID: e.ID.String(), At: e.At, Actor: e.Actor, Action: e.Action,
+			Object: e.Object, Factory: e.Factory, Details: e.Details, From: e.Origin,
+		}
 	}), err
 }

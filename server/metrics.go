@@ -52,10 +52,12 @@ func NewMetrics() *Metrics {
 			Name: "triphammer_connections_closed_total", Help: "Connections that were closed in favour of others, by cause: full, address, descriptors.",
 		}, []string{"cause"}),
 		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "triphammer_bodies_dropped_total", Help: "Request bodies that were dropped in favour of others because the memory for bodies was full: known, strangers, pushes, trees.",
+			Name: "triphammer_bodies_dropped_total",
+			Help: "Request bodies that were dropped in favour of others because the memory for bodies was full: known, strangers, pushes, trees.",
 		}, []string{"of"}),
 	}
-	m.registry.MustRegister(m.requests, m.seconds, m.applied, m.closed, m.dropped, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(m.requests, m.seconds, m.applied, m.closed, m.dropped,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
@@ -78,7 +80,8 @@ func newStoreFigures(s *store.Store, d *disk.Watch) storeFigures {
 		prometheus.NewDesc("triphammer_store_commits_total", "Committed transactions; under load one holds many deliveries.", nil, nil),
 		prometheus.NewDesc("triphammer_disk_free_bytes", "Free space of the file systems of the data directory and of the workspaces.", []string{"place"}, nil),
 		prometheus.NewDesc("triphammer_store_damaged_reads_total", "Reads that found something else than what was stored. Alert on any.", nil, nil),
-		prometheus.NewDesc("triphammer_store_transactions_lost", "Acknowledged transactions that the store lacked when it was opened, at most. Alert on any.", nil, nil),
+		prometheus.NewDesc("triphammer_store_transactions_lost",
+			"Acknowledged transactions that the store lacked when it was opened, at most. Alert on any.", nil, nil),
 		prometheus.NewDesc("triphammer_clock_doubted", "1 while the machine's clock is in doubt, and nothing is deleted by its age.", nil, nil),
 	}
 }

@@ -116,7 +116,8 @@ func (s *Server) failPage(c *gin.Context, err error) {
 		return
 	}
 	if errors.Is(err, store.ErrDamaged) {
-		s.message(c, http.StatusInternalServerError, "Stored data is damaged", "The data of this page is not what was stored, so it is not shown. The server's log says what is damaged.")
+		s.message(c, http.StatusInternalServerError, "Stored data is damaged",
+			"The data of this page is not what was stored, so it is not shown. The server's log says what is damaged.")
 		return
 	}
 	s.cfg.Logger.Error("a page could not be made", "route", c.FullPath(), "error", err)
@@ -151,7 +152,8 @@ func (s *Server) endSessions(ctx context.Context, c *call, all access.Whole) (ap
 func (s *Server) login(c *gin.Context) {
 	session, by, err := s.cfg.Data.SignIn(c.Request.Context(), c.Query("token"), sessionLife)
 	if errors.Is(err, store.ErrNotFound) {
-		s.message(c, http.StatusUnauthorized, "This link does not work", "It was used, it is too old, or the key that made it was revoked. Run `triphammer auth login` for another.")
+		s.message(c, http.StatusUnauthorized, "This link does not work",
+			"It was used, it is too old, or the key that made it was revoked. Run `triphammer auth login` for another.")
 		return
 	}
 	if err != nil {

@@ -57,7 +57,8 @@ func (s *Server) showRun(r *store.Run, spec run.Spec, metadata map[string]string
 		Config: api.Present(spec.Config), AgentConfig: agentConfig(spec), Source: r.Source, Creator: creatorOf(r), Executor: executorOf(r),
 		ExecutionLocation: "REMOTE", Factory: r.Factory, FactoryUID: r.Factory, Scope: api.Scope{Type: "Team", UID: r.Factory},
 		Automation: r.Automation, Agent: r.Agent, Webhook: r.Webhook, DeliveryID: r.DeliveryID.String(), EnvironmentID: r.Environment,
-		ParentRunID: r.ParentID.String(), ConversationID: r.ID.String(), Commit: r.Commit, Path: spec.Path, Blob: spec.Blob, Attempt: r.Attempt, ExitCode: r.ExitCode,
+		ParentRunID: r.ParentID.String(), ConversationID: r.ID.String(), Commit: r.Commit, Path: spec.Path, Blob: spec.Blob,
+		Attempt: r.Attempt, ExitCode: r.ExitCode,
 		Metadata: metadata, Artifacts: []json.RawMessage{}, SandboxRunning: r.State == store.InProgress, Cancellable: true,
 		CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, StartedAt: api.Time(r.StartedAt), FinishedAt: api.Time(r.FinishedAt),
 	}
@@ -152,7 +153,10 @@ func (s *Server) listNotices(ctx context.Context, c *call, all access.Whole) (sh
 	}
 	notices, err := all.Notices(ctx, cursor, limit+1)
 	return listPage(notices, limit, func(n store.Notice) string { return n.RunID.String() }, func(n store.Notice) api.Notice {
-		return api.Notice{RunID: n.RunID.String(), Status: n.Status, Attempts: n.Attempts, Detail: n.Detail, NextAttempt: api.Time(n.DueAt), UpdatedAt: n.UpdatedAt}
+		return api.Notice{
+			RunID: n.RunID.String(), Status: n.Status, Attempts: n.Attempts, Detail: n.Detail,
+			NextAttempt: api.Time(n.DueAt), UpdatedAt: n.UpdatedAt,
+		}
 	}), err
 }
 
@@ -184,7 +188,8 @@ func (s *Server) timeline(ctx context.Context, _ *call, r access.Run) (api.Timel
 	add := func(kind string, at time.Time, payload any) {
 		if !at.IsZero() {
 			t.Events = append(t.Events, api.TimelineEvent{
-				UUID: id + "/" + kind, RunID: id, ExecutionID: id + "/" + strconv.FormatInt(max(r.Attempt, 1), 10), Type: kind, OccurredAt: at, Payload: payload,
+				UUID: id + "/" + kind, RunID: id, ExecutionID: id + "/" + strconv.FormatInt(max(r.Attempt, 1), 10),
+				Type: kind, OccurredAt: at, Payload: payload,
 			})
 		}
 	}

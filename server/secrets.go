@@ -93,7 +93,10 @@ func (s *Server) secretSet(c *call, name string, generation int64) api.Secret {
 func (s *Server) listPendingSecrets(ctx context.Context, _ *call, all access.Whole) (api.List[api.PendingSecret], error) {
 	found, err := all.PendingSecrets(ctx, "")
 	return listOf(found, func(p store.PendingSecret) api.PendingSecret {
-		return api.PendingSecret{ID: p.ID.String(), Factory: p.Factory, Webhook: p.Webhook, SecretName: p.SecretName, ReceivedAt: p.ReceivedAt, From: p.ClientAddr}
+		return api.PendingSecret{
+			ID: p.ID.String(), Factory: p.Factory, Webhook: p.Webhook,
+			SecretName: p.SecretName, ReceivedAt: p.ReceivedAt, From: p.ClientAddr,
+		}
 	}), err
 }
 

@@ -300,9 +300,11 @@ func (c Credentials) hostKeys(address, scratch string) (ssh.HostKeyCallback, []s
 		case !errors.As(err, &problem): // the key is revoked or unreadable
 			return &hostKeyError{fmt.Sprintf("the host key of %s: %v", address, err)}
 		case len(problem.Want) > 0:
-			return &hostKeyError{fmt.Sprintf("the host key of %s is not the known one: it shows %s; somebody may be in between, or the key was replaced (then correct --git-known-hosts)", address, ssh.FingerprintSHA256(key))}
+			return &hostKeyError{fmt.Sprintf("the host key of %s is not the known one: it shows %s; somebody may be in between, or the key was replaced (then correct --git-known-hosts)",
+				address, ssh.FingerprintSHA256(key))}
 		}
-		return &hostKeyError{fmt.Sprintf("the host %s is not known: it shows %s %s; compare that with what its operator publishes, and add it to --git-known-hosts (ssh-keyscan prints the line)", address, key.Type(), ssh.FingerprintSHA256(key))}
+		return &hostKeyError{fmt.Sprintf("the host %s is not known: it shows %s %s; compare that with what its operator publishes, and add it to --git-known-hosts (ssh-keyscan prints the line)",
+			address, key.Type(), ssh.FingerprintSHA256(key))}
 	}
 	// Ask about a new key, which no host has. The refusal lists the known keys.
 	public, _, err := ed25519.GenerateKey(rand.Reader)

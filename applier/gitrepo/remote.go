@@ -53,7 +53,9 @@ const (
 
 // The library turns thin packs off, because its own storing cannot read them. unpack can.
 func init() {
-	transport.UnsupportedCapabilities = slices.DeleteFunc(transport.UnsupportedCapabilities, func(c capability.Capability) bool { return c == capability.ThinPack })
+	transport.UnsupportedCapabilities = slices.DeleteFunc(transport.UnsupportedCapabilities, func(c capability.Capability) bool {
+		return c == capability.ThinPack
+	})
 }
 
 // RemoteConfig is a remote repository and its production branch.
@@ -144,7 +146,8 @@ func parseRemote(address string) (*url.URL, error) {
 	_, password := u.User.Password()
 	switch {
 	case u.Scheme == "https" && u.User != nil, u.Scheme == "http" && u.User != nil, password:
-		return nil, fmt.Errorf("the address of the repository on %s holds a credential, which would show in many places: leave it out, and give --git-token-file FILE (and --git-username NAME)", u.Hostname())
+		return nil, fmt.Errorf("the address of the repository on %s holds a credential, which would show in many places: leave it out, and give --git-token-file FILE (and --git-username NAME)",
+			u.Hostname())
 	case u.Scheme == "http" && !isLoopback(u.Hostname()):
 		return nil, fmt.Errorf("%s: over http anybody in between can read the credential and change the definitions; use https", u)
 	case u.Scheme != "https" && u.Scheme != "http" && u.Scheme != "ssh":
@@ -208,7 +211,8 @@ func (r *Remote) tooSlow(attempt context.Context) error {
 		}
 		now, took := r.received.Load(), time.Since(began).Round(time.Second)
 		if now-before < int64(r.Timeout.Seconds()*goodRate) || took >= maxLook {
-			return fmt.Errorf("%w: %s: given up after %s, in the last %s of which it sent %d bytes (--git-timeout)", ErrUnreachable, r.url, took, r.Timeout, now-before)
+			return fmt.Errorf("%w: %s: given up after %s, in the last %s of which it sent %d bytes (--git-timeout)",
+				ErrUnreachable, r.url, took, r.Timeout, now-before)
 		}
 		before = now
 	}
@@ -637,7 +641,8 @@ func (r *Remote) sshSession(client *ssh.Client) (*session, error) {
 func saysNoRepository(text string) bool {
 	text = strings.ToLower(text)
 	return slices.ContainsFunc([]string{
-		"does not appear to be a git repository", "repository not found", "could not be found", "does not exist", "not a git repository", "no such file or directory",
+		"does not appear to be a git repository", "repository not found", "could not be found", "does not exist", "not a git repository",
+		"no such file or directory",
 	}, func(words string) bool { return strings.Contains(text, words) })
 }
 

@@ -345,7 +345,8 @@ func (k *signerKeys) verifySSH(payload []byte, armored string, arrived time.Time
 		return warning, nil
 	}
 	if outside != "" {
-		return "", fmt.Errorf("is signed with the key of %s (%s) outside of the time in which that may sign: the time %s is %s", outside, print, whose, at.UTC().Format(time.RFC3339))
+		return "", fmt.Errorf("is signed with the key of %s (%s) outside of the time in which that may sign: the time %s is %s",
+			outside, print, whose, at.UTC().Format(time.RFC3339))
 	}
 	return "", fmt.Errorf("is signed with an ssh key that is not in --verify-keys: %s", print)
 }

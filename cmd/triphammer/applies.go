@@ -20,9 +20,10 @@ func appliesCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return emitOf(c, all, func(a api.Apply) string { return a.Factory }, func(a api.Apply) string { return a.ID }, []string{"ID", "AT", "COMMIT", "OUTCOME", "TRIGGER", "SUBJECT"}, func(a api.Apply) []string {
-				return []string{a.ID, stamp(a.FinishedAt), shortHash(a.Commit), a.Outcome, a.Trigger, a.Subject}
-			})
+			return emitOf(c, all, func(a api.Apply) string { return a.Factory }, func(a api.Apply) string { return a.ID },
+				[]string{"ID", "AT", "COMMIT", "OUTCOME", "TRIGGER", "SUBJECT"}, func(a api.Apply) []string {
+					return []string{a.ID, stamp(a.FinishedAt), shortHash(a.Commit), a.Outcome, a.Trigger, a.Subject}
+				})
 		}),
 	}
 	limitFlag(list, &limit, 20)
@@ -52,9 +53,10 @@ func auditCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return emitList(c, all, func(e api.AuditEntry) string { return e.ID }, []string{"AT", "WHO", "WHAT", "OBJECT", "DETAILS", "FROM"}, func(e api.AuditEntry) []string {
-				return []string{stamp(e.At), e.Actor, e.Action, e.Object, e.Details, e.From}
-			})
+			return emitList(c, all, func(e api.AuditEntry) string { return e.ID },
+				[]string{"AT", "WHO", "WHAT", "OBJECT", "DETAILS", "FROM"}, func(e api.AuditEntry) []string {
+					return []string{stamp(e.At), e.Actor, e.Action, e.Object, e.Details, e.From}
+				})
 		}),
 	}
 	limitFlag(list, &limit, 20)

@@ -252,7 +252,8 @@ func flock(ctx context.Context, f *os.File, dir string, wait bool) error {
 			return exitWith(exitUnreachable, "the data directory %s is %w%s: a server is running on it, and answers on its socket", dir, errLocked, holder(f))
 		}
 	}
-	return exitWith(exitUnreachable, "the data directory %s is %w%s, which does not answer on its socket (a server that starts or stops?)", dir, errLocked, holder(f))
+	return exitWith(exitUnreachable, "the data directory %s is %w%s, which does not answer on its socket (a server that starts or stops?)",
+		dir, errLocked, holder(f))
 }
 
 // holder describes the process that has locked a file, for a message. It is empty if the

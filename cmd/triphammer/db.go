@@ -120,7 +120,8 @@ func backupStore(c *cobra.Command, args []string, cl *client) (err error) {
 	if err := publish(f.Name(), path); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(c.ErrOrStderr(), "%s is written (%s); its secrets need the sealing key %s, which is not in it\n", path, holdings(server.ShowReport(report)), report.KeyID)
+	_, err = fmt.Fprintf(c.ErrOrStderr(), "%s is written (%s); its secrets need the sealing key %s, which is not in it\n",
+		path, holdings(server.ShowReport(report)), report.KeyID)
 	return err
 }
 
@@ -268,11 +269,13 @@ func restoreInto(ctx context.Context, from, dir string, report *store.Report) (e
 	keyFile := keyFileOf(dir)
 	switch key, err := secret.LoadKey(keyFile); {
 	case errors.Is(err, fs.ErrNotExist):
-		return exitWith(exitUsage, "the sealing key %s is missing: put the key there with which the backup's secrets are sealed (its id is %s)", keyFile, report.KeyID)
+		return exitWith(exitUsage, "the sealing key %s is missing: put the key there with which the backup's secrets are sealed (its id is %s)",
+			keyFile, report.KeyID)
 	case err != nil:
 		return exitWith(exitUsage, "%w", err)
 	case report.KeyID != "" && key.ID() != report.KeyID:
-		return exitWith(exitUsage, "the sealing key %s has the id %s, but the secrets of the backup need the key %s: put that key there", keyFile, key.ID(), report.KeyID)
+		return exitWith(exitUsage, "the sealing key %s has the id %s, but the secrets of the backup need the key %s: put that key there",
+			keyFile, key.ID(), report.KeyID)
 	}
 	if err := copyStore(from, path); err != nil {
 		return err

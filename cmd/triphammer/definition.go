@@ -24,9 +24,10 @@ func definitionCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return emitOf(c, all, func(a api.Apply) string { return a.Factory }, func(a api.Apply) string { return a.Commit }, []string{"COMMIT", "AT", "OUTCOME", "TRIGGER", "AUTHOR", "SUBJECT"}, func(a api.Apply) []string {
-				return []string{shortHash(a.Commit), stamp(a.FinishedAt), a.Outcome, a.Trigger, a.Author, a.Subject}
-			})
+			return emitOf(c, all, func(a api.Apply) string { return a.Factory }, func(a api.Apply) string { return a.Commit },
+				[]string{"COMMIT", "AT", "OUTCOME", "TRIGGER", "AUTHOR", "SUBJECT"}, func(a api.Apply) []string {
+					return []string{shortHash(a.Commit), stamp(a.FinishedAt), a.Outcome, a.Trigger, a.Author, a.Subject}
+				})
 		}),
 	}
 	limitFlag(history, &limit, 20)

@@ -159,9 +159,10 @@ func listDeliveries(c *cobra.Command, cl *client, selected *selectOptions) error
 			return err
 		}
 	}
-	return emitOf(c, all, func(d api.Delivery) string { return d.Factory }, func(d api.Delivery) string { return d.ID }, []string{"ID", "RECEIVED", "WEBHOOK", "OUTCOME", "REASON", "SIZE", "RUNS"}, func(d api.Delivery) []string {
-		return []string{d.ID, stamp(d.ReceivedAt), d.Webhook, outcomeText(d), d.Reason, fmt.Sprint(d.Size), strings.Join(d.Runs, " ")}
-	})
+	return emitOf(c, all, func(d api.Delivery) string { return d.Factory }, func(d api.Delivery) string { return d.ID },
+		[]string{"ID", "RECEIVED", "WEBHOOK", "OUTCOME", "REASON", "SIZE", "RUNS"}, func(d api.Delivery) []string {
+			return []string{d.ID, stamp(d.ReceivedAt), d.Webhook, outcomeText(d), d.Reason, fmt.Sprint(d.Size), strings.Join(d.Runs, " ")}
+		})
 }
 
 // outcomeText is the label of a delivery, with the number of runs that it started.

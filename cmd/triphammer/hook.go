@@ -81,7 +81,8 @@ func (o *hookOptions) install(c *cobra.Command, dir string) error {
 	}
 	script := fmt.Sprintf("#!/bin/sh\n%s\nexec %s\n", hookMark, strings.Join(command, " "))
 	if used := usedHooks(c, dir); used != "" && used != hooks {
-		return exitWith(exitConflict, "git runs the hooks of %s here (core.hooksPath); call this from the pre-receive there:\n  %s", used, strings.Join(command, " "))
+		return exitWith(exitConflict, "git runs the hooks of %s here (core.hooksPath); call this from the pre-receive there:\n  %s",
+			used, strings.Join(command, " "))
 	}
 	name := filepath.Join(hooks, "pre-receive")
 	switch there, err := os.ReadFile(name); {

@@ -39,9 +39,12 @@ with --agent is for an agent, whose runs they are. A data directory that is miss
 			if err != nil {
 				return err
 			}
-			return emitList(c, all, func(k api.Key) string { return k.ID }, []string{"NAME", "KIND", "OWNER", "SCOPES", "FACTORY", "EXPIRES", "REVOKED", "LAST USED", "ID"}, func(k api.Key) []string {
-				return []string{k.Name, k.Kind, k.Owner, strings.Join(k.Scopes, ","), k.Factory, stampOf(k.ExpiresAt), stampOf(k.RevokedAt), stampOf(k.LastUsedAt), k.ID}
-			})
+			return emitList(c, all, func(k api.Key) string { return k.ID },
+				[]string{"NAME", "KIND", "OWNER", "SCOPES", "FACTORY", "EXPIRES", "REVOKED", "LAST USED", "ID"}, func(k api.Key) []string {
+					return []string{
+						k.Name, k.Kind, k.Owner, strings.Join(k.Scopes, ","), k.Factory, stampOf(k.ExpiresAt), stampOf(k.RevokedAt), stampOf(k.LastUsedAt), k.ID,
+					}
+				})
 		}),
 	}
 	outputFlag(list)
@@ -55,7 +58,8 @@ audit list".`,
 			var k api.Key
 			err := cl.call(c.Context(), http.MethodDelete, "/keys/"+url.PathEscape(args[0]), nil, &k)
 			if err == nil && k.Ended != nil && *k.Ended != (api.Ended{}) {
-				fmt.Fprintf(c.ErrOrStderr(), "With it, sessions ended: %d, unused links: %d, schedules paused: %d\n", k.Ended.Sessions, k.Ended.LoginLinks, k.Ended.Schedules)
+				fmt.Fprintf(c.ErrOrStderr(), "With it, sessions ended: %d, unused links: %d, schedules paused: %d\n",
+					k.Ended.Sessions, k.Ended.LoginLinks, k.Ended.Schedules)
 			}
 			return err
 		}),

@@ -15,11 +15,13 @@ import (
 
 // notificationFlags are the settings for reports about commits.
 func (f *factoryOptions) notificationFlags(set *pflag.FlagSet) {
-	set.StringVar(&f.notify.Service, "commit-status", "", "service that gets the statuses "+notify.Apply+" and "+notify.Validate+" of each commit: "+strings.Join(notify.Forges(), ", "))
+	set.StringVar(&f.notify.Service, "commit-status", "",
+		"service that gets the statuses "+notify.Apply+" and "+notify.Validate+" of each commit: "+strings.Join(notify.Forges(), ", "))
 	set.StringVar(&f.notify.TokenFile, "commit-status-token-file", "", "file with a token that may write statuses; read for each")
 	set.StringVar(&f.notify.Project.API, "commit-status-api", "", "address of the service's API, if --repo does not tell")
 	set.StringVar(&f.notify.Project.Path, "commit-status-project", "", "repository on the service, such as team/factory, if --repo does not tell")
-	set.StringVar(&f.notify.URL, "notify-url", "", "address that is told when the newest commit does not serve, and when it does again; if the address is a credential, use the variable or the file")
+	set.StringVar(&f.notify.URL, "notify-url", "",
+		"address that is told when the newest commit does not serve, and when it does again; if the address is a credential, use the variable or the file")
 	set.StringVar(&f.notifySecret, "notify-secret", "", "managed secret that signs these messages as Standard Webhooks describes (base64)")
 }
 

@@ -191,7 +191,8 @@ func printPlan(w io.Writer, p applier.Plan) {
 }
 
 func backTestLine(b applier.BackTest) string {
-	line := fmt.Sprintf("%s would have started %s on the last %s (%d before)", b.Automation, counted(b.After, "run", "runs"), counted(b.Deliveries, "delivery", "deliveries"), b.Before)
+	line := fmt.Sprintf("%s would have started %s on the last %s (%d before)",
+		b.Automation, counted(b.After, "run", "runs"), counted(b.Deliveries, "delivery", "deliveries"), b.Before)
 	if len(b.Started) > 0 {
 		line += "; new: " + strings.Join(b.Started, ", ")
 	}

@@ -51,15 +51,18 @@ func (f *factoryOptions) repositoryFlags(set *pflag.FlagSet) {
 	set.StringVar(&f.repository.Branch, "branch", "main", "production branch")
 	set.StringVar(&f.path, "path", ".", "folder of the factory in the repository")
 	set.DurationVar(&f.repository.Poll, "poll", time.Minute, "how often to look at a repository on another machine")
-	set.DurationVar(&f.repository.Timeout, "git-timeout", 2*time.Minute, "how long a look at a repository on another machine may take; a fetch that moves on may take longer")
+	set.DurationVar(&f.repository.Timeout, "git-timeout", 2*time.Minute,
+		"how long a look at a repository on another machine may take; a fetch that moves on may take longer")
 	set.StringVar(&f.syncSecret, "sync-secret", "", "managed secret with which the service signs its push notifications")
 	set.StringVar(&f.verifyKeys, "verify-keys", "", "apply only commits that one of these keys signed: allowed_signers of ssh, armored OpenPGP public keys")
-	set.StringVar(&f.verifyTime, "verify-time", verifyCommitted, "the time at which an ssh key of --verify-keys has to be valid: "+verifyCommitted+" (the commit's own, which its committer sets) or "+verifyArrived+" (when the server first saw the commit)")
+	set.StringVar(&f.verifyTime, "verify-time", verifyCommitted, "the time at which an ssh key of --verify-keys has to be valid: "+
+		verifyCommitted+" (the commit's own, which its committer sets) or "+verifyArrived+" (when the server first saw the commit)")
 	set.StringVar(&f.repository.TokenFile, "git-token-file", "", "file with the token for a repository over https; read at each look")
 	set.StringVar(&f.repository.Username, "git-username", "", "user name that the token belongs to, where the service asks for one")
 	set.StringVar(&f.repository.CAFile, "git-ca-file", "", "certificates to trust for a repository over https, beside the system's (PEM)")
 	set.StringVar(&f.repository.SSHKey, "git-ssh-key", "", "private key for a repository over ssh, without a passphrase; default: the agent of SSH_AUTH_SOCK")
-	set.StringVar(&f.repository.KnownHosts, "git-known-hosts", "", "known_hosts file for a repository over ssh; default: the published keys of GitHub, GitLab and Bitbucket")
+	set.StringVar(&f.repository.KnownHosts, "git-known-hosts", "",
+		"known_hosts file for a repository over ssh; default: the published keys of GitHub, GitLab and Bitbucket")
 }
 
 // The values of --verify-time.

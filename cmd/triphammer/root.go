@@ -36,8 +36,10 @@ Begin with:  triphammer init demo && cd demo && triphammer dev`,
 		}
 	}
 	add("definitions", initCommand(), validateCommand(), testCommand(), planCommand(), hookCommand(), schemaCommand())
-	add("server", devCommand(), serveCommand(), statusCommand(), applyCommand(), doctorCommand(), dbCommand(), sendCommand(), samplesCommand(), configCommand(), authCommand(), clockCommand())
-	add("objects", webhooksCommand(), automationsCommand(), deliveriesCommand(), runsCommand(), schedulesCommand(), appliesCommand(), definitionCommand(), secretsCommand(), keysCommand(), auditCommand(), schemesCommand())
+	add("server", devCommand(), serveCommand(), statusCommand(), applyCommand(), doctorCommand(), dbCommand(),
+		sendCommand(), samplesCommand(), configCommand(), authCommand(), clockCommand())
+	add("objects", webhooksCommand(), automationsCommand(), deliveriesCommand(), runsCommand(), schedulesCommand(),
+		appliesCommand(), definitionCommand(), secretsCommand(), keysCommand(), auditCommand(), schemesCommand())
 	root.AddCommand(versionCommand(), demoAgentCommand(), &cobra.Command{Use: "exit-codes", Short: "What the exit statuses mean", Long: exitTopic})
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return exitWith(exitUsage, "%w (see: %s --help)", err, c.CommandPath())

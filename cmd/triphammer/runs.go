@@ -72,7 +72,8 @@ shown as escapes. -o json has the texts as they are.`,
 	logs.Flags().DurationVar(&timeout, "timeout", 2*time.Hour, "how long to follow")
 	watch := &cobra.Command{
 		Use: "watch ID", Short: "Print a run's transcript as it happens, to its end", Args: exactly("ID"),
-		Long: "Print a run's transcript as it happens, also across a restart of the server. It exits with 0 if the run has SUCCEEDED, with 1 if it has FAILED or was CANCELLED, and with 8 after --timeout.",
+		Long: "Print a run's transcript as it happens, also across a restart of the server. " +
+			"It exits with 0 if the run has SUCCEEDED, with 1 if it has FAILED or was CANCELLED, and with 8 after --timeout.",
 		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
 			return watchRun(c, cl, args[0], timeout, c.OutOrStdout())
 		}),
@@ -107,9 +108,10 @@ func listRuns(c *cobra.Command, cl *client, query url.Values, limit int) error {
 	if err != nil {
 		return err
 	}
-	return emitOf(c, all, func(r api.Run) string { return r.Factory }, func(r api.Run) string { return r.RunID }, []string{"ID", "CREATED", "TITLE", "STATE", "SOURCE", "DETAIL"}, func(r api.Run) []string {
-		return []string{r.RunID, stamp(r.CreatedAt), r.Title, r.State, r.Source, r.StatusMessage}
-	})
+	return emitOf(c, all, func(r api.Run) string { return r.Factory }, func(r api.Run) string { return r.RunID },
+		[]string{"ID", "CREATED", "TITLE", "STATE", "SOURCE", "DETAIL"}, func(r api.Run) []string {
+			return []string{r.RunID, stamp(r.CreatedAt), r.Title, r.State, r.Source, r.StatusMessage}
+		})
 }
 
 func printRun(w io.Writer, r api.Run) error {

@@ -78,9 +78,10 @@ func samplesCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List sample payloads", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return emitList(c, samples(), func(s sample) string { return s.Provider + " " + s.Event }, []string{"PROVIDER", "EVENT", "SIZE"}, func(s sample) []string {
-				return []string{s.Provider, s.Event, fmt.Sprint(len(s.Body))}
-			})
+			return emitList(c, samples(), func(s sample) string { return s.Provider + " " + s.Event },
+				[]string{"PROVIDER", "EVENT", "SIZE"}, func(s sample) []string {
+					return []string{s.Provider, s.Event, fmt.Sprint(len(s.Body))}
+				})
 		},
 	}
 	outputFlag(list)

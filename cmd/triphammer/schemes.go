@@ -58,13 +58,14 @@ A likely scheme is known from one implementation alone, or disputed in a detail;
 			for _, s := range signature.All() {
 				all = append(all, showScheme(s))
 			}
-			return emitList(c, all, func(s scheme) string { return s.Name }, []string{"NAME", "PROVIDER", "CERTAINTY", "ALGORITHM", "PROOF STANDS IN", "NAMED BY"}, func(s scheme) []string {
-				headers := s.Headers
-				if len(headers) > 2 {
-					headers = append(headers[:2:2], "…")
-				}
-				return []string{s.Name, s.Provider, s.Certainty, s.Algorithm, strings.Join(headers, ", "), strings.Join(s.Identity, ", ")}
-			})
+			return emitList(c, all, func(s scheme) string { return s.Name },
+				[]string{"NAME", "PROVIDER", "CERTAINTY", "ALGORITHM", "PROOF STANDS IN", "NAMED BY"}, func(s scheme) []string {
+					headers := s.Headers
+					if len(headers) > 2 {
+						headers = append(headers[:2:2], "…")
+					}
+					return []string{s.Name, s.Provider, s.Certainty, s.Algorithm, strings.Join(headers, ", "), strings.Join(s.Identity, ", ")}
+				})
 		},
 	}
 	outputFlag(c)

@@ -60,21 +60,22 @@ is made.`,
 			if err != nil {
 				return err
 			}
-			return emitList(c, all, func(s api.Secret) string { return s.Name }, []string{"NAME", "GENERATION", "SET", "SOURCE", "USED BY", ""}, func(s api.Secret) []string {
-				var uses []string
-				several := slices.ContainsFunc(s.UsedBy, func(u api.SecretUse) bool { return u.Factory != s.UsedBy[0].Factory })
-				for _, u := range s.UsedBy {
-					if several {
-						u.Name = u.Factory + "/" + u.Name
+			return emitList(c, all, func(s api.Secret) string { return s.Name },
+				[]string{"NAME", "GENERATION", "SET", "SOURCE", "USED BY", ""}, func(s api.Secret) []string {
+					var uses []string
+					several := slices.ContainsFunc(s.UsedBy, func(u api.SecretUse) bool { return u.Factory != s.UsedBy[0].Factory })
+					for _, u := range s.UsedBy {
+						if several {
+							u.Name = u.Factory + "/" + u.Name
+						}
+						uses = append(uses, u.Kind+" "+u.Name)
 					}
-					uses = append(uses, u.Kind+" "+u.Name)
-				}
-				note := ""
-				if s.Pending {
-					note = "newer value waits for the next apply"
-				}
-				return []string{s.Name, fmt.Sprint(s.Generation), stamp(s.SetAt), s.Source, strings.Join(uses, ", "), note}
-			})
+					note := ""
+					if s.Pending {
+						note = "newer value waits for the next apply"
+					}
+					return []string{s.Name, fmt.Sprint(s.Generation), stamp(s.SetAt), s.Source, strings.Join(uses, ", "), note}
+				})
 		}),
 	}
 	outputFlag(list)
@@ -94,9 +95,10 @@ Whoever knows the URL could have sent one. If it came when you set the sender up
 			if err != nil {
 				return err
 			}
-			return emitList(c, all, func(p api.PendingSecret) string { return p.ID }, []string{"ID", "WEBHOOK", "SECRET", "RECEIVED", "FROM"}, func(p api.PendingSecret) []string {
-				return []string{p.ID, p.Webhook, p.SecretName, stamp(p.ReceivedAt), p.From}
-			})
+			return emitList(c, all, func(p api.PendingSecret) string { return p.ID },
+				[]string{"ID", "WEBHOOK", "SECRET", "RECEIVED", "FROM"}, func(p api.PendingSecret) []string {
+					return []string{p.ID, p.Webhook, p.SecretName, stamp(p.ReceivedAt), p.From}
+				})
 		}),
 	}
 	outputFlag(pending)
@@ -107,7 +109,8 @@ Whoever knows the URL could have sent one. If it came when you set the sender up
 			if err := cl.call(c.Context(), http.MethodPost, "/pending-secrets/"+url.PathEscape(args[0])+"/confirm", nil, &s); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintf(c.ErrOrStderr(), "%s: generation %d is set\nThe webhooks that use it take it at the next apply: triphammer apply\n", s.Name, s.Generation)
+			_, err := fmt.Fprintf(c.ErrOrStderr(), "%s: generation %d is set\nThe webhooks that use it take it at the next apply: triphammer apply\n",
+				s.Name, s.Generation)
 			return err
 		}),
 	}
@@ -161,7 +164,8 @@ func resealSecrets(c *cobra.Command, dir string) error {
 		return exitWith(exitUsage, "%w", err)
 	}
 	if err := secret.TakeNextKey(keyFile); err != nil {
-		return exitWith(exitUsage, "the secrets are sealed with the key in %s, which could not be put in the place of %s: %w", secret.NextKeyFile(keyFile), keyFile, err)
+		return exitWith(exitUsage, "the secrets are sealed with the key in %s, which could not be put in the place of %s: %w",
+			secret.NextKeyFile(keyFile), keyFile, err)
 	}
 	err = in.store.Audit(c.Context(), store.AuditEntry{Actor: "local " + userName(), Action: "secret.reseal", Object: "all", Origin: "local"})
 	if err != nil {

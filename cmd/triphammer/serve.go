@@ -77,13 +77,15 @@ func (s *serving) serveFlags(f *pflag.FlagSet) {
 // sharedFlags adds the flags that serve and dev share.
 func (s *serving) sharedFlags(f *pflag.FlagSet, listen string) {
 	f.StringVar(&s.listen, "listen", listen, "address to listen on")
-	f.StringVar(&s.server.BaseURL, "base-url", "", "how senders and people reach the server, such as https://hammer.example.com or https://example.com/triphammer")
+	f.StringVar(&s.server.BaseURL, "base-url", "",
+		"how senders and people reach the server, such as https://hammer.example.com or https://example.com/triphammer")
 	f.StringVar(&s.secretsDir, "secrets-dir", "", "folder with a file for each managed secret (Docker, Kubernetes, systemd credentials)")
 	f.StringVar(&s.secretsEnv, "secrets-env", "", "prefix of variables that are managed secrets, such as HAMMER_SECRET_")
 	f.IntVar(&s.deliveries.RateLimit, "rate-limit", 60, "authenticated deliveries per minute and webhook; 0: no limit")
 	f.IntVar(&s.deliveries.AuthFailures, "auth-failures", 10, "failed authentications per minute, webhook and address; 0: no limit")
 	f.IntVar(&s.listeners.MaxConnections, "max-connections", 0, "network connections at once; 0: what the limit of open files allows, at most 4096")
-	f.IntVar(&s.listeners.MaxPerAddress, "max-connections-per-address", 256, "network connections at once from one address (IPv6: from one /64), except loopback and trusted proxies; 0: no such limit")
+	f.IntVar(&s.listeners.MaxPerAddress, "max-connections-per-address", 256,
+		"network connections at once from one address (IPv6: from one /64), except loopback and trusted proxies; 0: no such limit")
 	f.IntVar(&s.runs.MaxRuns, "max-runs", 4, "runs at once; 0: queue and start none")
 	f.IntVar(&s.runs.MaxPerAutomation, "max-runs-per-automation", 0, "runs of one automation at once; 0: no such limit")
 	f.DurationVar(&s.keep.Runs, "keep-runs", 90*24*time.Hour, "how long ended runs are kept; 0: for good")
@@ -91,8 +93,10 @@ func (s *serving) sharedFlags(f *pflag.FlagSet, listen string) {
 	f.BoolVar(&s.server.ValidateKey, "validate-key", false, "require an API key to check definitions by HTTP; otherwise anybody may")
 	f.IntVar(&s.runs.MaxQueued, "max-queued", 0, "runs that may wait; when the queue is full, callers are answered 429 and senders 503. 0: no limit")
 	f.StringVar(&s.workspaces, "workspaces", "", "folder for the workspaces of runs, used only by this server (default: runs in the data directory)")
-	f.StringVar(&s.minFree, "min-free", disk.DefaultFloor, "free space below which new runs wait and old workspaces are removed; below a quarter of it, the run that uses the most is stopped. 0: none")
-	f.StringVar(&s.schedules.Missed, "missed-schedules", run.MissedSkip, "what to do about ticks that came while no server ran: skip them, or start one run per schedule (once)")
+	f.StringVar(&s.minFree, "min-free", disk.DefaultFloor,
+		"free space below which new runs wait and old workspaces are removed; below a quarter of it, the run that uses the most is stopped. 0: none")
+	f.StringVar(&s.schedules.Missed, "missed-schedules", run.MissedSkip,
+		"what to do about ticks that came while no server ran: skip them, or start one run per schedule (once)")
 }
 
 func serve(c *cobra.Command, s *serving) error {
@@ -385,7 +389,8 @@ func (s *serving) checkBaseURL(base string) error {
 		return exitWith(exitUsage, "--base-url %q is not an address such as https://hammer.example.com", base)
 	}
 	if u.Path != "" && (path.Clean(u.Path) != u.Path || strings.Trim(u.Path, pathLetters) != "") {
-		return exitWith(exitUsage, "--base-url %q: its path has more than letters, digits, - . _ ~ and / between them, such as https://example.com/triphammer", base)
+		return exitWith(exitUsage, "--base-url %q: its path has more than letters, digits, - . _ ~ and / between them, such as https://example.com/triphammer",
+			base)
 	}
 	ip, err := netip.ParseAddr(u.Hostname())
 	if loopback := u.Hostname() == "localhost" || err == nil && ip.IsLoopback(); u.Scheme != "https" && !loopback {
@@ -447,7 +452,8 @@ func (s *serving) run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() {
 		s.logger.Info("stopping: runs in progress get a moment; a second signal ends it at once")
 	})()
-	s.logger.Info("serving", "address", s.listeners.TCP.Addr().String(), "base_url", s.server.BaseURL, "data", s.in.dir, "max_connections", s.listeners.MaxConnections)
+	s.logger.Info("serving", "address", s.listeners.TCP.Addr().String(), "base_url", s.server.BaseURL, "data", s.in.dir,
+		"max_connections", s.listeners.MaxConnections)
 	err := s.in.server.Serve(ctx, s.listeners)
 	stopWorking()
 	workers.Wait()

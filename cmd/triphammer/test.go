@@ -106,7 +106,9 @@ type testShown struct {
 func testsShown(prefix string, results []factory.TestResult) []testShown {
 	all := make([]testShown, len(results))
 	for i, t := range results {
-		all[i] = testShown{Name: t.Name, Path: prefix + t.Path, Line: t.Line, Passed: t.Passed, Expect: append([]string{}, t.Expect...), Got: append([]string{}, t.Got...)}
+		all[i] = testShown{
+			Name: t.Name, Path: prefix + t.Path, Line: t.Line, Passed: t.Passed, Expect: append([]string{}, t.Expect...), Got: append([]string{}, t.Got...),
+		}
 		if !t.Passed {
 			all[i].Failure = t.Failure()
 		}

@@ -24,9 +24,10 @@ func webhooksCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return emitOf(c, all, func(w api.Webhook) string { return w.Factory }, func(w api.Webhook) string { return w.Name }, []string{"NAME", "MODE", "ENABLED", "SECRET", "URL"}, func(w api.Webhook) []string {
-				return []string{w.Name, strings.TrimSpace(w.AuthMode + " " + w.SignatureScheme), yesNo(w.Enabled), fmt.Sprintf("%s generation %d", w.SecretName, w.SecretGeneration), w.URL}
-			})
+			return emitOf(c, all, func(w api.Webhook) string { return w.Factory }, func(w api.Webhook) string { return w.Name },
+				[]string{"NAME", "MODE", "ENABLED", "SECRET", "URL"}, func(w api.Webhook) []string {
+					return []string{w.Name, strings.TrimSpace(w.AuthMode + " " + w.SignatureScheme), yesNo(w.Enabled), fmt.Sprintf("%s generation %d", w.SecretName, w.SecretGeneration), w.URL}
+				})
 		}),
 	}
 	show := &cobra.Command{
@@ -109,20 +110,21 @@ func automationsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return emitOf(c, all, func(a api.Automation) string { return a.Factory }, func(a api.Automation) string { return a.Name }, []string{"NAME", "STATE", "ENVIRONMENT", "STARTED BY", "FILE"}, func(a api.Automation) []string {
-				state := "enabled"
-				switch {
-				case !a.Enabled:
-					state = "disabled"
-				case a.Dormant != "":
-					state = "dormant"
-				}
-				var triggers []string
-				for _, t := range a.Triggers {
-					triggers = append(triggers, triggerText(t))
-				}
-				return []string{a.Name, state, a.EnvironmentID, strings.Join(triggers, "; "), a.Path}
-			})
+			return emitOf(c, all, func(a api.Automation) string { return a.Factory }, func(a api.Automation) string { return a.Name },
+				[]string{"NAME", "STATE", "ENVIRONMENT", "STARTED BY", "FILE"}, func(a api.Automation) []string {
+					state := "enabled"
+					switch {
+					case !a.Enabled:
+						state = "disabled"
+					case a.Dormant != "":
+						state = "dormant"
+					}
+					var triggers []string
+					for _, t := range a.Triggers {
+						triggers = append(triggers, triggerText(t))
+					}
+					return []string{a.Name, state, a.EnvironmentID, strings.Join(triggers, "; "), a.Path}
+				})
 		}),
 	}
 	outputFlag(list)

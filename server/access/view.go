@@ -68,7 +68,9 @@ func (v *View) only(asked string) (string, error) {
 
 // find reads the row with an id, given as text. A row of a factory that the caller may not
 // use is not found.
-func find[Row any](ctx context.Context, v *View, kind, text string, read func(context.Context, store.ID[Row]) (*Row, error), of func(*Row) string) (*Row, error) {
+func find[Row any](
+	ctx context.Context, v *View, kind, text string, read func(context.Context, store.ID[Row]) (*Row, error), of func(*Row) string,
+) (*Row, error) {
 	id, err := store.ParseID[Row](text)
 	if err != nil {
 		return nil, err
@@ -256,7 +258,8 @@ type Run struct {
 func (v *View) Runs(ctx context.Context, q store.RunQuery) ([]Run, error) {
 	if only := v.Factory; only != "" {
 		if slices.ContainsFunc(q.Factories, func(f string) bool { return f != only }) {
-			return nil, api.Refuse(api.NotAuthorized, "the key is for another factory", api.FieldProblem{Field: "factory", Message: strings.Join(q.Factories, ", ")})
+			return nil, api.Refuse(api.NotAuthorized, "the key is for another factory",
+				api.FieldProblem{Field: "factory", Message: strings.Join(q.Factories, ", ")})
 		}
 		q.Factories = []string{only}
 	}

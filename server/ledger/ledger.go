@@ -176,7 +176,9 @@ func (l *Ledger) Load(ctx context.Context, id store.ApplyID) (*applier.Revision,
 	return l.rebuild(ctx, a, nil)
 }
 
-func (l *Ledger) rebuild(ctx context.Context, a *store.Apply, secrets func(context.Context, []string) (map[string]applier.SecretValue, error)) (*applier.Revision, error) {
+func (l *Ledger) rebuild(
+	ctx context.Context, a *store.Apply, secrets func(context.Context, []string) (map[string]applier.SecretValue, error),
+) (*applier.Revision, error) {
 	tree, err := l.tree(ctx, a.ID)
 	if err != nil {
 		return nil, err

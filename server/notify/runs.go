@@ -65,5 +65,6 @@ func (t *Teller) Runs(cfg Runs) {
 }
 
 func (cfg *Runs) want(r *store.Run) bool {
-	return (len(cfg.States) == 0 || slices.Contains(cfg.States, string(r.State))) && (len(cfg.Automations) == 0 || slices.Contains(cfg.Automations, r.Automation))
+	return (len(cfg.States) == 0 || slices.Contains(cfg.States, string(r.State))) &&
+		(len(cfg.Automations) == 0 || slices.Contains(cfg.Automations, r.Automation))
 }
