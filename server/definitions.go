@@ -144,10 +144,10 @@ func (s *Server) verdict(c *gin.Context) ([]byte, error) {
 }
 
 // takeTurn waits until a check may run, but at most for s.patience.
-func (s *Server) takeTurn(c *gin.Context, places *semaphore.Weighted) error {
+func (s *Server) takeTurn(c *gin.Context, slots *semaphore.Weighted) error {
 	ctx, cancel := context.WithTimeout(c.Request.Context(), s.patience)
 	defer cancel()
-	if places.Acquire(ctx, 1) == nil {
+	if slots.Acquire(ctx, 1) == nil {
 		return nil
 	}
 	c.Header("Retry-After", strconv.Itoa(int(s.patience/time.Second)))

@@ -141,7 +141,7 @@ func TestValidateKey(t *testing.T) {
 // be done in time.
 func TestValidateSlowReaders(t *testing.T) {
 	f := newFixture(t)
-	f.patience = time.Second // an answer that holds a place makes the others wait this long
+	f.patience = time.Second // an answer that holds a slot makes the others wait this long
 	body := files(t, "factory.yaml", "schemaVersion: v1alpha1\nname: X\n", "webhooks/a.yaml", "secretNam: A\n")
 	writing, read := make(chan *slowReader), make(chan struct{})
 	var wg sync.WaitGroup

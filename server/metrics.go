@@ -102,7 +102,7 @@ func (g storeFigures) Collect(ch chan<- prometheus.Metric) {
 	if g.disk != nil {
 		states, err := g.disk.All()
 		for _, s := range states {
-			ch <- prometheus.MustNewConstMetric(g.free, prometheus.GaugeValue, float64(s.Free), s.Place)
+			ch <- prometheus.MustNewConstMetric(g.free, prometheus.GaugeValue, float64(s.Free), s.Volume)
 		}
 		if err != nil {
 			ch <- prometheus.NewInvalidMetric(g.free, err)

@@ -45,7 +45,7 @@ func (s *Server) failWith(c *gin.Context, err error) {
 		fail(c, api.IdempotencyMismatch, err.Error())
 	case errors.Is(err, store.ErrNoRoom):
 		fail(c, api.Unavailable, err.Error())
-	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrBackup), errors.Is(err, delivery.ErrNotLive), errors.Is(err, delivery.ErrNoPayload):
+	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrBackup), errors.Is(err, delivery.ErrNotLive), errors.Is(err, delivery.ErrNotAccepted):
 		fail(c, api.Conflict, err.Error())
 	case errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrClosed), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		fail(c, api.Unavailable, "the store cannot commit; try again")

@@ -55,7 +55,7 @@ func (s *Server) ping(ctx context.Context) error {
 
 // storage is the state of the disk and the store.
 func (s *Server) storage(ctx context.Context) api.Storage {
-	out := api.Storage{Problems: []string{}, Places: []api.Place{}}
+	out := api.Storage{Problems: []string{}, Volumes: []api.Volume{}}
 	level := disk.Enough
 	if s.cfg.Disk != nil {
 		states, err := s.cfg.Disk.All()
@@ -63,11 +63,11 @@ func (s *Server) storage(ctx context.Context) api.Storage {
 			out.Problems = append(out.Problems, err.Error())
 		}
 		for _, state := range states {
-			p := api.Place{Name: state.Place, FreeBytes: state.Free, TotalBytes: state.Total}
+			p := api.Volume{Name: state.Volume, FreeBytes: state.Free, TotalBytes: state.Total}
 			if state.Files > 0 {
 				p.FreeFiles = &state.FreeFiles
 			}
-			out.Places = append(out.Places, p)
+			out.Volumes = append(out.Volumes, p)
 			if problem := state.Problem(); problem != "" {
 				out.Problems = append(out.Problems, problem)
 			}

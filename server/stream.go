@@ -93,7 +93,7 @@ func (s *streams) stop() {
 // once and in order, from Last-Event-ID on. It ends when the run ends. Ids are SEQ.STATE:
 // the last event and the last state that were sent.
 func (s *Server) runEvents(ctx context.Context, c *call, r access.Run) (done written, err error) {
-	from, err := parsePlace(cmp.Or(c.GetHeader("Last-Event-ID"), c.Query("last_event_id")))
+	from, err := parsePosition(cmp.Or(c.GetHeader("Last-Event-ID"), c.Query("last_event_id")))
 	if err != nil {
 		return done, err
 	}
@@ -149,19 +149,19 @@ func (c *call) keyWorks() bool {
 	return !errors.Is(err, store.ErrKey)
 }
 
-// parsePlace reads an id of runEvents.
-func parsePlace(id string) (run.Place, error) {
+// parsePosition reads an id of runEvents.
+func parsePosition(id string) (run.Position, error) {
 	if id == "" {
-		return run.Place{}, nil
+		return run.Position{}, nil
 	}
 	number, state, _ := strings.Cut(id, ".")
 	seq, err := strconv.ParseInt(number, 10, 64)
 	for _, known := range store.RunStates {
 		if err == nil && seq >= 0 && string(known) == state {
-			return run.Place{Seq: seq, State: known}, nil
+			return run.Position{Seq: seq, State: known}, nil
 		}
 	}
-	return run.Place{}, invalid("Last-Event-ID", "is not an id of these events")
+	return run.Position{}, invalid("Last-Event-ID", "is not an id of these events")
 }
 
 // eventWriter writes server-sent events.
@@ -195,7 +195,7 @@ func (w *eventWriter) tell(n *run.News) error {
 	if err != nil {
 		return err
 	}
-	err = w.write(fmt.Sprintf("id: %d.%s\nevent: %s\ndata: %s\n\n", n.Place.Seq, n.Place.State, kind, text))
+	err = w.write(fmt.Sprintf("id: %d.%s\nevent: %s\ndata: %s\n\n", n.Position.Seq, n.Position.State, kind, text))
 	if err == nil && (n.Last || w.waiting > maxUnflushed) {
 		err = w.flush()
 	}

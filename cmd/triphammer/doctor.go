@@ -59,7 +59,7 @@ func doctor(c *cobra.Command, _ []string) error {
 		default:
 			say(true, "server", "version "+s.Version)
 		}
-		for _, p := range s.Storage.Places {
+		for _, p := range s.Storage.Volumes {
 			detail := fmt.Sprintf("%s: %s of %s are free", p.Name, disk.Bytes(p.FreeBytes), disk.Bytes(p.TotalBytes))
 			if p.FreeFiles != nil {
 				detail += fmt.Sprintf(", and %d inodes", *p.FreeFiles)

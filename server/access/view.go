@@ -315,7 +315,7 @@ func (r Run) FirstEvent(ctx context.Context, kind string) (time.Time, error) {
 }
 
 // Follow follows the run, like run.Feed.
-func (r Run) Follow(ctx context.Context, from run.Place, quiet time.Duration, tell func(*run.News) error) error {
+func (r Run) Follow(ctx context.Context, from run.Position, quiet time.Duration, tell func(*run.News) error) error {
 	return r.data.cfg.Runs.Feed().Follow(ctx, r.ID, from, quiet, tell)
 }
 

@@ -31,11 +31,11 @@ type Storage struct {
 	// failing (deliveries are not accepted).
 	State    string   `json:"state"`
 	Problems []string `json:"problems"` // texts for people
-	Places   []Place  `json:"places"`
+	Volumes  []Volume `json:"places"`
 }
 
-// Place is the file system of the data directory or of the workspaces.
-type Place struct {
+// Volume is the file system of the data directory or of the workspaces.
+type Volume struct {
 	Name       string `json:"name"` // data or workspaces
 	FreeBytes  int64  `json:"free_bytes"`
 	TotalBytes int64  `json:"total_bytes"`

@@ -35,10 +35,10 @@ var keptHeaders = []string{
 	"Sentry-Hook-Resource",
 }
 
-func (a *attempt) authenticate() error { return a.hook.Verifier.Verify(a.signed()) }
+func (a *incoming) authenticate() error { return a.hook.Verifier.Verify(a.signed()) }
 
 // failureKey says whose budget a failed authentication spends.
-func (a *attempt) failureKey() failureKey { return failureKey{a.hook.UID, Network(a.Client)} }
+func (a *incoming) failureKey() failureKey { return failureKey{a.hook.UID, Network(a.Client)} }
 
 // Network is the range of addresses that counts as one client. For IPv4 that is one
 // address, because the neighbouring ones often belong to others. For IPv6 it is the /64
@@ -55,7 +55,7 @@ func Network(addr netip.Addr) netip.Prefix {
 
 // identity is the identity of the delivery, from the first source that has a value (SPEC
 // C6.2).
-func (a *attempt) identity() store.Identity {
+func (a *incoming) identity() store.Identity {
 	if name := a.hook.Def.DeliveryIDHeader; name != "" {
 		if value := headerValue(a.Header, name); value != "" {
 			return store.Identity{Source: store.IdentityHeader, Value: value}
@@ -74,7 +74,7 @@ func (a *attempt) identity() store.Identity {
 
 // providerHeaders are the headers in which the provider identifies a delivery. Only a
 // webhook with a signature scheme has a provider.
-func (a *attempt) providerHeaders() []string {
+func (a *incoming) providerHeaders() []string {
 	if a.hook.Def.Scheme == nil {
 		return nil
 	}
@@ -96,7 +96,7 @@ func digest(data []byte) string {
 
 // keptHeaders are the headers that are stored with the delivery. They never hold a
 // credential (SPEC 5.10).
-func (a *attempt) keptHeaders() map[string]string {
+func (a *incoming) keptHeaders() map[string]string {
 	var kept map[string]string
 	keep := func(name string) {
 		value := a.Header.Get(name)

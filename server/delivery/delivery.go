@@ -160,7 +160,7 @@ func (s *Service) Receive(ctx context.Context, req *Request) Answer {
 		s.cfg.Observe(Observation{Status: answer.Status, Reason: answer.Reason, Took: s.cfg.Now().Sub(now)})
 		return answer
 	}
-	answer := s.receive(ctx, &attempt{Request: req, hook: hook, at: now})
+	answer := s.receive(ctx, &incoming{Request: req, hook: hook, at: now})
 	s.cfg.Observe(Observation{
 		Factory: hook.Factory, Webhook: hook.Def.Name,
 		Status: answer.Status, Reason: answer.Reason, Took: s.cfg.Now().Sub(now),
@@ -168,15 +168,15 @@ func (s *Service) Receive(ctx context.Context, req *Request) Answer {
 	return answer
 }
 
-// attempt is a request that Receive is deciding.
-type attempt struct {
+// incoming is a request that Receive is deciding.
+type incoming struct {
 	*Request
 	hook *applier.Webhook
 	at   time.Time
 	body []byte
 }
 
-func (s *Service) receive(ctx context.Context, a *attempt) Answer {
+func (s *Service) receive(ctx context.Context, a *incoming) Answer {
 	verifier := a.hook.Verifier
 	if !verifier.NeedsBody() {
 		if err := a.authenticate(); err != nil {
@@ -207,7 +207,7 @@ func (s *Service) receive(ctx context.Context, a *attempt) Answer {
 	return s.accept(ctx, a, matched)
 }
 
-func (s *Service) accept(ctx context.Context, a *attempt, matched []int) Answer {
+func (s *Service) accept(ctx context.Context, a *incoming, matched []int) Answer {
 	d := a.entry(store.Accepted)
 	d.Identity = a.identity()
 	recorded, err := s.record(ctx, a.hook, d, a.body, matched)
@@ -236,7 +236,7 @@ func (s *Service) record(ctx context.Context, hook *applier.Webhook, d store.Del
 	return recorded, err
 }
 
-func (s *Service) readBody(ctx context.Context, a *attempt) (Answer, bool) {
+func (s *Service) readBody(ctx context.Context, a *incoming) (Answer, bool) {
 	if a.ContentLength > MaxBody {
 		return s.rejectSize(ctx, a), false
 	}
@@ -256,7 +256,7 @@ func (s *Service) readBody(ctx context.Context, a *attempt) (Answer, bool) {
 
 // spendUnverified spends the budget of failed authentications for a body that cannot be
 // authenticated, because the verifier needs all of it (SPEC 5.8).
-func (s *Service) spendUnverified(a *attempt) (Answer, bool) {
+func (s *Service) spendUnverified(a *incoming) (Answer, bool) {
 	if !a.hook.Verifier.NeedsBody() {
 		return Answer{}, true
 	}
@@ -266,7 +266,7 @@ func (s *Service) spendUnverified(a *attempt) (Answer, bool) {
 
 // rejectBroken records an incomplete body. It does so even if the sender has disconnected,
 // which is often the case.
-func (s *Service) rejectBroken(ctx context.Context, a *attempt, failure *BodyError) Answer {
+func (s *Service) rejectBroken(ctx context.Context, a *incoming, failure *BodyError) Answer {
 	if answer, ok := s.spendUnverified(a); !ok {
 		return answer
 	}
@@ -280,7 +280,7 @@ func (s *Service) rejectBroken(ctx context.Context, a *attempt, failure *BodyErr
 }
 
 // rejectSize records a body that is above the limit.
-func (s *Service) rejectSize(ctx context.Context, a *attempt) Answer {
+func (s *Service) rejectSize(ctx context.Context, a *incoming) Answer {
 	if answer, ok := s.spendUnverified(a); !ok {
 		return answer
 	}
@@ -292,7 +292,7 @@ func (s *Service) rejectSize(ctx context.Context, a *attempt) Answer {
 	return s.reject(ctx, d, http.StatusRequestEntityTooLarge)
 }
 
-func (s *Service) rejectCredential(ctx context.Context, a *attempt, failure error) Answer {
+func (s *Service) rejectCredential(ctx context.Context, a *incoming, failure error) Answer {
 	if wait, ok := s.failures.admit(a.failureKey(), a.at); !ok {
 		return Answer{Status: http.StatusTooManyRequests, RetryAfter: retryAfter(wait), Reason: ReasonFailures}
 	}
@@ -307,7 +307,7 @@ func (s *Service) rejectCredential(ctx context.Context, a *attempt, failure erro
 	return s.reject(ctx, d, http.StatusUnauthorized)
 }
 
-func (s *Service) rejectJSON(ctx context.Context, a *attempt, failure error) Answer {
+func (s *Service) rejectJSON(ctx context.Context, a *incoming, failure error) Answer {
 	d := a.entry(store.RejectedInvalidJSON)
 	d.Reason, d.Detail = ReasonInvalidJSON, failure.Error()
 	if syntax := (*jsonscan.SyntaxError)(nil); errors.As(failure, &syntax) {
@@ -335,8 +335,8 @@ func (s *Service) unavailable(ctx context.Context, err error) Answer {
 	return Answer{Status: http.StatusServiceUnavailable, RetryAfter: 5, Reason: ReasonUnavailable}
 }
 
-// entry is the delivery to record for an attempt. accept adds the identity.
-func (a *attempt) entry(outcome store.Outcome) store.Delivery {
+// entry is the delivery to record for a request. accept adds the identity.
+func (a *incoming) entry(outcome store.Outcome) store.Delivery {
 	apply, _ := store.ParseID[store.Apply](a.hook.Revision.ApplyID) // valid, because the store made it
 	return store.Delivery{
 		Factory:          a.hook.Factory,

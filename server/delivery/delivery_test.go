@@ -449,7 +449,7 @@ func TestReplay(t *testing.T) {
 		}
 	}
 	f.Receive(t.Context(), request("token", `{`, bearer()...))
-	if _, err := f.Replay(t.Context(), f.log(t)[0].ID); !errors.Is(err, ErrNoPayload) {
+	if _, err := f.Replay(t.Context(), f.log(t)[0].ID); !errors.Is(err, ErrNotAccepted) {
 		t.Errorf("%v", err)
 	}
 	if _, err := f.Replay(t.Context(), 1); !errors.Is(err, store.ErrNotFound) {

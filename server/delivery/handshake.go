@@ -14,7 +14,7 @@ import (
 const ReasonHandshake = "handshake"
 
 // challenge answers a question of a sender that is authenticated.
-func (s *Service) challenge(a *attempt) (Answer, bool) {
+func (s *Service) challenge(a *incoming) (Answer, bool) {
 	reply, ok := a.hook.Verifier.Challenge(a.signed())
 	if !ok {
 		return Answer{}, false
@@ -26,7 +26,7 @@ func (s *Service) challenge(a *attempt) (Answer, bool) {
 // a question. Therefore it spends the budget of failed authentications, the answer does
 // not depend on a secret, and a secret that comes with the question waits until somebody
 // confirms it.
-func (s *Service) greet(ctx context.Context, a *attempt) (Answer, bool) {
+func (s *Service) greet(ctx context.Context, a *incoming) (Answer, bool) {
 	scheme := a.hook.Def.Scheme
 	if scheme == nil {
 		return Answer{}, false
@@ -52,7 +52,7 @@ func (s *Service) greet(ctx context.Context, a *attempt) (Answer, bool) {
 }
 
 // signed is the request in the form that verifiers take.
-func (a *attempt) signed() *signature.Request {
+func (a *incoming) signed() *signature.Request {
 	return &signature.Request{
 		Method: http.MethodPost, URL: a.URL, Header: a.Header, PathToken: a.PathToken, Body: a.body, Now: a.at,
 	}

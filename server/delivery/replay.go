@@ -11,8 +11,8 @@ import (
 
 // Errors of Replay, for errors.Is.
 var (
-	// ErrNoPayload: only accepted deliveries keep their payload.
-	ErrNoPayload = errors.New("only an accepted delivery keeps its payload")
+	// ErrNotAccepted: only accepted deliveries keep their payload.
+	ErrNotAccepted = errors.New("only an accepted delivery keeps its payload")
 	// ErrNotLive: the webhook is deleted or disabled.
 	ErrNotLive = errors.New("the webhook of this delivery is deleted or disabled")
 )
@@ -26,7 +26,7 @@ func (s *Service) Replay(ctx context.Context, id store.DeliveryID) (store.Record
 		return store.Recorded{}, err
 	}
 	if old.Outcome != store.Accepted {
-		return store.Recorded{}, fmt.Errorf("delivery %s cannot be replayed: %w", id, ErrNoPayload)
+		return store.Recorded{}, fmt.Errorf("delivery %s cannot be replayed: %w", id, ErrNotAccepted)
 	}
 	body, err := s.cfg.Store.Payload(ctx, id)
 	if err != nil {
@@ -40,7 +40,7 @@ func (s *Service) Replay(ctx context.Context, id store.DeliveryID) (store.Record
 	if err != nil {
 		return store.Recorded{}, fmt.Errorf("delivery %s: stored payload: %w", id, err)
 	}
-	a := &attempt{Request: &Request{}, hook: hook, at: s.cfg.Now(), body: body}
+	a := &incoming{Request: &Request{}, hook: hook, at: s.cfg.Now(), body: body}
 	d := a.entry(store.Accepted)
 	d.Identity = store.Identity{Source: store.IdentityReplay, Value: rand.Text()}
 	d.ReplayOf, d.Headers, d.ClientAddr = old.ID, old.Headers, ""

@@ -126,9 +126,9 @@ const (
 // String is the level as a word of the API.
 func (l Level) String() string { return [...]string{"ok", "low", "critical"}[l] }
 
-// State is the result of one look at a place.
+// State is the result of one look at a volume.
 type State struct {
-	Place string // "data" or "workspaces"
+	Volume string // "data" or "workspaces"
 	Room
 	Floor int64 // bytes that must stay free
 	Level Level
@@ -145,10 +145,10 @@ func (s State) Problem() string {
 		return ""
 	}
 	if s.Inodes {
-		return fmt.Sprintf("the file system of the %s has %d of %d inodes left: too many small files", placeNames[s.Place], s.FreeFiles, s.Files)
+		return fmt.Sprintf("the file system of the %s has %d of %d inodes left: too many small files", volumeNames[s.Volume], s.FreeFiles, s.Files)
 	}
 	return fmt.Sprintf("the file system of the %s has %s of %s left, less than the %s that --min-free asks for",
-		placeNames[s.Place], Bytes(s.Free), Bytes(s.Total), Bytes(s.Floor))
+		volumeNames[s.Volume], Bytes(s.Free), Bytes(s.Total), Bytes(s.Floor))
 }
 
 // Places that are watched.
@@ -157,9 +157,9 @@ const (
 	Workspaces = "workspaces"
 )
 
-var placeNames = map[string]string{Data: "data directory", Workspaces: "workspaces"}
+var volumeNames = map[string]string{Data: "data directory", Workspaces: "workspaces"}
 
-// Watch looks at the places of a server. It is safe for concurrent use.
+// Watch looks at the volumes of a server. It is safe for concurrent use.
 type Watch struct {
 	floor Floor
 	dirs  map[string]string
@@ -173,23 +173,23 @@ func NewWatch(floor Floor, data, workspaces string) *Watch {
 	return &Watch{floor: floor, dirs: map[string]string{Data: data, Workspaces: workspaces}, last: make(map[string]Level)}
 }
 
-// Look measures a place.
-func (w *Watch) Look(place string) (State, error) {
-	room, err := Measure(w.dirs[place])
+// Look measures a volume.
+func (w *Watch) Look(volume string) (State, error) {
+	room, err := Measure(w.dirs[volume])
 	if err != nil {
-		return State{Place: place}, err
+		return State{Volume: volume}, err
 	}
-	return w.level(place, room), nil
+	return w.level(volume, room), nil
 }
 
-// level decides the level of a place. To return to a better level, a quarter more than
+// level decides the level of a volume. To return to a better level, a quarter more than
 // its limit must be free, so that the level does not change back and forth.
-func (w *Watch) level(place string, room Room) State {
-	s := State{Place: place, Room: room}
+func (w *Watch) level(volume string, room Room) State {
+	s := State{Volume: volume, Room: room}
 	bytes, files := w.floor.of(room)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	was := w.last[place]
+	was := w.last[volume]
 	s.Floor = bytes
 	below := func(part int64, level Level) bool {
 		floor, filesFloor := bytes/part, files/part
@@ -208,14 +208,14 @@ func (w *Watch) level(place string, room Room) State {
 	case below(1, Low):
 		s.Level = Low
 	}
-	w.last[place] = s.Level
+	w.last[volume] = s.Level
 	return s
 }
 
-// All looks at every place. The error joins those of the places that could not be read.
+// All looks at every volume. The error joins those of the volumes that could not be read.
 func (w *Watch) All() (states []State, err error) {
-	for _, place := range []string{Data, Workspaces} {
-		s, lookErr := w.Look(place)
+	for _, volume := range []string{Data, Workspaces} {
+		s, lookErr := w.Look(volume)
 		if err = errors.Join(err, lookErr); lookErr == nil {
 			states = append(states, s)
 		}

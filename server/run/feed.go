@@ -154,27 +154,27 @@ func (f *Feed) refresh(ctx context.Context, runID store.RunID, t *topic) (finish
 	return err == nil && run.State.Terminal()
 }
 
-// Place is the position of a follower: the number of the last event and the last state
+// Position is how far a follower is: the number of the last event and the last state
 // that it was given.
-type Place struct {
+type Position struct {
 	Seq   int64
 	State store.RunState // empty: none
 }
 
 // News is one message to a follower: a state or an event.
 type News struct {
-	Place Place // after it
-	Run   *store.Run
-	Event *store.Event // nil: the run is in State now
-	State store.RunState
-	Last  bool // there is nothing more at the moment
+	Position Position // after it
+	Run      *store.Run
+	Event    *store.Event // nil: the run is in State now
+	State    store.RunState
+	Last     bool // there is nothing more at the moment
 }
 
-// Follow calls tell with everything that happens to a run after a place, in order and
+// Follow calls tell with everything that happens to a run after a position, in order and
 // each once: QUEUED, INPROGRESS, the events of its transcript, and its end. It returns
 // after the end, or when ctx ends or tell fails. If nothing happens for as long as quiet,
 // it calls tell without news.
-func (f *Feed) Follow(ctx context.Context, runID store.RunID, from Place, quiet time.Duration, tell func(*News) error) error {
+func (f *Feed) Follow(ctx context.Context, runID store.RunID, from Position, quiet time.Duration, tell func(*News) error) error {
 	t, leave := f.join(ctx, runID)
 	defer leave()
 	silence := time.NewTicker(quiet)
@@ -203,12 +203,12 @@ func (f *Feed) Follow(ctx context.Context, runID store.RunID, from Place, quiet 
 	}
 }
 
-// catchUp tells everything up to an event, and moves the place there.
-func (f *Feed) catchUp(ctx context.Context, run *store.Run, events []store.Event, last int64, at *Place, tell func(*News) error) error {
+// catchUp tells everything up to an event, and moves the position there.
+func (f *Feed) catchUp(ctx context.Context, run *store.Run, events []store.Event, last int64, at *Position, tell func(*News) error) error {
 	state := func(s store.RunState) error {
 		at.State = s
 		more := at.Seq < last || run.State.Terminal() && s != run.State
-		return tell(&News{Place: *at, Run: run, State: s, Last: !more})
+		return tell(&News{Position: *at, Run: run, State: s, Last: !more})
 	}
 	if at.State == "" {
 		if err := state(store.Queued); err != nil {
@@ -235,7 +235,7 @@ func (f *Feed) catchUp(ctx context.Context, run *store.Run, events []store.Event
 		}
 		for i := range some {
 			at.Seq = some[i].Seq
-			if err := tell(&News{Place: *at, Run: run, Event: &some[i], Last: at.Seq >= last && !run.State.Terminal()}); err != nil {
+			if err := tell(&News{Position: *at, Run: run, Event: &some[i], Last: at.Seq >= last && !run.State.Terminal()}); err != nil {
 				return err
 			}
 		}

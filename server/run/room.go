@@ -54,7 +54,7 @@ func (m *Manager) lookAtDisk() (workspaces disk.State) {
 	}
 	problem := ""
 	for _, s := range states {
-		if s.Place == disk.Workspaces {
+		if s.Volume == disk.Workspaces {
 			workspaces = s
 		}
 		if problem == "" {
