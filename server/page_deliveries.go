@@ -1,0 +1,33 @@
+package server
+
+import (
+	"context"
+	"errors"
+
+	"triphammer/server/access"
+	"triphammer/server/dashboard"
+	"triphammer/server/store"
+)
+
+func deliveriesPage(ctx context.Context, c *call) (dashboard.Deliveries, error) {
+	before, err := store.ParseID[store.Delivery](c.Query("cursor"))
+	if err != nil {
+		return dashboard.Deliveries{}, err
+	}
+	all, err := c.Deliveries(ctx, store.DeliveryQuery{Before: before, Limit: pageSize + 1})
+	all, info := page(all, pageSize, func(d *store.Delivery) string { return d.ID.String() })
+	return dashboard.Deliveries{Page: c.page("Deliveries"), Deliveries: all, Next: info.NextCursor}, err
+}
+
+func deliveryPage(ctx context.Context, c *call, d access.Delivery) (page dashboard.Delivery, err error) {
+	page.Page = c.page("Delivery " + d.ID.String())
+	if page.Trace, err = d.Trace(ctx); err != nil {
+		return page, err
+	}
+	payload, err := d.Payload(ctx)
+	if page.Damaged = errors.Is(err, store.ErrDamaged); err != nil && !page.Damaged && !errors.Is(err, store.ErrNotFound) {
+		return page, err
+	}
+	page.Payload, page.Truncated = dashboard.PayloadText(payload)
+	return page, nil
+}
