@@ -9,10 +9,9 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"triphammer/server/api"
-
 	"triphammer/applier"
 	"triphammer/server/access"
+	"triphammer/server/api"
 	"triphammer/server/secret"
 	"triphammer/server/store"
 )

@@ -11,9 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"triphammer/server/api"
-
 	"triphammer/schema"
+	"triphammer/server/api"
 )
 
 func files(t *testing.T, all ...string) string {

@@ -28,9 +28,8 @@ import (
 	"time"
 	"unicode/utf16"
 
-	"triphammer/server/api"
-
 	"triphammer/factory/signature"
+	"triphammer/server/api"
 	"triphammer/server/delivery"
 )
 

@@ -12,7 +12,6 @@ import (
 
 	"triphammer/server/access"
 	"triphammer/server/api"
-
 	"triphammer/server/run"
 	"triphammer/server/store"
 )

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"triphammer/server/api"
-
 	"triphammer/server/store"
 )
 

@@ -27,8 +27,6 @@ import (
 	"testing/fstest"
 	"time"
 
-	"triphammer/server/api"
-
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/getkin/kin-openapi/routers"
@@ -37,6 +35,7 @@ import (
 	"triphammer/applier"
 	"triphammer/applier/gitrepo"
 	"triphammer/server/access"
+	"triphammer/server/api"
 	"triphammer/server/delivery"
 	"triphammer/server/ledger"
 	"triphammer/server/run"

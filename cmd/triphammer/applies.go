@@ -6,9 +6,9 @@ import (
 	"net/http"
 	"net/url"
 
-	"triphammer/server/api"
-
 	"github.com/spf13/cobra"
+
+	"triphammer/server/api"
 )
 
 func appliesCommand() *cobra.Command {

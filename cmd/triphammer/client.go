@@ -18,9 +18,9 @@ import (
 	"sync"
 	"time"
 
-	"triphammer/server/api"
-
 	"github.com/spf13/cobra"
+
+	"triphammer/server/api"
 )
 
 // client calls the API of a server, over the network or over the socket in the data

@@ -12,12 +12,11 @@ import (
 	"slices"
 	"strings"
 
-	"triphammer/server/api"
-
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"triphammer/server"
+	"triphammer/server/api"
 	"triphammer/server/secret"
 	"triphammer/server/store"
 )

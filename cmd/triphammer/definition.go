@@ -7,9 +7,9 @@ import (
 	"net/url"
 	"time"
 
-	"triphammer/server/api"
-
 	"github.com/spf13/cobra"
+
+	"triphammer/server/api"
 )
 
 // definitionCommand has the commands that show which commits served, and that pin one.

@@ -10,10 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"triphammer/server/api"
-
 	"github.com/spf13/cobra"
 
+	"triphammer/server/api"
 	"triphammer/server/delivery"
 	"triphammer/server/store"
 )

@@ -14,14 +14,13 @@ import (
 	"strings"
 	"time"
 
-	"triphammer/server/api"
-
 	"github.com/spf13/cobra"
 
 	"triphammer/applier"
 	"triphammer/applier/gitrepo"
 	"triphammer/factory"
 	"triphammer/schema"
+	"triphammer/server/api"
 	"triphammer/server/secret"
 	"triphammer/server/store"
 )

@@ -6,10 +6,9 @@ import (
 	"runtime"
 	"strings"
 
-	"triphammer/server/api"
-
 	"github.com/spf13/cobra"
 
+	"triphammer/server/api"
 	"triphammer/server/disk"
 )
 

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"triphammer/server/api"
-
 	"triphammer/server/sandbox"
 )
 

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"triphammer/server/api"
-
 	"github.com/spf13/cobra"
+
+	"triphammer/server/api"
 )
 
 func keysCommand() *cobra.Command {

@@ -9,9 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"triphammer/server/api"
-
 	"triphammer/factory/signature"
+	"triphammer/server/api"
 )
 
 // TestRunNotice: a server tells one address how runs ended, as Standard Webhooks

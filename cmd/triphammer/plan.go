@@ -9,13 +9,12 @@ import (
 	"slices"
 	"strings"
 
-	"triphammer/server/api"
-
 	"github.com/spf13/cobra"
 
 	"triphammer/applier"
 	"triphammer/applier/gitrepo"
 	"triphammer/schema"
+	"triphammer/server/api"
 )
 
 // planOptions are the flags of plan.

@@ -19,10 +19,9 @@ import (
 	"testing"
 	"time"
 
-	"triphammer/server/api"
-
 	"triphammer/applier/gitrepo/gittest"
 	"triphammer/factory/signature"
+	"triphammer/server/api"
 )
 
 // proxy is a CONNECT proxy that leads everybody to one address.

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"triphammer/server/api"
-
 	"github.com/spf13/cobra"
+
+	"triphammer/server/api"
 )
 
 func runsCommand() *cobra.Command {

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"triphammer/server/api"
-
 	"triphammer/server/run"
 )
 

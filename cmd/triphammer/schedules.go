@@ -7,9 +7,9 @@ import (
 	"net/http"
 	"net/url"
 
-	"triphammer/server/api"
-
 	"github.com/spf13/cobra"
+
+	"triphammer/server/api"
 )
 
 func schedulesCommand() *cobra.Command {

@@ -12,11 +12,10 @@ import (
 	"slices"
 	"strings"
 
-	"triphammer/server/api"
-
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"triphammer/server/api"
 	"triphammer/server/secret"
 	"triphammer/server/store"
 )

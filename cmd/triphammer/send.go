@@ -18,12 +18,11 @@ import (
 	"strings"
 	"time"
 
-	"triphammer/server/api"
-
 	"github.com/spf13/cobra"
 
 	"triphammer/applier/gitrepo"
 	"triphammer/factory/signature"
+	"triphammer/server/api"
 	"triphammer/server/delivery"
 	"triphammer/server/secret"
 )

@@ -25,9 +25,8 @@ import (
 	"testing"
 	"time"
 
-	"triphammer/server/api"
-
 	"triphammer/factory/signature"
+	"triphammer/server/api"
 )
 
 // sender is a package that a sender of webhooks publishes for its customers.

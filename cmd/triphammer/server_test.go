@@ -17,9 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"triphammer/server/api"
-
 	"triphammer/factory/signature"
+	"triphammer/server/api"
 )
 
 // world is a repository, a data directory and a server process on them.

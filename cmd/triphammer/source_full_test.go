@@ -11,9 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"triphammer/server/api"
-
 	"triphammer/applier/gitrepo/gittest"
+	"triphammer/server/api"
 )
 
 // until asks for the status until it is so.

@@ -9,12 +9,11 @@ import (
 	"strings"
 	"time"
 
-	"triphammer/server/api"
-
 	"github.com/spf13/cobra"
 
 	"triphammer/applier"
 	"triphammer/schema"
+	"triphammer/server/api"
 )
 
 func statusCommand() *cobra.Command {

@@ -19,9 +19,8 @@ import (
 	"testing"
 	"time"
 
-	"triphammer/server/api"
-
 	"triphammer/factory/signature"
+	"triphammer/server/api"
 )
 
 // fewDescriptors makes a test start the program with so many files that it may

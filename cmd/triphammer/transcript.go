@@ -6,10 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"triphammer/server/api"
-
 	"golang.org/x/term"
 
+	"triphammer/server/api"
 	"triphammer/server/run"
 )
 

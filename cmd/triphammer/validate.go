@@ -10,14 +10,13 @@ import (
 	"path/filepath"
 	"strings"
 
-	"triphammer/server/api"
-
 	"github.com/spf13/cobra"
 
 	"triphammer/applier"
 	"triphammer/applier/gitrepo"
 	"triphammer/factory"
 	"triphammer/schema"
+	"triphammer/server/api"
 )
 
 // treeOptions are the flags of commands that read a tree on this machine.

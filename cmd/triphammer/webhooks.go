@@ -9,11 +9,10 @@ import (
 	"slices"
 	"strings"
 
-	"triphammer/server/api"
-
 	"github.com/spf13/cobra"
 
 	"triphammer/factory/signature"
+	"triphammer/server/api"
 )
 
 func webhooksCommand() *cobra.Command {
