@@ -6,11 +6,8 @@ import (
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/elliptic"
-	"crypto/hmac"
 	"crypto/rand"
 	"crypto/rsa"
-	"crypto/sha1"
-	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/hex"
@@ -18,7 +15,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"hash"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -27,7 +23,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-	"unicode/utf8"
 )
 
 type vector struct {
@@ -334,59 +329,6 @@ func TestNoSecret(t *testing.T) {
 	}
 }
 
-// TestNoDowngrade: a weaker proof than the scheme's own is no proof, even where
-// the sender, or another scheme of it, sends one beside the other.
-func TestNoDowngrade(t *testing.T) {
-	mac := func(h func() hash.Hash, body, secret string) string {
-		m := hmac.New(h, []byte(secret))
-		m.Write([]byte(body))
-		return hex.EncodeToString(m.Sum(nil))
-	}
-	const body = "{}"
-	for _, c := range []struct {
-		scheme  string
-		headers func(secret string) []string
-	}{
-		{"github", func(s string) []string { return []string{"X-Hub-Signature", "sha1=" + mac(sha1.New, body, s)} }},
-		{"github", func(s string) []string { return []string{"X-Hub-Signature-256", "sha1=" + mac(sha1.New, body, s)} }},
-		{"bitbucket", func(s string) []string { return []string{"X-Hub-Signature", "sha1=" + mac(sha1.New, body, s)} }},
-		{"jira", func(s string) []string { return []string{"X-Hub-Signature", "sha1=" + mac(sha1.New, body, s)} }},
-		{"gitlab_signed", func(s string) []string { return []string{"X-Gitlab-Token", s} }},
-		{"buildkite", func(s string) []string { return []string{"X-Buildkite-Token", s} }},
-		{"vapi", func(s string) []string { return []string{"X-Vapi-Secret", s} }},
-		{"gitea", func(s string) []string { return []string{"X-Hub-Signature-256", "sha256=" + mac(sha256.New, body, s)} }},
-		{"forgejo", func(s string) []string {
-			return []string{"X-Forgejo-Signature", "", "X-Gitea-Signature", mac(sha256.New, body, s)}
-		}},
-		{"forgejo", func(s string) []string {
-			return []string{"X-Forgejo-Signature", "00", "X-Gitea-Signature", mac(sha256.New, body, s)}
-		}},
-		{"cal_com", func(string) []string { return []string{"X-Cal-Signature-256", "no-secret-provided"} }},
-		{"stripe", func(s string) []string {
-			return []string{"Stripe-Signature", "t=1700000000,v0=" + mac(sha256.New, "1700000000."+body, s)}
-		}},
-		{"circleci", func(s string) []string { return []string{"Circleci-Signature", "v0=" + mac(sha256.New, body, s)} }},
-		{"ghost", func(s string) []string { return []string{"X-Ghost-Signature", "sha256=" + mac(sha256.New, body, s)} }},
-		{"hubspot_v3", func(s string) []string { return []string{"X-Hubspot-Signature", mac(sha256.New, body, s)} }},
-		{"standard_webhooks_v1a", func(s string) []string {
-			return []string{"Webhook-Id", "m", "Webhook-Timestamp", "1700000000", "Webhook-Signature", "v1," + mac(sha256.New, "m.1700000000."+body, s)}
-		}},
-		{"livekit", func(string) []string { return []string{"Authorization", "eyJhbGciOiJub25lIn0.e30."} }},
-		{"vonage", func(string) []string { return []string{"Authorization", "Bearer eyJhbGciOiJub25lIn0.e30.AA"} }},
-	} {
-		s, _ := Lookup(c.scheme)
-		secret, _ := secretsFor(s)
-		r := &Request{Method: "POST", URL: address, Header: http.Header{}, Body: []byte(body), Now: now}
-		pairs := c.headers(secret)
-		for i := 0; i < len(pairs); i += 2 {
-			r.Header.Set(pairs[i], pairs[i+1])
-		}
-		if verifier(t, s).Verify(r) == nil {
-			t.Errorf("%s: accepted %q", c.scheme, pairs)
-		}
-	}
-}
-
 // TestSvixHeaders: Standard Webhooks-style and Svix-compatible headers are both
 // accepted, but not mixed (SPEC C4.4).
 func TestSvixHeaders(t *testing.T) {
@@ -450,80 +392,6 @@ func TestBearerAndPathToken(t *testing.T) {
 	for _, unfit := range []string{"", "a\nb", "a b", "é"} {
 		if _, err := Bearer(unfit); err == nil {
 			t.Errorf("a token secret %q", unfit)
-		}
-	}
-}
-
-func TestCandidatesAreCapped(t *testing.T) {
-	s, _ := Lookup("stripe")
-	v, r := signed(t, s, "{}")
-	good := r.Header.Get("Stripe-Signature")
-	r.Header.Set("Stripe-Signature", good+strings.Repeat(",v1=00", 99))
-	if err := v.Verify(r); err != nil {
-		t.Error(err)
-	}
-	r.Header.Set("Stripe-Signature", good+strings.Repeat(",v1=00", 100))
-	if got := reason(v.Verify(r)); got != HeaderMalformed {
-		t.Error(got)
-	}
-}
-
-// TestTamperingByRegion changes a long body in places that a truncated or
-// chunked hash would miss, and its length at both ends.
-func TestTamperingByRegion(t *testing.T) {
-	long := `{"pad":"` + strings.Repeat("0123456789abcdef", 16*1024-8) + `"}`
-	for _, s := range All() {
-		if !s.BindsBody() {
-			continue
-		}
-		v, r := signed(t, s, long)
-		body := string(r.Body)
-		for _, at := range []int{0, 1, 63, 64, 127, 128, 4095, 4096, len(body) / 2, len(body) - 2, len(body) - 1} {
-			r.Body[at] ^= 0x20
-			if got := reason(v.Verify(r)); got != SignatureMismatch {
-				t.Errorf("%s: byte %d changed: %s", s.Name, at, got)
-			}
-			r.Body[at] ^= 0x20
-		}
-		for what, changed := range map[string]string{
-			"cut": body[:len(body)-1], "longer": body + "\n", "shifted": " " + body, "beheaded": body[1:], "empty": "",
-		} {
-			r.Body = []byte(changed)
-			if got := reason(v.Verify(r)); got != SignatureMismatch {
-				t.Errorf("%s: %s: %s", s.Name, what, got)
-			}
-		}
-		r.Body = []byte(body)
-		if err := v.Verify(r); err != nil {
-			t.Errorf("%s: restored: %v", s.Name, err)
-		}
-	}
-}
-
-// TestOtherRequest: where URL, method or headers are signed, others are refused.
-func TestOtherRequest(t *testing.T) {
-	for _, s := range All() {
-		v, good := signed(t, s, bodyFor(s))
-		for what, change := range map[string]func(*Request){
-			"{url}":    func(r *Request) { r.URL = strings.Replace(r.URL, "whk_1", "whk_2", 1) },
-			"{method}": func(r *Request) { r.Method = "PUT" },
-		} {
-			binds := strings.Contains(s.Template, what)
-			switch {
-			case what == "{url}" && s.JWT != nil:
-				binds = s.JWT.URLClaim+s.JWT.URLHash+s.JWT.QueryHash != ""
-			case s.JWT != nil:
-				binds = s.JWT.QueryHash != ""
-			case what == "{url}":
-				binds = binds || strings.Contains(s.Template, "{base}") || s.Name == "contentful" || s.Name == "twilio_json"
-			default:
-				binds = binds || s.Name == "contentful"
-			}
-			r := *good
-			change(&r)
-			if accepted := v.Verify(&r) == nil; accepted == binds {
-				t.Errorf("%s: another %s: accepted %v", s.Name, what, accepted)
-			}
 		}
 	}
 }
@@ -651,30 +519,6 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// TestForeignID: the id of a header form that was not verified is not signed,
-// so it must not become the identity of the delivery (SPEC 6.2).
-func TestForeignID(t *testing.T) {
-	s, _ := Lookup("standard_webhooks")
-	svix, _ := Lookup("svix")
-	v, _ := signed(t, s, "{}")
-	_, r := signed(t, svix, "{}")
-	for _, c := range []struct {
-		values []string
-		want   string
-	}{
-		{nil, "<nil>"},
-		{[]string{r.Header.Get("Svix-Id")}, "<nil>"},
-		{[]string{""}, "<nil>"}, // an empty one names nothing (SPEC 5.6)
-		{[]string{"msg_other"}, HeaderMalformed},
-		{[]string{r.Header.Get("Svix-Id"), "msg_other"}, HeaderMalformed},
-	} {
-		r.Header["Webhook-Id"] = c.values
-		if got := reason(v.Verify(r)); got != c.want {
-			t.Errorf("%q: %s, want %s", c.values, got, c.want)
-		}
-	}
-}
-
 // TestConcurrentUse: one verifier serves every request of its webhook.
 func TestConcurrentUse(t *testing.T) {
 	for _, s := range All() {
@@ -696,251 +540,5 @@ func TestConcurrentUse(t *testing.T) {
 			})
 		}
 		wg.Wait()
-	}
-}
-
-// TestHostileRequests: whatever comes, Verify returns an *Error.
-func TestHostileRequests(t *testing.T) {
-	var verifiers []*Verifier
-	for _, s := range All() {
-		verifiers = append(verifiers, verifier(t, s))
-	}
-	for _, newVerifier := range []func(string) (*Verifier, error){Bearer, PathToken} {
-		v, err := newVerifier("s3cret")
-		if err != nil {
-			t.Fatal(err)
-		}
-		verifiers = append(verifiers, v)
-	}
-	for _, v := range verifiers {
-		for _, r := range []*Request{
-			{},
-			{Header: http.Header{}},
-			{Header: everyHeader("")},
-			{Header: everyHeader("\x00\xff{},=v1")},
-			{Header: everyHeader(strings.Repeat("v1=00,", 2000))},
-			{Header: everyHeader(strings.Repeat(" v1,", 2000))},
-			{Header: everyHeader("t=99999999999999,v1=00"), Now: time.Unix(1<<40, 0)},
-			{PathToken: strings.Repeat("a", 1<<20)},
-		} {
-			if e := (*Error)(nil); !errors.As(v.Verify(r), &e) || e.Reason == "" || strings.Contains(e.Error(), "s3cret") {
-				t.Errorf("%s: %v", v, e)
-			}
-		}
-	}
-}
-
-func everyHeader(value string) http.Header {
-	h := http.Header{"Authorization": {value}}
-	for _, s := range All() {
-		for _, name := range slices.Concat(proofHeaders(s), s.IdentityHeaders()) {
-			h.Set(name, value)
-		}
-	}
-	return h
-}
-
-// FuzzVerify sends anything to every row: nothing panics, nothing is accepted
-// that Sign did not make, and what is accepted is of that body alone.
-func FuzzVerify(f *testing.F) {
-	all := All()
-	verifiers := make([]*Verifier, len(all))
-	for i, s := range all {
-		v, r := signed(f, s, bodyFor(s))
-		verifiers[i] = v
-		form := s.Forms[0]
-		f.Add(i, r.Header.Get(form.Signature), r.Header.Get(form.Timestamp), r.Header.Get(form.ID), r.URL, r.Body)
-	}
-	f.Fuzz(func(t *testing.T, i int, signature, ts, id, url string, body []byte) {
-		i = (i%len(all) + len(all)) % len(all)
-		s, v := all[i], verifiers[i]
-		r := &Request{Method: "POST", URL: url, Header: http.Header{}, Body: body, Now: now}
-		for _, name := range proofHeaders(s) {
-			r.Header.Set(name, "value-1")
-		}
-		for _, form := range s.Forms {
-			for name, value := range map[string]string{form.Signature: signature, form.Timestamp: ts, form.ID: id} {
-				if name != "" {
-					r.Header.Set(name, value)
-				}
-			}
-			for _, name := range form.Also {
-				if name != "X-Contentful-Signed-Headers" {
-					r.Header.Del(name)
-				}
-			}
-		}
-		if s.Name == "contentful" {
-			r.Header.Set(contentfulList, id)
-		}
-		err := v.Verify(r)
-		if err != nil {
-			if e := (*Error)(nil); !errors.As(err, &e) || e.Reason == "" {
-				t.Errorf("%s: %#v", s.Name, err)
-			}
-			v.Challenge(r)
-			s.Greet(r)
-			return
-		}
-		v.Challenge(r)
-		if s.BindsBody() {
-			r.Body = append(slices.Clone(body), ' ')
-			if v.Verify(r) == nil {
-				t.Errorf("%s: accepted %q with another body too", s.Name, signature)
-			}
-		}
-	})
-}
-
-// FuzzHeaders reads a signature header in each list form: nothing that comes out
-// is more than what the header holds, or over the caps.
-func FuzzHeaders(f *testing.F) {
-	f.Add("t=1,v1=ab,v1=cd,v0=ef")
-	f.Add("v1,ab v1a,cd v1, ef")
-	f.Add("sha256=ab,,=,v1==,t=")
-	f.Add("1700000000000,ab,cd")
-	f.Fuzz(func(t *testing.T, value string) {
-		for _, s := range All() {
-			var p presented
-			err := (&engine{scheme: s}).split("X", value, &p)
-			if err != nil && err.Reason != HeaderMalformed || p.n > maxCandidates {
-				t.Fatalf("%s: %d candidates, %v", s.Name, p.n, err)
-			}
-			rest := value
-			for i := range p.n {
-				at := strings.Index(rest, s.Parse.Prefix+p.candidate(i))
-				if at < 0 || p.candidate(i) == "" {
-					t.Fatalf("%s: candidate %q is not in %q", s.Name, p.candidate(i), rest)
-				}
-				rest = rest[at+len(s.Parse.Prefix)+len(p.candidate(i)):]
-			}
-		}
-	})
-}
-
-// FuzzJWT opens any text as a token: only what the key signed opens.
-func FuzzJWT(f *testing.F) {
-	s, _ := Lookup("livekit")
-	_, r := signed(f, s, "{}")
-	f.Add(r.Header.Get("Authorization"))
-	f.Add("eyJhbGciOiJub25lIn0.e30.")
-	f.Add("..")
-	secret, _ := secretsFor(s)
-	f.Fuzz(func(t *testing.T, token string) {
-		c, err := openJWT(strings.TrimPrefix(token, "Bearer "), [][]byte{[]byte(secret)})
-		if (c == nil) == (err == nil) {
-			t.Fatalf("%v %v", c, err)
-		}
-		if _, err := openJWT(strings.TrimPrefix(token, "Bearer "), [][]byte{[]byte("other")}); err == nil {
-			t.Fatalf("%q opens with another key", token)
-		}
-	})
-}
-
-// FuzzField looks fields up in anything: what is found is what encoding/json
-// finds.
-func FuzzField(f *testing.F) {
-	f.Add([]byte(`{"a":{"b":"c"}}`), "a.b")
-	f.Add([]byte(` { "a" : [1, {"x":"}"}] , "a":{"b" : -1.5e3 }, "\u0061": 7 } `), "a")
-	f.Add([]byte(`{"value":[{"s":"x"},{"s":"y"}]}`), "value.*.s")
-	f.Add([]byte(`{"value" : [ {"s":"\ud83d\ude00"} , {"s":"é"} ] }`), "value.*.s")
-	f.Fuzz(func(t *testing.T, body []byte, path string) {
-		got, ok := fields(body, path)
-		var want []string
-		wanted := utf8.Valid(body) && decodedFields(body, strings.Split(path, "."), &want)
-		if strings.Count(path, "*") > 1 || strings.Contains(path, "*") && !strings.Contains(path, ".*.") || strings.HasPrefix(path, "*") {
-			return // no path of the table's kind
-		}
-		if ok != wanted || ok && !slices.Equal(got, want) {
-			t.Errorf("%q of %q is %q %v, want %q %v", path, body, got, ok, want, wanted)
-		}
-		if ok {
-			if changed := withField(body, strings.Split(path, "."), json.RawMessage(`"z"`)); !json.Valid(changed) {
-				t.Errorf("%q became %q", body, changed)
-			}
-		}
-	})
-}
-
-// decodedFields is fields by way of encoding/json.
-func decodedFields(value json.RawMessage, path []string, found *[]string) bool {
-	if len(path) == 0 {
-		text := string(value)
-		if value[0] == '"' && json.Unmarshal(value, &text) != nil || text == "" || len(text) > maxHeader && value[0] == '"' {
-			return false
-		}
-		*found = append(*found, text)
-		return value[0] == '"' || strings.IndexByte("-0123456789", value[0]) >= 0
-	}
-	if path[0] == "*" {
-		var items []json.RawMessage
-		if json.Unmarshal(value, &items) != nil {
-			return false
-		}
-		for _, item := range items {
-			if !decodedFields(item, path[1:], found) {
-				return false
-			}
-		}
-		return len(items) > 0
-	}
-	var object map[string]json.RawMessage
-	if json.Unmarshal(value, &object) != nil {
-		return false
-	}
-	next, ok := object[path[0]]
-	return ok && decodedFields(next, path[1:], found)
-}
-
-// FuzzTokens: only the secret itself passes.
-func FuzzTokens(f *testing.F) {
-	for _, value := range []string{"Bearer a-b", "bearer  a-b ", "a-b", "Bearer", "Bearer a-b a-b", ""} {
-		f.Add(value)
-	}
-	bearer, _ := Bearer("a-b")
-	path, _ := PathToken("a-b")
-	f.Fuzz(func(t *testing.T, value string) {
-		passed := bearer.Verify(&Request{Header: http.Header{"Authorization": {value}}}) == nil
-		fields := strings.Split(strings.Trim(value, " "), " ")
-		if want := len(value) <= maxHeader && strings.EqualFold(fields[0], "bearer") && value[0] != ' ' && fields[len(fields)-1] == "a-b" &&
-			strings.Join(fields[1:len(fields)-1], "") == ""; passed != want {
-			t.Errorf("%q: %v", value, passed)
-		}
-		if passed := path.Verify(&Request{PathToken: value}) == nil; passed != (value == "a-b") {
-			t.Errorf("path %q: %v", value, passed)
-		}
-	})
-}
-
-func BenchmarkVerify(b *testing.B) {
-	body := `{"a":"` + strings.Repeat("x", 1000) + `"}`
-	for _, s := range All() {
-		text := body
-		if !s.BindsBody() {
-			text = bodyFor(s)
-		}
-		v, r := signed(b, s, text)
-		b.Run(s.Name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := v.Verify(r); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
-func BenchmarkBearer(b *testing.B) {
-	v, err := Bearer("s3cret")
-	if err != nil {
-		b.Fatal(err)
-	}
-	r := &Request{Header: http.Header{"Authorization": {"Bearer s3cret"}}}
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := v.Verify(r); err != nil {
-			b.Fatal(err)
-		}
 	}
 }
