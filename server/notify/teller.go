@@ -6,7 +6,7 @@
 // has a queue: the commit statuses of a factory, the messages about its applies, and
 // the messages about ended runs. No queue waits for another one.
 //
-// It guarantees:
+// It guarantees (SPEC 12.5):
 //
 //   - Notices are delivered at least once. A notice stays in the outbox until it is
 //     delivered or given up, also across restarts. By its Webhook-Id, a receiver
