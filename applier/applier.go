@@ -72,14 +72,6 @@ type Applier struct {
 	cut     bool               // a kick ended the last look
 }
 
-// refusal is the reason why the settled commit does not serve. It is empty if the commit
-// serves.
-type refusal struct {
-	why    string
-	reason Reason
-	since  time.Time
-}
-
 // New makes an Applier; Run starts it.
 func New(cfg Config) *Applier {
 	if cfg.Now == nil {
@@ -339,34 +331,6 @@ func (a *Applier) applied(ctx context.Context, done *Apply, built *Built, force 
 	})
 	a.cfg.Logger.Info("definitions applied", "factory", done.Factory, "commit", done.Commit.Hash, "trigger", done.Trigger,
 		"create", len(done.Plan.Create), "update", len(done.Plan.Update), "delete", len(done.Plan.Delete))
-	return done
-}
-
-func (a *Applier) refused(ctx context.Context, done *Apply, built *Built, reason Reason) *Apply {
-	done.Outcome, done.Diagnostics, done.FinishedAt = Refused, built.Diagnostics, a.cfg.Now()
-	id, err := a.cfg.Ledger.Record(context.WithoutCancel(ctx), done)
-	if err != nil {
-		return a.failed(ctx, done, fmt.Errorf("recording the apply: %w", err), false)
-	}
-	done.ID = id
-	first := summary(built.Diagnostics)
-	late := false
-	a.finish(done, func() {
-		a.settled, a.lacked = done.Commit.Hash, built.Lacking
-		a.refusal = refusal{fmt.Sprintf("commit %.12s is refused: %s", done.Commit.Hash, first), reason, done.FinishedAt}
-		a.failure = nil
-		// A lacking secret may have been set after it was looked up.
-		for name := range built.Lacking {
-			late = late || a.renewed[name]
-		}
-		if late {
-			a.settled, a.lacked = "", nil
-		}
-	})
-	if late {
-		a.Kick("secret")
-	}
-	a.cfg.Logger.Warn("definitions refused", "factory", done.Factory, "commit", done.Commit.Hash, "first", first)
 	return done
 }
 

@@ -2,9 +2,7 @@ package applier
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
-	"slices"
 	"time"
 
 	"triphammer/applier/gitrepo"
@@ -113,33 +111,4 @@ func (a *Applier) State() State {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.state
-}
-
-// explain fills in why the newest commit is not live. A failure takes precedence over an
-// earlier refusal. The caller holds a.mu.
-func (a *Applier) explain() State {
-	a.state.Error, a.state.Reason, a.state.Since, a.state.NextAttempt = a.refusal.why, a.refusal.reason, a.refusal.since, time.Time{}
-	if f := a.failure; f != nil {
-		a.state.Error, a.state.Reason, a.state.Since, a.state.NextAttempt = f.why, f.reason, f.since, f.next
-	}
-	return a.state
-}
-
-// summary is the first error, and the number of further ones.
-func summary(all schema.Diagnostics) string {
-	i := slices.IndexFunc(all, func(d schema.Diagnostic) bool { return d.Severity == schema.Error })
-	if i < 0 {
-		return "its definitions have errors"
-	}
-	text := all[i].Message
-	if where := all[i].Path; where != "" {
-		if all[i].Line > 0 {
-			where += fmt.Sprintf(":%d", all[i].Line)
-		}
-		text = where + ": " + text
-	}
-	if n, _ := all.Counts(); n > 1 {
-		text += fmt.Sprintf(" (and %d more)", n-1)
-	}
-	return text
 }

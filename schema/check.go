@@ -8,7 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Shape is what a value must look like. The tables of kind.go consist of Shapes.
+// Shape is what a value must look like. The table of each kind of file, in the file named
+// after the kind, consists of Shapes.
 type Shape struct {
 	Type     Type
 	Nullable bool     // null is allowed, and means what the key's rules say

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
@@ -233,21 +232,6 @@ func (r *Remote) Tree(ctx context.Context, hash, dir string) (fs.FS, error) {
 	tree.(*treeFS).partial = hash == r.whole
 	tree.(*treeFS).damaged = func() { r.suspect.Store(true) }
 	return tree, nil
-}
-
-// Watch calls kick at once and then at every poll, until ctx is done. Each poll is a little
-// early or late at random, so that many servers do not ask at the same time.
-func (r *Remote) Watch(ctx context.Context, kick func()) error {
-	for {
-		kick()
-		wait := time.NewTimer(r.Poll*9/10 + rand.N(r.Poll/5+1))
-		select {
-		case <-ctx.Done():
-			wait.Stop()
-			return nil
-		case <-wait.C:
-		}
-	}
 }
 
 // discard deletes the cache. r.mu is held.

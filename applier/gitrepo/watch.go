@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -92,6 +93,21 @@ func poll(ctx context.Context, kick func()) error {
 			return nil
 		case <-ticker.C:
 			kick()
+		}
+	}
+}
+
+// Watch calls kick at once and then at every poll, until ctx is done. Each poll is a little
+// early or late at random, so that many servers do not ask at the same time.
+func (r *Remote) Watch(ctx context.Context, kick func()) error {
+	for {
+		kick()
+		wait := time.NewTimer(r.Poll*9/10 + rand.N(r.Poll/5+1))
+		select {
+		case <-ctx.Done():
+			wait.Stop()
+			return nil
+		case <-wait.C:
 		}
 	}
 }

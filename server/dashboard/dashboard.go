@@ -43,13 +43,14 @@ var message = parse("message")
 
 func (Message) template() *template.Template { return message }
 
-// parse reads the template of a page, in the layout of all pages.
+// parse reads the template of a page, in the layout of all pages and with the tables
+// that several have.
 func parse(name string) *template.Template {
 	return template.Must(template.New("layout.html").Funcs(template.FuncMap{
 		"when": when, "short": short, "event": showEvent, "took": took, "trigger": showTrigger, "label": store.Outcome.Label,
 		"came":  func(d *store.Delivery) string { return delivery.Came(d.Outcome, d.Started) },
 		"class": strings.ToLower, "of": of,
-	}).ParseFS(templates, "templates/layout.html", "templates/"+name+".html"))
+	}).ParseFS(templates, "templates/layout.html", "templates/*_table.html", "templates/"+name+".html"))
 }
 
 // of puts the name of the factory before a name. It leaves out the factory "default", the

@@ -1,21 +1,10 @@
 package delivery
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"net/http"
 	"net/netip"
 	"strings"
-
-	"triphammer/server/store"
 )
-
-// SenderIDHeader is the sender-set identity header (SPEC 5.12).
-const SenderIDHeader = "X-Service-Delivery-Id"
-
-// maxIdentity is the longest identity that is kept unchanged, in bytes. Longer ones are
-// hashed (SPEC 5.6). A kept header is cut at the same length.
-const maxIdentity = 255
 
 // keptHeaders are the headers that are stored with every delivery. It is an allow-list,
 // because any other header may be a credential. The identity headers of the webhook are
@@ -53,45 +42,12 @@ func Network(addr netip.Addr) netip.Prefix {
 	return network
 }
 
-// identity is the identity of the delivery, from the first source that has a value (SPEC
-// C6.2).
-func (a *incoming) identity() store.Identity {
-	if name := a.hook.Def.DeliveryIDHeader; name != "" {
-		if value := headerValue(a.Header, name); value != "" {
-			return store.Identity{Source: store.IdentityHeader, Value: value}
-		}
-	}
-	for _, name := range a.providerHeaders() {
-		if value := headerValue(a.Header, name); value != "" {
-			return store.Identity{Source: store.IdentityProvider, Value: value}
-		}
-	}
-	if value := headerValue(a.Header, SenderIDHeader); value != "" {
-		return store.Identity{Source: store.IdentitySender, Value: value}
-	}
-	return store.Identity{Source: store.IdentityBody, Value: digest(a.body)}
-}
-
-// providerHeaders are the headers in which the provider identifies a delivery. Only a
-// webhook with a signature scheme has a provider.
-func (a *incoming) providerHeaders() []string {
-	if a.hook.Def.Scheme == nil {
-		return nil
-	}
-	return a.hook.Def.Scheme.IdentityHeaders()
-}
-
 func headerValue(header http.Header, name string) string {
 	value := strings.TrimSpace(header.Get(name))
 	if len(value) > maxIdentity {
 		return digest([]byte(value))
 	}
 	return value
-}
-
-func digest(data []byte) string {
-	sum := sha256.Sum256(data)
-	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
 // keptHeaders are the headers that are stored with the delivery. They never hold a

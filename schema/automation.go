@@ -1,0 +1,18 @@
+package schema
+
+import "slices"
+
+// Automation is the shape of automations/<name>/automation.md.
+var Automation = Shape{Type: TypeMap, Keys: append(slices.Clone(Settings.Keys),
+	Key{Name: "enabled", Default: "true", Shape: boolean},
+	Key{Name: "agent", Shape: nonBlank},
+	Key{Name: "triggers", Required: true, Shape: Shape{Type: TypeList, NonEmpty: true, Elem: &Shape{Type: TypeMap, Keys: []Key{
+		{Name: "provider", Required: true, Ruled: true, Shape: nonBlank},
+		{Name: "event", Required: true, Ruled: true, Shape: nonBlank},
+		{Name: "filter", Shape: Shape{Type: TypeMapOf, Nullable: true, Elem: &anything}},
+		{Name: "schedule", Shape: Shape{Type: TypeMap, Nullable: true, Keys: []Key{
+			{Name: "cron", Required: true, Shape: nonBlank},
+			{Name: "name", Shape: optionalText},
+		}}},
+	}}}},
+)}

@@ -1,0 +1,28 @@
+package schema
+
+// Factory is the shape of factory.yaml.
+var Factory = Shape{Type: TypeMap, Keys: []Key{
+	{Name: "schemaVersion", Required: true, Shape: Shape{Type: TypeString, NonEmpty: true, Enum: []string{Version}, EnumCode: UnsupportedVersion}},
+	{Name: "name", Required: true, Shape: nonBlank},
+	{Name: "description", Shape: optionalText},
+	{Name: "alias", Shape: optionalText},
+	{Name: "credentialStrategy", Shape: strategy},
+	{Name: "repositories", Shape: Shape{Type: TypeList, Elem: &repository}},
+	{Name: "codeForges", Shape: texts},
+	{Name: "secrets", Shape: names},
+	{Name: "mcpServers", Shape: mcpServers},
+	{Name: "cloudProviders", Shape: cloudProviders},
+	{Name: "providers", Shape: cloudProviders}, // its old name
+	{Name: "integrations", Shape: Shape{Type: TypeList, Elem: &Shape{Type: TypeMap, Keys: []Key{
+		{Name: "type", Required: true, Shape: nonBlank},
+		{Name: "microsoft-teams", Shape: Shape{Type: TypeMap, Keys: []Key{{Name: "autoRespondToThreadReplies", Shape: boolean}}}},
+		// Their settings are not published.
+		{Name: "slack", Shape: Shape{Type: TypeMapOf, Elem: &anything}},
+		{Name: "linear", Shape: Shape{Type: TypeMapOf, Elem: &anything}},
+		{Name: "jira", Shape: Shape{Type: TypeMapOf, Elem: &anything}},
+	}}}},
+	{Name: "agentDefaults", Shape: Settings},
+}}
+
+// Version is the only schemaVersion.
+const Version = "v1alpha1"

@@ -1,0 +1,10 @@
+package schema
+
+// Tests is the shape of tests/<name>.yaml, whose root is a list (SPEC 2.2b).
+var Tests = Shape{Type: TypeList, NonEmpty: true, Elem: &Shape{Type: TypeMap, Keys: []Key{
+	{Name: "name", Required: true, Shape: nonBlank},
+	{Name: "webhook", Required: true, Shape: nonBlank},
+	{Name: "payload", Shape: Shape{Type: Any, Nullable: true}},
+	{Name: "payloadFile", Shape: nonBlank},
+	{Name: "expect", Required: true, Shape: Shape{Type: TypeList, Elem: &nonBlank, Unique: true}},
+}}}

@@ -1,0 +1,24 @@
+package schema
+
+// Webhook is the shape of webhooks/<name>.yaml.
+var Webhook = Shape{Type: TypeMap, Keys: []Key{
+	{Name: "authMode", Default: `"token"`, Shape: Shape{Type: TypeString, Enum: AuthModes}},
+	{Name: "signatureScheme", Shape: nonBlank},
+	{Name: "signature", Shape: Shape{Type: TypeMap, Keys: []Key{ // ours
+		{Name: "header", Shape: nonBlank},
+		{Name: "algorithm", Shape: Shape{Type: TypeString, Enum: []string{"sha256", "sha1", "sha512"}}},
+		{Name: "encoding", Shape: Shape{Type: TypeString, Enum: []string{"hex", "base64", "base64url"}}},
+		{Name: "secretEncoding", Shape: Shape{Type: TypeString, Enum: []string{"text", "base64", "hex", "pem"}}},
+		{Name: "prefix", Shape: nonBlank},
+		{Name: "separator", Shape: Shape{Type: TypeString, Enum: []string{",", ";", " "}}},
+		{Name: "template", Shape: nonBlank},
+		{Name: "timestampHeader", Shape: nonBlank},
+		{Name: "timestampPrefix", Shape: nonBlank},
+		{Name: "timestampFormat", Shape: Shape{Type: TypeString, Enum: []string{"seconds", "milliseconds", "rfc3339"}}},
+		{Name: "idHeader", Shape: nonBlank},
+		{Name: "toleranceSeconds", Shape: integer},
+	}}},
+	{Name: "secretName", Required: true, Shape: nonBlank},
+	{Name: "deliveryIdHeader", Shape: nonBlank},
+	{Name: "enabled", Default: "true", Shape: boolean},
+}}
