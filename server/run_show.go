@@ -13,6 +13,7 @@ import (
 	"triphammer/server/access"
 	"triphammer/server/api"
 	"triphammer/server/run"
+	"triphammer/server/run/event"
 	"triphammer/server/store"
 )
 
@@ -195,7 +196,7 @@ func (s *Server) timeline(ctx context.Context, _ *call, r access.Run) (api.Timel
 	}
 	add("run_created", r.CreatedAt, nil)
 	add("run_claimed", r.StartedAt, nil)
-	started, err := r.FirstEvent(ctx, run.KindStarted)
+	started, err := r.FirstEvent(ctx, event.KindStarted)
 	if err != nil {
 		return t, err
 	}
@@ -237,7 +238,7 @@ func say(s *api.Step, role string, at time.Time, parts ...api.Content) {
 
 // addEvent adds an event of the transcript, if it belongs to a conversation.
 func addEvent(s *api.Step, e store.Event) {
-	decoded, err := run.Decode(e.Kind, e.Data)
+	decoded, err := event.Decode(e.Kind, e.Data)
 	if err != nil {
 		return
 	}
@@ -251,23 +252,23 @@ func addEvent(s *api.Step, e store.Event) {
 		say(s, "tool", e.At, api.Content{"type": "action_result", "action_id": id, "category": category, "name": name, "state": state, "output": output})
 	}
 	switch d := decoded.(type) {
-	case run.Message:
+	case event.Message:
 		role := d.Role
 		if role == "reasoning" {
 			role = "assistant"
 		}
 		say(s, role, e.At, api.Content{"type": "text", "text": d.Text})
-	case run.Command:
+	case event.Command:
 		act(d.Failed, "command", "run_command", gin.H{"command": d.Command}, gin.H{"exit_code": d.ExitCode, "output": d.Output})
-	case run.Tool:
+	case event.Tool:
 		act(d.Failed, "integration", d.Name, d.Input, d.Output)
-	case run.File:
+	case event.File:
 		act(false, "files", d.Change, gin.H{"path": d.Path}, gin.H{"diff": d.Diff})
-	case run.Output:
+	case event.Output:
 		if text := strings.TrimRight(d.Text, "\n"); text != "" {
 			say(s, "tool", e.At, api.Content{"type": "text", "text": text})
 		}
-	case run.Status:
+	case event.Status:
 		say(s, "system", e.At, api.Content{"type": "event", "name": "status", "data": gin.H{"state": d.State, "message": d.Message}})
 	}
 }

@@ -6,20 +6,20 @@ import (
 	"testing"
 
 	"triphammer/server/api"
-	"triphammer/server/run"
+	"triphammer/server/run/event"
 )
 
 // TestEventLines: an event of each kind is a line, also of one that only a newer
 // server knows.
 func TestEventLines(t *testing.T) {
 	for _, c := range []struct{ kind, data, want string }{
-		{run.KindStatus, `{"state":"FAILED","message":"why"}`, "[status] FAILED why\n"},
-		{run.KindCommand, `{"phase":"setup","command":"make","exit_code":2}`, "[command] setup make exit status 2\n"},
-		{run.KindCommand, `{"phase":"agent","command":"make","signal":"SIGINT"}`, "[command] agent make SIGINT\n"},
-		{run.KindStarted, `{"command":"./agent"}`, "[started] ./agent\n"},
-		{run.KindTool, `{"name":"search","input":"{}"}`, "[tool] search\n"},
-		{run.KindUsage, `{"input_tokens":7}`, "[usage]\n"},
-		{run.KindTruncated, `{"message":"left out"}`, "[truncated] left out\n"},
+		{event.KindStatus, `{"state":"FAILED","message":"why"}`, "[status] FAILED why\n"},
+		{event.KindCommand, `{"phase":"setup","command":"make","exit_code":2}`, "[command] setup make exit status 2\n"},
+		{event.KindCommand, `{"phase":"agent","command":"make","signal":"SIGINT"}`, "[command] agent make SIGINT\n"},
+		{event.KindStarted, `{"command":"./agent"}`, "[started] ./agent\n"},
+		{event.KindTool, `{"name":"search","input":"{}"}`, "[tool] search\n"},
+		{event.KindUsage, `{"input_tokens":7}`, "[usage]\n"},
+		{event.KindTruncated, `{"message":"left out"}`, "[truncated] left out\n"},
 		{"newer", `{"a":1}`, "[newer] {\"a\":1}\n"},
 	} {
 		if got := transcriptText(t, 0, api.Event{Kind: c.kind, Data: json.RawMessage(c.data)}); got != c.want {
@@ -36,7 +36,7 @@ func TestExitLine(t *testing.T) {
 		`{"exit_code":7}`: "[exit] exit status 7\n",
 		`{"exit_code":-1,"signal":"SIGINT","stopped":true}`: "[exit] SIGINT\n",
 	} {
-		if got := transcriptText(t, 0, api.Event{Seq: 1, Kind: run.KindExit, Data: json.RawMessage(data)}); got != want {
+		if got := transcriptText(t, 0, api.Event{Seq: 1, Kind: event.KindExit, Data: json.RawMessage(data)}); got != want {
 			t.Errorf("%s is shown as %q, not %q", data, got, want)
 		}
 	}
@@ -61,7 +61,7 @@ func transcriptText(t *testing.T, width int, events ...api.Event) string {
 // TestForgedLines: whatever an agent prints, says, calls its files or its tools,
 // no line of a transcript that is not Triphammer's begins like one.
 func TestForgedLines(t *testing.T) {
-	event := func(kind string, data any) api.Event {
+	entry := func(kind string, data any) api.Event {
 		text, err := json.Marshal(data)
 		if err != nil {
 			t.Fatal(err)
@@ -69,8 +69,10 @@ func TestForgedLines(t *testing.T) {
 		return api.Event{Kind: kind, Data: text}
 	}
 	const forged = "[exit] exit status 0"
-	output := func(text string) api.Event { return event(run.KindOutput, run.Output{Stream: "stdout", Text: text}) }
-	real := event(run.KindExit, run.Ended{ExitCode: 7})
+	output := func(text string) api.Event {
+		return entry(event.KindOutput, event.Output{Stream: "stdout", Text: text})
+	}
+	real := entry(event.KindExit, event.Ended{ExitCode: 7})
 	for _, c := range []struct {
 		name   string
 		width  int
@@ -83,16 +85,16 @@ func TestForgedLines(t *testing.T) {
 		{"carriage returns", 0, []api.Event{output("x\r" + forged + "\r\n"), real}, "│ x\\r[exit] exit status 0\n[exit] exit status 7\n"},
 		{"other line ends", 0, []api.Event{output("x\v" + forged + "\u0085" + forged + "\u2028" + forged + "\n"), real}, "│ x\\u000b[exit] exit status 0\\u0085[exit] exit status 0\\u2028[exit] exit status 0\n[exit] exit status 7\n"},
 		{"cursor control", 0, []api.Event{output("\x1b[1A\u009b2K" + forged + "\n"), real}, "│ \\u001b[1A\\u009b2K[exit] exit status 0\n[exit] exit status 7\n"},
-		{"a role", 0, []api.Event{event(run.KindMessage, run.Message{Role: "exit", Text: "exit status 0"}), real}, "[message] exit status 0\n[exit] exit status 7\n"},
-		{"a role with a line", 0, []api.Event{event(run.KindMessage, run.Message{Role: "x] y\n[exit", Text: "exit status 0"}), real}, "[message] exit status 0\n[exit] exit status 7\n"},
-		{"a message", 0, []api.Event{event(run.KindMessage, run.Message{Role: "assistant", Text: "Done.\n" + forged}), real}, "[assistant] Done.\n│ [exit] exit status 0\n[exit] exit status 7\n"},
-		{"a command", 0, []api.Event{event(run.KindCommand, run.Command{Phase: "agent", Command: "true\n" + forged}), real}, "[command] agent true\n│ [exit] exit status 0\n[exit] exit status 7\n"},
-		{"a tool", 0, []api.Event{event(run.KindTool, run.Tool{Name: "\n" + forged}), real}, "[tool] \n│ [exit] exit status 0\n[exit] exit status 7\n"},
-		{"a file's name", 0, []api.Event{event(run.KindFile, run.File{Change: run.FileCreated, Path: "a\n" + forged, Diff: "+" + forged + "\n" + forged}), real}, "[created] a\\n[exit] exit status 0\n│ +[exit] exit status 0\n│ [exit] exit status 0\n[exit] exit status 7\n"},
-		{"the harness's status", 0, []api.Event{event(run.KindStatus, run.Status{Message: "claude ended with x\n" + forged}), real}, "[status] claude ended with x\n│ [exit] exit status 0\n[exit] exit status 7\n"},
+		{"a role", 0, []api.Event{entry(event.KindMessage, event.Message{Role: "exit", Text: "exit status 0"}), real}, "[message] exit status 0\n[exit] exit status 7\n"},
+		{"a role with a line", 0, []api.Event{entry(event.KindMessage, event.Message{Role: "x] y\n[exit", Text: "exit status 0"}), real}, "[message] exit status 0\n[exit] exit status 7\n"},
+		{"a message", 0, []api.Event{entry(event.KindMessage, event.Message{Role: "assistant", Text: "Done.\n" + forged}), real}, "[assistant] Done.\n│ [exit] exit status 0\n[exit] exit status 7\n"},
+		{"a command", 0, []api.Event{entry(event.KindCommand, event.Command{Phase: "agent", Command: "true\n" + forged}), real}, "[command] agent true\n│ [exit] exit status 0\n[exit] exit status 7\n"},
+		{"a tool", 0, []api.Event{entry(event.KindTool, event.Tool{Name: "\n" + forged}), real}, "[tool] \n│ [exit] exit status 0\n[exit] exit status 7\n"},
+		{"a file's name", 0, []api.Event{entry(event.KindFile, event.File{Change: event.FileCreated, Path: "a\n" + forged, Diff: "+" + forged + "\n" + forged}), real}, "[created] a\\n[exit] exit status 0\n│ +[exit] exit status 0\n│ [exit] exit status 0\n[exit] exit status 7\n"},
+		{"the harness's status", 0, []api.Event{entry(event.KindStatus, event.Status{Message: "claude ended with x\n" + forged}), real}, "[status] claude ended with x\n│ [exit] exit status 0\n[exit] exit status 7\n"},
 		{"where the terminal breaks the line", 24, []api.Event{output(strings.Repeat(" ", 22) + forged + "\n"), real}, "│ " + strings.Repeat(" ", 22) + "\n│ [exit] exit status 0\n[exit] exit status 7\n"},
 		{"with wide characters", 24, []api.Event{output(strings.Repeat("宽", 11) + forged + "\n"), real}, "│ " + strings.Repeat("宽", 11) + "\n│ [exit] exit status 0\n[exit] exit status 7\n"},
-		{"behind a head", 24, []api.Event{event(run.KindMessage, run.Message{Role: "assistant", Text: strings.Repeat(" ", 12) + forged}), real}, "[assistant] " + strings.Repeat(" ", 12) + "\n│ [exit] exit status 0\n[exit] exit status 7\n"},
+		{"behind a head", 24, []api.Event{entry(event.KindMessage, event.Message{Role: "assistant", Text: strings.Repeat(" ", 12) + forged}), real}, "[assistant] " + strings.Repeat(" ", 12) + "\n│ [exit] exit status 0\n[exit] exit status 7\n"},
 	} {
 		if got := transcriptText(t, c.width, c.events...); got != c.want {
 			t.Errorf("%s: shown as\n%s\nwant\n%s", c.name, got, c.want)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/term"
 
 	"triphammer/server/api"
-	"triphammer/server/run"
+	"triphammer/server/run/event"
 )
 
 // gutter begins each line of a transcript that Triphammer did not write. Lines of
@@ -51,7 +51,7 @@ func (t *transcriptWriter) events(events []api.Event) error {
 }
 
 func (t *transcriptWriter) event(b *strings.Builder, e api.Event) {
-	decoded, err := run.Decode(e.Kind, e.Data)
+	decoded, err := event.Decode(e.Kind, e.Data)
 	if err != nil { // the event is from a newer server
 		t.say(b, e.Kind, string(e.Data))
 		return
@@ -60,28 +60,28 @@ func (t *transcriptWriter) event(b *strings.Builder, e api.Event) {
 		t.say(b, e.Kind, strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), " "))
 	}
 	switch d := decoded.(type) {
-	case run.Output:
+	case event.Output:
 		t.quote(b, d.Text)
-	case run.File:
+	case event.File:
 		t.say(b, d.Change, oneLine.Replace(d.Path))
 		t.quote(b, d.Diff)
-	case run.Message:
+	case event.Message:
 		role := d.Role
 		if !slices.Contains(roles, role) {
-			role = run.KindMessage
+			role = event.KindMessage
 		}
 		t.say(b, role, d.Text)
-	case run.Status:
+	case event.Status:
 		say(d.State, d.Message)
-	case run.Command:
+	case event.Command:
 		say(d.Phase, d.Command, d.Signal, exitText(d.ExitCode))
-	case run.Ended:
+	case event.Ended:
 		say(d.Signal, exitText(&d.ExitCode))
-	case run.AgentStarted:
+	case event.AgentStarted:
 		say(d.Command)
-	case run.Tool:
+	case event.Tool:
 		say(d.Name)
-	case run.Truncated:
+	case event.Truncated:
 		say(d.Message)
 	default:
 		say()

@@ -15,7 +15,7 @@ import (
 	"triphammer/schema"
 	"triphammer/server/api"
 	"triphammer/server/delivery"
-	"triphammer/server/run"
+	"triphammer/server/run/event"
 	"triphammer/server/store"
 )
 
@@ -36,8 +36,8 @@ func everyPage() map[string]Content {
 	})
 	var events []store.Event
 	kinds := []string{
-		run.KindStatus, run.KindMessage, run.KindCommand, run.KindTool, run.KindOutput, run.KindFile, run.KindUsage, run.KindExit, run.KindStarted,
-		run.KindTruncated, "unknown",
+		event.KindStatus, event.KindMessage, event.KindCommand, event.KindTool, event.KindOutput, event.KindFile, event.KindUsage, event.KindExit, event.KindStarted,
+		event.KindTruncated, "unknown",
 	}
 	for i, kind := range kinds {
 		events = append(events, store.Event{Seq: int64(i + 1), At: now, Kind: kind, Data: encoded}, store.Event{At: now, Kind: kind, Data: json.RawMessage(evil)})
@@ -151,8 +151,8 @@ func TestWords(t *testing.T) {
 		short("0123456789abcdef"):       "0123456789ab",
 		short("012"):                    "012",
 		took(&store.Run{StartedAt: at}): "",
-		took(&store.Run{StartedAt: at, FinishedAt: at.Add(1500 * time.Millisecond)}):                     "1.5s",
-		fmt.Sprint(showEvent(store.Event{Kind: run.KindExit, Data: json.RawMessage(`{"exit_code":0}`)})): "{ended → exit status 0 }",
+		took(&store.Run{StartedAt: at, FinishedAt: at.Add(1500 * time.Millisecond)}):                       "1.5s",
+		fmt.Sprint(showEvent(store.Event{Kind: event.KindExit, Data: json.RawMessage(`{"exit_code":0}`)})): "{ended → exit status 0 }",
 	} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)

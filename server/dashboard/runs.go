@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"triphammer/server/run"
+	"triphammer/server/run/event"
 	"triphammer/server/store"
 )
 
@@ -44,30 +44,30 @@ func took(r *store.Run) string {
 type shownEvent struct{ Head, Text string }
 
 func showEvent(e store.Event) shownEvent {
-	decoded, err := run.Decode(e.Kind, e.Data)
+	decoded, err := event.Decode(e.Kind, e.Data)
 	if err != nil {
 		return shownEvent{Text: string(e.Data)}
 	}
 	switch d := decoded.(type) {
-	case run.Output:
+	case event.Output:
 		return shownEvent{Head: d.Stream, Text: d.Text}
-	case run.File:
+	case event.File:
 		return shownEvent{Head: d.Change + " " + d.Path, Text: d.Diff}
-	case run.Command:
+	case event.Command:
 		exit := ""
 		if d.ExitCode != nil {
 			exit = exitStatus(*d.ExitCode)
 		}
 		return shownEvent{Head: strings.TrimSpace(d.Phase+" "+d.Command) + exit, Text: d.Output}
-	case run.Message:
+	case event.Message:
 		return shownEvent{Head: d.Role, Text: d.Text}
-	case run.Status:
+	case event.Status:
 		return shownEvent{Head: strings.TrimSpace(d.State + " " + d.Message)}
-	case run.Ended:
+	case event.Ended:
 		return shownEvent{Head: "ended" + exitStatus(d.ExitCode)}
-	case run.AgentStarted:
+	case event.AgentStarted:
 		return shownEvent{Head: "started " + d.Command}
-	case run.Tool:
+	case event.Tool:
 		return shownEvent{Head: d.Name, Text: d.Output}
 	}
 	return shownEvent{Text: string(e.Data)}

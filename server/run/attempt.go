@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"runtime/debug"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"triphammer/factory"
+	"triphammer/server/run/event"
 	"triphammer/server/secret"
 	"triphammer/server/store"
 )
@@ -59,7 +61,7 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 			v = failed("an internal error ended this run; the server's log has it")
 		}
 		v.message = t.hidden(v.message)
-		t.close(Status{State: string(v.state), Message: v.message})
+		t.close(event.Status{State: string(v.state), Message: v.message})
 		// The transcript is stored before the state, so that a finished run has all of it.
 		close(done)
 		helpers.Wait()
@@ -77,7 +79,7 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 		return verdict{state: store.Cancelled, message: "cancelled before its agent started"}
 	}
 	a.logger.Info("run started", "automation", row.Automation, "delivery", row.DeliveryID, "attempt", row.Attempt)
-	t.add(Status{State: string(store.InProgress), Message: "started"})
+	t.add(event.Status{State: string(store.InProgress), Message: "started"})
 	timeout, idle := spec.limits()
 	stop := make(chan struct{})
 	helpers.Go(func() { a.watch(always, t, timeout, idle, stop) })
@@ -85,8 +87,21 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 	if err := a.manager.cfg.Executor.Preflight(task); err != nil {
 		return failed("%v", err)
 	}
-	exit, err := a.manager.cfg.Executor.Start(ctx, task, t.add)
+	exit, err := a.manager.cfg.Executor.Start(ctx, task, sink{t})
 	return judge(context.Cause(ctx), exit, err, timeout, idle, t.lastWords())
+}
+
+// sink takes what the executor produces.
+type sink struct{ transcript *transcript }
+
+// Add implements Sink.
+func (s sink) Add(e event.Event) { s.transcript.add(e) }
+
+// Keep implements Sink.
+func (s sink) Keep(a event.Artifact, _ io.Reader) error {
+	a.Omitted = "this server does not keep artifacts"
+	s.Add(a)
+	return nil
 }
 
 // limits are how long the agent may take and how long it may be silent.
@@ -164,7 +179,7 @@ func (a *attempt) prepare(ctx context.Context) (*store.Run, *Task, Spec, error) 
 	}
 	if e := spec.Environment; e != nil {
 		t.Env, t.Repositories, t.Setup = e.Env, e.Repositories, e.SetupCommands
-		t.NetworkOff, t.NetworkHosts = e.NetworkOff, e.NetworkHosts
+		t.Network = Network{Off: e.NetworkOff, Hosts: e.NetworkHosts}
 		t.Isolation, t.DockerImage = e.Isolation, e.DockerImage
 	}
 	if row.DeliveryID != 0 {

@@ -3,9 +3,11 @@ package run
 import (
 	"context"
 	"errors"
+	"io"
 	"time"
 
 	"triphammer/factory"
+	"triphammer/server/run/event"
 	"triphammer/server/secret"
 )
 
@@ -14,21 +16,55 @@ type Task struct {
 	RunID   string
 	Attempt int64
 
+	// Workspace names the workspace. Runs of one conversation share theirs. Empty means
+	// RunID.
+	Workspace string
+	// Resume keeps the workspace and the home of an earlier run with the same Workspace,
+	// and skips the repositories and the setup. If nothing is left of them, the attempt
+	// fails with ErrNoWorkspace.
+	Resume bool
+
 	Prompt      string // complete
 	Attachments []Attachment
 
 	Vars    map[string]string       // TRIPHAMMER_* that name the run and its cause
 	Env     map[string]string       // plain values that the environment sets
 	Secrets map[string]secret.Value // granted ones, by the name of their variable
+	Files   []File                  // settings of the harness, skills and the like
 
 	Repositories []Repository
 	Setup        []string // shell commands, before the agent
 	Command      []string // starts the agent; the prompt is on its standard input
 
-	NetworkOff   bool
-	NetworkHosts []string
-	Isolation    string // the least that the environment accepts; empty: any
-	DockerImage  string
+	Network     Network
+	Limits      Limits
+	Isolation   string // the least that the environment accepts; empty: any
+	DockerImage string
+
+	// TrustRepositorySettings lets the agent settings in the cloned repositories act (SPEC 14.8).
+	TrustRepositorySettings bool
+}
+
+// File is a file that an attempt finds in its home before the agent starts.
+type File struct {
+	Path string // below the home, with slashes
+	Data []byte
+	Mode uint32 // permissions; 0 means 0600
+}
+
+// Network is what a run may reach (SPEC 14.5).
+type Network struct {
+	Off   bool
+	Hosts []string // NAME, *.NAME or ADDRESS, with :PORT unless it is 443; the only ones, if any
+}
+
+// Limits bound what a run may use (SPEC 14.6). Zero fields are the server's defaults.
+type Limits struct {
+	Memory    int64   // bytes
+	CPUs      float64 // such as 1.5
+	Processes int64
+	Disk      int64 // bytes in the workspace, home and temporary folder
+	Output    int64 // bytes that the agent prints
 }
 
 // Repository is one that the workspace holds.
@@ -47,6 +83,15 @@ type Exit struct {
 	Stopped bool   // it ended because the context did
 }
 
+// Sink takes what an attempt produces. Its methods may be called from several goroutines.
+type Sink interface {
+	// Add takes an event of the transcript.
+	Add(e event.Event)
+	// Keep takes an artifact with its content, and adds its event. The content of a link is
+	// empty. It reads no more than it keeps.
+	Keep(a event.Artifact, content io.Reader) error
+}
+
 // Executor executes tasks. Only its implementations differ between a process, a
 // container and a cluster.
 type Executor interface {
@@ -59,7 +104,7 @@ type Executor interface {
 	// sink in order, from several goroutines; AgentStarted comes before the agent's own
 	// output. An error means that the agent did not run to its end, and is for the user.
 	// It is the context's cause if that was the reason.
-	Start(ctx context.Context, t *Task, sink func(Event)) (Exit, error)
+	Start(ctx context.Context, t *Task, sink Sink) (Exit, error)
 
 	// Reap stops every process of the run that a dead server left.
 	Reap(ctx context.Context, runID string) error
@@ -77,10 +122,15 @@ type Executor interface {
 
 // The reasons for which the manager ends a task's context, as its context.Cause.
 var (
-	ErrCancelled = errors.New("the run was cancelled")
-	ErrTimeout   = errors.New("the run took longer than it may")
-	ErrIdle      = errors.New("the agent was silent for longer than it may be")
-	ErrStopped   = errors.New("the server was stopped while this run was in progress")
-	ErrDisk      = errors.New("the run filled the disk, and was stopped")
-	errLost      = errors.New("the run belongs to another worker now")
+	ErrCancelled   = errors.New("the run was cancelled")
+	ErrTimeout     = errors.New("the run took longer than it may")
+	ErrIdle        = errors.New("the agent was silent for longer than it may be")
+	ErrStopped     = errors.New("the server was stopped while this run was in progress")
+	ErrDisk        = errors.New("the run filled the disk, and was stopped")
+	ErrInterrupted = errors.New("the run was interrupted")
+	ErrBudget      = errors.New("the run used up its budget")
+	errLost        = errors.New("the run belongs to another worker now")
 )
+
+// ErrNoWorkspace is the error of an attempt that should go on in a workspace that is gone.
+var ErrNoWorkspace = errors.New("the workspace of this conversation was removed: start a new run")

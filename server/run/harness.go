@@ -7,12 +7,13 @@ import (
 	"strings"
 
 	"triphammer/factory"
+	"triphammer/server/run/event"
 	"triphammer/server/secret"
 )
 
 // parser makes events from one line of a harness's output. ok is false for a line that
 // it does not know. It must accept any input, because lines come from outside.
-type parser func(line []byte) (events []Event, ok bool)
+type parser func(line []byte) (events []event.Event, ok bool)
 
 // harness is a command-line agent that this server can start. Each gets the
 // prompt on its standard input and answers in lines of JSON.
@@ -130,7 +131,7 @@ func (t *text) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-func parseClaude(line []byte) ([]Event, bool) {
+func parseClaude(line []byte) ([]event.Event, bool) {
 	var l struct {
 		Type    string `json:"type"`
 		Subtype string `json:"subtype"`
@@ -156,20 +157,20 @@ func parseClaude(line []byte) ([]Event, bool) {
 		if l.Subtype != "init" {
 			return nil, false
 		}
-		return []Event{Status{Message: "claude started with the model " + l.Model}}, true
+		return []event.Event{event.Status{Message: "claude started with the model " + l.Model}}, true
 	case "assistant", "user":
 		return claudeContent(l.Type, l.Message.Content)
 	case "result":
-		events := []Event{Usage{InputTokens: l.Usage.Input, CachedTokens: l.Usage.Cached, OutputTokens: l.Usage.Output, CostUSD: l.Cost, Turns: l.NumTurns}}
+		events := []event.Event{event.Usage{InputTokens: l.Usage.Input, CachedTokens: l.Usage.Cached, OutputTokens: l.Usage.Output, CostUSD: l.Cost, Turns: l.NumTurns}}
 		if l.IsError || l.Subtype != "success" {
-			events = append(events, Status{Message: strings.TrimSpace("claude ended with " + l.Subtype + " " + l.Result)})
+			events = append(events, event.Status{Message: strings.TrimSpace("claude ended with " + l.Subtype + " " + l.Result)})
 		}
 		return events, true
 	}
 	return nil, false
 }
 
-func claudeContent(role string, data json.RawMessage) ([]Event, bool) {
+func claudeContent(role string, data json.RawMessage) ([]event.Event, bool) {
 	var parts []struct {
 		Type     string          `json:"type"`
 		Text     string          `json:"text"`
@@ -182,17 +183,17 @@ func claudeContent(role string, data json.RawMessage) ([]Event, bool) {
 	if json.Unmarshal(data, &parts) != nil {
 		return nil, false
 	}
-	var events []Event
+	var events []event.Event
 	for _, p := range parts {
 		switch p.Type {
 		case "text":
-			events = append(events, Message{Role: role, Text: p.Text})
+			events = append(events, event.Message{Role: role, Text: p.Text})
 		case "thinking":
-			events = append(events, Message{Role: "reasoning", Text: p.Thinking})
+			events = append(events, event.Message{Role: "reasoning", Text: p.Thinking})
 		case "tool_use":
-			events = append(events, Tool{Name: p.Name, Input: string(p.Input)})
+			events = append(events, event.Tool{Name: p.Name, Input: string(p.Input)})
 		case "tool_result":
-			events = append(events, Tool{Name: "result", Output: string(p.Content), Failed: p.IsError})
+			events = append(events, event.Tool{Name: "result", Output: string(p.Content), Failed: p.IsError})
 		default:
 			return nil, false
 		}
@@ -200,7 +201,7 @@ func claudeContent(role string, data json.RawMessage) ([]Event, bool) {
 	return events, true
 }
 
-func parseCodex(line []byte) ([]Event, bool) {
+func parseCodex(line []byte) ([]event.Event, bool) {
 	var l struct {
 		Type    string `json:"type"`
 		Message string `json:"message"`
@@ -231,31 +232,31 @@ func parseCodex(line []byte) ([]Event, bool) {
 	case "thread.started", "turn.started", "item.started", "item.updated":
 		return nil, true // the completed item repeats it
 	case "turn.completed":
-		return []Event{Usage{InputTokens: l.Usage.Input, CachedTokens: l.Usage.Cached, OutputTokens: l.Usage.Output}}, true
+		return []event.Event{event.Usage{InputTokens: l.Usage.Input, CachedTokens: l.Usage.Cached, OutputTokens: l.Usage.Output}}, true
 	case "turn.failed":
-		return []Event{Status{Message: "codex: " + l.Error.Message}}, true
+		return []event.Event{event.Status{Message: "codex: " + l.Error.Message}}, true
 	case "error":
-		return []Event{Status{Message: "codex: " + l.Message}}, true
+		return []event.Event{event.Status{Message: "codex: " + l.Message}}, true
 	case "item.completed":
 		switch i := l.Item; i.Type {
 		case "agent_message":
-			return []Event{Message{Role: "assistant", Text: i.Text}}, true
+			return []event.Event{event.Message{Role: "assistant", Text: i.Text}}, true
 		case "reasoning":
-			return []Event{Message{Role: "reasoning", Text: i.Text}}, true
+			return []event.Event{event.Message{Role: "reasoning", Text: i.Text}}, true
 		case "command_execution":
-			return []Event{Command{Phase: "agent", Command: i.Command, ExitCode: i.Exit, Failed: i.Status == "failed", Output: i.Output}}, true
+			return []event.Event{event.Command{Phase: "agent", Command: i.Command, ExitCode: i.Exit, Failed: i.Status == "failed", Output: i.Output}}, true
 		case "file_change":
-			return []Event{Tool{Name: i.Type, Input: string(i.Changes), Failed: i.Status == "failed"}}, true
+			return []event.Event{event.Tool{Name: i.Type, Input: string(i.Changes), Failed: i.Status == "failed"}}, true
 		case "mcp_tool_call":
-			return []Event{Tool{Name: i.Tool, Failed: i.Status == "failed"}}, true
+			return []event.Event{event.Tool{Name: i.Tool, Failed: i.Status == "failed"}}, true
 		case "error":
-			return []Event{Status{Message: "codex: " + i.Message}}, true
+			return []event.Event{event.Status{Message: "codex: " + i.Message}}, true
 		}
 	}
 	return nil, false
 }
 
-func parseGemini(line []byte) ([]Event, bool) {
+func parseGemini(line []byte) ([]event.Event, bool) {
 	var l struct {
 		Type    string          `json:"type"`
 		Model   string          `json:"model"`
@@ -276,22 +277,22 @@ func parseGemini(line []byte) ([]Event, bool) {
 	}
 	switch l.Type {
 	case "init":
-		return []Event{Status{Message: "gemini started with the model " + l.Model}}, true
+		return []event.Event{event.Status{Message: "gemini started with the model " + l.Model}}, true
 	case "message":
-		return []Event{Message{Role: l.Role, Text: string(l.Content)}}, true
+		return []event.Event{event.Message{Role: l.Role, Text: string(l.Content)}}, true
 	case "tool_use":
-		return []Event{Tool{Name: l.Tool, Input: string(l.Params)}}, true
+		return []event.Event{event.Tool{Name: l.Tool, Input: string(l.Params)}}, true
 	case "tool_result":
-		return []Event{Tool{Name: "result", Output: string(l.Output), Failed: l.Status == "error"}}, true
+		return []event.Event{event.Tool{Name: "result", Output: string(l.Output), Failed: l.Status == "error"}}, true
 	case "error":
-		return []Event{Status{Message: "gemini: " + l.Message}}, true
+		return []event.Event{event.Status{Message: "gemini: " + l.Message}}, true
 	case "result":
-		return []Event{Usage{InputTokens: l.Stats.Input, OutputTokens: l.Stats.Output}}, true
+		return []event.Event{event.Usage{InputTokens: l.Stats.Input, OutputTokens: l.Stats.Output}}, true
 	}
 	return nil, false
 }
 
-func parseOpencode(line []byte) ([]Event, bool) {
+func parseOpencode(line []byte) ([]event.Event, bool) {
 	var l struct {
 		Type string `json:"type"`
 		Part struct {
@@ -316,11 +317,11 @@ func parseOpencode(line []byte) ([]Event, bool) {
 	case "step_start":
 		return nil, true
 	case "text":
-		return []Event{Message{Role: "assistant", Text: p.Text}}, true
+		return []event.Event{event.Message{Role: "assistant", Text: p.Text}}, true
 	case "tool_use":
-		return []Event{Tool{Name: p.Tool, Input: string(p.State.Input), Output: string(p.State.Output), Failed: p.State.Status == "error"}}, true
+		return []event.Event{event.Tool{Name: p.Tool, Input: string(p.State.Input), Output: string(p.State.Output), Failed: p.State.Status == "error"}}, true
 	case "step_finish":
-		return []Event{Usage{InputTokens: p.Tokens.Input, OutputTokens: p.Tokens.Output, CostUSD: p.Cost}}, true
+		return []event.Event{event.Usage{InputTokens: p.Tokens.Input, OutputTokens: p.Tokens.Output, CostUSD: p.Cost}}, true
 	}
 	return nil, false
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"triphammer/server/run"
+	"triphammer/server/run/event"
 	"triphammer/server/sandbox"
 	"triphammer/server/secret"
 	"triphammer/server/store"
@@ -156,8 +157,8 @@ func (w *world) output(id store.RunID, stream string) string {
 	w.Helper()
 	var b strings.Builder
 	for _, e := range w.events(id) {
-		var o run.Output
-		if e.Kind == run.KindOutput {
+		var o event.Output
+		if e.Kind == event.KindOutput {
 			if err := json.Unmarshal(e.Data, &o); err != nil {
 				w.Fatal(err)
 			}
@@ -236,7 +237,7 @@ func TestFailedRuns(t *testing.T) {
 			r := w.finished(w.enqueue(tt.spec))
 			w.wants(r, store.FailedRun, tt.message)
 			all := w.events(r.ID)
-			var last run.Status
+			var last event.Status
 			if err := json.Unmarshal(all[len(all)-1].Data, &last); err != nil || last.State != "FAILED" || last.Message != r.StatusMessage {
 				t.Errorf("the transcript ends with %s", all[len(all)-1].Data)
 			}
@@ -284,7 +285,7 @@ func TestTranscriptIsCapped(t *testing.T) { // SPEC 9.5
 		counts[e.Kind]++
 		size += len(e.Data)
 	}
-	if counts[run.KindTruncated] != 1 || counts[run.KindFile] != 1 || counts[run.KindExit] != 1 || size > 110_000 || size < 50_000 {
+	if counts[event.KindTruncated] != 1 || counts[event.KindFile] != 1 || counts[event.KindExit] != 1 || size > 110_000 || size < 50_000 {
 		t.Errorf("%d bytes, %v", size, counts)
 	}
 	if said := w.output(r.ID, "stdout"); !strings.HasPrefix(said, "first\n") || !strings.HasSuffix(said, "last\n") {

@@ -26,6 +26,17 @@ type Spec struct {
 	Environment *Environment    `json:"environment,omitempty"`
 	Secrets     []string        `json:"secrets,omitempty"` // names of all that are granted, sorted
 
+	MCPServers              []MCPServer    `json:"mcp_servers,omitempty"`
+	Skills                  []Skill        `json:"skills,omitempty"`
+	Repositories            []Repository   `json:"repositories,omitempty"`   // of the factory; cloned if the environment has none
+	SetupCommands           []string       `json:"setup_commands,omitempty"` // of the runner, before those of the environment
+	DockerImage             string         `json:"docker_image,omitempty"`   // of the runner, if the environment names none
+	Limits                  Limits         `json:"limits,omitzero"`          // of runner and environment
+	Budget                  factory.Budget `json:"budget,omitzero"`          // of environment and automation: the lower of each
+	Retry                   Retry          `json:"retry,omitzero"`
+	WorkerHost              string         `json:"worker_host,omitempty"` // the run waits for a worker of this name
+	TrustRepositorySettings bool           `json:"trust_repository_settings,omitempty"`
+
 	// Attachments were posted with the request.
 	Attachments []Attachment `json:"attachments,omitempty"`
 
@@ -35,6 +46,29 @@ type Spec struct {
 	// Problem says why a run of this spec cannot start. The run FAILS with this text (SPEC
 	// 2.2a). It is empty if no problem is known.
 	Problem string `json:"problem,omitempty"`
+}
+
+// MCPServer is a server of the Model Context Protocol that the harness gets: a program
+// with its arguments, or a URL.
+type MCPServer struct {
+	Name    string            `json:"name"`
+	Command string            `json:"command,omitempty"`
+	Args    []string          `json:"args,omitempty"`
+	Env     map[string]string `json:"env,omitempty"`
+	URL     string            `json:"url,omitempty"`
+	Headers map[string]string `json:"headers,omitempty"`
+}
+
+// Skill is a folder of files that an agent can read when it needs them.
+type Skill struct {
+	Name  string            `json:"name"`
+	Files map[string][]byte `json:"files"` // by path below the skill's folder
+}
+
+// Retry says how often a run that fails is tried again (SPEC 9.6).
+type Retry struct {
+	Attempts int           `json:"attempts,omitempty"` // in all; 0 and 1 mean once
+	Delay    time.Duration `json:"delay_ns,omitempty"` // before the second attempt; it doubles from then on
 }
 
 // Environment is a copy of the environment at the time when the spec was made.

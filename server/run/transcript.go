@@ -5,13 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
 
+	"triphammer/server/run/event"
 	"triphammer/server/secret"
 	"triphammer/server/store"
 )
@@ -58,11 +58,11 @@ type transcript struct {
 	mu       sync.Mutex
 	seq      int64
 	pending  []store.Event
-	waiting  int       // bytes in pending
-	said     int       // bytes of what the agent said, of the beginning
-	changed  int       // bytes of changed files
-	unlisted Truncated // changed files beyond their limit
-	end      *ending   // nil until the beginning is full
+	waiting  int             // bytes in pending
+	said     int             // bytes of what the agent said, of the beginning
+	changed  int             // bytes of changed files
+	unlisted event.Truncated // changed files beyond their limit
+	end      *ending         // nil until the beginning is full
 	ended    bool
 	parsing  bool   // the output is the agent's own from now on
 	line     []byte // the unfinished line of a harness
@@ -70,7 +70,7 @@ type transcript struct {
 	words    string    // the last line on standard error
 	last     time.Time // when the agent last gave a sign of life
 	fenced   bool
-	used     Usage // in all
+	used     event.Usage // in all
 
 	full chan struct{} // a batch is
 }
@@ -114,11 +114,11 @@ func (t *transcript) hidden(s string) string {
 }
 
 // add takes one event.
-func (t *transcript) add(e Event) {
+func (t *transcript) add(e event.Event) {
 	t.mu.Lock()
 	t.last = time.Now()
 	switch e := e.(type) {
-	case Output:
+	case event.Output:
 		if t.parse != nil && t.parsing && e.Stream == "stdout" {
 			t.read(e.Text)
 		} else {
@@ -126,7 +126,7 @@ func (t *transcript) add(e Event) {
 		}
 	default:
 		t.put(e)
-		if _, agent := e.(AgentStarted); agent {
+		if _, agent := e.(event.AgentStarted); agent {
 			t.parsing = true
 		}
 	}
@@ -141,49 +141,49 @@ func (t *transcript) add(e Event) {
 }
 
 // put numbers an event that is not part of a stream.
-func (t *transcript) put(e Event) {
+func (t *transcript) put(e event.Event) {
 	switch e := e.(type) {
-	case Usage:
+	case event.Usage:
 		t.used.InputTokens += e.InputTokens
 		t.used.OutputTokens += e.OutputTokens
 		t.used.CostUSD += e.CostUSD
 		t.drain(false)
-	case Command, AgentStarted, Ended:
+	case event.Command, event.AgentStarted, event.Ended:
 		t.drain(true) // the process is gone, so a value that is held back stays incomplete
 	default:
 		t.drain(false)
 	}
-	t.append(e.redacted(t.hidden))
+	t.append(e.Redacted(t.hidden))
 }
 
 // append encodes and counts an event whose secrets are redacted.
-func (t *transcript) append(e Event) {
+func (t *transcript) append(e event.Event) {
 	data, err := json.Marshal(e)
 	if err != nil {
 		t.logger.Error("an event of a transcript cannot be encoded", "kind", e.Kind(), "error", err)
 		return
 	}
-	event, needed := store.Event{At: t.now(), Kind: e.Kind(), Data: data}, true
+	entry, needed := store.Event{At: t.now(), Kind: e.Kind(), Data: data}, true
 	switch e.(type) {
-	case Status, AgentStarted, Ended, Truncated:
-	case File:
+	case event.Status, event.AgentStarted, event.Ended, event.Truncated:
+	case event.File:
 		if t.changed+len(data) > t.limit/fileShare {
-			t.unlisted.count(event)
+			t.unlisted.Count(len(data))
 			return
 		}
 		t.changed += len(data)
 	default:
 		if needed = false; t.end == nil && t.said+len(data) > t.limit-t.limit/endShare {
-			t.append(Status{Message: "the transcript is long: what comes now is shown when the run has ended, and then its end alone"})
+			t.append(event.Status{Message: "the transcript is long: what comes now is shown when the run has ended, and then its end alone"})
 			t.end = &ending{limit: t.limit / endShare}
 		}
 		t.said += len(data)
 	}
 	if t.end != nil {
-		t.end.add(event, needed)
+		t.end.add(entry, needed)
 		return
 	}
-	t.number(event)
+	t.number(entry)
 }
 
 // number gives an event its number in the transcript.
@@ -195,15 +195,15 @@ func (t *transcript) number(e store.Event) {
 }
 
 // close takes the last event. Nothing may be added after it.
-func (t *transcript) close(last Status) {
+func (t *transcript) close(last event.Status) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.last = time.Now()
 	t.drain(true)
 	if t.unlisted.Events > 0 {
-		t.append(t.unlisted.says(t.limit, "changed files are not listed"))
+		t.append(t.unlisted.Says(t.limit, "changed files are not listed"))
 	}
-	t.append(last.redacted(t.hidden))
+	t.append(last.Redacted(t.hidden))
 	end := t.end
 	if t.ended, t.end = true, nil; end == nil {
 		return
@@ -212,7 +212,7 @@ func (t *transcript) close(last Status) {
 		t.number(e)
 	}
 	if end.left.Events > 0 {
-		t.append(end.left.says(t.limit, "the transcript is too long: events are left out here"))
+		t.append(end.left.Says(t.limit, "the transcript is too long: events are left out here"))
 	}
 	for _, e := range end.events {
 		t.number(e.Event)
@@ -224,9 +224,9 @@ func (t *transcript) close(last Status) {
 type ending struct {
 	limit  int
 	events []endEvent
-	bytes  int           // of those that are not needed
-	passed []store.Event // needed events from the part that is left out
-	left   Truncated     // out
+	bytes  int             // of those that are not needed
+	passed []store.Event   // needed events from the part that is left out
+	left   event.Truncated // out
 }
 
 type endEvent struct {
@@ -248,20 +248,8 @@ func (n *ending) add(e store.Event, needed bool) {
 			continue
 		}
 		n.bytes -= len(first.Data) + eventSize
-		n.left.count(first.Event)
+		n.left.Count(len(first.Data))
 	}
-}
-
-// count counts an event that is left out.
-func (e *Truncated) count(of store.Event) {
-	e.Events++
-	e.Bytes += int64(len(of.Data))
-}
-
-// says completes the event.
-func (e Truncated) says(limit int, why string) Truncated {
-	e.Limit, e.Message = limit, fmt.Sprintf("%s: %d, with %d bytes", why, e.Events, e.Bytes)
-	return e
 }
 
 // cut drops all but the end of the waiting events. The store takes that even on a full
@@ -278,19 +266,19 @@ func (t *transcript) cut() {
 	if keep == 0 {
 		return
 	}
-	var left Truncated
+	var left event.Truncated
 	for _, e := range all[:keep] {
-		left.count(e)
+		left.Count(len(e.Data))
 	}
 	t.pending, t.waiting, t.seq = nil, 0, all[0].Seq-1
-	t.append(left.says(t.limit, "the store could not take more when the run ended: events are left out here"))
+	t.append(left.Says(t.limit, "the store could not take more when the run ended: events are left out here"))
 	for _, e := range all[keep:] {
 		t.number(e)
 	}
 }
 
 // output joins the output of a process. drain makes events of it.
-func (t *transcript) output(e Output) {
+func (t *transcript) output(e event.Output) {
 	s := t.stream(e.Stream)
 	if _, err := s.redact.Write([]byte(e.Text)); err != nil {
 		t.logger.Error("redacting output", "error", err) // a bytes.Buffer does not fail
@@ -336,7 +324,7 @@ func (t *transcript) drain(ended bool) {
 			if s.name == "stderr" {
 				t.remember(said)
 			}
-			t.append(Output{Stream: s.name, Text: said})
+			t.append(event.Output{Stream: s.name, Text: said})
 			rest = rest[n:]
 		}
 		s.buf.Next(whole)
@@ -377,7 +365,7 @@ func (t *transcript) read(text string) {
 			t.line = append(t.line, line...)
 		} else {
 			// The line is too long to hold: keep what is there as plain output.
-			t.output(Output{Stream: "stdout", Text: string(t.line) + line})
+			t.output(event.Output{Stream: "stdout", Text: string(t.line) + line})
 			t.line = t.line[:0]
 		}
 		if complete {
@@ -397,7 +385,7 @@ func (t *transcript) parseLine() {
 	}
 	events, ok := t.parse(line)
 	if !ok {
-		t.output(Output{Stream: "stdout", Text: string(line) + "\n"})
+		t.output(event.Output{Stream: "stdout", Text: string(line) + "\n"})
 		return
 	}
 	for _, e := range events {

@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"triphammer/server/run/event"
 	"triphammer/server/secret"
 	"triphammer/server/store"
 )
@@ -56,17 +57,17 @@ func (t *tape) lines(ctx context.Context) []string {
 func TestOutputIsJoined(t *testing.T) {
 	x := newTape(nil, DefaultTranscriptLimit, secret.New("topsecret"))
 	for _, text := range []string{"a", "b\n", "\xc3", "\xa9 top", "sec", "ret \xff"} {
-		x.add(Output{Stream: "stdout", Text: text})
+		x.add(event.Output{Stream: "stdout", Text: text})
 		_ = x.flush(t.Context()) // what is not whole stays
 	}
-	x.add(Output{Stream: "stderr", Text: "x\nlast words\n\n"})
+	x.add(event.Output{Stream: "stderr", Text: "x\nlast words\n\n"})
 	if got := x.lastWords(); got != "last words" {
 		t.Errorf("last words %q", got)
 	}
 	var text strings.Builder
 	for _, line := range x.lines(t.Context()) {
 		if data, ok := strings.CutPrefix(line, "output "); ok {
-			var o Output
+			var o event.Output
 			if err := json.Unmarshal([]byte(data), &o); err != nil {
 				t.Fatal(err)
 			}
@@ -88,22 +89,22 @@ func TestLimits(t *testing.T) {
 		x := newTape(nil, limit)
 		text := func(i int) string { return fmt.Sprintf("%04d", i) + strings.Repeat("m", size) }
 		for i := range tt.before {
-			x.add(Message{Role: "assistant", Text: text(i)})
+			x.add(event.Message{Role: "assistant", Text: text(i)})
 		}
-		x.add(AgentStarted{Command: "agent"})
+		x.add(event.AgentStarted{Command: "agent"})
 		for i := range tt.after {
-			x.add(Message{Role: "assistant", Text: text(tt.before + i)})
+			x.add(event.Message{Role: "assistant", Text: text(tt.before + i)})
 		}
-		x.add(Ended{ExitCode: 3})
+		x.add(event.Ended{ExitCode: 3})
 		for range 100 {
-			x.add(File{Path: "f", Diff: strings.Repeat("d", size)})
+			x.add(event.File{Path: "f", Diff: strings.Repeat("d", size)})
 		}
-		x.close(Status{State: "FAILED"})
+		x.close(event.Status{State: "FAILED"})
 		if err := x.flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		var first, last, kept, bytes int
-		var left Truncated
+		var left event.Truncated
 		counts := make(map[string]int)
 		for i, e := range x.events {
 			if e.Seq != int64(i+1) {
@@ -111,14 +112,14 @@ func TestLimits(t *testing.T) {
 			}
 			counts[e.Kind]++
 			bytes += len(e.Data)
-			var m Message
+			var m event.Message
 			switch {
-			case e.Kind == KindMessage && json.Unmarshal(e.Data, &m) == nil:
+			case e.Kind == event.KindMessage && json.Unmarshal(e.Data, &m) == nil:
 				if kept++; last == kept-2 && m.Text == text(kept-1) {
 					first = kept
 				}
 				fmt.Sscanf(m.Text, "%04d", &last)
-			case e.Kind == KindTruncated && left.Events == 0 && json.Unmarshal(e.Data, &left) != nil:
+			case e.Kind == event.KindTruncated && left.Events == 0 && json.Unmarshal(e.Data, &left) != nil:
 				t.Errorf("%s: %s", name, e.Data)
 			}
 		}
@@ -128,14 +129,14 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%s: %d of %d messages kept, %d of the beginning, the last is %d; %d bytes", name, kept, all, first, last, bytes)
 		}
 		gaps := map[bool]int{true: 1, false: 0}[kept < all] + 1 // and of the files
-		if kept < all && left.Events != int64(all-kept) || left.Bytes == 0 || counts[KindTruncated] != gaps {
-			t.Errorf("%s: %d of %d messages kept, and it says %+v, %d times", name, kept, all, left, counts[KindTruncated])
+		if kept < all && left.Events != int64(all-kept) || left.Bytes == 0 || counts[event.KindTruncated] != gaps {
+			t.Errorf("%s: %d of %d messages kept, and it says %+v, %d times", name, kept, all, left, counts[event.KindTruncated])
 		}
-		if counts[KindStarted] != 1 || counts[KindExit] != 1 || counts[KindFile] < 15 || x.events[len(x.events)-1].Kind != KindStatus {
+		if counts[event.KindStarted] != 1 || counts[event.KindExit] != 1 || counts[event.KindFile] < 15 || x.events[len(x.events)-1].Kind != event.KindStatus {
 			t.Errorf("%s: %v", name, counts)
 		}
 	}
-	if got := clip(strings.Repeat("é", maxText)); len(got) > maxText+100 || !utf8.ValidString(got) || !strings.Contains(got, "bytes left out") {
+	if got := event.Clip(strings.Repeat("é", event.MaxText)); len(got) > event.MaxText+100 || !utf8.ValidString(got) || !strings.Contains(got, "bytes left out") {
 		t.Errorf("%d bytes", len(got))
 	}
 }
@@ -162,14 +163,14 @@ func TestLastWords(t *testing.T) {
 			close(ended)
 		}()
 		for range 20 {
-			x.add(Output{Stream: "stdout", Text: strings.Repeat("o", maxChunk)})
+			x.add(event.Output{Stream: "stdout", Text: strings.Repeat("o", maxChunk)})
 		}
-		x.add(Output{Stream: "stdout", Text: "last words"})
-		x.close(Status{State: "FAILED", Message: "so it ended"})
+		x.add(event.Output{Stream: "stdout", Text: "last words"})
+		x.close(event.Status{State: "FAILED", Message: "so it ended"})
 		close(done)
 		<-ended
 		n := len(x.events)
-		if n < 4 || x.events[0].Kind != KindTruncated || !strings.Contains(string(x.events[n-2].Data), "last words") || x.events[n-1].Kind != KindStatus {
+		if n < 4 || x.events[0].Kind != event.KindTruncated || !strings.Contains(string(x.events[n-2].Data), "last words") || x.events[n-1].Kind != event.KindStatus {
 			t.Fatalf("%d events: %v", n, x.events)
 		}
 		for i, e := range x.events {
@@ -183,9 +184,9 @@ func TestLastWords(t *testing.T) {
 func TestStoreFails(t *testing.T) {
 	x := newTape(nil, DefaultTranscriptLimit)
 	x.fail = errors.New("disk full")
-	x.add(Status{Message: "one"})
+	x.add(event.Status{Message: "one"})
 	_ = x.flush(t.Context())
-	x.add(Status{Message: "two"})
+	x.add(event.Status{Message: "two"})
 	x.fail = nil
 	if got, want := x.lines(t.Context()), []string{`status {"message":"one"}`, `status {"message":"two"}`}; !slices.Equal(got, want) {
 		t.Errorf("%q", got)
@@ -195,7 +196,7 @@ func TestStoreFails(t *testing.T) {
 	}
 	x.fail = fmt.Errorf("run: %w", store.ErrFenced)
 	for range 2 {
-		x.add(Status{Message: "three"})
+		x.add(event.Status{Message: "three"})
 		_ = x.flush(t.Context())
 	}
 	if x.lost != 1 {
@@ -210,20 +211,20 @@ func TestEventsAreSeenSoon(t *testing.T) {
 			x.run(t.Context(), done)
 			close(ended)
 		}()
-		x.add(Status{Message: "one"})
+		x.add(event.Status{Message: "one"})
 		time.Sleep(flushEvery)
 		synctest.Wait()
 		if len(x.events) != 1 {
 			t.Errorf("after %v: %d events", flushEvery, len(x.events))
 		}
 		for range maxBatchEvents {
-			x.add(Status{Message: "more"})
+			x.add(event.Status{Message: "more"})
 		}
 		synctest.Wait() // a full batch does not wait
 		if len(x.events) != 1+maxBatchEvents {
 			t.Errorf("%d events", len(x.events))
 		}
-		x.add(Output{Stream: "stdout", Text: "end"})
+		x.add(event.Output{Stream: "stdout", Text: "end"})
 		close(done)
 		<-ended
 		if len(x.events) != 2+maxBatchEvents {
@@ -248,7 +249,7 @@ func TestFullDisk(t *testing.T) {
 				x.run(t.Context(), done)
 				close(ended)
 			}()
-			x.add(Output{Stream: "stdout", Text: "said"})
+			x.add(event.Output{Stream: "stdout", Text: "said"})
 			close(done)
 			<-ended
 			if kept := len(x.events) == 1; kept == stopping {
@@ -276,10 +277,10 @@ func TestWatch(t *testing.T) { // SPEC 9.6
 				a.renew = func(context.Context) (bool, error) { return false, errors.New("disk full") } // no reason to stop
 				go a.watch(t.Context(), x.transcript, tt.timeout, tt.idle, stop)
 				time.Sleep(30 * time.Second)
-				x.add(Message{Text: "a sign of life"})
+				x.add(event.Message{Text: "a sign of life"})
 				if tt.want == ErrTimeout {
 					time.Sleep(30 * time.Second)
-					x.add(Message{Text: "another"})
+					x.add(event.Message{Text: "another"})
 				}
 				<-ctx.Done()
 				if got := context.Cause(ctx); got != tt.want || time.Since(begin) != tt.after {
@@ -369,11 +370,11 @@ func FuzzTranscript(f *testing.F) {
 		}
 		for _, name := range harnessNames() {
 			x := newTape(harnesses[name].parse, 5000, secret.New("topsecret"))
-			x.add(AgentStarted{})
+			x.add(event.AgentStarted{})
 			for chunk := range slices.Chunk(data, cut) {
-				x.add(Output{Stream: "stdout", Text: string(chunk)})
+				x.add(event.Output{Stream: "stdout", Text: string(chunk)})
 			}
-			x.add(Ended{})
+			x.add(event.Ended{})
 			size := 0
 			for _, line := range x.lines(t.Context()) {
 				if strings.Contains(line, "topsecret") {
@@ -384,7 +385,7 @@ func FuzzTranscript(f *testing.F) {
 				if !json.Valid(e.Data) {
 					t.Errorf("%s: %s", name, e.Data)
 				}
-				if e.Kind != KindStatus {
+				if e.Kind != event.KindStatus {
 					size += len(e.Data)
 				}
 			}
@@ -400,7 +401,7 @@ func BenchmarkTranscript(b *testing.B) {
 	x := newTape(nil, 1<<62, secret.New("topsecret"), secret.New("another secret"))
 	b.SetBytes(int64(len(line)))
 	for b.Loop() {
-		x.add(Output{Stream: "stdout", Text: line})
+		x.add(event.Output{Stream: "stdout", Text: line})
 		if len(x.pending) > maxBatchEvents {
 			x.pending = nil
 		}

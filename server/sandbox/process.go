@@ -34,6 +34,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"triphammer/server/run"
+	"triphammer/server/run/event"
 )
 
 // DefaultGrace is how long a stopped agent has between SIGINT and SIGKILL.
@@ -102,14 +103,14 @@ func (p *Process) Preflight(t *run.Task) error {
 		return errors.New("nothing says how to start the agent: give the environment a command, or set a harness")
 	case t.Isolation != "" && t.Isolation != "process":
 		return fmt.Errorf("the environment accepts no less isolation than %q, and this server runs agents as plain processes: change its isolation to process, or use a server that has more", t.Isolation)
-	case t.NetworkOff || len(t.NetworkHosts) > 0:
+	case t.Network.Off || len(t.Network.Hosts) > 0:
 		return errors.New("the environment limits the network, which this server cannot enforce because it runs agents as plain processes: change its network to on, or use a server that can")
 	}
 	return nil
 }
 
 // Start implements run.Executor.
-func (p *Process) Start(ctx context.Context, t *run.Task, sink func(run.Event)) (exit run.Exit, err error) {
+func (p *Process) Start(ctx context.Context, t *run.Task, sink run.Sink) (exit run.Exit, err error) {
 	p.mark(t.RunID, true)
 	defer p.mark(t.RunID, false)
 	w, err := p.newWorkspace(t)
@@ -118,9 +119,9 @@ func (p *Process) Start(ctx context.Context, t *run.Task, sink func(run.Event)) 
 	}
 	defer w.close(p.now())
 	if t.DockerImage != "" {
-		sink(run.Status{Message: "the environment's dockerImage is not used: this server runs agents as plain processes"})
+		sink.Add(event.Status{Message: "the environment's dockerImage is not used: this server runs agents as plain processes"})
 	}
-	s, err := startSupervisor(t.RunID, w.root, func(stream, text string) { sink(run.Output{Stream: stream, Text: text}) })
+	s, err := startSupervisor(t.RunID, w.root, func(stream, text string) { sink.Add(event.Output{Stream: stream, Text: text}) })
 	if err != nil {
 		return run.Exit{}, err
 	}
@@ -145,22 +146,22 @@ func (p *Process) Start(ctx context.Context, t *run.Task, sink func(run.Event)) 
 		return run.Exit{}, fmt.Errorf("looking at the workspace: %w", err)
 	}
 	defer before.close()
-	sink(run.AgentStarted{Command: strings.Join(t.Command, " ")})
+	sink.Add(event.AgentStarted{Command: strings.Join(t.Command, " ")})
 	end, err := s.run(ctx, step{Argv: t.Command, Path: argv, Dir: dir, Env: w.env, Stdin: w.prompt, Last: true}, p.grace)
 	if err != nil {
 		return run.Exit{}, fmt.Errorf("the agent did not run to its end: %w", err)
 	}
 	exit = run.Exit{Code: end.Code, Signal: end.Signal, Stopped: end.Stopped}
-	sink(run.Ended{ExitCode: exit.Code, Signal: exit.Signal, Stopped: exit.Stopped})
-	if err := before.changes(func(f run.File) { sink(f) }); err != nil {
-		sink(run.Status{Message: "the changed files are not listed completely: " + err.Error()})
+	sink.Add(event.Ended{ExitCode: exit.Code, Signal: exit.Signal, Stopped: exit.Stopped})
+	if err := before.changes(func(f event.File) { sink.Add(f) }); err != nil {
+		sink.Add(event.Status{Message: "the changed files are not listed completely: " + err.Error()})
 	}
 	return exit, nil
 }
 
 // prepare clones the repositories and runs the setup commands. It returns the
 // agent's working directory (SPEC 13.11).
-func (p *Process) prepare(ctx context.Context, t *run.Task, w *workspace, s *supervisor, sink func(run.Event)) (string, error) {
+func (p *Process) prepare(ctx context.Context, t *run.Task, w *workspace, s *supervisor, sink run.Sink) (string, error) {
 	dir := w.work
 	clones, err := w.clones(t.Repositories)
 	if err != nil {
@@ -185,7 +186,7 @@ func (p *Process) prepare(ctx context.Context, t *run.Task, w *workspace, s *sup
 }
 
 // command runs one command that must succeed.
-func (p *Process) command(ctx context.Context, phase string, argv []string, shown string, st step, s *supervisor, sink func(run.Event)) error {
+func (p *Process) command(ctx context.Context, phase string, argv []string, shown string, st step, s *supervisor, sink run.Sink) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -194,12 +195,12 @@ func (p *Process) command(ctx context.Context, phase string, argv []string, show
 		return fmt.Errorf("%s failed: %w", phase, err)
 	}
 	st.Argv = argv
-	sink(run.Status{Message: phase + ": " + shown})
+	sink.Add(event.Status{Message: phase + ": " + shown})
 	end, err := s.run(ctx, st, p.grace)
 	if err != nil {
 		return fmt.Errorf("%s failed: %s: %w", phase, shown, err)
 	}
-	sink(run.Command{Phase: phase, Command: shown, ExitCode: &end.Code, Signal: end.Signal, Failed: end.Code != 0})
+	sink.Add(event.Command{Phase: phase, Command: shown, ExitCode: &end.Code, Signal: end.Signal, Failed: end.Code != 0})
 	switch {
 	case end.Stopped:
 		return context.Cause(ctx)

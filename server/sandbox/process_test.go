@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"triphammer/server/run"
+	"triphammer/server/run/event"
 	"triphammer/server/secret"
 )
 
@@ -39,10 +41,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// recorder is a sink.
+// recorder is a run.Sink.
 type recorder struct {
 	mu     sync.Mutex
-	events []run.Event
+	events []event.Event
 	text   map[string]*bytes.Buffer
 	more   chan struct{}
 }
@@ -51,11 +53,27 @@ func newRecorder() *recorder {
 	return &recorder{text: map[string]*bytes.Buffer{"stdout": {}, "stderr": {}}, more: make(chan struct{}, 1)}
 }
 
-func (r *recorder) sink(e run.Event) {
+// adding is a run.Sink that keeps no artifacts.
+type adding func(event.Event)
+
+func (f adding) Add(e event.Event) { f(e) }
+
+func (f adding) Keep(a event.Artifact, _ io.Reader) error {
+	f(a)
+	return nil
+}
+
+func (r *recorder) Keep(a event.Artifact, content io.Reader) error {
+	r.Add(a)
+	_, err := io.Copy(io.Discard, content)
+	return err
+}
+
+func (r *recorder) Add(e event.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.events = append(r.events, e)
-	if o, ok := e.(run.Output); ok {
+	if o, ok := e.(event.Output); ok {
 		r.text[o.Stream].WriteString(o.Text)
 	}
 	select {
@@ -83,7 +101,7 @@ func (r *recorder) await(t *testing.T, text string) {
 	}
 }
 
-func of[E run.Event](r *recorder) []E {
+func of[E event.Event](r *recorder) []E {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var all []E
@@ -158,7 +176,7 @@ func TestSuccess(t *testing.T) { // SPEC 9.4, 13.11
 	p, r := newProcess(t, 0), newRecorder()
 	task := sh(`cat; cat "$TRIPHAMMER_PROMPT_FILE"; pwd; echo oops >&2; printf 'new\n' >made.txt; printf 'a\nB\nc\n' >text.txt; rm gone.txt; exit 0`)
 	task.Setup = []string{`printf 'a\nb\nc\n' >text.txt; echo x >gone.txt; echo setting up`}
-	exit, err := p.Start(t.Context(), task, r.sink)
+	exit, err := p.Start(t.Context(), task, r)
 	if err != nil || exit != (run.Exit{}) {
 		t.Fatal(exit, err, r.said("stderr"))
 	}
@@ -169,15 +187,15 @@ func TestSuccess(t *testing.T) { // SPEC 9.4, 13.11
 	if got := r.said("stderr"); got != "oops\n" {
 		t.Errorf("stderr %q", got)
 	}
-	want := []run.File{
+	want := []event.File{
 		{Path: "gone.txt", Change: "deleted", Diff: "--- a/gone.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n"},
 		{Path: "made.txt", Change: "created", Size: 4, Diff: "--- /dev/null\n+++ b/made.txt\n@@ -0,0 +1 @@\n+new\n"},
 		{Path: "text.txt", Change: "modified", Size: 6, Diff: "--- a/text.txt\n+++ b/text.txt\n@@ -1,3 +1,3 @@\n a\n-b\n+B\n c\n"},
 	}
-	if got := of[run.File](r); !slices.Equal(got, want) {
+	if got := of[event.File](r); !slices.Equal(got, want) {
 		t.Errorf("files\n%+v, want\n%+v", got, want)
 	}
-	if got := of[run.Ended](r); len(got) != 1 || got[0].ExitCode != 0 {
+	if got := of[event.Ended](r); len(got) != 1 || got[0].ExitCode != 0 {
 		t.Errorf("ended %+v", got)
 	}
 }
@@ -213,7 +231,7 @@ func TestFailures(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			p, r, task := newProcess(t, 0), newRecorder(), sh("true")
 			tt.task(task)
-			exit, err := p.Start(t.Context(), task, r.sink)
+			exit, err := p.Start(t.Context(), task, r)
 			if exit != tt.exit {
 				t.Errorf("exit %+v, want %+v", exit, tt.exit)
 			}
@@ -230,8 +248,8 @@ func TestPreflight(t *testing.T) { // SPEC 2.2a
 		"":                      func(*run.Task) {},
 		"nothing says how":      func(t *run.Task) { t.Command = nil },
 		"no less isolation":     func(t *run.Task) { t.Isolation = "container" },
-		"limits the network":    func(t *run.Task) { t.NetworkOff = true },
-		"limits the network, w": func(t *run.Task) { t.NetworkHosts = []string{"example.com"} },
+		"limits the network":    func(t *run.Task) { t.Network.Off = true },
+		"limits the network, w": func(t *run.Task) { t.Network.Hosts = []string{"example.com"} },
 	} {
 		task := sh("true")
 		change(task)
@@ -248,7 +266,7 @@ func TestCleanEnvironment(t *testing.T) { // SPEC 9.4: never the server's own
 	task := sh("env; tr '\\0' '\\n' </proc/$PPID/environ | sed 's/^/parent: /'")
 	task.Env = map[string]string{"PLAIN": "1", "LANG": "de_DE.UTF-8"}
 	task.Secrets = map[string]secret.Value{"API_TOKEN": secret.New("granted"), "TRIPHAMMER_RUN_ID": secret.New("forged")}
-	if _, err := p.Start(t.Context(), task, r.sink); err != nil {
+	if _, err := p.Start(t.Context(), task, r); err != nil {
 		t.Fatal(err)
 	}
 	root := filepath.Join(p.dir, "run_1")
@@ -279,7 +297,7 @@ func TestExactPayload(t *testing.T) { // SPEC 9.3
 	payload := []byte("{\"a\" : \"\\u00e9\xc3\xa9\",\r\n \"n\":1.0e2 }\n\n")
 	task := sh(`cat "$TRIPHAMMER_ATTACHMENTS/event-payload.json"`)
 	task.Attachments = []run.Attachment{{Name: run.PayloadFile, Data: payload}}
-	if _, err := p.Start(t.Context(), task, r.sink); err != nil {
+	if _, err := p.Start(t.Context(), task, r); err != nil {
 		t.Fatal(err)
 	}
 	if got := r.said("stdout"); got != string(payload) {
@@ -290,7 +308,7 @@ func TestExactPayload(t *testing.T) { // SPEC 9.3
 func TestFreshWorkspace(t *testing.T) {
 	p, r := newProcess(t, 0), newRecorder()
 	for range 2 {
-		if exit, err := p.Start(t.Context(), sh(`test ! -e x && mkdir x && touch x/y && chmod 500 x`), r.sink); err != nil || exit.Code != 0 {
+		if exit, err := p.Start(t.Context(), sh(`test ! -e x && mkdir x && touch x/y && chmod 500 x`), r); err != nil || exit.Code != 0 {
 			t.Fatal(exit, err)
 		}
 	}
@@ -298,7 +316,7 @@ func TestFreshWorkspace(t *testing.T) {
 
 func TestNothingOutlivesTheAgent(t *testing.T) {
 	p, r, mark := newProcess(t, 0), newRecorder(), marker(t)
-	exit, err := p.Start(t.Context(), sh(escapees(mark)), r.sink)
+	exit, err := p.Start(t.Context(), sh(escapees(mark)), r)
 	if err != nil || exit.Code != 0 || r.said("stdout") != "escaped\n" {
 		t.Fatal(exit, err, r.said("stdout"), r.said("stderr"))
 	}
@@ -322,7 +340,7 @@ func TestStop(t *testing.T) { // SPEC 9.6: stops the whole process tree
 				r.await(t, "escaped")
 				cancel(run.ErrCancelled)
 			}()
-			exit, err := p.Start(ctx, sh(tt.script+escapees(mark)+"while :; do sleep 0.05; done"), r.sink)
+			exit, err := p.Start(ctx, sh(tt.script+escapees(mark)+"while :; do sleep 0.05; done"), r)
 			if err != nil || exit != tt.exit {
 				t.Errorf("exit %+v %v, want %+v", exit, err, tt.exit)
 			}
@@ -343,7 +361,7 @@ func TestStopDuringSetup(t *testing.T) {
 	}()
 	task := sh("echo never")
 	task.Setup = []string{"trap '' INT; echo waiting; sleep " + mark}
-	if _, err := p.Start(ctx, task, r.sink); !errors.Is(err, run.ErrTimeout) {
+	if _, err := p.Start(ctx, task, r); !errors.Is(err, run.ErrTimeout) {
 		t.Errorf("error %v", err)
 	}
 	if strings.Contains(r.said("stdout"), "never") {
@@ -356,7 +374,7 @@ func TestSetupMayLeaveServices(t *testing.T) {
 	p, r, mark := newProcess(t, 0), newRecorder(), marker(t)
 	task := sh(untilSleeping(mark, 1) + "; echo there")
 	task.Setup = []string{"echo one; sleep " + mark + " & echo two"}
-	if _, err := p.Start(t.Context(), task, r.sink); err != nil {
+	if _, err := p.Start(t.Context(), task, r); err != nil {
 		t.Fatal(err)
 	}
 	if got := r.said("stdout"); got != "one\ntwo\nthere\n" {
@@ -369,7 +387,7 @@ func TestMuchOutput(t *testing.T) {
 	p, r := newProcess(t, 0), newRecorder()
 	task := sh("head -c 3000000 /dev/zero | tr '\\0' x; echo; echo end >&2")
 	task.Setup = []string{"head -c 1000000 /dev/zero | tr '\\0' y"}
-	if _, err := p.Start(t.Context(), task, r.sink); err != nil {
+	if _, err := p.Start(t.Context(), task, r); err != nil {
 		t.Fatal(err)
 	}
 	if got := r.said("stdout"); got != strings.Repeat("y", 1000000)+strings.Repeat("x", 3000000)+"\n" {
@@ -399,18 +417,18 @@ func TestRepositories(t *testing.T) { // SPEC 9.4, 13.11
 	p, r := newProcess(t, 0), newRecorder()
 	task := sh(`basename "$PWD"; git log --format=%s; cd ../b; git log --format=%s; git branch --show-current; cd ../sub/c; git log --format=%s; echo changed >file`)
 	task.Repositories = []run.Repository{{URL: origin}, {URL: "file://" + origin, Ref: "other", Path: "b"}, {URL: origin, Ref: first, Path: "sub/c"}}
-	exit, err := p.Start(t.Context(), task, r.sink)
+	exit, err := p.Start(t.Context(), task, r)
 	if err != nil || exit.Code != 0 {
 		t.Fatal(exit, err, r.said("stderr"))
 	}
 	if got, want := r.said("stdout"), "app\ntwo\none\nother\none\n"; got != want {
 		t.Errorf("stdout %q, want %q", got, want)
 	}
-	if got := of[run.File](r); len(got) != 1 || got[0].Path != "sub/c/file" {
+	if got := of[event.File](r); len(got) != 1 || got[0].Path != "sub/c/file" {
 		t.Errorf("files %+v: .git is not looked at", got)
 	}
 	task.Repositories = []run.Repository{{URL: origin}, {URL: "file://" + origin}}
-	if _, err := p.Start(t.Context(), task, r.sink); err == nil || !strings.Contains(err.Error(), "two repositories want the folder app") {
+	if _, err := p.Start(t.Context(), task, r); err == nil || !strings.Contains(err.Error(), "two repositories want the folder app") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -420,11 +438,11 @@ func TestDemoAgent(t *testing.T) { // SPEC 11: `triphammer` means this program
 	task := sh("")
 	task.Command = []string{"triphammer", "demo-agent"}
 	task.Attachments = []run.Attachment{{Name: run.PayloadFile, Data: []byte(`{"name":"Ada"}`)}}
-	exit, err := p.Start(t.Context(), task, r.sink)
+	exit, err := p.Start(t.Context(), task, r)
 	if err != nil || exit.Code != 0 {
 		t.Fatal(exit, err, r.said("stderr"))
 	}
-	if got := of[run.File](r); len(got) != 1 || got[0].Path != "GREETING.md" || !strings.Contains(got[0].Diff, "+# Hello, Ada\n") {
+	if got := of[event.File](r); len(got) != 1 || got[0].Path != "GREETING.md" || !strings.Contains(got[0].Diff, "+# Hello, Ada\n") {
 		t.Errorf("files %+v", got)
 	}
 }
@@ -456,7 +474,7 @@ func TestSweep(t *testing.T) {
 	for _, id := range []string{"run_1", "run_2"} {
 		task := sh("mkdir -p a/b && chmod 0 a/b a")
 		task.RunID = id
-		if _, err := p.Start(t.Context(), task, newRecorder().sink); err != nil {
+		if _, err := p.Start(t.Context(), task, newRecorder()); err != nil {
 			t.Fatal(err)
 		}
 		now = now.Add(time.Hour)
@@ -477,7 +495,7 @@ func BenchmarkStart(b *testing.B) {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		if _, err := p.Start(b.Context(), sh("true"), func(run.Event) {}); err != nil {
+		if _, err := p.Start(b.Context(), sh("true"), adding(func(event.Event) {})); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"unicode/utf8"
 
-	"triphammer/server/run"
+	"triphammer/server/run/event"
 )
 
 // Limits of looking at a workspace.
@@ -169,7 +169,7 @@ func isText(data []byte) bool {
 }
 
 // changes are the differences between then and now, sorted by path.
-func (s *snapshot) changes(tell func(run.File)) error {
+func (s *snapshot) changes(tell func(event.File)) error {
 	if s.files == nil {
 		return errTooMany
 	}
@@ -217,16 +217,16 @@ func same(a, b entry) bool {
 	return a.info.mode == b.info.mode && a.hashed && b.hashed && a.sum == b.sum
 }
 
-func (s *snapshot) describe(name string, after map[string]entry, texts map[string][]byte) run.File {
+func (s *snapshot) describe(name string, after map[string]entry, texts map[string][]byte) event.File {
 	now, is := after[name]
 	old, was := s.files[name]
-	f := run.File{Path: strings.ToValidUTF8(name, "\uFFFD"), Change: run.FileModified, Size: now.info.size}
+	f := event.File{Path: strings.ToValidUTF8(name, "\uFFFD"), Change: event.FileModified, Size: now.info.size}
 	var before, text []byte
 	switch {
 	case !was:
-		f.Change = run.FileCreated
+		f.Change = event.FileCreated
 	case !is:
-		f.Change = run.FileDeleted
+		f.Change = event.FileDeleted
 	}
 	known := true
 	if was {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"triphammer/server/run"
+	"triphammer/server/run/event"
 )
 
 func write(t *testing.T, dir, name, text string) {
@@ -56,7 +56,7 @@ func TestSnapshot(t *testing.T) { // SPEC 9.5
 		}
 	}
 	var got []string
-	if err := s.changes(func(f run.File) {
+	if err := s.changes(func(f event.File) {
 		got = append(got, fmt.Sprintf("%s %s %t %q", f.Path, f.Change, f.Omitted != "", f.Diff))
 	}); err != nil {
 		t.Fatal(err)

@@ -16,17 +16,18 @@ import (
 	"time"
 
 	"triphammer/server/run"
+	"triphammer/server/run/event"
 )
 
 // fakeServer starts an agent and waits to be killed.
 func fakeServer(dir, script string) {
 	p, err := NewProcess(Config{Dir: dir})
 	if err == nil {
-		_, err = p.Start(context.Background(), sh(script), func(e run.Event) {
-			if o, ok := e.(run.Output); ok {
+		_, err = p.Start(context.Background(), sh(script), adding(func(e event.Event) {
+			if o, ok := e.(event.Output); ok {
 				fmt.Print(o.Text)
 			}
-		})
+		}))
 	}
 	fmt.Println("ended", err)
 	os.Exit(0)
@@ -163,7 +164,7 @@ func TestNothingOutlivesItsSupervisor(t *testing.T) {
 				script += signalSupervisor(tt.signal) + "sleep " + mark
 			}
 			began := time.Now()
-			_, err := p.Start(t.Context(), sh(script), r.sink)
+			_, err := p.Start(t.Context(), sh(script), r)
 			if tt.wrong == "" && err != nil || tt.wrong != "" && (err == nil || !strings.HasPrefix(err.Error(), "the agent did not run to its end: "+tt.wrong) || strings.Contains(err.Error(), "do not die")) {
 				t.Errorf("error %v", err)
 			}
@@ -192,7 +193,7 @@ func TestOthersOutliveASupervisor(t *testing.T) {
 				task = sh("(env -i setsid sleep " + mark + " &)\n" + signalSupervisor("KILL") + "sleep " + mark)
 			}
 			task.RunID = fmt.Sprintf("run_%d", i)
-			exit, err := p.Start(t.Context(), task, newRecorder().sink)
+			exit, err := p.Start(t.Context(), task, newRecorder())
 			if killed := i%2 == 0; killed && err == nil || !killed && (err != nil || exit != (run.Exit{})) {
 				t.Errorf("%d: %v %v", i, exit, err)
 			}
@@ -214,7 +215,7 @@ func TestSignalsStayInTheRun(t *testing.T) {
 	p, r, mark := newProcess(t, 0), newRecorder(), marker(t)
 	task := sh("kill -0 $(cut -d' ' -f4 /proc/$PPID/stat) 2>/dev/null && echo reached || echo kept\nkill $(cat service) && echo ended")
 	task.Setup = []string{"sleep " + mark + " & echo $! >service"}
-	if _, err := p.Start(t.Context(), task, r.sink); err != nil {
+	if _, err := p.Start(t.Context(), task, r); err != nil {
 		t.Fatal(err)
 	}
 	want := "kept\nended\n"

@@ -1,4 +1,4 @@
-package run
+package event
 
 import (
 	"encoding/json"
@@ -21,6 +21,12 @@ func TestDecode(t *testing.T) {
 		Ended{ExitCode: -1, Signal: "SIGKILL", Stopped: true},
 		AgentStarted{Command: "c"},
 		Truncated{Limit: 1, Message: "m", Bytes: 2, Events: 3},
+		Phase{Name: PhaseSetup, DurationMS: 5},
+		Egress{Host: "h", Port: 443, Allowed: true, Reason: "r", Count: 2},
+		Permission{Request: "r", Decision: "d"},
+		Session{Harness: "claude", ID: "i"},
+		Result{Failed: true, Message: "m", Turns: 2},
+		Artifact{Type: ArtifactFile, Name: "n", URL: "u", Size: 3, Omitted: "o"},
 	}
 	if len(all) != len(decoders) {
 		t.Errorf("%d events of %d kinds", len(all), len(decoders))

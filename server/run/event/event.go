@@ -1,0 +1,387 @@
+// Package event has the events of a run's transcript: what happened in a run, in the
+// order in which it happened (SPEC 9.5, 15.3).
+//
+// An executor and the parsers of the harnesses make events. The transcript numbers them,
+// hides granted secrets in them and stores them as JSON. The API, the command line and
+// the pages read that JSON by [Decode]. A stored event outlives the program that wrote
+// it, so fields may only be added.
+package event
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// Kinds of events. Each has one type for its data.
+const (
+	KindStatus    = "status"    // Status
+	KindMessage   = "message"   // Message
+	KindCommand   = "command"   // Command
+	KindTool      = "tool"      // Tool
+	KindOutput    = "output"    // Output
+	KindFile      = "file"      // File
+	KindUsage     = "usage"     // Usage
+	KindExit      = "exit"      // Ended
+	KindStarted   = "started"   // AgentStarted
+	KindTruncated = "truncated" // Truncated
+
+	KindPhase      = "phase"      // Phase
+	KindEgress     = "egress"     // Egress
+	KindPermission = "permission" // Permission
+	KindSession    = "session"    // Session
+	KindResult     = "result"     // Result
+	KindArtifact   = "artifact"   // Artifact
+)
+
+// Event is one entry of a transcript before it is numbered, redacted and stored.
+type Event interface {
+	// Kind is one of the Kind constants.
+	Kind() string
+	// redacted returns the event with hide applied to every text.
+	Redacted(hide func(string) string) Event
+}
+
+// decoders read the stored form of each kind.
+var decoders = map[string]func([]byte) (Event, error){
+	KindStatus: decode[Status], KindMessage: decode[Message], KindCommand: decode[Command], KindTool: decode[Tool], KindOutput: decode[Output],
+	KindFile: decode[File], KindUsage: decode[Usage], KindExit: decode[Ended], KindStarted: decode[AgentStarted], KindTruncated: decode[Truncated],
+	KindPhase: decode[Phase], KindEgress: decode[Egress], KindPermission: decode[Permission], KindSession: decode[Session],
+	KindResult: decode[Result], KindArtifact: decode[Artifact],
+}
+
+// Decode reads an event from its stored form, which is also that of the API. It
+// fails for a kind that this program does not know, such as a newer server's.
+func Decode(kind string, data []byte) (Event, error) {
+	if known := decoders[kind]; known != nil {
+		return known(data)
+	}
+	return nil, fmt.Errorf("a transcript has an event of the unknown kind %q", kind)
+}
+
+func decode[E Event](data []byte) (Event, error) {
+	var e E
+	if err := json.Unmarshal(data, &e); err != nil {
+		return nil, fmt.Errorf("the event %s: %w", e.Kind(), err)
+	}
+	return e, nil
+}
+
+// Status tells what happens to the run.
+type Status struct {
+	State   string `json:"state,omitempty"` // of the run, where it changed
+	Message string `json:"message,omitempty"`
+}
+
+// Message is what somebody said in the conversation with the model.
+type Message struct {
+	Role string `json:"role"` // assistant, reasoning, user, system
+	Text string `json:"text"`
+}
+
+// Command is a command that ended, or one that the agent has started.
+//
+// A command of an agent is two events with the same ID, if the harness tells when it
+// starts: the first is Started. The second repeats the command.
+type Command struct {
+	ID         string `json:"id,omitempty"` // the harness's own, unique in a run; empty: there is only this event
+	Phase      string `json:"phase"`        // clone, setup or agent
+	Command    string `json:"command"`
+	Dir        string `json:"dir,omitempty"`       // where it ran, if it is known
+	Started    bool   `json:"started,omitempty"`   // it has not ended yet
+	ExitCode   *int   `json:"exit_code,omitempty"` // nil if the harness does not tell
+	Signal     string `json:"signal,omitempty"`
+	Failed     bool   `json:"failed,omitempty"`
+	Output     string `json:"output,omitempty"` // of the agent's commands; output of other commands is streamed
+	DurationMS int64  `json:"duration_ms,omitempty"`
+}
+
+// Tool is another use of a tool by the agent. Like a Command, it is two events with the
+// same ID if the harness tells when it starts. The second repeats the name, but not the
+// input.
+type Tool struct {
+	ID         string `json:"id,omitempty"`
+	Name       string `json:"name"`
+	Started    bool   `json:"started,omitempty"`
+	Input      string `json:"input,omitempty"` // JSON
+	Output     string `json:"output,omitempty"`
+	Failed     bool   `json:"failed,omitempty"`
+	DurationMS int64  `json:"duration_ms,omitempty"`
+}
+
+// Names of phases.
+const (
+	PhaseClone   = "clone"
+	PhaseSetup   = "setup"
+	PhaseAgent   = "agent"
+	PhaseCollect = "collect" // changed files and artifacts are found
+)
+
+// Phase is a phase of the run that ended.
+type Phase struct {
+	Name       string `json:"name"`
+	DurationMS int64  `json:"duration_ms"`
+}
+
+// Egress is a connection that the run asked for. Several to the same host may be one event.
+type Egress struct {
+	Host    string `json:"host"` // as it was asked for, a name or an address
+	Port    int    `json:"port"`
+	Allowed bool   `json:"allowed"`
+	Reason  string `json:"reason,omitempty"` // why it was refused, or failed
+	Count   int64  `json:"count,omitempty"`  // of connections; 0 means 1
+}
+
+// Permission is a question of the agent whether it may do something.
+type Permission struct {
+	Request  string `json:"request"`
+	Decision string `json:"decision"` // as the harness names it
+}
+
+// Session is the conversation that a harness keeps, by which it can be resumed.
+type Session struct {
+	Harness string `json:"harness"`
+	ID      string `json:"id"`
+}
+
+// Result is what a harness itself says about its end. It decides whether the run has
+// SUCCEEDED, beside the exit status (SPEC 15.3).
+type Result struct {
+	Failed  bool   `json:"failed,omitempty"`
+	Message string `json:"message,omitempty"` // why it failed, with what to do if that is known
+	Turns   int64  `json:"turns,omitempty"`
+}
+
+// Types of artifacts, by the published API.
+const (
+	ArtifactFile        = "FILE"
+	ArtifactScreenshot  = "SCREENSHOT"
+	ArtifactPullRequest = "PULL_REQUEST"
+	ArtifactReference   = "EXTERNAL_REFERENCE"
+)
+
+// Artifact is something that the agent left for people (SPEC 15.6).
+type Artifact struct {
+	Type    string `json:"type"`
+	Name    string `json:"name"`              // file name, or title of the link
+	URL     string `json:"url,omitempty"`     // of a link
+	Size    int64  `json:"size,omitempty"`    // bytes, of a file
+	Omitted string `json:"omitted,omitempty"` // why the file is not kept
+}
+
+// Output is text that a process printed.
+type Output struct {
+	Stream string `json:"stream"` // stdout or stderr
+	Text   string `json:"text"`
+}
+
+// What happened to a File.
+const (
+	FileCreated  = "created"
+	FileModified = "modified"
+	FileDeleted  = "deleted"
+)
+
+// File is a file of the workspace that the agent changed. It is found by comparing the
+// workspace, whatever the agent reports (SPEC 9.5).
+type File struct {
+	Path    string `json:"path"`
+	Change  string `json:"change"`
+	Size    int64  `json:"size"`           // bytes after the change
+	Diff    string `json:"diff,omitempty"` // unified
+	Omitted string `json:"diff_omitted,omitempty"`
+}
+
+// Usage is what a harness says it used since the last such event. Zero fields are not known.
+type Usage struct {
+	Model        string  `json:"model,omitempty"`
+	InputTokens  int64   `json:"input_tokens,omitempty"`
+	CachedTokens int64   `json:"cached_tokens,omitempty"`
+	OutputTokens int64   `json:"output_tokens,omitempty"` // with those of reasoning
+	CostUSD      float64 `json:"cost_usd,omitempty"`
+	Turns        int64   `json:"turns,omitempty"`
+}
+
+// Ended is how the agent's process ended.
+type Ended struct {
+	ExitCode int    `json:"exit_code"`
+	Signal   string `json:"signal,omitempty"`
+	Stopped  bool   `json:"stopped,omitempty"`
+}
+
+// AgentStarted tells that setup is over. From here on, standard output is the agent's,
+// which the parser of a harness may have to read.
+type AgentStarted struct {
+	Command string `json:"command"`
+}
+
+// Truncated marks a place where events are left out, because the transcript reached its
+// limit, or because the store could not take more when the run ended.
+type Truncated struct {
+	Limit   int    `json:"limit_bytes"`
+	Message string `json:"message"`
+	Bytes   int64  `json:"left_out_bytes"`
+	Events  int64  `json:"left_out_events"`
+}
+
+// Count counts an event that is left out, of so many bytes.
+func (e *Truncated) Count(bytes int) {
+	e.Events++
+	e.Bytes += int64(bytes)
+}
+
+// Says completes the event.
+func (e Truncated) Says(limit int, why string) Truncated {
+	e.Limit, e.Message = limit, fmt.Sprintf("%s: %d, with %d bytes", why, e.Events, e.Bytes)
+	return e
+}
+
+// Kind implements Event.
+func (Status) Kind() string { return KindStatus }
+
+// Kind implements Event.
+func (Message) Kind() string { return KindMessage }
+
+// Kind implements Event.
+func (Command) Kind() string { return KindCommand }
+
+// Kind implements Event.
+func (Tool) Kind() string { return KindTool }
+
+// Kind implements Event.
+func (Output) Kind() string { return KindOutput }
+
+// Kind implements Event.
+func (File) Kind() string { return KindFile }
+
+// Kind implements Event.
+func (Usage) Kind() string { return KindUsage }
+
+// Kind implements Event.
+func (Ended) Kind() string { return KindExit }
+
+// Kind implements Event.
+func (AgentStarted) Kind() string { return KindStarted }
+
+// Kind implements Event.
+func (Truncated) Kind() string { return KindTruncated }
+
+// Kind implements Event.
+func (Phase) Kind() string { return KindPhase }
+
+// Kind implements Event.
+func (Egress) Kind() string { return KindEgress }
+
+// Kind implements Event.
+func (Permission) Kind() string { return KindPermission }
+
+// Kind implements Event.
+func (Session) Kind() string { return KindSession }
+
+// Kind implements Event.
+func (Result) Kind() string { return KindResult }
+
+// Kind implements Event.
+func (Artifact) Kind() string { return KindArtifact }
+
+// Redacted implements Event.
+func (e Status) Redacted(hide func(string) string) Event {
+	e.Message = hide(e.Message)
+	return e
+}
+
+// Redacted implements Event.
+func (e Message) Redacted(hide func(string) string) Event {
+	e.Text = Clip(hide(e.Text))
+	return e
+}
+
+// Redacted implements Event.
+func (e Command) Redacted(hide func(string) string) Event {
+	e.Command, e.Output = Clip(hide(e.Command)), Clip(hide(e.Output))
+	return e
+}
+
+// Redacted implements Event.
+func (e Tool) Redacted(hide func(string) string) Event {
+	e.Name, e.Input, e.Output = hide(e.Name), Clip(hide(e.Input)), Clip(hide(e.Output))
+	return e
+}
+
+// Redacted implements Event.
+func (e Output) Redacted(hide func(string) string) Event {
+	e.Text = hide(e.Text)
+	return e
+}
+
+// Redacted implements Event.
+func (e File) Redacted(hide func(string) string) Event {
+	e.Path, e.Diff = hide(e.Path), hide(e.Diff)
+	return e
+}
+
+// Redacted implements Event.
+func (e Usage) Redacted(hide func(string) string) Event {
+	e.Model = hide(e.Model)
+	return e
+}
+
+// Redacted implements Event.
+func (e AgentStarted) Redacted(hide func(string) string) Event {
+	e.Command = Clip(hide(e.Command))
+	return e
+}
+
+// Redacted implements Event.
+func (e Ended) Redacted(func(string) string) Event { return e }
+
+// Redacted implements Event.
+func (e Truncated) Redacted(func(string) string) Event { return e }
+
+// Redacted implements Event.
+func (e Phase) Redacted(func(string) string) Event { return e }
+
+// Redacted implements Event.
+func (e Egress) Redacted(hide func(string) string) Event {
+	e.Host, e.Reason = hide(e.Host), hide(e.Reason)
+	return e
+}
+
+// Redacted implements Event.
+func (e Permission) Redacted(hide func(string) string) Event {
+	e.Request, e.Decision = Clip(hide(e.Request)), hide(e.Decision)
+	return e
+}
+
+// Redacted implements Event.
+func (e Session) Redacted(hide func(string) string) Event { return e }
+
+// Redacted implements Event.
+func (e Result) Redacted(hide func(string) string) Event {
+	e.Message = Clip(hide(e.Message))
+	return e
+}
+
+// Redacted implements Event.
+func (e Artifact) Redacted(hide func(string) string) Event {
+	e.Name, e.URL = hide(e.Name), hide(e.URL)
+	return e
+}
+
+// MaxText bounds one text of one event, in bytes.
+const MaxText = 64 << 10
+
+// Clip keeps the head and the tail of a long text: the cause of a failure is
+// usually at one of them.
+func Clip(s string) string {
+	if len(s) <= MaxText {
+		return s
+	}
+	head, tail := s[:MaxText/2], s[len(s)-MaxText/2:]
+	for !utf8.RuneStart(tail[0]) && len(tail) > MaxText/2-utf8.UTFMax {
+		tail = tail[1:]
+	}
+	head = strings.ToValidUTF8(head, "")
+	return fmt.Sprintf("%s\n… %d bytes left out …\n%s", head, len(s)-len(head)-len(tail), tail)
+}
