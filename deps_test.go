@@ -29,6 +29,7 @@ var allowed = map[string][]string{
 	"server/secret":           {},
 	"server/store":            {"server/disk", "server/secret"},
 	"server/run/event":        {},
+	"server/run/fakemodel":    {}, // for tests, and doctor --try
 	"server/run":              {"server/run/event", "factory", "applier", "server/disk", "server/secret", "server/store"},
 	"server/sandbox":          {"server/run", "server/run/event"},
 	"server/delivery":         {"factory/signature", "factory/filter", "factory/jsonscan", "factory/match", "factory", "applier", "server/secret", "server/store", "server/run"},
