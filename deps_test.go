@@ -30,7 +30,8 @@ var allowed = map[string][]string{
 	"server/store":            {"server/disk", "server/secret"},
 	"server/run/event":        {},
 	"server/run/fakemodel":    {}, // for tests, and doctor --try
-	"server/run":              {"server/run/event", "factory", "applier", "server/disk", "server/secret", "server/store"},
+	"server/run/harness":      {"server/run/event", "factory", "server/secret"},
+	"server/run":              {"server/run/event", "server/run/harness", "factory", "applier", "server/disk", "server/secret", "server/store"},
 	"server/sandbox":          {"server/run", "server/run/event"},
 	"server/delivery":         {"factory/signature", "factory/filter", "factory/jsonscan", "factory/match", "factory", "applier", "server/secret", "server/store", "server/run"},
 	"server/ledger":           {"applier", "applier/gitrepo", "factory", "server/run", "server/store"},

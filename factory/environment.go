@@ -41,6 +41,24 @@ type Repository struct {
 	Path string `json:"path,omitempty"` // in the workspace
 }
 
+// MCPServer is a server of the Model Context Protocol that the agent gets: a program with
+// its arguments, or a URL. ${NAME} in a value of Env or Headers and in the URL stands for a
+// variable of the run.
+type MCPServer struct {
+	Name    string            `json:"name"`
+	Command string            `json:"command,omitempty"`
+	Args    []string          `json:"args,omitempty"`
+	Env     map[string]string `json:"env,omitempty"`
+	URL     string            `json:"url,omitempty"`
+	Headers map[string]string `json:"headers,omitempty"`
+}
+
+// Skill is a folder of files that an agent can read when it needs them.
+type Skill struct {
+	Name  string            `json:"name"`
+	Files map[string][]byte `json:"files"` // by path below the skill's folder
+}
+
 // Network is what a run may reach.
 type Network struct {
 	Off   bool

@@ -15,6 +15,7 @@ import (
 
 	"triphammer/factory"
 	"triphammer/server/run/event"
+	"triphammer/server/run/harness"
 	"triphammer/server/secret"
 	"triphammer/server/store"
 )
@@ -32,9 +33,9 @@ type attempt struct {
 func (a *attempt) run(ctx, always context.Context) (v verdict) {
 	row, task, spec, err := a.prepare(ctx)
 	var values []secret.Value
-	var parse parser
+	var agent harness.Start
 	if task != nil {
-		parse = spec.start(task)
+		agent = spec.start(task, "")
 		values = slices.Collect(maps.Values(task.Secrets))
 	}
 	t := newTranscript(transcriptConfig{
@@ -46,10 +47,11 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 			return a.manager.cfg.Store.AppendEvents(ctx, a.lease, events)
 		},
 		lost:  func() { a.cancel(errLost) },
+		done:  func() { a.cancel(errFinished) },
 		give:  func(try int, err error) bool { return giveUp(ctx, try, err) },
 		now:   a.manager.cfg.Now,
 		hide:  secret.NewRedactor(values...),
-		parse: parse,
+		parse: agent.Parse,
 		limit: a.manager.cfg.TranscriptLimit, logger: a.logger,
 	})
 	done := make(chan struct{})
@@ -80,6 +82,9 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 	}
 	a.logger.Info("run started", "automation", row.Automation, "delivery", row.DeliveryID, "attempt", row.Attempt)
 	t.add(event.Status{State: string(store.InProgress), Message: "started"})
+	for _, warning := range agent.Warnings {
+		t.add(event.Status{Message: "warning: " + warning})
+	}
 	timeout, idle := spec.limits()
 	stop := make(chan struct{})
 	helpers.Go(func() { a.watch(always, t, timeout, idle, stop) })
@@ -88,7 +93,8 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 		return failed("%v", err)
 	}
 	exit, err := a.manager.cfg.Executor.Start(ctx, task, sink{t})
-	return judge(context.Cause(ctx), exit, err, timeout, idle, t.lastWords())
+	said := lastSaid{words: agent.Explain(t.lastWords()), result: t.verdict(), expected: agent.Parse != nil}
+	return judge(context.Cause(ctx), exit, err, timeout, idle, said)
 }
 
 // sink takes what the executor produces.
@@ -112,10 +118,41 @@ func (s *Spec) limits() (timeout, idle time.Duration) {
 	return s.Environment.Timeout, s.Environment.Idle
 }
 
+// start completes the task with all that starts its agent. session is the conversation that
+// goes on, if one does. The environment's own command overrides the harness, because its
+// author knows the machine; nothing is known of its agent then.
+func (s *Spec) start(t *Task, session string) harness.Start {
+	if s.Environment != nil && len(s.Environment.Command) > 0 {
+		t.Command = s.Environment.Command
+		return harness.Start{}
+	}
+	h := harness.Named(s.Harness.Type)
+	if h == nil {
+		return harness.Start{}
+	}
+	agent := h.Start(harness.Request{
+		Model: s.Harness.Model, ReasoningLevel: s.Harness.ReasoningLevel,
+		MCPServers: s.MCPServers, Skills: s.Skills, Budget: s.Budget,
+		Auth: t.Secrets[s.Harness.AuthSecret], Env: t.Env, Secrets: t.Secrets,
+		Session: session, TrustRepositorySettings: s.TrustRepositorySettings,
+	})
+	t.Command, t.Env, t.Secrets, t.Files = agent.Command, agent.Env, agent.Secrets, append(t.Files, agent.Files...)
+	return agent
+}
+
+// lastSaid is what an agent said last.
+type lastSaid struct {
+	words    string        // on standard error
+	result   *event.Result // about its end; nil: nothing
+	expected bool          // its harness says how it ended
+}
+
 // judge decides the state of the run. If the agent ended by itself before it was
-// stopped, its own result counts.
-func judge(cause error, exit Exit, err error, timeout, idle time.Duration, lastWords string) verdict {
-	if cause != nil && (err != nil || exit.Stopped) {
+// stopped, its own result counts. What a harness says of its end counts more than its exit
+// status (SPEC 15.3).
+func judge(cause error, exit Exit, err error, timeout, idle time.Duration, said lastSaid) verdict {
+	finished := errors.Is(cause, errFinished) && said.result != nil
+	if cause != nil && !finished && (err != nil || exit.Stopped) {
 		switch {
 		case errors.Is(cause, ErrCancelled):
 			return verdict{state: store.Cancelled, message: "cancelled while it was in progress"}
@@ -126,20 +163,28 @@ func judge(cause error, exit Exit, err error, timeout, idle time.Duration, lastW
 		}
 		return failed("%v", cause)
 	}
-	if err != nil {
+	if err != nil && !finished {
 		return failed("%v", err)
 	}
 	code := int64(exit.Code)
-	v := verdict{state: store.Succeeded, exit: &code}
+	v := verdict{state: store.Succeeded}
 	switch {
+	case said.result != nil && said.result.Failed:
+		v = failed("%s", said.result.Message)
+	case finished:
+		return v // its process had to be stopped
 	case exit.Signal != "":
 		v = failed("the agent was ended by %s", exit.Signal)
 	case code != 0:
 		v = failed("the agent ended with exit status %d", code)
+	case said.result == nil && said.expected:
+		v = failed("the agent ended with exit status 0, but did not say that it had finished")
+	}
+	if exit.Signal == "" && !finished {
 		v.exit = &code
 	}
-	if v.state == store.FailedRun && lastWords != "" {
-		v.message += ": " + lastWords
+	if v.state == store.FailedRun && (said.result == nil || !said.result.Failed) && said.words != "" {
+		v.message += ": " + said.words
 	}
 	return v
 }

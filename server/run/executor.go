@@ -8,6 +8,7 @@ import (
 
 	"triphammer/factory"
 	"triphammer/server/run/event"
+	"triphammer/server/run/harness"
 	"triphammer/server/secret"
 )
 
@@ -46,11 +47,7 @@ type Task struct {
 }
 
 // File is a file that an attempt finds in its home before the agent starts.
-type File struct {
-	Path string // below the home, with slashes
-	Data []byte
-	Mode uint32 // permissions; 0 means 0600
-}
+type File = harness.File
 
 // Network is what a run may reach (SPEC 14.5).
 type Network struct {
@@ -129,6 +126,7 @@ var (
 	ErrDisk        = errors.New("the run filled the disk, and was stopped")
 	ErrInterrupted = errors.New("the run was interrupted")
 	ErrBudget      = errors.New("the run used up its budget")
+	errFinished    = errors.New("the agent had finished, but its process did not end")
 	errLost        = errors.New("the run belongs to another worker now")
 )
 

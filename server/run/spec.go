@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"triphammer/factory"
+	"triphammer/server/run/harness"
 )
 
 // Spec is everything that a run needs, except the payload of its delivery. It is stored as
@@ -48,22 +49,11 @@ type Spec struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// MCPServer is a server of the Model Context Protocol that the harness gets: a program
-// with its arguments, or a URL.
-type MCPServer struct {
-	Name    string            `json:"name"`
-	Command string            `json:"command,omitempty"`
-	Args    []string          `json:"args,omitempty"`
-	Env     map[string]string `json:"env,omitempty"`
-	URL     string            `json:"url,omitempty"`
-	Headers map[string]string `json:"headers,omitempty"`
-}
-
-// Skill is a folder of files that an agent can read when it needs them.
-type Skill struct {
-	Name  string            `json:"name"`
-	Files map[string][]byte `json:"files"` // by path below the skill's folder
-}
+// MCPServer and Skill are those of the definitions.
+type (
+	MCPServer = factory.MCPServer
+	Skill     = factory.Skill
+)
 
 // Retry says how often a run that fails is tried again (SPEC 9.6).
 type Retry struct {
@@ -135,7 +125,7 @@ func (s *Spec) settle(f *factory.Factory, settings factory.Settings) {
 	if s.Environment != nil && len(s.Environment.Command) > 0 {
 		return
 	}
-	if s.Problem == "" && !knownHarness(s.Harness.Type) {
+	if s.Problem == "" && harness.Named(s.Harness.Type) == nil {
 		s.Problem = s.noCommand()
 	}
 }
@@ -150,7 +140,7 @@ func (s *Spec) noCommand() string {
 	if s.Harness.Type != "" {
 		cause = fmt.Sprintf("this server cannot start the harness %q", s.Harness.Type)
 	}
-	return fmt.Sprintf("nothing says how to start the agent: %s; %s, or set harness.type to one of %s", cause, where, strings.Join(harnessNames(), ", "))
+	return fmt.Sprintf("nothing says how to start the agent: %s; %s, or set harness.type to one of %s", cause, where, strings.Join(harness.Names(), ", "))
 }
 
 func environmentOf(f *factory.Factory, e *factory.Environment) *Environment {

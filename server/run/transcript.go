@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"triphammer/server/run/event"
+	"triphammer/server/run/harness"
 	"triphammer/server/secret"
 	"triphammer/server/store"
 )
@@ -30,6 +31,8 @@ const (
 	fileShare = 4
 	// flushEvery is the longest delay with which a reader sees an event.
 	flushEvery = 200 * time.Millisecond
+	// finishTime is how long a harness has for its end after its result.
+	finishTime = 10 * time.Second
 	// A batch of this size does not wait for the next tick.
 	maxBatchEvents = 256
 	maxBatchBytes  = 256 << 10
@@ -42,10 +45,11 @@ const (
 type transcriptConfig struct {
 	save   func(_ context.Context, _ []store.Event, last bool) error
 	lost   func()                             // called when the lease of the run is lost
+	done   func()                             // called when the harness has finished and its process does not end
 	give   func(try int, err error) (up bool) // tells whether to give up storing the last batch
 	now    func() time.Time
 	hide   *secret.Redactor
-	parse  parser // reads the agent's standard output; nil: it is plain text
+	parse  harness.Parser // reads the agent's standard output; nil: it is plain text
 	limit  int
 	logger *slog.Logger
 }
@@ -70,7 +74,9 @@ type transcript struct {
 	words    string    // the last line on standard error
 	last     time.Time // when the agent last gave a sign of life
 	fenced   bool
-	used     event.Usage // in all
+	used     event.Usage   // in all
+	result   *event.Result // what the harness said about its end, unless it has gone on
+	hangs    *time.Timer   // runs from the result on
 
 	full chan struct{} // a batch is
 }
@@ -106,6 +112,25 @@ func (t *transcript) usage() (tokens int64, costUSD float64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.used.InputTokens + t.used.OutputTokens, t.used.CostUSD
+}
+
+// verdict is what the harness itself said about its end, or nil.
+func (t *transcript) verdict() *event.Result {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.result
+}
+
+// finish takes what the harness says about its end. nil means that it goes on. The process
+// has finishTime to end, because some never do.
+func (t *transcript) finish(r *event.Result) {
+	t.result = r
+	if t.hangs != nil {
+		t.hangs.Stop()
+	}
+	if r != nil && t.done != nil {
+		t.hangs = time.AfterFunc(finishTime, t.done)
+	}
 }
 
 // hidden is the text with secrets redacted.
@@ -148,7 +173,16 @@ func (t *transcript) put(e event.Event) {
 		t.used.OutputTokens += e.OutputTokens
 		t.used.CostUSD += e.CostUSD
 		t.drain(false)
+	case event.Result:
+		t.finish(&e)
+		t.drain(false)
+	case event.Message, event.Tool:
+		t.finish(nil)
+		t.drain(false)
 	case event.Command, event.AgentStarted, event.Ended:
+		if _, command := e.(event.Command); command {
+			t.finish(nil)
+		}
 		t.drain(true) // the process is gone, so a value that is held back stays incomplete
 	default:
 		t.drain(false)
@@ -199,6 +233,9 @@ func (t *transcript) close(last event.Status) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.last = time.Now()
+	if t.hangs != nil {
+		t.hangs.Stop()
+	}
 	t.drain(true)
 	if t.unlisted.Events > 0 {
 		t.append(t.unlisted.Says(t.limit, "changed files are not listed"))

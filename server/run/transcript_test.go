@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"triphammer/server/run/event"
+	"triphammer/server/run/harness"
 	"triphammer/server/secret"
 	"triphammer/server/store"
 )
@@ -27,7 +28,7 @@ type tape struct {
 	give   func(try int) bool
 }
 
-func newTape(parse parser, limit int, hide ...secret.Value) *tape {
+func newTape(parse harness.Parser, limit int, hide ...secret.Value) *tape {
 	t := &tape{}
 	t.transcript = newTranscript(transcriptConfig{
 		save: func(_ context.Context, events []store.Event, _ bool) error {
@@ -315,50 +316,6 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
-func TestParsers(t *testing.T) { // shapes of the real programs
-	for _, tt := range []struct{ harness, line, want string }{
-		{
-			"claude", `{"type":"assistant","message":{"content":[{"type":"thinking","thinking":"hm"},{"type":"tool_use","name":"Bash","input":{"command":"ls"}}]}}`,
-			`message {"role":"reasoning","text":"hm"}; tool {"name":"Bash","input":"{\"command\":\"ls\"}"}`,
-		},
-		{"claude", `{"type":"user","message":{"content":[{"type":"tool_result","content":[{"type":"text","text":"out"}],"is_error":true}]}}`, `tool {"name":"result","output":"out","failed":true}`},
-		{"claude", `{"type":"result","subtype":"error_max_turns","is_error":true,"num_turns":3}`, `usage {"turns":3}; status {"message":"claude ended with error_max_turns"}`},
-		{"claude", `{"type":"assistant","message":{"content":[{"type":"hologram"}]}}`, "unknown"},
-		{
-			"codex", `{"type":"item.completed","item":{"type":"command_execution","command":"ls","aggregated_output":"a\n","exit_code":2,"status":"failed"}}`,
-			`command {"phase":"agent","command":"ls","exit_code":2,"failed":true,"output":"a\n"}`,
-		},
-		{"codex", `{"type":"item.completed","item":{"type":"agent_message","text":"done"}}`, `message {"role":"assistant","text":"done"}`},
-		{"codex", `{"type":"turn.completed","usage":{"input_tokens":5,"cached_input_tokens":1,"output_tokens":2}}`, `usage {"input_tokens":5,"cached_tokens":1,"output_tokens":2}`},
-		{"codex", `{"type":"turn.failed","error":{"message":"no model"}}`, `status {"message":"codex: no model"}`},
-		{"codex", `{"type":"thread.started","thread_id":"1"}`, ""},
-		{"codex", `{"type":"item.completed","item":{"type":"dance"}}`, "unknown"},
-		{"gemini", `{"type":"message","role":"assistant","content":"hi","delta":true}`, `message {"role":"assistant","text":"hi"}`},
-		{"gemini", `{"type":"tool_use","tool_name":"shell","parameters":{"a":1}}`, `tool {"name":"shell","input":"{\"a\":1}"}`},
-		{"gemini", `{"type":"result","status":"success","stats":{"input_tokens":1,"output_tokens":2}}`, `usage {"input_tokens":1,"output_tokens":2}`},
-		{"opencode", `{"type":"text","part":{"text":"hi"}}`, `message {"role":"assistant","text":"hi"}`},
-		{"opencode", `{"type":"tool_use","part":{"tool":"bash","state":{"status":"completed","input":{"a":1},"output":"x"}}}`, `tool {"name":"bash","input":"{\"a\":1}","output":"x"}`},
-		{"opencode", `{"type":"step_finish","part":{"cost":0.1,"tokens":{"input":1,"output":2}}}`, `usage {"input_tokens":1,"output_tokens":2,"cost_usd":0.1}`},
-		{"opencode", `null`, "unknown"},
-	} {
-		events, ok := harnesses[tt.harness].parse([]byte(tt.line))
-		var got []string
-		for _, e := range events {
-			data, err := json.Marshal(e)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got = append(got, e.Kind()+" "+string(data))
-		}
-		if !ok {
-			got = []string{"unknown"}
-		}
-		if text := strings.Join(got, "; "); text != tt.want {
-			t.Errorf("%s %s:\n%s\nwant\n%s", tt.harness, tt.line, text, tt.want)
-		}
-	}
-}
-
 // FuzzTranscript feeds a harness's transcript with anything, cut anywhere: no
 // panic, no secret, valid JSON, and nothing over the limit.
 func FuzzTranscript(f *testing.F) {
@@ -368,8 +325,8 @@ func FuzzTranscript(f *testing.F) {
 		if cut < 1 {
 			cut = 1
 		}
-		for _, name := range harnessNames() {
-			x := newTape(harnesses[name].parse, 5000, secret.New("topsecret"))
+		for _, name := range harness.Names() {
+			x := newTape(harness.Named(name).Start(harness.Request{}).Parse, 5000, secret.New("topsecret"))
 			x.add(event.AgentStarted{})
 			for chunk := range slices.Chunk(data, cut) {
 				x.add(event.Output{Stream: "stdout", Text: string(chunk)})

@@ -195,12 +195,13 @@ type File struct {
 
 // Usage is what a harness says it used since the last such event. Zero fields are not known.
 type Usage struct {
-	Model        string  `json:"model,omitempty"`
-	InputTokens  int64   `json:"input_tokens,omitempty"`
-	CachedTokens int64   `json:"cached_tokens,omitempty"`
-	OutputTokens int64   `json:"output_tokens,omitempty"` // with those of reasoning
-	CostUSD      float64 `json:"cost_usd,omitempty"`
-	Turns        int64   `json:"turns,omitempty"`
+	Model           string  `json:"model,omitempty"`
+	InputTokens     int64   `json:"input_tokens,omitempty"`     // with the cached ones
+	CachedTokens    int64   `json:"cached_tokens,omitempty"`    // of the input, read from the provider's cache
+	OutputTokens    int64   `json:"output_tokens,omitempty"`    // with those of reasoning
+	ReasoningTokens int64   `json:"reasoning_tokens,omitempty"` // of the output
+	CostUSD         float64 `json:"cost_usd,omitempty"`
+	Turns           int64   `json:"turns,omitempty"`
 }
 
 // Ended is how the agent's process ended.

@@ -1,0 +1,300 @@
+package harness
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"triphammer/server/run/event"
+)
+
+// claude is Claude Code, measured with 2.1.197.
+var claude = Harness{
+	Name: "claude", Sessions: true,
+	Variables: []string{"ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "ANTHROPIC_AUTH_TOKEN"},
+	models:    "claude-… and the short names opus, sonnet, haiku, fable",
+	knows: func(model string) bool {
+		family, _, _ := strings.Cut(model, "[") // sonnet[1m]
+		switch family {
+		case "opus", "sonnet", "haiku", "fable", "opusplan", "default", "best":
+			return true
+		}
+		return claudeModel.MatchString(model)
+	},
+}
+
+// claudeModel matches also the names of Bedrock and Vertex.
+var claudeModel = regexp.MustCompile(`(^|[./])claude-`)
+
+func init() { claude.start, claude.parse = startClaude, parseClaude }
+
+func startClaude(r Request, s *Start) {
+	s.add("claude", "-p", "--output-format", "stream-json", "--verbose", "--permission-mode", "bypassPermissions")
+	// Otherwise it refuses to work unattended as root.
+	s.set("IS_SANDBOX", "1")
+	if !r.TrustRepositorySettings {
+		s.add("--setting-sources", "user")
+	}
+	if !r.TrustRepositorySettings || len(r.MCPServers) > 0 {
+		s.add("--strict-mcp-config")
+	}
+	if r.Model != "" {
+		s.add("--model", r.Model)
+	}
+	if r.ReasoningLevel != "" {
+		s.add("--effort", strings.ToLower(r.ReasoningLevel))
+	}
+	if r.Budget.USD > 0 {
+		s.add("--max-budget-usd", strconv.FormatFloat(r.Budget.USD, 'f', -1, 64))
+	}
+	if r.Budget.Turns > 0 {
+		s.add("--max-turns", strconv.FormatInt(r.Budget.Turns, 10))
+	}
+	if len(r.MCPServers) > 0 {
+		s.add("--mcp-config", claudeServers(r))
+	}
+	if r.Session != "" {
+		s.add("--resume", r.Session)
+	}
+	switch auth := r.Auth.Reveal(); {
+	case auth == "":
+	case strings.HasPrefix(auth, "sk-ant-oat"):
+		s.Secrets["CLAUDE_CODE_OAUTH_TOKEN"] = r.Auth
+	default:
+		s.Secrets["ANTHROPIC_API_KEY"] = r.Auth
+	}
+	s.skills(".claude/skills", r.Skills)
+}
+
+// claudeServers is the value of --mcp-config. It refers to variables, which claude itself
+// replaces by their values.
+func claudeServers(r Request) string {
+	servers := make(map[string]any, len(r.MCPServers))
+	for _, m := range r.MCPServers {
+		if m.URL != "" {
+			servers[m.Name] = map[string]any{"type": "http", "url": m.URL, "headers": m.Headers}
+		} else {
+			servers[m.Name] = map[string]any{"type": "stdio", "command": m.Command, "args": m.Args, "env": m.Env}
+		}
+	}
+	data, _ := json.Marshal(map[string]any{"mcpServers": servers}) // strings alone do not fail
+	return string(data)
+}
+
+type claudeUsage struct {
+	Input   int64 `json:"input_tokens"`
+	Read    int64 `json:"cache_read_input_tokens"`
+	Written int64 `json:"cache_creation_input_tokens"`
+	Output  int64 `json:"output_tokens"`
+}
+
+type claudeLine struct {
+	Type    string `json:"type"`
+	Subtype string `json:"subtype"`
+	Session string `json:"session_id"`
+	Model   string `json:"model"`
+	Parent  string `json:"parent_tool_use_id"`
+	Message struct {
+		ID      string          `json:"id"`
+		Model   string          `json:"model"`
+		Content json.RawMessage `json:"content"`
+		Usage   claudeUsage     `json:"usage"`
+	} `json:"message"`
+
+	// Of system.
+	MCPServers []struct {
+		Name   string `json:"name"`
+		Status string `json:"status"`
+	} `json:"mcp_servers"`
+	Attempt     int    `json:"attempt"`
+	MaxRetries  int    `json:"max_retries"`
+	ErrorStatus int    `json:"error_status"`
+	Error       string `json:"error"`
+
+	// Of user: how a tool ended, in the tool's own shape.
+	ToolResult json.RawMessage `json:"tool_use_result"`
+
+	// Of result.
+	IsError   bool        `json:"is_error"`
+	APIStatus int         `json:"api_error_status"`
+	NumTurns  int64       `json:"num_turns"`
+	Cost      float64     `json:"total_cost_usd"`
+	Result    string      `json:"result"`
+	Errors    []string    `json:"errors"`
+	Usage     claudeUsage `json:"usage"`
+	Models    map[string]struct {
+		Input   int64 `json:"inputTokens"`
+		Read    int64 `json:"cacheReadInputTokens"`
+		Written int64 `json:"cacheCreationInputTokens"`
+		Output  int64 `json:"outputTokens"`
+	} `json:"modelUsage"`
+	Denials []struct {
+		Tool  string          `json:"tool_name"`
+		Input json.RawMessage `json:"tool_input"`
+	} `json:"permission_denials"`
+}
+
+type claudePart struct {
+	Type      string          `json:"type"`
+	Text      string          `json:"text"`
+	Thinking  string          `json:"thinking"`
+	ID        string          `json:"id"`
+	Name      string          `json:"name"`
+	Input     json.RawMessage `json:"input"`
+	ToolUseID string          `json:"tool_use_id"`
+	Content   text            `json:"content"`
+	IsError   bool            `json:"is_error"`
+}
+
+type claudeParser struct {
+	calls calls
+	spent spent
+	seen  map[string]bool // ids of messages whose usage was told
+}
+
+func parseClaude() Parser {
+	p := &claudeParser{calls: make(calls), seen: make(map[string]bool)}
+	return p.parse
+}
+
+func (p *claudeParser) parse(line []byte) ([]event.Event, bool) {
+	var l claudeLine
+	if json.Unmarshal(line, &l) != nil {
+		return nil, false
+	}
+	switch l.Type {
+	case "system":
+		return p.system(l)
+	case "assistant", "user":
+		events, ok := p.content(l)
+		if u := l.Message.Usage; ok && l.Type == "assistant" && !p.seen[l.Message.ID] && len(p.seen) < maxCalls*100 {
+			// One message comes as several lines, one for each of its parts.
+			p.seen[l.Message.ID] = true
+			events = append(events, p.spent.add(event.Usage{
+				Model: l.Message.Model, InputTokens: u.Input + u.Read + u.Written, CachedTokens: u.Read, OutputTokens: u.Output,
+			})...)
+		}
+		return events, ok
+	case "result":
+		return p.result(l), true
+	}
+	return nil, false
+}
+
+func (p *claudeParser) system(l claudeLine) ([]event.Event, bool) {
+	switch l.Subtype {
+	case "init":
+		events := []event.Event{event.Session{Harness: claude.Name, ID: l.Session}, event.Status{Message: "claude started with the model " + l.Model}}
+		for _, m := range l.MCPServers {
+			if m.Status == "failed" {
+				events = append(events, event.Status{Message: "claude cannot reach the MCP server " + m.Name})
+			}
+		}
+		return events, true
+	case "api_retry":
+		why := l.Error
+		if l.ErrorStatus != 0 {
+			why = fmt.Sprintf("status %d, %s", l.ErrorStatus, why)
+		}
+		return []event.Event{event.Status{Message: fmt.Sprintf("the model's API failed (%s): claude tries again, %d of %d", why, l.Attempt, l.MaxRetries)}}, true
+	case "thinking_tokens":
+		return nil, true
+	}
+	return nil, false
+}
+
+func (p *claudeParser) content(l claudeLine) ([]event.Event, bool) {
+	var said string
+	if json.Unmarshal(l.Message.Content, &said) == nil {
+		return []event.Event{event.Message{Role: l.Type, Text: said}}, true
+	}
+	var parts []claudePart
+	if json.Unmarshal(l.Message.Content, &parts) != nil {
+		return nil, false
+	}
+	var events []event.Event
+	for _, part := range parts {
+		switch part.Type {
+		case "text":
+			events = append(events, event.Message{Role: l.Type, Text: part.Text})
+		case "thinking":
+			events = append(events, event.Message{Role: "reasoning", Text: part.Thinking})
+		case "redacted_thinking":
+		case "tool_use", "server_tool_use":
+			var input struct {
+				Command string `json:"command"`
+			}
+			if part.Name == "Bash" {
+				_ = json.Unmarshal(part.Input, &input)
+			}
+			events = append(events, p.calls.start(part.ID, part.Name, input.Command, part.Input))
+		case "tool_result":
+			o := outcome{name: "tool", failed: part.IsError, output: string(part.Content)}
+			o.exit, o.output = claudeExit(part.IsError, o.output, l.ToolResult)
+			events = append(events, p.calls.end(part.ToolUseID, o))
+		default:
+			return nil, false
+		}
+	}
+	return events, true
+}
+
+var claudeExitCode = regexp.MustCompile(`^Exit code (\d{1,3})(\n|$)`)
+
+// claudeExit finds the exit status of a command. Claude tells it in words if it is not 0.
+func claudeExit(failed bool, output string, result json.RawMessage) (*int, string) {
+	if failed {
+		m := claudeExitCode.FindStringSubmatch(output)
+		if m == nil {
+			return nil, output
+		}
+		code, _ := strconv.Atoi(m[1])
+		return &code, output[len(m[0]):]
+	}
+	var r struct {
+		Stdout      *string `json:"stdout"`
+		Interrupted bool    `json:"interrupted"`
+		Background  string  `json:"backgroundTaskId"`
+	}
+	if json.Unmarshal(result, &r) != nil || r.Stdout == nil || r.Interrupted || r.Background != "" {
+		return nil, output
+	}
+	return new(int), output
+}
+
+func (p *claudeParser) result(l claudeLine) []event.Event {
+	total := event.Usage{CostUSD: l.Cost, Turns: l.NumTurns}
+	for _, u := range l.Models { // with those of subagents
+		total.InputTokens += u.Input + u.Read + u.Written
+		total.CachedTokens += u.Read
+		total.OutputTokens += u.Output
+	}
+	if len(l.Models) == 0 {
+		u := l.Usage
+		total.InputTokens, total.CachedTokens, total.OutputTokens = u.Input+u.Read+u.Written, u.Read, u.Output
+	}
+	events := p.spent.upTo(total)
+	for _, d := range l.Denials {
+		events = append(events, event.Permission{Request: d.Tool + " " + string(d.Input), Decision: "denied"})
+	}
+	r := event.Result{Failed: l.IsError || l.Subtype != "success", Turns: l.NumTurns}
+	if r.Failed {
+		said := l.Result
+		if said == "" {
+			said = strings.Join(l.Errors, "; ")
+		}
+		switch l.Subtype {
+		case "error_max_turns":
+			said = fmt.Sprintf("the budget of turns is used up: claude was stopped after %d", l.NumTurns)
+		case "error_max_budget_usd":
+			said = fmt.Sprintf("the budget in US dollars is used up: claude has spent %.2f", l.Cost)
+		case "success":
+		default:
+			said = strings.TrimSpace("claude ended with " + l.Subtype + ": " + said)
+		}
+		r.Message = claude.explain(said)
+	}
+	return append(events, r)
+}

@@ -1,0 +1,130 @@
+package harness
+
+import (
+	"encoding/json"
+	"strings"
+
+	"triphammer/server/run/event"
+)
+
+// gemini is the Gemini CLI of Google, measured with 0.61.0.
+var gemini = Harness{
+	Name: "gemini", Sessions: true,
+	Variables: []string{"GEMINI_API_KEY"},
+	models:    "gemini-… and auto",
+	knows:     prefixed("gemini-", "auto", "pro", "flash", "gemma"),
+}
+
+func init() { gemini.start, gemini.parse = startGemini, parseGemini }
+
+func startGemini(r Request, s *Start) {
+	s.add("gemini", "-o", "stream-json", "-y", "--skip-trust")
+	if r.Model != "" {
+		s.add("-m", r.Model)
+	}
+	if r.ReasoningLevel != "" {
+		s.warn("reasoningLevel %q: gemini has no such setting for a run", r.ReasoningLevel)
+	}
+	if r.Budget.USD > 0 {
+		s.warn("budget.usd: gemini does not tell what it costs, so a budget in US dollars cannot stop it: use budget.tokens")
+	}
+	if !r.Auth.IsZero() {
+		s.Secrets["GEMINI_API_KEY"] = r.Auth
+	}
+	auth := "gemini-api-key"
+	if !s.has("GEMINI_API_KEY") && (s.has("GOOGLE_GENAI_USE_VERTEXAI") || s.has("GOOGLE_CLOUD_PROJECT") || s.has("GOOGLE_API_KEY")) {
+		auth = "vertex-ai"
+	}
+	settings := map[string]any{"security": map[string]any{"auth": map[string]any{"selectedType": auth}}}
+	if len(r.MCPServers) > 0 {
+		servers := make(map[string]any, len(r.MCPServers))
+		for _, m := range r.MCPServers {
+			if m.URL != "" {
+				servers[m.Name] = map[string]any{"httpUrl": m.URL, "headers": m.Headers}
+			} else {
+				servers[m.Name] = map[string]any{"command": m.Command, "args": m.Args, "env": m.Env}
+			}
+		}
+		settings["mcpServers"] = servers
+	}
+	if r.Budget.Turns > 0 {
+		settings["model"] = map[string]any{"maxSessionTurns": r.Budget.Turns}
+	}
+	data, _ := json.MarshalIndent(settings, "", "  ") // strings alone do not fail
+	s.file(".gemini/settings.json", data)
+	s.skills(".gemini/skills", r.Skills)
+	if r.Session != "" {
+		s.add("--resume", r.Session)
+	}
+}
+
+type geminiParser struct {
+	calls calls
+	spent spent
+}
+
+func parseGemini() Parser {
+	p := &geminiParser{calls: make(calls)}
+	return p.parse
+}
+
+func (p *geminiParser) parse(line []byte) ([]event.Event, bool) {
+	var l struct {
+		Type    string          `json:"type"`
+		Session string          `json:"session_id"`
+		Model   string          `json:"model"`
+		Role    string          `json:"role"`
+		Content text            `json:"content"`
+		Tool    string          `json:"tool_name"`
+		ID      string          `json:"tool_id"`
+		Params  json.RawMessage `json:"parameters"`
+		Status  string          `json:"status"`
+		Output  text            `json:"output"`
+		Message string          `json:"message"`
+		Error   struct {
+			Type    string `json:"type"`
+			Message string `json:"message"`
+		} `json:"error"`
+		Stats struct {
+			Input  int64 `json:"input_tokens"`
+			Cached int64 `json:"cached"`
+			Output int64 `json:"output_tokens"`
+		} `json:"stats"`
+	}
+	if json.Unmarshal(line, &l) != nil {
+		return nil, false
+	}
+	switch l.Type {
+	case "init":
+		return []event.Event{event.Session{Harness: gemini.Name, ID: l.Session}, event.Status{Message: "gemini started with the model " + l.Model}}, true
+	case "message":
+		if l.Role == "user" {
+			return nil, true // it repeats the prompt
+		}
+		return []event.Event{event.Message{Role: l.Role, Text: string(l.Content)}}, true
+	case "tool_use":
+		var input struct {
+			Command string `json:"command"`
+		}
+		if l.Tool == "run_shell_command" {
+			_ = json.Unmarshal(l.Params, &input)
+		}
+		return []event.Event{p.calls.start(l.ID, l.Tool, input.Command, l.Params)}, true
+	case "tool_result":
+		output := string(l.Output)
+		if output == "" {
+			output = l.Error.Message
+		}
+		return []event.Event{p.calls.end(l.ID, outcome{name: "tool", failed: l.Status == "error", output: output})}, true
+	case "error":
+		return []event.Event{event.Status{Message: "gemini: " + l.Message}}, true
+	case "result":
+		events := p.spent.upTo(event.Usage{InputTokens: l.Stats.Input, CachedTokens: l.Stats.Cached, OutputTokens: l.Stats.Output})
+		r := event.Result{Failed: l.Status != "success"}
+		if r.Failed {
+			r.Message = gemini.explain(strings.TrimSuffix("gemini: "+l.Error.Message, ": "))
+		}
+		return append(events, r), true
+	}
+	return nil, false
+}

@@ -1,0 +1,149 @@
+package harness
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"triphammer/factory"
+	"triphammer/server/run/event"
+	"triphammer/server/secret"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// told is the events that a harness's lines make, one a line, as they are stored.
+func told(t *testing.T, parse Parser, lines []byte) string {
+	t.Helper()
+	var b strings.Builder
+	for line := range bytes.Lines(lines) {
+		line = bytes.TrimSpace(line)
+		events, ok := parse(line)
+		if !ok {
+			b.WriteString("unknown " + string(line) + "\n")
+		}
+		for _, e := range events {
+			data, err := json.Marshal(e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.WriteString(e.Kind() + " " + string(data) + "\n")
+		}
+	}
+	return b.String()
+}
+
+// TestTranscripts reads what the real programs printed, with a model of ours behind them
+// (SPEC 15.3).
+func TestTranscripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.jsonl")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".jsonl")
+		t.Run(name, func(t *testing.T) {
+			lines, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			h, _, _ := strings.Cut(name, "-")
+			var got string
+			synctest.Test(t, func(t *testing.T) { // durations are 0
+				got = told(t, Named(h).Start(Request{}).Parse, lines)
+			})
+			golden := strings.TrimSuffix(file, ".jsonl") + ".golden"
+			if *update {
+				if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if want, err := os.ReadFile(golden); err != nil || got != string(want) {
+				t.Errorf("%v\n%s", err, got)
+			}
+		})
+	}
+}
+
+func TestResolve(t *testing.T) { // SPEC 15.1
+	for _, tt := range []struct {
+		asked       factory.Harness
+		kind, model string
+		warning     string
+	}{
+		{factory.Harness{}, "claude", "", ""},
+		{factory.Harness{Type: "oz", Model: "claude-4-6-opus-high"}, "claude", "claude-4-6-opus-high", ""},
+		{factory.Harness{Type: "oz", Model: "gpt-5"}, "claude", "", `the model "gpt-5" is not one of claude`},
+		{factory.Harness{Type: "codex", Model: "strange"}, "codex", "strange", ""},
+	} {
+		got, warning := Resolve(tt.asked, "claude")
+		if got.Type != tt.kind || got.Model != tt.model || !strings.HasPrefix(warning, tt.warning) || tt.warning == "" && warning != "" {
+			t.Errorf("%+v: %+v, %q", tt.asked, got, warning)
+		}
+	}
+}
+
+func TestSecretsStayOffCommandLines(t *testing.T) { // SPEC 14.7
+	for _, name := range Names() {
+		s := Named(name).Start(Request{
+			Model: "openai/gpt-5", ReasoningLevel: "high", Auth: secret.New("s3cret-key"),
+			Secrets: map[string]secret.Value{"TOKEN": secret.New("s3cret-token"), "OPENAI_BASE_URL": secret.New("http://s3cret")},
+			MCPServers: []factory.MCPServer{
+				{Name: "local", Command: "serve", Args: []string{"--x"}, Env: map[string]string{"T": "a ${TOKEN}"}},
+				{Name: "remote", URL: "https://example.com/mcp", Headers: map[string]string{"Authorization": "Bearer ${TOKEN}"}},
+			},
+		})
+		if line := strings.Join(s.Command, " "); strings.Contains(line, "s3cret") {
+			t.Errorf("%s: %s", name, line)
+		}
+		for key, value := range s.Env {
+			if strings.Contains(value, "s3cret") {
+				t.Errorf("%s: %s=%s is not redacted", name, key, value)
+			}
+		}
+	}
+}
+
+// FuzzParsers: no line makes a parser fail or what it makes unstorable, and no usage
+// decreases.
+func FuzzParsers(f *testing.F) {
+	files, err := filepath.Glob("testdata/*.jsonl")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, file := range files {
+		lines, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(lines)
+	}
+	f.Fuzz(func(t *testing.T, lines []byte) {
+		for _, name := range Names() {
+			parse := Named(name).Start(Request{}).Parse
+			for line := range bytes.Lines(lines) {
+				events, ok := parse(bytes.TrimSpace(line))
+				if !ok && len(events) > 0 {
+					t.Errorf("%s: events of an unknown line %q", name, line)
+				}
+				for _, e := range events {
+					data, err := json.Marshal(e)
+					if err != nil {
+						t.Fatalf("%s: %q: %v", name, line, err)
+					}
+					if _, err := event.Decode(e.Kind(), data); err != nil {
+						t.Errorf("%s: %q: %v", name, line, err)
+					}
+					if u, ok := e.(event.Usage); ok && (u.InputTokens < 0 || u.CachedTokens < 0 || u.OutputTokens < 0 || u.ReasoningTokens < 0 || u.CostUSD < 0 || u.Turns < 0) {
+						t.Errorf("%s: %q: %+v", name, line, u)
+					}
+				}
+			}
+		}
+	})
+}
