@@ -199,7 +199,7 @@ func showOutcome(c *cobra.Command, cl *client, id string, out io.Writer) error {
 	}
 	for _, run := range d.Runs {
 		fmt.Fprintf(out, "\nRun %s:\n", run)
-		if err := watchRun(c, cl, run, devTimeout, out); err != nil {
+		if err := watchRun(c, cl, run, devTimeout, newTranscriptWriter(out, transcriptView{})); err != nil {
 			return err
 		}
 	}

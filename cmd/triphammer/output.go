@@ -107,11 +107,13 @@ func (t *table) write(w io.Writer) error {
 	return tw.Flush()
 }
 
+// stamp is a time for people. It is in UTC, as on the pages, and
+// says so by its Z.
 func stamp(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	return t.Local().Format("2006-01-02 15:04:05")
+	return t.UTC().Format("2006-01-02 15:04:05Z")
 }
 
 func stampOf(t *time.Time) string {

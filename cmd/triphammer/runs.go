@@ -46,15 +46,17 @@ func runsCommand() *cobra.Command {
 	outputFlag(list)
 	outputFlag(show)
 	var follow bool
+	var view transcriptView
 	var timeout time.Duration // shared, because only one of the commands runs
 	logs := &cobra.Command{
 		Use: "logs ID", Short: "Print a run's transcript", Args: exactly("ID"),
 		Long: `Print a run's transcript. Lines that begin with [kind] are Triphammer's; each line that begins with │ is what the agent, or
-a program that it ran, has written. Control characters, invisible ones and those that turn the direction of text are
+a program that it ran, has written. Of long input and output only the beginning and the end is printed, and of reasoning
+one line, unless --full or --reasoning asks for all. Control characters, invisible ones and those that turn the direction of text are
 shown as escapes. -o json has the texts as they are.`,
 		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
 			if follow {
-				return watchRun(c, cl, args[0], timeout, c.OutOrStdout())
+				return watchRun(c, cl, args[0], timeout, newTranscriptWriter(c.OutOrStdout(), view))
 			}
 			t, err := readTranscript(c, cl, args[0])
 			if err != nil {
@@ -63,7 +65,7 @@ shown as escapes. -o json has the texts as they are.`,
 			if format, _ := c.Flags().GetString("output"); format == "json" {
 				return writeJSON(c.OutOrStdout(), t)
 			}
-			shown := newTranscriptWriter(c.OutOrStdout())
+			shown := newTranscriptWriter(c.OutOrStdout(), view)
 			return errors.Join(shown.events(t.Events), shown.end())
 		}),
 	}
@@ -75,8 +77,11 @@ shown as escapes. -o json has the texts as they are.`,
 		Long: "Print a run's transcript as it happens, also across a restart of the server. " +
 			"It exits with 0 if the run has SUCCEEDED, with 1 if it has FAILED or was CANCELLED, and with 8 after --timeout.",
 		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
-			return watchRun(c, cl, args[0], timeout, c.OutOrStdout())
+			return watchRun(c, cl, args[0], timeout, newTranscriptWriter(c.OutOrStdout(), view))
 		}),
+	}
+	for _, c := range []*cobra.Command{logs, watch} {
+		view.flags(c)
 	}
 	watch.Flags().DurationVar(&timeout, "timeout", 2*time.Hour, "how long to wait")
 	cancel := &cobra.Command{
@@ -156,10 +161,9 @@ func readTranscript(c *cobra.Command, cl *client, id string) (*api.Transcript, e
 
 // watchRun prints events as they happen until the run has finished. It continues after a
 // restart of the server. The exit status is that of the run.
-func watchRun(c *cobra.Command, cl *client, id string, timeout time.Duration, w io.Writer) error {
+func watchRun(c *cobra.Command, cl *client, id string, timeout time.Duration, shown *transcriptWriter) error {
 	var last api.StateEvent
 	var err error
-	shown := newTranscriptWriter(w)
 	if cl.offline {
 		last, err = pastRun(c, cl, id, shown)
 	} else {
@@ -168,7 +172,7 @@ func watchRun(c *cobra.Command, cl *client, id string, timeout time.Duration, w 
 	if err := errors.Join(err, shown.end()); err != nil {
 		return err
 	}
-	fmt.Fprintln(w, last.State)
+	fmt.Fprintln(printable{shown.w}, last.State)
 	if last.State != "SUCCEEDED" {
 		if last.StatusMessage != "" {
 			// The first line is from the server. Output of the agent may follow.
@@ -262,7 +266,7 @@ func (n *newRun) create(c *cobra.Command, cl *client) error {
 	}
 	if n.wait {
 		fmt.Fprintln(c.ErrOrStderr(), r.RunID)
-		return watchRun(c, cl, r.RunID, n.timeout, c.OutOrStdout())
+		return watchRun(c, cl, r.RunID, n.timeout, newTranscriptWriter(c.OutOrStdout(), transcriptView{}))
 	}
 	return emit(c, r, []string{r.RunID}, func(w io.Writer) error {
 		_, err := fmt.Fprintln(w, r.RunID, r.State)

@@ -126,7 +126,7 @@ func newerThan(ctx context.Context, cl *client, query url.Values, last string) (
 }
 
 func tailLine(d api.Delivery) string {
-	line := fmt.Sprintf("%s  %s  %s  %s", d.ReceivedAt.Local().Format(time.TimeOnly), d.ID, d.Webhook, outcomeText(d))
+	line := fmt.Sprintf("%s  %s  %s  %s", d.ReceivedAt.UTC().Format(time.TimeOnly+"Z"), d.ID, d.Webhook, outcomeText(d))
 	switch {
 	case d.Reason != "":
 		line += "  " + d.Reason

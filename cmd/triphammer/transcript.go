@@ -1,11 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"triphammer/server/api"
@@ -20,100 +24,371 @@ const gutter = "│ "
 // the agent, and could imitate the name of another kind of event.
 var roles = []string{"assistant", "model", "reasoning", "system", "tool", "user"}
 
-// transcriptWriter prints a transcript for people. Text of an agent cannot imitate a line
-// of Triphammer, because each of its lines has the gutter, also where a terminal would
-// wrap it.
-type transcriptWriter struct {
-	w     io.Writer
-	width int // columns of the terminal; 0: not a terminal, and lines are not wrapped
-	col   int // columns of the unfinished line
-	open  bool
+// transcriptView says how much of a transcript people see.
+type transcriptView struct {
+	reasoning bool // what the model thought, whole
+	full      bool // input and output of commands and tools, whole
 }
 
-func newTranscriptWriter(w io.Writer) *transcriptWriter {
-	t := &transcriptWriter{w: w}
+func (v *transcriptView) flags(c *cobra.Command) {
+	c.Flags().BoolVar(&v.reasoning, "reasoning", false, "print the model's reasoning whole, not in one line")
+	c.Flags().BoolVar(&v.full, "full", false, "print the input and output of commands and tools whole")
+}
+
+// transcriptWriter prints a transcript for people. Text of an agent cannot imitate a line
+// of Triphammer, because each of its lines has the gutter, also where a terminal would
+// wrap it. In a line of Triphammer, what Triphammer knows comes before what the agent says.
+type transcriptWriter struct {
+	w io.Writer
+	transcriptView
+	width   int  // columns of the terminal; 0: not a terminal, and lines are not wrapped
+	colours bool // the terminal shows them, and the user wants them
+	col     int  // columns of the unfinished line
+	open    bool
+	running map[string]event.Tool // commands and tools that were seen to start, by ID; of a command nothing else
+	total   event.Totals
+}
+
+// maxRunning bounds the tools whose input is remembered until they end.
+const maxRunning = 256
+
+func newTranscriptWriter(w io.Writer, v transcriptView) *transcriptWriter {
+	t := &transcriptWriter{w: w, transcriptView: v, running: make(map[string]event.Tool)}
 	if f := terminalOf(w); f != nil {
 		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width >= 20 {
 			t.width = width
+		}
+		if os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" {
+			// Printable would escape the colours. All other text passes through visible here.
+			t.colours, t.w = true, f
 		}
 	}
 	return t
 }
 
+// Colours, by what they mean. All of them also have words or signs.
+const (
+	colourDim   = "\x1b[2m"
+	colourBad   = "\x1b[31m"
+	colourGood  = "\x1b[32m"
+	colourPlace = "\x1b[36m"
+	colourReset = "\x1b[0m"
+)
+
 // events prints events.
 func (t *transcriptWriter) events(events []api.Event) error {
 	var b strings.Builder
+	ended := endedIn(events)
 	for _, e := range events {
-		t.event(&b, e)
+		t.event(&b, e, ended)
 	}
 	_, err := io.WriteString(t.w, b.String())
 	return err
 }
 
-func (t *transcriptWriter) event(b *strings.Builder, e api.Event) {
+// endedIn has the IDs of the commands and tools whose end is among the events. Their start
+// need not be printed.
+func endedIn(events []api.Event) map[string]bool {
+	ended := make(map[string]bool)
+	for _, e := range events {
+		if e.Kind != event.KindCommand && e.Kind != event.KindTool {
+			continue
+		}
+		switch d, _ := event.Decode(e.Kind, e.Data); d := d.(type) {
+		case event.Command:
+			ended[d.ID] = ended[d.ID] || !d.Started
+		case event.Tool:
+			ended[d.ID] = ended[d.ID] || !d.Started
+		}
+	}
+	delete(ended, "")
+	return ended
+}
+
+func (t *transcriptWriter) event(b *strings.Builder, e api.Event, ended map[string]bool) {
 	decoded, err := event.Decode(e.Kind, e.Data)
 	if err != nil { // the event is from a newer server
-		t.say(b, e.Kind, string(e.Data))
+		t.say(b, e.Kind, "", string(e.Data))
 		return
 	}
-	say := func(texts ...string) {
-		t.say(b, e.Kind, strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), " "))
-	}
+	t.total.Add(decoded)
 	switch d := decoded.(type) {
 	case event.Output:
-		t.quote(b, d.Text)
+		t.quote(b, d.Text, "")
 	case event.File:
-		t.say(b, d.Change, oneLine.Replace(d.Path))
-		t.quote(b, d.Diff)
+		t.file(b, d)
 	case event.Message:
-		role := d.Role
-		if !slices.Contains(roles, role) {
-			role = event.KindMessage
-		}
-		t.say(b, role, d.Text)
+		t.message(b, d)
 	case event.Status:
-		say(d.State, d.Message)
+		t.say(b, e.Kind, d.State, d.Message)
 	case event.Command:
-		say(d.Phase, d.Command, d.Signal, exitText(d.ExitCode))
-	case event.Ended:
-		say(d.Signal, exitText(&d.ExitCode))
-	case event.AgentStarted:
-		say(d.Command)
+		if !d.Started || !ended[d.ID] {
+			t.command(b, d)
+		}
 	case event.Tool:
-		say(d.Name)
+		t.tool(b, d, ended)
+	case event.Ended:
+		t.say(b, e.Kind, "", strings.TrimSpace(d.Signal+" "+exitText(d.ExitCode)))
+	case event.AgentStarted:
+		t.say(b, e.Kind, "", d.Command)
 	case event.Truncated:
-		say(d.Message)
+		t.say(b, e.Kind, "", d.Message)
+	case event.Phase:
+		t.say(b, e.Kind, d.Name+" took "+event.Took(d.DurationMS), "")
+	case event.Usage:
+		text := d.String()
+		if sum := t.total.Usage.String(); sum != text {
+			text += "; so far " + sum
+		}
+		t.say(b, e.Kind, text, "")
+	case event.Egress:
+		verdict := "refused"
+		if d.Allowed {
+			verdict = "allowed"
+		}
+		t.say(b, e.Kind, joined(", ", verdict, d.Connections()), joined(": ", d.Where(), d.Reason))
+	case event.Permission:
+		t.say(b, e.Kind, d.Decision, d.Request)
+	case event.Session:
+		t.say(b, e.Kind, d.Harness, d.ID)
+	case event.Result:
+		verdict := "succeeded"
+		if d.Failed {
+			verdict = "failed"
+		}
+		t.say(b, e.Kind, verdict, d.Message)
+	case event.Artifact:
+		size := ""
+		if d.Size > 0 {
+			size = event.Bytes(d.Size)
+		}
+		omitted := ""
+		if d.Omitted != "" {
+			omitted = "not kept, because " + d.Omitted
+		}
+		t.say(b, e.Kind, joined(", ", d.Type, size, omitted), joined(" ", d.Name, d.URL))
 	default:
-		say()
+		t.say(b, e.Kind, "", string(e.Data))
 	}
 }
 
-// exitText describes an exit status. It is empty if a signal ended the process, or if the
-// status is not known.
-func exitText(code *int) string {
-	if code == nil || *code < 0 {
+// joined joins the texts that are not empty.
+func joined(by string, texts ...string) string {
+	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), by)
+}
+
+func (t *transcriptWriter) message(b *strings.Builder, d event.Message) {
+	role := d.Role
+	if !slices.Contains(roles, role) {
+		role = event.KindMessage
+	}
+	if role != "reasoning" || t.reasoning {
+		t.say(b, role, "", d.Text)
+		return
+	}
+	const most = 80
+	facts := ""
+	if n := utf8.RuneCountInString(d.Text); n > most {
+		facts = fmt.Sprintf("%d characters", n)
+	}
+	t.head(b, role)
+	t.quote(b, " "+joined(": ", facts, event.Line(d.Text, most)), colourDim)
+	t.close(b)
+}
+
+func (t *transcriptWriter) command(b *strings.Builder, d event.Command) {
+	facts := d.Outcome()
+	if d.Phase != event.PhaseAgent {
+		facts = joined(", ", d.Phase, facts)
+	}
+	text := d.Command
+	if _, announced := t.running[d.ID]; announced && !t.full {
+		text = event.Line(text, foldWidth/4) // it has been printed
+	}
+	t.follow(d.ID, d.Started, event.Tool{})
+	t.head(b, event.KindCommand)
+	t.outcome(b, facts, d.Bad())
+	if text != "" {
+		t.quote(b, ": ", "")
+		t.folded(b, text, false)
+	}
+	t.close(b)
+	t.folded(b, d.Output, true)
+	t.close(b)
+}
+
+func (t *transcriptWriter) tool(b *strings.Builder, d event.Tool, ended map[string]bool) {
+	announced, known := t.running[d.ID]
+	t.follow(d.ID, d.Started, d)
+	if d.Started && ended[d.ID] {
+		return
+	}
+	d.Input = cmp.Or(d.Input, announced.Input)
+	line, more := d.Summary()
+	t.head(b, event.KindTool)
+	t.outcome(b, d.Outcome(), d.Failed)
+	t.quote(b, joined(" ", ": "+oneLine.Replace(d.Name), line), "")
+	t.close(b)
+	if t.full && (d.Started || !known || ended[d.ID]) { // else its start has printed them
+		for _, f := range more {
+			t.quote(b, f.Name+": "+f.Value, "")
+			t.close(b)
+		}
+	}
+	t.folded(b, d.Output, true)
+	t.close(b)
+}
+
+// follow remembers what has started, until it ends.
+func (t *transcriptWriter) follow(id string, started bool, e event.Tool) {
+	switch {
+	case !started:
+		delete(t.running, id)
+	case id != "" && len(t.running) < maxRunning:
+		t.running[id] = e
+	}
+}
+
+func (t *transcriptWriter) outcome(b *strings.Builder, text string, bad bool) {
+	colour := ""
+	if bad {
+		colour = colourBad
+	}
+	t.quote(b, " "+oneLine.Replace(text), colour)
+}
+
+func (t *transcriptWriter) file(b *strings.Builder, d event.File) {
+	var facts []string
+	if d.Change != event.FileDeleted {
+		facts = append(facts, event.Bytes(d.Size))
+	}
+	if d.Diff != "" {
+		added, removed := d.Lines()
+		facts = append(facts, fmt.Sprintf("+%d -%d", added, removed))
+	}
+	if d.Omitted != "" {
+		facts = append(facts, "without its diff: "+oneLine.Replace(d.Omitted))
+	}
+	t.say(b, d.Change, strings.Join(facts, ", "), oneLine.Replace(d.Path))
+	inHunk := false
+	for line := range strings.Lines(d.Diff) {
+		colour := ""
+		switch {
+		case strings.HasPrefix(line, "@@"):
+			inHunk, colour = true, colourPlace
+		case !inHunk:
+		case line[0] == '+':
+			colour = colourGood
+		case line[0] == '-':
+			colour = colourBad
+		}
+		t.quote(b, line, colour)
+	}
+	t.close(b)
+}
+
+// exitText describes an exit status. It is empty if a signal ended the process.
+func exitText(code int) string {
+	if code < 0 {
 		return ""
 	}
-	return fmt.Sprintf("exit status %d", *code)
+	return fmt.Sprintf("exit status %d", code)
 }
 
-// say writes a line of Triphammer. Further lines of the text get the gutter.
-func (t *transcriptWriter) say(b *strings.Builder, kind, text string) {
+// head begins a line of Triphammer.
+func (t *transcriptWriter) head(b *strings.Builder, kind string) {
 	t.close(b)
-	head := "[" + kind + "]"
-	if text != "" {
-		head += " "
+	if strings.ContainsFunc(kind, func(r rune) bool { return r != '_' && (r < 'a' || r > 'z') }) {
+		kind = "event" // no kind that a server sends
 	}
-	b.WriteString(head)
-	t.open, t.col = true, len(head)
-	t.quote(b, text)
+	t.paint(b, "["+kind+"]", colourDim)
+	t.open, t.col = true, len(kind)+2
+}
+
+// say writes a line of Triphammer: what it knows, and then what others say. Further lines
+// of the text get the gutter.
+func (t *transcriptWriter) say(b *strings.Builder, kind, facts, text string) {
+	t.head(b, kind)
+	if text = joined(": ", oneLine.Replace(facts), text); text != "" {
+		t.quote(b, " "+text, "")
+	}
 	t.close(b)
 }
 
-// quote writes text that Triphammer did not write. The text may end within a line.
-func (t *transcriptWriter) quote(b *strings.Builder, text string) {
+// paint writes text that has no line ends in a colour.
+func (t *transcriptWriter) paint(b *strings.Builder, text, colour string) {
+	if !t.colours || colour == "" {
+		b.WriteString(text)
+		return
+	}
+	b.WriteString(colour + text + colourReset)
+}
+
+// Folded text has so many lines at its beginning and its end, of so many characters.
+const (
+	foldHead  = 4
+	foldTail  = 8
+	foldWidth = 300
+)
+
+// folded writes the beginning of a text that Triphammer did not write, its end if tail is
+// set, and how much is left out.
+func (t *transcriptWriter) folded(b *strings.Builder, text string, tail bool) {
+	text = strings.TrimRight(text, "\n")
+	lines := strings.Split(text, "\n")
+	end := 0
+	if tail {
+		end = foldTail
+	}
+	for i, line := range lines {
+		last := i == len(lines)-1
+		if out := len(lines) - foldHead - end; !t.full && out > 1 && i >= foldHead && i < foldHead+out {
+			if i == foldHead {
+				t.left(b, counted(out, "line", "lines"))
+			}
+			continue
+		}
+		if n := utf8.RuneCountInString(line); !t.full && n > foldWidth {
+			t.quote(b, string([]rune(line)[:foldWidth]), "")
+			t.left(b, counted(n-foldWidth, "character", "characters"))
+			continue
+		}
+		t.quote(b, line, "")
+		if !last {
+			t.quote(b, "\n", "")
+		}
+	}
+}
+
+// left says what is not printed.
+func (t *transcriptWriter) left(b *strings.Builder, what string) {
+	t.head(b, "folded")
+	t.paint(b, " "+what+" (--full prints all)", colourDim)
+	t.close(b)
+}
+
+// quote writes text that Triphammer did not write. The text may end within a line. The
+// colour ends before each line's end.
+func (t *transcriptWriter) quote(b *strings.Builder, text, colour string) {
+	if !t.colours {
+		colour = ""
+	}
+	painted := false
+	paint := func(on bool) {
+		if colour == "" || painted == on {
+			return
+		}
+		painted = on
+		if on {
+			b.WriteString(colour)
+		} else {
+			b.WriteString(colourReset)
+		}
+	}
+	defer paint(false)
 	for _, r := range visible(text) {
 		if r == '\n' {
+			paint(false)
 			if !t.open {
 				b.WriteString(strings.TrimRight(gutter, " "))
 			}
@@ -123,6 +398,7 @@ func (t *transcriptWriter) quote(b *strings.Builder, text string) {
 		}
 		columns := columnsOf(r)
 		if t.open && t.width > 0 && t.col+columns > t.width {
+			paint(false)
 			b.WriteByte('\n')
 			t.open = false
 		}
@@ -130,6 +406,7 @@ func (t *transcriptWriter) quote(b *strings.Builder, text string) {
 			b.WriteString(gutter)
 			t.open, t.col = true, 2
 		}
+		paint(true)
 		b.WriteRune(r)
 		t.col += columns
 	}
@@ -143,10 +420,13 @@ func (t *transcriptWriter) close(b *strings.Builder) {
 	}
 }
 
-// end ends the transcript.
+// end ends the transcript, and sums it up.
 func (t *transcriptWriter) end() error {
 	var b strings.Builder
 	t.close(&b)
+	if sum := t.total.String(); sum != "" {
+		t.say(&b, "total", sum, "")
+	}
 	_, err := io.WriteString(t.w, b.String())
 	return err
 }
