@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"triphammer/factory/hosts"
 	"triphammer/schema"
 )
 
@@ -71,10 +72,7 @@ const (
 	DefaultIdle    = 15 * time.Minute
 )
 
-var (
-	variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-	hostName     = regexp.MustCompile(`^(\*\.)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:\d{1,5})?$`)
-)
+var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // maxMinutes bounds the times of an environment: one week.
 const maxMinutes = 7 * 24 * 60
@@ -191,7 +189,8 @@ func network(d *document) Network {
 	}
 	out := Network{}
 	for _, item := range itemsOf(n) {
-		if host := textOf(item); hostName.MatchString(host) {
+		host := textOf(item)
+		if _, err := hosts.Parse(host); err == nil {
 			out.Hosts = append(out.Hosts, host)
 		} else {
 			d.Error(item.At, schema.InvalidValue, "such as api.example.com or *.example.com:443", "network lists something that is not a host")

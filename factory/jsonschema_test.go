@@ -15,6 +15,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"triphammer/factory/hosts"
 	"triphammer/factory/signature"
 	"triphammer/schema"
 )
@@ -480,7 +481,7 @@ func schemaRules() map[string]object {
 		"environment.idleMinutes":    {"exclusiveMinimum": 0, "maximum": maxMinutes},
 		"environment.network": {
 			"type": []any{"string", "array"}, "examples": []any{"on", "off", []any{"api.example.com", "*.example.com:443"}},
-			"minItems": 1, "items": merged(object{"type": "string"}, pattern(hostName.String(), "a host, such as api.example.com or *.example.com:443")),
+			"minItems": 1, "items": merged(object{"type": "string", "maxLength": hosts.MaxText}, pattern(hosts.Syntax, "a host, such as api.example.com or *.example.com:443")),
 			"if": object{"type": "string"}, "then": object{"enum": []any{"on", "off"}},
 		},
 		"environment.budget.usd":    {"exclusiveMinimum": 0, "maximum": int64(1e15)},
