@@ -2,9 +2,11 @@ package server
 
 import (
 	"context"
+	"strconv"
 
 	"triphammer/server/access"
 	"triphammer/server/dashboard"
+	"triphammer/server/run/event"
 	"triphammer/server/store"
 )
 
@@ -23,6 +25,38 @@ func runPage(ctx context.Context, c *call, r access.Run) (page dashboard.Run, er
 	if err != nil {
 		return page, err
 	}
-	events, err := r.Events(ctx, 0, maxEvents)
-	return dashboard.Run{Page: c.page(r.Title), Run: r.Run, Prompt: spec.Prompt, Events: events}, err
+	page = dashboard.Run{Page: c.page(r.Title), Run: r.Run, Prompt: spec.Prompt}
+	if text := c.Query("after"); text != "" {
+		if page.After, err = strconv.ParseInt(text, 10, 64); err != nil || page.After < 0 {
+			return page, store.ErrNotFound
+		}
+	}
+	for after := int64(0); ; {
+		events, err := r.Events(ctx, after, maxEvents)
+		if err != nil {
+			return page, err
+		}
+		for _, e := range events {
+			if page.Begin.IsZero() {
+				page.Begin = e.At
+			}
+			if decoded, err := event.Decode(e.Kind, e.Data); err == nil {
+				page.Totals.Add(decoded)
+			}
+			switch {
+			case e.Seq <= page.After:
+			case len(page.Events) < pageEvents:
+				page.Events = append(page.Events, e)
+			default:
+				page.Next = page.Events[pageEvents-1].Seq
+			}
+		}
+		if len(events) < maxEvents {
+			return page, nil
+		}
+		after = events[len(events)-1].Seq
+	}
 }
+
+// pageEvents is the largest number of events on one page.
+const pageEvents = 2000

@@ -20,10 +20,6 @@ import (
 // Triphammer begin with "[", at the margin.
 const gutter = "│ "
 
-// roles are the roles in the messages of the known harnesses. Any other role comes from
-// the agent, and could imitate the name of another kind of event.
-var roles = []string{"assistant", "model", "reasoning", "system", "tool", "user"}
-
 // transcriptView says how much of a transcript people see.
 type transcriptView struct {
 	reasoning bool // what the model thought, whole
@@ -178,11 +174,8 @@ func joined(by string, texts ...string) string {
 }
 
 func (t *transcriptWriter) message(b *strings.Builder, d event.Message) {
-	role := d.Role
-	if !slices.Contains(roles, role) {
-		role = event.KindMessage
-	}
-	if role != "reasoning" || t.reasoning {
+	role := d.Speaker()
+	if role != event.RoleReasoning || t.reasoning {
 		t.say(b, role, "", d.Text)
 		return
 	}

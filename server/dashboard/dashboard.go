@@ -47,7 +47,7 @@ func (Message) template() *template.Template { return message }
 // that several have.
 func parse(name string) *template.Template {
 	return template.Must(template.New("layout.html").Funcs(template.FuncMap{
-		"when": when, "short": short, "event": showEvent, "took": took, "trigger": showTrigger, "label": store.Outcome.Label,
+		"when": when, "short": short, "took": took, "trigger": showTrigger, "label": store.Outcome.Label,
 		"came":  func(d *store.Delivery) string { return delivery.Came(d.Outcome, d.Started) },
 		"class": strings.ToLower, "of": of,
 	}).ParseFS(templates, "templates/layout.html", "templates/*_table.html", "templates/"+name+".html"))

@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"encoding/json"
-	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -32,12 +31,13 @@ func everyPage() map[string]Content {
 	r := &store.Run{ID: 1, Title: evil, State: store.FailedRun, StatusMessage: evil, Automation: evil, DeliveryID: d.ID, Commit: evil, Source: evil, CreatedAt: now}
 	encoded, _ := json.Marshal(map[string]any{
 		"text": evil, "path": evil, "diff": evil, "message": evil, "state": evil, "command": evil, "phase": evil, "output": evil, "role": evil,
-		"name": evil, "stream": evil, "change": evil, "exit_code": 3,
+		"name": evil, "stream": evil, "change": evil, "exit_code": 3, "input": `{"path":"` + evil + `"}`, "host": evil, "reason": evil, "request": evil,
+		"decision": evil, "harness": evil, "id": evil, "type": evil, "url": evil, "omitted": evil, "diff_omitted": evil, "signal": evil,
 	})
 	var events []store.Event
 	kinds := []string{
 		event.KindStatus, event.KindMessage, event.KindCommand, event.KindTool, event.KindOutput, event.KindFile, event.KindUsage, event.KindExit, event.KindStarted,
-		event.KindTruncated, "unknown",
+		event.KindTruncated, event.KindPhase, event.KindEgress, event.KindPermission, event.KindSession, event.KindResult, event.KindArtifact, "unknown",
 	}
 	for i, kind := range kinds {
 		events = append(events, store.Event{Seq: int64(i + 1), At: now, Kind: kind, Data: encoded}, store.Event{At: now, Kind: kind, Data: json.RawMessage(evil)})
@@ -151,8 +151,7 @@ func TestWords(t *testing.T) {
 		short("0123456789abcdef"):       "0123456789ab",
 		short("012"):                    "012",
 		took(&store.Run{StartedAt: at}): "",
-		took(&store.Run{StartedAt: at, FinishedAt: at.Add(1500 * time.Millisecond)}):                       "1.5s",
-		fmt.Sprint(showEvent(store.Event{Kind: event.KindExit, Data: json.RawMessage(`{"exit_code":0}`)})): "{ended → exit status 0 }",
+		took(&store.Run{StartedAt: at, FinishedAt: at.Add(1500 * time.Millisecond)}): "1.5s",
 	} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)

@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"fmt"
 	"html/template"
 	"strings"
 	"time"
@@ -22,7 +21,33 @@ type Run struct {
 	Page
 	Run    *store.Run
 	Prompt string
-	Events []store.Event
+	Totals event.Totals  // of the whole transcript
+	Begin  time.Time     // of the transcript
+	Events []store.Event // on this page
+	Next   int64         // the last event of this page, if more follow
+	After  int64         // the event after which this page begins
+}
+
+// Transcript are the events of the page for people.
+func (r Run) Transcript() []entry { return entries(r.Events, r.Begin) }
+
+// Lede is the answer of the page in a sentence. It begins with the state.
+func (r Run) Lede() string {
+	var parts []string
+	switch row := r.Run; {
+	case row.State == store.Queued:
+		return "It waits."
+	case row.State == store.InProgress:
+		parts = append(parts, "in progress since "+when(row.StartedAt)+" UTC")
+	case row.StartedAt.IsZero():
+		parts = append(parts, "it never started")
+	default:
+		parts = append(parts, "after "+event.Took(row.FinishedAt.Sub(row.StartedAt).Milliseconds()))
+	}
+	if sum := r.Totals.String(); sum != "" {
+		parts = append(parts, sum)
+	}
+	return strings.Join(parts, "; ")
 }
 
 var runs = parse("runs")
@@ -39,38 +64,3 @@ func took(r *store.Run) string {
 	}
 	return r.FinishedAt.Sub(r.StartedAt).Round(time.Millisecond).String()
 }
-
-// shownEvent is a transcript event in words.
-type shownEvent struct{ Head, Text string }
-
-func showEvent(e store.Event) shownEvent {
-	decoded, err := event.Decode(e.Kind, e.Data)
-	if err != nil {
-		return shownEvent{Text: string(e.Data)}
-	}
-	switch d := decoded.(type) {
-	case event.Output:
-		return shownEvent{Head: d.Stream, Text: d.Text}
-	case event.File:
-		return shownEvent{Head: d.Change + " " + d.Path, Text: d.Diff}
-	case event.Command:
-		exit := ""
-		if d.ExitCode != nil {
-			exit = exitStatus(*d.ExitCode)
-		}
-		return shownEvent{Head: strings.TrimSpace(d.Phase+" "+d.Command) + exit, Text: d.Output}
-	case event.Message:
-		return shownEvent{Head: d.Role, Text: d.Text}
-	case event.Status:
-		return shownEvent{Head: strings.TrimSpace(d.State + " " + d.Message)}
-	case event.Ended:
-		return shownEvent{Head: "ended" + exitStatus(d.ExitCode)}
-	case event.AgentStarted:
-		return shownEvent{Head: "started " + d.Command}
-	case event.Tool:
-		return shownEvent{Head: d.Name, Text: d.Output}
-	}
-	return shownEvent{Text: string(e.Data)}
-}
-
-func exitStatus(code int) string { return fmt.Sprintf(" → exit status %d", code) }

@@ -129,6 +129,21 @@ func Line(text string, most int) string {
 	return b.String()
 }
 
+// RoleReasoning is the role of what a model thinks.
+const RoleReasoning = "reasoning"
+
+// roles are the roles in the messages of the known harnesses.
+var roles = []string{"assistant", "model", RoleReasoning, "system", "tool", "user"}
+
+// Speaker is the role of the message. Any role but the known ones comes from the agent, and
+// could imitate the name of another kind of event; it is "message".
+func (e Message) Speaker() string {
+	if slices.Contains(roles, e.Role) {
+		return e.Role
+	}
+	return KindMessage
+}
+
 // Outcome tells how the command ended, and how long it took. It is "started" while the
 // command runs.
 func (e Command) Outcome() string {
