@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -36,6 +37,18 @@ func (p *Plan) callOut(from, to *Revision) {
 			say(kind, name, path, "gets secrets that it did not have: %s", strings.Join(more, ", "))
 		}
 	}
+	equips := func(kind, name, path string, before, after []factory.MCPServer) {
+		var more []string
+		for _, m := range after {
+			if !slices.ContainsFunc(before, func(old factory.MCPServer) bool { return reflect.DeepEqual(old, m) }) {
+				more = append(more, m.Name)
+			}
+		}
+		if len(more) > 0 {
+			say(kind, name, path, "gets MCP servers that it did not have: %s", strings.Join(more, ", "))
+		}
+	}
+	equips("factory", to.Factory, "factory.yaml", was.MCPServers, is.MCPServers)
 	grants("factory", to.Factory, "factory.yaml", was.Secrets, is.Secrets)
 	for _, w := range is.Webhooks {
 		before := was.Webhook(w.Name)
@@ -50,16 +63,15 @@ func (p *Plan) callOut(from, to *Revision) {
 		}
 	}
 	for _, a := range is.Agents {
-		if before := was.Agent(a.Name); before != nil {
-			grants("agent", a.Name, a.Path, before.Settings.Secrets, a.Settings.Secrets)
-		} else {
-			grants("agent", a.Name, a.Path, nil, a.Settings.Secrets)
-		}
+		before := cmp.Or(was.Agent(a.Name), &factory.Agent{})
+		grants("agent", a.Name, a.Path, before.Settings.Secrets, a.Settings.Secrets)
+		equips("agent", a.Name, a.Path, before.Settings.MCPServers, a.Settings.MCPServers)
 	}
 	wanted, wants := selections(from), selections(to)
 	for _, a := range is.Automations {
 		before := cmp.Or(was.Automation(a.Name), &factory.Automation{Enabled: true})
 		grants("automation", a.Name, a.Path, before.Settings.Secrets, a.Settings.Secrets)
+		equips("automation", a.Name, a.Path, before.Settings.MCPServers, a.Settings.MCPServers)
 		if a.Enabled && !before.Enabled {
 			say("automation", a.Name, a.Path, "is enabled")
 		}
@@ -91,6 +103,9 @@ func (p *Plan) callOut(from, to *Revision) {
 			say("environment", e.Name, e.Path, "its runs may reach the whole network")
 		} else if more := missing(is.Hosts, was.Hosts); len(more) > 0 {
 			say("environment", e.Name, e.Path, "its runs may reach more hosts: %s", strings.Join(more, ", "))
+		}
+		if e.TrustRepositorySettings && !before.TrustRepositorySettings {
+			say("environment", e.Name, e.Path, "the agent settings in its repositories act: hooks, MCP servers and the like")
 		}
 		if slices.Index(schema.Isolations, e.Isolation) < slices.Index(schema.Isolations, before.Isolation) {
 			say("environment", e.Name, e.Path, "asks for less isolation: %s instead of %s", cmp.Or(e.Isolation, "any"), before.Isolation)

@@ -66,7 +66,9 @@ func TestCallouts(t *testing.T) {
 		{"environment's secret", env(""), env("secrets: [TOKEN]\n"), "gets secrets that it did not have: TOKEN"},
 		{"network", env("network: off\n"), env(""), "may reach the whole network"},
 		{"hosts", env("network: [a.example]\n"), env("network: [a.example, b.example]\n"), "may reach more hosts: b.example"},
-		{"isolation", env("isolation: container\n"), env("isolation: process\n"), "less isolation: process instead of container"},
+		{"isolation", env("isolation: container\n"), env("isolation: process\n"), "less isolation: none instead of container"},
+		{"trust", env(""), env("trustRepositorySettings: true\n"), "the agent settings in its repositories act"},
+		{"automation's MCP server", a(auto("")), a(auto("", "mcpServers: {docs: {url: 'https://mcp.example.com/'}}")), "gets MCP servers that it did not have: docs"},
 		{"most of it deleted", many(5), many(1), "4 of 5 definitions are deleted"},
 	} {
 		narrow, widened := revision(t, c.narrow...), revision(t, c.widened...)

@@ -25,14 +25,17 @@ type Settings struct {
 	EnvironmentID string
 	Secrets       []string // replaced as a whole, never merged
 	WorkerHost    string
+	MCPServers    []MCPServer // replaced as a whole, sorted by name
 }
 
 // Harness is the agent program that a run starts.
 type Harness struct {
-	Type           string `json:"type,omitempty"` // claude, codex, gemini, opencode, oz, or empty
-	Model          string `json:"model,omitempty"`
-	ReasoningLevel string `json:"reasoning_level,omitempty"`
-	AuthSecret     string `json:"auth_secret,omitempty"` // name of the managed secret
+	Type           string   `json:"type,omitempty"` // claude, codex, gemini, opencode, acp; oz or empty: the server's default
+	Model          string   `json:"model,omitempty"`
+	ReasoningLevel string   `json:"reasoning_level,omitempty"`
+	AuthSecret     string   `json:"auth_secret,omitempty"` // name of the managed secret
+	AuthWorker     bool     `json:"auth_worker,omitempty"` // the credential is in variables of the worker
+	Command        []string `json:"command,omitempty"`     // of type acp
 }
 
 func (l *loader) agent(d *document) *Agent {
@@ -60,6 +63,9 @@ func (l *loader) settings(d *document, n *schema.Node, base Settings, prefix str
 	}
 	if host := n.Get("workerHost"); host != nil {
 		s.WorkerHost = textOf(host) // null and empty clear it
+		if s.WorkerHost == theService {
+			s.WorkerHost = ""
+		}
 	}
 	if text := textOf(model); text != "" {
 		s.Harness = Harness{Type: "oz", Model: text}
@@ -69,7 +75,7 @@ func (l *loader) settings(d *document, n *schema.Node, base Settings, prefix str
 	}
 	if text := textOf(n.Get("runner")); text != "" {
 		s.Runner = text
-		if _, declared := slices.BinarySearch(l.factory.Runners, text); !declared {
+		if l.factory.Runner(text) == nil {
 			l.later(d, n.Get("runner").At, prefix+"runner", kindRunner, text)
 		}
 	}
@@ -83,8 +89,14 @@ func (l *loader) settings(d *document, n *schema.Node, base Settings, prefix str
 		s.Secrets = textsOf(list)
 		l.deferSecrets(d, list.At, prefix+"secrets", s.Secrets)
 	}
+	if servers := n.Get("mcpServers"); servers != nil && servers.Kind == schema.Mapping {
+		s.MCPServers = l.mcpServers(d, servers, prefix+"mcpServers")
+	}
 	return s
 }
+
+// theService is the workerHost that means the same as none.
+const theService = "warp"
 
 // harness overrides the harness in s with the keys that n sets.
 func (l *loader) harness(d *document, n *schema.Node, s *Settings, prefix string) {
@@ -111,10 +123,24 @@ func (l *loader) harness(d *document, n *schema.Node, s *Settings, prefix string
 	}
 	auth := n.Get("auth")
 	if auth != nil {
-		s.Harness.AuthSecret = ""
+		s.Harness.AuthSecret, s.Harness.AuthWorker = "", false
 	}
 	if auth != nil && auth.Kind == schema.Mapping {
 		l.harnessAuth(d, auth, s, prefix)
+	}
+	if list := n.Get("command"); list != nil {
+		s.Harness.Command = wordsOf(list)
+	}
+	switch is := textOf(n.Get("type")) == "acp"; {
+	case l.opt.Strict: // which refuses both
+	case !is && n.Get("command") != nil:
+		d.Error(n.KeyAt("command"), schema.InvalidValue, "write type: acp beside it, or take it out", prefix+"harness.command means nothing without type acp")
+	case is && n.Get("command") == nil:
+		d.Error(n.At, schema.MissingRequired, "add command: [PROGRAM], which starts an agent of the Agent Client Protocol",
+			fmt.Sprintf("key %q is missing: type acp needs it", prefix+"harness.command"))
+	}
+	if s.Harness.Type != "acp" {
+		s.Harness.Command = nil // inherited from another type
 	}
 	if s.Harness.Type != "oz" {
 		return
@@ -124,7 +150,7 @@ func (l *loader) harness(d *document, n *schema.Node, s *Settings, prefix string
 			d.Error(n.KeyAt(key), schema.InvalidValue, "take it out, or set another type", fmt.Sprintf("%sharness.%s means nothing with type oz", prefix, key))
 		}
 	}
-	s.Harness.AuthSecret, s.Harness.ReasoningLevel = "", "" // inherited from another type
+	s.Harness.AuthSecret, s.Harness.AuthWorker, s.Harness.ReasoningLevel = "", false, "" // inherited from another type
 }
 
 // isSet tells whether a key is there with a value. A key that is null or an empty
@@ -147,6 +173,7 @@ func (l *loader) harnessAuth(d *document, auth *schema.Node, s *Settings, prefix
 		s.Harness.AuthSecret = name
 		l.deferSecrets(d, auth.At, prefix+"harness.auth.secretName", []string{name})
 	case "workerEnvironment":
+		s.Harness.AuthWorker = true
 		if auth.Get("secretName") != nil {
 			d.Error(auth.KeyAt("secretName"), schema.InvalidValue, "take it out, or write source: managedSecret", prefix+"harness.auth.secretName means nothing with source workerEnvironment")
 		}

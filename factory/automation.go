@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"triphammer/factory/filter"
 	"triphammer/schema"
@@ -18,7 +19,23 @@ type Automation struct {
 	Prompt     string
 	Triggers   []Trigger
 	Settings   Settings // effective: agentDefaults, the agent's, then its own
+
+	Retry          Retry
+	Budget         Budget
+	MaxRunsPerHour int64 // it is paused if it starts more
 }
+
+// Retry says how often a run that fails is tried.
+type Retry struct {
+	Attempts int           `json:"attempts,omitempty"` // in all; 0 and 1 mean once
+	Delay    time.Duration `json:"delay_ns,omitempty"` // before the second attempt; it doubles from then on
+}
+
+// Defaults of an automation.
+const (
+	DefaultRetryDelay     = 10 * time.Second
+	DefaultMaxRunsPerHour = 60
+)
 
 // Trigger is what starts an automation.
 type Trigger struct {
@@ -61,7 +78,9 @@ func (l *loader) automation(d *document) *Automation {
 		inherited = agent.Settings
 	}
 	a.Settings = l.settings(d, d.Root, inherited, "")
-	l.canStart(d, a)
+	if !l.opt.Strict {
+		l.bounds(d, a)
+	}
 	unnamed, named := 0, make(map[string]bool)
 	for i, n := range itemsOf(d.Root.Get("triggers")) {
 		if n.Kind != schema.Mapping {
@@ -85,20 +104,12 @@ func (l *loader) automation(d *document) *Automation {
 	return a
 }
 
-// canStart warns of an automation whose runs fail because nothing says how to start
-// its agent.
-func (l *loader) canStart(d *document, a *Automation) {
-	environment := l.environments[a.Settings.EnvironmentID]
-	if l.opt.Strict || a.Settings.EnvironmentID != "" && environment == nil || environment != nil && len(environment.Command) > 0 {
-		return
-	}
-	at := d.Root.KeyAt("environmentId")
-	switch a.Settings.Harness.Type {
-	case "":
-		d.Warn(at, schema.NoEffect, "set harness.type, or name an environment that has a command (environmentId)", "nothing says how to start the agent: a run fails")
-	case "oz":
-		d.Warn(at, schema.NoEffect, "set another harness.type, or name an environment that has a command (environmentId)",
-			"this server cannot start the harness oz, which model is short for: a run fails")
+// bounds reads what bounds the runs of an automation. The keys are ours.
+func (l *loader) bounds(d *document, a *Automation) {
+	a.Budget = budget(d)
+	a.MaxRunsPerHour = cmp.Or(int64(amount(d, "maxRunsPerHour", maxPerHour)), DefaultMaxRunsPerHour)
+	if a.Retry.Attempts = int(amount(d, "retry.attempts", maxAttempts)); a.Retry.Attempts > 1 {
+		a.Retry.Delay = cmp.Or(time.Duration(amount(d, "retry.delaySeconds", maxSeconds)*float64(time.Second)), DefaultRetryDelay)
 	}
 }
 

@@ -57,6 +57,7 @@ func (l *loader) definitions() {
 		}
 		add(d, inherited)
 	}
+	l.skillDefinitions()
 }
 
 // isSetting tells whether a value is of a key that is inherited.

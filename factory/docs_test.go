@@ -253,7 +253,8 @@ func TestDiagnosticsPage(t *testing.T) {
 	_, report := load(t, large, Options{})
 	examples := map[string]string{
 		schema.TooLarge: strings.TrimSuffix(printed(t, large, report), "not valid: 1 file, 1 error, 0 warnings\n"),
-		// They need a server: package applier holds its findings to these.
+		// They need a server: package applier and the scripts of cmd/triphammer hold its findings to these.
+		schema.NotHere: "automations/triage/automation.md:1:1: warning: this server's PATH has no claude, which starts the agent: a run fails [TH_NOT_HERE]\n",
 		schema.MissingSecret: `webhooks/ci.yaml:1:1: error: there is no managed secret CI_SECRET [TH_MISSING_SECRET]
     1 | secretName: CI_SECRET
       | ^

@@ -1,11 +1,11 @@
 package factory
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"path"
 	"regexp"
-	"strconv"
 	"strings"
 	"time"
 
@@ -25,14 +25,18 @@ type Environment struct {
 	Timeout, Idle           time.Duration
 	Network                 Network
 	Budget                  Budget
+	Resources               Resources
 	Isolation               string // the weakest that it accepts; empty: any
+	TrustRepositorySettings bool   // the agent settings in its repositories act
 }
 
-// Budget is what one run may use up; 0 means no limit.
+// Budget is what may be used up; 0 means no limit.
 type Budget struct {
-	USD    float64
-	Tokens int64
-	Turns  int64
+	USD          float64 `json:"usd,omitempty"` // of one run, like Tokens and Turns
+	Tokens       int64   `json:"tokens,omitempty"`
+	Turns        int64   `json:"turns,omitempty"`
+	USDPerDay    float64 `json:"usd_per_day,omitempty"` // of all runs of an automation
+	TokensPerDay int64   `json:"tokens_per_day,omitempty"`
 }
 
 // Repository is a repository to clone into the workspace of a run.
@@ -40,24 +44,12 @@ type Repository struct {
 	URL  string `json:"url"`
 	Ref  string `json:"ref,omitempty"`
 	Path string `json:"path,omitempty"` // in the workspace
-}
-
-// MCPServer is a server of the Model Context Protocol that the agent gets: a program with
-// its arguments, or a URL. ${NAME} in a value of Env or Headers and in the URL stands for a
-// variable of the run.
-type MCPServer struct {
-	Name    string            `json:"name"`
-	Command string            `json:"command,omitempty"`
-	Args    []string          `json:"args,omitempty"`
-	Env     map[string]string `json:"env,omitempty"`
-	URL     string            `json:"url,omitempty"`
-	Headers map[string]string `json:"headers,omitempty"`
-}
-
-// Skill is a folder of files that an agent can read when it needs them.
-type Skill struct {
-	Name  string            `json:"name"`
-	Files map[string][]byte `json:"files"` // by path below the skill's folder
+	// Forge is the code forge of a repository that is named by owner and name, such as
+	// GITHUB. A server may have another address for it.
+	Forge string `json:"forge,omitempty"`
+	// Secret is the managed secret with which it is cloned from and pushed to: a token, or
+	// a private key for ssh. It is not a variable of the run.
+	Secret string `json:"secret,omitempty"`
 }
 
 // Network is what a run may reach.
@@ -74,8 +66,17 @@ const (
 
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// maxMinutes bounds the times of an environment: one week.
-const maxMinutes = 7 * 24 * 60
+// What a definition may ask for at most.
+const (
+	maxMinutes   = 7 * 24 * 60 // one week
+	maxSeconds   = 24 * 60 * 60
+	maxAttempts  = 10
+	maxPerHour   = 100_000
+	maxSpending  = 1e15 // of each key of a budget
+	maxMegabytes = 1 << 30
+	maxCPUs      = 1024
+	maxProcesses = 1 << 22
+)
 
 func (l *loader) environment(d *document) *Environment {
 	n := d.Root
@@ -85,13 +86,16 @@ func (l *loader) environment(d *document) *Environment {
 		DockerImage:   textOf(n.Get("dockerImage")),
 		SetupCommands: textsOf(n.Get("setupCommands")),
 		Secrets:       textsOf(n.Get("secrets")),
-		Isolation:     textOf(n.Get("isolation")),
+		Isolation:     IsolationNow(textOf(n.Get("isolation"))),
 		Timeout:       minutes(d, "timeoutMinutes", DefaultTimeout),
 		Idle:          minutes(d, "idleMinutes", DefaultIdle),
+
+		TrustRepositorySettings: boolOf(n.Get("trustRepositorySettings"), false),
 	}
-	for _, item := range itemsOf(n.Get("command")) {
-		e.Command = append(e.Command, textOf(item))
+	if n.Get("repositories") != nil {
+		e.Repositories = []Repository{} // none is not the same as no word about them
 	}
+	e.Command = wordsOf(n.Get("command"))
 	for i, item := range itemsOf(n.Get("repositories")) {
 		if item.Kind == schema.Mapping {
 			e.Repositories = append(e.Repositories, repository(d, item, fmt.Sprintf("repositories[%d]", i)))
@@ -113,41 +117,66 @@ func (l *loader) environment(d *document) *Environment {
 	}
 	e.Network = network(d)
 	e.Budget = budget(d)
+	e.Resources = Resources{
+		Memory:    int64(amount(d, "resources.memoryMb", maxMegabytes)) << 20,
+		CPUs:      amount(d, "resources.cpus", maxCPUs),
+		Processes: int64(amount(d, "resources.processes", maxProcesses)),
+		Disk:      int64(amount(d, "resources.diskMb", maxMegabytes)) << 20,
+	}
 	return e
 }
 
-func budget(d *document) Budget {
-	n := d.Root.Get("budget")
-	amount := func(key string) float64 {
-		v := n.Get(key)
-		if v == nil || v.Kind != schema.Int && v.Kind != schema.Float {
-			return 0
-		}
-		f, err := strconv.ParseFloat(v.Text, 64)
-		if err != nil || f <= 0 || f > 1e15 {
-			d.Error(v.At, schema.InvalidValue, "leave the key out for no limit", fmt.Sprintf("budget.%s is %s where more than 0 is expected", key, v.Text))
-			return 0
-		}
-		return f
+// IsolationNow is the present name of an isolation, which may have an old one.
+func IsolationNow(name string) string { return cmp.Or(schema.OldIsolations[name], name) }
+
+// warnOfOldNames warns of values of an environment that have another name now.
+func warnOfOldNames(d *document) {
+	n := d.Root.Get("isolation")
+	if name, now := textOf(n), IsolationNow(textOf(n)); now != name {
+		d.Warn(n.At, schema.Deprecated, "write isolation: "+now, fmt.Sprintf("isolation %s is called %s now", name, now))
 	}
-	return Budget{USD: amount("usd"), Tokens: int64(amount("tokens")), Turns: int64(amount("turns"))}
+}
+
+func budget(d *document) Budget {
+	return Budget{
+		USD:          amount(d, "budget.usd", maxSpending),
+		Tokens:       int64(amount(d, "budget.tokens", maxSpending)),
+		Turns:        int64(amount(d, "budget.turns", maxSpending)),
+		USDPerDay:    amount(d, "budget.usdPerDay", maxSpending),
+		TokensPerDay: int64(amount(d, "budget.tokensPerDay", maxSpending)),
+	}
+}
+
+// amount reads the number at a key, which may have a dot. It is more than 0 and at most the
+// given one; 0 means that it is not set.
+func amount(d *document, key string, most float64) float64 {
+	n := d.Root
+	for step := range strings.SplitSeq(key, ".") {
+		n = n.Get(step)
+	}
+	value, set := numberOf(n)
+	if set && !(value > 0 && value <= most) {
+		d.Error(n.At, schema.InvalidValue, "leave the key out for the default", fmt.Sprintf("%s is %s where more than 0 and at most %.0f is expected", key, n.Text, most))
+		return 0
+	}
+	return value
 }
 
 func minutes(d *document, key string, otherwise time.Duration) time.Duration {
-	n := d.Root.Get(key)
-	if n == nil || n.Kind != schema.Int && n.Kind != schema.Float {
-		return otherwise
+	if m := amount(d, key, maxMinutes); m > 0 {
+		return time.Duration(m * float64(time.Minute))
 	}
-	m, err := strconv.ParseFloat(n.Text, 64)
-	if err != nil || m <= 0 || m > maxMinutes {
-		d.Error(n.At, schema.InvalidValue, "leave the key out for the default", fmt.Sprintf("%s is %s where more than 0 and at most %d is expected", key, n.Text, maxMinutes))
-		return otherwise
-	}
-	return time.Duration(m * float64(time.Minute))
+	return otherwise
 }
 
+var webURL = regexp.MustCompile(`^https?://[^/]`)
+
+// secretURL are the addresses to which a credential may go: not in the clear, except on
+// this machine.
+var secretURL = regexp.MustCompile(`^(https://|ssh://|[A-Za-z0-9_.-]+@[^/:]+:|http://(localhost|127\.0\.0\.1|\[::1\])[:/])`)
+
 func repository(d *document, n *schema.Node, where string) Repository {
-	r := Repository{URL: textOf(n.Get("url")), Ref: textOf(n.Get("ref")), Path: textOf(n.Get("path"))}
+	r := Repository{URL: textOf(n.Get("url")), Ref: textOf(n.Get("ref")), Path: textOf(n.Get("path")), Secret: textOf(n.Get("secret"))}
 	owner, name := textOf(n.Get("owner")), textOf(n.Get("name"))
 	switch {
 	case r.URL == "" && (owner == "" || name == ""):
@@ -155,15 +184,19 @@ func repository(d *document, n *schema.Node, where string) Repository {
 	case r.URL != "" && owner+name != "":
 		d.Error(n.At, schema.InvalidValue, "keep one of them", where+" has both a url and an owner or name")
 	case r.URL == "":
-		r.URL = "https://github.com/" + url.PathEscape(owner) + "/" + url.PathEscape(name) + ".git"
+		r.URL, r.Forge = forgeURL(github, owner, name), github
 	case strings.HasPrefix(r.URL, "-"):
 		d.Error(n.Get("url").At, schema.InvalidValue, "write https://… or git@…", where+".url begins with a dash")
 	default:
 		if u, err := url.Parse(r.URL); err == nil && u.User != nil {
 			if _, has := u.User.Password(); has {
-				d.Error(n.Get("url").At, schema.InvalidValue, "grant a managed secret instead", where+".url holds a password")
+				d.Error(n.Get("url").At, schema.InvalidValue,
+					"take it out, keep the token as a managed secret (triphammer secrets set NAME), and write {url: …, secret: NAME}", where+".url holds a password")
 			}
 		}
+	}
+	if r.Secret != "" && r.URL != "" && !secretURL.MatchString(r.URL) {
+		d.Error(n.Get("secret").At, schema.InvalidValue, "write an https:// or ssh address", where+".secret would go to an address that is neither https nor ssh")
 	}
 	if strings.HasPrefix(r.Ref, "-") {
 		d.Error(n.Get("ref").At, schema.InvalidValue, "name a branch, a tag or a commit", where+".ref begins with a dash")

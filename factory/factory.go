@@ -38,7 +38,10 @@ type Factory struct {
 	Automations              []*Automation
 	Agents                   []*Agent
 	Environments             []*Environment
-	Runners                  []string // names of the declared ones
+	Repositories             []Repository // of which a workspace holds a clone if its environment names none
+	MCPServers               []MCPServer  // of every agent, besides its own
+	Skills                   []*Skill     // sorted by agent, those of all agents first, then by name
+	Runners                  []*Runner
 	Tests                    []*Test
 	Files                    []string // paths of all definition files, sorted
 	Definitions              []Definition
@@ -83,6 +86,11 @@ func (f *Factory) Automation(name string) *Automation {
 // Environment finds an environment by name, nil if there is none.
 func (f *Factory) Environment(name string) *Environment {
 	return find(f.Environments, func(e *Environment) bool { return e.Name == name })
+}
+
+// Runner finds a runner by name, nil if there is none.
+func (f *Factory) Runner(name string) *Runner {
+	return find(f.Runners, func(r *Runner) bool { return r.Name == name })
 }
 
 func find[T any](all []*T, is func(*T) bool) *T {
@@ -179,7 +187,7 @@ func (f *Factory) Unresolved(uids map[string]bool) schema.Diagnostics {
 			known := names(f.Environments, func(e *Environment) string { return e.Name })
 			c.Warn(u.At, schema.UnknownTarget, c.OneOf(u.name, known), fmt.Sprintf("there is no environments/%s.yaml: a run that needs it fails", u.name))
 		case kindRunner:
-			c.Warn(u.At, schema.UnknownTarget, c.OneOf(u.name, f.Runners), fmt.Sprintf("there is no runners/%s.yaml: a run that needs it fails", u.name))
+			c.Warn(u.At, schema.UnknownTarget, c.OneOf(u.name, names(f.Runners, func(r *Runner) string { return r.Name })), fmt.Sprintf("there is no runners/%s.yaml: a run that needs it fails", u.name))
 		}
 		found = append(found, c.Found...)
 	}

@@ -363,6 +363,13 @@ var oz = object{
 	}},
 }
 
+// acp is the one type that takes a command, and needs one.
+var acp = object{
+	"if":   is("type", "acp"),
+	"then": object{"required": []any{"command"}},
+	"else": without("only type acp takes a command", "command"),
+}
+
 var auth = object{
 	"if":   is("source", "managedSecret"),
 	"then": object{"required": []any{"secretName"}},
@@ -383,7 +390,7 @@ func schemaRules() map[string]object {
 	rules := map[string]object{
 		"common.harness": {
 			"examples": []any{object{"type": "claude", "model": "sonnet"}},
-			"allOf": all(oz, object{
+			"allOf": all(oz, acp, object{
 				"anyOf": []any{
 					object{"required": []any{"type"}, "properties": object{"type": object{"type": "string"}}},
 					object{"required": []any{"model"}, "properties": object{"model": object{"type": "string"}}},
@@ -393,8 +400,18 @@ func schemaRules() map[string]object {
 			}),
 			"x-triphammer-inherited": "With the inherited settings too: type oz takes neither auth nor reasoningLevel, and auth.source workerEnvironment needs workerHost.",
 		},
-		"common.harness.auth":                                    {"allOf": all(auth)},
-		"benchmark_suite.configurations[].agents[].harness":      {"allOf": all(oz)},
+		"common.harness.auth": {"allOf": all(auth)},
+		"common.mcpServers.*": {
+			"allOf": all(
+				object{"if": has("warpId"), "then": without("keep one of warpId, command and url", "command", "url", "args", "env", "headers")},
+				object{"if": has("command"), "then": without("keep one of warpId, command and url", "warpId", "url", "headers")},
+				object{"if": has("url"), "then": without("keep one of warpId, command and url", "warpId", "command", "args", "env")},
+				object{"anyOf": []any{has("warpId"), has("command"), has("url")}, "errorMessage": "write warpId, command or url"},
+			),
+			"examples": []any{object{"command": "npx", "args": []any{"-y", "@example/mcp"}}, object{"url": "https://mcp.example.com/"}},
+		},
+		"common.mcpServers.*.url":                                {"allOf": all(pattern("^https?://[^/]", "an address that begins with https://"))},
+		"benchmark_suite.configurations[].agents[].harness":      {"allOf": all(oz, acp)},
 		"benchmark_suite.configurations[].agents[].harness.auth": {"allOf": all(auth)},
 		"common.runner":        {"x-triphammer-reference": "runners"},
 		"common.environmentId": {"x-triphammer-reference": "environments"},
@@ -463,6 +480,9 @@ func schemaRules() map[string]object {
 			"if":   has("url"),
 			"then": without("url stands instead of owner and name", "owner", "name"),
 			"else": object{"required": []any{"owner", "name"}},
+		}, object{
+			"if":   object{"required": []any{"secret", "url"}},
+			"then": object{"properties": object{"url": pattern(secretURL.String(), "an address of https or ssh, which a secret may go to")}},
 		})},
 		"environment.repositories[].url": {
 			"allOf":                             all(pattern("^[^-]", "must not begin with a dash")),
@@ -484,9 +504,7 @@ func schemaRules() map[string]object {
 			"minItems": 1, "items": merged(object{"type": "string", "maxLength": hosts.MaxText}, pattern(hosts.Syntax, "a host, such as api.example.com or *.example.com:443")),
 			"if": object{"type": "string"}, "then": object{"enum": []any{"on", "off"}},
 		},
-		"environment.budget.usd":    {"exclusiveMinimum": 0, "maximum": int64(1e15)},
-		"environment.budget.tokens": {"exclusiveMinimum": 0, "maximum": int64(1e15)},
-		"environment.budget.turns":  {"exclusiveMinimum": 0, "maximum": int64(1e15)},
+		"environment.isolation": {"examples": anys(schema.Isolations)},
 
 		"tests[]": {"allOf": all(object{
 			"if":   has("payloadFile"),
@@ -518,6 +536,16 @@ func schemaRules() map[string]object {
 		"benchmark_suite_task.startingRepoRefs[]": merged(
 			pattern(strings.ReplaceAll(repoRef.String(), `\s`, " \t\n\f\r"), "github.com:OWNER/REPO@ and the 40 digits of a commit"),
 			object{"examples": []any{"github.com:example/shop@0123456789abcdef0123456789abcdef01234567"}}),
+	}
+	for path, most := range map[string]int64{
+		"environment.budget.usd": maxSpending, "environment.budget.tokens": maxSpending, "environment.budget.turns": maxSpending,
+		"environment.resources.memoryMb": maxMegabytes, "environment.resources.cpus": maxCPUs,
+		"environment.resources.processes": maxProcesses, "environment.resources.diskMb": maxMegabytes,
+		"automation.budget.usd": maxSpending, "automation.budget.tokens": maxSpending, "automation.budget.turns": maxSpending,
+		"automation.budget.usdPerDay": maxSpending, "automation.budget.tokensPerDay": maxSpending,
+		"automation.retry.attempts": maxAttempts, "automation.retry.delaySeconds": maxSeconds, "automation.maxRunsPerHour": maxPerHour,
+	} {
+		rules[path] = object{"exclusiveMinimum": 0, "maximum": most}
 	}
 	return rules
 }

@@ -46,6 +46,7 @@ func Load(ctx context.Context, tree fs.FS, opt Options) (*Factory, *schema.Repor
 		environments: make(map[string]*Environment),
 		listings:     make(map[string]map[string]fs.DirEntry),
 		payloads:     make(map[string][]byte),
+		skillTexts:   make(map[string][]byte),
 	}
 	if l.opt.MaxFiles == 0 {
 		l.opt.MaxFiles = DefaultMaxFiles
@@ -106,6 +107,7 @@ type loader struct {
 	automations  map[string]bool
 	listings     map[string]map[string]fs.DirEntry // of folders, by name
 	payloads     map[string][]byte
+	skillTexts   map[string][]byte // of the files of skills, by path
 }
 
 // listed is a definition file that was found.
@@ -258,6 +260,11 @@ func (l *loader) load() error {
 	}
 	if l.report.Partial = stopped; !stopped {
 		l.linked()
+		if !l.opt.Strict {
+			if err := l.skills(); err != nil {
+				return err
+			}
+		}
 		l.build(root)
 	}
 	if root == nil {
@@ -640,7 +647,7 @@ func (l *loader) enough() error {
 }
 
 func (l *loader) collector(name string) *schema.Collector {
-	return &schema.Collector{Path: name, Budget: l.budget}
+	return &schema.Collector{Path: name, Budget: l.budget, Strict: l.opt.Strict}
 }
 
 // of returns the parsed documents of a kind, by name.

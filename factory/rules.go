@@ -17,8 +17,7 @@ const foreman = "FOREMAN"
 func (l *loader) build(root *document) {
 	f := l.factory
 	for _, d := range l.of("runner") {
-		checkRunner(d)
-		f.Runners = append(f.Runners, d.name)
+		f.Runners = append(f.Runners, runner(d))
 	}
 	if !l.opt.Strict {
 		for _, d := range l.of("environment") {
@@ -29,6 +28,7 @@ func (l *loader) build(root *document) {
 				continue
 			}
 			d.Budget = l.budget
+			warnOfOldNames(d)
 			l.deferSecrets(d, d.Root.KeyAt("secrets"), "secrets", e.Secrets)
 			f.Environments = append(f.Environments, e)
 			l.environments[e.Name] = e
@@ -82,9 +82,11 @@ func (l *loader) root(d *document) {
 		if n.Get("cloudProviders") != nil {
 			hint = "take it out: cloudProviders counts"
 		}
-		d.Warn(n.KeyAt("providers"), schema.StrayFile, hint, "providers is the old name of cloudProviders")
+		d.Warn(n.KeyAt("providers"), schema.Deprecated, hint, "providers is the old name of cloudProviders")
 	}
 	l.checkRepositories(d)
+	f.Repositories = l.repositories(d)
+	f.MCPServers = l.mcpServers(d, n.Get("mcpServers"), "mcpServers")
 	l.checkIntegrations(d)
 	defaults := n.Get("agentDefaults")
 	if l.opt.Strict {
@@ -128,7 +130,7 @@ func checkAlias(d *document, n *schema.Node, alias string) {
 
 // forgeless tells whether a factory states that it uses no code forge.
 func forgeless(root *schema.Node) bool {
-	return slices.ContainsFunc(itemsOf(root.Get("codeForges")), func(n *schema.Node) bool { return textOf(n) == "NONE" })
+	return slices.Contains(forges(root), noForges)
 }
 
 func (l *loader) checkRepositories(d *document) {
@@ -249,6 +251,15 @@ func textsOf(n *schema.Node) []string {
 		if text := strings.TrimSpace(textOf(item)); text != "" {
 			all = append(all, text)
 		}
+	}
+	return all
+}
+
+// wordsOf are the words of a command, as they are.
+func wordsOf(n *schema.Node) []string {
+	var all []string
+	for _, item := range itemsOf(n) {
+		all = append(all, textOf(item))
 	}
 	return all
 }

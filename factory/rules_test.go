@@ -171,7 +171,7 @@ func TestNames(t *testing.T) {
 		"agents/lead/agent.md":              "---\nagentType: MAIN\n---\n",
 		"agents/lead/skills/x/agent.md":     "not read",
 		"benchmarks/b/tasks/deep/task.yaml": "not read",
-		"skills/x/SKILL.md":                 "not read",
+		"skills/x/notes.md":                 "not read",
 	}), Options{})
 	if f.Webhook("Über uns") == nil || f.Automation("a.b") == nil || f.Foreman() == nil || len(f.Files) != 4 {
 		t.Errorf("read %v", f.Files)

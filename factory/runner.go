@@ -8,6 +8,40 @@ import (
 	"triphammer/schema"
 )
 
+// Runner is runners/<name>.yaml: the machine that a run asks for.
+type Runner struct {
+	Name, Path    string
+	MacOS         bool
+	Arch          string // x86_64 or aarch64; empty: any
+	DockerImage   string
+	SetupCommands []string
+	Resources     Resources // of its instanceShape
+}
+
+// Resources are what a run may use; 0 means that nothing is said.
+type Resources struct {
+	Memory    int64 // bytes
+	CPUs      float64
+	Processes int64
+	Disk      int64 // bytes
+}
+
+func runner(d *document) *Runner {
+	checkRunner(d)
+	platform, shape := d.Root.Get("platform"), d.Root.Get("instanceShape")
+	r := &Runner{
+		Name: d.name, Path: d.Path,
+		MacOS:         textOf(platform.Get("os")) == "macos",
+		Arch:          textOf(platform.Get("arch")),
+		DockerImage:   textOf(platform.Get("linux").Get("dockerImage")),
+		SetupCommands: textsOf(d.Root.Get("setupCommands")),
+	}
+	cpus, _ := numberOf(shape.Get("vcpus"))
+	memory, _ := numberOf(shape.Get("memoryGb"))
+	r.Resources = Resources{CPUs: min(cpus, maxCPUs), Memory: int64(min(memory, maxMegabytes>>10)) << 30}
+	return r
+}
+
 // macShapes are the machines of macOS runners: virtual CPUs to gigabytes.
 var macShapes = map[int64][]int64{4: {7}, 6: {14}, 8: {14}, 12: {28, 56}}
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -78,7 +79,7 @@ func TestUnresolved(t *testing.T) {
 // string clear what can be cleared (factory/testdata/rules 1.4).
 func TestInheritance(t *testing.T) {
 	f, _ := load(t, os.DirFS(filepath.Join(trees, "good", "every-kind")), Options{})
-	defaults := Settings{Harness: Harness{"claude", "large", "high", "MODEL_KEY"}, Runner: "default", Secrets: []string{"A_KEY"}, WorkerHost: "builder"}
+	defaults := Settings{Harness: Harness{Type: "claude", Model: "large", ReasoningLevel: "high", AuthSecret: "MODEL_KEY"}, Runner: "default", Secrets: []string{"A_KEY"}, WorkerHost: "builder"}
 	cleared, small := defaults, defaults
 	cleared.Harness, cleared.Secrets, cleared.WorkerHost = Harness{Type: "claude", Model: "large"}, nil, ""
 	small.Harness = Harness{Type: "oz", Model: "small"}
@@ -88,14 +89,14 @@ func TestInheritance(t *testing.T) {
 		}
 	}
 	many := f.Automation("many")
-	if many.Agent != "small" || many.Settings.Harness != small.Harness || many.Enabled || len(many.Triggers) != 9 {
+	if many.Agent != "small" || !reflect.DeepEqual(many.Settings.Harness, small.Harness) || many.Enabled || len(many.Triggers) != 9 {
 		t.Errorf("automation %+v", many)
 	}
 	f, _ = load(t, tree(map[string]string{
 		"agents/a/agent.md": "---\nagentType: FOREMAN\nharness: {type: claude, model: m, reasoningLevel: high, auth: {source: managedSecret, secretName: K}}\n---\n",
 		"automations/a.md":  "---\nharness: {type: oz}\ntriggers: [{provider: github, event: push}]\n---\n",
 	}), Options{})
-	if got := f.Automation("a").Settings.Harness; got != (Harness{Type: "oz", Model: "m"}) {
+	if got := f.Automation("a").Settings.Harness; !reflect.DeepEqual(got, Harness{Type: "oz", Model: "m"}) {
 		t.Errorf("oz inherits %+v", got)
 	}
 }

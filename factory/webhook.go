@@ -124,7 +124,6 @@ func (l *loader) signature(d *document, w *Webhook) {
 	n := d.Root.Get("signature")
 	switch {
 	case n != nil && l.opt.Strict:
-		d.Error(d.Root.KeyAt("signature"), schema.UnknownField, "take it out: it is ours", `unknown key "signature"`)
 		return
 	case n != nil && (w.AuthMode == Token || w.AuthMode == URLToken):
 		d.Error(d.Root.KeyAt("signature"), schema.InvalidValue, "add authMode: signature, or take the key out", fmt.Sprintf("signature means nothing with authMode %s", w.AuthMode))

@@ -6,6 +6,15 @@ import "slices"
 var Automation = Shape{Type: TypeMap, Keys: append(slices.Clone(Settings.Keys),
 	Key{Name: "enabled", Default: "true", Shape: boolean},
 	Key{Name: "agent", Shape: nonBlank},
+	Key{Name: "retry", Own: true, Shape: Shape{Type: TypeMap, Keys: []Key{
+		{Name: "attempts", Required: true, Shape: integer},
+		{Name: "delaySeconds", Default: "10", Shape: number},
+	}}},
+	Key{Name: "budget", Own: true, Shape: Shape{Type: TypeMap, Keys: append(slices.Clone(budget),
+		Key{Name: "usdPerDay", Shape: number},
+		Key{Name: "tokensPerDay", Shape: integer},
+	)}},
+	Key{Name: "maxRunsPerHour", Own: true, Default: "60", Shape: integer},
 	Key{Name: "triggers", Required: true, Shape: Shape{Type: TypeList, NonEmpty: true, Elem: &Shape{Type: TypeMap, Keys: []Key{
 		{Name: "provider", Required: true, Ruled: true, Shape: nonBlank},
 		{Name: "event", Required: true, Ruled: true, Shape: nonBlank},

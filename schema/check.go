@@ -27,6 +27,7 @@ type Key struct {
 	Name     string
 	Required bool
 	Ruled    bool   // a rule of package factory reports its absence, because what to add depends on other keys
+	Own      bool   // the format does not have it: a Strict Collector refuses it (SPEC 2.1)
 	Default  string // the default as JSON text, if there is one
 	Shape    Shape
 }
@@ -182,13 +183,20 @@ func checkList(c *Collector, n *Node, shape *Shape, name string) {
 
 func checkMap(c *Collector, n *Node, shape *Shape, name string) {
 	for _, f := range n.Fields {
-		if key := shape.key(f.Key); key != nil {
+		key := shape.key(f.Key)
+		if key != nil && !(key.Own && c.Strict) {
 			Check(c, f.Value, &key.Shape, join(name, f.Key))
 			continue
 		}
-		names := make([]string, len(shape.Keys))
-		for i, key := range shape.Keys {
-			names[i] = key.Name
+		if key != nil {
+			c.Error(f.At, cmp.Or(shape.Code, UnknownField), "take it out: only this server knows it", fmt.Sprintf("unknown key %q", join(name, f.Key)))
+			continue
+		}
+		var names []string
+		for _, key := range shape.Keys {
+			if !(key.Own && c.Strict) {
+				names = append(names, key.Name)
+			}
 		}
 		c.Error(f.At, cmp.Or(shape.Code, UnknownField), Newer(c.OneOf(f.Key, names)), fmt.Sprintf("unknown key %q", join(name, f.Key)))
 	}

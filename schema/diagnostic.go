@@ -60,6 +60,8 @@ const (
 	UnknownTarget = "TH_UNKNOWN_TARGET"
 	StrayFile     = "TH_STRAY_FILE"
 	NoEffect      = "TH_NO_EFFECT"
+	NotHere       = "TH_NOT_HERE"
+	Deprecated    = "TH_DEPRECATED"
 	LikelyScheme  = "TH_LIKELY_SCHEME"
 	OddSchedule   = "TH_ODD_SCHEDULE"
 	MissingSecret = "TH_MISSING_SECRET"
@@ -134,6 +136,8 @@ type Collector struct {
 	Total int // of findings, including those that were left out
 	// Lenient turns errors into warnings, for a file that cannot make a tree invalid.
 	Lenient bool
+	// Strict refuses the keys that are not the format's.
+	Strict bool
 	// Budget is shared by the collectors of a tree; nil: no bounds.
 	Budget *Budget
 }

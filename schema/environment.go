@@ -1,5 +1,10 @@
 package schema
 
+import (
+	"maps"
+	"slices"
+)
+
 // Environment is the shape of environments/<name>.yaml (SPEC 2.2a).
 var Environment = Shape{Type: TypeMap, Keys: []Key{
 	{Name: "description", Shape: optionalText},
@@ -10,21 +15,28 @@ var Environment = Shape{Type: TypeMap, Keys: []Key{
 		{Name: "path", Shape: nonBlank},
 		{Name: "owner", Shape: nonBlank},
 		{Name: "name", Shape: nonBlank},
+		{Name: "secret", Shape: nonBlank},
 	}}}},
 	{Name: "setupCommands", Shape: Shape{Type: TypeList, Elem: &nonBlank}},
 	{Name: "env", Shape: Shape{Type: TypeMapOf, Elem: &text}},
 	{Name: "secrets", Shape: names},
-	{Name: "command", Shape: Shape{Type: TypeList, NonEmpty: true, Elem: &nonBlank}},
+	{Name: "command", Shape: command},
 	{Name: "timeoutMinutes", Default: "60", Shape: number},
 	{Name: "idleMinutes", Default: "15", Shape: number},
 	{Name: "network", Default: `"on"`, Shape: anything},
-	{Name: "budget", Shape: Shape{Type: TypeMap, Keys: []Key{
-		{Name: "usd", Shape: number},
-		{Name: "tokens", Shape: integer},
-		{Name: "turns", Shape: integer},
+	{Name: "budget", Shape: Shape{Type: TypeMap, Keys: budget}},
+	{Name: "resources", Shape: Shape{Type: TypeMap, Keys: []Key{
+		{Name: "memoryMb", Shape: integer},
+		{Name: "cpus", Shape: number},
+		{Name: "processes", Shape: integer},
+		{Name: "diskMb", Shape: integer},
 	}}},
-	{Name: "isolation", Shape: Shape{Type: TypeString, Enum: Isolations}},
+	{Name: "isolation", Shape: Shape{Type: TypeString, Enum: append(slices.Clone(Isolations), slices.Sorted(maps.Keys(OldIsolations))...)}},
+	{Name: "trustRepositorySettings", Default: "false", Shape: boolean},
 }}
 
-// Isolations are the values of an environment's isolation, weakest first.
-var Isolations = []string{"process", "bubblewrap", "container", "kubernetes"}
+// Isolations are the values of an environment's isolation, weakest first (SPEC 14.2).
+var Isolations = []string{"none", "kernel", "sandbox", "container", "kubernetes", "command"}
+
+// OldIsolations are the present names of isolations by their old ones, which are still read.
+var OldIsolations = map[string]string{"process": "none", "bubblewrap": "sandbox"}

@@ -1,5 +1,7 @@
 package schema
 
+import "slices"
+
 // Words of the format (factory/testdata/rules 1.3–1.10, 2.1).
 var (
 	AuthModes            = []string{"token", "url_token", "signature"}
@@ -7,7 +9,7 @@ var (
 	CredentialStrategies = []string{"EXECUTOR", "CREATOR"}
 	HarnessTypes         = []string{"oz", "claude", "claude-code", "codex", "gemini"}
 	// OwnHarnessTypes are those that only this server knows (SPEC 9.4).
-	OwnHarnessTypes = []string{"opencode"}
+	OwnHarnessTypes = []string{"opencode", "acp"}
 )
 
 var (
@@ -21,12 +23,22 @@ var (
 	texts        = Shape{Type: TypeList, Elem: &text}
 	names        = Shape{Type: TypeList, Elem: &nonBlank, Unique: true}
 	repeatable   = Shape{Type: TypeList, Elem: &nonBlank} // names that may repeat
+	command      = Shape{Type: TypeList, NonEmpty: true, Elem: &nonBlank}
 	anything     = Shape{Type: Any}
 	strategy     = Shape{Type: TypeString, Nullable: true, Enum: CredentialStrategies, EnumCode: InvalidReference}
 
+	// One of warpId, command and url is required. The others are ours: the format has
+	// warpId alone (SPEC 15.2).
 	mcpServers = Shape{Type: TypeMapOf, Code: InvalidMCP, Elem: &Shape{Type: TypeMap, Code: InvalidMCP, Keys: []Key{
-		{Name: "warpId", Required: true, Shape: Shape{Type: TypeString, NonEmpty: true, Code: InvalidMCP}},
+		{Name: "warpId", Shape: mcpText},
+		{Name: "command", Own: true, Shape: mcpText},
+		{Name: "args", Own: true, Shape: Shape{Type: TypeList, Code: InvalidMCP, Elem: &Shape{Type: TypeString, Code: InvalidMCP}}},
+		{Name: "env", Own: true, Shape: mcpTexts},
+		{Name: "url", Own: true, Shape: mcpText},
+		{Name: "headers", Own: true, Shape: mcpTexts},
 	}}}
+	mcpText  = Shape{Type: TypeString, NonEmpty: true, Code: InvalidMCP}
+	mcpTexts = Shape{Type: TypeMapOf, Code: InvalidMCP, Elem: &Shape{Type: TypeString, Code: InvalidMCP}}
 
 	cloudProviders = Shape{Type: TypeMap, Keys: []Key{
 		{Name: "gcp", Shape: Shape{Type: TypeMap, Keys: []Key{
@@ -38,7 +50,7 @@ var (
 		{Name: "aws", Shape: Shape{Type: TypeMap, Keys: []Key{{Name: "roleArn", Required: true, Shape: nonBlank}}}},
 	}}
 
-	harnessType = Shape{Type: TypeString, NonEmpty: true, Enum: append(OwnHarnessTypes, HarnessTypes...)}
+	harnessType = Shape{Type: TypeString, NonEmpty: true, Enum: slices.Concat(OwnHarnessTypes, HarnessTypes)}
 	harnessAuth = Shape{Type: TypeMap, Nullable: true, Keys: []Key{
 		{Name: "source", Required: true, Shape: Shape{Type: TypeString, NonEmpty: true, Enum: []string{"managedSecret", "workerEnvironment"}}},
 		{Name: "secretName", Shape: nonBlank},
@@ -48,12 +60,14 @@ var (
 		{Name: "model", Shape: inherited},
 		{Name: "reasoningLevel", Shape: optionalText},
 		{Name: "auth", Shape: harnessAuth},
+		{Name: "command", Own: true, Shape: command},
 	}}
 	// wholeHarness is that of a benchmark, which inherits nothing.
 	wholeHarness = Shape{Type: TypeMap, Keys: []Key{
 		{Name: "type", Required: true, Shape: harnessType},
 		{Name: "model", Required: true, Shape: nonBlank},
 		{Name: "auth", Shape: harnessAuth},
+		{Name: "command", Own: true, Shape: command},
 	}}
 
 	repository = Shape{Type: TypeMap, Keys: []Key{
@@ -61,6 +75,13 @@ var (
 		{Name: "name", Required: true, Shape: nonBlank},
 	}}
 )
+
+// budget is what may be used up; the keys of a day are an automation's alone.
+var budget = []Key{
+	{Name: "usd", Shape: number},
+	{Name: "tokens", Shape: integer},
+	{Name: "turns", Shape: integer},
+}
 
 func orNull(s Shape) Shape {
 	s.Nullable = true

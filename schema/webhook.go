@@ -4,7 +4,7 @@ package schema
 var Webhook = Shape{Type: TypeMap, Keys: []Key{
 	{Name: "authMode", Default: `"token"`, Shape: Shape{Type: TypeString, Enum: AuthModes}},
 	{Name: "signatureScheme", Shape: nonBlank},
-	{Name: "signature", Shape: Shape{Type: TypeMap, Keys: []Key{ // ours
+	{Name: "signature", Own: true, Shape: Shape{Type: TypeMap, Keys: []Key{
 		{Name: "header", Shape: nonBlank},
 		{Name: "algorithm", Shape: Shape{Type: TypeString, Enum: []string{"sha256", "sha1", "sha512"}}},
 		{Name: "encoding", Shape: Shape{Type: TypeString, Enum: []string{"hex", "base64", "base64url"}}},

@@ -18,7 +18,7 @@ func (s *Server) listEnvironments(_ context.Context, c *call) (all api.List[api.
 				Repositories: []api.AgentRepository{}, GitHubRepos: []map[string]string{}, SetupCommands: append([]string{}, e.SetupCommands...),
 			}
 			for _, repository := range e.Repositories {
-				shown.Repositories = append(shown.Repositories, api.AgentRepository(repository))
+				shown.Repositories = append(shown.Repositories, api.AgentRepository{URL: repository.URL, Ref: repository.Ref, Path: repository.Path})
 				if rest, ok := strings.CutPrefix(repository.URL, "https://github.com/"); ok {
 					if owner, name, ok := strings.Cut(strings.TrimSuffix(rest, ".git"), "/"); ok {
 						shown.GitHubRepos = append(shown.GitHubRepos, map[string]string{"owner": owner, "repo": name})

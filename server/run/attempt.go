@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -126,16 +127,20 @@ func (s *Spec) start(t *Task, session string) harness.Start {
 		t.Command = s.Environment.Command
 		return harness.Start{}
 	}
-	h := harness.Named(s.Harness.Type)
+	asked, warning := harness.Resolve(s.Harness, DefaultHarness)
+	h := harness.Named(asked.Type)
 	if h == nil {
 		return harness.Start{}
 	}
 	agent := h.Start(harness.Request{
-		Model: s.Harness.Model, ReasoningLevel: s.Harness.ReasoningLevel,
+		Model: asked.Model, ReasoningLevel: asked.ReasoningLevel,
 		MCPServers: s.MCPServers, Skills: s.Skills, Budget: s.Budget,
-		Auth: t.Secrets[s.Harness.AuthSecret], Env: t.Env, Secrets: t.Secrets,
+		Auth: t.Secrets[asked.AuthSecret], Env: t.Env, Secrets: t.Secrets,
 		Session: session, TrustRepositorySettings: s.TrustRepositorySettings,
 	})
+	if warning != "" {
+		agent.Warnings = append([]string{warning}, agent.Warnings...)
+	}
 	t.Command, t.Env, t.Secrets, t.Files = agent.Command, agent.Env, agent.Secrets, append(t.Files, agent.Files...)
 	return agent
 }
@@ -222,10 +227,9 @@ func (a *attempt) prepare(ctx context.Context) (*store.Run, *Task, Spec, error) 
 	if t.Secrets, err = a.secrets(ctx, spec.Secrets); err != nil {
 		return row, nil, spec, err
 	}
-	if e := spec.Environment; e != nil {
-		t.Env, t.Repositories, t.Setup = e.Env, e.Repositories, e.SetupCommands
-		t.Network = Network{Off: e.NetworkOff, Hosts: e.NetworkHosts}
-		t.Isolation, t.DockerImage = e.Isolation, e.DockerImage
+	spec.demand(t)
+	if spec.Skills, err = a.skills(ctx, spec.Skills); err != nil {
+		return row, nil, spec, err
 	}
 	if row.DeliveryID != 0 {
 		payload, err := s.Payload(ctx, row.DeliveryID)
@@ -235,6 +239,23 @@ func (a *attempt) prepare(ctx context.Context) (*store.Run, *Task, Spec, error) 
 		t.Attachments = append(t.Attachments, Attachment{Name: PayloadFile, Data: payload})
 	}
 	return row, t, spec, nil
+}
+
+// skills reads the files of the skills.
+func (a *attempt) skills(ctx context.Context, skills []Skill) ([]Skill, error) {
+	for i, s := range skills {
+		skills[i].Files = make(map[string][]byte, len(s.Sums))
+		for path, sum := range s.Sums {
+			hash, err := hex.DecodeString(sum)
+			if err == nil {
+				skills[i].Files[path], err = a.manager.cfg.Store.AppliedFile(ctx, hash)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("the file %s of the skill %s could not be read: %w", path, s.Name, err)
+			}
+		}
+	}
+	return skills, nil
 }
 
 // secrets reads the newest value of each granted secret.

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"regexp"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -179,7 +178,7 @@ func (req *Request) resolve(live *applier.Live) (*applier.Revision, Spec, error)
 	if req.Agent != "" && (agent == nil || qualified && owner != r.Factory) {
 		return nil, Spec{}, refuse("agent_identity_uid", "names no agent of the factory %s", r.Factory)
 	}
-	if req.Runner != "" && !slices.Contains(r.Definition.Runners, req.Runner) {
+	if req.Runner != "" && r.Definition.Runner(req.Runner) == nil {
 		return nil, Spec{}, refuse("config.runner_id", "names no runner of the factory %s", r.Factory)
 	}
 	spec, err := req.spec(r.Definition, environment, agent)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -71,7 +72,7 @@ func TestFromRequest(t *testing.T) {
 	s, err := DecodeSpec(r.Spec)
 	if err != nil || s.Agent != "fixer" || s.AgentPrompt != "You fix.\n\nBe brief." || s.Prompt != "Say hello.\nThen more." || s.Environment.Name != "web" ||
 		s.Path != "environments/web.yaml" || string(s.Config) != `{"x":1}` || len(s.Attachments) != 1 || s.Problem != "" ||
-		s.Harness != (factory.Harness{Type: "claude", Model: "m1", AuthSecret: "KEY"}) {
+		!reflect.DeepEqual(s.Harness, factory.Harness{Type: "claude", Model: "m1", AuthSecret: "KEY"}) {
 		t.Errorf("%+v %v", s, err)
 	}
 }
@@ -89,7 +90,7 @@ func TestHarnessOfRequest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s, err := DecodeSpec(r.Spec); err != nil || s.Harness != tt.want || s.Environment.Name != "bare" {
+		if s, err := DecodeSpec(r.Spec); err != nil || !reflect.DeepEqual(s.Harness, tt.want) || s.Environment.Name != "bare" {
 			t.Errorf("%+v is %+v, %v", tt.asked, s, err)
 		}
 	}

@@ -1,14 +1,15 @@
 package run
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"triphammer/factory"
-	"triphammer/server/run/harness"
 )
 
 // Spec is everything that a run needs, except the payload of its delivery. It is stored as
@@ -27,12 +28,13 @@ type Spec struct {
 	Environment *Environment    `json:"environment,omitempty"`
 	Secrets     []string        `json:"secrets,omitempty"` // names of all that are granted, sorted
 
-	MCPServers              []MCPServer    `json:"mcp_servers,omitempty"`
-	Skills                  []Skill        `json:"skills,omitempty"`
-	Repositories            []Repository   `json:"repositories,omitempty"`   // of the factory; cloned if the environment has none
+	MCPServers              []MCPServer    `json:"mcp_servers,omitempty"`    // sorted by name
+	Skills                  []Skill        `json:"skills,omitempty"`         // sorted by name
+	Repositories            []Repository   `json:"repositories,omitempty"`   // of the factory, if the environment says nothing about them
 	SetupCommands           []string       `json:"setup_commands,omitempty"` // of the runner, before those of the environment
-	DockerImage             string         `json:"docker_image,omitempty"`   // of the runner, if the environment names none
-	Limits                  Limits         `json:"limits,omitzero"`          // of runner and environment
+	DockerImage             string         `json:"docker_image,omitempty"`   // of the environment, or else of the runner
+	Arch                    string         `json:"arch,omitempty"`           // of the runner: x86_64, aarch64 or any
+	Limits                  Limits         `json:"limits,omitzero"`          // of runner and environment: the lower of each
 	Budget                  factory.Budget `json:"budget,omitzero"`          // of environment and automation: the lower of each
 	Retry                   Retry          `json:"retry,omitzero"`
 	WorkerHost              string         `json:"worker_host,omitempty"` // the run waits for a worker of this name
@@ -49,17 +51,16 @@ type Spec struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// MCPServer and Skill are those of the definitions.
+// MCPServer, Skill and Retry are those of the definitions.
 type (
 	MCPServer = factory.MCPServer
 	Skill     = factory.Skill
+	Retry     = factory.Retry
 )
 
-// Retry says how often a run that fails is tried again (SPEC 9.6).
-type Retry struct {
-	Attempts int           `json:"attempts,omitempty"` // in all; 0 and 1 mean once
-	Delay    time.Duration `json:"delay_ns,omitempty"` // before the second attempt; it doubles from then on
-}
+// DefaultHarness is what the type oz, a bare model and no harness at all mean, if the
+// operator says nothing else.
+const DefaultHarness = "claude"
 
 // Environment is a copy of the environment at the time when the spec was made.
 type Environment struct {
@@ -86,7 +87,22 @@ func SpecFor(f *factory.Factory, a *factory.Automation) Spec {
 		s.Agent, s.AgentPrompt = agent.Name, agent.Prompt
 	}
 	s.settle(f, a.Settings)
+	s.Retry, s.Budget = a.Retry, lowerBudget(s.Budget, a.Budget)
 	return s
+}
+
+// demand sets what the task asks of the executor.
+func (s *Spec) demand(t *Task) {
+	t.Repositories, t.Setup = s.Repositories, s.SetupCommands
+	t.Limits, t.DockerImage, t.TrustRepositorySettings = s.Limits, s.DockerImage, s.TrustRepositorySettings
+	e := s.Environment
+	if e == nil {
+		return
+	}
+	t.Env, t.Setup = e.Env, slices.Concat(s.SetupCommands, e.SetupCommands)
+	t.Repositories = slices.Concat(s.Repositories, e.Repositories)
+	t.Network = Network{Off: e.NetworkOff, Hosts: e.NetworkHosts}
+	t.Isolation, t.DockerImage = factory.IsolationNow(e.Isolation), cmp.Or(e.DockerImage, s.DockerImage)
 }
 
 // Encode is the stored form of the spec.
@@ -102,45 +118,90 @@ func DecodeSpec(data []byte) (Spec, error) {
 }
 
 // settle resolves the names in the settings, and records in Problem those that it cannot
-// resolve.
+// resolve. What depends on the server, such as its default harness, is decided when a run
+// starts (Capabilities).
 func (s *Spec) settle(f *factory.Factory, settings factory.Settings) {
-	s.Harness = settings.Harness
+	s.Harness, s.WorkerHost = settings.Harness, settings.WorkerHost
 	s.Secrets = slices.Concat(f.Secrets, settings.Secrets)
 	if settings.Harness.AuthSecret != "" {
 		s.Secrets = append(s.Secrets, settings.Harness.AuthSecret)
 	}
+	s.MCPServers = mergedServers(f.MCPServers, settings.MCPServers)
+	for _, skill := range f.SkillsOf(s.Agent) {
+		s.Skills = append(s.Skills, *skill)
+	}
+	if name := settings.Runner; name != "" {
+		if r := f.Runner(name); r != nil {
+			s.runOn(r)
+		} else {
+			s.Problem = fmt.Sprintf("the runner %q has no file: add runners/%s.yaml, or change runner", name, name)
+		}
+	}
+	s.Repositories = f.Repositories
 	if name := settings.EnvironmentID; name != "" {
 		if e := f.Environment(name); e != nil {
-			s.Environment = environmentOf(f, e)
-			s.Secrets = append(s.Secrets, e.Secrets...)
+			s.runIn(f, e)
 		} else {
 			s.Problem = fmt.Sprintf("the environment %q has no file: add environments/%s.yaml, or change environmentId", name, name)
 		}
 	}
 	slices.Sort(s.Secrets)
 	s.Secrets = slices.Compact(s.Secrets)
-	if name := settings.Runner; name != "" && s.Problem == "" && !slices.Contains(f.Runners, name) {
-		s.Problem = fmt.Sprintf("the runner %q has no file: add runners/%s.yaml, or change runner", name, name)
-	}
-	if s.Environment != nil && len(s.Environment.Command) > 0 {
-		return
-	}
-	if s.Problem == "" && harness.Named(s.Harness.Type) == nil {
-		s.Problem = s.noCommand()
+}
+
+// macHost is the worker that a run on macOS waits for, if no other is named.
+const macHost = "macos"
+
+// runOn takes what the runner says.
+func (s *Spec) runOn(r *factory.Runner) {
+	s.SetupCommands, s.DockerImage, s.Arch, s.Limits = r.SetupCommands, r.DockerImage, r.Arch, limitsOf(r.Resources)
+	if r.MacOS {
+		s.WorkerHost = cmp.Or(s.WorkerHost, macHost)
 	}
 }
 
-// noCommand is the problem that no command starts the agent, with the cure.
-func (s *Spec) noCommand() string {
-	where := "name an environment that has a command (environmentId)"
-	if s.Environment != nil {
-		where = "give " + s.Environment.Path + " a command"
+// runIn takes what the environment says.
+func (s *Spec) runIn(f *factory.Factory, e *factory.Environment) {
+	s.Environment = environmentOf(f, e)
+	s.Secrets = append(s.Secrets, e.Secrets...)
+	s.DockerImage = cmp.Or(e.DockerImage, s.DockerImage)
+	s.Budget = e.Budget
+	s.TrustRepositorySettings = e.TrustRepositorySettings
+	if e.Repositories != nil {
+		s.Repositories = nil
 	}
-	cause := "no harness is set"
-	if s.Harness.Type != "" {
-		cause = fmt.Sprintf("this server cannot start the harness %q", s.Harness.Type)
+	own := limitsOf(e.Resources)
+	s.Limits.Memory, s.Limits.CPUs = lower(s.Limits.Memory, own.Memory), lower(s.Limits.CPUs, own.CPUs)
+	s.Limits.Processes, s.Limits.Disk = lower(s.Limits.Processes, own.Processes), lower(s.Limits.Disk, own.Disk)
+}
+
+func limitsOf(r factory.Resources) Limits {
+	return Limits{Memory: r.Memory, CPUs: r.CPUs, Processes: r.Processes, Disk: r.Disk}
+}
+
+// lower is the lower of two limits, of which 0 means none.
+func lower[N int64 | float64](a, b N) N {
+	if a == 0 || b != 0 && b < a {
+		return b
 	}
-	return fmt.Sprintf("nothing says how to start the agent: %s; %s, or set harness.type to one of %s", cause, where, strings.Join(harness.Names(), ", "))
+	return a
+}
+
+func lowerBudget(a, b factory.Budget) factory.Budget {
+	return factory.Budget{
+		USD: lower(a.USD, b.USD), Tokens: lower(a.Tokens, b.Tokens), Turns: lower(a.Turns, b.Turns),
+		USDPerDay: lower(a.USDPerDay, b.USDPerDay), TokensPerDay: lower(a.TokensPerDay, b.TokensPerDay),
+	}
+}
+
+// mergedServers are the servers of both lists, sorted by name. Of two with the same name,
+// the later counts.
+func mergedServers(lists ...[]MCPServer) []MCPServer {
+	byName := make(map[string]MCPServer)
+	for _, m := range slices.Concat(lists...) {
+		byName[m.Name] = m
+	}
+	return slices.SortedFunc(maps.Values(byName), func(a, b MCPServer) int { return strings.Compare(a.Name, b.Name) })
 }
 
 func environmentOf(f *factory.Factory, e *factory.Environment) *Environment {

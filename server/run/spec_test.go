@@ -1,6 +1,9 @@
 package run
 
 import (
+	"crypto/sha256"
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -74,6 +77,119 @@ func TestSpecFor(t *testing.T) {
 	}
 }
 
+// TestSpecOfEachKey: what a definition says is in the spec of its runs (SPEC 15.2).
+func TestSpecOfEachKey(t *testing.T) {
+	agent := func(lines ...string) map[string]string {
+		return map[string]string{"agents/boss/agent.md": "---\nagentType: FOREMAN\n" + strings.Join(lines, "\n") + "\n---\n"}
+	}
+	automation := func(line string) map[string]string {
+		return map[string]string{"automations/a/automation.md": strings.Replace(tree["automations/a/automation.md"], "---\n", "---\n"+line+"\n", 1)}
+	}
+	environment := func(text string) map[string]string {
+		return map[string]string{"environments/web.yaml": "command: [run]\n" + text + "\n"}
+	}
+	root := func(text string) map[string]string {
+		return map[string]string{"factory.yaml": tree["factory.yaml"] + text + "\n"}
+	}
+	both := func(all ...map[string]string) map[string]string {
+		files := make(map[string]string)
+		for _, one := range all {
+			maps.Copy(files, one)
+		}
+		return files
+	}
+	runner := func(name, text string) map[string]string {
+		return map[string]string{"runners/" + name + ".yaml": text + "\n"}
+	}
+	big := runner("big", "platform: {linux: {dockerImage: i1}, arch: aarch64}\ninstanceShape: {vcpus: 4, memoryGb: 2}\nsetupCommands: [a, b]")
+	repository := factory.Repository{URL: "https://github.com/acme/app.git", Forge: "GITHUB"}
+	docs := MCPServer{Name: "docs", URL: "https://mcp.example.com/", Headers: map[string]string{"A": "${TOKEN}"}}
+	local := MCPServer{Name: "local", Command: "run", Args: []string{"-x"}, Env: map[string]string{"B": "c"}}
+	const servers = "{docs: {url: 'https://mcp.example.com/', headers: {A: '${TOKEN}'}}, local: {command: run, args: [-x], env: {B: c}}}"
+	sum := func(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) }
+	for _, tt := range []struct {
+		name    string
+		changes map[string]string
+		got     func(s Spec) any
+		want    any
+	}{
+		{"repositories of the factory", both(environment(""), root("repositories: [{owner: acme, name: app}]")), func(s Spec) any { return s.Repositories }, []Repository{repository}},
+		{"an environment with its own", root("repositories: [{owner: acme, name: app}]"), func(s Spec) any { return len(s.Repositories) }, 0},
+		{"an environment that wants none", both(environment("repositories: []"), root("repositories: [{owner: acme, name: app}]")), func(s Spec) any { return len(s.Repositories) }, 0},
+		{"another forge", both(environment(""), root("codeForges: [gitlab]\nrepositories: [{owner: a/b, name: c}]")),
+			func(s Spec) any { return s.Repositories }, []Repository{{URL: "https://gitlab.com/a/b/c.git", Forge: "GITLAB"}}},
+		{"a repository with a secret", environment("repositories: [{owner: acme, name: app, secret: DEPLOY}]"),
+			func(s Spec) any { return s.Environment.Repositories }, []Repository{{URL: repository.URL, Forge: "GITHUB", Secret: "DEPLOY"}}},
+		{"which is no variable", environment("repositories: [{owner: acme, name: app, secret: DEPLOY}]"), func(s Spec) any { return s.Secrets }, []string{"SHARED", "TOKEN"}},
+		{"MCP servers of the factory", root("mcpServers: " + servers), func(s Spec) any { return s.MCPServers }, []MCPServer{docs, local}},
+		{"MCP servers of the agent", agent("mcpServers: " + servers), func(s Spec) any { return s.MCPServers }, []MCPServer{docs, local}},
+		{"of both", both(root("mcpServers: {docs: {warpId: w}}"), agent("mcpServers: "+servers)), func(s Spec) any { return s.MCPServers }, []MCPServer{docs, local}},
+		{"of the automation, which replace the agent's", both(agent("mcpServers: "+servers), automation("mcpServers: {x: {warpId: w}}")), func(s Spec) any { return s.MCPServers }, []MCPServer{{Name: "x", WarpID: "w"}}},
+		{"skills", map[string]string{"skills/x/SKILL.md": "X", "skills/g/y/SKILL.md": "Y", "skills/g/y/a/b.sh": "Z", "agents/boss/skills/x/SKILL.md": "Own", "agents/boss/skills/z/README.md": "no skill"},
+			func(s Spec) any {
+				return []any{len(s.Skills), s.Skills[0].Name, s.Skills[0].Sums, s.Skills[1].Name, s.Skills[1].Sums}
+			},
+			[]any{2, "x", map[string]string{"SKILL.md": sum("Own")}, "y", map[string]string{"SKILL.md": sum("Y"), "a/b.sh": sum("Z")}}},
+		{"a runner's image", both(agent("runner: big"), big), func(s Spec) any { return s.DockerImage }, "i1"},
+		{"the environment's image", both(agent("runner: big"), big, environment("dockerImage: i2")), func(s Spec) any { return s.DockerImage }, "i2"},
+		{"a runner's shape", both(agent("runner: big"), big), func(s Spec) any { return s.Limits }, Limits{Memory: 2 << 30, CPUs: 4}},
+		{"the lower of runner and environment", both(agent("runner: big"), big, environment("resources: {memoryMb: 4096, cpus: 1.5, processes: 10, diskMb: 3}")),
+			func(s Spec) any { return s.Limits }, Limits{Memory: 2 << 30, CPUs: 1.5, Processes: 10, Disk: 3 << 20}},
+		{"a runner's setup", both(agent("runner: big"), big), func(s Spec) any { return s.SetupCommands }, []string{"a", "b"}},
+		{"a runner's processor", both(agent("runner: big"), big), func(s Spec) any { return s.Arch }, "aarch64"},
+		{"a runner on macOS", both(agent("runner: mac"), runner("mac", "platform: {os: macos}")), func(s Spec) any { return s.WorkerHost }, "macos"},
+		{"on a worker", both(agent("runner: mac", "workerHost: attic"), runner("mac", "platform: {os: macos}")), func(s Spec) any { return s.WorkerHost }, "attic"},
+		{"the service itself", agent("workerHost: warp"), func(s Spec) any { return s.WorkerHost }, ""},
+		{"a level of reasoning", agent("harness: {type: codex, reasoningLevel: high}"), func(s Spec) any { return s.Harness.ReasoningLevel }, "high"},
+		{"a credential", agent("harness: {type: codex, auth: {source: managedSecret, secretName: K}}"),
+			func(s Spec) any { return []any{s.Harness.AuthSecret, s.Secrets} }, []any{"K", []string{"DB", "K", "SHARED", "TOKEN"}}},
+		{"a worker's credential", agent("workerHost: h", "harness: {type: codex, auth: {source: workerEnvironment}}"), func(s Spec) any { return s.Harness.AuthWorker }, true},
+		{"an agent of the protocol", agent("harness: {type: acp, command: [run, --acp]}"), func(s Spec) any { return s.Harness }, factory.Harness{Type: "acp", Command: []string{"run", "--acp"}}},
+		{"a bare model", agent("model: m"), func(s Spec) any { return s.Harness }, factory.Harness{Type: "oz", Model: "m"}},
+		{"trust", environment("trustRepositorySettings: true"), func(s Spec) any { return s.TrustRepositorySettings }, true},
+		{"an old isolation", environment("isolation: process"), func(s Spec) any { return s.Environment.Isolation }, "none"},
+		{"retry", automation("retry: {attempts: 3}"), func(s Spec) any { return s.Retry }, Retry{Attempts: 3, Delay: 10 * time.Second}},
+		{"retry after a while", automation("retry: {attempts: 2, delaySeconds: 1.5}"), func(s Spec) any { return s.Retry }, Retry{Attempts: 2, Delay: 1500 * time.Millisecond}},
+		{"the lower of two budgets", both(environment("budget: {usd: 2, turns: 5}"), automation("budget: {usd: 1.5, tokens: 7, turns: 9, usdPerDay: 20, tokensPerDay: 30}")),
+			func(s Spec) any { return s.Budget }, factory.Budget{USD: 1.5, Tokens: 7, Turns: 5, USDPerDay: 20, TokensPerDay: 30}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := load(t, with(tt.changes))
+			data, err := SpecFor(f, f.Automation("a")).Encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := DecodeSpec(data)
+			if err != nil || s.Problem != "" {
+				t.Fatal(err, s.Problem)
+			}
+			if got := tt.got(s); !reflect.DeepEqual(got, tt.want) {
+				t.Errorf("%+v, want %+v", got, tt.want)
+			}
+		})
+	}
+	if f := load(t, with(automation("maxRunsPerHour: 7"))); f.Automation("a").MaxRunsPerHour != 7 || load(t, tree).Automation("a").MaxRunsPerHour != factory.DefaultMaxRunsPerHour {
+		t.Error("maxRunsPerHour is not taken")
+	}
+}
+
+// TestDemand: the task has what the spec says of runner and environment.
+func TestDemand(t *testing.T) {
+	s := Spec{
+		Repositories: []Repository{{URL: "u"}}, SetupCommands: []string{"runner"}, DockerImage: "i", Limits: Limits{CPUs: 2}, TrustRepositorySettings: true,
+		Environment: &Environment{SetupCommands: []string{"environment"}, NetworkOff: true, Isolation: "bubblewrap", Env: map[string]string{"A": "b"}},
+	}
+	got := &Task{}
+	s.demand(got)
+	want := &Task{
+		Repositories: s.Repositories, Setup: []string{"runner", "environment"}, DockerImage: "i", Limits: Limits{CPUs: 2}, TrustRepositorySettings: true,
+		Network: Network{Off: true}, Isolation: "sandbox", Env: map[string]string{"A": "b"},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
 func TestSpecProblems(t *testing.T) { // SPEC 2.2a, 2.2e
 	agent := "---\nagentType: FOREMAN\n"
 	for _, tt := range []struct {
@@ -84,8 +200,6 @@ func TestSpecProblems(t *testing.T) { // SPEC 2.2a, 2.2e
 	}{
 		{"environment without file", map[string]string{"agents/boss/agent.md": agent + "environmentId: gone\n---\n"}, `the environment "gone" has no file: add environments/gone.yaml`, ""},
 		{"runner without file", map[string]string{"agents/boss/agent.md": agent + "runner: gone\n---\n"}, `the runner "gone" has no file`, ""},
-		{"nothing to start", map[string]string{"agents/boss/agent.md": agent + "environmentId: bare\n---\n"}, "no harness is set; give environments/bare.yaml a command, or set harness.type to one of claude, codex, gemini, opencode", ""},
-		{"foreign harness", map[string]string{"agents/boss/agent.md": agent + "environmentId: bare\nmodel: x\n---\n"}, `cannot start the harness "oz"`, "oz"},
 		{"own harness", map[string]string{"agents/boss/agent.md": agent + "environmentId: bare\nharness: {type: gemini}\n---\n"}, "", "gemini"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -101,8 +101,8 @@ func (p *Process) Preflight(t *run.Task) error {
 	switch {
 	case len(t.Command) == 0:
 		return errors.New("nothing says how to start the agent: give the environment a command, or set a harness")
-	case t.Isolation != "" && t.Isolation != "process":
-		return fmt.Errorf("the environment accepts no less isolation than %q, and this server runs agents as plain processes: change its isolation to process, or use a server that has more", t.Isolation)
+	case t.Isolation != "" && t.Isolation != "none":
+		return fmt.Errorf("the environment accepts no less isolation than %q, and this server runs agents as plain processes: change its isolation to none, or use a server that has more", t.Isolation)
 	case t.Network.Off || len(t.Network.Hosts) > 0:
 		return errors.New("the environment limits the network, which this server cannot enforce because it runs agents as plain processes: change its network to on, or use a server that can")
 	}

@@ -257,6 +257,23 @@ func (s *Store) ApplyFiles(ctx context.Context, id ApplyID) ([]File, error) {
 	return files, nil
 }
 
+// AppliedFile reads a file of an applied snapshot by its SHA-256. The error wraps ErrDamaged
+// if it is not what was applied.
+func (s *Store) AppliedFile(ctx context.Context, hash []byte) ([]byte, error) {
+	packed, err := first(list(ctx, s, func(rows *sql.Rows) (packed []byte, err error) {
+		err = rows.Scan(&packed)
+		return packed, err
+	}, "SELECT data FROM blobs WHERE hash = $1", hash))
+	if err != nil {
+		return nil, err
+	}
+	data, err := s2.Decode(nil, packed)
+	if err != nil || !s.soundHash(hash, data) {
+		return nil, s.damage("the file %x", hash[:min(8, len(hash))])
+	}
+	return data, nil
+}
+
 // AppliedCommit is the newest apply that made a commit live. The commit may be
 // shortened to a prefix of its hash; ErrConflict if there are several such.
 func (s *Store) AppliedCommit(ctx context.Context, factory, prefix string) (*Apply, error) {

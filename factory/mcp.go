@@ -1,0 +1,81 @@
+package factory
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"triphammer/schema"
+)
+
+// MCPServer is a server of the Model Context Protocol that the agent gets: one that the
+// operator of this server knows by an identifier, a program with its arguments, or a URL.
+// ${NAME} in a value of Env or Headers and in the URL stands for a variable of the run.
+type MCPServer struct {
+	Name    string            `json:"name"`
+	WarpID  string            `json:"warp_id,omitempty"`
+	Command string            `json:"command,omitempty"`
+	Args    []string          `json:"args,omitempty"`
+	Env     map[string]string `json:"env,omitempty"`
+	URL     string            `json:"url,omitempty"`
+	Headers map[string]string `json:"headers,omitempty"`
+}
+
+// mcpServers reads a mapping of servers, sorted by name.
+func (l *loader) mcpServers(d *document, n *schema.Node, where string) []MCPServer {
+	if n == nil || n.Kind != schema.Mapping {
+		return nil
+	}
+	all := []MCPServer{}
+	for _, f := range n.Fields {
+		if f.Value.Kind == schema.Mapping {
+			all = append(all, mcpServer(d, f, where+"."+f.Key, l.opt.Strict))
+		}
+	}
+	slices.SortFunc(all, func(a, b MCPServer) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+func mcpServer(d *document, f schema.Field, where string, strict bool) MCPServer {
+	n := f.Value
+	m := MCPServer{
+		Name: f.Key, WarpID: strings.TrimSpace(textOf(n.Get("warpId"))), Command: textOf(n.Get("command")), Args: wordsOf(n.Get("args")),
+		Env: plainTexts(n.Get("env")), URL: textOf(n.Get("url")), Headers: plainTexts(n.Get("headers")),
+	}
+	kind := "" // the first of the keys that say what it is
+	for _, key := range []string{"warpId", "command", "url"} {
+		switch {
+		case n.Get(key) == nil:
+		case kind == "":
+			kind = key
+		case !strict: // which refuses the keys anyway
+			d.Error(n.KeyAt(key), schema.InvalidMCP, "keep one of them", fmt.Sprintf("%s has both %s and %s", where, kind, key))
+		}
+	}
+	switch {
+	case kind == "" && strict:
+		d.Error(n.At, schema.InvalidMCP, "add warpId: TEXT", fmt.Sprintf("key %q is missing", where+".warpId"))
+	case kind == "":
+		d.Error(n.At, schema.InvalidMCP, "add warpId: TEXT, command: PROGRAM or url: URL", where+" has none of warpId, command and url")
+	}
+	for key, of := range map[string]string{"args": "command", "env": "command", "headers": "url"} {
+		if n.Get(key) != nil && kind != "" && kind != of && !strict {
+			d.Error(n.KeyAt(key), schema.InvalidMCP, "take it out", fmt.Sprintf("%s.%s means nothing without %s", where, key, of))
+		}
+	}
+	if kind == "url" && !strict && m.URL != "" && !webURL.MatchString(m.URL) {
+		d.Error(n.Get("url").At, schema.InvalidMCP, "write https://…", where+".url is not the address of a server")
+	}
+	return m
+}
+
+func plainTexts(n *schema.Node) map[string]string {
+	if n == nil || n.Kind != schema.Mapping || len(n.Fields) == 0 {
+		return nil
+	}
+	all := make(map[string]string, len(n.Fields))
+	for _, f := range n.Fields {
+		all[f.Key] = f.Value.Text
+	}
+	return all
+}
