@@ -34,6 +34,7 @@ var allowed = map[string][]string{
 	"server/run/harness":      {"server/run/event", "factory", "server/secret"},
 	"server/run":              {"server/run/event", "server/run/harness", "factory", "applier", "server/disk", "server/secret", "server/store"},
 	"server/sandbox":          {"server/run", "server/run/event"},
+	"server/sandbox/limits":   {"server/disk", "server/run"},
 	"server/sandbox/egress":   {"factory/hosts", "server/run/event"},
 	"server/delivery":         {"factory/signature", "factory/filter", "factory/jsonscan", "factory/match", "factory", "applier", "server/secret", "server/store", "server/run"},
 	"server/ledger":           {"applier", "applier/gitrepo", "factory", "server/run", "server/store"},

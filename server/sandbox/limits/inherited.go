@@ -1,0 +1,129 @@
+package limits
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Inherited are the limits that a process hands down to those that it starts. The zero
+// value only lets the kernel end the run before the server when memory is short.
+type Inherited struct {
+	CPUs      int   `json:"cpus,omitempty"`      // on which it may run; 0: all
+	FileSize  int64 `json:"file_size,omitempty"` // bytes of a file that it writes
+	Processes int64 `json:"processes,omitempty"` // and threads
+	OwnUser   bool  `json:"own_user,omitempty"`  // nothing else runs under the user of the run
+}
+
+// Inherited are the limits that the first process of the run is to apply to itself.
+// ownUser tells that the run has a user or a user namespace of its own.
+func (g *Group) Inherited(ownUser bool) Inherited {
+	i := Inherited{FileSize: max(0, g.limits.Disk), OwnUser: ownUser}
+	if g.limits.CPUs > 0 && !g.cgroup.has("cpu") {
+		i.CPUs = int(math.Ceil(min(g.limits.CPUs, 1<<20)))
+	}
+	if !g.cgroup.has("pids") {
+		i.Processes = max(0, g.limits.Processes)
+	}
+	return i
+}
+
+const (
+	// badness is added to the score by which the kernel chooses a process to end when
+	// memory is short, from -1000 to 1000.
+	badness = 500
+	// spareTasks is how many more processes and threads the user of the server may have than
+	// one run, if runs share that user: an emergency brake for a run that forks faster than
+	// it is measured.
+	spareTasks = 8192
+)
+
+// Apply applies the limits to this process and to the calling thread, from which all
+// others are started. Call it before the process is made undumpable, as it then could not
+// write to its own folder in /proc.
+func (i Inherited) Apply() error {
+	var errs []error
+	if err := raiseBadness(); err != nil {
+		errs = append(errs, err)
+	}
+	if i.CPUs > 0 {
+		if err := takeCPUs(i.CPUs); err != nil {
+			errs = append(errs, fmt.Errorf("limiting the CPUs: %w", err))
+		}
+	}
+	if i.FileSize > 0 {
+		errs = append(errs, lower(unix.RLIMIT_FSIZE, uint64(i.FileSize)))
+	}
+	if i.Processes > 0 {
+		most := uint64(i.Processes)
+		if !i.OwnUser {
+			most += spareTasks
+		}
+		errs = append(errs, lower(unix.RLIMIT_NPROC, tasksOfUser()+most))
+	}
+	return errors.Join(errs...)
+}
+
+// raiseBadness lets the kernel prefer this process to the server.
+func raiseBadness() error {
+	const file = "/proc/self/oom_score_adj"
+	text, err := os.ReadFile(file)
+	if was, parseErr := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && parseErr == nil && was >= badness {
+		return nil
+	}
+	return os.WriteFile(file, []byte(strconv.Itoa(badness)), 0)
+}
+
+// takeCPUs keeps the thread on n of the CPUs that it may use, chosen at random, so that
+// several runs do not share theirs while others are free.
+func takeCPUs(n int) error {
+	var may unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &may); err != nil {
+		return err
+	}
+	var all []int
+	for cpu := range len(may) * 64 {
+		if may.IsSet(cpu) {
+			all = append(all, cpu)
+		}
+	}
+	if n >= len(all) {
+		return nil
+	}
+	var take unix.CPUSet
+	for _, at := range rand.Perm(len(all))[:n] {
+		take.Set(all[at])
+	}
+	return unix.SchedSetaffinity(0, &take)
+}
+
+// lower sets a limit of the process for good, unless it is lower already.
+func lower(resource int, most uint64) error {
+	var was unix.Rlimit
+	if err := unix.Getrlimit(resource, &was); err != nil {
+		return err
+	}
+	if was.Max <= most {
+		return nil
+	}
+	return unix.Setrlimit(resource, &unix.Rlimit{Cur: most, Max: most})
+}
+
+// tasksOfUser counts the processes and threads of the user that this process sees.
+func tasksOfUser() (n uint64) {
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		var st unix.Stat_t
+		if pid, err := strconv.Atoi(filepath.Base(dir)); err == nil && unix.Stat(dir, &st) == nil && int(st.Uid) == os.Getuid() {
+			n += uint64(tasks([]int{pid}))
+		}
+	}
+	return n
+}
