@@ -31,7 +31,8 @@ var allowed = map[string][]string{
 	"server/store":            {"server/disk", "server/secret"},
 	"server/run/event":        {},
 	"server/run/fakemodel":    {}, // for tests, and doctor --try
-	"server/run/harness":      {"server/run/event", "factory", "server/secret"},
+	"server/run/acp":          {"server/run/event", "factory"},
+	"server/run/harness":      {"server/run/acp", "server/run/event", "factory", "server/secret"},
 	"server/run":              {"server/run/event", "server/run/harness", "factory", "applier", "server/disk", "server/secret", "server/store"},
 	"server/sandbox":          {"server/run", "server/run/event"},
 	"server/sandbox/limits":   {"server/disk", "server/run"},
@@ -65,6 +66,7 @@ var owners = map[string][]string{
 	"golang.org/x/crypto/ssh":               {"applier/gitrepo", "applier/gitrepo/gittest"},
 	"html/template":                         {"server/dashboard"},
 	"github.com/spf13/cobra":                {"cmd/triphammer"},
+	"github.com/coder/acp-go-sdk":           {"server/run/acp"},
 	"github.com/prometheus/client_golang":   {"server"},
 	"github.com/getkin/kin-openapi":         {"server"},
 	"github.com/rogpeppe/go-internal":       {"cmd/triphammer"},

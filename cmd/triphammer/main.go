@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"triphammer/server/run/acp"
 	"triphammer/server/sandbox"
 )
 
@@ -25,6 +26,9 @@ func main() { os.Exit(execute(os.Args[1:])) }
 func execute(args []string) int {
 	if len(args) > 0 && args[0] == sandbox.SuperviseCommand {
 		return sandbox.Supervise(args[1:])
+	}
+	if len(args) > 0 && args[0] == acp.Command {
+		return acp.Main(args[1:])
 	}
 	guardErr := guardProcess()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -133,7 +133,7 @@ func (s *Spec) start(t *Task, session string) harness.Start {
 		return harness.Start{}
 	}
 	agent := h.Start(harness.Request{
-		Model: asked.Model, ReasoningLevel: asked.ReasoningLevel,
+		Command: asked.Command, Model: asked.Model, ReasoningLevel: asked.ReasoningLevel,
 		MCPServers: s.MCPServers, Skills: s.Skills, Budget: s.Budget,
 		Auth: t.Secrets[asked.AuthSecret], Env: t.Env, Secrets: t.Secrets,
 		Session: session, TrustRepositorySettings: s.TrustRepositorySettings,

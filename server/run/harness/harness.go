@@ -24,6 +24,7 @@ import (
 // Request is what a run asks of its agent. The prompt is not part of it, because every
 // harness gets that on its standard input.
 type Request struct {
+	Command        []string // of an agent of type acp
 	Model          string
 	ReasoningLevel string
 	MCPServers     []factory.MCPServer
@@ -84,7 +85,7 @@ type Harness struct {
 }
 
 // all are the harnesses, in the order in which people read of them.
-var all = []*Harness{&claude, &codex, &gemini, &opencode}
+var all = []*Harness{&claude, &codex, &gemini, &opencode, &acpAgent}
 
 // Named returns the harness of that name, or nil.
 func Named(name string) *Harness {

@@ -19,6 +19,9 @@ var troubles = []struct {
 		return "the provider's limit of requests or tokens is reached: start the run again later, run fewer at once, or have the limit raised"
 	}},
 	{regexp.MustCompile(`(?i)not logged in|\b401\b|\b403\b|unauthori[sz]ed|authenticat|(invalid|incorrect|missing)[a-z ]{0,12}api.?key|api.?key (is )?(not valid|missing|expired)|x-api-key|auth method|oauth token|permission.?denied`), func(h *Harness) string {
+		if len(h.Variables) == 0 {
+			return "the agent has no credential that its provider accepts: grant it a secret that has the name of the variable in which it looks for one"
+		}
 		return fmt.Sprintf("%s has no credential that its provider accepts: store one with `triphammer secrets set NAME` and say harness.auth: {source: managedSecret, secretName: NAME}, or grant a secret named %s",
 			h.Name, h.Variables[0])
 	}},
