@@ -45,6 +45,8 @@ func (s *Server) failWith(c *gin.Context, err error) {
 		fail(c, api.IdempotencyMismatch, err.Error())
 	case errors.Is(err, store.ErrNoRoom):
 		fail(c, api.Unavailable, err.Error())
+	case errors.Is(err, store.ErrExpired), errors.Is(err, store.ErrNoSession):
+		fail(c, api.Conflict, err.Error()+": start a new run")
 	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrBackup), errors.Is(err, delivery.ErrNotLive), errors.Is(err, delivery.ErrNotAccepted):
 		fail(c, api.Conflict, err.Error())
 	case errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrClosed), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
@@ -65,6 +67,12 @@ func refusalOf(err error) (*api.Refusal, bool) {
 		return nil, false
 	}
 	refused := &api.Refusal{Code: api.InvalidRequest, Detail: unmet.Error()}
+	switch {
+	case unmet.Unsupported:
+		refused.Code = api.NotSupported
+	case unmet.Conflict:
+		refused.Code = api.Conflict
+	}
 	if unmet.Field != "" {
 		refused.Fields = []api.FieldProblem{{Field: unmet.Field, Message: unmet.Message}}
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -38,12 +39,13 @@ func TestEveryRouteOfAnotherFactory(t *testing.T) {
 		return field(t, f.get("/api/v1/pending-secrets", admin), "pending_secrets", "0", "id")
 	}
 	named := map[string]string{
-		"/deliveries": delivery, "/agent/runs": run, "/agent/schedules": schedule, "/applies": apply, "/webhooks": "hook", "/factories": "default",
+		"/deliveries": delivery, "/agent/runs": run, "/agent/conversations": run, "/agent/schedules": schedule, "/applies": apply, "/webhooks": "hook", "/factories": "default",
 		"/secrets": "SPARE", "/keys": "leaked",
 	}
 	create := `{"prompt":"x","parent_run_id":"` + run + `","config":{"environment_id":"e"}}`
 	sent := map[string]string{
 		"POST /agent/runs": create, "POST /agent/run": create,
+		"POST /agent/runs/:id/followups": `{"message":"x"}`, "POST /agent/conversations/:id/followups": `{"message":"x"}`,
 		"POST /agent/schedules":      `{"name":"x","cron_schedule":"@daily","prompt":"x","agent_config":{"environment_id":"default/e"}}`,
 		"PUT /agent/schedules/:id":   `{"name":"x","cron_schedule":"@daily","prompt":"x","enabled":true}`,
 		"POST /filters/test":         `{"factory":"default","automation":"a","payload":{"n":1},"webhook":"hook"}`,
@@ -51,6 +53,16 @@ func TestEveryRouteOfAnotherFactory(t *testing.T) {
 		"POST /factories/:name/pin":  `{"commit":"` + commit + `","reason":"x"}`,
 		"PUT /secrets/:name":         `{"value":"` + hookSecret + `"}`,
 		"POST /keys":                 `{"name":"more"}`,
+	}
+	if _, err := f.store.ClaimRuns(t.Context(), store.Claim{Worker: "w", Most: 1, Lease: time.Minute}); err != nil {
+		t.Fatal(err) // only a run in progress can be interrupted
+	}
+	needs := map[string]func() string{ // makes what the request needs
+		"POST /agent/runs/:id/retry": func() string {
+			ended := field(t, f.do("POST", "/api/v1/agent/runs", own, create), "run_id")
+			f.do("POST", "/api/v1/agent/runs/"+ended+"/cancel", own, "")
+			return ended
+		},
 	}
 	routes := f.engine.Routes()
 	order := []string{http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete} // what others need goes last
@@ -72,7 +84,11 @@ func TestEveryRouteOfAnotherFactory(t *testing.T) {
 		}
 		kind, rest, _ := strings.Cut(path, "/:")
 		parameter, _, _ := strings.Cut(rest, "/")
-		full := strings.Replace(r.Path, ":"+parameter, named[kind], 1)
+		thing := named[kind]
+		if need := needs[name]; need != nil {
+			thing = need()
+		}
+		full := strings.Replace(r.Path, ":"+parameter, thing, 1)
 		if strings.HasSuffix(path, "/diff") {
 			full += "?from=" + apply
 		}
@@ -95,7 +111,7 @@ func TestEveryRouteOfAnotherFactory(t *testing.T) {
 		if mine.status == http.StatusForbidden {
 			mine = f.do(r.Method, full, admin, sent[name])
 		}
-		if mine.status >= 400 && mine.status != http.StatusUnprocessableEntity { // no run takes follow-ups
+		if mine.status >= 400 && mine.status != http.StatusUnprocessableEntity { // a command takes no follow-ups
 			t.Errorf("%s with its own key: %d %s", name, mine.status, mine.body)
 		}
 	}

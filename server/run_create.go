@@ -3,8 +3,10 @@ package server
 import (
 	"cmp"
 	"context"
+	"errors"
 
 	"triphammer/factory"
+	"triphammer/server/access"
 	"triphammer/server/api"
 	"triphammer/server/run"
 	"triphammer/server/store"
@@ -18,7 +20,6 @@ func unsupported(r *api.CreateRun, cfg *api.RunConfig) []api.FieldProblem {
 		asked bool
 	}{
 		{"skill", r.Skill != ""},
-		{"conversation_id", r.ConversationID != ""},
 		{"on_behalf_of", r.OnBehalfOf != ""},
 		{"images", len(r.Images) > 0},
 		{"mode", r.Mode != "" && r.Mode != "normal"},
@@ -56,13 +57,20 @@ func requestOf(body *api.CreateRun) (run.Request, error) {
 	req := run.Request{
 		Title: body.Title, Prompt: body.Prompt, BasePrompt: cfg.BasePrompt, Agent: body.Agent, Environment: cfg.EnvironmentID, Runner: cfg.RunnerID,
 		Harness: factory.Harness{Type: cfg.Harness.Type, Model: cmp.Or(cfg.Harness.ModelID, cfg.ModelID), ReasoningLevel: cfg.Harness.ReasoningLevel},
-		Config:  api.Present(body.Config), Parent: parent, Metadata: body.Metadata,
-	}
-	for _, f := range body.Attachments {
-		req.Attachments = append(req.Attachments, run.Attachment{Name: f.FileName, Data: f.Data})
+		Config:  api.Present(body.Config), Parent: parent, Metadata: body.Metadata, Attachments: attachmentsOf(body.Attachments), Priority: body.Priority,
 	}
 	return req, nil
 }
+
+func attachmentsOf(posted []api.Attachment) (all []run.Attachment) {
+	for _, f := range posted {
+		all = append(all, run.Attachment{Name: f.FileName, Data: f.Data})
+	}
+	return all
+}
+
+// createAction is the action of the audit log that creates a run of nothing before it.
+const createAction = "run.create"
 
 // maxIdempotencyKey is the largest length of an Idempotency-Key, in bytes.
 const maxIdempotencyKey = 255
@@ -80,20 +88,87 @@ func (s *Server) createRun(ctx context.Context, c *call) (shown api.CreatedRun, 
 	if err != nil {
 		return shown, err
 	}
+	if asked.ConversationID != "" {
+		of, err := c.Run(ctx, asked.ConversationID)
+		if errors.Is(err, store.ErrNotFound) {
+			return shown, invalid("conversation_id", "names no conversation")
+		}
+		if err != nil {
+			return shown, err
+		}
+		return s.continueRun(ctx, c, of, req, body)
+	}
 	r, err := c.NewRun(ctx, req)
 	if err != nil {
 		return shown, err
 	}
+	return s.storeRun(ctx, c, r, createAction, "", body)
+}
+
+// storeRun stores a run that a caller asked for with a body.
+func (s *Server) storeRun(ctx context.Context, c *call, r store.NewRun, action, details string, body []byte) (shown api.CreatedRun, err error) {
 	key := c.GetHeader("Idempotency-Key")
 	if len(key) > maxIdempotencyKey {
 		return shown, invalid("Idempotency-Key", "has at most %d bytes", maxIdempotencyKey)
+	}
+	if action != createAction {
+		body = append([]byte(c.Request.URL.Path+"\x00"), body...) // which has the run that it is about
 	}
 	made, created, full, err := c.CreateRun(ctx, r, key, body)
 	if err != nil {
 		return shown, err
 	}
 	if created {
-		c.audit("run.create", made.ID.String(), made.Factory, "")
+		c.audit(action, made.ID.String(), made.Factory, details)
 	}
-	return api.CreatedRun{RunID: made.ID.String(), TaskID: made.ID.String(), State: string(made.State), AtCapacity: made.State == store.Queued && full}, nil
+	return api.CreatedRun{
+		RunID: made.ID.String(), TaskID: made.ID.String(), ConversationID: made.ConversationID.String(), State: string(made.State),
+		AtCapacity: made.State == store.Queued && full,
+	}, nil
+}
+
+// followUp starts a run that goes on with the conversation of a run.
+func (s *Server) followUp(ctx context.Context, c *call, of access.Run) (shown api.CreatedRun, err error) {
+	body, err := readBody(c.Context, maxRequest)
+	if err != nil {
+		return shown, err
+	}
+	var asked api.FollowUp
+	if err := decode(body, &asked); err != nil {
+		return shown, err
+	}
+	switch {
+	case asked.Message == "":
+		return shown, invalid("message", "is required")
+	case asked.Mode != "" && asked.Mode != "normal":
+		return shown, api.Refuse(api.NotSupported, "mode is not supported by this server", api.FieldProblem{Field: "mode", Message: "is not supported"})
+	}
+	return s.continueRun(ctx, c, of, run.Request{Prompt: asked.Message, Attachments: attachmentsOf(asked.Attachments)}, body)
+}
+
+func (s *Server) continueRun(ctx context.Context, c *call, of access.Run, req run.Request, body []byte) (shown api.CreatedRun, err error) {
+	r, err := c.Continue(ctx, of, req)
+	if err != nil {
+		return shown, err
+	}
+	return s.storeRun(ctx, c, r, "run.followup", "of "+of.ConversationID.String(), body)
+}
+
+// retryRun starts a run again.
+func (s *Server) retryRun(ctx context.Context, c *call, of access.Run) (shown api.CreatedRun, err error) {
+	body, err := readBody(c.Context, maxRequest)
+	if err != nil {
+		return shown, err
+	}
+	var asked api.RetryRun
+	if len(body) > 0 {
+		if err := decode(body, &asked); err != nil {
+			return shown, err
+		}
+	}
+	r, err := c.Retry(ctx, of, asked.Resume)
+	if err != nil {
+		return shown, err
+	}
+	return s.storeRun(ctx, c, r, "run.retry", "of "+of.ID.String(), body)
 }

@@ -58,8 +58,9 @@ func (s *Server) showRun(r *store.Run, spec run.Spec, metadata map[string]string
 		Config: api.Present(spec.Config), AgentConfig: agentConfig(spec), Source: r.Source, Creator: creatorOf(r), Executor: executorOf(r),
 		ExecutionLocation: "REMOTE", Factory: r.Factory, FactoryUID: r.Factory, Scope: api.Scope{Type: "Team", UID: r.Factory},
 		Automation: r.Automation, Agent: r.Agent, Webhook: r.Webhook, DeliveryID: r.DeliveryID.String(), EnvironmentID: r.Environment,
-		ParentRunID: r.ParentID.String(), ConversationID: r.ID.String(), Commit: r.Commit, Path: spec.Path, Blob: spec.Blob,
-		Attempt: r.Attempt, ExitCode: r.ExitCode,
+		ParentRunID: r.ParentID.String(), ConversationID: r.ConversationID.String(), Commit: r.Commit, Path: spec.Path, Blob: spec.Blob,
+		Attempt: r.Attempt, Attempts: int64(spec.Retry.Attempts), NextAttempt: api.Time(r.RunAt), RetryOf: r.RetryOf.String(), Priority: r.Priority,
+		ExitCode: r.ExitCode,
 		Metadata: metadata, Artifacts: []json.RawMessage{}, SandboxRunning: r.State == store.InProgress, Cancellable: true,
 		CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, StartedAt: api.Time(r.StartedAt), FinishedAt: api.Time(r.FinishedAt),
 	}
@@ -72,7 +73,7 @@ func (s *Server) showRun(r *store.Run, spec run.Spec, metadata map[string]string
 	if r.Schedule != nil {
 		shown.Schedule = &api.RunSchedule{ID: r.Schedule.ID.String(), Name: cmp.Or(r.Schedule.Name, r.Automation), Cron: r.Schedule.Cron}
 	}
-	if !r.StartedAt.IsZero() {
+	if !r.StartedAt.IsZero() && r.State != store.Queued {
 		until := r.FinishedAt
 		if until.IsZero() {
 			until = s.cfg.Now()
@@ -208,28 +209,45 @@ func (s *Server) timeline(ctx context.Context, _ *call, r access.Run) (api.Timel
 	return t, nil
 }
 
-// conversation shows the transcript as messages and actions.
+// conversation shows the transcript of a run as messages and actions.
 func (s *Server) conversation(ctx context.Context, _ *call, r access.Run) (shown api.Conversation, err error) {
-	spec, err := r.Spec(ctx)
+	return conversationOf(ctx, r.ConversationID, r)
+}
+
+// wholeConversation shows the transcripts of all runs of a conversation, each as a step.
+func (s *Server) wholeConversation(ctx context.Context, c *call) (shown api.Conversation, err error) {
+	all, err := c.Conversation(ctx, c.Param("id"))
 	if err != nil {
 		return shown, err
 	}
-	step := api.Step{ID: "1", Description: r.Title, StartedAt: api.Time(r.StartedAt), CompletedAt: api.Time(r.FinishedAt), Steps: []api.Step{}}
-	say(&step, "user", r.CreatedAt, api.Content{"type": "text", "text": spec.Prompt})
-	for after := int64(0); ; {
-		events, err := r.Events(ctx, after, maxEvents)
+	return conversationOf(ctx, all[0].ConversationID, all...)
+}
+
+func conversationOf(ctx context.Context, id store.RunID, all ...access.Run) (shown api.Conversation, err error) {
+	shown.ConversationID = id.String()
+	for i, r := range all {
+		spec, err := r.Spec(ctx)
 		if err != nil {
 			return shown, err
 		}
-		for _, e := range events {
-			addEvent(&step, e)
+		step := api.Step{ID: strconv.Itoa(i + 1), Description: r.Title, StartedAt: api.Time(r.StartedAt), CompletedAt: api.Time(r.FinishedAt), Steps: []api.Step{}}
+		say(&step, "user", r.CreatedAt, api.Content{"type": "text", "text": spec.Prompt})
+		for after := int64(0); ; {
+			events, err := r.Events(ctx, after, maxEvents)
+			if err != nil {
+				return shown, err
+			}
+			for _, e := range events {
+				addEvent(&step, e)
+			}
+			if len(events) < maxEvents {
+				break
+			}
+			after = events[len(events)-1].Seq
 		}
-		if len(events) < maxEvents {
-			break
-		}
-		after = events[len(events)-1].Seq
+		shown.Steps = append(shown.Steps, step)
 	}
-	return api.Conversation{ConversationID: r.ID.String(), Steps: []api.Step{step}}, nil
+	return shown, nil
 }
 
 func say(s *api.Step, role string, at time.Time, parts ...api.Content) {
@@ -273,12 +291,6 @@ func addEvent(s *api.Step, e store.Event) {
 	}
 }
 
-// followUp refuses follow-ups. This server does not support them, because a run is one
-// conversation, and ends with its agent.
-func (s *Server) followUp(context.Context, *call, access.Run) (done written, err error) {
-	return done, api.Refuse(api.NotSupported, "a run takes no follow-ups here: start another run, with parent_run_id to link the two")
-}
-
 // handoff lists the files that were handed over to the run later. There are none, because
 // this server has no way to do that.
 func (s *Server) handoff(context.Context, *call, access.Run) (gin.H, error) {
@@ -292,4 +304,27 @@ func (s *Server) cancelRun(ctx context.Context, c *call, r access.Run) (string, 
 	}
 	c.audit("run.cancel", r.ID.String(), r.Factory, "")
 	return r.ID.String(), nil
+}
+
+// interruptRun stops the turn of a run in progress and answers with its id.
+func (s *Server) interruptRun(ctx context.Context, c *call, r access.Run) (string, error) {
+	if err := r.Interrupt(ctx); err != nil {
+		return "", err
+	}
+	c.audit("run.interrupt", r.ID.String(), r.Factory, "")
+	return r.ID.String(), nil
+}
+
+// interruptConversation interrupts the run of a conversation that is in progress.
+func (s *Server) interruptConversation(ctx context.Context, c *call) (string, error) {
+	all, err := c.Conversation(ctx, c.Param("id"))
+	if err != nil {
+		return "", err
+	}
+	for _, r := range all {
+		if r.State == store.InProgress {
+			return s.interruptRun(ctx, c, r)
+		}
+	}
+	return "", api.Refuse(api.Conflict, "no run of this conversation is in progress")
 }

@@ -90,7 +90,41 @@ shown as escapes. -o json has the texts as they are.`,
 			return cl.call(c.Context(), http.MethodPost, "/agent/runs/"+url.PathEscape(args[0])+"/cancel", nil, nil)
 		}),
 	}
+	interrupt := &cobra.Command{
+		Use: "interrupt ID", Short: "Stop the turn of a run in progress, and keep its session", Args: exactly("ID"),
+		Long: "Stop the turn of a run in progress, and keep its session. The run ends as CANCELLED; runs followup goes on with its conversation.",
+		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
+			return cl.call(c.Context(), http.MethodPost, "/agent/runs/"+url.PathEscape(args[0])+"/interrupt", nil, nil)
+		}),
+	}
 	var run newRun
+	followup := &cobra.Command{
+		Use: "followup ID --message TEXT", Short: "Go on with the conversation of a run", Args: exactly("ID"),
+		Long: `Go on with the conversation of a run: start a new run with its agent, environment, workspace and session. It waits until
+the runs before it in the conversation have ended. Without --message, the message is read from standard input.`,
+		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
+			message := run.prompt
+			if message == "" {
+				message = "-"
+			}
+			message, err := textOf(c, message)
+			if err != nil {
+				return err
+			}
+			return run.start(c, cl, "/agent/runs/"+url.PathEscape(args[0])+"/followups", map[string]any{"message": message})
+		}),
+	}
+	followup.Flags().StringVarP(&run.prompt, "message", "m", "", "what the agent is to do now; - reads standard input")
+	var resume bool
+	retry := &cobra.Command{
+		Use: "retry ID", Short: "Do again what a run did that has ended", Args: exactly("ID"),
+		Long: "Start a new run with the definition, delivery and payload of a run that has ended, whatever was pushed since. " +
+			"With --resume it goes on in the workspace and the session of that run; without, it begins afresh.",
+		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
+			return run.start(c, cl, "/agent/runs/"+url.PathEscape(args[0])+"/retry", map[string]any{"resume": resume})
+		}),
+	}
+	retry.Flags().BoolVar(&resume, "resume", false, "go on in the workspace and the session of the run")
 	create := &cobra.Command{
 		Use: "create --prompt TEXT --environment ID", Short: "Start a run", Args: cobra.NoArgs,
 		RunE: withServer(true, func(c *cobra.Command, _ []string, cl *client) error { return run.create(c, cl) }),
@@ -99,13 +133,18 @@ shown as escapes. -o json has the texts as they are.`,
 	f.StringVar(&run.prompt, "prompt", "", "what the agent is to do; - reads standard input")
 	f.StringVar(&run.environment, "environment", "", "where it runs: NAME or FACTORY/NAME")
 	f.StringVar(&run.title, "title", "", "how lists show it")
-	f.BoolVar(&run.wait, "wait", false, "print its transcript, and exit with 1 unless it has SUCCEEDED")
-	f.DurationVar(&run.timeout, "timeout", 2*time.Hour, "how long to wait")
-	outputFlag(create)
-	for _, c := range []*cobra.Command{list, show, logs, watch, cancel, create} {
+	f.StringVar(&run.conversation, "conversation", "", "go on with this conversation, instead of an environment")
+	f.Int64Var(&run.priority, "priority", 0, "from -10 to 10: queued runs of a higher one start first (default: 1 for people's runs, 0 for others)")
+	for _, c := range []*cobra.Command{create, followup, retry} {
+		c.Flags().BoolVar(&run.wait, "wait", false, "print its transcript, and exit with 1 unless it has SUCCEEDED")
+		c.Flags().DurationVar(&run.timeout, "timeout", 2*time.Hour, "how long to wait")
+		outputFlag(c)
+	}
+	all := []*cobra.Command{list, show, logs, watch, cancel, interrupt, create, followup, retry}
+	for _, c := range all {
 		clientFlags(c)
 	}
-	return noun("runs", "Agent runs and their transcripts", list, show, logs, watch, cancel, create)
+	return noun("runs", "Agent runs and their transcripts", all...)
 }
 
 func listRuns(c *cobra.Command, cl *client, query url.Values, limit int) error {
@@ -125,10 +164,13 @@ func printRun(w io.Writer, r api.Run) error {
 		{"title", r.Title},
 		{"state", r.State},
 		{"status", r.StatusMessage},
+		{"attempt", attemptOf(r)},
 		{"source", r.Source},
 		{"automation", r.Automation},
 		{"environment", r.EnvironmentID},
 		{"delivery", r.DeliveryID},
+		{"conversation", conversationOf(r)},
+		{"retry of", r.RetryOf},
 		{"commit", r.Commit},
 		{"definition", pathAt(r.Path, r.Blob)},
 		{"creator", r.Creator.Type + " " + r.Creator.DisplayName},
@@ -140,6 +182,26 @@ func printRun(w io.Writer, r api.Run) error {
 		t.add(row[0], row[1])
 	}
 	return t.write(w)
+}
+
+// attemptOf is empty for the only attempt of a run.
+func attemptOf(r api.Run) string {
+	if r.Attempts <= 1 {
+		return ""
+	}
+	text := fmt.Sprintf("%d of at most %d", r.Attempt, r.Attempts)
+	if r.NextAttempt != nil {
+		text += ", the next one not before " + stamp(*r.NextAttempt)
+	}
+	return text
+}
+
+// conversationOf is empty for the first run of a conversation.
+func conversationOf(r api.Run) string {
+	if r.ConversationID == r.RunID {
+		return ""
+	}
+	return r.ConversationID
 }
 
 // readTranscript reads a whole transcript.
@@ -241,27 +303,49 @@ func followRun(c *cobra.Command, cl *client, id string, timeout time.Duration, s
 	}
 }
 
-// newRun holds the flags of create.
+// newRun holds the flags of create, followup and retry.
 type newRun struct {
 	prompt, environment, title string
+	conversation               string
+	priority                   int64
 	wait                       bool
 	timeout                    time.Duration
 }
 
-func (n *newRun) create(c *cobra.Command, cl *client) error {
-	if n.prompt == "-" {
-		text, err := io.ReadAll(c.InOrStdin())
-		if err != nil {
-			return err
-		}
-		n.prompt = string(text)
+// textOf is the text of a flag, or standard input for -.
+func textOf(c *cobra.Command, flag string) (string, error) {
+	if flag != "-" {
+		return flag, nil
 	}
-	body := map[string]any{"prompt": n.prompt, "config": map[string]string{"environment_id": n.environment}}
+	text, err := io.ReadAll(c.InOrStdin())
+	return string(text), err
+}
+
+func (n *newRun) create(c *cobra.Command, cl *client) error {
+	prompt, err := textOf(c, n.prompt)
+	if err != nil {
+		return err
+	}
+	body := map[string]any{"prompt": prompt}
+	if n.environment != "" || n.conversation == "" {
+		body["config"] = map[string]string{"environment_id": n.environment}
+	}
+	if n.conversation != "" {
+		body["conversation_id"] = n.conversation
+	}
 	if n.title != "" {
 		body["title"] = n.title
 	}
+	if c.Flags().Changed("priority") {
+		body["priority"] = n.priority
+	}
+	return n.start(c, cl, "/agent/runs", body)
+}
+
+// start makes the server start a run, and shows it.
+func (n *newRun) start(c *cobra.Command, cl *client, path string, body map[string]any) error {
 	var r api.CreatedRun
-	if err := cl.call(c.Context(), http.MethodPost, "/agent/runs", body, &r); err != nil {
+	if err := cl.call(c.Context(), http.MethodPost, path, body, &r); err != nil {
 		return err
 	}
 	if n.wait {

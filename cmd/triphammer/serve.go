@@ -90,6 +90,8 @@ func (s *serving) sharedFlags(f *pflag.FlagSet, listen string) {
 	f.IntVar(&s.runs.MaxPerAutomation, "max-runs-per-automation", 0, "runs of one automation at once; 0: no such limit")
 	f.DurationVar(&s.keep.Runs, "keep-runs", 90*24*time.Hour, "how long ended runs are kept; 0: for good")
 	f.DurationVar(&s.keep.Transcripts, "keep-transcripts", 0, "how long the transcripts of ended runs are kept; 0: as long as the run")
+	f.DurationVar(&s.runs.KeepWorkspaces, "keep-sessions", run.DefaultKeepWorkspaces,
+		"how long the workspace and the session of an ended run are kept, so that follow-ups can go on with them")
 	f.BoolVar(&s.server.ValidateKey, "validate-key", false, "require an API key to check definitions by HTTP; otherwise anybody may")
 	f.IntVar(&s.runs.MaxQueued, "max-queued", 0, "runs that may wait; when the queue is full, callers are answered 429 and senders 503. 0: no limit")
 	f.StringVar(&s.workspaces, "workspaces", "", "folder for the workspaces of runs, used only by this server (default: runs in the data directory)")

@@ -322,10 +322,46 @@ func (r Run) Follow(ctx context.Context, from run.Position, quiet time.Duration,
 // Cancel asks for the end of the run.
 func (r Run) Cancel(ctx context.Context) error { return r.data.cfg.Runs.Cancel(ctx, r.ID) }
 
+// Interrupt asks for the end of the run's turn. Its conversation can go on.
+func (r Run) Interrupt(ctx context.Context) error { return r.data.cfg.Runs.Interrupt(ctx, r.ID) }
+
+// Conversation finds the runs of a conversation by the id of one of them, the oldest first.
+func (v *View) Conversation(ctx context.Context, id string) ([]Run, error) {
+	r, err := v.Run(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	found, err := v.data.cfg.Store.Conversation(ctx, r.ID)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Run, len(found.Runs))
+	for i, r := range found.Runs {
+		all[i] = Run{r, v.data}
+	}
+	return all, nil
+}
+
+// Continue makes a run from a request that goes on in the conversation of a run. It does
+// not store it.
+func (v *View) Continue(ctx context.Context, of Run, req run.Request) (store.NewRun, error) {
+	req.Caller = v.caller()
+	return v.data.cfg.Runs.Continue(ctx, of.Run, req)
+}
+
+// Retry makes a run that does again what a run did, as run.FromRun. It does not store it.
+func (v *View) Retry(ctx context.Context, of Run, resume bool) (store.NewRun, error) {
+	return v.data.cfg.Runs.Retry(ctx, of.Run, v.caller(), resume)
+}
+
+func (v *View) caller() run.Caller {
+	kind, name := v.Creator()
+	return run.Caller{CreatorKind: kind, CreatorName: name, Factory: v.Factory}
+}
+
 // NewRun makes a run from a request, with the caller as its creator. It does not store it.
 func (v *View) NewRun(ctx context.Context, req run.Request) (store.NewRun, error) {
-	req.Caller.CreatorKind, req.Caller.CreatorName = v.Creator()
-	req.Caller.Factory = v.Factory
+	req.Caller = v.caller()
 	return run.FromRequest(ctx, v.data.cfg.Store, v.data.cfg.Live, req)
 }
 

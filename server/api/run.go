@@ -36,6 +36,10 @@ type Run struct {
 	Path              string            `json:"definition_path,omitempty"`
 	Blob              string            `json:"definition_blob,omitempty"`
 	Attempt           int64             `json:"attempt"`
+	Attempts          int64             `json:"attempts,omitempty"`        // the most that its definition allows
+	NextAttempt       *time.Time        `json:"next_attempt,omitempty"`    // not before then
+	RetryOf           string            `json:"retry_of_run_id,omitempty"` // the run that somebody started again with this one
+	Priority          int64             `json:"priority"`
 	ExitCode          *int64            `json:"exit_code,omitempty"`
 	Artifacts         []json.RawMessage `json:"artifacts"` // none yet
 	Usage             *Usage            `json:"request_usage,omitempty"`
@@ -102,12 +106,26 @@ type CreateRun struct {
 	Metadata    map[string]string `json:"metadata"`
 	Attachments []Attachment      `json:"attachments"`
 	Config      json.RawMessage   `json:"config"` // a RunConfig
+	Priority    *int64            `json:"priority"`
+	// ConversationID is the conversation that the run goes on with.
+	ConversationID string `json:"conversation_id"`
 
-	Mode           string            `json:"mode"`
-	Skill          string            `json:"skill"`
-	ConversationID string            `json:"conversation_id"`
-	OnBehalfOf     string            `json:"on_behalf_of"`
-	Images         []json.RawMessage `json:"images"`
+	Mode       string            `json:"mode"`
+	Skill      string            `json:"skill"`
+	OnBehalfOf string            `json:"on_behalf_of"`
+	Images     []json.RawMessage `json:"images"`
+}
+
+// FollowUp is the body of POST /api/v1/agent/runs/{id}/followups.
+type FollowUp struct {
+	Message     string       `json:"message"`
+	Mode        string       `json:"mode"`
+	Attachments []Attachment `json:"attachments"`
+}
+
+// RetryRun is the body of POST /api/v1/agent/runs/{id}/retry. It may be missing.
+type RetryRun struct {
+	Resume bool `json:"resume"` // go on in the workspace and the session of the run
 }
 
 // Attachment is a file in a CreateRun.
@@ -138,10 +156,11 @@ type RunConfig struct {
 
 // CreatedRun is the answer to a CreateRun.
 type CreatedRun struct {
-	RunID      string `json:"run_id"`
-	TaskID     string `json:"task_id"`
-	State      string `json:"state"`
-	AtCapacity bool   `json:"at_capacity"` // the run waits until another run ends
+	RunID          string `json:"run_id"`
+	TaskID         string `json:"task_id"`
+	ConversationID string `json:"conversation_id"`
+	State          string `json:"state"`
+	AtCapacity     bool   `json:"at_capacity"` // the run waits until another run ends
 }
 
 // RunNotice is the body of the message that a run has ended.

@@ -120,9 +120,13 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 		b.pass(StageMatched, counted(started(trace), "automation"))
 		var runs []string
 		for _, run := range d.Runs {
-			runs = append(runs, run.ID.String()+" ("+run.Automation+")")
+			by := run.Automation
+			if run.RetryOf != 0 {
+				by += ", again"
+			}
+			runs = append(runs, run.ID.String()+" ("+by+")")
 		}
-		if gone := started(trace) - len(d.Runs); gone > 0 {
+		if gone := started(trace) - firstRuns(d); gone > 0 {
 			runs = append(runs, counted(gone, "run")+" no longer kept")
 		}
 		b.pass(StageRun, strings.Join(runs, ", "))
@@ -150,7 +154,7 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 // started is how many runs the delivery started. An old delivery has no recorded number,
 // so its matches are counted.
 func started(trace *Trace) int {
-	n := max(trace.Delivery.Started, len(trace.Delivery.Runs))
+	n := max(trace.Delivery.Started, firstRuns(trace.Delivery))
 	if trace.Delivery.Started < 0 {
 		matched := 0
 		for _, m := range trace.Matches {
@@ -159,6 +163,16 @@ func started(trace *Trace) int {
 			}
 		}
 		n = max(n, matched)
+	}
+	return n
+}
+
+// firstRuns is how many of the delivery's runs it started itself.
+func firstRuns(d *store.Delivery) (n int) {
+	for _, r := range d.Runs {
+		if r.RetryOf == 0 {
+			n++
+		}
 	}
 	return n
 }

@@ -400,7 +400,7 @@ func TestRunsGone(t *testing.T) {
 	f := newFixture(t)
 	ran := f.Receive(t.Context(), request("token", `{"build":{"status":"failed"}}`, bearer()...)).DeliveryID
 	for _, r := range f.log(t)[0].Runs {
-		if _, err := f.store.RequestCancel(t.Context(), r.ID); err != nil {
+		if _, err := f.store.RequestStop(t.Context(), r.ID, store.StopCancel); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -25,28 +25,28 @@ import (
 type attempt struct {
 	manager *Manager
 	lease   store.Lease
-	renew   func(context.Context) (cancelRequested bool, err error) // the lease
+	renew   func(context.Context) (asked store.Stop, err error) // the lease
 	cancel  context.CancelCauseFunc
 	logger  *slog.Logger
+	session store.Session // that is recorded
 }
 
 // run executes the run. ctx ends the agent; always does not end.
 func (a *attempt) run(ctx, always context.Context) (v verdict) {
-	row, task, spec, err := a.prepare(ctx)
+	row, task, spec, session, err := a.prepare(ctx)
 	var values []secret.Value
 	var agent harness.Start
 	if task != nil {
-		agent = spec.start(task, "")
+		agent = spec.start(task, session.ID)
 		values = slices.Collect(maps.Values(task.Secrets))
 	}
+	attempt := int64(1)
+	if row != nil {
+		attempt = row.Attempt
+	}
 	t := newTranscript(transcriptConfig{
-		save: func(ctx context.Context, events []store.Event, last bool) error {
-			defer a.manager.feed.notify(a.lease.RunID)
-			if last {
-				return a.manager.cfg.Store.AppendLastEvents(ctx, a.lease, events)
-			}
-			return a.manager.cfg.Store.AppendEvents(ctx, a.lease, events)
-		},
+		save:  a.save,
+		after: a.lastEvent(ctx, attempt),
 		lost:  func() { a.cancel(errLost) },
 		done:  func() { a.cancel(errFinished) },
 		give:  func(try int, err error) bool { return giveUp(ctx, try, err) },
@@ -64,25 +64,36 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 			v = failed("an internal error ended this run; the server's log has it")
 		}
 		v.message = t.hidden(v.message)
-		t.close(event.Status{State: string(v.state), Message: v.message})
+		last := event.Status{State: string(v.state), Message: v.message}
+		if v.again = v.again && attempt < int64(spec.Retry.Attempts); v.again {
+			last = event.Status{State: string(store.Queued), Message: fmt.Sprintf("attempt %d of %d failed: %s", attempt, spec.Retry.Attempts, v.message)}
+		}
+		t.close(last)
 		// The transcript is stored before the state, so that a finished run has all of it.
 		close(done)
 		helpers.Wait()
 		if tokens, cost := t.usage(); tokens > 0 || cost > 0 {
-			if err := a.manager.cfg.Store.SetUsage(always, a.lease, tokens, cost); err != nil {
+			if err := a.manager.cfg.Store.AddUsage(always, a.lease, tokens, cost); err != nil {
 				a.logger.Warn("recording what a run used", "error", err)
 			}
 		}
+		a.keepSession(always, t.conversation())
 	}()
 
 	switch {
 	case err != nil:
 		return failed("%v", err)
-	case row.CancelRequested:
+	case row.StopRequested == store.StopCancel:
 		return verdict{state: store.Cancelled, message: "cancelled before its agent started"}
+	case row.StopRequested == store.StopInterrupt:
+		return verdict{state: store.Cancelled, message: "interrupted before its agent started"}
 	}
 	a.logger.Info("run started", "automation", row.Automation, "delivery", row.DeliveryID, "attempt", row.Attempt)
-	t.add(event.Status{State: string(store.InProgress), Message: "started"})
+	started := "started"
+	if attempt > 1 {
+		started = fmt.Sprintf("started, attempt %d of %d", attempt, spec.Retry.Attempts)
+	}
+	t.add(event.Status{State: string(store.InProgress), Message: started})
 	for _, warning := range agent.Warnings {
 		t.add(event.Status{Message: "warning: " + warning})
 	}
@@ -95,7 +106,71 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 	}
 	exit, err := a.manager.cfg.Executor.Start(ctx, task, sink{t})
 	said := lastSaid{words: agent.Explain(t.lastWords()), result: t.verdict(), expected: agent.Parse != nil}
-	return judge(context.Cause(ctx), exit, err, timeout, idle, said)
+	v = judge(context.Cause(ctx), exit, err, timeout, idle, said)
+	if v.state == store.Cancelled && errors.Is(context.Cause(ctx), ErrInterrupted) {
+		v.message = interrupted(row, &spec, session.ID != "" || t.conversation().ID != "")
+	}
+	return v
+}
+
+// interrupted says how to go on with a run that was interrupted.
+func interrupted(row *store.Run, spec *Spec, session bool) string {
+	switch {
+	case !spec.sessions():
+		return fmt.Sprintf("interrupted; its agent keeps no session: `triphammer runs retry %s` starts it again", row.ID)
+	case !session:
+		return fmt.Sprintf("interrupted before its agent had begun a session: `triphammer runs retry %s` starts it again", row.ID)
+	}
+	return fmt.Sprintf("interrupted; `triphammer runs followup %s --message TEXT` goes on", row.ID)
+}
+
+// save stores events of the transcript, and what they say about the conversation.
+func (a *attempt) save(ctx context.Context, events []store.Event, last bool) (err error) {
+	defer a.manager.feed.notify(a.lease.RunID)
+	if last {
+		err = a.manager.cfg.Store.AppendLastEvents(ctx, a.lease, events)
+	} else {
+		err = a.manager.cfg.Store.AppendEvents(ctx, a.lease, events)
+	}
+	for _, e := range events {
+		if err != nil || e.Kind != event.KindSession {
+			continue
+		}
+		// At once, so that the conversation can go on if the server dies.
+		if told, err := event.Decode(e.Kind, e.Data); err == nil {
+			a.keepSession(ctx, told.(event.Session))
+		}
+	}
+	return err
+}
+
+// keepSession records by which session the conversation goes on.
+func (a *attempt) keepSession(ctx context.Context, told event.Session) {
+	session := store.Session{Harness: told.Harness, ID: told.ID}
+	if session.ID == "" || session == a.session {
+		return
+	}
+	if err := a.manager.cfg.Store.SetSession(ctx, a.lease, session); err != nil {
+		a.logger.Warn("recording the session of a run", "error", err)
+		return
+	}
+	a.session = session
+}
+
+// lastEvent is the number of the last event of the attempts before this one. It tries until
+// the store tells: an event with a number that is taken could not be stored.
+func (a *attempt) lastEvent(ctx context.Context, attempt int64) int64 {
+	if attempt <= 1 {
+		return 0
+	}
+	for try := 1; ; try++ {
+		last, err := a.manager.cfg.Store.LastEvent(context.WithoutCancel(ctx), a.lease.RunID)
+		if err == nil || giveUp(ctx, try, err) {
+			return last
+		}
+		a.logger.Error("reading how long a transcript is; the next attempt follows", "error", err)
+		time.Sleep(retryTime)
+	}
 }
 
 // sink takes what the executor produces.
@@ -161,29 +236,36 @@ func judge(cause error, exit Exit, err error, timeout, idle time.Duration, said 
 		switch {
 		case errors.Is(cause, ErrCancelled):
 			return verdict{state: store.Cancelled, message: "cancelled while it was in progress"}
+		case errors.Is(cause, ErrInterrupted):
+			return verdict{state: store.Cancelled}
 		case errors.Is(cause, ErrTimeout):
-			return failed("the run took longer than its timeout of %v, and was stopped (timeoutMinutes of its environment)", timeout)
+			return again("the run took longer than its timeout of %v, and was stopped (timeoutMinutes of its environment)", timeout)
 		case errors.Is(cause, ErrIdle):
-			return failed("the agent was silent for %v, and was stopped (idleMinutes of its environment)", idle)
+			return again("the agent was silent for %v, and was stopped (idleMinutes of its environment)", idle)
 		}
-		return failed("%v", cause)
+		v := failed("%v", cause)
+		v.again = errors.Is(cause, ErrStopped)
+		return v
+	}
+	if errors.Is(err, ErrNoWorkspace) {
+		return failed("%v", err)
 	}
 	if err != nil && !finished {
-		return failed("%v", err)
+		return again("%v", err)
 	}
 	code := int64(exit.Code)
 	v := verdict{state: store.Succeeded}
 	switch {
 	case said.result != nil && said.result.Failed:
-		v = failed("%s", said.result.Message)
+		v = again("%s", said.result.Message)
 	case finished:
 		return v // its process had to be stopped
 	case exit.Signal != "":
-		v = failed("the agent was ended by %s", exit.Signal)
+		v = again("the agent was ended by %s", exit.Signal)
 	case code != 0:
-		v = failed("the agent ended with exit status %d", code)
+		v = again("the agent ended with exit status %d", code)
 	case said.result == nil && said.expected:
-		v = failed("the agent ended with exit status 0, but did not say that it had finished")
+		v = again("the agent ended with exit status 0, but did not say that it had finished")
 	}
 	if exit.Signal == "" && !finished {
 		v.exit = &code
@@ -194,51 +276,63 @@ func judge(cause error, exit Exit, err error, timeout, idle time.Duration, said 
 	return v
 }
 
-// prepare reads everything that the run needs. An error is for the user, and the task is
+// prepare reads everything that the run needs. The session is empty unless the run goes on
+// with one. An error is for the user, and the task is
 // then nil.
-func (a *attempt) prepare(ctx context.Context) (*store.Run, *Task, Spec, error) {
+func (a *attempt) prepare(ctx context.Context) (row *store.Run, _ *Task, spec Spec, session store.Session, err error) {
 	s := a.manager.cfg.Store
-	row, err := s.Run(ctx, a.lease.RunID)
+	row, err = s.Run(ctx, a.lease.RunID)
 	if err != nil {
-		return nil, nil, Spec{}, fmt.Errorf("the run could not be read: %w", err)
+		return nil, nil, spec, session, fmt.Errorf("the run could not be read: %w", err)
 	}
 	data, err := s.Spec(ctx, row.SpecHash)
 	if err != nil {
-		return row, nil, Spec{}, fmt.Errorf("the run's spec could not be read: %w", err)
+		return row, nil, spec, session, fmt.Errorf("the run's spec could not be read: %w", err)
 	}
-	spec, err := DecodeSpec(data)
+	spec, err = DecodeSpec(data)
 	if err != nil {
-		return row, nil, spec, err
+		return row, nil, spec, session, err
 	}
 	if spec.Problem != "" {
-		return row, nil, spec, errors.New(spec.Problem)
+		return row, nil, spec, session, errors.New(spec.Problem)
+	}
+	goesOn := row.ConversationID != row.ID
+	if goesOn {
+		session, err = s.SessionOf(ctx, row.ConversationID)
+		if errors.Is(err, store.ErrNotFound) {
+			return row, nil, spec, session, errors.New("the conversation has no session: its runs ended before an agent had begun one; start a new run")
+		}
+		if err != nil {
+			return row, nil, spec, session, fmt.Errorf("the session of the conversation could not be read: %w", err)
+		}
 	}
 	t := &Task{
-		RunID: row.ID.String(), Attempt: row.Attempt,
+		RunID: row.ID.String(), Attempt: row.Attempt, Workspace: row.ConversationID.String(), Resume: goesOn,
 		Prompt: spec.prompt(row.Webhook, row.DeliveryID.String()),
 		Vars: map[string]string{
-			"TRIPHAMMER_RUN_ID":      row.ID.String(),
-			"TRIPHAMMER_DELIVERY_ID": row.DeliveryID.String(),
-			"TRIPHAMMER_WEBHOOK":     row.Webhook,
-			"TRIPHAMMER_AUTOMATION":  row.Automation,
+			"TRIPHAMMER_RUN_ID":          row.ID.String(),
+			"TRIPHAMMER_CONVERSATION_ID": row.ConversationID.String(),
+			"TRIPHAMMER_DELIVERY_ID":     row.DeliveryID.String(),
+			"TRIPHAMMER_WEBHOOK":         row.Webhook,
+			"TRIPHAMMER_AUTOMATION":      row.Automation,
 		},
 		Attachments: spec.Attachments,
 	}
 	if t.Secrets, err = a.secrets(ctx, spec.Secrets); err != nil {
-		return row, nil, spec, err
+		return row, nil, spec, session, err
 	}
 	spec.demand(t)
 	if spec.Skills, err = a.skills(ctx, spec.Skills); err != nil {
-		return row, nil, spec, err
+		return row, nil, spec, session, err
 	}
 	if row.DeliveryID != 0 {
 		payload, err := s.Payload(ctx, row.DeliveryID)
 		if err != nil {
-			return row, nil, spec, fmt.Errorf("the payload that this run is to act on could not be read: %w", err)
+			return row, nil, spec, session, fmt.Errorf("the payload that this run is to act on could not be read: %w", err)
 		}
 		t.Attachments = append(t.Attachments, Attachment{Name: PayloadFile, Data: payload})
 	}
-	return row, t, spec, nil
+	return row, t, spec, session, nil
 }
 
 // skills reads the files of the skills.
@@ -305,14 +399,16 @@ func (a *attempt) watch(ctx context.Context, t *transcript, timeout, idle time.D
 				a.cancel(ErrIdle)
 			}
 		case <-beat.C:
-			cancelled, err := a.renew(ctx)
+			asked, err := a.renew(ctx)
 			switch {
 			case errors.Is(err, store.ErrFenced):
 				a.cancel(errLost)
 			case err != nil:
 				a.logger.Warn("renewing the lease of a run", "error", err)
-			case cancelled:
+			case asked == store.StopCancel:
 				a.cancel(ErrCancelled)
+			case asked == store.StopInterrupt:
+				a.cancel(ErrInterrupted)
 			}
 		}
 	}

@@ -63,6 +63,24 @@ type Request struct {
 	Parent      store.RunID     // the run that asks, or none
 	Metadata    map[string]string
 	Attachments []Attachment
+	Priority    *int64 // from -MaxPriority to MaxPriority; nil: PeoplesPriority for people, else 0
+}
+
+// Priorities of runs. Queued runs of a higher one start first. Those of automations and
+// schedules have 0.
+const (
+	MaxPriority     = 10
+	PeoplesPriority = 1 // of what people start: somebody waits for it
+)
+
+func (req *Request) priority() int64 {
+	switch {
+	case req.Priority != nil:
+		return *req.Priority
+	case req.Caller.CreatorKind == "user":
+		return PeoplesPriority
+	}
+	return 0
 }
 
 // RefusedError says why a request makes no run.
@@ -70,6 +88,9 @@ type RefusedError struct {
 	Field   string // as the run API names it; empty: no single one
 	Message string // what is wrong with the field
 	Detail  string // what is wrong as a whole; empty: Field and Message say it
+
+	Unsupported bool // the run's agent cannot do it
+	Conflict    bool // the state of a run does not allow it
 }
 
 func (e *RefusedError) Error() string { return cmp.Or(e.Detail, e.Field+" "+e.Message) }
@@ -100,7 +121,7 @@ func FromRequest(ctx context.Context, st *store.Store, live *applier.Live, req R
 	return store.NewRun{
 		Factory: revision.Factory, Source: store.SourceAPI, Title: title, CreatorKind: req.Caller.CreatorKind, CreatorName: req.Caller.CreatorName,
 		Commit: revision.Commit.Hash, SpecHash: sha256.Sum256(encoded), Spec: encoded, ParentID: req.Parent, Metadata: metadata,
-		Search: []string{title, req.Prompt},
+		Search: []string{title, req.Prompt}, Priority: req.priority(),
 	}, nil
 }
 
@@ -110,12 +131,18 @@ func FromSchedule(ctx context.Context, st *store.Store, live *applier.Live, n *s
 	req.Caller = Caller{CreatorKind: n.CreatorKind, CreatorName: n.CreatorName, Factory: n.Factory}
 	r, err := FromRequest(ctx, st, live, req)
 	r.Source, r.Title, r.Search = store.SourceSchedule, n.Name, append(r.Search, n.Name)
+	if req.Priority == nil {
+		r.Priority = 0 // nobody waits for it
+	}
 	return r, err
 }
 
 func (req *Request) check() error {
 	if strings.TrimSpace(req.Prompt) == "" {
 		return &RefusedError{Field: "prompt", Message: "is required", Detail: "prompt is missing"}
+	}
+	if p := req.Priority; p != nil && (*p < -MaxPriority || *p > MaxPriority) {
+		return refuse("priority", "is a number from -%d to %d", MaxPriority, MaxPriority)
 	}
 	if refused := CheckMetadata(req.Metadata); refused != nil {
 		return refused

@@ -2,7 +2,9 @@
 //
 // Every run is made by a function of create.go: [FromAutomation] for a delivery or a
 // tick of a schedule, [FromRequest] for a caller of the API, [FromSchedule] for a
-// schedule that the API made. None of them stores it.
+// schedule that the API made. [FromConversation] makes one that goes on where another
+// run ended, [FromRun] one that does again what another run did (conversation.go). None
+// of them stores it.
 //
 // A run executes a [Spec]. The spec is made when definitions are applied and is
 // stored with the run, so a later commit cannot change a queued run. A [Manager]
@@ -17,22 +19,29 @@
 //	(created)    a delivery, a request or a tick of a schedule
 //	    |
 //	    v
-//	QUEUED ------- Manager.Cancel, store.RequestCancel -----------> CANCELLED
-//	    |
-//	    |          Manager.claim, store.ClaimRuns
-//	    v
+//	QUEUED ------- Manager.Cancel, store.RequestStop -------------> CANCELLED
+//	 ^  |
+//	 |  |          Manager.claim, store.ClaimRuns
+//	 |  v
 //	INPROGRESS --- Manager.finish, store.FinishRun
-//	    |            the agent ended with status 0 ---------------> SUCCEEDED
-//	    |            somebody cancelled the run ------------------> CANCELLED
-//	    |            anything else: another status, a signal,
-//	    |            timeout, silence, full disk, server stop ----> FAILED
-//	    |
-//	    +--------- Manager.recover, store.ReapRuns ---------------> FAILED
-//	                 at the next start, if the server died
+//	 |  |            the agent ended with status 0 ---------------> SUCCEEDED
+//	 |  |            somebody cancelled or interrupted the run ---> CANCELLED
+//	 |  |            the agent cannot start, full disk, budget ---> FAILED
+//	 |  |
+//	 |  +--------- Manager.finish, store.FailRun
+//	 |  |            another status, a signal, timeout, silence,
+//	 |  |            server stop, at the last attempt ------------> FAILED
+//	 |  |
+//	 |  +--------- Manager.recover, store.ReapRuns
+//	 |  |            at the next start, if the server died,
+//	 |  |            at the last attempt -------------------------> FAILED
+//	 |  |
+//	 +--+            before the last attempt: after its delay
 //
-// SUCCEEDED, FAILED and CANCELLED are terminal: no call changes them. A run that
-// fails is not tried again. A queued run stays queued while the server is at its
-// limit of runs, short of disk space, or stopped.
+// SUCCEEDED, FAILED and CANCELLED are terminal: no call changes them. Spec.Retry says how
+// many attempts a run has: one, unless its definition says otherwise. A queued run stays
+// queued while the server is at its limit of runs, short of disk space, or stopped, until
+// its next attempt may start, and until the runs before it in its conversation have ended.
 //
 // Manager.Cancel does not end a run in progress by itself. It records the request
 // and stops the agent; Manager.finish then records the end. If the agent ended by
@@ -61,7 +70,9 @@
 //
 //   - Every run reaches a terminal state, also after a crash. The exception is a
 //     run that waits in the queue.
-//   - No run is executed twice.
+//   - No attempt is executed twice, and no two attempts of a run at once. A run has more
+//     than one attempt only if its definition says so.
+//   - The runs of a conversation execute one at a time, in the order of their creation.
 //   - The transcript is stored before the state becomes terminal, and granted
 //     secrets are redacted in it.
 //   - If the store cannot record an end, the manager tries again every second. If

@@ -35,7 +35,7 @@ type Config struct {
 
 	Grace           time.Duration // the time that runs get when the server stops; 0 means DefaultGrace
 	TranscriptLimit int           // bytes per run; 0 means DefaultTranscriptLimit
-	KeepWorkspaces  time.Duration // how long the files of a finished run stay; 0 means DefaultKeepWorkspaces
+	KeepWorkspaces  time.Duration // how long the files and the session of a finished run stay; 0 means DefaultKeepWorkspaces
 
 	Now    func() time.Time // nil means time.Now
 	Logger *slog.Logger     // nil means slog.Default
@@ -118,16 +118,40 @@ func (m *Manager) Feed() *Feed { return m.feed }
 // Cancel cancels a run: a queued one at once, one in progress by stopping its
 // agent. A finished run is store.ErrTerminal.
 func (m *Manager) Cancel(ctx context.Context, id store.RunID) error {
-	if _, err := m.cfg.Store.RequestCancel(ctx, id); err != nil {
+	return m.stop(ctx, id, store.StopCancel, ErrCancelled)
+}
+
+// Interrupt stops the agent of a run in progress. Its conversation can go on in another
+// run. A finished run is store.ErrTerminal, a queued one store.ErrConflict.
+func (m *Manager) Interrupt(ctx context.Context, id store.RunID) error {
+	return m.stop(ctx, id, store.StopInterrupt, ErrInterrupted)
+}
+
+func (m *Manager) stop(ctx context.Context, id store.RunID, asked store.Stop, cause error) error {
+	r, err := m.cfg.Store.RequestStop(ctx, id, asked)
+	if err != nil {
 		return err
 	}
 	m.feed.notify(id)
+	if r.State.Terminal() {
+		m.Wake() // another run of its conversation may have waited for it
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if cancel, ours := m.active[id]; ours {
-		cancel(ErrCancelled)
+		cancel(cause)
 	}
 	return nil
+}
+
+// Continue is FromConversation, of what this server keeps.
+func (m *Manager) Continue(ctx context.Context, of *store.Run, req Request) (store.NewRun, error) {
+	return FromConversation(ctx, m.cfg.Store, of, req, m.cfg.KeepWorkspaces, m.cfg.Now())
+}
+
+// Retry is FromRun, of what this server keeps.
+func (m *Manager) Retry(ctx context.Context, of *store.Run, by Caller, resume bool) (store.NewRun, error) {
+	return FromRun(ctx, m.cfg.Store, of, by, resume, m.cfg.KeepWorkspaces, m.cfg.Now())
 }
 
 // Active is how many runs this manager has in progress.
@@ -191,15 +215,17 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// recover fails the runs that were in progress when the last server died, and
-// ends what is left of them (SPEC 9.6).
+// recover ends the attempts that were in progress when the last server died, and what is
+// left of them (SPEC 9.6). Their runs fail, or are tried again if their specs say so.
 func (m *Manager) recover(ctx context.Context) error {
 	reaped, err := m.cfg.Store.ReapRuns(ctx, true, "the server stopped before this run had finished; what it did until then is in its transcript")
 	if err != nil {
 		return fmt.Errorf("failing the runs of the last server: %w", err)
 	}
 	for _, id := range reaped {
-		m.logger.Warn("a run was in progress when the last server stopped: it is FAILED now", "run", id)
+		if r, err := m.cfg.Store.Run(ctx, id); err == nil {
+			m.logger.Warn("a run was in progress when the last server stopped", "run", id, "state", r.State, "next_attempt", r.RunAt)
+		}
 		if err := m.cfg.Executor.Reap(ctx, id.String()); err != nil {
 			m.logger.Error("stopping what is left of a run", "run", id, "error", err)
 		}
@@ -272,10 +298,18 @@ type verdict struct {
 	state   store.RunState
 	message string
 	exit    *int64
+	again   bool // another attempt may end otherwise
 }
 
 func failed(format string, args ...any) verdict {
 	return verdict{state: store.FailedRun, message: fmt.Sprintf(format, args...)}
+}
+
+// again is failed, of what may go well at another attempt.
+func again(format string, args ...any) verdict {
+	v := failed(format, args...)
+	v.again = true
+	return v
 }
 
 // execute brings one claimed run to its end.
@@ -294,7 +328,7 @@ func (m *Manager) execute(ctx context.Context, l store.Lease) {
 	// What is written about the run outlives its own context.
 	always := context.WithoutCancel(ctx)
 	a := &attempt{manager: m, lease: l, cancel: cancel, logger: m.logger.With("run", l.RunID)}
-	a.renew = func(ctx context.Context) (bool, error) { return m.cfg.Store.RenewLease(ctx, l, leaseTime) }
+	a.renew = func(ctx context.Context) (store.Stop, error) { return m.cfg.Store.RenewLease(ctx, l, leaseTime) }
 	v := a.run(ctx, always)
 	if errors.Is(context.Cause(ctx), errLost) {
 		a.logger.Warn("the run was taken away from this worker; its agent is stopped")
@@ -313,8 +347,18 @@ func giveUp(ctx context.Context, try int, err error) bool {
 // nobody else will record it.
 func (m *Manager) finish(ctx, always context.Context, a *attempt, v verdict) {
 	for try := 1; ; try++ {
-		err := m.cfg.Store.FinishRun(always, a.lease, v.state, v.message, v.exit)
+		var next time.Time
+		var err error
+		if v.again {
+			next, err = m.cfg.Store.FailRun(always, a.lease, v.message, v.exit)
+		} else {
+			err = m.cfg.Store.FinishRun(always, a.lease, v.state, v.message, v.exit)
+		}
 		switch {
+		case err == nil && !next.IsZero():
+			m.feed.notify(a.lease.RunID)
+			a.logger.Info("an attempt failed; another one follows", "message", v.message, "not_before", next)
+			return
 		case err == nil:
 			m.feed.notify(a.lease.RunID)
 			a.logger.Info("run finished", "state", v.state, "message", v.message)

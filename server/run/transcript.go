@@ -50,6 +50,7 @@ type transcriptConfig struct {
 	now    func() time.Time
 	hide   *secret.Redactor
 	parse  harness.Parser // reads the agent's standard output; nil: it is plain text
+	after  int64          // the number of the last event of earlier attempts
 	limit  int
 	logger *slog.Logger
 }
@@ -74,7 +75,8 @@ type transcript struct {
 	words    string    // the last line on standard error
 	last     time.Time // when the agent last gave a sign of life
 	fenced   bool
-	used     event.Usage   // in all
+	used     event.Usage // in all
+	session  event.Session
 	result   *event.Result // what the harness said about its end, unless it has gone on
 	hangs    *time.Timer   // runs from the result on
 
@@ -82,7 +84,7 @@ type transcript struct {
 }
 
 func newTranscript(c transcriptConfig) *transcript {
-	return &transcript{transcriptConfig: c, last: time.Now(), full: make(chan struct{}, 1)}
+	return &transcript{transcriptConfig: c, seq: c.after, last: time.Now(), full: make(chan struct{}, 1)}
 }
 
 // stream joins the output of one stream to events.
@@ -133,6 +135,13 @@ func (t *transcript) finish(r *event.Result) {
 	}
 }
 
+// conversation is the session that the harness told of last.
+func (t *transcript) conversation() event.Session {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.session
+}
+
 // hidden is the text with secrets redacted.
 func (t *transcript) hidden(s string) string {
 	return strings.ToValidUTF8(string(t.hide.Redact([]byte(s))), "\uFFFD")
@@ -172,6 +181,9 @@ func (t *transcript) put(e event.Event) {
 		t.used.InputTokens += e.InputTokens
 		t.used.OutputTokens += e.OutputTokens
 		t.used.CostUSD += e.CostUSD
+		t.drain(false)
+	case event.Session:
+		t.session = e
 		t.drain(false)
 	case event.Result:
 		t.finish(&e)

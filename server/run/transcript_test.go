@@ -275,7 +275,7 @@ func TestWatch(t *testing.T) { // SPEC 9.6
 				x, stop, begin := newTape(nil, DefaultTranscriptLimit), make(chan struct{}), time.Now()
 				ctx, cancel := context.WithCancelCause(t.Context())
 				a := &attempt{cancel: cancel, logger: slog.New(slog.DiscardHandler)}
-				a.renew = func(context.Context) (bool, error) { return false, errors.New("disk full") } // no reason to stop
+				a.renew = func(context.Context) (store.Stop, error) { return 0, errors.New("disk full") } // no reason to stop
 				go a.watch(t.Context(), x.transcript, tt.timeout, tt.idle, stop)
 				time.Sleep(30 * time.Second)
 				x.add(event.Message{Text: "a sign of life"})
@@ -295,17 +295,18 @@ func TestWatch(t *testing.T) { // SPEC 9.6
 
 func TestRenewal(t *testing.T) {
 	for _, tt := range []struct {
-		cancelled bool
+		asked     store.Stop
 		err, want error
 	}{
-		{true, nil, ErrCancelled},
-		{false, store.ErrFenced, errLost},
+		{store.StopCancel, nil, ErrCancelled},
+		{store.StopInterrupt, nil, ErrInterrupted},
+		{store.NoStop, store.ErrFenced, errLost},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			stop := make(chan struct{})
 			ctx, cancel := context.WithCancelCause(t.Context())
 			a := &attempt{cancel: cancel, logger: slog.New(slog.DiscardHandler)}
-			a.renew = func(context.Context) (bool, error) { return tt.cancelled, tt.err }
+			a.renew = func(context.Context) (store.Stop, error) { return tt.asked, tt.err }
 			go a.watch(t.Context(), newTape(nil, 1).transcript, time.Hour, time.Hour, stop)
 			<-ctx.Done()
 			if got := context.Cause(ctx); got != tt.want {

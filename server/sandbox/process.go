@@ -18,6 +18,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,7 +59,7 @@ type Process struct {
 	logger *slog.Logger
 
 	mu     sync.Mutex
-	active map[string]bool // ids of runs whose files are in use
+	active map[string]string // ids of runs whose files are in use, and of those in whose folders they work
 }
 
 var _ run.Executor = (*Process)(nil)
@@ -76,7 +77,7 @@ func NewProcess(cfg Config) (*Process, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("becoming the reaper of what runs leave: %w", err)
 	}
-	p := &Process{dir: dir, grace: cfg.Grace, path: cfg.Path, now: cfg.Now, logger: cfg.Logger, active: make(map[string]bool)}
+	p := &Process{dir: dir, grace: cfg.Grace, path: cfg.Path, now: cfg.Now, logger: cfg.Logger, active: make(map[string]string)}
 	if p.grace == 0 {
 		p.grace = DefaultGrace
 	}
@@ -111,8 +112,8 @@ func (p *Process) Preflight(t *run.Task) error {
 
 // Start implements run.Executor.
 func (p *Process) Start(ctx context.Context, t *run.Task, sink run.Sink) (exit run.Exit, err error) {
-	p.mark(t.RunID, true)
-	defer p.mark(t.RunID, false)
+	p.mark(t, true)
+	defer p.mark(t, false)
 	w, err := p.newWorkspace(t)
 	if err != nil {
 		return run.Exit{}, err
@@ -171,11 +172,17 @@ func (p *Process) prepare(ctx context.Context, t *run.Task, w *workspace, s *sup
 		if i == 0 {
 			dir = c.dir
 		}
+		if t.Resume {
+			continue
+		}
 		for _, argv := range c.commands {
 			if err := p.command(ctx, "clone", argv, strings.Join(argv, " "), step{Dir: w.work, Env: w.gitEnv()}, s, sink); err != nil {
 				return "", err
 			}
 		}
+	}
+	if t.Resume {
+		return dir, nil
 	}
 	for _, line := range t.Setup {
 		if err := p.command(ctx, "setup", []string{"/bin/sh", "-c", line}, line, step{Dir: dir, Env: w.env}, s, sink); err != nil {
@@ -296,8 +303,8 @@ func (p *Process) remove(name string) error {
 // runPrefix begins the id of every run.
 const runPrefix = "run_"
 
-// Size implements run.Executor. It counts the files in the folder of the run, and
-// deleted files that its processes keep open.
+// Size implements run.Executor. It counts the files in the folder of the run and in the
+// one in which it works, and deleted files that its processes keep open.
 func (p *Process) Size(ctx context.Context, runID string) (bytes, files int64) {
 	seen := make(map[[2]uint64]bool) // hard links count once
 	count := func(st *syscall.Stat_t) {
@@ -308,38 +315,51 @@ func (p *Process) Size(ctx context.Context, runID string) (bytes, files int64) {
 			files++
 		}
 	}
-	_ = filepath.WalkDir(filepath.Join(p.dir, runID), func(_ string, d fs.DirEntry, err error) error {
-		if ctx.Err() != nil {
-			return fs.SkipAll
-		}
-		if err != nil {
-			return nil // it was deleted meanwhile, or the agent has closed it
-		}
-		if info, err := d.Info(); err == nil {
-			if st, ok := info.Sys().(*syscall.Stat_t); ok {
-				count(st)
+	p.mu.Lock()
+	shared := cmp.Or(p.active[runID], runID)
+	p.mu.Unlock()
+	for _, id := range slices.Compact([]string{runID, shared}) {
+		_ = filepath.WalkDir(filepath.Join(p.dir, id), func(_ string, d fs.DirEntry, err error) error {
+			if ctx.Err() != nil {
+				return fs.SkipAll
 			}
-		}
-		return nil
-	})
+			if err != nil {
+				return nil // it was deleted meanwhile, or the agent has closed it
+			}
+			if info, err := d.Info(); err == nil {
+				if st, ok := info.Sys().(*syscall.Stat_t); ok {
+					count(st)
+				}
+			}
+			return nil
+		})
+	}
 	for _, st := range deletedFiles(runID) {
 		count(&st)
 	}
 	return bytes, files
 }
 
-func (p *Process) mark(runID string, active bool) {
+func (p *Process) mark(t *run.Task, active bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if active {
-		p.active[runID] = true
+		p.active[t.RunID] = sharedBy(t)
 	} else {
-		delete(p.active, runID)
+		delete(p.active, t.RunID)
 	}
 }
 
 func (p *Process) busy(runID string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.active[runID]
+	if p.active[runID] != "" {
+		return true
+	}
+	for _, shared := range p.active {
+		if shared == runID {
+			return true
+		}
+	}
+	return false
 }

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,33 +18,54 @@ import (
 )
 
 // workspace is the folder of one run: the files that the agent gets, and the folder in
-// which it works.
+// which it works. The runs of a conversation work in the folder of the first one.
 type workspace struct {
 	root   string // runs/<id>
+	shared string // runs/<id> of the conversation
 	work   string // its workspace
+	home   string
 	prompt string // file
 	env    []string
 }
 
-// newWorkspace makes the folder of the run afresh.
+// newWorkspace makes the folder of the run afresh. A run that resumes needs the workspace
+// and the home of its conversation.
 func (p *Process) newWorkspace(t *run.Task) (*workspace, error) {
-	if t.RunID == "" || filepath.Base(t.RunID) != t.RunID || !filepath.IsLocal(t.RunID) {
-		return nil, fmt.Errorf("%q is not the id of a run", t.RunID)
+	for _, id := range []string{t.RunID, sharedBy(t)} {
+		if id == "" || filepath.Base(id) != id || !filepath.IsLocal(id) {
+			return nil, fmt.Errorf("%q is not the id of a run", id)
+		}
 	}
-	root := filepath.Join(p.dir, t.RunID)
-	w := &workspace{root: root, work: filepath.Join(root, "workspace"), prompt: filepath.Join(root, "prompt.md")}
+	root, shared := filepath.Join(p.dir, t.RunID), filepath.Join(p.dir, sharedBy(t))
+	w := &workspace{
+		root: root, shared: shared, work: filepath.Join(shared, "workspace"), home: filepath.Join(shared, "home"), prompt: filepath.Join(root, "prompt.md"),
+	}
+	if t.Resume {
+		for _, dir := range []string{w.work, w.home} {
+			if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
+				return nil, run.ErrNoWorkspace
+			}
+		}
+	}
 	if err := w.fill(t, p.path); err != nil {
 		return nil, fmt.Errorf("making the workspace: %w", err)
 	}
 	return w, nil
 }
 
+// sharedBy is the run in whose folder the runs of a conversation work.
+func sharedBy(t *run.Task) string { return cmp.Or(t.Workspace, t.RunID) }
+
 func (w *workspace) fill(t *run.Task, searchPath string) error {
 	if err := removeAll(w.root); err != nil {
 		return err
 	}
-	attachments, home, temp := filepath.Join(w.root, "attachments"), filepath.Join(w.root, "home"), filepath.Join(w.root, "tmp")
-	for _, dir := range []string{w.root, w.work, attachments, home, temp} {
+	attachments, temp := filepath.Join(w.root, "attachments"), filepath.Join(w.root, "tmp")
+	made := []string{w.root, attachments, temp}
+	if !t.Resume {
+		made = append(made, w.work, w.home)
+	}
+	for _, dir := range made {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			return err
 		}
@@ -61,7 +83,7 @@ func (w *workspace) fill(t *run.Task, searchPath string) error {
 	}
 	// Only what is listed here reaches the agent, never the server's own
 	// variables (SPEC 9.4). Later ones win.
-	vars := map[string]string{"PATH": searchPath, "HOME": home, "TMPDIR": temp, "LANG": "C.UTF-8"}
+	vars := map[string]string{"PATH": searchPath, "HOME": w.home, "TMPDIR": temp, "LANG": "C.UTF-8"}
 	maps.Copy(vars, t.Env)
 	for name, v := range t.Secrets {
 		vars[name] = v.Reveal()
@@ -79,6 +101,7 @@ func (w *workspace) fill(t *run.Task, searchPath string) error {
 // close notes when the run ended, for Sweep.
 func (w *workspace) close(now time.Time) {
 	_ = os.Chtimes(w.root, now, now) // the agent may have removed it
+	_ = os.Chtimes(w.shared, now, now)
 }
 
 // gitEnv is the environment of a clone: it never asks, and speaks no protocol

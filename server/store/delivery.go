@@ -96,6 +96,7 @@ type Delivery struct {
 type RunRef struct {
 	ID         RunID
 	Automation string
+	RetryOf    RunID // the run that a person started again with this one, or none
 }
 
 // NewDelivery is what RecordDelivery records.
@@ -376,12 +377,12 @@ func (s *Store) addRuns(ctx context.Context, deliveries []*Delivery) error {
 	_, err := list(ctx, s, func(rows *sql.Rows) (none struct{}, err error) {
 		var r RunRef
 		var delivery DeliveryID
-		if err := rows.Scan(&r.ID, &r.Automation, &delivery); err != nil {
+		if err := rows.Scan(&r.ID, &r.Automation, &delivery, &r.RetryOf); err != nil {
 			return none, err
 		}
 		byID[delivery].Runs = append(byID[delivery].Runs, r)
 		return none, nil
-	}, "SELECT id, automation, delivery_id FROM runs"+w.sql()+" ORDER BY id", w.args...)
+	}, "SELECT id, automation, delivery_id, retry_of FROM runs"+w.sql()+" ORDER BY id", w.args...)
 	return err
 }
 

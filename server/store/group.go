@@ -16,14 +16,15 @@ type group struct {
 	name                        string // of the posted configuration
 	schedule                    ScheduleID
 	scheduleName, scheduleCron  string
+	priority                    int64
 }
 
-const groupColumns = `factory, automation, source, creator_kind, creator_name, agent, environment, model, name, schedule_id, schedule_name, schedule_cron`
+const groupColumns = `factory, automation, source, creator_kind, creator_name, agent, environment, model, name, schedule_id, schedule_name, schedule_cron, priority`
 
 func (g *group) values() []any {
 	return []any{
 		g.factory, g.automation, g.source, g.creatorKind, g.creatorName, g.agent, g.environment, g.model, g.name,
-		g.schedule, g.scheduleName, g.scheduleCron,
+		g.schedule, g.scheduleName, g.scheduleCron, g.priority,
 	}
 }
 
@@ -39,8 +40,8 @@ const maxCached = 10_000
 
 func (c *groupCache) forget() { *c = groupCache{} }
 
-// specFields are the fields of a spec that lists select by. A spec that has none
-// of them, or is none, is listed all the same.
+// specFields are the fields of a spec that lists select by, and how often its runs are
+// tried. A spec that has none of them, or is none, is listed all the same.
 type specFields struct {
 	Agent       string `json:"agent"`
 	Environment struct {
@@ -52,6 +53,7 @@ type specFields struct {
 	Config struct {
 		Name string `json:"name"`
 	} `json:"config"`
+	Retry Retry `json:"retry"`
 }
 
 // groupOf finds the run's group, or makes it. It runs on the writer.
@@ -62,7 +64,7 @@ func (s *Store) groupOf(ctx context.Context, r *NewRun) (int64, error) {
 	}
 	g := group{
 		factory: r.Factory, automation: r.Automation, source: r.Source, creatorKind: r.CreatorKind, creatorName: r.CreatorName,
-		agent: fields.Agent, environment: fields.Environment.Name, model: fields.Harness.Model, name: fields.Config.Name,
+		agent: fields.Agent, environment: fields.Environment.Name, model: fields.Harness.Model, name: fields.Config.Name, priority: r.Priority,
 	}
 	if r.Schedule != nil {
 		g.schedule, g.scheduleName, g.scheduleCron = r.Schedule.ID, r.Schedule.Name, r.Schedule.Cron
@@ -72,10 +74,11 @@ func (s *Store) groupOf(ctx context.Context, r *NewRun) (int64, error) {
 	}
 	var id int64
 	err = s.row(ctx, `SELECT id FROM run_groups WHERE factory = $1 AND automation = $2 AND source = $3 AND creator_kind = $4 AND creator_name = $5
-		AND agent = $6 AND environment = $7 AND model = $8 AND name = $9 AND schedule_id = $10 AND schedule_name = $11 AND schedule_cron = $12`, g.values(), &id)
+		AND agent = $6 AND environment = $7 AND model = $8 AND name = $9 AND schedule_id = $10 AND schedule_name = $11 AND schedule_cron = $12
+		AND priority = $13`, g.values(), &id)
 	if errors.Is(err, ErrNotFound) {
 		id = s.nextID()
-		err = s.exec(ctx, "INSERT INTO run_groups (id, "+groupColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)", append([]any{id}, g.values()...)...)
+		err = s.exec(ctx, "INSERT INTO run_groups (id, "+groupColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)", append([]any{id}, g.values()...)...)
 	}
 	if err != nil {
 		return 0, err

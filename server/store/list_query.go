@@ -112,14 +112,20 @@ func (l *lister) prepare(ctx context.Context) (err error) {
 }
 
 // lifecycle is the order in which runs go through their states. Reading the states in
-// this order sees a run that moves on at least once.
-var lifecycle = []RunState{Queued, InProgress, Succeeded, FailedRun, Cancelled}
+// this order sees a run that moves on at least once. A run that is tried again goes from
+// INPROGRESS to HELD.
+var lifecycle = []RunState{Queued, held, InProgress, held, Succeeded, FailedRun, Cancelled}
 
 func (l *lister) states() []RunState {
 	if len(l.States) == 0 {
 		return lifecycle
 	}
-	return slices.DeleteFunc(slices.Clone(lifecycle), func(s RunState) bool { return !slices.Contains(l.States, s) })
+	return slices.DeleteFunc(slices.Clone(lifecycle), func(s RunState) bool {
+		if s == held {
+			s = Queued
+		}
+		return !slices.Contains(l.States, s)
+	})
 }
 
 // conditions adds all conditions of the query. Along the order, each run is checked;
@@ -212,7 +218,7 @@ func (word word) check(w *where, along bool) {
 		named := in(w, "group_id", word.groups)
 		exists = "(" + exists + " OR " + named + ")"
 		found += " UNION SELECT id FROM runs WHERE state = 'QUEUED' AND " + named +
-			" UNION SELECT id FROM runs WHERE state IN ('INPROGRESS', 'SUCCEEDED', 'FAILED', 'CANCELLED') AND state <> 'QUEUED' AND " + named
+			" UNION SELECT id FROM runs WHERE state IN ('HELD', 'INPROGRESS', 'SUCCEEDED', 'FAILED', 'CANCELLED') AND state <> 'QUEUED' AND " + named
 	}
 	if along {
 		w.add(exists)

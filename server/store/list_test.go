@@ -27,7 +27,7 @@ type listed struct {
 }
 
 func spec(environment, agent, model, name string) ([32]byte, []byte) {
-	text := fmt.Appendf(nil, `{"agent":%q,"environment":{"name":%q},"harness":{"model":%q},"config":{"name":%q}}`, agent, environment, model, name)
+	text := fmt.Appendf(nil, `{"agent":%q,"environment":{"name":%q},"harness":{"model":%q},"config":{"name":%q},"retry":{"attempts":2,"delay_ns":1000000}}`, agent, environment, model, name)
 	return sha256.Sum256(text), text
 }
 
@@ -73,7 +73,11 @@ func (l *listed) move(t *testing.T) {
 	t.Helper()
 	l.at = l.at.Add(time.Duration(l.rand.IntN(3)) * time.Millisecond)
 	for _, lease := range must[[]Lease](t)(l.ClaimRuns(t.Context(), Claim{Worker: "w", Most: 1 + l.rand.IntN(2), Lease: time.Minute})) {
-		if l.rand.IntN(3) > 0 {
+		switch l.rand.IntN(4) {
+		case 0:
+		case 1:
+			must[time.Time](t)(l.FailRun(t.Context(), lease, "x", nil))
+		default:
 			check(t, l.FinishRun(t.Context(), lease, []RunState{Succeeded, FailedRun, Cancelled}[l.rand.IntN(3)], "", nil))
 		}
 	}
@@ -431,7 +435,7 @@ func TestLeaseAndClock(t *testing.T) {
 	lease := must[[]Lease](t)(s.ClaimRuns(ctx, Claim{Worker: "w", Most: 1, Lease: time.Minute}))[0]
 	for i, jump := range []time.Duration{time.Hour, -time.Hour, 10 * 365 * 24 * time.Hour, 0, -10 * 365 * 24 * time.Hour, time.Second} {
 		s.at = start.Add(jump)
-		if cancelled := must[bool](t)(s.RenewLease(ctx, lease, time.Minute)); cancelled {
+		if asked := must[Stop](t)(s.RenewLease(ctx, lease, time.Minute)); asked != NoStop {
 			t.Errorf("%v: cancelled", jump)
 		}
 		check(t, s.AppendEvents(ctx, lease, []Event{{Seq: int64(i + 1), At: s.at, Kind: "output", Data: []byte("{}")}}))

@@ -56,7 +56,7 @@ func (s *Store) pruneWebhook(ctx context.Context, uid string, keep Retention) (d
 	var last int64 // what a run still needs is passed by once
 	return s.remove(ctx, func() (all []oldRow, err error) {
 		all, err = list(ctx, s, scanOldRow, `SELECT d.id, 0, coalesce(length(d.payload), 0) FROM deliveries d WHERE d.webhook_uid = $1 AND d.id > $2 AND d.id < $3
-			AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.delivery_id = d.id AND r.state IN ('QUEUED', 'INPROGRESS')) ORDER BY d.id LIMIT $4`,
+			AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.delivery_id = d.id AND r.state IN ('QUEUED', 'HELD', 'INPROGRESS')) ORDER BY d.id LIMIT $4`,
 			uid, last, border, prunePage)
 		if len(all) > 0 {
 			last = all[len(all)-1].id

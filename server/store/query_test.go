@@ -99,7 +99,7 @@ func TestMergedQueries(t *testing.T) {
 	if dup := got(DeliveryQuery{Outcome: Duplicate}); len(dup) != 9 {
 		t.Errorf("%d duplicates", len(dup))
 	}
-	must[*Run](t)(s.RequestCancel(ctx, runs[3]))
+	must[*Run](t)(s.RequestStop(ctx, runs[3], StopCancel))
 	slices.Reverse(runs)
 	var found []RunID
 	for _, r := range must[[]*Run](t)(s.Runs(ctx, RunQuery{States: []RunState{Queued, Cancelled, Queued}})) {

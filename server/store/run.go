@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 )
 
@@ -48,37 +47,51 @@ var (
 // Run is one run of an agent. What it executes is in its spec, which is opaque
 // here and shared by all runs of an automation.
 type Run struct {
-	ID              RunID
-	Factory         string
-	Automation      string // empty if none started it
-	Source          string
-	Title           string
-	CreatorKind     string // user, agent or automation
-	CreatorName     string
-	DeliveryID      DeliveryID
-	ParentID        RunID // of the run that asked for this one, or none
-	Webhook         string
-	Commit          string // of the definitions
-	Agent           string // that runs it, or empty
-	Environment     string
-	Model           string
-	Name            string       // of the posted configuration
-	Schedule        *RunSchedule // that started it, or nil
-	Tokens          int64        // as far as the harness told
-	CostUSD         float64
-	SpecHash        [32]byte
-	State           RunState
-	StatusMessage   string
-	ExitCode        *int64
-	Attempt         int64
-	CreatedAt       time.Time
-	UpdatedAt       time.Time
-	StartedAt       time.Time // zero: not yet
-	FinishedAt      time.Time
-	CancelRequested bool
+	ID             RunID
+	Factory        string
+	Automation     string // empty if none started it
+	Source         string
+	Title          string
+	CreatorKind    string // user, agent or automation
+	CreatorName    string
+	DeliveryID     DeliveryID
+	ParentID       RunID // of the run that asked for this one, or none
+	Webhook        string
+	Commit         string // of the definitions
+	Agent          string // that runs it, or empty
+	Environment    string
+	Model          string
+	Name           string       // of the posted configuration
+	Schedule       *RunSchedule // that started it, or nil
+	Tokens         int64        // as far as the harness told
+	CostUSD        float64
+	SpecHash       [32]byte
+	State          RunState
+	StatusMessage  string
+	ExitCode       *int64
+	Attempt        int64
+	CreatedAt      time.Time
+	UpdatedAt      time.Time
+	StartedAt      time.Time // zero: not yet
+	FinishedAt     time.Time
+	StopRequested  Stop
+	ConversationID RunID     // the first run of its conversation; its own id if it is the first
+	RetryOf        RunID     // the run that somebody started again with this one, or none
+	RunAt          time.Time // when the next attempt may start; zero: it does not wait for a time
+	Priority       int64
 
 	sortKey any // where a list found it
 }
+
+// Stop is what somebody asked of a run in progress.
+type Stop int64
+
+// What can be asked.
+const (
+	NoStop Stop = iota
+	StopCancel
+	StopInterrupt // its conversation is to go on
+)
 
 // RunSchedule is the schedule that started a run, as it was then.
 type RunSchedule struct {
@@ -98,6 +111,14 @@ type NewRun struct {
 	Metadata map[string]string
 	Search   []string     // texts whose words find the run
 	Schedule *RunSchedule // nil: none started it
+	Priority int64        // those with a higher one start first
+
+	DeliveryID DeliveryID // that started the run that is retried
+	RetryOf    RunID      // the run that is retried
+	// Conversation is the one that the run goes on with. It must not have expired: unless it
+	// has a run that has not ended, the last one must have ended after EndedAfter.
+	Conversation RunID
+	EndedAfter   time.Time
 }
 
 const insertRun = `INSERT INTO runs (id, factory, automation, source, title, creator_kind, creator_name, delivery_id, webhook, commit_hash, spec_hash,
@@ -134,6 +155,14 @@ func (s *Store) insertRun(ctx context.Context, r *NewRun, delivery DeliveryID) (
 		if err := s.exec(ctx, "INSERT INTO run_words (word, run_id) VALUES ($1, $2)", word, id); err != nil {
 			return 0, err
 		}
+	}
+	if r.RetryOf != 0 {
+		if err := s.exec(ctx, "UPDATE runs SET retry_of = $1 WHERE id = $2", r.RetryOf, id); err != nil {
+			return 0, err
+		}
+	}
+	if r.Conversation != 0 {
+		return id, s.join(ctx, id, r.Conversation, r.EndedAfter)
 	}
 	return id, nil
 }
@@ -181,7 +210,7 @@ func (s *Store) CreateRun(ctx context.Context, r NewRun, key string, body []byte
 			}
 		}
 		var err error
-		if id, err = s.insertRun(ctx, &r, 0); err != nil {
+		if id, err = s.insertRun(ctx, &r, r.DeliveryID); err != nil {
 			return err
 		}
 		created = true
@@ -201,20 +230,29 @@ func (s *Store) CreateRun(ctx context.Context, r NewRun, key string, body []byte
 
 const runColumns = `r.id, r.factory, r.automation, r.source, r.title, r.creator_kind, r.creator_name, r.delivery_id, r.parent_id, r.webhook, r.commit_hash,
 	r.spec_hash, r.state, r.status_message, r.exit_code, r.attempt, r.tokens, r.cost_micros, r.created_at, r.updated_at, r.started_at, r.finished_at,
-	r.cancel_requested, g.agent, g.environment, g.model, g.name, g.schedule_id, g.schedule_name, g.schedule_cron`
+	r.cancel_requested, r.conversation_id, r.retry_of, r.run_at, g.priority, g.agent, g.environment, g.model, g.name, g.schedule_id, g.schedule_name, g.schedule_cron`
 
 const selectRun = "SELECT " + runColumns + " FROM runs r JOIN run_groups g ON g.id = r.group_id"
 
 func scanRun(rows *sql.Rows) (*Run, error) {
 	r := &Run{}
-	var cost, created, updated, started, finished int64
+	var cost, created, updated, started, finished, runAt int64
 	var hash []byte
 	var by RunSchedule
 	err := rows.Scan(&r.ID, &r.Factory, &r.Automation, &r.Source, &r.Title, &r.CreatorKind, &r.CreatorName, &r.DeliveryID, &r.ParentID, &r.Webhook, &r.Commit,
 		&hash, &r.State, &r.StatusMessage, &r.ExitCode, &r.Attempt, &r.Tokens, &cost, &created, &updated, &started, &finished,
-		&r.CancelRequested, &r.Agent, &r.Environment, &r.Model, &r.Name, &by.ID, &by.Name, &by.Cron)
+		&r.StopRequested, &r.ConversationID, &r.RetryOf, &runAt, &r.Priority, &r.Agent, &r.Environment, &r.Model, &r.Name, &by.ID, &by.Name, &by.Cron)
 	if by.ID != 0 {
 		r.Schedule = &by
+	}
+	if r.ConversationID == 0 {
+		r.ConversationID = r.ID
+	}
+	if r.State == held {
+		r.State = Queued
+		if runAt != untilReleased {
+			r.RunAt = timeOf(runAt)
+		}
 	}
 	copy(r.SpecHash[:], hash)
 	r.CostUSD = float64(cost) / 1e6
@@ -254,11 +292,16 @@ func (s *Store) RunMetadata(ctx context.Context, runs ...RunID) (map[RunID]map[s
 	return all, err
 }
 
+const (
+	countQueued = "SELECT count(*) FROM runs WHERE state = 'QUEUED'"
+	countHeld   = "SELECT count(*) FROM runs WHERE state = 'HELD'"
+)
+
 // RunCounts is the number of runs in each state that is not terminal.
 func (s *Store) RunCounts(ctx context.Context) (map[RunState]int64, error) {
 	counts := make(map[RunState]int64)
 	for state, query := range map[RunState]string{
-		Queued:     "SELECT count(*) FROM runs WHERE state = 'QUEUED'",
+		Queued:     "SELECT (" + countQueued + ") + (" + countHeld + ")",
 		InProgress: "SELECT count(*) FROM runs WHERE state = 'INPROGRESS' AND state <> 'QUEUED'", // what its index is for
 	} {
 		var n int64
@@ -281,147 +324,10 @@ func (s *Store) LimitQueue(ctx context.Context, most int64) error {
 	}
 	return s.do(ctx, func(ctx context.Context) error {
 		var n int64
-		err := s.row(ctx, "SELECT count(*) FROM runs WHERE state = 'QUEUED'", nil, &n)
+		err := s.row(ctx, "SELECT ("+countQueued+") + ("+countHeld+")", nil, &n)
 		s.queued.Store(n)
 		return err
 	})
-}
-
-// Lease is a worker's right to write about a run. Its token refuses the writes of a
-// worker that has lost the run and does not know it.
-type Lease struct {
-	RunID RunID
-	Token int64
-}
-
-// Claim says which runs a worker takes.
-type Claim struct {
-	Worker string
-	Most   int           // runs
-	Lease  time.Duration // how long they are the worker's
-	// PerAutomation is how many runs of one automation may be in progress. Further ones
-	// stay queued, and later runs of other automations are claimed. 0: no limit.
-	PerAutomation int
-}
-
-// ClaimRuns takes queued runs, oldest first.
-func (s *Store) ClaimRuns(ctx context.Context, claim Claim) ([]Lease, error) {
-	var claimed []Lease
-	err := s.do(ctx, func(ctx context.Context) error {
-		claimed = nil
-		ids, err := s.claimable(ctx, claim)
-		if err != nil {
-			return err
-		}
-		now := s.now()
-		for _, id := range ids {
-			lease := Lease{RunID: id}
-			err := s.row(ctx, `UPDATE runs SET state = 'INPROGRESS', started_at = $1, updated_at = $1, attempt = attempt + 1,
-				worker = $2, lease_token = lease_token + 1, lease_until = $3 WHERE id = $4 AND state = 'QUEUED' RETURNING lease_token`,
-				[]any{micros(now), claim.Worker, micros(now.Add(claim.Lease)), id}, &lease.Token)
-			if err != nil {
-				return err
-			}
-			claimed = append(claimed, lease)
-		}
-		s.queued.Add(-int64(len(ids)))
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return claimed, nil
-}
-
-// maxHeads bounds how many groups of queued runs one claim looks at.
-const maxHeads = 1000
-
-// claimable are the queued runs that may start. Runs of the automation with the fewest
-// runs in progress come first; among these, the oldest. So one automation with a long
-// queue does not keep the others waiting. The runs of one creator that no automation
-// started count as one automation.
-func (s *Store) claimable(ctx context.Context, claim Claim) (ids []RunID, err error) {
-	if claim.Most <= 0 {
-		return nil, nil
-	}
-	heads, err := s.heads(ctx)
-	if err != nil || len(heads) == 0 {
-		return nil, err
-	}
-	inProgress := make(map[owner]int)
-	err = s.each(ctx, `SELECT g.factory, g.automation, CASE WHEN g.automation = '' THEN g.creator_name ELSE '' END, count(*) FROM runs r
-		JOIN run_groups g ON g.id = r.group_id WHERE r.state = 'INPROGRESS' AND r.state <> 'QUEUED' GROUP BY 1, 2, 3`, nil,
-		func(rows *sql.Rows) (bool, error) {
-			var o owner
-			var count int
-			err := rows.Scan(&o.factory, &o.automation, &o.creator, &count)
-			inProgress[o] = count
-			return true, err
-		})
-	for err == nil && len(ids) < claim.Most {
-		best := -1
-		for i, h := range heads {
-			running := inProgress[h.owner]
-			if h.owner.automation != "" && claim.PerAutomation > 0 && running >= claim.PerAutomation {
-				continue
-			}
-			if best < 0 || running < inProgress[heads[best].owner] || running == inProgress[heads[best].owner] && h.id < heads[best].id {
-				best = i
-			}
-		}
-		if best < 0 {
-			break
-		}
-		h := &heads[best]
-		ids = append(ids, h.id)
-		inProgress[h.owner]++
-		err = s.row(ctx, "SELECT id FROM runs WHERE state = 'QUEUED' AND group_id = $1 AND id > $2 ORDER BY id LIMIT 1", []any{h.group, h.id}, &h.id)
-		if errors.Is(err, ErrNotFound) {
-			heads, err = slices.Delete(heads, best, best+1), nil
-		}
-	}
-	return ids, err
-}
-
-// owner is the automation or the creator whose runs share a turn.
-type owner struct{ factory, automation, creator string }
-
-// head is the oldest queued run of a group.
-type head struct {
-	id    RunID
-	group int64
-	owner owner
-}
-
-// heads finds the oldest queued run of each group. If there are more groups than one
-// claim looks at, the next claim continues with the others.
-func (s *Store) heads(ctx context.Context) (heads []head, err error) {
-	after := s.lastHead
-	for wrapped := false; len(heads) < maxHeads; {
-		var h head
-		err := s.row(ctx, `SELECT r.id, r.group_id, g.factory, g.automation, CASE WHEN g.automation = '' THEN g.creator_name ELSE '' END
-			FROM runs r JOIN run_groups g ON g.id = r.group_id WHERE r.state = 'QUEUED' AND r.group_id > $1 ORDER BY r.group_id, r.id LIMIT 1`,
-			[]any{after}, &h.id, &h.group, &h.owner.factory, &h.owner.automation, &h.owner.creator)
-		if errors.Is(err, ErrNotFound) {
-			if wrapped || s.lastHead == 0 {
-				s.lastHead = 0
-				return heads, nil
-			}
-			wrapped, after = true, 0
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		if wrapped && h.group > s.lastHead {
-			s.lastHead = 0
-			return heads, nil
-		}
-		heads = append(heads, h)
-		after = h.group
-	}
-	s.lastHead = after
-	return heads, nil
 }
 
 // fenced changes an INPROGRESS run if the lease still holds it, and else returns
@@ -437,20 +343,20 @@ func (s *Store) fenced(ctx context.Context, l Lease, query string, args ...any) 
 
 // RenewLease extends the lease, and tells whether somebody asked for the run to
 // stop.
-func (s *Store) RenewLease(ctx context.Context, l Lease, d time.Duration) (cancelRequested bool, err error) {
+func (s *Store) RenewLease(ctx context.Context, l Lease, d time.Duration) (asked Stop, err error) {
 	err = s.do(ctx, func(ctx context.Context) error {
 		if err := s.fenced(ctx, l, "UPDATE runs SET lease_until = $1", micros(s.now().Add(d))); err != nil {
 			return err
 		}
-		return s.row(ctx, "SELECT cancel_requested FROM runs WHERE id = $1", []any{l.RunID}, &cancelRequested)
+		return s.row(ctx, "SELECT cancel_requested FROM runs WHERE id = $1", []any{l.RunID}, &asked)
 	})
-	return cancelRequested, err
+	return asked, err
 }
 
-// SetUsage records what a run used in all.
-func (s *Store) SetUsage(ctx context.Context, l Lease, tokens int64, costUSD float64) error {
+// AddUsage records what a run used since the last such call.
+func (s *Store) AddUsage(ctx context.Context, l Lease, tokens int64, costUSD float64) error {
 	return s.do(ctx, func(ctx context.Context) error {
-		return s.fenced(ctx, l, "UPDATE runs SET tokens = $1, cost_micros = $2", tokens, int64(math.Round(costUSD*1e6)))
+		return s.fenced(ctx, l, "UPDATE runs SET tokens = tokens + $1, cost_micros = cost_micros + $2", tokens, int64(math.Round(costUSD*1e6)))
 	})
 }
 
@@ -459,18 +365,38 @@ func (s *Store) FinishRun(ctx context.Context, l Lease, state RunState, message 
 	if !state.Terminal() {
 		return fmt.Errorf("run %s: %s ends no run", l.RunID, state)
 	}
-	return s.do(ctx, func(ctx context.Context) error {
-		err := s.fenced(ctx, l, "UPDATE runs SET state = $1, status_message = $2, exit_code = $3, finished_at = $4, updated_at = $4, "+countEvents, string(state), message, exitCode, micros(s.now()))
-		if err != nil {
-			return err
-		}
-		return s.notice(ctx, l.RunID)
-	})
+	return s.do(ctx, func(ctx context.Context) error { return s.finish(ctx, l, state, message, exitCode) })
 }
 
-// RequestCancel cancels a queued run at once, and asks the worker of a running
-// one to stop it. A finished one is ErrTerminal.
-func (s *Store) RequestCancel(ctx context.Context, id RunID) (*Run, error) {
+// finish is FinishRun within a transaction.
+func (s *Store) finish(ctx context.Context, l Lease, state RunState, message string, exitCode *int64) error {
+	err := s.fenced(ctx, l, "UPDATE runs SET state = $1, status_message = $2, exit_code = $3, finished_at = $4, updated_at = $4, "+countEvents, string(state), message, exitCode, micros(s.now()))
+	if err != nil {
+		return err
+	}
+	return s.ended(ctx, l.RunID)
+}
+
+// FailRun ends an attempt that failed. If the run's spec allows another attempt and nobody
+// has asked the run to stop, the run waits for it; next is when it may start. Else the run
+// has FAILED, and next is zero.
+func (s *Store) FailRun(ctx context.Context, l Lease, message string, exitCode *int64) (next time.Time, err error) {
+	err = s.do(ctx, func(ctx context.Context) (err error) {
+		if err = s.fenced(ctx, l, "UPDATE runs SET updated_at = $1", micros(s.now())); err != nil {
+			return err
+		}
+		if next, err = s.again(ctx, l.RunID, message); err != nil || !next.IsZero() {
+			return err
+		}
+		return s.finish(ctx, l, FailedRun, message, exitCode)
+	})
+	return next, err
+}
+
+// RequestStop cancels a queued run at once, and asks the worker of a running one to stop
+// it. A finished one is ErrTerminal. Only a run in progress can be interrupted; another
+// one is ErrConflict. A cancel is not turned into an interrupt.
+func (s *Store) RequestStop(ctx context.Context, id RunID, stop Stop) (*Run, error) {
 	err := s.do(ctx, func(ctx context.Context) error {
 		var state RunState
 		if err := s.row(ctx, "SELECT state FROM runs WHERE id = $1", []any{id}, &state); err != nil {
@@ -479,14 +405,18 @@ func (s *Store) RequestCancel(ctx context.Context, id RunID) (*Run, error) {
 		switch {
 		case state.Terminal():
 			return fmt.Errorf("run %s: %w", id, ErrTerminal)
-		case state == Queued:
-			err := s.exec(ctx, "UPDATE runs SET state = 'CANCELLED', status_message = 'cancelled before it started', finished_at = $1, updated_at = $1 WHERE id = $2", micros(s.now()), id)
-			if err != nil {
-				return err
-			}
-			return s.notice(ctx, id)
+		case state == InProgress:
+			return s.exec(ctx, "UPDATE runs SET cancel_requested = $1, updated_at = $2 WHERE id = $3 AND cancel_requested <> $4",
+				int64(stop), micros(s.now()), id, int64(StopCancel))
+		case stop == StopInterrupt:
+			return fmt.Errorf("run %s has no turn to interrupt, because it is queued: cancel it (%w)", id, ErrConflict)
 		}
-		return s.exec(ctx, "UPDATE runs SET cancel_requested = 1, updated_at = $1 WHERE id = $2", micros(s.now()), id)
+		err := s.exec(ctx, "UPDATE runs SET state = 'CANCELLED', status_message = 'cancelled before it started', finished_at = $1, updated_at = $1, "+countEvents+
+			" WHERE id = $2", micros(s.now()), id)
+		if err != nil {
+			return err
+		}
+		return s.ended(ctx, id)
 	})
 	if err != nil {
 		return nil, err
@@ -494,27 +424,38 @@ func (s *Store) RequestCancel(ctx context.Context, id RunID) (*Run, error) {
 	return s.Run(ctx, id)
 }
 
-// ReapRuns fails the runs in progress whose lease has expired, and returns their ids
-// (SPEC 9.6). With all, it fails all runs in progress: call it so only if no other
+// ReapRuns ends the attempts in progress whose lease has expired, and returns the ids of
+// their runs (SPEC 9.6). A run whose spec allows another attempt waits for it; the others
+// have FAILED. With all, it ends all attempts in progress: call it so only if no other
 // process can hold a lease.
 func (s *Store) ReapRuns(ctx context.Context, all bool, message string) ([]RunID, error) {
 	var reaped []RunID
 	err := s.do(ctx, func(ctx context.Context) error {
 		reaped = nil
 		now := s.now()
-		ended := micros(now)
+		until := micros(now)
 		if all {
-			ended = math.MaxInt64
+			until = math.MaxInt64
 		}
-		err := s.each(ctx, `UPDATE runs SET state = 'FAILED', status_message = $1, finished_at = $2, updated_at = $2, lease_token = lease_token + 1, `+countEvents+`
-			WHERE state = 'INPROGRESS' AND state <> 'QUEUED' AND lease_until < $3 RETURNING id`, []any{message, micros(now), ended}, func(rows *sql.Rows) (bool, error) {
+		err := s.each(ctx, "SELECT id FROM runs WHERE state = 'INPROGRESS' AND state <> 'QUEUED' AND lease_until < $1", []any{until}, func(rows *sql.Rows) (bool, error) {
 			var id RunID
 			err := rows.Scan(&id)
 			reaped = append(reaped, id)
 			return true, err
 		})
 		for _, id := range reaped {
-			err = errors.Join(err, s.notice(ctx, id))
+			if err != nil {
+				break
+			}
+			var next time.Time
+			if next, err = s.again(ctx, id, message); err != nil || !next.IsZero() {
+				continue
+			}
+			err = s.exec(ctx, "UPDATE runs SET state = 'FAILED', status_message = $1, finished_at = $2, updated_at = $2, lease_token = lease_token + 1, "+countEvents+
+				" WHERE id = $3", message, micros(now), id)
+			if err == nil {
+				err = s.ended(ctx, id)
+			}
 		}
 		return err
 	})

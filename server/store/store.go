@@ -119,7 +119,8 @@ type Store struct {
 	args       []driver.NamedValue            // of the one that runs
 	lastID     int64
 	groups     groupCache
-	lastHead   int64 // the group that a claim of runs looked at last, if it left some out
+	lastHead   int64 // the group of the queue that a claim of runs looked at last, if it left some out
+	lastHeld   int64 // the same of held runs
 	long       longLog
 	unmeasured int           // commits since it was looked how long the log is
 	patience   time.Duration // of steps

@@ -97,7 +97,7 @@ say('scheduled', { id: schedule.id, runs: ticked.length });
 assert.match(String(await fails(400, agent.run({ config: { environment_id: 'quick' } }))), /prompt is missing/);
 assert.match(String(await fails(400, agent.run({ prompt: 'x', config: { environment_id: 'none' } }))), /no environment/);
 await fails(404, agent.runs.retrieve('run_0000000000001'));
-await fails(422, agent.run({ prompt: 'x', conversation_id: 'c' }));
+await fails(400, agent.run({ prompt: 'x', conversation_id: 'c' }));
 await fails(401, new Client({ apiKey: 'thk_wrong' }).agent.runs.list());
 assert.deepEqual((await agent.list()).agents, []);
 if (agent.listEnvironments) {

@@ -1,0 +1,135 @@
+package run
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"triphammer/server/run/harness"
+	"triphammer/server/store"
+)
+
+// FromConversation makes the run that a request asks for in the conversation of another
+// run: with its agent, environment, harness and session. keep is how long sessions are
+// kept. The store decides whether the conversation can go on when it stores the run.
+func FromConversation(ctx context.Context, st *store.Store, of *store.Run, req Request, keep time.Duration, now time.Time) (store.NewRun, error) {
+	if err := req.check(); err != nil {
+		return store.NewRun{}, err
+	}
+	for _, f := range []struct {
+		field string
+		asked bool
+	}{
+		{"config", len(req.Config) > 0 && string(req.Config) != "{}"}, {"agent_identity_uid", req.Agent != ""}, {"parent_run_id", req.Parent != 0},
+	} {
+		if f.asked {
+			return store.NewRun{}, refuse(f.field, "is not taken with a conversation, which has its own")
+		}
+	}
+	spec, err := specOf(ctx, st, of)
+	if err != nil {
+		return store.NewRun{}, err
+	}
+	if err := spec.continues(); err != nil {
+		return store.NewRun{}, err
+	}
+	// The session has the prompts of the earlier runs.
+	spec.Automation, spec.AgentPrompt, spec.Prompt, spec.Attachments = "", "", req.Prompt, req.Attachments
+	metadata, err := metadataOf(ctx, st, of, req.Metadata)
+	if err != nil {
+		return store.NewRun{}, err
+	}
+	encoded, err := spec.Encode()
+	if err != nil {
+		return store.NewRun{}, err
+	}
+	title := req.title()
+	return store.NewRun{
+		Factory: of.Factory, Source: store.SourceAPI, Title: title, CreatorKind: req.Caller.CreatorKind, CreatorName: req.Caller.CreatorName,
+		Commit: of.Commit, SpecHash: sha256.Sum256(encoded), Spec: encoded, Metadata: metadata, Search: []string{title, req.Prompt},
+		Conversation: of.ConversationID, EndedAfter: now.Add(-keep), Priority: req.priority(),
+	}, nil
+}
+
+// FromRun makes a run that does again what another one did, which has ended: with the same
+// spec, delivery and payload. With resume it goes on in the conversation of that run. A run
+// that was itself a follow-up always does.
+func FromRun(ctx context.Context, st *store.Store, of *store.Run, by Caller, resume bool, keep time.Duration, now time.Time) (store.NewRun, error) {
+	if !of.State.Terminal() {
+		return store.NewRun{}, &RefusedError{Conflict: true, Detail: fmt.Sprintf("run %s has not ended: it is %s", of.ID, of.State)}
+	}
+	spec, err := specOf(ctx, st, of)
+	if err != nil {
+		return store.NewRun{}, err
+	}
+	if of.DeliveryID != 0 {
+		if _, err := st.Payload(ctx, of.DeliveryID); errors.Is(err, store.ErrNotFound) {
+			return store.NewRun{}, &RefusedError{Conflict: true, Detail: fmt.Sprintf("the payload of delivery %s, on which run %s acted, is not kept any more", of.DeliveryID, of.ID)}
+		} else if err != nil {
+			return store.NewRun{}, err
+		}
+	}
+	r := store.NewRun{
+		Factory: of.Factory, Automation: of.Automation, Source: of.Source, Title: of.Title, CreatorKind: by.CreatorKind, CreatorName: by.CreatorName,
+		Webhook: of.Webhook, Commit: of.Commit, SpecHash: of.SpecHash, ParentID: of.ParentID, Schedule: of.Schedule,
+		DeliveryID: of.DeliveryID, RetryOf: of.ID, Priority: of.Priority,
+	}
+	if of.Automation == "" {
+		if r.Metadata, err = metadataOf(ctx, st, of, nil); err != nil {
+			return store.NewRun{}, err
+		}
+		r.Search = []string{of.Title, spec.Prompt}
+	}
+	if resume || of.ConversationID != of.ID {
+		if err := spec.continues(); err != nil {
+			return store.NewRun{}, err
+		}
+		r.Conversation, r.EndedAfter = of.ConversationID, now.Add(-keep)
+	}
+	return r, nil
+}
+
+// sessions tells whether the agent keeps its conversations, so that another run can go on
+// with one. A command of the environment's own keeps none.
+func (s *Spec) sessions() bool {
+	h := harness.Named(s.Harness.Type)
+	return (s.Environment == nil || len(s.Environment.Command) == 0) && h != nil && h.Sessions
+}
+
+// continues says why no run can go on with the session of another run of this spec.
+func (s *Spec) continues() error {
+	if s.sessions() {
+		return nil
+	}
+	agent := fmt.Sprintf("the harness %q", s.Harness.Type)
+	if s.Environment != nil && len(s.Environment.Command) > 0 {
+		agent = "the command of " + s.Environment.Path
+	}
+	return &RefusedError{Unsupported: true, Detail: agent + " keeps no session that a run could go on with: start a new run, with parent_run_id to link the two"}
+}
+
+func specOf(ctx context.Context, st *store.Store, r *store.Run) (Spec, error) {
+	data, err := st.Spec(ctx, r.SpecHash)
+	if err != nil {
+		return Spec{}, fmt.Errorf("spec of %s: %w", r.ID, err)
+	}
+	return DecodeSpec(data)
+}
+
+// metadataOf is the metadata of a run, and more of it that wins.
+func metadataOf(ctx context.Context, st *store.Store, of *store.Run, more map[string]string) (map[string]string, error) {
+	all, err := st.RunMetadata(ctx, of.ID)
+	if err != nil {
+		return nil, err
+	}
+	merged := make(map[string]string)
+	maps.Copy(merged, all[of.ID])
+	maps.Copy(merged, more)
+	if len(merged) > maxMetadata {
+		return nil, refuse("metadata", "has at most %d keys, with those of the run before", maxMetadata)
+	}
+	return merged, nil
+}

@@ -1,0 +1,233 @@
+package run_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"triphammer/server/run"
+	"triphammer/server/store"
+)
+
+// talker is a claude that keeps a session: it tells its name, and writes down each turn in
+// its home and in its workspace. A prompt with "wait" waits until it is stopped.
+const talker = `#!/bin/sh
+prompt=$(cat)
+session=s1
+for a; do case $previous in --resume) resumed=" resumes $a"; session=s2;; esac; previous=$a; done
+echo '{"type":"system","subtype":"init","model":"m","session_id":"'$session'"}'
+printf '%s%s\n' "$prompt" "$resumed" | tee -a "$HOME/turns" >>turns
+echo '{"type":"assistant","message":{"content":[{"type":"text","text":"turn '$(wc -l <turns)' of '$(wc -l <"$HOME/turns")'"}]}}'
+case $prompt in
+*fail*) exit 3;;
+*wait*) trap 'exit 130' INT; while :; do sleep 0.01; done;;
+esac
+echo '{"type":"result","subtype":"success","session_id":"'$session'"}'
+`
+
+// withTalker starts a manager whose claude is the talker.
+func withTalker(t *testing.T, cfg run.Config) *world {
+	t.Helper()
+	w := newWorld(t)
+	bin := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "claude"), []byte(talker), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cfg.MaxRuns = 4
+	w.start(cfg, bin+":"+os.Getenv("PATH"))
+	return w
+}
+
+func talk(prompt string) run.Spec {
+	s := run.Spec{AgentPrompt: "You talk.", Prompt: prompt}
+	s.Harness.Type = "claude"
+	return s
+}
+
+// follow makes a follow-up of a run.
+func (w *world) follow(id store.RunID, message string) (*store.Run, error) {
+	w.Helper()
+	r, err := w.manager.Continue(w.Context(), w.read(id), run.Request{Prompt: message})
+	if err != nil {
+		return nil, err
+	}
+	made, _, err := w.store.CreateRun(w.Context(), r, "", nil)
+	w.manager.Wake()
+	return made, err
+}
+
+// said are the messages of a run.
+func (w *world) said(id store.RunID) string {
+	w.Helper()
+	var all []string
+	for _, e := range w.events(id) {
+		if e.Kind == "message" || e.Kind == "status" {
+			all = append(all, string(e.Data))
+		}
+	}
+	return strings.Join(all, "\n")
+}
+
+// TestFollowUp: a follow-up goes on in the same workspace and home, with the session and
+// without the prompts of before, and after the runs before it (SPEC 15.5).
+func TestFollowUp(t *testing.T) {
+	w := withTalker(t, run.Config{})
+	first := w.enqueue(talk("Please wait."))
+	w.until("the agent waits", func() bool { return strings.Contains(w.said(first), "turn 3") })
+	second, err := w.follow(first, "Second.")
+	if err != nil {
+		t.Fatal(err)
+	}
+	third, err := w.follow(second.ID, "Third.")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := w.read(third.ID); r.State != store.Queued || !strings.Contains(r.StatusMessage, "waits for "+second.ID.String()) || r.ConversationID != first {
+		t.Errorf("the third run is %s: %q, in %s", r.State, r.StatusMessage, r.ConversationID)
+	}
+	if err := w.manager.Interrupt(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	w.wants(w.finished(first), store.Cancelled, "interrupted; `triphammer runs followup "+first.String()+" --message TEXT` goes on")
+	w.wants(w.finished(third.ID), store.Succeeded, "")
+	turns, err := os.ReadFile(filepath.Join(w.dir, first.String(), "workspace", "turns"))
+	if want := "You talk.\n\nPlease wait.\nSecond. resumes s1\nThird. resumes s2\n"; err != nil || string(turns) != want {
+		t.Errorf("the workspace has the turns\n%s, %v\nwant\n%s", turns, err, want)
+	}
+	if said := w.said(third.ID); !strings.Contains(said, "turn 5 of 5") {
+		t.Errorf("the home and the workspace differ:\n%s", said)
+	}
+	for _, id := range []store.RunID{first, third.ID} {
+		if err := w.manager.Interrupt(t.Context(), id); !errors.Is(err, store.ErrTerminal) {
+			t.Errorf("interrupting a run that has ended: %v", err)
+		}
+	}
+}
+
+// TestFollowUpRefused: what has no session, or whose workspace is gone, cannot go on.
+func TestFollowUpRefused(t *testing.T) {
+	w := withTalker(t, run.Config{})
+	command := w.enqueue(run.Spec{Environment: environment("true")})
+	w.wants(w.finished(command), store.Succeeded, "")
+	refused := (*run.RefusedError)(nil)
+	if _, err := w.follow(command, "More."); !errors.As(err, &refused) || !refused.Unsupported || !strings.Contains(err.Error(), "environments/e.yaml keeps no session") {
+		t.Errorf("a command: %v", err)
+	}
+	id := w.enqueue(talk("Hello."))
+	w.wants(w.finished(id), store.Succeeded, "")
+	if err := os.RemoveAll(filepath.Join(w.dir, id.String(), "workspace")); err != nil {
+		t.Fatal(err)
+	}
+	next, err := w.follow(id, "More.")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.wants(w.finished(next.ID), store.FailedRun, run.ErrNoWorkspace.Error())
+}
+
+// TestRetries: a run that fails is tried again in a fresh workspace, its transcript goes
+// on, and a cancel ends it for good (SPEC 9.6).
+func TestRetries(t *testing.T) {
+	w := withTalker(t, run.Config{})
+	s := talk("Please fail.")
+	s.Retry = run.Retry{Attempts: 2}
+	id := w.enqueue(s)
+	r := w.finished(id)
+	w.wants(r, store.FailedRun, "the agent ended with exit status 3")
+	if r.Attempt != 2 {
+		t.Errorf("attempt %d", r.Attempt)
+	}
+	said := w.said(id)
+	for _, want := range []string{
+		`{"state":"QUEUED","message":"attempt 1 of 2 failed: the agent ended with exit status 3"}`,
+		`{"state":"INPROGRESS","message":"started, attempt 2 of 2"}`, "turn 3 of 3", `{"state":"FAILED","message":"the agent ended with exit status 3"}`,
+	} {
+		if !strings.Contains(said, want) {
+			t.Errorf("the transcript lacks %s\n%s", want, said)
+		}
+	}
+	if strings.Contains(said, "turn 6") {
+		t.Errorf("the second attempt has the workspace of the first:\n%s", said)
+	}
+	s = talk("Please wait.")
+	s.Retry = run.Retry{Attempts: 5}
+	for _, stop := range []func(store.RunID) error{
+		func(id store.RunID) error { return w.manager.Cancel(t.Context(), id) },
+		func(id store.RunID) error { return w.manager.Interrupt(t.Context(), id) },
+	} {
+		id := w.enqueue(s)
+		w.until("the agent waits", func() bool { return strings.Contains(w.said(id), "turn") })
+		if err := stop(id); err != nil {
+			t.Fatal(err)
+		}
+		if r := w.finished(id); r.State != store.Cancelled || r.Attempt != 1 {
+			t.Errorf("%s after attempt %d: %s", r.State, r.Attempt, r.StatusMessage)
+		}
+	}
+	s = run.Spec{Problem: "nothing starts it"}
+	s.Retry = run.Retry{Attempts: 5}
+	if r := w.finished(w.enqueue(s)); r.Attempt != 1 {
+		t.Errorf("a spec that cannot start is tried %d times", r.Attempt)
+	}
+}
+
+// TestRetryAfterServerDied: a run that the server left in progress is tried again only if
+// its definition allows it, and its transcript goes on.
+func TestRetryAfterServerDied(t *testing.T) {
+	w := newWorld(t)
+	s := run.Spec{Environment: environment("echo attempt")}
+	s.Retry = run.Retry{Attempts: 2}
+	id := w.enqueue(s)
+	leases, err := w.store.ClaimRuns(t.Context(), store.Claim{Worker: "dead", Most: 1, Lease: time.Hour})
+	if err != nil || len(leases) != 1 {
+		t.Fatal(leases, err)
+	}
+	for seq := range int64(3) {
+		if err := w.store.AppendEvents(t.Context(), leases[0], []store.Event{{Seq: seq + 1, Kind: "status", Data: []byte(`{"message":"old"}`)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.start(run.Config{MaxRuns: 1}, "")
+	r := w.finished(id)
+	w.wants(r, store.Succeeded, "")
+	if said := w.said(id); r.Attempt != 2 || strings.Count(said, "old") != 3 || !strings.Contains(said, "started, attempt 2 of 2") {
+		t.Errorf("attempt %d:\n%s", r.Attempt, said)
+	}
+}
+
+// TestRetryByHand: a person's retry is a new run of the same spec, and goes on in the
+// conversation only if asked.
+func TestRetryByHand(t *testing.T) {
+	w := withTalker(t, run.Config{})
+	id := w.enqueue(talk("Please fail."))
+	w.wants(w.finished(id), store.FailedRun, "exit status 3")
+	again := func(resume bool) *store.Run {
+		r, err := w.manager.Retry(t.Context(), w.read(id), run.Caller{CreatorKind: "user", CreatorName: "ada"}, resume)
+		if err != nil {
+			t.Fatal(err)
+		}
+		made, _, err := w.store.CreateRun(t.Context(), r, "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.manager.Wake()
+		return w.finished(made.ID)
+	}
+	fresh, resumed := again(false), again(true)
+	if fresh.RetryOf != id || fresh.SpecHash != resumed.SpecHash || fresh.CreatorName != "ada" || fresh.ConversationID != fresh.ID || resumed.ConversationID != id {
+		t.Errorf("fresh %+v\nresumed %+v", fresh, resumed)
+	}
+	if said := w.said(fresh.ID); !strings.Contains(said, "turn 3 of 3") {
+		t.Errorf("the fresh retry said %s", said)
+	}
+	if said := w.said(resumed.ID); !strings.Contains(said, "turn 6 of 6") {
+		t.Errorf("the resumed retry said %s", said)
+	}
+	running := w.enqueue(talk("Please wait."))
+	if _, err := w.manager.Retry(t.Context(), w.read(running), run.Caller{}, false); err == nil || !strings.Contains(err.Error(), "has not ended") {
+		t.Errorf("a run in progress: %v", err)
+	}
+}

@@ -1,0 +1,179 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"time"
+)
+
+// Lease is a worker's right to write about a run. Its token refuses the writes of a
+// worker that has lost the run and does not know it.
+type Lease struct {
+	RunID RunID
+	Token int64
+}
+
+// Claim says which runs a worker takes.
+type Claim struct {
+	Worker string
+	Most   int           // runs
+	Lease  time.Duration // how long they are the worker's
+	// PerAutomation is how many runs of one automation may be in progress. Further ones
+	// stay queued, and later runs of other automations are claimed. 0: no limit.
+	PerAutomation int
+}
+
+// ClaimRuns takes queued runs, oldest first.
+func (s *Store) ClaimRuns(ctx context.Context, claim Claim) ([]Lease, error) {
+	var claimed []Lease
+	err := s.do(ctx, func(ctx context.Context) error {
+		claimed = nil
+		ids, err := s.claimable(ctx, claim)
+		if err != nil {
+			return err
+		}
+		now := s.now()
+		for _, id := range ids {
+			lease := Lease{RunID: id}
+			err := s.row(ctx, `UPDATE runs SET state = 'INPROGRESS', started_at = $1, updated_at = $1, attempt = attempt + 1,
+				status_message = '', run_at = 0,
+				worker = $2, lease_token = lease_token + 1, lease_until = $3 WHERE id = $4 AND state IN ('QUEUED', 'HELD') RETURNING lease_token`,
+				[]any{micros(now), claim.Worker, micros(now.Add(claim.Lease)), id}, &lease.Token)
+			if err != nil {
+				return err
+			}
+			claimed = append(claimed, lease)
+		}
+		s.queued.Add(-int64(len(ids)))
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return claimed, nil
+}
+
+// maxHeads bounds how many groups of queued runs one claim looks at.
+const maxHeads = 1000
+
+// claimable are the runs that may start. Those of the highest priority come first; among
+// these, the runs of the automation with the fewest runs in progress; among these, the
+// oldest. So one automation with a long queue does not keep the others waiting. The runs
+// of one creator that no automation started count as one automation.
+func (s *Store) claimable(ctx context.Context, claim Claim) (ids []RunID, err error) {
+	if claim.Most <= 0 {
+		return nil, nil
+	}
+	heads, err := s.heads(ctx)
+	if err != nil || len(heads) == 0 {
+		return nil, err
+	}
+	inProgress := make(map[owner]int)
+	err = s.each(ctx, `SELECT g.factory, g.automation, CASE WHEN g.automation = '' THEN g.creator_name ELSE '' END, count(*) FROM runs r
+		JOIN run_groups g ON g.id = r.group_id WHERE r.state = 'INPROGRESS' AND r.state <> 'QUEUED' GROUP BY 1, 2, 3`, nil,
+		func(rows *sql.Rows) (bool, error) {
+			var o owner
+			var count int
+			err := rows.Scan(&o.factory, &o.automation, &o.creator, &count)
+			inProgress[o] = count
+			return true, err
+		})
+	for err == nil && len(ids) < claim.Most {
+		best := -1
+		for i, h := range heads {
+			running := inProgress[h.owner]
+			if h.owner.automation != "" && claim.PerAutomation > 0 && running >= claim.PerAutomation {
+				continue
+			}
+			if best < 0 || cmp.Or(cmp.Compare(heads[best].priority, h.priority), cmp.Compare(running, inProgress[heads[best].owner]),
+				cmp.Compare(h.id, heads[best].id)) < 0 {
+				best = i
+			}
+		}
+		if best < 0 {
+			break
+		}
+		h := &heads[best]
+		ids = append(ids, h.id)
+		inProgress[h.owner]++
+		if err = s.next(ctx, h); errors.Is(err, ErrNotFound) {
+			heads, err = slices.Delete(heads, best, best+1), nil
+		}
+	}
+	return ids, err
+}
+
+// owner is the automation or the creator whose runs share a turn.
+type owner struct{ factory, automation, creator string }
+
+// head is the first run of a group that may start: the oldest in the queue, or the first
+// held one whose time has come.
+type head struct {
+	id       RunID
+	at       int64 // of a held run: since when it may start; 0: it is in the queue
+	group    int64
+	owner    owner
+	priority int64
+}
+
+// next moves a head to the run behind it in its group. The error is ErrNotFound if there
+// is none.
+func (s *Store) next(ctx context.Context, h *head) error {
+	if h.at == 0 {
+		return s.row(ctx, "SELECT id FROM runs WHERE state = 'QUEUED' AND group_id = $1 AND id > $2 ORDER BY id LIMIT 1", []any{h.group, h.id}, &h.id)
+	}
+	return s.row(ctx, `SELECT run_at, id FROM runs WHERE state = 'HELD' AND group_id = $1 AND (run_at, id) > ($2, $3) AND run_at <= $4
+		ORDER BY run_at, id LIMIT 1`, []any{h.group, h.at, h.id, micros(s.now())}, &h.at, &h.id)
+}
+
+// The queries for the first run after a group, in the queue and among those that are held.
+const (
+	headColumns = `r.id, r.group_id, g.priority, g.factory, g.automation, CASE WHEN g.automation = '' THEN g.creator_name ELSE '' END
+		FROM runs r JOIN run_groups g ON g.id = r.group_id WHERE r.group_id > $1 AND r.state = `
+	headQueued = "SELECT 0, " + headColumns + "'QUEUED' ORDER BY r.group_id, r.id LIMIT 1"
+	headHeld   = "SELECT r.run_at, " + headColumns + "'HELD' ORDER BY r.group_id, r.run_at, r.id LIMIT 1"
+)
+
+// heads finds the first run of each group that may start. If there are more groups than
+// one claim looks at, the next claim continues with the others.
+func (s *Store) heads(ctx context.Context) ([]head, error) {
+	queued, err := s.headsOf(ctx, headQueued, &s.lastHead)
+	if err != nil {
+		return nil, err
+	}
+	waiting, err := s.headsOf(ctx, headHeld, &s.lastHeld)
+	now := micros(s.now())
+	return append(queued, slices.DeleteFunc(waiting, func(h head) bool { return h.at > now })...), err
+}
+
+// headsOf finds the first runs of up to maxHeads groups, by a query for the first one
+// after a group. last is the group at which the claim before stopped, if it left some out.
+func (s *Store) headsOf(ctx context.Context, query string, last *int64) (heads []head, err error) {
+	after := *last
+	for wrapped := false; len(heads) < maxHeads; {
+		var h head
+		err := s.row(ctx, query, []any{after}, &h.at, &h.id, &h.group, &h.priority, &h.owner.factory, &h.owner.automation, &h.owner.creator)
+		if errors.Is(err, ErrNotFound) {
+			if wrapped || *last == 0 {
+				*last = 0
+				return heads, nil
+			}
+			wrapped, after = true, 0
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if wrapped && h.group > *last {
+			*last = 0
+			return heads, nil
+		}
+		heads = append(heads, h)
+		after = h.group
+	}
+	*last = after
+	return heads, nil
+}

@@ -1,0 +1,195 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+// Errors about conversations.
+var (
+	ErrNoSession = errors.New("the conversation has no session")
+	ErrExpired   = errors.New("the conversation has expired")
+)
+
+// held is the state of a run that waits for a time or for another run. It is in other
+// indexes than the queue, so that no claim passes by it again and again. Outside the store
+// it is Queued.
+const held RunState = "HELD"
+
+// untilReleased is the time until which a run waits for the run before it.
+const untilReleased = math.MaxInt64
+
+// Session is what a harness keeps of a conversation, by which it goes on.
+type Session struct{ Harness, ID string }
+
+// Conversation is the runs that go on with one session, the oldest first.
+type Conversation struct {
+	ID      RunID // of the first run
+	Session *Session
+	Runs    []*Run
+}
+
+// ofConversation are the ids and states of its runs. It takes its id twice: one index has
+// the first run, another one the others.
+const ofConversation = `SELECT id, state, run_at, finished_at FROM runs WHERE id = $1
+	UNION ALL SELECT id, state, run_at, finished_at FROM runs WHERE conversation_id = $2 AND conversation_id <> 0`
+
+// Conversation reads the conversation to which a run belongs. Runs that were deleted with
+// their age are missing.
+func (s *Store) Conversation(ctx context.Context, of RunID) (*Conversation, error) {
+	r, err := s.Run(ctx, of)
+	if err != nil {
+		return nil, err
+	}
+	c := &Conversation{ID: r.ConversationID}
+	c.Runs, err = list(ctx, s, scanRun, selectRun+" WHERE r.id IN (SELECT id FROM ("+ofConversation+")) ORDER BY r.id", c.ID, c.ID)
+	if err != nil {
+		return nil, err
+	}
+	session, err := s.SessionOf(ctx, c.ID)
+	switch {
+	case err == nil:
+		c.Session = &session
+	case !errors.Is(err, ErrNotFound):
+		return nil, err
+	}
+	return c, nil
+}
+
+// SessionOf reads the session of a conversation. The error is ErrNotFound if there is none.
+func (s *Store) SessionOf(ctx context.Context, conversation RunID) (Session, error) {
+	return first(list(ctx, s, scanSession, "SELECT harness, session FROM conversations WHERE id = $1", conversation))
+}
+
+func scanSession(rows *sql.Rows) (session Session, err error) {
+	err = rows.Scan(&session.Harness, &session.ID)
+	return session, err
+}
+
+// SetSession records the session by which the conversation of a run goes on. The newest
+// counts.
+func (s *Store) SetSession(ctx context.Context, l Lease, session Session) error {
+	return s.do(ctx, func(ctx context.Context) error {
+		if err := s.fenced(ctx, l, "UPDATE runs SET updated_at = $1", micros(s.now())); err != nil {
+			return err
+		}
+		return s.exec(ctx, `INSERT INTO conversations (id, harness, session)
+			SELECT CASE conversation_id WHEN 0 THEN id ELSE conversation_id END, $1, $2 FROM runs WHERE id = $3
+			ON CONFLICT (id) DO UPDATE SET harness = excluded.harness, session = excluded.session`, session.Harness, session.ID, l.RunID)
+	})
+}
+
+// join makes a new run the last one of its conversation. Until the runs before it have
+// ended, it is held. If all have ended, there must be a session, and the last end must not
+// be before endedAfter. It runs on the writer.
+func (s *Store) join(ctx context.Context, id, conversation RunID, endedAfter time.Time) error {
+	var last, before RunID // the last run, and the last one that has not ended
+	var ended int64
+	err := s.each(ctx, ofConversation, []any{conversation, conversation},
+		func(rows *sql.Rows) (bool, error) {
+			var r RunID
+			var state RunState
+			var at, finished int64
+			err := rows.Scan(&r, &state, &at, &finished)
+			last, ended = max(last, r), max(ended, finished)
+			if !state.Terminal() {
+				before = max(before, r)
+			}
+			return true, err
+		})
+	if err != nil {
+		return err
+	}
+	if last == 0 {
+		return fmt.Errorf("the conversation %s: %w", conversation, ErrNotFound)
+	}
+	if before == 0 {
+		if ended < micros(endedAfter) {
+			return fmt.Errorf("%w: its last run, %s, ended at %s", ErrExpired, last, timeOf(ended).Format(time.RFC3339))
+		}
+		var session string
+		err := s.row(ctx, "SELECT session FROM conversations WHERE id = $1", []any{conversation}, &session)
+		if errors.Is(err, ErrNotFound) {
+			return fmt.Errorf("%w: %s ended before its agent had begun one", ErrNoSession, last)
+		}
+		if err != nil {
+			return err
+		}
+		return s.exec(ctx, "UPDATE runs SET conversation_id = $1 WHERE id = $2", conversation, id)
+	}
+	return s.exec(ctx, "UPDATE runs SET conversation_id = $1, state = 'HELD', run_at = $2, status_message = $3 WHERE id = $4",
+		conversation, untilReleased, "waits for "+before.String()+", which is before it in the conversation", id)
+}
+
+// ended does what follows from the end of a run: the next run of its conversation may
+// start, and whoever wants to know is told. It runs on the writer.
+func (s *Store) ended(ctx context.Context, id RunID) error {
+	conversation := id
+	err := s.row(ctx, "SELECT CASE conversation_id WHEN 0 THEN id ELSE conversation_id END FROM runs WHERE id = $1", []any{id}, &conversation)
+	if err != nil {
+		return err
+	}
+	var next RunID // the first one that has not ended
+	var at int64
+	err = s.each(ctx, ofConversation+" ORDER BY id", []any{conversation, conversation}, func(rows *sql.Rows) (bool, error) {
+		var r RunID
+		var state RunState
+		var runAt, finished int64
+		err := rows.Scan(&r, &state, &runAt, &finished)
+		if err == nil && !state.Terminal() {
+			next, at = r, runAt
+		}
+		return next == 0, err
+	})
+	if err == nil && next != 0 && at == untilReleased {
+		err = s.exec(ctx, "UPDATE runs SET run_at = $1, updated_at = $1, status_message = '' WHERE id = $2 AND state = 'HELD'", micros(s.now()), next)
+	}
+	if err != nil {
+		return err
+	}
+	return s.notice(ctx, id)
+}
+
+// Retry says how often a run that fails is tried again.
+type Retry struct {
+	Attempts int64         `json:"attempts"` // in all
+	Delay    time.Duration `json:"delay_ns"` // before the second attempt; it doubles from then on
+}
+
+// maxDelay bounds the time between two attempts.
+const maxDelay = 24 * time.Hour
+
+// after is the time between an attempt and the next one.
+func (r Retry) after(attempt int64) time.Duration {
+	delay := r.Delay
+	for ; attempt > 1 && delay < maxDelay; attempt-- {
+		delay *= 2
+	}
+	return min(delay, maxDelay)
+}
+
+// again holds a run in progress for its next attempt, if its spec allows one and nobody
+// has asked it to stop. next is when that may start. It runs on the writer.
+func (s *Store) again(ctx context.Context, id RunID, message string) (next time.Time, err error) {
+	r := NewRun{}
+	var hash []byte
+	var attempt int64
+	var stop Stop
+	if err := s.row(ctx, "SELECT spec_hash, attempt, cancel_requested FROM runs WHERE id = $1", []any{id}, &hash, &attempt, &stop); err != nil {
+		return next, err
+	}
+	copy(r.SpecHash[:], hash)
+	fields, err := s.specFields(ctx, &r)
+	if err != nil || stop != NoStop || attempt >= fields.Retry.Attempts {
+		return next, err
+	}
+	now := s.now()
+	next = now.Add(fields.Retry.after(attempt))
+	s.queued.Add(1)
+	return next, s.exec(ctx, `UPDATE runs SET state = 'HELD', run_at = $1, status_message = $2, updated_at = $3, lease_token = lease_token + 1 WHERE id = $4`,
+		micros(next), fmt.Sprintf("attempt %d of %d failed: %s", attempt, fields.Retry.Attempts, message), micros(now), id)
+}
