@@ -6,31 +6,58 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"html"
 	"net/url"
+	"regexp"
 	"strings"
 )
 
-// forms are the encodings in which programs commonly print a value: base64 at
-// any alignment and wrapped, hex, percent encoding, and JSON string escapes.
-func forms(text string) []string {
-	var all []string
+// form is a text in which a value may be printed.
+type form struct {
+	text  string
+	wraps bool // line breaks may be anywhere in it
+}
+
+// forms are the encodings in which programs commonly print a value: base64 at any
+// alignment, hex, percent encoding, string escapes of JSON, and what shells and HTML make
+// of it.
+func forms(text string) []form {
+	var wrapping, all []string
 	for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 		for offset := range 3 {
 			padded := append(make([]byte, offset), text...)
 			// Characters that also hold bits of a neighbour are left out.
 			from, to := (offset*8+5)/6, len(padded)*8/6
-			all = append(all, encoding.EncodeToString(padded)[from:to])
+			wrapping = append(wrapping, encoding.EncodeToString(padded)[from:to])
 		}
 	}
-	all = append(all, wrapped(all[0])...)
+	all = append(all, wrapped(wrapping[0])...)
 	hexed := hex.EncodeToString([]byte(text))
-	all = append(all, hexed, strings.ToUpper(hexed))
+	wrapping = append(wrapping, hexed, strings.ToUpper(hexed), strings.TrimSpace(hexPairs.ReplaceAllString(hexed, "$0 ")))
 	all = append(all, percent(text)...)
-	return append(all, quoted(text)...)
+	all = append(all, quoted(text)...)
+	all = append(all, shell(text)...)
+	all = append(all, markup(text)...)
+	var out []form
+	for _, text := range all {
+		out = append(out, form{text: text})
+	}
+	for _, text := range wrapping {
+		// A break among the first characters would hide the beginning from the index, so
+		// each of them may be the first.
+		for from := range min(indexed, len(text)) {
+			if text[from] != ' ' {
+				out = append(out, form{text: text[from:], wraps: true})
+			}
+		}
+	}
+	return out
 }
 
+var hexPairs = regexp.MustCompile("..")
+
 // wrapped are the lines of a long base64 text, as base64(1) (76 characters) and PEM
-// writers (64) break it.
+// writers (64) break it, in case only some of them are printed.
 func wrapped(text string) []string {
 	var lines []string
 	for _, width := range []int{64, 76} {
@@ -113,4 +140,47 @@ func ascii(escaped string) string {
 		}
 	}
 	return out.String()
+}
+
+// shell are the words that a shell reads as the text: in single quotes, in double quotes,
+// with backslashes (printf %q), and as bash writes control characters ($'…').
+func shell(text string) []string {
+	slashed := func(special string) string {
+		var out strings.Builder
+		for i := range len(text) {
+			if strings.IndexByte(special, text[i]) >= 0 {
+				out.WriteByte('\\')
+			}
+			out.WriteByte(text[i])
+		}
+		return out.String()
+	}
+	var dollar strings.Builder
+	for i := range len(text) {
+		switch c := text[i]; {
+		case c == '\n':
+			dollar.WriteString(`\n`)
+		case c == '\t':
+			dollar.WriteString(`\t`)
+		case c == '\'' || c == '\\':
+			dollar.Write([]byte{'\\', c})
+		case c < ' ' || c >= 0x7f:
+			fmt.Fprintf(&dollar, `\%03o`, c)
+		default:
+			dollar.WriteByte(c)
+		}
+	}
+	return []string{
+		strings.ReplaceAll(text, `'`, `'\''`), strings.ReplaceAll(text, `'`, `'"'"'`), slashed("\"\\$`"), dollar.String(),
+		slashed(" \t'\"\\|&;()<>!{}*[]?^$`,"), slashed("'\\"),
+	}
+}
+
+// markup is the text in HTML and XML, by the names and by the numbers of characters.
+func markup(text string) []string {
+	all := []string{html.EscapeString(text)}
+	for _, quotes := range [][2]string{{`"`, "'"}, {"&quot;", "&apos;"}, {"&quot;", "&#x27;"}, {"&quot;", "'"}} {
+		all = append(all, strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, quotes[0], "'", quotes[1]).Replace(text))
+	}
+	return all
 }

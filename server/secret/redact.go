@@ -1,6 +1,7 @@
 package secret
 
 import (
+	"encoding/binary"
 	"io"
 	"slices"
 	"strings"
@@ -13,24 +14,29 @@ const (
 )
 
 // Redactor hides values in text: unencoded, per line, and in the encodings in which
-// programs commonly print them (forms). It does not hide a value that a program
-// transforms in another way. It is safe for concurrent use.
+// programs commonly print them (forms). It also hides what has the form of a well-known
+// kind of credential (tokens). It does not hide a value that a program transforms in
+// another way. It is safe for concurrent use.
 //
 // If hidden texts overlap, everything that any of them covers is hidden, so that no
 // part of one stays.
 type Redactor struct {
-	byFirst [256][]string        // needles by first byte, longest first
-	pairs   [1 << 16 / 64]uint64 // the first two bytes of any needle, as a set
+	forms   map[uint32][]form // by their first bytes
+	starts  map[string]bool   // what forms begin with, if it is shorter than that
+	present [1 << 16 / 64]uint64
 }
+
+// indexed is how many bytes of a text the index looks at. No form is shorter.
+const indexed = minExact
 
 // NewRedactor makes a Redactor for the values.
 func NewRedactor(values ...Value) *Redactor {
-	r := &Redactor{}
+	r := &Redactor{forms: make(map[uint32][]form), starts: make(map[string]bool)}
 	for _, v := range values {
-		r.add(v.text, minExact)
-		r.add(strings.TrimSpace(v.text), minExact) // a shell drops the last line's end
+		r.add(form{text: v.text}, minExact)
+		r.add(form{text: strings.TrimSpace(v.text)}, minExact) // a shell drops the last line's end
 		for line := range strings.Lines(v.text) {
-			r.add(strings.TrimSpace(line), minEncoded)
+			r.add(form{text: strings.TrimSpace(line)}, minEncoded)
 		}
 		if len(v.text) < minEncoded {
 			continue
@@ -44,20 +50,35 @@ func NewRedactor(values ...Value) *Redactor {
 			}
 		}
 	}
-	for i := range r.byFirst {
-		slices.SortFunc(r.byFirst[i], func(a, b string) int { return len(b) - len(a) })
+	for start := range tokens {
+		r.mark(start)
 	}
 	return r
 }
 
-func (r *Redactor) add(needle string, shortest int) {
-	if len(needle) < shortest || slices.Contains(r.byFirst[needle[0]], needle) {
+func (r *Redactor) add(f form, shortest int) {
+	if len(f.text) < shortest {
 		return
 	}
-	r.byFirst[needle[0]] = append(r.byFirst[needle[0]], needle)
-	pair := int(needle[0])<<8 | int(needle[1])
-	r.pairs[pair/64] |= 1 << (pair % 64)
+	start := binary.LittleEndian.Uint32([]byte(f.text[:indexed]))
+	if slices.Contains(r.forms[start], f) {
+		return
+	}
+	r.forms[start] = append(r.forms[start], f)
+	r.mark(start)
+	for n := 1; n < indexed; n++ {
+		r.starts[f.text[:n]] = true
+	}
 }
+
+// mark lets the scan look closer where a text begins with start.
+func (r *Redactor) mark(start uint32) {
+	h := hash(start)
+	r.present[h/64] |= 1 << (h % 64)
+}
+
+// hash spreads the first bytes of a text over the bits of present.
+func hash(start uint32) uint32 { return start * 0x9E3779B1 >> 16 }
 
 // Redact returns text with every hidden value replaced.
 func (r *Redactor) Redact(text []byte) []byte {
@@ -69,21 +90,22 @@ func (r *Redactor) Redact(text []byte) []byte {
 // scan is the position of a Redactor in a text.
 type scan struct {
 	redactor *Redactor
-	covered  int // bytes at the front of the text that a match already covers
+	covered  int     // bytes at the front of the text that a match already covers
+	before   [2]byte // the bytes before the text
 }
 
 // redact appends the redacted text to out. Unless the text is final, it stops where a
 // value could begin that is cut off at the end of the text, and returns the rest. Each
-// decision depends only on the bytes from its position on, so a stream is redacted like
-// the whole text, wherever it is cut.
+// decision depends only on the bytes from its position on and the two before, so a stream
+// is redacted like the whole text, wherever it is cut.
 func (s *scan) redact(out, text []byte, final bool) (_, rest []byte) {
 	r := s.redactor
 	clear := 0 // text[clear:i] is to be copied
 	i := 0
 	for ; i < len(text); i++ {
-		if i+1 < len(text) {
-			pair := int(text[i])<<8 | int(text[i+1])
-			if r.pairs[pair/64]&(1<<(pair%64)) == 0 {
+		if i+indexed <= len(text) {
+			h := hash(binary.LittleEndian.Uint32(text[i:]))
+			if r.present[h/64]&(1<<(h%64)) == 0 {
 				if s.covered > 0 {
 					s.covered--
 					clear = i + 1
@@ -91,7 +113,7 @@ func (s *scan) redact(out, text []byte, final bool) (_, rest []byte) {
 				continue
 			}
 		}
-		n, open := r.at(text[i:])
+		n, open := r.at(text[i:], s.last(text[:i]))
 		if open && !final {
 			break
 		}
@@ -103,21 +125,89 @@ func (s *scan) redact(out, text []byte, final bool) (_, rest []byte) {
 			clear = i + 1
 		}
 	}
+	s.before = s.last(text[:i])
 	return append(out, text[clear:i]...), text[i:]
 }
 
-// at returns the length of the longest needle with which text begins, and whether a
-// longer one could match if there were more text.
-func (r *Redactor) at(text []byte) (n int, open bool) {
-	for _, needle := range r.byFirst[text[0]] {
-		switch {
-		case len(needle) > len(text):
-			open = open || needle[:len(text)] == string(text)
-		case needle == string(text[:len(needle)]):
-			return len(needle), open
+// last are the last bytes of the text, or before it.
+func (s *scan) last(text []byte) [2]byte {
+	switch n := len(text); n {
+	case 0:
+		return s.before
+	case 1:
+		return [2]byte{s.before[1], text[0]}
+	default:
+		return [2]byte{text[n-2], text[n-1]}
+	}
+}
+
+// at returns how many bytes at the beginning of text are hidden, and whether it could be
+// more if there were more text.
+func (r *Redactor) at(text []byte, before [2]byte) (n int, open bool) {
+	if len(text) < indexed {
+		return 0, r.starts[string(text)] || follows(before) && tokenStarts[string(text)]
+	}
+	start := binary.LittleEndian.Uint32(text)
+	for _, f := range r.forms[start] {
+		length, more := f.match(text)
+		n, open = max(n, length), open || more
+	}
+	if follows(before) {
+		for _, match := range tokens[start] {
+			length, more := match(text)
+			n, open = max(n, length), open || more
 		}
 	}
-	return 0, open
+	return n, open
+}
+
+// maxBreak bounds what is taken for a line break, in bytes.
+const maxBreak = 8
+
+// match returns the length of the form at the beginning of text, and whether the form
+// could be there if there were more text.
+func (f form) match(text []byte) (n int, open bool) {
+	if !f.wraps {
+		if len(text) < len(f.text) {
+			return 0, f.text[:len(text)] == string(text)
+		}
+		if string(text[:len(f.text)]) == f.text {
+			return len(f.text), false
+		}
+		return 0, false
+	}
+	at, gap := 0, 0
+	for i := 0; i < len(text); {
+		if text[i] == f.text[at] {
+			i, at, gap = i+1, at+1, 0
+			if at == len(f.text) {
+				return i, false
+			}
+			continue
+		}
+		skip := lineBreak(text[i:])
+		if gap += skip; skip == 0 || at < indexed || gap > maxBreak {
+			return 0, false
+		}
+		i += skip
+	}
+	return 0, true
+}
+
+// lineBreak is the length of a line break at the beginning of text, or of a part of one.
+// It may be written as in a string of JSON.
+func lineBreak(text []byte) int {
+	switch {
+	case text[0] == '\n' || text[0] == '\r':
+		return 1
+	case text[0] != '\\':
+		return 0
+	case len(text) == 1 || text[1] == '\\': // a backslash is escaped where a string is in a string
+		return 1
+	case text[1] == 'n' || text[1] == 'r':
+		return 2
+	}
+	return 0
 }
 
 // Writer redacts a stream, also where a value is split over writes. It holds back only

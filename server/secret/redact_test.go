@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"net/url"
-	"slices"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -29,7 +31,7 @@ func mustJSON(t *testing.T, v any) string {
 // TestRedact: the forms in which a secret must not come through (SPEC 9.5). What
 // surrounds it stays as it is.
 func TestRedact(t *testing.T) {
-	r := NewRedactor(New(awkward), New("tiny"), New("abc"), New(""), New(pem), New("with-newline\n"))
+	r := NewRedactor(New(awkward), New("tiny"), New("abc"), New(""), New(pem), New("with-newline\n"), New("it's-a-secret"))
 	encoded := base64.StdEncoding.EncodeToString([]byte(pem))
 	for name, shown := range map[string]string{
 		"exact":                awkward,
@@ -52,6 +54,18 @@ func TestRedact(t *testing.T) {
 		"base64 of 76 columns": encoded[:76],
 		"base64, next line":    strings.TrimRight(encoded[76:], "="),
 		"base64 of 64 columns": encoded[64:128],
+		"od":                   "70 40 73 73 2f 77 22 6f 72 64 2b 3c c3 a9 f0 9f\n 98 80 3e 20 21",
+		"xxd -p":               hex.EncodeToString([]byte(awkward))[:20] + "\n" + hex.EncodeToString([]byte(awkward))[20:],
+		"HTML":                 `p@ss/w&#34;ord+&lt;é😀&gt; !`,
+		"HTML by names":        `p@ss/w&quot;ord+&lt;é😀&gt; !`,
+		"HTML text":            `p@ss/w"ord+&lt;é😀&gt; !`,
+		"printf %q":            `p@ss/w\"ord+\<é😀\>\ \!`,
+		"shell, double quotes": `p@ss/w\"ord+<é😀> !`,
+		"shell, octal":         `p@ss/w"ord+<\303\251\360\237\230\200> !`,
+		"shell, quotes":        `it'\''s-a-secret`,
+		"shell, other quotes":  `it'"'"'s-a-secret`,
+		"HTML, apostrophe":     "it&#39;s-a-secret",
+		"repr of Python":       `it\'s-a-secret`,
 	} {
 		got := string(r.Redact([]byte("before " + shown + " after")))
 		if !strings.Contains(got, hidden) || strings.Contains(got, shown) || !strings.HasPrefix(got, "before ") || !strings.HasSuffix(got, " after") {
@@ -138,15 +152,133 @@ func TestRedactWriterReportsErrors(t *testing.T) {
 	}
 }
 
-// redactSimply is what Redact should do, in the simplest way: cover every
-// occurrence of every needle, and replace each run of overlapping ones.
-func redactSimply(needles []string, text []byte) []byte {
-	ends := make([]int, len(text)) // of the longest needle that begins there
-	for at := range text {
-		for _, needle := range needles {
-			if bytes.HasPrefix(text[at:], []byte(needle)) {
-				ends[at] = max(ends[at], at+len(needle))
+// TestRedactWrapped: base64 and hex of a text that has a secret somewhere are broken into
+// lines of any width, and no more of the secret stays than the two characters that also
+// hold bits of its neighbours, and at most three before a break.
+func TestRedactWrapped(t *testing.T) {
+	const value = "Zq7-secret-0123456789-of-some-length"
+	r := NewRedactor(New(value))
+	for _, lineEnd := range []string{"\n", "\r\n", `\n`, `\r\n`, `\\n`} {
+		for _, width := range []int{60, 64, 76} {
+			for before := range 80 {
+				text := strings.Repeat("b", before) + value + "after that"
+				for name, encoded := range map[string]string{
+					"base64": base64.StdEncoding.EncodeToString([]byte(text)), "hex": hex.EncodeToString([]byte(text)),
+				} {
+					var lines []string
+					for len(encoded) > width {
+						lines, encoded = append(lines, encoded[:width]), encoded[width:]
+					}
+					got := string(r.Redact([]byte(strings.Join(append(lines, encoded), lineEnd))))
+					most := len(hidden) + base64.StdEncoding.EncodedLen(before+12) + 12 + 3*len(lineEnd)
+					if !strings.Contains(got, hidden) || name == "base64" && len(got) > most {
+						t.Fatalf("%s of %d columns after %d bytes, %q: %d bytes are left of at most %d: %s", name, width, before, lineEnd, len(got), most, got)
+					}
+				}
 			}
+		}
+	}
+}
+
+// TestRedactTokens: credentials of well-known kinds are hidden though nobody granted them.
+// The test makes them up at run time, so that no scanner takes them for real.
+func TestRedactTokens(t *testing.T) {
+	r := NewRedactor()
+	body := strings.Repeat("aB3dE6gH9j", 12)
+	key := "-----BEGIN RSA PRIVATE KEY-----\n" + strings.Repeat(strings.Repeat("MIIEpAIB", 8)+"\n", 25) + "-----END RSA PRIVATE KEY-----"
+	for _, token := range []string{
+		"sk-ant-" + "api03-" + body[:93] + "AA", "sk-proj-" + body, "ghp_" + body[:36], "ghs_" + body[:36], "github_pat_" + body[:22] + "_" + body[:59],
+		"glpat-" + body[:20], "xoxb-" + "123456789012-123456789012-" + body[:24], "AKIA" + "QWERTYUIOPASDF12", "AIza" + body[:35], "npm_" + body[:36],
+		"hf_" + strings.Repeat("abCD", 9)[:34], "sk_live_" + body[:24], "dop_v1_" + strings.Repeat("0a", 32), NewToken("thk"), NewToken("ths"),
+		"eyJhbGciOiJIUzI1NiJ9." + "eyJzdWIiOiIxMjM0NTY3ODkwIn0." + body[:43], key, strings.ReplaceAll(key, "\n", `\n`),
+	} {
+		for _, around := range []string{" %s ", "%s", `{"a":"x\n%s","b":1}`, "TOKEN=%s\n", "https://x:%s@example.com/", "'%s'", "(%s).", "Bearer %s,"} {
+			before, after, _ := strings.Cut(around, "%s")
+			text := before + token + after
+			want := before + hidden + after
+			if got := string(r.Redact([]byte(text))); got != want {
+				t.Errorf("%.60q became %.100q, want %q", text, got, want)
+			}
+			for _, cut := range []int{1, 2, 3, 4, 5, len(text) / 2, len(text) - 1} {
+				var out bytes.Buffer
+				w := r.Writer(&out)
+				for _, part := range []string{text[:cut], text[cut:]} {
+					if _, err := w.Write([]byte(part)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := w.Flush(); err != nil || out.String() != want {
+					t.Errorf("%.60q, cut at %d, became %.100q", text, cut, out.String())
+				}
+			}
+		}
+	}
+	for _, plain := range []string{
+		"sk-ant-", "sk-ant-api03", "task-ant-" + body, "ghp_short", "xghp_" + body[:36], "ghp_" + body[:36] + strings.Repeat("_x", 3), "AKIA" + "QWERTYUIOPASDF123",
+		"AKIA Q", "-----BEGIN CERTIFICATE-----\n" + body + "\n-----END CERTIFICATE-----", "-----BEGIN PUBLIC KEY-----\n" + body,
+		`block.Type != "-----BEGIN PRIVATE KEY-----" || true`, "eyJhbGciOiJIUzI1NiJ9", "eyJhbGciOiJIUzI1NiJ9.x.y", "npm_config_registry_and_a_long_variable_name",
+		"eyJ" + strings.Repeat("h", 5000), "-----BEGIN " + strings.Repeat("A", 5000), "hf_transformers_are_not_a_secret_at_all",
+	} {
+		if got := string(r.Redact([]byte(plain))); got != plain {
+			t.Errorf("%.60q became %.100q", plain, got)
+		}
+	}
+}
+
+// TestRedactLeavesOrdinaryText: what agents print most has nothing that looks like a
+// credential: source text and lock files.
+func TestRedactLeavesOrdinaryText(t *testing.T) {
+	r := NewRedactor()
+	goroot, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var files []string
+	src := filepath.Join(strings.TrimSpace(string(goroot)), "src")
+	for _, pattern := range []string{
+		filepath.Join(src, "net", "http", "*.go"), filepath.Join(src, "encoding", "*", "*.go"), "../../go.sum", "../../tools/go.sum", "../../testdata/npm/*/package-lock.json", "../../docs/*.md",
+	} {
+		found, err := filepath.Glob(pattern)
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s: %d files, %v", pattern, len(found), err)
+		}
+		files = append(files, found...)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := r.Redact(text)
+		keys := bytes.Count(text, []byte("PRIVATE KEY-----\n")) / 2 // of tests
+		if n := bytes.Count(got, []byte(hidden)) - bytes.Count(text, []byte(hidden)); n > keys {
+			at := bytes.Index(got, []byte(hidden))
+			t.Errorf("%s: %d times, first after %q", file, n, got[max(0, at-80):at])
+		}
+	}
+}
+
+// redactSimply is what Redact should do, in the simplest way: cover every occurrence of
+// every form and every credential, and replace each run of overlapping ones.
+func redactSimply(r *Redactor, text []byte) []byte {
+	ends := make([]int, len(text)) // of the longest match that begins there
+	for at := range text {
+		for _, forms := range r.forms {
+			for _, f := range forms {
+				n, _ := f.match(text[at:])
+				ends[at] = max(ends[at], at+n)
+			}
+		}
+		if before := (&scan{}).last(text[:at]); follows(before) {
+			for _, matchers := range tokens {
+				for _, match := range matchers {
+					n, _ := match(text[at:])
+					ends[at] = max(ends[at], at+n)
+				}
+			}
+		}
+		if ends[at] == at {
+			ends[at] = 0
 		}
 	}
 	var out []byte
@@ -171,9 +303,11 @@ func FuzzRedactor(f *testing.F) {
 	f.Add([]byte("say hunter2222 and hunter2hunter2222abcd"), []byte{3, 1, 7})
 	f.Add([]byte("aHVudGVyMjIyMg== hunter222"), []byte{1})
 	f.Add([]byte("aaaaaaabaaaaaaaaaaaaaaa%2f"), []byte{5, 2})
+	f.Add([]byte("aHVudG\nVyMj\r\nIyMg== x AKIAABCDEFGHIJKLMNOP ghp_0123456789abcdefghijklmnopqrstuvwxyz"), []byte{1})
+	f.Add([]byte("-----BEGIN PRIVATE KEY-----\n"+strings.Repeat("MIIE", 30)+"\n-----END PRIVATE KEY-----\n"), []byte{7})
+	f.Add([]byte("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c"), []byte{2})
 	f.Add([]byte(`{"k":"q\"\/é\n hunter2222"} 68756e7465723232323200`), []byte{})
 	r := NewRedactor(New("hunter2222"), New("2222abcd"), New("aaaaaaaa"), New("aaaab"), New("q\"/é\n hunter"), New("abab"))
-	needles := slices.Concat(r.byFirst[:]...)
 	f.Fuzz(func(t *testing.T, text, cuts []byte) {
 		var out bytes.Buffer
 		w := r.Writer(&out)
@@ -196,13 +330,15 @@ func FuzzRedactor(f *testing.F) {
 		if !bytes.Equal(out.Bytes(), whole) {
 			t.Errorf("%q: streamed %q, whole %q", text, out.Bytes(), whole)
 		}
-		if want := redactSimply(needles, text); !bytes.Equal(whole, want) {
+		if want := redactSimply(r, text); !bytes.Equal(whole, want) {
 			t.Errorf("%q: %q, simply %q", text, whole, want)
 		}
 		for _, piece := range bytes.Split(whole, []byte(hidden)) {
-			for _, needle := range needles {
-				if bytes.Contains(piece, []byte(needle)) {
-					t.Errorf("%q: %q is left in %q", text, needle, whole)
+			for _, forms := range r.forms {
+				for _, f := range forms {
+					if bytes.Contains(piece, []byte(f.text)) {
+						t.Errorf("%q: %q is left in %q", text, f.text, whole)
+					}
 				}
 			}
 		}

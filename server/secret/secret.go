@@ -2,8 +2,9 @@
 // not print itself, the key that seals values at rest, the tokens that this server
 // gives out, and the redactor that removes granted secrets from transcripts.
 //
-// The redactor finds a secret and its common encodings. It cannot find a secret that
-// the agent changed in another way, and does not hide values of less than 4 bytes.
+// The redactor finds a secret and its common encodings, and well-known kinds of
+// credentials. It cannot find a secret that the agent changed in another way, and does not
+// hide values of less than 4 bytes.
 package secret
 
 import (
