@@ -88,6 +88,8 @@ func (s *serving) sharedFlags(f *pflag.FlagSet, listen string) {
 		"network connections at once from one address (IPv6: from one /64), except loopback and trusted proxies; 0: no such limit")
 	f.IntVar(&s.runs.MaxRuns, "max-runs", 4, "runs at once; 0: queue and start none")
 	f.IntVar(&s.runs.MaxPerAutomation, "max-runs-per-automation", 0, "runs of one automation at once; 0: no such limit")
+	f.Float64Var(&s.runs.Budget.USDPerDay, "budget-usd-per-day", 0, "dollars that all runs may use on a day (UTC), as far as their agents tell; then runs are stopped and none starts. 0: no limit")
+	f.Int64Var(&s.runs.Budget.TokensPerDay, "budget-tokens-per-day", 0, "the same in tokens")
 	f.DurationVar(&s.keep.Runs, "keep-runs", 90*24*time.Hour, "how long ended runs are kept; 0: for good")
 	f.DurationVar(&s.keep.Transcripts, "keep-transcripts", 0, "how long the transcripts of ended runs are kept; 0: as long as the run")
 	f.DurationVar(&s.runs.KeepWorkspaces, "keep-sessions", run.DefaultKeepWorkspaces,

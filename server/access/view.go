@@ -3,6 +3,7 @@ package access
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -374,6 +375,13 @@ func (v *View) CreateRun(ctx context.Context, r store.NewRun, key string, body [
 	}
 	if key != "" {
 		key = cmp.Or(v.KeyID.String(), v.Name) + "\x00" + key
+	}
+	until, err := v.data.cfg.Runs.CheckBudget(ctx)
+	if errors.Is(err, run.ErrBudget) {
+		err = api.Refuse(api.BudgetExceeded, err.Error()+"; the next day begins at "+until.Format(time.RFC3339))
+	}
+	if err != nil {
+		return nil, false, false, err
 	}
 	made, created, err = v.data.cfg.Store.CreateRun(ctx, r, key, body)
 	full = v.data.cfg.Runs.AtCapacity()

@@ -22,6 +22,7 @@ const (
 	DataDamaged            Code = "stored-data-damaged"
 	Unavailable            Code = "resource-unavailable"
 	IdempotencyMismatch    Code = "idempotency-key-mismatch"
+	BudgetExceeded         Code = "budget-exceeded"
 )
 
 // kinds describes each code. The field retryable tells whether the same request may
@@ -44,6 +45,7 @@ var kinds = map[Code]struct {
 	InternalError:          {http.StatusInternalServerError, "Internal error", true},
 	DataDamaged:            {http.StatusInternalServerError, "Stored data is damaged", false},
 	Unavailable:            {http.StatusServiceUnavailable, "Unavailable", true},
+	BudgetExceeded:         {http.StatusTooManyRequests, "Budget exceeded", false},
 	IdempotencyMismatch:    {http.StatusUnprocessableEntity, "Idempotency-Key used with another request", false},
 }
 

@@ -29,6 +29,11 @@ type attempt struct {
 	cancel  context.CancelCauseFunc
 	logger  *slog.Logger
 	session store.Session // that is recorded
+
+	budget    factory.Budget
+	automated bool           // an automation started the run, whose budget of a day counts too
+	earlier   store.Spending // of the attempts before
+	charged   event.Usage    // what of this attempt is recorded
 }
 
 // run executes the run. ctx ends the agent; always does not end.
@@ -43,6 +48,7 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 	attempt := int64(1)
 	if row != nil {
 		attempt = row.Attempt
+		a.budget, a.automated, a.earlier = spec.Budget, row.Automation != "", store.Spending{Tokens: row.Tokens, CostUSD: row.CostUSD}
 	}
 	t := newTranscript(transcriptConfig{
 		save:  a.save,
@@ -72,11 +78,7 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 		// The transcript is stored before the state, so that a finished run has all of it.
 		close(done)
 		helpers.Wait()
-		if tokens, cost := t.usage(); tokens > 0 || cost > 0 {
-			if err := a.manager.cfg.Store.AddUsage(always, a.lease, tokens, cost); err != nil {
-				a.logger.Warn("recording what a run used", "error", err)
-			}
-		}
+		_ = a.charge(always, t.usage(), false) // the run has ended, so its own end counts
 		a.keepSession(always, t.conversation())
 	}()
 
@@ -87,6 +89,9 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 		return verdict{state: store.Cancelled, message: "cancelled before its agent started"}
 	case row.StopRequested == store.StopInterrupt:
 		return verdict{state: store.Cancelled, message: "interrupted before its agent started"}
+	}
+	if err := a.charge(always, t.usage(), true); err != nil {
+		return failed("%v", err)
 	}
 	a.logger.Info("run started", "automation", row.Automation, "delivery", row.DeliveryID, "attempt", row.Attempt)
 	started := "started"
@@ -397,6 +402,11 @@ func (a *attempt) watch(ctx context.Context, t *transcript, timeout, idle time.D
 				silent.Reset(left)
 			} else {
 				a.cancel(ErrIdle)
+			}
+		case <-t.spent:
+			if err := a.charge(ctx, t.usage(), false); err != nil && t.verdict() == nil { // else its own end counts
+				a.logger.Warn("a run exceeds a budget: its agent is stopped", "reason", err)
+				a.cancel(err)
 			}
 		case <-beat.C:
 			asked, err := a.renew(ctx)

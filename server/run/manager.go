@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"triphammer/factory"
 	"triphammer/server/disk"
 	"triphammer/server/store"
 )
@@ -26,6 +27,9 @@ type Config struct {
 	// MaxPerAutomation is how many runs of one automation may be in progress at once; 0:
 	// no such limit.
 	MaxPerAutomation int
+
+	// Budget limits what all runs may use on a day (UTC), by its fields PerDay.
+	Budget factory.Budget
 
 	// MaxQueued is how many runs may wait; 0: no limit.
 	MaxQueued int

@@ -80,11 +80,12 @@ type transcript struct {
 	result   *event.Result // what the harness said about its end, unless it has gone on
 	hangs    *time.Timer   // runs from the result on
 
-	full chan struct{} // a batch is
+	full  chan struct{} // a batch is
+	spent chan struct{} // the harness told of usage
 }
 
 func newTranscript(c transcriptConfig) *transcript {
-	return &transcript{transcriptConfig: c, seq: c.after, last: time.Now(), full: make(chan struct{}, 1)}
+	return &transcript{transcriptConfig: c, seq: c.after, last: time.Now(), full: make(chan struct{}, 1), spent: make(chan struct{}, 1)}
 }
 
 // stream joins the output of one stream to events.
@@ -109,11 +110,11 @@ func (t *transcript) lastWords() string {
 	return t.words
 }
 
-// usage is what the harness said it used, in tokens and US dollars.
-func (t *transcript) usage() (tokens int64, costUSD float64) {
+// usage is what the harness said it used in all.
+func (t *transcript) usage() event.Usage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.used.InputTokens + t.used.OutputTokens, t.used.CostUSD
+	return t.used
 }
 
 // verdict is what the harness itself said about its end, or nil.
@@ -181,6 +182,11 @@ func (t *transcript) put(e event.Event) {
 		t.used.InputTokens += e.InputTokens
 		t.used.OutputTokens += e.OutputTokens
 		t.used.CostUSD += e.CostUSD
+		t.used.Turns += e.Turns
+		select {
+		case t.spent <- struct{}{}:
+		default:
+		}
 		t.drain(false)
 	case event.Session:
 		t.session = e

@@ -353,13 +353,6 @@ func (s *Store) RenewLease(ctx context.Context, l Lease, d time.Duration) (asked
 	return asked, err
 }
 
-// AddUsage records what a run used since the last such call.
-func (s *Store) AddUsage(ctx context.Context, l Lease, tokens int64, costUSD float64) error {
-	return s.do(ctx, func(ctx context.Context) error {
-		return s.fenced(ctx, l, "UPDATE runs SET tokens = tokens + $1, cost_micros = cost_micros + $2", tokens, int64(math.Round(costUSD*1e6)))
-	})
-}
-
 // FinishRun ends a run. A terminal state never changes (SPEC 9.1).
 func (s *Store) FinishRun(ctx context.Context, l Lease, state RunState, message string, exitCode *int64) error {
 	if !state.Terminal() {

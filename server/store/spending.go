@@ -1,0 +1,68 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"math"
+	"time"
+)
+
+// Spending is what runs used, as far as their harnesses told.
+type Spending struct {
+	Tokens  int64
+	CostUSD float64
+}
+
+// spendingAge is for how many days spending is kept.
+const spendingAge = 90
+
+// dayOf is the day of a time, since 1970 and in UTC.
+func dayOf(t time.Time) int64 { return t.Unix() / (24 * 60 * 60) }
+
+const sumSpending = "SELECT coalesce(sum(tokens), 0), coalesce(sum(cost_micros), 0) FROM spending WHERE day = $1"
+
+// AddUsage records what a run used since the last such call. It returns what all runs of
+// its automation and all runs of the server have used on this day (UTC), with this.
+func (s *Store) AddUsage(ctx context.Context, l Lease, used Spending) (automation, server Spending, err error) {
+	err = s.do(ctx, func(ctx context.Context) error {
+		today, micro := dayOf(s.now()), int64(math.Round(used.CostUSD*1e6))
+		if err := s.fenced(ctx, l, "UPDATE runs SET tokens = tokens + $1, cost_micros = cost_micros + $2", used.Tokens, micro); err != nil {
+			return err
+		}
+		if used != (Spending{}) {
+			err := s.exec(ctx, `INSERT INTO spending (day, factory, automation, tokens, cost_micros)
+				SELECT $1, factory, automation, $2, $3 FROM runs WHERE id = $4
+				ON CONFLICT (day, factory, automation) DO UPDATE SET tokens = tokens + excluded.tokens, cost_micros = cost_micros + excluded.cost_micros`,
+				today, used.Tokens, micro, l.RunID)
+			if err != nil {
+				return err
+			}
+		}
+		err := s.row(ctx, sumSpending+" AND (factory, automation) = (SELECT factory, automation FROM runs WHERE id = $2)", []any{today, l.RunID},
+			&automation.Tokens, &micro)
+		if err != nil {
+			return err
+		}
+		automation.CostUSD = float64(micro) / 1e6
+		err = s.row(ctx, sumSpending, []any{today}, &server.Tokens, &micro)
+		server.CostUSD = float64(micro) / 1e6
+		return err
+	})
+	return automation, server, err
+}
+
+// SpentToday is what all runs of the server have used on this day (UTC).
+func (s *Store) SpentToday(ctx context.Context) (Spending, error) {
+	return first(list(ctx, s, func(rows *sql.Rows) (spent Spending, err error) {
+		var micro int64
+		err = rows.Scan(&spent.Tokens, &micro)
+		spent.CostUSD = float64(micro) / 1e6
+		return spent, err
+	}, sumSpending, dayOf(s.now())))
+}
+
+func (s *Store) pruneSpending(ctx context.Context) error {
+	return s.do(ctx, func(ctx context.Context) error {
+		return s.exec(ctx, "DELETE FROM spending WHERE day < $1", dayOf(s.clock.agreed())-spendingAge)
+	})
+}
