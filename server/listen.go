@@ -45,8 +45,10 @@ type Listeners struct {
 	// CertFile and KeyFile, if set, turn on TLS for the TCP listener. They are read again
 	// when they change (SPEC 13.3).
 	CertFile, KeyFile string
-	// Unix is the socket for the owner of the data directory. It may be nil.
-	Unix net.Listener
+	// Unix is the socket for the owner of the data directory. It may be nil. It answers only
+	// requests that show UnixKey (SPEC 14.4).
+	Unix    net.Listener
+	UnixKey string
 }
 
 // Serve accepts connections until ctx is done. It returns when the accepted requests are
@@ -71,7 +73,7 @@ func (s *Server) Serve(ctx context.Context, l Listeners) error {
 	var accepting sync.WaitGroup
 	accepting.Go(func() { serve(network, tcp) })
 	if l.Unix != nil {
-		local := s.httpServer(s.LocalHandler(localActor()))
+		local := s.httpServer(s.withKey(l.UnixKey, s.LocalHandler(localActor())))
 		servers = append(servers, local)
 		accepting.Go(func() { serve(local, newGate(l.Unix, maxLocal, 0, s.sharedAddress, s.connectionClosed)) })
 	}

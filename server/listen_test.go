@@ -51,12 +51,16 @@ func TestLocalAdministrator(t *testing.T) {
 	f := newFixture(t)
 	socket := filepath.Join(t.TempDir(), "s")
 	tcp := listen(t, "tcp", "127.0.0.1:0")
-	stop := f.serve(Listeners{TCP: tcp, Unix: listen(t, "unix", socket)})
+	stop := f.serve(Listeners{TCP: tcp, Unix: listen(t, "unix", socket), UnixKey: "socket-key"})
 	local := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}}}
+	key := "" // shown on the socket
 	put := func(client *http.Client, base string) int {
 		req, _ := http.NewRequest(http.MethodPut, base+"/api/v1/secrets/LOCAL", strings.NewReader(`{"value":"a-long-enough-value"}`))
+		if key != "" {
+			req.Header.Set("Authorization", "Bearer "+key)
+		}
 		resp, err := client.Do(req)
 		if err != nil {
 			t.Fatal(err)
@@ -64,6 +68,12 @@ func TestLocalAdministrator(t *testing.T) {
 		_ = resp.Body.Close()
 		return resp.StatusCode
 	}
+	for _, key = range []string{"", "another-key", "socket-ke", "socket-key2"} { // SPEC 14.4
+		if status := put(local, "http://local"); status != http.StatusUnauthorized {
+			t.Errorf("over the socket with the key %q: %d", key, status)
+		}
+	}
+	key = "socket-key"
 	if status := put(local, "http://local"); status != http.StatusOK {
 		t.Errorf("over the socket: %d", status)
 	}

@@ -6,6 +6,8 @@ package server
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"crypto/subtle"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -165,6 +167,24 @@ func (s *Server) Handler() http.Handler {
 // LocalHandler serves requests of the owner of the data directory, which come over the
 // unix socket or from this process.
 func (s *Server) LocalHandler(actor string) http.Handler { return asLocal(s.Handler(), actor) }
+
+// withKey answers only requests that show the key, as a bearer token. A process that can
+// open the socket, such as one of a run, need not be the owner's.
+func (s *Server) withKey(key string, next http.Handler) http.Handler {
+	want := sha256.Sum256([]byte("Bearer " + key))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		shown := sha256.Sum256([]byte(r.Header.Get("Authorization")))
+		if subtle.ConstantTimeCompare(shown[:], want[:]) != 1 {
+			s.seldom.say("socket without key", func(times int) {
+				s.cfg.Logger.Warn("the local socket was asked without the key of this server (admin.key)", "times", times)
+			})
+			http.Error(w, "show the contents of admin.key, in the data directory, as a bearer token", http.StatusUnauthorized)
+			return
+		}
+		r.Header.Del("Authorization")
+		next.ServeHTTP(w, r)
+	})
+}
 
 // recover answers a panic with a problem. It logs the text of the panic only if that is an
 // error, and otherwise only its type, because the value may hold anything.

@@ -161,7 +161,12 @@ func secretVariable(name string) (string, error) {
 	return os.Getenv(name), nil
 }
 
-const socketName = "server.sock"
+const (
+	socketName = "server.sock"
+	// adminKeyFile proves to the server that a caller on its socket owns the data directory:
+	// runs cannot read it (SPEC 14.4).
+	adminKeyFile = "admin.key"
+)
 
 // inFolder returns a path of a file in a folder. The path is short enough for a socket,
 // even if that of the folder is long.
@@ -186,7 +191,8 @@ func socketClient(dir string) (*client, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", path)
 	}
 	transport := &http.Transport{DialContext: dial}
-	cl := &client{http: &http.Client{Transport: transport}, base: "http://local", close: transport.CloseIdleConnections}
+	keyed := keyedTransport{transport, filepath.Join(dir, adminKeyFile)}
+	cl := &client{http: &http.Client{Transport: keyed}, base: "http://local", close: transport.CloseIdleConnections}
 	// A connection alone does not prove that a server runs. When a server is killed while
 	// it starts a child, the child can hold the socket for a moment longer.
 	ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
@@ -201,6 +207,23 @@ func socketClient(dir string) (*client, error) {
 		return nil, err
 	}
 	return cl, resp.Body.Close()
+}
+
+// keyedTransport shows the key of the server that has the data directory. It reads the key
+// for each request, because every start makes a new one.
+type keyedTransport struct {
+	http.RoundTripper
+	file string
+}
+
+func (t keyedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	key, err := os.ReadFile(t.file)
+	if err != nil {
+		return nil, fmt.Errorf("reading the key of the local socket: %w", err)
+	}
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(key)))
+	return t.RoundTripper.RoundTrip(r)
 }
 
 // offlineClient makes a client that answers requests in this process. It locks the data

@@ -77,6 +77,9 @@ func dev(c *cobra.Command, args []string, o *devOptions) error {
 	if err := s.refuseServed(c.Context()); err != nil {
 		return errors.Join(err, s.close())
 	}
+	if err := s.in.openWalls(c.ErrOrStderr()); err != nil {
+		return errors.Join(err, s.close())
+	}
 	ctx, stop := context.WithCancel(c.Context())
 	defer stop()
 	served := make(chan error, 1)

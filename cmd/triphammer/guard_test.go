@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"triphammer/server/api"
-	"triphammer/server/sandbox"
 )
 
 // plainUser makes the world that of a user without privileges, if the tests run as
@@ -104,9 +103,7 @@ func TestHostileAgent(t *testing.T) {
 	hostile := func(signal string) string {
 		script := "(env -i setsid sh -c 'env -i setsid sleep " + mark + " & sleep " + mark + "' &) &\n" +
 			"while [ \"$(grep -lzx '[" + mark[:1] + "]" + mark[1:] + "' /proc/[0-9]*/cmdline 2>/dev/null | wc -l)\" -lt 2 ]; do :; done\n"
-		if sandbox.KeepsSignals() {
-			script += "kill -KILL $(cut -d' ' -f4 /proc/$PPID/stat)\n"
-		}
+		script += "kill -KILL $(cut -d' ' -f4 /proc/$PPID/stat)\n"
 		script += "for task in $PPID $(ls /proc/$PPID/task); do kill -" + signal + " $task; done\nsleep " + mark
 		return "command: [sh, -c, " + strconv.Quote(script) + "]\n"
 	}

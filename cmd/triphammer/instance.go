@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -43,6 +45,7 @@ type instanceOptions struct {
 
 	endsSecret    string // name of the secret that signs messages about runs
 	workspaces    string // folder for the workspaces of runs; empty: in the data directory
+	walls         sandbox.Config
 	floor         disk.Floor
 	secretSources []secret.Source
 	impatient     bool // do not wait for the data directory
@@ -57,7 +60,7 @@ type instance struct {
 	made     bool // the data directory is new
 	lock     *folderLock
 	runsLock *folderLock // of the folder of workspaces, if it is not in the data directory; otherwise nil
-	executor *sandbox.Process
+	executor *sandbox.Executor
 	disk     *disk.Watch
 	store    *store.Store
 	ledger   *ledger.Ledger
@@ -140,8 +143,11 @@ func (in *instance) openWorkspaces(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if in.executor, err = sandbox.NewProcess(sandbox.Config{Dir: dir, Logger: in.opt.logger}); err != nil {
-		return err
+	walls := in.opt.walls
+	walls.Dir, walls.Logger = dir, in.opt.logger
+	walls.Protected = append(walls.Protected, in.dir)
+	if in.executor, err = sandbox.New(walls); err != nil {
+		return exitWith(exitUsage, "%w", err)
 	}
 	in.disk = disk.NewWatch(in.opt.floor, in.dir, dir)
 	if in.opt.impatient {
@@ -156,6 +162,14 @@ func (in *instance) openWorkspaces(ctx context.Context) (err error) {
 	}
 	if err != nil {
 		in.opt.logger.Warn("removing the files of runs that have ended", "error", err)
+	}
+	return nil
+}
+
+// openWalls lets dev run agents on a person's own files where no walls work, and says so.
+func (in *instance) openWalls(w io.Writer) error {
+	for _, why := range in.executor.Open() {
+		fmt.Fprintf(w, "Agents run without walls, as you: %v\n", why)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
@@ -25,6 +26,8 @@ import (
 	"triphammer/server"
 	"triphammer/server/disk"
 	"triphammer/server/run"
+	"triphammer/server/sandbox"
+	"triphammer/server/secret"
 )
 
 func serveCommand() *cobra.Command {
@@ -97,6 +100,10 @@ func (s *serving) sharedFlags(f *pflag.FlagSet, listen string) {
 	f.BoolVar(&s.server.ValidateKey, "validate-key", false, "require an API key to check definitions by HTTP; otherwise anybody may")
 	f.IntVar(&s.runs.MaxQueued, "max-queued", 0, "runs that may wait; when the queue is full, callers are answered 429 and senders 503. 0: no limit")
 	f.StringVar(&s.workspaces, "workspaces", "", "folder for the workspaces of runs, used only by this server (default: runs in the data directory)")
+	f.StringVar(&s.walls.Isolation, "isolation", sandbox.Auto,
+		"walls around the runs: "+strings.Join(sandbox.Isolations(), ", ")+" (auto: the strongest of sandbox and kernel that works here)")
+	f.StringVar(&s.walls.User, "run-user", "", "user of the runs, if the server is root (default: triphammer-run if it exists, otherwise nobody)")
+	f.StringSliceVar(&s.walls.Read, "run-read", nil, "files and folders that runs may read besides the system and the folders of PATH")
 	f.StringVar(&s.minFree, "min-free", disk.DefaultFloor,
 		"free space below which new runs wait and old workspaces are removed; below a quarter of it, the run that uses the most is stopped. 0: none")
 	f.StringVar(&s.schedules.Missed, "missed-schedules", run.MissedSkip,
@@ -322,6 +329,11 @@ func (s *serving) settle() (err error) {
 	if err := s.checkBaseURL(s.server.BaseURL); err != nil {
 		return err
 	}
+	s.walls.Protected = append(s.walls.Protected, s.config, s.listeners.CertFile, s.listeners.KeyFile, s.secretsDir)
+	for _, f := range s.factories {
+		s.walls.Protected = append(s.walls.Protected, f.repository.TokenFile, f.repository.SSHKey, f.notify.TokenFile)
+	}
+	s.walls.Protected = slices.DeleteFunc(s.walls.Protected, func(path string) bool { return path == "" })
 	s.secretSources, err = secretSources(s.secretsDir, s.secretsEnv)
 	return err
 }
@@ -406,6 +418,9 @@ func (s *serving) checkBaseURL(base string) error {
 // listenUnix makes the socket in the data directory. The data directory is locked, so an
 // existing socket belongs to a process that has died.
 func (s *serving) listenUnix() error {
+	if err := s.makeAdminKey(); err != nil {
+		return err
+	}
 	path, release, err := inFolder(s.in.dir, socketName)
 	if err != nil {
 		return err
@@ -420,6 +435,17 @@ func (s *serving) listenUnix() error {
 	s.listeners.Unix = unix
 	s.socket = func() { _ = os.Remove(path); release() }
 	return os.Chmod(path, 0o600)
+}
+
+// makeAdminKey makes the key that callers on the socket have to show.
+func (s *serving) makeAdminKey() error {
+	s.listeners.UnixKey = secret.RandomText(32)
+	path := filepath.Join(s.in.dir, adminKeyFile)
+	_ = os.Remove(path) // that of the last start, whatever its mode is
+	if err := os.WriteFile(path, []byte(s.listeners.UnixKey+"\n"), 0o600); err != nil {
+		return fmt.Errorf("the key of the local socket: %w", err)
+	}
+	return nil
 }
 
 // ballast is the size, in bytes, of an unused allocation that makes garbage collections
@@ -458,6 +484,7 @@ func (s *serving) run(ctx context.Context) error {
 	})()
 	s.logger.Info("serving", "address", s.listeners.TCP.Addr().String(), "base_url", s.server.BaseURL, "data", s.in.dir,
 		"max_connections", s.listeners.MaxConnections)
+	s.tellIsolation()
 	err := s.in.server.Serve(ctx, s.listeners)
 	stopWorking()
 	workers.Wait()
@@ -468,6 +495,23 @@ func (s *serving) run(ctx context.Context) error {
 	}
 	s.socket()
 	return errors.Join(err, s.in.close())
+}
+
+// tellIsolation logs what walls the runs have (SPEC 14.3).
+func (s *serving) tellIsolation() {
+	name, lacking := s.in.executor.Isolation()
+	var why []string
+	for _, err := range lacking {
+		why = append(why, err.Error())
+	}
+	switch name {
+	case "":
+		s.logger.Error("no run can start: no walls can be put around it", "problems", why)
+	case sandbox.None:
+		s.logger.Warn("agents may do whatever this server's user may, because --isolation is none", "isolation", name)
+	default:
+		s.logger.Info("walls are put around the runs", "isolation", name, "stronger", why)
+	}
 }
 
 // close releases the address and the data directory, if run was not called.

@@ -135,7 +135,9 @@ func (w *world) command(args ...string) *exec.Cmd {
 		}
 		cmd.Env = append(cmd.Env, clockVariable+"="+w.ahead.String())
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: w.user}
+	if cmd.SysProcAttr = (&syscall.SysProcAttr{Credential: w.user}); w.user != nil {
+		cmd.Env = append(cmd.Env, "TRIPHAMMER_RUN_USER=")
+	}
 	return cmd
 }
 

@@ -59,7 +59,7 @@ func newWorld(t *testing.T) *world {
 // start starts the manager.
 func (w *world) start(cfg run.Config, path string) {
 	w.Helper()
-	executor, err := sandbox.NewProcess(sandbox.Config{Dir: w.dir, Grace: 50 * time.Millisecond, Path: path})
+	executor, err := sandbox.New(sandbox.Config{Dir: w.dir, Isolation: sandbox.None, User: "root", Grace: 50 * time.Millisecond, Path: path})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -206,7 +206,7 @@ func TestDeliveryStartsRun(t *testing.T) { // SPEC 9.3, 13.11
 			kinds = append(kinds, e.Kind)
 		}
 	}
-	if got, want := strings.Join(kinds, " "), "status started output exit file status"; got != want {
+	if got, want := strings.Join(kinds, " "), "status started output phase exit file artifact phase status"; got != want {
 		t.Errorf("events %s, want %s", got, want)
 	}
 }

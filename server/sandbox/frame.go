@@ -6,49 +6,68 @@ import (
 	"fmt"
 	"io"
 	"sync"
+
+	"triphammer/server/run"
 )
 
-// The server talks to a supervisor over two pipes. On one it sends orders, each a JSON
-// value; when that pipe ends, the server is gone. On the other the supervisor sends
-// frames: a type, a length and as many bytes. Output and the ends of steps share that
-// pipe, so that they stay in order.
+// The server talks to a supervisor over its standard input and output, so that the same
+// supervisor works as a process here and in a container. On its input it gets orders, each
+// a JSON value; when the input ends, the server is gone. On its output it sends frames: a
+// type, a length and as many bytes. Everything that a run tells shares that pipe, so that
+// it stays in order.
 
 // order is a request of the server to the supervisor. One field is set.
 type order struct {
-	Run       *step `json:"run,omitempty"`
-	Interrupt bool  `json:"interrupt,omitempty"` // SIGINT to the step's process group
-	Kill      bool  `json:"kill,omitempty"`      // SIGKILL to everything
+	Confine   *confinement `json:"confine,omitempty"`   // the first
+	Job       *job         `json:"job,omitempty"`       // the second
+	Interrupt bool         `json:"interrupt,omitempty"` // SIGINT to the process group of the step in progress
+	Kill      bool         `json:"kill,omitempty"`      // SIGKILL to everything
 }
 
-// step is a command to run.
-type step struct {
-	Path  string   `json:"path"` // of the program
-	Argv  []string `json:"argv"`
-	Dir   string   `json:"dir"`
-	Env   []string `json:"env"`
-	Stdin string   `json:"stdin,omitempty"` // file; empty: nothing to read
-	Last  bool     `json:"last,omitempty"`  // no process may outlive it
+// job is all that a supervisor has to know of an attempt. It holds secrets, so it goes
+// over a pipe and never onto a command line.
+type job struct {
+	Root         string           `json:"root"`             // folder of the run, as it is named inside the walls
+	Resume       bool             `json:"resume,omitempty"` // go on in the folder as it is
+	Env          []string         `json:"env"`
+	Prompt       string           `json:"prompt"`
+	Attachments  []run.Attachment `json:"attachments,omitempty"`
+	Files        []run.File       `json:"files,omitempty"`
+	Repositories []run.Repository `json:"repositories,omitempty"`
+	Trusted      []string         `json:"trusted,omitempty"` // repositories that are folders of this machine
+	Setup        []string         `json:"setup,omitempty"`
+	Command      []string         `json:"command"`
 }
 
-// end is how a step ended.
-type end struct {
-	Code    int    `json:"code"`             // -1 if a signal ended it
-	Signal  string `json:"signal,omitempty"` // its name
-	Error   string `json:"error,omitempty"`  // the step could not be started
-	Stopped bool   `json:"-"`                // the server ordered it to stop
+// ending is how an attempt ended.
+type ending struct {
+	Code   int    `json:"code"`             // -1 if a signal ended the agent
+	Signal string `json:"signal,omitempty"` // its name
+	Error  string `json:"error,omitempty"`  // the agent did not run to its end; for the user
+	Cut    bool   `json:"cut,omitempty"`    // it ended after an order to stop
 }
 
 // Types of frames.
 const (
-	frameStdout = 'o'
-	frameStderr = 'e'
-	frameEnd    = 'x' // an end as JSON
+	frameStdout   = 'o'
+	frameStderr   = 'e'
+	frameEvent    = 'v' // a toldEvent
+	frameArtifact = 'a' // an event.Artifact; its content follows
+	frameContent  = 'd' // of the artifact
+	frameWhole    = 'w' // the artifact is complete
+	frameEnd      = 'x' // an ending
 )
+
+// toldEvent is an event of a transcript on its way to the server.
+type toldEvent struct {
+	Kind string          `json:"kind"`
+	Data json.RawMessage `json:"data"`
+}
 
 const (
 	frameHeader = 5
 	// maxFrame is the largest length that the server accepts.
-	maxFrame = 1 << 20
+	maxFrame = 4 << 20
 )
 
 // frameWriter writes frames; it is safe for concurrent use.
@@ -67,6 +86,15 @@ func (f *frameWriter) write(kind byte, data []byte) error {
 	return err
 }
 
+// tell writes a frame of JSON.
+func (f *frameWriter) tell(kind byte, value any) error {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	return f.write(kind, data)
+}
+
 // readFrame reads one frame. A clean end is io.EOF.
 func readFrame(r io.Reader) (kind byte, data []byte, err error) {
 	var header [frameHeader]byte
@@ -82,12 +110,4 @@ func readFrame(r io.Reader) (kind byte, data []byte, err error) {
 		return 0, nil, fmt.Errorf("a frame was cut off: %w", err)
 	}
 	return header[0], data, nil
-}
-
-func decodeEnd(data []byte) (end, error) {
-	var e end
-	if err := json.Unmarshal(data, &e); err != nil {
-		return end{}, fmt.Errorf("reading how a step ended: %w", err)
-	}
-	return e, nil
 }

@@ -3,12 +3,8 @@ package sandbox
 import (
 	"encoding/json"
 	"os"
-	"path/filepath"
 	"strings"
 )
-
-// processList is the file in the folder of a run that lists its processes.
-const processList = "processes.json"
 
 // listed is the content of the file. A pid and a start time identify one process until
 // the machine restarts.
@@ -23,7 +19,7 @@ func bootID() string {
 }
 
 // keep writes the list of a run, completely or not at all.
-func keep(dir string, all []process) error {
+func keep(path string, all []process) error {
 	l := listed{Boot: bootID()}
 	for _, p := range all {
 		l.Processes = append(l.Processes, [2]uint64{uint64(p.pid), p.start})
@@ -32,7 +28,6 @@ func keep(dir string, all []process) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(dir, processList)
 	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
 		return err
 	}
@@ -41,9 +36,9 @@ func keep(dir string, all []process) error {
 
 // kept reads the list of a run. It is empty if there is none, or if it is from before
 // the machine started.
-func kept(dir string) (all []process) {
+func kept(path string) (all []process) {
 	var l listed
-	text, err := os.ReadFile(filepath.Join(dir, processList))
+	text, err := os.ReadFile(path)
 	if err != nil || json.Unmarshal(text, &l) != nil || l.Boot != bootID() {
 		return nil
 	}

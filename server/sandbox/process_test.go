@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -113,9 +114,25 @@ func of[E event.Event](r *recorder) []E {
 	return all
 }
 
-func newProcess(t *testing.T, grace time.Duration) *Process {
+// isolation and runUser are those of the executors that are tested. TestEveryIsolation
+// tests with the others.
+var isolation, runUser = cmp.Or(os.Getenv("TEST_ISOLATION"), None), cmp.Or(os.Getenv("TEST_USER"), "root")
+
+// openDir is a temporary folder that other users reach.
+func openDir(t testing.TB) string {
 	t.Helper()
-	p, err := NewProcess(Config{Dir: t.TempDir(), Grace: grace})
+	dir := t.TempDir()
+	for _, d := range []string{dir, filepath.Dir(dir)} {
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func newExecutor(t *testing.T, grace time.Duration) *Executor {
+	t.Helper()
+	p, err := New(Config{Dir: openDir(t), Isolation: isolation, User: runUser, Grace: grace})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +190,7 @@ func untilSleeping(marker string, n int) string {
 }
 
 func TestSuccess(t *testing.T) { // SPEC 9.4, 13.11
-	p, r := newProcess(t, 0), newRecorder()
+	p, r := newExecutor(t, 0), newRecorder()
 	task := sh(`cat; cat "$TRIPHAMMER_PROMPT_FILE"; pwd; echo oops >&2; printf 'new\n' >made.txt; printf 'a\nB\nc\n' >text.txt; rm gone.txt; exit 0`)
 	task.Setup = []string{`printf 'a\nb\nc\n' >text.txt; echo x >gone.txt; echo setting up`}
 	exit, err := p.Start(t.Context(), task, r)
@@ -210,7 +227,7 @@ func TestFailures(t *testing.T) {
 		{"exit status", func(t *run.Task) { t.Command[2] = "exit 3" }, run.Exit{Code: 3}, ""},
 		{"signal", func(t *run.Task) { t.Command[2] = "kill -TERM $$" }, run.Exit{Code: -1, Signal: "SIGTERM"}, ""},
 		{"setup", func(t *run.Task) { t.Setup = []string{"exit 7"} }, run.Exit{}, "setup failed: exit 7: exit status 7"},
-		{"no program", func(t *run.Task) { t.Command = []string{"no-such-agent"} }, run.Exit{}, `"no-such-agent" was not found in PATH`},
+		{"no program", func(t *run.Task) { t.Command = []string{"no-such-agent"} }, run.Exit{}, `"no-such-agent" was not found`},
 		{"not a program", func(t *run.Task) { t.Command = []string{"./prompt.md"} }, run.Exit{}, "./prompt.md is not a program"},
 		{"not executable format", func(t *run.Task) {
 			t.Setup, t.Command = []string{`printf '\177ELF' >agent; chmod +x agent`}, []string{"./agent"}
@@ -229,7 +246,7 @@ func TestFailures(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p, r, task := newProcess(t, 0), newRecorder(), sh("true")
+			p, r, task := newExecutor(t, 0), newRecorder(), sh("true")
 			tt.task(task)
 			exit, err := p.Start(t.Context(), task, r)
 			if exit != tt.exit {
@@ -243,7 +260,7 @@ func TestFailures(t *testing.T) {
 }
 
 func TestPreflight(t *testing.T) { // SPEC 2.2a
-	p := newProcess(t, 0)
+	p := newExecutor(t, 0)
 	for want, change := range map[string]func(*run.Task){
 		"":                      func(*run.Task) {},
 		"nothing says how":      func(t *run.Task) { t.Command = nil },
@@ -262,7 +279,7 @@ func TestPreflight(t *testing.T) { // SPEC 2.2a
 
 func TestCleanEnvironment(t *testing.T) { // SPEC 9.4: never the server's own
 	t.Setenv("SERVER_SECRET", "do not show")
-	p, r := newProcess(t, 0), newRecorder()
+	p, r := newExecutor(t, 0), newRecorder()
 	task := sh("env; tr '\\0' '\\n' </proc/$PPID/environ | sed 's/^/parent: /'")
 	task.Env = map[string]string{"PLAIN": "1", "LANG": "de_DE.UTF-8"}
 	task.Secrets = map[string]secret.Value{"API_TOKEN": secret.New("granted"), "TRIPHAMMER_RUN_ID": secret.New("forged")}
@@ -282,6 +299,7 @@ func TestCleanEnvironment(t *testing.T) { // SPEC 9.4: never the server's own
 		switch {
 		case slices.Contains([]string{"PWD", "OLDPWD", "SHLVL", "_"}, name): // a shell sets them
 		case line == "parent: TRIPHAMMER_RUN_ID=run_1": // seen by root alone
+		case name == "TRIPHAMMER_ARTIFACTS":
 		default:
 			got = append(got, line)
 		}
@@ -293,7 +311,7 @@ func TestCleanEnvironment(t *testing.T) { // SPEC 9.4: never the server's own
 }
 
 func TestExactPayload(t *testing.T) { // SPEC 9.3
-	p, r := newProcess(t, 0), newRecorder()
+	p, r := newExecutor(t, 0), newRecorder()
 	payload := []byte("{\"a\" : \"\\u00e9\xc3\xa9\",\r\n \"n\":1.0e2 }\n\n")
 	task := sh(`cat "$TRIPHAMMER_ATTACHMENTS/event-payload.json"`)
 	task.Attachments = []run.Attachment{{Name: run.PayloadFile, Data: payload}}
@@ -306,7 +324,7 @@ func TestExactPayload(t *testing.T) { // SPEC 9.3
 }
 
 func TestFreshWorkspace(t *testing.T) {
-	p, r := newProcess(t, 0), newRecorder()
+	p, r := newExecutor(t, 0), newRecorder()
 	for range 2 {
 		if exit, err := p.Start(t.Context(), sh(`test ! -e x && mkdir x && touch x/y && chmod 500 x`), r); err != nil || exit.Code != 0 {
 			t.Fatal(exit, err)
@@ -315,7 +333,7 @@ func TestFreshWorkspace(t *testing.T) {
 }
 
 func TestNothingOutlivesTheAgent(t *testing.T) {
-	p, r, mark := newProcess(t, 0), newRecorder(), marker(t)
+	p, r, mark := newExecutor(t, 0), newRecorder(), marker(t)
 	exit, err := p.Start(t.Context(), sh(escapees(mark)), r)
 	if err != nil || exit.Code != 0 || r.said("stdout") != "escaped\n" {
 		t.Fatal(exit, err, r.said("stdout"), r.said("stderr"))
@@ -334,7 +352,7 @@ func TestStop(t *testing.T) { // SPEC 9.6: stops the whole process tree
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p, r, mark := newProcess(t, tt.grace), newRecorder(), marker(t)
+			p, r, mark := newExecutor(t, tt.grace), newRecorder(), marker(t)
 			ctx, cancel := context.WithCancelCause(t.Context())
 			go func() {
 				r.await(t, "escaped")
@@ -353,7 +371,7 @@ func TestStop(t *testing.T) { // SPEC 9.6: stops the whole process tree
 }
 
 func TestStopDuringSetup(t *testing.T) {
-	p, r, mark := newProcess(t, 50*time.Millisecond), newRecorder(), marker(t)
+	p, r, mark := newExecutor(t, 50*time.Millisecond), newRecorder(), marker(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	go func() {
 		r.await(t, "waiting")
@@ -371,7 +389,7 @@ func TestStopDuringSetup(t *testing.T) {
 }
 
 func TestSetupMayLeaveServices(t *testing.T) {
-	p, r, mark := newProcess(t, 0), newRecorder(), marker(t)
+	p, r, mark := newExecutor(t, 0), newRecorder(), marker(t)
 	task := sh(untilSleeping(mark, 1) + "; echo there")
 	task.Setup = []string{"echo one; sleep " + mark + " & echo two"}
 	if _, err := p.Start(t.Context(), task, r); err != nil {
@@ -384,7 +402,7 @@ func TestSetupMayLeaveServices(t *testing.T) {
 }
 
 func TestMuchOutput(t *testing.T) {
-	p, r := newProcess(t, 0), newRecorder()
+	p, r := newExecutor(t, 0), newRecorder()
 	task := sh("head -c 3000000 /dev/zero | tr '\\0' x; echo; echo end >&2")
 	task.Setup = []string{"head -c 1000000 /dev/zero | tr '\\0' y"}
 	if _, err := p.Start(t.Context(), task, r); err != nil {
@@ -414,7 +432,7 @@ func TestRepositories(t *testing.T) { // SPEC 9.4, 13.11
 	first := git(t, origin, "rev-parse", "HEAD")
 	git(t, origin, "commit", "-q", "--allow-empty", "-m", "two")
 	git(t, origin, "branch", "other", first)
-	p, r := newProcess(t, 0), newRecorder()
+	p, r := newExecutor(t, 0), newRecorder()
 	task := sh(`basename "$PWD"; git log --format=%s; cd ../b; git log --format=%s; git branch --show-current; cd ../sub/c; git log --format=%s; echo changed >file`)
 	task.Repositories = []run.Repository{{URL: origin}, {URL: "file://" + origin, Ref: "other", Path: "b"}, {URL: origin, Ref: first, Path: "sub/c"}}
 	exit, err := p.Start(t.Context(), task, r)
@@ -434,7 +452,7 @@ func TestRepositories(t *testing.T) { // SPEC 9.4, 13.11
 }
 
 func TestDemoAgent(t *testing.T) { // SPEC 11: `triphammer` means this program
-	p, r := newProcess(t, 0), newRecorder()
+	p, r := newExecutor(t, 0), newRecorder()
 	task := sh("")
 	task.Command = []string{"triphammer", "demo-agent"}
 	task.Attachments = []run.Attachment{{Name: run.PayloadFile, Data: []byte(`{"name":"Ada"}`)}}
@@ -469,7 +487,7 @@ func await(t *testing.T, what string, is func() bool) {
 
 func TestSweep(t *testing.T) {
 	now := time.Now()
-	p := newProcess(t, 0)
+	p := newExecutor(t, 0)
 	p.now = func() time.Time { return now }
 	for _, id := range []string{"run_1", "run_2"} {
 		task := sh("mkdir -p a/b && chmod 0 a/b a")
@@ -483,20 +501,25 @@ func TestSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	entries, err := os.ReadDir(p.dir)
+	entries = slices.DeleteFunc(entries, func(e os.DirEntry) bool { return !strings.HasPrefix(e.Name(), runPrefix) })
 	if err != nil || len(entries) != 1 || entries[0].Name() != "run_2" {
 		t.Errorf("left: %v %v", entries, err)
 	}
 }
 
-// BenchmarkStart is what a run costs beside its agent.
+// BenchmarkStart is what a run costs beside its agent, in each isolation.
 func BenchmarkStart(b *testing.B) {
-	p, err := NewProcess(Config{Dir: b.TempDir()})
-	if err != nil {
-		b.Fatal(err)
-	}
-	for b.Loop() {
-		if _, err := p.Start(b.Context(), sh("true"), adding(func(event.Event) {})); err != nil {
-			b.Fatal(err)
-		}
+	for _, isolation := range []string{None, Kernel, Sandbox} {
+		b.Run(isolation, func(b *testing.B) {
+			p, err := New(Config{Dir: openDir(b), Isolation: isolation})
+			if err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				if exit, err := p.Start(b.Context(), sh("true"), adding(func(event.Event) {})); err != nil || exit.Code != 0 {
+					b.Fatal(exit, err)
+				}
+			}
+		})
 	}
 }

@@ -55,10 +55,14 @@ type fileInfo struct {
 	inode        uint64
 }
 
+// openNonblock opens a pipe without waiting for its other end.
+const openNonblock = syscall.O_NONBLOCK
+
 var errTooMany = fmt.Errorf("the workspace holds more than %d files", maxEntries)
 
-// takeSnapshot looks at the folder. It must be closed.
-func takeSnapshot(dir string) (_ *snapshot, err error) {
+// takeSnapshot looks at the folder. It keeps texts in a file in the folder temp. It must be
+// closed.
+func takeSnapshot(dir, temp string) (_ *snapshot, err error) {
 	s := &snapshot{}
 	defer func() {
 		if err != nil {
@@ -68,7 +72,7 @@ func takeSnapshot(dir string) (_ *snapshot, err error) {
 	if s.root, err = os.OpenRoot(dir); err != nil {
 		return nil, err
 	}
-	if s.texts, err = os.CreateTemp("", "triphammer-before-*"); err != nil {
+	if s.texts, err = os.CreateTemp(temp, ".before-*"); err != nil {
 		return nil, err
 	}
 	if err := os.Remove(s.texts.Name()); err != nil {
@@ -141,7 +145,7 @@ func infoOf(info fs.FileInfo) fileInfo {
 // read hashes a file. One that cannot be read is compared by its times alone.
 func (s *snapshot) read(name string, e *entry, small func(string, *entry, []byte)) {
 	// The file may have become a pipe meanwhile; opening that would block.
-	f, err := s.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := s.root.OpenFile(name, os.O_RDONLY|openNonblock, 0)
 	if err != nil {
 		return
 	}

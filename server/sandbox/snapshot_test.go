@@ -31,7 +31,7 @@ func TestSnapshot(t *testing.T) { // SPEC 9.5
 	write(t, dir, "mode", "1")
 	write(t, dir, ".git/config", "x")
 	write(t, dir, "replaced", "old\n")
-	s, err := takeSnapshot(dir)
+	s, err := takeSnapshot(dir, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

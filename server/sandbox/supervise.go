@@ -13,37 +13,31 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"triphammer/server/run/event"
 )
 
 // SuperviseCommand is the hidden command under which the program calls Supervise.
 const SuperviseCommand = "__supervise"
 
-// File descriptors that the server gives to a supervisor.
-const (
-	ordersFD = 3
-	reportFD = 4
-)
-
-// Supervise is the body of the hidden command: it runs the steps of one run, one
-// after the other, and returns the program's exit status.
+// Supervise is the body of the hidden command: it executes one attempt inside the walls,
+// and returns the program's exit status.
 //
 // The supervisor is a child subreaper (prctl(2)): every process that a step leaves
 // behind becomes its child, also after setsid and a double fork, and dies with the run.
-// If the server dies, the pipe of the orders ends; the supervisor then ends everything.
+// If the server dies, the supervisor's input ends; the supervisor then ends everything.
+//
+// Before it starts anything, it confines itself, and so every step, as the first order
+// demands. It does so on one thread, and then executes itself again: each thread would get
+// a domain of its own otherwise, and could not signal the processes of another's.
 func Supervise(args []string) int {
-	if len(args) != 0 || !isPipe(ordersFD) || !isPipe(reportFD) {
+	again := len(args) == 1 && args[0] == confined
+	if len(args) != 0 && !again || !isPipe(0) || !isPipe(1) {
 		fmt.Fprintln(os.Stderr, "this command is not for people: the server starts it for each run")
 		return 2
 	}
-	// Some of what is set here belongs to the thread, and the steps are to inherit
-	// it; their death signal comes with the death of the thread that forked them.
-	runtime.LockOSThread()
-	unix.CloseOnExec(ordersFD)
-	unix.CloseOnExec(reportFD)
 	err := errors.Join(
 		unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0),
-		// A program that changes its user could not be killed.
-		unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
 		// Memory holds the granted secrets: neither other processes nor a core file
 		// are to have it.
 		unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0),
@@ -53,25 +47,77 @@ func Supervise(args []string) int {
 		fmt.Fprintln(os.Stderr, "the supervisor cannot contain a run:", err)
 		return 1
 	}
-	_, _ = keepSignals() // an older kernel has no such thing (docs/operating.md)
-	s := &supervising{report: &frameWriter{w: os.NewFile(reportFD, "report")}, self: os.Getpid()}
-	return s.loop(os.NewFile(ordersFD, "orders"))
+	if !again {
+		if err := confineFirst(os.Stdin); err != nil {
+			fmt.Fprintln(os.Stderr, "the walls around the run cannot be made:", err)
+			return 1
+		}
+	}
+	s := &supervising{report: &frameWriter{w: os.Stdout}, self: os.Getpid(), wanted: make(chan wantedStep), forks: make(chan fork)}
+	return s.loop(os.Stdin)
 }
 
-// isPipe tells whether a descriptor is a pipe, and not one that the Go runtime opened.
+// confined is the argument of a supervisor that has confined itself.
+const confined = "confined"
+
+// confineFirst reads the first order, and no byte more. If that demands a confinement,
+// it does not return unless it fails.
+func confineFirst(from io.Reader) error {
+	var line []byte
+	for b := make([]byte, 1); len(line) == 0 || line[len(line)-1] != '\n'; line = append(line, b[0]) {
+		if _, err := io.ReadFull(from, b); err != nil {
+			return err
+		}
+	}
+	var o order
+	if err := json.Unmarshal(line, &o); err != nil || o.Confine == nil {
+		return errors.Join(errors.New("the first order does not say how"), err)
+	}
+	if !o.Confine.Landlock && !o.Confine.Seccomp {
+		return nil
+	}
+	runtime.LockOSThread()
+	if err := o.Confine.apply(); err != nil {
+		return err
+	}
+	return syscall.Exec(self, []string{"triphammer", SuperviseCommand, confined}, os.Environ())
+}
+
+// isPipe tells whether a descriptor is a pipe.
 func isPipe(fd int) bool {
 	var st unix.Stat_t
 	return unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO
 }
 
-// supervising is the state of a supervisor. Its loop owns all of it.
+// step is a command to run.
+type step struct {
+	Path  string // of the program
+	Argv  []string
+	Dir   string
+	Env   []string
+	Stdin string // file; empty: nothing to read
+	Last  bool   // no process may outlive it
+}
+
+// wantedStep is a step that the job wants to run.
+type wantedStep struct {
+	step
+	ended chan ending
+}
+
+// supervising is the state of a supervisor. Its loop owns all of it, except the channels
+// and the report.
 type supervising struct {
 	report *frameWriter
 	self   int
+	wanted chan wantedStep // from the job
+	forks  chan fork
+
 	main   int // process of the current step; 0: none
-	last   bool
+	now    wantedStep
 	status syscall.WaitStatus // of main, once gone
 	gone   bool
+	cut    bool          // there was an order to stop
 	pipes  []*outputPipe // of the current step
 }
 
@@ -94,18 +140,31 @@ func (s *supervising) loop(from io.Reader) int {
 			orders <- o
 		}
 	}()
+	var done chan ending
 	for {
 		select {
 		case o, ok := <-orders:
 			switch {
 			case !ok:
 				return s.killAll()
-			case o.Run != nil:
-				s.start(o.Run)
-			case o.Interrupt && s.main != 0:
-				_ = unix.Kill(-s.main, unix.SIGINT) // it may have ended
+			case o.Job != nil && done == nil:
+				done = make(chan ending, 1)
+				go s.fork()
+				go func() { done <- o.Job.do(s) }()
+			case o.Interrupt:
+				s.cut = true
+				if s.main != 0 {
+					_ = unix.Kill(-s.main, unix.SIGINT) // it may have ended
+				}
 			case o.Kill:
+				s.cut = true
 				s.killAll()
+			}
+		case w := <-s.wanted:
+			s.start(w)
+		case e := <-done:
+			if err := s.report.tell(frameEnd, e); err != nil {
+				fmt.Fprintln(os.Stderr, "reporting to the server:", err) // it is gone
 			}
 		case <-children:
 			s.reap()
@@ -116,17 +175,100 @@ func (s *supervising) loop(from io.Reader) int {
 	}
 }
 
-// start starts a step.
-func (s *supervising) start(st *step) {
-	err := s.fork(st)
-	if err == nil {
-		s.last = st.Last
-		return
+// run runs a step to its end. The job calls it.
+func (s *supervising) run(st step) (ending, error) {
+	w := wantedStep{st, make(chan ending, 1)}
+	s.wanted <- w
+	e := <-w.ended
+	switch {
+	case e.Error != "":
+		return e, errors.New(e.Error)
+	case e.Code == -1 && e.Cut && e.Signal == "":
+		return e, errCut // it was not started
 	}
-	s.tell(end{Code: -1, Error: err.Error()})
+	return e, nil
 }
 
-func (s *supervising) fork(st *step) error {
+// add tells an event.
+func (s *supervising) add(e event.Event) {
+	told, err := encode(e)
+	if err == nil {
+		err = s.report.tell(frameEvent, told)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "telling an event:", err) // the server is gone
+	}
+}
+
+// phase begins a phase; its result ends it.
+func (s *supervising) phase(name string) (done func()) {
+	began := time.Now()
+	return func() { s.add(event.Phase{Name: name, DurationMS: time.Since(began).Milliseconds()}) }
+}
+
+// keep sends an artifact.
+func (s *supervising) keep(a event.Artifact, content io.Reader) {
+	err := s.report.tell(frameArtifact, a)
+	for buf := make([]byte, 64<<10); err == nil; {
+		n, readErr := content.Read(buf)
+		if n > 0 {
+			err = s.report.write(frameContent, buf[:n])
+		}
+		if readErr != nil {
+			break // what could be read is sent
+		}
+	}
+	if err == nil {
+		err = s.report.write(frameWhole, nil)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "sending an artifact:", err) // the server is gone
+	}
+}
+
+// start starts a step.
+func (s *supervising) start(w wantedStep) {
+	s.now = w
+	if s.cut {
+		w.ended <- ending{Code: -1, Cut: true}
+		return
+	}
+	if err := s.begin(w.step); err != nil {
+		w.ended <- ending{Code: -1, Error: err.Error()}
+	}
+}
+
+// fork is a process to be started.
+type fork struct {
+	step    step
+	files   []uintptr
+	started chan<- forked
+}
+
+type forked struct {
+	pid int
+	err error
+}
+
+// fork starts the processes of all steps, on a thread of its own that lives as long as the
+// supervisor. That thread, and so every step, is in a domain below that of the supervisor:
+// a step can neither signal nor trace the supervisor. The death signal of a step comes with
+// the death of the thread that forked it.
+func (s *supervising) fork() {
+	runtime.LockOSThread()
+	// A program that changes its user could not be killed.
+	_ = unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) // every kernel that Go supports has it
+	_, _ = keepSignals()                                 // an older kernel has no such thing (docs/security.md)
+	for f := range s.forks {
+		pid, err := syscall.ForkExec(f.step.Path, f.step.Argv, &syscall.ProcAttr{
+			Dir: f.step.Dir, Env: f.step.Env, Files: f.files,
+			Sys: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
+		})
+		f.started <- forked{pid, err}
+	}
+}
+
+func (s *supervising) begin(st step) error {
 	if s.main != 0 {
 		return errors.New("the step before has not ended")
 	}
@@ -154,14 +296,13 @@ func (s *supervising) fork(st *step) error {
 		}
 		files = append(files, w.Fd())
 	}
-	pid, err := syscall.ForkExec(st.Path, st.Argv, &syscall.ProcAttr{
-		Dir: st.Dir, Env: st.Env, Files: files,
-		Sys: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
-	})
-	if err != nil {
-		return fmt.Errorf("starting %s: %w", st.Argv[0], err)
+	started := make(chan forked)
+	s.forks <- fork{st, files, started}
+	f := <-started
+	if f.err != nil {
+		return fmt.Errorf("starting %s: %w", st.Argv[0], f.err)
 	}
-	s.main, s.gone, s.pipes = pid, false, pipes
+	s.main, s.gone, s.pipes = f.pid, false, pipes
 	for _, p := range pipes {
 		p.begin()
 	}
@@ -186,30 +327,20 @@ func (s *supervising) reap() (gone bool) {
 	}
 }
 
-// finish reports the end of the step, after everything that it printed.
+// finish ends the step, after everything that it printed is reported.
 func (s *supervising) finish() {
-	if s.last {
+	if s.now.Last {
 		s.killAll()
 	}
 	for _, p := range s.pipes {
-		p.drain(s.last)
+		p.drain(s.now.Last)
 	}
-	e := end{Code: s.status.ExitStatus()}
+	e := ending{Code: s.status.ExitStatus(), Cut: s.cut}
 	if s.status.Signaled() {
 		e.Code, e.Signal = -1, unix.SignalName(s.status.Signal())
 	}
 	s.main, s.gone, s.pipes = 0, false, nil
-	s.tell(e)
-}
-
-func (s *supervising) tell(e end) {
-	data, err := json.Marshal(e)
-	if err == nil {
-		err = s.report.write(frameEnd, data)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "reporting to the server:", err) // it is gone
-	}
+	s.now.ended <- e
 }
 
 // killAll kills everything below the supervisor and returns its exit status.

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -16,19 +18,19 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"triphammer/server/run"
+	"triphammer/server/run/event"
 )
 
 // supervisor is the server's side of one supervisor process.
 type supervisor struct {
-	runID   string
+	list    string // file for the list of its processes
+	depth   int    // processes of the wall around it
 	cmd     *exec.Cmd
 	orders  *os.File
 	encoder *json.Encoder
 	stderr  lockedBuffer
-	ends    chan end // closed when the supervisor is gone
+	ends    chan ending // closed when the supervisor is gone
 	helpers sync.WaitGroup
 	closed  chan struct{}
 	stopped atomic.Bool // by a signal, and killed for it
@@ -43,9 +45,18 @@ var supervisors = struct {
 	running map[int]*supervisor
 }{running: make(map[int]*supervisor)}
 
-// startSupervisor starts the supervisor of a run. What the run prints goes to
-// output, from another goroutine. It must be closed.
-func startSupervisor(runID, dir string, output func(stream, text string)) (*supervisor, error) {
+// start is what startSupervisor needs.
+type start struct {
+	runID   string
+	command command
+	dir     string   // its working directory
+	list    string   // file for the list of its processes
+	account *account // its user; nil: that of the server
+}
+
+// startSupervisor starts the supervisor of a run, through the walls. What the run tells goes
+// to the sink, from another goroutine. It must be closed.
+func startSupervisor(st start, sink run.Sink) (*supervisor, error) {
 	ordersR, ordersW, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("starting a supervisor: %w", err)
@@ -54,19 +65,18 @@ func startSupervisor(runID, dir string, output func(stream, text string)) (*supe
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("starting a supervisor: %w", err), ordersR.Close(), ordersW.Close())
 	}
-	s := &supervisor{runID: runID, orders: ordersW, encoder: json.NewEncoder(ordersW), ends: make(chan end, 1), closed: make(chan struct{})}
+	s := &supervisor{list: st.list, depth: st.command.depth, orders: ordersW, encoder: json.NewEncoder(ordersW), ends: make(chan ending, 1), closed: make(chan struct{})}
 	s.cmd = &exec.Cmd{
-		Path: self, Args: []string{"triphammer", SuperviseCommand}, Dir: dir,
+		Path: st.command.path, Args: append([]string{"triphammer"}, st.command.args...), Dir: st.dir,
 		// Nothing else: the server's environment may hold secrets.
-		Env:        []string{runVariable + "=" + runID},
-		Stderr:     &s.stderr,
-		ExtraFiles: []*os.File{ordersR, reportW},
+		Env:   []string{runVariable + "=" + st.runID},
+		Stdin: ordersR, Stdout: reportW, Stderr: &s.stderr,
 		// The signal wakes a stopped supervisor, so that it sees that the server is gone.
-		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGCONT},
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGCONT, Credential: st.account.credential()},
 		WaitDelay:   time.Second,
 	}
 	supervisors.Lock()
-	err = s.cmd.Start()
+	err = starter(s.cmd.Start)
 	if err == nil {
 		supervisors.running[s.cmd.Process.Pid] = s
 	}
@@ -78,11 +88,31 @@ func startSupervisor(runID, dir string, output func(stream, text string)) (*supe
 	s.helpers.Go(func() {
 		defer close(s.ends)
 		defer func() { _ = reportR.Close() }()
-		s.read(reportR, output)
+		s.read(reportR, sink)
 	})
-	s.helpers.Go(func() { s.watch(dir) })
+	s.helpers.Go(s.watch)
 	return s, nil
 }
+
+// starter runs a function on a thread that never ends. The walls die with the thread that
+// started them.
+var starter = func() func(func() error) error {
+	var once sync.Once
+	calls := make(chan func())
+	return func(f func() error) error {
+		once.Do(func() {
+			go func() {
+				runtime.LockOSThread()
+				for call := range calls {
+					call()
+				}
+			}()
+		})
+		done := make(chan error)
+		calls <- func() { done <- f() }
+		return <-done
+	}
+}()
 
 // watchTime is how often the server looks at a supervisor.
 const watchTime = time.Second
@@ -90,7 +120,7 @@ const watchTime = time.Second
 // watch keeps a list of the run's processes in its folder, in case the server and the
 // supervisor die at once. It also ends a supervisor that was stopped by a signal, because
 // that would follow no order any more.
-func (s *supervisor) watch(dir string) {
+func (s *supervisor) watch() {
 	tick := time.NewTicker(watchTime)
 	defer tick.Stop()
 	var kept []process
@@ -100,9 +130,7 @@ func (s *supervisor) watch(dir string) {
 			return
 		case <-tick.C:
 		}
-		var info unix.Siginfo
-		err := unix.Waitid(unix.P_PID, s.cmd.Process.Pid, &info, unix.WSTOPPED|unix.WNOHANG|unix.WNOWAIT, nil)
-		if err == nil && info.Signo != 0 {
+		if s.halted() {
 			s.stopped.Store(true)
 			_ = s.cmd.Process.Kill()
 			continue
@@ -110,12 +138,35 @@ func (s *supervisor) watch(dir string) {
 		live, err := descendants(s.cmd.Process.Pid)
 		if err == nil && len(live) > 0 && !slices.Equal(live, kept) {
 			kept = live
-			_ = keep(dir, live) // the agent may have removed the folder, or filled the disk
+			_ = keep(s.list, live) // the disk may be full
 		}
 	}
 }
 
-func (s *supervisor) read(from io.Reader, output func(stream, text string)) {
+// halted tells whether the supervisor was stopped by a signal. Between the process that
+// the server has started and the supervisor are those of the wall, each with one child.
+func (s *supervisor) halted() bool {
+	p, err := processOf(s.cmd.Process.Pid)
+	for range s.depth {
+		below, childErr := children(p.pid)
+		if err != nil || childErr != nil || len(below) != 1 {
+			return false // it starts, or it ends
+		}
+		p = below[0]
+	}
+	return err == nil && p.stopped
+}
+
+// read passes on what the supervisor tells, to its end.
+func (s *supervisor) read(from io.Reader, sink run.Sink) {
+	var content *io.PipeWriter // of the artifact that is being sent
+	var keeping sync.WaitGroup
+	defer func() {
+		if content != nil {
+			_ = content.CloseWithError(errors.New("the artifact was cut off"))
+		}
+		keeping.Wait()
+	}()
 	for {
 		kind, data, err := readFrame(from)
 		if err != nil {
@@ -123,70 +174,109 @@ func (s *supervisor) read(from io.Reader, output func(stream, text string)) {
 		}
 		switch kind {
 		case frameStdout:
-			output("stdout", string(data))
+			sink.Add(event.Output{Stream: "stdout", Text: string(data)})
 		case frameStderr:
-			output("stderr", string(data))
-		case frameEnd:
-			e, err := decodeEnd(data)
-			if err != nil {
-				e = end{Code: -1, Error: err.Error()}
+			sink.Add(event.Output{Stream: "stderr", Text: string(data)})
+		case frameEvent:
+			if e, err := decodeTold(data); err == nil {
+				sink.Add(e)
 			}
-			s.ends <- e
+		case frameArtifact:
+			var a event.Artifact
+			if json.Unmarshal(data, &a) != nil || content != nil {
+				continue
+			}
+			r, w := io.Pipe()
+			content = w
+			keeping.Go(func() {
+				err := sink.Keep(a, r)
+				_ = r.CloseWithError(cmp.Or(err, io.ErrClosedPipe)) // the rest is not wanted
+			})
+		case frameContent:
+			if content != nil {
+				_, _ = content.Write(data)
+			}
+		case frameWhole:
+			if content != nil {
+				_ = content.Close()
+				content = nil
+				keeping.Wait()
+			}
+		case frameEnd:
+			var e ending
+			if err := json.Unmarshal(data, &e); err != nil {
+				e = ending{Code: -1, Error: "how the run ended cannot be read: " + err.Error()}
+			}
+			select {
+			case s.ends <- e:
+			default: // there was one already
+			}
 		}
 	}
+}
+
+// decodeTold reads an event. A supervisor does not decide the state of a run.
+func decodeTold(data []byte) (event.Event, error) {
+	var told toldEvent
+	if err := json.Unmarshal(data, &told); err != nil {
+		return nil, err
+	}
+	e, err := event.Decode(told.Kind, told.Data)
+	if status, ok := e.(event.Status); ok {
+		status.State = ""
+		return status, err
+	}
+	return e, err
 }
 
 // killWait is how long the supervisor may take to kill everything before the server
 // kills the supervisor.
 const killWait = killTime + 5*time.Second
 
-// run runs one step. When ctx ends it interrupts the step, and after the grace
-// kills everything.
-func (s *supervisor) run(ctx context.Context, st step, grace time.Duration) (end, error) {
+// run has the job done. When ctx ends it interrupts the step in progress, and after the
+// grace kills everything.
+func (s *supervisor) run(ctx context.Context, c *confinement, j *job, grace time.Duration) (ending, error) {
 	if ctx.Err() != nil {
-		return end{}, context.Cause(ctx)
+		return ending{}, context.Cause(ctx)
 	}
-	if err := s.encoder.Encode(order{Run: &st}); err != nil {
-		return end{}, s.lost()
+	for _, o := range []order{{Confine: c}, {Job: j}} {
+		if err := s.encoder.Encode(o); err != nil {
+			return ending{}, s.lost()
+		}
 	}
-	stopped := false
 	var timer <-chan time.Time
 	asked := ctx.Done()
 	next := order{Interrupt: true}
 	for {
 		select {
 		case e, ok := <-s.ends:
-			switch {
-			case !ok:
-				return end{}, s.lost()
-			case e.Error != "":
-				return end{}, errors.New(e.Error)
+			if !ok {
+				return ending{}, s.lost()
 			}
-			e.Stopped = stopped
 			return e, nil
 		case <-asked:
-			asked, stopped = nil, true
+			asked = nil
 			if errors.Is(context.Cause(ctx), run.ErrDisk) {
 				grace = 0 // other runs wait for the space
 			}
 			timer = time.After(grace)
 		case <-timer:
 			if next.Kill {
-				return end{}, s.lost()
+				return ending{}, s.lost()
 			}
 			next, timer = order{Kill: true}, time.After(killWait)
 		}
 		if err := s.encoder.Encode(next); err != nil {
-			return end{}, s.lost()
+			return ending{}, s.lost()
 		}
 	}
 }
 
 // lost is the error for a supervisor that is gone or stopped.
 func (s *supervisor) lost() error {
-	err := errors.New("its supervisor was ended from outside")
+	err := errors.New("the agent did not run to its end: its supervisor was ended from outside")
 	if s.stopped.Load() {
-		err = errors.New("its supervisor was stopped from outside, so that nothing watched over it")
+		err = errors.New("the agent did not run to its end: its supervisor was stopped from outside, so that nothing watched over it")
 	}
 	if said := s.complaints(); said != "" {
 		err = fmt.Errorf("%w: %s", err, said)
@@ -217,6 +307,7 @@ func (s *supervisor) close() error {
 		// a report that nobody waits for
 	}
 	s.helpers.Wait()
+	_ = os.Remove(s.list)
 	if err != nil {
 		return fmt.Errorf("ending the processes of the run: %w", err)
 	}

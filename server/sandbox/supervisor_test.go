@@ -21,7 +21,7 @@ import (
 
 // fakeServer starts an agent and waits to be killed.
 func fakeServer(dir, script string) {
-	p, err := NewProcess(Config{Dir: dir})
+	p, err := New(Config{Dir: dir, Isolation: isolation, User: runUser})
 	if err == nil {
 		_, err = p.Start(context.Background(), sh(script), adding(func(e event.Event) {
 			if o, ok := e.(event.Output); ok {
@@ -64,12 +64,9 @@ func startFakeServer(t *testing.T, dir, mark string) (*exec.Cmd, process) {
 // TestServerDiesWithSupervisor: what nobody is left to kill is found when the next
 // server starts, by the list of the last one.
 func TestServerDiesWithSupervisor(t *testing.T) {
-	dir, mark := t.TempDir(), marker(t)
+	dir, mark := openDir(t), marker(t)
 	cmd, supervisor := startFakeServer(t, dir, mark)
-	run := filepath.Join(dir, "run_1")
-	if _, err := os.Stat(run); err != nil {
-		t.Fatal(err)
-	}
+	run := filepath.Join(dir, ".run_1.processes")
 	await(t, "the processes are listed", func() bool { return len(kept(run)) >= 6 })
 	// The server must not see that its supervisor dies.
 	if err := errors.Join(syscall.Kill(cmd.Process.Pid, syscall.SIGSTOP), syscall.Kill(supervisor.pid, syscall.SIGKILL), syscall.Kill(cmd.Process.Pid, syscall.SIGKILL)); err != nil {
@@ -95,7 +92,7 @@ func TestServerDiesWithSupervisor(t *testing.T) {
 	if err := keep(run, append(listed, forged, other)); err != nil {
 		t.Fatal(err)
 	}
-	p, err := NewProcess(Config{Dir: dir})
+	p, err := New(Config{Dir: dir, Isolation: isolation, User: runUser})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +109,7 @@ func TestServerDiesWithSupervisor(t *testing.T) {
 // the kernel when the server dies.
 func TestServerDiesWithStoppedSupervisor(t *testing.T) {
 	mark := marker(t)
-	cmd, supervisor := startFakeServer(t, t.TempDir(), mark)
+	cmd, supervisor := startFakeServer(t, openDir(t), mark)
 	if err := errors.Join(syscall.Kill(supervisor.pid, syscall.SIGSTOP), cmd.Process.Kill()); err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +120,7 @@ func TestServerDiesWithStoppedSupervisor(t *testing.T) {
 
 func TestServerKilled(t *testing.T) {
 	mark := marker(t)
-	cmd, supervisor := startFakeServer(t, t.TempDir(), mark)
+	cmd, supervisor := startFakeServer(t, openDir(t), mark)
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +152,7 @@ func TestNothingOutlivesItsSupervisor(t *testing.T) {
 		{"ended by a comet's parent", "comet", "", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p, r, mark := newProcess(t, 0), newRecorder(), marker(t)
+			p, r, mark := newExecutor(t, 0), newRecorder(), marker(t)
 			script := escapees(mark)
 			if tt.hide != "" {
 				script += comet(mark)
@@ -179,7 +176,7 @@ func TestNothingOutlivesItsSupervisor(t *testing.T) {
 // TestOthersOutliveASupervisor: what is left of a run is told from other runs, which
 // start and end meanwhile, and from other children of the server.
 func TestOthersOutliveASupervisor(t *testing.T) {
-	p, mark := newProcess(t, 0), marker(t)
+	p, mark := newExecutor(t, 0), marker(t)
 	own := exec.Command("sleep", "600")
 	if err := own.Start(); err != nil {
 		t.Fatal(err)
@@ -212,14 +209,14 @@ func TestOthersOutliveASupervisor(t *testing.T) {
 // TestSignalsStayInTheRun: where the kernel can, an agent cannot signal the server.
 // Among the processes of its run it can, those that an earlier step left included.
 func TestSignalsStayInTheRun(t *testing.T) {
-	p, r, mark := newProcess(t, 0), newRecorder(), marker(t)
+	p, r, mark := newExecutor(t, 0), newRecorder(), marker(t)
 	task := sh("kill -0 $(cut -d' ' -f4 /proc/$PPID/stat) 2>/dev/null && echo reached || echo kept\nkill $(cat service) && echo ended")
 	task.Setup = []string{"sleep " + mark + " & echo $! >service"}
 	if _, err := p.Start(t.Context(), task, r); err != nil {
 		t.Fatal(err)
 	}
 	want := "kept\nended\n"
-	if !KeepsSignals() {
+	if landlockVersion() < landlockSignals {
 		want = "reached\nended\n"
 	}
 	if got := r.said("stdout"); got != want {

@@ -24,6 +24,7 @@ type process struct {
 	pid, parent, session int
 	start                uint64 // in ticks since the machine started; pid and start identify a process
 	zombie               bool
+	stopped              bool // by a signal
 }
 
 // processes reads the process table. Processes that end meanwhile are left out.
@@ -87,7 +88,7 @@ func parseStat(pid int, stat []byte) (process, bool) {
 	parent, err1 := strconv.Atoi(fields[1])
 	session, err2 := strconv.Atoi(fields[3])
 	start, err3 := strconv.ParseUint(fields[19], 10, 64)
-	p := process{pid: pid, parent: parent, session: session, start: start, zombie: fields[0] == "Z" || fields[0] == "X"}
+	p := process{pid: pid, parent: parent, session: session, start: start, zombie: fields[0] == "Z" || fields[0] == "X", stopped: fields[0] == "T"}
 	return p, errors.Join(err1, err2, err3) == nil
 }
 
@@ -193,9 +194,9 @@ func marking(runID string) ([]process, error) {
 	return slices.DeleteFunc(all, func(p process) bool { return p.zombie || p.pid == os.Getpid() || !marked(p.pid, mark) }), nil
 }
 
-// confined tells whether a supervisor can have started a process: its processes can
+// unprivileged tells whether a supervisor can have started a process: its processes can
 // never gain a privilege.
-func confined(pid int) bool {
+func unprivileged(pid int) bool {
 	status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
 	return err == nil && bytes.Contains(status, []byte("\nNoNewPrivs:\t1\n"))
 }

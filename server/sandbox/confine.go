@@ -1,0 +1,108 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"unsafe"
+
+	"github.com/landlock-lsm/go-landlock/landlock"
+	"golang.org/x/sys/unix"
+)
+
+// confinement is what a supervisor takes away from itself, and so from every process of
+// the run, before it starts any.
+type confinement struct {
+	// Landlock restricts what files the run reaches, and keeps its signals and abstract
+	// sockets inside. BestEffort takes what the kernel has of it; otherwise a kernel that
+	// lacks a part is an error.
+	Landlock   bool     `json:"landlock,omitempty"`
+	BestEffort bool     `json:"best_effort,omitempty"`
+	Read       []string `json:"read,omitempty"`  // files and folders that it may read and execute
+	Write      []string `json:"write,omitempty"` // folders in which it may do anything
+	Devices    []string `json:"devices,omitempty"`
+
+	Seccomp bool `json:"seccomp,omitempty"` // no system calls that only serve to get out (seccomp.go)
+	OwnIPC  bool `json:"own_ipc,omitempty"` // there is an IPC namespace, and no path to a foreign socket
+}
+
+// apply confines this process, with all of its threads.
+func (c *confinement) apply() error {
+	if c.Landlock {
+		if err := c.landlock(); err != nil {
+			return err
+		}
+	}
+	if c.Seccomp {
+		return loadSeccomp(seccompRules(c.OwnIPC, landlockVersion() >= landlockSockets))
+	}
+	return nil
+}
+
+func (c *confinement) landlock() error {
+	if v := landlockVersion(); v < landlockSignals && !c.BestEffort {
+		return errors.New(noLandlock(v))
+	}
+	var dirs, files []string
+	for _, path := range c.Read {
+		switch info, err := os.Stat(path); {
+		case err != nil:
+			// It is not here, or not for this user.
+		case info.IsDir():
+			dirs = append(dirs, path)
+		default:
+			files = append(files, path)
+		}
+	}
+	rights := landlock.V9
+	rights.HandledAccessNet = 0 // it can limit ports, but not hosts (SPEC 14.5)
+	err := rights.BestEffort().Restrict(
+		landlock.RODirs(dirs...).IgnoreIfMissing(),
+		landlock.ROFiles(append(files, self)...).IgnoreIfMissing(),
+		landlock.RWDirs(c.Write...).WithRefer().WithIoctlDev(),
+		landlock.RWFiles(c.Devices...).WithIoctlDev().IgnoreIfMissing(),
+		landlock.RWDirs("/dev/pts").WithIoctlDev().IgnoreIfMissing(),
+	)
+	if err != nil {
+		return fmt.Errorf("landlock: %w", err)
+	}
+	return nil
+}
+
+// Versions of Landlock from which on it has what is used here (landlock(7)).
+const (
+	landlockSignals = 6 // scopes for signals and abstract sockets, Linux 6.12
+	landlockSockets = 9 // connecting to sockets by path
+)
+
+// landlockVersion is the version of Landlock of this kernel; 0: none.
+func landlockVersion() int {
+	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if errno != 0 {
+		return 0
+	}
+	return int(version)
+}
+
+// noLandlock says why this kernel does not do.
+func noLandlock(version int) string {
+	if version == 0 {
+		return "this kernel has no Landlock, or it is not enabled (Linux 6.12 or newer, with landlock in the list of lsm=)"
+	}
+	return fmt.Sprintf("this kernel has version %d of Landlock, which cannot keep signals inside a run: version %d takes Linux 6.12", version, landlockSignals)
+}
+
+// keepSignals restricts this thread and every process that it starts to sending signals
+// to each other (landlock(7), from Linux 6.12 on).
+func keepSignals() (ok bool, err error) {
+	attr := struct{ filesystem, network, scoped uint64 }{scoped: unix.LANDLOCK_SCOPE_SIGNAL}
+	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
+	if errno != 0 {
+		return false, errno
+	}
+	defer func() { _ = unix.Close(int(fd)) }()
+	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, fd, 0, 0); errno != 0 {
+		return false, errno
+	}
+	return true, nil
+}

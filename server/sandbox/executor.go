@@ -1,0 +1,526 @@
+// Package sandbox executes runs, each between walls (SPEC 14).
+//
+// A run is executed by a supervisor: this same program, started inside the walls. It gets
+// a job over a pipe, makes the workspace, clones the repositories, runs the setup and the
+// agent, finds the changed files and sends back all that happens (job.go, supervise.go).
+// So nothing that a definition or an agent says is done outside the walls. The walls
+// themselves are in isolation.go: none, kernel (Landlock and seccomp) and sandbox
+// (bubblewrap, with the former inside). Linux only.
+//
+// It guarantees, with every wall:
+//
+//   - The supervisor adopts what the agent leaves behind. No process outlives the run
+//     or the server.
+//   - A run sees neither the server's environment nor another run's.
+//   - If the server is root, its runs have another user, without capabilities.
+//
+// docs/security.md has what each wall stops besides, and what it does not.
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"triphammer/server/run"
+	"triphammer/server/run/event"
+)
+
+// DefaultGrace is how long a stopped agent has between SIGINT and SIGKILL.
+const DefaultGrace = 10 * time.Second
+
+// Config is what New needs.
+type Config struct {
+	Dir       string           // holds the workspaces: that of a run is in its subfolder <id>
+	Isolation string           // one of Isolations; empty means Auto
+	User      string           // of the runs, if the server is root; empty: one of runUsers
+	Read      []string         // files and folders that runs may read besides the system's
+	Protected []string         // files and folders that no run may read; Dir is one
+	Grace     time.Duration    // 0 means DefaultGrace
+	Path      string           // PATH of the runs; empty means the server's own
+	Now       func() time.Time // nil means time.Now
+	Logger    *slog.Logger     // nil means slog.Default
+}
+
+// Executor executes runs as processes of this machine.
+type Executor struct {
+	dir             string // of all runs
+	asked           string // isolation
+	user            string // as demanded
+	grace           time.Duration
+	path            string
+	read, protected []string
+	now             func() time.Time
+	logger          *slog.Logger
+
+	chosen  sync.Once // decides the following
+	account *account  // of the runs; nil: the server's own
+	program string    // a copy of this program that runs may execute
+	wall    *wall     // nil: none works
+	lacking []error   // why stronger ones do not
+
+	mu     sync.Mutex
+	active map[string]string // folders of runs whose files are in use, by the runs' ids
+}
+
+var _ run.Executor = (*Executor)(nil)
+
+// New makes the executor and its folder.
+func New(cfg Config) (*Executor, error) {
+	dir, err := filepath.Abs(cfg.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("finding the folder of the runs: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("making the folder of the runs: %w", err)
+	}
+	// If a supervisor is killed, its processes become children of this one: see orphans.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return nil, fmt.Errorf("becoming the reaper of what runs leave: %w", err)
+	}
+	e := &Executor{
+		dir: dir, asked: cfg.Isolation, user: cfg.User, grace: cfg.Grace, path: cfg.Path, read: cfg.Read,
+		now: cfg.Now, logger: cfg.Logger, active: make(map[string]string),
+	}
+	for _, p := range append(slices.Clone(cfg.Protected), dir) {
+		if p, err = filepath.Abs(p); err == nil {
+			if real, err := filepath.EvalSymlinks(p); err == nil {
+				p = real
+			}
+			e.protected = append(e.protected, p)
+		}
+	}
+	if e.asked == "" {
+		e.asked = Auto
+	}
+	if !slices.Contains(Isolations(), e.asked) {
+		return nil, fmt.Errorf("the isolation %q is none of %s", e.asked, strings.Join(Isolations(), ", "))
+	}
+	if e.grace == 0 {
+		e.grace = DefaultGrace
+	}
+	if e.path == "" {
+		e.path = os.Getenv("PATH")
+	}
+	if e.now == nil {
+		e.now = time.Now
+	}
+	if e.logger == nil {
+		e.logger = slog.Default()
+	}
+	return e, nil
+}
+
+// Isolation is the wall around the runs here, and why there is no stronger one. The name is
+// empty if there is none that works: then no run starts.
+func (e *Executor) Isolation() (name string, lacking []error) {
+	e.chosen.Do(func() {
+		if err := e.ready(); err != nil {
+			e.lacking = []error{err}
+			return
+		}
+		e.choose()
+	})
+	if e.wall == nil {
+		return "", e.lacking
+	}
+	return e.wall.name, e.lacking
+}
+
+// ready finds the user of the runs, and puts what they execute where they reach it.
+func (e *Executor) ready() (err error) {
+	if e.account, err = accountOf(e.user); err != nil {
+		return err
+	}
+	if e.account != nil {
+		if err := os.Chmod(e.dir, 0o711); err != nil {
+			return err
+		}
+		if err := e.account.reaches(e.dir); err != nil {
+			return err
+		}
+	}
+	e.program, err = copyProgram(e.dir)
+	return err
+}
+
+// try starts a run that does nothing inside a wall.
+func (e *Executor) try(w wall) error {
+	ctx, cancel := context.WithTimeout(context.Background(), tryTime)
+	defer cancel()
+	t := &run.Task{RunID: tryID, Command: []string{"/bin/sh", "-c", ":"}}
+	exit, err := e.within(ctx, w, t, &discard{})
+	err = errors.Join(err, e.remove(tryID))
+	if err == nil && exit.Code != 0 {
+		err = fmt.Errorf("a shell ends with status %d inside", exit.Code)
+	}
+	return err
+}
+
+const (
+	tryTime = 20 * time.Second
+	tryID   = runPrefix + "try"
+)
+
+// Preflight implements run.Executor. It refuses demands that this executor cannot
+// meet.
+func (e *Executor) Preflight(t *run.Task) error {
+	name, _ := e.Isolation()
+	switch {
+	case name == "":
+		return fmt.Errorf("no run starts here, because no walls can be put around it: %w. Cure one of these, or declare that agents may do "+
+			"whatever the server's user may (--isolation none)", errors.Join(e.lacking...))
+	case len(t.Command) == 0:
+		return errors.New("nothing says how to start the agent: give the environment a command, or set a harness")
+	case slices.Index(strengths, t.Isolation) > e.wall.strength:
+		return fmt.Errorf("the environment accepts no less isolation than %s, and this server has %s: change its isolation, or use a server that has more",
+			t.Isolation, name)
+	case (t.Network.Off || len(t.Network.Hosts) > 0) && !e.wall.networks:
+		return fmt.Errorf("the environment limits the network, which the isolation %s of this server cannot do: change its network to on, or install bubblewrap", name)
+	case len(t.Network.Hosts) > 0:
+		return errors.New("the environment lists the hosts of its network, which this server cannot do: change its network to on or off")
+	}
+	return nil
+}
+
+// Start implements run.Executor.
+func (e *Executor) Start(ctx context.Context, t *run.Task, sink run.Sink) (exit run.Exit, err error) {
+	if name, lacking := e.Isolation(); name == "" {
+		return run.Exit{}, errors.Join(lacking...)
+	}
+	return e.within(ctx, *e.wall, t, sink)
+}
+
+// within executes the task between the walls of w.
+func (e *Executor) within(ctx context.Context, w wall, t *run.Task, sink run.Sink) (exit run.Exit, err error) {
+	name := t.Workspace
+	if name == "" {
+		name = t.RunID
+	}
+	if name == "" || filepath.Base(name) != name || !filepath.IsLocal(name) {
+		return run.Exit{}, fmt.Errorf("%q is not the id of a run", name)
+	}
+	f := folder{filepath.Join(e.dir, name)}
+	e.mark(t.RunID, name)
+	defer e.mark(t.RunID, "")
+	if err := e.make(f, t.Resume); err != nil {
+		return run.Exit{}, err
+	}
+	defer func() {
+		now := e.now()
+		_ = os.Chtimes(f.root, now, now) // when it ended, for Sweep
+	}()
+	r := room{folder: f.root, read: e.readable(), off: t.Network.Off}
+	local := e.local(t.Repositories)
+	r.read = append(r.read, local...)
+	c, confine := w.enter(e, r)
+	s, err := startSupervisor(start{runID: t.RunID, command: c, dir: f.root, list: e.list(t.RunID), account: e.account}, sink)
+	if err != nil {
+		return run.Exit{}, err
+	}
+	// Whatever happens, nothing of the run is left when Start returns.
+	defer func() {
+		err = errors.Join(err, s.close())
+		if said := s.complaints(); said != "" {
+			e.logger.Warn("a supervisor complained", "run", t.RunID, "said", said)
+		}
+	}()
+	j := &job{
+		Root: f.root, Resume: t.Resume, Env: e.env(t, f, local), Prompt: t.Prompt, Attachments: t.Attachments, Files: t.Files,
+		Repositories: t.Repositories, Setup: t.Setup, Command: t.Command, Trusted: local,
+	}
+	end, err := s.run(ctx, &confine, j, e.grace)
+	switch {
+	case err != nil:
+		return run.Exit{}, err
+	case end.Cut && end.Error != "":
+		return run.Exit{}, context.Cause(ctx)
+	case end.Error != "":
+		return run.Exit{}, errors.New(end.Error)
+	}
+	return run.Exit{Code: end.Code, Signal: end.Signal, Stopped: end.Cut}, nil
+}
+
+// make makes the folder of the run, or finds that of the run before. It also makes the
+// temporary folder, because walls may need it before the supervisor is there.
+func (e *Executor) make(f folder, resume bool) error {
+	for _, dir := range []string{f.workspace(), f.home()} {
+		if info, err := os.Lstat(dir); resume && (err != nil || !info.IsDir()) {
+			return run.ErrNoWorkspace
+		}
+	}
+	folders := []string{f.root, f.temp()}
+	if resume {
+		folders = folders[1:]
+	}
+	for _, dir := range folders {
+		err := removeAll(dir)
+		if err == nil {
+			err = os.Mkdir(dir, 0o700)
+		}
+		if err == nil {
+			err = e.account.own(dir)
+		}
+		if err != nil {
+			return fmt.Errorf("making the workspace: %w", err)
+		}
+	}
+	return nil
+}
+
+// list is the file that lists the processes of a run, where the run cannot reach it.
+func (e *Executor) list(runID string) string { return filepath.Join(e.dir, "."+runID+".processes") }
+
+// local are the repositories of the task that are folders of this machine, and that a run
+// may read.
+func (e *Executor) local(repositories []run.Repository) []string {
+	var all []string
+	for _, r := range repositories {
+		path := r.URL
+		if u, err := url.Parse(r.URL); err == nil && u.Scheme == "file" {
+			path = u.Path
+		}
+		if !filepath.IsAbs(path) {
+			continue
+		}
+		if paths := e.without(filepath.Clean(path)); len(paths) == 1 && paths[0] == filepath.Clean(path) && isRepository(path) {
+			all = append(all, paths[0])
+		}
+	}
+	return all
+}
+
+// isRepository tells whether a folder is a Git repository, so that a definition cannot let
+// a run read any other folder.
+func isRepository(dir string) bool {
+	for _, git := range []string{dir, filepath.Join(dir, ".git")} {
+		if _, err := os.Stat(filepath.Join(git, "HEAD")); err == nil {
+			if info, err := os.Stat(filepath.Join(git, "objects")); err == nil && info.IsDir() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// env are the variables of a run. Only what is listed here reaches the agent, never the
+// server's own variables (SPEC 9.4). Later ones win.
+func (e *Executor) env(t *run.Task, f folder, local []string) []string {
+	vars := map[string]string{"PATH": e.path, "HOME": f.home(), "TMPDIR": f.temp(), "LANG": "C.UTF-8"}
+	if len(local) > 0 {
+		vars["GIT_CONFIG_SYSTEM"] = f.gitConfig()
+	}
+	maps.Copy(vars, t.Env)
+	for name, v := range t.Secrets {
+		vars[name] = v.Reveal()
+	}
+	maps.Copy(vars, t.Vars)
+	vars[runVariable] = t.RunID
+	vars["TRIPHAMMER_PROMPT_FILE"] = f.prompt()
+	vars["TRIPHAMMER_ATTACHMENTS"] = f.attachments()
+	vars["TRIPHAMMER_ARTIFACTS"] = f.artifacts()
+	all := make([]string, 0, len(vars))
+	for _, name := range slices.Sorted(maps.Keys(vars)) {
+		all = append(all, name+"="+vars[name])
+	}
+	return all
+}
+
+// Reap implements run.Executor. A supervisor ends with its server, so there are
+// processes left only if both were killed at once. Reap finds those that the dead server
+// had listed, those that these have started, and those with the run's id in their
+// environment.
+func (e *Executor) Reap(_ context.Context, runID string) error {
+	listed := kept(e.list(runID))
+	return killUntilGone(func() ([]process, bool, error) {
+		live, err := marking(runID)
+		for _, was := range listed {
+			now, nowErr := processOf(was.pid)
+			// The agent could have put processes into the list that it may not kill itself.
+			if nowErr == nil && now.start == was.start && !now.zombie && now.pid != os.Getpid() && unprivileged(now.pid) {
+				below, belowErr := descendants(now.pid)
+				live, err = append(append(live, now), below...), errors.Join(err, belowErr)
+			}
+		}
+		return live, len(live) == 0, err
+	})
+}
+
+// Sweep implements run.Executor: it removes the folders of runs that ended
+// longer than age ago.
+func (e *Executor) Sweep(ctx context.Context, age time.Duration) error {
+	old, err := e.left()
+	before := e.now().Add(-age)
+	errs := []error{err}
+	for _, r := range old {
+		if ctx.Err() == nil && r.ended.Before(before) {
+			errs = append(errs, e.remove(r.name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Reclaim implements run.Executor.
+func (e *Executor) Reclaim(ctx context.Context, enough func() bool) (removed int, err error) {
+	old, err := e.left()
+	errs := []error{err}
+	for _, r := range old {
+		if ctx.Err() != nil || enough() {
+			break
+		}
+		err := e.remove(r.name)
+		if errs = append(errs, err); err == nil {
+			removed++
+		}
+	}
+	return removed, errors.Join(errs...)
+}
+
+// leftover is the folder of a run that has ended.
+type leftover struct {
+	name  string
+	ended time.Time
+}
+
+// left are the folders of runs that have ended, the oldest first. Other files in the
+// folder are left alone.
+func (e *Executor) left() ([]leftover, error) {
+	entries, err := os.ReadDir(e.dir)
+	if err != nil {
+		return nil, fmt.Errorf("listing the folders of the runs: %w", err)
+	}
+	var all []leftover
+	for _, entry := range entries {
+		info, err := entry.Info()
+		if err == nil && entry.IsDir() && strings.HasPrefix(entry.Name(), runPrefix) && !e.busy(entry.Name()) {
+			all = append(all, leftover{entry.Name(), info.ModTime()})
+		}
+	}
+	slices.SortFunc(all, func(a, b leftover) int { return a.ended.Compare(b.ended) })
+	return all, nil
+}
+
+func (e *Executor) remove(name string) error {
+	if err := removeAll(filepath.Join(e.dir, name)); err != nil {
+		return fmt.Errorf("removing the folder of the run %s: %w", name, err)
+	}
+	return nil
+}
+
+// runPrefix begins the id of every run.
+const runPrefix = "run_"
+
+// Size implements run.Executor. It counts the files in the folder of the run, and
+// deleted files that its processes keep open.
+func (e *Executor) Size(ctx context.Context, runID string) (bytes, files int64) {
+	seen := make(map[[2]uint64]bool) // hard links count once
+	count := func(st *syscall.Stat_t) {
+		file := [2]uint64{uint64(st.Dev), st.Ino}
+		if !seen[file] {
+			seen[file] = true
+			bytes += st.Blocks * 512
+			files++
+		}
+	}
+	_ = filepath.WalkDir(filepath.Join(e.dir, e.folderOf(runID)), func(_ string, d fs.DirEntry, err error) error {
+		if ctx.Err() != nil {
+			return fs.SkipAll
+		}
+		if err != nil {
+			return nil // it was deleted meanwhile, or the agent has closed it
+		}
+		if info, err := d.Info(); err == nil {
+			if st, ok := info.Sys().(*syscall.Stat_t); ok {
+				count(st)
+			}
+		}
+		return nil
+	})
+	for _, st := range deletedFiles(runID) {
+		count(&st)
+	}
+	return bytes, files
+}
+
+// mark notes that a run uses a folder; empty: not any more.
+func (e *Executor) mark(runID, folder string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if folder != "" {
+		e.active[runID] = folder
+	} else {
+		delete(e.active, runID)
+	}
+}
+
+// busy tells whether a run in progress uses the folder.
+func (e *Executor) busy(folder string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, used := range e.active {
+		if used == folder {
+			return true
+		}
+	}
+	return false
+}
+
+// folderOf is the name of the folder of a run in progress.
+func (e *Executor) folderOf(runID string) string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.active[runID]
+}
+
+// copyProgram puts a copy of this program where the user of the runs can execute it: the
+// original may be in a folder that is closed to that user, or be replaced while the server
+// runs.
+func copyProgram(dir string) (path string, err error) {
+	from, err := os.Open(self)
+	if err != nil {
+		return "", fmt.Errorf("copying this program for the runs: %w", err)
+	}
+	defer func() { _ = from.Close() }()
+	path = filepath.Join(dir, ".triphammer")
+	temp := path + ".new"
+	_ = os.Remove(temp)
+	defer func() { _ = os.Remove(temp) }()
+	if program, err := os.Executable(); err == nil && os.Link(program, temp) == nil {
+		return path, os.Rename(temp, path)
+	}
+	to, err := os.OpenFile(temp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o755)
+	if err == nil {
+		_, err = io.Copy(to, from)
+		err = errors.Join(err, to.Chmod(0o755), to.Close())
+	}
+	if err == nil {
+		err = os.Rename(temp, path)
+	}
+	if err != nil {
+		return "", fmt.Errorf("copying this program for the runs: %w", err)
+	}
+	return path, nil
+}
+
+// discard is a sink for nothing.
+type discard struct{}
+
+// Add implements run.Sink.
+func (discard) Add(event.Event) {}
+
+// Keep implements run.Sink.
+func (discard) Keep(event.Artifact, io.Reader) error { return nil }

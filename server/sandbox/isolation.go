@@ -1,0 +1,239 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Isolations, as SPEC 14.2 names them.
+const (
+	Auto    = "auto" // the strongest of Sandbox and Kernel that works here
+	None    = "none"
+	Kernel  = "kernel"
+	Sandbox = "sandbox"
+)
+
+// wall puts the supervisor of a run between walls.
+type wall struct {
+	name string
+	// strength orders the walls (SPEC 14.2).
+	strength int
+	// problem says at once why the wall cannot be had here; empty: it has to be tried.
+	problem func() string
+	// enter is the command that starts the supervisor inside, and what that then takes away
+	// from itself.
+	enter func(e *Executor, r room) (command, confinement)
+	// networks tells whether the wall can switch the network off.
+	networks bool
+}
+
+// room is what a wall lets a run reach.
+type room struct {
+	folder string   // of the run; it may do anything in it
+	read   []string // files and folders
+	off    bool     // no network
+}
+
+// command is a program with its arguments.
+type command struct {
+	path string
+	args []string // without the program's own name
+	// depth is how many processes it puts between itself and the supervisor, with itself.
+	depth int
+}
+
+// strengths are the names of all isolations, weakest first, also of those of other
+// servers.
+var strengths = []string{None, Kernel, Sandbox, "container", "kubernetes", "command"}
+
+var walls = []wall{
+	{name: Sandbox, strength: 2, problem: noBubblewrap, enter: (*Executor).bubblewrap, networks: true},
+	{name: Kernel, strength: 1, problem: noKernel, enter: (*Executor).kernel},
+	{name: None, strength: 0, problem: func() string { return "" }, enter: (*Executor).plain},
+}
+
+// Isolations are the values of --isolation.
+func Isolations() []string {
+	names := []string{Auto}
+	for _, w := range walls {
+		names = append(names, w.name)
+	}
+	return names
+}
+
+// plain is the isolation none.
+func (e *Executor) plain(room) (command, confinement) {
+	return command{path: self, args: []string{SuperviseCommand}}, confinement{}
+}
+
+func noKernel() string {
+	if v := landlockVersion(); v < landlockSignals {
+		return noLandlock(v)
+	}
+	return ""
+}
+
+// kernel is the isolation kernel: Landlock and seccomp.
+func (e *Executor) kernel(r room) (command, confinement) {
+	return command{path: self, args: []string{SuperviseCommand}}, confinement{
+		Landlock: true, Read: append(r.read, "/proc", "/sys"), Write: []string{r.folder}, Devices: devices, Seccomp: true,
+	}
+}
+
+// devices are the devices that programs need.
+var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx"}
+
+func noBubblewrap() string {
+	if _, err := exec.LookPath("bwrap"); err != nil {
+		return "the program bwrap was not found: install the package bubblewrap"
+	}
+	return ""
+}
+
+// bubblewrap is the isolation sandbox. The same paths as outside lead to the folder of the
+// run and to what it may read.
+func (e *Executor) bubblewrap(r room) (command, confinement) {
+	program, err := exec.LookPath("bwrap")
+	if err != nil {
+		program = "bwrap"
+	}
+	args := []string{
+		"--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--hostname", "run",
+		"--proc", "/proc", "--dev", "/dev", "--dir", "/run", "--dir", "/var/tmp", "--bind", folder{r.folder}.temp(), "/tmp",
+	}
+	if !r.off {
+		args = append(args, "--share-net")
+	}
+	for _, path := range r.read {
+		if target, err := os.Readlink(path); err == nil {
+			args = append(args, "--symlink", target, path)
+		} else {
+			args = append(args, "--ro-bind-try", path, path)
+		}
+	}
+	args = append(args,
+		"--ro-bind", e.program, e.program, "--bind", r.folder, r.folder, "--chdir", r.folder,
+		"--", e.program, SuperviseCommand)
+	return command{path: program, args: args, depth: 2}, confinement{
+		Landlock: true, BestEffort: true, Read: append(slices.Clone(r.read), "/proc", "/sys", e.program),
+		Write: []string{r.folder, "/tmp", "/var/tmp", "/dev/shm", "/run"}, Devices: devices, Seccomp: true, OwnIPC: true,
+	}
+}
+
+// systemFolders are what programs need of a machine. Others, such as homes and the data of
+// services, are not a run's concern.
+var systemFolders = []string{
+	"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix", "/gnu", "/snap",
+	"/var/lib/ca-certificates", "/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager/resolv.conf",
+}
+
+// readable are the files and folders that every run may read: the system, the folders of
+// PATH, and those that the operator adds, but nothing of what is protected.
+func (e *Executor) readable() []string {
+	var all []string
+	for _, path := range slices.Concat(systemFolders, filepath.SplitList(e.path), e.read) {
+		if filepath.IsAbs(path) {
+			all = append(all, e.without(filepath.Clean(path))...)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// without is the path, or as much of what is in it as is not protected.
+func (e *Executor) without(path string) []string {
+	if _, err := os.Lstat(path); err != nil {
+		return nil
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return nil
+	}
+	inside := false
+	for _, p := range e.protected {
+		switch {
+		case real == p || strings.HasPrefix(real, p+"/"):
+			return nil
+		case strings.HasPrefix(p, strings.TrimSuffix(real, "/")+"/"):
+			inside = true
+		}
+	}
+	if !e.account.sees(real) {
+		return nil
+	}
+	if !inside {
+		return []string{path}
+	}
+	entries, err := os.ReadDir(real)
+	if err != nil {
+		return nil
+	}
+	var all []string
+	for _, entry := range entries {
+		all = append(all, e.without(filepath.Join(real, entry.Name()))...)
+	}
+	return all
+}
+
+// choose finds the wall that the operator demands, and tries it. It runs once.
+func (e *Executor) choose() {
+	var problems []error
+	for _, w := range walls {
+		if w.name != e.asked && (e.asked != Auto || w.name == None) {
+			continue
+		}
+		err := error(nil)
+		if problem := w.problem(); problem != "" {
+			err = errors.New(problem)
+		} else {
+			err = e.try(w)
+		}
+		if err == nil {
+			e.wall, e.lacking = &w, problems
+			return
+		}
+		problems = append(problems, fmt.Errorf("%s: %w", w.name, err))
+	}
+	e.lacking = problems
+}
+
+// Found is what Survey found out about an isolation.
+type Found struct {
+	Isolation string
+	Problem   error // nil: it works here
+}
+
+// Survey tries every isolation that has walls, the strongest first.
+func (e *Executor) Survey() []Found {
+	err := e.ready()
+	var all []Found
+	for _, w := range walls {
+		if w.name == None {
+			continue
+		}
+		f := Found{w.name, err}
+		if problem := w.problem(); problem != "" {
+			f.Problem = errors.New(problem)
+		} else if err == nil {
+			f.Problem = e.try(w)
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+// Open takes the walls away, for runs on a person's own files, if none work here and the
+// operator has not demanded any. It returns why.
+func (e *Executor) Open() (why []error) {
+	name, lacking := e.Isolation()
+	if name != "" || e.asked != Auto {
+		return nil
+	}
+	e.account, e.wall = nil, &walls[len(walls)-1]
+	return lacking
+}

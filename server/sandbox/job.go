@@ -1,0 +1,410 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"mime"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"triphammer/server/run"
+	"triphammer/server/run/event"
+)
+
+// errCut ends a job that was ordered to stop.
+var errCut = errors.New("the attempt was ordered to stop")
+
+// folder is the folder of a run: the files that the agent gets, and those in which it
+// works.
+type folder struct{ root string }
+
+func (f folder) workspace() string   { return filepath.Join(f.root, "workspace") }
+func (f folder) home() string        { return filepath.Join(f.root, "home") }
+func (f folder) temp() string        { return filepath.Join(f.root, "tmp") }
+func (f folder) prompt() string      { return filepath.Join(f.root, "prompt.md") }
+func (f folder) attachments() string { return filepath.Join(f.root, "attachments") }
+func (f folder) artifacts() string   { return filepath.Join(f.root, "artifacts") }
+func (f folder) gitConfig() string   { return filepath.Join(f.root, "gitconfig") }
+
+// do executes the job, inside the walls. The steps run one after the other, under s.
+func (j *job) do(s *supervising) ending {
+	exit, err := j.steps(s)
+	if err != nil {
+		return ending{Code: -1, Error: err.Error(), Cut: errors.Is(err, errCut)}
+	}
+	return exit
+}
+
+func (j *job) steps(s *supervising) (ending, error) {
+	dir := folder{j.Root}
+	if err := j.fill(dir); err != nil {
+		return ending{}, fmt.Errorf("making the workspace: %w", err)
+	}
+	work, err := j.prepare(s, dir)
+	if err != nil {
+		return ending{}, err
+	}
+	program, err := resolve(j.Command, work, j.Env)
+	if err != nil {
+		return ending{}, fmt.Errorf("the agent cannot be started: %w", err)
+	}
+	before, err := takeSnapshot(dir.workspace(), dir.root)
+	if err != nil {
+		return ending{}, fmt.Errorf("looking at the workspace: %w", err)
+	}
+	defer before.close()
+
+	s.add(event.AgentStarted{Command: strings.Join(j.Command, " ")})
+	done := s.phase(event.PhaseAgent)
+	e, err := s.run(step{Argv: j.Command, Path: program, Dir: work, Env: j.Env, Stdin: dir.prompt(), Last: true})
+	done()
+	if err != nil {
+		return ending{}, fmt.Errorf("the agent did not run to its end: %w", err)
+	}
+	s.add(event.Ended{ExitCode: e.Code, Signal: e.Signal, Stopped: e.Cut})
+	defer s.phase(event.PhaseCollect)()
+	if err := j.collect(s, dir, before); err != nil {
+		s.add(event.Status{Message: "what the agent left is not listed completely: " + err.Error()})
+	}
+	return e, nil
+}
+
+// fill makes the folders, and the files that the agent gets.
+func (j *job) fill(f folder) error {
+	fresh := []string{f.attachments(), f.artifacts()}
+	if !j.Resume {
+		fresh = append(fresh, f.workspace(), f.home())
+	}
+	for _, dir := range fresh {
+		if err := removeAll(dir); err != nil {
+			return err
+		}
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	if err := os.RemoveAll(f.prompt()); err != nil {
+		return err
+	}
+	if err := os.WriteFile(f.prompt(), []byte(j.Prompt), 0o600); err != nil {
+		return err
+	}
+	if err := j.trust(f); err != nil {
+		return err
+	}
+	for _, a := range j.Attachments {
+		if a.Name == "" || filepath.Base(a.Name) != a.Name || !filepath.IsLocal(a.Name) {
+			return fmt.Errorf("%q is not the name of an attachment", a.Name)
+		}
+		if err := os.WriteFile(filepath.Join(f.attachments(), a.Name), a.Data, 0o600); err != nil {
+			return err
+		}
+	}
+	home, err := os.OpenRoot(f.home())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = home.Close() }()
+	for _, file := range j.Files {
+		mode := os.FileMode(file.Mode)
+		if mode == 0 {
+			mode = 0o600
+		}
+		if err := home.MkdirAll(path.Dir(file.Path), 0o700); err != nil {
+			return err
+		}
+		if err := home.WriteFile(file.Path, file.Data, mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// trust lets Git clone repositories of this machine that belong to another user.
+func (j *job) trust(f folder) error {
+	text := "[include]\n\tpath = /etc/gitconfig\n[safe]\n"
+	for _, dir := range j.Trusted {
+		quoted := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(dir)
+		text += fmt.Sprintf("\tdirectory = \"%s\"\n\tdirectory = \"%s\"\n", quoted, path.Join(quoted, ".git"))
+	}
+	return os.WriteFile(f.gitConfig(), []byte(text), 0o600)
+}
+
+// prepare clones the repositories and runs the setup commands. It returns the
+// agent's working directory (SPEC 13.11).
+func (j *job) prepare(s *supervising, f folder) (string, error) {
+	dir := f.workspace()
+	clones, err := clonesOf(j.Repositories, dir)
+	if err != nil {
+		return "", err
+	}
+	if len(clones) > 0 {
+		dir = clones[0].dir
+	}
+	if j.Resume {
+		return dir, nil
+	}
+	if len(clones) > 0 {
+		done := s.phase(event.PhaseClone)
+		for _, c := range clones {
+			for _, argv := range c.commands {
+				if err := j.command(s, event.PhaseClone, argv, strings.Join(argv, " "), step{Dir: f.workspace(), Env: gitEnv(j.Env)}); err != nil {
+					return "", err
+				}
+			}
+		}
+		done()
+	}
+	if len(j.Setup) > 0 {
+		done := s.phase(event.PhaseSetup)
+		for _, line := range j.Setup {
+			if err := j.command(s, event.PhaseSetup, []string{"/bin/sh", "-c", line}, line, step{Dir: dir, Env: j.Env}); err != nil {
+				return "", err
+			}
+		}
+		done()
+	}
+	return dir, nil
+}
+
+// command runs one command that must succeed.
+func (j *job) command(s *supervising, phase string, argv []string, shown string, st step) (err error) {
+	if st.Path, err = resolve(argv, st.Dir, st.Env); err != nil {
+		return fmt.Errorf("%s failed: %w", phase, err)
+	}
+	st.Argv = argv
+	s.add(event.Status{Message: phase + ": " + shown})
+	began := time.Now()
+	e, err := s.run(st)
+	if errors.Is(err, errCut) {
+		return err
+	} else if err != nil {
+		return fmt.Errorf("%s failed: %s: %w", phase, shown, err)
+	}
+	s.add(event.Command{
+		Phase: phase, Command: shown, ExitCode: &e.Code, Signal: e.Signal, Failed: e.Code != 0,
+		DurationMS: time.Since(began).Milliseconds(),
+	})
+	switch {
+	case e.Cut:
+		return errCut
+	case e.Signal != "":
+		return fmt.Errorf("%s failed: %s: it was ended by %s", phase, shown, e.Signal)
+	case e.Code != 0:
+		return fmt.Errorf("%s failed: %s: exit status %d", phase, shown, e.Code)
+	}
+	return nil
+}
+
+// collect tells the changed files, and sends the artifacts (SPEC 15.6).
+func (j *job) collect(s *supervising, f folder, before *snapshot) error {
+	var patch strings.Builder
+	err := before.changes(func(file event.File) {
+		s.add(file)
+		patch.WriteString(file.Diff)
+		if file.Diff == "" {
+			fmt.Fprintf(&patch, "# %s was %s: its diff is left out, because %s\n", file.Path, file.Change, file.Omitted)
+		}
+	})
+	if patch.Len() > 0 {
+		s.keep(event.Artifact{Type: event.ArtifactFile, Name: "changes.patch", Size: int64(patch.Len())}, strings.NewReader(patch.String()))
+	}
+	return errors.Join(err, j.artifacts(s, f.artifacts()))
+}
+
+// Limits of the folder of artifacts.
+const (
+	maxArtifacts = 100
+	maxLinks     = 64 << 10 // bytes of the file of links
+	linksFile    = "links"
+)
+
+// artifacts sends what the agent left in its folder of artifacts.
+func (j *job) artifacts(s *supervising, dir string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil // the agent has removed it
+	}
+	defer func() { _ = root.Close() }()
+	count := 0
+	return walkFiles(root, func(name string, info fs.FileInfo) error {
+		if !info.Mode().IsRegular() {
+			return nil
+		}
+		if count++; count > maxArtifacts {
+			return fmt.Errorf("there are more than %d artifacts", maxArtifacts)
+		}
+		file, err := root.OpenFile(name, os.O_RDONLY|openNonblock, 0)
+		if err != nil {
+			return nil // it is gone
+		}
+		defer func() { _ = file.Close() }()
+		if name == linksFile {
+			text, err := io.ReadAll(io.LimitReader(file, maxLinks))
+			for line := range strings.Lines(string(text)) {
+				if link, ok := linkOf(strings.TrimSpace(line)); ok {
+					s.keep(link, strings.NewReader(""))
+				}
+			}
+			return err
+		}
+		a := event.Artifact{Type: event.ArtifactFile, Name: strings.ToValidUTF8(name, "\uFFFD"), Size: info.Size()}
+		if strings.HasPrefix(mime.TypeByExtension(path.Ext(name)), "image/") {
+			a.Type = event.ArtifactScreenshot
+		}
+		s.keep(a, io.LimitReader(file, info.Size()))
+		return nil
+	})
+}
+
+// requestPath matches the paths of pull requests at the well-known forges.
+var requestPath = regexp.MustCompile(`/(pull|pulls|merge_requests|pull-requests|pullrequest)/\d+/?$`)
+
+// linkOf reads a line of the file of links: a URL, and optionally a title after it.
+func linkOf(line string) (event.Artifact, bool) {
+	address, title, _ := strings.Cut(line, " ")
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
+		return event.Artifact{}, false
+	}
+	a := event.Artifact{Type: event.ArtifactReference, URL: address, Name: strings.TrimSpace(title)}
+	if a.Name == "" {
+		a.Name = address
+	}
+	if requestPath.MatchString(u.Path) {
+		a.Type = event.ArtifactPullRequest
+	}
+	return a, true
+}
+
+// gitEnv is the environment of a clone: it never asks, and speaks no protocol
+// that runs a command of the URL's choice.
+func gitEnv(env []string) []string {
+	return append(slices.Clone(env), "GIT_TERMINAL_PROMPT=0", "GIT_ALLOW_PROTOCOL=file:git:http:https:ssh")
+}
+
+// clone is the commands that put one repository into the workspace.
+type clone struct {
+	dir      string
+	commands [][]string
+}
+
+// exactRef matches refs that `git clone --branch` does not accept.
+var exactRef = regexp.MustCompile(`^(refs/.*|[0-9a-f]{40}|[0-9a-f]{64})$`)
+
+func clonesOf(repositories []run.Repository, work string) ([]clone, error) {
+	var all []clone
+	taken := make(map[string]bool)
+	for _, r := range repositories {
+		name := r.Path
+		if name == "" {
+			name = strings.TrimSuffix(path.Base(strings.TrimRight(strings.ReplaceAll(r.URL, ":", "/"), "/")), ".git")
+		}
+		if !filepath.IsLocal(name) || name == "." {
+			return nil, fmt.Errorf("the repository %s has no usable folder name: give it a path", r.URL)
+		}
+		if taken[name] {
+			return nil, fmt.Errorf("two repositories want the folder %s: give one of them another path", name)
+		}
+		taken[name] = true
+		c := clone{dir: filepath.Join(work, name)}
+		switch {
+		case r.Ref == "":
+			c.commands = [][]string{{"git", "clone", "--quiet", "--no-local", "--depth=1", "--", r.URL, name}}
+		case exactRef.MatchString(r.Ref):
+			c.commands = [][]string{
+				{"git", "init", "--quiet", "--initial-branch=main", "--", name},
+				{"git", "-C", name, "remote", "add", "--", "origin", r.URL},
+				{"git", "-C", name, "fetch", "--quiet", "--depth=1", "origin", r.Ref},
+				{"git", "-C", name, "checkout", "--quiet", "--detach", "FETCH_HEAD"},
+			}
+		default:
+			c.commands = [][]string{{"git", "clone", "--quiet", "--no-local", "--depth=1", "--branch=" + r.Ref, "--", r.URL, name}}
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+// self is the running program, also after its file was replaced.
+const self = "/proc/self/exe"
+
+// resolve finds the program of a command in the PATH of the run. The word `triphammer`
+// means this program.
+func resolve(argv []string, dir string, env []string) (string, error) {
+	name := argv[0]
+	switch {
+	case name == "triphammer":
+		return self, nil
+	case strings.Contains(name, "/"):
+		full := name
+		if !filepath.IsAbs(full) {
+			full = filepath.Join(dir, full)
+		}
+		if !executable(full) {
+			return "", fmt.Errorf("%s is not a program that the run can reach: check the path and its mode, or let runs read its folder (--run-read)", name)
+		}
+		return full, nil
+	}
+	searched := ""
+	for _, v := range env {
+		if value, ok := strings.CutPrefix(v, "PATH="); ok {
+			searched = value
+		}
+	}
+	for _, d := range filepath.SplitList(searched) {
+		if full := filepath.Join(d, name); filepath.IsAbs(d) && executable(full) {
+			return full, nil
+		}
+	}
+	return "", fmt.Errorf("the program %q was not found: install it where the server runs, let runs read its folder (--run-read), or set PATH in the environment's env", name)
+}
+
+func executable(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
+}
+
+// encode makes a toldEvent.
+func encode(e event.Event) (toldEvent, error) {
+	data, err := json.Marshal(e)
+	return toldEvent{Kind: e.Kind(), Data: data}, err
+}
+
+// walkFiles calls visit for each entry below the folder that is no folder.
+func walkFiles(root *os.Root, visit func(name string, info fs.FileInfo) error) error {
+	return fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return nil // it is gone, or closed
+		}
+		info, err := root.Lstat(name)
+		if err != nil {
+			return nil
+		}
+		return visit(name, info)
+	})
+}
+
+// removeAll also removes read-only folders, such as module caches.
+func removeAll(dir string) error {
+	err := os.RemoveAll(dir)
+	if !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	walkErr := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if d != nil && d.IsDir() {
+			return os.Chmod(name, 0o700) // before WalkDir reads it
+		}
+		return nil
+	})
+	return errors.Join(os.RemoveAll(dir), walkErr)
+}
