@@ -26,6 +26,11 @@ func runPage(ctx context.Context, c *call, r access.Run) (page dashboard.Run, er
 		return page, err
 	}
 	page = dashboard.Run{Page: c.page(r.Title), Run: r.Run, Prompt: spec.Prompt}
+	artifacts, err := access.Artifacts(ctx, r)
+	if err != nil {
+		return page, err
+	}
+	page.Artifacts = artifacts[r.ID]
 	if text := c.Query("after"); text != "" {
 		if page.After, err = strconv.ParseInt(text, 10, 64); err != nil || page.After < 0 {
 			return page, store.ErrNotFound

@@ -39,6 +39,7 @@ func (s *Server) pages(e *gin.Engine) {
 	p.POST("/automations/test", sameOrigin, s.testFromPage)
 	p.GET("/runs", shown(runsPage))
 	p.GET("/runs/:id", shown(on(aRun, runPage)))
+	p.GET("/artifacts/:id", s.downloadFromPage)
 	p.POST("/factories/:name/apply", sameOrigin, s.applyFromPage)
 }
 

@@ -30,6 +30,7 @@ func TestEveryRouteOfAnotherFactory(t *testing.T) {
 	applies := f.get("/api/v1/applies", admin)
 	apply, commit := field(t, applies, "applies", "0", "id"), field(t, applies, "applies", "0", "commit")
 	schedule := field(t, f.do("POST", "/api/v1/agent/schedules", own, `{"name":"Nightly","cron_schedule":"@daily","prompt":"x"}`), "id")
+	_, artifact := f.keepFile("report.html", "<script>")
 	f.key("leaked", "read")
 	pending := func() string {
 		held := store.PendingSecret{Factory: "default", Webhook: "hook", WebhookUID: uid, SecretName: "S"}
@@ -39,7 +40,7 @@ func TestEveryRouteOfAnotherFactory(t *testing.T) {
 		return field(t, f.get("/api/v1/pending-secrets", admin), "pending_secrets", "0", "id")
 	}
 	named := map[string]string{
-		"/deliveries": delivery, "/agent/runs": run, "/agent/conversations": run, "/agent/schedules": schedule, "/applies": apply, "/webhooks": "hook", "/factories": "default",
+		"/deliveries": delivery, "/agent/runs": run, "/agent/conversations": run, "/agent/schedules": schedule, "/agent/artifacts": artifact, "/applies": apply, "/webhooks": "hook", "/factories": "default",
 		"/secrets": "SPARE", "/keys": "leaked",
 	}
 	create := `{"prompt":"x","parent_run_id":"` + run + `","config":{"environment_id":"e"}}`

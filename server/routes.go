@@ -52,6 +52,8 @@ func (s *Server) routes(e *gin.Engine) {
 	readRuns.GET("/agent/runs/:id/conversation", serve(on(aRun, s.conversation)))
 	readRuns.GET("/agent/conversations/:id", serve(s.wholeConversation))
 	readRuns.GET("/agent/runs/:id/handoff/attachments", serve(on(aRun, s.handoff)))
+	readRuns.GET("/agent/artifacts/:id", serve(on(anArtifact, s.getArtifact)))
+	readRuns.GET("/agent/artifacts/:id/download", serve(on(anArtifact, s.downloadArtifact)))
 	readRuns.GET("/agent/schedules", serve(s.listSchedules))
 	readRuns.GET("/agent/schedules/:id", serve(on(aSchedule, s.getSchedule)))
 	readRuns.GET("/agent", serve(s.listAgents))

@@ -136,7 +136,7 @@ func (l *runListing) location(values []string) {
 }
 
 func (l *runListing) artifact(values []string) {
-	if l.none = true; !slices.Contains(artifactTypes, values[0]) {
+	if l.ArtifactType = values[0]; !slices.Contains(artifactTypes, values[0]) {
 		l.refuse("artifact_type", "it is one of %v", artifactTypes)
 	}
 }

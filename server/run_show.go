@@ -42,9 +42,14 @@ func (s *Server) showRuns(ctx context.Context, all []access.Run) ([]api.Run, err
 	if err != nil {
 		return nil, err
 	}
+	artifacts, err := access.Artifacts(ctx, all...)
+	if err != nil {
+		return nil, err
+	}
 	shown := make([]api.Run, len(all))
 	for i, r := range all {
 		shown[i] = s.showRun(r.Run, specs[r.SpecHash], metadata[r.ID])
+		shown[i].Artifacts = each(artifacts[r.ID], s.showArtifact)
 	}
 	return shown, nil
 }
@@ -61,7 +66,7 @@ func (s *Server) showRun(r *store.Run, spec run.Spec, metadata map[string]string
 		ParentRunID: r.ParentID.String(), ConversationID: r.ConversationID.String(), Commit: r.Commit, Path: spec.Path, Blob: spec.Blob,
 		Attempt: r.Attempt, Attempts: int64(spec.Retry.Attempts), NextAttempt: api.Time(r.RunAt), RetryOf: r.RetryOf.String(), Priority: r.Priority,
 		ExitCode: r.ExitCode,
-		Metadata: metadata, Artifacts: []json.RawMessage{}, SandboxRunning: r.State == store.InProgress, Cancellable: true,
+		Metadata: metadata, SandboxRunning: r.State == store.InProgress, Cancellable: true,
 		CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, StartedAt: api.Time(r.StartedAt), FinishedAt: api.Time(r.FinishedAt),
 	}
 	if spec.Environment != nil {

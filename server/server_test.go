@@ -22,6 +22,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -83,7 +84,7 @@ func newFixtureWith(t *testing.T, opt options) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := store.Open(t.Context(), store.Config{Path: filepath.Join(dir, "db"), Key: key, Now: opt.now, Logger: opt.logger})
+	st, err := store.Open(t.Context(), store.Config{Path: filepath.Join(dir, "db"), Key: key, Artifacts: filepath.Join(dir, "artifacts"), Now: opt.now, Logger: opt.logger})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -358,10 +359,11 @@ func field(t *testing.T, a answer, path ...string) string {
 		case map[string]any:
 			value = v[step]
 		case []any:
-			if len(v) == 0 {
-				t.Fatalf("%v: empty list in %s", path, a.body)
+			i, err := strconv.Atoi(step)
+			if err != nil || i >= len(v) {
+				t.Fatalf("%v: no element %s in %s", path, step, a.body)
 			}
-			value = v[0]
+			value = v[i]
 		}
 	}
 	return fmt.Sprint(value)

@@ -31,14 +31,14 @@ store has, at a pace that leaves the disk to deliveries.
 
 The file is written under another name, read again and verified, and gets its own name when it is whole; one that is
 there is not written over. Only its owner can read it. It holds no sealing key: keep a copy of DIR/key apart from it,
-without which its secrets cannot be opened.`,
+without which its secrets cannot be opened. It holds no files of artifacts either: copy DIR/artifacts after it.`,
 		Args: exactly("FILE"),
 		RunE: withServer(false, backupStore),
 	}
 	check := &cobra.Command{
 		Use: "check", Short: "Read all that is stored, and tell what is damaged", Args: cobra.NoArgs,
 		Long: `Read all that is stored, on a server that runs or in a data directory: the structure of the file, and every payload,
-file of an apply and transcript as when it is used. It takes some seconds per GB. Status 1 if something is damaged.`,
+file of an apply, transcript and artifact as when it is used. It takes some seconds per GB. Status 1 if something is damaged.`,
 		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
 			var r api.StoreReport
 			if err := cl.call(c.Context(), http.MethodPost, "/check", nil, &r); err != nil {

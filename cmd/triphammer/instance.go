@@ -180,7 +180,7 @@ var wallClock = time.Now
 func (in *instance) openStore(ctx context.Context, key *secret.Key) (err error) {
 	in.store, err = store.Open(ctx, store.Config{
 		Path: filepath.Join(in.dir, storeFile), Key: key, Existing: !in.made, Sources: in.opt.secretSources, Now: wallClock, Logger: in.opt.logger,
-		Reserve: filepath.Join(in.dir, reserveFile),
+		Reserve: filepath.Join(in.dir, reserveFile), Artifacts: filepath.Join(in.dir, "artifacts"),
 	})
 	in.ledger = ledger.New(in.store)
 	return err

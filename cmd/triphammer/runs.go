@@ -140,7 +140,7 @@ the runs before it in the conversation have ended. Without --message, the messag
 		c.Flags().DurationVar(&run.timeout, "timeout", 2*time.Hour, "how long to wait")
 		outputFlag(c)
 	}
-	all := []*cobra.Command{list, show, logs, watch, cancel, interrupt, create, followup, retry}
+	all := []*cobra.Command{list, show, logs, watch, artifactsCommand(), cancel, interrupt, create, followup, retry}
 	for _, c := range all {
 		clientFlags(c)
 	}

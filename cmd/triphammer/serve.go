@@ -58,6 +58,8 @@ type serving struct {
 	listen                 string
 	secretsDir, secretsEnv string
 	minFree                string
+	artifactSize           string
+	artifactsPerRun        string
 	proxies                []string
 	listeners              server.Listeners
 
@@ -97,6 +99,8 @@ func (s *serving) sharedFlags(f *pflag.FlagSet, listen string) {
 	f.DurationVar(&s.keep.Transcripts, "keep-transcripts", 0, "how long the transcripts of ended runs are kept; 0: as long as the run")
 	f.DurationVar(&s.runs.KeepWorkspaces, "keep-sessions", run.DefaultKeepWorkspaces,
 		"how long the workspace and the session of an ended run are kept, so that follow-ups can go on with them")
+	f.StringVar(&s.artifactSize, "artifact-size", "16MiB", "largest file that a run can leave as an artifact")
+	f.StringVar(&s.artifactsPerRun, "artifacts-per-run", "64MiB", "size of all files that a run can leave as artifacts")
 	f.BoolVar(&s.server.ValidateKey, "validate-key", false, "require an API key to check definitions by HTTP; otherwise anybody may")
 	f.IntVar(&s.runs.MaxQueued, "max-queued", 0, "runs that may wait; when the queue is full, callers are answered 429 and senders 503. 0: no limit")
 	f.StringVar(&s.workspaces, "workspaces", "", "folder for the workspaces of runs, used only by this server (default: runs in the data directory)")
@@ -321,6 +325,12 @@ func (s *serving) settle() (err error) {
 	s.make = true
 	if s.schedules.Missed != run.MissedSkip && s.schedules.Missed != run.MissedOnce {
 		return exitWith(exitUsage, "--missed-schedules is skip or once, not %q", s.schedules.Missed)
+	}
+	if s.runs.ArtifactLimit, err = disk.ParseSize(s.artifactSize); err != nil {
+		return exitWith(exitUsage, "--artifact-size: %w", err)
+	}
+	if s.runs.ArtifactsLimit, err = disk.ParseSize(s.artifactsPerRun); err != nil {
+		return exitWith(exitUsage, "--artifacts-per-run: %w", err)
 	}
 	if s.floor, err = disk.ParseFloor(s.minFree); err != nil {
 		return exitWith(exitUsage, "--min-free: %w", err)

@@ -315,6 +315,44 @@ func (r Run) FirstEvent(ctx context.Context, kind string) (time.Time, error) {
 	return r.data.cfg.Store.FirstEvent(ctx, r.ID, kind)
 }
 
+// Artifact is an artifact of a run that the caller may see.
+type Artifact struct {
+	*store.Artifact
+	data *Data
+}
+
+// Artifact finds an artifact. Who may see its run may see it.
+func (v *View) Artifact(ctx context.Context, id string) (found Artifact, err error) {
+	uid, err := store.ParseID[store.Artifact](id)
+	if err != nil {
+		return found, err
+	}
+	row, err := v.data.cfg.Store.Artifact(ctx, uid)
+	if err != nil {
+		return found, err
+	}
+	r, err := v.data.cfg.Store.Run(ctx, row.RunID)
+	if err == nil && !v.Touches(r.Factory) {
+		err = fmt.Errorf("artifact %s: %w", id, store.ErrNotFound)
+	}
+	return Artifact{row, v.data}, err
+}
+
+// Open opens the file of the artifact.
+func (a Artifact) Open() (*os.File, error) { return a.data.cfg.Store.OpenArtifact(a.Artifact) }
+
+// Artifacts returns the artifacts of runs, by the id of the run.
+func Artifacts(ctx context.Context, runs ...Run) (map[store.RunID][]*store.Artifact, error) {
+	if len(runs) == 0 {
+		return nil, nil
+	}
+	ids := make([]store.RunID, len(runs))
+	for i, r := range runs {
+		ids[i] = r.ID
+	}
+	return runs[0].data.cfg.Store.Artifacts(ctx, ids...)
+}
+
 // Follow follows the run, like run.Feed.
 func (r Run) Follow(ctx context.Context, from run.Position, quiet time.Duration, tell func(*run.News) error) error {
 	return r.data.cfg.Runs.Feed().Follow(ctx, r.ID, from, quiet, tell)

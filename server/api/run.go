@@ -41,7 +41,7 @@ type Run struct {
 	RetryOf           string            `json:"retry_of_run_id,omitempty"` // the run that somebody started again with this one
 	Priority          int64             `json:"priority"`
 	ExitCode          *int64            `json:"exit_code,omitempty"`
-	Artifacts         []json.RawMessage `json:"artifacts"` // none yet
+	Artifacts         []Artifact        `json:"artifacts"`
 	Usage             *Usage            `json:"request_usage,omitempty"`
 	SandboxRunning    bool              `json:"is_sandbox_running"`
 	Cancellable       bool              `json:"is_run_type_cancellable"`
@@ -50,6 +50,29 @@ type Run struct {
 	UpdatedAt         time.Time         `json:"updated_at"`
 	StartedAt         *time.Time        `json:"started_at,omitempty"`
 	FinishedAt        *time.Time        `json:"finished_at,omitempty"`
+}
+
+// Artifact is something that a run left for people.
+type Artifact struct {
+	Type      string       `json:"artifact_type"` // FILE, SCREENSHOT, PULL_REQUEST, EXTERNAL_REFERENCE
+	UID       string       `json:"artifact_uid"`
+	CreatedAt time.Time    `json:"created_at"`
+	Data      ArtifactData `json:"data"`
+}
+
+// ArtifactData is the content of an Artifact: of a file all but its bytes.
+type ArtifactData struct {
+	UID         string `json:"artifact_uid,omitempty"` // of a file
+	FileName    string `json:"filename,omitempty"`
+	FilePath    string `json:"filepath,omitempty"`
+	MIMEType    string `json:"mime_type,omitempty"`
+	ContentType string `json:"content_type,omitempty"` // equal to mime_type
+	Size        *int64 `json:"size_bytes,omitempty"`
+	DownloadURL string `json:"download_url,omitempty"` // needs a key like any other route
+
+	URL           string `json:"url,omitempty"` // of a link
+	ReferenceType string `json:"reference_type,omitempty"`
+	Title         string `json:"title,omitempty"`
 }
 
 // Profile is the person or the agent that a run belongs to, or acts as.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"triphammer/server/delivery"
+	"triphammer/server/run/event"
 	"triphammer/server/store"
 )
 
@@ -49,7 +50,7 @@ func parse(name string) *template.Template {
 	return template.Must(template.New("layout.html").Funcs(template.FuncMap{
 		"when": when, "short": short, "took": took, "trigger": showTrigger, "label": store.Outcome.Label,
 		"came":  func(d *store.Delivery) string { return delivery.Came(d.Outcome, d.Started) },
-		"class": strings.ToLower, "of": of,
+		"class": strings.ToLower, "of": of, "bytes": event.Bytes,
 	}).ParseFS(templates, "templates/layout.html", "templates/*_table.html", "templates/"+name+".html"))
 }
 

@@ -19,17 +19,37 @@ type Runs struct {
 // Run is one run with its transcript.
 type Run struct {
 	Page
-	Run    *store.Run
-	Prompt string
-	Totals event.Totals  // of the whole transcript
-	Begin  time.Time     // of the transcript
-	Events []store.Event // on this page
-	Next   int64         // the last event of this page, if more follow
-	After  int64         // the event after which this page begins
+	Run       *store.Run
+	Prompt    string
+	Artifacts []*store.Artifact
+	Totals    event.Totals  // of the whole transcript
+	Begin     time.Time     // of the transcript
+	Events    []store.Event // on this page
+	Next      int64         // the last event of this page, if more follow
+	After     int64         // the event after which this page begins
 }
 
 // Transcript are the events of the page for people.
 func (r Run) Transcript() []entry { return entries(r.Events, r.Begin) }
+
+// Files are the artifacts that can be downloaded.
+func (r Run) Files() []*store.Artifact {
+	return r.artifacts(func(a *store.Artifact) bool { return a.URL == "" })
+}
+
+// Links are the artifacts that are links. An agent has chosen where they lead.
+func (r Run) Links() []*store.Artifact {
+	return r.artifacts(func(a *store.Artifact) bool { return a.URL != "" })
+}
+
+func (r Run) artifacts(of func(*store.Artifact) bool) (some []*store.Artifact) {
+	for _, a := range r.Artifacts {
+		if of(a) {
+			some = append(some, a)
+		}
+	}
+	return some
+}
 
 // Lede is the answer of the page in a sentence. It begins with the state.
 func (r Run) Lede() string {

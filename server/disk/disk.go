@@ -102,6 +102,20 @@ func ParseFloor(text string) (Floor, error) {
 	return f, nil
 }
 
+// ParseSize reads a size with its unit, such as 16MiB or 2GB.
+func ParseSize(text string) (int64, error) {
+	for _, u := range units {
+		number, ok := strings.CutSuffix(strings.TrimSpace(text), u.name)
+		if !ok {
+			continue
+		}
+		if n, err := strconv.ParseFloat(strings.TrimSpace(number), 64); err == nil && n > 0 && n*u.size >= 1 && n*u.size <= most {
+			return int64(n * u.size), nil
+		}
+	}
+	return 0, fmt.Errorf("%q is no size: write one such as 16MiB or 2GB", text)
+}
+
 // of is the floor of a file system, in bytes and in inodes.
 func (f Floor) of(r Room) (bytes, files int64) {
 	if f == (Floor{}) {

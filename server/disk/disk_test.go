@@ -95,3 +95,11 @@ func TestMeasure(t *testing.T) {
 		}
 	}
 }
+
+func TestParseSize(t *testing.T) {
+	for text, want := range map[string]int64{"16MiB": 16 << 20, "1.5 kB": 1500, "2GB": 2e9, "": 0, "16": 0, "0MiB": 0, "-1MiB": 0, "5%": 0, "MiB": 0, "1e99TiB": 0, "NaNkB": 0} {
+		if got, err := ParseSize(text); got != want || (err == nil) != (want > 0) {
+			t.Errorf("%q is %d, %v", text, got, err)
+		}
+	}
+}

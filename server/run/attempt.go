@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"runtime/debug"
@@ -109,7 +108,7 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 	if err := a.manager.cfg.Executor.Preflight(task); err != nil {
 		return failed("%v", err)
 	}
-	exit, err := a.manager.cfg.Executor.Start(ctx, task, sink{t})
+	exit, err := a.manager.cfg.Executor.Start(ctx, task, sink{t, a.keeper(always, t)})
 	said := lastSaid{words: agent.Explain(t.lastWords()), result: t.verdict(), expected: agent.Parse != nil}
 	v = judge(context.Cause(ctx), exit, err, timeout, idle, said)
 	if v.state == store.Cancelled && errors.Is(context.Cause(ctx), ErrInterrupted) {
@@ -179,17 +178,13 @@ func (a *attempt) lastEvent(ctx context.Context, attempt int64) int64 {
 }
 
 // sink takes what the executor produces.
-type sink struct{ transcript *transcript }
+type sink struct {
+	transcript *transcript
+	keep       *keeper
+}
 
 // Add implements Sink.
 func (s sink) Add(e event.Event) { s.transcript.add(e) }
-
-// Keep implements Sink.
-func (s sink) Keep(a event.Artifact, _ io.Reader) error {
-	a.Omitted = "this server does not keep artifacts"
-	s.Add(a)
-	return nil
-}
 
 // limits are how long the agent may take and how long it may be silent.
 func (s *Spec) limits() (timeout, idle time.Duration) {

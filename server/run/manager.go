@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,6 +40,8 @@ type Config struct {
 
 	Grace           time.Duration // the time that runs get when the server stops; 0 means DefaultGrace
 	TranscriptLimit int           // bytes per run; 0 means DefaultTranscriptLimit
+	ArtifactLimit   int64         // bytes of one artifact; 0 means DefaultArtifactLimit
+	ArtifactsLimit  int64         // bytes of all artifacts of a run; 0 means DefaultArtifactsLimit
 	KeepWorkspaces  time.Duration // how long the files and the session of a finished run stay; 0 means DefaultKeepWorkspaces
 
 	Now    func() time.Time // nil means time.Now
@@ -86,6 +89,8 @@ func New(cfg Config) *Manager {
 	if cfg.TranscriptLimit == 0 {
 		cfg.TranscriptLimit = DefaultTranscriptLimit
 	}
+	cfg.ArtifactLimit = cmp.Or(cfg.ArtifactLimit, DefaultArtifactLimit)
+	cfg.ArtifactsLimit = cmp.Or(cfg.ArtifactsLimit, DefaultArtifactsLimit)
 	if cfg.KeepWorkspaces == 0 {
 		cfg.KeepWorkspaces = DefaultKeepWorkspaces
 	}

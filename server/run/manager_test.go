@@ -44,7 +44,7 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.store, err = store.Open(t.Context(), store.Config{Path: filepath.Join(w.dir, "db"), Key: key})
+	w.store, err = store.Open(t.Context(), store.Config{Path: filepath.Join(w.dir, "db"), Key: key, Artifacts: filepath.Join(w.dir, "artifacts")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,10 @@ func (w *world) start(cfg run.Config, path string) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	cfg.Store, cfg.Executor, cfg.Logger = w.store, executor, slog.New(slog.DiscardHandler)
+	if cfg.Executor == nil {
+		cfg.Executor = executor
+	}
+	cfg.Store, cfg.Logger = w.store, slog.New(slog.DiscardHandler)
 	w.manager = run.New(cfg)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.Context()))
 	done := make(chan error, 1)

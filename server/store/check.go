@@ -26,7 +26,7 @@ type Report struct {
 const maxProblems = 20
 
 // counted are the tables whose rows a Report has.
-var counted = []string{"deliveries", "runs", "applies", "secrets", "webhook_uids", "schedules"}
+var counted = []string{"deliveries", "runs", "applies", "secrets", "webhook_uids", "schedules", "artifacts"}
 
 // Check reads all that the store holds: its file's structure, and each payload,
 // file of an apply, spec and transcript as when it is used. It takes some seconds
@@ -56,7 +56,10 @@ func (s *Store) Check(ctx context.Context) (*Report, error) {
 	if r.Partial = r.Schema < r.Known; r.Partial {
 		return r, nil
 	}
-	return r, s.checkContents(ctx, r)
+	if err := s.checkContents(ctx, r); err != nil {
+		return r, err
+	}
+	return r, s.checkOrphans(ctx, r)
 }
 
 func (s *Store) describe(ctx context.Context, r *Report) error {
@@ -120,6 +123,12 @@ func (s *Store) checkContents(ctx context.Context, r *Report) error {
 				}
 				after = events[len(events)-1].Seq
 			}
+		}},
+		{"SELECT id FROM artifacts WHERE id > $1 AND file <> '' ORDER BY id LIMIT $2", func(id int64) error {
+			if s.artifacts == "" {
+				return nil // a copy of the database alone
+			}
+			return s.checkArtifact(ctx, ArtifactID(id))
 		}},
 	} {
 		for after := int64(0); ; {

@@ -23,6 +23,7 @@ type (
 	AuditID    = ID[AuditEntry]
 	ScheduleID = ID[Schedule]
 	PendingID  = ID[PendingSecret]
+	ArtifactID = ID[Artifact]
 )
 
 // Prefix is what ids of this kind are shown with.
@@ -42,6 +43,8 @@ func (id ID[Row]) Prefix() string {
 		return "sch_"
 	case *PendingSecret:
 		return "psc_"
+	case *Artifact:
+		return "art_"
 	}
 	panic(fmt.Sprintf("%T has no prefix", id))
 }

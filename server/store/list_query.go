@@ -33,6 +33,7 @@ type RunQuery struct {
 	CreatedAfter, CreatedBefore time.Time
 	UpdatedAfter                time.Time
 	Metadata                    map[string]string
+	ArtifactType                string
 	Search                      string // each of its words begins a word of the title or the posted prompt
 
 	Sort      RunSort
@@ -81,7 +82,7 @@ func (l *lister) prepare(ctx context.Context) (err error) {
 		w.add("schedule_id = ?", l.ScheduleID)
 	}
 	l.grouped = len(w.terms) > 0 || l.Search != ""
-	l.checked = l.Search != "" || len(l.Metadata) > 0 || !l.CreatedAfter.IsZero() || !l.CreatedBefore.IsZero() ||
+	l.checked = l.Search != "" || l.ArtifactType != "" || len(l.Metadata) > 0 || !l.CreatedAfter.IsZero() || !l.CreatedBefore.IsZero() ||
 		!l.UpdatedAfter.IsZero() && l.Sort != ByUpdated
 	l.filtered = l.checked || l.grouped || len(l.States) > 0
 	if l.filtered || l.Sort == ByAgent || !l.UpdatedAfter.IsZero() {
@@ -138,7 +139,7 @@ func (l *lister) conditions(w *where, along bool) {
 		w.add(`id IN (WITH RECURSIVE below (id) AS (SELECT r.id FROM runs r WHERE r.parent_id = ? AND r.parent_id <> 0
 			UNION SELECT r.id FROM runs r JOIN below ON r.parent_id = below.id WHERE r.parent_id <> 0) SELECT id FROM below)`, l.AncestorID)
 	}
-	few, plus := l.DeliveryID != 0 || l.AncestorID != 0 || len(l.words) > 0 || len(l.Metadata) > 0, ""
+	few, plus := l.DeliveryID != 0 || l.AncestorID != 0 || len(l.words) > 0 || len(l.Metadata) > 0 || l.ArtifactType != "", ""
 	if few { // the sets lead, not the indexes of states and groups
 		plus = "+"
 	}
@@ -170,6 +171,14 @@ func (l *lister) checks(w *where, along bool) {
 	}
 	for _, word := range l.words {
 		word.check(w, along)
+	}
+	if l.ArtifactType != "" {
+		has := w.bind("type = ?", l.ArtifactType)
+		if along {
+			w.add("EXISTS (SELECT 1 FROM artifacts WHERE run_id = runs.id AND " + has + ")")
+		} else {
+			w.add("id IN (SELECT run_id FROM artifacts WHERE " + has + ")")
+		}
 	}
 	for name, value := range l.Metadata {
 		equal := w.bind("name = ? AND value = ?", name, value)

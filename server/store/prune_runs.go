@@ -95,6 +95,7 @@ func (s *Store) deleteRun(ctx context.Context, id int64) error {
 		"DELETE FROM run_words WHERE run_id = $1",
 		"DELETE FROM notices WHERE id = $1",
 		"DELETE FROM conversations WHERE id = $1",
+		"DELETE FROM artifacts WHERE run_id = $1", // their files go with the next sweep
 	} {
 		if err := s.exec(ctx, query, id); err != nil {
 			return err

@@ -14,6 +14,7 @@ func (s *Store) Retain(ctx context.Context, keep RunRetention) {
 	defer ticker.Stop()
 	for {
 		s.deleteOld(ctx, keep)
+		s.sweepArtifacts(ctx)
 		select {
 		case <-ctx.Done():
 			return
@@ -41,5 +42,16 @@ func (s *Store) deleteOld(ctx context.Context, keep RunRetention) {
 	failed("what became free in the database could not be given back to the file system", s.Shrink(ctx))
 	if deliveries+runs+transcripts > 0 {
 		s.logger.Info("what is too old was deleted", "deliveries", deliveries, "runs", runs, "transcripts", transcripts)
+	}
+}
+
+// sweepArtifacts removes the files of artifacts that no row names.
+func (s *Store) sweepArtifacts(ctx context.Context) {
+	removed, err := s.SweepArtifacts(ctx)
+	if err != nil && ctx.Err() == nil {
+		s.logger.Error("files of artifacts that are no longer known could not be removed", "error", err)
+	}
+	if removed > 0 {
+		s.logger.Info("files of artifacts that are no longer known were removed", "files", removed)
 	}
 }

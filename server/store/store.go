@@ -90,7 +90,9 @@ type Config struct {
 	Sources []secret.Source
 	// Reserve is the file that sets room aside on the disk (reserve.go); empty: none.
 	Reserve string
-	Now     func() time.Time
+	// Artifacts is the folder of the files of artifacts; empty: it keeps none.
+	Artifacts string
+	Now       func() time.Time
 	// Passed is what has passed since any moment, whatever the clock shows; nil: the
 	// monotonic reading of Now.
 	Passed func() time.Duration
@@ -108,8 +110,10 @@ type Store struct {
 	file *os.File
 
 	sources   []secret.Source
-	importing sync.Mutex // of what sources have
-	backup    sync.Mutex // one at a time
+	importing sync.Mutex   // of what sources have
+	backup    sync.Mutex   // one at a time
+	artifacts string       // folder of their files
+	naming    sync.RWMutex // of such a file: from its name until its row
 
 	// The rest of this group is of the writer goroutine alone.
 	writer     *sql.DB
@@ -184,7 +188,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("SQLite %s is too old: before 3.51.3 it could corrupt a database", name)
 	}
 	s := &Store{
-		now: cfg.Now, logger: cfg.Logger, key: cfg.Key, sources: cfg.Sources,
+		now: cfg.Now, logger: cfg.Logger, key: cfg.Key, sources: cfg.Sources, artifacts: cfg.Artifacts,
 		statements: make(map[string]*sql.Stmt), execs: make(map[string]*sqlite3.SQLiteStmt), reserve: reserve{path: cfg.Reserve}, patience: stepPatience,
 		jobs: make(chan *job, 4*maxBatch), steps: make(chan *job), pinging: make(chan struct{}, 1), full: make(chan struct{}, 1), rest: make(chan struct{}),
 		closing: make(chan struct{}), done: make(chan struct{}), checkpointed: make(chan struct{}),

@@ -163,6 +163,7 @@ const (
 
 // Artifact is something that the agent left for people (SPEC 15.6).
 type Artifact struct {
+	ID      string `json:"id,omitempty"` // by which it can be downloaded
 	Type    string `json:"type"`
 	Name    string `json:"name"`              // file name, or title of the link
 	URL     string `json:"url,omitempty"`     // of a link

@@ -1,0 +1,215 @@
+package run
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"path"
+	"regexp"
+	"strings"
+	"sync"
+	"unicode"
+	"unicode/utf8"
+
+	"triphammer/server/disk"
+	"triphammer/server/run/event"
+	"triphammer/server/secret"
+	"triphammer/server/store"
+)
+
+// Limits of the artifacts of a run.
+const (
+	DefaultArtifactLimit  = 16 << 20 // bytes of one
+	DefaultArtifactsLimit = 64 << 20 // bytes of all
+	maxArtifacts          = 200
+	maxArtifactName       = 255  // bytes
+	maxLink               = 2048 // bytes
+	// roomEvery is how much is written between two looks at the disk.
+	roomEvery = 1 << 20
+)
+
+// keeper keeps the artifacts of one attempt.
+type keeper struct {
+	ctx     context.Context // of what is written about the run
+	manager *Manager
+	lease   store.Lease
+	hide    *secret.Redactor
+	hidden  func(string) string
+
+	mu    sync.Mutex // one at a time, so that the limits hold
+	count int
+	bytes int64
+}
+
+func (a *attempt) keeper(ctx context.Context, t *transcript) *keeper {
+	k := &keeper{ctx: ctx, manager: a.manager, lease: a.lease, hide: t.hide, hidden: t.hidden}
+	kept, err := a.manager.cfg.Store.Artifacts(ctx, a.lease.RunID) // of an earlier attempt
+	if err != nil {
+		a.logger.Warn("reading the artifacts of a run", "error", err)
+	}
+	for _, one := range kept[a.lease.RunID] {
+		k.count, k.bytes = k.count+1, k.bytes+one.Size
+	}
+	return k
+}
+
+// Keep implements Sink. What is not kept is in the transcript with the reason, and is no
+// error. Granted secrets are redacted in every file, whatever it seems to be: that an agent
+// makes a text look like an image does not let a secret through.
+func (s sink) Keep(a event.Artifact, content io.Reader) error {
+	kept, err := s.keep.artifact(a, content)
+	switch reason := (omitted)(""); {
+	case errors.As(err, &reason):
+		err = nil
+		kept.Omitted = string(reason)
+	case err != nil:
+		s.transcript.logger.Error("keeping an artifact", "error", err)
+		err = fmt.Errorf("keeping an artifact: %w", err)
+		kept.Omitted = "the server could not store it; its log has the reason"
+	}
+	s.Add(kept)
+	return err
+}
+
+// omitted is why an artifact is not kept, for people.
+type omitted string
+
+func (o omitted) Error() string { return string(o) }
+
+func (k *keeper) artifact(a event.Artifact, content io.Reader) (event.Artifact, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	a.ID, a.Omitted = "", ""
+	if a.Name = k.hidden(a.Name); a.URL != "" {
+		return k.link(a)
+	}
+	a.Name = path.Clean(strings.TrimPrefix(a.Name, "/"))
+	if a.Type != event.ArtifactScreenshot {
+		a.Type = event.ArtifactFile
+	}
+	if !plainName(a.Name) || len(a.Name) > maxArtifactName || !utf8.ValidString(a.Name) {
+		a.Name = event.Line(a.Name, 80)
+		return a, omitted(fmt.Sprintf("its name is longer than %d bytes, or not plain text", maxArtifactName))
+	}
+	if k.count >= maxArtifacts {
+		return a, omitted(fmt.Sprintf("a run can have %d artifacts", maxArtifacts))
+	}
+	cfg := &k.manager.cfg
+	most, limit := cfg.ArtifactLimit, omitted(fmt.Sprintf("it is larger than %s (--artifact-size)", disk.Bytes(cfg.ArtifactLimit)))
+	if left := cfg.ArtifactsLimit - k.bytes; left < most {
+		most, limit = left, omitted(fmt.Sprintf("the artifacts of a run can have %s (--artifacts-per-run)", disk.Bytes(cfg.ArtifactsLimit)))
+	}
+	if a.Size > most {
+		return a, limit
+	}
+	head := make([]byte, 512)
+	n, err := io.ReadFull(content, head)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return a, err
+	}
+	kind := mediaType(a.Name, head[:n])
+	if strings.HasPrefix(kind, "image/") {
+		a.Type = event.ArtifactScreenshot
+	}
+	row := store.Artifact{Type: a.Type, Name: a.Name, MediaType: kind}
+	kept, err := cfg.Store.KeepFile(k.ctx, k.lease, row, func(w io.Writer) error {
+		to := &bounded{to: w, most: most, over: limit, watch: cfg.Disk}
+		redacted := k.hide.Writer(to)
+		_, err := io.Copy(redacted, io.LimitReader(io.MultiReader(bytes.NewReader(head[:n]), content), most+1))
+		return errors.Join(err, redacted.Flush())
+	})
+	if errors.Is(err, store.ErrFull) {
+		err = noRoom
+	}
+	if err == nil {
+		k.count, k.bytes = k.count+1, k.bytes+kept.Size
+		a.ID, a.Size = kept.ID.String(), kept.Size
+	}
+	return a, err
+}
+
+const noRoom = omitted("there is too little room on the disk of the server")
+
+// bounded ends a file that grows too large, or for which there is no space. So artifacts
+// never use the space that the store needs.
+type bounded struct {
+	to            io.Writer
+	written, most int64
+	over          omitted
+	watch         *disk.Watch // nil: nothing is looked at
+	looked        int64       // what was written at the last look, and one more
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if b.written+int64(len(p)) > b.most {
+		return 0, b.over
+	}
+	if b.watch != nil && (b.looked == 0 || b.written-b.looked >= roomEvery) {
+		b.looked = b.written + 1
+		if s, err := b.watch.Look(disk.Data); err != nil || s.Level != disk.Enough || s.Free-s.Floor < 2*roomEvery {
+			return 0, noRoom
+		}
+	}
+	n, err := b.to.Write(p)
+	b.written += int64(n)
+	return n, err
+}
+
+// link keeps a link. Its type is that of the page to which it leads.
+func (k *keeper) link(a event.Artifact) (event.Artifact, error) {
+	a.URL, a.Size, a.Type = k.hidden(a.URL), 0, event.ArtifactReference
+	u, err := url.Parse(a.URL)
+	switch {
+	case err != nil, u.Scheme != "http" && u.Scheme != "https", u.Host == "", len(a.URL) > maxLink, !plainName(a.URL):
+		a.Name, a.URL = event.Line(a.Name+" "+a.URL, 80), ""
+		return a, omitted(fmt.Sprintf("it is no link by http or https of at most %d bytes", maxLink))
+	case u.User != nil:
+		a.URL = u.Redacted()
+		return a, omitted("the link has a password in it")
+	case k.count >= maxArtifacts:
+		return a, omitted(fmt.Sprintf("a run can have %d artifacts", maxArtifacts))
+	}
+	if pullRequest.MatchString(u.Path) {
+		a.Type = event.ArtifactPullRequest
+	}
+	a.Name = event.Line(a.Name, maxArtifactName/4)
+	kept, err := k.manager.cfg.Store.KeepLink(k.ctx, k.lease, store.Artifact{Type: a.Type, Name: a.Name, URL: a.URL})
+	if errors.Is(err, store.ErrFull) {
+		err = noRoom
+	}
+	if err == nil {
+		k.count++
+		a.ID = kept.ID.String()
+	}
+	return a, err
+}
+
+// pullRequest matches the paths of pull requests of GitHub, Gitea and Forgejo, of
+// Bitbucket and Azure DevOps, and of merge requests of GitLab.
+var pullRequest = regexp.MustCompile(`^/.+/(pull|pulls|pull-requests|pullrequest|-/merge_requests|merge_requests)/[0-9]+(/.*)?$`)
+
+// plainName tells whether a name is fit for a file and for a terminal.
+func plainName(name string) bool {
+	return name != "" && name != "." && name != ".." && !strings.HasPrefix(name, "../") && !strings.Contains(name, `\`) &&
+		!strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
+// mediaType is the type of a file by its name, or else by its beginning.
+func mediaType(name string, head []byte) string {
+	switch strings.ToLower(path.Ext(name)) {
+	case ".svg":
+		return "image/svg+xml"
+	case ".patch", ".diff":
+		return "text/x-diff"
+	case ".json":
+		return "application/json"
+	case ".md":
+		return "text/markdown"
+	}
+	kind, _, _ := strings.Cut(http.DetectContentType(head), ";")
+	return kind
+}

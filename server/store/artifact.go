@@ -1,0 +1,265 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"triphammer/server/secret"
+)
+
+// Artifact is something that a run left for people: a file or a link (SPEC 15.6). The
+// content of a file is not in the database, but in a file of its own
+// in the folder of its run.
+type Artifact struct {
+	ID        ArtifactID
+	RunID     RunID
+	Type      string
+	Name      string // with slashes; or the title of a link
+	URL       string // of a link; empty: it is a file
+	MediaType string
+	Size      int64
+	Sum       [sha256.Size]byte
+	CreatedAt time.Time
+
+	file string
+}
+
+// unfinishedArtifact ends the names of files that are being written.
+const unfinishedArtifact = ".part"
+
+// KeepLink keeps a link of a run that the lease holds.
+func (s *Store) KeepLink(ctx context.Context, l Lease, a Artifact) (Artifact, error) {
+	a.Size, a.Sum, a.file = 0, [sha256.Size]byte{}, ""
+	return s.addArtifact(ctx, l, a)
+}
+
+// KeepFile keeps a file of a run that the lease holds. write writes its content. Nothing
+// is kept if it fails, or if the lease is lost. The content is on the disk before the
+// row that names it.
+func (s *Store) KeepFile(ctx context.Context, l Lease, a Artifact, write func(io.Writer) error) (kept Artifact, err error) {
+	if s.artifacts == "" {
+		return kept, errors.New("this store has no folder for artifacts")
+	}
+	folder := filepath.Join(s.artifacts, l.RunID.String())
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return kept, err
+	}
+	f, err := os.CreateTemp(folder, "*"+unfinishedArtifact)
+	if err != nil {
+		return kept, err
+	}
+	defer func() {
+		_ = f.Close() // what was written is synced
+		if err != nil {
+			_ = os.Remove(f.Name()) // else the next sweep does
+		}
+	}()
+	sum := sha256.New()
+	if err := write(io.MultiWriter(f, sum)); err != nil {
+		return kept, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return kept, err
+	}
+	if err := f.Sync(); err != nil {
+		return kept, err
+	}
+	// No sweep sees the file between its name and its row.
+	s.naming.RLock()
+	defer s.naming.RUnlock()
+	path := strings.TrimSuffix(f.Name(), unfinishedArtifact)
+	if err := os.Rename(f.Name(), path); err != nil {
+		return kept, err
+	}
+	a.Size, a.Sum, a.file = info.Size(), [sha256.Size]byte(sum.Sum(nil)), filepath.Base(path)
+	err = errors.Join(secret.SyncFolder(folder), secret.SyncFolder(s.artifacts))
+	if err == nil {
+		kept, err = s.addArtifact(ctx, l, a)
+	}
+	if err != nil {
+		_ = os.Remove(path) // else the next sweep does
+	}
+	return kept, err
+}
+
+func (s *Store) addArtifact(ctx context.Context, l Lease, a Artifact) (Artifact, error) {
+	err := s.grow(ctx, func(ctx context.Context) error {
+		at := s.now()
+		if err := s.fenced(ctx, l, "UPDATE runs SET updated_at = $1", micros(at)); err != nil {
+			return err
+		}
+		a.ID, a.RunID, a.CreatedAt = ArtifactID(s.nextID()), l.RunID, timeOf(micros(at))
+		return s.exec(ctx, `INSERT INTO artifacts (id, run_id, type, name, url, media_type, size, file, sum, created_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
+			a.ID, a.RunID, a.Type, a.Name, a.URL, a.MediaType, a.Size, a.file, a.Sum[:], micros(at))
+	})
+	return a, err
+}
+
+const artifactColumns = "SELECT id, run_id, type, name, url, media_type, size, file, sum, created_at FROM artifacts"
+
+func scanArtifact(rows *sql.Rows) (*Artifact, error) {
+	var a Artifact
+	var sum []byte
+	var at int64
+	err := rows.Scan(&a.ID, &a.RunID, &a.Type, &a.Name, &a.URL, &a.MediaType, &a.Size, &a.file, &sum, &at)
+	copy(a.Sum[:], sum)
+	a.CreatedAt = timeOf(at)
+	return &a, err
+}
+
+// Artifact finds an artifact.
+func (s *Store) Artifact(ctx context.Context, id ArtifactID) (*Artifact, error) {
+	return first(list(ctx, s, scanArtifact, artifactColumns+" WHERE id = $1", id))
+}
+
+// Artifacts are the artifacts of runs, in the order in which they came.
+func (s *Store) Artifacts(ctx context.Context, runs ...RunID) (map[RunID][]*Artifact, error) {
+	all := make(map[RunID][]*Artifact)
+	if len(runs) == 0 {
+		return all, nil
+	}
+	w := where{}
+	w.add(in(&w, "run_id", runs))
+	found, err := list(ctx, s, scanArtifact, artifactColumns+w.sql()+" ORDER BY run_id, id", w.args...)
+	for _, a := range found {
+		all[a.RunID] = append(all[a.RunID], a)
+	}
+	return all, err
+}
+
+// OpenArtifact opens the file of an artifact. The error wraps ErrNotFound if the artifact
+// is a link or was deleted, and ErrDamaged if its file is missing or of another size.
+func (s *Store) OpenArtifact(a *Artifact) (*os.File, error) {
+	if a.file == "" || s.artifacts == "" {
+		return nil, fmt.Errorf("%s has no file: %w", a.ID, ErrNotFound)
+	}
+	f, err := os.Open(filepath.Join(s.artifacts, a.RunID.String(), a.file))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, s.damage("the file of the artifact %s of %s (it is missing)", a.ID, a.RunID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && info.Size() != a.Size {
+		err = s.damage("the file of the artifact %s of %s", a.ID, a.RunID)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// checkArtifact reads the file of an artifact.
+func (s *Store) checkArtifact(ctx context.Context, id ArtifactID) error {
+	a, err := s.Artifact(ctx, id)
+	if err != nil || a.file == "" {
+		return err
+	}
+	f, err := s.OpenArtifact(a)
+	if err == nil {
+		sum := sha256.New()
+		_, err = io.Copy(sum, f)
+		if err = errors.Join(err, f.Close()); err == nil && !bytes.Equal(sum.Sum(nil), a.Sum[:]) {
+			err = s.damage("the file of the artifact %s of %s", a.ID, a.RunID)
+		}
+	}
+	if _, gone := s.Artifact(ctx, id); errors.Is(gone, ErrNotFound) {
+		return nil // it was deleted meanwhile
+	}
+	return err
+}
+
+// SweepArtifacts removes files that no row names: those of deleted runs, and what a crash
+// left. It returns how many files it removed.
+func (s *Store) SweepArtifacts(ctx context.Context) (removed int, err error) {
+	err = s.orphans(ctx, func(file string, _ time.Duration) error {
+		err := os.Remove(file)
+		if err == nil {
+			removed++
+			_ = os.Remove(filepath.Dir(file)) // which fails unless it is empty
+		}
+		return err
+	})
+	return removed, err
+}
+
+// orphanAge is the age at which a file that no row names is a problem: each hour a sweep
+// removes such files.
+const orphanAge = 3 * time.Hour
+
+func (s *Store) checkOrphans(ctx context.Context, r *Report) error {
+	return s.orphans(ctx, func(file string, age time.Duration) error {
+		if age > orphanAge && len(r.Problems) < maxProblems {
+			r.Problems = append(r.Problems, fmt.Sprintf("no artifact has the file %s: a server removes it, unless its log says why it cannot", file))
+		}
+		return nil
+	})
+}
+
+// orphans finds the files that no row names, with the time since they were written. A file
+// that is being written counts from the time when no run can be writing it any more.
+func (s *Store) orphans(ctx context.Context, found func(file string, age time.Duration) error) error {
+	if s.artifacts == "" {
+		return nil
+	}
+	folders, err := os.ReadDir(s.artifacts)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, folder := range folders {
+		id, bad := ParseID[Run](folder.Name())
+		if bad != nil {
+			continue // no folder of ours
+		}
+		err = errors.Join(err, s.orphansOf(ctx, id, found))
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	return err
+}
+
+func (s *Store) orphansOf(ctx context.Context, id RunID, found func(file string, age time.Duration) error) error {
+	s.naming.Lock()
+	defer s.naming.Unlock()
+	rows, err := s.Artifacts(ctx, id)
+	if err != nil {
+		return err
+	}
+	named := make(map[string]bool)
+	for _, a := range rows[id] {
+		named[a.file] = true
+	}
+	folder := filepath.Join(s.artifacts, id.String())
+	files, err := os.ReadDir(folder)
+	for _, f := range files {
+		info, gone := f.Info()
+		if gone != nil || named[f.Name()] {
+			continue
+		}
+		age := time.Since(info.ModTime())
+		if strings.HasSuffix(f.Name(), unfinishedArtifact) {
+			if age -= maxWriting; age < 0 {
+				continue
+			}
+		}
+		err = errors.Join(err, found(filepath.Join(folder, f.Name()), age))
+	}
+	return err
+}
+
+// maxWriting is longer than any file of an artifact is written.
+const maxWriting = 24 * time.Hour
