@@ -266,13 +266,19 @@ func addEvent(s *api.Step, e store.Event) {
 		return
 	}
 	id := strconv.FormatInt(e.Seq, 10)
-	act := func(failed bool, category, name string, input, output any) {
+	begin := func(category, name string, input any) {
+		say(s, "assistant", e.At, api.Content{"type": "action", "id": id, "category": category, "name": name, "input": input})
+	}
+	end := func(failed bool, category, name string, output any) {
 		state := "completed"
 		if failed {
 			state = "failed"
 		}
-		say(s, "assistant", e.At, api.Content{"type": "action", "id": id, "category": category, "name": name, "input": input})
 		say(s, "tool", e.At, api.Content{"type": "action_result", "action_id": id, "category": category, "name": name, "state": state, "output": output})
+	}
+	act := func(failed bool, category, name string, input, output any) {
+		begin(category, name, input)
+		end(failed, category, name, output)
 	}
 	switch d := decoded.(type) {
 	case event.Message:
@@ -282,9 +288,19 @@ func addEvent(s *api.Step, e store.Event) {
 		}
 		say(s, role, e.At, api.Content{"type": "text", "text": d.Text})
 	case event.Command:
+		if d.Started {
+			return // its end repeats it
+		}
 		act(d.Failed, "command", "run_command", gin.H{"command": d.Command}, gin.H{"exit_code": d.ExitCode, "output": d.Output})
 	case event.Tool:
-		act(d.Failed, "integration", d.Name, d.Input, d.Output)
+		// The end of a tool that was announced does not repeat its input.
+		id = cmp.Or(d.ID, id)
+		if d.Started || d.ID == "" || d.Input != "" {
+			begin("integration", d.Name, d.Input)
+		}
+		if !d.Started {
+			end(d.Failed, "integration", d.Name, d.Output)
+		}
 	case event.File:
 		act(false, "files", d.Change, gin.H{"path": d.Path}, gin.H{"diff": d.Diff})
 	case event.Output:

@@ -62,7 +62,7 @@ func (a *attempt) keeper(ctx context.Context, t *transcript) *keeper {
 // makes a text look like an image does not let a secret through.
 func (s sink) Keep(a event.Artifact, content io.Reader) error {
 	kept, err := s.keep.artifact(a, content)
-	switch reason := (omitted)(""); {
+	switch reason := omitted(""); {
 	case errors.As(err, &reason):
 		err = nil
 		kept.Omitted = string(reason)

@@ -96,7 +96,8 @@ func TestTotals(t *testing.T) {
 		Usage{InputTokens: 1200, OutputTokens: 30, CostUSD: 0.01},
 		Usage{InputTokens: 800, OutputTokens: 20, CostUSD: 0.02},
 		File{Diff: "--- a\n+++ a\n@@ -1 +1,2 @@\n--- x\n+++ y\n+z\n"},
-		Egress{Count: 3}, Egress{Allowed: true},
+		Egress{Count: 3},
+		Egress{Allowed: true},
 	} {
 		sum.Add(e)
 	}
