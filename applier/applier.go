@@ -44,6 +44,8 @@ type Config struct {
 	// ErrUnverified says why it must not. Any other error says why the check failed. A
 	// warning is about a commit that may apply. If Verify is nil, all commits may apply.
 	Verify func(ctx context.Context, hash string) (warning string, err error)
+	// Lacks says what of an automation's definition cannot act on this server.
+	Lacks func(f *factory.Factory, a *factory.Automation) []string
 	// OnChange is called with the first state and with every later one, in order. It must
 	// not block or call the Applier.
 	OnChange func(State)
@@ -306,7 +308,7 @@ func (a *Applier) build(ctx context.Context, done *Apply) (built *Built, err err
 func (a *Applier) compile(ctx context.Context, commit gitrepo.Commit, tree fs.FS) (*Built, error) {
 	l := a.cfg.Ledger
 	return Build(ctx, BuildInput{
-		Factory: a.cfg.Factory, Commit: commit, Tree: tree, Options: a.cfg.Options, Secrets: l.Secrets, UIDs: l.UIDs, Spec: l.Spec,
+		Factory: a.cfg.Factory, Commit: commit, Tree: tree, Options: a.cfg.Options, Secrets: l.Secrets, UIDs: l.UIDs, Spec: l.Spec, Lacks: a.cfg.Lacks,
 	})
 }
 

@@ -146,6 +146,9 @@ type BuildInput struct {
 	UIDs func(ctx context.Context, factory string, names []string) (map[string]string, error)
 	// Spec makes the run spec of an automation. If it is nil, there are no specs.
 	Spec func(f *factory.Factory, a *factory.Automation) ([]byte, error)
+	// Lacks says what of an automation's definition cannot act on this server. If it is nil,
+	// nothing is said about that.
+	Lacks func(f *factory.Factory, a *factory.Automation) []string
 }
 
 // Built is the outcome of Build.
@@ -230,7 +233,40 @@ func (b *builder) build(ctx context.Context) error {
 		b.revision.Webhooks = append(b.revision.Webhooks, w)
 	}
 	b.Diagnostics = append(b.Diagnostics, f.Unresolved(known)...)
+	b.warnOfLacks(f)
 	return nil
+}
+
+// maxNamed bounds how many automations a finding about several of them names.
+const maxNamed = 5
+
+// warnOfLacks warns of what cannot act on this server. Each fact is one warning, at the first
+// automation that it concerns.
+func (b *builder) warnOfLacks(f *factory.Factory) {
+	if b.Lacks == nil {
+		return
+	}
+	concerned := make(map[string][]string) // paths of automations
+	for _, a := range f.Automations {
+		if a.Enabled {
+			for _, lack := range b.Lacks(f, a) {
+				concerned[lack] = append(concerned[lack], a.Path)
+			}
+		}
+	}
+	for _, lack := range slices.Sorted(maps.Keys(concerned)) {
+		first, others := concerned[lack][0], concerned[lack][1:]
+		hint := ""
+		if len(others) > 0 {
+			hint = "also: " + strings.Join(others[:min(len(others), maxNamed)], ", ")
+			if more := len(others) - maxNamed; more > 0 {
+				hint += fmt.Sprintf(", and %d more", more)
+			}
+		}
+		c := schema.Collector{Path: first}
+		c.Warn(schema.At{}, schema.NotHere, hint, lack)
+		b.Diagnostics = append(b.Diagnostics, c.Found...)
+	}
 }
 
 // verifier makes the verifier of a webhook with its secret (SPEC 4.5).

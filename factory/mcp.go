@@ -36,6 +36,29 @@ func (l *loader) mcpServers(d *document, n *schema.Node, where string) []MCPServ
 	return all
 }
 
+// ReadMCPServers reads a file of an operator: which server is meant by each identifier of
+// definitions.
+func ReadMCPServers(path string, text []byte) (map[string]MCPServer, schema.Diagnostics) {
+	c := &schema.Collector{Path: path}
+	doc := schema.Parse(c, text, schema.Mapping)
+	if doc == nil {
+		return nil, c.Found
+	}
+	schema.Check(c, doc.Root, &schema.MCPServers, "")
+	d := &document{Document: doc, Collector: c}
+	all := make(map[string]MCPServer)
+	for _, f := range doc.Root.Fields {
+		if f.Value.Kind != schema.Mapping {
+			continue
+		}
+		if f.Value.Get("warpId") != nil {
+			c.Error(f.Value.KeyAt("warpId"), schema.InvalidMCP, "write command or url", f.Key+" is the identifier itself")
+		}
+		all[f.Key] = mcpServer(d, f, f.Key, false)
+	}
+	return all, c.Found
+}
+
 func mcpServer(d *document, f schema.Field, where string, strict bool) MCPServer {
 	n := f.Value
 	m := MCPServer{

@@ -10,7 +10,7 @@ var Factory = Shape{Type: TypeMap, Keys: []Key{
 	{Name: "repositories", Shape: Shape{Type: TypeList, Elem: &repository}},
 	{Name: "codeForges", Shape: texts},
 	{Name: "secrets", Shape: names},
-	{Name: "mcpServers", Shape: mcpServers},
+	{Name: "mcpServers", Shape: MCPServers},
 	{Name: "cloudProviders", Shape: cloudProviders},
 	{Name: "providers", Shape: cloudProviders}, // its old name
 	{Name: "integrations", Shape: Shape{Type: TypeList, Elem: &Shape{Type: TypeMap, Keys: []Key{

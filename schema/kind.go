@@ -27,9 +27,9 @@ var (
 	anything     = Shape{Type: Any}
 	strategy     = Shape{Type: TypeString, Nullable: true, Enum: CredentialStrategies, EnumCode: InvalidReference}
 
-	// One of warpId, command and url is required. The others are ours: the format has
+	// MCPServers is the shape of mcpServers. One of warpId, command and url is required. The others are ours: the format has
 	// warpId alone (SPEC 15.2).
-	mcpServers = Shape{Type: TypeMapOf, Code: InvalidMCP, Elem: &Shape{Type: TypeMap, Code: InvalidMCP, Keys: []Key{
+	MCPServers = Shape{Type: TypeMapOf, Code: InvalidMCP, Elem: &Shape{Type: TypeMap, Code: InvalidMCP, Keys: []Key{
 		{Name: "warpId", Shape: mcpText},
 		{Name: "command", Own: true, Shape: mcpText},
 		{Name: "args", Own: true, Shape: Shape{Type: TypeList, Code: InvalidMCP, Elem: &Shape{Type: TypeString, Code: InvalidMCP}}},
@@ -96,6 +96,6 @@ var Settings = Shape{Type: TypeMap, Keys: []Key{
 	{Name: "runner", Shape: inherited},
 	{Name: "environmentId", Shape: inherited},
 	{Name: "secrets", Shape: repeatable},
-	{Name: "mcpServers", Shape: mcpServers},
+	{Name: "mcpServers", Shape: MCPServers},
 	{Name: "workerHost", Shape: optionalText},
 }}

@@ -19,7 +19,7 @@ import (
 const maxTestForm = 3*delivery.MaxBody + 4<<10
 
 func automationsPage(_ context.Context, c *call) (dashboard.Automations, error) {
-	return dashboard.Automations{Page: c.page("Automations"), Automations: automations(c.Revisions(""))}, nil
+	return dashboard.Automations{Page: c.page("Automations"), Automations: automations(c, "")}, nil
 }
 
 // filterTestPage shows the form of Test filter. The query of the address can fill it in.
@@ -30,7 +30,7 @@ func filterTestPage(_ context.Context, c *call) (dashboard.FilterTest, error) {
 func filterTest(c *call, form url.Values) dashboard.FilterTest {
 	all := c.Revisions("")
 	page := dashboard.FilterTest{
-		Page: c.page("Test filter"), Automations: automations(all),
+		Page: c.page("Test filter"), Automations: automations(c, ""),
 		Automation: form.Get("automation"), Webhook: form.Get("webhook"), Delivery: strings.TrimSpace(form.Get("delivery")), Payload: form.Get("payload"),
 	}
 	for _, r := range all {

@@ -51,16 +51,17 @@ func (s *Server) showWebhook(w *applier.Webhook) api.Webhook {
 }
 
 func (s *Server) listAutomations(_ context.Context, c *call) (api.List[api.Automation], error) {
-	return listOf(automations(c.Revisions(c.Query("factory"))), func(a api.Automation) api.Automation { return a }), nil
+	return listOf(automations(c, c.Query("factory")), func(a api.Automation) api.Automation { return a }), nil
 }
 
-// automations are the automations of revisions.
-func automations(revisions []*applier.Revision) (all []api.Automation) {
-	for _, r := range revisions {
+// automations are the automations of a factory, or of all.
+func automations(c *call, factory string) (all []api.Automation) {
+	for _, r := range c.Revisions(factory) {
 		for _, a := range r.Automations {
 			shown := api.Automation{
 				Name: a.Def.Name, Factory: r.Factory, Path: a.Def.Path, Enabled: a.Def.Enabled, Agent: a.Def.Agent,
 				EnvironmentID: a.Def.Settings.EnvironmentID, Triggers: []api.Trigger{}, Dormant: r.Dormant(a.Def),
+				Warnings: c.Lacks(r, a),
 			}
 			for i := range a.Def.Triggers {
 				t := &a.Def.Triggers[i]

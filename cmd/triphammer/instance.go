@@ -261,7 +261,7 @@ func (in *instance) addFactory(f factoryOptions) error {
 		verify = func(ctx context.Context, hash string) (string, error) { return f.verify(ctx, hash, arrived) }
 	}
 	in.appliers = append(in.appliers, applier.New(applier.Config{
-		Factory: f.name, Source: f.source, Path: f.path, Live: in.live, Ledger: in.ledger, Pin: pin, Verify: verify, Logger: in.opt.logger,
+		Factory: f.name, Source: f.source, Path: f.path, Live: in.live, Ledger: in.ledger, Pin: pin, Verify: verify, Logger: in.opt.logger, Lacks: in.runs.Lacks,
 		OnChange: func(s applier.State) {
 			in.metrics.Applier(s)
 			in.schedule.Kick()

@@ -61,6 +61,7 @@ type serving struct {
 	artifactSize           string
 	artifactsPerRun        string
 	proxies                []string
+	capabilities           capabilityOptions
 	listeners              server.Listeners
 
 	in     *instance
@@ -110,6 +111,7 @@ func (s *serving) sharedFlags(f *pflag.FlagSet, listen string) {
 	f.StringSliceVar(&s.walls.Read, "run-read", nil, "files and folders that runs may read besides the system and the folders of PATH")
 	f.StringVar(&s.minFree, "min-free", disk.DefaultFloor,
 		"free space below which new runs wait and old workspaces are removed; below a quarter of it, the run that uses the most is stopped. 0: none")
+	s.capabilities.flags(f)
 	f.StringVar(&s.schedules.Missed, "missed-schedules", run.MissedSkip,
 		"what to do about ticks that came while no server ran: skip them, or start one run per schedule (once)")
 }
@@ -339,11 +341,15 @@ func (s *serving) settle() (err error) {
 	if err := s.checkBaseURL(s.server.BaseURL); err != nil {
 		return err
 	}
-	s.walls.Protected = append(s.walls.Protected, s.config, s.listeners.CertFile, s.listeners.KeyFile, s.secretsDir)
+	s.walls.Protected = append(s.walls.Protected, s.config, s.listeners.CertFile, s.listeners.KeyFile, s.secretsDir, s.capabilities.mcpServers)
 	for _, f := range s.factories {
 		s.walls.Protected = append(s.walls.Protected, f.repository.TokenFile, f.repository.SSHKey, f.notify.TokenFile)
 	}
 	s.walls.Protected = slices.DeleteFunc(s.walls.Protected, func(path string) bool { return path == "" })
+	if s.runs.Capabilities, err = s.capabilities.capabilities(); err != nil {
+		return err
+	}
+	s.warnOfUnset()
 	s.secretSources, err = secretSources(s.secretsDir, s.secretsEnv)
 	return err
 }

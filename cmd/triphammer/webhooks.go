@@ -109,7 +109,7 @@ func automationsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return emitOf(c, all, func(a api.Automation) string { return a.Factory }, func(a api.Automation) string { return a.Name },
+			err = emitOf(c, all, func(a api.Automation) string { return a.Factory }, func(a api.Automation) string { return a.Name },
 				[]string{"NAME", "STATE", "ENVIRONMENT", "STARTED BY", "FILE"}, func(a api.Automation) []string {
 					state := "enabled"
 					switch {
@@ -118,12 +118,24 @@ func automationsCommand() *cobra.Command {
 					case a.Dormant != "":
 						state = "dormant"
 					}
+					if len(a.Warnings) > 0 {
+						state += " (!)"
+					}
 					var triggers []string
 					for _, t := range a.Triggers {
 						triggers = append(triggers, triggerText(t))
 					}
 					return []string{a.Name, state, a.EnvironmentID, strings.Join(triggers, "; "), a.Path}
 				})
+			if format, _ := c.Flags().GetString("output"); err != nil || format != "table" {
+				return err
+			}
+			for _, a := range all {
+				for _, warning := range a.Warnings {
+					fmt.Fprintf(c.OutOrStdout(), "(!) %s: %s\n", a.Name, oneLine.Replace(warning))
+				}
+			}
+			return nil
 		}),
 	}
 	outputFlag(list)

@@ -255,6 +255,11 @@ type Run struct {
 	data *Data
 }
 
+// Lacks says what of an automation's definition cannot act on this server. It is never nil.
+func (v *View) Lacks(r *applier.Revision, a *applier.Automation) []string {
+	return v.data.cfg.Runs.Warnings(r.Definition, a.Def)
+}
+
 // Runs lists runs. With a limit of 0 it only checks whether the caller may list them.
 func (v *View) Runs(ctx context.Context, q store.RunQuery) ([]Run, error) {
 	if only := v.Factory; only != "" {

@@ -28,6 +28,7 @@ type Automation struct {
 	EnvironmentID string    `json:"environment_id,omitempty"`
 	Triggers      []Trigger `json:"triggers"`
 	Dormant       string    `json:"dormant,omitempty"` // why nothing starts it, although it is enabled
+	Warnings      []string  `json:"warnings"`          // what of it cannot act on this server
 }
 
 // Trigger is one trigger of an Automation.

@@ -37,11 +37,12 @@ type attempt struct {
 
 // run executes the run. ctx ends the agent; always does not end.
 func (a *attempt) run(ctx, always context.Context) (v verdict) {
-	row, task, spec, session, err := a.prepare(ctx)
+	p, err := a.prepare(ctx)
+	row, task, spec := p.row, p.task, &p.spec
 	var values []secret.Value
 	var agent harness.Start
 	if task != nil {
-		agent = spec.start(task, session.ID)
+		agent = spec.start(task, p.session.ID)
 		values = slices.Collect(maps.Values(task.Secrets))
 	}
 	attempt := int64(1)
@@ -98,7 +99,7 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 		started = fmt.Sprintf("started, attempt %d of %d", attempt, spec.Retry.Attempts)
 	}
 	t.add(event.Status{State: string(store.InProgress), Message: started})
-	for _, warning := range agent.Warnings {
+	for _, warning := range slices.Concat(p.warnings, agent.Warnings) {
 		t.add(event.Status{Message: "warning: " + warning})
 	}
 	timeout, idle := spec.limits()
@@ -112,7 +113,7 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 	said := lastSaid{words: agent.Explain(t.lastWords()), result: t.verdict(), expected: agent.Parse != nil}
 	v = judge(context.Cause(ctx), exit, err, timeout, idle, said)
 	if v.state == store.Cancelled && errors.Is(context.Cause(ctx), ErrInterrupted) {
-		v.message = interrupted(row, &spec, session.ID != "" || t.conversation().ID != "")
+		v.message = interrupted(row, spec, p.session.ID != "" || t.conversation().ID != "")
 	}
 	return v
 }
@@ -198,24 +199,20 @@ func (s *Spec) limits() (timeout, idle time.Duration) {
 // goes on, if one does. The environment's own command overrides the harness, because its
 // author knows the machine; nothing is known of its agent then.
 func (s *Spec) start(t *Task, session string) harness.Start {
-	if s.Environment != nil && len(s.Environment.Command) > 0 {
+	if s.commanded() {
 		t.Command = s.Environment.Command
 		return harness.Start{}
 	}
-	asked, warning := harness.Resolve(s.Harness, DefaultHarness)
-	h := harness.Named(asked.Type)
+	h := harness.Named(s.Harness.Type)
 	if h == nil {
 		return harness.Start{}
 	}
 	agent := h.Start(harness.Request{
-		Command: asked.Command, Model: asked.Model, ReasoningLevel: asked.ReasoningLevel,
+		Command: s.Harness.Command, Model: s.Harness.Model, ReasoningLevel: s.Harness.ReasoningLevel,
 		MCPServers: s.MCPServers, Skills: s.Skills, Budget: s.Budget,
-		Auth: t.Secrets[asked.AuthSecret], Env: t.Env, Secrets: t.Secrets,
+		Auth: t.Secrets[s.Harness.AuthSecret], Env: t.Env, Secrets: t.Secrets,
 		Session: session, TrustRepositorySettings: s.TrustRepositorySettings,
 	})
-	if warning != "" {
-		agent.Warnings = append([]string{warning}, agent.Warnings...)
-	}
 	t.Command, t.Env, t.Secrets, t.Files = agent.Command, agent.Env, agent.Secrets, append(t.Files, agent.Files...)
 	return agent
 }
@@ -276,35 +273,50 @@ func judge(cause error, exit Exit, err error, timeout, idle time.Duration, said 
 	return v
 }
 
-// prepare reads everything that the run needs. The session is empty unless the run goes on
-// with one. An error is for the user, and the task is
-// then nil.
-func (a *attempt) prepare(ctx context.Context) (row *store.Run, _ *Task, spec Spec, session store.Session, err error) {
+// prepared is everything that a run needs.
+type prepared struct {
+	row      *store.Run
+	spec     Spec          // as it is meant on this server
+	warnings []string      // of what does not act here
+	session  store.Session // that goes on; empty: a new one
+	task     *Task         // nil with an error
+}
+
+// prepare reads everything that the run needs. An error is for the user.
+func (a *attempt) prepare(ctx context.Context) (p prepared, err error) {
 	s := a.manager.cfg.Store
-	row, err = s.Run(ctx, a.lease.RunID)
+	row, err := s.Run(ctx, a.lease.RunID)
 	if err != nil {
-		return nil, nil, spec, session, fmt.Errorf("the run could not be read: %w", err)
+		return p, fmt.Errorf("the run could not be read: %w", err)
 	}
+	p.row = row
 	data, err := s.Spec(ctx, row.SpecHash)
 	if err != nil {
-		return row, nil, spec, session, fmt.Errorf("the run's spec could not be read: %w", err)
+		return p, fmt.Errorf("the run's spec could not be read: %w", err)
 	}
-	spec, err = DecodeSpec(data)
+	spec := &p.spec
+	*spec, err = DecodeSpec(data)
 	if err != nil {
-		return row, nil, spec, session, err
+		return p, err
 	}
 	if spec.Problem != "" {
-		return row, nil, spec, session, errors.New(spec.Problem)
+		return p, errors.New(spec.Problem)
 	}
+	can := a.manager.cfg.Capabilities
 	goesOn := row.ConversationID != row.ID
 	if goesOn {
-		session, err = s.SessionOf(ctx, row.ConversationID)
+		p.session, err = s.SessionOf(ctx, row.ConversationID)
 		if errors.Is(err, store.ErrNotFound) {
-			return row, nil, spec, session, errors.New("the conversation has no session: its runs ended before an agent had begun one; start a new run")
+			return p, errors.New("the conversation has no session: its runs ended before an agent had begun one; start a new run")
 		}
 		if err != nil {
-			return row, nil, spec, session, fmt.Errorf("the session of the conversation could not be read: %w", err)
+			return p, fmt.Errorf("the session of the conversation could not be read: %w", err)
 		}
+		can.DefaultHarness = p.session.Harness // a conversation stays with its agent
+	}
+	p.warnings = can.adapt(spec)
+	if why := spec.unreachable(); why != "" {
+		return p, errors.New(why)
 	}
 	t := &Task{
 		RunID: row.ID.String(), Attempt: row.Attempt, Workspace: row.ConversationID.String(), Resume: goesOn,
@@ -319,20 +331,22 @@ func (a *attempt) prepare(ctx context.Context) (row *store.Run, _ *Task, spec Sp
 		Attachments: spec.Attachments,
 	}
 	if t.Secrets, err = a.secrets(ctx, spec.Secrets); err != nil {
-		return row, nil, spec, session, err
+		return p, err
 	}
+	maps.Copy(t.Secrets, can.workerSecrets(spec))
 	spec.demand(t)
 	if spec.Skills, err = a.skills(ctx, spec.Skills); err != nil {
-		return row, nil, spec, session, err
+		return p, err
 	}
 	if row.DeliveryID != 0 {
 		payload, err := s.Payload(ctx, row.DeliveryID)
 		if err != nil {
-			return row, nil, spec, session, fmt.Errorf("the payload that this run is to act on could not be read: %w", err)
+			return p, fmt.Errorf("the payload that this run is to act on could not be read: %w", err)
 		}
 		t.Attachments = append(t.Attachments, Attachment{Name: PayloadFile, Data: payload})
 	}
-	return row, t, spec, session, nil
+	p.task = t
+	return p, nil
 }
 
 // skills reads the files of the skills.

@@ -93,10 +93,11 @@ func FromRun(ctx context.Context, st *store.Store, of *store.Run, by Caller, res
 }
 
 // sessions tells whether the agent keeps its conversations, so that another run can go on
-// with one. A command of the environment's own keeps none.
+// with one. A command of the environment's own keeps none. All that can be the server's
+// default harness do.
 func (s *Spec) sessions() bool {
 	h := harness.Named(s.Harness.Type)
-	return (s.Environment == nil || len(s.Environment.Command) == 0) && h != nil && h.Sessions
+	return !s.commanded() && (h == nil && (s.Harness.Type == "" || s.Harness.Type == "oz") || h != nil && h.Sessions)
 }
 
 // continues says why no run can go on with the session of another run of this spec.

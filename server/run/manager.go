@@ -20,7 +20,9 @@ import (
 // Config is what a Manager needs.
 type Config struct {
 	Store    *store.Store
-	Executor Executor
+	Executor Executor // nil in a manager that starts no runs
+
+	Capabilities Capabilities
 
 	// MaxRuns is how many runs may be in progress at once. 0 starts none and
 	// leaves them queued (SPEC 13.3); a negative number means DefaultMaxRuns.

@@ -1,0 +1,209 @@
+package run
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+
+	"triphammer/factory"
+	"triphammer/server/run/harness"
+	"triphammer/server/secret"
+)
+
+// Capabilities is what this server can do for a run beyond what every server can: what its
+// operator says, and what its machine has. The zero value is a server of which nobody said
+// anything.
+type Capabilities struct {
+	DefaultHarness string               // what oz, a bare model and no harness at all mean; empty: DefaultHarness
+	WorkerHosts    []string             // names of this server, for runs that ask for a worker
+	AgentEnv       []string             // names of its variables that it passes to runs that ask for those of the worker
+	MCPServers     map[string]MCPServer // by the identifiers of definitions (warpId)
+	CodeForges     map[string]string    // base URLs of code forges, by name in capitals
+
+	Images   bool                         // a run starts in the image that it names
+	LookPath func(string) (string, error) // finds a program for runs; nil: exec.LookPath
+}
+
+// Carries tells whether this server executes runs that ask for the worker. All servers
+// execute those that ask for none.
+func (c *Capabilities) Carries(worker string) bool {
+	return worker == "" || slices.Contains(c.WorkerHosts, worker)
+}
+
+// adapt changes the spec to what it means on this server. It returns what of it is left out
+// or means something else here, in words for whoever wrote the definition.
+func (c *Capabilities) adapt(s *Spec) (warnings []string) {
+	warn := func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
+	s.Repositories = c.at(s.Repositories)
+	if s.Environment != nil {
+		e := *s.Environment
+		e.Repositories = c.at(e.Repositories)
+		s.Environment = &e
+	}
+	if s.DockerImage != "" && !c.Images {
+		warn("the image %s is not used: runs of this server start on its machine", s.DockerImage)
+	} else if s.Arch != "" && s.Arch != arch() {
+		warn("the runner asks for a processor of the kind %s, and this server has %s", s.Arch, arch())
+	}
+	if s.Harness.AuthWorker && len(c.AgentEnv) == 0 {
+		warn("harness.auth asks for variables of the worker, and this server passes none (serve --agent-env)")
+	}
+	if s.commanded() {
+		if unused := s.unused(); unused != "" {
+			warn("%s has a command of its own, which is not given the %s", s.Environment.Path, unused)
+		}
+		return warnings
+	}
+	asked, warning := harness.Resolve(s.Harness, cmp.Or(c.DefaultHarness, DefaultHarness))
+	if s.Harness = asked; warning != "" {
+		warn("%s", warning)
+	}
+	var servers []MCPServer
+	for _, m := range s.MCPServers {
+		if m.WarpID != "" {
+			known, ok := c.MCPServers[m.WarpID]
+			if !ok {
+				warn("mcpServers.%s: this server knows none by the identifier %s, so the agent does not get it (serve --mcp-servers)", m.Name, m.WarpID)
+				continue
+			}
+			known.Name = m.Name
+			m = known
+		}
+		servers = append(servers, m)
+	}
+	s.MCPServers = servers
+	return warnings
+}
+
+// unused are the settings that only a harness can act on.
+func (s *Spec) unused() string {
+	var all []string
+	for _, one := range []struct {
+		name string
+		set  bool
+	}{
+		{"mcpServers", len(s.MCPServers) > 0}, {"skills", len(s.Skills) > 0}, {"reasoningLevel", s.Harness.ReasoningLevel != ""},
+		{"budget", s.Budget != factory.Budget{}},
+	} {
+		if one.set {
+			all = append(all, one.name)
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// at are the repositories at the addresses of this server's code forges.
+func (c *Capabilities) at(all []Repository) []Repository {
+	all = slices.Clone(all)
+	for i := range all {
+		all[i] = all[i].At(c.CodeForges)
+	}
+	return all
+}
+
+func arch() string {
+	switch runtime.GOARCH {
+	case "amd64":
+		return "x86_64"
+	case "arm64":
+		return "aarch64"
+	}
+	return runtime.GOARCH
+}
+
+// workerSecrets are the variables of this server that a run gets which asks for those of
+// the worker. They are credentials.
+func (c *Capabilities) workerSecrets(s *Spec) map[string]secret.Value {
+	values := make(map[string]secret.Value)
+	for _, name := range c.AgentEnv {
+		if text := os.Getenv(name); s.Harness.AuthWorker && text != "" {
+			values[name] = secret.New(text)
+		}
+	}
+	return values
+}
+
+// commanded tells whether the environment's own command starts the agent. It overrides
+// the harness, because its author knows the machine.
+func (s *Spec) commanded() bool { return s.Environment != nil && len(s.Environment.Command) > 0 }
+
+// unreachable says which repository has no address here. It is empty if all have one.
+func (s *Spec) unreachable() string {
+	all := s.Repositories
+	if s.Environment != nil {
+		all = slices.Concat(all, s.Environment.Repositories)
+	}
+	for _, r := range all {
+		if r.URL == "" {
+			return fmt.Sprintf("this server knows no address of the code forge %s: name it with serve --code-forges %s=https://…", r.Forge, r.Forge)
+		}
+	}
+	return ""
+}
+
+// Lacks says what of a spec cannot act on this server, in words for whoever wrote the
+// definition. Preflight is the executor's.
+func (c *Capabilities) Lacks(s Spec, preflight func(*Task) error) []string {
+	if !c.Carries(s.WorkerHost) {
+		return []string{waits(s.WorkerHost) + " (serve --worker-host)"}
+	}
+	all := c.adapt(&s)
+	fails := func(why string) { all = append(all, why+": a run fails") }
+	if why := s.unreachable(); why != "" {
+		fails(why)
+	}
+	t := &Task{}
+	s.demand(t)
+	agent := s.start(t, "")
+	all = append(all, agent.Warnings...)
+	if len(t.Command) == 0 {
+		fails(s.noAgent())
+		return all
+	}
+	if program := t.Command[0]; !s.commanded() && !(c.Images && t.DockerImage != "") && t.Env["PATH"] == "" {
+		look := c.LookPath
+		if look == nil {
+			look = exec.LookPath
+		}
+		if _, err := look(program); err != nil {
+			fails(fmt.Sprintf("this server has no program %s on its PATH, which starts the agent", program))
+		}
+	}
+	if err := preflight(t); err != nil {
+		fails(err.Error())
+	}
+	return all
+}
+
+// waits is the status message of a run that waits for a worker.
+func waits(worker string) string { return "waits for a worker named " + worker }
+
+// noAgent says that nothing starts the agent, with the cure.
+func (s *Spec) noAgent() string {
+	return fmt.Sprintf("this server cannot start the harness %q; set harness.type to one of %s, or name an environment that has a command (environmentId)",
+		s.Harness.Type, strings.Join(harness.Names(), ", "))
+}
+
+// Warnings are what Lacks says, and what keeps the runs of the automation from starting
+// because of the definitions themselves. It is never nil.
+func (m *Manager) Warnings(f *factory.Factory, a *factory.Automation) []string {
+	all := []string{}
+	if problem := SpecFor(f, a).Problem; problem != "" {
+		all = append(all, problem)
+	}
+	return append(all, m.Lacks(f, a)...)
+}
+
+// Lacks says what of an automation's definition cannot act on this server, in words for
+// whoever wrote it.
+func (m *Manager) Lacks(f *factory.Factory, a *factory.Automation) []string {
+	preflight := func(*Task) error { return nil }
+	if m.cfg.Executor != nil {
+		preflight = m.cfg.Executor.Preflight
+	}
+	return m.cfg.Capabilities.Lacks(SpecFor(f, a), preflight)
+}
