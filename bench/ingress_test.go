@@ -138,7 +138,7 @@ func serveProgram(b *testing.B, address string) (path string, pid int) {
 	run("", "git", "add", "-A")
 	run("", "git", "commit", "-qm", "Bench")
 	run(hookSecret, bin, "secrets", "set", "S")
-	server := exec.Command(bin, "serve", "--repo", filepath.Join(dir, "repo"), "--data", filepath.Join(dir, "data"), "--listen", address, "--rate-limit", "0", "--max-runs", "0")
+	server := exec.Command(bin, "serve", "--repo", filepath.Join(dir, "repo"), "--data", filepath.Join(dir, "data"), "--listen", address, "--rate-limit", "0", "--max-runs-per-hour", "0", "--max-runs", "0")
 	start(b, server, address)
 	run("", bin, "status", "--wait")
 	return strings.TrimPrefix(run("", bin, "webhooks", "url", "hook"), "http://"+address), server.Process.Pid

@@ -22,7 +22,7 @@ type Automation struct {
 
 	Retry          Retry
 	Budget         Budget
-	MaxRunsPerHour int64 // it is paused if it starts more
+	MaxRunsPerHour int64 // it is paused if it starts more; 0: what the server says
 }
 
 // Retry says how often a run that fails is tried.
@@ -31,11 +31,8 @@ type Retry struct {
 	Delay    time.Duration `json:"delay_ns,omitempty"` // before the second attempt; it doubles from then on
 }
 
-// Defaults of an automation.
-const (
-	DefaultRetryDelay     = 10 * time.Second
-	DefaultMaxRunsPerHour = 60
-)
+// DefaultRetryDelay is the delay before the second attempt of a run.
+const DefaultRetryDelay = 10 * time.Second
 
 // Trigger is what starts an automation.
 type Trigger struct {
@@ -107,7 +104,7 @@ func (l *loader) automation(d *document) *Automation {
 // bounds reads what bounds the runs of an automation. The keys are ours.
 func (l *loader) bounds(d *document, a *Automation) {
 	a.Budget = budget(d)
-	a.MaxRunsPerHour = cmp.Or(int64(amount(d, "maxRunsPerHour", maxPerHour)), DefaultMaxRunsPerHour)
+	a.MaxRunsPerHour = int64(amount(d, "maxRunsPerHour", maxPerHour))
 	if a.Retry.Attempts = int(amount(d, "retry.attempts", maxAttempts)); a.Retry.Attempts > 1 {
 		a.Retry.Delay = cmp.Or(time.Duration(amount(d, "retry.delaySeconds", maxSeconds)*float64(time.Second)), DefaultRetryDelay)
 	}

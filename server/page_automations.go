@@ -18,8 +18,10 @@ import (
 // every byte escaped.
 const maxTestForm = 3*delivery.MaxBody + 4<<10
 
-func automationsPage(_ context.Context, c *call) (dashboard.Automations, error) {
-	return dashboard.Automations{Page: c.page("Automations"), Automations: automations(c, "")}, nil
+func automationsPage(ctx context.Context, c *call) (dashboard.Automations, error) {
+	all := automations(c, "")
+	err := showPauses(ctx, c, all)
+	return dashboard.Automations{Page: c.page("Automations"), Automations: all}, err
 }
 
 // filterTestPage shows the form of Test filter. The query of the address can fill it in.

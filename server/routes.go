@@ -81,6 +81,8 @@ func (s *Server) routes(e *gin.Engine) {
 
 	manage := e.Group(api.Base, s.require(store.ScopeManage))
 	manage.POST("/deliveries/:id/replay", serve(on(aDelivery, s.replay)))
+	manage.POST("/factories/:name/automations/:automation/pause", serve(on(aFactory, s.pauseAutomation)))
+	manage.POST("/factories/:name/automations/:automation/resume", serve(on(aFactory, s.resumeAutomation)))
 	manage.POST("/factories/:name/pin", serve(on(aFactory, s.pin)))
 	manage.DELETE("/factories/:name/pin", serve(on(aFactory, s.unpin)))
 	manage.PUT("/secrets/:name", serve(on(everything, s.setSecret)))

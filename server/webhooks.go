@@ -1,11 +1,16 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"slices"
+	"strings"
+
+	"github.com/gin-gonic/gin"
 
 	"triphammer/applier"
 	"triphammer/factory"
+	"triphammer/server/access"
 	"triphammer/server/api"
 )
 
@@ -50,8 +55,51 @@ func (s *Server) showWebhook(w *applier.Webhook) api.Webhook {
 	return shown
 }
 
-func (s *Server) listAutomations(_ context.Context, c *call) (api.List[api.Automation], error) {
-	return listOf(automations(c, c.Query("factory")), func(a api.Automation) api.Automation { return a }), nil
+func (s *Server) listAutomations(ctx context.Context, c *call) (shown api.List[api.Automation], err error) {
+	all := automations(c, c.Query("factory"))
+	err = showPauses(ctx, c, all)
+	return listOf(all, func(a api.Automation) api.Automation { return a }), err
+}
+
+// showPauses completes automations with their pauses.
+func showPauses(ctx context.Context, c *call, all []api.Automation) error {
+	pauses, err := c.Pauses(ctx, "")
+	for i, a := range all {
+		if p, paused := pauses[[2]string{a.Factory, a.Name}]; paused {
+			all[i].Paused = &api.Pause{Since: p.At, By: p.By, Reason: p.Reason}
+		}
+	}
+	return err
+}
+
+func (s *Server) pauseAutomation(ctx context.Context, c *call, f access.Factory) (shown gin.H, err error) {
+	data, err := readBody(c.Context, maxRequest)
+	if err != nil {
+		return nil, err
+	}
+	var req api.PauseRequest
+	if len(data) > 0 {
+		if err := decode(data, &req); err != nil {
+			return nil, err
+		}
+	}
+	if len(req.Reason) > maxReason {
+		return nil, refuse("reason", "", "a reason has up to %d bytes", maxReason)
+	}
+	reason := cmp.Or(strings.TrimSpace(req.Reason), "no reason was given")
+	if err := f.Pause(ctx, c.Param("automation"), c.Name, reason); err != nil {
+		return nil, err
+	}
+	c.audit("automation.pause", c.Param("automation"), f.Name, reason)
+	return gin.H{}, nil
+}
+
+func (s *Server) resumeAutomation(ctx context.Context, c *call, f access.Factory) (shown gin.H, err error) {
+	if err := f.Resume(ctx, c.Param("automation")); err != nil {
+		return nil, err
+	}
+	c.audit("automation.resume", c.Param("automation"), f.Name, "")
+	return gin.H{}, nil
 }
 
 // automations are the automations of a factory, or of all.

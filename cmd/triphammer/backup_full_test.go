@@ -28,7 +28,7 @@ func TestBackupUnderLoad(t *testing.T) {
 		"factory.yaml": factoryYAML, "environments/env.yaml": "command: ['true']\n",
 		"webhooks/hook.yaml": "secretName: S\n", "automations/a.md": automationFile("hook", ""),
 	})
-	w.start("--rate-limit", "0", "--max-runs", "0")
+	w.start("--rate-limit", "0", "--max-runs-per-hour", "0", "--max-runs", "0")
 	address := w.url("hook")
 	noise := make([]byte, 150_000)
 	_, _ = rand.Read(noise)

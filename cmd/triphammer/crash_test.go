@@ -24,7 +24,7 @@ func TestCrash(t *testing.T) {
 	if len(buildFlags) > 0 {
 		kills = 10 // a program that watches itself is slow
 	}
-	serve := []string{"--rate-limit", "0", "--max-runs", "2"}
+	serve := []string{"--rate-limit", "0", "--max-runs-per-hour", "0", "--max-runs", "2"}
 	w.start(serve...)
 	address := w.url("hook")
 

@@ -110,7 +110,7 @@ func diskWorld(t *testing.T) *world {
 // takes deliveries again, without anybody's help.
 func TestAgentFillsDisk(t *testing.T) {
 	w := diskWorld(t)
-	w.start("--rate-limit", "0")
+	w.start("--rate-limit", "0", "--max-runs-per-hour", "0")
 	url := w.url("hook")
 	send := func(body string) answer {
 		return post(t, "POST", url, strings.NewReader(body), http.Header{"Authorization": {"Bearer " + testSecret}})
@@ -196,7 +196,7 @@ func TestAgentFillsDisk(t *testing.T) {
 // soon as there is room.
 func TestFullDiskRestart(t *testing.T) {
 	w := diskWorld(t)
-	w.start("--rate-limit", "0")
+	w.start("--rate-limit", "0", "--max-runs-per-hour", "0")
 	url := w.url("hook")
 	send := func(body string) int {
 		return post(t, "POST", url, strings.NewReader(body), http.Header{"Authorization": {"Bearer " + testSecret}}).status
@@ -240,13 +240,13 @@ func TestFullDiskRestart(t *testing.T) {
 		t.Errorf("the end is not in the transcript:\n%s", out)
 	}
 	for _, how := range []string{"stopped", "killed"} {
-		w.start("--rate-limit", "0")
+		w.start("--rate-limit", "0", "--max-runs-per-hour", "0")
 		if got := w.ready(); got != 503 {
 			t.Errorf("%s: readyz is %d on a full disk", how, got)
 		}
 		w.kill()
 	}
-	w.start("--rate-limit", "0")
+	w.start("--rate-limit", "0", "--max-runs-per-hour", "0")
 	empty()
 	w.await("deliveries to be taken again", func() bool { return send(`{"do":"some","again":true}`) == 202 && w.ready() == 200 })
 	w.await("the run to end", func() bool { return w.runsOf("some")[0].State == "SUCCEEDED" })

@@ -42,6 +42,7 @@ type instanceOptions struct {
 	schedules  run.SchedulerConfig
 	ends       notify.Runs // where the ends of runs are reported; without states, nowhere
 	keep       store.RunRetention
+	maxPerHour int64 // runs of an automation
 
 	endsSecret    string // name of the secret that signs messages about runs
 	workspaces    string // folder for the workspaces of runs; empty: in the data directory
@@ -203,6 +204,7 @@ func (in *instance) wire() error {
 	runs := in.opt.runs
 	runs.Store, runs.Executor, runs.Disk, runs.Now, runs.Logger = in.store, in.executor, in.disk, wallClock, in.opt.logger
 	in.runs = run.New(runs)
+	in.store.GuardAutomations(in.opt.maxPerHour)
 	in.teller = notify.New(in.store, wallClock, in.opt.logger)
 	syncSecrets := make(map[string]string)
 	for _, f := range in.opt.factories {

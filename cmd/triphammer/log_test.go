@@ -147,7 +147,7 @@ func TestLogPipe(t *testing.T) {
 			if _, _, errno := syscall.Syscall(syscall.SYS_FCNTL, pipe.Fd(), syscall.F_SETPIPE_SZ, 4096); errno != 0 {
 				t.Fatal(errno)
 			}
-			w.startWith(func(cmd *exec.Cmd) { cmd.Stderr = pipe }, "--rate-limit", "0")
+			w.startWith(func(cmd *exec.Cmd) { cmd.Stderr = pipe }, "--rate-limit", "0", "--max-runs-per-hour", "0")
 			if err := pipe.Close(); err != nil {
 				t.Fatal(err)
 			}

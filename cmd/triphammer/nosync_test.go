@@ -26,7 +26,7 @@ func TestFailedSync(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	start := func() {
-		w.startWith(func(c *exec.Cmd) { c.Env = append(c.Env, "LD_PRELOAD="+shim, "NOSYNC="+fault) }, "--rate-limit", "0")
+		w.startWith(func(c *exec.Cmd) { c.Env = append(c.Env, "LD_PRELOAD="+shim, "NOSYNC="+fault) }, "--rate-limit", "0", "--max-runs-per-hour", "0")
 	}
 	start()
 	url, sent, acknowledged := w.url("hook"), 0, make(map[string]bool)

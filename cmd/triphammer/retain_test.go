@@ -53,7 +53,7 @@ func TestWrongClock(t *testing.T) {
 	// Ten years ahead: all but the newest 50 would be too old.
 	w.kill()
 	w.ahead = 10 * 365 * 24 * time.Hour
-	serve = append(serve, "--rate-limit", "0")
+	serve = append(serve, "--rate-limit", "0", "--max-runs-per-hour", "0")
 	for range 2 {
 		w.start(serve...)
 		err := waitFor(t.Context(), 20*time.Second, "retention has not looked", func() (bool, error) {

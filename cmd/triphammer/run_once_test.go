@@ -179,7 +179,7 @@ func TestDrain(t *testing.T) {
 		"factory.yaml": factoryYAML, "webhooks/hook.yaml": "secretName: S\n", "environments/env.yaml": "command: ['true']\n",
 		"automations/all.md": automationFile("hook", ""),
 	})
-	w.start("--rate-limit", "0", "--max-runs", "2")
+	w.start("--rate-limit", "0", "--max-runs-per-hour", "0", "--max-runs", "2")
 	address := w.url("hook")
 	var mu sync.Mutex
 	acknowledged := make(map[string]string) // identity to delivery
@@ -250,7 +250,7 @@ func TestDrain(t *testing.T) {
 		if took := time.Since(from); took > 10*time.Second {
 			t.Errorf("it took %v to end", took)
 		}
-		w.start("--rate-limit", "0", "--max-runs", "2")
+		w.start("--rate-limit", "0", "--max-runs-per-hour", "0", "--max-runs", "2")
 	}
 	close(stop)
 	senders.Wait()

@@ -96,6 +96,7 @@ func (s *serving) sharedFlags(f *pflag.FlagSet, listen string) {
 	f.IntVar(&s.runs.MaxPerAutomation, "max-runs-per-automation", 0, "runs of one automation at once; 0: no such limit")
 	f.Float64Var(&s.runs.Budget.USDPerDay, "budget-usd-per-day", 0, "dollars that all runs may use on a day (UTC), as far as their agents tell; then runs are stopped and none starts. 0: no limit")
 	f.Int64Var(&s.runs.Budget.TokensPerDay, "budget-tokens-per-day", 0, "the same in tokens")
+	f.Int64Var(&s.maxPerHour, "max-runs-per-hour", 60, "runs that an automation may start in an hour unless its file says otherwise; with one more it is paused. 0: no such limit")
 	f.DurationVar(&s.keep.Runs, "keep-runs", 90*24*time.Hour, "how long ended runs are kept; 0: for good")
 	f.DurationVar(&s.keep.Transcripts, "keep-transcripts", 0, "how long the transcripts of ended runs are kept; 0: as long as the run")
 	f.DurationVar(&s.runs.KeepWorkspaces, "keep-sessions", run.DefaultKeepWorkspaces,

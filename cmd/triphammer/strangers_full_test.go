@@ -149,7 +149,7 @@ func strangeWorld(t *testing.T) (w *world, signed string) {
 		"factory.yaml": factoryYAML, "environments/env.yaml": "command: ['true']\n",
 		"webhooks/signed.yaml": "secretName: S\nauthMode: signature\nsignatureScheme: github\n", "automations/a.md": automationFile("signed", "{n: [0]}"),
 	})
-	w.start("--rate-limit", "0", "--sync-secret", "S")
+	w.start("--rate-limit", "0", "--max-runs-per-hour", "0", "--sync-secret", "S")
 	return w, w.url("signed")
 }
 

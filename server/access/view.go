@@ -124,6 +124,41 @@ func (v *View) FactoryNamed(name string) (Factory, error) {
 	return Factory{}, api.Refuse(api.NotFound, "no factory is named "+name)
 }
 
+// Pause makes an automation of the factory start nothing until it is resumed.
+func (f Factory) Pause(ctx context.Context, automation, by, reason string) error {
+	if err := f.has(automation); err != nil {
+		return err
+	}
+	return f.data.cfg.Store.PauseAutomation(ctx, store.Pause{Factory: f.Name, Automation: automation, By: by, Reason: reason})
+}
+
+// Resume ends the pause of an automation.
+func (f Factory) Resume(ctx context.Context, automation string) error {
+	return f.data.cfg.Store.ResumeAutomation(ctx, f.Name, automation)
+}
+
+// has tells whether the factory has an automation; the error says that it has none.
+func (f Factory) has(automation string) error {
+	for _, r := range f.data.cfg.Live.Revisions() {
+		if r.Factory == f.Name && slices.ContainsFunc(r.Automations, func(a *applier.Automation) bool { return a.Def.Name == automation }) {
+			return nil
+		}
+	}
+	return api.Refuse(api.NotFound, "the factory "+f.Name+" has no automation "+automation)
+}
+
+// Pauses are the automations that are paused, by factory and name.
+func (v *View) Pauses(ctx context.Context, factory string) (map[[2]string]store.Pause, error) {
+	all, err := v.data.cfg.Store.Pauses(ctx, factory)
+	pauses := make(map[[2]string]store.Pause, len(all))
+	for _, p := range all {
+		if v.Touches(p.Factory) {
+			pauses[[2]string{p.Factory, p.Automation}] = p
+		}
+	}
+	return pauses, err
+}
+
 // LastApply is the newest apply of any outcome. The error is store.ErrNotFound if there is
 // none.
 func (f Factory) LastApply(ctx context.Context) (*store.Apply, error) {

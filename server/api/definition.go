@@ -1,6 +1,10 @@
 package api
 
-import "triphammer/factory"
+import (
+	"time"
+
+	"triphammer/factory"
+)
 
 // Webhook is an entry of GET /api/v1/webhooks.
 type Webhook struct {
@@ -27,8 +31,21 @@ type Automation struct {
 	Agent         string    `json:"agent,omitempty"`
 	EnvironmentID string    `json:"environment_id,omitempty"`
 	Triggers      []Trigger `json:"triggers"`
+	Paused        *Pause    `json:"paused,omitempty"`
 	Dormant       string    `json:"dormant,omitempty"` // why nothing starts it, although it is enabled
 	Warnings      []string  `json:"warnings"`          // what of it cannot act on this server
+}
+
+// Pause says why an automation starts nothing until somebody resumes it.
+type Pause struct {
+	Since  time.Time `json:"since"`
+	By     string    `json:"by"` // a caller, or "loop guard"
+	Reason string    `json:"reason"`
+}
+
+// PauseRequest is the body of POST /api/v1/factories/{name}/automations/{automation}/pause. It may be missing.
+type PauseRequest struct {
+	Reason string `json:"reason"`
 }
 
 // Trigger is one trigger of an Automation.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"triphammer/applier"
 	"triphammer/factory/match"
@@ -129,7 +130,10 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 		if gone := started(trace) - firstRuns(d); gone > 0 {
 			runs = append(runs, counted(gone, "run")+" no longer kept")
 		}
-		b.pass(StageRun, strings.Join(runs, ", "))
+		b.pass(StageRun, join(strings.Join(runs, ", "), s.paused(ctx, d)))
+	case len(d.Paused) > 0:
+		b.pass(StageMatched, counted(len(d.Paused), "automation"))
+		b.stop(StageRun, s.paused(ctx, d))
 	case hook == nil:
 		b.stop(StageMatched, "no automation wanted it; the reason is not known: "+why)
 	case len(trace.Matches) == 0 && len(trace.Disabled) == 0:
@@ -149,6 +153,22 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 		b.stop(StageMatched, detail)
 	}
 	return nil
+}
+
+// paused says which automations started nothing because they were paused, and why they are.
+func (s *Service) paused(ctx context.Context, d *store.Delivery) string {
+	var parts []string
+	pauses, err := s.cfg.Store.Pauses(ctx, d.Factory)
+	for _, name := range d.Paused {
+		text := name + " was paused"
+		for _, p := range pauses {
+			if err == nil && p.Automation == name {
+				text = fmt.Sprintf("%s is paused since %s: %s (triphammer automations resume %s)", name, p.At.Format(time.RFC3339), p.Reason, name)
+			}
+		}
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, ", ")
 }
 
 // started is how many runs the delivery started. An old delivery has no recorded number,

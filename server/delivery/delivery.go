@@ -229,6 +229,9 @@ func (s *Service) record(ctx context.Context, hook *applier.Webhook, d store.Del
 		r.Webhook = hook.Def.Name
 		item.Runs = append(item.Runs, r)
 	}
+	if len(item.Runs) > 0 {
+		s.loops(ctx, body, item.Runs)
+	}
 	recorded, err := s.cfg.Store.RecordDelivery(ctx, item)
 	if err == nil && len(recorded.RunIDs) > 0 {
 		s.cfg.Wake()

@@ -335,6 +335,7 @@ func (a *attempt) prepare(ctx context.Context) (p prepared, err error) {
 	}
 	maps.Copy(t.Secrets, can.workerSecrets(spec))
 	spec.demand(t)
+	commitAs(t)
 	if spec.Skills, err = a.skills(ctx, spec.Skills); err != nil {
 		return p, err
 	}

@@ -168,7 +168,7 @@ func TestSpecOfEachKey(t *testing.T) {
 			}
 		})
 	}
-	if f := load(t, with(automation("maxRunsPerHour: 7"))); f.Automation("a").MaxRunsPerHour != 7 || load(t, tree).Automation("a").MaxRunsPerHour != factory.DefaultMaxRunsPerHour {
+	if f := load(t, with(automation("maxRunsPerHour: 7"))); f.Automation("a").MaxRunsPerHour != 7 || load(t, tree).Automation("a").MaxRunsPerHour != 0 {
 		t.Error("maxRunsPerHour is not taken")
 	}
 }

@@ -90,6 +90,8 @@ type Delivery struct {
 	// -1 if it was recorded before this number was kept. Runs are those that still exist.
 	Started int
 	Runs    []RunRef // filled in when read
+	// Paused are the automations that matched but were paused, so that they started nothing.
+	Paused []string
 }
 
 // RunRef names a run that a delivery started.
@@ -209,7 +211,8 @@ func (s *Store) recordDelivery(ctx context.Context, d *NewDelivery, row delivery
 	insert := func(outcome Outcome, row deliveryRow, duplicateOf DeliveryID) (int64, error) {
 		reason := d.Reason
 		if outcome == Accepted {
-			// Nothing was wrong with it. Its runs may go before it does.
+			// Nothing was wrong with it. Its runs may go before it does. Until they are started,
+			// it is not known whether all may.
 			reason = strconv.Itoa(len(d.Runs))
 		}
 		// Ids as int64: the driver would allocate to ask them for their value.
@@ -235,14 +238,30 @@ func (s *Store) recordDelivery(ctx context.Context, d *NewDelivery, row delivery
 	if d.Outcome != Accepted {
 		return out, nil
 	}
+	var paused []string
 	for i := range d.Runs {
+		starts, err := s.guarded(ctx, &d.Runs[i])
+		if err != nil {
+			return Recorded{}, err
+		}
+		if !starts {
+			paused = append(paused, d.Runs[i].Automation)
+			continue
+		}
 		run, err := s.insertRun(ctx, &d.Runs[i], id)
 		if err != nil {
 			return Recorded{}, err
 		}
 		out.RunIDs = append(out.RunIDs, run)
 	}
-	return out, nil
+	if len(paused) == 0 {
+		return out, nil
+	}
+	names, err := json.Marshal(paused)
+	if err != nil {
+		return Recorded{}, err
+	}
+	return out, s.exec(ctx, "UPDATE deliveries SET reason = $1, detail = $2 WHERE id = $3", strconv.Itoa(len(out.RunIDs)), string(names), id)
 }
 
 const deliveryColumns = `id, factory, webhook, webhook_uid, outcome, reason, detail, size, received_at, identity_source, identity_value,
@@ -262,6 +281,12 @@ func scanDelivery(rows *sql.Rows) (*Delivery, error) {
 			d.Started = -1
 		}
 		d.Reason = ""
+		if d.Detail != "" {
+			if err := json.Unmarshal([]byte(d.Detail), &d.Paused); err != nil {
+				return nil, err
+			}
+			d.Detail = ""
+		}
 	}
 	d.ReceivedAt = timeOf(received)
 	return d, json.Unmarshal([]byte(headers), &d.Headers)

@@ -33,6 +33,8 @@ func (g *group) values() []any {
 type groupCache struct {
 	ids   map[group]int64
 	specs map[[32]byte]specFields
+	// guards of the automations, which must not count a run that was rolled back.
+	guards map[guardKey]*guard
 }
 
 // maxCached bounds each map of a groupCache; beyond it, it starts anew.

@@ -113,6 +113,9 @@ type NewRun struct {
 	Schedule *RunSchedule // nil: none started it
 	Priority int64        // those with a higher one start first
 
+	MaxPerHour int64 // the automation is paused if it starts more; 0: the server's limit
+	LoopOf     RunID // the run of the same automation whose work would start this one, or none
+
 	DeliveryID DeliveryID // that started the run that is retried
 	RetryOf    RunID      // the run that is retried
 	// Conversation is the one that the run goes on with. It must not have expired: unless it

@@ -220,6 +220,17 @@ func (s *Store) Fire(ctx context.Context, t Tick) (runs []RunID, err error) {
 			if !errors.Is(err, ErrNotFound) {
 				return err
 			}
+			starts, err := s.guarded(ctx, &r)
+			if err != nil {
+				return err
+			}
+			if !starts {
+				err := s.exec(ctx, "UPDATE schedules SET error = $1 WHERE id = $2", "the automation "+r.Automation+" is paused", id)
+				if err != nil {
+					return err
+				}
+				continue
+			}
 			r.Schedule = &RunSchedule{ID: id, Name: t.Schedule.Name, Cron: t.Schedule.Cron}
 			run, err := s.insertRun(ctx, &r, 0)
 			if err != nil {

@@ -147,6 +147,7 @@ type Store struct {
 	unsynced  atomic.Bool             // the disk may not have what it was told to keep
 
 	maxQueued, queued atomic.Int64 // runs (LimitQueue)
+	maxPerHour        atomic.Int64 // runs of an automation (GuardAutomations)
 	notices           atomic.Bool  // ends of runs are kept
 
 	touched sync.Map // key id to the last recorded use
