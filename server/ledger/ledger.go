@@ -71,14 +71,12 @@ func (l *Ledger) Record(ctx context.Context, a *applier.Apply) (id string, err e
 	for _, f := range a.Snapshot.Files {
 		files = append(files, store.File(f))
 	}
-	specs := make(map[[32]byte][]byte)
+	var specs map[[32]byte][]byte
 	if a.Revision != nil {
 		for _, w := range a.Revision.Webhooks {
 			row.Webhooks = append(row.Webhooks, store.BoundWebhook{Name: w.Def.Name, UID: w.UID, SecretName: w.Def.SecretName, Generation: w.SecretGeneration})
 		}
-		for _, automation := range a.Revision.Automations {
-			specs[automation.SpecHash] = automation.Spec
-		}
+		specs = specsOf(a.Revision)
 	}
 	recorded, err := l.store.RecordApply(ctx, row, files, specs)
 	return recorded.String(), err
@@ -153,7 +151,7 @@ func (l *Ledger) Restore(ctx context.Context, factory string) (*applier.Revision
 	if err != nil {
 		return nil, err
 	}
-	return l.rebuild(ctx, last, func(ctx context.Context, _ []string) (map[string]applier.SecretValue, error) {
+	restored, err := l.rebuild(ctx, last, func(ctx context.Context, _ []string) (map[string]applier.SecretValue, error) {
 		values := make(map[string]applier.SecretValue)
 		for _, w := range last.Webhooks {
 			v, err := l.store.SecretAt(ctx, w.SecretName, w.Generation)
@@ -164,6 +162,23 @@ func (l *Ledger) Restore(ctx context.Context, factory string) (*applier.Revision
 		}
 		return values, nil
 	})
+	if err != nil {
+		return nil, err
+	}
+	// A newer program makes other specs of the same definitions.
+	if err := l.store.KeepSpecs(ctx, specsOf(restored)); err != nil {
+		return restored, fmt.Errorf("storing the specs of its runs, which fail without: %w", err)
+	}
+	return restored, nil
+}
+
+// specsOf are the specs of a revision's automations, by hash.
+func specsOf(r *applier.Revision) map[[32]byte][]byte {
+	specs := make(map[[32]byte][]byte)
+	for _, a := range r.Automations {
+		specs[a.SpecHash] = a.Spec
+	}
+	return specs
 }
 
 // Load rebuilds the revision of an apply, to explain its decisions. The revision has no

@@ -12,6 +12,7 @@ import (
 	"triphammer/factory"
 	"triphammer/server/run/harness"
 	"triphammer/server/secret"
+	"triphammer/server/store"
 )
 
 // Capabilities is what this server can do for a run beyond what every server can: what its
@@ -52,6 +53,13 @@ func (c *Capabilities) adapt(s *Spec) (warnings []string) {
 	if s.Harness.AuthWorker && len(c.AgentEnv) == 0 {
 		warn("harness.auth asks for variables of the worker, and this server passes none (serve --agent-env)")
 	}
+	if s.Environment != nil {
+		for _, r := range s.Environment.Repositories {
+			if r.Secret != "" {
+				warn("the secret %s of a repository is not used: this server passes no credentials to a clone yet", r.Secret)
+			}
+		}
+	}
 	if s.commanded() {
 		if unused := s.unused(); unused != "" {
 			warn("%s has a command of its own, which is not given the %s", s.Environment.Path, unused)
@@ -86,7 +94,9 @@ func (s *Spec) unused() string {
 		name string
 		set  bool
 	}{
-		{"mcpServers", len(s.MCPServers) > 0}, {"skills", len(s.Skills) > 0}, {"reasoningLevel", s.Harness.ReasoningLevel != ""},
+		{"mcpServers", len(s.MCPServers) > 0},
+		{"skills", len(s.Skills) > 0},
+		{"reasoningLevel", s.Harness.ReasoningLevel != ""},
 		{"budget", s.Budget != factory.Budget{}},
 	} {
 		if one.set {
@@ -149,7 +159,7 @@ func (s *Spec) unreachable() string {
 // definition. Preflight is the executor's.
 func (c *Capabilities) Lacks(s Spec, preflight func(*Task) error) []string {
 	if !c.Carries(s.WorkerHost) {
-		return []string{waits(s.WorkerHost) + " (serve --worker-host)"}
+		return []string{store.WaitsFor(s.WorkerHost) + " (serve --worker-host)"}
 	}
 	all := c.adapt(&s)
 	fails := func(why string) { all = append(all, why+": a run fails") }
@@ -178,9 +188,6 @@ func (c *Capabilities) Lacks(s Spec, preflight func(*Task) error) []string {
 	}
 	return all
 }
-
-// waits is the status message of a run that waits for a worker.
-func waits(worker string) string { return "waits for a worker named " + worker }
 
 // noAgent says that nothing starts the agent, with the cure.
 func (s *Spec) noAgent() string {

@@ -268,7 +268,7 @@ func (m *Manager) claim(ctx context.Context, start func(store.Lease)) {
 	}
 	// A claim must not be interrupted: its runs would wait for the next start.
 	leases, err := m.cfg.Store.ClaimRuns(context.WithoutCancel(ctx), store.Claim{
-		Worker: m.worker, Most: room, Lease: leaseTime, PerAutomation: m.cfg.MaxPerAutomation,
+		Worker: m.worker, Most: room, Lease: leaseTime, PerAutomation: m.cfg.MaxPerAutomation, Hosts: m.cfg.Capabilities.WorkerHosts,
 	})
 	if err != nil {
 		if ctx.Err() == nil {

@@ -24,7 +24,12 @@ type Claim struct {
 	// PerAutomation is how many runs of one automation may be in progress. Further ones
 	// stay queued, and later runs of other automations are claimed. 0: no limit.
 	PerAutomation int
+	// Hosts are the names of the worker. Runs that ask for another one stay queued.
+	Hosts []string
 }
+
+// WaitsFor is the status message of a queued run that asks for a worker.
+func WaitsFor(host string) string { return "waits for a worker named " + host }
 
 // ClaimRuns takes queued runs, oldest first.
 func (s *Store) ClaimRuns(ctx context.Context, claim Claim) ([]Lease, error) {
@@ -67,7 +72,7 @@ func (s *Store) claimable(ctx context.Context, claim Claim) (ids []RunID, err er
 	if claim.Most <= 0 {
 		return nil, nil
 	}
-	heads, err := s.heads(ctx)
+	heads, err := s.heads(ctx, claim.Hosts)
 	if err != nil || len(heads) == 0 {
 		return nil, err
 	}
@@ -131,7 +136,7 @@ func (s *Store) next(ctx context.Context, h *head) error {
 
 // The queries for the first run after a group, in the queue and among those that are held.
 const (
-	headColumns = `r.id, r.group_id, g.priority, g.factory, g.automation, CASE WHEN g.automation = '' THEN g.creator_name ELSE '' END
+	headColumns = `r.id, r.group_id, g.worker_host, g.priority, g.factory, g.automation, CASE WHEN g.automation = '' THEN g.creator_name ELSE '' END
 		FROM runs r JOIN run_groups g ON g.id = r.group_id WHERE r.group_id > $1 AND r.state = `
 	headQueued = "SELECT 0, " + headColumns + "'QUEUED' ORDER BY r.group_id, r.id LIMIT 1"
 	headHeld   = "SELECT r.run_at, " + headColumns + "'HELD' ORDER BY r.group_id, r.run_at, r.id LIMIT 1"
@@ -139,23 +144,25 @@ const (
 
 // heads finds the first run of each group that may start. If there are more groups than
 // one claim looks at, the next claim continues with the others.
-func (s *Store) heads(ctx context.Context) ([]head, error) {
-	queued, err := s.headsOf(ctx, headQueued, &s.lastHead)
+func (s *Store) heads(ctx context.Context, hosts []string) ([]head, error) {
+	queued, err := s.headsOf(ctx, headQueued, hosts, &s.lastHead)
 	if err != nil {
 		return nil, err
 	}
-	waiting, err := s.headsOf(ctx, headHeld, &s.lastHeld)
+	waiting, err := s.headsOf(ctx, headHeld, hosts, &s.lastHeld)
 	now := micros(s.now())
 	return append(queued, slices.DeleteFunc(waiting, func(h head) bool { return h.at > now })...), err
 }
 
-// headsOf finds the first runs of up to maxHeads groups, by a query for the first one
+// headsOf finds the first runs of up to maxHeads groups, without those of other hosts, by a query for the first one
 // after a group. last is the group at which the claim before stopped, if it left some out.
-func (s *Store) headsOf(ctx context.Context, query string, last *int64) (heads []head, err error) {
+func (s *Store) headsOf(ctx context.Context, query string, hosts []string, last *int64) (heads []head, err error) {
 	after := *last
-	for wrapped := false; len(heads) < maxHeads; {
+	looked := 0
+	for wrapped := false; looked < maxHeads; {
 		var h head
-		err := s.row(ctx, query, []any{after}, &h.at, &h.id, &h.group, &h.priority, &h.owner.factory, &h.owner.automation, &h.owner.creator)
+		var host string
+		err := s.row(ctx, query, []any{after}, &h.at, &h.id, &h.group, &host, &h.priority, &h.owner.factory, &h.owner.automation, &h.owner.creator)
 		if errors.Is(err, ErrNotFound) {
 			if wrapped || *last == 0 {
 				*last = 0
@@ -171,7 +178,10 @@ func (s *Store) headsOf(ctx context.Context, query string, last *int64) (heads [
 			*last = 0
 			return heads, nil
 		}
-		heads = append(heads, h)
+		if host == "" || slices.Contains(hosts, host) {
+			heads = append(heads, h)
+		}
+		looked++
 		after = h.group
 	}
 	*last = after

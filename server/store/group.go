@@ -17,14 +17,15 @@ type group struct {
 	schedule                    ScheduleID
 	scheduleName, scheduleCron  string
 	priority                    int64
+	workerHost                  string
 }
 
-const groupColumns = `factory, automation, source, creator_kind, creator_name, agent, environment, model, name, schedule_id, schedule_name, schedule_cron, priority`
+const groupColumns = `factory, automation, source, creator_kind, creator_name, agent, environment, model, name, schedule_id, schedule_name, schedule_cron, priority, worker_host`
 
 func (g *group) values() []any {
 	return []any{
 		g.factory, g.automation, g.source, g.creatorKind, g.creatorName, g.agent, g.environment, g.model, g.name,
-		g.schedule, g.scheduleName, g.scheduleCron, g.priority,
+		g.schedule, g.scheduleName, g.scheduleCron, g.priority, g.workerHost,
 	}
 }
 
@@ -55,7 +56,8 @@ type specFields struct {
 	Config struct {
 		Name string `json:"name"`
 	} `json:"config"`
-	Retry Retry `json:"retry"`
+	Retry      Retry  `json:"retry"`
+	WorkerHost string `json:"worker_host"`
 }
 
 // groupOf finds the run's group, or makes it. It runs on the writer.
@@ -67,6 +69,7 @@ func (s *Store) groupOf(ctx context.Context, r *NewRun) (int64, error) {
 	g := group{
 		factory: r.Factory, automation: r.Automation, source: r.Source, creatorKind: r.CreatorKind, creatorName: r.CreatorName,
 		agent: fields.Agent, environment: fields.Environment.Name, model: fields.Harness.Model, name: fields.Config.Name, priority: r.Priority,
+		workerHost: fields.WorkerHost,
 	}
 	if r.Schedule != nil {
 		g.schedule, g.scheduleName, g.scheduleCron = r.Schedule.ID, r.Schedule.Name, r.Schedule.Cron
@@ -77,10 +80,10 @@ func (s *Store) groupOf(ctx context.Context, r *NewRun) (int64, error) {
 	var id int64
 	err = s.row(ctx, `SELECT id FROM run_groups WHERE factory = $1 AND automation = $2 AND source = $3 AND creator_kind = $4 AND creator_name = $5
 		AND agent = $6 AND environment = $7 AND model = $8 AND name = $9 AND schedule_id = $10 AND schedule_name = $11 AND schedule_cron = $12
-		AND priority = $13`, g.values(), &id)
+		AND priority = $13 AND worker_host = $14`, g.values(), &id)
 	if errors.Is(err, ErrNotFound) {
 		id = s.nextID()
-		err = s.exec(ctx, "INSERT INTO run_groups (id, "+groupColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)", append([]any{id}, g.values()...)...)
+		err = s.exec(ctx, "INSERT INTO run_groups (id, "+groupColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)", append([]any{id}, g.values()...)...)
 	}
 	if err != nil {
 		return 0, err

@@ -149,6 +149,15 @@ func (s *Store) insertRun(ctx context.Context, r *NewRun, delivery DeliveryID) (
 	if err != nil {
 		return 0, err
 	}
+	fields, err := s.specFields(ctx, r)
+	if err != nil {
+		return 0, err
+	}
+	if host := fields.WorkerHost; host != "" {
+		if err := s.exec(ctx, "UPDATE runs SET status_message = $1 WHERE id = $2", WaitsFor(host), id); err != nil {
+			return 0, err
+		}
+	}
 	for name, value := range r.Metadata {
 		if err := s.exec(ctx, "INSERT INTO run_metadata (run_id, name, value) VALUES ($1, $2, $3)", id, name, value); err != nil {
 			return 0, err
@@ -174,6 +183,27 @@ func (s *Store) insertRun(ctx context.Context, r *NewRun, delivery DeliveryID) (
 func (s *Store) putSpec(ctx context.Context, hash [32]byte, spec []byte) error {
 	return s.exec(ctx, `INSERT INTO specs (hash, data) VALUES ($1, $2)
 		ON CONFLICT (hash) DO UPDATE SET data = excluded.data WHERE data <> excluded.data`, hash[:], spec)
+}
+
+// KeepSpecs stores those of the specs that are not stored yet.
+func (s *Store) KeepSpecs(ctx context.Context, specs map[[32]byte][]byte) error {
+	lacking := make(map[[32]byte][]byte)
+	for hash, spec := range specs {
+		if _, err := s.Spec(ctx, hash); err != nil {
+			lacking[hash] = spec
+		}
+	}
+	if len(lacking) == 0 {
+		return nil
+	}
+	return s.grow(ctx, func(ctx context.Context) error {
+		for hash, spec := range lacking {
+			if err := s.putSpec(ctx, hash, spec); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // Spec reads a spec by its hash. The error wraps ErrDamaged for one that is not

@@ -1,0 +1,68 @@
+package run
+
+import (
+	"errors"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"triphammer/factory"
+)
+
+// TestLacks: what of a spec cannot act on a server, and what can on one that is set up for
+// it (SPEC 15.1, 15.2).
+func TestLacks(t *testing.T) {
+	found := func(name string) (string, error) { return "/bin/" + name, nil }
+	other := map[string]string{"x86_64": "aarch64"}[arch()]
+	if other == "" {
+		other = "x86_64"
+	}
+	for _, tt := range []struct {
+		name string
+		spec Spec
+		can  Capabilities // that has it; LookPath is set
+		want string
+	}{
+		{"a worker", Spec{WorkerHost: "attic"}, Capabilities{WorkerHosts: []string{"attic"}}, "waits for a worker named attic (serve --worker-host)"},
+		{"an MCP server", Spec{MCPServers: []MCPServer{{Name: "m", WarpID: "w"}}}, Capabilities{MCPServers: map[string]MCPServer{"w": {Command: "run"}}}, "mcpServers.m: this server knows none by the identifier w"},
+		{"a worker's variables", Spec{Harness: factory.Harness{Type: "claude", AuthWorker: true}}, Capabilities{AgentEnv: []string{"KEY"}}, "harness.auth asks for variables of the worker"},
+		{"an image", Spec{DockerImage: "debian"}, Capabilities{Images: true}, "the image debian is not used"},
+		{"a processor", Spec{Arch: other}, Capabilities{}, "a processor of the kind " + other},
+		{"a forge", Spec{Repositories: []Repository{{URL: "/a/b.git", Forge: "FORGE"}}}, Capabilities{CodeForges: map[string]string{"FORGE": "https://git.example.com"}}, "no address of the code forge FORGE"},
+		{"a model", Spec{Harness: factory.Harness{Type: "oz", Model: "gpt-5"}}, Capabilities{DefaultHarness: "codex"}, `the model "gpt-5" is not one of claude`},
+		{"what a command is not given", Spec{Skills: []Skill{{Name: "s"}}, Environment: &Environment{Path: "environments/e.yaml", Command: []string{"run"}}}, Capabilities{}, "environments/e.yaml has a command of its own, which is not given the skills"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			none := Capabilities{LookPath: found}
+			fine := func(*Task) error { return nil }
+			if got := none.Lacks(tt.spec, fine); len(got) != 1 || !strings.Contains(got[0], tt.want) {
+				t.Errorf("a server of which nobody said anything: %q, want %q", got, tt.want)
+			}
+			if tt.can.LookPath = found; tt.name == "a processor" || tt.name == "what a command is not given" {
+				return
+			}
+			if got := tt.can.Lacks(tt.spec, fine); len(got) > 0 {
+				t.Errorf("a server that has it: %q", got)
+			}
+		})
+	}
+	missing := Capabilities{LookPath: func(string) (string, error) { return "", exec.ErrNotFound }}
+	refuses := func(*Task) error { return errors.New("no walls") }
+	want := []string{"this server has no program claude on its PATH, which starts the agent: a run fails", "no walls: a run fails"}
+	if got := missing.Lacks(Spec{}, refuses); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestWorkerSecrets: the operator's variables go only to runs that ask for them.
+func TestWorkerSecrets(t *testing.T) {
+	t.Setenv("TH_TEST_KEY", "value")
+	can := Capabilities{AgentEnv: []string{"TH_TEST_KEY", "TH_TEST_UNSET"}}
+	if got := can.workerSecrets(&Spec{Harness: factory.Harness{AuthWorker: true}}); len(got) != 1 || got["TH_TEST_KEY"].Reveal() != "value" {
+		t.Errorf("%v", got)
+	}
+	if got := can.workerSecrets(&Spec{}); len(got) > 0 {
+		t.Errorf("a run that does not ask gets %v", got)
+	}
+}
