@@ -30,15 +30,21 @@ func TestBudgets(t *testing.T) {
 		want, second string // what the first and the second run say
 	}{
 		{
-			"run", factory.Budget{Tokens: 999}, factory.Budget{},
+			"run",
+			factory.Budget{Tokens: 999},
+			factory.Budget{},
 			"the run used up its budget: 1000 of 999 tokens", "the run used up its budget: 1000 of 999 tokens",
 		},
 		{
-			"automation", factory.Budget{TokensPerDay: 999}, factory.Budget{},
+			"automation",
+			factory.Budget{TokensPerDay: 999},
+			factory.Budget{},
 			"the automation used up its budget of this day: 1000 of 999 tokens since 00:00 UTC", "the automation used up its budget of this day: 1000 of 999 tokens",
 		},
 		{
-			"server", factory.Budget{}, factory.Budget{TokensPerDay: 999},
+			"server",
+			factory.Budget{},
+			factory.Budget{TokensPerDay: 999},
 			"the server used up its budget of this day: 1000 of 999 tokens since 00:00 UTC (--budget-usd-per-day, --budget-tokens-per-day)",
 			"the server used up its budget of this day: 1000 of 999 tokens",
 		},

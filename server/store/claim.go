@@ -128,7 +128,8 @@ type head struct {
 // is none.
 func (s *Store) next(ctx context.Context, h *head) error {
 	if h.at == 0 {
-		return s.row(ctx, "SELECT id FROM runs WHERE state = 'QUEUED' AND group_id = $1 AND id > $2 ORDER BY id LIMIT 1", []any{h.group, h.id}, &h.id)
+		return s.row(ctx, "SELECT id FROM runs WHERE state = 'QUEUED' AND group_id = $1 AND id > $2 ORDER BY id LIMIT 1",
+			[]any{h.group, h.id}, &h.id)
 	}
 	return s.row(ctx, `SELECT run_at, id FROM runs WHERE state = 'HELD' AND group_id = $1 AND (run_at, id) > ($2, $3) AND run_at <= $4
 		ORDER BY run_at, id LIMIT 1`, []any{h.group, h.at, h.id, micros(s.now())}, &h.at, &h.id)

@@ -146,7 +146,8 @@ func (s *Store) ended(ctx context.Context, id RunID) error {
 		return next == 0, err
 	})
 	if err == nil && next != 0 && at == untilReleased {
-		err = s.exec(ctx, "UPDATE runs SET run_at = $1, updated_at = $1, status_message = '' WHERE id = $2 AND state = 'HELD'", micros(s.now()), next)
+		err = s.exec(ctx, "UPDATE runs SET run_at = $1, updated_at = $1, status_message = '' WHERE id = $2 AND state = 'HELD'",
+			micros(s.now()), next)
 	}
 	if err != nil {
 		return err
@@ -179,7 +180,8 @@ func (s *Store) again(ctx context.Context, id RunID, message string) (next time.
 	var hash []byte
 	var attempt int64
 	var stop Stop
-	if err := s.row(ctx, "SELECT spec_hash, attempt, cancel_requested FROM runs WHERE id = $1", []any{id}, &hash, &attempt, &stop); err != nil {
+	err = s.row(ctx, "SELECT spec_hash, attempt, cancel_requested FROM runs WHERE id = $1", []any{id}, &hash, &attempt, &stop)
+	if err != nil {
 		return next, err
 	}
 	copy(r.SpecHash[:], hash)
@@ -190,6 +192,6 @@ func (s *Store) again(ctx context.Context, id RunID, message string) (next time.
 	now := s.now()
 	next = now.Add(fields.Retry.after(attempt))
 	s.queued.Add(1)
-	return next, s.exec(ctx, `UPDATE runs SET state = 'HELD', run_at = $1, status_message = $2, updated_at = $3, lease_token = lease_token + 1 WHERE id = $4`,
-		micros(next), fmt.Sprintf("attempt %d of %d failed: %s", attempt, fields.Retry.Attempts, message), micros(now), id)
+	return next, s.exec(ctx, `UPDATE runs SET state = 'HELD', run_at = $1, status_message = $2, updated_at = $3, lease_token = lease_token + 1
+		WHERE id = $4`, micros(next), fmt.Sprintf("attempt %d of %d failed: %s", attempt, fields.Retry.Attempts, message), micros(now), id)
 }

@@ -34,6 +34,14 @@ type guard struct {
 // has no limit of its own (NewRun.MaxPerHour). 0: none.
 func (s *Store) GuardAutomations(most int64) { s.maxPerHour.Store(most) }
 
+// recentStarts are the times of an automation's runs, but for those that a person started
+// again. It takes its four values twice: for the queue and for the runs that have left it.
+const recentStarts = `SELECT created_at FROM runs WHERE state = 'QUEUED'
+	AND group_id IN (SELECT id FROM run_groups WHERE automation = $1 AND factory = $2) AND id >= $3 AND retry_of = 0 AND created_at > $4
+	UNION ALL SELECT created_at FROM runs WHERE state IN ('HELD', 'INPROGRESS', 'SUCCEEDED', 'FAILED', 'CANCELLED') AND state <> 'QUEUED'
+	AND group_id IN (SELECT id FROM run_groups WHERE automation = $5 AND factory = $6) AND id >= $7 AND retry_of = 0 AND created_at > $8
+	ORDER BY 1`
+
 // guardOf finds what is known of an automation. It runs on the writer.
 func (s *Store) guardOf(ctx context.Context, k guardKey) (*guard, error) {
 	if g := s.groups.guards[k]; g != nil {
@@ -41,22 +49,20 @@ func (s *Store) guardOf(ctx context.Context, k guardKey) (*guard, error) {
 	}
 	g := &guard{}
 	var pausedAt, from int64
-	err := s.row(ctx, "SELECT paused_at, counts_from FROM guards WHERE factory = $1 AND automation = $2", []any{k.factory, k.automation}, &pausedAt, &from)
+	err := s.row(ctx, "SELECT paused_at, counts_from FROM guards WHERE factory = $1 AND automation = $2",
+		[]any{k.factory, k.automation}, &pausedAt, &from)
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return nil, err
 	}
 	g.paused = pausedAt != 0
 	since := max(from, micros(s.now().Add(-guardTime)))
-	const recent = ` AND group_id IN (SELECT id FROM run_groups WHERE automation = $1 AND factory = $2) AND id >= $3 AND retry_of = 0 AND created_at > $4`
-	err = s.each(ctx, "SELECT created_at FROM runs WHERE state = 'QUEUED'"+recent+
-		" UNION ALL SELECT created_at FROM runs WHERE state IN ('HELD', 'INPROGRESS', 'SUCCEEDED', 'FAILED', 'CANCELLED') AND state <> 'QUEUED'"+
-		` AND group_id IN (SELECT id FROM run_groups WHERE automation = $5 AND factory = $6) AND id >= $7 AND retry_of = 0 AND created_at > $8 ORDER BY 1`,
-		[]any{k.automation, k.factory, idAt(timeOf(since)), since, k.automation, k.factory, idAt(timeOf(since)), since}, func(rows *sql.Rows) (bool, error) {
-			var at int64
-			err := rows.Scan(&at)
-			g.starts = append(g.starts, at)
-			return true, err
-		})
+	groups, least := []any{k.automation, k.factory}, idAt(timeOf(since))
+	err = s.each(ctx, recentStarts, append(append(groups, least, since), append(groups, least, since)...), func(rows *sql.Rows) (bool, error) {
+		var at int64
+		err := rows.Scan(&at)
+		g.starts = append(g.starts, at)
+		return true, err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +99,8 @@ func (s *Store) guarded(ctx context.Context, r *NewRun) (starts bool, err error)
 	case r.LoopOf != 0:
 		reason = fmt.Sprintf("its own run %s made a commit that would start it again", r.LoopOf)
 	case most > 0 && int64(len(g.starts)) >= most:
-		reason = fmt.Sprintf("it started %d runs in an hour, which is its limit (maxRunsPerHour, or --max-runs-per-hour of the server)", len(g.starts))
+		reason = fmt.Sprintf("it started %d runs in an hour, which is its limit (maxRunsPerHour, or --max-runs-per-hour of the server)",
+			len(g.starts))
 	case most > 0:
 		g.starts = append(g.starts, now)
 	}
@@ -120,9 +127,11 @@ func (s *Store) pause(ctx context.Context, p Pause) error {
 	if p.By != guardian {
 		return nil // the caller audits it
 	}
-	s.logger.Error("an automation is paused, because it is in a loop", "factory", p.Factory, "automation", p.Automation, "reason", p.Reason,
-		"cure", "triphammer automations resume "+p.Automation)
-	return s.audit(ctx, AuditEntry{Actor: p.By, Action: "automation.pause", Object: p.Automation, Factory: p.Factory, Details: p.Reason, Origin: "local"})
+	s.logger.Error("an automation is paused, because it is in a loop",
+		"factory", p.Factory, "automation", p.Automation, "reason", p.Reason, "cure", "triphammer automations resume "+p.Automation)
+	return s.audit(ctx, AuditEntry{
+		Actor: p.By, Action: "automation.pause", Object: p.Automation, Factory: p.Factory, Details: p.Reason, Origin: "local",
+	})
 }
 
 // PauseAutomation makes an automation start nothing until it is resumed. Its deliveries are
