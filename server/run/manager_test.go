@@ -435,7 +435,7 @@ echo '{"type":"result","subtype":"success","total_cost_usd":0.5,"num_turns":2,"u
 		`status {"message":"claude started with the model m1"}`,
 		`message {"role":"assistant","text":"I am here"}`,
 		`output {"stream":"stdout","text":"{\"type\":\"news\",\"x\":1}\nnot json\n"}`,
-		`usage {"input_tokens":10,"output_tokens":20,"cost_usd":0.5,"turns":2}`,
+		`usage {"input_tokens":10,"output_tokens":20,"cost_usd":0.5}`,
 		`--model m1|[redacted]|Hello`,
 	} {
 		if !strings.Contains(all, want) {

@@ -35,6 +35,14 @@ func (t *text) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
+// begun makes the event of a session, if the harness names one.
+func begun(h *Harness, id string) []event.Event {
+	if id == "" {
+		return nil
+	}
+	return []event.Event{event.Session{Harness: h.Name, ID: id}}
+}
+
 // maxCalls limits how many calls are remembered that have not ended. An agent starts few at
 // once; more are a harness's mistake or a stranger's text.
 const maxCalls = 1000

@@ -35,7 +35,9 @@ func startClaude(r Request, s *Start) {
 	// Otherwise it refuses to work unattended as root.
 	s.set("IS_SANDBOX", "1")
 	if !r.TrustRepositorySettings {
+		// It reads no CLAUDE.md of the repository then, as that is a setting to it.
 		s.add("--setting-sources", "user")
+		s.file(".claude/CLAUDE.md", []byte(instructions))
 	}
 	if !r.TrustRepositorySettings || len(r.MCPServers) > 0 {
 		s.add("--strict-mcp-config")
@@ -43,9 +45,7 @@ func startClaude(r Request, s *Start) {
 	if r.Model != "" {
 		s.add("--model", r.Model)
 	}
-	if r.ReasoningLevel != "" {
-		s.add("--effort", strings.ToLower(r.ReasoningLevel))
-	}
+	s.level(r.ReasoningLevel, []string{"low", "medium", "high", "xhigh", "max"}, func(level string) []string { return []string{"--effort", level} })
 	if r.Budget.USD > 0 {
 		s.add("--max-budget-usd", strconv.FormatFloat(r.Budget.USD, 'f', -1, 64))
 	}
@@ -73,10 +73,9 @@ func startClaude(r Request, s *Start) {
 func claudeServers(r Request) string {
 	servers := make(map[string]any, len(r.MCPServers))
 	for _, m := range r.MCPServers {
+		servers[m.Name] = jsonServer{Type: "stdio", Command: m.Command, Args: m.Args, Env: m.Env}
 		if m.URL != "" {
-			servers[m.Name] = map[string]any{"type": "http", "url": m.URL, "headers": m.Headers}
-		} else {
-			servers[m.Name] = map[string]any{"type": "stdio", "command": m.Command, "args": m.Args, "env": m.Env}
+			servers[m.Name] = jsonServer{Type: "http", URL: m.URL, Headers: m.Headers}
 		}
 	}
 	data, _ := json.Marshal(map[string]any{"mcpServers": servers}) // strings alone do not fail
@@ -112,6 +111,10 @@ type claudeLine struct {
 	MaxRetries  int    `json:"max_retries"`
 	ErrorStatus int    `json:"error_status"`
 	Error       string `json:"error"`
+	Content     string `json:"content"`
+	Text        string `json:"text"`
+	Tool        string `json:"tool_name"`
+	Reason      string `json:"decision_reason"`
 
 	// Of user: how a tool ended, in the tool's own shape.
 	ToolResult json.RawMessage `json:"tool_use_result"`
@@ -119,7 +122,6 @@ type claudeLine struct {
 	// Of result.
 	IsError   bool        `json:"is_error"`
 	APIStatus int         `json:"api_error_status"`
-	NumTurns  int64       `json:"num_turns"`
 	Cost      float64     `json:"total_cost_usd"`
 	Result    string      `json:"result"`
 	Errors    []string    `json:"errors"`
@@ -151,6 +153,7 @@ type claudePart struct {
 type claudeParser struct {
 	calls calls
 	spent spent
+	turns int64           // answers of the model, without those of subagents
 	seen  map[string]bool // ids of messages whose usage was told
 }
 
@@ -172,13 +175,18 @@ func (p *claudeParser) parse(line []byte) ([]event.Event, bool) {
 		if u := l.Message.Usage; ok && l.Type == "assistant" && !p.seen[l.Message.ID] && len(p.seen) < maxCalls*100 {
 			// One message comes as several lines, one for each of its parts.
 			p.seen[l.Message.ID] = true
-			events = append(events, p.spent.add(event.Usage{
-				Model: l.Message.Model, InputTokens: u.Input + u.Read + u.Written, CachedTokens: u.Read, OutputTokens: u.Output,
-			})...)
+			more := event.Usage{Model: l.Message.Model, InputTokens: u.Input + u.Read + u.Written, CachedTokens: u.Read, OutputTokens: u.Output}
+			if l.Parent == "" && more.InputTokens+more.OutputTokens > 0 {
+				p.turns++
+				more.Turns = 1
+			}
+			events = append(events, p.spent.add(more)...)
 		}
 		return events, ok
 	case "result":
 		return p.result(l), true
+	case "tool_progress", "rate_limit_event", "stream_event", "tool_use_summary", "prompt_suggestion":
+		return nil, true
 	}
 	return nil, false
 }
@@ -186,7 +194,7 @@ func (p *claudeParser) parse(line []byte) ([]event.Event, bool) {
 func (p *claudeParser) system(l claudeLine) ([]event.Event, bool) {
 	switch l.Subtype {
 	case "init":
-		events := []event.Event{event.Session{Harness: claude.Name, ID: l.Session}, event.Status{Message: "claude started with the model " + l.Model}}
+		events := append(begun(&claude, l.Session), event.Status{Message: "claude started with the model " + l.Model})
 		for _, m := range l.MCPServers {
 			if m.Status == "failed" {
 				events = append(events, event.Status{Message: "claude cannot reach the MCP server " + m.Name})
@@ -199,7 +207,15 @@ func (p *claudeParser) system(l claudeLine) ([]event.Event, bool) {
 			why = fmt.Sprintf("status %d, %s", l.ErrorStatus, why)
 		}
 		return []event.Event{event.Status{Message: fmt.Sprintf("the model's API failed (%s): claude tries again, %d of %d", why, l.Attempt, l.MaxRetries)}}, true
-	case "thinking_tokens":
+	case "permission_denied":
+		return []event.Event{event.Permission{Request: l.Tool, Decision: strings.TrimSpace("denied " + l.Reason)}}, true
+	case "compact_boundary":
+		return []event.Event{event.Status{Message: "claude has summed up the conversation, because it is long"}}, true
+	case "informational", "notification", "model_fallback":
+		if said := l.Content + l.Text; said != "" {
+			return []event.Event{event.Status{Message: "claude: " + said}}, true
+		}
+	case "thinking_tokens", "status", "task_progress", "session_state_changed", "turn_starting", "turn_duration", "hook_started", "hook_progress", "commands_changed":
 		return nil, true
 	}
 	return nil, false
@@ -265,7 +281,7 @@ func claudeExit(failed bool, output string, result json.RawMessage) (*int, strin
 }
 
 func (p *claudeParser) result(l claudeLine) []event.Event {
-	total := event.Usage{CostUSD: l.Cost, Turns: l.NumTurns}
+	total := event.Usage{CostUSD: l.Cost, Turns: p.turns}
 	for _, u := range l.Models { // with those of subagents
 		total.InputTokens += u.Input + u.Read + u.Written
 		total.CachedTokens += u.Read
@@ -279,7 +295,7 @@ func (p *claudeParser) result(l claudeLine) []event.Event {
 	for _, d := range l.Denials {
 		events = append(events, event.Permission{Request: d.Tool + " " + string(d.Input), Decision: "denied"})
 	}
-	r := event.Result{Failed: l.IsError || l.Subtype != "success", Turns: l.NumTurns}
+	r := event.Result{Failed: l.IsError || l.Subtype != "success", Turns: p.turns}
 	if r.Failed {
 		said := l.Result
 		if said == "" {
@@ -287,7 +303,7 @@ func (p *claudeParser) result(l claudeLine) []event.Event {
 		}
 		switch l.Subtype {
 		case "error_max_turns":
-			said = fmt.Sprintf("the budget of turns is used up: claude was stopped after %d", l.NumTurns)
+			said = fmt.Sprintf("the budget of turns is used up: claude was stopped after %d", p.turns)
 		case "error_max_budget_usd":
 			said = fmt.Sprintf("the budget in US dollars is used up: claude has spent %.2f", l.Cost)
 		case "success":

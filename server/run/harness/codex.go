@@ -23,16 +23,25 @@ var codex = Harness{
 func init() { codex.start, codex.parse = startCodex, parseCodex }
 
 func startCodex(r Request, s *Start) {
-	s.add("codex", "exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
+	// Before 0.169, codex trusts every repository when nobody can be asked. The shell knows
+	// which folder that is.
+	level := "untrusted"
 	if r.TrustRepositorySettings {
-		s.add("--trust")
+		level = "trusted"
+	} else {
+		s.file(".codex/AGENTS.md", []byte(instructions))
+	}
+	s.add("/bin/sh", "-c", `exec codex exec -c "projects={\"$(pwd -P)\"={trust_level=\"`+level+`\"}}" "$@"`, "codex",
+		"--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
+	if r.TrustRepositorySettings {
+		s.add("--dangerously-bypass-hook-trust")
 	}
 	if r.Model != "" {
 		s.add("--model", r.Model)
 	}
-	if r.ReasoningLevel != "" {
-		s.add("-c", "model_reasoning_effort="+quoted(strings.ToLower(r.ReasoningLevel)))
-	}
+	s.level(r.ReasoningLevel, []string{"none", "minimal", "low", "medium", "high", "xhigh"}, func(level string) []string {
+		return []string{"-c", "model_reasoning_effort=" + quoted(level)}
+	})
 	switch auth := r.Auth.Reveal(); {
 	case auth == "":
 	case strings.HasPrefix(strings.TrimSpace(auth), "{"): // the file of a login with ChatGPT
@@ -45,14 +54,28 @@ func startCodex(r Request, s *Start) {
 	if r.Budget.USD > 0 {
 		s.warn("budget.usd: codex does not tell what it costs, so a budget in US dollars cannot stop it: use budget.tokens")
 	}
+	if r.Budget.Turns > 0 {
+		s.warn("budget.turns: codex does not tell its turns, so this budget cannot stop it: use budget.tokens")
+	}
 	if config := codexConfig(r, s); config != "" {
 		s.file(".codex/config.toml", []byte(config))
 	}
 	s.skills(".agents/skills", r.Skills)
+	p := newCodexParser()
 	if r.Session != "" {
-		s.add("resume", r.Session)
+		p.session, p.spent.told = codexSession(r.Session)
+		s.add("resume", p.session)
 	}
 	s.add("-")
+	s.Parse = p.parse
+}
+
+// codexSession reads the name of a session: the thread, and what it had used when the last
+// run on it ended. Codex tells what a thread has used in all.
+func codexSession(name string) (thread string, used event.Usage) {
+	thread, rest, _ := strings.Cut(name, "+")
+	_, _ = fmt.Sscanf(rest, "%d+%d+%d+%d", &used.InputTokens, &used.CachedTokens, &used.OutputTokens, &used.ReasoningTokens) // none: 0
+	return thread, used
 }
 
 // quoted is a string of TOML. The escapes of JSON are among those of TOML.
@@ -110,7 +133,7 @@ func codexLocal(b *strings.Builder, m factory.MCPServer) {
 	var assign strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(m.Env)) {
 		refers := names(m.Env[name])
-		if len(refers) == 0 {
+		if len(refers) == 0 || !variable.MatchString("${"+name+"}") { // the shell takes no other names
 			plain[name] = m.Env[name]
 			continue
 		}
@@ -183,14 +206,14 @@ type codexItem struct {
 }
 
 type codexParser struct {
-	calls calls
-	spent spent
+	calls   calls
+	spent   spent
+	session string // the thread
 }
 
-func parseCodex() Parser {
-	p := &codexParser{calls: make(calls)}
-	return p.parse
-}
+func newCodexParser() *codexParser { return &codexParser{calls: make(calls)} }
+
+func parseCodex() Parser { return newCodexParser().parse }
 
 func (p *codexParser) parse(line []byte) ([]event.Event, bool) {
 	var l struct {
@@ -213,14 +236,24 @@ func (p *codexParser) parse(line []byte) ([]event.Event, bool) {
 	}
 	switch l.Type {
 	case "thread.started":
-		return []event.Event{event.Session{Harness: codex.Name, ID: l.Thread}}, true
+		if l.Thread == p.session {
+			return nil, true
+		}
+		p.session = l.Thread
+		return begun(&codex, l.Thread), true
 	case "turn.started":
 		return nil, true
 	case "turn.completed":
-		used := p.spent.add(event.Usage{
-			InputTokens: l.Usage.Input, CachedTokens: l.Usage.Cached, OutputTokens: l.Usage.Output, ReasoningTokens: l.Usage.Reasoning, Turns: 1,
+		events := p.spent.upTo(event.Usage{
+			InputTokens: l.Usage.Input, CachedTokens: l.Usage.Cached, OutputTokens: l.Usage.Output, ReasoningTokens: l.Usage.Reasoning,
 		})
-		return append(used, event.Result{Turns: 1}), true
+		if u := p.spent.told; p.session != "" {
+			events = append(events, event.Session{
+				Harness: codex.Name,
+				ID:      fmt.Sprintf("%s+%d+%d+%d+%d", p.session, u.InputTokens, u.CachedTokens, u.OutputTokens, u.ReasoningTokens),
+			})
+		}
+		return append(events, event.Result{}), true
 	case "turn.failed":
 		return []event.Event{event.Result{Failed: true, Message: codex.explain("codex: " + l.Error.Message)}}, true
 	case "error":

@@ -18,7 +18,7 @@ var gemini = Harness{
 func init() { gemini.start, gemini.parse = startGemini, parseGemini }
 
 func startGemini(r Request, s *Start) {
-	s.add("gemini", "-o", "stream-json", "-y", "--skip-trust")
+	s.add("gemini", "-o", "stream-json")
 	if r.Model != "" {
 		s.add("-m", r.Model)
 	}
@@ -35,15 +35,29 @@ func startGemini(r Request, s *Start) {
 	if !s.has("GEMINI_API_KEY") && (s.has("GOOGLE_GENAI_USE_VERTEXAI") || s.has("GOOGLE_CLOUD_PROJECT") || s.has("GOOGLE_API_KEY")) {
 		auth = "vertex-ai"
 	}
-	settings := map[string]any{"security": map[string]any{"auth": map[string]any{"selectedType": auth}}}
+	security := map[string]any{"auth": map[string]any{"selectedType": auth}}
+	settings := map[string]any{"security": security}
+	if r.TrustRepositorySettings {
+		s.add("-y")
+		s.Env["GEMINI_CLI_TRUST_WORKSPACE"] = "true"
+	} else {
+		// It has no unattended mode for a folder that it does not trust. But if it is told not
+		// to ask about trust, it works there, and these rules allow what -y allows.
+		s.Env["GEMINI_CLI_TRUST_WORKSPACE"] = "false"
+		security["folderTrust"] = map[string]any{"enabled": false}
+		settings["advanced"] = map[string]any{"ignoreLocalEnv": true}
+		settings["experimental"] = map[string]any{"enableAgents": false}
+		s.file(".gemini/policies/triphammer.toml", []byte(geminiRules))
+		s.file(".gemini/GEMINI.md", []byte(instructions))
+		if len(r.MCPServers) > 0 {
+			s.warn("mcpServers: gemini starts none in a repository that it does not trust: they are left out unless the environment says trustRepositorySettings: true")
+			r.MCPServers = nil
+		}
+	}
 	if len(r.MCPServers) > 0 {
 		servers := make(map[string]any, len(r.MCPServers))
 		for _, m := range r.MCPServers {
-			if m.URL != "" {
-				servers[m.Name] = map[string]any{"httpUrl": m.URL, "headers": m.Headers}
-			} else {
-				servers[m.Name] = map[string]any{"command": m.Command, "args": m.Args, "env": m.Env}
-			}
+			servers[m.Name] = jsonServer{HTTPURL: m.URL, Headers: m.Headers, Command: m.Command, Args: m.Args, Env: m.Env}
 		}
 		settings["mcpServers"] = servers
 	}
@@ -57,6 +71,21 @@ func startGemini(r Request, s *Start) {
 		s.add("--resume", r.Session)
 	}
 }
+
+// geminiRules allow every tool. A rule with a pattern exempts commands from the second
+// thoughts that gemini has about Git and about redirections.
+const geminiRules = `[[rule]]
+toolName = "run_shell_command"
+argsPattern = ".*"
+decision = "allow"
+allowRedirection = true
+priority = 999
+
+[[rule]]
+toolName = "*"
+decision = "allow"
+priority = 998
+`
 
 type geminiParser struct {
 	calls calls
@@ -96,7 +125,7 @@ func (p *geminiParser) parse(line []byte) ([]event.Event, bool) {
 	}
 	switch l.Type {
 	case "init":
-		return []event.Event{event.Session{Harness: gemini.Name, ID: l.Session}, event.Status{Message: "gemini started with the model " + l.Model}}, true
+		return append(begun(&gemini, l.Session), event.Status{Message: "gemini started with the model " + l.Model}), true
 	case "message":
 		if l.Role == "user" {
 			return nil, true // it repeats the prompt

@@ -6,8 +6,12 @@
 // of the agent's output. What the harness cannot do of the request is a warning there, never
 // silence. There is one file per harness. Nothing here starts a process or touches a file.
 //
-// No secret is put on a command line. A file holds the value of a secret only where its
-// harness reads its credential from one; other files name variables.
+// No secret is put on a command line. A file holds the value of a secret only where a
+// harness takes a credential or an address from nowhere else; other files name variables.
+//
+// A repository can bring settings for agents: hooks, servers, plugins, variables. They run
+// programs, so they act only where Request.TrustRepositorySettings says so (SPEC 14.8). The
+// text of AGENTS.md and its like is read in any case.
 package harness
 
 import (
@@ -134,13 +138,7 @@ func (h *Harness) Start(r Request) Start {
 	if r.Model != "" && !h.knows(r.Model) {
 		s.warn("the model %q does not look like one of %s, which takes %s: it is passed on as it is", r.Model, h.Name, h.models)
 	}
-	for _, m := range r.MCPServers {
-		for _, arg := range m.Args {
-			if len(names(arg)) > 0 {
-				s.warn("mcpServers.%s.args: %q is passed on as it is, because a command line must not hold a secret: use its env", m.Name, arg)
-			}
-		}
-	}
+	r.MCPServers = s.usable(r.MCPServers)
 	h.start(r, &s)
 	return s
 }
@@ -151,9 +149,7 @@ func (s *Start) warn(format string, args ...any) {
 
 // set sets a variable unless the run sets it.
 func (s *Start) set(name, value string) {
-	_, env := s.Env[name]
-	_, granted := s.Secrets[name]
-	if !env && !granted {
+	if !s.has(name) {
 		s.Env[name] = value
 	}
 }
@@ -161,7 +157,8 @@ func (s *Start) set(name, value string) {
 // has tells whether the run has a variable.
 func (s *Start) has(name string) bool {
 	_, env := s.Env[name]
-	return env || s.Secrets[name] != (secret.Value{})
+	_, granted := s.Secrets[name]
+	return env || granted
 }
 
 // lookup is the value of a variable of the run, secret or not.
@@ -187,6 +184,24 @@ func (s *Start) skills(dir string, skills []factory.Skill) {
 		}
 	}
 }
+
+// level adds the flag for how much the model is to think, if the harness knows the level.
+func (s *Start) level(asked string, known []string, args func(level string) []string) {
+	level := strings.ToLower(asked)
+	switch {
+	case level == "":
+	case slices.Contains(known, level):
+		s.add(args(level)...)
+	default:
+		s.warn("reasoningLevel %q: %s takes %s: it is left out", asked, s.harness.Name, strings.Join(known, ", "))
+	}
+}
+
+// instructions is what an agent is told that does not read the instructions of a repository
+// by itself, because it reads nothing of its settings.
+const instructions = `If the working directory holds a file AGENTS.md, CLAUDE.md or GEMINI.md, read it before you begin:
+it has the instructions of that repository.
+`
 
 // prefixed makes a function that tells whether a name begins with one of the prefixes.
 func prefixed(prefixes ...string) func(string) bool {

@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -67,6 +70,70 @@ func TestTranscripts(t *testing.T) {
 				t.Errorf("%v\n%s", err, got)
 			}
 		})
+	}
+}
+
+// TestStart shows all that each harness is started with (SPEC 15.1, 15.2, 14.8).
+func TestStart(t *testing.T) {
+	servers := []factory.MCPServer{
+		{Name: "local", Command: "serve", Args: []string{"--x", "it's"}, Env: map[string]string{"T": "a'${TOKEN}", "PLAIN": "p"}},
+		{Name: "remote", URL: "https://example.com/mcp", Headers: map[string]string{"Authorization": "Bearer ${TOKEN}", "X-Key": "${TOKEN}", "X-Plain": "p"}},
+		{Name: "open", Command: "serve", Args: []string{"--token=${TOKEN}"}},
+		{Name: "lost", URL: "https://example.com/${NOTHING}"},
+	}
+	for _, h := range all {
+		for name, r := range map[string]Request{
+			"bare": {},
+			"full": {
+				Command: []string{"agent", "--x"}, Model: "unheard-of", ReasoningLevel: "HIGH", MCPServers: servers, Session: "s1",
+				Skills: []factory.Skill{{Name: "mine", Files: map[string][]byte{"SKILL.md": []byte("read me")}}},
+				Budget: factory.Budget{USD: 1.5, Tokens: 1000, Turns: 7}, Auth: secret.New("key"),
+				Env: map[string]string{"OPENAI_BASE_URL": "http://127.0.0.1:8080/v1", "IS_SANDBOX": "0"}, Secrets: map[string]secret.Value{"TOKEN": secret.New("t0ken")},
+			},
+			"trusting": {TrustRepositorySettings: true, ReasoningLevel: "very much", MCPServers: servers[:1], Secrets: map[string]secret.Value{"TOKEN": secret.New("t0ken")}},
+		} {
+			s := h.Start(r)
+			var b strings.Builder
+			for _, arg := range s.Command {
+				fmt.Fprintf(&b, "argument %q\n", arg)
+			}
+			for _, name := range slices.Sorted(maps.Keys(s.Env)) {
+				fmt.Fprintf(&b, "variable %s=%s\n", name, s.Env[name])
+			}
+			for _, name := range slices.Sorted(maps.Keys(s.Secrets)) {
+				fmt.Fprintf(&b, "secret %s=%s\n", name, s.Secrets[name].Reveal())
+			}
+			for _, w := range s.Warnings {
+				fmt.Fprintf(&b, "warning %s\n", w)
+			}
+			for _, f := range s.Files {
+				fmt.Fprintf(&b, "file %s\n%s\n", f.Path, f.Data)
+			}
+			golden := filepath.Join("testdata", "start-"+h.Name+"-"+name+".golden")
+			if *update {
+				if err := os.WriteFile(golden, []byte(b.String()), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if want, err := os.ReadFile(golden); err != nil || b.String() != string(want) {
+				t.Errorf("%s: %v\n%s", golden, err, b.String())
+			}
+		}
+	}
+}
+
+// TestCodexResumed: codex tells what a thread has used in all, and the run counts what it
+// has used itself.
+func TestCodexResumed(t *testing.T) {
+	parse := codex.Start(Request{Session: "0a+200+100+84+14"}).Parse
+	got := told(t, parse, []byte(`{"type":"thread.started","thread_id":"0a"}
+{"type":"turn.completed","usage":{"input_tokens":300,"cached_input_tokens":150,"output_tokens":126,"reasoning_output_tokens":21}}`))
+	want := `usage {"input_tokens":100,"cached_tokens":50,"output_tokens":42,"reasoning_tokens":7}
+session {"harness":"codex","id":"0a+300+150+126+21"}
+result {}
+`
+	if got != want {
+		t.Errorf("got\n%s", got)
 	}
 }
 

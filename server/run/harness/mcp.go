@@ -1,9 +1,24 @@
 package harness
 
 import (
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
+
+	"triphammer/factory"
 )
+
+// jsonServer is a server as harnesses read it that replace ${NAME} themselves.
+type jsonServer struct {
+	Type    string            `json:"type,omitempty"`
+	Command string            `json:"command,omitempty"`
+	Args    []string          `json:"args,omitempty"`
+	Env     map[string]string `json:"env,omitempty"`
+	URL     string            `json:"url,omitempty"`
+	HTTPURL string            `json:"httpUrl,omitempty"`
+	Headers map[string]string `json:"headers,omitempty"`
+}
 
 // variable matches a reference to a variable of the run in a value of a definition.
 var variable = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
@@ -13,6 +28,27 @@ func names(value string) []string {
 	var all []string
 	for _, m := range variable.FindAllStringSubmatch(value, -1) {
 		all = append(all, m[1])
+	}
+	return all
+}
+
+// usable are the servers that an agent can be given without harm. References in what would be
+// on a command line are refused, because the values of variables may be secret.
+func (s *Start) usable(servers []factory.MCPServer) []factory.MCPServer {
+	var all []factory.MCPServer
+	for _, m := range servers {
+		line := strings.Join(append([]string{m.Command}, m.Args...), " ")
+		if refers := names(line); len(refers) > 0 {
+			s.warn("mcpServers.%s: ${%s} would put its value on a command line: name the variable in env; this server is left out", m.Name, refers[0])
+			continue
+		}
+		values := slices.Concat([]string{m.URL}, slices.Collect(maps.Values(m.Env)), slices.Collect(maps.Values(m.Headers)))
+		missing := slices.DeleteFunc(names(strings.Join(values, "\n")), s.has)
+		slices.Sort(missing)
+		for _, name := range slices.Compact(missing) {
+			s.warn("mcpServers.%s refers to ${%s}, which this run does not have: grant it as a secret, or set it in the environment's env", m.Name, name)
+		}
+		all = append(all, m)
 	}
 	return all
 }

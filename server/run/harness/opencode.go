@@ -24,10 +24,12 @@ var providers = map[string]string{
 }
 
 func startOpencode(r Request, s *Start) {
-	s.add("opencode", "run", "--format", "json", "--thinking", "--auto")
 	if !r.TrustRepositorySettings {
-		s.set("OPENCODE_DISABLE_PROJECT_CONFIG", "1")
+		s.Env["OPENCODE_DISABLE_PROJECT_CONFIG"] = "1"
+		s.file(".config/opencode/AGENTS.md", []byte(instructions))
+		s.add("/bin/sh", "-c", opencodeGuard, "opencode")
 	}
+	s.add("opencode", "run", "--format", "json", "--thinking", "--auto")
 	if r.Model != "" {
 		s.add("-m", r.Model)
 	}
@@ -55,6 +57,16 @@ func startOpencode(r Request, s *Start) {
 		s.add("--session", r.Session)
 	}
 }
+
+// opencodeGuard starts opencode only if the repository has no settings for it: opencode runs
+// the plugins that they name whatever it is told.
+const opencodeGuard = `for f in opencode.json opencode.jsonc .opencode; do
+	if [ -e "$f" ] || [ -L "$f" ]; then
+		echo "the repository has settings of its own for opencode ($f), and opencode runs their plugins even if it is told not to: remove them, or say trustRepositorySettings: true in the environment" >&2
+		exit 78
+	fi
+done
+exec "$@"`
 
 func opencodeConfig(r Request) []byte {
 	reference := func(name string) string { return "{env:" + name + "}" }

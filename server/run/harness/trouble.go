@@ -25,8 +25,17 @@ var troubles = []struct {
 		return fmt.Sprintf("%s has no credential that its provider accepts: store one with `triphammer secrets set NAME` and say harness.auth: {source: managedSecret, secretName: NAME}, or grant a secret named %s",
 			h.Name, h.Variables[0])
 	}},
-	{regexp.MustCompile(`(?i)model[^.]{0,80}(not (found|exist|supported|available|known)|does not exist|may not exist|invalid|unknown)|(unknown|invalid|unsupported)[a-z ]{0,10} model|\bmodel_?not_?found|modelnotfound|\b404\b`), func(h *Harness) string {
+	{regexp.MustCompile(`(?i)selected model|model[^.]{0,80}(not (found|exist|supported|available|known)|does not exist|may not exist|invalid|unknown)|(unknown|invalid|unsupported)[a-z ]{0,10} model|\bmodel_?not_?found|modelnotfound|\b404\b`), func(h *Harness) string {
 		return fmt.Sprintf("the provider does not offer this model to this credential: change the model (%s takes %s)", h.Name, h.models)
+	}},
+	{regexp.MustCompile(`(?i)no conversation found|session not found|invalid session|no saved session|no rollout found`), func(*Harness) string {
+		return "the session of this conversation is gone: start a new run"
+	}},
+	{regexp.MustCompile(`(?i)not running in a trusted directory`), func(*Harness) string {
+		return "a setup command has replaced the .gemini/settings.json in the run's home: have it keep security.folderTrust.enabled: false, or say trustRepositorySettings: true in the environment"
+	}},
+	{regexp.MustCompile(`exec: .*not found`), func(h *Harness) string {
+		return h.Name + " is not installed where runs look for programs: install it, or add its folder to PATH"
 	}},
 	{regexp.MustCompile(`(?i)unable to connect|connection (refused|error|failed)|connectionrefused|econnrefused|enotfound|error sending request|lookup address|name does not resolve|fetch failed|network error`), func(*Harness) string {
 		return "the provider cannot be reached: check the network of the environment, and its variable for the provider's address if it sets one"
