@@ -317,6 +317,56 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
+// TestHangingAgent: an agent whose process does not end after its result has some time for
+// that. One that goes on after a result does not hang.
+func TestHangingAgent(t *testing.T) { // SPEC 15.3
+	synctest.Test(t, func(t *testing.T) {
+		parse := harness.Named("claude").Start(harness.Request{}).Parse
+		x, hangs := newTape(parse, 1<<20), make(chan struct{})
+		x.done = func() { close(hangs) }
+		x.add(event.AgentStarted{})
+		x.add(event.Output{Stream: "stdout", Text: `{"type":"result","subtype":"success"}` + "\n"})
+		time.Sleep(finishTime - time.Second)
+		x.add(event.Output{Stream: "stdout", Text: `{"type":"assistant","message":{"content":[{"type":"text","text":"One more thing."}]}}` + "\n"})
+		time.Sleep(time.Hour)
+		if x.verdict() != nil {
+			t.Error("an agent that goes on has finished")
+		}
+		began := time.Now()
+		x.add(event.Output{Stream: "stdout", Text: `{"type":"result","subtype":"success"}` + "\n"})
+		<-hangs
+		if took := time.Since(began); took != finishTime || x.verdict() == nil {
+			t.Errorf("after %v, %+v", took, x.verdict())
+		}
+	})
+}
+
+func TestJudge(t *testing.T) { // SPEC 15.3
+	done, refused := &event.Result{}, &event.Result{Failed: true, Message: "Not logged in"}
+	stopped := Exit{Code: -1, Signal: "SIGKILL", Stopped: true}
+	for name, tt := range map[string]struct {
+		cause   error
+		exit    Exit
+		said    lastSaid
+		state   store.RunState
+		message string
+	}{
+		"finished":                  {nil, Exit{}, lastSaid{result: done, expected: true}, store.Succeeded, ""},
+		"failed with status 0":      {nil, Exit{}, lastSaid{result: refused, expected: true, words: "noise"}, store.FailedRun, "Not logged in"},
+		"said nothing":              {nil, Exit{}, lastSaid{expected: true}, store.FailedRun, "the agent ended with exit status 0, but did not say that it had finished"},
+		"no harness":                {nil, Exit{}, lastSaid{}, store.Succeeded, ""},
+		"status after success":      {nil, Exit{Code: 3}, lastSaid{result: done, expected: true, words: "why"}, store.FailedRun, "the agent ended with exit status 3: why"},
+		"hung after success":        {errFinished, stopped, lastSaid{result: done, expected: true}, store.Succeeded, ""},
+		"hung after failure":        {errFinished, stopped, lastSaid{result: refused, expected: true}, store.FailedRun, "Not logged in"},
+		"cancelled after a success": {ErrCancelled, stopped, lastSaid{result: done, expected: true}, store.Cancelled, "cancelled while it was in progress"},
+	} {
+		v := judge(tt.cause, tt.exit, nil, time.Hour, time.Hour, tt.said)
+		if v.state != tt.state || v.message != tt.message {
+			t.Errorf("%s: %s %q", name, v.state, v.message)
+		}
+	}
+}
+
 // FuzzTranscript feeds a harness's transcript with anything, cut anywhere: no
 // panic, no secret, valid JSON, and nothing over the limit.
 func FuzzTranscript(f *testing.F) {

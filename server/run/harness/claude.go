@@ -115,6 +115,8 @@ type claudeLine struct {
 	Text        string `json:"text"`
 	Tool        string `json:"tool_name"`
 	Reason      string `json:"decision_reason"`
+	Status      any    `json:"status"` // a text, or null
+	Summary     string `json:"summary"`
 
 	// Of user: how a tool ended, in the tool's own shape.
 	ToolResult json.RawMessage `json:"tool_use_result"`
@@ -215,7 +217,9 @@ func (p *claudeParser) system(l claudeLine) ([]event.Event, bool) {
 		if said := l.Content + l.Text; said != "" {
 			return []event.Event{event.Status{Message: "claude: " + said}}, true
 		}
-	case "thinking_tokens", "status", "task_progress", "session_state_changed", "turn_starting", "turn_duration", "hook_started", "hook_progress", "commands_changed":
+	case "task_notification":
+		return []event.Event{event.Status{Message: fmt.Sprintf("claude: a task ended (%s): %s", l.Status, l.Summary)}}, true
+	case "thinking_tokens", "status", "task_started", "task_updated", "task_progress", "session_state_changed", "turn_starting", "turn_duration", "hook_started", "hook_progress", "commands_changed":
 		return nil, true
 	}
 	return nil, false
@@ -305,7 +309,7 @@ func (p *claudeParser) result(l claudeLine) []event.Event {
 		case "error_max_turns":
 			said = fmt.Sprintf("the budget of turns is used up: claude was stopped after %d", p.turns)
 		case "error_max_budget_usd":
-			said = fmt.Sprintf("the budget in US dollars is used up: claude has spent %.2f", l.Cost)
+			said = fmt.Sprintf("the budget in US dollars is used up: claude has spent %.4f", l.Cost)
 		case "success":
 		default:
 			said = strings.TrimSpace("claude ended with " + l.Subtype + ": " + said)
