@@ -54,6 +54,7 @@ type Repository struct {
 
 // Network is what a run may reach.
 type Network struct {
+	On    bool // said so
 	Off   bool
 	Hosts []string // the only ones, if any
 }
@@ -214,7 +215,7 @@ func network(d *document) Network {
 	}
 	switch text := textOf(n); {
 	case text == "on":
-		return Network{}
+		return Network{On: true}
 	case text == "off":
 		return Network{Off: true}
 	case n.Kind != schema.List || len(n.Items) == 0:

@@ -110,7 +110,7 @@ func TestEnvironment(t *testing.T) {
 	if e := f.Environment("e"); e.Timeout != DefaultTimeout || e.Idle != DefaultIdle || e.Network.Off || e.Budget != (Budget{}) {
 		t.Errorf("defaults %+v", e)
 	}
-	for text, want := range map[string]Network{"on": {}, "off": {Off: true}, "[a.example]": {Hosts: []string{"a.example"}}} {
+	for text, want := range map[string]Network{"on": {On: true}, "off": {Off: true}, "[a.example]": {Hosts: []string{"a.example"}}} {
 		f, report := load(t, tree(map[string]string{"environments/e.yaml": "network: " + text}), Options{})
 		if got := f.Environment("e").Network; fmt.Sprint(got) != fmt.Sprint(want) || len(report.Diagnostics) > 0 {
 			t.Errorf("%s: %+v %v", text, got, report.Diagnostics)

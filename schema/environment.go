@@ -23,7 +23,7 @@ var Environment = Shape{Type: TypeMap, Keys: []Key{
 	{Name: "command", Shape: command},
 	{Name: "timeoutMinutes", Default: "60", Shape: number},
 	{Name: "idleMinutes", Default: "15", Shape: number},
-	{Name: "network", Default: `"on"`, Shape: anything},
+	{Name: "network", Shape: anything},
 	{Name: "budget", Shape: Shape{Type: TypeMap, Keys: budget}},
 	{Name: "resources", Shape: Shape{Type: TypeMap, Keys: []Key{
 		{Name: "memoryMb", Shape: integer},

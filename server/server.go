@@ -34,7 +34,9 @@ type Config struct {
 	SchedulesChanged func()
 	Metrics          *Metrics // nil: the Server makes its own
 	// Disk tells how much disk space is free. If it is nil, the disk is not watched.
-	Disk *disk.Watch
+	// Isolation tells what is around the runs; nil: this process starts none.
+	Isolation func() *api.Isolation
+	Disk      *disk.Watch
 	// BaseURL is the address at which senders and people reach the server, without a slash
 	// at its end. It may have a path. Requests are then served with that path, and also
 	// without it, because a proxy may remove it.

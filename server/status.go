@@ -89,6 +89,9 @@ func (s *Server) storage(ctx context.Context) api.Storage {
 // status is the status of the factories that the caller may use.
 func (s *Server) status(ctx context.Context, c *call) (*api.Status, error) {
 	out := &api.Status{Version: s.cfg.Version, Factories: []api.FactoryStatus{}, Runs: make(map[string]int64), Storage: s.storage(ctx), Clock: s.clock()}
+	if s.cfg.Isolation != nil {
+		out.Isolation = s.cfg.Isolation()
+	}
 	if all, err := c.Whole(); err == nil { // the counts include all factories
 		counts, err := all.RunCounts(ctx)
 		if err != nil {

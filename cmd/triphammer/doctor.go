@@ -38,6 +38,7 @@ func doctor(c *cobra.Command, _ []string) error {
 		say(true, "git", strings.TrimSpace(string(out)))
 	}
 	say(runtime.GOOS == "linux", "system", runtime.GOOS+"/"+runtime.GOARCH)
+	doctorWalls(c, say)
 	if err := serverFlagsOf(c); err != nil {
 		return err
 	}

@@ -33,6 +33,8 @@ const factoryName = "default"
 
 // instanceOptions are the options of openInstance.
 type instanceOptions struct {
+	wallOptions
+
 	factories []factoryOptions // nil: offline
 
 	// The settings in the Configs of the parts. wire sets the other fields.
@@ -46,7 +48,6 @@ type instanceOptions struct {
 
 	endsSecret    string // name of the secret that signs messages about runs
 	workspaces    string // folder for the workspaces of runs; empty: in the data directory
-	walls         sandbox.Config
 	floor         disk.Floor
 	secretSources []secret.Source
 	impatient     bool // do not wait for the data directory
@@ -232,6 +233,9 @@ func (in *instance) wire() error {
 		Store: in.store, Live: in.live, Load: in.ledger.Load, Appliers: in.appliers, Delivery: delivery.New(deliveries), Runs: in.runs,
 	})
 	cfg.Metrics, cfg.Disk = in.metrics, in.disk
+	if !in.opt.impatient { // a command without a server starts no run
+		cfg.Isolation = in.isolation
+	}
 	cfg.SchedulesChanged, cfg.SyncSecrets = in.schedule.Kick, syncSecrets
 	cfg.Version, cfg.Now, cfg.Logger = version, wallClock, in.opt.logger
 	in.server, err = server.New(cfg)

@@ -70,6 +70,16 @@ func environment(home string) []string {
 	)
 }
 
+// openDir is a temporary folder that the user of runs reaches, if that is another one.
+func openDir(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(filepath.Dir(dir), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 // update writes what commands print into the scripts that compare it.
 var update = flag.Bool("update", false, "write golden output")
 
@@ -80,6 +90,7 @@ func runScripts(t *testing.T, dir string) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 dir,
 		RequireExplicitExec: true,
+		WorkdirRoot:         openDir(t),
 		UpdateScripts:       *update,
 		Setup: func(e *testscript.Env) error {
 			for _, v := range environment(e.WorkDir) {

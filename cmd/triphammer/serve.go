@@ -106,10 +106,7 @@ func (s *serving) sharedFlags(f *pflag.FlagSet, listen string) {
 	f.BoolVar(&s.server.ValidateKey, "validate-key", false, "require an API key to check definitions by HTTP; otherwise anybody may")
 	f.IntVar(&s.runs.MaxQueued, "max-queued", 0, "runs that may wait; when the queue is full, callers are answered 429 and senders 503. 0: no limit")
 	f.StringVar(&s.workspaces, "workspaces", "", "folder for the workspaces of runs, used only by this server (default: runs in the data directory)")
-	f.StringVar(&s.walls.Isolation, "isolation", sandbox.Auto,
-		"walls around the runs: "+strings.Join(sandbox.Isolations(), ", ")+" (auto: the strongest of sandbox and kernel that works here)")
-	f.StringVar(&s.walls.User, "run-user", "", "user of the runs, if the server is root (default: triphammer-run if it exists, otherwise nobody)")
-	f.StringSliceVar(&s.walls.Read, "run-read", nil, "files and folders that runs may read besides the system and the folders of PATH")
+	s.wallOptions.flags(f)
 	f.StringVar(&s.minFree, "min-free", disk.DefaultFloor,
 		"free space below which new runs wait and old workspaces are removed; below a quarter of it, the run that uses the most is stopped. 0: none")
 	s.capabilities.flags(f)
@@ -351,6 +348,11 @@ func (s *serving) settle() (err error) {
 		return err
 	}
 	s.warnOfUnset()
+	if err := s.settleWalls(); err != nil {
+		return err
+	}
+	s.walls.Own = ownAddresses(s.listeners.TCP)
+	s.probeMachine()
 	s.secretSources, err = secretSources(s.secretsDir, s.secretsEnv)
 	return err
 }

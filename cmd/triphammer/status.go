@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -134,6 +135,16 @@ func printStatus(w io.Writer, s api.Status, offline bool) error {
 	}
 	for _, problem := range s.Storage.Problems {
 		fmt.Fprintf(w, "storage      %s\n", problem)
+	}
+	if i := s.Isolation; i != nil {
+		name := cmp.Or(i.Name, "no run can start")
+		if i.User != "" {
+			name += ", as the user " + i.User
+		}
+		fmt.Fprintf(w, "isolation    %s\n", name)
+		for _, problem := range i.Lacking {
+			fmt.Fprintf(w, "             without %s\n", problem)
+		}
 	}
 	_, err := fmt.Fprintf(w, "runs         %d queued, %d in progress\n", s.Runs["QUEUED"], s.Runs["INPROGRESS"])
 	return err

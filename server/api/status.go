@@ -14,6 +14,16 @@ type Status struct {
 	Runs      map[string]int64 `json:"runs"` // number of unfinished runs, by state
 	Storage   Storage          `json:"storage"`
 	Clock     Clock            `json:"clock"`
+	// Isolation is missing while no server runs.
+	Isolation *Isolation `json:"isolation,omitempty"`
+}
+
+// Isolation is what is around the runs of the server (SPEC 14).
+type Isolation struct {
+	Name    string   `json:"name"`           // none, kernel or sandbox; empty: nothing works, and no run starts
+	User    string   `json:"user,omitempty"` // of the runs, if it is not that of the server
+	Lacking []string `json:"lacking"`        // why there is no stronger isolation
+	Limits  []string `json:"limits"`         // how the limits of runs are kept
 }
 
 // Clock is whether the server trusts the machine's clock. While it does not, nothing is

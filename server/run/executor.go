@@ -51,6 +51,7 @@ type File = harness.File
 
 // Network is what a run may reach (SPEC 14.5).
 type Network struct {
+	On    bool // said so; a zero Network is the server's default
 	Off   bool
 	Hosts []string // NAME, *.NAME or ADDRESS, with :PORT unless it is 443; the only ones, if any
 }

@@ -74,6 +74,7 @@ type Environment struct {
 	Command       []string             `json:"command,omitempty"`
 	Timeout       time.Duration        `json:"timeout_ns"`
 	Idle          time.Duration        `json:"idle_ns"`
+	NetworkOn     bool                 `json:"network_on,omitempty"`
 	NetworkOff    bool                 `json:"network_off,omitempty"`
 	NetworkHosts  []string             `json:"network_hosts,omitempty"`
 	Isolation     string               `json:"isolation,omitempty"`
@@ -101,7 +102,7 @@ func (s *Spec) demand(t *Task) {
 	}
 	t.Env, t.Setup = e.Env, slices.Concat(s.SetupCommands, e.SetupCommands)
 	t.Repositories = slices.Concat(s.Repositories, e.Repositories)
-	t.Network = Network{Off: e.NetworkOff, Hosts: e.NetworkHosts}
+	t.Network = Network{On: e.NetworkOn, Off: e.NetworkOff, Hosts: e.NetworkHosts}
 	t.Isolation, t.DockerImage = factory.IsolationNow(e.Isolation), cmp.Or(e.DockerImage, s.DockerImage)
 }
 
@@ -214,6 +215,7 @@ func environmentOf(f *factory.Factory, e *factory.Environment) *Environment {
 		Command:       e.Command,
 		Timeout:       e.Timeout,
 		Idle:          e.Idle,
+		NetworkOn:     e.Network.On,
 		NetworkOff:    e.Network.Off,
 		NetworkHosts:  e.Network.Hosts,
 		Isolation:     e.Isolation,

@@ -6,7 +6,10 @@ import (
 	"os"
 	"unsafe"
 
+	"triphammer/server/sandbox/limits"
+
 	"github.com/landlock-lsm/go-landlock/landlock"
+	llsyscall "github.com/landlock-lsm/go-landlock/landlock/syscall"
 	"golang.org/x/sys/unix"
 )
 
@@ -21,6 +24,9 @@ type confinement struct {
 	Read       []string `json:"read,omitempty"`  // files and folders that it may read and execute
 	Write      []string `json:"write,omitempty"` // folders in which it may do anything
 	Devices    []string `json:"devices,omitempty"`
+	Sockets    []string `json:"sockets,omitempty"` // to which it may connect
+
+	Limits limits.Inherited `json:"limits"`
 
 	Seccomp bool `json:"seccomp,omitempty"` // no system calls that only serve to get out (seccomp.go)
 	OwnIPC  bool `json:"own_ipc,omitempty"` // there is an IPC namespace, and no path to a foreign socket
@@ -62,6 +68,7 @@ func (c *confinement) landlock() error {
 		landlock.RWDirs(c.Write...).WithRefer().WithIoctlDev(),
 		landlock.RWFiles(c.Devices...).WithIoctlDev().IgnoreIfMissing(),
 		landlock.RWDirs("/dev/pts").WithIoctlDev().IgnoreIfMissing(),
+		landlock.PathAccess(llsyscall.AccessFSResolveUnix, c.Sockets...).IgnoreIfMissing(),
 	)
 	if err != nil {
 		return fmt.Errorf("landlock: %w", err)

@@ -25,6 +25,8 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"net"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -38,6 +40,8 @@ import (
 
 	"triphammer/server/run"
 	"triphammer/server/run/event"
+	"triphammer/server/sandbox/egress"
+	"triphammer/server/sandbox/limits"
 )
 
 // DefaultGrace is how long a stopped agent has between SIGINT and SIGKILL.
@@ -50,6 +54,10 @@ type Config struct {
 	User      string           // of the runs, if the server is root; empty: one of runUsers
 	Read      []string         // files and folders that runs may read besides the system's
 	Protected []string         // files and folders that no run may read; Dir is one
+	Limits    run.Limits       // of runs for which nothing else is said; zero fields are those of the machine
+	Network   run.Network      // of runs for which nothing else is said
+	Machine   *limits.Machine  // keeps the limits; nil: there are none
+	Own       []netip.AddrPort // on which the server listens
 	Grace     time.Duration    // 0 means DefaultGrace
 	Path      string           // PATH of the runs; empty means the server's own
 	Now       func() time.Time // nil means time.Now
@@ -64,6 +72,10 @@ type Executor struct {
 	grace           time.Duration
 	path            string
 	read, protected []string
+	limits          run.Limits
+	network         run.Network
+	machine         *limits.Machine
+	own             []netip.AddrPort
 	now             func() time.Time
 	logger          *slog.Logger
 
@@ -94,6 +106,7 @@ func New(cfg Config) (*Executor, error) {
 	}
 	e := &Executor{
 		dir: dir, asked: cfg.Isolation, user: cfg.User, grace: cfg.Grace, path: cfg.Path, read: cfg.Read,
+		limits: cfg.Limits, network: cfg.Network, machine: cfg.Machine, own: cfg.Own,
 		now: cfg.Now, logger: cfg.Logger, active: make(map[string]string),
 	}
 	for _, p := range append(slices.Clone(cfg.Protected), dir) {
@@ -189,10 +202,8 @@ func (e *Executor) Preflight(t *run.Task) error {
 	case slices.Index(strengths, t.Isolation) > e.wall.strength:
 		return fmt.Errorf("the environment accepts no less isolation than %s, and this server has %s: change its isolation, or use a server that has more",
 			t.Isolation, name)
-	case (t.Network.Off || len(t.Network.Hosts) > 0) && !e.wall.networks:
+	case e.networkOf(t).limited() && !e.wall.networks:
 		return fmt.Errorf("the environment limits the network, which the isolation %s of this server cannot do: change its network to on, or install bubblewrap", name)
-	case len(t.Network.Hosts) > 0:
-		return errors.New("the environment lists the hosts of its network, which this server cannot do: change its network to on or off")
 	}
 	return nil
 }
@@ -224,14 +235,32 @@ func (e *Executor) within(ctx context.Context, w wall, t *run.Task, sink run.Sin
 		now := e.now()
 		_ = os.Chtimes(f.root, now, now) // when it ended, for Sweep
 	}()
-	r := room{folder: f.root, read: e.readable(), off: t.Network.Off}
+	net := e.networkOf(t)
+	r := room{folder: f.root, read: e.readable(), off: net.limited()}
 	local := e.local(t.Repositories)
 	r.read = append(r.read, local...)
 	c, confine := w.enter(e, r)
-	s, err := startSupervisor(start{runID: t.RunID, command: c, dir: f.root, list: e.list(t.RunID), account: e.account}, sink)
+	proxied, err := e.proxy(ctx, net.Hosts, f, sink)
 	if err != nil {
 		return run.Exit{}, err
 	}
+	defer proxied()
+	if len(net.Hosts) > 0 {
+		confine.Sockets = []string{filepath.Join(f.root, proxySocket)}
+	}
+	group, err := e.group(t)
+	if err != nil {
+		return run.Exit{}, err
+	}
+	defer func() { err = errors.Join(err, group.Close()) }()
+	confine.Limits = group.Inherited(w.name == Sandbox)
+	ctx, exceed := context.WithCancelCause(ctx)
+	defer exceed(nil)
+	s, err := startSupervisor(start{runID: t.RunID, command: c, dir: f.root, list: e.list(t.RunID), account: e.account, group: group}, sink)
+	if err != nil {
+		return run.Exit{}, err
+	}
+	defer e.watch(ctx, t, s, group, exceed)()
 	// Whatever happens, nothing of the run is left when Start returns.
 	defer func() {
 		err = errors.Join(err, s.close())
@@ -241,9 +270,12 @@ func (e *Executor) within(ctx context.Context, w wall, t *run.Task, sink run.Sin
 	}()
 	j := &job{
 		Root: f.root, Resume: t.Resume, Env: e.env(t, f, local), Prompt: t.Prompt, Attachments: t.Attachments, Files: t.Files,
-		Repositories: t.Repositories, Setup: t.Setup, Command: t.Command, Trusted: local,
+		Repositories: t.Repositories, Setup: t.Setup, Command: t.Command, Trusted: local, Proxy: len(net.Hosts) > 0,
 	}
 	end, err := s.run(ctx, &confine, j, e.grace)
+	if over := group.Err(); over != nil && (err != nil || end.Cut || end.Signal != "") {
+		return run.Exit{}, over
+	}
 	switch {
 	case err != nil:
 		return run.Exit{}, err
@@ -253,6 +285,81 @@ func (e *Executor) within(ctx context.Context, w wall, t *run.Task, sink run.Sin
 		return run.Exit{}, errors.New(end.Error)
 	}
 	return run.Exit{Code: end.Code, Signal: end.Signal, Stopped: end.Cut}, nil
+}
+
+// network is what a run may reach.
+type network run.Network
+
+func (n network) limited() bool { return n.Off || len(n.Hosts) > 0 }
+
+// networkOf is the network of the task, or the operator's default.
+func (e *Executor) networkOf(t *run.Task) network {
+	if n := t.Network; n.On || n.Off || len(n.Hosts) > 0 {
+		return network(n)
+	}
+	return network(e.network)
+}
+
+// proxy serves the proxy of a run with a list of hosts, until stop is called.
+func (e *Executor) proxy(ctx context.Context, hosts []string, f folder, sink run.Sink) (stop func(), err error) {
+	if len(hosts) == 0 {
+		return func() {}, nil
+	}
+	p, err := egress.New(egress.Config{Hosts: hosts, Own: e.own, Report: func(c event.Egress) { sink.Add(c) }})
+	if err != nil {
+		return nil, fmt.Errorf("the network of the run: %w", err)
+	}
+	// A path that is too long for a socket is not, by way of the folder's descriptor.
+	dir, err := os.Open(f.root)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = dir.Close() }()
+	path := fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), proxySocket)
+	_ = os.Remove(path) // of the run before, in the same folder
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err == nil {
+		l.SetUnlinkOnClose(false)
+		err = e.account.own(filepath.Join(f.root, proxySocket))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the proxy of the run: %w", err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := p.Serve(ctx, l); err != nil {
+			e.logger.Warn("the proxy of a run", "error", err)
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+		_ = os.Remove(filepath.Join(f.root, proxySocket))
+	}, nil
+}
+
+// group is what bounds the run.
+func (e *Executor) group(t *run.Task) (*limits.Group, error) {
+	if e.machine == nil {
+		return (&limits.Machine{}).New(t.RunID, run.Limits{})
+	}
+	return e.machine.New(t.RunID, limits.Or(t.Limits, limits.Or(e.limits, e.machine.Defaults())))
+}
+
+// watch measures the run until stop is called, and ends it when it exceeds a limit.
+func (e *Executor) watch(ctx context.Context, t *run.Task, s *supervisor, g *limits.Group, exceed context.CancelCauseFunc) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		g.Watch(ctx, limits.Usage{
+			Processes: s.processes,
+			Disk:      func(ctx context.Context) (int64, int64) { return e.Size(ctx, t.RunID) },
+		}, exceed)
+	}()
+	return func() { cancel(); <-done }
 }
 
 // make makes the folder of the run, or finds that of the run before. It also makes the
@@ -321,6 +428,9 @@ func isRepository(dir string) bool {
 // server's own variables (SPEC 9.4). Later ones win.
 func (e *Executor) env(t *run.Task, f folder, local []string) []string {
 	vars := map[string]string{"PATH": e.path, "HOME": f.home(), "TMPDIR": f.temp(), "LANG": "C.UTF-8"}
+	if len(e.networkOf(t).Hosts) > 0 {
+		maps.Copy(vars, egress.Environ(proxyAddress))
+	}
 	if len(local) > 0 {
 		vars["GIT_CONFIG_SYSTEM"] = f.gitConfig()
 	}

@@ -36,6 +36,7 @@ type job struct {
 	Repositories []run.Repository `json:"repositories,omitempty"`
 	Trusted      []string         `json:"trusted,omitempty"` // repositories that are folders of this machine
 	Setup        []string         `json:"setup,omitempty"`
+	Proxy        bool             `json:"proxy,omitempty"` // the network is the proxy that listens on a socket in Root
 	Command      []string         `json:"command"`
 }
 

@@ -1,8 +1,10 @@
 package sandbox
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -208,23 +210,41 @@ type Found struct {
 	Problem   error // nil: it works here
 }
 
-// Survey tries every isolation that has walls, the strongest first.
-func (e *Executor) Survey() []Found {
-	err := e.ready()
+// Survey tries every isolation that has walls on this machine, the strongest first.
+func Survey(ctx context.Context) ([]Found, error) {
+	dir, err := os.MkdirTemp("", "triphammer-")
+	if err == nil {
+		err = os.Chmod(dir, 0o711)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = removeAll(dir) }()
 	var all []Found
 	for _, w := range walls {
-		if w.name == None {
+		if w.name == None || ctx.Err() != nil {
 			continue
 		}
-		f := Found{w.name, err}
-		if problem := w.problem(); problem != "" {
-			f.Problem = errors.New(problem)
-		} else if err == nil {
-			f.Problem = e.try(w)
+		e, err := New(Config{Dir: dir, Isolation: w.name, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			return nil, err
+		}
+		name, lacking := e.Isolation()
+		f := Found{Isolation: w.name}
+		if name == "" {
+			f.Problem = errors.Join(lacking...)
 		}
 		all = append(all, f)
 	}
-	return all
+	return all, ctx.Err()
+}
+
+// User is the name of the user of the runs, if it is not that of the server.
+func (e *Executor) User() string {
+	if e.Isolation(); e.account != nil {
+		return e.account.name
+	}
+	return ""
 }
 
 // Open takes the walls away, for runs on a person's own files, if none work here and the

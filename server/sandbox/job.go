@@ -1,12 +1,14 @@
 package sandbox
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"mime"
+	"net"
 	"net/url"
 	"os"
 	"path"
@@ -18,6 +20,7 @@ import (
 
 	"triphammer/server/run"
 	"triphammer/server/run/event"
+	"triphammer/server/sandbox/egress"
 )
 
 // errCut ends a job that was ordered to stop.
@@ -46,6 +49,13 @@ func (j *job) do(s *supervising) ending {
 
 func (j *job) steps(s *supervising) (ending, error) {
 	dir := folder{j.Root}
+	if j.Proxy {
+		stop, err := forward()
+		if err != nil {
+			return ending{}, fmt.Errorf("connecting the network of the run: %w", err)
+		}
+		defer stop()
+	}
 	if err := j.fill(dir); err != nil {
 		return ending{}, fmt.Errorf("making the workspace: %w", err)
 	}
@@ -76,6 +86,28 @@ func (j *job) steps(s *supervising) (ending, error) {
 		s.add(event.Status{Message: "what the agent left is not listed completely: " + err.Error()})
 	}
 	return e, nil
+}
+
+// Where the proxy of a run listens: outside on a socket in the run's folder, which is the
+// supervisor's working directory, and inside on an address of the run's own loopback.
+const (
+	proxySocket  = "proxy.sock"
+	proxyAddress = "127.0.0.1:3128"
+)
+
+// forward passes the run's connections on to the proxy until stop is called.
+func forward() (stop func(), err error) {
+	l, err := net.Listen("tcp", proxyAddress)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = egress.Forward(ctx, l, proxySocket) // without it nothing is reached
+	}()
+	return func() { cancel(); <-done }, nil
 }
 
 // fill makes the folders, and the files that the agent gets.

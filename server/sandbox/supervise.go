@@ -27,7 +27,7 @@ const SuperviseCommand = "__supervise"
 // behind becomes its child, also after setsid and a double fork, and dies with the run.
 // If the server dies, the supervisor's input ends; the supervisor then ends everything.
 //
-// Before it starts anything, it confines itself, and so every step, as the first order
+// Before it starts anything, it limits and confines itself, and so every step, as the first order
 // demands. It does so on one thread, and then executes itself again: each thread would get
 // a domain of its own otherwise, and could not signal the processes of another's.
 func Supervise(args []string) int {
@@ -35,6 +35,17 @@ func Supervise(args []string) int {
 	if len(args) != 0 && !again || !isPipe(0) || !isPipe(1) {
 		fmt.Fprintln(os.Stderr, "this command is not for people: the server starts it for each run")
 		return 2
+	}
+	var first confinement
+	if !again {
+		var err error
+		if first, err = firstOrder(os.Stdin); err == nil {
+			err = first.Limits.Apply()
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "the run cannot be limited:", err)
+			return 1
+		}
 	}
 	err := errors.Join(
 		unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0),
@@ -47,11 +58,9 @@ func Supervise(args []string) int {
 		fmt.Fprintln(os.Stderr, "the supervisor cannot contain a run:", err)
 		return 1
 	}
-	if !again {
-		if err := confineFirst(os.Stdin); err != nil {
-			fmt.Fprintln(os.Stderr, "the walls around the run cannot be made:", err)
-			return 1
-		}
+	if first.Landlock || first.Seccomp {
+		fmt.Fprintln(os.Stderr, "the walls around the run cannot be made:", first.enter())
+		return 1
 	}
 	s := &supervising{report: &frameWriter{w: os.Stdout}, self: os.Getpid(), wanted: make(chan wantedStep), forks: make(chan fork)}
 	return s.loop(os.Stdin)
@@ -60,24 +69,25 @@ func Supervise(args []string) int {
 // confined is the argument of a supervisor that has confined itself.
 const confined = "confined"
 
-// confineFirst reads the first order, and no byte more. If that demands a confinement,
-// it does not return unless it fails.
-func confineFirst(from io.Reader) error {
+// firstOrder reads the first order, and no byte more.
+func firstOrder(from io.Reader) (confinement, error) {
 	var line []byte
 	for b := make([]byte, 1); len(line) == 0 || line[len(line)-1] != '\n'; line = append(line, b[0]) {
 		if _, err := io.ReadFull(from, b); err != nil {
-			return err
+			return confinement{}, err
 		}
 	}
 	var o order
 	if err := json.Unmarshal(line, &o); err != nil || o.Confine == nil {
-		return errors.Join(errors.New("the first order does not say how"), err)
+		return confinement{}, errors.Join(errors.New("the first order does not say how"), err)
 	}
-	if !o.Confine.Landlock && !o.Confine.Seccomp {
-		return nil
-	}
+	return *o.Confine, nil
+}
+
+// enter confines this process and executes it again. It returns only if that fails.
+func (c *confinement) enter() error {
 	runtime.LockOSThread()
-	if err := o.Confine.apply(); err != nil {
+	if err := c.apply(); err != nil {
 		return err
 	}
 	return syscall.Exec(self, []string{"triphammer", SuperviseCommand, confined}, os.Environ())

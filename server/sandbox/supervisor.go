@@ -20,12 +20,14 @@ import (
 
 	"triphammer/server/run"
 	"triphammer/server/run/event"
+	"triphammer/server/sandbox/limits"
 )
 
 // supervisor is the server's side of one supervisor process.
 type supervisor struct {
 	list    string // file for the list of its processes
 	depth   int    // processes of the wall around it
+	group   *limits.Group
 	cmd     *exec.Cmd
 	orders  *os.File
 	encoder *json.Encoder
@@ -52,6 +54,7 @@ type start struct {
 	dir     string   // its working directory
 	list    string   // file for the list of its processes
 	account *account // its user; nil: that of the server
+	group   *limits.Group
 }
 
 // startSupervisor starts the supervisor of a run, through the walls. What the run tells goes
@@ -65,7 +68,7 @@ func startSupervisor(st start, sink run.Sink) (*supervisor, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("starting a supervisor: %w", err), ordersR.Close(), ordersW.Close())
 	}
-	s := &supervisor{list: st.list, depth: st.command.depth, orders: ordersW, encoder: json.NewEncoder(ordersW), ends: make(chan ending, 1), closed: make(chan struct{})}
+	s := &supervisor{list: st.list, depth: st.command.depth, group: st.group, orders: ordersW, encoder: json.NewEncoder(ordersW), ends: make(chan ending, 1), closed: make(chan struct{})}
 	s.cmd = &exec.Cmd{
 		Path: st.command.path, Args: append([]string{"triphammer"}, st.command.args...), Dir: st.dir,
 		// Nothing else: the server's environment may hold secrets.
@@ -75,6 +78,7 @@ func startSupervisor(st start, sink run.Sink) (*supervisor, error) {
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGCONT, Credential: st.account.credential()},
 		WaitDelay:   time.Second,
 	}
+	st.group.Apply(s.cmd.SysProcAttr)
 	supervisors.Lock()
 	err = starter(s.cmd.Start)
 	if err == nil {
@@ -174,8 +178,10 @@ func (s *supervisor) read(from io.Reader, sink run.Sink) {
 		}
 		switch kind {
 		case frameStdout:
+			s.group.Printed(len(data))
 			sink.Add(event.Output{Stream: "stdout", Text: string(data)})
 		case frameStderr:
+			s.group.Printed(len(data))
 			sink.Add(event.Output{Stream: "stderr", Text: string(data)})
 		case frameEvent:
 			if e, err := decodeTold(data); err == nil {
@@ -256,7 +262,7 @@ func (s *supervisor) run(ctx context.Context, c *confinement, j *job, grace time
 			return e, nil
 		case <-asked:
 			asked = nil
-			if errors.Is(context.Cause(ctx), run.ErrDisk) {
+			if errors.Is(context.Cause(ctx), run.ErrDisk) || errors.Is(context.Cause(ctx), limits.ErrExceeded) {
 				grace = 0 // other runs wait for the space
 			}
 			timer = time.After(grace)
@@ -282,6 +288,19 @@ func (s *supervisor) lost() error {
 		err = fmt.Errorf("%w: %s", err, said)
 	}
 	return err
+}
+
+// processes are the pids of the run.
+func (s *supervisor) processes() []int {
+	live, err := descendants(s.cmd.Process.Pid)
+	if err != nil {
+		return nil
+	}
+	pids := []int{s.cmd.Process.Pid}
+	for _, p := range live {
+		pids = append(pids, p.pid)
+	}
+	return pids
 }
 
 // complaints is what the supervisor wrote to its standard error; empty if all is well.

@@ -115,7 +115,7 @@ func TestServerDiesWithStoppedSupervisor(t *testing.T) {
 	}
 	_ = cmd.Wait() // killed
 	await(t, "the supervisor ends", func() bool { return !alive(supervisor) })
-	noneLeft(t, mark)
+	await(t, "its processes end", func() bool { return len(left(t, mark)) == 0 })
 }
 
 func TestServerKilled(t *testing.T) {
@@ -126,7 +126,7 @@ func TestServerKilled(t *testing.T) {
 	}
 	_ = cmd.Wait() // killed
 	await(t, "the supervisor ends", func() bool { return !alive(supervisor) })
-	noneLeft(t, mark)
+	await(t, "its processes end", func() bool { return len(left(t, mark)) == 0 })
 }
 
 // signalSupervisor sends a signal from an agent to every thread of its supervisor:

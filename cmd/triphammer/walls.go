@@ -1,0 +1,134 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"triphammer/factory/hosts"
+	"triphammer/server/api"
+	"triphammer/server/disk"
+	"triphammer/server/run"
+	"triphammer/server/sandbox"
+	"triphammer/server/sandbox/limits"
+)
+
+// wallOptions are the flags of what is around runs: walls, network, limits (SPEC 14).
+type wallOptions struct {
+	walls                sandbox.Config
+	network              []string
+	memory, disk, output string // sizes
+}
+
+func (o *wallOptions) flags(f *pflag.FlagSet) {
+	f.StringVar(&o.walls.Isolation, "isolation", sandbox.Auto,
+		"walls around the runs: "+strings.Join(sandbox.Isolations(), ", ")+" (auto: the strongest of sandbox and kernel that works here)")
+	f.StringVar(&o.walls.User, "run-user", "", "user of the runs, if the server is root (default: triphammer-run if it exists, otherwise nobody)")
+	f.StringSliceVar(&o.walls.Read, "run-read", nil, "files and folders that runs may read besides the system and the folders of PATH")
+	f.StringSliceVar(&o.network, "run-network", []string{"on"},
+		"what runs whose environment does not say may reach: on, off, or hosts such as api.example.com or *.example.com:8443")
+	f.StringVar(&o.memory, "run-memory", "", "memory of a run, such as 4GiB (default: half of the machine's)")
+	f.Float64Var(&o.walls.Limits.CPUs, "run-cpus", 0, "CPUs of a run, such as 1.5; 0: all")
+	f.Int64Var(&o.walls.Limits.Processes, "run-processes", 0, "processes and threads of a run (default: 128 for each CPU, at least 2048)")
+	f.StringVar(&o.disk, "run-disk", "", "space for the files of a run, such as 10GiB (default: what --min-free leaves)")
+	f.StringVar(&o.output, "run-output", "", "text that a run may print (default: 256MiB)")
+}
+
+// settleWalls checks the flags.
+func (o *wallOptions) settleWalls() error {
+	for _, size := range []struct {
+		flag, text string
+		to         *int64
+	}{{"run-memory", o.memory, &o.walls.Limits.Memory}, {"run-disk", o.disk, &o.walls.Limits.Disk}, {"run-output", o.output, &o.walls.Limits.Output}} {
+		if size.text == "" {
+			continue
+		}
+		n, err := disk.ParseSize(size.text)
+		if err != nil {
+			return exitWith(exitUsage, "--%s: %w", size.flag, err)
+		}
+		*size.to = n
+	}
+	if l := o.walls.Limits; l.CPUs < 0 || l.Processes < 0 {
+		return exitWith(exitUsage, "--run-cpus and --run-processes are not negative")
+	}
+	switch {
+	case slices.Equal(o.network, []string{"on"}):
+		o.walls.Network = run.Network{On: true}
+	case slices.Equal(o.network, []string{"off"}):
+		o.walls.Network = run.Network{Off: true}
+	default:
+		if _, err := hosts.ParseList(o.network); err != nil {
+			return exitWith(exitUsage, "--run-network is on, off or a list of hosts: %w", err)
+		}
+		o.walls.Network = run.Network{Hosts: o.network}
+	}
+	return nil
+}
+
+// ownAddresses are the addresses on which a listener can be reached from this machine.
+func ownAddresses(l net.Listener) (all []netip.AddrPort) {
+	listening, err := netip.ParseAddrPort(l.Addr().String())
+	if err != nil {
+		return nil
+	}
+	if !listening.Addr().IsUnspecified() {
+		return []netip.AddrPort{listening}
+	}
+	addresses, _ := net.InterfaceAddrs() // without them, those of loopback are left out by the proxy's own rules
+	for _, a := range addresses {
+		if prefix, err := netip.ParsePrefix(a.String()); err == nil {
+			all = append(all, netip.AddrPortFrom(prefix.Addr().Unmap(), listening.Port()))
+		}
+	}
+	return all
+}
+
+// isolation is what status tells of the walls.
+func (in *instance) isolation() *api.Isolation {
+	name, lacking := in.executor.Isolation()
+	shown := &api.Isolation{Name: name, User: in.executor.User(), Lacking: []string{}, Limits: []string{}}
+	for _, err := range lacking {
+		shown.Lacking = append(shown.Lacking, err.Error())
+	}
+	if m := in.opt.walls.Machine; m != nil {
+		shown.Limits = m.Kept()
+	}
+	return shown
+}
+
+// doctorWalls tries the walls on this machine, for the user of the command.
+func doctorWalls(c *cobra.Command, say func(ok bool, what, detail string)) {
+	found, err := sandbox.Survey(c.Context())
+	if err != nil {
+		say(false, "isolation", err.Error())
+		return
+	}
+	works := ""
+	for _, f := range found {
+		if f.Problem == nil && works == "" {
+			works = f.Isolation
+		}
+	}
+	for _, f := range found {
+		switch {
+		case f.Problem != nil && works == "":
+			say(false, "isolation", fmt.Sprintf("%s does not work here: %v", f.Isolation, f.Problem))
+		case f.Problem != nil:
+			say(true, "isolation", fmt.Sprintf("%s does not work here: %v", f.Isolation, f.Problem))
+		case f.Isolation == works:
+			say(true, "isolation", f.Isolation+" works here, and is what auto chooses")
+		default:
+			say(true, "isolation", f.Isolation+" works here")
+		}
+	}
+}
+
+// probeMachine finds out how limits of runs are kept. It comes before any other process
+// is started.
+func (s *serving) probeMachine() { s.walls.Machine = limits.Probe(s.logger) }
