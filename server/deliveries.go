@@ -60,7 +60,23 @@ func (s *Server) getDelivery(ctx context.Context, _ *call, d access.Delivery) (s
 	if err != nil {
 		return shown, err
 	}
-	return showTrace(trace), nil
+	shown = showTrace(trace)
+	runs, err := d.Runs(ctx)
+	if err != nil {
+		return shown, err
+	}
+	shown.RunBelts = make([]api.RunBelt, len(runs))
+	for i, r := range runs {
+		belt, err := r.Belt(ctx)
+		if err != nil {
+			return shown, err
+		}
+		shown.RunBelts[i] = api.RunBelt{
+			RunID: r.ID.String(), Automation: r.Automation, State: string(r.State), RetryOf: r.RetryOf.String(), Link: s.runLink(r.ID),
+			Belt: each(belt, showStage),
+		}
+	}
+	return shown, nil
 }
 
 func showTrace(trace *delivery.Trace) api.DeliveryDetail {
@@ -68,7 +84,7 @@ func showTrace(trace *delivery.Trace) api.DeliveryDetail {
 	shown := api.DeliveryDetail{
 		Delivery: showDelivery(d), WebhookUID: d.WebhookUID, Detail: d.Detail, ClientAddr: d.ClientAddr,
 		Headers: d.Headers, ApplyID: d.ApplyID.String(), Commit: trace.Commit, SecretGeneration: d.SecretGeneration,
-		Belt:    each(trace.Belt, func(s delivery.Stage) api.Stage { return api.Stage(s) }),
+		Belt:    each(trace.Belt, showStage),
 		Matches: showMatches(trace, trace.Matches), Disabled: showMatches(trace, trace.Disabled),
 	}
 	if shown.Headers == nil {

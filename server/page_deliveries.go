@@ -24,6 +24,17 @@ func deliveryPage(ctx context.Context, c *call, d access.Delivery) (page dashboa
 	if page.Trace, err = d.Trace(ctx); err != nil {
 		return page, err
 	}
+	runs, err := d.Runs(ctx)
+	if err != nil {
+		return page, err
+	}
+	for _, r := range runs {
+		belt, err := r.Belt(ctx)
+		if err != nil {
+			return page, err
+		}
+		page.Runs = append(page.Runs, dashboard.DeliveryRun{Run: r.Run, Belt: belt})
+	}
 	payload, err := d.Payload(ctx)
 	if page.Damaged = errors.Is(err, store.ErrDamaged); err != nil && !page.Damaged && !errors.Is(err, store.ErrNotFound) {
 		return page, err

@@ -26,6 +26,9 @@ func runPage(ctx context.Context, c *call, r access.Run) (page dashboard.Run, er
 		return page, err
 	}
 	page = dashboard.Run{Page: c.page(r.Title), Run: r.Run, Prompt: spec.Prompt}
+	if page.Belt, err = r.Belt(ctx); err != nil {
+		return page, err
+	}
 	artifacts, err := access.Artifacts(ctx, r)
 	if err != nil {
 		return page, err

@@ -22,8 +22,15 @@ func (s *Server) getRun(ctx context.Context, _ *call, r access.Run) (shown api.R
 	if err != nil {
 		return shown, err
 	}
-	return all[0], nil
+	belt, err := r.Belt(ctx)
+	all[0].Belt = each(belt, showStage)
+	return all[0], err
 }
+
+func showStage(s run.Stage) api.Stage { return api.Stage(s) }
+
+// runLink is the address of a run's page.
+func (s *Server) runLink(id store.RunID) string { return s.cfg.BaseURL + "/runs/" + id.String() }
 
 // showRuns converts runs for the API. It reads their specs, and their metadata.
 func (s *Server) showRuns(ctx context.Context, all []access.Run) ([]api.Run, error) {
@@ -89,7 +96,7 @@ func (s *Server) showRun(r *store.Run, spec run.Spec, metadata map[string]string
 		shown.Usage = &api.Usage{InferenceCostUSD: r.CostUSD, TotalTokens: r.Tokens}
 	}
 	if r.State.Terminal() {
-		shown.SessionLink = s.cfg.BaseURL + "/runs/" + r.ID.String()
+		shown.SessionLink = s.runLink(r.ID)
 	}
 	return shown
 }

@@ -549,6 +549,7 @@ func TestPages(t *testing.T) {
 	id := field(t, f.do("POST", "/webhooks/w/"+uid, hookSecret, payload), "delivery_id")
 	runID := field(t, f.get("/api/v1/deliveries/"+id, manage), "runs", "0")
 	paths := map[string]string{"/": "Overview", "/deliveries": id, "/deliveries/" + id: "authenticated", "/runs": runID, "/runs/" + runID: "Do it."}
+	const waits = `aria-label="active" title="active">…</span> <b>queued</b> <span>since `
 	for path := range paths {
 		if got := f.get(path, ""); got.status != http.StatusUnauthorized || bytes.Contains(got.body, []byte(id)) {
 			t.Errorf("%s without a session: %d", path, got.status)
@@ -582,6 +583,9 @@ func TestPages(t *testing.T) {
 		got := request(http.MethodGet, path)
 		if got.status != 200 || !bytes.Contains(got.body, []byte(want)) || !strings.Contains(got.header.Get("Content-Security-Policy"), "default-src 'none'") {
 			t.Errorf("%s: %d\n%s", path, got.status, got.body)
+		}
+		if one := strings.HasSuffix(path, id) || strings.HasSuffix(path, runID); one && !bytes.Contains(got.body, []byte(waits)) {
+			t.Errorf("%s does not show that the run waits:\n%s", path, got.body)
 		}
 		if bytes.Contains(got.body, []byte("<script>alert")) || bytes.Contains(got.body, []byte(hookSecret)) {
 			t.Errorf("%s shows what it must not:\n%s", path, got.body)

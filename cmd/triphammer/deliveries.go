@@ -14,6 +14,7 @@ import (
 
 	"triphammer/server/api"
 	"triphammer/server/delivery"
+	"triphammer/server/run"
 	"triphammer/server/store"
 )
 
@@ -244,9 +245,14 @@ func printDelivery(w io.Writer, d api.DeliveryDetail) error {
 		fmt.Fprintf(w, "decided by commit %s %s\n", shortHash(d.Commit), pathAt(d.Path, d.Blob))
 	}
 	fmt.Fprintln(w)
-	marks := map[string]string{"passed": "✓", "stopped": "✗", "not_reached": "·"}
-	for _, s := range d.Belt {
-		fmt.Fprintf(w, "  %s %-14s %s\n", marks[s.Outcome], s.Stage, s.Detail)
+	printBelt(w, "  ", 14, d.Belt)
+	for _, r := range d.RunBelts {
+		again := ""
+		if r.RetryOf != "" {
+			again = ", again"
+		}
+		fmt.Fprintf(w, "\n    %s (%s%s)  %s\n", r.RunID, r.Automation, again, r.Link)
+		printBelt(w, "    ", 12, r.Belt)
 	}
 	if len(d.Matches)+len(d.Disabled) > 0 {
 		fmt.Fprintln(w)
@@ -262,6 +268,13 @@ func printDelivery(w io.Writer, d api.DeliveryDetail) error {
 		fmt.Fprintf(w, "  %s: %s  %s\n", m.Automation, disabledVerdict(m), pathAt(m.Definition, m.Blob))
 	}
 	return nil
+}
+
+func printBelt(w io.Writer, indent string, width int, belt []api.Stage) {
+	for _, s := range belt {
+		line := fmt.Sprintf("%s%s %-*s %s", indent, run.Stage(s).Mark(), width, s.Stage, s.Detail)
+		fmt.Fprintln(w, strings.TrimRight(line, " "))
+	}
 }
 
 // pathAt is the path of a definition file, with the hash of its content at that time.

@@ -194,6 +194,7 @@ func showOutcome(c *cobra.Command, cl *client, id string, out io.Writer) error {
 	if err := cl.get(c.Context(), "/deliveries/"+id, &d); err != nil {
 		return err
 	}
+	d.RunBelts = nil // their transcripts follow
 	if err := printDelivery(out, d); err != nil {
 		return err
 	}

@@ -181,7 +181,12 @@ func printRun(w io.Writer, r api.Run) error {
 	} {
 		t.add(row[0], row[1])
 	}
-	return t.write(w)
+	if err := t.write(w); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	printBelt(w, "  ", 12, r.Belt)
+	return nil
 }
 
 // attemptOf is empty for the only attempt of a run.

@@ -265,6 +265,22 @@ func (d Delivery) Trace(ctx context.Context) (*delivery.Trace, error) {
 	return d.data.cfg.Delivery.Show(ctx, d.ID)
 }
 
+// Runs are the runs that the delivery started and that are still stored.
+func (d Delivery) Runs(ctx context.Context) ([]Run, error) {
+	var all []Run
+	for _, ref := range d.Delivery.Runs {
+		r, err := d.data.cfg.Store.Run(ctx, ref.ID)
+		if errors.Is(err, store.ErrNotFound) {
+			continue // deleted with its age meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, Run{r, d.data})
+	}
+	return all, nil
+}
+
 // Replay starts the automations that match the delivery now.
 func (d Delivery) Replay(ctx context.Context) (store.Recorded, error) {
 	return d.data.cfg.Delivery.Replay(ctx, d.ID)
@@ -332,6 +348,9 @@ func (r Run) Spec(ctx context.Context) (run.Spec, error) {
 	}
 	return run.DecodeSpec(data)
 }
+
+// Belt says how far the run came, and why it waits or stopped there.
+func (r Run) Belt(ctx context.Context) ([]run.Stage, error) { return r.data.cfg.Runs.Belt(ctx, r.Run) }
 
 // Metadata returns the metadata of runs, by the id of the run.
 func Metadata(ctx context.Context, runs ...Run) (map[store.RunID]map[string]string, error) {

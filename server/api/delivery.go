@@ -41,13 +41,24 @@ type DeliveryDetail struct {
 	SecretGeneration int64             `json:"secret_generation"`
 	Belt             []Stage           `json:"belt"`
 	Matches          []Match           `json:"matches"`
-	Disabled         []Match           `json:"disabled"` // the results that disabled automations would have had
+	Disabled         []Match           `json:"disabled"`  // the results that disabled automations would have had
+	RunBelts         []RunBelt         `json:"run_belts"` // how the belt goes on in the runs that are still stored
 }
 
-// Stage is one step of the belt.
+// RunBelt is how far a run of a delivery came.
+type RunBelt struct {
+	RunID      string  `json:"run_id"`
+	Automation string  `json:"automation"`
+	State      string  `json:"state"`
+	RetryOf    string  `json:"retry_of_run_id,omitempty"` // the run that somebody started again with this one
+	Link       string  `json:"link"`                      // of its page
+	Belt       []Stage `json:"belt"`
+}
+
+// Stage is one step of the belt of a delivery or of a run.
 type Stage struct {
 	Stage   string `json:"stage"`
-	Outcome string `json:"outcome"` // passed, stopped, not_reached
+	Outcome string `json:"outcome"` // passed, active (it is there now), stopped, not_reached
 	Detail  string `json:"detail"`
 }
 

@@ -50,6 +50,7 @@ type Run struct {
 	UpdatedAt         time.Time         `json:"updated_at"`
 	StartedAt         *time.Time        `json:"started_at,omitempty"`
 	FinishedAt        *time.Time        `json:"finished_at,omitempty"`
+	Belt              []Stage           `json:"belt,omitempty"` // of the last attempt; not in lists and notices
 }
 
 // Artifact is something that a run left for people.

@@ -50,7 +50,7 @@ func parse(name string) *template.Template {
 	return template.Must(template.New("layout.html").Funcs(template.FuncMap{
 		"when": when, "short": short, "took": took, "trigger": showTrigger, "label": store.Outcome.Label,
 		"came":  func(d *store.Delivery) string { return delivery.Came(d.Outcome, d.Started) },
-		"class": strings.ToLower, "of": of, "bytes": event.Bytes,
+		"class": strings.ToLower, "words": func(s string) string { return strings.ReplaceAll(s, "_", " ") }, "of": of, "bytes": event.Bytes,
 	}).ParseFS(templates, "templates/layout.html", "templates/*_table.html", "templates/"+name+".html"))
 }
 

@@ -53,7 +53,7 @@ func everyPage() map[string]Content {
 		},
 		"deliveries": Deliveries{Page: page, Deliveries: []*store.Delivery{d}, Next: evil},
 		"delivery": Delivery{Page: page, Payload: payload, Truncated: true, Trace: &delivery.Trace{
-			Delivery: d, Commit: evil, Belt: []delivery.Stage{{Stage: evil, Outcome: delivery.Stopped, Detail: evil}},
+			Delivery: d, Commit: evil, Belt: []delivery.Stage{{Stage: evil, Outcome: "stopped", Detail: evil}},
 			Matches: []match.Result{{Automation: evil, Path: evil, Want: evil, Got: evil}},
 		}},
 		"runs": Runs{Page: page, Runs: []*store.Run{r}, Next: evil},

@@ -22,9 +22,16 @@ type Deliveries struct {
 type Delivery struct {
 	Page
 	*delivery.Trace
+	Runs      []DeliveryRun // those that are still stored
 	Payload   string
 	Damaged   bool // the stored payload differs from the one that arrived
 	Truncated bool
+}
+
+// DeliveryRun is a run of a delivery, with how far it came.
+type DeliveryRun struct {
+	*store.Run
+	Belt []delivery.Stage
 }
 
 var deliveries = parse("deliveries")

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"triphammer/server/delivery"
 	"triphammer/server/run/event"
 	"triphammer/server/store"
 )
@@ -20,6 +21,7 @@ type Runs struct {
 type Run struct {
 	Page
 	Run       *store.Run
+	Belt      []delivery.Stage
 	Prompt    string
 	Artifacts []*store.Artifact
 	Totals    event.Totals  // of the whole transcript

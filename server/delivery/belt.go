@@ -9,6 +9,7 @@ import (
 
 	"triphammer/applier"
 	"triphammer/factory/match"
+	"triphammer/server/run"
 	"triphammer/server/store"
 )
 
@@ -22,17 +23,8 @@ const (
 	StageRun           = "run"
 )
 
-// The outcomes of a stage.
-const (
-	Passed     = "passed"
-	Stopped    = "stopped"
-	NotReached = "not_reached"
-)
-
-// Stage is one step of the belt.
-type Stage struct {
-	Stage, Outcome, Detail string
-}
+// Stage is one step of the belt. The belt of a delivery goes on with those of its runs.
+type Stage = run.Stage
 
 // Trace says which stage a delivery reached, and why it stopped there.
 type Trace struct {
@@ -120,12 +112,12 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 	case started(trace) > 0:
 		b.pass(StageMatched, counted(started(trace), "automation"))
 		var runs []string
-		for _, run := range d.Runs {
-			by := run.Automation
-			if run.RetryOf != 0 {
+		for _, r := range d.Runs {
+			by := r.Automation
+			if r.RetryOf != 0 {
 				by += ", again"
 			}
-			runs = append(runs, run.ID.String()+" ("+by+")")
+			runs = append(runs, r.ID.String()+" ("+by+")")
 		}
 		if gone := started(trace) - firstRuns(d); gone > 0 {
 			runs = append(runs, counted(gone, "run")+" no longer kept")
@@ -288,19 +280,19 @@ type belt struct {
 	stopped bool
 }
 
-func (b *belt) pass(stage, detail string) { b.add(stage, Passed, detail) }
-func (b *belt) stop(stage, detail string) { b.add(stage, Stopped, detail); b.stopped = true }
+func (b *belt) pass(stage, detail string) { b.add(stage, run.Passed, detail) }
+func (b *belt) stop(stage, detail string) { b.add(stage, run.Stopped, detail); b.stopped = true }
 
 func (b *belt) add(stage, outcome, detail string) {
 	if !b.stopped {
-		b.stages = append(b.stages, Stage{stage, outcome, detail})
+		b.stages = append(b.stages, Stage{Stage: stage, Outcome: outcome, Detail: detail})
 	}
 }
 
 func (b *belt) finish() []Stage {
 	all := []string{StageReceived, StageAuthenticated, StageParsed, StageNew, StageMatched, StageRun}
 	for _, stage := range all[len(b.stages):] {
-		b.stages = append(b.stages, Stage{Stage: stage, Outcome: NotReached})
+		b.stages = append(b.stages, Stage{Stage: stage, Outcome: run.NotReached})
 	}
 	return b.stages
 }

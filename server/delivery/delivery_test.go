@@ -17,6 +17,7 @@ import (
 
 	"triphammer/applier"
 	"triphammer/factory/signature"
+	"triphammer/server/run"
 	"triphammer/server/secret"
 	"triphammer/server/store"
 )
@@ -390,7 +391,7 @@ func TestBelt(t *testing.T) {
 		}
 	}
 	bad := send(request("token", `{"a":01}`, bearer()...))
-	if bad.Belt[2].Outcome != Stopped || !strings.Contains(bad.Belt[2].Detail, "offset 5") {
+	if bad.Belt[2].Outcome != run.Stopped || !strings.Contains(bad.Belt[2].Detail, "offset 5") {
 		t.Errorf("%+v", bad.Belt)
 	}
 }
@@ -421,7 +422,7 @@ func TestRunsGone(t *testing.T) {
 		t.Errorf("%q, want %q", came, want)
 	}
 	trace, err := f.Show(t.Context(), ran)
-	if err != nil || trace.Belt[4].Detail != "2 automations" || trace.Belt[5] != (Stage{StageRun, Passed, "2 runs no longer kept"}) {
+	if err != nil || trace.Belt[4].Detail != "2 automations" || trace.Belt[5] != (Stage{Stage: StageRun, Outcome: run.Passed, Detail: "2 runs no longer kept"}) {
 		t.Errorf("%+v, %v", trace.Belt, err)
 	}
 	// One of which the number of runs was not kept.

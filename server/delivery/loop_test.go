@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/server/run"
 	"triphammer/server/store"
 )
 
@@ -86,7 +87,7 @@ func TestLoop(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := trace.Belt[len(trace.Belt)-1]
-	if last.Stage != StageRun || last.Outcome != Stopped || !strings.Contains(last.Detail, own.Automation+" is paused since") || !strings.Contains(last.Detail, "holidays") ||
+	if last.Stage != StageRun || last.Outcome != run.Stopped || !strings.Contains(last.Detail, own.Automation+" is paused since") || !strings.Contains(last.Detail, "holidays") ||
 		!strings.Contains(last.Detail, "its own run "+running.ID.String()+" made a commit") || !strings.Contains(last.Detail, "triphammer automations resume "+own.Automation) {
 		t.Errorf("the belt ends with %+v", last)
 	}

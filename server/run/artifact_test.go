@@ -22,6 +22,7 @@ type leaving struct {
 	leave func(run.Sink)
 }
 
+func (l leaving) Isolation() (string, []error)               { return "", nil }
 func (l leaving) Preflight(*run.Task) error                  { return nil }
 func (l leaving) Sweep(context.Context, time.Duration) error { return nil }
 

@@ -98,7 +98,8 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 	if attempt > 1 {
 		started = fmt.Sprintf("started, attempt %d of %d", attempt, spec.Retry.Attempts)
 	}
-	t.add(event.Status{State: string(store.InProgress), Message: started})
+	isolation, _ := a.manager.cfg.Executor.Isolation()
+	t.add(event.Status{State: string(store.InProgress), Message: started, Worker: a.manager.worker, Isolation: isolation})
 	for _, warning := range slices.Concat(p.warnings, agent.Warnings) {
 		t.add(event.Status{Message: "warning: " + warning})
 	}

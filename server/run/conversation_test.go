@@ -143,7 +143,7 @@ func TestRetries(t *testing.T) {
 	said := w.said(id)
 	for _, want := range []string{
 		`{"state":"QUEUED","message":"attempt 1 of 2 failed: the agent ended with exit status 3"}`,
-		`{"state":"INPROGRESS","message":"started, attempt 2 of 2"}`, "turn 3 of 3", `{"state":"FAILED","message":"the agent ended with exit status 3"}`,
+		`{"state":"INPROGRESS","message":"started, attempt 2 of 2","worker":`, "turn 3 of 3", `{"state":"FAILED","message":"the agent ended with exit status 3"}`,
 	} {
 		if !strings.Contains(said, want) {
 			t.Errorf("the transcript lacks %s\n%s", want, said)

@@ -93,6 +93,10 @@ type Sink interface {
 // Executor executes tasks. Only its implementations differ between a process, a
 // container and a cluster.
 type Executor interface {
+	// Isolation names the walls around the runs. It is empty while none can be put up;
+	// lacking says why.
+	Isolation() (name string, lacking []error)
+
 	// Preflight returns why this executor cannot do what the task demands, in
 	// words for whoever wrote the definition.
 	Preflight(t *Task) error

@@ -78,6 +78,7 @@ type Manager struct {
 	active map[store.RunID]context.CancelCauseFunc
 
 	short atomic.Pointer[string] // why new runs wait for disk space; nil: they do not
+	works atomic.Bool            // Run has begun
 }
 
 // New makes a Manager. Its method Run starts it.
@@ -173,7 +174,7 @@ func (m *Manager) Active() int {
 }
 
 // AtCapacity tells whether another run would have to wait for one to end.
-func (m *Manager) AtCapacity() bool { return m.Active() >= m.cfg.MaxRuns }
+func (m *Manager) AtCapacity() bool { return m.full() != "" }
 
 // Run first ends the runs that a dead server left in progress. Then it claims and
 // executes runs until ctx ends. Then it claims no more, gives the runs in progress their
@@ -187,6 +188,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	m.limit(ctx)
 	m.lookAtDisk()
+	m.works.Store(true)
+	defer m.works.Store(false)
 	// Runs may go on after ctx for the grace.
 	work, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
@@ -257,19 +260,38 @@ func (m *Manager) sweep(ctx context.Context) {
 	}
 }
 
+// full says why no further run starts beside those in progress; empty: there is room.
+func (m *Manager) full() string {
+	switch active := m.Active(); {
+	case m.cfg.MaxRuns == 0:
+		return "this server starts no runs (--max-runs 0)"
+	case active >= m.cfg.MaxRuns:
+		return fmt.Sprintf("%d of %d runs are in progress (--max-runs)", active, m.cfg.MaxRuns)
+	}
+	return ""
+}
+
+// blocked says why no queued run starts now; empty: nothing keeps all of them waiting.
+func (m *Manager) blocked() string { return cmp.Or(m.full(), m.Short()) }
+
+// claims says which runs this manager may take now.
+func (m *Manager) claims() store.Claim {
+	return store.Claim{
+		Worker: m.worker, Most: m.cfg.MaxRuns - m.Active(), Lease: leaseTime, PerAutomation: m.cfg.MaxPerAutomation,
+		Hosts: m.cfg.Capabilities.WorkerHosts,
+	}
+}
+
 // claim takes as many queued runs as there is room for.
 func (m *Manager) claim(ctx context.Context, start func(store.Lease)) {
-	room := m.cfg.MaxRuns - m.Active()
-	if room <= 0 || ctx.Err() != nil {
+	if ctx.Err() != nil || m.full() != "" {
 		return
 	}
-	if m.lookAtDisk(); m.Short() != "" {
+	if m.lookAtDisk(); m.blocked() != "" {
 		return
 	}
 	// A claim must not be interrupted: its runs would wait for the next start.
-	leases, err := m.cfg.Store.ClaimRuns(context.WithoutCancel(ctx), store.Claim{
-		Worker: m.worker, Most: room, Lease: leaseTime, PerAutomation: m.cfg.MaxPerAutomation, Hosts: m.cfg.Capabilities.WorkerHosts,
-	})
+	leases, err := m.cfg.Store.ClaimRuns(context.WithoutCancel(ctx), m.claims())
 	if err != nil {
 		if ctx.Err() == nil {
 			m.logger.Error("claiming runs; the next attempt follows", "error", err)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"math"
 	"slices"
 	"time"
 )
@@ -30,6 +31,22 @@ type Claim struct {
 
 // WaitsFor is the status message of a queued run that asks for a worker.
 func WaitsFor(host string) string { return "waits for a worker named " + host }
+
+// full tells whether an automation of which so many runs are in progress has to wait.
+func (c *Claim) full(automation string, running int) bool {
+	return automation != "" && c.PerAutomation > 0 && running >= c.PerAutomation
+}
+
+// AutomationFull tells whether a queued run has to wait until another run of its
+// automation ends, and how many of these are in progress.
+func (s *Store) AutomationFull(ctx context.Context, claim Claim, r *Run) (running int, full bool, err error) {
+	if !claim.full(r.Automation, math.MaxInt) {
+		return 0, false, nil
+	}
+	err = s.read.QueryRowContext(ctx, `SELECT count(*) FROM runs r JOIN run_groups g ON g.id = r.group_id
+		WHERE r.state = 'INPROGRESS' AND r.state <> 'QUEUED' AND g.factory = $1 AND g.automation = $2`, r.Factory, r.Automation).Scan(&running)
+	return running, err == nil && claim.full(r.Automation, running), err
+}
 
 // ClaimRuns takes queued runs, oldest first.
 func (s *Store) ClaimRuns(ctx context.Context, claim Claim) ([]Lease, error) {
@@ -90,7 +107,7 @@ func (s *Store) claimable(ctx context.Context, claim Claim) (ids []RunID, err er
 		best := -1
 		for i, h := range heads {
 			running := inProgress[h.owner]
-			if h.owner.automation != "" && claim.PerAutomation > 0 && running >= claim.PerAutomation {
+			if claim.full(h.owner.automation, running) {
 				continue
 			}
 			if best < 0 || cmp.Or(cmp.Compare(heads[best].priority, h.priority), cmp.Compare(running, inProgress[heads[best].owner]),

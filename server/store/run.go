@@ -78,6 +78,7 @@ type Run struct {
 	ConversationID RunID     // the first run of its conversation; its own id if it is the first
 	RetryOf        RunID     // the run that somebody started again with this one, or none
 	RunAt          time.Time // when the next attempt may start; zero: it does not wait for a time
+	Behind         bool      // it waits for the run before it in its conversation
 	Priority       int64
 
 	sortKey any // where a list found it
@@ -283,7 +284,7 @@ func scanRun(rows *sql.Rows) (*Run, error) {
 	}
 	if r.State == held {
 		r.State = Queued
-		if runAt != untilReleased {
+		if r.Behind = runAt == untilReleased; !r.Behind {
 			r.RunAt = timeOf(runAt)
 		}
 	}

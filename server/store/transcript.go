@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -71,18 +72,7 @@ func (s *Store) Events(ctx context.Context, run RunID, after int64, limit int) (
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return nil, err
 	}
-	all, err := list(ctx, s, func(rows *sql.Rows) (Event, error) {
-		var e Event
-		var at int64
-		var data string
-		var digest sql.NullInt64
-		err := rows.Scan(&e.Seq, &at, &e.Kind, &data, &digest)
-		e.At, e.Data = timeOf(at), json.RawMessage(data)
-		if err == nil && !s.sound(int64(run), digest, eventDigest(run, e.Seq, at, e.Kind, data)) {
-			err = s.damage("event %d of the transcript of %s", e.Seq, run)
-		}
-		return e, err
-	}, "SELECT seq, at, kind, data, digest FROM run_events WHERE run_id = $1 AND seq > $2 ORDER BY seq LIMIT $3", run, after, limit)
+	all, err := list(ctx, s, s.scanEvent(run), selectEvents+" AND seq > $2 ORDER BY seq LIMIT $3", run, after, limit)
 	if err != nil || s.trusting {
 		return all, err
 	}
@@ -98,6 +88,38 @@ func (s *Store) Events(ctx context.Context, run RunID, after int64, limit int) (
 		return nil, s.damage("the end of the transcript of %s", run)
 	}
 	return all, nil
+}
+
+const selectEvents = "SELECT seq, at, kind, data, digest FROM run_events WHERE run_id = $1"
+
+func (s *Store) scanEvent(run RunID) func(*sql.Rows) (Event, error) {
+	return func(rows *sql.Rows) (e Event, err error) {
+		var at int64
+		var data string
+		var digest sql.NullInt64
+		err = rows.Scan(&e.Seq, &at, &e.Kind, &data, &digest)
+		e.At, e.Data = timeOf(at), json.RawMessage(data)
+		if err == nil && !s.sound(int64(run), digest, eventDigest(run, e.Seq, at, e.Kind, data)) {
+			err = s.damage("event %d of the transcript of %s", e.Seq, run)
+		}
+		return e, err
+	}
+}
+
+// maxEventsOf bounds what EventsOf returns.
+const maxEventsOf = 10_000
+
+// EventsOf reads the events of some kinds, in order. The error wraps ErrDamaged if one is
+// not what was stored.
+func (s *Store) EventsOf(ctx context.Context, run RunID, kinds ...string) ([]Event, error) {
+	args := []any{run}
+	wanted := make([]string, len(kinds))
+	for i, kind := range kinds {
+		args = append(args, kind)
+		wanted[i] = fmt.Sprintf("$%d", len(args))
+	}
+	limit := fmt.Sprintf(" ORDER BY seq LIMIT %d", maxEventsOf)
+	return list(ctx, s, s.scanEvent(run), selectEvents+" AND kind IN ("+strings.Join(wanted, ", ")+")"+limit, args...)
 }
 
 // FirstEvent is when the first event of a kind came; zero if none did.

@@ -70,8 +70,10 @@ func decode[E Event](data []byte) (Event, error) {
 
 // Status tells what happens to the run.
 type Status struct {
-	State   string `json:"state,omitempty"` // of the run, where it changed
-	Message string `json:"message,omitempty"`
+	State     string `json:"state,omitempty"` // of the run, where it changed
+	Message   string `json:"message,omitempty"`
+	Worker    string `json:"worker,omitempty"`    // that started it: host and process
+	Isolation string `json:"isolation,omitempty"` // between whose walls it started
 }
 
 // Message is what somebody said in the conversation with the model.

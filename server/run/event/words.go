@@ -213,6 +213,9 @@ func Bytes(n int64) string {
 	return fmt.Sprintf("%.1f MB", float64(n)/1e6)
 }
 
+// Tokens is a number of tokens.
+func Tokens(n int64) string { return count(int(n), "token") }
+
 // grouped is a number with commas between its thousands.
 func grouped(n int64) string {
 	if n < 0 {

@@ -1,0 +1,212 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"triphammer/server/run/event"
+	"triphammer/server/store"
+)
+
+// The stages of the belt of a run, in order (SPEC 7.1).
+const (
+	StageQueued  = "queued"
+	StageStarted = "started"
+	StageAgent   = "agent"
+	StageEnded   = "ended"
+)
+
+// The outcomes of a stage.
+const (
+	Passed     = "passed"
+	Active     = "active" // it is there now
+	Stopped    = "stopped"
+	NotReached = "not_reached"
+)
+
+// Stage is one step of the belt of a delivery or of a run.
+type Stage struct {
+	Stage, Outcome, Detail string
+}
+
+// Mark is the outcome as one character.
+func (s Stage) Mark() string {
+	switch s.Outcome {
+	case Passed:
+		return "✓"
+	case Active:
+		return "…"
+	case Stopped:
+		return "✗"
+	}
+	return "·"
+}
+
+// Belt says how far a run came, and why it waits or stopped there (SPEC 7.1). It shows the
+// last attempt.
+func (m *Manager) Belt(ctx context.Context, r *store.Run) ([]Stage, error) {
+	spec, err := specOf(ctx, m.cfg.Store, r)
+	if err != nil && !errors.Is(err, store.ErrDamaged) {
+		return nil, err
+	}
+	events, err := m.cfg.Store.EventsOf(ctx, r.ID, event.KindStatus, event.KindPhase, event.KindStarted)
+	if err != nil && !errors.Is(err, store.ErrDamaged) {
+		return nil, err
+	}
+	b := beltOf(r, int64(spec.Retry.Attempts), events)
+	if r.State == store.Queued {
+		why, err := m.waitsFor(ctx, r, &spec)
+		if err != nil {
+			return nil, err
+		}
+		b[0].Detail += ": " + why
+	}
+	return b, nil
+}
+
+// waitsFor says why a queued run has not started.
+func (m *Manager) waitsFor(ctx context.Context, r *store.Run, spec *Spec) (string, error) {
+	switch {
+	case r.RunAt.After(m.cfg.Now()):
+		return r.StatusMessage + "; the next attempt starts at " + at(r.RunAt) + " at the earliest", nil
+	case r.Behind:
+		return r.StatusMessage, nil
+	case !m.cfg.Capabilities.Carries(spec.WorkerHost):
+		return store.WaitsFor(spec.WorkerHost) + " (serve --worker-host)", nil
+	case !m.works.Load():
+		return "no server is running that could start it", nil
+	}
+	if why := m.blocked(); why != "" {
+		return why, nil
+	}
+	switch running, full, err := m.cfg.Store.AutomationFull(ctx, m.claims(), r); {
+	case err != nil:
+		return "", err
+	case full:
+		return fmt.Sprintf("%d of %d runs of its automation are in progress (--max-runs-per-automation)", running, m.cfg.MaxPerAutomation), nil
+	}
+	return "it is about to start", nil
+}
+
+// beltOf is the belt without the reason for which the run waits.
+func beltOf(r *store.Run, attempts int64, events []store.Event) []Stage {
+	p := progressOf(r, events)
+	queued := Stage{StageQueued, Active, "since " + at(p.queued)}
+	started, agent, ended := Stage{StageStarted, NotReached, ""}, Stage{StageAgent, NotReached, ""}, Stage{StageEnded, NotReached, ""}
+	switch {
+	case r.State == store.Queued:
+		return []Stage{queued, started, agent, ended}
+	case r.StartedAt.IsZero():
+		queued.Outcome = Stopped
+		queued.Detail += ", never started"
+	default:
+		queued.Outcome = Passed
+		queued.Detail += ", for " + event.Took(r.StartedAt.Sub(p.queued).Milliseconds())
+		started.Outcome = Passed
+		started.Detail = "at " + at(r.StartedAt)
+		if attempts > 1 {
+			started.Detail += fmt.Sprintf(", attempt %d of %d", r.Attempt, attempts)
+		}
+		if p.status.Worker != "" {
+			started.Detail += ", worker " + p.status.Worker
+		}
+		if p.status.Isolation != "" {
+			started.Detail += ", isolation " + p.status.Isolation
+		}
+		agent.Detail = p.phases()
+	}
+	switch {
+	case r.State == store.InProgress:
+		agent.Outcome = Active
+	case r.State == store.Succeeded:
+		agent.Outcome = Passed
+	case p.status.State != "":
+		agent.Outcome = Stopped
+	case started.Outcome == Passed:
+		started.Outcome, agent.Detail = Stopped, ""
+	}
+	if r.State.Terminal() {
+		ended.Outcome = Stopped
+		if r.State == store.Succeeded {
+			ended.Outcome = Passed
+		}
+		ended.Detail = endOf(r)
+	}
+	return []Stage{queued, started, agent, ended}
+}
+
+// endOf tells how a run ended, and what it used.
+func endOf(r *store.Run) string {
+	text := string(r.State) + " at " + at(r.FinishedAt)
+	if r.StatusMessage != "" {
+		text += ": " + r.StatusMessage
+	}
+	if exit := "exit status "; r.ExitCode != nil && !strings.Contains(r.StatusMessage, exit) {
+		text += fmt.Sprintf(", %s%d", exit, *r.ExitCode)
+	}
+	if r.Tokens > 0 {
+		text += ", " + event.Tokens(r.Tokens)
+	}
+	if r.CostUSD > 0 {
+		text += ", " + event.USD(r.CostUSD)
+	}
+	return text
+}
+
+// progress is what the transcript tells of the last attempt.
+type progress struct {
+	queued time.Time    // since when it waited
+	status event.Status // with which it started
+	done   []event.Phase
+	agent  time.Time // when the agent started
+	goesOn bool
+}
+
+func progressOf(r *store.Run, events []store.Event) progress {
+	p := progress{queued: r.CreatedAt}
+	for _, e := range events {
+		decoded, err := event.Decode(e.Kind, e.Data)
+		if err != nil {
+			continue // of a newer server
+		}
+		switch d := decoded.(type) {
+		case event.Status:
+			switch d.State {
+			case string(store.Queued):
+				p = progress{queued: e.At}
+			case string(store.InProgress):
+				p = progress{queued: p.queued, status: d}
+			}
+		case event.Phase:
+			p.done = append(p.done, d)
+		case event.AgentStarted:
+			p.agent = e.At
+		}
+	}
+	p.goesOn = r.State == store.InProgress
+	return p
+}
+
+// phases tells how long the phases took, and which one is not done.
+func (p progress) phases() string {
+	var parts []string
+	agent := false
+	for _, one := range p.done {
+		parts = append(parts, one.Name+" "+event.Took(one.DurationMS))
+		agent = agent || one.Name == event.PhaseAgent
+	}
+	switch {
+	case p.agent.IsZero() && p.goesOn:
+		parts = append(parts, "its workspace is prepared")
+	case p.agent.IsZero():
+		parts = append(parts, "the agent was not started")
+	case !agent:
+		parts = append(parts, event.PhaseAgent+" since "+at(p.agent))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func at(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
