@@ -29,7 +29,7 @@ type confinement struct {
 	Limits limits.Inherited `json:"limits"`
 
 	Seccomp bool `json:"seccomp,omitempty"` // no system calls that only serve to get out (seccomp.go)
-	OwnIPC  bool `json:"own_ipc,omitempty"` // there is an IPC namespace, and no path to a foreign socket
+	OwnIPC  bool `json:"own_ipc,omitempty"` // there are an IPC and a PID namespace, and no path to a foreign socket
 }
 
 // apply confines this process, with all of its threads.

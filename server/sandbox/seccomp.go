@@ -9,13 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// denied is a rule of the filter: a system call that fails.
+// denied is a rule of the filter: a system call that fails. A call can have several.
 type denied struct {
-	call  int
-	errno unix.Errno
-	arg   int      // number of the argument that is looked at, if equal or bits is set
-	equal []uint32 // fails only if the argument is one of these
-	bits  uint32   // fails only if the argument has one of these bits
+	call    int
+	errno   unix.Errno
+	arg     int      // number of the argument that is looked at, if one of the following is set
+	equal   []uint32 // fails only if the argument is one of these
+	bits    uint32   // fails only if the argument has one of these bits
+	nonzero bool     // fails only if the argument is not 0
 }
 
 // namespaces are the flags of clone(2) that make namespaces.
@@ -24,7 +25,7 @@ const namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS |
 
 // seccompRules are the system calls that a run has no honest use for, and that reach parts
 // of the kernel, or of the machine, in which the walls have no say. ownIPC tells that the
-// run has an IPC namespace of its own and sees no foreign socket; scopedSockets that
+// run has IPC and PID namespaces of its own and sees no foreign socket; scopedSockets that
 // Landlock keeps it from connecting to foreign sockets by their path.
 func seccompRules(ownIPC, scopedSockets bool) []denied {
 	var rules []denied
@@ -50,12 +51,26 @@ func seccompRules(ownIPC, scopedSockets bool) []denied {
 		// Other programs of the same user may use these.
 		deny(unix.EPERM, unix.SYS_SHMGET, unix.SYS_SHMAT, unix.SYS_SHMCTL, unix.SYS_SEMGET, unix.SYS_SEMCTL, unix.SYS_MSGGET, unix.SYS_MSGSND, unix.SYS_MSGRCV,
 			unix.SYS_MSGCTL, unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK)
+		// Landlock has no say in these. A process may use them on itself, which they call 0;
+		// on any other they would also work on the server.
+		others := func(arg int, calls ...int) {
+			for _, c := range calls {
+				rules = append(rules, denied{call: c, errno: unix.EPERM, arg: arg, nonzero: true})
+			}
+		}
+		others(0, unix.SYS_PRLIMIT64, unix.SYS_SCHED_SETAFFINITY, unix.SYS_SCHED_SETSCHEDULER, unix.SYS_SCHED_SETPARAM, unix.SYS_SCHED_SETATTR)
+		others(1, unix.SYS_SETPRIORITY, unix.SYS_IOPRIO_SET)
+		rules = append(rules, denied{call: unix.SYS_SETPRIORITY, errno: unix.EPERM, equal: []uint32{unix.PRIO_USER}},
+			denied{call: unix.SYS_IOPRIO_SET, errno: unix.EPERM, equal: []uint32{ioprioUser}})
 		if !scopedSockets {
 			families = append(families, unix.AF_UNIX) // socketpair(2) stays
 		}
 	}
 	return append(rules, denied{call: unix.SYS_SOCKET, errno: unix.EACCES, equal: families})
 }
+
+// ioprioUser is IOPRIO_WHO_USER: all processes of a user (ioprio_set(2)).
+const ioprioUser = 3
 
 // Offsets in struct seccomp_data (seccomp(2)); arguments are 64 bits, little-endian.
 const (
@@ -90,21 +105,23 @@ func loadSeccomp(rules []denied) error {
 		fails(unix.ENOSYS),
 	}
 	for _, r := range rules {
-		var body []bpf.Instruction
+		var body []bpf.Instruction // the next rule follows
 		load := bpf.LoadAbsolute{Off: argsOffset + 8*uint32(r.arg), Size: 4}
 		switch {
 		case r.bits != 0:
-			body = []bpf.Instruction{load, bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: r.bits, SkipFalse: 1}, fails(r.errno), allow}
+			body = []bpf.Instruction{load, bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: r.bits, SkipFalse: 1}, fails(r.errno)}
+		case r.nonzero:
+			body = []bpf.Instruction{load, bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 1}, fails(r.errno)}
 		case r.equal != nil:
 			body = []bpf.Instruction{load}
 			for i, v := range r.equal {
 				body = append(body, bpf.JumpIf{Cond: bpf.JumpEqual, Val: v, SkipTrue: uint8(len(r.equal) - i)})
 			}
-			body = append(body, allow, fails(r.errno))
+			body = append(body, bpf.Jump{Skip: 1}, fails(r.errno))
 		default:
 			body = []bpf.Instruction{fails(r.errno)}
 		}
-		program = append(program, bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(r.call), SkipFalse: uint8(len(body))})
+		program = append(program, bpf.LoadAbsolute{Off: callOffset, Size: 4}, bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(r.call), SkipFalse: uint8(len(body))})
 		program = append(program, body...)
 	}
 	raw, err := bpf.Assemble(append(program, allow))
