@@ -56,7 +56,7 @@ func TestJSONSchemas(t *testing.T) {
 var understood = []string{
 	"$schema", "$ref", "definitions", "title", "description", "default", "examples", "deprecated",
 	"type", "enum", "const", "properties", "patternProperties", "required", "additionalProperties", "propertyNames", "minProperties",
-	"items", "minItems", "maxItems", "uniqueItems", "contains", "minLength", "pattern",
+	"items", "minItems", "maxItems", "uniqueItems", "contains", "minLength", "maxLength", "pattern",
 	"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "allOf", "anyOf", "if", "then", "else",
 	"errorMessage", "patternErrorMessage", "enumDescriptions", "deprecationMessage",
 }
