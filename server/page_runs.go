@@ -29,6 +29,11 @@ func runPage(ctx context.Context, c *call, r access.Run) (page dashboard.Run, er
 	if page.Belt, err = r.Belt(ctx); err != nil {
 		return page, err
 	}
+	if w, err := r.Workspace(ctx); err != nil {
+		return page, err
+	} else if w != nil {
+		page.Workspace, page.KeptUntil, page.Removed = w.Path, w.KeptUntil, w.Path == ""
+	}
 	artifacts, err := access.Artifacts(ctx, r)
 	if err != nil {
 		return page, err

@@ -23,8 +23,16 @@ func (s *Server) getRun(ctx context.Context, _ *call, r access.Run) (shown api.R
 		return shown, err
 	}
 	belt, err := r.Belt(ctx)
+	if err != nil {
+		return shown, err
+	}
 	all[0].Belt = each(belt, showStage)
-	return all[0], err
+	if w, err := r.Workspace(ctx); err != nil {
+		return shown, err
+	} else if w != nil {
+		all[0].Workspace = &api.Workspace{Path: w.Path, Removed: w.Path == "", KeptUntil: api.Time(w.KeptUntil)}
+	}
+	return all[0], nil
 }
 
 func showStage(s run.Stage) api.Stage { return api.Stage(s) }

@@ -178,6 +178,7 @@ func printRun(w io.Writer, r api.Run) error {
 		{"started", stampOf(r.StartedAt)},
 		{"finished", stampOf(r.FinishedAt)},
 		{"transcript", r.SessionLink},
+		{"workspace", workspaceOf(r.Workspace)},
 	} {
 		t.add(row[0], row[1])
 	}
@@ -199,6 +200,19 @@ func attemptOf(r api.Run) string {
 		text += ", the next one not before " + stamp(*r.NextAttempt)
 	}
 	return text
+}
+
+// workspaceOf says where the files of a run are, and until when.
+func workspaceOf(w *api.Workspace) string {
+	switch {
+	case w == nil:
+		return ""
+	case w.Removed:
+		return "removed"
+	case w.KeptUntil == nil:
+		return w.Path
+	}
+	return w.Path + ", kept until " + stamp(*w.KeptUntil)
 }
 
 // conversationOf is empty for the first run of a conversation.

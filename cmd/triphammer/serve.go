@@ -58,6 +58,7 @@ type serving struct {
 	listen                 string
 	secretsDir, secretsEnv string
 	minFree                string
+	keepFailed             string
 	artifactSize           string
 	artifactsPerRun        string
 	proxies                []string
@@ -99,8 +100,10 @@ func (s *serving) sharedFlags(f *pflag.FlagSet, listen string) {
 	f.Int64Var(&s.maxPerHour, "max-runs-per-hour", 60, "runs that an automation may start in an hour unless its file says otherwise; with one more it is paused. 0: no such limit")
 	f.DurationVar(&s.keep.Runs, "keep-runs", 90*24*time.Hour, "how long ended runs are kept; 0: for good")
 	f.DurationVar(&s.keep.Transcripts, "keep-transcripts", 0, "how long the transcripts of ended runs are kept; 0: as long as the run")
-	f.DurationVar(&s.runs.KeepWorkspaces, "keep-sessions", run.DefaultKeepWorkspaces,
-		"how long the workspace and the session of an ended run are kept, so that follow-ups can go on with them")
+	f.DurationVar(&s.runs.KeepWorkspaces, "keep-workspaces", run.DefaultKeepWorkspaces, "how long the workspace of an ended run is kept; 0: it is removed at once")
+	f.StringVar(&s.keepFailed, "keep-failed-workspaces", "", "the same of runs that have not SUCCEEDED (default: as --keep-workspaces)")
+	f.DurationVar(&s.runs.KeepSessions, "keep-sessions", run.DefaultKeepWorkspaces,
+		"how long the session of an ended run is kept, and its workspace at least, so that follow-ups can go on with them; 0: not at all")
 	f.StringVar(&s.artifactSize, "artifact-size", "16MiB", "largest file that a run can leave as an artifact")
 	f.StringVar(&s.artifactsPerRun, "artifacts-per-run", "64MiB", "size of all files that a run can leave as artifacts")
 	f.BoolVar(&s.server.ValidateKey, "validate-key", false, "require an API key to check definitions by HTTP; otherwise anybody may")
@@ -325,6 +328,17 @@ func (s *serving) settle() (err error) {
 	s.make = true
 	if s.schedules.Missed != run.MissedSkip && s.schedules.Missed != run.MissedOnce {
 		return exitWith(exitUsage, "--missed-schedules is skip or once, not %q", s.schedules.Missed)
+	}
+	s.runs.KeepFailed = s.runs.KeepWorkspaces
+	if s.keepFailed != "" {
+		if s.runs.KeepFailed, err = time.ParseDuration(s.keepFailed); err != nil {
+			return exitWith(exitUsage, "--keep-failed-workspaces: %q is no duration such as 24h", s.keepFailed)
+		}
+	}
+	for _, keep := range []*time.Duration{&s.runs.KeepWorkspaces, &s.runs.KeepFailed, &s.runs.KeepSessions} {
+		if *keep <= 0 {
+			*keep = -1 // not at all: the zero value is the default
+		}
 	}
 	if s.runs.ArtifactLimit, err = disk.ParseSize(s.artifactSize); err != nil {
 		return exitWith(exitUsage, "--artifact-size: %w", err)

@@ -352,6 +352,11 @@ func (r Run) Spec(ctx context.Context) (run.Spec, error) {
 // Belt says how far the run came, and why it waits or stopped there.
 func (r Run) Belt(ctx context.Context) ([]run.Stage, error) { return r.data.cfg.Runs.Belt(ctx, r.Run) }
 
+// Workspace finds the workspace of the run, as run.Manager.
+func (r Run) Workspace(ctx context.Context) (*run.Workspace, error) {
+	return r.data.cfg.Runs.Workspace(ctx, r.Run)
+}
+
 // Metadata returns the metadata of runs, by the id of the run.
 func Metadata(ctx context.Context, runs ...Run) (map[store.RunID]map[string]string, error) {
 	if len(runs) == 0 {

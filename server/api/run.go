@@ -50,7 +50,15 @@ type Run struct {
 	UpdatedAt         time.Time         `json:"updated_at"`
 	StartedAt         *time.Time        `json:"started_at,omitempty"`
 	FinishedAt        *time.Time        `json:"finished_at,omitempty"`
-	Belt              []Stage           `json:"belt,omitempty"` // of the last attempt; not in lists and notices
+	Belt              []Stage           `json:"belt,omitempty"`      // of the last attempt; not in lists and notices
+	Workspace         *Workspace        `json:"workspace,omitempty"` // not in lists and notices, and not before the run has started
+}
+
+// Workspace is the folder with the files of a run. Runs of one conversation share theirs.
+type Workspace struct {
+	Path      string     `json:"path,omitempty"` // on the machine of the server
+	Removed   bool       `json:"removed"`
+	KeptUntil *time.Time `json:"kept_until,omitempty"` // unless the disk fills; absent while a run of its conversation has not ended
 }
 
 // Artifact is something that a run left for people.

@@ -23,6 +23,9 @@ type Run struct {
 	Run       *store.Run
 	Belt      []delivery.Stage
 	Prompt    string
+	Workspace string    // its folder
+	KeptUntil time.Time // zero: for as long as a run of the conversation has not ended
+	Removed   bool      // the workspace was
 	Artifacts []*store.Artifact
 	Totals    event.Totals  // of the whole transcript
 	Begin     time.Time     // of the transcript

@@ -22,9 +22,11 @@ type leaving struct {
 	leave func(run.Sink)
 }
 
-func (l leaving) Isolation() (string, []error)               { return "", nil }
-func (l leaving) Preflight(*run.Task) error                  { return nil }
-func (l leaving) Sweep(context.Context, time.Duration) error { return nil }
+func (l leaving) Isolation() (string, []error) { return "", nil }
+func (l leaving) Preflight(*run.Task) error    { return nil }
+func (l leaving) Sweep(context.Context, func(string, time.Time) bool) error {
+	return nil
+}
 
 func (l leaving) Start(_ context.Context, _ *run.Task, sink run.Sink) (run.Exit, error) {
 	l.leave(sink)

@@ -111,8 +111,12 @@ type Executor interface {
 	// Reap stops every process of the run that a dead server left.
 	Reap(ctx context.Context, runID string) error
 
-	// Sweep removes the files of runs that ended longer than age ago.
-	Sweep(ctx context.Context, age time.Duration) error
+	// Sweep removes the workspaces that no run in progress uses and that have expired. ended
+	// is when one was last in use.
+	Sweep(ctx context.Context, expired func(workspace string, ended time.Time) bool) error
+
+	// Workspace is the folder of a workspace, if it is there.
+	Workspace(name string) (path string, ok bool)
 
 	// Reclaim removes the files of ended runs, the oldest first, until enough says that
 	// there is space. It returns the number of runs.

@@ -44,7 +44,11 @@ type Config struct {
 	TranscriptLimit int           // bytes per run; 0 means DefaultTranscriptLimit
 	ArtifactLimit   int64         // bytes of one artifact; 0 means DefaultArtifactLimit
 	ArtifactsLimit  int64         // bytes of all artifacts of a run; 0 means DefaultArtifactsLimit
-	KeepWorkspaces  time.Duration // how long the files and the session of a finished run stay; 0 means DefaultKeepWorkspaces
+
+	// How long workspaces are kept after the end of the last run that used them: in general,
+	// if that run has not SUCCEEDED, and at least if its conversation can go on. 0 means
+	// DefaultKeepWorkspaces, and of KeepFailed KeepWorkspaces. A negative time means not at all.
+	KeepWorkspaces, KeepFailed, KeepSessions time.Duration
 
 	Now    func() time.Time // nil means time.Now
 	Logger *slog.Logger     // nil means slog.Default
@@ -94,9 +98,9 @@ func New(cfg Config) *Manager {
 	}
 	cfg.ArtifactLimit = cmp.Or(cfg.ArtifactLimit, DefaultArtifactLimit)
 	cfg.ArtifactsLimit = cmp.Or(cfg.ArtifactsLimit, DefaultArtifactsLimit)
-	if cfg.KeepWorkspaces == 0 {
-		cfg.KeepWorkspaces = DefaultKeepWorkspaces
-	}
+	cfg.KeepWorkspaces = cmp.Or(cfg.KeepWorkspaces, DefaultKeepWorkspaces)
+	cfg.KeepFailed = cmp.Or(cfg.KeepFailed, cfg.KeepWorkspaces)
+	cfg.KeepSessions = cmp.Or(cfg.KeepSessions, DefaultKeepWorkspaces)
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -158,12 +162,12 @@ func (m *Manager) stop(ctx context.Context, id store.RunID, asked store.Stop, ca
 
 // Continue is FromConversation, of what this server keeps.
 func (m *Manager) Continue(ctx context.Context, of *store.Run, req Request) (store.NewRun, error) {
-	return FromConversation(ctx, m.cfg.Store, of, req, m.cfg.KeepWorkspaces, m.cfg.Now())
+	return FromConversation(ctx, m.cfg.Store, of, req, m.cfg.KeepSessions, m.cfg.Now())
 }
 
 // Retry is FromRun, of what this server keeps.
 func (m *Manager) Retry(ctx context.Context, of *store.Run, by Caller, resume bool) (store.NewRun, error) {
-	return FromRun(ctx, m.cfg.Store, of, by, resume, m.cfg.KeepWorkspaces, m.cfg.Now())
+	return FromRun(ctx, m.cfg.Store, of, by, resume, m.cfg.KeepSessions, m.cfg.Now())
 }
 
 // Active is how many runs this manager has in progress.
@@ -251,12 +255,6 @@ func (m *Manager) recover(ctx context.Context) error {
 func (m *Manager) limit(ctx context.Context) {
 	if err := m.cfg.Store.LimitQueue(ctx, int64(m.cfg.MaxQueued)); err != nil && ctx.Err() == nil {
 		m.logger.Warn("counting the queue of runs", "error", err)
-	}
-}
-
-func (m *Manager) sweep(ctx context.Context) {
-	if err := m.cfg.Executor.Sweep(ctx, m.cfg.KeepWorkspaces); err != nil {
-		m.logger.Warn("removing the files of old runs", "error", err)
 	}
 }
 
@@ -368,6 +366,7 @@ func (m *Manager) execute(ctx context.Context, l store.Lease) {
 		return
 	}
 	m.finish(ctx, always, a, v)
+	m.dispose(always, l.RunID)
 }
 
 // giveUp tells whether to stop trying to store how a run ended. ctx is the run's. While

@@ -470,18 +470,23 @@ func (e *Executor) Reap(_ context.Context, runID string) error {
 	})
 }
 
-// Sweep implements run.Executor: it removes the folders of runs that ended
-// longer than age ago.
-func (e *Executor) Sweep(ctx context.Context, age time.Duration) error {
+// Sweep implements run.Executor.
+func (e *Executor) Sweep(ctx context.Context, expired func(workspace string, ended time.Time) bool) error {
 	old, err := e.left()
-	before := e.now().Add(-age)
 	errs := []error{err}
 	for _, r := range old {
-		if ctx.Err() == nil && r.ended.Before(before) {
+		if ctx.Err() == nil && expired(r.name, r.ended) && !e.busy(r.name) {
 			errs = append(errs, e.remove(r.name))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Workspace implements run.Executor.
+func (e *Executor) Workspace(name string) (path string, ok bool) {
+	path = folder{filepath.Join(e.dir, name)}.workspace()
+	info, err := os.Lstat(path)
+	return path, err == nil && info.IsDir()
 }
 
 // Reclaim implements run.Executor.

@@ -509,7 +509,7 @@ func TestSweep(t *testing.T) {
 		}
 		now = now.Add(time.Hour)
 	}
-	if err := p.Sweep(t.Context(), 90*time.Minute); err != nil {
+	if err := p.Sweep(t.Context(), func(_ string, ended time.Time) bool { return ended.Before(now.Add(-90 * time.Minute)) }); err != nil {
 		t.Fatal(err)
 	}
 	entries, err := os.ReadDir(p.dir)
