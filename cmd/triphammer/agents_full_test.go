@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -73,15 +75,19 @@ var realAgents = []realAgent{
 
 const geminiSettings = "setupCommands: ['mkdir -p ~/.gemini; echo ''{\"security\":{\"auth\":{\"selectedType\":\"gemini-api-key\"}}}'' > ~/.gemini/settings.json']\n"
 
-const opencodeProvider = `{"model":"loop/m","autoupdate":false,"provider":{"loop":{"npm":"@ai-sdk/openai-compatible","options":{"baseURL":"MODEL/v1","apiKey":"{env:LOOP_KEY}"},"models":{"m":{}}}}}`
-
-// agentsPath is a PATH with the agents.
-func agentsPath(t *testing.T) string {
+func agentsFolderOf(t *testing.T) string {
 	t.Helper()
 	folder, err := filepath.Abs(agentsFolder)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return folder
+}
+
+// agentsPath is a PATH with the agents.
+func agentsPath(t *testing.T) string {
+	t.Helper()
+	folder := agentsFolderOf(t)
 	bins := []string{filepath.Join(folder, "node_modules/.bin"), filepath.Join(folder, "node_modules/opencode-linux-x64-baseline/bin")}
 	for _, name := range []string{"claude", "codex", "gemini", "claude-agent-acp", "codex-acp", "../opencode-linux-x64-baseline/bin/opencode"} {
 		if _, err := os.Stat(filepath.Join(bins[0], name)); err != nil {
@@ -260,6 +266,22 @@ func TestAgents(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// TestDoctorTries has doctor try the published agents, between walls (SPEC 15.8).
+func TestDoctorTries(t *testing.T) {
+	path := agentsPath(t)
+	cmd := exec.Command(binary, "doctor", "--try", "--run-read", agentsFolderOf(t))
+	cmd.Env = append(environment(t.TempDir()), "PATH="+path)
+	out, err := cmd.CombinedOutput()
+	for _, name := range defaultHarnesses() {
+		if !regexp.MustCompile("(?m)^ok +" + name + " +answers").Match(out) {
+			t.Errorf("%s does not answer", name)
+		}
+	}
+	if err != nil || t.Failed() {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os/exec"
 	"runtime"
 	"strings"
@@ -15,22 +16,42 @@ import (
 func doctorCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "doctor", Short: "Check what the server needs on this machine", Args: cobra.NoArgs,
+		Long: "Check what the server needs on this machine: git, walls around runs, and the harnesses, which are\n" +
+			"the agents that definitions name. With --data or --server, check that server too.\n\n" +
+			"\"ok\" is fine, \"--\" is for your information, and \"BAD\" has to be cured: the exit status is 1 then.",
 		RunE: doctor,
 	}
 	clientFlags(c)
+	c.Flags().StringSlice("run-read", nil, "files and folders that runs may read, as in serve --run-read")
+	c.Flags().Bool("try", false, "start each harness that is found once, with a model on this machine in place of its own (no credential is used)")
 	return c
+}
+
+// findings are what doctor prints.
+type findings struct {
+	out io.Writer
+	bad bool
+}
+
+func (f *findings) say(ok bool, what, detail string) {
+	mark := "ok"
+	if !ok {
+		mark, f.bad = "BAD", true
+	}
+	f.line(mark, what, detail)
+}
+
+// note says what is neither good nor bad.
+func (f *findings) note(what, detail string) { f.line("--", what, detail) }
+
+func (f *findings) line(mark, what, detail string) {
+	fmt.Fprintf(f.out, "%-4s %-12s %s\n", mark, what, detail)
 }
 
 // doctor checks this machine, and the data directory or server if one is named.
 func doctor(c *cobra.Command, _ []string) error {
-	bad := false
-	say := func(ok bool, what, detail string) {
-		mark := "ok  "
-		if !ok {
-			mark, bad = "BAD ", true
-		}
-		fmt.Fprintf(c.OutOrStdout(), "%s %-12s %s\n", mark, what, detail)
-	}
+	found := &findings{out: c.OutOrStdout()}
+	say := found.say
 	out, err := exec.Command("git", "--version").Output()
 	if err != nil {
 		say(false, "git", "not found; runs clone repositories with it, init makes one")
@@ -38,7 +59,10 @@ func doctor(c *cobra.Command, _ []string) error {
 		say(true, "git", strings.TrimSpace(string(out)))
 	}
 	say(runtime.GOOS == "linux", "system", runtime.GOOS+"/"+runtime.GOARCH)
-	doctorWalls(c, say)
+	isolation := doctorWalls(c, say)
+	if err := doctorHarnesses(c, found, isolation); err != nil {
+		say(false, "harnesses", err.Error())
+	}
 	if err := serverFlagsOf(c); err != nil {
 		return err
 	}
@@ -83,7 +107,7 @@ func doctor(c *cobra.Command, _ []string) error {
 			}
 		}
 	}
-	if bad {
+	if found.bad {
 		return silently(exitBad)
 	}
 	return nil

@@ -102,14 +102,14 @@ func (in *instance) isolation() *api.Isolation {
 	return shown
 }
 
-// doctorWalls tries the walls on this machine, for the user of the command.
-func doctorWalls(c *cobra.Command, say func(ok bool, what, detail string)) {
+// doctorWalls tries the walls on this machine, for the user of the command. It returns what
+// auto chooses; empty: nothing works.
+func doctorWalls(c *cobra.Command, say func(ok bool, what, detail string)) (works string) {
 	found, err := sandbox.Survey(c.Context())
 	if err != nil {
 		say(false, "isolation", err.Error())
-		return
+		return ""
 	}
-	works := ""
 	for _, f := range found {
 		if f.Problem == nil && works == "" {
 			works = f.Isolation
@@ -127,6 +127,7 @@ func doctorWalls(c *cobra.Command, say func(ok bool, what, detail string)) {
 			say(true, "isolation", f.Isolation+" works here")
 		}
 	}
+	return works
 }
 
 // probeMachine finds out how limits of runs are kept. It comes before any other process
