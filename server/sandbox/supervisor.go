@@ -229,8 +229,7 @@ func decodeTold(data []byte) (event.Event, error) {
 	}
 	e, err := event.Decode(told.Kind, told.Data)
 	if status, ok := e.(event.Status); ok {
-		status.State = ""
-		return status, err
+		return event.Status{Message: status.Message}, err
 	}
 	return e, err
 }

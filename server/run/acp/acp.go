@@ -84,7 +84,7 @@ func Read(text []byte) ([]event.Event, bool) {
 		return nil, false
 	}
 	if s, ok := e.(event.Status); ok {
-		s.State = "" // the run's own
+		s = event.Status{Message: s.Message} // the rest is the server's to say
 		e = s
 	}
 	return []event.Event{e}, true
