@@ -104,21 +104,55 @@ func outlive(seconds string) error {
 	return nil
 }
 
-// offline is what a run without network sends.
-const offline = "offline"
+// dialListener sends a word to the address that the prompt says: directly, and by the proxy
+// that the run may have.
+func dialListener(word string) error {
+	text, err := io.ReadAll(os.Stdin)
+	if err != nil {
+		return err
+	}
+	address := strings.TrimSpace(string(text))
+	_, err = sending("tcp", func(*targets) string { return address })(&targets{Mark: word})
+	proxy, ok := strings.CutPrefix(os.Getenv("HTTPS_PROXY"), "http://")
+	if !ok {
+		return err
+	}
+	c, dialErr := net.DialTimeout("tcp", strings.TrimSuffix(proxy, "/"), time.Second)
+	if dialErr != nil {
+		return errors.Join(err, dialErr)
+	}
+	defer func() { _ = c.Close() }()
+	fmt.Fprintf(c, "CONNECT %[1]s HTTP/1.1\r\nHost: %[1]s\r\n\r\n", address)
+	answer := make([]byte, 512)
+	n, readErr := c.Read(answer)
+	fmt.Printf("%s\n", answer[:n])
+	_, writeErr := io.WriteString(c, word)
+	return errors.Join(err, readErr, writeErr)
+}
 
-// dialOffline dials the address that the prompt says.
-func dialOffline() error {
-	address, err := io.ReadAll(os.Stdin)
-	if err != nil {
-		return err
+// use uses much more of something than the run may, and holds it.
+func use(what string) error {
+	switch what {
+	case "memory":
+		memory, err := unix.Mmap(-1, 0, 512<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+		if err != nil {
+			return err
+		}
+		for i := 0; i < len(memory); i += 4096 {
+			memory[i] = 1
+		}
+	case "processes":
+		script := "i=0; while [ $i -lt 150 ]; do setsid sleep 10 & i=$((i+1)); done; wait"
+		return exec.Command("/bin/sh", "-c", script).Run()
+	case "disk":
+		for i := range 16 {
+			if err := os.WriteFile(filepath.Join(os.Getenv("TMPDIR"), fmt.Sprint("large", i)), make([]byte, 4<<20), 0o600); err != nil {
+				return err
+			}
+		}
 	}
-	c, err := net.DialTimeout("tcp", strings.TrimSpace(string(address)), time.Second)
-	if err != nil {
-		return err
-	}
-	_, err = io.WriteString(c, offline)
-	return errors.Join(err, c.Close())
+	<-time.After(10 * time.Second)
+	return nil
 }
 
 // killServer kills the process that the prompt says.

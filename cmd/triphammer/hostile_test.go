@@ -48,21 +48,24 @@ type outside struct {
 	before    os.FileInfo // the program that runs start with
 	attacked  string      // id of the run of the hostile agent
 	outlived  bool
+	used      map[string]api.Run // runs that used more than they may, by environment
 }
 
 // Parts that stop an escape.
 const (
-	byFiles    = "Landlock 1 (Linux 5.13)"
-	bySignals  = "Landlock 6 (Linux 6.12)"
-	bySockets  = "Landlock 9, or seccomp: no Unix sockets by path"
-	bySeccomp  = "seccomp"
-	byServer   = "the server: not dumpable"
-	byRunner   = "the supervisor"
-	byNoPrivs  = "no_new_privs"
-	bySocket   = "the server: admin.key"
-	bySandbox  = "nothing: use `sandbox`"
-	byOwner    = "nothing, if the runs have the server's user"
-	byTerminal = "nothing, if the runs have the terminal's user"
+	byFiles     = "Landlock 1 (Linux 5.13)"
+	bySignals   = "Landlock 6 (Linux 6.12)"
+	bySockets   = "Landlock 9, or seccomp: no Unix sockets by path"
+	bySeccomp   = "seccomp"
+	byServer    = "the server: not dumpable"
+	byRunner    = "the supervisor"
+	byNoPrivs   = "no_new_privs"
+	bySocket    = "the server: admin.key"
+	byRefusal   = "the run is refused"
+	byMeasuring = "cgroup v2 where it is delegated, else limits of processes and measuring"
+	bySandbox   = "nothing: use `sandbox`"
+	byOwner     = "nothing, if the runs have the server's user"
+	byTerminal  = "nothing, if the runs have the terminal's user"
 )
 
 // shows: the agent shows the beginning of what is in a file or in the memory of a victim.
@@ -102,6 +105,25 @@ func recorded(v func(*outside) victim, what string) func(*testing.T, *outside, s
 			t.Fatal(err)
 		}
 		return strings.Contains(string(text), strings.TrimSuffix(what+" "+o.Mark, " "))
+	}
+}
+
+// listenerGot: the listener has got a word.
+func listenerGot(word string) func(*testing.T, *outside, string) bool {
+	return func(t *testing.T, o *outside, _ string) bool {
+		text, err := os.ReadFile(filepath.Join(o.Bystander.Dir, victimRecord))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(string(text), "tcp "+word)
+	}
+}
+
+// exceeds: a run has used more than its environment lets it for a long time, and then ended.
+func exceeds(environment string) func(*testing.T, *outside, string) bool {
+	return func(t *testing.T, o *outside, _ string) bool {
+		t.Log(o.used[environment].State, o.used[environment].StatusMessage)
+		return o.used[environment].State == "SUCCEEDED"
 	}
 }
 
@@ -304,13 +326,11 @@ func init() { // it and the agent refer to each other
 		{"outlive its run (sessions, double forks, its supervisor killed)", nil, func(_ *testing.T, o *outside, _ string) bool { return o.outlived }, byRunner, false},
 		{"reach a loopback port, network on", sending("tcp", func(t *targets) string { return t.Bystander.TCP }), recorded(aBystander, "tcp"), bySandbox, false},
 		{"send a packet to a loopback port, network on", sending("udp", func(t *targets) string { return t.Bystander.UDP }), recorded(aBystander, "udp"), bySandbox, false},
-		{"reach a loopback port, network off", nil, func(t *testing.T, o *outside, _ string) bool {
-			text, err := os.ReadFile(filepath.Join(o.Bystander.Dir, victimRecord))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return strings.Contains(string(text), "tcp "+offline)
-		}, "the run is refused", false},
+		{"reach a loopback port, network off", nil, listenerGot("offline"), byRefusal, false},
+		{"reach a loopback port, network a list of hosts", nil, listenerGot("listed"), byRefusal, false},
+		{"keep more memory than its limit", nil, exceeds("memory"), byMeasuring, false},
+		{"keep more processes than its limit", nil, exceeds("processes"), byMeasuring, false},
+		{"keep more files than its limit", nil, exceeds("disk"), byMeasuring, false},
 		{"kill the server", nil, func(_ *testing.T, o *outside, _ string) bool { // it is the last
 			id := strings.Fields(o.run("", "runs", "create", "--prompt", strconv.Itoa(o.Server), "--environment", "kill"))[0]
 			_ = o.command("runs", "watch", id).Run() // it fails, or the server has gone
@@ -363,7 +383,7 @@ func hostileProgram(t *testing.T, dir string) string {
 // reached, by the names of the escapes.
 func escapesOf(t *testing.T, c walled) map[string]bool {
 	mark := fmt.Sprintf("m%x", time.Now().UnixNano())
-	o := &outside{bystander: rand.Text(), neighbour: rand.Text(), secrets: make(map[string][]byte)}
+	o := &outside{bystander: rand.Text(), neighbour: rand.Text(), secrets: make(map[string][]byte), used: make(map[string]api.Run)}
 	o.world = &world{t: t, dir: t.TempDir(), addr: freeAddress(t)}
 	w := o.world
 	bin := filepath.Join(w.dir, "bin")
@@ -389,7 +409,12 @@ func escapesOf(t *testing.T, c walled) map[string]bool {
 	w.write(map[string]string{
 		"factory.yaml": factoryYAML, "environments/agent.yaml": command("agent"), "environments/outlive.yaml": command("outlive", sleep),
 		"environments/neighbour.yaml": command("victim", "neighbour", mark) + "env: {VICTIM_SECRET: " + o.neighbour + "}\n",
-		"environments/offline.yaml":   "network: off\n" + command("dial"), "environments/kill.yaml": command("kill"),
+		"environments/offline.yaml":   "network: off\n" + command("dial", "offline"),
+		"environments/listed.yaml":    "network: [api.example.com]\n" + command("dial", "listed"),
+		"environments/memory.yaml":    "resources: {memoryMb: 256}\n" + command("use", "memory"),
+		"environments/processes.yaml": "resources: {processes: 60}\n" + command("use", "processes"),
+		"environments/disk.yaml":      "resources: {diskMb: 16}\n" + command("use", "disk"),
+		"environments/kill.yaml":      command("kill"),
 	})
 	w.git("init", "-q", "--initial-branch=main")
 	w.push()
@@ -490,7 +515,16 @@ func escapesOf(t *testing.T, c walled) map[string]bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wait(create("offline", o.Bystander.TCP)) // it may be refused
+	started := make(map[string]string)
+	for _, environment := range []string{"memory", "processes", "disk"} {
+		started[environment] = create(environment, "x")
+	}
+	for environment, id := range started {
+		o.used[environment] = wait(id)
+	}
+	for _, environment := range []string{"offline", "listed"} {
+		wait(create(environment, o.Bystander.TCP)) // it may be refused
+	}
 	wait(create("outlive", "x"))
 	o.outlived = someProcess(t, func(line string) bool { return strings.Contains(line, sleep) }) != 0
 	got := make(map[string]bool)

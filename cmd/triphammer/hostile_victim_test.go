@@ -29,7 +29,9 @@ func hostileMain(args []string) int {
 	case "outlive":
 		err = outlive(args[1])
 	case "dial":
-		err = dialOffline()
+		err = dialListener(args[1])
+	case "use":
+		err = use(args[1])
 	case "kill":
 		err = killServer()
 	}
