@@ -51,11 +51,14 @@ func startCodex(r Request, s *Start) {
 			s.Secrets[name] = r.Auth
 		}
 	}
+	if r.Budget.Tokens > 0 {
+		s.warn("budget.tokens: codex tells its tokens when it has ended, so a budget in tokens cannot stop it before")
+	}
 	if r.Budget.USD > 0 {
-		s.warn("budget.usd: codex does not tell what it costs, so a budget in US dollars cannot stop it: use budget.tokens")
+		s.warn("budget.usd: codex does not tell what it costs, so a budget in US dollars cannot stop it: use timeoutMinutes")
 	}
 	if r.Budget.Turns > 0 {
-		s.warn("budget.turns: codex does not tell its turns, so this budget cannot stop it: use budget.tokens")
+		s.warn("budget.turns: codex does not tell its turns, so this budget cannot stop it: use timeoutMinutes")
 	}
 	if config := codexConfig(r, s); config != "" {
 		s.file(".codex/config.toml", []byte(config))

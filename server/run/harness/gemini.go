@@ -25,8 +25,11 @@ func startGemini(r Request, s *Start) {
 	if r.ReasoningLevel != "" {
 		s.warn("reasoningLevel %q: gemini has no such setting for a run", r.ReasoningLevel)
 	}
+	if r.Budget.Tokens > 0 {
+		s.warn("budget.tokens: gemini tells its tokens when it has ended, so a budget in tokens cannot stop it before")
+	}
 	if r.Budget.USD > 0 {
-		s.warn("budget.usd: gemini does not tell what it costs, so a budget in US dollars cannot stop it: use budget.tokens")
+		s.warn("budget.usd: gemini does not tell what it costs, so a budget in US dollars cannot stop it: use budget.turns")
 	}
 	if !r.Auth.IsZero() {
 		s.Secrets["GEMINI_API_KEY"] = r.Auth
