@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"mime"
 	"net"
-	"net/url"
 	"os"
 	"path"
 	"path/filepath"
@@ -283,8 +282,8 @@ func (j *job) artifacts(s *supervising, dir string) error {
 		if name == linksFile {
 			text, err := io.ReadAll(io.LimitReader(file, maxLinks))
 			for line := range strings.Lines(string(text)) {
-				if link, ok := linkOf(strings.TrimSpace(line)); ok {
-					s.keep(link, strings.NewReader(""))
+				if line = strings.TrimSpace(strings.ToValidUTF8(line, "\uFFFD")); line != "" {
+					s.keep(linkOf(line), strings.NewReader(""))
 				}
 			}
 			return err
@@ -298,24 +297,11 @@ func (j *job) artifacts(s *supervising, dir string) error {
 	})
 }
 
-// requestPath matches the paths of pull requests at the well-known forges.
-var requestPath = regexp.MustCompile(`/(pull|pulls|merge_requests|pull-requests|pullrequest)/\d+/?$`)
-
-// linkOf reads a line of the file of links: a URL, and optionally a title after it.
-func linkOf(line string) (event.Artifact, bool) {
+// linkOf reads a line of the file of links: a URL, and optionally a title after it. Whoever
+// keeps it decides whether it is a link, and to what.
+func linkOf(line string) event.Artifact {
 	address, title, _ := strings.Cut(line, " ")
-	u, err := url.Parse(address)
-	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
-		return event.Artifact{}, false
-	}
-	a := event.Artifact{Type: event.ArtifactReference, URL: address, Name: strings.TrimSpace(title)}
-	if a.Name == "" {
-		a.Name = address
-	}
-	if requestPath.MatchString(u.Path) {
-		a.Type = event.ArtifactPullRequest
-	}
-	return a, true
+	return event.Artifact{Name: strings.TrimSpace(title), URL: address}
 }
 
 // gitEnv is the environment of a clone: it never asks, and speaks no protocol
