@@ -69,6 +69,10 @@ func openFolder(ctx context.Context, dir string, mayMake, wait bool) (lock *fold
 	return lock, made, nil
 }
 
+// passing is the mode for others of the data directory of a root server, whose runs have
+// another user: they reach their workspaces through it, and see nothing of it.
+const passing = 0o011
+
 // keepPrivate makes sure that only this user can look into a data directory, or into a
 // folder that will become one. If it changes the mode, it returns the earlier one. It
 // refuses a folder that belongs to another user, or that has other uses.
@@ -79,7 +83,7 @@ func keepPrivate(dir string, mayMake bool) (was fs.FileMode, err error) {
 	}
 	_, err = os.Lstat(filepath.Join(dir, storeFile))
 	isData, mode := err == nil, info.Mode().Perm()
-	if mode&0o077 == 0 || !isData && !mayMake {
+	if others := mode & 0o077; others == 0 || others == passing && os.Geteuid() == 0 || !isData && !mayMake {
 		return 0, nil
 	}
 	const instead = "Give a folder below it, which is made for this server alone: --data %s"

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -70,7 +69,10 @@ func dev(c *cobra.Command, args []string, o *devOptions) error {
 	if o.verbose {
 		s.logger = serverLog(c)
 	}
-	s.data = cmp.Or(s.data, filepath.Join(dir, ".triphammer", "data"))
+	if s.data == "" {
+		own := filepath.Join(dir, ".triphammer")
+		s.data, s.walls.Around = filepath.Join(own, "data"), []string{own}
+	}
 	if err := s.open(c); err != nil {
 		return err
 	}

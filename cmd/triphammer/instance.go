@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -131,7 +132,9 @@ func openInstance(ctx context.Context, dir string, opt instanceOptions) (*instan
 // progress. So their files can be deleted if the store needs the space.
 func (in *instance) openWorkspaces(ctx context.Context) (err error) {
 	dir := filepath.Join(in.dir, "runs")
+	around := append(slices.Clone(in.opt.walls.Around), in.dir)
 	if in.opt.workspaces != "" {
+		around = nil
 		if dir, err = filepath.Abs(in.opt.workspaces); err == nil {
 			err = os.MkdirAll(dir, 0o700)
 		}
@@ -146,7 +149,7 @@ func (in *instance) openWorkspaces(ctx context.Context) (err error) {
 		}
 	}
 	walls := in.opt.walls
-	walls.Dir, walls.Logger = dir, in.opt.logger
+	walls.Dir, walls.Around, walls.Logger = dir, around, in.opt.logger
 	walls.Protected = append(walls.Protected, in.dir)
 	if in.executor, err = sandbox.New(walls); err != nil {
 		return exitWith(exitUsage, "%w", err)

@@ -69,6 +69,7 @@ func environment(home string) []string {
 		"GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=Ada", "GIT_AUTHOR_EMAIL=ada@example.com",
 		"GIT_COMMITTER_NAME=Ada", "GIT_COMMITTER_EMAIL=ada@example.com", "TRIPHAMMER_LISTEN=127.0.0.1:0",
 		// Most tests share files with their agents. Those of walls set these themselves.
+		"GORACE=atexit_sleep_ms=0", // a program under the race detector sleeps for a second at its end otherwise
 		"TRIPHAMMER_ISOLATION=none", "TRIPHAMMER_RUN_USER=root",
 	)
 }

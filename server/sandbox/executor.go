@@ -54,6 +54,7 @@ type Config struct {
 	User      string           // of the runs, if the server is root; empty: one of runUsers
 	Read      []string         // files and folders that runs may read besides the system's
 	Protected []string         // files and folders that no run may read; Dir is one
+	Around    []string         // folders around Dir that are the server's own: another user of the runs may pass through them, and not look into them
 	Limits    run.Limits       // of runs for which nothing else is said; zero fields are those of the machine
 	Network   run.Network      // of runs for which nothing else is said
 	Machine   *limits.Machine  // keeps the limits; nil: there are none
@@ -72,6 +73,7 @@ type Executor struct {
 	grace           time.Duration
 	path            string
 	read, protected []string
+	around          []string
 	limits          run.Limits
 	network         run.Network
 	machine         *limits.Machine
@@ -106,7 +108,7 @@ func New(cfg Config) (*Executor, error) {
 	}
 	e := &Executor{
 		dir: dir, asked: cfg.Isolation, user: cfg.User, grace: cfg.Grace, path: cfg.Path, read: cfg.Read,
-		limits: cfg.Limits, network: cfg.Network, machine: cfg.Machine, own: cfg.Own,
+		around: cfg.Around, limits: cfg.Limits, network: cfg.Network, machine: cfg.Machine, own: cfg.Own,
 		now: cfg.Now, logger: cfg.Logger, active: make(map[string]string),
 	}
 	for _, p := range append(slices.Clone(cfg.Protected), dir) {
@@ -160,8 +162,10 @@ func (e *Executor) ready() (err error) {
 		return err
 	}
 	if e.account != nil {
-		if err := os.Chmod(e.dir, 0o711); err != nil {
-			return err
+		for _, dir := range append(slices.Clone(e.around), e.dir) {
+			if err := os.Chmod(dir, 0o711); err != nil {
+				return err
+			}
 		}
 		if err := e.account.reaches(e.dir); err != nil {
 			return err
