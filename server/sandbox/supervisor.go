@@ -57,6 +57,9 @@ type start struct {
 	group   *limits.Group
 }
 
+// supervisorEnv is what a build for tests adds to the environment of a supervisor (race.go).
+var supervisorEnv []string
+
 // startSupervisor starts the supervisor of a run, through the walls. What the run tells goes
 // to the sink, from another goroutine. It must be closed.
 func startSupervisor(st start, sink run.Sink) (*supervisor, error) {
@@ -72,7 +75,7 @@ func startSupervisor(st start, sink run.Sink) (*supervisor, error) {
 	s.cmd = &exec.Cmd{
 		Path: st.command.path, Args: append([]string{"triphammer"}, st.command.args...), Dir: st.dir,
 		// Nothing else: the server's environment may hold secrets.
-		Env:   []string{runVariable + "=" + st.runID},
+		Env:   append([]string{runVariable + "=" + st.runID}, supervisorEnv...),
 		Stdin: ordersR, Stdout: reportW, Stderr: &s.stderr,
 		// The signal wakes a stopped supervisor, so that it sees that the server is gone.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGCONT, Credential: st.account.credential()},
