@@ -234,7 +234,7 @@ func (h *heard) Add(e event.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	to := &h.stdout
-	if o.Stream == "stderr" {
+	if o.Stream == event.Stderr {
 		to = &h.stderr
 	}
 	to.WriteString(o.Text[:min(len(o.Text), maxHeard-to.Len())])

@@ -29,6 +29,8 @@ type attempt struct {
 	logger  *slog.Logger
 	session store.Session // that is recorded
 
+	transcript *transcript
+
 	budget    factory.Budget
 	automated bool           // an automation started the run, whose budget of a day counts too
 	earlier   store.Spending // of the attempts before
@@ -61,6 +63,7 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 		parse: agent.Parse,
 		limit: a.manager.cfg.TranscriptLimit, logger: a.logger,
 	})
+	a.transcript = t
 	done := make(chan struct{})
 	var helpers sync.WaitGroup
 	helpers.Go(func() { t.run(always, done) })
@@ -138,14 +141,10 @@ func (a *attempt) save(ctx context.Context, events []store.Event, last bool) (er
 	} else {
 		err = a.manager.cfg.Store.AppendEvents(ctx, a.lease, events)
 	}
-	for _, e := range events {
-		if err != nil || e.Kind != event.KindSession {
-			continue
-		}
-		// At once, so that the conversation can go on if the server dies.
-		if told, err := event.Decode(e.Kind, e.Data); err == nil {
-			a.keepSession(ctx, told.(event.Session))
-		}
+	if err == nil && slices.ContainsFunc(events, func(e store.Event) bool { return e.Kind == event.KindSession }) {
+		// At once, so that the conversation can go on if the server dies. The event itself may
+		// be redacted.
+		a.keepSession(ctx, a.transcript.conversation())
 	}
 	return err
 }

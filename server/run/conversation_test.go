@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"triphammer/server/run"
+	"triphammer/server/secret"
 	"triphammer/server/store"
 )
 
@@ -16,7 +17,7 @@ import (
 // its home and in its workspace. A prompt with "wait" waits until it is stopped.
 const talker = `#!/bin/sh
 prompt=$(cat)
-session=s1
+session=s1$SUFFIX
 for a; do case $previous in --resume) resumed=" resumes $a"; session=s2;; esac; previous=$a; done
 echo '{"type":"system","subtype":"init","model":"m","session_id":"'$session'"}'
 printf '%s%s\n' "$prompt" "$resumed" | tee -a "$HOME/turns" >>turns
@@ -103,6 +104,34 @@ func TestFollowUp(t *testing.T) {
 	for _, id := range []store.RunID{first, third.ID} {
 		if err := w.manager.Interrupt(t.Context(), id); !errors.Is(err, store.ErrTerminal) {
 			t.Errorf("interrupting a run that has ended: %v", err)
+		}
+	}
+}
+
+// TestSessionWithSecret: a session whose name holds a granted secret goes on, and its name is
+// redacted in the transcript (SPEC 14.7).
+func TestSessionWithSecret(t *testing.T) {
+	w := withTalker(t, run.Config{})
+	const value = "hunter2-hunter2"
+	if _, err := w.store.SetSecret(t.Context(), "SUFFIX", secret.New(value)); err != nil {
+		t.Fatal(err)
+	}
+	s := talk("Hello.")
+	s.Secrets = []string{"SUFFIX"}
+	first := w.enqueue(s)
+	w.wants(w.finished(first), store.Succeeded, "")
+	second, err := w.follow(first, "Second.")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.wants(w.finished(second.ID), store.Succeeded, "")
+	turns, err := os.ReadFile(filepath.Join(w.dir, first.String(), "workspace", "turns"))
+	if want := "You talk.\n\nHello.\nSecond. resumes s1" + value + "\n"; err != nil || string(turns) != want {
+		t.Errorf("the workspace has the turns\n%s, %v\nwant\n%s", turns, err, want)
+	}
+	for _, e := range w.events(first) {
+		if strings.Contains(string(e.Data), value) {
+			t.Errorf("a secret is in the transcript: %s %s", e.Kind, e.Data)
 		}
 	}
 }

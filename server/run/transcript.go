@@ -154,7 +154,7 @@ func (t *transcript) add(e event.Event) {
 	t.last = time.Now()
 	switch e := e.(type) {
 	case event.Output:
-		if t.parse != nil && t.parsing && e.Stream == "stdout" {
+		if t.parse != nil && t.parsing && e.Stream == event.Stdout {
 			t.read(e.Text)
 		} else {
 			t.output(e)
@@ -205,7 +205,7 @@ func (t *transcript) put(e event.Event) {
 	default:
 		t.drain(false)
 	}
-	t.append(e.Redacted(t.hidden))
+	t.append(event.Redact(e, t.hidden))
 }
 
 // append encodes and counts an event whose secrets are redacted.
@@ -258,7 +258,7 @@ func (t *transcript) close(last event.Status) {
 	if t.unlisted.Events > 0 {
 		t.append(t.unlisted.Says(t.limit, "changed files are not listed"))
 	}
-	t.append(last.Redacted(t.hidden))
+	t.append(event.Redact(last, t.hidden))
 	end := t.end
 	if t.ended, t.end = true, nil; end == nil {
 		return
@@ -376,7 +376,7 @@ func (t *transcript) drain(ended bool) {
 				n = max(wholeRunes(rest[:maxChunk]), 1)
 			}
 			said := strings.ToValidUTF8(string(rest[:n]), "\uFFFD")
-			if s.name == "stderr" {
+			if s.name == event.Stderr {
 				t.remember(said)
 			}
 			t.append(event.Output{Stream: s.name, Text: said})
@@ -420,7 +420,7 @@ func (t *transcript) read(text string) {
 			t.line = append(t.line, line...)
 		} else {
 			// The line is too long to hold: keep what is there as plain output.
-			t.output(event.Output{Stream: "stdout", Text: string(t.line) + line})
+			t.output(event.Output{Stream: event.Stdout, Text: string(t.line) + line})
 			t.line = t.line[:0]
 		}
 		if complete {
@@ -440,7 +440,7 @@ func (t *transcript) parseLine() {
 	}
 	events, ok := t.parse(line)
 	if !ok {
-		t.output(event.Output{Stream: "stdout", Text: string(line) + "\n"})
+		t.output(event.Output{Stream: event.Stdout, Text: string(line) + "\n"})
 		return
 	}
 	for _, e := range events {

@@ -182,10 +182,10 @@ func (s *supervisor) read(from io.Reader, sink run.Sink) {
 		switch kind {
 		case frameStdout:
 			s.group.Printed(len(data))
-			sink.Add(event.Output{Stream: "stdout", Text: string(data)})
+			sink.Add(event.Output{Stream: event.Stdout, Text: string(data)})
 		case frameStderr:
 			s.group.Printed(len(data))
-			sink.Add(event.Output{Stream: "stderr", Text: string(data)})
+			sink.Add(event.Output{Stream: event.Stderr, Text: string(data)})
 		case frameEvent:
 			if e, err := decodeTold(data); err == nil {
 				sink.Add(e)

@@ -180,7 +180,7 @@ type output struct {
 
 func (o *output) add(e event.Event) {
 	// Only the bounds of texts: secrets are hidden by the server, which knows them.
-	e = e.Redacted(func(s string) string { return s })
+	e = event.Redact(e, func(s string) string { return s })
 	data, err := json.Marshal(e)
 	if err == nil {
 		data, err = json.Marshal(line{e.Kind(), data})

@@ -35,12 +35,11 @@ const (
 	KindArtifact   = "artifact"   // Artifact
 )
 
-// Event is one entry of a transcript before it is numbered, redacted and stored.
+// Event is one entry of a transcript before it is numbered, redacted and stored. Each is a
+// flat struct, because Redact looks at its fields alone.
 type Event interface {
 	// Kind is one of the Kind constants.
 	Kind() string
-	// redacted returns the event with hide applied to every text.
-	Redacted(hide func(string) string) Event
 }
 
 // decoders read the stored form of each kind.
@@ -70,15 +69,15 @@ func decode[E Event](data []byte) (Event, error) {
 
 // Status tells what happens to the run.
 type Status struct {
-	State     string `json:"state,omitempty"` // of the run, where it changed
+	State     string `json:"state,omitempty" redact:"never"` // of the run, where it changed
 	Message   string `json:"message,omitempty"`
-	Worker    string `json:"worker,omitempty"`    // that started it: host and process
-	Isolation string `json:"isolation,omitempty"` // between whose walls it started
+	Worker    string `json:"worker,omitempty" redact:"never"`    // that started it: host and process
+	Isolation string `json:"isolation,omitempty" redact:"never"` // between whose walls it started
 }
 
 // Message is what somebody said in the conversation with the model.
 type Message struct {
-	Role string `json:"role"` // assistant, reasoning, user, system
+	Role string `json:"role" redact:"words"` // assistant, reasoning, user, system
 	Text string `json:"text"`
 }
 
@@ -87,8 +86,8 @@ type Message struct {
 // A command of an agent is two events with the same ID, if the harness tells when it
 // starts: the first is Started. The second repeats the command.
 type Command struct {
-	ID         string `json:"id,omitempty"` // the harness's own, unique in a run; empty: there is only this event
-	Phase      string `json:"phase"`        // clone, setup or agent
+	ID         string `json:"id,omitempty"`         // the harness's own, unique in a run; empty: there is only this event
+	Phase      string `json:"phase" redact:"words"` // clone, setup or agent
 	Command    string `json:"command"`
 	Dir        string `json:"dir,omitempty"`       // where it ran, if it is known
 	Started    bool   `json:"started,omitempty"`   // it has not ended yet
@@ -122,7 +121,7 @@ const (
 
 // Phase is a phase of the run that ended.
 type Phase struct {
-	Name       string `json:"name"`
+	Name       string `json:"name" redact:"words"`
 	DurationMS int64  `json:"duration_ms"`
 }
 
@@ -166,16 +165,22 @@ const (
 // Artifact is something that the agent left for people (SPEC 15.6).
 type Artifact struct {
 	ID      string `json:"id,omitempty"` // by which it can be downloaded
-	Type    string `json:"type"`
+	Type    string `json:"type" redact:"words"`
 	Name    string `json:"name"`              // file name, or title of the link
 	URL     string `json:"url,omitempty"`     // of a link
 	Size    int64  `json:"size,omitempty"`    // bytes, of a file
 	Omitted string `json:"omitted,omitempty"` // why the file is not kept
 }
 
+// The streams of an Output.
+const (
+	Stdout = "stdout"
+	Stderr = "stderr"
+)
+
 // Output is text that a process printed.
 type Output struct {
-	Stream string `json:"stream"` // stdout or stderr
+	Stream string `json:"stream" redact:"words"` // stdout or stderr
 	Text   string `json:"text"`
 }
 
@@ -288,90 +293,6 @@ func (Result) Kind() string { return KindResult }
 
 // Kind implements Event.
 func (Artifact) Kind() string { return KindArtifact }
-
-// Redacted implements Event.
-func (e Status) Redacted(hide func(string) string) Event {
-	e.Message = hide(e.Message)
-	return e
-}
-
-// Redacted implements Event.
-func (e Message) Redacted(hide func(string) string) Event {
-	e.Text = Clip(hide(e.Text))
-	return e
-}
-
-// Redacted implements Event.
-func (e Command) Redacted(hide func(string) string) Event {
-	e.Command, e.Output = Clip(hide(e.Command)), Clip(hide(e.Output))
-	return e
-}
-
-// Redacted implements Event.
-func (e Tool) Redacted(hide func(string) string) Event {
-	e.Name, e.Input, e.Output = hide(e.Name), Clip(hide(e.Input)), Clip(hide(e.Output))
-	return e
-}
-
-// Redacted implements Event.
-func (e Output) Redacted(hide func(string) string) Event {
-	e.Text = hide(e.Text)
-	return e
-}
-
-// Redacted implements Event.
-func (e File) Redacted(hide func(string) string) Event {
-	e.Path, e.Diff = hide(e.Path), hide(e.Diff)
-	return e
-}
-
-// Redacted implements Event.
-func (e Usage) Redacted(hide func(string) string) Event {
-	e.Model = hide(e.Model)
-	return e
-}
-
-// Redacted implements Event.
-func (e AgentStarted) Redacted(hide func(string) string) Event {
-	e.Command = Clip(hide(e.Command))
-	return e
-}
-
-// Redacted implements Event.
-func (e Ended) Redacted(func(string) string) Event { return e }
-
-// Redacted implements Event.
-func (e Truncated) Redacted(func(string) string) Event { return e }
-
-// Redacted implements Event.
-func (e Phase) Redacted(func(string) string) Event { return e }
-
-// Redacted implements Event.
-func (e Egress) Redacted(hide func(string) string) Event {
-	e.Host, e.Reason = hide(e.Host), hide(e.Reason)
-	return e
-}
-
-// Redacted implements Event.
-func (e Permission) Redacted(hide func(string) string) Event {
-	e.Request, e.Decision = Clip(hide(e.Request)), hide(e.Decision)
-	return e
-}
-
-// Redacted implements Event.
-func (e Session) Redacted(hide func(string) string) Event { return e }
-
-// Redacted implements Event.
-func (e Result) Redacted(hide func(string) string) Event {
-	e.Message = Clip(hide(e.Message))
-	return e
-}
-
-// Redacted implements Event.
-func (e Artifact) Redacted(hide func(string) string) Event {
-	e.Name, e.URL = hide(e.Name), hide(e.URL)
-	return e
-}
 
 // MaxText bounds one text of one event, in bytes.
 const MaxText = 64 << 10

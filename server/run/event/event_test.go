@@ -3,6 +3,8 @@ package event
 import (
 	"encoding/json"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -44,5 +46,56 @@ func TestDecode(t *testing.T) {
 		if got, err := Decode(kind, []byte(data)); err == nil || got != nil {
 			t.Errorf("%q %s: %#v, %v", kind, data, got, err)
 		}
+	}
+}
+
+// TestRedact: no field of any kind of event lets a secret through, unless the server alone
+// writes it (SPEC 14.7). The fields are found by reflection, so that a new one is in the test.
+func TestRedact(t *testing.T) {
+	const secret, long = "hunter2-hunter2", MaxText + 100
+	hide := func(s string) string { return strings.ReplaceAll(s, secret, "[redacted]") }
+	var never []string
+	for kind := range decoders {
+		e, err := Decode(kind, []byte("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		is := reflect.TypeOf(e)
+		full := reflect.New(is).Elem()
+		for i := range is.NumField() {
+			switch field, name := full.Field(i), is.Name()+"."+is.Field(i).Name; field.Kind() {
+			case reflect.String:
+				field.SetString(secret + strings.Repeat("x", long))
+				if is.Field(i).Tag.Get("redact") == "never" {
+					field.SetString(secret)
+					never = append(never, name)
+				}
+			case reflect.Bool, reflect.Int, reflect.Int64, reflect.Float64:
+			case reflect.Pointer:
+				if field.Type().Elem().Kind() != reflect.Int {
+					t.Errorf("Redact does not look into %s", name)
+				}
+			default:
+				t.Errorf("Redact does not look into %s", name)
+			}
+		}
+		hidden := reflect.ValueOf(Redact(full.Interface().(Event), hide))
+		for i := range is.NumField() {
+			text, tag := hidden.Field(i).String(), is.Field(i).Tag.Get("redact")
+			if hidden.Field(i).Kind() == reflect.String && (strings.Contains(text, secret) != (tag == "never") || len(text) > long) {
+				t.Errorf("%s.%s has %d bytes: %.40s", is.Name(), is.Field(i).Name, len(text), text)
+			}
+		}
+	}
+	slices.Sort(never)
+	if want := []string{"Status.Isolation", "Status.State", "Status.Worker"}; !slices.Equal(never, want) {
+		t.Errorf("not redacted are %q, want %q", never, want)
+	}
+	everything := func(string) string { return "[redacted]" }
+	if got := Redact(Phase{Name: PhaseAgent}, everything); got != (Phase{Name: PhaseAgent}) {
+		t.Errorf("a secret with the value agent makes a phase unreadable: %#v", got)
+	}
+	if got := Redact(Message{Role: "hunter", Text: PhaseAgent}, everything); got != (Message{Role: "[redacted]", Text: "[redacted]"}) {
+		t.Errorf("words of Triphammer stay where others write, too: %#v", got)
 	}
 }

@@ -1,0 +1,43 @@
+package event
+
+import (
+	"reflect"
+	"slices"
+)
+
+// Redact returns the event with hide applied to each of its texts, and with long texts
+// clipped (SPEC 14.7). Every field counts, also one that somebody adds later, unless its tag
+// says otherwise:
+//
+//   - redact:"never" is for what the server alone writes, and never an agent.
+//   - redact:"words" is for fields that hold one of a few words, such as "agent". That word
+//     stays, because a secret of the same value would make the event useless. Any other text
+//     in such a field is hidden like the rest.
+func Redact(e Event, hide func(string) string) Event {
+	v := reflect.New(reflect.TypeOf(e)).Elem()
+	v.Set(reflect.ValueOf(e))
+	for i := range v.NumField() {
+		field := v.Field(i)
+		if field.Kind() != reflect.String || field.Len() == 0 {
+			continue
+		}
+		switch v.Type().Field(i).Tag.Get("redact") {
+		case "never":
+			continue
+		case "words":
+			if slices.Contains(words, field.String()) {
+				continue
+			}
+		}
+		field.SetString(Clip(hide(field.String())))
+	}
+	return v.Interface().(Event)
+}
+
+// words are the words of Triphammer in the fields with the tag redact:"words".
+var words = slices.Concat(roles, []string{
+	PhaseClone, PhaseSetup, PhaseAgent, PhaseCollect,
+	Stdout, Stderr,
+	FileCreated, FileModified, FileDeleted,
+	ArtifactFile, ArtifactScreenshot, ArtifactPullRequest, ArtifactReference,
+})
