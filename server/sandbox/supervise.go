@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"triphammer/server/run/event"
+	"triphammer/server/sandbox/limits"
 )
 
 // SuperviseCommand is the hidden command under which the program calls Supervise.
@@ -62,8 +63,27 @@ func Supervise(args []string) int {
 		fmt.Fprintln(os.Stderr, "the walls around the run cannot be made:", first.enter())
 		return 1
 	}
+	keepThreads()
 	s := &supervising{report: &frameWriter{w: os.Stdout}, self: os.Getpid(), wanted: make(chan wantedStep), forks: make(chan fork)}
 	return s.loop(os.Stdin)
+}
+
+// keepThreads makes the threads that the supervisor will ever need, before any step runs: a
+// Go program ends when it cannot have another thread, and the steps can use up what the user
+// or the cgroup may have. The runtime keeps them.
+func keepThreads() {
+	runtime.GOMAXPROCS(min(runtime.NumCPU(), limits.OwnTasks/8))
+	var all, ended sync.WaitGroup
+	all.Add(limits.OwnTasks / 2)
+	for range limits.OwnTasks / 2 {
+		ended.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			all.Done()
+			all.Wait()
+		})
+	}
+	ended.Wait()
 }
 
 // confined is the argument of a supervisor that has confined itself.

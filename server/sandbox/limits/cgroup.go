@@ -196,7 +196,7 @@ func (t *tree) make(runID string, l run.Limits) (*cgroup, error) {
 	}{
 		{"memory", "memory.max", strconv.FormatInt(l.Memory, 10), l.Memory > 0},
 		{"memory", "memory.oom.group", "1", true},
-		{"pids", "pids.max", strconv.FormatInt(l.Processes, 10), l.Processes > 0},
+		{"pids", "pids.max", strconv.FormatInt(l.Processes+OwnTasks, 10), l.Processes > 0},
 		{"cpu", "cpu.max", fmt.Sprintf("%d %d", max(1000, int64(l.CPUs*period)), period), l.CPUs > 0},
 	}
 	for _, s := range settings {

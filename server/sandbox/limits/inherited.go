@@ -29,8 +29,8 @@ func (g *Group) Inherited(ownUser bool) Inherited {
 	if g.limits.CPUs > 0 && !g.cgroup.has("cpu") {
 		i.CPUs = int(math.Ceil(min(g.limits.CPUs, 1<<20)))
 	}
-	if !g.cgroup.has("pids") {
-		i.Processes = max(0, g.limits.Processes)
+	if g.limits.Processes > 0 && !g.cgroup.has("pids") {
+		i.Processes = g.limits.Processes + OwnTasks
 	}
 	return i
 }

@@ -131,6 +131,11 @@ func Or(l, otherwise run.Limits) run.Limits {
 	return l
 }
 
+// OwnTasks is how many processes and threads the supervisor of a run and its walls have at
+// most. They are beyond the limit of the run: a run that uses up its own must not keep its
+// supervisor from starting a thread, which ends a Go program.
+const OwnTasks = 32
+
 // Group bounds the processes of one run. A limit of 0 or less is none.
 type Group struct {
 	limits  run.Limits
@@ -237,7 +242,7 @@ func (g *Group) look(processes func() []int) (near bool) {
 	}
 	pids := processes()
 	if byPids {
-		n := tasks(pids)
+		n := tasks(pids) - OwnTasks
 		if n > g.limits.Processes {
 			g.tooManyProcesses()
 		}
