@@ -81,11 +81,12 @@ type Executor struct {
 	now             func() time.Time
 	logger          *slog.Logger
 
-	chosen  sync.Once // decides the following
-	account *account  // of the runs; nil: the server's own
-	program string    // a copy of this program that runs may execute
-	wall    *wall     // nil: none works
-	lacking []error   // why stronger ones do not
+	choosing sync.Mutex // guards the following until there is a wall; then they stay
+	again    time.Time  // when to look for a wall again, if none works
+	account  *account   // of the runs; nil: the server's own
+	program  string     // a copy of this program that runs may execute, if the wall needs one
+	wall     *wall      // nil: none works
+	lacking  []error    // why stronger ones do not
 
 	mu     sync.Mutex
 	active map[string]string // folders of runs whose files are in use, by the runs' ids
@@ -141,22 +142,28 @@ func New(cfg Config) (*Executor, error) {
 }
 
 // Isolation is the wall around the runs here, and why there is no stronger one. The name is
-// empty if there is none that works: then no run starts.
+// empty if there is none that works: then no run starts, and a later call looks again.
 func (e *Executor) Isolation() (name string, lacking []error) {
-	e.chosen.Do(func() {
+	e.choosing.Lock()
+	defer e.choosing.Unlock()
+	if e.wall == nil && !e.now().Before(e.again) {
 		if err := e.ready(); err != nil {
 			e.lacking = []error{err}
-			return
+		} else {
+			e.choose()
 		}
-		e.choose()
-	})
+		e.again = e.now().Add(lookAgain)
+	}
 	if e.wall == nil {
 		return "", e.lacking
 	}
 	return e.wall.name, e.lacking
 }
 
-// ready finds the user of the runs, and puts what they execute where they reach it.
+// lookAgain is how long a machine without walls is believed to stay so.
+const lookAgain = 30 * time.Second
+
+// ready finds the user of the runs, and lets it reach their folders.
 func (e *Executor) ready() (err error) {
 	if e.account, err = accountOf(e.user); err != nil {
 		return err
@@ -171,12 +178,16 @@ func (e *Executor) ready() (err error) {
 			return err
 		}
 	}
-	e.program, err = copyProgram(e.dir)
-	return err
+	return nil
 }
 
 // try starts a run that does nothing inside a wall.
-func (e *Executor) try(w wall) error {
+func (e *Executor) try(w wall) (err error) {
+	if w.copies && e.program == "" {
+		if e.program, err = copyProgram(e.dir); err != nil {
+			return err
+		}
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), tryTime)
 	defer cancel()
 	t := &run.Task{RunID: tryID, Command: []string{"/bin/sh", "-c", ":"}}
@@ -607,32 +618,48 @@ func (e *Executor) folderOf(runID string) string {
 
 // copyProgram puts a copy of this program where the user of the runs can execute it: the
 // original may be in a folder that is closed to that user, or be replaced while the server
-// runs.
+// runs. A copy of an earlier start is kept if it is of the same program.
 func copyProgram(dir string) (path string, err error) {
+	defer func() {
+		if err != nil {
+			path, err = "", fmt.Errorf("copying this program for the runs: %w", err)
+		}
+	}()
+	path = filepath.Join(dir, ".triphammer")
 	from, err := os.Open(self)
 	if err != nil {
-		return "", fmt.Errorf("copying this program for the runs: %w", err)
+		return "", err
 	}
 	defer func() { _ = from.Close() }()
-	path = filepath.Join(dir, ".triphammer")
+	original, err := from.Stat()
+	if err != nil {
+		return "", err
+	}
+	if c, err := os.Lstat(path); err == nil && c.Mode() == 0o755 && c.Size() == original.Size() && c.ModTime().Equal(original.ModTime()) {
+		return path, nil
+	}
 	temp := path + ".new"
 	_ = os.Remove(temp)
 	defer func() { _ = os.Remove(temp) }()
-	if program, err := os.Executable(); err == nil && os.Link(program, temp) == nil {
-		return path, os.Rename(temp, path)
+	if program, err := os.Executable(); err == nil && original.Mode() == 0o755 && os.Link(program, temp) == nil {
+		if linked, err := os.Stat(temp); err == nil && os.SameFile(linked, original) {
+			return path, os.Rename(temp, path)
+		}
+		_ = os.Remove(temp) // the program was replaced
 	}
-	to, err := os.OpenFile(temp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o755)
-	if err == nil {
-		_, err = io.Copy(to, from)
-		err = errors.Join(err, to.Chmod(0o755), to.Close())
+	to, err := os.OpenFile(temp, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o755)
+	if err != nil {
+		return "", err
 	}
+	_, err = io.Copy(to, from)
+	err = errors.Join(err, to.Chmod(0o755), to.Close())
 	if err == nil {
-		err = os.Rename(temp, path)
+		err = os.Chtimes(temp, original.ModTime(), original.ModTime())
 	}
 	if err != nil {
-		return "", fmt.Errorf("copying this program for the runs: %w", err)
+		return "", err
 	}
-	return path, nil
+	return path, os.Rename(temp, path)
 }
 
 // discard is a sink for nothing.

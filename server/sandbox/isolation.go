@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // Isolations, as SPEC 14.2 names them.
@@ -32,6 +33,9 @@ type wall struct {
 	enter func(e *Executor, r room) (command, confinement)
 	// networks tells whether the wall can switch the network off.
 	networks bool
+	// copies tells that the supervisor is a copy of this program, as the inside has no other
+	// way to it.
+	copies bool
 }
 
 // room is what a wall lets a run reach.
@@ -54,7 +58,7 @@ type command struct {
 var strengths = []string{None, Kernel, Sandbox, "container", "kubernetes", "command"}
 
 var walls = []wall{
-	{name: Sandbox, strength: 2, problem: noBubblewrap, enter: (*Executor).bubblewrap, networks: true},
+	{name: Sandbox, strength: 2, problem: noBubblewrap, enter: (*Executor).bubblewrap, networks: true, copies: true},
 	{name: Kernel, strength: 1, problem: noKernel, enter: (*Executor).kernel},
 	{name: None, strength: 0, problem: func() string { return "" }, enter: (*Executor).plain},
 }
@@ -182,9 +186,10 @@ func (e *Executor) without(path string) []string {
 	return all
 }
 
-// choose finds the wall that the operator demands, and tries it. It runs once.
+// choose finds the wall that the operator demands, and tries it.
 func (e *Executor) choose() {
 	var problems []error
+	defer func() { e.lacking = problems }()
 	for _, w := range walls {
 		if w.name != e.asked && (e.asked != Auto || w.name == None) {
 			continue
@@ -196,12 +201,14 @@ func (e *Executor) choose() {
 			err = e.try(w)
 		}
 		if err == nil {
-			e.wall, e.lacking = &w, problems
+			e.wall = &w
 			return
 		}
 		problems = append(problems, fmt.Errorf("%s: %w", w.name, err))
+		if errors.Is(err, syscall.ENOSPC) {
+			return // a full disk must not be the reason for a weaker wall
+		}
 	}
-	e.lacking = problems
 }
 
 // Found is what Survey found out about an isolation.
@@ -241,7 +248,10 @@ func Survey(ctx context.Context) ([]Found, error) {
 
 // User is the name of the user of the runs, if it is not that of the server.
 func (e *Executor) User() string {
-	if e.Isolation(); e.account != nil {
+	e.Isolation()
+	e.choosing.Lock()
+	defer e.choosing.Unlock()
+	if e.account != nil {
 		return e.account.name
 	}
 	return ""
@@ -254,6 +264,8 @@ func (e *Executor) Open() (why []error) {
 	if name != "" || e.asked != Auto {
 		return nil
 	}
+	e.choosing.Lock()
+	defer e.choosing.Unlock()
 	e.account, e.wall = nil, &walls[len(walls)-1]
 	return lacking
 }

@@ -535,3 +535,30 @@ func BenchmarkStart(b *testing.B) {
 		})
 	}
 }
+
+// TestCopyProgram: the copy of the program is made once, and again for another program.
+func TestCopyProgram(t *testing.T) {
+	dir := t.TempDir()
+	copied := func() os.FileInfo {
+		path, err := copyProgram(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info
+	}
+	first := copied()
+	if !os.SameFile(first, copied()) {
+		t.Error("the copy of the same program was made again")
+	}
+	path := filepath.Join(dir, ".triphammer")
+	if err := errors.Join(os.Remove(path), os.WriteFile(path, []byte("of an earlier version"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	if again := copied(); again.Size() != first.Size() || again.Mode() != 0o755 {
+		t.Errorf("the copy of another program was kept: %d bytes, mode %v", again.Size(), again.Mode())
+	}
+}

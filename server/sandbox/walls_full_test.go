@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"triphammer/server/run"
 	"triphammer/server/run/event"
@@ -35,10 +36,12 @@ func TestEveryIsolation(t *testing.T) {
 	}
 }
 
-// testUser is the user of runs in tests: not that of the server, if that is root.
+// testUser is the user of runs in tests: not that of the server, if that is root. It is not
+// nobody either, whose processes the hostile agent of cmd/triphammer tries to kill at the
+// same time.
 func testUser() string {
 	if os.Geteuid() == 0 {
-		return "nobody"
+		return "daemon"
 	}
 	return ""
 }
@@ -147,5 +150,26 @@ func TestLimits(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestWallsLater: a server on which no walls work looks for them again.
+func TestWallsLater(t *testing.T) {
+	path, now := os.Getenv("PATH"), time.Now()
+	t.Setenv("PATH", t.TempDir())
+	e, err := New(Config{Dir: openDir(t), User: testUser(), Isolation: Sandbox, Path: path, Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Preflight(sh("true")); err == nil || !strings.Contains(err.Error(), "install the package bubblewrap") {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", path)
+	if err := e.Preflight(sh("true")); err == nil {
+		t.Error("walls are looked for at each run")
+	}
+	now = now.Add(lookAgain)
+	if err := e.Preflight(sh("true")); err != nil {
+		t.Error(err)
 	}
 }
