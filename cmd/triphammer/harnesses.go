@@ -194,7 +194,8 @@ func answers(ctx context.Context, e *sandbox.Executor, h *harness.Harness, model
 	switch {
 	case result == nil:
 		said := fmt.Sprintf("it ended with exit status %d before it said that it had finished%s", out.exit.Code, out.last())
-		return errors.New(agent.Explain(said))
+		text, _ := agent.Explain(said)
+		return errors.New(text)
 	case result.Failed:
 		return errors.New(short(result.Message))
 	}

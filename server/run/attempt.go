@@ -70,11 +70,15 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 	defer func() {
 		if p := recover(); p != nil {
 			a.logger.Error("executing a run", "panic", p, "stack", string(debug.Stack()))
-			v = failed("an internal error ended this run; the server's log has it")
+			v = again("an internal error ended this run; the server's log has it")
 		}
 		v.message = t.hidden(v.message)
+		more := attempt < int64(spec.Retry.Attempts)
+		if v.state == store.FailedRun && !v.again && more {
+			v.message += notAgain
+		}
 		last := event.Status{State: string(v.state), Message: v.message}
-		if v.again = v.again && attempt < int64(spec.Retry.Attempts); v.again {
+		if v.again = v.again && more; v.again {
 			last = event.Status{State: string(store.Queued), Message: fmt.Sprintf("attempt %d of %d failed: %s", attempt, spec.Retry.Attempts, v.message)}
 		}
 		t.close(last)
@@ -114,7 +118,10 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 		return failed("%v", err)
 	}
 	exit, err := a.manager.cfg.Executor.Start(ctx, task, sink{t, a.keeper(always, t)})
-	said := lastSaid{words: agent.Explain(t.lastWords()), result: t.verdict(), expected: agent.Parse != nil}
+	said := lastSaid{words: t.lastWords(), result: t.verdict(), expected: agent.Parse != nil}
+	if text, final := agent.Explain(said.words); text != said.words {
+		said.meaning, said.final = text, final
+	}
 	v = judge(context.Cause(ctx), exit, err, timeout, idle, said)
 	if v.state == store.Cancelled && errors.Is(context.Cause(ctx), ErrInterrupted) {
 		v.message = interrupted(row, spec, p.session.ID != "" || t.conversation().ID != "")
@@ -217,9 +224,18 @@ func (s *Spec) start(t *Task, session string) harness.Start {
 	return agent
 }
 
+// notAgain is added to the reason why a run failed that has attempts left.
+const notAgain = "; it is not tried again, because it would fail in the same way"
+
+// configExit is EX_CONFIG of sysexits.h: by it a program says that its configuration is
+// wrong, so that it is of no use to start it again.
+const configExit = 78
+
 // lastSaid is what an agent said last.
 type lastSaid struct {
 	words    string        // on standard error
+	meaning  string        // of the words, with what to do; empty: nothing is known
+	final    bool          // by that meaning, no other attempt goes better
 	result   *event.Result // about its end; nil: nothing
 	expected bool          // its harness says how it ended
 }
@@ -230,44 +246,64 @@ type lastSaid struct {
 func judge(cause error, exit Exit, err error, timeout, idle time.Duration, said lastSaid) verdict {
 	finished := errors.Is(cause, errFinished) && said.result != nil
 	if cause != nil && !finished && (err != nil || exit.Stopped) {
-		switch {
-		case errors.Is(cause, ErrCancelled):
-			return verdict{state: store.Cancelled, message: "cancelled while it was in progress"}
-		case errors.Is(cause, ErrInterrupted):
-			return verdict{state: store.Cancelled}
-		case errors.Is(cause, ErrTimeout):
-			return again("the run took longer than its timeout of %v, and was stopped (timeoutMinutes of its environment)", timeout)
-		case errors.Is(cause, ErrIdle):
-			return again("the agent was silent for %v, and was stopped (idleMinutes of its environment)", idle)
-		}
-		v := failed("%v", cause)
-		v.again = errors.Is(cause, ErrStopped)
-		return v
-	}
-	if errors.Is(err, ErrNoWorkspace) {
-		return failed("%v", err)
+		return stopped(cause, timeout, idle)
 	}
 	if err != nil && !finished {
+		final := (*FinalError)(nil)
+		if errors.Is(err, ErrNoWorkspace) || errors.As(err, &final) {
+			return failed("%v", err)
+		}
 		return again("%v", err)
 	}
-	code := int64(exit.Code)
 	v := verdict{state: store.Succeeded}
-	switch {
-	case said.result != nil && said.result.Failed:
+	if said.result != nil && said.result.Failed {
 		v = again("%s", said.result.Message)
-	case finished:
-		return v // its process had to be stopped
-	case exit.Signal != "":
-		v = again("the agent was ended by %s", exit.Signal)
-	case code != 0:
-		v = again("the agent ended with exit status %d", code)
-	case said.result == nil && said.expected:
-		v = again("the agent ended with exit status 0, but did not say that it had finished")
+		v.again = !said.result.Final
+	} else if !finished { // else its process had to be stopped
+		v = ended(exit, said)
 	}
-	if exit.Signal == "" && !finished {
+	if code := int64(exit.Code); exit.Signal == "" && !finished {
 		v.exit = &code
 	}
-	if v.state == store.FailedRun && (said.result == nil || !said.result.Failed) && said.words != "" {
+	return v
+}
+
+// stopped is the verdict about an agent that the manager has stopped.
+func stopped(cause error, timeout, idle time.Duration) verdict {
+	switch {
+	case errors.Is(cause, ErrCancelled):
+		return verdict{state: store.Cancelled, message: "cancelled while it was in progress"}
+	case errors.Is(cause, ErrInterrupted):
+		return verdict{state: store.Cancelled}
+	case errors.Is(cause, ErrTimeout):
+		return again("the run took longer than its timeout of %v, and was stopped (timeoutMinutes of its environment)", timeout)
+	case errors.Is(cause, ErrIdle):
+		return again("the agent was silent for %v, and was stopped (idleMinutes of its environment)", idle)
+	}
+	v := failed("%v", cause)
+	v.again = errors.Is(cause, ErrStopped)
+	return v
+}
+
+// ended is the verdict about an agent that has said nothing about its end, by its exit status
+// and its last words.
+func ended(exit Exit, said lastSaid) verdict {
+	var v verdict
+	switch {
+	case exit.Signal != "":
+		v = again("the agent was ended by %s", exit.Signal)
+	case exit.Code != 0:
+		v = again("the agent ended with exit status %d", exit.Code)
+		v.again = exit.Code != configExit
+	case said.result == nil && said.expected:
+		v = again("the agent ended with exit status 0, but did not say that it had finished")
+	default:
+		return verdict{state: store.Succeeded}
+	}
+	if said.meaning != "" {
+		v.message = said.meaning
+		v.again = v.again && !said.final
+	} else if said.words != "" {
 		v.message += ": " + said.words
 	}
 	return v

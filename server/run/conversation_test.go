@@ -260,3 +260,56 @@ func TestRetryByHand(t *testing.T) {
 		t.Errorf("a run in progress: %v", err)
 	}
 }
+
+// TestNotTriedAgain: what cannot go well before somebody has acted ends the run at its first
+// attempt, and the run says so. What may pass is tried again (SPEC 9.6).
+func TestNotTriedAgain(t *testing.T) {
+	w := newWorld(t)
+	bin := t.TempDir()
+	script := "#!/bin/sh\ncat\n"
+	if err := os.WriteFile(filepath.Join(bin, "claude"), []byte(script), 0o700); err != nil { // it says its prompt
+		t.Fatal(err)
+	}
+	w.start(run.Config{MaxRuns: 4}, bin+":"+os.Getenv("PATH"))
+	claude := func(said string) run.Spec {
+		s := talk(`{"type":"result","is_error":true,"subtype":"` + said + `"}`)
+		s.AgentPrompt = ""
+		return s
+	}
+	command := func(script string) run.Spec { return run.Spec{Environment: environment(script)} }
+	codex, missing, strange, twice := talk("x"), command("true"), command("true"), command("true")
+	codex.Harness.Type = "codex"
+	missing.Environment.Command = []string{"nothing-of-this-name"}
+	strange.Environment.Isolation = "kubernetes"
+	twice.Repositories = []run.Repository{{URL: "/a/x"}, {URL: "/b/x"}}
+	for _, tt := range []struct {
+		name    string
+		spec    run.Spec
+		message string
+		again   bool
+	}{
+		{"not logged in", claude(`success","result":"Not logged in`), "claude has no credential that its provider accepts", false},
+		{"no such model", claude(`success","result":"There is an issue with the selected model (x)`), "change the model", false},
+		{"no credit", claude(`success","result":"Credit balance is too low`), "has no credit left", false},
+		{"turns", claude(`error_max_turns`), "the budget of turns is used up", false},
+		{"no program behind a shell", codex, "the program of the agent is not installed where runs look for programs", false},
+		{"no program", missing, `the program "nothing-of-this-name" was not found`, false},
+		{"isolation", strange, "accepts no less isolation than kubernetes", false},
+		{"folders", twice, "two repositories want the folder x", false},
+		{"no secret", run.Spec{Environment: environment("true"), Secrets: []string{"NO_1"}}, "granted secrets are not set: NO_1", false},
+		{"EX_CONFIG", command("echo No config. >&2; exit 78"), "exit status 78: No config.", false},
+		{"rate limit", claude(`success","result":"status 429`), "the provider's limit of requests or tokens is reached", true},
+		{"another status", command("exit 1"), "exit status 1", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := tt.spec
+			s.Retry = run.Retry{Attempts: 2}
+			r := w.finished(w.enqueue(s))
+			w.wants(r, store.FailedRun, tt.message)
+			const reason = "; it is not tried again, because it would fail in the same way"
+			if again := r.Attempt == 2; again != tt.again || strings.HasSuffix(r.StatusMessage, reason) == tt.again {
+				t.Errorf("it ended at attempt %d: %s", r.Attempt, r.StatusMessage)
+			}
+		})
+	}
+}

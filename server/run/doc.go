@@ -26,7 +26,8 @@
 //	INPROGRESS --- Manager.finish, store.FinishRun
 //	 |  |            the agent ended with status 0 ---------------> SUCCEEDED
 //	 |  |            somebody cancelled or interrupted the run ---> CANCELLED
-//	 |  |            the agent cannot start, full disk, budget ---> FAILED
+//	 |  |            the agent cannot start, full disk, budget,
+//	 |  |            or nobody has cured what made it fail -------> FAILED
 //	 |  |
 //	 |  +--------- Manager.finish, store.FailRun
 //	 |  |            another status, a signal, timeout, silence,

@@ -105,7 +105,8 @@ type Executor interface {
 	// ends, it stops the agent: first with SIGINT, then with SIGKILL. Events go to the
 	// sink in order, from several goroutines; AgentStarted comes before the agent's own
 	// output. An error means that the agent did not run to its end, and is for the user.
-	// It is the context's cause if that was the reason.
+	// It is the context's cause if that was the reason, and a *FinalError if no other attempt
+	// can go better.
 	Start(ctx context.Context, t *Task, sink Sink) (Exit, error)
 
 	// Reap stops every process of the run that a dead server left.
@@ -138,6 +139,15 @@ var (
 	errFinished    = errors.New("the agent had finished, but its process did not end")
 	errLost        = errors.New("the run belongs to another worker now")
 )
+
+// FinalError is an error that each further attempt would meet too, until somebody changes a
+// definition or the machine. So the run is not tried again.
+type FinalError struct{ Err error }
+
+func (e *FinalError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error itself.
+func (e *FinalError) Unwrap() error { return e.Err }
 
 // ErrNoWorkspace is the error of an attempt that should go on in a workspace that is gone.
 var ErrNoWorkspace = errors.New("the workspace of this conversation was removed: start a new run")

@@ -296,6 +296,8 @@ func (e *Executor) within(ctx context.Context, w wall, t *run.Task, sink run.Sin
 		return run.Exit{}, err
 	case end.Cut && end.Error != "":
 		return run.Exit{}, context.Cause(ctx)
+	case end.Error != "" && end.Final:
+		return run.Exit{}, &run.FinalError{Err: errors.New(end.Error)}
 	case end.Error != "":
 		return run.Exit{}, errors.New(end.Error)
 	}

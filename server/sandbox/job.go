@@ -41,7 +41,8 @@ func (f folder) gitConfig() string   { return filepath.Join(f.root, "gitconfig")
 func (j *job) do(s *supervising) ending {
 	exit, err := j.steps(s)
 	if err != nil {
-		return ending{Code: -1, Error: err.Error(), Cut: errors.Is(err, errCut)}
+		final := (*run.FinalError)(nil)
+		return ending{Code: -1, Error: err.Error(), Cut: errors.Is(err, errCut), Final: errors.As(err, &final)}
 	}
 	return exit
 }
@@ -328,10 +329,10 @@ func clonesOf(repositories []run.Repository, work string) ([]clone, error) {
 			name = strings.TrimSuffix(path.Base(strings.TrimRight(strings.ReplaceAll(r.URL, ":", "/"), "/")), ".git")
 		}
 		if !filepath.IsLocal(name) || name == "." {
-			return nil, fmt.Errorf("the repository %s has no usable folder name: give it a path", r.URL)
+			return nil, never("the repository %s has no usable folder name: give it a path", r.URL)
 		}
 		if taken[name] {
-			return nil, fmt.Errorf("two repositories want the folder %s: give one of them another path", name)
+			return nil, never("two repositories want the folder %s: give one of them another path", name)
 		}
 		taken[name] = true
 		c := clone{dir: filepath.Join(work, name)}
@@ -369,7 +370,7 @@ func resolve(argv []string, dir string, env []string) (string, error) {
 			full = filepath.Join(dir, full)
 		}
 		if !executable(full) {
-			return "", fmt.Errorf("%s is not a program that the run can reach: check the path and its mode, or let runs read its folder (--run-read)", name)
+			return "", never("%s is not a program that the run can reach: check the path and its mode, or let runs read its folder (--run-read)", name)
 		}
 		return full, nil
 	}
@@ -384,7 +385,12 @@ func resolve(argv []string, dir string, env []string) (string, error) {
 			return full, nil
 		}
 	}
-	return "", fmt.Errorf("the program %q was not found: install it where the server runs, let runs read its folder (--run-read), or set PATH in the environment's env", name)
+	return "", never("the program %q was not found: install it where the server runs, let runs read its folder (--run-read), or set PATH in the environment's env", name)
+}
+
+// never is an error that no further attempt gets round.
+func never(format string, args ...any) error {
+	return &run.FinalError{Err: fmt.Errorf(format, args...)}
 }
 
 func executable(name string) bool {

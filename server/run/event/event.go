@@ -151,6 +151,7 @@ type Session struct {
 type Result struct {
 	Failed  bool   `json:"failed,omitempty"`
 	Message string `json:"message,omitempty"` // why it failed, with what to do if that is known
+	Final   bool   `json:"final,omitempty"`   // it fails again until somebody changes something
 	Turns   int64  `json:"turns,omitempty"`
 }
 

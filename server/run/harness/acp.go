@@ -18,6 +18,9 @@ var acpAgent = Harness{
 func init() { acpAgent.start, acpAgent.parse = startACP, parseACP }
 
 func startACP(r Request, s *Start) {
+	if len(r.Command) > 0 {
+		s.Program = r.Command[0]
+	}
 	s.Command = acp.Options{Model: r.Model, Reasoning: r.ReasoningLevel, Session: r.Session, Servers: len(r.MCPServers) > 0}.Args(r.Command)
 	// Some refuse to work unattended as root without.
 	s.set("IS_SANDBOX", "1")
@@ -47,8 +50,7 @@ func parseACP() Parser {
 		events, ok := acp.Read(line)
 		for i, e := range events {
 			if r, is := e.(event.Result); is && r.Failed {
-				r.Message = acpAgent.explain(r.Message)
-				events[i] = r
+				events[i] = acpAgent.failure(r.Message, r.Turns)
 			}
 		}
 		return events, ok

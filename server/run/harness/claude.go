@@ -307,14 +307,15 @@ func (p *claudeParser) result(l claudeLine) []event.Event {
 		}
 		switch l.Subtype {
 		case "error_max_turns":
-			said = fmt.Sprintf("the budget of turns is used up: claude was stopped after %d", p.turns)
+			said = fmt.Sprintf("the budget of turns is used up: claude was stopped after %d (budget.turns of its environment or automation)", p.turns)
 		case "error_max_budget_usd":
-			said = fmt.Sprintf("the budget in US dollars is used up: claude has spent %.4f", l.Cost)
+			said = fmt.Sprintf("the budget in US dollars is used up: claude has spent %.4f (budget.usd of its environment or automation)", l.Cost)
 		case "success":
 		default:
 			said = strings.TrimSpace("claude ended with " + l.Subtype + ": " + said)
 		}
-		r.Message = claude.explain(said)
+		r = claude.failure(said, p.turns)
+		r.Final = r.Final || strings.HasPrefix(l.Subtype, "error_max_")
 	}
 	return append(events, r)
 }

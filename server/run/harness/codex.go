@@ -31,6 +31,7 @@ func startCodex(r Request, s *Start) {
 	} else {
 		s.file(".codex/AGENTS.md", []byte(instructions))
 	}
+	s.Program = "codex"
 	s.add("/bin/sh", "-c", `exec codex exec -c "projects={\"$(pwd -P)\"={trust_level=\"`+level+`\"}}" "$@"`, "codex",
 		"--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
 	if r.TrustRepositorySettings {
@@ -258,7 +259,7 @@ func (p *codexParser) parse(line []byte) ([]event.Event, bool) {
 		}
 		return append(events, event.Result{}), true
 	case "turn.failed":
-		return []event.Event{event.Result{Failed: true, Message: codex.explain("codex: " + l.Error.Message)}}, true
+		return []event.Event{codex.failure("codex: "+l.Error.Message, 0)}, true
 	case "error":
 		return []event.Event{event.Status{Message: "codex: " + l.Message}}, true
 	case "item.started", "item.updated", "item.completed":

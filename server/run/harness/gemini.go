@@ -154,7 +154,7 @@ func (p *geminiParser) parse(line []byte) ([]event.Event, bool) {
 		events := p.spent.upTo(event.Usage{InputTokens: l.Stats.Input, CachedTokens: l.Stats.Cached, OutputTokens: l.Stats.Output})
 		r := event.Result{Failed: l.Status != "success"}
 		if r.Failed {
-			r.Message = gemini.explain(strings.TrimSuffix("gemini: "+l.Error.Message, ": "))
+			r = gemini.failure(strings.TrimSuffix("gemini: "+l.Error.Message, ": "), 0)
 		}
 		return append(events, r), true
 	}

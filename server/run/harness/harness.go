@@ -50,6 +50,7 @@ type Request struct {
 // Start says how to start an agent.
 type Start struct {
 	Command []string
+	Program string                  // that must be there to start the agent; Command may begin with another one
 	Env     map[string]string       // those of the request too
 	Secrets map[string]secret.Value // those of the request too
 	Files   []File
@@ -140,6 +141,9 @@ func (h *Harness) Start(r Request) Start {
 	}
 	r.MCPServers = s.usable(r.MCPServers)
 	h.start(r, &s)
+	if s.Program == "" && len(s.Command) > 0 {
+		s.Program = s.Command[0]
+	}
 	return s
 }
 

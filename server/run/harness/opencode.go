@@ -29,7 +29,8 @@ func startOpencode(r Request, s *Start) {
 		s.file(".config/opencode/AGENTS.md", []byte(instructions))
 		s.add("/bin/sh", "-c", opencodeGuard, "opencode")
 	}
-	s.add("opencode", "run", "--format", "json", "--thinking", "--auto")
+	s.Program = "opencode"
+	s.add(s.Program, "run", "--format", "json", "--thinking", "--auto")
 	if r.Model != "" {
 		s.add("-m", r.Model)
 	}
@@ -86,7 +87,7 @@ type opencodeParser struct {
 	calls   calls
 	spent   spent
 	session string
-	failed  string
+	failed  *event.Result
 	turns   int64
 }
 
@@ -174,7 +175,12 @@ func (p *opencodeParser) parse(line []byte) ([]event.Event, bool) {
 			OutputTokens: t.Output + t.Reasoning, ReasoningTokens: t.Reasoning, CostUSD: part.Cost, Turns: 1,
 		})...)
 		if part.Reason != "tool-calls" {
-			events = append(events, event.Result{Turns: p.turns, Failed: p.failed != "", Message: p.failed})
+			result := event.Result{}
+			if p.failed != nil {
+				result = *p.failed
+			}
+			result.Turns = p.turns
+			events = append(events, result)
 		}
 		return events, true
 	case "error":
@@ -182,8 +188,9 @@ func (p *opencodeParser) parse(line []byte) ([]event.Event, bool) {
 		if said == "" {
 			said = l.Error.Name
 		}
-		p.failed = opencode.explain("opencode: " + said)
-		return append(events, event.Result{Failed: true, Message: p.failed, Turns: p.turns}), true
+		failed := opencode.failure("opencode: "+said, p.turns)
+		p.failed = &failed
+		return append(events, failed), true
 	}
 	return nil, false
 }
