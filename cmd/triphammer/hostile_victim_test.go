@@ -32,6 +32,8 @@ func hostileMain(args []string) int {
 		err = dialListener(args[1])
 	case "use":
 		err = use(args[1])
+	case "started":
+		_, err = sending("tcp", func(*targets) string { return args[1] })(&targets{Mark: os.Getenv("TRIPHAMMER_RUN_ID")})
 	case "kill":
 		err = killServer()
 	}

@@ -2,9 +2,11 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,6 +18,7 @@ import (
 	"time"
 
 	"triphammer/server/api"
+	"triphammer/server/sandbox"
 )
 
 // runsOnce tells what is wrong with runs after kills around their start: started
@@ -49,27 +52,91 @@ func runsOnce(made []string, runs []api.Run, marks []string) (wrong []string) {
 	return wrong
 }
 
-// TestRunOnce kills the server around the start of runs, 300 times in make
-// test-full: none is started twice, none lost, none stuck.
+// TestRunOnce kills the server around the start of runs, in make test-full 300 times: none is
+// started twice, none lost, none stuck, each accepted delivery has its run, and nothing that
+// an agent has started outlives the server.
 func TestRunOnce(t *testing.T) {
-	kills := 25
+	kills := map[string]int{sandbox.None: 15, sandbox.Kernel: 10}
 	if thorough {
-		kills = 300
+		kills = map[string]int{sandbox.None: 100, sandbox.Kernel: 100, sandbox.Sandbox: 100}
 		unwatched(t)
 	}
-	marks := filepath.Join(t.TempDir(), "marks")
-	if err := os.WriteFile(marks, nil, 0o600); err != nil {
+	for isolation, n := range kills {
+		t.Run(isolation, func(t *testing.T) {
+			t.Parallel()
+			killAroundStarts(t, isolation, n)
+		})
+	}
+}
+
+// startMarks notes the starts of runs outside of all walls: each agent sends the id of its run.
+type startMarks struct {
+	net.Listener
+	mu  sync.Mutex
+	ids []string
+}
+
+func listenForStarts(t *testing.T) *startMarks {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
 		t.Fatal(err)
 	}
-	w := newWorld(t, map[string]string{
-		"factory.yaml":          factoryYAML,
-		"environments/env.yaml": "command: [sh, -c, 'echo $TRIPHAMMER_RUN_ID >>" + marks + "; sleep 0.05']\n",
+	m := &startMarks{Listener: l}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() {
+				defer func() { _ = c.Close() }()
+				id, err := io.ReadAll(c)
+				if err != nil || len(id) == 0 {
+					return // it was killed before it could tell
+				}
+				m.mu.Lock()
+				m.ids = append(m.ids, string(id))
+				m.mu.Unlock()
+			})
+		}
 	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		serving.Wait()
+	})
+	return m
+}
+
+func (m *startMarks) all() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.ids)
+}
+
+func killAroundStarts(t *testing.T, isolation string, kills int) {
+	marks := listenForStarts(t)
+	sleep := fmt.Sprintf("6%d", time.Now().UnixNano()) // what agents leave behind
+	program := hostileProgram(t, openDir(t))
+	w := newWorld(t, map[string]string{
+		"factory.yaml": factoryYAML, "webhooks/hook.yaml": "secretName: S\n", "automations/all.md": automationFile("hook", ""),
+		"environments/env.yaml": fmt.Sprintf("command: [sh, -c, 'setsid sleep %s & %s %s started %s; sleep 0.05']\n", sleep, program, hostileCommand, marks.Addr()),
+	})
+	if err := errors.Join(os.Chmod(w.dir, 0o755), os.Chmod(filepath.Dir(w.dir), 0o755), os.Chmod(filepath.Dir(binary), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	start := func() {
+		w.startWith(func(cmd *exec.Cmd) {
+			cmd.Env = append(cmd.Env, "TRIPHAMMER_ISOLATION="+isolation, "TRIPHAMMER_RUN_USER=", "TRIPHAMMER_RUN_READ="+program)
+		}, "--max-runs", "3", "--rate-limit", "0", "--max-runs-per-hour", "0")
+	}
 	key := strings.TrimSpace(w.run("", "keys", "create", "k", "--scope", "runs"))
 	var mu sync.Mutex
-	var made []string
-	create := func() bool {
-		req, err := http.NewRequest(http.MethodPost, "http://"+w.addr+"/api/v1/agent/runs", strings.NewReader(`{"prompt":"x","config":{"environment_id":"env"}}`))
+	var made, delivered []string
+	// send asks for a run, and tells whether it was acknowledged.
+	send := func(url, key, body string, status int, id func([]byte) string, into *[]string) bool {
+		req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
 		if err != nil {
 			t.Error(err)
 			return false
@@ -80,24 +147,43 @@ func TestRunOnce(t *testing.T) {
 			return false // the server is dead
 		}
 		defer func() { _ = resp.Body.Close() }()
-		body, err := io.ReadAll(resp.Body)
-		var r api.CreatedRun
-		if err != nil || resp.StatusCode != http.StatusOK || json.Unmarshal(body, &r) != nil {
+		answer, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode != status || id(answer) == "" {
 			return false
 		}
 		mu.Lock()
-		made = append(made, r.RunID)
+		*into = append(*into, id(answer))
 		mu.Unlock()
 		return true
 	}
+	create := func(int) bool {
+		return send("http://"+w.addr+"/api/v1/agent/runs", key, `{"prompt":"x","config":{"environment_id":"env"}}`, http.StatusOK, func(answer []byte) string {
+			var r api.CreatedRun
+			_ = json.Unmarshal(answer, &r)
+			return r.RunID
+		}, &made)
+	}
+	address := ""
+	deliver := func(n int) bool {
+		return send(address, testSecret, fmt.Sprintf(`{"n":%d}`, n), http.StatusAccepted, func(answer []byte) string {
+			var d struct {
+				DeliveryID string `json:"delivery_id"`
+			}
+			_ = json.Unmarshal(answer, &d)
+			return d.DeliveryID
+		}, &delivered)
+	}
 	r := rand.New(rand.NewPCG(9, 9))
-	for range kills {
-		w.start("--max-runs", "3")
+	for round := range kills {
+		start()
+		if address == "" {
+			address = w.url("hook")
+		}
 		var senders sync.WaitGroup
-		for range 2 {
+		for _, send := range []func(int) bool{create, deliver} {
 			senders.Go(func() {
-				for range 3 {
-					if !create() {
+				for n := range 3 {
+					if !send(3*round + n) {
 						return
 					}
 				}
@@ -107,7 +193,7 @@ func TestRunOnce(t *testing.T) {
 		w.kill()
 		senders.Wait()
 	}
-	w.start("--max-runs", "3")
+	start()
 	var runs []api.Run
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		w.list(&runs, "runs", "list", "--limit", "0")
@@ -115,29 +201,38 @@ func TestRunOnce(t *testing.T) {
 			break
 		}
 	}
-	text, err := os.ReadFile(marks)
-	if err != nil {
-		t.Fatal(err)
-	}
-	started := strings.Fields(string(text))
-	acknowledged := len(made)
-	for _, r := range runs { // those too whose acknowledgement the kill cut off
-		if !slices.Contains(made, r.RunID) {
+	// What an agent has sent before it ended may still be on its way.
+	_ = waitFor(t.Context(), 20*time.Second, "a run that never started has SUCCEEDED", func() (bool, error) {
+		started := marks.all()
+		return !slices.ContainsFunc(runs, func(r api.Run) bool { return r.State == "SUCCEEDED" && !slices.Contains(started, r.RunID) }), nil
+	}) // runsOnce names it
+	started := marks.all()
+	acknowledged := len(made) + len(delivered)
+	byDelivery := make(map[string]int)
+	interrupted := 0
+	for _, r := range runs {
+		byDelivery[r.DeliveryID]++
+		if r.State == "FAILED" {
+			interrupted++
+		}
+		if !slices.Contains(made, r.RunID) { // those too whose acknowledgement the kill cut off
 			made = append(made, r.RunID)
 		}
 	}
 	for _, wrong := range runsOnce(made, runs, started) {
 		t.Error(wrong)
 	}
-	interrupted := 0
-	for _, r := range runs {
-		if r.State == "FAILED" {
-			interrupted++
+	for _, id := range delivered {
+		if byDelivery[id] != 1 {
+			t.Errorf("%s was accepted and has %d runs", id, byDelivery[id])
 		}
 	}
-	t.Logf("%d kills: %d runs acknowledged, %d started, %d interrupted", kills, acknowledged, len(started), interrupted)
-	if acknowledged < kills || interrupted < kills/5 {
-		t.Errorf("the kills hit nothing: %d runs, %d interrupted", len(made), interrupted)
+	if pid := someProcess(t, func(line string) bool { return strings.Contains(line, sleep) }); pid != 0 {
+		t.Errorf("process %d has outlived its server", pid)
+	}
+	t.Logf("%d kills: %d acknowledged, %d of them deliveries, %d started, %d interrupted", kills, acknowledged, len(delivered), len(started), interrupted)
+	if acknowledged < kills || len(delivered) == 0 || interrupted < kills/5 {
+		t.Errorf("the kills hit nothing: %d acknowledged, %d deliveries, %d interrupted", acknowledged, len(delivered), interrupted)
 	}
 
 	// What this test is to find, it finds.
