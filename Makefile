@@ -31,7 +31,7 @@ lint: ## gofumpt, go vet, staticcheck
 fmt: ## format every Go file
 	$(TOOL) gofumpt -w $$(git ls-files '*.go')
 
-bench: build ## the figures: ingress, filters, signatures, validation, store
+bench: build ## the figures: ingress, filters, signatures, validation, store, runs
 	$(GO) build -modfile=tools/go.mod -o bin/actionlint github.com/rhysd/actionlint/cmd/actionlint
 	TRIPHAMMER_BIN=$(CURDIR)/$(BIN) TRIPHAMMER_ACTIONLINT=$(CURDIR)/bin/actionlint $(GO) test -run '^$$' -bench . -benchmem -timeout 30m ./...
 

@@ -17,6 +17,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -109,14 +110,34 @@ func start(b *testing.B, cmd *exec.Cmd, address string) {
 // returns the path of its ingress.
 func serveProgram(b *testing.B, address string) (path string, pid int) {
 	b.Helper()
-	dir, bin := b.TempDir(), program(b)
-	files := map[string]string{
-		"factory.yaml": "schemaVersion: v1alpha1\nname: Bench\n", "environments/e.yaml": "command: ['true']\n",
-		"webhooks/hook.yaml": "secretName: S\nauthMode: signature\nsignatureScheme: github\n",
-		"automations/a.md":   "---\nenvironmentId: e\ntriggers:\n- {provider: webhook, event: received, filter: {webhooks: [hook], payload: {action: [opened]}}}\n---\nDo it.\n",
+	p := newInstance(b, address, map[string]string{
+		"environments/e.yaml": "command: ['true']\n", "webhooks/hook.yaml": "secretName: S\nauthMode: signature\nsignatureScheme: github\n",
+		"automations/a.md": "---\nenvironmentId: e\ntriggers:\n- {provider: webhook, event: received, filter: {webhooks: [hook], payload: {action: [opened]}}}\n---\nDo it.\n",
+	})
+	p.run(hookSecret, p.bin, "secrets", "set", "S")
+	p.serve("--max-runs", "0")
+	return strings.TrimPrefix(p.run("", p.bin, "webhooks", "url", "hook"), "http://"+address), p.cmd.Process.Pid
+}
+
+// instance is a factory, and the program that serves it.
+type instance struct {
+	b                 *testing.B
+	dir, bin, address string
+	env               []string // besides that of the benchmark
+	cmd               *exec.Cmd
+}
+
+// newInstance commits the files to a repository. Every user of the machine can reach its
+// folder, as runs may have another one.
+func newInstance(b *testing.B, address string, files map[string]string) *instance {
+	b.Helper()
+	p := &instance{b: b, dir: b.TempDir(), bin: program(b), address: address}
+	if err := errors.Join(os.Chmod(p.dir, 0o755), os.Chmod(filepath.Dir(p.dir), 0o755)); err != nil {
+		b.Fatal(err)
 	}
+	files["factory.yaml"] = "schemaVersion: v1alpha1\nname: Bench\n"
 	for name, text := range files {
-		full := filepath.Join(dir, "repo", name)
+		full := filepath.Join(p.dir, "repo", name)
 		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
 			b.Fatal(err)
 		}
@@ -124,24 +145,38 @@ func serveProgram(b *testing.B, address string) (path string, pid int) {
 			b.Fatal(err)
 		}
 	}
-	run := func(stdin string, name string, args ...string) string {
-		cmd := exec.Command(name, args...)
-		cmd.Dir, cmd.Stdin = filepath.Join(dir, "repo"), strings.NewReader(stdin)
-		cmd.Env = append(os.Environ(), "TRIPHAMMER_DATA="+filepath.Join(dir, "data"), "GIT_AUTHOR_NAME=b", "GIT_AUTHOR_EMAIL=b@example.com", "GIT_COMMITTER_NAME=b", "GIT_COMMITTER_EMAIL=b@example.com")
-		out, err := cmd.Output()
-		if err != nil {
-			b.Fatalf("%s %v: %v", name, args, err)
-		}
-		return strings.TrimSpace(string(out))
+	p.run("", "git", "init", "-q", "--initial-branch=main")
+	p.run("", "git", "add", "-A")
+	p.run("", "git", "commit", "-qm", "Bench")
+	return p
+}
+
+func (p *instance) environ() []string {
+	return slices.Concat(os.Environ(), []string{
+		"TRIPHAMMER_DATA=" + filepath.Join(p.dir, "data"), "TRIPHAMMER_LISTEN=" + p.address,
+		"GIT_AUTHOR_NAME=b", "GIT_AUTHOR_EMAIL=b@example.com", "GIT_COMMITTER_NAME=b", "GIT_COMMITTER_EMAIL=b@example.com",
+	}, p.env)
+}
+
+// run runs a command in the repository, and returns what it prints.
+func (p *instance) run(stdin string, name string, args ...string) string {
+	p.b.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Dir, cmd.Stdin, cmd.Env = filepath.Join(p.dir, "repo"), strings.NewReader(stdin), p.environ()
+	out, err := cmd.Output()
+	if err != nil {
+		p.b.Fatalf("%s %v: %v", name, args, err)
 	}
-	run("", "git", "init", "-q", "--initial-branch=main")
-	run("", "git", "add", "-A")
-	run("", "git", "commit", "-qm", "Bench")
-	run(hookSecret, bin, "secrets", "set", "S")
-	server := exec.Command(bin, "serve", "--repo", filepath.Join(dir, "repo"), "--data", filepath.Join(dir, "data"), "--listen", address, "--rate-limit", "0", "--max-runs-per-hour", "0", "--max-runs", "0")
-	start(b, server, address)
-	run("", bin, "status", "--wait")
-	return strings.TrimPrefix(run("", bin, "webhooks", "url", "hook"), "http://"+address), server.Process.Pid
+	return strings.TrimSpace(string(out))
+}
+
+// serve starts the server, without limits of rates, and waits until it serves.
+func (p *instance) serve(args ...string) {
+	p.b.Helper()
+	p.cmd = exec.Command(p.bin, append([]string{"serve", "--repo", filepath.Join(p.dir, "repo"), "--rate-limit", "0", "--max-runs-per-hour", "0"}, args...)...)
+	p.cmd.Env = p.environ()
+	start(p.b, p.cmd, p.address)
+	p.run("", p.bin, "status", "--wait")
 }
 
 var nextID atomic.Int64
@@ -233,20 +268,27 @@ const rounds = 5
 // cpuTime is what a process has used of the processors.
 func cpuTime(b *testing.B, pid int) time.Duration {
 	b.Helper()
+	own, _ := cpuTimes(b, pid)
+	return own
+}
+
+// cpuTimes is what a process, and what those that it has waited for, have used of the
+// processors.
+func cpuTimes(b *testing.B, pid int) (own, children time.Duration) {
+	b.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		b.Fatal(err)
 	}
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // proc(5): from the third on
-	user, err := strconv.Atoi(fields[11])
-	if err != nil {
-		b.Fatal(err)
+	var ticks [4]int                                                          // user and system
+	for i := range ticks {
+		if ticks[i], err = strconv.Atoi(fields[11+i]); err != nil {
+			b.Fatal(err)
+		}
 	}
-	system, err := strconv.Atoi(fields[12])
-	if err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(user+system) * (time.Second / 100)
+	const tick = time.Second / 100
+	return time.Duration(ticks[0]+ticks[1]) * tick, time.Duration(ticks[2]+ticks[3]) * tick
 }
 
 // commits reads the number of transactions from the program's metrics.
