@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // DefaultPort is the port of a pattern that names none: that of HTTPS.
@@ -139,12 +140,12 @@ const (
 	port     = `(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5][0-9]{4}|[1-9][0-9]{0,3})`
 )
 
-var syntax = regexp.MustCompile(Syntax)
+var syntax = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(Syntax) }) // large: compiled when it is needed
 
 // Parse reads a pattern: NAME, *.NAME for all names below it, an IPv4 ADDRESS, or * for
 // every host of the public network; then :PORT, unless it is DefaultPort.
 func Parse(text string) (Pattern, error) {
-	if len(text) > MaxText || !syntax.MatchString(text) {
+	if len(text) > MaxText || !syntax().MatchString(text) {
 		return Pattern{}, fmt.Errorf("%s is not a host such as api.example.com, *.example.com or 10.0.0.1:8080", clip(text))
 	}
 	rest, wild := strings.CutPrefix(text, "*")

@@ -16,7 +16,7 @@ type Automations struct {
 
 var automations = parse("automations")
 
-func (Automations) template() *template.Template { return automations }
+func (Automations) template() *template.Template { return automations() }
 
 // trigger is one trigger in words.
 type trigger struct {

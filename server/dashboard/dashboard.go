@@ -9,6 +9,7 @@ import (
 	"html/template"
 	"io"
 	"strings"
+	"sync"
 	"time"
 
 	"triphammer/server/delivery"
@@ -42,11 +43,16 @@ type Content interface{ template() *template.Template }
 
 var message = parse("message")
 
-func (Message) template() *template.Template { return message }
+func (Message) template() *template.Template { return message() }
 
 // parse reads the template of a page, in the layout of all pages and with the tables
-// that several have.
-func parse(name string) *template.Template {
+// that several have. It does so when the page is first asked for: most processes of this
+// program, such as the supervisors of runs, show none.
+func parse(name string) func() *template.Template {
+	return sync.OnceValue(func() *template.Template { return read(name) })
+}
+
+func read(name string) *template.Template {
 	return template.Must(template.New("layout.html").Funcs(template.FuncMap{
 		"when": when, "short": short, "took": took, "trigger": showTrigger, "label": store.Outcome.Label,
 		"came":  func(d *store.Delivery) string { return delivery.Came(d.Outcome, d.Started) },

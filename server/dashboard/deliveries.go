@@ -36,11 +36,11 @@ type DeliveryRun struct {
 
 var deliveries = parse("deliveries")
 
-func (Deliveries) template() *template.Template { return deliveries }
+func (Deliveries) template() *template.Template { return deliveries() }
 
 var oneDelivery = parse("delivery")
 
-func (Delivery) template() *template.Template { return oneDelivery }
+func (Delivery) template() *template.Template { return oneDelivery() }
 
 // PayloadText is the text of a payload on its page. It is indented, unless it is too long
 // or nested too deeply.

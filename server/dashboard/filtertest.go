@@ -22,4 +22,4 @@ type FilterTest struct {
 
 var filterTest = parse("filtertest")
 
-func (FilterTest) template() *template.Template { return filterTest }
+func (FilterTest) template() *template.Template { return filterTest() }

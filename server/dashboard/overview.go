@@ -27,4 +27,4 @@ type Factory struct {
 
 var overview = parse("overview")
 
-func (Overview) template() *template.Template { return overview }
+func (Overview) template() *template.Template { return overview() }

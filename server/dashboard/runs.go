@@ -77,11 +77,11 @@ func (r Run) Lede() string {
 
 var runs = parse("runs")
 
-func (Runs) template() *template.Template { return runs }
+func (Runs) template() *template.Template { return runs() }
 
 var oneRun = parse("run")
 
-func (Run) template() *template.Template { return oneRun }
+func (Run) template() *template.Template { return oneRun() }
 
 func took(r *store.Run) string {
 	if r.StartedAt.IsZero() || r.FinishedAt.IsZero() {

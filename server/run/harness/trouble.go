@@ -4,50 +4,56 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 
 	"triphammer/server/run/event"
 )
 
 // trouble is something that keeps an agent from reaching its model.
 type trouble struct {
-	said *regexp.Regexp          // by a harness or a provider
+	said func() *regexp.Regexp   // by a harness or a provider
 	todo func(h *Harness) string // what it means, and the cure
 
 	// passes tells whether the next attempt may go well although nobody has cured anything.
 	passes bool
 }
 
+// lazily compiles an expression when it is first needed, and not in every process.
+func lazily(expr string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
+}
+
 // troubles are those that are known. The first that matches counts.
 var troubles = []trouble{
-	{said: regexp.MustCompile(`(?i)credit balance|billing|insufficient[_ ]quota|payment required|\b402\b`), todo: func(*Harness) string {
+	{said: lazily(`(?i)credit balance|billing|insufficient[_ ]quota|payment required|\b402\b`), todo: func(*Harness) string {
 		return "the account of this credential has no credit left: add some at the provider, or use another credential"
 	}},
-	{said: regexp.MustCompile(`(?i)\b429\b|rate.?limit|quota|resource.?exhausted|usage limit|overloaded|\b529\b`), passes: true, todo: func(*Harness) string {
+	{said: lazily(`(?i)\b429\b|rate.?limit|quota|resource.?exhausted|usage limit|overloaded|\b529\b`), passes: true, todo: func(*Harness) string {
 		return "the provider's limit of requests or tokens is reached: start the run again later, run fewer at once, or have the limit raised"
 	}},
-	{said: regexp.MustCompile(`(?i)not logged in|\b401\b|\b403\b|unauthori[sz]ed|authenticat|(invalid|incorrect|missing)[a-z ]{0,12}api.?key|api.?key (is )?(not valid|missing|expired)|x-api-key|auth method|oauth token|permission_denied|permission_error`), todo: func(h *Harness) string {
+	{said: lazily(`(?i)not logged in|\b401\b|\b403\b|unauthori[sz]ed|authenticat|(invalid|incorrect|missing)[a-z ]{0,12}api.?key|api.?key (is )?(not valid|missing|expired)|x-api-key|auth method|oauth token|permission_denied|permission_error`), todo: func(h *Harness) string {
 		if len(h.Variables) == 0 {
 			return "the agent has no credential that its provider accepts: grant it a secret that has the name of the variable in which it looks for one"
 		}
 		return fmt.Sprintf("%s has no credential that its provider accepts: store one with `triphammer secrets set NAME` and say harness.auth: {source: managedSecret, secretName: NAME}, or grant a secret named %s",
 			h.Name, h.Variables[0])
 	}},
-	{said: regexp.MustCompile(`(?i)selected model|model[^.]{0,80}(not (found|exist|supported|available|known)|does not exist|may not exist|invalid|unknown)|(unknown|invalid|unsupported)[a-z ]{0,10} model|\bmodel_?not_?found|modelnotfound|\b404\b`), todo: func(h *Harness) string {
+	{said: lazily(`(?i)selected model|model[^.]{0,80}(not (found|exist|supported|available|known)|does not exist|may not exist|invalid|unknown)|(unknown|invalid|unsupported)[a-z ]{0,10} model|\bmodel_?not_?found|modelnotfound|\b404\b`), todo: func(h *Harness) string {
 		return fmt.Sprintf("the provider does not offer this model to this credential: change the model (%s takes %s)", h.Name, h.models)
 	}},
-	{said: regexp.MustCompile(`(?i)no conversation found|session not found|invalid session|no saved session|no rollout found`), todo: func(*Harness) string {
+	{said: lazily(`(?i)no conversation found|session not found|invalid session|no saved session|no rollout found`), todo: func(*Harness) string {
 		return "the session of this conversation is gone: start a new run"
 	}},
-	{said: regexp.MustCompile(`(?i)not running in a trusted directory`), todo: func(*Harness) string {
+	{said: lazily(`(?i)not running in a trusted directory`), todo: func(*Harness) string {
 		return "a setup command has replaced the .gemini/settings.json in the run's home: have it keep security.folderTrust.enabled: false, or say trustRepositorySettings: true in the environment"
 	}},
-	{said: regexp.MustCompile(`(?i)max session turns`), todo: func(*Harness) string {
+	{said: lazily(`(?i)max session turns`), todo: func(*Harness) string {
 		return "the budget of turns is used up (budget.turns of its environment or automation)"
 	}},
-	{said: regexp.MustCompile(`exec: .*not found|fork/exec .*no such file`), todo: func(*Harness) string {
+	{said: lazily(`exec: .*not found|fork/exec .*no such file`), todo: func(*Harness) string {
 		return "the program of the agent is not installed where runs look for programs: install it, or add its folder to PATH"
 	}},
-	{said: regexp.MustCompile(`(?i)unable to connect|connection (refused|error|failed)|connectionrefused|econnrefused|enotfound|error sending request|lookup address|name does not resolve|fetch failed|network error`), passes: true, todo: func(*Harness) string {
+	{said: lazily(`(?i)unable to connect|connection (refused|error|failed)|connectionrefused|econnrefused|enotfound|error sending request|lookup address|name does not resolve|fetch failed|network error`), passes: true, todo: func(*Harness) string {
 		return "the provider cannot be reached: check the network of the environment, and its variable for the provider's address if it sets one"
 	}},
 }
@@ -61,7 +67,7 @@ const maxSaid = 400
 func (h *Harness) explain(said string) (text string, final bool) {
 	said = event.Line(said, maxSaid)
 	for _, t := range troubles {
-		if t.said.MatchString(said) {
+		if t.said().MatchString(said) {
 			return fmt.Sprintf("%s. %s said: %s", t.todo(h), h.Name, strings.TrimPrefix(said, h.Name+": ")), !t.passes
 		}
 	}
