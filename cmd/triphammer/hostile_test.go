@@ -10,6 +10,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/big"
 	"os"
 	"os/exec"
@@ -45,7 +46,7 @@ type outside struct {
 	secrets   map[string][]byte // files that nobody may read, by their names in targets
 	bystander string            // secrets of the victims
 	neighbour string
-	before    os.FileInfo // the program that runs start with
+	before    os.FileInfo // the program that runs start with, if the walls need a copy of it
 	attacked  string      // id of the run of the hostile agent
 	outlived  bool
 	used      map[string]api.Run // runs that used more than they may, by environment
@@ -237,10 +238,12 @@ func init() { // it and the agent refer to each other
 		{"forge the list of a run's processes", writing(below(ofRuns, ".run_forged.processes")), exists(below(ofRuns, ".run_forged.processes")), byFiles, false},
 		{"replace the program that runs start with", replaceProgram, func(t *testing.T, o *outside, _ string) bool {
 			now, err := os.Stat(filepath.Join(o.Runs, ".triphammer"))
-			if err != nil {
+			if errors.Is(err, fs.ErrNotExist) {
+				return o.before != nil
+			} else if err != nil {
 				t.Fatal(err)
 			}
-			return !os.SameFile(o.before, now)
+			return o.before == nil || !os.SameFile(o.before, now)
 		}, byFiles, false},
 
 		{
@@ -488,7 +491,9 @@ func escapesOf(t *testing.T, c walled) map[string]bool {
 	if o.Neighbour.PID == 0 {
 		t.Fatal("the victim has gone")
 	}
-	if o.before, err = os.Stat(filepath.Join(o.Runs, ".triphammer")); err != nil {
+	if o.before, err = os.Stat(filepath.Join(o.Runs, ".triphammer")); errors.Is(err, fs.ErrNotExist) {
+		o.before = nil
+	} else if err != nil {
 		t.Fatal(err)
 	}
 
