@@ -44,8 +44,8 @@ type Config struct {
 	// ErrUnverified says why it must not. Any other error says why the check failed. A
 	// warning is about a commit that may apply. If Verify is nil, all commits may apply.
 	Verify func(ctx context.Context, hash string) (warning string, err error)
-	// Lacks says what of an automation's definition cannot act on this server.
-	Lacks func(f *factory.Factory, a *factory.Automation) []string
+	// Lacks is for the warnings about what cannot act on this server; nil: there are none.
+	Lacks Lacks
 	// OnChange is called with the first state and with every later one, in order. It must
 	// not block or call the Applier.
 	OnChange func(State)

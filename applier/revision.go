@@ -146,10 +146,14 @@ type BuildInput struct {
 	UIDs func(ctx context.Context, factory string, names []string) (map[string]string, error)
 	// Spec makes the run spec of an automation. If it is nil, there are no specs.
 	Spec func(f *factory.Factory, a *factory.Automation) ([]byte, error)
-	// Lacks says what of an automation's definition cannot act on this server. If it is nil,
-	// nothing is said about that.
-	Lacks func(f *factory.Factory, a *factory.Automation) []string
+	// Lacks is for the warnings about what cannot act on this server. If it is nil, there are
+	// none.
+	Lacks Lacks
 }
+
+// Lacks returns what says of each automation of a factory what of its definition cannot act
+// on this server, in words for whoever wrote it.
+type Lacks func(ctx context.Context, f *factory.Factory) func(*factory.Automation) []string
 
 // Built is the outcome of Build.
 type Built struct {
@@ -233,7 +237,7 @@ func (b *builder) build(ctx context.Context) error {
 		b.revision.Webhooks = append(b.revision.Webhooks, w)
 	}
 	b.Diagnostics = append(b.Diagnostics, f.Unresolved(known)...)
-	b.warnOfLacks(f)
+	b.warnOfLacks(ctx, f)
 	return nil
 }
 
@@ -242,14 +246,15 @@ const maxNamed = 5
 
 // warnOfLacks warns of what cannot act on this server. Each fact is one warning, at the first
 // automation that it concerns.
-func (b *builder) warnOfLacks(f *factory.Factory) {
+func (b *builder) warnOfLacks(ctx context.Context, f *factory.Factory) {
 	if b.Lacks == nil {
 		return
 	}
+	lacks := b.Lacks(ctx, f)
 	concerned := make(map[string][]string) // paths of automations
 	for _, a := range f.Automations {
 		if a.Enabled {
-			for _, lack := range b.Lacks(f, a) {
+			for _, lack := range lacks(a) {
 				concerned[lack] = append(concerned[lack], a.Path)
 			}
 		}

@@ -19,20 +19,20 @@ import (
 const maxTestForm = 3*delivery.MaxBody + 4<<10
 
 func automationsPage(ctx context.Context, c *call) (dashboard.Automations, error) {
-	all := automations(c, "")
+	all := automations(ctx, c, "")
 	err := showPauses(ctx, c, all)
 	return dashboard.Automations{Page: c.page("Automations"), Automations: all}, err
 }
 
 // filterTestPage shows the form of Test filter. The query of the address can fill it in.
-func filterTestPage(_ context.Context, c *call) (dashboard.FilterTest, error) {
-	return filterTest(c, c.Request.URL.Query()), nil
+func filterTestPage(ctx context.Context, c *call) (dashboard.FilterTest, error) {
+	return filterTest(ctx, c, c.Request.URL.Query()), nil
 }
 
-func filterTest(c *call, form url.Values) dashboard.FilterTest {
+func filterTest(ctx context.Context, c *call, form url.Values) dashboard.FilterTest {
 	all := c.Revisions("")
 	page := dashboard.FilterTest{
-		Page: c.page("Test filter"), Automations: automations(c, ""),
+		Page: c.page("Test filter"), Automations: automations(ctx, c, ""),
 		Automation: form.Get("automation"), Webhook: form.Get("webhook"), Delivery: strings.TrimSpace(form.Get("delivery")), Payload: form.Get("payload"),
 	}
 	for _, r := range all {
@@ -59,7 +59,7 @@ func (s *Server) testFromPage(g *gin.Context) {
 		s.message(g, http.StatusBadRequest, "The form cannot be read", err.Error())
 		return
 	}
-	page := filterTest(c, form)
+	page := filterTest(g.Request.Context(), c, form)
 	factory, name, _ := strings.Cut(page.Automation, "/")
 	req := delivery.TestRequest{Factory: factory, Automation: name, Webhook: page.Webhook}
 	if strings.TrimSpace(page.Payload) != "" {

@@ -56,7 +56,7 @@ func (s *Server) showWebhook(w *applier.Webhook) api.Webhook {
 }
 
 func (s *Server) listAutomations(ctx context.Context, c *call) (shown api.List[api.Automation], err error) {
-	all := automations(c, c.Query("factory"))
+	all := automations(ctx, c, c.Query("factory"))
 	err = showPauses(ctx, c, all)
 	return listOf(all, func(a api.Automation) api.Automation { return a }), err
 }
@@ -103,13 +103,14 @@ func (s *Server) resumeAutomation(ctx context.Context, c *call, f access.Factory
 }
 
 // automations are the automations of a factory, or of all.
-func automations(c *call, factory string) (all []api.Automation) {
+func automations(ctx context.Context, c *call, factory string) (all []api.Automation) {
 	for _, r := range c.Revisions(factory) {
+		warnings := c.Warnings(ctx, r)
 		for _, a := range r.Automations {
 			shown := api.Automation{
 				Name: a.Def.Name, Factory: r.Factory, Path: a.Def.Path, Enabled: a.Def.Enabled, Agent: a.Def.Agent,
 				EnvironmentID: a.Def.Settings.EnvironmentID, Triggers: []api.Trigger{}, Dormant: r.Dormant(a.Def),
-				Warnings: c.Lacks(r, a),
+				Warnings: warnings(a),
 			}
 			for i := range a.Def.Triggers {
 				t := &a.Def.Triggers[i]

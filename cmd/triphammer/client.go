@@ -226,6 +226,10 @@ func (t keyedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.RoundTripper.RoundTrip(r)
 }
 
+// offlineNotice says what no command can know while no server runs. Commands print it where
+// they would print warnings about the server.
+const offlineNotice = "No server is running, so nothing is said of what depends on one: programs of agents, isolation, network, workers, MCP servers, images."
+
 // offlineClient makes a client that answers requests in this process. It locks the data
 // directory.
 func offlineClient(c *cobra.Command, dir string, mayMake bool) (*client, error) {

@@ -3,8 +3,11 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
+	"net/url"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -106,9 +109,47 @@ func doctor(c *cobra.Command, _ []string) error {
 				say(true, "definitions", "commit "+shortHash(f.Applied.Commit)+" serves")
 			}
 		}
+		if err := doctorAutomations(c, found, cl); err != nil {
+			say(false, "automations", err.Error())
+		}
 	}
 	if found.bad {
 		return silently(exitBad)
+	}
+	return nil
+}
+
+// maxNamed bounds how many automations doctor names beside one fact.
+const maxNamed = 5
+
+// doctorAutomations tells what of the live definitions cannot act on the server, each fact
+// once. It is for information: the server itself is well.
+func doctorAutomations(c *cobra.Command, r *findings, cl *client) error {
+	all, err := collect[api.Automation](c.Context(), cl, "/automations", url.Values{}, 0)
+	if err != nil {
+		return err
+	}
+	if cl.offline && len(all) > 0 {
+		r.note("automations", offlineNotice)
+	}
+	concerned := make(map[string][]string)
+	for _, a := range all {
+		warnings := a.Warnings
+		if a.Dormant != "" {
+			warnings = append(warnings, a.Dormant)
+		}
+		for _, warning := range warnings {
+			if a.Enabled {
+				concerned[warning] = append(concerned[warning], a.Name)
+			}
+		}
+	}
+	for _, warning := range slices.Sorted(maps.Keys(concerned)) {
+		names := strings.Join(concerned[warning], ", ")
+		if n := len(concerned[warning]); n > maxNamed {
+			names = fmt.Sprintf("%s and %d more", strings.Join(concerned[warning][:maxNamed], ", "), n-maxNamed)
+		}
+		r.note("automations", visible(names+": "+oneLine.Replace(warning)))
 	}
 	return nil
 }

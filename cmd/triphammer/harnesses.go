@@ -193,9 +193,11 @@ func answers(ctx context.Context, e *sandbox.Executor, h *harness.Harness, model
 	}
 	switch {
 	case result == nil:
-		said := fmt.Sprintf("it ended with exit status %d before it said that it had finished%s", out.exit.Code, out.last())
-		text, _ := agent.Explain(said)
-		return errors.New(text)
+		said := strings.TrimPrefix(out.last(), ": ")
+		if text, _ := agent.Explain(said); text != said {
+			return errors.New(text)
+		}
+		return fmt.Errorf("it ended with exit status %d before it said that it had finished%s", out.exit.Code, out.last())
 	case result.Failed:
 		return errors.New(short(result.Message))
 	}

@@ -207,6 +207,7 @@ func (in *instance) close() error {
 func (in *instance) wire() error {
 	runs := in.opt.runs
 	runs.Store, runs.Executor, runs.Disk, runs.Now, runs.Logger = in.store, in.executor, in.disk, wallClock, in.opt.logger
+	runs.Capabilities.Unknown = in.opt.impatient
 	in.runs = run.New(runs)
 	in.store.GuardAutomations(in.opt.maxPerHour)
 	in.teller = notify.New(in.store, wallClock, in.opt.logger)

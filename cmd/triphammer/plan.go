@@ -115,6 +115,9 @@ func planned(c *cobra.Command, o *planOptions, dir string) (answer *api.PlanAnsw
 		}
 		defer cl.close()
 		answer, err = cl.propose(c.Context(), read.Snapshot(), o.deliveries)
+		if err == nil && cl.offline {
+			fmt.Fprintln(c.ErrOrStderr(), offlineNotice)
+		}
 		return answer, r.prefix, err
 	}
 	answer.Against = cmp.Or(o.against, "HEAD")

@@ -155,6 +155,9 @@ func check(c *cobra.Command, r root, strict bool) (*schema.Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	if cl.offline {
+		fmt.Fprintln(c.ErrOrStderr(), offlineNotice)
+	}
 	report.Diagnostics, report.Deferred, report.Checked = answer.Findings(), answer.Deferred, true
 	return report, nil
 }

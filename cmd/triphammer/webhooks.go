@@ -132,6 +132,9 @@ func automationsCommand() *cobra.Command {
 			if format, _ := c.Flags().GetString("output"); err != nil || format != "table" {
 				return err
 			}
+			if cl.offline {
+				fmt.Fprintln(c.ErrOrStderr(), offlineNotice)
+			}
 			for _, a := range all {
 				for _, warning := range a.Warnings {
 					fmt.Fprintf(c.OutOrStdout(), "(!) %s: %s\n", a.Name, oneLine.Replace(warning))

@@ -306,9 +306,11 @@ type Run struct {
 	data *Data
 }
 
-// Lacks says what of an automation's definition cannot act on this server. It is never nil.
-func (v *View) Lacks(r *applier.Revision, a *applier.Automation) []string {
-	return v.data.cfg.Runs.Warnings(r.Definition, a.Def)
+// Warnings returns what says of an automation of the revision what of its definition cannot
+// act on this server. It is never nil.
+func (v *View) Warnings(ctx context.Context, r *applier.Revision) func(*applier.Automation) []string {
+	of := v.data.cfg.Runs.Warnings(ctx, r.Definition)
+	return func(a *applier.Automation) []string { return of(a.Def) }
 }
 
 // Runs lists runs. With a limit of 0 it only checks whether the caller may list them.

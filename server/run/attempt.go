@@ -208,7 +208,7 @@ func (s *Spec) limits() (timeout, idle time.Duration) {
 func (s *Spec) start(t *Task, session string) harness.Start {
 	if s.commanded() {
 		t.Command = s.Environment.Command
-		return harness.Start{}
+		return harness.Start{Program: t.Command[0]}
 	}
 	h := harness.Named(s.Harness.Type)
 	if h == nil {

@@ -2,9 +2,11 @@ package run
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -19,6 +21,9 @@ import (
 // operator says, and what its machine has. The zero value is a server of which nobody said
 // anything.
 type Capabilities struct {
+	// Unknown is set where no server runs. Then nothing is said of what depends on one.
+	Unknown bool
+
 	DefaultHarness string               // what oz, a bare model and no harness at all mean; empty: DefaultHarness
 	WorkerHosts    []string             // names of this server, for runs that ask for a worker
 	AgentEnv       []string             // names of its variables that it passes to runs that ask for those of the worker
@@ -61,10 +66,7 @@ func (c *Capabilities) adapt(s *Spec) (warnings []string) {
 		}
 	}
 	if s.commanded() {
-		if unused := s.unused(); unused != "" {
-			warn("%s has a command of its own, which is not given the %s", s.Environment.Path, unused)
-		}
-		return warnings
+		return append(warnings, s.uncommanded()...)
 	}
 	asked, warning := harness.Resolve(s.Harness, cmp.Or(c.DefaultHarness, DefaultHarness))
 	if s.Harness = asked; warning != "" {
@@ -85,6 +87,15 @@ func (c *Capabilities) adapt(s *Spec) (warnings []string) {
 	}
 	s.MCPServers = servers
 	return warnings
+}
+
+// uncommanded says what a command of the environment's own cannot act on, if there is one.
+func (s *Spec) uncommanded() []string {
+	unused := s.unused()
+	if !s.commanded() || unused == "" {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s has a command of its own, which is not given the %s", s.Environment.Path, unused)}
 }
 
 // unused are the settings that only a harness can act on.
@@ -158,11 +169,14 @@ func (s *Spec) unreachable() string {
 // Lacks says what of a spec cannot act on this server, in words for whoever wrote the
 // definition. Preflight is the executor's.
 func (c *Capabilities) Lacks(s Spec, preflight func(*Task) error) []string {
+	if c.Unknown {
+		return s.lacksAnywhere()
+	}
 	if !c.Carries(s.WorkerHost) {
 		return []string{store.WaitsFor(s.WorkerHost) + " (serve --worker-host)"}
 	}
 	all := c.adapt(&s)
-	fails := func(why string) { all = append(all, why+": a run fails") }
+	fails := func(why string) { all = append(all, why+aRunFails) }
 	if why := s.unreachable(); why != "" {
 		fails(why)
 	}
@@ -174,14 +188,8 @@ func (c *Capabilities) Lacks(s Spec, preflight func(*Task) error) []string {
 		fails(s.noAgent())
 		return all
 	}
-	if program := t.Command[0]; !s.commanded() && !(c.Images && t.DockerImage != "") && t.Env["PATH"] == "" {
-		look := c.LookPath
-		if look == nil {
-			look = exec.LookPath
-		}
-		if _, err := look(program); err != nil {
-			fails(fmt.Sprintf("this server has no program %s on its PATH, which starts the agent", program))
-		}
+	if program := agent.Program; !c.finds(t, program) {
+		fails(fmt.Sprintf("this server has no program %s on its PATH, which starts the agent", program))
 	}
 	if err := preflight(t); err != nil {
 		fails(err.Error())
@@ -189,28 +197,93 @@ func (c *Capabilities) Lacks(s Spec, preflight func(*Task) error) []string {
 	return all
 }
 
+// finds tells whether the program is here. It is taken to be where nobody can know before the
+// run starts: in an image, in a folder that the environment names, in the workspace.
+func (c *Capabilities) finds(t *Task, program string) bool {
+	if program == "" || c.Images && t.DockerImage != "" || t.Env["PATH"] != "" || strings.Contains(program, "/") && !filepath.IsAbs(program) {
+		return true
+	}
+	look := c.LookPath
+	if look == nil {
+		look = exec.LookPath
+	}
+	_, err := look(program)
+	return err == nil
+}
+
+// lacksAnywhere says what of a spec acts on no server, whatever its machine and its operator.
+func (s *Spec) lacksAnywhere() []string {
+	if s.commanded() || s.Harness.Type == "" || s.Harness.Type == "oz" {
+		return s.uncommanded()
+	}
+	s.MCPServers = slices.DeleteFunc(slices.Clone(s.MCPServers), func(m MCPServer) bool { return m.WarpID != "" })
+	t := &Task{}
+	s.demand(t)
+	agent := s.start(t, "")
+	if len(t.Command) == 0 {
+		return []string{s.noAgent() + aRunFails}
+	}
+	return agent.Warnings
+}
+
+// aRunFails ends a warning of what keeps runs from starting.
+const aRunFails = ": a run fails"
+
 // noAgent says that nothing starts the agent, with the cure.
 func (s *Spec) noAgent() string {
 	return fmt.Sprintf("this server cannot start the harness %q; set harness.type to one of %s, or name an environment that has a command (environmentId)",
 		s.Harness.Type, strings.Join(harness.Names(), ", "))
 }
 
-// Warnings are what Lacks says, and what keeps the runs of the automation from starting
-// because of the definitions themselves. It is never nil.
-func (m *Manager) Warnings(f *factory.Factory, a *factory.Automation) []string {
-	all := []string{}
-	if problem := SpecFor(f, a).Problem; problem != "" {
-		all = append(all, problem)
+// Warnings returns what says of an automation of the factory what Lacks says, and what keeps
+// its runs from starting because of the definitions themselves. It is never nil.
+func (m *Manager) Warnings(ctx context.Context, f *factory.Factory) func(*factory.Automation) []string {
+	lacks := m.Lacks(ctx, f)
+	return func(a *factory.Automation) []string {
+		all := []string{}
+		if problem := SpecFor(f, a).Problem; problem != "" {
+			all = append(all, problem)
+		}
+		return append(all, lacks(a)...)
 	}
-	return append(all, m.Lacks(f, a)...)
 }
 
-// Lacks says what of an automation's definition cannot act on this server, in words for
-// whoever wrote it.
-func (m *Manager) Lacks(f *factory.Factory, a *factory.Automation) []string {
+// Lacks returns what says of an automation of the factory what of its definition cannot act
+// on this server, in words for whoever wrote it.
+func (m *Manager) Lacks(ctx context.Context, f *factory.Factory) func(*factory.Automation) []string {
 	preflight := func(*Task) error { return nil }
 	if m.cfg.Executor != nil {
 		preflight = m.cfg.Executor.Preflight
 	}
-	return m.cfg.Capabilities.Lacks(SpecFor(f, a), preflight)
+	can, set := &m.cfg.Capabilities, make(map[string]bool)
+	return func(a *factory.Automation) []string {
+		spec := SpecFor(f, a)
+		all := can.Lacks(spec, preflight)
+		if !can.Unknown && !can.Carries(spec.WorkerHost) {
+			return all // another server has the secrets
+		}
+		for _, name := range spec.Secrets {
+			is, known := set[name]
+			if !known {
+				is = m.isSet(ctx, name)
+				set[name] = is
+			}
+			if !is {
+				all = append(all, fmt.Sprintf("the secret %s is granted and not set (triphammer secrets set %s)", name, name)+aRunFails)
+			}
+		}
+		return all
+	}
+}
+
+// isSet tells whether there is a managed secret of that name. If that cannot be found out, it
+// is no matter of the definitions.
+func (m *Manager) isSet(ctx context.Context, name string) bool {
+	found, err := m.cfg.Store.NewestSecrets(ctx, []string{name})
+	if err != nil {
+		m.logger.Warn("looking for a granted secret", "secret", name, "error", err)
+		return true
+	}
+	_, is := found[name]
+	return is
 }

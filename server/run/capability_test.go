@@ -47,11 +47,52 @@ func TestLacks(t *testing.T) {
 			}
 		})
 	}
+	fine := func(*Task) error { return nil }
+	if got := (&Capabilities{LookPath: found}).Lacks(Spec{}, func(*Task) error { return errors.New("no walls") }); !slices.Equal(got, []string{"no walls: a run fails"}) {
+		t.Errorf("%q", got)
+	}
+	// The program is named that has to be there, whatever starts it.
 	missing := Capabilities{LookPath: func(string) (string, error) { return "", exec.ErrNotFound }}
+	for program, s := range map[string]Spec{
+		"claude": {}, "codex": {Harness: factory.Harness{Type: "codex"}}, "gemini": {Harness: factory.Harness{Type: "gemini"}},
+		"opencode": {Harness: factory.Harness{Type: "opencode"}}, "speaker": {Harness: factory.Harness{Type: "acp", Command: []string{"speaker", "--acp"}}},
+		"/opt/agent": {Environment: &Environment{Command: []string{"/opt/agent"}}},
+		"":           {Environment: &Environment{Command: []string{"./agent"}}},
+	} {
+		var told []string
+		for _, one := range missing.Lacks(s, fine) {
+			if strings.Contains(one, "program") {
+				told = append(told, one)
+			}
+		}
+		want := []string{"this server has no program " + program + " on its PATH, which starts the agent: a run fails"}
+		if program == "" {
+			want = nil // it may be in the workspace
+		}
+		if !slices.Equal(told, want) {
+			t.Errorf("%s: %q", program, told)
+		}
+	}
+}
+
+// TestLacksUnknown: where no server runs, only what acts on no server is said.
+func TestLacksUnknown(t *testing.T) {
+	none := Capabilities{Unknown: true, LookPath: func(string) (string, error) { return "", exec.ErrNotFound }}
 	refuses := func(*Task) error { return errors.New("no walls") }
-	want := []string{"this server has no program claude on its PATH, which starts the agent: a run fails", "no walls: a run fails"}
-	if got := missing.Lacks(Spec{}, refuses); !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
+	for _, tt := range []struct {
+		spec Spec
+		want string // of the only warning; empty: there is none
+	}{
+		{Spec{WorkerHost: "attic", DockerImage: "debian", MCPServers: []MCPServer{{Name: "m", WarpID: "w"}}, Harness: factory.Harness{Type: "oz", Model: "gpt-5", AuthWorker: true}}, ""},
+		{Spec{Harness: factory.Harness{Type: "claude"}, MCPServers: []MCPServer{{Name: "m", WarpID: "w"}}}, ""},
+		{Spec{Harness: factory.Harness{Type: "cursor"}}, `this server cannot start the harness "cursor"`},
+		{Spec{Harness: factory.Harness{Type: "codex"}, Budget: factory.Budget{USD: 1}}, "codex does not tell what it costs"},
+		{Spec{Skills: []Skill{{Name: "s"}}, Environment: &Environment{Path: "environments/e.yaml", Command: []string{"run"}}}, "which is not given the skills"},
+	} {
+		got := none.Lacks(tt.spec, refuses)
+		if tt.want == "" && len(got) > 0 || tt.want != "" && (len(got) != 1 || !strings.Contains(got[0], tt.want)) {
+			t.Errorf("%q, want %q", got, tt.want)
+		}
 	}
 }
 
