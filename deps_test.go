@@ -36,7 +36,7 @@ var allowed = map[string][]string{
 	"server/run":              {"server/run/event", "server/run/harness", "factory", "applier", "server/disk", "server/secret", "server/store"},
 	"server/sandbox":          {"server/run", "server/run/event", "server/sandbox/egress", "server/sandbox/limits"},
 	"server/sandbox/limits":   {"server/disk", "server/run"},
-	"server/sandbox/egress":   {"factory/hosts", "server/run/event"},
+	"server/sandbox/egress":   {"factory/hosts", "server/run/event", "server/secret"},
 	"server/delivery":         {"factory/signature", "factory/filter", "factory/jsonscan", "factory/match", "factory", "applier", "server/secret", "server/store", "server/run"},
 	"server/ledger":           {"applier", "applier/gitrepo", "factory", "server/run", "server/store"},
 	"server/access":           {"applier", "server/api", "server/delivery", "server/run", "server/secret", "server/store"},

@@ -92,6 +92,9 @@ func (p *Plan) callOut(from, to *Revision) {
 	}
 	for _, e := range is.Environments {
 		before := was.Environment(e.Name)
+		if more := opened(e, cmp.Or(before, &factory.Environment{})); len(more) > 0 {
+			say("environment", e.Name, e.Path, "its runs get at more repositories: %s", strings.Join(more, ", "))
+		}
 		if before == nil {
 			grants("environment", e.Name, e.Path, nil, e.Secrets)
 			continue
@@ -172,6 +175,26 @@ func widened(was, is map[string][]string) []string {
 				all = append(all, "it allows more values of "+path+": "+strings.Join(more, ", "))
 			}
 		}
+	}
+	return all
+}
+
+// opened are the repositories for which an environment has a credential that it did not have,
+// or not for as much.
+func opened(now, before *factory.Environment) []string {
+	var all []string
+	for _, r := range now.Repositories {
+		had := func(old factory.Repository) bool {
+			return old.URL == r.URL && old.Secret == r.Secret && (r.ReadOnly() || !old.ReadOnly())
+		}
+		if r.Secret == "" || slices.ContainsFunc(before.Repositories, had) {
+			continue
+		}
+		may := "write"
+		if r.ReadOnly() {
+			may = "read"
+		}
+		all = append(all, fmt.Sprintf("%s (%s, by %s)", r.URL, may, r.Secret))
 	}
 	return all
 }

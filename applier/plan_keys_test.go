@@ -74,6 +74,7 @@ var plannedVariants = map[string]variant{
 	"mcpServers.*.headers":                            {with: object{"mcpServers": object{"k": object{"url": "https://a.example"}}}},
 	"automation.retry.delaySeconds":                   {with: object{"retry": object{"attempts": 2}}},
 	"environment.repositories[].secret":               {with: object{"repositories": []any{object{"url": "https://a.example/x.git"}}}},
+	"environment.repositories[].access":               {with: object{"repositories": []any{object{"url": "https://a.example/x.git", "secret": "S"}}}},
 	"automation.triggers[].schedule":                  {with: object{"triggers": []any{object{"provider": "schedule", "event": "cron_fired"}}}, values: []any{object{"cron": "@daily"}, object{"cron": "@hourly"}}},
 	"scorer.output":                                   {values: []any{absent{}, "classification"}},
 	"harness.auth":                                    {with: object{"harness": object{"type": "claude"}}, values: []any{object{"source": "workerEnvironment"}, object{"source": "managedSecret", "secretName": "A"}, object{"source": "managedSecret", "secretName": "B"}}},

@@ -63,6 +63,8 @@ func TestCallouts(t *testing.T) {
 			append(a("---\ntriggers:\n  - {provider: webhook, event: received, filter: {webhooks: [hook, two]}}\n---\nDo it.\n"), "webhooks/two.yaml", webhookYAML), "starts on deliveries of webhook two",
 		},
 		{"automation's secret", a(auto("")), a(auto("", "secrets: [TOKEN]")), "gets secrets that it did not have: TOKEN"},
+		{"repository's secret", env("repositories: [{url: https://a.example/x}]\n"), env("repositories: [{url: https://a.example/x, secret: K, access: read}]\n"), "its runs get at more repositories: https://a.example/x (read, by K)"},
+		{"repository's access", env("repositories: [{url: https://a.example/x, secret: K, access: read}]\n"), env("repositories: [{url: https://a.example/x, secret: K}]\n"), "its runs get at more repositories: https://a.example/x (write, by K)"},
 		{"environment's secret", env(""), env("secrets: [TOKEN]\n"), "gets secrets that it did not have: TOKEN"},
 		{"network", env("network: off\n"), env(""), "may reach the whole network"},
 		{"hosts", env("network: [a.example]\n"), env("network: [a.example, b.example]\n"), "may reach more hosts: b.example"},

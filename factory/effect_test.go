@@ -93,3 +93,23 @@ func TestNoEffect(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+// TestAccessWithoutSecret: access says what a run may do with the secret of a repository, so
+// without one there is a warning.
+func TestAccessWithoutSecret(t *testing.T) {
+	for text, want := range map[string]int{"access: read": 1, "secret: S": 0, "secret: S, access: read": 0, "ref: main": 0} {
+		f, report, err := Load(t.Context(), tree(map[string]string{
+			"factory.yaml":        "schemaVersion: v1alpha1\nname: X\n",
+			"environments/e.yaml": "repositories: [{owner: a, name: b, " + text + "}]\n",
+		}), Options{})
+		if err != nil || len(report.Diagnostics) != want || want > 0 && report.Diagnostics[0].Code != schema.NoEffect {
+			t.Errorf("%s: %v %+v", text, err, report.Diagnostics)
+		}
+		if got := f.Environments[0].Repositories[0].ReadOnly(); got != strings.Contains(text, "read") {
+			t.Errorf("%s: read-only is %v", text, got)
+		}
+		if deferred := len(report.Deferred) == 1 && report.Deferred[0].Name == "S"; deferred != strings.Contains(text, "secret") {
+			t.Errorf("%s: deferred are %+v", text, report.Deferred)
+		}
+	}
+}

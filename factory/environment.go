@@ -48,9 +48,14 @@ type Repository struct {
 	// GITHUB. A server may have another address for it.
 	Forge string `json:"forge,omitempty"`
 	// Secret is the managed secret with which it is cloned from and pushed to: a token, or
-	// a private key for ssh. It is not a variable of the run.
+	// USER:TOKEN. It stays outside the walls of the run.
 	Secret string `json:"secret,omitempty"`
+	// Access is what a run may do with the secret, one of schema.Accesses; empty: write.
+	Access string `json:"access,omitempty"`
 }
+
+// ReadOnly tells whether a run may not push.
+func (r Repository) ReadOnly() bool { return r.Access == schema.Accesses[0] }
 
 // Network is what a run may reach.
 type Network struct {
@@ -177,7 +182,7 @@ var webURL = regexp.MustCompile(`^https?://[^/]`)
 var secretURL = regexp.MustCompile(`^(https://|ssh://|[A-Za-z0-9_.-]+@[^/:]+:|http://(localhost|127\.0\.0\.1|\[::1\])[:/])`)
 
 func repository(d *document, n *schema.Node, where string) Repository {
-	r := Repository{URL: textOf(n.Get("url")), Ref: textOf(n.Get("ref")), Path: textOf(n.Get("path")), Secret: textOf(n.Get("secret"))}
+	r := Repository{URL: textOf(n.Get("url")), Ref: textOf(n.Get("ref")), Path: textOf(n.Get("path")), Secret: textOf(n.Get("secret")), Access: textOf(n.Get("access"))}
 	owner, name := textOf(n.Get("owner")), textOf(n.Get("name"))
 	switch {
 	case r.URL == "" && (owner == "" || name == ""):
@@ -206,6 +211,19 @@ func repository(d *document, n *schema.Node, where string) Repository {
 		d.Error(n.Get("path").At, schema.InvalidValue, "write such as libs/app", where+".path is not a plain path within the workspace")
 	}
 	return r
+}
+
+// repositorySecrets notes the secrets of the repositories of an environment, and warns of
+// access without one.
+func (l *loader) repositorySecrets(d *document) {
+	for i, item := range itemsOf(d.Root.Get("repositories")) {
+		where := fmt.Sprintf("repositories[%d]", i)
+		if n := item.Get("secret"); n != nil {
+			l.deferSecrets(d, n.At, where+".secret", []string{textOf(n)})
+		} else if n := item.Get("access"); n != nil {
+			d.Warn(n.At, schema.NoEffect, "add secret: NAME, or take access out", where+".access has no effect without a secret: it says what a run may do with that")
+		}
+	}
 }
 
 func network(d *document) Network {

@@ -30,6 +30,7 @@ func (l *loader) build(root *document) {
 			d.Budget = l.budget
 			warnOfOldNames(d)
 			l.deferSecrets(d, d.Root.KeyAt("secrets"), "secrets", e.Secrets)
+			l.repositorySecrets(d)
 			f.Environments = append(f.Environments, e)
 			l.environments[e.Name] = e
 		}

@@ -16,6 +16,7 @@ var Environment = Shape{Type: TypeMap, Keys: []Key{
 		{Name: "owner", Shape: nonBlank},
 		{Name: "name", Shape: nonBlank},
 		{Name: "secret", Shape: nonBlank},
+		{Name: "access", Default: `"write"`, Shape: Shape{Type: TypeString, Enum: Accesses}},
 	}}}},
 	{Name: "setupCommands", Shape: Shape{Type: TypeList, Elem: &nonBlank}},
 	{Name: "env", Shape: Shape{Type: TypeMapOf, Elem: &text}},
@@ -34,6 +35,9 @@ var Environment = Shape{Type: TypeMap, Keys: []Key{
 	{Name: "isolation", Shape: Shape{Type: TypeString, Enum: append(slices.Clone(Isolations), slices.Sorted(maps.Keys(OldIsolations))...)}},
 	{Name: "trustRepositorySettings", Default: "false", Shape: boolean},
 }}
+
+// Accesses are the values of access of an environment's repository: what a run may do.
+var Accesses = []string{"read", "write"}
 
 // Isolations are the values of an environment's isolation, weakest first (SPEC 14.2).
 var Isolations = []string{"none", "kernel", "sandbox", "container", "kubernetes", "command"}

@@ -107,16 +107,9 @@ func (c Credentials) httpClient(dial dialer, h *heard) (*http.Client, error) {
 		TLSHandshakeTimeout: dialTime, ResponseHeaderTimeout: answerTime, IdleConnTimeout: dialTime,
 	}
 	if c.CAFile != "" {
-		text, err := os.ReadFile(c.CAFile)
+		pool, err := Roots(c.CAFile)
 		if err != nil {
 			return nil, misconfigured("--git-ca-file: %w", err)
-		}
-		pool, err := x509.SystemCertPool()
-		if err != nil {
-			pool = x509.NewCertPool()
-		}
-		if !pool.AppendCertsFromPEM(text) {
-			return nil, misconfigured("--git-ca-file: %s holds no certificate in PEM", c.CAFile)
 		}
 		t.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}
@@ -127,6 +120,24 @@ func (c Credentials) httpClient(dial dialer, h *heard) (*http.Client, error) {
 			return &redirectError{to.String()}
 		},
 	}, nil
+}
+
+// Roots are the certificates of the system and of the files, in PEM.
+func Roots(files ...string) (*x509.CertPool, error) {
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool()
+	}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		if !pool.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("%s holds no certificate in PEM", name)
+		}
+	}
+	return pool, nil
 }
 
 type redirectError struct{ to string }

@@ -18,11 +18,11 @@ import (
 
 const agentsGuide = "../../docs/agents.md"
 
-// block is the text of a block with a file name in the guide for agents.
+// block is the text of a block in the guide for agents, by what is written behind its fence.
 func block(t *testing.T, name string) string {
 	t.Helper()
 	guide := pages(t)[agentsGuide]
-	_, rest, found := strings.Cut(guide, "```yaml "+name+"\n")
+	_, rest, found := strings.Cut(guide, "```"+name+"\n")
 	text, _, ended := strings.Cut(rest, "\n```\n")
 	if !found || !ended {
 		t.Fatalf("the guide has no %s", name)
@@ -78,47 +78,84 @@ func TestAgentsGuide(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?m)^`{3,}(?:yaml|markdown)$").FindAllString(guide, -1) {
 		t.Errorf("a block without a file name is validated by nobody: %s", m)
 	}
-	if _, found := factory.ReadMCPServers("mcp-servers.yaml", []byte(block(t, "mcp-servers.yaml"))); len(found) > 0 {
+	if _, found := factory.ReadMCPServers("mcp-servers.yaml", []byte(block(t, "yaml mcp-servers.yaml"))); len(found) > 0 {
 		t.Errorf("the file of MCP servers: %+v", found)
 	}
 }
 
-// TestPrivateRepository: with the environment of the guide, a run clones a private
-// repository and pushes to it, and its transcript does not show the token.
+// TestPrivateRepository: with the environment and the commands of the guide, a run clones a
+// private repository and pushes to it, asks for a merge request, and does not push to the
+// repository that it may only read. Neither the run nor its transcript has the token.
 func TestPrivateRepository(t *testing.T) {
 	const token = "c4nary-of-the-forge-token"
 	w := newWorld(t, map[string]string{"factory.yaml": factoryYAML})
 	bare := filepath.Join(w.dir, "forge", "example", "private.git")
-	w.git("clone", "-q", "--bare", ".", bare)
-	w.git("-C", bare, "config", "http.receivepack", "true")
+	for _, dir := range []string{bare, filepath.Join(w.dir, "forge", "example", "runbooks.git")} {
+		w.git("clone", "-q", "--bare", ".", dir)
+		w.git("-C", dir, "config", "http.receivepack", "true")
+		w.git("-C", dir, "config", "receive.advertisePushOptions", "true")
+	}
+	hook := "#!/bin/sh\ni=0; while [ $i -lt ${GIT_PUSH_OPTION_COUNT:-0} ]; do eval echo \\$GIT_PUSH_OPTION_$i; i=$((i+1)); done >> options\n"
+	if err := os.WriteFile(filepath.Join(bare, "hooks", "post-receive"), []byte(hook), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	git := gittest.Serve(t, filepath.Join(w.dir, "forge"))
 	git.Basic("x-access-token", token)
 
-	environment := strings.ReplaceAll(block(t, "environments/pull-requests.yaml"), "https://github.com", git.URL)
-	environment = strings.Replace(environment, "env:\n", "env:\n  GIT_SSL_CAINFO: "+git.CAFile+"\n", 1) +
-		"command: [sh, -c, 'git checkout -q -b repair && git commit -q --allow-empty -m Repair && git push -q origin repair && env && " +
-		"echo https://github.com/example/private/pull/7 >> $TRIPHAMMER_ARTIFACTS/links']\n"
+	script := "git checkout -q -b repair && git commit -q --allow-empty -m Repair\n" + block(t, "sh push-gitlab") + block(t, "sh push-gitea") +
+		"git config remote.origin.url; env\n" +
+		"git -C ../runbooks push origin HEAD:refs/heads/forbidden || true\n" +
+		"echo https://github.com/example/private/pull/7 >> $TRIPHAMMER_ARTIFACTS/links\n"
+	environment := strings.ReplaceAll(block(t, "yaml environments/private.yaml"), "https://github.com", git.URL) +
+		"command: [sh, -ec, '{ " + strings.ReplaceAll(strings.ReplaceAll(strings.TrimSpace(script), "'", "''"), "\n", "; ") + "; } 2>&1']\n"
 	w.write(map[string]string{"environments/env.yaml": environment})
 	w.push()
-	w.run(token, "secrets", "set", "GH_TOKEN")
-	w.start()
-	id := strings.TrimSpace(w.run("", "runs", "create", "--environment", "env", "--prompt", "Repair it.", "-o", "name"))
-	var r api.Run
-	err := waitFor(t.Context(), 30*time.Second, "the run does not end", func() (bool, error) {
-		return json.Unmarshal([]byte(w.run("", "runs", "show", id, "-o", "json")), &r) == nil && r.FinishedAt != nil, nil
-	})
-	if err != nil {
-		t.Fatal(err)
+	w.start("--git-ca-file", git.CAFile)
+	run := func(want string) (id string, r api.Run) {
+		t.Helper()
+		id = strings.TrimSpace(w.run("", "runs", "create", "--environment", "env", "--prompt", "Repair it.", "-o", "name"))
+		err := waitFor(t.Context(), 30*time.Second, "the run does not end", func() (bool, error) {
+			return json.Unmarshal([]byte(w.run("", "runs", "show", id, "-o", "json")), &r) == nil && r.FinishedAt != nil, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if logs := w.run("", "runs", "logs", id, "--full"); r.State != want || strings.Contains(logs, token) {
+			t.Fatalf("%s: %s\n%s", r.State, r.StatusMessage, logs)
+		}
+		return id, r
 	}
+	if _, r := run("FAILED"); !strings.Contains(r.StatusMessage, "granted secrets are not set: FORGE_TOKEN") {
+		t.Errorf("a secret that is missing: %s", r.StatusMessage)
+	}
+	w.run("an-old-token", "secrets", "set", "FORGE_TOKEN")
+	if _, r := run("FAILED"); !strings.Contains(r.StatusMessage, "private.git refuses the secret FORGE_TOKEN (401") {
+		t.Errorf("a token that is wrong: %s", r.StatusMessage)
+	}
+	w.run(token, "secrets", "set", "FORGE_TOKEN") // from the next run on
+	id, _ := run("SUCCEEDED")
 	logs := w.run("", "runs", "logs", id, "--full")
-	if r.State != "SUCCEEDED" || strings.Contains(logs, token) || !strings.Contains(logs, "GH_TOKEN=[redacted]") {
-		t.Fatalf("%s: %s\n%s", r.State, r.StatusMessage, logs)
+	for _, want := range []string{git.URL + "/example/private.git\n", "read-only for this run: its environment says access: read", "GIT_CONFIG_SYSTEM="} {
+		if !strings.Contains(logs, want) {
+			t.Errorf("the transcript does not show %q:\n%s", want, logs)
+		}
 	}
-	if said := gittest.Git(t, bare, "log", "-1", "--format=%an %s %ce", "repair"); !strings.HasPrefix(said, "Triphammer Repair run_") {
+	if said := gittest.Git(t, bare, "log", "-1", "--format=%an %s %ce", "repair-build"); !strings.HasPrefix(said, "Triphammer Repair run_") {
 		t.Errorf("what was pushed: %s", said)
+	}
+	gittest.Git(t, bare, "rev-parse", "--verify", "refs/for/main")
+	if refs := gittest.Git(t, filepath.Join(w.dir, "forge", "example", "runbooks.git"), "for-each-ref"); strings.Contains(refs, "forbidden") {
+		t.Errorf("what may only be read was pushed to: %s", refs)
+	}
+	options, err := os.ReadFile(filepath.Join(bare, "options"))
+	if want := "merge_request.create\nmerge_request.target=main\nmerge_request.title=Repair the build\ntopic=repair-build\ntitle=Repair the build\n"; err != nil || string(options) != want {
+		t.Errorf("%v: the options of the pushes were %q", err, options)
 	}
 	if links := w.run("", "runs", "artifacts", id); !strings.Contains(links, "/pull/7") {
 		t.Errorf("the pull request is not listed:\n%s", links)
+	}
+	if warnings := w.run("", "runs", "logs", id); strings.Contains(warnings, "warning:") {
+		t.Errorf("the run warns:\n%s", warnings)
 	}
 	resp, err := git.Client().Get(git.URL + "/example/private.git/info/refs?service=git-upload-pack")
 	if err != nil {

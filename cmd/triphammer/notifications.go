@@ -57,11 +57,11 @@ func (f *factoryOptions) openNotifications() error {
 			p.API, p.Path = cmp.Or(p.API, derived.API), cmp.Or(p.Path, derived.Path)
 		}
 	}
-	client, err := notify.NewClient(f.repository.CAFile)
+	trusted, err := roots(*f)
 	if err != nil {
-		return exitWith(exitUsage, "--git-ca-file: %w", err)
+		return exitWith(exitUsage, "%w", err)
 	}
-	cfg.Client = client
+	cfg.Client = notify.NewClient(trusted)
 	if _, err := (&notify.Teller{}).Commits(*cfg); err != nil {
 		return exitWith(exitUsage, "--commit-status: %w", err)
 	}
@@ -98,9 +98,11 @@ func (s *serving) tellRuns() (err error) {
 		return nil
 	}
 	wanted.URL, s.endsSecret = s.factory.notify.URL, s.factory.notifySecret
-	if wanted.Client, err = notify.NewClient(s.factory.repository.CAFile); err != nil {
-		return exitWith(exitUsage, "--git-ca-file: %w", err)
+	trusted, err := roots(s.factory)
+	if err != nil {
+		return exitWith(exitUsage, "%w", err)
 	}
+	wanted.Client = notify.NewClient(trusted)
 	return s.factory.checkHook()
 }
 

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -63,6 +65,22 @@ func (f *factoryOptions) repositoryFlags(set *pflag.FlagSet) {
 	set.StringVar(&f.repository.SSHKey, "git-ssh-key", "", "private key for a repository over ssh, without a passphrase; default: the agent of SSH_AUTH_SOCK")
 	set.StringVar(&f.repository.KnownHosts, "git-known-hosts", "",
 		"known_hosts file for a repository over ssh; default: the published keys of GitHub, GitLab and Bitbucket")
+}
+
+// roots are the certificates with which services on other machines prove themselves to this
+// server: those of the system, and of --git-ca-file of all of the factories.
+func roots(factories ...factoryOptions) (*x509.CertPool, error) {
+	var files []string
+	for _, f := range factories {
+		if f.repository.CAFile != "" {
+			files = append(files, f.repository.CAFile)
+		}
+	}
+	pool, err := gitrepo.Roots(files...)
+	if err != nil {
+		return nil, fmt.Errorf("--git-ca-file: %w", err)
+	}
+	return pool, nil
 }
 
 // The values of --verify-time.

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -365,6 +366,7 @@ func (s *serving) settle() (err error) {
 	if err := s.settleWalls(); err != nil {
 		return err
 	}
+	s.walls.Roots = func() (*x509.CertPool, error) { return roots(s.factories...) }
 	s.walls.Own = ownAddresses(s.listeners.TCP)
 	s.probeMachine()
 	s.secretSources, err = secretSources(s.secretsDir, s.secretsEnv)

@@ -65,10 +65,7 @@ func TestRuns(t *testing.T) {
 				rw.WriteHeader(status)
 			}))
 			defer there.Close()
-			client, err := NewClient("")
-			if err != nil {
-				t.Fatal(err)
-			}
+			client := NewClient(nil)
 			defer client.CloseIdleConnections()
 			cfg := tt.cfg
 			cfg.URL, cfg.Client = cmp.Or(cfg.URL, there.URL), client

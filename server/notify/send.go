@@ -11,7 +11,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"time"
 
 	"triphammer/factory/signature"
@@ -91,24 +90,12 @@ func encode(v any) []byte {
 	return text
 }
 
-// NewClient makes a client for a Hook. caFile holds certificates to trust in addition to
-// those of the system, or is empty. The client follows no redirects, because the
-// credential is only for the configured address.
-func NewClient(caFile string) (*http.Client, error) {
+// NewClient makes a client for a Hook that trusts the roots; nil: those of the system. The
+// client follows no redirects, because the credential is only for the configured address.
+func NewClient(roots *x509.CertPool) *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
-	if caFile != "" {
-		text, err := os.ReadFile(caFile)
-		if err != nil {
-			return nil, err
-		}
-		pool, err := x509.SystemCertPool()
-		if err != nil {
-			pool = x509.NewCertPool()
-		}
-		if !pool.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("%s holds no certificate in PEM", caFile)
-		}
-		t.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	if roots != nil {
+		t.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
 	}
-	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, nil
+	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }

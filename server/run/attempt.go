@@ -46,6 +46,10 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 	if task != nil {
 		agent = spec.start(task, p.session.ID)
 		values = slices.Collect(maps.Values(task.Secrets))
+		for _, v := range task.Credentials {
+			_, token, _ := strings.Cut(v.Reveal(), ":") // of USER:TOKEN
+			values = append(values, v, secret.New(token))
+		}
 	}
 	attempt := int64(1)
 	if row != nil {
@@ -366,9 +370,14 @@ func (a *attempt) prepare(ctx context.Context) (p prepared, err error) {
 		},
 		Attachments: spec.Attachments,
 	}
-	if t.Secrets, err = a.secrets(ctx, spec.Secrets); err != nil {
+	credentials := spec.repositorySecrets()
+	names := slices.Concat(spec.Secrets, credentials)
+	slices.Sort(names)
+	all, err := a.secrets(ctx, slices.Compact(names))
+	if err != nil {
 		return p, err
 	}
+	t.Secrets, t.Credentials = chosen(all, spec.Secrets), chosen(all, credentials)
 	maps.Copy(t.Secrets, can.workerSecrets(spec))
 	spec.demand(t)
 	commitAs(t)
@@ -401,6 +410,15 @@ func (a *attempt) skills(ctx context.Context, skills []Skill) ([]Skill, error) {
 		}
 	}
 	return skills, nil
+}
+
+// chosen are some of the values.
+func chosen(all map[string]secret.Value, names []string) map[string]secret.Value {
+	some := make(map[string]secret.Value, len(names))
+	for _, name := range names {
+		some[name] = all[name]
+	}
+	return some
 }
 
 // secrets reads the newest value of each granted secret.

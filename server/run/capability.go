@@ -58,11 +58,9 @@ func (c *Capabilities) adapt(s *Spec) (warnings []string) {
 	if s.Harness.AuthWorker && len(c.AgentEnv) == 0 {
 		warn("harness.auth asks for variables of the worker, and this server passes none (serve --agent-env)")
 	}
-	if s.Environment != nil {
-		for _, r := range s.Environment.Repositories {
-			if r.Secret != "" {
-				warn("the secret %s of a repository is not used: this server passes no credentials to a clone yet", r.Secret)
-			}
+	for _, name := range s.repositorySecrets() {
+		if slices.Contains(s.Secrets, name) {
+			warn("the secret %s of a repository is also granted as a variable, so the agent can read it: take it out of secrets", name)
 		}
 	}
 	if s.commanded() {
@@ -152,14 +150,33 @@ func (c *Capabilities) workerSecrets(s *Spec) map[string]secret.Value {
 // the harness, because its author knows the machine.
 func (s *Spec) commanded() bool { return s.Environment != nil && len(s.Environment.Command) > 0 }
 
-// unreachable says which repository has no address here. It is empty if all have one.
-func (s *Spec) unreachable() string {
-	all := s.Repositories
-	if s.Environment != nil {
-		all = slices.Concat(all, s.Environment.Repositories)
+// repositories are all that a workspace holds.
+func (s *Spec) repositories() []Repository {
+	if s.Environment == nil {
+		return s.Repositories
 	}
-	for _, r := range all {
-		if r.URL == "" {
+	return slices.Concat(s.Repositories, s.Environment.Repositories)
+}
+
+// repositorySecrets are the names of the credentials of the repositories, sorted.
+func (s *Spec) repositorySecrets() []string {
+	var names []string
+	for _, r := range s.repositories() {
+		if r.Secret != "" {
+			names = append(names, r.Secret)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// unreachable says which repository cannot be cloned from here. It is empty if all can.
+func (s *Spec) unreachable() string {
+	for _, r := range s.repositories() {
+		switch {
+		case r.Secret != "" && r.URL != "" && !strings.HasPrefix(r.URL, "https://") && !strings.HasPrefix(r.URL, "http://"):
+			return fmt.Sprintf("the secret %s of the repository %s works over https alone: write its https:// address, and keep a token in the secret", r.Secret, r.URL)
+		case r.URL == "":
 			return fmt.Sprintf("this server knows no address of the code forge %s: name it with serve --code-forges %s=https://…", r.Forge, r.Forge)
 		}
 	}

@@ -30,6 +30,8 @@ func TestLacks(t *testing.T) {
 		{"an image", Spec{DockerImage: "debian"}, Capabilities{Images: true}, "the image debian is not used"},
 		{"a processor", Spec{Arch: other}, Capabilities{}, "a processor of the kind " + other},
 		{"a forge", Spec{Repositories: []Repository{{URL: "/a/b.git", Forge: "FORGE"}}}, Capabilities{CodeForges: map[string]string{"FORGE": "https://git.example.com"}}, "no address of the code forge FORGE"},
+		{"a key for ssh", Spec{Environment: &Environment{Command: []string{"run"}, Repositories: []Repository{{URL: "git@git.example.com:a/b.git", Secret: "KEY"}}}}, Capabilities{}, "the secret KEY of the repository git@git.example.com:a/b.git works over https alone"},
+		{"a credential that the agent gets too", Spec{Secrets: []string{"KEY"}, Environment: &Environment{Command: []string{"run"}, Repositories: []Repository{{URL: "https://git.example.com/a/b.git", Secret: "KEY"}}}}, Capabilities{}, "is also granted as a variable"},
 		{"a model", Spec{Harness: factory.Harness{Type: "oz", Model: "gpt-5"}}, Capabilities{DefaultHarness: "codex"}, `the model "gpt-5" is not one of claude`},
 		{"what a command is not given", Spec{Skills: []Skill{{Name: "s"}}, Environment: &Environment{Path: "environments/e.yaml", Command: []string{"run"}}}, Capabilities{}, "environments/e.yaml has a command of its own, which is not given the skills"},
 	} {
@@ -39,7 +41,7 @@ func TestLacks(t *testing.T) {
 			if got := none.Lacks(tt.spec, fine); len(got) != 1 || !strings.Contains(got[0], tt.want) {
 				t.Errorf("a server of which nobody said anything: %q, want %q", got, tt.want)
 			}
-			if tt.can.LookPath = found; tt.name == "a processor" || tt.name == "what a command is not given" {
+			if tt.can.LookPath = found; slices.Contains([]string{"a processor", "what a command is not given", "a key for ssh", "a credential that the agent gets too"}, tt.name) {
 				return
 			}
 			if got := tt.can.Lacks(tt.spec, fine); len(got) > 0 {

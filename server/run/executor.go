@@ -34,8 +34,12 @@ type Task struct {
 	Files   []File                  // settings of the harness, skills and the like
 
 	Repositories []Repository
-	Setup        []string // shell commands, before the agent
-	Command      []string // starts the agent; the prompt is on its standard input
+	// Credentials of the repositories, by the names of their secrets. They never get inside
+	// the walls.
+	Credentials map[string]secret.Value
+
+	Setup   []string // shell commands, before the agent
+	Command []string // starts the agent; the prompt is on its standard input
 
 	Network     Network
 	Limits      Limits

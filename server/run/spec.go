@@ -94,14 +94,13 @@ func SpecFor(f *factory.Factory, a *factory.Automation) Spec {
 
 // demand sets what the task asks of the executor.
 func (s *Spec) demand(t *Task) {
-	t.Repositories, t.Setup = s.Repositories, s.SetupCommands
+	t.Repositories, t.Setup = s.repositories(), s.SetupCommands
 	t.Limits, t.DockerImage, t.TrustRepositorySettings = s.Limits, s.DockerImage, s.TrustRepositorySettings
 	e := s.Environment
 	if e == nil {
 		return
 	}
 	t.Env, t.Setup = e.Env, slices.Concat(s.SetupCommands, e.SetupCommands)
-	t.Repositories = slices.Concat(s.Repositories, e.Repositories)
 	t.Network = Network{On: e.NetworkOn, Off: e.NetworkOff, Hosts: e.NetworkHosts}
 	t.Isolation, t.DockerImage = factory.IsolationNow(e.Isolation), cmp.Or(e.DockerImage, s.DockerImage)
 }

@@ -19,13 +19,13 @@ package sandbox
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
 	"maps"
-	"net"
 	"net/netip"
 	"net/url"
 	"os"
@@ -59,10 +59,13 @@ type Config struct {
 	Network   run.Network      // of runs for which nothing else is said
 	Machine   *limits.Machine  // keeps the limits; nil: there are none
 	Own       []netip.AddrPort // on which the server listens
-	Grace     time.Duration    // 0 means DefaultGrace
-	Path      string           // PATH of the runs; empty means the server's own
-	Now       func() time.Time // nil means time.Now
-	Logger    *slog.Logger     // nil means slog.Default
+	// Roots are the certificates with which code forges are to prove themselves. They are read
+	// for each run; nil: those of the system.
+	Roots  func() (*x509.CertPool, error)
+	Grace  time.Duration    // 0 means DefaultGrace
+	Path   string           // PATH of the runs; empty means the server's own
+	Now    func() time.Time // nil means time.Now
+	Logger *slog.Logger     // nil means slog.Default
 }
 
 // Executor executes runs as processes of this machine.
@@ -78,6 +81,7 @@ type Executor struct {
 	network         run.Network
 	machine         *limits.Machine
 	own             []netip.AddrPort
+	roots           func() (*x509.CertPool, error)
 	now             func() time.Time
 	logger          *slog.Logger
 
@@ -109,7 +113,7 @@ func New(cfg Config) (*Executor, error) {
 	}
 	e := &Executor{
 		dir: dir, asked: cfg.Isolation, user: cfg.User, grace: cfg.Grace, path: cfg.Path, read: cfg.Read,
-		around: cfg.Around, limits: cfg.Limits, network: cfg.Network, machine: cfg.Machine, own: cfg.Own,
+		around: cfg.Around, limits: cfg.Limits, network: cfg.Network, machine: cfg.Machine, own: cfg.Own, roots: cfg.Roots,
 		now: cfg.Now, logger: cfg.Logger, active: make(map[string]string),
 	}
 	for _, p := range append(slices.Clone(cfg.Protected), dir) {
@@ -255,13 +259,13 @@ func (e *Executor) within(ctx context.Context, w wall, t *run.Task, sink run.Sin
 	local := e.local(t.Repositories)
 	r.read = append(r.read, local...)
 	c, confine := w.enter(e, r)
-	proxied, err := e.proxy(ctx, net.Hosts, f, sink)
+	out, err := e.wayOut(ctx, t, f, sink)
+	defer out.close()
 	if err != nil {
 		return run.Exit{}, err
 	}
-	defer proxied()
-	if len(net.Hosts) > 0 {
-		confine.Sockets = []string{filepath.Join(f.root, proxySocket)}
+	for _, to := range out.forwards {
+		confine.Sockets = append(confine.Sockets, filepath.Join(f.root, to.Socket))
 	}
 	group, err := e.group(t)
 	if err != nil {
@@ -285,7 +289,7 @@ func (e *Executor) within(ctx context.Context, w wall, t *run.Task, sink run.Sin
 	}()
 	j := &job{
 		Root: f.root, Resume: t.Resume, Env: e.env(t, f, local), Prompt: t.Prompt, Attachments: t.Attachments, Files: t.Files,
-		Repositories: t.Repositories, Setup: t.Setup, Command: t.Command, Trusted: local, Proxy: len(net.Hosts) > 0,
+		Repositories: t.Repositories, Setup: t.Setup, Command: t.Command, Trusted: local, Forwards: out.forwards, GitSettings: out.settings,
 	}
 	end, err := s.run(ctx, &confine, j, e.grace)
 	if over := group.Err(); over != nil && (err != nil || end.Cut || end.Signal != "") {
@@ -299,62 +303,9 @@ func (e *Executor) within(ctx context.Context, w wall, t *run.Task, sink run.Sin
 	case end.Error != "" && end.Final:
 		return run.Exit{}, &run.FinalError{Err: errors.New(end.Error)}
 	case end.Error != "":
-		return run.Exit{}, errors.New(end.Error)
+		return run.Exit{}, out.explain(end.Error)
 	}
 	return run.Exit{Code: end.Code, Signal: end.Signal, Stopped: end.Cut}, nil
-}
-
-// network is what a run may reach.
-type network run.Network
-
-func (n network) limited() bool { return n.Off || len(n.Hosts) > 0 }
-
-// networkOf is the network of the task, or the operator's default.
-func (e *Executor) networkOf(t *run.Task) network {
-	if n := t.Network; n.On || n.Off || len(n.Hosts) > 0 {
-		return network(n)
-	}
-	return network(e.network)
-}
-
-// proxy serves the proxy of a run with a list of hosts, until stop is called.
-func (e *Executor) proxy(ctx context.Context, hosts []string, f folder, sink run.Sink) (stop func(), err error) {
-	if len(hosts) == 0 {
-		return func() {}, nil
-	}
-	p, err := egress.New(egress.Config{Hosts: hosts, Own: e.own, Report: func(c event.Egress) { sink.Add(c) }})
-	if err != nil {
-		return nil, fmt.Errorf("the network of the run: %w", err)
-	}
-	// A path that is too long for a socket is not, by way of the folder's descriptor.
-	dir, err := os.Open(f.root)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = dir.Close() }()
-	path := fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), proxySocket)
-	_ = os.Remove(path) // of the run before, in the same folder
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err == nil {
-		l.SetUnlinkOnClose(false)
-		err = e.account.own(filepath.Join(f.root, proxySocket))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("the proxy of the run: %w", err)
-	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := p.Serve(ctx, l); err != nil {
-			e.logger.Warn("the proxy of a run", "error", err)
-		}
-	}()
-	return func() {
-		cancel()
-		<-done
-		_ = os.Remove(filepath.Join(f.root, proxySocket))
-	}, nil
 }
 
 // group is what bounds the run.
@@ -446,9 +397,9 @@ func isRepository(dir string) bool {
 func (e *Executor) env(t *run.Task, f folder, local []string) []string {
 	vars := map[string]string{"PATH": e.path, "HOME": f.home(), "TMPDIR": f.temp(), "LANG": "C.UTF-8"}
 	if len(e.networkOf(t).Hosts) > 0 {
-		maps.Copy(vars, egress.Environ(proxyAddress))
+		maps.Copy(vars, egress.Environ(proxyForward.Address))
 	}
-	if len(local) > 0 {
+	if len(local) > 0 || len(t.Credentials) > 0 {
 		vars["GIT_CONFIG_SYSTEM"] = f.gitConfig()
 	}
 	maps.Copy(vars, t.Env)

@@ -36,7 +36,8 @@ type job struct {
 	Repositories []run.Repository `json:"repositories,omitempty"`
 	Trusted      []string         `json:"trusted,omitempty"` // repositories that are folders of this machine
 	Setup        []string         `json:"setup,omitempty"`
-	Proxy        bool             `json:"proxy,omitempty"` // the network is the proxy that listens on a socket in Root
+	Forwards     []forward        `json:"forwards,omitempty"`
+	GitSettings  string           `json:"git_settings,omitempty"` // lines of a file of settings
 	Command      []string         `json:"command"`
 }
 

@@ -49,8 +49,8 @@ func (j *job) do(s *supervising) ending {
 
 func (j *job) steps(s *supervising) (ending, error) {
 	dir := folder{j.Root}
-	if j.Proxy {
-		stop, err := forward()
+	for _, f := range j.Forwards {
+		stop, err := f.begin()
 		if err != nil {
 			return ending{}, fmt.Errorf("connecting the network of the run: %w", err)
 		}
@@ -88,16 +88,22 @@ func (j *job) steps(s *supervising) (ending, error) {
 	return e, nil
 }
 
-// Where the proxy of a run listens: outside on a socket in the run's folder, which is the
-// supervisor's working directory, and inside on an address of the run's own loopback.
-const (
-	proxySocket  = "proxy.sock"
-	proxyAddress = "127.0.0.1:3128"
+// forward is an address of the run's own loopback, and the socket outside to which its
+// connections go. The socket is in the run's folder, which is the supervisor's working directory.
+type forward struct {
+	Address string `json:"address"`
+	Socket  string `json:"socket"`
+}
+
+// What a run without the network of the machine reaches.
+var (
+	proxyForward   = forward{"127.0.0.1:3128", "proxy.sock"}
+	gatewayForward = forward{"127.0.0.1:3129", "git.sock"}
 )
 
-// forward passes the run's connections on to the proxy until stop is called.
-func forward() (stop func(), err error) {
-	l, err := net.Listen("tcp", proxyAddress)
+// begin passes the run's connections on until stop is called.
+func (f forward) begin() (stop func(), err error) {
+	l, err := net.Listen("tcp", f.Address)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +111,7 @@ func forward() (stop func(), err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = egress.Forward(ctx, l, proxySocket) // without it nothing is reached
+		_ = egress.Forward(ctx, l, f.Socket) // without it nothing is reached
 	}()
 	return func() { cancel(); <-done }, nil
 }
@@ -130,7 +136,7 @@ func (j *job) fill(f folder) error {
 	if err := os.WriteFile(f.prompt(), []byte(j.Prompt), 0o600); err != nil {
 		return err
 	}
-	if err := j.trust(f); err != nil {
+	if err := j.configureGit(f); err != nil {
 		return err
 	}
 	for _, a := range j.Attachments {
@@ -161,9 +167,10 @@ func (j *job) fill(f folder) error {
 	return nil
 }
 
-// trust lets Git clone repositories of this machine that belong to another user.
-func (j *job) trust(f folder) error {
-	text := "[include]\n\tpath = /etc/gitconfig\n[safe]\n"
+// configureGit lets Git clone repositories of this machine that belong to another user, and
+// reach private ones by their gateway.
+func (j *job) configureGit(f folder) error {
+	text := "[include]\n\tpath = /etc/gitconfig\n" + j.GitSettings + "[safe]\n"
 	for _, dir := range j.Trusted {
 		quoted := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(dir)
 		text += fmt.Sprintf("\tdirectory = \"%s\"\n\tdirectory = \"%s\"\n", quoted, path.Join(quoted, ".git"))

@@ -26,6 +26,9 @@
 // nothing.
 //
 // Network "on" needs no proxy: such a run has the network of the host.
+//
+// A [Gateway] is the way to private Git repositories, whatever the network of the run is: it
+// adds their credentials outside the walls.
 package egress
 
 import (
@@ -126,12 +129,14 @@ var nowhere = log.New(io.Discard, "", 0)
 
 // Serve serves the run's connections until ctx ends. Then it closes all of them, makes the
 // last reports, and returns. It also closes the listener. A Proxy serves once.
-func (p *Proxy) Serve(ctx context.Context, l net.Listener) error {
+func (p *Proxy) Serve(ctx context.Context, l net.Listener) error { return p.serve(ctx, l, p) }
+
+func (p *Proxy) serve(ctx context.Context, l net.Listener, handler http.Handler) error {
 	serving, stopServing := context.WithCancel(ctx)
 	defer stopServing()
 	bounded := newListener(l, maxConnections)
 	server := &http.Server{
-		Handler: p, ReadHeaderTimeout: p.header, IdleTimeout: keepTime, MaxHeaderBytes: maxHeader, ErrorLog: nowhere,
+		Handler: handler, ReadHeaderTimeout: p.header, IdleTimeout: keepTime, MaxHeaderBytes: maxHeader, ErrorLog: nowhere,
 		BaseContext:                  func(net.Listener) context.Context { return serving },
 		DisableGeneralOptionsHandler: true,
 	}

@@ -20,6 +20,7 @@ type reports struct {
 	more  map[event.Egress]int64 // contacts after the first, by the event of the first
 	order []event.Egress
 	kinds map[bool]int // of contacts, by whether they were allowed
+	ended bool
 }
 
 func newReports(tell func(event.Egress)) *reports {
@@ -30,6 +31,9 @@ func newReports(tell func(event.Egress)) *reports {
 func (r *reports) add(e event.Egress) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.ended {
+		return // net/http goes on connecting after it has given up a request
+	}
 	if _, known := r.more[e]; known {
 		r.more[e]++
 		return
@@ -47,7 +51,7 @@ func (r *reports) add(e event.Egress) {
 	r.tell(e)
 }
 
-// close reports what is left. Nothing may be added after it.
+// close reports what is left. What is added after it is not reported.
 func (r *reports) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -56,5 +60,5 @@ func (r *reports) close() {
 			r.tell(e)
 		}
 	}
-	r.order = nil
+	r.ended, r.order = true, nil
 }
