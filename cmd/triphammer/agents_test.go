@@ -108,9 +108,15 @@ func TestPrivateRepository(t *testing.T) {
 		"echo https://github.com/example/private/pull/7 >> $TRIPHAMMER_ARTIFACTS/links\n"
 	environment := strings.ReplaceAll(block(t, "yaml environments/private.yaml"), "https://github.com", git.URL) +
 		"command: [sh, -ec, '{ " + strings.ReplaceAll(strings.ReplaceAll(strings.TrimSpace(script), "'", "''"), "\n", "; ") + "; } 2>&1']\n"
-	w.write(map[string]string{"environments/env.yaml": environment})
+	w.write(map[string]string{
+		"environments/env.yaml": environment,
+		"automations/yearly.md": "---\nenvironmentId: env\ntriggers: [{provider: schedule, event: cron_fired, schedule: {cron: '@yearly'}}]\n---\nRepair it.\n",
+	})
 	w.push()
 	w.start("--git-ca-file", git.CAFile)
+	if listed := w.run("", "automations", "list"); !strings.Contains(listed, "the secret FORGE_TOKEN is granted and not set") {
+		t.Errorf("nobody warns of the secret:\n%s", listed)
+	}
 	run := func(want string) (id string, r api.Run) {
 		t.Helper()
 		id = strings.TrimSpace(w.run("", "runs", "create", "--environment", "env", "--prompt", "Repair it.", "-o", "name"))

@@ -370,14 +370,11 @@ func (a *attempt) prepare(ctx context.Context) (p prepared, err error) {
 		},
 		Attachments: spec.Attachments,
 	}
-	credentials := spec.repositorySecrets()
-	names := slices.Concat(spec.Secrets, credentials)
-	slices.Sort(names)
-	all, err := a.secrets(ctx, slices.Compact(names))
+	all, err := a.secrets(ctx, spec.allSecrets())
 	if err != nil {
 		return p, err
 	}
-	t.Secrets, t.Credentials = chosen(all, spec.Secrets), chosen(all, credentials)
+	t.Secrets, t.Credentials = chosen(all, spec.Secrets), chosen(all, spec.repositorySecrets())
 	maps.Copy(t.Secrets, can.workerSecrets(spec))
 	spec.demand(t)
 	commitAs(t)

@@ -170,6 +170,13 @@ func (s *Spec) repositorySecrets() []string {
 	return slices.Compact(names)
 }
 
+// allSecrets are the names of the granted secrets and of those of the repositories, sorted.
+func (s *Spec) allSecrets() []string {
+	all := slices.Concat(s.Secrets, s.repositorySecrets())
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
 // unreachable says which repository cannot be cloned from here. It is empty if all can.
 func (s *Spec) unreachable() string {
 	for _, r := range s.repositories() {
@@ -279,7 +286,7 @@ func (m *Manager) Lacks(ctx context.Context, f *factory.Factory) func(*factory.A
 		if !can.Unknown && !can.Carries(spec.WorkerHost) {
 			return all // another server has the secrets
 		}
-		for _, name := range spec.Secrets {
+		for _, name := range spec.allSecrets() {
 			is, known := set[name]
 			if !known {
 				is = m.isSet(ctx, name)

@@ -18,7 +18,7 @@ import (
 	"triphammer/server/secret"
 )
 
-const forgeToken = "c4nary-of-the-forge"
+const forgeToken = "c4nary-of-the-forge" // that the forge accepts
 
 // forge is a code forge with the private repository /example/app.git.
 type forge struct {

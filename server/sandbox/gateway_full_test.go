@@ -1,0 +1,53 @@
+//go:build full
+
+package sandbox
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"triphammer/server/run"
+)
+
+// TestPrivateRepositoryNetworks: a sandbox reaches its private repository whatever its network
+// is, and nothing else of the forge by that way.
+func TestPrivateRepositoryNetworks(t *testing.T) {
+	forge := newForge(t)
+	for name, network := range map[string]run.Network{"on": {On: true}, "off": {Off: true}, "a list": {Hosts: []string{"api.example.com"}}} {
+		t.Run(name, func(t *testing.T) {
+			e, r := newWalled(t, Config{Isolation: Sandbox, Roots: forge.roots}), newRecorder()
+			branch := "from-" + strings.ReplaceAll(name, " ", "-")
+			task := forge.task("git commit -q --allow-empty -m two && git push -q origin HEAD:refs/heads/" + branch + " && echo pushed\n" + hunt +
+				"\nGIT_SSL_NO_VERIFY=1 git ls-remote " + strings.Replace(forge.url, "app.git", "app-of-others.git", 1) + " && echo reached\n" +
+				"curl -sk --max-time 5 --noproxy '*' " + forge.URL + " && echo; true")
+			task.Network = network
+			if err := e.Preflight(task); err != nil {
+				t.Fatal(err)
+			}
+			for _, resume := range []bool{false, true} {
+				if task.Resume = resume; resume {
+					task.Command = []string{"sh", "-c", "git fetch -q && echo pushed"}
+					r = newRecorder()
+				}
+				exit, err := e.Start(t.Context(), task, r)
+				want := "pushed\n"
+				if name == "on" && !resume {
+					want += "who are you?\n\n"
+				}
+				if err != nil || exit.Code != 0 || r.said("stdout") != want {
+					t.Fatalf("%v %v: %q %q", exit, err, r.said("stdout"), r.said("stderr"))
+				}
+			}
+			git(t, forge.bare, "rev-parse", "--verify", branch)
+			forge.noToken(t, filepath.Join(e.dir, "run_1"))
+			if left, _ := filepath.Glob(filepath.Join(e.dir, "run_1", "*.sock")); len(left) > 0 {
+				t.Errorf("sockets are left: %q", left)
+			}
+			if _, err := os.Stat(filepath.Join(e.dir, "run_1", "workspace", "hunted")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
