@@ -14,6 +14,7 @@ import (
 
 	"triphammer/server/api"
 	"triphammer/server/disk"
+	"triphammer/server/sandbox"
 )
 
 func doctorCommand() *cobra.Command {
@@ -26,6 +27,7 @@ func doctorCommand() *cobra.Command {
 	}
 	clientFlags(c)
 	c.Flags().StringSlice("run-read", nil, "files and folders that runs may read, as in serve --run-read")
+	c.Flags().String("container-program", sandbox.Auto, "container engine, as in serve --container-program")
 	c.Flags().Bool("try", false, "start each harness that is found once, with a model on this machine in place of its own (no credential is used)")
 	return c
 }
@@ -63,6 +65,9 @@ func doctor(c *cobra.Command, _ []string) error {
 	}
 	say(runtime.GOOS == "linux", "system", runtime.GOOS+"/"+runtime.GOARCH)
 	isolation := doctorWalls(c, say)
+	if err := doctorContainers(c, found); err != nil {
+		return err
+	}
 	if err := doctorHarnesses(c, found, isolation); err != nil {
 		say(false, "harnesses", err.Error())
 	}

@@ -70,7 +70,7 @@ func environment(home string) []string {
 		"GIT_COMMITTER_NAME=Ada", "GIT_COMMITTER_EMAIL=ada@example.com", "TRIPHAMMER_LISTEN=127.0.0.1:0",
 		// Most tests share files with their agents. Those of walls set these themselves.
 		"GORACE=atexit_sleep_ms=0", // a program under the race detector sleeps for a second at its end otherwise
-		"TRIPHAMMER_ISOLATION=none", "TRIPHAMMER_RUN_USER=root",
+		"TRIPHAMMER_ISOLATION=none", "TRIPHAMMER_RUN_USER=root", "TRIPHAMMER_CONTAINER_PROGRAM=none",
 	)
 }
 

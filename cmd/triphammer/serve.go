@@ -520,6 +520,7 @@ func (s *serving) run(ctx context.Context) error {
 	s.logger.Info("serving", "address", s.listeners.TCP.Addr().String(), "base_url", s.server.BaseURL, "data", s.in.dir,
 		"max_connections", s.listeners.MaxConnections)
 	s.tellIsolation()
+	workers.Go(s.tellContainers)
 	err := s.in.server.Serve(ctx, s.listeners)
 	stopWorking()
 	workers.Wait()
@@ -546,6 +547,15 @@ func (s *serving) tellIsolation() {
 		s.logger.Warn("agents may do whatever this server's user may, because --isolation is none", "isolation", name)
 	default:
 		s.logger.Info("walls are put around the runs", "isolation", name, "stronger", why)
+	}
+}
+
+// tellContainers logs which container engine runs can have.
+func (s *serving) tellContainers() {
+	if engine, err := s.in.executor.Containers(); err != nil {
+		s.logger.Info("no run gets a container", "reason", err)
+	} else {
+		s.logger.Info("runs that demand an image or a container get one", "engine", engine)
 	}
 }
 

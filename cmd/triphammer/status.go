@@ -142,6 +142,9 @@ func printStatus(w io.Writer, s api.Status, offline bool) error {
 			name += ", as the user " + i.User
 		}
 		fmt.Fprintf(w, "isolation    %s\n", name)
+		if i.Containers != "" {
+			fmt.Fprintf(w, "containers   %s, for runs that demand an image or a container\n", i.Containers)
+		}
 		for _, problem := range i.Lacking {
 			fmt.Fprintf(w, "             without %s\n", problem)
 		}

@@ -23,11 +23,17 @@ type wallOptions struct {
 	walls                sandbox.Config
 	network              []string
 	memory, disk, output string // sizes
+	command              string // of the isolation command, with arguments
 }
 
 func (o *wallOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.walls.Isolation, "isolation", sandbox.Auto,
 		"walls around the runs: "+strings.Join(sandbox.Isolations(), ", ")+" (auto: the strongest of sandbox and kernel that works here)")
+	f.StringVar(&o.command, "isolation-command", "", "program with arguments that starts runs if --isolation is command; it gets the supervisor's command line after them")
+	f.StringVar(&o.walls.Container.Program, "container-program", sandbox.Auto,
+		"container engine for runs in an image: podman, docker, a path, none, or auto (Podman, or else Docker)")
+	f.StringVar(&o.walls.Container.Image, "container-image", "", "image of runs in containers whose definitions name none")
+	f.StringVar(&o.walls.Container.Options, "container-options", "", "further options for `PROGRAM run`, separated by spaces, such as '-v /cache:/cache --network=agents'")
 	f.StringVar(&o.walls.User, "run-user", "", "user of the runs, if the server is root (default: triphammer-run if it exists, otherwise nobody)")
 	f.StringSliceVar(&o.walls.Read, "run-read", nil, "files and folders that runs may read besides the system and the folders of PATH")
 	f.StringSliceVar(&o.network, "run-network", []string{"on"},
@@ -53,6 +59,9 @@ func (o *wallOptions) settleWalls() error {
 			return exitWith(exitUsage, "--%s: %w", size.flag, err)
 		}
 		*size.to = n
+	}
+	if o.walls.Command = strings.Fields(o.command); (o.walls.Isolation == sandbox.Command) != (len(o.walls.Command) > 0) {
+		return exitWith(exitUsage, "--isolation command and --isolation-command PROGRAM need each other")
 	}
 	if l := o.walls.Limits; l.CPUs < 0 || l.Processes < 0 {
 		return exitWith(exitUsage, "--run-cpus and --run-processes are not negative")
@@ -92,7 +101,8 @@ func ownAddresses(l net.Listener) (all []netip.AddrPort) {
 // isolation is what status tells of the walls.
 func (in *instance) isolation() *api.Isolation {
 	name, lacking := in.executor.Isolation()
-	shown := &api.Isolation{Name: name, User: in.executor.User(), Lacking: []string{}, Limits: []string{}}
+	containers, _ := in.executor.Containers() // doctor and the log say why there are none
+	shown := &api.Isolation{Name: name, User: in.executor.User(), Containers: containers, Lacking: []string{}, Limits: []string{}}
 	for _, err := range lacking {
 		shown.Lacking = append(shown.Lacking, err.Error())
 	}
@@ -128,6 +138,21 @@ func doctorWalls(c *cobra.Command, say func(ok bool, what, detail string)) (work
 		}
 	}
 	return works
+}
+
+// doctorContainers tells whether runs can get containers. It is no problem if they cannot,
+// because perhaps nobody wants one.
+func doctorContainers(c *cobra.Command, r *findings) error {
+	if err := fromEnvironment(c.Flags(), nil, "container-program"); err != nil {
+		return err
+	}
+	program, _ := c.Flags().GetString("container-program")
+	if engine, err := sandbox.Engine(program); err != nil {
+		r.note("containers", err.Error())
+	} else {
+		r.say(true, "containers", engine+", for runs that demand an image or a container")
+	}
+	return nil
 }
 
 // probeMachine finds out how limits of runs are kept. It comes before any other process

@@ -20,10 +20,11 @@ type Status struct {
 
 // Isolation is what is around the runs of the server (SPEC 14).
 type Isolation struct {
-	Name    string   `json:"name"`           // none, kernel or sandbox; empty: nothing works, and no run starts
-	User    string   `json:"user,omitempty"` // of the runs, if it is not that of the server
-	Lacking []string `json:"lacking"`        // why there is no stronger isolation
-	Limits  []string `json:"limits"`         // how the limits of runs are kept
+	Name       string   `json:"name"`                 // of all runs that demand no other; empty: nothing works
+	User       string   `json:"user,omitempty"`       // of the runs, if it is not that of the server
+	Containers string   `json:"containers,omitempty"` // container engine for runs that demand an image or a container
+	Lacking    []string `json:"lacking"`              // why there is no stronger isolation
+	Limits     []string `json:"limits"`               // how the limits of runs are kept
 }
 
 // Clock is whether the server trusts the machine's clock. While it does not, nothing is

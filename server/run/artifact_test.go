@@ -22,8 +22,8 @@ type leaving struct {
 	leave func(run.Sink)
 }
 
-func (l leaving) Isolation() (string, []error) { return "", nil }
-func (l leaving) Preflight(*run.Task) error    { return nil }
+func (l leaving) Isolation() (string, []error)           { return "", nil }
+func (l leaving) Preflight(*run.Task) (run.Place, error) { return run.Place{}, nil }
 func (l leaving) Sweep(context.Context, func(string, time.Time) bool) error {
 	return nil
 }

@@ -109,17 +109,17 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 	if attempt > 1 {
 		started = fmt.Sprintf("started, attempt %d of %d", attempt, spec.Retry.Attempts)
 	}
-	isolation, _ := a.manager.cfg.Executor.Isolation()
-	t.add(event.Status{State: string(store.InProgress), Message: started, Worker: a.manager.worker, Isolation: isolation})
-	for _, warning := range slices.Concat(p.warnings, agent.Warnings) {
+	place, refused := a.manager.cfg.Executor.Preflight(task)
+	t.add(event.Status{State: string(store.InProgress), Message: started, Worker: a.manager.worker, Isolation: place.Isolation})
+	for _, warning := range slices.Concat(p.warnings, agent.Warnings, place.Warnings) {
 		t.add(event.Status{Message: "warning: " + warning})
 	}
 	timeout, idle := spec.limits()
 	stop := make(chan struct{})
 	helpers.Go(func() { a.watch(always, t, timeout, idle, stop) })
 	defer close(stop)
-	if err := a.manager.cfg.Executor.Preflight(task); err != nil {
-		return failed("%v", err)
+	if refused != nil {
+		return failed("%v", refused)
 	}
 	exit, err := a.manager.cfg.Executor.Start(ctx, task, sink{t, a.keeper(always, t)})
 	said := lastSaid{words: t.lastWords(), result: t.verdict(), expected: agent.Parse != nil}

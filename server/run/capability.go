@@ -30,7 +30,6 @@ type Capabilities struct {
 	MCPServers     map[string]MCPServer // by the identifiers of definitions (warpId)
 	CodeForges     map[string]string    // base URLs of code forges, by name in capitals
 
-	Images   bool                         // a run starts in the image that it names
 	LookPath func(string) (string, error) // finds a program for runs; nil: exec.LookPath
 }
 
@@ -50,9 +49,7 @@ func (c *Capabilities) adapt(s *Spec) (warnings []string) {
 		e.Repositories = c.at(e.Repositories)
 		s.Environment = &e
 	}
-	if s.DockerImage != "" && !c.Images {
-		warn("the image %s is not used: runs of this server start on its machine", s.DockerImage)
-	} else if s.Arch != "" && s.Arch != arch() {
+	if s.Arch != "" && s.Arch != arch() {
 		warn("the runner asks for a processor of the kind %s, and this server has %s", s.Arch, arch())
 	}
 	if s.Harness.AuthWorker && len(c.AgentEnv) == 0 {
@@ -192,7 +189,7 @@ func (s *Spec) unreachable() string {
 
 // Lacks says what of a spec cannot act on this server, in words for whoever wrote the
 // definition. Preflight is the executor's.
-func (c *Capabilities) Lacks(s Spec, preflight func(*Task) error) []string {
+func (c *Capabilities) Lacks(s Spec, preflight func(*Task) (Place, error)) []string {
 	if c.Unknown {
 		return s.lacksAnywhere()
 	}
@@ -212,19 +209,21 @@ func (c *Capabilities) Lacks(s Spec, preflight func(*Task) error) []string {
 		fails(s.noAgent())
 		return all
 	}
-	if program := agent.Program; !c.finds(t, program) {
+	place, refused := preflight(t)
+	all = append(all, place.Warnings...)
+	if program := agent.Program; !place.Elsewhere && !c.finds(t, program) {
 		fails(fmt.Sprintf("this server has no program %s on its PATH, which starts the agent", program))
 	}
-	if err := preflight(t); err != nil {
-		fails(err.Error())
+	if refused != nil {
+		fails(refused.Error())
 	}
 	return all
 }
 
 // finds tells whether the program is here. It is taken to be where nobody can know before the
-// run starts: in an image, in a folder that the environment names, in the workspace.
+// run starts: in a folder that the environment names, in the workspace.
 func (c *Capabilities) finds(t *Task, program string) bool {
-	if program == "" || c.Images && t.DockerImage != "" || t.Env["PATH"] != "" || strings.Contains(program, "/") && !filepath.IsAbs(program) {
+	if program == "" || t.Env["PATH"] != "" || strings.Contains(program, "/") && !filepath.IsAbs(program) {
 		return true
 	}
 	look := c.LookPath
@@ -275,7 +274,7 @@ func (m *Manager) Warnings(ctx context.Context, f *factory.Factory) func(*factor
 // Lacks returns what says of an automation of the factory what of its definition cannot act
 // on this server, in words for whoever wrote it.
 func (m *Manager) Lacks(ctx context.Context, f *factory.Factory) func(*factory.Automation) []string {
-	preflight := func(*Task) error { return nil }
+	preflight := func(*Task) (Place, error) { return Place{}, nil }
 	if m.cfg.Executor != nil {
 		preflight = m.cfg.Executor.Preflight
 	}

@@ -27,7 +27,6 @@ func TestLacks(t *testing.T) {
 		{"a worker", Spec{WorkerHost: "attic"}, Capabilities{WorkerHosts: []string{"attic"}}, "waits for a worker named attic (serve --worker-host)"},
 		{"an MCP server", Spec{MCPServers: []MCPServer{{Name: "m", WarpID: "w"}}}, Capabilities{MCPServers: map[string]MCPServer{"w": {Command: "run"}}}, "mcpServers.m: this server knows none by the identifier w"},
 		{"a worker's variables", Spec{Harness: factory.Harness{Type: "claude", AuthWorker: true}}, Capabilities{AgentEnv: []string{"KEY"}}, "harness.auth asks for variables of the worker"},
-		{"an image", Spec{DockerImage: "debian"}, Capabilities{Images: true}, "the image debian is not used"},
 		{"a processor", Spec{Arch: other}, Capabilities{}, "a processor of the kind " + other},
 		{"a forge", Spec{Repositories: []Repository{{URL: "/a/b.git", Forge: "FORGE"}}}, Capabilities{CodeForges: map[string]string{"FORGE": "https://git.example.com"}}, "no address of the code forge FORGE"},
 		{"a key for ssh", Spec{Environment: &Environment{Command: []string{"run"}, Repositories: []Repository{{URL: "git@git.example.com:a/b.git", Secret: "KEY"}}}}, Capabilities{}, "the secret KEY of the repository git@git.example.com:a/b.git works over https alone"},
@@ -37,7 +36,7 @@ func TestLacks(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			none := Capabilities{LookPath: found}
-			fine := func(*Task) error { return nil }
+			fine := func(*Task) (Place, error) { return Place{}, nil }
 			if got := none.Lacks(tt.spec, fine); len(got) != 1 || !strings.Contains(got[0], tt.want) {
 				t.Errorf("a server of which nobody said anything: %q, want %q", got, tt.want)
 			}
@@ -49,8 +48,8 @@ func TestLacks(t *testing.T) {
 			}
 		})
 	}
-	fine := func(*Task) error { return nil }
-	if got := (&Capabilities{LookPath: found}).Lacks(Spec{}, func(*Task) error { return errors.New("no walls") }); !slices.Equal(got, []string{"no walls: a run fails"}) {
+	fine := func(*Task) (Place, error) { return Place{}, nil }
+	if got := (&Capabilities{LookPath: found}).Lacks(Spec{}, func(*Task) (Place, error) { return Place{}, errors.New("no walls") }); !slices.Equal(got, []string{"no walls: a run fails"}) {
 		t.Errorf("%q", got)
 	}
 	// The program is named that has to be there, whatever starts it.
@@ -80,7 +79,7 @@ func TestLacks(t *testing.T) {
 // TestLacksUnknown: where no server runs, only what acts on no server is said.
 func TestLacksUnknown(t *testing.T) {
 	none := Capabilities{Unknown: true, LookPath: func(string) (string, error) { return "", exec.ErrNotFound }}
-	refuses := func(*Task) error { return errors.New("no walls") }
+	refuses := func(*Task) (Place, error) { return Place{}, errors.New("no walls") }
 	for _, tt := range []struct {
 		spec Spec
 		want string // of the only warning; empty: there is none

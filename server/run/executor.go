@@ -94,6 +94,13 @@ type Sink interface {
 	Keep(a event.Artifact, content io.Reader) error
 }
 
+// Place is where and how an executor executes a task.
+type Place struct {
+	Isolation string   // the walls around it
+	Elsewhere bool     // the programs are not those of the server's machine, but those of an image, say
+	Warnings  []string // what of the task does not act, in words for whoever wrote the definition
+}
+
 // Executor executes tasks. Only its implementations differ between a process, a
 // container and a cluster.
 type Executor interface {
@@ -101,9 +108,9 @@ type Executor interface {
 	// lacking says why.
 	Isolation() (name string, lacking []error)
 
-	// Preflight returns why this executor cannot do what the task demands, in
-	// words for whoever wrote the definition.
-	Preflight(t *Task) error
+	// Preflight returns where this executor would execute the task, or why it cannot do what
+	// the task demands, in words for whoever wrote the definition.
+	Preflight(t *Task) (Place, error)
 
 	// Start executes the task and blocks until none of its processes is left. When ctx
 	// ends, it stops the agent: first with SIGINT, then with SIGKILL. Events go to the
@@ -117,7 +124,8 @@ type Executor interface {
 	Reap(ctx context.Context, runID string) error
 
 	// Sweep removes the workspaces that no run in progress uses and that have expired. ended
-	// is when one was last in use.
+	// is when one was last in use. It also removes what else of this executor, such as a
+	// container, no attempt in progress owns.
 	Sweep(ctx context.Context, expired func(workspace string, ended time.Time) bool) error
 
 	// Workspace is the folder of a workspace, if it is there.

@@ -27,6 +27,7 @@ type confinement struct {
 	Sockets    []string `json:"sockets,omitempty"` // to which it may connect
 
 	Limits limits.Inherited `json:"limits"`
+	User   *identity        `json:"user,omitempty"`
 
 	Seccomp bool `json:"seccomp,omitempty"` // no system calls that only serve to get out (seccomp.go)
 	OwnIPC  bool `json:"own_ipc,omitempty"` // there are an IPC and a PID namespace, and no path to a foreign socket

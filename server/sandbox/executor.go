@@ -59,6 +59,8 @@ type Config struct {
 	Network   run.Network      // of runs for which nothing else is said
 	Machine   *limits.Machine  // keeps the limits; nil: there are none
 	Own       []netip.AddrPort // on which the server listens
+	Command   []string         // of the isolation of that name: a program with arguments
+	Container ContainerConfig
 	// Roots are the certificates with which code forges are to prove themselves. They are read
 	// for each run; nil: those of the system.
 	Roots  func() (*x509.CertPool, error)
@@ -82,6 +84,9 @@ type Executor struct {
 	machine         *limits.Machine
 	own             []netip.AddrPort
 	roots           func() (*x509.CertPool, error)
+	command         []string
+	containers      ContainerConfig
+	engines         engines
 	now             func() time.Time
 	logger          *slog.Logger
 
@@ -114,6 +119,7 @@ func New(cfg Config) (*Executor, error) {
 	e := &Executor{
 		dir: dir, asked: cfg.Isolation, user: cfg.User, grace: cfg.Grace, path: cfg.Path, read: cfg.Read,
 		around: cfg.Around, limits: cfg.Limits, network: cfg.Network, machine: cfg.Machine, own: cfg.Own, roots: cfg.Roots,
+		command: cfg.Command, containers: cfg.Container,
 		now: cfg.Now, logger: cfg.Logger, active: make(map[string]string),
 	}
 	for _, p := range append(slices.Clone(cfg.Protected), dir) {
@@ -187,12 +193,16 @@ func (e *Executor) ready() (err error) {
 
 // try starts a run that does nothing inside a wall.
 func (e *Executor) try(w wall) (err error) {
-	if w.copies && e.program == "" {
-		if e.program, err = copyProgram(e.dir); err != nil {
-			return err
+	if err := e.copy(w); err != nil {
+		return err
+	}
+	limit := tryTime
+	if w.name == Container {
+		if limit = pullTime; e.containers.Image == "" {
+			return nil // each run brings an image
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), tryTime)
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	t := &run.Task{RunID: tryID, Command: []string{"/bin/sh", "-c", ":"}}
 	exit, err := e.within(ctx, w, t, &discard{})
@@ -203,36 +213,27 @@ func (e *Executor) try(w wall) (err error) {
 	return err
 }
 
-const (
-	tryTime = 20 * time.Second
-	tryID   = runPrefix + "try"
-)
-
-// Preflight implements run.Executor. It refuses demands that this executor cannot
-// meet.
-func (e *Executor) Preflight(t *run.Task) error {
-	name, _ := e.Isolation()
-	switch {
-	case name == "":
-		return fmt.Errorf("no run starts here, because no walls can be put around it: %w. Cure one of these, or declare that agents may do "+
-			"whatever the server's user may (--isolation none)", errors.Join(e.lacking...))
-	case len(t.Command) == 0:
-		return errors.New("nothing says how to start the agent: give the environment a command, or set a harness")
-	case slices.Index(strengths, t.Isolation) > e.wall.strength:
-		return fmt.Errorf("the environment accepts no less isolation than %s, and this server has %s: change its isolation, or use a server that has more",
-			t.Isolation, name)
-	case e.networkOf(t).limited() && !e.wall.networks:
-		return fmt.Errorf("the environment limits the network, which the isolation %s of this server cannot do: change its network to on, or install bubblewrap", name)
+// copy makes the copy of this program, if the wall needs one.
+func (e *Executor) copy(w wall) (err error) {
+	if w.copies && e.program == "" {
+		e.program, err = copyProgram(e.dir)
 	}
-	return nil
+	return err
 }
+
+const (
+	tryTime  = 20 * time.Second
+	pullTime = 10 * time.Minute // with an image that is missing
+	tryID    = runPrefix + "try"
+)
 
 // Start implements run.Executor.
 func (e *Executor) Start(ctx context.Context, t *run.Task, sink run.Sink) (exit run.Exit, err error) {
-	if name, lacking := e.Isolation(); name == "" {
-		return run.Exit{}, errors.Join(lacking...)
+	w, _, err := e.wallFor(t)
+	if err != nil {
+		return run.Exit{}, err
 	}
-	return e.within(ctx, *e.wall, t, sink)
+	return e.within(ctx, *w, t, sink)
 }
 
 // within executes the task between the walls of w.
@@ -245,8 +246,10 @@ func (e *Executor) within(ctx context.Context, w wall, t *run.Task, sink run.Sin
 		return run.Exit{}, fmt.Errorf("%q is not the id of a run", name)
 	}
 	f := folder{filepath.Join(e.dir, name)}
-	e.mark(t.RunID, name)
-	defer e.mark(t.RunID, "")
+	if !e.mark(t.RunID, name) {
+		return run.Exit{}, fmt.Errorf("the run %s is in progress already", t.RunID)
+	}
+	defer e.unmark(t.RunID)
 	if err := e.make(f, t.Resume); err != nil {
 		return run.Exit{}, err
 	}
@@ -255,11 +258,18 @@ func (e *Executor) within(ctx context.Context, w wall, t *run.Task, sink run.Sin
 		_ = os.Chtimes(f.root, now, now) // when it ended, for Sweep
 	}()
 	net := e.networkOf(t)
-	r := room{folder: f.root, read: e.readable(), off: net.limited()}
 	local := e.local(t.Repositories)
-	r.read = append(r.read, local...)
+	r := room{
+		folder: f.root, read: append(e.readable(), local...), off: net.limited(),
+		runID: t.RunID, name: e.attemptName(t), granted: e.granted(local), image: t.DockerImage, limits: e.limitsOf(t),
+	}
+	if w.name == Container {
+		if r.image, err = e.imageOf(ctx, t, sink); err != nil {
+			return run.Exit{}, err
+		}
+	}
 	c, confine := w.enter(e, r)
-	out, err := e.wayOut(ctx, t, f, sink)
+	out, err := e.wayOut(ctx, t, w.foreign, f, sink)
 	defer out.close()
 	if err != nil {
 		return run.Exit{}, err
@@ -267,32 +277,47 @@ func (e *Executor) within(ctx context.Context, w wall, t *run.Task, sink run.Sin
 	for _, to := range out.forwards {
 		confine.Sockets = append(confine.Sockets, filepath.Join(f.root, to.Socket))
 	}
-	group, err := e.group(t)
+	group, err := e.group(t.RunID, w, r.limits)
 	if err != nil {
 		return run.Exit{}, err
 	}
 	defer func() { err = errors.Join(err, group.Close()) }()
-	confine.Limits = group.Inherited(w.name == Sandbox)
+	if confine.Limits = group.Inherited(w.name == Sandbox); c.container != nil {
+		confine.Limits = limits.Inherited{FileSize: confine.Limits.FileSize} // the container has the others
+		if err := e.note(ctx, t.RunID, c.container); err != nil {
+			return run.Exit{}, err
+		}
+	}
 	ctx, exceed := context.WithCancelCause(ctx)
 	defer exceed(nil)
-	s, err := startSupervisor(start{runID: t.RunID, command: c, dir: f.root, list: e.list(t.RunID), account: e.account, group: group}, sink)
+	st := start{runID: t.RunID, command: c, dir: f.root, list: e.list(t.RunID), account: e.account, group: group}
+	if c.outside {
+		st.dir, st.account = "/", nil
+	}
+	s, err := startSupervisor(st, sink)
 	if err != nil {
 		return run.Exit{}, err
 	}
-	defer e.watch(ctx, t, s, group, exceed)()
+	bounded := c.container != nil
+	defer e.watch(ctx, t, s, group, bounded, exceed)()
 	// Whatever happens, nothing of the run is left when Start returns.
 	defer func() {
 		err = errors.Join(err, s.close())
+		if c.outside {
+			err = e.tidy(ctx, t, s, c, err)
+		}
 		if said := s.complaints(); said != "" {
 			e.logger.Warn("a supervisor complained", "run", t.RunID, "said", said)
 		}
 	}()
 	j := &job{
-		Root: f.root, Resume: t.Resume, Env: e.env(t, f, local), Prompt: t.Prompt, Attachments: t.Attachments, Files: t.Files,
+		Root: f.root, Resume: t.Resume, Env: e.env(t, f, local, w.foreign), Prompt: t.Prompt, Attachments: t.Attachments, Files: t.Files,
 		Repositories: t.Repositories, Setup: t.Setup, Command: t.Command, Trusted: local, Forwards: out.forwards, GitSettings: out.settings,
+		Inherit: w.foreign, Offline: net.limited(), Bounded: bounded,
 	}
 	end, err := s.run(ctx, &confine, j, e.grace)
-	if over := group.Err(); over != nil && (err != nil || end.Cut || end.Signal != "") {
+	group.Exceed(end.Exceeded)
+	if over := group.Err(); over != nil && (err != nil || end.Cut || end.Signal != "" || end.Code != 0 && bounded) {
 		return run.Exit{}, over
 	}
 	switch {
@@ -308,24 +333,33 @@ func (e *Executor) within(ctx context.Context, w wall, t *run.Task, sink run.Sin
 	return run.Exit{Code: end.Code, Signal: end.Signal, Stopped: end.Cut}, nil
 }
 
-// group is what bounds the run.
-func (e *Executor) group(t *run.Task) (*limits.Group, error) {
+// limitsOf are the limits of the task, or those of the operator, or of the machine.
+func (e *Executor) limitsOf(t *run.Task) run.Limits {
 	if e.machine == nil {
-		return (&limits.Machine{}).New(t.RunID, run.Limits{})
+		return run.Limits{}
 	}
-	return e.machine.New(t.RunID, limits.Or(t.Limits, limits.Or(e.limits, e.machine.Defaults())))
+	return limits.Or(t.Limits, limits.Or(e.limits, e.machine.Defaults()))
+}
+
+// group is what bounds the run. What a wall starts elsewhere is in no cgroup of ours.
+func (e *Executor) group(runID string, w wall, l run.Limits) (*limits.Group, error) {
+	if e.machine == nil || w.foreign {
+		return (&limits.Machine{}).New(runID, l)
+	}
+	return e.machine.New(runID, l)
 }
 
 // watch measures the run until stop is called, and ends it when it exceeds a limit.
-func (e *Executor) watch(ctx context.Context, t *run.Task, s *supervisor, g *limits.Group, exceed context.CancelCauseFunc) (stop func()) {
+func (e *Executor) watch(ctx context.Context, t *run.Task, s *supervisor, g *limits.Group, contained bool, exceed context.CancelCauseFunc) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		g.Watch(ctx, limits.Usage{
-			Processes: s.processes,
-			Disk:      func(ctx context.Context) (int64, int64) { return e.Size(ctx, t.RunID) },
-		}, exceed)
+		u := limits.Usage{Processes: s.processes, Disk: func(ctx context.Context) (int64, int64) { return e.Size(ctx, t.RunID) }}
+		if contained {
+			u.Processes = nil // the engine's own are among them
+		}
+		g.Watch(ctx, u, exceed)
 	}()
 	return func() { cancel(); <-done }
 }
@@ -394,8 +428,11 @@ func isRepository(dir string) bool {
 
 // env are the variables of a run. Only what is listed here reaches the agent, never the
 // server's own variables (SPEC 9.4). Later ones win.
-func (e *Executor) env(t *run.Task, f folder, local []string) []string {
-	vars := map[string]string{"PATH": e.path, "HOME": f.home(), "TMPDIR": f.temp(), "LANG": "C.UTF-8"}
+func (e *Executor) env(t *run.Task, f folder, local []string, foreign bool) []string {
+	vars := map[string]string{"HOME": f.home(), "TMPDIR": f.temp(), "LANG": "C.UTF-8"}
+	if !foreign {
+		vars["PATH"] = e.path
+	}
 	if len(e.networkOf(t).Hosts) > 0 {
 		maps.Copy(vars, egress.Environ(proxyForward.Address))
 	}
@@ -422,9 +459,9 @@ func (e *Executor) env(t *run.Task, f folder, local []string) []string {
 // processes left only if both were killed at once. Reap finds those that the dead server
 // had listed, those that these have started, and those with the run's id in their
 // environment.
-func (e *Executor) Reap(_ context.Context, runID string) error {
+func (e *Executor) Reap(ctx context.Context, runID string) error {
 	listed := kept(e.list(runID))
-	return killUntilGone(func() ([]process, bool, error) {
+	err := killUntilGone(func() ([]process, bool, error) {
 		live, err := marking(runID)
 		for _, was := range listed {
 			now, nowErr := processOf(was.pid)
@@ -436,12 +473,13 @@ func (e *Executor) Reap(_ context.Context, runID string) error {
 		}
 		return live, len(live) == 0, err
 	})
+	return errors.Join(err, e.removeContainer(ctx, runID))
 }
 
 // Sweep implements run.Executor.
 func (e *Executor) Sweep(ctx context.Context, expired func(workspace string, ended time.Time) bool) error {
 	old, err := e.left()
-	errs := []error{err}
+	errs := []error{err, e.sweepContainers(ctx)}
 	for _, r := range old {
 		if ctx.Err() == nil && expired(r.name, r.ended) && !e.busy(r.name) {
 			errs = append(errs, e.remove(r.name))
@@ -539,15 +577,21 @@ func (e *Executor) Size(ctx context.Context, runID string) (bytes, files int64) 
 	return bytes, files
 }
 
-// mark notes that a run uses a folder; empty: not any more.
-func (e *Executor) mark(runID, folder string) {
+// mark notes that a run uses a folder. It refuses a run that is in progress.
+func (e *Executor) mark(runID, folder string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if folder != "" {
-		e.active[runID] = folder
-	} else {
-		delete(e.active, runID)
+	if e.active[runID] != "" {
+		return false
 	}
+	e.active[runID] = folder
+	return true
+}
+
+func (e *Executor) unmark(runID string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.active, runID)
 }
 
 // busy tells whether a run in progress uses the folder.

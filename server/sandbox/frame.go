@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"triphammer/server/run"
+	"triphammer/server/sandbox/limits"
 )
 
 // The server talks to a supervisor over its standard input and output, so that the same
@@ -39,6 +40,12 @@ type job struct {
 	Forwards     []forward        `json:"forwards,omitempty"`
 	GitSettings  string           `json:"git_settings,omitempty"` // lines of a file of settings
 	Command      []string         `json:"command"`
+
+	// The supervisor was started with the variables that the run's own are added to: those
+	// of an image.
+	Inherit bool `json:"inherit,omitempty"`
+	Offline bool `json:"offline,omitempty"` // there must be no network
+	Bounded bool `json:"bounded,omitempty"` // the limits of the run are those of the supervisor's cgroup
 }
 
 // ending is how an attempt ended.
@@ -48,6 +55,9 @@ type ending struct {
 	Error  string `json:"error,omitempty"`  // the agent did not run to its end; for the user
 	Cut    bool   `json:"cut,omitempty"`    // it ended after an order to stop
 	Final  bool   `json:"final,omitempty"`  // no other attempt can go better than this Error
+
+	// Exceeded is what a bounded job had too little of.
+	Exceeded limits.Exceeded `json:"exceeded,omitzero"`
 }
 
 // Types of frames.

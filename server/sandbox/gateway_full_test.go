@@ -23,7 +23,7 @@ func TestPrivateRepositoryNetworks(t *testing.T) {
 				"\nGIT_SSL_NO_VERIFY=1 git ls-remote " + strings.Replace(forge.url, "app.git", "app-of-others.git", 1) + " && echo reached\n" +
 				"curl -sk --max-time 5 --noproxy '*' " + forge.URL + " && echo; true")
 			task.Network = network
-			if err := e.Preflight(task); err != nil {
+			if _, err := e.Preflight(task); err != nil {
 				t.Fatal(err)
 			}
 			for _, resume := range []bool{false, true} {

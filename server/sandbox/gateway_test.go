@@ -146,8 +146,10 @@ func TestPrivateRepositoryFailures(t *testing.T) {
 		change func(*Executor, *run.Task)
 		want   []string
 	}{
-		{"wrong token", func(_ *Executor, t *run.Task) { t.Credentials["FORGE"] = secret.New("w4s-never-good") },
-			[]string{"clone failed: git clone", forge.url + " refuses the secret FORGE (401 Unauthorized: who are you?)", "triphammer secrets set FORGE"}},
+		{
+			"wrong token", func(_ *Executor, t *run.Task) { t.Credentials["FORGE"] = secret.New("w4s-never-good") },
+			[]string{"clone failed: git clone", forge.url + " refuses the secret FORGE (401 Unauthorized: who are you?)", "triphammer secrets set FORGE"},
+		},
 		{"wrong user", func(_ *Executor, t *run.Task) { t.Credentials["FORGE"] = secret.New("ada:" + forgeToken) }, []string{"refuses the secret FORGE"}},
 		{"private key", func(_ *Executor, t *run.Task) { t.Credentials["FORGE"] = secret.New("-----BEGIN\nw4s-never-good\n") }, []string{"does not hold one line with a token"}},
 		{"no token", func(_ *Executor, t *run.Task) { t.Credentials = nil }, []string{"does not hold one line with a token"}},

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"triphammer/server/run"
 )
 
 // Isolations, as SPEC 14.2 names them.
@@ -19,6 +21,10 @@ const (
 	None    = "none"
 	Kernel  = "kernel"
 	Sandbox = "sandbox"
+
+	// The following are never chosen by Auto. A definition can demand Container.
+	Container = "container"
+	Command   = "command"
 )
 
 // wall puts the supervisor of a run between walls.
@@ -27,15 +33,20 @@ type wall struct {
 	// strength orders the walls (SPEC 14.2).
 	strength int
 	// problem says at once why the wall cannot be had here; empty: it has to be tried.
-	problem func() string
+	problem func(e *Executor) string
 	// enter is the command that starts the supervisor inside, and what that then takes away
 	// from itself.
 	enter func(e *Executor, r room) (command, confinement)
+	// auto tells that Auto may choose it.
+	auto bool
 	// networks tells whether the wall can switch the network off.
 	networks bool
 	// copies tells that the supervisor is a copy of this program, as the inside has no other
 	// way to it.
 	copies bool
+	// foreign tells that the programs inside are not those of this machine, so that neither
+	// is their PATH.
+	foreign bool
 }
 
 // room is what a wall lets a run reach.
@@ -43,6 +54,12 @@ type room struct {
 	folder string   // of the run; it may do anything in it
 	read   []string // files and folders
 	off    bool     // no network
+
+	// The following are for walls that start the run as something with a name.
+	runID, name string
+	granted     []string // of read, those that are not the system's
+	image       string
+	limits      run.Limits
 }
 
 // command is a program with its arguments.
@@ -51,16 +68,29 @@ type command struct {
 	args []string // without the program's own name
 	// depth is how many processes it puts between itself and the supervisor, with itself.
 	depth int
+
+	// outside tells that it is started as the user of the server, in no folder of the run,
+	// and decides itself what the supervisor is (outside.go). env are its variables.
+	outside   bool
+	env       []string
+	container *container // that it makes; nil: none
 }
 
 // strengths are the names of all isolations, weakest first, also of those of other
 // servers.
-var strengths = []string{None, Kernel, Sandbox, "container", "kubernetes", "command"}
+var strengths = []string{None, Kernel, Sandbox, Container, "kubernetes", Command}
 
 var walls = []wall{
-	{name: Sandbox, strength: 2, problem: noBubblewrap, enter: (*Executor).bubblewrap, networks: true, copies: true},
-	{name: Kernel, strength: 1, problem: noKernel, enter: (*Executor).kernel},
-	{name: None, strength: 0, problem: func() string { return "" }, enter: (*Executor).plain},
+	{name: Command, strength: 5, problem: noCommand, enter: (*Executor).throughCommand, networks: true, copies: true, foreign: true},
+	{name: Container, strength: 3, problem: noContainers, enter: (*Executor).container, networks: true, copies: true, foreign: true},
+	{name: Sandbox, strength: 2, problem: noBubblewrap, enter: (*Executor).bubblewrap, auto: true, networks: true, copies: true},
+	{name: Kernel, strength: 1, problem: noKernel, enter: (*Executor).kernel, auto: true},
+	{name: None, strength: 0, problem: func(*Executor) string { return "" }, enter: (*Executor).plain},
+}
+
+// wallNamed is the wall of that name, which is one of walls.
+func wallNamed(name string) *wall {
+	return &walls[slices.IndexFunc(walls, func(w wall) bool { return w.name == name })]
 }
 
 // Isolations are the values of --isolation.
@@ -77,7 +107,7 @@ func (e *Executor) plain(room) (command, confinement) {
 	return command{path: self, args: []string{SuperviseCommand}}, confinement{}
 }
 
-func noKernel() string {
+func noKernel(*Executor) string {
 	if v := landlockVersion(); v < landlockSignals {
 		return noLandlock(v)
 	}
@@ -94,7 +124,7 @@ func (e *Executor) kernel(r room) (command, confinement) {
 // devices are the devices that programs need.
 var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx"}
 
-func noBubblewrap() string {
+func noBubblewrap(*Executor) string {
 	if _, err := exec.LookPath("bwrap"); err != nil {
 		return "the program bwrap was not found: install the package bubblewrap"
 	}
@@ -191,11 +221,11 @@ func (e *Executor) choose() {
 	var problems []error
 	defer func() { e.lacking = problems }()
 	for _, w := range walls {
-		if w.name != e.asked && (e.asked != Auto || w.name == None) {
+		if w.name != e.asked && (e.asked != Auto || !w.auto) {
 			continue
 		}
 		err := error(nil)
-		if problem := w.problem(); problem != "" {
+		if problem := w.problem(e); problem != "" {
 			err = errors.New(problem)
 		} else {
 			err = e.try(w)
@@ -217,7 +247,7 @@ type Found struct {
 	Problem   error // nil: it works here
 }
 
-// Survey tries every isolation that has walls on this machine, the strongest first.
+// Survey tries every isolation that Auto may choose, the strongest first.
 func Survey(ctx context.Context) ([]Found, error) {
 	dir, err := os.MkdirTemp("", "triphammer-")
 	if err == nil {
@@ -229,7 +259,7 @@ func Survey(ctx context.Context) ([]Found, error) {
 	defer func() { _ = removeAll(dir) }()
 	var all []Found
 	for _, w := range walls {
-		if w.name == None || ctx.Err() != nil {
+		if !w.auto || ctx.Err() != nil {
 			continue
 		}
 		e, err := New(Config{Dir: dir, Isolation: w.name, Logger: slog.New(slog.DiscardHandler)})
@@ -266,6 +296,6 @@ func (e *Executor) Open() (why []error) {
 	}
 	e.choosing.Lock()
 	defer e.choosing.Unlock()
-	e.account, e.wall = nil, &walls[len(walls)-1]
+	e.account, e.wall = nil, wallNamed(None)
 	return lacking
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"mime"
 	"net"
 	"os"
@@ -20,6 +21,7 @@ import (
 	"triphammer/server/run"
 	"triphammer/server/run/event"
 	"triphammer/server/sandbox/egress"
+	"triphammer/server/sandbox/limits"
 )
 
 // errCut ends a job that was ordered to stop.
@@ -42,13 +44,27 @@ func (j *job) do(s *supervising) ending {
 	exit, err := j.steps(s)
 	if err != nil {
 		final := (*run.FinalError)(nil)
-		return ending{Code: -1, Error: err.Error(), Cut: errors.Is(err, errCut), Final: errors.As(err, &final)}
+		exit = ending{Code: -1, Error: err.Error(), Cut: errors.Is(err, errCut), Final: errors.As(err, &final)}
+	}
+	if j.Bounded {
+		exit.Exceeded = limits.OwnExceeded()
 	}
 	return exit
 }
 
 func (j *job) steps(s *supervising) (ending, error) {
 	dir := folder{j.Root}
+	if err := os.Chdir(dir.root); err != nil {
+		return ending{}, fmt.Errorf("the folder of the run is not there inside the walls: %w", err)
+	}
+	if j.Inherit {
+		j.Env = inherit(os.Environ(), j.Env)
+	}
+	if j.Offline {
+		if err := offline(); err != nil {
+			return ending{}, err
+		}
+	}
 	for _, f := range j.Forwards {
 		stop, err := f.begin()
 		if err != nil {
@@ -64,6 +80,9 @@ func (j *job) steps(s *supervising) (ending, error) {
 		return ending{}, err
 	}
 	program, err := resolve(j.Command, work, j.Env)
+	if err != nil && j.Inherit {
+		err = fmt.Errorf("%w; this run is not on the machine of the server: the program must be in the image, or wherever the run is", err)
+	}
 	if err != nil {
 		return ending{}, fmt.Errorf("the agent cannot be started: %w", err)
 	}
@@ -86,6 +105,36 @@ func (j *job) steps(s *supervising) (ending, error) {
 		s.add(event.Status{Message: "what the agent left is not listed completely: " + err.Error()})
 	}
 	return e, nil
+}
+
+// offline says that there is a network where there must be none.
+func offline() error {
+	all, err := net.Interfaces()
+	if err != nil {
+		return fmt.Errorf("looking whether the run has a network: %w", err)
+	}
+	for _, i := range all {
+		if i.Flags&net.FlagUp != 0 && i.Flags&net.FlagLoopback == 0 {
+			return fmt.Errorf("the network of this run is to be off, but inside its walls there is the interface %s", i.Name)
+		}
+	}
+	return nil
+}
+
+// inherit are the variables of a run in an image: its own win. Those of Triphammer are not
+// the image's.
+func inherit(image, own []string) []string {
+	byName := make(map[string]string)
+	for _, v := range append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, append(image, own...)...) {
+		name, _, _ := strings.Cut(v, "=")
+		byName[name] = v
+	}
+	for _, v := range image {
+		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "TRIPHAMMER_") && !slices.Contains(own, byName[name]) {
+			delete(byName, name)
+		}
+	}
+	return slices.Sorted(maps.Values(byName))
 }
 
 // forward is an address of the run's own loopback, and the socket outside to which its

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net"
@@ -36,8 +37,9 @@ type wayOut struct {
 	stops    []func()
 }
 
-// wayOut begins to serve a run. Also after an error, it has to be closed.
-func (e *Executor) wayOut(ctx context.Context, t *run.Task, f folder, sink run.Sink) (*wayOut, error) {
+// wayOut begins to serve a run. Also after an error, it has to be closed. foreign tells that
+// the run does not have the loopback of this machine.
+func (e *Executor) wayOut(ctx context.Context, t *run.Task, foreign bool, f folder, sink run.Sink) (*wayOut, error) {
 	w := &wayOut{folder: f}
 	n := e.networkOf(t)
 	report := func(c event.Egress) { sink.Add(c) }
@@ -74,9 +76,15 @@ func (e *Executor) wayOut(ctx context.Context, t *run.Task, f folder, sink run.S
 	}
 	var l net.Listener
 	address := gatewayForward.Address
-	if n.limited() {
-		l, err = e.listen(f, gatewayForward.Socket)
-		w.forwards = append(w.forwards, gatewayForward)
+	if n.limited() || foreign {
+		to := gatewayForward
+		if foreign { // it may share a loopback with other runs
+			sum := sha256.Sum256([]byte(e.attemptName(t)))
+			to.Address = fmt.Sprintf("127.%d.%d.%d:3129", sum[0], sum[1], max(1, sum[2]-1))
+			address = to.Address
+		}
+		l, err = e.listen(f, to.Socket)
+		w.forwards = append(w.forwards, to)
 	} else if l, err = net.Listen("tcp", "127.0.0.1:0"); err == nil {
 		address = l.Addr().String()
 	}

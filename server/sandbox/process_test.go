@@ -118,6 +118,15 @@ func of[E event.Event](r *recorder) []E {
 // tests with the others.
 var isolation, runUser = cmp.Or(os.Getenv("TEST_ISOLATION"), None), cmp.Or(os.Getenv("TEST_USER"), "root")
 
+// tested makes an executor with that isolation, in a folder.
+func tested(dir string, grace time.Duration) (*Executor, error) {
+	return New(Config{
+		Dir: dir, Isolation: isolation, User: runUser, Grace: grace, Command: strings.Fields(os.Getenv("TEST_COMMAND")),
+		Network:   run.Network{Off: isolation == Container},
+		Container: ContainerConfig{Program: cmp.Or(os.Getenv("TEST_ENGINE"), None), Image: os.Getenv("TEST_IMAGE"), Options: os.Getenv("TEST_ENGINE_OPTIONS")},
+	})
+}
+
 // openDir is a temporary folder that other users reach.
 func openDir(t testing.TB) string {
 	t.Helper()
@@ -132,7 +141,7 @@ func openDir(t testing.TB) string {
 
 func newExecutor(t *testing.T, grace time.Duration) *Executor {
 	t.Helper()
-	p, err := New(Config{Dir: openDir(t), Isolation: isolation, User: runUser, Grace: grace})
+	p, err := tested(openDir(t), grace)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +291,7 @@ func TestPreflight(t *testing.T) { // SPEC 2.2a
 		}
 		task := sh("true")
 		change(task)
-		err := p.Preflight(task)
+		_, err := p.Preflight(task)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%v, want %q", err, want)
 		}

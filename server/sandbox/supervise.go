@@ -32,6 +32,9 @@ const SuperviseCommand = "__supervise"
 // demands. It does so on one thread, and then executes itself again: each thread would get
 // a domain of its own otherwise, and could not signal the processes of another's.
 func Supervise(args []string) int {
+	if len(args) > 1 && args[0] == outside {
+		return superviseOutside(args[1:])
+	}
 	again := len(args) == 1 && args[0] == confined
 	if len(args) != 0 && !again || !isPipe(0) || !isPipe(1) {
 		fmt.Fprintln(os.Stderr, "this command is not for people: the server starts it for each run")
@@ -41,7 +44,7 @@ func Supervise(args []string) int {
 	if !again {
 		var err error
 		if first, err = firstOrder(os.Stdin); err == nil {
-			err = first.Limits.Apply()
+			err = errors.Join(first.Limits.Apply(), first.User.become())
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "the run cannot be limited:", err)
@@ -113,10 +116,10 @@ func (c *confinement) enter() error {
 	return syscall.Exec(self, []string{"triphammer", SuperviseCommand, confined}, os.Environ())
 }
 
-// isPipe tells whether a descriptor is a pipe.
+// isPipe tells whether a descriptor is a pipe, or a socket, which ssh has in its place.
 func isPipe(fd int) bool {
 	var st unix.Stat_t
-	return unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO
+	return unix.Fstat(fd, &st) == nil && (st.Mode&unix.S_IFMT == unix.S_IFIFO || st.Mode&unix.S_IFMT == unix.S_IFSOCK)
 }
 
 // step is a command to run.

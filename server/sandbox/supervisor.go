@@ -27,6 +27,8 @@ import (
 type supervisor struct {
 	list    string // file for the list of its processes
 	depth   int    // processes of the wall around it
+	outside bool   // something else is between it and this process
+	clean   bool   // it ended by itself, and has left nothing
 	group   *limits.Group
 	cmd     *exec.Cmd
 	orders  *os.File
@@ -71,11 +73,13 @@ func startSupervisor(st start, sink run.Sink) (*supervisor, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("starting a supervisor: %w", err), ordersR.Close(), ordersW.Close())
 	}
-	s := &supervisor{list: st.list, depth: st.command.depth, group: st.group, orders: ordersW, encoder: json.NewEncoder(ordersW), ends: make(chan ending, 1), closed: make(chan struct{})}
+	s := &supervisor{
+		list: st.list, depth: st.command.depth, outside: st.command.outside, group: st.group, orders: ordersW, encoder: json.NewEncoder(ordersW), ends: make(chan ending, 1), closed: make(chan struct{}),
+	}
 	s.cmd = &exec.Cmd{
 		Path: st.command.path, Args: append([]string{"triphammer"}, st.command.args...), Dir: st.dir,
 		// Nothing else: the server's environment may hold secrets.
-		Env:   append([]string{runVariable + "=" + st.runID}, supervisorEnv...),
+		Env:   slices.Concat([]string{runVariable + "=" + st.runID}, supervisorEnv, st.command.env),
 		Stdin: ordersR, Stdout: reportW, Stderr: &s.stderr,
 		// The signal wakes a stopped supervisor, so that it sees that the server is gone.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGCONT, Credential: st.account.credential()},
@@ -137,7 +141,7 @@ func (s *supervisor) watch() {
 			return
 		case <-tick.C:
 		}
-		if s.halted() {
+		if !s.outside && s.halted() {
 			s.stopped.Store(true)
 			_ = s.cmd.Process.Kill()
 			continue
@@ -280,9 +284,12 @@ func (s *supervisor) run(ctx context.Context, c *confinement, j *job, grace time
 	}
 }
 
+// errGone is the error of a run whose supervisor is gone.
+var errGone = errors.New("the agent did not run to its end: its supervisor was ended from outside")
+
 // lost is the error for a supervisor that is gone or stopped.
 func (s *supervisor) lost() error {
-	err := errors.New("the agent did not run to its end: its supervisor was ended from outside")
+	err := errGone
 	if s.stopped.Load() {
 		err = errors.New("the agent did not run to its end: its supervisor was stopped from outside, so that nothing watched over it")
 	}
@@ -313,7 +320,7 @@ func (s *supervisor) close() error {
 	_ = s.orders.Close() // the supervisor ends at the end of its orders
 	stuck := time.AfterFunc(killWait, func() { _ = s.cmd.Process.Kill() })
 	defer stuck.Stop()
-	clean := s.cmd.Wait() == nil // with status 0 it has seen that nothing is left
+	s.clean = s.cmd.Wait() == nil // with status 0 it has seen that nothing is left
 	supervisors.Lock()
 	if pid := s.cmd.Process.Pid; supervisors.running[pid] == s {
 		delete(supervisors.running, pid)
@@ -321,7 +328,7 @@ func (s *supervisor) close() error {
 	supervisors.Unlock()
 	close(s.closed)
 	var err error
-	if !clean {
+	if !s.clean {
 		err = killUntilGone(orphans)
 	}
 	for range s.ends {

@@ -21,7 +21,7 @@ import (
 
 // fakeServer starts an agent and waits to be killed.
 func fakeServer(dir, script string) {
-	p, err := New(Config{Dir: dir, Isolation: isolation, User: runUser})
+	p, err := tested(dir, 0)
 	if err == nil {
 		_, err = p.Start(context.Background(), sh(script), adding(func(e event.Event) {
 			if o, ok := e.(event.Output); ok {
@@ -92,7 +92,7 @@ func TestServerDiesWithSupervisor(t *testing.T) {
 	if err := keep(run, append(listed, forged, other)); err != nil {
 		t.Fatal(err)
 	}
-	p, err := New(Config{Dir: dir, Isolation: isolation, User: runUser})
+	p, err := tested(dir, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

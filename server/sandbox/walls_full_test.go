@@ -85,7 +85,7 @@ func TestNetwork(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			e, r, task := newWalled(t, Config{Isolation: Sandbox}), newRecorder(), sh(tt.script)
 			task.Network = tt.network
-			if err := e.Preflight(task); err != nil {
+			if _, err := e.Preflight(task); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := e.Start(t.Context(), task, r); err != nil {
@@ -161,15 +161,15 @@ func TestWallsLater(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := e.Preflight(sh("true")); err == nil || !strings.Contains(err.Error(), "install the package bubblewrap") {
+	if _, err := e.Preflight(sh("true")); err == nil || !strings.Contains(err.Error(), "install the package bubblewrap") {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", path)
-	if err := e.Preflight(sh("true")); err == nil {
+	if _, err := e.Preflight(sh("true")); err == nil {
 		t.Error("walls are looked for at each run")
 	}
 	now = now.Add(lookAgain)
-	if err := e.Preflight(sh("true")); err != nil {
+	if _, err := e.Preflight(sh("true")); err != nil {
 		t.Error(err)
 	}
 }

@@ -113,6 +113,7 @@ type Tool struct {
 
 // Names of phases.
 const (
+	PhasePull    = "pull" // of the image
 	PhaseClone   = "clone"
 	PhaseSetup   = "setup"
 	PhaseAgent   = "agent"

@@ -36,7 +36,7 @@ func Redact(e Event, hide func(string) string) Event {
 
 // words are the words of Triphammer in the fields with the tag redact:"words".
 var words = slices.Concat(roles, []string{
-	PhaseClone, PhaseSetup, PhaseAgent, PhaseCollect,
+	PhasePull, PhaseClone, PhaseSetup, PhaseAgent, PhaseCollect,
 	Stdout, Stderr,
 	FileCreated, FileModified, FileDeleted,
 	ArtifactFile, ArtifactScreenshot, ArtifactPullRequest, ArtifactReference,

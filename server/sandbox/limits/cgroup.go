@@ -235,7 +235,12 @@ func (c *cgroup) has(controller string) bool { return c != nil && c.tree.has(con
 
 // event reads a counter of a file of events.
 func (c *cgroup) event(file, name string) int64 {
-	text, err := os.ReadFile(filepath.Join(c.dir.Name(), file))
+	return counter(filepath.Join(c.dir.Name(), file), name)
+}
+
+// counter reads a counter of a file.
+func counter(file, name string) int64 {
+	text, err := os.ReadFile(file)
 	if err != nil {
 		return 0 // without the controller there is no such file
 	}
