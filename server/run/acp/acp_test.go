@@ -41,6 +41,7 @@ type agent struct {
 	kind    string
 	conn    *protocol.AgentSideConnection
 	login   bool
+	mode    string // that the client chose
 	servers []protocol.McpServer
 	stopped chan struct{}
 }
@@ -73,16 +74,18 @@ func (a *agent) NewSession(_ context.Context, q protocol.NewSessionRequest) (pro
 		return protocol.NewSessionResponse{}, protocol.NewAuthRequired(nil)
 	}
 	a.servers = q.McpServers
-	category := protocol.SessionConfigOptionCategoryModel
-	return protocol.NewSessionResponse{
-		SessionId: "s1",
-		Modes:     &protocol.SessionModeState{CurrentModeId: "ask", AvailableModes: []protocol.SessionMode{{Id: "ask", Name: "Ask"}, {Id: "yolo", Name: "Do not"}}},
-		ConfigOptions: []protocol.SessionConfigOption{{Select: &protocol.SessionConfigOptionSelect{
-			Type: "select", Id: "m", Name: "Model", Category: &category, CurrentValue: "small",
-			Options: protocol.SessionConfigSelectOptions{Ungrouped: &protocol.SessionConfigSelectOptionsUngrouped{{Name: "Large", Value: "large"}}},
-		}}},
-	}, nil
+	return protocol.NewSessionResponse{SessionId: "s1", Modes: modes, ConfigOptions: options}, nil
 }
+
+// modes and options are what the agent lets its client choose.
+var (
+	modes    = &protocol.SessionModeState{CurrentModeId: "ask", AvailableModes: []protocol.SessionMode{{Id: "ask", Name: "Ask"}, {Id: "yolo", Name: "Do not"}}}
+	category = protocol.SessionConfigOptionCategoryModel
+	options  = []protocol.SessionConfigOption{{Select: &protocol.SessionConfigOptionSelect{
+		Type: "select", Id: "m", Name: "Model", Category: &category, CurrentValue: "small",
+		Options: protocol.SessionConfigSelectOptions{Ungrouped: &protocol.SessionConfigSelectOptionsUngrouped{{Name: "Large", Value: "large"}}},
+	}}}
+)
 
 func (a *agent) LoadSession(ctx context.Context, q protocol.LoadSessionRequest) (protocol.LoadSessionResponse, error) {
 	if q.SessionId != "s1" {
@@ -90,7 +93,8 @@ func (a *agent) LoadSession(ctx context.Context, q protocol.LoadSessionRequest) 
 	}
 	a.tell(ctx, protocol.UpdateAgentMessageText("What I said before."))
 	a.tell(ctx, protocol.SessionUpdate{UsageUpdate: &protocol.SessionUsageUpdate{SessionUpdate: "usage_update", Cost: &protocol.Cost{Amount: 2, Currency: "USD"}}})
-	return protocol.LoadSessionResponse{}, nil
+	a.servers = q.McpServers
+	return protocol.LoadSessionResponse{Modes: modes, ConfigOptions: options}, nil
 }
 
 func (a *agent) SetSessionConfigOption(_ context.Context, q protocol.SetSessionConfigOptionRequest) (protocol.SetSessionConfigOptionResponse, error) {
@@ -104,6 +108,7 @@ func (a *agent) SetSessionMode(_ context.Context, q protocol.SetSessionModeReque
 	if q.ModeId != "yolo" {
 		return protocol.SetSessionModeResponse{}, errors.New("the client chose the mode " + string(q.ModeId))
 	}
+	a.mode = string(q.ModeId)
 	return protocol.SetSessionModeResponse{}, nil
 }
 
@@ -145,7 +150,7 @@ func (a *agent) Prompt(ctx context.Context, q protocol.PromptRequest) (protocol.
 		return protocol.PromptResponse{}, &protocol.RequestError{Code: -32603, Message: "Internal error", Data: map[string]any{"details": "401 invalid API key"}}
 	default:
 		text, _ := json.Marshal(a.servers)
-		a.tell(ctx, protocol.UpdateAgentMessageText(q.Prompt[0].Text.Text+string(text)))
+		a.tell(ctx, protocol.UpdateAgentMessageText(q.Prompt[0].Text.Text+string(text)+" in the mode "+a.mode))
 	}
 	return protocol.PromptResponse{StopReason: reason}, nil
 }
@@ -348,6 +353,18 @@ func TestConversation(t *testing.T) {
 	}
 	if got := play(t.Context(), t, "forgetful", "--session", "s1"); !strings.Contains(got, "does not keep its conversations") {
 		t.Errorf("an agent without conversations: %s", got)
+	}
+}
+
+// TestChoiceAgain: a conversation that goes on has the mode, the model and the servers of its
+// run, as an agent need not keep them.
+func TestChoiceAgain(t *testing.T) {
+	t.Parallel()
+	for session, args := range map[string][]string{"new": nil, "earlier": {"--session", "s1"}} {
+		got := play(t.Context(), t, "echo", append(args, "--model", "huge")...)
+		if !strings.Contains(got, `the model \"huge\" is not used`) || !strings.Contains(got, "Do it.[] in the mode yolo") {
+			t.Errorf("the %s session: %s", session, got)
+		}
 	}
 }
 

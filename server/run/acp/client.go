@@ -184,26 +184,12 @@ func (c *client) ask(ctx context.Context, session protocol.SessionId) (event.Res
 	return event.Result{Failed: true, Turns: 1, Message: fmt.Sprintf("the agent stopped: %s", answer.StopReason)}, nil
 }
 
-// open makes the session or takes up an earlier one.
+// open makes the session or takes up an earlier one. Mode, model and level are those of the
+// run in either case, because an agent need not keep them with the conversation.
 func (c *client) open(ctx context.Context) (protocol.SessionId, error) {
-	dir, err := os.Getwd()
+	session, err := c.session(ctx)
 	if err != nil {
 		return "", err
-	}
-	servers := c.mcpServers()
-	if id := protocol.SessionId(c.options.Session); id != "" {
-		if !c.agent.AgentCapabilities.LoadSession {
-			return "", errors.New("this agent does not keep its conversations: start a new run")
-		}
-		// It tells the whole conversation again, which the transcript of the earlier run has.
-		if _, err := c.conn.LoadSession(ctx, protocol.LoadSessionRequest{SessionId: id, Cwd: dir, McpServers: servers}); err != nil {
-			return "", failure{"the agent did not find the conversation again", err}
-		}
-		return id, nil
-	}
-	session, err := c.conn.NewSession(ctx, protocol.NewSessionRequest{Cwd: dir, McpServers: servers})
-	if err != nil {
-		return "", failure{"the agent made no session", err}
 	}
 	if mode := unconfined(session); mode != "" {
 		if err := c.choose(ctx, session, string(protocol.SessionConfigOptionCategoryMode), mode); err != nil {
@@ -222,6 +208,32 @@ func (c *client) open(ctx context.Context) (protocol.SessionId, error) {
 		}
 	}
 	return session.SessionId, nil
+}
+
+// session is a new session or an earlier one, with what the agent offers there.
+func (c *client) session(ctx context.Context) (protocol.NewSessionResponse, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return protocol.NewSessionResponse{}, err
+	}
+	servers := c.mcpServers()
+	id := protocol.SessionId(c.options.Session)
+	if id == "" {
+		made, err := c.conn.NewSession(ctx, protocol.NewSessionRequest{Cwd: dir, McpServers: servers})
+		if err != nil {
+			return made, failure{"the agent made no session", err}
+		}
+		return made, nil
+	}
+	if !c.agent.AgentCapabilities.LoadSession {
+		return protocol.NewSessionResponse{}, errors.New("this agent does not keep its conversations: start a new run")
+	}
+	// It tells the whole conversation again, which the transcript of the earlier run has.
+	found, err := c.conn.LoadSession(ctx, protocol.LoadSessionRequest{SessionId: id, Cwd: dir, McpServers: servers})
+	if err != nil {
+		return protocol.NewSessionResponse{}, failure{"the agent did not find the conversation again", err}
+	}
+	return protocol.NewSessionResponse{SessionId: id, ConfigOptions: found.ConfigOptions, Models: found.Models, Modes: found.Modes}, nil
 }
 
 // choose sets an option of the session, in either of the ways in which agents offer it.
@@ -285,7 +297,11 @@ func (c *client) mcpServers() []protocol.McpServer {
 			for _, name := range slices.Sorted(maps.Keys(m.Env)) {
 				env = append(env, protocol.EnvVariable{Name: name, Value: m.Env[name]})
 			}
-			all = append(all, protocol.McpServer{Stdio: &protocol.McpServerStdio{Name: m.Name, Command: m.Command, Args: append([]string{}, m.Args...), Env: env}})
+			command := m.Command
+			if path, err := exec.LookPath(command); err == nil { // the protocol wants the path
+				command = path
+			}
+			all = append(all, protocol.McpServer{Stdio: &protocol.McpServerStdio{Name: m.Name, Command: command, Args: append([]string{}, m.Args...), Env: env}})
 			continue
 		}
 		if !c.agent.AgentCapabilities.McpCapabilities.Http {
