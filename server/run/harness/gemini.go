@@ -19,6 +19,8 @@ func init() { gemini.start, gemini.parse = startGemini, parseGemini }
 
 func startGemini(r Request, s *Start) {
 	s.add("gemini", "-o", "stream-json")
+	// Otherwise it starts itself a second time, to have more memory, which takes twice as long.
+	s.set("GEMINI_CLI_NO_RELAUNCH", "true")
 	if r.Model != "" {
 		s.add("-m", r.Model)
 	}

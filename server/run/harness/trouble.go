@@ -41,7 +41,7 @@ var troubles = []trouble{
 	{said: lazily(`(?i)selected model|model[^.]{0,80}(not (found|exist|supported|available|known)|does not exist|may not exist|invalid|unknown)|(unknown|invalid|unsupported)[a-z ]{0,10} model|\bmodel_?not_?found|modelnotfound|\b404\b`), todo: func(h *Harness) string {
 		return fmt.Sprintf("the provider does not offer this model to this credential: change the model (%s takes %s)", h.Name, h.models)
 	}},
-	{said: lazily(`(?i)no conversation found|session not found|invalid session|no saved session|no rollout found`), todo: func(*Harness) string {
+	{said: lazily(`(?i)no conversation found|session not found|invalid session|no saved session|no rollout found|did not find the conversation again`), todo: func(*Harness) string {
 		return "the session of this conversation is gone: start a new run"
 	}},
 	{said: lazily(`(?i)not running in a trusted directory`), todo: func(*Harness) string {
