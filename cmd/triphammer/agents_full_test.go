@@ -6,12 +6,17 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,6 +36,12 @@ type realAgent struct {
 	environment string // its lines, with MODEL for the URL of the model
 	key         string // name of the secret that holds its credential
 
+	budget    string // one that stops it in the middle
+	unbounded string // the budgets of which a warning says that they do not stop it
+
+	// It loses a conversation that goes on within the minute in which it began.
+	forgetful bool
+
 	// What it does not tell.
 	noOutput, noFailure, noTokens bool
 }
@@ -39,62 +50,164 @@ var realAgents = []realAgent{
 	{
 		name: "claude", harness: "{type: claude, auth: {source: managedSecret, secretName: KEY}}", key: "KEY",
 		environment: "env: {ANTHROPIC_BASE_URL: MODEL}\n",
+		budget:      "{turns: 2}",
 	},
 	{
 		name: "codex", harness: "{type: codex, auth: {source: managedSecret, secretName: KEY}}", key: "KEY",
 		environment: "env: {OPENAI_BASE_URL: MODEL/v1}\n",
+		unbounded:   "tokens turns usd",
 	},
 	{
 		name: "gemini", harness: "{type: gemini, auth: {source: managedSecret, secretName: KEY}}", key: "KEY",
 		environment: "env: {GOOGLE_GEMINI_BASE_URL: MODEL}\n",
 		noFailure:   true,
+		budget:      "{turns: 2}", unbounded: "tokens usd",
 	},
 	{
 		name: "opencode", harness: "{type: opencode, model: loop/m}", key: "LOOP_KEY",
-		environment: "env: {OPENCODE_CONFIG_CONTENT: '" + opencodeProvider + "'}\n",
+		environment: opencodeEnvironment,
+		budget:      "{tokens: 2500}", unbounded: "turns",
 	},
 	{
 		name: "claude-acp", harness: "{type: acp, command: [claude-agent-acp]}", key: "ANTHROPIC_API_KEY",
 		environment: "env: {ANTHROPIC_BASE_URL: MODEL}\n",
+		unbounded:   "tokens turns",
 	},
 	{
 		name: "codex-acp", harness: "{type: acp, command: [codex-acp]}", key: "CODEX_API_KEY",
 		environment: "env: {CODEX_CONFIG: '{\"openai_base_url\":\"MODEL/v1\"}'}\n",
+		unbounded:   "tokens turns",
 	},
 	{
 		name: "gemini-acp", harness: "{type: acp, command: [gemini, --acp, --skip-trust]}", key: "GEMINI_API_KEY",
-		environment: "env: {GOOGLE_GEMINI_BASE_URL: MODEL}\n" + geminiSettings,
-		noOutput:    true, noFailure: true,
+		environment: "env: {GOOGLE_GEMINI_BASE_URL: MODEL, GEMINI_CLI_NO_RELAUNCH: 'true'}\n" + geminiSettings,
+		forgetful:   true, noOutput: true, noFailure: true,
+		unbounded: "tokens turns",
 	},
 	{
 		name: "opencode-acp", harness: "{type: acp, command: [opencode, acp]}", key: "LOOP_KEY",
-		environment: "env: {OPENCODE_CONFIG_CONTENT: '" + opencodeProvider + "'}\n",
+		environment: opencodeEnvironment,
 		noTokens:    true, // those of the last answer alone
+		unbounded:   "tokens turns",
 	},
 }
 
-const geminiSettings = "setupCommands: ['mkdir -p ~/.gemini; echo ''{\"security\":{\"auth\":{\"selectedType\":\"gemini-api-key\"}}}'' > ~/.gemini/settings.json']\n"
+// opencodeEnvironment keeps opencode from optimizing its code, for which the runs are too short.
+const opencodeEnvironment = "env: {BUN_JSC_useFTLJIT: '0', OPENCODE_CONFIG_CONTENT: '" + opencodeProvider + "'}\n"
 
-func agentsFolderOf(t *testing.T) string {
+// geminiSettings say where its credential is, and keep gemini from removing a conversation as
+// soon as it has gone on once.
+const geminiSettings = "setupCommands: ['mkdir -p ~/.gemini; echo ''{\"security\":{\"auth\":{\"selectedType\":\"gemini-api-key\"}}," +
+	"\"general\":{\"sessionRetention\":{\"enabled\":false}}}'' > ~/.gemini/settings.json']\n"
+
+// installed is a folder with the agents that the user of runs reaches, which need not be true
+// of the checkout.
+var installed = sync.OnceValues(func() (string, error) {
+	from, err := filepath.Abs(filepath.Join(agentsFolder, "node_modules"))
+	if err != nil {
+		return "", err
+	}
+	to := filepath.Join(filepath.Dir(binary), "agents")
+	const link = `mkdir "$2" && chmod 711 "$(dirname "$2")" && { cp -al "$1" "$2" 2>/dev/null || cp -a "$1" "$2"; }` // copies to another file system
+	if out, err := exec.Command("sh", "-c", link, "sh", from, to).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return to, nil
+})
+
+// agentsPath is the folder of the agents, and a PATH with them.
+func agentsPath(t *testing.T) (folder, path string) {
 	t.Helper()
-	folder, err := filepath.Abs(agentsFolder)
+	folder, err := installed()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return folder
-}
-
-// agentsPath is a PATH with the agents.
-func agentsPath(t *testing.T) string {
-	t.Helper()
-	folder := agentsFolderOf(t)
 	bins := []string{filepath.Join(folder, "node_modules/.bin"), filepath.Join(folder, "node_modules/opencode-linux-x64-baseline/bin")}
 	for _, name := range []string{"claude", "codex", "gemini", "claude-agent-acp", "codex-acp", "../opencode-linux-x64-baseline/bin/opencode"} {
 		if _, err := os.Stat(filepath.Join(bins[0], name)); err != nil {
 			t.Fatalf("the agents are not installed (npm ci --prefix testdata/npm/agents): %v", err)
 		}
 	}
-	return strings.Join(append(bins, os.Getenv("PATH")), ":")
+	return folder, strings.Join(append(bins, os.Getenv("PATH")), ":")
+}
+
+// listening is a model that plays scripts, and keeps the requests that have a text: path and body.
+type listening struct {
+	*httptest.Server
+	host string // HOST:PORT
+	keep string
+
+	mu     sync.Mutex
+	asked  []string
+	answer chan struct{} // the requests that are kept get an answer when it is closed
+}
+
+// newListening starts a model. It has an address of loopback that programs reach through a
+// proxy: they make an exception for 127.0.0.1.
+func newListening(t *testing.T, keep string) *listening {
+	t.Helper()
+	m := &listening{keep: keep, answer: make(chan struct{})}
+	m.Server = httptest.NewUnstartedServer(m)
+	l, err := net.Listen("tcp", "127.0.0.2:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = m.Listener.Close() // of 127.0.0.1
+	m.Listener, m.host = l, l.Addr().String()
+	m.Start()
+	t.Cleanup(m.Close)
+	return m
+}
+
+// ServeHTTP implements http.Handler.
+func (m *listening) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // the agent was stopped
+	}
+	if bytes.Contains(body, []byte(m.keep)) {
+		m.mu.Lock()
+		m.asked = append(m.asked, r.URL.Path+"\n"+string(body))
+		answer := m.answer
+		m.mu.Unlock()
+		select {
+		case <-answer:
+		case <-r.Context().Done():
+			return
+		}
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	fakemodel.Handler().ServeHTTP(w, r)
+}
+
+// heard tells whether one request had all these texts.
+func (m *listening) heard(texts ...string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.ContainsFunc(m.asked, func(body string) bool {
+		return !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(body, text) })
+	})
+}
+
+// speak forgets the requests, and answers those that come.
+func (m *listening) speak() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.asked = nil
+	close(m.answer)
+}
+
+// walled starts the server with the isolation sandbox and the user of runs that serve
+// chooses, and with the agents.
+func (w *world) walled(args ...string) {
+	w.t.Helper()
+	folder, path := agentsPath(w.t.(*testing.T))
+	if err := os.Chmod(filepath.Dir(w.dir), 0o711); err != nil {
+		w.t.Fatal(err)
+	}
+	w.startWith(func(cmd *exec.Cmd) {
+		cmd.Env = append(cmd.Env, "TRIPHAMMER_ISOLATION=sandbox", "TRIPHAMMER_RUN_USER=", "PATH="+path)
+	}, append([]string{"--run-read", folder, "--rate-limit", "0"}, args...)...)
 }
 
 // agentCase is what the model has each agent do, and what the run must be then.
@@ -104,10 +217,9 @@ type agentCase struct {
 	automation  string // further lines
 	environment string
 	key         string // another credential than the right one
-	only        string // for the agents with such a name
 	state       string
 	message     string // in the status message
-	during      func(w *world, id string)
+	during      func(w *agentsWorld, id string)
 	after       func(t *testing.T, a realAgent, r agentRun)
 }
 
@@ -117,10 +229,30 @@ type agentRun struct {
 	events []event.Event
 }
 
+// workCase is what the follow-up goes on with.
+const workCase = "work"
+
+// refusedHost is not among those that the runs may reach.
+const refusedHost = "elsewhere.example"
+
 var agentCases = []agentCase{
 	{
-		name: "change", prompt: "MODEL: run printf 'hello\\n' > greeting.txt; echo did it\nMODEL: say All is done.\n", state: "SUCCEEDED",
+		name: workCase, state: "SUCCEEDED",
+		prompt: "MODEL: run curl -sS --max-time 20 https://" + refusedHost + "/\nMODEL: run echo no rule; exit 3\n" +
+			"MODEL: run printf 'hello\\n' > greeting.txt; echo did it\nMODEL: say All is done.\n",
+		automation: "retry: {attempts: 2, delaySeconds: 1}\nbudget: {usd: 9, tokens: 900000, turns: 90}\n",
 		after: func(t *testing.T, a realAgent, r agentRun) {
+			refused := r.command(t, refusedHost)
+			if !strings.Contains(refused.Output, "403") && !a.noOutput || !refused.Failed && !a.noFailure {
+				t.Errorf("a command that reaches for a host that is not listed is told as %+v", refused)
+			}
+			contact := find(r.events, func(e event.Egress) bool { return e.Host == refusedHost })
+			if contact == nil || contact.Allowed || contact.Port != 443 || contact.Reason == "" {
+				t.Errorf("the host is told as %+v", contact)
+			}
+			if c := r.command(t, "exit 3"); !c.Failed && !a.noFailure || c.ExitCode != nil && *c.ExitCode != 3 {
+				t.Errorf("a command that fails is told as %+v", c)
+			}
 			c := r.command(t, "greeting.txt")
 			if strings.TrimSpace(c.Output) != "did it" && !a.noOutput || c.Failed {
 				t.Errorf("the command is told as %+v", c)
@@ -133,29 +265,33 @@ var agentCases = []agentCase{
 				t.Error("what it said is not told")
 			}
 			var used event.Usage
+			var unbounded []string
 			for _, e := range r.events {
-				if u, ok := e.(event.Usage); ok {
-					used.InputTokens += u.InputTokens
-					used.OutputTokens += u.OutputTokens
+				switch e := e.(type) {
+				case event.Usage:
+					used.InputTokens += e.InputTokens
+					used.OutputTokens += e.OutputTokens
+				case event.Status:
+					if what, warned := strings.CutPrefix(e.Message, "warning: budget."); warned {
+						unbounded = append(unbounded, what[:strings.Index(what, ":")])
+					}
+					if e.State == "INPROGRESS" && e.Isolation != "sandbox" {
+						t.Errorf("it ran in the isolation %q", e.Isolation)
+					}
 				}
 			}
 			// Gemini asks a second model which one the prompt needs.
-			if least := int64(2 * fakemodel.InputTokens); used.InputTokens < least && !a.noTokens || used.InputTokens > 2*least {
+			if least := int64(4 * fakemodel.InputTokens); used.InputTokens < least && !a.noTokens || used.InputTokens > 2*least {
 				t.Errorf("it used %d tokens, and the model says %d", used.InputTokens, least)
 			}
-		},
-	},
-	{
-		name: "failure", prompt: "MODEL: run echo no rule; exit 3\nMODEL: say It does not work.\n", state: "SUCCEEDED",
-		after: func(t *testing.T, a realAgent, r agentRun) {
-			if c := r.command(t, "exit 3"); !c.Failed && !a.noFailure || c.ExitCode != nil && *c.ExitCode != 3 {
-				t.Errorf("a command that fails is told as %+v", c)
+			if slices.Sort(unbounded); strings.Join(unbounded, " ") != a.unbounded {
+				t.Errorf("it warns of the budgets in %q, not %q", unbounded, a.unbounded)
 			}
 		},
 	},
 	{
 		name: "cancel", prompt: "MODEL: repeat touch started; sleep 600\n", state: "CANCELLED", message: "cancelled while it was in progress",
-		during: func(w *world, id string) {
+		during: func(w *agentsWorld, id string) {
 			// Not every agent tells that a command has begun.
 			w.await("the command", func() bool { return strings.Contains(strings.Join(processesOf(id), "\n"), " sleep 600") })
 			w.run("", "runs", "cancel", id)
@@ -167,7 +303,17 @@ var agentCases = []agentCase{
 	{
 		name: "login", prompt: "MODEL: say Hello\n", key: "wrong", state: "FAILED", message: "credential",
 	},
+	{
+		// It never comes to an end by itself.
+		name: budgetCase, prompt: "MODEL: repeat echo again\n", state: "FAILED", message: "budget",
+	},
 }
+
+// budgetCase is played by the agents that a budget can stop.
+const budgetCase = "budget"
+
+// plays tells whether the agent plays the case.
+func (a realAgent) plays(c agentCase) bool { return c.name != budgetCase || a.budget != "" }
 
 // find is the first event of a type that is so, or nil.
 func find[E event.Event](events []event.Event, is func(E) bool) *E {
@@ -218,21 +364,53 @@ func processesOf(id string) (all []string) {
 	return all
 }
 
-// TestAgents runs the published agents, each started by a delivery, with a model that plays
-// a script (SPEC 15.1 to 15.3).
+// agentsWorld is a world whose runs are asked about over HTTP, because a process for each
+// question takes more time than the agents do.
+type agentsWorld struct {
+	world
+	hook, key string
+}
+
+// get reads from the API.
+func (w *agentsWorld) get(path string, into any) {
+	w.t.Helper()
+	got := post(w.t, http.MethodGet, "http://"+w.addr+"/api/v1/agent/"+path, nil, http.Header{"Authorization": {"Bearer " + w.key}})
+	if err := json.Unmarshal([]byte(got.body), into); err != nil || got.status != http.StatusOK {
+		w.t.Fatalf("%s: %+v", path, got)
+	}
+}
+
+// ended waits for the end of a run, and reads all of it.
+func (w *agentsWorld) ended(id string) (r agentRun) {
+	w.t.Helper()
+	err := waitFor(w.t.Context(), 3*time.Minute, id+" does not end", func() (bool, error) {
+		w.get("runs/"+id, &r.Run)
+		return r.FinishedAt != nil, nil
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	r.events = w.transcript(id)
+	if left := processesOf(id); len(left) > 0 {
+		w.t.Errorf("processes of the run are left: %s", strings.Join(left, "\n"))
+	}
+	return r
+}
+
+// TestAgents runs the published agents between walls, each started by a delivery, with a
+// model that plays a script and a network of that model alone (SPEC 15.1 to 15.4). Then each
+// goes on with the conversation, and the server is killed meanwhile (SPEC 15.5, 9.6).
 func TestAgents(t *testing.T) {
-	path := agentsPath(t)
-	model := httptest.NewServer(fakemodel.Handler())
-	t.Cleanup(model.Close)
+	model := newListening(t, secondTurn)
 	files := map[string]string{"factory.yaml": factoryYAML, "webhooks/hook.yaml": "secretName: S\n"}
-	secrets := make(map[string]string)
+	secrets := map[string]string{"OTHER_KEY": "wrong"}
 	for _, a := range realAgents {
 		for _, c := range agentCases {
-			if !strings.Contains(a.name, c.only) {
+			if !a.plays(c) {
 				continue
 			}
 			name, harness, key := a.name+"-"+c.name, a.harness, a.key
-			environment := strings.ReplaceAll(a.environment, "MODEL", model.URL) + c.environment
+			environment := strings.ReplaceAll(a.environment, "MODEL", model.URL) + c.environment + "isolation: sandbox\nnetwork: ['" + model.host + "']\n"
 			if c.key != "" && key == "KEY" {
 				harness, key = strings.Replace(harness, "KEY", "OTHER_KEY", 1), "OTHER_KEY"
 			} else if c.key != "" {
@@ -241,43 +419,124 @@ func TestAgents(t *testing.T) {
 			}
 			if key != "" {
 				environment += "secrets: [" + key + "]\n"
+			}
+			if key != "" && key != "OTHER_KEY" {
 				secrets[key] = fakemodel.Key
+			}
+			automation := c.automation
+			if c.name == budgetCase {
+				automation += "budget: " + a.budget + "\n"
 			}
 			files["environments/"+name+".yaml"] = environment
 			files["automations/"+name+".md"] = fmt.Sprintf("---\nenvironmentId: %s\nharness: %s\n%striggers:\n- {provider: webhook, event: received, filter: {webhooks: [hook], payload: {case: [%s]}}}\n---\nDo it.\n\n%s",
-				name, harness, c.automation, name, c.prompt)
+				name, harness, automation, name, c.prompt)
 		}
 	}
-	secrets["OTHER_KEY"] = "wrong"
-	w := newWorld(t, files)
+	w := &agentsWorld{world: *newWorld(t, files)}
+	t.Cleanup(func() { // before that of the world, which has another copy
+		if w.cmd != nil {
+			w.kill()
+		}
+	})
 	for name, value := range secrets {
 		w.run(value, "secrets", "set", name)
 	}
-	t.Setenv("PATH", path)
-	w.start("--rate-limit", "0", "--max-runs", "4")
-	for _, a := range realAgents {
-		for _, c := range agentCases {
-			if strings.Contains(a.name, c.only) {
+	w.walled("--max-runs", "8")
+	w.hook, w.key = w.url("hook"), strings.TrimSpace(w.run("", "keys", "create", "k", "--scope", "runs"))
+
+	var mu sync.Mutex
+	worked := make(map[string]api.Run) // the run of each agent that has worked
+	t.Run("first", func(t *testing.T) {
+		for _, a := range realAgents {
+			for _, c := range agentCases {
+				if !a.plays(c) {
+					continue
+				}
 				t.Run(a.name+"/"+c.name, func(t *testing.T) {
 					t.Parallel()
 					mine := *w // w.t is the test's that it fails
 					mine.t = t
-					mine.play(t, a, c)
+					if r := mine.play(t, a, c); c.name == workCase && !t.Failed() {
+						mu.Lock()
+						worked[a.name] = r
+						mu.Unlock()
+					}
 				})
 			}
 		}
+	})
+	w.goOn(model, worked)
+}
+
+// secondTurn begins the prompt of a run that goes on.
+const secondTurn = "The second turn of "
+
+// goOn has each agent go on with its conversation. While all wait for the model, the server is
+// killed. The runs are started again, and know of all that was before.
+func (w *agentsWorld) goOn(model *listening, worked map[string]api.Run) {
+	t := w.t.(*testing.T)
+	knows := func(name string) bool { return model.heard(secondTurn+name+".", "greeting.txt", "All is done.") }
+	runs := make(map[string]string)
+	for _, a := range realAgents {
+		first, ok := worked[a.name]
+		if !ok {
+			continue
+		}
+		if a.forgetful {
+			err := waitFor(t.Context(), 2*time.Minute, "the minute does not end", func() (bool, error) {
+				return time.Now().Truncate(time.Minute).After(*first.StartedAt), nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		text := secondTurn + a.name + ".\nMODEL: run test -f greeting.txt && echo still here\nMODEL: say I went on.\n"
+		runs[a.name] = strings.TrimSpace(w.run("", "runs", "followup", first.RunID, "--message", text, "-o", "name"))
+	}
+	for name, id := range runs {
+		err := waitFor(t.Context(), 3*time.Minute, name+" does not ask the model", func() (bool, error) { return knows(name), nil })
+		if err != nil {
+			t.Fatalf("%v\n%s", err, w.run("", "runs", "logs", id))
+		}
+	}
+	w.kill()
+	for name, id := range runs {
+		w.await("the end of "+name, func() bool { return len(processesOf(id)) == 0 })
+	}
+	model.speak()
+	w.walled("--max-runs", "8")
+	for _, a := range realAgents {
+		if runs[a.name] == "" {
+			continue
+		}
+		t.Run("again/"+a.name, func(t *testing.T) {
+			mine := *w
+			mine.t = t
+			r := mine.ended(runs[a.name])
+			if r.State != "SUCCEEDED" || r.Attempt != 2 || r.ConversationID != worked[a.name].RunID {
+				t.Errorf("attempt %d of %s is %s: %s", r.Attempt, r.ConversationID, r.State, r.StatusMessage)
+			}
+			if !knows(a.name) {
+				t.Error("the model is not told what was before")
+			}
+			if find(r.events, func(c event.Command) bool {
+				return strings.Contains(c.Command, "still here") && !c.Failed && !c.Started
+			}) == nil {
+				t.Error("the file of the first turn is gone")
+			}
+			if find(r.events, func(m event.Message) bool { return m.Role == "assistant" && strings.Contains(m.Text, "I went on.") }) == nil {
+				t.Error("what it said is not told")
+			}
+			if t.Failed() {
+				t.Log(w.run("", "runs", "logs", r.RunID))
+			}
+		})
 	}
 }
 
 // TestDoctorTries has doctor try the published agents, between walls (SPEC 15.8).
 func TestDoctorTries(t *testing.T) {
-	// The checkout may be in a folder that the user of runs does not reach.
-	agents, was := openDir(t), agentsFolderOf(t)
-	const link = `cp -al "$1" "$2" 2>/dev/null || cp -a "$1" "$2"` // copies if the folders are on two file systems
-	if out, err := exec.Command("sh", "-c", link, "sh", filepath.Join(was, "node_modules"), agents).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	path := strings.ReplaceAll(agentsPath(t), was, agents)
+	agents, path := agentsPath(t)
 	cmd := exec.Command(binary, "doctor", "--try", "--run-read", agents)
 	cmd.Env = append(environment(t.TempDir()), "PATH="+path)
 	out, err := cmd.CombinedOutput()
@@ -291,14 +550,24 @@ func TestDoctorTries(t *testing.T) {
 	}
 }
 
-// play has one agent do one thing.
-func (w *world) play(t *testing.T, a realAgent, c agentCase) {
-	began := time.Now()
-	name := a.name + "-" + c.name
-	w.deliver("hook", `{"case":"`+name+`"}`)
-	var runs []api.Run
-	w.await("the run", func() bool { runs = w.runsOf(name); return len(runs) == 1 })
-	id := runs[0].RunID
+// deliver starts the run of an automation that acts on a case of its own name.
+func (w *agentsWorld) deliver(automation string) (id string) {
+	w.t.Helper()
+	got := post(w.t, http.MethodPost, w.hook, strings.NewReader(`{"case":"`+automation+`"}`), http.Header{"Authorization": {"Bearer " + testSecret}})
+	if got.status != http.StatusAccepted {
+		w.t.Fatalf("%+v", got)
+	}
+	var list struct{ Runs []api.Run }
+	w.await("the run", func() bool {
+		w.get("runs?automation="+automation, &list)
+		return len(list.Runs) == 1
+	})
+	return list.Runs[0].RunID
+}
+
+// play has one agent do one thing, and returns its run.
+func (w *agentsWorld) play(t *testing.T, a realAgent, c agentCase) api.Run {
+	id := w.deliver(a.name + "-" + c.name)
 	defer func() {
 		if t.Failed() { // so that it does not keep the others waiting
 			_ = w.command("runs", "cancel", id).Run()
@@ -307,19 +576,9 @@ func (w *world) play(t *testing.T, a realAgent, c agentCase) {
 	if c.during != nil {
 		c.during(w, id)
 	}
-	r := agentRun{}
-	err := waitFor(t.Context(), 2*time.Minute, name+" does not end", func() (bool, error) {
-		return json.Unmarshal([]byte(w.run("", "runs", "show", id, "-o", "json")), &r.Run) == nil && r.FinishedAt != nil, nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.events = w.transcript(id)
+	r := w.ended(id)
 	if r.State != c.state || !strings.Contains(r.StatusMessage, c.message) {
 		t.Errorf("the run is %s: %s", r.State, r.StatusMessage)
-	}
-	if left := processesOf(id); len(left) > 0 {
-		t.Errorf("processes of the run are left: %s", strings.Join(left, "\n"))
 	}
 	if c.after != nil {
 		c.after(t, a, r)
@@ -327,5 +586,6 @@ func (w *world) play(t *testing.T, a realAgent, c agentCase) {
 	if t.Failed() {
 		t.Log(w.run("", "runs", "logs", id))
 	}
-	t.Logf("%s: %s in %s", r.State, r.StatusMessage, time.Since(began).Round(100*time.Millisecond))
+	t.Logf("%s: %s in %s", r.State, r.StatusMessage, r.RunTime)
+	return r.Run
 }
