@@ -104,22 +104,32 @@ func outlive(seconds string) error {
 	return nil
 }
 
-// dialListener sends a word to the address that the prompt says: directly, and by the proxy
-// that the run may have.
-func dialListener(word string) error {
-	text, err := io.ReadAll(os.Stdin)
+// dialBystander sends a word to the listeners of the victim that the prompt describes: directly,
+// and by the proxy that the run may have.
+func dialBystander(word string) error {
+	var v victim
+	if err := json.NewDecoder(os.Stdin).Decode(&v); err != nil {
+		return err
+	}
+	errs := []error{askName(&v, word)}
+	proxy, proxied := strings.CutPrefix(os.Getenv("HTTPS_PROXY"), "http://")
+	for _, address := range append([]string{v.TCP}, v.Metadata...) {
+		if address == "" {
+			continue // this machine has none
+		}
+		_, err := sending("tcp", func(*targets) string { return address })(&targets{Mark: word})
+		if errs = append(errs, err); proxied {
+			errs = append(errs, dialBy(strings.TrimSuffix(proxy, "/"), address, word))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// dialBy sends a word to an address by an HTTP proxy.
+func dialBy(proxy, address, word string) error {
+	c, err := net.DialTimeout("tcp", proxy, time.Second)
 	if err != nil {
 		return err
-	}
-	address := strings.TrimSpace(string(text))
-	_, err = sending("tcp", func(*targets) string { return address })(&targets{Mark: word})
-	proxy, ok := strings.CutPrefix(os.Getenv("HTTPS_PROXY"), "http://")
-	if !ok {
-		return err
-	}
-	c, dialErr := net.DialTimeout("tcp", strings.TrimSuffix(proxy, "/"), time.Second)
-	if dialErr != nil {
-		return errors.Join(err, dialErr)
 	}
 	defer func() { _ = c.Close() }()
 	fmt.Fprintf(c, "CONNECT %[1]s HTTP/1.1\r\nHost: %[1]s\r\n\r\n", address)
@@ -127,7 +137,7 @@ func dialListener(word string) error {
 	n, readErr := c.Read(answer)
 	fmt.Printf("%s\n", answer[:n])
 	_, writeErr := io.WriteString(c, word)
-	return errors.Join(err, readErr, writeErr)
+	return errors.Join(readErr, writeErr)
 }
 
 // use uses much more of something than the run may, and holds it.
@@ -331,6 +341,9 @@ func run32(*targets) (string, error) {
 	return "", fmt.Errorf("it ended with %w", err)
 }
 
+// plainArtifact is a file among the artifacts that is no link.
+const plainArtifact = "plain.txt"
+
 // plant makes files that trap whoever looks at the workspace from outside.
 func plant(t *targets) (string, error) {
 	trap := filepath.Join(t.Dir, "open", "trap-"+t.Mark)
@@ -345,6 +358,7 @@ func plant(t *targets) (string, error) {
 		os.Symlink(t.Data, "folder"),
 		os.Symlink(filepath.Join(t.Data, "key"), filepath.Join(os.Getenv("TRIPHAMMER_ARTIFACTS"), "key.txt")),
 		os.Symlink(t.Data, filepath.Join(os.Getenv("TRIPHAMMER_ARTIFACTS"), "folder")),
+		os.WriteFile(filepath.Join(os.Getenv("TRIPHAMMER_ARTIFACTS"), plainArtifact), []byte(t.Mark), 0o644),
 	}
 	return "planted", errors.Join(steps...)
 }
@@ -376,6 +390,57 @@ func keyring(t *targets) (string, error) {
 	buf := make([]byte, 64)
 	n, err := unix.KeyctlBuffer(unix.KEYCTL_READ, id, buf, 0)
 	return hex.EncodeToString(buf[:max(0, min(n, len(buf)))]), err
+}
+
+// setIdle lets a process run only when no other wants to. Anybody may do that to a process of
+// the same user, whatever its priority.
+func setIdle(pid int) (string, error) {
+	var priority int32
+	_, _, errno := syscall.Syscall(unix.SYS_SCHED_SETSCHEDULER, uintptr(pid), unix.SCHED_IDLE, uintptr(unsafe.Pointer(&priority)))
+	if errno != 0 {
+		return "", errno
+	}
+	return "", nil
+}
+
+func messageQueue(t *targets) (string, error) {
+	name, err := unix.BytePtrFromString(t.Bystander.Queue)
+	if err != nil {
+		return "", err
+	}
+	fd, _, errno := syscall.Syscall6(unix.SYS_MQ_OPEN, uintptr(unsafe.Pointer(name)), unix.O_RDONLY|unix.O_NONBLOCK, 0, 0, 0, 0)
+	if errno != 0 {
+		return "", errno
+	}
+	defer func() { _ = unix.Close(int(fd)) }()
+	buf := make([]byte, queueMessage)
+	n, _, errno := syscall.Syscall6(unix.SYS_MQ_TIMEDRECEIVE, fd, uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)), 0, 0, 0)
+	if errno != 0 {
+		return "", errno
+	}
+	return hex.EncodeToString(buf[:n]), nil
+}
+
+// metadata reaches one of the metadataAddresses.
+func metadata(which int) func(*targets) (string, error) {
+	return func(t *targets) (string, error) {
+		if t.Bystander.Metadata[which] == "" {
+			return "", errors.New("this machine has no such address")
+		}
+		return sending("tcp", func(*targets) string { return t.Bystander.Metadata[which] })(t)
+	}
+}
+
+// push pushes a commit to the production branch, as its author would.
+func push(t *targets) (string, error) {
+	script := `export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0='*'
+export GIT_AUTHOR_NAME=h GIT_AUTHOR_EMAIL=h@example.com GIT_COMMITTER_NAME=h GIT_COMMITTER_EMAIL=h@example.com
+git clone -q "$1" pushing && git -C pushing commit -q --allow-empty -m "$2" && git -C pushing push -q origin HEAD:main`
+	out, err := exec.Command("/bin/sh", "-c", script, "push", t.Repo, t.Mark).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return "", nil
 }
 
 func pinTo(pid int) (string, error) {

@@ -6,8 +6,10 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"syscall"
 	"unsafe"
@@ -24,12 +26,14 @@ func hostileMain(args []string) int {
 	switch args[0] {
 	case "victim":
 		err = beVictim()
+	case "standin":
+		err = standIn(args[1:])
 	case "agent":
 		err = beHostile()
 	case "outlive":
 		err = outlive(args[1])
 	case "dial":
-		err = dialListener(args[1])
+		err = dialBystander(args[1])
 	case "use":
 		err = use(args[1])
 	case "started":
@@ -51,11 +55,13 @@ type victim struct {
 	Address  uint64 // of its secret in its memory
 	FD       int    // an open file with its secret
 	Shm      int    // shared memory with its secret
+	Queue    string // POSIX message queue with its secret
 	Key      string // in the keyring of its user, with its secret
 	Socket   string // its sockets: what arrives is recorded
 	Abstract string
 	TCP, UDP string
-	Terminal string // slave of a terminal whose master it reads
+	Metadata []string // listeners on addresses of metadata services of clouds; empty ones are not there
+	Terminal string   // slave of a terminal whose master it reads
 }
 
 // Files in the working directory of a victim.
@@ -86,7 +92,7 @@ func beVictim() error {
 		defer mu.Unlock()
 		fmt.Fprintln(record, what, text)
 	}
-	v := victim{PID: os.Getpid(), Dir: dir, FD: -1, Shm: -1, Socket: filepath.Join(dir, "s"), Abstract: "@victim-" + secret[:8], Key: "victim-" + secret[:8]}
+	v := victim{PID: os.Getpid(), Dir: dir, FD: -1, Shm: -1, Socket: filepath.Join(dir, "s"), Abstract: "@victim-" + secret[:8], Key: "victim-" + secret[:8], Queue: queueOf(secret)}
 
 	victimMemory, err = unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
@@ -138,6 +144,18 @@ func beVictim() error {
 		v.TCP = tcp.Addr().String()
 	}
 	serve("tcp", tcp, err)
+	for _, address := range metadataAddresses {
+		l, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
+		found := ""
+		if err == nil {
+			found = l.Addr().String()
+		}
+		v.Metadata = append(v.Metadata, found)
+		serve("metadata "+address, l, err)
+	}
+	if err := fillQueue(v.Queue, secret); err != nil {
+		v.Queue = ""
+	}
 	if udp, err := net.ListenPacket("udp", "127.0.0.1:0"); err == nil {
 		v.UDP = udp.LocalAddr().String()
 		go func() {
@@ -146,7 +164,9 @@ func beVictim() error {
 				if err != nil {
 					return
 				}
-				note("udp", string(buf[:n]))
+				if label := firstLabel(buf[:n]); label != "" {
+					note("dns", label)
+				}
 			}
 		}()
 	}
@@ -197,4 +217,14 @@ func beVictim() error {
 		note("signal", "")
 	}
 	return nil
+}
+
+// standIn stands for a supervisor: it starts a program with its own standard input, and with a
+// descriptor that nobody gave to it, and ends as it does.
+func standIn(args []string) error {
+	cmd := exec.Command("/proc/self/exe", append([]string{hostileCommand}, args...)...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = os.Stdin, os.Stdout, os.Stderr, []*os.File{os.Stdout}
+	runtime.LockOSThread() // the program ends with the thread that started it
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return cmd.Run()
 }

@@ -31,6 +31,8 @@ type world struct {
 	logs *logFile
 	user *syscall.Credential // whom commands run as; nil: whoever runs the tests
 
+	network *network // of the server; nil: that of the tests
+
 	ahead time.Duration // of the clock that they see, if it is not right
 }
 
@@ -174,7 +176,7 @@ func (w *world) startWith(change func(*exec.Cmd), args ...string) {
 	w.logs = newLogFile(w.t, w.dir)
 	w.cmd.Stderr = w.logs.file
 	change(w.cmd)
-	if err := w.cmd.Start(); err != nil {
+	if err := w.network.do(w.cmd.Start); err != nil {
 		w.t.Fatal(err)
 	}
 	w.end = make(chan struct{})
