@@ -306,8 +306,9 @@ func (e *Executor) within(ctx context.Context, w wall, t *run.Task, sink run.Sin
 		if c.outside {
 			err = e.tidy(ctx, t, s, c, err)
 		}
-		if said := s.complaints(); said != "" {
-			e.logger.Warn("a supervisor complained", "run", t.RunID, "said", said)
+		if said, crashed := summary(s.stderr.String()); said != "" || crashed {
+			e.logger.Warn("a supervisor complained", "run", t.RunID, "crashed", crashed, "said", said)
+			e.logger.Debug("all that the supervisor said", "run", t.RunID, "said", s.stderr.String())
 		}
 	}()
 	j := &job{

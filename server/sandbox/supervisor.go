@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -284,19 +285,51 @@ func (s *supervisor) run(ctx context.Context, c *confinement, j *job, grace time
 	}
 }
 
-// errGone is the error of a run whose supervisor is gone.
-var errGone = errors.New("the agent did not run to its end: its supervisor was ended from outside")
+// gone is the error of a run whose supervisor is gone, with what is known of the reason.
+type gone string
+
+const notEnded = "the agent did not run to its end: its supervisor "
+
+// errGone is any such error, for errors.Is.
+var errGone error = gone(notEnded + "was ended from outside")
+
+func (g gone) Error() string        { return string(g) }
+func (g gone) Is(target error) bool { return target == errGone }
 
 // lost is the error for a supervisor that is gone or stopped.
 func (s *supervisor) lost() error {
-	err := errGone
-	if s.stopped.Load() {
-		err = errors.New("the agent did not run to its end: its supervisor was stopped from outside, so that nothing watched over it")
+	said, crashed := summary(s.stderr.String())
+	switch {
+	case s.stopped.Load():
+		return errors.New(notEnded + "was stopped from outside, so that nothing watched over it")
+	case crashed:
+		return gone(notEnded + "crashed, by a fault of Triphammer or for lack of memory or processes: " + said)
+	case said != "":
+		return gone(notEnded + "ended, and said: " + said)
 	}
-	if said := s.complaints(); said != "" {
-		err = fmt.Errorf("%w: %s", err, said)
+	return errGone
+}
+
+// maxSaid bounds what is shown of the standard error of a supervisor, in characters.
+const maxSaid = 300
+
+// summary is the standard error of a supervisor in one line. Of a crash of Go it is the
+// reason, without the traces of the goroutines.
+func summary(stderr string) (said string, crashed bool) {
+	reason, trace := stderr, goTrace.FindStringIndex(stderr)
+	if trace != nil {
+		reason = stderr[:trace[0]]
 	}
-	return err
+	return event.Line(strings.ToValidUTF8(reason, "\uFFFD"), maxSaid), trace != nil
+}
+
+// goTrace matches where the traces of a crash begin.
+var goTrace = regexp.MustCompile(`(?m)^(goroutine \d+ .*\[|runtime stack:|PC=0x|\[signal SIG)`)
+
+// complaints is what the supervisor wrote to its standard error, in one line.
+func (s *supervisor) complaints() string {
+	said, _ := summary(s.stderr.String())
+	return said
 }
 
 // processes are the pids of the run.
@@ -311,9 +344,6 @@ func (s *supervisor) processes() []int {
 	}
 	return pids
 }
-
-// complaints is what the supervisor wrote to its standard error; empty if all is well.
-func (s *supervisor) complaints() string { return strings.TrimSpace(s.stderr.String()) }
 
 // close ends the supervisor and everything below it, and makes sure.
 func (s *supervisor) close() error {

@@ -147,6 +147,7 @@ func TestNothingOutlivesItsSupervisor(t *testing.T) {
 	for _, tt := range []struct{ name, hide, signal, wrong string }{
 		{"killed", "", "KILL", "its supervisor was ended from outside"},
 		{"stopped", "", "STOP", "its supervisor was stopped from outside"},
+		{"crashed", "", "ABRT", "its supervisor crashed, by a fault of Triphammer or for lack of memory or processes: SIGABRT: abort"},
 		{"killed by a comet's parent", "comet", "KILL", "its supervisor was ended from outside"},
 		{"stopped by a comet's parent", "comet", "STOP", "its supervisor was stopped from outside"},
 		{"ended by a comet's parent", "comet", "", ""},
@@ -165,11 +166,35 @@ func TestNothingOutlivesItsSupervisor(t *testing.T) {
 			if tt.wrong == "" && err != nil || tt.wrong != "" && (err == nil || !strings.HasPrefix(err.Error(), "the agent did not run to its end: "+tt.wrong) || strings.Contains(err.Error(), "do not die")) {
 				t.Errorf("error %v", err)
 			}
+			if err != nil && (strings.Contains(err.Error(), "goroutine") || strings.Contains(err.Error(), "\n") || len(err.Error()) > 500) {
+				t.Errorf("the error is no short line: %v", err)
+			}
 			if took := time.Since(began); took > killTime {
 				t.Errorf("it took %v", took)
 			}
 			noneLeft(t, mark)
 		})
+	}
+}
+
+// TestSummary: of a crash, only its reason is told.
+func TestSummary(t *testing.T) {
+	for _, tt := range []struct {
+		stderr, want string
+		crashed      bool
+	}{
+		{"", "", false},
+		{"bwrap: No permissions\n", "bwrap: No permissions", false},
+		{"the run cannot be limited: x\ny\n", "the run cannot be limited: x y", false},
+		{"panic: runtime error: index out of range [5]\n\ngoroutine 7 [running]:\nmain.f(...)\n", "panic: runtime error: index out of range [5]", true},
+		{"panic: x\n[signal SIGSEGV: segmentation violation code=0x1]\n\ngoroutine 1 [running]:\n", "panic: x", true},
+		{"runtime: failed to create new OS thread (have 5 already; errno=11)\nfatal error: newosproc\n\nruntime stack:\nruntime.throw(...)\n", "runtime: failed to create new OS thread (have 5 already; errno=11) fatal error: newosproc", true},
+		{"fatal error: x\n\ngoroutine 1 gp=0xc000002380 m=0 mp=0x1 [running]:\n", "fatal error: x", true},
+		{strings.Repeat("x", 5000), strings.Repeat("x", maxSaid) + "…", false},
+	} {
+		if said, crashed := summary(tt.stderr); said != tt.want || crashed != tt.crashed {
+			t.Errorf("%.60q: %q, %v", tt.stderr, said, crashed)
+		}
 	}
 }
 
