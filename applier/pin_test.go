@@ -166,7 +166,7 @@ func (s silent) Head(ctx context.Context) (gitrepo.Commit, error) {
 func TestPinAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRecords()
-		earlier := &Apply{Outcome: Applied, Commit: gitrepo.Commit{Hash: "c1"}, Snapshot: Snapshot{Files: []File{{"factory.yaml", []byte(factoryYAML)}}}}
+		earlier := &Apply{Outcome: Applied, Commit: gitrepo.Commit{Hash: "c1"}, Snapshot: Snapshot{Files: []File{{Path: "factory.yaml", Data: []byte(factoryYAML)}}}}
 		if _, err := r.Record(t.Context(), earlier); err != nil {
 			t.Fatal(err)
 		}

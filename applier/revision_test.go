@@ -74,14 +74,14 @@ func TestSnapshotRebuilds(t *testing.T) {
 // TestSnapshotFS: a snapshot is a file system as the standard library wants one.
 func TestSnapshotFS(t *testing.T) {
 	s := Snapshot{Files: []File{
-		{"webhooks/b.yaml", []byte("b")},
-		{"factory.yaml", []byte("name: x\n")},
-		{"agents/a/agent.md", nil},
-		{"webhooks/a.yaml", []byte("a")},
-		{"factory.yaml/inside", nil},
-		{"../out", nil},
-		{"/abs", nil},
-		{".", nil},
+		{Path: "webhooks/b.yaml", Data: []byte("b")},
+		{Path: "factory.yaml", Data: []byte("name: x\n")},
+		{Path: "agents/a/agent.md"},
+		{Path: "webhooks/a.yaml", Data: []byte("a")},
+		{Path: "factory.yaml/inside"},
+		{Path: "../out"},
+		{Path: "/abs"},
+		{Path: "."},
 	}}
 	if err := fstest.TestFS(s.FS(), "webhooks/a.yaml", "webhooks/b.yaml", "factory.yaml", "agents/a/agent.md"); err != nil {
 		t.Error(err)

@@ -13,8 +13,9 @@ type Snapshot struct{ Files []File }
 
 // File is a definition file of a Snapshot.
 type File struct {
-	Path string // from the root of the factory, with slashes
-	Data []byte
+	Path       string // from the root of the factory, with slashes
+	Data       []byte
+	Executable bool
 }
 
 // FS is the snapshot as a file tree. It shares the files' bytes.
@@ -22,7 +23,11 @@ func (s Snapshot) FS() fs.FS {
 	t := snapshotFS{".": {}}
 	for _, f := range s.Files {
 		if ValidFile(f.Path) {
-			t.add(f.Path, &fstest.MapFile{Data: f.Data, Mode: 0o444})
+			mode := fs.FileMode(0o444)
+			if f.Executable {
+				mode = 0o555
+			}
+			t.add(f.Path, &fstest.MapFile{Data: f.Data, Mode: mode})
 		}
 	}
 	return t
@@ -90,12 +95,12 @@ func (o openFolder) Stat() (fs.FileInfo, error) { return o.self.Stat() }
 // what was validated. It must be used by only one goroutine.
 type Recorder struct {
 	fs.FS
-	read map[string][]byte
+	read map[string]File
 }
 
 // NewRecorder makes a Recorder of a tree.
 func NewRecorder(tree fs.FS) *Recorder {
-	return &Recorder{FS: tree, read: make(map[string][]byte)}
+	return &Recorder{FS: tree, read: make(map[string]File)}
 }
 
 // ReadDir implements fs.ReadDirFS.
@@ -105,7 +110,8 @@ func (r *Recorder) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadD
 func (r *Recorder) ReadFile(name string) ([]byte, error) {
 	data, err := fs.ReadFile(r.FS, name)
 	if err == nil {
-		r.read[name] = data
+		info, err := fs.Stat(r.FS, name)
+		r.read[name] = File{Path: name, Data: data, Executable: err == nil && info.Mode()&0o100 != 0}
 	}
 	return data, err
 }
@@ -114,7 +120,7 @@ func (r *Recorder) ReadFile(name string) ([]byte, error) {
 func (r *Recorder) Snapshot() Snapshot {
 	var s Snapshot
 	for _, name := range slices.Sorted(maps.Keys(r.read)) {
-		s.Files = append(s.Files, File{Path: name, Data: r.read[name]})
+		s.Files = append(s.Files, r.read[name])
 	}
 	return s
 }

@@ -25,6 +25,8 @@ type Skill struct {
 	// Sums are the SHA-256 of the files, in hexadecimal, by path below the folder. The
 	// files are kept with the apply that they came with, not with each run.
 	Sums map[string]string `json:"files"`
+	// Executable are the paths of the files that Git marks as programs, sorted.
+	Executable []string `json:"executable,omitempty"`
 	// Files are the contents. They are read when a run starts.
 	Files map[string][]byte `json:"-"`
 }
@@ -141,6 +143,7 @@ func (l *loader) skill(folder string) (*Skill, error) {
 		return nil, nil
 	}
 	contents := make(map[string][]byte)
+	var executable []string
 	total := int64(0)
 	err := fs.WalkDir(l.tree, folder, func(name string, d fs.DirEntry, err error) error {
 		if err := cmp.Or(err, l.ctx.Err()); err != nil {
@@ -181,6 +184,9 @@ func (l *loader) skill(folder string) (*Skill, error) {
 			return tooMuch{schema.TooLarge, rest + " is being written"}
 		}
 		contents[rest] = data
+		if info.Mode()&0o100 != 0 {
+			executable = append(executable, rest)
+		}
 		return nil
 	})
 	var much tooMuch
@@ -195,7 +201,8 @@ func (l *loader) skill(folder string) (*Skill, error) {
 		return nil, nil
 	}
 	l.bytes += total
-	s := &Skill{Sums: make(map[string]string, len(contents))}
+	slices.Sort(executable)
+	s := &Skill{Sums: make(map[string]string, len(contents)), Executable: executable}
 	for rest, data := range contents {
 		sum := sha256.Sum256(data)
 		s.Sums[rest] = hex.EncodeToString(sum[:])
@@ -231,6 +238,9 @@ func (l *loader) skillDefinitions() {
 				text = string(data)
 			}
 			d.Values = append(d.Values, schema.Value{Key: rest, JSON: string(schema.AppendText(nil, text))})
+		}
+		for _, rest := range s.Executable {
+			d.Values = append(d.Values, schema.Value{Key: rest + " (executable)", JSON: "true"})
 		}
 		slices.SortFunc(d.Values, func(a, b schema.Value) int { return strings.Compare(a.Key, b.Key) })
 		l.factory.Definitions = append(l.factory.Definitions, d)

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/gin-gonic/gin"
 	"golang.org/x/sync/semaphore"
@@ -182,6 +183,9 @@ func (s *Server) plan(ctx context.Context, c *call, f access.Factory) (shown api
 // treeOf reads the tree in the body of a request.
 func treeOf(body []byte, maxFiles, maxBytes int) (tree applier.Snapshot, err error) {
 	var req api.DefinitionFiles
+	if !utf8.Valid(body) {
+		return tree, refuse("files", "", "the body is not UTF-8: send a file that is not with encoding base64")
+	}
 	if err := decode(body, &req); err != nil {
 		return tree, err
 	}
@@ -201,7 +205,11 @@ func treeOf(body []byte, maxFiles, maxBytes int) (tree applier.Snapshot, err err
 		if f.Content == nil {
 			return wrong(field+".content", "%q has no content", f.Path)
 		}
-		switch total += len(*f.Content); {
+		data, err := api.DecodeContent(*f.Content, f.Encoding)
+		if err != nil {
+			return wrong(field+".encoding", "%q: %v", f.Path, err)
+		}
+		switch total += len(data); {
 		case len(f.Path) > maxPath:
 			return wrong(field+".path", "a path of %d bytes; it has at most %d", len(f.Path), maxPath)
 		case !applier.ValidFile(f.Path):
@@ -210,13 +218,13 @@ func treeOf(body []byte, maxFiles, maxBytes int) (tree applier.Snapshot, err err
 			return wrong(field+".path", "%q: write / between folders", f.Path)
 		case seen[f.Path]:
 			return wrong(field+".path", "%s is there twice", f.Path)
-		case len(*f.Content) > schema.MaxFile:
-			return wrong(field+".content", "%s has %d bytes; a file has at most %d", f.Path, len(*f.Content), schema.MaxFile)
+		case len(data) > schema.MaxFile:
+			return wrong(field+".content", "%s has %d bytes; a file has at most %d", f.Path, len(data), schema.MaxFile)
 		case total > maxBytes:
 			return wrong("files", "more than %d bytes in all", maxBytes)
 		}
 		seen[f.Path] = true
-		tree.Files = append(tree.Files, applier.File{Path: f.Path, Data: []byte(*f.Content)})
+		tree.Files = append(tree.Files, applier.File{Path: f.Path, Data: data, Executable: f.Executable})
 	}
 	return tree, nil
 }

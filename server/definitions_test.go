@@ -299,3 +299,27 @@ func TestSchemas(t *testing.T) {
 		}
 	}
 }
+
+// TestFileContents: the bytes of a file come through JSON as they are, or are refused.
+func TestFileContents(t *testing.T) {
+	for _, data := range []string{"", "text ☃\n", "\x00\xff\xfe binary", strings.Repeat("\xff", 1000)} {
+		content, encoding := api.EncodeContent([]byte(data))
+		body, err := json.Marshal(api.DefinitionFiles{Files: []api.DefinitionFile{{Path: "skills/s/f", Content: &content, Encoding: encoding, Executable: true}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tree, err := treeOf(body, 1, 1<<20)
+		if err != nil || len(tree.Files) != 1 || string(tree.Files[0].Data) != data || !tree.Files[0].Executable {
+			t.Errorf("%.20q: %.60v, %v", data, tree, err)
+		}
+	}
+	for body, want := range map[string]string{
+		`{"files": [{"path": "f", "content": "x", "encoding": "utf-16"}]}`:  `the encoding "utf-16" is not base64`,
+		`{"files": [{"path": "f", "content": "%%", "encoding": "base64"}]}`: "illegal base64",
+		"{\"files\": [{\"path\": \"f\", \"content\": \"\xff\"}]}":           "encoding base64",
+	} {
+		if _, err := treeOf([]byte(body), 1, 1<<20); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", body, err)
+		}
+	}
+}

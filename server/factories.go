@@ -143,9 +143,9 @@ func (s *Server) listFiles(ctx context.Context, c *call, a access.Apply) (shown 
 	path := c.Query("path")
 	for _, f := range files {
 		if path == "" || path == f.Path {
-			one := api.AppliedFile{Path: f.Path, Blob: r.Definition.Blob(f.Path), Size: len(f.Data)}
+			one := api.AppliedFile{Path: f.Path, Blob: r.Definition.Blob(f.Path), Size: len(f.Data), Executable: f.Executable}
 			if path != "" {
-				one.Content = string(f.Data)
+				one.Content, one.Encoding = api.EncodeContent(f.Data)
 			}
 			shown.Files = append(shown.Files, one)
 		}

@@ -147,8 +147,10 @@ func modeOf(m filemode.FileMode) fs.FileMode {
 	switch m {
 	case filemode.Dir:
 		return fs.ModeDir | 0o555
-	case filemode.Regular, filemode.Deprecated, filemode.Executable:
+	case filemode.Regular, filemode.Deprecated:
 		return 0o444
+	case filemode.Executable:
+		return 0o555
 	case filemode.Symlink:
 		return fs.ModeSymlink
 	}

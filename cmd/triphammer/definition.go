@@ -49,7 +49,10 @@ serves. COMMIT can be shortened, or be the id of an apply. With --file it prints
 				return err
 			}
 			if format, _ := c.Flags().GetString("output"); file != "" && format == "table" {
-				_, err := io.WriteString(c.OutOrStdout(), files.Files[0].Content)
+				data, err := api.DecodeContent(files.Files[0].Content, files.Files[0].Encoding)
+				if err == nil {
+					_, err = c.OutOrStdout().Write(data)
+				}
 				return err
 			}
 			var names []string

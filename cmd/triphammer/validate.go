@@ -176,8 +176,8 @@ func (cl *client) propose(ctx context.Context, tree applier.Snapshot, deliveries
 	}
 	req := api.DefinitionFiles{Files: []api.DefinitionFile{}}
 	for _, f := range tree.Files {
-		content := string(f.Data)
-		req.Files = append(req.Files, api.DefinitionFile{Path: f.Path, Content: &content})
+		content, encoding := api.EncodeContent(f.Data)
+		req.Files = append(req.Files, api.DefinitionFile{Path: f.Path, Content: &content, Encoding: encoding, Executable: f.Executable})
 	}
 	var answer api.PlanAnswer
 	err = cl.call(ctx, "POST", fmt.Sprintf("/factories/%s/plan?deliveries=%d", factory, deliveries), req, &answer)

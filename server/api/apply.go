@@ -1,8 +1,11 @@
 package api
 
 import (
+	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"triphammer/applier"
 	"triphammer/schema"
@@ -48,6 +51,9 @@ type AppliedFile struct {
 	Blob    string `json:"blob"` // Git object name
 	Size    int    `json:"size"`
 	Content string `json:"content,omitempty"` // only of the requested file
+
+	Encoding   string `json:"encoding,omitempty"` // of the content
+	Executable bool   `json:"executable,omitempty"`
 }
 
 // ApplyDiff is GET /api/v1/applies/<id>/diff.
@@ -68,6 +74,31 @@ type DefinitionFiles struct {
 type DefinitionFile struct {
 	Path    string  `json:"path"` // from the folder that holds factory.yaml
 	Content *string `json:"content"`
+
+	Encoding   string `json:"encoding,omitempty"` // of the content: EncodingBase64; empty: it is text
+	Executable bool   `json:"executable,omitempty"`
+}
+
+// EncodingBase64 is the encoding of a content that is not UTF-8, which JSON cannot carry.
+const EncodingBase64 = "base64"
+
+// EncodeContent is the content of a file for JSON, byte for byte, with its encoding.
+func EncodeContent(data []byte) (content, encoding string) {
+	if utf8.Valid(data) {
+		return string(data), ""
+	}
+	return base64.StdEncoding.EncodeToString(data), EncodingBase64
+}
+
+// DecodeContent is the opposite of EncodeContent.
+func DecodeContent(content, encoding string) ([]byte, error) {
+	switch encoding {
+	case "":
+		return []byte(content), nil
+	case EncodingBase64:
+		return base64.StdEncoding.DecodeString(content)
+	}
+	return nil, fmt.Errorf("the encoding %q is not %s", encoding, EncodingBase64)
 }
 
 // PlanAnswer is what an apply of a tree would do.

@@ -45,23 +45,25 @@ type BoundWebhook struct {
 
 // File is a definition file of an applied snapshot.
 type File struct {
-	Path string
-	Data []byte
+	Path       string
+	Data       []byte
+	Executable bool
 }
 
 // RecordApply keeps the apply, its snapshot, its webhooks' bindings and its run
 // specs, in one transaction.
 func (s *Store) RecordApply(ctx context.Context, a *Apply, files []File, specs map[[32]byte][]byte) (id ApplyID, err error) {
 	type blob struct {
-		path string
-		hash [32]byte
-		data []byte
+		path       string
+		hash       [32]byte
+		data       []byte
+		executable bool
 	}
 	blobs := make([]blob, len(files))
 	var names []fileHash
 	for i, f := range files {
-		blobs[i] = blob{f.Path, sha256.Sum256(f.Data), s2.Encode(nil, f.Data)}
-		names = append(names, fileHash{f.Path, blobs[i].hash[:]})
+		blobs[i] = blob{f.Path, sha256.Sum256(f.Data), s2.Encode(nil, f.Data), f.Executable}
+		names = append(names, fileHash{f.Path, blobs[i].hash[:], f.Executable})
 	}
 	err = s.grow(ctx, func(ctx context.Context) error {
 		id = ApplyID(s.nextID())
@@ -77,7 +79,7 @@ func (s *Store) RecordApply(ctx context.Context, a *Apply, files []File, specs m
 			err := errors.Join(
 				s.exec(ctx, `INSERT INTO blobs (hash, data) VALUES ($1, $2)
 					ON CONFLICT (hash) DO UPDATE SET data = excluded.data WHERE data <> excluded.data`, b.hash[:], b.data),
-				s.exec(ctx, "INSERT INTO apply_files (apply_id, path, hash) VALUES ($1, $2, $3)", id, b.path, b.hash[:]))
+				s.exec(ctx, "INSERT INTO apply_files (apply_id, path, hash, executable) VALUES ($1, $2, $3, $4)", id, b.path, b.hash[:], b.executable))
 			if err != nil {
 				return err
 			}
@@ -200,8 +202,9 @@ func (s *Store) bindings(ctx context.Context, id ApplyID) ([]BoundWebhook, error
 
 // fileHash is a file of a snapshot by its SHA-256.
 type fileHash struct {
-	path string
-	hash []byte
+	path       string
+	hash       []byte
+	executable bool
 }
 
 // applyDigest is that of what an apply made live.
@@ -212,6 +215,9 @@ func applyDigest(id ApplyID, commit string, files []fileHash, webhooks []BoundWe
 	values := []any{int64(id), commit}
 	for _, f := range files {
 		values = append(values, f.path, f.hash)
+		if f.executable { // the digests of before have only the others
+			values = append(values, "executable")
+		}
 	}
 	for _, w := range webhooks {
 		values = append(values, w.Name, w.UID, w.SecretName, w.Generation)
@@ -230,17 +236,17 @@ func (s *Store) ApplyFiles(ctx context.Context, id ApplyID) ([]File, error) {
 	files, err := list(ctx, s, func(rows *sql.Rows) (File, error) {
 		var f File
 		var hash, packed []byte
-		if err := rows.Scan(&f.Path, &hash, &packed); err != nil {
+		if err := rows.Scan(&f.Path, &hash, &f.Executable, &packed); err != nil {
 			return f, err
 		}
-		names = append(names, fileHash{f.Path, hash})
+		names = append(names, fileHash{f.Path, hash, f.Executable})
 		data, err := s2.Decode(nil, packed)
 		if err != nil || !s.soundHash(hash, data) {
 			err = s.damage("the file %s of %s", f.Path, id)
 		}
 		f.Data = data
 		return f, err
-	}, "SELECT f.path, f.hash, b.data FROM apply_files f JOIN blobs b ON b.hash = f.hash WHERE f.apply_id = $1 ORDER BY f.path", id)
+	}, "SELECT f.path, f.hash, f.executable, b.data FROM apply_files f JOIN blobs b ON b.hash = f.hash WHERE f.apply_id = $1 ORDER BY f.path", id)
 	if err != nil {
 		return nil, err
 	}

@@ -39,7 +39,7 @@ func fillAll(t *testing.T, s *Store) (kept, map[string]string) {
 	}
 	var files []File
 	for i := range 12 {
-		files = append(files, File{fmt.Sprintf("automations/a%02d.md", i), []byte("---\ntriggers: []\n---\n" + text(words, 300))})
+		files = append(files, File{Path: fmt.Sprintf("automations/a%02d.md", i), Data: []byte("---\ntriggers: []\n---\n" + text(words, 300)), Executable: i%2 == 0})
 	}
 	specs := make(map[[32]byte][]byte)
 	var hashes [][32]byte

@@ -117,7 +117,7 @@ func TestBindings(t *testing.T) {
 		_, err := s.RecordApply(t.Context(), &Apply{
 			Factory: factory, Plan: json.RawMessage("{}"), Diagnostics: json.RawMessage("[]"),
 			Webhooks: []BoundWebhook{{name, uid, "S", 1}},
-		}, []File{{"factory.yaml", []byte("x")}}, nil)
+		}, []File{{Path: "factory.yaml", Data: []byte("x")}}, nil)
 		return err
 	}
 	check(t, record("one", "a", "whk_1"))

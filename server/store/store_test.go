@@ -491,7 +491,7 @@ func TestApplies(t *testing.T) {
 		var files []File
 		for _, name := range hooks {
 			a.Webhooks = append(a.Webhooks, BoundWebhook{name, uids[name], "S", 1})
-			files = append(files, File{"webhooks/" + name + ".yaml", []byte("secretName: S\n")})
+			files = append(files, File{Path: "webhooks/" + name + ".yaml", Data: []byte("secretName: S\n")})
 		}
 		return must[ApplyID](t)(s.RecordApply(ctx, a, files, map[[32]byte][]byte{sha256.Sum256([]byte("spec")): []byte("spec")}))
 	}

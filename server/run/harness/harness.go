@@ -184,7 +184,11 @@ func (s *Start) file(path string, data []byte) {
 func (s *Start) skills(dir string, skills []factory.Skill) {
 	for _, k := range skills {
 		for _, path := range slices.Sorted(maps.Keys(k.Files)) {
-			s.file(dir+"/"+k.Name+"/"+path, k.Files[path])
+			mode := uint32(0) // the default
+			if slices.Contains(k.Executable, path) {
+				mode = 0o700
+			}
+			s.Files = append(s.Files, File{Path: dir + "/" + k.Name + "/" + path, Data: k.Files[path], Mode: mode})
 		}
 	}
 }
