@@ -47,6 +47,8 @@ type GatewayConfig struct {
 // walls, which passes requests on to the code forge and adds the credential. So Git works
 // inside, and the credential is not there.
 //
+// For a repository on github.com, it also opens pull requests (pull.go).
+//
 // It answers only who shows its token, which is inside the walls: other runs and programs of
 // the machine may reach its address. The token is worth nothing once the run has ended. A run
 // gets at what Git needs of exactly these repositories. Nothing that it sends becomes a part
@@ -68,7 +70,9 @@ type served struct {
 	Repository
 	url   *url.URL // without a user
 	path  string   // on the gateway, without .git: /HOST/PATH
-	basic string   // Authorization
+	pulls *url.URL // where pull requests are opened; nil: not here
+	token string
+	basic string // Authorization
 	hide  *secret.Redactor
 }
 
@@ -91,6 +95,9 @@ func NewGateway(cfg GatewayConfig) (*Gateway, error) {
 		switch {
 		case twin < 0:
 			g.served, listed = append(g.served, s), append(listed, address(s.url))
+			if s.pulls != nil {
+				listed = append(listed, address(s.pulls))
+			}
 		case g.served[twin].basic != s.basic || g.served[twin].ReadOnly != s.ReadOnly:
 			return nil, fmt.Errorf("the repository %s is named twice, with different secrets or access: name both alike", s.url)
 		}
@@ -137,7 +144,7 @@ func newServed(r Repository) (*served, error) {
 	u.User, u.RawQuery, u.Fragment = nil, "", ""
 	u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), ""
 	return &served{
-		Repository: r, url: u, path: "/" + u.Host + strings.TrimSuffix(u.Path, ".git"),
+		Repository: r, url: u, path: "/" + u.Host + strings.TrimSuffix(u.Path, ".git"), pulls: pullsURL(u), token: token,
 		basic: "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+token)),
 		hide:  secret.NewRedactor(secret.New(token), secret.New(user+":"+token)),
 	}, nil
@@ -234,6 +241,9 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, s *served, rest s
 		to.RawQuery = url.Values{"service": {service}}.Encode()
 	}
 	switch {
+	case rest == pulls && r.Method == http.MethodPost && s.pulls != nil && !s.ReadOnly:
+		g.openPull(w, r, s)
+		return
 	case service != fetching && service != pushing, r.Method != map[bool]string{true: http.MethodGet, false: http.MethodPost}[rest == "/info/refs"]:
 		answer(w, http.StatusForbidden, fmt.Errorf("a run reaches %s to fetch and to push with Git, not for %s %s (Git LFS is not passed on)", s.url, r.Method, clip(rest)))
 		return

@@ -97,7 +97,12 @@ func (w *gatewayWorld) seen() []string {
 // ask sends a request for a path of the forge, and returns the answer with its text.
 func (w *gatewayWorld) ask(method, path, authorization string) (*http.Response, string) {
 	w.t.Helper()
-	r, err := http.NewRequestWithContext(w.t.Context(), method, "http://"+w.address, strings.NewReader(""))
+	return w.send(method, path, authorization, "")
+}
+
+func (w *gatewayWorld) send(method, path, authorization, body string) (*http.Response, string) {
+	w.t.Helper()
+	r, err := http.NewRequestWithContext(w.t.Context(), method, "http://"+w.address, strings.NewReader(body))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -263,15 +268,20 @@ func TestGatewayEnds(t *testing.T) {
 	}
 }
 
-// git runs Git as inside the walls: with the settings of the gateway alone.
+// git runs Git as inside the walls.
 func (w *gatewayWorld) git(dir string, args ...string) (string, error) {
+	return w.inside(dir, "git", args...)
+}
+
+// inside runs a program as inside the walls: with the settings of the gateway alone.
+func (w *gatewayWorld) inside(dir, program string, args ...string) (string, error) {
 	settings := filepath.Join(w.root, "gitconfig")
 	if err := os.WriteFile(settings, []byte(w.gateway.Settings(w.address)), 0o600); err != nil {
 		w.t.Fatal(err)
 	}
-	c := exec.CommandContext(w.t.Context(), "git", args...)
+	c := exec.CommandContext(w.t.Context(), program, args...)
 	c.Dir = dir
-	c.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.root, "GIT_CONFIG_SYSTEM=" + settings, "GIT_TERMINAL_PROMPT=0"}
+	c.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.root, "GIT_CONFIG_SYSTEM=" + settings, "GIT_TERMINAL_PROMPT=0", "TRIPHAMMER_ARTIFACTS=" + w.root}
 	for _, who := range []string{"AUTHOR", "COMMITTER"} {
 		c.Env = append(c.Env, "GIT_"+who+"_NAME=a", "GIT_"+who+"_EMAIL=a@example.com")
 	}
@@ -330,7 +340,8 @@ func gatewayStreams(t *testing.T, size int64) {
 		t.Fatal(err, out)
 	}
 	runtime.ReadMemStats(&after)
-	if used := after.TotalAlloc - before.TotalAlloc; used > uint64(size/2) {
+	// Whoever reads a whole pack allocates twice as much, and the race detector half as much.
+	if used := after.TotalAlloc - before.TotalAlloc; used > uint64(size*3/2) {
 		t.Errorf("%d MB were allocated for packs of %d MB", used>>20, size>>20)
 	}
 	if info, err := os.Stat(filepath.Join(w.root, "clone", "big")); err != nil || info.Size() != size || !chunked {
