@@ -161,7 +161,7 @@ func (in *instance) openWorkspaces(ctx context.Context) (err error) {
 	removed, err := in.executor.Reclaim(ctx, func() bool {
 		s, err := in.disk.Look(disk.Workspaces)
 		return err != nil || s.Level == disk.Enough
-	})
+	}, func(string) bool { return true })
 	if removed > 0 {
 		in.opt.logger.Warn("workspaces of runs that have ended were removed early, because there is little room on the disk", "runs", removed)
 	}

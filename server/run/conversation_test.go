@@ -1,10 +1,12 @@
 package run_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -150,11 +152,67 @@ func TestFollowUpRefused(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(w.dir, id.String(), "workspace")); err != nil {
 		t.Fatal(err)
 	}
-	next, err := w.follow(id, "More.")
-	if err != nil {
-		t.Fatal(err)
+	if _, err := w.follow(id, "More."); !errors.As(err, &refused) || !refused.Conflict || err.Error() != run.ErrNoWorkspace.Error() {
+		t.Errorf("without its workspace: %v", err)
 	}
-	w.wants(w.finished(next.ID), store.FailedRun, run.ErrNoWorkspace.Error())
+}
+
+// sweeper is an executor whose Sweep calls before and after around each decision about a
+// workspace.
+type sweeper struct {
+	run.Executor
+	before, after func()
+}
+
+// Sweep implements run.Executor.
+func (s *sweeper) Sweep(ctx context.Context, expired func(string, time.Time) bool) error {
+	return s.Executor.Sweep(ctx, func(workspace string, ended time.Time) bool {
+		s.before()
+		defer s.after()
+		return expired(workspace, ended)
+	})
+}
+
+// TestFollowUpWhileSweeping: a follow-up that is asked for while its workspace expires is
+// either refused, or finds it.
+func TestFollowUpWhileSweeping(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		accepted bool
+	}{{"before the decision", true}, {"after the decision", false}} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := withTalker(t, run.Config{})
+			id := w.enqueue(talk("Hello."))
+			w.wants(w.finished(id), store.Succeeded, "")
+			asked, err := w.manager.Continue(t.Context(), w.read(id), run.Request{Prompt: "More."})
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.stop()
+			var made *store.Run
+			ask := sync.OnceFunc(func() { made, _, err = w.store.CreateRun(w.Context(), asked, "", nil) })
+			s := &sweeper{w.executor, ask, func() {}}
+			if !tt.accepted {
+				s.before, s.after = s.after, s.before
+			}
+			swept := make(chan struct{})
+			last := s.after
+			s.after = func() { last(); close(swept) }
+			w.start(run.Config{MaxRuns: 4, Executor: s, Now: func() time.Time { return time.Now().Add(25 * time.Hour) }}, "")
+			<-swept
+			if tt.accepted {
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.wants(w.finished(made.ID), store.Succeeded, "")
+				return
+			}
+			if !errors.Is(err, store.ErrNoSession) {
+				t.Errorf("it was accepted: %v", err)
+			}
+			w.until("the workspace is removed", func() bool { return !w.kept(id) })
+		})
+	}
 }
 
 // TestRetries: a run that fails is tried again in a fresh workspace, its transcript goes

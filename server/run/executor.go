@@ -131,9 +131,9 @@ type Executor interface {
 	// Workspace is the folder of a workspace, if it is there.
 	Workspace(name string) (path string, ok bool)
 
-	// Reclaim removes the files of ended runs, the oldest first, until enough says that
-	// there is space. It returns the number of runs.
-	Reclaim(ctx context.Context, enough func() bool) (int, error)
+	// Reclaim removes the workspaces that no run in progress uses and that may go, the oldest
+	// first, until enough says that there is space. It returns their number.
+	Reclaim(ctx context.Context, enough func() bool, may func(workspace string) bool) (int, error)
 
 	// Size is how much of the disk a run in progress takes, in bytes and in files.
 	Size(ctx context.Context, runID string) (bytes, files int64)

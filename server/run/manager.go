@@ -162,11 +162,19 @@ func (m *Manager) stop(ctx context.Context, id store.RunID, asked store.Stop, ca
 
 // Continue is FromConversation, of what this server keeps.
 func (m *Manager) Continue(ctx context.Context, of *store.Run, req Request) (store.NewRun, error) {
+	if err := m.unusable(ctx, of); err != nil {
+		return store.NewRun{}, err
+	}
 	return FromConversation(ctx, m.cfg.Store, of, req, m.cfg.KeepSessions, m.cfg.Now())
 }
 
 // Retry is FromRun, of what this server keeps.
 func (m *Manager) Retry(ctx context.Context, of *store.Run, by Caller, resume bool) (store.NewRun, error) {
+	if resume || of.ConversationID != of.ID {
+		if err := m.unusable(ctx, of); err != nil {
+			return store.NewRun{}, err
+		}
+	}
 	return FromRun(ctx, m.cfg.Store, of, by, resume, m.cfg.KeepSessions, m.cfg.Now())
 }
 

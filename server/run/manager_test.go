@@ -34,7 +34,9 @@ type world struct {
 	dir     string
 	store   *store.Store
 	manager *run.Manager
-	stop    func() // the manager, and waits for it
+
+	executor run.Executor // the last one that was made
+	stop     func()       // the manager, and waits for it
 }
 
 func newWorld(t *testing.T) *world {
@@ -64,7 +66,7 @@ func (w *world) start(cfg run.Config, path string) {
 		w.Fatal(err)
 	}
 	if cfg.Executor == nil {
-		cfg.Executor = executor
+		cfg.Executor, w.executor = executor, executor
 	}
 	cfg.Store, cfg.Logger = w.store, slog.New(slog.DiscardHandler)
 	w.manager = run.New(cfg)

@@ -84,6 +84,8 @@ func (m *Manager) reclaim(ctx context.Context) {
 	removed, err := m.cfg.Executor.Reclaim(ctx, func() bool {
 		s, err := m.cfg.Disk.Look(disk.Workspaces)
 		return err != nil || s.Level == disk.Enough
+	}, func(workspace string) bool {
+		return m.parts(ctx, workspace, func(*store.Conversation) bool { return true })
 	})
 	if removed > 0 {
 		m.logger.Warn("workspaces of runs that have ended were removed early, because there is little room on the disk", "runs", removed)

@@ -44,17 +44,26 @@ func (c *Config) keepFor(last store.RunState, sessions bool) time.Duration {
 	return max(keep, 0)
 }
 
-// keptUntil is until when the workspace of a conversation is kept; zero while a run of it
-// has not ended.
-func (m *Manager) keptUntil(c *store.Conversation) time.Time {
+// lastOf is the run of a conversation that ended last; nil while one has not ended.
+func lastOf(c *store.Conversation) *store.Run {
 	last := &store.Run{}
 	for _, r := range c.Runs {
 		if !r.State.Terminal() {
-			return time.Time{}
+			return nil
 		}
 		if r.FinishedAt.After(last.FinishedAt) {
 			last = r
 		}
+	}
+	return last
+}
+
+// keptUntil is until when the workspace of a conversation is kept; zero while a run of it
+// has not ended.
+func (m *Manager) keptUntil(c *store.Conversation) time.Time {
+	last := lastOf(c)
+	if last == nil {
+		return time.Time{}
 	}
 	return last.FinishedAt.Add(m.cfg.keepFor(last.State, c.Session != nil))
 }
@@ -62,20 +71,59 @@ func (m *Manager) keptUntil(c *store.Conversation) time.Time {
 // expired tells whether the workspace of that name is not to be kept any more. ended is
 // when it was last in use.
 func (m *Manager) expired(ctx context.Context, name string, ended time.Time) bool {
+	return m.parts(ctx, name, func(c *store.Conversation) bool {
+		now := m.cfg.Now()
+		if c == nil { // its run was deleted with its age
+			return now.Sub(ended) > max(m.cfg.KeepWorkspaces, m.cfg.KeepFailed, m.cfg.KeepSessions)
+		}
+		until := m.keptUntil(c)
+		return !until.IsZero() && !now.Before(until)
+	})
+}
+
+// parts tells whether the workspace of that name can be removed: it may, as its conversation
+// shows, and no run will want it. For that the conversation is ended. Otherwise a follow-up
+// could be accepted just before the workspace goes.
+func (m *Manager) parts(ctx context.Context, name string, may func(*store.Conversation) bool) bool {
 	id, err := store.ParseID[store.Run](name)
 	var c *store.Conversation
 	if err == nil {
 		c, err = m.cfg.Store.Conversation(ctx, id)
 	}
-	now := m.cfg.Now()
 	switch {
-	case errors.Is(err, store.ErrNotFound): // its run was deleted with its age
-		return now.Sub(ended) > max(m.cfg.KeepWorkspaces, m.cfg.KeepFailed, m.cfg.KeepSessions)
-	case err != nil:
+	case errors.Is(err, store.ErrNotFound):
+		return may(nil)
+	case err != nil || !may(c):
 		return false
 	}
-	until := m.keptUntil(c)
-	return !until.IsZero() && !now.Before(until)
+	last := lastOf(c)
+	if last == nil || c.Session == nil {
+		return last != nil // no run joins it without a session
+	}
+	ended, err := m.cfg.Store.EndConversation(ctx, c.ID, last.FinishedAt)
+	if err != nil {
+		m.logger.Warn("ending a conversation, to remove its workspace", "conversation", c.ID, "error", err)
+	}
+	return ended
+}
+
+// unusable is why no run can go on where another one ended, because its workspace is gone.
+// Nobody knows while no server runs.
+func (m *Manager) unusable(ctx context.Context, of *store.Run) error {
+	if !m.works.Load() {
+		return nil
+	}
+	if _, there := m.cfg.Executor.Workspace(of.ConversationID.String()); there {
+		return nil
+	}
+	c, err := m.cfg.Store.Conversation(ctx, of.ID)
+	if err != nil {
+		return err
+	}
+	if lastOf(c) == nil || c.Session == nil {
+		return nil // it is about to be made, or something else is wrong
+	}
+	return &RefusedError{Conflict: true, Detail: ErrNoWorkspace.Error()}
 }
 
 // sweep removes the workspaces that are not to be kept any more.

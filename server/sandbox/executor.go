@@ -497,12 +497,15 @@ func (e *Executor) Workspace(name string) (path string, ok bool) {
 }
 
 // Reclaim implements run.Executor.
-func (e *Executor) Reclaim(ctx context.Context, enough func() bool) (removed int, err error) {
+func (e *Executor) Reclaim(ctx context.Context, enough func() bool, may func(workspace string) bool) (removed int, err error) {
 	old, err := e.left()
 	errs := []error{err}
 	for _, r := range old {
 		if ctx.Err() != nil || enough() {
 			break
+		}
+		if !may(r.name) || e.busy(r.name) {
+			continue
 		}
 		err := e.remove(r.name)
 		if errs = append(errs, err); err == nil {

@@ -83,6 +83,28 @@ func (s *Store) SetSession(ctx context.Context, l Lease, session Session) error 
 	})
 }
 
+// EndConversation forgets the session of a conversation, so that no run can join it any more
+// and its workspace can be removed. It does nothing, and ended is false, if a run of it has
+// not ended or has ended after the time.
+func (s *Store) EndConversation(ctx context.Context, id RunID, lastEnd time.Time) (ended bool, err error) {
+	err = s.do(ctx, func(ctx context.Context) error {
+		ended = true
+		err := s.each(ctx, ofConversation, []any{id, id}, func(rows *sql.Rows) (bool, error) {
+			var r RunID
+			var state RunState
+			var at, finished int64
+			err := rows.Scan(&r, &state, &at, &finished)
+			ended = ended && state.Terminal() && finished <= micros(lastEnd)
+			return ended, err
+		})
+		if err != nil || !ended {
+			return err
+		}
+		return s.exec(ctx, "DELETE FROM conversations WHERE id = $1", id)
+	})
+	return ended && err == nil, err
+}
+
 // join makes a new run the last one of its conversation. Until the runs before it have
 // ended, it is held. If all have ended, there must be a session, and the last end must not
 // be before endedAfter. It runs on the writer.
@@ -114,7 +136,7 @@ func (s *Store) join(ctx context.Context, id, conversation RunID, endedAfter tim
 		var session string
 		err := s.row(ctx, "SELECT session FROM conversations WHERE id = $1", []any{conversation}, &session)
 		if errors.Is(err, ErrNotFound) {
-			return fmt.Errorf("%w: %s ended before its agent had begun one", ErrNoSession, last)
+			return fmt.Errorf("%w: %s ended before its agent had begun one, or its workspace was removed", ErrNoSession, last)
 		}
 		if err != nil {
 			return err

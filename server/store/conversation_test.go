@@ -84,6 +84,27 @@ func TestConversation(t *testing.T) {
 	if c.ID != first || *c.Session != (Session{"claude", "s2"}) || !slices.Equal(ids, []RunID{first, second, third, fourth}) {
 		t.Errorf("conversation %+v of %v", c, ids)
 	}
+	// A conversation that is ended cannot be joined, and one that goes on cannot be ended.
+	end := must[*Run](t)(s.Run(ctx, fourth)).FinishedAt
+	for _, at := range []time.Time{end.Add(-time.Second), {}} {
+		if must[bool](t)(s.EndConversation(ctx, first, at)) {
+			t.Error("a conversation was ended although a run has ended since")
+		}
+	}
+	other := s.asked(t, NewRun{})
+	l := s.claimed(t)[0]
+	check(t, s.SetSession(ctx, l, Session{"claude", "o1"}))
+	if must[bool](t)(s.EndConversation(ctx, other, end.Add(time.Hour))) {
+		t.Error("a conversation was ended with a run in progress")
+	}
+	check(t, s.FinishRun(ctx, l, Succeeded, "", nil))
+	joins := NewRun{Factory: "default", Source: SourceAPI, Spec: []byte("{}"), Conversation: other}
+	if !must[bool](t)(s.EndConversation(ctx, other, must[*Run](t)(s.Run(ctx, other)).FinishedAt)) {
+		t.Error("a conversation was not ended")
+	}
+	if _, _, err := s.CreateRun(ctx, joins, "", nil); !errors.Is(err, ErrNoSession) {
+		t.Errorf("a run joins a conversation that is ended: %v", err)
+	}
 	// The session goes with the conversation.
 	s.at = s.at.Add(2 * time.Hour)
 	fifth := NewRun{Factory: "default", Source: SourceAPI, Spec: []byte("{}"), Conversation: first, EndedAfter: s.at.Add(-time.Hour)}
@@ -96,7 +117,7 @@ func TestConversation(t *testing.T) {
 	if _, _, err := s.CreateRun(ctx, fifth, "", nil); !errors.Is(err, ErrNoSession) {
 		t.Errorf("without a session: %v", err)
 	}
-	if all := must[[]*Run](t)(s.Runs(ctx, RunQuery{})); len(all) != 5 {
+	if all := must[[]*Run](t)(s.Runs(ctx, RunQuery{})); len(all) != 6 {
 		t.Errorf("refused runs are kept: %d", len(all))
 	}
 }
