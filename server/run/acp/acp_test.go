@@ -178,6 +178,9 @@ func (a *agent) work(ctx context.Context) error {
 	// All at once, and of a tool that runs no command.
 	a.tell(ctx, protocol.StartToolCall("2", "notes: add", protocol.WithStartKind(protocol.ToolKindOther), protocol.WithStartStatus(protocol.ToolCallStatusFailed),
 		protocol.WithStartRawInput(map[string]any{"n": 1}), protocol.WithStartRawOutput(map[string]any{"output": "no room"})))
+	// A tool of an MCP server, as Codex tells it.
+	a.tell(ctx, protocol.StartToolCall("4", "mcp.notes.add", protocol.WithStartKind(protocol.ToolKindExecute), protocol.WithStartStatus(protocol.ToolCallStatusCompleted),
+		protocol.WithStartRawInput(map[string]any{"tool": "add"}), protocol.WithStartRawOutput(map[string]any{"result": map[string]any{"content": []any{map[string]any{"text": "added"}}}})))
 	// With a terminal of the agent's own.
 	a.tell(ctx, protocol.StartToolCall("3", "`date`", protocol.WithStartKind(protocol.ToolKindExecute), protocol.WithStartStatus(protocol.ToolCallStatusInProgress)))
 	status := protocol.ToolCallStatusCompleted
@@ -259,6 +262,8 @@ permission {"request":"make","decision":"Yes"}
 command {"id":"1","phase":"agent","command":"make","exit_code":2,"failed":true,"output":"no rule"}
 tool {"id":"2","name":"notes: add","started":true,"input":"{\"n\":1}"}
 tool {"id":"2","name":"notes: add","output":"no room","failed":true}
+tool {"id":"4","name":"mcp.notes.add","started":true,"input":"{\"tool\":\"add\"}"}
+tool {"id":"4","name":"mcp.notes.add","output":"added"}
 command {"id":"3","phase":"agent","command":"date","started":true}
 command {"id":"3","phase":"agent","command":"date","exit_code":0,"output":"Monday\n"}
 usage {"cost_usd":0.25}
@@ -328,7 +333,7 @@ func TestChoice(t *testing.T) {
 	}
 	got := play(t.Context(), t, "echo", "--model", "huge", "--reasoning", "high")
 	for _, want := range []string{
-		`status {"message":"the model \"huge\" is not used: the agent refused it: Invalid params: no such model"}`,
+		`status {"message":"the model \"huge\" is not used: the agent refused it: Invalid params: no such model; it offers large"}`,
 		`status {"message":"the reasoningLevel \"high\" is not used: this agent does not let its client choose"}`,
 	} {
 		if !strings.Contains(got, want) {

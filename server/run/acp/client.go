@@ -238,51 +238,77 @@ func (c *client) session(ctx context.Context) (protocol.NewSessionResponse, erro
 
 // choose sets an option of the session, in either of the ways in which agents offer it.
 func (c *client) choose(ctx context.Context, s protocol.NewSessionResponse, category, value string) error {
-	for _, o := range s.ConfigOptions {
-		if o.Select != nil && o.Select.Category != nil && string(*o.Select.Category) == category {
-			_, err := c.conn.SetSessionConfigOption(ctx, protocol.SetSessionConfigOptionRequest{ValueId: &protocol.SetSessionConfigOptionValueId{
-				SessionId: s.SessionId, ConfigId: o.Select.Id, Value: protocol.SessionConfigValueId(value),
-			}})
-			if err != nil {
-				return failure{"the agent refused it", err}
-			}
-			return nil
-		}
-	}
 	var err error
-	switch {
-	case category == string(protocol.SessionConfigOptionCategoryModel) && s.Models != nil:
+	if o := optionOf(s, category); o != nil {
+		_, err = c.conn.SetSessionConfigOption(ctx, protocol.SetSessionConfigOptionRequest{ValueId: &protocol.SetSessionConfigOptionValueId{
+			SessionId: s.SessionId, ConfigId: o.Id, Value: protocol.SessionConfigValueId(value),
+		}})
+	} else if category == string(protocol.SessionConfigOptionCategoryModel) && s.Models != nil {
 		_, err = c.conn.UnstableSetSessionModel(ctx, protocol.UnstableSetSessionModelRequest{SessionId: s.SessionId, ModelId: protocol.UnstableModelId(value)})
-	case category == string(protocol.SessionConfigOptionCategoryMode) && s.Modes != nil:
+	} else if category == string(protocol.SessionConfigOptionCategoryMode) && s.Modes != nil {
 		_, err = c.conn.SetSessionMode(ctx, protocol.SetSessionModeRequest{SessionId: s.SessionId, ModeId: protocol.SessionModeId(value)})
-	default:
+	} else {
 		return errors.New("this agent does not let its client choose")
 	}
-	if err != nil {
-		return failure{"the agent refused it", err}
+	if err == nil {
+		return nil
+	}
+	if offers := offered(s, category); len(offers) > 0 {
+		return fmt.Errorf("%w; it offers %s", failure{"the agent refused it", err}, strings.Join(offers[:min(len(offers), maxOffered)], ", "))
+	}
+	return failure{"the agent refused it", err}
+}
+
+// maxOffered is how many values of an option are told.
+const maxOffered = 20
+
+// optionOf is the option of a category, or nil.
+func optionOf(s protocol.NewSessionResponse, category string) *protocol.SessionConfigOptionSelect {
+	for _, o := range s.ConfigOptions {
+		if o.Select != nil && o.Select.Category != nil && string(*o.Select.Category) == category {
+			return o.Select
+		}
 	}
 	return nil
+}
+
+// offered are the values that the agent offers in a category.
+func offered(s protocol.NewSessionResponse, category string) (values []string) {
+	if o := optionOf(s, category); o != nil {
+		var all []protocol.SessionConfigSelectOption
+		if o.Options.Ungrouped != nil {
+			all = *o.Options.Ungrouped
+		}
+		if o.Options.Grouped != nil {
+			for _, group := range *o.Options.Grouped {
+				all = append(all, group.Options...)
+			}
+		}
+		for _, choice := range all {
+			values = append(values, string(choice.Value))
+		}
+		return values
+	}
+	switch {
+	case category == string(protocol.SessionConfigOptionCategoryModel) && s.Models != nil:
+		for _, m := range s.Models.AvailableModels {
+			values = append(values, string(m.ModelId))
+		}
+	case category == string(protocol.SessionConfigOptionCategoryMode) && s.Modes != nil:
+		for _, m := range s.Modes.AvailableModes {
+			values = append(values, string(m.Id))
+		}
+	}
+	return values
 }
 
 // unconfined is the mode of the session in which the agent has no sandbox of its own, if it
 // offers one. A sandbox inside the walls of the run does not work, and adds nothing.
 func unconfined(s protocol.NewSessionResponse) string {
-	known := []string{"agent-full-access", "full-access", "bypassPermissions", "yolo"}
-	if s.Modes != nil {
-		for _, m := range s.Modes.AvailableModes {
-			if slices.Contains(known, string(m.Id)) {
-				return string(m.Id)
-			}
-		}
-	}
-	for _, o := range s.ConfigOptions {
-		if o.Select == nil || o.Select.Category == nil || *o.Select.Category != protocol.SessionConfigOptionCategoryMode || o.Select.Options.Ungrouped == nil {
-			continue
-		}
-		for _, choice := range *o.Select.Options.Ungrouped {
-			if slices.Contains(known, string(choice.Value)) {
-				return string(choice.Value)
-			}
+	for _, mode := range offered(s, string(protocol.SessionConfigOptionCategoryMode)) {
+		switch mode {
+		case "agent-full-access", "full-access", "bypassPermissions", "yolo":
+			return mode
 		}
 	}
 	return ""

@@ -238,12 +238,13 @@ func (c *call) name() string {
 	return string(c.kind)
 }
 
-// command is the command of a call that executes one. Some agents tell it in the title alone.
+// command is the command of a call that executes one. Some agents tell it in the title alone,
+// and Codex says of the tools of MCP servers that they execute something.
 func (c *call) command() string {
 	if c.kind != protocol.ToolKindExecute {
 		return ""
 	}
-	if line := c.line(); line != "" {
+	if line := c.line(); line != "" || !empty(c.input) {
 		return line
 	}
 	return strings.Trim(c.title, "`")
@@ -309,6 +310,16 @@ func (c *call) result() string {
 	}
 	if text, ok := c.output.(string); ok {
 		return text
+	}
+	if parts, ok := dig(c.output, "result", "content").([]any); ok { // of an MCP server, as Codex tells it
+		for _, part := range parts {
+			if text, ok := dig(part, "text").(string); ok {
+				all = append(all, text)
+			}
+		}
+		if len(all) > 0 {
+			return strings.Join(all, "\n")
+		}
 	}
 	return jsonText(c.output)
 }
