@@ -82,6 +82,7 @@ type conversation struct {
 // tool is one that the agent offers.
 type tool struct {
 	name       string
+	space      string         // of Codex: the group that it is in
 	parameters map[string]any // JSON Schemas of its parameters, by name
 }
 
@@ -100,11 +101,12 @@ func (c *conversation) said(text string) {
 
 // answer is what the model says next.
 type answer struct {
-	text string // or:
-	tool string
-	args string // JSON, or a program if code is set
-	code bool
-	id   string // of the call
+	text  string // or:
+	tool  string
+	space string // of the tool
+	args  string // JSON, or a program if code is set
+	code  bool
+	id    string // of the call
 }
 
 func serve(rw http.ResponseWriter, r *http.Request, w wire) {
@@ -225,7 +227,7 @@ func (t tool) arguments(command string) string {
 func (c *conversation) call(a *answer, suffix, args string) {
 	for _, t := range c.tools {
 		if strings.HasSuffix(t.name, suffix) {
-			a.tool, a.args = t.name, args
+			a.tool, a.space, a.args = t.name, t.space, args
 			return
 		}
 	}

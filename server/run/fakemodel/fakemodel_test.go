@@ -124,6 +124,9 @@ func TestScript(t *testing.T) {
 				t.Errorf("%s: %s is answered %d %s, not %d", name, text, status, data, want)
 			}
 		}
+		if _, data := ask(t, d, Key, d.body([]string{first, "result no rule"})); name == "responses" && !strings.Contains(data, `"namespace":"mcp__notes"`) {
+			t.Errorf("the group of a tool is not named: %s", data)
+		}
 		if status, _ := ask(t, d, "another", d.body([]string{"user Hello"})); status != http.StatusUnauthorized {
 			t.Errorf("%s: a wrong key is answered %d", name, status)
 		}

@@ -134,9 +134,9 @@ func (responses) read(_ *http.Request, body []byte) (conversation, error) {
 		return conversation{}, err
 	}
 	c := conversation{model: q.Model, stream: q.Stream}
-	c.offer(q.Tools)
+	c.offer("", q.Tools)
 	for _, item := range q.Input {
-		c.offer(item.Tools)
+		c.offer("", item.Tools)
 		c.hear([]message{item.message})
 	}
 	return c, nil
@@ -150,14 +150,14 @@ type responsesTool struct {
 	Tools  []responsesTool `json:"tools"`
 }
 
-func (c *conversation) offer(tools []responsesTool) {
+func (c *conversation) offer(space string, tools []responsesTool) {
 	for _, t := range tools {
 		switch {
 		case t.Type == "custom":
 			c.code = c.code || t.Name == codeTool
 		default:
-			c.tools = append(c.tools, tool{name: t.Name, parameters: t.Schema.Properties})
-			c.offer(t.Tools)
+			c.tools = append(c.tools, tool{name: t.Name, space: space, parameters: t.Schema.Properties})
+			c.offer(t.Name, t.Tools)
 		}
 	}
 }
@@ -169,6 +169,9 @@ func (responses) answer(c conversation, a answer) []any {
 		item = object{"type": "custom_tool_call", "id": "ctc_" + a.id, "call_id": a.id, "name": a.tool, "input": a.args}
 	case a.tool != "":
 		item = object{"type": "function_call", "id": "fc_" + a.id, "call_id": a.id, "name": a.tool, "arguments": a.args}
+		if a.space != "" {
+			item["namespace"] = a.space
+		}
 	}
 	response := object{
 		"id": "resp_" + a.id, "object": "response", "model": c.model, "status": "completed", "output": []any{item},
