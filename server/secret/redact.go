@@ -77,6 +77,13 @@ func (r *Redactor) mark(start uint32) {
 	r.present[h/64] |= 1 << (h % 64)
 }
 
+// marked tells whether the scan must look closer at the beginning of a text, of which there
+// are at least so many bytes as are indexed.
+func (r *Redactor) marked(text []byte) bool {
+	h := hash(binary.LittleEndian.Uint32(text))
+	return r.present[h/64]&(1<<(h%64)) != 0
+}
+
 // hash spreads the first bytes of a text over the bits of present.
 func hash(start uint32) uint32 { return start * 0x9E3779B1 >> 16 }
 
@@ -103,15 +110,14 @@ func (s *scan) redact(out, text []byte, final bool) (_, rest []byte) {
 	clear := 0 // text[clear:i] is to be copied
 	i := 0
 	for ; i < len(text); i++ {
-		if i+indexed <= len(text) {
-			h := hash(binary.LittleEndian.Uint32(text[i:]))
-			if r.present[h/64]&(1<<(h%64)) == 0 {
-				if s.covered > 0 {
-					s.covered--
-					clear = i + 1
-				}
-				continue
+		if s.covered == 0 { // almost always: nothing is hidden here, and nothing begins here
+			for i+indexed <= len(text) && !r.marked(text[i:]) {
+				i++
 			}
+		} else if i+indexed <= len(text) && !r.marked(text[i:]) {
+			s.covered--
+			clear = i + 1
+			continue
 		}
 		n, open := r.at(text[i:], s.last(text[:i]))
 		if open && !final {
