@@ -140,8 +140,12 @@ func dialBy(proxy, address, word string) error {
 	return errors.Join(readErr, writeErr)
 }
 
-// use uses much more of something than the run may, and holds it.
-func use(what string) error {
+// use uses much more of something than the run may, and holds it for so many seconds.
+func use(what, seconds string) error {
+	hold, err := time.ParseDuration(seconds + "s")
+	if err != nil {
+		return err
+	}
 	switch what {
 	case "memory":
 		memory, err := unix.Mmap(-1, 0, 512<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
@@ -152,7 +156,7 @@ func use(what string) error {
 			memory[i] = 1
 		}
 	case "processes":
-		script := "i=0; while [ $i -lt 150 ]; do setsid sleep 10 & i=$((i+1)); done; wait"
+		script := "i=0; while [ $i -lt 150 ]; do setsid sleep " + seconds + " & i=$((i+1)); done; wait"
 		return exec.Command("/bin/sh", "-c", script).Run()
 	case "disk":
 		for i := range 16 {
@@ -161,7 +165,7 @@ func use(what string) error {
 			}
 		}
 	}
-	<-time.After(10 * time.Second)
+	<-time.After(hold)
 	return nil
 }
 

@@ -35,7 +35,7 @@ func hostileMain(args []string) int {
 	case "dial":
 		err = dialBystander(args[1])
 	case "use":
-		err = use(args[1])
+		err = use(args[1], args[2])
 	case "started":
 		_, err = sending("tcp", func(*targets) string { return args[1] })(&targets{Mark: os.Getenv("TRIPHAMMER_RUN_ID")})
 	case "kill":
