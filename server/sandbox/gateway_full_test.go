@@ -11,13 +11,24 @@ import (
 	"triphammer/server/run"
 )
 
-// TestPrivateRepositoryNetworks: a sandbox reaches its private repository whatever its network
-// is, and nothing else of the forge by that way.
+// TestPrivateRepositoryNetworks: a sandbox and a container reach their private repository
+// whatever their network is, and nothing else of the forge by that way.
 func TestPrivateRepositoryNetworks(t *testing.T) {
+	sandboxed := func(t *testing.T, cfg Config) *Executor {
+		cfg.Isolation = Sandbox
+		return newWalled(t, cfg)
+	}
+	t.Run("sandbox", func(t *testing.T) { privateRepositoryNetworks(t, sandboxed, "who are you?\n\n") })
+	t.Run("container", func(t *testing.T) { privateRepositoryNetworks(t, newContained, "") })
+}
+
+// privateRepositoryNetworks tests with executors that create makes. direct is what a run with
+// the network on hears from the loopback of the machine.
+func privateRepositoryNetworks(t *testing.T, create func(*testing.T, Config) *Executor, direct string) {
 	forge := newForge(t)
 	for name, network := range map[string]run.Network{"on": {On: true}, "off": {Off: true}, "a list": {Hosts: []string{"api.example.com"}}} {
 		t.Run(name, func(t *testing.T) {
-			e, r := newWalled(t, Config{Isolation: Sandbox, Roots: forge.roots}), newRecorder()
+			e, r := create(t, Config{Roots: forge.roots, Network: network}), newRecorder()
 			branch := "from-" + strings.ReplaceAll(name, " ", "-")
 			task := forge.task("git commit -q --allow-empty -m two && git push -q origin HEAD:refs/heads/" + branch + " && echo pushed\n" + hunt +
 				"\nGIT_SSL_NO_VERIFY=1 git ls-remote " + strings.Replace(forge.url, "app.git", "app-of-others.git", 1) + " && echo reached\n" +
@@ -34,7 +45,7 @@ func TestPrivateRepositoryNetworks(t *testing.T) {
 				exit, err := e.Start(t.Context(), task, r)
 				want := "pushed\n"
 				if name == "on" && !resume {
-					want += "who are you?\n\n"
+					want += direct
 				}
 				if err != nil || exit.Code != 0 || r.said("stdout") != want {
 					t.Fatalf("%v %v: %q %q", exit, err, r.said("stdout"), r.said("stderr"))

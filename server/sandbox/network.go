@@ -78,7 +78,7 @@ func (e *Executor) wayOut(ctx context.Context, t *run.Task, foreign bool, f fold
 	address := gatewayForward.Address
 	if n.limited() || foreign {
 		to := gatewayForward
-		if foreign { // it may share a loopback with other runs
+		if !n.limited() { // it may share a loopback with other runs
 			sum := sha256.Sum256([]byte(e.attemptName(t)))
 			to.Address = fmt.Sprintf("127.%d.%d.%d:3129", sum[0], sum[1], max(1, sum[2]-1))
 			address = to.Address
