@@ -103,7 +103,7 @@ func TestPrivateRepository(t *testing.T) {
 	git.Basic("x-access-token", token)
 
 	script := "git checkout -q -b repair && git commit -q --allow-empty -m Repair\n" + block(t, "sh push-gitlab") + block(t, "sh push-gitea") +
-		"git config remote.origin.url; env\n" +
+		"git config remote.origin.url; env; echo it is " + token + "\n" +
 		"git -C ../runbooks push origin HEAD:refs/heads/forbidden || true\n" +
 		"echo https://github.com/example/private/pull/7 >> $TRIPHAMMER_ARTIFACTS/links\n"
 	environment := strings.ReplaceAll(block(t, "yaml environments/private.yaml"), "https://github.com", git.URL) +
@@ -141,7 +141,7 @@ func TestPrivateRepository(t *testing.T) {
 	w.run(token, "secrets", "set", "FORGE_TOKEN") // from the next run on
 	id, _ := run("SUCCEEDED")
 	logs := w.run("", "runs", "logs", id, "--full")
-	for _, want := range []string{git.URL + "/example/private.git\n", "read-only for this run: its environment says access: read", "GIT_CONFIG_SYSTEM="} {
+	for _, want := range []string{git.URL + "/example/private.git\n", "read-only for this run: its environment says access: read", "GIT_CONFIG_SYSTEM=", "it is [redacted]"} {
 		if !strings.Contains(logs, want) {
 			t.Errorf("the transcript does not show %q:\n%s", want, logs)
 		}

@@ -61,7 +61,7 @@ func (f *factoryOptions) repositoryFlags(set *pflag.FlagSet) {
 		verifyCommitted+" (the commit's own, which its committer sets) or "+verifyArrived+" (when the server first saw the commit)")
 	set.StringVar(&f.repository.TokenFile, "git-token-file", "", "file with the token for a repository over https; read at each look")
 	set.StringVar(&f.repository.Username, "git-username", "", "user name that the token belongs to, where the service asks for one")
-	set.StringVar(&f.repository.CAFile, "git-ca-file", "", "certificates to trust for a repository over https, beside the system's (PEM)")
+	set.StringVar(&f.repository.CAFile, "git-ca-file", "", "certificates to trust beside the system's, for this repository and for private repositories of runs over https (PEM)")
 	set.StringVar(&f.repository.SSHKey, "git-ssh-key", "", "private key for a repository over ssh, without a passphrase; default: the agent of SSH_AUTH_SOCK")
 	set.StringVar(&f.repository.KnownHosts, "git-known-hosts", "",
 		"known_hosts file for a repository over ssh; default: the published keys of GitHub, GitLab and Bitbucket")

@@ -224,7 +224,12 @@ func TestGatewayOfAnotherRun(t *testing.T) {
 		_, err := e.Start(t.Context(), victim, sink)
 		done <- err
 	}()
-	address := <-asked
+	address := ""
+	select {
+	case address = <-asked:
+	case err := <-done:
+		t.Fatal("the run ended at once:", err)
+	}
 	r := newRecorder()
 	other := sh("git -c http.extraHeader='Authorization: Bearer wrong' ls-remote " + address + "; curl -sS " + address + "/info/refs?service=git-upload-pack; cat ../../run_1/gitconfig")
 	other.RunID = "run_2"

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -204,7 +205,7 @@ func TestGatewayForge(t *testing.T) {
 		{"down", func(rw http.ResponseWriter, _ *http.Request) {
 			http.Error(rw, "<b>sorry</b>", http.StatusServiceUnavailable)
 		}, http.StatusForbidden, "answers 503 Service Unavailable"},
-		{"hung up", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, http.StatusBadGateway, "cannot be reached: EOF"},
+		{"hung up", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, http.StatusBadGateway, "/example/app.git cannot be reached: "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := startGateway(t, false)
@@ -346,5 +347,21 @@ func gatewayStreams(t *testing.T, size int64) {
 	}
 	if info, err := os.Stat(filepath.Join(w.root, "clone", "big")); err != nil || info.Size() != size || !chunked {
 		t.Errorf("%v: what was cloned: %v, chunked %v", err, info, chunked)
+	}
+}
+
+// TestGatewayThroughProxy: a server that reaches forges by a proxy of its operator does so for
+// its runs.
+func TestGatewayThroughProxy(t *testing.T) {
+	w := startGateway(t, false)
+	operators := start(t, []string{w.host}, nil)
+	w.gateway.transport.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: operators.inside()})
+	if resp, text := w.ask(http.MethodGet, "/example/app.git"+refs, w.bearer()); resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s %q", resp.Status, text)
+	}
+	operators.mu.Lock()
+	defer operators.mu.Unlock()
+	if len(operators.events) != 1 || !operators.events[0].Allowed {
+		t.Errorf("the proxy saw %+v", operators.events)
 	}
 }
