@@ -63,7 +63,7 @@ func (l *loader) settings(d *document, n *schema.Node, base Settings, prefix str
 	}
 	if host := n.Get("workerHost"); host != nil {
 		s.WorkerHost = textOf(host) // null and empty clear it
-		if s.WorkerHost == theService {
+		if s.WorkerHost == TheService {
 			s.WorkerHost = ""
 		}
 	}
@@ -95,8 +95,8 @@ func (l *loader) settings(d *document, n *schema.Node, base Settings, prefix str
 	return s
 }
 
-// theService is the workerHost that means the same as none.
-const theService = "warp"
+// TheService is the workerHost that means the same as none.
+const TheService = "warp"
 
 // harness overrides the harness in s with the keys that n sets.
 func (l *loader) harness(d *document, n *schema.Node, s *Settings, prefix string) {

@@ -1,6 +1,7 @@
 package factory
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -39,6 +40,37 @@ func (l *loader) mcpServers(d *document, n *schema.Node, where string) []MCPServ
 // ReadMCPServers reads a file of an operator: which server is meant by each identifier of
 // definitions.
 func ReadMCPServers(path string, text []byte) (map[string]MCPServer, schema.Diagnostics) {
+	return readMCPServers(path, text, false)
+}
+
+// CheckMCPServers checks servers that do not come from a file, by the rules of definitions.
+// where names them in the findings.
+func CheckMCPServers(where string, servers map[string]MCPServer) schema.Diagnostics {
+	named := make(map[string]any, len(servers))
+	for name, m := range servers {
+		keys := make(map[string]any)
+		for key, value := range map[string]string{"warpId": m.WarpID, "command": m.Command, "url": m.URL} {
+			if value != "" {
+				keys[key] = value
+			}
+		}
+		if m.Args != nil {
+			keys["args"] = m.Args
+		}
+		if m.Env != nil {
+			keys["env"] = m.Env
+		}
+		if m.Headers != nil {
+			keys["headers"] = m.Headers
+		}
+		named[name] = keys
+	}
+	text, _ := json.Marshal(named) // texts alone do not fail; JSON is YAML
+	_, found := readMCPServers(where, text, true)
+	return found
+}
+
+func readMCPServers(path string, text []byte, identifiers bool) (map[string]MCPServer, schema.Diagnostics) {
 	c := &schema.Collector{Path: path}
 	doc := schema.Parse(c, text, schema.Mapping)
 	if doc == nil {
@@ -51,7 +83,7 @@ func ReadMCPServers(path string, text []byte) (map[string]MCPServer, schema.Diag
 		if f.Value.Kind != schema.Mapping {
 			continue
 		}
-		if f.Value.Get("warpId") != nil {
+		if f.Value.Get("warpId") != nil && !identifiers {
 			c.Error(f.Value.KeyAt("warpId"), schema.InvalidMCP, "write command or url", f.Key+" is the identifier itself")
 		}
 		all[f.Key] = mcpServer(d, f, f.Key, false)

@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
+	"slices"
+	"strings"
 
 	"triphammer/factory"
 	"triphammer/server/access"
@@ -12,31 +15,66 @@ import (
 	"triphammer/server/store"
 )
 
-// unsupported lists the fields of a request that the server refuses.
+// unsupported lists the fields of a request that the server refuses, each with the reason.
 func unsupported(r *api.CreateRun, cfg *api.RunConfig) []api.FieldProblem {
+	const (
+		skills  = "is not supported: an agent has the skills of its definitions (skills/, agents/NAME/skills/); name one in the prompt"
+		granted = "is not supported: the definitions decide what a run is granted"
+	)
 	var all []api.FieldProblem
 	for _, f := range []struct {
 		field string
 		asked bool
+		why   string
 	}{
-		{"skill", r.Skill != ""},
-		{"on_behalf_of", r.OnBehalfOf != ""},
-		{"images", len(r.Images) > 0},
-		{"mode", r.Mode != "" && r.Mode != "normal"},
-		{"config.skill_spec", cfg.SkillSpec != ""},
-		{"config.skills", len(cfg.Skills) > 0},
-		{"config.mcp_servers", len(cfg.MCPServers) > 0},
-		{"config.worker_host", cfg.WorkerHost != ""},
-		{"config.computer_use_enabled", cfg.ComputerUse},
-		{"config.memory_stores", len(cfg.MemoryStores) > 0},
-		{"config.harness_auth_secrets", len(cfg.HarnessAuthSecrets) > 0},
-		{"config.inference_providers", len(cfg.InferenceProviders) > 0},
+		{"skill", r.Skill != "", skills},
+		{"on_behalf_of", r.OnBehalfOf != "", granted},
+		{"images", len(r.Images) > 0, "is not supported: send files as attachments"},
+		{"mode", r.Mode != "" && r.Mode != "normal", "is not supported: every run works in the mode normal"},
+		{"config.skill_spec", cfg.SkillSpec != "", skills},
+		{"config.skills", len(cfg.Skills) > 0, skills},
+		{"config.computer_use_enabled", cfg.ComputerUse, "is not supported: runs have no screen"},
+		{"config.memory_stores", len(cfg.MemoryStores) > 0, "is not supported: this server keeps no memory for agents"},
+		{"config.inference_providers", len(cfg.InferenceProviders) > 0, "is not supported: an agent calls the provider of its harness"},
 	} {
 		if f.asked {
-			all = append(all, api.FieldProblem{Field: f.field, Message: "is not supported"})
+			all = append(all, api.FieldProblem{Field: f.field, Message: f.why})
 		}
 	}
 	return all
+}
+
+// authSecrets are the fields of config.harness_auth_secrets, by the harness that they are for.
+var authSecrets = map[string]string{"claude": "claude_auth_secret_name", "codex": "codex_auth_secret_name"}
+
+// grants reads from a configuration which servers, worker and credential a run is to have.
+func grants(cfg *api.RunConfig, req *run.Request) error {
+	if req.Worker = strings.TrimSpace(cfg.WorkerHost); req.Worker == factory.TheService {
+		req.Worker = "" // documented as the same
+	}
+	servers := make(map[string]factory.MCPServer, len(cfg.MCPServers))
+	for name, m := range cfg.MCPServers {
+		servers[name] = factory.MCPServer{Name: name, WarpID: m.WarpID, Command: m.Command, Args: m.Args, Env: m.Env, URL: m.URL, Headers: m.Headers}
+	}
+	if found := factory.CheckMCPServers("config.mcp_servers", servers); found.HasErrors() {
+		return invalid("config.mcp_servers", "are wrong: %s", strings.ReplaceAll(found[0].Message, "warpId", "warp_id"))
+	}
+	for _, name := range slices.Sorted(maps.Keys(servers)) {
+		req.MCPServers = append(req.MCPServers, servers[name])
+	}
+	req.AuthSecrets = make(map[string]string)
+	for harness, field := range authSecrets {
+		if name := cfg.HarnessAuthSecrets[field]; name != "" {
+			req.AuthSecrets[harness] = name
+		}
+	}
+	for field, name := range cfg.HarnessAuthSecrets {
+		if !slices.Contains(slices.Collect(maps.Values(authSecrets)), field) && name != "" {
+			return api.Refuse(api.NotSupported, "config.harness_auth_secrets."+field+" is not supported by this server",
+				api.FieldProblem{Field: "config.harness_auth_secrets." + field, Message: "is not supported: there are " + strings.Join(slices.Sorted(maps.Values(authSecrets)), " and ")})
+		}
+	}
+	return nil
 }
 
 // requestOf makes the request for a run from the body of a create.
@@ -48,7 +86,7 @@ func requestOf(body *api.CreateRun) (run.Request, error) {
 		}
 	}
 	if problems := unsupported(body, &cfg); len(problems) > 0 {
-		return run.Request{}, api.Refuse(api.NotSupported, problems[0].Field+" is not supported by this server", problems...)
+		return run.Request{}, api.Refuse(api.NotSupported, problems[0].Field+" "+problems[0].Message, problems...)
 	}
 	parent, err := store.ParseID[store.Run](body.ParentRunID)
 	if err != nil {
@@ -59,7 +97,7 @@ func requestOf(body *api.CreateRun) (run.Request, error) {
 		Harness: factory.Harness{Type: cfg.Harness.Type, Model: cmp.Or(cfg.Harness.ModelID, cfg.ModelID), ReasoningLevel: cfg.Harness.ReasoningLevel},
 		Config:  api.Present(body.Config), Parent: parent, Metadata: body.Metadata, Attachments: attachmentsOf(body.Attachments), Priority: body.Priority,
 	}
-	return req, nil
+	return req, grants(&cfg, &req)
 }
 
 func attachmentsOf(posted []api.Attachment) (all []run.Attachment) {

@@ -179,11 +179,21 @@ type RunConfig struct {
 	WorkerHost         string                     `json:"worker_host"`
 	SkillSpec          string                     `json:"skill_spec"`
 	Skills             []json.RawMessage          `json:"skills"`
-	MCPServers         map[string]json.RawMessage `json:"mcp_servers"`
+	MCPServers         map[string]MCPServer       `json:"mcp_servers"`
 	ComputerUse        bool                       `json:"computer_use_enabled"`
 	MemoryStores       []json.RawMessage          `json:"memory_stores"`
 	HarnessAuthSecrets map[string]string          `json:"harness_auth_secrets"`
 	InferenceProviders map[string]json.RawMessage `json:"inference_providers"`
+}
+
+// MCPServer is one of RunConfig: an identifier that the server maps, a program, or a URL.
+type MCPServer struct {
+	WarpID  string            `json:"warp_id"`
+	Command string            `json:"command"`
+	Args    []string          `json:"args"`
+	Env     map[string]string `json:"env"`
+	URL     string            `json:"url"`
+	Headers map[string]string `json:"headers"`
 }
 
 // CreatedRun is the answer to a CreateRun.

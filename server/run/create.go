@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -59,6 +60,10 @@ type Request struct {
 	Environment string          // NAME or FACTORY/NAME; empty: the agent's or the factory's
 	Runner      string          // empty: the agent's or the factory's
 	Harness     factory.Harness // fields that are set win over the agent's or the factory's
+	MCPServers  []MCPServer     // besides those of the definitions; of two with the same name, this counts
+	Worker      string          // that the run waits for; empty: the agent's or the factory's
+	// AuthSecrets name a granted secret by the harness for which it is the credential.
+	AuthSecrets map[string]string
 	Config      json.RawMessage // as posted, kept to be shown again
 	Parent      store.RunID     // the run that asks, or none
 	Metadata    map[string]string
@@ -301,18 +306,54 @@ func (req *Request) spec(f *factory.Factory, environment string, agent *factory.
 		settings.Harness.AuthSecret = cmp.Or(h.AuthSecret, settings.Harness.AuthSecret)
 	}
 	settings.Runner = cmp.Or(req.Runner, settings.Runner)
+	settings.WorkerHost = cmp.Or(req.Worker, settings.WorkerHost)
+	settings.MCPServers = slices.Concat(settings.MCPServers, req.MCPServers)
 	s := Spec{AgentPrompt: req.BasePrompt, Prompt: req.Prompt, Config: req.Config, Attachments: req.Attachments}
 	if agent != nil {
 		s.Agent = agent.Name
 		s.AgentPrompt = strings.TrimSpace(agent.Prompt + "\n\n" + req.BasePrompt)
 	}
 	s.settle(f, settings)
+	if err := req.grant(&s); err != nil {
+		return Spec{}, err
+	}
 	s.Path = "factory.yaml" // what decided it, if nothing nearer did
 	if s.Environment != nil {
 		s.Path = s.Environment.Path
 	}
 	s.Blob = f.Blob(s.Path)
 	return s, nil
+}
+
+// grant takes a credential that the definitions have granted to the run, and refuses what a
+// command of the environment's own could not act on.
+func (req *Request) grant(s *Spec) error {
+	const servers, auth = "config.mcp_servers", "config.harness_auth_secrets"
+	if s.commanded() {
+		for field, asked := range map[string]bool{servers: len(req.MCPServers) > 0, auth: len(req.AuthSecrets) > 0} {
+			if asked {
+				return unsupported(field, "%s has a command of its own, which is not given them", s.Environment.Path)
+			}
+		}
+	}
+	if len(req.AuthSecrets) == 0 {
+		return nil
+	}
+	name := req.AuthSecrets[s.Harness.Type]
+	switch {
+	case name == "":
+		return unsupported(auth, "they have none for the harness of this run, which is %q: set config.harness.type", s.Harness.Type)
+	case !slices.Contains(s.Secrets, name):
+		return unsupported(auth, "the definitions do not grant the secret %s to this run, and a request cannot", name)
+	}
+	s.Harness.AuthSecret, s.Harness.AuthWorker = name, false
+	return nil
+}
+
+func unsupported(field, format string, args ...any) *RefusedError {
+	r := refuse(field, format, args...)
+	r.Message, r.Unsupported = "is not supported here: "+r.Message, true
+	return r
 }
 
 // environmentsOf says which environments a factory has that lacks one.

@@ -77,6 +77,32 @@ func TestFromRequest(t *testing.T) {
 	}
 }
 
+// TestGrantsOfRequest: a request brings MCP servers and a worker, and chooses among the
+// granted secrets; it grants none.
+func TestGrantsOfRequest(t *testing.T) {
+	n := newNursery(t)
+	own := MCPServer{Name: "own", URL: "https://example.com/"}
+	r, err := n.from(Request{Prompt: "x", Agent: "one/fixer", MCPServers: []MCPServer{own}, Worker: "attic", AuthSecrets: map[string]string{"claude": "KEY", "codex": "OTHER"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err := DecodeSpec(r.Spec); err != nil || s.WorkerHost != "attic" || !slices.ContainsFunc(s.MCPServers, func(m MCPServer) bool { return reflect.DeepEqual(m, own) }) || s.Harness.AuthSecret != "KEY" {
+		t.Errorf("%+v, %v", s, err)
+	}
+	for want, req := range map[string]Request{
+		"the definitions do not grant the secret ADMIN":                    {Agent: "one/fixer", AuthSecrets: map[string]string{"claude": "ADMIN"}},
+		`they have none for the harness of this run, which is "claude"`:    {Agent: "one/fixer", AuthSecrets: map[string]string{"codex": "KEY"}},
+		"config.mcp_servers is not supported here: environments/only.yaml": {Environment: "only", MCPServers: []MCPServer{own}},
+		"config.harness_auth_secrets is not supported here: environments/": {Environment: "only", AuthSecrets: map[string]string{"claude": "KEY"}},
+	} {
+		req.Prompt = "x"
+		refused := (*RefusedError)(nil)
+		if _, err := n.from(req); !errors.As(err, &refused) || !refused.Unsupported || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", want, err)
+		}
+	}
+}
+
 // TestHarnessOfRequest: another harness does not inherit a model or a credential
 // that are not its own.
 func TestHarnessOfRequest(t *testing.T) {
