@@ -8,6 +8,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"triphammer/server/api"
+	"triphammer/server/hosted"
 	"triphammer/server/store"
 )
 
@@ -19,6 +20,10 @@ const (
 func (s *Server) routes(e *gin.Engine) {
 	e.POST(ingress+":uid", s.receive)
 	e.POST(ingress+":uid/:token", s.receive)
+
+	e.GET(repositories+":repository/info/refs", s.refs)
+	e.POST(repositories+":repository/"+hosted.Fetch, s.service(hosted.Fetch))
+	e.POST(repositories+":repository/"+hosted.Push, s.service(hosted.Push))
 
 	e.GET("/healthz", s.healthz)
 	e.GET("/readyz", s.readyz)

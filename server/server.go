@@ -24,6 +24,7 @@ import (
 	"triphammer/server/access"
 	"triphammer/server/api"
 	"triphammer/server/disk"
+	"triphammer/server/hosted"
 )
 
 // Config is what a Server needs.
@@ -44,6 +45,8 @@ type Config struct {
 	// SyncSecrets has, by factory, the name of the managed secret with which services sign
 	// push notifications.
 	SyncSecrets map[string]string
+	// Hosted are the repositories that live here, by factory.
+	Hosted map[string]*hosted.Repository
 	// ValidateKey makes the validate endpoint require a key.
 	ValidateKey    bool
 	TrustedProxies []netip.Prefix // proxies whose X-Forwarded-For is trusted (SPEC 5.9)

@@ -19,6 +19,7 @@ import (
 	"triphammer/server/access"
 	"triphammer/server/delivery"
 	"triphammer/server/disk"
+	"triphammer/server/hosted"
 	"triphammer/server/ledger"
 	"triphammer/server/notify"
 	"triphammer/server/run"
@@ -72,6 +73,7 @@ type instance struct {
 	runs     *run.Manager
 	schedule *run.Scheduler
 	teller   *notify.Teller
+	hosted   map[string]*hosted.Repository // by factory
 	metrics  *server.Metrics
 	server   *server.Server
 }
@@ -86,7 +88,7 @@ func openInstance(ctx context.Context, dir string, opt instanceOptions) (*instan
 	if err != nil {
 		return nil, err
 	}
-	in := &instance{dir: dir, opt: opt, live: &applier.Live{}, metrics: server.NewMetrics()}
+	in := &instance{dir: dir, opt: opt, live: &applier.Live{}, metrics: server.NewMetrics(), hosted: make(map[string]*hosted.Repository)}
 	if in.lock, in.made, err = openFolder(ctx, dir, opt.make, !opt.impatient); err != nil {
 		return nil, err
 	}
@@ -203,6 +205,21 @@ func (in *instance) close() error {
 	return errors.Join(append(errs, in.lock.close())...)
 }
 
+// openHosted opens the factories whose repositories live in the data directory.
+func (in *instance) openHosted(ctx context.Context) error {
+	for i := range in.opt.factories {
+		f := &in.opt.factories[i]
+		if !f.hosted {
+			continue
+		}
+		if err := f.open(ctx, in.dir, in.opt.server.BaseURL); err != nil {
+			return err
+		}
+		in.hosted[f.name] = f.home
+	}
+	return nil
+}
+
 // wire makes and connects the parts of a server.
 func (in *instance) wire() error {
 	runs := in.opt.runs
@@ -240,7 +257,7 @@ func (in *instance) wire() error {
 	if !in.opt.impatient { // a command without a server starts no run
 		cfg.Isolation = in.isolation
 	}
-	cfg.SchedulesChanged, cfg.SyncSecrets = in.schedule.Kick, syncSecrets
+	cfg.SchedulesChanged, cfg.SyncSecrets, cfg.Hosted = in.schedule.Kick, syncSecrets, in.hosted
 	cfg.Version, cfg.Now, cfg.Logger = version, wallClock, in.opt.logger
 	in.server, err = server.New(cfg)
 	if ends := in.opt.ends; err == nil && len(ends.States) > 0 {

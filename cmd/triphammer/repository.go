@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +14,8 @@ import (
 
 	"triphammer/applier"
 	"triphammer/applier/gitrepo"
+	"triphammer/server"
+	"triphammer/server/hosted"
 	"triphammer/server/notify"
 )
 
@@ -20,6 +23,7 @@ import (
 type factoryOptions struct {
 	name       string
 	repository gitrepo.RemoteConfig // for a local repository, only URL (a path) and Branch count
+	hosted     bool                 // it lives in the data directory
 	path       string               // folder of the factory in the repository
 	syncSecret string               // name of the secret that signs push notifications
 	verifyKeys string               // file with the keys that may sign; empty: all commits may apply
@@ -28,6 +32,7 @@ type factoryOptions struct {
 	notify       notify.Commits // where applies are reported
 	notifySecret string         // name of the secret that signs messages about applies
 
+	home   *hosted.Repository // of a hosted factory
 	source applier.Source
 	verify func(ctx context.Context, hash string, arrived arrival) (warning string, err error) // nil: all commits may apply
 }
@@ -41,9 +46,11 @@ func (f *factoryOptions) flags(set *pflag.FlagSet) {
 	f.notificationFlags(set)
 }
 
+// flagSet are the keys of a factory in a configuration file.
 func (f *factoryOptions) flagSet() *pflag.FlagSet {
 	set := pflag.NewFlagSet("factory", pflag.ContinueOnError)
 	f.flags(set)
+	set.BoolVar(&f.hosted, "hosted", false, "the repository lives on this server, which serves it for clone and push")
 	return set
 }
 
@@ -99,8 +106,9 @@ type repository interface {
 }
 
 // open opens the repository, and completes the settings for reports.
-func (f *factoryOptions) open(data string) error {
-	source, err := f.openSource(data)
+// baseURL is that of the server, at which a hosted repository is cloned.
+func (f *factoryOptions) open(ctx context.Context, data, baseURL string) error {
+	source, err := f.openSource(ctx, data, baseURL)
 	if err != nil {
 		return err
 	}
@@ -129,7 +137,14 @@ func (f *factoryOptions) open(data string) error {
 
 // openSource opens the repository that the flags name. The cache of a remote repository is
 // in the data directory.
-func (f *factoryOptions) openSource(data string) (repository, error) {
+func (f *factoryOptions) openSource(ctx context.Context, data, baseURL string) (repository, error) {
+	if f.hosted {
+		source, err := f.openHome(ctx, data, baseURL)
+		if err != nil {
+			return nil, exitWith(exitUsage, "the hosted factory %s: %w", f.name, err)
+		}
+		return source, nil
+	}
 	r := f.repository
 	r.URL = strings.TrimPrefix(r.URL, "file://")
 	if !gitrepo.IsRemote(r.URL) {
@@ -155,4 +170,39 @@ func (f *factoryOptions) openSource(data string) (repository, error) {
 		return nil, exitWith(exitUsage, "--repo: %w", err)
 	}
 	return source, nil
+}
+
+// hostedFolder is where the repositories of hosted factories are, in the data directory.
+const hostedFolder = "hosted"
+
+// hostedSource is the repository of a hosted factory.
+type hostedSource struct {
+	*gitrepo.Repo
+	address string // at which people clone it
+}
+
+// Describe implements applier.Source.
+func (s hostedSource) Describe() (repository, branch string) {
+	_, branch = s.Repo.Describe()
+	return s.address, branch
+}
+
+// openHome opens or makes the repository of a hosted factory.
+func (f *factoryOptions) openHome(ctx context.Context, data, baseURL string) (source hostedSource, err error) {
+	if f.notify.Service != "" {
+		return source, errors.New("--commit-status tells a code forge about commits, and this repository lives on this server: leave it out")
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return source, err
+	}
+	f.home, err = hosted.Open(ctx, hosted.Config{
+		Dir: filepath.Join(data, hostedFolder, f.name+".git"), Branch: f.repository.Branch,
+		Check: []string{program, "hook", "pre-receive", "--branch", f.repository.Branch, "--path", f.path},
+	})
+	if err != nil {
+		return source, err
+	}
+	repo, err := gitrepo.Open(f.home.Dir(), f.repository.Branch)
+	return hostedSource{repo, server.HostedURL(baseURL, f.name)}, err
 }

@@ -55,6 +55,7 @@ first, then variables, then the file. The first start makes the data directory a
 type serving struct {
 	instanceOptions
 	factory                factoryOptions // the factory of --repo, or the common settings of those in the file
+	hosted                 string         // name of the factory that lives on this server
 	data, config           string
 	listen                 string
 	secretsDir, secretsEnv string
@@ -74,6 +75,7 @@ type serving struct {
 func (s *serving) serveFlags(f *pflag.FlagSet) {
 	s.factory.flags(f)
 	s.endFlags(f)
+	f.StringVar(&s.hosted, "hosted", "", "name of a factory whose repository lives on this server, which serves it for clone and push; instead of --repo")
 	f.StringVar(&s.data, "data", "", "data directory; made if it is missing")
 	f.StringVar(&s.config, "config", "", "configuration file (YAML; its keys are these flags' names)")
 	s.sharedFlags(f, "127.0.0.1:8787")
@@ -128,16 +130,20 @@ func serve(c *cobra.Command, s *serving) error {
 	}
 	repo := s.factory.repository.URL
 	switch {
-	case repo == "" && len(config.factories) == 0:
-		return exitWith(exitUsage, "which repository? Give --repo PATH or URL (or TRIPHAMMER_REPO)")
-	case repo != "" && len(config.factories) > 0:
-		return exitWith(exitUsage, "--repo and the factories of %s exclude each other", config.path)
+	case repo == "" && s.hosted == "" && len(config.factories) == 0:
+		return exitWith(exitUsage, "which repository? Give --repo PATH or URL (or TRIPHAMMER_REPO), or --hosted NAME for one that lives on this server")
+	case repo != "" && s.hosted != "":
+		return exitWith(exitUsage, "--repo and --hosted exclude each other: the definitions are in one repository")
+	case repo+s.hosted != "" && len(config.factories) > 0:
+		return exitWith(exitUsage, "%s and the factories of %s exclude each other", map[bool]string{true: "--repo", false: "--hosted"}[repo != ""], config.path)
+	case s.hosted != "" && !factoryNames.MatchString(s.hosted):
+		return exitWith(exitUsage, "--hosted: %q cannot name a factory: lower-case letters, digits, - and _", s.hosted)
 	case s.data == "":
 		return exitWith(exitUsage, "where to keep the data? Give --data DIR (or TRIPHAMMER_DATA)")
 	case (s.listeners.CertFile == "") != (s.listeners.KeyFile == ""):
 		return exitWith(exitUsage, "--tls-cert and --tls-key go together")
 	}
-	if s.factories, err = s.openFactories(c.Flags(), config); err != nil {
+	if s.factories, err = s.openFactories(c.Context(), c.Flags(), config); err != nil {
 		return err
 	}
 	if err := s.tellRuns(); err != nil {
@@ -247,8 +253,8 @@ func factoriesOf(c *schema.Collector, n *schema.Node) []factoryValues {
 		switch {
 		case !factoryNames.MatchString(field.Key):
 			c.Error(field.At, schema.InvalidValue, "such as payments", fmt.Sprintf("%q cannot name a factory: lower-case letters, digits, - and _", field.Key))
-		case field.Value.Kind != schema.Mapping || field.Value.Get("repo") == nil:
-			c.Error(field.At, schema.MissingRequired, "", fmt.Sprintf("factory %s has no repo", field.Key))
+		case field.Value.Kind != schema.Mapping || (field.Value.Get("repo") == nil) == (field.Value.Get("hosted") == nil):
+			c.Error(field.At, schema.MissingRequired, "", fmt.Sprintf("factory %s needs either repo or hosted: true", field.Key))
 		default:
 			all = append(all, factoryValues{field.Key, flagValues(c, field.Value, new(factoryOptions).flagSet())})
 		}
@@ -258,10 +264,13 @@ func factoriesOf(c *schema.Collector, n *schema.Node) []factoryValues {
 
 // openFactories opens the factory of --repo, or else the factories of the configuration
 // file. A factory of the file has the server's value for each setting that it omits.
-func (s *serving) openFactories(flags *pflag.FlagSet, config configuration) ([]factoryOptions, error) {
+func (s *serving) openFactories(ctx context.Context, flags *pflag.FlagSet, config configuration) ([]factoryOptions, error) {
 	if len(config.factories) == 0 {
-		s.factory.name = factoryName
-		err := s.factory.open(s.data)
+		s.factory.name, s.factory.hosted = cmp.Or(s.hosted, factoryName), s.hosted != ""
+		var err error
+		if !s.factory.hosted { // its repository is in the data directory, which is not open yet
+			err = s.factory.open(ctx, s.data, "")
+		}
 		return []factoryOptions{s.factory}, err
 	}
 	var all []factoryOptions
@@ -271,7 +280,7 @@ func (s *serving) openFactories(flags *pflag.FlagSet, config configuration) ([]f
 		var err error
 		own.VisitAll(func(flag *pflag.Flag) {
 			value, ok := f.values[flag.Name]
-			if shared := flags.Lookup(flag.Name); !ok && shared.Changed {
+			if shared := flags.Lookup(flag.Name); !ok && shared.Changed && flag.Name != "hosted" {
 				// The text of a list has brackets, which Set does not accept.
 				value, ok = strings.Trim(shared.Value.String(), "[]"), true
 			}
@@ -282,8 +291,10 @@ func (s *serving) openFactories(flags *pflag.FlagSet, config configuration) ([]f
 		if err != nil {
 			return nil, exitWith(exitUsage, "%s: factory %s: %w", config.path, f.name, err)
 		}
-		if err := one.open(s.data); err != nil {
-			return nil, fmt.Errorf("factory %s: %w", f.name, err)
+		if !one.hosted {
+			if err := one.open(ctx, s.data, ""); err != nil {
+				return nil, fmt.Errorf("factory %s: %w", f.name, err)
+			}
 		}
 		all = append(all, one)
 	}
@@ -310,7 +321,9 @@ func (s *serving) open(c *cobra.Command) (err error) {
 		return errors.Join(err, tcp.Close())
 	}
 	s.in.announce(c.ErrOrStderr())
-	err = s.in.wire()
+	if err = s.in.openHosted(c.Context()); err == nil {
+		err = s.in.wire()
+	}
 	if err == nil {
 		s.in.noteBaseURL()
 	}

@@ -1,0 +1,149 @@
+// Package hosted keeps repositories of definitions that live on this server (SPEC 18.1): bare
+// repositories in the data directory, which people clone and push to over the server's own
+// HTTP, and to which pages and commands commit.
+//
+// It guarantees:
+//
+//   - Every way in is checked alike: a push by a hook of Git, a commit by its caller. What is
+//     refused leaves the branch where it was.
+//   - The branch only moves forward. Nobody deletes or rewrites it.
+//   - A commit is made to the version that its author has seen. If another came first, the
+//     author is told, and nothing is lost.
+//
+// It does not know what a definition is, nor who may do what. The applier reads the repository
+// like any other of this machine.
+package hosted
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+)
+
+// Config is what Open needs.
+type Config struct {
+	Dir    string   // of the bare repository
+	Branch string   // the production branch
+	Check  []string // command that checks a push, as a pre-receive hook of Git; its words are quoted for a shell
+}
+
+// Repository is a repository that lives here. Its methods are safe for concurrent use.
+type Repository struct {
+	cfg     Config
+	env     []string
+	backend string // the program that serves it
+
+	committing sync.Mutex
+	serving    chan struct{} // has room for the programs that serve at once
+}
+
+// maxServing bounds the programs of Git that serve at once. Each holds a whole pack in memory
+// at worst.
+const maxServing = 8
+
+// Errors that callers tell apart.
+var (
+	// ErrMoved means that the branch is no longer where the author of a commit saw it.
+	ErrMoved = errors.New("somebody else changed the definitions meanwhile")
+	// ErrNothing means that a commit would change nothing.
+	ErrNothing = errors.New("there is nothing to change")
+)
+
+// settings are those of every repository here. They are set at each start, so that those of
+// an older version do not last.
+var settings = [][2]string{
+	{"http.receivepack", "true"},
+	{"http.getanyfile", "false"},
+	{"receive.fsckObjects", "true"},
+	{"receive.denyNonFastForwards", "true"},
+	{"receive.denyDeletes", "true"},
+	{"receive.maxInputSize", "67108864"},
+	{"receive.advertisePushOptions", "false"},
+	{"transfer.hideRefs", "refs/triphammer"},
+	{"core.fsync", "all"},
+	{"core.logAllRefUpdates", "true"},
+	{"gc.autoDetach", "false"},
+}
+
+// Open opens a repository, and makes one that is missing. The error is for people.
+func Open(ctx context.Context, cfg Config) (*Repository, error) {
+	dir, err := filepath.Abs(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Dir = dir
+	r := &Repository{
+		cfg: cfg, serving: make(chan struct{}, maxServing),
+		env: []string{
+			"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "LC_ALL=C.UTF-8", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull, "GIT_TERMINAL_PROMPT=0",
+		},
+	}
+	if _, err := os.Stat(filepath.Join(dir, "HEAD")); errors.Is(err, fs.ErrNotExist) {
+		err := os.MkdirAll(filepath.Dir(dir), 0o700)
+		if err == nil {
+			_, err = r.run(ctx, filepath.Dir(dir), nil, "init", "--quiet", "--bare", "--template=", "--initial-branch="+cfg.Branch, "--", dir)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("making the repository %s: %w", dir, err)
+		}
+	}
+	for _, s := range settings {
+		if _, err := r.git(ctx, nil, "config", s[0], s[1]); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.installHook(); err != nil {
+		return nil, fmt.Errorf("installing the check of pushes to %s: %w", dir, err)
+	}
+	out, err := r.git(ctx, nil, "--exec-path")
+	if err != nil {
+		return nil, err
+	}
+	r.backend = filepath.Join(out, "git-http-backend")
+	if _, err := os.Stat(r.backend); err != nil {
+		return nil, fmt.Errorf("git cannot serve repositories here: %w (it belongs to the package git)", err)
+	}
+	return r, nil
+}
+
+// installHook writes the hook anew, because the program may have moved.
+func (r *Repository) installHook() error {
+	words := make([]string, len(r.cfg.Check))
+	for i, w := range r.cfg.Check {
+		words[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+	}
+	hooks := filepath.Join(r.cfg.Dir, "hooks")
+	name := filepath.Join(hooks, "pre-receive")
+	return errors.Join(
+		os.MkdirAll(hooks, 0o700),
+		os.WriteFile(name+".new", []byte("#!/bin/sh\nexec "+strings.Join(words, " ")+"\n"), 0o700),
+		os.Rename(name+".new", name),
+	)
+}
+
+// Dir is the folder of the bare repository.
+func (r *Repository) Dir() string { return r.cfg.Dir }
+
+// git runs Git on the repository, and returns what it printed without the last line break.
+func (r *Repository) git(ctx context.Context, stdin []byte, args ...string) (string, error) {
+	return r.run(ctx, r.cfg.Dir, stdin, append([]string{"--git-dir=" + r.cfg.Dir}, args...)...)
+}
+
+func (r *Repository) run(ctx context.Context, dir string, stdin []byte, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "git", args...)
+	var stderr bytes.Buffer
+	cmd.Dir, cmd.Env, cmd.Stdin, cmd.Stderr = dir, r.env, bytes.NewReader(stdin), &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		said, _, _ := strings.Cut(strings.TrimSpace(stderr.String()), "\n")
+		return "", fmt.Errorf("git: %w: %s", err, said)
+	}
+	return strings.TrimSuffix(string(out), "\n"), nil
+}
