@@ -77,7 +77,9 @@ func doctorHarnesses(c *cobra.Command, r *findings, isolation string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _, _ = e.Reclaim(context.WithoutCancel(c.Context()), func() bool { return false }, func(string) bool { return true }) }()
+	defer func() {
+		_, _ = e.Reclaim(context.WithoutCancel(c.Context()), func() bool { return false }, func(string) bool { return true })
+	}()
 	model := "" // its URL
 	if try {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
