@@ -20,7 +20,7 @@ func (e *Executor) throughCommand(r room) (command, confinement) {
 		network = "off"
 	}
 	uid, gid := os.Geteuid(), os.Getegid()
-	confine := elsewhere(false)
+	confine := elsewhere()
 	if e.account != nil {
 		uid, gid = int(e.account.uid), int(e.account.gid)
 		confine.User = &identity{uid, gid}

@@ -222,11 +222,14 @@ func (e *Executor) container(r room) (command, confinement) {
 	c := container{engine: g.path, name: r.name}
 	args := []string{
 		g.path, "run", "--interactive", "--rm", "--init=false", "--pull=never", "--name=" + c.name, "--label=" + containerLabel + "=" + c.name,
-		"--env=" + runVariable + "=" + r.runID, "--hostname=run", "--workdir=" + r.folder, "--entrypoint=" + e.program,
+		"--hostname=run", "--workdir=" + r.folder, "--entrypoint=" + e.program,
 		"--cap-drop=all", "--security-opt=no-new-privileges", "--ipc=private", "--no-healthcheck",
 		"--log-driver=none", // what a run prints may hold secrets
 		"--read-only", "--tmpfs=/tmp:rw,exec,nosuid,nodev,mode=1777", "--tmpfs=/var/tmp:rw,exec,nosuid,nodev,mode=1777",
 		"--tmpfs=/run:rw,nosuid,nodev,mode=1777", bind(r.folder, ""), bind(e.program, ",readonly"),
+	}
+	for _, v := range append([]string{runVariable + "=" + r.runID}, supervisorEnv...) {
+		args = append(args, "--env="+v)
 	}
 	for _, path := range r.granted {
 		args = append(args, bind(path, ",readonly"))
@@ -258,13 +261,13 @@ func (e *Executor) container(r room) (command, confinement) {
 	made := outsideCommand(nil, append(args, r.image, SuperviseCommand)...)
 	made.env = append(engineEnvironment(), made.env...)
 	made.container = &c
-	return made, elsewhere(true)
+	return made, elsewhere()
 }
 
 // elsewhere is what a supervisor takes away from itself where something else has made the
-// walls.
-func elsewhere(ownIPC bool) confinement {
-	return confinement{Landlock: true, BestEffort: true, Read: []string{"/"}, Write: []string{"/"}, Devices: devices, Seccomp: true, OwnIPC: ownIPC}
+// walls. What files and sockets there are is not its concern.
+func elsewhere() confinement {
+	return confinement{Landlock: true, BestEffort: true, Read: []string{"/"}, Write: []string{"/"}, Devices: devices, Seccomp: true, OwnIPC: true}
 }
 
 // containerLabel has the name of the container as its value.
@@ -324,7 +327,7 @@ func (e *Executor) tidy(ctx context.Context, t *run.Task, s *supervisor, c comma
 	if c.container == nil {
 		return fmt.Errorf("the program of --isolation-command ended with status %d, and the run had not: %s", status, cmp.Or(said, "it printed no reason"))
 	}
-	return cmp.Or(notStarted(cmp.Or(t.DockerImage, e.containers.Image), status, said), err)
+	return cmp.Or(notStarted(cmp.Or(t.DockerImage, e.containers.Image), e.program, status, said), err)
 }
 
 // noted reads the file; nil: there is no container.
@@ -348,17 +351,22 @@ func (c *container) remove(ctx context.Context, file string) error {
 	ctx, cancel := context.WithTimeout(ctx, engineTime)
 	defer cancel()
 	g := &engine{path: c.engine}
-	_, _ = g.do(ctx, "kill", c.name) // without it, Podman would ask it to end, and wait
-	_, removeErr := g.do(ctx, "rm", "--force", "--volumes", c.name)
-	left, err := g.do(ctx, "ps", "--all", "--quiet", "--filter=label="+containerLabel+"="+c.name)
-	if err == nil && left != "" {
-		err = cmp.Or(removeErr, errors.New("it is still there"))
+	var err error
+	for range removeTries {
+		_, _ = g.do(ctx, "kill", c.name) // without it, Podman would ask it to end, and wait
+		_, removeErr := g.do(ctx, "rm", "--force", "--volumes", c.name)
+		left := ""
+		if left, err = g.do(ctx, "ps", "--all", "--quiet", "--filter=label="+containerLabel+"="+c.name); err == nil && left == "" {
+			return os.Remove(file)
+		}
+		err = cmp.Or(err, removeErr, errors.New("it is still there"))
 	}
-	if err != nil {
-		return fmt.Errorf("removing the container %s: %w", c.name, err)
-	}
-	return os.Remove(file)
+	return fmt.Errorf("removing the container %s: %w", c.name, err)
 }
+
+// removeTries is how often a container is removed: if the process of Podman that watches over
+// a container was killed, the first time fails.
+const removeTries = 3
 
 // removeContainer removes what is left of the container of a run.
 func (e *Executor) removeContainer(ctx context.Context, runID string) error {
@@ -385,9 +393,9 @@ func (e *Executor) sweepContainers(ctx context.Context) error {
 
 // notStarted says why there was no supervisor in a container, by the exit status of the
 // engine and what it said; nil: there was one.
-func notStarted(image string, status int, said string) error {
+func notStarted(image, program string, status int, said string) error {
 	switch {
-	case status == 126 || status == 127 || strings.Contains(said, "GLIBC_"):
+	case status == 126 || status == 127 || strings.Contains(said, "GLIBC_") || strings.Contains(said, "exec "+program+":"):
 		return fmt.Errorf("the image %s cannot start a run: it needs the GNU C library (glibc) %s or newer, as the images of Debian 12, Ubuntu 22.04 and "+
 			"Fedora 36 have it, and those of Alpine do not; and the processor of this machine: %s", image, glibc, said)
 	case status == 125:

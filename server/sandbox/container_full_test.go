@@ -3,14 +3,26 @@
 package sandbox
 
 import (
+	"crypto/rand"
+	"errors"
 	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
+
+	"triphammer/server/run"
+	"triphammer/server/run/event"
+	"triphammer/server/sandbox/limits"
+	"triphammer/server/secret"
 )
 
 // testImage is an image of Debian packages, with a file that is nowhere else.
@@ -78,18 +90,156 @@ func containersLeft(t *testing.T) string {
 	return string(out)
 }
 
-// TestContainer: a run of everything in a container.
+// TestContainer: a run of everything in a container, whose secrets are on no command line.
 func TestContainer(t *testing.T) {
 	e, r := newContained(t, Config{}), newRecorder()
-	task := sh(`cat /only-in-the-image set-up; echo "$OF_THE_IMAGE $SECRET"; echo new >changed; touch /root-of-the-image; ls -A /root-of-the-image; id -u; pwd`)
+	secretText := "granted-" + rand.Text()
+	task := sh(`cat /only-in-the-image set-up; echo "$OF_THE_IMAGE $SECRET"; echo new >changed; touch /of-the-image 2>&1; id -u
+grep -E 'CapEff|NoNewPrivs' /proc/self/status; kill -KILL $PPID; kill -STOP $PPID; ls /root /home 2>&1; touch "$TRIPHAMMER_ARTIFACTS/left"
+echo all; while [ ! -e ~/go ]; do sleep 0.05; done`)
 	task.Setup = []string{"echo set up >set-up"}
-	task.Env = map[string]string{"SECRET": "granted"}
+	task.Secrets = map[string]secret.Value{"SECRET": secret.New(secretText)}
+	go func() {
+		r.await(t, "all\n")
+		if lines := left(t, secretText); len(lines) > 0 {
+			t.Errorf("the secret is on a command line: %s", lines)
+		}
+		if name := containersLeft(t); !strings.Contains(name, e.attemptName(task)) {
+			t.Errorf("the containers are %q", name)
+		}
+		if err := os.WriteFile(filepath.Join(folder{filepath.Join(e.dir, "run_1")}.home(), "go"), nil, 0o644); err != nil {
+			t.Error(err)
+		}
+	}()
 	exit, err := e.Start(t.Context(), task, r)
 	if err != nil || exit.Code != 0 {
 		t.Fatalf("%+v, %v: %s", exit, err, r.said("stderr"))
 	}
-	if got, want := r.said("stdout"), "here\nset up\nyes granted\n1\n"; !strings.HasPrefix(got, want) {
+	want := fmt.Sprintf("here\nset up\nyes %s\ntouch: cannot touch '/of-the-image': Read-only file system\n%d\nCapEff:\t0000000000000000\nNoNewPrivs:\t1\n", secretText, e.account.uid)
+	if got := r.said("stdout"); !strings.HasPrefix(got, want) || strings.Contains(got, "triphammer") {
 		t.Errorf("it printed %q, want %q", got, want)
 	}
-	t.Log(r.said("stdout"), r.said("stderr"), containersLeft(t))
+	if files := of[event.File](r); len(files) != 1 || files[0].Path != "changed" || len(of[event.Artifact](r)) != 2 {
+		t.Errorf("changed files %+v, artifacts %+v", files, of[event.Artifact](r))
+	}
+	if all := containersLeft(t); strings.Contains(all, e.attemptName(task)) {
+		t.Errorf("left: %s", all)
+	}
+}
+
+// TestContainerDemanded: a definition gets a container that demands one, on a server whose
+// runs have weaker walls, and why not if it cannot start there (SPEC 14.2).
+func TestContainerDemanded(t *testing.T) {
+	e := newContained(t, Config{Isolation: Kernel})
+	empty := exec.Command("sh", "-c", "tar -c -T /dev/null | podman import --quiet - localhost/triphammer-empty:1")
+	if out, err := empty.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, tt := range []struct{ isolation, image, isolated, want, wrong string }{
+		{"", "", Kernel, "not in the image", ""},
+		{"", testImage, Container, "here\n", ""},
+		{Container, testImage, Container, "here\n", ""},
+		{Container, "", "", "", "set dockerImage in its environment, or --container-image of the server"},
+		{"kubernetes", testImage, "", "", "no less isolation than kubernetes, and this server has container"},
+		{"", "dir:/etc", "", "", "is not the name of an image"},
+		{"", "127.0.0.1:1/none/none:1", Container, "", "the image 127.0.0.1:1/none/none:1 could not be pulled: "},
+		{"", "localhost/triphammer-empty:1", Container, "", "the image localhost/triphammer-empty:1 cannot start a run: it needs the GNU C library (glibc)"},
+	} {
+		task, r := sh("cat /only-in-the-image || echo not in the image"), newRecorder()
+		task.DockerImage, task.Isolation, task.Network.On = tt.image, tt.isolation, tt.isolated == Kernel
+		place, err := e.Preflight(task)
+		if err == nil {
+			_, err = e.Start(t.Context(), task, r)
+		}
+		if place.Isolation != tt.isolated || !strings.HasPrefix(r.said("stdout"), tt.want) || (tt.wrong == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), tt.wrong) {
+			t.Errorf("%q %q: %+v %v %q", tt.isolation, tt.image, place, err, r.said("stdout"))
+		}
+	}
+}
+
+// TestContainerNetwork: a run in a container reaches the listed hosts alone, by the proxy.
+func TestContainerNetwork(t *testing.T) {
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "the page") }))
+	defer web.Close()
+	host := strings.TrimPrefix(web.URL, "http://")
+	script := "curl -sS --max-time 5 --noproxy '*' " + web.URL + " || echo refused; ls /sys/class/net; unset no_proxy NO_PROXY\n" +
+		"curl -sS --max-time 5 " + web.URL + "; curl -sS -o /dev/null -w '%{http_code}' --max-time 5 http://other.example/; true"
+	e := newContained(t, Config{})
+	for want, network := range map[string]run.Network{"refused\nlo\n000": {Off: true}, "refused\nlo\nthe page403": {Hosts: []string{host}}} {
+		r, task := newRecorder(), sh(script)
+		task.Network = network
+		if _, err := e.Start(t.Context(), task, r); err != nil || r.said("stdout") != want {
+			t.Errorf("%+v: %v: %q, want %q", network, err, r.said("stdout"), want)
+		}
+		if told := len(of[event.Egress](r)); (told == 2) != (len(network.Hosts) > 0) {
+			t.Errorf("%+v: %d hosts are told", network, told)
+		}
+	}
+}
+
+// TestContainerLimits: the engine keeps the limits of a run, and the run says which it
+// exceeded (SPEC 14.6).
+func TestContainerLimits(t *testing.T) {
+	e := newContained(t, Config{Machine: limits.Probe(slog.New(slog.DiscardHandler))})
+	for want, task := range map[string]*run.Task{
+		"its memory of 64 MiB": {Limits: run.Limits{Memory: 64 << 20}, Command: []string{"sh", "-c", "head -c 300m /dev/zero | tail | cat >/dev/null; exit 1"}},
+		"its 30 processes":     {Limits: run.Limits{Processes: 30}, Command: []string{"sh", "-c", "for i in $(seq 100); do sleep 60 & done; wait"}},
+		"its disk of 1.0 MiB":  {Limits: run.Limits{Disk: 1 << 20}, Command: []string{"sh", "-c", "for i in 1 2 3; do head -c 900k /dev/zero >f$i; done; sleep 60"}},
+	} {
+		task.RunID = "run_1"
+		if _, err := e.Start(t.Context(), task, newRecorder()); !errors.Is(err, limits.ErrExceeded) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
+// TestContainerServerKilled: a killed server leaves no container, also if all that it had
+// started on this machine is killed with it: the next start and each sweep remove it.
+func TestContainerServerKilled(t *testing.T) {
+	if err := makeImage(); err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range map[string]string{
+		"TEST_ISOLATION": Container, "TEST_USER": testUser(), "TEST_ENGINE": "podman", "TEST_IMAGE": testImage, "TEST_ENGINE_OPTIONS": containerOptions,
+	} {
+		t.Setenv(name, value)
+	}
+	for _, alone := range []bool{true, false} {
+		dir, mark := openDir(t), marker(t)
+		cmd, outside := startFakeServer(t, dir, mark)
+		e := &Executor{dir: dir, active: make(map[string]string)}
+		name := e.attemptName(sh(""))
+		if !strings.Contains(containersLeft(t), name) {
+			t.Fatalf("there is no container %s", name)
+		}
+		if !alone {
+			below, err := descendants(outside.pid)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = syscall.Kill(cmd.Process.Pid, syscall.SIGSTOP)
+			for _, p := range append(below, outside) {
+				_ = syscall.Kill(p.pid, syscall.SIGKILL)
+			}
+		}
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait()
+		clean := func() error { return e.Reap(t.Context(), "run_1") }
+		if alone {
+			await(t, "the container is gone", func() bool { return !strings.Contains(containersLeft(t), name) })
+			clean = func() error { return e.Sweep(t.Context(), func(string, time.Time) bool { return false }) }
+		}
+		if err := clean(); err != nil {
+			t.Error(err)
+		}
+		if all := containersLeft(t); strings.Contains(all, name) {
+			t.Errorf("left: %s", all)
+		}
+		if c, err := noted(e.containerFile("run_1")); c != nil || err != nil {
+			t.Error(c, err)
+		}
+		noneLeft(t, mark)
+	}
 }
