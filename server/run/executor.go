@@ -112,7 +112,8 @@ type Executor interface {
 	// the task demands, in words for whoever wrote the definition.
 	Preflight(t *Task) (Place, error)
 
-	// Start executes the task and blocks until none of its processes is left. When ctx
+	// Start executes the task and blocks until none of its processes is left. An attempt is
+	// named by its run and its number: one that is in progress is not started again. When ctx
 	// ends, it stops the agent: first with SIGINT, then with SIGKILL. Events go to the
 	// sink in order, from several goroutines; AgentStarted comes before the agent's own
 	// output. An error means that the agent did not run to its end, and is for the user.
@@ -120,7 +121,8 @@ type Executor interface {
 	// can go better.
 	Start(ctx context.Context, t *Task, sink Sink) (Exit, error)
 
-	// Reap stops every process of the run that a dead server left.
+	// Reap stops everything of the run that a dead server left, on this machine or not. There
+	// is no going on with it: what executes an attempt ends with the server that it reports to.
 	Reap(ctx context.Context, runID string) error
 
 	// Sweep removes the workspaces that no run in progress uses and that have expired. ended

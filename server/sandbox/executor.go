@@ -5,7 +5,9 @@
 // agent, finds the changed files and sends back all that happens (job.go, supervise.go).
 // So nothing that a definition or an agent says is done outside the walls. The walls
 // themselves are in isolation.go: none, kernel (Landlock and seccomp) and sandbox
-// (bubblewrap, with the former inside). Linux only.
+// (bubblewrap, with the former inside); in container.go: container (Podman or Docker, with
+// kernel inside); and in command.go: command (a program of the operator). place.go chooses
+// among them. Linux only.
 //
 // It guarantees, with every wall:
 //
