@@ -232,6 +232,9 @@ type agentRun struct {
 // workCase is what the follow-up goes on with.
 const workCase = "work"
 
+// startTime is how long an agent may take. On a busy machine, opencode starts in 40 seconds.
+const startTime = 3 * time.Minute
+
 // refusedHost is not among those that the runs may reach.
 const refusedHost = "elsewhere.example"
 
@@ -293,7 +296,12 @@ var agentCases = []agentCase{
 		name: "cancel", prompt: "MODEL: repeat touch started; sleep 600\n", state: "CANCELLED", message: "cancelled while it was in progress",
 		during: func(w *agentsWorld, id string) {
 			// Not every agent tells that a command has begun.
-			w.await("the command", func() bool { return strings.Contains(strings.Join(processesOf(id), "\n"), " sleep 600") })
+			err := waitFor(w.t.Context(), startTime, "no command sleeps", func() (bool, error) {
+				return strings.Contains(strings.Join(processesOf(id), "\n"), " sleep 600"), nil
+			})
+			if err != nil {
+				w.t.Fatal(err)
+			}
 			w.run("", "runs", "cancel", id)
 		},
 	},
@@ -383,7 +391,7 @@ func (w *agentsWorld) get(path string, into any) {
 // ended waits for the end of a run, and reads all of it.
 func (w *agentsWorld) ended(id string) (r agentRun) {
 	w.t.Helper()
-	err := waitFor(w.t.Context(), 3*time.Minute, id+" does not end", func() (bool, error) {
+	err := waitFor(w.t.Context(), startTime, id+" does not end", func() (bool, error) {
 		w.get("runs/"+id, &r.Run)
 		return r.FinishedAt != nil, nil
 	})
@@ -494,7 +502,7 @@ func (w *agentsWorld) goOn(model *listening, worked map[string]api.Run) {
 		runs[a.name] = strings.TrimSpace(w.run("", "runs", "followup", first.RunID, "--message", text, "-o", "name"))
 	}
 	for name, id := range runs {
-		err := waitFor(t.Context(), 3*time.Minute, name+" does not ask the model", func() (bool, error) { return knows(name), nil })
+		err := waitFor(t.Context(), startTime, name+" does not ask the model", func() (bool, error) { return knows(name), nil })
 		if err != nil {
 			t.Fatalf("%v\n%s", err, w.run("", "runs", "logs", id))
 		}
