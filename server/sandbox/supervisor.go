@@ -38,6 +38,8 @@ type supervisor struct {
 	ends    chan ending // closed when the supervisor is gone
 	helpers sync.WaitGroup
 	closed  chan struct{}
+	closing sync.Once
+	problem error       // of closing
 	stopped atomic.Bool // by a signal, and killed for it
 }
 
@@ -296,8 +298,10 @@ var errGone error = gone(notEnded + "was ended from outside")
 func (g gone) Error() string        { return string(g) }
 func (g gone) Is(target error) bool { return target == errGone }
 
-// lost is the error for a supervisor that is gone or stopped.
+// lost is the error for a supervisor that is gone or stopped. It waits for its end, because
+// what it said is complete only then.
 func (s *supervisor) lost() error {
+	_ = s.close() // the caller closes it too, and gets the same error
 	said, crashed := summary(s.stderr.String())
 	switch {
 	case s.stopped.Load():
@@ -347,6 +351,11 @@ func (s *supervisor) processes() []int {
 
 // close ends the supervisor and everything below it, and makes sure.
 func (s *supervisor) close() error {
+	s.closing.Do(func() { s.problem = s.end() })
+	return s.problem
+}
+
+func (s *supervisor) end() error {
 	_ = s.orders.Close() // the supervisor ends at the end of its orders
 	stuck := time.AfterFunc(killWait, func() { _ = s.cmd.Process.Kill() })
 	defer stuck.Stop()
