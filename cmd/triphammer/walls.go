@@ -33,7 +33,7 @@ func (o *wallOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.walls.Container.Program, "container-program", sandbox.Auto,
 		"container engine for runs in an image: podman, docker, a path, none, or auto (Podman, or else Docker)")
 	f.StringVar(&o.walls.Container.Image, "container-image", "", "image of runs in containers whose definitions name none")
-	f.StringVar(&o.walls.Container.Options, "container-options", "", "further options for `PROGRAM run`, separated by spaces, such as '-v /cache:/cache --network=agents'")
+	f.StringVar(&o.walls.Container.Options, "container-options", "", "further options for the run command of the container engine, separated by spaces, such as '-v /cache:/cache --network=agents'")
 	f.StringVar(&o.walls.User, "run-user", "", "user of the runs, if the server is root (default: triphammer-run if it exists, otherwise nobody)")
 	f.StringSliceVar(&o.walls.Read, "run-read", nil, "files and folders that runs may read besides the system and the folders of PATH")
 	f.StringSliceVar(&o.network, "run-network", []string{"on"},
