@@ -2,21 +2,11 @@ package server
 
 import (
 	"bytes"
-	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"log/slog"
 	"maps"
-	"math/big"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -625,71 +615,6 @@ func TestPages(t *testing.T) {
 	}
 	if got := request(http.MethodGet, "/"); got.status != http.StatusUnauthorized {
 		t.Errorf("signed out: %d", got.status)
-	}
-}
-
-func writePair(t *testing.T, dir, name string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-	}
-	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for file, block := range map[string]*pem.Block{"cert.pem": {Type: "CERTIFICATE", Bytes: cert}, "key.pem": {Type: "PRIVATE KEY", Bytes: der}} {
-		if err := os.WriteFile(filepath.Join(dir, file), pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// TestTLS: the certificate is read again when its files change (SPEC 13.3), and
-// a stop lets what was taken finish.
-func TestTLS(t *testing.T) {
-	f := newFixture(t)
-	dir := t.TempDir()
-	writePair(t, dir, "first")
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() {
-		done <- f.Serve(ctx, Listeners{TCP: l, CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")})
-	}()
-	name := func() string {
-		conn, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{InsecureSkipVerify: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = conn.Close() }()
-		return conn.ConnectionState().PeerCertificates[0].Subject.CommonName
-	}
-	if got := name(); got != "first" {
-		t.Errorf("certificate %s", got)
-	}
-	writePair(t, dir, "second")
-	for deadline := time.Now().Add(10 * time.Second); name() != "second"; {
-		if time.Now().After(deadline) {
-			t.Fatal("the new certificate is not served")
-		}
-	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	if err := f.Serve(t.Context(), Listeners{TCP: l, CertFile: filepath.Join(dir, "none.pem"), KeyFile: filepath.Join(dir, "key.pem")}); err == nil {
-		t.Error("served without a certificate")
 	}
 }
 

@@ -117,7 +117,7 @@ const (
 )
 
 var allSchemes = sync.OnceValue(func() []*Scheme {
-	all := slices.Concat(genericRows, standardRows, certainRows, codeRows, likelyRows)
+	all := slices.Concat(genericRows, standardRows, certainRows, forgeRows, codeRows, likelyRows)
 	for _, s := range all {
 		s.complete()
 	}
