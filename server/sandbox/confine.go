@@ -63,6 +63,9 @@ func (c *confinement) landlock() error {
 	}
 	rights := landlock.V9
 	rights.HandledAccessNet = 0 // it can limit ports, but not hosts (SPEC 14.5)
+	// Each thread of this process gets a domain of its own. None could signal the processes
+	// of another's, so signals are kept inside where processes are started (keepSignals).
+	rights.Scoped &^= unix.LANDLOCK_SCOPE_SIGNAL
 	err := rights.BestEffort().Restrict(
 		landlock.RODirs(dirs...).IgnoreIfMissing(),
 		landlock.ROFiles(append(files, self)...).IgnoreIfMissing(),

@@ -29,29 +29,24 @@ const SuperviseCommand = "__supervise"
 // If the server dies, the supervisor's input ends; the supervisor then ends everything.
 //
 // Before it starts anything, it limits and confines itself, and so every step, as the first order
-// demands. It does so on one thread, and then executes itself again: each thread would get
-// a domain of its own otherwise, and could not signal the processes of another's.
+// demands.
 func Supervise(args []string) int {
 	if len(args) > 1 && args[0] == outside {
 		return superviseOutside(args[1:])
 	}
-	again := len(args) == 1 && args[0] == confined
-	if len(args) != 0 && !again || !isPipe(0) || !isPipe(1) {
+	if len(args) != 0 || !isPipe(0) || !isPipe(1) {
 		fmt.Fprintln(os.Stderr, "this command is not for people: the server starts it for each run")
 		return 2
 	}
-	var first confinement
-	if !again {
-		var err error
-		if first, err = firstOrder(os.Stdin); err == nil {
-			err = errors.Join(first.Limits.Apply(), first.User.become())
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "the run cannot be limited:", err)
-			return 1
-		}
+	first, err := firstOrder(os.Stdin)
+	if err == nil {
+		err = errors.Join(first.Limits.Apply(), first.User.become())
 	}
-	err := errors.Join(
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "the run cannot be limited:", err)
+		return 1
+	}
+	err = errors.Join(
 		unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0),
 		// Memory holds the granted secrets: neither other processes nor a core file
 		// are to have it.
@@ -62,12 +57,14 @@ func Supervise(args []string) int {
 		fmt.Fprintln(os.Stderr, "the supervisor cannot contain a run:", err)
 		return 1
 	}
-	if first.Landlock || first.Seccomp {
-		fmt.Fprintln(os.Stderr, "the walls around the run cannot be made:", first.enter())
+	if err := first.apply(); err != nil {
+		fmt.Fprintln(os.Stderr, "the walls around the run cannot be made:", err)
 		return 1
 	}
 	keepThreads()
-	s := &supervising{report: &frameWriter{w: os.Stdout}, self: os.Getpid(), wanted: make(chan wantedStep), forks: make(chan fork)}
+	s := &supervising{
+		report: &frameWriter{w: os.Stdout}, self: os.Getpid(), limits: first.Limits, wanted: make(chan wantedStep), forks: make(chan fork),
+	}
 	return s.loop(os.Stdin)
 }
 
@@ -89,9 +86,6 @@ func keepThreads() {
 	ended.Wait()
 }
 
-// confined is the argument of a supervisor that has confined itself.
-const confined = "confined"
-
 // firstOrder reads the first order, and no byte more.
 func firstOrder(from io.Reader) (confinement, error) {
 	var line []byte
@@ -105,15 +99,6 @@ func firstOrder(from io.Reader) (confinement, error) {
 		return confinement{}, errors.Join(errors.New("the first order does not say how"), err)
 	}
 	return *o.Confine, nil
-}
-
-// enter confines this process and executes it again. It returns only if that fails.
-func (c *confinement) enter() error {
-	runtime.LockOSThread()
-	if err := c.apply(); err != nil {
-		return err
-	}
-	return syscall.Exec(self, []string{"triphammer", SuperviseCommand, confined}, os.Environ())
 }
 
 // isPipe tells whether a descriptor is a pipe, or a socket, which ssh has in its place.
@@ -143,6 +128,7 @@ type wantedStep struct {
 type supervising struct {
 	report *frameWriter
 	self   int
+	limits limits.Inherited
 	wanted chan wantedStep // from the job
 	forks  chan fork
 
@@ -292,7 +278,12 @@ func (s *supervising) fork() {
 	// A program that changes its user could not be killed.
 	_ = unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) // every kernel that Go supports has it
 	_, _ = keepSignals()                                 // an older kernel has no such thing (docs/security.md)
+	limited := s.limits.TakeCPUs()
 	for f := range s.forks {
+		if limited != nil {
+			f.started <- forked{err: limited}
+			continue
+		}
 		pid, err := syscall.ForkExec(f.step.Path, f.step.Argv, &syscall.ProcAttr{
 			Dir: f.step.Dir, Env: f.step.Env, Files: f.files,
 			Sys: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},

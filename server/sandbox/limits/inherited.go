@@ -45,18 +45,12 @@ const (
 	spareTasks = 8192
 )
 
-// Apply applies the limits to this process and to the calling thread, from which all
-// others are started. Call it before the process is made undumpable, as it then could not
+// Apply applies the limits to this process, but for its CPUs. Call it before the process is made undumpable, as it then could not
 // write to its own folder in /proc.
 func (i Inherited) Apply() error {
 	var errs []error
 	if err := raiseBadness(); err != nil {
 		errs = append(errs, err)
-	}
-	if i.CPUs > 0 {
-		if err := takeCPUs(i.CPUs); err != nil {
-			errs = append(errs, fmt.Errorf("limiting the CPUs: %w", err))
-		}
 	}
 	if i.FileSize > 0 {
 		errs = append(errs, lower(unix.RLIMIT_FSIZE, uint64(i.FileSize)))
@@ -81,8 +75,19 @@ func raiseBadness() error {
 	return os.WriteFile(file, []byte(strconv.Itoa(badness)), 0)
 }
 
-// takeCPUs keeps the thread on n of the CPUs that it may use, chosen at random, so that
-// several runs do not share theirs while others are free.
+// TakeCPUs keeps the calling thread, and the processes that it starts, on some of the CPUs
+// that it may use. They are chosen at random, so that several runs do not share theirs while
+// others are free.
+func (i Inherited) TakeCPUs() error {
+	if i.CPUs == 0 {
+		return nil
+	}
+	if err := takeCPUs(i.CPUs); err != nil {
+		return fmt.Errorf("limiting the CPUs: %w", err)
+	}
+	return nil
+}
+
 func takeCPUs(n int) error {
 	var may unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &may); err != nil {

@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 		var i Inherited
 		err := json.Unmarshal([]byte(os.Getenv("LIMITS_JSON")), &i)
 		if err == nil {
-			err = i.Apply()
+			err = errors.Join(i.Apply(), i.TakeCPUs())
 		}
 		if err != nil {
 			fmt.Println(err)
