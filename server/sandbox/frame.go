@@ -54,6 +54,7 @@ type ending struct {
 	Signal string `json:"signal,omitempty"` // its name
 	Error  string `json:"error,omitempty"`  // the agent did not run to its end; for the user
 	Cut    bool   `json:"cut,omitempty"`    // it ended after an order to stop
+	Said   string `json:"said,omitempty"`   // last line on its standard error
 	Final  bool   `json:"final,omitempty"`  // no other attempt can go better than this Error
 
 	// Exceeded is what a bounded job had too little of.

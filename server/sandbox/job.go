@@ -287,6 +287,8 @@ func (j *job) command(s *supervising, phase string, argv []string, shown string,
 		return errCut
 	case e.Signal != "":
 		return fmt.Errorf("%s failed: %s: it was ended by %s", phase, shown, e.Signal)
+	case e.Code != 0 && e.Said != "":
+		return fmt.Errorf("%s failed: %s: exit status %d: %s", phase, shown, e.Code, e.Said)
 	case e.Code != 0:
 		return fmt.Errorf("%s failed: %s: exit status %d", phase, shown, e.Code)
 	}

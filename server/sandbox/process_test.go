@@ -245,6 +245,9 @@ func TestFailures(t *testing.T) {
 		{"exit status", func(t *run.Task) { t.Command[2] = "exit 3" }, run.Exit{Code: 3}, ""},
 		{"signal", func(t *run.Task) { t.Command[2] = "kill -TERM $$" }, run.Exit{Code: -1, Signal: "SIGTERM"}, ""},
 		{"setup", func(t *run.Task) { t.Setup = []string{"exit 7"} }, run.Exit{}, "setup failed: exit 7: exit status 7"},
+		{"setup that says why", func(t *run.Task) {
+			t.Setup = []string{"echo one >&2; printf 'no such\\r\\nthing' >&2; echo out; exit 7"}
+		}, run.Exit{}, "exit status 7: thing"},
 		{"no program", func(t *run.Task) { t.Command = []string{"no-such-agent"} }, run.Exit{}, `"no-such-agent" was not found`},
 		{"not a program", func(t *run.Task) { t.Command = []string{"./prompt.md"} }, run.Exit{}, "./prompt.md is not a program"},
 		{"not executable format", func(t *run.Task) {
@@ -252,7 +255,7 @@ func TestFailures(t *testing.T) {
 		}, run.Exit{}, "exec format error"},
 		{"repository", func(t *run.Task) {
 			t.Repositories = []run.Repository{{URL: "/nonexistent/repository"}}
-		}, run.Exit{}, "clone failed: git clone"},
+		}, run.Exit{}, "exit status 128: fatal: repository '/nonexistent/repository' does not exist"},
 		{"repository of a command", func(t *run.Task) {
 			t.Repositories = []run.Repository{{URL: "ext::sh -c 'echo x >&2'", Path: "x"}}
 		}, run.Exit{}, "clone failed"},

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -359,7 +360,7 @@ func (s *supervising) finish() {
 	for _, p := range s.pipes {
 		p.drain(s.now.Last)
 	}
-	e := ending{Code: s.status.ExitStatus(), Cut: s.cut}
+	e := ending{Code: s.status.ExitStatus(), Cut: s.cut, Said: s.pipes[len(s.pipes)-1].last()}
 	if s.status.Signaled() {
 		e.Code, e.Signal = -1, unix.SignalName(s.status.Signal())
 	}
@@ -390,6 +391,33 @@ type outputPipe struct {
 	report  *frameWriter
 	reading sync.WaitGroup
 	drained chan struct{}
+
+	mu   sync.Mutex
+	tail []byte // of what was written
+}
+
+// tell reports a piece, and keeps the last of it.
+func (p *outputPipe) tell(piece []byte) error {
+	const enough = 1 << 10
+	p.mu.Lock()
+	p.tail = append(p.tail, piece[max(0, len(piece)-enough):]...)
+	p.tail = p.tail[max(0, len(p.tail)-enough):]
+	p.mu.Unlock()
+	return p.report.write(p.kind, piece)
+}
+
+// last is the line that says why a command failed, for people: the last one, or the last in
+// which Git says why it gives up, after which it may give advice.
+func (p *outputPipe) last() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	text := strings.TrimSpace(strings.ToValidUTF8(string(p.tail), "\uFFFD"))
+	at := strings.LastIndexAny(text, "\r\n") + 1
+	if fatal := strings.LastIndex("\n"+text, "\nfatal: "); fatal >= 0 {
+		at = fatal
+	}
+	line, _, _ := strings.Cut(text[at:], "\n")
+	return event.Line(line, maxSaid)
 }
 
 // drainTime bounds the wait for output after everything was killed.
@@ -415,7 +443,7 @@ func (p *outputPipe) copy() {
 	defer done()
 	for {
 		n, err := p.r.Read(buf)
-		if n > 0 && p.report.write(p.kind, buf[:n]) != nil {
+		if n > 0 && p.tell(buf[:n]) != nil {
 			return // the server is gone
 		}
 		switch {
@@ -445,7 +473,7 @@ func (p *outputPipe) empty(buf []byte) bool {
 				more = errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR)
 				return true
 			}
-			if p.report.write(p.kind, buf[:n]) != nil {
+			if p.tell(buf[:n]) != nil {
 				more = false
 				return true
 			}
