@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"triphammer/server/api"
+	"triphammer/server/sandbox"
+	"triphammer/server/sandbox/containertest"
 )
 
 // outside is what the test sees around a hostile agent.
@@ -133,8 +135,13 @@ func escapesOf(t *testing.T, c column) map[string]bool {
 	})
 	o.Bystander = o.bystands("bystander", nil)
 
+	if c.isolation == sandbox.Container {
+		containertest.MakeImage(t)
+	}
 	w.startWith(func(cmd *exec.Cmd) {
-		cmd.Env = append(cmd.Env, "PATH="+filepath.Dir(binary)+":"+bin+":"+os.Getenv("PATH"), "TRIPHAMMER_ISOLATION="+c.wall(), "TRIPHAMMER_RUN_USER=")
+		cmd.Env = append(cmd.Env, "PATH="+filepath.Dir(binary)+":"+bin+":"+os.Getenv("PATH"), "TRIPHAMMER_ISOLATION="+c.wall(), "TRIPHAMMER_RUN_USER=",
+			"TRIPHAMMER_CONTAINER_PROGRAM="+c.engine(), "TRIPHAMMER_CONTAINER_IMAGE="+containertest.Image, "TRIPHAMMER_CONTAINER_OPTIONS="+containertest.Options,
+			"TRIPHAMMER_RUN_READ="+filepath.Dir(binary)+","+bin)
 	}, "--config", o.Config, "--tls-cert", at("tls.crt"), "--tls-key", o.TLSKey, "--secrets-dir", o.Secrets, "--workspaces", o.Runs)
 	o.Server = w.cmd.Process.Pid
 	if c.control {

@@ -12,67 +12,24 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"triphammer/server/run"
 	"triphammer/server/run/event"
+	"triphammer/server/sandbox/containertest"
 	"triphammer/server/sandbox/limits"
 	"triphammer/server/secret"
 )
 
-// testImage is an image of Debian packages, with a file that is nowhere else.
-const testImage = "localhost/triphammer-test:1"
-
-// containerOptions let Podman start containers on machines with control groups of both
-// versions, and in places that may not raise limits.
-const containerOptions = "--runtime=runc --ulimit=nofile=4096:4096 --ulimit=nproc=4096:4096"
-
-// makeImage makes the image, unless the engine has it.
-var makeImage = sync.OnceValue(func() error {
-	if exec.Command("podman", "image", "exists", testImage).Run() == nil {
-		return nil
-	}
-	dir, err := os.MkdirTemp("", "image")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	tree := filepath.Join(dir, "tree.tar")
-	for _, argv := range [][]string{
-		append([]string{
-			"mmdebstrap", "--quiet", "--variant=extract", "--include=dash,coreutils,grep,sed,findutils,procps,util-linux,libc-bin,git,ca-certificates,curl",
-			"--extract-hook=echo here >$1/only-in-the-image", "bookworm", tree,
-		}, mirrors()...),
-		{"podman", "import", "--quiet", "--change", "ENV OF_THE_IMAGE=yes", "--change", `ENTRYPOINT ["/bin/false"]`, tree, testImage},
-	} {
-		if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
-			return fmt.Errorf("%s: %w\n%s", strings.Join(argv, " "), err, out)
-		}
-	}
-	return nil
-})
-
-// mirrors are the files that name where this machine gets Debian's packages.
-func mirrors() []string {
-	return slices.DeleteFunc([]string{"/etc/apt/sources.list", "/etc/apt/sources.list.d/debian.sources"}, func(file string) bool {
-		info, err := os.Stat(file)
-		return err != nil || info.Size() == 0
-	})
-}
-
 func newContained(t *testing.T, cfg Config) *Executor {
 	t.Helper()
-	if err := makeImage(); err != nil {
-		t.Fatal(err)
-	}
-	cfg.Container.Program, cfg.Container.Options = "podman", containerOptions
+	containertest.MakeImage(t)
+	cfg.Container.Program, cfg.Container.Options = "podman", containertest.Options
 	if cfg.Isolation == "" {
-		cfg.Isolation, cfg.Container.Image = Container, testImage
+		cfg.Isolation, cfg.Container.Image = Container, containertest.Image
 	}
 	if !cfg.Network.On {
 		cfg.Network.Off = true
@@ -137,10 +94,10 @@ func TestContainerDemanded(t *testing.T) {
 	}
 	for _, tt := range []struct{ isolation, image, isolated, want, wrong string }{
 		{"", "", Kernel, "not in the image", ""},
-		{"", testImage, Container, "here\n", ""},
-		{Container, testImage, Container, "here\n", ""},
+		{"", containertest.Image, Container, "here\n", ""},
+		{Container, containertest.Image, Container, "here\n", ""},
 		{Container, "", "", "", "set dockerImage in its environment, or --container-image of the server"},
-		{"kubernetes", testImage, "", "", "no less isolation than kubernetes, and this server has container"},
+		{"kubernetes", containertest.Image, "", "", "no less isolation than kubernetes, and this server has container"},
 		{"", "dir:/etc", "", "", "is not the name of an image"},
 		{"", "127.0.0.1:1/none/none:1", Container, "", "the image 127.0.0.1:1/none/none:1 could not be pulled: "},
 		{"", "localhost/triphammer-empty:1", Container, "", "the image localhost/triphammer-empty:1 cannot start a run: it needs the GNU C library (glibc)"},
@@ -196,11 +153,9 @@ func TestContainerLimits(t *testing.T) {
 // TestContainerServerKilled: a killed server leaves no container, also if all that it had
 // started on this machine is killed with it: the next start and each sweep remove it.
 func TestContainerServerKilled(t *testing.T) {
-	if err := makeImage(); err != nil {
-		t.Fatal(err)
-	}
+	containertest.MakeImage(t)
 	for name, value := range map[string]string{
-		"TEST_ISOLATION": Container, "TEST_USER": testUser(), "TEST_ENGINE": "podman", "TEST_IMAGE": testImage, "TEST_ENGINE_OPTIONS": containerOptions,
+		"TEST_ISOLATION": Container, "TEST_USER": testUser(), "TEST_ENGINE": "podman", "TEST_IMAGE": containertest.Image, "TEST_ENGINE_OPTIONS": containertest.Options,
 	} {
 		t.Setenv(name, value)
 	}

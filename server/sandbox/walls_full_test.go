@@ -17,6 +17,7 @@ import (
 
 	"triphammer/server/run"
 	"triphammer/server/run/event"
+	"triphammer/server/sandbox/containertest"
 	"triphammer/server/sandbox/limits"
 )
 
@@ -31,14 +32,12 @@ func TestEveryIsolation(t *testing.T) {
 	for isolation, args := range map[string][]string{Kernel: nil, Sandbox: nil, Command: some, Container: some} {
 		t.Run(isolation, func(t *testing.T) {
 			if isolation == Container {
-				if err := makeImage(); err != nil {
-					t.Fatal(err)
-				}
+				containertest.MakeImage(t)
 			}
 			cmd := exec.Command(os.Args[0], append(args, "-test.count=1", "-test.timeout=5m")...)
 			cmd.Env = append(os.Environ(), "TEST_ISOLATION="+isolation, "TEST_USER="+testUser(), "TEST_COMMAND=env PASSED=on")
 			if isolation == Container {
-				cmd.Env = append(cmd.Env, "TEST_ENGINE=podman", "TEST_IMAGE="+testImage, "TEST_ENGINE_OPTIONS="+containerOptions)
+				cmd.Env = append(cmd.Env, "TEST_ENGINE=podman", "TEST_IMAGE="+containertest.Image, "TEST_ENGINE_OPTIONS="+containertest.Options)
 			}
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Errorf("%v\n%s", err, out)
