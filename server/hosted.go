@@ -50,6 +50,9 @@ func (s *Server) git(c *gin.Context, service, path string) {
 		s.plain(c, err)
 		return
 	}
+	if b, ok := c.Request.Body.(*requestBody); ok {
+		b.elsewhere = true // git reads it
+	}
 	call := s.admit(c, by)
 	pushing := service == hosted.Push && c.Request.Method == http.MethodPost
 	before := ""

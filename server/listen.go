@@ -133,7 +133,9 @@ func promptly(next http.Handler) http.Handler {
 		work(0) // the headers have arrived
 		body := &requestBody{ReadCloser: r.Body}
 		body.ended = func() {
-			w.Header().Del("Connection")
+			if !body.elsewhere {
+				w.Header().Del("Connection")
+			}
 			work(1)
 		}
 		if r.ProtoMajor == 1 {
@@ -155,6 +157,9 @@ func promptly(next http.Handler) http.Handler {
 type requestBody struct {
 	io.ReadCloser
 	ended func() // nil after it was called
+	// elsewhere tells that another goroutine than that of the handler reads it, which must
+	// leave the header of the answer alone.
+	elsewhere bool
 }
 
 func (b *requestBody) Read(p []byte) (int, error) {
