@@ -246,7 +246,7 @@ func (e *Executor) container(r room) (command, confinement) {
 		}
 	}
 	if l := r.limits; l.Memory > 0 {
-		args = append(args, fmt.Sprintf("--memory=%d", l.Memory), fmt.Sprintf("--memory-swap=%d", l.Memory))
+		args = append(args, fmt.Sprintf("--memory=%d", l.Memory+limits.OwnMemory), fmt.Sprintf("--memory-swap=%d", l.Memory+limits.OwnMemory))
 	}
 	if l := r.limits; l.CPUs > 0 {
 		args = append(args, "--cpus="+strconv.FormatFloat(l.CPUs, 'f', -1, 64))

@@ -177,8 +177,28 @@ func (e *Executor) readable() []string {
 			all = append(all, e.without(filepath.Clean(path))...)
 		}
 	}
-	slices.Sort(all)
-	return slices.Compact(all)
+	return outermost(all)
+}
+
+// outermost are the paths of a list that are not in a folder of the list. Each mount costs a
+// run some time at its start.
+func outermost(all []string) (outer []string) {
+	folders := make(map[string]bool)
+	for _, path := range all {
+		info, err := os.Lstat(path)
+		folders[path] = err == nil && info.IsDir()
+	}
+	for path := range folders {
+		above := filepath.Dir(path)
+		for above != "/" && !folders[above] {
+			above = filepath.Dir(above)
+		}
+		if !folders[above] || above == path {
+			outer = append(outer, path)
+		}
+	}
+	slices.Sort(outer)
+	return outer
 }
 
 // without is the path, or as much of what is in it as is not protected.

@@ -574,3 +574,31 @@ func TestCopyProgram(t *testing.T) {
 		t.Errorf("the copy of another program was kept: %d bytes, mode %v", again.Size(), again.Mode())
 	}
 }
+
+// TestOutermost: what is in a folder of the list is not named again, but what is behind a
+// link is.
+func TestOutermost(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	err := errors.Join(os.MkdirAll(at("a/b/c"), 0o700), os.Mkdir(at("a-b"), 0o700), os.Mkdir(at("z"), 0o700), os.Symlink("a", at("link")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := []string{at("a"), at("a-b"), at("a/b"), at("a/b/c"), at("a/nothing"), at("link"), at("link/b"), at("z"), at("z")}
+	slices.Sort(all)
+	if got, want := outermost(all), []string{at("a"), at("a-b"), at("link"), at("link/b"), at("z")}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestVictims: when memory is short, the kernel ends the agent before its supervisor, and
+// that before the server.
+func TestVictims(t *testing.T) {
+	p, r := newExecutor(t, 0), newRecorder()
+	if _, err := p.Start(t.Context(), sh("cat /proc/self/oom_score_adj /proc/$PPID/oom_score_adj"), r); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.said("stdout"); got != "750\n500\n" {
+		t.Errorf("%q %q", got, r.said("stderr"))
+	}
+}

@@ -47,6 +47,7 @@ func Supervise(args []string) int {
 		fmt.Fprintln(os.Stderr, "the run cannot be limited:", err)
 		return 1
 	}
+	victims := limits.NewVictims()
 	err = errors.Join(
 		unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0),
 		// Memory holds the granted secrets: neither other processes nor a core file
@@ -64,7 +65,7 @@ func Supervise(args []string) int {
 	}
 	keepThreads()
 	s := &supervising{
-		report: &frameWriter{w: os.Stdout}, self: os.Getpid(), limits: first.Limits, wanted: make(chan wantedStep), forks: make(chan fork),
+		report: &frameWriter{w: os.Stdout}, self: os.Getpid(), limits: first.Limits, victims: victims, wanted: make(chan wantedStep), forks: make(chan fork),
 	}
 	return s.loop(os.Stdin)
 }
@@ -127,11 +128,12 @@ type wantedStep struct {
 // supervising is the state of a supervisor. Its loop owns all of it, except the channels
 // and the report.
 type supervising struct {
-	report *frameWriter
-	self   int
-	limits limits.Inherited
-	wanted chan wantedStep // from the job
-	forks  chan fork
+	report  *frameWriter
+	self    int
+	limits  limits.Inherited
+	victims *limits.Victims
+	wanted  chan wantedStep // from the job
+	forks   chan fork
 
 	main   int // process of the current step; 0: none
 	now    wantedStep
@@ -285,11 +287,14 @@ func (s *supervising) fork() {
 			f.started <- forked{err: limited}
 			continue
 		}
-		pid, err := syscall.ForkExec(f.step.Path, f.step.Argv, &syscall.ProcAttr{
-			Dir: f.step.Dir, Env: f.step.Env, Files: f.files,
-			Sys: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
+		var done forked
+		s.victims.Start(func() {
+			done.pid, done.err = syscall.ForkExec(f.step.Path, f.step.Argv, &syscall.ProcAttr{
+				Dir: f.step.Dir, Env: f.step.Env, Files: f.files,
+				Sys: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
+			})
 		})
-		f.started <- forked{pid, err}
+		f.started <- done
 	}
 }
 

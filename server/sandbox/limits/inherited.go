@@ -37,8 +37,8 @@ func (g *Group) Inherited(ownUser bool) Inherited {
 
 const (
 	// badness is added to the score by which the kernel chooses a process to end when
-	// memory is short, from -1000 to 1000.
-	badness = 500
+	// memory is short, from -1000 to 1000 (proc_pid_oom_score_adj(5)).
+	badness, maxBadness = 500, 1000
 	// spareTasks is how many more processes and threads the user of the server may have than
 	// one run, if runs share that user: an emergency brake for a run that forks faster than
 	// it is measured.
@@ -65,14 +65,15 @@ func (i Inherited) Apply() error {
 	return errors.Join(errs...)
 }
 
+const scoreFile = "/proc/self/oom_score_adj"
+
 // raiseBadness lets the kernel prefer this process to the server.
 func raiseBadness() error {
-	const file = "/proc/self/oom_score_adj"
-	text, err := os.ReadFile(file)
+	text, err := os.ReadFile(scoreFile)
 	if was, parseErr := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && parseErr == nil && was >= badness {
 		return nil
 	}
-	return os.WriteFile(file, []byte(strconv.Itoa(badness)), 0)
+	return os.WriteFile(scoreFile, []byte(strconv.Itoa(badness)), 0)
 }
 
 // TakeCPUs keeps the calling thread, and the processes that it starts, on some of the CPUs
@@ -86,6 +87,41 @@ func (i Inherited) TakeCPUs() error {
 		return fmt.Errorf("limiting the CPUs: %w", err)
 	}
 	return nil
+}
+
+// Victims lets the kernel end the processes that this one starts, rather than this one, when
+// memory is short: it has to tell what happened. It must be made after Apply, and before the
+// process confines itself. Without a usable /proc it does nothing.
+type Victims struct {
+	file *os.File // through which the process sets its score
+	own  int
+}
+
+// NewVictims opens the score of this process.
+func NewVictims() *Victims {
+	text, err := os.ReadFile(scoreFile)
+	own, parseErr := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || parseErr != nil {
+		return &Victims{}
+	}
+	file, err := os.OpenFile(scoreFile, os.O_WRONLY, 0)
+	if err != nil {
+		return &Victims{}
+	}
+	return &Victims{file, own}
+}
+
+// Start calls start, which starts a process. The process inherits a higher score.
+func (v *Victims) Start(start func()) {
+	v.set(min(maxBadness, v.own+badness/2))
+	defer v.set(v.own)
+	start()
+}
+
+func (v *Victims) set(score int) {
+	if v.file != nil {
+		_, _ = v.file.WriteAt([]byte(strconv.Itoa(score)), 0) // the limits hold without it
+	}
 }
 
 func takeCPUs(n int) error {

@@ -136,6 +136,10 @@ func Or(l, otherwise run.Limits) run.Limits {
 // supervisor from starting a thread, which ends a Go program.
 const OwnTasks = 32
 
+// OwnMemory is what the supervisor of a run in a container uses at most, in bytes, beyond the
+// limit of the run.
+const OwnMemory = 64 << 20
+
 // Group bounds the processes of one run. A limit of 0 or less is none.
 type Group struct {
 	limits  run.Limits
