@@ -59,7 +59,7 @@ func (s *Server) git(c *gin.Context, service, path string) {
 	if pushing {
 		before, _ = repository.Tip(c.Request.Context())
 	}
-	repository.Serve(c.Writer, c.Request, hosted.Visit{Path: path, Service: service, Person: by.Owner, Logger: s.cfg.Logger})
+	repository.Serve(c.Writer, c.Request, hosted.Visit{Path: path, Person: by.Owner, Logger: s.cfg.Logger})
 	if after, err := repository.Tip(c.Request.Context()); pushing && err == nil && after != before {
 		call.audit("factory.push", name, name, after)
 	}

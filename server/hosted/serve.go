@@ -19,10 +19,9 @@ const (
 
 // Visit is who asks, for what.
 type Visit struct {
-	Path    string // below the repository: /info/refs, /git-upload-pack or /git-receive-pack
-	Service string // Fetch or Push
-	Person  string // a name for the log of the repository
-	Logger  *slog.Logger
+	Path   string // below the repository: /info/refs, /git-upload-pack or /git-receive-pack
+	Person string // a name for the log of the repository
+	Logger *slog.Logger
 }
 
 // serveTime is how long one request may take, from its first byte to its last.
@@ -54,9 +53,8 @@ func (r *Repository) Serve(w http.ResponseWriter, req *http.Request, v Visit) {
 	defer complaints.tell()
 	(&cgi.Handler{
 		Path: r.backend, Dir: r.cfg.Dir, Stderr: complaints,
-		Env: append(slices.Clone(r.env), "GIT_PROJECT_ROOT="+r.cfg.Dir, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER="+line(v.Person),
-			"GIT_COMMITTER_NAME="+line(v.Person), "GIT_COMMITTER_EMAIL=", "GIT_PROTOCOL="+strings.Join(req.Header.Values("Git-Protocol"), ":")),
-		Logger: nil,
+		Env:    append(slices.Clone(r.env), "GIT_PROJECT_ROOT="+r.cfg.Dir, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER="+line(v.Person)),
+		Logger: slog.NewLogLogger(v.Logger.Handler(), slog.LevelDebug), // such as that the person has gone
 	}).ServeHTTP(w, inner)
 }
 
