@@ -1,14 +1,11 @@
 // Package hosted keeps repositories of definitions that live on this server (SPEC 18.1): bare
 // repositories in the data directory, which people clone and push to over the server's own
-// HTTP, and to which pages and commands commit.
+// HTTP.
 //
 // It guarantees:
 //
-//   - Every way in is checked alike: a push by a hook of Git, a commit by its caller. What is
-//     refused leaves the branch where it was.
+//   - A push is checked by a hook of Git. What is refused leaves the branch where it was.
 //   - The branch only moves forward. Nobody deletes or rewrites it.
-//   - A commit is made to the version that its author has seen. If another came first, the
-//     author is told, and nothing is lost.
 //
 // It does not know what a definition is, nor who may do what. The applier reads the repository
 // like any other of this machine.
@@ -16,6 +13,7 @@ package hosted
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,7 +22,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 )
 
 // Config is what Open needs.
@@ -40,21 +37,12 @@ type Repository struct {
 	env     []string
 	backend string // the program that serves it
 
-	committing sync.Mutex
-	serving    chan struct{} // has room for the programs that serve at once
+	serving chan struct{} // has room for the programs that serve at once
 }
 
 // maxServing bounds the programs of Git that serve at once. Each holds a whole pack in memory
 // at worst.
 const maxServing = 8
-
-// Errors that callers tell apart.
-var (
-	// ErrMoved means that the branch is no longer where the author of a commit saw it.
-	ErrMoved = errors.New("somebody else changed the definitions meanwhile")
-	// ErrNothing means that a commit would change nothing.
-	ErrNothing = errors.New("there is nothing to change")
-)
 
 // settings are those of every repository here. They are set at each start, so that those of
 // an older version do not last.
@@ -66,7 +54,6 @@ var settings = [][2]string{
 	{"receive.denyDeletes", "true"},
 	{"receive.maxInputSize", "67108864"},
 	{"receive.advertisePushOptions", "false"},
-	{"transfer.hideRefs", "refs/triphammer"},
 	{"core.fsync", "all"},
 	{"core.logAllRefUpdates", "true"},
 	{"gc.autoDetach", "false"},
@@ -88,21 +75,21 @@ func Open(ctx context.Context, cfg Config) (*Repository, error) {
 	if _, err := os.Stat(filepath.Join(dir, "HEAD")); errors.Is(err, fs.ErrNotExist) {
 		err := os.MkdirAll(filepath.Dir(dir), 0o700)
 		if err == nil {
-			_, err = r.run(ctx, filepath.Dir(dir), nil, "init", "--quiet", "--bare", "--template=", "--initial-branch="+cfg.Branch, "--", dir)
+			_, err = r.run(ctx, filepath.Dir(dir), "init", "--quiet", "--bare", "--template=", "--initial-branch="+cfg.Branch, "--", dir)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("making the repository %s: %w", dir, err)
 		}
 	}
 	for _, s := range settings {
-		if _, err := r.git(ctx, nil, "config", s[0], s[1]); err != nil {
+		if _, err := r.git(ctx, "config", s[0], s[1]); err != nil {
 			return nil, err
 		}
 	}
 	if err := r.installHook(); err != nil {
 		return nil, fmt.Errorf("installing the check of pushes to %s: %w", dir, err)
 	}
-	out, err := r.git(ctx, nil, "--exec-path")
+	out, err := r.git(ctx, "--exec-path")
 	if err != nil {
 		return nil, err
 	}
@@ -131,15 +118,34 @@ func (r *Repository) installHook() error {
 // Dir is the folder of the bare repository.
 func (r *Repository) Dir() string { return r.cfg.Dir }
 
-// git runs Git on the repository, and returns what it printed without the last line break.
-func (r *Repository) git(ctx context.Context, stdin []byte, args ...string) (string, error) {
-	return r.run(ctx, r.cfg.Dir, stdin, append([]string{"--git-dir=" + r.cfg.Dir}, args...)...)
+// Tip is the newest commit of the production branch; empty: there is none yet.
+func (r *Repository) Tip(ctx context.Context) (string, error) {
+	out, err := r.git(ctx, "for-each-ref", "--format=%(objectname)", "--", "refs/heads/"+r.cfg.Branch)
+	if err != nil {
+		return "", fmt.Errorf("reading the branch: %w", err)
+	}
+	return out, nil
 }
 
-func (r *Repository) run(ctx context.Context, dir string, stdin []byte, args ...string) (string, error) {
+// line is a name as a log can have it.
+func line(name string) string {
+	return cmp.Or(strings.TrimSpace(strings.Map(func(r rune) rune {
+		if r < ' ' || r == '<' || r == '>' {
+			return -1
+		}
+		return r
+	}, name)), "unknown")
+}
+
+// git runs Git on the repository, and returns what it printed without the last line break.
+func (r *Repository) git(ctx context.Context, args ...string) (string, error) {
+	return r.run(ctx, r.cfg.Dir, append([]string{"--git-dir=" + r.cfg.Dir}, args...)...)
+}
+
+func (r *Repository) run(ctx context.Context, dir string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "git", args...)
 	var stderr bytes.Buffer
-	cmd.Dir, cmd.Env, cmd.Stdin, cmd.Stderr = dir, r.env, bytes.NewReader(stdin), &stderr
+	cmd.Dir, cmd.Env, cmd.Stderr = dir, r.env, &stderr
 	out, err := cmd.Output()
 	if err != nil {
 		said, _, _ := strings.Cut(strings.TrimSpace(stderr.String()), "\n")
