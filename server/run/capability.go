@@ -220,10 +220,13 @@ func (c *Capabilities) Lacks(s Spec, preflight func(*Task) (Place, error)) []str
 	return all
 }
 
+// ThisProgram is the word that means this program where a command begins with it (SPEC 11).
+const ThisProgram = "triphammer"
+
 // finds tells whether the program is here. It is taken to be where nobody can know before the
 // run starts: in a folder that the environment names, in the workspace.
 func (c *Capabilities) finds(t *Task, program string) bool {
-	if program == "" || t.Env["PATH"] != "" || strings.Contains(program, "/") && !filepath.IsAbs(program) {
+	if program == "" || program == ThisProgram || t.Env["PATH"] != "" || strings.Contains(program, "/") && !filepath.IsAbs(program) {
 		return true
 	}
 	look := c.LookPath

@@ -420,7 +420,7 @@ const self = "/proc/self/exe"
 func resolve(argv []string, dir string, env []string) (string, error) {
 	name := argv[0]
 	switch {
-	case name == "triphammer":
+	case name == run.ThisProgram:
 		return self, nil
 	case strings.Contains(name, "/"):
 		full := name
