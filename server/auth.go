@@ -17,8 +17,9 @@ import (
 type contextKey int
 
 const (
-	localKey contextKey = iota // the name of a local caller
-	connKey                    // the connection
+	localKey  contextKey = iota // the name of a local caller
+	connKey                     // the connection
+	callerKey                   // the caller of a request that a page makes inside
 )
 
 // asLocal marks requests that come over the unix socket or from this process. Their caller
@@ -48,6 +49,9 @@ func (s *Server) require(scopes ...string) gin.HandlerFunc {
 func (s *Server) caller(c *gin.Context) (*access.Caller, error) {
 	if actor, ok := c.Request.Context().Value(localKey).(string); ok {
 		return access.Local(actor), nil
+	}
+	if by, ok := c.Request.Context().Value(callerKey).(*access.Caller); ok {
+		return by, nil
 	}
 	if values := c.Request.Header["Authorization"]; len(values) == 1 {
 		word, token, _ := strings.Cut(values[0], " ")

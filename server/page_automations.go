@@ -20,19 +20,23 @@ const maxTestForm = 3*delivery.MaxBody + 4<<10
 
 func automationsPage(ctx context.Context, c *call) (dashboard.Automations, error) {
 	all := automations(ctx, c, "")
-	err := showPauses(ctx, c, all)
-	return dashboard.Automations{Page: c.page("Automations"), Automations: all}, err
+	if err := showPauses(ctx, c, all); err != nil {
+		return dashboard.Automations{}, err
+	}
+	shown, err := c.page("Automations")
+	return dashboard.Automations{Page: shown, Automations: all}, err
 }
 
 // filterTestPage shows the form of Test filter. The query of the address can fill it in.
 func filterTestPage(ctx context.Context, c *call) (dashboard.FilterTest, error) {
-	return filterTest(ctx, c, c.Request.URL.Query()), nil
+	return filterTest(ctx, c, c.Request.URL.Query())
 }
 
-func filterTest(ctx context.Context, c *call, form url.Values) dashboard.FilterTest {
+func filterTest(ctx context.Context, c *call, form url.Values) (dashboard.FilterTest, error) {
 	all := c.Revisions("")
+	shown, err := c.page("Test filter")
 	page := dashboard.FilterTest{
-		Page: c.page("Test filter"), Automations: automations(ctx, c, ""),
+		Page: shown, Automations: automations(ctx, c, ""),
 		Automation: form.Get("automation"), Webhook: form.Get("webhook"), Delivery: strings.TrimSpace(form.Get("delivery")), Payload: form.Get("payload"),
 	}
 	for _, r := range all {
@@ -42,7 +46,7 @@ func filterTest(ctx context.Context, c *call, form url.Values) dashboard.FilterT
 	}
 	slices.Sort(page.Webhooks)
 	page.Webhooks = slices.Compact(page.Webhooks)
-	return page
+	return page, err
 }
 
 // testFromPage evaluates an automation on a stored delivery or a pasted payload (SPEC
@@ -59,7 +63,11 @@ func (s *Server) testFromPage(g *gin.Context) {
 		s.message(g, http.StatusBadRequest, "The form cannot be read", err.Error())
 		return
 	}
-	page := filterTest(g.Request.Context(), c, form)
+	page, err := filterTest(g.Request.Context(), c, form)
+	if err != nil {
+		s.failPage(g, err)
+		return
+	}
 	factory, name, _ := strings.Cut(page.Automation, "/")
 	req := delivery.TestRequest{Factory: factory, Automation: name, Webhook: page.Webhook}
 	if strings.TrimSpace(page.Payload) != "" {

@@ -16,11 +16,17 @@ func deliveriesPage(ctx context.Context, c *call) (dashboard.Deliveries, error) 
 	}
 	all, err := c.Deliveries(ctx, store.DeliveryQuery{Before: before, Limit: pageSize + 1})
 	all, info := page(all, pageSize, func(d *store.Delivery) string { return d.ID.String() })
-	return dashboard.Deliveries{Page: c.page("Deliveries"), Deliveries: all, Next: info.NextCursor}, err
+	if err != nil {
+		return dashboard.Deliveries{}, err
+	}
+	shown, err := c.page("Deliveries")
+	return dashboard.Deliveries{Page: shown, Deliveries: all, Next: info.NextCursor}, err
 }
 
 func deliveryPage(ctx context.Context, c *call, d access.Delivery) (page dashboard.Delivery, err error) {
-	page.Page = c.page("Delivery " + d.ID.String())
+	if page.Page, err = c.page("Delivery " + d.ID.String()); err != nil {
+		return page, err
+	}
 	if page.Trace, err = d.Trace(ctx); err != nil {
 		return page, err
 	}

@@ -14,7 +14,9 @@ import (
 )
 
 func overviewPage(ctx context.Context, c *call) (page dashboard.Overview, err error) {
-	page.Page = c.page("Overview")
+	if page.Page, err = c.page("Overview"); err != nil {
+		return page, err
+	}
 	for _, f := range c.Factories() {
 		shown := dashboard.Factory{State: f.State()}
 		last, err := f.LastApply(ctx)
@@ -25,7 +27,7 @@ func overviewPage(ctx context.Context, c *call) (page dashboard.Overview, err er
 			shown.LastOutcome, shown.LastCommit = last.Outcome, last.Commit
 			_ = json.Unmarshal(last.Diagnostics, &shown.Diagnostics) // on an error, none are shown
 		}
-		page.Factories = append(page.Factories, shown)
+		page.Serves = append(page.Serves, shown)
 	}
 	if page.Deliveries, err = c.Deliveries(ctx, store.DeliveryQuery{Limit: 10}); err != nil {
 		return page, err

@@ -2,9 +2,12 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -24,10 +27,7 @@ const (
 
 // pages are the routes of the dashboard.
 func (s *Server) pages(e *gin.Engine) {
-	e.GET("/static/style.css", func(c *gin.Context) {
-		c.Header("Cache-Control", "max-age=300")
-		c.Data(http.StatusOK, "text/css; charset=utf-8", dashboard.Style)
-	})
+	e.GET(dashboard.AssetPath+":name", asset)
 	e.GET("/auth/login", pageHeaders, s.login)
 	e.POST("/auth/logout", pageHeaders, sameOrigin, s.logout)
 	p := e.Group("", pageHeaders, s.signedIn)
@@ -37,15 +37,119 @@ func (s *Server) pages(e *gin.Engine) {
 	p.GET("/automations", shown(automationsPage))
 	p.GET("/automations/test", shown(filterTestPage))
 	p.POST("/automations/test", sameOrigin, s.testFromPage)
-	p.GET("/runs", shown(runsPage))
 	p.GET("/runs/:id", shown(on(aRun, runPage)))
 	p.GET("/artifacts/:id", s.downloadFromPage)
 	p.POST("/factories/:name/apply", sameOrigin, s.applyFromPage)
+	for i := range dashboard.Routes {
+		r := &dashboard.Routes[i]
+		if r.Method == http.MethodGet {
+			p.GET(r.Path, s.page(r))
+		} else {
+			p.POST(r.Path, sameOrigin, s.page(r))
+		}
+	}
 }
+
+// asset answers with a file that pages load. Its address has the hash of its content, so
+// that it may be kept for ever.
+func asset(c *gin.Context) {
+	data, kind, hash, ok := dashboard.Asset(c.Param("name"))
+	if !ok {
+		fail(c, api.NotFound, "there is no such file")
+		return
+	}
+	c.Header("X-Content-Type-Options", "nosniff")
+	c.Header("Cache-Control", "no-cache")
+	if c.Query("v") == hash {
+		c.Header("Cache-Control", "max-age=31536000, immutable")
+	}
+	c.Data(http.StatusOK, kind, data)
+}
+
+// maxForm is the largest form of a page, in bytes: that of a definition file with every byte
+// escaped.
+const maxForm = 3 << 20
+
+// page makes the handler of a page, or of the action of a form.
+func (s *Server) page(r *dashboard.Route) gin.HandlerFunc {
+	return func(g *gin.Context) {
+		c := callOf(g)
+		v := c.visit()
+		if !c.May(r.Needs()) {
+			s.message(g, http.StatusForbidden, "Not allowed", "This needs the scope "+r.Needs()+", which the role "+v.Person.Role+" does not have.")
+			return
+		}
+		if r.Method == http.MethodPost {
+			body, err := readBody(g, maxForm)
+			if err == nil {
+				v.Form, err = url.ParseQuery(string(body))
+			}
+			if err != nil {
+				s.message(g, http.StatusBadRequest, "The form cannot be read", err.Error())
+				return
+			}
+		}
+		content, err := r.Handle(v)
+		if err != nil {
+			s.failPage(g, err)
+			return
+		}
+		switch answer := content.(type) {
+		case dashboard.SetCookie:
+			answer.Cookie.Secure = s.secure()
+			http.SetCookie(g.Writer, answer.Cookie)
+			s.seeOther(g, answer.SeeOther)
+		case dashboard.SeeOther:
+			s.seeOther(g, answer)
+		case dashboard.Download:
+			s.download(g, c.Caller, answer)
+		default:
+			if said, err := g.Cookie(dashboard.SaidCookie); err == nil && said != "" {
+				s.setSaid(g, "")
+			}
+			status := http.StatusOK
+			if other, ok := content.(dashboard.Status); ok {
+				status = other.Status()
+			}
+			s.render(g, status, content)
+		}
+	}
+}
+
+// secure tells whether cookies travel over https only.
+func (s *Server) secure() bool { return strings.HasPrefix(s.cfg.BaseURL, "https://") }
+
+func (s *Server) seeOther(g *gin.Context, to dashboard.SeeOther) {
+	if to.Said != "" {
+		s.setSaid(g, url.QueryEscape(to.Said))
+	}
+	g.Redirect(http.StatusSeeOther, s.base+to.To)
+}
+
+// setSaid carries a sentence to the next page. Empty: there is none.
+func (s *Server) setSaid(g *gin.Context, said string) {
+	c := &http.Cookie{Name: dashboard.SaidCookie, Value: said, Path: cmp.Or(s.base, "/"), MaxAge: 60, HttpOnly: true, Secure: s.secure(), SameSite: http.SameSiteLaxMode}
+	if said == "" {
+		c.MaxAge = -1
+	}
+	http.SetCookie(g.Writer, c)
+}
+
+// visit is the request as the pages see it.
+func (c *call) visit() *dashboard.Visit {
+	return &dashboard.Visit{
+		Request: c.Request, Base: c.server.base, Param: c.Param, API: inside{c.server, c.Caller, c.Request},
+		Person: dashboard.Person{Name: c.Owner, Role: "manager", May: c.May},
+	}
+}
+
+// contentPolicy lets a page load files of this server, and nothing else.
+const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; " +
+	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 func pageHeaders(c *gin.Context) {
 	h := c.Writer.Header()
-	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
+	h.Set("Content-Security-Policy", contentPolicy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cache-Control", "no-store")
@@ -117,11 +221,13 @@ func (s *Server) failPage(c *gin.Context, err error) {
 			"The data of this page is not what was stored, so it is not shown. The server's log says what is damaged.")
 		return
 	}
+	if refused := (*dashboard.Refused)(nil); errors.As(err, &refused) {
+		s.message(c, refused.Status, refused.Title, refused.Message)
+		return
+	}
 	s.cfg.Logger.Error("a page could not be made", "route", c.FullPath(), "error", err)
 	s.message(c, http.StatusInternalServerError, "Internal error", "The server's log has the reason.")
 }
 
-// page makes the fields that every page has, for this caller.
-func (c *call) page(title string) dashboard.Page {
-	return dashboard.Page{Title: title, Actor: c.Owner, Base: c.server.base}
-}
+// page makes what every page has, for this caller.
+func (c *call) page(title string) (dashboard.Page, error) { return c.visit().Page(title) }

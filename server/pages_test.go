@@ -47,7 +47,7 @@ func TestSignInPage(t *testing.T) {
 		}
 		for name, want := range map[string]string{
 			"Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff",
-			"Content-Security-Policy": "default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+			"Content-Security-Policy": contentPolicy,
 		} {
 			if got := headerOf(answer, name); got != want {
 				t.Errorf("%s: %q", name, got)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 
 	"github.com/gin-gonic/gin"
 
@@ -48,7 +47,7 @@ func (s *Server) login(c *gin.Context) {
 	}
 	http.SetCookie(c.Writer, &http.Cookie{
 		Name: sessionCookie, Value: session, Path: cmp.Or(s.base, "/"), MaxAge: int(sessionLife.Seconds()), HttpOnly: true, SameSite: http.SameSiteLaxMode,
-		Secure: strings.HasPrefix(s.cfg.BaseURL, "https://"),
+		Secure: s.secure(),
 	})
 	s.admit(c, by).audit("auth.login", by.Owner, "", "")
 	c.Redirect(http.StatusSeeOther, s.base+"/")

@@ -14,6 +14,7 @@ import (
 
 	"triphammer/server/api"
 	"triphammer/server/disk"
+	"triphammer/server/inert"
 	"triphammer/server/sandbox"
 )
 
@@ -154,7 +155,7 @@ func doctorAutomations(c *cobra.Command, r *findings, cl *client) error {
 		if n := len(concerned[warning]); n > maxNamed {
 			names = fmt.Sprintf("%s and %d more", strings.Join(concerned[warning][:maxNamed], ", "), n-maxNamed)
 		}
-		r.note("automations", visible(names+": "+oneLine.Replace(warning)))
+		r.note("automations", inert.Text(names+": "+oneLine.Replace(warning)))
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"triphammer/server/inert"
 	"triphammer/server/run"
 	"triphammer/server/run/event"
 	"triphammer/server/run/fakemodel"
@@ -263,5 +264,5 @@ func short(text string) string {
 	if runes := []rune(text); len(runes) > 300 {
 		text = string(runes[:300]) + "…"
 	}
-	return visible(text)
+	return inert.Text(text)
 }

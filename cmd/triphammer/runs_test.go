@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"triphammer/server/api"
+	"triphammer/server/inert"
 	"triphammer/server/run/event"
 )
 
@@ -242,10 +243,10 @@ func TestVisible(t *testing.T) {
 		"\u2028\u2029":                  `\u2028\u2029`,
 		"Grüße, 世界, שלום, مرحبا, می\u200cخواهم, 👩\u200d💻 \ufffd": "Grüße, 世界, שלום, مرحبا, می\u200cخواهم, 👩\u200d💻 \ufffd",
 	} {
-		if got := visible(text); got != want {
+		if got := inert.Text(text); got != want {
 			t.Errorf("%q is shown as %q, not %q", text, got, want)
 		}
-		if got := visible(visible(text)); got != visible(text) {
+		if got := inert.Text(inert.Text(text)); got != inert.Text(text) {
 			t.Errorf("%q: twice is %q", text, got)
 		}
 	}

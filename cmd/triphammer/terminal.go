@@ -1,15 +1,13 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"os"
 	"strings"
-	"unicode"
-	"unicode/utf16"
-	"unicode/utf8"
 
 	"golang.org/x/term"
+
+	"triphammer/server/inert"
 )
 
 // Commands print text that senders, agents and repositories wrote. Text for people always
@@ -37,51 +35,14 @@ func terminalOf(w io.Writer) *os.File {
 	return nil
 }
 
-// printable writes only visible text. It escapes control characters, which can change what
-// a terminal shows, characters that are invisible or change the direction of text, and
-// bytes that are not UTF-8. The escapes are also valid in JSON, with the same meaning.
+// printable writes only visible text, as inert.Text.
 type printable struct{ w io.Writer }
 
 func (p printable) Write(text []byte) (int, error) {
-	if _, err := io.WriteString(p.w, visible(string(text))); err != nil {
+	if _, err := io.WriteString(p.w, inert.Text(string(text))); err != nil {
 		return 0, err
 	}
 	return len(text), nil
-}
-
-// visible is text as printable shows it.
-func visible(text string) string {
-	if utf8.ValidString(text) && !strings.ContainsFunc(text, unprintable) {
-		return text
-	}
-	var b strings.Builder
-	text = strings.ReplaceAll(text, "\r\n", "\n")
-	for i, r := range text {
-		switch {
-		case r == utf8.RuneError && !strings.HasPrefix(text[i:], string(utf8.RuneError)):
-			fmt.Fprintf(&b, `\x%02x`, text[i])
-		case !unprintable(r):
-			b.WriteRune(r)
-		case r == '\r':
-			b.WriteString(`\r`)
-		case r > 0xffff:
-			high, low := utf16.EncodeRune(r)
-			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
-		default:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		}
-	}
-	return b.String()
-}
-
-// unprintable tells whether a terminal must not get the character. Joiners are printable,
-// because words of some languages and compound emoji need them.
-func unprintable(r rune) bool {
-	switch r {
-	case '\n', '\t', '\u200c', '\u200d':
-		return false
-	}
-	return unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp, unicode.Cf) && !unicode.Is(unicode.Prepended_Concatenation_Mark, r)
 }
 
 // oneLine escapes the characters that would end or shift a line.

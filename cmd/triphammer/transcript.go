@@ -13,6 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"triphammer/server/api"
+	"triphammer/server/inert"
 	"triphammer/server/run/event"
 )
 
@@ -379,7 +380,7 @@ func (t *transcriptWriter) quote(b *strings.Builder, text, colour string) {
 		}
 	}
 	defer paint(false)
-	for _, r := range visible(text) {
+	for _, r := range inert.Text(text) {
 		if r == '\n' {
 			paint(false)
 			if !t.open {

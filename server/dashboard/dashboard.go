@@ -1,35 +1,145 @@
-// Package dashboard renders the HTML pages. They have no script and one style sheet, with
-// light and dark colours by the browser's preference. html/template escapes all values.
+// Package dashboard has the HTML pages: each with its handler, its template and its texts.
 //
-// It does not read data, check permissions or change anything: package server does.
+// It is a client of the HTTP API, as the command line is: it calls the API as the person who
+// looks, so that checks, the audit log and limits are in one place, and so that whatever a
+// page shows or does can be had by command. It knows no store and no other part of the server.
+//
+// All pages can be read, and all forms used, without JavaScript. html/template escapes all
+// values, and Render makes characters visible that hide text or turn it around.
 package dashboard
 
 import (
+	"bytes"
 	"embed"
 	"html/template"
 	"io"
-	"strings"
+	"maps"
+	"net/url"
 	"sync"
-	"time"
 
-	"triphammer/server/delivery"
-	"triphammer/server/run/event"
+	"triphammer/server/api"
+	"triphammer/server/inert"
 	"triphammer/server/store"
 )
 
-//go:embed templates/*.html
+//go:embed templates
 var templates embed.FS
 
-// Style is the style sheet.
-//
-//go:embed static/style.css
-var Style []byte
+// Route is a page, or the action of a form.
+type Route struct {
+	Method, Path string
+	// Scope is what the person must be allowed; empty: to read.
+	Scope string
+	// Sends are the requests of the API other than GET that it makes, such as
+	// "POST /agent/runs/:id/cancel".
+	Sends []string
 
-// Page holds the fields that every page has.
+	handle func(*Visit) (Content, error)
+}
+
+// Needs is the scope that a person needs for the route.
+func (r *Route) Needs() string {
+	if r.Scope == "" {
+		return store.ScopeRead
+	}
+	return r.Scope
+}
+
+// Handle answers a visit.
+func (r *Route) Handle(v *Visit) (Content, error) {
+	v.route = r
+	return r.handle(v)
+}
+
+// get is the route of a page.
+func get[T Content](path string, handle func(*Visit) (T, error)) Route {
+	return Route{Method: "GET", Path: path, handle: func(v *Visit) (Content, error) { return handle(v) }}
+}
+
+// post is the route of a form's action, with the requests that it sends.
+func post[T Content](path, scope string, handle func(*Visit) (T, error), sends ...string) Route {
+	return Route{Method: "POST", Path: path, Scope: scope, Sends: sends, handle: func(v *Visit) (Content, error) { return handle(v) }}
+}
+
+// Content is an answer: the data of a page with its template, a SeeOther or a Download.
+type Content interface{ template() *template.Template }
+
+// Status is the HTTP status of an answer that is not 200, such as a form with an error.
+type Status interface{ Status() int }
+
+// SeeOther sends the browser to another page, which says once what was done.
+type SeeOther struct {
+	To   string // a path below the base
+	Said string
+}
+
+func (SeeOther) template() *template.Template { return nil }
+
+// Download answers with what the API answers to a GET of a path below api.Base.
+type Download struct{ Path string }
+
+func (Download) template() *template.Template { return nil }
+
+// Page holds what every page has.
 type Page struct {
-	Title string
-	Actor string // who is signed in; empty: nobody
-	Base  string // the path under which the server is reached, without a slash at its end
+	Title     string
+	Person    Person
+	Base      string // the path under which the server is reached, without a slash at its end
+	Here      string // the path of the page
+	Factory   string // to which the page is limited; empty: all
+	Theme     string // that the person wants; empty: that of the browser
+	Said      string // what the last action did
+	Factories []api.FactoryStatus
+	AtWork    int64 // runs in progress
+}
+
+// May tells whether the person may use what needs a scope.
+func (p Page) May(scope string) bool { return p.Person.May != nil && p.Person.May(scope) }
+
+// To is an address: a path below the base, and parameters by name and value, of which empty
+// ones are left out. It stays in the factory of the page.
+func (p Page) To(path string, parameters ...string) string {
+	query := make(url.Values)
+	if p.Factory != "" {
+		query.Set("factory", p.Factory)
+	}
+	for i := 0; i+1 < len(parameters); i += 2 {
+		if query.Del(parameters[i]); parameters[i+1] != "" {
+			query.Set(parameters[i], parameters[i+1])
+		}
+	}
+	if len(query) == 0 {
+		return p.Base + path
+	}
+	return p.Base + path + "?" + query.Encode()
+}
+
+// Current tells whether an entry of the navigation is that of the page.
+func (p Page) Current(path string) bool {
+	if path == "/" {
+		return p.Here == "/"
+	}
+	return p.Here == path || len(p.Here) > len(path) && p.Here[:len(path)+1] == path+"/"
+}
+
+// Serving is the factory whose state the rail shows; nil if there are several.
+func (p Page) Serving() *api.FactoryStatus {
+	for i, f := range p.Factories {
+		if f.Name == p.Factory || len(p.Factories) == 1 {
+			return &p.Factories[i]
+		}
+	}
+	return nil
+}
+
+// Refused counts the factories whose newest commit does not serve.
+func (p Page) Refused() (n int) {
+	for _, f := range p.Factories {
+		if f.State == "failing" {
+			n++
+		}
+	}
+	return n
 }
 
 // Message is a page that only shows a text, such as a request to sign in.
@@ -38,50 +148,30 @@ type Message struct {
 	Text string
 }
 
-// Content is the data of a page, with its template.
-type Content interface{ template() *template.Template }
-
 var message = parse("message")
 
 func (Message) template() *template.Template { return message() }
 
-// parse reads the template of a page, in the layout of all pages and with the tables
-// that several have. It does so when the page is first asked for: most processes of this
-// program, such as the supervisors of runs, show none.
+// functions are those of all templates. Files of pages add theirs.
+var functions = template.FuncMap{}
+
+// parse reads the template of a page, in the layout of all pages and with the parts that
+// several have. It does so when the page is first asked for: most processes of this program,
+// such as the supervisors of runs, show none.
 func parse(name string) func() *template.Template {
-	return sync.OnceValue(func() *template.Template { return read(name) })
+	return sync.OnceValue(func() *template.Template {
+		all := maps.Clone(functions)
+		maps.Copy(all, common())
+		return template.Must(template.New("layout.html").Funcs(all).ParseFS(templates, "templates/layout.html", "templates/parts/*.html", "templates/"+name+".html"))
+	})
 }
 
-func read(name string) *template.Template {
-	return template.Must(template.New("layout.html").Funcs(template.FuncMap{
-		"when": when, "short": short, "took": took, "trigger": showTrigger, "label": store.Outcome.Label,
-		"came":  func(d *store.Delivery) string { return delivery.Came(d.Outcome, d.Started) },
-		"class": strings.ToLower, "words": func(s string) string { return strings.ReplaceAll(s, "_", " ") }, "of": of, "bytes": event.Bytes,
-	}).ParseFS(templates, "templates/layout.html", "templates/*_table.html", "templates/"+name+".html"))
-}
-
-// of puts the name of the factory before a name. It leaves out the factory "default", the
-// name that the server gives to a single factory.
-func of(factory, name string) string {
-	if factory == "" || factory == "default" {
-		return name
+// Render writes a page. No character on it hides text or turns it around, whoever wrote it.
+func Render(w io.Writer, page Content) error {
+	var b bytes.Buffer
+	if err := page.template().Execute(&b, page); err != nil {
+		return err
 	}
-	return factory + ": " + name
-}
-
-// Render writes a page.
-func Render(w io.Writer, page Content) error { return page.template().Execute(w, page) }
-
-func when(t time.Time) string {
-	if t.IsZero() {
-		return "–"
-	}
-	return t.UTC().Format("2006-01-02 15:04:05")
-}
-
-func short(hash string) string {
-	if len(hash) > 12 {
-		return hash[:12]
-	}
-	return hash
+	_, err := io.WriteString(w, inert.Text(b.String()))
+	return err
 }

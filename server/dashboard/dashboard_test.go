@@ -2,6 +2,8 @@ package dashboard
 
 import (
 	"encoding/json"
+	"errors"
+	"net/http"
 	"regexp"
 	"strings"
 	"testing"
@@ -22,7 +24,7 @@ import (
 const evil = `"'><script>alert(1)</script><img src=x onerror=alert(1)>`
 
 func everyPage() map[string]Content {
-	page := Page{Title: evil, Actor: evil}
+	page := Page{Title: evil, Person: Person{Name: evil, Role: evil}, Said: evil, Factories: []api.FactoryStatus{{Name: evil, Title: evil, State: "failing"}}}
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	d := &store.Delivery{
 		ID: 1, Webhook: evil, Outcome: store.RejectedAuth, Reason: evil, Size: 7, ReceivedAt: now, Headers: map[string]string{evil: evil},
@@ -46,7 +48,7 @@ func everyPage() map[string]Content {
 	return map[string]Content{
 		"overview": Overview{
 			Page: page, Deliveries: []*store.Delivery{d}, Runs: []*store.Run{r},
-			Factories: []Factory{{
+			Serves: []Factory{{
 				State:       applier.State{Factory: evil, Repository: evil, Branch: evil, Error: evil, LastApply: &applier.Apply{Commit: gitrepo.Commit{Subject: evil}}},
 				LastOutcome: "refused", LastCommit: evil, Diagnostics: schema.Diagnostics{{Path: evil, Line: 1, Message: evil, Hint: evil}},
 			}},
@@ -56,7 +58,7 @@ func everyPage() map[string]Content {
 			Delivery: d, Commit: evil, Belt: []delivery.Stage{{Stage: evil, Outcome: "stopped", Detail: evil}},
 			Matches: []match.Result{{Automation: evil, Path: evil, Want: evil, Got: evil}},
 		}},
-		"runs": Runs{Page: page, Runs: []*store.Run{r}, Next: evil},
+		"runs": RunList{Page: page, Next: evil, Runs: []api.Run{{RunID: evil, Title: evil, State: evil, StatusMessage: evil, Source: evil, CreatedAt: now}}},
 		"automations": Automations{Page: page, Automations: []api.Automation{
 			{Factory: evil, Name: evil, Path: evil, EnvironmentID: evil, Enabled: true, Dormant: evil, Triggers: []api.Trigger{{Provider: evil, Event: evil, Dormant: evil}}},
 		}},
@@ -75,7 +77,7 @@ func everyPage() map[string]Content {
 // TestPagesEscape: nothing that a stranger, a definition or an agent wrote
 // becomes markup, and nothing on a page needs what its policy forbids.
 func TestPagesEscape(t *testing.T) {
-	forbidden := regexp.MustCompile(`(?i)<script|<img|<style| style=| on\w+="|javascript:|https?://`)
+	forbidden := regexp.MustCompile(`(?i)<script>|<script [^s]|<img|<style| style=| on\w+="|javascript:|https?://`)
 	for name, data := range everyPage() {
 		var b strings.Builder
 		if err := Render(&b, data); err != nil {
@@ -99,8 +101,8 @@ func TestPagesEscape(t *testing.T) {
 // TestEmptyPages: before anything happened the pages say so.
 func TestEmptyPages(t *testing.T) {
 	for want, data := range map[string]Content{
-		"nothing yet":     Overview{Factories: []Factory{{}}},
-		"None yet.":       Runs{},
+		"nothing yet":     Overview{Serves: []Factory{{}}},
+		"No run yet.":     RunList{},
 		"triphammer send": Deliveries{},
 		"Nothing yet.":    Run{Run: &store.Run{}},
 	} {
@@ -144,14 +146,15 @@ func TestPayloadText(t *testing.T) {
 }
 
 func TestWords(t *testing.T) {
-	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.FixedZone("", 3600))
+	now := time.Now().UTC()
 	for got, want := range map[string]string{
-		when(at):                        "2026-11-21 11:00:00",
-		when(time.Time{}):               "–",
-		short("0123456789abcdef"):       "0123456789ab",
-		short("012"):                    "012",
-		took(&store.Run{StartedAt: at}): "",
-		took(&store.Run{StartedAt: at, FinishedAt: at.Add(1500 * time.Millisecond)}): "1.5s",
+		short("0123456789abcdef"): "0123456", short("012"): "012",
+		number(1234567): "1,234,567", number(int64(-1234)): "-1,234", number(999): "999",
+		plural(1, "run"): "1 run", plural(int64(2000), "delivery"): "2,000 deliveries", plural(0, "run"): "0 runs",
+		ago(now.Add(-3 * time.Hour)): "3 hours ago", ago(time.Time{}): "never", ago(&now): "just now",
+		cost(0.424): "$0.42", web("javascript:alert(1)"): "", web("https://x/y"): "https://x/y", web("//x"): "", web("https:"): "",
+		string(timeTag(time.Time{})): "–", day(now): "Today", day(now.AddDate(0, 0, -1)): "Yesterday",
+		string(timeTag(time.Date(2020, 1, 2, 3, 4, 5, 6e6, time.FixedZone("", 3600)))): `<time datetime="2020-01-02T02:04:05Z" title="2020-01-02 02:04:05.006 UTC">2 Jan 2020</time>`,
 	} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)
@@ -161,8 +164,82 @@ func TestWords(t *testing.T) {
 
 // TestStyle: light and dark, and nothing from elsewhere.
 func TestStyle(t *testing.T) {
-	if css := string(Style); !strings.Contains(css, "prefers-color-scheme: dark") || strings.Contains(css, "url(") || strings.Contains(css, "@import") {
+	css, kind, _, ok := Asset("triphammer.css")
+	if !ok || !strings.HasPrefix(kind, "text/css") || !strings.Contains(string(css), "light-dark(") || strings.Contains(string(css), "@import") {
 		t.Error("the style sheet is not what the policy allows")
+	}
+	for _, at := range regexp.MustCompile(`url\(([^)]*)\)`).FindAllSubmatch(css, -1) {
+		if _, _, _, ok := Asset(string(at[1])); !ok {
+			t.Errorf("the style sheet wants %s", at[1])
+		}
+	}
+}
+
+// TestBelt: each outcome has its head, its mark and its sentence.
+func TestBelt(t *testing.T) {
+	none, two := 0, 2
+	for _, tt := range []struct {
+		d      api.Delivery
+		states []string
+		head   int
+		kind   string
+		say    string
+	}{
+		{api.Delivery{Outcome: "rejected_too_large"}, nil, 0, "fail", "stopped at received: too large"},
+		{api.Delivery{Outcome: "rejected_auth", Reason: "signature_mismatch"}, nil, 1, "fail", "stopped at authenticated: signature mismatch"},
+		{api.Delivery{Outcome: "rejected_invalid_json", Reason: "not_json"}, nil, 2, "fail", "stopped at parsed: not json"},
+		{api.Delivery{Outcome: "rejected_invalid_json", Reason: "body_too_slow"}, nil, 0, "fail", "stopped at received: body too slow"},
+		{api.Delivery{Outcome: "duplicate"}, nil, 3, "skip", "stopped at new: a duplicate"},
+		{api.Delivery{Outcome: "accepted", RunsStarted: &none}, nil, 4, "none", "stopped at matched: nothing wanted it"},
+		{api.Delivery{Outcome: "accepted", RunsStarted: &two}, nil, 5, "ok", "matched; it started runs"},
+		{api.Delivery{Outcome: "accepted", Runs: []string{"run_1", "run_2"}}, []string{"SUCCEEDED", "FAILED"}, 5, "fail", "matched; its run: failed"},
+		{api.Delivery{Outcome: "accepted", Runs: []string{"run_1"}}, []string{"INPROGRESS"}, 5, "run", "matched; its run: running"},
+		{api.Delivery{Outcome: "accepted", Runs: []string{"run_1"}}, []string{"CANCELLED"}, 5, "stop", "matched; its run: cancelled"},
+		{api.Delivery{Outcome: "new in a later version"}, nil, 0, "fail", "stopped: new in a later version"},
+	} {
+		b := deliveryBelt(tt.d, tt.states...)
+		if b.Head != tt.head || b.Kind != tt.kind || b.Say != tt.say {
+			t.Errorf("%+v: %+v", tt.d, b)
+		}
+		svg := string(b.Small())
+		if strings.Count(svg, `class="past"`) != tt.head || strings.Count(svg, `class="rest"`) != len(stages)-1-tt.head || !strings.Contains(svg, tt.say) {
+			t.Errorf("%+v: %s", tt.d, svg)
+		}
+	}
+	all := stations([]api.Stage{{Stage: "received", Outcome: "passed", Detail: "2 bytes"}, {Stage: "matched", Outcome: "stopped", Detail: "x"}, {Stage: "run", Outcome: "not_reached"}}, "none", "Nothing wanted it")
+	if all[0].Class != "past" || all[1].Class != "head none" || all[1].Say != "Nothing wanted it" || all[2].Class != "rest" {
+		t.Errorf("%+v", all)
+	}
+	if svg := string(belt{1, 0, "ok", `"><b>`}.Small()); strings.Contains(svg, "<b>") {
+		t.Error(svg)
+	}
+}
+
+// TestDeclared: a page cannot send what its route does not declare.
+func TestDeclared(t *testing.T) {
+	for request, want := range map[string]bool{
+		"POST /agent/runs/run_1/cancel": true, "POST /agent/runs//cancel": false, "DELETE /agent/runs/run_1/cancel": false, "POST /agent/runs/run_1/cancel/x": false,
+	} {
+		if fits("POST /agent/runs/:id/cancel", request) != want {
+			t.Error(request)
+		}
+	}
+	v := &Visit{Request: &http.Request{}, route: &Route{Sends: []string{"POST /a"}}}
+	if err := v.Send("POST", "/b", nil, nil); !errors.Is(err, errUndeclared) {
+		t.Error(err)
+	}
+}
+
+// TestInert: no character hides text on a page or turns it around.
+func TestInert(t *testing.T) {
+	var b strings.Builder
+	if err := Render(&b, Message{Page: Page{Title: "a\u202eb"}, Text: "x\u200by\x1b[31m\u0085"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`a\u202eb`, `x\u200by\u001b[31m\u0085`} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %s in %s", want, b.String())
+		}
 	}
 }
 

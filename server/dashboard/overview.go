@@ -12,7 +12,7 @@ import (
 // runs.
 type Overview struct {
 	Page
-	Factories  []Factory
+	Serves     []Factory
 	Deliveries []*store.Delivery
 	Runs       []*store.Run
 }

@@ -10,13 +10,6 @@ import (
 	"triphammer/server/store"
 )
 
-// Runs is the list of runs.
-type Runs struct {
-	Page
-	Runs []*store.Run
-	Next string
-}
-
 // Run is one run with its transcript.
 type Run struct {
 	Page
@@ -75,15 +68,24 @@ func (r Run) Lede() string {
 	return strings.Join(parts, "; ")
 }
 
-var runs = parse("runs")
-
-func (Runs) template() *template.Template { return runs() }
-
 var oneRun = parse("run")
 
 func (Run) template() *template.Template { return oneRun() }
 
-func took(r *store.Run) string {
+func init() {
+	functions["when"], functions["ranFor"], functions["trigger"], functions["label"] = when, ranFor, showTrigger, store.Outcome.Label
+	functions["came"] = func(d *store.Delivery) string { return delivery.Came(d.Outcome, d.Started) }
+	functions["class"] = strings.ToLower
+}
+
+func when(t time.Time) string {
+	if t.IsZero() {
+		return "–"
+	}
+	return t.UTC().Format("2006-01-02 15:04:05")
+}
+
+func ranFor(r *store.Run) string {
 	if r.StartedAt.IsZero() || r.FinishedAt.IsZero() {
 		return ""
 	}

@@ -1,0 +1,64 @@
+package dashboard
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"mime"
+	"path"
+	"sync"
+
+	thirdparty "triphammer/third_party"
+)
+
+//go:embed static
+var static embed.FS
+
+// asset is a file that pages load.
+type asset struct {
+	data []byte
+	hash string
+}
+
+// assets are the files by name.
+var assets = sync.OnceValue(func() map[string]asset {
+	found := make(map[string]asset)
+	add := func(files fs.FS, dir string) {
+		entries, err := fs.ReadDir(files, dir)
+		if err != nil {
+			panic(err) // the program was built without them
+		}
+		for _, e := range entries {
+			data, err := fs.ReadFile(files, path.Join(dir, e.Name()))
+			if err != nil {
+				panic(err)
+			}
+			sum := sha256.Sum256(data)
+			found[e.Name()] = asset{data, hex.EncodeToString(sum[:6])}
+		}
+	}
+	add(static, "static")
+	add(thirdparty.Web, "htmx")
+	add(thirdparty.Web, "fonts")
+	return found
+})
+
+// AssetPath is the path below which files that pages load are served.
+const AssetPath = "/static/"
+
+// Asset finds a file that pages load, by its name.
+func Asset(name string) (data []byte, contentType, hash string, ok bool) {
+	a, ok := assets()[name]
+	return a.data, mime.TypeByExtension(path.Ext(name)), a.hash, ok
+}
+
+// assetURL is the address of a file: with its hash, so that browsers can keep it.
+func assetURL(base, name string) (string, error) {
+	a, ok := assets()[name]
+	if !ok {
+		return "", fmt.Errorf("there is no file %s", name)
+	}
+	return base + AssetPath + name + "?v=" + a.hash, nil
+}

@@ -1,0 +1,209 @@
+package dashboard
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"triphammer/server/run/event"
+)
+
+// common are the functions of all templates.
+func common() template.FuncMap {
+	return template.FuncMap{
+		"asset": assetURL, "icon": icon, "pill": pill, "time": timeTag, "day": day, "ago": ago, "took": tookOf, "bytes": event.Bytes, "number": number, "cost": cost,
+		"short": short, "words": words, "lower": strings.ToLower, "of": of, "json": indented, "runState": runState, "deliveryState": deliveryState,
+		"deliveryBelt": deliveryBelt, "runBelt": runBelt, "gauge": gauge, "web": web, "plural": plural, "list": func(items ...string) []string { return items },
+		"dict": dict,
+	}
+}
+
+// dict makes the data of a part of a template from names and values.
+func dict(pairs ...any) (map[string]any, error) {
+	made := make(map[string]any)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		name, ok := pairs[i].(string)
+		if !ok {
+			return nil, fmt.Errorf("%v is no name", pairs[i])
+		}
+		made[name] = pairs[i+1]
+	}
+	return made, nil
+}
+
+// icon is a drawing of the sprite of the layout.
+func icon(name string, class ...string) template.HTML {
+	return template.HTML(`<svg class="` + template.HTMLEscapeString(strings.Join(append([]string{"i"}, class...), " ")) +
+		`" aria-hidden="true"><use href="#i-` + template.HTMLEscapeString(name) + `"/></svg>`)
+}
+
+// pill is a state: its mark, its word and its colour.
+func pill(s state) template.HTML {
+	kind := s.Kind
+	if kind == "stop" {
+		kind = "none"
+	}
+	return template.HTML(`<span class="state `+kind+` pill">`) + icon(s.Kind) + template.HTML(template.HTMLEscapeString(s.Word)+`</span>`)
+}
+
+// timeTag is a time: of today its clock time, else with its date. All are UTC.
+func timeTag(at any) template.HTML {
+	t := timeIn(at)
+	if t.IsZero() {
+		return "–"
+	}
+	shown := t.Format("2 Jan 15:04")
+	switch now := time.Now().UTC(); {
+	case t.Format(time.DateOnly) == now.Format(time.DateOnly):
+		shown = t.Format(time.TimeOnly)
+	case t.Year() != now.Year():
+		shown = t.Format("2 Jan 2006")
+	}
+	return template.HTML(`<time datetime="` + t.Format(time.RFC3339) + `" title="` + t.Format("2006-01-02 15:04:05.000") + ` UTC">` + shown + `</time>`)
+}
+
+func timeIn(at any) (t time.Time) {
+	switch at := at.(type) {
+	case time.Time:
+		t = at
+	case *time.Time:
+		if at != nil {
+			t = *at
+		}
+	}
+	return t.UTC()
+}
+
+// day is the heading of a day.
+func day(at any) string {
+	switch t, now := timeIn(at), time.Now().UTC(); t.Format(time.DateOnly) {
+	case now.Format(time.DateOnly):
+		return "Today"
+	case now.AddDate(0, 0, -1).Format(time.DateOnly):
+		return "Yesterday"
+	default:
+		return t.Format("Monday 2 January 2006")
+	}
+}
+
+// ago is how long a time has passed, in its largest unit.
+func ago(at any) string {
+	t := timeIn(at)
+	if t.IsZero() {
+		return "never"
+	}
+	d := time.Since(t)
+	for _, unit := range []struct {
+		of   time.Duration
+		name string
+	}{{24 * time.Hour, "day"}, {time.Hour, "hour"}, {time.Minute, "minute"}} {
+		if n := int64(d / unit.of); n > 0 {
+			return plural(n, unit.name) + " ago"
+		}
+	}
+	return "just now"
+}
+
+// tookOf is how long something took between two times.
+func tookOf(from, to any) string {
+	begin, end := timeIn(from), timeIn(to)
+	if begin.IsZero() {
+		return ""
+	}
+	if end.IsZero() {
+		end = time.Now()
+	}
+	return event.Took(max(end.Sub(begin), 0).Milliseconds())
+}
+
+// number is a number with its thousands apart.
+func number(n any) string {
+	text := fmt.Sprint(n)
+	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+// plural is a number of things.
+func plural(n any, thing string) string {
+	switch text := number(n); {
+	case text == "1":
+		return "1 " + thing
+	case strings.HasSuffix(thing, "y"):
+		return text + " " + strings.TrimSuffix(thing, "y") + "ies"
+	default:
+		return text + " " + thing + "s"
+	}
+}
+
+// cost is an amount in US dollars.
+func cost(usd float64) string { return "$" + strconv.FormatFloat(usd, 'f', 2, 64) }
+
+// short is the beginning of a hash.
+func short(hash string) string {
+	if len(hash) > 7 {
+		return hash[:7]
+	}
+	return hash
+}
+
+func words(s string) string { return strings.ReplaceAll(s, "_", " ") }
+
+// of puts the name of the factory before a name. It leaves out the factory "default", the
+// name that the server gives to a single factory.
+func of(factory, name string) string {
+	if factory == "" || factory == "default" {
+		return name
+	}
+	return factory + ": " + name
+}
+
+func indented(value any) string {
+	text, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// web is an address that a link may have, whoever wrote it; empty: it may not.
+func web(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return ""
+	}
+	return address
+}
+
+// SaidCookie carries to the next page what an action did.
+const SaidCookie = "triphammer_said"
+
+const themeCookie = "triphammer_theme"
+
+var themes = []string{"light", "dark"}
+
+// themeRoute sets the colours that a person wants.
+var themeRoute = post("/theme", "", func(v *Visit) (SetCookie, error) {
+	c := &http.Cookie{Name: themeCookie, Value: v.Form.Get("theme"), Path: cmp.Or(v.Base, "/"), MaxAge: 365 * 24 * 3600, HttpOnly: true, SameSite: http.SameSiteLaxMode}
+	if c.Value != themes[0] && c.Value != themes[1] {
+		c.Value, c.MaxAge = "", -1
+	}
+	to := v.Form.Get("from")
+	if !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") || strings.HasPrefix(to, `/\`) {
+		to = "/"
+	}
+	return SetCookie{SeeOther{To: to}, c}, nil
+})
+
+// SetCookie is a SeeOther that sets a cookie.
+type SetCookie struct {
+	SeeOther
+	Cookie *http.Cookie
+}

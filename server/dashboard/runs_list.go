@@ -1,0 +1,47 @@
+package dashboard
+
+import (
+	"html/template"
+	"net/url"
+
+	"triphammer/server/api"
+	"triphammer/server/store"
+)
+
+var runRoutes = []Route{
+	get("/runs", runsPage),
+	post("/runs/:id/cancel", store.ScopeRuns, cancelRun, "POST /agent/runs/:id/cancel"),
+}
+
+// RunList is the list of runs.
+type RunList struct {
+	Page
+	Runs []api.Run
+	Next string // cursor of the next page, or empty
+}
+
+var runList = parse("runs")
+
+func (RunList) template() *template.Template { return runList() }
+
+func runsPage(v *Visit) (page RunList, err error) {
+	if page.Page, err = v.Page("Runs"); err != nil {
+		return page, err
+	}
+	query := url.Values{"limit": {"50"}}
+	for _, name := range []string{"cursor", "factory", "state"} {
+		if value := v.Query(name); value != "" {
+			query.Set(name, value)
+		}
+	}
+	var list api.List[api.Run]
+	err = v.Get("/agent/runs?"+query.Encode(), &list)
+	page.Runs, page.Next = list.Entries, list.PageInfo.NextCursor
+	return page, err
+}
+
+func cancelRun(v *Visit) (SeeOther, error) {
+	id := v.Param("id")
+	err := v.Send("POST", "/agent/runs/"+url.PathEscape(id)+"/cancel", nil, nil)
+	return SeeOther{To: "/runs/" + url.PathEscape(id), Said: "The run is being cancelled."}, err
+}

@@ -1,0 +1,47 @@
+// What the pages do with JavaScript beyond htmx: copy buttons and keys. Without it everything
+// can be read and every form works.
+"use strict";
+
+// Copy: a button with data-copy="ID" copies the text of that element; alone, that of the
+// element before it.
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (!button) return;
+  const from = button.dataset.copy ? document.getElementById(button.dataset.copy) : button.previousElementSibling;
+  if (!from) return;
+  const was = button.textContent;
+  try {
+    await navigator.clipboard.writeText(from.textContent);
+    button.textContent = "Copied";
+  } catch {
+    getSelection().selectAllChildren(from);
+    button.textContent = "Press Ctrl+C";
+  }
+  setTimeout(() => { button.textContent = was; }, 1500);
+});
+document.documentElement.classList.add("script");
+
+// Keys: g and a letter go to a page, j and k to the next and the last row, / to the filters.
+const pages = { o: "/", d: "/deliveries", r: "/runs", w: "/webhooks", a: "/automations", f: "/definition" };
+let going = 0;
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, [contenteditable]")) return;
+  const key = event.key;
+  if (event.timeStamp - going < 1000 && pages[key]) {
+    const link = [...document.querySelectorAll(".nav a")].find((a) => new URL(a.href).pathname.endsWith(pages[key]));
+    if (link) location.assign(link.href);
+    going = 0;
+    return;
+  }
+  going = key === "g" ? event.timeStamp : 0;
+  if (key === "/") {
+    const first = document.querySelector(".filters input, .filters select");
+    if (first) { event.preventDefault(); first.focus(); }
+  }
+  if (key === "j" || key === "k") {
+    const rows = [...document.querySelectorAll(".t tbody a[href]")].filter((a, i, all) => i === all.findIndex((b) => b.closest("tr") === a.closest("tr")));
+    const at = rows.findIndex((a) => a.closest("tr").contains(document.activeElement));
+    const next = rows[Math.min(Math.max(at + (key === "j" ? 1 : -1), 0), rows.length - 1)];
+    if (next) { event.preventDefault(); next.focus(); }
+  }
+});
