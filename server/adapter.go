@@ -113,6 +113,15 @@ func body[T any](c *call) (in T, err error) {
 	return in, err
 }
 
+// optionalBody is body for a request that may have none.
+func optionalBody[T any](c *call) (in T, err error) {
+	data, err := readBody(c.Context, maxRequest)
+	if err == nil && len(data) > 0 {
+		err = decode(data, &in)
+	}
+	return in, err
+}
+
 // readBody reads a body of up to most bytes.
 func readBody(c *gin.Context, most int) ([]byte, error) {
 	_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Now().Add(requestDeadline)) // fails without a connection

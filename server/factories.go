@@ -37,7 +37,7 @@ func (s *Server) sync(c *gin.Context) {
 		}
 		return
 	}
-	if s.require(store.ScopeManage)(c); !c.IsAborted() {
+	if s.require(store.ScopeOperate)(c); !c.IsAborted() {
 		serve(on(aFactory, s.look))(c)
 	}
 }

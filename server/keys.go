@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"triphammer/schema"
@@ -12,8 +13,6 @@ import (
 	"triphammer/server/api"
 	"triphammer/server/store"
 )
-
-var scopes = []string{store.ScopeRuns, store.ScopeManage, store.ScopeRead}
 
 func (s *Server) listKeys(ctx context.Context, _ *call, all access.Whole) (api.List[api.Key], error) {
 	keys, err := all.Keys(ctx)
@@ -67,8 +66,8 @@ func checkKey(k store.Key, req api.CreateKey) error {
 		return wrong("expires_seconds", "a key cannot expire in the past")
 	}
 	for _, scope := range k.Scopes {
-		if !slices.Contains(scopes, scope) {
-			return wrong("scopes", fmt.Sprintf("%q is no scope: they are runs, manage, read", scope))
+		if !slices.Contains(store.Scopes, scope) {
+			return wrong("scopes", fmt.Sprintf("%q is no scope: they are %s", scope, strings.Join(store.Scopes, ", ")))
 		}
 	}
 	return nil
@@ -114,7 +113,7 @@ func (s *Server) revokeKey(ctx context.Context, c *call, all access.Whole) (show
 	if err != nil {
 		return shown, err
 	}
-	s.streams.revoke(k.ID)
+	s.streams.revoke(func(by *access.Caller) bool { return by.KeyID == k.ID })
 	c.audit("key.revoke", k.Name, k.Factory,
 		fmt.Sprintf("ended %d sessions and %d links, paused %d schedules", ended.Sessions, ended.LoginLinks, ended.Schedules))
 	shown = showKey(k)

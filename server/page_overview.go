@@ -50,6 +50,9 @@ func rows(runs []access.Run) []*store.Run {
 // serves (SPEC 4.4).
 func (s *Server) applyFromPage(g *gin.Context) {
 	c, ctx := callOf(g), g.Request.Context()
+	if !s.permits(g, c, store.ScopeOperate) {
+		return
+	}
 	f, err := aFactory(ctx, c)
 	if err != nil {
 		s.failPage(g, store.ErrNotFound)

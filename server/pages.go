@@ -21,6 +21,7 @@ import (
 const (
 	sessionCookie = "triphammer_session"
 	sessionLife   = 12 * time.Hour
+	sessionIdle   = 2 * time.Hour
 	linkLife      = 10 * time.Minute
 	pageSize      = 50
 )
@@ -75,8 +76,7 @@ func (s *Server) page(r *dashboard.Route) gin.HandlerFunc {
 	return func(g *gin.Context) {
 		c := callOf(g)
 		v := c.visit()
-		if !c.May(r.Needs()) {
-			s.message(g, http.StatusForbidden, "Not allowed", "This needs the scope "+r.Needs()+", which the role "+v.Person.Role+" does not have.")
+		if !s.permits(g, c, r.Needs()) {
 			return
 		}
 		if r.Method == http.MethodPost {
@@ -116,6 +116,15 @@ func (s *Server) page(r *dashboard.Route) gin.HandlerFunc {
 	}
 }
 
+// permits tells whether the caller has a scope. If not, it answers with a page.
+func (s *Server) permits(g *gin.Context, c *call, scope string) bool {
+	if c.May(scope) {
+		return true
+	}
+	s.message(g, http.StatusForbidden, "Not allowed", "This needs the scope "+scope+", which the role "+c.Role()+" does not have.")
+	return false
+}
+
 // secure tells whether cookies travel over https only.
 func (s *Server) secure() bool { return strings.HasPrefix(s.cfg.BaseURL, "https://") }
 
@@ -139,7 +148,7 @@ func (s *Server) setSaid(g *gin.Context, said string) {
 func (c *call) visit() *dashboard.Visit {
 	return &dashboard.Visit{
 		Request: c.Request, Base: c.server.base, Param: c.Param, API: inside{c.server, c.Caller, c.Request},
-		Person: dashboard.Person{Name: c.Owner, Role: "manager", May: c.May},
+		Person: dashboard.Person{Name: c.Owner, Role: c.Role(), May: c.May},
 	}
 }
 

@@ -9,7 +9,14 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"triphammer/server/store"
 )
+
+// linkFor is a link as the server's own user makes it.
+func linkFor(person, role string) store.LoginLink {
+	return store.LoginLink{Person: person, Role: role, Via: "link of local root", Life: sessionLife, Idle: sessionIdle}
+}
 
 // TestSessionIsAudited: signing in and out are in the audit log (SPEC 10.4),
 // under the name of who asked for the link.
@@ -61,7 +68,7 @@ func TestSecureCookie(t *testing.T) {
 	f := newFixture(t)
 	for _, base := range []string{"https://hammer.example.com", "http://localhost"} {
 		f.cfg.BaseURL = base
-		token, err := f.store.CreateLoginLink(t.Context(), "ada", 0, linkLife)
+		token, err := f.store.CreateLoginLink(t.Context(), linkFor("ada", "manager"), linkLife)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,12 +88,16 @@ func TestSecureCookie(t *testing.T) {
 // signed in and came from these pages alone (SPEC 10.3).
 func TestApplyFromPage(t *testing.T) {
 	f := newFixture(t)
-	token, err := f.store.CreateLoginLink(t.Context(), "ada", 0, linkLife)
+	token, err := f.store.CreateLoginLink(t.Context(), linkFor("ada", "manager"), linkLife)
 	if err != nil {
 		t.Fatal(err)
 	}
 	signedIn := f.do(http.MethodGet, "/auth/login?token="+token, "", "")
 	cookie, _, _ := strings.Cut(signedIn.header.Get("Set-Cookie"), ";")
+	viewer, err := f.store.CreateLoginLink(t.Context(), linkFor("bob", "viewer"), linkLife)
+	if err != nil {
+		t.Fatal(err)
+	}
 	before := f.applier.State().LastApply.ID
 	for _, c := range []struct {
 		path    string
@@ -95,6 +106,7 @@ func TestApplyFromPage(t *testing.T) {
 	}{
 		{"/factories/default/apply", nil, http.StatusUnauthorized},
 		{"/factories/default/apply", []string{"Cookie", cookie, "Sec-Fetch-Site", "cross-site"}, http.StatusForbidden},
+		{"/factories/default/apply", []string{"Cookie", f.signIn("/auth/login?token=" + viewer)}, http.StatusForbidden},
 		{"/factories/none/apply", []string{"Cookie", cookie, "Sec-Fetch-Site", "same-origin"}, http.StatusNotFound},
 	} {
 		if got := f.do(http.MethodPost, c.path, "", "", c.headers...); got.status != c.status {
@@ -125,7 +137,7 @@ func TestAutomationsPage(t *testing.T) {
 	}})
 	id := field(t, f.do("POST", ingress+f.uids()["hook"], hookSecret, `{"n":1}`), "delivery_id")
 	unmatched := field(t, f.do("POST", ingress+f.uids()["hook"], hookSecret, `{"n":2}`), "delivery_id")
-	token, err := f.store.CreateLoginLink(t.Context(), "ada", 0, linkLife)
+	token, err := f.store.CreateLoginLink(t.Context(), linkFor("ada", "manager"), linkLife)
 	if err != nil {
 		t.Fatal(err)
 	}

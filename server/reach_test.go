@@ -64,6 +64,10 @@ func TestEveryRouteOfAnotherFactory(t *testing.T) {
 			f.do("POST", "/api/v1/agent/runs/"+ended+"/cancel", own, "")
 			return ended
 		},
+		"DELETE /auth/sessions/:id": func() string {
+			f.signIn(f.link(admin))
+			return field(t, f.get("/api/v1/auth/sessions", admin), "sessions", "0", "id")
+		},
 	}
 	routes := f.engine.Routes()
 	order := []string{http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete} // what others need goes last

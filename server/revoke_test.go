@@ -116,7 +116,7 @@ func TestNothingOutlivesItsKey(t *testing.T) {
 func TestEndSessions(t *testing.T) {
 	f := newFixture(t)
 	admin := f.key("admin", "manage")
-	token, err := f.store.CreateLoginLink(t.Context(), "root", 0, linkLife)
+	token, err := f.store.CreateLoginLink(t.Context(), linkFor("root", "manager"), linkLife)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -82,14 +82,18 @@ func (s *Server) routes(e *gin.Engine) {
 	read.POST("/filters/test", serve(s.testFilter))
 	read.POST("/factories/:name/plan", serve(on(aFactory, s.plan)))
 
+	read.POST("/auth/links", created(on(everything, s.createLoginLink)))
+
 	e.POST(api.Base+"/factories/:name/sync", s.sync) // with a key or with a signature
 
+	operate := e.Group(api.Base, s.require(store.ScopeOperate))
+	operate.POST("/deliveries/:id/replay", serve(on(aDelivery, s.replay)))
+	operate.POST("/factories/:name/automations/:automation/pause", serve(on(aFactory, s.pauseAutomation)))
+	operate.POST("/factories/:name/automations/:automation/resume", serve(on(aFactory, s.resumeAutomation)))
+	operate.POST("/factories/:name/pin", serve(on(aFactory, s.pin)))
+	operate.DELETE("/factories/:name/pin", serve(on(aFactory, s.unpin)))
+
 	manage := e.Group(api.Base, s.require(store.ScopeManage))
-	manage.POST("/deliveries/:id/replay", serve(on(aDelivery, s.replay)))
-	manage.POST("/factories/:name/automations/:automation/pause", serve(on(aFactory, s.pauseAutomation)))
-	manage.POST("/factories/:name/automations/:automation/resume", serve(on(aFactory, s.resumeAutomation)))
-	manage.POST("/factories/:name/pin", serve(on(aFactory, s.pin)))
-	manage.DELETE("/factories/:name/pin", serve(on(aFactory, s.unpin)))
 	manage.PUT("/secrets/:name", serve(on(everything, s.setSecret)))
 	manage.DELETE("/secrets/:name", serve(on(everything, s.deleteSecret)))
 	manage.POST("/pending-secrets/:id/confirm", serve(on(everything, s.confirmSecret)))
@@ -99,10 +103,11 @@ func (s *Server) routes(e *gin.Engine) {
 	manage.DELETE("/keys/:name", serve(on(everything, s.revokeKey)))
 	manage.GET("/audit", serve(on(everything, s.listAudit)))
 	manage.POST("/clock/accept", serve(on(everything, s.acceptClock)))
-	manage.POST("/auth/links", created(on(everything, s.createLoginLink)))
 	manage.POST("/backup", serve(on(everything, s.backup)))
 	manage.POST("/check", serve(on(everything, s.checkStore)))
+	manage.GET("/auth/sessions", serve(on(everything, s.listSessions)))
 	manage.DELETE("/auth/sessions", serve(on(everything, s.endSessions)))
+	manage.DELETE("/auth/sessions/:id", serve(on(everything, s.endSession)))
 
 	s.pages(e)
 	e.NoRoute(s.noRoute)

@@ -34,7 +34,7 @@ var (
 	errStopping = errors.New("the server is stopping")
 )
 
-// streams are the open streams, by the key that opened them.
+// streams are the open streams.
 type streams struct {
 	mu   sync.Mutex
 	last int
@@ -43,12 +43,12 @@ type streams struct {
 }
 
 type stream struct {
-	keyID store.KeyID
-	end   context.CancelCauseFunc
+	by  *access.Caller
+	end context.CancelCauseFunc
 }
 
 // add registers a stream. remove removes it.
-func (s *streams) add(keyID store.KeyID, end context.CancelCauseFunc) (remove func()) {
+func (s *streams) add(by *access.Caller, end context.CancelCauseFunc) (remove func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over {
@@ -59,7 +59,7 @@ func (s *streams) add(keyID store.KeyID, end context.CancelCauseFunc) (remove fu
 	}
 	s.last++
 	id := s.last
-	s.open[id] = stream{keyID, end}
+	s.open[id] = stream{by, end}
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -67,12 +67,12 @@ func (s *streams) add(keyID store.KeyID, end context.CancelCauseFunc) (remove fu
 	}
 }
 
-// revoke ends the streams of a key.
-func (s *streams) revoke(keyID store.KeyID) {
+// revoke ends the streams of some callers.
+func (s *streams) revoke(whose func(*access.Caller) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, st := range s.open {
-		if st.keyID == keyID {
+		if whose(st.by) {
 			st.end(errRevoked)
 		}
 	}
@@ -106,8 +106,8 @@ func (s *Server) runEvents(ctx context.Context, c *call, r access.Run) (done wri
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	defer s.streams.add(c.KeyID, end)()
-	if !c.keyWorks() {
+	defer s.streams.add(c.Caller, end)()
+	if !c.stillMay() {
 		end(errRevoked) // the key was revoked after the request began
 	}
 	if expires := c.Expires; !expires.IsZero() {
@@ -123,7 +123,7 @@ func (s *Server) runEvents(ctx context.Context, c *call, r access.Run) (done wri
 	}
 	err = r.Follow(ctx, from, quietTime, func(news *run.News) error {
 		if news == nil {
-			if !c.keyWorks() {
+			if !c.stillMay() {
 				return errRevoked
 			}
 			return errors.Join(w.write(": alive\n\n"), w.flush())
@@ -139,13 +139,9 @@ func (s *Server) runEvents(ctx context.Context, c *call, r access.Run) (done wri
 	return done, nil
 }
 
-// keyWorks tells whether the key of the request still works.
-func (c *call) keyWorks() bool {
-	if c.KeyID == 0 {
-		return true
-	}
-	_, token, _ := strings.Cut(c.GetHeader("Authorization"), " ")
-	_, err := c.server.cfg.Data.ByKey(c.Request.Context(), strings.TrimSpace(token))
+// stillMay tells whether the key of the request still works, or its session still goes on.
+func (c *call) stillMay() bool {
+	err := c.server.cfg.Data.Lives(c.Request.Context(), c.Caller)
 	return !errors.Is(err, store.ErrKey)
 }
 

@@ -73,15 +73,9 @@ func showPauses(ctx context.Context, c *call, all []api.Automation) error {
 }
 
 func (s *Server) pauseAutomation(ctx context.Context, c *call, f access.Factory) (shown gin.H, err error) {
-	data, err := readBody(c.Context, maxRequest)
+	req, err := optionalBody[api.PauseRequest](c)
 	if err != nil {
 		return nil, err
-	}
-	var req api.PauseRequest
-	if len(data) > 0 {
-		if err := decode(data, &req); err != nil {
-			return nil, err
-		}
 	}
 	if len(req.Reason) > maxReason {
 		return nil, refuse("reason", "", "a reason has up to %d bytes", maxReason)

@@ -66,18 +66,24 @@ func auditCommand() *cobra.Command {
 }
 
 func authCommand() *cobra.Command {
+	var req api.CreateLoginLink
 	login := &cobra.Command{
 		Use: "login", Short: "Print a link that opens the pages once", Args: cobra.NoArgs,
+		Long: `Print a link that signs somebody in to the pages once, within 10 minutes: you, with the role of your key, or whom you
+name. A viewer reads everything; an operator also starts, cancels and replays, pauses, applies and pins; a manager does
+everything. On the server's own machine you are a manager.`,
 		RunE: withServer(true, func(c *cobra.Command, _ []string, cl *client) error {
 			var link api.LoginLink
-			if err := cl.call(c.Context(), http.MethodPost, "/auth/links", nil, &link); err != nil {
+			if err := cl.call(c.Context(), http.MethodPost, "/auth/links", req, &link); err != nil {
 				return err
 			}
-			fmt.Fprintf(c.ErrOrStderr(), "This link opens the pages once, until %s:\n", stamp(link.ExpiresAt))
+			fmt.Fprintf(c.ErrOrStderr(), "This link signs %s in to the pages once, as %s, until %s:\n", link.Name, link.Role, stamp(link.ExpiresAt))
 			_, err := fmt.Fprintln(c.OutOrStdout(), link.URL)
 			return err
 		}),
 	}
+	login.Flags().StringVar(&req.Role, "role", "", "viewer, operator or manager (default: what your key may)")
+	login.Flags().StringVar(&req.Name, "name", "", "who signs in with it (default: you)")
 	var everybody bool
 	logout := &cobra.Command{
 		Use: "logout --all", Short: "Sign everybody out of the pages", Args: cobra.NoArgs,
@@ -99,5 +105,36 @@ func authCommand() *cobra.Command {
 	logout.Flags().BoolVar(&everybody, "all", false, "every session and every unused link")
 	clientFlags(login)
 	clientFlags(logout)
-	return noun("auth", "Signing in to the pages", login, logout)
+	return noun("auth", "Signing in to the pages", login, logout, sessionsCommand())
+}
+
+func sessionsCommand() *cobra.Command {
+	list := &cobra.Command{
+		Use: "list", Short: "List who is signed in to the pages", Args: cobra.NoArgs,
+		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
+			all, err := collect[api.Session](c.Context(), cl, "/auth/sessions", url.Values{}, 0)
+			if err != nil {
+				return err
+			}
+			return emitList(c, all, func(n api.Session) string { return n.ID },
+				[]string{"WHO", "ROLE", "VIA", "SINCE", "LAST SEEN", "ENDS", "FROM", "BROWSER", "ID"}, func(n api.Session) []string {
+					return []string{n.Name, n.Role, n.Via, stamp(n.CreatedAt), stamp(n.SeenAt), stamp(n.ExpiresAt), n.From, n.Browser, n.ID}
+				})
+		}),
+	}
+	outputFlag(list)
+	end := &cobra.Command{
+		Use: "end ID", Short: "Sign somebody out of the pages at once", Args: exactly("ID"),
+		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
+			var n api.Session
+			err := cl.call(c.Context(), http.MethodDelete, "/auth/sessions/"+url.PathEscape(args[0]), nil, &n)
+			if err == nil {
+				fmt.Fprintf(c.ErrOrStderr(), "%s (%s) is signed out of this session.\n", n.Name, n.Role)
+			}
+			return err
+		}),
+	}
+	clientFlags(list)
+	clientFlags(end)
+	return noun("sessions", "Who is signed in to the pages", list, end)
 }

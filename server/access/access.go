@@ -17,13 +17,14 @@ import (
 
 // Caller is who makes a request.
 type Caller struct {
-	Name    string      // for the audit log, such as "key ci (ada)" or "local ada"
-	Kind    string      // personal, agent, local
-	KeyID   store.KeyID // of an API key; unlike a name, an id is never used again
-	Owner   string      // who owns the runs that it creates
-	Scopes  []string
-	Factory string // the only factory that it may use; empty: all
-	Expires time.Time
+	Name      string              // for the audit log, such as "key ci (ada)" or "local ada"
+	Kind      string              // personal, agent, local
+	KeyID     store.KeyID         // of its API key, or of the one with which its session was begun; unlike a name, an id is never used again
+	SessionID store.PageSessionID // of its session of the pages
+	Owner     string              // who owns the runs that it creates
+	Scopes    []string
+	Factory   string // the only factory that it may use; empty: all
+	Expires   time.Time
 }
 
 // Local is a caller who owns the data directory, and may do everything.
@@ -32,14 +33,37 @@ func Local(actor string) *Caller {
 }
 
 // page is a caller who is signed in to the pages.
-func page(actor string) *Caller {
-	return &Caller{Name: "page " + actor, Kind: store.KeyPersonal, Owner: actor, Scopes: []string{store.ScopeManage}}
+func page(n *store.PageSession) *Caller {
+	return &Caller{
+		Name: "page " + n.Person, Kind: store.KeyPersonal, KeyID: n.KeyID, SessionID: n.ID, Owner: n.Person,
+		Scopes: []string{ScopeOf(n.Role)}, Expires: n.ExpiresAt,
+	}
 }
 
-// May tells whether the caller has a scope. The scope manage includes all others (SPEC
-// 10.2).
+// May tells whether the caller has a scope, or one that includes it (SPEC 10.2).
 func (c *Caller) May(scope string) bool {
-	return slices.Contains(c.Scopes, store.ScopeManage) || slices.Contains(c.Scopes, scope)
+	return slices.ContainsFunc(c.Scopes, func(has string) bool {
+		return has == scope || has == store.ScopeManage ||
+			has == store.ScopeOperate && (scope == store.ScopeRead || scope == store.ScopeRuns)
+	})
+}
+
+// Roles are what people may do on the pages, the least first. A role is a scope (SPEC 10.3).
+var Roles = []string{"viewer", "operator", "manager"}
+
+// ScopeOf is the scope that a role has; empty for what is no role.
+func ScopeOf(role string) string {
+	return map[string]string{"viewer": store.ScopeRead, "operator": store.ScopeOperate, "manager": store.ScopeManage}[role]
+}
+
+// Role is the highest role whose scope the caller has; empty if it has none.
+func (c *Caller) Role() string {
+	for _, role := range slices.Backward(Roles) {
+		if c.May(ScopeOf(role)) {
+			return role
+		}
+	}
+	return ""
 }
 
 // Creator is the creator of the runs and schedules that the caller makes.
@@ -94,23 +118,40 @@ func (d *Data) ByKey(ctx context.Context, token string) (*Caller, error) {
 }
 
 // BySession is the caller with a session of the pages. The error is store.ErrNotFound if
-// there is no such session.
+// there is no such session, or none any more.
 func (d *Data) BySession(ctx context.Context, token string) (*Caller, error) {
-	actor, err := d.cfg.Store.Session(ctx, token)
-	return page(actor), err
+	n, err := d.cfg.Store.Session(ctx, token)
+	if err != nil {
+		return nil, err
+	}
+	return page(n), nil
+}
+
+// Lives tells whether the key of a caller still works and its session goes on; the error is
+// store.ErrKey if not.
+func (d *Data) Lives(ctx context.Context, c *Caller) error {
+	return d.cfg.Store.CallerLives(ctx, c.KeyID, c.SessionID)
+}
+
+// LoginLink says for whom a link is. The error is store.ErrNotFound if it does not work.
+func (d *Data) LoginLink(ctx context.Context, token string) (*store.LoginLink, error) {
+	return d.cfg.Store.LoginLink(ctx, token)
 }
 
 // SignIn turns a login link into a session of the pages. A link works once.
-func (d *Data) SignIn(ctx context.Context, link string, life time.Duration) (session string, c *Caller, err error) {
-	session, actor, err := d.cfg.Store.RedeemLoginLink(ctx, link, life)
-	return session, page(actor), err
+func (d *Data) SignIn(ctx context.Context, link string, from store.Visitor) (token string, c *Caller, err error) {
+	token, n, err := d.cfg.Store.RedeemLoginLink(ctx, link, from)
+	if err != nil {
+		return "", nil, err
+	}
+	return token, page(n), nil
 }
 
 // SignOut ends a session, and returns its caller.
 func (d *Data) SignOut(ctx context.Context, token string) (*Caller, error) {
 	c, err := d.BySession(ctx, token)
 	if err == nil {
-		err = d.cfg.Store.EndSession(ctx, token)
+		_, err = d.cfg.Store.EndSession(ctx, c.SessionID)
 	}
 	return c, err
 }

@@ -36,10 +36,32 @@ type CreateKey struct {
 	ExpiresSeconds int64    `json:"expires_seconds,omitempty"`
 }
 
+// CreateLoginLink is the body of POST /api/v1/auth/links. It may be missing.
+type CreateLoginLink struct {
+	Name string `json:"name,omitempty"` // who signs in with it; the caller if it is missing
+	Role string `json:"role,omitempty"` // viewer, operator, manager; the caller's if it is missing
+}
+
 // LoginLink is the answer to POST /api/v1/auth/links.
 type LoginLink struct {
 	URL       string    `json:"url"`
+	Name      string    `json:"name"`
+	Role      string    `json:"role"`
 	ExpiresAt time.Time `json:"expires_at"`
+}
+
+// Session is an entry of GET /api/v1/auth/sessions.
+type Session struct {
+	ID          string    `json:"id"`
+	Name        string    `json:"name"`
+	Role        string    `json:"role"` // viewer, operator, manager
+	Via         string    `json:"via"`  // how the person signed in
+	CreatedAt   time.Time `json:"created_at"`
+	SeenAt      time.Time `json:"seen_at"`      // the latest visit, within a minute
+	ExpiresAt   time.Time `json:"expires_at"`   // at the latest
+	IdleSeconds int64     `json:"idle_seconds"` // how long it lasts without a visit
+	From        string    `json:"from"`
+	Browser     string    `json:"browser"`
 }
 
 // AuditEntry is an entry of GET /api/v1/audit.

@@ -33,6 +33,7 @@ func (PendingSecret) list() (string, bool)    { return "pending_secrets", true }
 func (Run) list() (string, bool)              { return "runs", true }
 func (Schedule) list() (string, bool)         { return "schedules", false }
 func (Secret) list() (string, bool)           { return "secrets", true }
+func (Session) list() (string, bool)          { return "sessions", true }
 func (Webhook) list() (string, bool)          { return "webhooks", true }
 
 // MarshalJSON implements json.Marshaler.

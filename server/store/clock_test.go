@@ -120,8 +120,8 @@ func TestClockOverRestarts(t *testing.T) {
 	record("1")
 	key, token, err := s.CreateKey(t.Context(), Key{Name: "k", Kind: KeyPersonal, Scopes: []string{ScopeRead}, ExpiresAt: m.wall().Add(time.Hour)})
 	check(t, err)
-	link := must[string](t)(s.CreateLoginLink(t.Context(), "ada", 0, time.Minute))
-	session, _, err := s.RedeemLoginLink(t.Context(), link, time.Hour)
+	link := must[string](t)(s.CreateLoginLink(t.Context(), LoginLink{Person: "ada", Life: time.Hour, Idle: time.Hour}, time.Minute))
+	session, _, err := s.RedeemLoginLink(t.Context(), link, Visitor{})
 	check(t, err)
 	run, _, err := s.CreateRun(t.Context(), NewRun{Factory: "default", Source: SourceAPI}, "once", []byte("{}"))
 	check(t, err)
@@ -144,7 +144,7 @@ func TestClockOverRestarts(t *testing.T) {
 	if _, err := s.KeyByToken(t.Context(), token.Reveal()); err != nil {
 		t.Errorf("key %s: %v", key.Name, err)
 	}
-	must[string](t)(s.Session(t.Context(), session))
+	must[*PageSession](t)(s.Session(t.Context(), session))
 	m.passed += time.Hour
 	s.reopen(t)
 	record("3")
@@ -166,11 +166,11 @@ func TestClockOverRestarts(t *testing.T) {
 		ended()
 	}
 	// What is made now works as long as it should.
-	link = must[string](t)(s.CreateLoginLink(t.Context(), "ada", 0, time.Minute))
-	session, _, err = s.RedeemLoginLink(t.Context(), link, time.Hour)
+	link = must[string](t)(s.CreateLoginLink(t.Context(), LoginLink{Person: "ada", Life: time.Hour, Idle: time.Hour}, time.Minute))
+	session, _, err = s.RedeemLoginLink(t.Context(), link, Visitor{})
 	check(t, err)
 	m.passed += 59 * time.Minute
-	must[string](t)(s.Session(t.Context(), session))
+	must[*PageSession](t)(s.Session(t.Context(), session))
 	m.passed += time.Minute
 	ended()
 	check(t, s.AcceptClock(t.Context()))

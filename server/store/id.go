@@ -16,14 +16,15 @@ type ID[Row any] int64
 
 // The ids of the rows that have one that is shown.
 type (
-	DeliveryID = ID[Delivery]
-	RunID      = ID[Run]
-	ApplyID    = ID[Apply]
-	KeyID      = ID[Key]
-	AuditID    = ID[AuditEntry]
-	ScheduleID = ID[Schedule]
-	PendingID  = ID[PendingSecret]
-	ArtifactID = ID[Artifact]
+	DeliveryID    = ID[Delivery]
+	RunID         = ID[Run]
+	ApplyID       = ID[Apply]
+	KeyID         = ID[Key]
+	AuditID       = ID[AuditEntry]
+	ScheduleID    = ID[Schedule]
+	PendingID     = ID[PendingSecret]
+	ArtifactID    = ID[Artifact]
+	PageSessionID = ID[PageSession]
 )
 
 // Prefix is what ids of this kind are shown with.
@@ -45,6 +46,8 @@ func (id ID[Row]) Prefix() string {
 		return "psc_"
 	case *Artifact:
 		return "art_"
+	case *PageSession:
+		return "ses_"
 	}
 	panic(fmt.Sprintf("%T has no prefix", id))
 }

@@ -14,10 +14,14 @@ import (
 
 // Scopes of an API key (SPEC 10.2).
 const (
-	ScopeRuns   = "runs"   // create, read and cancel runs
-	ScopeManage = "manage" // everything
-	ScopeRead   = "read"   // read everything
+	ScopeRuns    = "runs"    // create, read and cancel runs
+	ScopeRead    = "read"    // read everything
+	ScopeOperate = "operate" // runs and read, and keep it going: replay, pause, apply, pin
+	ScopeManage  = "manage"  // everything
 )
+
+// Scopes are all of them, the least first.
+var Scopes = []string{ScopeRuns, ScopeRead, ScopeOperate, ScopeManage}
 
 // Kinds of an API key.
 const (

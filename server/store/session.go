@@ -1,8 +1,11 @@
 package store
 
 import (
+	"cmp"
 	"context"
+	"database/sql"
 	"errors"
+	"fmt"
 	"time"
 
 	"triphammer/server/secret"
@@ -13,54 +16,174 @@ const (
 	sessionPrefix = "ths"
 )
 
-// CreateLoginLink makes a one-time token that opens a session (SPEC 10.3). Both
-// work for as long as the key does, if one is given.
-func (s *Store) CreateLoginLink(ctx context.Context, actor string, key KeyID, life time.Duration) (token string, err error) {
+// LoginLink opens a session of the pages once (SPEC 10.3).
+type LoginLink struct {
+	Person string
+	Role   string
+	Via    string // how the person came by it, such as "link of local ada"
+	// KeyID is the key that made it, if one did. Link and session end with the key.
+	KeyID KeyID
+	// Life is how long the session lasts at most, and Idle how long it lasts without a visit.
+	Life, Idle time.Duration
+}
+
+// Visitor is where somebody who signs in comes from.
+type Visitor struct {
+	Address string
+	Browser string // as it calls itself
+}
+
+// PageSession is that somebody is signed in to the pages.
+type PageSession struct {
+	ID        PageSessionID
+	Person    string
+	Role      string
+	Via       string // how the person signed in
+	KeyID     KeyID  // of the key without which it ends, or none
+	CreatedAt time.Time
+	SeenAt    time.Time // its latest visit, within a minute
+	ExpiresAt time.Time // its end, at the latest
+	Idle      time.Duration
+	Visitor
+}
+
+// CreateLoginLink makes a one-time token that opens a session.
+func (s *Store) CreateLoginLink(ctx context.Context, l LoginLink, life time.Duration) (token string, err error) {
 	token = secret.NewToken(linkPrefix)
 	hash := secret.HashToken(token)
 	return token, s.do(ctx, func(ctx context.Context) error {
-		return s.exec(ctx, "INSERT INTO login_links (hash, actor, key_id, expires_at) VALUES ($1, $2, $3, $4)", hash[:], actor, key, micros(s.clock.latest().Add(life)))
+		return s.exec(ctx, "INSERT INTO login_links (hash, actor, role, via, key_id, life, idle, expires_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+			hash[:], l.Person, l.Role, l.Via, l.KeyID, l.Life.Microseconds(), l.Idle.Microseconds(), micros(s.clock.latest().Add(life)))
 	})
+}
+
+const linkColumns = "actor, role, via, key_id, life, idle"
+
+func (l *LoginLink) fields(life, idle *int64) []any {
+	return []any{&l.Person, &l.Role, &l.Via, &l.KeyID, life, idle}
+}
+
+// LoginLink finds a link that works, without using it up. Otherwise it is ErrNotFound.
+func (s *Store) LoginLink(ctx context.Context, token string) (*LoginLink, error) {
+	if !secret.ValidToken(linkPrefix, token) {
+		return nil, ErrNotFound
+	}
+	hash := secret.HashToken(token)
+	return first(list(ctx, s, func(rows *sql.Rows) (*LoginLink, error) {
+		l := &LoginLink{}
+		return l, rows.Scan(l.fields(new(int64), new(int64))...)
+	}, "SELECT "+linkColumns+" FROM login_links WHERE hash = $1 AND expires_at > $2 AND "+keyLives("$2"), hash[:], micros(s.clock.latest())))
 }
 
 // RedeemLoginLink uses up a link and returns the token of a new session. It is
 // ErrNotFound if the link is unknown, used or too old, or if its key is no longer valid.
-func (s *Store) RedeemLoginLink(ctx context.Context, link string, life time.Duration) (session, actor string, err error) {
+func (s *Store) RedeemLoginLink(ctx context.Context, link string, from Visitor) (token string, n *PageSession, err error) {
 	if !secret.ValidToken(linkPrefix, link) {
-		return "", "", ErrNotFound
+		return "", nil, ErrNotFound
 	}
-	session = secret.NewToken(sessionPrefix)
-	linkHash, sessionHash := secret.HashToken(link), secret.HashToken(session)
+	hash := secret.HashToken(link)
 	err = s.do(ctx, func(ctx context.Context) error {
-		var key KeyID
-		err := s.row(ctx, "DELETE FROM login_links WHERE hash = $1 AND expires_at > $2 AND "+keyLives("$2")+" RETURNING actor, key_id",
-			[]any{linkHash[:], micros(s.clock.latest())}, &actor, &key)
+		var l LoginLink
+		var life, idle int64
+		err := s.row(ctx, "DELETE FROM login_links WHERE hash = $1 AND expires_at > $2 AND "+keyLives("$2")+" RETURNING "+linkColumns,
+			[]any{hash[:], micros(s.clock.latest())}, l.fields(&life, &idle)...)
 		if err != nil {
 			return err
 		}
-		return s.exec(ctx, "INSERT INTO sessions (hash, actor, key_id, expires_at) VALUES ($1, $2, $3, $4)", sessionHash[:], actor, key, micros(s.clock.latest().Add(life)))
+		l.Life, l.Idle = time.Duration(life)*time.Microsecond, time.Duration(idle)*time.Microsecond
+		token, n, err = s.openSession(ctx, l, from)
+		return err
 	})
 	if err != nil {
-		return "", "", err
+		return "", nil, err
 	}
-	return session, actor, nil
+	return token, n, nil
 }
 
-// Session is the person to whom a session token belongs. It is ErrNotFound if the token
-// is unknown or too old, or if the key of its link is no longer valid.
-func (s *Store) Session(ctx context.Context, token string) (actor string, err error) {
+// openSession makes a session. It runs on the writer.
+func (s *Store) openSession(ctx context.Context, l LoginLink, from Visitor) (token string, n *PageSession, err error) {
+	token = secret.NewToken(sessionPrefix)
+	hash := secret.HashToken(token)
+	now := s.clock.latest()
+	n = &PageSession{
+		ID: PageSessionID(s.nextID()), Person: l.Person, Role: l.Role, Via: l.Via, KeyID: l.KeyID,
+		CreatedAt: now, SeenAt: now, ExpiresAt: now.Add(l.Life), Idle: l.Idle, Visitor: from,
+	}
+	return token, n, s.exec(ctx, `INSERT INTO sessions (id, hash, actor, role, via, key_id, created_at, seen_at, expires_at, idle, address, browser)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $7, $8, $9, $10, $11)`,
+		n.ID, hash[:], n.Person, n.Role, n.Via, n.KeyID, micros(now), micros(n.ExpiresAt), n.Idle.Microseconds(), n.Address, n.Browser)
+}
+
+const pageSessionColumns = "id, actor, role, via, key_id, created_at, seen_at, expires_at, idle, address, browser"
+
+func scanPageSession(rows *sql.Rows) (*PageSession, error) {
+	n := &PageSession{}
+	var created, seen, expires, idle int64
+	err := rows.Scan(&n.ID, &n.Person, &n.Role, &n.Via, &n.KeyID, &created, &seen, &expires, &idle, &n.Address, &n.Browser)
+	n.CreatedAt, n.SeenAt, n.ExpiresAt, n.Idle = timeOf(created), timeOf(seen), timeOf(expires), time.Duration(idle)*time.Microsecond
+	return n, err
+}
+
+// sessionLives is the SQL condition that a session goes on. The parameter is the present
+// time.
+func sessionLives(mark string) string {
+	return "expires_at > " + mark + " AND seen_at + idle > " + mark + " AND " + keyLives(mark)
+}
+
+// Session is the session of a token, and notes the visit. It is ErrNotFound if the token is
+// unknown, if the session has ended, or if the key of its link is no longer valid.
+func (s *Store) Session(ctx context.Context, token string) (*PageSession, error) {
 	if !secret.ValidToken(sessionPrefix, token) {
-		return "", ErrNotFound
+		return nil, ErrNotFound
 	}
 	hash := secret.HashToken(token)
-	return first(list(ctx, s, scanText, "SELECT actor FROM sessions WHERE hash = $1 AND expires_at > $2 AND "+keyLives("$2"), hash[:], micros(s.clock.latest())))
+	now := s.clock.latest()
+	n, err := first(list(ctx, s, scanPageSession, "SELECT "+pageSessionColumns+" FROM sessions WHERE hash = $1 AND "+sessionLives("$2"), hash[:], micros(now)))
+	if err != nil || now.Sub(n.SeenAt) < touchEvery {
+		return n, err
+	}
+	n.SeenAt = now
+	err = s.do(ctx, func(ctx context.Context) error {
+		return s.exec(ctx, "UPDATE sessions SET seen_at = $1 WHERE id = $2", micros(now), n.ID)
+	})
+	if err != nil {
+		s.logger.Warn("the last visit of a session could not be noted", "session", n.ID, "error", err)
+	}
+	return n, nil
 }
 
-// EndSession ends a session.
-func (s *Store) EndSession(ctx context.Context, token string) error {
-	hash := secret.HashToken(token)
-	return s.do(ctx, func(ctx context.Context) error {
-		return s.exec(ctx, "DELETE FROM sessions WHERE hash = $1", hash[:])
+// CallerLives tells whether a key works and a session goes on, each if it is given. The
+// error is ErrKey if not.
+func (s *Store) CallerLives(ctx context.Context, key KeyID, session PageSessionID) error {
+	now := s.clock.latest()
+	if key != 0 {
+		if why, err := s.keyEnd(ctx, key, now); err != nil || why != "" {
+			return cmp.Or(err, ErrKey)
+		}
+	}
+	if session != 0 {
+		_, err := first(list(ctx, s, scanPageSession, "SELECT "+pageSessionColumns+" FROM sessions WHERE id = $1 AND "+sessionLives("$2"), session, micros(now)))
+		if errors.Is(err, ErrNotFound) {
+			return ErrKey
+		}
+		return err
+	}
+	return nil
+}
+
+// Sessions lists the sessions that go on, the newest first.
+func (s *Store) Sessions(ctx context.Context) ([]*PageSession, error) {
+	return list(ctx, s, scanPageSession, "SELECT "+pageSessionColumns+" FROM sessions WHERE "+sessionLives("$1")+" ORDER BY id DESC", micros(s.clock.latest()))
+}
+
+// EndSession ends a session at once. It is ErrNotFound if the session has ended.
+func (s *Store) EndSession(ctx context.Context, id PageSessionID) (*PageSession, error) {
+	n, err := first(list(ctx, s, scanPageSession, "SELECT "+pageSessionColumns+" FROM sessions WHERE id = $1 AND "+sessionLives("$2"), id, micros(s.clock.latest())))
+	if err != nil {
+		return nil, fmt.Errorf("session %s: %w", id, err)
+	}
+	return n, s.do(ctx, func(ctx context.Context) error {
+		return s.exec(ctx, "DELETE FROM sessions WHERE id = $1", id)
 	})
 }
 
@@ -83,7 +206,7 @@ func (s *Store) EndSessions(ctx context.Context) (ended Ended, err error) {
 // endSessions ends those that a further condition selects. It runs on the writer.
 func (s *Store) endSessions(ctx context.Context, and string, args ...any) (ended Ended, err error) {
 	args = append([]any{micros(s.clock.latest())}, args...)
-	if ended.Sessions, err = s.execCount(ctx, "DELETE FROM sessions WHERE expires_at > $1"+and, args...); err != nil {
+	if ended.Sessions, err = s.execCount(ctx, "DELETE FROM sessions WHERE expires_at > $1 AND seen_at + idle > $1"+and, args...); err != nil {
 		return ended, err
 	}
 	ended.LoginLinks, err = s.execCount(ctx, "DELETE FROM login_links WHERE expires_at > $1"+and, args...)
@@ -102,6 +225,6 @@ func (s *Store) pruneSessions(ctx context.Context) error {
 		now := micros(s.clock.agreed())
 		return errors.Join(
 			s.exec(ctx, "DELETE FROM login_links WHERE expires_at <= $1", now),
-			s.exec(ctx, "DELETE FROM sessions WHERE expires_at <= $1", now))
+			s.exec(ctx, "DELETE FROM sessions WHERE expires_at <= $1 OR seen_at + idle <= $1", now))
 	}))
 }

@@ -528,24 +528,59 @@ func TestApplies(t *testing.T) {
 func TestSessions(t *testing.T) {
 	s := open(t)
 	ctx := t.Context()
-	link := must[string](t)(s.CreateLoginLink(ctx, "ada", 0, time.Minute))
-	session, actor, err := s.RedeemLoginLink(ctx, link, time.Hour)
-	if err != nil || actor != "ada" {
+	ada := LoginLink{Person: "ada", Role: "operator", Via: "link of local root", Life: 2 * time.Hour, Idle: time.Hour}
+	from := Visitor{Address: "192.0.2.1", Browser: "Firefox on Linux"}
+	link := must[string](t)(s.CreateLoginLink(ctx, ada, time.Minute))
+	if l := must[*LoginLink](t)(s.LoginLink(ctx, link)); l.Person != "ada" || l.Role != "operator" {
+		t.Errorf("link of %+v", l)
+	}
+	session, opened, err := s.RedeemLoginLink(ctx, link, from)
+	if err != nil || opened.Person != "ada" {
 		t.Fatal(err)
 	}
-	if _, _, err := s.RedeemLoginLink(ctx, link, time.Hour); !errors.Is(err, ErrNotFound) {
+	if _, err := s.LoginLink(ctx, link); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a used link: %v", err)
+	}
+	if _, _, err := s.RedeemLoginLink(ctx, link, from); !errors.Is(err, ErrNotFound) {
 		t.Errorf("a link works twice: %v", err)
 	}
-	if who := must[string](t)(s.Session(ctx, session)); who != "ada" {
-		t.Errorf("session of %q", who)
+	if n := must[*PageSession](t)(s.Session(ctx, session)); n.Role != "operator" || n.Via != ada.Via || n.Visitor != from || !n.SeenAt.Equal(n.CreatedAt) {
+		t.Errorf("session %+v", n)
 	}
-	late := must[string](t)(s.CreateLoginLink(ctx, "ada", 0, time.Minute))
-	s.at = s.at.Add(2 * time.Hour)
-	if _, _, err := s.RedeemLoginLink(ctx, late, time.Hour); !errors.Is(err, ErrNotFound) {
+	late := must[string](t)(s.CreateLoginLink(ctx, ada, time.Minute))
+	_, other, err := s.RedeemLoginLink(ctx, must[string](t)(s.CreateLoginLink(ctx, ada, time.Minute)), from)
+	check(t, err)
+	// A visit now and then keeps a session; without one it ends before its time.
+	for range 2 {
+		s.at = s.at.Add(50 * time.Minute)
+		if n := must[*PageSession](t)(s.Session(ctx, session)); !n.SeenAt.Equal(s.at) {
+			t.Errorf("seen at %s", n.SeenAt)
+		}
+	}
+	if all := must[[]*PageSession](t)(s.Sessions(ctx)); len(all) != 1 || all[0].ID != opened.ID || !all[0].SeenAt.Equal(s.at) {
+		t.Errorf("sessions %v", all)
+	}
+	if _, err := s.EndSession(ctx, other.ID); !errors.Is(err, ErrNotFound) {
+		t.Errorf("an idle session: %v", err)
+	}
+	if err := s.CallerLives(ctx, 0, other.ID); !errors.Is(err, ErrKey) {
+		t.Errorf("an idle session: %v", err)
+	}
+	if _, _, err := s.RedeemLoginLink(ctx, late, from); !errors.Is(err, ErrNotFound) {
 		t.Errorf("a late link: %v", err)
 	}
+	check(t, s.CallerLives(ctx, 0, opened.ID))
+	s.at = s.at.Add(20 * time.Minute)
 	if _, err := s.Session(ctx, session); !errors.Is(err, ErrNotFound) {
 		t.Errorf("a late session: %v", err)
+	}
+	for _, want := range []int{2, 0} {
+		var n int
+		check(t, s.read.QueryRowContext(ctx, "SELECT count(*) FROM sessions").Scan(&n))
+		if n != want {
+			t.Fatalf("%d sessions are stored, want %d", n, want)
+		}
+		check(t, s.pruneSessions(ctx))
 	}
 }
 
