@@ -155,17 +155,8 @@ func (a *Applier) announce(ctx context.Context) {
 // It ends a look at the source that the worker has begun. Otherwise a repository that
 // does not answer would delay somebody who pins a commit.
 func (a *Applier) Apply(ctx context.Context, trigger string) (*Apply, error) {
-	a.mu.Lock()
-	a.asked++
-	if a.stop != nil {
-		a.stop()
-	}
-	a.mu.Unlock()
+	defer a.ask()()
 	done := a.sync(ctx, trigger, true)
-	a.mu.Lock()
-	a.asked--
-	a.mu.Unlock()
-	a.Kick(watched) // the worker's next attempt may now be due at another time
 	if done == nil {
 		return nil, context.Cause(ctx)
 	}
@@ -195,6 +186,13 @@ func (a *Applier) sync(ctx context.Context, trigger string, force bool) *Apply {
 			a.mu.Unlock()
 		}(a.stop)
 	}
+	a.mu.Unlock()
+	return a.attempt(ctx, trigger, force)
+}
+
+// attempt is sync for a caller that holds a.busy.
+func (a *Applier) attempt(ctx context.Context, trigger string, force bool) *Apply {
+	a.mu.Lock()
 	a.renewed = nil
 	a.mu.Unlock()
 	done := &Apply{Factory: a.cfg.Factory, Trigger: trigger, StartedAt: a.cfg.Now(), Plan: Diff(nil, nil)}
@@ -280,17 +278,9 @@ func (a *Applier) build(ctx context.Context, done *Apply) (built *Built, err err
 			built, err = nil, fmt.Errorf("internal error while applying %.12s: %v", done.Commit.Hash, p)
 		}
 	}()
-	tree := done.past
+	tree, missing, err := a.tree(ctx, done)
 	if tree == nil {
-		tree, err = a.cfg.Source.Tree(ctx, done.Commit.Hash, a.cfg.Path)
-	}
-	if errors.Is(err, gitrepo.ErrNoFolder) {
-		c := schema.Collector{Path: "factory.yaml"}
-		c.Error(schema.At{}, schema.MissingFactory, "", err.Error())
-		return &Built{Diagnostics: c.Found}, nil
-	}
-	if err != nil {
-		return nil, err
+		return &Built{Diagnostics: missing}, err
 	}
 	r := NewRecorder(tree)
 	built, err = a.compile(ctx, done.Commit, r)

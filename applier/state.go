@@ -26,7 +26,7 @@ type Apply struct {
 	Repository  string
 	Branch      string
 	Commit      gitrepo.Commit
-	Trigger     string // start, watch, push, command, secret, dashboard, retry, pin, unpin
+	Trigger     string // start, watch, push, command, secret, dashboard, change, retry, pin, unpin
 	Outcome     Outcome
 	Error       string // of a failed one
 	Diagnostics schema.Diagnostics

@@ -19,7 +19,10 @@ const backlogRetry = "30"
 
 // fail ends a request with a problem (RFC 9457).
 func fail(c *gin.Context, code api.Code, detail string, fields ...api.FieldProblem) {
-	p := api.NewProblem(code, detail, fields...)
+	failAs(c, api.NewProblem(code, detail, fields...))
+}
+
+func failAs(c *gin.Context, p api.Problem) {
 	c.Header("Content-Type", "application/problem+json")
 	// Without this header, the SDK retries a 409.
 	c.Header("X-Should-Retry", strconv.FormatBool(p.Retryable))
@@ -31,7 +34,7 @@ func (s *Server) failWith(c *gin.Context, err error) {
 	refused, ok := refusalOf(err)
 	switch {
 	case ok:
-		fail(c, refused.Code, refused.Detail, refused.Fields...)
+		failAs(c, refused.Problem())
 	case errors.Is(err, store.ErrDamaged):
 		fail(c, api.DataDamaged, err.Error())
 	case errors.Is(err, store.ErrNotFound):

@@ -22,7 +22,7 @@ import (
 // is answered well: so it was the right request. A new route fails here until its
 // request is known.
 func TestEveryRouteOfAnotherFactory(t *testing.T) {
-	f := newFixture(t)
+	f := newFixtureWith(t, options{hosted: true})
 	admin, own, other := f.key("admin", "manage"), f.limitedKey("own", "default", "manage"), f.limitedKey("other", "elsewhere", "manage")
 	uid := f.uids()["hook"]
 	delivery := field(t, f.do("POST", ingress+uid, hookSecret, `{"n":1}`), "delivery_id")
@@ -47,13 +47,14 @@ func TestEveryRouteOfAnotherFactory(t *testing.T) {
 	sent := map[string]string{
 		"POST /agent/runs": create, "POST /agent/run": create,
 		"POST /agent/runs/:id/followups": `{"message":"x"}`, "POST /agent/conversations/:id/followups": `{"message":"x"}`,
-		"POST /agent/schedules":      `{"name":"x","cron_schedule":"@daily","prompt":"x","agent_config":{"environment_id":"default/e"}}`,
-		"PUT /agent/schedules/:id":   `{"name":"x","cron_schedule":"@daily","prompt":"x","enabled":true}`,
-		"POST /filters/test":         `{"factory":"default","automation":"a","payload":{"n":1},"webhook":"hook"}`,
-		"POST /factories/:name/plan": `{"files":[]}`,
-		"POST /factories/:name/pin":  `{"commit":"` + commit + `","reason":"x"}`,
-		"PUT /secrets/:name":         `{"value":"` + hookSecret + `"}`,
-		"POST /keys":                 `{"name":"more"}`,
+		"POST /agent/schedules":         `{"name":"x","cron_schedule":"@daily","prompt":"x","agent_config":{"environment_id":"default/e"}}`,
+		"PUT /agent/schedules/:id":      `{"name":"x","cron_schedule":"@daily","prompt":"x","enabled":true}`,
+		"POST /filters/test":            `{"factory":"default","automation":"a","payload":{"n":1},"webhook":"hook"}`,
+		"POST /factories/:name/plan":    `{"files":[]}`,
+		"POST /factories/:name/changes": `{"files":{"README.md":"x"}}`,
+		"POST /factories/:name/pin":     `{"commit":"` + commit + `","reason":"x"}`,
+		"PUT /secrets/:name":            `{"value":"` + hookSecret + `"}`,
+		"POST /keys":                    `{"name":"more"}`,
 	}
 	if _, err := f.store.ClaimRuns(t.Context(), store.Claim{Worker: "w", Most: 1, Lease: time.Minute}); err != nil {
 		t.Fatal(err) // only a run in progress can be interrupted
@@ -94,6 +95,7 @@ func TestEveryRouteOfAnotherFactory(t *testing.T) {
 			thing = need()
 		}
 		full := strings.Replace(strings.Replace(r.Path, ":"+parameter, thing, 1), ":automation", "a", 1)
+		full = strings.Replace(full, "*path", "factory.yaml", 1)
 		if strings.HasSuffix(path, "/diff") {
 			full += "?from=" + apply
 		}

@@ -80,6 +80,8 @@ func (s *Server) routes(e *gin.Engine) {
 	read.GET("/secrets", serve(on(everything, s.listSecrets)))
 	read.GET("/pending-secrets", serve(on(everything, s.listPendingSecrets)))
 	read.POST("/filters/test", serve(s.testFilter))
+	read.GET("/factories/:name/files", serve(on(aFactory, s.listFactoryFiles)))
+	read.GET("/factories/:name/files/*path", serve(on(aFactory, s.getFactoryFile)))
 	read.POST("/factories/:name/plan", serve(on(aFactory, s.plan)))
 
 	read.POST("/auth/links", created(on(everything, s.createLoginLink)))
@@ -94,6 +96,7 @@ func (s *Server) routes(e *gin.Engine) {
 	operate.DELETE("/factories/:name/pin", serve(on(aFactory, s.unpin)))
 
 	manage := e.Group(api.Base, s.require(store.ScopeManage))
+	manage.POST("/factories/:name/changes", serve(on(aFactory, s.postChange)))
 	manage.PUT("/secrets/:name", serve(on(everything, s.setSecret)))
 	manage.DELETE("/secrets/:name", serve(on(everything, s.deleteSecret)))
 	manage.POST("/pending-secrets/:id/confirm", serve(on(everything, s.confirmSecret)))
@@ -138,11 +141,14 @@ func (s *Server) methodsOf(path string) []string {
 	segments := strings.Split(path, "/")
 	var methods []string
 	for _, r := range s.engine.Routes() {
-		pattern := strings.Split(r.Path, "/")
-		if len(pattern) != len(segments) {
+		pattern, segments := strings.Split(r.Path, "/"), segments
+		if last := len(pattern) - 1; strings.HasPrefix(pattern[last], "*") && len(segments) > last { // any number of segments
+			pattern, segments = pattern[:last], segments[:last]
+		}
+		matches := len(pattern) == len(segments)
+		if !matches {
 			continue
 		}
-		matches := true
 		for i := range pattern {
 			matches = matches && (pattern[i] == segments[i] || strings.HasPrefix(pattern[i], ":") && segments[i] != "")
 		}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -29,6 +30,7 @@ import (
 	"triphammer/server/access"
 	"triphammer/server/api"
 	"triphammer/server/delivery"
+	"triphammer/server/hosted"
 	"triphammer/server/ledger"
 	"triphammer/server/run"
 	"triphammer/server/secret"
@@ -46,6 +48,7 @@ type fixture struct {
 	applier *applier.Applier
 	parts   access.Config // of its data
 	work    string        // the folder of the definitions
+	home    *hosted.Repository
 	url     string
 	spec    routers.Router
 }
@@ -58,6 +61,7 @@ type options struct {
 	now                func() time.Time  // of the store and the ingress
 	logger             *slog.Logger
 	base               string // path of the base URL
+	hosted             bool   // the factory lives here, with the definitions as its first commit
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -89,14 +93,7 @@ func newFixtureWith(t *testing.T, opt options) *fixture {
 		"automations/other.md": {Data: []byte("---\nenvironmentId: e\ntriggers:\n- {provider: github, event: push}\n---\nDo it.\n")},
 	}
 	maps.Copy(files, opt.files)
-	if err := os.CopyFS(work, files); err != nil {
-		t.Fatal(err)
-	}
-	source, err := gitrepo.OpenWorkTree(work)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = source.Close() })
+	source, home := sourceOf(t, dir, files, opt.hosted)
 	if _, err := st.SetSecret(t.Context(), "S", secret.New(hookSecret)); err != nil {
 		t.Fatal(err)
 	}
@@ -116,13 +113,13 @@ func newFixtureWith(t *testing.T, opt options) *fixture {
 	if err := metrics.Watch(st, nil); err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{t: t, store: st, applier: a, work: work}
+	f := &fixture{t: t, store: st, applier: a, work: work, home: home}
 	f.parts = access.Config{Store: st, Live: live, Load: l.Load, Appliers: []*applier.Applier{a}, Delivery: deliveries, Runs: manager}
 	ts := httptest.NewUnstartedServer(nil)
 	f.url = "http://" + ts.Listener.Addr().String()
 	f.Server, err = New(Config{
 		Data: access.New(f.parts), Metrics: metrics,
-		BaseURL: f.url + opt.base, SyncSecrets: map[string]string{"default": "PUSH_SECRET"}, Version: "test", Logger: opt.logger,
+		BaseURL: f.url + opt.base, SyncSecrets: map[string]string{"default": "PUSH_SECRET"}, Version: "test", Logger: opt.logger, Hosted: map[string]*hosted.Repository{"default": home},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -147,6 +144,45 @@ func newFixtureWith(t *testing.T, opt options) *fixture {
 		t.Fatal(err)
 	}
 	return f
+}
+
+// sourceOf puts definitions into a folder, or into a repository that is hosted here.
+func sourceOf(t *testing.T, dir string, files fstest.MapFS, here bool) (applier.Source, *hosted.Repository) {
+	t.Helper()
+	if !here {
+		work := filepath.Join(dir, "work")
+		if err := os.CopyFS(work, files); err != nil {
+			t.Fatal(err)
+		}
+		source, err := gitrepo.OpenWorkTree(work)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = source.Close() })
+		return source, nil
+	}
+	home, err := hosted.Open(t.Context(), hosted.Config{Dir: filepath.Join(dir, "home.git"), Branch: "main", Check: []string{"true"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	commitTo(t, home, files)
+	source, err := gitrepo.Open(home.Dir(), "main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return source, home
+}
+
+// commitTo commits files to a hosted repository, without a check.
+func commitTo(t *testing.T, home *hosted.Repository, files fstest.MapFS) {
+	t.Helper()
+	c := hosted.Change{Author: "Grace", Message: "By push", Files: make(map[string][]byte)}
+	for name, file := range files {
+		c.Files[name] = file.Data
+	}
+	if _, err := home.Commit(t.Context(), c, func(context.Context, string, string) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
 }
 
 type answer struct {
@@ -241,7 +277,7 @@ func TestRoutesAreDocumented(t *testing.T) {
 	}
 	have := make(map[string]bool)
 	for _, r := range f.engine.Routes() {
-		path := regexp.MustCompile(`:(\w+)`).ReplaceAllString(r.Path, "{$1}")
+		path := regexp.MustCompile(`[:*](\w+)`).ReplaceAllString(r.Path, "{$1}")
 		have[r.Method+" "+path] = true
 		if !documented(r.Path) {
 			continue

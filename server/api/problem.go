@@ -1,6 +1,10 @@
 package api
 
-import "net/http"
+import (
+	"net/http"
+
+	"triphammer/schema"
+)
 
 // Code is the kind of a problem. The type of a Problem is the anchor of its code in
 // /openapi.yaml.
@@ -23,6 +27,7 @@ const (
 	Unavailable            Code = "resource-unavailable"
 	IdempotencyMismatch    Code = "idempotency-key-mismatch"
 	BudgetExceeded         Code = "budget-exceeded"
+	InvalidDefinition      Code = "invalid-definition"
 )
 
 // kinds describes each code. The field retryable tells whether the same request may
@@ -46,6 +51,7 @@ var kinds = map[Code]struct {
 	DataDamaged:            {http.StatusInternalServerError, "Stored data is damaged", false},
 	Unavailable:            {http.StatusServiceUnavailable, "Unavailable", true},
 	BudgetExceeded:         {http.StatusTooManyRequests, "Budget exceeded", false},
+	InvalidDefinition:      {http.StatusUnprocessableEntity, "Definitions are not valid", false},
 	IdempotencyMismatch:    {http.StatusUnprocessableEntity, "Idempotency-Key used with another request", false},
 }
 
@@ -59,7 +65,14 @@ type Problem struct {
 	Message   string         `json:"message"`
 	Retryable bool           `json:"retryable"`
 	Errors    []FieldProblem `json:"errors,omitempty"`
+	// Verdict, of InvalidDefinition, has the keys of the answer of the validate endpoint.
+	*Verdict
+	// Moved, of a Conflict, is what others changed.
+	Moved *Moved `json:"moved,omitempty"`
 }
+
+// Verdict is a schema.Answer.
+type Verdict schema.Answer
 
 // FieldProblem is a problem with one field of a request.
 type FieldProblem struct {
@@ -86,11 +99,21 @@ type Refusal struct {
 	Code   Code
 	Detail string
 	Fields []FieldProblem
+
+	Verdict *Verdict // see Problem
+	Moved   *Moved
 }
 
 // Refuse makes a Refusal.
 func Refuse(code Code, detail string, fields ...FieldProblem) error {
-	return &Refusal{code, detail, fields}
+	return &Refusal{Code: code, Detail: detail, Fields: fields}
+}
+
+// Problem is the answer.
+func (r *Refusal) Problem() Problem {
+	p := NewProblem(r.Code, r.Detail, r.Fields...)
+	p.Verdict, p.Moved = r.Verdict, r.Moved
+	return p
 }
 
 func (r *Refusal) Error() string { return r.Detail }

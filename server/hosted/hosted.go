@@ -4,7 +4,8 @@
 //
 // It guarantees:
 //
-//   - A push is checked by a hook of Git. What is refused leaves the branch where it was.
+//   - A push is checked by a hook of Git, and a commit that the server makes itself by its
+//     caller. What is refused leaves the branch where it was.
 //   - The branch only moves forward. Nobody deletes or rewrites it.
 //
 // It does not know what a definition is, nor who may do what. The applier reads the repository
@@ -22,6 +23,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"unicode"
 )
 
 // Config is what Open needs.
@@ -37,7 +40,8 @@ type Repository struct {
 	env     []string
 	backend string // the program that serves it
 
-	serving chan struct{} // has room for the programs that serve at once
+	serving    chan struct{} // has room for the programs that serve at once
+	committing sync.Mutex    // Git has one place for a commit that is checked
 }
 
 // maxServing bounds the programs of Git that serve at once. Each holds a whole pack in memory
@@ -57,6 +61,7 @@ var settings = [][2]string{
 	{"core.fsync", "all"},
 	{"core.logAllRefUpdates", "true"},
 	{"gc.autoDetach", "false"},
+	{"transfer.hideRefs", "refs/triphammer"},
 }
 
 // Open opens a repository, and makes one that is missing. The error is for people.
@@ -75,21 +80,21 @@ func Open(ctx context.Context, cfg Config) (*Repository, error) {
 	if _, err := os.Stat(filepath.Join(dir, "HEAD")); errors.Is(err, fs.ErrNotExist) {
 		err := os.MkdirAll(filepath.Dir(dir), 0o700)
 		if err == nil {
-			_, err = r.run(ctx, filepath.Dir(dir), "init", "--quiet", "--bare", "--template=", "--initial-branch="+cfg.Branch, "--", dir)
+			_, err = r.run(ctx, nil, filepath.Dir(dir), "init", "--quiet", "--bare", "--template=", "--initial-branch="+cfg.Branch, "--", dir)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("making the repository %s: %w", dir, err)
 		}
 	}
 	for _, s := range settings {
-		if _, err := r.git(ctx, "config", s[0], s[1]); err != nil {
+		if _, err := r.git(ctx, nil, "config", s[0], s[1]); err != nil {
 			return nil, err
 		}
 	}
 	if err := r.installHook(); err != nil {
 		return nil, fmt.Errorf("installing the check of pushes to %s: %w", dir, err)
 	}
-	out, err := r.git(ctx, "--exec-path")
+	out, err := r.git(ctx, nil, "--exec-path")
 	if err != nil {
 		return nil, err
 	}
@@ -120,17 +125,17 @@ func (r *Repository) Dir() string { return r.cfg.Dir }
 
 // Tip is the newest commit of the production branch; empty: there is none yet.
 func (r *Repository) Tip(ctx context.Context) (string, error) {
-	out, err := r.git(ctx, "for-each-ref", "--format=%(objectname)", "--", "refs/heads/"+r.cfg.Branch)
+	out, err := r.git(ctx, nil, "for-each-ref", "--format=%(objectname)", "--", "refs/heads/"+r.cfg.Branch)
 	if err != nil {
 		return "", fmt.Errorf("reading the branch: %w", err)
 	}
 	return out, nil
 }
 
-// line is a name as a log can have it.
+// line is a name as a log and a commit can have it.
 func line(name string) string {
 	return cmp.Or(strings.TrimSpace(strings.Map(func(r rune) rune {
-		if r < ' ' || r == '<' || r == '>' {
+		if unicode.IsControl(r) || r == '<' || r == '>' {
 			return -1
 		}
 		return r
@@ -138,14 +143,14 @@ func line(name string) string {
 }
 
 // git runs Git on the repository, and returns what it printed without the last line break.
-func (r *Repository) git(ctx context.Context, args ...string) (string, error) {
-	return r.run(ctx, r.cfg.Dir, append([]string{"--git-dir=" + r.cfg.Dir}, args...)...)
+func (r *Repository) git(ctx context.Context, stdin []byte, args ...string) (string, error) {
+	return r.run(ctx, stdin, r.cfg.Dir, append([]string{"--git-dir=" + r.cfg.Dir}, args...)...)
 }
 
-func (r *Repository) run(ctx context.Context, dir string, args ...string) (string, error) {
+func (r *Repository) run(ctx context.Context, stdin []byte, dir string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "git", args...)
 	var stderr bytes.Buffer
-	cmd.Dir, cmd.Env, cmd.Stderr = dir, r.env, &stderr
+	cmd.Dir, cmd.Env, cmd.Stdin, cmd.Stderr = dir, r.env, bytes.NewReader(stdin), &stderr
 	out, err := cmd.Output()
 	if err != nil {
 		said, _, _ := strings.Cut(strings.TrimSpace(stderr.String()), "\n")

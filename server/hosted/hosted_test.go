@@ -25,7 +25,7 @@ func open(t *testing.T, check ...string) *Repository {
 
 func (r *Repository) show(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := r.git(t.Context(), args...)
+	out, err := r.git(t.Context(), nil, args...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,114 @@
+package applier
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+
+	"triphammer/applier/gitrepo"
+	"triphammer/schema"
+)
+
+// Newest opens the files of the newest commit of the branch. An empty branch has no commit
+// and no files, which is no error.
+func (a *Applier) Newest(ctx context.Context) (gitrepo.Commit, fs.FS, error) {
+	head, err := a.cfg.Source.Head(ctx)
+	if errors.Is(err, gitrepo.ErrNoBranch) {
+		return gitrepo.Commit{}, Snapshot{}.FS(), nil
+	}
+	if err != nil {
+		return head, nil, err
+	}
+	tree, err := a.cfg.Source.Tree(ctx, head.Hash, a.cfg.Path)
+	if errors.Is(err, gitrepo.ErrNoFolder) {
+		return head, Snapshot{}.FS(), nil
+	}
+	return head, tree, err
+}
+
+// Serving opens the definition files of the commit that serves. There are none before the
+// first apply, which is no error.
+func (a *Applier) Serving(ctx context.Context) (gitrepo.Commit, fs.FS, error) {
+	r := a.State().Applied
+	if r == nil {
+		return gitrepo.Commit{}, Snapshot{}.FS(), nil
+	}
+	return a.cfg.Ledger.Past(ctx, a.cfg.Factory, r.Commit.Hash)
+}
+
+// Check says what an apply of a commit would do. The commit need not be on the branch. It
+// changes nothing.
+func (a *Applier) Check(ctx context.Context, hash string) (*Proposal, error) {
+	done := &Apply{Commit: gitrepo.Commit{Hash: hash}}
+	found, err := a.verify(ctx, done)
+	if err != nil && !errors.Is(err, gitrepo.ErrUnverified) {
+		return nil, err
+	}
+	tree, missing, err := a.tree(ctx, done)
+	if err != nil {
+		return nil, err
+	}
+	if found = append(found, missing...); tree == nil {
+		return &Proposal{Diagnostics: found, Plan: Diff(nil, nil)}, nil
+	}
+	p, err := a.Propose(ctx, tree, 0)
+	if err == nil {
+		p.Diagnostics = append(found, p.Diagnostics...)
+	}
+	return p, err
+}
+
+// tree opens the files of a commit. If the commit lacks the folder of the factory, tree is
+// nil, and missing says so.
+func (a *Applier) tree(ctx context.Context, done *Apply) (tree fs.FS, missing schema.Diagnostics, err error) {
+	if done.past != nil {
+		return done.past, nil, nil
+	}
+	tree, err = a.cfg.Source.Tree(ctx, done.Commit.Hash, a.cfg.Path)
+	if errors.Is(err, gitrepo.ErrNoFolder) {
+		c := schema.Collector{Path: "factory.yaml"}
+		c.Error(schema.At{}, schema.MissingFactory, "", err.Error())
+		return nil, c.Found, nil
+	}
+	return tree, nil, err
+}
+
+// Move calls move, which moves the branch, and then applies the head. The worker does not
+// come between: there is one apply. If move fails, its error is returned, and nothing is
+// applied. While the factory is pinned, the branch moves, and there is no apply: done is nil.
+//
+// Once the branch has moved, the end of ctx stops nothing.
+func (a *Applier) Move(ctx context.Context, trigger string, move func(context.Context) error) (done *Apply, err error) {
+	defer a.ask()()
+	select {
+	case a.busy <- struct{}{}:
+		defer func() { <-a.busy }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if err := move(ctx); err != nil {
+		return nil, err
+	}
+	ctx = context.WithoutCancel(ctx)
+	if a.pinned(ctx) != nil {
+		return nil, nil
+	}
+	return a.attempt(ctx, trigger, true), nil
+}
+
+// ask makes the worker leave the next look to a caller, until the returned function is
+// called.
+func (a *Applier) ask() (end func()) {
+	a.mu.Lock()
+	a.asked++
+	if a.stop != nil {
+		a.stop()
+	}
+	a.mu.Unlock()
+	return func() {
+		a.mu.Lock()
+		a.asked--
+		a.mu.Unlock()
+		a.Kick(watched) // the worker's next attempt may now be due at another time
+	}
+}

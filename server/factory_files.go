@@ -1,0 +1,82 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"strings"
+
+	"triphammer/applier"
+	"triphammer/schema"
+	"triphammer/server/access"
+	"triphammer/server/api"
+)
+
+// newestFiles opens the newest files of a factory, and names their commit: the head of the
+// branch if it is hosted here, else what serves. Without a commit, there are no files.
+func (s *Server) newestFiles(ctx context.Context, f access.Factory) (commit string, tree fs.FS, err error) {
+	open := f.Serving
+	if s.cfg.Hosted[f.Name] != nil {
+		open = f.Newest
+	}
+	head, tree, err := open(ctx)
+	return head.Hash, tree, err
+}
+
+// listFactoryFiles lists the newest files of a factory.
+func (s *Server) listFactoryFiles(ctx context.Context, _ *call, f access.Factory) (shown api.FactoryFiles, err error) {
+	shown.Files = []api.FactoryFile{}
+	var tree fs.FS
+	if shown.Commit, tree, err = s.newestFiles(ctx, f); err != nil {
+		return shown, err
+	}
+	err = fs.WalkDir(tree, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			shown.Files = append(shown.Files, factoryFile(name, info))
+		}
+		return err
+	})
+	return shown, err
+}
+
+// getFactoryFile answers with the newest text of a file of a factory.
+func (s *Server) getFactoryFile(ctx context.Context, c *call, f access.Factory) (shown api.FileText, err error) {
+	name := strings.TrimPrefix(c.Param("path"), "/")
+	if !applier.ValidFile(name) {
+		return shown, refuse("path", name, "%q is not a path from the folder that holds factory.yaml, such as webhooks/ci.yaml", name)
+	}
+	var tree fs.FS
+	if shown.Commit, tree, err = s.newestFiles(ctx, f); err != nil {
+		return shown, err
+	}
+	file, err := tree.Open(name)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) {
+		return shown, api.Refuse(api.NotFound, "the factory has no file "+name)
+	}
+	if err != nil {
+		return shown, err
+	}
+	defer func() { _ = file.Close() }()
+	info, err := file.Stat()
+	switch {
+	case err != nil:
+		return shown, err
+	case !info.Mode().IsRegular():
+		return shown, api.Refuse(api.NotFound, name+" is no file")
+	case info.Size() > schema.MaxFile:
+		return shown, api.Refuse(api.RequestTooLarge, name+" is larger than a definition can be: read it with git")
+	}
+	data, err := io.ReadAll(file)
+	shown.FactoryFile = factoryFile(name, info)
+	shown.Content, shown.Encoding = api.EncodeContent(data)
+	return shown, err
+}
+
+func factoryFile(name string, info fs.FileInfo) api.FactoryFile {
+	return api.FactoryFile{Path: name, Size: info.Size(), Executable: info.Mode()&0o100 != 0}
+}

@@ -1,0 +1,134 @@
+package hosted
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+)
+
+func agree(context.Context, string, string) error { return nil }
+
+func (r *Repository) must(t *testing.T, c Change) string {
+	t.Helper()
+	done, err := r.Commit(t.Context(), c, agree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return done.Hash
+}
+
+// TestCommit: a change is one commit with its author, and what is refused leaves nothing.
+func TestCommit(t *testing.T) {
+	r := open(t)
+	at := time.Unix(1_700_000_000, 0)
+	odd := `webhooks/a "b" é.yaml`
+	first := r.must(t, Change{
+		Author: "Ada <ada>\ncommitter Eve <e> 1 +0000\x7f", Message: "Begin\r\n\n\x00Because.\n\n", Time: at,
+		Files: map[string][]byte{"factory.yaml": []byte("name: x\n"), "run.sh": {}, "a": {}, "d/b": {}},
+	})
+	// A script keeps its mode, a file becomes a folder, and a folder a file.
+	dir := clone(t, serve(t, r))
+	for _, args := range [][]string{{"update-index", "--chmod=+x", "run.sh"}, {"commit", "--quiet", "-m", "Mode"}, {"push", "--quiet"}} {
+		if out, err := command(t, dir, args...); err != nil {
+			t.Fatal(err, out)
+		}
+	}
+	second := r.must(t, Change{Author: "Ben", Message: "More", Time: at, Files: map[string][]byte{
+		odd: []byte("x\ndone\n"), "run.sh": []byte("true"), "a": nil, "a/b": []byte("y"), "d/b": nil, "d": {},
+	}})
+	if got := r.show(t, "log", "--format=%an|%cn|%s|%b|%at|%H", "--reverse", "main"); !strings.HasPrefix(got,
+		"Ada adacommitter Eve e 1 +0000|Ada adacommitter Eve e 1 +0000|Begin|Because.\n|1700000000|"+first+"\n") ||
+		!strings.HasSuffix(got, "Ben|Ben|More||1700000000|"+second) {
+		t.Errorf("%q", got)
+	}
+	there, err := r.entries(t.Context(), "main")
+	if want := map[string]string{"a/b": "100644", "d": "100644", "factory.yaml": "100644", "run.sh": "100755", odd: "100644"}; err != nil || !maps.Equal(there, want) {
+		t.Errorf("%q %v", there, err)
+	}
+	if got := r.show(t, "show", "main:"+odd); got != "x\ndone" {
+		t.Errorf("%q", got)
+	}
+	r.show(t, "fsck", "--strict", "--no-dangling")
+	refused := errors.New("no")
+	for _, tt := range []struct {
+		name  string
+		c     Change
+		check func(context.Context, string, string) error
+		want  error
+	}{
+		{"the same", Change{Base: second, Files: map[string][]byte{"factory.yaml": []byte("name: x\n")}}, agree, ErrNothing},
+		{"no files", Change{}, agree, ErrNothing},
+		{"refused", Change{Files: map[string][]byte{"x": {}}}, func(context.Context, string, string) error { return refused }, refused},
+		{"no end of pushes", Change{Files: map[string][]byte{"x": {}}}, func(ctx context.Context, _, parent string) error {
+			next := r.show(t, "-c", "user.name=Eve", "-c", "user.email=e@example.com", "commit-tree", "-p", parent, "-m", "next", parent+"^{tree}")
+			r.show(t, "update-ref", "refs/heads/main", next)
+			return nil
+		}, errRaced},
+	} {
+		if _, err := r.Commit(t.Context(), tt.c, tt.check); !errors.Is(err, tt.want) {
+			t.Errorf("%s: %v, want %v", tt.name, err, tt.want)
+		}
+		if refs := r.show(t, "for-each-ref", "--format=%(refname)"); refs != "refs/heads/main" {
+			t.Errorf("%s: left %s", tt.name, refs)
+		}
+	}
+}
+
+// TestCommitBesidePush: a push that comes while a change is checked is under the change.
+func TestCommitBesidePush(t *testing.T) {
+	r := open(t)
+	base := r.must(t, Change{Files: map[string][]byte{"a": []byte("1"), "b": []byte("1")}})
+	dir := clone(t, serve(t, r))
+	commitFile(t, dir, "b", []byte("2"))
+	checks := 0
+	done, err := r.Commit(t.Context(), Change{Base: base, Files: map[string][]byte{"a": []byte("2")}}, func(context.Context, string, string) error {
+		if checks++; checks == 1 {
+			if out, err := command(t, dir, "push", "--quiet"); err != nil {
+				return fmt.Errorf("%w: %s", err, out)
+			}
+		}
+		return nil
+	})
+	if err != nil || checks != 2 || len(done.Since) != 1 || done.Since[0].Path != "b" || done.Since[0].Author != "Ada" {
+		t.Fatal(done, checks, err)
+	}
+	if got := r.show(t, "show", "main:a") + r.show(t, "show", "main:b"); got != "22" {
+		t.Error("one of the two is lost:", got)
+	}
+	if _, err := r.Commit(t.Context(), Change{Base: base, Files: map[string][]byte{"b": []byte("3")}}, agree); err == nil || !strings.Contains(err.Error(), "others changed b") {
+		t.Error(err)
+	}
+	if out, err := command(t, dir, "push", "origin", "HEAD:refs/triphammer/pending"); err == nil {
+		t.Error("a push to a hidden ref:", out)
+	}
+}
+
+// TestSince: who changed what is told by the newest commit to each file, over merges, names
+// that are odd and names that look like the output of git.
+func TestSince(t *testing.T) {
+	r := open(t)
+	base := r.must(t, Change{Files: map[string][]byte{"keep": {}, "gone": []byte("1")}})
+	dir := clone(t, serve(t, r))
+	commitFile(t, dir, ":100644 100644 a b M", []byte("1"))
+	for _, args := range [][]string{
+		{"checkout", "--quiet", "-b", "side"}, {"rm", "--quiet", "gone"}, {"commit", "--quiet", "-m", "Remove\nx"},
+		{"checkout", "--quiet", "main"}, {"merge", "--quiet", "--no-ff", "-m", "Merge it", "side"}, {"push", "--quiet", "origin", "main"},
+	} {
+		if out, err := command(t, dir, args...); err != nil {
+			t.Fatal(err, out)
+		}
+	}
+	done, err := r.Commit(t.Context(), Change{Base: base, Files: map[string][]byte{"new": {}}}, agree)
+	if err != nil || len(done.Since) != 2 {
+		t.Fatal(done, err)
+	}
+	for i, want := range []string{":100644 100644 a b M|:100644 100644 a b M", "gone|Merge it"} {
+		if got := done.Since[i].Path + "|" + done.Since[i].Subject; got != want || done.Since[i].Commit == "" {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
