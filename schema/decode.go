@@ -167,39 +167,45 @@ func blank(data []byte) bool {
 // parse reads one YAML document whose root is of the kind; above is the number of
 // lines of the file before it.
 func parse(c *Collector, data []byte, above int, kind Kind) (root *Node, nodes int) {
+	root, _, nodes = parseRaw(c, data, above, kind)
+	return root, nodes
+}
+
+// parseRaw is parse with YAML's own node of the root.
+func parseRaw(c *Collector, data []byte, above int, kind Kind) (root *Node, raw *yaml.Node, nodes int) {
 	start := At{1 + above, 1}
 	data = lineFeeds(bytes.TrimPrefix(data, bom))
 	if at, message, hint := unreadable(data, above); message != "" {
 		c.Error(at, InvalidYAML, hint, message)
-		return nil, 0
+		return nil, nil, 0
 	}
 	if blank(data) {
 		c.Error(start, InvalidDocument, emptyHint, "the file is empty")
-		return nil, 0
+		return nil, nil, 0
 	}
 	lines := lineMap(data)
 	doc, second, err := readYAML(data)
 	if err != nil {
 		if strings.Contains(err.Error(), "exceeded max depth") {
 			c.Error(start, TooDeep, tooDeepHint, tooDeep)
-			return nil, 0
+			return nil, nil, 0
 		}
 		n := yamlErrorLine(data, err)
 		c.Error(At{lines.at(n, 1).Line + above, 1}, InvalidYAML, yamlHint(data, n, err), "not YAML: "+yamlMessage(err))
-		return nil, 0
+		return nil, nil, 0
 	}
 	b := builder{c: c, above: above, lines: lines}
 	if second != nil {
 		c.Error(b.at(second), InvalidDocument, "keep one document per file", "a second YAML document")
-		return nil, 0
+		return nil, nil, 0
 	}
 	if doc == nil || len(doc.Content) == 0 {
 		c.Error(start, InvalidDocument, emptyHint, "the file is empty")
-		return nil, 0
+		return nil, nil, 0
 	}
 	root = b.build(doc.Content[0], 1)
 	if b.failed || root == nil {
-		return nil, 0
+		return nil, nil, 0
 	}
 	if root.Kind != kind {
 		hint := "write KEY: VALUE on each line"
@@ -207,9 +213,9 @@ func parse(c *Collector, data []byte, above int, kind Kind) (root *Node, nodes i
 			hint = "write a list, each item after a dash"
 		}
 		c.Error(root.At, InvalidDocument, hint, "the file holds "+root.Kind.String()+" where "+kind.String()+" is expected")
-		return nil, 0
+		return nil, nil, 0
 	}
-	return root, b.nodes
+	return root, doc.Content[0], b.nodes
 }
 
 // builder turns YAML's nodes into ours, checking structure on the way.

@@ -1,0 +1,266 @@
+// Package edit changes definitions: from a tree of files and a wish it makes the files that
+// change. It reads the tree and writes nothing, so that a server and a command line use it
+// alike.
+//
+// What is not changed stays, byte for byte: comments, order, blank lines, quotes, line ends
+// ([schema.Edit]). Whether the result is valid is for package factory to say: a change may
+// need a second one to be.
+package edit
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"slices"
+	"strings"
+
+	"triphammer/factory"
+	"triphammer/schema"
+)
+
+// Files are the files that change, by path. nil means that the file is deleted.
+type Files map[string][]byte
+
+// Paths are the paths, sorted.
+func (f Files) Paths() []string {
+	paths := make([]string, 0, len(f))
+	for name := range f {
+		paths = append(paths, name)
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+// Change is what a definition is to say. What it leaves out stays.
+type Change struct {
+	// Keys is a merge patch (RFC 7396) of the keys of the definition: a mapping is merged, null takes
+	// a key out, and anything else replaces what is there.
+	Keys *schema.Node
+	Text *string // of a Markdown file, such as the prompt
+}
+
+// Definition is a definition of a tree.
+type Definition struct {
+	Path string
+	Keys *schema.Node
+	Text string // of a Markdown file
+	Data []byte // the whole file
+}
+
+// The kinds of an Error.
+var (
+	ErrNotFound = errors.New("there is no such definition")
+	ErrExists   = errors.New("there is such a definition")
+	ErrName     = errors.New("no definition can have the name")
+	ErrBroken   = errors.New("the file cannot be changed as it is")
+)
+
+// Error says why something cannot be changed, and what to do. It is one of the kinds above.
+type Error struct {
+	Kind    error
+	Path    string // of the file, if there is one
+	Line    int    // in it; 0: none
+	Message string
+}
+
+func (e *Error) Error() string { return e.Message }
+
+func (e *Error) Unwrap() error { return e.Kind }
+
+// names of definitions that are made here. A tree may have others.
+var names = regexp.MustCompile(`^[a-z0-9]([a-z0-9_-]{0,62}[a-z0-9])?$`)
+
+var notInName = regexp.MustCompile(`[^a-z0-9_-]+`)
+
+// Create makes a definition that does not exist.
+func Create(tree fs.FS, kind, name string, c Change) (Files, error) {
+	p := factory.PlaceOf(kind)
+	path := p.Path(name)
+	if !names.MatchString(name) || path == "" {
+		message := fmt.Sprintf("%s %s cannot be named %q: a name has up to 64 small letters, digits, dashes and underscores",
+			article(kind), kind, name)
+		if like := strings.Trim(notInName.ReplaceAllString(strings.ToLower(name), "-"), "-_"); names.MatchString(like) {
+			message += ", such as " + like
+		}
+		return nil, &Error{Kind: ErrName, Message: message}
+	}
+	if at := p.Find(tree, name); at != "" {
+		return nil, &Error{Kind: ErrExists, Path: at, Message: fmt.Sprintf("there is %s %s %s already, in %s", article(kind), kind, name, at)}
+	}
+	if _, err := fs.Stat(tree, path); !errors.Is(err, fs.ErrNotExist) {
+		return nil, &Error{Kind: ErrExists, Path: path, Message: fmt.Sprintf("something else is in the place of %s", path)}
+	}
+	keys := &schema.Node{Kind: schema.Mapping}
+	if c.Keys != nil {
+		keys = merged(keys, c.Keys)
+	}
+	shape := p.Shape()
+	position := func(f schema.Field) int {
+		i := slices.IndexFunc(shape.Keys, func(k schema.Key) bool { return k.Name == f.Key })
+		if i < 0 {
+			i = len(shape.Keys)
+		}
+		return i
+	}
+	slices.SortStableFunc(keys.Fields, func(a, b schema.Field) int { return position(a) - position(b) })
+	if p.Text() == "" {
+		return Files{path: schema.Encode(keys)}, nil
+	}
+	text := ""
+	if c.Text != nil {
+		text = *c.Text
+	}
+	return Files{path: schema.EncodeMarkdown(keys, text)}, nil
+}
+
+// Update changes a definition. There are no files if it says what is wanted already.
+func Update(tree fs.FS, kind, name string, c Change) (Files, error) {
+	d, err := Read(tree, kind, name)
+	if err != nil {
+		return nil, err
+	}
+	p, keys := factory.PlaceOf(kind), d.Keys
+	if c.Keys != nil {
+		keys = merged(keys, withoutDefaults(c.Keys, keys, p.Shape()))
+	}
+	var out []byte
+	if p.Text() == "" {
+		out, err = schema.Edit(d.Data, keys)
+	} else {
+		out, err = schema.EditMarkdown(d.Data, keys, c.Text)
+	}
+	switch {
+	case err != nil:
+		return nil, &Error{Kind: ErrBroken, Path: d.Path, Message: fmt.Sprintf("%s: %v", d.Path, err)}
+	case bytes.Equal(out, d.Data):
+		return Files{}, nil
+	}
+	return Files{d.Path: out}, nil
+}
+
+// Delete removes a definition, and the skills of an agent with it.
+func Delete(tree fs.FS, kind, name string) (Files, error) {
+	p := factory.PlaceOf(kind)
+	path := p.Find(tree, name)
+	if path == "" {
+		return nil, notFound(kind, name)
+	}
+	files := Files{path: nil}
+	if kind != "agent" {
+		return files, nil
+	}
+	err := fs.WalkDir(tree, strings.TrimSuffix(path, "agent.md")+"skills", func(name string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err == nil && !d.IsDir() {
+			files[name] = nil
+		}
+		return err
+	})
+	return files, err
+}
+
+// Read reads a definition.
+func Read(tree fs.FS, kind, name string) (*Definition, error) {
+	p := factory.PlaceOf(kind)
+	path := p.Find(tree, name)
+	if path == "" {
+		return nil, notFound(kind, name)
+	}
+	data, err := fs.ReadFile(tree, path)
+	if err != nil {
+		return nil, err
+	}
+	c := &schema.Collector{Path: path}
+	if len(data) > schema.MaxFile {
+		return nil, &Error{Kind: ErrBroken, Path: path, Message: fmt.Sprintf("%s has more than %d bytes", path, schema.MaxFile)}
+	}
+	var doc *schema.Document
+	if p.Text() == "" {
+		doc = schema.Parse(c, data, schema.Mapping)
+	} else {
+		doc = schema.ParseMarkdown(c, data)
+	}
+	if len(c.Found) > 0 {
+		first := c.Found[0]
+		return nil, &Error{
+			Kind: ErrBroken, Path: path, Line: first.Line,
+			Message: fmt.Sprintf("%s:%d: %s; mend that first", path, first.Line, first.Message),
+		}
+	}
+	return &Definition{Path: path, Keys: doc.Root, Text: doc.Body, Data: data}, nil
+}
+
+// Line is where the definition says something of the first key of a change; 1 if it does not.
+func (d *Definition) Line(c Change) int {
+	if c.Keys != nil {
+		for _, f := range c.Keys.Fields {
+			if d.Keys.Get(f.Key) != nil {
+				return d.Keys.KeyAt(f.Key).Line
+			}
+		}
+	}
+	return 1
+}
+
+func notFound(kind, name string) error {
+	return &Error{Kind: ErrNotFound, Message: fmt.Sprintf("the factory has no %s %s", kind, name)}
+}
+
+func article(noun string) string {
+	if strings.ContainsRune("aeiou", rune(noun[0])) {
+		return "an"
+	}
+	return "a"
+}
+
+// merged applies a merge patch (RFC 7396).
+func merged(n, patch *schema.Node) *schema.Node {
+	if patch.Kind != schema.Mapping {
+		return patch
+	}
+	out := &schema.Node{Kind: schema.Mapping}
+	if n != nil && n.Kind == schema.Mapping {
+		out.Fields = slices.Clone(n.Fields)
+	}
+	for _, f := range patch.Fields {
+		i := slices.IndexFunc(out.Fields, func(has schema.Field) bool { return has.Key == f.Key })
+		switch {
+		case f.Value.Kind == schema.Null && i >= 0:
+			out.Fields = slices.Delete(out.Fields, i, i+1)
+		case f.Value.Kind == schema.Null:
+		case i >= 0:
+			out.Fields[i].Value = merged(out.Fields[i].Value, f.Value)
+		default:
+			out.Fields = append(out.Fields, schema.Field{Key: f.Key, Value: merged(nil, f.Value)})
+		}
+	}
+	return out
+}
+
+// withoutDefaults leaves out what a definition says already by not having the key.
+func withoutDefaults(patch, keys *schema.Node, shape *schema.Shape) *schema.Node {
+	out := &schema.Node{Kind: patch.Kind}
+	for _, f := range patch.Fields {
+		i := slices.IndexFunc(shape.Keys, func(k schema.Key) bool { return k.Name == f.Key && k.Default != "" })
+		if keys.Get(f.Key) == nil && i >= 0 && shape.Keys[i].Default == string(f.Value.AppendJSON(nil)) {
+			continue
+		}
+		out.Fields = append(out.Fields, f)
+	}
+	return out
+}
+
+var notInSecret = regexp.MustCompile(`[^A-Z0-9]+`)
+
+// SecretName suggests a name for the managed secret of a webhook.
+func SecretName(webhook string) string {
+	name := strings.Trim(notInSecret.ReplaceAllString(strings.ToUpper(webhook), "_"), "_")
+	if name == "" || name[0] < 'A' {
+		name = strings.TrimSuffix("HOOK_"+name, "_")
+	}
+	return name + "_WEBHOOK_SECRET"
+}
