@@ -11,7 +11,7 @@ DEMO    ?= .triphammer/demo
 export CGO_ENABLED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: build test test-full lint fmt bench fuzz demo check help
+.PHONY: build test test-full lint fmt screenshots bench fuzz demo check help
 
 build: ## build bin/triphammer
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/triphammer
@@ -30,6 +30,9 @@ lint: ## gofumpt, go vet, staticcheck
 
 fmt: ## format every Go file
 	$(TOOL) gofumpt -w $$(git ls-files '*.go')
+
+screenshots: ## a picture of every page into docs/screenshots (needs Chromium)
+	$(GO) test -count=1 -tags full -timeout 10m -run '^TestPages$$' ./cmd/triphammer -pictures $(CURDIR)/docs/screenshots
 
 bench: build ## the figures: ingress, filters, signatures, validation, store, runs
 	$(GO) build -modfile=tools/go.mod -o bin/actionlint github.com/rhysd/actionlint/cmd/actionlint
@@ -52,4 +55,4 @@ demo: build ## the main job from nothing; ONCE=1 stops when the run has succeede
 check: lint test ## what to run before each commit
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

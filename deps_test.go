@@ -74,6 +74,7 @@ var owners = map[string][]string{
 	"github.com/prometheus/client_golang":   {"server"},
 	"github.com/getkin/kin-openapi":         {"server"},
 	"github.com/rogpeppe/go-internal":       {"cmd/triphammer"},
+	"github.com/chromedp":                   {"cmd/triphammer"},
 	"github.com/landlock-lsm/go-landlock":   {"server/sandbox"},
 	"golang.org/x/net/bpf":                  {"server/sandbox"},
 }

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"triphammer/server/sandbox"
 )
 
 // binary is the real program, built once with buildFlags: the tests start it as
@@ -30,6 +32,9 @@ var (
 // ahead.
 const clockVariable = "TRIPHAMMER_TEST_CLOCK"
 
+// atEnd is what stops what all tests share.
+var atEnd []func()
+
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == hostileCommand {
 		os.Exit(hostileMain(os.Args[2:]))
@@ -41,6 +46,9 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		wallClock = func() time.Time { return time.Now().Add(ahead) }
+		os.Exit(execute(os.Args[1:]))
+	}
+	if len(os.Args) > 1 && os.Args[1] == sandbox.SuperviseCommand { // of a server with another clock
 		os.Exit(execute(os.Args[1:]))
 	}
 	os.Exit(testMain(m))
@@ -58,6 +66,11 @@ func testMain(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "building the program: %v\n%s", err, out)
 		return 1
 	}
+	defer func() {
+		for _, stop := range slices.Backward(atEnd) {
+			stop()
+		}
+	}()
 	return m.Run()
 }
 

@@ -113,7 +113,7 @@ type message struct {
 // request makes the request of a genuine sender, or a forged one.
 func (m *message) request(ctx context.Context) (*http.Request, error) {
 	r := &signature.Request{
-		Method: http.MethodPost, Header: m.header.Clone(), Body: bytes.Clone(m.body), Now: time.Now(),
+		Method: http.MethodPost, Header: m.header.Clone(), Body: bytes.Clone(m.body), Now: wallClock(),
 		URL: strings.ReplaceAll(m.webhook.URL, "{token}", url.PathEscape(m.secret)),
 	}
 	if r.Header == nil {
@@ -446,7 +446,7 @@ func (p *payloadOptions) body(c *cobra.Command, header http.Header) ([]byte, err
 	case c.Flags().Changed("payload"):
 		body = []byte(p.text)
 	default:
-		body, err = json.Marshal(map[string]string{"event": "test", "sent_at": time.Now().UTC().Format(time.RFC3339Nano)})
+		body, err = json.Marshal(map[string]string{"event": "test", "sent_at": wallClock().UTC().Format(time.RFC3339Nano)})
 	}
 	if err != nil || len(p.set) == 0 {
 		return body, err

@@ -68,15 +68,20 @@ func newWorld(t testing.TB, files map[string]string) *world {
 	w.git("init", "-q", "--initial-branch=main")
 	w.push()
 	w.run(testSecret, "secrets", "set", "S")
-	t.Cleanup(func() {
+	w.cleanUp()
+	return w
+}
+
+// cleanUp ends the server with the test, and shows what it said if the test failed.
+func (w *world) cleanUp() {
+	w.t.Cleanup(func() {
 		if w.cmd != nil {
 			w.kill()
 		}
-		if t.Failed() && w.logs != nil {
-			t.Log(w.logs)
+		if w.t.Failed() && w.logs != nil {
+			w.t.Log(w.logs)
 		}
 	})
-	return w
 }
 
 // freeAddress is an address that stays free while the server is down: its port

@@ -1,0 +1,165 @@
+//go:build full
+
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"flag"
+	"fmt"
+	"image"
+	"image/color"
+	"image/png"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"triphammer/server/dashboard"
+)
+
+// picturesDir is where TestPages writes a picture of every page: make screenshots.
+var picturesDir = flag.String("pictures", "", "write pictures of the pages into this folder")
+
+// storyPages are the addresses of each page in the story, by its route and a name for its picture.
+func storyPages(s *story) map[string]map[string]string {
+	return map[string]map[string]string{
+		"/":                 {"overview": "/"},
+		"/deliveries":       {"deliveries": "/deliveries"},
+		"/deliveries/:id":   {"delivery": "/deliveries/" + s.wanted, "delivery-unmatched": "/deliveries/" + s.unmatched},
+		"/automations":      {"automations": "/automations"},
+		"/automations/test": {"filter-test": "/automations/test?delivery=" + s.wanted},
+		"/runs":             {"runs": "/runs"},
+		"/runs/:id":         {"run": "/runs/" + s.done, "run-failed": "/runs/" + s.failed, "run-live": "/runs/" + s.live},
+	}
+}
+
+// notPages are routes of the dashboard that answer with no page, and why.
+var notPages = map[string]string{
+	"/artifacts/:id": "a file to keep",
+}
+
+// pageRoutes are the routes of the dashboard that are read.
+func pageRoutes() (routes []string) {
+	for _, r := range dashboard.Routes {
+		if r.Method == http.MethodGet {
+			routes = append(routes, r.Path)
+		}
+	}
+	return routes
+}
+
+// olderRoutes are those of pages that are to be made anew. They are opened and no more.
+func olderRoutes(t *testing.T) (routes []string) {
+	t.Helper()
+	source, err := os.ReadFile("../../server/pages.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`p\.GET\("([^"]+)"`).FindAllStringSubmatch(string(source), -1) {
+		routes = append(routes, m[1])
+	}
+	return routes
+}
+
+// TestPages: every page can be read in both themes, on a desk and on a phone, by everybody,
+// and nothing in it breaks its own policy.
+func TestPages(t *testing.T) {
+	s := newStory(t)
+	pages := storyPages(s)
+	older := olderRoutes(t)
+	routes := append(pageRoutes(), older...)
+	for _, route := range routes {
+		if pages[route] == nil && notPages[route] == "" {
+			t.Errorf("no row of storyPages shows %s", route)
+		}
+	}
+	b := s.newTab()
+	for route, named := range pages {
+		if !slices.Contains(routes, route) {
+			t.Errorf("there is no page %s", route)
+		}
+		for name, path := range named {
+			if slices.Contains(older, route) {
+				b.open(path)
+			} else {
+				b.check(path)
+			}
+			if *picturesDir != "" {
+				b.pictures(name)
+			}
+		}
+	}
+	if strings.Contains(s.logs.String(), "level=ERROR") {
+		t.Errorf("the server's log has errors")
+	}
+}
+
+// pictures writes what the tab shows into files, in each theme and width.
+func (b *tab) pictures(name string) {
+	b.t.Helper()
+	for _, theme := range themes {
+		for _, width := range widths {
+			b.view(theme, width)
+			small, err := reduced(b.picture())
+			if err == nil {
+				err = os.WriteFile(filepath.Join(*picturesDir, fmt.Sprintf("%s-%s-%d.png", name, theme, width)), small, 0o644)
+			}
+			if err != nil {
+				b.t.Fatal(err)
+			}
+		}
+	}
+}
+
+// maxPicture is how many pixels of a page's height a picture shows.
+const maxPicture = 1600
+
+// reduced is a PNG with a palette of its most frequent colours: a third of the size, for
+// pages with few colours.
+func reduced(text []byte) ([]byte, error) {
+	full, err := png.Decode(bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	size := full.Bounds()
+	size.Max.Y = min(size.Max.Y, maxPicture)
+	count := make(map[color.RGBA]int)
+	at := func(x, y int) color.RGBA {
+		c := color.RGBAModel.Convert(full.At(x, y)).(color.RGBA)
+		c.R, c.G, c.B = c.R&^3|c.R>>6, c.G&^3|c.G>>6, c.B&^3|c.B>>6 // what no eye tells apart
+		return c
+	}
+	for y := range size.Max.Y {
+		for x := range size.Max.X {
+			count[at(x, y)]++
+		}
+	}
+	frequent := slices.SortedFunc(maps.Keys(count), func(a, b color.RGBA) int {
+		return cmp.Or(count[b]-count[a], int(a.R)-int(b.R), int(a.G)-int(b.G), int(a.B)-int(b.B))
+	})
+	palette := make(color.Palette, 0, 256)
+	for _, c := range frequent[:min(len(frequent), cap(palette))] {
+		palette = append(palette, c)
+	}
+	index := make(map[color.RGBA]uint8)
+	small := image.NewPaletted(size, palette)
+	for y := range size.Max.Y {
+		for x := range size.Max.X {
+			c := at(x, y)
+			i, known := index[c]
+			if !known {
+				i = uint8(palette.Index(c))
+				index[c] = i
+			}
+			small.SetColorIndex(x, y, i)
+		}
+	}
+	var b bytes.Buffer
+	err = (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&b, small)
+	return b.Bytes(), err
+}
