@@ -50,6 +50,7 @@ func (s *Server) routes(e *gin.Engine) {
 	runs.POST("/agent/schedules/:id/resume", serve(on(ownSchedule, s.resumeSchedule)))
 	readRuns := e.Group(api.Base, s.require(store.ScopeRuns, store.ScopeRead))
 	readRuns.GET("/agent/runs", serve(s.listRuns))
+	readRuns.GET("/agent/runs/counts", serve(s.countRuns))
 	readRuns.GET("/agent/runs/:id", serve(on(aRun, s.getRun)))
 	readRuns.GET("/agent/runs/:id/transcript", serve(on(aRun, s.transcript)))
 	readRuns.GET("/agent/runs/:id/events", serve(on(aRun, s.runEvents)))

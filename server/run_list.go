@@ -71,6 +71,8 @@ var runFilters = map[string]func(l *runListing, values []string){
 	"delivery_id":        idFilter("delivery_id", func(l *runListing) *store.DeliveryID { return &l.DeliveryID }),
 	"schedule_id":        idFilter("schedule_id", func(l *runListing) *store.ScheduleID { return &l.ScheduleID }),
 	"ancestor_run_id":    idFilter("ancestor_run_id", func(l *runListing) *store.RunID { return &l.AncestorID }),
+	"conversation_id":    idFilter("conversation_id", func(l *runListing) *store.RunID { return &l.ConversationID }),
+	"retry_of_run_id":    idFilter("retry_of_run_id", func(l *runListing) *store.RunID { return &l.RetryOf }),
 	"automation":         textFilter(func(l *runListing) *string { return &l.Automation }),
 	"automation_id":      textFilter(func(l *runListing) *string { return &l.Automation }),
 	"agent":              textFilter(func(l *runListing) *string { return &l.Agent }),
@@ -305,4 +307,27 @@ func (s *Server) listRuns(ctx context.Context, c *call) (shown api.List[api.Run]
 	all, info := page(all, limit, l.cursor)
 	runs, err := s.showRuns(ctx, all)
 	return api.List[api.Run]{Entries: runs, PageInfo: info}, err
+}
+
+// countRuns counts the runs that the filters of a list select, by state.
+func (s *Server) countRuns(ctx context.Context, c *call) (shown api.RunCounts, err error) {
+	shown.Most = store.MaxCount
+	l := parseRunList(c.Request.URL.Query())
+	if l.wrong != nil {
+		return shown, api.Refuse(api.InvalidRequest, l.wrong.Field+": "+l.wrong.Message, *l.wrong)
+	}
+	if _, err := c.Runs(ctx, l.RunQuery); err != nil { // with a limit of 0: whether the caller may
+		return shown, err
+	}
+	counts, ok, err := c.CountRuns(ctx, l.RunQuery)
+	if err != nil || !ok {
+		return shown, err
+	}
+	shown.States = make(map[string]int64)
+	for _, state := range store.RunStates {
+		if shown.States[string(state)] = counts[state]; l.none {
+			shown.States[string(state)] = 0
+		}
+	}
+	return shown, nil
 }

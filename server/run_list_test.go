@@ -94,6 +94,8 @@ func TestRunFilters(t *testing.T) {
 		"metadata[ticket]=9":                    none,
 		"ancestor_run_id=" + plain:              {child},
 		"delivery_id=" + delivered:              {hooked},
+		"conversation_id=" + plain:              {plain},
+		"retry_of_run_id=" + plain:              none,
 		"factory=default":                       all,
 		"factory_uid=default&factory_uid=x":     all,
 		"factory=x":                             none,

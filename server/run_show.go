@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,7 +18,7 @@ import (
 	"triphammer/server/store"
 )
 
-func (s *Server) getRun(ctx context.Context, _ *call, r access.Run) (shown api.Run, err error) {
+func (s *Server) getRun(ctx context.Context, c *call, r access.Run) (shown api.Run, err error) {
 	all, err := s.showRuns(ctx, []access.Run{r})
 	if err != nil {
 		return shown, err
@@ -32,7 +33,55 @@ func (s *Server) getRun(ctx context.Context, _ *call, r access.Run) (shown api.R
 	} else if w != nil {
 		all[0].Workspace = &api.Workspace{Path: w.Path, Removed: w.Path == "", KeptUntil: api.Time(w.KeptUntil)}
 	}
-	return all[0], nil
+	all[0].Detail, err = detailOf(ctx, c, r)
+	return all[0], err
+}
+
+// detailOf is what is shown of one run besides what lists have.
+func detailOf(ctx context.Context, c *call, r access.Run) (*api.RunDetail, error) {
+	spec, err := r.Spec(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d := &api.RunDetail{Sent: spec.Sent(r.Run), Budget: api.Budget{USD: spec.Budget.USD, Tokens: spec.Budget.Tokens, Turns: spec.Budget.Turns}, Repositories: []string{}, Attachments: []api.AttachmentRef{}}
+	if d.Takes, err = r.Takes(ctx); err != nil {
+		return nil, err
+	}
+	if d.Events, err = r.EventCounts(ctx); err != nil {
+		return nil, err
+	}
+	for _, list := range []struct {
+		q  store.RunQuery
+		to *[]api.RunRef
+	}{{store.RunQuery{ConversationID: r.ConversationID, Ascending: true}, &d.Conversation}, {store.RunQuery{RetryOf: r.ID, Ascending: true}, &d.RetriedBy}} {
+		list.q.Limit = maxLimit
+		runs, err := c.Runs(ctx, list.q)
+		if err != nil {
+			return nil, err
+		}
+		*list.to = each(runs, func(r access.Run) api.RunRef {
+			return api.RunRef{RunID: r.ID.String(), Title: r.Title, State: string(r.State), CreatedAt: r.CreatedAt}
+		})
+	}
+	for _, a := range spec.Attachments {
+		d.Attachments = append(d.Attachments, api.AttachmentRef{Name: a.Name, Size: int64(len(a.Data))})
+	}
+	repositories := spec.Repositories
+	d.Network = "all"
+	if e := spec.Environment; e != nil {
+		d.TimeoutSec, d.IdleSec, d.Isolation, d.Hosts = int64(e.Timeout/time.Second), int64(e.Idle/time.Second), e.Isolation, e.NetworkHosts
+		switch {
+		case e.NetworkOff:
+			d.Network = "none"
+		case len(e.NetworkHosts) > 0:
+			d.Network = "listed"
+		}
+		repositories = append(slices.Clip(repositories), e.Repositories...)
+	}
+	for _, repository := range repositories {
+		d.Repositories = append(d.Repositories, repository.URL)
+	}
+	return d, nil
 }
 
 func showStage(s run.Stage) api.Stage { return api.Stage(s) }
@@ -186,20 +235,44 @@ func (s *Server) listNotices(ctx context.Context, c *call, all access.Whole) (sh
 const maxEvents = 10_000
 
 func (s *Server) transcript(ctx context.Context, c *call, r access.Run) (t api.Transcript, err error) {
+	p := store.EventPage{Limit: maxEvents, Kinds: c.QueryArray("kind")}
 	// Here the cursor is the number of the last event, so both parameters mean the same.
-	text := cmp.Or(c.Query("after"), c.Query("cursor"), "0")
-	after, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || after < 0 {
-		return t, refuse("after", text, "after is the number of an event")
+	for _, f := range []struct {
+		name, text string
+		to         *int64
+	}{{"after", cmp.Or(c.Query("after"), c.Query("cursor"), "0"), &p.After}, {"before", cmp.Or(c.Query("before"), "0"), &p.Before}} {
+		if *f.to, err = strconv.ParseInt(f.text, 10, 64); err != nil || *f.to < 0 {
+			return t, refuse(f.name, f.text, "%s is the number of an event", f.name)
+		}
 	}
-	events, err := r.Events(ctx, after, maxEvents)
+	if text := c.Query("limit"); text != "" {
+		if p.Limit, err = strconv.Atoi(text); err != nil || p.Limit < 1 || p.Limit > maxEvents {
+			return t, refuse("limit", text, "limit is a number from 1 to %d", maxEvents)
+		}
+	}
+	switch text := c.Query("newest"); text {
+	case "", "false":
+	case "true":
+		p.Newest = true
+	default:
+		return t, refuse("newest", text, "newest is true or false")
+	}
+	var events []store.Event
+	if p.Newest || p.Before > 0 || len(p.Kinds) > 0 {
+		events, err = r.EventPage(ctx, p)
+	} else {
+		events, err = r.Events(ctx, p.After, p.Limit)
+	}
 	if err != nil {
 		return t, err
 	}
 	// The state was read before the events: a finished run has all of its events.
 	t = api.Transcript{RunID: r.ID.String(), State: string(r.State), Events: each(events, func(e store.Event) api.Event { return api.Event(e) })}
-	if len(events) == maxEvents {
-		t.PageInfo = api.PageInfo{HasNextPage: true, NextCursor: strconv.FormatInt(events[maxEvents-1].Seq, 10)}
+	if len(events) == p.Limit {
+		t.PageInfo = api.PageInfo{HasNextPage: true, NextCursor: strconv.FormatInt(events[p.Limit-1].Seq, 10)}
+		if p.Newest {
+			t.PageInfo.NextCursor = strconv.FormatInt(events[0].Seq, 10)
+		}
 	}
 	return t, nil
 }

@@ -335,6 +335,14 @@ func (v *View) Runs(ctx context.Context, q store.RunQuery) ([]Run, error) {
 	return all, err
 }
 
+// CountRuns is how many runs of each state a query selects, as store.Store.CountRuns.
+func (v *View) CountRuns(ctx context.Context, q store.RunQuery) (counts map[store.RunState]int64, ok bool, err error) {
+	if v.Factory != "" {
+		q.Factories = []string{v.Factory} // Runs refuses others
+	}
+	return v.data.cfg.Store.CountRuns(ctx, q)
+}
+
 // Run finds a run.
 func (v *View) Run(ctx context.Context, id string) (Run, error) {
 	r, err := find(ctx, v, "run", id, v.data.cfg.Store.Run, func(r *store.Run) string { return r.Factory })
@@ -356,6 +364,16 @@ func (r Run) Spec(ctx context.Context) (run.Spec, error) {
 // Belt says how far the run came, and why it waits or stopped there.
 func (r Run) Belt(ctx context.Context) ([]run.Stage, error) { return r.data.cfg.Runs.Belt(ctx, r.Run) }
 
+// Takes says what can be asked of the run now.
+func (r Run) Takes(ctx context.Context) ([]string, error) {
+	return r.data.cfg.Runs.Takes(ctx, r.Run)
+}
+
+// EventCounts is how many events of each kind the transcript has.
+func (r Run) EventCounts(ctx context.Context) (map[string]int64, error) {
+	return r.data.cfg.Store.EventCounts(ctx, r.ID)
+}
+
 // Workspace finds the workspace of the run, as run.Manager.
 func (r Run) Workspace(ctx context.Context) (*run.Workspace, error) {
 	return r.data.cfg.Runs.Workspace(ctx, r.Run)
@@ -376,6 +394,11 @@ func Metadata(ctx context.Context, runs ...Run) (map[store.RunID]map[string]stri
 // Events are the events of the transcript after an event number.
 func (r Run) Events(ctx context.Context, after int64, limit int) ([]store.Event, error) {
 	return r.data.cfg.Store.Events(ctx, r.ID, after, limit)
+}
+
+// EventPage is a part of the transcript.
+func (r Run) EventPage(ctx context.Context, p store.EventPage) ([]store.Event, error) {
+	return r.data.cfg.Store.EventPage(ctx, r.ID, p)
 }
 
 // FirstEvent is when the first event of a kind happened; zero if there is none.

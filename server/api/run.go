@@ -52,6 +52,53 @@ type Run struct {
 	FinishedAt        *time.Time        `json:"finished_at,omitempty"`
 	Belt              []Stage           `json:"belt,omitempty"`      // of the last attempt; not in lists and notices
 	Workspace         *Workspace        `json:"workspace,omitempty"` // not in lists and notices, and not before the run has started
+	Detail            *RunDetail        `json:"detail,omitempty"`    // not in lists and notices
+}
+
+// RunDetail is what is shown of one run besides what lists have.
+type RunDetail struct {
+	Sent         string           `json:"sent_prompt"`  // the complete prompt: with that of the agent, and the envelope
+	Takes        []string         `json:"takes"`        // what can be asked of it now: cancel, interrupt, retry, resume, followup
+	Events       map[string]int64 `json:"events"`       // the number of events of its transcript, by kind
+	Conversation []RunRef         `json:"conversation"` // all runs of it that are kept, the oldest first
+	RetriedBy    []RunRef         `json:"retried_by"`   // the runs that started it again
+	Attachments  []AttachmentRef  `json:"attachments"`  // posted files
+	Repositories []string         `json:"repositories"` // that it clones
+	Network      string           `json:"network"`      // what it may reach: all, none or listed
+	Hosts        []string         `json:"hosts,omitempty"`
+	Isolation    string           `json:"isolation,omitempty"` // the weakest that its environment accepts
+	Budget       Budget           `json:"budget"`
+	TimeoutSec   int64            `json:"timeout_seconds,omitempty"`
+	IdleSec      int64            `json:"idle_seconds,omitempty"` // silence after which it is stopped
+}
+
+// RunRef names a run.
+type RunRef struct {
+	RunID     string    `json:"run_id"`
+	Title     string    `json:"title"`
+	State     string    `json:"state"`
+	CreatedAt time.Time `json:"created_at"`
+}
+
+// AttachmentRef names a file that the agent finds beside its workspace.
+type AttachmentRef struct {
+	Name string `json:"name"`
+	Size int64  `json:"size_bytes"`
+}
+
+// Budget is what a run may use up; a missing field means no limit.
+type Budget struct {
+	USD    float64 `json:"usd,omitempty"`
+	Tokens int64   `json:"tokens,omitempty"`
+	Turns  int64   `json:"turns,omitempty"`
+}
+
+// RunCounts is GET /api/v1/agent/runs/counts.
+type RunCounts struct {
+	// States is the number of runs in each state; at most Most. It is absent if the filters
+	// are of a kind by which nothing is counted.
+	States map[string]int64 `json:"states,omitempty"`
+	Most   int64            `json:"most"`
 }
 
 // Workspace is the folder with the files of a run. Runs of one conversation share theirs.

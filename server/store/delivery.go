@@ -325,6 +325,15 @@ func (s *Store) Payload(ctx context.Context, id DeliveryID) ([]byte, error) {
 	return payload, nil
 }
 
+// HasPayload tells whether the body of a delivery is kept.
+func (s *Store) HasPayload(ctx context.Context, id DeliveryID) (kept bool, err error) {
+	err = s.read.QueryRowContext(ctx, "SELECT payload IS NOT NULL FROM deliveries WHERE id = $1", id).Scan(&kept)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return kept, err
+}
+
 // DeliveryQuery selects entries of the log; zero fields select all.
 type DeliveryQuery struct {
 	Factory, Webhook, WebhookUID string

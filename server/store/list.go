@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
+	"time"
 )
 
 // A list of runs is read in one of three ways:
@@ -101,7 +104,7 @@ func (s *Store) Runs(ctx context.Context, q RunQuery) ([]*Run, error) {
 }
 
 func (l *lister) find(ctx context.Context) ([]hit, error) {
-	if l.DeliveryID != 0 || l.AncestorID != 0 {
+	if l.related() {
 		return l.collect(ctx)
 	}
 	if !l.filtered && l.Sort == ByCreated {
@@ -196,4 +199,57 @@ func (l *lister) collect(ctx context.Context) ([]hit, error) {
 	}
 	query := fmt.Sprintf("SELECT id, %s, 1 FROM runs%s ORDER BY +%[1]s %[3]s, +id %[3]s", column, w.sql(), direction)
 	return list(ctx, l.store, scanHit, query+w.limit(l.Limit), w.args...)
+}
+
+// MaxCount is the largest number of runs of a state that CountRuns counts.
+const MaxCount = 10_000
+
+// CountRuns is how many runs of each state a query selects. MaxCount means that there may be
+// more. ok is false if nobody knows, because the query has conditions that no index of the
+// states has.
+func (s *Store) CountRuns(ctx context.Context, q RunQuery) (counts map[RunState]int64, ok bool, err error) {
+	since := q.CreatedAfter
+	q.States, q.CreatedAfter = nil, time.Time{}
+	l := &lister{store: s, RunQuery: q}
+	if err := l.prepare(ctx); err != nil || l.checked || l.related() || !l.UpdatedAfter.IsZero() {
+		return nil, false, err
+	}
+	counts = make(map[RunState]int64)
+	if l.none {
+		return counts, true, nil
+	}
+	for _, state := range []RunState{Queued, held, InProgress, Succeeded, FailedRun, Cancelled} {
+		w := where{}
+		w.add("state = ?", state)
+		if state == Queued {
+			w.add(inQueue)
+		} else {
+			w.add(leftQueue)
+		}
+		if l.grouped {
+			w.add("group_id IN (" + l.groupIDs() + ")")
+		}
+		if !since.IsZero() {
+			w.add("id >= ?", idAt(since))
+		}
+		var n int64
+		err := s.read.QueryRowContext(ctx, fmt.Sprintf("SELECT count(*) FROM (SELECT 1 FROM runs%s LIMIT %d)", w.sql(), MaxCount), w.args...).Scan(&n)
+		if err != nil {
+			return nil, false, err
+		}
+		if state == held {
+			state = Queued
+		}
+		counts[state] = min(counts[state]+n, MaxCount)
+	}
+	return counts, true, nil
+}
+
+// groupIDs are the ids of the groups that can match, for a query.
+func (l *lister) groupIDs() string {
+	ids := make([]string, len(l.groups))
+	for i, g := range l.groups {
+		ids[i] = strconv.FormatInt(g.id, 10)
+	}
+	return strings.Join(ids, ", ")
 }

@@ -30,6 +30,8 @@ type RunQuery struct {
 	ScheduleID                  ScheduleID
 	DeliveryID                  DeliveryID
 	AncestorID                  RunID // those that it asked for, and those that these asked for
+	ConversationID              RunID
+	RetryOf                     RunID
 	CreatedAfter, CreatedBefore time.Time
 	UpdatedAfter                time.Time
 	Metadata                    map[string]string
@@ -139,7 +141,13 @@ func (l *lister) conditions(w *where, along bool) {
 		w.add(`id IN (WITH RECURSIVE below (id) AS (SELECT r.id FROM runs r WHERE r.parent_id = ? AND r.parent_id <> 0
 			UNION SELECT r.id FROM runs r JOIN below ON r.parent_id = below.id WHERE r.parent_id <> 0) SELECT id FROM below)`, l.AncestorID)
 	}
-	few, plus := l.DeliveryID != 0 || l.AncestorID != 0 || len(l.words) > 0 || len(l.Metadata) > 0 || l.ArtifactType != "", ""
+	if l.ConversationID != 0 {
+		w.add("id IN (SELECT id FROM runs WHERE conversation_id = ? AND conversation_id <> 0 UNION SELECT ?)", l.ConversationID, l.ConversationID)
+	}
+	if l.RetryOf != 0 {
+		w.add("retry_of = ? AND retry_of <> 0", l.RetryOf)
+	}
+	few, plus := l.related() || len(l.words) > 0 || len(l.Metadata) > 0 || l.ArtifactType != "", ""
 	if few { // the sets lead, not the indexes of states and groups
 		plus = "+"
 	}
@@ -154,6 +162,11 @@ func (l *lister) conditions(w *where, along bool) {
 		w.add(in(w, plus+"group_id", ids))
 	}
 	l.checks(w, along)
+}
+
+// related tells whether the runs have to do with one thing: they are few.
+func (l *lister) related() bool {
+	return l.DeliveryID != 0 || l.AncestorID != 0 || l.ConversationID != 0 || l.RetryOf != 0
 }
 
 // checks adds the conditions that each run meets by itself.

@@ -40,6 +40,9 @@ func TestPlans(t *testing.T) {
 			t.Errorf("%+v: %s, not %s", q, got, want)
 		}
 	}
+	if got := plan("SELECT kind, count(*) FROM run_events WHERE run_id = $1 GROUP BY kind", []any{1}); !strings.Contains(got, "COVERING INDEX run_events_kind") {
+		t.Error(got)
+	}
 	mark := RunCursor{Key: fmt.Sprint(s.at.UnixMicro()), ID: 1 << 40}
 	for _, sort := range []RunSort{ByCreated, ByUpdated} {
 		for _, q := range []RunQuery{{}, {Ascending: true}, {After: mark}, {After: mark, Ascending: true}, {UpdatedAfter: s.at}, {Search: "fix", CreatedAfter: s.at}} {

@@ -90,7 +90,10 @@ func (s *Store) Events(ctx context.Context, run RunID, after int64, limit int) (
 	return all, nil
 }
 
-const selectEvents = "SELECT seq, at, kind, data, digest FROM run_events WHERE run_id = $1"
+const (
+	eventsFrom   = "SELECT seq, at, kind, data, digest FROM run_events WHERE "
+	selectEvents = eventsFrom + "run_id = $1"
+)
 
 func (s *Store) scanEvent(run RunID) func(*sql.Rows) (Event, error) {
 	return func(rows *sql.Rows) (e Event, err error) {
@@ -120,6 +123,49 @@ func (s *Store) EventsOf(ctx context.Context, run RunID, kinds ...string) ([]Eve
 	}
 	limit := fmt.Sprintf(" ORDER BY seq LIMIT %d", maxEventsOf)
 	return list(ctx, s, s.scanEvent(run), selectEvents+" AND kind IN ("+strings.Join(wanted, ", ")+")"+limit, args...)
+}
+
+// EventPage selects a part of a transcript; zero fields select all.
+type EventPage struct {
+	After, Before int64 // the numbers between which the events are; Before 0: to the end
+	Newest        bool  // of more than Limit events, the last ones instead of the first
+	Kinds         []string
+	Limit         int
+}
+
+// EventPage reads a part of a transcript, in order. The error wraps ErrDamaged if an event
+// is not what was stored. Unlike Events, it does not notice a missing one.
+func (s *Store) EventPage(ctx context.Context, run RunID, p EventPage) ([]Event, error) {
+	w := where{}
+	from := eventsFrom + w.bind("run_id = ?", run)
+	w.add("run_id = ?", run)
+	if len(p.Kinds) > 0 {
+		w.add(in(&w, "kind", p.Kinds))
+	}
+	w.add("seq > ?", p.After)
+	if p.Before > 0 {
+		w.add("seq < ?", p.Before)
+	}
+	direction := ""
+	if p.Newest {
+		direction = " DESC"
+	}
+	// The numbers first, from an index alone: only the events of the page are read.
+	query := fmt.Sprintf("%s AND seq IN (SELECT seq FROM run_events%s ORDER BY seq%s LIMIT %d) ORDER BY seq", from, w.sql(), direction, p.Limit)
+	return list(ctx, s, s.scanEvent(run), query, w.args...)
+}
+
+// EventCounts is how many events of each kind a transcript has.
+func (s *Store) EventCounts(ctx context.Context, run RunID) (map[string]int64, error) {
+	counts := make(map[string]int64)
+	_, err := list(ctx, s, func(rows *sql.Rows) (none struct{}, err error) {
+		var kind string
+		var n int64
+		err = rows.Scan(&kind, &n)
+		counts[kind] = n
+		return none, err
+	}, "SELECT kind, count(*) FROM run_events WHERE run_id = $1 GROUP BY kind", run)
+	return counts, err
 }
 
 // FirstEvent is when the first event of a kind came; zero if none did.

@@ -1,0 +1,76 @@
+package run
+
+import (
+	"context"
+	"errors"
+
+	"triphammer/server/store"
+)
+
+// What can be asked of a run.
+const (
+	AskCancel    = "cancel"
+	AskInterrupt = "interrupt"
+	AskRetry     = "retry"    // begin afresh
+	AskResume    = "resume"   // retry, and go on in its workspace
+	AskFollowUp  = "followup" // another message in its conversation
+)
+
+// Takes says what can be asked of a run now.
+func (m *Manager) Takes(ctx context.Context, r *store.Run) ([]string, error) {
+	spec, err := specOf(ctx, m.cfg.Store, r)
+	if err != nil {
+		return nil, err
+	}
+	takes := []string{}
+	switch r.State {
+	case store.Queued:
+		takes = append(takes, AskCancel)
+	case store.InProgress:
+		takes = append(takes, AskCancel, AskInterrupt)
+	}
+	goesOn, err := m.goesOn(ctx, r, &spec)
+	if err != nil {
+		return nil, err
+	}
+	if r.State.Terminal() {
+		kept := true
+		if r.DeliveryID != 0 {
+			if kept, err = m.cfg.Store.HasPayload(ctx, r.DeliveryID); err != nil {
+				return nil, err
+			}
+		}
+		if kept && (goesOn || r.ConversationID == r.ID) {
+			takes = append(takes, AskRetry)
+		}
+		if kept && goesOn {
+			takes = append(takes, AskResume)
+		}
+	}
+	if goesOn {
+		takes = append(takes, AskFollowUp)
+	}
+	return takes, nil
+}
+
+// goesOn tells whether another run can go on in the conversation of the run.
+func (m *Manager) goesOn(ctx context.Context, r *store.Run, spec *Spec) (bool, error) {
+	if !spec.sessions() {
+		return false, nil
+	}
+	switch err := m.unusable(ctx, r); {
+	case errors.As(err, new(*RefusedError)):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	c, err := m.cfg.Store.Conversation(ctx, r.ID)
+	if err != nil {
+		return false, err
+	}
+	last := lastOf(c)
+	return last == nil || c.Session != nil && !last.FinishedAt.Before(m.cfg.Now().Add(-m.cfg.KeepSessions)), nil
+}
+
+// Sent is the complete prompt that the agent of a run of this spec gets.
+func (s *Spec) Sent(r *store.Run) string { return s.prompt(r.Webhook, r.DeliveryID.String()) }
