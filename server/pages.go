@@ -32,6 +32,7 @@ func (s *Server) pages(e *gin.Engine) {
 	e.GET("/auth/login", pageHeaders, s.login)
 	e.POST("/auth/logout", pageHeaders, sameOrigin, s.logout)
 	p := e.Group("", pageHeaders, s.signedIn)
+	p.GET(dashboard.LivePath, s.pageEvents)
 	p.GET("/", shown(overviewPage))
 	p.GET("/deliveries", shown(deliveriesPage))
 	p.GET("/deliveries/:id", shown(on(aDelivery, deliveryPage)))

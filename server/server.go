@@ -73,6 +73,7 @@ type Server struct {
 	// waits for memory of a budget.
 	bodyTime, patience time.Duration
 	streams            streams
+	watch              watch
 	seldom             seldom
 	checking           sync.Mutex // held while the store is checked
 }
@@ -107,7 +108,7 @@ func New(cfg Config) (*Server, error) {
 		cfg.Metrics = NewMetrics()
 	}
 	gin.SetMode(gin.ReleaseMode)
-	s := &Server{cfg: cfg, engine: gin.New(), bodyTime: bodyTime, patience: patience}
+	s := &Server{cfg: cfg, engine: gin.New(), bodyTime: bodyTime, patience: patience, watch: watch{data: cfg.Data}}
 	s.known = newBodies(maxKnown, maxKnown, s.bodyDropped("known"))
 	s.strangers = newBodies(maxStrangers, shareStrangers, s.bodyDropped("strangers"))
 	s.pushes = newBodies(maxPushes, sharePushes, s.bodyDropped("pushes"))

@@ -6,6 +6,7 @@ package access
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -206,6 +207,29 @@ type Health interface {
 	Ping(ctx context.Context) error // the error says why nothing can be committed
 	Problems() []string
 	Clock() store.Clock
+}
+
+// Changes is what has changed in the store, of all factories.
+type Changes interface {
+	Mark(ctx context.Context) (store.Mark, error)
+	Changes(ctx context.Context, from, to store.Mark) (store.Changes, error)
+}
+
+// Changes is what has changed in the store.
+func (d *Data) Changes() Changes { return d.cfg.Store }
+
+// Serving is a text for each factory that changes with what serves, and with what keeps a
+// newer commit from serving.
+func (d *Data) Serving() map[string]string {
+	all := make(map[string]string)
+	for _, a := range d.cfg.Appliers {
+		state, applied := a.State(), ""
+		if state.Applied != nil {
+			applied = state.Applied.ApplyID
+		}
+		all[state.Factory] = fmt.Sprint(applied, state.Head, state.Pin, state.Error)
+	}
+	return all
 }
 
 // Health is the state of the store.

@@ -15,7 +15,10 @@ import (
 	"io"
 	"maps"
 	"net/url"
+	"strconv"
+	"strings"
 	"sync"
+	"time"
 
 	"triphammer/server/api"
 	"triphammer/server/inert"
@@ -84,11 +87,13 @@ func (Download) template() *template.Template { return nil }
 type Page struct {
 	Title     string
 	Person    Person
-	Base      string // the path under which the server is reached, without a slash at its end
-	Here      string // the path of the page
-	Factory   string // to which the page is limited; empty: all
-	Theme     string // that the person wants; empty: that of the browser
-	Said      string // what the last action did
+	Base      string    // the path under which the server is reached, without a slash at its end
+	Here      string    // the path of the page
+	Again     string    // the address of the page, with its parameters
+	Factory   string    // to which the page is limited; empty: all
+	At        time.Time // when the page was made
+	Theme     string    // that the person wants; empty: that of the browser
+	Said      string    // what the last action did
 	Factories []api.FactoryStatus
 	AtWork    int64 // runs in progress
 }
@@ -112,6 +117,39 @@ func (p Page) To(path string, parameters ...string) string {
 		return p.Base + path
 	}
 	return p.Base + path + "?" + query.Encode()
+}
+
+// LivePath is where open pages hear of changes.
+const LivePath = "/ui/events"
+
+// Live is the address of the stream that tells the page of changes since it was made. The
+// views are `deliveries`, `runs`, `definitions` and `run`, separated by spaces.
+//
+// A page stays as it is until it fetches itself again: by the same handler, when an event of
+// its view comes. So it has no other code, survives a restart of the server (the stream
+// connects again and tells what was missed), and works without scripts:
+//
+//	{{template "live" ($.Live "runs")}}
+//	<section id="rows" hx-get="{{.Again}}" hx-trigger="runs from:body" hx-select="#rows" hx-swap="outerHTML">…</section>
+//
+// For a run: {{template "live" ($.Live "run" "run" .RunID "after_event" "120" "state" "INPROGRESS")}}; its
+// event is `run`, with the state and the number of the newest transcript event.
+//
+// Rows are not inserted under the reader. An element with data-news="deliveries", hidden and with an
+// empty <b>, is shown with the number of new ones: <p data-news="deliveries" hidden><a href="…"><b></b>. Show them</a></p>.
+// Deliveries are counted after the parameter "after", the newest that the page shows, and with
+// the filters "webhook", "outcome" and "stopped".
+func (p Page) Live(views string, parameters ...string) string {
+	query := url.Values{"view": strings.Fields(views), "at": {strconv.FormatInt(p.At.UnixMilli(), 10)}}
+	if p.Factory != "" {
+		query.Set("factory", p.Factory)
+	}
+	for i := 0; i+1 < len(parameters); i += 2 {
+		if parameters[i+1] != "" {
+			query.Set(parameters[i], parameters[i+1])
+		}
+	}
+	return p.Base + LivePath + "?" + query.Encode()
 }
 
 // Current tells whether an entry of the navigation is that of the page.

@@ -45,3 +45,18 @@ document.addEventListener("keydown", (event) => {
     if (next) { event.preventDefault(); next.focus(); }
   }
 });
+
+// Live: what is new is said, with a link that shows it; rows do not move under the reader.
+const newsNames = { deliveries: ["delivery", "deliveries"], runs: ["run", "runs"] };
+for (const kind of Object.keys(newsNames)) {
+  document.addEventListener(kind, (event) => {
+    const count = JSON.parse(event.detail.data).new;
+    for (const news of document.querySelectorAll(`[data-news="${kind}"]`)) {
+      news.querySelector("b").textContent = `${count.toLocaleString("en")} new ${newsNames[kind][count === 1 ? 0 : 1]}`;
+      news.hidden = count === 0;
+    }
+  });
+}
+document.addEventListener("ended", () => {
+  for (const note of document.querySelectorAll("[data-ended]")) note.hidden = false;
+});
