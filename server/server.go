@@ -35,9 +35,11 @@ type Config struct {
 	SchedulesChanged func()
 	Metrics          *Metrics // nil: the Server makes its own
 	// Disk tells how much disk space is free. If it is nil, the disk is not watched.
-	// Isolation tells what is around the runs; nil: this process starts none.
+	Disk *disk.Watch
+	// Isolation tells what is around the runs, and Machine what they find here; nil: this
+	// process starts none.
 	Isolation func() *api.Isolation
-	Disk      *disk.Watch
+	Machine   func() *api.Machine
 	// BaseURL is the address at which senders and people reach the server, without a slash
 	// at its end. It may have a path. Requests are then served with that path, and also
 	// without it, because a proxy may remove it.

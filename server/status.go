@@ -92,6 +92,9 @@ func (s *Server) status(ctx context.Context, c *call) (*api.Status, error) {
 	if s.cfg.Isolation != nil {
 		out.Isolation = s.cfg.Isolation()
 	}
+	if s.cfg.Machine != nil {
+		out.Machine = s.cfg.Machine()
+	}
 	if all, err := c.Whole(); err == nil { // the counts include all factories
 		counts, err := all.RunCounts(ctx)
 		if err != nil {

@@ -5,12 +5,16 @@ import (
 	"maps"
 	"net/url"
 	"os"
+	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/pflag"
 
 	"triphammer/factory"
+	"triphammer/server/api"
 	"triphammer/server/run"
 	"triphammer/server/run/harness"
 )
@@ -70,6 +74,28 @@ func (o *capabilityOptions) capabilities() (run.Capabilities, error) {
 	can.MCPServers = servers
 	return can, nil
 }
+
+// machine is what status tells of the machine.
+func (in *instance) machine() *api.Machine {
+	found := &api.Machine{
+		System: runtime.GOOS + "/" + runtime.GOARCH, Git: gitVersion(), Harnesses: []api.Harness{},
+		MaxRuns: in.opt.runs.MaxRuns, WorkerHosts: append([]string{}, in.opt.runs.Capabilities.WorkerHosts...),
+	}
+	for _, name := range defaultHarnesses() {
+		_, err := exec.LookPath(name)
+		found.Harnesses = append(found.Harnesses, api.Harness{Name: name, Found: err == nil})
+	}
+	return found
+}
+
+// gitVersion is what the git program says of itself; empty: there is none.
+var gitVersion = sync.OnceValue(func() string {
+	out, err := exec.Command("git", "--version").Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
+})
 
 // unset are the variables of --agent-env that this process does not have.
 func unset(can run.Capabilities) []string {

@@ -5,7 +5,6 @@ import (
 	"io"
 	"maps"
 	"net/url"
-	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
@@ -58,11 +57,10 @@ func (f *findings) line(mark, what, detail string) {
 func doctor(c *cobra.Command, _ []string) error {
 	found := &findings{out: c.OutOrStdout()}
 	say := found.say
-	out, err := exec.Command("git", "--version").Output()
-	if err != nil {
+	if version := gitVersion(); version == "" {
 		say(false, "git", "not found; runs clone repositories with it, init makes one")
 	} else {
-		say(true, "git", strings.TrimSpace(string(out)))
+		say(true, "git", version)
 	}
 	say(runtime.GOOS == "linux", "system", runtime.GOOS+"/"+runtime.GOARCH)
 	isolation := doctorWalls(c, say)

@@ -17,6 +17,7 @@ import (
 	"triphammer/applier/gitrepo"
 	"triphammer/server"
 	"triphammer/server/access"
+	"triphammer/server/dashboard"
 	"triphammer/server/delivery"
 	"triphammer/server/disk"
 	"triphammer/server/hosted"
@@ -255,10 +256,11 @@ func (in *instance) wire() error {
 	})
 	cfg.Metrics, cfg.Disk = in.metrics, in.disk
 	if !in.opt.impatient { // a command without a server starts no run
-		cfg.Isolation = in.isolation
+		cfg.Isolation, cfg.Machine = in.isolation, in.machine
 	}
 	cfg.SchedulesChanged, cfg.SyncSecrets, cfg.Hosted = in.schedule.Kick, syncSecrets, in.hosted
 	cfg.Version, cfg.Now, cfg.Logger = version, wallClock, in.opt.logger
+	dashboard.Now = wallClock
 	in.server, err = server.New(cfg)
 	if ends := in.opt.ends; err == nil && len(ends.States) > 0 {
 		ends.Secret, ends.Body = in.notifySecret(in.opt.endsSecret), in.server.RunNotice

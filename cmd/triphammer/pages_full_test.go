@@ -34,6 +34,8 @@ func storyPages(s *story) map[string]map[string]string {
 		"/automations":      {"automations": "/automations"},
 		"/automations/test": {"filter-test": "/automations/test?delivery=" + s.wanted},
 		"/runs":             {"runs": "/runs"},
+		"/secrets":          {"secrets": "/secrets"},
+		"/system":           {"system": "/system"},
 		"/runs/:id":         {"run": "/runs/" + s.done, "run-failed": "/runs/" + s.failed, "run-live": "/runs/" + s.live},
 	}
 }
@@ -129,11 +131,7 @@ func reduced(text []byte) ([]byte, error) {
 	size := full.Bounds()
 	size.Max.Y = min(size.Max.Y, maxPicture)
 	count := make(map[color.RGBA]int)
-	at := func(x, y int) color.RGBA {
-		c := color.RGBAModel.Convert(full.At(x, y)).(color.RGBA)
-		c.R, c.G, c.B = c.R&^3|c.R>>6, c.G&^3|c.G>>6, c.B&^3|c.B>>6 // what no eye tells apart
-		return c
-	}
+	at := func(x, y int) color.RGBA { return color.RGBAModel.Convert(full.At(x, y)).(color.RGBA) }
 	for y := range size.Max.Y {
 		for x := range size.Max.X {
 			count[at(x, y)]++

@@ -16,6 +16,22 @@ type Status struct {
 	Clock     Clock            `json:"clock"`
 	// Isolation is missing while no server runs.
 	Isolation *Isolation `json:"isolation,omitempty"`
+	Machine   *Machine   `json:"machine,omitempty"` // missing while no server runs
+}
+
+// Machine is what the server found on its machine, for the runs that it executes.
+type Machine struct {
+	System      string    `json:"system"`        // such as linux/amd64
+	Git         string    `json:"git,omitempty"` // its version; empty: there is none
+	Harnesses   []Harness `json:"harnesses"`
+	MaxRuns     int       `json:"max_runs"`     // at once; 0: it starts none
+	WorkerHosts []string  `json:"worker_hosts"` // its names as a worker
+}
+
+// Harness is an agent that is known by name.
+type Harness struct {
+	Name  string `json:"name"`
+	Found bool   `json:"found"` // on the PATH of the server
 }
 
 // Isolation is what is around the runs of the server (SPEC 14).

@@ -14,6 +14,9 @@ import (
 	"triphammer/server/run/event"
 )
 
+// Now is the clock of the pages: that of the server.
+var Now = time.Now
+
 // common are the functions of all templates.
 func common() template.FuncMap {
 	return template.FuncMap{
@@ -59,7 +62,7 @@ func timeTag(at any) template.HTML {
 		return "–"
 	}
 	shown := t.Format("2 Jan 15:04")
-	switch now := time.Now().UTC(); {
+	switch now := Now().UTC(); {
 	case t.Format(time.DateOnly) == now.Format(time.DateOnly):
 		shown = t.Format(time.TimeOnly)
 	case t.Year() != now.Year():
@@ -82,7 +85,7 @@ func timeIn(at any) (t time.Time) {
 
 // day is the heading of a day.
 func day(at any) string {
-	switch t, now := timeIn(at), time.Now().UTC(); t.Format(time.DateOnly) {
+	switch t, now := timeIn(at), Now().UTC(); t.Format(time.DateOnly) {
 	case now.Format(time.DateOnly):
 		return "Today"
 	case now.AddDate(0, 0, -1).Format(time.DateOnly):
@@ -98,7 +101,7 @@ func ago(at any) string {
 	if t.IsZero() {
 		return "never"
 	}
-	d := time.Since(t)
+	d := Now().Sub(t)
 	for _, unit := range []struct {
 		of   time.Duration
 		name string
@@ -117,7 +120,7 @@ func tookOf(from, to any) string {
 		return ""
 	}
 	if end.IsZero() {
-		end = time.Now()
+		end = Now()
 	}
 	return event.Took(max(end.Sub(begin), 0).Milliseconds())
 }

@@ -209,6 +209,8 @@ func Bytes(n int64) string {
 		return fmt.Sprintf("%d bytes", n)
 	case n < 999_950:
 		return fmt.Sprintf("%.1f kB", float64(n)/1e3)
+	case n >= 999_950_000:
+		return fmt.Sprintf("%.1f GB", float64(n)/1e9)
 	}
 	return fmt.Sprintf("%.1f MB", float64(n)/1e6)
 }
