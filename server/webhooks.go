@@ -27,21 +27,31 @@ func (s *Server) webhooks(c *call) (all []*applier.Webhook) {
 }
 
 func (s *Server) getWebhook(_ context.Context, c *call) (shown api.Webhook, err error) {
+	w, err := s.webhook(c)
+	if err != nil {
+		return shown, err
+	}
+	return s.showWebhook(w), nil
+}
+
+// webhook is the live webhook that the path names by its name or UID.
+func (s *Server) webhook(c *call) (*applier.Webhook, error) {
 	name := c.Param("name")
 	found := slices.DeleteFunc(s.webhooks(c), func(w *applier.Webhook) bool { return w.UID != name && w.Def.Name != name })
 	switch len(found) {
 	case 0:
-		return shown, api.Refuse(api.NotFound, "no webhook is named "+name)
+		return nil, api.Refuse(api.NotFound, "no webhook is named "+name)
 	case 1:
-		return s.showWebhook(found[0]), nil
+		return found[0], nil
 	}
-	return shown, api.Refuse(api.Conflict, "several factories have a webhook of this name: say which (--factory NAME, ?factory=NAME)")
+	return nil, api.Refuse(api.Conflict, "several factories have a webhook of this name: say which (--factory NAME, ?factory=NAME)")
 }
 
 func (s *Server) showWebhook(w *applier.Webhook) api.Webhook {
 	shown := api.Webhook{
 		Name: w.Def.Name, UID: w.UID, Factory: w.Factory, URL: s.cfg.BaseURL + ingress + w.UID, AuthMode: string(w.Def.AuthMode),
 		Enabled: w.Def.Enabled, SecretName: w.Def.SecretName, SecretGeneration: w.SecretGeneration, DeliveryIDHeader: w.Def.DeliveryIDHeader,
+		Path: w.Def.Path,
 	}
 	if w.Def.AuthMode == factory.URLToken {
 		shown.URL += "/{token}"

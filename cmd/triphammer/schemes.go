@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"fmt"
 	"io"
 	"strings"
 
@@ -9,34 +10,9 @@ import (
 
 	"triphammer/factory/signature"
 	"triphammer/schema"
+	"triphammer/server"
+	"triphammer/server/api"
 )
-
-// scheme is an entry of schemes -o json (SPEC 13.4).
-type scheme struct {
-	Name      string   `json:"name"`
-	Provider  string   `json:"provider"`
-	Certainty string   `json:"certainty"` // certain, likely
-	Proof     string   `json:"proof"`     // published, package, derived
-	Source    string   `json:"source"`
-	Algorithm string   `json:"algorithm"`
-	Headers   []string `json:"headers"`
-	Identity  []string `json:"identity_headers"`
-	Seconds   int      `json:"tolerance_seconds"`
-	BindsBody bool     `json:"binds_body"`
-	Options   []string `json:"signature_keys"`
-	Asks      []string `json:"asks"`
-	Method    string   `json:"method"`
-	Setup     string   `json:"setup"`
-	Note      string   `json:"note"`
-}
-
-func showScheme(s *signature.Scheme) scheme {
-	return scheme{
-		s.Name, s.Provider, s.Certainty(), string(s.Proof), s.Source, string(s.Algorithm), append([]string{}, s.CredentialHeaders()...),
-		append([]string{}, s.IdentityHeaders()...), int(s.Tolerance.Seconds()), s.BindsBody(), append([]string{}, s.Options...),
-		append([]string{}, s.Asks()...), s.Method(), s.Setup, s.Note,
-	}
-}
 
 func schemesCommand() *cobra.Command {
 	c := &cobra.Command{
@@ -54,12 +30,12 @@ A likely scheme is known from one implementation alone, or disputed in a detail;
 			if len(args) == 1 {
 				return showOneScheme(c, args[0])
 			}
-			var all []scheme
+			var all []api.SignatureScheme
 			for _, s := range signature.All() {
-				all = append(all, showScheme(s))
+				all = append(all, server.ShowScheme(s))
 			}
-			return emitList(c, all, func(s scheme) string { return s.Name },
-				[]string{"NAME", "PROVIDER", "CERTAINTY", "ALGORITHM", "PROOF STANDS IN", "NAMED BY"}, func(s scheme) []string {
+			return emitList(c, all, func(s api.SignatureScheme) string { return s.Name },
+				[]string{"NAME", "PROVIDER", "CERTAINTY", "ALGORITHM", "PROOF STANDS IN", "NAMED BY"}, func(s api.SignatureScheme) []string {
 					headers := s.Headers
 					if len(headers) > 2 {
 						headers = append(headers[:2:2], "…")
@@ -78,7 +54,7 @@ func showOneScheme(c *cobra.Command, name string) error {
 		hint := cmp.Or(schema.OneOf(name, signature.Names()), "triphammer schemes lists them")
 		return exitWith(exitNotFound, "there is no signature scheme %q; %s", name, hint)
 	}
-	s := showScheme(found)
+	s := server.ShowScheme(found)
 	return emit(c, s, []string{s.Name}, func(out io.Writer) error {
 		t := table{header: []string{"name", s.Name}}
 		t.add("provider", s.Provider)
@@ -94,6 +70,23 @@ func showOneScheme(c *cobra.Command, name string) error {
 		}
 		t.add("note", s.Note)
 		t.add("documented at", s.Source)
-		return t.write(out)
+		if err := t.write(out); err != nil {
+			return err
+		}
+		fmt.Fprintln(out)
+		return printGuide(out, s.Guide)
 	})
+}
+
+// guideMarks are the marks of an api.Guide, which a terminal does without.
+var guideMarks = strings.NewReplacer("**", "", "`", "", "{url}", "URL", "{secret}", "SECRET")
+
+func printGuide(out io.Writer, g api.Guide) error {
+	for i, step := range g.Steps {
+		fmt.Fprintf(out, "%2d. %s\n", i+1, guideMarks.Replace(step))
+	}
+	if g.First != "" {
+		fmt.Fprintf(out, "\n%s\n", guideMarks.Replace(g.First))
+	}
+	return nil
 }

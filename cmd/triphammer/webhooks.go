@@ -82,10 +82,11 @@ read from standard input and the complete URL is printed: that URL is a credenti
 		},
 	}
 	address.Flags().BoolVar(&fromStdin, "token-stdin", false, "read the token from standard input and print the complete URL")
-	for _, c := range []*cobra.Command{list, show, address} {
+	setup := webhookSetupCommand()
+	for _, c := range []*cobra.Command{list, show, address, setup} {
 		clientFlags(c)
 	}
-	return noun("webhooks", "Webhooks and their URLs", list, show, address)
+	return noun("webhooks", "Webhooks and their URLs", list, show, address, setup)
 }
 
 func findWebhook(c *cobra.Command, name string, needsServer bool) (*api.Webhook, *client, error) {

@@ -18,6 +18,7 @@ type Webhook struct {
 	SecretName       string `json:"secret_name"`
 	SecretGeneration int64  `json:"secret_generation"`
 	DeliveryIDHeader string `json:"delivery_id_header"`
+	Path             string `json:"path"` // of its file
 	// Signature has the options of the scheme that the file sets.
 	Signature *factory.SignatureOptions `json:"signature,omitempty"`
 }

@@ -34,6 +34,7 @@ func (Run) list() (string, bool)              { return "runs", true }
 func (Schedule) list() (string, bool)         { return "schedules", false }
 func (Secret) list() (string, bool)           { return "secrets", true }
 func (Session) list() (string, bool)          { return "sessions", true }
+func (SignatureScheme) list() (string, bool)  { return "signature_schemes", false }
 func (Webhook) list() (string, bool)          { return "webhooks", true }
 
 // MarshalJSON implements json.Marshaler.

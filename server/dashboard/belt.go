@@ -203,3 +203,6 @@ func gauge(held, of int) belt {
 	}
 	return belt{max(of, 1), max(head, 0), kind, fmt.Sprintf("%d of %d conditions hold", held, of)}
 }
+
+// emptyBelt is the belt of what has not begun.
+func emptyBelt(say string) template.HTML { return belt{len(stages), 0, "wait", say}.Small() }

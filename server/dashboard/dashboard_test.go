@@ -45,6 +45,7 @@ func everyPage() map[string]Content {
 		events = append(events, store.Event{Seq: int64(i + 1), At: now, Kind: kind, Data: encoded}, store.Event{At: now, Kind: kind, Data: json.RawMessage(evil)})
 	}
 	payload, _ := PayloadText(encoded)
+	evilHook := api.Webhook{Name: evil, Factory: evil, Path: evil, URL: evil, UID: evil, AuthMode: evil, SignatureScheme: evil, SecretName: evil, DeliveryIDHeader: evil}
 	return map[string]Content{
 		"overview": Overview{
 			Page: page, Deliveries: []*store.Delivery{d}, Runs: []*store.Run{r},
@@ -68,6 +69,18 @@ func everyPage() map[string]Content {
 				WebhookCheck: delivery.Check{Detail: evil}, PayloadCheck: delivery.Check{Detail: evil},
 				Webhooks: []delivery.WebhookVerdict{{Webhook: evil, Detail: evil}}, Conditions: []filter.Condition{{Path: evil, Want: evil, Got: evil}},
 			},
+		},
+		"webhooks": WebhookList{Page: page, Webhooks: []WebhookRow{{
+			Webhook: evilHook, State: state{"stop", "Disabled"}, Listens: []api.Automation{{Name: evil, Factory: evil}}, Last: &api.Delivery{ID: evil, Factory: evil, Outcome: evil, Reason: evil},
+		}}},
+		"webhook": Webhook{
+			Page: page, Webhook: evilHook, State: state{"ok", "Enabled"}, File: Place{Path: evil, Commit: evil, Web: evil},
+			Setup:      api.WebhookSetup{Provider: evil, Command: evil, Curl: evil, Guide: api.Guide{Steps: []string{"**" + evil + "** `" + evil + "`" + evil}, First: evil, Source: evil}},
+			Scheme:     &api.SignatureScheme{Name: evil, Method: evil, Note: evil, Identity: []string{evil}},
+			Secret:     &api.Secret{Source: evil, Pending: true, UsedBy: []api.SecretUse{{Kind: evil, Name: evil}}},
+			Waiting:    []api.PendingSecret{{From: evil}},
+			Listens:    []api.Automation{{Name: evil, Factory: evil}},
+			Deliveries: []api.Delivery{{ID: evil, Outcome: evil, Reason: evil}, {ID: evil, Outcome: "ACCEPTED", Runs: []string{evil}}},
 		},
 		"run":     Run{Page: page, Run: r, Prompt: evil, Events: events},
 		"message": Message{Page: page, Text: evil},

@@ -23,7 +23,7 @@ func common() template.FuncMap {
 		"asset": assetURL, "icon": icon, "pill": pill, "time": timeTag, "day": day, "ago": ago, "took": tookOf, "bytes": event.Bytes, "number": number, "cost": cost,
 		"short": short, "words": words, "lower": strings.ToLower, "of": of, "json": indented, "runState": runState, "deliveryState": deliveryState,
 		"deliveryBelt": deliveryBelt, "runBelt": runBelt, "gauge": gauge, "web": web, "plural": plural, "list": func(items ...string) []string { return items },
-		"dict": dict,
+		"dict": dict, "rich": rich, "emptyBelt": emptyBelt, "named": named, "join": strings.Join,
 	}
 }
 
@@ -49,10 +49,32 @@ func icon(name string, class ...string) template.HTML {
 // pill is a state: its mark, its word and its colour.
 func pill(s state) template.HTML {
 	kind := s.Kind
-	if kind == "stop" {
+	switch kind {
+	case "stop":
 		kind = "none"
+	case "warn":
+		kind = "wait"
 	}
 	return template.HTML(`<span class="state `+kind+` pill">`) + icon(s.Kind) + template.HTML(template.HTMLEscapeString(s.Word)+`</span>`)
+}
+
+// rich shows the marks of an api.Guide: **name** and `text`.
+func rich(text string) template.HTML {
+	var b strings.Builder
+	for i, part := range strings.Split(text, "`") {
+		if i%2 == 1 {
+			b.WriteString("<code>" + template.HTMLEscapeString(part) + "</code>")
+			continue
+		}
+		for i, part := range strings.Split(part, "**") {
+			if i%2 == 1 {
+				b.WriteString("<b>" + template.HTMLEscapeString(part) + "</b>")
+			} else {
+				b.WriteString(template.HTMLEscapeString(part))
+			}
+		}
+	}
+	return template.HTML(b.String()) //nolint:gosec // each part is escaped
 }
 
 // timeTag is a time: of today its clock time, else with its date. All are UTC.

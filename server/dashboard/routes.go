@@ -3,7 +3,13 @@ package dashboard
 import "slices"
 
 // Routes are all pages and the actions of their forms. Each file of a page has its own.
-var Routes = slices.Concat([]Route{themeRoute}, runRoutes, secretRoutes, systemRoutes)
+var Routes = slices.Concat(
+	[]Route{themeRoute},
+	runRoutes,
+	secretRoutes,
+	systemRoutes,
+	webhookRoutes,
+)
 
 // Entry is an entry of the navigation.
 type Entry struct{ Name, Path, Icon string }

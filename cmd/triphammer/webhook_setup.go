@@ -1,0 +1,45 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/url"
+
+	"github.com/spf13/cobra"
+
+	"triphammer/server/api"
+)
+
+func webhookSetupCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "setup NAME|UID", Short: "Say how to make a webhook's sender deliver to it", Args: exactly("NAME|UID"),
+		Long: `Say, step by step, how to make a webhook's sender deliver to it: where its settings are, what to enter there, and what it
+sends first. For a sender without steps of its own, they are made from what its signature scheme says.`,
+		RunE: func(c *cobra.Command, args []string) error {
+			w, cl, err := findWebhook(c, args[0], false)
+			if err != nil {
+				return err
+			}
+			defer cl.close()
+			var setup api.WebhookSetup
+			if err := cl.get(c.Context(), "/webhooks/"+url.PathEscape(w.UID)+"/setup", &setup); err != nil {
+				return err
+			}
+			return emit(c, setup, []string{w.Name}, func(out io.Writer) error {
+				if err := printGuide(out, setup.Guide); err != nil {
+					return err
+				}
+				if setup.Source != "" {
+					fmt.Fprintf(out, "\nIts own page about this: %s\n", setup.Source)
+				}
+				fmt.Fprintf(out, "\nTo try it:\n\n%s\n", setup.Command)
+				if setup.Curl != "" {
+					fmt.Fprintf(out, "\nor\n\n%s\n", setup.Curl)
+				}
+				return nil
+			})
+		},
+	}
+	outputFlag(c)
+	return c
+}

@@ -1,0 +1,283 @@
+package signature
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Guide is how to make a sender deliver here, step by step. In its texts, **text** is a name
+// on the sender's own pages and `text` is to be copied. {url} stands for the URL of the
+// webhook, and {secret} for the name of its secret.
+type Guide struct {
+	Steps  []string
+	First  string // what the sender sends before the first event, and what becomes of it; empty: nothing is known
+	Source string // the sender's own page about it; empty: there is none
+}
+
+// Fill puts a URL and the name of a secret into the texts.
+func (g Guide) Fill(url, secret string) Guide {
+	put := strings.NewReplacer("{url}", "`"+url+"`", "{secret}", "`"+secret+"`")
+	filled := Guide{First: put.Replace(g.First), Source: g.Source}
+	for _, step := range g.Steps {
+		filled.Steps = append(filled.Steps, put.Replace(step))
+	}
+	return filled
+}
+
+// TokenGuide is the guide of the mode token.
+func TokenGuide() Guide {
+	return Guide{Steps: []string{
+		"Let the sender post to {url}, with the content type `application/json`.",
+		"Give it the header `Authorization: Bearer` followed by a space and the value of {secret}.",
+		"If it can name its events in a header, state that header in `deliveryIdHeader` of the webhook's file: then a repetition is known as one. Without it, equal bodies count as one delivery.",
+	}}
+}
+
+// URLTokenGuide is the guide of the mode url_token.
+func URLTokenGuide() Guide {
+	return Guide{Steps: []string{
+		"Let the sender post to {url}, with the value of {secret} in place of `{token}`, and with the content type `application/json`.",
+		"Whoever sees this URL can send: keep it out of logs, tickets and screenshots.",
+	}}
+}
+
+// Guide is the one that is written for the scheme, or else made from what the scheme says.
+func (s *Scheme) Guide() Guide {
+	g, written := guides[s.Name]
+	if !written {
+		g.Steps = s.derivedSteps()
+	}
+	if g.Source == "" {
+		g.Source = s.Source
+	}
+	if g.First == "" {
+		for _, ask := range s.Asks() {
+			g.First += strings.ToUpper(ask[:1]) + ask[1:] + ". "
+		}
+		if g.First = strings.TrimSpace(g.First); g.First != "" && s.Handshake.Method == "POST" {
+			g.First += " This server answers it as " + s.Provider + " wants it."
+		}
+	}
+	return g
+}
+
+func (s *Scheme) derivedSteps() []string {
+	steps := []string{s.Setup, "The URL is {url}."}
+	switch {
+	case s.asymmetric():
+		steps = append(steps, fmt.Sprintf("Set {secret} to the sender's public key (%s). It is not secret, but who can change it can send.", s.Key))
+	case s.SecretIsYours():
+		steps = append(steps, "Enter the value of {secret} there. Nobody can read it here again; if it is lost, rotate it.")
+	default:
+		steps = append(steps, "Set {secret} to the secret that the sender shows"+map[KeyEncoding]string{KeyHex: ", in hex", KeyBase64: ", in base64"}[s.Key]+".")
+	}
+	if s.FormAdvice != "" {
+		return append(steps, strings.ToUpper(s.FormAdvice[:1])+s.FormAdvice[1:]+".")
+	}
+	return append(steps, "If the sender lets you choose a content type, choose `application/json`.")
+}
+
+// SecretIsYours tells whether the sender takes a secret that you make. If not, it makes its
+// own.
+func (s *Scheme) SecretIsYours() bool {
+	return s.Generic() && !s.asymmetric() || strings.Contains(s.Setup, "of your choice")
+}
+
+// Guided are the names of the schemes that have a guide of their own, sorted.
+func Guided() []string {
+	var names []string
+	for name := range guides {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// guides are those of common senders. Names of menus and fields are the senders' own, as
+// their pages (Source, else that of the scheme) have them.
+var guides = map[string]Guide{
+	"github": {
+		Steps: []string{
+			"In the repository or the organisation, open **Settings**, **Webhooks**, **Add webhook**.",
+			"**Payload URL** is {url}. **Content type** is `application/json`; the other one is a form, which is refused.",
+			"**Secret** is the value of {secret}.",
+			"Choose **Let me select individual events**, and the events that your automations ask for.",
+			"Leave **Active** on, and press **Add webhook**.",
+		},
+		First:  "GitHub sends the event `ping` at once. It is accepted, and starts nothing unless an automation asks for it.",
+		Source: "https://docs.github.com/webhooks/using-webhooks/creating-webhooks",
+	},
+	"gitlab": {
+		Steps: []string{
+			"In the project or the group, open **Settings**, **Webhooks**, **Add new webhook**.",
+			"**URL** is {url}.",
+			"**Secret token** is the value of {secret}.",
+			"Under **Trigger**, choose the events that your automations ask for, and save.",
+			"Press **Test** and choose an event: it is a delivery like any other.",
+		},
+	},
+	"gitlab_signed": {
+		Steps: []string{
+			"In the project or the group, open **Settings**, **Webhooks**, **Add new webhook**.",
+			"**URL** is {url}.",
+			"Let GitLab make a **signing token**, and set {secret} to it. Versions without it only send a secret token: use the scheme `gitlab` for them.",
+			"Under **Trigger**, choose the events that your automations ask for, and save.",
+			"Press **Test** and choose an event: it is a delivery like any other.",
+		},
+	},
+	"bitbucket": {
+		Steps: []string{
+			"Open **Repository settings**, **Webhooks**, **Add webhook**.",
+			"**URL** is {url}.",
+			"**Secret** is the value of {secret}.",
+			"Under **Triggers**, the default is a repository push. Choose from the full list what your automations ask for, and save.",
+		},
+	},
+	"gitea": {
+		Steps: []string{
+			"In the repository or the organisation, open **Settings**, **Webhooks**, **Add Webhook**, **Gitea**.",
+			"**Target URL** is {url}, **POST Content Type** is `application/json`.",
+			"**Secret** is the value of {secret}.",
+			"Under **Trigger On**, choose the events that your automations ask for, and add it.",
+			"On the webhook's page, **Test Delivery** sends a push: it is a delivery like any other.",
+		},
+	},
+	"forgejo": {
+		Steps: []string{
+			"In the repository or the organisation, open **Settings**, **Webhooks**, **Add webhook**, **Forgejo**.",
+			"**Target URL** is {url}, **POST content type** is `application/json`.",
+			"**Secret** is the value of {secret}.",
+			"Under **Trigger on**, choose the events that your automations ask for, and add it.",
+			"On the webhook's page, **Test delivery** sends a push: it is a delivery like any other.",
+		},
+	},
+	"sentry": {
+		Steps: []string{
+			"Open **Settings**, **Developer Settings**, **Custom Integrations**, **Create New Integration**, **Internal Integration**.",
+			"**Webhook URL** is {url}.",
+			"To have alert rules send here, switch **Alert Rule Action** on. For other events, choose them under **Webhooks**; each needs a permission to read it.",
+			"Save, and set {secret} to the **Client Secret** of the integration.",
+			"In an alert rule, choose the integration as an action.",
+		},
+	},
+	"stripe": {
+		Steps: []string{
+			"Open the **Webhooks** tab of **Workbench**, and press **Create new destination**.",
+			"Select the event types that your automations ask for, **Continue**, and then **Webhook**.",
+			"**Endpoint URL** is {url}. Press **Create destination**.",
+			"Set {secret} to the signing secret of the destination: all of it, with `whsec_`.",
+			"Test mode and live mode have destinations and secrets of their own: make a webhook for each.",
+		},
+		Source: "https://docs.stripe.com/workbench/event-destinations",
+	},
+	"slack": {
+		Steps: []string{
+			"On the page of your app, open **Basic Information**, **App Credentials**, and set {secret} to the **Signing Secret** first: the next step is signed with it.",
+			"Open **Event Subscriptions**, and switch **Enable Events** on.",
+			"**Request URL** is {url}. Slack verifies it at once.",
+			"Under **Subscribe to bot events**, add what your automations ask for, save, and reinstall the app if Slack asks for it.",
+			"Leave **Interactivity** and **Slash Commands** away from this URL: they send forms, which are no JSON.",
+		},
+		First:  "Slack sends `url_verification`, signed, and this server gives back its challenge. It is no delivery.",
+		Source: "https://api.slack.com/apis/http",
+	},
+	"linear": {
+		Steps: []string{
+			"Open **Settings**, **API**, **Webhooks**, **New webhook**. You must be an admin of the workspace.",
+			"The URL is {url}.",
+			"Choose the data changes that your automations ask for, such as issues and comments, and one team or all public teams.",
+			"Set {secret} to the signing secret on the webhook's page.",
+		},
+	},
+	"jira": {
+		Steps: []string{
+			"As an administrator, open **Settings**, **System**, **WebHooks**, **Create a WebHook**.",
+			"**URL** is {url}.",
+			"**Secret** is the value of {secret}.",
+			"Choose the events that your automations ask for; a JQL query narrows them to the issues that count.",
+		},
+	},
+	"pagerduty": {
+		Steps: []string{
+			"Open **Integrations**, **Generic Webhooks (v3)**, **New Webhook**.",
+			"**Webhook URL** is {url}.",
+			"Under **Scope Type** and **Scope**, choose the service, the team or the account.",
+			"Under **Event Subscription**, choose what your automations ask for, and press **Add Webhook**.",
+			"The secret is shown once, when the webhook has been added: set {secret} to it.",
+		},
+		Source: "https://support.pagerduty.com/docs/webhooks",
+	},
+	"grafana": {
+		Steps: []string{
+			"Open **Alerting**, **Contact points**, and add one with the integration **Webhook**.",
+			"**URL** is {url}.",
+			"Under **HMAC Signature**, the secret is the value of {secret}. If you set a header there, state the same one in `signature.header` of the webhook's file.",
+			"Press **Test**: it is a delivery like any other. Then name the contact point in a notification policy.",
+		},
+	},
+	"circleci": {
+		Steps: []string{
+			"Open **Project Settings**, **Webhooks**, **Add Webhook**.",
+			"The URL is {url}.",
+			"**Secret token** is the value of {secret}.",
+			"Choose the events that your automations ask for, such as completed workflows, and save.",
+		},
+	},
+	"vercel": {
+		Steps: []string{
+			"Open **Team Settings**, **Webhooks**.",
+			"Choose the events that your automations ask for, and the projects.",
+			"Enter {url} as the endpoint URL, and create it.",
+			"The secret is shown once: set {secret} to it. For webhooks of an integration, it is the **Client Secret**.",
+		},
+		Source: "https://vercel.com/docs/webhooks",
+	},
+	"shopify": {
+		Steps: []string{
+			"Subscribe {url} to the topics that your automations ask for: in the app's configuration or by the Admin API, in the format JSON.",
+			"Set {secret} to the app's client secret.",
+			"For webhooks that are made under **Settings**, **Notifications**, **Webhooks**, it is the secret that is shown there.",
+		},
+	},
+	"twilio_json": {
+		Steps: []string{
+			"Only for what Twilio sends as JSON, such as Event Streams. Incoming messages and calls come as forms, which are refused.",
+			"Enter {url} as the URL of the sink or of the product.",
+			"Set {secret} to the **Auth Token** of the account.",
+		},
+	},
+	"svix": {
+		Steps: []string{
+			"In the webhook settings of the sender, press **Add Endpoint**.",
+			"**Endpoint URL** is {url}.",
+			"Choose the events that your automations ask for, and create it.",
+			"Set {secret} to the **Signing Secret** on the endpoint's page: all of it, with `whsec_`.",
+			"The tab **Testing** sends an example: it is a delivery like any other.",
+		},
+	},
+	"standard_webhooks": {
+		Steps: []string{
+			"In the webhook settings of the sender, add {url} as an endpoint.",
+			"Choose the events that your automations ask for.",
+			"If the sender shows a signing secret, which begins with `whsec_`, set {secret} to it. If it takes yours, enter the value of {secret}.",
+		},
+	},
+	"buildkite": {
+		Steps: []string{
+			"Open **Organization Settings**, **Notification Services**, and add a **Webhook**.",
+			"Enter {url} as the URL.",
+			"Choose to send an HMAC signature rather than the token itself, and set {secret} to the token that is shown.",
+			"Choose the events that your automations ask for, and the pipelines.",
+		},
+		First: "Buildkite sends the event `ping` when the webhook is saved. It is accepted, and starts nothing unless an automation asks for it.",
+	},
+	"token_header": {
+		Steps: []string{
+			"For senders that can add a header to what they send, such as Datadog (**Custom Headers** of its Webhooks integration).",
+			"Enter {url} as the URL, and the value of {secret} as the value of a header of your choice.",
+			"Name that header in `signature.header` of the webhook's file.",
+			"If the sender has a template for the body, let it make one JSON object.",
+		},
+	},
+}

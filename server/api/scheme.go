@@ -1,0 +1,43 @@
+package api
+
+// SignatureScheme is an entry of GET /api/v1/signature-schemes: a way in which a sender signs.
+type SignatureScheme struct {
+	Name      string   `json:"name"`
+	Provider  string   `json:"provider"`
+	Certainty string   `json:"certainty"` // certain, likely
+	Proof     string   `json:"proof"`     // published, package, derived
+	Source    string   `json:"source"`    // where the provider documents it
+	Algorithm string   `json:"algorithm"`
+	Headers   []string `json:"headers"`
+	Identity  []string `json:"identity_headers"`
+	Seconds   int      `json:"tolerance_seconds"`
+	BindsBody bool     `json:"binds_body"`
+	Options   []string `json:"signature_keys"`
+	Asks      []string `json:"asks"`
+	Method    string   `json:"method"`
+	Setup     string   `json:"setup"`
+	Note      string   `json:"note"`
+	// SecretIsYours tells that the sender takes a secret of your choice. If not, it makes one.
+	SecretIsYours bool  `json:"secret_is_yours"`
+	Guide         Guide `json:"guide"`
+}
+
+// Guide is how to make a sender deliver here, step by step. In its texts, **text** is a name
+// on the sender's own pages and `text` is to be copied. Of a scheme, {url} and {secret} stand
+// for the URL of a webhook and the name of its secret.
+type Guide struct {
+	Steps  []string `json:"steps"`
+	First  string   `json:"first,omitempty"`  // what the sender sends before the first event
+	Source string   `json:"source,omitempty"` // the sender's own page about it
+}
+
+// WebhookSetup is GET /api/v1/webhooks/<name>/setup: the Guide of a webhook's sender, filled
+// in.
+type WebhookSetup struct {
+	Webhook  string `json:"webhook"`
+	Provider string `json:"provider,omitempty"` // whose scheme the webhook has
+	Guide
+	// Command sends a delivery as the sender does, if the variable of its first line is set.
+	Command string `json:"command"`
+	Curl    string `json:"curl,omitempty"` // the same without triphammer, if the proof needs no computing
+}

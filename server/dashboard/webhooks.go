@@ -1,0 +1,210 @@
+package dashboard
+
+import (
+	"cmp"
+	"errors"
+	"html/template"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"triphammer/server/api"
+)
+
+var webhookRoutes = []Route{
+	get("/webhooks", webhooksPage),
+	get("/webhooks/:name", webhookPage),
+}
+
+func init() { functions["proofWords"] = proofWords }
+
+// WebhookList is the list of webhooks.
+type WebhookList struct {
+	Page
+	Webhooks []WebhookRow // those that serve first
+}
+
+// WebhookRow is a webhook of the list.
+type WebhookRow struct {
+	api.Webhook
+	State   state
+	Listens []api.Automation
+	Last    *api.Delivery
+}
+
+var webhookList = parse("webhooks")
+
+func (WebhookList) template() *template.Template { return webhookList() }
+
+// Count tells how many webhooks are in a state.
+func (p WebhookList) Count(word string) (n int) {
+	for _, w := range p.Webhooks {
+		if w.State.Word == word {
+			n++
+		}
+	}
+	return n
+}
+
+// proofWords is how the sender of a webhook proves itself, in short.
+func proofWords(w api.Webhook) string {
+	switch {
+	case w.SignatureScheme != "":
+		return "signature, " + w.SignatureScheme
+	case w.AuthMode == "url_token":
+		return "secret in the URL"
+	}
+	return "bearer token"
+}
+
+func webhookState(w *api.Webhook) state {
+	if !w.Enabled {
+		return state{"stop", "Disabled"}
+	}
+	return state{"ok", "Enabled"}
+}
+
+func webhooksPage(v *Visit) (page WebhookList, err error) {
+	if page.Page, err = v.Page("Webhooks"); err != nil {
+		return page, err
+	}
+	ofFactory := url.Values{"factory": {page.Factory}}
+	var list api.List[api.Webhook]
+	if err = v.Get("/webhooks?"+ofFactory.Encode(), &list); err != nil {
+		return page, err
+	}
+	automations, err := all[api.Automation](v, "/automations", ofFactory, maxListed)
+	if err != nil {
+		return page, err
+	}
+	for i := range list.Entries {
+		w := &list.Entries[i]
+		row := WebhookRow{Webhook: *w, State: webhookState(w), Listens: listening(w, automations)}
+		newest, err := v.deliveriesTo(w, 1)
+		if err != nil {
+			return page, err
+		}
+		if len(newest) > 0 {
+			row.Last = &newest[0]
+		}
+		page.Webhooks = append(page.Webhooks, row)
+	}
+	rank := map[string]int{"Enabled": 0, "Paused": 1, "Disabled": 2}
+	slices.SortStableFunc(page.Webhooks, func(a, b WebhookRow) int {
+		return cmp.Or(cmp.Compare(rank[a.State.Word], rank[b.State.Word]), strings.Compare(a.Factory, b.Factory), strings.Compare(a.Name, b.Name))
+	})
+	return page, nil
+}
+
+// maxListed is how many definitions of one kind a page lists.
+const maxListed = 5000
+
+// listening are the automations with a trigger that selects the webhook.
+func listening(w *api.Webhook, automations []api.Automation) (found []api.Automation) {
+	for _, a := range automations {
+		if a.Factory == w.Factory && slices.ContainsFunc(a.Triggers, func(t api.Trigger) bool {
+			return slices.Contains(t.Webhooks, w.Name) || slices.Contains(t.WebhookIDs, w.UID)
+		}) {
+			found = append(found, a)
+		}
+	}
+	return found
+}
+
+// deliveriesTo are the newest deliveries to a webhook.
+func (v *Visit) deliveriesTo(w *api.Webhook, n int) ([]api.Delivery, error) {
+	var list api.List[api.Delivery]
+	err := v.Get("/deliveries?"+url.Values{"webhook": {w.UID}, "factory": {w.Factory}, "limit": {strconv.Itoa(n)}}.Encode(), &list)
+	return list.Entries, err
+}
+
+// Webhook is the page of a webhook.
+type Webhook struct {
+	Page
+	Webhook    api.Webhook
+	State      state
+	Setup      api.WebhookSetup
+	Scheme     *api.SignatureScheme // of a signed webhook
+	Secret     *api.Secret          // nil if the person may not see it
+	Waiting    []api.PendingSecret  // that its sender gave, and nobody confirmed
+	Listens    []api.Automation
+	Deliveries []api.Delivery
+	File       Place
+}
+
+var webhookTemplate = parse("webhook")
+
+func (Webhook) template() *template.Template { return webhookTemplate() }
+
+// Used are the other uses of the secret.
+func (p Webhook) Used() (others []api.SecretUse) {
+	if p.Secret == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(p.Secret.UsedBy), func(u api.SecretUse) bool {
+		return u.Kind == "webhook" && u.Factory == p.Webhook.Factory && u.Name == p.Webhook.Name
+	})
+}
+
+func webhookPage(v *Visit) (page Webhook, err error) {
+	if page.Page, err = v.Page("Webhook " + v.Param("name")); err != nil {
+		return page, err
+	}
+	query := "?" + url.Values{"factory": {page.Factory}}.Encode()
+	path := "/webhooks/" + url.PathEscape(unreserved(v.Param("name")))
+	if err = v.Get(path+query, &page.Webhook); err != nil {
+		return page, err
+	}
+	w := &page.Webhook
+	page.Title = "Webhook " + w.Name
+	page.State = webhookState(w)
+	page.File = page.placeOf(w.Factory, w.Path)
+	if err = v.Get(path+"/setup"+query, &page.Setup); err != nil {
+		return page, err
+	}
+	if w.SignatureScheme != "" {
+		page.Scheme = new(api.SignatureScheme)
+		if err = v.Get("/signature-schemes/"+url.PathEscape(w.SignatureScheme), page.Scheme); err != nil {
+			return page, err
+		}
+	}
+	automations, err := all[api.Automation](v, "/automations", url.Values{"factory": {w.Factory}}, maxListed)
+	if err != nil {
+		return page, err
+	}
+	page.Listens = listening(w, automations)
+	if page.Deliveries, err = v.deliveriesTo(w, 8); err != nil {
+		return page, err
+	}
+	return page, page.secrets(v)
+}
+
+// secrets reads what is known of the webhook's secret. Whoever may not read secrets sees
+// the page without.
+func (p *Webhook) secrets(v *Visit) error {
+	known, err := all[api.Secret](v, "/secrets", nil, maxListed)
+	if err = allowed(err); err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(known, func(s api.Secret) bool { return s.Name == p.Webhook.SecretName }); i >= 0 {
+		p.Secret = &known[i]
+	}
+	given, err := all[api.PendingSecret](v, "/pending-secrets", nil, maxListed)
+	if err = allowed(err); err != nil {
+		return err
+	}
+	p.Waiting = slices.DeleteFunc(given, func(s api.PendingSecret) bool {
+		return s.Factory != p.Webhook.Factory || s.Webhook != p.Webhook.Name
+	})
+	return nil
+}
+
+// allowed leaves out the error that the person may not do this.
+func allowed(err error) error {
+	if refused := (*Refused)(nil); errors.As(err, &refused) && refused.Status == http.StatusForbidden {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,60 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"triphammer/factory"
+	"triphammer/factory/signature"
+	"triphammer/schema"
+	"triphammer/server/api"
+)
+
+func (s *Server) listSchemes(context.Context, *call) (api.List[api.SignatureScheme], error) {
+	return listOf(signature.All(), ShowScheme), nil
+}
+
+func (s *Server) getScheme(_ context.Context, c *call) (shown api.SignatureScheme, err error) {
+	name := c.Param("name")
+	found, ok := signature.Lookup(name)
+	if !ok {
+		return shown, api.Refuse(api.NotFound, strings.TrimSuffix(fmt.Sprintf("there is no signature scheme %q; %s", name, schema.OneOf(name, signature.Names())), "; "))
+	}
+	return ShowScheme(found), nil
+}
+
+// ShowScheme is a scheme in the JSON of the API, and of the command schemes, which needs no
+// server.
+func ShowScheme(s *signature.Scheme) api.SignatureScheme {
+	return api.SignatureScheme{
+		Name: s.Name, Provider: s.Provider, Certainty: s.Certainty(), Proof: string(s.Proof), Source: s.Source, Algorithm: string(s.Algorithm),
+		Headers: append([]string{}, s.CredentialHeaders()...), Identity: append([]string{}, s.IdentityHeaders()...), Seconds: int(s.Tolerance.Seconds()),
+		BindsBody: s.BindsBody(), Options: append([]string{}, s.Options...), Asks: append([]string{}, s.Asks()...), Method: s.Method(),
+		Setup: s.Setup, Note: s.Note, SecretIsYours: s.SecretIsYours(), Guide: api.Guide(s.Guide()),
+	}
+}
+
+// setupWebhook says how to make the sender of a webhook deliver here.
+func (s *Server) setupWebhook(_ context.Context, c *call) (shown api.WebhookSetup, err error) {
+	w, err := s.webhook(c)
+	if err != nil {
+		return shown, err
+	}
+	url, def := s.showWebhook(w).URL, w.Def
+	guide, proof := signature.TokenGuide(), `-H "Authorization: Bearer $`+def.SecretName+`" `
+	switch {
+	case def.AuthMode == factory.URLToken:
+		guide, proof = signature.URLTokenGuide(), ""
+	case def.Scheme != nil:
+		guide, proof = def.Scheme.Guide(), ""
+		shown.Provider = def.Scheme.Provider
+	}
+	shown.Webhook, shown.Guide = def.Name, api.Guide(guide.Fill(url, def.SecretName))
+	shown.Command = fmt.Sprintf("export TRIPHAMMER_WEBHOOK_SECRET  # the value of %s\ntriphammer send %s", def.SecretName, def.Name)
+	if def.AuthMode != factory.Signature {
+		to := strings.Replace(url, "{token}", "$"+def.SecretName, 1)
+		shown.Curl = fmt.Sprintf("curl %s \\\n  %s-H \"Content-Type: application/json\" \\\n  -d '{\"test\": true}'", `"`+to+`"`, proof)
+	}
+	return shown, nil
+}
