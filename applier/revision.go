@@ -35,7 +35,7 @@ type Webhook struct {
 	UID              string
 	Factory          string
 	Def              *factory.Webhook
-	SecretGeneration int64
+	SecretGeneration int64               // 0: there is none yet, which only a disabled webhook can do without
 	Verifier         *signature.Verifier // nil in a revision built without secrets
 	Index            *match.Index
 	Automations      []*Automation // in the order of the numbers of Index
@@ -286,20 +286,18 @@ func (b *builder) verifier(w *Webhook, values map[string]SecretValue) {
 	}
 	defer func() { b.Diagnostics = append(b.Diagnostics, c.Found...) }()
 	v, ok := values[w.Def.SecretName]
+	if !ok && !w.Def.Enabled {
+		// Some senders tell their secret only when they have the URL.
+		c.Warn(w.Def.At, schema.MissingSecret, "set it: triphammer secrets set "+w.Def.SecretName+"; then enable the webhook",
+			fmt.Sprintf("there is no managed secret %s: this webhook cannot be enabled before there is", w.Def.SecretName))
+		return
+	}
 	if !ok {
 		lacks(schema.MissingSecret, "set it", fmt.Sprintf("there is no managed secret %s", w.Def.SecretName))
 		return
 	}
 	var err error
-	switch w.Def.AuthMode {
-	case factory.URLToken:
-		w.Verifier, err = signature.PathToken(v.value)
-	case factory.Signature:
-		w.Verifier, err = w.Def.Scheme.Verifier(v.value)
-	default:
-		w.Verifier, err = signature.Bearer(v.value)
-	}
-	if err != nil {
+	if w.Verifier, err = w.Def.Verifier(v.value); err != nil {
 		lacks(schema.BadSecret, "set another value", fmt.Sprintf("secret %s does not suit authMode %s: %v", w.Def.SecretName, w.Def.AuthMode, err))
 	}
 	w.SecretGeneration = v.Generation

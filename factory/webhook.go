@@ -37,6 +37,28 @@ const (
 	Signature AuthMode = "signature"
 )
 
+// Verifier makes the verifier of the webhook with its secret.
+func (w *Webhook) Verifier(secret string) (*signature.Verifier, error) {
+	switch w.AuthMode {
+	case URLToken:
+		return signature.PathToken(secret)
+	case Signature:
+		return w.Scheme.Verifier(secret)
+	}
+	return signature.Bearer(secret)
+}
+
+// NewSecret makes a secret that suits the webhook. ok is false if only the sender can make it.
+func (w *Webhook) NewSecret() (secret string, ok bool) {
+	if w.AuthMode == Signature {
+		return w.Scheme.NewSecret()
+	}
+	return signature.NewToken(), true
+}
+
+// ChoosesSecret tells whether the receiver chooses the secret, and not the sender.
+func (w *Webhook) ChoosesSecret() bool { return w.AuthMode != Signature || w.Scheme.Chosen() }
+
 // formatSchemes are the signatureScheme values of the format itself; the others
 // are ours (SPEC 2.2d).
 var formatSchemes = []string{"github", "pagerduty", "sentry", "standard_webhooks", "stripe", "vercel"}

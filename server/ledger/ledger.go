@@ -154,6 +154,9 @@ func (l *Ledger) Restore(ctx context.Context, factory string) (*applier.Revision
 	restored, err := l.rebuild(ctx, last, func(ctx context.Context, _ []string) (map[string]applier.SecretValue, error) {
 		values := make(map[string]applier.SecretValue)
 		for _, w := range last.Webhooks {
+			if w.Generation == 0 {
+				continue // it was disabled, and had no secret yet
+			}
 			v, err := l.store.SecretAt(ctx, w.SecretName, w.Generation)
 			if err != nil {
 				return nil, err
