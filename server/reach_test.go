@@ -47,19 +47,32 @@ func TestEveryRouteOfAnotherFactory(t *testing.T) {
 	sent := map[string]string{
 		"POST /agent/runs": create, "POST /agent/run": create,
 		"POST /agent/runs/:id/followups": `{"message":"x"}`, "POST /agent/conversations/:id/followups": `{"message":"x"}`,
-		"POST /agent/schedules":         `{"name":"x","cron_schedule":"@daily","prompt":"x","agent_config":{"environment_id":"default/e"}}`,
-		"PUT /agent/schedules/:id":      `{"name":"x","cron_schedule":"@daily","prompt":"x","enabled":true}`,
-		"POST /filters/test":            `{"factory":"default","automation":"a","payload":{"n":1},"webhook":"hook"}`,
-		"POST /factories/:name/plan":    `{"files":[]}`,
-		"POST /factories/:name/changes": `{"files":{"README.md":"x"}}`,
-		"POST /factories/:name/pin":     `{"commit":"` + commit + `","reason":"x"}`,
-		"PUT /secrets/:name":            `{"value":"` + hookSecret + `"}`,
-		"POST /keys":                    `{"name":"more"}`,
+		"POST /agent/schedules":                            `{"name":"x","cron_schedule":"@daily","prompt":"x","agent_config":{"environment_id":"default/e"}}`,
+		"PUT /agent/schedules/:id":                         `{"name":"x","cron_schedule":"@daily","prompt":"x","enabled":true}`,
+		"POST /filters/test":                               `{"factory":"default","automation":"a","payload":{"n":1},"webhook":"hook"}`,
+		"POST /factories/:name/plan":                       `{"files":[]}`,
+		"POST /factories/:name/changes":                    `{"files":{"README.md":"x"}}`,
+		"POST /factories/:name/pin":                        `{"commit":"` + commit + `","reason":"x"}`,
+		"POST /factories/:name/webhooks":                   `{"name":"new","secret":{"name":"S"}}`,
+		"POST /factories/:name/automations":                `{"name":"new","definition":{"triggers":[{"provider":"webhook","event":"received","filter":{"webhooks":["hook"]}}]}}`,
+		"POST /factories/:name/environments":               `{"name":"new","definition":{"env":{}}}`,
+		"POST /factories/:name/agents":                     `{"name":"new","definition":{"description":"x"}}`,
+		"PATCH /factories/:name/webhooks/:webhook":         `{"enabled":true}`,
+		"PATCH /factories/:name/automations/:automation":   `{"prompt":"x"}`,
+		"PATCH /factories/:name/environments/:environment": `{"definition":{"timeoutMinutes":5}}`,
+		"PATCH /factories/:name/agents/:agent":             `{"prompt":"x"}`,
+		"PUT /secrets/:name":                               `{"value":"` + hookSecret + `"}`,
+		"POST /keys":                                       `{"name":"more"}`,
 	}
 	if _, err := f.store.ClaimRuns(t.Context(), store.Claim{Worker: "w", Most: 1, Lease: time.Minute}); err != nil {
 		t.Fatal(err) // only a run in progress can be interrupted
 	}
+	agent := func() string {
+		f.do("POST", "/api/v1/factories/default/agents", admin, `{"name":"lead","definition":{"agentType":"FOREMAN"}}`) // unless it is there
+		return "default"
+	}
 	needs := map[string]func() string{ // makes what the request needs
+		"GET /factories/:name/agents/:agent": agent, "PATCH /factories/:name/agents/:agent": agent, "DELETE /factories/:name/agents/:agent": agent,
 		"POST /agent/runs/:id/retry": func() string {
 			ended := field(t, f.do("POST", "/api/v1/agent/runs", own, create), "run_id")
 			f.do("POST", "/api/v1/agent/runs/"+ended+"/cancel", own, "")
@@ -71,7 +84,7 @@ func TestEveryRouteOfAnotherFactory(t *testing.T) {
 		},
 	}
 	routes := f.engine.Routes()
-	order := []string{http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete} // what others need goes last
+	order := []string{http.MethodGet, http.MethodPut, http.MethodPatch, http.MethodPost, http.MethodDelete} // what others need goes last
 	slices.SortStableFunc(routes, func(a, b gin.RouteInfo) int {
 		return cmp.Compare(slices.Index(order, a.Method), slices.Index(order, b.Method))
 	})
@@ -95,6 +108,7 @@ func TestEveryRouteOfAnotherFactory(t *testing.T) {
 			thing = need()
 		}
 		full := strings.Replace(strings.Replace(r.Path, ":"+parameter, thing, 1), ":automation", "a", 1)
+		full = strings.NewReplacer(":webhook", "hook", ":environment", "e", ":agent", "lead").Replace(full)
 		full = strings.Replace(full, "*path", "factory.yaml", 1)
 		if strings.HasSuffix(path, "/diff") {
 			full += "?from=" + apply

@@ -101,6 +101,7 @@ func (s *Server) routes(e *gin.Engine) {
 
 	manage := e.Group(api.Base, s.require(store.ScopeManage))
 	manage.POST("/factories/:name/changes", serve(on(aFactory, s.postChange)))
+	s.authoring(read, manage)
 	manage.PUT("/secrets/:name", serve(on(everything, s.setSecret)))
 	manage.DELETE("/secrets/:name", serve(on(everything, s.deleteSecret)))
 	manage.POST("/pending-secrets/:id/confirm", serve(on(everything, s.confirmSecret)))

@@ -59,7 +59,7 @@ func (s *Server) setSecret(ctx context.Context, c *call, all access.Whole) (show
 	case err != nil:
 		return shown, err
 	case !secret.ValidName(name):
-		return shown, refuse("name", name, "a secret's name has capital letters, digits and _, and begins with a letter, such as DEPLOY_TOKEN")
+		return shown, refuse("name", name, secretNames)
 	case req.Value == "":
 		return shown, refuse("value", "is empty", "the value is empty")
 	case len(req.Value) > secret.MaxValue:
@@ -71,13 +71,22 @@ func (s *Server) setSecret(ctx context.Context, c *call, all access.Whole) (show
 	}
 	c.audit("secret.set", name, "", fmt.Sprintf("generation %d", generation))
 	shown = s.secretSet(c, name, generation)
-	switch {
-	case strings.TrimSpace(req.Value) != req.Value:
-		shown.Warning = "the value begins or ends with white space, which is taken as part of it"
-	case len(req.Value) < shortSecret:
-		shown.Warning = fmt.Sprintf("the value is shorter than %d bytes: it may be guessed", shortSecret)
-	}
+	shown.Warning = secretWarning(req.Value)
 	return shown, nil
+}
+
+// secretNames says how secrets can be named.
+const secretNames = "a secret's name has capital letters, digits and _, and begins with a letter, such as DEPLOY_TOKEN"
+
+// secretWarning says what is odd about the value of a secret; empty: nothing.
+func secretWarning(value string) string {
+	switch {
+	case strings.TrimSpace(value) != value:
+		return "the value begins or ends with white space, which is taken as part of it"
+	case len(value) < shortSecret:
+		return fmt.Sprintf("the value is shorter than %d bytes: it may be guessed", shortSecret)
+	}
+	return ""
 }
 
 // secretSet tells the factories that a secret has a new generation, and makes the answer.

@@ -9,12 +9,14 @@ package edit
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"regexp"
 	"slices"
 	"strings"
+	"testing/fstest"
 
 	"triphammer/factory"
 	"triphammer/schema"
@@ -41,6 +43,19 @@ type Change struct {
 	Text *string // of a Markdown file, such as the prompt
 }
 
+// Verb says in a word what the change does.
+func Verb(c Change) string {
+	if c.Text == nil && c.Keys != nil && len(c.Keys.Fields) == 1 && c.Keys.Fields[0].Key == "enabled" {
+		switch c.Keys.Fields[0].Value.Text {
+		case "true":
+			return "Enable"
+		case "false":
+			return "Disable"
+		}
+	}
+	return "Edit"
+}
+
 // Definition is a definition of a tree.
 type Definition struct {
 	Path string
@@ -54,6 +69,7 @@ var (
 	ErrNotFound = errors.New("there is no such definition")
 	ErrExists   = errors.New("there is such a definition")
 	ErrName     = errors.New("no definition can have the name")
+	ErrInvalid  = errors.New("the definition would not be valid")
 	ErrBroken   = errors.New("the file cannot be changed as it is")
 )
 
@@ -106,7 +122,8 @@ func Create(tree fs.FS, kind, name string, c Change) (Files, error) {
 	}
 	slices.SortStableFunc(keys.Fields, func(a, b schema.Field) int { return position(a) - position(b) })
 	if p.Text() == "" {
-		return Files{path: schema.Encode(keys)}, nil
+		files := Files{path: schema.Encode(keys)}
+		return files, check(kind, name, files)
 	}
 	text := ""
 	if c.Text != nil {
@@ -137,7 +154,42 @@ func Update(tree fs.FS, kind, name string, c Change) (Files, error) {
 	case bytes.Equal(out, d.Data):
 		return Files{}, nil
 	}
-	return Files{d.Path: out}, nil
+	files := Files{d.Path: out}
+	return files, check(kind, name, files)
+}
+
+// check refuses an environment that is not valid. In a tree, it is ignored as long as no
+// definition names it (SPEC 2.1), and a change of it would do nothing.
+func check(kind, name string, files Files) error {
+	if kind != "environment" {
+		return nil
+	}
+	_, found := Alone(name, files)
+	for _, d := range found {
+		if d.Severity == schema.Error {
+			return &Error{Kind: ErrInvalid, Path: d.Path, Line: d.Line, Message: strings.TrimSuffix(fmt.Sprintf("%s:%d: %s; %s", d.Path, d.Line, d.Message, d.Hint), "; ")}
+		}
+	}
+	return nil
+}
+
+// Alone reads the files of one definition as if there was nothing else in the tree.
+func Alone(name string, files Files) (*factory.Factory, schema.Diagnostics) {
+	root := &schema.Node{Kind: schema.Mapping}
+	for _, f := range [][2]string{{"schemaVersion", schema.Version}, {"name", "alone"}} {
+		root.Fields = append(root.Fields, schema.Field{Key: f[0], Value: &schema.Node{Kind: schema.String, Text: f[1]}})
+	}
+	named := &schema.Node{Kind: schema.Mapping, Fields: []schema.Field{{Key: "environmentId", Value: &schema.Node{Kind: schema.String, Text: name}}}}
+	root.Fields = append(root.Fields, schema.Field{Key: "agentDefaults", Value: named})
+	tree := fstest.MapFS{"factory.yaml": {Data: schema.Encode(root)}}
+	for path, data := range files {
+		tree[path] = &fstest.MapFile{Data: data}
+	}
+	f, report, err := factory.Load(context.Background(), tree, factory.Options{})
+	if err != nil { // only of a tree that cannot be read
+		return nil, schema.Diagnostics{{Severity: schema.Error, Message: err.Error()}}
+	}
+	return f, report.Diagnostics
 }
 
 // Delete removes a definition, and the skills of an agent with it.

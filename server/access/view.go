@@ -28,6 +28,7 @@ type View struct {
 // Whole has the operations that concern all factories. Package store documents them.
 type Whole interface {
 	Secrets(ctx context.Context) ([]store.SecretInfo, error)
+	NewestSecrets(ctx context.Context, names []string) (map[string]store.SecretValue, error)
 	SetSecret(ctx context.Context, name string, value secret.Value) (generation int64, err error)
 	DeleteSecret(ctx context.Context, name string) error
 	PendingSecrets(ctx context.Context, factory string) ([]store.PendingSecret, error)

@@ -62,6 +62,7 @@ type WebhookChange struct {
 	Secret string `json:"secret,omitempty"`
 	// URLWithToken is the whole URL of a webhook with auth_mode url_token, with that secret in it.
 	URLWithToken string `json:"url_with_token,omitempty"`
+	Warning      string `json:"warning,omitempty"` // about the secret
 	// Listeners are the automations that select the webhook.
 	Listeners []string `json:"listeners"`
 	// SharedWith are the other users of its secret.
