@@ -71,8 +71,8 @@ func (r *Revision) selected(t *factory.Trigger) (there []*Webhook, gone []string
 }
 
 // Idle says why a trigger starts nothing on this server. It is empty if the trigger may
-// start something.
-func (r *Revision) Idle(t *factory.Trigger) string {
+// start something. paused tells whether a webhook is paused.
+func (r *Revision) Idle(t *factory.Trigger, paused func(*Webhook) bool) string {
 	if !t.Fires() {
 		return fmt.Sprintf("this server does not fire %s %s", t.Provider, t.Event)
 	}
@@ -80,12 +80,16 @@ func (r *Revision) Idle(t *factory.Trigger) string {
 		return ""
 	}
 	there, gone := r.selected(t)
-	var disabled []string
+	var disabled, resting []string
 	for _, w := range there {
-		if w.Def.Enabled {
+		switch {
+		case !w.Def.Enabled:
+			disabled = append(disabled, w.Def.Name)
+		case paused(w):
+			resting = append(resting, w.Def.Name)
+		default:
 			return ""
 		}
-		disabled = append(disabled, w.Def.Name)
 	}
 	var why []string
 	if len(gone) > 0 {
@@ -94,18 +98,21 @@ func (r *Revision) Idle(t *factory.Trigger) string {
 	if len(disabled) > 0 {
 		why = append(why, "disabled: webhook "+strings.Join(disabled, ", "))
 	}
+	if len(resting) > 0 {
+		why = append(why, "paused: webhook "+strings.Join(resting, ", "))
+	}
 	return strings.Join(why, "; ")
 }
 
 // Dormant says why nothing starts an automation that is enabled. It is empty if a trigger
 // may start it, or if the automation is disabled.
-func (r *Revision) Dormant(a *factory.Automation) string {
+func (r *Revision) Dormant(a *factory.Automation, paused func(*Webhook) bool) string {
 	if !a.Enabled {
 		return ""
 	}
 	var why []string
 	for i := range a.Triggers {
-		idle := r.Idle(&a.Triggers[i])
+		idle := r.Idle(&a.Triggers[i], paused)
 		if idle == "" {
 			return ""
 		}

@@ -158,7 +158,10 @@ func TestDormant(t *testing.T) {
 			"environments/e.yaml":  file("command: ['true']\n"),
 			"webhooks/hook.yaml":   file("secretName: S\n"),
 			"webhooks/off.yaml":    file("secretName: S\nenabled: false\n"),
+			"webhooks/rests.yaml":  file("secretName: S\n"),
 			"automations/live.md":  on(hook("webhooks: [hook]")),
+			"automations/half.md":  on(hook("webhooks: [rests, hook]")),
+			"automations/rests.md": on(hook("webhooks: [rests, off]")),
 			"automations/uid.md":   on(hook("webhook_ids: [whk_hook]")),
 			"automations/some.md":  on(hook("webhooks: [gone, hook]")),
 			"automations/other.md": on(hook("webhooks: [gone]") + daily),
@@ -175,6 +178,8 @@ func TestDormant(t *testing.T) {
 	}
 	for name, want := range map[string][]string{
 		"live":  {"", ""},
+		"half":  {"", ""},
+		"rests": {"disabled: webhook off; paused: webhook rests", ""},
 		"uid":   {"", ""},
 		"some":  {"", "gone"},
 		"other": {"", "gone"},
@@ -192,7 +197,7 @@ func TestDormant(t *testing.T) {
 		for i := range def.Triggers {
 			gone = append(gone, built.Revision.Gone(&def.Triggers[i])...)
 		}
-		if why := built.Revision.Dormant(def); why != want[0] || strings.Join(gone, " ") != want[1] {
+		if why := built.Revision.Dormant(def, func(w *Webhook) bool { return w.Def.Name == "rests" }); why != want[0] || strings.Join(gone, " ") != want[1] {
 			t.Errorf("%s: %q, gone %v; want %q", name, why, gone, want)
 		}
 	}

@@ -19,12 +19,8 @@ import (
 const maxTestForm = 3*delivery.MaxBody + 4<<10
 
 func automationsPage(ctx context.Context, c *call) (dashboard.Automations, error) {
-	all := automations(ctx, c, "")
-	if err := showPauses(ctx, c, all); err != nil {
-		return dashboard.Automations{}, err
-	}
 	shown, err := c.page("Automations")
-	return dashboard.Automations{Page: shown, Automations: all}, err
+	return dashboard.Automations{Page: shown, Automations: automations(ctx, c, "")}, err
 }
 
 // filterTestPage shows the form of Test filter. The query of the address can fill it in.

@@ -110,6 +110,7 @@ func TestEveryRouteOfAnotherFactory(t *testing.T) {
 		full := strings.Replace(strings.Replace(r.Path, ":"+parameter, thing, 1), ":automation", "a", 1)
 		full = strings.NewReplacer(":webhook", "hook", ":environment", "e", ":agent", "lead").Replace(full)
 		full = strings.Replace(full, "*path", "factory.yaml", 1)
+		full = strings.Replace(full, ":webhook", "hook", 1)
 		if strings.HasSuffix(path, "/diff") {
 			full += "?from=" + apply
 		}

@@ -94,8 +94,11 @@ func (s *Server) routes(e *gin.Engine) {
 
 	operate := e.Group(api.Base, s.require(store.ScopeOperate))
 	operate.POST("/deliveries/:id/replay", serve(on(aDelivery, s.replay)))
-	operate.POST("/factories/:name/automations/:automation/pause", serve(on(aFactory, s.pauseAutomation)))
-	operate.POST("/factories/:name/automations/:automation/resume", serve(on(aFactory, s.resumeAutomation)))
+	for _, kind := range []string{store.KindWebhook, store.KindAutomation} {
+		path := "/factories/:name/" + kind + "s/:" + kind
+		operate.POST(path+"/pause", serve(on(aFactory, pause(kind))))
+		operate.POST(path+"/resume", serve(on(aFactory, resume(kind))))
+	}
 	operate.POST("/factories/:name/pin", serve(on(aFactory, s.pin)))
 	operate.DELETE("/factories/:name/pin", serve(on(aFactory, s.unpin)))
 

@@ -1,17 +1,13 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"slices"
-	"strings"
-
-	"github.com/gin-gonic/gin"
 
 	"triphammer/applier"
 	"triphammer/factory"
-	"triphammer/server/access"
 	"triphammer/server/api"
+	"triphammer/server/store"
 )
 
 func (s *Server) listWebhooks(_ context.Context, c *call) (api.List[api.Webhook], error) {
@@ -51,7 +47,8 @@ func (s *Server) showWebhook(w *applier.Webhook) api.Webhook {
 	shown := api.Webhook{
 		Name: w.Def.Name, UID: w.UID, Factory: w.Factory, URL: s.cfg.BaseURL + ingress + w.UID, AuthMode: string(w.Def.AuthMode),
 		Enabled: w.Def.Enabled, SecretName: w.Def.SecretName, SecretGeneration: w.SecretGeneration, DeliveryIDHeader: w.Def.DeliveryIDHeader,
-		Path: w.Def.Path,
+		Path:   w.Def.Path,
+		Paused: s.pauseOf(store.KindWebhook, w.Factory, w.Def.Name),
 	}
 	if w.Def.AuthMode == factory.URLToken {
 		shown.URL += "/{token}"
@@ -65,62 +62,26 @@ func (s *Server) showWebhook(w *applier.Webhook) api.Webhook {
 	return shown
 }
 
-func (s *Server) listAutomations(ctx context.Context, c *call) (shown api.List[api.Automation], err error) {
-	all := automations(ctx, c, c.Query("factory"))
-	err = showPauses(ctx, c, all)
-	return listOf(all, func(a api.Automation) api.Automation { return a }), err
-}
-
-// showPauses completes automations with their pauses.
-func showPauses(ctx context.Context, c *call, all []api.Automation) error {
-	pauses, err := c.Pauses(ctx, "")
-	for i, a := range all {
-		if p, paused := pauses[[2]string{a.Factory, a.Name}]; paused {
-			all[i].Paused = &api.Pause{Since: p.At, By: p.By, Reason: p.Reason}
-		}
-	}
-	return err
-}
-
-func (s *Server) pauseAutomation(ctx context.Context, c *call, f access.Factory) (shown gin.H, err error) {
-	req, err := optionalBody[api.PauseRequest](c)
-	if err != nil {
-		return nil, err
-	}
-	if len(req.Reason) > maxReason {
-		return nil, refuse("reason", "", "a reason has up to %d bytes", maxReason)
-	}
-	reason := cmp.Or(strings.TrimSpace(req.Reason), "no reason was given")
-	if err := f.Pause(ctx, c.Param("automation"), c.Name, reason); err != nil {
-		return nil, err
-	}
-	c.audit("automation.pause", c.Param("automation"), f.Name, reason)
-	return gin.H{}, nil
-}
-
-func (s *Server) resumeAutomation(ctx context.Context, c *call, f access.Factory) (shown gin.H, err error) {
-	if err := f.Resume(ctx, c.Param("automation")); err != nil {
-		return nil, err
-	}
-	c.audit("automation.resume", c.Param("automation"), f.Name, "")
-	return gin.H{}, nil
+func (s *Server) listAutomations(ctx context.Context, c *call) (api.List[api.Automation], error) {
+	return listOf(automations(ctx, c, c.Query("factory")), func(a api.Automation) api.Automation { return a }), nil
 }
 
 // automations are the automations of a factory, or of all.
 func automations(ctx context.Context, c *call, factory string) (all []api.Automation) {
+	rests := func(w *applier.Webhook) bool { return c.server.pauseOf(store.KindWebhook, w.Factory, w.Def.Name) != nil }
 	for _, r := range c.Revisions(factory) {
 		warnings := c.Warnings(ctx, r)
 		for _, a := range r.Automations {
 			shown := api.Automation{
 				Name: a.Def.Name, Factory: r.Factory, Path: a.Def.Path, Enabled: a.Def.Enabled, Agent: a.Def.Agent,
-				EnvironmentID: a.Def.Settings.EnvironmentID, Triggers: []api.Trigger{}, Dormant: r.Dormant(a.Def),
-				Warnings: warnings(a),
+				EnvironmentID: a.Def.Settings.EnvironmentID, Triggers: []api.Trigger{}, Dormant: r.Dormant(a.Def, rests),
+				Warnings: warnings(a), Paused: c.server.pauseOf(store.KindAutomation, r.Factory, a.Def.Name),
 			}
 			for i := range a.Def.Triggers {
 				t := &a.Def.Triggers[i]
 				shown.Triggers = append(shown.Triggers, api.Trigger{
 					Provider: t.Provider, Event: t.Event, WebhookIDs: t.WebhookIDs, Webhooks: t.Webhooks, Gone: r.Gone(t),
-					Filtered: t.Payload != nil, Fires: t.Fires(), Dormant: r.Idle(t),
+					Filtered: t.Payload != nil, Fires: t.Fires(), Dormant: r.Idle(t, rests),
 				})
 			}
 			all = append(all, shown)

@@ -118,7 +118,7 @@ func runScripts(t *testing.T, dir string) {
 			e.Setenv("TRIPHAMMER_DATA", filepath.Join(e.WorkDir, "data"))
 			return nil
 		},
-		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){"api": callAPI, "exits": exits, "setenv": setenv, "waitfor": waitForFile},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){"api": callAPI, "exits": exits, "prints": prints, "setenv": setenv, "waitfor": waitForFile},
 	})
 }
 
@@ -163,6 +163,16 @@ func waitForFile(ts *testscript.TestScript, _ bool, args []string) {
 	err := waitFor(context.Background(), 20*time.Second, path+" is not there", func() (bool, error) {
 		_, err := os.Stat(path)
 		return err == nil, nil
+	})
+	ts.Check(err)
+}
+
+// prints PATTERN PROGRAM ARGS… runs a program until it prints what matches.
+func prints(ts *testscript.TestScript, _ bool, args []string) {
+	pattern := regexp.MustCompile(args[0])
+	err := waitFor(context.Background(), 20*time.Second, "it does not print "+args[0], func() (bool, error) {
+		err := ts.Exec(args[1], args[2:]...)
+		return pattern.MatchString(ts.ReadFile("stdout")), err
 	})
 	ts.Check(err)
 }

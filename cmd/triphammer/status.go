@@ -110,6 +110,9 @@ func printStatus(w io.Writer, s api.Status, offline bool) error {
 			}
 			fmt.Fprintf(w, "pinned       %s%s by %s: %s\n", shortHash(p.Commit), until, p.By, p.Reason)
 		}
+		for _, p := range f.Paused {
+			fmt.Fprintf(w, "paused       %s %s, %s\n", p.Kind, p.Name, strings.TrimPrefix(pausedText(&p.Pause), "paused "))
+		}
 		if f.Head != "" && (f.Applied == nil || f.Head != f.Applied.Commit) {
 			fmt.Fprintf(w, "newest       %s\n", shortHash(f.Head))
 		}

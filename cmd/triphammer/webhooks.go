@@ -25,7 +25,7 @@ func webhooksCommand() *cobra.Command {
 			}
 			return emitOf(c, all, func(w api.Webhook) string { return w.Factory }, func(w api.Webhook) string { return w.Name },
 				[]string{"NAME", "MODE", "ENABLED", "SECRET", "URL"}, func(w api.Webhook) []string {
-					return []string{w.Name, strings.TrimSpace(w.AuthMode + " " + w.SignatureScheme), yesNo(w.Enabled), fmt.Sprintf("%s generation %d", w.SecretName, w.SecretGeneration), w.URL}
+					return []string{w.Name, strings.TrimSpace(w.AuthMode + " " + w.SignatureScheme), enabledText(w), fmt.Sprintf("%s generation %d", w.SecretName, w.SecretGeneration), w.URL}
 				})
 		}),
 	}
@@ -42,7 +42,7 @@ func webhooksCommand() *cobra.Command {
 				t.add("uid", w.UID)
 				t.add("url", w.URL)
 				t.add("mode", strings.TrimSpace(w.AuthMode+" "+w.SignatureScheme))
-				t.add("enabled", yesNo(w.Enabled))
+				t.add("enabled", enabledText(*w))
 				t.add("secret", fmt.Sprintf("%s generation %d", w.SecretName, w.SecretGeneration))
 				t.add("delivery ID header", w.DeliveryIDHeader)
 				return t.write(out)
@@ -82,11 +82,19 @@ read from standard input and the complete URL is printed: that URL is a credenti
 		},
 	}
 	address.Flags().BoolVar(&fromStdin, "token-stdin", false, "read the token from standard input and print the complete URL")
-	setup := webhookSetupCommand()
-	for _, c := range []*cobra.Command{list, show, address, setup} {
+	all := append([]*cobra.Command{list, show, address, webhookSetupCommand()}, pauseCommands(webhooksPaused)...)
+	for _, c := range all {
 		clientFlags(c)
 	}
-	return noun("webhooks", "Webhooks and their URLs", list, show, address, setup)
+	return noun("webhooks", "Webhooks and their URLs", all...)
+}
+
+// enabledText tells whether a webhook takes deliveries.
+func enabledText(w api.Webhook) string {
+	if w.Enabled && w.Paused != nil {
+		return pausedText(w.Paused)
+	}
+	return yesNo(w.Enabled)
 }
 
 func findWebhook(c *cobra.Command, name string, needsServer bool) (*api.Webhook, *client, error) {
@@ -117,7 +125,7 @@ func automationsCommand() *cobra.Command {
 					case !a.Enabled:
 						state = "disabled"
 					case a.Paused != nil:
-						state = fmt.Sprintf("paused since %s by %s: %s", stamp(a.Paused.Since), a.Paused.By, a.Paused.Reason)
+						state = pausedText(a.Paused)
 					case a.Dormant != "":
 						state = "dormant"
 					}
@@ -145,53 +153,12 @@ func automationsCommand() *cobra.Command {
 		}),
 	}
 	outputFlag(list)
-	var factory, reason string
-	pause := &cobra.Command{
-		Use: "pause NAME", Short: "Let an automation start nothing until it is resumed", Args: exactly("NAME"),
-		Long: "Let an automation start nothing until it is resumed, also across restarts and applies. Its deliveries are still received and matched. " +
-			"The server itself pauses an automation that is in a loop; automations list says why.",
-		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
-			return onAutomation(c, cl, factory, args[0], "pause", map[string]string{"reason": reason})
-		}),
-	}
-	pause.Flags().StringVar(&reason, "reason", "", "why, for others")
-	resume := &cobra.Command{
-		Use: "resume NAME", Short: "Let an automation that is paused start runs again", Args: exactly("NAME"),
-		Long: "Let an automation that is paused start runs again. What came meanwhile starts nothing: deliveries replay does. Earlier runs do not count towards its limit any more.",
-		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
-			return onAutomation(c, cl, factory, args[0], "resume", nil)
-		}),
-	}
-	for _, c := range []*cobra.Command{pause, resume} {
-		c.Flags().StringVar(&factory, "factory", "", "which factory, if several have an automation of that name")
-	}
 	test := testFilterCommand()
-	all := []*cobra.Command{list, pause, resume, test}
+	all := append([]*cobra.Command{list, test}, pauseCommands(automationsPaused)...)
 	for _, c := range all {
 		clientFlags(c)
 	}
 	return noun("automations", "Automations", all...)
-}
-
-// onAutomation pauses or resumes an automation. Without a factory, it is the one that has
-// an automation of that name.
-func onAutomation(c *cobra.Command, cl *client, factory, name, action string, body any) error {
-	if factory == "" {
-		all, err := collect[api.Automation](c.Context(), cl, "/automations", url.Values{}, 0)
-		if err != nil {
-			return err
-		}
-		all = slices.DeleteFunc(all, func(a api.Automation) bool { return a.Name != name })
-		switch len(all) {
-		case 0:
-			return exitWith(exitBad, "no automation is named %s (triphammer automations list)", name)
-		case 1:
-			factory = all[0].Factory
-		default:
-			return exitWith(exitUsage, "several factories have an automation %s: say which with --factory", name)
-		}
-	}
-	return cl.call(c.Context(), http.MethodPost, "/factories/"+url.PathEscape(factory)+"/automations/"+url.PathEscape(name)+"/"+action, body, nil)
 }
 
 // triggerText describes a trigger, with the reason if it starts nothing.

@@ -192,6 +192,11 @@ func (d *Data) PushSecret(ctx context.Context, name string) (value string, ok bo
 	return v.Value.Reveal(), true, nil
 }
 
+// Paused finds the pause of a webhook or an automation.
+func (d *Data) Paused(kind, factory, name string) (store.Pause, bool) {
+	return d.cfg.Store.Paused(store.Pausable{Kind: kind, Factory: factory, Name: name})
+}
+
 // Waiting is the name of a factory that serves nothing yet, if there is one.
 func (d *Data) Waiting() (factory string, waits bool) {
 	for _, a := range d.cfg.Appliers {

@@ -127,40 +127,37 @@ func (v *View) FactoryNamed(name string) (Factory, error) {
 	return Factory{}, api.Refuse(api.NotFound, "no factory is named "+name)
 }
 
-// Pause makes an automation of the factory start nothing until it is resumed.
-func (f Factory) Pause(ctx context.Context, automation, by, reason string) error {
-	if err := f.has(automation); err != nil {
-		return err
+// Pause pauses a webhook or an automation of the factory until it is resumed, or until the
+// time of p.
+func (f Factory) Pause(ctx context.Context, p store.Pause) (store.Pause, error) {
+	p.Factory = f.Name
+	if err := f.has(p.Pausable); err != nil {
+		return p, err
 	}
-	return f.data.cfg.Store.PauseAutomation(ctx, store.Pause{Factory: f.Name, Automation: automation, By: by, Reason: reason})
+	return f.data.cfg.Store.Pause(ctx, p)
 }
 
-// Resume ends the pause of an automation.
-func (f Factory) Resume(ctx context.Context, automation string) error {
-	return f.data.cfg.Store.ResumeAutomation(ctx, f.Name, automation)
+// Resume ends the pause of a webhook or an automation.
+func (f Factory) Resume(ctx context.Context, kind, name string) error {
+	return f.data.cfg.Store.Resume(ctx, store.Pausable{Kind: kind, Factory: f.Name, Name: name})
 }
 
-// has tells whether the factory has an automation; the error says that it has none.
-func (f Factory) has(automation string) error {
+// has tells whether the factory has something; the error says that it has not.
+func (f Factory) has(what store.Pausable) error {
 	for _, r := range f.data.cfg.Live.Revisions() {
-		if r.Factory == f.Name && slices.ContainsFunc(r.Automations, func(a *applier.Automation) bool { return a.Def.Name == automation }) {
+		if r.Factory != f.Name {
+			continue
+		}
+		if what.Kind == store.KindWebhook && slices.ContainsFunc(r.Webhooks, func(w *applier.Webhook) bool { return w.Def.Name == what.Name }) ||
+			what.Kind == store.KindAutomation && slices.ContainsFunc(r.Automations, func(a *applier.Automation) bool { return a.Def.Name == what.Name }) {
 			return nil
 		}
 	}
-	return api.Refuse(api.NotFound, "the factory "+f.Name+" has no automation "+automation)
+	return api.Refuse(api.NotFound, "the factory "+f.Name+" has no "+what.Kind+" "+what.Name)
 }
 
-// Pauses are the automations that are paused, by factory and name.
-func (v *View) Pauses(ctx context.Context, factory string) (map[[2]string]store.Pause, error) {
-	all, err := v.data.cfg.Store.Pauses(ctx, factory)
-	pauses := make(map[[2]string]store.Pause, len(all))
-	for _, p := range all {
-		if v.Touches(p.Factory) {
-			pauses[[2]string{p.Factory, p.Automation}] = p
-		}
-	}
-	return pauses, err
-}
+// Pauses are the pauses of the factory, sorted by kind and name.
+func (f Factory) Pauses() []store.Pause { return f.data.cfg.Store.Pauses(f.Name) }
 
 // LastApply is the newest apply of any outcome. The error is store.ErrNotFound if there is
 // none.

@@ -19,6 +19,7 @@ type Webhook struct {
 	SecretGeneration int64  `json:"secret_generation"`
 	DeliveryIDHeader string `json:"delivery_id_header"`
 	Path             string `json:"path"` // of its file
+	Paused           *Pause `json:"paused,omitempty"`
 	// Signature has the options of the scheme that the file sets.
 	Signature *factory.SignatureOptions `json:"signature,omitempty"`
 }
@@ -37,16 +38,28 @@ type Automation struct {
 	Warnings      []string  `json:"warnings"`          // what of it cannot act on this server
 }
 
-// Pause says why an automation starts nothing until somebody resumes it.
+// Pause says why a webhook takes nothing, or an automation starts nothing.
 type Pause struct {
-	Since  time.Time `json:"since"`
-	By     string    `json:"by"` // a caller, or "loop guard"
-	Reason string    `json:"reason"`
+	Since  time.Time  `json:"since"`
+	By     string     `json:"by"` // a caller, or "loop guard"
+	Reason string     `json:"reason"`
+	Until  *time.Time `json:"until,omitempty"` // missing: until somebody resumes it
 }
 
-// PauseRequest is the body of POST /api/v1/factories/{name}/automations/{automation}/pause. It may be missing.
+// PauseRequest is the body of a request to pause a webhook or an automation. It may be
+// missing.
 type PauseRequest struct {
-	Reason string `json:"reason"`
+	Reason string `json:"reason,omitempty"`
+	// Until is when the pause ends by itself. Or it ends after as many seconds.
+	Until   *time.Time `json:"until,omitempty"`
+	Seconds int64      `json:"seconds,omitempty"`
+}
+
+// Paused is an entry of a FactoryStatus.
+type Paused struct {
+	Kind string `json:"kind"` // webhook or automation
+	Name string `json:"name"`
+	Pause
 }
 
 // Trigger is one trigger of an Automation.

@@ -81,6 +81,7 @@ type FactoryStatus struct {
 	LastApply    *LastApply   `json:"last_apply"`
 	State        string       `json:"state"` // live, waiting (nothing serves yet), failing (something keeps the head from serving), pinned
 	Pin          *applier.Pin `json:"pin,omitempty"`
+	Paused       []Paused     `json:"paused"`
 	CheckedAt    *time.Time   `json:"checked_at,omitempty"`    // when the head was last read
 	LookingSince *time.Time   `json:"looking_since,omitempty"` // when the present look at the head began
 	Error        string       `json:"error,omitempty"`

@@ -122,10 +122,10 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 		if gone := started(trace) - firstRuns(d); gone > 0 {
 			runs = append(runs, counted(gone, "run")+" no longer kept")
 		}
-		b.pass(StageRun, join(strings.Join(runs, ", "), s.paused(ctx, d)))
+		b.pass(StageRun, join(strings.Join(runs, ", "), s.startedNothing(d)))
 	case len(d.Paused) > 0:
 		b.pass(StageMatched, counted(len(d.Paused), "automation"))
-		b.stop(StageRun, s.paused(ctx, d))
+		b.stop(StageRun, s.startedNothing(d))
 	case hook == nil:
 		b.stop(StageMatched, "no automation wanted it; the reason is not known: "+why)
 	case len(trace.Matches) == 0 && len(trace.Disabled) == 0:
@@ -147,16 +147,18 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 	return nil
 }
 
-// paused says which automations started nothing because they were paused, and why they are.
-func (s *Service) paused(ctx context.Context, d *store.Delivery) string {
+// startedNothing says which automations started nothing because they were paused, and why
+// they are if they still are.
+func (s *Service) startedNothing(d *store.Delivery) string {
 	var parts []string
-	pauses, err := s.cfg.Store.Pauses(ctx, d.Factory)
 	for _, name := range d.Paused {
 		text := name + " was paused"
-		for _, p := range pauses {
-			if err == nil && p.Automation == name {
-				text = fmt.Sprintf("%s is paused since %s: %s (triphammer automations resume %s)", name, p.At.Format(time.RFC3339), p.Reason, name)
+		if p, still := s.cfg.Store.Paused(store.Pausable{Kind: store.KindAutomation, Factory: d.Factory, Name: name}); still {
+			until := ""
+			if !p.Until.IsZero() {
+				until = " until " + p.Until.UTC().Format(time.RFC3339)
 			}
+			text = fmt.Sprintf("%s is paused since %s%s by %s: %s (triphammer automations resume %s)", name, p.At.Format(time.RFC3339), until, p.By, p.Reason, name)
 		}
 		parts = append(parts, text)
 	}

@@ -155,8 +155,8 @@ type Answer struct {
 func (s *Service) Receive(ctx context.Context, req *Request) Answer {
 	now := s.cfg.Now()
 	hook, ok := s.cfg.Live.Webhook(req.UID)
-	if !ok || !hook.Def.Enabled || (req.HasPathToken && hook.Def.AuthMode != factory.URLToken) {
-		answer := Answer{Status: http.StatusNotFound, Reason: ReasonNotFound}
+	if !ok || !hook.Def.Enabled || (req.HasPathToken && hook.Def.AuthMode != factory.URLToken) || s.paused(hook) {
+		answer := notFound
 		s.cfg.Observe(Observation{Status: answer.Status, Reason: answer.Reason, Took: s.cfg.Now().Sub(now)})
 		return answer
 	}
@@ -166,6 +166,20 @@ func (s *Service) Receive(ctx context.Context, req *Request) Answer {
 		Status: answer.Status, Reason: answer.Reason, Took: s.cfg.Now().Sub(now),
 	})
 	return answer
+}
+
+// notFound is the answer for a webhook that does not exist, is disabled or is paused.
+var notFound = Answer{Status: http.StatusNotFound, Reason: ReasonNotFound}
+
+// paused tells whether a webhook is paused (SPEC 18.2). A pause that begins later is found
+// when the delivery is recorded.
+func (s *Service) paused(hook *applier.Webhook) bool {
+	return s.isPaused(store.KindWebhook, hook.Factory, hook.Def.Name)
+}
+
+func (s *Service) isPaused(kind, factory, name string) bool {
+	_, paused := s.cfg.Store.Paused(store.Pausable{Kind: kind, Factory: factory, Name: name})
+	return paused
 }
 
 // incoming is a request that Receive is deciding.
@@ -212,7 +226,7 @@ func (s *Service) accept(ctx context.Context, a *incoming, matched []int) Answer
 	d.Identity = a.identity()
 	recorded, err := s.record(ctx, a.hook, d, a.body, matched)
 	if err != nil {
-		return s.unavailable(ctx, err)
+		return s.unrecorded(ctx, err)
 	}
 	if recorded.Duplicate {
 		return Answer{Status: http.StatusAccepted, DeliveryID: recorded.DuplicateOf}
@@ -325,13 +339,17 @@ func (s *Service) rejectJSON(ctx context.Context, a *incoming, failure error) An
 // reject records a refused delivery, without its payload (SPEC C2.3).
 func (s *Service) reject(ctx context.Context, d store.Delivery, status int) Answer {
 	if _, err := s.cfg.Store.RecordDelivery(ctx, &store.NewDelivery{Delivery: d}); err != nil {
-		return s.unavailable(ctx, err)
+		return s.unrecorded(ctx, err)
 	}
 	return Answer{Status: status, Reason: d.Reason}
 }
 
-// unavailable is the answer if nothing could be stored (SPEC 5.4).
-func (s *Service) unavailable(ctx context.Context, err error) Answer {
+// unrecorded is the answer if nothing was stored: because the webhook has been paused
+// meanwhile, or because nothing could be (SPEC 5.4).
+func (s *Service) unrecorded(ctx context.Context, err error) Answer {
+	if errors.Is(err, store.ErrPaused) {
+		return notFound
+	}
 	if ctx.Err() == nil {
 		s.cfg.Logger.Error("a delivery could not be stored", "error", err)
 	}

@@ -44,7 +44,7 @@ func (s *Service) greet(ctx context.Context, a *incoming) (Answer, bool) {
 			ReceivedAt: a.at, ClientAddr: clientAddr(a.Client),
 		}, secret.New(reply.Secret))
 		if err != nil {
-			return s.unavailable(ctx, err), true
+			return s.unrecorded(ctx, err), true
 		}
 		s.cfg.Logger.Info("a sender gave its secret; confirm it: triphammer secrets pending", "webhook", a.hook.Def.Name)
 	}

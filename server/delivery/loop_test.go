@@ -79,7 +79,7 @@ func TestLoop(t *testing.T) {
 	if len(loop.Runs) != 1 || loop.Runs[0].Automation != own.Automation || !slices.Equal(loop.Paused, []string{running.Automation}) {
 		t.Errorf("the loop started %v, paused %v", loop.Runs, loop.Paused)
 	}
-	if err := f.store.PauseAutomation(ctx, store.Pause{Factory: "default", Automation: own.Automation, By: "ada", Reason: "holidays"}); err != nil {
+	if _, err := f.store.Pause(ctx, store.Pause{Pausable: store.Pausable{Kind: store.KindAutomation, Factory: "default", Name: own.Automation}, By: "ada", Reason: "holidays"}); err != nil {
 		t.Fatal(err)
 	}
 	trace, err := f.Show(ctx, deliver("somebody").ID)

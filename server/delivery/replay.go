@@ -13,8 +13,8 @@ import (
 var (
 	// ErrNotAccepted: only accepted deliveries keep their payload.
 	ErrNotAccepted = errors.New("only an accepted delivery keeps its payload")
-	// ErrNotLive: the webhook is deleted or disabled.
-	ErrNotLive = errors.New("the webhook of this delivery is deleted or disabled")
+	// ErrNotLive: the webhook is deleted, disabled or paused.
+	ErrNotLive = errors.New("the webhook of this delivery is deleted, disabled or paused")
 )
 
 // Replay matches a stored delivery with the live definitions and starts its runs. It
@@ -33,7 +33,7 @@ func (s *Service) Replay(ctx context.Context, id store.DeliveryID) (store.Record
 		return store.Recorded{}, err
 	}
 	hook, ok := s.cfg.Live.Webhook(old.WebhookUID)
-	if !ok || !hook.Def.Enabled {
+	if !ok || !hook.Def.Enabled || s.paused(hook) {
 		return store.Recorded{}, fmt.Errorf("delivery %s cannot be replayed: %w", id, ErrNotLive)
 	}
 	matched, err := hook.Index.Match(body, nil)

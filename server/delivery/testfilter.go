@@ -103,9 +103,9 @@ func (s *Service) TestFilter(ctx context.Context, req TestRequest) (TestResult, 
 		return TestResult{}, fmt.Errorf("%w: no automation %q is live in factory %q", ErrBadTest, req.Automation, req.Factory)
 	}
 	if from.name == "" {
-		return testEach(revision, def, body), nil
+		return s.testEach(revision, def, body), nil
 	}
-	return testFrom(def, from.in(revision), from.name, body), nil
+	return s.testFrom(revision.Factory, def, from.in(revision), from.name, body), nil
 }
 
 // origin is the webhook that a delivery comes from.
@@ -157,18 +157,18 @@ func payloadDetail(matched, none bool) string {
 
 // testFrom tests an automation on a delivery of one webhook. w is nil if the webhook does
 // not serve.
-func testFrom(def *factory.Automation, w *applier.Webhook, name string, body []byte) TestResult {
+func (s *Service) testFrom(factoryName string, def *factory.Automation, w *applier.Webhook, name string, body []byte) TestResult {
 	candidate := def.AnyWebhook()
 	if w != nil && def.Selects(w.Def.Name, w.UID) {
 		candidate = def.Candidate(w.Def.Name, w.UID)
 	}
 	r := result(candidate, body)
-	r.WebhookCheck = webhookCheck(def, w, name)
+	r.WebhookCheck = s.webhookCheck(factoryName, def, w, name)
 	r.WouldTrigger = r.WebhookCheck.OK && r.PayloadCheck.OK
 	return r
 }
 
-func webhookCheck(def *factory.Automation, w *applier.Webhook, name string) Check {
+func (s *Service) webhookCheck(factoryName string, def *factory.Automation, w *applier.Webhook, name string) Check {
 	switch {
 	case len(def.AnyWebhook().Filters) == 0:
 		return Check{Detail: def.Name + " has no webhook trigger"}
@@ -180,21 +180,25 @@ func webhookCheck(def *factory.Automation, w *applier.Webhook, name string) Chec
 		return Check{Detail: fmt.Sprintf("a trigger selects the webhook %q, but %s is disabled", w.Def.Name, def.Name)}
 	case !w.Def.Enabled:
 		return Check{Detail: fmt.Sprintf("a trigger selects the webhook %q, which is disabled", w.Def.Name)}
+	case s.isPaused(store.KindAutomation, factoryName, def.Name):
+		return Check{Detail: fmt.Sprintf("a trigger selects the webhook %q, but %s is paused", w.Def.Name, def.Name)}
+	case s.paused(w):
+		return Check{Detail: fmt.Sprintf("a trigger selects the webhook %q, which is paused", w.Def.Name)}
 	}
 	return Check{OK: true, Detail: fmt.Sprintf("a trigger selects the webhook %q", w.Def.Name)}
 }
 
 // testEach tests an automation on a delivery without a webhook. The result is that it would
 // trigger if it would do so from at least one webhook.
-func testEach(revision *applier.Revision, def *factory.Automation, body []byte) TestResult {
+func (s *Service) testEach(revision *applier.Revision, def *factory.Automation, body []byte) TestResult {
 	r := result(def.AnyWebhook(), body)
-	checked, passed := 0, 0
+	checked, passed, off := 0, 0, "disabled"
 	var would []string
 	for _, w := range revision.Webhooks {
 		if !def.Selects(w.Def.Name, w.UID) {
 			continue
 		}
-		one := testFrom(def, w, w.Def.Name, body)
+		one := s.testFrom(revision.Factory, def, w, w.Def.Name, body)
 		verdict := WebhookVerdict{Webhook: w.Def.Name, WouldTrigger: one.WouldTrigger, Detail: one.WebhookCheck.Detail}
 		if one.WebhookCheck.OK {
 			passed++
@@ -207,6 +211,9 @@ func testEach(revision *applier.Revision, def *factory.Automation, body []byte) 
 			would = append(would, w.Def.Name)
 		}
 		checked++
+		if s.paused(w) {
+			off = "disabled or paused"
+		}
 		r.Webhooks = append(r.Webhooks, verdict)
 	}
 	r.WouldTrigger = len(would) > 0
@@ -218,8 +225,10 @@ func testEach(revision *applier.Revision, def *factory.Automation, body []byte) 
 		r.WebhookCheck.Detail = "no trigger selects a webhook that serves"
 	case !def.Enabled:
 		r.WebhookCheck.Detail = def.Name + " is disabled"
+	case s.isPaused(store.KindAutomation, revision.Factory, def.Name):
+		r.WebhookCheck.Detail = def.Name + " is paused"
 	case passed == 0:
-		r.WebhookCheck.Detail = "each webhook that a trigger selects is disabled"
+		r.WebhookCheck.Detail = "each webhook that a trigger selects is " + off
 	case len(would) > 0:
 		r.WebhookCheck.Detail = "no webhook was named: it would trigger from " + strings.Join(would, ", ")
 	case checked == 1:

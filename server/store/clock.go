@@ -111,6 +111,17 @@ func (c *clock) agreed() time.Time {
 	return now.at
 }
 
+// believed is the clock's time, or the time that it would show if it had not jumped.
+func (c *clock) believed() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.look()
+	if c.doubted != (moment{}) {
+		return c.trusted.after(now.passed)
+	}
+	return now.at
+}
+
 // seen is the newest time that was believed.
 func (c *clock) seen() time.Time {
 	c.mu.Lock()

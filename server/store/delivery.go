@@ -125,19 +125,25 @@ const minCompressed = 256
 
 // RecordDelivery commits the delivery and its runs, and returns when they are on the
 // disk. An accepted delivery whose identity is known becomes a duplicate, and starts
-// nothing. The error wraps ErrUnavailable if nothing was kept. RecordDelivery does not
-// use the payload after it returns.
+// nothing. The error wraps ErrUnavailable if nothing was kept, and ErrPaused if the webhook
+// is paused. RecordDelivery does not use the payload after it returns.
 func (s *Store) RecordDelivery(ctx context.Context, d *NewDelivery) (Recorded, error) {
 	room := rooms.Get().(*[]byte)
 	defer rooms.Put(room)
 	row := encodeDelivery(d, room)
 	var out Recorded
+	paused := false // which is no error of the transaction
 	j := &job{ctx: ctx, safe: true, grows: true, done: make(chan error, 1), fn: func(ctx context.Context) error {
 		var err error
-		out, err = s.recordDelivery(ctx, d, row)
+		if paused, err = s.isPaused(ctx, Pausable{KindWebhook, d.Factory, d.Webhook}); err == nil && !paused {
+			out, err = s.recordDelivery(ctx, d, row)
+		}
 		return err
 	}}
 	err := s.submit(s.jobs, j)
+	if err == nil && paused {
+		err = fmt.Errorf("the webhook %s takes no delivery: %w", d.Webhook, ErrPaused)
+	}
 	return out, err
 }
 

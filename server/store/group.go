@@ -35,7 +35,8 @@ type groupCache struct {
 	ids   map[group]int64
 	specs map[[32]byte]specFields
 	// guards of the automations, which must not count a run that was rolled back.
-	guards map[guardKey]*guard
+	guards map[Pausable]*guard
+	pauses pauses
 }
 
 // maxCached bounds each map of a groupCache; beyond it, it starts anew.

@@ -14,19 +14,8 @@ const guardTime = time.Hour
 // guardian pauses an automation itself.
 const guardian = "loop guard"
 
-// Pause is the state of an automation that starts nothing until somebody resumes it.
-type Pause struct {
-	Factory, Automation string
-	At                  time.Time
-	By, Reason          string
-}
-
-// guardKey names an automation.
-type guardKey struct{ factory, automation string }
-
 // guard is what the writer remembers of an automation, so that a delivery reads nothing.
 type guard struct {
-	paused bool
 	starts []int64 // times of its runs in the last hour, the oldest first
 }
 
@@ -43,20 +32,18 @@ const recentStarts = `SELECT created_at FROM runs WHERE state = 'QUEUED'
 	ORDER BY 1`
 
 // guardOf finds what is known of an automation. It runs on the writer.
-func (s *Store) guardOf(ctx context.Context, k guardKey) (*guard, error) {
+func (s *Store) guardOf(ctx context.Context, k Pausable) (*guard, error) {
 	if g := s.groups.guards[k]; g != nil {
 		return g, nil
 	}
 	g := &guard{}
-	var pausedAt, from int64
-	err := s.row(ctx, "SELECT paused_at, counts_from FROM guards WHERE factory = $1 AND automation = $2",
-		[]any{k.factory, k.automation}, &pausedAt, &from)
+	var from int64
+	err := s.row(ctx, "SELECT counts_from FROM guards WHERE factory = $1 AND automation = $2", []any{k.Factory, k.Name}, &from)
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return nil, err
 	}
-	g.paused = pausedAt != 0
 	since := max(from, micros(s.now().Add(-guardTime)))
-	groups, least := []any{k.automation, k.factory}, idAt(timeOf(since))
+	groups, least := []any{k.Name, k.Factory}, idAt(timeOf(since))
 	err = s.each(ctx, recentStarts, append(append(groups, least, since), append(groups, least, since)...), func(rows *sql.Rows) (bool, error) {
 		var at int64
 		err := rows.Scan(&at)
@@ -70,7 +57,7 @@ func (s *Store) guardOf(ctx context.Context, k guardKey) (*guard, error) {
 		s.groups.guards = nil
 	}
 	if s.groups.guards == nil {
-		s.groups.guards = make(map[guardKey]*guard)
+		s.groups.guards = make(map[Pausable]*guard)
 	}
 	s.groups.guards[k] = g
 	return g, nil
@@ -82,8 +69,12 @@ func (s *Store) guarded(ctx context.Context, r *NewRun) (starts bool, err error)
 	if r.Automation == "" || r.RetryOf != 0 {
 		return true, nil // a person starts it
 	}
-	g, err := s.guardOf(ctx, guardKey{r.Factory, r.Automation})
-	if err != nil || g.paused {
+	what := Pausable{KindAutomation, r.Factory, r.Automation}
+	if paused, err := s.isPaused(ctx, what); err != nil || paused {
+		return false, err
+	}
+	g, err := s.guardOf(ctx, what)
+	if err != nil {
 		return false, err
 	}
 	reason := ""
@@ -107,62 +98,19 @@ func (s *Store) guarded(ctx context.Context, r *NewRun) (starts bool, err error)
 	if reason == "" {
 		return true, nil
 	}
-	return false, s.pause(ctx, Pause{Factory: r.Factory, Automation: r.Automation, By: guardian, Reason: reason})
-}
-
-// pause is PauseAutomation within a transaction.
-func (s *Store) pause(ctx context.Context, p Pause) error {
-	g, err := s.guardOf(ctx, guardKey{p.Factory, p.Automation})
-	if err != nil {
-		return err
-	}
-	now := micros(s.now())
-	err = s.exec(ctx, `INSERT INTO guards (factory, automation, paused_at, paused_by, reason, counts_from) VALUES ($1, $2, $3, $4, $5, 0)
-		ON CONFLICT (factory, automation) DO UPDATE SET paused_at = excluded.paused_at, paused_by = excluded.paused_by, reason = excluded.reason`,
-		p.Factory, p.Automation, now, p.By, p.Reason)
-	if err != nil {
-		return err
-	}
-	g.paused = true
-	if p.By != guardian {
-		return nil // the caller audits it
-	}
 	s.logger.Error("an automation is paused, because it is in a loop",
-		"factory", p.Factory, "automation", p.Automation, "reason", p.Reason, "cure", "triphammer automations resume "+p.Automation)
-	return s.audit(ctx, AuditEntry{
-		Actor: p.By, Action: "automation.pause", Object: p.Automation, Factory: p.Factory, Details: p.Reason, Origin: "local",
-	})
+		"factory", r.Factory, "automation", r.Automation, "reason", reason, "cure", "triphammer automations resume "+r.Automation)
+	return false, errors.Join(
+		s.pause(ctx, Pause{Pausable: what, At: s.now(), By: guardian, Reason: reason}),
+		s.audit(ctx, AuditEntry{
+			Actor: guardian, Action: "automation.pause", Object: r.Automation, Factory: r.Factory, Details: reason, Origin: "local",
+		}))
 }
 
-// PauseAutomation makes an automation start nothing until it is resumed. Its deliveries are
-// still matched.
-func (s *Store) PauseAutomation(ctx context.Context, p Pause) error {
-	return s.do(ctx, func(ctx context.Context) error { return s.pause(ctx, p) })
-}
-
-// ResumeAutomation ends a pause. Earlier runs do not count towards the limit any more. The
-// error is ErrNotFound if the automation is not paused.
-func (s *Store) ResumeAutomation(ctx context.Context, factory, automation string) error {
-	return s.do(ctx, func(ctx context.Context) error {
-		n, err := s.execCount(ctx, "UPDATE guards SET paused_at = 0, counts_from = $1 WHERE factory = $2 AND automation = $3 AND paused_at <> 0",
-			micros(s.now()), factory, automation)
-		if err == nil && n == 0 {
-			err = fmt.Errorf("the automation %s is not paused: %w", automation, ErrNotFound)
-		}
-		delete(s.groups.guards, guardKey{factory, automation})
-		return err
-	})
-}
-
-// Pauses are the automations that are paused, of one factory or of all if it is empty.
-func (s *Store) Pauses(ctx context.Context, factory string) ([]Pause, error) {
-	w := where{}
-	w.add("paused_at <> 0")
-	w.text("factory", factory)
-	return list(ctx, s, func(rows *sql.Rows) (p Pause, err error) {
-		var at int64
-		err = rows.Scan(&p.Factory, &p.Automation, &at, &p.By, &p.Reason)
-		p.At = timeOf(at)
-		return p, err
-	}, "SELECT factory, automation, paused_at, paused_by, reason FROM guards"+w.sql()+" ORDER BY factory, automation", w.args...)
+// countAnew makes the earlier runs of an automation not count towards its limit. It runs on
+// the writer.
+func (s *Store) countAnew(ctx context.Context, what Pausable) error {
+	delete(s.groups.guards, what)
+	return s.exec(ctx, `INSERT INTO guards (factory, automation, counts_from) VALUES ($1, $2, $3)
+		ON CONFLICT (factory, automation) DO UPDATE SET counts_from = excluded.counts_from`, what.Factory, what.Name, micros(s.now()))
 }

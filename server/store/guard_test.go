@@ -32,8 +32,8 @@ func TestLoopGuard(t *testing.T) {
 	if started, d := deliver("a", "b"); started != 1 || fmt.Sprint(d.Paused) != "[a]" || d.Detail != "" {
 		t.Errorf("beyond the limit: started %d, paused %v", started, d.Paused)
 	}
-	pauses := must[[]Pause](t)(s.Pauses(ctx, "default"))
-	if len(pauses) != 1 || pauses[0].Automation != "a" || pauses[0].By != "loop guard" || !strings.Contains(pauses[0].Reason, "3 runs in an hour") || !pauses[0].At.Equal(s.at) {
+	pauses := s.Pauses("default")
+	if len(pauses) != 1 || pauses[0].Name != "a" || pauses[0].By != "loop guard" || !strings.Contains(pauses[0].Reason, "3 runs in an hour") || !pauses[0].At.Equal(s.at) {
 		t.Errorf("pauses %+v", pauses)
 	}
 	s.at = s.at.Add(5 * time.Hour)
@@ -45,8 +45,8 @@ func TestLoopGuard(t *testing.T) {
 	if log := must[[]AuditEntry](t)(s.AuditLog(ctx, 0, 10)); len(log) != 1 || log[0].Action != "automation.pause" || log[0].Actor != "loop guard" {
 		t.Errorf("audit log %+v", log)
 	}
-	check(t, s.ResumeAutomation(ctx, "default", "a"))
-	if err := s.ResumeAutomation(ctx, "default", "a"); !errors.Is(err, ErrNotFound) {
+	check(t, s.Resume(ctx, Pausable{KindAutomation, "default", "a"}))
+	if err := s.Resume(ctx, Pausable{KindAutomation, "default", "a"}); !errors.Is(err, ErrNotFound) {
 		t.Errorf("resumed twice: %v", err)
 	}
 	s.at = s.at.Add(time.Second)
@@ -57,7 +57,7 @@ func TestLoopGuard(t *testing.T) {
 		s.reopen(t) // what was started before counts all the same
 		s.GuardAutomations(3)
 	}
-	check(t, s.ResumeAutomation(ctx, "default", "a"))
+	check(t, s.Resume(ctx, Pausable{KindAutomation, "default", "a"}))
 	s.at = s.at.Add(time.Second)
 	for range 3 {
 		s.at = s.at.Add(31 * time.Minute)
@@ -77,7 +77,7 @@ func TestLoopGuard(t *testing.T) {
 	}
 	// A person who does it again is no loop.
 	s.GuardAutomations(0)
-	check(t, s.PauseAutomation(ctx, Pause{Factory: "default", Automation: "d", By: "ada", Reason: "holidays"}))
+	must[Pause](t)(s.Pause(ctx, Pause{Pausable: Pausable{KindAutomation, "default", "d"}, By: "ada", Reason: "holidays"}))
 	again := NewRun{Factory: "default", Automation: "d", RetryOf: 1, Source: SourceWebhook, Spec: []byte("{}")}
 	if _, _, err := s.CreateRun(ctx, again, "", nil); err != nil {
 		t.Errorf("a retry by hand: %v", err)

@@ -150,6 +150,10 @@ type Store struct {
 	maxPerHour        atomic.Int64 // runs of an automation (GuardAutomations)
 	notices           atomic.Bool  // ends of runs are kept
 
+	paused        atomic.Pointer[pauses]
+	pausesChanged bool        // by the transaction; of the writer alone
+	pauseEnd      *time.Timer // of the writer: a pause may end
+
 	touched sync.Map // key id to the last recorded use
 
 	undigested int64 // up to this id, rows were written without digests
@@ -304,6 +308,10 @@ func (s *Store) open(ctx context.Context, path string, settings map[string]strin
 	s.read = newDatabase(path, readOnly)
 	s.read.SetMaxOpenConns(readers)
 	s.read.SetMaxIdleConns(readers)
+	s.pauseEnd = time.NewTimer(0)
+	if err := s.publishPauses(ctx); err != nil {
+		return err
+	}
 	return s.read.PingContext(ctx)
 }
 

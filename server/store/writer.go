@@ -87,6 +87,7 @@ func (s *Store) write() {
 	batch := make([]*job, 0, maxBatch)
 	s.look, s.looks = time.NewTimer(lookAfter), true
 	defer s.look.Stop()
+	defer s.pauseEnd.Stop()
 	for {
 		select {
 		case j := <-s.jobs:
@@ -105,6 +106,10 @@ func (s *Store) write() {
 					s.unsynced.Store(true)
 				}
 				s.logger.Warn("the end of the write-ahead log could not be copied into the database", "error", err)
+			}
+		case <-s.pauseEnd.C:
+			if err := s.endPausesNow(ctx); err != nil {
+				s.logger.Warn("the end of a pause could not be recorded; it has ended all the same", "error", err)
 			}
 		case <-s.look.C:
 			s.restock()
@@ -197,6 +202,11 @@ func (s *Store) commit(ctx context.Context, batch []*job) {
 	if err == nil {
 		s.commits.Add(1)
 		s.seen = s.clock.seen()
+		if s.pausesChanged {
+			if err := s.publishPauses(ctx); err != nil {
+				s.logger.Error("what is paused could not be read", "error", err)
+			}
+		}
 	}
 	if isUnsynced(err) {
 		s.unsynced.Store(true)

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"triphammer/server/api"
+)
+
+// pausable is a kind of what can be paused.
+type pausable struct {
+	kind, does, resumed string
+	pauseHelp           string
+	resumeHelp          string
+	// factories are those that have one of a name.
+	factories func(ctx context.Context, cl *client, name string) ([]string, error)
+}
+
+var automationsPaused = pausable{
+	kind: "automation", does: "Let an automation start nothing", resumed: "Let an automation that is paused start runs again",
+	pauseHelp: `Let an automation start nothing until it is resumed, or for a time, also across restarts and applies. Its deliveries are
+still received and matched. The server itself pauses an automation that is in a loop. "automations list" says why.`,
+	resumeHelp: `Let an automation that is paused start runs again. What came meanwhile starts nothing: "deliveries replay" does. Earlier
+runs do not count towards its limit any more.`,
+	factories: func(ctx context.Context, cl *client, name string) ([]string, error) {
+		return factoriesWith(ctx, cl, "/automations", name, func(a api.Automation) (string, string) { return a.Name, a.Factory })
+	},
+}
+
+var webhooksPaused = pausable{
+	kind: "webhook", does: "Let a webhook take nothing", resumed: "Let a webhook that is paused take deliveries again",
+	pauseHelp: `Let a webhook take nothing until it is resumed, or for a time, also across restarts and applies. It answers 404, as a
+disabled one does, and its deliveries are not recorded. Its file stays as it is. When the command has ended, no delivery
+is accepted any more. "webhooks list" says why.`,
+	resumeHelp: `Let a webhook that is paused take deliveries again. What was sent meanwhile is not known to the server: many senders can
+send it again.`,
+	factories: func(ctx context.Context, cl *client, name string) ([]string, error) {
+		return factoriesWith(ctx, cl, "/webhooks", name, func(w api.Webhook) (string, string) { return w.Name, w.Factory })
+	},
+}
+
+func factoriesWith[T api.Listed](ctx context.Context, cl *client, path, name string, of func(T) (name, factory string)) (factories []string, err error) {
+	all, err := collect[T](ctx, cl, path, url.Values{}, 0)
+	for _, one := range all {
+		if found, factory := of(one); found == name {
+			factories = append(factories, factory)
+		}
+	}
+	return factories, err
+}
+
+// pauseCommands are the commands that pause and resume.
+func pauseCommands(p pausable) []*cobra.Command {
+	var req api.PauseRequest
+	var until string
+	var lasts time.Duration
+	pause := &cobra.Command{
+		Use: "pause NAME", Short: p.does + " until it is resumed", Long: p.pauseHelp, Args: exactly("NAME"),
+		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
+			if c.Flags().Changed("for") {
+				if lasts < time.Second {
+					return exitWith(exitUsage, "--for %s: a pause lasts at least a second", lasts)
+				}
+				req.Seconds = int64(lasts.Seconds())
+			}
+			if until != "" {
+				at, err := parseUntil(until, time.Now())
+				if err != nil {
+					return err
+				}
+				req.Until = &at
+			}
+			path, err := p.path(c, cl, args[0])
+			if err != nil {
+				return err
+			}
+			var done api.Pause
+			if err := cl.call(c.Context(), http.MethodPost, path+"/pause", req, &done); err != nil {
+				return err
+			}
+			fmt.Fprintf(c.ErrOrStderr(), "%s is %s\n", args[0], pausedText(&done))
+			return nil
+		}),
+	}
+	pause.Flags().StringVar(&req.Reason, "reason", "", "why, for others")
+	pause.Flags().DurationVar(&lasts, "for", 0, "how long, such as 2h (default: until it is resumed)")
+	pause.Flags().StringVar(&until, "until", "", "when the pause ends by itself: a time such as 2026-01-31T18:00:00Z")
+	pause.MarkFlagsMutuallyExclusive("for", "until")
+	resume := &cobra.Command{
+		Use: "resume NAME", Short: p.resumed, Long: p.resumeHelp, Args: exactly("NAME"),
+		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
+			path, err := p.path(c, cl, args[0])
+			if err != nil {
+				return err
+			}
+			return cl.call(c.Context(), http.MethodPost, path+"/resume", nil, nil)
+		}),
+	}
+	return []*cobra.Command{pause, resume}
+}
+
+// path is the path of the API of what a name means. Without --factory, it is the one of that
+// name.
+func (p pausable) path(c *cobra.Command, cl *client, name string) (string, error) {
+	factory := cl.factory
+	if factory == "" {
+		found, err := p.factories(c.Context(), cl, name)
+		if err != nil {
+			return "", err
+		}
+		switch found = slices.Compact(slices.Sorted(slices.Values(found))); len(found) {
+		case 0:
+			return "", exitWith(exitNotFound, "no %s is named %s (triphammer %ss list)", p.kind, name, p.kind)
+		case 1:
+			factory = found[0]
+		default:
+			return "", exitWith(exitUsage, "several factories have the %s %s: say which with --factory", p.kind, name)
+		}
+	}
+	return "/factories/" + url.PathEscape(factory) + "/" + p.kind + "s/" + url.PathEscape(name), nil
+}
+
+// pausedText describes a pause.
+func pausedText(p *api.Pause) string {
+	until := ""
+	if p.Until != nil {
+		until = " until " + stampOf(p.Until)
+	}
+	return fmt.Sprintf("paused since %s%s by %s: %s", stamp(p.Since), until, p.By, oneLine.Replace(p.Reason))
+}

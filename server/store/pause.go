@@ -1,0 +1,229 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Kinds of a Pausable.
+const (
+	KindWebhook    = "webhook"
+	KindAutomation = "automation"
+)
+
+// Pausable names what can be paused: a webhook or an automation of a factory.
+type Pausable struct{ Kind, Factory, Name string }
+
+func (p Pausable) String() string { return "the " + p.Kind + " " + p.Name }
+
+// Pause is an override beside a definition (SPEC 18.2): a webhook that takes nothing, or an
+// automation that starts nothing, until somebody resumes it or its time is over.
+type Pause struct {
+	Pausable
+	At         time.Time
+	Until      time.Time // zero: until somebody resumes it
+	By, Reason string
+}
+
+// ErrPaused is what RecordDelivery returns for a webhook that is paused.
+var ErrPaused = errors.New("it is paused")
+
+// pauses is what is paused. It is never changed: a change makes a copy.
+type pauses map[Pausable]Pause
+
+// runs tells whether a pause goes on. While the clock is in doubt, time goes on as if it had
+// not jumped.
+func (p Pause) runs(c *clock) bool { return p.Until.IsZero() || c.believed().Before(p.Until) }
+
+// Paused finds the pause of something. It reads no database, and sees a change when the
+// call that made it returns.
+func (s *Store) Paused(what Pausable) (Pause, bool) {
+	p, ok := (*s.paused.Load())[what]
+	return p, ok && p.runs(&s.clock)
+}
+
+// Pauses are the pauses that go on, of one factory or of all if it is empty, sorted by
+// factory, kind and name.
+func (s *Store) Pauses(factory string) []Pause {
+	var all []Pause
+	for _, p := range *s.paused.Load() {
+		if (factory == "" || p.Factory == factory) && p.runs(&s.clock) {
+			all = append(all, p)
+		}
+	}
+	slices.SortFunc(all, func(a, b Pause) int {
+		return cmp.Or(cmp.Compare(a.Factory, b.Factory), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
+	})
+	return all
+}
+
+// allPauses are all pauses, as the transaction sees them. It runs on the writer.
+func (s *Store) allPauses(ctx context.Context) (pauses, error) {
+	if s.groups.pauses != nil {
+		return s.groups.pauses, nil
+	}
+	all := make(pauses)
+	err := s.each(ctx, "SELECT kind, factory, name, paused_at, until, paused_by, reason FROM pauses", nil, func(rows *sql.Rows) (bool, error) {
+		var p Pause
+		var at, until int64
+		err := rows.Scan(&p.Kind, &p.Factory, &p.Name, &at, &until, &p.By, &p.Reason)
+		p.At, p.Until = timeOf(at), timeOf(until)
+		all[p.Pausable] = p
+		return true, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.groups.pauses = all
+	return all, nil
+}
+
+// isPaused is Paused within a transaction: it decides in the order of the writes.
+func (s *Store) isPaused(ctx context.Context, what Pausable) (bool, error) {
+	all, err := s.allPauses(ctx)
+	if err != nil {
+		return false, err
+	}
+	p, ok := all[what]
+	return ok && p.runs(&s.clock), nil
+}
+
+// Pause pauses something, or replaces its pause. After it returns, no delivery of the
+// webhook is recorded, and no run of the automation is started.
+func (s *Store) Pause(ctx context.Context, p Pause) (Pause, error) {
+	err := s.do(ctx, func(ctx context.Context) error {
+		p.At = s.now()
+		return s.pause(ctx, p)
+	})
+	return p, err
+}
+
+// pause is Pause within a transaction.
+func (s *Store) pause(ctx context.Context, p Pause) error {
+	all, err := s.allPauses(ctx)
+	if err != nil {
+		return err
+	}
+	err = s.exec(ctx, `INSERT INTO pauses (kind, factory, name, paused_at, until, paused_by, reason) VALUES ($1, $2, $3, $4, $5, $6, $7)
+		ON CONFLICT (kind, factory, name) DO UPDATE SET paused_at = excluded.paused_at, until = excluded.until, paused_by = excluded.paused_by, reason = excluded.reason`,
+		p.Kind, p.Factory, p.Name, micros(p.At), micros(p.Until), p.By, p.Reason)
+	if err != nil {
+		return err
+	}
+	all = maps.Clone(all)
+	all[p.Pausable] = p
+	s.groups.pauses, s.pausesChanged = all, true
+	return nil
+}
+
+// Resume ends a pause. Earlier runs do not count towards the limit of an automation any
+// more. The error is ErrNotFound if it is not paused.
+func (s *Store) Resume(ctx context.Context, what Pausable) error {
+	return s.do(ctx, func(ctx context.Context) error {
+		paused, err := s.isPaused(ctx, what)
+		if err == nil && !paused {
+			err = fmt.Errorf("%s is not paused: %w", what, ErrNotFound)
+		}
+		if err != nil {
+			return err
+		}
+		return s.resume(ctx, what)
+	})
+}
+
+// resume is Resume within a transaction.
+func (s *Store) resume(ctx context.Context, what Pausable) error {
+	all, err := s.allPauses(ctx)
+	if err == nil {
+		err = s.exec(ctx, "DELETE FROM pauses WHERE kind = $1 AND factory = $2 AND name = $3", what.Kind, what.Factory, what.Name)
+	}
+	if err == nil && what.Kind == KindAutomation {
+		err = s.countAnew(ctx, what)
+	}
+	if err != nil {
+		return err
+	}
+	all = maps.Clone(all)
+	delete(all, what)
+	s.groups.pauses, s.pausesChanged = all, true
+	return nil
+}
+
+// endPauses records the end of the pauses whose time is over. It runs on the writer.
+func (s *Store) endPauses(ctx context.Context) error {
+	all, err := s.allPauses(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range all {
+		if p.runs(&s.clock) {
+			continue
+		}
+		if err := s.resume(ctx, p.Pausable); err != nil {
+			return err
+		}
+		err := s.audit(ctx, AuditEntry{
+			Actor: "triphammer", Action: p.Kind + ".resume", Object: p.Name, Factory: p.Factory, Origin: "local",
+			Details: "the time of its pause was over, which " + p.By + " made: " + p.Reason,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// endPausesNow is endPauses in a transaction of its own. The pauses have ended before, for
+// everybody: this makes it known.
+func (s *Store) endPausesNow(ctx context.Context) error {
+	all := *s.paused.Load()
+	over := func(p Pause) bool { return !p.runs(&s.clock) }
+	if !slices.ContainsFunc(slices.Collect(maps.Values(all)), over) {
+		s.awaitPauses(all, 0)
+		return nil
+	}
+	j := &job{ctx: ctx, fn: s.endPauses, done: make(chan error, 1)}
+	s.turn(ctx, []*job{j})
+	err := <-j.done
+	if err != nil {
+		s.awaitPauses(all, time.Second)
+	}
+	return err
+}
+
+// recheckPauses is how often it is looked whether a pause has ended, at least: the clock can
+// be set.
+const recheckPauses = time.Minute
+
+// publishPauses shows the committed pauses to everybody, and sets the timer of the writer to
+// the next end of one. It runs on the writer, between transactions.
+func (s *Store) publishPauses(ctx context.Context) error {
+	all, err := s.allPauses(ctx)
+	if err != nil {
+		return err
+	}
+	s.pausesChanged = false
+	s.paused.Store(&all)
+	s.awaitPauses(all, 0)
+	return nil
+}
+
+// awaitPauses sets the timer of the writer to the next end of a pause.
+func (s *Store) awaitPauses(all pauses, least time.Duration) {
+	s.pauseEnd.Stop()
+	wait, now := time.Duration(-1), s.clock.believed()
+	for _, p := range all {
+		if !p.Until.IsZero() && (wait < 0 || p.Until.Sub(now) < wait) { // the first one, or an earlier one
+			wait = max(p.Until.Sub(now), least)
+		}
+	}
+	if wait >= 0 {
+		s.pauseEnd.Reset(min(wait, recheckPauses))
+	}
+}
