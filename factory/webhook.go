@@ -57,7 +57,7 @@ func (w *Webhook) NewSecret() (secret string, ok bool) {
 }
 
 // ChoosesSecret tells whether the receiver chooses the secret, and not the sender.
-func (w *Webhook) ChoosesSecret() bool { return w.AuthMode != Signature || w.Scheme.Chosen() }
+func (w *Webhook) ChoosesSecret() bool { return w.AuthMode != Signature || w.Scheme.SecretIsYours() }
 
 // formatSchemes are the signatureScheme values of the format itself; the others
 // are ours (SPEC 2.2d).

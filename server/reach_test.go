@@ -41,7 +41,7 @@ func TestEveryRouteOfAnotherFactory(t *testing.T) {
 	}
 	named := map[string]string{
 		"/deliveries": delivery, "/agent/runs": run, "/agent/conversations": run, "/agent/schedules": schedule, "/agent/artifacts": artifact, "/applies": apply, "/webhooks": "hook", "/factories": "default",
-		"/secrets": "SPARE", "/keys": "leaked",
+		"/secrets": "SPARE", "/keys": "leaked", "/signature-schemes": "github",
 	}
 	create := `{"prompt":"x","parent_run_id":"` + run + `","config":{"environment_id":"e"}}`
 	sent := map[string]string{

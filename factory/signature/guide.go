@@ -81,7 +81,14 @@ func (s *Scheme) derivedSteps() []string {
 // SecretIsYours tells whether the sender takes a secret that you make. If not, it makes its
 // own.
 func (s *Scheme) SecretIsYours() bool {
-	return s.Generic() && !s.asymmetric() || strings.Contains(s.Setup, "of your choice")
+	rest, as := strings.CutPrefix(s.Setup, "As `")
+	if like, _, _ := strings.Cut(rest, "`"); as {
+		if other, ok := Lookup(like); ok {
+			return other.SecretIsYours()
+		}
+	}
+	// A sender that implements Standard Webhooks by itself takes one (SPEC C5.2).
+	return s.Generic() && !s.asymmetric() || s.Name == "standard_webhooks" || strings.Contains(s.Setup, "of your choice")
 }
 
 // Guided are the names of the schemes that have a guide of their own, sorted.

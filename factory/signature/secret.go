@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"slices"
-	"strings"
 )
 
 // secretSize is the size of a secret that is made here, in bytes.
@@ -36,20 +35,4 @@ func (s *Scheme) NewSecret() (secret string, ok bool) {
 		return base64.StdEncoding.EncodeToString(random()), true
 	}
 	return NewToken(), true
-}
-
-// Chosen tells whether the receiver chooses the secret, and the sender takes it. Otherwise the
-// sender makes it, and shows it after it has the URL.
-func (s *Scheme) Chosen() bool {
-	switch s.Name {
-	case "standard_webhooks", "hmac", "token_header", "basic":
-		return true
-	}
-	of, found := strings.CutPrefix(s.Setup, "As `")
-	if other, _, _ := strings.Cut(of, "`"); found {
-		if like, ok := Lookup(other); ok {
-			return like.Chosen()
-		}
-	}
-	return strings.Contains(s.Setup, "of your choice")
 }
