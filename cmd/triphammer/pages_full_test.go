@@ -34,6 +34,8 @@ func storyPages(s *story) map[string]map[string]string {
 		"/automations":      {"automations": "/automations"},
 		"/automations/test": {"filter-test": "/automations/test?delivery=" + s.wanted},
 		"/runs":             {"runs": "/runs"},
+		"/webhooks":         {"webhooks": "/webhooks"},
+		"/webhooks/:name":   {"webhook": "/webhooks/github", "webhook-disabled": "/webhooks/old-ci"},
 		"/secrets":          {"secrets": "/secrets"},
 		"/system":           {"system": "/system"},
 		"/runs/:id":         {"run": "/runs/" + s.done, "run-failed": "/runs/" + s.failed, "run-live": "/runs/" + s.live},
