@@ -47,7 +47,7 @@ var allowed = map[string][]string{
 	"server/hosted":                {},
 	"server/api":                   {"schema", "factory", "applier"},
 	"server":                       {"server/access", "server/api", "server/hosted", "schema", "factory", "factory/edit", "factory/filter", "factory/match", "factory/signature", "applier", "server/disk", "server/secret", "server/store", "server/run", "server/run/event", "server/delivery", "server/dashboard"},
-	"server/notify":                {"applier", "factory/signature", "server/secret", "server/store"},
+	"server/notify":                {"applier", "server/api", "factory/signature", "server/secret", "server/store"},
 	"cmd/triphammer":               {"*"},
 	"bench":                        {"*"},
 }

@@ -371,7 +371,7 @@ func (s *Server) rotateWebhook(ctx context.Context, c *call, f access.Factory) (
 	if err != nil {
 		return shown, err
 	}
-	if s.cfg.Hosted[f.Name] == nil {
+	if s.cfg.Place(f.Name).Home == nil {
 		return shown, api.Refuse(api.Conflict, fmt.Sprintf(
 			"the factory %s is not hosted here: its webhooks take a new value of the secret %s at the next apply. Set it (triphammer secrets set %s), then triphammer apply",
 			f.Name, def.SecretName, def.SecretName), api.FieldProblem{Field: "secret_name", Message: def.SecretName})

@@ -115,11 +115,14 @@ func waits(state applier.State) string {
 // homeOf is the repository of a hosted factory. The error of any other factory says where
 // to change the files instead.
 func (s *Server) homeOf(f access.Factory, files ...string) (*hosted.Repository, error) {
-	if home := s.cfg.Hosted[f.Name]; home != nil {
+	if home := s.cfg.Place(f.Name).Home; home != nil {
 		return home, nil
 	}
 	const named = 5
 	state := f.State()
+	if state.Repository == HostedURL(s.cfg.BaseURL, f.Name) { // a command asks, and its process has not opened it
+		return nil, api.Refuse(api.Unavailable, "the factory "+f.Name+" is hosted here, and no server is running")
+	}
 	for i := range files {
 		files[i] = path.Join(state.Path, files[i])
 	}

@@ -11,13 +11,14 @@ import (
 	"triphammer/schema"
 	"triphammer/server/access"
 	"triphammer/server/api"
+	"triphammer/server/hosted"
 )
 
 // newestFiles opens the newest files of a factory, and names their commit: the head of the
 // branch if it is hosted here, else what serves. Without a commit, there are no files.
 func (s *Server) newestFiles(ctx context.Context, f access.Factory) (commit string, tree fs.FS, err error) {
 	open := f.Serving
-	if s.cfg.Hosted[f.Name] != nil {
+	if s.cfg.Place(f.Name).Home != nil {
 		open = f.Newest
 	}
 	head, tree, err := open(ctx)
@@ -79,4 +80,48 @@ func (s *Server) getFactoryFile(ctx context.Context, c *call, f access.Factory) 
 
 func factoryFile(name string, info fs.FileInfo) api.FactoryFile {
 	return api.FactoryFile{Path: name, Size: info.Size(), Executable: info.Mode()&0o100 != 0}
+}
+
+// factoryLog lists the newest commits of a hosted factory's branch.
+func (s *Server) factoryLog(ctx context.Context, c *call, f access.Factory) (shown api.List[api.FactoryCommit], err error) {
+	home, err := s.homeOf(f)
+	if err != nil {
+		return shown, err
+	}
+	limit, err := c.limit()
+	if err != nil {
+		return shown, err
+	}
+	log, err := home.Log(ctx, limit)
+	return listOf(log, func(e hosted.Edit) api.FactoryCommit {
+		return api.FactoryCommit{Commit: e.Commit, Author: e.Author, Subject: e.Subject, Time: e.Time}
+	}), err
+}
+
+// createFactory makes a factory that lives here. It begins with a factory.yaml, so that the
+// rest can be made by changes.
+func (s *Server) createFactory(ctx context.Context, c *call, _ access.Whole) (shown api.FactoryStatus, err error) {
+	req, err := body[api.FactoryRequest](c)
+	if err != nil {
+		return shown, err
+	}
+	if s.cfg.Host == nil {
+		return shown, api.Refuse(api.Unavailable, "no server is running: triphammer serve --data DIR")
+	}
+	if err := s.cfg.Host(ctx, req.Name, c.Name); err != nil {
+		return shown, err
+	}
+	c.audit("factory.create", req.Name, req.Name, "")
+	f, err := c.FactoryNamed(req.Name)
+	if err != nil {
+		return shown, err
+	}
+	if !req.Empty {
+		text := "schemaVersion: " + schema.Version + "\nname: " + req.Name + "\n"
+		_, err = s.change(ctx, c, f, api.ChangeRequest{Message: "Start the factory " + req.Name, Files: map[string]*string{"factory.yaml": &text}})
+		if err != nil {
+			return shown, err
+		}
+	}
+	return s.getFactory(ctx, c, f)
 }

@@ -37,7 +37,7 @@ func (s *Server) git(c *gin.Context, service, path string) {
 	}
 	name := strings.TrimSuffix(c.Param("repository"), ".git")
 	scope := map[bool]string{true: store.ScopeManage, false: store.ScopeRead}[service == hosted.Push]
-	repository := s.cfg.Hosted[name]
+	repository := s.cfg.Place(name).Home
 	switch {
 	case !by.May(scope):
 		err = api.Refuse(api.NotAuthorized, "this key may not do that: it takes one with the scope "+scope+" (triphammer keys create NAME --scope "+scope+")")

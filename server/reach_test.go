@@ -63,6 +63,7 @@ func TestEveryRouteOfAnotherFactory(t *testing.T) {
 		"PATCH /factories/:name/agents/:agent":             `{"prompt":"x"}`,
 		"PUT /secrets/:name":                               `{"value":"` + hookSecret + `"}`,
 		"POST /keys":                                       `{"name":"more"}`,
+		"POST /factories":                                  `{"name":"fresh"}`,
 	}
 	if _, err := f.store.ClaimRuns(t.Context(), store.Claim{Worker: "w", Most: 1, Lease: time.Minute}); err != nil {
 		t.Fatal(err) // only a run in progress can be interrupted

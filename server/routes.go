@@ -84,6 +84,9 @@ func (s *Server) routes(e *gin.Engine) {
 	read.GET("/secrets", serve(on(everything, s.listSecrets)))
 	read.GET("/pending-secrets", serve(on(everything, s.listPendingSecrets)))
 	read.POST("/filters/test", serve(s.testFilter))
+	read.GET("/factories", serve(s.listFactories))
+	read.GET("/factories/:name", serve(on(aFactory, s.getFactory)))
+	read.GET("/factories/:name/log", serve(on(aFactory, s.factoryLog)))
 	read.GET("/factories/:name/files", serve(on(aFactory, s.listFactoryFiles)))
 	read.GET("/factories/:name/files/*path", serve(on(aFactory, s.getFactoryFile)))
 	read.POST("/factories/:name/plan", serve(on(aFactory, s.plan)))
@@ -103,6 +106,7 @@ func (s *Server) routes(e *gin.Engine) {
 	operate.DELETE("/factories/:name/pin", serve(on(aFactory, s.unpin)))
 
 	manage := e.Group(api.Base, s.require(store.ScopeManage))
+	manage.POST("/factories", created(on(everything, s.createFactory)))
 	manage.POST("/factories/:name/changes", serve(on(aFactory, s.postChange)))
 	s.authoring(read, manage)
 	manage.PUT("/secrets/:name", serve(on(everything, s.setSecret)))

@@ -6,6 +6,7 @@ package server
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"fmt"
@@ -47,14 +48,23 @@ type Config struct {
 	// SyncSecrets has, by factory, the name of the managed secret with which services sign
 	// push notifications.
 	SyncSecrets map[string]string
-	// Hosted are the repositories that live here, by factory.
-	Hosted map[string]*hosted.Repository
+	// Place tells where the repository of a factory is. If it is nil, none lives here.
+	Place func(factory string) Place
+	// Host makes a factory that lives here, and begins to serve it. If it is nil, this process
+	// cannot. Its errors are answers.
+	Host func(ctx context.Context, name, by string) error
 	// ValidateKey makes the validate endpoint require a key.
 	ValidateKey    bool
 	TrustedProxies []netip.Prefix // proxies whose X-Forwarded-For is trusted (SPEC 5.9)
 	Version        string
 	Now            func() time.Time
 	Logger         *slog.Logger
+}
+
+// Place is where the repository of a factory is.
+type Place struct {
+	Home  *hosted.Repository // here; nil: elsewhere
+	Links *api.Links         // the pages of the service that has it; nil: unknown
 }
 
 // Server is the HTTP surface.
@@ -104,6 +114,9 @@ func New(cfg Config) (*Server, error) {
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
+	}
+	if cfg.Place == nil {
+		cfg.Place = func(string) Place { return Place{} }
 	}
 	if cfg.SchedulesChanged == nil {
 		cfg.SchedulesChanged = func() {}

@@ -119,7 +119,11 @@ func newFixtureWith(t *testing.T, opt options) *fixture {
 	f.url = "http://" + ts.Listener.Addr().String()
 	f.Server, err = New(Config{
 		Data: access.New(f.parts), Metrics: metrics,
-		BaseURL: f.url + opt.base, SyncSecrets: map[string]string{"default": "PUSH_SECRET"}, Version: "test", Logger: opt.logger, Hosted: map[string]*hosted.Repository{"default": home},
+		BaseURL: f.url + opt.base, SyncSecrets: map[string]string{"default": "PUSH_SECRET"}, Version: "test", Logger: opt.logger, Place: func(string) Place { return Place{Home: home} },
+		Host: func(_ context.Context, name, _ string) error { // in the same repository
+			f.cfg.Data.Add(applier.New(applier.Config{Factory: name, Source: source, Live: live, Ledger: l, Logger: opt.logger}))
+			return nil
+		},
 	})
 	if err != nil {
 		t.Fatal(err)

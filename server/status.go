@@ -104,17 +104,30 @@ func (s *Server) status(ctx context.Context, c *call) (*api.Status, error) {
 			out.Runs[string(state)] = n
 		}
 	}
+	var err error
+	out.Factories, err = s.factories(ctx, c)
+	return out, err
+}
+
+// factories are the factories that the caller may use, or with ?factory= one of them.
+func (s *Server) factories(ctx context.Context, c *call) ([]api.FactoryStatus, error) {
+	all := []api.FactoryStatus{}
 	for _, f := range c.Factories() {
 		if only := c.Query("factory"); only != "" && only != f.Name {
 			continue
 		}
-		shown, err := showFactory(ctx, f)
+		shown, err := s.getFactory(ctx, c, f)
 		if err != nil {
 			return nil, err
 		}
-		out.Factories = append(out.Factories, shown)
+		all = append(all, shown)
 	}
-	return out, nil
+	return all, nil
+}
+
+func (s *Server) listFactories(ctx context.Context, c *call) (api.List[api.FactoryStatus], error) {
+	all, err := s.factories(ctx, c)
+	return api.List[api.FactoryStatus]{Entries: all}, err
 }
 
 func (s *Server) clock() api.Clock {
@@ -132,13 +145,17 @@ func (s *Server) acceptClock(ctx context.Context, c *call, all access.Whole) (ap
 	return s.clock(), nil
 }
 
-func showFactory(ctx context.Context, factory access.Factory) (api.FactoryStatus, error) {
+func (s *Server) getFactory(ctx context.Context, _ *call, factory access.Factory) (api.FactoryStatus, error) {
 	state := factory.State()
 	f := api.FactoryStatus{
 		Name: state.Factory, Repository: state.Repository, Branch: state.Branch, Path: state.Path, Head: state.Head,
 		State: stateOf(state), Pin: state.Pin, CheckedAt: api.Time(state.Checked), LookingSince: api.Time(state.Looking),
 		Error: state.Error, Reason: string(state.Reason), Since: api.Time(state.Since), NextAttempt: api.Time(state.NextAttempt),
 		Paused: each(factory.Pauses(), func(p store.Pause) api.Paused { return api.Paused{Kind: p.Kind, Name: p.Name, Pause: showPause(p)} }),
+	}
+	place := s.cfg.Place(state.Factory)
+	if f.Links = place.Links; place.Home != nil {
+		f.Hosted, f.CloneURL = true, HostedURL(s.cfg.BaseURL, state.Factory)
 	}
 	if r := state.Applied; r != nil {
 		f.Applied = &api.AppliedRef{Commit: r.Commit.Hash, At: r.AppliedAt, ApplyID: r.ApplyID}

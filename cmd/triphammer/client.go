@@ -460,8 +460,16 @@ func problemError(status int, data []byte) error {
 	case http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout:
 		code = exitUnreachable
 	}
-	return exitWith(code, "%s", text)
+	return &exitError{code, &problem{p, text}}
 }
+
+// problem is the problem with which a server answered.
+type problem struct {
+	api.Problem
+	text string
+}
+
+func (p *problem) Error() string { return p.text }
 
 // collect reads all pages of a list, up to limit entries (0: all).
 func collect[T api.Listed](ctx context.Context, cl *client, path string, query url.Values, limit int) ([]T, error) {

@@ -15,6 +15,7 @@ import (
 // definitionCommand has the commands that show which commits served, and that pin one.
 func definitionCommand() *cobra.Command {
 	var limit int
+	var newest bool
 	var file, until string
 	var pinning api.PinRequest
 	history := &cobra.Command{
@@ -34,8 +35,15 @@ func definitionCommand() *cobra.Command {
 	show := &cobra.Command{
 		Use: "show [COMMIT]", Short: "List the definition files of a commit that was applied, or print one", Args: cobra.MaximumNArgs(1),
 		Long: `List the definition files of a commit that was applied, with their Git object names; without COMMIT of the one that
-serves. COMMIT can be shortened, or be the id of an apply. With --file it prints that file, byte for byte.`,
+serves. COMMIT can be shortened, or be the id of an apply. With --file it prints that file, byte for byte. With --newest
+it shows all files of the newest commit of a factory whose repository lives on the server, whether it serves or not.`,
 		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
+			if newest && len(args) > 0 {
+				return exitWith(exitUsage, "--newest and a commit exclude each other")
+			}
+			if newest {
+				return printNewest(c.Context(), c, cl, file)
+			}
 			commit, err := commitOrLive(c, cl, args)
 			if err != nil {
 				return err
@@ -67,6 +75,7 @@ serves. COMMIT can be shortened, or be the id of an apply. With --file it prints
 			})
 		}),
 	}
+	show.Flags().BoolVar(&newest, "newest", false, "of the newest commit")
 	show.Flags().StringVar(&file, "file", "", "path of a definition file to print")
 	diff := &cobra.Command{
 		Use: "diff FROM [TO]", Short: "What changed between two commits that were applied", Args: cobra.RangeArgs(1, 2),
@@ -111,11 +120,12 @@ pushed meanwhile waits until the pin ends, by "definition unpin" or at --until. 
 		Use: "unpin", Short: "Follow the branch again, and apply its head now", Args: cobra.NoArgs,
 		RunE: withServer(true, func(c *cobra.Command, _ []string, cl *client) error { return pinned(c, cl, http.MethodDelete, nil) }),
 	}
-	for _, c := range []*cobra.Command{history, show, diff, pin, unpin} {
+	put, edit := putCommand(), editCommand()
+	for _, c := range []*cobra.Command{history, show, diff, put, edit, pin, unpin} {
 		clientFlags(c)
 		outputFlag(c)
 	}
-	return noun("definition", "What served when, and the way back", history, show, diff, pin, unpin)
+	return noun("definition", "What served when, changes and the way back", history, show, diff, put, edit, pin, unpin)
 }
 
 // commitOrLive is the commit in the arguments, or else the apply that serves.

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"triphammer/applier"
@@ -39,6 +40,7 @@ type instanceOptions struct {
 	wallOptions
 
 	factories []factoryOptions // nil: offline
+	hosting   *factoryOptions  // settings of the factories that are made while the server runs; nil: none are
 
 	// The settings in the Configs of the parts. wire sets the other fields.
 	server     server.Config
@@ -60,23 +62,30 @@ type instanceOptions struct {
 
 // instance is the parts of one server, wired together.
 type instance struct {
-	dir      string
-	opt      instanceOptions
-	made     bool // the data directory is new
-	lock     *folderLock
-	runsLock *folderLock // of the folder of workspaces, if it is not in the data directory; otherwise nil
-	executor *sandbox.Executor
-	disk     *disk.Watch
-	store    *store.Store
-	ledger   *ledger.Ledger
-	live     *applier.Live
-	appliers []*applier.Applier // in the order of the options
-	runs     *run.Manager
-	schedule *run.Scheduler
-	teller   *notify.Teller
-	hosted   map[string]*hosted.Repository // by factory
-	metrics  *server.Metrics
-	server   *server.Server
+	dir        string
+	opt        instanceOptions
+	made       bool // the data directory is new
+	configured int  // number of factories in the settings
+	lock       *folderLock
+	runsLock   *folderLock // of the folder of workspaces, if it is not in the data directory; otherwise nil
+	executor   *sandbox.Executor
+	disk       *disk.Watch
+	store      *store.Store
+	ledger     *ledger.Ledger
+	live       *applier.Live
+	appliers   []*applier.Applier // in the order of the options
+	runs       *run.Manager
+	schedule   *run.Scheduler
+	teller     *notify.Teller
+	data       *access.Data
+	metrics    *server.Metrics
+	server     *server.Server
+
+	start func(*applier.Applier) // starts the worker of a factory that is made while the server runs
+
+	making sync.Mutex // held while a factory is made
+	mu     sync.Mutex
+	places map[string]server.Place // by factory
 }
 
 // openInstance locks and opens the data directory, and restores the revisions that served
@@ -89,7 +98,7 @@ func openInstance(ctx context.Context, dir string, opt instanceOptions) (*instan
 	if err != nil {
 		return nil, err
 	}
-	in := &instance{dir: dir, opt: opt, live: &applier.Live{}, metrics: server.NewMetrics(), hosted: make(map[string]*hosted.Repository)}
+	in := &instance{dir: dir, opt: opt, live: &applier.Live{}, metrics: server.NewMetrics(), places: make(map[string]server.Place)}
 	if in.lock, in.made, err = openFolder(ctx, dir, opt.make, !opt.impatient); err != nil {
 		return nil, err
 	}
@@ -112,23 +121,29 @@ func openInstance(ctx context.Context, dir string, opt instanceOptions) (*instan
 	if err != nil {
 		return nil, errors.Join(exitWith(exitUsage, "%w", wayBack(err)), in.close())
 	}
-	if opt.factories == nil {
+	if in.configured = len(opt.factories); opt.factories == nil {
 		if in.opt.factories, err = in.known(ctx); err != nil {
 			return nil, errors.Join(exitWith(exitUsage, "%w", err), in.close())
 		}
+	} else if err := in.addKept(); err != nil {
+		return nil, errors.Join(err, in.close())
 	}
 	for _, f := range in.opt.factories {
-		restored, err := in.ledger.Restore(ctx, f.name)
-		if err != nil {
-			// The last revision cannot be rebuilt. Log that, and serve nothing until the next
-			// apply.
-			opt.logger.Error("the last good definitions could not be restored", "factory", f.name, "error", err)
-		}
-		if restored != nil {
-			in.live.Swap(restored)
-		}
+		in.restore(ctx, f.name)
 	}
 	return in, nil
+}
+
+// restore makes a factory serve what it served last. If that cannot be rebuilt, it serves
+// nothing until the next apply.
+func (in *instance) restore(ctx context.Context, name string) {
+	restored, err := in.ledger.Restore(ctx, name)
+	if err != nil {
+		in.opt.logger.Error("the last good definitions could not be restored", "factory", name, "error", err)
+	}
+	if restored != nil {
+		in.live.Swap(restored)
+	}
 }
 
 // openWorkspaces opens the folder of the runs. When a server starts, no run is in
@@ -206,21 +221,6 @@ func (in *instance) close() error {
 	return errors.Join(append(errs, in.lock.close())...)
 }
 
-// openHosted opens the factories whose repositories live in the data directory.
-func (in *instance) openHosted(ctx context.Context) error {
-	for i := range in.opt.factories {
-		f := &in.opt.factories[i]
-		if !f.hosted {
-			continue
-		}
-		if err := f.open(ctx, in.dir, in.opt.server.BaseURL); err != nil {
-			return err
-		}
-		in.hosted[f.name] = f.home
-	}
-	return nil
-}
-
 // wire makes and connects the parts of a server.
 func (in *instance) wire() error {
 	runs := in.opt.runs
@@ -231,9 +231,11 @@ func (in *instance) wire() error {
 	in.teller = notify.New(in.store, wallClock, in.opt.logger)
 	syncSecrets := make(map[string]string)
 	for _, f := range in.opt.factories {
-		if err := in.addFactory(f); err != nil {
+		a, err := in.addFactory(f)
+		if err != nil {
 			return err
 		}
+		in.appliers = append(in.appliers, a)
 		syncSecrets[f.name] = f.syncSecret
 	}
 	schedules := in.opt.schedules
@@ -251,14 +253,17 @@ func (in *instance) wire() error {
 		return err
 	}
 	cfg := in.opt.server
-	cfg.Data = access.New(access.Config{
+	in.data = access.New(access.Config{
 		Store: in.store, Live: in.live, Load: in.ledger.Load, Appliers: in.appliers, Delivery: delivery.New(deliveries), Runs: in.runs,
 	})
 	cfg.Metrics, cfg.Disk = in.metrics, in.disk
 	if !in.opt.impatient { // a command without a server starts no run
 		cfg.Isolation, cfg.Machine = in.isolation, in.machine
 	}
-	cfg.SchedulesChanged, cfg.SyncSecrets, cfg.Hosted = in.schedule.Kick, syncSecrets, in.hosted
+	if in.opt.hosting != nil {
+		cfg.Host = in.host
+	}
+	cfg.Data, cfg.Place, cfg.SchedulesChanged, cfg.SyncSecrets = in.data, in.place, in.schedule.Kick, syncSecrets
 	cfg.Version, cfg.Now, cfg.Logger = version, wallClock, in.opt.logger
 	dashboard.Now = wallClock
 	in.server, err = server.New(cfg)
@@ -270,10 +275,10 @@ func (in *instance) wire() error {
 }
 
 // addFactory makes the applier of a factory, and the notifications about its applies.
-func (in *instance) addFactory(f factoryOptions) error {
+func (in *instance) addFactory(f factoryOptions) (*applier.Applier, error) {
 	pin, err := in.ledger.Pin(context.Background(), f.name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	told := func(applier.State) {}
 	if f.tells() {
@@ -281,7 +286,7 @@ func (in *instance) addFactory(f factoryOptions) error {
 		_, cfg.Branch = f.source.Describe()
 		cfg.Factory, cfg.Secret, cfg.BaseURL = f.name, in.notifySecret(f.notifySecret), in.opt.server.BaseURL
 		if told, err = in.teller.Commits(cfg); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	var verify func(context.Context, string) (string, error)
@@ -289,15 +294,17 @@ func (in *instance) addFactory(f factoryOptions) error {
 		arrived := func(ctx context.Context, hash string) (time.Time, error) { return in.ledger.Arrived(ctx, f.name, hash) }
 		verify = func(ctx context.Context, hash string) (string, error) { return f.verify(ctx, hash, arrived) }
 	}
-	in.appliers = append(in.appliers, applier.New(applier.Config{
+	in.mu.Lock()
+	in.places[f.name] = server.Place{Home: f.home, Links: f.links()}
+	in.mu.Unlock()
+	return applier.New(applier.Config{
 		Factory: f.name, Source: f.source, Path: f.path, Live: in.live, Ledger: in.ledger, Pin: pin, Verify: verify, Logger: in.opt.logger, Lacks: in.runs.Lacks,
 		OnChange: func(s applier.State) {
 			in.metrics.Applier(s)
 			in.schedule.Kick()
 			told(s)
 		},
-	}))
-	return nil
+	}), nil
 }
 
 // baseURLFile is a file with the base URL of the last server. Commands use it to print
@@ -333,6 +340,15 @@ func (in *instance) known(ctx context.Context) ([]factoryOptions, error) {
 	names, err := in.store.Factories(ctx)
 	if err != nil {
 		return nil, err
+	}
+	kept, err := hosted.Kept(filepath.Join(in.dir, hostedFolder))
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range kept {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
 	}
 	if len(names) == 0 {
 		names = []string{factoryName}

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"triphammer/applier"
 	"triphammer/applier/gitrepo"
 	"triphammer/server"
+	"triphammer/server/api"
 	"triphammer/server/hosted"
 	"triphammer/server/notify"
 )
@@ -25,6 +28,7 @@ type factoryOptions struct {
 	repository gitrepo.RemoteConfig // for a local repository, only URL (a path) and Branch count
 	hosted     bool                 // it lives in the data directory
 	path       string               // folder of the factory in the repository
+	forge      string               // service that has the repository
 	syncSecret string               // name of the secret that signs push notifications
 	verifyKeys string               // file with the keys that may sign; empty: all commits may apply
 	verifyTime string
@@ -54,10 +58,28 @@ func (f *factoryOptions) flagSet() *pflag.FlagSet {
 	return set
 }
 
+// withoutRepository has the settings that also suit a repository in the data directory.
+func (f *factoryOptions) withoutRepository() *factoryOptions {
+	c := *f
+	c.repository, c.path, c.syncSecret = gitrepo.RemoteConfig{Branch: "main"}, ".", ""
+	c.notify.Service, c.notify.TokenFile, c.notify.Project = "", "", notify.Project{}
+	return &c
+}
+
+// links are the pages about the repository on its service; nil: they are not known.
+func (f *factoryOptions) links() *api.Links {
+	if f.hosted {
+		return nil
+	}
+	repository, _ := f.source.Describe()
+	return notify.LinksOf(cmp.Or(f.forge, f.notify.Service), repository, f.path)
+}
+
 // repositoryFlags are the settings for the repository and the access to it.
 func (f *factoryOptions) repositoryFlags(set *pflag.FlagSet) {
 	set.StringVar(&f.repository.URL, "repo", "", "repository of the definitions: a path, https://host/path, or user@host:path for ssh")
 	set.StringVar(&f.repository.Branch, "branch", "main", "production branch")
+	set.StringVar(&f.forge, "forge", "", "service that has the repository, for links to its pages: "+strings.Join(notify.Sites(), ", ")+" (default: by the address)")
 	set.StringVar(&f.path, "path", ".", "folder of the factory in the repository")
 	set.DurationVar(&f.repository.Poll, "poll", time.Minute, "how often to look at a repository on another machine")
 	set.DurationVar(&f.repository.Timeout, "git-timeout", 2*time.Minute,
@@ -127,6 +149,8 @@ func (f *factoryOptions) open(ctx context.Context, data, baseURL string) error {
 		}
 	}
 	switch {
+	case f.forge != "" && !slices.Contains(notify.Sites(), f.forge):
+		return exitWith(exitUsage, "--forge %q is none of %s", f.forge, strings.Join(notify.Sites(), ", "))
 	case f.verifyTime != verifyCommitted && f.verifyTime != verifyArrived:
 		return exitWith(exitUsage, "--verify-time %q is neither %s nor %s", f.verifyTime, verifyCommitted, verifyArrived)
 	case f.verifyTime != verifyCommitted && f.verify == nil:

@@ -23,6 +23,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"triphammer/applier"
 	"triphammer/schema"
 	"triphammer/server"
 	"triphammer/server/disk"
@@ -34,9 +35,11 @@ import (
 func serveCommand() *cobra.Command {
 	s := &serving{}
 	c := &cobra.Command{
-		Use:   "serve --repo PATH|URL --data DIR",
+		Use:   "serve --data DIR [--repo PATH|URL | --hosted NAME]",
 		Short: "Serve the production branch of a repository",
 		Long: `Serve what lands on the production branch of a repository: one on this machine, bare or not, or one over https or ssh.
+Without a repository, the server serves the factories that people make on its pages or with "factories create"; their
+repositories live in the data directory.
 
 Each flag can also be a variable (TRIPHAMMER_DATA, TRIPHAMMER_LISTEN …) or a key of the --config file; flags come
 first, then variables, then the file. The first start makes the data directory and the key that seals the secrets
@@ -130,8 +133,6 @@ func serve(c *cobra.Command, s *serving) error {
 	}
 	repo := s.factory.repository.URL
 	switch {
-	case repo == "" && s.hosted == "" && len(config.factories) == 0:
-		return exitWith(exitUsage, "which repository? Give --repo PATH or URL (or TRIPHAMMER_REPO), or --hosted NAME for one that lives on this server")
 	case repo != "" && s.hosted != "":
 		return exitWith(exitUsage, "--repo and --hosted exclude each other: the definitions are in one repository")
 	case repo+s.hosted != "" && len(config.factories) > 0:
@@ -161,15 +162,19 @@ func serve(c *cobra.Command, s *serving) error {
 		return err
 	}
 	if s.in.made {
+		create := ""
+		if len(s.in.appliers) == 0 {
+			create = "\n  triphammer factories create NAME   # a factory whose repository lives on this server"
+		}
 		fmt.Fprintf(c.ErrOrStderr(), `Next, in another terminal:
 
-  export TRIPHAMMER_DATA=%s
+  export TRIPHAMMER_DATA=%s%s
   triphammer secrets set NAME        # each secret that a webhook names
   triphammer status                  # what serves, and why not something newer
   triphammer webhooks list           # the URLs for the senders
   triphammer auth login              # a link to the pages
 
-`, s.in.dir)
+`, s.in.dir, create)
 	}
 	return s.run(c.Context())
 }
@@ -265,6 +270,10 @@ func factoriesOf(c *schema.Collector, n *schema.Node) []factoryValues {
 // openFactories opens the factory of --repo, or else the factories of the configuration
 // file. A factory of the file has the server's value for each setting that it omits.
 func (s *serving) openFactories(ctx context.Context, flags *pflag.FlagSet, config configuration) ([]factoryOptions, error) {
+	s.hosting = s.factory.withoutRepository()
+	if s.factory.repository.URL+s.hosted == "" && len(config.factories) == 0 {
+		return []factoryOptions{}, nil // those that people make here
+	}
 	if len(config.factories) == 0 {
 		s.factory.name, s.factory.hosted = cmp.Or(s.hosted, factoryName), s.hosted != ""
 		var err error
@@ -321,7 +330,10 @@ func (s *serving) open(c *cobra.Command) (err error) {
 		return errors.Join(err, tcp.Close())
 	}
 	s.in.announce(c.ErrOrStderr())
-	if err = s.in.openHosted(c.Context()); err == nil {
+	if err = s.in.checkForgotten(c.Context()); err == nil {
+		err = s.in.openHosted(c.Context())
+	}
+	if err == nil {
 		err = s.in.wire()
 	}
 	if err == nil {
@@ -511,17 +523,18 @@ func (s *serving) run(ctx context.Context) error {
 	working, stopWorking := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWorking()
 	var workers sync.WaitGroup
-	failed := make(chan error, 8+len(s.in.appliers)) // space for one error of each worker
+	var failed failures
 	worker := func(what string, f func(context.Context) error) {
 		workers.Go(func() {
 			if err := f(working); err != nil {
-				failed <- fmt.Errorf("%s: %w", what, err)
+				failed.add(fmt.Errorf("%s: %w", what, err))
 				stop()
 			}
 		})
 	}
+	s.in.start = func(a *applier.Applier) { worker("applying definitions", a.Run) }
 	for _, a := range s.in.appliers {
-		worker("applying definitions", a.Run)
+		s.in.start(a)
 	}
 	worker("executing runs", s.in.runs.Run)
 	worker("firing schedules", s.in.schedule.Run)
@@ -532,18 +545,35 @@ func (s *serving) run(ctx context.Context) error {
 	})()
 	s.logger.Info("serving", "address", s.listeners.TCP.Addr().String(), "base_url", s.server.BaseURL, "data", s.in.dir,
 		"max_connections", s.listeners.MaxConnections)
+	if len(s.in.appliers) == 0 {
+		s.logger.Warn("this server has no factory yet: make one on its pages or with triphammer factories create NAME, or start it with --repo")
+	}
 	s.tellIsolation()
 	workers.Go(s.tellContainers)
 	err := s.in.server.Serve(ctx, s.listeners)
 	stopWorking()
 	workers.Wait()
 	s.logger.Info("stopped")
-	close(failed)
-	for workErr := range failed {
-		err = errors.Join(err, workErr)
-	}
 	s.socket()
-	return errors.Join(err, s.in.close())
+	return errors.Join(err, failed.all(), s.in.close())
+}
+
+// failures are the errors of workers.
+type failures struct {
+	mu     sync.Mutex
+	errors []error
+}
+
+func (f *failures) add(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.errors = append(f.errors, err)
+}
+
+func (f *failures) all() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return errors.Join(f.errors...)
 }
 
 // tellIsolation logs what walls the runs have (SPEC 14.3).

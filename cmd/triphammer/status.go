@@ -96,42 +96,11 @@ func printStatus(w io.Writer, s api.Status, offline bool) error {
 	if offline {
 		fmt.Fprintln(w, "No server is running; this is what the data directory holds.")
 	}
+	if len(s.Factories) == 0 {
+		fmt.Fprintln(w, "factory      none yet: make one with triphammer factories create NAME, or start the server with --repo")
+	}
 	for _, f := range s.Factories {
-		fmt.Fprintf(w, "factory      %s %s\nrepository   %s %s\n", f.Name, f.Title, f.Repository, f.Branch)
-		if f.Applied == nil {
-			fmt.Fprintln(w, "serves       nothing yet")
-		} else {
-			fmt.Fprintf(w, "serves       %s since %s\n", shortHash(f.Applied.Commit), stamp(f.Applied.At))
-		}
-		if p := f.Pin; p != nil {
-			until := ""
-			if !p.Until.IsZero() {
-				until = " until " + stamp(p.Until)
-			}
-			fmt.Fprintf(w, "pinned       %s%s by %s: %s\n", shortHash(p.Commit), until, p.By, p.Reason)
-		}
-		for _, p := range f.Paused {
-			fmt.Fprintf(w, "paused       %s %s, %s\n", p.Kind, p.Name, strings.TrimPrefix(pausedText(&p.Pause), "paused "))
-		}
-		if f.Head != "" && (f.Applied == nil || f.Head != f.Applied.Commit) {
-			fmt.Fprintf(w, "newest       %s\n", shortHash(f.Head))
-		}
-		if f.LastApply != nil {
-			fmt.Fprintf(w, "last apply   %s of %s at %s\n", f.LastApply.Outcome, shortHash(f.LastApply.Commit), stamp(f.LastApply.At))
-			printDiagnostics(w, f.LastApply.Diagnostics)
-		}
-		if f.Error != "" {
-			fmt.Fprintf(w, "problem      %s\n", f.Error)
-			if f.Since != nil {
-				fmt.Fprintf(w, "since        %s\n", stampOf(f.Since))
-			}
-		}
-		if f.LookingSince != nil && time.Since(*f.LookingSince) > longLook {
-			fmt.Fprintf(w, "looking      at the repository since %s\n", stampOf(f.LookingSince))
-		}
-		if f.NextAttempt != nil {
-			fmt.Fprintf(w, "next attempt %s\n", stampOf(f.NextAttempt))
-		}
+		printFactory(w, f)
 	}
 	if s.Clock.Problem != "" {
 		fmt.Fprintf(w, "clock        %s\n", s.Clock.Problem)
@@ -154,6 +123,44 @@ func printStatus(w io.Writer, s api.Status, offline bool) error {
 	}
 	_, err := fmt.Fprintf(w, "runs         %d queued, %d in progress\n", s.Runs["QUEUED"], s.Runs["INPROGRESS"])
 	return err
+}
+
+func printFactory(w io.Writer, f api.FactoryStatus) {
+	fmt.Fprintf(w, "factory      %s %s\nrepository   %s %s\n", f.Name, f.Title, f.Repository, f.Branch)
+	if f.Applied == nil {
+		fmt.Fprintln(w, "serves       nothing yet")
+	} else {
+		fmt.Fprintf(w, "serves       %s since %s\n", shortHash(f.Applied.Commit), stamp(f.Applied.At))
+	}
+	if p := f.Pin; p != nil {
+		until := ""
+		if !p.Until.IsZero() {
+			until = " until " + stamp(p.Until)
+		}
+		fmt.Fprintf(w, "pinned       %s%s by %s: %s\n", shortHash(p.Commit), until, p.By, p.Reason)
+	}
+	for _, p := range f.Paused {
+		fmt.Fprintf(w, "paused       %s %s, %s\n", p.Kind, p.Name, strings.TrimPrefix(pausedText(&p.Pause), "paused "))
+	}
+	if f.Head != "" && (f.Applied == nil || f.Head != f.Applied.Commit) {
+		fmt.Fprintf(w, "newest       %s\n", shortHash(f.Head))
+	}
+	if f.LastApply != nil {
+		fmt.Fprintf(w, "last apply   %s of %s at %s\n", f.LastApply.Outcome, shortHash(f.LastApply.Commit), stamp(f.LastApply.At))
+		printDiagnostics(w, f.LastApply.Diagnostics)
+	}
+	if f.Error != "" {
+		fmt.Fprintf(w, "problem      %s\n", f.Error)
+		if f.Since != nil {
+			fmt.Fprintf(w, "since        %s\n", stampOf(f.Since))
+		}
+	}
+	if f.LookingSince != nil && time.Since(*f.LookingSince) > longLook {
+		fmt.Fprintf(w, "looking      at the repository since %s\n", stampOf(f.LookingSince))
+	}
+	if f.NextAttempt != nil {
+		fmt.Fprintf(w, "next attempt %s\n", stampOf(f.NextAttempt))
+	}
 }
 
 // printDiagnostics prints the findings of an apply.

@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"triphammer/applier"
@@ -89,7 +90,7 @@ func (c *Caller) Touches(factory string) bool { return c.Factory == "" || c.Fact
 type Config struct {
 	Store    *store.Store
 	Live     *applier.Live
-	Appliers []*applier.Applier
+	Appliers []*applier.Applier // more can be added
 	// Load rebuilds the revision of an apply.
 	Load     func(ctx context.Context, id store.ApplyID) (*applier.Revision, error)
 	Delivery *delivery.Service
@@ -98,10 +99,29 @@ type Config struct {
 
 // Data is the data of all factories. Its methods are for requests without a Caller:
 // deliveries, health checks, and requests that authenticate.
-type Data struct{ cfg Config }
+type Data struct {
+	cfg Config
+
+	mu       sync.RWMutex
+	appliers []*applier.Applier
+}
 
 // New makes a Data.
-func New(cfg Config) *Data { return &Data{cfg} }
+func New(cfg Config) *Data { return &Data{cfg: cfg, appliers: slices.Clone(cfg.Appliers)} }
+
+// Add adds a factory.
+func (d *Data) Add(a *applier.Applier) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.appliers = append(d.appliers, a)
+}
+
+// factories are the appliers of all factories. Nobody may change the slice.
+func (d *Data) factories() []*applier.Applier {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return slices.Clip(d.appliers)
+}
 
 // View is the part of the data that a caller may use.
 func (d *Data) View(c *Caller) *View { return &View{c, d} }
@@ -172,7 +192,7 @@ func (d *Data) ReadsStrangers(uid string) bool {
 // Kick makes a factory look at its repository. It returns false if there is no such
 // factory.
 func (d *Data) Kick(factory string) bool {
-	for _, a := range d.cfg.Appliers {
+	for _, a := range d.factories() {
 		if a.State().Factory == factory {
 			a.Kick("push")
 			return true
@@ -199,7 +219,7 @@ func (d *Data) Paused(kind, factory, name string) (store.Pause, bool) {
 
 // Waiting is the name of a factory that serves nothing yet, if there is one.
 func (d *Data) Waiting() (factory string, waits bool) {
-	for _, a := range d.cfg.Appliers {
+	for _, a := range d.factories() {
 		if state := a.State(); state.Applied == nil {
 			return state.Factory, true
 		}

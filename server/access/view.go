@@ -109,7 +109,7 @@ type Factory struct {
 // Factories are the factories that the caller may use.
 func (v *View) Factories() []Factory {
 	var all []Factory
-	for _, a := range v.data.cfg.Appliers {
+	for _, a := range v.data.factories() {
 		if name := a.State().Factory; v.Touches(name) {
 			all = append(all, Factory{a, name, v.data})
 		}

@@ -64,3 +64,11 @@ type FileText struct {
 	Content  string `json:"content"`
 	Encoding string `json:"encoding,omitempty"` // of the content
 }
+
+// FactoryCommit is an entry of GET /api/v1/factories/<name>/log.
+type FactoryCommit struct {
+	Commit  string    `json:"commit"`
+	Author  string    `json:"author"`
+	Subject string    `json:"subject"`
+	Time    time.Time `json:"time"`
+}

@@ -27,6 +27,8 @@ func (Apply) list() (string, bool)            { return "applies", true }
 func (AuditEntry) list() (string, bool)       { return "entries", true }
 func (Automation) list() (string, bool)       { return "automations", true }
 func (Delivery) list() (string, bool)         { return "deliveries", true }
+func (FactoryCommit) list() (string, bool)    { return "commits", false }
+func (FactoryStatus) list() (string, bool)    { return "factories", false }
 func (Key) list() (string, bool)              { return "keys", true }
 func (Notice) list() (string, bool)           { return "notices", true }
 func (PendingSecret) list() (string, bool)    { return "pending_secrets", true }

@@ -2,6 +2,9 @@ package api
 
 import (
 	"encoding/json"
+	"net/url"
+	"strconv"
+	"strings"
 	"time"
 
 	"triphammer/applier"
@@ -76,6 +79,9 @@ type FactoryStatus struct {
 	Repository   string       `json:"repository"`
 	Branch       string       `json:"branch"`
 	Path         string       `json:"path"`
+	Hosted       bool         `json:"hosted"`              // the repository lives on this server
+	CloneURL     string       `json:"clone_url,omitempty"` // of a hosted one
+	Links        *Links       `json:"links,omitempty"`     // the pages of the service that has the repository, if they are known
 	Head         string       `json:"head"`
 	Applied      *AppliedRef  `json:"applied"`
 	LastApply    *LastApply   `json:"last_apply"`
@@ -113,4 +119,38 @@ type LastApply struct {
 	Error       string          `json:"error,omitempty"`
 	Trigger     string          `json:"trigger"`
 	Diagnostics json.RawMessage `json:"diagnostics"`
+}
+
+// FactoryRequest is the body of POST /api/v1/factories.
+type FactoryRequest struct {
+	Name string `json:"name"`
+	// Empty leaves the repository without a commit, for a first push.
+	Empty bool `json:"empty,omitempty"`
+}
+
+// Links are templates of the addresses of pages about a repository, on the service that has
+// it. {commit}, {path} (from the folder that holds factory.yaml) and {line} are to be
+// replaced.
+type Links struct {
+	Repository string `json:"repository"`
+	Commit     string `json:"commit"`
+	File       string `json:"file"`
+}
+
+// CommitAt is the address of a commit.
+func (l *Links) CommitAt(commit string) string {
+	return strings.ReplaceAll(l.Commit, "{commit}", url.PathEscape(commit))
+}
+
+// FileAt is the address of a file at a commit. line is 1-based; 0 means the whole file.
+func (l *Links) FileAt(commit, path string, line int) string {
+	address := l.File
+	if line == 0 {
+		address, _, _ = strings.Cut(address, "#")
+	}
+	parts := strings.Split(path, "/")
+	for i, part := range parts {
+		parts[i] = url.PathEscape(part)
+	}
+	return strings.NewReplacer("{commit}", url.PathEscape(commit), "{path}", strings.Join(parts, "/"), "{line}", strconv.Itoa(line)).Replace(address)
 }

@@ -194,6 +194,19 @@ func within(name, folder string) bool { return strings.HasPrefix(name, folder+"/
 // logFormat is how parseLog wants a commit. Neither a name nor a subject has line breaks.
 const logFormat = "%H %at%n%an%n%s"
 
+// Log lists the newest commits of the branch, the newest first. Their Path is empty.
+func (r *Repository) Log(ctx context.Context, limit int) (all []Edit, err error) {
+	tip, err := r.Tip(ctx)
+	if err != nil || tip == "" {
+		return nil, err
+	}
+	log, err := r.git(ctx, nil, "log", "-z", "--max-count="+strconv.Itoa(limit), "--format="+logFormat, tip)
+	for text := range strings.SplitSeq(strings.TrimSuffix(log, "\x00"), "\x00") {
+		all = append(all, parseCommit(text))
+	}
+	return all, err
+}
+
 // parseLog reads what git log --raw -z prints: the newest commit to each file.
 func parseLog(text string) map[string]Edit {
 	edits := make(map[string]Edit)

@@ -115,8 +115,12 @@ func TestSince(t *testing.T) {
 	dir := clone(t, serve(t, r))
 	commitFile(t, dir, ":100644 100644 a b M", []byte("1"))
 	for _, args := range [][]string{
-		{"checkout", "--quiet", "-b", "side"}, {"rm", "--quiet", "gone"}, {"commit", "--quiet", "-m", "Remove\nx"},
-		{"checkout", "--quiet", "main"}, {"merge", "--quiet", "--no-ff", "-m", "Merge it", "side"}, {"push", "--quiet", "origin", "main"},
+		{"checkout", "--quiet", "-b", "side"},
+		{"rm", "--quiet", "gone"},
+		{"commit", "--quiet", "-m", "Remove\nx"},
+		{"checkout", "--quiet", "main"},
+		{"merge", "--quiet", "--no-ff", "-m", "Merge it", "side"},
+		{"push", "--quiet", "origin", "main"},
 	} {
 		if out, err := command(t, dir, args...); err != nil {
 			t.Fatal(err, out)
