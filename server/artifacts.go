@@ -43,18 +43,6 @@ func (s *Server) downloadArtifact(_ context.Context, c *call, a access.Artifact)
 	return done, sendArtifact(c.Context, a)
 }
 
-// downloadFromPage is the link on the page of a run.
-func (s *Server) downloadFromPage(g *gin.Context) {
-	c := callOf(g)
-	a, err := anArtifact(g.Request.Context(), c)
-	if err == nil {
-		err = sendArtifact(g, a)
-	}
-	if err != nil {
-		s.failPage(g, err)
-	}
-}
-
 // sendArtifact answers with the bytes of a file. They come from an agent, so a browser
 // must neither show them as a page nor guess what they are.
 func sendArtifact(g *gin.Context, a access.Artifact) error {

@@ -39,8 +39,6 @@ func (s *Server) pages(e *gin.Engine) {
 	p.GET("/automations", shown(automationsPage))
 	p.GET("/automations/test", shown(filterTestPage))
 	p.POST("/automations/test", sameOrigin, s.testFromPage)
-	p.GET("/runs/:id", shown(on(aRun, runPage)))
-	p.GET("/artifacts/:id", s.downloadFromPage)
 	p.POST("/factories/:name/apply", sameOrigin, s.applyFromPage)
 	for i := range dashboard.Routes {
 		r := &dashboard.Routes[i]

@@ -633,35 +633,12 @@ func TestPages(t *testing.T) {
 		if got.status != 200 || !bytes.Contains(got.body, []byte(want)) || !strings.Contains(got.header.Get("Content-Security-Policy"), "default-src 'none'") {
 			t.Errorf("%s: %d\n%s", path, got.status, got.body)
 		}
-		if one := strings.HasSuffix(path, id) || strings.HasSuffix(path, runID); one && !bytes.Contains(got.body, []byte(waits)) {
+		if strings.HasSuffix(path, id) && !bytes.Contains(got.body, []byte(waits)) {
 			t.Errorf("%s does not show that the run waits:\n%s", path, got.body)
 		}
 		if bytes.Contains(got.body, []byte("<script>alert")) || bytes.Contains(got.body, []byte(hookSecret)) {
 			t.Errorf("%s shows what it must not:\n%s", path, got.body)
 		}
-	}
-	leases, err := f.store.ClaimRuns(t.Context(), store.Claim{Worker: "w", Most: 1, Lease: time.Minute})
-	if err != nil || len(leases) != 1 {
-		t.Fatal(leases, err)
-	}
-	var events []store.Event
-	for i := range int64(pageEvents + 1) {
-		events = append(events, store.Event{Seq: i + 1, At: time.Now(), Kind: "usage", Data: fmt.Appendf(nil, `{"input_tokens": 1, "turns": %d}`, i+1)})
-	}
-	if err := f.store.AppendEvents(t.Context(), leases[0], events); err != nil {
-		t.Fatal(err)
-	}
-	last, whole := "2,001 turns, 1 tokens in<", "2,001 tokens in"
-	first, rest := request(http.MethodGet, "/runs/"+runID), request(http.MethodGet, fmt.Sprintf("/runs/%s?after=%d", runID, pageEvents))
-	if strings.Contains(string(first.body), last) || !strings.Contains(string(first.body), fmt.Sprintf("/runs/%s?after=%d", runID, pageEvents)) ||
-		!strings.Contains(string(first.body), whole) {
-		t.Error("the first page of a long transcript has more than its events, or no way on, or no sum of the whole")
-	}
-	if !strings.Contains(string(rest.body), last) || !strings.Contains(string(rest.body), whole) || strings.Contains(string(rest.body), "?after=") {
-		t.Errorf("the last page: %s", rest.body)
-	}
-	if got := request(http.MethodGet, "/runs/"+runID+"?after=x"); got.status != http.StatusNotFound {
-		t.Errorf("after=x: %d", got.status)
 	}
 	if got := request(http.MethodGet, "/runs/run_0000000000001"); got.status != http.StatusNotFound {
 		t.Errorf("no such run: %d", got.status)

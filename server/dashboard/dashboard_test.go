@@ -36,13 +36,13 @@ func everyPage() map[string]Content {
 		"name": evil, "stream": evil, "change": evil, "exit_code": 3, "input": `{"path":"` + evil + `"}`, "host": evil, "reason": evil, "request": evil,
 		"decision": evil, "harness": evil, "id": evil, "type": evil, "url": evil, "omitted": evil, "diff_omitted": evil, "signal": evil,
 	})
-	var events []store.Event
+	var events []api.Event
 	kinds := []string{
 		event.KindStatus, event.KindMessage, event.KindCommand, event.KindTool, event.KindOutput, event.KindFile, event.KindUsage, event.KindExit, event.KindStarted,
 		event.KindTruncated, event.KindPhase, event.KindEgress, event.KindPermission, event.KindSession, event.KindResult, event.KindArtifact, "unknown",
 	}
 	for i, kind := range kinds {
-		events = append(events, store.Event{Seq: int64(i + 1), At: now, Kind: kind, Data: encoded}, store.Event{At: now, Kind: kind, Data: json.RawMessage(evil)})
+		events = append(events, api.Event{Seq: int64(2*i + 1), At: now, Kind: kind, Data: encoded}, api.Event{Seq: int64(2*i + 2), At: now, Kind: kind, Data: json.RawMessage(evil)})
 	}
 	payload, _ := PayloadText(encoded)
 	evilHook := api.Webhook{Name: evil, Factory: evil, Path: evil, URL: evil, UID: evil, AuthMode: evil, SignatureScheme: evil, SecretName: evil, DeliveryIDHeader: evil}
@@ -82,15 +82,17 @@ func everyPage() map[string]Content {
 			Listens:    []api.Automation{{Name: evil, Factory: evil}},
 			Deliveries: []api.Delivery{{ID: evil, Outcome: evil, Reason: evil}, {ID: evil, Outcome: "ACCEPTED", Runs: []string{evil}}},
 		},
-		"run":     Run{Page: page, Run: r, Prompt: evil, Events: events},
-		"message": Message{Page: page, Text: evil},
+		"run":       runWith(page, evilRun("FAILED"), events),
+		"live run":  runWith(page, evilRun("INPROGRESS"), events),
+		"a waiting": runWith(page, evilRun("QUEUED"), nil),
+		"message":   Message{Page: page, Text: evil},
 	}
 }
 
 // TestPagesEscape: nothing that a stranger, a definition or an agent wrote
 // becomes markup, and nothing on a page needs what its policy forbids.
 func TestPagesEscape(t *testing.T) {
-	forbidden := regexp.MustCompile(`(?i)<script>|<script [^s]|<img|<style| style=| on\w+="|javascript:|https?://`)
+	forbidden := regexp.MustCompile(`(?i)<script>|<script [^s]|<img|<style| style=| on\w+="|="\s*(javascript|data|//)|https?://`)
 	for name, data := range everyPage() {
 		var b strings.Builder
 		if err := Render(&b, data); err != nil {
@@ -117,7 +119,7 @@ func TestEmptyPages(t *testing.T) {
 		"nothing yet":     Overview{Serves: []Factory{{}}},
 		"No run yet.":     RunList{},
 		"triphammer send": Deliveries{},
-		"Nothing yet.":    Run{Run: &store.Run{}},
+		"Nothing yet.":    RunPage{Run: api.Run{State: "INPROGRESS", Detail: &api.RunDetail{}}},
 	} {
 		var b strings.Builder
 		err := Render(&b, data)

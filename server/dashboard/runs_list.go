@@ -10,7 +10,14 @@ import (
 
 var runRoutes = []Route{
 	get("/runs", runsPage),
+	get("/runs/:id", runPage),
+	get("/runs/:id/events.json", rawTranscript),
+	get("/runs/:id/event-payload.json", payloadOf),
+	get("/artifacts/:id", artifact),
 	post("/runs/:id/cancel", store.ScopeRuns, cancelRun, "POST /agent/runs/:id/cancel"),
+	post("/runs/:id/interrupt", store.ScopeRuns, interruptRun, "POST /agent/runs/:id/interrupt"),
+	post("/runs/:id/retry", store.ScopeRuns, retryRun, "POST /agent/runs/:id/retry"),
+	post("/runs/:id/followup", store.ScopeRuns, followRun, "POST /agent/runs/:id/followups"),
 }
 
 // RunList is the list of runs.
@@ -38,10 +45,4 @@ func runsPage(v *Visit) (page RunList, err error) {
 	err = v.Get("/agent/runs?"+query.Encode(), &list)
 	page.Runs, page.Next = list.Entries, list.PageInfo.NextCursor
 	return page, err
-}
-
-func cancelRun(v *Visit) (SeeOther, error) {
-	id := v.Param("id")
-	err := v.Send("POST", "/agent/runs/"+url.PathEscape(id)+"/cancel", nil, nil)
-	return SeeOther{To: "/runs/" + url.PathEscape(id), Said: "The run is being cancelled."}, err
 }

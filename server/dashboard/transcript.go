@@ -2,9 +2,12 @@ package dashboard
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
+	"triphammer/server/api"
 	"triphammer/server/run/event"
 	"triphammer/server/store"
 )
@@ -12,18 +15,25 @@ import (
 // entry is one entry of the transcript of a page. Events with one ID are one entry: what
 // was started, with how it ended. So are the parts of what a process printed.
 type entry struct {
-	At     time.Time
-	Offset string // since the first event
-	Kind   string // class of the style sheet
-	Bad    bool   // it needs a look
-	Label  string // what Triphammer calls it
-	Code   string // what was done, in one line
-	Sub    string // how it ended
-	Say    string // prose
-	Facts  []event.Fact
-	Text   string // printed by a process, or long
-	Diff   []diffLine
-	Open   bool // not folded
+	Seq     int64 // of its first event
+	At      time.Time
+	Offset  string // since the run was created
+	Kind    string // of its first event
+	Class   string // of the style sheet: fail, ok, run, wait, stage, or empty
+	Icon    string
+	Bad     bool   // it needs a look
+	Label   string // what Triphammer calls it
+	Code    string // what was done, in one line
+	Sub     string // how it ended
+	Say     string // prose
+	Facts   []event.Fact
+	Text    string // printed by a process, or long
+	Diff    []diffLine
+	Added   int // lines of a diff
+	Removed int
+	Open    bool // not folded
+	Cut     bool // of its text only the beginning and the end are shown
+	Renew   bool // it takes the place of one that the page has
 }
 
 // Folds tells whether the entry has more than its line.
@@ -34,14 +44,12 @@ func (e entry) Folds() bool {
 // diffLine is a line of a diff. Its sign stays, so that colour is not needed.
 type diffLine struct{ Class, Text string }
 
-// maxDiffLines limits the lines of one diff that a page shows.
-const maxDiffLines = 2000
-
-func diffLines(diff string) (lines []diffLine) {
+// diffLines are the lines of a diff, up to so many bytes.
+func diffLines(diff string, most int) (lines []diffLine, cut bool) {
 	inHunk := false
 	for line := range strings.Lines(diff) {
-		if len(lines) == maxDiffLines {
-			return append(lines, diffLine{"hunk", "… the rest is in changes.patch, and in `triphammer runs logs`"})
+		if most -= weight(line) + 30; most < 0 {
+			return append(lines, diffLine{"hunk", "… the rest is not shown here"}), true
 		}
 		l := diffLine{Text: strings.TrimSuffix(line, "\n")}
 		switch {
@@ -56,44 +64,127 @@ func diffLines(diff string) (lines []diffLine) {
 		}
 		lines = append(lines, l)
 	}
-	return lines
+	return lines, false
 }
 
-// entries are the entries of a transcript whose first event came at begin.
-func entries(events []store.Event, begin time.Time) []entry {
+// What a page of a transcript has at most. A page is below 100 kB, whatever its events have.
+const (
+	mostEvents = 200
+	mostWeight = 55_000 // bytes of entries, about
+	mostText   = 4_000  // of one entry
+	wholeText  = 50_000 // of an entry that is asked for
+)
+
+// weight is about how many bytes a text takes in a page.
+func weight(text string) (n int) {
+	for i := range len(text) {
+		switch c := text[i]; {
+		case c == '<' || c == '>':
+			n += 4
+		case c == '&' || c == '"' || c == '\'' || c == '+':
+			n += 5
+		case c < ' ' && c != '\n' && c != '\t' || c == 0x7f:
+			n += 6
+		case c >= 0x80:
+			n += 2
+		default:
+			n++
+		}
+	}
+	return n
+}
+
+// fit is how many of the events fit on a page: of the first ones, or of the last ones.
+func fit(events []api.Event, whole int64, fromEnd bool) int {
+	room := mostWeight
+	for n := range events {
+		e := &events[n]
+		if fromEnd {
+			e = &events[len(events)-1-n]
+		}
+		w := weight(string(e.Data))
+		if e.Seq != whole {
+			w = min(w, 2*mostText)
+		}
+		if room -= w + 400; room < 0 && n > 0 {
+			return n
+		}
+	}
+	return len(events)
+}
+
+// clip is the beginning and the end of a text that is too long.
+func clip(text string, most int) (string, bool) {
+	if weight(text) <= most {
+		return text, false
+	}
+	from, to := 0, len(text)
+	for room := most / 2; room > 0; {
+		_, n := utf8.DecodeRuneInString(text[from:])
+		room -= weight(text[from : from+n])
+		from += n
+	}
+	for room := most / 2; room > 0 && to > from; {
+		_, n := utf8.DecodeLastRuneInString(text[from:to])
+		room -= weight(text[to-n : to])
+		to -= n
+	}
+	return fmt.Sprintf("%s\n… %s left out …\n%s", text[:from], event.Bytes(int64(to-from)), text[to:]), true
+}
+
+// reading is how a part of a transcript is shown.
+type reading struct {
+	begin   time.Time
+	whole   int64       // the event that is shown whole
+	before  *api.Event  // the event before the part
+	started []api.Event // commands and uses of tools before the part, of which some go on
+}
+
+// entries are the entries of a part of a transcript.
+func (p reading) entries(events []api.Event) []entry {
 	var all []entry
 	started := make(map[string]int) // the entries that have not ended, by ID
-	stream := ""                    // the stream of the last entry, if it is output
-	for _, e := range events {
-		decoded, err := event.Decode(e.Kind, e.Data)
-		if err != nil {
-			decoded = nil
+	old := make(map[string]entry)   // those that are not of this part
+	for _, e := range p.started {
+		if id, running, one := p.one(e); running {
+			old[id] = one
+		} else {
+			delete(old, id)
 		}
-		if out, ok := decoded.(event.Output); ok && stream == out.Stream && len(all) > 0 && len(all[len(all)-1].Text) < event.MaxText {
+	}
+	stream := "" // the stream of the last entry, if it is output
+	if p.before != nil {
+		if decoded, err := event.Decode(p.before.Kind, p.before.Data); err == nil {
+			if out, ok := decoded.(event.Output); ok {
+				stream = out.Stream
+			}
+		}
+	}
+	for _, e := range events {
+		var out event.Output
+		if e.Kind == event.KindOutput {
+			if decoded, err := event.Decode(e.Kind, e.Data); err == nil {
+				out, _ = decoded.(event.Output)
+			}
+		}
+		if same := out.Stream != "" && stream == out.Stream; same && len(all) > 0 && len(all[len(all)-1].Text) < event.MaxText {
 			all[len(all)-1].Text += out.Text
 			continue
+		} else if stream = out.Stream; same && len(all) == 0 { // it goes on from the page before
+			all = append(all, entry{Seq: e.Seq, At: e.At, Offset: offset(e.At.Sub(p.begin)), Kind: e.Kind, Icon: "command", Text: out.Text, Open: true})
+			continue
 		}
-		stream = ""
-		one := entry{At: e.At, Offset: offset(e.At.Sub(begin)), Kind: e.Kind}
-		id, running := "", false
-		switch d := decoded.(type) {
-		case nil:
-			one.Kind, one.Label, one.Text = "other", e.Kind, string(e.Data)
-		case event.Command:
-			id, running = "command "+d.ID, d.Started && d.ID != ""
-			one.command(d)
-		case event.Tool:
-			id, running = "tool "+d.ID, d.Started && d.ID != ""
-			one.tool(d)
-		case event.Output:
-			stream = d.Stream
-			one.Label, one.Text, one.Open = d.Stream, d.Text, true
-		default:
-			one.other(d)
-		}
+		id, running, one := p.one(e)
 		if at, known := started[id]; known && !running {
 			all[at].end(one)
 			delete(started, id)
+			continue
+		}
+		if was, known := old[id]; known && !running {
+			was.end(one)
+			was.Renew = true
+			delete(old, id)
+			all = append(all, was)
 			continue
 		}
 		if running {
@@ -101,12 +192,73 @@ func entries(events []store.Event, begin time.Time) []entry {
 		}
 		all = append(all, one)
 	}
+	for i := range all {
+		all[i].settle(p.whole)
+	}
 	return all
+}
+
+// one is the entry of one event. id is that of what was started, or has ended.
+func (p reading) one(e api.Event) (id string, running bool, one entry) {
+	decoded, err := event.Decode(e.Kind, e.Data)
+	if err != nil {
+		decoded = nil
+	}
+	one = entry{Seq: e.Seq, At: e.At, Offset: offset(e.At.Sub(p.begin)), Kind: e.Kind}
+	switch d := decoded.(type) {
+	case nil:
+		one.Kind, one.Label, one.Text, one.Icon = "other", e.Kind, string(e.Data), "next"
+	case event.Command:
+		id, running = "command "+d.ID, d.Started && d.ID != ""
+		one.command(d)
+	case event.Tool:
+		id, running = "tool "+d.ID, d.Started && d.ID != ""
+		one.tool(d)
+	case event.Output:
+		one.Label, one.Text, one.Open, one.Icon = d.Stream, d.Text, true, "command"
+	case event.File:
+		one.file(d, p.most(e.Seq))
+	default:
+		one.other(d)
+	}
+	return id, running, one
+}
+
+// most is how much of the text of an event is shown.
+func (p reading) most(seq int64) int {
+	if seq == p.whole {
+		return wholeText
+	}
+	return mostText
+}
+
+// settle cuts what is too long, and sets what follows from the rest.
+func (e *entry) settle(whole int64) {
+	most := mostText
+	if e.Seq == whole {
+		most = wholeText
+	}
+	cut := false
+	for _, text := range []*string{&e.Text, &e.Say} {
+		*text, cut = clip(*text, most)
+		e.Cut = e.Cut || cut
+	}
+	for i := range e.Facts {
+		e.Facts[i].Value, cut = clip(e.Facts[i].Value, max(most/len(e.Facts), 200))
+		e.Cut = e.Cut || cut
+	}
+	const line = 2000
+	e.Code, _ = clip(e.Code, line)
+	e.Sub, _ = clip(e.Sub, line)
+	e.Label, _ = clip(e.Label, line)
+	if e.Class == "" && e.Bad {
+		e.Class = "fail"
+	}
 }
 
 // end adds how it ended to the entry of what was started.
 func (e *entry) end(ended entry) {
-	e.Bad, e.Sub, e.Text, e.Open = ended.Bad, ended.Sub, ended.Text, ended.Open
+	e.Bad, e.Sub, e.Text, e.Open, e.Class = ended.Bad, ended.Sub, ended.Text, ended.Open, ended.Class
 }
 
 func (e *entry) command(d event.Command) {
@@ -118,74 +270,99 @@ func (e *entry) command(d event.Command) {
 	if d.Phase != event.PhaseAgent {
 		e.Label = d.Phase
 	}
-	e.Sub, e.Bad, e.Text, e.Open = d.Outcome(), d.Bad(), d.Output, d.Bad()
+	e.Icon, e.Sub, e.Bad, e.Text, e.Open = "command", d.Outcome(), d.Bad(), d.Output, d.Bad()
+	if d.Started {
+		e.Icon, e.Class = "run", "run"
+	}
 }
 
 func (e *entry) tool(d event.Tool) {
 	line, more := d.Summary()
 	e.Label, e.Code, e.Facts = "Tool", strings.TrimSpace(d.Name+" "+line), more
-	e.Sub, e.Bad, e.Text, e.Open = d.Outcome(), d.Failed, d.Output, d.Failed
+	e.Icon, e.Sub, e.Bad, e.Text, e.Open = "tool", d.Outcome(), d.Failed, d.Output, d.Failed
+	if d.Started {
+		e.Icon, e.Class = "run", "run"
+	}
+}
+
+func (e *entry) file(d event.File, most int) {
+	e.Icon, e.Label, e.Code = "file", d.Change, d.Path
+	if d.Diff == "" {
+		e.Sub = d.Omitted
+		return
+	}
+	e.Diff, e.Cut = diffLines(d.Diff, most)
+	e.Added, e.Removed = d.Lines()
 }
 
 func (e *entry) other(decoded event.Event) {
 	switch d := decoded.(type) {
 	case event.Message:
-		e.Label = d.Speaker()
+		e.Icon, e.Label = "message", d.Speaker()
 		if e.Label != event.RoleReasoning {
 			e.Say = d.Text
 			return
 		}
-		e.Kind = e.Label
+		e.Icon, e.Kind = "think", e.Label
 		if e.Sub = event.Line(d.Text, 80); e.Sub != d.Text {
 			e.Text = d.Text
 		}
 	case event.Status:
-		e.Label, e.Sub = d.State, d.Message
-		e.Bad = d.State == string(store.FailedRun)
-	case event.File:
-		e.Label, e.Code, e.Diff = d.Change, d.Path, diffLines(d.Diff)
-		if d.Diff != "" {
-			added, removed := d.Lines()
-			e.Sub = fmt.Sprintf("+%d −%d", added, removed)
-		} else {
-			e.Sub = d.Omitted
-		}
+		e.status(d)
 	case event.Usage:
-		e.Label, e.Sub = "Used", d.String()
+		e.Icon, e.Label, e.Sub = "usage", "Used", d.String()
 	case event.Ended:
-		e.Label, e.Bad = "Agent ended", d.Signal != "" || d.ExitCode != 0
+		e.Icon, e.Label, e.Bad = "stage", "Agent ended", d.Signal != "" || d.ExitCode != 0
 		e.Sub = strings.TrimSpace(d.Signal)
 		if d.ExitCode >= 0 {
 			e.Sub = fmt.Sprintf("exit status %d", d.ExitCode)
 		}
 	case event.AgentStarted:
-		e.Label, e.Code = "Agent started", d.Command
+		e.Icon, e.Class, e.Label, e.Code = "stage", "stage", "Agent started", d.Command
 	case event.Truncated:
-		e.Label, e.Sub, e.Bad = "Left out", d.Message, true
+		e.Icon, e.Label, e.Sub, e.Bad = "warn", "Left out", d.Message, true
 	case event.Phase:
-		e.Label, e.Sub = "Phase "+d.Name, event.Took(d.DurationMS)
+		e.Icon, e.Label, e.Sub = "stage", "Phase "+d.Name, event.Took(d.DurationMS)
 	case event.Egress:
-		e.Label, e.Code, e.Sub, e.Bad = "Network, allowed", d.Where(), d.Connections(), !d.Allowed
+		e.Icon, e.Label, e.Code, e.Sub, e.Bad = "egress", "Network, allowed", d.Where(), d.Connections(), !d.Allowed
 		if !d.Allowed {
-			e.Label = "Network, refused"
+			e.Label, e.Class = "Network, refused", "wait"
 		}
 		e.Sub = strings.Trim(e.Sub+", "+d.Reason, ", ")
 	case event.Permission:
-		e.Label, e.Code, e.Sub = "Permission", d.Request, d.Decision
+		e.Icon, e.Label, e.Code, e.Sub = "perm", "Permission", d.Request, d.Decision
 	case event.Session:
-		e.Label, e.Code = "Session of "+d.Harness, d.ID
+		e.Icon, e.Label, e.Code = "stage", "Session of "+d.Harness, d.ID
 	case event.Result:
-		e.Label, e.Sub, e.Bad = "Result: succeeded", d.Message, d.Failed
+		e.Icon, e.Label, e.Sub, e.Bad = "ok", "Result: succeeded", d.Message, d.Failed
 		if d.Failed {
-			e.Label = "Result: failed"
+			e.Icon, e.Label = "fail", "Result: failed"
 		}
 	case event.Artifact:
-		e.Label, e.Code, e.Sub = "Artifact", d.Name, d.Type
+		e.Icon, e.Label, e.Code, e.Sub = "link", "Artifact", d.Name, d.Type
 		if d.Size > 0 {
 			e.Sub += ", " + event.Bytes(d.Size)
 		}
 		if d.Omitted != "" {
 			e.Sub, e.Bad = e.Sub+", not kept: "+d.Omitted, true
+		}
+	}
+}
+
+// status is a change of the state, which has the mark of that.
+func (e *entry) status(d event.Status) {
+	e.Icon, e.Label, e.Sub = "stage", d.State, d.Message
+	if !slices.Contains(store.RunStates, store.RunState(d.State)) {
+		return
+	}
+	state := runState(d.State)
+	e.Icon, e.Class, e.Label, e.Bad = state.Kind, state.Kind, state.Word, d.State == string(store.FailedRun)
+	if d.State == string(store.InProgress) {
+		e.Icon, e.Class, e.Label = "stage", "stage", "Started"
+		for _, part := range [][2]string{{"isolation ", d.Isolation}, {"worker ", d.Worker}} {
+			if part[1] != "" {
+				e.Sub = strings.TrimPrefix(e.Sub+", "+part[0]+part[1], ", ")
+			}
 		}
 	}
 }

@@ -1,0 +1,438 @@
+package dashboard
+
+import (
+	"errors"
+	"fmt"
+	"html/template"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"triphammer/server/api"
+	"triphammer/server/run/event"
+	"triphammer/server/store"
+)
+
+// RunPage is one run with its transcript.
+type RunPage struct {
+	Page
+	Run      api.Run
+	Now      time.Time
+	Delivery *api.DeliveryDetail // that started it; nil: none did, or it is not kept any more
+	Line     line
+	Place    event.Status // where the last attempt runs, and its isolation
+	Files    []entry      // that it changed in its last attempt
+	More     int          // files that are not shown
+	Used     event.Usage
+
+	View    string // of the transcript
+	Entries []entry
+	First   int64 // the first event of the page, if there are earlier ones
+	Last    int64 // the last event of the page
+	Later   bool  // there are later ones
+	After   int64 // the event after which the page begins
+	Part    bool  // the page asks for a part of itself
+	Was     string
+
+	Message, Problem string // of a follow-up that was refused
+}
+
+var onePage = parse("run")
+
+func init() {
+	functions["meter"], functions["bare"] = meter, bare
+	functions["float"] = func(n int64) float64 { return float64(n) }
+}
+
+// bare is a web address without its scheme, as people read it.
+func bare(address string) string {
+	_, rest, _ := strings.Cut(address, "://")
+	return rest
+}
+
+func (RunPage) template() *template.Template { return onePage() }
+
+// Status implements Status.
+func (r RunPage) Status() int {
+	if r.Problem != "" {
+		return http.StatusUnprocessableEntity
+	}
+	return http.StatusOK
+}
+
+// view is a view of a transcript: some kinds of events.
+type view struct {
+	Name, Key string
+	Kinds     []string
+}
+
+var views = []view{
+	{"All", "", nil},
+	{"Messages", "messages", []string{event.KindMessage}},
+	{"Commands", "commands", []string{event.KindCommand, event.KindTool, event.KindPermission}},
+	{"Files", "files", []string{event.KindFile, event.KindArtifact}},
+	{"Network", "network", []string{event.KindEgress}},
+}
+
+// Views are the views of the transcript.
+func (r RunPage) Views() []view { return views }
+
+// Count is how many events a view has.
+func (r RunPage) Count(v view) (n int64) {
+	for kind, count := range r.Run.Detail.Events {
+		if len(v.Kinds) == 0 || slices.Contains(v.Kinds, kind) {
+			n += count
+		}
+	}
+	return n
+}
+
+func (r RunPage) count(kinds ...string) int64 { return r.Count(view{Kinds: kinds}) }
+
+// Takes tells whether something can be asked of the run now.
+func (r RunPage) Takes(what string) bool { return slices.Contains(r.Run.Detail.Takes, what) }
+
+// Goes tells whether the run goes on.
+func (r RunPage) Goes() bool { return !store.RunState(r.Run.State).Terminal() }
+
+// Links are the artifacts that are links. An agent has chosen where they lead.
+func (r RunPage) Links() []api.Artifact { return artifacts(r.Run, true) }
+
+// Kept are the artifacts that can be downloaded.
+func (r RunPage) Kept() []api.Artifact { return artifacts(r.Run, false) }
+
+func artifacts(r api.Run, links bool) (some []api.Artifact) {
+	for _, a := range r.Artifacts {
+		if (a.Data.URL != "") == links {
+			some = append(some, a)
+		}
+	}
+	return some
+}
+
+// At is the address of a part of the page.
+func (r RunPage) At(parameters ...string) string {
+	return r.To("/runs/"+url.PathEscape(r.Run.RunID), append([]string{"view", r.View}, parameters...)...)
+}
+
+// Raw are the parts in which the transcript can be downloaded: after which event each begins.
+func (r RunPage) Raw() (after []int64) {
+	for n := int64(0); n == 0 || n < r.Count(view{}); n += rawEvents {
+		after = append(after, n)
+	}
+	return after
+}
+
+// rawEvents is how many events of a transcript the API answers with at once.
+const rawEvents = 10_000
+
+// Stations are those of the large belt of a run that goes on: of its delivery, or else its own.
+func (r RunPage) Stations() []station {
+	state := runState(r.Run.State)
+	say := map[string]string{"run": "At work", "wait": "Waits"}[state.Kind]
+	if r.Delivery == nil {
+		return stations(r.Run.Belt, state.Kind, say)
+	}
+	all := slices.Clone(r.Delivery.Belt)
+	for i := range all {
+		if i == len(all)-1 {
+			all[i].Outcome, all[i].Detail = "active", r.Waits()
+			if r.Run.StartedAt != nil {
+				all[i].Detail = tookOf(r.Run.StartedAt, r.Now)
+			}
+		}
+	}
+	return stations(all, state.Kind, say)
+}
+
+// Waits says why the run waits.
+func (r RunPage) Waits() string {
+	if r.Run.State != string(store.Queued) || len(r.Run.Belt) == 0 {
+		return ""
+	}
+	_, why, _ := strings.Cut(r.Run.Belt[0].Detail, " UTC: ")
+	return why
+}
+
+// Limits says after which time the run is stopped.
+func (r RunPage) Limits() string {
+	var parts []string
+	if s := r.Run.Detail.TimeoutSec; s > 0 {
+		parts = append(parts, "after "+roughly(s))
+	}
+	if s := r.Run.Detail.IdleSec; s > 0 {
+		parts = append(parts, "after "+roughly(s)+" of silence")
+	}
+	return strings.Join(parts, ", or ")
+}
+
+// roughly is a time that somebody has chosen, such as 30 min.
+func roughly(seconds int64) string {
+	switch {
+	case seconds%3600 == 0:
+		return fmt.Sprintf("%d h", seconds/3600)
+	case seconds%60 == 0:
+		return fmt.Sprintf("%d min", seconds/60)
+	}
+	return event.Took(seconds * 1000)
+}
+
+// Sent is the prompt, as far as a page has room for it.
+func (r RunPage) Sent() string {
+	text, _ := clip(r.Run.Detail.Sent, mostPrompt)
+	return text
+}
+
+// Others are the other runs of its conversation.
+func (r RunPage) Others() []api.RunRef {
+	if len(r.Run.Detail.Conversation) < 2 {
+		return nil
+	}
+	return r.Run.Detail.Conversation
+}
+
+// Command shows the run on the command line.
+func (r RunPage) Command() string {
+	if r.Goes() {
+		return "triphammer runs watch " + r.Run.RunID
+	}
+	return "triphammer runs show " + r.Run.RunID
+}
+
+// runOf is the address of a run in the API.
+func runOf(v *Visit, more ...string) string {
+	return strings.Join(append([]string{"/agent/runs/" + url.PathEscape(v.Param("id"))}, more...), "/")
+}
+
+// events reads a part of the transcript.
+func events(v *Visit, query url.Values) ([]api.Event, bool, error) {
+	var t api.Transcript
+	err := v.Get(runOf(v, "transcript")+"?"+query.Encode(), &t)
+	return t.Events, t.PageInfo.HasNextPage, err
+}
+
+const (
+	mostPrompt = 10_000 // bytes
+	mostFiles  = 40
+	fileRoom   = 16_000 // bytes of the diffs at the top of the page, about
+)
+
+func runPage(v *Visit) (page RunPage, err error) {
+	if err = v.Get(runOf(v), &page.Run); err != nil {
+		return page, err
+	}
+	r := &page.Run
+	if page.Page, err = v.Page(r.Title); err != nil {
+		return page, err
+	}
+	page.Now, page.Part, page.Was, page.View = time.Now(), v.Header.Get("HX-Request") != "", v.Query("was"), v.Query("view")
+	if !slices.ContainsFunc(views, func(w view) bool { return w.Key == page.View }) {
+		page.View = ""
+	}
+	if r.DeliveryID != "" {
+		d := &api.DeliveryDetail{}
+		switch err := v.Get("/deliveries/"+url.PathEscape(r.DeliveryID), d); {
+		case err == nil:
+			page.Delivery = d
+		case !isStatus(err, http.StatusNotFound):
+			return page, err
+		}
+	}
+	marks, _, err := events(v, url.Values{"kind": {event.KindStatus, event.KindPhase, event.KindStarted}, "newest": {"true"}, "limit": {"200"}})
+	if err != nil {
+		return page, err
+	}
+	page.Line = lineOf(r, marks, page.Now)
+	begin := int64(0) // of the last attempt
+	for _, e := range marks {
+		if decoded, err := event.Decode(e.Kind, e.Data); err == nil {
+			switch s, _ := decoded.(event.Status); s.State {
+			case string(store.Queued):
+				begin = e.Seq
+			case string(store.InProgress):
+				page.Place = s
+			}
+		}
+	}
+	if err := page.use(v); err != nil {
+		return page, err
+	}
+	if page.count(event.KindFile) > 0 {
+		if err := page.changed(v, begin); err != nil {
+			return page, err
+		}
+	}
+	return page, page.read(v)
+}
+
+func isStatus(err error, status int) bool {
+	refused := (*Refused)(nil)
+	return errors.As(err, &refused) && refused.Status == status
+}
+
+// use adds up what the harness told that it used, unless it told that too often.
+func (r *RunPage) use(v *Visit) error {
+	if r.count(event.KindUsage) == 0 {
+		return nil
+	}
+	used, more, err := events(v, url.Values{"kind": {event.KindUsage}, "limit": {"1000"}})
+	if err != nil || more {
+		return err
+	}
+	var totals event.Totals
+	for _, e := range used {
+		if decoded, err := event.Decode(e.Kind, e.Data); err == nil {
+			totals.Add(decoded)
+		}
+	}
+	r.Used = totals.Usage
+	return nil
+}
+
+// changed reads the files that the last attempt changed, which began after an event.
+func (r *RunPage) changed(v *Visit, begin int64) error {
+	found, _, err := events(v, url.Values{"kind": {event.KindFile}, "after": {strconv.FormatInt(begin, 10)}, "limit": {strconv.Itoa(mostFiles + 1)}})
+	if err != nil {
+		return err
+	}
+	if len(found) > mostFiles {
+		found = found[:mostFiles]
+		r.More = int(r.count(event.KindFile)) - mostFiles
+	}
+	room := fileRoom
+	for _, e := range found {
+		decoded, err := event.Decode(e.Kind, e.Data)
+		f, ok := decoded.(event.File)
+		if err != nil || !ok {
+			continue
+		}
+		one := entry{Seq: e.Seq, Kind: e.Kind}
+		one.file(f, room)
+		for _, l := range one.Diff {
+			room -= weight(l.Text) + 30
+		}
+		r.Files = append(r.Files, one)
+	}
+	return nil
+}
+
+// read reads the part of the transcript that the address asks for: of a run that goes on the
+// newest part, of another one the first.
+func (r *RunPage) read(v *Visit) error {
+	number := func(name string) (n int64) {
+		n, err := strconv.ParseInt(v.Query(name), 10, 64)
+		if err != nil {
+			return 0
+		}
+		return max(n, 0)
+	}
+	after, before, whole := number("after"), number("before"), number("whole")
+	if whole > 0 {
+		after = whole - 1
+	}
+	r.After = after
+	newest := before > 0 || v.Query("newest") != "" || r.Goes() && !v.URL.Query().Has("after") && whole == 0
+	query := url.Values{"limit": {strconv.Itoa(mostEvents + 1)}}
+	for _, w := range views {
+		if w.Key == r.View && len(w.Kinds) > 0 {
+			query["kind"] = w.Kinds
+		}
+	}
+	p := reading{begin: r.Run.CreatedAt, whole: whole}
+	switch {
+	case newest:
+		query.Set("newest", "true")
+		query.Set("before", strconv.FormatInt(before, 10))
+	case after > 0:
+		query.Set("after", strconv.FormatInt(after, 10))
+		if err := r.earlier(v, &p); err != nil {
+			return err
+		}
+	}
+	found, more, err := events(v, query)
+	if err != nil {
+		return err
+	}
+	n := min(fit(found, whole, newest), mostEvents)
+	if more = more || n < len(found); newest {
+		found = found[len(found)-n:]
+	} else {
+		found = found[:n]
+	}
+	r.Last = after
+	if len(found) > 0 {
+		r.Last = found[len(found)-1].Seq
+		if newest && more || !newest && after > 0 {
+			r.First = found[0].Seq
+		}
+	}
+	r.Later = !newest && more || before > 0
+	r.Entries = p.entries(found)
+	return nil
+}
+
+// earlier reads what the part after an event goes on with.
+func (r *RunPage) earlier(v *Visit, p *reading) error {
+	limit := url.Values{"newest": {"true"}, "before": {strconv.FormatInt(r.After+1, 10)}, "limit": {"1"}}
+	last, _, err := events(v, limit)
+	if err != nil || len(last) == 0 {
+		return err
+	}
+	p.before = &last[0]
+	if r.count(event.KindCommand, event.KindTool) == 0 || !r.Part {
+		return nil
+	}
+	limit["kind"] = []string{event.KindCommand, event.KindTool}
+	limit.Set("limit", "100")
+	p.started, _, err = events(v, limit)
+	return err
+}
+
+func cancelRun(v *Visit) (SeeOther, error) {
+	err := v.Send("POST", runOf(v, "cancel"), nil, nil)
+	return SeeOther{To: "/runs/" + url.PathEscape(v.Param("id")), Said: "The run is being cancelled."}, err
+}
+
+func interruptRun(v *Visit) (SeeOther, error) {
+	err := v.Send("POST", runOf(v, "interrupt"), nil, nil)
+	return SeeOther{To: "/runs/" + url.PathEscape(v.Param("id")), Said: "The turn is being interrupted. A follow-up goes on from there."}, err
+}
+
+func retryRun(v *Visit) (SeeOther, error) {
+	var made api.CreatedRun
+	err := v.Send("POST", runOf(v, "retry"), api.RetryRun{Resume: v.Form.Get("resume") == "true"}, &made)
+	return SeeOther{To: "/runs/" + made.RunID, Said: "It runs again: this is the new run."}, err
+}
+
+// followRun starts a follow-up. If that is refused, it shows the run with the message again.
+func followRun(v *Visit) (Content, error) {
+	var made api.CreatedRun
+	message := v.Form.Get("message")
+	err := v.Send("POST", runOf(v, "followups"), api.FollowUp{Message: message}, &made)
+	refused := (*Refused)(nil)
+	if err == nil || !errors.As(err, &refused) || refused.Status < 400 || refused.Status == http.StatusNotFound || refused.Status == http.StatusForbidden {
+		return SeeOther{To: "/runs/" + made.RunID, Said: "The conversation goes on with this run."}, err
+	}
+	page, err := runPage(v)
+	page.Message, page.Problem = message, refused.Message
+	return page, err
+}
+
+// rawTranscript answers with the events as the API has them.
+func rawTranscript(v *Visit) (Download, error) {
+	return Download{runOf(v, "transcript") + "?" + url.Values{"after": {v.Query("after")}}.Encode()}, nil
+}
+
+// payloadOf answers with the payload that the run got.
+func payloadOf(v *Visit) (Download, error) {
+	var r api.Run
+	err := v.Get(runOf(v), &r)
+	return Download{"/deliveries/" + url.PathEscape(r.DeliveryID) + "/payload"}, err
+}
+
+func artifact(v *Visit) (Download, error) {
+	return Download{"/agent/artifacts/" + url.PathEscape(v.Param("id")) + "/download"}, nil
+}

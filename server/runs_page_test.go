@@ -1,0 +1,207 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"html"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"triphammer/server/run/event"
+	"triphammer/server/store"
+)
+
+// reader is a person who looks at pages.
+type reader struct {
+	*fixture
+	cookie string
+}
+
+func (f *fixture) reader(role string) reader {
+	f.t.Helper()
+	token, err := f.store.CreateLoginLink(f.t.Context(), linkFor("ada", role), linkLife)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return reader{f, f.signIn("/auth/login?token=" + token)}
+}
+
+func (v reader) get(path string, headers ...string) answer {
+	return v.do(http.MethodGet, path, "", "", append([]string{"Cookie", v.cookie}, headers...)...)
+}
+
+func (v reader) post(path string, form ...string) answer {
+	values := url.Values{}
+	for i := 0; i+1 < len(form); i += 2 {
+		values.Add(form[i], form[i+1])
+	}
+	return v.do(http.MethodPost, path, "", values.Encode(), "Cookie", v.cookie, "Sec-Fetch-Site", "same-origin", "Content-Type", "application/x-www-form-urlencoded")
+}
+
+// plain is the text of a page.
+func plain(body []byte) string {
+	text := html.UnescapeString(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(string(body), " "))
+	return strings.Join(strings.Fields(text), " ")
+}
+
+// shows tells what a page lacks.
+func (v reader) shows(path string, status int, wants ...string) answer {
+	v.t.Helper()
+	got := v.get(path)
+	text := plain(got.body)
+	if got.status != status {
+		v.t.Errorf("%s: %d", path, got.status)
+	}
+	for _, want := range wants {
+		if !strings.Contains(text, want) {
+			v.t.Errorf("%s has no %q:\n%s", path, want, text)
+		}
+	}
+	if len(got.body) > 100_000 {
+		v.t.Errorf("%s has %d bytes", path, len(got.body))
+	}
+	return got
+}
+
+// begin starts the run that waits, and appends to its transcript.
+func (f *fixture) begin() (store.Lease, func(...event.Event)) {
+	f.t.Helper()
+	leases, err := f.store.ClaimRuns(f.t.Context(), store.Claim{Worker: "w", Most: 1, Lease: time.Minute})
+	if err != nil || len(leases) != 1 {
+		f.t.Fatal(leases, err)
+	}
+	seq := int64(0)
+	return leases[0], func(all ...event.Event) {
+		f.t.Helper()
+		var events []store.Event
+		for _, e := range all {
+			data, err := json.Marshal(e)
+			if err != nil {
+				f.t.Fatal(err)
+			}
+			seq++
+			events = append(events, store.Event{Seq: seq, At: time.Now(), Kind: e.Kind(), Data: data})
+		}
+		if err := f.store.AppendEvents(f.t.Context(), leases[0], events); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+}
+
+// TestRunPage: a run from the queue to its end, as its page tells it.
+func TestRunPage(t *testing.T) {
+	f := newFixture(t)
+	v := f.reader("manager")
+	id := field(t, f.do("POST", ingress+f.uids()["hook"], hookSecret, `{"n":1}`), "delivery_id")
+	runID := field(t, f.get("/api/v1/deliveries/"+id, f.key("k", "read")), "runs", "0")
+	at := "/runs/" + runID
+	waits := v.shows(at, 200, "Queued It waits: no server is running that could start it", "from a delivery to hook", "Cancel…", "Prompt, as sent", "Do it.", "The payload is the request to act on.", "event-payload.json")
+	for _, not := range []string{"Run again…", "Interrupt", "Follow up…"} {
+		if strings.Contains(plain(waits.body), not) {
+			t.Errorf("a run that waits offers %q", not)
+		}
+	}
+	if got := v.get(at + "/event-payload.json"); string(got.body) != `{"n":1}` || !strings.HasPrefix(got.header.Get("Content-Disposition"), "attachment") {
+		t.Errorf("the payload: %d %v %s", got.status, got.header, got.body)
+	}
+	lease, say := f.begin()
+	zero, one := 0, 1
+	say(event.Status{State: "INPROGRESS", Worker: "here", Isolation: "sandbox"}, event.Phase{Name: "clone", DurationMS: 900}, event.AgentStarted{Command: "true"},
+		event.Message{Role: "assistant", Text: "I look."}, event.Command{ID: "1", Phase: "agent", Command: "make test", Started: true})
+	live := v.shows(at, 200, "Running At work for", "isolation sandbox", "Interrupt the turn", "Cancel…", "make test", "started", "Look again", "Messages 1 events")
+	part := v.get(at+"?after=5&was=INPROGRESS", "HX-Request", "true")
+	if strings.Contains(string(part.body), "I look.") || strings.Contains(string(part.body), `id="actions" hx-swap-oob`) {
+		t.Errorf("what is new has more than that:\n%s", part.body)
+	}
+	if strings.Contains(string(live.body), "hx-swap-oob") {
+		t.Error("the page takes the place of parts of itself")
+	}
+	say(event.Command{ID: "1", Phase: "agent", Command: "make test", ExitCode: &one, Output: "FAIL x"}, event.Egress{Host: "evil.example.net", Port: 443, Reason: "not listed"},
+		event.File{Path: "a.go", Change: event.FileModified, Diff: "--- a\n+++ a\n@@ -1 +1 @@\n-x\n+y\n"}, event.Ended{ExitCode: zero})
+	part = v.get(at+"?after=5&was=INPROGRESS", "HX-Request", "true")
+	for _, want := range []string{`<li id="e-5" class="fail" hx-swap-oob="true">`, "FAIL x", `<li id="e-7" class="wait">`} {
+		if !strings.Contains(string(part.body), want) {
+			t.Errorf("what is new has no %s:\n%s", want, part.body)
+		}
+	}
+	if err := f.store.FinishRun(t.Context(), lease, store.FailedRun, "the agent ended with exit status 3: \u202eno\x1b[31m", nil); err != nil {
+		t.Fatal(err)
+	}
+	done := v.shows(at, 200, "Failed Failed after", "it changed 1 file", "the agent ended with exit status 3", `\u202eno\u001b[31m`, "a.go +1 −1", "Run again…", "evil.example.net:443 not listed", "Raw events")
+	if strings.Contains(plain(done.body), "Cancel…") || strings.Contains(string(done.body), "Interrupt the turn") {
+		t.Error("a run that has ended can be cancelled")
+	}
+	if part = v.get(at+"?after=9&was=INPROGRESS", "HX-Request", "true"); !strings.Contains(string(part.body), `id="actions" hx-swap-oob="true"`) {
+		t.Error("the end does not bring what can be done then")
+	}
+	v.shows(at+"?view=network", 200, "Network, refused evil.example.net:443")
+	if got := plain(v.get(at + "?view=messages").body); !strings.Contains(got, "I look.") || strings.Contains(got, "FAIL x") {
+		t.Errorf("the messages: %s", got)
+	}
+	raw := v.get(at + "/events.json?after=8")
+	if raw.status != 200 || field(t, raw, "events", "0", "kind") != "exit" {
+		t.Errorf("raw events: %d %s", raw.status, raw.body)
+	}
+	v.shows("/runs/run_0000000000001", 404, "Not found")
+	v.shows(at+"?after=x&before=-1&whole=9999999999999999999", 200)
+
+	again := v.post(at+"/retry", "resume", "false")
+	to := again.header.Get("Location")
+	if again.status != http.StatusSeeOther || !strings.HasPrefix(to, "/runs/run_") || to == at {
+		t.Fatalf("again: %d %v", again.status, again.header)
+	}
+	v.shows(to, 200, "it does again what an earlier run did", "Queued")
+	v.shows(at, 200, "It was run again")
+	if got := v.post(to + "/cancel"); got.status != http.StatusSeeOther {
+		t.Errorf("cancel: %d %s", got.status, got.body)
+	}
+	v.shows(to, 200, "Cancelled Cancelled before it started")
+	if got := v.post(at+"/followup", "message", "More <b>of it</b>"); got.status != 422 || !strings.Contains(string(got.body), "More &lt;b&gt;of it&lt;/b&gt;</textarea>") ||
+		!strings.Contains(plain(got.body), "The follow-up was refused: the command of environments/e.yaml keeps no session") {
+		t.Errorf("a follow-up that cannot be: %d %s", got.status, plain(got.body))
+	}
+	if got := v.post(at + "/interrupt"); got.status < 400 {
+		t.Errorf("interrupt of a run that has ended: %d", got.status)
+	}
+}
+
+// TestLongTranscript: of 50,000 events a page has some, and ways to the others.
+func TestLongTranscript(t *testing.T) {
+	f := newFixture(t)
+	v := f.reader("manager")
+	runID := f.create(f.key("k", "runs"), `{"prompt":"Go on.","config":{"environment_id":"e"}}`)
+	lease, say := f.begin()
+	for batch := range 50 {
+		var events []event.Event
+		for i := range 500 {
+			n := 1000*batch + 2*i
+			events = append(events, event.Output{Stream: "stdout", Text: fmt.Sprintf("line %d %s\n", n, strings.Repeat("x", 300))}, event.Message{Role: "assistant", Text: fmt.Sprintf("message %d.", n+1)})
+		}
+		say(events...)
+	}
+	at := "/runs/" + runID
+	newest := v.shows(at, 200, "message 49999.", "All 50,000", "Messages 25,000", "Earlier events", "Raw events from 40,000")
+	first := v.shows(at+"?after=0", 200, "line 0 ", "message 1.", "Later events")
+	for name, page := range map[string]answer{"newest": newest, "first": first} {
+		if n := strings.Count(string(page.body), "<li id=\"e-"); n < 50 {
+			t.Errorf("the %s page has %d entries", name, n)
+		}
+	}
+	link := regexp.MustCompile(`href="([^"]*before=[^"]*)">Earlier`).FindSubmatch(newest.body)
+	if link == nil {
+		t.Fatal("no way to earlier events")
+	}
+	earlier := v.shows(html.UnescapeString(string(link[1])), 200, "Later events")
+	if strings.Contains(string(earlier.body), "message 49999.") {
+		t.Error("the earlier page is the newest")
+	}
+	if err := f.store.FinishRun(t.Context(), lease, store.Succeeded, "", nil); err != nil {
+		t.Fatal(err)
+	}
+	v.shows(at, 200, "line 0 ", "Later events", "Ended well after")
+	v.shows(at+"?newest=1", 200, "message 49999.")
+}
