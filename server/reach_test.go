@@ -72,8 +72,18 @@ func TestEveryRouteOfAnotherFactory(t *testing.T) {
 		f.do("POST", "/api/v1/factories/default/agents", admin, `{"name":"lead","definition":{"agentType":"FOREMAN"}}`) // unless it is there
 		return "default"
 	}
+	paused := func(what, action, thing string) func() string { // leaves it paused, or resumed
+		return func() string {
+			f.do("POST", "/api/v1/factories/default/"+what+"/"+action, admin, `{"reason":"x"}`)
+			return thing
+		}
+	}
 	needs := map[string]func() string{ // makes what the request needs
 		"GET /factories/:name/agents/:agent": agent, "PATCH /factories/:name/agents/:agent": agent, "DELETE /factories/:name/agents/:agent": agent,
+		// Routes come in an order that is gin's own.
+		"POST /factories/:name/webhooks/:webhook/resume":       paused("webhooks/hook", "pause", "default"),
+		"POST /factories/:name/automations/:automation/resume": paused("automations/a", "pause", "default"),
+		"POST /deliveries/:id/replay":                          paused("webhooks/hook", "resume", delivery),
 		"POST /agent/runs/:id/retry": func() string {
 			ended := field(t, f.do("POST", "/api/v1/agent/runs", own, create), "run_id")
 			f.do("POST", "/api/v1/agent/runs/"+ended+"/cancel", own, "")

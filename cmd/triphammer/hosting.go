@@ -19,6 +19,7 @@ func (in *instance) openHosted(ctx context.Context) error {
 		if !f.hosted {
 			continue
 		}
+		f.logger = in.opt.logger
 		if err := f.open(ctx, in.dir, in.opt.server.BaseURL); err != nil {
 			return err
 		}
@@ -56,7 +57,7 @@ func (in *instance) addKept() error {
 // hostedHere has the settings of a factory that is made while the server runs.
 func (in *instance) hostedHere(name string) factoryOptions {
 	f := *in.opt.hosting
-	f.name, f.hosted = name, true
+	f.name, f.hosted, f.logger = name, true, in.opt.logger
 	return f
 }
 

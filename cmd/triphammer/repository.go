@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -36,6 +37,7 @@ type factoryOptions struct {
 	notify       notify.Commits // where applies are reported
 	notifySecret string         // name of the secret that signs messages about applies
 
+	logger *slog.Logger       // of a hosted factory; nil: it tells nothing
 	home   *hosted.Repository // of a hosted factory
 	source applier.Source
 	verify func(ctx context.Context, hash string, arrived arrival) (warning string, err error) // nil: all commits may apply
@@ -222,7 +224,7 @@ func (f *factoryOptions) openHome(ctx context.Context, data, baseURL string) (so
 	}
 	f.home, err = hosted.Open(ctx, hosted.Config{
 		Dir: filepath.Join(data, hostedFolder, f.name+".git"), Branch: f.repository.Branch,
-		Check: []string{program, "hook", "pre-receive", "--branch", f.repository.Branch, "--path", f.path},
+		Check: []string{program, "hook", "pre-receive", "--branch", f.repository.Branch, "--path", f.path}, Logger: f.logger,
 	})
 	if err != nil {
 		return source, err

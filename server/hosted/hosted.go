@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,6 +33,7 @@ type Config struct {
 	Dir    string   // of the bare repository
 	Branch string   // the production branch
 	Check  []string // command that checks a push, as a pre-receive hook of Git; its words are quoted for a shell
+	Logger *slog.Logger
 }
 
 // Repository is a repository that lives here. Its methods are safe for concurrent use.
@@ -70,7 +72,9 @@ func Open(ctx context.Context, cfg Config) (*Repository, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.Dir = dir
+	if cfg.Dir = dir; cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
 	r := &Repository{
 		cfg: cfg, serving: make(chan struct{}, maxServing),
 		env: []string{
@@ -85,6 +89,9 @@ func Open(ctx context.Context, cfg Config) (*Repository, error) {
 		if err != nil {
 			return nil, fmt.Errorf("making the repository %s: %w", dir, err)
 		}
+	}
+	if err := r.clean(ctx); err != nil {
+		return nil, fmt.Errorf("cleaning the repository %s: %w", dir, err)
 	}
 	for _, s := range settings {
 		if _, err := r.git(ctx, nil, "config", s[0], s[1]); err != nil {

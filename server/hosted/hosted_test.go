@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 func open(t *testing.T, check ...string) *Repository {
@@ -142,5 +143,38 @@ func TestReopen(t *testing.T) {
 	}
 	if again.show(t, "config", "receive.denyDeletes") != "true" {
 		t.Error("a setting is old")
+	}
+}
+
+// TestLocks: locks that killed programs left behind keep nobody from pushing.
+func TestLocks(t *testing.T) {
+	r := open(t)
+	url := begin(t, r)
+	r.show(t, "pack-refs", "--all")
+	old := time.Now().Add(-lockLife)
+	for _, name := range []string{"config", "HEAD", "packed-refs", "refs/heads/main", "refs/triphammer/pending", "objects/info/commit-graph"} {
+		name = filepath.Join(r.Dir(), name+".lock")
+		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(name, old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := r.Commit(t.Context(), Change{Files: map[string][]byte{"a": []byte("1")}}, agree); err == nil {
+		t.Error("a lock keeps nobody from committing: the test is wrong")
+	}
+	r, err := Open(t.Context(), r.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.must(t, Change{Files: map[string][]byte{"a": []byte("1")}})
+	dir := clone(t, url)
+	commitFile(t, dir, "b", nil)
+	if out, err := command(t, dir, "push"); err != nil {
+		t.Error(err, out)
 	}
 }

@@ -1,0 +1,77 @@
+package hosted
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+const (
+	// lockLife is longer than a program of Git that lives holds a lock: it writes a line.
+	lockLife = 5 * time.Second
+	// incomingLife is longer than the objects of a push wait for their check.
+	incomingLife = 2 * serveTime
+)
+
+// clean removes what programs of Git leave behind that were killed. A lock would keep
+// everybody from pushing for good. A program that outlives the last server may still hold
+// one, so a fresh lock is given time.
+func (r *Repository) clean(ctx context.Context) error {
+	var locks []string
+	for _, pattern := range []string{"*.lock", "objects/info/*.lock"} {
+		found, err := fs.Glob(os.DirFS(r.cfg.Dir), pattern)
+		if err != nil {
+			return err
+		}
+		locks = append(locks, found...)
+	}
+	err := fs.WalkDir(os.DirFS(r.cfg.Dir), "refs", func(name string, d fs.DirEntry, err error) error {
+		if strings.HasSuffix(name, ".lock") {
+			locks = append(locks, name)
+		}
+		return gone(err)
+	})
+	for _, lock := range locks {
+		err = errors.Join(err, r.outlive(ctx, filepath.Join(r.cfg.Dir, lock)))
+	}
+	incoming, _ := fs.Glob(os.DirFS(r.cfg.Dir), "objects/tmp_objdir-*") // the pattern is right
+	for _, name := range incoming {
+		name = filepath.Join(r.cfg.Dir, name)
+		if info, err := os.Stat(name); err == nil && time.Since(info.ModTime()) > incomingLife {
+			_ = os.RemoveAll(name) // it takes room, and harms nothing
+		}
+	}
+	return err
+}
+
+// outlive waits until a lock is gone, or so old that nobody holds it. Then it removes it.
+func (r *Repository) outlive(ctx context.Context, lock string) error {
+	for {
+		info, err := os.Stat(lock)
+		if err != nil {
+			return gone(err)
+		}
+		age := time.Since(info.ModTime())
+		if age >= lockLife || age < 0 {
+			r.cfg.Logger.Warn("a lock that a killed program of git has left behind is removed", "file", lock)
+			return gone(os.Remove(lock))
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(min(lockLife-age, lockLife/50)):
+		}
+	}
+}
+
+// gone is nil for the error that a file is not there.
+func gone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
