@@ -17,6 +17,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -89,7 +90,8 @@ type Server struct {
 	streams            streams
 	watch              watch
 	seldom             seldom
-	checking           sync.Mutex // held while the store is checked
+	checking           sync.Mutex   // held while the store is checked
+	pinged             atomic.Int64 // when a test commit of the store last succeeded, in Unix nanoseconds
 }
 
 // Limits of the memory for bodies, in bytes, in all and for one network. A flood of slow
