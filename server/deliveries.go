@@ -22,9 +22,26 @@ func (s *Server) listDeliveries(ctx context.Context, c *call) (shown api.List[ap
 	if err != nil {
 		return shown, err
 	}
-	q := store.DeliveryQuery{Factory: c.Query("factory"), Outcome: store.Outcome(c.Query("outcome")), Before: cursor, Limit: limit + 1}
-	if q.Outcome != "" && !slices.Contains(store.Outcomes, q.Outcome) {
-		return shown, refuse("outcome", c.Query("outcome"), "outcome is one of %v", store.Outcomes)
+	q := store.DeliveryQuery{Factory: c.Query("factory"), Stopped: c.Query("stopped"), Text: c.Query("text"), Before: cursor, Limit: limit + 1}
+	switch outcome := c.Query("outcome"); {
+	case outcome == "":
+	case outcome == "refused":
+		q.Outcomes = []store.Outcome{store.RejectedAuth, store.RejectedInvalidJSON, store.RejectedTooLarge}
+	case slices.Contains(store.Outcomes, store.Outcome(outcome)):
+		q.Outcomes = []store.Outcome{store.Outcome(outcome)}
+	default:
+		return shown, refuse("outcome", outcome, "outcome is one of %v, or refused", store.Outcomes)
+	}
+	if q.Stopped != "" && q.Stopped != store.Went && !slices.Contains(store.Stages, q.Stopped) {
+		return shown, refuse("stopped", q.Stopped, "stopped is one of %v, or %s", store.Stages, store.Went)
+	}
+	if len(q.Text) > maxText {
+		return shown, refuse("text", "", "text has at most %d bytes", maxText)
+	}
+	for name, into := range map[string]*store.DeliveryID{"duplicate_of": &q.DuplicateOf, "replay_of": &q.ReplayOf} {
+		if *into, err = store.ParseID[store.Delivery](c.Query(name)); err != nil {
+			return shown, refuse(name, c.Query(name), "%s is the id of a delivery", name)
+		}
 	}
 	if since := c.Query("since"); since != "" {
 		if q.Since, err = time.Parse(time.RFC3339, since); err != nil {
@@ -36,15 +53,28 @@ func (s *Server) listDeliveries(ctx context.Context, c *call) (shown api.List[ap
 	} else {
 		q.Webhook = w
 	}
+	if q.Text != "" {
+		q.Limit = limit
+		all, next, err := c.SearchDeliveries(ctx, q)
+		return api.List[api.Delivery]{Entries: each(all, showDelivery), PageInfo: api.PageInfo{HasNextPage: next != 0, NextCursor: next.String()}}, err
+	}
 	all, err := c.Deliveries(ctx, q)
 	return listPage(all, limit, func(d *store.Delivery) string { return d.ID.String() }, showDelivery), err
 }
+
+// maxText is the longest text that is looked for, in bytes.
+const maxText = 200
 
 func showDelivery(d *store.Delivery) api.Delivery {
 	shown := api.Delivery{
 		ID: d.ID.String(), Webhook: d.Webhook, Factory: d.Factory, Outcome: string(d.Outcome), Label: d.Outcome.Label(), Size: d.Size,
 		ReceivedAt: d.ReceivedAt, DuplicateOf: d.DuplicateOf.String(), ReplayOf: d.ReplayOf.String(),
-		Reason: d.Reason, Runs: each(d.Runs, func(r store.RunRef) string { return r.ID.String() }),
+		Reason: d.Reason, Detail: d.Detail, Paused: d.Paused, ClientAddr: d.ClientAddr, Runs: each(d.Runs, func(r store.RunRef) string { return r.ID.String() }),
+	}
+	for _, r := range d.Runs {
+		shown.StartedRuns = append(shown.StartedRuns, api.StartedRun{
+			RunID: r.ID.String(), Automation: r.Automation, State: string(r.State), StartedAt: api.Time(r.StartedAt), FinishedAt: api.Time(r.FinishedAt),
+		})
 	}
 	if d.Identity.Source != "" {
 		shown.Identity = &api.Identity{Source: d.Identity.Source, Value: d.Identity.Value}
@@ -82,7 +112,7 @@ func (s *Server) getDelivery(ctx context.Context, _ *call, d access.Delivery) (s
 func showTrace(trace *delivery.Trace) api.DeliveryDetail {
 	d := trace.Delivery
 	shown := api.DeliveryDetail{
-		Delivery: showDelivery(d), WebhookUID: d.WebhookUID, Detail: d.Detail, ClientAddr: d.ClientAddr,
+		Delivery: showDelivery(d), WebhookUID: d.WebhookUID,
 		Headers: d.Headers, ApplyID: d.ApplyID.String(), Commit: trace.Commit, SecretGeneration: d.SecretGeneration,
 		Belt:    each(trace.Belt, showStage),
 		Matches: showMatches(trace, trace.Matches), Disabled: showMatches(trace, trace.Disabled),

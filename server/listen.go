@@ -84,6 +84,7 @@ func (s *Server) Serve(ctx context.Context, l Listeners) error {
 		err = fmt.Errorf("accepting connections: %w", err)
 	}
 	s.streams.stop()
+	s.cfg.Data.Stop()
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
 	defer cancel()
 	// All servers shut down at the same time, so that none accepts requests while another

@@ -178,7 +178,8 @@ func (p *livePage) add(c store.Changes, to store.Mark) {
 	p.mark = to
 	for _, d := range c.Deliveries {
 		if f := p.filter; p.concerns(d.Factory) && (f.Webhook == "" || f.Webhook == d.Webhook || f.Webhook == d.WebhookUID) &&
-			(f.Outcome == "" || f.Outcome == d.Outcome) && (f.Stopped == "" || f.Stopped == d.Stopped) {
+			(f.Outcome == "" || f.Outcome == d.Outcome || f.Outcome == "refused" && d.Refused()) &&
+			(f.Stopped == "" || f.Stopped == d.Stopped || f.Stopped == store.Went && d.Stopped == "") {
 			p.news.deliveries += d.Count
 			p.tellOf("deliveries")
 		}

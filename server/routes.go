@@ -67,6 +67,7 @@ func (s *Server) routes(e *gin.Engine) {
 
 	read := e.Group(api.Base, s.require(store.ScopeRead))
 	read.GET("/status", serve(s.status))
+	read.GET("/stats", serve(s.stats))
 	read.GET("/webhooks", serve(s.listWebhooks))
 	read.GET("/webhooks/:name", serve(s.getWebhook))
 	read.GET("/webhooks/:name/setup", serve(s.setupWebhook))

@@ -112,19 +112,25 @@ Several are replayed in the order in which they are named, up to the first that 
 
 // selectOptions select entries of the delivery log.
 type selectOptions struct {
-	webhook, outcome, since string
-	limit                   int
+	webhook, outcome, stopped, text, duplicateOf, replayOf, since string
+	limit                                                         int
 }
 
 func (o *selectOptions) flags(c *cobra.Command) {
 	c.Flags().StringVar(&o.webhook, "webhook", "", "those of one webhook")
-	c.Flags().StringVar(&o.outcome, "outcome", "", "accepted, duplicate, rejected_auth, rejected_invalid_json or rejected_too_large")
+	c.Flags().StringVar(&o.outcome, "outcome", "", "accepted, duplicate, rejected_auth, rejected_invalid_json, rejected_too_large, or refused: any of the last three")
+	c.Flags().StringVar(&o.stopped, "stopped", "", "those that left the belt at a stage: "+strings.Join(store.Stages, ", ")+"; "+store.Went+": those that started a run")
+	c.Flags().StringVar(&o.text, "text", "", "those that have this text in the id, identity, reason, address, headers or payload, in any case")
+	c.Flags().StringVar(&o.duplicateOf, "duplicate-of", "", "those that repeat a delivery")
+	c.Flags().StringVar(&o.replayOf, "replay-of", "", "those that replay a delivery")
 	c.Flags().StringVar(&o.since, "since", "", "only newer ones: a duration such as 2h, or a time in RFC 3339")
 }
 
 func (o *selectOptions) query() (url.Values, error) {
 	query := url.Values{}
-	for name, value := range map[string]string{"webhook": o.webhook, "outcome": o.outcome} {
+	for name, value := range map[string]string{
+		"webhook": o.webhook, "outcome": o.outcome, "stopped": o.stopped, "text": o.text, "duplicate_of": o.duplicateOf, "replay_of": o.replayOf,
+	} {
 		if value != "" {
 			query.Set(name, value)
 		}

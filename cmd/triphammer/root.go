@@ -36,7 +36,7 @@ Begin with:  triphammer init demo && cd demo && triphammer dev`,
 		}
 	}
 	add("definitions", initCommand(), validateCommand(), testCommand(), planCommand(), hookCommand(), schemaCommand())
-	add("server", devCommand(), serveCommand(), statusCommand(), applyCommand(), doctorCommand(), dbCommand(),
+	add("server", devCommand(), serveCommand(), statusCommand(), statsCommand(), applyCommand(), doctorCommand(), dbCommand(),
 		sendCommand(), samplesCommand(), configCommand(), authCommand(), clockCommand())
 	add("objects", factoriesCommand(), webhooksCommand(), automationsCommand(), deliveriesCommand(), runsCommand(), schedulesCommand(),
 		appliesCommand(), definitionCommand(), secretsCommand(), keysCommand(), auditCommand(), schemesCommand())

@@ -100,14 +100,17 @@ type Config struct {
 // Data is the data of all factories. Its methods are for requests without a Caller:
 // deliveries, health checks, and requests that authenticate.
 type Data struct {
-	cfg Config
+	cfg     Config
+	figures *store.Figures
 
 	mu       sync.RWMutex
 	appliers []*applier.Applier
 }
 
 // New makes a Data.
-func New(cfg Config) *Data { return &Data{cfg: cfg, appliers: slices.Clone(cfg.Appliers)} }
+func New(cfg Config) *Data {
+	return &Data{cfg: cfg, figures: store.NewFigures(cfg.Store), appliers: slices.Clone(cfg.Appliers)}
+}
 
 // Add adds a factory.
 func (d *Data) Add(a *applier.Applier) {
@@ -122,6 +125,9 @@ func (d *Data) factories() []*applier.Applier {
 	defer d.mu.RUnlock()
 	return slices.Clip(d.appliers)
 }
+
+// Stop ends work in the background.
+func (d *Data) Stop() { d.figures.Stop() }
 
 // View is the part of the data that a caller may use.
 func (d *Data) View(c *Caller) *View { return &View{c, d} }
@@ -247,7 +253,7 @@ func (d *Data) Changes() Changes { return d.cfg.Store }
 // newer commit from serving.
 func (d *Data) Serving() map[string]string {
 	all := make(map[string]string)
-	for _, a := range d.cfg.Appliers {
+	for _, a := range d.factories() {
 		state, applied := a.State(), ""
 		if state.Applied != nil {
 			applied = state.Applied.ApplyID

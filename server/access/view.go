@@ -249,6 +249,36 @@ func (v *View) Deliveries(ctx context.Context, q store.DeliveryQuery) (all []*st
 	return v.data.cfg.Store.Deliveries(ctx, q)
 }
 
+// SearchDeliveries lists those that a text is in, as store.SearchDeliveries.
+func (v *View) SearchDeliveries(ctx context.Context, q store.DeliveryQuery) (found []*store.Delivery, next store.DeliveryID, err error) {
+	if q.Factory, err = v.only(q.Factory); err != nil {
+		return nil, 0, err
+	}
+	return v.data.cfg.Store.SearchDeliveries(ctx, q)
+}
+
+// Figures calls the functions with the figures of a factory, or of all, since a time, as
+// store.Figures. It tells whether everything is counted; with wait, it waits for that.
+func (v *View) Figures(
+	ctx context.Context, since time.Time, factory string, wait bool, delivery func(store.DeliveryFigure), run func(store.RunFigure),
+) (complete bool, err error) {
+	if factory, err = v.only(factory); err != nil {
+		return false, err
+	}
+	if err := v.data.figures.Catch(ctx, wait); err != nil {
+		return false, err
+	}
+	return v.data.figures.Each(since, func(d store.DeliveryFigure) {
+		if factory == "" || d.Factory == factory {
+			delivery(d)
+		}
+	}, func(r store.RunFigure) {
+		if factory == "" || r.Factory == factory {
+			run(r)
+		}
+	}), nil
+}
+
 // Delivery finds a delivery.
 func (v *View) Delivery(ctx context.Context, id string) (Delivery, error) {
 	d, err := find(ctx, v, "delivery", id, v.data.cfg.Store.Delivery, func(d *store.Delivery) string { return d.Factory })

@@ -15,10 +15,25 @@ type Delivery struct {
 	DuplicateOf string    `json:"duplicate_of"`
 	ReplayOf    string    `json:"replay_of,omitempty"`
 	Reason      string    `json:"reason"`
-	Runs        []string  `json:"runs"` // the started runs that are still stored
+	Detail      string    `json:"detail,omitempty"`
+	ClientAddr  string    `json:"client_addr,omitempty"`
+	// Paused are the automations that matched but were paused.
+	Paused []string `json:"paused,omitempty"`
+	Runs   []string `json:"runs"` // the started runs that are still stored
 	// RunsStarted is absent if the delivery was not accepted, or if an older version
 	// recorded it. 0: nothing matched.
 	RunsStarted *int `json:"runs_started,omitempty"`
+	// StartedRuns are the runs, with their states.
+	StartedRuns []StartedRun `json:"started_runs,omitempty"`
+}
+
+// StartedRun is a run that a delivery started.
+type StartedRun struct {
+	RunID      string     `json:"run_id"`
+	Automation string     `json:"automation"`
+	State      string     `json:"state"`
+	StartedAt  *time.Time `json:"started_at,omitempty"`
+	FinishedAt *time.Time `json:"finished_at,omitempty"`
 }
 
 // Identity identifies a delivery. Deliveries with the same identity are duplicates.
@@ -31,8 +46,6 @@ type Identity struct {
 type DeliveryDetail struct {
 	Delivery
 	WebhookUID       string            `json:"webhook_uid"`
-	Detail           string            `json:"detail,omitempty"`
-	ClientAddr       string            `json:"client_addr,omitempty"`
 	Headers          map[string]string `json:"headers"`
 	ApplyID          string            `json:"apply_id,omitempty"`
 	Commit           string            `json:"commit,omitempty"`

@@ -95,7 +95,7 @@ func (l *Ledger) Past(ctx context.Context, factory, hash string) (gitrepo.Commit
 
 // Deliveries implements applier.Ledger.
 func (l *Ledger) Deliveries(ctx context.Context, webhookUID string, n int, visit func(id string, payload []byte) error) error {
-	all, err := l.store.Deliveries(ctx, store.DeliveryQuery{WebhookUID: webhookUID, Outcome: store.Accepted, Limit: n})
+	all, err := l.store.Deliveries(ctx, store.DeliveryQuery{WebhookUID: webhookUID, Outcomes: []store.Outcome{store.Accepted}, Limit: n})
 	if err != nil {
 		return err
 	}

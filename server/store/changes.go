@@ -80,6 +80,9 @@ type DeliveryCount struct {
 	Count                        int64
 }
 
+// Refused tells whether they were neither accepted nor duplicates.
+func (d DeliveryCount) Refused() bool { return d.Outcome != Accepted && d.Outcome != Duplicate }
+
 // MostChanges is how many changes of a kind are counted. There may be more.
 const MostChanges = 2000
 

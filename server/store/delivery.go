@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"database/sql"
@@ -99,6 +98,9 @@ type RunRef struct {
 	ID         RunID
 	Automation string
 	RetryOf    RunID // the run that a person started again with this one, or none
+	State      RunState
+	StartedAt  time.Time // zero: not yet
+	FinishedAt time.Time
 }
 
 // NewDelivery is what RecordDelivery records.
@@ -340,64 +342,6 @@ func (s *Store) HasPayload(ctx context.Context, id DeliveryID) (kept bool, err e
 	return kept, err
 }
 
-// DeliveryQuery selects entries of the log; zero fields select all.
-type DeliveryQuery struct {
-	Factory, Webhook, WebhookUID string
-	Outcome                      Outcome
-	Since                        time.Time
-	Before                       DeliveryID // the one after which to go on, towards older ones
-	Limit                        int
-}
-
-// Deliveries reads the log, newest first. Each query of it walks an index from
-// its newest end, so it costs the same in a log of a million.
-func (s *Store) Deliveries(ctx context.Context, q DeliveryQuery) ([]*Delivery, error) {
-	uids := []string{q.WebhookUID}
-	if q.Webhook != "" && q.WebhookUID == "" {
-		// The index is by UID, and a name may have one in each factory.
-		w := where{}
-		w.text("name", q.Webhook)
-		w.text("factory", q.Factory)
-		bound, err := list(ctx, s, scanText, "SELECT uid FROM webhook_uids"+w.sql()+" ORDER BY uid", w.args...)
-		if err != nil {
-			return nil, err
-		}
-		if len(bound) > 0 {
-			uids = bound
-		}
-	}
-	var all []*Delivery
-	for _, uid := range uids {
-		q.WebhookUID = uid
-		query, args := q.sql()
-		some, err := list(ctx, s, scanDelivery, query, args...)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, some...)
-	}
-	slices.SortFunc(all, func(a, b *Delivery) int { return cmp.Compare(b.ID, a.ID) })
-	all = all[:min(len(all), limited(q.Limit))]
-	return all, s.addRuns(ctx, all)
-}
-
-// sql is the query for one webhook, or for all.
-func (q DeliveryQuery) sql() (string, []any) {
-	w := where{}
-	w.text("factory", q.Factory)
-	w.text("webhook", q.Webhook)
-	w.text("webhook_uid", q.WebhookUID)
-	w.text("outcome", string(q.Outcome))
-	if q.Outcome != "" && q.Outcome != Accepted {
-		w.add("outcome <> 'accepted'") // what the index deliveries_outcome is for
-	}
-	if !q.Since.IsZero() {
-		w.add("id >= ?", idAt(q.Since))
-	}
-	before(&w, "id", q.Before)
-	return "SELECT " + deliveryColumns + " FROM deliveries" + w.sql() + " ORDER BY id DESC" + w.limit(q.Limit), w.args
-}
-
 // addRuns fills in which runs the deliveries started.
 func (s *Store) addRuns(ctx context.Context, deliveries []*Delivery) error {
 	byID := make(map[DeliveryID]*Delivery)
@@ -417,12 +361,17 @@ func (s *Store) addRuns(ctx context.Context, deliveries []*Delivery) error {
 	_, err := list(ctx, s, func(rows *sql.Rows) (none struct{}, err error) {
 		var r RunRef
 		var delivery DeliveryID
-		if err := rows.Scan(&r.ID, &r.Automation, &delivery, &r.RetryOf); err != nil {
+		var started, finished int64
+		if err := rows.Scan(&r.ID, &r.Automation, &delivery, &r.RetryOf, &r.State, &started, &finished); err != nil {
 			return none, err
 		}
+		if r.State == held {
+			r.State = Queued
+		}
+		r.StartedAt, r.FinishedAt = timeOf(started), timeOf(finished)
 		byID[delivery].Runs = append(byID[delivery].Runs, r)
 		return none, nil
-	}, "SELECT id, automation, delivery_id, retry_of FROM runs"+w.sql()+" ORDER BY id", w.args...)
+	}, "SELECT id, automation, delivery_id, retry_of, state, started_at, finished_at FROM runs"+w.sql()+" ORDER BY id", w.args...)
 	return err
 }
 

@@ -30,14 +30,21 @@ func TestPlans(t *testing.T) {
 		return strings.Join(steps, "; ")
 	}
 	for want, q := range map[string]DeliveryQuery{
-		"INTEGER PRIMARY KEY (rowid<?)":                        {Before: cursor},
-		"SCAN deliveries":                                      {}, // by rowid, up to the limit
-		"deliveries_webhook (webhook_uid=?)":                   {WebhookUID: "whk_1"},
-		"deliveries_webhook (webhook_uid=? AND id>? AND id<?)": {WebhookUID: "whk_1", Before: cursor, Since: s.at},
-		"deliveries_outcome (outcome=?)":                       {Outcome: RejectedAuth, Factory: "default"},
+		"INTEGER PRIMARY KEY (rowid<?)":                            {Before: cursor},
+		"SCAN deliveries":                                          {}, // by rowid, up to the limit
+		"deliveries_webhook (webhook_uid=?)":                       {WebhookUID: "whk_1"},
+		"deliveries_webhook (webhook_uid=? AND id>? AND id<?)":     {WebhookUID: "whk_1", Before: cursor, Since: s.at},
+		"deliveries_stopped (webhook_uid=? AND <expr>=?)":          {WebhookUID: "whk_1", Outcomes: []Outcome{RejectedAuth}, Factory: "default"},
+		"deliveries_stopped (webhook_uid=? AND <expr>=? AND id<?)": {WebhookUID: "whk_1", Stopped: "matched", Before: cursor},
+		"deliveries_stopped (webhook_uid=? AND <expr>=? AND id>?)": {WebhookUID: "whk_1", Stopped: Went, Since: s.at},
+		"deliveries_repeats (duplicate_of=?)":                      {DuplicateOf: cursor},
+		"deliveries_replays (replay_of=?)":                         {ReplayOf: cursor},
 	} {
-		if got := plan(q.sql()); !strings.Contains(got, want) || strings.Contains(got, "TEMP") {
-			t.Errorf("%+v: %s, not %s", q, got, want)
+		for _, w := range must[[]*where](t)(s.deliveryQueries(t.Context(), q)) {
+			got := plan("SELECT "+deliveryColumns+" FROM deliveries"+w.sql()+" ORDER BY id DESC"+w.limit(q.Limit), w.args)
+			if !strings.Contains(got, want) || strings.Contains(got, "TEMP") {
+				t.Errorf("%+v: %s, not %s", q, got, want)
+			}
 		}
 	}
 	if got := plan("SELECT kind, count(*) FROM run_events WHERE run_id = $1 GROUP BY kind", []any{1}); !strings.Contains(got, "COVERING INDEX run_events_kind") {
@@ -99,7 +106,7 @@ func TestMergedQueries(t *testing.T) {
 	if none := got(DeliveryQuery{Webhook: "unknown"}); len(none) != 0 {
 		t.Errorf("%v", none)
 	}
-	if dup := got(DeliveryQuery{Outcome: Duplicate}); len(dup) != 9 {
+	if dup := got(DeliveryQuery{Outcomes: []Outcome{Duplicate}}); len(dup) != 9 {
 		t.Errorf("%d duplicates", len(dup))
 	}
 	must[*Run](t)(s.RequestStop(ctx, runs[3], StopCancel))

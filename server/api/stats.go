@@ -1,0 +1,49 @@
+package api
+
+import "time"
+
+// Stats is GET /api/v1/stats: deliveries, and runs that ended, in a time.
+type Stats struct {
+	Since time.Time `json:"since"`
+	// Complete: everything is counted. After a start of the server, counting takes a while.
+	Complete    bool              `json:"complete"`
+	Step        string            `json:"step"` // hour or day: of Times
+	Times       []StatsTime       `json:"times"`
+	Total       StatsTime         `json:"total"`
+	Webhooks    []WebhookStats    `json:"webhooks"`
+	Automations []AutomationStats `json:"automations"`
+}
+
+// StatsTime are the figures of a time.
+type StatsTime struct {
+	At         time.Time        `json:"at"`
+	Deliveries int64            `json:"deliveries"`
+	Outcomes   map[string]int64 `json:"outcomes"` // deliveries by outcome
+	Stopped    map[string]int64 `json:"stopped"`  // deliveries by the stage at which they left the belt
+	Wanted     int64            `json:"wanted"`   // deliveries that started a run
+	Started    int64            `json:"started"`  // runs that they started
+	Runs       map[string]int64 `json:"runs"`     // runs that ended, by state
+	CostUSD    float64          `json:"cost_usd"`
+	Tokens     int64            `json:"tokens"`
+}
+
+// WebhookStats are the figures of a webhook.
+type WebhookStats struct {
+	Factory    string           `json:"factory"`
+	Webhook    string           `json:"webhook"`
+	UID        string           `json:"uid"`
+	Deliveries int64            `json:"deliveries"`
+	Stopped    map[string]int64 `json:"stopped"`
+	Wanted     int64            `json:"wanted"`
+	Times      []int64          `json:"times"`   // deliveries, as Stats.Times
+	Refused    []int64          `json:"refused"` // of these, those that were refused
+}
+
+// AutomationStats are the figures of an automation: of runs that ended.
+type AutomationStats struct {
+	Factory    string           `json:"factory"`
+	Automation string           `json:"automation"`
+	Runs       map[string]int64 `json:"runs"` // by state
+	CostUSD    float64          `json:"cost_usd"`
+	Tokens     int64            `json:"tokens"`
+}
