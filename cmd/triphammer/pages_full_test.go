@@ -44,7 +44,9 @@ func storyPages(s *story) map[string]map[string]string {
 
 // notPages are routes of the dashboard that answer with no page, and why.
 var notPages = map[string]string{
-	"/artifacts/:id": "a file to keep",
+	"/artifacts/:id":               "a file to keep",
+	"/runs/:id/events.json":        "a file to keep",
+	"/runs/:id/event-payload.json": "a file to keep",
 }
 
 // pageRoutes are the routes of the dashboard that are read.

@@ -44,6 +44,7 @@ var onePage = parse("run")
 
 func init() {
 	functions["meter"], functions["bare"] = meter, bare
+	functions["stamp"] = func(at any) string { return timeIn(at).Format(time.RFC3339) }
 	functions["float"] = func(n int64) float64 { return float64(n) }
 }
 
@@ -178,6 +179,15 @@ func roughly(seconds int64) string {
 		return fmt.Sprintf("%d min", seconds/60)
 	}
 	return event.Took(seconds * 1000)
+}
+
+// From is the event after which an open page goes on by itself. One that shows a part of the
+// past gets nothing more.
+func (r RunPage) From() string {
+	if r.Later && !r.Part {
+		return strconv.FormatInt(1<<53-1, 10)
+	}
+	return strconv.FormatInt(r.Last, 10)
 }
 
 // Sent is the prompt, as far as a page has room for it.
@@ -341,7 +351,7 @@ func (r *RunPage) read(v *Visit) error {
 			query["kind"] = w.Kinds
 		}
 	}
-	p := reading{begin: r.Run.CreatedAt, whole: whole}
+	p := reading{begin: r.Run.CreatedAt, over: !r.Goes(), whole: whole}
 	switch {
 	case newest:
 		query.Set("newest", "true")

@@ -135,6 +135,7 @@ func clip(text string, most int) (string, bool) {
 // reading is how a part of a transcript is shown.
 type reading struct {
 	begin   time.Time
+	over    bool        // the run has ended, so nothing goes on
 	whole   int64       // the event that is shown whole
 	before  *api.Event  // the event before the part
 	started []api.Event // commands and uses of tools before the part, of which some go on
@@ -175,6 +176,9 @@ func (p reading) entries(events []api.Event) []entry {
 			continue
 		}
 		id, running, one := p.one(e)
+		if one.Kind == event.KindUsage && one.Label == "" {
+			continue
+		}
 		if at, known := started[id]; known && !running {
 			all[at].end(one)
 			delete(started, id)
@@ -193,6 +197,9 @@ func (p reading) entries(events []api.Event) []entry {
 		all = append(all, one)
 	}
 	for i := range all {
+		if p.over && all[i].Class == "run" {
+			all[i].Icon, all[i].Class, all[i].Sub = "none", "", "did not end by itself"
+		}
 		all[i].settle(p.whole)
 	}
 	return all
@@ -258,7 +265,7 @@ func (e *entry) settle(whole int64) {
 
 // end adds how it ended to the entry of what was started.
 func (e *entry) end(ended entry) {
-	e.Bad, e.Sub, e.Text, e.Open, e.Class = ended.Bad, ended.Sub, ended.Text, ended.Open, ended.Class
+	e.Icon, e.Bad, e.Sub, e.Text, e.Open, e.Class = ended.Icon, ended.Bad, ended.Sub, ended.Text, ended.Open, ended.Class
 }
 
 func (e *entry) command(d event.Command) {
@@ -310,7 +317,9 @@ func (e *entry) other(decoded event.Event) {
 	case event.Status:
 		e.status(d)
 	case event.Usage:
-		e.Icon, e.Label, e.Sub = "usage", "Used", d.String()
+		if d.CostUSD > 0 { // of each turn nobody wants to read; the page has the sum
+			e.Icon, e.Label, e.Sub = "usage", "Used", d.String()
+		}
 	case event.Ended:
 		e.Icon, e.Label, e.Bad = "stage", "Agent ended", d.Signal != "" || d.ExitCode != 0
 		e.Sub = strings.TrimSpace(d.Signal)
@@ -359,6 +368,9 @@ func (e *entry) status(d event.Status) {
 	e.Icon, e.Class, e.Label, e.Bad = state.Kind, state.Kind, state.Word, d.State == string(store.FailedRun)
 	if d.State == string(store.InProgress) {
 		e.Icon, e.Class, e.Label = "stage", "stage", "Started"
+		if e.Sub == "started" {
+			e.Sub = ""
+		}
 		for _, part := range [][2]string{{"isolation ", d.Isolation}, {"worker ", d.Worker}} {
 			if part[1] != "" {
 				e.Sub = strings.TrimPrefix(e.Sub+", "+part[0]+part[1], ", ")
