@@ -34,7 +34,7 @@ fmt: ## format every Go file
 screenshots: ## a picture of every page into docs/screenshots (needs Chromium)
 	$(GO) test -count=1 -tags full -timeout 10m -run '^TestPages$$' ./cmd/triphammer -pictures $(CURDIR)/docs/screenshots
 
-bench: build ## the figures: ingress, filters, signatures, validation, store, runs
+bench: build ## the figures: ingress, filters, signatures, validation, store, runs, pages
 	$(GO) build -modfile=tools/go.mod -o bin/actionlint github.com/rhysd/actionlint/cmd/actionlint
 	TRIPHAMMER_BIN=$(CURDIR)/$(BIN) TRIPHAMMER_ACTIONLINT=$(CURDIR)/bin/actionlint $(GO) test -run '^$$' -bench . -benchmem -timeout 30m ./...
 
