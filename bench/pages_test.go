@@ -114,7 +114,7 @@ func addressOf(route string, names map[string]string) (string, error) {
 }
 
 // noPages are routes of the dashboard that are no pages, and why.
-var noPages = map[string]string{"/artifacts/:id": "a file"}
+var noPages = map[string]string{"/artifacts/:id": "a file", "/runs/:id/events.json": "a file", "/runs/:id/event-payload.json": "a file"}
 
 // BenchmarkPages is how long a page takes with a million deliveries and a hundred thousand
 // runs stored, and how large its HTML is.

@@ -36,6 +36,7 @@ func storyPages(s *story) map[string]map[string]string {
 		"/runs":             {"runs": "/runs"},
 		"/webhooks":         {"webhooks": "/webhooks"},
 		"/webhooks/:name":   {"webhook": "/webhooks/github", "webhook-disabled": "/webhooks/old-ci"},
+		"/start":            {"start": "/start"},
 		"/secrets":          {"secrets": "/secrets"},
 		"/system":           {"system": "/system"},
 		"/runs/:id":         {"run": "/runs/" + s.done, "run-failed": "/runs/" + s.failed, "run-live": "/runs/" + s.live},

@@ -7,6 +7,7 @@ var Routes = slices.Concat(
 	[]Route{themeRoute},
 	runRoutes,
 	secretRoutes,
+	startRoutes,
 	systemRoutes,
 	webhookRoutes,
 )

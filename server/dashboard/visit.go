@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"triphammer/server/api"
 )
@@ -113,7 +112,7 @@ func cloned(query url.Values) url.Values {
 
 // Page makes what every page has.
 func (v *Visit) Page(title string) (Page, error) {
-	p := Page{Title: title, Person: v.Person, Base: v.Base, Here: v.URL.Path, Again: v.Base + v.URL.RequestURI(), At: time.Now(), Factory: v.Query("factory")}
+	p := Page{Title: title, Person: v.Person, Base: v.Base, Here: v.URL.Path, Again: v.Base + v.URL.RequestURI(), At: Now(), Factory: v.Query("factory")}
 	if c, err := v.Cookie(themeCookie); err == nil && slices.Contains(themes, c.Value) {
 		p.Theme = c.Value
 	}

@@ -1,0 +1,105 @@
+package dashboard
+
+import (
+	"errors"
+	"html/template"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"triphammer/server/api"
+	"triphammer/server/store"
+)
+
+var startRoutes = []Route{
+	get("/start", startPage),
+	post("/start", store.ScopeManage, startFactory, "POST /factories"),
+}
+
+// Start leads from an empty server to the first run that has ended well.
+type Start struct {
+	Page
+	Steps   []Step
+	Name    string // in the form that starts a factory
+	Problem string // why it was not started
+}
+
+// Step is one step of the way.
+type Step struct {
+	State string // done, now, next
+	Title string
+	Text  string
+	Do    string // what its link says
+	Path  string // of its link
+}
+
+var start = parse("start")
+
+func (Start) template() *template.Template { return start() }
+
+// Status tells that the form was refused.
+func (s Start) Status() int {
+	if s.Problem != "" {
+		return http.StatusUnprocessableEntity
+	}
+	return http.StatusOK
+}
+
+// Reached tells whether the whole way is gone.
+func (s Start) Reached() bool { return len(s.Steps) > 0 && s.Steps[len(s.Steps)-1].State == "done" }
+
+func startPage(v *Visit) (page Start, err error) {
+	if page.Page, err = v.Page("First steps"); err != nil {
+		return page, err
+	}
+	page.Name = v.Query("name")
+	var (
+		webhooks    api.List[api.Webhook]
+		automations api.List[api.Automation]
+		deliveries  api.List[api.Delivery]
+		runs        api.List[api.Run]
+	)
+	for path, into := range map[string]any{
+		"/webhooks": &webhooks, "/automations": &automations, "/deliveries?limit=1": &deliveries, "/agent/runs?state=SUCCEEDED&limit=1": &runs,
+	} {
+		if err = v.Get(path, into); err != nil {
+			return page, err
+		}
+	}
+	path := "/webhooks"
+	if len(webhooks.Entries) > 0 {
+		path += "/" + url.PathEscape(webhooks.Entries[0].Name)
+	}
+	done := []bool{len(page.Factories) > 0, len(webhooks.Entries) > 0, len(deliveries.Entries) > 0, len(automations.Entries) > 0, len(runs.Entries) > 0}
+	page.Steps = []Step{
+		{Title: "A factory", Text: "Its definitions are files in a Git repository. This server can keep that repository, and make the commits."},
+		{Title: "A webhook", Text: "An address with a secret, to which a sender posts what happens.", Do: "New webhook", Path: "/webhooks/new"},
+		{Title: "Its first delivery", Text: "Point the sender at the address, as the page of the webhook says, or send a test from there. This page shows it as it comes.", Do: "How to point its sender at it", Path: path},
+		{Title: "An automation", Text: "A prompt for an agent, and what starts it. It needs an environment that says where the agent runs.", Do: "New automation", Path: "/automations/new"},
+		{Title: "A run that succeeds", Text: "The next delivery that the automation wants starts a run. Send one, and watch.", Do: "Runs", Path: "/runs"},
+	}
+	waits := false
+	for i := range page.Steps {
+		switch {
+		case done[i]:
+			page.Steps[i].State = "done"
+		case !waits:
+			page.Steps[i].State, waits = "now", true
+		default:
+			page.Steps[i].State = "next"
+		}
+	}
+	return page, err
+}
+
+// startFactory starts a factory here, or shows the form again with what is wrong.
+func startFactory(v *Visit) (Content, error) {
+	name := strings.TrimSpace(v.Form.Get("name"))
+	err := v.Send("POST", "/factories", api.FactoryRequest{Name: name}, nil)
+	if refused := (*Refused)(nil); errors.As(err, &refused) && refused.Status < 500 {
+		page, failed := startPage(v)
+		page.Name, page.Problem = name, err.Error()
+		return page, failed
+	}
+	return SeeOther{To: "/start", Said: "The factory " + name + " is started."}, err
+}
