@@ -69,7 +69,7 @@ func appendCanonical(dst []byte, n *Node, shape *Shape) []byte {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			dst = appendCanonical(dst, item, shape.below(""))
+			dst = appendCanonical(dst, item, shape.Below(""))
 		}
 		return append(dst, ']')
 	case Mapping:
@@ -77,7 +77,7 @@ func appendCanonical(dst []byte, n *Node, shape *Shape) []byte {
 		slices.SortFunc(fields, func(a, b Field) int { return strings.Compare(a.Key, b.Key) })
 		dst = append(dst, '{')
 		for _, f := range fields {
-			of := shape.below(f.Key)
+			of := shape.Below(f.Key)
 			if f.Value.Kind == Null && of != nil && of.Type != Any {
 				continue
 			}
@@ -92,9 +92,9 @@ func appendCanonical(dst []byte, n *Node, shape *Shape) []byte {
 	return AppendText(dst, n.Text)
 }
 
-// below is the shape of a list's items or of a mapping's key; nil if any value
+// Below is the shape of a list's items or of a mapping's key; nil if any value
 // may stand there.
-func (s *Shape) below(key string) *Shape {
+func (s *Shape) Below(key string) *Shape {
 	switch {
 	case s == nil:
 		return nil

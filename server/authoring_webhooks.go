@@ -3,7 +3,6 @@ package server
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -45,7 +44,7 @@ func (s *Server) createWebhook(ctx context.Context, c *call, f access.Factory) (
 		req.Enabled = &off
 	}
 	d := draft{kind: "webhook", name: req.Name, Commit: req.Commit, message: "Create webhook " + req.Name}
-	if d.change.Keys, err = webhookKeys(req.WebhookKeys); err != nil {
+	if d.change.Keys, err = keysOf(req.WebhookKeys); err != nil {
 		return shown, err
 	}
 	files, err := edit.Create(tree, d.kind, d.name, d.change)
@@ -210,47 +209,11 @@ func (s *Server) has(ctx context.Context, f access.Factory, name string) bool {
 	return err == nil
 }
 
-// webhookKeys are the keys of the file for those of a request. An empty text takes a key out.
-func webhookKeys(keys api.WebhookKeys) (*schema.Node, error) {
-	patch := &schema.Node{Kind: schema.Mapping}
-	set := func(key string, value *schema.Node) {
-		patch.Fields = append(patch.Fields, schema.Field{Key: key, Value: value})
-	}
-	text := func(key string, value *string) {
-		switch {
-		case value == nil:
-		case *value == "":
-			set(key, &schema.Node{Kind: schema.Null})
-		default:
-			set(key, &schema.Node{Kind: schema.String, Text: *value})
-		}
-	}
-	if keys.AuthMode != nil && *keys.AuthMode != string(factory.Signature) {
-		empty := ""
-		if keys.SignatureScheme == nil {
-			keys.SignatureScheme = &empty
-		}
-		if keys.Signature == nil {
-			set("signature", &schema.Node{Kind: schema.Null})
-		}
-	}
-	text("authMode", keys.AuthMode)
-	text("signatureScheme", keys.SignatureScheme)
-	text("secretName", keys.SecretName)
-	text("deliveryIdHeader", keys.DeliveryIDHeader)
-	if keys.Enabled != nil {
-		set("enabled", &schema.Node{Kind: schema.Bool, Text: fmt.Sprint(*keys.Enabled)})
-	}
-	if keys.Signature != nil {
-		options, err := json.Marshal(keys.Signature)
-		if err != nil {
-			return nil, err
-		}
-		n, err := schema.NodeOf(options)
-		if err != nil {
-			return nil, invalid("signature", "is not what is expected: %v", err)
-		}
-		set("signature", n)
+// keysOf are the keys of the file for those of a request.
+func keysOf(keys api.WebhookKeys) (*schema.Node, error) {
+	patch, err := keys.Patch()
+	if err != nil {
+		return nil, invalid("signature", "is not what is expected: %v", err)
 	}
 	return patch, nil
 }
@@ -306,7 +269,7 @@ func (s *Server) patchWebhook(ctx context.Context, c *call, f access.Factory) (s
 		return shown, err
 	}
 	d := draft{kind: "webhook", name: c.Param("webhook"), Commit: req.Commit}
-	if d.change.Keys, err = webhookKeys(req.WebhookKeys); err != nil {
+	if d.change.Keys, err = keysOf(req.WebhookKeys); err != nil {
 		return shown, err
 	}
 	d.message = edit.Verb(d.change) + " webhook " + d.name

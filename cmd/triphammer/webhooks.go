@@ -86,7 +86,7 @@ read from standard input and the complete URL is printed: that URL is a credenti
 	for _, c := range all {
 		clientFlags(c)
 	}
-	return noun("webhooks", "Webhooks and their URLs", all...)
+	return noun("webhooks", "Webhooks and their URLs", append(all, webhookAuthorCommands()...)...)
 }
 
 // enabledText tells whether a webhook takes deliveries.
@@ -158,7 +158,8 @@ func automationsCommand() *cobra.Command {
 	for _, c := range all {
 		clientFlags(c)
 	}
-	return noun("automations", "Automations", all...)
+	return noun("automations", "Automations", append(all, definitionAuthorCommands("automation",
+		"triage --webhook github --filter '{\"action\": [\"opened\"]}' --environment app --prompt-file triage.md")...)...)
 }
 
 // triggerText describes a trigger, with the reason if it starts nothing.

@@ -1,6 +1,12 @@
 package api
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"strconv"
+
+	"triphammer/factory"
+	"triphammer/schema"
+)
 
 // Commit is what every request that makes a commit to a hosted factory may say of it.
 type Commit struct {
@@ -22,6 +28,51 @@ type WebhookKeys struct {
 	SecretName *string `json:"secret_name,omitempty"`
 	// Signature has options of the scheme, as in the file; null takes one out.
 	Signature map[string]any `json:"signature,omitempty"`
+}
+
+// Patch is the same as a merge patch of the keys of the file. An authMode without signatures
+// takes out what is about them.
+func (k WebhookKeys) Patch() (*schema.Node, error) {
+	patch := &schema.Node{Kind: schema.Mapping}
+	set := func(key string, value *schema.Node) {
+		patch.Fields = append(patch.Fields, schema.Field{Key: key, Value: value})
+	}
+	text := func(key string, value *string) {
+		switch {
+		case value == nil:
+		case *value == "":
+			set(key, &schema.Node{Kind: schema.Null})
+		default:
+			set(key, &schema.Node{Kind: schema.String, Text: *value})
+		}
+	}
+	if k.AuthMode != nil && *k.AuthMode != string(factory.Signature) {
+		if k.SignatureScheme == nil {
+			k.SignatureScheme = new(string)
+		}
+		if k.Signature == nil {
+			set("signature", &schema.Node{Kind: schema.Null})
+		}
+	}
+	text("authMode", k.AuthMode)
+	text("signatureScheme", k.SignatureScheme)
+	text("secretName", k.SecretName)
+	text("deliveryIdHeader", k.DeliveryIDHeader)
+	if k.Enabled != nil {
+		set("enabled", &schema.Node{Kind: schema.Bool, Text: strconv.FormatBool(*k.Enabled)})
+	}
+	if k.Signature != nil {
+		options, err := json.Marshal(k.Signature)
+		if err != nil {
+			return nil, err
+		}
+		n, err := schema.NodeOf(options)
+		if err != nil {
+			return nil, err
+		}
+		set("signature", n)
+	}
+	return patch, nil
 }
 
 // NewWebhook is the body of POST /api/v1/factories/<name>/webhooks.
