@@ -2,13 +2,17 @@ package server
 
 import (
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"testing/fstest"
 
+	"triphammer/applier"
+	"triphammer/applier/gitrepo"
 	"triphammer/server/api"
 )
 
@@ -220,6 +224,32 @@ func TestFactoryFiles(t *testing.T) {
 			}
 			if got := f.get("/api/v1/factories/default/files/..%2F..%2Fx", read); got.status != http.StatusBadRequest {
 				t.Errorf("a path outside: %d", got.status)
+			}
+		})
+	}
+}
+
+// TestReadyBesideEmpty: a new factory that waits for its first commit does not take the whole
+// server out of service. One elsewhere that serves nothing does.
+func TestReadyBesideEmpty(t *testing.T) {
+	for name, want := range map[string]int{"hosted": http.StatusOK, "elsewhere": http.StatusServiceUnavailable} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixtureWith(t, options{hosted: name == "hosted"})
+			dir := filepath.Join(t.TempDir(), "empty.git")
+			if out, err := exec.CommandContext(t.Context(), "git", "init", "--quiet", "--bare", dir).CombinedOutput(); err != nil {
+				t.Fatal(err, string(out))
+			}
+			source, err := gitrepo.Open(dir, "nothing")
+			if err != nil {
+				t.Fatal(err)
+			}
+			a := applier.New(applier.Config{Factory: "fresh", Source: source, Live: f.parts.Live, Ledger: &applier.Memory{}, Logger: slog.New(slog.DiscardHandler)})
+			if done, err := a.Apply(t.Context(), "start"); err != nil || done.Outcome != applier.Failed {
+				t.Fatal(done, err)
+			}
+			f.cfg.Data.Add(a)
+			if got := f.get("/readyz", ""); got.status != want {
+				t.Errorf("%d %s", got.status, got.body)
 			}
 		})
 	}

@@ -30,10 +30,10 @@ func (s *Server) openapi(c *gin.Context) {
 // healthz answers that the process serves.
 func (s *Server) healthz(c *gin.Context) { c.String(http.StatusOK, "ok\n") }
 
-// readyz tells whether deliveries can be accepted: every factory serves something, and the
-// store can commit.
+// readyz tells whether deliveries can be accepted: every factory that has a commit serves
+// something, and the store can commit.
 func (s *Server) readyz(c *gin.Context) {
-	if factory, waits := s.cfg.Data.Waiting(); waits {
+	if factory, waits := s.cfg.Data.Waiting(s.empty); waits {
 		c.String(http.StatusServiceUnavailable, "factory %s serves nothing yet\n", factory)
 		return
 	}
@@ -42,6 +42,11 @@ func (s *Server) readyz(c *gin.Context) {
 		return
 	}
 	c.String(http.StatusOK, "ready\n")
+}
+
+// empty tells whether a factory waits for its first commit here. Others need not wait for that.
+func (s *Server) empty(state applier.State) bool {
+	return s.cfg.Place(state.Factory).Home != nil && state.Head == "" && state.Reason == applier.NoBranch
 }
 
 // pingTime is how long a test commit of the store may take.

@@ -76,7 +76,8 @@ func waitUntilServing(c *cobra.Command, timeout time.Duration) error {
 				applied = true // pushed commits wait while a commit is pinned
 			}
 			ended := f.LastApply != nil && f.LastApply.Commit == f.Head && f.Head != ""
-			if !applied && !ended {
+			empty := f.Hosted && f.Head == "" && f.Reason == string(applier.NoBranch) // it waits for a first commit
+			if !applied && !ended && !empty {
 				return false, nil
 			}
 		}

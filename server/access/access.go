@@ -223,10 +223,11 @@ func (d *Data) Paused(kind, factory, name string) (store.Pause, bool) {
 	return d.cfg.Store.Paused(store.Pausable{Kind: kind, Factory: factory, Name: name})
 }
 
-// Waiting is the name of a factory that serves nothing yet, if there is one.
-func (d *Data) Waiting() (factory string, waits bool) {
+// Waiting is the name of a factory that serves nothing yet, if there is one, except those that
+// are excused.
+func (d *Data) Waiting(excused func(applier.State) bool) (factory string, waits bool) {
 	for _, a := range d.factories() {
-		if state := a.State(); state.Applied == nil {
+		if state := a.State(); state.Applied == nil && !excused(state) {
 			return state.Factory, true
 		}
 	}

@@ -136,3 +136,48 @@ func TestSince(t *testing.T) {
 		}
 	}
 }
+
+// FuzzCommit: whatever a change holds, it is one commit with exactly these files, or it is
+// refused and nothing has happened.
+func FuzzCommit(f *testing.F) {
+	f.Add("Ada", "Begin", "webhooks/a.yaml", []byte("x"))
+	f.Add("Ada <a>\nfrom refs/heads/main\n", "x\ndata 3\nfoo\n", "a\nD b", []byte("\nM 100644 inline c\ndata 0\n"))
+	f.Add("\xff", "\x00", `a"b\n`, []byte("done\n"))
+	f.Add("", "", ".git/config", []byte{})
+	f.Add("a", "b", "factory.yaml/x", []byte("\xff\x00"))
+	f.Fuzz(func(t *testing.T, author, message, name string, content []byte) {
+		r := open(t)
+		before, err := r.Tip(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if content == nil {
+			content = []byte{}
+		}
+		done, err := r.Commit(t.Context(), Change{Author: author, Message: message, Files: map[string][]byte{name: content}}, agree)
+		after, tipErr := r.Tip(t.Context())
+		if tipErr != nil {
+			t.Fatal(tipErr)
+		}
+		if bad := (*BadError)(nil); errors.As(err, &bad) || errors.Is(err, ErrNothing) {
+			if after != before {
+				t.Fatalf("%v, and the branch moved", err)
+			}
+			return
+		}
+		if err != nil {
+			t.Fatalf("%q: %v", name, err)
+		}
+		if after != done.Hash || done.Parent != before {
+			t.Fatalf("%+v, %s after %s", done, after, before)
+		}
+		files, err := r.entries(t.Context(), after)
+		if err != nil || len(files) != 1 || files[name] == "" {
+			t.Fatalf("%q %v", files, err)
+		}
+		if got, err := r.run(t.Context(), nil, r.cfg.Dir, "cat-file", "blob", after+":"+name); err != nil || got != strings.TrimSuffix(string(content), "\n") {
+			t.Fatalf("%q, not %q: %v", got, content, err)
+		}
+		r.show(t, "fsck", "--strict", "--no-dangling")
+	})
+}
