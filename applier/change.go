@@ -26,6 +26,15 @@ func (a *Applier) Newest(ctx context.Context) (gitrepo.Commit, fs.FS, error) {
 	return head, tree, err
 }
 
+// At opens the files of a commit of the repository, from what is here of it already.
+func (a *Applier) At(ctx context.Context, hash string) (fs.FS, error) {
+	tree, err := a.cfg.Source.Tree(ctx, hash, a.cfg.Path)
+	if errors.Is(err, gitrepo.ErrNoFolder) {
+		return Snapshot{}.FS(), nil
+	}
+	return tree, err
+}
+
 // Serving opens the definition files of the commit that serves. There are none before the
 // first apply, which is no error.
 func (a *Applier) Serving(ctx context.Context) (gitrepo.Commit, fs.FS, error) {

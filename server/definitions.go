@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -168,16 +170,48 @@ func (s *Server) plan(ctx context.Context, c *call, f access.Factory) (shown api
 	if err != nil {
 		return shown, err
 	}
-	tree, err := treeOf(body, factory.DefaultMaxFiles, factory.DefaultMaxBytes)
+	tree, err := s.proposed(ctx, c, f, body)
 	if err != nil {
 		return shown, err
 	}
-	p, err := f.Propose(ctx, tree.FS(), deliveries)
+	p, err := f.Propose(ctx, tree, deliveries)
 	if err != nil {
 		return shown, err
 	}
 	report := &schema.Report{SchemaVersion: schema.Version, Diagnostics: p.Diagnostics, Deferred: p.Deferred}
 	return api.PlanAnswer{Answer: schema.NewAnswer(report, true), Against: p.Against, Plan: p.Plan, BackTests: p.BackTests}, nil
+}
+
+// proposed is the tree in the body of a request. With ?onto=newest, its files are laid over
+// those of the newest commit, and one whose content is null is removed.
+func (s *Server) proposed(ctx context.Context, c *call, f access.Factory, body []byte) (fs.FS, error) {
+	switch onto := c.Query("onto"); onto {
+	case "":
+		tree, err := treeOf(body, factory.DefaultMaxFiles, factory.DefaultMaxBytes)
+		return tree.FS(), err
+	case "newest":
+	default:
+		return nil, refuse("onto", onto, "onto is newest, or missing")
+	}
+	var req api.DefinitionFiles
+	if err := decode(body, &req); err != nil {
+		return nil, err
+	}
+	gone := make(map[string]bool)
+	kept := slices.DeleteFunc(req.Files, func(f api.DefinitionFile) bool {
+		gone[f.Path] = f.Content == nil
+		return f.Content == nil
+	})
+	text, err := json.Marshal(api.DefinitionFiles{Files: append([]api.DefinitionFile{}, kept...)})
+	if err != nil {
+		return nil, err
+	}
+	top, err := treeOf(text, factory.DefaultMaxFiles, factory.DefaultMaxBytes)
+	if err != nil {
+		return nil, err
+	}
+	_, newest, err := s.newestFiles(ctx, f)
+	return overlay{newest, top.FS(), gone}, err
 }
 
 // treeOf reads the tree in the body of a request.

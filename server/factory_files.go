@@ -25,11 +25,25 @@ func (s *Server) newestFiles(ctx context.Context, f access.Factory) (commit stri
 	return head.Hash, tree, err
 }
 
+// requestedFiles opens the newest files of a factory, or with ?commit= those of the newest
+// commit that was seen on the branch, whether or not it serves.
+func (s *Server) requestedFiles(ctx context.Context, c *call, f access.Factory) (commit string, tree fs.FS, err error) {
+	asked := c.Query("commit")
+	if asked == "" {
+		return s.newestFiles(ctx, f)
+	}
+	if head := f.State().Head; asked != head {
+		return "", nil, api.Refuse(api.NotFound, "commit is the newest of the branch, "+head+"; earlier ones are read by their applies")
+	}
+	tree, err = f.At(ctx, asked)
+	return asked, tree, err
+}
+
 // listFactoryFiles lists the newest files of a factory.
-func (s *Server) listFactoryFiles(ctx context.Context, _ *call, f access.Factory) (shown api.FactoryFiles, err error) {
+func (s *Server) listFactoryFiles(ctx context.Context, c *call, f access.Factory) (shown api.FactoryFiles, err error) {
 	shown.Files = []api.FactoryFile{}
 	var tree fs.FS
-	if shown.Commit, tree, err = s.newestFiles(ctx, f); err != nil {
+	if shown.Commit, tree, err = s.requestedFiles(ctx, c, f); err != nil {
 		return shown, err
 	}
 	err = fs.WalkDir(tree, ".", func(name string, d fs.DirEntry, err error) error {
@@ -52,7 +66,7 @@ func (s *Server) getFactoryFile(ctx context.Context, c *call, f access.Factory) 
 		return shown, refuse("path", name, "%q is not a path from the folder that holds factory.yaml, such as webhooks/ci.yaml", name)
 	}
 	var tree fs.FS
-	if shown.Commit, tree, err = s.newestFiles(ctx, f); err != nil {
+	if shown.Commit, tree, err = s.requestedFiles(ctx, c, f); err != nil {
 		return shown, err
 	}
 	file, err := tree.Open(name)

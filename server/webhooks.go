@@ -68,7 +68,9 @@ func (s *Server) listAutomations(ctx context.Context, c *call) (api.List[api.Aut
 
 // automations are the automations of a factory, or of all.
 func automations(ctx context.Context, c *call, factory string) (all []api.Automation) {
-	rests := func(w *applier.Webhook) bool { return c.server.pauseOf(store.KindWebhook, w.Factory, w.Def.Name) != nil }
+	rests := func(w *applier.Webhook) bool {
+		return c.server.pauseOf(store.KindWebhook, w.Factory, w.Def.Name) != nil
+	}
 	for _, r := range c.Revisions(factory) {
 		warnings := c.Warnings(ctx, r)
 		for _, a := range r.Automations {

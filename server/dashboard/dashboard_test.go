@@ -3,6 +3,7 @@ package dashboard
 import (
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"regexp"
 	"strings"
@@ -46,7 +47,7 @@ func everyPage() map[string]Content {
 	}
 	payload, _ := PayloadText(encoded)
 	evilHook := api.Webhook{Name: evil, Factory: evil, Path: evil, URL: evil, UID: evil, AuthMode: evil, SignatureScheme: evil, SecretName: evil, DeliveryIDHeader: evil}
-	return map[string]Content{
+	pages := map[string]Content{
 		"overview": Overview{
 			Page: page, Deliveries: []*store.Delivery{d}, Runs: []*store.Run{r},
 			Serves: []Factory{{
@@ -87,6 +88,8 @@ func everyPage() map[string]Content {
 		"a waiting": runWith(page, evilRun("QUEUED"), nil),
 		"message":   Message{Page: page, Text: evil},
 	}
+	maps.Copy(pages, factoryPages(page, evilHook))
+	return pages
 }
 
 // TestPagesEscape: nothing that a stranger, a definition or an agent wrote

@@ -23,7 +23,7 @@ func common() template.FuncMap {
 		"asset": assetURL, "icon": icon, "pill": pill, "time": timeTag, "day": day, "ago": ago, "took": tookOf, "bytes": event.Bytes, "number": number, "cost": cost,
 		"short": short, "words": words, "lower": strings.ToLower, "of": of, "json": indented, "runState": runState, "deliveryState": deliveryState,
 		"deliveryBelt": deliveryBelt, "runBelt": runBelt, "gauge": gauge, "web": web, "plural": plural, "list": func(items ...string) []string { return items },
-		"dict": dict, "rich": rich, "emptyBelt": emptyBelt, "named": named, "join": strings.Join,
+		"dict": dict, "rich": rich, "emptyBelt": emptyBelt, "escapedPath": escapedPath, "int64": func(n int) int64 { return int64(n) }, "line": func(i int) int { return i + 1 }, "named": named, "join": strings.Join,
 	}
 }
 

@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"net/url"
-	"path"
 	"strconv"
 	"strings"
 
@@ -12,15 +11,22 @@ import (
 // Place is a definition file at the commit that serves.
 type Place struct {
 	Factory, Path, Commit string
-	Web                   string // its address on the forge; empty if none is known
+	Hosted                bool   // the factory is: the file can be changed here
+	To                    string // address of the file; empty if none is known
+	Web                   string // the same, if it is on the service that has the repository
 }
 
 // placeOf is the place of a definition file that serves.
 func (p Page) placeOf(factory, file string) Place {
 	at := Place{Factory: factory, Path: file}
-	if f := p.status(factory); f != nil && f.Applied != nil {
-		at.Commit = f.Applied.Commit
-		at.Web = onForge(f.Repository, at.Commit, path.Join(f.Path, file), 0)
+	f := p.status(factory)
+	if f == nil || f.Applied == nil {
+		return at
+	}
+	at.Commit, at.Hosted = f.Applied.Commit, f.Hosted
+	at.To = p.fileAt(f, at.Commit, file, 0)
+	if f.Links != nil && !f.Hosted {
+		at.Web = at.To
 	}
 	return at
 }
@@ -39,47 +45,27 @@ func (p Page) status(factory string) *api.FactoryStatus {
 // does not name it.
 func (p Page) In(factory, path string, parameters ...string) string {
 	if len(p.Factories) < 2 {
-		factory = p.Factory
+		factory = ""
 	}
 	return p.To(path, append([]string{"factory", factory}, parameters...)...)
 }
 
-// forges are the addresses of a file at a commit on known forges, by the first label or the
-// whole name of their host.
-var forges = map[string]struct{ file, line string }{
-	"github":       {"/blob/", "#L"},
-	"gitlab":       {"/-/blob/", "#L"},
-	"bitbucket":    {"/src/", "#lines-"},
-	"codeberg.org": {"/src/commit/", "#L"},
-	"gitea":        {"/src/commit/", "#L"},
-	"forgejo":      {"/src/commit/", "#L"},
-}
-
-// onForge is the address of a file at a commit on the forge of a repository; empty if the
-// forge is not known. line 0 is the whole file.
-func onForge(repository, commit, file string, line int) string {
-	if at, rest, ok := strings.Cut(repository, ":"); ok && !strings.Contains(repository, "://") {
-		repository = "ssh://" + at + "/" + strings.TrimPrefix(rest, "/") // git@host:owner/name
-	}
-	u, err := url.Parse(repository)
-	if err != nil || u.Host == "" || commit == "" || u.Scheme != "https" && u.Scheme != "http" && u.Scheme != "ssh" {
+// fileAt is the address of a definition file at a commit of a factory: on the service that
+// has the repository, or else here, if this server has the file.
+func (p Page) fileAt(f *api.FactoryStatus, commit, file string, line int) string {
+	switch {
+	case file == "" || commit == "":
 		return ""
-	}
-	label, _, _ := strings.Cut(u.Hostname(), ".")
-	forge, ok := forges[u.Hostname()]
-	if !ok {
-		if forge, ok = forges[label]; !ok {
-			return ""
+	case f.Links != nil && !f.Hosted:
+		return web(f.Links.FileAt(commit, file, line))
+	case f.Hosted || f.Applied != nil && f.Applied.Commit == commit || f.Head == commit:
+		address := p.In(f.Name, "/definition/files/"+escapedPath(file))
+		if line > 0 {
+			address += "#L" + strconv.Itoa(line)
 		}
+		return address
 	}
-	if u.Scheme == "ssh" {
-		u.Scheme, u.Host = "https", u.Hostname()
-	}
-	found := url.URL{Scheme: u.Scheme, Host: u.Host, Path: strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), ".git") + forge.file + commit + "/" + file}
-	if line > 0 {
-		return found.String() + forge.line + strconv.Itoa(line)
-	}
-	return found.String()
+	return ""
 }
 
 // Names of things that are also those of pages have a mark in front, which no name has.

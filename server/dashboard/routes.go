@@ -10,6 +10,9 @@ var Routes = slices.Concat(
 	startRoutes,
 	systemRoutes,
 	webhookRoutes,
+	webhookEditRoutes,
+	definitionRoutes,
+	fileRoutes,
 )
 
 // Entry is an entry of the navigation.

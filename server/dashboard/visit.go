@@ -45,7 +45,8 @@ type Visit struct {
 	Form   url.Values               // of a POST
 	API    API
 
-	route *Route
+	route   *Route
+	applied *api.ApplyFiles // read once
 }
 
 // Query is the value of a parameter of the address.

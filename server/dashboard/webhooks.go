@@ -60,8 +60,11 @@ func proofWords(w api.Webhook) string {
 }
 
 func webhookState(w *api.Webhook) state {
-	if !w.Enabled {
+	switch {
+	case !w.Enabled:
 		return state{"stop", "Disabled"}
+	case w.Paused != nil:
+		return state{"warn", "Paused"}
 	}
 	return state{"ok", "Enabled"}
 }
@@ -146,6 +149,17 @@ func (p Webhook) Used() (others []api.SecretUse) {
 	return slices.DeleteFunc(slices.Clone(p.Secret.UsedBy), func(u api.SecretUse) bool {
 		return u.Kind == "webhook" && u.Factory == p.Webhook.Factory && u.Name == p.Webhook.Name
 	})
+}
+
+// Yours tells that the sender takes a secret of your choice.
+func (p Webhook) Yours() bool { return p.Scheme == nil || p.Scheme.SecretIsYours }
+
+// After is the newest delivery that the page shows.
+func (p Webhook) After() string {
+	if len(p.Deliveries) == 0 {
+		return ""
+	}
+	return p.Deliveries[0].ID
 }
 
 func webhookPage(v *Visit) (page Webhook, err error) {

@@ -69,3 +69,8 @@ setInterval(() => {
     if (shown.textContent !== text) shown.textContent = text;
   }
 }, 1000);
+
+// A page that answers a form once, such as with a new secret, takes the address of what it
+// made: to load it again does not send the form again.
+const made = document.querySelector("[data-address]");
+if (made) history.replaceState(null, "", made.dataset.address);

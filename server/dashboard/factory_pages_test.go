@@ -1,0 +1,100 @@
+package dashboard
+
+import (
+	"testing"
+
+	"triphammer/applier"
+	"triphammer/schema"
+	"triphammer/server/api"
+)
+
+// factoryPages are the pages of the definitions, with hostile values in every field.
+func factoryPages(page Page, hook api.Webhook) map[string]Content {
+	hosted := api.FactoryStatus{
+		Name: evil, Title: evil, Branch: evil, Repository: evil, Hosted: true, CloneURL: evil, Error: evil, Links: &api.Links{Repository: evil, File: evil},
+	}
+	plan := Plan{
+		Plan: applier.Plan{
+			Create: []applier.Change{{Kind: evil, Name: evil, Path: evil}}, Delete: []applier.Change{{Kind: evil, Name: evil, Path: evil}},
+			Update:   []applier.Change{{Kind: evil, Name: evil, Values: []applier.ValueChange{{Key: evil, Before: evil, After: evil}}}},
+			Callouts: []applier.Callout{{Path: evil, Message: evil}},
+		},
+		BackTests: []applier.BackTest{{Automation: evil, After: 1}},
+	}
+	found := []finding{{
+		Diagnostic: schema.Diagnostic{Severity: "error", Path: evil, Line: 2, Column: 1, Message: evil, Hint: evil, Code: evil},
+		Lines:      []numbered{{1, evil}, {2, evil}}, Caret: "^", To: "#" + evil,
+	}}
+	apply := api.Apply{ID: evil, Factory: evil, Commit: evil, Author: evil, Subject: evil, Trigger: evil, Outcome: "refused", Error: evil}
+	return map[string]Content{
+		"webhook new": NewWebhook{
+			Page: page, Home: hosted, CommitSeen: evil, Refused: evil, Findings: found, Auth: evil, How: evil, Scheme: evil, Secrets: []api.Secret{{Name: evil}},
+			Schemes: []api.SignatureScheme{{Name: evil, Provider: evil, Setup: evil}},
+			Webhook: api.NewWebhook{Name: evil, WebhookKeys: api.WebhookKeys{SecretName: new(evil), DeliveryIDHeader: new(evil)}},
+		},
+		"webhook made": WebhookMade{
+			Page: page, Did: "created", Setup: api.WebhookSetup{Provider: evil, Curl: evil, Guide: api.Guide{Steps: []string{evil}, First: evil, Source: evil}},
+			Change: api.WebhookChange{
+				Webhook: hook, Secret: evil, URLWithToken: evil, Warning: evil, SharedWith: []api.SecretUse{{Kind: evil, Name: evil}},
+				Change: api.Change{Commit: evil, Waits: evil},
+			},
+		},
+		"definition": Definition{
+			Page: page, Home: &hosted, State: state{"fail", evil}, Serves: &apply, Refused: &apply, Findings: found, Plan: plan,
+			Applies: []api.Apply{apply}, Counts: []string{evil},
+		},
+		"definitions": Definition{Page: page},
+		"apply": Apply{
+			Page: page, Apply: apply, Findings: found, Plan: plan, From: &api.ApplyDiff{FromCommit: evil}, Files: []api.AppliedFile{{Path: evil, Blob: evil}},
+			Text: &api.AppliedFile{Path: evil, Content: evil}, Earlier: []api.Apply{apply},
+		},
+		"files": FileList{Page: page, Home: hosted, Files: api.FactoryFiles{Commit: evil, Files: []api.FactoryFile{{Path: evil}}}},
+		"file":  File{Page: page, Home: hosted, File: api.FileText{FactoryFile: api.FactoryFile{Path: evil}, Commit: evil}, Lines: []string{evil}},
+		"editor": Editor{
+			Page: page, Home: hosted, Path: evil, Seen: evil, Text: evil, Message: evil, Refused: evil, Checked: true, Findings: found, Plan: plan,
+			Moved:  &api.Moved{Tip: evil, Since: []api.FileEdit{{Path: evil, Author: evil, Subject: evil, Commit: evil}}},
+			Theirs: []changedLine{{"+", evil}, {"-", evil}, {" ", evil}, {}},
+		},
+		"no editor": Editor{Page: page, Home: hosted, Path: evil, Text: evil, Why: evil},
+	}
+}
+
+func TestCompareLines(t *testing.T) {
+	for _, c := range []struct{ from, to, want string }{
+		{"a\nb\nc\n", "a\nb\nc\n", ""},
+		{"a\nb\nc\n", "a\nx\nc\n", " a-b+x c"},
+		{"", "a\n", "-+a"},
+		{"1\n2\n3\n4\n5\n6\n", "1\n2\n3\n4\n5\nsix\n", "… 4 5-6+six"},
+		{"a\nb\n", "b\na\n", "-a b+a"},
+	} {
+		got := ""
+		for _, l := range compareLines(c.from, c.to) {
+			if l.Mark == "" {
+				got += "…"
+				continue
+			}
+			got += l.Mark + l.Text
+		}
+		if c.want == "" && got == "…" {
+			got = ""
+		}
+		if got != c.want {
+			t.Errorf("%q to %q: %q, want %q", c.from, c.to, got, c.want)
+		}
+	}
+}
+
+// TestCaret: a caret stands below the column, also after tabs, and never outside the line.
+func TestCaret(t *testing.T) {
+	for _, c := range []struct {
+		line   string
+		column int
+		want   string
+	}{
+		{"  event: recieved", 10, "         ^^^^^^^^"}, {"\tevent: x", 2, "\t^^^^^"}, {"é: [striped]", 5, "    ^^^^^^^"}, {"", 1, "^"}, {"a", 0, ""}, {"a", 9, ""},
+	} {
+		if got := caret(c.line, c.column); got != c.want {
+			t.Errorf("%q %d: %q, want %q", c.line, c.column, got, c.want)
+		}
+	}
+}

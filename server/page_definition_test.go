@@ -1,0 +1,166 @@
+package server
+
+import (
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func form(pairs ...string) string {
+	values := make(url.Values)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		values.Set(pairs[i], pairs[i+1])
+	}
+	return values.Encode()
+}
+
+// follow posts a form that is answered with another page, and returns the text of that one.
+func (b browser) follow(path, form string, wants ...string) string {
+	b.t.Helper()
+	got := b.do("POST", path, "", form, "Cookie", b.cookie, "Sec-Fetch-Site", "same-origin")
+	if got.status != http.StatusSeeOther {
+		return b.page("POST", path, form, http.StatusSeeOther)
+	}
+	said, _, _ := strings.Cut(got.header.Get("Set-Cookie"), ";")
+	to := b
+	to.cookie += "; " + said
+	return to.page("GET", strings.TrimPrefix(got.header.Get("Location"), b.base), "", http.StatusOK, wants...)
+}
+
+// TestWebhookLifeByPages: a webhook of a hosted factory is made, rotated, paused, disabled and
+// deleted by pages. Its secret is shown once (SPEC C3.2, C3.3).
+func TestWebhookLifeByPages(t *testing.T) {
+	f := newFixtureWith(t, options{hosted: true})
+	b := f.visitor("manager")
+	b.page("GET", "/webhooks", "", 200, "New webhook")
+	b.page("GET", "/webhooks/new", "", 200, "Sender, if it signs", "hmac", "All schemes")
+	const create = "/factories/default/webhooks"
+	b.page("POST", create, form("name", "Bad Name", "auth", "token", "how", "generate"), 422, "Not created.", "bad-name")
+	b.page("POST", create, form("name", "pay", "auth", "signature", "scheme", "stripe", "how", "generate"), 422, "Stripe makes it")
+	b.page("POST", create, form("name", "pay", "auth", "signature", "scheme", "stripe", "how", "later"), 200, "pay Disabled", "It is disabled until its secret is there", "Point Stripe at it")
+	made := b.page("POST", create, form("name", "ci", "auth", "token", "how", "generate"), 200, "ci Enabled Created, and serving with commit", "This is shown once.", "Waiting for the first delivery", "No automation listens to it yet")
+	value := regexp.MustCompile(`CI_WEBHOOK_SECRET (\S{43}) Copy secret`).FindStringSubmatch(made)
+	if value == nil {
+		t.Fatalf("no secret in\n%s", made)
+	}
+	if got := f.do("POST", ingress+f.uids()["ci"], value[1], `{"n":1}`); got.status != http.StatusAccepted {
+		t.Errorf("the secret of the page: %d", got.status)
+	}
+	if text := b.page("GET", "/webhooks/ci", "", 200, "generation 1"); strings.Contains(text, value[1]) {
+		t.Error("the secret is shown again")
+	}
+	b.page("POST", create, form("name", "ci", "auth", "token", "how", "generate"), 422, "there is a webhook ci already")
+	rotated := b.page("POST", create+"/ci/rotate", form("generation", "1", "how", "generate"), 200, "The secret is rotated", "generation 2")
+	second := regexp.MustCompile(`CI_WEBHOOK_SECRET (\S{43}) Copy secret`).FindStringSubmatch(rotated)
+	if got := f.do("POST", ingress+f.uids()["ci"], value[1], `{"n":2}`); second == nil || got.status != http.StatusUnauthorized {
+		t.Errorf("the old secret: %d", got.status)
+	}
+	b.follow(create+"/ci/rotate", form("generation", "1", "how", "generate"), "The secret was rotated already, so nothing was changed.", "generation 2")
+	b.follow(create+"/ci/pause", form("reason", "too noisy", "hours", "2"), "ci is paused until", "Paused by", "too noisy")
+	b.page("GET", "/webhooks", "", 200, "1 is paused", "senders get 404: too noisy")
+	if got := f.do("POST", ingress+f.uids()["ci"], second[1], `{"n":3}`); got.status != http.StatusNotFound {
+		t.Errorf("a paused webhook: %d", got.status)
+	}
+	b.follow(create+"/ci/resume", "", "ci goes on.", "ci Enabled")
+	b.follow(create+"/ci/disable", "", "Disabled: senders get 404 from now on. Saved as commit", "ci Disabled")
+	b.follow(create+"/ci/enable", "", "Enabled: deliveries are taken again.")
+	b.follow(create+"/ci/delete", form("sure", "no"), "Nothing was deleted")
+	b.follow(create+"/hook/delete", form("sure", "hook"), "The webhook hook is deleted", "Nothing delivers to a from it any more.")
+	for role, may := range map[string][]string{"viewer": nil, "operator": {"Pause…"}} {
+		text := f.visitor(role).page("GET", "/webhooks/ci", "", 200)
+		for _, action := range []string{"Pause…", "Edit", "Disable…", "Delete…", "Rotate…"} {
+			if want := strings.Contains(strings.Join(may, " "), action); strings.Contains(text, action) != want {
+				t.Errorf("a %s sees %s: %t", role, action, !want)
+			}
+		}
+		f.visitor(role).page("GET", "/webhooks/new", "", 403)
+		f.visitor(role).page("POST", create+"/ci/delete", form("sure", "ci"), 403)
+	}
+}
+
+// TestDefinitionEditor: a file of a hosted factory is checked as it is typed, saved as a
+// commit by the person, and refused with its findings; two people at once lose nothing.
+func TestDefinitionEditor(t *testing.T) {
+	f := newFixtureWith(t, options{hosted: true})
+	b := f.visitor("manager")
+	b.page("GET", "/definition", "", 200, "Definition Serves", "Work on it with git", "/git/default.git", "1 webhook, 2 automations, 1 environment", "Apply now")
+	b.page("GET", "/definition/files", "", 200, "webhooks/hook.yaml", "New file")
+	b.page("GET", "/definition/files/webhooks/hook.yaml", "", 200, "1 | secretName: S", "Edit")
+	b.page("GET", "/definition/files/webhooks/none.yaml", "", 404)
+	raw := string(b.do("GET", "/definition/edit/webhooks/hook.yaml", "", "", "Cookie", b.cookie).body)
+	seen := regexp.MustCompile(`name="base" value="([0-9a-f]{40})"`).FindStringSubmatch(raw)
+	if seen == nil || !strings.Contains(raw, "\nsecretName: S\n</textarea>") {
+		t.Fatalf("no form:\n%s", raw)
+	}
+	const check, save = "/factories/default/check", "/factories/default/files"
+	b.page("POST", check, form("path", "webhooks/hook.yaml", "text", "secretname: S\r\n"), 200, "Error webhooks/hook.yaml:1:1", `unknown key "secretname"`, "1 | secretname: S")
+	b.page("POST", check, form("path", "webhooks/hook.yaml", "text", "secretName: S\n# why\n"), 200, "No findings. It changes nothing that serves.")
+	b.page("POST", check, form("path", "webhooks/hook.yaml", "text", "secretName: S\nenabled: false\n"), 200, "What it would change: webhook hook changed")
+	b.page("POST", save, form("path", "webhooks/hook.yaml", "text", "secretname: S\n", "base", seen[1]), 422, "Not saved.", `unknown key "secretname"`)
+	b.follow(save, form("path", "webhooks/hook.yaml", "text", "secretName: S\r\n# one\r\n", "base", seen[1], "message", "Say one"), "Saved as commit", "which serves", "2 | # one")
+	conflict := b.page("POST", save, form("path", "webhooks/hook.yaml", "text", "secretName: S\n# two\n", "base", seen[1]), 409, "Not saved.", "Say one, ada", "- # one + # two", "Save mine over theirs", "# two")
+	if strings.Count(conflict, "# two") < 2 {
+		t.Error("what was typed is lost")
+	}
+	b.follow(save, form("new", "1", "path", "webhooks/more.yaml", "text", "secretName: S\n"), "Saved as commit")
+	b.page("POST", save, form("new", "1", "path", "webhooks/more.yaml", "text", "secretName: S\n"), 422, "There is a file webhooks/more.yaml already")
+	b.page("POST", save, form("new", "1", "path", "../x", "text", ""), 422, "Not saved.")
+	b.page("POST", save, form("path", "webhooks/more.yaml", "do", "delete", "sure", "x"), 422, "type its path")
+	b.follow(save, form("path", "webhooks/more.yaml", "do", "delete", "sure", "webhooks/more.yaml"), "Saved as commit")
+	b.page("GET", "/definition", "", 200, "Remove webhooks/more.yaml", "webhook more deleted")
+	f.visitor("viewer").page("GET", "/definition/edit/webhooks/hook.yaml", "", 403)
+	f.visitor("operator").page("POST", save, form("path", "webhooks/hook.yaml", "text", ""), 403)
+}
+
+// TestDefinitionRefused: the page says what serves, why the newest does not, and where.
+func TestDefinitionRefused(t *testing.T) {
+	f := newFixture(t)
+	b := f.visitor("operator")
+	path := filepath.Join(f.work, "webhooks/hook.yaml")
+	if err := os.WriteFile(path, []byte("secretName: S\nenabeld: false\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.follow("/factories/default/sync", "", "is refused.", "Definition Newest refused", "keeps serving", "Error webhooks/hook.yaml:2:1", "2 | enabeld: false", "^^^^^^^", "Refused", "1 error")
+	if err := os.WriteFile(path, []byte("secretName: S\nenabled: false\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text := b.follow("/factories/default/sync", "", "serves.", "Definition Serves", "Served before", "webhook hook changed")
+	if strings.Contains(text, "Edit") || strings.Contains(text, "New file") {
+		t.Error("a factory elsewhere is not edited here")
+	}
+	raw := string(b.do("GET", "/definition", "", "", "Cookie", b.cookie).body)
+	ids := regexp.MustCompile(`/definition/applies/(apl_\w+)"`).FindAllStringSubmatch(raw, -1)
+	first := ids[len(ids)-1][1]
+	b.page("GET", "/definition/applies/"+ids[0][1]+"?from="+first, "", 200, "The difference to", "enabled: false")
+	b.page("GET", "/definition/applies/"+first+"?file=webhooks/hook.yaml", "", 200, "webhooks/hook.yaml secretName: S", "automations/a.md")
+	commit := regexp.MustCompile(`<option value="([0-9a-f]+)">`).FindAllStringSubmatch(raw, -1)
+	b.follow("/factories/default/pin", form("commit", commit[len(commit)-1][1], "reason", "to look at it", "hours", "1"), "Definition Pinned", "to look at it", "Unpin")
+	b.follow("/factories/default/unpin", "", "The pin is lifted", "Definition Serves")
+	f.visitor("viewer").page("POST", "/factories/default/unpin", "", 403)
+}
+
+// TestPlanOnto: a proposal can be laid over the newest commit.
+func TestPlanOnto(t *testing.T) {
+	f := newFixtureWith(t, options{hosted: true})
+	key := f.key("k", "read")
+	for body, want := range map[string]string{
+		`{"files": [{"path": "webhooks/hook.yaml", "content": null}]}`:                                     `"delete":[{"kind":"webhook","name":"hook"`,
+		`{"files": [{"path": "webhooks/b.yaml", "content": "secretName: S\n"}]}`:                           `"create":[{"kind":"webhook","name":"b"`,
+		`{"files": [{"path": "webhooks/hook.yaml", "content": "secretName: S\ndeliveryIdHeader: X-A\n"}]}`: `"update":[{"kind":"webhook","name":"hook"`,
+		`{"files": [{"path": "../b.yaml", "content": ""}]}`:                                                `is not a path`,
+	} {
+		if got := f.do("POST", "/api/v1/factories/default/plan?onto=newest", key, body); !strings.Contains(string(got.body), want) {
+			t.Errorf("%s: %d, no %s in %s", body, got.status, want, got.body)
+		}
+	}
+	if got := f.do("POST", "/api/v1/factories/default/plan?onto=x", key, `{"files": []}`); got.status != http.StatusBadRequest {
+		t.Errorf("onto=x: %d", got.status)
+	}
+	if got := f.get("/api/v1/factories/default/files?commit=abc", key); got.status != http.StatusNotFound {
+		t.Errorf("another commit: %d", got.status)
+	}
+}
