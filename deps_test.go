@@ -45,8 +45,10 @@ var allowed = map[string][]string{
 	"server/inert":                 {},
 	"server/dashboard":             {"applier", "factory/jsonscan", "schema", "server/api", "server/inert", "server/store", "server/run/event", "server/delivery", "third_party"},
 	"server/hosted":                {},
+	"server/oidc":                  {"server/access"},
+	"server/oidc/oidctest":         {}, // for tests
 	"server/api":                   {"schema", "factory", "applier"},
-	"server":                       {"server/access", "server/api", "server/hosted", "schema", "factory", "factory/edit", "factory/filter", "factory/match", "factory/signature", "applier", "server/disk", "server/secret", "server/store", "server/run", "server/run/event", "server/delivery", "server/dashboard"},
+	"server":                       {"server/access", "server/api", "server/hosted", "server/oidc", "schema", "factory", "factory/edit", "factory/filter", "factory/match", "factory/signature", "applier", "server/disk", "server/secret", "server/store", "server/run", "server/run/event", "server/delivery", "server/dashboard"},
 	"server/notify":                {"applier", "server/api", "factory/signature", "server/secret", "server/store"},
 	"cmd/triphammer":               {"*"},
 	"bench":                        {"*"},
@@ -77,6 +79,8 @@ var owners = map[string][]string{
 	"github.com/chromedp":                   {"cmd/triphammer"},
 	"github.com/landlock-lsm/go-landlock":   {"server/sandbox"},
 	"golang.org/x/net/bpf":                  {"server/sandbox"},
+	"github.com/coreos/go-oidc":             {"server/oidc"},
+	"golang.org/x/oauth2":                   {"server/oidc"},
 }
 
 const module = "triphammer/"

@@ -89,7 +89,7 @@ func TestArtifacts(t *testing.T) {
 			}
 		}
 	}
-	session := strings.SplitN(f.get(strings.TrimPrefix(field(t, f.do("POST", "/api/v1/auth/links", admin, ""), "url"), f.url), "").header.Get("Set-Cookie"), ";", 2)[0]
+	session := f.signIn(field(t, f.do("POST", "/api/v1/auth/links", admin, ""), "url"))
 	for path, want := range map[string]string{"/runs/" + run: `href="/artifacts/` + artifact + `" download`, "/artifacts/" + artifact: content} {
 		req, err := http.NewRequest(http.MethodGet, f.url+path, nil)
 		if err != nil {

@@ -93,7 +93,10 @@ func TestBasePath(t *testing.T) {
 			}
 			// The pages, by the link that opens them: all that they point at is there.
 			link := field(t, f.do("POST", "/api/v1/auth/links", manage, ""), "url")
-			resp, text = do(http.MethodGet, here(link), "")
+			if _, text = do(http.MethodGet, here(link), ""); !strings.Contains(text, `action="`+base+`/auth/login?token=`) {
+				t.Fatalf("the page of the link:\n%s", text)
+			}
+			resp, text = do(http.MethodPost, here(link), "", "Sec-Fetch-Site", "same-origin")
 			if resp.StatusCode != http.StatusOK || resp.Request.URL.Path != base+"/" || !strings.Contains(text, "Newest deliveries") {
 				t.Fatalf("signing in ends at %s: %d\n%s", resp.Request.URL, resp.StatusCode, text)
 			}

@@ -274,7 +274,7 @@ func TestPinAPI(t *testing.T) {
 		t.Errorf("%s", status.body)
 	}
 	link := field(t, f.do("POST", "/api/v1/auth/links", key, ""), "url")
-	cookie := strings.SplitN(f.get(strings.TrimPrefix(link, f.url), "").header.Get("Set-Cookie"), ";", 2)[0]
+	cookie := f.signIn(link)
 	if _, page, _ := f.raw("GET / HTTP/1.1\r\nHost: x\r\nCookie: " + cookie + "\r\n\r\n"); !strings.Contains(page, "<dt>Pinned</dt>") || !strings.Contains(page, "by key admin (ada) until 2099-01-01") {
 		t.Errorf("the page: %s", page)
 	}

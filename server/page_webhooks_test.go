@@ -2,7 +2,6 @@ package server
 
 import (
 	"html"
-	"net/http"
 	"regexp"
 	"strings"
 	"testing"
@@ -22,7 +21,7 @@ func (f *fixture) visitor(role string) browser {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	cookie, _, _ := strings.Cut(f.do(http.MethodGet, "/auth/login?token="+token, "", "").header.Get("Set-Cookie"), ";")
+	cookie := f.signIn("/auth/login?token=" + token)
 	return browser{f, cookie}
 }
 

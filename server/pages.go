@@ -8,28 +8,23 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/gin-gonic/gin"
 
-	"triphammer/server/access"
 	"triphammer/server/api"
 	"triphammer/server/dashboard"
 	"triphammer/server/store"
 )
 
-const (
-	sessionCookie = "triphammer_session"
-	sessionLife   = 12 * time.Hour
-	sessionIdle   = 2 * time.Hour
-	linkLife      = 10 * time.Minute
-	pageSize      = 50
-)
+const pageSize = 50
 
 // pages are the routes of the dashboard.
 func (s *Server) pages(e *gin.Engine) {
 	e.GET(dashboard.AssetPath+":name", asset)
-	e.GET("/auth/login", pageHeaders, s.login)
+	e.GET("/auth/login", pageHeaders, s.loginPage)
+	e.POST("/auth/login", pageHeaders, sameOrigin, s.login)
+	e.GET("/auth/oidc", pageHeaders, s.toProvider)
+	e.GET(oidcCallback, pageHeaders, s.fromProvider)
 	e.POST("/auth/logout", pageHeaders, sameOrigin, s.logout)
 	p := e.Group("", pageHeaders, s.signedIn)
 	p.GET(dashboard.LivePath, s.pageEvents)
@@ -159,7 +154,7 @@ func pageHeaders(c *gin.Context) {
 	h := c.Writer.Header()
 	h.Set("Content-Security-Policy", contentPolicy)
 	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Referrer-Policy", "same-origin") // with none, browsers send forms without their origin
 	h.Set("Cache-Control", "no-store")
 }
 
@@ -168,26 +163,6 @@ func sameOrigin(c *gin.Context) {
 	if err := http.NewCrossOriginProtection().Check(c.Request); err != nil {
 		fail(c, api.NotAuthorized, "the request came from another site")
 	}
-}
-
-// signedIn lets requests through that have a session (SPEC 10.3).
-func (s *Server) signedIn(c *gin.Context) {
-	if actor, ok := c.Request.Context().Value(localKey).(string); ok {
-		s.admit(c, access.Local(actor))
-		return
-	}
-	if token, err := c.Cookie(sessionCookie); err == nil {
-		by, err := s.cfg.Data.BySession(c.Request.Context(), token)
-		if err == nil {
-			s.admit(c, by)
-			return
-		}
-		if !errors.Is(err, store.ErrNotFound) {
-			s.message(c, http.StatusServiceUnavailable, "The store cannot be read", "Try again.")
-			return
-		}
-	}
-	s.message(c, http.StatusUnauthorized, "Sign in", "Run `triphammer auth login` on the server's machine: it prints a link that opens these pages once.")
 }
 
 func (s *Server) message(c *gin.Context, status int, title, text string) {

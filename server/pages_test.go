@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"html"
 	"net/http"
 	"net/http/httptest"
@@ -23,7 +24,7 @@ func linkFor(person, role string) store.LoginLink {
 func TestSessionIsAudited(t *testing.T) {
 	f := newFixture(t)
 	link := field(t, f.do("POST", "/api/v1/auth/links", f.key("k", "manage"), ""), "url")
-	cookie := strings.SplitN(f.get(strings.TrimPrefix(link, f.url), "").header.Get("Set-Cookie"), ";", 2)[0]
+	cookie := f.signIn(link)
 	for range 2 { // the second ends nothing
 		if status, answer, _ := f.raw(post("/auth/logout", "", "Cookie: "+cookie)); status != http.StatusOK {
 			t.Fatalf("sign out: %d\n%s", status, answer)
@@ -53,7 +54,7 @@ func TestSignInPage(t *testing.T) {
 			t.Errorf("%q: %d\n%s", cookie, status, answer)
 		}
 		for name, want := range map[string]string{
-			"Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff",
+			"Cache-Control": "no-store", "Referrer-Policy": "same-origin", "X-Content-Type-Options": "nosniff",
 			"Content-Security-Policy": contentPolicy,
 		} {
 			if got := headerOf(answer, name); got != want {
@@ -63,22 +64,29 @@ func TestSignInPage(t *testing.T) {
 	}
 }
 
-// TestSecureCookie: behind https the session's cookie never travels without it.
+// TestSecureCookie: behind https the session's cookie never travels without it, and no
+// other host can set it.
 func TestSecureCookie(t *testing.T) {
 	f := newFixture(t)
-	for _, base := range []string{"https://hammer.example.com", "http://localhost"} {
+	for base, name := range map[string]string{
+		"https://hammer.example.com": "__Host-triphammer_session", "https://example.com/hammer": "__Secure-triphammer_session",
+		"http://localhost": "triphammer_session",
+	} {
 		f.cfg.BaseURL = base
+		if err := f.setBase(); err != nil {
+			t.Fatal(err)
+		}
 		token, err := f.store.CreateLoginLink(t.Context(), linkFor("ada", "manager"), linkLife)
 		if err != nil {
 			t.Fatal(err)
 		}
 		w := httptest.NewRecorder()
-		f.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/auth/login?token="+token, nil))
+		f.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/auth/login?token="+token, nil))
 		cookies := w.Result().Cookies()
-		if len(cookies) != 1 || cookies[0].Secure != strings.HasPrefix(base, "https") || !cookies[0].HttpOnly || cookies[0].SameSite != http.SameSiteLaxMode {
+		if len(cookies) != 1 || cookies[0].Secure != strings.HasPrefix(base, "https") || !cookies[0].HttpOnly || cookies[0].SameSite != http.SameSiteLaxMode || cookies[0].Name != name || cookies[0].Path != cmp.Or(f.base, "/") {
 			t.Errorf("%s: %v", base, cookies)
 		}
-		if at := w.Header().Get("Location"); at != "/" {
+		if at := w.Header().Get("Location"); at != f.base+"/" {
 			t.Errorf("%s: to %s", base, at)
 		}
 	}
@@ -92,8 +100,7 @@ func TestApplyFromPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	signedIn := f.do(http.MethodGet, "/auth/login?token="+token, "", "")
-	cookie, _, _ := strings.Cut(signedIn.header.Get("Set-Cookie"), ";")
+	cookie := f.signIn("/auth/login?token=" + token)
 	viewer, err := f.store.CreateLoginLink(t.Context(), linkFor("bob", "viewer"), linkLife)
 	if err != nil {
 		t.Fatal(err)
@@ -141,7 +148,7 @@ func TestAutomationsPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cookie, _, _ := strings.Cut(f.do(http.MethodGet, "/auth/login?token="+token, "", "").header.Get("Set-Cookie"), ";")
+	cookie := f.signIn("/auth/login?token=" + token)
 	page := func(method, path, form string, status int, wants ...string) {
 		t.Helper()
 		got := f.do(method, path, "", form, "Cookie", cookie, "Sec-Fetch-Site", "same-origin", "Content-Type", "application/x-www-form-urlencoded")

@@ -27,6 +27,7 @@ import (
 	"triphammer/server/api"
 	"triphammer/server/disk"
 	"triphammer/server/hosted"
+	"triphammer/server/oidc"
 )
 
 // Config is what a Server needs.
@@ -54,6 +55,8 @@ type Config struct {
 	// Host makes a factory that lives here, and begins to serve it. If it is nil, this process
 	// cannot. Its errors are answers.
 	Host func(ctx context.Context, name, by string) error
+	// SignIn is where people sign in, besides by links; nil: nowhere.
+	SignIn *oidc.Provider
 	// ValidateKey makes the validate endpoint require a key.
 	ValidateKey    bool
 	TrustedProxies []netip.Prefix // proxies whose X-Forwarded-For is trusted (SPEC 5.9)
@@ -156,6 +159,7 @@ func New(cfg Config) (*Server, error) {
 func (s *Server) setBase() error {
 	u, err := url.Parse(s.cfg.BaseURL)
 	if err != nil || u.Path == "" {
+		s.base = ""
 		return err
 	}
 	first := func(p string) string {

@@ -32,6 +32,7 @@ import (
 	"triphammer/server/delivery"
 	"triphammer/server/hosted"
 	"triphammer/server/ledger"
+	"triphammer/server/oidc"
 	"triphammer/server/run"
 	"triphammer/server/secret"
 	"triphammer/server/store"
@@ -61,7 +62,8 @@ type options struct {
 	now                func() time.Time  // of the store and the ingress
 	logger             *slog.Logger
 	base               string // path of the base URL
-	hosted             bool   // the factory lives here, with the definitions as its first commit
+	signIn             func(baseURL string) *oidc.Provider
+	hosted             bool // the factory lives here, with the definitions as its first commit
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -117,8 +119,13 @@ func newFixtureWith(t *testing.T, opt options) *fixture {
 	f.parts = access.Config{Store: st, Live: live, Load: l.Load, Appliers: []*applier.Applier{a}, Delivery: deliveries, Runs: manager}
 	ts := httptest.NewUnstartedServer(nil)
 	f.url = "http://" + ts.Listener.Addr().String()
+	var signIn *oidc.Provider
+	if opt.signIn != nil {
+		signIn = opt.signIn(f.url)
+	}
 	f.Server, err = New(Config{
-		Data: access.New(f.parts), Metrics: metrics,
+		SignIn: signIn,
+		Data:   access.New(f.parts), Metrics: metrics,
 		BaseURL: f.url + opt.base, SyncSecrets: map[string]string{"default": "PUSH_SECRET"}, Version: "test", Logger: opt.logger, Place: func(string) Place { return Place{Home: home} },
 		Host: func(_ context.Context, name, _ string) error { // in the same repository
 			f.cfg.Data.Add(applier.New(applier.Config{Factory: name, Source: source, Live: live, Ledger: l, Logger: opt.logger}))
@@ -605,7 +612,7 @@ func TestPages(t *testing.T) {
 		}
 	}
 	link := field(t, f.do("POST", "/api/v1/auth/links", manage, ""), "url")
-	login := f.get(strings.TrimPrefix(link, f.url), "")
+	login := f.redeem(link)
 	cookie := login.header.Get("Set-Cookie")
 	if login.status != http.StatusSeeOther || !strings.Contains(cookie, "HttpOnly") || !strings.Contains(cookie, "SameSite=Lax") {
 		t.Fatalf("login %d, cookie %s", login.status, cookie)

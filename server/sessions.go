@@ -3,9 +3,7 @@ package server
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 	"unicode"
 
@@ -91,41 +89,6 @@ func (s *Server) endSessions(ctx context.Context, c *call, all access.Whole) (ap
 	s.streams.revoke(func(by *access.Caller) bool { return by.SessionID != 0 })
 	c.audit("auth.logout_all", "", "", fmt.Sprintf("ended %d sessions and %d links", ended.Sessions, ended.LoginLinks))
 	return api.Ended(ended), nil
-}
-
-func (s *Server) login(c *gin.Context) {
-	session, by, err := s.cfg.Data.SignIn(c.Request.Context(), c.Query("token"), visitor(c))
-	if errors.Is(err, store.ErrNotFound) {
-		s.message(c, http.StatusUnauthorized, "This link does not work",
-			"It was used, it is too old, or the key that made it was revoked. Run `triphammer auth login` for another.")
-		return
-	}
-	if err != nil {
-		s.failPage(c, err)
-		return
-	}
-	http.SetCookie(c.Writer, &http.Cookie{
-		Name: sessionCookie, Value: session, Path: cmp.Or(s.base, "/"), MaxAge: int(sessionLife.Seconds()), HttpOnly: true, SameSite: http.SameSiteLaxMode,
-		Secure: s.secure(),
-	})
-	s.admit(c, by).audit("auth.login", by.Owner, "", by.Role())
-	c.Redirect(http.StatusSeeOther, s.base+"/")
-}
-
-func (s *Server) logout(c *gin.Context) {
-	if token, err := c.Cookie(sessionCookie); err == nil {
-		by, err := s.cfg.Data.SignOut(c.Request.Context(), token)
-		if err != nil && !errors.Is(err, store.ErrNotFound) {
-			s.failPage(c, err)
-			return
-		}
-		if err == nil {
-			s.streams.revoke(func(other *access.Caller) bool { return other.SessionID == by.SessionID })
-			s.admit(c, by).audit("auth.logout", by.Owner, "", "")
-		}
-	}
-	http.SetCookie(c.Writer, &http.Cookie{Name: sessionCookie, Path: cmp.Or(s.base, "/"), MaxAge: -1, HttpOnly: true})
-	s.message(c, http.StatusOK, "Signed out", "The session has ended.")
 }
 
 func visitor(c *gin.Context) store.Visitor {

@@ -93,6 +93,8 @@ func (b *tab) signIn(w *world) {
 	b.t.Helper()
 	link := strings.TrimSpace(w.run("", "auth", "login"))
 	b.open(link[strings.Index(link, "/auth/"):])
+	b.press("Sign in as ada")
+	b.until("the person is not signed in", func() (bool, error) { return !strings.HasPrefix(b.path(), "/auth/"), nil })
 }
 
 // listen hears what the browser tells of the tab.

@@ -68,6 +68,7 @@ type serving struct {
 	artifactsPerRun        string
 	proxies                []string
 	capabilities           capabilityOptions
+	signIn                 signInOptions
 	listeners              server.Listeners
 
 	in     *instance
@@ -84,6 +85,7 @@ func (s *serving) serveFlags(f *pflag.FlagSet) {
 	s.sharedFlags(f, "127.0.0.1:8787")
 	f.StringVar(&s.listeners.CertFile, "tls-cert", "", "certificate file; read again when it changes")
 	f.StringVar(&s.listeners.KeyFile, "tls-key", "", "key file of the certificate")
+	s.signIn.flags(f)
 	f.StringSliceVar(&s.proxies, "trusted-proxies", nil, "networks whose X-Forwarded-For is believed, such as 10.0.0.0/8")
 }
 
@@ -379,7 +381,10 @@ func (s *serving) settle() (err error) {
 	if err := s.checkBaseURL(s.server.BaseURL); err != nil {
 		return err
 	}
-	s.walls.Protected = append(s.walls.Protected, s.config, s.listeners.CertFile, s.listeners.KeyFile, s.secretsDir, s.capabilities.mcpServers)
+	if s.server.SignIn, err = s.signIn.provider(s.server.BaseURL); err != nil {
+		return err
+	}
+	s.walls.Protected = append(s.walls.Protected, s.signIn.secretFile, s.config, s.listeners.CertFile, s.listeners.KeyFile, s.secretsDir, s.capabilities.mcpServers)
 	for _, f := range s.factories {
 		s.walls.Protected = append(s.walls.Protected, f.repository.TokenFile, f.repository.SSHKey, f.notify.TokenFile)
 	}

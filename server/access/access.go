@@ -174,6 +174,15 @@ func (d *Data) SignIn(ctx context.Context, link string, from store.Visitor) (tok
 	return token, page(n), nil
 }
 
+// Open makes a session of the pages for somebody who signed in elsewhere.
+func (d *Data) Open(ctx context.Context, l store.LoginLink, from store.Visitor) (token string, c *Caller, err error) {
+	token, n, err := d.cfg.Store.OpenSession(ctx, l, from)
+	if err != nil {
+		return "", nil, err
+	}
+	return token, page(n), nil
+}
+
 // SignOut ends a session, and returns its caller.
 func (d *Data) SignOut(ctx context.Context, token string) (*Caller, error) {
 	c, err := d.BySession(ctx, token)

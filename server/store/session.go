@@ -100,6 +100,18 @@ func (s *Store) RedeemLoginLink(ctx context.Context, link string, from Visitor) 
 	return token, n, nil
 }
 
+// OpenSession makes a session without a link, for somebody who signed in elsewhere.
+func (s *Store) OpenSession(ctx context.Context, l LoginLink, from Visitor) (token string, n *PageSession, err error) {
+	err = s.do(ctx, func(ctx context.Context) (err error) {
+		token, n, err = s.openSession(ctx, l, from)
+		return err
+	})
+	if err != nil {
+		return "", nil, err
+	}
+	return token, n, nil
+}
+
 // openSession makes a session. It runs on the writer.
 func (s *Store) openSession(ctx context.Context, l LoginLink, from Visitor) (token string, n *PageSession, err error) {
 	token = secret.NewToken(sessionPrefix)
