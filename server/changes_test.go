@@ -2,8 +2,10 @@ package server
 
 import (
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -13,6 +15,8 @@ import (
 
 	"triphammer/applier"
 	"triphammer/applier/gitrepo"
+	"triphammer/factory"
+	"triphammer/schema"
 	"triphammer/server/api"
 )
 
@@ -252,5 +256,102 @@ func TestReadyBesideEmpty(t *testing.T) {
 				t.Errorf("%d %s", got.status, got.body)
 			}
 		})
+	}
+}
+
+// TestChangeBesidePush: of a change and pushes at once, none is lost and none is half.
+func TestChangeBesidePush(t *testing.T) {
+	f := newFixtureWith(t, options{hosted: true})
+	manage := f.key("admin", "manage")
+	dir := filepath.Join(t.TempDir(), "clone")
+	git := func(args ...string) ([]byte, error) {
+		cmd := exec.CommandContext(t.Context(), "git", append([]string{
+			"-c", "user.name=Ben", "-c", "user.email=ben@example.com", "-c", "http.extraHeader=Authorization: Bearer " + manage,
+		}, args...)...)
+		cmd.Env = append(cmd.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0")
+		return cmd.CombinedOutput()
+	}
+	if out, err := git("clone", "--quiet", f.url+"/git/default.git", dir); err != nil {
+		t.Fatal(err, string(out))
+	}
+	const each = 5
+	var all sync.WaitGroup
+	all.Go(func() {
+		for n := range each {
+			name := fmt.Sprintf("change%d.md", n)
+			if status, made, p := f.change(manage, "", map[string]*string{name: text("x")}); status != http.StatusCreated || !made.Live {
+				t.Errorf("%s: %d %+v %+v", name, status, made, p)
+			}
+		}
+	})
+	pushed := 0
+	for n := range each {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("push%d.md", n)), []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range [][]string{{"add", "-A"}, {"commit", "--quiet", "-m", "Push"}} {
+			if out, err := git(append([]string{"-C", dir}, args...)...); err != nil {
+				t.Fatal(err, string(out))
+			}
+		}
+		for range 20 { // others come first, so it is tried again
+			if out, err := git("-C", dir, "pull", "--quiet", "--rebase", "origin", "main"); err != nil {
+				t.Fatal(err, string(out))
+			}
+			if _, err := git("-C", dir, "push", "--quiet", "origin", "HEAD:main"); err == nil {
+				pushed++
+				break
+			}
+		}
+	}
+	all.Wait()
+	names := f.git("ls-tree", "-r", "--name-only", "main")
+	if pushed != each || strings.Count(names, "push") != each || strings.Count(names, "change") != each {
+		t.Errorf("%d pushed\n%s", pushed, names)
+	}
+	f.git("fsck", "--full", "--no-dangling")
+}
+
+// TestChangeSize: a change has limits, and one within them works.
+func TestChangeSize(t *testing.T) {
+	f := newFixtureWith(t, options{hosted: true})
+	manage := f.key("admin", "manage")
+	tip := f.git("rev-parse", "main")
+	many := make(map[string]*string)
+	for n := range factory.DefaultMaxFiles + 1 {
+		many[fmt.Sprintf("notes/%d.md", n)] = text("x")
+	}
+	if status, _, p := f.change(manage, "", many); status != http.StatusBadRequest || !strings.Contains(p.Detail, "at most") {
+		t.Errorf("too many files: %d %+v", status, p)
+	}
+	if status, _, p := f.change(manage, "", map[string]*string{"README.md": text(strings.Repeat("x", schema.MaxFile+1))}); status != http.StatusBadRequest {
+		t.Errorf("a file that is too large: %d %+v", status, p)
+	}
+	if got := f.do(http.MethodPost, "/api/v1/factories/default/changes", manage, strings.Repeat(" ", maxPlanBody+1)); got.status != http.StatusRequestEntityTooLarge {
+		t.Errorf("a body that is too large: %d %s", got.status, got.body)
+	}
+	if got := f.do(http.MethodPost, "/api/v1/factories/default/changes", manage, `{"files":{"README.md":"`+"\xff"+`"}}`); got.status != http.StatusBadRequest {
+		t.Errorf("a body that is not UTF-8: %d %s", got.status, got.body)
+	}
+	if got := f.do(http.MethodPost, "/api/v1/factories/default/changes", manage, `{"message":"`+strings.Repeat("x", maxMessage+1)+`","files":{"README.md":"x"}}`); got.status != http.StatusBadRequest {
+		t.Errorf("a message that is too large: %d", got.status)
+	}
+	everything := make(map[string]*string)
+	for name := range strings.SplitSeq(f.git("ls-tree", "-r", "--name-only", "main"), "\n") {
+		everything[name] = nil
+	}
+	if status, _, p := f.change(manage, "", everything); status != http.StatusUnprocessableEntity {
+		t.Errorf("removing everything: %d %+v", status, p)
+	}
+	if got := f.git("rev-parse", "main"); got != tip {
+		t.Error("the branch moved")
+	}
+	clear(many)
+	for n := range 2000 {
+		many[fmt.Sprintf("notes/%d.md", n)] = text("x")
+	}
+	many["notes/large.md"] = text(strings.Repeat("x", schema.MaxFile))
+	if status, made, p := f.change(manage, "", many); status != http.StatusCreated || !made.Live {
+		t.Errorf("many files: %d %+v %+v", status, made, p)
 	}
 }
