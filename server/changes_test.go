@@ -355,3 +355,26 @@ func TestChangeSize(t *testing.T) {
 		t.Errorf("many files: %d %+v %+v", status, made, p)
 	}
 }
+
+// TestChangePinned: while a commit is pinned, a change is committed and waits.
+func TestChangePinned(t *testing.T) {
+	f := newFixtureWith(t, options{hosted: true})
+	manage := f.key("admin", "manage")
+	first := f.git("rev-parse", "main")
+	if got := f.do(http.MethodPost, "/api/v1/factories/default/pin", manage, `{"commit":"`+first+`","reason":"Freeze"}`); got.status != http.StatusOK {
+		t.Fatal(string(got.body))
+	}
+	status, made, _ := f.change(manage, first, map[string]*string{"webhooks/two.yaml": text("secretName: S\n")})
+	if status != http.StatusCreated || made.Live || made.Apply != nil || !strings.Contains(made.Waits, "is pinned: Freeze") || f.git("rev-parse", "main") != made.Commit {
+		t.Fatalf("%d %+v", status, made)
+	}
+	if got := f.get("/api/v1/webhooks/two", manage); got.status != http.StatusNotFound {
+		t.Error("the change serves:", got.status)
+	}
+	if got := f.do(http.MethodDelete, "/api/v1/factories/default/pin", manage, ""); got.status != http.StatusOK {
+		t.Fatal(string(got.body))
+	}
+	if got := f.get("/api/v1/webhooks/two", manage); got.status != http.StatusOK {
+		t.Error("the change does not serve without the pin:", got.status)
+	}
+}

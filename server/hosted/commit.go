@@ -77,9 +77,19 @@ func (r *Repository) Commit(ctx context.Context, c Change, check func(ctx contex
 	}
 	for attempt := 1; ; attempt++ {
 		done, err := r.commit(ctx, c, check)
+		if err == nil {
+			r.tidy(ctx)
+		}
 		if !errors.Is(err, errRaced) || attempt == attempts {
 			return done, err
 		}
+	}
+}
+
+// tidy packs the objects of many commits. A push lets git do that by itself.
+func (r *Repository) tidy(ctx context.Context) {
+	if _, err := r.git(context.WithoutCancel(ctx), nil, "gc", "--auto", "--quiet"); err != nil {
+		r.cfg.Logger.Warn("git cannot tidy a hosted repository", "repository", r.cfg.Dir, "error", err)
 	}
 }
 

@@ -181,3 +181,19 @@ func FuzzCommit(f *testing.F) {
 		r.show(t, "fsck", "--strict", "--no-dangling")
 	})
 }
+
+// TestTidy: many changes do not pile up packs or objects.
+func TestTidy(t *testing.T) {
+	r := open(t)
+	r.show(t, "config", "gc.autoPackLimit", "1")
+	for n := range 3 {
+		files := make(map[string][]byte) // git keeps so many as a pack
+		for i := range 150 {
+			files[fmt.Sprintf("notes/%d.md", i)] = fmt.Appendf(nil, "%d %d", n, i)
+		}
+		r.must(t, Change{Files: files})
+	}
+	if got := r.show(t, "count-objects", "-v"); !strings.Contains(got, "\npacks: 1\n") {
+		t.Error(got)
+	}
+}
