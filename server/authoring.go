@@ -19,8 +19,9 @@ import (
 // authored are the kinds of definitions that requests make and change, beside webhooks.
 var authored = []string{"automation", "environment", "agent"}
 
-// authoring adds the routes that make, change and delete definitions. Each change is a commit
-// to a hosted factory, by s.change. Of a factory elsewhere, the answer says what to edit.
+// authoring adds the routes that make, change and delete definitions (SPEC 18.3). Each change
+// is a commit to a hosted factory, by s.change. Of a factory elsewhere, the answer says what to
+// edit.
 func (s *Server) authoring(read, manage *gin.RouterGroup) {
 	const of = "/factories/:name/"
 	for _, kind := range authored {
@@ -128,7 +129,9 @@ type draft struct {
 
 // author makes a change: make makes the files from the newest ones. One request at a time
 // does so, so that the second of two sees what the first has done.
-func (s *Server) author(ctx context.Context, c *call, f access.Factory, d *draft, make func(tree fs.FS) (edit.Files, error)) (api.Change, error) {
+func (s *Server) author(
+	ctx context.Context, c *call, f access.Factory, d *draft, make func(tree fs.FS) (edit.Files, error),
+) (api.Change, error) {
 	if err := s.authors.Acquire(ctx, 1); err != nil {
 		return api.Change{}, err
 	}
@@ -145,7 +148,9 @@ func (s *Server) author(ctx context.Context, c *call, f access.Factory, d *draft
 }
 
 // commit makes a commit of files that were made from the tree of a commit.
-func (s *Server) commit(ctx context.Context, c *call, f access.Factory, d *draft, commit string, tree fs.FS, files edit.Files) (api.Change, error) {
+func (s *Server) commit(
+	ctx context.Context, c *call, f access.Factory, d *draft, commit string, tree fs.FS, files edit.Files,
+) (api.Change, error) {
 	if err := s.editable(f, d, tree, files); err != nil {
 		return api.Change{}, err
 	}
@@ -161,7 +166,8 @@ func (s *Server) commit(ctx context.Context, c *call, f access.Factory, d *draft
 			texts[name] = &text
 		}
 	}
-	return s.change(ctx, c, f, api.ChangeRequest{Base: cmp.Or(d.Base, commit), Message: cmp.Or(strings.TrimSpace(d.Message), d.message), Files: texts})
+	req := api.ChangeRequest{Base: cmp.Or(d.Base, commit), Message: cmp.Or(strings.TrimSpace(d.Message), d.message), Files: texts}
+	return s.change(ctx, c, f, req)
 }
 
 // editable refuses a change of a factory that is not hosted here. It names the file and the

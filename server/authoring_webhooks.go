@@ -132,7 +132,8 @@ func (o *ownSecret) choose(ctx context.Context, c *call, webhook string) error {
 		taken[i.Name] = true
 	}
 	if o.name != "" && taken[o.name] {
-		return api.Refuse(api.Conflict, fmt.Sprintf("there is a secret %s: to use it, name it as secret.name; else choose another secret_name", o.name),
+		return api.Refuse(api.Conflict,
+			fmt.Sprintf("there is a secret %s: to use it, name it as secret.name; else choose another secret_name", o.name),
 			api.FieldProblem{Field: "secret_name", Message: o.name})
 	}
 	if o.name == "" {
@@ -158,7 +159,8 @@ func (o *ownSecret) make(w *factory.Webhook) error {
 	if o.value = o.Value; o.Generate {
 		made, ok := w.NewSecret()
 		if !ok {
-			return invalid("secret", "cannot be generated: with signature_scheme %s it is a key of the sender. Give it as value, or say later", w.Scheme.Name)
+			return invalid("secret", "cannot be generated: with signature_scheme %s it is a key of the sender. Give it as value, or say later",
+				w.Scheme.Name)
 		}
 		o.value = made
 		return nil
@@ -273,7 +275,10 @@ func (s *Server) patchWebhook(ctx context.Context, c *call, f access.Factory) (s
 		return shown, err
 	}
 	d.message = edit.Verb(d.change) + " webhook " + d.name
-	if shown.Change, err = s.author(ctx, c, f, &d, func(tree fs.FS) (edit.Files, error) { return edit.Update(tree, d.kind, d.name, d.change) }); err != nil {
+	shown.Change, err = s.author(ctx, c, f, &d, func(tree fs.FS) (edit.Files, error) {
+		return edit.Update(tree, d.kind, d.name, d.change)
+	})
+	if err != nil {
 		return shown, err
 	}
 	def, err := s.newestWebhook(ctx, f, d.name)
@@ -336,7 +341,8 @@ func (s *Server) rotateWebhook(ctx context.Context, c *call, f access.Factory) (
 	}
 	if s.cfg.Place(f.Name).Home == nil {
 		return shown, api.Refuse(api.Conflict, fmt.Sprintf(
-			"the factory %s is not hosted here: its webhooks take a new value of the secret %s at the next apply. Set it (triphammer secrets set %s), then triphammer apply",
+			"the factory %s is not hosted here: its webhooks take a new value of the secret %s at the next apply. "+
+				"Set it (triphammer secrets set %s), then triphammer apply",
 			f.Name, def.SecretName, def.SecretName), api.FieldProblem{Field: "secret_name", Message: def.SecretName})
 	}
 	own := ownSecret{WebhookSecret: api.WebhookSecret{Value: req.Value, Generate: req.Value == ""}, name: def.SecretName}
@@ -374,7 +380,8 @@ func (s *Server) rotateWebhook(ctx context.Context, c *call, f access.Factory) (
 		return shown, err
 	}
 	if d := (draft{kind: "webhook", name: def.Name, message: "Enable webhook " + def.Name}); !had && !def.Enabled {
-		d.change.Keys = &schema.Node{Kind: schema.Mapping, Fields: []schema.Field{{Key: "enabled", Value: &schema.Node{Kind: schema.Bool, Text: "true"}}}}
+		on := &schema.Node{Kind: schema.Bool, Text: "true"}
+		d.change.Keys = &schema.Node{Kind: schema.Mapping, Fields: []schema.Field{{Key: "enabled", Value: on}}}
 		var files edit.Files
 		if files, err = edit.Update(tree, d.kind, d.name, d.change); err == nil {
 			shown.Change, err = s.commit(ctx, c, f, &d, commit, tree, files)

@@ -62,7 +62,8 @@ func (a *author) server(c *cobra.Command) (cl *client, factory string, err error
 		if _, err := os.Lstat("factory.yaml"); err == nil {
 			return nil, "", nil
 		}
-		return nil, "", exitWith(exitUsage, "which factory? Give --server URL or --data DIR of a server that hosts it, or --dir with the folder that holds factory.yaml")
+		return nil, "", exitWith(exitUsage,
+			"which factory? Give --server URL or --data DIR of a server that hosts it, or --dir with the folder that holds factory.yaml")
 	}
 	if cl, err = connect(c, true); err != nil {
 		return nil, "", err
@@ -197,7 +198,9 @@ func checkTree(c *cobra.Command, r root, files edit.Files) error {
 	for _, d := range before.Diagnostics {
 		known[[3]string{d.Code, d.Path, d.Message}] = true
 	}
-	report.Diagnostics = slices.DeleteFunc(report.Diagnostics, func(d schema.Diagnostic) bool { return known[[3]string{d.Code, d.Path, d.Message}] })
+	report.Diagnostics = slices.DeleteFunc(report.Diagnostics, func(d schema.Diagnostic) bool {
+		return known[[3]string{d.Code, d.Path, d.Message}]
+	})
 	if len(report.Diagnostics) == 0 {
 		return nil
 	}

@@ -51,7 +51,8 @@ func definitionAuthorCommands(kind, example string) []*cobra.Command {
 	}
 	change := &cobra.Command{
 		Use: "edit NAME", Short: "Change keys of " + what, Args: exactly("NAME"),
-		Long: "Change single keys of the file of " + what + ". What else is in it stays, comments too. A list is replaced as a whole." + authorHelp,
+		Long: "Change single keys of the file of " + what + ". What else is in it stays, comments too. A list is replaced as a whole." +
+			authorHelp,
 		RunE: func(c *cobra.Command, args []string) error {
 			return d.write(c, args[0], http.MethodPatch, func(tree fs.FS, change edit.Change) (edit.Files, error) {
 				return edit.Update(tree, kind, args[0], change)
@@ -61,7 +62,8 @@ func definitionAuthorCommands(kind, example string) []*cobra.Command {
 	change.Flags().StringArrayVar(&d.unset, "unset", nil, "key to take out")
 	for _, c := range []*cobra.Command{create, change} {
 		f := c.Flags()
-		f.StringArrayVar(&d.set, "set", nil, "key=value of the file, such as harness.model=opus or 'setupCommands=[\"make\"]'; what is no text is JSON")
+		f.StringArrayVar(&d.set, "set", nil,
+			"key=value of the file, such as harness.model=opus or 'setupCommands=[\"make\"]'; what is no text is JSON")
 		if kind != "environment" {
 			f.StringVar(&d.prompt, "prompt", "", "the prompt")
 			f.StringVar(&d.promptFile, "prompt-file", "", "file with the prompt; - reads standard input")
@@ -90,7 +92,9 @@ func definitionAuthorCommands(kind, example string) []*cobra.Command {
 	remove.Flags().BoolVar(&d.yes, "yes", false, "do it")
 	all := []*cobra.Command{create, change, remove}
 	if kind == "automation" {
-		for verb, short := range map[string]string{"enable": "Let an automation start runs again", "disable": "Let an automation start nothing, as its file says"} {
+		for verb, short := range map[string]string{
+			"enable": "Let an automation start runs again", "disable": "Let an automation start nothing, as its file says",
+		} {
 			all = append(all, &cobra.Command{
 				Use: verb + " NAME", Short: short, Args: exactly("NAME"), Long: short + "." + authorHelp,
 				RunE: func(c *cobra.Command, args []string) error {
@@ -328,7 +332,8 @@ func agentsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return emitList(c, all, func(a api.AgentEntry) string { return a.Name }, []string{"NAME", "OF", "DESCRIPTION"}, func(a api.AgentEntry) []string {
+			name := func(a api.AgentEntry) string { return a.Name }
+			return emitList(c, all, name, []string{"NAME", "OF", "DESCRIPTION"}, func(a api.AgentEntry) []string {
 				var of, about []string
 				for _, v := range a.Variants {
 					factory, _, _ := strings.Cut(v.ID, "/")
@@ -341,5 +346,6 @@ func agentsCommand() *cobra.Command {
 	outputFlag(list)
 	clientFlags(list)
 	example := `reviewer --set agentType=REVIEW --set harness.type=claude --prompt-file reviewer.md`
-	return noun("agents", "Agents: who does the work of runs", append([]*cobra.Command{list}, definitionAuthorCommands("agent", example)...)...)
+	all := append([]*cobra.Command{list}, definitionAuthorCommands("agent", example)...)
+	return noun("agents", "Agents: who does the work of runs", all...)
 }

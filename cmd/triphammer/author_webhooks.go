@@ -56,7 +56,8 @@ tell it only when they have the URL.` + authorHelp,
 	}
 	for _, c := range []*cobra.Command{create, change} {
 		f := c.Flags()
-		f.StringVar(&w.mode, "auth-mode", "", "how senders prove themselves: "+strings.Join(schema.AuthModes, ", ")+"; default: token, or signature with --scheme")
+		f.StringVar(&w.mode, "auth-mode", "",
+			"how senders prove themselves: "+strings.Join(schema.AuthModes, ", ")+"; default: token, or signature with --scheme")
 		f.StringVar(&w.scheme, "scheme", "", "signature scheme of the sender (triphammer schemes)")
 		f.StringVar(&w.header, "delivery-id-header", "", "header in which the sender puts its event's id")
 		f.StringVar(&w.secretName, "secret-name", "", "managed secret that is set already")
@@ -213,7 +214,8 @@ func (w *webhookAuthor) createHere(c *cobra.Command, cl *client, req api.NewWebh
 		hook := f.Webhook(req.Name)
 		if value == "" {
 			if !hook.ChoosesSecret() {
-				return nil, exitWith(exitUsage, "%s makes the secret, and shows it when it has the URL: give --secret-stdin or --later", hook.Scheme.Provider)
+				return nil, exitWith(exitUsage,
+					"%s makes the secret, and shows it when it has the URL: give --secret-stdin or --later", hook.Scheme.Provider)
 			}
 			value, _ = hook.NewSecret()
 		}
@@ -276,8 +278,9 @@ func (w *webhookAuthor) patch(c *cobra.Command, name string, keys api.WebhookKey
 	if len(patch.Fields) == 0 {
 		return exitWith(exitUsage, "what is to change? See: %s --help", c.CommandPath())
 	}
+	req := api.WebhookPatch{Commit: w.commit, WebhookKeys: keys}
 	return w.send(c, name, func(cl *client, factory string) (made api.WebhookChange, err error) {
-		return made, cl.call(c.Context(), http.MethodPatch, definitionPath(factory, "webhook", name), api.WebhookPatch{Commit: w.commit, WebhookKeys: keys}, &made)
+		return made, cl.call(c.Context(), http.MethodPatch, definitionPath(factory, "webhook", name), req, &made)
 	}, func(tree fs.FS) (edit.Files, error) {
 		return edit.Update(tree, "webhook", name, edit.Change{Keys: patch})
 	}, w.showMade)
@@ -285,7 +288,8 @@ func (w *webhookAuthor) patch(c *cobra.Command, name string, keys api.WebhookKey
 
 // send makes a change by the server, or in the files of a folder.
 func (w *webhookAuthor) send(
-	c *cobra.Command, name string, send func(*client, string) (api.WebhookChange, error), make func(fs.FS) (edit.Files, error), show func(io.Writer, api.WebhookChange),
+	c *cobra.Command, name string, send func(*client, string) (api.WebhookChange, error), make func(fs.FS) (edit.Files, error),
+	show func(io.Writer, api.WebhookChange),
 ) error {
 	cl, factory, err := w.server(c)
 	if err != nil {
@@ -330,7 +334,8 @@ func (w *webhookAuthor) rotate(c *cobra.Command, name string) error {
 	}
 	var made api.WebhookChange
 	err = cl.call(c.Context(), http.MethodPost, definitionPath(factory, "webhook", name)+"/rotate", req, &made)
-	if p, ok := errors.AsType[*problem](err); ok && p.Status == http.StatusConflict && len(p.Errors) == 1 && p.Errors[0].Field == "secret_name" {
+	p, ok := errors.AsType[*problem](err)
+	if ok && p.Status == http.StatusConflict && len(p.Errors) == 1 && p.Errors[0].Field == "secret_name" {
 		return w.rotateElsewhere(c, cl, name, req.Value)
 	}
 	if err != nil {
@@ -342,7 +347,10 @@ func (w *webhookAuthor) rotate(c *cobra.Command, name string) error {
 // rotateElsewhere sets a new value of the secret of a webhook whose factory is not hosted. Its
 // next apply takes it.
 func (w *webhookAuthor) rotateElsewhere(c *cobra.Command, cl *client, name, value string) error {
-	made := api.WebhookChange{Change: api.Change{Unchanged: true, Waits: "the next apply takes it: triphammer apply", Since: []api.FileEdit{}}, Listeners: []string{}}
+	made := api.WebhookChange{
+		Change:    api.Change{Unchanged: true, Waits: "the next apply takes it: triphammer apply", Since: []api.FileEdit{}},
+		Listeners: []string{},
+	}
 	if err := cl.get(c.Context(), "/webhooks/"+url.PathEscape(name), &made.Webhook); err != nil {
 		return err
 	}
@@ -356,7 +364,8 @@ func (w *webhookAuthor) rotateElsewhere(c *cobra.Command, cl *client, name, valu
 		value = made.Secret
 	}
 	var set api.Secret
-	if err := cl.call(c.Context(), http.MethodPut, "/secrets/"+url.PathEscape(made.SecretName), api.SetSecret{Value: value}, &set); err != nil {
+	err := cl.call(c.Context(), http.MethodPut, "/secrets/"+url.PathEscape(made.SecretName), api.SetSecret{Value: value}, &set)
+	if err != nil {
 		return err
 	}
 	made.SecretGeneration, made.Warning = set.Generation, set.Warning
@@ -364,7 +373,8 @@ func (w *webhookAuthor) rotateElsewhere(c *cobra.Command, cl *client, name, valu
 		fmt.Fprintln(c.ErrOrStderr(), "warning:", set.Warning)
 	}
 	return emit(c, made, []string{name}, func(out io.Writer) error {
-		fmt.Fprintf(out, "%s: generation %d is set. The webhooks that use it take it at the next apply: triphammer apply\n", set.Name, set.Generation)
+		fmt.Fprintf(out, "%s: generation %d is set. The webhooks that use it take it at the next apply: triphammer apply\n",
+			set.Name, set.Generation)
 		if made.Secret != "" {
 			fmt.Fprintf(out, "The secret, which is not shown again:\n%s\n", made.Secret)
 		}
@@ -402,11 +412,7 @@ func (w *webhookAuthor) showMade(out io.Writer, made api.WebhookChange) {
 	t.add("url", made.URL)
 	t.add("mode", strings.TrimSpace(made.AuthMode+" "+made.SignatureScheme))
 	t.add("enabled", yesNo(made.Enabled))
-	if made.SecretGeneration > 0 {
-		t.add("secret", fmt.Sprintf("%s generation %d", made.SecretName, made.SecretGeneration))
-	} else {
-		t.add("secret", made.SecretName+", which is not set yet")
-	}
+	t.add("secret", secretText(made.Webhook))
 	t.add("listening", strings.Join(made.Listeners, ", "))
 	_ = t.write(out) // what follows fails too
 	if len(made.SharedWith) > 0 {
@@ -430,7 +436,8 @@ func (w *webhookAuthor) showMade(out io.Writer, made api.WebhookChange) {
 func (w *webhookAuthor) showDeleted(out io.Writer, made api.WebhookChange) {
 	fmt.Fprintf(out, "The webhook %s is gone: its senders get 404.\n", made.Name)
 	if len(made.Listeners) > 0 {
-		fmt.Fprintf(out, "These automations selected it. They stay, and it starts none of them any more: %s\n", strings.Join(made.Listeners, ", "))
+		fmt.Fprintf(out, "These automations selected it. They stay, and it starts none of them any more: %s\n",
+			strings.Join(made.Listeners, ", "))
 	}
 	if made.SecretName != "" && len(made.SharedWith) == 0 {
 		fmt.Fprintf(out, "Nothing else uses its secret: triphammer secrets delete %s\n", made.SecretName)

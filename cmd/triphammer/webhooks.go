@@ -25,7 +25,7 @@ func webhooksCommand() *cobra.Command {
 			}
 			return emitOf(c, all, func(w api.Webhook) string { return w.Factory }, func(w api.Webhook) string { return w.Name },
 				[]string{"NAME", "MODE", "ENABLED", "SECRET", "URL"}, func(w api.Webhook) []string {
-					return []string{w.Name, strings.TrimSpace(w.AuthMode + " " + w.SignatureScheme), enabledText(w), fmt.Sprintf("%s generation %d", w.SecretName, w.SecretGeneration), w.URL}
+					return []string{w.Name, strings.TrimSpace(w.AuthMode + " " + w.SignatureScheme), enabledText(w), secretText(w), w.URL}
 				})
 		}),
 	}
@@ -43,7 +43,7 @@ func webhooksCommand() *cobra.Command {
 				t.add("url", w.URL)
 				t.add("mode", strings.TrimSpace(w.AuthMode+" "+w.SignatureScheme))
 				t.add("enabled", enabledText(*w))
-				t.add("secret", fmt.Sprintf("%s generation %d", w.SecretName, w.SecretGeneration))
+				t.add("secret", secretText(*w))
 				t.add("delivery ID header", w.DeliveryIDHeader)
 				return t.write(out)
 			})
@@ -87,6 +87,14 @@ read from standard input and the complete URL is printed: that URL is a credenti
 		clientFlags(c)
 	}
 	return noun("webhooks", "Webhooks and their URLs", append(all, webhookAuthorCommands()...)...)
+}
+
+// secretText names the secret of a webhook, and its generation. A disabled one may have none yet.
+func secretText(w api.Webhook) string {
+	if w.SecretGeneration == 0 {
+		return w.SecretName + ", which is not set yet"
+	}
+	return fmt.Sprintf("%s generation %d", w.SecretName, w.SecretGeneration)
 }
 
 // enabledText tells whether a webhook takes deliveries.

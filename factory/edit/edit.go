@@ -167,7 +167,8 @@ func check(kind, name string, files Files) error {
 	_, found := Alone(name, files)
 	for _, d := range found {
 		if d.Severity == schema.Error {
-			return &Error{Kind: ErrInvalid, Path: d.Path, Line: d.Line, Message: strings.TrimSuffix(fmt.Sprintf("%s:%d: %s; %s", d.Path, d.Line, d.Message, d.Hint), "; ")}
+			message := strings.TrimSuffix(fmt.Sprintf("%s:%d: %s; %s", d.Path, d.Line, d.Message, d.Hint), "; ")
+			return &Error{Kind: ErrInvalid, Path: d.Path, Line: d.Line, Message: message}
 		}
 	}
 	return nil
@@ -175,12 +176,13 @@ func check(kind, name string, files Files) error {
 
 // Alone reads the files of one definition as if there was nothing else in the tree.
 func Alone(name string, files Files) (*factory.Factory, schema.Diagnostics) {
-	root := &schema.Node{Kind: schema.Mapping}
-	for _, f := range [][2]string{{"schemaVersion", schema.Version}, {"name", "alone"}} {
-		root.Fields = append(root.Fields, schema.Field{Key: f[0], Value: &schema.Node{Kind: schema.String, Text: f[1]}})
+	text := func(key, value string) schema.Field {
+		return schema.Field{Key: key, Value: &schema.Node{Kind: schema.String, Text: value}}
 	}
-	named := &schema.Node{Kind: schema.Mapping, Fields: []schema.Field{{Key: "environmentId", Value: &schema.Node{Kind: schema.String, Text: name}}}}
-	root.Fields = append(root.Fields, schema.Field{Key: "agentDefaults", Value: named})
+	named := &schema.Node{Kind: schema.Mapping, Fields: []schema.Field{text("environmentId", name)}}
+	root := &schema.Node{Kind: schema.Mapping, Fields: []schema.Field{
+		text("schemaVersion", schema.Version), text("name", "alone"), {Key: "agentDefaults", Value: named},
+	}}
 	tree := fstest.MapFS{"factory.yaml": {Data: schema.Encode(root)}}
 	for path, data := range files {
 		tree[path] = &fstest.MapFile{Data: data}
