@@ -18,11 +18,6 @@ import (
 // every byte escaped.
 const maxTestForm = 3*delivery.MaxBody + 4<<10
 
-func automationsPage(ctx context.Context, c *call) (dashboard.Automations, error) {
-	shown, err := c.page("Automations")
-	return dashboard.Automations{Page: shown, Automations: automations(ctx, c, "")}, err
-}
-
 // filterTestPage shows the form of Test filter. The query of the address can fill it in.
 func filterTestPage(ctx context.Context, c *call) (dashboard.FilterTest, error) {
 	return filterTest(ctx, c, c.Request.URL.Query())

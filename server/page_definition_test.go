@@ -164,3 +164,35 @@ func TestPlanOnto(t *testing.T) {
 		t.Errorf("another commit: %d", got.status)
 	}
 }
+
+// TestAutomationLifeByPages: an automation of a hosted factory is made, edited, paused,
+// disabled and deleted by pages.
+func TestAutomationLifeByPages(t *testing.T) {
+	f := newFixtureWith(t, options{hosted: true})
+	b := f.visitor("manager")
+	b.page("GET", "/automations", "", 200, "2 automations", "New automation")
+	b.page("GET", "/automations/a", "", 200, "a Enabled Wants a delivery to hook.", "n is 1", "Do it.", "It has started nothing in 30 days", "environment e", "automations/a.md")
+	b.page("GET", "/automations/none", "", 404, "no automation is named none")
+	b.page("GET", "/automations/new", "", 200, "Started by deliveries to", "hook")
+	const save = "/factories/default/automations"
+	b.page("POST", save, form("new", "1", "automation", "t", "webhook", "hook", "payload", "{", "environment", "e", "prompt", "Go."), 422, "The payload filter is no JSON")
+	b.page("POST", save, form("new", "1", "automation", "T T", "webhook", "hook", "environment", "e", "prompt", "Go."), 422, "Not saved.", "t-t")
+	b.follow(save, form("new", "1", "automation", "t", "webhook", "hook", "payload", `{"n": [7]}`, "environment", "e", "prompt", "Go."), "Saved as commit", "t Enabled Wants a delivery to hook.", "n is 7", "Go.")
+	if got := f.do("POST", ingress+f.uids()["hook"], hookSecret, `{"n":7}`); got.status != http.StatusAccepted {
+		t.Error(got.status)
+	}
+	b.page("GET", "/automations/t", "", 200, "It started 1 run in 30 days", "Queued")
+	b.page("GET", "/automations/t/edit", "", 200, "Edit t", `"n": [`, "The whole file")
+	b.follow(save, form("automation", "t", "webhook", "hook", "cron", "@daily", "environment", "e", "prompt", "Go on."), "Saved as commit", "the schedule @daily", "Go on.")
+	b.page("POST", save, form("automation", "t", "cron", "nonsense", "environment", "e", "prompt", "Go on."), 422, "Not saved.")
+	b.follow(save+"/t/pause", form("reason", "wait"), "t is paused until somebody resumes it.", "Paused by", "wait")
+	b.follow(save+"/t/resume", "", "t goes on.")
+	b.follow(save+"/t/disable", "", "Disabled: it starts nothing.", "t Disabled")
+	b.follow(save+"/t/enable", "", "t Enabled")
+	b.follow(save+"/t/delete", form("sure", "x"), "Nothing was deleted")
+	b.follow(save+"/t/delete", form("sure", "t"), "The automation t is deleted.")
+	f.visitor("operator").page("GET", "/automations/a/edit", "", 403)
+	if text := f.visitor("viewer").page("GET", "/automations/a", "", 200); strings.Contains(text, "Pause…") || strings.Contains(text, "Delete…") {
+		t.Error("a viewer sees actions")
+	}
+}

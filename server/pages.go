@@ -31,7 +31,6 @@ func (s *Server) pages(e *gin.Engine) {
 	p.GET("/", shown(overviewPage))
 	p.GET("/deliveries", shown(deliveriesPage))
 	p.GET("/deliveries/:id", shown(on(aDelivery, deliveryPage)))
-	p.GET("/automations", shown(automationsPage))
 	p.GET("/automations/test", shown(filterTestPage))
 	p.POST("/automations/test", sameOrigin, s.testFromPage)
 	p.POST("/factories/:name/apply", sameOrigin, s.applyFromPage)

@@ -1,22 +1,79 @@
 package dashboard
 
 import (
+	"cmp"
+	"encoding/json"
+	"fmt"
 	"html/template"
+	"maps"
+	"net/http"
+	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"triphammer/server/api"
+	"triphammer/server/store"
 )
+
+const anAutomation = "/factories/:name/automations/:automation"
+
+var automationRoutes = []Route{
+	get("/automations", automationsPage),
+	get("/automations/:name", automationPage),
+	{Method: "GET", Path: "/automations/new", Scope: store.ScopeManage, handle: func(v *Visit) (Content, error) { return automationForm(v) }},
+	{Method: "GET", Path: "/automations/:name/edit", Scope: store.ScopeManage, handle: func(v *Visit) (Content, error) { return automationForm(v) }},
+	post("/factories/:name/automations", store.ScopeManage, saveAutomation, "POST /factories/:name/automations", "PATCH "+anAutomation),
+	post(anAutomation+"/enable", store.ScopeManage, enableAutomation(true), "PATCH "+anAutomation),
+	post(anAutomation+"/disable", store.ScopeManage, enableAutomation(false), "PATCH "+anAutomation),
+	post(anAutomation+"/delete", store.ScopeManage, deleteAutomation, "DELETE "+anAutomation),
+}
 
 // Automations is the list of automations.
 type Automations struct {
 	Page
-	Automations []api.Automation
+	Automations []api.Automation // paused ones first
 }
 
 var automations = parse("automations")
 
 func (Automations) template() *template.Template { return automations() }
+
+func automationState(a api.Automation) state {
+	switch {
+	case !a.Enabled:
+		return state{"stop", "Disabled"}
+	case a.Paused != nil:
+		return state{"warn", "Paused"}
+	case a.Dormant != "":
+		return state{"warn", "Dormant"}
+	}
+	return state{"ok", "Enabled"}
+}
+
+func init() { functions["automationState"], functions["trigger"] = automationState, showTrigger }
+
+// Paused counts the automations that are paused.
+func (p Automations) Paused() (n int) {
+	for _, a := range p.Automations {
+		if a.Paused != nil {
+			n++
+		}
+	}
+	return n
+}
+
+func automationsPage(v *Visit) (page Automations, err error) {
+	if page.Page, err = v.Page("Automations"); err != nil {
+		return page, err
+	}
+	page.Automations, err = all[api.Automation](v, "/automations", url.Values{"factory": {page.Factory}}, maxListed)
+	rank := map[string]int{"Paused": 0, "Dormant": 1, "Enabled": 1, "Disabled": 2}
+	slices.SortStableFunc(page.Automations, func(a, b api.Automation) int {
+		return cmp.Compare(rank[automationState(a).Word], rank[automationState(b).Word])
+	})
+	return page, err
+}
 
 // trigger is one trigger in words.
 type trigger struct {
@@ -33,4 +90,354 @@ func showTrigger(t api.Trigger) trigger {
 		shown.Idle = "there is no webhook " + strings.Join(t.Gone, ", ")
 	}
 	return shown
+}
+
+// Automation is the page of an automation.
+type Automation struct {
+	Page
+	Automation api.Automation
+	State      state
+	Definition api.Definition // as the newest commit has it; its file is not newer than what serves of a factory elsewhere
+	Wants      []want
+	Keys       []keyValue // the other keys of the file
+	Runs       []api.Run
+	Month      month
+	File       Place
+}
+
+// want is a trigger of the file in words.
+type want struct {
+	Text       string
+	Conditions []keyValue // of its payload filter
+}
+
+type keyValue struct{ Key, Value string }
+
+// month is what the runs of 30 days came to.
+type month struct {
+	Runs, Well int
+	More       bool // there are more than were read
+	USD        float64
+}
+
+var automation = parse("automation")
+
+func (Automation) template() *template.Template { return automation() }
+
+// CanRun tells whether the person can start it by a page.
+func (p Automation) CanRun() bool { return p.offers("/runs/new") }
+
+func automationPage(v *Visit) (page Automation, err error) {
+	name := unreserved(v.Param("name"))
+	if page.Page, err = v.Page("Automation " + name); err != nil {
+		return page, err
+	}
+	found, err := v.automation(page.Factory, name)
+	if err != nil {
+		return page, err
+	}
+	page.Automation, page.State = found, automationState(found)
+	page.File = page.placeOf(found.Factory, found.Path)
+	if err = v.Get(escaped("/factories", found.Factory, "automations", name), &page.Definition); err != nil {
+		if _, err = told(err); err != nil { // without it: a pin serves an automation that the newest commit does not have
+			return page, err
+		}
+	}
+	page.Wants, page.Keys = inWords(page.Definition.Keys)
+	query := url.Values{"factory": {found.Factory}, "automation": {name}, "sort_by": {"created_at"}, "created_after": {time.Now().AddDate(0, 0, -30).UTC().Format(time.RFC3339)}, "limit": {"100"}}
+	var list api.List[api.Run]
+	if err = v.Get("/agent/runs?"+query.Encode(), &list); err != nil {
+		return page, err
+	}
+	page.Month = month{Runs: len(list.Entries), More: list.PageInfo.HasNextPage}
+	for _, r := range list.Entries {
+		if r.State == string(store.Succeeded) {
+			page.Month.Well++
+		}
+		if r.Usage != nil {
+			page.Month.USD += r.Usage.InferenceCostUSD
+		}
+	}
+	page.Runs = list.Entries[:min(len(list.Entries), 8)]
+	return page, nil
+}
+
+// automation finds an automation that serves.
+func (v *Visit) automation(factory, name string) (found api.Automation, err error) {
+	list, err := all[api.Automation](v, "/automations", url.Values{"factory": {factory}}, maxListed)
+	if err != nil {
+		return found, err
+	}
+	list = slices.DeleteFunc(list, func(a api.Automation) bool { return a.Name != name })
+	switch len(list) {
+	case 0:
+		return found, &Refused{Problem: api.NewProblem(api.NotFound, "no automation is named "+name)}
+	case 1:
+		return list[0], nil
+	}
+	return found, &Refused{Problem: api.NewProblem(api.Conflict, "several factories have an automation of this name: choose a factory")}
+}
+
+// inWords are the triggers and the other keys of an automation's file.
+func inWords(raw json.RawMessage) (wants []want, others []keyValue) {
+	var keys map[string]json.RawMessage
+	if json.Unmarshal(raw, &keys) != nil {
+		return nil, nil
+	}
+	var triggers []struct {
+		Provider, Event string
+		Filter          struct {
+			Webhooks []string        `json:"webhooks"`
+			UIDs     []string        `json:"webhook_ids"`
+			Payload  json.RawMessage `json:"payload"`
+		}
+		Schedule struct{ Name, Cron string }
+	}
+	_ = json.Unmarshal(keys["triggers"], &triggers) // what is not as expected is not shown in words
+	for _, t := range triggers {
+		w := want{Text: t.Provider + ", " + t.Event}
+		switch {
+		case t.Provider == "webhook":
+			w.Text = "a delivery to " + cmp.Or(strings.Join(slices.Concat(t.Filter.Webhooks, t.Filter.UIDs), " or "), "any webhook")
+			w.Conditions = conditions("", t.Filter.Payload, 0)
+		case t.Schedule.Cron != "":
+			w.Text = strings.TrimSpace("the schedule " + t.Schedule.Name + " " + t.Schedule.Cron)
+		}
+		wants = append(wants, w)
+	}
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		if key != "triggers" && key != "enabled" {
+			others = append(others, keyValue{key, strings.Trim(string(keys[key]), `"`)})
+		}
+	}
+	return wants, others
+}
+
+// conditions are those of a payload filter, by the path of what they look at.
+func conditions(path string, raw json.RawMessage, depth int) (all []keyValue) {
+	var values []any
+	if json.Unmarshal(raw, &values) == nil {
+		texts := make([]string, len(values))
+		for i, v := range values {
+			texts[i] = fmt.Sprint(v)
+		}
+		return []keyValue{{path, "is " + strings.Join(texts, " or ")}}
+	}
+	var inner map[string]json.RawMessage
+	if depth > 20 || json.Unmarshal(raw, &inner) != nil {
+		if len(raw) == 0 {
+			return nil
+		}
+		return []keyValue{{path, string(raw)}}
+	}
+	for _, key := range slices.Sorted(maps.Keys(inner)) {
+		all = append(all, conditions(strings.TrimPrefix(path+"."+key, "."), inner[key], depth+1)...)
+	}
+	return all
+}
+
+func automationChanged(v *Visit, name, said string) SeeOther {
+	return SeeOther{To: to("/automations/"+named(name), "factory", v.Param("name")), Said: said}
+}
+
+func enableAutomation(on bool) func(*Visit) (SeeOther, error) {
+	return func(v *Visit) (SeeOther, error) {
+		var done api.DefinitionChange
+		name := v.Param("automation")
+		keys, said := `{"enabled": false}`, "Disabled: it starts nothing. "
+		if on {
+			keys, said = `{"enabled": null}`, "Enabled. "
+		}
+		err := v.Send("PATCH", escaped("/factories", v.Param("name"), "automations", name), api.DefinitionPatch{Definition: json.RawMessage(keys)}, &done)
+		return automationChanged(v, name, said+committed(done.Change)), err
+	}
+}
+
+func deleteAutomation(v *Visit) (SeeOther, error) {
+	name := v.Param("automation")
+	if v.Form.Get("sure") != name {
+		return automationChanged(v, name, "Nothing was deleted: to delete the automation, type its name, "+name+"."), nil
+	}
+	err := v.Send("DELETE", escaped("/factories", v.Param("name"), "automations", name), nil, nil)
+	return SeeOther{To: to("/automations", "factory", v.Param("name")), Said: "The automation " + name + " is deleted. Its runs stay."}, err
+}
+
+// AutomationForm is the form for what is common in an automation.
+type AutomationForm struct {
+	Page
+	Home     api.FactoryStatus
+	New      bool
+	Name     string
+	Seen     string // commit
+	Prompt   string
+	Webhook  string
+	Payload  string // filter, as JSON
+	Cron     string
+	Agent    string
+	Env      string
+	Complex  bool // its triggers do not fit the form
+	Webhooks []string
+	Agents   []string
+	Envs     []string
+	Refused  string
+	Findings []finding
+}
+
+var automationEdit = parse("automation_edit")
+
+func (AutomationForm) template() *template.Template { return automationEdit() }
+
+// Status implements Status.
+func (p AutomationForm) Status() int {
+	if p.Refused != "" {
+		return http.StatusUnprocessableEntity
+	}
+	return http.StatusOK
+}
+
+func automationForm(v *Visit) (page AutomationForm, err error) {
+	page.Name, page.Webhook = unreserved(v.Param("name")), v.Query("webhook")
+	page.New = page.Name == ""
+	if err = page.load(v, v.Query("factory")); err != nil || page.New {
+		return page, err
+	}
+	var d api.Definition
+	if err = v.Get(escaped("/factories", page.Home.Name, "automations", page.Name), &d); err != nil {
+		return page, err
+	}
+	page.Seen, page.Prompt = d.Commit, d.Prompt
+	var keys struct {
+		Agent         string
+		EnvironmentID string `json:"environmentId"`
+		Triggers      []map[string]json.RawMessage
+	}
+	_ = json.Unmarshal(d.Keys, &keys) // what the form cannot show is complex
+	page.Agent, page.Env = keys.Agent, keys.EnvironmentID
+	page.Complex = !page.take(keys.Triggers)
+	return page, nil
+}
+
+// take fills in triggers, if the form can show them: one of a webhook, one of a schedule.
+func (p *AutomationForm) take(triggers []map[string]json.RawMessage) bool {
+	for _, t := range triggers {
+		var provider string
+		var filter map[string]json.RawMessage
+		var schedule map[string]string
+		_, _, _ = json.Unmarshal(t["provider"], &provider), json.Unmarshal(t["filter"], &filter), json.Unmarshal(t["schedule"], &schedule)
+		var webhooks []string
+		_ = json.Unmarshal(filter["webhooks"], &webhooks)
+		switch {
+		case provider == "webhook" && p.Webhook == "" && len(webhooks) == 1 && len(filter) == 1+min(1, len(filter["payload"])):
+			p.Webhook = webhooks[0]
+			if raw := filter["payload"]; len(raw) > 0 {
+				p.Payload = indented(raw)
+			}
+		case provider == "schedule" && p.Cron == "" && len(schedule) == 1 && schedule["cron"] != "":
+			p.Cron = schedule["cron"]
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+func (p *AutomationForm) load(v *Visit, factory string) (err error) {
+	title := "Edit " + p.Name
+	if p.New {
+		title = "New automation"
+	}
+	if p.Page, err = v.Page(title); err != nil {
+		return err
+	}
+	p.Here, p.Factory = "/automations", factory
+	if p.Home, err = p.chosen(); err != nil {
+		return err
+	}
+	var hooks api.List[api.Webhook]
+	var agents api.List[api.AgentEntry]
+	var envs api.List[api.AgentEnvironment]
+	if err = v.Get("/webhooks?"+url.Values{"factory": {p.Home.Name}}.Encode(), &hooks); err != nil {
+		return err
+	}
+	if err = v.Get("/agent", &agents); err != nil {
+		return err
+	}
+	if err = v.Get("/agent/environments", &envs); err != nil {
+		return err
+	}
+	for _, w := range hooks.Entries {
+		p.Webhooks = append(p.Webhooks, w.Name)
+	}
+	for _, a := range agents.Entries {
+		if slices.ContainsFunc(a.Variants, func(one api.AgentVariant) bool { return strings.HasPrefix(one.ID, p.Home.Name+"/") }) {
+			p.Agents = append(p.Agents, a.Name)
+		}
+	}
+	for _, e := range envs.Entries {
+		if e.Factory == p.Home.Name {
+			p.Envs = append(p.Envs, e.Name)
+		}
+	}
+	return nil
+}
+
+func saveAutomation(v *Visit) (Content, error) {
+	value := func(name string) string { return strings.TrimSpace(v.Form.Get(name)) }
+	page := AutomationForm{
+		New: value("new") != "", Name: value("automation"), Seen: value("base"), Webhook: value("webhook"), Payload: value("payload"), Cron: value("cron"),
+		Agent: value("agent"), Env: value("environment"), Complex: value("complex") != "", Prompt: strings.ReplaceAll(v.Form.Get("prompt"), "\r\n", "\n"),
+	}
+	keys, problem := page.keys()
+	var done api.DefinitionChange
+	if problem == "" {
+		req := api.DefinitionPatch{Commit: api.Commit{Base: page.Seen, Message: value("message")}, Definition: keys, Prompt: &page.Prompt}
+		method, path := "PATCH", escaped("/factories", v.Param("name"), "automations", page.Name)
+		if page.New {
+			method, path, req.Name, req.Base = "POST", escaped("/factories", v.Param("name"), "automations"), page.Name, ""
+		}
+		err := v.Send(method, path, req, &done)
+		if err == nil {
+			return automationChanged(v, page.Name, committed(done.Change)), nil
+		}
+		refused, err := told(err)
+		if err != nil {
+			return nil, err
+		}
+		problem, page.Findings = refused.Message, plainFindings(refused)
+	}
+	page.Refused = problem
+	return page, page.load(v, v.Param("name"))
+}
+
+// keys are those of the file, as the form has them. An empty one is taken out.
+func (p *AutomationForm) keys() (patch json.RawMessage, problem string) {
+	keys := map[string]any{"agent": nil, "environmentId": nil}
+	if p.Agent != "" {
+		keys["agent"] = p.Agent
+	}
+	if p.Env != "" {
+		keys["environmentId"] = p.Env
+	}
+	if !p.Complex {
+		triggers := []any{}
+		if p.Webhook != "" {
+			filter := map[string]any{"webhooks": []string{p.Webhook}}
+			if p.Payload != "" {
+				if !json.Valid([]byte(p.Payload)) {
+					return nil, `The payload filter is no JSON: write such as {"action": ["opened"]}.`
+				}
+				filter["payload"] = json.RawMessage(p.Payload)
+			}
+			triggers = append(triggers, map[string]any{"provider": "webhook", "event": "received", "filter": filter})
+		}
+		if p.Cron != "" {
+			triggers = append(triggers, map[string]any{"provider": "schedule", "event": "cron_fired", "schedule": map[string]string{"cron": p.Cron}})
+		}
+		keys["triggers"] = triggers
+	}
+	patch, err := json.Marshal(keys)
+	if err != nil {
+		return nil, err.Error()
+	}
+	return patch, ""
 }

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"strings"
 	"testing"
 
 	"triphammer/applier"
@@ -55,6 +56,18 @@ func factoryPages(page Page, hook api.Webhook) map[string]Content {
 			Moved:  &api.Moved{Tip: evil, Since: []api.FileEdit{{Path: evil, Author: evil, Subject: evil, Commit: evil}}},
 			Theirs: []changedLine{{"+", evil}, {"-", evil}, {" ", evil}, {}},
 		},
+		"automation": Automation{
+			Page: page, Automation: api.Automation{
+				Name: evil, Factory: evil, Path: evil, Agent: evil, EnvironmentID: evil, Enabled: true, Dormant: evil, Warnings: []string{evil},
+				Paused: &api.Pause{By: evil, Reason: evil}, Triggers: []api.Trigger{{Provider: evil, Dormant: evil}},
+			},
+			Definition: api.Definition{Prompt: evil}, Wants: []want{{evil, []keyValue{{evil, evil}}}}, Keys: []keyValue{{evil, evil}}, File: Place{Path: evil, Hosted: true},
+			Runs: []api.Run{{RunID: evil, Title: evil, State: evil, StatusMessage: evil}},
+		},
+		"automation form": AutomationForm{
+			Page: page, Home: hosted, Name: evil, Seen: evil, Prompt: evil, Webhook: evil, Payload: evil, Cron: evil, Agent: evil, Env: evil,
+			Webhooks: []string{evil}, Agents: []string{evil}, Envs: []string{evil}, Refused: evil, Findings: found,
+		},
 		"no editor": Editor{Page: page, Home: hosted, Path: evil, Text: evil, Why: evil},
 	}
 }
@@ -96,5 +109,28 @@ func TestCaret(t *testing.T) {
 		if got := caret(c.line, c.column); got != c.want {
 			t.Errorf("%q %d: %q, want %q", c.line, c.column, got, c.want)
 		}
+	}
+}
+
+func TestConditions(t *testing.T) {
+	wants, keys := inWords([]byte(`{"environmentId": "app", "enabled": true, "maxRunsPerHour": 4, "triggers": [
+		{"provider": "webhook", "event": "received", "filter": {"webhooks": ["a", "b"], "payload": {"action": ["x", 1], "label": {"name": {"not_in": ["y"]}}}}},
+		{"provider": "schedule", "event": "cron_fired", "schedule": {"cron": "@daily"}}, {"provider": "github", "event": "push"}]}`))
+	got := ""
+	for _, w := range wants {
+		got += w.Text + ";"
+		for _, c := range w.Conditions {
+			got += c.Key + " " + c.Value + ";"
+		}
+	}
+	for _, k := range keys {
+		got += k.Key + "=" + k.Value + ";"
+	}
+	if want := "a delivery to a or b;action is x or 1;label.name.not_in is y;the schedule  @daily;github, push;environmentId=app;maxRunsPerHour=4;"; got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+	deep := strings.Repeat(`{"a":`, 5000) + "1" + strings.Repeat("}", 5000)
+	if inWords([]byte(`{"triggers": [{"provider": "webhook", "filter": {"payload": ` + deep + `}}]}`)); conditions("", []byte("nonsense"), 0) == nil {
+		t.Error("nothing is shown")
 	}
 }

@@ -10,6 +10,7 @@ var Routes = slices.Concat(
 	startRoutes,
 	systemRoutes,
 	webhookRoutes,
+	automationRoutes,
 	webhookEditRoutes,
 	definitionRoutes,
 	fileRoutes,

@@ -9,7 +9,7 @@ import (
 )
 
 func init() {
-	functions["when"], functions["ranFor"], functions["trigger"], functions["label"] = when, ranFor, showTrigger, store.Outcome.Label
+	functions["when"], functions["ranFor"], functions["label"] = when, ranFor, store.Outcome.Label
 	functions["came"] = func(d *store.Delivery) string { return delivery.Came(d.Outcome, d.Started) }
 	functions["class"] = strings.ToLower
 }
