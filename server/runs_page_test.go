@@ -7,10 +7,13 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
+	"triphammer/server/api"
 	"triphammer/server/run/event"
 	"triphammer/server/store"
 )
@@ -204,4 +207,123 @@ func TestLongTranscript(t *testing.T) {
 	}
 	v.shows(at, 200, "line 0 ", "Later events", "Ended well after")
 	v.shows(at+"?newest=1", 200, "message 49999.")
+}
+
+// TestRunsPage: the list with its views and filters, the rows of an open page that change in
+// place, and the form that starts a run.
+func TestRunsPage(t *testing.T) {
+	f := runsFixture(t)
+	v := f.reader("manager")
+	v.shows("/runs", 200, "Nothing runs now.", "No run yet.", "triphammer runs create")
+	if got := v.post("/runs", "prompt", "", "environment", "e"); got.status != 422 || !strings.Contains(string(got.body), `role="alert"`) {
+		t.Errorf("a run without a prompt: %d", got.status)
+	}
+	if got := v.post("/runs", "prompt", "Do <i>it</i>.", "environment", "nowhere"); got.status != 422 || !strings.Contains(string(got.body), "Do &lt;i&gt;it&lt;/i&gt;.</textarea>") ||
+		!strings.Contains(string(got.body), "<option selected>nowhere</option>") {
+		t.Errorf("a run nowhere: %d %s", got.status, got.body)
+	}
+	started := v.post("/runs", "prompt", "Say hello.", "title", "Hello", "environment", "default/app", "agent", "fixer")
+	mine := strings.TrimPrefix(started.header.Get("Location"), "/runs/")
+	if started.status != http.StatusSeeOther || !strings.HasPrefix(mine, "run_") {
+		t.Fatalf("%d %s", started.status, started.body)
+	}
+	delivered := field(t, f.do("POST", ingress+f.uids()["hook"], hookSecret, `{"n":1}`), "delivery_id")
+	hooked := field(t, f.get("/api/v1/deliveries/"+delivered, f.key("r", "read")), "runs", "0")
+	v.shows("/runs", 200, "All 2", "Queued 2", "At work and waiting", "Hello Queued", "no server is running that could start it", "From", "hook")
+	lease, _ := f.begin()
+	if err := f.store.FinishRun(t.Context(), lease, store.FailedRun, "it ran out of time", nil); err != nil {
+		t.Fatal(err)
+	}
+	v.shows("/runs", 200, "Today", "Failed 1", "it ran out of time")
+	for path, want := range map[string][2]string{ // what is there, and what is not
+		"/runs?state=FAILED": {mine, hooked}, "/runs?source=WEBHOOK": {hooked, mine}, "/runs?agent=fixer": {mine, hooked}, "/runs?q=hell": {mine, hooked},
+		"/runs?environment=default%2Fapp&since=24h": {mine, hooked}, "/runs?automation=a&state=nonsense": {hooked, mine}, "/runs?creator=nobody": {"No run is like that.", mine},
+	} {
+		if got := string(v.shows(path, 200).body); !strings.Contains(got, want[0]) || strings.Contains(got, want[1]) {
+			t.Errorf("%s has not %s, or %s", path, want[0], want[1])
+		}
+	}
+	if got := v.get("/runs?source=NOWHERE"); got.status != 400 {
+		t.Errorf("a source that is none: %d", got.status)
+	}
+	// An open page hears that something has changed.
+	f.create(f.key("k", "runs"), `{"prompt":"Newer.","config":{"environment_id":"e"}}`)
+	part := v.get("/runs?open="+lease.RunID.String()+"+run_0000000000001+x&newest="+max(hooked, mine), "HX-Request", "true")
+	for _, want := range []string{`<tr role="row" id="r-` + lease.RunID.String() + `" hx-swap-oob="true">`, "1 new run since you opened this page.", `id="news" role="status" hx-swap-oob="true">`} {
+		if !strings.Contains(string(part.body), want) {
+			t.Errorf("%d: no %s in %s", part.status, want, part.body)
+		}
+	}
+	if strings.Contains(string(part.body), "Newer.") {
+		t.Error("a new row comes under the reader")
+	}
+}
+
+// TestSchedulesPage: made, changed, paused, resumed and deleted by page; those of files are
+// shown with their file.
+func TestSchedulesPage(t *testing.T) {
+	f := newFixtureWith(t, options{files: fstest.MapFS{"automations/daily.md": {Data: []byte("---\nenvironmentId: e\ntriggers:\n- {provider: schedule, event: cron_fired, schedule: {cron: '0 3 * * *'}}\n---\nLook.\n")}}})
+	v := f.reader("manager")
+	if err := f.store.SyncSchedules(t.Context(), "default", []store.Schedule{{Automation: "daily", Cron: "0 3 * * *", Enabled: true}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := v.post("/schedules", "name", "Weekly", "cron", "never", "prompt", "Look.", "environment", "e"); got.status != 422 || !strings.Contains(string(got.body), `value="never"`) {
+		t.Errorf("a schedule of nonsense: %d", got.status)
+	}
+	if got := v.post("/schedules", "name", "Weekly", "cron", "0 9 * * MON", "prompt", "Look.", "environment", "e", "model", "m1"); got.status != http.StatusSeeOther {
+		t.Fatalf("%d %s", got.status, got.body)
+	}
+	v.shows("/schedules", 200, "2 schedules.", "Weekly 0 9 * * MON", "Look.", "Enabled", "never", "Pause", "daily", "automations/daily.md")
+	var list api.List[api.Schedule]
+	if err := json.Unmarshal(f.get("/api/v1/agent/schedules", f.key("k", "read")).body, &list); err != nil {
+		t.Fatal(err)
+	}
+	slices.SortFunc(list.Entries, func(a, b api.Schedule) int { return strings.Compare(a.Automation, b.Automation) })
+	id := list.Entries[0].ID
+	v.shows("/schedules/"+list.Entries[1].ID, 422, "The automation daily defines this schedule: change its file.")
+	at := "/schedules/" + id
+	for _, step := range [][2]string{{"/pause", "1 paused"}, {"/resume", "Enabled"}} {
+		if got := v.post(at + step[0]); got.status != http.StatusSeeOther {
+			t.Errorf("%s: %d %s", step[0], got.status, got.body)
+		}
+		v.shows("/schedules", 200, step[1])
+	}
+	v.shows(at, 200, "Look.", "Save")
+	if got := v.post(at, "name", "Monthly", "cron", "@monthly", "prompt", "Look well.", "environment", "e"); got.status != http.StatusSeeOther {
+		t.Errorf("change: %d %s", got.status, got.body)
+	}
+	changed := f.get("/api/v1/agent/schedules/"+id, f.key("l", "read"))
+	if field(t, changed, "name") != "Monthly" || strings.Contains(string(changed.body), "m1") || !strings.Contains(string(changed.body), "Look well.") {
+		t.Errorf("%s", changed.body)
+	}
+	if got := v.post(at + "/delete"); got.status != http.StatusSeeOther {
+		t.Errorf("delete: %d", got.status)
+	}
+	if got := plain(v.get("/schedules").body); strings.Contains(got, "Monthly") {
+		t.Errorf("it is still there: %s", got)
+	}
+}
+
+// TestRunActionsByRole: who may only read sees no action of runs and schedules, and can take
+// none; an operator can.
+func TestRunActionsByRole(t *testing.T) {
+	f := newFixture(t)
+	id := f.create(f.key("k", "runs"), `{"prompt":"Go on.","config":{"environment_id":"e"}}`)
+	for role, may := range map[string]bool{"viewer": false, "operator": true, "manager": true} {
+		v := f.reader(role)
+		for path, offer := range map[string]string{"/runs/" + id: "Cancel…", "/runs": "Start a run…", "/schedules": "New schedule…"} {
+			if got := v.get(path); got.status != 200 || strings.Contains(plain(got.body), offer) != may {
+				t.Errorf("%s as %s: %d, %q offered: %t", path, role, got.status, offer, !may)
+			}
+		}
+		for _, path := range []string{"/runs", "/schedules", "/runs/run_0000000000001/cancel", "/runs/run_0000000000001/interrupt", "/runs/run_0000000000001/retry", "/runs/run_0000000000001/followup", "/schedules/sch_0000000000001", "/schedules/sch_0000000000001/pause", "/schedules/sch_0000000000001/resume", "/schedules/sch_0000000000001/delete"} {
+			if got := v.post(path, "message", "x"); (got.status == http.StatusForbidden) == may {
+				t.Errorf("POST %s as %s: %d", path, role, got.status)
+			}
+			cross := f.do("POST", path, "", "", "Cookie", v.cookie, "Sec-Fetch-Site", "cross-site")
+			if cross.status != http.StatusForbidden {
+				t.Errorf("POST %s from another site: %d", path, cross.status)
+			}
+		}
+	}
 }

@@ -195,6 +195,9 @@ func (s *Server) deleteSchedule(ctx context.Context, c *call, n access.Schedule)
 	return gin.H{"success": true}, nil
 }
 
+// nextRuns is how many times of a schedule are shown.
+const nextRuns = 3
+
 func (c *call) showSchedule(n *store.Schedule) api.Schedule {
 	var kept api.ScheduledRun
 	_ = json.Unmarshal(n.Request, &kept) // schedules of automations have none
@@ -203,7 +206,7 @@ func (c *call) showSchedule(n *store.Schedule) api.Schedule {
 	}
 	shown := api.Schedule{
 		ID: n.ID.String(), Name: n.Name, Cron: n.Cron, Enabled: n.Active(), PausedReason: n.Paused, Prompt: kept.Prompt, Factory: n.Factory, Automation: n.Automation,
-		AgentConfig: api.Present(kept.Config), AgentUID: kept.Agent, Metadata: kept.Metadata, History: api.ScheduleHistory{LastRan: api.Time(n.FiredAt)}, LastSpawnError: n.Error,
+		AgentConfig: api.Present(kept.Config), AgentUID: kept.Agent, Metadata: kept.Metadata, History: api.ScheduleHistory{LastRan: api.Time(n.FiredAt), NextRuns: []time.Time{}}, LastSpawnError: n.Error,
 		Scope: api.Scope{Type: "Team", UID: n.Factory}, CreatedBy: profile(n.CreatorKind, n.CreatorName), UpdatedBy: profile(n.UpdatedKind, n.UpdatedBy),
 		CreatedAt: n.CreatedAt, UpdatedAt: n.UpdatedAt,
 	}
@@ -215,6 +218,12 @@ func (c *call) showSchedule(n *store.Schedule) api.Schedule {
 	}
 	if cron, err := factory.ParseCron(n.Cron); err == nil && n.Active() {
 		shown.History.NextRun = api.Time(cron.Next(c.server.cfg.Now(), n.Anchor))
+		for at := c.server.cfg.Now(); len(shown.History.NextRuns) < nextRuns; {
+			if at = cron.Next(at, n.Anchor); at.IsZero() {
+				break
+			}
+			shown.History.NextRuns = append(shown.History.NextRuns, at)
+		}
 	}
 	return shown
 }

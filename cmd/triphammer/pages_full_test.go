@@ -39,6 +39,10 @@ func storyPages(s *story) map[string]map[string]string {
 		"/start":            {"start": "/start"},
 		"/secrets":          {"secrets": "/secrets"},
 		"/system":           {"system": "/system"},
+		"/runs/new":         {"run-new": "/runs/new"},
+		"/schedules":        {"schedules": "/schedules"},
+		"/schedules/new":    {"schedule-new": "/schedules/new"},
+		"/schedules/:id":    {"schedule": "/schedules/" + s.schedule},
 		"/runs/:id":         {"run": "/runs/" + s.done, "run-failed": "/runs/" + s.failed, "run-live": "/runs/" + s.live},
 	}
 }

@@ -19,7 +19,7 @@ import (
 // pages are tested on, and what their pictures show.
 type story struct {
 	*world
-	wanted, unmatched, done, failed, live string // identifiers of deliveries and runs
+	wanted, unmatched, done, failed, live, schedule string // identifiers of deliveries and runs
 }
 
 // storyTime is when the story happens, so that its pictures change with the pages alone.
@@ -62,7 +62,7 @@ func newStory(t testing.TB) *story {
 	s.send("SENTRY_SECRET", "sentry", "--provider", "sentry", "--event", "issue", "--tamper", "signature")
 	s.run("", "keys", "create", "build-farm", "--scope", "read")
 	s.run("", "keys", "create", "reports", "--scope", "runs", "--expires", "720h")
-	s.run("", "schedules", "create", "--name", "Weekly look at costs", "--cron", "0 9 * * MON", "--prompt", "Say what the runs of last week cost.")
+	s.schedule = regexp.MustCompile(`sch_[0-9a-z]+`).FindString(s.run("", "schedules", "create", "--name", "Weekly look at costs", "--cron", "0 9 * * MON", "--prompt", "Say what the runs of last week cost."))
 
 	var runs []api.Run
 	s.until("the runs do not end", func() bool {

@@ -31,6 +31,8 @@ type Schedule struct {
 type ScheduleHistory struct {
 	LastRan *time.Time `json:"last_ran"`
 	NextRun *time.Time `json:"next_run"`
+	// NextRuns are the next times at which it will fire, the first one first.
+	NextRuns []time.Time `json:"next_runs"`
 }
 
 // WriteSchedule is the body that creates or updates a schedule.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"net/url"
 	"regexp"
 	"strings"
 	"testing"
@@ -47,6 +48,11 @@ func everyPage() map[string]Content {
 	}
 	payload, _ := PayloadText(encoded)
 	evilHook := api.Webhook{Name: evil, Factory: evil, Path: evil, URL: evil, UID: evil, AuthMode: evil, SignatureScheme: evil, SecretName: evil, DeliveryIDHeader: evil}
+	evilQuery := url.Values{}
+	for _, name := range append([]string{"prompt", "title", "model", "name", "cron"}, runFilters...) {
+		evilQuery.Set(name, evil)
+	}
+	evilSchedule := api.Schedule{ID: evil, Name: evil, Cron: evil, PausedReason: evil, LastSpawnError: evil, Automation: evil, Prompt: evil, AgentUID: evil, CreatedBy: api.Profile{DisplayName: evil}}
 	pages := map[string]Content{
 		"overview": Overview{
 			Page: page, Deliveries: []*store.Delivery{d}, Runs: []*store.Run{r},
@@ -60,7 +66,11 @@ func everyPage() map[string]Content {
 			Delivery: d, Commit: evil, Belt: []delivery.Stage{{Stage: evil, Outcome: "stopped", Detail: evil}},
 			Matches: []match.Result{{Automation: evil, Path: evil, Want: evil, Got: evil}},
 		}},
-		"runs": RunList{Page: page, Next: evil, Runs: []api.Run{{RunID: evil, Title: evil, State: evil, StatusMessage: evil, Source: evil, CreatedAt: now}}},
+		"runs": RunList{Page: page, Filters: evilQuery, Next: evil, New: 2, Choices: choices{[]string{evil}, []string{evil}, []string{evil}},
+			Now: []RunRow{{evilRun("QUEUED"), evil}}, Runs: []RunRow{{evilRun("FAILED"), ""}, {evilRun(evil), ""}}},
+		"start a run": StartRun{Page: page, Choices: choices{nil, []string{evil}, []string{evil}}, Typed: evilQuery, Problem: evil, Fields: []api.FieldProblem{{Field: evil, Message: evil}, {Field: evil}}},
+		"schedules":   ScheduleList{Page: page, Schedules: []ScheduleRow{{Schedule: evilSchedule, Path: evil, Last: &api.Run{RunID: evil, State: evil}}}},
+		"schedule":    ScheduleForm{Page: page, ID: evil, Choices: choices{nil, []string{evil}, []string{evil}}, Typed: evilQuery, Problem: evil},
 		"automations": Automations{Page: page, Automations: []api.Automation{
 			{Factory: evil, Name: evil, Path: evil, EnvironmentID: evil, Enabled: true, Dormant: evil, Triggers: []api.Trigger{{Provider: evil, Event: evil, Dormant: evil}}},
 		}},

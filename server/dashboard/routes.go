@@ -5,7 +5,7 @@ import "slices"
 // Routes are all pages and the actions of their forms. Each file of a page has its own.
 var Routes = slices.Concat(
 	[]Route{themeRoute},
-	runRoutes,
+	runRoutes, scheduleRoutes,
 	secretRoutes,
 	startRoutes,
 	systemRoutes,

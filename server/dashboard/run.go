@@ -45,8 +45,18 @@ var onePage = parse("run")
 func init() {
 	functions["meter"], functions["bare"] = meter, bare
 	functions["stamp"] = func(at any) string { return timeIn(at).Format(time.RFC3339) }
+	functions["source"], functions["tone"], functions["waiting"] = sourceName, func(state string) string { return strings.Replace(runState(state).Kind, "stop", "", 1) }, waiting
+	functions["clip"] = func(text string) string { return event.Line(text, 240) }
 	functions["float"] = func(n int64) float64 { return float64(n) }
 }
+
+// sourceName is the source of a run for people.
+func sourceName(source string) string {
+	return map[string]string{store.SourceWebhook: "Webhook", store.SourceSchedule: "Schedule", store.SourceAPI: "Person or program"}[source]
+}
+
+// waiting is the belt of what has not come yet.
+func waiting() template.HTML { return belt{len(stages), 0, "wait", "nothing has come yet"}.Small() }
 
 // bare is a web address without its scheme, as people read it.
 func bare(address string) string {

@@ -1,8 +1,15 @@
 package dashboard
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
 	"html/template"
+	"net/http"
 	"net/url"
+	"slices"
+	"strings"
+	"time"
 
 	"triphammer/server/api"
 	"triphammer/server/store"
@@ -10,6 +17,8 @@ import (
 
 var runRoutes = []Route{
 	get("/runs", runsPage),
+	post("/runs", store.ScopeRuns, startRun, "POST /agent/runs"),
+	{Method: "GET", Path: "/runs/new", Scope: store.ScopeRuns, handle: func(v *Visit) (Content, error) { return newRunPage(v) }},
 	get("/runs/:id", runPage),
 	get("/runs/:id/events.json", rawTranscript),
 	get("/runs/:id/event-payload.json", payloadOf),
@@ -23,26 +32,363 @@ var runRoutes = []Route{
 // RunList is the list of runs.
 type RunList struct {
 	Page
-	Runs []api.Run
-	Next string // cursor of the next page, or empty
+	Filters url.Values // of the address
+	Counts  api.RunCounts
+	Now     []RunRow // and those that wait
+	Runs    []RunRow // that have ended
+	More    bool     // at work or waiting than are shown
+	Next    string   // cursor of the next page, or empty
+	Choices choices
+	Part    bool  // the page asks for the rows that it shows and that may have changed
+	New     int64 // runs that are newer than those on the page
+}
+
+// RunRow is a run in a list.
+type RunRow struct {
+	api.Run
+	Waits string // why it waits, if that is known
+}
+
+// choices are the values that a person can choose from.
+type choices struct {
+	Automations, Agents, Environments []string
 }
 
 var runList = parse("runs")
 
 func (RunList) template() *template.Template { return runList() }
 
+// runViews are the views of the list: name and state.
+var runViews = [][2]string{{"All", ""}, {"At work", "INPROGRESS"}, {"Queued", "QUEUED"}, {"Succeeded", "SUCCEEDED"}, {"Failed", "FAILED"}, {"Cancelled", "CANCELLED"}}
+
+// RunView is a view with its number of runs.
+type RunView struct{ Name, Key, Count string }
+
+// Views are the views by state. Their numbers are missing if nobody counts by the filters.
+func (l RunList) Views() (all []RunView) {
+	for _, w := range runViews {
+		shown, n := RunView{Name: w[0], Key: w[1]}, int64(0)
+		for state, count := range l.Counts.States {
+			if w[1] == "" || w[1] == state {
+				n += count
+			}
+		}
+		if l.Counts.States != nil {
+			if shown.Count = number(n); n >= l.Counts.Most {
+				shown.Count = number(l.Counts.Most) + "+"
+			}
+		}
+		all = append(all, shown)
+	}
+	return all
+}
+
+// Filter is the value of a filter.
+func (l RunList) Filter(name string) string { return l.Filters.Get(name) }
+
+// Filtered tells whether there is a filter beside the view.
+func (l RunList) Filtered() bool {
+	return slices.ContainsFunc(runFilters, func(name string) bool { return name != "state" && l.Filters.Get(name) != "" })
+}
+
+// With is the address of the list with other parameters.
+func (l RunList) With(parameters ...string) string {
+	var all []string
+	for _, name := range runFilters {
+		all = append(all, name, l.Filters.Get(name))
+	}
+	return l.To("/runs", append(all, parameters...)...)
+}
+
+// Open is the address at which an open page asks for what has changed of it.
+func (l RunList) Open() string {
+	var ids []string
+	newest := ""
+	for _, r := range slices.Concat(l.Now, l.Runs) {
+		if !store.RunState(r.State).Terminal() {
+			ids = append(ids, r.RunID)
+		}
+		newest = max(newest, r.RunID)
+	}
+	return l.With("open", strings.Join(ids, " "), "newest", cmp.Or(l.Filters.Get("newest"), newest, "run_"))
+}
+
+// Left are the links that the run left.
+func (r RunRow) Left() []api.Artifact { return artifacts(r.Run, true) }
+
+// Why is why the run failed or waits, in words.
+func (r RunRow) Why() string {
+	switch r.State {
+	case string(store.Succeeded):
+		return ""
+	case string(store.Queued):
+		return cmp.Or(r.Waits, r.StatusMessage)
+	}
+	return r.StatusMessage
+}
+
+// From is where the run came from.
+func (r RunRow) From() string {
+	switch {
+	case r.Webhook != "":
+		return r.Webhook
+	case r.Schedule != nil:
+		return r.Schedule.Name
+	}
+	return r.Creator.DisplayName
+}
+
+// runFilters are the parameters of the page that select runs.
+var runFilters = []string{"state", "automation", "source", "agent", "environment", "creator", "since", "q"}
+
+// spans are the times since which runs are shown.
+var spans = map[string]time.Duration{"1h": time.Hour, "24h": 24 * time.Hour, "7d": 7 * 24 * time.Hour, "30d": 30 * 24 * time.Hour}
+
+// selection is the query of the API for the filters of the page, without the state.
+func selection(v *Visit) url.Values {
+	query := url.Values{"sort_by": {"created_at"}}
+	for _, name := range append(slices.Clone(runFilters), "factory") {
+		switch value := v.Query(name); {
+		case value == "" || name == "state":
+		case name == "environment":
+			query.Set("environment_id", value)
+		case name == "since":
+			if span, ok := spans[value]; ok {
+				query.Set("created_after", time.Now().Add(-span).UTC().Format(time.RFC3339))
+			}
+		default:
+			query.Set(name, value)
+		}
+	}
+	return query
+}
+
+const (
+	runRows  = 50
+	mostWhys = 10 // runs whose reason to wait is read
+)
+
 func runsPage(v *Visit) (page RunList, err error) {
 	if page.Page, err = v.Page("Runs"); err != nil {
 		return page, err
 	}
-	query := url.Values{"limit": {"50"}}
-	for _, name := range []string{"cursor", "factory", "state"} {
-		if value := v.Query(name); value != "" {
-			query.Set(name, value)
+	page.Filters, page.Part = v.URL.Query(), v.Query("newest") != ""
+	query := selection(v)
+	state := v.Query("state")
+	if state != "" && !slices.Contains(store.RunStates, store.RunState(state)) {
+		state = ""
+		page.Filters.Del("state")
+	}
+	if page.Part {
+		return page, page.changed(v, query)
+	}
+	if err := v.Get("/agent/runs/counts?"+query.Encode(), &page.Counts); err != nil {
+		return page, err
+	}
+	open, ended := []string{"INPROGRESS", "QUEUED"}, []string{"SUCCEEDED", "FAILED", "CANCELLED"}
+	if state != "" {
+		open = slices.DeleteFunc(open, func(s string) bool { return s != state })
+		ended = slices.DeleteFunc(ended, func(s string) bool { return s != state })
+	}
+	if len(open) > 0 && v.Query("cursor") == "" || len(ended) == 0 {
+		for _, state := range open { // those at work first, however many wait
+			some, next, err := rows(v, query, []string{state}, v.Query("cursor"))
+			if err != nil {
+				return page, err
+			}
+			page.Now, page.Next = append(page.Now, some...), next
+		}
+		if page.More = page.Next != ""; len(ended) > 0 {
+			page.Next = ""
+		}
+		if err := page.whys(v); err != nil {
+			return page, err
 		}
 	}
-	var list api.List[api.Run]
-	err = v.Get("/agent/runs?"+query.Encode(), &list)
-	page.Runs, page.Next = list.Entries, list.PageInfo.NextCursor
+	if len(ended) > 0 {
+		if page.Runs, page.Next, err = rows(v, query, ended, v.Query("cursor")); err != nil {
+			return page, err
+		}
+	}
+	page.Choices, err = chosen(v)
 	return page, err
+}
+
+// rows reads a part of the list.
+func rows(v *Visit, query url.Values, states []string, cursor string) (all []RunRow, next string, err error) {
+	if len(states) == 0 {
+		return nil, "", nil
+	}
+	query = cloned(query)
+	query["state"] = states
+	query.Set("limit", fmt.Sprint(runRows))
+	if cursor != "" {
+		query.Set("cursor", cursor)
+	}
+	var list api.List[api.Run]
+	if err := v.Get("/agent/runs?"+query.Encode(), &list); err != nil {
+		return nil, "", err
+	}
+	for _, r := range list.Entries {
+		all = append(all, RunRow{Run: r})
+	}
+	return all, list.PageInfo.NextCursor, nil
+}
+
+// whys reads why the first runs of the queue wait.
+func (l *RunList) whys(v *Visit) error {
+	read := 0
+	for i := range l.Now {
+		r := &l.Now[i]
+		if r.State != string(store.Queued) || read == mostWhys {
+			continue
+		}
+		read++
+		var one api.Run
+		if err := v.Get("/agent/runs/"+url.PathEscape(r.RunID), &one); err != nil {
+			if isStatus(err, http.StatusNotFound) {
+				continue
+			}
+			return err
+		}
+		if len(one.Belt) > 0 {
+			_, r.Waits, _ = strings.Cut(one.Belt[0].Detail, " UTC: ")
+		}
+	}
+	return nil
+}
+
+// changed reads the rows of an open page that had not ended, and how many newer runs there are.
+func (l *RunList) changed(v *Visit, query url.Values) error {
+	ids := strings.Fields(v.Query("open"))
+	for _, id := range ids[:min(len(ids), 2*runRows)] {
+		var r api.Run
+		if err := v.Get("/agent/runs/"+url.PathEscape(id), &r); err != nil {
+			if isStatus(err, http.StatusNotFound) || isStatus(err, http.StatusBadRequest) {
+				continue // it was deleted with its age
+			}
+			return err
+		}
+		row := RunRow{Run: r}
+		if len(r.Belt) > 0 {
+			_, row.Waits, _ = strings.Cut(r.Belt[0].Detail, " UTC: ")
+		}
+		l.Now = append(l.Now, row)
+	}
+	if state := v.Query("state"); state != "" {
+		query.Set("state", state)
+	}
+	query.Set("limit", fmt.Sprint(runRows))
+	var list api.List[api.Run]
+	if err := v.Get("/agent/runs?"+query.Encode(), &list); err != nil {
+		return err
+	}
+	for _, r := range list.Entries {
+		if r.RunID > v.Query("newest") {
+			l.New++
+		}
+	}
+	return nil
+}
+
+// chosen reads what the definitions have to choose from.
+func chosen(v *Visit) (c choices, err error) {
+	factory := v.Query("factory")
+	automations, err := all[api.Automation](v, "/automations", url.Values{"factory": {factory}}, 1000)
+	if err != nil {
+		return c, err
+	}
+	for _, a := range automations {
+		c.Automations = append(c.Automations, a.Name)
+	}
+	var agents api.List[api.AgentEntry]
+	if err := v.Get("/agent", &agents); err != nil {
+		return c, err
+	}
+	for _, a := range agents.Entries {
+		c.Agents = append(c.Agents, a.Name)
+	}
+	var environments api.List[api.AgentEnvironment]
+	if err := v.Get("/agent/environments", &environments); err != nil {
+		return c, err
+	}
+	for _, e := range environments.Entries {
+		if factory == "" || e.Factory == factory {
+			c.Environments = append(c.Environments, e.UID)
+		}
+	}
+	for _, list := range []*[]string{&c.Automations, &c.Agents, &c.Environments} {
+		slices.Sort(*list)
+		*list = slices.Compact(*list)
+	}
+	return c, nil
+}
+
+// StartRun is the form that starts a run.
+type StartRun struct {
+	Page
+	Choices choices
+	Typed   url.Values
+	Problem string
+	Fields  []api.FieldProblem
+}
+
+var startForm = parse("run_new")
+
+func (StartRun) template() *template.Template { return startForm() }
+
+// Status implements Status.
+func (s StartRun) Status() int { return formStatus(s.Problem) }
+
+func formStatus(problem string) int {
+	if problem != "" {
+		return http.StatusUnprocessableEntity
+	}
+	return http.StatusOK
+}
+
+func newRunPage(v *Visit) (page StartRun, err error) {
+	if page.Page, err = v.Page("Start a run"); err != nil {
+		return page, err
+	}
+	page.Typed = v.URL.Query()
+	page.Choices, err = chosen(v)
+	return page, err
+}
+
+func startRun(v *Visit) (Content, error) {
+	var made api.CreatedRun
+	f := v.Form
+	body := map[string]any{"prompt": f.Get("prompt"), "title": f.Get("title"), "config": configOf(f)}
+	if agent := f.Get("agent"); agent != "" {
+		body["agent_identity_uid"] = agent
+	}
+	err := v.Send("POST", "/agent/runs", body, &made)
+	problem, fields, err := correctable(err)
+	if err != nil || problem == "" {
+		return SeeOther{To: "/runs/" + made.RunID, Said: "The run is in the queue."}, err
+	}
+	page, err := newRunPage(v)
+	page.Typed, page.Problem, page.Fields = f, problem, fields
+	return page, err
+}
+
+// configOf is the configuration of a run that a form asks for.
+func configOf(f url.Values) map[string]string {
+	config := make(map[string]string)
+	for field, name := range map[string]string{"environment": "environment_id", "model": "model_id"} {
+		if value := strings.TrimSpace(f.Get(field)); value != "" {
+			config[name] = value
+		}
+	}
+	return config
+}
+
+// correctable is the problem of a form that a person can correct. Another error stays one.
+func correctable(err error) (problem string, fields []api.FieldProblem, rest error) {
+	refused := (*Refused)(nil)
+	if !errors.As(err, &refused) || refused.Status >= 500 || slices.Contains([]int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound}, refused.Status) {
+		return "", nil, err
+	}
+	return cmp.Or(refused.Message, refused.Title), findings[api.FieldProblem](err, "errors"), nil
 }
