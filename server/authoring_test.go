@@ -360,3 +360,24 @@ func TestAuthoringElsewhere(t *testing.T) {
 		t.Error("a secret is left behind")
 	}
 }
+
+// TestRotationFails: if the new secret cannot serve, the old one does as before.
+func TestRotationFails(t *testing.T) {
+	f := newFixtureWith(t, options{hosted: true})
+	manage := f.key("admin", "manage")
+	first := f.git("rev-parse", "main")
+	_, made, _ := f.webhook(manage, "POST", "webhooks", api.NewWebhook{Name: "ci"})
+	if got := f.do(http.MethodPost, "/api/v1/factories/default/pin", manage, `{"commit":"`+first+`","reason":"x"}`); got.status != http.StatusOK {
+		t.Fatal(got.status)
+	}
+	status, _, p := f.webhook(manage, "POST", "webhooks/ci/rotate", nil)
+	if status != http.StatusConflict || !strings.Contains(p.Detail, "does not serve") {
+		t.Errorf("%d %+v", status, p)
+	}
+	if got := f.do(http.MethodDelete, "/api/v1/factories/default/pin", manage, ""); got.status != http.StatusOK {
+		t.Fatal(got.status)
+	}
+	if got := f.deliver(made.URL, made.Secret, `{"n":1}`); got != http.StatusAccepted {
+		t.Error("the old secret:", got)
+	}
+}
