@@ -1,6 +1,7 @@
 package hosted
 
 import (
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -8,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -177,4 +179,43 @@ func TestLocks(t *testing.T) {
 	if out, err := command(t, dir, "push"); err != nil {
 		t.Error(err, out)
 	}
+}
+
+// TestPushesAtOnce: of pushes at once to the same commit, one arrives, and the others are told
+// to fetch.
+func TestPushesAtOnce(t *testing.T) {
+	r := open(t)
+	url := begin(t, r)
+	var all sync.WaitGroup
+	results := make(chan error, 4)
+	var dirs []string
+	for i := range cap(results) {
+		dirs = append(dirs, clone(t, url))
+		commitFile(t, dirs[i], fmt.Sprint("own", i), nil)
+	}
+	for _, dir := range dirs {
+		all.Go(func() {
+			out, err := command(t, dir, "push", "--quiet")
+			if err != nil && !strings.Contains(out, "fetch first") && !strings.Contains(out, "failed to update ref") && !strings.Contains(out, "cannot lock ref") &&
+				!strings.Contains(out, "incorrect old value") && !strings.Contains(out, "non-fast-forward") {
+				t.Error(out)
+			}
+			results <- err
+		})
+	}
+	all.Wait()
+	close(results)
+	arrived := 0
+	for err := range results {
+		if err == nil {
+			arrived++
+		}
+	}
+	if arrived != 1 {
+		t.Errorf("%d pushes arrived", arrived)
+	}
+	if got := r.show(t, "ls-tree", "--name-only", "main"); strings.Count(got, "own") != 1 {
+		t.Error(got)
+	}
+	r.show(t, "fsck", "--no-dangling")
 }
