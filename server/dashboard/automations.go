@@ -279,7 +279,7 @@ type AutomationForm struct {
 	Webhooks []string
 	Agents   []string
 	Envs     []string
-	Refused  string
+	Failed   string
 	Findings []finding
 }
 
@@ -289,7 +289,7 @@ func (AutomationForm) template() *template.Template { return automationEdit() }
 
 // Status implements Status.
 func (p AutomationForm) Status() int {
-	if p.Refused != "" {
+	if p.Failed != "" {
 		return http.StatusUnprocessableEntity
 	}
 	return http.StatusOK
@@ -405,7 +405,7 @@ func saveAutomation(v *Visit) (Content, error) {
 		}
 		problem, page.Findings = refused.Message, plainFindings(refused)
 	}
-	page.Refused = problem
+	page.Failed = problem
 	return page, page.load(v, v.Param("name"))
 }
 

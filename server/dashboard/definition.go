@@ -29,7 +29,7 @@ type Definition struct {
 	Home     *api.FactoryStatus // nil: several factories, and none is chosen
 	State    state
 	Serves   *api.Apply
-	Refused  *api.Apply // the newest, if it does not serve
+	Failed   *api.Apply // the newest, if it does not serve
 	Findings []finding
 	Plan     Plan
 	Applies  []api.Apply
@@ -211,9 +211,9 @@ func definitionPage(v *Visit) (page Definition, err error) {
 		}
 	}
 	if last := f.LastApply; last != nil && last.Outcome != "applied" && len(page.Applies) > 0 {
-		page.Refused = &page.Applies[0]
-		page.Plan = planOf(page.Refused.Plan)
-		page.Findings = v.findingsAt(page.Page, f, last.Commit, page.Refused.Diagnostics)
+		page.Failed = &page.Applies[0]
+		page.Plan = planOf(page.Failed.Plan)
+		page.Findings = v.findingsAt(page.Page, f, last.Commit, page.Failed.Diagnostics)
 	}
 	return page, nil
 }

@@ -29,7 +29,7 @@ func factoryPages(page Page, hook api.Webhook) map[string]Content {
 	apply := api.Apply{ID: evil, Factory: evil, Commit: evil, Author: evil, Subject: evil, Trigger: evil, Outcome: "refused", Error: evil}
 	return map[string]Content{
 		"webhook new": NewWebhook{
-			Page: page, Home: hosted, CommitSeen: evil, Refused: evil, Findings: found, Auth: evil, How: evil, Scheme: evil, Secrets: []api.Secret{{Name: evil}},
+			Page: page, Home: hosted, CommitSeen: evil, Failed: evil, Findings: found, Auth: evil, How: evil, Scheme: evil, Secrets: []api.Secret{{Name: evil}},
 			Schemes: []api.SignatureScheme{{Name: evil, Provider: evil, Setup: evil}},
 			Webhook: api.NewWebhook{Name: evil, WebhookKeys: api.WebhookKeys{SecretName: new(evil), DeliveryIDHeader: new(evil)}},
 		},
@@ -41,7 +41,7 @@ func factoryPages(page Page, hook api.Webhook) map[string]Content {
 			},
 		},
 		"definition": Definition{
-			Page: page, Home: &hosted, State: state{"fail", evil}, Serves: &apply, Refused: &apply, Findings: found, Plan: plan,
+			Page: page, Home: &hosted, State: state{"fail", evil}, Serves: &apply, Failed: &apply, Findings: found, Plan: plan,
 			Applies: []api.Apply{apply}, Counts: []string{evil},
 		},
 		"definitions": Definition{Page: page},
@@ -52,7 +52,7 @@ func factoryPages(page Page, hook api.Webhook) map[string]Content {
 		"files": FileList{Page: page, Home: hosted, Files: api.FactoryFiles{Commit: evil, Files: []api.FactoryFile{{Path: evil}}}},
 		"file":  File{Page: page, Home: hosted, File: api.FileText{FactoryFile: api.FactoryFile{Path: evil}, Commit: evil}, Lines: []string{evil}},
 		"editor": Editor{
-			Page: page, Home: hosted, Path: evil, Seen: evil, Text: evil, Message: evil, Refused: evil, Checked: true, Findings: found, Plan: plan,
+			Page: page, Home: hosted, Path: evil, Seen: evil, Text: evil, Message: evil, Failed: evil, Checked: true, Findings: found, Plan: plan,
 			Moved:  &api.Moved{Tip: evil, Since: []api.FileEdit{{Path: evil, Author: evil, Subject: evil, Commit: evil}}},
 			Theirs: []changedLine{{"+", evil}, {"-", evil}, {" ", evil}, {}},
 		},
@@ -66,7 +66,7 @@ func factoryPages(page Page, hook api.Webhook) map[string]Content {
 		},
 		"automation form": AutomationForm{
 			Page: page, Home: hosted, Name: evil, Seen: evil, Prompt: evil, Webhook: evil, Payload: evil, Cron: evil, Agent: evil, Env: evil,
-			Webhooks: []string{evil}, Agents: []string{evil}, Envs: []string{evil}, Refused: evil, Findings: found,
+			Webhooks: []string{evil}, Agents: []string{evil}, Envs: []string{evil}, Failed: evil, Findings: found,
 		},
 		"no editor": Editor{Page: page, Home: hosted, Path: evil, Text: evil, Why: evil},
 	}
@@ -132,5 +132,19 @@ func TestConditions(t *testing.T) {
 	deep := strings.Repeat(`{"a":`, 5000) + "1" + strings.Repeat("}", 5000)
 	if inWords([]byte(`{"triggers": [{"provider": "webhook", "filter": {"payload": ` + deep + `}}]}`)); conditions("", []byte("nonsense"), 0) == nil {
 		t.Error("nothing is shown")
+	}
+}
+
+// TestRail: the navigation shows how many factories are refused, and nothing of a page's own.
+func TestRail(t *testing.T) {
+	all := Page{Person: Person{Name: "ada", May: func(string) bool { return true }}, Factories: []api.FactoryStatus{{Name: "f", State: "failing"}}}
+	for name, page := range factoryPages(all, api.Webhook{}) {
+		var b strings.Builder
+		if err := Render(&b, page); err != nil {
+			t.Error(err)
+		}
+		if !strings.Contains(b.String(), `<span class="count fail">1<span class="vh"> newest commit refused</span></span>`) {
+			t.Errorf("%s: another count", name)
+		}
 	}
 }

@@ -112,7 +112,7 @@ type Editor struct {
 	Checked  bool
 	Findings []finding
 	Plan     Plan
-	Refused  string        // why it was not saved
+	Failed   string        // why it was not saved
 	Moved    *api.Moved    // what others changed meanwhile
 	Theirs   []changedLine // from their text to this one
 }
@@ -126,7 +126,7 @@ func (p Editor) Status() int {
 	switch {
 	case p.Moved != nil:
 		return http.StatusConflict
-	case p.Refused != "":
+	case p.Failed != "":
 		return http.StatusUnprocessableEntity
 	}
 	return http.StatusOK
@@ -253,7 +253,7 @@ func checkFile(v *Visit) (page Editor, err error) {
 		if err != nil {
 			return page, err
 		}
-		page.Refused = refused.Message
+		page.Failed = refused.Message
 	}
 	return page, nil
 }
@@ -285,7 +285,7 @@ func saveFile(v *Visit) (Content, error) {
 		return checkFile(v)
 	case "delete":
 		if v.Form.Get("sure") != page.Path {
-			page.Refused = "To delete the file, type its path, " + page.Path + "."
+			page.Failed = "To delete the file, type its path, " + page.Path + "."
 			return page, nil
 		}
 		text = nil
@@ -296,7 +296,7 @@ func saveFile(v *Visit) (Content, error) {
 	req := api.ChangeRequest{Base: page.Seen, Message: page.Message, Files: map[string]*string{page.Path: text}}
 	if page.New {
 		if taken := v.Get("/factories/"+url.PathEscape(page.Home.Name)+"/files/"+escapedPath(page.Path), nil); taken == nil {
-			page.Refused = "There is a file " + page.Path + " already: edit that one, or choose another path."
+			page.Failed = "There is a file " + page.Path + " already: edit that one, or choose another path."
 			return page, nil
 		}
 	}
@@ -316,7 +316,7 @@ func (p *Editor) refuse(v *Visit, err error) error {
 	if err != nil {
 		return err
 	}
-	p.Refused, p.Moved = refused.Message, refused.Moved
+	p.Failed, p.Moved = refused.Message, refused.Moved
 	if p.Checked = refused.Verdict != nil; p.Checked {
 		p.show(verdictOf(refused))
 	}

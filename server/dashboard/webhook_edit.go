@@ -39,7 +39,7 @@ type NewWebhook struct {
 	Auth       string // token, signature, url_token
 	How        string // generate, value, name, later
 	Scheme     string
-	Refused    string
+	Failed     string
 	Findings   []finding
 }
 
@@ -49,7 +49,7 @@ func (NewWebhook) template() *template.Template { return newWebhook() }
 
 // Status implements Status.
 func (p NewWebhook) Status() int {
-	if p.Refused != "" {
+	if p.Failed != "" {
 		return http.StatusUnprocessableEntity
 	}
 	return http.StatusOK
@@ -129,7 +129,7 @@ func createWebhook(v *Visit) (Content, error) {
 		return nil, err
 	}
 	req.Secret.Value = ""
-	page.Webhook, page.Refused = req, refused.Message
+	page.Webhook, page.Failed = req, refused.Message
 	if err := page.load(v); err != nil {
 		return nil, err
 	}
