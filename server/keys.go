@@ -126,7 +126,15 @@ func (s *Server) listAudit(ctx context.Context, c *call, all access.Whole) (show
 	if err != nil {
 		return shown, err
 	}
-	entries, err := all.AuditLog(ctx, cursor, limit+1)
+	q := store.AuditQuery{Actor: c.Query("actor"), Action: c.Query("action"), Object: c.Query("object"), Before: cursor, Limit: limit + 1}
+	for name, at := range map[string]*time.Time{"since": &q.Since, "until": &q.Until} {
+		if text := c.Query(name); text != "" {
+			if *at, err = time.Parse(time.RFC3339, text); err != nil {
+				return shown, refuse(name, text, "%s is a time such as 2026-12-01T08:00:00Z", name)
+			}
+		}
+	}
+	entries, err := all.AuditEntries(ctx, q)
 	return listPage(entries, limit, func(e store.AuditEntry) string { return e.ID.String() }, func(e store.AuditEntry) api.AuditEntry {
 		return api.AuditEntry{
 			ID: e.ID.String(), At: e.At, Actor: e.Actor, Action: e.Action,

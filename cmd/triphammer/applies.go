@@ -44,12 +44,21 @@ func appliesCommand() *cobra.Command {
 	return noun("applies", "What was applied, refused or failed", list, show)
 }
 
+// auditFilters are the filters of the audit log.
+var auditFilters = []string{"actor", "action", "object", "since", "until"}
+
 func auditCommand() *cobra.Command {
 	var limit int
 	list := &cobra.Command{
 		Use: "list", Short: "List changes of state: who, what, when, from where", Args: cobra.NoArgs,
 		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
-			all, err := collect[api.AuditEntry](c.Context(), cl, "/audit", url.Values{}, limit)
+			query := make(url.Values)
+			for _, name := range auditFilters {
+				if value, _ := c.Flags().GetString(name); value != "" {
+					query.Set(name, value)
+				}
+			}
+			all, err := collect[api.AuditEntry](c.Context(), cl, "/audit", query, limit)
 			if err != nil {
 				return err
 			}
@@ -60,6 +69,13 @@ func auditCommand() *cobra.Command {
 		}),
 	}
 	limitFlag(list, &limit, 20)
+	for _, name := range auditFilters {
+		help := "only entries with this in their " + name
+		if name == "since" || name == "until" {
+			help = "only entries " + name + " this time, such as 2026-12-01T08:00:00Z"
+		}
+		list.Flags().String(name, "", help)
+	}
 	outputFlag(list)
 	clientFlags(list)
 	return noun("audit", "The audit log", list)

@@ -41,7 +41,7 @@ type Whole interface {
 	Sessions(ctx context.Context) ([]*store.PageSession, error)
 	EndSession(ctx context.Context, id store.PageSessionID) (*store.PageSession, error)
 	EndSessions(ctx context.Context) (store.Ended, error)
-	AuditLog(ctx context.Context, before store.AuditID, limit int) ([]store.AuditEntry, error)
+	AuditEntries(ctx context.Context, q store.AuditQuery) ([]store.AuditEntry, error)
 	Notices(ctx context.Context, before store.RunID, limit int) ([]store.Notice, error)
 	RunCounts(ctx context.Context) (map[store.RunState]int64, error)
 	Backup(ctx context.Context) (*os.File, error)

@@ -14,6 +14,7 @@ var Routes = slices.Concat(
 	webhookEditRoutes,
 	definitionRoutes,
 	fileRoutes,
+	peopleRoutes,
 )
 
 // Entry is an entry of the navigation.

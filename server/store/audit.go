@@ -30,15 +30,39 @@ func (s *Store) audit(ctx context.Context, e AuditEntry) error {
 		s.nextID(), micros(s.now()), e.Actor, e.Action, e.Object, e.Factory, e.Details, e.Origin)
 }
 
+// AuditQuery selects entries of the audit log; zero fields select all.
+type AuditQuery struct {
+	Actor, Action, Object string // parts of them
+	Since, Until          time.Time
+	Before                AuditID // the one after which to go on, towards older ones
+	Limit                 int
+}
+
 // AuditLog reads entries, newest first.
 func (s *Store) AuditLog(ctx context.Context, from AuditID, limit int) ([]AuditEntry, error) {
+	return s.AuditEntries(ctx, AuditQuery{Before: from, Limit: limit})
+}
+
+// AuditEntries is AuditLog for a query.
+func (s *Store) AuditEntries(ctx context.Context, q AuditQuery) ([]AuditEntry, error) {
 	w := where{}
-	before(&w, "id", from)
+	before(&w, "id", q.Before)
+	for _, part := range [][2]string{{"actor", q.Actor}, {"action", q.Action}, {"object", q.Object}} {
+		if part[1] != "" {
+			w.add("instr(lower("+part[0]+"), lower(?)) > 0", part[1])
+		}
+	}
+	if !q.Since.IsZero() {
+		w.add("at >= ?", micros(q.Since))
+	}
+	if !q.Until.IsZero() {
+		w.add("at < ?", micros(q.Until))
+	}
 	return list(ctx, s, func(rows *sql.Rows) (AuditEntry, error) {
 		var e AuditEntry
 		var at int64
 		err := rows.Scan(&e.ID, &at, &e.Actor, &e.Action, &e.Object, &e.Factory, &e.Details, &e.Origin)
 		e.At = timeOf(at)
 		return e, err
-	}, "SELECT id, at, actor, action, object, factory, details, origin FROM audit"+w.sql()+" ORDER BY id DESC"+w.limit(limit), w.args...)
+	}, "SELECT id, at, actor, action, object, factory, details, origin FROM audit"+w.sql()+" ORDER BY id DESC"+w.limit(q.Limit), w.args...)
 }
