@@ -275,7 +275,7 @@ func TestPinAPI(t *testing.T) {
 	}
 	link := field(t, f.do("POST", "/api/v1/auth/links", key, ""), "url")
 	cookie := f.signIn(link)
-	if _, page, _ := f.raw("GET / HTTP/1.1\r\nHost: x\r\nCookie: " + cookie + "\r\n\r\n"); !strings.Contains(page, "<dt>Pinned</dt>") || !strings.Contains(page, "by key admin (ada) until 2099-01-01") {
+	if _, page, _ := f.raw("GET / HTTP/1.1\r\nHost: x\r\nCookie: " + cookie + "\r\n\r\n"); !strings.Contains(page, "pinned to "+first[:7]+" by key admin (ada), until 2099-01-01") {
 		t.Errorf("the page: %s", page)
 	}
 	if got := f.get("/api/v1/applies/"+second+"/diff?from="+first, key); field(t, got, "plan", "delete", "0", "path") != "webhooks/hook.yaml" {

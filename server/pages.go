@@ -28,11 +28,6 @@ func (s *Server) pages(e *gin.Engine) {
 	e.POST("/auth/logout", pageHeaders, sameOrigin, s.logout)
 	p := e.Group("", pageHeaders, s.signedIn)
 	p.GET(dashboard.LivePath, s.pageEvents)
-	p.GET("/", shown(overviewPage))
-	p.GET("/deliveries", shown(deliveriesPage))
-	p.GET("/deliveries/:id", shown(on(aDelivery, deliveryPage)))
-	p.GET("/automations/test", shown(filterTestPage))
-	p.POST("/automations/test", sameOrigin, s.testFromPage)
 	p.POST("/factories/:name/apply", sameOrigin, s.applyFromPage)
 	for i := range dashboard.Routes {
 		r := &dashboard.Routes[i]

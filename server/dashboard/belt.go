@@ -22,9 +22,14 @@ type belt struct {
 // The stages of the belt of a delivery, as SPEC 7.1 names them.
 var stages = []string{"received", "authenticated", "parsed", "new", "matched", "run"}
 
-// deliveryBelt is the belt of an entry of the log of deliveries, with the states of its runs,
-// if these are known.
+// deliveryBelt is the belt of an entry of the log of deliveries, with the states of its runs, or
+// with others that are to be shown.
 func deliveryBelt(d api.Delivery, states ...string) belt {
+	if len(states) == 0 {
+		for _, r := range d.StartedRuns {
+			states = append(states, r.State)
+		}
+	}
 	at := func(stage int, kind, say string) belt { return belt{len(stages), stage, kind, say} }
 	switch d.Outcome {
 	case string(store.RejectedTooLarge):
@@ -41,6 +46,9 @@ func deliveryBelt(d api.Delivery, states ...string) belt {
 	case string(store.Accepted):
 	default:
 		return at(0, "fail", "stopped: "+words(d.Outcome))
+	}
+	if len(d.Runs) == 0 && len(d.Paused) > 0 {
+		return at(5, "wait", "stopped at run: "+strings.Join(d.Paused, ", ")+" was paused")
 	}
 	if len(d.Runs) == 0 && (d.RunsStarted == nil || *d.RunsStarted == 0) {
 		return at(4, "none", "stopped at matched: nothing wanted it")

@@ -11,15 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"triphammer/applier"
-	"triphammer/applier/gitrepo"
-	"triphammer/factory/filter"
-	"triphammer/factory/match"
-	"triphammer/schema"
 	"triphammer/server/api"
-	"triphammer/server/delivery"
 	"triphammer/server/run/event"
-	"triphammer/server/store"
 )
 
 // evil is what strangers may put anywhere.
@@ -28,11 +21,17 @@ const evil = `"'><script>alert(1)</script><img src=x onerror=alert(1)>`
 func everyPage() map[string]Content {
 	page := Page{Title: evil, Person: Person{Name: evil, Role: evil}, Said: evil, Factories: []api.FactoryStatus{{Name: evil, Title: evil, State: "failing"}}}
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	d := &store.Delivery{
-		ID: 1, Webhook: evil, Outcome: store.RejectedAuth, Reason: evil, Size: 7, ReceivedAt: now, Headers: map[string]string{evil: evil},
-		Runs: []store.RunRef{{ID: 1, Automation: evil}},
+	entry := api.Delivery{
+		ID: evil, Webhook: evil, Factory: evil, Outcome: "rejected_auth", Reason: evil, Detail: evil, Size: 7, ReceivedAt: now, ClientAddr: evil,
+		Identity: &api.Identity{Source: evil, Value: evil}, DuplicateOf: evil, ReplayOf: evil,
 	}
-	r := &store.Run{ID: 1, Title: evil, State: store.FailedRun, StatusMessage: evil, Automation: evil, DeliveryID: d.ID, Commit: evil, Source: evil, CreatedAt: now}
+	accepted := entry
+	accepted.Outcome, accepted.StartedRuns, accepted.Paused = "accepted", []api.StartedRun{{RunID: evil, Automation: evil, State: evil}}, []string{evil}
+	match := api.Match{Automation: evil, Path: evil, Want: evil, Got: evil, Definition: evil, Conditions: []api.Condition{{Path: evil, Want: evil, Got: evil}, {Path: evil, Got: evil, OK: true}}}
+	stats := api.Stats{
+		Times: []api.StatsTime{{At: now, Deliveries: 3, Wanted: 1, Stopped: map[string]int64{"parsed": 1}}}, Total: api.StatsTime{Deliveries: 3},
+		Webhooks: []api.WebhookStats{{Webhook: evil, Times: []int64{3}, Refused: []int64{1}}},
+	}
 	encoded, _ := json.Marshal(map[string]any{
 		"text": evil, "path": evil, "diff": evil, "message": evil, "state": evil, "command": evil, "phase": evil, "output": evil, "role": evil,
 		"name": evil, "stream": evil, "change": evil, "exit_code": 3, "input": `{"path":"` + evil + `"}`, "host": evil, "reason": evil, "request": evil,
@@ -46,7 +45,6 @@ func everyPage() map[string]Content {
 	for i, kind := range kinds {
 		events = append(events, api.Event{Seq: int64(2*i + 1), At: now, Kind: kind, Data: encoded}, api.Event{Seq: int64(2*i + 2), At: now, Kind: kind, Data: json.RawMessage(evil)})
 	}
-	payload, _ := PayloadText(encoded)
 	evilHook := api.Webhook{Name: evil, Factory: evil, Path: evil, URL: evil, UID: evil, AuthMode: evil, SignatureScheme: evil, SecretName: evil, DeliveryIDHeader: evil}
 	evilQuery := url.Values{}
 	for _, name := range append([]string{"prompt", "title", "model", "name", "cron"}, runFilters...) {
@@ -55,17 +53,25 @@ func everyPage() map[string]Content {
 	evilSchedule := api.Schedule{ID: evil, Name: evil, Cron: evil, PausedReason: evil, LastSpawnError: evil, Automation: evil, Prompt: evil, AgentUID: evil, CreatedBy: api.Profile{DisplayName: evil}}
 	pages := map[string]Content{
 		"overview": Overview{
-			Page: page, Deliveries: []*store.Delivery{d}, Runs: []*store.Run{r},
-			Serves: []Factory{{
-				State:       applier.State{Factory: evil, Repository: evil, Branch: evil, Error: evil, LastApply: &applier.Apply{Commit: gitrepo.Commit{Subject: evil}}},
-				LastOutcome: "refused", LastCommit: evil, Diagnostics: schema.Diagnostics{{Path: evil, Line: 1, Message: evil, Hint: evil}},
-			}},
+			Page: page, Needs: []Need{{"fail", evil, evil, evil, "/x", evil}}, Stats: stats, Rows: []api.Delivery{entry, accepted},
+			Work: []api.Run{{RunID: evil, Title: evil, State: evil, Source: evil, StatusMessage: evil, CreatedAt: now}},
 		},
-		"deliveries": Deliveries{Page: page, Deliveries: []*store.Delivery{d}, Next: evil},
-		"delivery": Delivery{Page: page, Payload: payload, Truncated: true, Trace: &delivery.Trace{
-			Delivery: d, Commit: evil, Belt: []delivery.Stage{{Stage: evil, Outcome: "stopped", Detail: evil}},
-			Matches: []match.Result{{Automation: evil, Path: evil, Want: evil, Got: evil}},
-		}},
+		"first steps": Overview{Page: page, Steps: true},
+		"deliveries": Deliveries{
+			Page: page, Rows: []api.Delivery{entry, accepted}, Next: evil, Newest: evil, Webhooks: []string{evil}, Stats: stats, Command: evil,
+			Filter: DeliveryFilter{Webhook: evil, Outcome: evil, Stopped: evil, Since: evil}, Views: []View{{Name: evil, URL: "/x"}},
+		},
+		"no deliveries": Deliveries{Page: page, Filter: DeliveryFilter{Text: evil}, Searched: true},
+		"delivery": Delivery{
+			Page: page, Event: evil, Nearest: &match, Others: []api.Match{match}, Payload: []Line{{evil, "no", evil}}, Truncated: true,
+			Repeats: []api.Delivery{entry}, Replays: []api.Delivery{accepted}, Curl: evil,
+			DeliveryDetail: api.DeliveryDetail{
+				Delivery: accepted, Headers: map[string]string{evil: evil}, Commit: evil, Path: evil, Belt: []api.Stage{{Stage: evil, Outcome: "stopped", Detail: evil}},
+				Matches: []api.Match{match}, Disabled: []api.Match{match},
+				RunBelts: []api.RunBelt{{RunID: evil, Automation: evil, State: evil, RetryOf: evil, Belt: []api.Stage{{Stage: evil, Outcome: evil, Detail: evil}}}},
+			},
+		},
+		"refused delivery": Delivery{Page: page, Plain: evil, DeliveryDetail: api.DeliveryDetail{Delivery: entry}},
 		"runs": RunList{Page: page, Filters: evilQuery, Next: evil, New: 2, Choices: choices{[]string{evil}, []string{evil}, []string{evil}},
 			Now: []RunRow{{evilRun("QUEUED"), evil}}, Runs: []RunRow{{evilRun("FAILED"), ""}, {evilRun(evil), ""}}},
 		"start a run": StartRun{Page: page, Choices: choices{nil, []string{evil}, []string{evil}}, Typed: evilQuery, Problem: evil, Fields: []api.FieldProblem{{Field: evil, Message: evil}, {Field: evil}}},
@@ -75,10 +81,11 @@ func everyPage() map[string]Content {
 			{Factory: evil, Name: evil, Path: evil, EnvironmentID: evil, Enabled: true, Dormant: evil, Triggers: []api.Trigger{{Provider: evil, Event: evil, Dormant: evil}}},
 		}},
 		"filter test": FilterTest{
-			Page: page, Automations: []api.Automation{{Factory: evil, Name: evil}}, Webhooks: []string{evil}, Automation: evil, Webhook: evil, Delivery: evil,
-			Payload: evil, Error: evil, Result: &delivery.TestResult{
-				WebhookCheck: delivery.Check{Detail: evil}, PayloadCheck: delivery.Check{Detail: evil},
-				Webhooks: []delivery.WebhookVerdict{{Webhook: evil, Detail: evil}}, Conditions: []filter.Condition{{Path: evil, Want: evil, Got: evil}},
+			Page: page, Automations: []api.Automation{{Factory: evil, Name: evil}}, Webhooks: []string{evil}, Recent: []api.Delivery{accepted},
+			Automation: evil, Filter: evil, Webhook: evil, Delivery: evil, Payload: evil, Error: evil, Nearer: evil, Made: evil, Tests: []Tested{{accepted, true}},
+			Result: &api.FilterVerdict{
+				Verdict: evil, WebhookCheck: api.FilterCheck{Detail: evil}, PayloadCheck: api.FilterCheck{Detail: evil, Path: evil},
+				Webhooks: []api.WebhookVerdict{{Webhook: evil, Detail: evil}}, Conditions: []api.Condition{{Path: evil, Want: evil, Got: evil}},
 			},
 		},
 		"webhooks": WebhookList{Page: page, Webhooks: []WebhookRow{{
@@ -129,7 +136,7 @@ func TestPagesEscape(t *testing.T) {
 // TestEmptyPages: before anything happened the pages say so.
 func TestEmptyPages(t *testing.T) {
 	for want, data := range map[string]Content{
-		"nothing yet":     Overview{Serves: []Factory{{}}},
+		"First steps":     Overview{Steps: true},
 		"No run yet.":     RunList{},
 		"triphammer send": Deliveries{},
 		"Nothing yet.":    RunPage{Run: api.Run{State: "INPROGRESS", Detail: &api.RunDetail{}}},
@@ -155,20 +162,61 @@ func TestSignedOut(t *testing.T) {
 	}
 }
 
-func TestPayloadText(t *testing.T) {
+// TestPayloadLines: a payload is shown as it came, in lines, and those that the nearest
+// automation looked at are marked, once each.
+func TestPayloadLines(t *testing.T) {
 	nested := strings.Repeat("[", 5_000) + strings.Repeat("]", 5_000)
-	for _, c := range []struct {
-		name, payload, want string
-		cut                 bool
-	}{
-		{"indented", `{"b":1,"a":[1.50,"x"]}`, "{\n  \"b\": 1,\n  \"a\": [\n    1.50,\n    \"x\"\n  ]\n}", false},
-		{"as it came", `{"a":1,"a":2}`, "{\n  \"a\": 1,\n  \"a\": 2\n}", false},
-		{"brackets in strings", `["[[[{\"[[` + strings.Repeat("[", 100) + `"]`, "[\n  \"[[[{\\\"[[" + strings.Repeat("[", 100) + "\"\n]", false},
-		{"nested too deeply to indent", nested, nested, false},
-		{"too long", `"` + strings.Repeat("é", maxShown) + `"`, `"` + strings.Repeat("é", maxShown/2-1), true},
+	conditions := []api.Condition{{Path: "payload.a.b", OK: true}, {Path: "payload.list[].n", Want: "2"}, {Path: "payload.key:"}}
+	for _, c := range []struct{ payload, want, plain string }{
+		{`{"b":1.50,"a":{"b":"é","c":{}},"a.b":1}`, "{|  \"b\": 1.50,|  \"a\": {|    \"b\": \"é\",yes|    \"c\": {}|  },|  \"a.b\": 1|}", ""},
+		{`{"list":[{"n":1},{"n":1}],"b":"x: {","key:":[]}`, "{|  \"list\": [|    {|      \"n\": 1no|    },|    {|      \"n\": 1|    }|  ],|  \"b\": \"x: {\",|  \"key:\": []no|}", ""},
+		{`"just: text {"`, `"just: text {"`, ""},
+		{nested, "", nested},
 	} {
-		if got, cut := PayloadText([]byte(c.payload)); got != c.want || cut != c.cut {
-			t.Errorf("%s: cut %t\n%.300s", c.name, cut, got)
+		d := Delivery{Nearest: &api.Match{Automation: "x", Conditions: conditions}}
+		d.showPayload([]byte(c.payload))
+		var lines []string
+		for _, l := range d.Payload {
+			lines = append(lines, l.Text+l.Class)
+		}
+		if got := strings.Join(lines, "|"); got != c.want || d.Plain != c.plain || d.Truncated {
+			t.Errorf("%.40s: %s\n%.200s", c.payload, got, d.Plain)
+		}
+	}
+	d := Delivery{}
+	if d.showPayload([]byte(`"` + strings.Repeat("é", maxShown) + `"`)); !d.Truncated || d.Plain != `"`+strings.Repeat("é", maxShown/2-1) {
+		t.Errorf("too long: %t, %d bytes", d.Truncated, len(d.Plain))
+	}
+	d = Delivery{}
+	if d.showPayload([]byte("[" + strings.Repeat("1,", mostLines) + "1]")); !d.Truncated || len(d.Payload) != mostLines {
+		t.Errorf("too many lines: %t, %d", d.Truncated, len(d.Payload))
+	}
+}
+
+// TestFilterOf: a filter made of a payload has the fields that say what it is about, and is
+// one that the payload passes.
+func TestFilterOf(t *testing.T) {
+	for payload, want := range map[string]string{
+		`{"action":"labeled","number":402,"label":{"name":"bug","id":7},"title":"x"}`: `{"action":["labeled"],"label":{"name":["bug"]}}`,
+		`{"id":1}`: `{}`, `[1]`: `{}`, `"x"`: `{}`,
+	} {
+		if got := strings.Join(strings.Fields(filterOf([]byte(payload))), ""); got != want {
+			t.Errorf("%s: %s, not %s", payload, got, want)
+		}
+	}
+	if got := frontMatter("github", `{"action":["labeled"]}`); !strings.Contains(got, "triggers:") || !strings.Contains(got, "action:") || !strings.Contains(got, "github") {
+		t.Errorf("front matter:\n%s", got)
+	}
+	if got := frontMatter("github", `{`); got != "" {
+		t.Errorf("of no filter: %s", got)
+	}
+}
+
+// TestShellWord: a command that people copy runs what it shows.
+func TestShellWord(t *testing.T) {
+	for word, want := range map[string]string{"github": "github", "": "''", "a b": "'a b'", "it's": `'it'\''s'`, "$(x)": "'$(x)'", "--x": "--x"} {
+		if got := shellWord(word); got != want {
+			t.Errorf("%s: %s, not %s", word, got, want)
 		}
 	}
 }
@@ -207,25 +255,24 @@ func TestStyle(t *testing.T) {
 func TestBelt(t *testing.T) {
 	none, two := 0, 2
 	for _, tt := range []struct {
-		d      api.Delivery
-		states []string
-		head   int
-		kind   string
-		say    string
+		d    api.Delivery
+		head int
+		kind string
+		say  string
 	}{
-		{api.Delivery{Outcome: "rejected_too_large"}, nil, 0, "fail", "stopped at received: too large"},
-		{api.Delivery{Outcome: "rejected_auth", Reason: "signature_mismatch"}, nil, 1, "fail", "stopped at authenticated: signature mismatch"},
-		{api.Delivery{Outcome: "rejected_invalid_json", Reason: "not_json"}, nil, 2, "fail", "stopped at parsed: not json"},
-		{api.Delivery{Outcome: "rejected_invalid_json", Reason: "body_too_slow"}, nil, 0, "fail", "stopped at received: body too slow"},
-		{api.Delivery{Outcome: "duplicate"}, nil, 3, "skip", "stopped at new: a duplicate"},
-		{api.Delivery{Outcome: "accepted", RunsStarted: &none}, nil, 4, "none", "stopped at matched: nothing wanted it"},
-		{api.Delivery{Outcome: "accepted", RunsStarted: &two}, nil, 5, "ok", "matched; it started runs"},
-		{api.Delivery{Outcome: "accepted", Runs: []string{"run_1", "run_2"}}, []string{"SUCCEEDED", "FAILED"}, 5, "fail", "matched; its run: failed"},
-		{api.Delivery{Outcome: "accepted", Runs: []string{"run_1"}}, []string{"INPROGRESS"}, 5, "run", "matched; its run: running"},
-		{api.Delivery{Outcome: "accepted", Runs: []string{"run_1"}}, []string{"CANCELLED"}, 5, "stop", "matched; its run: cancelled"},
-		{api.Delivery{Outcome: "new in a later version"}, nil, 0, "fail", "stopped: new in a later version"},
+		{api.Delivery{Outcome: "rejected_too_large"}, 0, "fail", "stopped at received: too large"},
+		{api.Delivery{Outcome: "rejected_auth", Reason: "signature_mismatch"}, 1, "fail", "stopped at authenticated: signature mismatch"},
+		{api.Delivery{Outcome: "rejected_invalid_json", Reason: "not_json"}, 2, "fail", "stopped at parsed: not json"},
+		{api.Delivery{Outcome: "rejected_invalid_json", Reason: "body_too_slow"}, 0, "fail", "stopped at received: body too slow"},
+		{api.Delivery{Outcome: "duplicate"}, 3, "skip", "stopped at new: a duplicate"},
+		{api.Delivery{Outcome: "accepted", RunsStarted: &none}, 4, "none", "stopped at matched: nothing wanted it"},
+		{api.Delivery{Outcome: "accepted", RunsStarted: &two}, 5, "ok", "matched; it started runs"},
+		{api.Delivery{Outcome: "accepted", Runs: []string{"run_1", "run_2"}, StartedRuns: []api.StartedRun{{State: "SUCCEEDED"}, {State: "FAILED"}}}, 5, "fail", "matched; its run: failed"},
+		{api.Delivery{Outcome: "accepted", Runs: []string{"run_1"}, StartedRuns: []api.StartedRun{{State: "INPROGRESS"}}}, 5, "run", "matched; its run: running"},
+		{api.Delivery{Outcome: "accepted", Runs: []string{"run_1"}, StartedRuns: []api.StartedRun{{State: "CANCELLED"}}}, 5, "stop", "matched; its run: cancelled"},
+		{api.Delivery{Outcome: "new in a later version"}, 0, "fail", "stopped: new in a later version"},
 	} {
-		b := deliveryBelt(tt.d, tt.states...)
+		b := deliveryBelt(tt.d)
 		if b.Head != tt.head || b.Kind != tt.kind || b.Say != tt.say {
 			t.Errorf("%+v: %+v", tt.d, b)
 		}

@@ -1,61 +1,267 @@
 package dashboard
 
 import (
-	"bytes"
-	"encoding/json"
+	"cmp"
+	"fmt"
 	"html/template"
+	"net/url"
+	"slices"
 	"strings"
+	"time"
 
-	"triphammer/factory/jsonscan"
-	"triphammer/server/delivery"
+	"triphammer/server/api"
 	"triphammer/server/store"
 )
 
-// Deliveries is the delivery log.
+var deliveryRoutes = []Route{
+	get("/deliveries", deliveriesPage),
+	get("/deliveries/:id", deliveryPage),
+	get("/deliveries/:id/payload", func(v *Visit) (Download, error) {
+		return Download{Path: escaped("/deliveries", v.Param("id")) + "/payload"}, nil
+	}),
+	post("/deliveries/:id/replay", store.ScopeOperate, replayDelivery, "POST /deliveries/:id/replay"),
+}
+
+// Deliveries is the log of deliveries.
 type Deliveries struct {
 	Page
-	Deliveries []*store.Delivery
-	Next       string // cursor of the next page, or empty
+	Rows     []api.Delivery
+	Next     string // cursor of the next page, or empty
+	Searched bool   // the page is not full, and there is more to look through
+	Newest   string // the newest delivery that matches, unless this is an older page
+	Webhooks []string
+	Filter   DeliveryFilter
+	Views    []View
+	Stats    api.Stats
+	Command  string // that lists the same
 }
 
-// Delivery is one delivery with its belt.
-type Delivery struct {
-	Page
-	*delivery.Trace
-	Runs      []DeliveryRun // those that are still stored
-	Payload   string
-	Damaged   bool // the stored payload differs from the one that arrived
-	Truncated bool
+// DeliveryFilter is what the address selects.
+type DeliveryFilter struct{ Webhook, Outcome, Stopped, Since, Text, Cursor string }
+
+// View is a list that a page offers, with the number of its entries.
+type View struct {
+	Name    string
+	URL     string
+	Count   int64
+	Current bool
 }
 
-// DeliveryRun is a run of a delivery, with how far it came.
-type DeliveryRun struct {
-	*store.Run
-	Belt []delivery.Stage
-}
+// deliverySpans are the times of which deliveries are selected.
+var deliverySpans = []struct{ Value, Name string }{{"1h", "1 hour"}, {"24h", "24 hours"}, {"168h", "7 days"}, {"720h", "30 days"}}
 
 var deliveries = parse("deliveries")
 
 func (Deliveries) template() *template.Template { return deliveries() }
 
-var oneDelivery = parse("delivery")
+// Spans are the choices of the filter Since.
+func (Deliveries) Spans() []struct{ Value, Name string } { return deliverySpans }
 
-func (Delivery) template() *template.Template { return oneDelivery() }
+// Stages are the choices of the filter Stopped at.
+func (Deliveries) Stages() []string { return store.Stages }
 
-// PayloadText is the text of a payload on its page. It is indented, unless it is too long
-// or nested too deeply.
-func PayloadText(payload []byte) (text string, truncated bool) {
-	if len(payload) > maxShown {
-		return strings.ToValidUTF8(string(payload[:maxShown]), ""), true
+// Span is the time that is counted, in words.
+func (d Deliveries) Span() string {
+	for _, s := range deliverySpans {
+		if s.Value == d.Filter.Since {
+			return s.Name
+		}
 	}
-	var b bytes.Buffer
-	if depth, err := jsonscan.Depth(payload); err != nil || depth > maxIndent || json.Indent(&b, payload, "", "  ") != nil {
-		return string(payload), false
-	}
-	return b.String(), false
+	return "24 hours"
 }
 
-const (
-	maxShown  = 64 << 10 // bytes of a payload on its page
-	maxIndent = 64       // levels; the size of an indented text grows with their square
-)
+// Total are the figures of the webhook that is selected, or of all.
+func (d Deliveries) Total() Passed { return passed(d.Stats, d.Filter.Webhook) }
+
+// Passed says how many deliveries left the belt where.
+type Passed struct {
+	All, Wanted int64
+	Stopped     map[string]int64
+}
+
+// Refused are those that were not accepted, and no duplicates.
+func (p Passed) Refused() int64 {
+	return p.Stopped["received"] + p.Stopped["authenticated"] + p.Stopped["parsed"]
+}
+
+func passed(s api.Stats, webhook string) Passed {
+	if webhook == "" {
+		return Passed{s.Total.Deliveries, s.Total.Wanted, s.Total.Stopped}
+	}
+	p := Passed{Stopped: make(map[string]int64)}
+	for _, w := range s.Webhooks {
+		if w.Webhook == webhook {
+			p.All, p.Wanted = p.All+w.Deliveries, p.Wanted+w.Wanted
+			for stage, n := range w.Stopped {
+				p.Stopped[stage] += n
+			}
+		}
+	}
+	return p
+}
+
+func deliveriesPage(v *Visit) (page Deliveries, err error) {
+	if page.Page, err = v.Page("Deliveries"); err != nil {
+		return page, err
+	}
+	f := DeliveryFilter{v.Query("webhook"), v.Query("outcome"), v.Query("stopped"), v.Query("since"), strings.TrimSpace(v.Query("text")), v.Query("cursor")}
+	page.Filter = f
+	query := url.Values{"limit": {"50"}}
+	command := []string{"triphammer deliveries list"}
+	for _, p := range []struct{ name, flag, value string }{
+		{"webhook", "--webhook", f.Webhook}, {"outcome", "--outcome", f.Outcome}, {"stopped", "--stopped", f.Stopped}, {"text", "--text", f.Text},
+	} {
+		if p.value != "" {
+			query.Set(p.name, p.value)
+			command = append(command, p.flag, shellWord(p.value))
+		}
+	}
+	if ago, err := time.ParseDuration(f.Since); err == nil && ago > 0 {
+		query.Set("since", page.At.Add(-ago).UTC().Format(time.RFC3339))
+		command = append(command, "--since", shellWord(f.Since))
+	}
+	page.Command = strings.Join(command, " ")
+	if f.Cursor != "" {
+		query.Set("cursor", f.Cursor)
+	}
+	if page.Factory != "" {
+		query.Set("factory", page.Factory)
+	}
+	var list api.List[api.Delivery]
+	if err := v.Get("/deliveries?"+query.Encode(), &list); err != nil {
+		return page, err
+	}
+	page.Rows, page.Next = list.Entries, list.PageInfo.NextCursor
+	page.Searched = f.Text != "" && page.Next != "" && len(page.Rows) < 50
+	if len(page.Rows) > 0 && f.Cursor == "" {
+		page.Newest = page.Rows[0].ID
+	}
+	if page.Stats, err = v.stats(page.Factory, f.Since); err != nil {
+		return page, err
+	}
+	if page.Webhooks, err = v.webhookNames(page.Factory); err != nil {
+		return page, err
+	}
+	if f.Webhook != "" && !slices.Contains(page.Webhooks, f.Webhook) {
+		page.Webhooks = append(page.Webhooks, f.Webhook) // the log has some of webhooks that are gone
+	}
+	total := page.Total()
+	for _, view := range []struct {
+		name, outcome, stopped string
+		count                  int64
+	}{
+		{"All", "", "", total.All},
+		{"Started a run", "", store.Went, total.Wanted},
+		{"Nothing matched", "", "matched", total.Stopped["matched"]},
+		{"Duplicate", "duplicate", "", total.Stopped["new"]},
+		{"Refused", "refused", "", total.Refused()},
+	} {
+		page.Views = append(page.Views, View{
+			view.name, page.To("/deliveries", "webhook", f.Webhook, "since", f.Since, "text", f.Text, "outcome", view.outcome, "stopped", view.stopped),
+			view.count, view.outcome == f.Outcome && view.stopped == f.Stopped,
+		})
+	}
+	return page, nil
+}
+
+// stats are the figures since a time; empty: of 24 hours.
+func (v *Visit) stats(factory, since string) (s api.Stats, err error) {
+	query := url.Values{"since": {cmp.Or(since, "24h")}}
+	if factory != "" {
+		query.Set("factory", factory)
+	}
+	return s, v.Get("/stats?"+query.Encode(), &s)
+}
+
+// webhookNames are the names of the webhooks that serve.
+func (v *Visit) webhookNames(factory string) (names []string, err error) {
+	query := url.Values{}
+	if factory != "" {
+		query.Set("factory", factory)
+	}
+	all, err := all[api.Webhook](v, "/webhooks", query, 500)
+	for _, w := range all {
+		names = append(names, w.Name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names), err
+}
+
+// shellWord is a word as a shell reads it.
+func shellWord(word string) string {
+	if word != "" && strings.Trim(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:") == "" {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// Became is what became of a delivery: in a few words, and what there is to add.
+type Became struct{ What, More string }
+
+// became says what became of an entry of the log.
+func became(d api.Delivery) Became {
+	switch d.Outcome {
+	case string(store.Duplicate):
+		more := ""
+		if d.Identity != nil {
+			more = d.Identity.Value
+			if runes := []rune(more); len(runes) > 40 {
+				more = string(runes[:40]) + "…"
+			}
+		}
+		return Became{"Duplicate of " + d.DuplicateOf, more}
+	case string(store.Accepted):
+	default:
+		more := d.Detail
+		if more == "" && d.ClientAddr != "" {
+			more = "from " + d.ClientAddr
+		}
+		return Became{"Refused: " + words(cmp.Or(d.Reason, d.Outcome)), more}
+	}
+	more := ""
+	if d.ReplayOf != "" {
+		more = "replay of " + d.ReplayOf
+	}
+	switch n := len(d.StartedRuns); {
+	case n == 0 && len(d.Paused) > 0:
+		return Became{strings.Join(d.Paused, ", ") + " was paused", "it started nothing"}
+	case n == 0 && d.RunsStarted != nil && *d.RunsStarted > 0:
+		return Became{plural(*d.RunsStarted, "run") + " started", "no longer kept"}
+	case n == 0:
+		return Became{"Nothing matched", more}
+	case n == 1:
+		r := d.StartedRuns[0]
+		if r.StartedAt != nil {
+			more = tookOf(r.StartedAt, r.FinishedAt)
+			if r.FinishedAt == nil {
+				more += " so far"
+			}
+		}
+		return Became{r.Automation + " " + doing(r.State), more}
+	}
+	var parts []string
+	for _, r := range d.StartedRuns {
+		parts = append(parts, r.Automation+" "+doing(r.State))
+	}
+	return Became{fmt.Sprintf("%d runs", len(parts)), strings.Join(parts, ", ")}
+}
+
+// doing is the state of a run as what its automation does.
+func doing(state string) string {
+	switch store.RunState(state) {
+	case store.InProgress:
+		return "is at work"
+	case store.Succeeded:
+		return "ended well"
+	case store.FailedRun:
+		return "failed"
+	case store.Cancelled:
+		return "was cancelled"
+	}
+	return "waits"
+}
+
+func init() {
+	functions["became"] = became
+	functions["joined"] = func(parts []string) string { return strings.Join(parts, ", ") }
+}

@@ -1,25 +1,283 @@
 package dashboard
 
 import (
+	"encoding/json"
+	"errors"
 	"html/template"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
 
+	"triphammer/schema"
 	"triphammer/server/api"
-	"triphammer/server/delivery"
+	"triphammer/server/store"
 )
 
-// FilterTest is the form of Test filter, with the values that were entered and the result.
+var filterRoutes = []Route{
+	sends(get("/automations/test", testFilterPage), "POST /filters/test"),
+	post("/automations/test", "", testFilterPage, "POST /filters/test"),
+}
+
+// sends declares the requests that a page sends. They change nothing.
+func sends(r Route, requests ...string) Route {
+	r.Sends = requests
+	return r
+}
+
+// FilterTest is Test filter: what was entered, and what came of it.
 type FilterTest struct {
 	Page
 	Automations []api.Automation
 	Webhooks    []string
-	Automation  string // FACTORY/NAME
-	Webhook     string
-	Delivery    string
-	Payload     string
-	Result      *delivery.TestResult
-	Error       string
+	Recent      []api.Delivery // that can be tested
+	// What was entered.
+	Automation, Filter, Delivery, Payload, Webhook string
+
+	Result *api.FilterVerdict
+	Error  string
+	Tests  []Tested // of the last deliveries; nil: none were tested
+	Would  int      // of these would trigger
+	Nearer string   // the automation that came nearest to the delivery
+	Made   string   // the filter for the front matter of an automation
+}
+
+// Tested is the test of one stored delivery.
+type Tested struct {
+	api.Delivery
+	Would bool
 }
 
 var filterTest = parse("filtertest")
 
 func (FilterTest) template() *template.Template { return filterTest() }
+
+// Status is the status of the page: a test that cannot be made is an error.
+func (t FilterTest) Status() int {
+	if t.Error != "" {
+		return http.StatusBadRequest
+	}
+	return http.StatusOK
+}
+
+// Strip draws the tests of the last deliveries.
+func (t FilterTest) Strip() template.HTML {
+	yes := make([]bool, len(t.Tests))
+	for i, one := range t.Tests {
+		yes[i] = one.Would
+	}
+	return strip(yes)
+}
+
+// backTests is how many stored deliveries a test is tried on.
+const backTests = 50
+
+func testFilterPage(v *Visit) (page FilterTest, err error) {
+	if page.Page, err = v.Page("Test filter"); err != nil {
+		return page, err
+	}
+	form := v.Form
+	if form == nil {
+		form = v.URL.Query()
+	}
+	page.Automation, page.Webhook, page.Delivery = form.Get("automation"), form.Get("webhook"), strings.TrimSpace(form.Get("delivery"))
+	page.Filter, page.Payload = strings.TrimSpace(form.Get("filter")), strings.TrimSpace(form.Get("payload"))
+	query := url.Values{}
+	if page.Factory != "" {
+		query.Set("factory", page.Factory)
+	}
+	if page.Automations, err = all[api.Automation](v, "/automations", query, 1000); err != nil {
+		return page, err
+	}
+	if page.Webhooks, err = v.webhookNames(page.Factory); err != nil {
+		return page, err
+	}
+	recent, err := v.recent(page.Factory, page.Webhook)
+	if err != nil {
+		return page, err
+	}
+	page.Recent = recent[:min(len(recent), 20)]
+	if form.Get("make") != "" && page.Delivery != "" && page.Filter == "" {
+		var payload json.RawMessage
+		if err := v.Get(escaped("/deliveries", page.Delivery)+"/payload", &payload); err != nil {
+			page.Error = err.Error()
+			return page, nil
+		}
+		page.Filter, page.Automation = filterOf(payload), ""
+	}
+	if page.Filter != "" {
+		webhook := page.Webhook
+		for _, d := range recent {
+			if webhook == "" && d.ID == page.Delivery {
+				webhook = d.Webhook
+			}
+		}
+		page.Made = frontMatter(webhook, page.Filter)
+	}
+	if page.Automation == "" && page.Filter == "" && v.Form == nil {
+		return page, nil
+	}
+	request, err := page.request()
+	if err != nil {
+		page.Error = err.Error()
+		return page, nil
+	}
+	if request.DeliveryID != "" || request.Payload != nil {
+		var verdict api.FilterVerdict
+		if err := v.Send("POST", "/filters/test", request, &verdict); err != nil {
+			return page.failed(err)
+		}
+		page.Result = &verdict
+	}
+	if request.DeliveryID != "" {
+		page.Nearer = v.nearest(page.Delivery)
+	}
+	return page, v.backTest(&page, request, recent)
+}
+
+// failed shows a problem of the API beside the form.
+func (t FilterTest) failed(err error) (FilterTest, error) {
+	if refused := (*Refused)(nil); errors.As(err, &refused) && refused.Status < 500 {
+		t.Error = refused.Message
+		return t, nil
+	}
+	return t, err
+}
+
+// request is the test that was entered. A delivery goes before a payload.
+func (t FilterTest) request() (r api.TestFilter, err error) {
+	r = api.TestFilter{Factory: t.Factory, Webhook: t.Webhook}
+	switch {
+	case t.Filter != "":
+		if !json.Valid([]byte(t.Filter)) {
+			return r, errors.New("the filter is no JSON, such as {\"action\": [\"opened\"]}")
+		}
+		r.Filter = json.RawMessage(t.Filter)
+	case t.Automation != "":
+		r.Factory, r.Automation, _ = strings.Cut(t.Automation, "/")
+	default:
+		return r, errors.New("choose an automation, or enter a filter")
+	}
+	switch {
+	case t.Payload != "" && !json.Valid([]byte(t.Payload)):
+		return r, errors.New("the payload is no JSON")
+	case t.Payload != "":
+		r.Payload = json.RawMessage(t.Payload)
+	default:
+		r.DeliveryID = t.Delivery
+	}
+	return r, nil
+}
+
+// recent are the newest accepted deliveries.
+func (v *Visit) recent(factory, webhook string) ([]api.Delivery, error) {
+	query := url.Values{"outcome": {string(store.Accepted)}, "limit": {"50"}}
+	for name, value := range map[string]string{"factory": factory, "webhook": webhook} {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	var list api.List[api.Delivery]
+	err := v.Get("/deliveries?"+query.Encode(), &list)
+	return list.Entries, err
+}
+
+// nearest is the automation that came nearest to a delivery that none wanted.
+func (v *Visit) nearest(delivery string) string {
+	var d api.DeliveryDetail
+	if v.Get(escaped("/deliveries", delivery), &d) != nil {
+		return "" // the verdict says that it is not there
+	}
+	name, most := "", -1
+	for _, m := range d.Matches {
+		if m.Matched {
+			return m.Automation + ", which wanted it"
+		}
+		if n := held(m); n > most {
+			name, most = m.Automation+" ("+number(n)+" of "+number(len(m.Conditions))+" conditions hold)", n
+		}
+	}
+	return name
+}
+
+// backTest tries the test on the last deliveries.
+func (v *Visit) backTest(page *FilterTest, request api.TestFilter, recent []api.Delivery) error {
+	request.Payload, request.Webhook = nil, ""
+	for _, d := range recent[:min(len(recent), backTests)] {
+		var verdict api.FilterVerdict
+		request.DeliveryID = d.ID
+		if request.Automation == "" {
+			request.Factory = d.Factory
+		}
+		if err := v.Send("POST", "/filters/test", request, &verdict); err != nil {
+			refused := (*Refused)(nil)
+			if errors.As(err, &refused) && refused.Status < 500 && page.Error == "" && page.Result == nil {
+				page.Error = refused.Message
+				return nil
+			}
+			continue // it was deleted meanwhile, or is damaged
+		}
+		page.Tests = append(page.Tests, Tested{d, verdict.WouldTrigger})
+		if verdict.WouldTrigger {
+			page.Would++
+		}
+	}
+	return nil
+}
+
+// telling are the fields that say what kind of event a payload is of.
+var telling = []string{"action", "event", "event_type", "type", "state", "status", "conclusion", "ref", "full_name", "environment", "name", "severity", "level"}
+
+// filterOf makes a filter of the fields of a payload that say what it is about.
+func filterOf(payload []byte) string {
+	var body any
+	if json.Unmarshal(payload, &body) != nil {
+		return "{}"
+	}
+	n := 0
+	pick := func(fields map[string]any) map[string]any {
+		picked := make(map[string]any)
+		for _, name := range telling {
+			if text, ok := fields[name].(string); ok && text != "" && len(text) <= 80 && n < 6 {
+				picked[name] = []string{text}
+				n++
+			}
+		}
+		return picked
+	}
+	fields, _ := body.(map[string]any)
+	made := pick(fields)
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if inner, ok := fields[name].(map[string]any); ok && len(made) < 4 && made[name] == nil {
+			if picked := pick(inner); len(picked) > 0 {
+				made[name] = picked
+			}
+		}
+	}
+	text, err := json.MarshalIndent(made, "", "  ")
+	if err != nil {
+		return "{}"
+	}
+	return string(text)
+}
+
+// frontMatter is a filter as it stands in the front matter of an automation; empty if it is
+// no JSON.
+func frontMatter(webhook, filter string) string {
+	trigger := map[string]any{"provider": "webhook", "event": "received"}
+	inner := map[string]any{"payload": json.RawMessage(filter)}
+	if webhook != "" {
+		inner["webhooks"] = []string{webhook}
+	}
+	trigger["filter"] = inner
+	text, err := json.Marshal(map[string]any{"triggers": []any{trigger}})
+	if err != nil {
+		return ""
+	}
+	yaml, err := schema.YAML(text)
+	if err != nil {
+		return ""
+	}
+	return string(yaml)
+}

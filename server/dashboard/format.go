@@ -20,7 +20,7 @@ var Now = time.Now
 // common are the functions of all templates.
 func common() template.FuncMap {
 	return template.FuncMap{
-		"asset": assetURL, "icon": icon, "pill": pill, "time": timeTag, "day": day, "ago": ago, "took": tookOf, "bytes": event.Bytes, "number": number, "cost": cost,
+		"asset": assetURL, "icon": icon, "pill": pill, "time": timeTag, "clock": clockTag, "day": day, "ago": ago, "took": tookOf, "bytes": event.Bytes, "number": number, "cost": cost,
 		"short": short, "words": words, "lower": strings.ToLower, "of": of, "json": indented, "runState": runState, "deliveryState": deliveryState,
 		"deliveryBelt": deliveryBelt, "runBelt": runBelt, "gauge": gauge, "web": web, "plural": plural, "list": func(items ...string) []string { return items },
 		"dict": dict, "rich": rich, "emptyBelt": emptyBelt, "escapedPath": escapedPath, "int64": func(n int) int64 { return int64(n) }, "line": func(i int) int { return i + 1 }, "named": named, "join": strings.Join,
@@ -91,6 +91,12 @@ func timeTag(at any) template.HTML {
 		shown = t.Format("2 Jan 2006")
 	}
 	return template.HTML(`<time datetime="` + t.Format(time.RFC3339) + `" title="` + t.Format("2006-01-02 15:04:05.000") + ` UTC">` + shown + `</time>`)
+}
+
+// clockTag is a time on a day that is said elsewhere.
+func clockTag(at any) template.HTML {
+	t := timeIn(at)
+	return template.HTML(`<time datetime="` + t.Format(time.RFC3339) + `" title="` + t.Format("2006-01-02 15:04:05.000") + ` UTC">` + t.Format(time.TimeOnly) + `</time>`)
 }
 
 func timeIn(at any) (t time.Time) {

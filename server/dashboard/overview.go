@@ -1,30 +1,163 @@
 package dashboard
 
 import (
+	"encoding/json"
+	"fmt"
 	"html/template"
+	"net/url"
+	"time"
 
-	"triphammer/applier"
 	"triphammer/schema"
+	"triphammer/server/api"
 	"triphammer/server/store"
 )
 
-// Overview is the first page: what each factory serves, and the newest deliveries and
-// runs.
+var overviewRoutes = []Route{get("/", overviewPage)}
+
+// Overview is the first page: what needs a person, and what went on in a day.
 type Overview struct {
 	Page
-	Serves     []Factory
-	Deliveries []*store.Delivery
-	Runs       []*store.Run
+	Needs []Need
+	Stats api.Stats
+	Work  []api.Run // in progress or queued
+	Rows  []api.Delivery
+	Steps bool // nothing has come yet: it shows the first steps
 }
 
-// Factory is one factory of the overview.
-type Factory struct {
-	applier.State
-	LastOutcome string // of the newest apply
-	LastCommit  string
-	Diagnostics schema.Diagnostics // of the newest apply
+// Need is something that waits for a person, with the next step.
+type Need struct {
+	Kind         string // its mark: fail, warn
+	Title, Text  string
+	Action, Link string
+	Apply        string // the factory whose newest commit the action applies
 }
 
 var overview = parse("overview")
 
 func (Overview) template() *template.Template { return overview() }
+
+func overviewPage(v *Visit) (page Overview, err error) {
+	if page.Page, err = v.Page("Overview"); err != nil {
+		return page, err
+	}
+	query := url.Values{"limit": {"8"}}
+	if page.Factory != "" {
+		query.Set("factory", page.Factory)
+	}
+	var rows api.List[api.Delivery]
+	if err := v.Get("/deliveries?"+query.Encode(), &rows); err != nil {
+		return page, err
+	}
+	page.Rows = rows.Entries
+	if page.Stats, err = v.stats(page.Factory, ""); err != nil {
+		return page, err
+	}
+	for _, state := range []store.RunState{store.InProgress, store.Queued} {
+		var runs api.List[api.Run]
+		query.Set("state", string(state))
+		if err := v.Get("/agent/runs?"+query.Encode(), &runs); err != nil {
+			return page, err
+		}
+		page.Work = append(page.Work, runs.Entries...)
+	}
+	if page.Needs, err = v.needs(page.Page, page.Stats); err != nil {
+		return page, err
+	}
+	page.Steps = len(page.Rows) == 0 && len(page.Work) == 0
+	return page, nil
+}
+
+// needs are the things that wait for a person, the worst first.
+func (v *Visit) needs(page Page, stats api.Stats) (needs []Need, err error) {
+	var status api.Status
+	if err := v.Get("/status", &status); err != nil {
+		return nil, err
+	}
+	for _, problem := range status.Storage.Problems {
+		needs = append(needs, Need{Kind: "fail", Title: "The store has a problem", Text: problem, Action: "Look", Link: page.To("/system")})
+	}
+	if status.Clock.Problem != "" {
+		needs = append(needs, Need{Kind: "warn", Title: "The clock jumped", Text: status.Clock.Problem, Action: "Look", Link: page.To("/system")})
+	}
+	for _, f := range status.Factories {
+		if page.Factory == "" || page.Factory == f.Name {
+			if f.State == "failing" {
+				needs = append(needs, refusedCommit(page, f))
+			}
+			if p := f.Pin; p != nil {
+				needs = append(needs, Need{
+					Kind: "warn", Title: of(f.Name, "pinned to "+short(p.Commit)+" by "+p.By+until(&p.Until)), Text: p.Reason + ". Newer commits wait.",
+					Action: "Look, then unpin", Link: page.In(f.Name, "/definition"),
+				})
+			}
+			for _, p := range f.Paused {
+				kind := p.Kind
+				needs = append(needs, Need{
+					Kind: "warn", Title: of(f.Name, p.Name) + " is paused by " + p.By, Text: p.Reason + until(p.Until),
+					Action: "Look, then resume", Link: page.In(f.Name, "/"+kind+"s/"+named(p.Name)),
+				})
+			}
+		}
+	}
+	for _, w := range stats.Webhooks {
+		refused, last := int64(0), time.Time{}
+		for i, n := range w.Refused {
+			if refused += n; n > 0 {
+				last = stats.Times[i].At
+			}
+		}
+		if refused == 0 || page.At.Sub(last) > 3*time.Hour {
+			continue
+		}
+		needs = append(needs, Need{
+			Kind: "fail", Title: fmt.Sprintf("%s refused %s in 24 hours", of(w.Factory, w.Webhook), plural(refused, "delivery")),
+			Text:   fmt.Sprintf("%d could not prove who sent them, %d were no JSON, %d were not taken in whole.", w.Stopped["authenticated"], w.Stopped["parsed"], w.Stopped["received"]),
+			Action: "Look at one", Link: page.To("/deliveries", "webhook", w.Webhook, "outcome", "refused"),
+		})
+	}
+	query := url.Values{"state": {string(store.FailedRun)}, "limit": {"5"}, "created_after": {page.At.Add(-24 * time.Hour).UTC().Format(time.RFC3339)}}
+	if page.Factory != "" {
+		query.Set("factory", page.Factory)
+	}
+	var failed api.List[api.Run]
+	if err := v.Get("/agent/runs?"+query.Encode(), &failed); err != nil {
+		return nil, err
+	}
+	for _, r := range failed.Entries {
+		needs = append(needs, Need{Kind: "fail", Title: r.Title + " failed", Text: r.StatusMessage, Action: "See why", Link: page.To("/runs/" + url.PathEscape(r.RunID))})
+	}
+	return needs, nil
+}
+
+// until is the end of a pause or a pin in words; empty: somebody must end it.
+func until(t *time.Time) string {
+	if t == nil || t.IsZero() {
+		return ""
+	}
+	return ", until " + t.UTC().Format("2006-01-02 15:04") + " UTC"
+}
+
+// refusedCommit is what is to be said of a factory whose newest commit does not serve.
+func refusedCommit(page Page, f api.FactoryStatus) Need {
+	n := Need{Kind: "fail", Title: of(f.Name, "the newest commit does not serve"), Text: f.Error, Action: "See the findings", Link: page.In(f.Name, "/definition")}
+	if f.LastApply == nil {
+		return n
+	}
+	n.Text = fmt.Sprintf("%s was %s.", short(f.LastApply.Commit), f.LastApply.Outcome)
+	var findings schema.Diagnostics
+	_ = json.Unmarshal(f.LastApply.Diagnostics, &findings) // on an error, none is shown
+	for _, d := range findings {
+		if d.Severity == schema.Error {
+			n.Text += fmt.Sprintf(" %s:%d: %s.", d.Path, d.Line, d.Message)
+			break
+		}
+	}
+	if len(findings) == 0 && f.LastApply.Error != "" {
+		n.Text += " " + f.LastApply.Error
+	}
+	if f.Applied != nil {
+		n.Text += " " + short(f.Applied.Commit) + " keeps serving."
+	}
+	n.Apply = f.Name
+	return n
+}

@@ -5,6 +5,9 @@ import "slices"
 // Routes are all pages and the actions of their forms. Each file of a page has its own.
 var Routes = slices.Concat(
 	[]Route{themeRoute},
+	overviewRoutes,
+	deliveryRoutes,
+	filterRoutes,
 	runRoutes, scheduleRoutes,
 	secretRoutes,
 	startRoutes,

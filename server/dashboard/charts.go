@@ -1,0 +1,134 @@
+package dashboard
+
+import (
+	"fmt"
+	"html/template"
+	"strings"
+
+	"triphammer/server/api"
+)
+
+// The drawings here consist of numbers and constants: html/template need not escape them.
+
+// chart draws deliveries by the hour: those that started runs, the others, and those that
+// were refused.
+func chart(times []api.StatsTime) template.HTML {
+	const pitch, height = 20, 71
+	most, total, refusals := int64(1), int64(0), int64(0)
+	for _, t := range times {
+		most, total, refusals = max(most, t.Deliveries), total+t.Deliveries, refusals+refused(t)
+	}
+	var s strings.Builder
+	width := pitch * max(len(times), 1)
+	fmt.Fprintf(&s, `<svg viewBox="0 0 %d 72" preserveAspectRatio="none" role="img" aria-label="Deliveries over time: %d in all, at most %d in one of %d parts, %d refused"><path class="axis" d="M0 71.5H%d"/>`,
+		width, total, most, len(times), refusals, width)
+	bar := func(class string, i int, from, n int64) int64 {
+		if n > 0 {
+			size := max(float64(n)/float64(most)*(height-3), 1)
+			top := height - float64(from)/float64(most)*(height-3) - size
+			fmt.Fprintf(&s, `<path class="%s" d="M%d %.1fh14v%.1fh-14Z"/>`, class, pitch*i+3, top, size)
+		}
+		return from + n
+	}
+	for i, t := range times {
+		at := bar("past", i, 0, t.Wanted)
+		at = bar("soft", i, at, t.Deliveries-t.Wanted-refused(t))
+		bar("f-fail", i, at, refused(t))
+	}
+	s.WriteString("</svg>")
+	return template.HTML(s.String())
+}
+
+// refused are the deliveries that were not accepted, and no duplicates.
+func refused(t api.StatsTime) int64 {
+	return t.Stopped["received"] + t.Stopped["authenticated"] + t.Stopped["parsed"]
+}
+
+// spark draws the deliveries of a webhook as a line's height of bars.
+func spark(times, refused []int64) template.HTML {
+	most, total := int64(1), int64(0)
+	for _, n := range times {
+		most, total = max(most, n), total+n
+	}
+	var s strings.Builder
+	fmt.Fprintf(&s, `<svg class="spark" width="%d" height="16" viewBox="0 0 %[1]d 16" role="img" aria-label="%d deliveries in %d parts of the time">`, 4*max(len(times), 1), total, len(times))
+	for i, n := range times {
+		if n == 0 {
+			continue
+		}
+		size := max(float64(n)/float64(most)*16, 1)
+		fmt.Fprintf(&s, `<path class="past" d="M%d %.1fh3v%.1fh-3Z"/>`, 4*i, 16-size, size)
+		if i < len(refused) && refused[i] > 0 {
+			fmt.Fprintf(&s, `<path class="f-fail" d="M%d %.1fh3v%.1fh-3Z"/>`, 4*i, 16-size, max(float64(refused[i])/float64(most)*16, 1))
+		}
+	}
+	s.WriteString("</svg>")
+	return template.HTML(s.String())
+}
+
+// flowCell is one station of the belt of a time: what passed it, and what left there.
+type flowCell struct {
+	Name   string
+	Count  int64
+	Left   []string
+	Failed bool // what left there was refused
+	Shape  template.HTML
+}
+
+// flow is the belt of a time: a cell's height is what passed it.
+func flow(t api.StatsTime, atWork int64) []flowCell {
+	left := func(n int64, what string) []string {
+		if n == 0 {
+			return nil
+		}
+		return []string{number(n) + " " + what}
+	}
+	n := t.Deliveries
+	cells := []flowCell{{Name: "received", Count: n, Left: left(t.Stopped["received"], "not taken in whole"), Failed: true}}
+	for _, stage := range []struct{ name, what string }{
+		{"authenticated", "refused"}, {"parsed", "not JSON"}, {"new", "duplicates"}, {"matched", "wanted by nothing"},
+	} {
+		if stage.name == "authenticated" {
+			n -= t.Stopped["received"]
+		}
+		n -= t.Stopped[stage.name]
+		cells = append(cells, flowCell{Name: stage.name, Count: n, Left: left(t.Stopped[stage.name], stage.what), Failed: stage.name == "authenticated" || stage.name == "parsed"})
+	}
+	var runs []string
+	for _, state := range []struct{ state, what string }{{"SUCCEEDED", "well"}, {"FAILED", "failed"}, {"CANCELLED", "cancelled"}} {
+		runs = append(runs, left(t.Runs[state.state], state.what)...)
+	}
+	cells = append(cells, flowCell{Name: "runs started", Count: t.Started, Left: append(runs, left(atWork, "at work")...)})
+	most := float64(max(t.Deliveries, t.Started, 1))
+	for i, c := range cells {
+		h := max(float64(c.Count)/most*46, 3)
+		top, slant := 26-h/2, h*.3
+		if c.Count == 0 {
+			cells[i].Shape = `<path class="rest" d="M8 26H154"/>`
+			continue
+		}
+		cells[i].Shape = template.HTML(fmt.Sprintf(`<path class="past" d="M%.1f %.1fH%.1fL%.1f %.1fH%.1fZ"/>`, 7+slant/2, top, 155+slant/2, 155-slant/2, top+h, 7-slant/2))
+	}
+	return cells
+}
+
+// strip draws tests as cells, the newest first: those that would trigger are tall.
+func strip(triggered []bool) template.HTML {
+	var s strings.Builder
+	n := 0
+	for i, yes := range triggered {
+		x := 20 * i
+		if yes {
+			n++
+			fmt.Fprintf(&s, `<path class="past" d="M%d 2h12L%d 26h-12Z"/>`, x+12, x+16)
+		} else {
+			fmt.Fprintf(&s, `<path class="soft" d="M%d 8h12L%d 20h-12Z"/>`, x+10, x+18)
+		}
+	}
+	return template.HTML(fmt.Sprintf(`<svg class="strip" viewBox="0 0 %d 28" preserveAspectRatio="none" role="img" aria-label="Of %d deliveries, newest first, %d would start it">`,
+		20*backTests+16, len(triggered), n) + s.String() + `</svg>`)
+}
+
+func init() {
+	functions["chart"], functions["spark"], functions["flow"], functions["strip"] = chart, spark, flow, strip
+}
