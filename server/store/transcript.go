@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 )
 
@@ -115,14 +114,7 @@ const maxEventsOf = 10_000
 // EventsOf reads the events of some kinds, in order. The error wraps ErrDamaged if one is
 // not what was stored.
 func (s *Store) EventsOf(ctx context.Context, run RunID, kinds ...string) ([]Event, error) {
-	args := []any{run}
-	wanted := make([]string, len(kinds))
-	for i, kind := range kinds {
-		args = append(args, kind)
-		wanted[i] = fmt.Sprintf("$%d", len(args))
-	}
-	limit := fmt.Sprintf(" ORDER BY seq LIMIT %d", maxEventsOf)
-	return list(ctx, s, s.scanEvent(run), selectEvents+" AND kind IN ("+strings.Join(wanted, ", ")+")"+limit, args...)
+	return s.EventPage(ctx, run, EventPage{Kinds: kinds, Limit: maxEventsOf})
 }
 
 // EventPage selects a part of a transcript; zero fields select all.
