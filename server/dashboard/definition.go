@@ -244,7 +244,8 @@ func (v *Visit) findingsAt(page Page, f *api.FactoryStatus, commit string, raw j
 	text := func(path string) string {
 		if _, known := texts[path]; !known && commit == f.Head {
 			var file api.FileText
-			if v.Get("/factories/"+url.PathEscape(f.Name)+"/files/"+escapedPath(path)+"?"+url.Values{"commit": {commit}}.Encode(), &file) == nil && file.Encoding == "" {
+			address := "/factories/" + url.PathEscape(f.Name) + "/files/" + escapedPath(path) + "?commit=" + url.QueryEscape(commit)
+			if v.Get(address, &file) == nil && file.Encoding == "" {
 				texts[path] = file.Content
 			}
 		}

@@ -186,7 +186,8 @@ func editorPage(v *Visit) (page Editor, err error) {
 	case file.Encoding != "":
 		page.Why = "It is not text: change it with git."
 	case inert.Text(page.Text) != page.Text || strings.Contains(page.Text, "\r"):
-		page.Why = "It has characters that a page cannot show as they are, such as invisible ones or the line ends of Windows, and saving it here would change them: change it with git."
+		page.Why = "It has characters that a page cannot show as they are, such as invisible ones or the line ends of Windows, " +
+			"and saving it here would change them: change it with git."
 	}
 	return page, nil
 }
