@@ -43,7 +43,11 @@ func (p *instance) signIn(connections int) *person {
 	p.b.Cleanup(transport.CloseIdleConnections)
 	who := &person{p.b, p.address, &http.Client{Jar: jar, Transport: transport}}
 	link := p.run("", p.bin, "auth", "login")
-	who.get(link[strings.Index(link, "/auth/"):])
+	answer, err := who.client.Post("http://"+p.address+link[strings.Index(link, "/auth/"):], "application/x-www-form-urlencoded", nil)
+	if err != nil {
+		p.b.Fatal(err)
+	}
+	_ = answer.Body.Close() // the cookie is in its header
 	return who
 }
 
@@ -90,7 +94,7 @@ func filled(b *testing.B, deliveries, runs int) (p *instance, ingress string, na
 	}
 	names = map[string]string{
 		"/deliveries/": newest("deliveries", "list"), "/runs/": newest("runs", "list"), "/webhooks/": "hook", "/automations/": "a",
-		"/environments/": "e", "/agents/": "foreman", "/factories/": "default", "/definition/": newest("applies", "list"),
+		"/environments/": "e", "/agents/": "foreman", "/factories/": "default", "/applies/": newest("applies", "list"),
 	}
 	return p, ingress, names
 }

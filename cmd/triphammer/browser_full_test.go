@@ -89,11 +89,11 @@ func (w *world) newTab() *tab {
 	return b
 }
 
-func (b *tab) signIn(w *world) {
+func (b *tab) signIn(w *world, args ...string) {
 	b.t.Helper()
-	link := strings.TrimSpace(w.run("", "auth", "login"))
+	link := strings.TrimSpace(w.run("", append([]string{"auth", "login"}, args...)...))
 	b.open(link[strings.Index(link, "/auth/"):])
-	b.press("Sign in as ada")
+	b.press("Sign in as ")
 	b.until("the person is not signed in", func() (bool, error) { return !strings.HasPrefix(b.path(), "/auth/"), nil })
 }
 
@@ -208,6 +208,13 @@ func (b *tab) withoutScript() {
 func (b *tab) open(path string) {
 	b.t.Helper()
 	b.do(chromedp.Navigate(b.base + path))
+}
+
+// reload loads the page again. A navigation that is on its way wins.
+func (b *tab) reload() {
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	_ = chromedp.Do(ctx, chromedp.Reload()) // who waits for something looks again
 }
 
 // path is where the person is.

@@ -19,7 +19,7 @@ import (
 // pages are tested on, and what their pictures show.
 type story struct {
 	*world
-	wanted, unmatched, done, failed, live, schedule string // identifiers of deliveries and runs
+	wanted, unmatched, done, failed, live, apply, schedule string // identifiers
 }
 
 // storyTime is when the story happens, so that its pictures change with the pages alone.
@@ -89,6 +89,9 @@ func newStory(t testing.TB) *story {
 	s.git("add", "-A")
 	s.git("commit", "-q", "-m", "Route disputes to finance")
 	_ = s.command("apply").Run() // it is refused
+	var applies []api.Apply
+	s.list(&applies, "applies", "list")
+	s.apply = applies[0].ID
 	return s
 }
 

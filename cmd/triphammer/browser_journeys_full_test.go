@@ -1,0 +1,137 @@
+//go:build full
+
+package main
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// restart kills the server and starts it on the same port, with the agents of the story.
+func (s *story) restart() {
+	s.t.Helper()
+	path := ""
+	for _, v := range s.cmd.Env {
+		if strings.HasPrefix(v, "PATH=") {
+			path = v // the last one counts
+		}
+	}
+	s.kill()
+	s.startWith(func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, path) }, "--max-runs", "2")
+}
+
+// signInAs opens a tab of somebody with a role.
+func (w *world) signInAs(role string) *tab {
+	w.t.Helper()
+	b := newTab(w.t, "http://"+w.addr)
+	b.signIn(w, "--role", role)
+	return b
+}
+
+// TestRunJourney: a person watches a run at work, whose page goes on by itself when the server
+// was killed and started again; cancels another; and lets one be done again. All of it goes
+// without JavaScript too.
+func TestRunJourney(t *testing.T) {
+	s := newStory(t)
+	b := s.newTab()
+	b.open("/runs/" + s.live)
+	b.see("Running", "npm test -- --run refund")
+	s.restart() // which ends the run that was at work
+	b.notSee("Running")
+	b.see("Failed")
+	b.complained() // of the stream that was away
+
+	b.open("/runs/" + s.failed)
+	b.press("Run again…")
+	b.press("Run again")
+	b.until("running again leads to no other run", func() (bool, error) {
+		return strings.HasPrefix(b.path(), "/runs/run_") && b.path() != "/runs/"+s.failed, nil
+	})
+	b.see("Failed") // the agent fails again, live on the page
+
+	s.send("GITHUB_SECRET", "github", "--provider", "github", "--event", "issues")
+	plain := s.newTab()
+	plain.withoutScript()
+	plain.open("/runs")
+	plain.press("fix-labeled-bug")
+	plain.until("the run does not start", func() (bool, error) {
+		if strings.Contains(plain.text(), "Running") {
+			return true, nil
+		}
+		plain.reload()
+		return false, nil
+	})
+	plain.press("Cancel…")
+	plain.press("Cancel the run")
+	plain.until("the run is not cancelled", func() (bool, error) {
+		if strings.Contains(plain.text(), "Cancelled") {
+			return true, nil
+		}
+		plain.reload()
+		return false, nil
+	})
+}
+
+// TestRoles: who signs in by a link as a viewer reads everything and is offered nothing that
+// a viewer may not do; an operator cancels runs and sets no secret.
+func TestRoles(t *testing.T) {
+	s := newStory(t)
+	viewer, operator := s.signInAs("viewer"), s.signInAs("operator")
+	for _, path := range []string{"/runs/" + s.live, "/secrets", "/system", "/webhooks/github"} {
+		viewer.open(path)
+		viewer.see("viewer")
+		if forms, ok := js[[]string](viewer, `Array.from(document.querySelectorAll('main form[method=post]'), f => f.action)`); !ok || len(forms) > 0 {
+			t.Errorf("%s offers a viewer %q", path, forms)
+		}
+	}
+	operator.open("/secrets")
+	operator.see("GITHUB_SECRET")
+	operator.notSee("Set a secret")
+	operator.open("/runs/" + s.live)
+	operator.press("Cancel…")
+	operator.press("Cancel the run")
+	operator.see("Cancelled")
+}
+
+// TestSecretJourney: a missing secret is named, set by page, and the commit serves; a value is
+// never shown; a secret that nothing uses is deleted.
+func TestSecretJourney(t *testing.T) {
+	s := newStory(t)
+	s.write(map[string]string{
+		"automations/charge-dispute/automation.md": "---\nagent: foreman\ntriggers:\n- {provider: webhook, event: received, filter: {webhooks: [stripe]}}\n---\nTell finance.\n",
+		"webhooks/deploys.yaml":                    "secretName: DEPLOYS_SECRET\n",
+	})
+	s.git("add", "-A")
+	s.git("commit", "-q", "-m", "Add deploys")
+	_ = s.command("apply").Run() // it is refused
+	const value = "a-value-that-nobody-may-see"
+	b := s.newTab()
+	b.view("dark", 375)
+	b.check("/secrets")
+	b.open("/secrets")
+	b.see("there is no managed secret DEPLOYS_SECRET")
+	b.press("Set DEPLOYS_SECRET")
+	b.fill("Value", value)
+	b.press("Set the secret")
+	b.see("The secret DEPLOYS_SECRET has a new value", "None is missing")
+	s.run("", "status", "--wait", "--timeout", "30s")
+	b.fill("Name", "not_a_name")
+	b.fill("Value", value)
+	b.press("Set the secret")
+	b.see("capital letters")
+	b.expect("422")
+	b.fill("Name", "SPARE")
+	b.fill("Value", value)
+	b.press("Set the secret")
+	b.see("The secret SPARE has a new value")
+	b.press("Delete SPARE")
+	b.press("Delete it")
+	b.see("The secret SPARE is deleted")
+	if html, _ := js[string](b, `document.documentElement.outerHTML`); strings.Contains(html, value) {
+		t.Error("the page has the value")
+	}
+	b.open("/system")
+	b.press("Check the store")
+	b.see("It is sound")
+}
