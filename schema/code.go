@@ -42,8 +42,10 @@ var Codes = []Code{
 	{Deprecated, "A key or a value has another name now.", "Write the new name; the old one is still read."},
 	{LikelyScheme, "How this sender signs is known from one implementation alone, or disputed in a detail: its deliveries may be refused.", "Let the sender send a test delivery, and look at it with `triphammer deliveries list`."},
 	{OddSchedule, "The schedule is one that nobody means: it never fires, or every second.", "Correct the expression; an interval is such as `@every 90m`."},
-	{MissingSecret, "A webhook's `secretName` names no managed secret of the server. Of a disabled webhook, this is a warning.",
-		"Set it: `triphammer secrets set NAME`; the apply is tried again by itself."},
+	{
+		MissingSecret, "A webhook's `secretName` names no managed secret of the server. Of a disabled webhook, this is a warning.",
+		"Set it: `triphammer secrets set NAME`; the apply is tried again by itself.",
+	},
 	{BadSecret, "The secret cannot serve this webhook, such as one with `/` in it for `url_token`.", "Set another value, of the form that the message names."},
 	{UnverifiedCommit, "No key that the server allows has signed the commit.", "Sign it (`git commit -S`) with a key in the file that `--verify-keys` names, and push again."},
 	{ExpiredSigner, "The commit is signed with an ssh key whose time is over, and has an earlier date: whoever has the key can write that date.", "Remove the key from the file that `--verify-keys` names, or let the time of arrival count: `--verify-time arrived`."},

@@ -58,8 +58,10 @@ func (p People) Status() int {
 // Scopes are those of keys, with what they are for.
 func (People) Scopes() [][2]string {
 	return [][2]string{
-		{store.ScopeRuns, "create, read and cancel runs"}, {store.ScopeRead, "read everything"},
-		{store.ScopeOperate, "both, and replay, pause, apply, pin"}, {store.ScopeManage, "everything"},
+		{store.ScopeRuns, "create, read and cancel runs"},
+		{store.ScopeRead, "read everything"},
+		{store.ScopeOperate, "both, and replay, pause, apply, pin"},
+		{store.ScopeManage, "everything"},
 	}
 }
 

@@ -18,8 +18,10 @@ func evilRun(state string) api.Run {
 		AgentConfig: api.AgentConfig{Harness: &api.HarnessConfig{Type: evil, ModelID: evil}}, Workspace: &api.Workspace{Path: evil},
 		Belt: []api.Stage{{Stage: evil, Outcome: "stopped", Detail: "since 2026-11-21 12:00:00 UTC: " + evil}},
 		Artifacts: []api.Artifact{
-			{Type: evil, Data: api.ArtifactData{URL: "javascript:alert(1)", Title: evil}}, {Type: "PULL_REQUEST", Data: api.ArtifactData{URL: "data:text/html," + evil}},
-			{Type: evil, Data: api.ArtifactData{URL: "//evil.example/x"}}, {Data: api.ArtifactData{UID: evil, FileName: evil, FilePath: evil, Size: &size}},
+			{Type: evil, Data: api.ArtifactData{URL: "javascript:alert(1)", Title: evil}},
+			{Type: "PULL_REQUEST", Data: api.ArtifactData{URL: "data:text/html," + evil}},
+			{Type: evil, Data: api.ArtifactData{URL: "//evil.example/x"}},
+			{Data: api.ArtifactData{UID: evil, FileName: evil, FilePath: evil, Size: &size}},
 		},
 		Detail: &api.RunDetail{
 			Sent: evil, Takes: []string{"cancel", "interrupt", "retry", "resume", "followup"}, Events: map[string]int64{evil: 1}, Conversation: ref, RetriedBy: ref,
