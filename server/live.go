@@ -59,12 +59,11 @@ type livePage struct {
 
 	wake chan struct{} // there is something to tell
 
-	mu    sync.Mutex
-	mark  store.Mark
-	after store.DeliveryID // the newest delivery that the page shows
-	tell  map[string]bool  // the views of which there is something to tell
-	news  struct{ deliveries, runs, definitions int64 }
-	run   api.LiveRun
+	mu   sync.Mutex
+	mark store.Mark
+	tell map[string]bool // the views of which there is something to tell
+	news struct{ deliveries, runs, definitions int64 }
+	run  api.LiveRun
 }
 
 // newPage joins a page that shows what was up to a mark.

@@ -3,7 +3,6 @@ package server
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"errors"
 	"net/http"
 	"net/url"
@@ -15,8 +14,6 @@ import (
 	"triphammer/server/dashboard"
 	"triphammer/server/store"
 )
-
-const pageSize = 50
 
 // pages are the routes of the dashboard.
 func (s *Server) pages(e *gin.Engine) {
@@ -164,19 +161,6 @@ func (s *Server) message(c *gin.Context, status int, title, text string) {
 	s.render(c, status, dashboard.Message{Page: dashboard.Page{Title: title, Base: s.base}, Text: text})
 }
 
-// shown makes the handler of a page from a function that returns its data.
-func shown[T dashboard.Content](handle func(context.Context, *call) (T, error)) gin.HandlerFunc {
-	return func(g *gin.Context) {
-		c := callOf(g)
-		content, err := handle(g.Request.Context(), c)
-		if err != nil {
-			c.server.failPage(g, err)
-			return
-		}
-		c.server.render(g, http.StatusOK, content)
-	}
-}
-
 func (s *Server) render(c *gin.Context, status int, content dashboard.Content) {
 	var b bytes.Buffer
 	if err := dashboard.Render(&b, content); err != nil {
@@ -205,6 +189,3 @@ func (s *Server) failPage(c *gin.Context, err error) {
 	s.cfg.Logger.Error("a page could not be made", "route", c.FullPath(), "error", err)
 	s.message(c, http.StatusInternalServerError, "Internal error", "The server's log has the reason.")
 }
-
-// page makes what every page has, for this caller.
-func (c *call) page(title string) (dashboard.Page, error) { return c.visit().Page(title) }

@@ -58,10 +58,12 @@ func (s *Server) ping(ctx context.Context) error {
 	return s.cfg.Data.Health().Ping(ctx)
 }
 
-// pingSeldom is ping, but no more than once a second while all is well: every page asks.
+// pingSeldom is ping, but for pages no more than once a second while all is well: every
+// page asks.
 func (s *Server) pingSeldom(ctx context.Context) error {
 	now := s.cfg.Now().UnixNano()
-	if last := s.pinged.Load(); now >= last && now-last < int64(time.Second) {
+	_, page := ctx.Value(callerKey).(*access.Caller)
+	if last := s.pinged.Load(); page && now >= last && now-last < int64(time.Second) {
 		return nil
 	}
 	err := s.ping(ctx)

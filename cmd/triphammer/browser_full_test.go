@@ -309,25 +309,6 @@ func (b *tab) fill(label, text string) {
 	}))
 }
 
-// tick presses a radio button or a box.
-func (b *tab) tick(label string) {
-	b.t.Helper()
-	b.pressOf("input[type=radio], input[type=checkbox]", label)
-}
-
-// choose takes an option of a select, by what it says.
-func (b *tab) choose(label, option string) {
-	b.t.Helper()
-	b.until("there is no choice "+label+": "+option, func() (bool, error) {
-		ok, _ := js[bool](b, call(`(kinds, name, option) => {`+byName+`
-	const e = byName(kinds, name); if (!e || e.tagName !== 'SELECT') return false;
-	const o = Array.from(e.options).find(o => o.text.trim() === option || o.value === option); if (!o) return false;
-	e.value = o.value; e.dispatchEvent(new Event('input', {bubbles: true})); e.dispatchEvent(new Event('change', {bubbles: true})); return true;
-}`, fillable, label, option))
-		return ok, nil
-	})
-}
-
 // picture is a PNG of the whole page.
 func (b *tab) picture() []byte {
 	b.t.Helper()

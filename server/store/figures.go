@@ -206,7 +206,7 @@ func (f *Figures) count(ctx context.Context, from, to int64, forward bool) error
 	type row struct {
 		deliveryKey
 		deliverySum
-		least, most, rows int64
+		least, most int64
 	}
 	all, err := list(ctx, f.store, func(rows *sql.Rows) (r row, err error) {
 		return r, rows.Scan(&r.hour, &r.Factory, &r.Webhook, &r.WebhookUID, &r.Outcome, &r.Stopped, &r.count, &r.started, &r.least, &r.most)
