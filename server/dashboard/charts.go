@@ -86,7 +86,7 @@ func flow(t api.StatsTime, atWork int64) []flowCell {
 	n := t.Deliveries
 	cells := []flowCell{{Name: "received", Count: n, Left: left(t.Stopped["received"], "not taken in whole"), Failed: true}}
 	for _, stage := range []struct{ name, what string }{
-		{"authenticated", "refused"}, {"parsed", "not JSON"}, {"new", "duplicates"}, {"matched", "wanted by nothing"},
+		{"authenticated", "refused"}, {"parsed", "not JSON"}, {"new", "known already"}, {"matched", "wanted by nothing"},
 	} {
 		if stage.name == "authenticated" {
 			n -= t.Stopped["received"]

@@ -228,7 +228,7 @@ func TestWords(t *testing.T) {
 	for got, want := range map[string]string{
 		short("0123456789abcdef"): "0123456", short("012"): "012",
 		number(1234567): "1,234,567", number(int64(-1234)): "-1,234", number(999): "999",
-		plural(1, "run"): "1 run", plural(int64(2000), "delivery"): "2,000 deliveries", plural(0, "run"): "0 runs",
+		plural(1, "run"): "1 run", plural(int64(2000), "delivery"): "2,000 deliveries", plural(0, "run"): "0 runs", plural(2, "key"): "2 keys",
 		ago(now.Add(-3 * time.Hour)): "3 hours ago", ago(time.Time{}): "never", ago(&now): "just now",
 		cost(0.424): "$0.42", web("javascript:alert(1)"): "", web("https://x/y"): "https://x/y", web("//x"): "", web("https:"): "",
 		string(timeTag(time.Time{})): "–", day(now): "Today", day(now.AddDate(0, 0, -1)): "Yesterday",

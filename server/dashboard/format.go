@@ -167,7 +167,7 @@ func plural(n any, thing string) string {
 	switch text := number(n); {
 	case text == "1":
 		return "1 " + thing
-	case strings.HasSuffix(thing, "y"):
+	case strings.HasSuffix(thing, "y") && !strings.HasSuffix(thing, "ey"):
 		return text + " " + strings.TrimSuffix(thing, "y") + "ies"
 	default:
 		return text + " " + thing + "s"

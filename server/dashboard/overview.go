@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"net/url"
+	"strings"
 	"time"
 
 	"triphammer/schema"
@@ -109,9 +110,17 @@ func (v *Visit) needs(page Page, stats api.Stats) (needs []Need, err error) {
 		if refused == 0 || page.At.Sub(last) > 3*time.Hour {
 			continue
 		}
+		var why []string
+		for _, left := range []struct{ stage, what string }{
+			{"authenticated", "without a valid proof"}, {"parsed", "not JSON"}, {"received", "not taken in whole"},
+		} {
+			if n := w.Stopped[left.stage]; n > 0 {
+				why = append(why, number(n)+" "+left.what)
+			}
+		}
 		needs = append(needs, Need{
 			Kind: "fail", Title: fmt.Sprintf("%s refused %s in 24 hours", of(w.Factory, w.Webhook), plural(refused, "delivery")),
-			Text:   fmt.Sprintf("%d could not prove who sent them, %d were no JSON, %d were not taken in whole.", w.Stopped["authenticated"], w.Stopped["parsed"], w.Stopped["received"]),
+			Text:   strings.Join(why, ", ") + ".",
 			Action: "Look at one", Link: page.To("/deliveries", "webhook", w.Webhook, "outcome", "refused"),
 		})
 	}
