@@ -68,6 +68,14 @@ func (p Page) fileAt(f *api.FactoryStatus, commit, file string, line int) string
 	return ""
 }
 
+// FileAt is the address of a definition file of a factory at a commit; empty if none is known.
+func (p Page) FileAt(factory, commit, file string) string {
+	if f := p.status(factory); f != nil {
+		return p.fileAt(f, commit, file, 0)
+	}
+	return ""
+}
+
 // Names of things that are also those of pages have a mark in front, which no name has.
 const reserved = "~"
 
