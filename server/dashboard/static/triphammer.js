@@ -74,3 +74,12 @@ setInterval(() => {
 // made: to load it again does not send the form again.
 const made = document.querySelector("[data-address]");
 if (made) history.replaceState(null, "", made.dataset.address);
+
+// A live part of a page in which somebody has opened a question or types is left as it is: the
+// next change fetches it. Forms that answer as one types are no such parts.
+function inUse(event) {
+  const part = event.target;
+  if (part instanceof Element && !part.matches("form, form *") && part.querySelector("details.ask[open], input:focus, textarea:focus, select:focus")) event.preventDefault();
+}
+document.addEventListener("htmx:before:request", inUse);
+document.addEventListener("htmx:before:swap", inUse);
