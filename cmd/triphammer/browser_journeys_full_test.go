@@ -64,6 +64,7 @@ func TestRunJourney(t *testing.T) {
 	})
 	plain.press("Cancel…")
 	plain.press("Cancel the run")
+	plain.see("cancelled") // a reload before the answer would take the request back
 	plain.until("the run is not cancelled", func() (bool, error) {
 		if strings.Contains(plain.text(), "Cancelled") {
 			return true, nil
