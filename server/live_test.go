@@ -147,11 +147,7 @@ func TestLivePages(t *testing.T) {
 	for _, s := range []*sse{all, again, elsewhere, definitions} {
 		s.close()
 	}
-	for deadline := time.Now().Add(10 * time.Second); f.watch.open() > 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("pages are still followed")
-		}
-	}
+	waitUntil(t, "pages are still followed", func() bool { return f.watch.open() == 0 })
 }
 
 // TestLiveRun: the page of a run hears of its state and its newest event.

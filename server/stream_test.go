@@ -221,9 +221,5 @@ func TestFeedEnds(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	for deadline := time.Now().Add(10 * time.Second); f.parts.Runs.Feed().Followed() > 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("runs are still followed")
-		}
-	}
+	waitUntil(t, "runs are still followed", func() bool { return f.parts.Runs.Feed().Followed() == 0 })
 }
