@@ -56,10 +56,15 @@ func Serve(t testing.TB, root string) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	backend := &cgi.Handler{
+	program := &cgi.Handler{
 		Path: filepath.Join(strings.TrimSpace(string(path)), "git-http-backend"),
 		Env:  []string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1"}, Stderr: io.Discard,
 	}
+	backend := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r = r.Clone(r.Context())
+		r.Header.Del("Authorization") // CGI would put it in git's environment, which an agent without walls can read
+		program.ServeHTTP(w, r)
+	})
 	s := &Server{Backend: backend, asks: `Basic realm="git"`}
 	s.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
