@@ -54,14 +54,15 @@ func (s *Server) git(c *gin.Context, service, path string) {
 		b.elsewhere = true // git reads it
 	}
 	call := s.admit(c, by)
-	pushing := service == hosted.Push && c.Request.Method == http.MethodPost
-	before := ""
-	if pushing {
-		before, _ = repository.Tip(c.Request.Context())
-	}
-	repository.Serve(c.Writer, c.Request, hosted.Visit{Path: path, Person: by.Owner, Logger: s.cfg.Logger})
-	if after, err := repository.Tip(c.Request.Context()); pushing && err == nil && after != before {
-		call.audit("factory.push", name, name, after)
+	pushed := repository.Serve(c.Writer, c.Request, hosted.Visit{Path: path, Person: by.Owner, Logger: s.cfg.Logger})
+	for _, p := range pushed {
+		what := strings.TrimPrefix(p.Ref, "refs/heads/") + " " + p.Commit
+		if p.Moved {
+			call.audit("factory.push", name, name, what)
+			continue
+		}
+		call.audit("factory.push_refused", name, name, what)
+		s.cfg.Logger.Info("a push was refused; the person who pushed was told why", "factory", name, "ref", p.Ref, "commit", p.Commit, "by", by.Name)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"triphammer/applier/gitrepo"
 	"triphammer/factory"
 	"triphammer/schema"
+	"triphammer/server/inert"
 )
 
 // hookOptions are the flags of the hook commands.
@@ -115,18 +116,27 @@ func usedHooks(c *cobra.Command, dir string) string {
 }
 
 func (o *hookOptions) receive(c *cobra.Command) error {
-	scanner, pushed := bufio.NewScanner(c.InOrStdin()), ""
+	const heads = "refs/heads/"
+	branch := strings.TrimPrefix(o.branch, heads)
+	scanner, pushed, other := bufio.NewScanner(c.InOrStdin()), "", ""
 	for scanner.Scan() {
 		fields := strings.Fields(scanner.Text())
-		if len(fields) == 3 && fields[2] == "refs/heads/"+strings.TrimPrefix(o.branch, "refs/heads/") && strings.Trim(fields[1], "0") != "" {
+		switch {
+		case len(fields) != 3 || strings.Trim(fields[1], "0") == "":
+		case fields[2] == heads+branch:
 			pushed = fields[1]
+		case strings.HasPrefix(fields[2], heads):
+			other = strings.TrimPrefix(fields[2], heads)
 		}
 	}
 	if err := scanner.Err(); err != nil {
 		return exitWith(exitBad, "reading what is pushed: %w", err)
 	}
-	if pushed == "" {
-		return nil // another branch, or a deletion, after which a server keeps serving
+	if pushed == "" { // another branch, or a deletion, after which a server keeps serving
+		if other != "" {
+			fmt.Fprintf(c.ErrOrStderr(), "%s is kept, and nothing of it is checked or applied: the branch that serves is %s\n", inert.Text(other), branch)
+		}
+		return nil
 	}
 	view, err := incoming()
 	if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -76,7 +77,9 @@ func (in *instance) host(ctx context.Context, name, by string) error {
 		return api.Refuse(api.Conflict, "this server has a factory "+name)
 	}
 	f := in.hostedHere(name)
-	if err := f.open(ctx, in.dir, in.opt.server.BaseURL); err != nil {
+	if err := f.open(ctx, in.dir, in.opt.server.BaseURL); errors.Is(err, hosted.ErrNoGit) {
+		return api.Refuse(api.NotSupported, err.Error())
+	} else if err != nil {
 		return err
 	}
 	if err := f.home.Keep("made by " + by + " at " + wallClock().UTC().Format(time.RFC3339)); err != nil {

@@ -66,6 +66,9 @@ var settings = [][2]string{
 	{"transfer.hideRefs", "refs/triphammer"},
 }
 
+// ErrNoGit says that the program git is missing.
+var ErrNoGit = errors.New("the server finds no program git, which keeps the repositories that live here: install the package git on its machine")
+
 // Open opens a repository, and makes one that is missing. The error is for people.
 func Open(ctx context.Context, cfg Config) (*Repository, error) {
 	dir, err := filepath.Abs(cfg.Dir)
@@ -80,6 +83,9 @@ func Open(ctx context.Context, cfg Config) (*Repository, error) {
 		env: []string{
 			"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "LC_ALL=C.UTF-8", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull, "GIT_TERMINAL_PROMPT=0",
 		},
+	}
+	if _, err := exec.LookPath("git"); err != nil {
+		return nil, ErrNoGit
 	}
 	if _, err := os.Stat(filepath.Join(dir, "HEAD")); errors.Is(err, fs.ErrNotExist) {
 		err := os.MkdirAll(filepath.Dir(dir), 0o700)
@@ -98,7 +104,7 @@ func Open(ctx context.Context, cfg Config) (*Repository, error) {
 			return nil, err
 		}
 	}
-	if err := r.installHook(); err != nil {
+	if err := r.installHooks(); err != nil {
 		return nil, fmt.Errorf("installing the check of pushes to %s: %w", dir, err)
 	}
 	out, err := r.git(ctx, nil, "--exec-path")
@@ -112,19 +118,30 @@ func Open(ctx context.Context, cfg Config) (*Repository, error) {
 	return r, nil
 }
 
-// installHook writes the hook anew, because the program may have moved.
-func (r *Repository) installHook() error {
+// The hooks leave what Git tells them in files, for Serve. Each of these variables names one.
+const (
+	askedFile = "TRIPHAMMER_ASKED" // what the push wants to move
+	movedFile = "TRIPHAMMER_MOVED" // what it has moved
+)
+
+// installHooks writes the hooks anew, because the program may have moved.
+func (r *Repository) installHooks() error {
 	words := make([]string, len(r.cfg.Check))
 	for i, w := range r.cfg.Check {
 		words[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
 	}
-	hooks := filepath.Join(r.cfg.Dir, "hooks")
-	name := filepath.Join(hooks, "pre-receive")
-	return errors.Join(
-		os.MkdirAll(hooks, 0o700),
-		os.WriteFile(name+".new", []byte("#!/bin/sh\nexec "+strings.Join(words, " ")+"\n"), 0o700),
-		os.Rename(name+".new", name),
-	)
+	dir := filepath.Join(r.cfg.Dir, "hooks")
+	err := os.MkdirAll(dir, 0o700)
+	check := strings.Join(words, " ")
+	for name, script := range map[string]string{
+		// What cannot be kept is refused: the check must see all of it.
+		"pre-receive":  fmt.Sprintf("set -e\nif [ -n \"$%[1]s\" ]; then cat > \"$%[1]s\"; exec %[2]s < \"$%[1]s\"; fi\nexec %[2]s\n", askedFile, check),
+		"post-receive": fmt.Sprintf("if [ -n \"$%[1]s\" ]; then exec cat > \"$%[1]s\"; fi\n", movedFile),
+	} {
+		name = filepath.Join(dir, name)
+		err = errors.Join(err, os.WriteFile(name+".new", []byte("#!/bin/sh\n"+script), 0o700), os.Rename(name+".new", name))
+	}
+	return err
 }
 
 // Dir is the folder of the bare repository.

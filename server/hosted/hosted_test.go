@@ -127,6 +127,41 @@ func TestPush(t *testing.T) {
 	}
 }
 
+// TestPushed: what a push wanted to move is told, with what became of it.
+func TestPushed(t *testing.T) {
+	r := open(t, "sh", "-c", `while read old new ref; do case $ref in refs/heads/bad) exit 1; esac; done`)
+	told := make(chan []Pushed, 1)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		pushed := r.Serve(w, req, Visit{Path: req.URL.Path, Person: "Ada", Logger: slog.New(slog.DiscardHandler)})
+		if req.URL.Path == "/"+Push {
+			told <- pushed
+		}
+	}))
+	t.Cleanup(s.Close)
+	dir := clone(t, s.URL)
+	commitFile(t, dir, "a", nil)
+	head, err := command(t, dir, "rev-parse", "HEAD")
+	if err != nil {
+		t.Fatal(head)
+	}
+	head = strings.TrimSpace(head)
+	if out, err := command(t, dir, "push", "--quiet", "origin", "HEAD:main", "HEAD:refs/tags/v1"); err != nil {
+		t.Fatal(out)
+	}
+	if got := fmt.Sprint(<-told); got != fmt.Sprint([]Pushed{{"refs/heads/main", head, true}, {"refs/tags/v1", head, true}}) {
+		t.Error(got)
+	}
+	if out, err := command(t, dir, "push", "--quiet", "origin", "HEAD:bad", "HEAD:good"); err == nil {
+		t.Fatal(out)
+	}
+	if got := fmt.Sprint(<-told); got != fmt.Sprint([]Pushed{{"refs/heads/bad", head, false}, {"refs/heads/good", head, false}}) {
+		t.Error(got)
+	}
+	if left, _ := filepath.Glob(filepath.Join(r.Dir(), toldFolder+"*")); left != nil {
+		t.Error(left, "is left")
+	}
+}
+
 // TestReopen: a repository that exists keeps what it has, and gets the settings of today.
 func TestReopen(t *testing.T) {
 	r := open(t)

@@ -39,7 +39,8 @@ func (r *Repository) clean(ctx context.Context) error {
 		err = errors.Join(err, r.outlive(ctx, filepath.Join(r.cfg.Dir, lock)))
 	}
 	incoming, _ := fs.Glob(os.DirFS(r.cfg.Dir), "objects/tmp_objdir-*") // the pattern is right
-	for _, name := range incoming {
+	told, _ := fs.Glob(os.DirFS(r.cfg.Dir), toldFolder+"*")
+	for _, name := range append(incoming, told...) {
 		name = filepath.Join(r.cfg.Dir, name)
 		if info, err := os.Stat(name); err == nil && time.Since(info.ModTime()) > incomingLife {
 			_ = os.RemoveAll(name) // it takes room, and harms nothing

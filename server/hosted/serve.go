@@ -2,10 +2,13 @@ package hosted
 
 import (
 	"bufio"
+	"context"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/cgi"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -27,14 +30,33 @@ type Visit struct {
 // serveTime is how long one request may take, from its first byte to its last.
 const serveTime = 10 * time.Minute
 
-// Serve answers a request of Git's smart HTTP protocol. The caller has checked that the
-// person may use the service.
-func (r *Repository) Serve(w http.ResponseWriter, req *http.Request, v Visit) {
+// Pushed is a branch or a tag that a push wanted to move.
+type Pushed struct {
+	Ref    string // such as refs/heads/main
+	Commit string
+	Moved  bool // false: it was refused
+}
+
+// Serve answers a request of Git's smart HTTP protocol, and tells what a push wanted to move.
+// The caller has checked that the person may use the service.
+func (r *Repository) Serve(w http.ResponseWriter, req *http.Request, v Visit) []Pushed {
 	select {
 	case r.serving <- struct{}{}:
 		defer func() { <-r.serving }()
 	case <-req.Context().Done():
-		return
+		return nil
+	}
+	env := append(slices.Clone(r.env), "GIT_PROJECT_ROOT="+r.cfg.Dir, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER="+line(v.Person))
+	var told string // folder for what the hooks tell
+	if v.Path == "/"+Push {
+		var err error
+		if told, err = os.MkdirTemp(r.cfg.Dir, toldFolder); err != nil {
+			v.Logger.Error("a push cannot be taken", "repository", r.cfg.Dir, "error", err)
+			http.Error(w, "the server cannot take a push now; its log has the reason", http.StatusServiceUnavailable)
+			return nil
+		}
+		defer func() { _ = os.RemoveAll(told) }()
+		env = append(env, askedFile+"="+filepath.Join(told, askedFile), movedFile+"="+filepath.Join(told, movedFile))
 	}
 	deadline := time.Now().Add(serveTime)
 	control := http.NewResponseController(w)
@@ -53,9 +75,50 @@ func (r *Repository) Serve(w http.ResponseWriter, req *http.Request, v Visit) {
 	defer complaints.tell()
 	(&cgi.Handler{
 		Path: r.backend, Dir: r.cfg.Dir, Stderr: complaints,
-		Env:    append(slices.Clone(r.env), "GIT_PROJECT_ROOT="+r.cfg.Dir, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER="+line(v.Person)),
+		Env:    env,
 		Logger: slog.NewLogLogger(v.Logger.Handler(), slog.LevelDebug), // such as that the person has gone
 	}).ServeHTTP(w, inner)
+	if told == "" {
+		return nil
+	}
+	pushed, moved := refsIn(filepath.Join(told, askedFile)), refsIn(filepath.Join(told, movedFile))
+	for i, p := range pushed {
+		// The hook tells nothing of a push whose person went away before the answer.
+		pushed[i].Moved = slices.Contains(moved, p) || r.at(context.WithoutCancel(req.Context()), p.Ref) == p.Commit
+	}
+	return pushed
+}
+
+// at is the commit or the tag at which a ref is; empty: there is none.
+func (r *Repository) at(ctx context.Context, ref string) string {
+	out, _ := r.git(ctx, nil, "rev-parse", "--verify", "--quiet", "--end-of-options", ref)
+	return out
+}
+
+// toldFolder is how the folders begin in which hooks leave what they are told.
+const toldFolder = "push-"
+
+// maxTold bounds what is read of a hook's file, and maxPushed what is made of it: a push can
+// name any number of refs.
+const (
+	maxTold   = 1 << 20
+	maxPushed = 100
+)
+
+// refsIn reads what a hook was told: for each ref its old commit, its new one and its name
+// (githooks(5)).
+func refsIn(file string) (all []Pushed) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil // the push did not come so far
+	}
+	defer func() { _ = f.Close() }()
+	for s := bufio.NewScanner(io.LimitReader(f, maxTold)); s.Scan() && len(all) < maxPushed; {
+		if words := strings.SplitN(s.Text(), " ", 3); len(words) == 3 {
+			all = append(all, Pushed{Ref: words[2], Commit: words[1]})
+		}
+	}
+	return all
 }
 
 // complaints logs what git says to the server, and no more than a few lines of it.
