@@ -58,10 +58,6 @@ const barriers = `axe.run(document, {resultTypes: ['violations'], rules: {'targe
 // for a screen reader, and for the browser.
 func (b *tab) faults(path string) (all []string) {
 	b.t.Helper()
-	program, err := axe()
-	if err != nil {
-		b.t.Fatal(err)
-	}
 	b.view(themes[0], widths[0])
 	b.complained()
 	b.open(path)
@@ -86,9 +82,6 @@ func (b *tab) faults(path string) (all []string) {
 	say(found.NoCaption > 0, "%d tables without a caption", found.NoCaption)
 	say(len(found.Inline) > 0, "inline: %q", found.Inline)
 	say(len(found.Elsewhere) > 0, "loaded from elsewhere: %q", found.Elsewhere)
-	if _, ok := js[bool](b, program+"\n;true"); !ok {
-		b.t.Fatal("axe cannot be loaded")
-	}
 	for _, theme := range themes {
 		for _, width := range append(slices.Clone(widths), 320) {
 			b.view(theme, width)
@@ -97,9 +90,7 @@ func (b *tab) faults(path string) (all []string) {
 			if width == 320 {
 				continue // axe has seen the same layout
 			}
-			found, ok := js[[]string](b, barriers)
-			say(!ok, "%s, %d px: axe did not run", theme, width)
-			for _, f := range found {
+			for _, f := range b.barred() {
 				say(true, "%s, %d px: %s", theme, width, f)
 			}
 		}
@@ -108,6 +99,35 @@ func (b *tab) faults(path string) (all []string) {
 		say(true, "the browser: %s", c)
 	}
 	return all
+}
+
+// barred is what axe says of the page as it stands.
+func (b *tab) barred() []string {
+	b.t.Helper()
+	if there, _ := js[bool](b, `typeof axe === 'object'`); !there {
+		program, err := axe()
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if _, ok := js[bool](b, program+"\n;true"); !ok {
+			b.t.Fatal("axe cannot be loaded")
+		}
+	}
+	found, ok := js[[]string](b, barriers)
+	if !ok {
+		b.t.Fatal("axe did not run")
+	}
+	return found
+}
+
+// look holds what the tab shows now, such as the answer to a form, to what every page must
+// be, in the theme and the width that the person has. So every stop of a journey is looked at.
+func (b *tab) look() {
+	b.t.Helper()
+	wide, ok := js[[]string](b, overflow)
+	if all := slices.Concat(wide, b.barred(), b.complained()); !ok || len(all) > 0 {
+		b.t.Errorf("%s:\n  %s", b.path(), strings.Join(all, "\n  "))
+	}
 }
 
 // check holds a page to what every page must be.

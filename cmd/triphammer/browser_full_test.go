@@ -39,6 +39,8 @@ type tab struct {
 	ctx  context.Context
 	base string // address of the server
 
+	plain bool // without JavaScript
+
 	mu         sync.Mutex
 	complaints []string // what the browser said is wrong with the pages, so far
 }
@@ -198,6 +200,7 @@ func (b *tab) view(theme string, width int64) {
 // withoutScript turns JavaScript off, as some people do.
 func (b *tab) withoutScript() {
 	b.t.Helper()
+	b.plain = true
 	b.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
 		_, err := cdp.Call(ctx, t, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 		return err
@@ -249,10 +252,10 @@ func (b *tab) notSee(texts ...string) {
 
 // byName is the script that finds what a person would call by a name: the one visible element
 // of a kind with that name, or whose name begins with it.
-const byName = `const byName = (kinds, name) => {
-	const flat = s => (s || '').replace(/\s+/g, ' ').trim();
-	const named = e => flat(e.getAttribute('aria-label') || (e.labels && e.labels.length ? Array.from(e.labels, l => l.innerText).join(' ') : '') ||
-		(e.tagName === 'FIELDSET' ? e.querySelector('legend')?.innerText : '') || e.innerText || e.value);
+const byName = `const flat = s => (s || '').replace(/\s+/g, ' ').trim();
+const named = e => flat(e.getAttribute('aria-label') || (e.labels && e.labels.length ? Array.from(e.labels, l => l.innerText).join(' ') : '') ||
+	(e.tagName === 'FIELDSET' ? e.querySelector('legend')?.innerText : '') || e.innerText || e.value);
+const byName = (kinds, name) => {
 	const seen = Array.from(document.querySelectorAll(kinds)).filter(e => e.checkVisibility({visibilityProperty: true}) && !e.disabled);
 	return seen.find(e => named(e) === name) || seen.find(e => named(e).startsWith(name));
 };`
@@ -276,21 +279,28 @@ func (b *tab) press(name string) {
 
 func (b *tab) pressOf(kinds, name string) {
 	b.t.Helper()
-	var at point
 	b.until("there is nothing to press named "+name, func() (bool, error) {
-		var ok bool
-		at, ok = js[point](b, call(`(kinds, name) => {`+byName+`
+		at, ok := js[point](b, call(`(kinds, name) => {`+byName+`
 	const e = byName(kinds, name);
 	if (!e) return null;
 	e.scrollIntoView({block: 'center', behavior: 'instant'});
 	const r = Array.from(e.getClientRects()).find(r => r.width > 0) || e.getBoundingClientRect(), x = r.left + r.width / 2, y = r.top + r.height / 2;
 	const top = document.elementFromPoint(x, y);
 	const own = top && (e.contains(top) || top.contains(e) || (e.labels && Array.from(e.labels).some(l => l.contains(top))));
+	window.missed = true;
+	addEventListener('click', ev => {
+		const on = ev.target.closest(kinds) || ev.target.closest('label')?.control;
+		window.missed = !on || named(on) !== named(e);
+	}, {capture: true, once: true});
 	return {X: x, Y: y, Cover: own ? '' : (top ? top.outerHTML.slice(0, 200) : 'the edge of the window')};
 }`, kinds, name))
-		return ok && at.Cover == "", nil
+		if !ok || at.Cover != "" {
+			return false, nil
+		}
+		b.do(chromedp.MouseClickXY(at.X, at.Y))
+		missed, _ := js[bool](b, `window.missed === true`) // the page moved under the mouse, as live ones may
+		return !missed || b.plain, nil
 	})
-	b.do(chromedp.MouseClickXY(at.X, at.Y))
 }
 
 // fill writes into a field, as if it was typed.
@@ -307,6 +317,36 @@ func (b *tab) fill(label, text string) {
 		_, err := cdp.Call(ctx, t, input.InsertText, input.InsertTextParams{Text: text})
 		return err
 	}))
+}
+
+// choose takes one of what a field offers.
+func (b *tab) choose(label, option string) {
+	b.t.Helper()
+	b.until("the field "+label+" does not offer "+option, func() (bool, error) {
+		ok, _ := js[bool](b, call(`(name, option) => {`+byName+`
+	const e = byName('select', name), o = e && Array.from(e.options).find(o => o.label === option);
+	if (!o) return false;
+	e.focus(); e.value = o.value;
+	e.dispatchEvent(new Event('input', {bubbles: true})); e.dispatchEvent(new Event('change', {bubbles: true}));
+	return true;
+}`, label, option))
+		return ok, nil
+	})
+}
+
+// copied presses a button that copies, and returns what the person can paste then.
+func (b *tab) copied(name string) string {
+	b.t.Helper()
+	text, ok := js[string](b, call(`(kinds, name) => {`+byName+`
+	const e = byName(kinds, name);
+	return (e.dataset.copy ? document.getElementById(e.dataset.copy) : e.previousElementSibling).textContent;
+}`, pressable, name))
+	if !ok || text == "" {
+		b.t.Fatalf("the button %s copies nothing\n%s", name, b.text())
+	}
+	b.press(name)
+	b.see("Copied")
+	return text
 }
 
 // picture is a PNG of the whole page.

@@ -3,7 +3,9 @@
 package main
 
 import (
+	"net/http"
 	"os/exec"
+	"strings"
 	"testing"
 )
 
@@ -16,14 +18,15 @@ func newEmptyServer(t *testing.T) *world {
 	return w
 }
 
-// TestFirstVisit: from an empty server to the first factory by pages alone, each of which
-// says the next step.
+// TestFirstVisit: from an empty server to the first run that ended well by pages alone, each
+// of which says the next step and shows by itself what comes.
 func TestFirstVisit(t *testing.T) {
 	w := newEmptyServer(t)
 	b := w.newTab()
 	for _, path := range []string{"/start", "/secrets", "/system", "/runs"} {
 		b.check(path)
 	}
+	b.view("light", 1280)
 	b.open("/start")
 	b.see("This server has no factory yet")
 	b.fill("Name", "Not a name")
@@ -34,4 +37,62 @@ func TestFirstVisit(t *testing.T) {
 	b.press("Start a factory here")
 	b.see("The factory payments is started", "A webhook Now")
 	b.notSee("This server has no factory yet")
+
+	steps := w.newTab() // stays open, and shows by itself how far the person has come
+	steps.open("/start")
+	b.press("New webhook")
+	b.fill("Name", "ci")
+	b.press("Create webhook")
+	b.see("This is shown once", "Waiting for the first delivery")
+	b.look()
+	url, secret := b.copied("Copy URL"), b.copied("Copy secret")
+	b.reload()
+	b.see("Waiting for the first delivery")
+	if html, _ := js[string](b, `document.documentElement.outerHTML`); secret == "" || strings.Contains(html, secret) {
+		t.Errorf("the page shows the secret %q again", secret)
+	}
+	b.look()
+	header := http.Header{"Authorization": {"Bearer " + secret}}
+	if got := post(t, "POST", url, strings.NewReader(`{"event": "deploy.finished", "status": "failed"}`), header); got.status != http.StatusAccepted {
+		t.Fatalf("the first delivery: %+v", got)
+	}
+	b.see("Nothing matched", "The newest delivery came just now")
+	b.notSee("No delivery came yet")
+	b.look()
+
+	b.press("Triphammer") // the overview
+	b.press("Go on")
+	b.see("Its first delivery Done", "An environment Now")
+	b.look()
+	steps.see("Its first delivery Done", "An environment Now")
+	b.press("New environment")
+	b.see("New file")
+	b.fill("Text", "description: Says what came\ncommand: [sh, -c, 'echo The step canary failed.']\n")
+	b.see("No findings")
+	b.press("Save as a commit")
+	b.see("Saved as commit", "which serves")
+	b.press("Triphammer")
+	b.press("Go on")
+	b.see("An automation Now")
+	b.press("New automation")
+	b.fill("Name", "deploy-failed")
+	b.choose("Environment", "main")
+	b.fill("Prompt", "Say which step failed.")
+	b.look()
+	b.press("Create automation")
+	b.see("Saved as commit", "which serves", "a delivery to ci")
+	b.look()
+
+	b.press("Runs")
+	b.see("Nothing runs now")
+	if got := post(t, "POST", url, strings.NewReader(`{"event": "deploy.finished", "status": "failed", "step": "canary"}`), header); got.status != http.StatusAccepted {
+		t.Fatalf("the second delivery: %+v", got)
+	}
+	b.see("1 new run")
+	b.press("Show them")
+	b.see("Succeeded")
+	b.press("deploy-failed")
+	b.see("Ended well", "The step canary failed.", "Say which step failed.")
+	b.look()
+	steps.see("All done")
 }

@@ -22,7 +22,7 @@ type Overview struct {
 	Stats api.Stats
 	Work  []api.Run // in progress or queued
 	Rows  []api.Delivery
-	Steps bool // nothing has come yet: it shows the first steps
+	Steps bool // no run has succeeded yet: it leads to the first steps
 }
 
 // Need is something that waits for a person, with the next step.
@@ -64,8 +64,12 @@ func overviewPage(v *Visit) (page Overview, err error) {
 	if page.Needs, err = v.needs(page.Page, page.Stats); err != nil {
 		return page, err
 	}
-	page.Steps = len(page.Rows) == 0 && len(page.Work) == 0
-	return page, nil
+	if page.Stats.Total.Started == 0 && len(page.Work) == 0 {
+		var well api.List[api.Run]
+		err = v.Get("/agent/runs?"+url.Values{"state": {string(store.Succeeded)}, "limit": {"1"}, "factory": {page.Factory}}.Encode(), &well)
+		page.Steps = len(well.Entries) == 0
+	}
+	return page, err
 }
 
 // needs are the things that wait for a person, the worst first.

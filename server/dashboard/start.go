@@ -4,7 +4,7 @@ import (
 	"errors"
 	"html/template"
 	"net/http"
-	"net/url"
+	"slices"
 	"strings"
 
 	"triphammer/server/api"
@@ -30,7 +30,7 @@ type Step struct {
 	Title string
 	Text  string
 	Do    string // what its link says
-	Path  string // of its link
+	Link  string
 }
 
 var start = parse("start")
@@ -54,40 +54,60 @@ func startPage(v *Visit) (page Start, err error) {
 	}
 	page.Name = v.Query("name")
 	var (
-		webhooks    api.List[api.Webhook]
-		automations api.List[api.Automation]
-		deliveries  api.List[api.Delivery]
-		runs        api.List[api.Run]
+		webhooks     api.List[api.Webhook]
+		environments api.List[api.AgentEnvironment]
+		automations  api.List[api.Automation]
+		deliveries   api.List[api.Delivery]
+		runs         api.List[api.Run]
 	)
 	for path, into := range map[string]any{
-		"/webhooks": &webhooks, "/automations": &automations, "/deliveries?limit=1": &deliveries, "/agent/runs?state=SUCCEEDED&limit=1": &runs,
+		"/webhooks": &webhooks, "/agent/environments": &environments, "/automations": &automations, "/deliveries?limit=1": &deliveries,
+		"/agent/runs?state=SUCCEEDED&limit=1": &runs,
 	} {
 		if err = v.Get(path, into); err != nil {
 			return page, err
 		}
 	}
-	path := "/webhooks"
+	webhook, name := page.To("/webhooks"), ""
 	if len(webhooks.Entries) > 0 {
-		path += "/" + url.PathEscape(webhooks.Entries[0].Name)
+		name = webhooks.Entries[0].Name
+		webhook = page.To("/webhooks/" + named(name))
 	}
-	done := []bool{len(page.Factories) > 0, len(webhooks.Entries) > 0, len(deliveries.Entries) > 0, len(automations.Entries) > 0, len(runs.Entries) > 0}
-	page.Steps = []Step{
-		{Title: "A factory", Text: "Its definitions are files in a Git repository. This server can keep that repository, and make the commits."},
-		{Title: "A webhook", Text: "An address with a secret, to which a sender posts what happens.", Do: "New webhook", Path: "/webhooks/new"},
-		{Title: "Its first delivery", Text: "Point the sender at the address, as the page of the webhook says, or send a test from there. This page shows it as it comes.", Do: "How to point its sender at it", Path: path},
-		{Title: "An automation", Text: "A prompt for an agent, and what starts it. It needs an environment that says where the agent runs.", Do: "New automation", Path: "/automations/new"},
-		{Title: "A run that succeeds", Text: "The next delivery that the automation wants starts a run. Send one, and watch.", Do: "Runs", Path: "/runs"},
-	}
-	waits := false
-	for i := range page.Steps {
+	for _, step := range []struct {
+		Step
+		done bool
+	}{
+		{Step{Title: "A factory", Text: "Its definitions are files in a Git repository. This server can keep that repository, and make the commits."}, len(page.Factories) > 0},
+		{Step{
+			Title: "A webhook", Text: "An address with a secret, to which a sender posts what happens.",
+			Do: "New webhook", Link: page.To("/webhooks/new"),
+		}, name != ""},
+		{Step{
+			Title: "Its first delivery", Text: "Point the sender at the address, as the page of the webhook says, or send a test from there. Both pages show it as it comes.",
+			Do: "How to point its sender at it", Link: webhook,
+		}, len(deliveries.Entries) > 0},
+		{Step{
+			Title: "An environment", Text: "It says where an agent runs: with which repositories and tools, and how far it may go.",
+			Do: "New environment", Link: page.To("/definition/new", "path", "environments/main.yaml"),
+		}, len(environments.Entries) > 0},
+		{Step{
+			Title: "An automation", Text: "A prompt for an agent, what starts it, and the environment where it runs.",
+			Do: "New automation", Link: page.To("/automations/new", "webhook", name),
+		}, len(automations.Entries) > 0},
+		{Step{
+			Title: "A run that succeeds", Text: "The next delivery that the automation wants starts a run. Send one, and watch.",
+			Do: "Runs", Link: page.To("/runs"),
+		}, len(runs.Entries) > 0},
+	} {
 		switch {
-		case done[i]:
-			page.Steps[i].State = "done"
-		case !waits:
-			page.Steps[i].State, waits = "now", true
+		case step.done:
+			step.State = "done"
+		case !slices.ContainsFunc(page.Steps, func(s Step) bool { return s.State == "now" }):
+			step.State = "now"
 		default:
-			page.Steps[i].State = "next"
+			step.State = "next"
 		}
+		page.Steps = append(page.Steps, step.Step)
 	}
 	return page, err
 }

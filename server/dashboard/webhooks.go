@@ -134,6 +134,7 @@ type Webhook struct {
 	Waiting    []api.PendingSecret  // that its sender gave, and nobody confirmed
 	Listens    []api.Automation
 	Deliveries []api.Delivery
+	First      bool // the page was opened before the first one came: it shows by itself what comes
 	File       Place
 }
 
@@ -192,6 +193,7 @@ func webhookPage(v *Visit) (page Webhook, err error) {
 	if page.Deliveries, err = v.deliveriesTo(w, 8); err != nil {
 		return page, err
 	}
+	page.First = len(page.Deliveries) == 0 || v.Header.Get("HX-Request") != ""
 	return page, page.secrets(v)
 }
 
