@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,6 +47,20 @@ func (w *Webhook) Verifier(secret string) (*signature.Verifier, error) {
 		return w.Scheme.Verifier(secret)
 	}
 	return signature.Bearer(secret)
+}
+
+// Sign makes a request that of a genuine sender of the webhook. Its URL may hold {token}. Of a
+// scheme with a public key, the secret is the private one.
+func (w *Webhook) Sign(secret string, r *signature.Request) error {
+	switch w.AuthMode {
+	case URLToken:
+		r.PathToken, r.URL = secret, strings.ReplaceAll(r.URL, "{token}", url.PathEscape(secret))
+		return nil
+	case Signature:
+		return w.Scheme.Sign(secret, r)
+	}
+	r.Header.Set("Authorization", "Bearer "+secret)
+	return nil
 }
 
 // NewSecret makes a secret that suits the webhook. ok is false if only the sender can make it.

@@ -83,6 +83,7 @@ func TestEveryRouteOfAnotherFactory(t *testing.T) {
 		// Routes come in an order that is gin's own.
 		"POST /factories/:name/webhooks/:webhook/resume":       paused("webhooks/hook", "pause", "default"),
 		"POST /factories/:name/automations/:automation/resume": paused("automations/a", "pause", "default"),
+		"POST /factories/:name/webhooks/:webhook/test":         paused("webhooks/hook", "resume", "default"),
 		"POST /deliveries/:id/replay":                          paused("webhooks/hook", "resume", delivery),
 		"POST /agent/runs/:id/retry": func() string {
 			ended := field(t, f.do("POST", "/api/v1/agent/runs", own, create), "run_id")

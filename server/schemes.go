@@ -50,6 +50,10 @@ func (s *Server) setupWebhook(_ context.Context, c *call) (shown api.WebhookSetu
 		guide, proof = def.Scheme.Guide(), ""
 		shown.Provider = def.Scheme.Provider
 	}
+	for _, one := range samplesFor(def, s.cfg.Now()) {
+		shown.Samples = append(shown.Samples, api.Sample{Event: one.Event, Headers: one.Headers, Payload: one.Body})
+	}
+	shown.CannotTest = c.CannotSend(w)
 	shown.Webhook, shown.Guide = def.Name, api.Guide(guide.Fill(url, def.SecretName))
 	shown.Command = fmt.Sprintf("export TRIPHAMMER_WEBHOOK_SECRET  # the value of %s\ntriphammer send %s", def.SecretName, def.Name)
 	if def.AuthMode != factory.Signature {

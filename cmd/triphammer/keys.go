@@ -27,7 +27,7 @@ with --agent is for an agent, whose runs they are. A data directory that is miss
 		},
 	}
 	f := create.Flags()
-	f.StringSliceVar(&req.Scopes, "scope", []string{"runs"}, "runs (create, read and cancel runs), read (read everything), operate (runs and read, and replay, pause, apply, pin), manage (everything)")
+	f.StringSliceVar(&req.Scopes, "scope", []string{"runs"}, "runs (create, read and cancel runs), read (read everything), operate (runs and read, and tests, replay, pause, apply, pin), manage (everything)")
 	f.StringVar(&req.Agent, "agent", "", "the agent whose key this is")
 	f.StringVar(&req.Owner, "owner", "", "the person whose key this is (default: you)")
 	f.StringVar(&req.Factory, "factory", "", "the only factory that it reaches")

@@ -1,64 +1,33 @@
 package main
 
 import (
-	"cmp"
-	"embed"
-	"encoding/json"
 	"fmt"
 	"io"
-	"path"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"triphammer/factory/signature"
 )
 
-//go:embed samples/*.json
-var sampleFiles embed.FS
-
-// sample is an example of a delivery of a provider. The payloads have the real structure,
-// but invented content.
-type sample struct {
-	Provider string            `json:"provider"` // a signature scheme
-	Event    string            `json:"event"`
-	Headers  map[string]string `json:"headers"` // besides those of the signature
-	Body     json.RawMessage   `json:"body"`
-}
-
-// samples are all samples, sorted by provider and event.
-func samples() []sample {
-	entries, _ := sampleFiles.ReadDir("samples") // embedded files can always be read
-	var all []sample
-	for _, e := range entries {
-		text, _ := sampleFiles.ReadFile(path.Join("samples", e.Name()))
-		var s sample
-		_ = json.Unmarshal(text, &s) // a test checks that each is JSON
-		s.Provider, s.Event, _ = strings.Cut(strings.TrimSuffix(e.Name(), ".json"), ".")
-		all = append(all, s)
-	}
-	slices.SortFunc(all, func(a, b sample) int {
-		return cmp.Or(strings.Compare(a.Provider, b.Provider), strings.Compare(a.Event, b.Event))
-	})
-	return all
-}
-
 // findSample finds a sample of a provider. If event is empty, it is the first one.
-func findSample(provider, event string) (sample, error) {
-	for _, s := range samples() {
-		if s.Provider == provider && (event == "" || s.Event == event) {
+func findSample(provider, event string) (signature.Sample, error) {
+	for _, s := range signature.SamplesOf(provider) {
+		if event == "" || s.Event == event {
 			return s, nil
 		}
 	}
 	events := sampleEvents(provider)
 	if events == nil {
-		return sample{}, exitWith(exitNotFound, "there is no sample of %q; there are samples of %s", provider, strings.Join(sampleProviders(), ", "))
+		return signature.Sample{}, exitWith(exitNotFound, "there is no sample of %q; there are samples of %s", provider, strings.Join(sampleProviders(), ", "))
 	}
-	return sample{}, exitWith(exitNotFound, "there is no sample of %s's event %q; there are %s", provider, event, strings.Join(events, ", "))
+	return signature.Sample{}, exitWith(exitNotFound, "there is no sample of %s's event %q; there are %s", provider, event, strings.Join(events, ", "))
 }
 
 func sampleProviders() []string {
 	var all []string
-	for _, s := range samples() {
+	for _, s := range signature.Samples() {
 		all = append(all, s.Provider)
 	}
 	return slices.Compact(all)
@@ -66,10 +35,8 @@ func sampleProviders() []string {
 
 func sampleEvents(provider string) []string {
 	var all []string
-	for _, s := range samples() {
-		if s.Provider == provider {
-			all = append(all, s.Event)
-		}
+	for _, s := range signature.SamplesOf(provider) {
+		all = append(all, s.Event)
 	}
 	return all
 }
@@ -78,8 +45,8 @@ func samplesCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List sample payloads", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return emitList(c, samples(), func(s sample) string { return s.Provider + " " + s.Event },
-				[]string{"PROVIDER", "EVENT", "SIZE"}, func(s sample) []string {
+			return emitList(c, signature.Samples(), func(s signature.Sample) string { return s.Provider + " " + s.Event },
+				[]string{"PROVIDER", "EVENT", "SIZE"}, func(s signature.Sample) []string {
 					return []string{s.Provider, s.Event, fmt.Sprint(len(s.Body))}
 				})
 		},

@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"triphammer/applier/gitrepo"
+	"triphammer/factory"
 	"triphammer/factory/signature"
 	"triphammer/server/api"
 	"triphammer/server/delivery"
@@ -62,7 +63,7 @@ It exits with 0 if every answer is 202; with --tamper, if every one is 401.`,
 	f := c.Flags()
 	o.payload.flags(c)
 	f.StringVar(&o.secretFile, "secret-file", "", "file with the webhook's secret")
-	f.StringArrayVarP(&o.headers, "header", "H", nil, "further header, such as 'X-Event-Id: 7'")
+	headerFlag(c, &o.headers)
 	f.StringVar(&o.tamper, "tamper", "", "spoil it: "+strings.Join(tampers, ", "))
 	f.IntVar(&o.count, "count", 1, "how many to send, each with an id of its own")
 	f.StringVar(&o.rate, "rate", "", "at most so many, such as 10/s or 60/m")
@@ -98,6 +99,25 @@ func (p *payloadOptions) flags(c *cobra.Command) {
 	})
 }
 
+func headerFlag(c *cobra.Command, into *[]string) {
+	c.Flags().StringArrayVarP(into, "header", "H", nil, "further header, such as 'X-Event-Id: 7'")
+}
+
+// addHeaders adds the headers of headerFlag.
+func addHeaders(header http.Header, given []string) error {
+	for _, h := range given {
+		name, value, ok := strings.Cut(h, ":")
+		if !ok {
+			return exitWith(exitUsage, "--header %q is not of the form Name: value", h)
+		}
+		if !signature.IsHeaderName(strings.TrimSpace(name)) {
+			return exitWith(exitUsage, "--header %q: %q is no header name", h, strings.TrimSpace(name))
+		}
+		header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+	}
+	return nil
+}
+
 // tampers are the kinds of forgery that a receiver must notice.
 var tampers = []string{"body", "signature", "timestamp", "secret"}
 
@@ -127,10 +147,8 @@ func (m *message) request(ctx context.Context) (*http.Request, error) {
 		secret += "x"
 		r.URL = strings.ReplaceAll(m.webhook.URL, "{token}", url.PathEscape(secret))
 	}
-	switch m.webhook.AuthMode {
-	case "token":
-		r.Header.Set("Authorization", "Bearer "+secret)
-	case "signature":
+	def := factory.Webhook{AuthMode: factory.AuthMode(m.webhook.AuthMode)}
+	if def.AuthMode == factory.Signature {
 		scheme, err := schemeOf(m.webhook)
 		if err != nil {
 			return nil, err
@@ -144,12 +162,12 @@ func (m *message) request(ctx context.Context) (*http.Request, error) {
 		if m.tamper == "body" && !scheme.BindsBody() {
 			return nil, exitWith(exitUsage, "--tamper body: %s does not prove the body", scheme.Name)
 		}
-		if err := scheme.Sign(secret, r); err != nil && m.tamper != "secret" {
-			return nil, exitWith(exitUsage, "%w", err)
-		} else if err != nil {
-			return nil, exitWith(exitUsage, "--tamper secret: a secret with a character more is none for %s", scheme.Name)
-		}
-		names = scheme.CredentialHeaders()
+		def.Scheme, names = scheme, scheme.CredentialHeaders()
+	}
+	if err := def.Sign(secret, r); err != nil && m.tamper != "secret" {
+		return nil, exitWith(exitUsage, "%w", err)
+	} else if err != nil {
+		return nil, exitWith(exitUsage, "--tamper secret: a secret with a character more is none for %s", def.Scheme.Name)
 	}
 	switch {
 	case m.tamper == "body" && m.webhook.AuthMode == "signature":
@@ -317,15 +335,8 @@ func (o *sendOptions) send(c *cobra.Command, args []string) error {
 			return err
 		}
 	}
-	for _, h := range o.headers {
-		name, value, ok := strings.Cut(h, ":")
-		if !ok {
-			return exitWith(exitUsage, "--header %q is not of the form Name: value", h)
-		}
-		if !signature.IsHeaderName(strings.TrimSpace(name)) {
-			return exitWith(exitUsage, "--header %q: %q is no header name", h, strings.TrimSpace(name))
-		}
-		m.header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+	if err := addHeaders(m.header, o.headers); err != nil {
+		return err
 	}
 	if o.dry {
 		text, err := m.curl(c.Context())
@@ -446,7 +457,7 @@ func (p *payloadOptions) body(c *cobra.Command, header http.Header) ([]byte, err
 	case c.Flags().Changed("payload"):
 		body = []byte(p.text)
 	default:
-		body, err = json.Marshal(map[string]string{"event": "test", "sent_at": wallClock().UTC().Format(time.RFC3339Nano)})
+		body = signature.PlainSample(wallClock()).Body
 	}
 	if err != nil || len(p.set) == 0 {
 		return body, err
@@ -514,7 +525,8 @@ func sendSecret(c *cobra.Command, file string) (string, error) {
 	}
 	value, err := secretVariable("TRIPHAMMER_WEBHOOK_SECRET")
 	if err == nil && value == "" {
-		return "", exitWith(exitUsage, "the webhook's secret is needed: --secret-file FILE, or TRIPHAMMER_WEBHOOK_SECRET")
+		return "", exitWith(exitUsage,
+			"the webhook's secret is needed: --secret-file FILE, or TRIPHAMMER_WEBHOOK_SECRET. Without it, the server sends: triphammer webhooks test NAME")
 	}
 	return value, err
 }

@@ -32,7 +32,11 @@ sends first. For a sender without steps of its own, they are made from what its 
 				if setup.Source != "" {
 					fmt.Fprintf(out, "\nIts own page about this: %s\n", setup.Source)
 				}
-				fmt.Fprintf(out, "\nTo try it:\n\n%s\n", setup.Command)
+				fmt.Fprint(out, "\nTo try it:\n\n")
+				if setup.CannotTest == "" {
+					fmt.Fprintf(out, "triphammer webhooks test %s\n\nor, as the sender does, over the network\n\n", w.Name)
+				}
+				fmt.Fprintln(out, setup.Command)
 				if setup.Curl != "" {
 					fmt.Fprintf(out, "\nor\n\n%s\n", setup.Curl)
 				}

@@ -82,7 +82,7 @@ read from standard input and the complete URL is printed: that URL is a credenti
 		},
 	}
 	address.Flags().BoolVar(&fromStdin, "token-stdin", false, "read the token from standard input and print the complete URL")
-	all := append([]*cobra.Command{list, show, address, webhookSetupCommand()}, pauseCommands(webhooksPaused)...)
+	all := append([]*cobra.Command{list, show, address, webhookSetupCommand(), webhookTestCommand()}, pauseCommands(webhooksPaused)...)
 	for _, c := range all {
 		clientFlags(c)
 	}

@@ -13,10 +13,10 @@ import (
 )
 
 // Sign signs the request as a genuine sender would: it sets an id if there is none, the
-// timestamp of r.Now, and the signature. It makes r.Header if that is nil. If the scheme
-// puts its proof into the body or the URL, it changes r.Body or r.URL. For an asymmetric
-// scheme, the secret is the private key. The error is a *SecretError, or says which part
-// that the scheme signs is missing in the request.
+// timestamp of r.Now, what else it signs and the request lacks, and the signature. It makes
+// r.Header if that is nil. If the scheme puts its proof into the body or the URL, it changes
+// r.Body or r.URL. For an asymmetric scheme, the secret is the private key. The error is a
+// *SecretError, or says what is missing in the body.
 func (s *Scheme) Sign(secret string, r *Request) error {
 	if _, err := s.check(secret); err != nil && !s.asymmetric() {
 		return err
@@ -61,6 +61,13 @@ func (s *Scheme) Sign(secret string, r *Request) error {
 	return s.signTemplate(key, private, r)
 }
 
+// SenderHasKey tells whether the sender signs with a private key. The secret of the webhook is
+// the public one then, and proves nothing by itself.
+func (s *Scheme) SenderHasKey() bool { return s.asymmetric() }
+
+// SecretInBody tells whether the sender puts the secret itself into the body.
+func (s *Scheme) SecretInBody() bool { return s.Algorithm == Token && s.Forms[0].Field != "" }
+
 // SecretFrom makes a secret that suits the scheme from a random text of letters and
 // digits, whose length is a multiple of 4. It is empty for an asymmetric scheme, whose
 // secret belongs to a key of the sender.
@@ -98,7 +105,7 @@ func (s *Scheme) signTemplate(key []byte, private crypto.Signer, r *Request) err
 	}
 	for _, part := range e.template {
 		if name, ok := strings.CutPrefix(part.variable, headerVariable); ok && r.Header.Get(name) == "" {
-			return fmt.Errorf("%s signs the header %s, which the request lacks", s.Name, name)
+			r.Header.Set(name, strings.ToLower(rand.Text()))
 		}
 		if path, ok := strings.CutPrefix(part.variable, fieldVariable); ok {
 			if _, there := field(r.Body, path); !there {

@@ -159,6 +159,14 @@ func (f Factory) has(what store.Pausable) error {
 // Pauses are the pauses of the factory, sorted by kind and name.
 func (f Factory) Pauses() []store.Pause { return f.data.cfg.Store.Pauses(f.Name) }
 
+// CannotSend says why no test can be sent to a webhook of the view; empty: one can.
+func (v *View) CannotSend(w *applier.Webhook) string { return v.data.cfg.Delivery.CannotSend(w) }
+
+// SendTest sends a test to a webhook of the factory, as delivery.SendTest.
+func (f Factory) SendTest(ctx context.Context, w *applier.Webhook, t delivery.Test) (delivery.Answer, error) {
+	return f.data.cfg.Delivery.SendTest(ctx, w, t)
+}
+
 // LastApply is the newest apply of any outcome. The error is store.ErrNotFound if there is
 // none.
 func (f Factory) LastApply(ctx context.Context) (*store.Apply, error) {

@@ -1,6 +1,9 @@
 package api
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // Delivery is an entry of GET /api/v1/deliveries.
 type Delivery struct {
@@ -17,6 +20,7 @@ type Delivery struct {
 	Reason      string    `json:"reason"`
 	Detail      string    `json:"detail,omitempty"`
 	ClientAddr  string    `json:"client_addr,omitempty"`
+	TestBy      string    `json:"test_by,omitempty"` // who let the server send it, as a test
 	// Paused are the automations that matched but were paused.
 	Paused []string `json:"paused,omitempty"`
 	Runs   []string `json:"runs"` // the started runs that are still stored
@@ -99,4 +103,19 @@ type Condition struct {
 type Replayed struct {
 	DeliveryID string   `json:"delivery_id"`
 	Runs       []string `json:"runs"`
+}
+
+// SendTest asks the server to send a test to a webhook, as its sender would.
+type SendTest struct {
+	// Event chooses a sample of the sender, whose headers are sent; empty: its first, or none if
+	// there is a payload.
+	Event   string            `json:"event"`
+	Headers map[string]string `json:"headers"`
+	Payload json.RawMessage   `json:"payload"` // sent byte for byte; absent or null: that of the sample
+}
+
+// TestSent is what the webhook answered to a test.
+type TestSent struct {
+	Status   int       `json:"status"`   // of HTTP, that a sender gets
+	Delivery *Delivery `json:"delivery"` // its entry in the log; null for a question that was answered, which is none
 }

@@ -1,5 +1,7 @@
 package api
 
+import "encoding/json"
+
 // SignatureScheme is an entry of GET /api/v1/signature-schemes: a way in which a sender signs.
 type SignatureScheme struct {
 	Name      string   `json:"name"`
@@ -40,4 +42,16 @@ type WebhookSetup struct {
 	// Command sends a delivery as the sender does, if the variable of its first line is set.
 	Command string `json:"command"`
 	Curl    string `json:"curl,omitempty"` // the same without triphammer, if the proof needs no computing
+	// Samples are deliveries that the sender could send. The first is that of a test for which no
+	// other is chosen.
+	Samples []Sample `json:"samples"`
+	// CannotTest says why the server cannot send a test; empty: it can.
+	CannotTest string `json:"cannot_test,omitempty"`
+}
+
+// Sample is an example of what a sender sends.
+type Sample struct {
+	Event   string            `json:"event"`
+	Headers map[string]string `json:"headers"`
+	Payload json.RawMessage   `json:"payload"`
 }

@@ -198,8 +198,16 @@ func shellWord(word string) string {
 // Became is what became of a delivery: in a few words, and what there is to add.
 type Became struct{ What, More string }
 
-// became says what became of an entry of the log.
+// became says what became of an entry of the log, and who sent it as a test.
 func became(d api.Delivery) Became {
+	b := becameOf(d)
+	if d.TestBy != "" {
+		b.More = strings.TrimSuffix("a test by "+d.TestBy+"; "+b.More, "; ")
+	}
+	return b
+}
+
+func becameOf(d api.Delivery) Became {
 	switch d.Outcome {
 	case string(store.Duplicate):
 		more := ""

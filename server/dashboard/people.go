@@ -60,7 +60,7 @@ func (People) Scopes() [][2]string {
 	return [][2]string{
 		{store.ScopeRuns, "create, read and cancel runs"},
 		{store.ScopeRead, "read everything"},
-		{store.ScopeOperate, "both, and replay, pause, apply, pin"},
+		{store.ScopeOperate, "both, and tests, replay, pause, apply, pin"},
 		{store.ScopeManage, "everything"},
 	}
 }

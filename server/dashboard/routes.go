@@ -14,7 +14,7 @@ var Routes = slices.Concat(
 	systemRoutes,
 	webhookRoutes,
 	automationRoutes,
-	webhookEditRoutes,
+	webhookEditRoutes, sendTestRoutes,
 	definitionRoutes,
 	fileRoutes,
 	peopleRoutes,

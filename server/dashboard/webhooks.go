@@ -136,6 +136,7 @@ type Webhook struct {
 	Deliveries []api.Delivery
 	First      bool // the page was opened before the first one came: it shows by itself what comes
 	File       Place
+	Test       webhookTest
 }
 
 var webhookTemplate = parse("webhook")
@@ -164,11 +165,20 @@ func (p Webhook) After() string {
 }
 
 func webhookPage(v *Visit) (page Webhook, err error) {
-	if page.Page, err = v.Page("Webhook " + v.Param("name")); err != nil {
+	if page, err = v.webhook(v.Query("factory"), unreserved(v.Param("name"))); err != nil {
 		return page, err
 	}
-	query := "?" + url.Values{"factory": {page.Factory}}.Encode()
-	path := "/webhooks/" + url.PathEscape(unreserved(v.Param("name")))
+	page.Test.choose(page.Setup.Samples, v.Query("sample"))
+	return page, nil
+}
+
+// webhook reads what the page of a webhook shows.
+func (v *Visit) webhook(factory, name string) (page Webhook, err error) {
+	if page.Page, err = v.Page("Webhook " + name); err != nil {
+		return page, err
+	}
+	query := "?" + url.Values{"factory": {factory}}.Encode()
+	path := "/webhooks/" + url.PathEscape(name)
 	if err = v.Get(path+query, &page.Webhook); err != nil {
 		return page, err
 	}

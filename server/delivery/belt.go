@@ -253,10 +253,13 @@ func authentication(hook *applier.Webhook, d *store.Delivery) string {
 }
 
 func from(d *store.Delivery) string {
-	if d.ClientAddr == "" {
-		return ""
+	switch {
+	case d.TestBy != "":
+		return "a test by " + d.TestBy
+	case d.ClientAddr != "":
+		return "from " + d.ClientAddr
 	}
-	return "from " + d.ClientAddr
+	return ""
 }
 
 func join(parts ...string) string {

@@ -134,6 +134,7 @@ type Request struct {
 	Header        http.Header
 	ContentLength int64 // -1 if unknown
 	Client        netip.Addr
+	TestBy        string // who lets the server send it, as a test; empty: a sender sends it
 	// ReadBody reads at most limit bytes, and buffers nothing above the limit (SPEC 5.3).
 	// Its error is ErrTooLarge, ErrNoMemory or a *BodyError. Receive does not use the bytes
 	// after it has returned.
@@ -144,6 +145,7 @@ type Request struct {
 type Answer struct {
 	Status     int              // 202 400 401 404 408 413 429 503, or that of Reply; 0: the sender went away
 	DeliveryID store.DeliveryID // with 202
+	Entry      store.DeliveryID // of the log; none if nothing was recorded
 	RetryAfter int              // seconds, with 429 and 503
 	Reason     string           // why the request was refused, for logs and metrics; never secret
 	// Reply, if set, is the answer to a question of the sender. It replaces the fixed
@@ -229,9 +231,9 @@ func (s *Service) accept(ctx context.Context, a *incoming, matched []int) Answer
 		return s.unrecorded(ctx, err)
 	}
 	if recorded.Duplicate {
-		return Answer{Status: http.StatusAccepted, DeliveryID: recorded.DuplicateOf}
+		return Answer{Status: http.StatusAccepted, DeliveryID: recorded.DuplicateOf, Entry: recorded.ID}
 	}
-	return Answer{Status: http.StatusAccepted, DeliveryID: recorded.ID}
+	return Answer{Status: http.StatusAccepted, DeliveryID: recorded.ID, Entry: recorded.ID}
 }
 
 // record stores the delivery with the runs of the matched automations in one transaction.
@@ -338,10 +340,11 @@ func (s *Service) rejectJSON(ctx context.Context, a *incoming, failure error) An
 
 // reject records a refused delivery, without its payload (SPEC C2.3).
 func (s *Service) reject(ctx context.Context, d store.Delivery, status int) Answer {
-	if _, err := s.cfg.Store.RecordDelivery(ctx, &store.NewDelivery{Delivery: d}); err != nil {
+	recorded, err := s.cfg.Store.RecordDelivery(ctx, &store.NewDelivery{Delivery: d})
+	if err != nil {
 		return s.unrecorded(ctx, err)
 	}
-	return Answer{Status: status, Reason: d.Reason}
+	return Answer{Status: status, Reason: d.Reason, Entry: recorded.ID}
 }
 
 // unrecorded is the answer if nothing was stored: because the webhook has been paused
@@ -367,6 +370,7 @@ func (a *incoming) entry(outcome store.Outcome) store.Delivery {
 		Size:             int64(len(a.body)),
 		ReceivedAt:       a.at,
 		ClientAddr:       clientAddr(a.Client),
+		TestBy:           a.TestBy,
 		ApplyID:          apply,
 		SecretGeneration: a.hook.SecretGeneration,
 		Headers:          a.keptHeaders(),

@@ -82,6 +82,7 @@ type Delivery struct {
 	DuplicateOf      DeliveryID
 	ReplayOf         DeliveryID
 	ClientAddr       string
+	TestBy           string // who let this server send it, as a test; empty: it is none
 	Headers          map[string]string
 	ApplyID          ApplyID // the apply whose definitions decided it
 	SecretGeneration int64
@@ -210,8 +211,9 @@ func appendText(out []byte, s string) []byte {
 }
 
 const insertDelivery = `INSERT INTO deliveries (id, factory, webhook, webhook_uid, outcome, reason, detail, size, received_at,
-	identity_source, identity_value, identity_hash, duplicate_of, replay_of, client_addr, headers, apply_id, secret_generation, payload, codec, digest)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
+	identity_source, identity_value, identity_hash, duplicate_of, replay_of, client_addr, headers, apply_id, secret_generation, payload, codec, digest,
+	test_by)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)
 	ON CONFLICT (identity_hash) DO NOTHING`
 
 func (s *Store) recordDelivery(ctx context.Context, d *NewDelivery, row deliveryRow) (Recorded, error) {
@@ -226,7 +228,7 @@ func (s *Store) recordDelivery(ctx context.Context, d *NewDelivery, row delivery
 		// Ids as int64: the driver would allocate to ask them for their value.
 		return s.execCount(ctx, insertDelivery, int64(id), d.Factory, d.Webhook, d.WebhookUID, string(outcome), reason, d.Detail, d.Size, micros(d.ReceivedAt),
 			d.Identity.Source, d.Identity.Value, row.identity, int64(duplicateOf), int64(d.ReplayOf), d.ClientAddr, row.headers, int64(d.ApplyID), d.SecretGeneration,
-			row.payload, row.codec, payloadDigest(id, row.sum))
+			row.payload, row.codec, payloadDigest(id, row.sum), d.TestBy)
 	}
 	out := Recorded{ID: id}
 	n, err := insert(d.Outcome, row, 0)
@@ -273,14 +275,14 @@ func (s *Store) recordDelivery(ctx context.Context, d *NewDelivery, row delivery
 }
 
 const deliveryColumns = `id, factory, webhook, webhook_uid, outcome, reason, detail, size, received_at, identity_source, identity_value,
-	duplicate_of, replay_of, client_addr, headers, apply_id, secret_generation`
+	duplicate_of, replay_of, client_addr, headers, apply_id, secret_generation, test_by`
 
 func scanDelivery(rows *sql.Rows) (*Delivery, error) {
 	d := &Delivery{}
 	var received int64
 	var headers string
 	err := rows.Scan(&d.ID, &d.Factory, &d.Webhook, &d.WebhookUID, &d.Outcome, &d.Reason, &d.Detail, &d.Size, &received,
-		&d.Identity.Source, &d.Identity.Value, &d.DuplicateOf, &d.ReplayOf, &d.ClientAddr, &headers, &d.ApplyID, &d.SecretGeneration)
+		&d.Identity.Source, &d.Identity.Value, &d.DuplicateOf, &d.ReplayOf, &d.ClientAddr, &headers, &d.ApplyID, &d.SecretGeneration, &d.TestBy)
 	if err != nil {
 		return nil, err
 	}
