@@ -122,6 +122,14 @@ func (p Page) To(path string, parameters ...string) string {
 // LivePath is where open pages hear of changes.
 const LivePath = "/ui/events"
 
+// Of puts the name of the factory before a name, if the page shows several factories.
+func (p Page) Of(factory, name string) string {
+	if factory == "" || len(p.Factories) < 2 || p.Factory == factory {
+		return name
+	}
+	return factory + ": " + name
+}
+
 // Live is the address of the stream that tells the page of changes since it was made. The
 // views are `deliveries`, `runs`, `definitions` and `run`, separated by spaces.
 //

@@ -322,9 +322,19 @@ func TestInert(t *testing.T) {
 
 // TestOfFactory: with several factories, what is shown says whose it is.
 func TestOfFactory(t *testing.T) {
-	for _, c := range [][3]string{{"default", "hello", "hello"}, {"", "hello", "hello"}, {"payments", "hello", "payments: hello"}} {
-		if got := of(c[0], c[1]); got != c[2] {
-			t.Errorf("%s of %s is shown as %s", c[1], c[0], got)
+	one := []api.FactoryStatus{{Name: "payments"}}
+	two := append([]api.FactoryStatus{{Name: "search"}}, one...)
+	for _, c := range []struct {
+		page          Page
+		factory, want string
+	}{
+		{Page{Factories: one}, "payments", "hello"},
+		{Page{Factories: two}, "", "hello"},
+		{Page{Factories: two}, "payments", "payments: hello"},
+		{Page{Factories: two, Factory: "payments"}, "payments", "hello"},
+	} {
+		if got := c.page.Of(c.factory, "hello"); got != c.want {
+			t.Errorf("hello of %q is shown as %q, not %q", c.factory, got, c.want)
 		}
 	}
 }

@@ -21,7 +21,7 @@ var Now = time.Now
 func common() template.FuncMap {
 	return template.FuncMap{
 		"asset": assetURL, "icon": icon, "pill": pill, "time": timeTag, "clock": clockTag, "day": day, "ago": ago, "took": tookOf, "bytes": event.Bytes, "number": number, "cost": cost,
-		"short": short, "words": words, "lower": strings.ToLower, "of": of, "json": indented, "runState": runState, "deliveryState": deliveryState,
+		"short": short, "words": words, "lower": strings.ToLower, "json": indented, "runState": runState, "deliveryState": deliveryState,
 		"deliveryBelt": deliveryBelt, "runBelt": runBelt, "gauge": gauge, "web": web, "plural": plural, "list": func(items ...string) []string { return items },
 		"dict": dict, "rich": rich, "emptyBelt": emptyBelt, "escapedPath": escapedPath, "int64": func(n int) int64 { return int64(n) }, "line": func(i int) int { return i + 1 }, "named": named, "join": strings.Join,
 	}
@@ -186,15 +186,6 @@ func short(hash string) string {
 }
 
 func words(s string) string { return strings.ReplaceAll(s, "_", " ") }
-
-// of puts the name of the factory before a name. It leaves out the factory "default", the
-// name that the server gives to a single factory.
-func of(factory, name string) string {
-	if factory == "" || factory == "default" {
-		return name
-	}
-	return factory + ": " + name
-}
 
 func indented(value any) string {
 	text, err := json.MarshalIndent(value, "", "  ")

@@ -91,14 +91,14 @@ func (v *Visit) needs(page Page, stats api.Stats) (needs []Need, err error) {
 			}
 			if p := f.Pin; p != nil {
 				needs = append(needs, Need{
-					Kind: "warn", Title: of(f.Name, "pinned to "+short(p.Commit)+" by "+p.By+until(&p.Until)), Text: p.Reason + ". Newer commits wait.",
+					Kind: "warn", Title: page.Of(f.Name, "pinned to "+short(p.Commit)+" by "+p.By+until(&p.Until)), Text: p.Reason + ". Newer commits wait.",
 					Action: "Look, then unpin", Link: page.In(f.Name, "/definition"),
 				})
 			}
 			for _, p := range f.Paused {
 				kind := p.Kind
 				needs = append(needs, Need{
-					Kind: "warn", Title: of(f.Name, p.Name) + " is paused by " + p.By, Text: p.Reason + until(p.Until),
+					Kind: "warn", Title: page.Of(f.Name, p.Name) + " is paused by " + p.By, Text: p.Reason + until(p.Until),
 					Action: "Look, then resume", Link: page.In(f.Name, "/"+kind+"s/"+named(p.Name)),
 				})
 			}
@@ -123,7 +123,7 @@ func (v *Visit) needs(page Page, stats api.Stats) (needs []Need, err error) {
 			}
 		}
 		needs = append(needs, Need{
-			Kind: "fail", Title: fmt.Sprintf("%s refused %s in 24 hours", of(w.Factory, w.Webhook), plural(refused, "delivery")),
+			Kind: "fail", Title: fmt.Sprintf("%s refused %s in 24 hours", page.Of(w.Factory, w.Webhook), plural(refused, "delivery")),
 			Text:   strings.Join(why, ", ") + ".",
 			Action: "Look at one", Link: page.To("/deliveries", "webhook", w.Webhook, "outcome", "refused"),
 		})
@@ -152,7 +152,7 @@ func until(t *time.Time) string {
 
 // refusedCommit is what is to be said of a factory whose newest commit does not serve.
 func refusedCommit(page Page, f api.FactoryStatus) Need {
-	n := Need{Kind: "fail", Title: of(f.Name, "the newest commit does not serve"), Text: f.Error, Action: "See the findings", Link: page.In(f.Name, "/definition")}
+	n := Need{Kind: "fail", Title: page.Of(f.Name, "the newest commit does not serve"), Text: f.Error, Action: "See the findings", Link: page.In(f.Name, "/definition")}
 	if f.LastApply == nil {
 		return n
 	}

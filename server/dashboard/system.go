@@ -62,7 +62,7 @@ func systemPage(v *Visit) (page System, err error) {
 	if err = v.Get("/status", &page.Status); err != nil {
 		return page, err
 	}
-	page.Checks = checks(page.Status)
+	page.Checks = checks(page.Page, page.Status)
 	var notices api.List[api.Notice]
 	if err = v.Get("/notices?limit=50", &notices); err != nil {
 		return page, err
@@ -72,7 +72,7 @@ func systemPage(v *Visit) (page System, err error) {
 }
 
 // checks are what the status says of the machine, one fact each.
-func checks(s api.Status) (all []Check) {
+func checks(page Page, s api.Status) (all []Check) {
 	say := func(ok bool, what, detail string) {
 		kind := "ok"
 		if !ok {
@@ -143,9 +143,9 @@ func checks(s api.Status) (all []Check) {
 	for _, f := range s.Factories {
 		switch {
 		case f.Error != "":
-			say(false, "definitions", of(f.Name, f.Error))
+			say(false, "definitions", page.Of(f.Name, f.Error))
 		case f.Applied != nil:
-			say(true, "definitions", of(f.Name, "commit "+short(f.Applied.Commit)+" serves"))
+			say(true, "definitions", page.Of(f.Name, "commit "+short(f.Applied.Commit)+" serves"))
 		}
 	}
 	return all
