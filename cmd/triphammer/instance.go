@@ -298,7 +298,7 @@ func (in *instance) addFactory(f factoryOptions) (*applier.Applier, error) {
 	in.places[f.name] = server.Place{Home: f.home, Links: f.links()}
 	in.mu.Unlock()
 	return applier.New(applier.Config{
-		Factory: f.name, Source: f.source, Path: f.path, Live: in.live, Ledger: in.ledger, Pin: pin, Verify: verify, Logger: in.opt.logger, Lacks: in.runs.Lacks,
+		Factory: f.name, Source: f.source, Path: f.path, Live: in.live, Ledger: in.ledger, Pin: pin, Verify: verify, Now: wallClock, Logger: in.opt.logger, Lacks: in.runs.Lacks,
 		OnChange: func(s applier.State) {
 			in.metrics.Applier(s)
 			in.schedule.Kick()

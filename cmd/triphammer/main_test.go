@@ -12,12 +12,14 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"triphammer/server/run/harness"
 	"triphammer/server/sandbox"
 )
 
@@ -29,8 +31,31 @@ var (
 )
 
 // clockVariable starts this program as the real one, with a clock that is so far
-// ahead.
+// ahead, or that shows what the file of that path says.
 const clockVariable = "TRIPHAMMER_TEST_CLOCK"
+
+// clockFile is its name, in the folder that has the data directory.
+const clockFile = "clock"
+
+// tellTimeBy makes a file the clock: it has a number of seconds since 1970. The clock goes on
+// for less than a second, and then waits for the next.
+func tellTimeBy(file string) {
+	clock := func() time.Time {
+		info, err := os.Stat(file)
+		if err != nil {
+			return time.Now()
+		}
+		text, _ := os.ReadFile(file) // it is there
+		seconds, _ := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+		return time.Unix(seconds, 0).Add(min(time.Since(info.ModTime()), 900*time.Millisecond))
+	}
+	wallClock, sandbox.Now, harness.Now = clock, clock, clock
+}
+
+func missing(file string) bool {
+	_, err := os.Stat(file)
+	return err != nil
+}
 
 // atEnd is what stops what all tests share.
 var atEnd []func()
@@ -40,15 +65,26 @@ func TestMain(m *testing.M) {
 		os.Exit(hostileMain(os.Args[2:]))
 	}
 	if text := os.Getenv(clockVariable); text != "" {
-		ahead, err := time.ParseDuration(text)
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+		if filepath.IsAbs(text) {
+			tellTimeBy(text)
+		} else {
+			ahead, err := time.ParseDuration(text)
+			if err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			wallClock = func() time.Time { return time.Now().Add(ahead) }
 		}
-		wallClock = func() time.Time { return time.Now().Add(ahead) }
 		os.Exit(execute(os.Args[1:]))
 	}
 	if len(os.Args) > 1 && os.Args[1] == sandbox.SuperviseCommand { // of a server with another clock
+		// It runs in a folder of the data directory, and has no variable of the server.
+		for dir, _ := os.Getwd(); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+			if file := filepath.Join(dir, clockFile); !missing(file) {
+				tellTimeBy(file)
+				break
+			}
+		}
 		os.Exit(execute(os.Args[1:]))
 	}
 	os.Exit(testMain(m))

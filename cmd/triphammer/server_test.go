@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -34,6 +35,7 @@ type world struct {
 	network *network // of the server; nil: that of the tests
 
 	ahead time.Duration // of the clock that they see, if it is not right
+	clock string        // or the file that is their clock
 }
 
 const testSecret = "correct-horse-battery-staple"
@@ -135,12 +137,12 @@ func (w *world) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(binary, args...)
 	cmd.Dir = w.dir
 	cmd.Env = append(environment(w.dir), "TRIPHAMMER_DATA="+filepath.Join(w.dir, "data"), "TRIPHAMMER_LISTEN="+w.addr)
-	if w.ahead != 0 {
+	if w.ahead != 0 || w.clock != "" {
 		var err error
 		if cmd.Path, err = os.Executable(); err != nil {
 			w.t.Fatal(err)
 		}
-		cmd.Env = append(cmd.Env, clockVariable+"="+w.ahead.String())
+		cmd.Env = append(cmd.Env, clockVariable+"="+cmp.Or(w.clock, w.ahead.String()))
 	}
 	if cmd.SysProcAttr = (&syscall.SysProcAttr{Credential: w.user}); w.user != nil {
 		cmd.Env = append(cmd.Env, "TRIPHAMMER_RUN_USER=")

@@ -144,7 +144,7 @@ func automationPage(v *Visit) (page Automation, err error) {
 		}
 	}
 	page.Wants, page.Keys = inWords(page.Definition.Keys)
-	since := time.Now().AddDate(0, 0, -30).UTC().Format(time.RFC3339)
+	since := Now().AddDate(0, 0, -30).UTC().Format(time.RFC3339)
 	query := url.Values{"factory": {found.Factory}, "automation": {name}, "sort_by": {"created_at"}, "created_after": {since}, "limit": {"100"}}
 	var list api.List[api.Run]
 	if err = v.Get("/agent/runs?"+query.Encode(), &list); err != nil {

@@ -306,7 +306,7 @@ func (v *Visit) until() (*time.Time, error) {
 	if err != nil || d <= 0 {
 		return nil, &Refused{Problem: api.NewProblem(api.InvalidRequest, "the time is a number of hours")}
 	}
-	at := time.Now().Add(d)
+	at := Now().Add(d)
 	return &at, nil
 }
 

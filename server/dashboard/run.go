@@ -248,7 +248,7 @@ func runPage(v *Visit) (page RunPage, err error) {
 	if page.Page, err = v.Page(r.Title); err != nil {
 		return page, err
 	}
-	page.Now, page.Part, page.Was, page.View = time.Now(), v.Header.Get("HX-Request") != "", v.Query("was"), v.Query("view")
+	page.Now, page.Part, page.Was, page.View = Now(), v.Header.Get("HX-Request") != "", v.Query("was"), v.Query("view")
 	if !slices.ContainsFunc(views, func(w view) bool { return w.Key == page.View }) {
 		page.View = ""
 	}

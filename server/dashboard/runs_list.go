@@ -154,7 +154,7 @@ func selection(v *Visit) url.Values {
 			query.Set("environment_id", value)
 		case name == "since":
 			if span, ok := spans[value]; ok {
-				query.Set("created_after", time.Now().Add(-span).UTC().Format(time.RFC3339))
+				query.Set("created_after", Now().Add(-span).UTC().Format(time.RFC3339))
 			}
 		default:
 			query.Set(name, value)

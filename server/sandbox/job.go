@@ -16,7 +16,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"triphammer/server/run"
 	"triphammer/server/run/event"
@@ -271,7 +270,7 @@ func (j *job) command(s *supervising, phase string, argv []string, shown string,
 	}
 	st.Argv = argv
 	s.add(event.Status{Message: phase + ": " + shown})
-	began := time.Now()
+	began := Now()
 	e, err := s.run(st)
 	if errors.Is(err, errCut) {
 		return err
@@ -280,7 +279,7 @@ func (j *job) command(s *supervising, phase string, argv []string, shown string,
 	}
 	s.add(event.Command{
 		Phase: phase, Command: shown, ExitCode: &e.Code, Signal: e.Signal, Failed: e.Code != 0,
-		DurationMS: time.Since(began).Milliseconds(),
+		DurationMS: Now().Sub(began).Milliseconds(),
 	})
 	switch {
 	case e.Cut:

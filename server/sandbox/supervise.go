@@ -222,10 +222,13 @@ func (s *supervising) add(e event.Event) {
 	}
 }
 
+// Now is the clock that supervisors time phases and commands by.
+var Now = time.Now
+
 // phase begins a phase; its result ends it.
 func (s *supervising) phase(name string) (done func()) {
-	began := time.Now()
-	return func() { s.add(event.Phase{Name: name, DurationMS: time.Since(began).Milliseconds()}) }
+	began := Now()
+	return func() { s.add(event.Phase{Name: name, DurationMS: Now().Sub(began).Milliseconds()}) }
 }
 
 // keep sends an artifact.

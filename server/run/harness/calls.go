@@ -47,6 +47,9 @@ func begun(h *Harness, id string) []event.Event {
 // once; more are a harness's mistake or a stranger's text.
 const maxCalls = 1000
 
+// Now is the clock that calls are timed by.
+var Now = time.Now
+
 // calls joins the start and the end of what the agent does with its tools.
 type calls map[string]call
 
@@ -60,7 +63,7 @@ type call struct {
 // command.
 func (c calls) start(id, name, command string, input json.RawMessage) event.Event {
 	if id != "" && len(c) < maxCalls {
-		c[id] = call{name: name, command: command, started: time.Now()}
+		c[id] = call{name: name, command: command, started: Now()}
 	}
 	if command != "" {
 		return event.Command{ID: id, Phase: event.PhaseAgent, Command: command, Started: true}
@@ -81,9 +84,9 @@ func (c calls) end(id string, o outcome) event.Event {
 	began, known := c[id]
 	delete(c, id)
 	if !known {
-		began = call{name: o.name, started: time.Now()}
+		began = call{name: o.name, started: Now()}
 	}
-	took := time.Since(began.started).Milliseconds()
+	took := Now().Sub(began.started).Milliseconds()
 	if began.command != "" {
 		return event.Command{
 			ID: id, Phase: event.PhaseAgent, Command: began.command,
