@@ -325,8 +325,11 @@ func (s *Server) countRuns(ctx context.Context, c *call) (shown api.RunCounts, e
 	}
 	shown.States = make(map[string]int64)
 	for _, state := range store.RunStates {
-		if shown.States[string(state)] = counts[state]; l.none {
+		switch {
+		case l.none:
 			shown.States[string(state)] = 0
+		case len(l.States) == 0 || slices.Contains(l.States, state):
+			shown.States[string(state)] = counts[state]
 		}
 	}
 	return shown, nil

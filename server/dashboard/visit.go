@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"triphammer/server/api"
+	"triphammer/server/store"
 )
 
 // API is the HTTP API of this server, as the person who looks may use it. So a page can do
@@ -123,12 +124,14 @@ func (v *Visit) Page(title string) (Page, error) {
 	if said, err := v.Cookie(SaidCookie); err == nil {
 		p.Said, _ = url.QueryUnescape(said.Value)
 	}
-	var status api.Status
-	if err := v.Get("/status", &status); err != nil {
+	var factories api.List[api.FactoryStatus]
+	if err := v.Get("/factories", &factories); err != nil {
 		return p, err
 	}
-	p.Factories, p.AtWork = status.Factories, status.Runs["INPROGRESS"]
-	return p, nil
+	var counts api.RunCounts
+	err := v.Get("/agent/runs/counts?state="+string(store.InProgress), &counts)
+	p.Factories, p.AtWork = factories.Entries, counts.States[string(store.InProgress)]
+	return p, err
 }
 
 // findings are the findings of a Refused, if it has any.

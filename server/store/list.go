@@ -204,12 +204,12 @@ func (l *lister) collect(ctx context.Context) ([]hit, error) {
 // MaxCount is the largest number of runs of a state that CountRuns counts.
 const MaxCount = 10_000
 
-// CountRuns is how many runs of each state a query selects. MaxCount means that there may be
-// more. ok is false if nobody knows, because the query has conditions that no index of the
+// CountRuns is how many runs of each state a query selects; states that it does not select
+// are left out. MaxCount means that there may be more. ok is false if nobody knows, because the query has conditions that no index of the
 // states has.
 func (s *Store) CountRuns(ctx context.Context, q RunQuery) (counts map[RunState]int64, ok bool, err error) {
 	since := q.CreatedAfter
-	q.States, q.CreatedAfter = nil, time.Time{}
+	q.CreatedAfter = time.Time{}
 	l := &lister{store: s, RunQuery: q}
 	if err := l.prepare(ctx); err != nil || l.checked || l.related() || !l.UpdatedAfter.IsZero() {
 		return nil, false, err
@@ -218,7 +218,9 @@ func (s *Store) CountRuns(ctx context.Context, q RunQuery) (counts map[RunState]
 	if l.none {
 		return counts, true, nil
 	}
-	for _, state := range []RunState{Queued, held, InProgress, Succeeded, FailedRun, Cancelled} {
+	states := l.states()
+	slices.Sort(states) // they are counted once each
+	for _, state := range slices.Compact(states) {
 		w := where{}
 		w.add("state = ?", state)
 		if state == Queued {
