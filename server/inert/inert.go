@@ -44,5 +44,8 @@ func unprintable(r rune) bool {
 	case '\n', '\t', '\u200c', '\u200d':
 		return false
 	}
+	if r < utf8.RuneSelf { // nearly all text
+		return unicode.IsControl(r)
+	}
 	return unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp, unicode.Cf) && !unicode.Is(unicode.Prepended_Concatenation_Mark, r)
 }
