@@ -45,11 +45,19 @@ func (l *lister) merge(ctx context.Context, states []RunState) (found []hit, com
 	return found, true, nil
 }
 
+// mergeGroups reads a page of each group and state. If runs are checked and too few of them
+// match, it reads more, up to walkRows in all.
 func (l *lister) mergeGroups(ctx context.Context, groups []groupRow, states []RunState) (found []hit, complete bool, err error) {
-	most := l.Limit
-	if l.checked {
-		most = max(most, walkRows/(len(groups)*len(states)))
+	for most := l.Limit; ; most *= 8 {
+		found, complete, err = l.mergeFirst(ctx, groups, states, most)
+		if err != nil || complete || most*len(groups)*len(states) >= walkRows {
+			return found, complete, err
+		}
 	}
+}
+
+// mergeFirst merges the first rows of each group and state, as many as most of each.
+func (l *lister) mergeFirst(ctx context.Context, groups []groupRow, states []RunState, most int) (found []hit, complete bool, err error) {
 	query, args, at, err := l.ofGroup(most)
 	if err != nil {
 		return nil, false, err
