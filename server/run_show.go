@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -234,8 +235,15 @@ func (s *Server) listNotices(ctx context.Context, c *call, all access.Whole) (sh
 // maxEvents is the largest number of events in one answer.
 const maxEvents = 10_000
 
+// maxKinds is the largest number of kinds of events that one request selects.
+const maxKinds = 100
+
 func (s *Server) transcript(ctx context.Context, c *call, r access.Run) (t api.Transcript, err error) {
 	p := store.EventPage{Limit: maxEvents, Kinds: c.QueryArray("kind")}
+	slices.Sort(p.Kinds)
+	if p.Kinds = slices.Compact(p.Kinds); len(p.Kinds) > maxKinds {
+		return t, api.Refuse(api.InvalidRequest, fmt.Sprintf("kind: at most %d kinds are selected at once", maxKinds))
+	}
 	// Here the cursor is the number of the last event, so both parameters mean the same.
 	for _, f := range []struct {
 		name, text string

@@ -202,6 +202,18 @@ func TestLongTranscript(t *testing.T) {
 	if strings.Contains(string(earlier.body), "message 49999.") {
 		t.Error("the earlier page is the newest")
 	}
+	key, api := f.key("reader", "read"), "/api/v1/agent/runs/"+runID+"/transcript?limit=2&kind=message"
+	twice := f.do("GET", api+"&kind=message&kind=exit&newest=true", key, "")
+	if twice.status != 200 || field(t, twice, "events", "1", "seq") != "50000" {
+		t.Errorf("two kinds, one of them twice: %d %s", twice.status, twice.body)
+	}
+	many := api
+	for n := range maxKinds {
+		many += fmt.Sprintf("&kind=k%d", n)
+	}
+	if got := f.do("GET", many, key, ""); got.status != 400 || !strings.Contains(string(got.body), "at most 100 kinds") {
+		t.Errorf("too many kinds: %d %s", got.status, got.body)
+	}
 	if err := f.store.FinishRun(t.Context(), lease, store.Succeeded, "", nil); err != nil {
 		t.Fatal(err)
 	}

@@ -50,6 +50,15 @@ func TestPlans(t *testing.T) {
 	if got := plan("SELECT kind, count(*) FROM run_events WHERE run_id = $1 GROUP BY kind", []any{1}); !strings.Contains(got, "COVERING INDEX run_events_kind") {
 		t.Error(got)
 	}
+	for want, p := range map[string]EventPage{
+		"run_events_kind (run_id=? AND kind=? AND seq>?)":                             {Kinds: []string{"usage", "file"}, Limit: 10, Newest: true},
+		"COVERING INDEX sqlite_autoindex_run_events_1 (run_id=? AND seq>? AND seq<?)": {Before: 9, Limit: 10},
+	} {
+		query, args := p.query(1)
+		if got := plan(query, args); !strings.Contains(got, want) {
+			t.Errorf("%+v: %s, not %s", p, got, want)
+		}
+	}
 	mark := RunCursor{Key: fmt.Sprint(s.at.UnixMicro()), ID: 1 << 40}
 	for _, sort := range []RunSort{ByCreated, ByUpdated} {
 		for _, q := range []RunQuery{{}, {Ascending: true}, {After: mark}, {After: mark, Ascending: true}, {UpdatedAfter: s.at}, {Search: "fix", CreatedAfter: s.at}} {

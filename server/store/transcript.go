@@ -89,10 +89,7 @@ func (s *Store) Events(ctx context.Context, run RunID, after int64, limit int) (
 	return all, nil
 }
 
-const (
-	eventsFrom   = "SELECT seq, at, kind, data, digest FROM run_events WHERE "
-	selectEvents = eventsFrom + "run_id = $1"
-)
+const selectEvents = "SELECT seq, at, kind, data, digest FROM run_events WHERE run_id = $1"
 
 func (s *Store) scanEvent(run RunID) func(*sql.Rows) (Event, error) {
 	return func(rows *sql.Rows) (e Event, err error) {
@@ -119,32 +116,43 @@ func (s *Store) EventsOf(ctx context.Context, run RunID, kinds ...string) ([]Eve
 
 // EventPage selects a part of a transcript; zero fields select all.
 type EventPage struct {
-	After, Before int64 // the numbers between which the events are; Before 0: to the end
-	Newest        bool  // of more than Limit events, the last ones instead of the first
-	Kinds         []string
+	After, Before int64    // the numbers between which the events are; Before 0: to the end
+	Newest        bool     // of more than Limit events, the last ones instead of the first
+	Kinds         []string // without twins
 	Limit         int
 }
 
 // EventPage reads a part of a transcript, in order. The error wraps ErrDamaged if an event
 // is not what was stored. Unlike Events, it does not notice a missing one.
 func (s *Store) EventPage(ctx context.Context, run RunID, p EventPage) ([]Event, error) {
+	query, args := p.query(run)
+	return list(ctx, s, s.scanEvent(run), query, args...)
+}
+
+func (p EventPage) query(run RunID) (query string, args []any) {
 	w := where{}
-	from := eventsFrom + w.bind("run_id = ?", run)
 	w.add("run_id = ?", run)
-	if len(p.Kinds) > 0 {
-		w.add(in(&w, "kind", p.Kinds))
-	}
 	w.add("seq > ?", p.After)
 	if p.Before > 0 {
 		w.add("seq < ?", p.Before)
 	}
-	direction := ""
+	order := fmt.Sprintf(" ORDER BY seq LIMIT %d", p.Limit)
 	if p.Newest {
-		direction = " DESC"
+		order = fmt.Sprintf(" ORDER BY seq DESC LIMIT %d", p.Limit)
 	}
-	// The numbers first, from an index alone: only the events of the page are read.
-	query := fmt.Sprintf("%s AND seq IN (SELECT seq FROM run_events%s ORDER BY seq%s LIMIT %d) ORDER BY seq", from, w.sql(), direction, p.Limit)
-	return list(ctx, s, s.scanEvent(run), query, w.args...)
+	// The numbers first, from an index alone: only the events of the page are read. The index
+	// of the kinds has the numbers of each kind in their order.
+	numbers, between := "SELECT seq FROM run_events"+w.sql(), ""
+	if len(p.Kinds) > 0 {
+		ofKind := numbers + " AND "
+		numbers = "SELECT seq FROM ("
+		for _, kind := range p.Kinds {
+			numbers += between + "SELECT * FROM (" + ofKind + w.bind("kind = ?", kind) + order + ") AS one"
+			between = " UNION ALL "
+		}
+		numbers += ") AS kinds"
+	}
+	return selectEvents + " AND seq IN (" + numbers + order + ") ORDER BY seq", w.args
 }
 
 // EventCounts is how many events of each kind a transcript has.
