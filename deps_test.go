@@ -43,7 +43,7 @@ var allowed = map[string][]string{
 	"server/ledger":                {"applier", "applier/gitrepo", "factory", "server/run", "server/store"},
 	"server/access":                {"applier", "server/api", "server/delivery", "server/run", "server/secret", "server/store"},
 	"server/inert":                 {},
-	"server/dashboard":             {"applier", "factory/jsonscan", "schema", "server/api", "server/inert", "server/store", "server/run/event", "server/delivery", "third_party"},
+	"server/dashboard":             {"applier", "factory", "factory/jsonscan", "schema", "server/api", "server/inert", "server/store", "server/run/event", "server/delivery", "third_party"},
 	"server/hosted":                {},
 	"server/oidc":                  {"server/access"},
 	"server/oidc/oidctest":         {}, // for tests

@@ -43,7 +43,7 @@ func (s *Server) listAgents(_ context.Context, c *call) (api.List[api.AgentEntry
 				all = append(all, entry)
 			}
 			v := api.AgentVariant{
-				ID: r.Factory + "/" + a.Name, Description: a.Description, BasePrompt: a.Prompt, Environments: []map[string]string{},
+				ID: r.Factory + "/" + a.Name, AgentType: a.Type, Description: a.Description, BasePrompt: a.Prompt, Environments: []map[string]string{},
 				Source: map[string]string{"owner": r.Factory, "name": r.Definition.Name, "skill_path": a.Path},
 			}
 			if id := a.Settings.EnvironmentID; id != "" {

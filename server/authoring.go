@@ -200,6 +200,9 @@ func refusalOfEdit(err error) error {
 		return api.Refuse(api.NotFound, bad.Message)
 	case edit.ErrExists:
 		return api.Refuse(api.Conflict, bad.Message, api.FieldProblem{Field: "name", Message: bad.Path})
+	case edit.ErrUsed:
+		verdict := api.Verdict(schema.NewAnswer(&schema.Report{SchemaVersion: schema.Version, Diagnostics: bad.Found}, true))
+		return &api.Refusal{Code: api.InvalidDefinition, Detail: bad.Message, Verdict: &verdict}
 	case edit.ErrInvalid:
 		return api.Refuse(api.InvalidRequest, bad.Message, api.FieldProblem{Field: "definition", Message: bad.Message})
 	case edit.ErrName:

@@ -8,12 +8,13 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/fstest"
 )
 
 func form(pairs ...string) string {
 	values := make(url.Values)
 	for i := 0; i+1 < len(pairs); i += 2 {
-		values.Set(pairs[i], pairs[i+1])
+		values.Add(pairs[i], pairs[i+1])
 	}
 	return values.Encode()
 }
@@ -175,16 +176,16 @@ func TestAutomationLifeByPages(t *testing.T) {
 	b.page("GET", "/automations/none", "", 404, "no automation is named none")
 	b.page("GET", "/automations/new", "", 200, "Started by deliveries to", "hook")
 	const save = "/factories/default/automations"
-	b.page("POST", save, form("new", "1", "automation", "t", "webhook", "hook", "payload", "{", "environment", "e", "prompt", "Go."), 422, "The payload filter is no JSON")
-	b.page("POST", save, form("new", "1", "automation", "T T", "webhook", "hook", "environment", "e", "prompt", "Go."), 422, "Not saved.", "t-t")
-	b.follow(save, form("new", "1", "automation", "t", "webhook", "hook", "payload", `{"n": [7]}`, "environment", "e", "prompt", "Go."), "Saved as commit", "t Enabled Wants a delivery to hook.", "n is 7", "Go.")
+	b.page("POST", save, form("new", "1", "name", "t", "webhook", "hook", "payload", "{", "environment", "e", "prompt", "Go."), 422, "The payload filter is no JSON")
+	b.page("POST", save, form("new", "1", "name", "T T", "webhook", "hook", "environment", "e", "prompt", "Go."), 422, "Not saved.", "t-t")
+	b.follow(save, form("new", "1", "name", "t", "webhook", "hook", "payload", `{"n": [7]}`, "environment", "e", "prompt", "Go."), "Saved as commit", "t Enabled Wants a delivery to hook.", "n is 7", "Go.")
 	if got := f.do("POST", ingress+f.uids()["hook"], hookSecret, `{"n":7}`); got.status != http.StatusAccepted {
 		t.Error(got.status)
 	}
 	b.page("GET", "/automations/t", "", 200, "It started 1 run in 30 days", "Queued")
-	b.page("GET", "/automations/t/edit", "", 200, "Edit t", `"n": [`, "The whole file")
-	b.follow(save, form("automation", "t", "webhook", "hook", "cron", "@daily", "environment", "e", "prompt", "Go on."), "Saved as commit", "the schedule @daily", "Go on.")
-	b.page("POST", save, form("automation", "t", "cron", "nonsense", "environment", "e", "prompt", "Go on."), 422, "Not saved.")
+	b.page("GET", "/automations/t/edit", "", 200, "Edit t", `"n": [`, "Edit the whole file")
+	b.follow(save, form("name", "t", "webhook", "hook", "cron", "@daily", "environment", "e", "prompt", "Go on."), "Saved as commit", "the schedule @daily", "Go on.")
+	b.page("POST", save, form("name", "t", "cron", "nonsense", "environment", "e", "prompt", "Go on."), 422, "Not saved.")
 	b.follow(save+"/t/pause", form("reason", "wait"), "t is paused until somebody resumes it.", "Paused by", "wait")
 	b.follow(save+"/t/resume", "", "t goes on.")
 	b.follow(save+"/t/disable", "", "Disabled: it starts nothing.", "t Disabled")
@@ -195,4 +196,118 @@ func TestAutomationLifeByPages(t *testing.T) {
 	if text := f.visitor("viewer").page("GET", "/automations/a", "", 200); strings.Contains(text, "Pause…") || strings.Contains(text, "Delete…") {
 		t.Error("a viewer sees actions")
 	}
+}
+
+// TestEnvironmentLifeByPages: an environment of a hosted factory is made, edited and deleted
+// by pages. What a form does not show stays.
+func TestEnvironmentLifeByPages(t *testing.T) {
+	f := newFixtureWith(t, options{hosted: true})
+	b := f.visitor("manager")
+	const save = "/factories/default/environments"
+	b.page("GET", "/environments", "", 200, "1 environment", "New environment", "e")
+	b.page("GET", "/environments/none", "", 404)
+	b.page("GET", "/environments/new", "", 200, "environments/NAME.yaml", "Repository 1")
+	b.page("POST", save, form("new", "1", "name", "T T"), 422, "Not saved.", "t-t")
+	b.page("POST", save, form("new", "1", "name", "t", "env", "A"), 422, "is not such as NAME=value")
+	b.page("POST", save, form("new", "1", "name", "t", "network", "hosts", "hosts", " "), 422, "List the hosts")
+	b.page("POST", save, form("new", "1", "name", "t", "timeoutMinutes", "soon"), 422, "soon is not a number")
+	b.page("POST", save, form("new", "1", "name", "t", "timeoutMinutes", "99999"), 422, "Not saved.")
+	b.follow(save, form(
+		"new", "1", "name", "t", "description", "Tools", "repository", "https://git.example.com/app.git", "ref", "main", "secret", "", "repository", "example/docs", "ref", "", "secret", "",
+		"repository", "", "setupCommands", "make\r\n\r\nmake test\r\n", "env", "B=2\nA=x=y", "secrets", "S", "network", "hosts", "hosts", "api.example.com", "timeoutMinutes", "30",
+	), "Saved as commit", "t Tools", "https://git.example.com/app.git", "example/docs", "make test", "A=x=y", "Secrets S", "No automation, no agent and no schedule.")
+	const made = `description: Tools
+repositories:
+  - url: https://git.example.com/app.git
+    ref: main
+  - owner: example
+    name: docs
+setupCommands: [make, make test]
+env: {A: x=y, B: '2'}
+secrets: [S]
+timeoutMinutes: 30
+network: [api.example.com]`
+	if got := f.git("show", "main:environments/t.yaml"); got != made {
+		t.Errorf("%s", got)
+	}
+	b.page("GET", "/environments/t/edit", "", 200, "Edit t", "Repository 3", "make test", "B=2", "Edit the whole file")
+
+	// What the form cannot show is not touched, and neither is what nobody changed.
+	odd := "# mine\nsetupCommands:\n  - |\n    a\n    b\nnetwork: on # really\nrepositories:\n  - {url: https://git.example.com/a.git, path: deep/er, access: read}\nresources: {cpus: 2}\n"
+	f.change(f.key("admin", "manage"), f.git("rev-parse", "main"), map[string]*string{"environments/odd.yaml": &odd})
+	b.page("GET", "/environments/odd/edit", "", 200, "It has more than this form can show")
+	b.follow(save, form("name", "odd", "description", "New", "network", "on", "repository", "https://git.example.com/b.git", "ref", "", "secret", "S", "setupCommands", "gone"), "Saved as commit")
+	if got := f.git("show", "main:environments/odd.yaml"); !strings.Contains(got, "    a\n    b\nnetwork: on # really") || !strings.Contains(got, "b.git") || !strings.Contains(got, "deep/er") || !strings.Contains(got, "access: read") || !strings.Contains(got, "secret: S") || !strings.Contains(got, "cpus: 2") || strings.Contains(got, "gone") {
+		t.Error(got)
+	}
+	b.follow(save, form("name", "odd", "description", "New", "network", "on", "repository", "https://git.example.com/b.git", "ref", "", "secret", "S"), "Nothing was changed")
+
+	// Two people at once: the second is told, keeps what was typed, and can save over it.
+	base := f.git("rev-parse", "main")
+	b.follow(save, form("name", "t", "base", base, "description", "Mine"), "Saved as commit")
+	b.page("POST", save, form("name", "t", "base", base, "description", "Theirs"), 409, "What others changed meanwhile", "Save mine over theirs")
+	b.follow(save, form("name", "t", "base", base, "do", "over", "tip", f.git("rev-parse", "main"), "description", "Theirs"), "Saved as commit", "t Theirs")
+
+	// One that is used is not deleted; the page says what would break.
+	tip := f.git("rev-parse", "main")
+	b.page("GET", "/environments/e", "", 200, "Who uses it", "automation a Enabled", "automation other Dormant")
+	b.follow(save+"/e/delete", form("sure", "x"), "Nothing was deleted")
+	b.page("POST", save+"/e/delete", form("sure", "e"), 422, "Not deleted; nothing was changed.", "automations/a.md", "automations/other.md")
+	if f.git("rev-parse", "main") != tip {
+		t.Error("it was deleted")
+	}
+	b.follow(save+"/t/delete", form("sure", "t"), "The environment t is deleted.")
+	b.page("POST", save+"/t/delete", form("sure", "t"), 404)
+	f.visitor("operator").page("GET", "/environments/e/edit", "", 403)
+	if text := f.visitor("viewer").page("GET", "/environments/e", "", 200); strings.Contains(text, "Delete…") {
+		t.Error("a viewer sees actions")
+	}
+}
+
+// TestAgentLifeByPages: the same of an agent.
+func TestAgentLifeByPages(t *testing.T) {
+	f := newFixtureWith(t, options{hosted: true})
+	b := f.visitor("manager")
+	const save = "/factories/default/agents"
+	b.page("GET", "/agents", "", 200, "No agent yet", "New agent")
+	b.page("GET", "/agents/new", "", 200, "agents/NAME/agent.md")
+	b.page("POST", save, form("new", "1", "name", "boss", "agentType", "CUSTOM", "prompt", "You."), 422, "Not saved.", "You.")
+	b.follow(save, form("new", "1", "name", "boss", "agentType", "FOREMAN", "description", "Leads", "prompt", "You lead.\r\nKindly.", "harness.type", "claude", "harness.model", "opus", "environmentId", "e", "secrets", "S"),
+		"Saved as commit", "boss Leads", "It is the foreman", "You lead.", "automation a Enabled")
+	if got, want := f.git("show", "main:agents/boss/agent.md"), "---\nharness: {type: claude, model: opus}\nenvironmentId: e\nsecrets: [S]\ndescription: Leads\nagentType: FOREMAN\n---\nYou lead.\nKindly."; got != want {
+		t.Errorf("%s", got)
+	}
+	b.page("GET", "/environments/e", "", 200, "agent boss")
+	b.page("GET", "/agents", "", 200, "1 agent", "boss Leads foreman e 2")
+	b.follow(save, form("new", "1", "name", "two", "description", "Helps", "prompt", "Help."), "Saved as commit", "two Helps", "No automation and no schedule.")
+	b.page("GET", "/automations/a/edit", "", 200, "boss two")
+	b.follow(save, form("name", "boss", "agentType", "FOREMAN", "prompt", "You lead.\nKindly.", "environmentId", "e"), "Saved as commit")
+	if got, want := f.git("show", "main:agents/boss/agent.md"), "---\nenvironmentId: e\nagentType: FOREMAN\n---\nYou lead.\nKindly."; got != want {
+		t.Errorf("%s", got)
+	}
+	b.page("POST", save+"/boss/delete", form("sure", "boss"), 422, "Not deleted; nothing was changed.", "foreman")
+	b.follow(save+"/two/delete", form("sure", "two"), "The agent two is deleted.")
+
+	// A prompt that a page cannot show as it is stays as it is.
+	hidden := "---\nagentType: FOREMAN\n---\nTurn\u202eround.\n"
+	f.change(f.key("admin", "manage"), f.git("rev-parse", "main"), map[string]*string{"agents/boss/agent.md": &hidden})
+	b.page("GET", "/agents/boss/edit", "", 200, "It has more than this form can show")
+	b.follow(save, form("name", "boss", "agentType", "FOREMAN", "description", "New"), "Saved as commit")
+	if got := f.git("show", "main:agents/boss/agent.md"); !strings.Contains(got, "Turn\u202eround.") {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestResourcesElsewhere: the pages of a factory whose repository is elsewhere show, and say
+// where to change it.
+func TestResourcesElsewhere(t *testing.T) {
+	f := newFixtureWith(t, options{files: fstest.MapFS{"agents/boss/agent.md": {Data: []byte("---\nagentType: FOREMAN\n---\nLead.\n")}}})
+	b := f.visitor("manager")
+	for path, want := range map[string]string{"/environments/e": "environments/e.yaml", "/agents/boss": "agents/boss/agent.md"} {
+		if text := b.page("GET", path, "", 200, want, "Who uses it"); strings.Contains(text, "Delete…") || strings.Contains(text, "/edit\"") {
+			t.Errorf("%s offers what it cannot do", path)
+		}
+		b.page("GET", path+"/edit", "", 200, "The repository of this factory is elsewhere", want)
+	}
+	b.page("POST", "/factories/default/environments", form("name", "e", "description", "x"), 422, "environments/e.yaml")
 }

@@ -169,6 +169,8 @@ func treeError(dir string, err error) error {
 		code = exitNotFound
 	case errors.Is(err, edit.ErrExists):
 		code = exitConflict
+	case errors.Is(err, edit.ErrUsed):
+		code = exitBad
 	}
 	return exitWith(code, "%s: %w", dir, err)
 }

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -71,6 +72,7 @@ var (
 	ErrName     = errors.New("no definition can have the name")
 	ErrInvalid  = errors.New("the definition would not be valid")
 	ErrBroken   = errors.New("the file cannot be changed as it is")
+	ErrUsed     = errors.New("other definitions need the definition")
 )
 
 // Error says why something cannot be changed, and what to do. It is one of the kinds above.
@@ -79,6 +81,7 @@ type Error struct {
 	Path    string // of the file, if there is one
 	Line    int    // in it; 0: none
 	Message string
+	Found   schema.Diagnostics // of ErrUsed: where the definition is named
 }
 
 func (e *Error) Error() string { return e.Message }
@@ -110,17 +113,8 @@ func Create(tree fs.FS, kind, name string, c Change) (Files, error) {
 	}
 	keys := &schema.Node{Kind: schema.Mapping}
 	if c.Keys != nil {
-		keys = merged(keys, c.Keys)
+		keys = merged(keys, ordered(c.Keys, p.Shape()))
 	}
-	shape := p.Shape()
-	position := func(f schema.Field) int {
-		i := slices.IndexFunc(shape.Keys, func(k schema.Key) bool { return k.Name == f.Key })
-		if i < 0 {
-			i = len(shape.Keys)
-		}
-		return i
-	}
-	slices.SortStableFunc(keys.Fields, func(a, b schema.Field) int { return position(a) - position(b) })
 	if p.Text() == "" {
 		files := Files{path: schema.Encode(keys)}
 		return files, check(kind, name, files)
@@ -140,7 +134,7 @@ func Update(tree fs.FS, kind, name string, c Change) (Files, error) {
 	}
 	p, keys := factory.PlaceOf(kind), d.Keys
 	if c.Keys != nil {
-		keys = merged(keys, withoutDefaults(c.Keys, keys, p.Shape()))
+		keys = merged(keys, ordered(withoutDefaults(c.Keys, keys, p.Shape()), p.Shape()))
 	}
 	var out []byte
 	if p.Text() == "" {
@@ -194,7 +188,8 @@ func Alone(name string, files Files) (*factory.Factory, schema.Diagnostics) {
 	return f, report.Diagnostics
 }
 
-// Delete removes a definition, and the skills of an agent with it.
+// Delete removes a definition, and the skills of an agent with it. An environment that others
+// name stays: without it, their runs would fail.
 func Delete(tree fs.FS, kind, name string) (Files, error) {
 	p := factory.PlaceOf(kind)
 	path := p.Find(tree, name)
@@ -202,7 +197,11 @@ func Delete(tree fs.FS, kind, name string) (Files, error) {
 		return nil, notFound(kind, name)
 	}
 	files := Files{path: nil}
-	if kind != "agent" {
+	switch kind {
+	case "environment":
+		return files, needed(tree, path, name)
+	case "agent":
+	default:
 		return files, nil
 	}
 	err := fs.WalkDir(tree, strings.TrimSuffix(path, "agent.md")+"skills", func(name string, d fs.DirEntry, err error) error {
@@ -215,6 +214,52 @@ func Delete(tree fs.FS, kind, name string) (Files, error) {
 		return err
 	})
 	return files, err
+}
+
+// needed refuses to remove an environment that others name.
+func needed(tree fs.FS, path, name string) error {
+	var missing [2]schema.Diagnostics // with the file, and without it
+	for i, tree := range []fs.FS{tree, hiding{tree, path}} {
+		f, _, err := factory.Load(context.Background(), tree, factory.Options{})
+		if err != nil {
+			return err
+		}
+		missing[i] = f.Unresolved(nil)
+	}
+	found := slices.DeleteFunc(missing[1], func(d schema.Diagnostic) bool {
+		return slices.ContainsFunc(missing[0], func(was schema.Diagnostic) bool { return was.Path == d.Path && was.Message == d.Message })
+	})
+	found.Sort()
+	if len(found) == 0 {
+		return nil
+	}
+	for i := range found {
+		found[i].Severity = schema.Error // in a commit it is a warning
+	}
+	message := fmt.Sprintf("%s:%d names the environment %s", found[0].Path, found[0].Line, name)
+	if more := len(found) - 1; more > 0 {
+		message += fmt.Sprintf(" (and %d more)", more)
+	}
+	return &Error{Kind: ErrUsed, Path: path, Found: found, Message: message + ": without it, runs would fail; name another one there first"}
+}
+
+// hiding is a tree without one of its files.
+type hiding struct {
+	fs.FS
+	path string
+}
+
+func (h hiding) Open(name string) (fs.File, error) {
+	if name == h.path {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	}
+	return h.FS.Open(name)
+}
+
+// ReadDir implements fs.ReadDirFS.
+func (h hiding) ReadDir(name string) ([]fs.DirEntry, error) {
+	entries, err := fs.ReadDir(h.FS, name)
+	return slices.DeleteFunc(slices.Clone(entries), func(e fs.DirEntry) bool { return path.Join(name, e.Name()) == h.path }), err
 }
 
 // Read reads a definition.
@@ -269,6 +314,30 @@ func article(noun string) string {
 		return "an"
 	}
 	return "a"
+}
+
+// ordered is a value with its keys in the order of the documentation.
+func ordered(n *schema.Node, shape *schema.Shape) *schema.Node {
+	if n == nil || shape == nil {
+		return n
+	}
+	out := *n
+	out.Fields, out.Items = slices.Clone(n.Fields), slices.Clone(n.Items)
+	position := func(f schema.Field) int {
+		i := slices.IndexFunc(shape.Keys, func(k schema.Key) bool { return k.Name == f.Key })
+		if i < 0 {
+			i = len(shape.Keys)
+		}
+		return i
+	}
+	slices.SortStableFunc(out.Fields, func(a, b schema.Field) int { return position(a) - position(b) })
+	for i, f := range out.Fields {
+		out.Fields[i].Value = ordered(f.Value, shape.Below(f.Key))
+	}
+	for i, item := range out.Items {
+		out.Items[i] = ordered(item, shape.Elem)
+	}
+	return &out
 }
 
 // merged applies a merge patch (RFC 7396).

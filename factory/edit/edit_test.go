@@ -235,3 +235,40 @@ func TestSecretName(t *testing.T) {
 		}
 	}
 }
+
+// TestNeeded: an environment that others name stays, and the refusal says where. One that
+// nobody names, or nobody names any more, goes.
+func TestNeeded(t *testing.T) {
+	const automation = "---\nenvironmentId: app\ntriggers:\n- {provider: github, event: push}\n---\nDo it.\n"
+	all := tree(t, nil, Files{
+		"factory.yaml":         []byte("schemaVersion: v1alpha1\nname: T\nagentDefaults:\n  environmentId: app\n"),
+		"environments/app.yml": []byte("{}\n"), "environments/app.yaml": []byte("{}\n"), "environments/free.yaml": []byte("{}\n"),
+		"automations/a.md": []byte(automation), "automations/gone.md": []byte(strings.Replace(automation, "app", "nothere", 1)),
+	})
+	_, err := Delete(all, "environment", "app")
+	bad, is := errors.AsType[*Error](err)
+	if !is || !errors.Is(err, ErrUsed) || len(bad.Found) != 2 || bad.Found[0].Path != "automations/a.md" || bad.Found[0].Line != 2 || bad.Found[0].Severity != schema.Error || !strings.Contains(bad.Message, "and 1 more") {
+		t.Fatalf("%v %+v", err, bad)
+	}
+	files, err := Delete(all, "environment", "free")
+	if err != nil || !slices.Equal(files.Paths(), []string{"environments/free.yaml"}) {
+		t.Error(files, err)
+	}
+	after := tree(t, all, Files{"automations/a.md": nil, "factory.yaml": []byte("schemaVersion: v1alpha1\nname: T\n")})
+	if files, err = Delete(after, "environment", "app"); err != nil || len(files) != 1 {
+		t.Error(files, err)
+	}
+}
+
+// TestOrdered: what a change brings is written in the order of the documentation, at each
+// depth; what was there keeps its place.
+func TestOrdered(t *testing.T) {
+	files, err := Create(tree(t, nil), "environment", "e", keys(t, `{"env":{"B":"1","A":"2"},"repositories":[{"ref":"main","url":"https://git.example.com/a.git"}],"description":"x"}`))
+	if got, want := string(files["environments/e.yaml"]), "description: x\nrepositories:\n  - url: https://git.example.com/a.git\n    ref: main\nenv: {B: '1', A: '2'}\n"; err != nil || got != want {
+		t.Errorf("%s %v", got, err)
+	}
+	files, err = Update(tree(t, nil, files), "environment", "e", keys(t, `{"timeoutMinutes":5,"dockerImage":"i","description":"y"}`))
+	if got := string(files["environments/e.yaml"]); err != nil || !strings.HasPrefix(got, "description: 'y'\nrepositories:") || !strings.HasSuffix(got, "dockerImage: i\ntimeoutMinutes: 5\n") {
+		t.Errorf("%s %v", got, err)
+	}
+}

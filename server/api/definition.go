@@ -102,6 +102,7 @@ type AgentEntry struct {
 // AgentVariant is the definition of an AgentEntry in one factory.
 type AgentVariant struct {
 	ID           string              `json:"id"` // FACTORY/NAME
+	AgentType    string              `json:"agent_type"`
 	Description  string              `json:"description"`
 	BasePrompt   string              `json:"base_prompt"`
 	Environments []map[string]string `json:"environments"`

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"html/template"
 	"maps"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -18,16 +17,12 @@ import (
 
 const anAutomation = "/factories/:name/automations/:automation"
 
-var automationRoutes = []Route{
+var automationRoutes = append(
+	formRoutes("automation", automationForm, saveAutomation, automationPage),
 	get("/automations", automationsPage),
-	get("/automations/:name", automationPage),
-	{Method: "GET", Path: "/automations/new", Scope: store.ScopeManage, handle: func(v *Visit) (Content, error) { return automationForm(v) }},
-	{Method: "GET", Path: "/automations/:name/edit", Scope: store.ScopeManage, handle: func(v *Visit) (Content, error) { return automationForm(v) }},
-	post("/factories/:name/automations", store.ScopeManage, saveAutomation, "POST /factories/:name/automations", "PATCH "+anAutomation),
 	post(anAutomation+"/enable", store.ScopeManage, enableAutomation(true), "PATCH "+anAutomation),
 	post(anAutomation+"/disable", store.ScopeManage, enableAutomation(false), "PATCH "+anAutomation),
-	post(anAutomation+"/delete", store.ScopeManage, deleteAutomation, "DELETE "+anAutomation),
-}
+)
 
 // Automations is the list of automations.
 type Automations struct {
@@ -103,6 +98,7 @@ type Automation struct {
 	Runs       []api.Run
 	Month      month
 	File       Place
+	kept
 }
 
 // want is a trigger of the file in words.
@@ -127,11 +123,11 @@ func (Automation) template() *template.Template { return automation() }
 // CanRun tells whether the person can start it by a page.
 func (p Automation) CanRun() bool { return p.offers("/runs/new") }
 
-func automationPage(v *Visit) (page Automation, err error) {
-	name := unreserved(v.Param("name"))
+func automationPage(v *Visit, factory, name string) (page Automation, err error) {
 	if page.Page, err = v.Page("Automation " + name); err != nil {
 		return page, err
 	}
+	page.Here, page.Factory = "/automations/"+named(name), factory
 	found, err := v.automation(page.Factory, name)
 	if err != nil {
 		return page, err
@@ -206,12 +202,19 @@ func inWords(raw json.RawMessage) (wants []want, others []keyValue) {
 		}
 		wants = append(wants, w)
 	}
+	return wants, otherKeys(raw, "triggers", "enabled")
+}
+
+// otherKeys are the keys of a file that are not shown elsewhere.
+func otherKeys(raw json.RawMessage, elsewhere ...string) (others []keyValue) {
+	var keys map[string]json.RawMessage
+	_ = json.Unmarshal(raw, &keys) // of what is no mapping nothing is shown
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		if key != "triggers" && key != "enabled" {
+		if !slices.Contains(elsewhere, key) {
 			others = append(others, keyValue{key, strings.Trim(string(keys[key]), `"`)})
 		}
 	}
-	return wants, others
+	return others
 }
 
 // conditions are those of a payload filter, by the path of what they look at.
@@ -237,10 +240,6 @@ func conditions(path string, raw json.RawMessage, depth int) (all []keyValue) {
 	return all
 }
 
-func automationChanged(v *Visit, name, said string) SeeOther {
-	return SeeOther{To: to("/automations/"+named(name), "factory", v.Param("name")), Said: said}
-}
-
 func enableAutomation(on bool) func(*Visit) (SeeOther, error) {
 	return func(v *Visit) (SeeOther, error) {
 		var done api.DefinitionChange
@@ -250,27 +249,13 @@ func enableAutomation(on bool) func(*Visit) (SeeOther, error) {
 			keys, said = `{"enabled": null}`, "Enabled. "
 		}
 		err := v.Send("PATCH", escaped("/factories", v.Param("name"), "automations", name), api.DefinitionPatch{Definition: json.RawMessage(keys)}, &done)
-		return automationChanged(v, name, said+committed(done.Change)), err
+		return changed(v, "automation", name, said+committed(done.Change)), err
 	}
-}
-
-func deleteAutomation(v *Visit) (SeeOther, error) {
-	name := v.Param("automation")
-	if v.Form.Get("sure") != name {
-		return automationChanged(v, name, "Nothing was deleted: to delete the automation, type its name, "+name+"."), nil
-	}
-	err := v.Send("DELETE", escaped("/factories", v.Param("name"), "automations", name), nil, nil)
-	return SeeOther{To: to("/automations", "factory", v.Param("name")), Said: "The automation " + name + " is deleted. Its runs stay."}, err
 }
 
 // AutomationForm is the form for what is common in an automation.
 type AutomationForm struct {
-	Page
-	Home     api.FactoryStatus
-	New      bool
-	Name     string
-	Seen     string // commit
-	Prompt   string
+	definitionForm
 	Webhook  string
 	Payload  string // filter, as JSON
 	Cron     string
@@ -280,46 +265,33 @@ type AutomationForm struct {
 	Webhooks []string
 	Agents   []string
 	Envs     []string
-	Failed   string
-	Findings []finding
 }
 
 var automationEdit = parse("automation_edit")
 
 func (AutomationForm) template() *template.Template { return automationEdit() }
 
-// Status implements Status.
-func (p AutomationForm) Status() int {
-	if p.Failed != "" {
-		return http.StatusUnprocessableEntity
-	}
-	return http.StatusOK
-}
-
 func automationForm(v *Visit) (page AutomationForm, err error) {
-	page.Name, page.Webhook = unreserved(v.Param("name")), v.Query("webhook")
-	page.New = page.Name == ""
-	if err = page.load(v, v.Query("factory")); err != nil || page.New {
+	page.Webhook = v.Query("webhook")
+	if err = page.begin(v, "automation"); err != nil {
 		return page, err
 	}
-	var d api.Definition
-	if err = v.Get(escaped("/factories", page.Home.Name, "automations", page.Name), &d); err != nil {
+	if err = page.offer(v); err != nil || page.New {
 		return page, err
 	}
-	page.Seen, page.Prompt = d.Commit, d.Prompt
 	var keys struct {
 		Agent         string
 		EnvironmentID string `json:"environmentId"`
 		Triggers      []map[string]json.RawMessage
 	}
-	_ = json.Unmarshal(d.Keys, &keys) // what the form cannot show is complex
-	page.Agent, page.Env = keys.Agent, keys.EnvironmentID
-	page.Complex = !page.take(keys.Triggers)
+	_ = json.Unmarshal(page.there.Keys, &keys) // what the form cannot show is complex
+	page.Agent, page.Env, page.Webhook = keys.Agent, keys.EnvironmentID, ""
+	page.Complex = !page.fill(keys.Triggers)
 	return page, nil
 }
 
-// take fills in triggers, if the form can show them: one of a webhook, one of a schedule.
-func (p *AutomationForm) take(triggers []map[string]json.RawMessage) bool {
+// fill fills in triggers, if the form can show them: one of a webhook, one of a schedule.
+func (p *AutomationForm) fill(triggers []map[string]json.RawMessage) bool {
 	for _, t := range triggers {
 		var provider string
 		var filter map[string]json.RawMessage
@@ -339,45 +311,32 @@ func (p *AutomationForm) take(triggers []map[string]json.RawMessage) bool {
 			return false
 		}
 	}
-	return true
+	return showable(p.Payload)
 }
 
-func (p *AutomationForm) load(v *Visit, factory string) (err error) {
-	title := "Edit " + p.Name
-	if p.New {
-		title = "New automation"
-	}
-	if p.Page, err = v.Page(title); err != nil {
+// offer reads what there is to choose from.
+func (p *AutomationForm) offer(v *Visit) error {
+	of := url.Values{"factory": {p.Home.Name}}
+	hooks, err := all[api.Webhook](v, "/webhooks", of, maxListed)
+	if err != nil {
 		return err
 	}
-	p.Here, p.Factory = "/automations", factory
-	if p.Home, err = p.chosen(); err != nil {
+	envs, err := all[api.AgentEnvironment](v, "/agent/environments", of, maxListed)
+	if err != nil {
 		return err
 	}
-	var hooks api.List[api.Webhook]
-	var agents api.List[api.AgentEntry]
-	var envs api.List[api.AgentEnvironment]
-	if err = v.Get("/webhooks?"+url.Values{"factory": {p.Home.Name}}.Encode(), &hooks); err != nil {
+	agents, err := v.agents(p.Home.Name)
+	if err != nil {
 		return err
 	}
-	if err = v.Get("/agent", &agents); err != nil {
-		return err
-	}
-	if err = v.Get("/agent/environments", &envs); err != nil {
-		return err
-	}
-	for _, w := range hooks.Entries {
+	for _, w := range hooks {
 		p.Webhooks = append(p.Webhooks, w.Name)
 	}
-	for _, a := range agents.Entries {
-		if slices.ContainsFunc(a.Variants, func(one api.AgentVariant) bool { return strings.HasPrefix(one.ID, p.Home.Name+"/") }) {
-			p.Agents = append(p.Agents, a.Name)
-		}
+	for _, a := range agents {
+		p.Agents = append(p.Agents, a.Name)
 	}
-	for _, e := range envs.Entries {
-		if e.Factory == p.Home.Name {
-			p.Envs = append(p.Envs, e.Name)
-		}
+	for _, e := range envs {
+		p.Envs = append(p.Envs, e.Name)
 	}
 	return nil
 }
@@ -385,34 +344,23 @@ func (p *AutomationForm) load(v *Visit, factory string) (err error) {
 func saveAutomation(v *Visit) (Content, error) {
 	value := func(name string) string { return strings.TrimSpace(v.Form.Get(name)) }
 	page := AutomationForm{
-		New: value("new") != "", Name: value("automation"), Seen: value("base"), Webhook: value("webhook"), Payload: value("payload"), Cron: value("cron"),
-		Agent: value("agent"), Env: value("environment"), Complex: value("complex") != "", Prompt: strings.ReplaceAll(v.Form.Get("prompt"), "\r\n", "\n"),
+		Webhook: value("webhook"), Payload: value("payload"), Cron: value("cron"), Agent: value("agent"), Env: value("environment"), Complex: value("complex") != "",
 	}
-	keys, problem := page.keys()
-	var done api.DefinitionChange
-	if problem == "" {
-		req := api.DefinitionPatch{Commit: api.Commit{Base: page.Seen, Message: value("message")}, Definition: keys, Prompt: &page.Prompt}
-		method, path := "PATCH", escaped("/factories", v.Param("name"), "automations", page.Name)
-		if page.New {
-			method, path, req.Name, req.Base = "POST", escaped("/factories", v.Param("name"), "automations"), page.Name, ""
-		}
-		err := v.Send(method, path, req, &done)
-		if err == nil {
-			return automationChanged(v, page.Name, committed(done.Change)), nil
-		}
-		refused, err := told(err)
-		if err != nil {
-			return nil, err
-		}
-		problem, page.Findings = refused.Message, plainFindings(refused)
+	if err := page.typed(v, "automation"); err != nil {
+		return nil, err
 	}
-	page.Failed = problem
-	return page, page.load(v, v.Param("name"))
+	var keys map[string]any
+	if keys, page.Failed = page.keys(); page.Failed == "" {
+		if done, err := page.save(v, keys); err != nil || done != nil {
+			return done, err
+		}
+	}
+	return page, page.offer(v)
 }
 
 // keys are those of the file, as the form has them. An empty one is taken out.
-func (p *AutomationForm) keys() (patch json.RawMessage, problem string) {
-	keys := map[string]any{"agent": nil, "environmentId": nil}
+func (p *AutomationForm) keys() (keys map[string]any, problem string) {
+	keys = map[string]any{"agent": nil, "environmentId": nil}
 	if p.Agent != "" {
 		keys["agent"] = p.Agent
 	}
@@ -436,9 +384,5 @@ func (p *AutomationForm) keys() (patch json.RawMessage, problem string) {
 		}
 		keys["triggers"] = triggers
 	}
-	patch, err := json.Marshal(keys)
-	if err != nil {
-		return nil, err.Error()
-	}
-	return patch, ""
+	return keys, ""
 }

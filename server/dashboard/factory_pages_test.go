@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"net/url"
 	"strings"
 	"testing"
 
@@ -27,6 +28,22 @@ func factoryPages(page Page, hook api.Webhook) map[string]Content {
 		Lines:      []numbered{{1, evil}, {2, evil}}, Caret: "^", To: "#" + evil,
 	}}
 	apply := api.Apply{ID: evil, Factory: evil, Commit: evil, Author: evil, Subject: evil, Trigger: evil, Outcome: "refused", Error: evil}
+	form := func(kind string) definitionForm {
+		return definitionForm{
+			Page: page, Kind: kind, Home: hosted, Name: evil, Seen: evil, File: evil, Prompt: evil, Message: evil, Failed: evil, Findings: found,
+			Moved: &api.Moved{Tip: evil, Since: []api.FileEdit{{Path: evil, Author: evil, Subject: evil, Commit: evil}}},
+		}
+	}
+	texts := url.Values{"secrets": {evil}}
+	for key := range environmentFields {
+		texts.Set(key, evil)
+	}
+	one := func(kind string) resourcePage {
+		return resourcePage{
+			Page: page, Kind: kind, Name: evil, InFactory: evil, Definition: api.Definition{Path: evil, Prompt: evil}, Keys: []keyValue{{evil, evil}},
+			Users: []user{{Kind: evil, Name: evil, To: "/x", How: evil}}, File: Place{Path: evil, Hosted: true}, kept: kept{Failed: evil, Findings: found},
+		}
+	}
 	return map[string]Content{
 		"webhook new": NewWebhook{
 			Page: page, Home: hosted, CommitSeen: evil, Failed: evil, Findings: found, Auth: evil, How: evil, Scheme: evil, Secrets: []api.Secret{{Name: evil}},
@@ -65,9 +82,22 @@ func factoryPages(page Page, hook api.Webhook) map[string]Content {
 			Runs: []api.Run{{RunID: evil, Title: evil, State: evil, StatusMessage: evil}},
 		},
 		"automation form": AutomationForm{
-			Page: page, Home: hosted, Name: evil, Seen: evil, Prompt: evil, Webhook: evil, Payload: evil, Cron: evil, Agent: evil, Env: evil,
-			Webhooks: []string{evil}, Agents: []string{evil}, Envs: []string{evil}, Failed: evil, Findings: found,
+			definitionForm: form("automation"), Webhook: evil, Payload: evil, Cron: evil, Agent: evil, Env: evil,
+			Webhooks: []string{evil}, Agents: []string{evil}, Envs: []string{evil},
 		},
+		"environment form": EnvironmentForm{
+			definitionForm: form("environment"), Texts: texts, Repositories: []repository{{Address: evil, Ref: evil, Secret: evil}, {}}, SecretNames: []string{evil},
+		},
+		"agent form": AgentForm{definitionForm: form("agent"), Texts: texts, Model: "model", Envs: []string{evil}, SecretNames: []string{evil}},
+		"environment": Environment{
+			resourcePage: one("environment"), Description: evil, Repositories: []repository{{Address: evil, Ref: evil, Secret: evil, Access: evil, Path: evil}},
+			Setup: []string{evil}, Variables: []string{evil}, Secrets: []string{evil},
+		},
+		"agent": Agent{resourcePage: one("agent"), Description: evil, Foreman: true},
+		"environments": Environments{Page: page, Environments: []EnvironmentRow{{
+			AgentEnvironment: api.AgentEnvironment{Name: evil, Factory: evil, Description: evil, Repositories: []api.AgentRepository{{URL: evil, Ref: evil}}},
+		}}},
+		"agents":    Agents{Page: page, Agents: []AgentRow{{Name: evil, Factory: evil, Type: evil, Description: evil, Environment: evil}}},
 		"no editor": Editor{Page: page, Home: hosted, Path: evil, Text: evil, Why: evil},
 	}
 }

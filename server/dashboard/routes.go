@@ -13,7 +13,7 @@ var Routes = slices.Concat(
 	startRoutes,
 	systemRoutes,
 	webhookRoutes,
-	automationRoutes,
+	automationRoutes, environmentRoutes, agentRoutes,
 	webhookEditRoutes, sendTestRoutes,
 	definitionRoutes,
 	fileRoutes,
@@ -31,7 +31,7 @@ type Group struct {
 
 var navigation = []Group{
 	{"Work", []Entry{{"Overview", "/", "overview"}, {"Deliveries", "/deliveries", "deliveries"}, {"Runs", "/runs", "runs"}, {"Schedules", "/schedules", "schedules"}}},
-	{"Factory", []Entry{{"Webhooks", "/webhooks", "webhooks"}, {"Automations", "/automations", "automations"}, {"Definition", "/definition", "definition"}}},
+	{"Factory", []Entry{{"Webhooks", "/webhooks", "webhooks"}, {"Automations", "/automations", "automations"}, {"Environments", "/environments", "environments"}, {"Agents", "/agents", "agents"}, {"Definition", "/definition", "definition"}}},
 	{"Server", []Entry{{"Secrets", "/secrets", "secrets"}, {"Keys and people", "/people", "people"}, {"Audit", "/audit", "audit"}, {"System", "/system", "system"}}},
 }
 
