@@ -42,12 +42,14 @@ type Repository struct {
 	env     []string
 	backend string // the program that serves it
 
-	serving    chan struct{} // has room for the programs that serve at once
-	committing sync.Mutex    // Git has one place for a commit that is checked
+	// They have room for the programs that serve at once. Pushing has its own, because more
+	// people may clone: those who are slow keep nobody from pushing.
+	fetching, pushing chan struct{}
+	committing        sync.Mutex // Git has one place for a commit that is checked
 }
 
-// maxServing bounds the programs of Git that serve at once. Each holds a whole pack in memory
-// at worst.
+// maxServing bounds the programs of Git that serve clones, and those that serve pushes, at
+// once.
 const maxServing = 8
 
 // settings are those of every repository here. They are set at each start, so that those of
@@ -62,6 +64,7 @@ var settings = [][2]string{
 	{"receive.advertisePushOptions", "false"},
 	{"core.fsync", "all"},
 	{"core.logAllRefUpdates", "true"},
+	{"core.bigFileThreshold", "1m"}, // a larger file goes through in pieces; a small push can hold one of any size
 	{"gc.autoDetach", "false"},
 	{"transfer.hideRefs", "refs/triphammer"},
 }
@@ -79,7 +82,7 @@ func Open(ctx context.Context, cfg Config) (*Repository, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	r := &Repository{
-		cfg: cfg, serving: make(chan struct{}, maxServing),
+		cfg: cfg, fetching: make(chan struct{}, maxServing), pushing: make(chan struct{}, maxServing),
 		env: []string{
 			"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "LC_ALL=C.UTF-8", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull, "GIT_TERMINAL_PROMPT=0",
 		},

@@ -2,14 +2,17 @@ package hosted
 
 import (
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -159,6 +162,74 @@ func TestPushed(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(r.Dir(), toldFolder+"*")); left != nil {
 		t.Error(left, "is left")
+	}
+}
+
+// TestPushOfALargeFile: a small push with a file that is large makes no program large.
+func TestPushOfALargeFile(t *testing.T) {
+	const size = 64 << 20
+	r := open(t)
+	dir := clone(t, serve(t, r))
+	name := filepath.Join(dir, "large")
+	if err := os.WriteFile(name, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(name, size); err != nil {
+		t.Fatal(err)
+	}
+	largest := func() int64 { // of all programs that this process has waited for, in bytes
+		var used syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_CHILDREN, &used); err != nil {
+			t.Fatal(err)
+		}
+		return used.Maxrss << 10
+	}
+	var before int64
+	for _, args := range [][]string{{"add", "-A"}, {"commit", "--quiet", "-m", "large"}, {"push", "--quiet", "origin", "HEAD:main"}} {
+		before = largest()
+		if out, err := command(t, dir, append([]string{"-c", "core.bigFileThreshold=1m"}, args...)...); err != nil {
+			t.Fatal(err, out)
+		}
+	}
+	if now := largest(); now > before+size/4 {
+		t.Errorf("a push took %d MB", now>>20)
+	}
+}
+
+// TestSlowClones: people whose clones take all the time that they may keep nobody from pushing.
+func TestSlowClones(t *testing.T) {
+	r := open(t)
+	url := begin(t, r)
+	var slow []*io.PipeWriter
+	for range maxServing + 1 {
+		body, w := io.Pipe()
+		slow = append(slow, w)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/"+Fetch, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/x-git-upload-pack-request")
+		go func() {
+			if resp, err := http.DefaultClient.Do(req); err == nil {
+				_ = resp.Body.Close()
+			}
+		}()
+	}
+	t.Cleanup(func() {
+		for _, w := range slow {
+			_ = w.Close()
+		}
+	})
+	for len(r.fetching) < maxServing {
+		runtime.Gosched()
+	}
+	dir := filepath.Join(t.TempDir(), "work")
+	if out, err := command(t, "", "init", "--quiet", "--initial-branch=other", dir); err != nil {
+		t.Fatal(out)
+	}
+	commitFile(t, dir, "b", nil)
+	if out, err := command(t, dir, "push", "--quiet", url, "HEAD:other"); err != nil {
+		t.Error(err, out)
 	}
 }
 

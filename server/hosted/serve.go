@@ -40,9 +40,13 @@ type Pushed struct {
 // Serve answers a request of Git's smart HTTP protocol, and tells what a push wanted to move.
 // The caller has checked that the person may use the service.
 func (r *Repository) Serve(w http.ResponseWriter, req *http.Request, v Visit) []Pushed {
+	serving := r.fetching
+	if v.Path == "/"+Push || req.URL.Query().Get("service") == Push {
+		serving = r.pushing
+	}
 	select {
-	case r.serving <- struct{}{}:
-		defer func() { <-r.serving }()
+	case serving <- struct{}{}:
+		defer func() { <-serving }()
 	case <-req.Context().Done():
 		return nil
 	}
