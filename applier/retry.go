@@ -2,8 +2,11 @@ package applier
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
+
+	"triphammer/applier/gitrepo"
 )
 
 // The time from a failure to the next attempt starts at firstRetry and doubles up to
@@ -45,7 +48,7 @@ func (a *Applier) untilWake() (wait time.Duration) {
 }
 
 // failed keeps the live revision, and schedules another attempt. A failure that repeats
-// is recorded only once.
+// is recorded only once, and that there is no commit yet only if somebody asks.
 func (a *Applier) failed(ctx context.Context, done *Apply, err error, force bool) *Apply {
 	if ctx.Err() != nil {
 		return nil
@@ -66,7 +69,12 @@ func (a *Applier) failed(ctx context.Context, done *Apply, err error, force bool
 	if done.Trigger == watched && !force && done.FinishedAt.Before(f.next) {
 		return done // the same failure, before the next attempt is due
 	}
-	if !f.recorded || force {
+	switch {
+	case f.recorded && !force:
+	case errors.Is(err, gitrepo.ErrEmpty) && !force: // so every repository begins: nothing is wrong
+		f.recorded = true
+		a.cfg.Logger.Info("the repository has no commit yet, so nothing serves", "factory", done.Factory, "reason", err)
+	default:
 		id, err := a.cfg.Ledger.Record(context.WithoutCancel(ctx), done)
 		done.ID, f.recorded = id, err == nil
 		a.cfg.Logger.Warn("definitions could not be applied", "factory", done.Factory, "error", done.Error)

@@ -138,8 +138,8 @@ func TestBasePath(t *testing.T) {
 					t.Errorf("nothing points at %s; seen %v", want, seen)
 				}
 			}
-			resp, _ = do(http.MethodPost, origin+base+"/factories/default/apply", "", "Sec-Fetch-Site", "same-origin")
-			if resp.StatusCode != http.StatusOK || resp.Request.URL.Path != base+"/" {
+			resp, _ = do(http.MethodPost, origin+base+"/factories/default/sync", "", "Sec-Fetch-Site", "same-origin")
+			if resp.StatusCode != http.StatusOK || resp.Request.URL.Path != base+"/definition" {
 				t.Errorf("the button: %d at %s", resp.StatusCode, resp.Request.URL)
 			}
 			// A live stream, and the description of the API.

@@ -51,7 +51,11 @@ func (s *Server) look(ctx context.Context, c *call, f access.Factory) (any, erro
 		c.Status(http.StatusAccepted)
 		return written{}, nil
 	}
-	done, err := c.apply(ctx, f, "command")
+	trigger := "command"
+	if c.SessionID != 0 {
+		trigger = "dashboard"
+	}
+	done, err := c.apply(ctx, f, trigger)
 	if err != nil {
 		return nil, err
 	}

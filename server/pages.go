@@ -25,7 +25,6 @@ func (s *Server) pages(e *gin.Engine) {
 	e.POST("/auth/logout", pageHeaders, sameOrigin, s.logout)
 	p := e.Group("", pageHeaders, s.signedIn)
 	p.GET(dashboard.LivePath, s.pageEvents)
-	p.POST("/factories/:name/apply", sameOrigin, s.applyFromPage)
 	for i := range dashboard.Routes {
 		r := &dashboard.Routes[i]
 		if r.Method == http.MethodGet {

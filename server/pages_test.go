@@ -111,10 +111,10 @@ func TestApplyFromPage(t *testing.T) {
 		headers []string
 		status  int
 	}{
-		{"/factories/default/apply", nil, http.StatusUnauthorized},
-		{"/factories/default/apply", []string{"Cookie", cookie, "Sec-Fetch-Site", "cross-site"}, http.StatusForbidden},
-		{"/factories/default/apply", []string{"Cookie", f.signIn("/auth/login?token=" + viewer)}, http.StatusForbidden},
-		{"/factories/none/apply", []string{"Cookie", cookie, "Sec-Fetch-Site", "same-origin"}, http.StatusNotFound},
+		{"/factories/default/sync", nil, http.StatusUnauthorized},
+		{"/factories/default/sync", []string{"Cookie", cookie, "Sec-Fetch-Site", "cross-site"}, http.StatusForbidden},
+		{"/factories/default/sync", []string{"Cookie", f.signIn("/auth/login?token=" + viewer)}, http.StatusForbidden},
+		{"/factories/none/sync", []string{"Cookie", cookie, "Sec-Fetch-Site", "same-origin"}, http.StatusNotFound},
 	} {
 		if got := f.do(http.MethodPost, c.path, "", "", c.headers...); got.status != c.status {
 			t.Errorf("%s %v: %d", c.path, c.headers, got.status)
@@ -123,9 +123,9 @@ func TestApplyFromPage(t *testing.T) {
 	if now := f.applier.State().LastApply.ID; now != before {
 		t.Error("who may not has applied")
 	}
-	got := f.do(http.MethodPost, "/factories/default/apply", "", "", "Cookie", cookie, "Sec-Fetch-Site", "same-origin")
+	got := f.do(http.MethodPost, "/factories/default/sync", "", "", "Cookie", cookie, "Sec-Fetch-Site", "same-origin")
 	last := f.applier.State().LastApply
-	if got.status != http.StatusSeeOther || got.header.Get("Location") != "/" || last.ID == before || last.Trigger != "dashboard" {
+	if got.status != http.StatusSeeOther || got.header.Get("Location") != "/definition?factory=default" || last.ID == before || last.Trigger != "dashboard" {
 		t.Errorf("%d %v, apply %s by %s", got.status, got.header, last.ID, last.Trigger)
 	}
 }

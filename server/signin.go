@@ -89,12 +89,10 @@ func (s *Server) signInPage(c *gin.Context, to string) {
 	s.render(c, http.StatusUnauthorized, page)
 }
 
-// returnPath is a path of this server to return to; empty if it is none. It never leads to
-// another site.
+// returnPath is where a person goes on after signing in; empty: to the first page.
 func returnPath(to string) string {
-	u, err := url.Parse(to)
-	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") ||
-		strings.ContainsAny(to, "\\\t\r\n") || strings.HasPrefix(u.Path, "//") || strings.HasPrefix(u.Path, "/auth/") || u.Path == "/" && u.RawQuery == "" {
+	to = dashboard.LocalPath(to)
+	if u, err := url.Parse(to); err != nil || to == "/" || strings.HasPrefix(u.Path, "/auth/") {
 		return ""
 	}
 	return to

@@ -338,3 +338,17 @@ func TestOfFactory(t *testing.T) {
 		}
 	}
 }
+
+// TestLocalPath: what is no path of this server is nowhere to go.
+func TestLocalPath(t *testing.T) {
+	for _, to := range []string{"", "runs", "//evil.example", `/\evil.example`, "/\t/evil.example", "/\n/evil.example", "https://evil.example/", "/%2f/evil.example"} {
+		if got := LocalPath(to); got != "" {
+			t.Errorf("%q leads to %q", to, got)
+		}
+	}
+	for _, to := range []string{"/", "/runs?state=FAILED&q=a%2Fb", "/definition/files/a%20b.yaml"} {
+		if got := LocalPath(to); got != to {
+			t.Errorf("%q leads to %q", to, got)
+		}
+	}
+}

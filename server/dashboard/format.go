@@ -217,12 +217,19 @@ var themeRoute = post("/theme", "", func(v *Visit) (SetCookie, error) {
 	if c.Value != themes[0] && c.Value != themes[1] {
 		c.Value, c.MaxAge = "", -1
 	}
-	to := v.Form.Get("from")
-	if !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") || strings.HasPrefix(to, `/\`) {
-		to = "/"
-	}
-	return SetCookie{SeeOther{To: to}, c}, nil
+	return SetCookie{SeeOther{To: cmp.Or(LocalPath(v.Form.Get("from")), "/")}, c}, nil
 })
+
+// LocalPath is a path of this server to go to; empty if it is none. A browser that goes to it
+// never comes to another site.
+func LocalPath(to string) string {
+	u, err := url.Parse(to)
+	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") ||
+		strings.ContainsAny(to, "\\\t\r\n") || strings.HasPrefix(u.Path, "//") {
+		return ""
+	}
+	return to
+}
 
 // SetCookie is a SeeOther that sets a cookie.
 type SetCookie struct {
