@@ -190,6 +190,10 @@ func TestMethods(t *testing.T) {
 	if status != http.StatusMethodNotAllowed || !slices.Equal(allow, []string{"DELETE", "PUT"}) {
 		t.Errorf("%d, Allow %v", status, allow)
 	}
+	_, answer, _ = f.raw("PUT /webhooks/new HTTP/1.1\r\nHost: x\r\n\r\n") // also the page of a webhook with this name
+	if got := headerOf(answer, "Allow"); got != "GET" {
+		t.Errorf("Allow %q", got)
+	}
 	for _, path := range []string{"/api/v1/none", "/api/v1/", "/api/v1/webhooks/", "//", "/api/v1/agent/runs/x/y/z"} {
 		if status, answer, _ := f.raw("GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n"); status != http.StatusNotFound || headerOf(answer, "Location") != "" {
 			t.Errorf("%s: %d\n%s", path, status, answer)

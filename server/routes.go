@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/gin-gonic/gin"
@@ -166,7 +167,7 @@ func (s *Server) methodsOf(path string) []string {
 		for i := range pattern {
 			matches = matches && (pattern[i] == segments[i] || strings.HasPrefix(pattern[i], ":") && segments[i] != "")
 		}
-		if matches {
+		if matches && !slices.Contains(methods, r.Method) {
 			methods = append(methods, r.Method)
 		}
 	}

@@ -1,10 +1,13 @@
 package dashboard
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"strings"
@@ -349,6 +352,37 @@ func TestLocalPath(t *testing.T) {
 	for _, to := range []string{"/", "/runs?state=FAILED&q=a%2Fb", "/definition/files/a%20b.yaml"} {
 		if got := LocalPath(to); got != to {
 			t.Errorf("%q leads to %q", to, got)
+		}
+	}
+}
+
+// answers is an API with an answer for each path.
+type answers map[string]string
+
+func (a answers) Call(_ context.Context, _, path string, _, out any) error {
+	path, _, _ = strings.Cut(path, "?")
+	return json.Unmarshal([]byte(cmp.Or(a[path], "{}")), out)
+}
+
+// TestNeeds: the first page says that no run can start here, and why.
+func TestNeeds(t *testing.T) {
+	for isolation, want := range map[string]string{
+		`{"name": "sandbox", "lacking": ["no kernel"]}`:              "",
+		`{"name": "", "lacking": ["/x is closed", "no namespaces"]}`: "No run can start here: No walls can be put around it: /x is closed; no namespaces.",
+	} {
+		v := &Visit{Request: httptest.NewRequest(http.MethodGet, "/", nil), API: answers{
+			"/status": `{"isolation": ` + isolation + `}`, "/agent/runs": `{"runs": [], "page_info": {}}`,
+		}}
+		needs, err := v.needs(Page{}, api.Stats{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, n := range needs {
+			got += n.Title + ": " + n.Text
+		}
+		if got != want {
+			t.Errorf("%s: %q", isolation, got)
 		}
 	}
 }

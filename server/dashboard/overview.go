@@ -81,6 +81,11 @@ func (v *Visit) needs(page Page, stats api.Stats) (needs []Need, err error) {
 	for _, problem := range status.Storage.Problems {
 		needs = append(needs, Need{Kind: "fail", Title: "The store has a problem", Text: problem, Action: "Look", Link: page.To("/system")})
 	}
+	if i := status.Isolation; i != nil && i.Name == "" {
+		needs = append(needs, Need{
+			Kind: "fail", Title: "No run can start here", Text: "No walls can be put around it: " + strings.Join(i.Lacking, "; ") + ".", Action: "Look", Link: page.To("/system"),
+		})
+	}
 	if status.Clock.Problem != "" {
 		needs = append(needs, Need{Kind: "warn", Title: "The clock jumped", Text: status.Clock.Problem, Action: "Look", Link: page.To("/system")})
 	}
