@@ -47,7 +47,9 @@ func openFolder(ctx context.Context, dir string, mayMake, wait bool) (lock *fold
 	case errors.Is(err, fs.ErrNotExist) && !mayMake:
 		return nil, false, noFolder("there is no data directory %s", dir)
 	case errors.Is(err, fs.ErrNotExist):
-		err = os.MkdirAll(dir, 0o700)
+		if err = os.MkdirAll(dir, 0o700); err != nil {
+			err = fmt.Errorf("%w (--data or TRIPHAMMER_DATA names another place)", err)
+		}
 	case err == nil && !info.IsDir():
 		err = fmt.Errorf("%s is not a folder", dir)
 	}

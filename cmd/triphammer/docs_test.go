@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/spf13/pflag"
 )
 
 // pages are the documentation by path from the root of the repository.
@@ -115,4 +117,34 @@ func hasFlag(name string) bool {
 		all = append(all[1:], c.Commands()...)
 	}
 	return false
+}
+
+// TestSettings: docs/operating.md has each setting of the server in its table, and no other.
+func TestSettings(t *testing.T) {
+	text, err := os.ReadFile(filepath.FromSlash("../../docs/operating.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	documented := make(map[string]bool)
+	for line := range strings.Lines(string(text)) {
+		if flags, is := strings.CutPrefix(line, "| `--"); is {
+			flags, _, _ = strings.Cut(flags, "|")
+			for flag := range strings.SplitSeq(flags, "--") {
+				documented[strings.Trim(flag, "`, \n")] = true
+			}
+		}
+	}
+	serve, _, err := newRoot().Find([]string{"serve"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden && f.Name != "help" && !documented[f.Name] {
+			t.Errorf("--%s of serve has no row in docs/operating.md", f.Name)
+		}
+		delete(documented, f.Name)
+	})
+	for name := range documented {
+		t.Errorf("docs/operating.md has a row of --%s, which serve does not have", name)
+	}
 }

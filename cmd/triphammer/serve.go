@@ -439,8 +439,11 @@ func listenTCP(ctx context.Context, address string) (l net.Listener, err error) 
 		l, err = net.Listen("tcp", address)
 		return !errors.Is(err, syscall.EADDRINUSE), nil
 	})
-	if err == nil {
+	switch {
+	case err == nil:
 		return l, waitErr
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("another program has the address %s: stop it, or choose another, such as 127.0.0.1:0 for any free port", address)
 	}
 	return nil, err
 }

@@ -41,6 +41,12 @@ func (o *signInOptions) provider(baseURL string) (*oidc.Provider, error) {
 		}
 		return nil, nil
 	}
+	switch {
+	case o.ClientID == "":
+		return nil, exitWith(exitUsage, "--oidc-client-id is missing: the id that the provider %s has given to this server", o.Issuer)
+	case len(o.roles) == 0:
+		return nil, exitWith(exitUsage, "--oidc-role is missing: without a rule, such as viewer=domain:example.com, nobody gets in")
+	}
 	cfg := o.Config
 	cfg.Redirect, cfg.Now = server.CallbackURL(baseURL), wallClock
 	for _, text := range o.roles {

@@ -90,7 +90,7 @@ func New(cfg Config) (*Provider, error) {
 	issuer, err := url.Parse(cfg.Issuer)
 	switch {
 	case err != nil || issuer.Host == "" || issuer.Scheme != "https" && !(issuer.Scheme == "http" && loopback(issuer.Hostname())):
-		return nil, fmt.Errorf("the issuer %q is no https address", cfg.Issuer)
+		return nil, fmt.Errorf("the issuer %q is no https address, such as https://id.example.com", cfg.Issuer)
 	case cfg.ClientID == "":
 		return nil, errors.New("the client id is missing")
 	case len(cfg.Rules) == 0:
