@@ -355,6 +355,10 @@ func (cl *client) do(ctx context.Context, method, path string, body io.Reader) (
 	return data, nil
 }
 
+// sends is told of each request that a command sends. The build tag "recorded" makes it write
+// them down, for the test of what commands can do.
+var sends = func(method, path string) {}
+
 // answer makes a request and returns a successful answer. The caller must close its body.
 func (cl *client) answer(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
 	if cl.factory != "" && !strings.Contains(path, "factory=") {
@@ -364,6 +368,7 @@ func (cl *client) answer(ctx context.Context, method, path string, body io.Reade
 		}
 		path += separator + "factory=" + url.QueryEscape(cl.factory)
 	}
+	sends(method, path)
 	req, err := http.NewRequestWithContext(ctx, method, cl.base+api.Base+path, body)
 	if err != nil {
 		return nil, err

@@ -22,4 +22,4 @@ func TestConnecting(t *testing.T) {
 }
 
 // TestScriptsFull is TestScripts for scripts that need curl.
-func TestScriptsFull(t *testing.T) { runScripts(t, "testdata/script-full") }
+func TestScriptsFull(t *testing.T) { runScripts(t, "testdata/script-full", new(recorder)) }

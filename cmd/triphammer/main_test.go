@@ -98,7 +98,7 @@ func testMain(m *testing.M) int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	binary = filepath.Join(dir, "triphammer")
-	if out, err := exec.Command("go", slices.Concat([]string{"build"}, buildFlags, []string{"-o", binary, "."})...).CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", slices.Concat([]string{"build", "-tags", "recorded"}, buildFlags, []string{"-o", binary, "."})...).CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "building the program: %v\n%s", err, out)
 		return 1
 	}
@@ -136,9 +136,13 @@ func openDir(t testing.TB) string {
 // update writes what commands print into the scripts that compare it.
 var update = flag.Bool("update", false, "write golden output")
 
-func TestScripts(t *testing.T) { runScripts(t, "testdata/script") }
+func TestScripts(t *testing.T) {
+	sent := &recorder{file: filepath.Join(t.TempDir(), "requests")}
+	t.Cleanup(func() { sent.check(t, "testdata/script") }) // after all scripts
+	runScripts(t, "testdata/script", sent)
+}
 
-func runScripts(t *testing.T, dir string) {
+func runScripts(t *testing.T, dir string, sent *recorder) {
 	t.Helper()
 	testscript.Run(t, testscript.Params{
 		Dir:                 dir,
@@ -152,6 +156,8 @@ func runScripts(t *testing.T, dir string) {
 				}
 			}
 			e.Setenv("TRIPHAMMER_DATA", filepath.Join(e.WorkDir, "data"))
+			e.Setenv("RECORDED_REQUESTS", sent.file)
+			sent.scripts.Add(1)
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){"api": callAPI, "exits": exits, "prints": prints, "setenv": setenv, "waitfor": waitForFile},
