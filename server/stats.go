@@ -44,20 +44,26 @@ func (s *Server) stats(ctx context.Context, c *call) (*api.Stats, error) {
 	out.Total = newStats(out.Since)
 	n := len(out.Times)
 	webhooks, automations := make(map[string]*api.WebhookStats), make(map[[2]string]*api.AutomationStats)
-	complete, err := c.Figures(ctx, out.Since, c.Query("factory"), c.Query("wait") == "true", func(d store.DeliveryFigure) {
+	complete, err := c.Figures(ctx, out.Since, step != time.Hour, c.Query("factory"), c.Query("wait") == "true", func(d store.DeliveryFigure) {
 		i := int(d.Hour.Sub(out.Since) / step)
 		if i < 0 || i >= n {
 			return
 		}
 		w := webhooks[d.WebhookUID]
 		if w == nil {
-			w = &api.WebhookStats{Factory: d.Factory, Webhook: d.Webhook, UID: d.WebhookUID, Stopped: make(map[string]int64), Times: make([]int64, n), Refused: make([]int64, n)}
+			w = &api.WebhookStats{
+				Factory: d.Factory, Webhook: d.Webhook, UID: d.WebhookUID, Stopped: make(map[string]int64),
+				Times: make([]int64, n), Refused: make([]int64, n), Duplicates: make([]int64, n),
+			}
 			webhooks[d.WebhookUID] = w
 		}
 		w.Deliveries += d.Count
 		w.Times[i] += d.Count
-		if d.Refused() {
+		switch {
+		case d.Refused():
 			w.Refused[i] += d.Count
+		case d.Outcome == store.Duplicate:
+			w.Duplicates[i] += d.Count
 		}
 		if d.Stopped == "" {
 			w.Wanted += d.Count

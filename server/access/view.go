@@ -265,10 +265,10 @@ func (v *View) SearchDeliveries(ctx context.Context, q store.DeliveryQuery) (fou
 	return v.data.cfg.Store.SearchDeliveries(ctx, q)
 }
 
-// Figures calls the functions with the figures of a factory, or of all, since a time, as
-// store.Figures. It tells whether everything is counted; with wait, it waits for that.
+// Figures calls the functions with the figures of a factory, or of all, by hour or day since a
+// time, as store.Figures. It tells whether everything is counted; with wait, it waits for that.
 func (v *View) Figures(
-	ctx context.Context, since time.Time, factory string, wait bool, delivery func(store.DeliveryFigure), run func(store.RunFigure),
+	ctx context.Context, since time.Time, byDay bool, factory string, wait bool, delivery func(store.DeliveryFigure), run func(store.RunFigure),
 ) (complete bool, err error) {
 	if factory, err = v.only(factory); err != nil {
 		return false, err
@@ -276,7 +276,7 @@ func (v *View) Figures(
 	if err := v.data.figures.Catch(ctx, wait); err != nil {
 		return false, err
 	}
-	return v.data.figures.Each(since, func(d store.DeliveryFigure) {
+	return v.data.figures.Each(since, byDay, func(d store.DeliveryFigure) {
 		if factory == "" || d.Factory == factory {
 			delivery(d)
 		}

@@ -37,6 +37,7 @@ type WebhookStats struct {
 	Wanted     int64            `json:"wanted"`
 	Times      []int64          `json:"times"`   // deliveries, as Stats.Times
 	Refused    []int64          `json:"refused"` // of these, those that were refused
+	Duplicates []int64          `json:"duplicates"`
 }
 
 // AutomationStats are the figures of an automation: of runs that ended.

@@ -13,16 +13,38 @@ import (
 // chart draws deliveries by the hour: those that started runs, the others, and those that
 // were refused.
 func chart(times []api.StatsTime) template.HTML {
+	all := make([]bar, len(times))
+	for i, t := range times {
+		all[i] = bar{past: t.Wanted, soft: t.Deliveries - t.Wanted - refused(t), fail: refused(t)}
+	}
+	return bars(all)
+}
+
+// webhookChart draws those of a webhook: the accepted ones, duplicates, and those that were
+// refused.
+func webhookChart(w api.WebhookStats) template.HTML {
+	all := make([]bar, len(w.Times))
+	for i, n := range w.Times {
+		all[i] = bar{past: n - w.Refused[i] - w.Duplicates[i], soft: w.Duplicates[i], fail: w.Refused[i]}
+	}
+	return bars(all)
+}
+
+// bar is what came in a part of a time: three kinds, one above the other.
+type bar struct{ past, soft, fail int64 }
+
+func bars(all []bar) template.HTML {
 	const pitch, height = 20, 71
 	most, total, refusals := int64(1), int64(0), int64(0)
-	for _, t := range times {
-		most, total, refusals = max(most, t.Deliveries), total+t.Deliveries, refusals+refused(t)
+	for _, b := range all {
+		n := b.past + b.soft + b.fail
+		most, total, refusals = max(most, n), total+n, refusals+b.fail
 	}
 	var s strings.Builder
-	width := pitch * max(len(times), 1)
+	width := pitch * max(len(all), 1)
 	fmt.Fprintf(&s, `<svg viewBox="0 0 %d 72" preserveAspectRatio="none" role="img" aria-label="Deliveries over time: %d in all, at most %d in one of %d parts, %d refused"><path class="axis" d="M0 71.5H%d"/>`,
-		width, total, most, len(times), refusals, width)
-	bar := func(class string, i int, from, n int64) int64 {
+		width, total, most, len(all), refusals, width)
+	draw := func(class string, i int, from, n int64) int64 {
 		if n > 0 {
 			size := max(float64(n)/float64(most)*(height-3), 1)
 			top := height - float64(from)/float64(most)*(height-3) - size
@@ -30,10 +52,10 @@ func chart(times []api.StatsTime) template.HTML {
 		}
 		return from + n
 	}
-	for i, t := range times {
-		at := bar("past", i, 0, t.Wanted)
-		at = bar("soft", i, at, t.Deliveries-t.Wanted-refused(t))
-		bar("f-fail", i, at, refused(t))
+	for i, b := range all {
+		at := draw("past", i, 0, b.past)
+		at = draw("soft", i, at, b.soft)
+		draw("f-fail", i, at, b.fail)
 	}
 	s.WriteString("</svg>")
 	return template.HTML(s.String())
@@ -130,5 +152,5 @@ func strip(triggered []bool) template.HTML {
 }
 
 func init() {
-	functions["chart"], functions["spark"], functions["flow"], functions["strip"] = chart, spark, flow, strip
+	functions["chart"], functions["webhookChart"], functions["spark"], functions["flow"], functions["strip"] = chart, webhookChart, spark, flow, strip
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"maps"
 	"strconv"
 	"sync"
 	"time"
@@ -38,13 +39,41 @@ type Figures struct {
 	// runsFrom up to runsTo are counted.
 	first, last      int64
 	runsFrom, runsTo int64
-	deliveries       map[deliveryKey]deliverySum
-	runs             map[runKey]RunSum
-	caughtUp         bool // up to now
+	byHour, byDay    sums
+	forgotten        int64 // hours before this one are
+	caughtUp         bool  // up to now
 
 	stop    context.CancelFunc // of the background
 	stopped chan struct{}
 	over    bool
+}
+
+// sums are counts by the hours, or days, in which what they count came.
+type sums struct {
+	step       int64 // in hours
+	deliveries map[deliveryKey]deliverySum
+	runs       map[runKey]RunSum
+}
+
+func newSums(step int64) sums {
+	return sums{step, make(map[deliveryKey]deliverySum), make(map[runKey]RunSum)}
+}
+
+func (s *sums) addDeliveries(key deliveryKey, n deliverySum) {
+	key.hour -= key.hour % s.step
+	sum := s.deliveries[key]
+	s.deliveries[key] = deliverySum{sum.count + n.count, sum.started + n.started}
+}
+
+func (s *sums) addRuns(key runKey, n RunSum) {
+	key.hour -= key.hour % s.step
+	s.runs[key] = s.runs[key].plus(n)
+}
+
+// forget drops what ended before an hour.
+func (s *sums) forget(least int64) {
+	maps.DeleteFunc(s.deliveries, func(key deliveryKey, _ deliverySum) bool { return key.hour+s.step <= least })
+	maps.DeleteFunc(s.runs, func(key runKey, _ RunSum) bool { return key.hour+s.step <= least })
 }
 
 type deliveryKey struct {
@@ -65,7 +94,7 @@ type RunSum struct{ Count, Tokens, CostMicros int64 }
 
 // NewFigures makes the figures of a store.
 func NewFigures(s *Store) *Figures {
-	return &Figures{store: s, deliveries: make(map[deliveryKey]deliverySum), runs: make(map[runKey]RunSum)}
+	return &Figures{store: s, byHour: newSums(1), byDay: newSums(24)}
 }
 
 // Catch counts what has come since it was last called, for a few milliseconds, and leaves the
@@ -184,16 +213,10 @@ func (f *Figures) countedSince(t time.Time) bool {
 
 // forget drops the hours before a time.
 func (f *Figures) forget(floor time.Time) {
-	least := floor.Unix() / 3600
-	for key := range f.deliveries {
-		if key.hour < least {
-			delete(f.deliveries, key)
-		}
-	}
-	for key := range f.runs {
-		if key.hour < least {
-			delete(f.runs, key)
-		}
+	if least := floor.Unix() / 3600; least > f.forgotten {
+		f.forgotten = least
+		f.byHour.forget(least)
+		f.byDay.forget(least)
 	}
 }
 
@@ -223,8 +246,8 @@ func (f *Figures) count(ctx context.Context, from, to int64, forward bool) error
 	total, least, most := int64(0), to, from
 	for _, r := range all {
 		r.hour += epoch / 3_600_000
-		sum := f.deliveries[r.deliveryKey]
-		f.deliveries[r.deliveryKey] = deliverySum{sum.count + r.count, sum.started + r.started}
+		f.byHour.addDeliveries(r.deliveryKey, r.deliverySum)
+		f.byDay.addDeliveries(r.deliveryKey, r.deliverySum)
 		total, least, most = total+r.count, min(least, r.least), max(most, r.most)
 	}
 	if total < figuresStep { // that was all
@@ -255,7 +278,8 @@ func (f *Figures) countRuns(ctx context.Context, from, to int64, forward bool) e
 	defer f.mu.Unlock()
 	for _, r := range all {
 		if r.state.Terminal() {
-			f.runs[r.runKey] = f.runs[r.runKey].plus(r.RunSum)
+			f.byHour.addRuns(r.runKey, r.RunSum)
+			f.byDay.addRuns(r.runKey, r.RunSum)
 		}
 	}
 	if forward {
@@ -270,14 +294,14 @@ func (s RunSum) plus(o RunSum) RunSum {
 	return RunSum{s.Count + o.Count, s.Tokens + o.Tokens, s.CostMicros + o.CostMicros}
 }
 
-// DeliveryFigure counts deliveries of an hour that are alike, and the runs that they started.
+// DeliveryFigure counts deliveries of an hour, or a day, that are alike, and the runs that they started.
 type DeliveryFigure struct {
 	Hour time.Time
 	DeliveryCount
 	Started int64
 }
 
-// RunFigure counts runs that ended in an hour and are alike.
+// RunFigure counts runs that ended in an hour, or a day, and are alike.
 type RunFigure struct {
 	Hour                time.Time
 	Factory, Automation string
@@ -286,19 +310,23 @@ type RunFigure struct {
 }
 
 // Each calls the functions with the figures of the hours from since on, in any order, and
-// tells whether all of them are counted.
-func (f *Figures) Each(since time.Time, delivery func(DeliveryFigure), run func(RunFigure)) (complete bool) {
+// tells whether all of them are counted. If byDay is set, the figures are those of days, which
+// are much fewer; then since is the beginning of a day, in UTC.
+func (f *Figures) Each(since time.Time, byDay bool, delivery func(DeliveryFigure), run func(RunFigure)) (complete bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	least := since.Unix() / 3600
-	for key, sum := range f.deliveries {
+	least, sums := since.Unix()/3600, &f.byHour
+	if byDay {
+		sums = &f.byDay
+	}
+	for key, sum := range sums.deliveries {
 		if key.hour >= least {
 			d := key.DeliveryCount
 			d.Count = sum.count
 			delivery(DeliveryFigure{time.Unix(key.hour*3600, 0).UTC(), d, sum.started})
 		}
 	}
-	for key, sum := range f.runs {
+	for key, sum := range sums.runs {
 		if key.hour >= least {
 			run(RunFigure{time.Unix(key.hour*3600, 0).UTC(), key.factory, key.automation, key.state, sum})
 		}
