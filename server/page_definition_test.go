@@ -172,7 +172,7 @@ func TestAutomationLifeByPages(t *testing.T) {
 	f := newFixtureWith(t, options{hosted: true})
 	b := f.visitor("manager")
 	b.page("GET", "/automations", "", 200, "2 automations", "New automation")
-	b.page("GET", "/automations/a", "", 200, "a Enabled Wants a delivery to hook.", "n is 1", "Do it.", "It has started nothing in 30 days", "environment e", "automations/a.md")
+	b.page("GET", "/automations/a", "", 200, "a Enabled Wants a delivery to hook.", "n is 1", "Do it.", "No run ended in 30 days.", "No run of it is kept.", "environment e", "automations/a.md")
 	b.page("GET", "/automations/none", "", 404, "no automation is named none")
 	b.page("GET", "/automations/new", "", 200, "Started by deliveries to", "hook")
 	const save = "/factories/default/automations"
@@ -182,7 +182,12 @@ func TestAutomationLifeByPages(t *testing.T) {
 	if got := f.do("POST", ingress+f.uids()["hook"], hookSecret, `{"n":7}`); got.status != http.StatusAccepted {
 		t.Error(got.status)
 	}
-	b.page("GET", "/automations/t", "", 200, "It started 1 run in 30 days", "Queued")
+	f.do("POST", ingress+f.uids()["hook"], hookSecret, `{"n":8}`)
+	b.page("GET", "/automations/t", "", 200, "Tried on its last deliveries", "1 of 2 would start it the other would not: payload.n", "Queued")
+	b.page("GET", "/automations/a/edit", "", 200, "Edit a")
+	if got := f.do("GET", "/automations/a/edit", "", "", "Cookie", b.cookie); !strings.Contains(string(got.body), `href="/definition/edit/automations/a.md"`) {
+		t.Error("the page does not link to the file of the automation")
+	}
 	b.page("GET", "/automations/t/edit", "", 200, "Edit t", `"n": [`, "Edit the whole file")
 	b.follow(save, form("name", "t", "webhook", "hook", "cron", "@daily", "environment", "e", "prompt", "Go on."), "Saved as commit", "the schedule @daily", "Go on.")
 	b.page("POST", save, form("name", "t", "cron", "nonsense", "environment", "e", "prompt", "Go on."), 422, "Not saved.")

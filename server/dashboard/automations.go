@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"triphammer/server/api"
 	"triphammer/server/store"
@@ -18,7 +17,7 @@ import (
 const anAutomation = "/factories/:name/automations/:automation"
 
 var automationRoutes = append(
-	formRoutes("automation", automationForm, saveAutomation, automationPage),
+	formRoutes("automation", automationForm, saveAutomation, automationPage, "POST /filters/test"),
 	get("/automations", automationsPage),
 	post(anAutomation+"/enable", store.ScopeManage, enableAutomation(true), "PATCH "+anAutomation),
 	post(anAutomation+"/disable", store.ScopeManage, enableAutomation(false), "PATCH "+anAutomation),
@@ -27,7 +26,14 @@ var automationRoutes = append(
 // Automations is the list of automations.
 type Automations struct {
 	Page
-	Automations []api.Automation // paused ones first
+	Automations []AutomationRow // paused ones first
+	Counting    bool            // not all of the figures are there yet
+}
+
+// AutomationRow is an automation of the list.
+type AutomationRow struct {
+	api.Automation
+	Month month
 }
 
 var automations = parse("automations")
@@ -62,12 +68,23 @@ func automationsPage(v *Visit) (page Automations, err error) {
 	if page.Page, err = v.Page("Automations"); err != nil {
 		return page, err
 	}
-	page.Automations, err = all[api.Automation](v, "/automations", url.Values{"factory": {page.Factory}}, maxListed)
+	list, err := all[api.Automation](v, "/automations", url.Values{"factory": {page.Factory}}, maxListed)
+	if err != nil {
+		return page, err
+	}
+	stats, err := v.stats(page.Factory, aMonth)
+	if err != nil {
+		return page, err
+	}
+	page.Counting = !stats.Complete
+	for _, a := range list {
+		page.Automations = append(page.Automations, AutomationRow{a, monthOf(stats, a)})
+	}
 	rank := map[string]int{"Paused": 0, "Dormant": 1, "Enabled": 1, "Disabled": 2}
-	slices.SortStableFunc(page.Automations, func(a, b api.Automation) int {
-		return cmp.Compare(rank[automationState(a).Word], rank[automationState(b).Word])
+	slices.SortStableFunc(page.Automations, func(a, b AutomationRow) int {
+		return cmp.Compare(rank[automationState(a.Automation).Word], rank[automationState(b.Automation).Word])
 	})
-	return page, err
+	return page, nil
 }
 
 // trigger is one trigger in words.
@@ -97,6 +114,7 @@ type Automation struct {
 	Keys       []keyValue // the other keys of the file
 	Runs       []api.Run
 	Month      month
+	Recent     recentTests
 	File       Place
 	kept
 }
@@ -109,11 +127,27 @@ type want struct {
 
 type keyValue struct{ Key, Value string }
 
-// month is what the runs of 30 days came to.
+// aMonth is the time of which the figures of automations are.
+const aMonth = "720h"
+
+// month is what the runs of an automation that ended in 30 days came to.
 type month struct {
-	Runs, Well int
-	More       bool // there are more than were read
+	Runs, Well int64
 	USD        float64
+	Counting   bool // not all are counted yet
+}
+
+func monthOf(s api.Stats, a api.Automation) month {
+	m := month{Counting: !s.Complete}
+	for _, one := range s.Automations {
+		if one.Factory == a.Factory && one.Automation == a.Name {
+			for _, n := range one.Runs {
+				m.Runs += n
+			}
+			m.Well, m.USD = one.Runs[string(store.Succeeded)], one.CostUSD
+		}
+	}
+	return m
 }
 
 var automation = parse("automation")
@@ -140,23 +174,19 @@ func automationPage(v *Visit, factory, name string) (page Automation, err error)
 		}
 	}
 	page.Wants, page.Keys = inWords(page.Definition.Keys)
-	since := Now().AddDate(0, 0, -30).UTC().Format(time.RFC3339)
-	query := url.Values{"factory": {found.Factory}, "automation": {name}, "sort_by": {"created_at"}, "created_after": {since}, "limit": {"100"}}
+	stats, err := v.stats(found.Factory, aMonth)
+	if err != nil {
+		return page, err
+	}
+	page.Month = monthOf(stats, found)
+	query := url.Values{"factory": {found.Factory}, "automation": {name}, "sort_by": {"created_at"}, "limit": {"8"}}
 	var list api.List[api.Run]
 	if err = v.Get("/agent/runs?"+query.Encode(), &list); err != nil {
 		return page, err
 	}
-	page.Month = month{Runs: len(list.Entries), More: list.PageInfo.HasNextPage}
-	for _, r := range list.Entries {
-		if r.State == string(store.Succeeded) {
-			page.Month.Well++
-		}
-		if r.Usage != nil {
-			page.Month.USD += r.Usage.InferenceCostUSD
-		}
-	}
-	page.Runs = list.Entries[:min(len(list.Entries), 8)]
-	return page, nil
+	page.Runs = list.Entries
+	page.Recent, err = v.recentTests(found)
+	return page, err
 }
 
 // automation finds an automation that serves.
@@ -211,7 +241,7 @@ func otherKeys(raw json.RawMessage, elsewhere ...string) (others []keyValue) {
 	_ = json.Unmarshal(raw, &keys) // of what is no mapping nothing is shown
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		if !slices.Contains(elsewhere, key) {
-			others = append(others, keyValue{key, strings.Trim(string(keys[key]), `"`)})
+			others = append(others, keyValue{key, valueInWords(key, keys[key])})
 		}
 	}
 	return others

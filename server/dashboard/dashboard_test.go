@@ -54,6 +54,10 @@ func everyPage() map[string]Content {
 		evilQuery.Set(name, evil)
 	}
 	evilSchedule := api.Schedule{ID: evil, Name: evil, Cron: evil, PausedReason: evil, LastSpawnError: evil, Automation: evil, Prompt: evil, AgentUID: evil, CreatedBy: api.Profile{DisplayName: evil}}
+	evilAutomation := api.Automation{
+		Factory: evil, Name: evil, Path: evil, EnvironmentID: evil, Agent: evil, Enabled: true, Dormant: evil, Warnings: []string{evil},
+		Triggers: []api.Trigger{{Provider: evil, Event: evil, Dormant: evil}},
+	}
 	pages := map[string]Content{
 		"overview": Overview{
 			Page: page, Needs: []Need{{"fail", evil, evil, evil, "/x", evil}}, Stats: stats, Rows: []api.Delivery{entry, accepted},
@@ -82,9 +86,12 @@ func everyPage() map[string]Content {
 		"start a run": StartRun{Page: page, Choices: choices{nil, []string{evil}, []string{evil}}, Typed: evilQuery, Problem: evil, Fields: []api.FieldProblem{{Field: evil, Message: evil}, {Field: evil}}},
 		"schedules":   ScheduleList{Page: page, Schedules: []ScheduleRow{{Schedule: evilSchedule, Path: evil, Last: &api.Run{RunID: evil, State: evil}}}},
 		"schedule":    ScheduleForm{Page: page, ID: evil, Choices: choices{nil, []string{evil}, []string{evil}}, Typed: evilQuery, Problem: evil},
-		"automations": Automations{Page: page, Automations: []api.Automation{
-			{Factory: evil, Name: evil, Path: evil, EnvironmentID: evil, Enabled: true, Dormant: evil, Triggers: []api.Trigger{{Provider: evil, Event: evil, Dormant: evil}}},
-		}},
+		"automations": Automations{Page: page, Automations: []AutomationRow{{Automation: evilAutomation, Month: month{Runs: 1, USD: 1}}}},
+		"automation": Automation{
+			Page: page, Automation: evilAutomation, State: automationState(evilAutomation), Definition: api.Definition{Prompt: evil},
+			Wants: []want{{evil, []keyValue{{evil, evil}}}}, Keys: []keyValue{{evil, evil}}, Runs: []api.Run{{RunID: evil, Title: evil, State: evil, StatusMessage: evil}},
+			Recent: recentTests{Tests: []Tested{{accepted, true}}, Why: []whyNot{{evil, 1}}}, File: Place{Path: evil, Commit: evil},
+		},
 		"filter test": FilterTest{
 			Page: page, Automations: []api.Automation{{Factory: evil, Name: evil}}, Webhooks: []string{evil}, Recent: []api.Delivery{accepted},
 			Automation: evil, Filter: evil, Webhook: evil, Delivery: evil, Payload: evil, Error: evil, Nearer: evil, Made: evil, Tests: []Tested{{accepted, true}},
@@ -97,8 +104,9 @@ func everyPage() map[string]Content {
 			Webhook: evilHook, State: state{"stop", "Disabled"}, Listens: []api.Automation{{Name: evil, Factory: evil}}, Last: &api.Delivery{ID: evil, Factory: evil, Outcome: evil, Reason: evil},
 		}}},
 		"webhook": Webhook{
-			Page: page, Webhook: evilHook, State: state{"ok", "Enabled"}, File: Place{Path: evil, Commit: evil, Web: evil},
-			Setup:      api.WebhookSetup{Provider: evil, Command: evil, Curl: evil, Guide: api.Guide{Steps: []string{"**" + evil + "** `" + evil + "`" + evil}, First: evil, Source: evil}},
+			Page: page, Webhook: evilHook, State: state{"ok", "Enabled"}, Test: webhookTest{Event: evil, Payload: evil, Failed: evil},
+			Day: api.WebhookStats{Times: []int64{1}, Refused: []int64{0}, Duplicates: []int64{0}}, File: Place{Path: evil, Commit: evil, Web: evil},
+			Setup:      api.WebhookSetup{Provider: evil, Command: evil, Curl: evil, Samples: []api.Sample{{Event: evil}, {Event: "other"}}, Guide: api.Guide{Steps: []string{"**" + evil + "** `" + evil + "`" + evil}, First: evil, Source: evil}},
 			Scheme:     &api.SignatureScheme{Name: evil, Method: evil, Note: evil, Identity: []string{evil}},
 			Secret:     &api.Secret{Source: evil, Pending: true, UsedBy: []api.SecretUse{{Kind: evil, Name: evil}}},
 			Waiting:    []api.PendingSecret{{From: evil}},

@@ -62,9 +62,11 @@ func (t FilterTest) Status() int {
 }
 
 // Strip draws the tests of the last deliveries.
-func (t FilterTest) Strip() template.HTML {
-	yes := make([]bool, len(t.Tests))
-	for i, one := range t.Tests {
+func (t FilterTest) Strip() template.HTML { return stripOf(t.Tests) }
+
+func stripOf(tests []Tested) template.HTML {
+	yes := make([]bool, len(tests))
+	for i, one := range tests {
 		yes[i] = one.Would
 	}
 	return strip(yes)

@@ -17,21 +17,22 @@ import (
 )
 
 // formRoutes are the pages and actions that automations, environments and agents have alike.
-// The form of a new one has no name.
+// The form of a new one has no name. asks are the requests that the page of one makes to show it.
 func formRoutes[Form, One Content, Refuser interface {
 	*One
 	refuse(*Refused)
 }](
 	kind string, edit func(*Visit) (Form, error), save func(*Visit) (Content, error), page func(v *Visit, factory, name string) (One, error),
+	asks ...string,
 ) []Route {
 	one := "/factories/:name/" + kind + "s/:" + kind
 	form := func(v *Visit) (Content, error) { return edit(v) }
 	return []Route{
-		get("/"+kind+"s/:name", func(v *Visit) (One, error) { return page(v, v.Query("factory"), unreserved(v.Param("name"))) }),
+		sends(get("/"+kind+"s/:name", func(v *Visit) (One, error) { return page(v, v.Query("factory"), unreserved(v.Param("name"))) }), asks...),
 		{Method: "GET", Path: "/" + kind + "s/new", Scope: store.ScopeManage, handle: form},
 		{Method: "GET", Path: "/" + kind + "s/:name/edit", Scope: store.ScopeManage, handle: form},
 		post("/factories/:name/"+kind+"s", store.ScopeManage, save, "POST /factories/:name/"+kind+"s", "PATCH "+one),
-		post(one+"/delete", store.ScopeManage, deleteDefinition[One, Refuser](kind, page), "DELETE "+one),
+		post(one+"/delete", store.ScopeManage, deleteDefinition[One, Refuser](kind, page), append(asks, "DELETE "+one)...),
 	}
 }
 

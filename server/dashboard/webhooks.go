@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"triphammer/server/api"
 )
@@ -32,6 +33,7 @@ type WebhookRow struct {
 	State   state
 	Listens []api.Automation
 	Last    *api.Delivery
+	Day     api.WebhookStats
 }
 
 var webhookList = parse("webhooks")
@@ -82,9 +84,13 @@ func webhooksPage(v *Visit) (page WebhookList, err error) {
 	if err != nil {
 		return page, err
 	}
+	stats, err := v.stats(page.Factory, "")
+	if err != nil {
+		return page, err
+	}
 	for i := range list.Entries {
 		w := &list.Entries[i]
-		row := WebhookRow{Webhook: *w, State: webhookState(w), Listens: listening(w, automations)}
+		row := WebhookRow{Webhook: *w, State: webhookState(w), Listens: listening(w, automations), Day: statsOf(stats, w)}
 		newest, err := v.deliveriesTo(w, 1)
 		if err != nil {
 			return page, err
@@ -99,6 +105,16 @@ func webhooksPage(v *Visit) (page WebhookList, err error) {
 		return cmp.Or(cmp.Compare(rank[a.State.Word], rank[b.State.Word]), strings.Compare(a.Factory, b.Factory), strings.Compare(a.Name, b.Name))
 	})
 	return page, nil
+}
+
+// statsOf are the figures of a webhook.
+func statsOf(s api.Stats, w *api.Webhook) api.WebhookStats {
+	for _, one := range s.Webhooks {
+		if one.UID == w.UID && one.Factory == w.Factory {
+			return one
+		}
+	}
+	return api.WebhookStats{}
 }
 
 // maxListed is how many definitions of one kind a page lists.
@@ -134,7 +150,10 @@ type Webhook struct {
 	Waiting    []api.PendingSecret  // that its sender gave, and nobody confirmed
 	Listens    []api.Automation
 	Deliveries []api.Delivery
-	First      bool // the page was opened before the first one came: it shows by itself what comes
+	First      bool             // the page was opened before the first one came: it shows by itself what comes
+	Day        api.WebhookStats // of the last 24 hours
+	Since      time.Time        // the beginning of these
+	Counting   bool             // not all of them are counted yet
 	File       Place
 	Test       webhookTest
 }
@@ -155,6 +174,16 @@ func (p Webhook) Used() (others []api.SecretUse) {
 
 // Yours tells that the sender takes a secret of your choice.
 func (p Webhook) Yours() bool { return p.Scheme == nil || p.Scheme.SecretIsYours }
+
+// Came is what the figures of the day come to.
+func (p Webhook) Came() (came struct{ Accepted, Duplicates, Refused int64 }) {
+	for i, n := range p.Day.Times {
+		came.Duplicates += p.Day.Duplicates[i]
+		came.Refused += p.Day.Refused[i]
+		came.Accepted += n - p.Day.Duplicates[i] - p.Day.Refused[i]
+	}
+	return came
+}
 
 // After is the newest delivery that the page shows.
 func (p Webhook) After() string {
@@ -204,6 +233,11 @@ func (v *Visit) webhook(factory, name string) (page Webhook, err error) {
 		return page, err
 	}
 	page.First = len(page.Deliveries) == 0 || v.Header.Get("HX-Request") != ""
+	stats, err := v.stats(w.Factory, "")
+	if err != nil {
+		return page, err
+	}
+	page.Day, page.Since, page.Counting = statsOf(stats, w), stats.Since, !stats.Complete
 	return page, page.secrets(v)
 }
 

@@ -132,7 +132,9 @@ func TestFigures(t *testing.T) {
 	g.Each(day, false, func(d DeliveryFigure) {
 		byDay[fmt.Sprint(d.Hour.Truncate(24*time.Hour).Unix(), d.Webhook, d.Outcome, d.Stopped)] += d.Count
 		byDay["started"] += d.Started
-	}, func(r RunFigure) { byDay[fmt.Sprint(r.Hour.Truncate(24*time.Hour).Unix(), r.Automation, r.State)] += r.Count })
+	}, func(r RunFigure) {
+		byDay[fmt.Sprint(r.Hour.Truncate(24*time.Hour).Unix(), r.Automation, r.State)] += r.Count
+	})
 	g.Each(day, true, func(d DeliveryFigure) {
 		byDay[fmt.Sprint(d.Hour.Unix(), d.Webhook, d.Outcome, d.Stopped)] -= d.Count
 		byDay["started"] -= d.Started
