@@ -88,7 +88,7 @@ func startPage(v *Visit) (page Start, err error) {
 		}, len(deliveries.Entries) > 0},
 		{Step{
 			Title: "An environment", Text: "It says where an agent runs: with which repositories and tools, and how far it may go.",
-			Do: "New environment", Link: page.To("/definition/new", "path", "environments/main.yaml"),
+			Do: "New environment", Link: page.To("/environments/new"),
 		}, len(environments.Entries) > 0},
 		{Step{
 			Title: "An automation", Text: "A prompt for an agent, what starts it, and the environment where it runs.",
