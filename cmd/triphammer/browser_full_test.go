@@ -282,7 +282,7 @@ func (b *tab) pressOf(kinds, name string) {
 	b.until("there is nothing to press named "+name, func() (bool, error) {
 		at, ok := js[point](b, call(`(kinds, name) => {`+byName+`
 	const e = byName(kinds, name);
-	if (!e) return null;
+	if (!e || document.readyState !== 'complete') return null;
 	e.scrollIntoView({block: 'center', behavior: 'instant'});
 	const r = Array.from(e.getClientRects()).find(r => r.width > 0) || e.getBoundingClientRect(), x = r.left + r.width / 2, y = r.top + r.height / 2;
 	const top = document.elementFromPoint(x, y);
@@ -308,7 +308,7 @@ func (b *tab) fill(label, text string) {
 	b.t.Helper()
 	b.until("there is no field "+label, func() (bool, error) {
 		ok, _ := js[bool](b, call(`(kinds, name) => {`+byName+`
-	const e = byName(kinds, name); if (!e) return false;
+	const e = byName(kinds, name); if (!e || document.readyState !== 'complete') return false;
 	e.focus(); e.select && e.select(); return document.activeElement === e;
 }`, fillable, label))
 		return ok, nil
@@ -325,7 +325,7 @@ func (b *tab) choose(label, option string) {
 	b.until("the field "+label+" does not offer "+option, func() (bool, error) {
 		ok, _ := js[bool](b, call(`(name, option) => {`+byName+`
 	const e = byName('select', name), o = e && Array.from(e.options).find(o => o.label === option);
-	if (!o) return false;
+	if (!o || document.readyState !== 'complete') return false;
 	e.focus(); e.value = o.value;
 	e.dispatchEvent(new Event('input', {bubbles: true})); e.dispatchEvent(new Event('change', {bubbles: true}));
 	return true;
