@@ -24,11 +24,6 @@ const (
 	maxVisit = 250 << 10 // bytes of a first visit: the page, and what it loads, which browsers then keep
 )
 
-var (
-	themes = []string{"light", "dark"}
-	widths = []int64{1280, 375}
-)
-
 // inspect is the script that measures a page.
 const inspect = `(() => {
 	const all = performance.getEntriesByType('navigation').concat(performance.getEntriesByType('resource'));

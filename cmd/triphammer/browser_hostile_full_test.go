@@ -104,7 +104,7 @@ func TestPagesHostile(t *testing.T) {
 	b := s.newTab()
 	seen := make(map[string]bool)
 	for _, route := range pageRoutes() {
-		for _, path := range storyPages(s)[route] {
+		for _, path := range storyPages(s.scenes)[route] {
 			b.open(path)
 			b.unfold()
 			found, ok := js[[]string](b, harmed)

@@ -19,7 +19,7 @@ import (
 // pages are tested on, and what their pictures show.
 type story struct {
 	*world
-	wanted, unmatched, done, failed, live, apply, schedule string // identifiers
+	scenes
 }
 
 // storyTime is when the story happens, so that its pictures change with the pages alone.

@@ -283,7 +283,10 @@ func (e *engine) prove(r *Request, p *presented) *Error {
 		}
 	}
 	if !matched {
-		return failure(SignatureMismatch, "none of %d signatures is of this request with the webhook's secret", p.n)
+		if p.n == 1 {
+			return failure(SignatureMismatch, "the signature is not that of this request with the webhook's secret")
+		}
+		return failure(SignatureMismatch, "none of the %d signatures is that of this request with the webhook's secret", p.n)
 	}
 	if e.scheme.Tolerance == 0 {
 		return nil

@@ -44,6 +44,7 @@ var onePage = parse("run")
 
 func init() {
 	functions["meter"], functions["bare"] = meter, bare
+	functions["now"], functions["cameFrom"] = func() time.Time { return Now() }, cameFrom
 	functions["stamp"] = func(at any) string { return timeIn(at).Format(time.RFC3339) }
 	functions["source"], functions["tone"], functions["waiting"] = sourceName, func(state string) string { return strings.Replace(runState(state).Kind, "stop", "", 1) }, waiting
 	functions["clip"] = func(text string) string { return event.Line(text, 240) }

@@ -128,7 +128,9 @@ func (r RunRow) Why() string {
 }
 
 // From is where the run came from.
-func (r RunRow) From() string {
+func (r RunRow) From() string { return cameFrom(r.Run) }
+
+func cameFrom(r api.Run) string {
 	switch {
 	case r.Webhook != "":
 		return r.Webhook

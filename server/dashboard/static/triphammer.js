@@ -61,10 +61,11 @@ document.addEventListener("ended", () => {
   for (const note of document.querySelectorAll("[data-ended]")) note.hidden = false;
 });
 
-// A time that goes on: how long something has been at work.
+// A time that goes on: how long something has been at work, by the server's clock.
+const ahead = Date.now() - Date.parse(document.body.dataset.now);
 setInterval(() => {
   for (const shown of document.querySelectorAll("[data-since]")) {
-    const s = Math.max(0, Math.floor((Date.now() - Date.parse(shown.dataset.since)) / 1000));
+    const s = Math.max(0, Math.floor((Date.now() - ahead - Date.parse(shown.dataset.since)) / 1000));
     const text = s < 60 ? `${s} s` : s < 3600 ? `${Math.floor(s / 60)} min ${s % 60} s` : `${Math.floor(s / 3600)} h ${Math.floor(s / 60) % 60} min`;
     if (shown.textContent !== text) shown.textContent = text;
   }

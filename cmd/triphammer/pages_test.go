@@ -1,0 +1,106 @@
+package main
+
+import (
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"testing"
+
+	"triphammer/server/dashboard"
+)
+
+// scenes are the identifiers of what the pictures of the pages show.
+type scenes struct {
+	wanted, unmatched, done, failed, live, apply, schedule string
+}
+
+// storyPages are the addresses of each page in the story, by its route and a name for its picture.
+func storyPages(s scenes) map[string]map[string]string {
+	return map[string]map[string]string{
+		"/":                        {"overview": "/"},
+		"/deliveries":              {"deliveries": "/deliveries"},
+		"/deliveries/:id":          {"delivery": "/deliveries/" + s.wanted, "delivery-unmatched": "/deliveries/" + s.unmatched},
+		"/automations":             {"automations": "/automations"},
+		"/automations/:name":       {"automation": "/automations/fix-labeled-bug"},
+		"/automations/:name/edit":  {"automation-edit": "/automations/fix-labeled-bug/edit"},
+		"/automations/new":         {"automation-new": "/automations/new"},
+		"/environments":            {"environments": "/environments"},
+		"/environments/:name":      {"environment": "/environments/app"},
+		"/environments/:name/edit": {"environment-edit": "/environments/app/edit"},
+		"/environments/new":        {"environment-new": "/environments/new"},
+		"/agents":                  {"agents": "/agents"},
+		"/agents/:name":            {"agent": "/agents/foreman"},
+		"/agents/:name/edit":       {"agent-edit": "/agents/foreman/edit"},
+		"/agents/new":              {"agent-new": "/agents/new"},
+		"/people":                  {"people": "/people"},
+		"/audit":                   {"audit": "/audit"},
+		"/automations/test":        {"filter-test": "/automations/test?delivery=" + s.wanted},
+		"/runs":                    {"runs": "/runs"},
+		"/webhooks":                {"webhooks": "/webhooks"},
+		"/webhooks/:name":          {"webhook": "/webhooks/github", "webhook-disabled": "/webhooks/old-ci"},
+		"/webhooks/new":            {"webhook-new": "/webhooks/new"},
+		"/definition":              {"definition": "/definition"},
+		"/definition/applies/:id":  {"apply": "/definition/applies/" + s.apply},
+		"/definition/files":        {"files": "/definition/files"},
+		"/definition/files/*path":  {"file": "/definition/files/automations/deploy-failed/automation.md"},
+		"/definition/new":          {"file-new": "/definition/new"},
+		"/definition/edit/*path":   {"editor": "/definition/edit/automations/deploy-failed/automation.md"},
+		"/start":                   {"start": "/start"},
+		"/secrets":                 {"secrets": "/secrets"},
+		"/system":                  {"system": "/system"},
+		"/runs/:id":                {"run": "/runs/" + s.done, "run-failed": "/runs/" + s.failed, "run-live": "/runs/" + s.live},
+		"/runs/new":                {"run-new": "/runs/new"},
+		"/schedules":               {"schedules": "/schedules"},
+		"/schedules/new":           {"schedule-new": "/schedules/new"},
+		"/schedules/:id":           {"schedule": "/schedules/" + s.schedule},
+	}
+}
+
+// notPages are routes of the dashboard that answer with no page, and why.
+var notPages = map[string]string{
+	"/artifacts/:id":               "a file to keep",
+	"/deliveries/:id/payload":      "a file to keep",
+	"/runs/:id/events.json":        "a file to keep",
+	"/runs/:id/event-payload.json": "a file to keep",
+}
+
+// pageRoutes are the routes of the dashboard that are read.
+func pageRoutes() (routes []string) {
+	for _, r := range dashboard.Routes {
+		if r.Method == http.MethodGet {
+			routes = append(routes, r.Path)
+		}
+	}
+	return routes
+}
+
+var (
+	themes = []string{"light", "dark"}
+	widths = []int64{1280, 375}
+)
+
+// TestPicturesInDocs: each picture that a document shows is there, in both themes, and says
+// what is on it.
+func TestPicturesInDocs(t *testing.T) {
+	picture := regexp.MustCompile(`(?s)<picture>(.*?)</picture>`)
+	whole := regexp.MustCompile(`^\n  <source media="\(prefers-color-scheme: dark\)" srcset="(\S+)-dark-(\d+\.png)">\n  <img src="(\S+)-light-(\d+\.png)" alt="[^"]{20,}">\n$`)
+	shown := 0
+	for name, text := range pages(t) {
+		for _, found := range picture.FindAllStringSubmatch(text, -1) {
+			m := whole.FindStringSubmatch(found[1])
+			if m == nil || m[1] != m[3] || m[2] != m[4] {
+				t.Errorf("%s: not a picture in both themes with a text that says what it shows: %s", name, found[0])
+				continue
+			}
+			for _, file := range []string{m[1] + "-dark-" + m[2], m[1] + "-light-" + m[2]} {
+				if path := filepath.Join(filepath.Dir(name), file); missing(path) {
+					t.Errorf("%s shows %s, which is not there", name, path)
+				}
+			}
+			shown++
+		}
+	}
+	if shown < 10 {
+		t.Errorf("the documents show %d pictures", shown)
+	}
+}
