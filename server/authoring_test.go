@@ -55,7 +55,7 @@ func (f *fixture) deliver(address, secret, body string) int {
 
 func ptr[T any](v T) *T { return &v }
 
-// TestWebhookLife: create, rotate, disable, enable, delete (SPEC C3.2, C3.3, C4.5).
+// TestWebhookLife: create, rotate, disable, enable, delete (SPEC C3.2, C3.3, C4.5, 18.3).
 func TestWebhookLife(t *testing.T) {
 	f := newFixtureWith(t, options{hosted: true})
 	manage := f.key("admin", "manage")

@@ -50,7 +50,7 @@ func (f *fixture) git(args ...string) string {
 func text(s string) *string { return &s }
 
 // TestChange: a change is one commit by the person, checked and live at once; what is not
-// valid changes nothing (SPEC 18.1).
+// valid changes nothing (SPEC 9.8, 18.1).
 func TestChange(t *testing.T) {
 	f := newFixtureWith(t, options{hosted: true})
 	manage := f.key("admin", "manage")

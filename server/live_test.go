@@ -93,7 +93,7 @@ func (s *sse) until(t *testing.T, kind string, n int64) (id string) {
 func now() string { return "at=" + strconv.FormatInt(time.Now().UnixMilli(), 10) }
 
 // TestLivePages: an open page hears of what it shows and of nothing else, with numbers, and
-// after a break of what it missed.
+// after a break of what it missed (SPEC 18.5).
 func TestLivePages(t *testing.T) {
 	f := newFixture(t)
 	ada := f.session()

@@ -119,7 +119,7 @@ func (f *fixture) leastRole(route string) string {
 	return ""
 }
 
-// TestEveryPageByRole: every page and every form, for every role: who may not is refused, and
+// TestEveryPageByRole: every page and every form, for every role (SPEC 10.3): who may not is refused, and
 // so is another site, also for who may. Every answer forbids framing and other sites'
 // scripts. A session that has ended is none.
 func TestEveryPageByRole(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"triphammer/server/access"
 	"triphammer/server/store"
@@ -67,7 +68,7 @@ func TestLoginLinks(t *testing.T) {
 	}
 }
 
-// TestEndSession: a manager sees who is signed in, and ends one session at once.
+// TestEndSession: a manager sees who is signed in, and ends one session at once (SPEC 10.3).
 func TestEndSession(t *testing.T) {
 	f := newFixture(t)
 	admin := f.key("admin", "manage")
@@ -81,6 +82,11 @@ func TestEndSession(t *testing.T) {
 		of := func(name string) string { return field(t, list, append(at, name)...) }
 		if of("name") != role || of("role") != role || of("from") != "127.0.0.1" || of("via") != "link of key admin (ada)" || of("idle_seconds") != "7200" {
 			t.Errorf("%s: %s", role, list.body)
+		}
+		begun, err := time.Parse(time.RFC3339, of("created_at"))
+		ends, endErr := time.Parse(time.RFC3339, of("expires_at"))
+		if err != nil || endErr != nil || ends.Sub(begun) != 12*time.Hour {
+			t.Errorf("%s: from %s to %s, not 12 hours", role, begun, ends)
 		}
 	}
 	id := field(t, list, "sessions", "1", "id")

@@ -28,7 +28,7 @@ import (
 var picturesDir = flag.String("pictures", "", "write pictures of the pages into this folder")
 
 // TestPages: every page can be read in both themes, on a desk and on a phone, by everybody,
-// and nothing in it breaks its own policy.
+// and nothing in it breaks its own policy (SPEC 18.5).
 func TestPages(t *testing.T) {
 	s := newDay(t)
 	pages := storyPages(s.scenes)

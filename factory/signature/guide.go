@@ -163,8 +163,8 @@ var guides = map[string]Guide{
 		Steps: []string{
 			"Open **Settings**, **Developer Settings**, **Custom Integrations**, **Create New Integration**, **Internal Integration**.",
 			"**Webhook URL** is {url}.",
-			"To have alert rules send here, switch **Alert Rule Action** on. For other events, choose them under **Webhooks**; each needs a permission to read it.",
-			"Save, and set {secret} to the **Client Secret** of the integration.",
+			"To have alert rules send here, switch **Alert Rule Action** on (some versions call it **Alert Action**). For other events, choose them under **Webhooks**; each needs a permission to read it.",
+			"Save, and set {secret} to the **Client Secret** under **Credentials**: copy it now, because Sentry shows it only for a short time.",
 			"In an alert rule, choose the integration as an action.",
 		},
 	},
@@ -203,6 +203,7 @@ var guides = map[string]Guide{
 			"**URL** is {url}.",
 			"**Secret** is the value of {secret}.",
 			"Choose the events that your automations ask for; a JQL query narrows them to the issues that count.",
+			"Only webhooks that an administrator makes there are signed. Those of Connect apps are of the scheme `jira_connect`.",
 		},
 	},
 	"pagerduty": {
@@ -217,18 +218,19 @@ var guides = map[string]Guide{
 	},
 	"grafana": {
 		Steps: []string{
-			"Open **Alerting**, **Contact points**, and add one with the integration **Webhook**.",
+			"Open **Alerting**, **Notification configuration**, and its tab **Contact points**; before version 13, the page **Contact points**. Press **Add contact point**, and choose the integration **Webhook**.",
 			"**URL** is {url}.",
 			"Under **HMAC Signature**, the secret is the value of {secret}. If you set a header there, state the same one in `signature.header` of the webhook's file.",
-			"Press **Test**: it is a delivery like any other. Then name the contact point in a notification policy.",
+			"Press **Test**: it is a delivery like any other. Press **Save contact point**, and name it in a notification policy.",
 		},
 	},
 	"circleci": {
 		Steps: []string{
-			"Open **Project Settings**, **Webhooks**, **Add Webhook**.",
-			"The URL is {url}.",
-			"**Secret token** is the value of {secret}.",
-			"Choose the events that your automations ask for, such as completed workflows, and save.",
+			"Open **Projects**, **Project Settings** in the menu of the project, **Webhooks**, **Add Webhook**. You must be an admin of the organisation.",
+			"The URL is {url}. Leave the validation of its certificate on.",
+			"**Secret token** is the value of {secret}: without one, CircleCI signs nothing.",
+			"Choose the events that your automations ask for: `workflow-completed`, `job-completed`. Save.",
+			"**Test Ping Event** sends an abbreviated example: it is a delivery like any other.",
 		},
 	},
 	"vercel": {
@@ -272,10 +274,10 @@ var guides = map[string]Guide{
 	},
 	"buildkite": {
 		Steps: []string{
-			"Open **Organization Settings**, **Notification Services**, and add a **Webhook**.",
-			"Enter {url} as the URL.",
-			"Choose to send an HMAC signature rather than the token itself, and set {secret} to the token that is shown.",
-			"Choose the events that your automations ask for, and the pipelines.",
+			"Open **Settings** in the global navigation, **Notification Services**, and press **Add** beside **Webhook**.",
+			"**Webhook URL** is {url}.",
+			"Let the **Token** be sent as `X-Buildkite-Signature`, rather than as plain text, and set {secret} to it.",
+			"Choose the **Events** that your automations ask for, and the **Pipelines**.",
 		},
 		First: "Buildkite sends the event `ping` when the webhook is saved. It is accepted, and starts nothing unless an automation asks for it.",
 	},

@@ -15,7 +15,7 @@ var forgeRows = []*Scheme{
 	},
 	{
 		Name: "buildkite", Provider: "Buildkite", Source: "https://buildkite.com/docs/apis/webhooks/pipelines",
-		Setup:    "Organization Settings → Notification Services → Add → Webhook: the URL; choose to send an HMAC signature. The token shown there is the secret.",
+		Setup:    "Settings → Notification Services → Webhook → Add: the URL; let the token be sent as X-Buildkite-Signature. The token is the secret.",
 		Template: "{ts}.{body}", Tolerance: 5 * time.Minute,
 		Forms: []Form{{Signature: "X-Buildkite-Signature"}}, Parse: Parse{Separator: ",", Prefix: "signature=", TimestampKey: "timestamp="},
 	},

@@ -123,7 +123,7 @@ func everyPage() map[string]Content {
 }
 
 // TestPagesEscape: nothing that a stranger, a definition or an agent wrote
-// becomes markup, and nothing on a page needs what its policy forbids.
+// becomes markup, and nothing on a page needs what its policy forbids (SPEC 18.5).
 func TestPagesEscape(t *testing.T) {
 	forbidden := regexp.MustCompile(`(?i)<script>|<script [^s]|<img|<style| style=| on\w+="|="\s*(javascript|data|//)|https?://`)
 	for name, data := range everyPage() {
