@@ -528,6 +528,9 @@ func runJourney(t *testing.T, h *home) {
 	b.look()
 	b.press("Replay it")
 	b.see("It replays " + delivery)
+	list := h.person(t, "bob", "light", 1280) // looks at the deliveries meanwhile
+	list.open("/deliveries?webhook=alarms")
+	list.see("watch is at work")
 	for range 2 { // the one of the delivery, and the one of the replay
 		b.open("/runs?state=INPROGRESS")
 		b.press("watch")
@@ -538,6 +541,8 @@ func runJourney(t *testing.T, h *home) {
 		b.see("Cancelled after")
 		b.notSee("At work")
 	}
+	list.notSee("watch is at work", "watch waits")
+	list.see("watch was cancelled")
 }
 
 // plainJourney goes through the forms without JavaScript.

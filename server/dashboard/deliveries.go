@@ -70,6 +70,16 @@ func (d Deliveries) Span() string {
 	return "24 hours"
 }
 
+// Going are the rows that change by themselves, for their runs go on.
+func (d Deliveries) Going() (ids []string) {
+	for _, row := range d.Rows {
+		if slices.ContainsFunc(row.StartedRuns, func(r api.StartedRun) bool { return !store.RunState(r.State).Terminal() }) {
+			ids = append(ids, row.ID)
+		}
+	}
+	return ids
+}
+
 // Total are the figures of the webhook that is selected, or of all.
 func (d Deliveries) Total() Passed { return passed(d.Stats, d.Filter.Webhook) }
 
