@@ -39,6 +39,7 @@ func (s *Server) backup(ctx context.Context, c *call, all access.Whole) (done wr
 			panic(http.ErrAbortHandler) // the reader sees that the answer is incomplete
 		}
 	}
+	c.audit(api.BackupSent, "store", "", fmt.Sprintf("%d bytes", info.Size()))
 	return done, nil
 }
 

@@ -121,7 +121,7 @@ func (s *Server) homeOf(f access.Factory, files ...string) (*hosted.Repository, 
 	const named = 5
 	state := f.State()
 	if state.Repository == HostedURL(s.cfg.BaseURL, f.Name) { // a command asks, and its process has not opened it
-		return nil, api.Refuse(api.Unavailable, "the factory "+f.Name+" is hosted here, and no server is running")
+		return nil, api.Refuse(api.Unavailable, "the factory "+f.Name+" is hosted here, and no server is running: start it (triphammer serve --data DIR), and send this again")
 	}
 	for i := range files {
 		files[i] = path.Join(state.Path, files[i])

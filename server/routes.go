@@ -143,12 +143,19 @@ func (s *Server) noRoute(c *gin.Context) {
 		answerIngress(c, http.StatusMethodNotAllowed)
 		return
 	}
+	code, detail := api.NotFound, "no route has this path"
 	if allowed := s.methodsOf(c.Request.URL.Path); len(allowed) > 0 {
 		c.Header("Allow", strings.Join(allowed, ", "))
-		fail(c, api.MethodNotAllowed, "this path takes "+strings.Join(allowed, ", "))
+		code, detail = api.MethodNotAllowed, "this path takes "+strings.Join(allowed, ", ")
+	}
+	// A person who follows an old link, or types one, gets a page.
+	if !strings.HasPrefix(c.Request.URL.Path, api.Base+"/") && strings.Contains(c.GetHeader("Accept"), "text/html") {
+		p := api.NewProblem(code, detail)
+		pageHeaders(c)
+		s.message(c, p.Status, p.Title, "There is no page at this address.")
 		return
 	}
-	fail(c, api.NotFound, "no route has this path")
+	fail(c, code, detail)
 }
 
 // methodsOf are the methods that have a route for a path.

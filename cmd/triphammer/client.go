@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"triphammer/server/api"
+	"triphammer/server/hosted"
 )
 
 // client calls the API of a server, over the network or over the socket in the data
@@ -109,7 +110,14 @@ func reach(c *cobra.Command, needsServer, mayMake bool) (*client, error) {
 		return local, nil
 	}
 	if needsServer {
-		return nil, exitWith(exitUnreachable, "no server is running on %s; start one: triphammer serve --data %s --repo REPOSITORY", data, data)
+		repository, at := " --repo REPOSITORY", filepath.Join(data, hostedFolder)
+		if there, _ := filepath.Glob(filepath.Join(at, "*.git")); len(there) > 0 {
+			repository = " --hosted " + strings.TrimSuffix(filepath.Base(there[0]), ".git")
+			if kept, err := hosted.Kept(at); err == nil && len(kept) > 0 {
+				repository = "" // a server finds those by itself
+			}
+		}
+		return nil, exitWith(exitUnreachable, "no server is running on %s; start one: triphammer serve --data %s%s", data, data, repository)
 	}
 	// If another process holds the data directory now, it is a server that starts, or a
 	// command that ends in a moment.

@@ -13,3 +13,7 @@ type StoreReport struct {
 	// Partial: the schema is older, and only the structure of the file was checked.
 	Partial bool `json:"partial,omitempty"`
 }
+
+// BackupSent is the action of the audit log for a backup that was sent as a whole. A backup
+// that was begun is a store.backup.
+const BackupSent = "store.backup_sent"

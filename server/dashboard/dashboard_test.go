@@ -116,7 +116,11 @@ func everyPage() map[string]Content {
 		"run":       runWith(page, evilRun("FAILED"), events),
 		"live run":  runWith(page, evilRun("INPROGRESS"), events),
 		"a waiting": runWith(page, evilRun("QUEUED"), nil),
-		"message":   Message{Page: page, Text: evil},
+		"system": System{
+			Page: page, Status: api.Status{Version: evil}, Checks: []Check{{"fail", evil, evil}}, Notices: []api.Notice{{RunID: evil, Detail: evil}},
+			Report: &api.StoreReport{Problems: []string{evil}}, Backup: &api.AuditEntry{Actor: evil, Details: evil},
+		},
+		"message": Message{Page: page, Text: evil},
 	}
 	maps.Copy(pages, factoryPages(page, evilHook))
 	return pages

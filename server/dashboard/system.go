@@ -25,6 +25,7 @@ type System struct {
 	Checks  []Check
 	Notices []api.Notice // about runs, that could not be delivered
 	Report  *api.StoreReport
+	Backup  *api.AuditEntry // the last one that was sent, as far back as the audit log goes; nil: none, or the person may not read it
 }
 
 // Check is one thing that was looked at. Its kind is ok, fail or none: for information.
@@ -66,6 +67,15 @@ func systemPage(v *Visit) (page System, err error) {
 	var notices api.List[api.Notice]
 	if err = v.Get("/notices?limit=50", &notices); err != nil {
 		return page, err
+	}
+	if v.Person.May(store.ScopeManage) {
+		var sent api.List[api.AuditEntry]
+		if err = v.Get("/audit?limit=1&action="+api.BackupSent, &sent); err != nil {
+			return page, err
+		}
+		if len(sent.Entries) > 0 {
+			page.Backup = &sent.Entries[0]
+		}
 	}
 	page.Notices = slices.DeleteFunc(notices.Entries, func(n api.Notice) bool { return n.Status == "delivered" })
 	return page, nil
