@@ -78,11 +78,11 @@ func (b *tab) faults(path string) (all []string) {
 	say(len(found.Inline) > 0, "inline: %q", found.Inline)
 	say(len(found.Elsewhere) > 0, "loaded from elsewhere: %q", found.Elsewhere)
 	for _, theme := range themes {
-		for _, width := range append(slices.Clone(widths), 320) {
+		for _, width := range append(slices.Clone(widths), 320, 640, 900) {
 			b.view(theme, width)
 			wide, ok := js[[]string](b, overflow)
 			say(!ok || len(wide) > 0, "%d px: it overflows: %q", width, wide)
-			if width == 320 {
+			if !slices.Contains(widths, width) {
 				continue // axe has seen the same layout
 			}
 			for _, f := range b.barred() {

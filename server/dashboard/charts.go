@@ -116,11 +116,19 @@ func flow(t api.StatsTime, atWork int64) []flowCell {
 		n -= t.Stopped[stage.name]
 		cells = append(cells, flowCell{Name: stage.name, Count: n, Left: left(t.Stopped[stage.name], stage.what), Failed: stage.name == "authenticated" || stage.name == "parsed"})
 	}
-	var runs []string
-	for _, state := range []struct{ state, what string }{{"SUCCEEDED", "well"}, {"FAILED", "failed"}, {"CANCELLED", "cancelled"}} {
-		runs = append(runs, left(t.Runs[state.state], state.what)...)
+	type part struct {
+		class, what string
+		runs        int64
 	}
-	cells = append(cells, flowCell{Name: "runs started", Count: t.Started, Left: append(runs, left(atWork, "at work")...)})
+	parts := []part{
+		{"f-ok", "well", t.Runs["SUCCEEDED"]}, {"f-fail", "failed", t.Runs["FAILED"]}, {"past", "cancelled", t.Runs["CANCELLED"]}, {"f-run", "at work", atWork},
+	}
+	var runs []string
+	all := int64(0)
+	for _, p := range parts {
+		runs, all = append(runs, left(p.runs, p.what)...), all+p.runs
+	}
+	cells = append(cells, flowCell{Name: "runs started", Count: t.Started, Left: runs})
 	most := float64(max(t.Deliveries, t.Started, 1))
 	for i, c := range cells {
 		h := max(float64(c.Count)/most*46, 3)
@@ -129,7 +137,21 @@ func flow(t api.StatsTime, atWork int64) []flowCell {
 			cells[i].Shape = `<path class="rest" d="M8 26H154"/>`
 			continue
 		}
-		cells[i].Shape = template.HTML(fmt.Sprintf(`<path class="past" d="M%.1f %.1fH%.1fL%.1f %.1fH%.1fZ"/>`, 7+slant/2, top, 155+slant/2, 155-slant/2, top+h, 7-slant/2))
+		draw := func(class string, from, to float64) template.HTML {
+			return template.HTML(fmt.Sprintf(`<path class="%s" d="M%.1f %.1fH%.1fL%.1f %.1fH%.1fZ"/>`, class, from+slant/2, top, to+slant/2, to-slant/2, top+h, from-slant/2))
+		}
+		if i < len(cells)-1 || all == 0 {
+			cells[i].Shape = draw("past", 7, 155)
+			continue
+		}
+		at := 7.0
+		for _, p := range parts { // the runs, by what became of them
+			if p.runs > 0 {
+				to := at + 148*float64(p.runs)/float64(all)
+				cells[i].Shape += draw(p.class, at, to)
+				at = to
+			}
+		}
 	}
 	return cells
 }

@@ -45,6 +45,18 @@ func (s System) Bad() (all []Check) {
 	return all
 }
 
+// Found are the checks, with what was noted of the same thing as one.
+func (s System) Found() (all []Check) {
+	for _, c := range s.Checks {
+		if last := len(all) - 1; last >= 0 && c.Kind == "none" && all[last].Kind == c.Kind && all[last].What == c.What {
+			all[last].Detail += "\n" + c.Detail
+		} else {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
 // Text is the report for who helps from elsewhere.
 func (s System) Text() string {
 	var b strings.Builder
