@@ -135,6 +135,9 @@ func reduced(text []byte) ([]byte, error) {
 	for near := 2; ; near += 2 { // how little of a channel is seen as the same colour
 		palette = palette[:0]
 		for _, c := range frequent {
+			if len(palette) > maxColours {
+				break
+			}
 			if !slices.ContainsFunc(palette, func(p color.Color) bool { return alike(c, p.(color.RGBA), near) }) {
 				palette = append(palette, c)
 			}
