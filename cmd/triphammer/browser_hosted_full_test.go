@@ -467,6 +467,24 @@ func editorJourney(t *testing.T, h *home) {
 	bob.press("Save mine over theirs")
 	bob.see("Saved as commit", "timeoutMinutes: 5", "idleMinutes: 2")
 
+	// The same in a form.
+	for _, b := range []*tab{ada, bob} {
+		b.open("/automations/tidy/edit")
+		b.see("Edit tidy")
+	}
+	ada.fill("Prompt", "Tidy up the shelves.")
+	ada.press("Save as a commit")
+	ada.see("Saved as commit", "Tidy up the shelves.")
+	bob.fill("Prompt", "Tidy up the floor.")
+	bob.press("Save as a commit")
+	bob.see("Not saved.", "What others changed meanwhile", "Edit automation tidy, ada")
+	bob.expect("409")
+	if text, _ := js[string](bob, `document.getElementById('prompt').value`); strings.TrimSpace(text) != "Tidy up the floor." {
+		t.Errorf("what bob typed is now %q", text)
+	}
+	bob.press("Save mine over theirs")
+	bob.see("Saved as commit", "Tidy up the floor.")
+
 	// History, differences, and a pin.
 	ada.open("/definition")
 	ada.see("Be idle for two", "Give the tools five minutes")
@@ -483,8 +501,6 @@ func editorJourney(t *testing.T, h *home) {
 	ada.press("Pin it")
 	ada.see("is pinned: newer ones wait", "It is pinned by page ada: it was never idle")
 	ada.look()
-	bob.open("/webhooks") // on every page
-	bob.press("Menu")
 	bob.open("/")
 	bob.see("pinned to")
 	ada.press("Unpin")
@@ -613,6 +629,29 @@ func plainJourney(t *testing.T, h *home) {
 	b.press("Run again…")
 	b.press("Run again")
 	b.see("It runs again")
+
+	b.open("/deliveries/" + delivery)
+	b.press("Replay…")
+	b.press("Replay it")
+	b.see("It replays " + delivery)
+	b.open("/automations/plainly")
+	b.press("Pause…")
+	b.fill("Why (others will ask)", "enough was said")
+	b.press("Pause it")
+	b.see("plainly is paused until somebody resumes it")
+	b.press("Resume")
+	b.see("plainly goes on")
+	b.press("Disable")
+	b.see("Disabled: it starts nothing.")
+	b.press("Enable")
+	b.see("Enabled.")
+	b.open("/definition")
+	b.press("Pin a commit…")
+	b.fill("Why (others will ask)", "a quiet night")
+	b.press("Pin it")
+	b.see("It is pinned by page ada: a quiet night")
+	b.press("Unpin")
+	b.see("The pin is lifted")
 
 	b.open("/webhooks/plain")
 	b.press("Delete…")
