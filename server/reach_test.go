@@ -68,6 +68,10 @@ func TestEveryRouteOfAnotherFactory(t *testing.T) {
 	if _, err := f.store.ClaimRuns(t.Context(), store.Claim{Worker: "w", Most: 1, Lease: time.Minute}); err != nil {
 		t.Fatal(err) // only a run in progress can be interrupted
 	}
+	resumed := func() string { // an automation that may be run
+		f.do("POST", "/api/v1/factories/default/automations/a/resume", admin, "")
+		return "default"
+	}
 	agent := func() string {
 		f.do("POST", "/api/v1/factories/default/agents", admin, `{"name":"lead","definition":{"agentType":"FOREMAN"}}`) // unless it is there
 		return "default"
@@ -83,6 +87,7 @@ func TestEveryRouteOfAnotherFactory(t *testing.T) {
 		// Routes come in an order that is gin's own.
 		"POST /factories/:name/webhooks/:webhook/resume":       paused("webhooks/hook", "pause", "default"),
 		"POST /factories/:name/automations/:automation/resume": paused("automations/a", "pause", "default"),
+		"POST /factories/:name/automations/:automation/run":    resumed,
 		"POST /factories/:name/webhooks/:webhook/test":         paused("webhooks/hook", "resume", "default"),
 		"POST /deliveries/:id/replay":                          paused("webhooks/hook", "resume", delivery),
 		"POST /agent/runs/:id/retry": func() string {

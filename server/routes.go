@@ -104,6 +104,7 @@ func (s *Server) routes(e *gin.Engine) {
 		operate.POST(path+"/pause", serve(on(aFactory, pause(kind))))
 		operate.POST(path+"/resume", serve(on(aFactory, resume(kind))))
 	}
+	operate.POST("/factories/:name/automations/:automation/run", serve(on(aFactory, s.runAutomation)))
 	operate.POST("/factories/:name/webhooks/:webhook/test", serve(on(aFactory, s.sendTest)))
 	operate.POST("/factories/:name/pin", serve(on(aFactory, s.pin)))
 	operate.DELETE("/factories/:name/pin", serve(on(aFactory, s.unpin)))

@@ -165,6 +165,46 @@ func (s *Server) storeRun(ctx context.Context, c *call, r store.NewRun, action, 
 	}, nil
 }
 
+// runAutomation starts a run of an automation by hand.
+func (s *Server) runAutomation(ctx context.Context, c *call, f access.Factory) (shown api.CreatedRun, err error) {
+	body, err := readBody(c.Context, maxRequest)
+	if err != nil {
+		return shown, err
+	}
+	var asked api.RunAutomation
+	if len(body) > 0 {
+		if err := decode(body, &asked); err != nil {
+			return shown, err
+		}
+	}
+	if string(asked.Payload) == "null" {
+		asked.Payload = nil
+	}
+	name := c.Param("automation")
+	for _, r := range c.Revisions(f.Name) {
+		for _, a := range r.Automations {
+			if a.Def.Name != name {
+				continue
+			}
+			if !a.Def.Enabled {
+				return shown, api.Refuse(api.Conflict, "the automation "+name+" is disabled: enable it first")
+			}
+			if p := s.pauseOf(store.KindAutomation, f.Name, name); p != nil {
+				return shown, api.Refuse(api.Conflict, "the automation "+name+" is paused by "+p.By+": resume it first")
+			}
+			kind, creator := c.Creator()
+			made, err := run.FromHand(r, a, run.ByHand{
+				Caller: run.Caller{CreatorKind: kind, CreatorName: creator, Factory: c.Factory}, Title: asked.Title, Prompt: asked.Prompt, Payload: asked.Payload,
+			})
+			if err != nil {
+				return shown, err
+			}
+			return s.storeRun(ctx, c, made, "automation.run", "of "+name, body)
+		}
+	}
+	return shown, api.Refuse(api.NotFound, "the factory "+f.Name+" has no live automation "+name)
+}
+
 // followUp starts a run that goes on with the conversation of a run.
 func (s *Server) followUp(ctx context.Context, c *call, of access.Run) (shown api.CreatedRun, err error) {
 	body, err := readBody(c.Context, maxRequest)

@@ -118,6 +118,11 @@ func addHeaders(header http.Header, given []string) error {
 	return nil
 }
 
+// given tells whether the flags choose a body.
+func (p *payloadOptions) given(c *cobra.Command) bool {
+	return c.Flags().Changed("payload") || p.file != "" || p.provider != "" || p.event != "" || len(p.set) > 0
+}
+
 // tampers are the kinds of forgery that a receiver must notice.
 var tampers = []string{"body", "signature", "timestamp", "secret"}
 

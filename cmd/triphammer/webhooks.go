@@ -162,7 +162,7 @@ func automationsCommand() *cobra.Command {
 	}
 	outputFlag(list)
 	test := testFilterCommand()
-	all := append([]*cobra.Command{list, test}, pauseCommands(automationsPaused)...)
+	all := append([]*cobra.Command{list, test, automationRunCommand()}, pauseCommands(automationsPaused)...)
 	for _, c := range all {
 		clientFlags(c)
 	}

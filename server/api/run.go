@@ -195,6 +195,13 @@ type CreateRun struct {
 	Images     []json.RawMessage `json:"images"`
 }
 
+// RunAutomation asks for a run of an automation. All of it may be missing.
+type RunAutomation struct {
+	Title   string          `json:"title"`   // empty: the automation's name
+	Prompt  string          `json:"prompt"`  // comes after that of the automation
+	Payload json.RawMessage `json:"payload"` // JSON, as of a delivery; absent or null: none
+}
+
 // FollowUp is the body of POST /api/v1/agent/runs/{id}/followups.
 type FollowUp struct {
 	Message     string       `json:"message"`

@@ -19,6 +19,7 @@ const anAutomation = "/factories/:name/automations/:automation"
 var automationRoutes = append(
 	formRoutes("automation", automationForm, saveAutomation, automationPage, "POST /filters/test"),
 	get("/automations", automationsPage),
+	post(anAutomation+"/run", store.ScopeOperate, runAutomation, "POST "+anAutomation+"/run", "POST /filters/test"),
 	post(anAutomation+"/enable", store.ScopeManage, enableAutomation(true), "PATCH "+anAutomation),
 	post(anAutomation+"/disable", store.ScopeManage, enableAutomation(false), "PATCH "+anAutomation),
 )
@@ -116,6 +117,7 @@ type Automation struct {
 	Month      month
 	Recent     recentTests
 	File       Place
+	ByHand     byHand
 	kept
 }
 
@@ -153,9 +155,6 @@ func monthOf(s api.Stats, a api.Automation) month {
 var automation = parse("automation")
 
 func (Automation) template() *template.Template { return automation() }
-
-// CanRun tells whether the person can start it by a page.
-func (p Automation) CanRun() bool { return p.offers("/runs/new") }
 
 func automationPage(v *Visit, factory, name string) (page Automation, err error) {
 	if page.Page, err = v.Page("Automation " + name); err != nil {

@@ -38,6 +38,40 @@ func FromAutomation(r *applier.Revision, a *applier.Automation, source string) s
 	}
 }
 
+// ByHand asks for a run of an automation, as if it had been triggered.
+type ByHand struct {
+	Caller  Caller
+	Title   string // empty: the automation's name
+	Prompt  string // comes after that of the automation
+	Payload []byte // JSON, as of a delivery; nil: there is none
+}
+
+// FromHand makes the run of an automation that somebody starts. It stores nothing.
+func FromHand(r *applier.Revision, a *applier.Automation, req ByHand) (store.NewRun, error) {
+	made := FromAutomation(r, a, store.SourceAPI)
+	made.CreatorKind, made.CreatorName = req.Caller.CreatorKind, req.Caller.CreatorName
+	if title := (&Request{Title: req.Title}).title(); title != "" {
+		made.Title = title
+	}
+	if made.Priority = (&Request{Caller: req.Caller}).priority(); req.Prompt == "" && req.Payload == nil {
+		return made, nil // by the spec that is stored already
+	}
+	spec, err := DecodeSpec(a.Spec)
+	if err != nil {
+		return store.NewRun{}, err
+	}
+	spec.Prompt = strings.TrimSpace(spec.Prompt + "\n\n" + req.Prompt)
+	if req.Payload != nil {
+		spec.Prompt += "\n\n" + handEnvelope
+		spec.Attachments = append(spec.Attachments, Attachment{Name: PayloadFile, Data: req.Payload})
+	}
+	if made.Spec, err = spec.Encode(); err != nil {
+		return store.NewRun{}, err
+	}
+	made.SpecHash, made.Search = sha256.Sum256(made.Spec), []string{made.Title, req.Prompt}
+	return made, nil
+}
+
 // Caller is who asks for a run.
 type Caller struct {
 	CreatorKind, CreatorName string // whose the run is: user or agent, and which

@@ -1,7 +1,7 @@
 // Package run takes a run from its request to its end (SPEC 9).
 //
 // Every run is made by a function of create.go: [FromAutomation] for a delivery or a
-// tick of a schedule, [FromRequest] for a caller of the API, [FromSchedule] for a
+// tick of a schedule, [FromHand] for who starts an automation, [FromRequest] for a caller of the API, [FromSchedule] for a
 // schedule that the API made. [FromConversation] makes one that goes on where another
 // run ended, [FromRun] one that does again what another run did (conversation.go). None
 // of them stores it.
