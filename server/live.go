@@ -51,10 +51,13 @@ type watch struct {
 	stopped chan struct{}
 }
 
+// liveViews are what a page can be told of.
+var liveViews = []string{"deliveries", "runs", "definitions", "run"}
+
 // livePage is one open page.
 type livePage struct {
 	by     *access.Caller
-	views  []string // deliveries, runs, run, definitions
+	views  []string // some of liveViews
 	filter store.DeliveryCount
 
 	wake chan struct{} // there is something to tell
@@ -274,8 +277,14 @@ func (s *Server) pageEvents(g *gin.Context) {
 		return
 	}
 	p := &livePage{
-		by: c.Caller, views: g.QueryArray("view"), wake: make(chan struct{}, 1), tell: make(map[string]bool),
+		by: c.Caller, wake: make(chan struct{}, 1), tell: make(map[string]bool),
 		filter: store.DeliveryCount{Factory: g.Query("factory"), Webhook: g.Query("webhook"), Outcome: store.Outcome(g.Query("outcome")), Stopped: g.Query("stopped")},
+	}
+	asked := g.QueryArray("view")
+	for _, view := range liveViews { // each once, whatever is asked
+		if slices.Contains(asked, view) {
+			p.views = append(p.views, view)
+		}
 	}
 	from, err := pageMark(g)
 	if err != nil {

@@ -222,3 +222,23 @@ func TestMarkText(t *testing.T) {
 		}
 	}
 }
+
+// TestLiveViewsOnce: a view that is asked for many times is told once.
+func TestLiveViewsOnce(t *testing.T) {
+	f := newFixture(t)
+	s := f.look(f.session(), now()+strings.Repeat("&view=definitions", 100), "")
+	var told []string
+	for n := range 2 {
+		if err := f.store.Audit(t.Context(), store.AuditEntry{Actor: "ada", Action: "test"}); err != nil {
+			t.Fatal(err)
+		}
+		e, ok := s.next(t)
+		if !ok {
+			t.Fatalf("the stream ended after %d", n)
+		}
+		told = append(told, e[0]+" "+e[2])
+	}
+	if told[0] == told[1] {
+		t.Errorf("told twice: %s", told[0])
+	}
+}

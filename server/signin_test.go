@@ -217,6 +217,16 @@ func TestForgedSignIns(t *testing.T) {
 	}
 }
 
+// TestLongReason: of the reason that an answer states, and anybody can write, a part is told.
+func TestLongReason(t *testing.T) {
+	f, _ := withProvider(t, "manager=domain:example.com")
+	flow := oidc.Flow{State: "s", Until: time.Now().Add(time.Hour).Unix()}
+	got := f.do("GET", "/auth/oidc/callback?state=s&error=no&error_description="+strings.Repeat("x", 5000), "", "", "Cookie", flowCookie+"="+flow.Encode())
+	if n := strings.Count(string(got.body), "x"); got.status != http.StatusUnauthorized || !strings.Contains(string(got.body), "says no: xxx") || n > 1000 {
+		t.Errorf("%d, %d x", got.status, n)
+	}
+}
+
 // TestProviderDown: without the provider the server goes on, and so does signing in by a
 // link. It is found when it answers again, also with another key.
 func TestProviderDown(t *testing.T) {

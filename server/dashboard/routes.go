@@ -46,7 +46,7 @@ func (p Page) Navigation() []Group {
 
 // offers tells whether there is a page that the person may see.
 func (p Page) offers(path string) bool {
-	return path == "/" || path == "/deliveries" || path == "/automations" || slices.ContainsFunc(Routes, func(r Route) bool { return r.Method == "GET" && r.Path == path && p.May(r.Needs()) })
+	return slices.ContainsFunc(Routes, func(r Route) bool { return r.Method == "GET" && r.Path == path && p.May(r.Needs()) })
 }
 
 // Section is the page of the navigation to which this page belongs.

@@ -219,6 +219,9 @@ type Person struct {
 // ErrNoRole: the provider knows the person, and no rule gives a role.
 var ErrNoRole = errors.New("no rule gives this person a role")
 
+// maxSaid is how many characters are told of a reason in an answer. Anybody can write one.
+const maxSaid = 200
+
 // Finish turns the answer that the browser brought from the provider into a person. With
 // ErrNoRole, the person has a name and no role.
 func (p *Provider) Finish(ctx context.Context, f Flow, answer url.Values) (who Person, err error) {
@@ -228,7 +231,7 @@ func (p *Provider) Finish(ctx context.Context, f Flow, answer url.Values) (who P
 	case p.cfg.Now().Unix() > f.Until:
 		return who, errors.New("the sign-in took too long")
 	case answer.Get("error") != "":
-		return who, fmt.Errorf("the sign-in service says %s: %s", answer.Get("error"), answer.Get("error_description"))
+		return who, fmt.Errorf("the sign-in service says %.*s: %.*s", maxSaid, answer.Get("error"), maxSaid, answer.Get("error_description"))
 	case answer.Has("iss") && answer.Get("iss") != p.cfg.Issuer:
 		return who, errors.New("the answer is of another sign-in service")
 	}
