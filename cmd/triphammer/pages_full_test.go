@@ -132,9 +132,13 @@ func reduced(text []byte) ([]byte, error) {
 		return cmp.Or(count[b]-count[a], int(a.R)-int(b.R), int(a.G)-int(b.G), int(a.B)-int(b.B))
 	})
 	var palette color.Palette
+	surfaces := min(len(frequent), maxColours/2)
 	for near := 2; ; near += 2 { // how little of a channel is seen as the same colour
 		palette = palette[:0]
-		for _, c := range frequent {
+		for _, c := range frequent[:surfaces] {
+			palette = append(palette, c)
+		}
+		for _, c := range frequent[surfaces:] {
 			if len(palette) > maxColours {
 				break
 			}

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"regexp"
 	"testing"
@@ -78,6 +80,47 @@ var (
 	themes = []string{"light", "dark"}
 	widths = []int64{1280, 375}
 )
+
+// pictures is where make screenshots writes a picture of each page.
+const pictures = "../../docs/screenshots"
+
+// maxPictures is how large all pictures are together, in bytes.
+const maxPictures = 5_000_000
+
+// TestPictures: each page has its pictures, and each picture its page.
+func TestPictures(t *testing.T) {
+	wanted := make(map[string]bool)
+	for _, route := range pageRoutes() {
+		for name := range storyPages(scenes{})[route] {
+			for _, theme := range themes {
+				for _, width := range widths {
+					wanted[fmt.Sprintf("%s-%s-%d.png", name, theme, width)] = true
+				}
+			}
+		}
+	}
+	files, err := os.ReadDir(pictures)
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := int64(0)
+	for _, f := range files {
+		info, err := f.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if size += info.Size(); !wanted[f.Name()] {
+			t.Errorf("%s is the picture of no page: remove it", f.Name())
+		}
+		delete(wanted, f.Name())
+	}
+	for name := range wanted {
+		t.Errorf("%s is missing: make screenshots", name)
+	}
+	if size > maxPictures {
+		t.Errorf("the pictures have %d bytes, more than %d", size, maxPictures)
+	}
+}
 
 // TestPicturesInDocs: each picture that a document shows is there, in both themes, and says
 // what is on it.
