@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -39,17 +40,61 @@ func schedulesCommand() *cobra.Command {
 			return schedule(c, cl, http.MethodPost, "/agent/schedules", body)
 		}),
 	}
-	f := create.Flags()
-	f.StringVar(&name, "name", "", "how lists show it, and the title of its runs")
-	f.StringVar(&cron, "cron", "", "five fields such as '0 9 * * MON-FRI', or @hourly, @daily, @every 90m …")
-	f.StringVar(&prompt, "prompt", "", "what the agent is to do")
-	f.StringVar(&environment, "environment", "", "where it runs: NAME or FACTORY/NAME")
-	f.StringVar(&agent, "agent", "", "an agent of the definitions that it runs as")
 	show := &cobra.Command{
 		Use: "show ID", Short: "Show a schedule", Args: exactly("ID"),
 		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
 			return schedule(c, cl, http.MethodGet, "/agent/schedules/"+url.PathEscape(args[0]), nil)
 		}),
+	}
+	edit := &cobra.Command{
+		Use: "edit ID", Short: "Change when a schedule starts runs, or what they are to do", Args: exactly("ID"),
+		Long: `Change a schedule that was made by command, page or API. What no flag names stays. Its runs are yours from then on. Times are
+UTC. The schedule of an automation is a trigger in the automation's file: change it there.`,
+		Example: "  triphammer schedules edit sch_0123456789abc --cron '0 9 * * MON-FRI'",
+		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
+			path := "/agent/schedules/" + url.PathEscape(args[0])
+			var was api.Schedule
+			if err := cl.get(c.Context(), path, &was); err != nil {
+				return err
+			}
+			if was.Automation != "" {
+				return exitWith(exitUsage, "%s is a trigger of the automation %s: change it in the file of that", was.Name, was.Automation)
+			}
+			config := map[string]any{}
+			if err := json.Unmarshal(was.AgentConfig, &config); len(was.AgentConfig) > 0 && err != nil {
+				return err
+			}
+			if config == nil {
+				config = map[string]any{}
+			}
+			body := map[string]any{
+				"name": was.Name, "cron_schedule": was.Cron, "prompt": was.Prompt, "agent_config": config, "enabled": was.Enabled, "metadata": was.Metadata,
+			}
+			if was.AgentUID != "" {
+				body["agent_uid"] = was.AgentUID
+			}
+			changed := false
+			for flag, key := range map[string]string{"name": "name", "cron": "cron_schedule", "prompt": "prompt", "agent": "agent_uid"} {
+				if f := c.Flags().Lookup(flag); f.Changed {
+					body[key], changed = f.Value.String(), true
+				}
+			}
+			if c.Flags().Changed("environment") {
+				config["environment_id"], changed = environment, true
+			}
+			if !changed {
+				return exitWith(exitUsage, "what is to change? See: %s --help", c.CommandPath())
+			}
+			return schedule(c, cl, http.MethodPut, path, body)
+		}),
+	}
+	for _, c := range []*cobra.Command{create, edit} {
+		f := c.Flags()
+		f.StringVar(&name, "name", "", "how lists show it, and the title of its runs")
+		f.StringVar(&cron, "cron", "", "five fields such as '0 9 * * MON-FRI', or @hourly, @daily, @every 90m …")
+		f.StringVar(&prompt, "prompt", "", "what the agent is to do")
+		f.StringVar(&environment, "environment", "", "where it runs: NAME or FACTORY/NAME")
+		f.StringVar(&agent, "agent", "", "an agent of the definitions that it runs as")
 	}
 	change := func(use, short, suffix string) *cobra.Command {
 		return &cobra.Command{
@@ -66,13 +111,13 @@ func schedulesCommand() *cobra.Command {
 			return cl.call(c.Context(), http.MethodDelete, "/agent/schedules/"+url.PathEscape(args[0]), nil, nil)
 		}),
 	}
-	for _, c := range []*cobra.Command{list, show, create, pause, resume, remove} {
+	for _, c := range []*cobra.Command{list, show, create, edit, pause, resume, remove} {
 		clientFlags(c)
 		if c != remove {
 			outputFlag(c)
 		}
 	}
-	return noun("schedules", "What starts runs by the clock", list, show, create, pause, resume, remove)
+	return noun("schedules", "What starts runs by the clock", list, show, create, edit, pause, resume, remove)
 }
 
 // schedule makes a request whose answer is a schedule, and prints the schedule.
