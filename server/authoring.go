@@ -127,19 +127,28 @@ type draft struct {
 	message    string // if the request has none
 }
 
-// author makes a change: make makes the files from the newest ones. One request at a time
-// does so, so that the second of two sees what the first has done.
+// turn waits until no other request changes definitions, and reads the newest files: so the
+// second of two requests sees what the first has done. done lets the next one begin.
+func (s *Server) turn(ctx context.Context, f access.Factory) (commit string, tree fs.FS, done func(), err error) {
+	if err := s.authors.Acquire(ctx, 1); err != nil {
+		return "", nil, nil, err
+	}
+	if commit, tree, err = s.newestFiles(ctx, f); err != nil {
+		s.authors.Release(1)
+		return "", nil, nil, err
+	}
+	return commit, tree, func() { s.authors.Release(1) }, nil
+}
+
+// author makes a change in its turn: make makes the files from the newest ones.
 func (s *Server) author(
 	ctx context.Context, c *call, f access.Factory, d *draft, make func(tree fs.FS) (edit.Files, error),
 ) (api.Change, error) {
-	if err := s.authors.Acquire(ctx, 1); err != nil {
-		return api.Change{}, err
-	}
-	defer s.authors.Release(1)
-	commit, tree, err := s.newestFiles(ctx, f)
+	commit, tree, done, err := s.turn(ctx, f)
 	if err != nil {
 		return api.Change{}, err
 	}
+	defer done()
 	files, err := make(tree)
 	if err != nil {
 		return api.Change{}, refusalOfEdit(err)

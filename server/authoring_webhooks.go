@@ -26,14 +26,11 @@ func (s *Server) createWebhook(ctx context.Context, c *call, f access.Factory) (
 	if err != nil {
 		return shown, err
 	}
-	if err := s.authors.Acquire(ctx, 1); err != nil {
-		return shown, err
-	}
-	defer s.authors.Release(1)
-	commit, tree, err := s.newestFiles(ctx, f)
+	commit, tree, done, err := s.turn(ctx, f)
 	if err != nil {
 		return shown, err
 	}
+	defer done()
 	own := ownSecret{WebhookSecret: req.Secret, name: cmp.Or(req.Secret.Name, deref(req.SecretName))}
 	if err := own.choose(ctx, c, req.Name); err != nil {
 		return shown, err
@@ -327,14 +324,11 @@ func (s *Server) rotateWebhook(ctx context.Context, c *call, f access.Factory) (
 	if err != nil {
 		return shown, err
 	}
-	if err := s.authors.Acquire(ctx, 1); err != nil {
-		return shown, err
-	}
-	defer s.authors.Release(1)
-	commit, tree, err := s.newestFiles(ctx, f)
+	commit, tree, done, err := s.turn(ctx, f)
 	if err != nil {
 		return shown, err
 	}
+	defer done()
 	def, err := s.newestWebhook(ctx, f, c.Param("webhook"))
 	if err != nil {
 		return shown, err

@@ -161,6 +161,33 @@ func (a *author) inTree(c *cobra.Command, kind, name string, make func(tree fs.F
 	return done, nil
 }
 
+// byServerOrTree makes a change by the server, and shows it. If the repository of the factory is
+// elsewhere, it makes the change in the files of a folder.
+func byServerOrTree[T any](
+	c *cobra.Command, a *author, kind, name string,
+	send func(*client, string) (T, error), show func(T) error, make func(fs.FS) (edit.Files, error),
+) error {
+	cl, factory, err := a.server(c)
+	if err != nil {
+		return err
+	}
+	if cl != nil {
+		defer cl.close()
+		made, err := send(cl, factory)
+		if err == nil {
+			return show(made)
+		}
+		if !isElsewhere(err) {
+			return explained(c, err)
+		}
+	}
+	done, err := a.inTree(c, kind, name, make)
+	if err != nil {
+		return err
+	}
+	return done.show(c)
+}
+
 // treeError is the error of a command for one of package edit.
 func treeError(dir string, err error) error {
 	code := exitUsage

@@ -273,31 +273,15 @@ func put(n *schema.Node, path []string, value *schema.Node) {
 func (d *definitionAuthor) send(
 	c *cobra.Command, name string, send func(*client, string) (api.DefinitionChange, error), make func(fs.FS) (edit.Files, error),
 ) error {
-	cl, factory, err := d.server(c)
-	if err != nil {
-		return err
-	}
-	if cl != nil {
-		defer cl.close()
-		made, err := send(cl, factory)
-		if err == nil {
-			if err := emit(c, made, []string{name}, func(w io.Writer) error { return printChange(w, made.Change) }); err != nil {
-				return err
-			}
-			if !made.Live && !made.Unchanged {
-				return silently(exitBad)
-			}
-			return nil
+	return byServerOrTree(c, &d.author, d.kind, name, send, func(made api.DefinitionChange) error {
+		if err := emit(c, made, []string{name}, func(w io.Writer) error { return printChange(w, made.Change) }); err != nil {
+			return err
 		}
-		if !isElsewhere(err) {
-			return explained(c, err)
+		if !made.Live && !made.Unchanged {
+			return silently(exitBad)
 		}
-	}
-	done, err := d.inTree(c, d.kind, name, make)
-	if err != nil {
-		return err
-	}
-	return done.show(c)
+		return nil
+	}, make)
 }
 
 func environmentsCommand() *cobra.Command {

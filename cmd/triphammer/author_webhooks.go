@@ -291,25 +291,7 @@ func (w *webhookAuthor) send(
 	c *cobra.Command, name string, send func(*client, string) (api.WebhookChange, error), make func(fs.FS) (edit.Files, error),
 	show func(io.Writer, api.WebhookChange),
 ) error {
-	cl, factory, err := w.server(c)
-	if err != nil {
-		return err
-	}
-	if cl != nil {
-		defer cl.close()
-		made, err := send(cl, factory)
-		if err == nil {
-			return w.show(c, made, show)
-		}
-		if !isElsewhere(err) {
-			return explained(c, err)
-		}
-	}
-	done, err := w.inTree(c, "webhook", name, make)
-	if err != nil {
-		return err
-	}
-	return done.show(c)
+	return byServerOrTree(c, &w.author, "webhook", name, send, func(made api.WebhookChange) error { return w.show(c, made, show) }, make)
 }
 
 func (w *webhookAuthor) rotate(c *cobra.Command, name string) error {

@@ -303,11 +303,11 @@ func chosen(v *Visit) (c choices, err error) {
 	for _, a := range automations {
 		c.Automations = append(c.Automations, a.Name)
 	}
-	var agents api.List[api.AgentEntry]
-	if err := v.Get("/agent", &agents); err != nil {
+	agents, err := v.agents(factory)
+	if err != nil {
 		return c, err
 	}
-	for _, a := range agents.Entries {
+	for _, a := range agents {
 		c.Agents = append(c.Agents, a.Name)
 	}
 	var environments api.List[api.AgentEnvironment]
