@@ -159,7 +159,7 @@ func TestAutomationsPage(t *testing.T) {
 		}
 	}
 	page("GET", "/automations", "", 200, "Enabled a webhook hook", "Dormant gone webhook gone (there is no webhook gone)", "Disabled off webhook hook", "Dormant other")
-	page("GET", "/deliveries", "", 200, "2 in 24 hours: 1 started runs, 1 matched nothing", "Nothing matched", "a waits", "All 2")
+	page("GET", "/deliveries", "", 200, "2 in 24 hours: 1 started a run, 1 matched nothing", "Nothing matched", "a waits", "All 2")
 	page("GET", "/deliveries?stopped=matched&since=1h&text=%7B&webhook=gone", "", 200, "None is like this", "triphammer deliveries list --webhook gone --stopped matched --text '{' --since 1h")
 	page("GET", "/deliveries?outcome=x", "", 400)
 	page("GET", "/", "", 200, "2 deliveries in 24 hours", "Nothing needs you.", "2 received", "1 wanted by nothing", "At work", "Newest deliveries")
