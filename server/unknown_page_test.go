@@ -43,8 +43,18 @@ func TestLastBackup(t *testing.T) {
 	if got := f.do("POST", "/api/v1/backup", f.key("admin", "manage"), ""); got.status != 200 {
 		t.Fatal(got.status)
 	}
+	f.sentBackup()
 	b.page("GET", "/system", "", 200, "The last one was taken just now", ", by ", " bytes.")
 	if text := f.visitor("viewer").page("GET", "/system", "", 200, "Backup"); strings.Contains(text, "last one was taken") {
 		t.Error("a viewer reads of the audit log")
 	}
+}
+
+// sentBackup waits until the audit log says that a backup was sent, which is after its answer.
+func (f *fixture) sentBackup() {
+	f.t.Helper()
+	waitUntil(f.t, "nobody knows that the backup was sent", func() bool {
+		log, err := f.store.AuditLog(f.t.Context(), 0, 1)
+		return err != nil || log[0].Action == "store.backup_sent"
+	})
 }
