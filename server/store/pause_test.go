@@ -18,6 +18,7 @@ var hook = Pausable{KindWebhook, "default", "hook"}
 // time is over, and then exactly (SPEC 18.2).
 func TestPauseWebhook(t *testing.T) {
 	s := open(t)
+	set := s.watched(t)
 	ctx := t.Context()
 	n := 0
 	takes := func(want bool) {
@@ -63,26 +64,34 @@ func TestPauseWebhook(t *testing.T) {
 	until := s.at.Add(2 * time.Hour)
 	must[Pause](t)(s.Pause(ctx, Pause{Pausable: hook, By: "ada", Reason: "for ever"}))
 	must[Pause](t)(s.Pause(ctx, Pause{Pausable: hook, Until: until, By: "bob", Reason: "the release"}))
-	s.at = until.Add(-time.Microsecond)
+	set(until.Add(-time.Microsecond))
 	takes(false)
 	s.reopen(t)
 	takes(false)
-	s.at = until
+	set(until)
 	takes(true)
 	s.reopen(t)
 	takes(true)
+}
+
+// watched opens the store anew with a clock that may be set while the store looks at it, as it
+// does when the end of a pause comes near.
+func (f *fixture) watched(t *testing.T) (set func(time.Time)) {
+	t.Helper()
+	var now atomic.Pointer[time.Time]
+	set = func(at time.Time) { now.Store(&at) }
+	set(f.at)
+	f.cfg.Now = func() time.Time { return *now.Load() }
+	f.reopen(t)
+	return set
 }
 
 // TestPauseEnds: the end of a pause by its time is in the audit log, also if it ended while
 // no server ran, and it does not come back when the clock does.
 func TestPauseEnds(t *testing.T) {
 	s := open(t)
-	var now atomic.Pointer[time.Time]
-	set := func(at time.Time) { now.Store(&at) }
-	set(s.at)
 	start := s.at
-	s.cfg.Now = func() time.Time { return *now.Load() }
-	s.reopen(t)
+	set := s.watched(t)
 	ctx := t.Context()
 	ended := func(name string, want int) {
 		t.Helper()
