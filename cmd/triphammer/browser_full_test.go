@@ -287,10 +287,10 @@ func (b *tab) pressOf(kinds, name string) {
 	const r = Array.from(e.getClientRects()).find(r => r.width > 0) || e.getBoundingClientRect(), x = r.left + r.width / 2, y = r.top + r.height / 2;
 	const top = document.elementFromPoint(x, y);
 	const own = top && (e.contains(top) || top.contains(e) || (e.labels && Array.from(e.labels).some(l => l.contains(top))));
-	window.missed = true;
+	window.clicked = '';
 	addEventListener('click', ev => {
 		const on = ev.target.closest(kinds) || ev.target.closest('label')?.control;
-		window.missed = !on || named(on) !== named(e);
+		window.clicked = on && named(on) === named(e) ? 'it' : 'another';
 	}, {capture: true, once: true});
 	return {X: x, Y: y, Cover: own ? '' : (top ? top.outerHTML.slice(0, 200) : 'the edge of the window')};
 }`, kinds, name))
@@ -298,8 +298,17 @@ func (b *tab) pressOf(kinds, name string) {
 			return false, nil
 		}
 		b.do(chromedp.MouseClickXY(at.X, at.Y))
-		missed, _ := js[bool](b, `window.missed === true`) // the page moved under the mouse, as live ones may
-		return !missed || b.plain, nil
+		if b.plain {
+			return true, nil
+		}
+		// A page that moved under the mouse, as live ones may, heard of another click, or of none.
+		// A busy one hears of it late: to click again at once would close what the click opened.
+		clicked, ok := js[string](b, `new Promise(heard => {
+	const until = performance.now() + 1000;
+	const look = () => window.clicked === '' && performance.now() < until ? setTimeout(look, 10) : heard(String(window.clicked));
+	look();
+})`)
+		return !ok || clicked == "it" || clicked == "undefined", nil // undefined: the click led to another page
 	})
 }
 
