@@ -40,7 +40,7 @@ var allowed = map[string][]string{
 	"server/sandbox/limits":        {"server/disk", "server/run"},
 	"server/sandbox/egress":        {"factory/hosts", "server/run/event", "server/secret"},
 	"server/delivery":              {"factory/signature", "factory/filter", "factory/jsonscan", "factory/match", "factory", "applier", "server/secret", "server/store", "server/run"},
-	"server/ledger":                {"applier", "applier/gitrepo", "factory", "server/run", "server/store"},
+	"server/ledger":                {"applier", "applier/gitrepo", "factory", "factory/match", "server/run", "server/store"},
 	"server/access":                {"applier", "server/api", "server/delivery", "server/run", "server/secret", "server/store"},
 	"server/inert":                 {},
 	"server/dashboard":             {"applier", "factory", "factory/jsonscan", "schema", "server/api", "server/inert", "server/store", "server/run/event", "server/delivery", "third_party"},

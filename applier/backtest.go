@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"triphammer/applier/gitrepo"
+	"triphammer/factory/match"
 	"triphammer/schema"
 )
 
@@ -87,12 +88,12 @@ func (a *Applier) backTest(ctx context.Context, from, to *Revision, plan Plan, n
 		if len(selects) == 0 {
 			continue
 		}
-		err := a.cfg.Ledger.Deliveries(ctx, uid, newest, func(id string, payload []byte) error {
-			before, err := v.was.starts(payload)
+		err := a.cfg.Ledger.Deliveries(ctx, uid, newest, func(id string, d match.Delivery) error {
+			before, err := v.was.starts(d)
 			if err != nil {
 				return fmt.Errorf("delivery %s: %w", id, err)
 			}
-			after, err := v.is.starts(payload)
+			after, err := v.is.starts(d)
 			if err != nil {
 				return fmt.Errorf("delivery %s: %w", id, err)
 			}
@@ -175,13 +176,13 @@ func (w *Webhook) names() []string {
 	return names
 }
 
-// starts are the automations that the payload would start. A webhook that is nil or
+// starts are the automations that the delivery would start. A webhook that is nil or
 // disabled starts none.
-func (w *Webhook) starts(payload []byte) ([]string, error) {
+func (w *Webhook) starts(d match.Delivery) ([]string, error) {
 	if w == nil || !w.Def.Enabled {
 		return nil, nil
 	}
-	matched, err := w.Index.Match(payload, nil)
+	matched, err := w.Index.Match(d, nil)
 	if err != nil {
 		return nil, err
 	}

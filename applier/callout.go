@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"triphammer/factory"
+	"triphammer/factory/match"
 	"triphammer/schema"
 )
 
@@ -82,10 +83,10 @@ func (p *Plan) callOut(from, to *Revision) {
 				say("automation", a.Name, a.Path, "now also starts on deliveries of webhook %s", webhook)
 			case old[webhook] == nil || old[webhook].every:
 			case s.every:
-				say("automation", a.Name, a.Path, "its payload filter is gone: every delivery of webhook %s starts a run", webhook)
+				say("automation", a.Name, a.Path, "its filter is gone: every delivery of webhook %s starts a run", webhook)
 			default:
 				if wider := widened(old[webhook].allowed, s.allowed); len(wider) > 0 {
-					say("automation", a.Name, a.Path, "its payload filter on webhook %s lets more through: %s", webhook, strings.Join(wider, "; "))
+					say("automation", a.Name, a.Path, "its filter on webhook %s lets more through: %s", webhook, strings.Join(wider, "; "))
 				}
 			}
 		}
@@ -131,12 +132,13 @@ func selections(r *Revision) map[string]map[string]*selection {
 	for _, w := range r.Webhooks {
 		for _, c := range r.Definition.Candidates(w.Def, w.UID) {
 			s := &selection{}
-			for i, f := range c.Filters {
-				if f == nil {
+			for i, t := range c.Triggers {
+				if t == (match.Trigger{}) {
 					s.every = true
 					continue
 				}
-				values := f.Values()
+				values := t.Payload.Values()
+				maps.Copy(values, t.Headers.Values())
 				if i == 0 {
 					s.allowed = values
 					continue

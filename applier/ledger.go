@@ -6,6 +6,7 @@ import (
 
 	"triphammer/applier/gitrepo"
 	"triphammer/factory"
+	"triphammer/factory/match"
 )
 
 // Ledger is the durable state that an Applier needs. Package server/ledger keeps it
@@ -27,5 +28,5 @@ type Ledger interface {
 	EndPin(ctx context.Context, factory string) error
 	// Deliveries visits the newest n accepted deliveries of a webhook, the newest first,
 	// except those without a payload. It ends with the first error of visit.
-	Deliveries(ctx context.Context, webhookUID string, n int, visit func(id string, payload []byte) error) error
+	Deliveries(ctx context.Context, webhookUID string, n int, visit func(id string, d match.Delivery) error) error
 }

@@ -10,6 +10,7 @@ import (
 
 	"triphammer/applier/gitrepo"
 	"triphammer/factory"
+	"triphammer/factory/match"
 )
 
 // Memory is a Ledger of one factory in memory, for tests and for commands without a
@@ -22,8 +23,8 @@ type Memory struct {
 }
 
 type delivered struct {
-	id      string
-	payload []byte
+	id string
+	match.Delivery
 }
 
 // SetSecret adds a generation of a secret.
@@ -37,13 +38,13 @@ func (m *Memory) SetSecret(name, value string) {
 }
 
 // AddDelivery keeps an accepted delivery.
-func (m *Memory) AddDelivery(webhookUID, id string, payload []byte) {
+func (m *Memory) AddDelivery(webhookUID, id string, d match.Delivery) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.deliveries == nil {
 		m.deliveries = make(map[string][]delivered)
 	}
-	m.deliveries[webhookUID] = slices.Insert(m.deliveries[webhookUID], 0, delivered{id, payload})
+	m.deliveries[webhookUID] = slices.Insert(m.deliveries[webhookUID], 0, delivered{id, d})
 }
 
 // Applies are the recorded applies, the oldest first.
@@ -100,12 +101,12 @@ func (m *Memory) Past(_ context.Context, _, hash string) (gitrepo.Commit, fs.FS,
 func (m *Memory) EndPin(context.Context, string) error { return nil }
 
 // Deliveries implements Ledger.
-func (m *Memory) Deliveries(_ context.Context, webhookUID string, n int, visit func(id string, payload []byte) error) error {
+func (m *Memory) Deliveries(_ context.Context, webhookUID string, n int, visit func(id string, d match.Delivery) error) error {
 	m.mu.Lock()
 	all := m.deliveries[webhookUID]
 	m.mu.Unlock()
 	for _, d := range all[:min(n, len(all))] {
-		if err := visit(d.id, d.payload); err != nil {
+		if err := visit(d.id, d.Delivery); err != nil {
 			return err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"triphammer/applier/gitrepo"
+	"triphammer/factory/match"
 	"triphammer/schema"
 )
 
@@ -51,7 +52,7 @@ func TestCallouts(t *testing.T) {
 		{"weaker mode", hook("authMode: signature\nsignatureScheme: github\n"), hook(""), "authMode goes from signature to token"},
 		{"weakest mode", hook(""), hook("authMode: url_token\n"), "authMode goes from token to url_token"},
 		{"webhook enabled", hook("enabled: false\n"), hook(""), "takes deliveries"},
-		{"filter gone", a(auto(", payload: {x: [1]}")), a(auto("")), "its payload filter is gone: every delivery of webhook hook"},
+		{"filter gone", a(auto(", payload: {x: [1]}")), a(auto("")), "its filter is gone: every delivery of webhook hook"},
 		{"filter looks at less", a(auto(", payload: {x: [1], y: {z: [2]}}")), a(auto(", payload: {x: [1]}")), "it no longer looks at payload.y.z"},
 		{"filter allows more", a(auto(", payload: {x: [1], s: [a]}")), a(auto(", payload: {x: [1, 2], s: [a, b]}")), "it allows more values of payload.s: \"b\"; it allows more values of payload.x: 2"},
 		{"filter allows any", a(auto(", payload: {x: [1]}")), a(auto(", payload: {x: {exists: true}}")), "no longer asks for particular values of payload.x"},
@@ -111,9 +112,9 @@ func TestPropose(t *testing.T) {
 	r.SetSecret("HOOK_SECRET", "s")
 	cfg := r.config(&fake{})
 	for id, payload := range []string{`{"x":9}`, `{"x":1,"y":1}`, `{"x":1}`, `{"x":2}`} { // the first one is too old
-		r.AddDelivery("whk_hook", fmt.Sprint("d", id), []byte(payload))
+		r.AddDelivery("whk_hook", fmt.Sprint("d", id), match.Delivery{Body: []byte(payload)})
 	}
-	r.AddDelivery("whk_off", "d4", []byte(`{"x":1}`))
+	r.AddDelivery("whk_off", "d4", match.Delivery{Body: []byte(`{"x":1}`)})
 	live := revision(t, "webhooks/hook.yaml", webhookYAML, "automations/same.md", auto(""), "automations/changed.md", auto(", payload: {x: [1]}"), "automations/gone.md", auto(""))
 	cfg.Live.Swap(live)
 	a := New(cfg)
@@ -155,7 +156,7 @@ func TestBackTestExamples(t *testing.T) {
 	cfg := r.config(&fake{})
 	for uid, n := range map[string]int{"whk_hook": 9, "whk_two": 2} {
 		for i := n; i > 0; i-- {
-			r.AddDelivery(uid, fmt.Sprintf("%s_%d", uid, i-1), []byte(`{"x":1}`))
+			r.AddDelivery(uid, fmt.Sprintf("%s_%d", uid, i-1), match.Delivery{Body: []byte(`{"x":1}`)})
 		}
 	}
 	cfg.Live.Swap(revision(t, "webhooks/hook.yaml", webhookYAML, "webhooks/two.yaml", webhookYAML))

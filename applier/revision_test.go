@@ -11,6 +11,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"triphammer/factory/match"
 	"triphammer/factory/signature"
 )
 
@@ -66,7 +67,7 @@ func TestSnapshotRebuilds(t *testing.T) {
 	if built, err = Build(t.Context(), in); err != nil || built.Revision == nil || built.Revision.Webhooks[0].Verifier != nil {
 		t.Fatalf("without secrets: %+v, %v", built, err)
 	}
-	if matched, err := built.Revision.Webhooks[0].Index.Match([]byte(`{}`), nil); err != nil || len(matched) != 1 {
+	if matched, err := built.Revision.Webhooks[0].Index.Match(match.Delivery{Body: []byte(`{}`)}, nil); err != nil || len(matched) != 1 {
 		t.Errorf("matched %v, %v", matched, err)
 	}
 }

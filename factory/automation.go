@@ -38,12 +38,13 @@ const DefaultRetryDelay = 10 * time.Second
 type Trigger struct {
 	schema.At
 	Provider, Event string
-	WebhookIDs      []string       // filter.webhook_ids
-	Webhooks        []string       // filter.webhooks: file names
-	Payload         *filter.Filter // nil without a payload filter
-	Cron            string         // of an inline schedule
-	ScheduleName    string         // of it; may be empty
-	ScheduleIDs     []string       // filter.schedule_ids
+	WebhookIDs      []string        // filter.webhook_ids
+	Webhooks        []string        // filter.webhooks: file names
+	Headers         *filter.Headers // nil without a header filter
+	Payload         *filter.Filter  // nil without a payload filter
+	Cron            string          // of an inline schedule
+	ScheduleName    string          // of it; may be empty
+	ScheduleIDs     []string        // filter.schedule_ids
 }
 
 // Fires tells whether this server acts on the trigger. Others are checked and

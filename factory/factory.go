@@ -163,7 +163,7 @@ func (a *Automation) candidate(counts func(*Trigger) bool) match.Candidate {
 	c := match.Candidate{Automation: a.Name}
 	for i := range a.Triggers {
 		if t := &a.Triggers[i]; counts(t) {
-			c.Filters = append(c.Filters, t.Payload)
+			c.Triggers = append(c.Triggers, match.Trigger{Headers: t.Headers, Payload: t.Payload})
 		}
 	}
 	return c

@@ -174,7 +174,7 @@ func (f *Factory) RunTests() []TestResult {
 }
 
 func (r *TestResult) run(index *match.Index) {
-	r.Why = index.Explain(r.Payload)
+	r.Why = index.Explain(match.Delivery{Body: r.Payload})
 	for _, why := range r.Why {
 		if why.Matched {
 			r.Got = append(r.Got, why.Automation)

@@ -32,18 +32,40 @@ func BenchmarkSetMatch(b *testing.B) {
 			for i := range filters {
 				filters[i] = compile(b, fmt.Sprintf(shape.pattern, i+7))
 			}
-			set := NewSet(filters)
+			set := NewSet(pairs(filters...))
 			dst := make([]int, 0, 8)
 			b.Run(fmt.Sprintf("%s/filters=%d", shape.name, n), func(b *testing.B) {
 				b.SetBytes(int64(len(body)))
 				b.ReportAllocs()
 				for b.Loop() {
-					got, err := set.Match(body, dst[:0])
+					got, err := set.Match(nil, body, dst[:0])
 					if err != nil || len(got) != 1 {
 						b.Fatal(got, err)
 					}
 				}
 			})
 		}
+	}
+	sent := map[string]string{"Content-Type": "application/json", "User-Agent": "forge/1", "X-Github-Event": "pull_request"}
+	for _, n := range []int{1, 100, 10000} {
+		all := make([]Pair, n)
+		for i := range all {
+			all[i] = Pair{
+				Headers: compileHeaders(b, `{"X-GitHub-Event":["pull_request"]}`),
+				Payload: compile(b, fmt.Sprintf(`{"action":["opened"],"repository":{"full_name":["acme/app-%d"]}}`, i+7)),
+			}
+		}
+		set := NewSet(all)
+		dst := make([]int, 0, 8)
+		b.Run(fmt.Sprintf("headers/filters=%d", n), func(b *testing.B) {
+			b.SetBytes(int64(len(body)))
+			b.ReportAllocs()
+			for b.Loop() {
+				got, err := set.Match(sent, body, dst[:0])
+				if err != nil || len(got) != 1 {
+					b.Fatal(got, err)
+				}
+			}
+		})
 	}
 }

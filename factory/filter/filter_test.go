@@ -97,7 +97,7 @@ func TestMatch(t *testing.T) {
 		if v.Matched != c.want || !c.want && v.Path == "" {
 			t.Errorf("%s: %s on %s: Explain is %+v", c.rule, c.pattern, c.body, v)
 		}
-		got, err := NewSet([]*Filter{f, nil, f}).Match([]byte(c.body), nil)
+		got, err := NewSet(pairs(f, nil, f)).Match(nil, []byte(c.body), nil)
 		want := []int{1}
 		if c.want {
 			want = []int{0, 1, 2}
@@ -115,7 +115,7 @@ func TestSetTogether(t *testing.T) {
 	for i, c := range matchCases {
 		filters[i] = compile(t, c.pattern)
 	}
-	set := NewSet(filters)
+	set := NewSet(pairs(filters...))
 	for _, c := range matchCases {
 		var want []int
 		for i, f := range filters {
@@ -123,7 +123,7 @@ func TestSetTogether(t *testing.T) {
 				want = append(want, i)
 			}
 		}
-		if got, err := set.Match([]byte(c.body), nil); err != nil || !slices.Equal(got, want) {
+		if got, err := set.Match(nil, []byte(c.body), nil); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%s: got %v, %v; want %v", c.body, got, err, want)
 		}
 	}
@@ -224,7 +224,7 @@ func TestCompileForeignNumbers(t *testing.T) {
 // TestMatchIsDeep: SPEC 5.3, there is no limit of depth.
 func TestMatchIsDeep(t *testing.T) {
 	nested := []byte(`{"a":` + strings.Repeat(`{"a":`, 50000) + "1" + strings.Repeat("}", 50000) + "}")
-	if _, err := NewSet([]*Filter{compile(t, `{"a":{"a":["x"]}}`)}).Match(nested, nil); err != nil {
+	if _, err := NewSet(pairs(compile(t, `{"a":{"a":["x"]}}`))).Match(nil, nested, nil); err != nil {
 		t.Errorf("%v", err)
 	}
 }
@@ -236,11 +236,11 @@ func FuzzMatchChecks(f *testing.F) {
 		f.Add([]byte(c.body + "x"))
 	}
 	f.Add([]byte("{\"a\":{\"b\":\"\xff\"}}"))
-	empty, one := NewSet(nil), NewSet([]*Filter{compile(f, `{"a":{"b":["x"]}}`)})
+	empty, one := NewSet(nil), NewSet(pairs(compile(f, `{"a":{"b":["x"]}}`)))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		want := jsonscan.Check(body)
 		for _, set := range []*Set{empty, one} {
-			if _, err := set.Match(body, nil); (err == nil) != (want == nil) || err != nil && err.Error() != want.Error() {
+			if _, err := set.Match(nil, body, nil); (err == nil) != (want == nil) || err != nil && err.Error() != want.Error() {
 				t.Errorf("%q: %v, want %v", body, err, want)
 			}
 		}

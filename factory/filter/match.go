@@ -6,21 +6,25 @@ import (
 	"triphammer/factory/jsonscan"
 )
 
-// Match validates the body and appends the numbers of the filters that accept
-// it to dst, ascending. The error is a *jsonscan.SyntaxError, and then nothing matched.
-func (s *Set) Match(body []byte, dst []int) ([]int, error) {
+// Match validates the body and appends the numbers of the pairs that accept it, with the
+// headers, to dst, ascending. Headers have canonical names. The error is a
+// *jsonscan.SyntaxError, and then nothing matched.
+func (s *Set) Match(headers map[string]string, body []byte, dst []int) ([]int, error) {
 	m := s.scratch.Get().(*matcher)
 	defer s.scratch.Put(m)
 	m.Data, m.Pos = body, 0
 	defer m.forget()
 
 	m.Space()
-	var root object
+	var sent, root object
 	var err *jsonscan.SyntaxError
 	isObject := m.Peek() == '{' && len(s.unique) > 0
+	m.clock++
+	m.began = m.clock
+	if len(s.sent) > 0 {
+		sent = m.sent(s.sent, headers)
+	}
 	if isObject {
-		m.clock++
-		m.began = m.clock
 		root, err = m.object(s.root)
 	} else {
 		err = m.Skip()
@@ -33,14 +37,13 @@ func (s *Set) Match(body []byte, dst []int) ([]int, error) {
 	}
 	from := len(dst)
 	dst = append(dst, s.always...)
-	if isObject {
-		for _, n := range s.waiting {
-			m.wake(n)
-		}
-		for _, n := range m.woken {
-			if f := &s.unique[n]; m.accepts(f.root, root) {
-				dst = append(dst, f.numbers...)
-			}
+	for _, n := range s.waiting {
+		m.wake(n)
+	}
+	for _, n := range m.woken {
+		f := &s.unique[n]
+		if m.accepts(f.headers, sent) && (!f.object || isObject && m.accepts(f.payload, root)) {
+			dst = append(dst, f.numbers...)
 		}
 	}
 	slices.Sort(dst[from:])
@@ -87,6 +90,27 @@ func (m *matcher) forget() {
 	m.openEntries, m.entries = m.openEntries[:0], m.entries[:0]
 	m.openFacts, m.facts = m.openFacts[:0], m.facts[:0]
 	m.openObjects, m.objects = m.openObjects[:0], m.objects[:0]
+}
+
+// sent notes the headers that filters look at, as the fields of an object.
+func (m *matcher) sent(fields []namedField, headers map[string]string) (o object) {
+	o.first = int32(len(m.entries))
+	for _, f := range fields {
+		value, ok := headers[f.name]
+		if !ok {
+			continue
+		}
+		m.rouse(&f.present)
+		e := entry{field: f.id, firstFact: int32(len(m.facts))}
+		if v := f.strings[value]; v != nil {
+			m.rouse(v)
+			m.facts = append(m.facts, v.id)
+		}
+		e.endFact = int32(len(m.facts))
+		m.entries = append(m.entries, e)
+	}
+	o.end = int32(len(m.entries))
+	return o
 }
 
 // object walks and notes the object at pos. It recurses over the filters'

@@ -5,10 +5,17 @@ import (
 	"sync"
 )
 
+// Pair is what one trigger wants of a delivery: both filters must accept it. A nil one
+// accepts everything.
+type Pair struct {
+	Headers *Headers
+	Payload *Filter
+}
+
 // Set is many filters, compiled into one index. One pass over a body validates it
-// and notes the values of all fields that any filter names. A value is looked up in
-// a map, not compared with each filter, so the pass costs the same for one filter
-// and for 10,000 (SPEC 8.4).
+// and notes the values of all fields that any filter names; the headers that any filter
+// names are noted before. A value is looked up in a map, not compared with each filter,
+// so the pass costs the same for one filter and for 10,000 (SPEC 8.4).
 //
 // For each filter, one condition was chosen that few bodies meet (see arrange). After
 // the pass, only the filters whose chosen condition was met are evaluated, on the
@@ -17,18 +24,28 @@ import (
 // A Set is immutable and safe for concurrent use.
 type Set struct {
 	root    *place
-	fields  int     // over all places
-	facts   []*fact // by id
+	headers *place
+	sent    []namedField // those of headers, by id
+	fields  int          // over all places
+	facts   []*fact      // by id
 	unique  []setFilter
 	waiting []int // unique filters with only not_in and exists: false, which wait for no fact
-	always  []int // nil filters
+	always  []int // pairs of nil filters
 	scratch sync.Pool
 }
 
-// setFilter is a filter. Equal filters share one.
+// setFilter is a pair of filters. Equal pairs share one.
 type setFilter struct {
-	root    setPattern
+	headers setPattern
+	payload setPattern
+	object  bool  // there is a payload filter, so that the body must be an object
 	numbers []int // in NewSet's slice
+}
+
+// namedField is a header.
+type namedField struct {
+	name string // canonical
+	*field
 }
 
 // setPattern is a pattern in terms of fields and facts.
@@ -76,24 +93,35 @@ type fact struct {
 	wakers []int // unique filters to evaluate if a body shows this fact
 }
 
-// NewSet compiles the filters; a nil one matches every valid body.
-func NewSet(filters []*Filter) *Set {
-	s := &Set{root: newPlace()}
+// NewSet compiles the filters of triggers. A pair of nil filters matches every valid body.
+func NewSet(pairs []Pair) *Set {
+	s := &Set{root: newPlace(), headers: newPlace()}
 	known := make(map[string]int)
-	for i, f := range filters {
-		if f == nil {
+	for i, p := range pairs {
+		if p == (Pair{}) {
 			s.always = append(s.always, i)
 			continue
 		}
-		text := f.String()
+		text := p.Headers.String() + p.Payload.String()
 		n, ok := known[text]
 		if !ok {
 			n = len(s.unique)
 			known[text] = n
-			s.unique = append(s.unique, setFilter{root: s.pattern(s.root, f.root)})
+			var f setFilter
+			if p.Headers != nil {
+				f.headers = s.pattern(s.headers, p.Headers.root)
+			}
+			if f.object = p.Payload != nil; f.object {
+				f.payload = s.pattern(s.root, p.Payload.root)
+			}
+			s.unique = append(s.unique, f)
 		}
 		s.unique[n].numbers = append(s.unique[n].numbers, i)
 	}
+	for name, f := range s.headers.fields {
+		s.sent = append(s.sent, namedField{name, f})
+	}
+	slices.SortFunc(s.sent, func(a, b namedField) int { return int(a.id - b.id) })
 	for n := range s.unique {
 		s.arrange(n)
 	}
@@ -240,7 +268,8 @@ func (s *Set) arrange(n int) {
 			visit(c.nested)
 		}
 	}
-	visit(s.unique[n].root)
+	visit(s.unique[n].headers)
+	visit(s.unique[n].payload)
 	if best == nil {
 		s.waiting = append(s.waiting, n)
 	}

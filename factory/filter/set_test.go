@@ -10,6 +10,15 @@ import (
 	"triphammer/factory/jsonscan"
 )
 
+// pairs are the filters of triggers without a header filter.
+func pairs(filters ...*Filter) []Pair {
+	all := make([]Pair, len(filters))
+	for i, f := range filters {
+		all[i].Payload = f
+	}
+	return all
+}
+
 // generator makes patterns and bodies that meet: few keys and values, or, when
 // wide, so many that the notes on an object are long.
 type generator struct {
@@ -105,7 +114,7 @@ func TestSetMatchesOracle(t *testing.T) {
 				}
 				filters, patterns = append(filters, f), append(patterns, v)
 			}
-			set := NewSet(filters)
+			set := NewSet(pairs(filters...))
 			for range 25 {
 				body := []byte(g.body(g.depth))
 				var want []int
@@ -119,7 +128,7 @@ func TestSetMatchesOracle(t *testing.T) {
 					}
 				}
 				matched += len(want)
-				if got, err := set.Match(body, nil); err != nil || !slices.Equal(got, want) {
+				if got, err := set.Match(nil, body, nil); err != nil || !slices.Equal(got, want) {
 					t.Fatalf("%s: on %s: got %v, %v; want %v", name, body, got, err, want)
 				}
 			}
@@ -133,17 +142,17 @@ func TestSetMatchesOracle(t *testing.T) {
 // TestSetIsUndisturbed: a body that breaks off leaves no notes to the next one,
 // which may have them in other places.
 func TestSetIsUndisturbed(t *testing.T) {
-	set := NewSet([]*Filter{compile(t, `{"a":{"b":["x"]},"c":["y"]}`), compile(t, `{"c":{"exists":false}}`)})
+	set := NewSet(pairs(compile(t, `{"a":{"b":["x"]},"c":["y"]}`), compile(t, `{"c":{"exists":false}}`)))
 	whole := []byte(`{"a":[{"b":"x"},{"b":"z"}],"c":["w","y"]}`)
 	for n := range len(whole) {
-		if got, err := set.Match(whole[:n], nil); err == nil || len(got) > 0 {
+		if got, err := set.Match(nil, whole[:n], nil); err == nil || len(got) > 0 {
 			t.Fatalf("%s: %v, %v", whole[:n], got, err)
 		}
-		if got, err := set.Match([]byte(`{"a":{"b":"x"}}`), []int{9}); err != nil || !slices.Equal(got, []int{9, 1}) {
+		if got, err := set.Match(nil, []byte(`{"a":{"b":"x"}}`), []int{9}); err != nil || !slices.Equal(got, []int{9, 1}) {
 			t.Fatalf("after %s: %v, %v", whole[:n], got, err)
 		}
 	}
-	if got, err := set.Match(whole, nil); err != nil || !slices.Equal(got, []int{0}) {
+	if got, err := set.Match(nil, whole, nil); err != nil || !slices.Equal(got, []int{0}) {
 		t.Errorf("%v, %v", got, err)
 	}
 }
@@ -184,7 +193,7 @@ func FuzzSetMatchesOracle(f *testing.F) {
 				t.Errorf("%s on %s: Explain is %+v, want %t", pattern, body, v, accepts)
 			}
 		}
-		got, err := NewSet(append(filters, others...)).Match(body, nil)
+		got, err := NewSet(pairs(append(filters, others...)...)).Match(nil, body, nil)
 		got = slices.DeleteFunc(got, func(n int) bool { return n > 1 })
 		if err != nil || !slices.Equal(got, want) {
 			t.Errorf("%s and %s on %s: Set is %v, %v, want %v", one, two, body, got, err, want)

@@ -20,26 +20,31 @@ func (f *Filter) String() string {
 // a set.
 func (f *Filter) Values() map[string][]string {
 	all := make(map[string][]string)
-	var walk func(p *pattern)
-	walk = func(p *pattern) {
-		for i := range p.fields {
-			r := &p.fields[i]
-			if r.nested != nil && len(r.nested.fields) > 0 {
-				walk(r.nested)
-				continue
-			}
-			var set []string
-			for _, v := range r.in {
-				set = append(set, v.text())
-			}
-			slices.Sort(set)
-			all[r.path] = slices.Compact(set)
-		}
-	}
 	if f != nil {
-		walk(f.root)
+		f.root.values(all)
 	}
 	return all
+}
+
+func (p *pattern) values(all map[string][]string) {
+	for i := range p.fields {
+		r := &p.fields[i]
+		if r.nested != nil && len(r.nested.fields) > 0 {
+			r.nested.values(all)
+		} else {
+			all[r.path] = r.allowed()
+		}
+	}
+}
+
+// allowed are the values of in, as JSON, sorted.
+func (r *rule) allowed() []string {
+	var set []string
+	for _, v := range r.in {
+		set = append(set, v.text())
+	}
+	slices.Sort(set)
+	return slices.Compact(set)
 }
 
 func (p *pattern) text() string {

@@ -13,21 +13,21 @@ type Result struct {
 	Conditions []filter.Condition
 }
 
-// Explain evaluates every candidate on the body, in order.
-func (x *Index) Explain(body []byte) []Result {
+// Explain evaluates every candidate on the delivery, in order.
+func (x *Index) Explain(d Delivery) []Result {
 	results := make([]Result, 0, len(x.candidates))
 	for _, c := range x.candidates {
-		results = append(results, c.Explain(body))
+		results = append(results, c.Explain(d))
 	}
 	return results
 }
 
-// Explain evaluates one candidate on the body. Without a filter that is asked, it
+// Explain evaluates one candidate on the delivery. Without a trigger that is asked, it
 // does not match.
-func (c Candidate) Explain(body []byte) Result {
+func (c Candidate) Explain(d Delivery) Result {
 	best, held := filter.Verdict{}, -1
-	for _, f := range c.Filters {
-		v := f.Explain(body)
+	for _, t := range c.Triggers {
+		v := t.Explain(d)
 		if v.Matched {
 			best = v
 			break
@@ -40,6 +40,11 @@ func (c Candidate) Explain(body []byte) Result {
 		Automation: c.Automation, Matched: best.Matched,
 		Path: best.Path, Want: best.Want, Got: best.Got, Conditions: best.Conditions,
 	}
+}
+
+// Explain evaluates every condition of the trigger on the delivery.
+func (t Trigger) Explain(d Delivery) filter.Verdict {
+	return t.Headers.Explain(d.Headers).And(t.Payload.Explain(d.Body))
 }
 
 func holding(v filter.Verdict) int {

@@ -24,9 +24,9 @@ func compile(t *testing.T, pattern string) *filter.Filter {
 // is named once however many of its triggers match (SPEC 9.2).
 func TestMatch(t *testing.T) {
 	x := NewIndex([]Candidate{
-		{Automation: "all", Filters: []*filter.Filter{nil}},
-		{Automation: "either", Filters: []*filter.Filter{compile(t, `{"a":[1]}`), compile(t, `{"b":[1]}`)}},
-		{Automation: "never", Filters: []*filter.Filter{compile(t, `{"a":[1],"b":[9]}`), compile(t, `{"c":[1]}`)}},
+		{Automation: "all", Triggers: []Trigger{{}}},
+		{Automation: "either", Triggers: []Trigger{{Payload: compile(t, `{"a":[1]}`)}, {Payload: compile(t, `{"b":[1]}`)}}},
+		{Automation: "never", Triggers: []Trigger{{Payload: compile(t, `{"a":[1],"b":[9]}`)}, {Payload: compile(t, `{"c":[1]}`)}}},
 	})
 	for _, c := range []struct {
 		body string
@@ -37,21 +37,21 @@ func TestMatch(t *testing.T) {
 		{`{}`, []int{0}},
 		{`[]`, []int{0}},
 	} {
-		got, err := x.Match([]byte(c.body), []int{7})
+		got, err := x.Match(Delivery{Body: []byte(c.body)}, []int{7})
 		if want := append([]int{7}, c.want...); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%s: got %v, %v; want %v", c.body, got, err, want)
 		}
-		for i, r := range x.Explain([]byte(c.body)) {
+		for i, r := range x.Explain(Delivery{Body: []byte(c.body)}) {
 			if r.Matched != slices.Contains(c.want, i) {
 				t.Errorf("%s: explained %+v", c.body, r)
 			}
 		}
 	}
-	if _, err := x.Match([]byte(`{`), nil); err == nil {
+	if _, err := x.Match(Delivery{Body: []byte(`{`)}, nil); err == nil {
 		t.Error("invalid JSON matched")
 	}
 	// The trigger that came furthest is the one explained.
-	if r := x.Explain([]byte(`{"a":1}`))[2]; r.Path != "payload.b" || r.Want != "9" || r.Got != "nothing" {
+	if r := x.Explain(Delivery{Body: []byte(`{"a":1}`)})[2]; r.Path != "payload.b" || r.Want != "9" || r.Got != "nothing" {
 		t.Errorf("explained %+v", r)
 	}
 }

@@ -53,6 +53,9 @@ func headerValue(header http.Header, name string) string {
 // keptHeaders are the headers that are stored with the delivery. They never hold a
 // credential (SPEC 5.10).
 func (a *incoming) keptHeaders() map[string]string {
+	if a.kept != nil {
+		return a.kept
+	}
 	var kept map[string]string
 	keep := func(name string) {
 		value := a.Header.Get(name)
@@ -79,6 +82,7 @@ func (a *incoming) keptHeaders() map[string]string {
 	for _, name := range a.providerHeaders() {
 		keep(name)
 	}
+	a.kept = kept
 	return kept
 }
 

@@ -102,9 +102,10 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 		case err != nil:
 			return fmt.Errorf("payload of %s: %w", d.ID, err)
 		default:
-			trace.Matches = hook.Index.Explain(body)
+			sent := match.Delivery{Headers: d.Headers, Body: body}
+			trace.Matches = hook.Index.Explain(sent)
 			for _, c := range hook.Revision.Definition.Disabled(hook.Def, hook.UID) {
-				trace.Disabled = append(trace.Disabled, c.Explain(body))
+				trace.Disabled = append(trace.Disabled, c.Explain(sent))
 			}
 		}
 	}

@@ -26,6 +26,7 @@ import (
 	"triphammer/applier"
 	"triphammer/factory"
 	"triphammer/factory/jsonscan"
+	"triphammer/factory/match"
 	"triphammer/factory/signature"
 	"triphammer/server/run"
 	"triphammer/server/store"
@@ -190,6 +191,7 @@ type incoming struct {
 	hook *applier.Webhook
 	at   time.Time
 	body []byte
+	kept map[string]string // see keptHeaders
 }
 
 func (s *Service) receive(ctx context.Context, a *incoming) Answer {
@@ -216,7 +218,7 @@ func (s *Service) receive(ctx context.Context, a *incoming) Answer {
 	if wait, ok := s.rates.admit(a.hook.UID, a.at); !ok {
 		return Answer{Status: http.StatusTooManyRequests, RetryAfter: retryAfter(wait), Reason: ReasonRate}
 	}
-	matched, err := a.hook.Index.Match(a.body, nil)
+	matched, err := a.hook.Index.Match(match.Delivery{Headers: a.keptHeaders(), Body: a.body}, nil)
 	if err != nil {
 		return s.rejectJSON(ctx, a, err)
 	}

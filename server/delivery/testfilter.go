@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 
 	"triphammer/applier"
@@ -17,10 +18,11 @@ import (
 // TestRequest asks whether a delivery would start an automation (SPEC 7.3).
 type TestRequest struct {
 	Factory    string
-	Automation string           // test the live triggers of this automation, or Filter
-	Filter     []byte           // a payload filter as JSON; nil accepts everything
-	DeliveryID store.DeliveryID // test on this accepted delivery, or on Payload
-	Payload    []byte           // a body
+	Automation string            // test the live triggers of this automation, or Filter
+	Filter     []byte            // a payload filter as JSON; nil accepts everything
+	DeliveryID store.DeliveryID  // test on this accepted delivery, or on Payload
+	Payload    []byte            // a body
+	Headers    map[string]string // those that come with Payload, with any spelling of their names
 	// Webhook is the name or UID of the webhook from which the delivery comes. If it is
 	// empty, it is the webhook of the stored delivery. A payload without a webhook is
 	// tested with each webhook that the automation selects.
@@ -75,24 +77,25 @@ func (s *Service) TestFilter(ctx context.Context, req TestRequest) (TestResult, 
 	case req.Automation != "" && req.Filter != nil:
 		return TestResult{}, fmt.Errorf("%w: an automation or a filter, not both", ErrBadTest)
 	}
-	body, from := req.Payload, origin{name: req.Webhook}
+	sent, from := match.Delivery{Headers: canonical(req.Headers), Body: req.Payload}, origin{name: req.Webhook}
 	if req.DeliveryID != 0 {
 		d, err := s.cfg.Store.Delivery(ctx, req.DeliveryID)
 		if err != nil {
 			return TestResult{}, err
 		}
-		if body, err = s.cfg.Store.Payload(ctx, d.ID); err != nil {
+		sent.Headers = d.Headers
+		if sent.Body, err = s.cfg.Store.Payload(ctx, d.ID); err != nil {
 			return TestResult{}, err
 		}
 		if from.name == "" {
 			from = origin{name: d.Webhook, uid: d.WebhookUID}
 		}
 	}
-	if err := jsonscan.Check(body); err != nil {
+	if err := jsonscan.Check(sent.Body); err != nil {
 		return TestResult{}, fmt.Errorf("%w: payload: %w", ErrBadTest, err)
 	}
 	if req.Automation == "" {
-		return testOne(req.Filter, body)
+		return testOne(req.Filter, sent.Body)
 	}
 	revision, ok := s.cfg.Live.Revision(req.Factory)
 	if !ok {
@@ -103,9 +106,18 @@ func (s *Service) TestFilter(ctx context.Context, req TestRequest) (TestResult, 
 		return TestResult{}, fmt.Errorf("%w: no automation %q is live in factory %q", ErrBadTest, req.Automation, req.Factory)
 	}
 	if from.name == "" {
-		return s.testEach(revision, def, body), nil
+		return s.testEach(revision, def, sent), nil
 	}
-	return s.testFrom(revision.Factory, def, from.in(revision), from.name, body), nil
+	return s.testFrom(revision.Factory, def, from.in(revision), from.name, sent), nil
+}
+
+// canonical are headers with the canonical spelling of their names.
+func canonical(headers map[string]string) map[string]string {
+	all := make(map[string]string, len(headers))
+	for name, value := range headers {
+		all[http.CanonicalHeaderKey(name)] = strings.TrimSpace(value)
+	}
+	return all
 }
 
 // origin is the webhook that a delivery comes from.
@@ -157,12 +169,12 @@ func payloadDetail(matched, none bool) string {
 
 // testFrom tests an automation on a delivery of one webhook. w is nil if the webhook does
 // not serve.
-func (s *Service) testFrom(factoryName string, def *factory.Automation, w *applier.Webhook, name string, body []byte) TestResult {
+func (s *Service) testFrom(factoryName string, def *factory.Automation, w *applier.Webhook, name string, sent match.Delivery) TestResult {
 	candidate := def.AnyWebhook()
 	if w != nil && def.Selects(w.Def.Name, w.UID) {
 		candidate = def.Candidate(w.Def.Name, w.UID)
 	}
-	r := result(candidate, body)
+	r := result(candidate, sent)
 	r.WebhookCheck = s.webhookCheck(factoryName, def, w, name)
 	r.WouldTrigger = r.WebhookCheck.OK && r.PayloadCheck.OK
 	return r
@@ -170,7 +182,7 @@ func (s *Service) testFrom(factoryName string, def *factory.Automation, w *appli
 
 func (s *Service) webhookCheck(factoryName string, def *factory.Automation, w *applier.Webhook, name string) Check {
 	switch {
-	case len(def.AnyWebhook().Filters) == 0:
+	case len(def.AnyWebhook().Triggers) == 0:
 		return Check{Detail: def.Name + " has no webhook trigger"}
 	case w == nil:
 		return Check{Detail: fmt.Sprintf("no webhook %q serves", name)}
@@ -190,15 +202,15 @@ func (s *Service) webhookCheck(factoryName string, def *factory.Automation, w *a
 
 // testEach tests an automation on a delivery without a webhook. The result is that it would
 // trigger if it would do so from at least one webhook.
-func (s *Service) testEach(revision *applier.Revision, def *factory.Automation, body []byte) TestResult {
-	r := result(def.AnyWebhook(), body)
+func (s *Service) testEach(revision *applier.Revision, def *factory.Automation, sent match.Delivery) TestResult {
+	r := result(def.AnyWebhook(), sent)
 	checked, passed, off := 0, 0, "disabled"
 	var would []string
 	for _, w := range revision.Webhooks {
 		if !def.Selects(w.Def.Name, w.UID) {
 			continue
 		}
-		one := s.testFrom(revision.Factory, def, w, w.Def.Name, body)
+		one := s.testFrom(revision.Factory, def, w, w.Def.Name, sent)
 		verdict := WebhookVerdict{Webhook: w.Def.Name, WouldTrigger: one.WouldTrigger, Detail: one.WebhookCheck.Detail}
 		if one.WebhookCheck.OK {
 			passed++
@@ -219,7 +231,7 @@ func (s *Service) testEach(revision *applier.Revision, def *factory.Automation, 
 	r.WouldTrigger = len(would) > 0
 	r.WebhookCheck = Check{OK: passed > 0}
 	switch {
-	case len(def.AnyWebhook().Filters) == 0:
+	case len(def.AnyWebhook().Triggers) == 0:
 		r.WebhookCheck.Detail = def.Name + " has no webhook trigger"
 	case checked == 0:
 		r.WebhookCheck.Detail = "no trigger selects a webhook that serves"
@@ -240,11 +252,11 @@ func (s *Service) testEach(revision *applier.Revision, def *factory.Automation, 
 }
 
 // result evaluates the filters of a candidate.
-func result(c match.Candidate, body []byte) TestResult {
-	if len(c.Filters) == 0 {
+func result(c match.Candidate, sent match.Delivery) TestResult {
+	if len(c.Triggers) == 0 {
 		return TestResult{PayloadCheck: Check{Detail: "there is no webhook trigger with a filter to test"}}
 	}
-	m := c.Explain(body)
+	m := c.Explain(sent)
 	return TestResult{
 		PayloadCheck: Check{OK: m.Matched, Detail: payloadDetail(m.Matched, len(m.Conditions) == 0), Path: m.Path, Want: m.Want, Got: m.Got},
 		Conditions:   m.Conditions,

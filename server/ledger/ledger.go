@@ -16,6 +16,7 @@ import (
 	"triphammer/applier"
 	"triphammer/applier/gitrepo"
 	"triphammer/factory"
+	"triphammer/factory/match"
 	"triphammer/server/run"
 	"triphammer/server/store"
 )
@@ -94,7 +95,7 @@ func (l *Ledger) Past(ctx context.Context, factory, hash string) (gitrepo.Commit
 }
 
 // Deliveries implements applier.Ledger.
-func (l *Ledger) Deliveries(ctx context.Context, webhookUID string, n int, visit func(id string, payload []byte) error) error {
+func (l *Ledger) Deliveries(ctx context.Context, webhookUID string, n int, visit func(id string, d match.Delivery) error) error {
 	all, err := l.store.Deliveries(ctx, store.DeliveryQuery{WebhookUID: webhookUID, Outcomes: []store.Outcome{store.Accepted}, Limit: n})
 	if err != nil {
 		return err
@@ -105,7 +106,7 @@ func (l *Ledger) Deliveries(ctx context.Context, webhookUID string, n int, visit
 			continue // it was pruned meanwhile, or it is damaged and proves nothing
 		}
 		if err == nil {
-			err = visit(d.ID.String(), payload)
+			err = visit(d.ID.String(), match.Delivery{Headers: d.Headers, Body: payload})
 		}
 		if err != nil {
 			return err

@@ -14,6 +14,7 @@ import (
 
 	"triphammer/applier"
 	"triphammer/applier/gitrepo"
+	"triphammer/factory/match"
 	"triphammer/factory/signature"
 	"triphammer/server/secret"
 	"triphammer/server/store"
@@ -53,6 +54,7 @@ func deliver(t *testing.T, s *store.Store, webhookUID, id string, outcome store.
 		Delivery: store.Delivery{
 			Factory: "default", Webhook: "hook", WebhookUID: webhookUID, Outcome: outcome, ReceivedAt: time.Now(),
 			Identity: store.Identity{Source: store.IdentitySender, Value: id},
+			Headers:  map[string]string{"X-Event-Type": "e" + id},
 		},
 		Payload: []byte(id),
 	})
@@ -112,7 +114,7 @@ func TestLedger(t *testing.T) {
 			New(s), func(name, value string) { setSecret(t, s, name, value) },
 			func(uid, payload string) { deliver(t, s, uid, payload, store.Accepted) },
 		},
-		"memory": {m, m.SetSecret, func(uid, payload string) { m.AddDelivery(uid, payload, []byte(payload)) }},
+		"memory": {m, m.SetSecret, func(uid, payload string) { m.AddDelivery(uid, payload, match.Delivery{Headers: map[string]string{"X-Event-Type": "e" + payload}, Body: []byte(payload)}) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, l := t.Context(), c.ledger
@@ -159,18 +161,18 @@ func TestLedger(t *testing.T) {
 				c.deliver(uid, fmt.Sprint(n))
 			}
 			var seen []string
-			visit := func(_ string, payload []byte) error {
-				seen = append(seen, string(payload))
+			visit := func(_ string, d match.Delivery) error {
+				seen = append(seen, string(d.Body)+d.Headers["X-Event-Type"])
 				return nil
 			}
-			if err := l.Deliveries(ctx, uid, 2, visit); err != nil || !slices.Equal(seen, []string{"2", "1"}) {
+			if err := l.Deliveries(ctx, uid, 2, visit); err != nil || !slices.Equal(seen, []string{"2e2", "1e1"}) {
 				t.Errorf("visited %v, %v", seen, err)
 			}
 			stop := errors.New("enough")
-			if err := l.Deliveries(ctx, uid, 2, func(string, []byte) error { return stop }); !errors.Is(err, stop) {
+			if err := l.Deliveries(ctx, uid, 2, func(string, match.Delivery) error { return stop }); !errors.Is(err, stop) {
 				t.Error(err)
 			}
-			if err := l.Deliveries(ctx, "whk_none", 2, func(string, []byte) error { return stop }); err != nil {
+			if err := l.Deliveries(ctx, "whk_none", 2, func(string, match.Delivery) error { return stop }); err != nil {
 				t.Error(err)
 			}
 		})
@@ -267,7 +269,7 @@ func TestOnlyAcceptedCount(t *testing.T) {
 	want := deliver(t, s, "whk_1", "good", store.Accepted)
 	deliver(t, s, "whk_1", "bad", store.RejectedAuth)
 	var got []string
-	err := New(s).Deliveries(t.Context(), "whk_1", 1, func(id string, _ []byte) error {
+	err := New(s).Deliveries(t.Context(), "whk_1", 1, func(id string, _ match.Delivery) error {
 		got = append(got, id)
 		return nil
 	})
