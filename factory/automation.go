@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"triphammer/factory/filter"
+	"triphammer/factory/native"
 	"triphammer/schema"
 )
 
@@ -45,6 +46,7 @@ type Trigger struct {
 	Cron            string          // of an inline schedule
 	ScheduleName    string          // of it; may be empty
 	ScheduleIDs     []string        // filter.schedule_ids
+	Native          *native.Trigger // of a sender's event; nil for others
 }
 
 // Fires tells whether this server acts on the trigger. Others are checked and
@@ -157,6 +159,10 @@ func (l *loader) trigger(d *document, n *schema.Node, where string) Trigger {
 	l.schedule(d, n, &t, where)
 	if t.webhook() {
 		l.webhookTrigger(d, n, &t, where)
+		return t
+	}
+	if e := native.Find(t.Provider, t.Event); e != nil {
+		l.senderTrigger(d, filterNode, &t, e, where)
 		return t
 	}
 	if filterNode != nil && filterNode.Kind == schema.Mapping {

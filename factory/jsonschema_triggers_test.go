@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"triphammer/factory/filter"
+	"triphammer/factory/native"
 )
 
 // eventGroup is the events of a provider that are filtered on the same keys.
@@ -94,6 +95,8 @@ func filterDefinitions() object {
 	definitions["names_or_null"] = merged(definitions["names"].(object), object{"type": []any{"array", "object", "null"}})
 	definitions["matcher"] = matcherOf(object{"type": "string"})
 	definitions["number_matcher"] = matcherOf(object{"type": "integer"})
+	suites, _ := native.Find("github", "check_suite_completed").Key("conclusions")
+	conclusions := suites.Enum
 	definitions["conclusion_matcher"] = matcherOf(object{
 		"type": "string", "anyOf": all(object{"enum": anys(conclusions)}, object{"pattern": "^" + anyCaseOf(conclusions) + "$"}),
 	})

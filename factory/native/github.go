@@ -1,0 +1,185 @@
+package native
+
+import "strings"
+
+// github are the events of GitHub. Its payloads are described at
+// https://docs.github.com/webhooks/webhook-events-and-payloads; what the events and their
+// filter keys are, in factory/testdata/rules 4.1 and 4.2.
+var github = &Sender{
+	Provider: "github", Title: "GitHub", Schemes: []string{"github"}, Source: "GITHUB_WEBHOOK",
+	Docs: "https://docs.github.com/webhooks/webhook-events-and-payloads",
+	Events: []*Event{
+		{
+			Name: "push", Doc: "Somebody pushes commits or a tag, or deletes a branch or a tag.",
+			In: [][]Condition{{githubEvent("push")}},
+			Keys: []Key{
+				githubRepos,
+				{Name: "branches", From: at("ref"), Fold: branch},
+				{Name: "paths", From: at("commits[].added[]", "commits[].modified[]", "commits[].removed[]"), Kind: Glob},
+			},
+			Same: []Source{at("repository.id"), at("ref"), at("before"), at("after")}, Link: first("compare"),
+		},
+		githubIssue("issue_created", "Somebody opens an issue.", "opened", githubIssueLabels),
+		githubIssue("issue_labeled", "An issue gets a label.", "labeled", githubNewLabel),
+		githubPull("pull_request_opened", "Somebody opens a pull request, also a draft.", githubPullLabels, githubAction("opened")),
+		githubPull("pull_request_ready", "A draft becomes ready for review.", githubPullLabels, githubAction("ready_for_review")),
+		githubPull("pull_request_closed", "A pull request is closed without a merge.", githubPullLabels, githubAction("closed"), Condition{Source: at("pull_request.merged"), OneOf: []string{"true"}, Not: true}),
+		githubPull("pull_request_merged", "A pull request is merged.", githubPullLabels, githubAction("closed"), Condition{Source: at("pull_request.merged"), OneOf: []string{"true"}}),
+		githubPull("pull_request_labeled", "A pull request gets a label.", githubNewLabel, githubAction("labeled")),
+		githubPull("pull_request_synchronized", "New commits are pushed to a pull request.", githubPullLabels, githubAction("synchronize")),
+		githubPull("pull_request_reopened", "A closed pull request is opened again.", githubPullLabels, githubAction("reopened")),
+		{
+			Name: "issue_mentioned", Doc: "Somebody is mentioned in a new issue, or in a new comment on one.",
+			In: [][]Condition{
+				{githubEvent("issues"), githubAction("opened"), githubByPerson("issue.user"), mentioned(githubMentions("issue.body"))},
+				{githubEvent("issue_comment"), githubAction("created"), {Source: at("issue.pull_request.url"), Not: true}, githubByPerson("comment.user"), mentioned(githubMentions("comment.body"))},
+			},
+			Keys: []Key{githubRepos, {Name: "mentioned", From: githubMentioned("issue.body"), Fold: strings.ToLower}, githubIssueLabels},
+			Same: []Source{at("issue.id"), at("comment.id")}, Link: first("comment.html_url", "issue.html_url"),
+		},
+		{
+			Name: "pull_request_mentioned", Doc: "Somebody is mentioned in a new pull request, or in a new comment or review on one.",
+			In: [][]Condition{
+				{githubEvent("pull_request"), githubAction("opened"), githubByPerson("pull_request.user"), mentioned(githubMentions("pull_request.body"))},
+				{githubEvent("issue_comment"), githubAction("created"), {Source: at("issue.pull_request.url")}, githubByPerson("comment.user"), mentioned(githubMentions("comment.body"))},
+				{githubEvent("pull_request_review_comment"), githubAction("created"), githubByPerson("comment.user"), mentioned(githubMentions("comment.body"))},
+				{githubEvent("pull_request_review"), githubAction("submitted"), githubByPerson("review.user"), mentioned(githubMentions("review.body"))},
+			},
+			Keys: []Key{githubRepos, {Name: "mentioned", From: githubMentioned("pull_request.body"), Fold: strings.ToLower}, githubAnyLabels},
+			Same: []Source{at("issue.id", "pull_request.id"), at("comment.id"), at("review.id")}, Link: first("comment.html_url", "review.html_url", "pull_request.html_url"),
+		},
+		{
+			Name: "issue_assigned", Doc: "An issue is assigned to somebody: once for each person.",
+			In:   [][]Condition{{githubEvent("issues"), githubAction("assigned")}},
+			Keys: []Key{githubRepos, githubNewAssignee, githubIssueLabels},
+			Same: []Source{at("issue.id"), at("issue.updated_at"), at("assignee.id")}, Link: first("issue.html_url"),
+		},
+		{
+			Name: "pull_request_assigned", Doc: "A pull request is assigned to somebody: once for each person.",
+			In:   [][]Condition{{githubEvent("pull_request"), githubAction("assigned")}},
+			Keys: []Key{githubRepos, githubNewAssignee, githubPullLabels},
+			Same: []Source{at("pull_request.id"), at("pull_request.updated_at"), at("assignee.id")}, Link: first("pull_request.html_url"),
+		},
+		{
+			Name: "pull_request_review_requested", Doc: "A person or a team is asked for a review: once for each.",
+			In: [][]Condition{{githubEvent("pull_request"), githubAction("review_requested")}},
+			Keys: []Key{
+				githubRepos,
+				{Name: "reviewers", From: at("requested_reviewer.login"), Fold: strings.ToLower, Both: true},
+				{Name: "reviewer_teams", From: at("requested_team.slug"), Fold: strings.ToLower, Both: true},
+			},
+			Same: []Source{at("pull_request.id"), at("pull_request.updated_at"), at("requested_reviewer.id", "requested_team.id")}, Link: first("pull_request.html_url"),
+		},
+		{
+			Name: "pull_request_review_submitted", Doc: "Somebody submits a review.",
+			In: [][]Condition{{githubEvent("pull_request_review"), githubAction("submitted")}},
+			Keys: []Key{
+				githubRepos,
+				{Name: "mentioned", From: githubMentions("review.body"), Fold: strings.ToLower},
+				githubPullLabels,
+				{Name: "review_states", From: at("review.state"), Fold: strings.ToLower},
+			},
+			Same: []Source{at("review.id")}, Link: first("review.html_url"),
+		},
+		githubChecks("check_suite_completed", "All checks of a commit have ended.", "check_suite"),
+		githubChecks("workflow_run_completed", "A workflow of GitHub Actions has ended.", "workflow_run",
+			Key{Name: "workflows", From: at("workflow.name", "workflow_run.name"), Fold: strings.ToLower}),
+		{
+			Name: "check_run_rerequested", Doc: "Somebody asks to run a check again.",
+			In:   [][]Condition{{githubEvent("check_run"), githubAction("rerequested")}},
+			Keys: []Key{githubRepos}, Link: first("check_run.html_url"),
+		},
+		{
+			Name: "check_suite_rerequested", Doc: "Somebody asks to run all checks of a commit again.",
+			In:   [][]Condition{{githubEvent("check_suite"), githubAction("rerequested")}},
+			Keys: []Key{githubRepos}, Link: first("check_suite.url"),
+		},
+	},
+}
+
+var (
+	githubRepos       = Key{Name: "repos", From: at("repository.full_name")}
+	githubIssueLabels = Key{Name: "labels", From: at("issue.labels[].name")}
+	githubPullLabels  = Key{Name: "labels", From: at("pull_request.labels[].name")}
+	githubAnyLabels   = Key{Name: "labels", From: at("issue.labels[].name", "pull_request.labels[].name")}
+	githubNewLabel    = Key{Name: "labels", From: at("label.name")}
+	githubNewAssignee = Key{Name: "assignees", From: at("assignee.login"), Fold: strings.ToLower}
+
+	githubPullFiles = &Ask{Name: "pull_request_files", Of: []Source{at("repository.full_name"), at("pull_request.number")}}
+)
+
+func githubEvent(name string) Condition {
+	return Condition{Source: at(header("X-GitHub-Event")), OneOf: []string{name}}
+}
+
+func githubAction(name string) Condition {
+	return Condition{Source: at("action"), OneOf: []string{name}}
+}
+
+// githubByPerson holds for what no bot wrote.
+func githubByPerson(author string) Condition {
+	return Condition{Source: at(author + ".type"), OneOf: []string{"Bot"}, Not: true}
+}
+
+// mentioned holds if somebody is mentioned.
+func mentioned(s Source) Condition { return Condition{Source: s} }
+
+// githubMentions are the logins, and the teams as organization/team, that a text mentions.
+func githubMentions(path string) Source { return mentions("-/", at(path)) }
+
+// githubMentioned are those that the new text of a delivery mentions: of a comment or a
+// review, else of what was opened.
+func githubMentioned(opened string) Source {
+	return mentions("-/", first("comment.body", "review.body", opened))
+}
+
+func githubIssue(name, doc, action string, labels Key) *Event {
+	return &Event{
+		Name: name, Doc: doc,
+		In: [][]Condition{{githubEvent("issues"), githubAction(action)}},
+		Keys: []Key{
+			githubRepos, labels,
+			{Name: "assignees", From: at("issue.assignees[].login"), Fold: strings.ToLower},
+			{Name: "authors", From: at("issue.user.login"), Fold: strings.ToLower},
+		},
+		Same: []Source{at("issue.id"), at("issue.updated_at"), at("label.id")}, Link: first("issue.html_url"),
+	}
+}
+
+func githubPull(name, doc string, labels Key, when ...Condition) *Event {
+	return &Event{
+		Name: name, Doc: doc,
+		In: [][]Condition{append([]Condition{githubEvent("pull_request")}, when...)},
+		Keys: []Key{
+			githubRepos,
+			{Name: "base_branches", Alias: "baseBranches", From: at("pull_request.base.ref")},
+			{Name: "pr_numbers", Alias: "prNumbers", From: at("pull_request.number"), Kind: Number},
+			{Name: "paths", Kind: Glob, Ask: githubPullFiles},
+			{Name: "assignees", From: at("pull_request.assignees[].login"), Fold: strings.ToLower},
+			{Name: "authors", From: at("pull_request.user.login"), Fold: strings.ToLower},
+			labels,
+		},
+		Same: []Source{at("pull_request.id"), at("pull_request.updated_at"), at("pull_request.head.sha"), at("label.id")}, Link: first("pull_request.html_url"),
+	}
+}
+
+// githubChecks is an event of continuous integration. Its payload names pull requests by number
+// alone: their labels and authors are asked for.
+func githubChecks(name, doc, object string, more ...Key) *Event {
+	pulls := []Source{at("repository.full_name"), at(object + ".pull_requests[].number")}
+	return &Event{
+		Name: name, Doc: doc,
+		In: [][]Condition{{githubEvent(object), githubAction("completed")}},
+		Keys: append([]Key{
+			githubRepos,
+			{
+				Name: "conclusions", From: at(object + ".conclusion"), Fold: strings.ToLower,
+				Enum: []string{"success", "failure", "neutral", "cancelled", "timed_out", "action_required", "stale", "skipped"},
+			},
+			{Name: "branches", From: at(object + ".head_branch")},
+			{Name: "labels", Ask: &Ask{Name: "pull_request_labels", Of: pulls}},
+			{Name: "authors", Fold: strings.ToLower, Ask: &Ask{Name: "pull_request_authors", Of: pulls}},
+		}, more...),
+		Same: []Source{at(object + ".id"), at(object + ".updated_at"), at(object + ".run_attempt")}, Link: first(object + ".html_url"),
+	}
+}

@@ -1,0 +1,67 @@
+package native
+
+import "strings"
+
+// gitlab are the events of GitLab. Its payloads are described at
+// https://docs.gitlab.com/user/project/integrations/webhook_events/.
+var gitlab = &Sender{
+	Provider: "gitlab", Title: "GitLab", Schemes: []string{"gitlab", "gitlab_signed"}, Source: "GITLAB_WEBHOOK",
+	Docs:     "https://docs.gitlab.com/user/project/integrations/webhook_events/",
+	Accounts: "user names, without @",
+	Events: []*Event{
+		{
+			Name: "merge_request", Doc: "A merge request is opened, changed, approved, merged or closed.",
+			In: [][]Condition{{gitlabKind("merge_request")}},
+			Keys: []Key{
+				gitlabRepos,
+				{Name: "actions", From: at("object_attributes.action"), Fold: strings.ToLower},
+				{Name: "base_branches", From: at("object_attributes.target_branch")},
+			},
+			Same: []Source{at("object_attributes.id"), at("object_attributes.updated_at"), at("object_attributes.action")},
+			Link: first("object_attributes.url"),
+		},
+		{
+			Name: "bot_mentioned", Doc: "Somebody mentions an account of the webhook in a new comment, merge request or issue.",
+			In: [][]Condition{
+				gitlabMention("note", "object_attributes.note", "create"),
+				gitlabMention("merge_request", "object_attributes.description", "open"),
+				gitlabMention("issue", "object_attributes.description", "open"),
+			},
+			Keys: []Key{
+				gitlabRepos,
+				{Name: "mentioned", From: mentions("-._/", first("object_attributes.note", "object_attributes.description")), Fold: strings.ToLower},
+			},
+			Same: []Source{at("object_kind"), at("object_attributes.id")}, Link: first("object_attributes.url"),
+		},
+		{
+			Name: "push", Doc: "Somebody pushes commits, or deletes a branch.",
+			In: [][]Condition{{gitlabKind("push")}},
+			Keys: []Key{
+				gitlabRepos,
+				{Name: "branches", From: at("ref"), Fold: branch},
+				{Name: "paths", From: at("commits[].added[]", "commits[].modified[]", "commits[].removed[]"), Kind: Glob},
+			},
+			Same: []Source{at("project.id"), at("ref"), at("before"), at("after")}, Link: first("project.web_url"),
+		},
+	},
+}
+
+var gitlabRepos = Key{Name: "repos", From: at("project.path_with_namespace"), Fold: strings.ToLower}
+
+func gitlabKind(kind string) Condition {
+	return Condition{Source: at("object_kind"), OneOf: []string{kind}}
+}
+
+// gitlabMention holds if new text mentions an account of the webhook that did not write it.
+// Older servers send no action with a comment.
+func gitlabMention(kind, text, action string) []Condition {
+	action0 := Condition{Source: at("object_attributes.action"), OneOf: []string{action}}
+	if kind == "note" {
+		action0 = Condition{Source: at("object_attributes.action"), OneOf: []string{"update"}, Not: true}
+	}
+	return []Condition{
+		gitlabKind(kind), action0,
+		{Source: accounts(at("user.username")), Not: true},
+		mentioned(accounts(mentions("-._/", at(text)))),
+	}
+}

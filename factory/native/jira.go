@@ -1,0 +1,95 @@
+package native
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// jira are the events of Jira. Its payloads are described at
+// https://developer.atlassian.com/cloud/jira/platform/webhooks/.
+var jira = &Sender{
+	Provider: "jira", Title: "Jira", Schemes: []string{"jira", "jira_connect"}, Source: "JIRA",
+	Docs:     "https://developer.atlassian.com/cloud/jira/platform/webhooks/",
+	Accounts: "account identifiers",
+	Events: []*Event{
+		{
+			Name: "issue_created", Doc: "Somebody creates an issue.",
+			In:   [][]Condition{{jiraEvent("jira:issue_created")}},
+			Keys: []Key{jiraProjects, {Name: "labels", From: at("issue.fields.labels[]")}},
+			Same: []Source{at("issue.id")}, Link: first("issue.self"),
+		},
+		{
+			Name: "issue_labeled", Doc: "An issue gets a label, also when it is created.",
+			In: [][]Condition{
+				{jiraEvent("jira:issue_created"), {Source: at("issue.fields.labels[]")}},
+				{jiraEvent("jira:issue_updated"), {Source: jiraNewLabels}},
+			},
+			Keys: []Key{jiraProjects, {Name: "labels", From: jiraAnyNewLabels}},
+			Same: []Source{at("issue.id"), at("changelog.id")}, Link: first("issue.self"),
+		},
+		{
+			Name: "status_changed", Doc: "An issue gets another status.",
+			In:   [][]Condition{{jiraEvent("jira:issue_updated"), {Source: jiraNewStatus}}},
+			Keys: []Key{jiraProjects, {Name: "status_ids", From: jiraNewStatus}},
+			Same: []Source{at("issue.id"), at("changelog.id")}, Link: first("issue.self"),
+		},
+		{
+			Name: "agent_session_created", Doc: "Somebody mentions an account of the webhook in a new comment, or assigns an issue to it.",
+			In: [][]Condition{
+				{jiraEvent("comment_created"), {Source: accounts(at("comment.author.accountId")), Not: true}, {Source: accounts(jiraMentions)}},
+				{jiraEvent("jira:issue_created"), {Source: accounts(at("issue.fields.assignee.accountId"))}},
+				{jiraEvent("jira:issue_updated"), {Source: accounts(jiraNewAssignee)}},
+			},
+			Keys: []Key{
+				jiraProjects,
+				{Name: "labels", From: at("issue.fields.labels[]")},
+				{Name: "keywords", From: at("comment.body", "issue.fields.summary", "issue.fields.description"), Kind: Word, Fold: keyword},
+			},
+			Same: []Source{at("issue.id"), at("comment.id"), at("changelog.id")}, Link: first("issue.self"),
+		},
+	},
+}
+
+var (
+	jiraProjects = Key{Name: "project_keys", From: at("issue.fields.project.key"), Fold: strings.ToUpper}
+
+	jiraNewStatus   = jiraChange("status", func(get func(string) string) []string { return []string{get("to")} })
+	jiraNewAssignee = jiraChange("assignee", func(get func(string) string) []string { return []string{get("to")} })
+	jiraNewLabels   = jiraChange("labels", func(get func(string) string) []string {
+		before := strings.Fields(get("fromString"))
+		return slices.DeleteFunc(strings.Fields(get("toString")), func(label string) bool { return slices.Contains(before, label) })
+	})
+	// jiraAnyNewLabels are those of a change; all labels of a new issue are new.
+	jiraAnyNewLabels = Source{
+		Doc: jiraNewLabels.Doc + ", or issue.fields.labels[] of a new issue", places: append(placesOf("webhookEvent", "issue.fields.labels[]"), jiraNewLabels.places...),
+		read: func(p *Payload) []string {
+			if slices.Contains(p.values["webhookEvent"], "jira:issue_created") {
+				return p.values["issue.fields.labels[]"]
+			}
+			return jiraNewLabels.values(p)
+		},
+	}
+
+	jiraMentions = mapped("accounts mentioned in", at("comment.body"), func(text string) (ids []string) {
+		for _, m := range jiraMention.FindAllStringSubmatch(text, -1) {
+			ids = append(ids, m[1])
+		}
+		return ids
+	})
+	jiraMention = regexp.MustCompile(`\[~(?:accountid:)?([^\]\s]+)\]`)
+)
+
+func jiraEvent(name string) Condition {
+	return Condition{Source: at("webhookEvent"), OneOf: []string{name}}
+}
+
+// jiraChange reads the change of a field.
+func jiraChange(field string, read func(get func(string) string) []string) Source {
+	return items("changelog.items[] of "+field, "changelog.items[]", func(_ *Payload, get func(string) string) []string {
+		if get("field") != field {
+			return nil
+		}
+		return slices.DeleteFunc(read(get), func(v string) bool { return v == "" })
+	})
+}

@@ -1,0 +1,171 @@
+package native
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"triphammer/factory/jsonscan"
+)
+
+// Delivery is what a sender sent.
+type Delivery struct {
+	Header   map[string]string // by canonical name
+	Body     []byte            // valid JSON
+	Accounts []string          // the sender's accounts that stand for the factory (SPEC 16.6)
+	// Answers are what the sender's API answered. A question that is not in it is open.
+	Answers map[Question][]string
+}
+
+// Payload is a delivery as the events of its sender see it: the values at the places that
+// any of them names. It is read in one pass.
+type Payload struct {
+	Delivery
+	Sender *Sender
+	values map[string][]string
+}
+
+// Read reads a delivery. The body must be valid JSON (jsonscan.Check).
+func (s *Sender) Read(d Delivery) *Payload {
+	p := &Payload{Delivery: d, Sender: s, values: make(map[string][]string, 32)}
+	scan := jsonscan.Scanner{Data: d.Body}
+	scan.Space()
+	p.walk(&scan, s.reader)
+	for _, name := range s.reader.headers {
+		if value := d.Header[name]; value != "" {
+			p.values[headerMark+name] = []string{value}
+		}
+	}
+	return p
+}
+
+// headerMark begins the name of a place that is a header.
+const headerMark = "@"
+
+// node is a position in a body, and what is looked for below it.
+type node struct {
+	fields  map[string]*node
+	items   *node  // elements of an array
+	place   string // whose values are noted here; empty: none
+	whole   bool   // the value is noted as JSON, whatever it is
+	many    bool   // below an array: each value counts, else the last one of duplicate keys
+	headers []string
+}
+
+// add makes a place known to the tree.
+func (n *node) add(at place) {
+	if name, is := strings.CutPrefix(at.path, headerMark); is {
+		if !slices.Contains(n.headers, name) {
+			n.headers = append(n.headers, name)
+		}
+		return
+	}
+	many := false
+	for step := range strings.SplitSeq(at.path, ".") {
+		name, list := strings.CutSuffix(step, "[]")
+		if n.fields == nil {
+			n.fields = make(map[string]*node)
+		}
+		if n.fields[name] == nil {
+			n.fields[name] = &node{many: many}
+		}
+		if n = n.fields[name]; list {
+			many = true
+			if n.items == nil {
+				n.items = &node{many: true}
+			}
+			n = n.items
+		}
+	}
+	n.place, n.whole = at.path, at.whole
+}
+
+// walk notes what the tree looks for in the value at the scanner's position, and steps over
+// it. It recurses over the tree's depth.
+func (p *Payload) walk(s *jsonscan.Scanner, n *node) {
+	start := s.Pos
+	switch c := s.Peek(); {
+	case c == '{' && n.fields != nil:
+		for s.Enter(); s.More(); {
+			if child := n.fields[string(s.Name())]; child != nil {
+				p.walk(s, child)
+			} else {
+				_ = s.Skip()
+			}
+		}
+	case c == '[' && n.items != nil:
+		for s.Enter(); s.More(); {
+			p.walk(s, n.items)
+		}
+	case c == '"' && n.place != "" && !n.whole:
+		p.note(n, string(s.Unquote()))
+		return
+	default:
+		_ = s.Skip()
+		if n.place != "" && !n.whole && c != '{' && c != '[' && c != 'n' {
+			p.note(n, string(s.Data[start:s.Pos]))
+		}
+	}
+	if n.whole {
+		p.note(n, string(s.Data[start:s.Pos]))
+	}
+}
+
+func (p *Payload) note(n *node, value string) {
+	if !n.many {
+		p.values[n.place] = p.values[n.place][:0]
+	}
+	p.values[n.place] = append(p.values[n.place], value)
+}
+
+// Events are the events that the delivery has, in the order of the table.
+func (p *Payload) Events() []*Event {
+	var all []*Event
+	for _, e := range p.Sender.Events {
+		if e.in(p) {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+func (e *Event) in(p *Payload) bool {
+	return slices.ContainsFunc(e.In, func(kind []Condition) bool {
+		return !slices.ContainsFunc(kind, func(c Condition) bool { return !c.holds(p) })
+	})
+}
+
+func (c *Condition) holds(p *Payload) bool {
+	values := c.Source.values(p)
+	found := len(values) > 0
+	if len(c.OneOf) > 0 {
+		found = slices.ContainsFunc(values, func(v string) bool { return slices.Contains(c.OneOf, v) })
+	}
+	return found != c.Not
+}
+
+// Identity identifies the event at the sender, whichever of its webhooks reports it; empty
+// if the sender gives no such identity.
+func (e *Event) Identity(p *Payload) string {
+	if len(e.Same) == 0 {
+		return ""
+	}
+	parts := []string{e.Sender.Provider, e.Name}
+	for _, s := range e.Same {
+		parts = append(parts, strings.Join(s.values(p), ","))
+	}
+	return strings.Join(parts, " ")
+}
+
+// LinkOf is the address of the page of what the event happened to; it is a web address, or empty.
+func (e *Event) LinkOf(p *Payload) string {
+	for _, link := range e.Link.values(p) {
+		if strings.HasPrefix(link, "https://") || strings.HasPrefix(link, "http://") {
+			return link
+		}
+	}
+	return ""
+}
+
+// header is the place of a header.
+func header(name string) string { return headerMark + http.CanonicalHeaderKey(name) }

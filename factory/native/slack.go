@@ -1,0 +1,83 @@
+package native
+
+import "strings"
+
+// slack are the events of Slack. Its payloads are described at
+// https://docs.slack.dev/reference/events.
+var slack = &Sender{
+	Provider: "slack", Title: "Slack", Schemes: []string{"slack"}, Source: "SLACK",
+	Docs: "https://docs.slack.dev/reference/events",
+	Events: []*Event{
+		{
+			Name: "app_mention", Doc: "Somebody mentions the app in a channel.",
+			In: [][]Condition{{slackType("app_mention"), slackByPerson}}, Keys: slackMessage, Same: slackTime,
+		},
+		slackPosted("message_posted", "Somebody posts a message in a channel that the app is in.", "channel", "group"),
+		slackPosted("message_dm", "Somebody writes a direct message to the app, alone or in a group.", "im", "mpim"),
+		slackPosted("message_im", "Somebody writes a direct message to the app.", "im"),
+		slackPosted("message_mpim", "Somebody writes a direct message to a group with the app.", "mpim"),
+		{
+			Name: "reaction_added", Doc: "Somebody adds a reaction to a message.",
+			In: [][]Condition{{slackType("reaction_added")}},
+			Keys: []Key{
+				slackNamed("channel_ids", "channels", "channel_names", at("event.item.channel")),
+				slackNamed("user_ids", "users", "user_names", at("event.user")),
+				{Name: "emojis", From: at("event.reaction"), Fold: emoji},
+				{Name: "keywords", Kind: Word, Fold: keyword, Ask: &Ask{Name: "message_text", Of: []Source{at("event.item.channel"), at("event.item.ts")}}},
+				slackNamed("item_user_ids", "itemUsers", "user_names", at("event.item_user")),
+			},
+			Same: []Source{at("team_id"), at("event.event_ts"), at("event.user"), at("event.reaction")},
+		},
+		{
+			Name: "member_joined_channel", Doc: "Somebody joins a channel.",
+			In: [][]Condition{{slackType("member_joined_channel")}},
+			Keys: []Key{
+				slackNamed("channel_ids", "channels", "channel_names", at("event.channel")),
+				slackNamed("user_ids", "users", "user_names", at("event.user")),
+			},
+			Same: []Source{at("team_id"), at("event.channel"), at("event.user"), at("event.event_ts")},
+		},
+	},
+}
+
+var (
+	slackMessage = []Key{
+		slackNamed("channel_ids", "channels", "channel_names", at("event.channel")),
+		slackNamed("user_ids", "users", "user_names", at("event.user")),
+		{Name: "keywords", From: at("event.text"), Kind: Word, Fold: keyword},
+	}
+	slackTime = []Source{at("team_id"), at("event.channel"), at("event.ts")}
+
+	slackByPerson = Condition{Source: at("event.bot_id"), Not: true}
+	// slackNew holds for messages, not for what tells of a change, a removal or the like.
+	slackNew = Condition{Source: mapped("other than new messages", at("event.subtype"), func(subtype string) []string {
+		switch subtype {
+		case "file_share", "thread_broadcast", "me_message":
+			return nil
+		}
+		return []string{subtype}
+	}), Not: true}
+)
+
+func slackType(name string) Condition {
+	return Condition{Source: at("event.type"), OneOf: []string{name}}
+}
+
+func slackPosted(name, doc string, kinds ...string) *Event {
+	return &Event{
+		Name: name, Doc: doc,
+		In:   [][]Condition{{slackType("message"), {Source: at("event.channel_type"), OneOf: kinds}, slackByPerson, slackNew}},
+		Keys: slackMessage, Same: slackTime,
+	}
+}
+
+// slackNamed is a key of identifiers, whose alias takes names: payloads have none.
+func slackNamed(name, alias, ask string, ids Source) Key {
+	return Key{Name: name, From: ids, Alias: alias, Names: &Names{Ask: &Ask{Name: ask, Of: []Source{ids}}}}
+}
+
+// emoji is the name of an emoji without colons and skin tone.
+func emoji(value string) string {
+	value, _, _ = strings.Cut(strings.Trim(strings.TrimSpace(value), ":"), "::skin-tone-")
+	return strings.ToLower(value)
+}
