@@ -45,11 +45,12 @@ var allowed = map[string][]string{
 	"server/access":                {"applier", "server/api", "server/delivery", "server/run", "server/secret", "server/store"},
 	"server/inert":                 {},
 	"server/dashboard":             {"applier", "factory", "factory/jsonscan", "schema", "server/api", "server/inert", "server/store", "server/run/event", "server/delivery", "third_party"},
+	"server/mcp":                   {"schema", "server/api", "server/inert", "server/store"},
 	"server/hosted":                {},
 	"server/oidc":                  {"server/access"},
 	"server/oidc/oidctest":         {}, // for tests
 	"server/api":                   {"schema", "factory", "applier"},
-	"server":                       {"server/access", "server/api", "server/hosted", "server/oidc", "schema", "factory", "factory/edit", "factory/filter", "factory/match", "factory/signature", "applier", "server/disk", "server/secret", "server/store", "server/run", "server/run/event", "server/delivery", "server/dashboard"},
+	"server":                       {"server/access", "server/api", "server/hosted", "server/mcp", "server/oidc", "schema", "factory", "factory/edit", "factory/filter", "factory/match", "factory/signature", "applier", "server/disk", "server/secret", "server/store", "server/run", "server/run/event", "server/delivery", "server/dashboard"},
 	"server/notify":                {"applier", "server/api", "factory/signature", "server/secret", "server/store"},
 	"cmd/triphammer":               {"*"},
 	"bench":                        {"*"},
@@ -83,6 +84,7 @@ var owners = map[string][]string{
 	"golang.org/x/net/bpf":                  {"server/sandbox"},
 	"github.com/coreos/go-oidc":             {"server/oidc"},
 	"golang.org/x/oauth2":                   {"server/oidc"},
+	"github.com/modelcontextprotocol":       {"server/mcp"},
 }
 
 const module = "triphammer/"

@@ -19,7 +19,7 @@ type contextKey int
 const (
 	localKey  contextKey = iota // the name of a local caller
 	connKey                     // the connection
-	callerKey                   // the caller of a request that a page makes inside
+	callerKey                   // the caller of a request that a page or a tool makes inside
 )
 
 // asLocal marks requests that come over the unix socket or from this process. Their caller

@@ -15,8 +15,8 @@ import (
 	"triphammer/server/dashboard"
 )
 
-// inside is the API for the pages: it calls the routes in this process, as the caller who is
-// signed in, on behalf of a request.
+// inside is the API for the pages and for the tools of MCP: it calls the routes in this
+// process, as the caller of a request, on behalf of that request.
 type inside struct {
 	server *Server
 	by     *access.Caller
@@ -25,31 +25,43 @@ type inside struct {
 
 // Call implements dashboard.API.
 func (i inside) Call(ctx context.Context, method, path string, in, out any) error {
-	var body io.Reader
+	var body []byte
 	if in != nil {
-		data, err := json.Marshal(in)
-		if err != nil {
+		var err error
+		if body, err = json.Marshal(in); err != nil {
 			return err
 		}
-		body = bytes.NewReader(data)
 	}
-	req, err := i.request(ctx, method, path, body)
+	status, answer, err := i.ask(ctx, method, path, body)
 	if err != nil {
 		return err
 	}
-	got := inner{header: make(http.Header), status: http.StatusOK}
-	i.server.engine.ServeHTTP(&got, req)
-	if got.status >= 400 {
-		refused := &dashboard.Refused{Body: got.body.Bytes()}
+	if status >= 400 {
+		refused := &dashboard.Refused{Body: answer}
 		if err := json.Unmarshal(refused.Body, &refused.Problem); err != nil {
-			return fmt.Errorf("%s %s: status %d", method, path, got.status)
+			return fmt.Errorf("%s %s: status %d", method, path, status)
 		}
 		return refused
 	}
 	if out == nil {
 		return nil
 	}
-	return json.Unmarshal(got.body.Bytes(), out)
+	return json.Unmarshal(answer, out)
+}
+
+// ask is an mcp.API. body may be nil.
+func (i inside) ask(ctx context.Context, method, path string, body []byte) (status int, answer []byte, err error) {
+	var from io.Reader
+	if body != nil {
+		from = bytes.NewReader(body)
+	}
+	req, err := i.request(ctx, method, path, from)
+	if err != nil {
+		return 0, nil, err
+	}
+	got := inner{header: make(http.Header), status: http.StatusOK}
+	i.server.engine.ServeHTTP(&got, req)
+	return got.status, got.body.Bytes(), nil
 }
 
 func (i inside) request(ctx context.Context, method, path string, body io.Reader) (*http.Request, error) {

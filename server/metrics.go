@@ -139,10 +139,14 @@ var forwarded = []string{"X-Forwarded-For", "X-Real-Ip", "Forwarded", "Via"}
 // isLoopback tells whether a request was made on this machine: it comes from a loopback
 // address, it is addressed to one, and it has no header of a proxy.
 func isLoopback(c *gin.Context) bool {
-	host := (&url.URL{Host: c.Request.Host}).Hostname()
-	to, err := netip.ParseAddr(host)
-	asked := strings.EqualFold(host, "localhost") || err == nil && to.IsLoopback()
-	return asked && clientOf(c).Unmap().IsLoopback() && !slices.ContainsFunc(forwarded, func(name string) bool { return c.GetHeader(name) != "" })
+	return isThisMachine(c.Request.Host) && clientOf(c).Unmap().IsLoopback() && !slices.ContainsFunc(forwarded, func(name string) bool { return c.GetHeader(name) != "" })
+}
+
+// isThisMachine tells whether a host, with or without a port, is a loopback address.
+func isThisMachine(host string) bool {
+	name := (&url.URL{Host: host}).Hostname()
+	addr, err := netip.ParseAddr(name)
+	return strings.EqualFold(name, "localhost") || err == nil && addr.IsLoopback()
 }
 
 // metrics shows the metrics to callers on this machine, and to callers with the scope

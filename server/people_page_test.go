@@ -140,7 +140,7 @@ func TestEveryPageByRole(t *testing.T) {
 	seen := 0
 	for _, r := range f.engine.Routes() {
 		if strings.HasPrefix(r.Path, "/api/") || strings.HasPrefix(r.Path, "/webhooks/w/") || strings.HasPrefix(r.Path, "/git/") || strings.HasPrefix(r.Path, dashboard.AssetPath) ||
-			strings.HasPrefix(r.Path, "/auth/") || strings.HasPrefix(r.Path, dashboard.LivePath) || r.Path == "/healthz" || r.Path == "/readyz" || r.Path == "/metrics" || r.Path == "/openapi.yaml" {
+			strings.HasPrefix(r.Path, "/auth/") || strings.HasPrefix(r.Path, dashboard.LivePath) || r.Path == "/healthz" || r.Path == "/readyz" || r.Path == "/metrics" || r.Path == "/mcp" || r.Path == "/openapi.yaml" {
 			continue
 		}
 		route := r.Method + " " + r.Path

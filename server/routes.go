@@ -35,6 +35,12 @@ func (s *Server) routes(e *gin.Engine) {
 	e.GET(api.Base+"/factory-files/schemas/:version/:document", s.getSchema)
 	e.POST(api.Base+"/factory-files/validate", s.validateFiles)
 
+	e.POST("/mcp", s.tools)
+	e.POST(api.Base+"/mcp/factory", s.tools) // where the published service has it
+
+	anyKey := e.Group(api.Base, s.require(store.Scopes...))
+	anyKey.GET("/caller", serve(s.getCaller))
+
 	runs := e.Group(api.Base, s.require(store.ScopeRuns))
 	runs.POST("/agent/runs", serve(s.createRun))
 	runs.POST("/agent/run", serve(s.createRun)) // older clients

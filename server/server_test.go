@@ -240,7 +240,7 @@ func (f *fixture) do(method, path, key, body string, headers ...string) answer {
 // browsers.
 func documented(path string) bool {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
-	return slices.Contains([]string{"api", "git", "healthz", "readyz", "metrics", "openapi.yaml"}, first) || strings.HasPrefix(path, ingress)
+	return slices.Contains([]string{"api", "git", "mcp", "healthz", "readyz", "metrics", "openapi.yaml"}, first) || strings.HasPrefix(path, ingress)
 }
 
 func (f *fixture) hold(req *http.Request, resp *http.Response, body []byte) {

@@ -473,13 +473,15 @@ func problemError(status int, data []byte) error {
 	case http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout:
 		code = exitUnreachable
 	}
-	return &exitError{code, &problem{p, text}}
+	p.Status = status // also of an answer that is no problem, such as that of a proxy
+	return &exitError{code, &problem{p, text, data}}
 }
 
 // problem is the problem with which a server answered.
 type problem struct {
 	api.Problem
 	text string
+	body []byte // the whole answer
 }
 
 func (p *problem) Error() string { return p.text }

@@ -37,7 +37,7 @@ Begin with:  triphammer init demo && cd demo && triphammer dev`,
 	}
 	add("definitions", initCommand(), validateCommand(), testCommand(), planCommand(), hookCommand(), schemaCommand())
 	add("server", devCommand(), serveCommand(), statusCommand(), statsCommand(), applyCommand(), doctorCommand(), dbCommand(),
-		sendCommand(), samplesCommand(), configCommand(), authCommand(), clockCommand())
+		sendCommand(), samplesCommand(), mcpCommand(), configCommand(), authCommand(), clockCommand())
 	add("objects", factoriesCommand(), webhooksCommand(), automationsCommand(), environmentsCommand(), agentsCommand(), deliveriesCommand(), runsCommand(), schedulesCommand(),
 		appliesCommand(), definitionCommand(), secretsCommand(), keysCommand(), auditCommand(), schemesCommand())
 	root.AddCommand(versionCommand(), demoAgentCommand(), &cobra.Command{Use: "exit-codes", Short: "What the exit statuses mean", Long: exitTopic})

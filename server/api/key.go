@@ -18,6 +18,15 @@ type Key struct {
 	Ended      *Ended     `json:"ended,omitempty"` // only in the answer that revokes the key
 }
 
+// Caller is GET /api/v1/caller: who calls, and what that caller may do.
+type Caller struct {
+	Name      string     `json:"name"`
+	Kind      string     `json:"kind"`              // personal, agent, local
+	Scopes    []string   `json:"scopes"`            // with those that others include
+	Factory   string     `json:"factory,omitempty"` // the only one that it may use; missing: all
+	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+}
+
 // Ended counts what ended with a key. It is also the answer to DELETE
 // /api/v1/auth/sessions.
 type Ended struct {
