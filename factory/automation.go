@@ -177,14 +177,17 @@ func (l *loader) webhookTrigger(d *document, n *schema.Node, t *Trigger, where s
 	f := n.Get("filter")
 	keys := []string{"webhook_ids", "payload"}
 	if !l.opt.Strict {
-		keys = append(keys, "webhooks")
+		keys = append(keys, "webhooks", "headers")
 	}
 	if f != nil {
 		for _, field := range f.Fields {
 			if !slices.Contains(keys, field.Key) {
 				hint := d.OneOf(field.Key, keys)
-				if field.Key == "webhooks" {
+				switch field.Key {
+				case "webhooks":
 					hint = "--strict takes webhook_ids alone; without it webhooks names files"
+				case "headers":
+					hint = "--strict takes webhook_ids and payload alone; without it headers filters on headers"
 				}
 				d.Error(field.At, schema.InvalidFilter, hint, fmt.Sprintf("%s: webhook received cannot be filtered on %q", where, field.Key))
 			}
@@ -222,6 +225,9 @@ func (l *loader) webhookTrigger(d *document, n *schema.Node, t *Trigger, where s
 	}
 	if payload := f.Get("payload"); payload != nil && payload.Kind != schema.Null {
 		t.Payload = compile(d, payload, where+".filter.")
+	}
+	if headers := f.Get("headers"); headers != nil && headers.Kind != schema.Null && !l.opt.Strict {
+		l.headers(d, headers, t, where)
 	}
 }
 
@@ -270,10 +276,15 @@ func (l *loader) selection(d *document, n *schema.Node, where string) []string {
 // not by a delivery (SPEC 3.5).
 func compile(d *document, n *schema.Node, prefix string) *filter.Filter {
 	f, problems := filter.Compile(valueOf(n))
-	for _, p := range problems {
+	d.problems(problems, prefix)
+	return f
+}
+
+// problems reports what is wrong with a filter.
+func (d *document) problems(all []filter.Problem, prefix string) {
+	for _, p := range all {
 		d.Error(schema.At{Line: p.Line, Column: p.Column}, schema.InvalidFilter, p.Hint, prefix+p.Path+": "+p.Message)
 	}
-	return f
 }
 
 func valueOf(n *schema.Node) filter.Value {

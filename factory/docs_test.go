@@ -78,7 +78,7 @@ name of a mapping. The keys of a Markdown file are in its front matter. **No eff
 		for _, event := range eventsOf(provider) {
 			keys := strings.Join(catalogue[provider][event], "`, `")
 			if provider == "webhook" {
-				keys += "`, `webhooks"
+				keys += "`, `headers`, `webhooks"
 			}
 			name := "`" + event + "`"
 			if (&Trigger{Provider: provider, Event: event}).Fires() {
@@ -98,6 +98,7 @@ name of a mapping. The keys of a Markdown file are in its front matter. **No eff
 		}
 	}
 	b.WriteString("\n")
+	fmt.Fprintf(&b, "\n## Headers of deliveries\n\nThese headers are kept with the deliveries of every webhook, and can be filtered on: `%s`.\n", strings.Join((&Webhook{}).KeptHeaders(), "`, `"))
 	page(t, "reference.md", b.String())
 }
 

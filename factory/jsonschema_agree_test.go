@@ -76,6 +76,11 @@ var unspokenRules = []unspoken{
 		"triggers: [{provider: webhook, event: received, filter: {webhooks: [hook], payload: {a: {in: [1], not_in: [1.0]}}}}]", "both in and not_in hold", false,
 	},
 	{
+		"x-triphammer-kept-header", "automation",
+		"triggers: [{provider: webhook, event: received, filter: {webhooks: [hook], headers: {X-Custom: [a]}}}]",
+		"is not kept with deliveries|carries a credential|is not a header name|is the same header as", false,
+	},
+	{
 		"x-triphammer-max-depth", "automation",
 		"triggers: [{provider: webhook, event: received, filter: {webhooks: [hook], payload: {a: {a: {a: {a: {a: {a: {a: {a: {a: {a: {a: [1]}}}}}}}}}}}}}]",
 		"nested deeper than 10 levels", false,

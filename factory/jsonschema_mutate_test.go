@@ -68,6 +68,9 @@ func exampleDocuments(t testing.TB) map[string][]exampleDocument {
 				}
 				filter = append(filter, key+": "+value)
 			}
+			if provider == "webhook" {
+				filter = append(filter, "headers: {X-Event-Type: [a, B c], x-event-key: {not_in: [x], exists: true}}")
+			}
 			add("automation", provider+" "+event, fmt.Sprintf("triggers: [{provider: %s, event: %s, filter: {%s}}]", provider, event, strings.Join(filter, ", ")))
 		}
 	}

@@ -127,7 +127,10 @@ func matcherOf(value object) object {
 }
 
 func webhookFilter(keys []string) object {
-	properties := object{"webhooks": defined("names", "Webhooks: names of files in webhooks/.")}
+	properties := object{
+		"webhooks": defined("names", "Webhooks: names of files in webhooks/."),
+		"headers":  defined("headers", "What the headers must hold. A key names one that is kept with deliveries, a list the allowed values; {in: […]}, {not_in: […]} and {exists: true} are operators."),
+	}
 	for _, key := range keys {
 		definition := "names"
 		if key == "payload" {
@@ -181,7 +184,27 @@ func providerFilter(g eventGroup) object {
 // payloadDefinitions is the grammar of the payload filter (SPEC 8).
 func payloadDefinitions() object {
 	set := object{"$ref": "#/definitions/values"}
+	texts := object{
+		"type": "array", "minItems": 1, "maxItems": filter.MaxValues, "uniqueItems": true,
+		"items": object{"description": "A value; compared exactly.", "type": "string", "maxLength": filter.MaxHeader, "pattern": "^[!-~]([ -~]*[!-~])?$"},
+	}
 	return object{
+		"headers": object{
+			"type": []any{"object", "null"}, "additionalProperties": object{"$ref": "#/definitions/header"}, "minProperties": 1, "maxProperties": filter.MaxLeaves,
+			"examples":                 []any{object{"X-GitHub-Event": []any{"issues"}}},
+			"x-triphammer-kept-header": "Names are compared without regard to case. Only headers that are kept with deliveries of the webhook can be filtered on.",
+		},
+		"header": merged(texts, object{
+			"description":   "Allowed values, or operators.",
+			"type":          []any{"array", "object"},
+			"errorMessage":  "write a list of the allowed values, such as [issues], or {in: […], not_in: […], exists: true}",
+			"minProperties": 1, "additionalProperties": false,
+			"properties": object{"in": texts, "not_in": texts, "exists": object{"type": "boolean", "description": "Whether the header is there at all."}},
+			"allOf": all(object{
+				"if": is("exists", false), "then": without("a header cannot be absent and hold one of the values of in", "in"),
+			}),
+			"x-triphammer-disjoint": []any{"in", "not_in"},
+		}),
 		"payload": object{
 			"type": []any{"object", "null"}, "additionalProperties": object{"$ref": "#/definitions/condition"},
 			"allOf":                   all(without("an operator applies to a field, not to the whole body", "in", "not_in", "exists")),

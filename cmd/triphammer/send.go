@@ -24,7 +24,6 @@ import (
 	"triphammer/factory"
 	"triphammer/factory/signature"
 	"triphammer/server/api"
-	"triphammer/server/delivery"
 	"triphammer/server/secret"
 )
 
@@ -363,7 +362,7 @@ func (m *message) sendAll(c *cobra.Command, o *sendOptions, pause time.Duration,
 	statuses := make(map[int]int)
 	ticker := time.NewTicker(max(pause, 1))
 	defer ticker.Stop()
-	idHeader := cmp.Or(m.webhook.DeliveryIDHeader, delivery.SenderIDHeader)
+	idHeader := cmp.Or(m.webhook.DeliveryIDHeader, factory.SenderIDHeader)
 	for i := range o.count {
 		if i > 0 && pause > 0 {
 			select {

@@ -91,13 +91,16 @@ func (c *compiler) texts(v Value, path string) {
 			c.problem(path, item.Line, item.Column, "quote it, or take it out", "%s in a set of values; a header holds text", item.Kind)
 		case seen[item.Text]:
 			c.problem(path, item.Line, item.Column, "keep one of them", "it holds %s twice", source(item))
-		case len(item.Text) > MaxHeader:
-			c.problem(path, item.Line, item.Column, "filter on a shorter header", "the value has %d bytes; of a header %d are kept", len(item.Text), MaxHeader)
-		case item.Text == "" || strings.TrimSpace(item.Text) != item.Text:
-			c.problem(path, item.Line, item.Column, "use exists for a header that is there or not", "%s cannot be the value of a header, which neither is empty nor begins or ends with a space", source(item))
+		case !isHeaderValue(item.Text):
+			c.problem(path, item.Line, item.Column, "copy it from a delivery", "%s cannot be the value of a header: that is 1 to %d characters of ASCII that can be seen, and spaces between them", source(item), MaxHeader)
 		}
 		seen[item.Text] = true
 	}
+}
+
+func isHeaderValue(s string) bool {
+	printable := func(r rune) bool { return r >= ' ' && r <= '~' }
+	return s != "" && len(s) <= MaxHeader && strings.TrimFunc(s, printable) == "" && strings.TrimSpace(s) == s
 }
 
 // accepts evaluates the condition on headers.

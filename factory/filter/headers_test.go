@@ -68,12 +68,13 @@ func TestHeaderFilterProblems(t *testing.T) {
 		`{"X-A":{"in":["x"],"not_in":["x"]}}`: `headers.X-A: both in and not_in hold "x" (take it out of one of them)`,
 		`{"X-A":[1]}`:                         `headers.X-A: a number in a set of values; a header holds text (quote it, or take it out)`,
 		`{"X-A":{"in":[{}]}}`:                 `headers.X-A.in: an object in a set of values; a header holds text (quote it, or take it out)`,
-		`{"X-A":[" x"]}`:                      `headers.X-A: " x" cannot be the value of a header, which neither is empty nor begins or ends with a space (use exists for a header that is there or not)`,
+		`{"X-A":[" x"]}`:                      `headers.X-A: " x" cannot be the value of a header: that is 1 to 255 characters of ASCII that can be seen, and spaces between them (copy it from a delivery)`,
 		`{"X-A":{"equals":["x"]}}`:            `headers.X-A: a header takes an array of values, or an object of operators (did you mean "in"?)`,
 		`{"X-A":{}}`:                          `headers.X-A: a header takes an array of values, or an object of operators (in, not_in and exists are the operators)`,
 		`{"X-A":{"exists":1}}`:                `headers.X-A.exists: exists is true or false, not a number (write true or false)`,
 		`{"X-A":["x"],"x-a":["y"]}`:           `headers.x-a: it is the same header as X-A (keep one of them)`,
-		`{"X-A":["` + strings.Repeat("x", 256) + `"]}`: `headers.X-A: the value has 256 bytes; of a header 255 are kept (filter on a shorter header)`,
+		`{"X-A":["xéx"]}`:                     `headers.X-A: "xéx" cannot be the value of a header: that is 1 to 255 characters of ASCII that can be seen, and spaces between them (copy it from a delivery)`,
+		`{"X-A":["` + strings.Repeat("x", 256) + `"]}`: `headers.X-A: "` + strings.Repeat("x", 120) + `…" cannot be the value of a header: that is 1 to 255 characters of ASCII that can be seen, and spaces between them (copy it from a delivery)`,
 	} {
 		v, err := ParseJSON([]byte(pattern))
 		if err != nil {

@@ -191,6 +191,12 @@ func (s *Scheme) IdentityHeaders() []string {
 	return names
 }
 
+// IsIdentityHeader tells whether the provider identifies deliveries in a header, which
+// has its canonical name.
+func (s *Scheme) IsIdentityHeader(name string) bool {
+	return slices.Contains(s.Identity, name) || slices.ContainsFunc(s.Forms, func(f Form) bool { return f.ID == name && name != "" })
+}
+
 // CredentialHeaders are the headers that carry the proof, signatures and the
 // timestamps they cover: never stored with a delivery, and never usable as its
 // identity (SPEC 5.7).
@@ -211,7 +217,13 @@ func (s *Scheme) CredentialHeaders() []string {
 // IsCredentialHeader tells whether a header carries the proof of this scheme, also if
 // the webhook file names the header.
 func (s *Scheme) IsCredentialHeader(name string) bool {
-	return slices.Contains(s.CredentialHeaders(), http.CanonicalHeaderKey(name))
+	name = http.CanonicalHeaderKey(name)
+	for i := range s.Forms {
+		if f := &s.Forms[i]; name == f.Signature || name == f.Timestamp || slices.Contains(f.Also, name) {
+			return true
+		}
+	}
+	return false
 }
 
 var credentialHeaders = sync.OnceValue(func() map[string]bool {

@@ -4,25 +4,9 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
-)
 
-// keptHeaders are the headers that are stored with every delivery. It is an allow-list,
-// because any other header may be a credential. The identity headers of the webhook are
-// stored as well.
-var keptHeaders = []string{
-	"Content-Type",
-	"Content-Encoding",
-	"User-Agent",
-	"X-Request-Id",
-	"X-Event-Key",
-	"X-Event-Type",
-	"X-Github-Event",
-	"X-Github-Hook-Id",
-	"X-Gitlab-Event",
-	"X-Gitea-Event",
-	"X-Forgejo-Event",
-	"Sentry-Hook-Resource",
-}
+	"triphammer/factory/filter"
+)
 
 func (a *incoming) authenticate() error { return a.hook.Verifier.Verify(a.signed()) }
 
@@ -50,40 +34,24 @@ func headerValue(header http.Header, name string) string {
 	return value
 }
 
-// keptHeaders are the headers that are stored with the delivery. They never hold a
-// credential (SPEC 5.10).
+// keptHeaders are the headers that are stored with the delivery, and that triggers filter
+// on. They never hold a credential (SPEC 5.10).
 func (a *incoming) keptHeaders() map[string]string {
 	if a.kept != nil {
 		return a.kept
 	}
-	var kept map[string]string
-	keep := func(name string) {
-		value := a.Header.Get(name)
-		// In some schemes the webhook file names the header of the credential, so that it
-		// can be any header.
-		if value == "" || a.hook.Def.Scheme != nil && a.hook.Def.Scheme.IsCredentialHeader(name) {
-			return
+	a.kept = make(map[string]string, 4)
+	for name, values := range a.Header {
+		if len(values) == 0 || values[0] == "" || !a.hook.Def.KeepsHeader(name) {
+			continue
 		}
-		if kept == nil {
-			kept = make(map[string]string, 4)
+		value := strings.ToValidUTF8(values[0], "\uFFFD") // what is matched now is what is explained later
+		if len(value) > filter.MaxHeader {
+			value = strings.ToValidUTF8(value[:filter.MaxHeader], "") + "…"
 		}
-		if len(value) > maxIdentity {
-			value = strings.ToValidUTF8(value[:maxIdentity], "") + "…"
-		}
-		kept[http.CanonicalHeaderKey(name)] = value
+		a.kept[name] = value
 	}
-	for _, name := range keptHeaders {
-		keep(name)
-	}
-	keep(SenderIDHeader)
-	if name := a.hook.Def.DeliveryIDHeader; name != "" {
-		keep(name)
-	}
-	for _, name := range a.providerHeaders() {
-		keep(name)
-	}
-	a.kept = kept
-	return kept
+	return a.kept
 }
 
 // clientAddr is the text of an address in the log; empty if it is invalid.

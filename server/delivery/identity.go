@@ -4,14 +4,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 
+	"triphammer/factory"
 	"triphammer/server/store"
 )
 
-// SenderIDHeader is the sender-set identity header (SPEC 5.12).
-const SenderIDHeader = "X-Service-Delivery-Id"
-
 // maxIdentity is the longest identity that is kept unchanged, in bytes. Longer ones are
-// hashed (SPEC 5.6). A kept header is cut at the same length.
+// hashed (SPEC 5.6).
 const maxIdentity = 255
 
 // identity is the identity of the delivery, from the first source that has a value (SPEC
@@ -27,7 +25,7 @@ func (a *incoming) identity() store.Identity {
 			return store.Identity{Source: store.IdentityProvider, Value: value}
 		}
 	}
-	if value := headerValue(a.Header, SenderIDHeader); value != "" {
+	if value := headerValue(a.Header, factory.SenderIDHeader); value != "" {
 		return store.Identity{Source: store.IdentitySender, Value: value}
 	}
 	return store.Identity{Source: store.IdentityBody, Value: digest(a.body)}

@@ -67,7 +67,7 @@ func (s *Service) SendTest(ctx context.Context, hook *applier.Webhook, t Test) (
 	a := &incoming{Request: &Request{Header: r.Header}, hook: hook, body: t.Body}
 	if hook.Def.DeliveryIDHeader != "" || len(a.providerHeaders()) == 0 {
 		if a.identity().Source == store.IdentityBody {
-			r.Header.Set(cmp.Or(hook.Def.DeliveryIDHeader, SenderIDHeader), "test-"+strings.ToLower(rand.Text()))
+			r.Header.Set(cmp.Or(hook.Def.DeliveryIDHeader, factory.SenderIDHeader), "test-"+strings.ToLower(rand.Text()))
 		}
 	} // else the scheme makes one
 	if err := hook.Def.Sign(secret.Value.Reveal(), r); err != nil {

@@ -114,7 +114,9 @@ func TestLedger(t *testing.T) {
 			New(s), func(name, value string) { setSecret(t, s, name, value) },
 			func(uid, payload string) { deliver(t, s, uid, payload, store.Accepted) },
 		},
-		"memory": {m, m.SetSecret, func(uid, payload string) { m.AddDelivery(uid, payload, match.Delivery{Headers: map[string]string{"X-Event-Type": "e" + payload}, Body: []byte(payload)}) }},
+		"memory": {m, m.SetSecret, func(uid, payload string) {
+			m.AddDelivery(uid, payload, match.Delivery{Headers: map[string]string{"X-Event-Type": "e" + payload}, Body: []byte(payload)})
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, l := t.Context(), c.ledger
