@@ -11,7 +11,8 @@ import (
 	"triphammer/server/store"
 )
 
-// keepFile claims the oldest run of the queue, and keeps a file and two links of it.
+// keepFile claims the oldest run of the queue, and keeps a file, two links and a
+// screenshot of it.
 func (f *fixture) keepFile(name, content string) (run, artifact string) {
 	f.t.Helper()
 	leases, err := f.store.ClaimRuns(f.t.Context(), store.Claim{Worker: "w", Most: 1, Lease: time.Minute})
@@ -25,6 +26,16 @@ func (f *fixture) keepFile(name, content string) (run, artifact string) {
 	if err != nil {
 		f.t.Fatal(err)
 	}
+	defer func() {
+		picture := store.Artifact{Type: event.ArtifactScreenshot, Name: "page.png", MediaType: "image/png"}
+		_, err := f.store.KeepFile(f.t.Context(), leases[0], picture, func(w io.Writer) error {
+			_, err := io.WriteString(w, "PNG")
+			return err
+		})
+		if err != nil {
+			f.t.Fatal(err)
+		}
+	}()
 	for _, a := range []store.Artifact{
 		{Type: event.ArtifactPullRequest, URL: "https://git.example.com/a/b/pull/7", Name: "Seven"},
 		{Type: event.ArtifactReference, URL: "https://example.com/"},
@@ -81,7 +92,7 @@ func TestArtifacts(t *testing.T) {
 			t.Errorf("%s: %d, want %d: %s", path, got.status, status, got.body)
 		}
 	}
-	for kind, want := range map[string]string{"FILE": run, "PULL_REQUEST": run, "EXTERNAL_REFERENCE": run, "SCREENSHOT": "", "PLAN": ""} {
+	for kind, want := range map[string]string{"FILE": run, "PULL_REQUEST": run, "EXTERNAL_REFERENCE": run, "SCREENSHOT": run, "PLAN": ""} {
 		for _, more := range []string{"", "&sort_by=created_at", "&sort_by=title&sort_order=asc", "&state=INPROGRESS"} {
 			list := f.get("/api/v1/agent/runs?artifact_type="+kind+more, key)
 			if list.status != 200 || strings.Count(string(list.body), `"run_id":"`) != len(want)/len(run) || !strings.Contains(string(list.body), want) {

@@ -22,7 +22,7 @@ import (
 // is answered well: so it was the right request. A new route fails here until its
 // request is known.
 func TestEveryRouteOfAnotherFactory(t *testing.T) {
-	f := newFixtureWith(t, options{hosted: true})
+	f := newFixtureWith(t, options{hosted: true, files: publishedTree})
 	admin, own, other := f.key("admin", "manage"), f.limitedKey("own", "default", "manage"), f.limitedKey("other", "elsewhere", "manage")
 	uid := f.uids()["hook"]
 	delivery := field(t, f.do("POST", ingress+uid, hookSecret, `{"n":1}`), "delivery_id")
@@ -42,7 +42,14 @@ func TestEveryRouteOfAnotherFactory(t *testing.T) {
 	named := map[string]string{
 		"/deliveries": delivery, "/agent/runs": run, "/agent/conversations": run, "/agent/schedules": schedule, "/agent/artifacts": artifact, "/applies": apply, "/webhooks": "hook", "/factories": "default",
 		"/secrets": "SPARE", "/keys": "leaked", "/signature-schemes": "github",
+		"/factory": "default", "/factory/runs": run, "/factory/automations/events": "github", "/agent/sessions": run, "/agent/identities": "default%2Fboss",
+		"/factory/scorers": field(t, f.get("/api/v1/factory/scorers", admin), "scorers", "0", "id"),
 	}
+	asked := map[string]string{ // queries that routes need
+		"GET /applies/:id/diff": "?from=" + apply, "GET /factory/scorers/:scorer/results/reasons": "?run_id=" + run,
+		"GET /agent/run-by-external-reference": "?url=https://git.example.com/a/b/pull/7",
+	}
+	screenshot := field(t, f.get("/api/v1/agent/runs/"+run, admin), "artifacts", "3", "artifact_uid")
 	create := `{"prompt":"x","parent_run_id":"` + run + `","config":{"environment_id":"e"}}`
 	sent := map[string]string{
 		"POST /agent/runs": create, "POST /agent/run": create,
@@ -64,6 +71,7 @@ func TestEveryRouteOfAnotherFactory(t *testing.T) {
 		"PUT /secrets/:name":                               `{"value":"` + hookSecret + `"}`,
 		"POST /keys":                                       `{"name":"more"}`,
 		"POST /factories":                                  `{"name":"fresh"}`,
+		"POST /factory/:uid/runs":                          `{"prompt":"x","ticket_ref":"linear:ACME-1"}`,
 	}
 	if _, err := f.store.ClaimRuns(t.Context(), store.Claim{Worker: "w", Most: 1, Lease: time.Minute}); err != nil {
 		t.Fatal(err) // only a run in progress can be interrupted
@@ -73,7 +81,7 @@ func TestEveryRouteOfAnotherFactory(t *testing.T) {
 		return "default"
 	}
 	agent := func() string {
-		f.do("POST", "/api/v1/factories/default/agents", admin, `{"name":"lead","definition":{"agentType":"FOREMAN"}}`) // unless it is there
+		f.do("POST", "/api/v1/factories/default/agents", admin, `{"name":"lead","definition":{"description":"x"}}`) // unless it is there
 		return "default"
 	}
 	paused := func(what, action, thing string) func() string { // leaves it paused, or resumed
@@ -120,19 +128,18 @@ func TestEveryRouteOfAnotherFactory(t *testing.T) {
 		case strings.HasPrefix(path, "/pending-secrets/"):
 			named["/pending-secrets"] = pending()
 		}
+		path = strings.Replace(path, "*uid", ":uid", 1)
 		kind, rest, _ := strings.Cut(path, "/:")
 		parameter, _, _ := strings.Cut(rest, "/")
 		thing := named[kind]
 		if need := needs[name]; need != nil {
 			thing = need()
 		}
-		full := strings.Replace(strings.Replace(r.Path, ":"+parameter, thing, 1), ":automation", "a", 1)
-		full = strings.NewReplacer(":webhook", "hook", ":environment", "e", ":agent", "lead").Replace(full)
+		full := strings.Replace(strings.Replace(api.Base+path, ":"+parameter, thing, 1), ":automation", "a", 1)
+		full = strings.NewReplacer(":webhook", "hook", ":environment", "e", ":agent", "lead", ":screenshot", screenshot, ":suite", "repairs").Replace(full)
 		full = strings.Replace(full, "*path", "factory.yaml", 1)
 		full = strings.Replace(full, ":webhook", "hook", 1)
-		if strings.HasSuffix(path, "/diff") {
-			full += "?from=" + apply
-		}
+		full += asked[name]
 		entries := func() int {
 			log, err := f.store.AuditLog(t.Context(), 0, 500)
 			if err != nil {

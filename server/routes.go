@@ -40,6 +40,8 @@ func (s *Server) routes(e *gin.Engine) {
 
 	anyKey := e.Group(api.Base, s.require(store.Scopes...))
 	anyKey.GET("/caller", serve(s.getCaller))
+	e.GET(api.Base+"/agent/sessions/:id/redirect", s.noRedirect)
+	e.GET(api.Base+"/agent/conversations/:id/redirect", s.noRedirect)
 
 	runs := e.Group(api.Base, s.require(store.ScopeRuns))
 	runs.POST("/agent/runs", serve(s.createRun))
@@ -59,7 +61,7 @@ func (s *Server) routes(e *gin.Engine) {
 	readRuns.GET("/agent/runs", serve(s.listRuns))
 	readRuns.GET("/agent/runs/counts", serve(s.countRuns))
 	readRuns.GET("/agent/runs/:id", serve(on(aRun, s.getRun)))
-	readRuns.GET("/agent/runs/:id/transcript", serve(on(aRun, s.transcript)))
+	readRuns.GET("/agent/runs/:id/transcript", serve(on(aRun, s.transcriptOf)))
 	readRuns.GET("/agent/runs/:id/events", serve(on(aRun, s.runEvents)))
 	readRuns.GET("/agent/runs/:id/timeline", serve(on(aRun, s.timeline)))
 	readRuns.GET("/agent/runs/:id/conversation", serve(on(aRun, s.conversation)))
@@ -71,6 +73,7 @@ func (s *Server) routes(e *gin.Engine) {
 	readRuns.GET("/agent/schedules/:id", serve(on(aSchedule, s.getSchedule)))
 	readRuns.GET("/agent", serve(s.listAgents))
 	readRuns.GET("/agent/environments", serve(s.listEnvironments))
+	s.published(runs, readRuns)
 
 	read := e.Group(api.Base, s.require(store.ScopeRead))
 	read.GET("/status", serve(s.status))
@@ -92,6 +95,9 @@ func (s *Server) routes(e *gin.Engine) {
 	read.GET("/secrets", serve(on(everything, s.listSecrets)))
 	read.GET("/pending-secrets", serve(on(everything, s.listPendingSecrets)))
 	read.POST("/filters/test", serve(s.testFilter))
+	read.GET("/factory/:uid/metrics", serve(on(theFactory, s.factoryMetrics)))
+	read.GET("/factory/:uid/sync-status", serve(on(theFactory, s.syncStatus)))
+	read.GET("/factory/:uid/export", serve(on(theFactory, s.export)))
 	read.GET("/factories", serve(s.listFactories))
 	read.GET("/factories/:name", serve(on(aFactory, s.getFactory)))
 	read.GET("/factories/:name/log", serve(on(aFactory, s.factoryLog)))
@@ -112,6 +118,7 @@ func (s *Server) routes(e *gin.Engine) {
 	}
 	operate.POST("/factories/:name/automations/:automation/run", serve(on(aFactory, s.runAutomation)))
 	operate.POST("/factories/:name/webhooks/:webhook/test", serve(on(aFactory, s.sendTest)))
+	operate.POST("/factory/:uid/sync", serve(on(theFactory, s.syncFactory)))
 	operate.POST("/factories/:name/pin", serve(on(aFactory, s.pin)))
 	operate.DELETE("/factories/:name/pin", serve(on(aFactory, s.unpin)))
 
@@ -136,6 +143,32 @@ func (s *Server) routes(e *gin.Engine) {
 
 	s.pages(e)
 	e.NoRoute(s.noRoute)
+}
+
+// published adds the routes that only the published API has.
+func (s *Server) published(runs, readRuns *gin.RouterGroup) {
+	readRuns.GET("/agent/models", serve(s.listModels))
+	readRuns.GET("/agent/run-by-external-reference", serve(s.runByReference))
+	readRuns.GET("/agent/runs/:id/harness-usage", serve(on(aRun, s.harnessUsage)))
+	readRuns.GET("/agent/conversations/:id/transcript", serve(s.conversationTranscript))
+	readRuns.GET("/agent/conversations/:id/screenshots/:screenshot/download", serve(s.downloadScreenshot))
+	readRuns.GET("/agent/identities", serve(s.listIdentities))
+	readRuns.GET("/agent/identities/*uid", serve(on(anIdentity, s.getIdentity)))
+	runs.PUT("/agent/identities/*uid", serve(on(anIdentity, s.changeIdentity)))
+	runs.DELETE("/agent/identities/*uid", serve(on(anIdentity, s.changeIdentity)))
+	readRuns.GET("/factory", serve(s.findFactories))
+	readRuns.GET("/factory/:uid", serve(on(theFactory, s.showFactory)))
+	runs.POST("/factory/:uid/runs", serve(on(theFactory, s.dispatch)))
+	readRuns.GET("/factory/automations/events/:provider", serve(s.providerEvents))
+	readRuns.GET("/factory/runs/:id/scores", serve(on(aRun, s.runScores)))
+	readRuns.GET("/factory/scorers", serve(s.listScorers))
+	readRuns.GET("/factory/scorers/:scorer/results", serve(on(aScorer, s.scorerResults)))
+	readRuns.GET("/factory/scorers/:scorer/results/reasons", serve(on(aScorer, s.scorerReasons)))
+	readRuns.GET("/factory/:uid/benchmarks/suites", serve(on(theFactory, s.listSuites)))
+	readRuns.GET("/factory/:uid/benchmarks/suites/:suite", serve(on(theFactory, s.getSuite)))
+	runs.POST("/factory/:uid/benchmarks/suites/:suite/runs", serve(on(theFactory, s.launchSuite)))
+	readRuns.GET("/factory/:uid/benchmarks/runs", serve(on(theFactory, s.listBenchmarkRuns)))
+	s.unsupportedRoutes(runs, readRuns)
 }
 
 // noRoute answers requests that have no route. For methods other than POST, the ingress

@@ -238,6 +238,18 @@ const maxEvents = 10_000
 // maxKinds is the largest number of kinds of events that one request selects.
 const maxKinds = 100
 
+// transcriptOf sends the whole transcript to a client that asks for a file, as the published
+// SDK does. It answers others with a part of it.
+func (s *Server) transcriptOf(ctx context.Context, c *call, r access.Run) (any, error) {
+	if c.wantsFile() {
+		if err := c.takes(); err != nil {
+			return nil, err
+		}
+		return written{}, s.sendTranscript(ctx, c, r)
+	}
+	return s.transcript(ctx, c, r)
+}
+
 func (s *Server) transcript(ctx context.Context, c *call, r access.Run) (t api.Transcript, err error) {
 	p := store.EventPage{Limit: maxEvents, Kinds: c.QueryArray("kind")}
 	slices.Sort(p.Kinds)
@@ -433,15 +445,16 @@ func (s *Server) interruptRun(ctx context.Context, c *call, r access.Run) (strin
 }
 
 // interruptConversation interrupts the run of a conversation that is in progress.
-func (s *Server) interruptConversation(ctx context.Context, c *call) (string, error) {
+func (s *Server) interruptConversation(ctx context.Context, c *call) (shown api.FoundRun, err error) {
 	all, err := c.Conversation(ctx, c.Param("id"))
 	if err != nil {
-		return "", err
+		return shown, err
 	}
 	for _, r := range all {
 		if r.State == store.InProgress {
-			return s.interruptRun(ctx, c, r)
+			shown.RunID, err = s.interruptRun(ctx, c, r)
+			return shown, err
 		}
 	}
-	return "", api.Refuse(api.Conflict, "no run of this conversation is in progress")
+	return shown, api.Refuse(api.Conflict, "no run of this conversation is in progress")
 }

@@ -273,7 +273,7 @@ func (f *fixture) key(name string, scopes ...string) string {
 }
 
 func init() {
-	for _, kind := range []string{"text/html", "text/css", "application/yaml", "text/event-stream", "application/vnd.sqlite3"} {
+	for _, kind := range []string{"text/html", "text/css", "application/yaml", "text/event-stream", "application/vnd.sqlite3", "application/x-ndjson"} {
 		openapi3filter.RegisterBodyDecoder(kind, openapi3filter.FileBodyDecoder)
 	}
 }
@@ -407,7 +407,9 @@ func idOf[Row any](t *testing.T, text string) store.ID[Row] {
 func field(t *testing.T, a answer, path ...string) string {
 	t.Helper()
 	var value any
-	if err := json.Unmarshal(a.body, &value); err != nil {
+	numbers := json.NewDecoder(bytes.NewReader(a.body))
+	numbers.UseNumber() // as they are written
+	if err := numbers.Decode(&value); err != nil {
 		t.Fatalf("%v: %s", err, a.body)
 	}
 	for _, step := range path {

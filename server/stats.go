@@ -17,6 +17,11 @@ const mostHours = 7 * 24 * time.Hour
 // stats answers with figures of deliveries and runs since a time, by default of 24 hours. The
 // first hour, or day, is counted from its beginning.
 func (s *Server) stats(ctx context.Context, c *call) (*api.Stats, error) {
+	return s.statsOf(ctx, c, c.Query("factory"))
+}
+
+// statsOf is stats of a factory, or of all if it is empty.
+func (s *Server) statsOf(ctx context.Context, c *call, factory string) (*api.Stats, error) {
 	now := s.cfg.Now().UTC()
 	since := now.Add(-23 * time.Hour)
 	if text := c.Query("since"); text != "" {
@@ -44,7 +49,7 @@ func (s *Server) stats(ctx context.Context, c *call) (*api.Stats, error) {
 	out.Total = newStats(out.Since)
 	n := len(out.Times)
 	webhooks, automations := make(map[string]*api.WebhookStats), make(map[[2]string]*api.AutomationStats)
-	complete, err := c.Figures(ctx, out.Since, step != time.Hour, c.Query("factory"), c.Query("wait") == "true", func(d store.DeliveryFigure) {
+	complete, err := c.Figures(ctx, out.Since, step != time.Hour, factory, c.Query("wait") == "true", func(d store.DeliveryFigure) {
 		i := int(d.Hour.Sub(out.Since) / step)
 		if i < 0 || i >= n {
 			return

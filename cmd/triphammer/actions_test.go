@@ -31,6 +31,9 @@ func actions(t *testing.T) (all []string) {
 		if m := methodLine.FindStringSubmatch(line); m != nil && found {
 			all = append(all, strings.ToUpper(m[1])+" "+below)
 		}
+		if found && strings.Contains(line, "This server has no counterpart: it answers 422") && len(all) > 0 && strings.HasSuffix(all[len(all)-1], " "+below) {
+			all = all[:len(all)-1] // nothing can be done by it
+		}
 	}
 	if len(all) < 20 {
 		t.Fatalf("openapi.yaml has %d actions", len(all))

@@ -173,6 +173,12 @@ func (f Factory) LastApply(ctx context.Context) (*store.Apply, error) {
 	return f.data.cfg.Store.LastApply(ctx, f.Name, "")
 }
 
+// FirstApply is when the first apply of any outcome began. The error is store.ErrNotFound
+// if there is none.
+func (f Factory) FirstApply(ctx context.Context) (time.Time, error) {
+	return f.data.cfg.Store.FirstApply(ctx, f.Name, "")
+}
+
 // SetPin pins the factory to a commit that was applied before. p.Commit may be the
 // beginning of its hash; the returned pin has the whole hash. The next apply makes the
 // commit serve.
@@ -463,6 +469,12 @@ func (v *View) Artifact(ctx context.Context, id string) (found Artifact, err err
 		err = fmt.Errorf("artifact %s: %w", id, store.ErrNotFound)
 	}
 	return Artifact{row, v.data}, err
+}
+
+// RunByReference finds the run that first left a link, of those that the caller may see.
+func (v *View) RunByReference(ctx context.Context, url string) (found Run, err error) {
+	r, err := v.data.cfg.Store.RunByReference(ctx, url, v.Factory)
+	return Run{r, v.data}, err
 }
 
 // Open opens the file of the artifact.

@@ -303,14 +303,17 @@ func (s *Store) AppliedCommit(ctx context.Context, factory, prefix string) (*App
 	return first(list(ctx, s, scanApply, "SELECT "+applyColumns+" FROM applies"+w.sql()+" ORDER BY id DESC LIMIT 1", w.args...))
 }
 
-// FirstApply is when the first apply of a commit began, of any outcome;
-// ErrNotFound if there is none.
+// FirstApply is when the first apply of a commit began, of any outcome, or without a
+// commit that of the factory; ErrNotFound if there is none.
 func (s *Store) FirstApply(ctx context.Context, factory, commit string) (time.Time, error) {
+	w := where{}
+	w.add("factory = ?", factory)
+	w.text("commit_hash", commit)
 	return first(list(ctx, s, func(rows *sql.Rows) (time.Time, error) {
 		var at int64
 		err := rows.Scan(&at)
 		return timeOf(at), err
-	}, "SELECT started_at FROM applies WHERE factory = $1 AND commit_hash = $2 ORDER BY id LIMIT 1", factory, commit))
+	}, "SELECT started_at FROM applies"+w.sql()+" ORDER BY id LIMIT 1", w.args...))
 }
 
 func isHex(s string) bool {

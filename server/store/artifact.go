@@ -139,6 +139,13 @@ func (s *Store) Artifacts(ctx context.Context, runs ...RunID) (map[RunID][]*Arti
 	return all, err
 }
 
+// RunByReference finds the run of a factory, or of any if it is empty, that first left a
+// link with an address.
+func (s *Store) RunByReference(ctx context.Context, url, factory string) (*Run, error) {
+	return first(list(ctx, s, scanRun, selectRun+` WHERE r.id = (SELECT min(a.run_id) FROM artifacts a JOIN runs o ON o.id = a.run_id
+		JOIN run_groups g ON g.id = o.group_id WHERE a.url = $1 AND a.url <> '' AND ($2 = '' OR g.factory = $2))`, url, factory))
+}
+
 // OpenArtifact opens the file of an artifact. The error wraps ErrNotFound if the artifact
 // is a link or was deleted, and ErrDamaged if its file is missing or of another size.
 func (s *Store) OpenArtifact(a *Artifact) (*os.File, error) {

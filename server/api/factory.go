@@ -1,0 +1,385 @@
+package api
+
+import "time"
+
+// Factory is an entry of GET /api/v1/factory: a factory as the published API shows it. What
+// this server knows of it besides is in a FactoryStatus.
+type Factory struct {
+	UID         string  `json:"uid"`
+	TeamUID     string  `json:"team_uid"`
+	Name        string  `json:"name"` // in the definition
+	Alias       *string `json:"alias"`
+	Description *string `json:"description"`
+	AvatarURL   *string `json:"avatar_url"` // always null
+
+	CodeForge          string              `json:"code_forge"`
+	CodeForges         []string            `json:"code_forges"`
+	Repositories       []FactoryRepository `json:"repositories"`
+	Integrations       []Integration       `json:"integrations"` // null: none are declared
+	CredentialStrategy string              `json:"credential_strategy"`
+	DefaultEnvironment *string             `json:"default_environment"`
+	DefaultModel       *string             `json:"default_model"`
+	AgentDefaults      AgentDefaults       `json:"agent_defaults"`
+	ScorerDefaults     struct{}            `json:"scorer_defaults"`
+	Scoring            Scoring             `json:"scoring"`
+
+	CreatedAt *time.Time `json:"created_at,omitempty"` // the first apply that is kept; missing: there is none
+	UpdatedAt *time.Time `json:"updated_at,omitempty"` // when the commit that serves was applied
+	State     string     `json:"state"`                // of FactoryStatus
+	Commit    string     `json:"commit,omitempty"`     // that serves
+}
+
+// FactoryRepository is a repository of a Factory.
+type FactoryRepository struct {
+	Owner     string `json:"owner"`
+	Repo      string `json:"repo"`
+	CodeForge string `json:"code_forge,omitempty"`
+	URL       string `json:"url"`
+}
+
+// Integration is what a definition says of a service.
+type Integration struct {
+	Type string `json:"type"`
+}
+
+// Scoring is always empty: this server scores no runs.
+type Scoring struct {
+	DefaultModel *string `json:"default_model"`
+}
+
+// AgentDefaults are the settings of a Factory that its agents inherit.
+type AgentDefaults struct {
+	RunnerUID          string               `json:"default_runner_uid"`
+	WorkerHost         string               `json:"worker_host"`
+	Secrets            []SecretName         `json:"secrets"`
+	MCPServers         map[string]MCPServer `json:"mcp_servers"` // without the values of env and headers
+	Harness            *HarnessConfig       `json:"harness,omitempty"`
+	HarnessAuthSecrets map[string]string    `json:"harness_auth_secrets,omitempty"`
+}
+
+// SecretName names a managed secret.
+type SecretName struct {
+	Name string `json:"name"`
+}
+
+// FactoryRun is the body of POST /api/v1/factory/<uid>/runs.
+type FactoryRun struct {
+	Prompt    string `json:"prompt"`
+	Title     string `json:"title"`
+	TicketRef string `json:"ticket_ref"` // <source>:<id>; empty: one is made
+	TicketURL string `json:"ticket_url"`
+}
+
+// CreatedFactoryRun is the answer to a FactoryRun.
+type CreatedFactoryRun struct {
+	FactoryUID   string `json:"factory_uid"`
+	ForemanAgent string `json:"foreman_agent"`
+	RunID        string `json:"run_id"`
+	RunURL       string `json:"run_url"`
+	State        string `json:"state"`
+	TicketRef    string `json:"ticket_ref"`
+}
+
+// SyncStatus is GET /api/v1/factory/<uid>/sync-status.
+type SyncStatus struct {
+	ManagementMode   string     `json:"management_mode"` // hosted: the repository lives here; repository: elsewhere
+	Source           SyncSource `json:"source"`
+	LastSyncedCommit *string    `json:"last_synced_commit"`
+	LatestSync       *Sync      `json:"latest_sync"`
+}
+
+// SyncSource is where the definitions of a factory come from.
+type SyncSource struct {
+	Repository string `json:"repository"`
+	Ref        string `json:"ref"`
+	Path       string `json:"path"`
+}
+
+// Sync is an apply, as the published API shows it.
+type Sync struct {
+	CommitSHA       string          `json:"commit_sha"`
+	Status          string          `json:"status"` // running, success, failed, noop
+	StartedAt       time.Time       `json:"started_at"`
+	FinishedAt      *time.Time      `json:"finished_at,omitempty"`
+	ResourceErrors  []ResourceError `json:"resource_errors"`
+	DegradedReasons []string        `json:"degraded_reasons"`
+}
+
+// ResourceError is an error in a definition file.
+type ResourceError struct {
+	Path    string `json:"resource_path"`
+	Line    int    `json:"line,omitempty"`
+	Message string `json:"message"`
+}
+
+// SyncRequest is the body of POST /api/v1/factory/<uid>/sync. It may be missing.
+type SyncRequest struct {
+	SHA    string `json:"sha"` // the newest commit of the branch; empty: whichever that is
+	DryRun bool   `json:"dry_run"`
+}
+
+// SyncAnswer is the answer to a SyncRequest. A dry run has a plan.
+type SyncAnswer struct {
+	CommitSHA      string          `json:"commit_sha"`
+	Plan           *SyncPlan       `json:"plan,omitempty"`
+	ResourceErrors []ResourceError `json:"resource_errors,omitempty"`
+}
+
+// SyncPlan is what a sync would change.
+type SyncPlan struct {
+	Creates []SyncChange `json:"creates"`
+	Updates []SyncChange `json:"updates"`
+	Deletes []SyncChange `json:"deletes"`
+	NoOps   int          `json:"no_ops"`
+}
+
+// SyncChange is a definition that a sync changes.
+type SyncChange struct {
+	Path   string `json:"path"`
+	Kind   string `json:"kind"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// FactoryExport is GET /api/v1/factory/<uid>/export: the definition files that serve.
+type FactoryExport struct {
+	Commit string            `json:"commit"`
+	Files  map[string]string `json:"files"` // texts, by path
+	Binary map[string][]byte `json:"binary_files,omitempty"`
+}
+
+// ProviderEvents is GET /api/v1/factory/automations/events/<provider>.
+type ProviderEvents struct {
+	Provider string          `json:"provider"`
+	Events   []ProviderEvent `json:"events"`
+}
+
+// ProviderEvent is an event that a trigger may name.
+type ProviderEvent struct {
+	Event      string   `json:"event"`
+	FilterKeys []string `json:"filter_keys"`
+}
+
+// AgentIdentity is an entry of GET /api/v1/agent/identities: an agent of the definitions.
+type AgentIdentity struct {
+	UID         string  `json:"uid"` // FACTORY/NAME
+	Name        string  `json:"name"`
+	Available   bool    `json:"available"`
+	AgentType   string  `json:"agent_type"`
+	FactoryUID  string  `json:"factory_uid"`
+	Description *string `json:"description"`
+	Prompt      *string `json:"prompt"`
+	AgentDefaults
+	BaseModel          string         `json:"base_model,omitempty"`
+	EnvironmentID      string         `json:"environment_id,omitempty"`
+	Skills             []string       `json:"skills"`
+	CredentialStrategy string         `json:"credential_strategy,omitempty"`
+	OnBehalfOf         bool           `json:"on_behalf_of_enabled"`
+	Memory             IdentityMemory `json:"memory"`
+	Path               string         `json:"path"` // of its file
+	CreatedAt          time.Time      `json:"created_at"`
+	UpdatedAt          time.Time      `json:"updated_at"`
+}
+
+// IdentityMemory is always empty: this server keeps no memory for agents.
+type IdentityMemory struct {
+	AttachedStores []struct{} `json:"attached_stores"`
+	AutoMemory     AutoMemory `json:"auto_memory"`
+}
+
+// AutoMemory is of an IdentityMemory.
+type AutoMemory struct {
+	Enabled bool `json:"enabled"`
+}
+
+// Models is GET /api/v1/agent/models: the models that live definitions name.
+type Models struct {
+	Default string  `json:"default_model_id"` // empty if the factories agree on none
+	Models  []Model `json:"models"`
+}
+
+// Model is a model that definitions name. This server asks no provider about it.
+type Model struct {
+	ID             string `json:"id"`
+	DisplayName    string `json:"display_name"`
+	Provider       string `json:"provider"` // by the harness: OPENAI, ANTHROPIC, GOOGLE or UNKNOWN
+	Vision         bool   `json:"vision_supported"`
+	ReasoningLevel string `json:"reasoning_level,omitempty"`
+	Harness        string `json:"harness,omitempty"`
+}
+
+// FoundRun names the run that a request led to, such as one by the address of a pull request.
+type FoundRun struct {
+	RunID string `json:"run_id"`
+}
+
+// HarnessUsage is GET /api/v1/agent/runs/<id>/harness-usage: what the harness reported.
+type HarnessUsage struct {
+	Available      bool           `json:"available"`
+	RunID          string         `json:"run_id"`
+	ConversationID string         `json:"conversation_id"`
+	AgeSeconds     *int64         `json:"age_seconds"`
+	Usage          *UsageEnvelope `json:"usage,omitempty"`
+	CostUSD        float64        `json:"cost_usd,omitempty"`
+	Turns          int64          `json:"turns,omitempty"`
+}
+
+// UsageEnvelope is a UsageSnapshot, and where it comes from.
+type UsageEnvelope struct {
+	CapturedAt      time.Time     `json:"capturedAt"`
+	CaptureSequence int64         `json:"captureSequence"` // the number of the last event that is counted
+	ExecutionID     int64         `json:"executionId"`     // the attempt
+	Harness         string        `json:"harness"`         // CLAUDE_CODE, CODEX; or another
+	MetricsVersion  int           `json:"metricsVersion"`
+	Snapshot        UsageSnapshot `json:"snapshot"`
+}
+
+// UsageSnapshot is what a harness used so far.
+type UsageSnapshot struct {
+	Coverage UsageCoverage `json:"coverage"`
+	Payload  UsagePayload  `json:"payload"`
+}
+
+// UsageCoverage tells how much of the usage is known: known, partial or unavailable.
+type UsageCoverage struct {
+	TokenStatus string `json:"tokenStatus"`
+	ToolStatus  string `json:"toolStatus"`
+}
+
+// UsagePayload is of a UsageSnapshot.
+type UsagePayload struct {
+	Usage       TokenUsage    `json:"usage"`
+	Attribution []ModelTokens `json:"attribution,omitempty"`
+}
+
+// ModelTokens is the TokenUsage of one model.
+type ModelTokens struct {
+	Model string     `json:"model,omitempty"`
+	Usage TokenUsage `json:"usage"`
+}
+
+// TokenUsage counts tokens in the words of the harness. What is absent is not measured.
+type TokenUsage struct {
+	Input        *int64 `json:"input_tokens,omitempty"` // of claude: without those from the cache
+	CacheRead    *int64 `json:"cache_read_input_tokens,omitempty"`
+	CachedInput  *int64 `json:"cached_input_tokens,omitempty"` // of others: part of input_tokens
+	Output       *int64 `json:"output_tokens,omitempty"`
+	ReasoningOut *int64 `json:"reasoning_output_tokens,omitempty"`
+	Total        *int64 `json:"total_tokens,omitempty"`
+}
+
+// RunScores is GET /api/v1/factory/runs/<id>/scores. There are none.
+type RunScores struct {
+	RunID  string     `json:"run_id"`
+	Scores []struct{} `json:"scores"`
+}
+
+// Scorer is an entry of GET /api/v1/factory/scorers: a scorer of the definitions, which
+// scores nothing here.
+type Scorer struct {
+	ID              int64          `json:"id"`
+	FactoryUID      string         `json:"factory_uid"`
+	Name            string         `json:"name"`
+	Description     string         `json:"description"`
+	Kind            string         `json:"scorer_kind"`
+	ScopeMode       string         `json:"scope_mode"`
+	Agents          []ScorerAgent  `json:"agents"`
+	AgentConfig     struct{}       `json:"agent_config"`
+	Classifications []ScorerClass  `json:"allowed_classifications"`
+	ModelID         string         `json:"model_id"`
+	ScoringPrompt   string         `json:"scoring_prompt"`
+	Threshold       float64        `json:"threshold"`
+	SamplingRate    float64        `json:"sampling_rate"`
+	SelfImprovement bool           `json:"self_improvement_enabled"`
+	PassRate        ScorerPassRate `json:"pass_rate_summary"`
+	Results         int64          `json:"result_count"`
+	Version         int            `json:"version"`
+	CreatedAt       time.Time      `json:"created_at"`
+	UpdatedAt       time.Time      `json:"updated_at"`
+	Path            string         `json:"path"` // of its file
+}
+
+// ScorerAgent is an agent whose runs a Scorer is for.
+type ScorerAgent struct {
+	UID         string `json:"uid"`
+	Name        string `json:"name"`
+	Descendants bool   `json:"include_descendants"`
+}
+
+// ScorerClass is a label that a Scorer gives.
+type ScorerClass struct {
+	Value       string  `json:"value"`
+	Score       float64 `json:"score"`
+	Description string  `json:"description,omitempty"`
+}
+
+// ScorerPassRate is of a Scorer: no run has been scored.
+type ScorerPassRate struct {
+	Pass     int64    `json:"pass_count"`
+	Fail     int64    `json:"fail_count"`
+	Outcomes []string `json:"recent_outcomes"`
+	PassRate *float64 `json:"pass_rate"`
+}
+
+// ScorerReasons is GET /api/v1/factory/scorers/<id>/results/reasons.
+type ScorerReasons struct {
+	Reasons []ScorerReason `json:"reasons"`
+}
+
+// ScorerReason says that a run has no reason of a judge.
+type ScorerReason struct {
+	RunID  string `json:"run_id"`
+	Status string `json:"status"` // absent
+}
+
+// ScorerResult is an entry of GET /api/v1/factory/scorers/<id>/results. There are none.
+type ScorerResult struct{}
+
+// Suite is an entry of GET /api/v1/factory/<uid>/benchmarks/suites: a benchmark suite of the
+// definitions, which this server does not run.
+type Suite struct {
+	UID            string               `json:"uid"` // the name of its folder
+	FactoryUID     string               `json:"factory_uid"`
+	Name           string               `json:"name"`
+	Description    string               `json:"description,omitempty"`
+	AgentUID       string               `json:"agent_uid"`
+	AgentType      string               `json:"factory_agent_type"`
+	Configurations []SuiteConfiguration `json:"configurations,omitempty"`
+	CreatedAt      time.Time            `json:"created_at"`
+	UpdatedAt      time.Time            `json:"updated_at"`
+	Path           string               `json:"path"` // of its file
+}
+
+// SuiteDetail is GET /api/v1/factory/<uid>/benchmarks/suites/<suite>.
+type SuiteDetail struct {
+	Suite
+	Spawnable []string    `json:"spawnable_descendant_agent_uids"`
+	Tasks     []SuiteTask `json:"tasks"`
+}
+
+// SuiteConfiguration is a configuration that a Suite compares.
+type SuiteConfiguration struct {
+	Role        string       `json:"role"` // baseline or candidate
+	DisplayName string       `json:"display_name"`
+	Agents      []SuiteAgent `json:"agent_configs,omitempty"`
+}
+
+// SuiteAgent is how a SuiteConfiguration runs an agent.
+type SuiteAgent struct {
+	UID     string `json:"agent_uid"`
+	Name    string `json:"agent_name"`
+	Harness string `json:"harness"`
+	Model   string `json:"model"`
+}
+
+// SuiteTask is a task of a Suite.
+type SuiteTask struct {
+	UID             string `json:"uid"`
+	ID              int64  `json:"id"` // its place in the suite, from 1
+	Title           string `json:"title"`
+	Prompt          string `json:"prompt"`
+	SuccessCriteria string `json:"success_criteria"`
+	SourceRunID     string `json:"source_run_id,omitempty"`
+}
+
+// BenchmarkRun is an entry of GET /api/v1/factory/<uid>/benchmarks/runs. There are none.
+type BenchmarkRun struct{}

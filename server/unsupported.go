@@ -1,0 +1,53 @@
+package server
+
+import (
+	"context"
+
+	"github.com/gin-gonic/gin"
+
+	"triphammer/server/access"
+	"triphammer/server/api"
+)
+
+const (
+	noTasks      = "this server has no tasks: the work that a factory took is its conversations. GET " + api.Base + "/agent/runs?factory_uid=NAME lists their runs, and GET " + api.Base + "/agent/conversations/ID reads one"
+	noBenchmarks = "this server runs no benchmarks"
+	noEgress     = "this server does not know from which addresses its runs call others: that is up to the network of its machines. " +
+		"What a run may reach is up to its environment (network in environments/NAME.yaml)"
+)
+
+// factoryUnsupported are the routes below /factory/:uid that have no counterpart here, with
+// the reason and the way to do it.
+var factoryUnsupported = []struct{ method, path, why string }{
+	{"GET", "/tasks", noTasks},
+	{"POST", "/tasks", noTasks},
+	{"GET", "/tasks/:task", noTasks},
+	{"PATCH", "/tasks/:task", noTasks},
+	{"DELETE", "/tasks/:task", noTasks},
+	{"POST", "/tasks/:task/cancel", noTasks + ". POST " + api.Base + "/agent/runs/ID/cancel cancels a run"},
+	{"GET", "/task-by-run", noTasks},
+	{"GET", "/task-by-conversation", noTasks},
+	{"POST", "/benchmarks/suites", "benchmark suites are files of the definitions: commit benchmarks/NAME/suite.yaml. They are checked and listed; " + noBenchmarks},
+	{"GET", "/benchmarks/runs/:run", noBenchmarks},
+	{"GET", "/benchmarks/runs/:run/results", noBenchmarks},
+}
+
+// unsupportedRoutes adds the routes of the published API that have no counterpart here. They
+// answer 422, so that a client learns why and what to do instead.
+func (s *Server) unsupportedRoutes(runs, readRuns *gin.RouterGroup) {
+	for _, r := range factoryUnsupported {
+		group := runs
+		if r.method == "GET" {
+			group = readRuns
+		}
+		group.Handle(r.method, "/factory/:uid"+r.path, serve(on(theFactory, func(context.Context, *call, access.Factory) (none written, err error) {
+			return none, api.Refuse(api.NotSupported, r.why)
+		})))
+	}
+	refused := func(why string) gin.HandlerFunc {
+		return serve(func(context.Context, *call) (none written, err error) { return none, api.Refuse(api.NotSupported, why) })
+	}
+	readRuns.GET("/networking/egress-ranges", refused(noEgress))
+	runs.POST("/factory/scorers", refused("scorers are files of the definitions: commit scorers/NAME/scorer.md. They are checked and listed; this server scores no runs"))
+	runs.POST("/agent/identities", refused("agents are files of the definitions: commit agents/NAME/agent.md to the repository of the factory, or for a hosted one use POST "+api.Base+"/factories/NAME/agents"))
+}
