@@ -138,8 +138,8 @@ func (l *loader) trigger(d *document, n *schema.Node, where string) Trigger {
 	switch {
 	case t.Provider == "" || t.Event == "":
 		return t
-	case !known:
-		d.Error(n.Get("provider").At, schema.InvalidEvent, schema.Newer(d.OneOf(t.Provider, providers())), fmt.Sprintf("%s: unknown provider %q", where, t.Provider))
+	case !known, l.opt.Strict && guessed(t.Provider):
+		d.Error(n.Get("provider").At, schema.InvalidEvent, schema.Newer(d.OneOf(t.Provider, providers(l.opt.Strict))), fmt.Sprintf("%s: unknown provider %q", where, t.Provider))
 		return t
 	}
 	keys, known := events[t.Event]

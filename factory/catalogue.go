@@ -57,7 +57,16 @@ func buildAliases() map[string]map[string]string {
 	return all
 }
 
-func providers() []string { return slices.Sorted(maps.Keys(catalogue)) }
+// providers are those that triggers name; under --strict, those that the format publishes.
+func providers(strict bool) []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(catalogue)), func(name string) bool { return strict && guessed(name) })
+}
+
+// guessed tells that the spelling of a provider and its events is ours.
+func guessed(provider string) bool {
+	sender := native.ByProvider(provider)
+	return sender != nil && sender.Guess
+}
 
 func eventsOf(provider string) []string { return slices.Sorted(maps.Keys(catalogue[provider])) }
 

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"triphammer/factory/native"
 	"triphammer/schema"
 )
 
@@ -74,7 +75,7 @@ name of a mapping. The keys of a Markdown file are in its front matter. **No eff
 	}
 	b.WriteString("\n## Events\n\nThe events of each provider and the keys of their filters. This server fires the ones in bold, and only checks the others.\n")
 	b.WriteString("A key takes a list of values, or `{in: […], not_in: […]}`.\n\n| provider | event | filter keys |\n| --- | --- | --- |\n")
-	for _, provider := range providers() {
+	for _, provider := range providers(false) {
 		for _, event := range eventsOf(provider) {
 			keys := strings.Join(catalogue[provider][event], "`, `")
 			if provider == "webhook" {
@@ -99,7 +100,35 @@ name of a mapping. The keys of a Markdown file are in its front matter. **No eff
 	}
 	b.WriteString("\n")
 	fmt.Fprintf(&b, "\n## Headers of deliveries\n\nThese headers are kept with the deliveries of every webhook, and can be filtered on: `%s`.\n", strings.Join((&Webhook{}).KeptHeaders(), "`, `"))
+	b.WriteString(sourcesText())
 	page(t, "reference.md", b.String())
+}
+
+// sourcesText says of each event of a sender which deliveries have it, and where each filter key has its values.
+func sourcesText() string {
+	var b strings.Builder
+	b.WriteString("\n## Where the values come from\n\nThese are the events of the senders: what happened, and where in the payload each filter key finds its values. Names in backticks with dots are paths of the body; `[]` stands for each item.\n" +
+		"A key that asks the sender's API needs `apiSecretName` in the webhook's file. Without it, a trigger that filters on the key starts nothing, and the belt says so.\n")
+	for _, s := range native.Senders() {
+		fmt.Fprintf(&b, "\n### %s\n\nProvider `%s`; `signatureScheme` is `%s`. Payloads: <%s>.", s.Title, s.Provider, strings.Join(s.Schemes, "` or `"), s.Docs)
+		if s.Accounts != "" {
+			fmt.Fprintf(&b, " `accounts` of the webhook's file are %s.", s.Accounts)
+		}
+		if s.Guess {
+			b.WriteString(" How definitions spell this provider, its events and its keys is **not published**: the names are ours, and `--strict` refuses them.")
+		}
+		b.WriteString("\n\n| event | filter key | values |\n| --- | --- | --- |\n")
+		for _, e := range s.Events {
+			fmt.Fprintf(&b, "| **`%s`** | | %s |\n", e.Name, e.Doc)
+			for _, k := range e.Keys {
+				fmt.Fprintf(&b, "| | `%s` | %s |\n", k.Name, k.Places(false))
+				if k.Names != nil {
+					fmt.Fprintf(&b, "| | `%s` | %s |\n", k.Alias, k.Places(true))
+				}
+			}
+		}
+	}
+	return b.String()
 }
 
 // withoutEffectText says of a key, or of a whole kind of file, that this server

@@ -3,7 +3,7 @@ package factory
 import "encoding/json"
 
 // Providers are the providers that a trigger may name, sorted.
-func Providers() []string { return providers() }
+func Providers() []string { return providers(false) }
 
 // Events are the events of a provider, each with the keys that its filter may have; nil if
 // no trigger may name the provider. Nobody may change them.

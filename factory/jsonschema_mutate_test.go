@@ -58,7 +58,7 @@ func exampleDocuments(t testing.TB) map[string][]exampleDocument {
 		add("webhook", name, "secretName: X\nauthMode: signature\nsignatureScheme: "+name+"\n"+options)
 	}
 	values := map[string]string{"pr_numbers": "[1, 1099511627776]", "conclusions": "[failure, Success]", "payload": "{a: [x]}"}
-	for _, provider := range providers() {
+	for _, provider := range providers(false) {
 		for _, event := range eventsOf(provider) {
 			var filter []string
 			for _, key := range catalogue[provider][event] {

@@ -446,7 +446,7 @@ func schemaRules() map[string]object {
 			"examples":               []any{[]any{object{"provider": "webhook", "event": "received", "filter": object{"webhooks": []any{"deploys"}}}}},
 		},
 		"automation.triggers[]":          {"allOf": triggerRules()},
-		"automation.triggers[].provider": {"enum": anys(providers())},
+		"automation.triggers[].provider": {"enum": anys(providers(false))},
 		"automation.triggers[].schedule.cron": merged(object{
 			"x-triphammer-cron": "Each field within its range: lists, ranges, steps, ? and names of months and weekdays; @every takes a duration such as 1h30m.",
 			"examples":          []any{"0 6 * * 1-5", "@daily", "@every 2h"},

@@ -20,7 +20,7 @@ func (g eventGroup) definition() string { return g.provider + "_" + g.events[0] 
 // eventGroups are the groups of the catalogue, sorted.
 func eventGroups() []eventGroup {
 	var groups []eventGroup
-	for _, provider := range providers() {
+	for _, provider := range providers(false) {
 		byKeys := make(map[string]int)
 		for _, event := range eventsOf(provider) {
 			keys := catalogue[provider][event]
@@ -51,7 +51,7 @@ func triggerRules() []any {
 		})
 	}
 	var rules []object
-	for _, provider := range providers() {
+	for _, provider := range providers(false) {
 		rules = append(rules, object{
 			"if": is("provider", provider),
 			"then": object{
@@ -79,10 +79,11 @@ var keyTexts = map[string]string{
 	"paths": "Paths that changed.", "labels": "Labels.", "assignees": "Login names of those assigned.", "authors": "Login names of authors.",
 	"pr_numbers": "Numbers of pull requests.", "mentioned": "Names that are mentioned.", "reviewers": "Login names of reviewers.",
 	"reviewer_teams": "Teams that are to review.", "review_states": "States of the review.", "conclusions": "Outcomes of the check.",
-	"workflows": "Names of workflows.", "actions": "What happened to the merge request.", "team_ids": "Teams.", "project_ids": "Projects.",
+	"workflows": "Names of workflows.", "actions": "What happened to the merge request or the work item.", "team_ids": "Teams.", "project_ids": "Projects.",
 	"state_ids": "States.", "assignee_ids": "Those assigned.", "mentioned_user_ids": "Users that are mentioned.", "creator_ids": "Those who created it.",
 	"issue_ids": "Issues.", "keywords": "Words that the text contains, in any case.", "project_keys": "Keys of projects.", "status_ids": "New states.",
 	"channel_ids": "Channels.", "user_ids": "Users.", "emojis": "Names of emojis.", "item_user_ids": "Authors of the message reacted to.",
+	"source_repos": "Repositories, as name or project/name.", "projects": "Projects.", "types": "Types of work items.", "statuses": "States of the pull request.",
 	"schedule_ids": "Schedules that are kept elsewhere.", "stages": "Stages.", "webhook_ids": "UIDs of webhooks.",
 	"payload": "What the body must hold. A key names a field of it, a list the allowed values; {in: […]}, {not_in: […]} and {exists: true} are operators; objects nest.",
 }

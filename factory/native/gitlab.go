@@ -1,9 +1,13 @@
 package native
 
-import "strings"
+import (
+	"regexp"
+	"strings"
+)
 
-// gitlab are the events of GitLab. Its payloads are described at
-// https://docs.gitlab.com/user/project/integrations/webhook_events/.
+// gitlab are the events of GitLab, by the examples of
+// https://docs.gitlab.com/user/project/integrations/webhook_events/: comments say since version 16.11
+// whether they are new (object_attributes.action); issues and other work items differ in object_kind.
 var gitlab = &Sender{
 	Provider: "gitlab", Title: "GitLab", Schemes: []string{"gitlab", "gitlab_signed"}, Source: "GITLAB_WEBHOOK",
 	Docs:     "https://docs.gitlab.com/user/project/integrations/webhook_events/",
@@ -17,7 +21,8 @@ var gitlab = &Sender{
 				{Name: "actions", From: at("object_attributes.action"), Fold: strings.ToLower},
 				{Name: "base_branches", From: at("object_attributes.target_branch")},
 			},
-			Same: []Source{at("object_attributes.id"), at("object_attributes.updated_at"), at("object_attributes.action")},
+			// Two people may approve within a second, and an approval changes nothing of the request.
+			Same: []Source{at("object_attributes.id"), at("object_attributes.updated_at"), at("object_attributes.action"), at("user.id")},
 			Link: first("object_attributes.url"),
 		},
 		{
@@ -26,6 +31,7 @@ var gitlab = &Sender{
 				gitlabMention("note", "object_attributes.note", "create"),
 				gitlabMention("merge_request", "object_attributes.description", "open"),
 				gitlabMention("issue", "object_attributes.description", "open"),
+				gitlabMention("work_item", "object_attributes.description", "open"),
 			},
 			Keys: []Key{
 				gitlabRepos,
@@ -52,16 +58,29 @@ func gitlabKind(kind string) Condition {
 	return Condition{Source: at("object_kind"), OneOf: []string{kind}}
 }
 
-// gitlabMention holds if new text mentions an account of the webhook that did not write it.
-// Older servers send no action with a comment.
+// gitlabBot is the user of an access token of a project or a group
+// (https://docs.gitlab.com/user/project/settings/project_access_tokens/).
+var gitlabBot = regexp.MustCompile(`^(project|group)_\d+_bot(_|\d*$)`)
+
+var gitlabBots = mapped("users of access tokens in", at("user.username"), func(name string) []string {
+	if gitlabBot.MatchString(name) {
+		return []string{name}
+	}
+	return nil
+})
+
+// gitlabMention holds if new text mentions an account of the webhook, and neither that account
+// nor a bot wrote it. Older servers send no action with a comment.
 func gitlabMention(kind, text, action string) []Condition {
-	action0 := Condition{Source: at("object_attributes.action"), OneOf: []string{action}}
+	isNew := Condition{Source: at("object_attributes.action"), OneOf: []string{action}}
 	if kind == "note" {
-		action0 = Condition{Source: at("object_attributes.action"), OneOf: []string{"update"}, Not: true}
+		isNew = Condition{Source: at("object_attributes.action"), OneOf: []string{"update"}, Not: true}
 	}
 	return []Condition{
-		gitlabKind(kind), action0,
+		gitlabKind(kind), isNew,
+		{Source: at("object_attributes.system"), OneOf: []string{"true"}, Not: true},
 		{Source: accounts(at("user.username")), Not: true},
+		{Source: gitlabBots, Not: true},
 		mentioned(accounts(mentions("-._/", at(text)))),
 	}
 }

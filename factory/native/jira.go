@@ -6,18 +6,19 @@ import (
 	"strings"
 )
 
-// jira are the events of Jira. Its payloads are described at
-// https://developer.atlassian.com/cloud/jira/platform/webhooks/.
+// jira are the events of Jira, by https://developer.atlassian.com/cloud/jira/platform/webhooks/: an issue
+// comes whole, but with a comment it lacks labels and description. Texts are wiki markup, in which a user is
+// [~accountid:…], on Data Center [~name].
 var jira = &Sender{
 	Provider: "jira", Title: "Jira", Schemes: []string{"jira", "jira_connect"}, Source: "JIRA",
 	Docs:     "https://developer.atlassian.com/cloud/jira/platform/webhooks/",
-	Accounts: "account identifiers",
+	Accounts: "account identifiers; on Data Center user names",
 	Events: []*Event{
 		{
 			Name: "issue_created", Doc: "Somebody creates an issue.",
 			In:   [][]Condition{{jiraEvent("jira:issue_created")}},
 			Keys: []Key{jiraProjects, {Name: "labels", From: at("issue.fields.labels[]")}},
-			Same: []Source{at("issue.id")}, Link: first("issue.self"),
+			Same: []Source{at("issue.id")}, Link: jiraPage,
 		},
 		{
 			Name: "issue_labeled", Doc: "An issue gets a label, also when it is created.",
@@ -26,27 +27,30 @@ var jira = &Sender{
 				{jiraEvent("jira:issue_updated"), {Source: jiraNewLabels}},
 			},
 			Keys: []Key{jiraProjects, {Name: "labels", From: jiraAnyNewLabels}},
-			Same: []Source{at("issue.id"), at("changelog.id")}, Link: first("issue.self"),
+			Same: []Source{at("issue.id"), at("changelog.id")}, Link: jiraPage,
 		},
 		{
 			Name: "status_changed", Doc: "An issue gets another status.",
 			In:   [][]Condition{{jiraEvent("jira:issue_updated"), {Source: jiraNewStatus}}},
 			Keys: []Key{jiraProjects, {Name: "status_ids", From: jiraNewStatus}},
-			Same: []Source{at("issue.id"), at("changelog.id")}, Link: first("issue.self"),
+			Same: []Source{at("issue.id"), at("changelog.id")}, Link: jiraPage,
 		},
 		{
 			Name: "agent_session_created", Doc: "Somebody mentions an account of the webhook in a new comment, or assigns an issue to it.",
 			In: [][]Condition{
-				{jiraEvent("comment_created"), {Source: accounts(at("comment.author.accountId")), Not: true}, {Source: accounts(jiraMentions)}},
-				{jiraEvent("jira:issue_created"), {Source: accounts(at("issue.fields.assignee.accountId"))}},
+				{
+					jiraEvent("comment_created"), {Source: at("comment.author.accountType"), OneOf: []string{"app"}, Not: true},
+					{Source: accounts(at("comment.author.accountId", "comment.author.name")), Not: true}, {Source: accounts(jiraMentions)},
+				},
+				{jiraEvent("jira:issue_created"), {Source: accounts(at("issue.fields.assignee.accountId", "issue.fields.assignee.name"))}},
 				{jiraEvent("jira:issue_updated"), {Source: accounts(jiraNewAssignee)}},
 			},
 			Keys: []Key{
 				jiraProjects,
-				{Name: "labels", From: at("issue.fields.labels[]")},
+				{Name: "labels", From: at("issue.fields.labels[]"), Ask: &Ask{Name: "issue_labels", Of: []Source{at("issue.id")}, Unless: given("issue.fields.labels")}},
 				{Name: "keywords", From: at("comment.body", "issue.fields.summary", "issue.fields.description"), Kind: Word, Fold: keyword},
 			},
-			Same: []Source{at("issue.id"), at("comment.id"), at("changelog.id")}, Link: first("issue.self"),
+			Same: []Source{at("issue.id"), at("comment.id"), at("changelog.id")}, Link: jiraPage,
 		},
 	},
 }
@@ -72,13 +76,28 @@ var (
 	}
 
 	jiraMentions = mapped("accounts mentioned in", at("comment.body"), func(text string) (ids []string) {
-		for _, m := range jiraMention.FindAllStringSubmatch(text, -1) {
+		for _, m := range jiraMention.FindAllStringSubmatch(jiraCode.ReplaceAllString(text, " "), -1) {
 			ids = append(ids, m[1])
 		}
 		return ids
 	})
+	// jiraCode is what is shown as it is, or quotes an earlier text.
+	jiraCode    = regexp.MustCompile(`(?s)\{code[^}]*\}.*?\{code\}|\{noformat[^}]*\}.*?\{noformat\}|\{quote\}.*?\{quote\}|\{\{.*?\}\}`)
 	jiraMention = regexp.MustCompile(`\[~(?:accountid:)?([^\]\s]+)\]`)
 )
+
+// jiraPage is the page of the issue: self is its address in the API of the same site.
+var jiraPage = Source{
+	Doc: "issue.key at the site of issue.self", places: placesOf("issue.self", "issue.key"),
+	read: func(p *Payload) []string {
+		site, _, found := strings.Cut(strings.Join(p.values["issue.self"], ""), "/rest/api/")
+		key := strings.Join(p.values["issue.key"], "")
+		if !found || key == "" || strings.HasPrefix(site, "https://api.atlassian.com/") {
+			return nil
+		}
+		return []string{site + "/browse/" + key}
+	},
+}
 
 func jiraEvent(name string) Condition {
 	return Condition{Source: at("webhookEvent"), OneOf: []string{name}}

@@ -1,16 +1,18 @@
 package native
 
 import (
-	"regexp"
+	"encoding/json"
 	"slices"
 	"strings"
 )
 
-// linear are the events of Linear. Its payloads are described at
-// https://linear.app/developers/webhooks.
+// linear are the events of Linear, by https://linear.app/developers/webhooks and the schema of its
+// payloads that its package @linear/sdk 98.0.0 has. An issue comes whole. A comment has of its issue the
+// identifiers, the title and the team, and of its text the Markdown alone, in which users have no identifiers.
 var linear = &Sender{
 	Provider: "linear", Title: "Linear", Schemes: []string{"linear"}, Source: "LINEAR",
-	Docs: "https://linear.app/developers/webhooks",
+	Docs:     "https://linear.app/developers/webhooks",
+	Accounts: "identifiers of the users that your agents are: their comments start nothing",
 	Events: []*Event{
 		linearIssue("issue_created", "Somebody creates an issue.", linearLabels, []Condition{linearType("Issue"), linearAction("create")}),
 		linearIssue("issue_labeled", "An issue gets a label, also when it is created.",
@@ -24,14 +26,14 @@ var linear = &Sender{
 			[]Condition{linearType("Issue"), linearAction("update"), {Source: given("updatedFrom.assigneeId")}, {Source: at("data.assigneeId", "data.assignee.id")}}),
 		{
 			Name: "comment_created", Doc: "Somebody comments on an issue.",
-			In: [][]Condition{{linearType("Comment"), linearAction("create"), {Source: at("data.issueId", "data.issue.id")}, {Source: at("data.botActor.id"), Not: true}}},
+			In: [][]Condition{{linearType("Comment"), linearAction("create"), {Source: at("data.issueId", "data.issue.id")}, {Source: at("data.botActor", "data.botActor.id"), Not: true}, {Source: accounts(at("data.userId", "data.user.id")), Not: true}}},
 			Keys: []Key{
 				linearNamed("team_ids", "teams", at("data.issue.teamId", "data.issue.team.id"), at("data.issue.team.name", "data.issue.team.key")),
-				linearNamed("project_ids", "projects", at("data.issue.projectId", "data.issue.project.id"), at("data.issue.project.name")),
-				{Name: "labels", From: at("data.issue.labels[].name"), Fold: strings.ToLower},
-				linearNamed("state_ids", "states", at("data.issue.stateId", "data.issue.state.id"), at("data.issue.state.name")),
+				linearAsked("project_ids", "projects", "issue_project", "issue_project_name"),
+				{Name: "labels", Fold: strings.ToLower, Ask: linearAsk("issue_labels")},
+				linearAsked("state_ids", "states", "issue_state", "issue_state_name"),
 				linearNamed("issue_ids", "issues", at("data.issueId", "data.issue.id"), at("data.issue.identifier", "data.issue.title")),
-				{Name: "mentioned_user_ids", From: mapped("users mentioned in", at("data.bodyData"), linearMentions), Fold: strings.ToLower},
+				{Name: "mentioned_user_ids", Fold: strings.ToLower, Ask: &Ask{Name: "comment_mentions", Of: []Source{at("data.id")}}},
 				{Name: "creator_ids", From: at("data.userId", "data.user.id")},
 			},
 			Same: []Source{at("data.id")}, Link: first("url"),
@@ -42,7 +44,7 @@ var linear = &Sender{
 			Keys: []Key{
 				linearNamed("team_ids", "teams", at("agentSession.issue.teamId", "agentSession.issue.team.id"), at("agentSession.issue.team.name", "agentSession.issue.team.key")),
 				{Name: "creator_ids", From: at("agentSession.creatorId", "agentSession.creator.id")},
-				{Name: "keywords", From: at("agentSession.comment.body", "agentSession.issue.title", "agentSession.issue.description", "promptContext"), Kind: Word, Fold: keyword},
+				{Name: "keywords", From: at("agentSession.comment.body", "agentSession.issue.title", "agentSession.issue.description"), Kind: Word, Fold: keyword},
 			},
 			Same: []Source{at("agentSession.id")}, Link: first("agentSession.url", "agentSession.issue.url"),
 		},
@@ -74,6 +76,15 @@ func linearNamed(name, alias string, ids, names Source) Key {
 	return Key{Name: name, From: ids, Alias: alias, Names: &Names{From: names}}
 }
 
+// linearAsked is a key that Linear must be asked for about the issue of a comment.
+func linearAsked(name, alias, ask, askName string) Key {
+	return Key{Name: name, Ask: linearAsk(ask), Alias: alias, Names: &Names{Ask: linearAsk(askName)}}
+}
+
+func linearAsk(name string) *Ask {
+	return &Ask{Name: name, Of: []Source{first("data.issueId", "data.issue.id")}}
+}
+
 func linearIssue(name, doc string, labels Key, in ...[]Condition) *Event {
 	return &Event{
 		Name: name, Doc: doc, In: in,
@@ -90,12 +101,26 @@ func linearIssue(name, doc string, labels Key, in ...[]Condition) *Event {
 	}
 }
 
-// linearMention is a person in a document of Linear's editor.
-var linearMention = regexp.MustCompile(`"type":\s*"suggestion_userMentions","attrs":\s*\{[^{}]*?"id":\s*"([^"]+)"`)
+// linearNode is a part of a document of Linear's editor.
+type linearNode struct {
+	Type    string
+	Attrs   struct{ ID string }
+	Content []linearNode
+}
 
-func linearMentions(document string) (users []string) {
-	for _, m := range linearMention.FindAllStringSubmatch(document, -1) {
-		users = append(users, m[1])
+// linearMentions are the users that a document mentions.
+func linearMentions(document string) []string {
+	var root linearNode
+	_ = json.Unmarshal([]byte(document), &root) // what is no document mentions nobody
+	return root.mentions(nil)
+}
+
+func (n *linearNode) mentions(all []string) []string {
+	if n.Type == "suggestion_userMentions" && n.Attrs.ID != "" {
+		all = append(all, n.Attrs.ID)
 	}
-	return users
+	for i := range n.Content {
+		all = n.Content[i].mentions(all)
+	}
+	return all
 }

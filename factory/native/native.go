@@ -32,6 +32,9 @@ type Sender struct {
 	// them.
 	Accounts string
 	Events   []*Event
+	// Guess tells that the format does not publish how triggers write the sender, its events and their
+	// keys: the spelling is ours, and --strict refuses it.
+	Guess bool
 
 	reader *node // of all places that the events look at
 }
@@ -97,6 +100,9 @@ type Condition struct {
 type Ask struct {
 	Name string   // such as pull_request_files
 	Of   []Source // its arguments
+	// Unless it has a value: then the delivery has what the question is about, and the key's
+	// From reads it.
+	Unless Source
 }
 
 // Question is an Ask about one delivery. Two equal questions have one answer.
@@ -108,7 +114,7 @@ type Question struct {
 // Senders are all senders, sorted by provider. They must not be changed.
 func Senders() []*Sender { return senders }
 
-var senders = table(github, gitlab, jira, linear, slack, teams)
+var senders = table(azureDevOps, github, gitlab, jira, linear, slack, teams)
 
 var events = byName()
 
@@ -164,6 +170,7 @@ func (a *Ask) eachSource(visit func(Source)) {
 		for _, s := range a.Of {
 			visit(s)
 		}
+		visit(a.Unless)
 	}
 }
 
@@ -236,6 +243,21 @@ func (k *Key) Canonical(value string, named bool) string {
 		return k.Fold(value)
 	}
 	return value
+}
+
+// Places tells people where the values of the key are; named tells that they are names.
+func (k *Key) Places(named bool) string {
+	from, ask := k.From, k.Ask
+	if named {
+		from, ask = k.Names.From, k.Names.Ask
+	}
+	switch {
+	case ask == nil:
+		return from.Doc
+	case from.Doc == "":
+		return "asks the API: " + ask.Name
+	}
+	return from.Doc + "; if the delivery lacks it, asks the API: " + ask.Name
 }
 
 // foldName is a name of a channel, a team or a person without the mark before it.

@@ -2,15 +2,15 @@ package native
 
 import "strings"
 
-// slack are the events of Slack. Its payloads are described at
-// https://docs.slack.dev/reference/events.
+// slack are the events of Slack, by https://docs.slack.dev/reference/events and the types of its package
+// @slack/types 3.2.0. Payloads name channels and users by identifier alone.
 var slack = &Sender{
 	Provider: "slack", Title: "Slack", Schemes: []string{"slack"}, Source: "SLACK",
 	Docs: "https://docs.slack.dev/reference/events",
 	Events: []*Event{
 		{
 			Name: "app_mention", Doc: "Somebody mentions the app in a channel.",
-			In: [][]Condition{{slackType("app_mention"), slackByPerson}}, Keys: slackMessage, Same: slackTime,
+			In: [][]Condition{{slackType("app_mention"), slackByPerson, slackUnedited}}, Keys: slackMessage, Same: slackTime,
 		},
 		slackPosted("message_posted", "Somebody posts a message in a channel that the app is in.", "channel", "group"),
 		slackPosted("message_dm", "Somebody writes a direct message to the app, alone or in a group.", "im", "mpim"),
@@ -49,6 +49,8 @@ var (
 	slackTime = []Source{at("team_id"), at("event.channel"), at("event.ts")}
 
 	slackByPerson = Condition{Source: at("event.bot_id"), Not: true}
+	// slackUnedited holds for what is no later change: a mention that is added to a message is an event as well.
+	slackUnedited = Condition{Source: at("event.edited.ts"), Not: true}
 	// slackNew holds for messages, not for what tells of a change, a removal or the like.
 	slackNew = Condition{Source: mapped("other than new messages", at("event.subtype"), func(subtype string) []string {
 		switch subtype {

@@ -1,15 +1,15 @@
 package native
 
-// teams are the events of Microsoft Teams. An outgoing webhook sends a message if it mentions the
-// webhook's name; its payload is an activity, described at
-// https://learn.microsoft.com/microsoftteams/platform/webhooks-and-connectors/how-to/add-outgoing-webhook.
+// teams are the events of Microsoft Teams, by
+// https://learn.microsoft.com/microsoftteams/platform/webhooks-and-connectors/how-to/add-outgoing-webhook: an
+// outgoing webhook sends a message of a channel if it mentions the webhook's name, and nothing else, as an activity of the Bot Framework.
 var teams = &Sender{
 	Provider: "teams", Title: "Microsoft Teams", Schemes: []string{"ms_teams"}, Source: "TEAMS",
 	Docs: "https://learn.microsoft.com/microsoftteams/platform/webhooks-and-connectors/how-to/add-outgoing-webhook",
 	Events: []*Event{
 		{
 			Name: "app_mention", Doc: "Somebody mentions the webhook's name in a channel.",
-			In:   [][]Condition{{teamsMessage, {Source: at("entities[].type"), OneOf: []string{"mention"}}}},
+			In:   [][]Condition{{teamsMessage}},
 			Keys: teamsKeys, Same: []Source{at("conversation.id"), at("id")},
 		},
 		{
@@ -24,7 +24,7 @@ var (
 	teamsMessage = Condition{Source: at("type"), OneOf: []string{"message"}}
 
 	teamsKeys = []Key{
-		{Name: "team_ids", From: at("channelData.team.id", "channelData.teamsTeamId")},
+		{Name: "team_ids", From: at("channelData.team.id", "channelData.team.aadGroupId", "channelData.teamsTeamId")},
 		{Name: "channel_ids", From: at("channelData.channel.id", "channelData.teamsChannelId")},
 		{Name: "keywords", From: at("text"), Kind: Word, Fold: keyword},
 		{Name: "user_ids", From: at("from.aadObjectId", "from.id")},

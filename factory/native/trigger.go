@@ -33,7 +33,7 @@ func (f *Filter) values(p *Payload) (values []string, open *Question) {
 	if f.Named {
 		from, ask = f.Key.Names.From, f.Key.Names.Ask
 	}
-	if ask == nil {
+	if ask == nil || len(ask.Unless.values(p)) > 0 {
 		values = from.values(p)
 	} else {
 		q := ask.question(p)

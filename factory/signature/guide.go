@@ -133,6 +133,16 @@ var guides = map[string]Guide{
 			"Press **Test** and choose an event: it is a delivery like any other.",
 		},
 	},
+	"azure_devops": {
+		Steps: []string{
+			"In the project, open **Project settings**, **Service hooks**, **Create subscription**, and choose **Web Hooks**.",
+			"Choose the event that your automations ask for, and its filters. Each event is a subscription of its own.",
+			"**URL** is {url}.",
+			"**Basic authentication username** and **password** are the two parts of {secret}, whose value is `user:password`.",
+			"Leave **Resource details to send** at **All**. Press **Test**: it is a delivery like any other. Then press **Finish**.",
+		},
+		Source: "https://learn.microsoft.com/azure/devops/service-hooks/services/webhooks",
+	},
 	"bitbucket": {
 		Steps: []string{
 			"Open **Repository settings**, **Webhooks**, **Add webhook**.",

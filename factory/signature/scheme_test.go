@@ -106,7 +106,7 @@ func TestProviders(t *testing.T) {
 	providers := map[string]bool{}
 	certain := 0
 	for _, s := range All() {
-		if !s.Generic() && s.Algorithm != Basic {
+		if !s.Generic() && s.Name != "basic" {
 			providers[s.Provider] = true
 		}
 		if !s.Likely {

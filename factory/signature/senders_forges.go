@@ -7,6 +7,13 @@ import (
 // forgeRows are those of certainRows with which software is made: code forges, builds, registries and hosts.
 var forgeRows = []*Scheme{
 	{
+		Name: "azure_devops", Provider: "Azure DevOps", Source: "https://learn.microsoft.com/azure/devops/service-hooks/services/webhooks",
+		Setup:     "Project settings → Service hooks → Create subscription → Web Hooks: the URL, and a basic authentication user name and password of your choice. The secret is `user:password`.",
+		Note:      "User and password are compared, nothing is signed. No header names a delivery: the body's `id` does.",
+		Algorithm: Basic,
+		Forms:     []Form{{Signature: "Authorization"}},
+	},
+	{
 		Name: "bitbucket", Provider: "Bitbucket", Source: "https://support.atlassian.com/bitbucket-cloud/docs/manage-webhooks/",
 		Setup: "Repository settings → Webhooks → Add webhook: the URL, and a secret of your choice.",
 		Proof: Published,

@@ -47,7 +47,7 @@ func sendersText() string {
 		if s.Likely {
 			likely++
 		}
-		if !s.Generic() && s.Algorithm != Basic {
+		if !s.Generic() && s.Name != "basic" {
 			providers[s.Provider] = true
 		}
 	}

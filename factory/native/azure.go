@@ -1,0 +1,96 @@
+package native
+
+import "strings"
+
+// azureDevOps are the events of Azure DevOps, by the examples of
+// https://learn.microsoft.com/azure/devops/service-hooks/events. The format's own pages name work items, pull
+// requests, pushes and the key source_repos; how it spells the provider and the events is not published.
+var azureDevOps = &Sender{
+	Provider: "azure_devops", Title: "Azure DevOps", Schemes: []string{"azure_devops"}, Source: "AZURE_DEVOPS",
+	Docs: "https://learn.microsoft.com/azure/devops/service-hooks/events", Guess: true,
+	Events: []*Event{
+		{
+			Name: "work_item", Doc: "A work item is created, changed, commented on, deleted or restored.",
+			In: azureEvent("workitem.created", "workitem.updated", "workitem.commented", "workitem.deleted", "workitem.restored"),
+			Keys: []Key{
+				azureActions,
+				{Name: "projects", From: azureField("System.TeamProject"), Fold: strings.ToLower},
+				{Name: "types", From: azureField("System.WorkItemType"), Fold: strings.ToLower},
+			},
+			Same: azureSame, Link: first("resource._links.html.href", "resource.revision._links.html.href"),
+		},
+		{
+			Name: "pull_request", Doc: "A pull request is created, changed or commented on, or its merge is tried.",
+			In: azureEvent("git.pullrequest.created", "git.pullrequest.updated", "git.pullrequest.merged", azureComment),
+			Keys: []Key{
+				azureRepos("resource.repository", "resource.pullRequest.repository"), azureActions,
+				{Name: "base_branches", From: at("resource.targetRefName", "resource.pullRequest.targetRefName"), Fold: branch},
+				{Name: "statuses", From: at("resource.status", "resource.pullRequest.status"), Fold: strings.ToLower},
+			},
+			Same: azureSame, Link: first("resource._links.web.href"),
+		},
+		{
+			Name: "push", Doc: "Somebody pushes commits or a tag, or deletes a branch or a tag.",
+			In: azureEvent("git.push"),
+			Keys: []Key{
+				azureRepos("resource.repository"),
+				{Name: "branches", From: at("resource.refUpdates[].name"), Fold: branch},
+			},
+			Same: azureSame, Link: first("resource.repository.remoteUrl"),
+		},
+	},
+}
+
+// azureComment is the event of a comment on a pull request; the other events end with what happened.
+const azureComment = "ms.vss-code.git-pullrequest-comment-event"
+
+var (
+	azureSame = []Source{at("id")}
+
+	azureActions = Key{Name: "actions", Fold: strings.ToLower, From: mapped("the last word of", at("eventType"), func(event string) []string {
+		if event == azureComment {
+			return []string{"commented"}
+		}
+		return []string{event[strings.LastIndexByte(event, '.')+1:]}
+	})}
+)
+
+func azureEvent(names ...string) [][]Condition {
+	return [][]Condition{{{Source: at("eventType"), OneOf: names}}}
+}
+
+// azureRepos are the names of a repository: alone, and after its project.
+func azureRepos(repositories ...string) Key {
+	src := Source{Doc: "name and project.name/name of " + strings.Join(repositories, ", ")}
+	for _, r := range repositories {
+		src.places = append(src.places, placesOf(r+".name", r+".project.name")...)
+	}
+	src.read = func(p *Payload) (all []string) {
+		for _, r := range repositories {
+			for _, name := range p.values[r+".name"] {
+				all = append(all, name)
+				for _, project := range p.values[r+".project.name"] {
+					all = append(all, project+"/"+name)
+				}
+			}
+		}
+		return all
+	}
+	return Key{Name: "source_repos", From: src, Fold: strings.ToLower}
+}
+
+// azureField is a field of a work item. A change has all fields in its revision, and in its own
+// fields those that changed, as objects.
+func azureField(name string) Source {
+	places := []place{{path: "resource.fields", whole: true}, {path: "resource.revision.fields", whole: true}}
+	return Source{Doc: name + " of resource.fields, of a change of resource.revision.fields", places: places, read: func(p *Payload) []string {
+		for _, at := range places {
+			for _, object := range p.values[at.path] {
+				if value := fieldsOf([]byte(object))[name]; value != "" {
+					return []string{value}
+				}
+			}
+		}
+		return nil
+	}}
+}
