@@ -107,7 +107,7 @@ name of a mapping. The keys of a Markdown file are in its front matter. **No eff
 // sourcesText says of each event of a sender which deliveries have it, and where each filter key has its values.
 func sourcesText() string {
 	var b strings.Builder
-	b.WriteString("\n## Where the values come from\n\nThese are the events of the senders: what happened, and where in the payload each filter key finds its values. Names in backticks with dots are paths of the body; `[]` stands for each item.\n" +
+	b.WriteString("\n## Where the values come from\n\nThese are the events of the senders: what happened, and where in the payload each filter key finds its values. A name with dots is a path of the body; `[]` stands for each item, and `@` for a header.\n" +
 		"A key that asks the sender's API needs `apiSecretName` in the webhook's file. Without it, a trigger that filters on the key starts nothing, and the belt says so.\n")
 	for _, s := range native.Senders() {
 		fmt.Fprintf(&b, "\n### %s\n\nProvider `%s`; `signatureScheme` is `%s`. Payloads: <%s>.", s.Title, s.Provider, strings.Join(s.Schemes, "` or `"), s.Docs)
