@@ -42,8 +42,13 @@ const (
 
 const (
 	skillsFolder = "skills"
-	skillFile    = "SKILL.md"
+
+	// SkillFile is the file that makes a folder a skill.
+	SkillFile = "SKILL.md"
 )
+
+// SkillText is the text of a SKILL.md, without its front matter.
+func SkillText(file []byte) string { return schema.Body(file) }
 
 // SkillsOf are the skills of an agent: those of all agents, and its own, which replace the
 // former of the same name. They are sorted by name. The agent may be empty.
@@ -115,7 +120,7 @@ func (l *loader) skillsIn(folder, agent string) error {
 		case strings.Count(name, "/") >= maxFolders:
 			l.skipSkill(name, schema.TooDeep, "move what is no skill elsewhere", fmt.Sprintf("it is within %d other folders", maxFolders))
 			return fs.SkipDir
-		case !is(skillFile):
+		case !is(SkillFile):
 			return nil
 		}
 		base := path.Base(name)
@@ -231,7 +236,7 @@ const maxShownText = 64 << 10
 // skillDefinitions are the skills as they are compared: each file is a key.
 func (l *loader) skillDefinitions() {
 	for _, s := range l.factory.Skills {
-		d := Definition{Kind: "skill", Name: path.Join(s.Agent, s.Name), Path: s.Path + "/" + skillFile}
+		d := Definition{Kind: "skill", Name: path.Join(s.Agent, s.Name), Path: s.Path + "/" + SkillFile}
 		for rest, sum := range s.Sums {
 			text := "sha256 " + sum
 			if data := l.skillTexts[s.Path+"/"+rest]; len(data) <= maxShownText && utf8.Valid(data) {

@@ -145,6 +145,15 @@ func splitFrontMatter(data []byte) (front, body []byte, ok bool) {
 	return nil, nil, false
 }
 
+// Body is the text of a Markdown file below its front matter, if it has any.
+func Body(data []byte) string {
+	data = lineFeeds(data)
+	if _, body, ok := splitFrontMatter(data); ok {
+		return string(body)
+	}
+	return string(data)
+}
+
 func isFence(line []byte) bool { return string(bytes.TrimRight(line, " \t\r\n")) == "---" }
 
 func cutLine(data []byte) (line, rest []byte) {

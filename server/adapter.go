@@ -1,13 +1,16 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -106,20 +109,30 @@ const (
 
 // body reads the JSON of a request.
 func body[T any](c *call) (in T, err error) {
-	data, err := readBody(c.Context, maxRequest)
-	if err == nil {
-		err = decode(data, &in)
-	}
+	in, _, err = bodyAndText[T](c)
 	return in, err
+}
+
+// bodyAndText is body, with the bytes as they were sent.
+func bodyAndText[T any](c *call) (in T, text []byte, err error) {
+	if text, err = readBody(c.Context, maxRequest); err == nil {
+		err = decode(text, &in)
+	}
+	return in, text, err
 }
 
 // optionalBody is body for a request that may have none.
 func optionalBody[T any](c *call) (in T, err error) {
-	data, err := readBody(c.Context, maxRequest)
-	if err == nil && len(data) > 0 {
-		err = decode(data, &in)
-	}
+	in, _, err = optionalBodyAndText[T](c)
 	return in, err
+}
+
+// optionalBodyAndText is optionalBody, with the bytes as they were sent.
+func optionalBodyAndText[T any](c *call) (in T, text []byte, err error) {
+	if text, err = readBody(c.Context, maxRequest); err == nil && len(text) > 0 {
+		err = decode(text, &in)
+	}
+	return in, text, err
 }
 
 // readBody reads a body of up to most bytes.
@@ -156,6 +169,35 @@ func decodeField(field string, value []byte, into any) error {
 		err = fmt.Errorf("a value that is to be base64 is not: %w", err)
 	}
 	return api.Refuse(api.InvalidRequest, err.Error())
+}
+
+// known refuses a JSON object, of a body or the field of one, that has fields which a type of
+// Go lacks. into is a pointer to one; it is decoded again.
+func known(field string, object []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(object))
+	d.DisallowUnknownFields()
+	name, unknown := "", false
+	if err := d.Decode(into); err != nil {
+		name, unknown = strings.CutPrefix(err.Error(), "json: unknown field ")
+	}
+	if !unknown {
+		return nil // or decode says what is wrong
+	}
+	var fields map[string]json.RawMessage
+	_ = json.Unmarshal(object, &fields) // it was decoded before
+	path := []string{strings.Trim(name, `"`)}
+	if _, outer := fields[path[0]]; !outer {
+		for _, within := range slices.Sorted(maps.Keys(fields)) {
+			if bytes.Contains(fields[within], []byte(name)) {
+				path = []string{within, path[0]}
+				break
+			}
+		}
+	}
+	if field != "" {
+		path = append([]string{field}, path...)
+	}
+	return invalid(strings.Join(path, "."), "is no field that this server knows: take it out (/openapi.yaml has all)")
 }
 
 // limit is the requested number of entries of a list.

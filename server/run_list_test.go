@@ -146,7 +146,7 @@ func TestRunItem(t *testing.T) {
 	id := f.create(key, `{"prompt":"Fix it.\nAll of it.","parent_run_id":"`+parent+`","metadata":{"b":"2"},"agent_identity_uid":"default/fixer",
 		"attachments":[{"file_name":"log.txt","mime_type":"text/plain","data":"aGk="}],"team":true,"interactive":false,
 		"config":{"name":"nightly","environment_id":"app","runner_id":"small","base_prompt":"Be brief.","harness":{"type":"claude","model_id":"m1","reasoning_level":"high"},
-		"idle_timeout_minutes":5,"session_sharing":{"public_access":"VIEWER"},"credential_strategy":"EXECUTOR"}}`)
+		"idle_timeout_minutes":5,"credential_strategy":"EXECUTOR"}}`)
 	got := f.get("/api/v1/agent/runs/"+id, key)
 	for path, want := range map[string]string{
 		"run_id": id, "task_id": id, "title": "Fix it.", "prompt": "Fix it.\nAll of it.", "state": "QUEUED", "source": "API",

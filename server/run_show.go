@@ -129,13 +129,20 @@ func (s *Server) showRun(r *store.Run, spec run.Spec, metadata map[string]string
 		ExecutionLocation: "REMOTE", Factory: r.Factory, FactoryUID: r.Factory, Scope: api.Scope{Type: "Team", UID: r.Factory},
 		Automation: r.Automation, Agent: r.Agent, Webhook: r.Webhook, DeliveryID: r.DeliveryID.String(), EnvironmentID: r.Environment,
 		ParentRunID: r.ParentID.String(), ConversationID: r.ConversationID.String(), Commit: r.Commit, Path: spec.Path, Blob: spec.Blob,
-		Attempt: r.Attempt, Attempts: int64(spec.Retry.Attempts), NextAttempt: api.Time(r.RunAt), RetryOf: r.RetryOf.String(), Priority: r.Priority,
+		Mode: spec.Mode, Attempt: r.Attempt, Attempts: int64(spec.Retry.Attempts), NextAttempt: api.Time(r.RunAt), RetryOf: r.RetryOf.String(), Priority: r.Priority,
 		ExitCode: r.ExitCode,
 		Metadata: metadata, SandboxRunning: r.State == store.InProgress, Cancellable: true,
 		CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, StartedAt: api.Time(r.StartedAt), FinishedAt: api.Time(r.FinishedAt),
 	}
 	if spec.Environment != nil {
 		shown.EnvironmentID = spec.Environment.Name
+	}
+	if len(spec.Asked) > 0 {
+		skill := spec.Asked[0]
+		shown.AgentSkill = &api.RunSkill{Name: skill.Name, FullPath: skill.Path}
+		if skill.Repository != "" {
+			shown.AgentSkill.FullPath = skill.Repository + ":" + skill.Path
+		}
 	}
 	if r.Automation != "" {
 		shown.Metadata = map[string]string{automationKey: r.Automation}

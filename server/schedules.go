@@ -27,11 +27,12 @@ func ScheduledRequest(stored []byte) (run.Request, error) {
 	if err := json.Unmarshal(stored, &kept); err != nil {
 		return run.Request{}, fmt.Errorf("reading the schedule: %w", err)
 	}
-	return scheduledRequest(&kept)
+	return requestOf(ofSchedule(&kept))
 }
 
-func scheduledRequest(r *api.ScheduledRun) (run.Request, error) {
-	return requestOf(&api.CreateRun{Prompt: r.Prompt, Config: r.Config, Agent: r.Agent, Metadata: r.Metadata, Mode: r.Mode})
+// ofSchedule is the body of a create that makes the runs of a schedule.
+func ofSchedule(r *api.ScheduledRun) *api.CreateRun {
+	return &api.CreateRun{Prompt: r.Prompt, Config: r.Config, Agent: r.Agent, Metadata: r.Metadata, Mode: r.Mode}
 }
 
 // asSchedule renames the fields in the refusal of a run to those of a schedule.
@@ -72,7 +73,7 @@ func checkSchedule(ctx context.Context, c *call, req *api.WriteSchedule, within 
 			return store.Schedule{}, invalid("cron_schedule", "fires every second at most, not every %s", text)
 		}
 	}
-	asked, err := scheduledRequest(&req.ScheduledRun)
+	asked, err := postedRequest(ofSchedule(&req.ScheduledRun))
 	if err != nil {
 		return store.Schedule{}, err
 	}

@@ -108,8 +108,8 @@ func TestStoredSchedules(t *testing.T) {
 			`{"prompt":"Tidy up.","agent_config":{"environment_id":"app","model_id":"m1"},"agent_uid":"fixer","metadata":{"a":"1"}}`,
 			`{"environment_id":"app","model_id":"m1"}`, "",
 		},
-		{`{"prompt":"Tidy up.","agent_config":{"skill_spec":"a"}}`, "", "config.skill_spec is not supported: an agent has the skills of its definitions (skills/, agents/NAME/skills/); name one in the prompt"},
-		{`{"prompt":"Tidy up.","mode":"plan"}`, "", "mode is not supported: every run works in the mode normal"},
+		{`{"prompt":"Tidy up.","agent_config":{"skill_spec":"a"}}`, "", `config.skill_spec is not supported here: "a" is no skill of the definitions, which have none for this run; write REPOSITORY:PATH for one in a repository of the run, which has none`},
+		{`{"prompt":"Tidy up.","mode":"plan"}`, "", ""},
 		{`{"prompt":"Tidy up.","agent_config":{"environment_id":"gone"}}`, "", `config.environment_id "gone" is no environment here`},
 		{`{"prompt":7}`, "", "reading the schedule: json: cannot unmarshal number into Go struct field ScheduledRun.prompt of type string"},
 	} {

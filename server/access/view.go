@@ -540,7 +540,7 @@ func (v *View) caller() run.Caller {
 // NewRun makes a run from a request, with the caller as its creator. It does not store it.
 func (v *View) NewRun(ctx context.Context, req run.Request) (store.NewRun, error) {
 	req.Caller = v.caller()
-	return run.FromRequest(ctx, v.data.cfg.Store, v.data.cfg.Live, req)
+	return v.data.cfg.Runs.FromRequest(ctx, v.data.cfg.Live, req)
 }
 
 // CreateRun stores a run that NewRun made. With the same key and the same body it creates

@@ -15,6 +15,8 @@ type Run struct {
 	Prompt            string            `json:"prompt"`
 	Config            json.RawMessage   `json:"config,omitempty"` // as posted
 	AgentConfig       AgentConfig       `json:"agent_config"`     // as resolved
+	AgentSkill        *RunSkill         `json:"agent_skill,omitempty"`
+	Mode              string            `json:"mode,omitempty"` // plan; absent: normal
 	Source            string            `json:"source"`
 	Creator           Profile           `json:"creator"`
 	Executor          Profile           `json:"executor"`
@@ -146,7 +148,7 @@ type Scope struct {
 
 // AgentConfig is the configuration of a run.
 type AgentConfig struct {
-	Name          string         `json:"name,omitempty"`
+	Name          string         `json:"name,omitempty"` // the posted one, or else that of the skill
 	ModelID       string         `json:"model_id,omitempty"`
 	BasePrompt    string         `json:"base_prompt,omitempty"`
 	EnvironmentID string         `json:"environment_id,omitempty"`
@@ -158,6 +160,12 @@ type HarnessConfig struct {
 	Type           string `json:"type,omitempty"`
 	ModelID        string `json:"model_id,omitempty"`
 	ReasoningLevel string `json:"reasoning_level,omitempty"`
+}
+
+// RunSkill is the first of the skills that a run was asked to work by.
+type RunSkill struct {
+	Name     string `json:"name"`
+	FullPath string `json:"full_path"` // with OWNER/REPOSITORY: before it, unless it is in the definitions
 }
 
 // RunSchedule is the schedule that started a run, as it was at that time.
@@ -173,10 +181,8 @@ type Usage struct {
 	TotalTokens      int64   `json:"total_tokens"`
 }
 
-// CreateRun is the body of POST /api/v1/agent/runs. It has the fields that the server
-// supports, and those that it refuses. It refuses a field if to ignore it would let the
-// agent work on something else, in another place or with other permissions than requested.
-// All other fields are ignored. docs/api.md lists both groups.
+// CreateRun is the body of POST /api/v1/agent/runs. It has all fields of the published API.
+// What the server cannot do of them, it refuses with the reason; docs/api.md has the list.
 type CreateRun struct {
 	Prompt      string            `json:"prompt"`
 	Title       string            `json:"title"`
@@ -184,15 +190,23 @@ type CreateRun struct {
 	ParentRunID string            `json:"parent_run_id"`
 	Metadata    map[string]string `json:"metadata"`
 	Attachments []Attachment      `json:"attachments"`
+	Images      []Image           `json:"images"`
 	Config      json.RawMessage   `json:"config"` // a RunConfig
 	Priority    *int64            `json:"priority"`
 	// ConversationID is the conversation that the run goes on with.
 	ConversationID string `json:"conversation_id"`
 
-	Mode       string            `json:"mode"`
-	Skill      string            `json:"skill"`
-	OnBehalfOf string            `json:"on_behalf_of"`
-	Images     []json.RawMessage `json:"images"`
+	Mode        string `json:"mode"`
+	Skill       string `json:"skill"`
+	Interactive bool   `json:"interactive"`
+	OnBehalfOf  string `json:"on_behalf_of"`
+	Team        *bool  `json:"team"`
+}
+
+// Image is a picture in a CreateRun of an older client.
+type Image struct {
+	MIMEType string `json:"mime_type"`
+	Data     []byte `json:"data"` // base64 in JSON
 }
 
 // RunAutomation asks for a run of an automation. All of it may be missing.
@@ -230,14 +244,29 @@ type RunConfig struct {
 	ModelID       string        `json:"model_id"`
 	Harness       HarnessConfig `json:"harness"`
 
-	WorkerHost         string                     `json:"worker_host"`
-	SkillSpec          string                     `json:"skill_spec"`
-	Skills             []json.RawMessage          `json:"skills"`
-	MCPServers         map[string]MCPServer       `json:"mcp_servers"`
-	ComputerUse        bool                       `json:"computer_use_enabled"`
-	MemoryStores       []json.RawMessage          `json:"memory_stores"`
-	HarnessAuthSecrets map[string]string          `json:"harness_auth_secrets"`
-	InferenceProviders map[string]json.RawMessage `json:"inference_providers"`
+	WorkerHost         string               `json:"worker_host"`
+	SkillSpec          string               `json:"skill_spec"`
+	Skills             []string             `json:"skills"`
+	MCPServers         map[string]MCPServer `json:"mcp_servers"`
+	IdleTimeoutMinutes *int64               `json:"idle_timeout_minutes"`
+	CredentialStrategy string               `json:"credential_strategy"`
+	ComputerUse        bool                 `json:"computer_use_enabled"`
+	ComputerUseModel   string               `json:"computer_use_model_id"`
+	MemoryStores       []json.RawMessage    `json:"memory_stores"`
+	HarnessAuthSecrets map[string]string    `json:"harness_auth_secrets"`
+	InferenceProviders InferenceProviders   `json:"inference_providers"`
+	SessionSharing     struct {
+		PublicAccess string `json:"public_access"`
+	} `json:"session_sharing"`
+}
+
+// InferenceProviders is where the model calls of a RunConfig go.
+type InferenceProviders struct {
+	AWS *struct {
+		Disabled bool   `json:"disabled"`
+		Region   string `json:"region"`
+		RoleARN  string `json:"role_arn"`
+	} `json:"aws"`
 }
 
 // MCPServer is one of RunConfig: an identifier that the server maps, a program, or a URL.

@@ -222,7 +222,7 @@ func (s *Spec) start(t *Task, session string) harness.Start {
 		Command: s.Harness.Command, Model: s.Harness.Model, ReasoningLevel: s.Harness.ReasoningLevel,
 		MCPServers: s.MCPServers, Skills: s.Skills, Budget: s.Budget,
 		Auth: t.Secrets[s.Harness.AuthSecret], Env: t.Env, Secrets: t.Secrets,
-		Session: session, TrustRepositorySettings: s.TrustRepositorySettings,
+		Plan: s.Mode == ModePlan, Session: session, TrustRepositorySettings: s.TrustRepositorySettings,
 	})
 	t.Command, t.Env, t.Secrets, t.Files = agent.Command, agent.Env, agent.Secrets, append(t.Files, agent.Files...)
 	return agent
@@ -355,6 +355,9 @@ func (a *attempt) prepare(ctx context.Context) (p prepared, err error) {
 		can.DefaultHarness = p.session.Harness // a conversation stays with its agent
 	}
 	p.warnings = can.adapt(spec)
+	if err := spec.plans(); err != nil {
+		return p, err
+	}
 	if why := spec.unreachable(); why != "" {
 		return p, errors.New(why)
 	}
@@ -368,7 +371,7 @@ func (a *attempt) prepare(ctx context.Context) (p prepared, err error) {
 			"TRIPHAMMER_WEBHOOK":         row.Webhook,
 			"TRIPHAMMER_AUTOMATION":      row.Automation,
 		},
-		Attachments: spec.Attachments,
+		Attachments: spec.Attachments, Skills: spec.askedElsewhere(),
 	}
 	all, err := a.secrets(ctx, spec.allSecrets())
 	if err != nil {

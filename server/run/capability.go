@@ -239,7 +239,7 @@ func (c *Capabilities) finds(t *Task, program string) bool {
 
 // lacksAnywhere says what of a spec acts on no server, whatever its machine and its operator.
 func (s *Spec) lacksAnywhere() []string {
-	if s.commanded() || s.Harness.Type == "" || s.Harness.Type == "oz" {
+	if s.commanded() || s.byDefault() {
 		return s.uncommanded()
 	}
 	s.MCPServers = slices.DeleteFunc(slices.Clone(s.MCPServers), func(m MCPServer) bool { return m.WarpID != "" })
@@ -300,6 +300,37 @@ func (m *Manager) Lacks(ctx context.Context, f *factory.Factory) func(*factory.A
 		}
 		return all
 	}
+}
+
+// refuses says what of a request this server cannot do for a run of that spec. Another server
+// may: of a run for a worker that this one is not, nothing is said.
+func (m *Manager) refuses(req *Request, spec Spec) error {
+	can := &m.cfg.Capabilities
+	if keeps := m.cfg.keepFor(store.Succeeded, spec.sessions()); req.Keep > keeps {
+		return unsupported("config.idle_timeout_minutes", "this server keeps the files of a run for %v after its end (serve --keep-workspaces, --keep-sessions)", keeps)
+	}
+	if can.Unknown || !can.Carries(spec.WorkerHost) {
+		return nil
+	}
+	spec.MCPServers = req.MCPServers
+	warnings := can.adapt(&spec)
+	if err := spec.plans(); err != nil {
+		return err
+	}
+	if len(req.MCPServers) == 0 {
+		return nil
+	}
+	t := &Task{Secrets: make(map[string]secret.Value)}
+	spec.demand(t)
+	for _, name := range spec.Secrets {
+		t.Secrets[name] = secret.Value{}
+	}
+	for _, warning := range append(warnings, spec.start(t, "").Warnings...) {
+		if strings.HasPrefix(warning, "mcpServers") {
+			return unsupported("config.mcp_servers", "%s", warning)
+		}
+	}
+	return nil
 }
 
 // isSet tells whether there is a managed secret of that name. If that cannot be found out, it

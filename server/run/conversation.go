@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -37,7 +38,10 @@ func FromConversation(ctx context.Context, st *store.Store, of *store.Run, req R
 		return store.NewRun{}, err
 	}
 	// The session has the prompts of the earlier runs.
-	spec.Automation, spec.AgentPrompt, spec.Prompt, spec.Attachments = "", "", req.Prompt, req.Attachments
+	spec.Automation, spec.AgentPrompt, spec.Prompt, spec.Attachments, spec.Mode, spec.Asked = "", "", req.Prompt, req.Attachments, req.Mode, nil
+	if err := cmp.Or(req.suits(&spec), spec.ask(ctx, st, req.Skills)); err != nil {
+		return store.NewRun{}, err
+	}
 	metadata, err := metadataOf(ctx, st, of, req.Metadata)
 	if err != nil {
 		return store.NewRun{}, err
@@ -97,19 +101,18 @@ func FromRun(ctx context.Context, st *store.Store, of *store.Run, by Caller, res
 // default harness do.
 func (s *Spec) sessions() bool {
 	h := harness.Named(s.Harness.Type)
-	return !s.commanded() && (h == nil && (s.Harness.Type == "" || s.Harness.Type == "oz") || h != nil && h.Sessions)
+	return !s.commanded() && (h == nil && s.byDefault() || h != nil && h.Sessions)
 }
+
+// byDefault tells whether the harness is whichever is the server's default.
+func (s *Spec) byDefault() bool { return s.Harness.Type == "" || s.Harness.Type == "oz" }
 
 // continues says why no run can go on with the session of another run of this spec.
 func (s *Spec) continues() error {
 	if s.sessions() {
 		return nil
 	}
-	agent := fmt.Sprintf("the harness %q", s.Harness.Type)
-	if s.Environment != nil && len(s.Environment.Command) > 0 {
-		agent = "the command of " + s.Environment.Path
-	}
-	return &RefusedError{Unsupported: true, Detail: agent + " keeps no session that a run could go on with: start a new run, with parent_run_id to link the two"}
+	return &RefusedError{Unsupported: true, Detail: s.agent() + " keeps no session that a run could go on with: start a new run, with parent_run_id to link the two"}
 }
 
 func specOf(ctx context.Context, st *store.Store, r *store.Run) (Spec, error) {

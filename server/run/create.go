@@ -11,10 +11,12 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"triphammer/applier"
 	"triphammer/factory"
+	"triphammer/server/run/harness"
 	"triphammer/server/store"
 )
 
@@ -87,8 +89,10 @@ type Request struct {
 	// them.
 	Factory string
 
-	Title       string // empty: the first line of the prompt
-	Prompt      string
+	Title       string          // empty: the first line of the prompt
+	Prompt      string          // may be empty with Skills
+	Skills      []WantedSkill   // by which it is to work, in that order
+	Mode        string          // ModePlan; empty: normal
 	BasePrompt  string          // comes before the prompt
 	Agent       string          // NAME or FACTORY/NAME that it runs as; empty: none
 	Environment string          // NAME or FACTORY/NAME; empty: the agent's or the factory's
@@ -102,8 +106,17 @@ type Request struct {
 	Parent      store.RunID     // the run that asks, or none
 	Metadata    map[string]string
 	Attachments []Attachment
-	Priority    *int64 // from -MaxPriority to MaxPriority; nil: PeoplesPriority for people, else 0
+	Interactive bool          // somebody wants to go on with the conversation
+	Keep        time.Duration // how long its files are to be there after its end; 0: as the server does
+	Priority    *int64        // from -MaxPriority to MaxPriority; nil: PeoplesPriority for people, else 0
 }
+
+const (
+	// ModePlan is the mode of a run that makes a plan and changes nothing.
+	ModePlan = "plan"
+	// NoEnvironment is an Environment that is none, whatever the definitions say.
+	NoEnvironment = "empty-environment"
+)
 
 // Priorities of runs. Queued runs of a higher one start first. Those of automations and
 // schedules have 0.
@@ -141,27 +154,44 @@ func refuse(field, format string, args ...any) *RefusedError {
 // FromRequest makes the run that a request asks for, of what serves now. It stores
 // nothing. A request that cannot be met is a *RefusedError.
 func FromRequest(ctx context.Context, st *store.Store, live *applier.Live, req Request) (store.NewRun, error) {
+	r, _, err := fromRequest(ctx, st, live, &req)
+	return r, err
+}
+
+// FromRequest is the function of that name, and refuses also what this server cannot do.
+func (m *Manager) FromRequest(ctx context.Context, live *applier.Live, req Request) (store.NewRun, error) {
+	r, spec, err := fromRequest(ctx, m.cfg.Store, live, &req)
+	if err == nil {
+		err = m.refuses(&req, spec)
+	}
+	return r, err
+}
+
+func fromRequest(ctx context.Context, st *store.Store, live *applier.Live, req *Request) (r store.NewRun, spec Spec, err error) {
 	if err := req.check(); err != nil {
-		return store.NewRun{}, err
+		return r, spec, err
 	}
 	revision, spec, err := req.resolve(live)
 	if err != nil {
-		return store.NewRun{}, err
+		return r, spec, err
+	}
+	if err := spec.ask(ctx, st, req.Skills); err != nil {
+		return r, spec, err
 	}
 	metadata, err := req.inherit(ctx, st)
 	if err != nil {
-		return store.NewRun{}, err
+		return r, spec, err
 	}
 	encoded, err := spec.Encode()
 	if err != nil {
-		return store.NewRun{}, err
+		return r, spec, err
 	}
 	title := req.title()
 	return store.NewRun{
 		Factory: revision.Factory, Source: store.SourceAPI, Title: title, CreatorKind: req.Caller.CreatorKind, CreatorName: req.Caller.CreatorName,
 		Commit: revision.Commit.Hash, SpecHash: sha256.Sum256(encoded), Spec: encoded, ParentID: req.Parent, Metadata: metadata,
 		Search: []string{title, req.Prompt}, Priority: req.priority(),
-	}, nil
+	}, spec, nil
 }
 
 // FromSchedule makes the run of a schedule that the API made, from what was asked
@@ -177,7 +207,7 @@ func FromSchedule(ctx context.Context, st *store.Store, live *applier.Live, n *s
 }
 
 func (req *Request) check() error {
-	if strings.TrimSpace(req.Prompt) == "" {
+	if strings.TrimSpace(req.Prompt) == "" && len(req.Skills) == 0 {
 		return &RefusedError{Field: "prompt", Message: "is required", Detail: "prompt is missing"}
 	}
 	if p := req.Priority; p != nil && (*p < -MaxPriority || *p > MaxPriority) {
@@ -223,7 +253,11 @@ func CheckMetadata(metadata map[string]string) *RefusedError {
 
 // title is the first line of the title or the prompt, cut to what a list shows.
 func (req *Request) title() string {
-	title, _, _ := strings.Cut(strings.TrimSpace(cmp.Or(req.Title, req.Prompt)), "\n")
+	text := cmp.Or(strings.TrimSpace(req.Title), strings.TrimSpace(req.Prompt))
+	if text == "" && len(req.Skills) > 0 {
+		text = req.Skills[0].Text
+	}
+	title, _, _ := strings.Cut(text, "\n")
 	if utf8.RuneCountInString(title) > MaxTitle {
 		title = string([]rune(title)[:MaxTitle-1]) + "…"
 	}
@@ -257,6 +291,8 @@ func (req *Request) environment(live *applier.Live, within string) (*applier.Rev
 	const field = "config.environment_id"
 	owner, name, qualified := strings.Cut(req.Environment, "/")
 	switch {
+	case req.Environment == NoEnvironment:
+		owner, name = within, ""
 	case !qualified:
 		owner, name = within, req.Environment
 	case owner == "" || name == "":
@@ -328,6 +364,12 @@ func (req *Request) spec(f *factory.Factory, environment string, agent *factory.
 		settings = agent.Settings
 	}
 	settings.EnvironmentID = cmp.Or(environment, settings.EnvironmentID)
+	if req.Environment == NoEnvironment {
+		settings.EnvironmentID = ""
+	}
+	if err := req.checkHarness(settings.Harness); err != nil {
+		return Spec{}, err
+	}
 	if name := settings.EnvironmentID; name != "" && f.Environment(name) == nil {
 		return Spec{}, &RefusedError{Detail: fmt.Sprintf("there is no environment %q: the factory %s", name, environmentsOf(f, name))}
 	}
@@ -342,13 +384,13 @@ func (req *Request) spec(f *factory.Factory, environment string, agent *factory.
 	settings.Runner = cmp.Or(req.Runner, settings.Runner)
 	settings.WorkerHost = cmp.Or(req.Worker, settings.WorkerHost)
 	settings.MCPServers = slices.Concat(settings.MCPServers, req.MCPServers)
-	s := Spec{AgentPrompt: req.BasePrompt, Prompt: req.Prompt, Config: req.Config, Attachments: req.Attachments}
+	s := Spec{AgentPrompt: req.BasePrompt, Prompt: req.Prompt, Mode: req.Mode, Config: req.Config, Attachments: req.Attachments}
 	if agent != nil {
 		s.Agent = agent.Name
 		s.AgentPrompt = strings.TrimSpace(agent.Prompt + "\n\n" + req.BasePrompt)
 	}
 	s.settle(f, settings)
-	if err := req.grant(&s); err != nil {
+	if err := cmp.Or(req.grant(&s), req.suits(&s)); err != nil {
 		return Spec{}, err
 	}
 	s.Path = "factory.yaml" // what decided it, if nothing nearer did
@@ -382,6 +424,48 @@ func (req *Request) grant(s *Spec) error {
 	}
 	s.Harness.AuthSecret, s.Harness.AuthWorker = name, false
 	return nil
+}
+
+// checkHarness refuses a harness that cannot be started by its name alone.
+func (req *Request) checkHarness(inherited factory.Harness) error {
+	const field = "config.harness.type"
+	switch asked := req.Harness.Type; {
+	case asked == "" || asked == "oz" || asked == inherited.Type:
+	case asked == "acp":
+		return unsupported(field, "an agent of type acp needs a command, which only definitions have")
+	case harness.Named(asked) == nil:
+		return unsupported(field, "there is no harness %q: it is oz or one of %s", asked, strings.Join(harness.Names(), ", "))
+	}
+	return nil
+}
+
+// suits refuses what the agent of the run cannot do.
+func (req *Request) suits(s *Spec) error {
+	if err := s.plans(); err != nil {
+		return err
+	}
+	if req.Interactive && !s.sessions() {
+		return unsupported("interactive", "%s keeps no session that a follow-up could go on with", s.agent())
+	}
+	return nil
+}
+
+// plans refuses a plan of an agent that nothing keeps from changing files. Which agent is the
+// default, only a server knows.
+func (s *Spec) plans() error {
+	h := harness.Named(s.Harness.Type)
+	if s.Mode != ModePlan || !s.commanded() && (h == nil && s.byDefault() || h != nil && h.Plans) {
+		return nil
+	}
+	return unsupported("mode", "%s has no mode plan; these harnesses have it: %s", s.agent(), strings.Join(harness.Planning(), ", "))
+}
+
+// agent names what starts the agent of the run.
+func (s *Spec) agent() string {
+	if s.commanded() {
+		return "the command of " + s.Environment.Path
+	}
+	return fmt.Sprintf("the harness %q", s.Harness.Type)
 }
 
 func unsupported(field, format string, args ...any) *RefusedError {

@@ -1,6 +1,9 @@
 package run
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // PayloadFile is the attachment that holds the exact bytes of the delivery's
 // body (SPEC 9.3).
@@ -38,10 +41,24 @@ func commitAs(t *Task) {
 	t.Vars["GIT_COMMITTER_NAME"], t.Vars["GIT_COMMITTER_EMAIL"] = "Triphammer", t.RunID+CommitterDomain
 }
 
+// attached tells the agent of the files that came with the request.
+func (s *Spec) attached() string {
+	var names []string
+	for _, a := range s.Attachments {
+		if a.Name != PayloadFile { // of which an envelope tells
+			names = append(names, strconv.QuoteToGraphic(a.Name))
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "Attached files, in the folder `$TRIPHAMMER_ATTACHMENTS`: " + strings.Join(names, ", ")
+}
+
 // prompt is the complete prompt of a run: the agent's own, then the
 // automation's, then the envelope if a delivery started it.
 func (s *Spec) prompt(webhook, deliveryID string) string {
-	parts := []string{s.AgentPrompt, s.Prompt}
+	parts := []string{s.AgentPrompt, s.Prompt, s.attached()}
 	if deliveryID != "" {
 		parts = append(parts, Envelope(webhook, deliveryID))
 	}

@@ -25,7 +25,8 @@ type Task struct {
 	// fails with ErrNoWorkspace.
 	Resume bool
 
-	Prompt      string // complete
+	Prompt      string       // complete, but for the text of Skills, which comes before it
+	Skills      []AskedSkill // in the repositories
 	Attachments []Attachment
 
 	Vars    map[string]string       // TRIPHAMMER_* that name the run and its cause

@@ -3,6 +3,8 @@ package run
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 
 	"triphammer/server/store"
 )
@@ -73,4 +75,10 @@ func (m *Manager) goesOn(ctx context.Context, r *store.Run, spec *Spec) (bool, e
 }
 
 // Sent is the complete prompt that the agent of a run of this spec gets.
-func (s *Spec) Sent(r *store.Run) string { return s.prompt(r.Webhook, r.DeliveryID.String()) }
+func (s *Spec) Sent(r *store.Run) string {
+	var first strings.Builder
+	for _, skill := range s.askedElsewhere() {
+		fmt.Fprintf(&first, "[The skill %s of the repository %s comes here.]\n\n", skill.Path, skill.Repository)
+	}
+	return first.String() + s.prompt(r.Webhook, r.DeliveryID.String())
+}

@@ -40,6 +40,11 @@ type Spec struct {
 	WorkerHost              string         `json:"worker_host,omitempty"` // the run waits for a worker of this name
 	TrustRepositorySettings bool           `json:"trust_repository_settings,omitempty"`
 
+	// Mode is ModePlan, or empty: normal.
+	Mode string `json:"mode,omitempty"`
+	// Asked are the skills by which the run was asked to work.
+	Asked []AskedSkill `json:"asked_skills,omitempty"`
+
 	// Attachments were posted with the request.
 	Attachments []Attachment `json:"attachments,omitempty"`
 

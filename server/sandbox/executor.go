@@ -314,7 +314,7 @@ func (e *Executor) within(ctx context.Context, w wall, t *run.Task, sink run.Sin
 		}
 	}()
 	j := &job{
-		Root: f.root, Resume: t.Resume, Env: e.env(t, f, local, w.foreign), Prompt: t.Prompt, Attachments: t.Attachments, Files: t.Files,
+		Root: f.root, Resume: t.Resume, Env: e.env(t, f, local, w.foreign), Prompt: t.Prompt, Skills: t.Skills, Attachments: t.Attachments, Files: t.Files,
 		Repositories: t.Repositories, Setup: t.Setup, Command: t.Command, Trusted: local, Forwards: out.forwards, GitSettings: out.settings,
 		Inherit: w.foreign, Offline: net.limited() && w.networks, Bounded: bounded,
 	}

@@ -32,6 +32,7 @@ type job struct {
 	Resume       bool             `json:"resume,omitempty"` // go on in the folder as it is
 	Env          []string         `json:"env"`
 	Prompt       string           `json:"prompt"`
+	Skills       []run.AskedSkill `json:"skills,omitempty"`
 	Attachments  []run.Attachment `json:"attachments,omitempty"`
 	Files        []run.File       `json:"files,omitempty"`
 	Repositories []run.Repository `json:"repositories,omitempty"`

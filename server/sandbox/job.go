@@ -238,7 +238,7 @@ func (j *job) prepare(s *supervising, f folder) (string, error) {
 		dir = clones[0].dir
 	}
 	if j.Resume {
-		return dir, nil
+		return dir, j.readSkills(clones, f)
 	}
 	if len(clones) > 0 {
 		done := s.phase(event.PhaseClone)
@@ -260,7 +260,7 @@ func (j *job) prepare(s *supervising, f folder) (string, error) {
 		}
 		done()
 	}
-	return dir, nil
+	return dir, j.readSkills(clones, f)
 }
 
 // command runs one command that must succeed.

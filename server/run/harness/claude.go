@@ -12,7 +12,7 @@ import (
 
 // claude is Claude Code, measured with 2.1.197.
 var claude = Harness{
-	Name: "claude", Sessions: true,
+	Name: "claude", Sessions: true, Plans: true,
 	Variables: []string{"ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "ANTHROPIC_AUTH_TOKEN"},
 	models:    "claude-… and the short names opus, sonnet, haiku, fable",
 	knows: func(model string) bool {
@@ -31,7 +31,11 @@ var claudeModel = regexp.MustCompile(`(^|[./])claude-`)
 func init() { claude.start, claude.parse = startClaude, parseClaude }
 
 func startClaude(r Request, s *Start) {
-	s.add("claude", "-p", "--output-format", "stream-json", "--verbose", "--permission-mode", "bypassPermissions")
+	mode := "bypassPermissions"
+	if r.Plan {
+		mode = "plan"
+	}
+	s.add("claude", "-p", "--output-format", "stream-json", "--verbose", "--permission-mode", mode)
 	// Otherwise it refuses to work unattended as root.
 	s.set("IS_SANDBOX", "1")
 	if !r.TrustRepositorySettings {

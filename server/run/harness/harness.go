@@ -39,6 +39,10 @@ type Request struct {
 	Env     map[string]string       // plain variables of the run, which win over those of the harness
 	Secrets map[string]secret.Value // granted ones, by the name of their variable
 
+	// Plan asks the agent to make a plan and to change nothing. Only a harness with Plans is
+	// asked.
+	Plan bool
+
 	// Session is the conversation that goes on, as the harness named it in an event.Session.
 	// Empty means a new one.
 	Session string
@@ -80,6 +84,9 @@ type Harness struct {
 	Name string
 	// Sessions tells whether it keeps its conversations, so that Request.Session can name one.
 	Sessions bool
+	// Plans tells whether it keeps an agent from changing files while that makes a plan. Codex
+	// does so by namespaces of its own, which no run may make (SPEC 14.1).
+	Plans bool
 	// Variables are those in which it looks for its credential.
 	Variables []string
 
@@ -103,10 +110,16 @@ func Named(name string) *Harness {
 }
 
 // Names are the names of all harnesses.
-func Names() []string {
-	names := make([]string, len(all))
-	for i, h := range all {
-		names[i] = h.Name
+func Names() []string { return namesOf(func(*Harness) bool { return true }) }
+
+// Planning are the names of the harnesses with Plans.
+func Planning() []string { return namesOf(func(h *Harness) bool { return h.Plans }) }
+
+func namesOf(which func(*Harness) bool) (names []string) {
+	for _, h := range all {
+		if which(h) {
+			names = append(names, h.Name)
+		}
 	}
 	return names
 }

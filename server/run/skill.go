@@ -1,0 +1,134 @@
+package run
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"unicode/utf8"
+
+	"triphammer/factory"
+	"triphammer/server/store"
+)
+
+// WantedSkill is a skill as a request names it: NAME of one of the definitions, or
+// REPOSITORY:NAME or REPOSITORY:PATH of one in a repository of the workspace, which is named
+// by OWNER/NAME or NAME.
+type WantedSkill struct {
+	Field string // of the request
+	Text  string
+}
+
+// AskedSkill is a skill by which a run was asked to work. If it is one of the definitions,
+// the run's prompt has its text. If it is one in a repository, that is read when the
+// repository is there.
+type AskedSkill struct {
+	Name string `json:"name"`
+	Path string `json:"path"` // of its file or folder, or its name; from the root of its repository or of the definitions
+
+	Repository string `json:"repository,omitempty"` // OWNER/NAME; empty: the definitions
+	Clone      int    `json:"clone,omitempty"`      // which of the run's repositories that is, from 0
+}
+
+// SkillPrompt is the part of a prompt that lets an agent work by a skill. text is that of
+// its SKILL.md.
+func SkillPrompt(name string, text []byte) string {
+	return fmt.Sprintf("Work by the skill %s:\n\n%s", name, strings.TrimSpace(factory.SkillText(text)))
+}
+
+// ask finds the skills by which the run is to work, and puts those of the definitions before
+// the prompt.
+func (s *Spec) ask(ctx context.Context, st *store.Store, all []WantedSkill) error {
+	var texts []string
+	for _, wanted := range all {
+		repository, name, elsewhere := strings.Cut(wanted.Text, ":")
+		if !elsewhere {
+			text, err := s.skillText(ctx, st, wanted)
+			if err != nil {
+				return err
+			}
+			texts = append(texts, SkillPrompt(wanted.Text, text))
+			s.Asked = append(s.Asked, AskedSkill{Name: wanted.Text, Path: wanted.Text + "/" + factory.SkillFile})
+			continue
+		}
+		if !filepath.IsLocal(name) || filepath.Clean(name) == "." || len(name) > 200 || strings.ContainsRune(name, 0) || !utf8.ValidString(name) {
+			return refuse(wanted.Field, "%q is not REPOSITORY:PATH, with the path of a skill within the repository", wanted.Text)
+		}
+		at, owned, err := s.clone(wanted, repository)
+		if err != nil {
+			return err
+		}
+		name = filepath.Clean(name)
+		shown := strings.TrimSuffix(strings.TrimSuffix(name, factory.SkillFile), "/")
+		if shown = filepath.Base(shown); shown == "." {
+			shown = owned
+		}
+		s.Asked = append(s.Asked, AskedSkill{Name: shown, Path: name, Repository: owned, Clone: at})
+	}
+	s.AgentPrompt = strings.TrimSpace(strings.Join(append(texts, s.AgentPrompt), "\n\n"))
+	return nil
+}
+
+// skillText is the SKILL.md of a skill of the definitions.
+func (s *Spec) skillText(ctx context.Context, st *store.Store, wanted WantedSkill) ([]byte, error) {
+	var known []string
+	for _, skill := range s.Skills {
+		if skill.Name == wanted.Text {
+			sum, err := hex.DecodeString(skill.Sums[factory.SkillFile])
+			if err != nil {
+				return nil, fmt.Errorf("the skill %s: %w", skill.Name, err)
+			}
+			return st.AppliedFile(ctx, sum)
+		}
+		known = append(known, skill.Name)
+	}
+	return nil, unsupported(wanted.Field, "%q is no skill of the definitions, which have %s for this run; write REPOSITORY:PATH for one in a repository of the run, which has %s",
+		wanted.Text, orNone(known), orNone(s.repositoryNames()))
+}
+
+// clone finds the repository of the run that is called by that name.
+func (s *Spec) clone(wanted WantedSkill, name string) (at int, owned string, err error) {
+	at = -1
+	for i, has := range s.repositoryNames() {
+		if name == "" || !strings.EqualFold(has, name) && !(len(has) > len(name) && strings.EqualFold(has[len(has)-len(name)-1:], "/"+name)) {
+			continue
+		}
+		if at >= 0 {
+			return 0, "", refuse(wanted.Field, "%q: the run has several repositories of that name: write OWNER/%s:…", wanted.Text, name)
+		}
+		at, owned = i, has
+	}
+	if at < 0 {
+		err = unsupported(wanted.Field, "%q: the run has no repository %s; it has %s", wanted.Text, name, orNone(s.repositoryNames()))
+	}
+	return at, owned, err
+}
+
+// repositoryNames are the names of the repositories with those of their owners, as far as
+// their addresses have any.
+func (s *Spec) repositoryNames() []string {
+	var all []string
+	for _, r := range s.repositories() {
+		parts := strings.FieldsFunc(strings.TrimSuffix(strings.TrimRight(r.URL, "/"), ".git"), func(r rune) bool { return r == '/' || r == ':' })
+		all = append(all, strings.Join(parts[max(0, len(parts)-2):], "/"))
+	}
+	return all
+}
+
+func orNone(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}
+
+// askedElsewhere are the skills that are read when the repositories are there.
+func (s *Spec) askedElsewhere() (all []AskedSkill) {
+	for _, skill := range s.Asked {
+		if skill.Repository != "" {
+			all = append(all, skill)
+		}
+	}
+	return all
+}
