@@ -99,6 +99,7 @@ var plannedVariants = map[string]variant{
 	"webhook.signature.timestampFormat":               {with: object{"signature": object{"template": "{ts}.{body}", "timestampHeader": "X-T"}}},
 	"webhook.signature.idHeader":                      {with: object{"signature": object{"template": "{id}.{body}"}}, values: []any{"X-A", "X-B"}},
 	"webhook.signature.toleranceSeconds":              {with: object{"signature": object{"template": "{ts}.{body}", "timestampHeader": "X-T"}}},
+	"webhook.accounts":                                {with: object{"authMode": "signature", "signatureScheme": "gitlab"}},
 	"webhook.deliveryIdHeader":                        {values: []any{"X-A", "X-B"}},
 	"runner.instanceShape":                            {with: object{"instanceShape": object{"vcpus": 4, "memoryGb": 4}}},
 	"runner.instanceShape.vcpus":                      {values: []any{2, 4}},

@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"triphammer/factory/hosts"
+	"triphammer/factory/native"
 	"triphammer/factory/signature"
 	"triphammer/schema"
 )
@@ -457,7 +458,9 @@ func schemaRules() map[string]object {
 			"if":   is("authMode", "signature"),
 			"then": object{"required": []any{"signatureScheme"}},
 			"else": without("signatureScheme and signature need authMode: signature", "signatureScheme", "signature"),
-		})},
+		}, onlyWith("accounts", func(s *native.Sender) bool { return s.Accounts != "" }))},
+		"webhook.accounts":   {"examples": []any{[]any{"shop-bot"}}},
+		"webhook.accounts[]": pattern("^["+blanks+"]*[^@"+blanks+"]", "must not be blank, nor begin with @"),
 		"webhook.signature": {"x-triphammer-signature": "The scheme says which keys it takes; hmac, ed25519 and token_header need header.", "examples": []any{
 			object{"header": "X-Signature", "prefix": "sha256="},
 		}},
@@ -553,6 +556,18 @@ func schemaRules() map[string]object {
 // padded is an expression for words in any case, with blanks around them.
 func padded(words ...string) string {
 	return "^[" + blanks + "]*" + anyCaseOf(words) + "[" + blanks + "]*$"
+}
+
+// onlyWith refuses a key unless the scheme is one of those senders'.
+func onlyWith(key string, means func(*native.Sender) bool) object {
+	schemes := schemesOf(means)
+	return object{
+		"if": has(key),
+		"then": object{
+			"required":   []any{"signatureScheme"},
+			"properties": object{"signatureScheme": object{"enum": anys(schemes), "errorMessage": key + " needs " + strings.Join(schemes, ", ")}},
+		},
+	}
 }
 
 func schemeNames() object {

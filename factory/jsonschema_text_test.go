@@ -112,6 +112,8 @@ var schemaTexts = map[string]string{
 	"webhook.signature.toleranceSeconds": "How far the signed time may be from now, either way; 0 for any. Omitted: what the scheme says, of hmac and ed25519 300.",
 	"webhook.secretName":                 "Name of the managed secret with the credential: triphammer secrets set NAME.",
 	"webhook.deliveryIdHeader":           "Header in which the sender puts its event's id, by which a repeated delivery is known. None that carries a credential, or is alike in many deliveries.",
+	"webhook.accounts":                   "The sender's accounts that stand for this factory: mentioning or assigning one fires triggers such as gitlab bot_mentioned; what they write mentions nobody.",
+	"webhook.accounts[]":                 "Name of an account, as the sender's events have it.",
 	"webhook.enabled":                    "false: every delivery is answered 404; nothing is deleted.",
 
 	"runner":                                             "runners/<name>.yaml: the machine that a run gets.",

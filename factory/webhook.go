@@ -22,6 +22,7 @@ type Webhook struct {
 	Signature        SignatureOptions
 	SecretName       string
 	DeliveryIDHeader string
+	Accounts         []string // the sender's accounts that stand for the factory (SPEC 16.6)
 	Enabled          bool
 }
 
@@ -95,6 +96,7 @@ func (l *loader) webhook(d *document) *Webhook {
 	}
 	l.scheme(d, w)
 	l.signature(d, w)
+	l.accounts(d, w)
 	if w.DeliveryIDHeader != "" {
 		switch at := n.Get("deliveryIdHeader").At; {
 		case !signature.IsHeaderName(w.DeliveryIDHeader):

@@ -20,5 +20,6 @@ var Webhook = Shape{Type: TypeMap, Keys: []Key{
 	}}},
 	{Name: "secretName", Required: true, Shape: nonBlank},
 	{Name: "deliveryIdHeader", Shape: nonBlank},
+	{Name: "accounts", Own: true, Shape: Shape{Type: TypeList, NonEmpty: true, Elem: &nonBlank}},
 	{Name: "enabled", Default: "true", Shape: boolean},
 }}
