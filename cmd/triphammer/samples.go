@@ -8,11 +8,16 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"triphammer/factory/native"
 	"triphammer/factory/signature"
 )
 
-// findSample finds a sample of a provider. If event is empty, it is the first one.
+// findSample finds a sample of a provider, which is a signature scheme or the name by which triggers know
+// the sender. If event is empty, it is the first one.
 func findSample(provider, event string) (signature.Sample, error) {
+	if sender := native.ByProvider(provider); sender != nil {
+		provider = sender.Schemes[0]
+	}
 	for _, s := range signature.SamplesOf(provider) {
 		if event == "" || s.Event == event {
 			return s, nil

@@ -92,7 +92,7 @@ var github = &Sender{
 		{
 			Name: "check_suite_rerequested", Doc: "Somebody asks to run all checks of a commit again.",
 			In:   [][]Condition{{githubEvent("check_suite"), githubAction("rerequested")}},
-			Keys: []Key{githubRepos}, Link: first("check_suite.url"),
+			Keys: []Key{githubRepos}, Link: first("repository.html_url"),
 		},
 	},
 }
@@ -180,6 +180,6 @@ func githubChecks(name, doc, object string, more ...Key) *Event {
 			{Name: "labels", Ask: &Ask{Name: "pull_request_labels", Of: pulls}},
 			{Name: "authors", Fold: strings.ToLower, Ask: &Ask{Name: "pull_request_authors", Of: pulls}},
 		}, more...),
-		Same: []Source{at(object + ".id"), at(object + ".updated_at"), at(object + ".run_attempt")}, Link: first(object + ".html_url"),
+		Same: []Source{at(object + ".id"), at(object + ".updated_at"), at(object + ".run_attempt")}, Link: first(object+".html_url", "repository.html_url"),
 	}
 }

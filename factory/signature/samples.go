@@ -21,9 +21,11 @@ type Sample struct {
 	Event    string            `json:"event"`
 	Headers  map[string]string `json:"headers"` // besides those of the signature
 	Body     json.RawMessage   `json:"body"`
+	Default  bool              `json:"default,omitempty"` // the one to take if no event is named
 }
 
-// Samples are those of all providers, sorted by provider and event. Nobody may change them.
+// Samples are those of all providers, sorted by provider and event, the default first. Nobody may change
+// them. Those of senders whose events triggers name have an event by each of these names.
 var Samples = sync.OnceValue(func() (all []Sample) {
 	entries, _ := sampleFiles.ReadDir("samples") // embedded files can always be read
 	for _, e := range entries {
@@ -34,19 +36,44 @@ var Samples = sync.OnceValue(func() (all []Sample) {
 		all = append(all, s)
 	}
 	slices.SortFunc(all, func(a, b Sample) int {
-		return cmp.Or(strings.Compare(a.Provider, b.Provider), strings.Compare(a.Event, b.Event))
+		return cmp.Or(strings.Compare(a.Provider, b.Provider), compareBool(b.Default, a.Default), strings.Compare(a.Event, b.Event))
 	})
 	return all
 })
 
-// SamplesOf are the samples of a provider.
-func SamplesOf(provider string) (all []Sample) {
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+// SamplesOf are the samples of a scheme: its own, else those of another scheme of the same sender.
+func SamplesOf(scheme string) (all []Sample) {
 	for _, s := range Samples() {
-		if s.Provider == provider {
+		if s.Provider == scheme {
+			all = append(all, s)
+		}
+	}
+	own, known := Lookup(scheme)
+	if all != nil || !known {
+		return all
+	}
+	for _, s := range Samples() {
+		if other, _ := Lookup(s.Provider); other != nil && other.sender() == own.sender() {
 			all = append(all, s)
 		}
 	}
 	return all
+}
+
+// sender is who sends, without what distinguishes its schemes.
+func (s *Scheme) sender() string {
+	name, _, _ := strings.Cut(s.Provider, " (")
+	return name
 }
 
 // PlainSample is a sample for senders whose deliveries are not known. No two are equal.
