@@ -1,0 +1,45 @@
+package native
+
+var jiraTruths = map[string][]verdict{
+	"issue_created": {
+		yes("in a project, with a label", "project_keys=PAY; labels=bug"),
+		no("labels are case-sensitive", "labels=Bug"),
+		no("updated", "", "webhookEvent=jira:issue_updated"),
+		no("another project", "project_keys=OPS"),
+		no("deleted", "", "webhookEvent=jira:issue_deleted"),
+	},
+	"issue_labeled": {
+		yes("the new label", "labels=bug"),
+		yes("one of several", "labels=p1", "changelog.items.0.toString=bug p1", "changelog.items.0.fromString=bug"),
+		yes("of a new issue", "labels=bug", "webhookEvent=jira:issue_created", "-changelog"),
+		no("labels are case-sensitive", "labels=BUG"),
+		no("a label that it had before", "labels=bug", "changelog.items.0.toString=bug p1", "changelog.items.0.fromString=bug"),
+		no("a label is taken away", "", "changelog.items.0.toString=", "changelog.items.0.fromString=bug"),
+		no("another field", "", "changelog.items.0.field=summary"),
+		no("a new issue without labels", "", "webhookEvent=jira:issue_created", "-changelog", "issue.fields.labels=[]"),
+	},
+	"status_changed": {
+		yes("to the status", "status_ids=3"),
+		no("from the status", "status_ids=10000"),
+		no("the name is no identifier", "status_ids=In Progress"),
+		no("another field", "", "changelog.items.0.field=priority"),
+		no("another project", "project_keys=OPS"),
+		no("created", "", "webhookEvent=jira:issue_created"),
+	},
+	"agent_session_created": {
+		yes("mentioned", "keywords=fix; project_keys=PAY"),
+		yes("mentioned on Data Center", "", "comment.body=[~triphammer] please"),
+		yes("a label that the API tells", "labels=bug", "?issue_labels=bug,p1"),
+		yes("assigned", "keywords=morning", "webhookEvent=jira:issue_updated", "-comment", "issue.fields.description=Since this morning.", `changelog={"id":"1","items":[{"field":"assignee","from":null,"to":"712020:triphammer"}]}`),
+		yes("a new issue that is assigned", "labels=bug", "webhookEvent=jira:issue_created", "-comment", `issue.fields.assignee={"accountId":"712020:triphammer"}`, `issue.fields.labels=["bug"]`),
+		no("a label is not known", "labels=bug"),
+		no("edited", "", "webhookEvent=comment_updated"),
+		no("somebody else is mentioned", "", "comment.body=[~accountid:5b10] please"),
+		no("by itself", "", "comment.author.accountId=712020:triphammer"),
+		no("by an app", "", "comment.author.accountType=app"),
+		no("in code", "", "comment.body={code}[~accountid:712020:triphammer]{code}"),
+		no("in a quotation", "", "comment.body={quote}[~accountid:712020:triphammer] fix{quote} no"),
+		no("assigned to somebody else", "", "webhookEvent=jira:issue_updated", `changelog={"items":[{"field":"assignee","to":"5b10"}]}`),
+		no("another word", "keywords=deploy"),
+	},
+}
