@@ -41,7 +41,7 @@ func (s *Server) tools(c *gin.Context) {
 		s.failWith(c, err)
 		return
 	}
-	peer := mcp.Peer{API: inside{s, by, c.Request}.ask, Caller: showCaller(by), Version: s.cfg.Version}
+	peer := mcp.Peer{API: inside{s, by, c.Request}.ask, Caller: showCaller(by), Version: s.cfg.Version, Logger: s.cfg.Logger}
 	peer.ServeHTTP(c.Writer, c.Request, body)
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 
@@ -49,7 +50,8 @@ func serveTools(c *cobra.Command) error {
 	if cl.factory != "" {
 		caller.Factory = cl.factory
 	}
-	peer := mcp.Peer{Caller: caller, Version: version, API: func(ctx context.Context, method, path string, body []byte) (int, []byte, error) {
+	logger := slog.New(slog.NewTextHandler(c.ErrOrStderr(), nil))
+	peer := mcp.Peer{Caller: caller, Version: version, Logger: logger, API: func(ctx context.Context, method, path string, body []byte) (int, []byte, error) {
 		// Each call connects, because a server can start or stop between two of them, and must
 		// find the data directory free.
 		cl, err := connect(c, false)

@@ -23,7 +23,7 @@ type Tool struct {
 	// Outside says who wrote text in the answer, other than this server and its operator.
 	Outside string
 
-	add func(*sdk.Server, Tool, *Peer)
+	add func(*sdk.Server, Tool)
 }
 
 // Effect is what a tool does to the server and to the world.
@@ -64,8 +64,8 @@ var (
 //
 // The answer has no JSON Schema. It is that of the API, which openapi.yaml describes; with the
 // schemas of all answers, the list of tools would be several times as long for every model.
-func takes[In any](work func(context.Context, *Peer, In) (json.RawMessage, error)) func(*sdk.Server, Tool, *Peer) {
-	return func(s *sdk.Server, t Tool, p *Peer) {
+func takes[In any](work func(context.Context, *Peer, In) (json.RawMessage, error)) func(*sdk.Server, Tool) {
+	return func(s *sdk.Server, t Tool) {
 		described := &sdk.Tool{Name: t.Name, Title: t.Title, Description: t.Does, Annotations: &sdk.ToolAnnotations{
 			Title: t.Title, ReadOnlyHint: !t.Effect.Changes, DestructiveHint: &t.Effect.Destructive,
 			IdempotentHint: t.Effect.Idempotent || !t.Effect.Changes, OpenWorldHint: &t.Effect.Open,
@@ -75,7 +75,7 @@ func takes[In any](work func(context.Context, *Peer, In) (json.RawMessage, error
 			said = t.Outside + notice
 		}
 		sdk.AddTool(s, described, func(ctx context.Context, _ *sdk.CallToolRequest, in In) (*sdk.CallToolResult, any, error) {
-			result, err := work(ctx, p, in)
+			result, err := work(ctx, peerOf(ctx), in)
 			if err != nil {
 				return nil, nil, err
 			}
