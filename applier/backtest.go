@@ -182,14 +182,14 @@ func (w *Webhook) starts(d match.Delivery) ([]string, error) {
 	if w == nil || !w.Def.Enabled {
 		return nil, nil
 	}
-	matched, err := w.Index.Match(d, nil)
+	matched, _, err := w.Index.Match(d, nil)
 	if err != nil {
 		return nil, err
 	}
 	all := w.names()
 	names := make([]string, len(matched))
-	for i, n := range matched {
-		names[i] = all[n]
+	for i, m := range matched {
+		names[i] = all[m.Candidate]
 	}
 	return names, nil
 }

@@ -15,6 +15,7 @@ import (
 	"triphammer/applier/gitrepo"
 	"triphammer/factory"
 	"triphammer/factory/match"
+	"triphammer/factory/native"
 	"triphammer/factory/signature"
 	"triphammer/schema"
 )
@@ -70,6 +71,16 @@ func (r *Revision) selected(t *factory.Trigger) (there []*Webhook, gone []string
 	return there, gone
 }
 
+// Raising are the webhooks whose deliveries carry the events of a sender.
+func (r *Revision) Raising(s *native.Sender) (all []*Webhook) {
+	for _, w := range r.Webhooks {
+		if w.Def.Sender() == s {
+			all = append(all, w)
+		}
+	}
+	return all
+}
+
 // Idle says why a trigger starts nothing on this server. It is empty if the trigger may
 // start something. paused tells whether a webhook is paused.
 func (r *Revision) Idle(t *factory.Trigger, paused func(*Webhook) bool) string {
@@ -80,6 +91,11 @@ func (r *Revision) Idle(t *factory.Trigger, paused func(*Webhook) bool) string {
 		return ""
 	}
 	there, gone := r.selected(t)
+	if t.Native != nil {
+		if there, gone = r.Raising(t.Native.Event.Sender), nil; len(there) == 0 {
+			return "no webhook takes deliveries of " + t.Native.Event.Sender.Title
+		}
+	}
 	var disabled, resting []string
 	for _, w := range there {
 		switch {

@@ -67,7 +67,7 @@ func TestSnapshotRebuilds(t *testing.T) {
 	if built, err = Build(t.Context(), in); err != nil || built.Revision == nil || built.Revision.Webhooks[0].Verifier != nil {
 		t.Fatalf("without secrets: %+v, %v", built, err)
 	}
-	if matched, err := built.Revision.Webhooks[0].Index.Match(match.Delivery{Body: []byte(`{}`)}, nil); err != nil || len(matched) != 1 {
+	if matched, _, err := built.Revision.Webhooks[0].Index.Match(match.Delivery{Body: []byte(`{}`)}, nil); err != nil || len(matched) != 1 {
 		t.Errorf("matched %v, %v", matched, err)
 	}
 }
@@ -187,7 +187,7 @@ func TestDormant(t *testing.T) {
 		"gone":  {"there is no webhook gone", "gone"},
 		"named": {"there is no webhook hook", "hook"},
 		"idle":  {"there is no webhook gone; disabled: webhook off", "gone"},
-		"push":  {"this server does not fire github push; there is no webhook gone", "gone"},
+		"push":  {"no webhook takes deliveries of GitHub; there is no webhook gone", "gone"},
 		"off":   {"", ""},
 	} {
 		def := built.Revision.Definition.Automation(name)

@@ -51,16 +51,26 @@ type Trigger struct {
 
 // Fires tells whether this server acts on the trigger. Others are checked and
 // shown (SPEC 2.1).
-func (t *Trigger) Fires() bool { return t.webhook() || t.Scheduled() }
+func (t *Trigger) Fires() bool {
+	if t.webhook() || t.Scheduled() {
+		return true
+	}
+	e := native.Find(t.Provider, t.Event)
+	return e != nil && len(e.In) > 0
+}
 
 func (t *Trigger) webhook() bool { return t.Provider == "webhook" && t.Event == "received" }
 
 // Scheduled tells whether a schedule fires the trigger.
 func (t *Trigger) Scheduled() bool { return t.Provider == "schedule" && t.Event == "cron_fired" }
 
-// selects tells whether the trigger names the webhook, by UID or file name.
-func (t *Trigger) selects(name, uid string) bool {
-	return t.webhook() && (slices.Contains(t.Webhooks, name) || uid != "" && slices.Contains(t.WebhookIDs, uid))
+// Selects tells whether deliveries of the webhook can fire the trigger: it names the
+// webhook, by UID or file name, or it is about an event of the webhook's sender.
+func (t *Trigger) Selects(w *Webhook, uid string) bool {
+	if t.Native != nil {
+		return w.Sender() == t.Native.Event.Sender
+	}
+	return t.webhook() && (slices.Contains(t.Webhooks, w.Name) || uid != "" && slices.Contains(t.WebhookIDs, uid))
 }
 
 func (l *loader) automation(d *document) *Automation {
@@ -163,6 +173,7 @@ func (l *loader) trigger(d *document, n *schema.Node, where string) Trigger {
 	}
 	if e := native.Find(t.Provider, t.Event); e != nil {
 		l.senderTrigger(d, filterNode, &t, e, where)
+		l.raised(d, n, &t, where)
 		return t
 	}
 	if filterNode != nil && filterNode.Kind == schema.Mapping {

@@ -105,6 +105,18 @@ func (l *loader) senderTrigger(d *document, n *schema.Node, t *Trigger, e *nativ
 	}
 }
 
+// raised warns of a trigger on an event that no webhook of the tree can raise (SPEC 16.1).
+func (l *loader) raised(d *document, n *schema.Node, t *Trigger, where string) {
+	s := t.Native.Event.Sender
+	if l.opt.Strict || !t.Fires() || slices.ContainsFunc(l.factory.Webhooks, func(w *Webhook) bool { return w.Sender() == s }) {
+		return
+	}
+	scheme := strings.Join(s.Schemes, " or ")
+	d.Warn(n.Get("provider").At, schema.NoSender,
+		fmt.Sprintf("add webhooks/%s.yaml: {authMode: signature, signatureScheme: %s, secretName: NAME}, and give its URL to %s", s.Provider, scheme, s.Title),
+		fmt.Sprintf("%s: no webhook of this factory takes deliveries of %s: %s fires nothing", where, s.Title, t.Event))
+}
+
 // checkFilter checks the keys of the filter of a trigger that is of no sender.
 func (l *loader) checkFilter(d *document, n *schema.Node, t *Trigger, keys []string, where string) {
 	for _, f := range n.Fields {

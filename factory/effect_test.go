@@ -82,11 +82,11 @@ func TestNoEffect(t *testing.T) {
 	// A trigger that nothing fires, and repositories of several forges.
 	files = tree(map[string]string{
 		"factory.yaml":     "schemaVersion: v1alpha1\nname: X\ncodeForges: [GITLAB, GITHUB]\nrepositories: [{owner: a, name: b}]\n",
-		"automations/a.md": "---\nharness: {type: codex, reasoningLevel: high}\ntriggers: [{provider: teams, event: app_mention}]\n---\n",
+		"automations/a.md": "---\nharness: {type: codex, reasoningLevel: high}\ntriggers: [{provider: factory, event: work_item_stage_changed}]\n---\n",
 		"automations/c.md": "---\nmodel: m\n" + trigger + "---\n",
 	})
 	want := []string{
-		"automations/a.md: triggers[0]: this server does not fire teams app_mention",
+		"automations/a.md: triggers[0]: this server does not fire factory work_item_stage_changed",
 		"factory.yaml: codeForges has several: the repositories are taken to be on the first, GITLAB",
 	}
 	if got := warned(Options{}); !slices.Equal(got, want) {

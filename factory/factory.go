@@ -116,7 +116,7 @@ func blobName(data []byte) string {
 func (f *Factory) Selecting(w *Webhook, uid string) []*Automation {
 	var all []*Automation
 	for _, a := range f.Automations {
-		if a.Enabled && a.Selects(w.Name, uid) {
+		if a.Enabled && a.Selects(w, uid) {
 			all = append(all, a)
 		}
 	}
@@ -128,7 +128,7 @@ func (f *Factory) Candidates(w *Webhook, uid string) []match.Candidate {
 	selecting := f.Selecting(w, uid)
 	all := make([]match.Candidate, len(selecting))
 	for i, a := range selecting {
-		all[i] = a.Candidate(w.Name, uid)
+		all[i] = a.Candidate(w, uid)
 	}
 	return all
 }
@@ -138,32 +138,37 @@ func (f *Factory) Candidates(w *Webhook, uid string) []match.Candidate {
 func (f *Factory) Disabled(w *Webhook, uid string) []match.Candidate {
 	var all []match.Candidate
 	for _, a := range f.Automations {
-		if !a.Enabled && a.Selects(w.Name, uid) {
-			all = append(all, a.Candidate(w.Name, uid))
+		if !a.Enabled && a.Selects(w, uid) {
+			all = append(all, a.Candidate(w, uid))
 		}
 	}
 	return all
 }
 
-// Selects tells whether a trigger selects the webhook, by UID or file name.
-func (a *Automation) Selects(name, uid string) bool {
-	return slices.ContainsFunc(a.Triggers, func(t Trigger) bool { return t.selects(name, uid) })
+// Selects tells whether deliveries of the webhook can fire a trigger.
+func (a *Automation) Selects(w *Webhook, uid string) bool {
+	return slices.ContainsFunc(a.Triggers, func(t Trigger) bool { return t.Selects(w, uid) })
 }
 
 // Candidate is the automation in the form that the matcher takes, with the triggers
 // that select the webhook.
-func (a *Automation) Candidate(name, uid string) match.Candidate {
-	return a.candidate(func(t *Trigger) bool { return t.selects(name, uid) })
+func (a *Automation) Candidate(w *Webhook, uid string) match.Candidate {
+	c := a.candidate(func(t *Trigger) bool { return t.Selects(w, uid) })
+	c.Accounts = w.Accounts
+	return c
 }
 
-// AnyWebhook is the automation in the same form, with all of its webhook triggers.
-func (a *Automation) AnyWebhook() match.Candidate { return a.candidate((*Trigger).webhook) }
+// AnyWebhook is the automation in the same form, with all of its triggers that deliveries
+// of any webhook can fire.
+func (a *Automation) AnyWebhook() match.Candidate {
+	return a.candidate(func(t *Trigger) bool { return t.webhook() || t.Native != nil })
+}
 
 func (a *Automation) candidate(counts func(*Trigger) bool) match.Candidate {
 	c := match.Candidate{Automation: a.Name}
 	for i := range a.Triggers {
 		if t := &a.Triggers[i]; counts(t) {
-			c.Triggers = append(c.Triggers, match.Trigger{Headers: t.Headers, Payload: t.Payload})
+			c.Triggers = append(c.Triggers, match.Trigger{Headers: t.Headers, Payload: t.Payload, Native: t.Native})
 		}
 	}
 	return c

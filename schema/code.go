@@ -38,6 +38,10 @@ var Codes = []Code{
 	{UnknownTarget, "A name has nothing behind it, in a place where that is no error: the trigger fires nothing, or a run that needs it fails.", "Correct the name, or add the definition."},
 	{StrayFile, "A file that looks like a definition and is not read as one.", "Rename it as the hint says, move it, or leave it: it has no effect."},
 	{NoEffect, "This server checks the key, file or trigger and does not act on it: the message says what happens instead. [reference.md](reference.md) marks all of them.", "Nothing, if another server reads the same files; else remove it. It changes no verdict."},
+	{
+		NoSender, "A trigger names an event of a sender, and no webhook of the factory takes that sender's deliveries, so that the trigger fires nothing.",
+		"Add the webhook file that the hint names, and give its URL to the sender.",
+	},
 	{NotHere, "What the definition asks for cannot act on this server as it is set up: the message says what happens instead. It is found at apply, by `plan` and by `validate --server`, and `automations list` and `doctor` show it as long as it holds. While no server runs, nothing is said of what depends on one.", "Set the server up for it, as the message says, or change the definition. It changes no verdict."},
 	{Deprecated, "A key or a value has another name now.", "Write the new name; the old one is still read."},
 	{LikelyScheme, "How this sender signs is known from one implementation alone, or disputed in a detail: its deliveries may be refused.", "Let the sender send a test delivery, and look at it with `triphammer deliveries list`."},

@@ -60,6 +60,7 @@ const (
 	UnknownTarget = "TH_UNKNOWN_TARGET"
 	StrayFile     = "TH_STRAY_FILE"
 	NoEffect      = "TH_NO_EFFECT"
+	NoSender      = "TH_NO_SENDER"
 	NotHere       = "TH_NOT_HERE"
 	Deprecated    = "TH_DEPRECATED"
 	LikelyScheme  = "TH_LIKELY_SCHEME"

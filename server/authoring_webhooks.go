@@ -252,7 +252,7 @@ func (s *Server) showWebhookChange(c *call, f access.Factory, def *factory.Webho
 	shown.Listeners = []string{}
 	for _, r := range c.Revisions(f.Name) {
 		for _, a := range r.Automations {
-			if a.Def.Selects(def.Name, w.UID) {
+			if a.Def.Selects(def, w.UID) {
 				shown.Listeners = append(shown.Listeners, a.Def.Name)
 			}
 		}

@@ -77,6 +77,9 @@ func showDelivery(d *store.Delivery) api.Delivery {
 			RunID: r.ID.String(), Automation: r.Automation, State: string(r.State), StartedAt: api.Time(r.StartedAt), FinishedAt: api.Time(r.FinishedAt),
 		})
 	}
+	for _, r := range d.Repeats {
+		shown.Repeats = append(shown.Repeats, api.Repeat{Automation: r.Automation, Of: r.Of.String()})
+	}
 	if d.Identity.Source != "" {
 		shown.Identity = &api.Identity{Source: d.Identity.Source, Value: d.Identity.Value}
 	}

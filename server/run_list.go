@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"triphammer/factory/native"
 	"triphammer/server/access"
 	"triphammer/server/api"
 	"triphammer/server/run"
@@ -21,11 +22,19 @@ import (
 var (
 	otherStates  = []string{"PENDING", "CLAIMED", "BLOCKED", "ERROR"}
 	otherSources = []string{
-		"LINEAR", "SLACK", "LOCAL", "WEB_APP", "GITHUB_ACTION", "CLOUD_MODE", "CLI", "JIRA", "SELF_IMPROVEMENT", "GITHUB_WEBHOOK", "GITLAB_WEBHOOK",
-		"AUTOFIX", "RUN_SCORER", "ORCHESTRATION", "BENCHMARK_TRIAL",
+		"LOCAL", "WEB_APP", "GITHUB_ACTION", "CLOUD_MODE", "CLI", "SELF_IMPROVEMENT", "AUTOFIX", "RUN_SCORER", "ORCHESTRATION", "BENCHMARK_TRIAL",
 	}
 	artifactTypes = []string{"PLAN", "PULL_REQUEST", "SCREENSHOT", "FILE", "EXTERNAL_REFERENCE"}
 )
+
+// runSources are the sources that runs of this server have.
+func runSources() []string {
+	all := []string{store.SourceAPI, store.SourceWebhook, store.SourceSchedule}
+	for _, s := range native.Senders() {
+		all = append(all, s.Source)
+	}
+	return all
+}
 
 // scheduledAgent is the published name of SCHEDULE.
 const scheduledAgent = "SCHEDULED_AGENT"
@@ -104,12 +113,12 @@ func (l *runListing) source(values []string) {
 	switch source := values[0]; {
 	case source == scheduledAgent:
 		l.Source = store.SourceSchedule
-	case slices.Contains([]string{store.SourceAPI, store.SourceWebhook, store.SourceSchedule}, source):
+	case slices.Contains(runSources(), source):
 		l.Source = source
 	case slices.Contains(otherSources, source):
 		l.none = true
 	default:
-		l.refuse("source", "%q is no source: they are API, WEBHOOK, SCHEDULE", source)
+		l.refuse("source", "%q is no source: they are %s", source, strings.Join(runSources(), ", "))
 	}
 }
 

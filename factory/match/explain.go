@@ -1,6 +1,10 @@
 package match
 
-import "triphammer/factory/filter"
+import (
+	"triphammer/factory/filter"
+	"triphammer/factory/jsonscan"
+	"triphammer/factory/native"
+)
 
 // Result is whether one automation wants a delivery, and why not.
 type Result struct {
@@ -15,19 +19,34 @@ type Result struct {
 
 // Explain evaluates every candidate on the delivery, in order.
 func (x *Index) Explain(d Delivery) []Result {
-	results := make([]Result, 0, len(x.candidates))
+	results, p := make([]Result, 0, len(x.candidates)), reader{delivery: d}
 	for _, c := range x.candidates {
-		results = append(results, c.Explain(d))
+		results = append(results, c.explain(&p))
 	}
 	return results
 }
 
 // Explain evaluates one candidate on the delivery. Without a trigger that is asked, it
 // does not match.
-func (c Candidate) Explain(d Delivery) Result {
+func (c Candidate) Explain(d Delivery) Result { return c.explain(&reader{delivery: d}) }
+
+// reader reads a delivery once for all triggers on the events of its sender.
+type reader struct {
+	delivery Delivery
+	payload  *native.Payload
+}
+
+func (r *reader) of(sender *native.Sender, accounts []string) *native.Payload {
+	if r.payload == nil || r.payload.Sender != sender {
+		r.payload = read(sender, r.delivery, accounts)
+	}
+	return r.payload
+}
+
+func (c Candidate) explain(r *reader) Result {
 	best, held := filter.Verdict{}, -1
 	for _, t := range c.Triggers {
-		v := t.Explain(d)
+		v := t.explain(r, c.Accounts)
 		if v.Matched {
 			best = v
 			break
@@ -42,9 +61,15 @@ func (c Candidate) Explain(d Delivery) Result {
 	}
 }
 
-// Explain evaluates every condition of the trigger on the delivery.
-func (t Trigger) Explain(d Delivery) filter.Verdict {
-	return t.Headers.Explain(d.Headers).And(t.Payload.Explain(d.Body))
+// explain evaluates every condition of the trigger on the delivery.
+func (t Trigger) explain(r *reader, accounts []string) filter.Verdict {
+	if t.Native == nil {
+		return t.Headers.Explain(r.delivery.Headers).And(t.Payload.Explain(r.delivery.Body))
+	}
+	if err := jsonscan.Check(r.delivery.Body); err != nil {
+		return filter.Verdict{Path: "payload", Want: "valid JSON", Got: err.Error()}
+	}
+	return t.Native.Explain(r.of(t.Native.Event.Sender, accounts)).Verdict
 }
 
 func holding(v filter.Verdict) int {

@@ -145,14 +145,18 @@ func (c *Condition) holds(p *Payload) bool {
 }
 
 // Identity identifies the event at the sender, whichever of its webhooks reports it; empty
-// if the sender gives no such identity.
+// if the sender gives no such identity, or the delivery has nothing of it.
 func (e *Event) Identity(p *Payload) string {
 	if len(e.Same) == 0 {
 		return ""
 	}
-	parts := []string{e.Sender.Provider, e.Name}
+	parts, found := []string{e.Sender.Provider, e.Name}, false
 	for _, s := range e.Same {
-		parts = append(parts, strings.Join(s.values(p), ","))
+		values := s.values(p)
+		parts, found = append(parts, strings.Join(values, ",")), found || len(values) > 0
+	}
+	if !found {
+		return ""
 	}
 	return strings.Join(parts, " ")
 }

@@ -23,12 +23,21 @@ type Delivery struct {
 	TestBy      string    `json:"test_by,omitempty"` // who let the server send it, as a test
 	// Paused are the automations that matched but were paused.
 	Paused []string `json:"paused,omitempty"`
-	Runs   []string `json:"runs"` // the started runs that are still stored
+	// Repeats are the automations that matched an event which another webhook had reported
+	// before.
+	Repeats []Repeat `json:"repeats,omitempty"`
+	Runs    []string `json:"runs"` // the started runs that are still stored
 	// RunsStarted is absent if the delivery was not accepted, or if an older version
 	// recorded it. 0: nothing matched.
 	RunsStarted *int `json:"runs_started,omitempty"`
 	// StartedRuns are the runs, with their states.
 	StartedRuns []StartedRun `json:"started_runs,omitempty"`
+}
+
+// Repeat is an automation that another delivery started for the same event.
+type Repeat struct {
+	Automation string `json:"automation"`
+	Of         string `json:"of"`
 }
 
 // StartedRun is a run that a delivery started.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"triphammer/factory/native"
 	"triphammer/server/api"
 	"triphammer/server/run/event"
 	"triphammer/server/store"
@@ -46,13 +47,28 @@ func init() {
 	functions["meter"], functions["bare"] = meter, bare
 	functions["now"], functions["cameFrom"] = func() time.Time { return Now() }, cameFrom
 	functions["stamp"] = func(at any) string { return timeIn(at).Format(time.RFC3339) }
+	functions["sources"] = runSources
 	functions["source"], functions["tone"], functions["waiting"] = sourceName, func(state string) string { return strings.Replace(runState(state).Kind, "stop", "", 1) }, waiting
 	functions["clip"] = func(text string) string { return event.Line(text, 240) }
 	functions["float"] = func(n int64) float64 { return float64(n) }
 }
 
+// runSources are the sources that a run can have.
+func runSources() []string {
+	all := []string{store.SourceWebhook}
+	for _, s := range native.Senders() {
+		all = append(all, s.Source)
+	}
+	return append(all, store.SourceSchedule, store.SourceAPI)
+}
+
 // sourceName is the source of a run for people.
 func sourceName(source string) string {
+	for _, s := range native.Senders() {
+		if s.Source == source {
+			return s.Title
+		}
+	}
 	return map[string]string{store.SourceWebhook: "Webhook", store.SourceSchedule: "Schedule", store.SourceAPI: "Person or program"}[source]
 }
 

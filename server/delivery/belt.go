@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,9 @@ import (
 	"time"
 
 	"triphammer/applier"
+	"triphammer/factory"
 	"triphammer/factory/match"
+	"triphammer/factory/native"
 	"triphammer/server/run"
 	"triphammer/server/store"
 )
@@ -103,6 +106,7 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 			return fmt.Errorf("payload of %s: %w", d.ID, err)
 		default:
 			sent := match.Delivery{Headers: d.Headers, Body: body}
+			b.tell(StageParsed, eventsOf(hook.Def, sent))
 			trace.Matches = hook.Index.Explain(sent)
 			for _, c := range hook.Revision.Definition.Disabled(hook.Def, hook.UID) {
 				trace.Disabled = append(trace.Disabled, c.Explain(sent))
@@ -124,8 +128,8 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 			runs = append(runs, counted(gone, "run")+" no longer kept")
 		}
 		b.pass(StageRun, join(strings.Join(runs, ", "), s.startedNothing(d)))
-	case len(d.Paused) > 0:
-		b.pass(StageMatched, counted(len(d.Paused), "automation"))
+	case len(d.Paused)+len(d.Repeats) > 0:
+		b.pass(StageMatched, counted(len(d.Paused)+len(d.Repeats), "automation"))
 		b.stop(StageRun, s.startedNothing(d))
 	case hook == nil:
 		b.stop(StageMatched, "no automation wanted it; the reason is not known: "+why)
@@ -148,8 +152,29 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 	return nil
 }
 
+// eventsOf names the events of the sender that a delivery has, and what they happened to.
+func eventsOf(def *factory.Webhook, sent match.Delivery) string {
+	sender := def.Sender()
+	if sender == nil {
+		return ""
+	}
+	p := sender.Read(native.Delivery{Header: sent.Headers, Body: sent.Body, Accounts: def.Accounts})
+	var names []string
+	link := ""
+	for _, e := range p.Events() {
+		names, link = append(names, e.Name), cmp.Or(link, e.LinkOf(p))
+	}
+	switch {
+	case len(names) == 0:
+		return "no event of " + sender.Title + " that triggers know"
+	case link == "":
+		return strings.Join(names, " and ")
+	}
+	return strings.Join(names, " and ") + " of " + link
+}
+
 // startedNothing says which automations started nothing because they were paused, and why
-// they are if they still are.
+// they are if they still are, or because another webhook reported the same event.
 func (s *Service) startedNothing(d *store.Delivery) string {
 	var parts []string
 	for _, name := range d.Paused {
@@ -162,6 +187,9 @@ func (s *Service) startedNothing(d *store.Delivery) string {
 			text = fmt.Sprintf("%s is paused since %s%s by %s: %s (triphammer automations resume %s)", name, p.At.Format(time.RFC3339), until, p.By, p.Reason, name)
 		}
 		parts = append(parts, text)
+	}
+	for _, r := range d.Repeats {
+		parts = append(parts, fmt.Sprintf("another webhook reported the same event: %s started %s", r.Of, r.Automation))
 	}
 	return strings.Join(parts, ", ")
 }
@@ -288,6 +316,15 @@ type belt struct {
 
 func (b *belt) pass(stage, detail string) { b.add(stage, run.Passed, detail) }
 func (b *belt) stop(stage, detail string) { b.add(stage, run.Stopped, detail); b.stopped = true }
+
+// tell adds to the detail of a stage that was passed.
+func (b *belt) tell(stage, detail string) {
+	for i := range b.stages {
+		if b.stages[i].Stage == stage {
+			b.stages[i].Detail = join(b.stages[i].Detail, detail)
+		}
+	}
+}
 
 func (b *belt) add(stage, outcome, detail string) {
 	if !b.stopped {

@@ -218,14 +218,14 @@ func (s *Service) receive(ctx context.Context, a *incoming) Answer {
 	if wait, ok := s.rates.admit(a.hook.UID, a.at); !ok {
 		return Answer{Status: http.StatusTooManyRequests, RetryAfter: retryAfter(wait), Reason: ReasonRate}
 	}
-	matched, err := a.hook.Index.Match(match.Delivery{Headers: a.keptHeaders(), Body: a.body}, nil)
+	matched, _, err := a.hook.Index.Match(match.Delivery{Headers: a.keptHeaders(), Body: a.body}, nil)
 	if err != nil {
 		return s.rejectJSON(ctx, a, err)
 	}
 	return s.accept(ctx, a, matched)
 }
 
-func (s *Service) accept(ctx context.Context, a *incoming, matched []int) Answer {
+func (s *Service) accept(ctx context.Context, a *incoming, matched []match.Match) Answer {
 	d := a.entry(store.Accepted)
 	d.Identity = a.identity()
 	recorded, err := s.record(ctx, a.hook, d, a.body, matched)
@@ -240,11 +240,17 @@ func (s *Service) accept(ctx context.Context, a *incoming, matched []int) Answer
 
 // record stores the delivery with the runs of the matched automations in one transaction.
 // It wakes the run manager if there are runs.
-func (s *Service) record(ctx context.Context, hook *applier.Webhook, d store.Delivery, body []byte, matched []int) (store.Recorded, error) {
+func (s *Service) record(ctx context.Context, hook *applier.Webhook, d store.Delivery, body []byte, matched []match.Match) (store.Recorded, error) {
 	item := &store.NewDelivery{Delivery: d, Payload: body}
-	for _, i := range matched {
-		r := run.FromAutomation(hook.Revision, hook.Automations[i], store.SourceWebhook)
+	for _, m := range matched {
+		r := run.FromAutomation(hook.Revision, hook.Automations[m.Candidate], store.SourceWebhook)
 		r.Webhook = hook.Def.Name
+		if m.Event != nil {
+			r.Source = m.Event.Sender.Source
+			if len(hook.Revision.Raising(m.Event.Sender)) > 1 {
+				r.Event = m.Identity
+			}
+		}
 		item.Runs = append(item.Runs, r)
 	}
 	if len(item.Runs) > 0 {

@@ -93,7 +93,7 @@ Do it.
 			"automations/asleep3.md":  disabled("signed", ""),
 			"automations/asleep4.md":  disabled("lone", ""),
 			"automations/two.md":      {Data: []byte(two)},
-			"automations/push.md":     {Data: []byte("---\ntriggers:\n- {provider: github, event: push}\n---\nDo it.\n")},
+			"automations/push.md":     {Data: []byte("---\ntriggers:\n- {provider: schedule, event: cron_fired, schedule: {cron: '@daily'}}\n---\nDo it.\n")},
 		},
 		Secrets: memory.Secrets, UIDs: memory.UIDs,
 	})

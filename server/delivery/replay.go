@@ -37,7 +37,7 @@ func (s *Service) Replay(ctx context.Context, id store.DeliveryID) (store.Record
 	if !ok || !hook.Def.Enabled || s.paused(hook) {
 		return store.Recorded{}, fmt.Errorf("delivery %s cannot be replayed: %w", id, ErrNotLive)
 	}
-	matched, err := hook.Index.Match(match.Delivery{Headers: old.Headers, Body: body}, nil)
+	matched, _, err := hook.Index.Match(match.Delivery{Headers: old.Headers, Body: body}, nil)
 	if err != nil {
 		return store.Recorded{}, fmt.Errorf("delivery %s: stored payload: %w", id, err)
 	}

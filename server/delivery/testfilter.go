@@ -171,8 +171,8 @@ func payloadDetail(matched, none bool) string {
 // not serve.
 func (s *Service) testFrom(factoryName string, def *factory.Automation, w *applier.Webhook, name string, sent match.Delivery) TestResult {
 	candidate := def.AnyWebhook()
-	if w != nil && def.Selects(w.Def.Name, w.UID) {
-		candidate = def.Candidate(w.Def.Name, w.UID)
+	if w != nil && def.Selects(w.Def, w.UID) {
+		candidate = def.Candidate(w.Def, w.UID)
 	}
 	r := result(candidate, sent)
 	r.WebhookCheck = s.webhookCheck(factoryName, def, w, name)
@@ -186,7 +186,7 @@ func (s *Service) webhookCheck(factoryName string, def *factory.Automation, w *a
 		return Check{Detail: def.Name + " has no webhook trigger"}
 	case w == nil:
 		return Check{Detail: fmt.Sprintf("no webhook %q serves", name)}
-	case !def.Selects(w.Def.Name, w.UID):
+	case !def.Selects(w.Def, w.UID):
 		return Check{Detail: fmt.Sprintf("no trigger of %s selects the webhook %q", def.Name, w.Def.Name)}
 	case !def.Enabled:
 		return Check{Detail: fmt.Sprintf("a trigger selects the webhook %q, but %s is disabled", w.Def.Name, def.Name)}
@@ -207,7 +207,7 @@ func (s *Service) testEach(revision *applier.Revision, def *factory.Automation, 
 	checked, passed, off := 0, 0, "disabled"
 	var would []string
 	for _, w := range revision.Webhooks {
-		if !def.Selects(w.Def.Name, w.UID) {
+		if !def.Selects(w.Def, w.UID) {
 			continue
 		}
 		one := s.testFrom(revision.Factory, def, w, w.Def.Name, sent)

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -92,6 +93,15 @@ type Delivery struct {
 	Runs    []RunRef // filled in when read
 	// Paused are the automations that matched but were paused, so that they started nothing.
 	Paused []string
+	// Repeats are the automations that matched an event which another webhook had reported
+	// before, so that this delivery did not start them.
+	Repeats []Repeat
+}
+
+// withheld is why automations that matched started nothing, as it is stored.
+type withheld struct {
+	Paused  []string         `json:"paused,omitempty"`
+	Repeats map[string]int64 `json:"repeats,omitempty"` // by automation: the delivery that started it
 }
 
 // RunRef names a run that a delivery started.
@@ -248,30 +258,44 @@ func (s *Store) recordDelivery(ctx context.Context, d *NewDelivery, row delivery
 	if d.Outcome != Accepted {
 		return out, nil
 	}
-	var paused []string
+	var not withheld
 	for i := range d.Runs {
+		of, err := s.startedBy(ctx, &d.Runs[i], d)
+		if err != nil {
+			return Recorded{}, err
+		}
+		if of != 0 {
+			if not.Repeats == nil {
+				not.Repeats = make(map[string]int64)
+			}
+			not.Repeats[d.Runs[i].Automation] = int64(of)
+			continue
+		}
 		starts, err := s.guarded(ctx, &d.Runs[i])
 		if err != nil {
 			return Recorded{}, err
 		}
 		if !starts {
-			paused = append(paused, d.Runs[i].Automation)
+			not.Paused = append(not.Paused, d.Runs[i].Automation)
 			continue
 		}
 		run, err := s.insertRun(ctx, &d.Runs[i], id)
 		if err != nil {
 			return Recorded{}, err
 		}
+		if err := s.rememberEvent(ctx, &d.Runs[i], d.WebhookUID, id); err != nil {
+			return Recorded{}, err
+		}
 		out.RunIDs = append(out.RunIDs, run)
 	}
-	if len(paused) == 0 {
+	if len(not.Paused)+len(not.Repeats) == 0 {
 		return out, nil
 	}
-	names, err := json.Marshal(paused)
+	why, err := json.Marshal(not)
 	if err != nil {
 		return Recorded{}, err
 	}
-	return out, s.exec(ctx, "UPDATE deliveries SET reason = $1, detail = $2 WHERE id = $3", strconv.Itoa(len(out.RunIDs)), string(names), id)
+	return out, s.exec(ctx, "UPDATE deliveries SET reason = $1, detail = $2 WHERE id = $3", strconv.Itoa(len(out.RunIDs)), string(why), id)
 }
 
 const deliveryColumns = `id, factory, webhook, webhook_uid, outcome, reason, detail, size, received_at, identity_source, identity_value,
@@ -292,10 +316,18 @@ func scanDelivery(rows *sql.Rows) (*Delivery, error) {
 		}
 		d.Reason = ""
 		if d.Detail != "" {
-			if err := json.Unmarshal([]byte(d.Detail), &d.Paused); err != nil {
+			var not withheld
+			into := any(&not)
+			if strings.HasPrefix(d.Detail, "[") { // as older versions wrote it
+				into = &not.Paused
+			}
+			if err := json.Unmarshal([]byte(d.Detail), into); err != nil {
 				return nil, err
 			}
-			d.Detail = ""
+			d.Paused, d.Detail = not.Paused, ""
+			for _, name := range slices.Sorted(maps.Keys(not.Repeats)) {
+				d.Repeats = append(d.Repeats, Repeat{name, DeliveryID(not.Repeats[name])})
+			}
 		}
 	}
 	d.ReceivedAt = timeOf(received)

@@ -36,7 +36,7 @@ func (s *Store) Prune(ctx context.Context, keep Retention) (deleted int64, err e
 			return deleted, err
 		}
 	}
-	return deleted, errors.Join(s.pruneSessions(ctx), s.pruneTicks(ctx), s.pruneSpending(ctx))
+	return deleted, errors.Join(s.pruneStartedEvents(ctx, keep), s.pruneSessions(ctx), s.pruneTicks(ctx), s.pruneSpending(ctx))
 }
 
 func (s *Store) pruneWebhook(ctx context.Context, uid string, keep Retention) (deleted int64, err error) {

@@ -114,6 +114,9 @@ type NewRun struct {
 	Schedule *RunSchedule // nil: none started it
 	Priority int64        // those with a higher one start first
 
+	// Event identifies what a sender reports, if several webhooks may report it; else empty.
+	Event string
+
 	MaxPerHour int64 // the automation is paused if it starts more; 0: the server's limit
 	LoopOf     RunID // the run of the same automation whose work would start this one, or none
 
