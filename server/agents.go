@@ -9,13 +9,17 @@ import (
 )
 
 // listEnvironments and listAgents list what a request for a run can name.
-func (s *Server) listEnvironments(_ context.Context, c *call) (all api.List[api.AgentEnvironment], _ error) {
+func (s *Server) listEnvironments(_ context.Context, c *call) (all api.List[api.AgentEnvironment], err error) {
+	if err := c.takes("factory", "sort_by", unpaged); err != nil {
+		return all, err
+	}
 	all.Entries = []api.AgentEnvironment{}
 	for _, r := range c.Revisions(c.Query("factory")) {
 		for _, e := range r.Definition.Environments {
 			shown := api.AgentEnvironment{
 				UID: r.Factory + "/" + e.Name, Name: e.Name, Factory: r.Factory, Description: e.Description, DockerImage: e.DockerImage,
 				Repositories: []api.AgentRepository{}, GitHubRepos: []map[string]string{}, SetupCommands: append([]string{}, e.SetupCommands...),
+				LastUpdated: r.AppliedAt, Scope: api.Scope{Type: "Team", UID: r.Factory},
 			}
 			for _, repository := range e.Repositories {
 				shown.Repositories = append(shown.Repositories, api.AgentRepository{URL: repository.URL, Ref: repository.Ref, Path: repository.Path})
@@ -25,13 +29,32 @@ func (s *Server) listEnvironments(_ context.Context, c *call) (all api.List[api.
 					}
 				}
 			}
+			shown.Config = api.EnvironmentConfig{
+				Name: shown.Name, Description: texted(shown.Description), DockerImage: shown.DockerImage, GitHubRepos: shown.GitHubRepos, SetupCommands: shown.SetupCommands,
+			}
 			all.Entries = append(all.Entries, shown)
 		}
 	}
-	return all, nil
+	switch by := c.Query("sort_by"); by {
+	case "":
+	case "name":
+		slices.SortStableFunc(all.Entries, func(a, b api.AgentEnvironment) int { return strings.Compare(a.Name, b.Name) })
+	case "last_updated":
+		slices.SortStableFunc(all.Entries, func(a, b api.AgentEnvironment) int { return b.LastUpdated.Compare(a.LastUpdated) })
+	default:
+		err = refuse("sort_by", by, "environments are sorted by name or last_updated")
+	}
+	return all, err
 }
 
-func (s *Server) listAgents(_ context.Context, c *call) (api.List[api.AgentEntry], error) {
+func (s *Server) listAgents(_ context.Context, c *call) (none api.List[api.AgentEntry], err error) {
+	// Nothing is cached that could be refreshed, and a skill that is malformed does not serve.
+	if err := c.takes("factory", "sort_by", "refresh", "include_malformed_skills", unpaged); err != nil {
+		return none, err
+	}
+	if by := c.Query("sort_by"); by != "" && by != "name" {
+		return none, refuse("sort_by", by, "agents are sorted by name")
+	}
 	byName := make(map[string]*api.AgentEntry)
 	all := []*api.AgentEntry{}
 	for _, r := range c.Revisions(c.Query("factory")) {

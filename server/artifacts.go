@@ -27,8 +27,11 @@ func (s *Server) showArtifact(a *store.Artifact) api.Artifact {
 	shown := api.Artifact{Type: a.Type, UID: a.ID.String(), CreatedAt: a.CreatedAt}
 	if a.URL != "" {
 		shown.Data = api.ArtifactData{URL: a.URL, Title: a.Name}
-		if a.Type == event.ArtifactReference {
+		switch a.Type {
+		case event.ArtifactReference:
 			shown.Data.ReferenceType = "link"
+		case event.ArtifactPullRequest:
+			shown.Data.Status = "unknown"
 		}
 		return shown
 	}

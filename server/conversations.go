@@ -97,6 +97,21 @@ func (s *Server) downloadScreenshot(ctx context.Context, c *call) (done written,
 	return done, sendArtifact(c.Context, a)
 }
 
+// acceptFollowUp starts a run that goes on with a conversation, and says when.
+func (s *Server) acceptFollowUp(ctx context.Context, c *call, of access.Run) (shown api.FollowedUp, err error) {
+	if shown.CreatedRun, err = s.followUp(ctx, c, of); err != nil {
+		return shown, err
+	}
+	made, err := c.Run(ctx, shown.RunID)
+	if err != nil {
+		return shown, err
+	}
+	if shown.FollowUpID, shown.Outcome = shown.RunID, "handoff_execution"; made.Behind {
+		shown.Outcome = "queue_pending"
+	}
+	return shown, nil
+}
+
 // runByReference finds the run that left a link.
 func (s *Server) runByReference(ctx context.Context, c *call) (shown api.FoundRun, err error) {
 	if err := c.takes("url"); err != nil {

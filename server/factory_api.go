@@ -41,6 +41,10 @@ func serving(f access.Factory) (*applier.Revision, error) {
 	return nil, api.Refuse(api.Conflict, "the factory "+f.Name+" serves nothing yet: GET "+api.Base+"/factories/"+f.Name+" says why")
 }
 
+// unpaged is a parameter of lists that are short: one answer has all of them, whatever is
+// asked.
+const unpaged = "limit"
+
 // takes refuses a query with a parameter that the route does not have, so that none is
 // ignored, and one that is given twice.
 func (c *call) takes(names ...string) error {

@@ -48,10 +48,10 @@ func (s *Server) routes(e *gin.Engine) {
 	runs.POST("/agent/run", serve(s.createRun)) // older clients
 	runs.POST("/agent/runs/:id/cancel", serve(on(aRun, s.cancelRun)))
 	runs.POST("/agent/runs/:id/interrupt", serve(on(aRun, s.interruptRun)))
-	runs.POST("/agent/runs/:id/followups", serve(on(aRun, s.followUp)))
+	runs.POST("/agent/runs/:id/followups", serve(on(aRun, s.acceptFollowUp)))
 	runs.POST("/agent/runs/:id/retry", serve(on(aRun, s.retryRun)))
 	runs.POST("/agent/conversations/:id/interrupt", serve(s.interruptConversation))
-	runs.POST("/agent/conversations/:id/followups", serve(on(aRun, s.followUp)))
+	runs.POST("/agent/conversations/:id/followups", serve(on(aRun, s.acceptFollowUp)))
 	runs.POST("/agent/schedules", created(s.createSchedule))
 	runs.PUT("/agent/schedules/:id", serve(on(ownSchedule, s.updateSchedule)))
 	runs.DELETE("/agent/schedules/:id", serve(on(ownSchedule, s.deleteSchedule)))

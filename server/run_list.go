@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -22,7 +23,8 @@ import (
 var (
 	otherStates  = []string{"PENDING", "CLAIMED", "BLOCKED", "ERROR"}
 	otherSources = []string{
-		"LOCAL", "WEB_APP", "GITHUB_ACTION", "CLOUD_MODE", "CLI", "SELF_IMPROVEMENT", "AUTOFIX", "RUN_SCORER", "ORCHESTRATION", "BENCHMARK_TRIAL",
+		"AZURE_DEVOPS_WEBHOOK", "LOCAL", "WEB_APP", "GITHUB_ACTION", "CLOUD_MODE", "CLI", "SELF_IMPROVEMENT", "AUTOFIX", "RUN_SCORER", "ORCHESTRATION",
+		"BENCHMARK_TRIAL", "CREATE_BENCHMARK_TASK",
 	}
 	artifactTypes = []string{"PLAN", "PULL_REQUEST", "SCREENSHOT", "FILE", "EXTERNAL_REFERENCE"}
 )
@@ -36,8 +38,13 @@ func runSources() []string {
 	return all
 }
 
-// scheduledAgent is the published name of SCHEDULE.
-const scheduledAgent = "SCHEDULED_AGENT"
+// sourceNames are the published names of sources that have another name here.
+var sourceNames = map[string]string{"SCHEDULED_AGENT": store.SourceSchedule, "CUSTOM_WEBHOOK": store.SourceWebhook}
+
+// taskStatuses are the states that the published words for the status of a task mean.
+var taskStatuses = map[string][]store.RunState{
+	"running": {store.Queued, store.InProgress}, "failed": {store.FailedRun}, "cancelled": {store.Cancelled}, "complete": {store.Succeeded}, "blocked": nil,
+}
 
 // emptyEnvironment selects the runs without an environment.
 const emptyEnvironment = "empty-environment"
@@ -65,7 +72,7 @@ func (l *runListing) refuse(field, format string, args ...any) {
 // runFilters are the parameters of the list besides limit, cursor and metadata[…].
 var runFilters = map[string]func(l *runListing, values []string){
 	"state":              (*runListing).states,
-	"task_status":        (*runListing).states,
+	"task_status":        (*runListing).taskStatus,
 	"source":             (*runListing).source,
 	"sort_by":            (*runListing).sortBy,
 	"sort_order":         (*runListing).sortOrder,
@@ -89,37 +96,77 @@ var runFilters = map[string]func(l *runListing, values []string){
 	"model_id":           textFilter(func(l *runListing) *string { return &l.Model }),
 	"creator":            textFilter(func(l *runListing) *string { return &l.Creator }),
 	"executor":           textFilter(func(l *runListing) *string { return &l.Executor }),
-	"q":                  textFilter(func(l *runListing) *string { return &l.Search }),
+	"q":                  (*runListing).search,
+	"factory_only":       (*runListing).factoryOnly,
 	"skill":              func(l *runListing, _ []string) { l.none = true },
 	"skill_spec":         func(l *runListing, _ []string) { l.none = true },
 }
 
 // repeatable are the parameters that can be given more than once.
-var repeatable = []string{"state", "task_status", "factory", "factory_uid"}
+var repeatable = []string{"state", "task_status", "source", "factory", "factory_uid"}
 
 func (l *runListing) states(values []string) {
+	var wanted []store.RunState
 	for _, state := range values {
 		switch {
 		case slices.Contains(store.RunStates, store.RunState(state)):
-			l.States = append(l.States, store.RunState(state))
+			wanted = append(wanted, store.RunState(state))
 		case !slices.Contains(otherStates, state):
 			l.refuse("state", "%q is no state: they are %v", state, store.RunStates)
 		}
 	}
-	l.none = l.none || len(l.States) == 0
+	l.within(wanted)
+}
+
+func (l *runListing) taskStatus(values []string) {
+	var wanted []store.RunState
+	for _, status := range values {
+		states, known := taskStatuses[status]
+		if !known {
+			l.refuse("task_status", "%q is none: it is running, failed, blocked, cancelled or complete", status)
+		}
+		wanted = append(wanted, states...)
+	}
+	l.within(wanted)
+}
+
+// within limits the list to runs in states, of those that it selects so far.
+func (l *runListing) within(wanted []store.RunState) {
+	if len(l.States) > 0 {
+		wanted = slices.DeleteFunc(wanted, func(s store.RunState) bool { return !slices.Contains(l.States, s) })
+	}
+	l.States = wanted
+	l.none = l.none || len(wanted) == 0
+}
+
+// search takes the id of a run, or the address of its page, or words.
+func (l *runListing) search(values []string) {
+	last := values[0][strings.LastIndexByte(values[0], '/')+1:]
+	if id, err := store.ParseID[store.Run](last); err == nil && id != 0 {
+		l.ID = id
+		return
+	}
+	l.Search = values[0]
+}
+
+// factoryOnly selects all runs: each is of a factory.
+func (l *runListing) factoryOnly(values []string) {
+	if values[0] != "true" && values[0] != "false" {
+		l.refuse("factory_only", "it is true or false")
+	}
 }
 
 func (l *runListing) source(values []string) {
-	switch source := values[0]; {
-	case source == scheduledAgent:
-		l.Source = store.SourceSchedule
-	case slices.Contains(runSources(), source):
-		l.Source = source
-	case slices.Contains(otherSources, source):
-		l.none = true
-	default:
-		l.refuse("source", "%q is no source: they are %s", source, strings.Join(runSources(), ", "))
+	for _, source := range values {
+		source = cmp.Or(sourceNames[source], source)
+		switch {
+		case slices.Contains(runSources(), source):
+			l.Sources = append(l.Sources, source)
+		case !slices.Contains(otherSources, source):
+			l.refuse("source", "%q is no source: they are %s", source, strings.Join(runSources(), ", "))
+		}
 	}
+	l.none = l.none || len(l.Sources) == 0
 }
 
 func (l *runListing) sortBy(values []string) {

@@ -111,9 +111,14 @@ func (s *Server) showRuns(ctx context.Context, all []access.Run) ([]api.Run, err
 	if err != nil {
 		return nil, err
 	}
+	roots, err := access.Roots(ctx, all...)
+	if err != nil {
+		return nil, err
+	}
 	shown := make([]api.Run, len(all))
 	for i, r := range all {
 		shown[i] = s.showRun(r.Run, specs[r.SpecHash], metadata[r.ID])
+		shown[i].RootRunID = cmp.Or(roots[r.ID], r.ID).String()
 		shown[i].Artifacts = each(artifacts[r.ID], s.showArtifact)
 	}
 	return shown, nil

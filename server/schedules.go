@@ -128,7 +128,10 @@ func ownSchedule(ctx context.Context, c *call) (access.Schedule, error) {
 	return n, nil
 }
 
-func (s *Server) listSchedules(ctx context.Context, c *call) (api.List[api.Schedule], error) {
+func (s *Server) listSchedules(ctx context.Context, c *call) (none api.List[api.Schedule], err error) {
+	if err := c.takes("factory", unpaged); err != nil {
+		return none, err
+	}
 	all, err := c.Schedules(ctx, c.Query("factory"))
 	return listOf(all, c.showSchedule), err
 }

@@ -433,6 +433,21 @@ func Metadata(ctx context.Context, runs ...Run) (map[store.RunID]map[string]stri
 	return runs[0].data.cfg.Store.RunMetadata(ctx, ids...)
 }
 
+// Roots are the topmost runs above those of runs that another one asked for, by the id of the
+// run.
+func Roots(ctx context.Context, runs ...Run) (map[store.RunID]store.RunID, error) {
+	var below []store.RunID
+	for _, r := range runs {
+		if r.ParentID != 0 {
+			below = append(below, r.ID)
+		}
+	}
+	if len(below) == 0 {
+		return nil, nil
+	}
+	return runs[0].data.cfg.Store.Roots(ctx, below...)
+}
+
 // Events are the events of the transcript after an event number.
 func (r Run) Events(ctx context.Context, after int64, limit int) ([]store.Event, error) {
 	return r.data.cfg.Store.Events(ctx, r.ID, after, limit)

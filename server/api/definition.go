@@ -84,6 +84,19 @@ type AgentEnvironment struct {
 	Repositories  []AgentRepository   `json:"repositories"`
 	GitHubRepos   []map[string]string `json:"github_repos"` // the repositories on GitHub, as {owner, repo}
 	SetupCommands []string            `json:"setup_commands"`
+	// The published API has the configuration in a field of its own.
+	Config      EnvironmentConfig `json:"config"`
+	LastUpdated time.Time         `json:"last_updated"` // when the commit that serves was applied
+	Scope       Scope             `json:"scope"`
+}
+
+// EnvironmentConfig is the configuration of an AgentEnvironment.
+type EnvironmentConfig struct {
+	Name          string              `json:"name"`
+	Description   *string             `json:"description"`
+	DockerImage   string              `json:"docker_image,omitempty"`
+	GitHubRepos   []map[string]string `json:"github_repos"`
+	SetupCommands []string            `json:"setup_commands"`
 }
 
 // AgentRepository is a repository of an AgentEnvironment.

@@ -33,6 +33,7 @@ type Run struct {
 	DeliveryID        string            `json:"delivery_id,omitempty"`
 	Schedule          *RunSchedule      `json:"schedule,omitempty"`
 	ParentRunID       string            `json:"parent_run_id,omitempty"`
+	RootRunID         string            `json:"root_run_id"` // the topmost of its parents; its own id if it has none
 	Metadata          map[string]string `json:"metadata,omitempty"`
 	Commit            string            `json:"commit,omitempty"`
 	Path              string            `json:"definition_path,omitempty"`
@@ -51,7 +52,7 @@ type Run struct {
 	CreatedAt         time.Time         `json:"created_at"`
 	UpdatedAt         time.Time         `json:"updated_at"`
 	StartedAt         *time.Time        `json:"started_at,omitempty"`
-	FinishedAt        *time.Time        `json:"finished_at,omitempty"`
+	FinishedAt        *time.Time        `json:"finished_at"`
 	Belt              []Stage           `json:"belt,omitempty"`      // of the last attempt; not in lists and notices
 	Workspace         *Workspace        `json:"workspace,omitempty"` // not in lists and notices, and not before the run has started
 	Detail            *RunDetail        `json:"detail,omitempty"`    // not in lists and notices
@@ -130,6 +131,7 @@ type ArtifactData struct {
 
 	URL           string `json:"url,omitempty"` // of a link
 	ReferenceType string `json:"reference_type,omitempty"`
+	Status        string `json:"status,omitempty"` // of a pull request: always unknown, because nobody is asked
 	Title         string `json:"title,omitempty"`
 }
 
@@ -221,6 +223,13 @@ type FollowUp struct {
 	Message     string       `json:"message"`
 	Mode        string       `json:"mode"`
 	Attachments []Attachment `json:"attachments"`
+}
+
+// FollowedUp is the answer to a FollowUp: the run that goes on with the conversation.
+type FollowedUp struct {
+	CreatedRun
+	FollowUpID string `json:"followup_id"` // equal to run_id
+	Outcome    string `json:"outcome"`     // handoff_execution; queue_pending: it waits for an earlier run of the conversation
 }
 
 // RetryRun is the body of POST /api/v1/agent/runs/{id}/retry. It may be missing.

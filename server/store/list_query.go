@@ -23,13 +23,15 @@ const (
 type RunQuery struct {
 	States                      []RunState
 	Factories                   []string
-	Automation, Source, Agent   string
+	Sources                     []string
+	Automation, Agent           string
 	Creator, Executor           string // names; the executor is the agent, or else the creator
 	Environment, Model, Name    string
 	NoEnvironment               bool
 	ScheduleID                  ScheduleID
 	DeliveryID                  DeliveryID
 	AncestorID                  RunID // those that it asked for, and those that these asked for
+	ID                          RunID
 	ConversationID              RunID
 	RetryOf                     RunID
 	CreatedAfter, CreatedBefore time.Time
@@ -67,7 +69,9 @@ func (l *lister) prepare(ctx context.Context) (err error) {
 		w.add(in(&w, "factory", l.Factories))
 	}
 	w.text("automation", l.Automation)
-	w.text("source", l.Source)
+	if len(l.Sources) > 0 {
+		w.add(in(&w, "source", l.Sources))
+	}
 	w.text("agent", l.Agent)
 	w.text("creator_name", l.Creator)
 	w.text("CASE WHEN agent = '' THEN creator_name ELSE agent END", l.Executor)
@@ -141,6 +145,9 @@ func (l *lister) conditions(w *where, along bool) {
 		w.add(`id IN (WITH RECURSIVE below (id) AS (SELECT r.id FROM runs r WHERE r.parent_id = ? AND r.parent_id <> 0
 			UNION SELECT r.id FROM runs r JOIN below ON r.parent_id = below.id WHERE r.parent_id <> 0) SELECT id FROM below)`, l.AncestorID)
 	}
+	if l.ID != 0 {
+		w.add("id = ?", l.ID)
+	}
 	if l.ConversationID != 0 {
 		w.add("id IN (SELECT id FROM runs WHERE conversation_id = ? AND conversation_id <> 0 UNION SELECT ?)", l.ConversationID, l.ConversationID)
 	}
@@ -166,7 +173,7 @@ func (l *lister) conditions(w *where, along bool) {
 
 // related tells whether the runs have to do with one thing: they are few.
 func (l *lister) related() bool {
-	return l.DeliveryID != 0 || l.AncestorID != 0 || l.ConversationID != 0 || l.RetryOf != 0
+	return l.ID != 0 || l.DeliveryID != 0 || l.AncestorID != 0 || l.ConversationID != 0 || l.RetryOf != 0
 }
 
 // checks adds the conditions that each run meets by itself.

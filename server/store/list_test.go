@@ -121,7 +121,7 @@ func (l *listed) wants(q RunQuery, r *Run) bool {
 	if r.Schedule != nil {
 		schedule = r.Schedule.ID
 	}
-	return (len(q.Factories) == 0 || slices.Contains(q.Factories, r.Factory)) && equal(q.Automation, r.Automation) && equal(q.Source, r.Source) && equal(q.Agent, r.Agent) &&
+	return (len(q.Factories) == 0 || slices.Contains(q.Factories, r.Factory)) && equal(q.Automation, r.Automation) && (q.ID == 0 || q.ID == r.ID) && (len(q.Sources) == 0 || slices.Contains(q.Sources, r.Source)) && equal(q.Agent, r.Agent) &&
 		equal(q.Creator, r.CreatorName) && equal(q.Executor, cmp.Or(r.Agent, r.CreatorName)) && equal(q.Environment, r.Environment) &&
 		equal(q.Model, r.Model) && equal(q.Name, r.Name) && (q.ScheduleID == 0 || q.ScheduleID == schedule) && (!q.NoEnvironment || r.Environment == "") &&
 		(q.CreatedAfter.IsZero() || r.CreatedAt.After(q.CreatedAfter)) && (q.CreatedBefore.IsZero() || r.CreatedAt.Before(q.CreatedBefore)) &&
@@ -169,8 +169,9 @@ func (l *listed) query() RunQuery {
 	some(func() { q.States = []RunState{lifecycle[l.rand.IntN(5)], lifecycle[l.rand.IntN(5)]} })
 	some(func() { q.Factories = []string{"one"} })
 	some(func() { q.Automation = "triage" })
-	some(func() { q.Source = SourceAPI })
+	some(func() { q.Sources = []string{SourceAPI, SourceSchedule}[:1+l.rand.IntN(2)] })
 	some(func() { q.Agent = "fixer" })
+	some(func() { q.ID = l.runs[l.rand.IntN(len(l.runs))].ID })
 	some(func() { q.Creator = "ada" })
 	some(func() { q.Executor = l.pick("ada", "lead") })
 	some(func() { q.Environment = "web" })
@@ -296,7 +297,7 @@ func BenchmarkLists(b *testing.B) {
 	queries := map[string]RunQuery{
 		"none": {}, "state": {States: []RunState{FailedRun}}, "state rare": {States: []RunState{Cancelled}}, "automation": {Automation: "a7"},
 		"automation old": {Automation: "old"}, "automation and state": {Automation: "a7", States: []RunState{FailedRun}},
-		"source": {Source: SourceAPI}, "creator": {Creator: "ada"}, "executor": {Executor: "fixer"}, "environment": {Environment: "e3"},
+		"source": {Sources: []string{SourceAPI}}, "creator": {Creator: "ada"}, "executor": {Executor: "fixer"}, "environment": {Environment: "e3"},
 		"model": {Model: "m2"}, "name": {Name: "nightly"}, "schedule": {ScheduleID: 1}, "factory": {Factories: []string{"default"}},
 		"no environment": {NoEnvironment: true}, "created after": {CreatedAfter: middle}, "created before": {CreatedBefore: middle},
 		"updated after": {UpdatedAfter: middle}, "metadata common": {Metadata: map[string]string{"team": "web"}},
@@ -482,7 +483,7 @@ func BenchmarkQueue(b *testing.B) {
 	}))
 	middle := RunID(idAt(s.at.Add(-150 * time.Second)))
 	for name, q := range map[string]RunQuery{
-		"none": {}, "state": {States: []RunState{Queued}}, "automation": {Automation: "a7"}, "source": {Source: SourceWebhook},
+		"none": {}, "state": {States: []RunState{Queued}}, "automation": {Automation: "a7"}, "source": {Sources: []string{SourceWebhook}},
 		"updated after": {States: []RunState{Queued}, UpdatedAfter: s.at.Add(-time.Minute)}, "created after": {States: []RunState{Queued}, CreatedAfter: s.at.Add(-time.Minute)},
 		"page": {States: []RunState{Queued}, After: RunCursor{Key: fmt.Sprint(s.at.Add(-150 * time.Second).UnixMicro()), ID: middle}},
 	} {

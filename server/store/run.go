@@ -334,6 +334,26 @@ const (
 	countHeld   = "SELECT count(*) FROM runs WHERE state = 'HELD'"
 )
 
+// Roots are the topmost runs above runs that another one asked for, by the id of the run.
+// The others have none.
+func (s *Store) Roots(ctx context.Context, runs ...RunID) (map[RunID]RunID, error) {
+	all := make(map[RunID]RunID)
+	if len(runs) == 0 {
+		return all, nil
+	}
+	// A parent is older than what it asks for, and may be deleted already.
+	w := where{}
+	w.add(in(&w, "id", runs))
+	_, err := list(ctx, s, func(rows *sql.Rows) (none struct{}, err error) {
+		var run, root RunID
+		err = rows.Scan(&run, &root)
+		all[run] = root
+		return none, err
+	}, "WITH RECURSIVE above (run, id) AS (SELECT id, parent_id FROM runs"+w.sql()+` AND parent_id <> 0
+		UNION SELECT above.run, r.parent_id FROM above JOIN runs r ON r.id = above.id WHERE r.parent_id <> 0) SELECT run, min(id) FROM above GROUP BY run`, w.args...)
+	return all, err
+}
+
 // RunCounts is the number of runs in each state that is not terminal.
 func (s *Store) RunCounts(ctx context.Context) (map[RunState]int64, error) {
 	counts := make(map[RunState]int64)
