@@ -250,3 +250,12 @@ func network(d *document) Network {
 	}
 	return out
 }
+
+// elsewhereEnvironment matches the identifiers of environments that are made in the web
+// application of the service that the format comes from.
+var elsewhereEnvironment = regexp.MustCompile(`^[A-Za-z0-9]{22}$`)
+
+// ElsewhereEnvironment tells whether an environmentId without a file here is such an
+// identifier. A run that names one goes without an environment, because a tree from there has
+// no files for them (SPEC 15.1).
+func ElsewhereEnvironment(id string) bool { return elsewhereEnvironment.MatchString(id) }

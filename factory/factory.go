@@ -189,6 +189,11 @@ func (f *Factory) Unresolved(uids map[string]bool) schema.Diagnostics {
 				c.Warn(u.At, schema.UnknownTarget, "name the file in filter.webhooks instead", fmt.Sprintf("no webhook has the UID %s: this selection fires nothing", u.name))
 			}
 		case kindEnvironment:
+			if ElsewhereEnvironment(u.name) {
+				c.Warn(u.At, schema.UnknownTarget, fmt.Sprintf("say in environments/%s.yaml what runs need of it", u.name),
+					fmt.Sprintf("there is no environments/%s.yaml, and this is an identifier of an environment elsewhere: runs go without an environment", u.name))
+				break
+			}
 			known := names(f.Environments, func(e *Environment) string { return e.Name })
 			c.Warn(u.At, schema.UnknownTarget, c.OneOf(u.name, known), fmt.Sprintf("there is no environments/%s.yaml: a run that needs it fails", u.name))
 		case kindRunner:

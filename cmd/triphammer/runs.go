@@ -111,7 +111,11 @@ the runs before it in the conversation have ended. Without --message, the messag
 			if err != nil {
 				return err
 			}
-			return run.start(c, cl, "/agent/runs/"+url.PathEscape(args[0])+"/followups", map[string]any{"message": message})
+			body := map[string]any{"message": message}
+			if run.mode != "" {
+				body["mode"] = run.mode
+			}
+			return run.start(c, cl, "/agent/runs/"+url.PathEscape(args[0])+"/followups", body)
 		}),
 	}
 	followup.Flags().StringVarP(&run.prompt, "message", "m", "", "what the agent is to do now; - reads standard input")
@@ -126,15 +130,20 @@ the runs before it in the conversation have ended. Without --message, the messag
 	}
 	retry.Flags().BoolVar(&resume, "resume", false, "go on in the workspace and the session of the run")
 	create := &cobra.Command{
-		Use: "create --prompt TEXT --environment ID", Short: "Start a run", Args: cobra.NoArgs,
+		Use: "create --prompt TEXT", Short: "Start a run", Args: cobra.NoArgs,
 		RunE: withServer(true, func(c *cobra.Command, _ []string, cl *client) error { return run.create(c, cl) }),
 	}
 	f := create.Flags()
 	f.StringVar(&run.prompt, "prompt", "", "what the agent is to do; - reads standard input")
 	f.StringVar(&run.environment, "environment", "", "where it runs: NAME or FACTORY/NAME")
+	f.StringVar(&run.agent, "agent", "", "the agent that it runs as: NAME or FACTORY/NAME")
+	f.StringVar(&run.skill, "skill", "", "the skill by which it works: NAME, or REPOSITORY:PATH of one in a repository of the run")
 	f.StringVar(&run.title, "title", "", "how lists show it")
 	f.StringVar(&run.conversation, "conversation", "", "go on with this conversation, instead of an environment")
 	f.Int64Var(&run.priority, "priority", 0, "from -10 to 10: queued runs of a higher one start first (default: 1 for people's runs, 0 for others)")
+	for _, c := range []*cobra.Command{create, followup} {
+		c.Flags().StringVar(&run.mode, "mode", "", "plan: the agent changes nothing, and says what it would do; normal is the default")
+	}
 	for _, c := range []*cobra.Command{create, followup, retry} {
 		c.Flags().BoolVar(&run.wait, "wait", false, "print its transcript, and exit with 1 unless it has SUCCEEDED")
 		c.Flags().DurationVar(&run.timeout, "timeout", 2*time.Hour, "how long to wait")
@@ -325,6 +334,7 @@ func followRun(c *cobra.Command, cl *client, id string, timeout time.Duration, s
 // newRun holds the flags of create, followup and retry.
 type newRun struct {
 	prompt, environment, title string
+	agent, skill, mode         string
 	conversation               string
 	priority                   int64
 	wait                       bool
@@ -352,8 +362,10 @@ func (n *newRun) create(c *cobra.Command, cl *client) error {
 	if n.conversation != "" {
 		body["conversation_id"] = n.conversation
 	}
-	if n.title != "" {
-		body["title"] = n.title
+	for field, value := range map[string]string{"title": n.title, "agent_identity_uid": n.agent, "skill": n.skill, "mode": n.mode} {
+		if value != "" {
+			body[field] = value
+		}
 	}
 	if c.Flags().Changed("priority") {
 		body["priority"] = n.priority

@@ -354,7 +354,7 @@ func (a *attempt) prepare(ctx context.Context) (p prepared, err error) {
 		}
 		can.DefaultHarness = p.session.Harness // a conversation stays with its agent
 	}
-	p.warnings = can.adapt(spec)
+	p.warnings = append(spec.withoutEnvironment(), can.adapt(spec)...)
 	if err := spec.plans(); err != nil {
 		return p, err
 	}

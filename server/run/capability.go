@@ -93,6 +93,14 @@ func (s *Spec) uncommanded() []string {
 	return []string{fmt.Sprintf("%s has a command of its own, which is not given the %s", s.Environment.Path, unused)}
 }
 
+// withoutEnvironment says which environment the run goes without, if it is one.
+func (s *Spec) withoutEnvironment() []string {
+	if s.Lacking == "" {
+		return nil
+	}
+	return []string{fmt.Sprintf("environmentId %s is an identifier of an environment elsewhere, and there is no environments/%s.yaml: the run goes without an environment", s.Lacking, s.Lacking)}
+}
+
 // unused are the settings that only a harness can act on.
 func (s *Spec) unused() string {
 	var all []string
@@ -267,9 +275,11 @@ func (m *Manager) Warnings(ctx context.Context, f *factory.Factory) func(*factor
 	lacks := m.Lacks(ctx, f)
 	return func(a *factory.Automation) []string {
 		all := []string{}
-		if problem := SpecFor(f, a).Problem; problem != "" {
+		spec := SpecFor(f, a)
+		if problem := spec.Problem; problem != "" {
 			all = append(all, problem)
 		}
+		all = append(all, spec.withoutEnvironment()...)
 		return append(all, lacks(a)...)
 	}
 }

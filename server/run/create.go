@@ -370,7 +370,7 @@ func (req *Request) spec(f *factory.Factory, environment string, agent *factory.
 	if err := req.checkHarness(settings.Harness); err != nil {
 		return Spec{}, err
 	}
-	if name := settings.EnvironmentID; name != "" && f.Environment(name) == nil {
+	if name := settings.EnvironmentID; name != "" && f.Environment(name) == nil && !factory.ElsewhereEnvironment(name) {
 		return Spec{}, &RefusedError{Detail: fmt.Sprintf("there is no environment %q: the factory %s", name, environmentsOf(f, name))}
 	}
 	// Another harness does not inherit a model or a credential that are not its own.

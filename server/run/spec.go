@@ -40,6 +40,9 @@ type Spec struct {
 	WorkerHost              string         `json:"worker_host,omitempty"` // the run waits for a worker of this name
 	TrustRepositorySettings bool           `json:"trust_repository_settings,omitempty"`
 
+	// Lacking is an environment of another service, without which the run goes.
+	Lacking string `json:"lacking_environment,omitempty"`
+
 	// Mode is ModePlan, or empty: normal.
 	Mode string `json:"mode,omitempty"`
 	// Asked are the skills by which the run was asked to work.
@@ -146,6 +149,8 @@ func (s *Spec) settle(f *factory.Factory, settings factory.Settings) {
 	if name := settings.EnvironmentID; name != "" {
 		if e := f.Environment(name); e != nil {
 			s.runIn(f, e)
+		} else if factory.ElsewhereEnvironment(name) {
+			s.Lacking = name
 		} else {
 			s.Problem = fmt.Sprintf("the environment %q has no file: add environments/%s.yaml, or change environmentId", name, name)
 		}

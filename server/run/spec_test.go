@@ -217,6 +217,7 @@ func TestSpecProblems(t *testing.T) { // SPEC 2.2a, 2.2e
 		harness string
 	}{
 		{"environment without file", map[string]string{"agents/boss/agent.md": agent + "environmentId: gone\n---\n"}, `the environment "gone" has no file: add environments/gone.yaml`, ""},
+		{"environment of another service", map[string]string{"agents/boss/agent.md": agent + "environmentId: AbCdEfGhIjKlMnOpQrStU1\n---\n"}, "", ""},
 		{"runner without file", map[string]string{"agents/boss/agent.md": agent + "runner: gone\n---\n"}, `the runner "gone" has no file`, ""},
 		{"own harness", map[string]string{"agents/boss/agent.md": agent + "environmentId: bare\nharness: {type: gemini}\n---\n"}, "", "gemini"},
 	} {
