@@ -51,7 +51,7 @@ a public key it is the private one.) With --url no server needs to be known; the
 
 It exits with 0 if every answer is 202; with --tamper, if every one is 401.`,
 		Example: `  triphammer send ci --payload '{"status": "failed"}'
-  triphammer send github-main --provider github --event push --set ref=refs/heads/wip
+  triphammer send github-main --event push --set ref=refs/heads/wip
   triphammer send payments --provider stripe --tamper timestamp
   triphammer send ci --count 70 --rate 10/s
   triphammer send ci --dry-run
@@ -331,6 +331,7 @@ func (o *sendOptions) send(c *cobra.Command, args []string) error {
 	}
 	defer release()
 	m := &message{webhook: w, tamper: o.tamper, header: http.Header{}}
+	o.payload.ofSender(c, w)
 	if m.body, err = o.payload.body(c, m.header); err != nil {
 		return err
 	}
@@ -437,12 +438,21 @@ func (o *sendOptions) pause() (time.Duration, error) {
 	return time.Duration(float64(per) / n), nil
 }
 
+// ofSender takes the sample that the flags name from the sender of a webhook, unless they name
+// another provider or a payload.
+func (p *payloadOptions) ofSender(c *cobra.Command, w *api.Webhook) {
+	sample := p.event != "" || len(p.set) > 0
+	if sample && !c.Flags().Changed("payload") && p.file == "" && p.provider == "" && len(signature.SamplesOf(w.SignatureScheme)) > 0 {
+		p.provider = w.SignatureScheme
+	}
+}
+
 func (p *payloadOptions) body(c *cobra.Command, header http.Header) ([]byte, error) {
 	var body []byte
 	var err error
 	switch {
 	case p.event != "" && p.provider == "":
-		return nil, exitWith(exitUsage, "--event goes with --provider")
+		return nil, exitWith(exitUsage, "--event goes with --provider: there is no sample of this webhook's sender")
 	case p.provider != "":
 		s, err := findSample(p.provider, p.event)
 		if err != nil {

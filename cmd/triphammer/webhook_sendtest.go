@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"triphammer/factory/signature"
 	"triphammer/server/api"
 	"triphammer/server/store"
 )
@@ -64,10 +63,8 @@ Only "triphammer send" goes over the network, as a sender does; it needs the sec
 // sender, unless they name another provider.
 func testRequest(c *cobra.Command, w *api.Webhook, payload payloadOptions, given []string) (req api.SendTest, err error) {
 	header := http.Header{}
+	payload.ofSender(c, w)
 	own := !c.Flags().Changed("payload") && payload.file == "" && payload.provider == ""
-	if own && (payload.event != "" || len(payload.set) > 0) && len(signature.SamplesOf(w.SignatureScheme)) > 0 {
-		own, payload.provider = false, w.SignatureScheme
-	}
 	if !own || payload.event != "" || len(payload.set) > 0 {
 		if req.Payload, err = payload.body(c, header); err != nil {
 			return req, err
