@@ -39,8 +39,10 @@ var jira = &Sender{
 			Name: "agent_session_created", Doc: "Somebody mentions an account of the webhook in a new comment, or assigns an issue to it.",
 			In: [][]Condition{
 				{
-					jiraEvent("comment_created"), {Source: at("comment.author.accountType"), OneOf: []string{"app"}, Not: true},
-					{Source: accounts(at("comment.author.accountId", "comment.author.name")), Not: true}, {Source: accounts(jiraMentions)},
+					jiraEvent("comment_created"),
+					{Source: at("comment.author.accountType"), OneOf: []string{"app"}, Not: true},
+					{Source: accounts(at("comment.author.accountId", "comment.author.name")), Not: true},
+					{Source: accounts(jiraMentions)},
 				},
 				{jiraEvent("jira:issue_created"), {Source: accounts(at("issue.fields.assignee.accountId", "issue.fields.assignee.name"))}},
 				{jiraEvent("jira:issue_updated"), {Source: accounts(jiraNewAssignee)}},
