@@ -55,7 +55,7 @@ func TestJSONSchemas(t *testing.T) {
 // arrays in items, dependentRequired, unevaluatedProperties, maxContains …
 var understood = []string{
 	"$schema", "$ref", "definitions", "title", "description", "default", "examples", "deprecated",
-	"type", "enum", "const", "properties", "patternProperties", "required", "additionalProperties", "propertyNames", "minProperties",
+	"type", "enum", "const", "properties", "patternProperties", "required", "additionalProperties", "propertyNames", "minProperties", "maxProperties",
 	"items", "minItems", "maxItems", "uniqueItems", "contains", "minLength", "maxLength", "pattern",
 	"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "allOf", "anyOf", "if", "then", "else",
 	"errorMessage", "patternErrorMessage", "enumDescriptions", "deprecationMessage",
