@@ -26,6 +26,7 @@ var createFields = []struct {
 	{"prompt", `" "`, 400, "prompt is missing"},
 	{"title", `"T1"`, 200, `"title":"T1"`},
 	{"skill", `"deploy"`, 200, `Work by the skill deploy:\n\nDeploy with care.`},
+	{"skill", `"deploy"`, 200, `"agent_config":{"name":"deploy"`},
 	{"skill", `"review"`, 422, `"review" is no skill of the definitions, which have deploy for this run`},
 	{"skill", `"o/other:deploy"`, 422, "the run has no repository o/other; it has o/r"},
 	{"skill", `"o/r:.claude/skills/x/SKILL.md"`, 200, `"agent_skill":{"name":"x","full_path":"o/r:.claude/skills/x/SKILL.md"}`},
@@ -145,6 +146,20 @@ func TestCreateFields(t *testing.T) {
 				t.Errorf("%s\nlacks %s", got.body, wants)
 			}
 		})
+	}
+}
+
+// TestNameOfSkill: a run that works by a skill is listed by its name, unless its request gives
+// another one.
+func TestNameOfSkill(t *testing.T) {
+	f := newFixtureWith(t, options{files: fstest.MapFS{"skills/deploy/SKILL.md": {Data: []byte("Deploy with care.\n")}}})
+	key := f.key("ada", "manage")
+	named := f.create(key, `{"skill":"deploy","config":{"environment_id":"e"}}`)
+	other := f.create(key, `{"skill":"deploy","config":{"environment_id":"e","name":"nightly"}}`)
+	for name, want := range map[string]string{"deploy": named, "nightly": other} {
+		if got := f.get("/api/v1/agent/runs?name="+name, key); field(t, got, "runs", "0", "run_id") != want || strings.Count(string(got.body), `"run_id":`) != 1 {
+			t.Errorf("%s lists %s", name, got.body)
+		}
 	}
 }
 

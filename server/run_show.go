@@ -194,6 +194,9 @@ func agentConfig(spec run.Spec) api.AgentConfig {
 	}
 	_ = json.Unmarshal(spec.Config, &posted) // runs of automations have none
 	cfg := api.AgentConfig{Name: posted.Name, ModelID: spec.Harness.Model, BasePrompt: spec.AgentPrompt}
+	if cfg.Name == "" && len(spec.Asked) > 0 {
+		cfg.Name = spec.Asked[0].Name
+	}
 	if spec.Environment != nil {
 		cfg.EnvironmentID = spec.Environment.Name
 	}

@@ -13,7 +13,7 @@ type group struct {
 	factory, automation, source string
 	creatorKind, creatorName    string
 	agent, environment, model   string
-	name                        string // of the posted configuration
+	name                        string // of the posted configuration, or else of the skill that was asked for
 	schedule                    ScheduleID
 	scheduleName, scheduleCron  string
 	priority                    int64
@@ -57,6 +57,9 @@ type specFields struct {
 	Config struct {
 		Name string `json:"name"`
 	} `json:"config"`
+	Asked []struct {
+		Name string `json:"name"`
+	} `json:"asked_skills"`
 	Retry      Retry  `json:"retry"`
 	WorkerHost string `json:"worker_host"`
 }
@@ -71,6 +74,9 @@ func (s *Store) groupOf(ctx context.Context, r *NewRun) (int64, error) {
 		factory: r.Factory, automation: r.Automation, source: r.Source, creatorKind: r.CreatorKind, creatorName: r.CreatorName,
 		agent: fields.Agent, environment: fields.Environment.Name, model: fields.Harness.Model, name: fields.Config.Name, priority: r.Priority,
 		workerHost: fields.WorkerHost,
+	}
+	if g.name == "" && len(fields.Asked) > 0 {
+		g.name = fields.Asked[0].Name // as published
 	}
 	if r.Schedule != nil {
 		g.schedule, g.scheduleName, g.scheduleCron = r.Schedule.ID, r.Schedule.Name, r.Schedule.Cron
