@@ -30,4 +30,16 @@ const gone = await client.DELETE('/api/v1/agent/schedules/{id}', { params: { pat
 if (!must(gone.data, gone.error).success) throw new Error('not deleted');
 const refused = await client.GET('/api/v1/agent/runs/{id}', { params: { path: { id: 'run_0000000000001' } } });
 if (must(refused.error, refused.data).status !== 404) throw new Error('found');
+// What only the newest published SDK asks for.
+const factories = await client.GET('/api/v1/factory', { params: { query: { search: '', limit: 1 } } });
+const factory = must(factories.data, factories.error).factories[0]!.uid;
+const suites = await client.GET('/api/v1/factory/{uid}/benchmarks/suites', { params: { path: { uid: factory } } });
+if (must(suites.data, suites.error).suites.length !== 0) throw new Error('suites');
+const models = await client.GET('/api/v1/agent/models');
+must(models.data, models.error).models.forEach((m) => m.display_name);
+const usage = await client.GET('/api/v1/agent/runs/{id}/harness-usage', { params: { path: { id } } });
+if (must(usage.data, usage.error).available) throw new Error('a command reports no usage');
+const tasks = await client.GET('/api/v1/factory/{uid}/tasks', { params: { path: { uid: factory } } });
+const because = must(tasks.error, tasks.data);
+if (because.status !== 422 || !because.message.includes('no tasks')) throw new Error(because.message);
 console.log(`${state} ${id}`);

@@ -22,9 +22,9 @@ func main() {
 		return nil
 	}))
 	check(err)
-	key, title, environment := "two", "Hello", "quick"
+	key, title, environment, prompt := "two", "Hello", "quick", "Say hello."
 	made, err := client.PostAgentRunsWithResponse(ctx, &api.PostAgentRunsParams{IdempotencyKey: &key},
-		api.PostAgentRunsJSONRequestBody{Prompt: "Say hello.", Title: &title, Config: &api.CreateConfig{EnvironmentId: &environment}})
+		api.PostAgentRunsJSONRequestBody{Prompt: &prompt, Title: &title, Config: &api.CreateConfig{EnvironmentId: &environment}})
 	check(err)
 	if made.JSON200 == nil {
 		log.Fatalf("create: %s", made.Body)
@@ -44,7 +44,7 @@ func main() {
 	if listed.JSON200 == nil || len(listed.JSON200.Runs) != 1 || listed.JSON200.Runs[0].RunId != id {
 		log.Fatalf("list: %s", listed.Body)
 	}
-	schedule, err := client.PostAgentSchedulesWithResponse(ctx, api.PostAgentSchedulesJSONRequestBody{Name: "Nightly", CronSchedule: "@daily", Prompt: "Tidy up."})
+	schedule, err := client.PostAgentSchedulesWithResponse(ctx, api.PostAgentSchedulesJSONRequestBody{Name: "Nightly", CronSchedule: "@daily", Prompt: &prompt})
 	check(err)
 	if schedule.JSON201 == nil {
 		log.Fatalf("schedule: %s", schedule.Body)
