@@ -35,7 +35,7 @@ var allowed = map[string][]string{
 	"server/run/fakemodel":         {}, // for tests, and doctor --try
 	"server/run/acp":               {"server/run/event", "factory"},
 	"server/run/harness":           {"server/run/acp", "server/run/event", "factory", "server/secret"},
-	"server/run":                   {"server/run/event", "server/run/harness", "factory", "applier", "server/disk", "server/secret", "server/store"},
+	"server/run":                   {"server/run/event", "server/run/harness", "factory", "factory/signature", "applier", "server/disk", "server/secret", "server/store"},
 	"server/sandbox":               {"factory", "server/run", "server/run/event", "server/sandbox/egress", "server/sandbox/limits"},
 	"server/sandbox/containertest": {}, // for tests
 	"server/sandbox/limits":        {"server/disk", "server/run"},

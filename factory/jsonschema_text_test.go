@@ -171,6 +171,8 @@ var schemaTexts = map[string]string{
 	"tests[]":             "One payload, and which automations it would start.",
 	"tests[].name":        "What the test shows.",
 	"tests[].webhook":     "Webhook that the payload comes to: a file in webhooks/.",
+	"tests[].headers":     "Headers that come with the payload, of those that are kept with deliveries of the webhook.",
+	"tests[].headers.*":   "Value of the header.",
 	"tests[].payload":     "The payload, written here; instead of payloadFile.",
 	"tests[].payloadFile": "File with the payload, a path from tests/; instead of payload.",
 	"tests[].expect":      "Names of the automations that would start; [] for none.",

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"net/http"
 	"path"
 	"slices"
 	"strings"
@@ -19,8 +21,9 @@ type Test struct {
 	schema.At
 	Webhook string
 	Payload []byte
-	Expect  []string // names of the automations that would start, sorted
-	Problem string   // why the test cannot run, or empty
+	Headers map[string]string // that come with it, with canonical names
+	Expect  []string          // names of the automations that would start, sorted
+	Problem string            // why the test cannot run, or empty
 }
 
 // TestResult is the outcome of a Test.
@@ -61,7 +64,12 @@ func (l *loader) tests(d *document) []*Test {
 		}
 		t := &Test{
 			Name: textOf(n.Get("name")), Path: d.Path, At: n.At,
-			Webhook: textOf(n.Get("webhook")), Expect: textsOf(n.Get("expect")),
+			Webhook: textOf(n.Get("webhook")), Expect: textsOf(n.Get("expect")), Headers: make(map[string]string),
+		}
+		if headers := n.Get("headers"); headers != nil {
+			for _, f := range headers.Fields {
+				t.Headers[http.CanonicalHeaderKey(f.Key)] = textOf(f.Value)
+			}
 		}
 		slices.Sort(t.Expect)
 		t.Problem = l.payload(t, n)
@@ -144,8 +152,14 @@ func (l *loader) payloadFile(name string) (data []byte, problem string) {
 // references says which name in a test does not exist. told is whether the findings
 // of the file have said so already.
 func (l *loader) references(t *Test) (problem string, told bool) {
-	if l.factory.Webhook(t.Webhook) == nil {
+	w := l.factory.Webhook(t.Webhook)
+	if w == nil {
 		return fmt.Sprintf("there is no webhook %q", t.Webhook), l.unread["webhook "+t.Webhook]
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.Headers)) {
+		if !w.KeepsHeader(name) {
+			return fmt.Sprintf("the header %s is not kept with deliveries of webhook %q", name, t.Webhook), false
+		}
 	}
 	for _, name := range t.Expect {
 		if !l.automations[name] {
@@ -174,7 +188,7 @@ func (f *Factory) RunTests() []TestResult {
 }
 
 func (r *TestResult) run(index *match.Index) {
-	r.Why = index.Explain(match.Delivery{Body: r.Payload})
+	r.Why = index.Explain(match.Delivery{Headers: r.Headers, Body: r.Payload})
 	for _, why := range r.Why {
 		if why.Matched {
 			r.Got = append(r.Got, why.Automation)

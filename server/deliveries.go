@@ -196,7 +196,7 @@ func (s *Server) testFilter(ctx context.Context, c *call) (verdict api.FilterVer
 		req.Factory = all[0].Factory
 	}
 	r, err := c.TestFilter(ctx, delivery.TestRequest{
-		Factory: req.Factory, Automation: req.Automation, Filter: req.Filter, DeliveryID: stored, Payload: req.Payload, Webhook: req.Webhook,
+		Factory: req.Factory, Automation: req.Automation, Filter: req.Filter, DeliveryID: stored, Payload: req.Payload, Headers: req.Headers, Webhook: req.Webhook,
 	})
 	return api.FilterVerdict{
 		WouldTrigger: r.WouldTrigger, Verdict: r.Verdict(), WebhookCheck: api.FilterCheck(r.WebhookCheck),

@@ -44,7 +44,13 @@ func detailOf(ctx context.Context, c *call, r access.Run) (*api.RunDetail, error
 	if err != nil {
 		return nil, err
 	}
-	d := &api.RunDetail{Sent: spec.Sent(r.Run), Budget: api.Budget{USD: spec.Budget.USD, Tokens: spec.Budget.Tokens, Turns: spec.Budget.Turns}, Repositories: []string{}, Attachments: []api.AttachmentRef{}}
+	var headers map[string]string
+	if r.DeliveryID != 0 {
+		if of, err := c.Delivery(ctx, r.DeliveryID.String()); err == nil { // else it is not kept any more
+			headers = of.Headers
+		}
+	}
+	d := &api.RunDetail{Sent: spec.Sent(r.Run, headers), Budget: api.Budget{USD: spec.Budget.USD, Tokens: spec.Budget.Tokens, Turns: spec.Budget.Turns}, Repositories: []string{}, Attachments: []api.AttachmentRef{}}
 	if d.Takes, err = r.Takes(ctx); err != nil {
 		return nil, err
 	}

@@ -203,6 +203,8 @@ started and nothing is recorded. It exits with 0 if it would trigger, and with 1
 	f.StringVar(&t.req.Webhook, "webhook", "", "the webhook that it comes from; default: that of the delivery, or any that the automation selects")
 	f.StringVar(&t.pattern, "filter", "", "test this payload filter (JSON) instead of an automation")
 	t.payload.flags(c)
+	headerFlag(c, &t.headers)
+	c.MarkFlagsMutuallyExclusive("delivery", "header")
 	c.MarkFlagsMutuallyExclusive("delivery", "payload", "payload-file", "provider")
 	c.MarkFlagsOneRequired("delivery", "payload", "payload-file", "provider")
 	outputFlag(c)
@@ -214,6 +216,7 @@ type filterTest struct {
 	req     api.TestFilter
 	pattern string
 	payload payloadOptions
+	headers []string
 }
 
 func (t *filterTest) run(c *cobra.Command, args []string, cl *client) error {
@@ -232,9 +235,17 @@ func (t *filterTest) run(c *cobra.Command, args []string, cl *client) error {
 	}
 	req.Factory = cl.factory
 	if req.DeliveryID == "" {
-		body, err := t.payload.body(c, http.Header{})
+		header := make(http.Header)
+		body, err := t.payload.body(c, header)
 		if err != nil {
 			return err
+		}
+		if err := addHeaders(header, t.headers); err != nil {
+			return err
+		}
+		req.Headers = make(map[string]string)
+		for name := range header {
+			req.Headers[name] = header.Get(name)
 		}
 		if !json.Valid(body) {
 			return exitWith(exitUsage, "the payload is no JSON: a delivery with it would be rejected")

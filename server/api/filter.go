@@ -9,7 +9,9 @@ type TestFilter struct {
 	Filter     json.RawMessage `json:"filter,omitempty"`
 	DeliveryID string          `json:"delivery_id,omitempty"`
 	Payload    json.RawMessage `json:"payload,omitempty"`
-	Webhook    string          `json:"webhook,omitempty"`
+	// Headers come with Payload.
+	Headers map[string]string `json:"headers,omitempty"`
+	Webhook string            `json:"webhook,omitempty"`
 }
 
 // FilterVerdict is the answer to a TestFilter.

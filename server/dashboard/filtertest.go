@@ -33,7 +33,7 @@ type FilterTest struct {
 	Webhooks    []string
 	Recent      []api.Delivery // that can be tested
 	// What was entered.
-	Automation, Filter, Delivery, Payload, Webhook string
+	Automation, Filter, Delivery, Payload, Headers, Webhook string
 
 	Result *api.FilterVerdict
 	Error  string
@@ -85,6 +85,7 @@ func testFilterPage(v *Visit) (page FilterTest, err error) {
 	}
 	page.Automation, page.Webhook, page.Delivery = form.Get("automation"), form.Get("webhook"), strings.TrimSpace(form.Get("delivery"))
 	page.Filter, page.Payload = strings.TrimSpace(form.Get("filter")), strings.TrimSpace(form.Get("payload"))
+	page.Headers = strings.TrimSpace(form.Get("headers"))
 	query := url.Values{}
 	if page.Factory != "" {
 		query.Set("factory", page.Factory)
@@ -165,7 +166,16 @@ func (t FilterTest) request() (r api.TestFilter, err error) {
 	case t.Payload != "" && !json.Valid([]byte(t.Payload)):
 		return r, errors.New("the payload is no JSON")
 	case t.Payload != "":
-		r.Payload = json.RawMessage(t.Payload)
+		r.Payload, r.Headers = json.RawMessage(t.Payload), make(map[string]string)
+		for line := range strings.Lines(t.Headers) {
+			name, value, ok := strings.Cut(line, ":")
+			if !ok && strings.TrimSpace(line) != "" {
+				return r, errors.New("a header is written as Name: value, one on each line")
+			}
+			if ok {
+				r.Headers[strings.TrimSpace(name)] = strings.TrimSpace(value)
+			}
+		}
 	default:
 		r.DeliveryID = t.Delivery
 	}
@@ -205,7 +215,7 @@ func (v *Visit) nearest(delivery string) string {
 
 // backTest tries the test on the last deliveries.
 func (v *Visit) backTest(page *FilterTest, request api.TestFilter, recent []api.Delivery) error {
-	request.Payload, request.Webhook = nil, ""
+	request.Payload, request.Headers, request.Webhook = nil, nil, ""
 	for _, d := range recent[:min(len(recent), backTests)] {
 		var verdict api.FilterVerdict
 		request.DeliveryID = d.ID

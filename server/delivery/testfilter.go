@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 
 	"triphammer/applier"
@@ -74,6 +76,8 @@ func (s *Service) TestFilter(ctx context.Context, req TestRequest) (TestResult, 
 		return TestResult{}, fmt.Errorf("%w: a stored delivery or a payload, not both", ErrBadTest)
 	case req.DeliveryID == 0 && req.Payload == nil:
 		return TestResult{}, fmt.Errorf("%w: a stored delivery or a payload is needed", ErrBadTest)
+	case req.DeliveryID != 0 && len(req.Headers) > 0:
+		return TestResult{}, fmt.Errorf("%w: a stored delivery has its own headers", ErrBadTest)
 	case req.Automation != "" && req.Filter != nil:
 		return TestResult{}, fmt.Errorf("%w: an automation or a filter, not both", ErrBadTest)
 	}
@@ -167,12 +171,27 @@ func payloadDetail(matched, none bool) string {
 	return "the payload filter does not match"
 }
 
+// wantedDetail says whether a trigger wants the delivery.
+func wantedDetail(c match.Candidate, m match.Result) string {
+	payloadAlone := !slices.ContainsFunc(c.Triggers, func(t match.Trigger) bool { return t.Native != nil || t.Headers != nil })
+	switch {
+	case payloadAlone:
+		return payloadDetail(m.Matched, len(m.Conditions) == 0)
+	case m.Matched:
+		return "a trigger wants the delivery"
+	}
+	return "no trigger wants the delivery"
+}
+
 // testFrom tests an automation on a delivery of one webhook. w is nil if the webhook does
 // not serve.
 func (s *Service) testFrom(factoryName string, def *factory.Automation, w *applier.Webhook, name string, sent match.Delivery) TestResult {
 	candidate := def.AnyWebhook()
 	if w != nil && def.Selects(w.Def, w.UID) {
 		candidate = def.Candidate(w.Def, w.UID)
+		// The webhook would keep no others.
+		sent.Headers = maps.Clone(sent.Headers)
+		maps.DeleteFunc(sent.Headers, func(name, _ string) bool { return !w.Def.KeepsHeader(name) })
 	}
 	r := result(candidate, sent)
 	r.WebhookCheck = s.webhookCheck(factoryName, def, w, name)
@@ -258,7 +277,7 @@ func result(c match.Candidate, sent match.Delivery) TestResult {
 	}
 	m := c.Explain(sent)
 	return TestResult{
-		PayloadCheck: Check{OK: m.Matched, Detail: payloadDetail(m.Matched, len(m.Conditions) == 0), Path: m.Path, Want: m.Want, Got: m.Got},
+		PayloadCheck: Check{OK: m.Matched, Detail: wantedDetail(c, m), Path: m.Path, Want: m.Want, Got: m.Got},
 		Conditions:   m.Conditions,
 	}
 }

@@ -361,9 +361,15 @@ func (a *attempt) prepare(ctx context.Context) (p prepared, err error) {
 	if why := spec.unreachable(); why != "" {
 		return p, errors.New(why)
 	}
+	delivery := &store.Delivery{}
+	if row.DeliveryID != 0 {
+		if delivery, err = s.Delivery(ctx, row.DeliveryID); err != nil {
+			return p, fmt.Errorf("the delivery that this run is to act on could not be read: %w", err)
+		}
+	}
 	t := &Task{
 		RunID: row.ID.String(), Attempt: row.Attempt, Workspace: row.ConversationID.String(), Resume: goesOn,
-		Prompt: spec.prompt(row.Webhook, row.DeliveryID.String()),
+		Prompt: spec.prompt(row.Webhook, row.DeliveryID.String(), delivery.Headers),
 		Vars: map[string]string{
 			"TRIPHAMMER_RUN_ID":          row.ID.String(),
 			"TRIPHAMMER_CONVERSATION_ID": row.ConversationID.String(),
@@ -389,7 +395,7 @@ func (a *attempt) prepare(ctx context.Context) (p prepared, err error) {
 		if err != nil {
 			return p, fmt.Errorf("the payload that this run is to act on could not be read: %w", err)
 		}
-		t.Attachments = append(t.Attachments, Attachment{Name: PayloadFile, Data: payload})
+		t.Attachments = append(t.Attachments, Attachment{Name: PayloadFile, Data: payload}, eventFile(row.Webhook, delivery))
 	}
 	p.task = t
 	return p, nil

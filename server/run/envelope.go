@@ -1,20 +1,52 @@
 package run
 
 import (
+	"encoding/json"
+	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
+
+	"triphammer/factory/signature"
+	"triphammer/server/store"
 )
 
 // PayloadFile is the attachment that holds the exact bytes of the delivery's
 // body (SPEC 9.3).
 const PayloadFile = "event-payload.json"
 
-// Envelope is the end of a triggered run's prompt (SPEC C6.4, 9.3).
-func Envelope(webhook, deliveryID string) string {
+// EventFile is the attachment that tells of the delivery itself: its webhook, its id and the
+// headers that are kept with it. The sender says in headers what happened.
+const EventFile = "event.json"
+
+// Event is the content of the EventFile.
+type Event struct {
+	Webhook    string            `json:"webhook"`
+	DeliveryID string            `json:"delivery_id"`
+	Headers    map[string]string `json:"headers"`
+}
+
+// eventFile is the EventFile of a run.
+func eventFile(webhook string, d *store.Delivery) Attachment {
+	data, _ := json.MarshalIndent(Event{webhook, d.ID.String(), d.Headers}, "", "  ") // strings always encode
+	return Attachment{Name: EventFile, Data: append(data, '\n')}
+}
+
+// Envelope is the end of a triggered run's prompt (SPEC C6.4, 9.3). headers are those that
+// are kept with the delivery; those that name the event are in it.
+func Envelope(webhook, deliveryID string, headers map[string]string) string {
+	var event strings.Builder
+	for _, name := range signature.EventHeaders() {
+		if value, ok := headers[http.CanonicalHeaderKey(name)]; ok {
+			fmt.Fprintf(&event, "- Header %s: %s\n", name, strconv.QuoteToASCII(value))
+		}
+	}
 	return "---\n" +
 		"This run was started by a webhook delivery.\n\n" +
 		"- Webhook: " + webhook + "\n" +
 		"- Delivery ID: " + deliveryID + "\n" +
+		event.String() +
+		"- Delivery: webhook, id and the headers that were kept, attached as `" + EventFile + "` in the same folder as the payload\n" +
 		payloadNote
 }
 
@@ -57,10 +89,10 @@ func (s *Spec) attached() string {
 
 // prompt is the complete prompt of a run: the agent's own, then the
 // automation's, then the envelope if a delivery started it.
-func (s *Spec) prompt(webhook, deliveryID string) string {
+func (s *Spec) prompt(webhook, deliveryID string, headers map[string]string) string {
 	parts := []string{s.AgentPrompt, s.Prompt, s.attached()}
 	if deliveryID != "" {
-		parts = append(parts, Envelope(webhook, deliveryID))
+		parts = append(parts, Envelope(webhook, deliveryID, headers))
 	}
 	var b strings.Builder
 	for _, p := range parts {

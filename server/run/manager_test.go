@@ -191,6 +191,7 @@ func TestDeliveryStartsRun(t *testing.T) { // SPEC 9.3, 13.11
 	payload := "{ \"a\":1 }\n"
 	d := &store.NewDelivery{Payload: []byte(payload), Runs: []store.NewRun{n}}
 	d.Factory, d.Webhook, d.WebhookUID, d.Outcome, d.ReceivedAt = "f", "hook", "whk_1", store.Accepted, time.Now()
+	d.Headers = map[string]string{"X-Event-Type": "build"}
 	recorded, err := w.store.RecordDelivery(t.Context(), d)
 	if err != nil {
 		t.Fatal(err)
@@ -201,7 +202,8 @@ func TestDeliveryStartsRun(t *testing.T) { // SPEC 9.3, 13.11
 	if r.ExitCode == nil || *r.ExitCode != 0 || r.StartedAt.IsZero() || r.FinishedAt.IsZero() || r.Attempt != 1 {
 		t.Errorf("run %+v", r)
 	}
-	want := "You are careful.\n\nLook at it.\n\n" + run.Envelope("hook", recorded.ID.String()) + r.ID.String() + "|" + recorded.ID.String() + "|hook|a|" + payload
+	want := "You are careful.\n\nLook at it.\n\n" + run.Envelope("hook", recorded.ID.String(), d.Headers) + r.ID.String() + "|" + recorded.ID.String() + "|hook|a|" + payload +
+		"{\n  \"webhook\": \"hook\",\n  \"delivery_id\": \"" + recorded.ID.String() + "\",\n  \"headers\": {\n    \"X-Event-Type\": \"build\"\n  }\n}\n"
 	if got := w.output(r.ID, "stdout"); got != want {
 		t.Errorf("the agent printed\n%q, want\n%q", got, want)
 	}

@@ -74,11 +74,12 @@ func (m *Manager) goesOn(ctx context.Context, r *store.Run, spec *Spec) (bool, e
 	return last == nil || c.Session != nil && !last.FinishedAt.Before(m.cfg.Now().Add(-m.cfg.KeepSessions)), nil
 }
 
-// Sent is the complete prompt that the agent of a run of this spec gets.
-func (s *Spec) Sent(r *store.Run) string {
+// Sent is the complete prompt that the agent of a run of this spec gets. headers are those of
+// the delivery that started it.
+func (s *Spec) Sent(r *store.Run, headers map[string]string) string {
 	var first strings.Builder
 	for _, skill := range s.askedElsewhere() {
 		fmt.Fprintf(&first, "[The skill %s of the repository %s comes here.]\n\n", skill.Path, skill.Repository)
 	}
-	return first.String() + s.prompt(r.Webhook, r.DeliveryID.String())
+	return first.String() + s.prompt(r.Webhook, r.DeliveryID.String(), headers)
 }
