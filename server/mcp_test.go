@@ -432,7 +432,8 @@ func TestToolOrigins(t *testing.T) {
 		origin, host string
 		want         int
 	}{
-		{"", "", 200}, {"", "anything.example", 200}, // a program
+		{"", "", 200},
+		{"", "anything.example", 200}, // a program
 		{"https://hammer.example.com", "hammer.example.com", 200},
 		{"http://hammer.example.com", "hammer.example.com", 403},
 		{"https://hammer.example.com.evil.example", "", 403},
@@ -487,7 +488,11 @@ func TestToolMessages(t *testing.T) {
 		{`{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"toolsListChanged":true},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"x","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}`, "2026-07-28", 200, "nothing to subscribe to"},
 		{`[` + listTools + `]`, "", 400, "one message at a time"},
 		{` []`, "", 400, "one message at a time"},
-		{`{`, "", 400, ""}, {`null`, "", 400, ""}, {`7`, "", 400, ""}, {"", "", 400, ""}, {`{"jsonrpc":"2.0","id":{}}`, "", 400, ""},
+		{`{`, "", 400, ""},
+		{`null`, "", 400, ""},
+		{`7`, "", 400, ""},
+		{"", "", 400, ""},
+		{`{"jsonrpc":"2.0","id":{}}`, "", 400, ""},
 		{strings.Repeat(`{"a":`, 100_000), "", 400, ""},
 		{`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"get_status","arguments":{"factory":` + strings.Repeat("[", 500) + strings.Repeat("]", 500) + `}}}`, "", 200, `"isError":true`},
 		{strings.Repeat(" ", mcp.MaxRequest+1), "", 413, "at most"},

@@ -3,11 +3,13 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os/exec"
 	"strings"
 	"testing"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/sync/errgroup"
 
 	"triphammer/server/mcp"
 )
@@ -59,6 +61,19 @@ func TestToolsByCommand(t *testing.T) {
 		if text, failed := useTool(t, s, name, arguments); failed || !strings.Contains(text, want) {
 			t.Errorf("%s: %s: %t %s", when, name, failed, text)
 		}
+	}
+	var together errgroup.Group // models call several tools at once
+	for range 5 {
+		together.Go(func() error {
+			got, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "get_status"})
+			if err == nil && got.IsError {
+				err = fmt.Errorf("%s", got.Content[0].(*sdk.TextContent).Text)
+			}
+			return err
+		})
+	}
+	if err := together.Wait(); err != nil {
+		t.Errorf("five at once, without a server: %v", err)
 	}
 	check("before", "get_status", nil, `"state":"waiting"`)
 	w.start()

@@ -69,6 +69,9 @@ func TestClientGoesAway(t *testing.T) {
 				if !errors.Is(ended, context.Canceled) {
 					t.Errorf("the call ended with %v", ended)
 				}
+				for open := range p.server().Sessions() {
+					t.Errorf("its session stays: %v", open.ID())
+				}
 				synctest.Wait() // and the test fails if a goroutine stays
 			})
 		})

@@ -138,7 +138,8 @@ var Tools = []Tool{
 			Stopped string `json:"stopped,omitempty" jsonschema:"those that stopped at a stage; none: those that started a run"`
 			Text    string `json:"text,omitempty" jsonschema:"those that have this text in the id, identity, reason, address, headers or payload"`
 			Since   string `json:"since,omitempty" jsonschema:"only newer ones: a time in RFC 3339"`
-		}) (json.RawMessage, error) {
+		},
+		) (json.RawMessage, error) {
 			return p.get(ctx, "/deliveries", in)
 		}),
 	},
@@ -155,7 +156,8 @@ var Tools = []Tool{
 		add: takes(func(ctx context.Context, p *Peer, in struct {
 			ofDelivery
 			inPieces
-		}) (json.RawMessage, error) {
+		},
+		) (json.RawMessage, error) {
 			text, err := p.get(ctx, "/deliveries/"+segment(in.DeliveryID)+"/payload", nil)
 			if err != nil {
 				return nil, err
@@ -186,7 +188,8 @@ var Tools = []Tool{
 			DeliveryID string   `json:"delivery_id,omitempty" jsonschema:"those that a delivery started"`
 			Text       string   `json:"q,omitempty" jsonschema:"those with this text in the title or the prompt"`
 			After      string   `json:"created_after,omitempty" jsonschema:"a time in RFC 3339"`
-		}) (json.RawMessage, error) {
+		},
+		) (json.RawMessage, error) {
 			return p.get(ctx, "/agent/runs", in)
 		}),
 	},
@@ -212,7 +215,8 @@ var Tools = []Tool{
 			Agent       string            `json:"agent,omitempty" jsonschema:"FACTORY/NAME of an agent of the definitions (list_agents)"`
 			Model       string            `json:"model,omitempty"`
 			Metadata    map[string]string `json:"metadata,omitempty" jsonschema:"labels to find the run by"`
-		}) (json.RawMessage, error) {
+		},
+		) (json.RawMessage, error) {
 			config := map[string]string{}
 			for key, value := range map[string]string{"environment_id": in.Environment, "model_id": in.Model} {
 				if value != "" {
@@ -230,7 +234,8 @@ var Tools = []Tool{
 		add: takes(func(ctx context.Context, p *Peer, in struct {
 			ofRun
 			Message string `json:"message"`
-		}) (json.RawMessage, error) {
+		},
+		) (json.RawMessage, error) {
 			return p.post(ctx, in.path("followups"), map[string]string{"message": in.Message})
 		}),
 	},
@@ -240,7 +245,8 @@ var Tools = []Tool{
 		add: takes(func(ctx context.Context, p *Peer, in struct {
 			ofRun
 			Resume bool `json:"resume,omitempty" jsonschema:"go on in the workspace and the session of the run"`
-		}) (json.RawMessage, error) {
+		},
+		) (json.RawMessage, error) {
 			return p.post(ctx, in.path("retry"), api.RetryRun{Resume: in.Resume})
 		}),
 	},
@@ -274,7 +280,8 @@ var Tools = []Tool{
 			Title      string `json:"title,omitempty"`
 			Prompt     string `json:"prompt,omitempty" jsonschema:"comes after that of the automation"`
 			Payload    string `json:"payload,omitempty" jsonschema:"JSON text, as a delivery would bring it"`
-		}) (json.RawMessage, error) {
+		},
+		) (json.RawMessage, error) {
 			payload, err := jsonOf("payload", in.Payload)
 			if err != nil {
 				return nil, err
@@ -295,7 +302,8 @@ var Tools = []Tool{
 		add: takes(func(ctx context.Context, p *Peer, in struct {
 			ofFactory
 			Webhook string `json:"webhook" jsonschema:"its name"`
-		}) (json.RawMessage, error) {
+		},
+		) (json.RawMessage, error) {
 			return p.get(ctx, "/webhooks/"+segment(in.Webhook)+"/setup", in.ofFactory)
 		}),
 	},
@@ -308,7 +316,8 @@ var Tools = []Tool{
 			Event   string            `json:"event,omitempty" jsonschema:"a sample of get_webhook_setup; default: the first one"`
 			Payload string            `json:"payload,omitempty" jsonschema:"JSON text, sent byte for byte; default: that of the sample"`
 			Headers map[string]string `json:"headers,omitempty" jsonschema:"more headers"`
-		}) (json.RawMessage, error) {
+		},
+		) (json.RawMessage, error) {
 			payload, err := jsonOf("payload", in.Payload)
 			if err != nil {
 				return nil, err
@@ -326,7 +335,8 @@ var Tools = []Tool{
 			DeliveryID string         `json:"delivery_id,omitempty" jsonschema:"a stored delivery; or give payload"`
 			Payload    string         `json:"payload,omitempty" jsonschema:"JSON text; or give delivery_id"`
 			Webhook    string         `json:"webhook,omitempty" jsonschema:"the webhook by which the payload would come"`
-		}) (json.RawMessage, error) {
+		},
+		) (json.RawMessage, error) {
 			body := api.TestFilter{Factory: in.Factory, Automation: in.Automation, DeliveryID: in.DeliveryID, Webhook: in.Webhook}
 			var err error
 			if body.Payload, err = jsonOf("payload", in.Payload); err == nil && in.Filter != nil {
@@ -364,7 +374,8 @@ var Tools = []Tool{
 		Does: "The names of the ways in which senders sign, for signatureScheme of a webhook. With name: all about one of them, and the sender's own steps.",
 		add: takes(func(ctx context.Context, p *Peer, in struct {
 			Name string `json:"name,omitempty" jsonschema:"name of a scheme, such as github"`
-		}) (json.RawMessage, error) {
+		},
+		) (json.RawMessage, error) {
 			if in.Name != "" {
 				return p.get(ctx, "/signature-schemes/"+segment(in.Name), nil)
 			}
@@ -389,7 +400,8 @@ var Tools = []Tool{
 		add: takes(func(ctx context.Context, p *Peer, in struct {
 			Document string `json:"document" jsonschema:"kind of file, such as automation or webhook"`
 			inPieces
-		}) (json.RawMessage, error) {
+		},
+		) (json.RawMessage, error) {
 			text, err := p.get(ctx, "/factory-files/schemas/"+schema.Version+"/"+segment(in.Document), nil)
 			if err != nil {
 				return nil, err
@@ -410,7 +422,8 @@ var Tools = []Tool{
 		add: takes(func(ctx context.Context, p *Peer, in struct {
 			Files  []treeFile `json:"files"`
 			Strict bool       `json:"strict,omitempty" jsonschema:"also refuse what only this server understands"`
-		}) (json.RawMessage, error) {
+		},
+		) (json.RawMessage, error) {
 			return p.post(ctx, fmt.Sprintf("/factory-files/validate?strict=%t", in.Strict), map[string]any{"files": in.Files})
 		}),
 	},
@@ -438,7 +451,8 @@ var Tools = []Tool{
 			Files      []file `json:"files" jsonschema:"the files that change"`
 			WholeTree  bool   `json:"whole_tree,omitempty" jsonschema:"files are the whole tree; all others are removed"`
 			Deliveries *int   `json:"deliveries,omitempty" jsonschema:"how many of the newest deliveries of each webhook to evaluate, up to 1000; default 50"`
-		}) (json.RawMessage, error) {
+		},
+		) (json.RawMessage, error) {
 			query := url.Values{}
 			if !in.WholeTree {
 				query.Set("onto", "newest")
@@ -457,7 +471,8 @@ var Tools = []Tool{
 			Files   []file `json:"files"`
 			Base    string `json:"base,omitempty" jsonschema:"the commit that you have read; if others have changed the same files since, the change is refused"`
 			Message string `json:"message,omitempty" jsonschema:"of the commit"`
-		}) (json.RawMessage, error) {
+		},
+		) (json.RawMessage, error) {
 			change := api.ChangeRequest{Base: in.Base, Message: in.Message, Files: make(map[string]*string)}
 			for _, f := range in.Files {
 				if _, twice := change.Files[f.Path]; twice {
@@ -561,7 +576,8 @@ func factoryFile(ctx context.Context, p *Peer, in struct {
 	ofFactory
 	inPieces
 	Path string `json:"path" jsonschema:"path from the folder that holds factory.yaml"`
-}) (json.RawMessage, error) {
+},
+) (json.RawMessage, error) {
 	name, err := p.factory(ctx, in.Factory)
 	if err != nil {
 		return nil, err
