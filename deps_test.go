@@ -40,8 +40,9 @@ var allowed = map[string][]string{
 	"server/sandbox/containertest": {}, // for tests
 	"server/sandbox/limits":        {"server/disk", "server/run"},
 	"server/sandbox/egress":        {"factory/hosts", "server/run/event", "server/secret"},
-	"server/delivery":              {"factory/signature", "factory/filter", "factory/jsonscan", "factory/match", "factory/native", "factory", "applier", "server/secret", "server/store", "server/run"},
-	"server/ledger":                {"applier", "applier/gitrepo", "factory", "factory/match", "server/run", "server/store"},
+	"server/delivery":              {"server/lookup", "factory/signature", "factory/filter", "factory/jsonscan", "factory/match", "factory/native", "factory", "applier", "server/secret", "server/store", "server/run"},
+	"server/lookup":                {"factory/native", "server/secret", "server/store"},
+	"server/ledger":                {"factory/native", "applier", "applier/gitrepo", "factory", "factory/match", "server/run", "server/store"},
 	"server/access":                {"applier", "server/api", "server/delivery", "server/run", "server/secret", "server/store"},
 	"server/inert":                 {},
 	"server/dashboard":             {"applier", "factory", "factory/jsonscan", "factory/native", "schema", "server/api", "server/inert", "server/store", "server/run/event", "server/delivery", "third_party"},

@@ -221,6 +221,9 @@ func (b *builder) build(ctx context.Context) error {
 	for _, w := range f.Webhooks {
 		hooks = append(hooks, w.Name)
 		secrets = append(secrets, w.SecretName)
+		if w.APISecretName != "" {
+			secrets = append(secrets, w.APISecretName)
+		}
 	}
 	uids, err := b.UIDs(ctx, b.Factory, hooks)
 	if err != nil {
@@ -308,6 +311,12 @@ func (b *builder) verifier(w *Webhook, values map[string]SecretValue) {
 		b.Lacking[w.Def.SecretName] = values[w.Def.SecretName].Generation
 	}
 	defer func() { b.Diagnostics = append(b.Diagnostics, c.Found...) }()
+	if name := w.Def.APISecretName; name != "" {
+		if _, ok := values[name]; !ok && w.Def.Enabled {
+			c.Error(w.Def.At, schema.MissingSecret, "set it: triphammer secrets set "+name, fmt.Sprintf("there is no managed secret %s, which apiSecretName names", name))
+			b.Lacking[name] = 0
+		}
+	}
 	v, ok := values[w.Def.SecretName]
 	if !ok && !w.Def.Enabled {
 		// Some senders tell their secret only when they have the URL.

@@ -108,6 +108,9 @@ func (l *loader) senderTrigger(d *document, n *schema.Node, t *Trigger, e *nativ
 // raised warns of a trigger on an event that no webhook of the tree can raise (SPEC 16.1).
 func (l *loader) raised(d *document, n *schema.Node, t *Trigger, where string) {
 	s := t.Native.Event.Sender
+	if !l.opt.Strict {
+		l.answered(d, n, t, where)
+	}
 	if l.opt.Strict || !t.Fires() || slices.ContainsFunc(l.factory.Webhooks, func(w *Webhook) bool { return w.Sender() == s }) {
 		return
 	}
@@ -115,6 +118,30 @@ func (l *loader) raised(d *document, n *schema.Node, t *Trigger, where string) {
 	d.Warn(n.Get("provider").At, schema.NoSender,
 		fmt.Sprintf("add webhooks/%s.yaml: {authMode: signature, signatureScheme: %s, secretName: NAME}, and give its URL to %s", s.Provider, scheme, s.Title),
 		fmt.Sprintf("%s: no webhook of this factory takes deliveries of %s: %s fires nothing", where, s.Title, t.Event))
+}
+
+// answered warns of a filter that needs an answer of the sender's API, if no webhook has a
+// secret for it (SPEC 16.3).
+func (l *loader) answered(d *document, n *schema.Node, t *Trigger, where string) {
+	keys := t.Native.Asks()
+	path := ""
+	for _, w := range l.factory.Webhooks {
+		if w.Sender() != t.Native.Event.Sender {
+			continue
+		}
+		if w.APISecretName != "" {
+			return
+		}
+		if path == "" {
+			path = w.Path
+		}
+	}
+	if len(keys) == 0 || path == "" {
+		return
+	}
+	title := t.Native.Event.Sender.Title
+	d.Warn(n.KeyAt("filter"), schema.NoSender, fmt.Sprintf("add apiSecretName: NAME to %s, with a secret that %s's API takes", path, title),
+		fmt.Sprintf("%s.filter: %s is not in what %s sends, and no webhook can ask for it: this trigger starts nothing", where, strings.Join(keys, ", "), title))
 }
 
 // checkFilter checks the keys of the filter of a trigger that is of no sender.

@@ -458,9 +458,18 @@ func schemaRules() map[string]object {
 			"if":   is("authMode", "signature"),
 			"then": object{"required": []any{"signatureScheme"}},
 			"else": without("signatureScheme and signature need authMode: signature", "signatureScheme", "signature"),
-		}, onlyWith("accounts", func(s *native.Sender) bool { return s.Accounts != "" }))},
-		"webhook.accounts":   {"examples": []any{[]any{"shop-bot"}}},
-		"webhook.accounts[]": pattern("^["+blanks+"]*[^@"+blanks+"]", "must not be blank, nor begin with @"),
+		}, onlyWith("accounts", func(s *native.Sender) bool { return s.Accounts != "" }), onlyWith("apiSecretName", (*native.Sender).Asks), object{
+			"if": has("apiURL"), "then": object{"required": []any{"apiSecretName"}},
+		}, object{
+			"if": merged(has("apiSecretName"), object{"properties": object{"signatureScheme": object{
+				"enum": anys(schemesOf(func(s *native.Sender) bool { return s.Asks() && s.API == "" })),
+			}}, "required": []any{"apiSecretName", "signatureScheme"}}),
+			"then": object{"required": []any{"apiURL"}},
+		})},
+		"webhook.apiSecretName": {"x-triphammer-reference": "secrets", "examples": []any{"GITHUB_API_TOKEN"}},
+		"webhook.apiURL":        merged(pattern(apiURL.String(), "an https address without a query"), object{"examples": []any{"https://github.example.com/api/v3"}}),
+		"webhook.accounts":      {"examples": []any{[]any{"shop-bot"}}},
+		"webhook.accounts[]":    pattern("^["+blanks+"]*[^@"+blanks+"]", "must not be blank, nor begin with @"),
 		"webhook.signature": {"x-triphammer-signature": "The scheme says which keys it takes; hmac, ed25519 and token_header need header.", "examples": []any{
 			object{"header": "X-Signature", "prefix": "sha256="},
 		}},

@@ -114,6 +114,8 @@ var schemaTexts = map[string]string{
 	"webhook.deliveryIdHeader":           "Header in which the sender puts its event's id, by which a repeated delivery is known. None that carries a credential, or is alike in many deliveries.",
 	"webhook.accounts":                   "The sender's accounts that stand for this factory: mentioning or assigning one fires triggers such as gitlab bot_mentioned; what they write mentions nobody.",
 	"webhook.accounts[]":                 "Name of an account, as the sender's events have it.",
+	"webhook.apiSecretName":              "Name of the managed secret with which the sender's API is asked for what its deliveries lack: files of a pull request, names of channels.",
+	"webhook.apiURL":                     "Address of the sender's API, if it is not that of its own service: https://HOST/api/v3 of a GitHub Enterprise Server.",
 	"webhook.enabled":                    "false: every delivery is answered 404; nothing is deleted.",
 
 	"runner":                                             "runners/<name>.yaml: the machine that a run gets.",

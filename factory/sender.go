@@ -2,6 +2,7 @@ package factory
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 
 	"triphammer/factory/native"
@@ -28,6 +29,35 @@ func (l *loader) accounts(d *document, w *Webhook) {
 		}
 	}
 	w.Accounts = textsOf(n)
+}
+
+// apiURL is the address of an API: over plain HTTP only on this machine, because a credential
+// goes there.
+var apiURL = regexp.MustCompile(`^(https://[A-Za-z0-9.-]+|http://(localhost|127\.0\.0\.1))(:[0-9]{1,5})?(/[A-Za-z0-9._~-]+)*/?$`)
+
+// api reads how the sender's API is asked for what its deliveries lack (SPEC 16.3).
+func (l *loader) api(d *document, w *Webhook) {
+	name, address := d.Root.Get("apiSecretName"), d.Root.Get("apiURL")
+	if l.opt.Strict || name == nil && address == nil {
+		return
+	}
+	if name == nil {
+		d.Error(d.Root.KeyAt("apiURL"), schema.MissingRequired, "add apiSecretName: NAME, or take apiURL out", "apiURL means nothing without apiSecretName")
+		return
+	}
+	if !d.suits(w, "apiSecretName", (*native.Sender).Asks, "deliveries of %s lack nothing that triggers look at") {
+		return
+	}
+	if address == nil && w.Sender().API == "" {
+		d.Error(d.Root.KeyAt("apiSecretName"), schema.MissingRequired, "add apiURL: https://HOST", "apiSecretName needs apiURL: each customer of "+w.Sender().Title+" has an address")
+	}
+	w.APISecretName, w.APIURL = strings.TrimSpace(textOf(name)), textOf(address)
+	if w.APISecretName != "" {
+		l.later(d, d.Root.KeyAt("apiSecretName"), "apiSecretName", kindSecret, w.APISecretName)
+	}
+	if address != nil && address.Kind == schema.String && !apiURL.MatchString(w.APIURL) {
+		d.Error(address.At, schema.InvalidValue, "such as https://github.example.com/api/v3", "apiURL takes an https address without a query")
+	}
 }
 
 // suits reports a key that means nothing with the webhook's sender, of which why says the reason.

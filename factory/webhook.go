@@ -23,6 +23,8 @@ type Webhook struct {
 	SecretName       string
 	DeliveryIDHeader string
 	Accounts         []string // the sender's accounts that stand for the factory (SPEC 16.6)
+	APISecretName    string   // of the credential for the sender's API; empty: it is not asked (SPEC 16.3)
+	APIURL           string   // of the sender's API; empty: that of the sender's own service
 	Enabled          bool
 }
 
@@ -97,6 +99,7 @@ func (l *loader) webhook(d *document) *Webhook {
 	l.scheme(d, w)
 	l.signature(d, w)
 	l.accounts(d, w)
+	l.api(d, w)
 	if w.DeliveryIDHeader != "" {
 		switch at := n.Get("deliveryIdHeader").At; {
 		case !signature.IsHeaderName(w.DeliveryIDHeader):

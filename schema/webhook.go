@@ -21,5 +21,7 @@ var Webhook = Shape{Type: TypeMap, Keys: []Key{
 	{Name: "secretName", Required: true, Shape: nonBlank},
 	{Name: "deliveryIdHeader", Shape: nonBlank},
 	{Name: "accounts", Own: true, Shape: Shape{Type: TypeList, NonEmpty: true, Elem: &nonBlank}},
+	{Name: "apiSecretName", Own: true, Shape: nonBlank},
+	{Name: "apiURL", Own: true, Shape: nonBlank},
 	{Name: "enabled", Default: "true", Shape: boolean},
 }}

@@ -33,6 +33,7 @@ type Metrics struct {
 	applied  *prometheus.GaugeVec
 	closed   *prometheus.CounterVec
 	dropped  *prometheus.CounterVec
+	asked    *prometheus.CounterVec
 }
 
 // NewMetrics makes a Metrics with its own registry.
@@ -56,7 +57,10 @@ func NewMetrics() *Metrics {
 			Help: "Request bodies that were dropped in favour of others because the memory for bodies was full: known, strangers, pushes, trees.",
 		}, []string{"of"}),
 	}
-	m.registry.MustRegister(m.requests, m.seconds, m.applied, m.closed, m.dropped,
+	m.asked = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "triphammer_sender_lookups_total", Help: "Requests to senders' APIs for what deliveries lack, by provider and outcome: answered, waiting (failed, asked again), failed (given up).",
+	}, []string{"provider", "outcome"})
+	m.registry.MustRegister(m.asked, m.requests, m.seconds, m.applied, m.closed, m.dropped,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -163,6 +167,9 @@ func (s *Server) metrics(c *gin.Context) {
 	}
 	s.cfg.Metrics.Handler().ServeHTTP(c.Writer, c.Request)
 }
+
+// Lookup counts one attempt to ask a sender's API; it is a lookup.Config.Observe.
+func (m *Metrics) Lookup(provider, outcome string) { m.asked.WithLabelValues(provider, outcome).Inc() }
 
 // Delivery counts one ingress request; it is a delivery.Config.Observe.
 func (m *Metrics) Delivery(o delivery.Observation) {

@@ -37,6 +37,9 @@ func (c *call) usesOf(name string) []api.SecretUse {
 			if w.Def.SecretName == name {
 				uses = append(uses, api.SecretUse{Factory: r.Factory, Kind: "webhook", Name: w.Def.Name, Generation: w.SecretGeneration})
 			}
+			if w.Def.APISecretName == name {
+				uses = append(uses, api.SecretUse{Factory: r.Factory, Kind: "sender's API", Name: w.Def.Name})
+			}
 		}
 		for _, a := range r.Automations {
 			if slices.Contains(a.Def.Settings.Secrets, name) || a.Def.Settings.Harness.AuthSecret == name {

@@ -23,6 +23,7 @@ import (
 	"triphammer/server/disk"
 	"triphammer/server/hosted"
 	"triphammer/server/ledger"
+	"triphammer/server/lookup"
 	"triphammer/server/notify"
 	"triphammer/server/run"
 	"triphammer/server/sandbox"
@@ -77,6 +78,7 @@ type instance struct {
 	runs       *run.Manager
 	schedule   *run.Scheduler
 	teller     *notify.Teller
+	lookups    *lookup.Worker
 	data       *access.Data
 	metrics    *server.Metrics
 	server     *server.Server
@@ -247,6 +249,9 @@ func (in *instance) wire() error {
 	deliveries.Live, deliveries.Store, deliveries.Wake = in.live, in.store, in.runs.Wake
 	deliveries.Load, deliveries.Observe = in.ledger.Load, in.metrics.Delivery
 	deliveries.Now, deliveries.Logger = wallClock, in.opt.logger
+	deliveries.Ask = func() { in.lookups.Wake() }
+	received := delivery.New(deliveries)
+	in.lookups = lookup.New(lookup.Config{Store: in.store, Deliveries: received, Observe: in.metrics.Lookup, Now: wallClock, Logger: in.opt.logger})
 
 	err := in.metrics.Watch(in.store, in.disk)
 	if err != nil {
@@ -254,7 +259,7 @@ func (in *instance) wire() error {
 	}
 	cfg := in.opt.server
 	in.data = access.New(access.Config{
-		Store: in.store, Live: in.live, Load: in.ledger.Load, Appliers: in.appliers, Delivery: delivery.New(deliveries), Runs: in.runs,
+		Store: in.store, Live: in.live, Load: in.ledger.Load, Appliers: in.appliers, Delivery: received, Runs: in.runs,
 	})
 	cfg.Metrics, cfg.Disk = in.metrics, in.disk
 	if !in.opt.impatient { // a command without a server starts no run

@@ -547,6 +547,7 @@ func (s *serving) run(ctx context.Context) error {
 	worker("executing runs", s.in.runs.Run)
 	worker("firing schedules", s.in.schedule.Run)
 	worker("telling others", s.in.teller.Run)
+	worker("asking senders", s.in.lookups.Run)
 	workers.Go(func() { s.in.store.Retain(working, s.in.opt.keep) })
 	defer context.AfterFunc(ctx, func() {
 		s.logger.Info("stopping: runs in progress get a moment; a second signal ends it at once")

@@ -19,6 +19,7 @@ type Delivery struct {
 	Body    []byte
 	// Answers are what the sender's API answered about the delivery.
 	Answers map[native.Question][]string
+	Open    map[native.Question]string // why questions have no answer
 }
 
 // Trigger is what one trigger of an automation wants of a delivery: that its headers and its
@@ -130,5 +131,5 @@ func (x *Index) Match(d Delivery, dst []Match) (matched []Match, open []native.Q
 
 // read reads a delivery of a sender.
 func read(sender *native.Sender, d Delivery, accounts []string) *native.Payload {
-	return sender.Read(native.Delivery{Header: d.Headers, Body: d.Body, Accounts: accounts, Answers: d.Answers})
+	return sender.Read(native.Delivery{Header: d.Headers, Body: d.Body, Accounts: accounts, Answers: d.Answers, Open: d.Open})
 }

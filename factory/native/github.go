@@ -7,6 +7,7 @@ import "strings"
 // filter keys are, in factory/testdata/rules 4.1 and 4.2.
 var github = &Sender{
 	Provider: "github", Title: "GitHub", Schemes: []string{"github"}, Source: "GITHUB_WEBHOOK",
+	API:  "https://api.github.com",
 	Docs: "https://docs.github.com/webhooks/webhook-events-and-payloads",
 	Events: []*Event{
 		{

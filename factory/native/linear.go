@@ -11,6 +11,7 @@ import (
 // identifiers, the title and the team, and of its text the Markdown alone, in which users have no identifiers.
 var linear = &Sender{
 	Provider: "linear", Title: "Linear", Schemes: []string{"linear"}, Source: "LINEAR",
+	API:      "https://api.linear.app",
 	Docs:     "https://linear.app/developers/webhooks",
 	Accounts: "identifiers of the users that your agents are: their comments start nothing",
 	Events: []*Event{
@@ -94,7 +95,7 @@ func linearIssue(name, doc string, labels Key, in ...[]Condition) *Event {
 			labels,
 			linearNamed("state_ids", "states", at("data.stateId", "data.state.id"), at("data.state.name")),
 			{Name: "assignee_ids", From: at("data.assigneeId", "data.assignee.id")},
-			{Name: "mentioned_user_ids", From: mapped("users mentioned in", at("data.descriptionData"), linearMentions), Fold: strings.ToLower},
+			{Name: "mentioned_user_ids", From: mapped("users mentioned in", at("data.descriptionData"), LinearMentions), Fold: strings.ToLower},
 			{Name: "creator_ids", From: at("data.creatorId", "data.creator.id")},
 		},
 		Same: []Source{at("data.id"), at("data.updatedAt")}, Link: first("url", "data.url"),
@@ -108,8 +109,8 @@ type linearNode struct {
 	Content []linearNode
 }
 
-// linearMentions are the users that a document mentions.
-func linearMentions(document string) []string {
+// LinearMentions are the users that a document mentions.
+func LinearMentions(document string) []string {
 	var root linearNode
 	_ = json.Unmarshal([]byte(document), &root) // what is no document mentions nobody
 	return root.mentions(nil)

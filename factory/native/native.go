@@ -28,6 +28,7 @@ type Sender struct {
 	Schemes  []string // the signature schemes of its webhooks
 	Source   string   // of runs that its events start (SPEC 16.4)
 	Docs     string   // where its payloads are described
+	API      string   // address of its API; empty: each customer has one, or nothing is asked
 	// Accounts tells what the webhook's accounts are, such as login names; empty if no event needs
 	// them.
 	Accounts string
@@ -195,6 +196,23 @@ func ByProvider(provider string) *Sender {
 		}
 	}
 	return nil
+}
+
+// Asks tells whether the sender's API is asked about any of its events.
+func (s *Sender) Asks() bool {
+	return slices.ContainsFunc(s.Events, func(e *Event) bool {
+		return slices.ContainsFunc(e.Keys, func(k Key) bool { return k.Ask != nil || k.Names != nil && k.Names.Ask != nil })
+	})
+}
+
+// Asks are the filter keys of the trigger for which the sender's API must be asked.
+func (t *Trigger) Asks() (keys []string) {
+	for i := range t.Filters {
+		if t.Filters[i].asks() {
+			keys = append(keys, t.Filters[i].Key.Name)
+		}
+	}
+	return keys
 }
 
 // Key finds a filter key by its name or its alias. named tells that the values are names,

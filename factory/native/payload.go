@@ -15,6 +15,8 @@ type Delivery struct {
 	Accounts []string          // the sender's accounts that stand for the factory (SPEC 16.6)
 	// Answers are what the sender's API answered. A question that is not in it is open.
 	Answers map[Question][]string
+	// Open says why a question has no answer. Without a reason, nobody asks it.
+	Open map[Question]string
 }
 
 // Payload is a delivery as the events of its sender see it: the values at the places that

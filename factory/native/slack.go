@@ -6,6 +6,7 @@ import "strings"
 // @slack/types 3.2.0. Payloads name channels and users by identifier alone.
 var slack = &Sender{
 	Provider: "slack", Title: "Slack", Schemes: []string{"slack"}, Source: "SLACK",
+	API:  "https://slack.com/api",
 	Docs: "https://docs.slack.dev/reference/events",
 	Events: []*Event{
 		{

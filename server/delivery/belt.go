@@ -40,6 +40,10 @@ type Trace struct {
 	// Matches has one result for each enabled automation that selects the webhook, with
 	// the first path that failed. It is nil if the delivery was not matched.
 	Matches []match.Result
+	// Asked says how the questions to the sender's API stand, and Waiting tells whether one is
+	// still open (SPEC 16.3).
+	Asked   []string
+	Waiting bool
 	// Disabled has the results that the disabled automations which select the webhook
 	// would have had. They start nothing.
 	Disabled []match.Result
@@ -105,7 +109,16 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 		case err != nil:
 			return fmt.Errorf("payload of %s: %w", d.ID, err)
 		default:
+			lookups, err := s.cfg.Store.Lookups(ctx, d.ID)
+			if err != nil {
+				return err
+			}
 			sent := match.Delivery{Headers: d.Headers, Body: body}
+			sent.Answers, sent.Open = Answers(lookups)
+			for _, l := range lookups {
+				trace.Asked = append(trace.Asked, asked(l))
+				trace.Waiting = trace.Waiting || l.State == store.LookupWaiting
+			}
 			b.tell(StageParsed, eventsOf(hook.Def, sent))
 			trace.Matches = hook.Index.Explain(sent)
 			for _, c := range hook.Revision.Definition.Disabled(hook.Def, hook.UID) {
@@ -115,7 +128,7 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 	}
 	switch {
 	case started(trace) > 0:
-		b.pass(StageMatched, counted(started(trace), "automation"))
+		b.pass(StageMatched, join(counted(started(trace), "automation"), strings.Join(trace.Asked, ", ")))
 		var runs []string
 		for _, r := range d.Runs {
 			by := r.Automation
@@ -128,6 +141,8 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 			runs = append(runs, counted(gone, "run")+" no longer kept")
 		}
 		b.pass(StageRun, join(strings.Join(runs, ", "), s.startedNothing(d)))
+	case trace.Waiting:
+		b.stop(StageMatched, strings.Join(trace.Asked, "; "))
 	case len(d.Paused)+len(d.Repeats) > 0:
 		b.pass(StageMatched, counted(len(d.Paused)+len(d.Repeats), "automation"))
 		b.stop(StageRun, s.startedNothing(d))
@@ -144,6 +159,7 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 		if len(trace.Matches) == 1 {
 			detail = "the one enabled automation on this webhook did not want it"
 		}
+		detail = join(detail, strings.Join(trace.Asked, ", "))
 		if len(trace.Disabled) > 0 {
 			detail += "; disabled: " + automationsOf(trace.Disabled)
 		}

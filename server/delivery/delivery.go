@@ -27,6 +27,7 @@ import (
 	"triphammer/factory"
 	"triphammer/factory/jsonscan"
 	"triphammer/factory/match"
+	"triphammer/factory/native"
 	"triphammer/factory/signature"
 	"triphammer/server/run"
 	"triphammer/server/store"
@@ -84,6 +85,8 @@ type Config struct {
 	// Load rebuilds the revision of an apply, to explain deliveries that older definitions
 	// decided.
 	Load func(ctx context.Context, id store.ApplyID) (*applier.Revision, error)
+	// Ask tells that questions to senders' APIs were recorded.
+	Ask func()
 	// Observe, if set, is called with the outcome of each request.
 	Observe func(Observation)
 	Now     func() time.Time
@@ -115,6 +118,9 @@ func New(cfg Config) *Service {
 	}
 	if cfg.Wake == nil {
 		cfg.Wake = func() {}
+	}
+	if cfg.Ask == nil {
+		cfg.Ask = func() {}
 	}
 	if cfg.Observe == nil {
 		cfg.Observe = func(Observation) {}
@@ -218,17 +224,17 @@ func (s *Service) receive(ctx context.Context, a *incoming) Answer {
 	if wait, ok := s.rates.admit(a.hook.UID, a.at); !ok {
 		return Answer{Status: http.StatusTooManyRequests, RetryAfter: retryAfter(wait), Reason: ReasonRate}
 	}
-	matched, _, err := a.hook.Index.Match(match.Delivery{Headers: a.keptHeaders(), Body: a.body}, nil)
+	matched, open, err := a.hook.Index.Match(match.Delivery{Headers: a.keptHeaders(), Body: a.body}, nil)
 	if err != nil {
 		return s.rejectJSON(ctx, a, err)
 	}
-	return s.accept(ctx, a, matched)
+	return s.accept(ctx, a, matched, open)
 }
 
-func (s *Service) accept(ctx context.Context, a *incoming, matched []match.Match) Answer {
+func (s *Service) accept(ctx context.Context, a *incoming, matched []match.Match, open []native.Question) Answer {
 	d := a.entry(store.Accepted)
 	d.Identity = a.identity()
-	recorded, err := s.record(ctx, a.hook, d, a.body, matched)
+	recorded, err := s.record(ctx, a.hook, d, a.body, matched, open)
 	if err != nil {
 		return s.unrecorded(ctx, err)
 	}
@@ -239,9 +245,27 @@ func (s *Service) accept(ctx context.Context, a *incoming, matched []match.Match
 }
 
 // record stores the delivery with the runs of the matched automations in one transaction.
-// It wakes the run manager if there are runs.
-func (s *Service) record(ctx context.Context, hook *applier.Webhook, d store.Delivery, body []byte, matched []match.Match) (store.Recorded, error) {
-	item := &store.NewDelivery{Delivery: d, Payload: body}
+// It wakes the run manager if there are runs. The open questions are asked if the webhook has
+// a secret for the sender's API.
+func (s *Service) record(ctx context.Context, hook *applier.Webhook, d store.Delivery, body []byte, matched []match.Match, open []native.Question) (store.Recorded, error) {
+	item := &store.NewDelivery{Delivery: d, Payload: body, Runs: s.runs(ctx, hook, body, matched)}
+	if hook.Def.APISecretName != "" {
+		for _, q := range open {
+			item.Waiting = append(item.Waiting, store.Lookup{Provider: q.Provider, Name: q.Name, Args: q.Args})
+		}
+	}
+	recorded, err := s.cfg.Store.RecordDelivery(ctx, item)
+	if err == nil && len(recorded.RunIDs) > 0 {
+		s.cfg.Wake()
+	}
+	if err == nil && len(item.Waiting) > 0 {
+		s.cfg.Ask()
+	}
+	return recorded, err
+}
+
+// runs are those of the matched automations.
+func (s *Service) runs(ctx context.Context, hook *applier.Webhook, body []byte, matched []match.Match) (runs []store.NewRun) {
 	for _, m := range matched {
 		r := run.FromAutomation(hook.Revision, hook.Automations[m.Candidate], store.SourceWebhook)
 		r.Webhook = hook.Def.Name
@@ -251,16 +275,12 @@ func (s *Service) record(ctx context.Context, hook *applier.Webhook, d store.Del
 				r.Event = m.Identity
 			}
 		}
-		item.Runs = append(item.Runs, r)
+		runs = append(runs, r)
 	}
-	if len(item.Runs) > 0 {
-		s.loops(ctx, body, item.Runs)
+	if len(runs) > 0 {
+		s.loops(ctx, body, runs)
 	}
-	recorded, err := s.cfg.Store.RecordDelivery(ctx, item)
-	if err == nil && len(recorded.RunIDs) > 0 {
-		s.cfg.Wake()
-	}
-	return recorded, err
+	return runs
 }
 
 func (s *Service) readBody(ctx context.Context, a *incoming) (Answer, bool) {

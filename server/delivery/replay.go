@@ -37,7 +37,7 @@ func (s *Service) Replay(ctx context.Context, id store.DeliveryID) (store.Record
 	if !ok || !hook.Def.Enabled || s.paused(hook) {
 		return store.Recorded{}, fmt.Errorf("delivery %s cannot be replayed: %w", id, ErrNotLive)
 	}
-	matched, _, err := hook.Index.Match(match.Delivery{Headers: old.Headers, Body: body}, nil)
+	matched, open, err := hook.Index.Match(match.Delivery{Headers: old.Headers, Body: body}, nil)
 	if err != nil {
 		return store.Recorded{}, fmt.Errorf("delivery %s: stored payload: %w", id, err)
 	}
@@ -45,5 +45,5 @@ func (s *Service) Replay(ctx context.Context, id store.DeliveryID) (store.Record
 	d := a.entry(store.Accepted)
 	d.Identity = store.Identity{Source: store.IdentityReplay, Value: rand.Text()}
 	d.ReplayOf, d.Headers, d.ClientAddr = old.ID, old.Headers, ""
-	return s.record(ctx, hook, d, body, matched)
+	return s.record(ctx, hook, d, body, matched, open)
 }

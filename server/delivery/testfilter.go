@@ -91,6 +91,11 @@ func (s *Service) TestFilter(ctx context.Context, req TestRequest) (TestResult, 
 		if sent.Body, err = s.cfg.Store.Payload(ctx, d.ID); err != nil {
 			return TestResult{}, err
 		}
+		lookups, err := s.cfg.Store.Lookups(ctx, d.ID)
+		if err != nil {
+			return TestResult{}, err
+		}
+		sent.Answers, sent.Open = Answers(lookups)
 		if from.name == "" {
 			from = origin{name: d.Webhook, uid: d.WebhookUID}
 		}

@@ -17,6 +17,7 @@ import (
 	"triphammer/applier/gitrepo"
 	"triphammer/factory"
 	"triphammer/factory/match"
+	"triphammer/factory/native"
 	"triphammer/server/run"
 	"triphammer/server/store"
 )
@@ -106,13 +107,27 @@ func (l *Ledger) Deliveries(ctx context.Context, webhookUID string, n int, visit
 			continue // it was pruned meanwhile, or it is damaged and proves nothing
 		}
 		if err == nil {
-			err = visit(d.ID.String(), match.Delivery{Headers: d.Headers, Body: payload})
+			err = l.visit(ctx, d, payload, visit)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (l *Ledger) visit(ctx context.Context, d *store.Delivery, payload []byte, visit func(id string, d match.Delivery) error) error {
+	lookups, err := l.store.Lookups(ctx, d.ID)
+	if err != nil {
+		return err
+	}
+	sent := match.Delivery{Headers: d.Headers, Body: payload, Answers: make(map[native.Question][]string)}
+	for _, a := range lookups {
+		if a.State == store.LookupAnswered {
+			sent.Answers[native.Question{Provider: a.Provider, Name: a.Name, Args: a.Args}] = a.Answer
+		}
+	}
+	return visit(d.ID.String(), sent)
 }
 
 // Pin is the present pin of a factory; nil if the factory follows its branch.
@@ -152,8 +167,14 @@ func (l *Ledger) Restore(ctx context.Context, factory string) (*applier.Revision
 	if err != nil {
 		return nil, err
 	}
-	restored, err := l.rebuild(ctx, last, func(ctx context.Context, _ []string) (map[string]applier.SecretValue, error) {
+	restored, err := l.rebuild(ctx, last, func(ctx context.Context, names []string) (map[string]applier.SecretValue, error) {
 		values := make(map[string]applier.SecretValue)
+		for _, name := range names {
+			values[name] = applier.SecretValue{} // of a sender's API: it is read when the API is asked
+		}
+		for _, w := range last.Webhooks {
+			delete(values, w.SecretName)
+		}
 		for _, w := range last.Webhooks {
 			if w.Generation == 0 {
 				continue // it was disabled, and had no secret yet

@@ -119,6 +119,7 @@ type NewDelivery struct {
 	Delivery
 	Payload []byte   // kept of accepted ones
 	Runs    []NewRun // enqueued with accepted ones
+	Waiting []Lookup // questions about an accepted one; their provider, name and args
 }
 
 // ErrNoPayload is an ErrNotFound: the delivery is in the log, but its body was
@@ -259,10 +260,50 @@ func (s *Store) recordDelivery(ctx context.Context, d *NewDelivery, row delivery
 		return out, nil
 	}
 	var not withheld
+	if out.RunIDs, err = s.start(ctx, id, d, &not); err != nil {
+		return Recorded{}, err
+	}
+	if err := s.ask(ctx, id, d.Waiting); err != nil {
+		return Recorded{}, err
+	}
+	if len(not.Paused)+len(not.Repeats) == 0 {
+		return out, nil
+	}
+	why, err := not.text()
+	if err != nil {
+		return Recorded{}, err
+	}
+	return out, s.exec(ctx, "UPDATE deliveries SET reason = $1, detail = $2 WHERE id = $3", strconv.Itoa(len(out.RunIDs)), why, id)
+}
+
+// text is how it is stored.
+func (w *withheld) text() (string, error) {
+	if len(w.Paused)+len(w.Repeats) == 0 {
+		return "", nil
+	}
+	text, err := json.Marshal(w)
+	return string(text), err
+}
+
+// withheldOf reads what text wrote, now or in an older version.
+func withheldOf(text string) (w withheld, err error) {
+	into := any(&w)
+	if strings.HasPrefix(text, "[") { // as older versions wrote it
+		into = &w.Paused
+	}
+	if text != "" {
+		err = json.Unmarshal([]byte(text), into)
+	}
+	return w, err
+}
+
+// start enqueues the runs of a delivery, and notes which of its automations start nothing. It
+// runs on the writer.
+func (s *Store) start(ctx context.Context, id DeliveryID, d *NewDelivery, not *withheld) (started []RunID, err error) {
 	for i := range d.Runs {
 		of, err := s.startedBy(ctx, &d.Runs[i], d)
 		if err != nil {
-			return Recorded{}, err
+			return nil, err
 		}
 		if of != 0 {
 			if not.Repeats == nil {
@@ -273,7 +314,7 @@ func (s *Store) recordDelivery(ctx context.Context, d *NewDelivery, row delivery
 		}
 		starts, err := s.guarded(ctx, &d.Runs[i])
 		if err != nil {
-			return Recorded{}, err
+			return nil, err
 		}
 		if !starts {
 			not.Paused = append(not.Paused, d.Runs[i].Automation)
@@ -281,21 +322,14 @@ func (s *Store) recordDelivery(ctx context.Context, d *NewDelivery, row delivery
 		}
 		run, err := s.insertRun(ctx, &d.Runs[i], id)
 		if err != nil {
-			return Recorded{}, err
+			return nil, err
 		}
 		if err := s.rememberEvent(ctx, &d.Runs[i], d.WebhookUID, id); err != nil {
-			return Recorded{}, err
+			return nil, err
 		}
-		out.RunIDs = append(out.RunIDs, run)
+		started = append(started, run)
 	}
-	if len(not.Paused)+len(not.Repeats) == 0 {
-		return out, nil
-	}
-	why, err := json.Marshal(not)
-	if err != nil {
-		return Recorded{}, err
-	}
-	return out, s.exec(ctx, "UPDATE deliveries SET reason = $1, detail = $2 WHERE id = $3", strconv.Itoa(len(out.RunIDs)), string(why), id)
+	return started, nil
 }
 
 const deliveryColumns = `id, factory, webhook, webhook_uid, outcome, reason, detail, size, received_at, identity_source, identity_value,
@@ -316,12 +350,8 @@ func scanDelivery(rows *sql.Rows) (*Delivery, error) {
 		}
 		d.Reason = ""
 		if d.Detail != "" {
-			var not withheld
-			into := any(&not)
-			if strings.HasPrefix(d.Detail, "[") { // as older versions wrote it
-				into = &not.Paused
-			}
-			if err := json.Unmarshal([]byte(d.Detail), into); err != nil {
+			not, err := withheldOf(d.Detail)
+			if err != nil {
 				return nil, err
 			}
 			d.Paused, d.Detail = not.Paused, ""

@@ -63,7 +63,8 @@ func (s *Store) pruneWebhook(ctx context.Context, uid string, keep Retention) (d
 		}
 		return all, err
 	}, func(ctx context.Context, v oldRow) error {
-		return s.exec(ctx, "DELETE FROM deliveries WHERE id = $1", v.id) // a run that has ended never begins again
+		// A run that has ended never begins again.
+		return errors.Join(s.exec(ctx, "DELETE FROM deliveries WHERE id = $1", v.id), s.dropLookups(ctx, DeliveryID(v.id)))
 	})
 }
 

@@ -1,0 +1,122 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"triphammer/factory/match"
+	"triphammer/factory/native"
+	"triphammer/server/lookup"
+	"triphammer/server/store"
+)
+
+// API implements lookup.Deliveries: the sender's API by the definitions that decided the
+// delivery, with the newest value of the secret.
+func (s *Service) API(ctx context.Context, id store.DeliveryID) (api lookup.API, err error) {
+	d, err := s.cfg.Store.Delivery(ctx, id)
+	if err != nil {
+		return api, err
+	}
+	hook, why := s.deciding(ctx, d)
+	if hook == nil {
+		return api, errors.New(why)
+	}
+	values, err := s.cfg.Store.NewestSecrets(ctx, []string{hook.Def.APISecretName})
+	if err != nil {
+		return api, err
+	}
+	value, ok := values[hook.Def.APISecretName]
+	if !ok {
+		return api, fmt.Errorf("there is no managed secret %s", hook.Def.APISecretName)
+	}
+	return lookup.API{URL: hook.Def.APIURL, Secret: value.Value}, nil
+}
+
+// Decide implements lookup.Deliveries: it records answers, and starts the automations that
+// match by them. The definitions are those that decided the delivery.
+func (s *Service) Decide(ctx context.Context, id store.DeliveryID, asked []store.Lookup) error {
+	runs, err := s.decided(ctx, id, asked)
+	if err != nil {
+		return err
+	}
+	started, err := s.cfg.Store.RecordLookups(ctx, id, asked, runs)
+	if err == nil && len(started) > 0 {
+		s.cfg.Wake()
+	}
+	return err
+}
+
+func (s *Service) decided(ctx context.Context, id store.DeliveryID, asked []store.Lookup) ([]store.NewRun, error) {
+	answered := false
+	for _, l := range asked {
+		answered = answered || l.State == store.LookupAnswered
+	}
+	if !answered {
+		return nil, nil
+	}
+	d, err := s.cfg.Store.Delivery(ctx, id)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	hook, why := s.deciding(ctx, d)
+	if hook == nil {
+		return nil, errors.New(why)
+	}
+	body, err := s.cfg.Store.Payload(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	before, err := s.cfg.Store.Lookups(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	sent := match.Delivery{Headers: d.Headers, Body: body}
+	sent.Answers, _ = Answers(append(before, asked...))
+	matched, _, err := hook.Index.Match(sent, nil)
+	if err != nil {
+		return nil, err
+	}
+	return s.runs(ctx, hook, body, matched), nil
+}
+
+// Answers are the answers of senders about a delivery, and why there are none to other
+// questions.
+func Answers(lookups []store.Lookup) (answers map[native.Question][]string, open map[native.Question]string) {
+	answers, open = make(map[native.Question][]string), make(map[native.Question]string)
+	for _, l := range lookups {
+		q := native.Question{Provider: l.Provider, Name: l.Name, Args: l.Args}
+		if l.State == store.LookupAnswered {
+			answers[q] = l.Answer
+			delete(open, q)
+			continue
+		}
+		if _, known := answers[q]; !known {
+			open[q] = asked(l)
+		}
+	}
+	return answers, open
+}
+
+// asked says how a question to a sender stands, in words.
+func asked(l store.Lookup) string {
+	api := l.Provider + "'s API"
+	if s := native.ByProvider(l.Provider); s != nil {
+		api = s.Title + "'s API"
+	}
+	what := strings.ReplaceAll(l.Name, "_", " ") + " of " + l.Args
+	switch {
+	case l.State == store.LookupAnswered:
+		return fmt.Sprintf("%s was asked for the %s, and answered at %s", api, what, l.UpdatedAt.UTC().Format(time.RFC3339))
+	case l.State == store.LookupFailed:
+		return fmt.Sprintf("%s did not tell the %s: %s (%s)", api, what, l.Detail, counted(int(l.Attempts), "attempt"))
+	case l.Attempts == 0:
+		return fmt.Sprintf("waiting for %s: the %s", api, what)
+	}
+	return fmt.Sprintf("waiting for %s: the %s; it did not tell: %s; it is asked again at %s", api, what, l.Detail, l.DueAt.UTC().Format(time.RFC3339))
+}

@@ -1,0 +1,384 @@
+package lookup
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"triphammer/factory/native"
+	"triphammer/server/secret"
+)
+
+const (
+	maxAnswer    = 16 << 20 // bytes of one answer
+	pageSize     = 100
+	maxFiles     = 3000 // GitHub lists no more
+	requestTime  = 15 * time.Second
+	nameTime     = 10 * time.Minute // how long a name is remembered
+	maxNames     = 10_000
+	maxRetryTime = time.Hour
+)
+
+// API is the API of a sender, with the credential that it takes.
+type API struct {
+	URL    string // without a final slash; empty: that of the sender's own service
+	Secret secret.Value
+}
+
+// failure is an answer that does not tell what was asked.
+type failure struct {
+	text  string
+	final bool          // another attempt would get the same answer
+	after time.Duration // the sender wants no request for so long
+}
+
+func (f *failure) Error() string { return f.text }
+
+// Client asks senders' APIs. It is safe for concurrent use. No error of it holds the
+// credential, or content of an answer but its code.
+type Client struct {
+	http *http.Client
+	now  func() time.Time
+
+	mu    sync.Mutex
+	names map[nameKey]remembered
+}
+
+// nameKey is who was asked about what, as whom.
+type nameKey struct {
+	kind, url, id string
+	credential    [sha256.Size]byte
+}
+
+type remembered struct {
+	values []string
+	until  time.Time
+}
+
+// NewClient makes a Client. It follows no redirects, because the credential is for the
+// configured address alone, and connects to no link-local address, where clouds keep the
+// credentials of machines.
+func NewClient(now func() time.Time) *Client {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.DialContext = (&net.Dialer{Timeout: requestTime, Control: func(_, address string, _ syscall.RawConn) error {
+		if at, err := netip.ParseAddrPort(address); err != nil || at.Addr().Unmap().IsLinkLocalUnicast() {
+			return errors.New("the address is link-local")
+		}
+		return nil
+	}}).DialContext
+	return &Client{
+		now: now, names: make(map[nameKey]remembered),
+		http: &http.Client{Transport: t, Timeout: requestTime, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+	}
+}
+
+// asks are what can be asked, by provider and name of the question.
+var asks = map[string]func(*Client, context.Context, API, []string) ([]string, error){
+	"github pull_request_files":   (*Client).pullFiles,
+	"github pull_request_labels":  (*Client).pullLabels,
+	"github pull_request_authors": (*Client).pullAuthors,
+	"slack channel_names":         (*Client).channelNames,
+	"slack user_names":            (*Client).userNames,
+	"slack message_text":          (*Client).messageText,
+	"jira issue_labels":           (*Client).jiraLabels,
+	"linear issue_labels":         linearIssue(func(i issue) []string { return i.labels() }),
+	"linear issue_project":        linearIssue(func(i issue) []string { return filled(i.Project.ID) }),
+	"linear issue_project_name":   linearIssue(func(i issue) []string { return filled(i.Project.Name) }),
+	"linear issue_state":          linearIssue(func(i issue) []string { return filled(i.State.ID) }),
+	"linear issue_state_name":     linearIssue(func(i issue) []string { return filled(i.State.Name) }),
+	"linear comment_mentions":     (*Client).commentMentions,
+}
+
+// Ask asks one question.
+func (c *Client) Ask(ctx context.Context, api API, q native.Question) ([]string, error) {
+	ask := asks[q.Provider+" "+q.Name]
+	if ask == nil {
+		return nil, &failure{text: "this server cannot ask for it", final: true}
+	}
+	if s := native.ByProvider(q.Provider); api.URL == "" && s != nil {
+		api.URL = s.API
+	}
+	return ask(c, ctx, api, strings.Fields(q.Args))
+}
+
+// repository is the name of a repository of GitHub, which becomes part of a path.
+var repository = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]*/([A-Za-z0-9_-]|\.[A-Za-z0-9_-])[A-Za-z0-9._-]*$`)
+
+var errPayload = &failure{text: "the payload does not name what to ask for", final: true}
+
+// pulls are the addresses of pull requests: of a repository, and numbers separated by commas.
+func pulls(args []string) (paths []string, err error) {
+	if len(args) != 2 || !repository.MatchString(args[0]) {
+		return nil, errPayload
+	}
+	for number := range strings.SplitSeq(args[1], ",") {
+		if _, err := strconv.ParseUint(number, 10, 63); err != nil {
+			return nil, errPayload
+		}
+		paths = append(paths, "/repos/"+args[0]+"/pulls/"+number)
+	}
+	return paths, nil
+}
+
+func (c *Client) pullFiles(ctx context.Context, api API, args []string) (files []string, err error) {
+	paths, err := pulls(args)
+	for _, path := range paths {
+		for page := 1; page <= maxFiles/pageSize; page++ {
+			var answer []struct {
+				Filename string
+				Before   string `json:"previous_filename"`
+			}
+			if err := c.github(ctx, api, fmt.Sprintf("%s/files?per_page=%d&page=%d", path, pageSize, page), &answer); err != nil {
+				return nil, err
+			}
+			for _, f := range answer {
+				if files = append(files, f.Filename); f.Before != "" {
+					files = append(files, f.Before)
+				}
+			}
+			if len(answer) < pageSize {
+				break
+			}
+		}
+	}
+	return files, err
+}
+
+type pull struct {
+	User   struct{ Login string }
+	Labels []struct{ Name string }
+}
+
+func (c *Client) eachPull(ctx context.Context, api API, args []string, visit func(pull)) error {
+	paths, err := pulls(args)
+	for _, path := range paths {
+		var answer pull
+		if err := c.github(ctx, api, path, &answer); err != nil {
+			return err
+		}
+		visit(answer)
+	}
+	return err
+}
+
+func (c *Client) pullLabels(ctx context.Context, api API, args []string) (labels []string, err error) {
+	err = c.eachPull(ctx, api, args, func(p pull) {
+		for _, l := range p.Labels {
+			labels = append(labels, l.Name)
+		}
+	})
+	return labels, err
+}
+
+func (c *Client) pullAuthors(ctx context.Context, api API, args []string) (authors []string, err error) {
+	err = c.eachPull(ctx, api, args, func(p pull) { authors = append(authors, p.User.Login) })
+	return authors, err
+}
+
+func (c *Client) github(ctx context.Context, api API, path string, into any) error {
+	header := http.Header{"Accept": {"application/vnd.github+json"}, "X-Github-Api-Version": {"2022-11-28"}}
+	return c.get(ctx, api, path, header, into)
+}
+
+// slackAnswer is how Slack says that it does not answer.
+type slackAnswer struct {
+	OK    bool
+	Error string
+}
+
+func (a slackAnswer) failure() error {
+	if a.OK {
+		return nil
+	}
+	code := a.Error
+	if len(code) > 50 || strings.Trim(code, "abcdefghijklmnopqrstuvwxyz_") != "" {
+		code = "an error"
+	}
+	return &failure{text: "answered " + code, final: strings.HasSuffix(code, "_not_found")}
+}
+
+func (c *Client) slack(ctx context.Context, api API, method string, values url.Values, into any) error {
+	return c.get(ctx, api, "/"+method+"?"+values.Encode(), http.Header{}, into)
+}
+
+func (c *Client) channelNames(ctx context.Context, api API, args []string) ([]string, error) {
+	return c.remember("channel", api, args, func(id string) ([]string, error) {
+		var answer struct {
+			slackAnswer
+			Channel struct{ Name string }
+		}
+		err := c.slack(ctx, api, "conversations.info", url.Values{"channel": {id}}, &answer)
+		if err == nil {
+			err = answer.failure()
+		}
+		return filled(answer.Channel.Name), err
+	})
+}
+
+func (c *Client) userNames(ctx context.Context, api API, args []string) ([]string, error) {
+	return c.remember("user", api, args, func(id string) ([]string, error) {
+		var answer struct {
+			slackAnswer
+			User struct {
+				Name    string
+				Profile struct {
+					Display string `json:"display_name"`
+					Real    string `json:"real_name"`
+				}
+			}
+		}
+		err := c.slack(ctx, api, "users.info", url.Values{"user": {id}}, &answer)
+		if err == nil {
+			err = answer.failure()
+		}
+		return filled(answer.User.Name, answer.User.Profile.Display, answer.User.Profile.Real), err
+	})
+}
+
+func filled(values ...string) (all []string) {
+	for _, v := range values {
+		if v != "" {
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
+// messageText asks for a message of a channel, also one within a thread.
+func (c *Client) messageText(ctx context.Context, api API, args []string) ([]string, error) {
+	if len(args) != 2 {
+		return nil, errPayload
+	}
+	channel, ts := args[0], args[1]
+	for _, q := range []struct {
+		method string
+		values url.Values
+	}{
+		{"conversations.history", url.Values{"channel": {channel}, "latest": {ts}, "oldest": {ts}, "inclusive": {"true"}, "limit": {"1"}}},
+		{"conversations.replies", url.Values{"channel": {channel}, "ts": {ts}, "latest": {ts}, "oldest": {ts}, "inclusive": {"true"}, "limit": {"10"}}},
+	} {
+		var answer struct {
+			slackAnswer
+			Messages []struct{ Ts, Text string }
+		}
+		err := c.slack(ctx, api, q.method, q.values, &answer)
+		if err == nil {
+			err = answer.failure()
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range answer.Messages {
+			if m.Ts == ts {
+				return []string{m.Text}, nil
+			}
+		}
+	}
+	return nil, &failure{text: "has no such message", final: true}
+}
+
+// remember asks for the names of something that has few, unless they are known.
+func (c *Client) remember(kind string, api API, args []string, ask func(id string) ([]string, error)) ([]string, error) {
+	if len(args) != 1 {
+		return nil, errPayload
+	}
+	key := nameKey{kind, api.URL, args[0], sha256.Sum256([]byte(api.Secret.Reveal()))}
+	c.mu.Lock()
+	known, ok := c.names[key]
+	c.mu.Unlock()
+	if ok && c.now().Before(known.until) {
+		return known.values, nil
+	}
+	values, err := ask(args[0])
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.names) >= maxNames {
+		clear(c.names)
+	}
+	c.names[key] = remembered{values, c.now().Add(nameTime)}
+	return values, nil
+}
+
+// get makes a request with the credential as a bearer token.
+func (c *Client) get(ctx context.Context, api API, path string, header http.Header, into any) error {
+	header.Set("Authorization", "Bearer "+strings.TrimSpace(api.Secret.Reveal()))
+	return c.request(ctx, http.MethodGet, api, path, header, nil, into)
+}
+
+// request asks. The failure names neither the address nor the content of the answer.
+func (c *Client) request(ctx context.Context, method string, api API, path string, header http.Header, body []byte, into any) error {
+	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(api.URL, "/")+path, bytes.NewReader(body))
+	if err != nil {
+		return &failure{text: "its address cannot be used", final: true}
+	}
+	req.Header = header
+	req.Header.Set("User-Agent", "triphammer")
+	resp, err := c.http.Do(req)
+	if err != nil {
+		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
+			err = fmt.Errorf("%s: %w", secret.Origin(api.URL), wrapped.Err)
+		}
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return c.refusal(resp)
+	}
+	answer := &io.LimitedReader{R: resp.Body, N: maxAnswer}
+	if err := json.NewDecoder(answer).Decode(into); err != nil {
+		if answer.N <= 0 {
+			return &failure{text: fmt.Sprintf("answered more than %d MB", maxAnswer>>20), final: true}
+		}
+		return &failure{text: "answered something other than the JSON that was asked for"}
+	}
+	return nil
+}
+
+func (c *Client) refusal(resp *http.Response) error {
+	f := &failure{text: fmt.Sprintf("answered %d", resp.StatusCode)}
+	limited := resp.StatusCode == http.StatusTooManyRequests
+	if seconds, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 31); err == nil {
+		f.after = time.Duration(seconds) * time.Second
+		limited = limited || resp.StatusCode == http.StatusForbidden
+	} else if resp.Header.Get("X-Ratelimit-Remaining") == "0" {
+		limited = limited || resp.StatusCode == http.StatusForbidden
+		if at, err := strconv.ParseInt(resp.Header.Get("X-Ratelimit-Reset"), 10, 64); err == nil {
+			f.after = time.Unix(at, 0).Sub(c.now())
+		}
+	}
+	f.after = max(0, min(f.after, maxRetryTime))
+	switch code := resp.StatusCode; {
+	case limited:
+		f.text += ": too many requests"
+	case code == http.StatusUnauthorized:
+		f.text += ": it does not take the secret of apiSecretName"
+	case code == http.StatusForbidden:
+		f.text += ": the secret of apiSecretName may not read it"
+	case code == http.StatusNotFound:
+		f.text += ": it is not there, or the secret of apiSecretName may not read it"
+		f.final = true
+	case code >= 300 && code < 400:
+		f.text += ", a redirect, which is not followed"
+		f.final = true
+	case code >= 400 && code < 500 && code != http.StatusRequestTimeout:
+		f.final = true
+	}
+	return f
+}

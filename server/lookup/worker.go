@@ -1,0 +1,168 @@
+// Package lookup asks senders' APIs for what their deliveries lack (SPEC 16.3): the files of
+// a pull request, the names of a channel.
+//
+// A [Worker] takes the questions that wait in the store, which the delivery's own transaction
+// put there. It asks, and gives the answers to whoever decides. A question is asked again
+// after a failure, at growing intervals, also across restarts, and is given up after
+// [Patience]. The answers, or why there are none, stay with the delivery.
+package lookup
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"triphammer/factory/native"
+	"triphammer/server/store"
+)
+
+// Patience is how long a question is asked again after failures. It is longer than the hour
+// after which GitHub lifts its limit.
+const Patience = 90 * time.Minute
+
+const (
+	atOnce      = 8               // deliveries whose questions are asked at the same time
+	poll        = time.Second     // after an error of the store
+	attemptTime = 2 * time.Minute // of one question: a long list has many pages
+	minAttempts = 5               // before it is given up, also if the server was off for long
+)
+
+// pauses are the times between the attempts; the last one repeats.
+var pauses = []time.Duration{time.Second, 4 * time.Second, 15 * time.Second, time.Minute, 3 * time.Minute, 10 * time.Minute}
+
+// Deliveries knows whom to ask, and decides with the answers.
+type Deliveries interface {
+	// API is that of the sender of a delivery. The error wraps store.ErrNotFound if the
+	// delivery is gone.
+	API(ctx context.Context, id store.DeliveryID) (API, error)
+	// Decide records answers, and starts the automations that match by them.
+	Decide(ctx context.Context, id store.DeliveryID, asked []store.Lookup) error
+}
+
+// Config is what a Worker needs. All fields but Client are required.
+type Config struct {
+	Store      *store.Store
+	Deliveries Deliveries
+	Client     *Client // nil: NewClient
+	Observe    func(provider, outcome string)
+	Now        func() time.Time
+	Logger     *slog.Logger
+}
+
+// Worker asks what waits in the store.
+type Worker struct {
+	Config
+	wake chan struct{}
+}
+
+// New makes a Worker.
+func New(cfg Config) *Worker {
+	if cfg.Client == nil {
+		cfg.Client = NewClient(cfg.Now)
+	}
+	return &Worker{cfg, make(chan struct{}, 1)}
+}
+
+// Wake tells the worker that questions were recorded.
+func (w *Worker) Wake() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run asks until ctx is done.
+func (w *Worker) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		tried, next, err := w.askDue(ctx)
+		if err != nil && ctx.Err() == nil {
+			w.Logger.Error("questions to senders could not be read or recorded", "error", err)
+			tried, next = 0, poll
+		}
+		if tried > 0 {
+			continue
+		}
+		timer := time.NewTimer(next)
+		select {
+		case <-ctx.Done():
+		case <-w.wake:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+	return nil
+}
+
+func (w *Worker) askDue(ctx context.Context) (tried int, next time.Duration, err error) {
+	next = time.Hour
+	waiting, err := w.Store.WaitingLookups(ctx, 100)
+	if err != nil {
+		return 0, next, err
+	}
+	due := make(map[store.DeliveryID][]store.Lookup)
+	for _, l := range waiting {
+		if wait := l.DueAt.Sub(w.Now()); wait > 0 {
+			next = min(next, wait)
+		} else if due[l.DeliveryID] != nil || len(due) < atOnce {
+			due[l.DeliveryID] = append(due[l.DeliveryID], l)
+		}
+	}
+	var asking errgroup.Group
+	for id, questions := range due {
+		asking.Go(func() error { return w.ask(ctx, id, questions) })
+	}
+	return len(due), next, asking.Wait()
+}
+
+// ask makes one attempt at the questions of a delivery.
+func (w *Worker) ask(ctx context.Context, id store.DeliveryID, questions []store.Lookup) error {
+	api, problem := w.Deliveries.API(ctx, id)
+	if errors.Is(problem, store.ErrNotFound) {
+		return w.Store.DropLookups(ctx, id)
+	}
+	for i := range questions {
+		l, err := &questions[i], problem
+		if err == nil {
+			asking, cancel := context.WithTimeout(ctx, attemptTime)
+			l.Answer, err = w.Client.Ask(asking, api, native.Question{Provider: l.Provider, Name: l.Name, Args: l.Args})
+			cancel()
+		}
+		if ctx.Err() != nil {
+			return nil // the next server asks again
+		}
+		w.tried(l, err)
+	}
+	return w.Deliveries.Decide(ctx, id, questions)
+}
+
+// tried notes how an attempt went.
+func (w *Worker) tried(l *store.Lookup, err error) {
+	l.Attempts++
+	l.UpdatedAt = w.Now()
+	if err == nil {
+		l.State, l.DueAt, l.Detail = store.LookupAnswered, time.Time{}, ""
+		w.Observe(l.Provider, store.LookupAnswered)
+		return
+	}
+	f := (*failure)(nil)
+	if !errors.As(err, &f) {
+		f = &failure{text: err.Error()}
+	}
+	l.Detail = f.text
+	pause := max(pauses[min(int(l.Attempts), len(pauses))-1], f.after)
+	if f.final || l.Attempts >= minAttempts && w.Now().Sub(l.CreatedAt) > Patience {
+		l.State, l.DueAt = store.LookupFailed, time.Time{}
+		w.Observe(l.Provider, store.LookupFailed)
+		w.Logger.Error("a sender's API did not tell what a delivery lacks: automations that wait for it start nothing",
+			"delivery", l.DeliveryID, "provider", l.Provider, "asked", l.Name, "error", l.Detail, "attempts", l.Attempts,
+			"cure", "triphammer deliveries replay "+l.DeliveryID.String())
+		return
+	}
+	l.State, l.DueAt = store.LookupWaiting, w.Now().Add(pause)
+	w.Observe(l.Provider, store.LookupWaiting)
+	w.Logger.Warn("a sender's API did not answer; it is asked again", "delivery", l.DeliveryID, "provider", l.Provider, "asked", l.Name,
+		"error", l.Detail, "attempts", l.Attempts, "next", l.DueAt.UTC().Format(time.RFC3339))
+}

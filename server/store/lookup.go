@@ -1,0 +1,142 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// States of a Lookup.
+const (
+	LookupWaiting  = "waiting"
+	LookupAnswered = "answered"
+	LookupFailed   = "failed" // it was given up
+)
+
+// Lookup is a question to a sender's API, for what a delivery lacks (SPEC 16.3).
+type Lookup struct {
+	DeliveryID           DeliveryID
+	Provider, Name, Args string
+	State                string
+	DueAt                time.Time // of the next attempt; zero: there is none
+	Attempts             int64
+	Answer               []string // of an answered one
+	Detail               string   // of the last failure
+	CreatedAt, UpdatedAt time.Time
+}
+
+// ask records the questions of a new delivery. It runs on the writer.
+func (s *Store) ask(ctx context.Context, id DeliveryID, waiting []Lookup) error {
+	now := micros(s.now())
+	for _, l := range waiting {
+		err := s.exec(ctx, `INSERT INTO lookups (delivery_id, provider, name, args, state, due_at, attempts, answer, detail, created_at, updated_at)
+			VALUES ($1, $2, $3, $4, 'waiting', $5, 0, '[]', '', $5, $5)`, int64(id), l.Provider, l.Name, l.Args, now)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const lookupQuery = "SELECT delivery_id, provider, name, args, state, due_at, attempts, answer, detail, created_at, updated_at FROM lookups"
+
+func scanLookup(rows *sql.Rows) (l Lookup, err error) {
+	var due, created, updated int64
+	var answer string
+	if err := rows.Scan(&l.DeliveryID, &l.Provider, &l.Name, &l.Args, &l.State, &due, &l.Attempts, &answer, &l.Detail, &created, &updated); err != nil {
+		return l, err
+	}
+	l.DueAt, l.CreatedAt, l.UpdatedAt = timeOf(due), timeOf(created), timeOf(updated)
+	return l, json.Unmarshal([]byte(answer), &l.Answer)
+}
+
+// WaitingLookups are the questions that wait for an attempt, the longest due first.
+func (s *Store) WaitingLookups(ctx context.Context, limit int) ([]Lookup, error) {
+	return list(ctx, s, scanLookup, lookupQuery+" WHERE due_at <> 0 ORDER BY due_at LIMIT $1", limit)
+}
+
+// Lookups are the questions of a delivery.
+func (s *Store) Lookups(ctx context.Context, id DeliveryID) ([]Lookup, error) {
+	return list(ctx, s, scanLookup, lookupQuery+" WHERE delivery_id = $1 ORDER BY name, args", int64(id))
+}
+
+// DropLookups forgets the questions of a delivery that is gone.
+func (s *Store) DropLookups(ctx context.Context, id DeliveryID) error {
+	return s.do(ctx, func(ctx context.Context) error { return s.dropLookups(ctx, id) })
+}
+
+func (s *Store) dropLookups(ctx context.Context, id DeliveryID) error {
+	return s.exec(ctx, "DELETE FROM lookups WHERE delivery_id = $1", int64(id))
+}
+
+// RecordLookups records in one transaction how attempts at questions of a delivery went, and
+// starts runs that the answers decide. An automation that the delivery started before, or
+// that was withheld, is not started again. A question that does not wait any more stays as
+// it is.
+func (s *Store) RecordLookups(ctx context.Context, id DeliveryID, asked []Lookup, runs []NewRun) (started []RunID, err error) {
+	err = s.grow(ctx, func(ctx context.Context) error {
+		started = nil
+		for _, l := range asked {
+			answer, err := json.Marshal(append([]string{}, l.Answer...))
+			if err != nil {
+				return err
+			}
+			err = s.exec(ctx, `UPDATE lookups SET state = $1, due_at = $2, attempts = $3, answer = $4, detail = $5, updated_at = $6
+				WHERE delivery_id = $7 AND name = $8 AND args = $9 AND due_at <> 0`,
+				l.State, micros(l.DueAt), l.Attempts, string(answer), l.Detail, micros(s.now()), int64(id), l.Name, l.Args)
+			if err != nil {
+				return err
+			}
+		}
+		if len(runs) == 0 {
+			return nil
+		}
+		started, err = s.startLater(ctx, id, runs)
+		return err
+	})
+	return started, err
+}
+
+// startLater starts runs of a delivery that was recorded before. It runs on the writer.
+func (s *Store) startLater(ctx context.Context, id DeliveryID, runs []NewRun) (started []RunID, err error) {
+	d := NewDelivery{}
+	var reason, detail string
+	err = s.row(ctx, "SELECT webhook_uid, replay_of, reason, detail FROM deliveries WHERE id = $1", []any{int64(id)}, &d.WebhookUID, &d.ReplayOf, &reason, &detail)
+	if errors.Is(err, ErrNotFound) {
+		return nil, nil // it was deleted, and nobody could tell why the run was
+	}
+	if err != nil {
+		return nil, err
+	}
+	not, err := withheldOf(detail)
+	if err != nil {
+		return nil, err
+	}
+	var known []string
+	err = s.each(ctx, "SELECT automation FROM runs WHERE delivery_id = $1", []any{int64(id)}, func(rows *sql.Rows) (bool, error) {
+		var name string
+		err := rows.Scan(&name)
+		known = append(known, name)
+		return true, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	runs = slices.DeleteFunc(runs, func(r NewRun) bool {
+		return slices.Contains(known, r.Automation) || slices.Contains(not.Paused, r.Automation) || not.Repeats[r.Automation] != 0
+	})
+	d.ID, d.Runs = id, runs
+	if started, err = s.start(ctx, id, &d, &not); err != nil {
+		return nil, err
+	}
+	n, _ := strconv.Atoi(reason)
+	detail, err = not.text()
+	if err != nil {
+		return nil, err
+	}
+	return started, s.exec(ctx, "UPDATE deliveries SET reason = $1, detail = $2 WHERE id = $3", strconv.Itoa(n+len(started)), detail, int64(id))
+}
