@@ -43,7 +43,7 @@ func TestKeptHeaders(t *testing.T) {
 	if plain.KeepsHeader("X-Build-Number") || plain.KeepsHeader("Authorization") {
 		t.Error("kept")
 	}
-	scheme, err := (must(signature.Lookup("token_header"))).With(signature.Options{Header: "X-Event-Type"})
+	scheme, err := must(signature.Lookup("token_header")).With(signature.Options{Header: "X-Event-Type"})
 	if err != nil || (&Webhook{Scheme: scheme}).KeepsHeader("x-event-type") {
 		t.Errorf("a credential is kept, %v", err)
 	}

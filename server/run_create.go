@@ -31,8 +31,10 @@ func unsupported(r *api.CreateRun, cfg *api.RunConfig) []api.FieldProblem {
 		{"config.credential_strategy", cfg.CredentialStrategy == "CREATOR", "CREATOR is not supported: a run has the secrets that the definitions grant to it, whoever started it"},
 		{"config.computer_use_enabled", cfg.ComputerUse, "is not supported: runs have no screen"},
 		{"config.memory_stores", len(cfg.MemoryStores) > 0, "is not supported: this server keeps no memory for agents; give the agent an MCP server that does (config.mcp_servers)"},
-		{"config.inference_providers.aws", cfg.InferenceProviders.AWS != nil && !cfg.InferenceProviders.AWS.Disabled,
-			"is not supported: an agent calls the provider of its harness, by the variables and secrets of its environment"},
+		{
+			"config.inference_providers.aws", cfg.InferenceProviders.AWS != nil && !cfg.InferenceProviders.AWS.Disabled,
+			"is not supported: an agent calls the provider of its harness, by the variables and secrets of its environment",
+		},
 		{"config.session_sharing.public_access", cfg.SessionSharing.PublicAccess != "", "is not supported: who has a key or a login may read a run, and nobody else"},
 	} {
 		if f.asked {
