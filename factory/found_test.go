@@ -33,7 +33,7 @@ func TestFindings(t *testing.T) {
 		{"a file's name among UIDs", map[string]string{"webhooks/hook.yaml": "secretName: S\n", "automations/a.md": on("webhook_ids: [hook]")}, []string{"warning TH_UNKNOWN_TARGET automations/a.md:2:72"}, "write filter: {webhooks: [hook]}"},
 		{"a trigger without event", map[string]string{"automations/a.md": "---\ntriggers: [{provider: webhook, filter: {webhook_ids: [whk_1]}}]\n---\n"}, []string{"FF_MISSING_REQUIRED automations/a.md:2:12"}, "add event: received"},
 		{"a trigger of teams without event", map[string]string{"automations/a.md": "---\ntriggers: [{provider: teams}]\n---\n"}, []string{"FF_MISSING_REQUIRED automations/a.md:2:12"}, "add event: app_mention|message_posted"},
-		{"a newer provider", map[string]string{"automations/a.md": "---\ntriggers: [{provider: azure_devops, event: push}]\n---\n"}, []string{"FF_INVALID_EVENT automations/a.md:2:23"}, "newer than this program"},
+		{"a newer provider", map[string]string{"automations/a.md": "---\ntriggers: [{provider: some_forge, event: push}]\n---\n"}, []string{"FF_INVALID_EVENT automations/a.md:2:23"}, "newer than this program"},
 		{"tests of a webhook that cannot be read", map[string]string{"webhooks/hook.yaml": "secretName: [\n", "tests/t.yaml": "- {name: n, webhook: hook, payload: 1, expect: []}\n"}, []string{"FF_INVALID_YAML webhooks/hook.yaml:1:1"}, ""},
 	} {
 		_, report := load(t, tree(c.files), Options{})

@@ -51,7 +51,7 @@ func TestSendTest(t *testing.T) {
 		{"a sender's first sample", "github", ``, 200, 202, "accepted", `"action": "labeled"`},
 		{"a sample by its event", "github", `{"event":"push"}`, 200, 202, "accepted", `"ref": "refs/heads/main"`},
 		{"an event with a payload", "github", `{"event":"push","payload":{"n":1}}`, 200, 202, "accepted", `{"n":1}`},
-		{"an unknown event", "github", `{"event":"nothing"}`, 400, 0, "", "issues, pull_request, push"},
+		{"an unknown event", "github", `{"event":"nothing"}`, 400, 0, "", "there are issues, check_run_rerequested"},
 		{"too large", "hook", big, 200, 413, "rejected_too_large", ""},
 		{"far too large", "hook", `{"payload":"` + strings.Repeat("a", maxRequest) + `"}`, 413, 0, "", ""},
 		{"no JSON", "hook", `{"payload":{]}`, 400, 0, "", "not JSON"},
@@ -133,7 +133,7 @@ func TestSendTestPage(t *testing.T) {
 		},
 	})
 	operator, viewer := f.visitor("operator"), f.visitor("viewer")
-	operator.page("GET", "/webhooks/gh", "", 200, "signs it with the stored secret as GitHub does", "Payload: a sample of issues", "Other samples: pull_request , push , workflow_run", "Send the test")
+	operator.page("GET", "/webhooks/gh", "", 200, "signs it with the stored secret as GitHub does", "Payload: a sample of issues", "Other samples: check_run_rerequested , check_suite_completed ,", "Send the test")
 	operator.page("GET", "/webhooks/gh?sample=push", "", 200, "Payload: a sample of push", "refs/heads/main")
 	operator.page("GET", "/webhooks/gh?sample=nothing", "", 200, "Payload: a sample of issues")
 	operator.page("GET", "/webhooks/off", "", 200, "This server cannot send one: it is disabled.")
