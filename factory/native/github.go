@@ -88,12 +88,14 @@ var github = &Sender{
 		{
 			Name: "check_run_rerequested", Doc: "Somebody asks to run a check again.",
 			In:   [][]Condition{{githubEvent("check_run"), githubAction("rerequested")}},
-			Keys: []Key{githubRepos}, Link: first("check_run.html_url"),
+			Keys: []Key{githubRepos},
+			Same: []Source{at("check_run.id"), at("check_run.completed_at"), at("check_run.check_suite.updated_at")}, Link: first("check_run.html_url"),
 		},
 		{
 			Name: "check_suite_rerequested", Doc: "Somebody asks to run all checks of a commit again.",
 			In:   [][]Condition{{githubEvent("check_suite"), githubAction("rerequested")}},
-			Keys: []Key{githubRepos}, Link: first("repository.html_url"),
+			Keys: []Key{githubRepos},
+			Same: []Source{at("check_suite.id"), at("check_suite.updated_at")}, Link: first("repository.html_url"),
 		},
 	},
 }

@@ -84,6 +84,9 @@ func TestSamples(t *testing.T) {
 				if slices.ContainsFunc(e.Keys, func(k Key) bool { return k.Both }) && !either {
 					t.Error("no value of the keys of which an event has one")
 				}
+				if len(e.Same) == 0 {
+					t.Error("nothing identifies it: two webhooks that report it would start a run each")
+				}
 				for _, src := range e.Same {
 					if strings.TrimSpace(e.Identity(p)) == "" || src.Doc == "" {
 						t.Errorf("identity %q of %q", e.Identity(p), src.Doc)
