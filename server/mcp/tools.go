@@ -330,14 +330,15 @@ var Tools = []Tool{
 		Does: "Whether an automation, or a payload filter that you give, would start a run on a stored delivery or on a payload, and each condition with what was wanted and what came. Nothing starts.",
 		add: takes(func(ctx context.Context, p *Peer, in struct {
 			ofFactory
-			Automation string         `json:"automation,omitempty" jsonschema:"name of an automation; or give filter"`
-			Filter     map[string]any `json:"filter,omitempty" jsonschema:"a payload filter as in a definition; or give automation"`
-			DeliveryID string         `json:"delivery_id,omitempty" jsonschema:"a stored delivery; or give payload"`
-			Payload    string         `json:"payload,omitempty" jsonschema:"JSON text; or give delivery_id"`
-			Webhook    string         `json:"webhook,omitempty" jsonschema:"the webhook by which the payload would come"`
+			Automation string            `json:"automation,omitempty" jsonschema:"name of an automation; or give filter"`
+			Filter     map[string]any    `json:"filter,omitempty" jsonschema:"a payload filter as in a definition; or give automation"`
+			DeliveryID string            `json:"delivery_id,omitempty" jsonschema:"a stored delivery; or give payload"`
+			Payload    string            `json:"payload,omitempty" jsonschema:"JSON text; or give delivery_id"`
+			Headers    map[string]string `json:"headers,omitempty" jsonschema:"that come with the payload, such as X-GitHub-Event"`
+			Webhook    string            `json:"webhook,omitempty" jsonschema:"the webhook by which the payload would come"`
 		},
 		) (json.RawMessage, error) {
-			body := api.TestFilter{Factory: in.Factory, Automation: in.Automation, DeliveryID: in.DeliveryID, Webhook: in.Webhook}
+			body := api.TestFilter{Factory: in.Factory, Automation: in.Automation, DeliveryID: in.DeliveryID, Headers: in.Headers, Webhook: in.Webhook}
 			var err error
 			if body.Payload, err = jsonOf("payload", in.Payload); err == nil && in.Filter != nil {
 				body.Filter, err = json.Marshal(in.Filter)
