@@ -135,7 +135,12 @@ func (w *Worker) ask(ctx context.Context, id store.DeliveryID, questions []store
 		}
 		w.tried(l, err)
 	}
-	return w.Deliveries.Decide(ctx, id, questions)
+	err := w.Deliveries.Decide(ctx, id, questions)
+	if errors.Is(err, store.ErrDamaged) { // no attempt can decide
+		w.Logger.Error("a delivery cannot be decided by the answers of its sender", "delivery", id, "error", err)
+		return w.Store.DropLookups(ctx, id)
+	}
+	return err
 }
 
 // tried notes how an attempt went.
