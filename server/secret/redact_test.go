@@ -3,6 +3,7 @@ package secret
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -270,7 +271,11 @@ func redactSimply(r *Redactor, text []byte) []byte {
 			}
 		}
 		if before := (&scan{}).last(text[:at]); follows(before) {
-			for _, matchers := range tokens {
+			for start, matchers := range tokens {
+				// A token that begins with another key than those of JSON Web Tokens is none.
+				if len(text)-at < indexed || binary.LittleEndian.Uint32(text[at:]) != start {
+					continue
+				}
 				for _, match := range matchers {
 					n, _ := match(text[at:])
 					ends[at] = max(ends[at], at+n)
@@ -306,6 +311,7 @@ func FuzzRedactor(f *testing.F) {
 	f.Add([]byte("aHVudG\nVyMj\r\nIyMg== x AKIAABCDEFGHIJKLMNOP ghp_0123456789abcdefghijklmnopqrstuvwxyz"), []byte{1})
 	f.Add([]byte("-----BEGIN PRIVATE KEY-----\n"+strings.Repeat("MIIE", 30)+"\n-----END PRIVATE KEY-----\n"), []byte{7})
 	f.Add([]byte("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c"), []byte{2})
+	f.Add([]byte("eyJxbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.SflKxwRJSMeKKF2QT4fw"), []byte("e"))
 	f.Add([]byte(`{"k":"q\"\/é\n hunter2222"} 68756e7465723232323200`), []byte{})
 	r := NewRedactor(New("hunter2222"), New("2222abcd"), New("aaaaaaaa"), New("aaaab"), New("q\"/é\n hunter"), New("abab"))
 	f.Fuzz(func(t *testing.T, text, cuts []byte) {
