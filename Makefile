@@ -5,27 +5,48 @@ BIN     := bin/triphammer
 TOOL    := $(GO) tool -modfile=tools/go.mod
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
+# Names and addresses are looked up without the C library, and SQLite loads no code, so that
+# the program can have the C library linked in (make dist).
+# nomsgpack: gin's MessagePack, which nothing here speaks, would be a seventh of the program.
+TAGS    := netgo,osusergo,sqlite_omit_load_extension,nomsgpack
 FUZZTIME ?= 20s
+# A PostgreSQL server beside a command, and the packages whose tests keep something in a store.
+WITH_POSTGRES := $(GO) run ./server/store/storetest/withpostgres
+KEPT    := ./server ./server/access ./server/delivery ./server/ledger ./server/lookup ./server/notify ./server/run ./server/store
 DEMO    ?= .triphammer/demo
 
 export CGO_ENABLED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: build test test-full lint fmt screenshots bench fuzz demo check help
+.PHONY: build build-darwin dist tags test test-full test-postgres lint fmt screenshots bench fuzz demo check help
 
 build: ## build bin/triphammer
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/triphammer
+	$(GO) build -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/triphammer
+
+build-darwin: ## what macOS can have, into bin: checking definitions, and the client of a server elsewhere
+	for arch in amd64 arm64; do CGO_ENABLED=0 GOOS=darwin GOARCH=$$arch $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)-darwin-$$arch ./cmd/triphammer || exit 1; done
+
+dist: ## what people install, into dist: archives, .deb, .rpm, images, checksums (needs gcc-aarch64-linux-gnu and mmdebstrap)
+	cd deploy/dist && $(GO) run . -version '$(VERSION)' -out '$(CURDIR)/dist' $(DISTFLAGS)
+
+tags: # what make dist builds with
+	@echo $(TAGS)
 
 test: ## every test that needs Go, gcc, git and make alone (under 10 minutes on 2 cores)
 	$(GO) test -count=1 -timeout 9m ./...
 
 test-full: ## the same under the race detector, what needs more than that, and every fuzz target for 10,000 executions
-	$(GO) test -count=1 -race -tags full -timeout 40m ./...
+	$(WITH_POSTGRES) $(GO) test -count=1 -race -tags full -timeout 45m ./...
+	$(MAKE) test-postgres
 	$(MAKE) fuzz FUZZTIME=10000x
+
+test-postgres: ## every test of what a server keeps, on PostgreSQL instead of SQLite (needs PostgreSQL's programs)
+	TRIPHAMMER_TEST_STORE=postgres $(WITH_POSTGRES) $(GO) test -count=1 -timeout 20m $(KEPT)
 
 lint: ## gofumpt, go vet, staticcheck
 	@out=$$($(TOOL) gofumpt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "not formatted (make fmt):"; echo "$$out"; exit 1; fi
 	$(GO) vet -tags full ./...
+	cd deploy/dist && $(GO) vet ./...
 	$(TOOL) staticcheck -tags full ./...
 
 fmt: ## format every Go file
@@ -34,9 +55,10 @@ fmt: ## format every Go file
 screenshots: ## a picture of every page into docs/screenshots (needs Chromium)
 	$(GO) test -count=1 -tags full -timeout 10m -run '^TestPages$$' ./cmd/triphammer -pictures $(CURDIR)/docs/screenshots
 
-bench: build ## the figures: ingress, filters, signatures, validation, store, runs, pages
+bench: build ## the figures: ingress, filters, signatures, validation, store, runs, pages (needs PostgreSQL's programs)
 	$(GO) build -modfile=tools/go.mod -o bin/actionlint github.com/rhysd/actionlint/cmd/actionlint
-	TRIPHAMMER_BIN=$(CURDIR)/$(BIN) TRIPHAMMER_ACTIONLINT=$(CURDIR)/bin/actionlint $(GO) test -run '^$$' -bench . -benchmem -timeout 30m ./...
+	TRIPHAMMER_POSTGRES_IN=$${TMPDIR:-/tmp} TRIPHAMMER_BIN=$(CURDIR)/$(BIN) TRIPHAMMER_ACTIONLINT=$(CURDIR)/bin/actionlint \
+	$(WITH_POSTGRES) $(GO) test -run '^$$' -bench . -benchmem -timeout 40m ./...
 
 fuzz: ## run every fuzz target for FUZZTIME: a time or a number of executions (default 20s)
 	@for pkg in $$($(GO) list ./...); do \
@@ -55,4 +77,4 @@ demo: build ## the main job from nothing; ONCE=1 stops when the run has succeede
 check: lint test ## what to run before each commit
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

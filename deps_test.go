@@ -4,8 +4,10 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,45 +18,52 @@ import (
 // from this module. A package that is missing here fails the test, so that a
 // new one is a decision and not an accident.
 var allowed = map[string][]string{
-	"schema":                       {},
-	"factory/jsonscan":             {},
-	"factory/filter":               {"factory/jsonscan"},
-	"factory/signature":            {"factory/jsonscan"},
-	"factory/match":                {"factory/filter", "factory/jsonscan", "factory/native"},
-	"factory/native":               {"factory/filter", "factory/jsonscan"},
-	"factory/hosts":                {},
-	"factory":                      {"schema", "factory/hosts", "factory/filter", "factory/jsonscan", "factory/signature", "factory/match", "factory/native"},
-	"factory/edit":                 {"schema", "factory"},
-	"applier/gitrepo":              {"schema"},
-	"applier/gitrepo/gittest":      {}, // for tests
-	"applier":                      {"schema", "factory", "factory/match", "factory/native", "factory/signature", "applier/gitrepo"},
-	"server/disk":                  {},
-	"server/secret":                {},
-	"server/store":                 {"server/disk", "server/secret"},
-	"server/run/event":             {},
-	"server/run/fakemodel":         {}, // for tests, and doctor --try
-	"server/run/acp":               {"server/run/event", "factory"},
-	"server/run/harness":           {"server/run/acp", "server/run/event", "factory", "server/secret"},
-	"server/run":                   {"server/run/event", "server/run/harness", "factory", "factory/signature", "applier", "server/disk", "server/secret", "server/store"},
-	"server/sandbox":               {"factory", "server/run", "server/run/event", "server/sandbox/egress", "server/sandbox/limits"},
-	"server/sandbox/containertest": {}, // for tests
-	"server/sandbox/limits":        {"server/disk", "server/run"},
-	"server/sandbox/egress":        {"factory/hosts", "server/run/event", "server/secret"},
-	"server/delivery":              {"server/lookup", "factory/signature", "factory/filter", "factory/jsonscan", "factory/match", "factory/native", "factory", "applier", "server/secret", "server/store", "server/run"},
-	"server/lookup":                {"factory/native", "server/secret", "server/store"},
-	"server/ledger":                {"factory/native", "applier", "applier/gitrepo", "factory", "factory/match", "server/run", "server/store"},
-	"server/access":                {"applier", "server/api", "server/delivery", "server/run", "server/secret", "server/store"},
-	"server/inert":                 {},
-	"server/dashboard":             {"applier", "factory", "factory/jsonscan", "factory/native", "schema", "server/api", "server/inert", "server/store", "server/run/event", "server/delivery", "third_party"},
-	"server/mcp":                   {"schema", "server/api", "server/inert", "server/store"},
-	"server/hosted":                {},
-	"server/oidc":                  {"server/access"},
-	"server/oidc/oidctest":         {}, // for tests
-	"server/api":                   {"schema", "factory", "applier"},
-	"server":                       {"server/access", "server/api", "server/hosted", "server/mcp", "server/oidc", "schema", "factory", "factory/edit", "factory/filter", "factory/match", "factory/native", "factory/signature", "applier", "server/disk", "server/secret", "server/store", "server/run", "server/run/event", "server/delivery", "server/dashboard"},
-	"server/notify":                {"applier", "server/api", "factory/signature", "server/secret", "server/store"},
-	"cmd/triphammer":               {"*"},
-	"bench":                        {"*"},
+	"docs":                                {},
+	"schema":                              {},
+	"factory/jsonscan":                    {},
+	"factory/filter":                      {"factory/jsonscan"},
+	"factory/signature":                   {"factory/jsonscan"},
+	"factory/match":                       {"factory/filter", "factory/jsonscan", "factory/native"},
+	"factory/native":                      {"factory/filter", "factory/jsonscan"},
+	"factory/hosts":                       {},
+	"factory":                             {"schema", "factory/hosts", "factory/filter", "factory/jsonscan", "factory/signature", "factory/match", "factory/native"},
+	"factory/edit":                        {"schema", "factory"},
+	"applier/gitrepo":                     {"schema"},
+	"applier/gitrepo/gittest":             {}, // for tests
+	"applier":                             {"schema", "factory", "factory/match", "factory/native", "factory/signature", "applier/gitrepo"},
+	"server/disk":                         {},
+	"server/terms":                        {},
+	"server/secret":                       {},
+	"server/store":                        {"server/terms", "server/disk", "server/secret"},
+	"server/store/storetest":              {},
+	"server/store/storetest/withpostgres": {"server/store/storetest"},
+	"server/run/event":                    {},
+	"server/run/fakemodel":                {}, // for tests, and doctor --try
+	"server/run/acp":                      {"server/run/event", "factory"},
+	"server/run/harness":                  {"server/run/acp", "server/run/event", "factory", "server/secret"},
+	"server/run":                          {"schema", "server/terms", "server/run/event", "server/run/harness", "factory", "factory/signature", "applier", "server/disk", "server/secret", "server/store"},
+	"server/sandbox":                      {"factory", "factory/hosts", "server/run", "server/run/event", "server/sandbox/egress", "server/sandbox/limits", "server/secret"},
+	"server/sandbox/containertest":        {}, // for tests
+	"server/sandbox/limits":               {"server/disk", "server/run"},
+	"server/sandbox/kubernetes":           {"server/disk", "server/run", "server/run/event", "server/sandbox"},
+	"server/sandbox/kubernetes/kubetest":  {}, // for tests
+	"server/sandbox/egress":               {"factory/hosts", "server/run/event", "server/secret"},
+	"server/delivery":                     {"schema", "server/terms", "server/lookup", "factory/signature", "factory/filter", "factory/jsonscan", "factory/match", "factory/native", "factory", "applier", "server/secret", "server/store", "server/run"},
+	"server/lookup":                       {"factory/native", "server/secret", "server/store"},
+	"server/ledger":                       {"factory/native", "applier", "applier/gitrepo", "factory", "factory/match", "server/run", "server/store"},
+	"server/access":                       {"applier", "server/api", "server/delivery", "server/run", "server/secret", "server/store"},
+	"server/inert":                        {},
+	"server/dashboard":                    {"docs", "server/terms", "applier", "factory", "factory/jsonscan", "factory/native", "schema", "server/api", "server/inert", "server/store", "server/run/event", "third_party"},
+	"server/mcp":                          {"server/terms", "schema", "server/api", "server/inert"},
+	"server/hosted":                       {},
+	"server/oidc":                         {"server/access"},
+	"server/oidc/oidctest":                {}, // for tests
+	"server/api":                          {"factory/signature", "schema", "factory", "applier"},
+	"server":                              {"server/terms", "server/access", "server/api", "server/hosted", "server/mcp", "server/oidc", "schema", "factory", "factory/edit", "factory/filter", "factory/match", "factory/native", "factory/signature", "applier", "server/disk", "server/secret", "server/store", "server/run", "server/run/event", "server/delivery", "server/dashboard"},
+	"server/notify":                       {"applier", "server/api", "factory/signature", "server/secret", "server/store"},
+	"examples":                            {},
+	"cmd/triphammer":                      {"*"},
+	"bench":                               {"*"},
 }
 
 // owners names the one package that may import each third party.
@@ -62,8 +71,9 @@ var allowed = map[string][]string{
 // thing as its peer.
 var owners = map[string][]string{
 	"github.com/gin-gonic/gin":              {"server", "bench"},
-	"database/sql":                          {"server/store"},
+	"database/sql":                          {"server/store", "server/store/storetest"},
 	"github.com/mattn/go-sqlite3":           {"server/store"},
+	"github.com/jackc/pgx":                  {"server/store", "server/store/storetest"},
 	"github.com/klauspost/compress":         {"server/store"},
 	"github.com/bmatcuk/doublestar":         {"factory/native"},
 	"github.com/cespare/xxhash":             {"server/store"},
@@ -82,7 +92,10 @@ var owners = map[string][]string{
 	"github.com/rogpeppe/go-internal":       {"cmd/triphammer"},
 	"github.com/chromedp":                   {"cmd/triphammer"},
 	"github.com/landlock-lsm/go-landlock":   {"server/sandbox"},
+	"k8s.io":                                {"server/sandbox/kubernetes", "server/sandbox/kubernetes/kubetest"},
+	"sigs.k8s.io/yaml":                      {"server/sandbox/kubernetes"},
 	"golang.org/x/net/bpf":                  {"server/sandbox"},
+	"github.com/yuin/goldmark":              {"server/dashboard"},
 	"github.com/coreos/go-oidc":             {"server/oidc"},
 	"golang.org/x/oauth2":                   {"server/oidc"},
 	"github.com/modelcontextprotocol":       {"server/mcp"},
@@ -100,7 +113,7 @@ func TestImports(t *testing.T) {
 			return err
 		}
 		if d.IsDir() {
-			if base := d.Name(); name != "." && (strings.HasPrefix(base, ".") || base == "testdata" || base == "third_party" || base == "tools") {
+			if base := d.Name(); name != "." && (strings.HasPrefix(base, ".") || base == "testdata" || base == "third_party" || base == "tools" || name == filepath.Join("deploy", "dist")) {
 				return filepath.SkipDir
 			}
 			return nil
@@ -161,6 +174,60 @@ func TestImports(t *testing.T) {
 		for _, pkg := range by {
 			if !used[[2]string{pkg, third}] {
 				t.Errorf("%s is said to import %s and does not: take the permission away", pkg, third)
+			}
+		}
+	}
+}
+
+// TestArchitecture: the map has a row for each package, and for each module that go.mod
+// requires directly, and no others.
+func TestArchitecture(t *testing.T) {
+	text, err := os.ReadFile("ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := func(section string) (cells []string) {
+		_, after, _ := strings.Cut(string(text), "\n## "+section+"\n")
+		after, _, _ = strings.Cut(after, "\n## ")
+		for line := range strings.Lines(after) {
+			if row := strings.Split(line, "|"); len(row) > 2 {
+				cells = append(cells, strings.TrimSpace(row[1]))
+			}
+		}
+		return cells
+	}
+	packages := make(map[string]bool)
+	for _, cell := range rows("Packages")[2:] {
+		name := strings.Trim(cell, "`")
+		packages[name] = true
+		if _, err := os.Stat(name); err != nil {
+			t.Errorf("the map has the package %s: %v", name, err)
+		}
+	}
+	for pkg := range allowed {
+		if !packages[pkg] {
+			t.Errorf("the map lacks the package %s", pkg)
+		}
+	}
+	mod, err := os.ReadFile("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	modules := strings.Join(rows("Third parties")[2:], "\n")
+	for _, m := range regexp.MustCompile(`(?m)^\t(\S+) v\S+$`).FindAllStringSubmatch(string(mod), -1) {
+		name := path.Base(m[1])
+		if regexp.MustCompile(`^v\d+$`).MatchString(name) {
+			name = path.Base(path.Dir(m[1]))
+		}
+		if !regexp.MustCompile(`\b` + regexp.QuoteMeta(name) + `\b`).MatchString(modules) {
+			t.Errorf("the table of third parties lacks %s", m[1])
+		}
+	}
+	for cell := range strings.SplitSeq(modules, "\n") {
+		for name := range strings.SplitSeq(regexp.MustCompile(` \(.*?\)|/v\d+\b`).ReplaceAllString(cell, ""), ", ") {
+			_, ours := os.Stat(path.Join("third_party", name))
+			if ours != nil && !strings.Contains(string(mod), "/"+path.Base(name)) && !strings.Contains(string(mod), "\t"+path.Dir(name)+" ") {
+				t.Errorf("the table of third parties has %s, which go.mod does not require", name)
 			}
 		}
 	}

@@ -40,6 +40,8 @@ type Config struct {
 	Ledger Ledger
 	// Pin is a past commit that must serve, whatever the head of the branch is.
 	Pin *Pin
+	// Shared tells that other servers apply and pin the factory too.
+	Shared bool
 	// Verify tells whether a commit may apply (SPEC 4.10). An error that is an
 	// ErrUnverified says why it must not. Any other error says why the check failed. A
 	// warning is about a commit that may apply. If Verify is nil, all commits may apply.
@@ -59,6 +61,8 @@ type Applier struct {
 	cfg   Config
 	kicks chan struct{}
 	busy  chan struct{} // held by the apply that runs; there is only one at a time
+
+	serving sync.Mutex // held from the record of an apply until it serves
 
 	mu      sync.Mutex
 	state   State
@@ -190,23 +194,41 @@ func (a *Applier) sync(ctx context.Context, trigger string, force bool) *Apply {
 	return a.attempt(ctx, trigger, force)
 }
 
-// attempt is sync for a caller that holds a.busy.
+// attempt is sync for a caller that holds a.busy. An apply during which another one became
+// live is made again.
 func (a *Applier) attempt(ctx context.Context, trigger string, force bool) *Apply {
+	for try := 1; ; try++ {
+		done, err := a.try(ctx, trigger, force)
+		if err == nil {
+			return done
+		}
+		if err = errors.Join(err, a.Follow(ctx)); try == maxSuperseded || !errors.Is(err, ErrSuperseded) {
+			return a.failed(ctx, done, fmt.Errorf("recording the apply: %w", err), force)
+		}
+	}
+}
+
+// try is one attempt. Its error is about the record of an apply.
+func (a *Applier) try(ctx context.Context, trigger string, force bool) (*Apply, error) {
 	a.mu.Lock()
 	a.renewed = nil
 	a.mu.Unlock()
 	done := &Apply{Factory: a.cfg.Factory, Trigger: trigger, StartedAt: a.cfg.Now(), Plan: Diff(nil, nil)}
 	done.Repository, done.Branch = a.cfg.Source.Describe()
+	var err error
+	if done.Base, err = a.cfg.Ledger.Live(ctx, a.cfg.Factory); err != nil { // before the head is read
+		return a.failed(ctx, done, err, force), nil
+	}
 	wanted, err := a.find(ctx, done, force)
 	if err != nil {
-		return a.failed(ctx, done, err, force)
+		return a.failed(ctx, done, err, force), nil
 	}
 	if !wanted {
-		return nil
+		return nil, nil
 	}
 	found, err := a.verify(ctx, done)
 	if errors.Is(err, gitrepo.ErrUnverified) {
-		return a.refused(ctx, done, &Built{Diagnostics: found}, Unverified)
+		return a.refused(ctx, done, &Built{Diagnostics: found}, Unverified), nil
 	}
 	var built *Built
 	if err == nil {
@@ -214,20 +236,23 @@ func (a *Applier) attempt(ctx context.Context, trigger string, force bool) *Appl
 	}
 	switch {
 	case ctx.Err() != nil:
-		return nil
+		return nil, nil
 	case err != nil:
-		return a.failed(ctx, done, err, force)
+		return a.failed(ctx, done, err, force), nil
 	}
 	built.Diagnostics = append(found, built.Diagnostics...)
 	if built.Revision == nil {
-		return a.refused(ctx, done, built, Invalid)
+		return a.refused(ctx, done, built, Invalid), nil
 	}
-	return a.applied(ctx, done, built, force)
+	return a.applied(ctx, done, built)
 }
 
 // find sets the commit that should serve, and tells whether to apply it.
 func (a *Applier) find(ctx context.Context, done *Apply, force bool) (wanted bool, _ error) {
-	pin := a.pinned(ctx)
+	pin, err := a.pinned(ctx)
+	if err != nil {
+		return false, err
+	}
 	if pin == nil {
 		head, err := a.head(ctx)
 		if err != nil {
@@ -302,8 +327,10 @@ func (a *Applier) compile(ctx context.Context, commit gitrepo.Commit, tree fs.FS
 	})
 }
 
-func (a *Applier) applied(ctx context.Context, done *Apply, built *Built, force bool) *Apply {
+func (a *Applier) applied(ctx context.Context, done *Apply, built *Built) (*Apply, error) {
 	revision := built.Revision
+	a.serving.Lock()
+	defer a.serving.Unlock()
 	previous, _ := a.cfg.Live.Revision(a.cfg.Factory)
 	done.Outcome, done.Diagnostics, done.Revision = Applied, built.Diagnostics, revision
 	done.Plan = Diff(previous, revision)
@@ -313,7 +340,7 @@ func (a *Applier) applied(ctx context.Context, done *Apply, built *Built, force 
 	done.Snapshot = Snapshot{} // free up to 16 MiB, which the state does not need
 	if err != nil {
 		done.Revision = nil
-		return a.failed(ctx, done, fmt.Errorf("recording the apply: %w", err), force)
+		return done, err
 	}
 	done.ID, revision.ApplyID = id, id
 	a.cfg.Live.Swap(revision)
@@ -323,7 +350,7 @@ func (a *Applier) applied(ctx context.Context, done *Apply, built *Built, force 
 	})
 	a.cfg.Logger.Info("definitions applied", "factory", done.Factory, "commit", done.Commit.Hash, "trigger", done.Trigger,
 		"create", len(done.Plan.Create), "update", len(done.Plan.Update), "delete", len(done.Plan.Delete))
-	return done
+	return done, nil
 }
 
 // finish makes done the last apply in the state, after update has changed other fields.

@@ -21,7 +21,14 @@ type Ledger interface {
 	Spec(f *factory.Factory, a *factory.Automation) ([]byte, error)
 	// Record stores an apply of any outcome, in one transaction, and returns its id. Its
 	// context is never cancelled, so that every recorded apply also goes live.
+	// The error of an applied one is ErrSuperseded unless a.Base is still live.
 	Record(ctx context.Context, a *Apply) (id string, err error)
+	// Live is the id of the apply that serves; empty if there is none.
+	Live(ctx context.Context, factory string) (id string, err error)
+	// Serving is that apply with its revision, built again; nil if there is none.
+	Serving(ctx context.Context, factory string) (*Apply, error)
+	// Pin is the pin in force; nil if there is none. It is asked only with Config.Shared.
+	Pin(ctx context.Context, factory string) (*Pin, error)
 	// Past opens a commit that was applied before.
 	Past(ctx context.Context, factory, hash string) (gitrepo.Commit, fs.FS, error)
 	// EndPin deletes the pin of a factory if it has expired.

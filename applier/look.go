@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"triphammer/applier/gitrepo"
@@ -45,16 +46,15 @@ func (a *Applier) takeKick() string {
 
 // head looks at the source.
 func (a *Applier) head(ctx context.Context) (gitrepo.Commit, error) {
-	note := func(looking time.Time) {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.state.Looking = looking
-	}
-	note(a.cfg.Now())
-	defer note(time.Time{})
+	a.mu.Lock()
+	a.state.Looking = a.cfg.Now()
+	a.mu.Unlock()
+	stopTelling := a.tellLook()
 	head, err := a.cfg.Source.Head(ctx)
+	stopTelling()
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.state.Looking = time.Time{}
 	if ctx.Err() == nil {
 		a.cut = false
 	}
@@ -66,6 +66,30 @@ func (a *Applier) head(ctx context.Context) (gitrepo.Commit, error) {
 			gitrepo.ErrNoBranch, a.state.Branch, a.state.Repository, a.state.Applied.Commit.Hash)
 	}
 	return head, err
+}
+
+// tellEvery is how often the log says how far a look is that lasts.
+const tellEvery = 10 * time.Second
+
+// tellLook logs how far a look is, until stop is called.
+func (a *Applier) tellLook() (stop func()) {
+	ended := make(chan struct{})
+	var telling sync.WaitGroup
+	telling.Go(func() {
+		tick := time.NewTicker(tellEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ended:
+				return
+			case <-tick.C:
+				s := a.State()
+				a.cfg.Logger.Info("still reading the repository of the definitions", "factory", s.Factory, "repository", s.Repository,
+					"for", a.cfg.Now().Sub(s.Looking).Round(time.Second), "received_bytes", s.Progress.Received, "repository_says", s.Progress.Said)
+			}
+		}
+	})
+	return func() { close(ended); telling.Wait() }
 }
 
 // wanted records the head, if it is known, and tells whether to apply the commit hash,

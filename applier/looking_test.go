@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -146,6 +147,43 @@ func TestWhatKeepsTheHeadAway(t *testing.T) {
 			}
 			source.push("c1", nil)
 			synctest.Wait()
+		}
+	})
+}
+
+// far is a slow source that tells how far it is.
+type far struct{ *slow }
+
+func (far) Progress() gitrepo.Progress { return gitrepo.Progress{Received: 7, Said: "Counting"} }
+
+// TestLookIsTold: the log says now and then how far a look is that lasts, and so does the
+// state, until it ends.
+func TestLookIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := far{&slow{fake: &fake{head: "c1", tree: map[string]fs.FS{"c1": tree()}}, takes: 25 * time.Second}}
+		r := newRecords()
+		cfg := r.config(source)
+		var logged strings.Builder
+		cfg.Logger = slog.New(slog.NewTextHandler(&logged, nil))
+		a := New(cfg)
+		start(t, a)
+		time.Sleep(21 * time.Second)
+		if s := a.State(); s.Progress != source.Progress() {
+			t.Errorf("during the look, the state has %+v", s.Progress)
+		}
+		time.Sleep(time.Hour)
+		if s := a.State(); s.Progress != (gitrepo.Progress{}) {
+			t.Errorf("after the look, the state has %+v", s.Progress)
+		}
+		line := `msg="still reading the repository of the definitions" factory=default repository=%s for=%s received_bytes=7 repository_says=Counting`
+		repository, _ := source.Describe()
+		for _, passed := range []string{"10s", "20s"} {
+			if want := fmt.Sprintf(line, repository, passed); !strings.Contains(logged.String(), want) {
+				t.Errorf("the log lacks %s", want)
+			}
+		}
+		if n := strings.Count(logged.String(), "still reading"); n != 2 {
+			t.Errorf("the log has %d lines:\n%s", n, &logged)
 		}
 	})
 }

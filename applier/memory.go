@@ -87,6 +87,28 @@ func (m *Memory) Record(_ context.Context, a *Apply) (id string, err error) {
 	return kept.ID, nil
 }
 
+// Live implements Ledger.
+func (m *Memory) Live(ctx context.Context, factory string) (id string, err error) {
+	a, err := m.Serving(ctx, factory)
+	if a == nil {
+		return "", err
+	}
+	return a.ID, err
+}
+
+// Serving implements Ledger.
+func (m *Memory) Serving(context.Context, string) (*Apply, error) {
+	for _, a := range slices.Backward(m.Applies()) {
+		if a.Outcome == Applied {
+			return a, nil
+		}
+	}
+	return nil, nil
+}
+
+// Pin implements Ledger.
+func (m *Memory) Pin(context.Context, string) (*Pin, error) { return nil, nil }
+
 // Past implements Ledger.
 func (m *Memory) Past(_ context.Context, _, hash string) (gitrepo.Commit, fs.FS, error) {
 	for _, a := range slices.Backward(m.Applies()) {

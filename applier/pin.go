@@ -23,7 +23,14 @@ func (a *Applier) SetPin(p *Pin) {
 }
 
 // pinned is the pin in force, or nil. It ends a pin that has expired.
-func (a *Applier) pinned(ctx context.Context) *Pin {
+func (a *Applier) pinned(ctx context.Context) (*Pin, error) {
+	if a.cfg.Shared { // another server may have pinned or unpinned the factory
+		p, err := a.cfg.Ledger.Pin(ctx, a.cfg.Factory)
+		if err != nil {
+			return nil, err
+		}
+		a.SetPin(p)
+	}
 	a.mu.Lock()
 	p := a.pin
 	over := p != nil && !p.Until.IsZero() && !a.cfg.Now().Before(p.Until)
@@ -34,7 +41,7 @@ func (a *Applier) pinned(ctx context.Context) *Pin {
 	if over {
 		a.endPin(ctx)
 	}
-	return p
+	return p, nil
 }
 
 func (a *Applier) endPin(ctx context.Context) {

@@ -175,8 +175,14 @@ type BuildInput struct {
 }
 
 // Lacks returns what says of each automation of a factory what of its definition cannot act
-// on this server, in words for whoever wrote it.
-type Lacks func(ctx context.Context, f *factory.Factory) func(*factory.Automation) []string
+// on this server.
+type Lacks func(ctx context.Context, f *factory.Factory) func(*factory.Automation) []Lack
+
+// Lack is something that cannot act, in words for whoever wrote the definition.
+type Lack struct {
+	Text string
+	At   factory.Position // where it is asked for; zero: by the automation
+}
 
 // Built is the outcome of Build.
 type Built struct {
@@ -270,14 +276,14 @@ func (b *builder) build(ctx context.Context) error {
 // maxNamed bounds how many automations a finding about several of them names.
 const maxNamed = 5
 
-// warnOfLacks warns of what cannot act on this server. Each fact is one warning, at the first
-// automation that it concerns.
+// warnOfLacks warns of what cannot act on this server. Each fact is one warning, where it is
+// asked for or at the first automation that it concerns.
 func (b *builder) warnOfLacks(ctx context.Context, f *factory.Factory) {
 	if b.Lacks == nil {
 		return
 	}
 	lacks := b.Lacks(ctx, f)
-	concerned := make(map[string][]string) // paths of automations
+	concerned := make(map[Lack][]string) // paths of automations
 	for _, a := range f.Automations {
 		if a.Enabled {
 			for _, lack := range lacks(a) {
@@ -285,17 +291,21 @@ func (b *builder) warnOfLacks(ctx context.Context, f *factory.Factory) {
 			}
 		}
 	}
-	for _, lack := range slices.Sorted(maps.Keys(concerned)) {
-		first, others := concerned[lack][0], concerned[lack][1:]
+	for _, lack := range slices.SortedFunc(maps.Keys(concerned), func(a, b Lack) int { return strings.Compare(a.Text, b.Text) }) { // Build sorts them by place
+		all := concerned[lack]
+		first, others, also := lack.At.Path, all, "for: "
+		if first == "" || first == all[0] {
+			first, others, also = all[0], all[1:], "also: "
+		}
 		hint := ""
 		if len(others) > 0 {
-			hint = "also: " + strings.Join(others[:min(len(others), maxNamed)], ", ")
+			hint = also + strings.Join(others[:min(len(others), maxNamed)], ", ")
 			if more := len(others) - maxNamed; more > 0 {
 				hint += fmt.Sprintf(", and %d more", more)
 			}
 		}
 		c := schema.Collector{Path: first}
-		c.Warn(schema.At{}, schema.NotHere, hint, lack)
+		c.Warn(lack.At.At, schema.NotHere, hint, lack.Text)
 		b.Diagnostics = append(b.Diagnostics, c.Found...)
 	}
 }

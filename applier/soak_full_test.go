@@ -106,7 +106,6 @@ func TestSoak(t *testing.T) {
 	s := gittest.Serve(t, filepath.Dir(r.bare))
 	faults := &faulty{random: rand.New(rand.NewPCG(seed, 2)), git: s.Backend, did: make(map[string]int)}
 	s.Fault(faults.answer)
-	s.Config.ErrorLog = nil
 	cache := filepath.Join(t.TempDir(), "cache")
 	source, err := gitrepo.OpenRemote(gitrepo.RemoteConfig{
 		URL: s.URL + "/f.git", Branch: "main", Cache: cache, Poll: 20 * time.Millisecond, Credentials: gitrepo.Credentials{CAFile: s.CAFile},
@@ -232,6 +231,8 @@ func TestSoak(t *testing.T) {
 	counts := make(map[Outcome]int)
 	recording.Lock()
 	defer recording.Unlock()
+	faults.mu.Lock() // looks go on
+	defer faults.mu.Unlock()
 	for _, one := range r.records.Applies() {
 		counts[one.Outcome]++
 		if one.Outcome == Applied && !good[one.Commit.Hash] || one.Outcome == Refused && good[one.Commit.Hash] {

@@ -35,6 +35,7 @@ type Apply struct {
 	FinishedAt  time.Time
 	Revision    *Revision // of an applied one
 	Snapshot    Snapshot  // of an applied one, only for Record
+	Base        string    // what was live when it began
 
 	past fs.FS // the files of a pinned commit
 }
@@ -57,9 +58,10 @@ func (a *Apply) Valid() (valid, known bool) {
 // State is what a factory serves, and why it serves nothing newer.
 type State struct {
 	Factory, Repository, Branch, Path string
-	Head                              string    // hash of the head; empty if it could never be read
-	Checked                           time.Time // when the head was last read
-	Looking                           time.Time // when the present look at the head began; zero: there is none
+	Head                              string           // hash of the head; empty if it could never be read
+	Checked                           time.Time        // when the head was last read
+	Looking                           time.Time        // when the present look at the head began; zero: there is none
+	Progress                          gitrepo.Progress // of the present look; zero if the source does not tell
 	Applied                           *Revision
 	LastApply                         *Apply
 	Pin                               *Pin
@@ -110,5 +112,9 @@ func reasonOf(err error) Reason {
 func (a *Applier) State() State {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.state
+	state := a.state
+	if source, tells := a.cfg.Source.(interface{ Progress() gitrepo.Progress }); tells && !state.Looking.IsZero() {
+		state.Progress = source.Progress()
+	}
+	return state
 }

@@ -173,10 +173,16 @@ func (p *instance) run(stdin string, name string, args ...string) string {
 // serve starts the server, without limits of rates, and waits until it serves.
 func (p *instance) serve(args ...string) {
 	p.b.Helper()
+	p.launch(args...)
+	p.run("", p.bin, "status", "--wait")
+}
+
+// launch starts the server and waits until it listens.
+func (p *instance) launch(args ...string) {
+	p.b.Helper()
 	p.cmd = exec.Command(p.bin, append([]string{"serve", "--repo", filepath.Join(p.dir, "repo"), "--rate-limit", "0", "--max-runs-per-hour", "0"}, args...)...)
 	p.cmd.Env = p.environ()
 	start(p.b, p.cmd, p.address)
-	p.run("", p.bin, "status", "--wait")
 }
 
 var nextID atomic.Int64

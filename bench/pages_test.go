@@ -94,7 +94,7 @@ func filled(b *testing.B, deliveries, runs int) (p *instance, ingress string, na
 	}
 	names = map[string]string{
 		"/deliveries/": newest("deliveries", "list"), "/runs/": newest("runs", "list"), "/webhooks/": "hook", "/automations/": "a",
-		"/environments/": "e", "/agents/": "foreman", "/factories/": "default", "/applies/": newest("applies", "list"),
+		"/environments/": "e", "/agents/": "foreman", "/docs/": "troubleshooting", "/factories/": "default", "/applies/": newest("applies", "list"),
 	}
 	return p, ingress, names
 }

@@ -21,6 +21,7 @@ type Agent struct {
 // (factory/testdata/rules 1.4).
 type Settings struct {
 	Harness       Harness
+	HarnessAt     Position // where it is named; zero: nowhere
 	Runner        string
 	EnvironmentID string
 	Secrets       []string // replaced as a whole, never merged
@@ -36,6 +37,12 @@ type Harness struct {
 	AuthSecret     string   `json:"auth_secret,omitempty"` // name of the managed secret
 	AuthWorker     bool     `json:"auth_worker,omitempty"` // the credential is in variables of the worker
 	Command        []string `json:"command,omitempty"`     // of type acp
+}
+
+// Position is a place in a definition file.
+type Position struct {
+	Path string
+	schema.At
 }
 
 func (l *loader) agent(d *document) *Agent {
@@ -68,7 +75,7 @@ func (l *loader) settings(d *document, n *schema.Node, base Settings, prefix str
 		}
 	}
 	if text := textOf(model); text != "" {
-		s.Harness = Harness{Type: "oz", Model: text}
+		s.Harness, s.HarnessAt = Harness{Type: "oz", Model: text}, Position{d.Path, model.At}
 	}
 	if harness != nil && harness.Kind == schema.Mapping {
 		l.harness(d, harness, &s, prefix)
@@ -113,7 +120,7 @@ func (l *loader) harness(d *document, n *schema.Node, s *Settings, prefix string
 		if text == "claude-code" {
 			text = "claude"
 		}
-		s.Harness.Type = text
+		s.Harness.Type, s.HarnessAt = text, Position{d.Path, n.Get("type").At}
 	}
 	if text := textOf(n.Get("model")); text != "" {
 		s.Harness.Model = text
@@ -129,7 +136,7 @@ func (l *loader) harness(d *document, n *schema.Node, s *Settings, prefix string
 		l.harnessAuth(d, auth, s, prefix)
 	}
 	if list := n.Get("command"); list != nil {
-		s.Harness.Command = wordsOf(list)
+		s.Harness.Command, s.HarnessAt = wordsOf(list), Position{d.Path, list.At}
 	}
 	switch is := textOf(n.Get("type")) == "acp"; {
 	case l.opt.Strict: // which refuses both

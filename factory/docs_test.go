@@ -284,7 +284,7 @@ func TestDiagnosticsPage(t *testing.T) {
 	examples := map[string]string{
 		schema.TooLarge: strings.TrimSuffix(printed(t, large, report), "not valid: 1 file, 1 error, 0 warnings\n"),
 		// They need a server: package applier and the scripts of cmd/triphammer hold its findings to these.
-		schema.NotHere: "automations/triage/automation.md:1:1: warning: this server's PATH has no claude, which starts the agent: a run fails [TH_NOT_HERE]\n",
+		schema.NotHere: "factory.yaml:8:24: warning: this server has no program claude on its PATH, which starts the agent: a run fails [TH_NOT_HERE]\n",
 		schema.MissingSecret: `webhooks/ci.yaml:1:1: error: there is no managed secret CI_SECRET [TH_MISSING_SECRET]
     1 | secretName: CI_SECRET
       | ^

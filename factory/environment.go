@@ -22,6 +22,7 @@ type Environment struct {
 	Env                     map[string]string
 	Secrets                 []string
 	Command                 []string
+	CommandAt               schema.At
 	Timeout, Idle           time.Duration
 	Network                 Network
 	Budget                  Budget
@@ -101,7 +102,9 @@ func (l *loader) environment(d *document) *Environment {
 	if n.Get("repositories") != nil {
 		e.Repositories = []Repository{} // none is not the same as no word about them
 	}
-	e.Command = wordsOf(n.Get("command"))
+	if command := n.Get("command"); command != nil {
+		e.Command, e.CommandAt = wordsOf(command), command.At
+	}
 	for i, item := range itemsOf(n.Get("repositories")) {
 		if item.Kind == schema.Mapping {
 			e.Repositories = append(e.Repositories, repository(d, item, fmt.Sprintf("repositories[%d]", i)))

@@ -153,7 +153,7 @@ func TestFull(t *testing.T) {
 	}
 	// agentDefaults → agent → automation (factory/testdata/rules 1.4)
 	repair := f.Automation("repair")
-	want := Settings{Harness: Harness{Type: "claude", Model: "large", ReasoningLevel: "high"}, EnvironmentID: "build", Secrets: []string{"FIX_TOKEN"}}
+	want := Settings{Harness: Harness{Type: "claude", Model: "large", ReasoningLevel: "high"}, HarnessAt: Position{"factory.yaml", schema.At{Line: 12, Column: 19}}, EnvironmentID: "build", Secrets: []string{"FIX_TOKEN"}}
 	if got := fmt.Sprintf("%+v", repair.Settings); got != fmt.Sprintf("%+v", want) {
 		t.Errorf("settings %s, want %+v", got, want)
 	}

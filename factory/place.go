@@ -54,6 +54,21 @@ func (p Place) Find(tree fs.FS, name string) string {
 	return ""
 }
 
+// Names are those of the definitions in a tree.
+func (p Place) Names(tree fs.FS) (names []string) {
+	entries, err := fs.ReadDir(tree, p.kind.folder)
+	if err != nil {
+		return nil // there is none
+	}
+	for _, e := range entries {
+		name := strings.TrimSuffix(e.Name(), path.Ext(p.kind.pattern))
+		if p.Find(tree, name) != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // named is the path if a file there has that name.
 func (p Place) named(at, name string) string {
 	rest, ok := strings.CutPrefix(at, p.kind.folder+"/")

@@ -79,10 +79,10 @@ func TestUnresolved(t *testing.T) {
 // string clear what can be cleared (factory/testdata/rules 1.4).
 func TestInheritance(t *testing.T) {
 	f, _ := load(t, os.DirFS(filepath.Join(trees, "good", "every-kind")), Options{})
-	defaults := Settings{Harness: Harness{Type: "claude", Model: "large", ReasoningLevel: "high", AuthSecret: "MODEL_KEY"}, Runner: "default", Secrets: []string{"A_KEY"}, WorkerHost: "builder"}
+	defaults := Settings{Harness: Harness{Type: "claude", Model: "large", ReasoningLevel: "high", AuthSecret: "MODEL_KEY"}, HarnessAt: Position{"factory.yaml", schema.At{Line: 20, Column: 19}}, Runner: "default", Secrets: []string{"A_KEY"}, WorkerHost: "builder"}
 	cleared, small := defaults, defaults
 	cleared.Harness, cleared.Secrets, cleared.WorkerHost = Harness{Type: "claude", Model: "large"}, nil, ""
-	small.Harness = Harness{Type: "oz", Model: "small"}
+	small.Harness, small.HarnessAt = Harness{Type: "oz", Model: "small"}, Position{"agents/small/agent.md", schema.At{Line: 2, Column: 8}}
 	for name, want := range map[string]Settings{"lead": defaults, "bare": defaults, "cleared": cleared, "small": small} {
 		if got := f.Agent(name).Settings; fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
 			t.Errorf("agent %s: %+v, want %+v", name, got, want)

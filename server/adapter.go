@@ -58,6 +58,10 @@ type written struct{}
 func serveWith[T any](status int, handle func(context.Context, *call) (T, error)) gin.HandlerFunc {
 	return func(g *gin.Context) {
 		c := callOf(g)
+		if err := checkQuery(g); err != nil {
+			c.server.failWith(g, err)
+			return
+		}
 		shown, err := handle(g.Request.Context(), c)
 		if err != nil {
 			c.server.failWith(g, err)
@@ -211,6 +215,18 @@ func (c *call) limit() (int, error) {
 		return 0, refuse("limit", text, "limit is a number from 1 to %d", maxLimit)
 	}
 	return n, nil
+}
+
+// timespan are the times between which the entries of a list lie.
+func (c *call) timespan() (since, until time.Time, err error) {
+	for name, into := range map[string]*time.Time{"since": &since, "until": &until} {
+		if text := c.Query(name); text != "" {
+			if *into, err = time.Parse(time.RFC3339, text); err != nil {
+				return since, until, refuse(name, text, "%s is a time in RFC 3339", name)
+			}
+		}
+	}
+	return since, until, nil
 }
 
 // from returns the requested number of entries of a list, and the id after which it starts.

@@ -10,16 +10,13 @@ import (
 
 // listEnvironments and listAgents list what a request for a run can name.
 func (s *Server) listEnvironments(_ context.Context, c *call) (all api.List[api.AgentEnvironment], err error) {
-	if err := c.takes("factory", "sort_by", unpaged); err != nil {
-		return all, err
-	}
 	all.Entries = []api.AgentEnvironment{}
 	for _, r := range c.Revisions(c.Query("factory")) {
 		for _, e := range r.Definition.Environments {
 			shown := api.AgentEnvironment{
-				UID: r.Factory + "/" + e.Name, Name: e.Name, Factory: r.Factory, Description: e.Description, DockerImage: e.DockerImage,
+				UID: r.Factory + "/" + e.Name, ID: r.Factory + "/" + e.Name, Name: e.Name, Factory: r.Factory, Description: e.Description, DockerImage: e.DockerImage,
 				Repositories: []api.AgentRepository{}, GitHubRepos: []map[string]string{}, SetupCommands: append([]string{}, e.SetupCommands...),
-				LastUpdated: r.AppliedAt, Scope: api.Scope{Type: "Team", UID: r.Factory},
+				LastUpdated: r.AppliedAt, Scope: teamScope(r.Factory),
 			}
 			for _, repository := range e.Repositories {
 				shown.Repositories = append(shown.Repositories, api.AgentRepository{URL: repository.URL, Ref: repository.Ref, Path: repository.Path})
@@ -49,9 +46,6 @@ func (s *Server) listEnvironments(_ context.Context, c *call) (all api.List[api.
 
 func (s *Server) listAgents(_ context.Context, c *call) (none api.List[api.AgentEntry], err error) {
 	// Nothing is cached that could be refreshed, and a skill that is malformed does not serve.
-	if err := c.takes("factory", "sort_by", "refresh", "include_malformed_skills", unpaged); err != nil {
-		return none, err
-	}
 	if by := c.Query("sort_by"); by != "" && by != "name" {
 		return none, refuse("sort_by", by, "agents are sorted by name")
 	}
@@ -78,3 +72,6 @@ func (s *Server) listAgents(_ context.Context, c *call) (none api.List[api.Agent
 	slices.SortFunc(all, func(a, b *api.AgentEntry) int { return strings.Compare(a.Name, b.Name) })
 	return listOf(all, func(a *api.AgentEntry) api.AgentEntry { return *a }), nil
 }
+
+// teamScope is the owner of what belongs to a factory.
+func teamScope(factory string) api.Scope { return api.Scope{Type: "Team", UID: factory, ID: factory} }

@@ -14,7 +14,11 @@ func (s *Server) listApplies(ctx context.Context, c *call) (shown api.List[api.A
 	if err != nil {
 		return shown, err
 	}
-	all, err := c.Applies(ctx, c.Query("factory"), cursor, limit+1)
+	q := store.ApplyQuery{Factory: c.Query("factory"), Before: cursor, Limit: limit + 1}
+	if q.Since, q.Until, err = c.timespan(); err != nil {
+		return shown, err
+	}
+	all, err := c.Applies(ctx, q)
 	return listPage(all, limit, func(a *store.Apply) string { return a.ID.String() }, showApply), err
 }
 
@@ -31,6 +35,8 @@ func showApply(a *store.Apply) api.Apply {
 		ID: a.ID.String(), Factory: a.Factory, Repository: a.Repository, Branch: a.Branch, Commit: a.Commit, Author: author, Subject: a.Subject,
 		Trigger: a.Trigger, Outcome: a.Outcome, Error: a.Error, Plan: a.Plan, Diagnostics: orEmptyList(a.Diagnostics),
 		StartedAt: a.StartedAt, FinishedAt: a.FinishedAt,
-		Webhooks: each(a.Webhooks, func(w store.BoundWebhook) api.BoundWebhook { return api.BoundWebhook(w) }),
+		Webhooks: each(a.Webhooks, func(w store.BoundWebhook) api.BoundWebhook {
+			return api.BoundWebhook{Name: w.Name, UID: w.UID, ID: w.UID, SecretName: w.SecretName, Generation: w.Generation}
+		}),
 	}
 }

@@ -24,7 +24,7 @@ func (s *Server) getArtifact(_ context.Context, _ *call, a access.Artifact) (api
 }
 
 func (s *Server) showArtifact(a *store.Artifact) api.Artifact {
-	shown := api.Artifact{Type: a.Type, UID: a.ID.String(), CreatedAt: a.CreatedAt}
+	shown := api.Artifact{Type: a.Type, UID: a.ID.String(), ID: a.ID.String(), CreatedAt: a.CreatedAt}
 	if a.URL != "" {
 		shown.Data = api.ArtifactData{URL: a.URL, Title: a.Name}
 		switch a.Type {
@@ -36,7 +36,7 @@ func (s *Server) showArtifact(a *store.Artifact) api.Artifact {
 		return shown
 	}
 	shown.Data = api.ArtifactData{
-		UID: a.ID.String(), FileName: path.Base(a.Name), FilePath: a.Name, MIMEType: a.MediaType, ContentType: a.MediaType, Size: &a.Size,
+		UID: a.ID.String(), ID: a.ID.String(), FileName: path.Base(a.Name), FilePath: a.Name, MIMEType: a.MediaType, ContentType: a.MediaType, Size: &a.Size,
 		DownloadURL: s.cfg.BaseURL + api.Base + "/agent/artifacts/" + a.ID.String() + "/download",
 	}
 	return shown
@@ -49,7 +49,7 @@ func (s *Server) downloadArtifact(_ context.Context, c *call, a access.Artifact)
 // sendArtifact answers with the bytes of a file. They come from an agent, so a browser
 // must neither show them as a page nor guess what they are.
 func sendArtifact(g *gin.Context, a access.Artifact) error {
-	f, err := a.Open()
+	f, err := a.Open(g.Request.Context())
 	if err != nil {
 		return err
 	}

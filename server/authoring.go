@@ -175,6 +175,11 @@ func (s *Server) commit(
 			texts[name] = &text
 		}
 	}
+	const root = "factory.yaml"
+	if texts[root] == nil && commit == "" { // nobody has pushed to it yet
+		text := firstFile(f.Name)
+		texts[root] = &text
+	}
 	req := api.ChangeRequest{Base: cmp.Or(d.Base, commit), Message: cmp.Or(strings.TrimSpace(d.Message), d.message), Files: texts}
 	return s.change(ctx, c, f, req)
 }

@@ -193,7 +193,7 @@ func (s *Server) storeSecret(ctx context.Context, c *call, name, value string) (
 func (s *Server) dropSecret(ctx context.Context, c *call, name string) {
 	all, err := c.Whole()
 	if err == nil {
-		err = all.DeleteSecret(context.WithoutCancel(ctx), name)
+		err = all.DeleteSecret(context.WithoutCancel(ctx), name, nil)
 	}
 	if err != nil {
 		s.cfg.Logger.Error("the secret of a webhook that was refused could not be removed", "secret", name, "error", err)

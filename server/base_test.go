@@ -91,6 +91,9 @@ func TestBasePath(t *testing.T) {
 			if resp.StatusCode != http.StatusAccepted {
 				t.Fatalf("a delivery: %d %s", resp.StatusCode, text)
 			}
+			if told := field(t, f.get("/api/v1/status", manage), "base_url"); told != f.url+base {
+				t.Errorf("the status tells the base URL %s", told)
+			}
 			// The pages, by the link that opens them: all that they point at is there.
 			link := field(t, f.do("POST", "/api/v1/auth/links", manage, ""), "url")
 			if _, text = do(http.MethodGet, here(link), ""); !strings.Contains(text, `action="`+base+`/auth/login?token=`) {
@@ -99,6 +102,10 @@ func TestBasePath(t *testing.T) {
 			resp, text = do(http.MethodPost, here(link), "", "Sec-Fetch-Site", "same-origin")
 			if resp.StatusCode != http.StatusOK || resp.Request.URL.Path != base+"/" || !strings.Contains(text, "Newest deliveries") {
 				t.Fatalf("signing in ends at %s: %d\n%s", resp.Request.URL, resp.StatusCode, text)
+			}
+			link = field(t, f.do("POST", "/api/v1/auth/links", manage, `{"to":"/runs"}`), "url")
+			if resp, _ := do(http.MethodGet, here(link), ""); resp.StatusCode != http.StatusOK || resp.Request.URL.Path != base+"/runs" {
+				t.Errorf("a link to a page ends at %s: %d", resp.Request.URL, resp.StatusCode)
 			}
 			if resp, _ := do(http.MethodGet, f.url+base, ""); origin == f.url && resp.StatusCode != http.StatusOK {
 				t.Errorf("without the last slash: %d", resp.StatusCode)

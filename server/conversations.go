@@ -24,9 +24,6 @@ type rawLine struct {
 
 // conversationTranscript sends the whole transcripts of all runs of a conversation.
 func (s *Server) conversationTranscript(ctx context.Context, c *call) (done written, err error) {
-	if err := c.takes(); err != nil {
-		return done, err
-	}
 	all, err := c.Conversation(ctx, c.Param("id"))
 	if err != nil {
 		return done, err
@@ -114,9 +111,6 @@ func (s *Server) acceptFollowUp(ctx context.Context, c *call, of access.Run) (sh
 
 // runByReference finds the run that left a link.
 func (s *Server) runByReference(ctx context.Context, c *call) (shown api.FoundRun, err error) {
-	if err := c.takes("url"); err != nil {
-		return shown, err
-	}
 	url := c.Query("url")
 	if url == "" {
 		return shown, invalid("url", "is required: the address of a pull request or another link that a run left")
@@ -125,7 +119,7 @@ func (s *Server) runByReference(ctx context.Context, c *call) (shown api.FoundRu
 	if err != nil {
 		return shown, err
 	}
-	return api.FoundRun{RunID: r.ID.String()}, nil
+	return api.FoundRun{RunID: r.ID.String(), ID: r.ID.String()}, nil
 }
 
 // usageHarness are the published names of harnesses whose usage is asked for.
@@ -133,10 +127,7 @@ var usageHarness = map[string]string{"claude": "CLAUDE_CODE", "codex": "CODEX"}
 
 // harnessUsage sums up what the harness of a run said it used.
 func (s *Server) harnessUsage(ctx context.Context, c *call, r access.Run) (shown api.HarnessUsage, err error) {
-	if err := c.takes(); err != nil {
-		return shown, err
-	}
-	shown = api.HarnessUsage{RunID: r.ID.String(), ConversationID: r.ConversationID.String()}
+	shown = api.HarnessUsage{RunID: r.ID.String(), ID: r.ID.String(), ConversationID: r.ConversationID.String()}
 	spec, err := r.Spec(ctx)
 	if err != nil {
 		return shown, err

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"triphammer/factory"
 	"triphammer/factory/filter"
@@ -15,6 +14,7 @@ import (
 	"triphammer/server/api"
 	"triphammer/server/delivery"
 	"triphammer/server/store"
+	"triphammer/server/terms"
 )
 
 func (s *Server) listDeliveries(ctx context.Context, c *call) (shown api.List[api.Delivery], err error) {
@@ -27,13 +27,13 @@ func (s *Server) listDeliveries(ctx context.Context, c *call) (shown api.List[ap
 	case outcome == "":
 	case outcome == "refused":
 		q.Outcomes = []store.Outcome{store.RejectedAuth, store.RejectedInvalidJSON, store.RejectedTooLarge}
-	case slices.Contains(store.Outcomes, store.Outcome(outcome)):
+	case slices.Contains(terms.Outcomes, store.Outcome(outcome)):
 		q.Outcomes = []store.Outcome{store.Outcome(outcome)}
 	default:
-		return shown, refuse("outcome", outcome, "outcome is one of %v, or refused", store.Outcomes)
+		return shown, refuse("outcome", outcome, "outcome is one of %s, or refused", terms.Words(terms.Outcomes))
 	}
-	if q.Stopped != "" && q.Stopped != store.Went && !slices.Contains(store.Stages, q.Stopped) {
-		return shown, refuse("stopped", q.Stopped, "stopped is one of %v, or %s", store.Stages, store.Went)
+	if q.Stopped != "" && q.Stopped != store.Went && !slices.Contains(terms.Stages, q.Stopped) {
+		return shown, refuse("stopped", q.Stopped, "stopped is one of %s, or %s", terms.Words(terms.Stages), store.Went)
 	}
 	if len(q.Text) > maxText {
 		return shown, refuse("text", "", "text has at most %d bytes", maxText)
@@ -43,10 +43,8 @@ func (s *Server) listDeliveries(ctx context.Context, c *call) (shown api.List[ap
 			return shown, refuse(name, c.Query(name), "%s is the id of a delivery", name)
 		}
 	}
-	if since := c.Query("since"); since != "" {
-		if q.Since, err = time.Parse(time.RFC3339, since); err != nil {
-			return shown, refuse("since", since, "since is a time in RFC 3339")
-		}
+	if q.Since, q.Until, err = c.timespan(); err != nil {
+		return shown, err
 	}
 	if w := c.Query("webhook"); strings.HasPrefix(w, "whk_") {
 		q.WebhookUID = w
@@ -74,7 +72,7 @@ func showDelivery(d *store.Delivery) api.Delivery {
 	}
 	for _, r := range d.Runs {
 		shown.StartedRuns = append(shown.StartedRuns, api.StartedRun{
-			RunID: r.ID.String(), Automation: r.Automation, State: string(r.State), StartedAt: api.Time(r.StartedAt), FinishedAt: api.Time(r.FinishedAt),
+			RunID: r.ID.String(), ID: r.ID.String(), Automation: r.Automation, State: string(r.State), StartedAt: api.Time(r.StartedAt), FinishedAt: api.Time(r.FinishedAt),
 		})
 	}
 	for _, r := range d.Repeats {
@@ -106,7 +104,7 @@ func (s *Server) getDelivery(ctx context.Context, _ *call, d access.Delivery) (s
 			return shown, err
 		}
 		shown.RunBelts[i] = api.RunBelt{
-			RunID: r.ID.String(), Automation: r.Automation, State: string(r.State), RetryOf: r.RetryOf.String(), Link: s.runLink(r.ID),
+			RunID: r.ID.String(), ID: r.ID.String(), Automation: r.Automation, State: string(r.State), RetryOf: r.RetryOf.String(), Link: s.runLink(r.ID),
 			Belt: each(belt, showStage),
 		}
 	}
@@ -169,7 +167,7 @@ func (s *Server) replay(ctx context.Context, c *call, d access.Delivery) (shown 
 		return shown, err
 	}
 	c.audit("delivery.replay", d.ID.String(), d.Factory, "as "+done.ID.String())
-	return api.Replayed{DeliveryID: done.ID.String(), Runs: each(done.RunIDs, store.RunID.String)}, nil
+	return api.Replayed{DeliveryID: done.ID.String(), ID: done.ID.String(), Runs: each(done.RunIDs, store.RunID.String)}, nil
 }
 
 func (s *Server) testFilter(ctx context.Context, c *call) (verdict api.FilterVerdict, err error) {

@@ -41,27 +41,6 @@ func serving(f access.Factory) (*applier.Revision, error) {
 	return nil, api.Refuse(api.Conflict, "the factory "+f.Name+" serves nothing yet: GET "+api.Base+"/factories/"+f.Name+" says why")
 }
 
-// unpaged is a parameter of lists that are short: one answer has all of them, whatever is
-// asked.
-const unpaged = "limit"
-
-// takes refuses a query with a parameter that the route does not have, so that none is
-// ignored, and one that is given twice.
-func (c *call) takes(names ...string) error {
-	query := c.Request.URL.Query()
-	for _, name := range slices.Sorted(maps.Keys(query)) {
-		switch {
-		case !slices.Contains(names, name) && len(names) == 0:
-			return refuse(name, "", "this route takes no parameters, and %q is one", name)
-		case !slices.Contains(names, name):
-			return refuse(name, "", "this route does not take %q: it takes %s", name, strings.Join(names, ", "))
-		case len(query[name]) > 1:
-			return refuse(name, "", "%s can be given once", name)
-		}
-	}
-	return nil
-}
-
 // named makes a page of a list that is sorted by name. The cursor is the last name.
 func named[T any, R api.Listed](c *call, all []T, name func(T) string, show func(T) R) (shown api.List[R], err error) {
 	limit, err := c.limit()
@@ -76,9 +55,6 @@ func named[T any, R api.Listed](c *call, all []T, name func(T) string, show func
 }
 
 func (s *Server) findFactories(ctx context.Context, c *call) (list api.List[api.Factory], err error) {
-	if err := c.takes("search", "filter_team_uid", "limit", "cursor"); err != nil {
-		return list, err
-	}
 	wanted, team := strings.ToLower(c.Query("search")), c.Query("filter_team_uid")
 	found := []api.Factory{}
 	for _, f := range c.Factories() {
@@ -98,7 +74,7 @@ func (s *Server) findFactories(ctx context.Context, c *call) (list api.List[api.
 func (s *Server) showFactory(ctx context.Context, _ *call, f access.Factory) (api.Factory, error) {
 	state := f.State()
 	shown := api.Factory{
-		UID: f.Name, TeamUID: f.Name, Name: f.Name, CodeForges: []string{}, Repositories: []api.FactoryRepository{}, CredentialStrategy: "EXECUTOR",
+		UID: f.Name, ID: f.Name, TeamUID: f.Name, Name: f.Name, CodeForges: []string{}, Repositories: []api.FactoryRepository{}, CredentialStrategy: "EXECUTOR",
 		AgentDefaults: showDefaults(factory.Settings{}), State: stateOf(state),
 	}
 	first, err := f.FirstApply(ctx)
@@ -221,23 +197,17 @@ func (s *Server) dispatch(ctx context.Context, c *call, f access.Factory) (shown
 		return shown, err
 	}
 	return api.CreatedFactoryRun{
-		FactoryUID: f.Name, ForemanAgent: foreman.Name, RunID: stored.RunID, RunURL: s.runLink(known.ID), State: stored.State,
+		FactoryUID: f.Name, ForemanAgent: foreman.Name, RunID: stored.RunID, ID: stored.RunID, RunURL: s.runLink(known.ID), State: stored.State,
 		TicketRef: of[known.ID]["ticket_source"] + ":" + of[known.ID]["ticket_id"],
 	}, nil
 }
 
 // factoryMetrics are the figures of GET /stats for one factory.
 func (s *Server) factoryMetrics(ctx context.Context, c *call, f access.Factory) (*api.Stats, error) {
-	if err := c.takes("since", "wait"); err != nil {
-		return nil, err
-	}
 	return s.statsOf(ctx, c, f.Name)
 }
 
 func (s *Server) syncStatus(ctx context.Context, c *call, f access.Factory) (shown api.SyncStatus, err error) {
-	if err := c.takes(); err != nil {
-		return shown, err
-	}
 	state := f.State()
 	shown.ManagementMode = "repository"
 	if s.cfg.Place(f.Name).Home != nil {
@@ -321,9 +291,6 @@ func (s *Server) syncFactory(ctx context.Context, c *call, f access.Factory) (an
 
 // export answers with the definition files that serve.
 func (s *Server) export(ctx context.Context, c *call, f access.Factory) (shown api.FactoryExport, err error) {
-	if err := c.takes(); err != nil {
-		return shown, err
-	}
 	commit, tree, err := f.Serving(ctx)
 	if err != nil {
 		return shown, err

@@ -112,6 +112,11 @@ func (s *Server) factoryLog(ctx context.Context, c *call, f access.Factory) (sho
 	}), err
 }
 
+// firstFile is the factory.yaml with which a factory begins.
+func firstFile(name string) string {
+	return "schemaVersion: " + schema.Version + "\nname: " + name + "\n"
+}
+
 // createFactory makes a factory that lives here. It begins with a factory.yaml, so that the
 // rest can be made by changes.
 func (s *Server) createFactory(ctx context.Context, c *call, _ access.Whole) (shown api.FactoryStatus, err error) {
@@ -131,7 +136,7 @@ func (s *Server) createFactory(ctx context.Context, c *call, _ access.Whole) (sh
 		return shown, err
 	}
 	if !req.Empty {
-		text := "schemaVersion: " + schema.Version + "\nname: " + req.Name + "\n"
+		text := firstFile(req.Name)
 		_, err = s.change(ctx, c, f, api.ChangeRequest{Message: "Start the factory " + req.Name, Files: map[string]*string{"factory.yaml": &text}})
 		if err != nil {
 			return shown, err

@@ -2,8 +2,10 @@ package server
 
 import (
 	"errors"
+	"io"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -155,7 +157,7 @@ func (g *gate) closeLongest(cause string, network netip.Prefix) bool {
 	if longest == nil {
 		return false
 	}
-	_ = longest.Close() // its descriptor is free now, even after an error
+	_ = longest.closeNow() // its descriptor is free now, even after an error
 	g.closed(cause, longest.network)
 	return true
 }
@@ -192,6 +194,7 @@ type gatedConn struct {
 	read    atomic.Int64 // bytes of the present step
 	writing atomic.Int64 // when the unfinished write began; 0: none
 	busy    atomic.Int64 // requests that have arrived completely and are being handled
+	unread  atomic.Bool  // the answer was given before the body was read to its end
 }
 
 // waiting tells whether the connection keeps the server waiting, and since when.
@@ -230,16 +233,40 @@ func (c *gatedConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// CloseWrite lets an HTTP server end its answer while the sender is still sending.
+// CloseWrite ends the answer while the sender is still sending. What still comes is read and
+// dropped, up to lingerTime and lingerSize: to close before would reset the connection, and a
+// sender or a proxy that is still writing would lose the answer (RFC 9112, section 9.6).
+//
+// net/http calls it for some bodies that were not read, but not if the request says
+// "Connection: close", nor under TLS. Close makes up for that.
 func (c *gatedConn) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
+	c.unread.Store(false)
+	half, ok := c.Conn.(interface{ CloseWrite() error })
+	if !ok {
+		return errors.ErrUnsupported
 	}
-	return errors.ErrUnsupported
+	if err := half.CloseWrite(); err != nil {
+		return err
+	}
+	if err := c.SetReadDeadline(time.Now().Add(lingerTime)); err != nil {
+		return err
+	}
+	_, err := io.CopyN(io.Discard, c.Conn, lingerSize)
+	if err == io.EOF || errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil
+	}
+	return err
 }
 
-// Close implements net.Conn.
+// Close implements net.Conn. It waits for the rest of a body that was not read.
 func (c *gatedConn) Close() error {
+	if c.unread.Load() {
+		_ = c.CloseWrite() // the sender may have gone
+	}
+	return c.closeNow()
+}
+
+func (c *gatedConn) closeNow() error {
 	c.gate.leave(c)
 	return c.Conn.Close()
 }

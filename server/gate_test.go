@@ -2,6 +2,7 @@ package server
 
 import (
 	"bufio"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync/atomic"
@@ -69,6 +71,38 @@ func TestUnreadBodies(t *testing.T) {
 	// Within the time of a body that is read, they would be closed for another reason.
 	if took := time.Since(began); took > bodyTime*2/3 {
 		t.Errorf("they are open for %v", took)
+	}
+}
+
+// TestLateReader: a sender that reads the answer only after it has sent all, as proxies do,
+// gets the answer, although the server wants none of the body. Proxies send "Connection: close".
+func TestLateReader(t *testing.T) {
+	f := newFixtureWith(t, options{files: hooks})
+	dir := t.TempDir()
+	writePair(t, dir, "x")
+	for _, l := range []Listeners{{}, {CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")}} {
+		f.serveWith(l)
+		for route, want := range f.unread() {
+			for _, header := range []string{"X-A: b", "Connection: close"} {
+				path, isPost := strings.CutPrefix(route, "POST ")
+				if !isPost {
+					continue
+				}
+				conn := f.dial("")
+				if err := conn.(*net.TCPConn).SetWriteBuffer(64 << 10); err != nil { // what is written waits for the server, not in the kernel
+					t.Fatal(err)
+				}
+				if l.CertFile != "" {
+					conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
+				}
+				what := fmt.Sprintf("%s with %s, TLS %t", route, header, l.CertFile != "")
+				if _, err := io.WriteString(conn, post(path, strings.Repeat("x", lingerSize/2), header)); err != nil {
+					t.Errorf("%s: %v", what, err)
+				} else if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || resp.StatusCode != want {
+					t.Errorf("%s: %+v, %v", what, resp, err)
+				}
+			}
+		}
 	}
 }
 

@@ -40,14 +40,16 @@ func (c *call) identities(of string) (all []identity) {
 func anIdentity(_ context.Context, c *call) (found identity, err error) {
 	asked := strings.TrimPrefix(c.Param("uid"), "/")
 	var all []identity
+	var names []string
 	for _, i := range c.identities("") {
+		names = append(names, i.Name)
 		if i.uid() == asked || i.Name == asked {
 			all = append(all, i)
 		}
 	}
 	switch len(all) {
 	case 0:
-		return found, api.Refuse(api.NotFound, "there is no agent "+asked)
+		return found, api.Refuse(api.NotFound, api.NoneNamed("agent", asked, names))
 	case 1:
 		return all[0], nil
 	}
@@ -55,19 +57,16 @@ func anIdentity(_ context.Context, c *call) (found identity, err error) {
 }
 
 func (s *Server) listIdentities(_ context.Context, c *call) (shown api.List[api.AgentIdentity], err error) {
-	if err := c.takes("factory_uid"); err != nil {
-		return shown, err
-	}
 	return listOf(c.identities(c.Query("factory_uid")), showIdentity), nil
 }
 
-func (s *Server) getIdentity(_ context.Context, c *call, i identity) (shown api.AgentIdentity, err error) {
-	return showIdentity(i), c.takes()
+func (s *Server) getIdentity(_ context.Context, _ *call, i identity) (api.AgentIdentity, error) {
+	return showIdentity(i), nil
 }
 
 func showIdentity(i identity) api.AgentIdentity {
 	shown := api.AgentIdentity{
-		UID: i.uid(), Name: i.Name, Available: true, AgentType: i.Type, FactoryUID: i.of.Factory, Description: texted(i.Description), Prompt: texted(i.Prompt),
+		UID: i.uid(), ID: i.uid(), Name: i.Name, Available: true, AgentType: i.Type, FactoryUID: i.of.Factory, Description: texted(i.Description), Prompt: texted(i.Prompt),
 		AgentDefaults: showDefaults(i.Settings), Memory: api.IdentityMemory{AttachedStores: []struct{}{}}, Path: i.Path,
 		Skills:    each(i.of.Definition.SkillsOf(i.Name), func(s *factory.Skill) string { return s.Path }),
 		CreatedAt: i.of.AppliedAt, UpdatedAt: i.of.AppliedAt,
@@ -105,9 +104,6 @@ var providersOf = map[string]string{"claude": "ANTHROPIC", "codex": "OPENAI", "g
 
 // listModels lists the models that the live definitions name.
 func (s *Server) listModels(_ context.Context, c *call) (shown api.Models, err error) {
-	if err := c.takes(); err != nil {
-		return shown, err
-	}
 	shown.Models = []api.Model{}
 	defaults := make(map[string]bool)
 	add := func(s factory.Settings) {

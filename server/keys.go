@@ -12,6 +12,7 @@ import (
 	"triphammer/server/access"
 	"triphammer/server/api"
 	"triphammer/server/store"
+	"triphammer/server/terms"
 )
 
 func (s *Server) listKeys(ctx context.Context, _ *call, all access.Whole) (api.List[api.Key], error) {
@@ -66,8 +67,8 @@ func checkKey(k store.Key, req api.CreateKey) error {
 		return wrong("expires_seconds", "a key cannot expire in the past")
 	}
 	for _, scope := range k.Scopes {
-		if !slices.Contains(store.Scopes, scope) {
-			return wrong("scopes", fmt.Sprintf("%q is no scope: they are %s", scope, strings.Join(store.Scopes, ", ")))
+		if !slices.Contains(terms.Scopes, scope) {
+			return wrong("scopes", fmt.Sprintf("%q is no scope: they are %s", scope, strings.Join(terms.Scopes, ", ")))
 		}
 	}
 	return nil
@@ -115,7 +116,7 @@ func (s *Server) revokeKey(ctx context.Context, c *call, all access.Whole) (show
 	}
 	s.streams.revoke(func(by *access.Caller) bool { return by.KeyID == k.ID })
 	c.audit("key.revoke", k.Name, k.Factory,
-		fmt.Sprintf("ended %d sessions and %d links, paused %d schedules", ended.Sessions, ended.LoginLinks, ended.Schedules))
+		fmt.Sprintf("ended %s and %s, paused %s", terms.Counted(ended.Sessions, "session"), terms.Counted(ended.LoginLinks, "link"), terms.Counted(ended.Schedules, "schedule")))
 	shown = showKey(k)
 	shown.Ended = (*api.Ended)(&ended)
 	return shown, nil

@@ -30,6 +30,8 @@ const (
 	// lingerTime is how long a sender may go on sending a body that is not read. If the
 	// connection were closed at once, the sender could lose the answer.
 	lingerTime = time.Second
+	// lingerSize is how many bytes of such a body are read and dropped at most.
+	lingerSize = 8 << 20
 	// maxHeader limits the headers of a request, in bytes. net/http adds 4 KiB.
 	maxHeader = 16 << 10
 	// maxLocal limits the connections over the unix socket.
@@ -150,6 +152,9 @@ func promptly(next http.Handler) http.Handler {
 			work(-1)
 		case r.ProtoMajor == 1:
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(lingerTime)) // fails without a connection
+			if conn != nil {
+				conn.unread.Store(true)
+			}
 		}
 	})
 }

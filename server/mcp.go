@@ -11,12 +11,12 @@ import (
 	"triphammer/server/access"
 	"triphammer/server/api"
 	"triphammer/server/mcp"
-	"triphammer/server/store"
+	"triphammer/server/terms"
 )
 
 // showCaller is the answer about a caller.
 func showCaller(c *access.Caller) api.Caller {
-	may := slices.DeleteFunc(slices.Clone(store.Scopes), func(scope string) bool { return !c.May(scope) })
+	may := slices.DeleteFunc(slices.Clone(terms.Scopes), func(scope string) bool { return !c.May(scope) })
 	return api.Caller{Name: c.Name, Kind: c.Kind, Scopes: may, Factory: c.Factory, ExpiresAt: api.Time(c.Expires)}
 }
 

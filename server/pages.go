@@ -155,9 +155,19 @@ func sameOrigin(c *gin.Context) {
 	}
 }
 
+// inRail is the key of the call of a person who is signed in, and so sees the navigation.
+const inRail = "triphammer.rail"
+
+// message is a page that only says something: beside the navigation, for who is signed in.
 func (s *Server) message(c *gin.Context, status int, title, text string) {
 	c.Abort()
-	s.render(c, status, dashboard.Message{Page: dashboard.Page{Title: title, Base: s.base}, Text: text})
+	page := dashboard.Page{Title: title, Base: s.base}
+	if who, ok := c.Get(inRail); ok {
+		if whole, err := who.(*call).visit().Page(title); err == nil { // else it says it without
+			page = whole
+		}
+	}
+	s.render(c, status, dashboard.Message{Page: page, Text: text})
 }
 
 func (s *Server) render(c *gin.Context, status int, content dashboard.Content) {
@@ -183,6 +193,10 @@ func (s *Server) failPage(c *gin.Context, err error) {
 	}
 	if refused := (*dashboard.Refused)(nil); errors.As(err, &refused) {
 		s.message(c, refused.Status, refused.Title, refused.Message)
+		return
+	}
+	if store.Away(err) {
+		s.message(c, http.StatusServiceUnavailable, "The store cannot be read", "Try again.")
 		return
 	}
 	s.cfg.Logger.Error("a page could not be made", "route", c.FullPath(), "error", err)

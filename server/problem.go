@@ -55,6 +55,10 @@ func (s *Server) failWith(c *gin.Context, err error) {
 		fail(c, api.Conflict, err.Error())
 	case errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrClosed), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		fail(c, api.Unavailable, "the store cannot commit; try again")
+	case errors.Is(err, store.ErrStale):
+		fail(c, api.Unavailable, "the definitions changed meanwhile; try again")
+	case store.Away(err):
+		fail(c, api.Unavailable, "the database cannot be reached; try again")
 	default:
 		s.cfg.Logger.Error("a request failed", "method", c.Request.Method, "route", c.FullPath(), "error", err)
 		fail(c, api.InternalError, "the server's log has the reason")

@@ -39,7 +39,13 @@ func TestEveryRouteOfAnotherFactory(t *testing.T) {
 		}
 		return field(t, f.get("/api/v1/pending-secrets", admin), "pending_secrets", "0", "id")
 	}
+	if _, err := f.store.StartWorker(t.Context(), store.Worker{
+		ID: "wrk_1", Kind: "worker", Names: []string{"gpu"}, Host: "b", Version: "v1", Isolation: "none", MaxRuns: 1, Lease: time.Minute,
+	}, "p"); err != nil {
+		t.Fatal(err)
+	}
 	named := map[string]string{
+		"/workers":    "wrk_1",
 		"/deliveries": delivery, "/agent/runs": run, "/agent/conversations": run, "/agent/schedules": schedule, "/agent/artifacts": artifact, "/applies": apply, "/webhooks": "hook", "/factories": "default",
 		"/secrets": "SPARE", "/keys": "leaked", "/signature-schemes": "github",
 		"/factory": "default", "/factory/runs": run, "/factory/automations/events": "github", "/agent/sessions": run, "/agent/identities": "default%2Fboss",

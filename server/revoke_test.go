@@ -47,7 +47,7 @@ func TestNothingOutlivesItsKey(t *testing.T) {
 				f.t.Errorf("%d %s", got.status, got.body)
 			}
 			entries, err := f.store.AuditLog(f.t.Context(), 0, 1)
-			if err != nil || entries[0].Action != "key.revoke" || entries[0].Details != "ended 1 sessions and 1 links, paused 1 schedules" {
+			if err != nil || entries[0].Action != "key.revoke" || entries[0].Details != "ended 1 session and 1 link, paused 1 schedule" {
 				f.t.Errorf("audit %+v %v", entries, err)
 			}
 		}},
@@ -141,7 +141,7 @@ func TestEndSessions(t *testing.T) {
 		t.Errorf("a link: %d", got.status)
 	}
 	entries, err := f.store.AuditLog(t.Context(), 0, 1)
-	if err != nil || entries[0].Action != "auth.logout_all" || entries[0].Actor != "key admin (ada)" || entries[0].Details != "ended 2 sessions and 1 links" {
+	if err != nil || entries[0].Action != "auth.logout_all" || entries[0].Actor != "key admin (ada)" || entries[0].Details != "ended 2 sessions and 1 link" {
 		t.Errorf("audit %+v %v", entries, err)
 	}
 	if got := f.page(f.signIn(f.link(admin))); got != 200 {

@@ -11,6 +11,7 @@ import (
 	"triphammer/server/api"
 	"triphammer/server/hosted"
 	"triphammer/server/store"
+	"triphammer/server/terms"
 )
 
 const (
@@ -30,18 +31,18 @@ func (s *Server) routes(e *gin.Engine) {
 	e.GET("/readyz", s.readyz)
 	e.GET("/metrics", s.metrics)
 	e.GET("/openapi.yaml", s.openapi)
-	e.GET(api.Base+"/factory-files/schemas", s.listSchemas)
-	e.GET(api.Base+"/factory-files/schemas/:version", s.bundleSchemas)
-	e.GET(api.Base+"/factory-files/schemas/:version/:document", s.getSchema)
-	e.POST(api.Base+"/factory-files/validate", s.validateFiles)
+	e.GET(api.Base+"/factory-files/schemas", s.strict, s.listSchemas)
+	e.GET(api.Base+"/factory-files/schemas/:version", s.strict, s.bundleSchemas)
+	e.GET(api.Base+"/factory-files/schemas/:version/:document", s.strict, s.getSchema)
+	e.POST(api.Base+"/factory-files/validate", s.strict, s.validateFiles)
 
 	e.POST("/mcp", s.tools)
 	e.POST(api.Base+"/mcp/factory", s.tools) // where the published service has it
 
-	anyKey := e.Group(api.Base, s.require(store.Scopes...))
+	anyKey := e.Group(api.Base, s.require(terms.Scopes...))
 	anyKey.GET("/caller", serve(s.getCaller))
-	e.GET(api.Base+"/agent/sessions/:id/redirect", s.noRedirect)
-	e.GET(api.Base+"/agent/conversations/:id/redirect", s.noRedirect)
+	e.GET(api.Base+"/agent/sessions/:id/redirect", s.strict, s.noRedirect)
+	e.GET(api.Base+"/agent/conversations/:id/redirect", s.strict, s.noRedirect)
 
 	runs := e.Group(api.Base, s.require(store.ScopeRuns))
 	runs.POST("/agent/runs", serve(s.createRun))
@@ -84,6 +85,7 @@ func (s *Server) routes(e *gin.Engine) {
 	read.GET("/signature-schemes", serve(s.listSchemes))
 	read.GET("/signature-schemes/:name", serve(s.getScheme))
 	read.GET("/automations", serve(s.listAutomations))
+	read.GET("/workers", serve(on(everything, s.listWorkers)))
 	read.GET("/deliveries", serve(s.listDeliveries))
 	read.GET("/deliveries/:id", serve(on(aDelivery, s.getDelivery)))
 	read.GET("/deliveries/:id/payload", serve(on(aDelivery, s.getPayload)))
@@ -111,6 +113,8 @@ func (s *Server) routes(e *gin.Engine) {
 
 	operate := e.Group(api.Base, s.require(store.ScopeOperate))
 	operate.POST("/deliveries/:id/replay", serve(on(aDelivery, s.replay)))
+	operate.POST("/workers/:name/drain", serve(on(everything, s.drainWorkers(true))))
+	operate.POST("/workers/:name/resume", serve(on(everything, s.drainWorkers(false))))
 	for _, kind := range []string{store.KindWebhook, store.KindAutomation} {
 		path := "/factories/:name/" + kind + "s/:" + kind
 		operate.POST(path+"/pause", serve(on(aFactory, pause(kind))))
@@ -192,6 +196,9 @@ func (s *Server) noRoute(c *gin.Context) {
 	if !strings.HasPrefix(c.Request.URL.Path, api.Base+"/") && strings.Contains(c.GetHeader("Accept"), "text/html") {
 		p := api.NewProblem(code, detail)
 		pageHeaders(c)
+		if by, err := s.session(c); err == nil {
+			c.Set(inRail, s.admit(c, by))
+		}
 		s.message(c, p.Status, p.Title, "There is no page at this address.")
 		return
 	}

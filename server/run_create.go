@@ -255,7 +255,7 @@ func (s *Server) storeRun(ctx context.Context, c *call, r store.NewRun, action, 
 		c.audit(action, made.ID.String(), made.Factory, details)
 	}
 	return api.CreatedRun{
-		RunID: made.ID.String(), TaskID: made.ID.String(), ConversationID: made.ConversationID.String(), State: string(made.State),
+		RunID: made.ID.String(), ID: made.ID.String(), TaskID: made.ID.String(), ConversationID: made.ConversationID.String(), State: string(made.State),
 		AtCapacity: made.State == store.Queued && full,
 	}, nil
 }
@@ -291,7 +291,7 @@ func (s *Server) runAutomation(ctx context.Context, c *call, f access.Factory) (
 			return s.storeRun(ctx, c, made, "automation.run", "of "+name, body)
 		}
 	}
-	return shown, api.Refuse(api.NotFound, "the factory "+f.Name+" has no live automation "+name)
+	return shown, f.NoneNamed(store.KindAutomation, name)
 }
 
 // followUp starts a run that goes on with the conversation of a run.

@@ -16,6 +16,7 @@ import (
 	"triphammer/server/api"
 	"triphammer/server/run"
 	"triphammer/server/store"
+	"triphammer/server/terms"
 )
 
 // Values that the published API knows and that no run of this server has. A filter with
@@ -69,7 +70,8 @@ func (l *runListing) refuse(field, format string, args ...any) {
 	}
 }
 
-// runFilters are the parameters of the list besides limit, cursor and metadata[…].
+// runFilters are the parameters of the list besides limit, cursor and metadata[…]. TestParameters
+// asks for each that openapi.yaml has.
 var runFilters = map[string]func(l *runListing, values []string){
 	"state":              (*runListing).states,
 	"task_status":        (*runListing).taskStatus,
@@ -92,6 +94,7 @@ var runFilters = map[string]func(l *runListing, values []string){
 	"automation":         textFilter(func(l *runListing) *string { return &l.Automation }),
 	"automation_id":      textFilter(func(l *runListing) *string { return &l.Automation }),
 	"agent":              textFilter(func(l *runListing) *string { return &l.Agent }),
+	"webhook":            textFilter(func(l *runListing) *string { return &l.Webhook }),
 	"name":               textFilter(func(l *runListing) *string { return &l.Name }),
 	"model_id":           textFilter(func(l *runListing) *string { return &l.Model }),
 	"creator":            textFilter(func(l *runListing) *string { return &l.Creator }),
@@ -102,17 +105,14 @@ var runFilters = map[string]func(l *runListing, values []string){
 	"skill_spec":         func(l *runListing, _ []string) { l.none = true },
 }
 
-// repeatable are the parameters that can be given more than once.
-var repeatable = []string{"state", "task_status", "source", "factory", "factory_uid"}
-
 func (l *runListing) states(values []string) {
 	var wanted []store.RunState
 	for _, state := range values {
 		switch {
-		case slices.Contains(store.RunStates, store.RunState(state)):
+		case slices.Contains(terms.RunStates, store.RunState(state)):
 			wanted = append(wanted, store.RunState(state))
 		case !slices.Contains(otherStates, state):
-			l.refuse("state", "%q is no state: they are %v", state, store.RunStates)
+			l.refuse("state", "%q is no state: they are %s", state, terms.Words(terms.RunStates))
 		}
 	}
 	l.within(wanted)
@@ -195,7 +195,7 @@ func (l *runListing) location(values []string) {
 
 func (l *runListing) artifact(values []string) {
 	if l.ArtifactType = values[0]; !slices.Contains(artifactTypes, values[0]) {
-		l.refuse("artifact_type", "it is one of %v", artifactTypes)
+		l.refuse("artifact_type", "it is one of %s", terms.Words(artifactTypes))
 	}
 }
 
@@ -257,9 +257,6 @@ func parseRunList(query map[string][]string) *runListing {
 	l.Sort = store.ByUpdated
 	var cursor string
 	for name, values := range query {
-		if len(values) > 1 && !slices.Contains(repeatable, name) {
-			l.refuse(name, "it can be given once")
-		}
 		if slices.Contains(values, "") {
 			if values = slices.DeleteFunc(slices.Clone(values), func(v string) bool { return v == "" }); len(values) == 0 && !strings.HasPrefix(name, "metadata[") {
 				continue
@@ -270,12 +267,12 @@ func parseRunList(query map[string][]string) *runListing {
 		case name == "limit":
 		case name == "cursor":
 			cursor = values[0]
-		case isMetadata && strings.HasSuffix(key, "]"):
+		case isMetadata:
 			l.metadata(strings.TrimSuffix(key, "]"), strings.Join(values, ""))
-		case runFilters[name] != nil:
-			runFilters[name](l, values)
-		default:
+		case runFilters[name] == nil: // the API refuses it before, with what it does take
 			l.refuse(name, "runs cannot be selected by it")
+		default:
+			runFilters[name](l, values)
 		}
 	}
 	if cursor != "" {
@@ -380,7 +377,7 @@ func (s *Server) countRuns(ctx context.Context, c *call) (shown api.RunCounts, e
 		return shown, err
 	}
 	shown.States = make(map[string]int64)
-	for _, state := range store.RunStates {
+	for _, state := range terms.RunStates {
 		switch {
 		case l.none:
 			shown.States[string(state)] = 0

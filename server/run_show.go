@@ -34,6 +34,12 @@ func (s *Server) getRun(ctx context.Context, c *call, r access.Run) (shown api.R
 	} else if w != nil {
 		all[0].Workspace = &api.Workspace{Path: w.Path, Removed: w.Path == "", KeptUntil: api.Time(w.KeptUntil)}
 	}
+	switch lacks, err := r.Lacks(ctx); {
+	case err != nil:
+		return shown, err
+	case lacks != "":
+		all[0].StatusMessage = lacks
+	}
 	all[0].Detail, err = detailOf(ctx, c, r)
 	return all[0], err
 }
@@ -67,7 +73,7 @@ func detailOf(ctx context.Context, c *call, r access.Run) (*api.RunDetail, error
 			return nil, err
 		}
 		*list.to = each(runs, func(r access.Run) api.RunRef {
-			return api.RunRef{RunID: r.ID.String(), Title: r.Title, State: string(r.State), CreatedAt: r.CreatedAt}
+			return api.RunRef{RunID: r.ID.String(), ID: r.ID.String(), Title: r.Title, State: string(r.State), CreatedAt: r.CreatedAt}
 		})
 	}
 	for _, a := range spec.Attachments {
@@ -126,6 +132,9 @@ func (s *Server) showRuns(ctx context.Context, all []access.Run) ([]api.Run, err
 		shown[i] = s.showRun(r.Run, specs[r.SpecHash], metadata[r.ID])
 		shown[i].RootRunID = cmp.Or(roots[r.ID], r.ID).String()
 		shown[i].Artifacts = each(artifacts[r.ID], s.showArtifact)
+		if shown[i].Worker, err = r.WorkerName(ctx); err != nil {
+			return nil, err
+		}
 	}
 	return shown, nil
 }
@@ -135,9 +144,9 @@ const automationKey = "automation_id"
 
 func (s *Server) showRun(r *store.Run, spec run.Spec, metadata map[string]string) api.Run {
 	shown := api.Run{
-		RunID: r.ID.String(), TaskID: r.ID.String(), Title: r.Title, State: string(r.State), StatusMessage: r.StatusMessage, Prompt: spec.Prompt,
+		RunID: r.ID.String(), ID: r.ID.String(), TaskID: r.ID.String(), Title: r.Title, State: string(r.State), StatusMessage: r.StatusMessage, Prompt: spec.Prompt,
 		Config: api.Present(spec.Config), AgentConfig: agentConfig(spec), Source: r.Source, Creator: creatorOf(r), Executor: executorOf(r),
-		ExecutionLocation: "REMOTE", Factory: r.Factory, FactoryUID: r.Factory, Scope: api.Scope{Type: "Team", UID: r.Factory},
+		ExecutionLocation: "REMOTE", Factory: r.Factory, FactoryUID: r.Factory, Scope: teamScope(r.Factory),
 		Automation: r.Automation, Agent: r.Agent, Webhook: r.Webhook, DeliveryID: r.DeliveryID.String(), EnvironmentID: r.Environment,
 		ParentRunID: r.ParentID.String(), ConversationID: r.ConversationID.String(), Commit: r.Commit, Path: spec.Path, Blob: spec.Blob,
 		Mode: spec.Mode, Attempt: r.Attempt, Attempts: int64(spec.Retry.Attempts), NextAttempt: api.Time(r.RunAt), RetryOf: r.RetryOf.String(), Priority: r.Priority,
@@ -159,7 +168,7 @@ func (s *Server) showRun(r *store.Run, spec run.Spec, metadata map[string]string
 		shown.Metadata = map[string]string{automationKey: r.Automation}
 	}
 	if r.Schedule != nil {
-		shown.Schedule = &api.RunSchedule{ID: r.Schedule.ID.String(), Name: cmp.Or(r.Schedule.Name, r.Automation), Cron: r.Schedule.Cron}
+		shown.Schedule = &api.RunSchedule{ScheduleID: r.Schedule.ID.String(), ID: r.Schedule.ID.String(), Name: cmp.Or(r.Schedule.Name, r.Automation), Cron: r.Schedule.Cron}
 	}
 	if !r.StartedAt.IsZero() && r.State != store.Queued {
 		until := r.FinishedAt
@@ -219,13 +228,13 @@ func creatorOf(r *store.Run) api.Profile {
 	if r.CreatorKind == "user" {
 		kind = "user"
 	}
-	return api.Profile{Type: kind, UID: r.CreatorName, DisplayName: r.CreatorName}
+	return api.Profile{Type: kind, UID: r.CreatorName, ID: r.CreatorName, DisplayName: r.CreatorName}
 }
 
 // executorOf is the profile that the run acts as: its agent, if it has one.
 func executorOf(r *store.Run) api.Profile {
 	if r.Agent != "" {
-		return api.Profile{Type: "service_account", UID: r.Agent, DisplayName: r.Agent}
+		return api.Profile{Type: "service_account", UID: r.Agent, ID: r.Agent, DisplayName: r.Agent}
 	}
 	return creatorOf(r)
 }
@@ -247,7 +256,7 @@ func (s *Server) listNotices(ctx context.Context, c *call, all access.Whole) (sh
 	notices, err := all.Notices(ctx, cursor, limit+1)
 	return listPage(notices, limit, func(n store.Notice) string { return n.RunID.String() }, func(n store.Notice) api.Notice {
 		return api.Notice{
-			RunID: n.RunID.String(), Status: n.Status, Attempts: n.Attempts, Detail: n.Detail,
+			RunID: n.RunID.String(), ID: n.RunID.String(), Status: n.Status, Attempts: n.Attempts, Detail: n.Detail,
 			NextAttempt: api.Time(n.DueAt), UpdatedAt: n.UpdatedAt,
 		}
 	}), err
@@ -263,8 +272,8 @@ const maxKinds = 100
 // SDK does. It answers others with a part of it.
 func (s *Server) transcriptOf(ctx context.Context, c *call, r access.Run) (any, error) {
 	if c.wantsFile() {
-		if err := c.takes(); err != nil {
-			return nil, err
+		if c.Request.URL.RawQuery != "" {
+			return nil, api.Refuse(api.InvalidRequest, "a transcript as a file is whole, and takes no parameters: leave them out, or ask for JSON (Accept: application/json)")
 		}
 		return written{}, s.sendTranscript(ctx, c, r)
 	}
@@ -308,7 +317,7 @@ func (s *Server) transcript(ctx context.Context, c *call, r access.Run) (t api.T
 		return t, err
 	}
 	// The state was read before the events: a finished run has all of its events.
-	t = api.Transcript{RunID: r.ID.String(), State: string(r.State), Events: each(events, func(e store.Event) api.Event { return api.Event(e) })}
+	t = api.Transcript{RunID: r.ID.String(), ID: r.ID.String(), State: string(r.State), Events: each(events, func(e store.Event) api.Event { return api.Event(e) })}
 	if len(events) == p.Limit {
 		t.PageInfo = api.PageInfo{HasNextPage: true, NextCursor: strconv.FormatInt(events[p.Limit-1].Seq, 10)}
 		if p.Newest {
@@ -324,7 +333,7 @@ func (s *Server) timeline(ctx context.Context, _ *call, r access.Run) (api.Timel
 	add := func(kind string, at time.Time, payload any) {
 		if !at.IsZero() {
 			t.Events = append(t.Events, api.TimelineEvent{
-				UUID: id + "/" + kind, RunID: id, ExecutionID: id + "/" + strconv.FormatInt(max(r.Attempt, 1), 10),
+				UUID: id + "/" + kind, ID: id + "/" + kind, RunID: id, ExecutionID: id + "/" + strconv.FormatInt(max(r.Attempt, 1), 10),
 				Type: kind, OccurredAt: at, Payload: payload,
 			})
 		}

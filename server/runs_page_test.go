@@ -276,7 +276,7 @@ func TestRunsPage(t *testing.T) {
 func TestSchedulesPage(t *testing.T) {
 	f := newFixtureWith(t, options{files: fstest.MapFS{"automations/daily.md": {Data: []byte("---\nenvironmentId: e\ntriggers:\n- {provider: schedule, event: cron_fired, schedule: {cron: '0 3 * * *'}}\n---\nLook.\n")}}})
 	v := f.reader("manager")
-	if err := f.store.SyncSchedules(t.Context(), "default", []store.Schedule{{Automation: "daily", Cron: "0 3 * * *", Enabled: true}}); err != nil {
+	if err := f.store.SyncSchedules(t.Context(), "default", 0, []store.Schedule{{Automation: "daily", Cron: "0 3 * * *", Enabled: true}}); err != nil {
 		t.Fatal(err)
 	}
 	if got := v.post("/schedules", "name", "Weekly", "cron", "never", "prompt", "Look.", "environment", "e"); got.status != 422 || !strings.Contains(string(got.body), `value="never"`) {

@@ -129,9 +129,6 @@ func ownSchedule(ctx context.Context, c *call) (access.Schedule, error) {
 }
 
 func (s *Server) listSchedules(ctx context.Context, c *call) (none api.List[api.Schedule], err error) {
-	if err := c.takes("factory", unpaged); err != nil {
-		return none, err
-	}
 	all, err := c.Schedules(ctx, c.Query("factory"))
 	return listOf(all, c.showSchedule), err
 }
@@ -211,7 +208,7 @@ func (c *call) showSchedule(n *store.Schedule) api.Schedule {
 	shown := api.Schedule{
 		ID: n.ID.String(), Name: n.Name, Cron: n.Cron, Enabled: n.Active(), PausedReason: n.Paused, Prompt: kept.Prompt, Factory: n.Factory, Automation: n.Automation,
 		AgentConfig: api.Present(kept.Config), AgentUID: kept.Agent, Metadata: kept.Metadata, History: api.ScheduleHistory{LastRan: api.Time(n.FiredAt), NextRuns: []time.Time{}}, LastSpawnError: n.Error,
-		Scope: api.Scope{Type: "Team", UID: n.Factory}, CreatedBy: profile(n.CreatorKind, n.CreatorName), UpdatedBy: profile(n.UpdatedKind, n.UpdatedBy),
+		Scope: teamScope(n.Factory), CreatedBy: profile(n.CreatorKind, n.CreatorName), UpdatedBy: profile(n.UpdatedKind, n.UpdatedBy),
 		CreatedAt: n.CreatedAt, UpdatedAt: n.UpdatedAt,
 	}
 	if live := c.Revisions(n.Factory); len(live) > 0 && n.Automation != "" {

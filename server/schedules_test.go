@@ -110,7 +110,7 @@ func TestStoredSchedules(t *testing.T) {
 		},
 		{`{"prompt":"Tidy up.","agent_config":{"skill_spec":"a"}}`, "", `config.skill_spec is not supported here: "a" is no skill of the definitions, which have none for this run; write REPOSITORY:PATH for one in a repository of the run, which has none`},
 		{`{"prompt":"Tidy up.","mode":"plan"}`, "", ""},
-		{`{"prompt":"Tidy up.","agent_config":{"environment_id":"gone"}}`, "", `config.environment_id "gone" is no environment here`},
+		{`{"prompt":"Tidy up.","agent_config":{"environment_id":"gone"}}`, "", `config.environment_id "gone" is no environment here; it can be app, e`},
 		{`{"prompt":7}`, "", "reading the schedule: json: cannot unmarshal number into Go struct field ScheduledRun.prompt of type string"},
 	} {
 		r, err := f.scheduledRun(&store.Schedule{Factory: "default", Name: "Nightly", CreatorKind: "user", CreatorName: "ada", Request: []byte(c.stored)})
@@ -173,7 +173,7 @@ func TestFileSchedules(t *testing.T) {
 	f := newFixtureWith(t, options{files: fstest.MapFS{"automations/nightly.md": {Data: []byte(
 		"---\nenvironmentId: e\ntriggers:\n- {provider: schedule, event: cron_fired, schedule: {cron: '@daily', name: night}}\n---\nTidy up.\n")}}})
 	key := f.key("ada", "manage")
-	if err := f.store.SyncSchedules(t.Context(), "default", []store.Schedule{{Automation: "nightly", Name: "night", Cron: "@daily", Enabled: true}}); err != nil {
+	if err := f.store.SyncSchedules(t.Context(), "default", 0, []store.Schedule{{Automation: "nightly", Name: "night", Cron: "@daily", Enabled: true}}); err != nil {
 		t.Fatal(err)
 	}
 	list := f.get("/api/v1/agent/schedules", key)
@@ -187,7 +187,7 @@ func TestFileSchedules(t *testing.T) {
 		}
 	}
 	// One without a name has its automation's, in the list and on its runs.
-	if err := f.store.SyncSchedules(t.Context(), "default", []store.Schedule{{Automation: "nightly", Cron: "@daily", Enabled: true}}); err != nil {
+	if err := f.store.SyncSchedules(t.Context(), "default", 0, []store.Schedule{{Automation: "nightly", Cron: "@daily", Enabled: true}}); err != nil {
 		t.Fatal(err)
 	}
 	list = f.get("/api/v1/agent/schedules", key)

@@ -12,7 +12,7 @@ import (
 )
 
 func (s *Server) listSchemes(context.Context, *call) (api.List[api.SignatureScheme], error) {
-	return listOf(signature.All(), ShowScheme), nil
+	return listOf(signature.All(), api.ShowScheme), nil
 }
 
 func (s *Server) getScheme(_ context.Context, c *call) (shown api.SignatureScheme, err error) {
@@ -21,18 +21,7 @@ func (s *Server) getScheme(_ context.Context, c *call) (shown api.SignatureSchem
 	if !ok {
 		return shown, api.Refuse(api.NotFound, strings.TrimSuffix(fmt.Sprintf("there is no signature scheme %q; %s", name, schema.OneOf(name, signature.Names())), "; "))
 	}
-	return ShowScheme(found), nil
-}
-
-// ShowScheme is a scheme in the JSON of the API, and of the command schemes, which needs no
-// server.
-func ShowScheme(s *signature.Scheme) api.SignatureScheme {
-	return api.SignatureScheme{
-		Name: s.Name, Provider: s.Provider, Certainty: s.Certainty(), Proof: string(s.Proof), Source: s.Source, Algorithm: string(s.Algorithm),
-		Headers: append([]string{}, s.CredentialHeaders()...), Identity: append([]string{}, s.IdentityHeaders()...), Seconds: int(s.Tolerance.Seconds()),
-		BindsBody: s.BindsBody(), Options: append([]string{}, s.Options...), Asks: append([]string{}, s.Asks()...), Method: s.Method(),
-		Setup: s.Setup, Note: s.Note, SecretIsYours: s.SecretIsYours(), Guide: api.Guide(s.Guide()),
-	}
+	return api.ShowScheme(found), nil
 }
 
 // setupWebhook says how to make the sender of a webhook deliver here.

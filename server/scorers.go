@@ -51,9 +51,6 @@ func aScorer(_ context.Context, c *call) (found scorer, err error) {
 }
 
 func (s *Server) listScorers(_ context.Context, c *call) (shown api.List[api.Scorer], err error) {
-	if err := c.takes("factory_uid"); err != nil {
-		return shown, err
-	}
 	return listOf(c.scorers(c.Query("factory_uid")), showScorer), nil
 }
 
@@ -70,13 +67,13 @@ func showScorer(d scorer) api.Scorer {
 		d.Decode(key, into)
 	}
 	for _, name := range agents {
-		shown.Agents = append(shown.Agents, api.ScorerAgent{UID: d.of.Factory + "/" + name, Name: name})
+		shown.Agents = append(shown.Agents, api.ScorerAgent{UID: d.of.Factory + "/" + name, ID: d.of.Factory + "/" + name, Name: name})
 	}
 	return shown
 }
 
-func (s *Server) scorerResults(_ context.Context, c *call, _ scorer) (api.List[api.ScorerResult], error) {
-	return api.List[api.ScorerResult]{Entries: []api.ScorerResult{}}, c.takes("limit", "cursor")
+func (s *Server) scorerResults(context.Context, *call, scorer) (api.List[api.ScorerResult], error) {
+	return api.List[api.ScorerResult]{Entries: []api.ScorerResult{}}, nil
 }
 
 // scorerReasons says of each run that no judge gave a reason.
@@ -87,7 +84,7 @@ func (s *Server) scorerReasons(ctx context.Context, c *call, _ scorer) (shown ap
 		if err != nil {
 			return shown, err
 		}
-		shown.Reasons = append(shown.Reasons, api.ScorerReason{RunID: r.ID.String(), Status: "absent"})
+		shown.Reasons = append(shown.Reasons, api.ScorerReason{RunID: r.ID.String(), ID: r.ID.String(), Status: "absent"})
 	}
 	if len(shown.Reasons) == 0 {
 		return shown, invalid("run_id", "is the id of a run, and can be repeated")
@@ -95,14 +92,11 @@ func (s *Server) scorerReasons(ctx context.Context, c *call, _ scorer) (shown ap
 	return shown, nil
 }
 
-func (s *Server) runScores(_ context.Context, c *call, r access.Run) (api.RunScores, error) {
-	return api.RunScores{RunID: r.ID.String(), Scores: []struct{}{}}, c.takes()
+func (s *Server) runScores(_ context.Context, _ *call, r access.Run) (api.RunScores, error) {
+	return api.RunScores{RunID: r.ID.String(), ID: r.ID.String(), Scores: []struct{}{}}, nil
 }
 
 func (s *Server) listSuites(_ context.Context, c *call, f access.Factory) (shown api.List[api.Suite], err error) {
-	if err := c.takes("limit", "cursor"); err != nil {
-		return shown, err
-	}
 	var all []api.Suite
 	if r := f.State().Applied; r != nil {
 		all = each(r.Definition.OfKind("benchmark suite"), func(d factory.Definition) api.Suite { return showSuite(r, d) })
@@ -112,7 +106,7 @@ func (s *Server) listSuites(_ context.Context, c *call, f access.Factory) (shown
 
 func showSuite(r *applier.Revision, d factory.Definition) api.Suite {
 	shown := api.Suite{
-		UID: path.Base(path.Dir(d.Path)), FactoryUID: r.Factory, Name: d.Name, CreatedAt: r.AppliedAt, UpdatedAt: r.AppliedAt, Path: d.Path,
+		UID: path.Base(path.Dir(d.Path)), ID: path.Base(path.Dir(d.Path)), FactoryUID: r.Factory, Name: d.Name, CreatedAt: r.AppliedAt, UpdatedAt: r.AppliedAt, Path: d.Path,
 	}
 	agent := ""
 	d.Decode("agent", &agent)
@@ -176,7 +170,7 @@ func (s *Server) getSuite(_ context.Context, c *call, f access.Factory) (shown a
 		t.Decode("sourceRunId", &task.SourceRunID)
 		shown.Tasks = append(shown.Tasks, task)
 	}
-	return shown, c.takes()
+	return shown, nil
 }
 
 // launchSuite is the answer to requests that run a benchmark.
@@ -187,6 +181,6 @@ func (s *Server) launchSuite(_ context.Context, c *call, f access.Factory) (none
 	return none, api.Refuse(api.NotSupported, noBenchmarks+": start a run for each task with POST "+api.Base+"/agent/runs, and compare their request_usage")
 }
 
-func (s *Server) listBenchmarkRuns(_ context.Context, c *call, _ access.Factory) (api.List[api.BenchmarkRun], error) {
-	return api.List[api.BenchmarkRun]{Entries: []api.BenchmarkRun{}}, c.takes("limit", "cursor")
+func (s *Server) listBenchmarkRuns(context.Context, *call, access.Factory) (api.List[api.BenchmarkRun], error) {
+	return api.List[api.BenchmarkRun]{Entries: []api.BenchmarkRun{}}, nil
 }

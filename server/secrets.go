@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -141,13 +142,38 @@ func (s *Server) dismissSecret(ctx context.Context, c *call, all access.Whole) (
 
 func (s *Server) deleteSecret(ctx context.Context, c *call, all access.Whole) (done written, err error) {
 	name := c.Param("name")
-	if uses := c.usesOf(name); len(uses) > 0 {
-		return done, api.Refuse(api.Conflict, fmt.Sprintf("%s %s of factory %s uses it", uses[0].Kind, uses[0].Name, uses[0].Factory))
-	}
-	if err := all.DeleteSecret(context.WithoutCancel(ctx), name); err != nil {
-		return done, err
+	for try := 1; ; try++ {
+		seen, err := c.followAll(ctx)
+		if err != nil {
+			return done, err
+		}
+		if uses := c.usesOf(name); len(uses) > 0 {
+			return done, api.Refuse(api.Conflict, fmt.Sprintf("%s %s of factory %s uses it", uses[0].Kind, uses[0].Name, uses[0].Factory))
+		}
+		err = all.DeleteSecret(context.WithoutCancel(ctx), name, seen)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, store.ErrStale) || try == 5 {
+			return done, err
+		}
 	}
 	c.audit("secret.delete", name, "", "")
 	c.Status(http.StatusNoContent)
 	return done, nil
+}
+
+// followAll makes all factories serve here what is live by the store, and returns by which
+// applies.
+func (c *call) followAll(ctx context.Context) (map[string]store.ApplyID, error) {
+	seen := make(map[string]store.ApplyID)
+	for _, f := range c.Factories() {
+		if err := f.Follow(ctx); err != nil {
+			return nil, err
+		}
+	}
+	for _, r := range c.Revisions("") {
+		seen[r.Factory], _ = store.ParseID[store.Apply](r.ApplyID)
+	}
+	return seen, nil
 }

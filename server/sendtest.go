@@ -31,7 +31,7 @@ func (s *Server) sendTest(ctx context.Context, c *call, f access.Factory) (shown
 	}
 	w := c.live(f, c.Param("webhook"))
 	if w == nil {
-		return shown, api.Refuse(api.NotFound, "the factory "+f.Name+" has no live webhook "+c.Param("webhook"))
+		return shown, f.NoneNamed("webhook", c.Param("webhook"))
 	}
 	test := delivery.Test{URL: s.showWebhook(w).URL, By: c.Name, Client: clientOf(c.Context)}
 	if test.Header, test.Body, err = testOf(w.Def, req, s.cfg.Now()); err != nil {

@@ -57,6 +57,9 @@ type Config struct {
 	Host func(ctx context.Context, name, by string) error
 	// SignIn is where people sign in, besides by links; nil: nowhere.
 	SignIn *oidc.Provider
+	// Behind says why this server does not serve what other servers made live; empty, or nil: it
+	// does.
+	Behind func() string
 	// ValidateKey makes the validate endpoint require a key.
 	ValidateKey    bool
 	TrustedProxies []netip.Prefix // proxies whose X-Forwarded-For is trusted (SPEC 5.9)

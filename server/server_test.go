@@ -36,6 +36,7 @@ import (
 	"triphammer/server/run"
 	"triphammer/server/secret"
 	"triphammer/server/store"
+	"triphammer/server/store/storetest"
 )
 
 const hookSecret = "correct-horse-battery-staple"
@@ -81,7 +82,7 @@ func newFixtureWith(t *testing.T, opt options) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := store.Open(t.Context(), store.Config{Path: filepath.Join(dir, "db"), Key: key, Artifacts: filepath.Join(dir, "artifacts"), Now: opt.now, Logger: opt.logger})
+	st, err := store.Open(t.Context(), store.Config{Path: filepath.Join(dir, "db"), URL: storetest.URL(t), Key: key, Artifacts: filepath.Join(dir, "artifacts"), Now: opt.now, Logger: opt.logger})
 	if err != nil {
 		t.Fatal(err)
 	}

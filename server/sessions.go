@@ -3,7 +3,6 @@ package server
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"strings"
 	"unicode"
 
@@ -12,6 +11,7 @@ import (
 	"triphammer/server/access"
 	"triphammer/server/api"
 	"triphammer/server/store"
+	"triphammer/server/terms"
 )
 
 // createLoginLink makes a link that signs somebody in once: the caller, with a role of the
@@ -40,13 +40,16 @@ func (s *Server) createLoginLink(ctx context.Context, c *call, all access.Whole)
 	case len(l.Person) > maxPerson || strings.ContainsFunc(l.Person, func(r rune) bool { return !unicode.IsPrint(r) }):
 		return link, refuse("name", "", "a name has up to %d bytes, which can be shown", maxPerson)
 	}
+	if req.To != "" && req.To != "/" && returnPath(req.To) == "" {
+		return link, refuse("to", req.To, "to is the path of a page of this server, such as /runs")
+	}
 	token, err := all.CreateLoginLink(ctx, l, linkLife)
 	if err != nil {
 		return link, err
 	}
 	c.audit("auth.link", l.Person, "", l.Role)
 	return api.LoginLink{
-		URL: s.cfg.BaseURL + "/auth/login?token=" + token, Name: l.Person, Role: l.Role, ExpiresAt: s.cfg.Now().Add(linkLife),
+		URL: s.cfg.BaseURL + loginPath(token, req.To), Name: l.Person, Role: l.Role, ExpiresAt: s.cfg.Now().Add(linkLife),
 	}, nil
 }
 
@@ -87,7 +90,7 @@ func (s *Server) endSessions(ctx context.Context, c *call, all access.Whole) (ap
 		return api.Ended{}, err
 	}
 	s.streams.revoke(func(by *access.Caller) bool { return by.SessionID != 0 })
-	c.audit("auth.logout_all", "", "", fmt.Sprintf("ended %d sessions and %d links", ended.Sessions, ended.LoginLinks))
+	c.audit("auth.logout_all", "", "", "ended "+terms.Counted(ended.Sessions, "session")+" and "+terms.Counted(ended.LoginLinks, "link"))
 	return api.Ended(ended), nil
 }
 

@@ -57,26 +57,32 @@ func (s *Server) setCookie(c *gin.Context, name, value string, life time.Duratio
 
 // signedIn lets requests through that have a session (SPEC 10.3).
 func (s *Server) signedIn(c *gin.Context) {
-	if actor, ok := c.Request.Context().Value(localKey).(string); ok {
-		s.admit(c, access.Local(actor))
+	by, err := s.session(c)
+	if err == nil {
+		c.Set(inRail, s.admit(c, by))
 		return
 	}
-	if token, err := c.Cookie(s.cookieName(sessionCookie)); err == nil {
-		by, err := s.cfg.Data.BySession(c.Request.Context(), token)
-		if err == nil {
-			s.admit(c, by)
-			return
-		}
-		if !errors.Is(err, store.ErrNotFound) {
-			s.message(c, http.StatusServiceUnavailable, "The store cannot be read", "Try again.")
-			return
-		}
+	if !errors.Is(err, store.ErrNotFound) {
+		s.message(c, http.StatusServiceUnavailable, "The store cannot be read", "Try again.")
+		return
 	}
 	to := ""
 	if c.Request.Method == http.MethodGet {
 		to = c.Request.URL.RequestURI()
 	}
 	s.signInPage(c, to)
+}
+
+// session is who looks at a page; store.ErrNotFound: nobody whom this server knows.
+func (s *Server) session(c *gin.Context) (*access.Caller, error) {
+	if actor, ok := c.Request.Context().Value(localKey).(string); ok {
+		return access.Local(actor), nil
+	}
+	token, err := c.Cookie(s.cookieName(sessionCookie))
+	if err != nil {
+		return nil, store.ErrNotFound
+	}
+	return s.cfg.Data.BySession(c.Request.Context(), token)
 }
 
 // signInPage says how to sign in, and then goes to a path.
@@ -98,21 +104,41 @@ func returnPath(to string) string {
 	return to
 }
 
+// loginPath is the path of a link, and of the form that uses it up.
+func loginPath(token, to string) string {
+	path := "/auth/login?token=" + url.QueryEscape(token)
+	if to != "" {
+		path += "&to=" + url.QueryEscape(to)
+	}
+	return path
+}
+
 // loginPage shows for whom a link is. The link is used up by the button, not by the look:
 // programs that check links in mails and messages open them, and another site could sign a
 // person in as somebody else by a mere link.
 func (s *Server) loginPage(c *gin.Context) {
-	token := c.Query("token")
+	token, to := c.Query("token"), c.Query("to")
 	if token == "" {
 		s.signInPage(c, "")
 		return
 	}
+	by, none := s.session(c)
 	l, err := s.cfg.Data.LoginLink(c.Request.Context(), token)
+	// Whoever is signed in, may do as much and wants a page needs no link, so nobody else may use
+	// it then.
+	if none == nil && to != "" && (err != nil || by.May(access.ScopeOf(l.Role))) {
+		if err := s.cfg.Data.DropLoginLink(c.Request.Context(), token); err != nil {
+			s.failPage(c, err)
+			return
+		}
+		s.goOn(c, to)
+		return
+	}
 	if err != nil {
 		s.deadLink(c, err)
 		return
 	}
-	s.render(c, http.StatusOK, dashboard.SignIn{Page: dashboard.Page{Title: "Sign in", Base: s.base}, Token: token, Who: l.Person, Role: l.Role})
+	s.render(c, http.StatusOK, dashboard.SignIn{Page: dashboard.Page{Title: "Sign in", Base: s.base}, Action: s.base + loginPath(token, to), Who: l.Person, Role: l.Role})
 }
 
 // login turns a link into a session. It reads no body, as nothing does for strangers.
@@ -122,7 +148,7 @@ func (s *Server) login(c *gin.Context) {
 		s.deadLink(c, err)
 		return
 	}
-	s.begin(c, token, by, "")
+	s.begin(c, token, by, c.Query("to"))
 }
 
 func (s *Server) deadLink(c *gin.Context, err error) {
@@ -143,6 +169,11 @@ func (s *Server) begin(c *gin.Context, token string, by *access.Caller, to strin
 	}
 	s.setCookie(c, sessionCookie, token, sessionLife)
 	s.admit(c, by).audit("auth.login", by.Owner, "", by.Role())
+	s.goOn(c, to)
+}
+
+// goOn sends a person who is signed in to the page that was asked for.
+func (s *Server) goOn(c *gin.Context, to string) {
 	c.Redirect(http.StatusSeeOther, s.base+cmp.Or(returnPath(to), "/"))
 }
 

@@ -1,10 +1,12 @@
 package server
 
 import (
+	"html"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -279,6 +281,88 @@ func TestReturnPath(t *testing.T) {
 	// Who is not signed in comes back to the page.
 	if _, _, body := newWanderer(t).get(f.url + "/runs?state=FAILED"); !strings.Contains(body, `href="/auth/oidc?to=%2Fruns%3Fstate%3DFAILED"`) {
 		t.Errorf("the page:\n%s", body)
+	}
+}
+
+// TestLinkToPage: a link opens the page that it was made for, also for who is signed in
+// already; that uses it up, because the page changes nobody's session. No link leads elsewhere.
+func TestLinkToPage(t *testing.T) {
+	f := newFixture(t)
+	admin := f.key("admin", "manage")
+	link := func(to string) string {
+		t.Helper()
+		got := f.do("POST", "/api/v1/auth/links", admin, `{"to":"`+to+`"}`)
+		if got.status != http.StatusCreated {
+			t.Fatalf("%d %s", got.status, got.body)
+		}
+		return field(t, got, "url")
+	}
+	post := func(b wanderer, address string) (at *url.URL) {
+		t.Helper()
+		resp, err := b.Post(address, "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := resp.Body.Close(); err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %d %v", address, resp.StatusCode, err)
+		}
+		return resp.Request.URL
+	}
+	const to = "/runs?state=FAILED&source=API"
+	b, first := newWanderer(t), link(to)
+	_, _, page := b.get(first)
+	form := regexp.MustCompile(`action="([^"]*)"`).FindStringSubmatch(page)
+	if form == nil {
+		t.Fatalf("the page of the link:\n%s", page)
+	}
+	if at := post(b, f.url+html.UnescapeString(form[1])); at.RequestURI() != to {
+		t.Errorf("signing in ends at %s", at)
+	}
+	// Signed in already.
+	before, err := f.store.Sessions(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, end := range map[string]string{to: to, "/": "/"} {
+		second := link(path)
+		if status, at, _ := b.get(second); status != http.StatusOK || at.RequestURI() != end {
+			t.Errorf("%s: %d at %s", path, status, at)
+		}
+		if status, _, body := newWanderer(t).get(second); status != http.StatusUnauthorized || !strings.Contains(body, "This link does not work") {
+			t.Errorf("the link for another one: %d\n%s", status, body)
+		}
+	}
+	if after, err := f.store.Sessions(t.Context()); err != nil || len(after) != 1 || after[0].ID != before[0].ID {
+		t.Errorf("sessions %+v, then %+v, %v", before, after, err)
+	}
+	// Signed in as somebody who may do less: the link is for signing in.
+	viewer, third := newWanderer(t), link(to)
+	post(viewer, f.url+f.link(f.key("looker", "read")))
+	if _, at, body := viewer.get(third); at.Path != "/auth/login" || !strings.Contains(body, "with the role manager") {
+		t.Errorf("a viewer with a link of a manager is at %s:\n%s", at, body)
+	}
+	if at := post(viewer, third); at.RequestURI() != to {
+		t.Errorf("signing in as a manager ends at %s", at)
+	}
+	if _, at, _ := viewer.get(link("/people")); at.Path != "/people" {
+		t.Errorf("a manager's session goes to %s", at)
+	}
+	// Without a page, it is for signing in.
+	plain := f.url + f.link(admin)
+	if _, at, body := b.get(plain); at.Path != "/auth/login" || !strings.Contains(body, "Sign in as") {
+		t.Errorf("at %s:\n%s", at, body)
+	}
+	for _, elsewhere := range []string{"//evil.test/", "https://evil.test/", "/\\evil.test", "javascript:alert(1)", "runs", "/auth/logout"} {
+		if got := f.do("POST", "/api/v1/auth/links", admin, `{"to":"`+strings.ReplaceAll(elsewhere, `\`, `\\`)+`"}`); got.status != http.StatusBadRequest || !strings.Contains(string(got.body), "path of a page") {
+			t.Errorf("%s: %d %s", elsewhere, got.status, got.body)
+		}
+		changed := "&to=" + url.QueryEscape(elsewhere)
+		if at := post(newWanderer(t), f.url+f.link(admin)+changed); "http://"+at.Host != f.url || at.Path != "/" {
+			t.Errorf("signing in by a link that was changed to %s ends at %s", elsewhere, at)
+		}
+		if _, at, _ := b.get(f.url + f.link(admin) + changed); "http://"+at.Host != f.url || at.Path != "/" {
+			t.Errorf("a link that was changed to %s leads to %s", elsewhere, at)
+		}
 	}
 }
 

@@ -57,7 +57,7 @@ func (s *Server) statsOf(ctx context.Context, c *call, factory string) (*api.Sta
 		w := webhooks[d.WebhookUID]
 		if w == nil {
 			w = &api.WebhookStats{
-				Factory: d.Factory, Webhook: d.Webhook, UID: d.WebhookUID, Stopped: make(map[string]int64),
+				Factory: d.Factory, Webhook: d.Webhook, UID: d.WebhookUID, ID: d.WebhookUID, Stopped: make(map[string]int64),
 				Times: make([]int64, n), Refused: make([]int64, n), Duplicates: make([]int64, n),
 			}
 			webhooks[d.WebhookUID] = w

@@ -37,6 +37,12 @@ func (s *Server) readyz(c *gin.Context) {
 		c.String(http.StatusServiceUnavailable, "factory %s serves nothing yet\n", factory)
 		return
 	}
+	if s.cfg.Behind != nil {
+		if why := s.cfg.Behind(); why != "" {
+			c.String(http.StatusServiceUnavailable, "this server does not serve what is live: %s\n", why)
+			return
+		}
+	}
 	if err := s.ping(c.Request.Context()); err != nil {
 		c.String(http.StatusServiceUnavailable, "no delivery can be taken: %v\n", err)
 		return
@@ -108,7 +114,7 @@ func (s *Server) storage(ctx context.Context) api.Storage {
 
 // status is the status of the factories that the caller may use.
 func (s *Server) status(ctx context.Context, c *call) (*api.Status, error) {
-	out := &api.Status{Version: s.cfg.Version, Factories: []api.FactoryStatus{}, Runs: make(map[string]int64), Storage: s.storage(ctx), Clock: s.clock()}
+	out := &api.Status{Version: s.cfg.Version, BaseURL: s.cfg.BaseURL, Factories: []api.FactoryStatus{}, Runs: make(map[string]int64), Storage: s.storage(ctx), Clock: s.clock()}
 	if s.cfg.Isolation != nil {
 		out.Isolation = s.cfg.Isolation()
 	}
@@ -170,6 +176,7 @@ func (s *Server) getFactory(ctx context.Context, _ *call, factory access.Factory
 	f := api.FactoryStatus{
 		Name: state.Factory, Repository: state.Repository, Branch: state.Branch, Path: state.Path, Head: state.Head,
 		State: stateOf(state), Pin: state.Pin, CheckedAt: api.Time(state.Checked), LookingSince: api.Time(state.Looking),
+		Received: state.Progress.Received, Said: state.Progress.Said,
 		Error: state.Error, Reason: string(state.Reason), Since: api.Time(state.Since), NextAttempt: api.Time(state.NextAttempt),
 		Paused: each(factory.Pauses(), func(p store.Pause) api.Paused { return api.Paused{Kind: p.Kind, Name: p.Name, Pause: showPause(p)} }),
 	}

@@ -18,6 +18,7 @@ import (
 	"triphammer/server/api"
 	"triphammer/server/run"
 	"triphammer/server/store"
+	"triphammer/server/terms"
 )
 
 const (
@@ -152,7 +153,7 @@ func parsePosition(id string) (run.Position, error) {
 	}
 	number, state, _ := strings.Cut(id, ".")
 	seq, err := strconv.ParseInt(number, 10, 64)
-	for _, known := range store.RunStates {
+	for _, known := range terms.RunStates {
 		if err == nil && seq >= 0 && string(known) == state {
 			return run.Position{Seq: seq, State: known}, nil
 		}
@@ -176,7 +177,7 @@ func (w *eventWriter) tell(n *run.News) error {
 		data = api.Event(*n.Event)
 	} else {
 		kind = "state"
-		e := api.StateEvent{RunID: n.Run.ID.String(), State: string(n.State)}
+		e := api.StateEvent{RunID: n.Run.ID.String(), ID: n.Run.ID.String(), State: string(n.State)}
 		switch {
 		case n.State.Terminal():
 			e.At, e.StatusMessage, e.ExitCode = api.Time(n.Run.FinishedAt), n.Run.StatusMessage, n.Run.ExitCode

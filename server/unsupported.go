@@ -1,11 +1,10 @@
 package server
 
 import (
-	"context"
+	"cmp"
 
 	"github.com/gin-gonic/gin"
 
-	"triphammer/server/access"
 	"triphammer/server/api"
 )
 
@@ -40,12 +39,13 @@ func (s *Server) unsupportedRoutes(runs, readRuns *gin.RouterGroup) {
 		if r.method == "GET" {
 			group = readRuns
 		}
-		group.Handle(r.method, "/factory/:uid"+r.path, serve(on(theFactory, func(context.Context, *call, access.Factory) (none written, err error) {
-			return none, api.Refuse(api.NotSupported, r.why)
-		})))
+		group.Handle(r.method, "/factory/:uid"+r.path, func(g *gin.Context) {
+			_, err := theFactory(g.Request.Context(), callOf(g))
+			s.failWith(g, cmp.Or(err, api.Refuse(api.NotSupported, r.why)))
+		})
 	}
-	refused := func(why string) gin.HandlerFunc {
-		return serve(func(context.Context, *call) (none written, err error) { return none, api.Refuse(api.NotSupported, why) })
+	refused := func(why string) gin.HandlerFunc { // whatever the parameters are
+		return func(g *gin.Context) { s.failWith(g, api.Refuse(api.NotSupported, why)) }
 	}
 	readRuns.GET("/networking/egress-ranges", refused(noEgress))
 	runs.POST("/factory/scorers", refused("scorers are files of the definitions: commit scorers/NAME/scorer.md. They are checked and listed; this server scores no runs"))

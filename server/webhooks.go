@@ -2,7 +2,9 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 
 	"triphammer/applier"
 	"triphammer/factory"
@@ -30,13 +32,29 @@ func (s *Server) getWebhook(_ context.Context, c *call) (shown api.Webhook, err 
 	return s.showWebhook(w), nil
 }
 
+// notLive says why something may not be there yet, if commits wait; else it is empty.
+func (s *Server) notLive(c *call) (text string) {
+	for _, f := range c.Factories() {
+		if asked := c.Query("factory"); asked != "" && asked != f.Name {
+			continue
+		}
+		if why := waits(f.State()); why != "" {
+			why, _, _ = strings.Cut(why, "\n")
+			text += fmt.Sprintf("; the newest commit of the factory %s does not serve: %s", f.Name, why)
+		}
+	}
+	return text
+}
+
 // webhook is the live webhook that the path names by its name or UID.
 func (s *Server) webhook(c *call) (*applier.Webhook, error) {
 	name := c.Param("name")
-	found := slices.DeleteFunc(s.webhooks(c), func(w *applier.Webhook) bool { return w.UID != name && w.Def.Name != name })
+	all := s.webhooks(c)
+	names := each(all, func(w *applier.Webhook) string { return w.Def.Name })
+	found := slices.DeleteFunc(all, func(w *applier.Webhook) bool { return w.UID != name && w.Def.Name != name })
 	switch len(found) {
 	case 0:
-		return nil, api.Refuse(api.NotFound, "no webhook is named "+name)
+		return nil, api.Refuse(api.NotFound, api.NoneNamed("webhook", name, names)+s.notLive(c))
 	case 1:
 		return found[0], nil
 	}
@@ -45,7 +63,7 @@ func (s *Server) webhook(c *call) (*applier.Webhook, error) {
 
 func (s *Server) showWebhook(w *applier.Webhook) api.Webhook {
 	shown := api.Webhook{
-		Name: w.Def.Name, UID: w.UID, Factory: w.Factory, URL: s.cfg.BaseURL + ingress + w.UID, AuthMode: string(w.Def.AuthMode),
+		Name: w.Def.Name, UID: w.UID, ID: w.UID, Factory: w.Factory, URL: s.cfg.BaseURL + ingress + w.UID, AuthMode: string(w.Def.AuthMode),
 		Enabled: w.Def.Enabled, SecretName: w.Def.SecretName, SecretGeneration: w.SecretGeneration, DeliveryIDHeader: w.Def.DeliveryIDHeader,
 		Path:   w.Def.Path,
 		Paused: s.pauseOf(store.KindWebhook, w.Factory, w.Def.Name),

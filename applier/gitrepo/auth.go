@@ -1,12 +1,14 @@
 package gitrepo
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	_ "embed"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -231,11 +233,15 @@ func (c Credentials) basic(token string) githttp.AuthMethod {
 	if token == "" {
 		return nil
 	}
-	name := c.Username
-	if name == "" {
-		name = anyUsername
+	return &githttp.BasicAuth{Username: cmp.Or(c.Username, anyUsername), Password: token}
+}
+
+// basicText is the token as basic sends it.
+func (c Credentials) basicText(token string) string {
+	if token == "" {
+		return ""
 	}
-	return &githttp.BasicAuth{Username: name, Password: token}
+	return base64.StdEncoding.EncodeToString([]byte(cmp.Or(c.Username, anyUsername) + ":" + token))
 }
 
 // wantsBearer tells whether a 401 asked for a bearer token, and not for a name and a

@@ -1,9 +1,12 @@
 package gitrepo
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha1"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 	"net"
@@ -84,6 +87,8 @@ type Remote struct {
 	cache  *Repo
 
 	received atomic.Int64 // bytes, by all connections
+	before   atomic.Int64 // of them, those that came before the present look
+	telling  telling      // what the server says of its work
 
 	mu      sync.Mutex  // one attempt at a time
 	suspect atomic.Bool // something in the cache could not be read
@@ -173,6 +178,8 @@ func (r *Remote) Describe() (repository, branch string) { return r.url, r.Branch
 func (r *Remote) Head(ctx context.Context) (Commit, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.before.Store(r.received.Load())
+	r.telling.begin()
 	attempt, giveUp := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
 	defer watching.Wait()
@@ -275,7 +282,9 @@ func (r *Remote) update(ctx context.Context) (c Commit, spoiled bool, err error)
 		return c, false, nil
 	}
 	if err = r.fetch(ctx, s, hash); err == nil {
-		c, _, err = r.cache.resolve(ctx, Commit{}, find)
+		if c, _, err = r.cache.resolve(ctx, Commit{}, find); err != nil {
+			return c, ctx.Err() == nil, err // the cache does not have what it was just given
+		}
 	}
 	if spoiled = errors.Is(err, ErrCorrupt) || errors.Is(err, ErrNoRepository) || errors.Is(err, ErrUnsupported); spoiled {
 		return c, true, err
@@ -313,11 +322,6 @@ func (r *Remote) fetch(ctx context.Context, s *session, hash plumbing.Hash) (err
 		}
 		req.Depth = packp.DepthCommits(1)
 	}
-	if s.refs.Capabilities.Supports(capability.NoProgress) {
-		if err := req.Capabilities.Set(capability.NoProgress); err != nil {
-			return err
-		}
-	}
 	if s.refs.Capabilities.Supports(capability.Filter) {
 		if err := req.Capabilities.Set(capability.Filter); err != nil {
 			return err
@@ -343,18 +347,29 @@ func (r *Remote) fetch(ctx context.Context, s *session, hash plumbing.Hash) (err
 	}
 	defer func() { _ = answer.Close() }()
 	var pack io.Reader = answer
+	var bands *sideband.Demuxer
 	switch {
 	case req.Capabilities.Supports(capability.Sideband64k):
-		pack = sideband.NewDemuxer(sideband.Sideband64k, answer)
+		bands = sideband.NewDemuxer(sideband.Sideband64k, answer)
 	case req.Capabilities.Supports(capability.Sideband):
-		pack = sideband.NewDemuxer(sideband.Sideband, answer)
+		bands = sideband.NewDemuxer(sideband.Sideband, answer)
 	}
+	if bands != nil {
+		bands.Progress = &r.telling
+		pack = bands
+	}
+	arriving := &arrivingPack{r: pack, sum: sha1.New()}
 	if len(req.Haves) > 0 {
-		err = unpack(o.storage, pack)
+		err = unpack(o.storage, arriving)
 	} else {
-		err = packfile.UpdateObjectStorage(o.storage, pack)
+		err = packfile.UpdateObjectStorage(o.storage, arriving)
 	}
-	if err != nil {
+	switch {
+	case err != nil && arriving.whole():
+		// For example, a large file that was left out has become smaller, or a file of the
+		// cache was cut off: the error can be the same as that of a connection that was.
+		return fmt.Errorf("%w: the cache cannot take what the server sent: %w", ErrCorrupt, err)
+	case err != nil:
 		return err
 	}
 	if err := o.storage.SetShallow([]plumbing.Hash{hash}); err != nil {
@@ -380,11 +395,31 @@ func unpack(storage storer.EncodedObjectStorer, pack io.Reader) error {
 	if err == nil {
 		_, err = parser.Parse()
 	}
-	if errors.Is(err, plumbing.ErrObjectNotFound) || errors.Is(err, packfile.ErrReferenceDeltaNotFound) {
-		// For example, a large file that was left out has become smaller.
-		return fmt.Errorf("%w: the cache lacks what the server takes it to have: %w", ErrCorrupt, err)
-	}
 	return err
+}
+
+// arrivingPack reads a pack, and knows whether it came whole: the last bytes of a pack are
+// the SHA-1 of all others (gitformat-pack).
+type arrivingPack struct {
+	r    io.Reader
+	sum  hash.Hash
+	last []byte // at most as many bytes as the sum has; they are not in it
+}
+
+func (p *arrivingPack) Read(b []byte) (int, error) {
+	n, err := p.r.Read(b)
+	p.last = append(p.last, b[:n]...)
+	if more := len(p.last) - p.sum.Size(); more > 0 {
+		p.sum.Write(p.last[:more]) // never fails
+		p.last = append(p.last[:0], p.last[more:]...)
+	}
+	return n, err
+}
+
+// whole reads what nobody has read yet, and tells whether the pack came whole.
+func (p *arrivingPack) whole() bool {
+	_, err := io.Copy(io.Discard, p)
+	return err == nil && bytes.Equal(p.sum.Sum(nil), p.last)
 }
 
 // stored lists the files of the cache that hold objects.
@@ -477,6 +512,7 @@ func (r *Remote) connectHTTP(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.telling.begin(token, r.basicText(token))
 	var h heard
 	client, err := r.httpClient(r.dial, &h)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -336,4 +337,50 @@ func TestRemoteWatch(t *testing.T) {
 			t.Error("the looks do not vary")
 		}
 	})
+}
+
+// TestRemoteProgress: a look tells what it has received, and what the server says of its work.
+func TestRemoteProgress(t *testing.T) {
+	bare, work := clone(t, "main")
+	head := runGit(t, work, "rev-parse", "HEAD")
+	s := gittest.Serve(t, filepath.Dir(bare))
+	s.Basic(anyUsername, canary)
+	r := remote(t, RemoteConfig{URL: s.URL + "/factory.git", Credentials: Credentials{CAFile: s.CAFile, TokenFile: tokenFile(t, canary)}})
+	remoteHead(t, r, head)
+	first := r.Progress()
+	if first.Received == 0 || !strings.HasPrefix(first.Said, "Total ") { // the last line of git
+		t.Errorf("the first look: %+v", first)
+	}
+	remoteHead(t, r, head)
+	if second := r.Progress(); second.Received == 0 || second.Received >= first.Received || second.Said != "" {
+		t.Errorf("a look that finds nothing new: %+v after %+v", second, first)
+	}
+}
+
+// TestTelling: what a server says of its work is one visible line without the credential.
+func TestTelling(t *testing.T) {
+	for said, want := range map[string]string{
+		"":                                              "",
+		"Counting objects: 50% (1/2)\r":                 "Counting objects: 50% (1/2)",
+		"Counting: 50%\rCounting: 100%, do":             "Counting: 50%",
+		"one\n\n \r":                                    "one",
+		"a\x1b[2Jb\u202ec \t d\xff\x00e\n":              "a [2Jb c d? e",
+		"token " + canary + " and dTpw\n":               "token … and …",
+		"kept\n" + strings.Repeat("x", 300) + "\n":      "kept",
+		"\n" + strings.Repeat("x", 190) + canary + "\n": "",
+		strings.Repeat("y", maxTold) + "\n":             strings.Repeat("y", maxTold),
+	} {
+		for _, size := range []int{1, 7, 1000} { // of the pieces in which it comes
+			var got telling
+			got.begin(canary, "", "dTpw")
+			for piece := range slices.Chunk([]byte(said), size) {
+				if n, err := got.Write(piece); n != len(piece) || err != nil {
+					t.Fatal(n, err)
+				}
+			}
+			if got.last() != want {
+				t.Errorf("%q in pieces of %d: %q, not %q", said, size, got.last(), want)
+			}
+		}
+	}
 }

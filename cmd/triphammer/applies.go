@@ -13,19 +13,25 @@ import (
 
 func appliesCommand() *cobra.Command {
 	var limit int
+	var span timespan
 	list := &cobra.Command{
 		Use: "list", Short: "List applies, newest first", Args: cobra.NoArgs,
 		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
-			all, err := collect[api.Apply](c.Context(), cl, "/applies", url.Values{}, limit)
+			query := make(url.Values)
+			if err := span.query(query, "since", "until"); err != nil {
+				return err
+			}
+			all, err := collect[api.Apply](c.Context(), cl, "/applies", query, limit)
 			if err != nil {
 				return err
 			}
 			return emitOf(c, all, func(a api.Apply) string { return a.Factory }, func(a api.Apply) string { return a.ID },
-				[]string{"ID", "AT", "COMMIT", "OUTCOME", "TRIGGER", "SUBJECT"}, func(a api.Apply) []string {
-					return []string{a.ID, stamp(a.FinishedAt), shortHash(a.Commit), a.Outcome, a.Trigger, a.Subject}
+				[]string{"ID", "AT", "COMMIT", "OUTCOME", "TRIGGER", "SUBJECT"}, func(a api.Apply) cells {
+					return cells{a.ID, a.FinishedAt, whole(shortHash(a.Commit)), a.Outcome, a.Trigger, a.Subject}
 				})
 		}),
 	}
+	span.flags(list)
 	limitFlag(list, &limit, 20)
 	show := &cobra.Command{
 		Use: "show ID", Short: "Show an apply with its plan and findings", Args: exactly("ID"),
@@ -45,10 +51,11 @@ func appliesCommand() *cobra.Command {
 }
 
 // auditFilters are the filters of the audit log.
-var auditFilters = []string{"actor", "action", "object", "since", "until"}
+var auditFilters = []string{"actor", "action", "object"}
 
 func auditCommand() *cobra.Command {
 	var limit int
+	var span timespan
 	list := &cobra.Command{
 		Use: "list", Short: "List changes of state: who, what, when, from where", Args: cobra.NoArgs,
 		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
@@ -58,24 +65,24 @@ func auditCommand() *cobra.Command {
 					query.Set(name, value)
 				}
 			}
+			if err := span.query(query, "since", "until"); err != nil {
+				return err
+			}
 			all, err := collect[api.AuditEntry](c.Context(), cl, "/audit", query, limit)
 			if err != nil {
 				return err
 			}
 			return emitList(c, all, func(e api.AuditEntry) string { return e.ID },
-				[]string{"AT", "WHO", "WHAT", "OBJECT", "DETAILS", "FROM"}, func(e api.AuditEntry) []string {
-					return []string{stamp(e.At), e.Actor, e.Action, e.Object, e.Details, e.From}
+				[]string{"AT", "WHO", "WHAT", "OBJECT", "DETAILS", "FROM"}, func(e api.AuditEntry) cells {
+					return cells{e.At, e.Actor, e.Action, e.Object, e.Details, e.From}
 				})
 		}),
 	}
 	limitFlag(list, &limit, 20)
 	for _, name := range auditFilters {
-		help := "only entries with this in their " + name
-		if name == "since" || name == "until" {
-			help = "only entries " + name + " this time, such as 2026-12-01T08:00:00Z"
-		}
-		list.Flags().String(name, "", help)
+		list.Flags().String(name, "", "only entries with this in their "+name)
 	}
+	span.flags(list)
 	outputFlag(list)
 	clientFlags(list)
 	return noun("audit", "The audit log", list)
@@ -93,12 +100,13 @@ everything. On the server's own machine you are a manager.`,
 			if err := cl.call(c.Context(), http.MethodPost, "/auth/links", req, &link); err != nil {
 				return err
 			}
-			fmt.Fprintf(c.ErrOrStderr(), "This link signs %s in to the pages once, as %s, until %s:\n", link.Name, link.Role, stamp(link.ExpiresAt))
+			fmt.Fprintf(c.ErrOrStderr(), "This link signs %s in to the pages once, as %s, until %s:\n", link.Name, link.Role, when(c.ErrOrStderr(), link.ExpiresAt))
 			_, err := fmt.Fprintln(c.OutOrStdout(), link.URL)
 			return err
 		}),
 	}
 	login.Flags().StringVar(&req.Role, "role", "", "viewer, operator or manager (default: what your key may)")
+	login.Flags().StringVar(&req.To, "to", "", "path of the page that it opens, such as /runs (default: the first page)")
 	login.Flags().StringVar(&req.Name, "name", "", "who signs in with it (default: you)")
 	var everybody bool
 	logout := &cobra.Command{
@@ -121,7 +129,7 @@ everything. On the server's own machine you are a manager.`,
 	logout.Flags().BoolVar(&everybody, "all", false, "every session and every unused link")
 	clientFlags(login)
 	clientFlags(logout)
-	return noun("auth", "Signing in to the pages", login, logout, sessionsCommand())
+	return noun("auth", "Who you are, and signing in to the pages", login, logout, whoamiCommand(), sessionsCommand())
 }
 
 func sessionsCommand() *cobra.Command {
@@ -133,8 +141,8 @@ func sessionsCommand() *cobra.Command {
 				return err
 			}
 			return emitList(c, all, func(n api.Session) string { return n.ID },
-				[]string{"WHO", "ROLE", "VIA", "SINCE", "LAST SEEN", "ENDS", "FROM", "BROWSER", "ID"}, func(n api.Session) []string {
-					return []string{n.Name, n.Role, n.Via, stamp(n.CreatedAt), stamp(n.SeenAt), stamp(n.ExpiresAt), n.From, n.Browser, n.ID}
+				[]string{"WHO", "ROLE", "VIA", "SINCE", "LAST SEEN", "ENDS", "FROM", "BROWSER", "ID"}, func(n api.Session) cells {
+					return cells{n.Name, n.Role, n.Via, n.CreatedAt, n.SeenAt, n.ExpiresAt, n.From, n.Browser, n.ID}
 				})
 		}),
 	}

@@ -30,17 +30,17 @@ are saved to a folder, which is made if it is missing. No file that is there is 
 				return err
 			}
 			if dir != "" {
-				if err := downloadArtifacts(c.Context(), cl, r.Artifacts, dir, printable{c.ErrOrStderr()}); err != nil {
+				if err := downloadArtifacts(c.Context(), cl, r.Artifacts, dir, forPeople(c, c.ErrOrStderr())); err != nil {
 					return err
 				}
 			}
 			return emitList(c, r.Artifacts, func(a api.Artifact) string { return a.UID },
-				[]string{"ID", "TYPE", "SIZE", "NAME", "LINK"}, func(a api.Artifact) []string {
+				[]string{"ID", "TYPE", "SIZE", "NAME", "LINK"}, func(a api.Artifact) cells {
 					size := ""
 					if a.Data.Size != nil {
 						size = event.Bytes(*a.Data.Size)
 					}
-					return []string{a.UID, a.Type, size, cmp.Or(a.Data.FilePath, a.Data.Title), a.Data.URL}
+					return cells{a.UID, a.Type, size, cmp.Or(a.Data.FilePath, a.Data.Title), a.Data.URL}
 				})
 		}),
 	}

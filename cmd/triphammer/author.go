@@ -41,7 +41,7 @@ func (a *author) flags(c *cobra.Command) {
 	c.Flags().StringVar(&a.commit.Base, "base", "", "commit that you have seen: refuse the change if others changed the file since")
 	outputFlag(c)
 	clientFlags(c)
-	for _, flag := range []string{"message", "base", "server", "data", "factory"} {
+	for _, flag := range []string{"message", "base", "server", "data", "context", "factory"} {
 		c.MarkFlagsMutuallyExclusive("dir", flag)
 	}
 }
@@ -53,17 +53,18 @@ func (a *author) server(c *cobra.Command) (cl *client, factory string, err error
 	if a.dir != "" {
 		return nil, "", nil
 	}
-	if err := serverFlagsOf(c); err != nil {
+	named, err := namedTarget(c)
+	if err != nil {
 		return nil, "", err
 	}
-	address, _ := c.Flags().GetString("server")
-	data, _ := c.Flags().GetString("data")
-	if address == "" && data == "" {
+	if named.none() {
 		if _, err := os.Lstat("factory.yaml"); err == nil {
 			return nil, "", nil
 		}
-		return nil, "", exitWith(exitUsage,
-			"which factory? Give --server URL or --data DIR of a server that hosts it, or --dir with the folder that holds factory.yaml")
+		if nearest, err := targetOf(c); err != nil || nearest.none() {
+			return nil, "", cmp.Or(err, exitWith(exitUsage,
+				"which factory? Give --server URL, --data DIR or --context NAME of a server that hosts it, or --dir with the folder that holds factory.yaml"))
+		}
 	}
 	if cl, err = connect(c, true); err != nil {
 		return nil, "", err
@@ -234,7 +235,7 @@ func checkTree(c *cobra.Command, r root, files edit.Files) error {
 		return nil
 	}
 	source := func(name string) []byte { return all[name].Data }
-	if err := schema.Print(printable{c.ErrOrStderr()}, "text", report, schema.PrintOptions{Prefix: r.prefix, Source: source}); err != nil {
+	if err := schema.Print(forPeople(c, c.ErrOrStderr()), "text", report, schema.PrintOptions{Prefix: r.prefix, Source: source}); err != nil {
 		return err
 	}
 	if report.Diagnostics.HasErrors() {

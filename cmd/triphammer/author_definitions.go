@@ -293,12 +293,12 @@ func environmentsCommand() *cobra.Command {
 				return err
 			}
 			return emitOf(c, all, func(e api.AgentEnvironment) string { return e.Factory }, func(e api.AgentEnvironment) string { return e.Name },
-				[]string{"NAME", "REPOSITORIES", "DESCRIPTION"}, func(e api.AgentEnvironment) []string {
+				[]string{"NAME", "REPOSITORIES", "DESCRIPTION"}, func(e api.AgentEnvironment) cells {
 					var from []string
 					for _, r := range e.Repositories {
 						from = append(from, r.URL)
 					}
-					return []string{e.Name, strings.Join(from, ", "), e.Description}
+					return cells{e.Name, strings.Join(from, ", "), e.Description}
 				})
 		}),
 	}
@@ -317,13 +317,13 @@ func agentsCommand() *cobra.Command {
 				return err
 			}
 			name := func(a api.AgentEntry) string { return a.Name }
-			return emitList(c, all, name, []string{"NAME", "OF", "DESCRIPTION"}, func(a api.AgentEntry) []string {
+			return emitList(c, all, name, []string{"NAME", "OF", "DESCRIPTION"}, func(a api.AgentEntry) cells {
 				var of, about []string
 				for _, v := range a.Variants {
 					factory, _, _ := strings.Cut(v.ID, "/")
 					of, about = append(of, factory), append(about, v.Description)
 				}
-				return []string{a.Name, strings.Join(of, ", "), strings.Join(about, "; ")}
+				return cells{a.Name, strings.Join(of, ", "), strings.Join(about, "; ")}
 			})
 		}),
 	}

@@ -160,7 +160,7 @@ func (w *webhookAuthor) create(c *cobra.Command, name string) error {
 	keys.SecretName = nil
 	req := api.NewWebhook{Commit: w.commit, WebhookKeys: keys, Name: name, Secret: api.WebhookSecret{Name: w.secretName, Later: w.later}}
 	if w.fromStdin {
-		if req.Secret.Value, err = readSecret(c.InOrStdin(), c.ErrOrStderr(), "the secret of the sender"); err != nil {
+		if req.Secret.Value, err = readSecret(c.Context(), c.InOrStdin(), c.ErrOrStderr(), "the secret of the sender"); err != nil {
 			return err
 		}
 		if req.Secret.Value == "" {
@@ -240,7 +240,7 @@ func (w *webhookAuthor) createHere(c *cobra.Command, cl *client, req api.NewWebh
 	if err := done.show(c); err != nil {
 		return err
 	}
-	if format, _ := c.Flags().GetString("output"); format != "table" {
+	if !isTable(c) {
 		return nil
 	}
 	out := c.OutOrStdout()
@@ -298,7 +298,7 @@ func (w *webhookAuthor) rotate(c *cobra.Command, name string) error {
 	var req api.WebhookRotation
 	var err error
 	if w.fromStdin {
-		if req.Value, err = readSecret(c.InOrStdin(), c.ErrOrStderr(), "the new secret"); err != nil {
+		if req.Value, err = readSecret(c.Context(), c.InOrStdin(), c.ErrOrStderr(), "the new secret"); err != nil {
 			return err
 		}
 		if req.Value == "" {
@@ -355,8 +355,7 @@ func (w *webhookAuthor) rotateElsewhere(c *cobra.Command, cl *client, name, valu
 		fmt.Fprintln(c.ErrOrStderr(), "warning:", set.Warning)
 	}
 	return emit(c, made, []string{name}, func(out io.Writer) error {
-		fmt.Fprintf(out, "%s: generation %d is set. The webhooks that use it take it at the next apply: triphammer apply\n",
-			set.Name, set.Generation)
+		fmt.Fprintf(out, "%s: generation %d is set. %s\n", set.Name, set.Generation, cl.nextApply())
 		if made.Secret != "" {
 			fmt.Fprintf(out, "The secret, which is not shown again:\n%s\n", made.Secret)
 		}

@@ -182,7 +182,7 @@ func call(script string, texts ...string) string {
 func (b *tab) until(what string, done func() (bool, error)) {
 	b.t.Helper()
 	if err := waitFor(b.ctx, patience, what, done); err != nil {
-		b.t.Fatalf("%v\n%s", err, b.text())
+		b.t.Fatalf("%v\n%s\n%s", err, b.text(), strings.Join(b.complained(), "\n"))
 	}
 }
 
@@ -288,9 +288,10 @@ func (b *tab) pressOf(kinds, name string) {
 	const top = document.elementFromPoint(x, y);
 	const own = top && (e.contains(top) || top.contains(e) || (e.labels && Array.from(e.labels).some(l => l.contains(top))));
 	window.clicked = '';
+	const called = named(e); // now: an element that the page has replaced since has another innerText
 	addEventListener('click', ev => {
 		const on = ev.target.closest(kinds) || ev.target.closest('label')?.control;
-		window.clicked = on && named(on) === named(e) ? 'it' : 'another';
+		window.clicked = on && named(on) === called ? 'it' : 'another';
 	}, {capture: true, once: true});
 	return {X: x, Y: y, Cover: own ? '' : (top ? top.outerHTML.slice(0, 200) : 'the edge of the window')};
 }`, kinds, name))

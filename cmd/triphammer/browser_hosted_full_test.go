@@ -619,6 +619,7 @@ func plainJourney(t *testing.T, h *home) {
 	b.fill("What the agent is to do", "Say it now.")
 	b.choose("Environment", b.option("Environment", "say"))
 	b.press("Start the run")
+	b.until("the run does not start", func() (bool, error) { return strings.HasPrefix(b.path(), "/runs/run_"), nil })
 	b.until("the run does not end", func() (bool, error) {
 		if strings.Contains(b.text(), "Ended well") {
 			return true, nil

@@ -1,3 +1,5 @@
+//go:build linux && !client
+
 package main
 
 import (
@@ -10,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode"
 
 	"github.com/spf13/pflag"
 
@@ -28,7 +31,6 @@ type capabilityOptions struct {
 func (o *capabilityOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.can.DefaultHarness, "default-harness", run.DefaultHarness,
 		"harness of runs whose definition says oz, a model alone, or nothing: "+strings.Join(defaultHarnesses(), ", "))
-	f.StringSliceVar(&o.can.WorkerHosts, "worker-host", nil, "names of this server as a worker: it executes the runs whose workerHost is one of them; others wait")
 	f.StringSliceVar(&o.can.AgentEnv, "agent-env", nil, "variables of this server that runs get whose harness.auth is workerEnvironment, such as ANTHROPIC_API_KEY")
 	f.StringVar(&o.mcpServers, "mcp-servers", "", "file of MCP servers by the identifiers (warpId) of definitions: ID: {command: …} or {url: …}")
 	f.StringToStringVar(&o.can.CodeForges, "code-forges", nil, "addresses of code forges, such as GITHUB=https://github.example.com")
@@ -44,6 +46,11 @@ func (o *capabilityOptions) capabilities() (run.Capabilities, error) {
 	can := o.can
 	if names := defaultHarnesses(); !slices.Contains(names, can.DefaultHarness) {
 		return can, exitWith(exitUsage, "--default-harness is one of %s, not %q", strings.Join(names, ", "), can.DefaultHarness)
+	}
+	for _, name := range append(slices.Clone(can.WorkerHosts), slices.Sorted(maps.Keys(can.Labels))...) {
+		if strings.TrimSpace(name) != name || name == "" || strings.ContainsFunc(name, unicode.IsControl) {
+			return can, exitWith(exitUsage, "%q is no name of a worker", name)
+		}
 	}
 	for _, name := range can.AgentEnv {
 		if strings.ContainsAny(name, "=\x00") || name == "" {
@@ -81,8 +88,12 @@ func (in *instance) machine() *api.Machine {
 		System: runtime.GOOS + "/" + runtime.GOARCH, Git: gitVersion(), Harnesses: []api.Harness{},
 		MaxRuns: in.opt.runs.MaxRuns, WorkerHosts: append([]string{}, in.opt.runs.Capabilities.WorkerHosts...),
 	}
+	look := in.executor.LookPath
+	if in.cluster != nil { // no run is behind the walls of this machine
+		look = exec.LookPath
+	}
 	for _, name := range defaultHarnesses() {
-		_, err := exec.LookPath(name)
+		_, err := look(name)
 		found.Harnesses = append(found.Harnesses, api.Harness{Name: name, Found: err == nil})
 	}
 	return found

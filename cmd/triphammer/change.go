@@ -196,7 +196,7 @@ func explained(c *cobra.Command, err error) error {
 	if !ok {
 		return err
 	}
-	w := printable{c.ErrOrStderr()}
+	w := forPeople(c, c.ErrOrStderr())
 	if p.Verdict != nil {
 		answer := schema.Answer(*p.Verdict)
 		report := &schema.Report{SchemaVersion: schema.Version, Diagnostics: answer.Findings()}
@@ -234,9 +234,9 @@ func printChange(w io.Writer, made api.Change) error {
 
 // printEdits lists what others changed.
 func printEdits(w io.Writer, all []api.FileEdit) {
-	t := table{header: []string{"PATH", "COMMIT", "AT", "AUTHOR", "SUBJECT"}}
+	t := table{list: true, header: []string{"PATH", "COMMIT", "AT", "AUTHOR", "SUBJECT"}}
 	for _, e := range all {
-		t.add(e.Path, shortHash(e.Commit), stamp(e.Time), e.Author, e.Subject)
+		t.add(e.Path, shortHash(e.Commit), e.Time, e.Author, e.Subject)
 	}
 	_ = t.write(w) // what follows fails too
 }
@@ -265,7 +265,7 @@ func printNewest(ctx context.Context, c *cobra.Command, cl *client, file string)
 		return err
 	}
 	var names []string
-	t := table{header: []string{"PATH", "SIZE"}}
+	t := table{list: true, header: []string{"PATH", "SIZE"}}
 	for _, f := range list.Files {
 		names = append(names, f.Path)
 		t.add(f.Path, fmt.Sprint(f.Size))

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,16 +14,30 @@ import (
 	"net/url"
 	"os"
 	"os/user"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"triphammer/schema"
 	"triphammer/server/api"
-	"triphammer/server/hosted"
 )
+
+// factoryName is the name of the factory of a server that has only one. The name is part
+// of the key that binds a webhook to its UID. Therefore it is not the name in the
+// definition, which can change.
+const factoryName = "default"
+
+// wallClock is the clock of the machine. Tests start the program with another one.
+var wallClock = time.Now
+
+// lockPatience is how long to wait for the data directory. Commands hold it only for a
+// moment.
+const lockPatience = 5 * time.Second
 
 // client calls the API of a server, over the network or over the socket in the data
 // directory. While no server runs, it calls the same handlers in this process, on the
@@ -33,6 +48,7 @@ type client struct {
 	key     string
 	factory string // limits requests to one factory; empty: all factories
 	offline bool
+	target  target // what named the server
 	close   func()
 }
 
@@ -40,6 +56,7 @@ type client struct {
 func clientFlags(c *cobra.Command) {
 	c.Flags().String("server", "", "address of a server, such as https://hammer.example.com (its key in TRIPHAMMER_API_KEY)")
 	c.Flags().String("data", "", "data directory of a server on this machine")
+	c.Flags().String("context", "", "saved server to use instead of the current one: see triphammer context")
 	if c.Flags().Lookup("factory") == nil { // keys create has its own, which limits the key
 		c.Flags().String("factory", "", "which factory, if the server has several")
 	}
@@ -87,73 +104,64 @@ func connect(c *cobra.Command, needsServer bool) (*client, error) {
 func connectOrMake(c *cobra.Command) (*client, error) { return connectTo(c, false, true) }
 
 func connectTo(c *cobra.Command, needsServer, mayMake bool) (*client, error) {
-	cl, err := reach(c, needsServer, mayMake)
-	if err == nil && c.CommandPath() != "triphammer keys create" {
-		cl.factory, _ = c.Flags().GetString("factory")
-	}
-	return cl, err
-}
-
-func reach(c *cobra.Command, needsServer, mayMake bool) (*client, error) {
-	if err := serverFlagsOf(c); err != nil {
-		return nil, err
-	}
-	address, _ := c.Flags().GetString("server")
-	data, _ := c.Flags().GetString("data")
-	switch {
-	case address != "":
-		return remoteClient(address)
-	case data == "":
-		return nil, exitWith(exitUsage, "which server? Give --data DIR (or TRIPHAMMER_DATA) for one on this machine, or --server URL")
-	}
-	if local, err := socketClient(data); err == nil {
-		return local, nil
-	}
-	if needsServer {
-		repository, at := " --repo REPOSITORY", filepath.Join(data, hostedFolder)
-		if there, _ := filepath.Glob(filepath.Join(at, "*.git")); len(there) > 0 {
-			repository = " --hosted " + strings.TrimSuffix(filepath.Base(there[0]), ".git")
-			if kept, err := hosted.Kept(at); err == nil && len(kept) > 0 {
-				repository = "" // a server finds those by itself
-			}
-		}
-		return nil, exitWith(exitUnreachable, "no server is running on %s; start one: triphammer serve --data %s%s", data, data, repository)
-	}
-	// If another process holds the data directory now, it is a server that starts, or a
-	// command that ends in a moment.
-	var cl *client
-	err := waitFor(c.Context(), lockPatience, "the data directory is held", func() (done bool, err error) {
-		if cl, err = offlineClient(c, data, mayMake); !errors.Is(err, errLocked) {
-			return true, err
-		}
-		cl, err = socketClient(data)
-		return err == nil, nil
-	})
-	return cl, err
-}
-
-// serverFlagsOf fills --server and --data from the environment. If one of the flags is
-// given, the variable of the other is ignored.
-func serverFlagsOf(c *cobra.Command) error {
-	switch server, data := c.Flags().Changed("server"), c.Flags().Changed("data"); {
-	case server && data:
-		return exitWith(exitUsage, "--server and --data exclude each other")
-	case server || data:
-		return nil
-	}
-	return fromEnvironment(c.Flags(), nil, "server", "data")
-}
-
-func remoteClient(address string) (*client, error) {
-	u, err := url.Parse(address)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, exitWith(exitUsage, "--server %q is not an address such as https://hammer.example.com", address)
-	}
-	key, err := secretVariable("TRIPHAMMER_API_KEY")
+	t, err := targetOf(c)
 	if err != nil {
 		return nil, err
 	}
-	return &client{http: &http.Client{}, base: strings.TrimSuffix(address, "/"), key: key, close: func() {}}, nil
+	cl, err := reach(c, t, needsServer, mayMake)
+	if err == nil && c.CommandPath() != "triphammer keys create" {
+		factory, _ := c.Flags().GetString("factory")
+		cl.factory = cmp.Or(factory, t.factory)
+	}
+	return cl, err
+}
+
+// nextApply says how the webhooks that use a secret take its new value. Without a server, the
+// next start of dev applies too.
+func (cl *client) nextApply() string {
+	how := "triphammer apply"
+	if cl.offline && cl.target.isDev() {
+		how = "triphammer dev"
+	}
+	return "The webhooks that use it take it at the next apply: " + how
+}
+
+// reach makes a client of a server.
+func reach(c *cobra.Command, t target, needsServer, mayMake bool) (cl *client, err error) {
+	switch {
+	case t.server != "":
+		cl, err = remoteClient(t)
+	case t.data == "":
+		return nil, whichServer()
+	default:
+		cl, err = localClient(c, t.data, needsServer, mayMake)
+	}
+	if err == nil {
+		cl.target = t
+	}
+	return cl, err
+}
+
+func remoteClient(t target) (*client, error) {
+	base, err := serverAddress(cmp.Or(t.by, "--server"), t.server)
+	if err != nil {
+		return nil, err
+	}
+	key, _, err := t.keyOf()
+	if err != nil {
+		return nil, err
+	}
+	return &client{http: &http.Client{CheckRedirect: stayThere}, base: base, key: key, close: func() {}}, nil
+}
+
+// stayThere follows redirects on the same host alone: a key is for one server. The answer that
+// leads elsewhere is then the answer.
+func stayThere(to *http.Request, via []*http.Request) error {
+	from := via[0].URL
+	if to.URL.Host != from.Host || to.URL.Scheme != from.Scheme || len(via) > 5 {
+		return http.ErrUseLastResponse
+	}
+	return nil
 }
 
 // secretVariable reads a variable that may hold a secret, or the file that its
@@ -189,7 +197,7 @@ func inFolder(dir, name string) (path string, release func(), err error) {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", f.Fd(), name), func() { _ = f.Close() }, nil
 }
 
-func socketClient(dir string) (*client, error) {
+func socketClient(ctx context.Context, dir string) (*client, error) {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		path, release, err := inFolder(dir, socketName)
 		if err != nil {
@@ -203,7 +211,7 @@ func socketClient(dir string) (*client, error) {
 	cl := &client{http: &http.Client{Transport: keyed}, base: "http://local", close: transport.CloseIdleConnections}
 	// A connection alone does not prove that a server runs. When a server is killed while
 	// it starts a child, the child can hold the socket for a moment longer.
-	ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
+	ctx, cancel := context.WithTimeout(ctx, lockPatience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, cl.base+"/healthz", nil)
 	if err != nil {
@@ -237,28 +245,6 @@ func (t keyedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 // offlineNotice says what no command can know while no server runs. Commands print it where
 // they would print warnings about the server.
 const offlineNotice = "No server is running, so nothing is said of what depends on one: programs of agents, isolation, network, workers, MCP servers, images."
-
-// offlineClient makes a client that answers requests in this process. It locks the data
-// directory.
-func offlineClient(c *cobra.Command, dir string, mayMake bool) (*client, error) {
-	// No server runs, so only the variables tell where its secrets are.
-	sources, err := secretSources(os.Getenv("TRIPHAMMER_SECRETS_DIR"), os.Getenv("TRIPHAMMER_SECRETS_ENV"))
-	if err != nil {
-		return nil, err
-	}
-	in, err := openInstance(c.Context(), dir, instanceOptions{impatient: true, make: mayMake, secretSources: sources})
-	if err != nil {
-		return nil, err
-	}
-	in.announce(c.ErrOrStderr())
-	if err := in.offline(c.Context()); err != nil {
-		return nil, errors.Join(err, in.close())
-	}
-	return &client{
-		http: &http.Client{Transport: handlerTransport{in.server.LocalHandler(userName())}}, base: "http://local", offline: true,
-		close: func() { _ = in.close() }, // an error loses nothing: all writes are on the disk
-	}, nil
-}
 
 // handlerTransport answers requests with a handler in this process.
 type handlerTransport struct{ handler http.Handler }
@@ -367,15 +353,33 @@ func (cl *client) do(ctx context.Context, method, path string, body io.Reader) (
 // them down, for the test of what commands can do.
 var sends = func(method, path string) {}
 
+// ofFactories are the requests that can have the parameter factory; * stands for a name. Others
+// are refused with it.
+var ofFactories = []string{
+	"GET /status", "GET /stats", "GET /factories", "GET /webhooks", "GET /webhooks/*", "GET /webhooks/*/setup", "GET /automations", "GET /deliveries",
+	"GET /applies", "GET /applies/*", "GET /applies/*/files", "GET /applies/*/diff", "POST /filters/test",
+	"GET /agent", "GET /agent/environments", "GET /agent/schedules", "GET /agent/runs", "GET /agent/runs/counts",
+}
+
+// inFactory limits a request to the factory of the client. to is its path and query.
+func (cl *client) inFactory(method, to string) string {
+	route, query, hasQuery := strings.Cut(to, "?")
+	if cl.factory == "" || strings.Contains(query, "factory=") || !slices.ContainsFunc(ofFactories, func(pattern string) bool {
+		matches, _ := path.Match(pattern, method+" "+route)
+		return matches
+	}) {
+		return to
+	}
+	separator := "?"
+	if hasQuery {
+		separator = "&"
+	}
+	return to + separator + "factory=" + url.QueryEscape(cl.factory)
+}
+
 // answer makes a request and returns a successful answer. The caller must close its body.
 func (cl *client) answer(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
-	if cl.factory != "" && !strings.Contains(path, "factory=") {
-		separator := "?"
-		if strings.Contains(path, "?") {
-			separator = "&"
-		}
-		path += separator + "factory=" + url.QueryEscape(cl.factory)
-	}
+	path = cl.inFactory(method, path)
 	sends(method, path)
 	req, err := http.NewRequestWithContext(ctx, method, cl.base+api.Base+path, body)
 	if err != nil {
@@ -398,8 +402,11 @@ func (cl *client) answer(ctx context.Context, method, path string, body io.Reade
 		return resp, nil
 	}
 	defer func() { _ = resp.Body.Close() }()
+	if to, err := resp.Location(); err == nil && resp.StatusCode < 400 {
+		return nil, exitWith(exitUsage, "%s leads elsewhere, to %s: give the address of the server itself", cl.base, to.Redacted())
+	}
 	data, _ := io.ReadAll(resp.Body) // what came of it says enough
-	return nil, problemError(resp.StatusCode, data)
+	return nil, cl.likely(ctx, path, cl.problemError(resp.StatusCode, data))
 }
 
 // stream reads the server-sent events after an id and calls handle for each one, until the
@@ -423,7 +430,7 @@ func (cl *client) stream(ctx context.Context, path, after string, handle func(id
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode >= 300 {
 		data, _ := io.ReadAll(resp.Body) // what came of it says enough
-		return problemError(resp.StatusCode, data)
+		return cl.likely(ctx, path, cl.problemError(resp.StatusCode, data))
 	}
 	var id, kind string
 	var data []byte
@@ -452,7 +459,7 @@ func (cl *client) stream(ctx context.Context, path, after string, handle func(id
 }
 
 // problemError turns an error answer into an error with an exit status.
-func problemError(status int, data []byte) error {
+func (cl *client) problemError(status int, data []byte) error {
 	var p api.Problem
 	text := http.StatusText(status)
 	if json.Unmarshal(data, &p) == nil && p.Message != "" {
@@ -461,7 +468,7 @@ func problemError(status int, data []byte) error {
 	code := exitBad
 	switch status {
 	case http.StatusUnauthorized:
-		return exitWith(exitAuth, "TRIPHAMMER_API_KEY has no key of this server; make one there with: triphammer keys create NAME")
+		return exitWith(exitAuth, "%s", cl.target.keyHelp())
 	case http.StatusForbidden:
 		code = exitAuth
 	case http.StatusNotFound:
@@ -475,6 +482,38 @@ func problemError(status int, data []byte) error {
 	}
 	p.Status = status // also of an answer that is no problem, such as that of a proxy
 	return &exitError{code, &problem{p, text, data}}
+}
+
+// likely adds to the error of a request for a thing by its id which one was likely meant, or what
+// lists them.
+func (cl *client) likely(ctx context.Context, path string, err error) error {
+	p := (*problem)(nil)
+	if !errors.As(err, &p) || p.Status != http.StatusNotFound {
+		return err
+	}
+	for noun, of := range completions {
+		list, _, _ := strings.Cut(of.list, "?")
+		rest, below := strings.CutPrefix(path, list+"/")
+		id, _, _ := strings.Cut(rest, "/")
+		if !below || of.prefix == "" || !strings.HasSuffix(of.page, "/") || !strings.Contains(p.text, id) {
+			continue
+		}
+		all, listErr := cl.entries(ctx, noun)
+		if listErr != nil {
+			return err // which says enough
+		}
+		var ids []string
+		for _, one := range all {
+			ids = append(ids, fmt.Sprint(one[of.value]))
+		}
+		hint := "triphammer " + noun + " list names the newest"
+		if near := schema.Nearest(id, ids); near != "" {
+			hint = fmt.Sprintf("did you mean %q?", near)
+		}
+		p.text += "; " + hint
+		break
+	}
+	return err
 }
 
 // problem is the problem with which a server answered.

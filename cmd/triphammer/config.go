@@ -1,3 +1,5 @@
+//go:build linux && !client
+
 package main
 
 import (
@@ -74,8 +76,8 @@ func showConfig(c *cobra.Command, settings *serving) error {
 			}
 		}
 	})
-	return emitList(c, all, func(s setting) string { return s.Name }, []string{"SETTING", "FACTORY", "VALUE", "FROM"}, func(s setting) []string {
-		return []string{s.Name, s.Factory, s.Value, s.Source}
+	return emitList(c, all, func(s setting) string { return s.Name }, []string{"SETTING", "FACTORY", "VALUE", "FROM"}, func(s setting) cells {
+		return cells{s.Name, s.Factory, s.Value, s.Source}
 	})
 }
 
@@ -92,9 +94,24 @@ func shownSetting(name, value string) string {
 	if name == "notify-url" && value != "" {
 		return secret.Origin(value)
 	}
-	if u, err := url.Parse(value); err == nil && u.User != nil && u.Host != "" && u.Scheme != "ssh" {
-		u.User = url.User("[redacted]") // serve refuses it
-		return u.String()
+	const hidden = "[redacted]"
+	u, err := url.Parse(value)
+	if scheme, _, is := strings.Cut(value, "://"); err != nil && is {
+		return scheme + "://" + hidden // whatever it was meant to be
+	}
+	if err != nil {
+		return value
+	}
+	for _, option := range []string{"password", "sslpassword"} { // of an address of PostgreSQL
+		if query := u.Query(); query.Has(option) {
+			query.Set(option, hidden)
+			u.RawQuery = query.Encode()
+			value = u.String()
+		}
+	}
+	if u.User != nil && u.Host != "" && u.Scheme != "ssh" {
+		u.User = nil
+		return strings.Replace(u.String(), "://", "://"+hidden+"@", 1)
 	}
 	return value
 }

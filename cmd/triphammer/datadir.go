@@ -1,6 +1,9 @@
+//go:build linux && !client
+
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,9 +13,6 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"triphammer/server/secret"
 	"triphammer/server/store"
@@ -40,8 +40,8 @@ func traces(dir string) (found []string) {
 // directory that is missing, or completes one whose making was interrupted. made tells
 // whether it did, so that the store must be made; otherwise the store must exist. A data
 // directory that has lost its store is always refused, because a new store would silently
-// forget the URL of every webhook.
-func openFolder(ctx context.Context, dir string, mayMake, wait bool) (lock *folderLock, made bool, err error) {
+// forget the URL of every webhook. A shared store is elsewhere.
+func openFolder(ctx context.Context, dir string, mayMake, wait, shared bool) (lock *folderLock, made bool, err error) {
 	info, err := os.Stat(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !mayMake:
@@ -60,7 +60,7 @@ func openFolder(ctx context.Context, dir string, mayMake, wait bool) (lock *fold
 		return nil, false, err
 	}
 	if lock.exposed, err = keepPrivate(dir, mayMake); err == nil {
-		made, err = prepareFolder(dir, mayMake)
+		made, err = prepareFolder(dir, mayMake, shared)
 	}
 	if err == nil {
 		err = lock.takeFile(ctx, wait)
@@ -83,8 +83,7 @@ func keepPrivate(dir string, mayMake bool) (was fs.FileMode, err error) {
 	if err != nil {
 		return 0, exitWith(exitUsage, "the data directory: %w", err)
 	}
-	_, err = os.Lstat(filepath.Join(dir, storeFile))
-	isData, mode := err == nil, info.Mode().Perm()
+	isData, mode := isDataDirectory(dir), info.Mode().Perm()
 	if others := mode & 0o077; others == 0 || others == passing && os.Geteuid() == 0 || !isData && !mayMake {
 		return 0, nil
 	}
@@ -112,9 +111,19 @@ func keepPrivate(dir string, mayMake bool) (was fs.FileMode, err error) {
 	return mode, nil
 }
 
+// isDataDirectory tells whether a folder has a store, or the address of one.
+func isDataDirectory(dir string) bool {
+	for _, name := range []string{storeFile, addressFile} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
 // prepareFolder checks a folder that this process has locked. It marks a folder that will
 // become a data directory.
-func prepareFolder(dir string, mayMake bool) (made bool, err error) {
+func prepareFolder(dir string, mayMake, shared bool) (made bool, err error) {
 	path := filepath.Join(dir, storeFile)
 	exists := func(path string) bool {
 		_, err := os.Lstat(path)
@@ -122,9 +131,9 @@ func prepareFolder(dir string, mayMake bool) (made bool, err error) {
 	}
 	unfinished, left := exists(store.Unfinished(path)), traces(dir)
 	switch {
-	case exists(path):
+	case exists(path), exists(filepath.Join(dir, addressFile)):
 		return false, nil
-	case !unfinished && len(left) > 0:
+	case !unfinished && len(left) > 0 && !(shared && mayMake): // the sealing key of the others can be there first
 		return false, exitWith(exitUsage, `%s was a data directory (it holds %s), and its store %s is missing.
 Put %s back from a backup (triphammer db restore FILE). To begin anew instead, with other webhook URLs and without the secrets, remove what is left there first`,
 			dir, strings.Join(left, ", "), storeFile, storeFile)
@@ -155,7 +164,9 @@ func (in *instance) announce(w io.Writer) {
 	} else if was != 0 {
 		fmt.Fprintf(w, "warning: other users could look into the data directory %s (mode %04o); it is closed to them now (0700)\n", in.dir, was)
 	}
-	if in.made {
+	if in.made && in.opt.store != "" {
+		fmt.Fprintf(w, "Made the data directory %s of a server whose store is %s (sealing key: %s)\n", in.dir, store.NameOf(in.opt.store), keyFileOf(in.dir))
+	} else if in.made {
 		fmt.Fprintf(w, "Made the data directory %s, with a new store and a new sealing key (%s)\n", in.dir, keyFileOf(in.dir))
 	}
 }
@@ -171,10 +182,13 @@ func keyFileOf(dir string) string {
 // sealingKey reads the sealing key. It makes a key only for a new store, because a new key
 // cannot open the secrets of an existing store.
 func (in *instance) sealingKey(path string) (*secret.Key, error) {
-	if in.made {
+	if !in.opt.joins && (in.made || in.opt.store != "") { // of a database with other servers, opening it tells
 		return secret.LoadOrCreateKey(path)
 	}
 	key, err := secret.LoadKey(path)
+	if errors.Is(err, fs.ErrNotExist) && in.opt.joins {
+		return nil, fmt.Errorf("the sealing key of the servers is missing: copy it to %s, or name its file in TRIPHAMMER_KEY_FILE", path)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf(`the sealing key %s of the store in %s is missing.
 Put it back from where you keep it (TRIPHAMMER_KEY_FILE names another place). No new one is made: it would open none of the secrets`, path, in.dir)
@@ -187,18 +201,22 @@ func wayBack(err error) error {
 	for _, lost := range []error{store.ErrMissing, store.ErrForeign, store.ErrDamaged} {
 		if errors.Is(err, lost) {
 			return fmt.Errorf(`%w
-Nothing is put in its place. Restore %s from a backup (triphammer db restore; docs/operating.md, "Restore"), or give another --data DIR`, err, storeFile)
+Nothing is put in its place. Restore %s from a backup (triphammer db restore; docs/backup.md, "Restoring"), or give another --data DIR`, err, storeFile)
 		}
 	}
 	return err
 }
 
-// lockPatience is how long to wait for the data directory. Commands hold it only for a
-// moment.
-const lockPatience = 5 * time.Second
-
 // errLocked is the error for a data directory that another process has locked.
 var errLocked = errors.New("in use by another process")
+
+// stopFirst is the error of a command that has a data directory for itself, or nobody has it.
+func stopFirst(err error) error {
+	if !errors.Is(err, errLocked) {
+		return err
+	}
+	return exitWith(exitConflict, "%w: stop it first", err)
+}
 
 // folderLock is the lock of a data directory. It locks the folder itself, so that a new
 // folder at the same path cannot be mistaken for it. It also locks the file that older
@@ -211,7 +229,7 @@ type folderLock struct {
 func lockFolder(ctx context.Context, dir string, wait bool) (*folderLock, error) {
 	f, err := os.Open(dir)
 	if err != nil {
-		return nil, exitWith(exitUsage, "the data directory: %w", err)
+		return nil, cmp.Or(noEntry(dir, err), exitWith(exitUsage, "the data directory: %w", err))
 	}
 	if err := flock(ctx, f, dir, wait); err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -252,30 +270,19 @@ func flock(ctx context.Context, f *os.File, dir string, wait bool) error {
 	case !errors.Is(err, syscall.EWOULDBLOCK) && !errors.As(err, &e):
 		return exitWith(exitUsage, "the data directory %s cannot be locked; it belongs on a local disk: %w", dir, err)
 	}
-	if wait {
-		if cl, err := socketClient(dir); err == nil {
-			cl.close()
-			return exitWith(exitUnreachable, "the data directory %s is %w%s: a server is running on it, and answers on its socket", dir, errLocked, holder(f))
-		}
+	if !wait { // whoever does not wait finds out what to say
+		return exitWith(exitUnreachable, "the data directory %s is %w%s", dir, errLocked, heldBy(f))
 	}
-	return exitWith(exitUnreachable, "the data directory %s is %w%s, which does not answer on its socket (a server that starts or stops?)",
-		dir, errLocked, holder(f))
+	cl, err := socketClient(ctx, dir)
+	if err != nil {
+		return &exitError{exitUnreachable, silentHolder(dir, f, err)}
+	}
+	cl.close()
+	return exitWith(exitUnreachable, "the data directory %s is %w%s: a server is running on it, and answers on its socket. Stop it, or give this one another: --data DIR", dir, errLocked, heldBy(f))
 }
 
-// holder describes the process that has locked a file, for a message. It is empty if the
-// system does not tell, for example for a process in another container.
-func holder(f *os.File) string {
-	var st syscall.Stat_t
-	table, err := os.ReadFile("/proc/locks")
-	if err != nil || syscall.Fstat(int(f.Fd()), &st) != nil {
-		return ""
-	}
-	file := fmt.Sprintf("%02x:%02x:%d", unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino)
-	for line := range strings.Lines(string(table)) {
-		// 1: FLOCK ADVISORY WRITE 4711 fd:00:12345 0 EOF
-		if lock := strings.Fields(line); len(lock) > 5 && lock[1] == "FLOCK" && lock[5] == file && lock[4] != "0" {
-			return " (process " + lock[4] + ")"
-		}
-	}
-	return ""
+// silentHolder is the error of a data directory that a process has locked which did not
+// answer on its socket, but with err.
+func silentHolder(dir string, f *os.File, err error) error {
+	return fmt.Errorf("the data directory %s is %w%s, which does not answer on its socket: %s", dir, errLocked, heldBy(f), silence(err, lockHolder(f)))
 }

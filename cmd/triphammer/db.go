@@ -1,3 +1,5 @@
+//go:build linux && !client
+
 package main
 
 import (
@@ -13,7 +15,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"triphammer/server"
 	"triphammer/server/api"
@@ -31,21 +32,32 @@ store has, at a pace that leaves the disk to deliveries.
 
 The file is written under another name, read again and verified, and gets its own name when it is whole; one that is
 there is not written over. Only its owner can read it. It holds no sealing key: keep a copy of DIR/key apart from it,
-without which its secrets cannot be opened. It holds no files of artifacts either: copy DIR/artifacts after it.`,
+without which its secrets cannot be opened. It holds no files of artifacts either: copy DIR/artifacts after it.
+
+Of a server whose store is a PostgreSQL database, the copy is the same kind of file, and has the content of artifacts too:
+triphammer db restore makes it the store of one server, from where triphammer store copy moves it into a database.`,
 		Args: exactly("FILE"),
 		RunE: withServer(false, backupStore),
 	}
+	var shared sharedStore
+	throughServer := withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
+		var r api.StoreReport
+		if err := cl.call(c.Context(), http.MethodPost, "/check", nil, &r); err != nil {
+			return err
+		}
+		return emitReport(c, r)
+	})
 	check := &cobra.Command{
 		Use: "check", Short: "Read all that is stored, and tell what is damaged", Args: cobra.NoArgs,
-		Long: `Read all that is stored, on a server that runs or in a data directory: the structure of the file, and every payload,
-file of an apply, transcript and artifact as when it is used. It takes some seconds per GB. Status 1 if something is damaged.`,
-		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
-			var r api.StoreReport
-			if err := cl.call(c.Context(), http.MethodPost, "/check", nil, &r); err != nil {
-				return err
+		Long: `Read all that is stored, on a server that runs, in a data directory, or with --store in a PostgreSQL database: the
+structure of the file, and every payload, file of an apply, transcript and artifact as when it is used. It takes some
+seconds per GB. Status 1 if something is damaged.`,
+		RunE: func(c *cobra.Command, args []string) error {
+			if shared.address+shared.file != "" {
+				return checkDatabase(c, &shared)
 			}
-			return emitReport(c, r)
-		}),
+			return throughServer(c, args)
+		},
 	}
 	var dir string
 	var verify bool
@@ -71,22 +83,28 @@ and which sealing key it needs. Status 1 if something is damaged.`,
 	}
 	restore.Flags().StringVar(&dir, "data", "", "data directory; made if it is missing")
 	restore.Flags().BoolVar(&verify, "verify", false, "verify the backup, and do nothing else")
+	check.Flags().StringVar(&shared.address, "store", "", "PostgreSQL database to check without a server")
+	check.Flags().StringVar(&shared.file, "store-file", "", "file with that address, if it has a password")
 	outputFlag(check)
 	outputFlag(restore)
-	return noun("db", "Backups of the store, and what is damaged in it", backup, check, restore)
+	db := noun("db", "Backups of the store, what is damaged in it, and moving it", backup, check, restore, storeCopyCommand())
+	db.Aliases = []string{"store"}
+	return db
 }
 
 func backupStore(c *cobra.Command, args []string, cl *client) (err error) {
 	ctx, path := c.Context(), args[0]
 	if path == "-" {
-		if out, ok := c.OutOrStdout().(*os.File); ok && term.IsTerminal(int(out.Fd())) {
+		if terminalOf(c.OutOrStdout()) != nil {
 			return exitWith(exitUsage, "standard output is a terminal; write the copy to a file: triphammer db backup FILE")
 		}
+		shown := showProgress(c, copyingStore, nil)
+		defer shown.end()
 		resp, err := cl.answer(ctx, http.MethodPost, "/backup", nil)
 		if err != nil {
 			return err
 		}
-		return errors.Join(receive(resp, c.OutOrStdout()), resp.Body.Close())
+		return errors.Join(receive(resp, c.OutOrStdout(), shown), resp.Body.Close())
 	}
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return exitWith(exitConflict, "%s exists already, and is not overwritten", path)
@@ -102,13 +120,16 @@ func backupStore(c *cobra.Command, args []string, cl *client) (err error) {
 		}
 	}()
 	defer func() { _ = f.Close() }()
+	shown := showProgress(c, copyingStore, nil)
+	defer shown.end()
 	resp, err := cl.answer(ctx, http.MethodPost, "/backup", nil)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(receive(resp, paced{f}), resp.Body.Close()); err != nil {
+	if err := errors.Join(receive(resp, paced{f}, shown), resp.Body.Close()); err != nil {
 		return err
 	}
+	shown.set("verifying the copy")
 	if err := f.Sync(); err != nil {
 		return exitWith(exitUsage, "%w", err)
 	}
@@ -119,14 +140,18 @@ func backupStore(c *cobra.Command, args []string, cl *client) (err error) {
 	if err := publish(f.Name(), path); err != nil {
 		return err
 	}
+	shown.end()
 	_, err = fmt.Fprintf(c.ErrOrStderr(), "%s is written (%s); its secrets need the sealing key %s, which is not in it\n",
 		path, holdings(server.ShowReport(report)), report.KeyID)
 	return err
 }
 
+// copyingStore is what the server does before its answer to a backup begins.
+const copyingStore = "the server copies its store"
+
 // receive copies the body of an answer.
-func receive(resp *http.Response, to io.Writer) error {
-	n, err := io.Copy(to, resp.Body)
+func receive(resp *http.Response, to io.Writer, shown *progress) error {
+	n, err := io.Copy(to, shown.reading(resp.Body, "receiving the copy", resp.ContentLength))
 	switch {
 	case errors.Is(err, context.Canceled):
 		return err
@@ -205,7 +230,7 @@ func emitReport(c *cobra.Command, r api.StoreReport) error {
 		}
 		fmt.Fprintf(w, "schema: %d, %s\n", r.Schema, holdings(r))
 		if r.Newest != nil {
-			fmt.Fprintln(w, "newest delivery:", stampOf(r.Newest))
+			fmt.Fprintln(w, "newest delivery:", whenOf(w, r.Newest))
 		}
 		if r.Partial {
 			fmt.Fprintln(w, "its schema is older than this program's: what its rows hold is checked once a server has opened it (triphammer db check)")
@@ -227,6 +252,8 @@ func restoreStore(c *cobra.Command, from, dir string, verify bool) error {
 	if dir == "" && !verify {
 		return exitWith(exitUsage, "which data directory? Give --data DIR (or TRIPHAMMER_DATA), or --verify to verify the backup alone")
 	}
+	shown := showProgress(c, "verifying "+from, nil)
+	defer shown.end()
 	report, err := store.CheckFile(ctx, from)
 	switch {
 	case errors.Is(err, store.ErrMissing):
@@ -237,28 +264,35 @@ func restoreStore(c *cobra.Command, from, dir string, verify bool) error {
 		return exitWith(exitUsage, "%s: %w", from, err)
 	}
 	if verify || len(report.Problems) > 0 {
+		shown.end()
 		return emitReport(c, server.ShowReport(report))
 	}
-	if err := restoreInto(ctx, from, dir, report); err != nil {
+	if err := restoreInto(ctx, from, dir, report, shown); err != nil {
 		return err
 	}
+	shown.end()
 	_, err = fmt.Fprintf(c.ErrOrStderr(), "%s is the store of %s now (%s)\n", from, dir, holdings(server.ShowReport(report)))
 	return err
 }
 
 // restoreInto copies a verified backup into a data directory that has no store.
-func restoreInto(ctx context.Context, from, dir string, report *store.Report) (err error) {
+func restoreInto(ctx context.Context, from, dir string, report *store.Report, shown *progress) (err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return exitWith(exitUsage, "the data directory: %w", err)
 	}
 	lock, err := lockFolder(ctx, dir, false)
-	if errors.Is(err, errLocked) {
-		return exitWith(exitConflict, "a server is running on %s: stop it first", dir)
-	}
 	if err != nil {
-		return err
+		return stopFirst(err)
 	}
 	defer func() { err = errors.Join(err, lock.close()) }()
+	known, err := rememberedStore(dir)
+	if err != nil {
+		return exitWith(exitUsage, "the data directory: %w", err)
+	}
+	if known != "" {
+		return exitWith(exitConflict, `%s belongs to a server whose store is %s, and a store in it would never be used. Restore into a new folder, with the sealing key in it, and move that:
+  triphammer store copy --from FOLDER --to %s`, dir, store.NameOf(known), store.NameOf(known))
+	}
 	path := filepath.Join(dir, storeFile)
 	for _, name := range []string{path, path + "-wal", path + "-journal"} {
 		if _, err := os.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
@@ -276,7 +310,7 @@ func restoreInto(ctx context.Context, from, dir string, report *store.Report) (e
 		return exitWith(exitUsage, "the sealing key %s has the id %s, but the secrets of the backup need the key %s: put that key there",
 			keyFile, key.ID(), report.KeyID)
 	}
-	if err := copyStore(from, path); err != nil {
+	if err := copyStore(from, path, shown); err != nil {
 		return err
 	}
 	if err := os.Remove(store.Unfinished(path)); err != nil && !errors.Is(err, fs.ErrNotExist) { // of an interrupted first start
@@ -285,7 +319,7 @@ func restoreInto(ctx context.Context, from, dir string, report *store.Report) (e
 	return nil
 }
 
-func copyStore(from, path string) (err error) {
+func copyStore(from, path string, shown *progress) (err error) {
 	source, err := os.Open(from)
 	if err != nil {
 		return exitWith(exitUsage, "%w", err)
@@ -300,7 +334,11 @@ func copyStore(from, path string) (err error) {
 			err = errors.Join(err, removed)
 		}
 	}()
-	_, err = io.Copy(paced{f}, source)
+	size := int64(0)
+	if info, err := source.Stat(); err == nil {
+		size = info.Size()
+	}
+	_, err = io.Copy(paced{f}, shown.reading(source, "copying "+from, size))
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return exitWith(exitUsage, "%w", err)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -26,8 +27,8 @@ func definitionCommand() *cobra.Command {
 				return err
 			}
 			return emitOf(c, all, func(a api.Apply) string { return a.Factory }, func(a api.Apply) string { return a.Commit },
-				[]string{"COMMIT", "AT", "OUTCOME", "TRIGGER", "AUTHOR", "SUBJECT"}, func(a api.Apply) []string {
-					return []string{shortHash(a.Commit), stamp(a.FinishedAt), a.Outcome, a.Trigger, a.Author, a.Subject}
+				[]string{"COMMIT", "AT", "OUTCOME", "TRIGGER", "AUTHOR", "SUBJECT"}, func(a api.Apply) cells {
+					return cells{shortHash(a.Commit), a.FinishedAt, a.Outcome, a.Trigger, a.Author, a.Subject}
 				})
 		}),
 	}
@@ -56,7 +57,7 @@ it shows all files of the newest commit of a factory whose repository lives on t
 			if err := cl.get(c.Context(), "/applies/"+url.PathEscape(commit)+"/files?"+query.Encode(), &files); err != nil {
 				return err
 			}
-			if format, _ := c.Flags().GetString("output"); file != "" && format == "table" {
+			if file != "" && isTable(c) {
 				data, err := api.DecodeContent(files.Files[0].Content, files.Files[0].Encoding)
 				if err == nil {
 					_, err = c.OutOrStdout().Write(data)
@@ -64,10 +65,10 @@ it shows all files of the newest commit of a factory whose repository lives on t
 				return err
 			}
 			var names []string
-			t := table{header: []string{"PATH", "BLOB", "SIZE"}}
+			t := table{list: true, header: []string{"PATH", "BLOB", "SIZE"}}
 			for _, f := range files.Files {
 				names = append(names, f.Path)
-				t.add(f.Path, shortHash(f.Blob), fmt.Sprint(f.Size))
+				t.add(f.Path, whole(shortHash(f.Blob)), f.Size)
 			}
 			return emit(c, files, names, func(w io.Writer) error {
 				fmt.Fprintf(w, "commit %s, apply %s\n", files.Commit, files.ID)
@@ -155,10 +156,17 @@ func pinned(c *cobra.Command, cl *client, method string, req any) error {
 	if err != nil {
 		return err
 	}
+	what, ask := "applying the pinned commit", (func(context.Context) string)(nil)
+	if method == http.MethodDelete { // which reads the repository
+		what, ask = "applying the newest commit", cl.look(name)
+	}
+	shown := showProgress(c, what, ask)
+	defer shown.end()
 	var a api.Apply
 	if err := cl.call(c.Context(), method, "/factories/"+url.PathEscape(name)+"/pin", req, &a); err != nil {
 		return err
 	}
+	shown.end()
 	if err := emit(c, a, []string{a.ID}, func(w io.Writer) error { return printApply(w, a) }); err != nil {
 		return err
 	}

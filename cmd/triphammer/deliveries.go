@@ -8,14 +8,11 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"triphammer/server/api"
-	"triphammer/server/delivery"
-	"triphammer/server/run"
-	"triphammer/server/store"
+	"triphammer/server/terms"
 )
 
 func deliveriesCommand() *cobra.Command {
@@ -25,6 +22,7 @@ func deliveriesCommand() *cobra.Command {
 		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error { return listDeliveries(c, cl, &selected) }),
 	}
 	selected.flags(list)
+	selected.timespan.flags(list)
 	limitFlag(list, &selected.limit, 20)
 	show := &cobra.Command{
 		Use: "show ID", Short: "Show a delivery and its belt: why it ran, or why not", Args: exactly("ID"),
@@ -95,7 +93,7 @@ Several are replayed in the order in which they are named, up to the first that 
 			}
 			err := emit(c, value, names, func(w io.Writer) error {
 				for i, r := range all {
-					fmt.Fprintf(w, "%s replays %s: %s %s\n", r.DeliveryID, args[i], counted(len(r.Runs), "run", "runs"), strings.Join(r.Runs, " "))
+					fmt.Fprintf(w, "%s replays %s: %s %s\n", r.DeliveryID, args[i], terms.Counted(len(r.Runs), "run"), strings.Join(r.Runs, " "))
 				}
 				return nil
 			})
@@ -112,18 +110,19 @@ Several are replayed in the order in which they are named, up to the first that 
 
 // selectOptions select entries of the delivery log.
 type selectOptions struct {
-	webhook, outcome, stopped, text, duplicateOf, replayOf, since string
-	limit                                                         int
+	timespan
+	webhook, outcome, stopped, text, duplicateOf, replayOf string
+	limit                                                  int
 }
 
+// flags are those of tail too, but for the times.
 func (o *selectOptions) flags(c *cobra.Command) {
 	c.Flags().StringVar(&o.webhook, "webhook", "", "those of one webhook")
 	c.Flags().StringVar(&o.outcome, "outcome", "", "accepted, duplicate, rejected_auth, rejected_invalid_json, rejected_too_large, or refused: any of the last three")
-	c.Flags().StringVar(&o.stopped, "stopped", "", "those that left the belt at a stage: "+strings.Join(store.Stages, ", ")+"; "+store.Went+": those that started a run")
+	c.Flags().StringVar(&o.stopped, "stopped", "", "those that left the belt at a stage: "+strings.Join(terms.Stages, ", ")+"; "+terms.Went+": those that started a run")
 	c.Flags().StringVar(&o.text, "text", "", "those that have this text in the id, identity, reason, address, headers or payload, in any case")
 	c.Flags().StringVar(&o.duplicateOf, "duplicate-of", "", "those that repeat a delivery")
 	c.Flags().StringVar(&o.replayOf, "replay-of", "", "those that replay a delivery")
-	c.Flags().StringVar(&o.since, "since", "", "only newer ones: a duration such as 2h, or a time in RFC 3339")
 }
 
 func (o *selectOptions) query() (url.Values, error) {
@@ -135,18 +134,7 @@ func (o *selectOptions) query() (url.Values, error) {
 			query.Set(name, value)
 		}
 	}
-	if o.since == "" {
-		return query, nil
-	}
-	at, err := time.Parse(time.RFC3339, o.since)
-	if ago, badDuration := time.ParseDuration(o.since); badDuration == nil {
-		at, err = time.Now().Add(-ago), nil
-	}
-	if err != nil {
-		return nil, exitWith(exitUsage, "--since %q is neither a duration such as 2h nor a time such as 2026-01-31T12:00:00Z", o.since)
-	}
-	query.Set("since", at.UTC().Format(time.RFC3339))
-	return query, nil
+	return query, o.timespan.query(query, "since", "until")
 }
 
 func listDeliveries(c *cobra.Command, cl *client, selected *selectOptions) error {
@@ -166,8 +154,8 @@ func listDeliveries(c *cobra.Command, cl *client, selected *selectOptions) error
 		}
 	}
 	return emitOf(c, all, func(d api.Delivery) string { return d.Factory }, func(d api.Delivery) string { return d.ID },
-		[]string{"ID", "RECEIVED", "WEBHOOK", "OUTCOME", "REASON", "SIZE", "RUNS"}, func(d api.Delivery) []string {
-			return []string{d.ID, stamp(d.ReceivedAt), d.Webhook, outcomeText(d), d.Reason, fmt.Sprint(d.Size), strings.Join(d.Runs, " ")}
+		[]string{"ID", "RECEIVED", "WEBHOOK", "OUTCOME", "REASON", "SIZE", "RUNS"}, func(d api.Delivery) cells {
+			return cells{d.ID, d.ReceivedAt, d.Webhook, outcomeText(d), d.Reason, d.Size, strings.Join(d.Runs, " ")}
 		})
 }
 
@@ -176,7 +164,7 @@ func outcomeText(d api.Delivery) string {
 	if d.RunsStarted == nil {
 		return d.Label
 	}
-	return d.Label + ", " + delivery.Came(store.Outcome(d.Outcome), *d.RunsStarted)
+	return d.Label + ", " + terms.Outcome(d.Outcome).Came(*d.RunsStarted)
 }
 
 // explainDelivery prints the belt and every condition.
@@ -186,24 +174,38 @@ func explainDelivery(w io.Writer, d api.DeliveryDetail) error {
 	if err := printDelivery(w, d); err != nil {
 		return err
 	}
-	nearest, most := "", -1
 	for _, m := range matches {
 		verdict := "would not trigger"
 		if m.Matched {
 			verdict = "would trigger"
 		}
-		held := explainMatch(w, m, verdict)
-		if !m.Matched && held > most {
-			nearest, most = fmt.Sprintf("%s (%d of %d conditions hold)", m.Automation, held, len(m.Conditions)), held
-		}
+		explainMatch(w, m, verdict)
 	}
 	for _, m := range disabled {
 		explainMatch(w, m, disabledVerdict(m))
 	}
-	if nearest != "" && !slices.ContainsFunc(matches, func(m api.Match) bool { return m.Matched }) {
-		fmt.Fprintf(w, "\nnearest: %s\n", nearest)
+	if near, held := nearestMatch(matches); near != nil && !slices.ContainsFunc(matches, func(m api.Match) bool { return m.Matched }) {
+		fmt.Fprintf(w, "\nnearest: %s (%d of %d conditions hold)\n", near.Automation, held, len(near.Conditions))
 	}
 	return nil
+}
+
+// nearestMatch is the automation of which the most conditions hold, and how many do. It is nil
+// if all match.
+func nearestMatch(matches []api.Match) (near *api.Match, held int) {
+	held = -1
+	for i, m := range matches {
+		n := 0
+		for _, one := range m.Conditions {
+			if one.OK {
+				n++
+			}
+		}
+		if !m.Matched && n > held {
+			near, held = &matches[i], n
+		}
+	}
+	return near, held
 }
 
 // disabledVerdict is the verdict on a disabled automation.
@@ -214,8 +216,8 @@ func disabledVerdict(m api.Match) string {
 	return "would not trigger: it is disabled; if enabled, it would not either"
 }
 
-// explainMatch prints every condition, and returns how many are met.
-func explainMatch(w io.Writer, m api.Match, verdict string) (held int) {
+// explainMatch prints every condition.
+func explainMatch(w io.Writer, m api.Match, verdict string) {
 	fmt.Fprintf(w, "\n  %s: %s", m.Automation, verdict)
 	if m.Definition != "" {
 		fmt.Fprintf(w, "  (%s)", m.Definition)
@@ -224,7 +226,7 @@ func explainMatch(w io.Writer, m api.Match, verdict string) (held int) {
 	if len(m.Conditions) == 0 {
 		fmt.Fprintln(w, "    ✓ it has no payload filter")
 	}
-	return printConditions(w, "    ", m.Conditions)
+	printConditions(w, "    ", m.Conditions)
 }
 
 func printConditions(w io.Writer, indent string, conditions []api.Condition) (held int) {
@@ -246,7 +248,7 @@ func markOf(ok bool) string {
 
 // printDelivery prints the belt.
 func printDelivery(w io.Writer, d api.DeliveryDetail) error {
-	fmt.Fprintf(w, "%s  %s  %s  %s\n", d.ID, outcomeText(d.Delivery), d.Webhook, stamp(d.ReceivedAt))
+	fmt.Fprintf(w, "%s  %s  %s  %s\n", d.ID, outcomeText(d.Delivery), d.Webhook, when(w, d.ReceivedAt))
 	if d.Commit != "" {
 		fmt.Fprintf(w, "decided by commit %s %s\n", shortHash(d.Commit), pathAt(d.Path, d.Blob))
 	}
@@ -278,7 +280,7 @@ func printDelivery(w io.Writer, d api.DeliveryDetail) error {
 
 func printBelt(w io.Writer, indent string, width int, belt []api.Stage) {
 	for _, s := range belt {
-		line := fmt.Sprintf("%s%s %-*s %s", indent, run.Stage(s).Mark(), width, s.Stage, s.Detail)
+		line := fmt.Sprintf("%s%s %-*s %s", indent, terms.Mark(s.Outcome), width, s.Stage, s.Detail)
 		fmt.Fprintln(w, strings.TrimRight(line, " "))
 	}
 }

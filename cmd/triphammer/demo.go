@@ -1,3 +1,5 @@
+//go:build linux && !client
+
 package main
 
 import (
@@ -6,7 +8,26 @@ import (
 	"github.com/spf13/cobra"
 
 	"triphammer/server/run"
+	"triphammer/server/run/acp"
+	"triphammer/server/sandbox"
 )
+
+// inside runs what this program is for itself: inside a run the supervisor or the agent of a
+// protocol, and beside dev the keeper of the terminal.
+func inside(args []string) (status int, is bool) {
+	if len(args) == 0 {
+		return 0, false
+	}
+	switch args[0] {
+	case sandbox.SuperviseCommand:
+		return sandbox.Supervise(args[1:]), true
+	case acp.Command:
+		return acp.Main(args[1:]), true
+	case keeperCommand:
+		return keepTerminal(args[1:]), true
+	}
+	return 0, false
+}
 
 func demoAgentCommand() *cobra.Command {
 	return &cobra.Command{

@@ -1,3 +1,5 @@
+//go:build linux && !client
+
 package main
 
 import (
@@ -6,10 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,38 +26,88 @@ import (
 	"triphammer/schema"
 	"triphammer/server/api"
 	"triphammer/server/secret"
-	"triphammer/server/store"
+	"triphammer/server/terms"
 )
 
 func devCommand() *cobra.Command {
 	o := &devOptions{}
 	c := &cobra.Command{
 		Use:   "dev [DIR]",
-		Short: "Serve a working tree here, and send it one test delivery",
+		Short: "Serve a working tree here, and show what happens",
 		Long: `Serve the definitions in DIR (default: this folder) from the working tree, applying each change that is saved. Secrets
-that webhooks name and that do not exist are made up. One test delivery is sent, authenticated as its sender would;
-its belt, its run and a link to the pages are printed. With --once it ends when that run has finished, with 0 if it
-has SUCCEEDED.`,
+that webhooks name and that do not exist are made up. One test delivery is sent, authenticated as its sender would.
+
+Then there is a line for each delivery, with its belt and why it ran or not, for each run that has ended, and for each
+save, with its findings. On a terminal there are keys: r replays the last delivery, o opens the pages, q ends it.
+Other commands find this server by themselves in DIR and below.
+
+With --once it prints the belt and the run of the test delivery, and ends with 0 if that has SUCCEEDED.`,
+		Example: `  triphammer dev
+  triphammer dev --webhook github --port 9000
+  triphammer dev --no-delivery --base-url https://laptop.example.com`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error { return dev(c, args, o) },
 	}
 	f := c.Flags()
-	o.sharedFlags(f, "127.0.0.1:0")
+	o.sharedFlags(f, devListen)
+	f.IntVar(&o.port, "port", 0, "port to listen on at 127.0.0.1; 0: any free one (default: that of --listen, or any if it is taken)")
 	f.StringVar(&o.data, "data", "", "data directory (default: DIR/.triphammer/data)")
+	f.StringVar(&o.webhook, "webhook", "", "webhook to send the test delivery to (default: that of the first filter test)")
+	f.BoolVar(&o.silent, "no-delivery", false, "send no test delivery")
+	f.BoolVar(&o.show, "show-secrets", false, "print the secrets that dev has made up itself")
 	f.BoolVar(&o.once, "once", false, "end when the run of the test delivery has finished")
 	f.BoolVar(&o.verbose, "verbose", false, "print the server's log")
 	return c
 }
 
+// devListen is the address of dev, as that of serve: a tunnel can rely on it.
+const devListen = "127.0.0.1:8787"
+
 type devOptions struct {
 	serving
-	once, verbose bool
+	once, verbose, silent, show bool
+	port                        int
+	webhook                     string
+	saves                       saves
+}
+
+// settleListen chooses the address. A port that nobody asked for, and that is taken, is
+// replaced by any free one.
+func (o *devOptions) settleListen(c *cobra.Command, listenFlag, portFlag bool) error {
+	f := c.Flags()
+	switch {
+	case listenFlag && portFlag:
+		return exitWith(exitUsage, "--listen and --port exclude each other")
+	case portFlag || f.Changed("port") && !listenFlag:
+		o.listen = fmt.Sprintf("127.0.0.1:%d", o.port)
+	case f.Changed("listen"):
+	case o.once:
+		o.listen = "127.0.0.1:0"
+	default:
+		l, err := net.Listen("tcp", o.listen)
+		if err != nil {
+			fmt.Fprintf(c.ErrOrStderr(), "%s is taken, so this listens on another port; --port N chooses one.\n", o.listen)
+			o.listen = "127.0.0.1:0"
+			return nil
+		}
+		return l.Close()
+	}
+	return nil
 }
 
 const devTimeout = 10 * time.Minute
 
 func dev(c *cobra.Command, args []string, o *devOptions) error {
+	// TRIPHAMMER_WEBHOOK is a variable of runs, and not meant here.
+	listenFlag, portFlag, webhook := c.Flags().Changed("listen"), c.Flags().Changed("port"), o.webhook
 	if err := fromEnvironment(c.Flags(), nil); err != nil {
+		return err
+	}
+	o.webhook = webhook
+	if o.once && o.silent {
+		return exitWith(exitUsage, "--once and --no-delivery exclude each other")
+	}
+	if err := o.settleListen(c, listenFlag, portFlag); err != nil {
 		return err
 	}
 	dir := pathArgument(args)
@@ -65,12 +120,12 @@ func dev(c *cobra.Command, args []string, o *devOptions) error {
 	}
 	defer func() { _ = source.Close() }()
 	s := &o.serving
-	s.factories, s.logger = []factoryOptions{{name: factoryName, source: source, path: "."}}, slog.New(slog.DiscardHandler)
+	s.factories, s.logger = []factoryOptions{{name: factoryName, source: source, path: ".", watch: o.saves.add}}, slog.New(slog.DiscardHandler)
 	if o.verbose {
 		s.logger = serverLog(c)
 	}
 	if s.data == "" {
-		own := filepath.Join(dir, ".triphammer")
+		own := filepath.Join(dir, devFolder)
 		s.data, s.walls.Around = filepath.Join(own, "data"), []string{own}
 	}
 	if err := s.open(c); err != nil {
@@ -84,14 +139,23 @@ func dev(c *cobra.Command, args []string, o *devOptions) error {
 	}
 	ctx, stop := context.WithCancel(c.Context())
 	defer stop()
+	// The server outlives ctx until the feed has shown what came last.
+	serverContext, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
 	served := make(chan error, 1)
-	go func() { served <- s.run(ctx) }()
-	demoErr := demonstrate(ctx, c, s.in, source, !o.once)
-	if o.once || demoErr != nil {
+	go func() {
+		err := s.run(serverContext)
 		stop()
-	} else {
-		fmt.Fprintln(c.OutOrStdout(), "\nServing the working tree; each change that is saved is applied. Stop with Ctrl-C.")
+		served <- err
+	}()
+	d := &devServing{devOptions: o, c: c, source: source, in: s.in, stop: stop}
+	var demoErr error
+	if o.once {
+		demoErr = d.demonstrate(ctx)
+	} else if err := d.live(ctx); ctx.Err() == nil { // else somebody has ended it
+		demoErr = err
 	}
+	end()
 	if err := <-served; err != nil {
 		return err
 	}
@@ -102,54 +166,106 @@ func dev(c *cobra.Command, args []string, o *devOptions) error {
 // TRIPHAMMER_DATA may name. There, dev would invent secrets and replace the definitions
 // that serve.
 func (s *serving) refuseServed(ctx context.Context) error {
-	last, err := s.in.store.LastApply(ctx, factoryName, "")
-	switch {
-	case errors.Is(err, store.ErrNotFound) || err == nil && last.Branch == "":
-		return nil
-	case err != nil:
-		return err
-	}
-	return exitWith(exitConflict, "%s is the data directory of a server on %s; give dev its own: --data DIR", s.in.dir, last.Repository)
-}
-
-// demonstrate sends one delivery, and prints its outcome and its runs.
-func demonstrate(ctx context.Context, c *cobra.Command, in *instance, source *gitrepo.WorkTree, link bool) error {
-	out := io.Writer(printable{c.OutOrStdout()})
-	cl := &client{http: &http.Client{Transport: handlerTransport{in.server.LocalHandler(userName())}}, base: "http://local"}
-	f, report, err := factory.Load(ctx, source.FS(), factory.Options{})
-	if err != nil {
-		return exitWith(exitUsage, "%w", err)
-	}
-	if report.Diagnostics.HasErrors() {
-		raw, _ := json.Marshal(report.Diagnostics) // plain data always encodes
-		printDiagnostics(out, raw)
-		return exitWith(exitBad, "the definitions are not valid; repair them, and run dev again")
-	}
-	secrets, err := ensureSecrets(ctx, cl, f)
+	names, err := s.in.store.Factories(ctx)
 	if err != nil {
 		return err
 	}
-	head, err := source.Head(ctx)
-	if err != nil {
-		return exitWith(exitUsage, "%w", err)
-	}
-	if err := waitApplied(ctx, in, head.Hash); err != nil {
-		return err
-	}
-	w, body, err := testMessage(ctx, cl, f)
-	if err != nil || w == nil {
-		return err
-	}
-	value, ok := secrets[w.SecretName]
-	if !ok {
-		stored, err := in.store.NewestSecrets(ctx, []string{w.SecretName})
+	for _, name := range names {
+		last, err := s.in.store.LastApply(ctx, name, "")
 		if err != nil {
 			return err
 		}
-		value = stored[w.SecretName].Value
+		if last.Branch != "" {
+			return exitWith(exitConflict, "%s is the data directory of a server on %s; give dev its own: --data DIR", s.in.dir, last.Repository)
+		}
 	}
-	m := &message{webhook: w, body: body, secret: value.Reveal(), header: http.Header{"X-Service-Delivery-Id": {"dev-" + secret.RandomText(12)}}}
-	fmt.Fprintf(out, "Sending to %s (%s):\n  %s\n", w.URL, strings.TrimSpace(w.AuthMode+" "+w.SignatureScheme), body)
+	return nil
+}
+
+// devServing is dev while it serves.
+type devServing struct {
+	*devOptions
+	c      *cobra.Command
+	source *gitrepo.WorkTree
+	in     *instance
+	stop   func()
+	cl     *client
+}
+
+// load reads the definitions. If they are not valid, it prints the findings, and waits for a
+// save that repairs them, unless dev ends after one delivery. It returns nil once ctx is done.
+func (d *devServing) load(ctx context.Context, out io.Writer) (*factory.Factory, error) {
+	for shown := ""; ; {
+		f, report, err := factory.Load(ctx, d.source.FS(), factory.Options{})
+		switch {
+		case ctx.Err() != nil:
+			return nil, nil
+		case err != nil:
+			return nil, exitWith(exitUsage, "%w", err)
+		case !report.Diagnostics.HasErrors():
+			return f, nil
+		}
+		raw, _ := json.Marshal(report.Diagnostics) // plain data always encodes
+		if string(raw) != shown {
+			printDiagnostics(out, raw)
+			if d.once {
+				return nil, exitWith(exitBad, "the definitions are not valid; repair them, and run dev again")
+			}
+			fmt.Fprintln(out, "The definitions are not valid. Save them repaired: this goes on then. Ctrl-C ends it.")
+			shown = string(raw)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, nil
+		case <-time.After(feedTime):
+		}
+	}
+}
+
+// prepare waits until the working tree serves, and makes the delivery to send. Without a
+// factory, ctx is done.
+func (d *devServing) prepare(ctx context.Context, out io.Writer) (*message, *factory.Factory, error) {
+	d.cl = &client{http: &http.Client{Transport: handlerTransport{d.in.server.LocalHandler(userName())}}, base: "http://local"}
+	f, err := d.load(ctx, out)
+	if err != nil || f == nil {
+		return nil, nil, err
+	}
+	if _, err := ensureSecrets(ctx, d.cl, f, d.in.dir); err != nil {
+		return nil, nil, err
+	}
+	if err := waitApplied(ctx, d.in, d.source); err != nil {
+		return nil, nil, err
+	}
+	// What serves may be of an earlier dev, and have a secret that was replaced since.
+	if _, err := d.in.appliers[0].Apply(ctx, "dev"); err != nil {
+		return nil, nil, exitWith(exitUsage, "%w", err)
+	}
+	if !d.once && d.devOptions.webhook == "" && !slices.ContainsFunc(f.Webhooks, func(w *factory.Webhook) bool { return w.Enabled }) {
+		return nil, f, nil
+	}
+	w, body, header, err := testMessage(ctx, d.cl, f, d.devOptions.webhook)
+	if err != nil {
+		return nil, nil, err
+	}
+	stored, err := d.in.store.NewestSecrets(ctx, []string{w.SecretName})
+	if err != nil {
+		return nil, nil, err
+	}
+	header.Set("X-Service-Delivery-Id", "dev-"+secret.RandomText(12))
+	return &message{webhook: w, body: body, secret: stored[w.SecretName].Value.Reveal(), header: header}, f, nil
+}
+
+// demonstrate sends one delivery, and prints its outcome and its runs.
+func (d *devServing) demonstrate(ctx context.Context) error {
+	out := io.Writer(forPeople(d.c, d.c.OutOrStdout()))
+	m, f, err := d.prepare(ctx, out)
+	if err != nil || f == nil {
+		return err
+	}
+	if err := d.showMade(ctx, f, out); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "Sending to %s (%s):\n  %s\n", m.webhook.URL, strings.TrimSpace(m.webhook.AuthMode+" "+m.webhook.SignatureScheme), m.body)
 	status, answer, _, err := m.post(ctx, http.DefaultClient)
 	if err != nil {
 		return err
@@ -161,23 +277,187 @@ func demonstrate(ctx context.Context, c *cobra.Command, in *instance, source *gi
 	if json.Unmarshal(answer, &accepted) != nil || status != http.StatusAccepted {
 		return silently(exitBad)
 	}
-	if err := showOutcome(c, cl, accepted.DeliveryID, out); err != nil || !link {
+	return showOutcome(d.c, d.cl, accepted.DeliveryID, out)
+}
+
+// live sends one delivery unless nobody wants it, and shows what happens until ctx is done.
+func (d *devServing) live(ctx context.Context) error {
+	out := io.Writer(forPeople(d.c, d.c.OutOrStdout()))
+	m, f, err := d.prepare(ctx, out)
+	if err != nil || f == nil {
 		return err
 	}
+	show := newFeed(out, d.in, d.cl, d.source, &d.saves)
+	for _, w := range f.Webhooks {
+		show.column = max(show.column, min(len(w.Name), 24))
+	}
+	if err := show.begin(ctx); err != nil {
+		return err
+	}
+	link, err := d.link(ctx)
+	if err != nil {
+		return err
+	}
+	repository, _ := d.source.Describe()
+	fmt.Fprintf(out, "Serving %s: %s, %s. Each change that is saved is applied.\n\nPages   %s  (works once)\n", repository,
+		terms.Counted(len(f.Webhooks), "webhook"), terms.Counted(len(f.Automations), "automation"), link)
+	if err := d.showMade(ctx, f, out); err != nil {
+		return err
+	}
+	if m != nil {
+		if err := d.showCommand(ctx, m, out); err != nil {
+			return err
+		}
+	}
+	keyed, end := d.keys(ctx, show)
+	defer end()
+	stops := "Ctrl-C ends it."
+	if keyed {
+		stops = "Keys: r replay, o open the pages, q quit, ? help."
+	}
+	fmt.Fprintf(out, "\n%s\n\n", stops)
+	if m != nil && !d.silent {
+		status, answer, _, err := m.post(ctx, http.DefaultClient)
+		if err != nil {
+			return err
+		}
+		if status != http.StatusAccepted {
+			show.say(fmt.Sprintf("the test delivery to %s was answered %d %s", m.webhook.Name, status, strings.TrimSpace(string(answer))))
+		}
+	}
+	return show.follow(ctx)
+}
+
+func (d *devServing) link(ctx context.Context) (string, error) {
 	var l api.LoginLink
-	if err := cl.call(ctx, http.MethodPost, "/auth/links", nil, &l); err != nil {
-		return err
+	err := d.cl.call(ctx, http.MethodPost, "/auth/links", nil, &l)
+	return l.URL, err
+}
+
+// madeFile is the file with a secret that dev made up; empty if it is no longer the value that
+// serves.
+func (d *devServing) madeFile(ctx context.Context, name string) (file, value string, err error) {
+	file = filepath.Join(d.in.dir, madeFolder, name)
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", "", nil
 	}
-	fmt.Fprintf(out, "\nThe pages: %s\n(a link that works once; triphammer auth login --data %s prints another)\n", l.URL, in.dir)
+	if err != nil {
+		return "", "", err
+	}
+	stored, err := d.in.store.NewestSecrets(ctx, []string{name})
+	if value = dropNewline(string(text)); err != nil || stored[name].Value.Reveal() != value {
+		return "", "", err
+	}
+	return file, value, nil
+}
+
+// showMade prints the secrets that dev made up, if somebody asks. Those that people have set
+// are not its own to show.
+func (d *devServing) showMade(ctx context.Context, f *factory.Factory, out io.Writer) error {
+	if !d.show {
+		return nil
+	}
+	seen := make(map[string]bool)
+	for _, w := range f.Webhooks {
+		if seen[w.SecretName] {
+			continue
+		}
+		seen[w.SecretName] = true
+		file, value, err := d.madeFile(ctx, w.SecretName)
+		if err != nil {
+			return err
+		}
+		if file == "" {
+			value = "(set by somebody, so not shown)"
+		}
+		fmt.Fprintf(out, "Secret  %s  %s\n", w.SecretName, value)
+	}
 	return nil
 }
 
-// waitApplied waits until the present content of the folder serves. Until then, the
-// definitions of an earlier dev may serve.
-func waitApplied(ctx context.Context, in *instance, hash string) error {
+// longBody is the longest body that is shown in a command.
+const longBody = 300
+
+// showCommand prints a command that sends a delivery, and how senders elsewhere get here.
+func (d *devServing) showCommand(ctx context.Context, m *message, out io.Writer) error {
+	file, _, err := d.madeFile(ctx, m.webhook.SecretName)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\nSend a delivery to %s:\n\n", m.webhook.Name)
+	if m.webhook.AuthMode == "signature" {
+		if file == "" {
+			file = "FILE"
+		}
+		fmt.Fprintf(out, "  triphammer send %s --data %s --secret-file %s", gitrepo.ShellQuote(m.webhook.Name), gitrepo.ShellQuote(d.in.dir), gitrepo.ShellQuote(file))
+		if len(m.body) <= longBody {
+			fmt.Fprintf(out, " --payload %s", gitrepo.ShellQuote(string(m.body)))
+		}
+		fmt.Fprintln(out)
+	} else {
+		shown := *m
+		shown.header = m.header.Clone()
+		shown.header.Del("X-Service-Delivery-Id")
+		if len(shown.body) > longBody {
+			shown.body = []byte(`{"event":"test"}`)
+		}
+		if file != "" {
+			shown.stands = `"$(cat ` + gitrepo.ShellQuote(file) + `)"`
+		}
+		text, err := shown.curl(ctx)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(out, "  "+strings.ReplaceAll(text, "\n", "\n  "))
+	}
+	fmt.Fprintf(out, "\nSenders on the internet reach it by a tunnel to http://%s, for the path /webhooks/w/ alone\n(--base-url takes its address; docs/first-webhook.md has the tunnels).\n", d.listeners.TCP.Addr())
+	return nil
+}
+
+const keyHelp = "r replay the last accepted delivery · o open the pages · q quit · Enter an empty line · ? this help"
+
+// keys takes keys if standard input is a terminal. end gives it back as it was.
+func (d *devServing) keys(ctx context.Context, show *feed) (keyed bool, end func()) {
+	k := openKeyboard(os.Stdin)
+	if k == nil {
+		return false, func() {}
+	}
+	// A second Ctrl-C ends the program at once, so the terminal is restored at the first.
+	undo := context.AfterFunc(ctx, k.restore)
+	go k.keys(ctx, func(key byte) {
+		switch key {
+		case 'q', 'Q':
+			k.restore()
+			d.stop()
+		case 'r', 'R':
+			show.replay(ctx)
+		case 'o', 'O':
+			fresh, err := d.link(ctx)
+			if err != nil {
+				show.say(err.Error())
+				return
+			}
+			show.openPage(fresh)
+		case '\n', '\r':
+			show.print("\n")
+		default:
+			show.say(keyHelp)
+		}
+	})
+	return true, func() { undo(); k.restore() }
+}
+
+// waitApplied waits until the content of the folder serves, which somebody may save again
+// meanwhile. Until then, the definitions of an earlier dev may serve.
+func waitApplied(ctx context.Context, in *instance, source *gitrepo.WorkTree) error {
 	return waitFor(ctx, time.Minute, "the definitions are not applied", func() (bool, error) {
+		head, err := source.Head(ctx)
+		if err != nil {
+			return false, exitWith(exitUsage, "%w", err)
+		}
 		state := in.appliers[0].State()
-		if last := state.LastApply; last != nil && last.Commit.Hash == hash && last.Outcome != applier.Applied {
+		if last := state.LastApply; last != nil && last.Commit.Hash == head.Hash && last.Outcome != applier.Applied {
 			for _, d := range last.Diagnostics {
 				// An apply that lacked a secret is tried again, because the secret is set by
 				// now.
@@ -186,7 +466,7 @@ func waitApplied(ctx context.Context, in *instance, hash string) error {
 				}
 			}
 		}
-		return state.Applied != nil && state.Applied.Commit.Hash == hash, nil
+		return state.Applied != nil && state.Applied.Commit.Hash == head.Hash, nil
 	})
 }
 
@@ -213,8 +493,8 @@ func showOutcome(c *cobra.Command, cl *client, id string, out io.Writer) error {
 }
 
 // ensureSecrets invents a value for each secret that a webhook names and that does not
-// exist. The values are not printed.
-func ensureSecrets(ctx context.Context, cl *client, f *factory.Factory) (map[string]secret.Value, error) {
+// exist. The values are not printed, but kept in the data directory for commands that send.
+func ensureSecrets(ctx context.Context, cl *client, f *factory.Factory, data string) (map[string]secret.Value, error) {
 	var list struct {
 		Secrets []api.Secret `json:"secrets"`
 	}
@@ -239,31 +519,48 @@ func ensureSecrets(ctx context.Context, cl *client, f *factory.Factory) (map[str
 		if err := cl.call(ctx, http.MethodPut, "/secrets/"+w.SecretName, api.SetSecret{Value: value}, nil); err != nil {
 			return nil, err
 		}
+		folder := filepath.Join(data, madeFolder)
+		if err := errors.Join(os.MkdirAll(folder, 0o700), os.WriteFile(filepath.Join(folder, w.SecretName), []byte(value+"\n"), 0o600)); err != nil {
+			return nil, exitWith(exitUsage, "%w", err)
+		}
 	}
 	return made, nil
 }
 
-// testMessage picks the delivery to send. It is the payload of the first filter test that
-// starts something, or else a test event to the first webhook.
-func testMessage(ctx context.Context, cl *client, f *factory.Factory) (*api.Webhook, []byte, error) {
-	name, body := "", []byte(`{"event":"test"}`)
+// testMessage picks the delivery to send, to the named webhook if one is named. It is the
+// payload of the first filter test that starts something, with its headers, or else a test
+// event to the first webhook.
+func testMessage(ctx context.Context, cl *client, f *factory.Factory, wanted string) (*api.Webhook, []byte, http.Header, error) {
+	name, body, header := wanted, []byte(`{"event":"test"}`), http.Header{}
+	if w := f.Webhook(wanted); wanted != "" && (w == nil || !w.Enabled) {
+		var names []string
+		for _, w := range f.Webhooks {
+			if w.Enabled {
+				names = append(names, w.Name)
+			}
+		}
+		return nil, nil, nil, exitWith(exitNotFound, "--webhook %s: there is no such webhook that is enabled; there are: %s", wanted, strings.Join(names, ", "))
+	}
 	for _, w := range f.Webhooks {
 		if w.Enabled && name == "" {
 			name = w.Name
 		}
 	}
 	for _, t := range f.Tests {
-		if w := f.Webhook(t.Webhook); w != nil && w.Enabled && t.Problem == "" && len(t.Expect) > 0 {
+		if w := f.Webhook(t.Webhook); w != nil && w.Enabled && t.Problem == "" && len(t.Expect) > 0 && (wanted == "" || wanted == t.Webhook) {
 			name, body = t.Webhook, t.Payload
+			for key, value := range t.Headers {
+				header.Set(key, value)
+			}
 			break
 		}
 	}
 	if name == "" {
-		return nil, nil, exitWith(exitBad, "the factory has no enabled webhook to send to")
+		return nil, nil, nil, exitWith(exitBad, "the factory has no enabled webhook to send to")
 	}
 	w := &api.Webhook{}
 	if err := cl.get(ctx, "/webhooks/"+name, w); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	return w, body, nil
+	return w, body, header, nil
 }

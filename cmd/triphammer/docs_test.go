@@ -60,7 +60,7 @@ func TestDocsFactory(t *testing.T) {
 }
 
 // TestDocsNames: what the documentation names is there: files behind its links,
-// commands, flags, codes of findings, routes.
+// commands, flags. It tells of each code of findings and each metric.
 func TestDocsNames(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([a-zA-Z0-9_/.-]+)\)`)
 	command := regexp.MustCompile("`triphammer ([a-z-]+)((?: [a-z-]+)?)")
@@ -117,6 +117,50 @@ func hasFlag(name string) bool {
 		all = append(all[1:], c.Commands()...)
 	}
 	return false
+}
+
+// TestDataDirectory: docs/operating.md has each file of a data directory in its table.
+func TestDataDirectory(t *testing.T) {
+	_, section, _ := strings.Cut(pages(t)["../../docs/operating.md"], "\n## The data directory\n")
+	table, _, _ := strings.Cut(section, "\n\nThe directory")
+	w := newWorld(t, map[string]string{"factory.yaml": factoryYAML})
+	w.start()
+	entries, err := os.ReadDir(filepath.Join(w.dir, "data"))
+	if err != nil || len(entries) < 10 {
+		t.Fatalf("%d files, %v", len(entries), err)
+	}
+	names := []string{addressFile, hostedFolder, "artifacts"} // not every server has these
+	for _, e := range entries {
+		names = append(names, strings.TrimSuffix(strings.TrimSuffix(e.Name(), "-wal"), "-shm"))
+	}
+	for _, name := range names {
+		if !strings.Contains(table, "\n| `"+name+"`") && !strings.Contains(table, "\n| `"+name+"/") {
+			t.Errorf("docs/operating.md does not tell of %s", name)
+		}
+	}
+}
+
+// TestCitedGuides: a section of a guide that a message of the program names is there.
+func TestCitedGuides(t *testing.T) {
+	cited := 0
+	sources, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, source := range sources {
+		code, err := os.ReadFile(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`(docs/[a-z-]+\.md), "([^"]+)"`).FindAllStringSubmatch(string(code), -1) {
+			if cited++; !strings.Contains(pages(t)["../../"+m[1]], "\n## "+m[2]+"\n") {
+				t.Errorf("%s names the section %q of %s, which is not there", source, m[2], m[1])
+			}
+		}
+	}
+	if cited == 0 {
+		t.Error("no message names a section: this test has nothing to do")
+	}
 }
 
 // TestSettings: docs/operating.md has each setting of the server in its table, and no other.

@@ -1,3 +1,5 @@
+//go:build linux && !client
+
 package main
 
 import (
@@ -70,13 +72,10 @@ func doctor(c *cobra.Command, _ []string) error {
 	if err := doctorHarnesses(c, found, isolation); err != nil {
 		say(false, "harnesses", err.Error())
 	}
-	if err := serverFlagsOf(c); err != nil {
+	if t, err := targetOf(c); err != nil {
 		return err
-	}
-	address, _ := c.Flags().GetString("server")
-	data, _ := c.Flags().GetString("data")
-	if address == "" && data == "" {
-		say(true, "server", "none named: give --data DIR or --server URL to check one")
+	} else if t.none() {
+		say(true, "server", "none named: give --data DIR, --server URL or --context NAME to check one")
 	} else if cl, err := connect(c, false); err != nil {
 		say(false, "server", err.Error())
 	} else {
@@ -86,7 +85,7 @@ func doctor(c *cobra.Command, _ []string) error {
 		case err != nil:
 			say(false, "server", err.Error())
 		case cl.offline:
-			say(true, "data", data+": store and sealing key fit; no server is running on it")
+			say(true, "data", t.data+": store and sealing key fit; no server is running on it")
 		default:
 			say(true, "server", "version "+s.Version)
 		}

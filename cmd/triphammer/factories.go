@@ -23,12 +23,12 @@ func factoriesCommand() *cobra.Command {
 				return err
 			}
 			return emitList(c, all.Entries, func(f api.FactoryStatus) string { return f.Name },
-				[]string{"NAME", "STATE", "SERVES", "NEWEST", "HOSTED", "REPOSITORY", "BRANCH"}, func(f api.FactoryStatus) []string {
+				[]string{"NAME", "STATE", "SERVES", "NEWEST", "HOSTED", "REPOSITORY", "BRANCH"}, func(f api.FactoryStatus) cells {
 					serves := ""
 					if f.Applied != nil {
 						serves = shortHash(f.Applied.Commit)
 					}
-					return []string{f.Name, f.State, serves, shortHash(f.Head), yesNo(f.Hosted), f.Repository, f.Branch}
+					return cells{f.Name, f.State, serves, shortHash(f.Head), yesNo(f.Hosted), f.Repository, f.Branch}
 				})
 		}),
 	}
@@ -90,8 +90,8 @@ history" has what was applied.`,
 			return err
 		}
 		return emitList(c, all.Entries, func(f api.FactoryCommit) string { return f.Commit },
-			[]string{"COMMIT", "AT", "AUTHOR", "SUBJECT"}, func(f api.FactoryCommit) []string {
-				return []string{shortHash(f.Commit), stamp(f.Time), f.Author, f.Subject}
+			[]string{"COMMIT", "AT", "AUTHOR", "SUBJECT"}, func(f api.FactoryCommit) cells {
+				return cells{shortHash(f.Commit), f.Time, f.Author, f.Subject}
 			})
 	})
 	for _, c := range []*cobra.Command{list, show, create, log} {

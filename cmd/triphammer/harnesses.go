@@ -1,3 +1,5 @@
+//go:build linux && !client
+
 package main
 
 import (
@@ -102,11 +104,14 @@ func doctorHarnesses(c *cobra.Command, r *findings, isolation string) error {
 		}
 		path, err := exec.LookPath(name)
 		if err != nil {
-			r.note(name, "not found in PATH: install it where the server runs, if definitions use it")
+			r.note(name, "not found in PATH: install it where the server runs, if definitions use it. The PATH is that of this terminal; --data or --server asks a server, which can have another one")
 			continue
 		}
 		version, err := versionOf(c.Context(), e, name)
 		if err != nil {
+			if _, hidden := e.LookPath(name); hidden != nil { // which says more
+				err = hidden
+			}
 			problem := fmt.Sprintf("found at %s, but runs cannot start it: %v", path, err)
 			if try {
 				r.say(false, name, problem)
@@ -197,7 +202,7 @@ func answers(ctx context.Context, e *sandbox.Executor, h *harness.Harness, model
 	switch {
 	case result == nil:
 		said := strings.TrimPrefix(out.last(), ": ")
-		if text, _ := agent.Explain(said); text != said {
+		if text, _ := agent.Explain(said); text != "" {
 			return errors.New(text)
 		}
 		return fmt.Errorf("it ended with exit status %d before it said that it had finished%s", out.exit.Code, out.last())

@@ -1,3 +1,5 @@
+//go:build linux && !client
+
 package main
 
 import (
@@ -64,6 +66,9 @@ func (in *instance) hostedHere(name string) factoryOptions {
 
 // host makes a factory that lives here, and begins to serve it. It lasts over restarts.
 func (in *instance) host(ctx context.Context, name, by string) error {
+	if in.shared() {
+		return refuseHosted()
+	}
 	in.making.Lock()
 	defer in.making.Unlock()
 	in.mu.Lock()

@@ -1,3 +1,5 @@
+//go:build linux && !client
+
 package main
 
 import (
@@ -12,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"triphammer/applier"
@@ -27,14 +30,10 @@ import (
 	"triphammer/server/notify"
 	"triphammer/server/run"
 	"triphammer/server/sandbox"
+	"triphammer/server/sandbox/kubernetes"
 	"triphammer/server/secret"
 	"triphammer/server/store"
 )
-
-// factoryName is the name of the factory of a server that has only one. The name is part
-// of the key that binds a webhook to its UID. Therefore it is not the name in the
-// definition, which can change.
-const factoryName = "default"
 
 // instanceOptions are the options of openInstance.
 type instanceOptions struct {
@@ -56,8 +55,10 @@ type instanceOptions struct {
 	workspaces    string // folder for the workspaces of runs; empty: in the data directory
 	floor         disk.Floor
 	secretSources []secret.Source
-	impatient     bool // do not wait for the data directory
-	make          bool // make a data directory that is missing
+	store         string // address of a PostgreSQL database; empty: it is in the data directory
+	impatient     bool   // do not wait for the data directory
+	joins         bool   // servers have made the store and its sealing key
+	make          bool   // make a data directory that is missing
 	logger        *slog.Logger
 }
 
@@ -70,6 +71,7 @@ type instance struct {
 	lock       *folderLock
 	runsLock   *folderLock // of the folder of workspaces, if it is not in the data directory; otherwise nil
 	executor   *sandbox.Executor
+	cluster    *kubernetes.Executor // executes the runs in its place; nil: there is none
 	disk       *disk.Watch
 	store      *store.Store
 	ledger     *ledger.Ledger
@@ -84,6 +86,9 @@ type instance struct {
 	server     *server.Server
 
 	start func(*applier.Applier) // starts the worker of a factory that is made while the server runs
+
+	leads  atomic.Bool            // this server does what one at a time does
+	behind atomic.Pointer[string] // why this server does not serve what is live; nil: it does
 
 	making sync.Mutex // held while a factory is made
 	mu     sync.Mutex
@@ -101,16 +106,23 @@ func openInstance(ctx context.Context, dir string, opt instanceOptions) (*instan
 		return nil, err
 	}
 	in := &instance{dir: dir, opt: opt, live: &applier.Live{}, metrics: server.NewMetrics(), places: make(map[string]server.Place)}
-	if in.lock, in.made, err = openFolder(ctx, dir, opt.make, !opt.impatient); err != nil {
+	if in.lock, in.made, err = openFolder(ctx, dir, opt.make, !opt.impatient, opt.store != ""); err != nil {
 		return nil, err
+	}
+	if err := in.chooseStore(); err != nil {
+		return nil, errors.Join(err, in.close())
 	}
 	if err := in.openWorkspaces(ctx); err != nil {
 		return nil, errors.Join(err, in.close())
 	}
 	keyFile := keyFileOf(dir)
+	_, noKey := os.Lstat(keyFile)
 	key, err := in.sealingKey(keyFile)
 	if err == nil {
-		err = in.openStore(ctx, key)
+		err = in.reachStore(ctx, key)
+	}
+	if errors.Is(err, store.ErrSealingKey) && noKey != nil && in.opt.store != "" {
+		return nil, errors.Join(in.otherKey(keyFile), in.close())
 	}
 	if errors.Is(err, store.ErrSealingKey) {
 		// If `secrets reseal` was interrupted before its last step, take that step now.
@@ -120,8 +132,15 @@ func openInstance(ctx context.Context, dir string, opt instanceOptions) (*instan
 			}
 		}
 	}
+	if in.opt.joins && errors.Is(err, store.ErrMissing) {
+		err = fmt.Errorf("%s has no store yet: start a server on it first (triphammer serve --store …)", store.NameOf(in.opt.store))
+		return nil, errors.Join(exitWith(exitUsage, "%w", err), in.close())
+	}
 	if err != nil {
 		return nil, errors.Join(exitWith(exitUsage, "%w", wayBack(err)), in.close())
+	}
+	if err := in.checkHosted(); err != nil {
+		return nil, errors.Join(err, in.close())
 	}
 	if in.configured = len(opt.factories); opt.factories == nil {
 		if in.opt.factories, err = in.known(ctx); err != nil {
@@ -199,15 +218,47 @@ func (in *instance) openWalls(w io.Writer) error {
 	return nil
 }
 
-// wallClock is the clock of the machine. Tests start the program with another one.
-var wallClock = time.Now
+// unfenced and unguarded are set by tests alone, which show by them that they would notice
+// (store.Config, run.Config).
+var unfenced, unguarded bool
+
+const (
+	// storePatience is for how long a process that starts tries to reach its database. It is
+	// shorter than systemd waits for a service to begin (90 s).
+	storePatience = time.Minute
+	// storeRetry is the first wait between two tries. Each further one is longer, up to the
+	// most.
+	storeRetry, storeRetryMost = time.Second, 8 * time.Second
+)
+
+// reachStore opens the store. Servers and workers wait for a database that cannot be reached
+// yet: after a power cut, all machines begin at the same time.
+func (in *instance) reachStore(ctx context.Context, key *secret.Key) error {
+	end := time.Now().Add(storePatience)
+	for wait := storeRetry; ; wait = min(2*wait, storeRetryMost) {
+		err := in.openStore(ctx, key)
+		if err == nil || in.opt.impatient || !store.Away(err) || time.Now().Add(wait).After(end) {
+			return err
+		}
+		in.opt.logger.Warn("the database cannot be reached: trying again", "store", store.NameOf(in.opt.store), "in", wait, "error", err)
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(wait):
+		}
+	}
+}
 
 func (in *instance) openStore(ctx context.Context, key *secret.Key) (err error) {
 	in.store, err = store.Open(ctx, store.Config{
-		Path: filepath.Join(in.dir, storeFile), Key: key, Existing: !in.made, Sources: in.opt.secretSources, Now: wallClock, Logger: in.opt.logger,
+		Path: filepath.Join(in.dir, storeFile), URL: in.opt.store, Key: key, Existing: in.opt.joins || !in.made && in.opt.store == "", Sources: in.opt.secretSources, Now: wallClock, Logger: in.opt.logger,
 		Reserve: filepath.Join(in.dir, reserveFile), Artifacts: filepath.Join(in.dir, "artifacts"),
+		Unfenced: unfenced,
 	})
 	in.ledger = ledger.New(in.store)
+	if err == nil {
+		err = in.openCluster(key)
+	}
 	return err
 }
 
@@ -225,10 +276,9 @@ func (in *instance) close() error {
 
 // wire makes and connects the parts of a server.
 func (in *instance) wire() error {
-	runs := in.opt.runs
-	runs.Store, runs.Executor, runs.Disk, runs.Now, runs.Logger = in.store, in.executor, in.disk, wallClock, in.opt.logger
-	runs.Capabilities.Unknown = in.opt.impatient
-	in.runs = run.New(runs)
+	if err := in.wireRuns(store.KindServe); err != nil {
+		return err
+	}
 	in.store.GuardAutomations(in.opt.maxPerHour)
 	in.teller = notify.New(in.store, wallClock, in.opt.logger)
 	syncSecrets := make(map[string]string)
@@ -247,6 +297,7 @@ func (in *instance) wire() error {
 
 	deliveries := in.opt.deliveries
 	deliveries.Live, deliveries.Store, deliveries.Wake = in.live, in.store, in.runs.Wake
+	deliveries.Follow, deliveries.Shared = in.follow, in.shared()
 	deliveries.Load, deliveries.Observe = in.ledger.Load, in.metrics.Delivery
 	deliveries.Now, deliveries.Logger = wallClock, in.opt.logger
 	deliveries.Ask = func() { in.lookups.Wake() }
@@ -261,7 +312,7 @@ func (in *instance) wire() error {
 	in.data = access.New(access.Config{
 		Store: in.store, Live: in.live, Load: in.ledger.Load, Appliers: in.appliers, Delivery: received, Runs: in.runs,
 	})
-	cfg.Metrics, cfg.Disk = in.metrics, in.disk
+	cfg.Metrics, cfg.Disk, cfg.Behind = in.metrics, in.disk, in.lag
 	if !in.opt.impatient { // a command without a server starts no run
 		cfg.Isolation, cfg.Machine = in.isolation, in.machine
 	}
@@ -276,7 +327,35 @@ func (in *instance) wire() error {
 		ends.Secret, ends.Body = in.notifySecret(in.opt.endsSecret), in.server.RunNotice
 		in.teller.Runs(ends)
 	}
+	if err == nil && !in.opt.impatient { // a command tells nobody
+		err = in.store.KeepNotices(context.Background(), len(in.opt.ends.States) > 0)
+	}
 	return err
+}
+
+// follow makes a factory serve what is live by the store.
+func (in *instance) follow(ctx context.Context, factory string) error {
+	if a := in.data.Applier(factory); a != nil {
+		return a.Follow(ctx)
+	}
+	return nil
+}
+
+// wireRuns makes the manager of the runs. The kind is that of this process as a worker.
+func (in *instance) wireRuns(kind string) error {
+	runs := &in.opt.runs
+	runs.Store, runs.Executor, runs.Disk, runs.Now, runs.Logger = in.store, in.runner(), in.disk, wallClock, in.opt.logger
+	runs.Capabilities.LookPath = in.executor.LookPath
+	runs.Capabilities.Unknown, runs.Shared, runs.Unguarded = in.opt.impatient, in.shared(), unguarded
+	if !in.opt.impatient { // a command executes nothing
+		id, err := in.identity()
+		if err != nil {
+			return err
+		}
+		runs.Worker = store.Worker{ID: id, Kind: kind, Version: version}
+	}
+	in.runs = run.New(*runs)
+	return nil
 }
 
 // addFactory makes the applier of a factory, and the notifications about its applies.
@@ -304,10 +383,14 @@ func (in *instance) addFactory(f factoryOptions) (*applier.Applier, error) {
 	in.mu.Unlock()
 	return applier.New(applier.Config{
 		Factory: f.name, Source: f.source, Path: f.path, Live: in.live, Ledger: in.ledger, Pin: pin, Verify: verify, Now: wallClock, Logger: in.opt.logger, Lacks: in.runs.Lacks,
+		Shared: in.shared(),
 		OnChange: func(s applier.State) {
 			in.metrics.Applier(s)
 			in.schedule.Kick()
 			told(s)
+			if f.watch != nil {
+				f.watch(s)
+			}
 		},
 	}), nil
 }

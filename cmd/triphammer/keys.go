@@ -40,9 +40,9 @@ with --agent is for an agent, whose runs they are. A data directory that is miss
 				return err
 			}
 			return emitList(c, all, func(k api.Key) string { return k.ID },
-				[]string{"NAME", "KIND", "OWNER", "SCOPES", "FACTORY", "EXPIRES", "REVOKED", "LAST USED", "ID"}, func(k api.Key) []string {
-					return []string{
-						k.Name, k.Kind, k.Owner, strings.Join(k.Scopes, ","), k.Factory, stampOf(k.ExpiresAt), stampOf(k.RevokedAt), stampOf(k.LastUsedAt), k.ID,
+				[]string{"NAME", "KIND", "OWNER", "SCOPES", "FACTORY", "EXPIRES", "REVOKED", "LAST USED", "ID"}, func(k api.Key) cells {
+					return cells{
+						k.Name, k.Kind, k.Owner, strings.Join(k.Scopes, ","), k.Factory, k.ExpiresAt, k.RevokedAt, k.LastUsedAt, k.ID,
 					}
 				})
 		}),

@@ -12,9 +12,6 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-
-	"triphammer/server/run/acp"
-	"triphammer/server/sandbox"
 )
 
 // version is set by the linker.
@@ -24,11 +21,8 @@ func main() { os.Exit(execute(os.Args[1:])) }
 
 // execute runs the program and returns its exit status (SPEC 3.4).
 func execute(args []string) int {
-	if len(args) > 0 && args[0] == sandbox.SuperviseCommand {
-		return sandbox.Supervise(args[1:])
-	}
-	if len(args) > 0 && args[0] == acp.Command {
-		return acp.Main(args[1:])
+	if status, is := inside(args); is {
+		return status
 	}
 	guardErr := guardProcess()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -34,6 +34,12 @@ var (
 // ahead, or that shows what the file of that path says.
 const clockVariable = "TRIPHAMMER_TEST_CLOCK"
 
+// unfencedVariable lets such a program record what definitions decided that are dead.
+const unfencedVariable = "TRIPHAMMER_TEST_UNFENCED"
+
+// unguardedVariable lets such a worker go on with runs whose lease it has lost.
+const unguardedVariable = "TRIPHAMMER_TEST_UNGUARDED"
+
 // clockFile is its name, in the folder that has the data directory.
 const clockFile = "clock"
 
@@ -65,6 +71,7 @@ func TestMain(m *testing.M) {
 		os.Exit(hostileMain(os.Args[2:]))
 	}
 	if text := os.Getenv(clockVariable); text != "" {
+		unfenced, unguarded = os.Getenv(unfencedVariable) != "", os.Getenv(unguardedVariable) != ""
 		if filepath.IsAbs(text) {
 			tellTimeBy(text)
 		} else {
@@ -86,6 +93,12 @@ func TestMain(m *testing.M) {
 			}
 		}
 		os.Exit(execute(os.Args[1:]))
+	}
+	if len(os.Args) > 1 && os.Args[1] == keeperCommand {
+		os.Exit(execute(os.Args[1:]))
+	}
+	if how := os.Getenv(dieVariable); how != "" {
+		dieWithKeyboard(how)
 	}
 	os.Exit(testMain(m))
 }
@@ -114,7 +127,7 @@ func testMain(m *testing.M) int {
 // for git, an address that is free.
 func environment(home string) []string {
 	return append(os.Environ(),
-		"PATH="+filepath.Dir(binary)+string(os.PathListSeparator)+os.Getenv("PATH"), "HOME="+home, "USER=ada",
+		"PATH="+filepath.Dir(binary)+string(os.PathListSeparator)+os.Getenv("PATH"), "HOME="+home, "XDG_CONFIG_HOME=", "USER=ada",
 		"GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=Ada", "GIT_AUTHOR_EMAIL=ada@example.com",
 		"GIT_COMMITTER_NAME=Ada", "GIT_COMMITTER_EMAIL=ada@example.com", "TRIPHAMMER_LISTEN=127.0.0.1:0",
 		// Most tests share files with their agents. Those of walls set these themselves.

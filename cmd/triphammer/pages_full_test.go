@@ -51,6 +51,15 @@ func TestPages(t *testing.T) {
 			}
 		}
 	}
+	for _, guide := range []string{"dashboard", "senders", "spec"} { // pictures, many sections, wide tables
+		b.open("/docs/" + guide)
+		for _, theme := range themes {
+			for _, width := range append(slices.Clone(widths), 320) {
+				b.view(theme, width)
+				b.look()
+			}
+		}
+	}
 	if strings.Contains(s.logs.String(), "level=ERROR") {
 		t.Errorf("the server's log has errors")
 	}

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -18,8 +20,8 @@ type pausable struct {
 	kind, does, resumed string
 	pauseHelp           string
 	resumeHelp          string
-	// factories are those that have one of a name.
-	factories func(ctx context.Context, cl *client, name string) ([]string, error)
+	// named are the names of all, each with the factories that have one.
+	named func(ctx context.Context, cl *client) (map[string][]string, error)
 }
 
 var automationsPaused = pausable{
@@ -28,8 +30,8 @@ var automationsPaused = pausable{
 still received and matched. The server itself pauses an automation that is in a loop. "automations list" says why.`,
 	resumeHelp: `Let an automation that is paused start runs again. What came meanwhile starts nothing: "deliveries replay" does. Earlier
 runs do not count towards its limit any more.`,
-	factories: func(ctx context.Context, cl *client, name string) ([]string, error) {
-		return factoriesWith(ctx, cl, "/automations", name, func(a api.Automation) (string, string) { return a.Name, a.Factory })
+	named: func(ctx context.Context, cl *client) (map[string][]string, error) {
+		return namesOf(ctx, cl, "/automations", func(a api.Automation) (string, string) { return a.Name, a.Factory })
 	},
 }
 
@@ -40,17 +42,17 @@ disabled one does, and its deliveries are not recorded. Its file stays as it is.
 is accepted any more. "webhooks list" says why.`,
 	resumeHelp: `Let a webhook that is paused take deliveries again. What was sent meanwhile is not known to the server: many senders can
 send it again.`,
-	factories: func(ctx context.Context, cl *client, name string) ([]string, error) {
-		return factoriesWith(ctx, cl, "/webhooks", name, func(w api.Webhook) (string, string) { return w.Name, w.Factory })
+	named: func(ctx context.Context, cl *client) (map[string][]string, error) {
+		return namesOf(ctx, cl, "/webhooks", func(w api.Webhook) (string, string) { return w.Name, w.Factory })
 	},
 }
 
-func factoriesWith[T api.Listed](ctx context.Context, cl *client, path, name string, of func(T) (name, factory string)) (factories []string, err error) {
+func namesOf[T api.Listed](ctx context.Context, cl *client, path string, of func(T) (name, factory string)) (map[string][]string, error) {
+	factories := make(map[string][]string)
 	all, err := collect[T](ctx, cl, path, url.Values{}, 0)
 	for _, one := range all {
-		if found, factory := of(one); found == name {
-			factories = append(factories, factory)
-		}
+		name, factory := of(one)
+		factories[name] = append(factories[name], factory)
 	}
 	return factories, err
 }
@@ -84,7 +86,7 @@ func pauseCommands(p pausable) []*cobra.Command {
 			if err := cl.call(c.Context(), http.MethodPost, path+"/pause", req, &done); err != nil {
 				return err
 			}
-			fmt.Fprintf(c.ErrOrStderr(), "%s is %s\n", args[0], pausedText(&done))
+			fmt.Fprintf(c.ErrOrStderr(), "%s is %s\n", args[0], pausedText(c.ErrOrStderr(), &done))
 			return nil
 		}),
 	}
@@ -110,13 +112,13 @@ func pauseCommands(p pausable) []*cobra.Command {
 func (p pausable) path(c *cobra.Command, cl *client, name string) (string, error) {
 	factory := cl.factory
 	if factory == "" {
-		found, err := p.factories(c.Context(), cl, name)
+		all, err := p.named(c.Context(), cl)
 		if err != nil {
 			return "", err
 		}
-		switch found = slices.Compact(slices.Sorted(slices.Values(found))); len(found) {
+		switch found := slices.Compact(slices.Sorted(slices.Values(all[name]))); len(found) {
 		case 0:
-			return "", exitWith(exitNotFound, "no %s is named %s (triphammer %ss list)", p.kind, name, p.kind)
+			return "", exitWith(exitNotFound, "%s", api.NoneNamed(p.kind, name, slices.Collect(maps.Keys(all))))
 		case 1:
 			factory = found[0]
 		default:
@@ -126,11 +128,11 @@ func (p pausable) path(c *cobra.Command, cl *client, name string) (string, error
 	return "/factories/" + url.PathEscape(factory) + "/" + p.kind + "s/" + url.PathEscape(name), nil
 }
 
-// pausedText describes a pause.
-func pausedText(p *api.Pause) string {
+// pausedText describes a pause, to be written to w.
+func pausedText(w io.Writer, p *api.Pause) string {
 	until := ""
 	if p.Until != nil {
-		until = " until " + stampOf(p.Until)
+		until = " until " + whenOf(w, p.Until)
 	}
-	return fmt.Sprintf("paused since %s%s by %s: %s", stamp(p.Since), until, p.By, oneLine.Replace(p.Reason))
+	return fmt.Sprintf("paused since %s%s by %s: %s", when(w, p.Since), until, p.By, oneLine.Replace(p.Reason))
 }

@@ -15,6 +15,7 @@ import (
 	"triphammer/applier/gitrepo"
 	"triphammer/schema"
 	"triphammer/server/api"
+	"triphammer/server/terms"
 )
 
 // planOptions are the flags of plan.
@@ -49,6 +50,7 @@ webhook by both, so that you see how many runs each changed automation would hav
 	clientFlags(c)
 	c.MarkFlagsMutuallyExclusive("against", "server")
 	c.MarkFlagsMutuallyExclusive("against", "data")
+	c.MarkFlagsMutuallyExclusive("against", "context")
 	outputFlag(c, "markdown")
 	return c
 }
@@ -64,11 +66,11 @@ func plan(c *cobra.Command, o *planOptions, dir string) error {
 			names = append(names, change.Path)
 		}
 	}
-	format, _ := c.Flags().GetString("output")
+	format := outputOf(c)
 	switch {
 	case format == "markdown":
 		err = writePlanMarkdown(c.OutOrStdout(), answer, prefix)
-	case !answer.Valid && (format == "table" || format == "name"):
+	case !answer.Valid && (isTable(c) || format == "name"):
 		// Print no plan. The findings below say why it would be refused.
 	default:
 		err = emit(c, answer, names, func(w io.Writer) error { return printPlanned(w, answer) })
@@ -194,7 +196,7 @@ func printPlan(w io.Writer, p applier.Plan) {
 
 func backTestLine(b applier.BackTest) string {
 	line := fmt.Sprintf("%s would have started %s on the last %s (%d before)",
-		b.Automation, counted(b.After, "run", "runs"), counted(b.Deliveries, "delivery", "deliveries"), b.Before)
+		b.Automation, terms.Counted(b.After, "run"), terms.Counted(b.Deliveries, "delivery"), b.Before)
 	if len(b.Started) > 0 {
 		line += "; new: " + strings.Join(b.Started, ", ")
 	}
@@ -202,13 +204,6 @@ func backTestLine(b applier.BackTest) string {
 		line += "; no longer: " + strings.Join(b.Stopped, ", ")
 	}
 	return line
-}
-
-func counted(n int, one, many string) string {
-	if n == 1 {
-		many = one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }
 
 // writePlanMarkdown writes a plan as a comment of a pull request.

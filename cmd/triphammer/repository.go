@@ -1,3 +1,5 @@
+//go:build linux && !client
+
 package main
 
 import (
@@ -37,8 +39,9 @@ type factoryOptions struct {
 	notify       notify.Commits // where applies are reported
 	notifySecret string         // name of the secret that signs messages about applies
 
-	logger *slog.Logger       // of a hosted factory; nil: it tells nothing
-	home   *hosted.Repository // of a hosted factory
+	logger *slog.Logger        // of a hosted factory; nil: it tells nothing
+	home   *hosted.Repository  // of a hosted factory
+	watch  func(applier.State) // is told of each change; nil: nobody is
 	source applier.Source
 	verify func(ctx context.Context, hash string, arrived arrival) (warning string, err error) // nil: all commits may apply
 }

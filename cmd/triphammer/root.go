@@ -2,12 +2,15 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"triphammer/schema"
 )
 
 // newRoot builds the tree of commands.
@@ -36,11 +39,29 @@ Begin with:  triphammer init demo && cd demo && triphammer dev`,
 		}
 	}
 	add("definitions", initCommand(), validateCommand(), testCommand(), planCommand(), hookCommand(), schemaCommand())
-	add("server", devCommand(), serveCommand(), statusCommand(), statsCommand(), applyCommand(), doctorCommand(), dbCommand(),
-		sendCommand(), samplesCommand(), mcpCommand(), configCommand(), authCommand(), clockCommand())
-	add("objects", factoriesCommand(), webhooksCommand(), automationsCommand(), environmentsCommand(), agentsCommand(), deliveriesCommand(), runsCommand(), schedulesCommand(),
+	add("server", devCommand(), serveCommand(), workerCommand(), statusCommand(), openCommand(), statsCommand(), applyCommand(), doctorCommand(), executorCommand(), dbCommand(),
+		sendCommand(), samplesCommand(), mcpCommand(), configCommand(), apiCommand(), contextCommand(), authCommand(), clockCommand())
+	add("objects", factoriesCommand(), webhooksCommand(), automationsCommand(), environmentsCommand(), agentsCommand(), deliveriesCommand(), runsCommand(), workersCommand(), schedulesCommand(),
 		appliesCommand(), definitionCommand(), secretsCommand(), keysCommand(), auditCommand(), schemesCommand())
-	root.AddCommand(versionCommand(), demoAgentCommand(), &cobra.Command{Use: "exit-codes", Short: "What the exit statuses mean", Long: exitTopic})
+	root.AddCommand(versionCommand(), demoAgentCommand(), manCommand(), &cobra.Command{Use: "exit-codes", Short: "What the exit statuses mean", Long: exitTopic})
+	serve, _, _ := root.Find([]string{"serve"}) // it was added above
+	root.AddCommand(topicCommands(serve.Flags())...)
+	addCompletion(root)
+	for _, c := range root.Commands() {
+		c.Aliases = append(c.Aliases, aliasesOf(root, c)...)
+	}
+	colourFlag(root)
+	root.Args = cobra.ArbitraryArgs
+	root.RunE = withoutCommand
+	root.InitDefaultHelpCmd()
+	if help, _, err := root.Find([]string{"help"}); err == nil {
+		help.Args = func(_ *cobra.Command, args []string) error {
+			if found, rest, err := root.Find(args); err == nil && found == root && len(rest) > 0 {
+				return withoutCommand(root, rest)
+			}
+			return nil
+		}
+	}
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return exitWith(exitUsage, "%w (see: %s --help)", err, c.CommandPath())
 	})
@@ -49,17 +70,47 @@ Begin with:  triphammer init demo && cd demo && triphammer dev`,
 
 // noun makes a command that only groups other commands.
 func noun(use, short string, commands ...*cobra.Command) *cobra.Command {
-	c := &cobra.Command{
-		Use: use, Short: short, Args: cobra.ArbitraryArgs,
-		RunE: func(c *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return exitWith(exitUsage, "unknown command %q; see: %s --help", args[0], c.CommandPath())
-			}
-			return c.Help()
-		},
-	}
+	c := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs, RunE: withoutCommand}
 	c.AddCommand(commands...)
 	return c
+}
+
+// withoutCommand is run if what follows a noun is no command.
+func withoutCommand(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return c.Help()
+	}
+	of := make(map[string]string)
+	for _, sub := range c.Commands() {
+		if sub.IsAvailableCommand() {
+			for _, name := range append(sub.Aliases, sub.Name()) {
+				of[name] = sub.Name()
+			}
+		}
+	}
+	if near := schema.Nearest(args[0], slices.Sorted(maps.Keys(of))); near != "" {
+		return exitWith(exitUsage, "unknown command %q: did you mean %q? See: %s --help", args[0], of[near], c.CommandPath())
+	}
+	return exitWith(exitUsage, "unknown command %q; see: %s --help", args[0], c.CommandPath())
+}
+
+// shortNames are aliases that are no singular.
+var shortNames = map[string][]string{"environments": {"env"}}
+
+// aliasesOf are other names of a noun: its singular, unless that is a verb.
+func aliasesOf(root, c *cobra.Command) []string {
+	if !c.HasSubCommands() {
+		return nil
+	}
+	var all []string
+	name, plural := strings.CutSuffix(c.Name(), "s")
+	if stem, is := strings.CutSuffix(name, "ie"); is {
+		name = stem + "y"
+	}
+	if taken, _, err := root.Find([]string{name}); plural && (err != nil || taken == root) {
+		all = append(all, name)
+	}
+	return append(all, shortNames[c.Name()]...)
 }
 
 // exactly is cobra.ExactArgs with an error that names the arguments.

@@ -18,20 +18,29 @@ import (
 
 func runsCommand() *cobra.Command {
 	var states []string
-	var automation string
+	var automation, delivery, webhook string
+	var span timespan
 	var limit int
 	list := &cobra.Command{
 		Use: "list", Short: "List runs, newest first", Args: cobra.NoArgs,
 		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
 			query := url.Values{"sort_by": {"created_at"}, "state": states}
-			if automation != "" {
-				query.Set("automation", automation)
+			for name, value := range map[string]string{"automation": automation, "delivery_id": delivery, "webhook": webhook} {
+				if value != "" {
+					query.Set(name, value)
+				}
+			}
+			if err := span.query(query, "created_after", "created_before"); err != nil {
+				return err
 			}
 			return listRuns(c, cl, query, limit)
 		}),
 	}
 	list.Flags().StringSliceVar(&states, "state", nil, "QUEUED, INPROGRESS, SUCCEEDED, FAILED, CANCELLED")
 	list.Flags().StringVar(&automation, "automation", "", "those of one automation")
+	list.Flags().StringVar(&delivery, "delivery", "", "those that a delivery started")
+	list.Flags().StringVar(&webhook, "webhook", "", "those that deliveries of one webhook started")
+	span.flags(list)
 	limitFlag(list, &limit, 20)
 	show := &cobra.Command{
 		Use: "show ID", Short: "Show a run", Args: exactly("ID"),
@@ -56,20 +65,26 @@ one line, unless --full or --reasoning asks for all. Control characters, invisib
 shown as escapes. -o json has the texts as they are.`,
 		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
 			if follow {
-				return watchRun(c, cl, args[0], timeout, newTranscriptWriter(c.OutOrStdout(), view))
+				if !isTable(c) {
+					return exitWith(exitUsage, "--follow prints for people: leave out --follow or -o")
+				}
+				return watchRun(c, cl, args[0], timeout, newTranscriptWriter(forPeople(c, c.OutOrStdout()), view))
 			}
 			t, err := readTranscript(c, cl, args[0])
 			if err != nil {
 				return err
 			}
-			if format, _ := c.Flags().GetString("output"); format == "json" {
-				return writeJSON(c.OutOrStdout(), t)
+			value := any(t)
+			if format := outputOf(c); format == formatJSONL || strings.HasPrefix(format, formatTemplate) {
+				value = t.Events // each has a line
 			}
-			shown := newTranscriptWriter(c.OutOrStdout(), view)
-			return errors.Join(shown.events(t.Events), shown.end())
+			return emit(c, value, nil, func(w io.Writer) error {
+				shown := newTranscriptWriter(w, view)
+				return errors.Join(shown.events(t.Events), shown.end())
+			})
 		}),
 	}
-	logs.Flags().StringP("output", "o", "table", "table or json")
+	outputFlagOf(logs, []string{formatTable, "json", formatJSONL, "yaml", formatTemplate})
 	logs.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the run has finished, like watch")
 	logs.Flags().DurationVar(&timeout, "timeout", 2*time.Hour, "how long to follow")
 	watch := &cobra.Command{
@@ -77,7 +92,7 @@ shown as escapes. -o json has the texts as they are.`,
 		Long: "Print a run's transcript as it happens, also across a restart of the server. " +
 			"It exits with 0 if the run has SUCCEEDED, with 1 if it has FAILED or was CANCELLED, and with 8 after --timeout.",
 		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
-			return watchRun(c, cl, args[0], timeout, newTranscriptWriter(c.OutOrStdout(), view))
+			return watchRun(c, cl, args[0], timeout, newTranscriptWriter(forPeople(c, c.OutOrStdout()), view))
 		}),
 	}
 	for _, c := range []*cobra.Command{logs, watch} {
@@ -162,18 +177,18 @@ func listRuns(c *cobra.Command, cl *client, query url.Values, limit int) error {
 		return err
 	}
 	return emitOf(c, all, func(r api.Run) string { return r.Factory }, func(r api.Run) string { return r.RunID },
-		[]string{"ID", "CREATED", "TITLE", "STATE", "SOURCE", "DETAIL"}, func(r api.Run) []string {
-			return []string{r.RunID, stamp(r.CreatedAt), r.Title, r.State, r.Source, r.StatusMessage}
+		[]string{"ID", "CREATED", "TITLE", "STATE", "SOURCE", "DETAIL"}, func(r api.Run) cells {
+			return cells{r.RunID, r.CreatedAt, r.Title, r.State, r.Source, r.StatusMessage}
 		})
 }
 
 func printRun(w io.Writer, r api.Run) error {
 	t := table{header: []string{"run", r.RunID}}
-	for _, row := range [][2]string{
+	for _, row := range []cells{
 		{"title", r.Title},
 		{"state", r.State},
 		{"status", r.StatusMessage},
-		{"attempt", attemptOf(r)},
+		{"attempt", attemptOf(w, r)},
 		{"source", r.Source},
 		{"automation", r.Automation},
 		{"environment", r.EnvironmentID},
@@ -183,13 +198,14 @@ func printRun(w io.Writer, r api.Run) error {
 		{"commit", r.Commit},
 		{"definition", pathAt(r.Path, r.Blob)},
 		{"creator", r.Creator.Type + " " + r.Creator.DisplayName},
-		{"created", stamp(r.CreatedAt)},
-		{"started", stampOf(r.StartedAt)},
-		{"finished", stampOf(r.FinishedAt)},
+		{"created", r.CreatedAt},
+		{"started", r.StartedAt},
+		{"finished", r.FinishedAt},
+		{"worker", r.Worker},
 		{"transcript", r.SessionLink},
-		{"workspace", workspaceOf(r.Workspace)},
+		{"workspace", workspaceOf(w, r.Workspace)},
 	} {
-		t.add(row[0], row[1])
+		t.add(row...)
 	}
 	if err := t.write(w); err != nil {
 		return err
@@ -200,19 +216,19 @@ func printRun(w io.Writer, r api.Run) error {
 }
 
 // attemptOf is empty for the only attempt of a run.
-func attemptOf(r api.Run) string {
+func attemptOf(w io.Writer, r api.Run) string {
 	if r.Attempts <= 1 {
 		return ""
 	}
 	text := fmt.Sprintf("%d of at most %d", r.Attempt, r.Attempts)
 	if r.NextAttempt != nil {
-		text += ", the next one not before " + stamp(*r.NextAttempt)
+		text += ", the next one not before " + when(w, *r.NextAttempt)
 	}
 	return text
 }
 
 // workspaceOf says where the files of a run are, and until when.
-func workspaceOf(w *api.Workspace) string {
+func workspaceOf(out io.Writer, w *api.Workspace) string {
 	switch {
 	case w == nil:
 		return ""
@@ -221,7 +237,7 @@ func workspaceOf(w *api.Workspace) string {
 	case w.KeptUntil == nil:
 		return w.Path
 	}
-	return w.Path + ", kept until " + stamp(*w.KeptUntil)
+	return w.Path + ", kept until " + when(out, *w.KeptUntil)
 }
 
 // conversationOf is empty for the first run of a conversation.
@@ -262,11 +278,11 @@ func watchRun(c *cobra.Command, cl *client, id string, timeout time.Duration, sh
 	if err := errors.Join(err, shown.end()); err != nil {
 		return err
 	}
-	fmt.Fprintln(printable{shown.w}, last.State)
+	fmt.Fprintln(printable{w: shown.w}, last.State)
 	if last.State != "SUCCEEDED" {
 		if last.StatusMessage != "" {
 			// The first line is from the server. Output of the agent may follow.
-			fmt.Fprintln(printable{c.ErrOrStderr()}, strings.ReplaceAll(last.StatusMessage, "\n", "\n"+gutter))
+			fmt.Fprintln(forPeople(c, c.ErrOrStderr()), strings.ReplaceAll(last.StatusMessage, "\n", "\n"+gutter))
 		}
 		return silently(exitBad)
 	}
@@ -381,7 +397,7 @@ func (n *newRun) start(c *cobra.Command, cl *client, path string, body map[strin
 	}
 	if n.wait {
 		fmt.Fprintln(c.ErrOrStderr(), r.RunID)
-		return watchRun(c, cl, r.RunID, n.timeout, newTranscriptWriter(c.OutOrStdout(), transcriptView{}))
+		return watchRun(c, cl, r.RunID, n.timeout, newTranscriptWriter(forPeople(c, c.OutOrStdout()), transcriptView{}))
 	}
 	return emit(c, r, []string{r.RunID}, func(w io.Writer) error {
 		_, err := fmt.Fprintln(w, r.RunID, r.State)

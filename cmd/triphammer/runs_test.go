@@ -114,10 +114,45 @@ func transcriptText(t *testing.T, width int, colours bool, events ...api.Event) 
 	return b.String()
 }
 
-// TestColoursAreOff: only a terminal gets colours, and only while NO_COLOR is not set.
-func TestColoursAreOff(t *testing.T) {
-	if w := newTranscriptWriter(io.Discard, transcriptView{}); w.colours {
-		t.Error("what is no terminal gets colours")
+// TestColours: a terminal gets colours unless a variable refuses them, and nothing else gets
+// them unless a variable forces them.
+func TestColours(t *testing.T) {
+	for _, c := range []struct {
+		noColor, forced, clicolor, term string
+		terminal, elsewhere             bool
+	}{
+		{"", "", "", "xterm", true, false},
+		{"", "", "", "dumb", false, false},
+		{"", "", "0", "xterm", false, false},
+		{"", "0", "", "xterm", true, false},
+		{"", "1", "0", "dumb", true, true},
+		{"1", "1", "", "xterm", false, false},
+	} {
+		for name, value := range map[string]string{"NO_COLOR": c.noColor, "CLICOLOR_FORCE": c.forced, "CLICOLOR": c.clicolor, "TERM": c.term} {
+			t.Setenv(name, value)
+		}
+		if wantsColours(true) != c.terminal || wantsColours(false) != c.elsewhere {
+			t.Errorf("%+v: got %v on a terminal, %v elsewhere", c, wantsColours(true), wantsColours(false))
+		}
+		s := screenOf(io.Discard)
+		if text := s.paint(colourBad, "a\x1b[2J\nb"); strings.Contains(text, "\x1b[2J") || strings.Contains(text, "\n") || strings.HasPrefix(text, colourBad) != c.elsewhere {
+			t.Errorf("%+v: %q", c, text)
+		}
+	}
+}
+
+// TestCut: a line fits the terminal, and shows that something is left out.
+func TestCut(t *testing.T) {
+	for _, c := range []struct {
+		text    string
+		columns int
+		want    string
+	}{
+		{"hello", 0, "hello"}, {"hello", 5, "hello"}, {"hello", 4, "hel…"}, {"宽宽宽", 6, "宽宽宽"}, {"宽宽宽", 5, "宽宽…"}, {"宽宽宽", 4, "宽…"}, {"hello", 1, "…"},
+	} {
+		if got := cut(c.text, c.columns); got != c.want {
+			t.Errorf("cut(%q, %d) = %q, not %q", c.text, c.columns, got, c.want)
+		}
 	}
 }
 
@@ -253,7 +288,7 @@ func TestVisible(t *testing.T) {
 	// What stands in a JSON text is the same JSON on a terminal.
 	const value = "\u202e\u009b\u007f\U000e0041\u2028"
 	var b strings.Builder
-	if err := writeJSON(printable{&b}, value); err != nil {
+	if err := writeJSON(printable{w: &b}, value); err != nil {
 		t.Fatal(err)
 	}
 	var back string

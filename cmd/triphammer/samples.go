@@ -51,8 +51,8 @@ func samplesCommand() *cobra.Command {
 		Use: "list", Short: "List sample payloads", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return emitList(c, signature.Samples(), func(s signature.Sample) string { return s.Provider + " " + s.Event },
-				[]string{"PROVIDER", "EVENT", "SIZE"}, func(s signature.Sample) []string {
-					return []string{s.Provider, s.Event, fmt.Sprint(len(s.Body))}
+				[]string{"PROVIDER", "EVENT", "SIZE"}, func(s signature.Sample) cells {
+					return cells{s.Provider, s.Event, fmt.Sprint(len(s.Body))}
 				})
 		},
 	}

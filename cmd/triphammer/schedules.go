@@ -22,8 +22,8 @@ func schedulesCommand() *cobra.Command {
 				return err
 			}
 			return emitOf(c, answer.Entries, func(s api.Schedule) string { return s.Factory }, func(s api.Schedule) string { return s.ID }, []string{"ID", "NAME", "CRON", "ENABLED", "NEXT", "LAST", "DETAIL"},
-				func(s api.Schedule) []string {
-					return []string{s.ID, s.Name, s.Cron, yesNo(s.Enabled), stampOf(s.History.NextRun), stampOf(s.History.LastRan), cmp.Or(s.PausedReason, s.LastSpawnError)}
+				func(s api.Schedule) cells {
+					return cells{s.ID, s.Name, s.Cron, yesNo(s.Enabled), s.History.NextRun, s.History.LastRan, cmp.Or(s.PausedReason, s.LastSpawnError)}
 				})
 		}),
 	}
@@ -128,21 +128,21 @@ func schedule(c *cobra.Command, cl *client, method, path string, body any) error
 	}
 	return emit(c, s, []string{s.ID}, func(w io.Writer) error {
 		t := table{header: []string{"schedule", s.ID}}
-		for _, row := range [][2]string{
+		for _, row := range []cells{
 			{"name", s.Name},
 			{"cron", s.Cron},
 			{"enabled", yesNo(s.Enabled)},
 			{"automation", s.Automation},
 			{"agent", s.AgentUID},
-			{"next", stampOf(s.History.NextRun)},
-			{"last", stampOf(s.History.LastRan)},
+			{"next", s.History.NextRun},
+			{"last", s.History.LastRan},
 			{"paused", s.PausedReason},
 			{"problem", s.LastSpawnError},
 			{"creator", fmt.Sprint(s.CreatedBy.Type, " ", s.CreatedBy.DisplayName)},
-			{"created", stamp(s.CreatedAt)},
+			{"created", s.CreatedAt},
 			{"changed by", fmt.Sprint(s.UpdatedBy.Type, " ", s.UpdatedBy.DisplayName)},
 		} {
-			t.add(row[0], row[1])
+			t.add(row...)
 		}
 		return t.write(w)
 	})

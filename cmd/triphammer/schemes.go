@@ -10,7 +10,6 @@ import (
 
 	"triphammer/factory/signature"
 	"triphammer/schema"
-	"triphammer/server"
 	"triphammer/server/api"
 )
 
@@ -32,15 +31,15 @@ A likely scheme is known from one implementation alone, or disputed in a detail;
 			}
 			var all []api.SignatureScheme
 			for _, s := range signature.All() {
-				all = append(all, server.ShowScheme(s))
+				all = append(all, api.ShowScheme(s))
 			}
 			return emitList(c, all, func(s api.SignatureScheme) string { return s.Name },
-				[]string{"NAME", "PROVIDER", "CERTAINTY", "ALGORITHM", "PROOF STANDS IN", "NAMED BY"}, func(s api.SignatureScheme) []string {
+				[]string{"NAME", "PROVIDER", "CERTAINTY", "ALGORITHM", "PROOF STANDS IN", "NAMED BY"}, func(s api.SignatureScheme) cells {
 					headers := s.Headers
 					if len(headers) > 2 {
 						headers = append(headers[:2:2], "…")
 					}
-					return []string{s.Name, s.Provider, s.Certainty, s.Algorithm, strings.Join(headers, ", "), strings.Join(s.Identity, ", ")}
+					return cells{s.Name, s.Provider, s.Certainty, s.Algorithm, strings.Join(headers, ", "), strings.Join(s.Identity, ", ")}
 				})
 		},
 	}
@@ -54,7 +53,7 @@ func showOneScheme(c *cobra.Command, name string) error {
 		hint := cmp.Or(schema.OneOf(name, signature.Names()), "triphammer schemes lists them")
 		return exitWith(exitNotFound, "there is no signature scheme %q; %s", name, hint)
 	}
-	s := server.ShowScheme(found)
+	s := api.ShowScheme(found)
 	return emit(c, s, []string{s.Name}, func(out io.Writer) error {
 		t := table{header: []string{"name", s.Name}}
 		t.add("provider", s.Provider)

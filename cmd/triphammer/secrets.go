@@ -2,13 +2,13 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -16,8 +16,6 @@ import (
 	"golang.org/x/term"
 
 	"triphammer/server/api"
-	"triphammer/server/secret"
-	"triphammer/server/store"
 )
 
 func secretsCommand() *cobra.Command {
@@ -29,7 +27,7 @@ out again. A webhook uses it from the next apply on: a new commit, or triphammer
 is made.`,
 		Args: exactly("NAME"),
 		RunE: func(c *cobra.Command, args []string) error {
-			value, err := readSecret(c.InOrStdin(), c.ErrOrStderr(), args[0])
+			value, err := readSecret(c.Context(), c.InOrStdin(), c.ErrOrStderr(), args[0])
 			if err != nil {
 				return err
 			}
@@ -44,7 +42,7 @@ is made.`,
 			}
 			fmt.Fprintf(c.ErrOrStderr(), "%s: generation %d is set\n", s.Name, s.Generation)
 			if s.Pending {
-				fmt.Fprintln(c.ErrOrStderr(), "The webhooks that use it take it at the next apply: triphammer apply")
+				fmt.Fprintln(c.ErrOrStderr(), cl.nextApply())
 			}
 			if s.Warning != "" {
 				fmt.Fprintln(c.ErrOrStderr(), "warning:", s.Warning)
@@ -60,7 +58,7 @@ is made.`,
 				return err
 			}
 			return emitList(c, all, func(s api.Secret) string { return s.Name },
-				[]string{"NAME", "GENERATION", "SET", "SOURCE", "USED BY", ""}, func(s api.Secret) []string {
+				[]string{"NAME", "GENERATION", "SET", "SOURCE", "USED BY", ""}, func(s api.Secret) cells {
 					var uses []string
 					several := slices.ContainsFunc(s.UsedBy, func(u api.SecretUse) bool { return u.Factory != s.UsedBy[0].Factory })
 					for _, u := range s.UsedBy {
@@ -73,7 +71,7 @@ is made.`,
 					if s.Pending {
 						note = "newer value waits for the next apply"
 					}
-					return []string{s.Name, fmt.Sprint(s.Generation), stamp(s.SetAt), s.Source, strings.Join(uses, ", "), note}
+					return cells{s.Name, fmt.Sprint(s.Generation), s.SetAt, s.Source, strings.Join(uses, ", "), note}
 				})
 		}),
 	}
@@ -95,8 +93,8 @@ Whoever knows the URL could have sent one. If it came when you set the sender up
 				return err
 			}
 			return emitList(c, all, func(p api.PendingSecret) string { return p.ID },
-				[]string{"ID", "WEBHOOK", "SECRET", "RECEIVED", "FROM"}, func(p api.PendingSecret) []string {
-					return []string{p.ID, p.Webhook, p.SecretName, stamp(p.ReceivedAt), p.From}
+				[]string{"ID", "WEBHOOK", "SECRET", "RECEIVED", "FROM"}, func(p api.PendingSecret) cells {
+					return cells{p.ID, p.Webhook, p.SecretName, p.ReceivedAt, p.From}
 				})
 		}),
 	}
@@ -108,8 +106,7 @@ Whoever knows the URL could have sent one. If it came when you set the sender up
 			if err := cl.call(c.Context(), http.MethodPost, "/pending-secrets/"+url.PathEscape(args[0])+"/confirm", nil, &s); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintf(c.ErrOrStderr(), "%s: generation %d is set\nThe webhooks that use it take it at the next apply: triphammer apply\n",
-				s.Name, s.Generation)
+			_, err := fmt.Fprintf(c.ErrOrStderr(), "%s: generation %d is set\n%s\n", s.Name, s.Generation, cl.nextApply())
 			return err
 		}),
 	}
@@ -141,76 +138,47 @@ directory is opened next.`,
 	return noun("secrets", "Managed secrets", append(all, reseal)...)
 }
 
-func resealSecrets(c *cobra.Command, dir string) error {
-	if dir == "" {
-		return exitWith(exitUsage, "which data directory? Give --data DIR (or TRIPHAMMER_DATA)")
-	}
-	in, err := openInstance(c.Context(), dir, instanceOptions{impatient: true})
-	if errors.Is(err, errLocked) {
-		return exitWith(exitConflict, "a server is running on %s: stop it first", dir)
-	}
-	if err != nil {
-		return err
-	}
-	defer func() { _ = in.close() }()
-	keyFile := keyFileOf(in.dir)
-	key, err := secret.CreateNextKey(keyFile)
-	if err != nil {
-		return exitWith(exitUsage, "making the new key: %w", err)
-	}
-	count, err := in.store.Reseal(c.Context(), key)
-	if err != nil {
-		return exitWith(exitUsage, "%w", err)
-	}
-	if err := secret.TakeNextKey(keyFile); err != nil {
-		return exitWith(exitUsage, "the secrets are sealed with the key in %s, which could not be put in the place of %s: %w",
-			secret.NextKeyFile(keyFile), keyFile, err)
-	}
-	err = in.store.Audit(c.Context(), store.AuditEntry{Actor: "local " + userName(), Action: "secret.reseal", Object: "all", Origin: "local"})
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(c.ErrOrStderr(), "%d values are sealed with the new key in %s\n", count, keyFile)
-	return err
-}
-
-var variablePrefix = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-
-// secretSources are the sources of managed secrets besides the store.
-func secretSources(dir, prefix string) ([]secret.Source, error) {
-	var all []secret.Source
-	if dir != "" {
-		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-			return nil, exitWith(exitUsage, "--secrets-dir %s is no folder that can be read", dir)
-		}
-		all = append(all, secret.Dir(dir))
-	}
-	if prefix != "" && !variablePrefix.MatchString(prefix) {
-		return nil, exitWith(exitUsage, "--secrets-env %q begins no variable's name: letters, digits and _, such as HAMMER_SECRET_", prefix)
-	}
-	if prefix != "" {
-		all = append(all, secret.Environment(prefix))
-	}
-	return all, nil
-}
-
 // maxInput is how many bytes are read as a secret. The server accepts fewer.
 const maxInput = 1 << 20
 
 // readSecret reads a secret value. From a terminal it reads without echo. Otherwise it
 // reads all of standard input, except one newline at the end (SPEC 13.6).
-func readSecret(in io.Reader, prompt io.Writer, name string) (string, error) {
+func readSecret(ctx context.Context, in io.Reader, prompt io.Writer, name string) (string, error) {
 	if f, ok := in.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		fmt.Fprintf(prompt, "Value of %s: ", name)
-		value, err := term.ReadPassword(int(f.Fd()))
+		value, err := readUnseen(ctx, int(f.Fd()))
 		fmt.Fprintln(prompt)
-		return string(value), err
+		return value, err
 	}
 	value, err := io.ReadAll(io.LimitReader(bufio.NewReader(in), maxInput))
 	if err != nil {
 		return "", exitWith(exitUsage, "reading the value: %w", err)
 	}
 	return dropNewline(string(value)), nil
+}
+
+// readUnseen reads a line from a terminal without echo. Ctrl-C ends it, and the terminal echoes
+// again.
+func readUnseen(ctx context.Context, terminal int) (string, error) {
+	was, err := term.GetState(terminal)
+	if err != nil {
+		return "", err
+	}
+	type line struct {
+		text []byte
+		err  error
+	}
+	read := make(chan line, 1)
+	go func() {
+		text, err := term.ReadPassword(terminal)
+		read <- line{text, err}
+	}()
+	select {
+	case l := <-read:
+		return string(l.text), l.err
+	case <-ctx.Done():
+		return "", errors.Join(ctx.Err(), term.Restore(terminal, was))
+	}
 }
 
 // dropNewline drops the newline at the end that an editor or echo adds.

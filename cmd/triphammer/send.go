@@ -132,6 +132,7 @@ type message struct {
 	secret  string
 	header  http.Header
 	tamper  string // one of tampers, or empty
+	stands  string // what stands for the secret in a curl command; empty: "$SECRET"
 }
 
 // request makes the request of a genuine sender, or a forged one.
@@ -277,7 +278,7 @@ func (m *message) curl(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	const variable = `"$SECRET"`
+	variable := cmp.Or(m.stands, `"$SECRET"`)
 	quote := func(s string) string {
 		parts := strings.Split(s, standIn)
 		for i, part := range parts {
@@ -380,9 +381,9 @@ func (m *message) sendAll(c *cobra.Command, o *sendOptions, pause time.Duration,
 			return err
 		}
 		statuses[status]++
-		fmt.Fprintf(printable{c.OutOrStdout()}, "%d %s\n", status, strings.TrimSpace(string(answer)))
+		fmt.Fprintf(forPeople(c, c.OutOrStdout()), "%d %s\n", status, strings.TrimSpace(string(answer)))
 		if after := header.Get("Retry-After"); after != "" {
-			fmt.Fprintf(printable{c.ErrOrStderr()}, "Retry-After: %s\n", after)
+			fmt.Fprintf(forPeople(c, c.ErrOrStderr()), "Retry-After: %s\n", after)
 		}
 	}
 	if o.count > 1 {
@@ -535,7 +536,7 @@ func sendSecret(c *cobra.Command, file string) (string, error) {
 			return "", exitWith(exitUsage, "--secret-file: %w", err)
 		}
 		defer func() { _ = f.Close() }()
-		return readSecret(f, c.ErrOrStderr(), "the webhook")
+		return readSecret(c.Context(), f, c.ErrOrStderr(), "the webhook")
 	}
 	value, err := secretVariable("TRIPHAMMER_WEBHOOK_SECRET")
 	if err == nil && value == "" {

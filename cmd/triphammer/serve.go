@@ -1,3 +1,5 @@
+//go:build linux && !client
+
 package main
 
 import (
@@ -6,6 +8,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"net/url"
@@ -30,6 +33,7 @@ import (
 	"triphammer/server/run"
 	"triphammer/server/sandbox"
 	"triphammer/server/secret"
+	"triphammer/server/store"
 )
 
 func serveCommand() *cobra.Command {
@@ -60,6 +64,7 @@ type serving struct {
 	factory                factoryOptions // the factory of --repo, or the common settings of those in the file
 	hosted                 string         // name of the factory that lives on this server
 	data, config           string
+	database               sharedStore
 	listen                 string
 	secretsDir, secretsEnv string
 	minFree                string
@@ -81,6 +86,7 @@ func (s *serving) serveFlags(f *pflag.FlagSet) {
 	s.endFlags(f)
 	f.StringVar(&s.hosted, "hosted", "", "name of a factory whose repository lives on this server, which serves it for clone and push; instead of --repo")
 	f.StringVar(&s.data, "data", "", "data directory; made if it is missing")
+	s.database.flags(f)
 	f.StringVar(&s.config, "config", "", "configuration file (YAML; its keys are these flags' names)")
 	s.sharedFlags(f, "127.0.0.1:8787")
 	f.StringVar(&s.listeners.CertFile, "tls-cert", "", "certificate file; read again when it changes")
@@ -94,35 +100,44 @@ func (s *serving) sharedFlags(f *pflag.FlagSet, listen string) {
 	f.StringVar(&s.listen, "listen", listen, "address to listen on")
 	f.StringVar(&s.server.BaseURL, "base-url", "",
 		"how senders and people reach the server, such as https://hammer.example.com or https://example.com/triphammer")
-	f.StringVar(&s.secretsDir, "secrets-dir", "", "folder with a file for each managed secret (Docker, Kubernetes, systemd credentials)")
-	f.StringVar(&s.secretsEnv, "secrets-env", "", "prefix of variables that are managed secrets, such as HAMMER_SECRET_")
 	f.IntVar(&s.deliveries.RateLimit, "rate-limit", 60, "authenticated deliveries per minute and webhook; 0: no limit")
 	f.IntVar(&s.deliveries.AuthFailures, "auth-failures", 10, "failed authentications per minute, webhook and address; 0: no limit")
 	f.IntVar(&s.listeners.MaxConnections, "max-connections", 0, "network connections at once; 0: what the limit of open files allows, at most 4096")
 	f.IntVar(&s.listeners.MaxPerAddress, "max-connections-per-address", 256,
 		"network connections at once from one address (IPv6: from one /64), except loopback and trusted proxies; 0: no such limit")
+	s.runFlags(f)
+	f.StringSliceVar(&s.capabilities.can.WorkerHosts, "worker-host", nil, "names of this server as a worker: it executes the runs whose workerHost is one of them; others wait")
+	f.StringToStringVar(&s.capabilities.can.Labels, "worker-label", nil, "labels of this server as a worker, KEY=VALUE: it executes the runs whose workerHost is KEY=VALUE, too")
+	f.Int64Var(&s.maxPerHour, "max-runs-per-hour", 60, "runs that an automation may start in an hour unless its file says otherwise; with one more it is paused. 0: no such limit")
+	f.DurationVar(&s.keep.Runs, "keep-runs", 90*24*time.Hour, "how long ended runs are kept; 0: for good")
+	f.DurationVar(&s.keep.Transcripts, "keep-transcripts", 0, "how long the transcripts of ended runs are kept; 0: as long as the run")
+	f.BoolVar(&s.server.ValidateKey, "validate-key", false, "require an API key to check definitions by HTTP; otherwise anybody may")
+	f.IntVar(&s.runs.MaxQueued, "max-queued", 0, "runs that may wait; when the queue is full, callers are answered 429 and senders 503. 0: no limit")
+	f.StringVar(&s.schedules.Missed, "missed-schedules", run.MissedSkip,
+		"what to do about ticks that came while no server ran: skip them, or start one run per schedule (once)")
+}
+
+// runFlags adds the flags of whatever executes runs: serve, dev and worker.
+func (s *serving) runFlags(f *pflag.FlagSet) {
+	f.StringVar(&s.secretsDir, "secrets-dir", "", "folder with a file for each managed secret (Docker, Kubernetes, systemd credentials)")
+	f.StringVar(&s.secretsEnv, "secrets-env", "", "prefix of variables that are managed secrets, such as HAMMER_SECRET_")
 	f.IntVar(&s.runs.MaxRuns, "max-runs", 4, "runs at once; 0: queue and start none")
 	f.IntVar(&s.runs.MaxPerAutomation, "max-runs-per-automation", 0, "runs of one automation at once; 0: no such limit")
 	f.Float64Var(&s.runs.Budget.USDPerDay, "budget-usd-per-day", 0, "dollars that all runs may use on a day (UTC), as far as their agents tell; then runs are stopped and none starts. 0: no limit")
 	f.Int64Var(&s.runs.Budget.TokensPerDay, "budget-tokens-per-day", 0, "the same in tokens")
-	f.Int64Var(&s.maxPerHour, "max-runs-per-hour", 60, "runs that an automation may start in an hour unless its file says otherwise; with one more it is paused. 0: no such limit")
-	f.DurationVar(&s.keep.Runs, "keep-runs", 90*24*time.Hour, "how long ended runs are kept; 0: for good")
-	f.DurationVar(&s.keep.Transcripts, "keep-transcripts", 0, "how long the transcripts of ended runs are kept; 0: as long as the run")
+	f.DurationVar(&s.runs.Grace, "grace", run.DefaultGrace, "how long runs in progress may go on when this process is told to stop")
+	f.DurationVar(&s.runs.Lease, "lease", store.DefaultLease, "time without contact to a shared store after which a run is taken from this process; its agent is dead by then")
 	f.DurationVar(&s.runs.KeepWorkspaces, "keep-workspaces", run.DefaultKeepWorkspaces, "how long the workspace of an ended run is kept; 0: it is removed at once")
 	f.StringVar(&s.keepFailed, "keep-failed-workspaces", "", "the same of runs that have not SUCCEEDED (default: as --keep-workspaces)")
 	f.DurationVar(&s.runs.KeepSessions, "keep-sessions", run.DefaultKeepWorkspaces,
 		"how long the session of an ended run is kept, and its workspace at least, so that follow-ups can go on with them; 0: not at all")
 	f.StringVar(&s.artifactSize, "artifact-size", "16MiB", "largest file that a run can leave as an artifact")
 	f.StringVar(&s.artifactsPerRun, "artifacts-per-run", "64MiB", "size of all files that a run can leave as artifacts")
-	f.BoolVar(&s.server.ValidateKey, "validate-key", false, "require an API key to check definitions by HTTP; otherwise anybody may")
-	f.IntVar(&s.runs.MaxQueued, "max-queued", 0, "runs that may wait; when the queue is full, callers are answered 429 and senders 503. 0: no limit")
 	f.StringVar(&s.workspaces, "workspaces", "", "folder for the workspaces of runs, used only by this server (default: runs in the data directory)")
 	s.wallOptions.flags(f)
 	f.StringVar(&s.minFree, "min-free", disk.DefaultFloor,
 		"free space below which new runs wait and old workspaces are removed; below a quarter of it, the run that uses the most is stopped. 0: none")
 	s.capabilities.flags(f)
-	f.StringVar(&s.schedules.Missed, "missed-schedules", run.MissedSkip,
-		"what to do about ticks that came while no server ran: skip them, or start one run per schedule (once)")
 }
 
 func serve(c *cobra.Command, s *serving) error {
@@ -160,6 +175,9 @@ func serve(c *cobra.Command, s *serving) error {
 		s.server.TrustedProxies = append(s.server.TrustedProxies, prefix)
 	}
 	s.logger = serverLog(c)
+	if s.store, err = s.database.resolve(); err != nil {
+		return err
+	}
 	if err := s.open(c); err != nil {
 		return err
 	}
@@ -320,9 +338,9 @@ func (s *serving) open(c *cobra.Command) (err error) {
 	if err := s.boundConnections(); err != nil {
 		return err
 	}
-	tcp, err := listenTCP(c.Context(), s.listen)
+	tcp, err := listenTCP(c.Context(), "--listen", s.listen)
 	if err != nil {
-		return exitWith(exitUsage, "--listen: %w", err)
+		return err
 	}
 	s.listeners.TCP = tcp
 	if err := s.settle(); err != nil {
@@ -357,16 +375,37 @@ func (s *serving) settle() (err error) {
 	if s.schedules.Missed != run.MissedSkip && s.schedules.Missed != run.MissedOnce {
 		return exitWith(exitUsage, "--missed-schedules is skip or once, not %q", s.schedules.Missed)
 	}
+	s.server.BaseURL = strings.TrimSuffix(cmp.Or(s.server.BaseURL, s.defaultURL()), "/")
+	if err := s.checkBaseURL(s.server.BaseURL); err != nil {
+		return err
+	}
+	if s.server.SignIn, err = s.signIn.provider(s.server.BaseURL); err != nil {
+		return err
+	}
+	s.walls.Protected = append(s.walls.Protected, s.signIn.secretFile, s.listeners.CertFile, s.listeners.KeyFile)
+	for _, f := range s.factories {
+		s.walls.Protected = append(s.walls.Protected, f.repository.TokenFile, f.repository.SSHKey, f.notify.TokenFile)
+	}
+	s.walls.Roots = func() (*x509.CertPool, error) { return roots(s.factories...) }
+	s.walls.Own = ownAddresses(s.listeners.TCP)
+	return s.settleRuns()
+}
+
+// settleRuns checks the settings of whatever executes runs.
+func (s *serving) settleRuns() (err error) {
 	s.runs.KeepFailed = s.runs.KeepWorkspaces
 	if s.keepFailed != "" {
 		if s.runs.KeepFailed, err = time.ParseDuration(s.keepFailed); err != nil {
 			return exitWith(exitUsage, "--keep-failed-workspaces: %q is no duration such as 24h", s.keepFailed)
 		}
 	}
-	for _, keep := range []*time.Duration{&s.runs.KeepWorkspaces, &s.runs.KeepFailed, &s.runs.KeepSessions} {
+	for _, keep := range []*time.Duration{&s.runs.KeepWorkspaces, &s.runs.KeepFailed, &s.runs.KeepSessions, &s.runs.Grace} {
 		if *keep <= 0 {
 			*keep = -1 // not at all: the zero value is the default
 		}
+	}
+	if s.runs.Lease < minLease {
+		return exitWith(exitUsage, "--lease is at least %v", minLease)
 	}
 	if s.runs.ArtifactLimit, err = disk.ParseSize(s.artifactSize); err != nil {
 		return exitWith(exitUsage, "--artifact-size: %w", err)
@@ -377,17 +416,7 @@ func (s *serving) settle() (err error) {
 	if s.floor, err = disk.ParseFloor(s.minFree); err != nil {
 		return exitWith(exitUsage, "--min-free: %w", err)
 	}
-	s.server.BaseURL = strings.TrimSuffix(cmp.Or(s.server.BaseURL, s.defaultURL()), "/")
-	if err := s.checkBaseURL(s.server.BaseURL); err != nil {
-		return err
-	}
-	if s.server.SignIn, err = s.signIn.provider(s.server.BaseURL); err != nil {
-		return err
-	}
-	s.walls.Protected = append(s.walls.Protected, s.signIn.secretFile, s.config, s.listeners.CertFile, s.listeners.KeyFile, s.secretsDir, s.capabilities.mcpServers)
-	for _, f := range s.factories {
-		s.walls.Protected = append(s.walls.Protected, f.repository.TokenFile, f.repository.SSHKey, f.notify.TokenFile)
-	}
+	s.walls.Protected = append(s.walls.Protected, s.config, s.secretsDir, s.capabilities.mcpServers)
 	s.walls.Protected = slices.DeleteFunc(s.walls.Protected, func(path string) bool { return path == "" })
 	if s.runs.Capabilities, err = s.capabilities.capabilities(); err != nil {
 		return err
@@ -396,12 +425,13 @@ func (s *serving) settle() (err error) {
 	if err := s.settleWalls(); err != nil {
 		return err
 	}
-	s.walls.Roots = func() (*x509.CertPool, error) { return roots(s.factories...) }
-	s.walls.Own = ownAddresses(s.listeners.TCP)
 	s.probeMachine()
 	s.secretSources, err = secretSources(s.secretsDir, s.secretsEnv)
 	return err
 }
+
+// minLease is the shortest lease. A renewal takes its turn among all writes to the store.
+const minLease = 5 * time.Second
 
 const (
 	// mostConnections is the largest number of connections that a server keeps open.
@@ -432,9 +462,9 @@ func (s *serving) boundConnections() error {
 	return nil
 }
 
-// listenTCP listens on the address. When a server is killed while it starts a process, the
-// process can hold the address for a moment longer, so listenTCP tries again.
-func listenTCP(ctx context.Context, address string) (l net.Listener, err error) {
+// listenTCP listens on the address that a flag says. When a server is killed while it starts a
+// process, the process can hold the address for a moment longer, so listenTCP tries again.
+func listenTCP(ctx context.Context, flag, address string) (l net.Listener, err error) {
 	waitErr := waitFor(ctx, 2*time.Second, "", func() (bool, error) {
 		l, err = net.Listen("tcp", address)
 		return !errors.Is(err, syscall.EADDRINUSE), nil
@@ -443,9 +473,13 @@ func listenTCP(ctx context.Context, address string) (l net.Listener, err error) 
 	case err == nil:
 		return l, waitErr
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("another program has the address %s: stop it, or choose another, such as 127.0.0.1:0 for any free port", address)
+		host, _, _ := net.SplitHostPort(address) // it was well formed
+		return nil, exitWith(exitUsage, "%s: the address %s is taken by %s. Stop it, or choose another address: %s %s takes any free port",
+			flag, address, cmp.Or(listener(address), "another program"), flag, net.JoinHostPort(host, "0"))
+	case errors.Is(err, fs.ErrPermission):
+		return nil, exitWith(exitUsage, "%s: this user may not listen on %s: ports below 1024 need a privilege (AmbientCapabilities=CAP_NET_BIND_SERVICE). Choose a higher port, with a proxy before it", flag, address)
 	}
-	return nil, err
+	return nil, exitWith(exitUsage, "%s: %w", flag, err)
 }
 
 // defaultURL is the URL of the listening address.
@@ -540,22 +574,26 @@ func (s *serving) run(ctx context.Context) error {
 			}
 		})
 	}
-	s.in.start = func(a *applier.Applier) { worker("applying definitions", a.Run) }
-	for _, a := range s.in.appliers {
-		s.in.start(a)
-	}
+	s.in.start = func(a *applier.Applier) { worker("applying definitions", a.Run) } // no other server has it
 	worker("executing runs", s.in.runs.Run)
-	worker("firing schedules", s.in.schedule.Run)
-	worker("telling others", s.in.teller.Run)
-	worker("asking senders", s.in.lookups.Run)
-	workers.Go(func() { s.in.store.Retain(working, s.in.opt.keep) })
+	workers.Go(func() { s.in.keepUp(working) })
+	workers.Go(func() {
+		s.in.work(working, s.parts, func(what string, err error) {
+			failed.add(fmt.Errorf("%s: %w", what, err))
+			stop()
+		})
+	})
 	defer context.AfterFunc(ctx, func() {
 		s.logger.Info("stopping: runs in progress get a moment; a second signal ends it at once")
+		_ = tellSystemd("STOPPING=1") // it sees the end anyway
 	})()
 	s.logger.Info("serving", "address", s.listeners.TCP.Addr().String(), "base_url", s.server.BaseURL, "data", s.in.dir,
 		"max_connections", s.listeners.MaxConnections)
 	if len(s.in.appliers) == 0 {
 		s.logger.Warn("this server has no factory yet: make one on its pages or with triphammer factories create NAME, or start it with --repo")
+	}
+	if err := tellSystemd("READY=1"); err != nil {
+		s.logger.Error("systemd is not told that this server is ready", "error", err)
 	}
 	s.tellIsolation()
 	workers.Go(s.tellContainers)
@@ -565,6 +603,23 @@ func (s *serving) run(ctx context.Context) error {
 	s.logger.Info("stopped")
 	s.socket()
 	return errors.Join(err, failed.all(), s.in.close())
+}
+
+// parts begins what one server at a time does.
+func (s *serving) parts(begin func(what string, part func(context.Context) error)) {
+	for _, a := range s.in.appliers {
+		begin("applying definitions", a.Run)
+	}
+	begin("firing schedules", s.in.schedule.Run)
+	begin("telling others", s.in.teller.Run)
+	begin("asking senders", s.in.lookups.Run)
+	if s.in.shared() {
+		begin("ending the runs of lost workers", s.in.runs.Reap)
+	}
+	begin("deleting what is old", func(ctx context.Context) error {
+		s.in.store.Retain(ctx, s.in.opt.keep)
+		return nil
+	})
 }
 
 // failures are the errors of workers.
@@ -587,7 +642,7 @@ func (f *failures) all() error {
 
 // tellIsolation logs what walls the runs have (SPEC 14.3).
 func (s *serving) tellIsolation() {
-	name, lacking := s.in.executor.Isolation()
+	name, lacking := s.in.runner().Isolation()
 	var why []string
 	for _, err := range lacking {
 		why = append(why, err.Error())
@@ -604,6 +659,9 @@ func (s *serving) tellIsolation() {
 
 // tellContainers logs which container engine runs can have.
 func (s *serving) tellContainers() {
+	if s.in.cluster != nil {
+		return
+	}
 	if engine, err := s.in.executor.Containers(); err != nil {
 		s.logger.Info("no run gets a container", "reason", err)
 	} else {

@@ -34,6 +34,8 @@ type world struct {
 
 	network *network // of the server; nil: that of the tests
 
+	env []string // more variables of commands
+
 	ahead time.Duration // of the clock that they see, if it is not right
 	clock string        // or the file that is their clock
 }
@@ -137,6 +139,7 @@ func (w *world) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(binary, args...)
 	cmd.Dir = w.dir
 	cmd.Env = append(environment(w.dir), "TRIPHAMMER_DATA="+filepath.Join(w.dir, "data"), "TRIPHAMMER_LISTEN="+w.addr)
+	cmd.Env = append(cmd.Env, w.env...)
 	if w.ahead != 0 || w.clock != "" {
 		var err error
 		if cmd.Path, err = os.Executable(); err != nil {

@@ -168,3 +168,68 @@ func TestBackdatedCommit(t *testing.T) {
 		t.Error(out)
 	}
 }
+
+// TestApplyShowsProgress: somebody who waits in a terminal for a slow repository, for an apply or
+// for the end of a pin, sees how far it is, and at the end nothing of that but the outcome.
+func TestApplyShowsProgress(t *testing.T) {
+	w := newWorld(t, map[string]string{"factory.yaml": factoryYAML})
+	bare := filepath.Join(w.dir, "served", "factory.git")
+	w.git("clone", "-q", "--bare", ".", bare)
+	git := gittest.Serve(t, filepath.Dir(bare))
+	w.start("--repo", git.URL+"/factory.git", "--git-ca-file", git.CAFile)
+	w.until("the first commit", func(s api.FactoryStatus) bool { return s.State == "live" })
+	var out strings.Builder
+	for _, args := range [][]string{{"apply"}, {"definition", "unpin"}} {
+		if len(args) > 1 {
+			w.run("", "definition", "pin", strings.Fields(out.String())[1], "--reason", "to stay there")
+		}
+		seen := make(chan struct{})
+		git.Fault(func(_ http.ResponseWriter, r *http.Request) bool {
+			if strings.HasSuffix(r.URL.Path, "/git-upload-pack") {
+				select {
+				case <-seen:
+				case <-r.Context().Done():
+				}
+			}
+			return false
+		})
+		w.write(map[string]string{"factory.yaml": factoryYAML + "description: next for " + args[0] + "\n"})
+		w.push()
+		w.git("push", "-q", bare, "main")
+
+		person, program := pseudoTerminal(t)
+		out.Reset()
+		apply := w.command(args...)
+		apply.Env = append(apply.Env, "TERM=xterm")
+		apply.Stdout, apply.Stderr = &out, program
+		if err := apply.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if err := program.Close(); err != nil {
+			t.Fatal(err)
+		}
+		var shown strings.Builder
+		buf, released := make([]byte, 1<<10), false
+		for {
+			n, err := person.Read(buf)
+			shown.Write(buf[:n])
+			if !released && strings.Contains(shown.String(), "\rreading the repository, ") {
+				released = true
+				close(seen)
+			}
+			if err != nil { // nobody has the terminal open any more
+				break
+			}
+		}
+		if err := apply.Wait(); err != nil || !released {
+			t.Errorf("%v: %q", err, &shown)
+		}
+		lines := strings.Split(shown.String(), "\r")
+		if n := len(lines); lines[n-1] != "" || strings.TrimSpace(lines[n-2]) != "" {
+			t.Errorf("the line is not removed: %q", &shown)
+		}
+		if !strings.HasPrefix(out.String(), "applied ") || strings.Contains(out.String(), "reading") {
+			t.Errorf("the outcome: %q", &out)
+		}
+	}
+}

@@ -5,13 +5,11 @@ import (
 	"io"
 	"net/url"
 	"strings"
-	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"triphammer/server/api"
-	"triphammer/server/store"
+	"triphammer/server/terms"
 )
 
 func statsCommand() *cobra.Command {
@@ -41,9 +39,9 @@ hour or the day, by webhook and by automation.`,
 
 func printStats(w io.Writer, s api.Stats) error {
 	t := s.Total
-	fmt.Fprintf(w, "since %s: %s, of which %d started %s\n", stamp(s.Since), counted(int(t.Deliveries), "delivery", "deliveries"), t.Wanted, counted(int(t.Started), "run", "runs"))
+	fmt.Fprintf(w, "since %s: %s, of which %d started %s\n", when(w, s.Since), terms.Counted(t.Deliveries, "delivery"), t.Wanted, terms.Counted(t.Started, "run"))
 	var left []string
-	for _, stage := range store.Stages {
+	for _, stage := range terms.Stages {
 		if n := t.Stopped[stage]; n > 0 {
 			left = append(left, fmt.Sprintf("%d at %s", n, stage))
 		}
@@ -51,44 +49,51 @@ func printStats(w io.Writer, s api.Stats) error {
 	if len(left) > 0 {
 		fmt.Fprintf(w, "left the belt: %s\n", strings.Join(left, ", "))
 	}
-	fmt.Fprintf(w, "runs that ended: %s, $%.2f\n", endedRuns(t.Runs), t.CostUSD)
+	fmt.Fprintf(w, "runs that ended: %s, %s\n", endedRuns(t.Runs), dollars(t.CostUSD))
 	if !s.Complete {
 		fmt.Fprintln(w, "not everything is counted yet")
 	}
-	columns := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	if len(s.Webhooks) > 0 {
-		fmt.Fprintln(columns, "\nWEBHOOK\tDELIVERIES\tSTARTED A RUN\tREFUSED")
+		part := table{list: true, header: []string{"WEBHOOK", "DELIVERIES", "STARTED A RUN", "REFUSED"}}
 		for _, h := range s.Webhooks {
 			refused := int64(0)
 			for _, n := range h.Refused {
 				refused += n
 			}
-			fmt.Fprintf(columns, "%s/%s\t%d\t%d\t%d\n", h.Factory, h.Webhook, h.Deliveries, h.Wanted, refused)
+			part.add(h.Factory+"/"+h.Webhook, h.Deliveries, h.Wanted, refused)
+		}
+		if err := part.after(w); err != nil {
+			return err
 		}
 	}
 	if len(s.Automations) > 0 {
-		fmt.Fprintln(columns, "\nAUTOMATION\tRUNS\tCOST\tTOKENS")
+		part := table{list: true, header: []string{"AUTOMATION", "RUNS", "COST", "TOKENS"}}
 		for _, a := range s.Automations {
-			fmt.Fprintf(columns, "%s/%s\t%s\t$%.2f\t%d\n", a.Factory, a.Automation, endedRuns(a.Runs), a.CostUSD, a.Tokens)
+			part.add(a.Factory+"/"+a.Automation, endedRuns(a.Runs), dollars(a.CostUSD), a.Tokens)
+		}
+		if err := part.after(w); err != nil {
+			return err
 		}
 	}
-	fmt.Fprintf(columns, "\n%s\tDELIVERIES\tSTARTED A RUN\tRUNS ENDED\tCOST\n", strings.ToUpper(s.Step))
+	part := table{list: true, wide: true, header: []string{strings.ToUpper(s.Step), "DELIVERIES", "STARTED A RUN", "RUNS ENDED", "COST"}}
 	for _, at := range s.Times {
 		ended := int64(0)
 		for _, n := range at.Runs {
 			ended += n
 		}
 		if at.Deliveries > 0 || ended > 0 {
-			fmt.Fprintf(columns, "%s\t%d\t%d\t%d\t$%.2f\n", at.At.Format(time.DateTime)[:16], at.Deliveries, at.Wanted, ended, at.CostUSD)
+			part.add(at.At, at.Deliveries, at.Wanted, ended, dollars(at.CostUSD))
 		}
 	}
-	return columns.Flush()
+	return part.after(w)
 }
+
+func dollars(cost float64) string { return fmt.Sprintf("$%.2f", cost) }
 
 // endedRuns says how many runs ended in which state.
 func endedRuns(by map[string]int64) string {
 	var parts []string
-	for _, state := range []store.RunState{store.Succeeded, store.FailedRun, store.Cancelled} {
+	for _, state := range []terms.RunState{terms.Succeeded, terms.FailedRun, terms.Cancelled} {
 		if n := by[string(state)]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, state))
 		}

@@ -2,11 +2,13 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"triphammer/applier"
 	"triphammer/schema"
 	"triphammer/server/api"
+	"triphammer/server/run/event"
 )
 
 func statusCommand() *cobra.Command {
@@ -54,6 +57,10 @@ func statusCommand() *cobra.Command {
 // waitUntilServing waits until a server answers and an apply of the head has ended. The
 // head need not have been applied: it may be refused.
 func waitUntilServing(c *cobra.Command, timeout time.Duration) error {
+	shown := showProgress(c, "waiting for a server", nil)
+	defer shown.end()
+	ctx, cancel := context.WithTimeout(c.Context(), timeout)
+	defer cancel()
 	return waitFor(c.Context(), timeout, "no server has looked at the newest commit", func() (bool, error) {
 		cl, err := connect(c, true)
 		if err != nil {
@@ -64,8 +71,8 @@ func waitUntilServing(c *cobra.Command, timeout time.Duration) error {
 		}
 		defer cl.close()
 		var s api.Status
-		if err := cl.get(c.Context(), "/status", &s); err != nil {
-			if isUnreachable(err) {
+		if err := cl.get(ctx, "/status", &s); err != nil {
+			if isUnreachable(err) || errors.Is(err, context.DeadlineExceeded) {
 				err = nil // the server is starting: ask again
 			}
 			return false, err
@@ -78,6 +85,7 @@ func waitUntilServing(c *cobra.Command, timeout time.Duration) error {
 			ended := f.LastApply != nil && f.LastApply.Commit == f.Head && f.Head != ""
 			empty := f.Hosted && f.Head == "" && f.Reason == string(applier.NoBranch) // it waits for a first commit
 			if !applied && !ended && !empty {
+				shown.set(lookText(f))
 				return false, nil
 			}
 		}
@@ -131,36 +139,66 @@ func printFactory(w io.Writer, f api.FactoryStatus) {
 	if f.Applied == nil {
 		fmt.Fprintln(w, "serves       nothing yet")
 	} else {
-		fmt.Fprintf(w, "serves       %s since %s\n", shortHash(f.Applied.Commit), stamp(f.Applied.At))
+		fmt.Fprintf(w, "serves       %s since %s\n", shortHash(f.Applied.Commit), when(w, f.Applied.At))
 	}
 	if p := f.Pin; p != nil {
 		until := ""
 		if !p.Until.IsZero() {
-			until = " until " + stamp(p.Until)
+			until = " until " + when(w, p.Until)
 		}
 		fmt.Fprintf(w, "pinned       %s%s by %s: %s\n", shortHash(p.Commit), until, p.By, p.Reason)
 	}
 	for _, p := range f.Paused {
-		fmt.Fprintf(w, "paused       %s %s, %s\n", p.Kind, p.Name, strings.TrimPrefix(pausedText(&p.Pause), "paused "))
+		fmt.Fprintf(w, "paused       %s %s, %s\n", p.Kind, p.Name, strings.TrimPrefix(pausedText(w, &p.Pause), "paused "))
 	}
 	if f.Head != "" && (f.Applied == nil || f.Head != f.Applied.Commit) {
 		fmt.Fprintf(w, "newest       %s\n", shortHash(f.Head))
 	}
 	if f.LastApply != nil {
-		fmt.Fprintf(w, "last apply   %s of %s at %s\n", f.LastApply.Outcome, shortHash(f.LastApply.Commit), stamp(f.LastApply.At))
+		fmt.Fprintf(w, "last apply   %s of %s at %s\n", f.LastApply.Outcome, shortHash(f.LastApply.Commit), when(w, f.LastApply.At))
 		printDiagnostics(w, f.LastApply.Diagnostics)
 	}
 	if f.Error != "" {
 		fmt.Fprintf(w, "problem      %s\n", f.Error)
 		if f.Since != nil {
-			fmt.Fprintf(w, "since        %s\n", stampOf(f.Since))
+			fmt.Fprintf(w, "since        %s\n", whenOf(w, f.Since))
 		}
 	}
 	if f.LookingSince != nil && time.Since(*f.LookingSince) > longLook {
-		fmt.Fprintf(w, "looking      at the repository since %s\n", stampOf(f.LookingSince))
+		fmt.Fprintf(w, "looking      at the repository since %s%s\n", whenOf(w, f.LookingSince), received(f))
 	}
 	if f.NextAttempt != nil {
-		fmt.Fprintf(w, "next attempt %s\n", stampOf(f.NextAttempt))
+		fmt.Fprintf(w, "next attempt %s\n", whenOf(w, f.NextAttempt))
+	}
+}
+
+// received is how far a look at a repository on another machine is, to be added to a sentence.
+func received(f api.FactoryStatus) (text string) {
+	if f.Received > 0 {
+		text = ", " + event.Bytes(f.Received) + " received"
+	}
+	if f.Said != "" {
+		text += "; it says: " + f.Said
+	}
+	return text
+}
+
+// lookText is what the server does to make the newest commit of a factory serve.
+func lookText(f api.FactoryStatus) string {
+	if f.LookingSince == nil {
+		return "applying the newest commit"
+	}
+	return "reading the repository" + received(f)
+}
+
+// look tells, for progress, what the server does to make the newest commit of a factory serve.
+func (cl *client) look(factory string) func(context.Context) string {
+	return func(ctx context.Context) string {
+		var f api.FactoryStatus
+		if cl.get(ctx, "/factories/"+url.PathEscape(factory), &f) != nil {
+			return ""
+		}
+		return lookText(f)
 	}
 }
 
@@ -189,7 +227,7 @@ clock goes within the hour.`,
 			if err := cl.call(c.Context(), http.MethodPost, "/clock/accept", nil, &clock); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintf(c.ErrOrStderr(), "It is %s\n", stamp(clock.Now))
+			_, err := fmt.Fprintf(c.ErrOrStderr(), "It is %s\n", when(c.ErrOrStderr(), clock.Now))
 			return err
 		}),
 	}
@@ -203,19 +241,25 @@ func applyCommand() *cobra.Command {
 		Short: "Apply the newest commit now, and wait for the outcome",
 		Long: `Ask the running server to read the production branch and apply its newest commit now, even if it is live already: new
 values of managed secrets are taken into use. It exits with 0 if the commit is live, with 1 if it was refused, and with
-7 if no server runs.`,
+7 if no server runs. In a clone of the repository it also says which commits and changes are not pushed yet.`,
 		Args: cobra.NoArgs,
 		RunE: withServer(true, func(c *cobra.Command, _ []string, cl *client) error {
 			name, err := cl.only(c.Context())
 			if err != nil {
 				return err
 			}
+			shown := showProgress(c, "applying the newest commit", cl.look(name))
+			defer shown.end()
 			var a api.Apply
 			if err := cl.call(c.Context(), http.MethodPost, "/factories/"+name+"/sync?wait=true", nil, &a); err != nil {
 				return err
 			}
+			shown.end()
 			if err := emit(c, a, []string{a.ID}, func(w io.Writer) error { return printApply(w, a) }); err != nil {
 				return err
+			}
+			if text := unpushed(c.Context(), a); text != "" {
+				fmt.Fprintln(printable{w: c.ErrOrStderr()}, text)
 			}
 			if a.Outcome != "applied" {
 				return silently(exitBad)

@@ -43,6 +43,7 @@ them needs --secret-file: then each is signed again, in the mode of its webhook,
 		RunE: withServer(true, func(c *cobra.Command, _ []string, cl *client) error { return o.tail(c, cl) }),
 	}
 	o.flags(c)
+	o.sinceFlag(c)
 	c.Flags().IntVar(&o.lines, "lines", 10, "how many existing deliveries to show first")
 	c.Flags().BoolVar(&o.once, "once", false, "show the existing deliveries and end, without following")
 	c.Flags().StringVar(&o.forward, "forward", "", "address to post new accepted deliveries to")
@@ -67,8 +68,9 @@ func (o *tailOptions) tail(c *cobra.Command, cl *client) error {
 	if len(shown) > 0 {
 		last = shown[0].ID
 	}
+	out := forPeople(c, c.OutOrStdout())
 	for _, d := range slices.Backward(shown[:min(o.lines, len(shown))]) {
-		fmt.Fprintln(printable{c.OutOrStdout()}, tailLine(d))
+		fmt.Fprintln(out, tailLine(out, d))
 	}
 	ticker := time.NewTicker(tailInterval)
 	defer ticker.Stop()
@@ -86,11 +88,11 @@ func (o *tailOptions) tail(c *cobra.Command, cl *client) error {
 			return err
 		}
 		for _, d := range newer {
-			line := tailLine(d)
+			line := tailLine(out, d)
 			if to != nil && d.Outcome == "accepted" {
 				line += "  " + to.forward(c.Context(), cl, d)
 			}
-			fmt.Fprintln(printable{c.OutOrStdout()}, line)
+			fmt.Fprintln(out, line)
 			last = d.ID
 		}
 	}
@@ -125,8 +127,8 @@ func newerThan(ctx context.Context, cl *client, query url.Values, last string) (
 	}
 }
 
-func tailLine(d api.Delivery) string {
-	line := fmt.Sprintf("%s  %s  %s  %s", d.ReceivedAt.UTC().Format(time.TimeOnly+"Z"), d.ID, d.Webhook, outcomeText(d))
+func tailLine(w io.Writer, d api.Delivery) string {
+	line := fmt.Sprintf("%s  %s  %s  %s", hour(w, d.ReceivedAt), d.ID, d.Webhook, outcomeText(d))
 	switch {
 	case d.Reason != "":
 		line += "  " + d.Reason
@@ -228,6 +230,7 @@ byte for byte, of those that have one.`,
 		RunE:    withServer(false, func(c *cobra.Command, _ []string, cl *client) error { return exportDeliveries(c, cl, &selected, bare) }),
 	}
 	selected.flags(c)
+	selected.timespan.flags(c)
 	c.Flags().BoolVar(&bare, "no-payload", false, "leave the bodies out")
 	limitFlag(c, &selected.limit, 0)
 	return c

@@ -4,17 +4,16 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"triphammer/server/api"
 	"triphammer/server/inert"
 	"triphammer/server/run/event"
+	"triphammer/server/terms"
 )
 
 // gutter begins each line of a transcript that Triphammer did not write. Lines of
@@ -36,11 +35,9 @@ func (v *transcriptView) flags(c *cobra.Command) {
 // of Triphammer, because each of its lines has the gutter, also where a terminal would
 // wrap it. In a line of Triphammer, what Triphammer knows comes before what the agent says.
 type transcriptWriter struct {
-	w io.Writer
+	screen
 	transcriptView
-	width   int  // columns of the terminal; 0: not a terminal, and lines are not wrapped
-	colours bool // the terminal shows them, and the user wants them
-	col     int  // columns of the unfinished line
+	col     int // columns of the unfinished line
 	open    bool
 	running map[string]event.Tool // commands and tools that were seen to start, by ID; of a command nothing else
 	total   event.Totals
@@ -50,27 +47,9 @@ type transcriptWriter struct {
 const maxRunning = 256
 
 func newTranscriptWriter(w io.Writer, v transcriptView) *transcriptWriter {
-	t := &transcriptWriter{w: w, transcriptView: v, running: make(map[string]event.Tool)}
-	if f := terminalOf(w); f != nil {
-		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width >= 20 {
-			t.width = width
-		}
-		if os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" {
-			// Printable would escape the colours. All other text passes through visible here.
-			t.colours, t.w = true, f
-		}
-	}
+	t := &transcriptWriter{screen: screenOf(w), transcriptView: v, running: make(map[string]event.Tool)}
 	return t
 }
-
-// Colours, by what they mean. All of them also have words or signs.
-const (
-	colourDim   = "\x1b[2m"
-	colourBad   = "\x1b[31m"
-	colourGood  = "\x1b[32m"
-	colourPlace = "\x1b[36m"
-	colourReset = "\x1b[0m"
-)
 
 // events prints events.
 func (t *transcriptWriter) events(events []api.Event) error {
@@ -295,7 +274,7 @@ func (t *transcriptWriter) head(b *strings.Builder, kind string) {
 	if strings.ContainsFunc(kind, func(r rune) bool { return r != '_' && (r < 'a' || r > 'z') }) {
 		kind = "event" // no kind that a server sends
 	}
-	t.paint(b, "["+kind+"]", colourDim)
+	b.WriteString(t.paint(colourDim, "["+kind+"]"))
 	t.open, t.col = true, len(kind)+2
 }
 
@@ -307,15 +286,6 @@ func (t *transcriptWriter) say(b *strings.Builder, kind, facts, text string) {
 		t.quote(b, " "+text, "")
 	}
 	t.close(b)
-}
-
-// paint writes text that has no line ends in a colour.
-func (t *transcriptWriter) paint(b *strings.Builder, text, colour string) {
-	if !t.colours || colour == "" {
-		b.WriteString(text)
-		return
-	}
-	b.WriteString(colour + text + colourReset)
 }
 
 // Folded text has so many lines at its beginning and its end, of so many characters.
@@ -338,13 +308,13 @@ func (t *transcriptWriter) folded(b *strings.Builder, text string, tail bool) {
 		last := i == len(lines)-1
 		if out := len(lines) - foldHead - end; !t.full && out > 1 && i >= foldHead && i < foldHead+out {
 			if i == foldHead {
-				t.left(b, counted(out, "line", "lines"))
+				t.left(b, terms.Counted(out, "line"))
 			}
 			continue
 		}
 		if n := utf8.RuneCountInString(line); !t.full && n > foldWidth {
 			t.quote(b, string([]rune(line)[:foldWidth]), "")
-			t.left(b, counted(n-foldWidth, "character", "characters"))
+			t.left(b, terms.Counted(n-foldWidth, "character"))
 			continue
 		}
 		t.quote(b, line, "")
@@ -357,7 +327,7 @@ func (t *transcriptWriter) folded(b *strings.Builder, text string, tail bool) {
 // left says what is not printed.
 func (t *transcriptWriter) left(b *strings.Builder, what string) {
 	t.head(b, "folded")
-	t.paint(b, " "+what+" (--full prints all)", colourDim)
+	b.WriteString(t.paint(colourDim, " "+what+" (--full prints all)"))
 	t.close(b)
 }
 
@@ -423,15 +393,4 @@ func (t *transcriptWriter) end() error {
 	}
 	_, err := io.WriteString(t.w, b.String())
 	return err
-}
-
-// columnsOf is the largest number of columns that a character can take.
-func columnsOf(r rune) int {
-	switch {
-	case r == '\t':
-		return 8
-	case r < 0x80:
-		return 1
-	}
-	return 2
 }

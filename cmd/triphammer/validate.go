@@ -49,6 +49,7 @@ every command that asks a server: with 4 if the key is refused, with 7 if the se
 	clientFlags(c)
 	c.MarkFlagsMutuallyExclusive("strict", "server")
 	c.MarkFlagsMutuallyExclusive("strict", "data")
+	c.MarkFlagsMutuallyExclusive("strict", "context")
 	return c
 }
 
@@ -165,7 +166,7 @@ func check(c *cobra.Command, r root, strict bool) (*schema.Report, error) {
 // asksServer tells whether a flag names a server, for a command that needs none. Variables
 // do not count, so that `validate` gives the same answer on every machine.
 func asksServer(c *cobra.Command) bool {
-	return c.Flags().Changed("server") || c.Flags().Changed("data")
+	return c.Flags().Changed("server") || c.Flags().Changed("data") || c.Flags().Changed("context")
 }
 
 // propose asks the server what an apply of a tree would do.
@@ -321,8 +322,8 @@ func slashed(dir string) string {
 	return path.Clean(filepath.ToSlash(dir)) + "/"
 }
 
-// factoriesBelow finds the factories in a folder, including the folder itself. It does not
-// look inside factories and hidden folders.
+// factoriesBelow finds the factories in a folder, including the folder itself and those inside
+// another factory. It does not look into hidden folders and node_modules.
 func factoriesBelow(r root) ([]root, error) {
 	var found []root
 	err := fs.WalkDir(r.tree, ".", func(name string, d fs.DirEntry, err error) error {
@@ -343,7 +344,7 @@ func factoriesBelow(r root) ([]root, error) {
 					return err
 				}
 				found = append(found, root{sub, r.prefix + slashed(name), func() {}})
-				return fs.SkipDir
+				break
 			}
 		}
 		return nil

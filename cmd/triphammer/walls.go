@@ -1,3 +1,5 @@
+//go:build linux && !client
+
 package main
 
 import (
@@ -24,6 +26,7 @@ type wallOptions struct {
 	network              []string
 	memory, disk, output string // sizes
 	command              string // of the isolation command, with arguments
+	executor             executorOptions
 }
 
 func (o *wallOptions) flags(f *pflag.FlagSet) {
@@ -34,6 +37,7 @@ func (o *wallOptions) flags(f *pflag.FlagSet) {
 		"container engine for runs in an image: podman, docker, a path, none, or auto (Podman, or else Docker)")
 	f.StringVar(&o.walls.Container.Image, "container-image", "", "image of runs in containers whose definitions name none")
 	f.StringVar(&o.walls.Container.Options, "container-options", "", "further options for the run command of the container engine, separated by spaces, such as '-v /cache:/cache --network=agents'")
+	o.executor.flags(f)
 	f.StringVar(&o.walls.User, "run-user", "", "user of the runs, if the server is root (default: triphammer-run if it exists, otherwise nobody)")
 	f.StringSliceVar(&o.walls.Read, "run-read", nil, "files and folders that runs may read besides the system and the folders of PATH")
 	f.StringSliceVar(&o.network, "run-network", []string{"on"},
@@ -77,7 +81,7 @@ func (o *wallOptions) settleWalls() error {
 		}
 		o.walls.Network = run.Network{Hosts: o.network}
 	}
-	return nil
+	return o.settleExecutor()
 }
 
 // ownAddresses are the addresses on which a listener can be reached from this machine.
@@ -100,7 +104,10 @@ func ownAddresses(l net.Listener) (all []netip.AddrPort) {
 
 // isolation is what status tells of the walls.
 func (in *instance) isolation() *api.Isolation {
-	name, lacking := in.executor.Isolation()
+	name, lacking := in.runner().Isolation()
+	if in.cluster != nil {
+		return &api.Isolation{Name: name, Lacking: []string{}, Limits: []string{}}
+	}
 	containers, _ := in.executor.Containers() // doctor and the log say why there are none
 	shown := &api.Isolation{Name: name, User: in.executor.User(), Containers: containers, Lacking: []string{}, Limits: []string{}}
 	for _, err := range lacking {

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"triphammer/server/api"
-	"triphammer/server/store"
+	"triphammer/server/terms"
 )
 
 func webhookTestCommand() *cobra.Command {
@@ -44,10 +44,10 @@ Only "triphammer send" goes over the network, as a sender does; it needs the sec
 			if sent.Delivery != nil {
 				id = sent.Delivery.ID
 			}
-			if err := emit(c, sent, []string{id}, func(out io.Writer) error { return showTest(printable{out}, sent) }); err != nil {
+			if err := emit(c, sent, []string{id}, func(out io.Writer) error { return showTest(out, sent) }); err != nil {
 				return err
 			}
-			if sent.Delivery == nil || sent.Delivery.Outcome != string(store.Accepted) {
+			if sent.Delivery == nil || sent.Delivery.Outcome != string(terms.Accepted) {
 				return silently(exitBad)
 			}
 			return nil

@@ -24,8 +24,8 @@ func webhooksCommand() *cobra.Command {
 				return err
 			}
 			return emitOf(c, all, func(w api.Webhook) string { return w.Factory }, func(w api.Webhook) string { return w.Name },
-				[]string{"NAME", "MODE", "ENABLED", "SECRET", "URL"}, func(w api.Webhook) []string {
-					return []string{w.Name, strings.TrimSpace(w.AuthMode + " " + w.SignatureScheme), enabledText(w), secretText(w), w.URL}
+				[]string{"NAME", "MODE", "ENABLED", "SECRET", "URL"}, func(w api.Webhook) cells {
+					return cells{w.Name, strings.TrimSpace(w.AuthMode + " " + w.SignatureScheme), enabledText(c.OutOrStdout(), w), secretText(w), w.URL}
 				})
 		}),
 	}
@@ -42,7 +42,7 @@ func webhooksCommand() *cobra.Command {
 				t.add("uid", w.UID)
 				t.add("url", w.URL)
 				t.add("mode", strings.TrimSpace(w.AuthMode+" "+w.SignatureScheme))
-				t.add("enabled", enabledText(*w))
+				t.add("enabled", enabledText(out, *w))
 				t.add("secret", secretText(*w))
 				t.add("delivery ID header", w.DeliveryIDHeader)
 				return t.write(out)
@@ -65,7 +65,7 @@ read from standard input and the complete URL is printed: that URL is a credenti
 			}
 			defer cl.close()
 			if fromStdin {
-				token, err := readSecret(c.InOrStdin(), c.ErrOrStderr(), "the token")
+				token, err := readSecret(c.Context(), c.InOrStdin(), c.ErrOrStderr(), "the token")
 				if err != nil {
 					return err
 				}
@@ -98,9 +98,9 @@ func secretText(w api.Webhook) string {
 }
 
 // enabledText tells whether a webhook takes deliveries.
-func enabledText(w api.Webhook) string {
+func enabledText(out io.Writer, w api.Webhook) string {
 	if w.Enabled && w.Paused != nil {
-		return pausedText(w.Paused)
+		return pausedText(out, w.Paused)
 	}
 	return yesNo(w.Enabled)
 }
@@ -127,13 +127,13 @@ func automationsCommand() *cobra.Command {
 				return err
 			}
 			err = emitOf(c, all, func(a api.Automation) string { return a.Factory }, func(a api.Automation) string { return a.Name },
-				[]string{"NAME", "STATE", "ENVIRONMENT", "STARTED BY", "FILE"}, func(a api.Automation) []string {
+				[]string{"NAME", "STATE", "ENVIRONMENT", "STARTED BY", "FILE"}, func(a api.Automation) cells {
 					state := "enabled"
 					switch {
 					case !a.Enabled:
 						state = "disabled"
 					case a.Paused != nil:
-						state = pausedText(a.Paused)
+						state = pausedText(c.OutOrStdout(), a.Paused)
 					case a.Dormant != "":
 						state = "dormant"
 					}
@@ -144,9 +144,9 @@ func automationsCommand() *cobra.Command {
 					for _, t := range a.Triggers {
 						triggers = append(triggers, triggerText(t))
 					}
-					return []string{a.Name, state, a.EnvironmentID, strings.Join(triggers, "; "), a.Path}
+					return cells{a.Name, state, a.EnvironmentID, strings.Join(triggers, "; "), a.Path}
 				})
-			if format, _ := c.Flags().GetString("output"); err != nil || format != "table" {
+			if err != nil || !isTable(c) {
 				return err
 			}
 			if cl.offline {

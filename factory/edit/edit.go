@@ -194,7 +194,7 @@ func Delete(tree fs.FS, kind, name string) (Files, error) {
 	p := factory.PlaceOf(kind)
 	path := p.Find(tree, name)
 	if path == "" {
-		return nil, notFound(kind, name)
+		return nil, notFound(tree, p, name)
 	}
 	files := Files{path: nil}
 	switch kind {
@@ -267,7 +267,7 @@ func Read(tree fs.FS, kind, name string) (*Definition, error) {
 	p := factory.PlaceOf(kind)
 	path := p.Find(tree, name)
 	if path == "" {
-		return nil, notFound(kind, name)
+		return nil, notFound(tree, p, name)
 	}
 	data, err := fs.ReadFile(tree, path)
 	if err != nil {
@@ -305,8 +305,12 @@ func (d *Definition) Line(c Change) int {
 	return 1
 }
 
-func notFound(kind, name string) error {
-	return &Error{Kind: ErrNotFound, Message: fmt.Sprintf("the factory has no %s %s", kind, name)}
+func notFound(tree fs.FS, p factory.Place, name string) error {
+	message := fmt.Sprintf("the factory has no %s %s", p.Kind(), name)
+	if hint := schema.OneOf(name, p.Names(tree)); hint != "" {
+		message += "; " + hint
+	}
+	return &Error{Kind: ErrNotFound, Message: message}
 }
 
 func article(noun string) string {

@@ -127,6 +127,9 @@ type Pattern struct {
 	wild bool // every name below host.Name; every host if that is empty
 }
 
+// Port is the port of the hosts that the pattern includes.
+func (p Pattern) Port() uint16 { return p.host.Port }
+
 // Syntax is the regular expression of a pattern, and MaxText its longest text in bytes.
 const (
 	Syntax  = `^(\*|(\*\.)?(` + label + `\.)*` + last + `|` + address + `)(:` + port + `)?$`

@@ -1,6 +1,7 @@
 package native
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -338,6 +339,15 @@ func TestQuestions(t *testing.T) {
 		if matched, open = x.Match(ByProvider("github").Read(d), nil); len(matched) != c.want || len(open) > 0 {
 			t.Errorf("files %v: matched %v, open %v", c.files, matched, open)
 		}
+	}
+	// A name that no sender gives asks nothing, and says why it does not match.
+	d.Answers, d.Body = nil, bytes.Replace(d.Body, []byte("acme/api"), bytes.Repeat([]byte("a/"), maxArgs), 1)
+	p = ByProvider("github").Read(d)
+	if matched, open = x.Match(p, nil); len(matched) > 0 || len(open) > 0 {
+		t.Errorf("of a long name: matched %v, open %+v", matched, open)
+	}
+	if v := x.triggers[0].Explain(p); v.Matched || v.Got == "" || len(v.Open) > 0 {
+		t.Errorf("of a long name: %+v", v)
 	}
 }
 

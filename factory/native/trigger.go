@@ -65,7 +65,11 @@ func (f *Filter) asks() bool {
 	return f.Key.Ask != nil
 }
 
-// question is empty if an argument has no value.
+// maxArgs is the length in bytes of the longest arguments of a question. Senders name what
+// happened in far fewer, and longer ones do not fit into the key of a table on PostgreSQL.
+const maxArgs = 2000
+
+// question has no arguments if one of them has no value, or if they are too long.
 func (a *Ask) question(p *Payload) Question {
 	q := Question{Provider: p.Sender.Provider, Name: a.Name}
 	var args []string
@@ -76,7 +80,9 @@ func (a *Ask) question(p *Payload) Question {
 		}
 		args = append(args, strings.Join(values, ","))
 	}
-	q.Args = strings.Join(args, " ")
+	if all := strings.Join(args, " "); len(all) <= maxArgs {
+		q.Args = all
+	}
 	return q
 }
 

@@ -119,6 +119,16 @@ func (d *Data) Add(a *applier.Applier) {
 	d.appliers = append(d.appliers, a)
 }
 
+// Applier is that of a factory; nil if there is none.
+func (d *Data) Applier(factory string) *applier.Applier {
+	for _, a := range d.factories() {
+		if a.State().Factory == factory {
+			return a
+		}
+	}
+	return nil
+}
+
 // factories are the appliers of all factories. Nobody may change the slice.
 func (d *Data) factories() []*applier.Applier {
 	d.mu.RLock()
@@ -163,6 +173,11 @@ func (d *Data) Lives(ctx context.Context, c *Caller) error {
 // LoginLink says for whom a link is. The error is store.ErrNotFound if it does not work.
 func (d *Data) LoginLink(ctx context.Context, token string) (*store.LoginLink, error) {
 	return d.cfg.Store.LoginLink(ctx, token)
+}
+
+// DropLoginLink makes a link work no more, if it did.
+func (d *Data) DropLoginLink(ctx context.Context, token string) error {
+	return d.cfg.Store.DropLoginLink(ctx, token)
 }
 
 // SignIn turns a login link into a session of the pages. A link works once.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -30,7 +31,7 @@ type Whole interface {
 	Secrets(ctx context.Context) ([]store.SecretInfo, error)
 	NewestSecrets(ctx context.Context, names []string) (map[string]store.SecretValue, error)
 	SetSecret(ctx context.Context, name string, value secret.Value) (generation int64, err error)
-	DeleteSecret(ctx context.Context, name string) error
+	DeleteSecret(ctx context.Context, name string, seen map[string]store.ApplyID) error
 	PendingSecrets(ctx context.Context, factory string) ([]store.PendingSecret, error)
 	ConfirmSecret(ctx context.Context, id store.PendingID) (name string, generation int64, err error)
 	DismissSecret(ctx context.Context, id store.PendingID) error
@@ -47,6 +48,7 @@ type Whole interface {
 	Backup(ctx context.Context) (*os.File, error)
 	Check(ctx context.Context) (*store.Report, error)
 	AcceptClock(ctx context.Context) error
+	DrainWorkers(ctx context.Context, name string, drain bool) ([]*store.Worker, error)
 	Latest() time.Time
 }
 
@@ -57,6 +59,11 @@ func (v *View) Whole() (Whole, error) {
 		return nil, api.Refuse(api.NotAuthorized, "this concerns all factories, and the key is for one")
 	}
 	return v.data.cfg.Store, nil
+}
+
+// Workers are the processes that execute runs.
+func (v *View) Workers(ctx context.Context) ([]*store.Worker, error) {
+	return v.data.cfg.Runs.Workers(ctx)
 }
 
 // only is the factory to which a list is limited: the requested one, or the caller's.
@@ -119,12 +126,14 @@ func (v *View) Factories() []Factory {
 
 // FactoryNamed finds a factory by its name.
 func (v *View) FactoryNamed(name string) (Factory, error) {
+	var names []string
 	for _, f := range v.Factories() {
 		if f.Name == name {
 			return f, nil
 		}
+		names = append(names, f.Name)
 	}
-	return Factory{}, api.Refuse(api.NotFound, "no factory is named "+name)
+	return Factory{}, api.Refuse(api.NotFound, api.NoneNamed("factory", name, names))
 }
 
 // Pause pauses a webhook or an automation of the factory until it is resumed, or until the
@@ -144,16 +153,33 @@ func (f Factory) Resume(ctx context.Context, kind, name string) error {
 
 // has tells whether the factory has something; the error says that it has not.
 func (f Factory) has(what store.Pausable) error {
+	if slices.Contains(f.names(what.Kind), what.Name) {
+		return nil
+	}
+	return f.NoneNamed(what.Kind, what.Name)
+}
+
+// NoneNamed is the refusal of a name that no live webhook or automation of the factory has.
+func (f Factory) NoneNamed(kind, name string) error {
+	return api.Refuse(api.NotFound, "in the factory "+f.Name+", "+api.NoneNamed(kind, name, f.names(kind)))
+}
+
+// names are those of the live webhooks or automations.
+func (f Factory) names(kind string) (names []string) {
 	for _, r := range f.data.cfg.Live.Revisions() {
-		if r.Factory != f.Name {
-			continue
-		}
-		if what.Kind == store.KindWebhook && slices.ContainsFunc(r.Webhooks, func(w *applier.Webhook) bool { return w.Def.Name == what.Name }) ||
-			what.Kind == store.KindAutomation && slices.ContainsFunc(r.Automations, func(a *applier.Automation) bool { return a.Def.Name == what.Name }) {
-			return nil
+		switch {
+		case r.Factory != f.Name:
+		case kind == store.KindWebhook:
+			for _, w := range r.Webhooks {
+				names = append(names, w.Def.Name)
+			}
+		default:
+			for _, a := range r.Automations {
+				names = append(names, a.Def.Name)
+			}
 		}
 	}
-	return api.Refuse(api.NotFound, "the factory "+f.Name+" has no "+what.Kind+" "+what.Name)
+	return names
 }
 
 // Pauses are the pauses of the factory, sorted by kind and name.
@@ -214,12 +240,11 @@ type Apply struct {
 }
 
 // Applies lists applies, the newest first.
-func (v *View) Applies(ctx context.Context, factory string, before store.ApplyID, limit int) ([]*store.Apply, error) {
-	factory, err := v.only(factory)
-	if err != nil {
+func (v *View) Applies(ctx context.Context, q store.ApplyQuery) (all []*store.Apply, err error) {
+	if q.Factory, err = v.only(q.Factory); err != nil {
 		return nil, err
 	}
-	return v.data.cfg.Store.Applies(ctx, factory, before, limit)
+	return v.data.cfg.Store.Applies(ctx, q)
 }
 
 // Apply finds an apply by its id. If id is a commit, it is the newest apply that made the
@@ -406,6 +431,21 @@ func (r Run) Spec(ctx context.Context) (run.Spec, error) {
 // Belt says how far the run came, and why it waits or stopped there.
 func (r Run) Belt(ctx context.Context) ([]run.Stage, error) { return r.data.cfg.Runs.Belt(ctx, r.Run) }
 
+// WorkerName is the name of the worker that has or had the run; empty: none yet.
+func (r Run) WorkerName(ctx context.Context) (string, error) {
+	w, err := r.data.cfg.Runs.WorkerOf(ctx, r.Worker)
+	if err != nil || w == nil {
+		return r.Worker, err
+	}
+	return w.Name(), nil
+}
+
+// Lacks says that the run waits for a worker, and none is connected that it can have; else it
+// is empty.
+func (r Run) Lacks(ctx context.Context) (string, error) {
+	return r.data.cfg.Runs.LacksWorker(ctx, r.Run)
+}
+
 // Takes says what can be asked of the run now.
 func (r Run) Takes(ctx context.Context) ([]string, error) {
 	return r.data.cfg.Runs.Takes(ctx, r.Run)
@@ -492,8 +532,10 @@ func (v *View) RunByReference(ctx context.Context, url string) (found Run, err e
 	return Run{r, v.data}, err
 }
 
-// Open opens the file of the artifact.
-func (a Artifact) Open() (*os.File, error) { return a.data.cfg.Store.OpenArtifact(a.Artifact) }
+// Open opens the content of the artifact.
+func (a Artifact) Open(ctx context.Context) (io.ReadCloser, error) {
+	return a.data.cfg.Store.OpenArtifact(ctx, a.Artifact)
+}
 
 // Artifacts returns the artifacts of runs, by the id of the run.
 func Artifacts(ctx context.Context, runs ...Run) (map[store.RunID][]*store.Artifact, error) {
@@ -576,7 +618,7 @@ func (v *View) CreateRun(ctx context.Context, r store.NewRun, key string, body [
 		return nil, false, false, err
 	}
 	made, created, err = v.data.cfg.Store.CreateRun(ctx, r, key, body)
-	full = v.data.cfg.Runs.AtCapacity()
+	full = v.data.cfg.Runs.AtCapacity(ctx)
 	if created {
 		v.data.cfg.Runs.Wake()
 	}

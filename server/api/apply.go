@@ -34,6 +34,7 @@ type Apply struct {
 type BoundWebhook struct {
 	Name       string `json:"name"`
 	UID        string `json:"uid"`
+	ID         string `json:"id"` // equal to uid
 	SecretName string `json:"secret_name"`
 	Generation int64  `json:"generation"`
 }

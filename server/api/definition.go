@@ -10,6 +10,7 @@ import (
 type Webhook struct {
 	Name             string `json:"name"`
 	UID              string `json:"uid"`
+	ID               string `json:"id"` // equal to uid
 	Factory          string `json:"factory"`
 	URL              string `json:"url"` // with authMode url_token, it has {token} in place of the token
 	AuthMode         string `json:"auth_mode"`
@@ -77,6 +78,7 @@ type Trigger struct {
 // AgentEnvironment is an entry of GET /api/v1/agent/environments.
 type AgentEnvironment struct {
 	UID           string              `json:"uid"` // FACTORY/NAME
+	ID            string              `json:"id"`  // equal to uid
 	Name          string              `json:"name"`
 	Factory       string              `json:"factory"`
 	Description   string              `json:"description,omitempty"`

@@ -43,6 +43,7 @@ type Repeat struct {
 // StartedRun is a run that a delivery started.
 type StartedRun struct {
 	RunID      string     `json:"run_id"`
+	ID         string     `json:"id"` // equal to run_id
 	Automation string     `json:"automation"`
 	State      string     `json:"state"`
 	StartedAt  *time.Time `json:"started_at,omitempty"`
@@ -74,6 +75,7 @@ type DeliveryDetail struct {
 // RunBelt is how far a run of a delivery came.
 type RunBelt struct {
 	RunID      string  `json:"run_id"`
+	ID         string  `json:"id"` // equal to run_id
 	Automation string  `json:"automation"`
 	State      string  `json:"state"`
 	RetryOf    string  `json:"retry_of_run_id,omitempty"` // the run that somebody started again with this one
@@ -111,6 +113,7 @@ type Condition struct {
 // Replayed is what a replay started.
 type Replayed struct {
 	DeliveryID string   `json:"delivery_id"`
+	ID         string   `json:"id"` // equal to delivery_id
 	Runs       []string `json:"runs"`
 }
 

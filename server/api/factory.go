@@ -6,6 +6,7 @@ import "time"
 // this server knows of it besides is in a FactoryStatus.
 type Factory struct {
 	UID         string  `json:"uid"`
+	ID          string  `json:"id"` // equal to uid
 	TeamUID     string  `json:"team_uid"`
 	Name        string  `json:"name"` // in the definition
 	Alias       *string `json:"alias"`
@@ -75,6 +76,7 @@ type CreatedFactoryRun struct {
 	FactoryUID   string `json:"factory_uid"`
 	ForemanAgent string `json:"foreman_agent"`
 	RunID        string `json:"run_id"`
+	ID           string `json:"id"` // equal to run_id
 	RunURL       string `json:"run_url"`
 	State        string `json:"state"`
 	TicketRef    string `json:"ticket_ref"`
@@ -162,6 +164,7 @@ type ProviderEvent struct {
 // AgentIdentity is an entry of GET /api/v1/agent/identities: an agent of the definitions.
 type AgentIdentity struct {
 	UID         string  `json:"uid"` // FACTORY/NAME
+	ID          string  `json:"id"`  // equal to uid
 	Name        string  `json:"name"`
 	Available   bool    `json:"available"`
 	AgentType   string  `json:"agent_type"`
@@ -210,12 +213,14 @@ type Model struct {
 // FoundRun names the run that a request led to, such as one by the address of a pull request.
 type FoundRun struct {
 	RunID string `json:"run_id"`
+	ID    string `json:"id"` // equal to run_id
 }
 
 // HarnessUsage is GET /api/v1/agent/runs/<id>/harness-usage: what the harness reported.
 type HarnessUsage struct {
 	Available      bool           `json:"available"`
 	RunID          string         `json:"run_id"`
+	ID             string         `json:"id"` // equal to run_id
 	ConversationID string         `json:"conversation_id"`
 	AgeSeconds     *int64         `json:"age_seconds"`
 	Usage          *UsageEnvelope `json:"usage,omitempty"`
@@ -270,6 +275,7 @@ type TokenUsage struct {
 // RunScores is GET /api/v1/factory/runs/<id>/scores. There are none.
 type RunScores struct {
 	RunID  string     `json:"run_id"`
+	ID     string     `json:"id"` // equal to run_id
 	Scores []struct{} `json:"scores"`
 }
 
@@ -301,6 +307,7 @@ type Scorer struct {
 // ScorerAgent is an agent whose runs a Scorer is for.
 type ScorerAgent struct {
 	UID         string `json:"uid"`
+	ID          string `json:"id"` // equal to uid
 	Name        string `json:"name"`
 	Descendants bool   `json:"include_descendants"`
 }
@@ -328,6 +335,7 @@ type ScorerReasons struct {
 // ScorerReason says that a run has no reason of a judge.
 type ScorerReason struct {
 	RunID  string `json:"run_id"`
+	ID     string `json:"id"`     // equal to run_id
 	Status string `json:"status"` // absent
 }
 
@@ -338,6 +346,7 @@ type ScorerResult struct{}
 // definitions, which this server does not run.
 type Suite struct {
 	UID            string               `json:"uid"` // the name of its folder
+	ID             string               `json:"id"`  // equal to uid
 	FactoryUID     string               `json:"factory_uid"`
 	Name           string               `json:"name"`
 	Description    string               `json:"description,omitempty"`

@@ -49,6 +49,7 @@ type CreateKey struct {
 type CreateLoginLink struct {
 	Name string `json:"name,omitempty"` // who signs in with it; the caller if it is missing
 	Role string `json:"role,omitempty"` // viewer, operator, manager; the caller's if it is missing
+	To   string `json:"to,omitempty"`   // path of the page to open; the first one if it is missing
 }
 
 // LoginLink is the answer to POST /api/v1/auth/links.

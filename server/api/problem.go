@@ -109,6 +109,16 @@ func Refuse(code Code, detail string, fields ...FieldProblem) error {
 	return &Refusal{Code: code, Detail: detail, Fields: fields}
 }
 
+// NoneNamed says that nothing of a kind has a name, and which names there are or which was
+// likely meant.
+func NoneNamed(kind, name string, names []string) string {
+	text := "no " + kind + " is named " + name
+	if hint := schema.OneOf(name, names); hint != "" {
+		text += "; " + hint
+	}
+	return text
+}
+
 // Problem is the answer.
 func (r *Refusal) Problem() Problem {
 	p := NewProblem(r.Code, r.Detail, r.Fields...)

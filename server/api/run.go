@@ -8,6 +8,7 @@ import (
 // Run is a run of the run API (SPEC C2.1, 9.7).
 type Run struct {
 	RunID             string            `json:"run_id"`
+	ID                string            `json:"id"`      // equal to run_id
 	TaskID            string            `json:"task_id"` // equal to run_id, for older clients
 	Title             string            `json:"title"`
 	State             string            `json:"state"`
@@ -54,6 +55,7 @@ type Run struct {
 	StartedAt         *time.Time        `json:"started_at,omitempty"`
 	FinishedAt        *time.Time        `json:"finished_at"`
 	Belt              []Stage           `json:"belt,omitempty"`      // of the last attempt; not in lists and notices
+	Worker            string            `json:"worker"`              // name of the one that has or had the run
 	Workspace         *Workspace        `json:"workspace,omitempty"` // not in lists and notices, and not before the run has started
 	Detail            *RunDetail        `json:"detail,omitempty"`    // not in lists and notices
 }
@@ -78,6 +80,7 @@ type RunDetail struct {
 // RunRef names a run.
 type RunRef struct {
 	RunID     string    `json:"run_id"`
+	ID        string    `json:"id"` // equal to run_id
 	Title     string    `json:"title"`
 	State     string    `json:"state"`
 	CreatedAt time.Time `json:"created_at"`
@@ -115,6 +118,7 @@ type Workspace struct {
 type Artifact struct {
 	Type      string       `json:"artifact_type"` // FILE, SCREENSHOT, PULL_REQUEST, EXTERNAL_REFERENCE
 	UID       string       `json:"artifact_uid"`
+	ID        string       `json:"id"` // equal to artifact_uid
 	CreatedAt time.Time    `json:"created_at"`
 	Data      ArtifactData `json:"data"`
 }
@@ -122,6 +126,7 @@ type Artifact struct {
 // ArtifactData is the content of an Artifact: of a file all but its bytes.
 type ArtifactData struct {
 	UID         string `json:"artifact_uid,omitempty"` // of a file
+	ID          string `json:"id,omitempty"`           // equal to artifact_uid
 	FileName    string `json:"filename,omitempty"`
 	FilePath    string `json:"filepath,omitempty"`
 	MIMEType    string `json:"mime_type,omitempty"`
@@ -139,6 +144,7 @@ type ArtifactData struct {
 type Profile struct {
 	Type        string `json:"type"` // user, service_account
 	UID         string `json:"uid"`
+	ID          string `json:"id"` // equal to uid
 	DisplayName string `json:"display_name"`
 }
 
@@ -146,6 +152,7 @@ type Profile struct {
 type Scope struct {
 	Type string `json:"type"`
 	UID  string `json:"uid"`
+	ID   string `json:"id"` // equal to uid
 }
 
 // AgentConfig is the configuration of a run.
@@ -172,9 +179,10 @@ type RunSkill struct {
 
 // RunSchedule is the schedule that started a run, as it was at that time.
 type RunSchedule struct {
-	ID   string `json:"schedule_id"`
-	Name string `json:"schedule_name"`
-	Cron string `json:"cron_schedule"`
+	ScheduleID string `json:"schedule_id"`
+	ID         string `json:"id"` // equal to schedule_id
+	Name       string `json:"schedule_name"`
+	Cron       string `json:"cron_schedule"`
 }
 
 // Usage is the usage that the harness of the run reported.
@@ -291,6 +299,7 @@ type MCPServer struct {
 // CreatedRun is the answer to a CreateRun.
 type CreatedRun struct {
 	RunID          string `json:"run_id"`
+	ID             string `json:"id"` // equal to run_id
 	TaskID         string `json:"task_id"`
 	ConversationID string `json:"conversation_id"`
 	State          string `json:"state"`
@@ -307,6 +316,7 @@ type RunNotice struct {
 // Notice is an entry of GET /api/v1/notices.
 type Notice struct {
 	RunID       string     `json:"run_id"`
+	ID          string     `json:"id"`     // equal to run_id
 	Status      string     `json:"status"` // pending, delivered, failed
 	Attempts    int64      `json:"attempts"`
 	Detail      string     `json:"detail,omitempty"` // the result of the last attempt

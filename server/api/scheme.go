@@ -1,6 +1,10 @@
 package api
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"triphammer/factory/signature"
+)
 
 // SignatureScheme is an entry of GET /api/v1/signature-schemes: a way in which a sender signs.
 type SignatureScheme struct {
@@ -54,4 +58,15 @@ type Sample struct {
 	Event   string            `json:"event"`
 	Headers map[string]string `json:"headers"`
 	Payload json.RawMessage   `json:"payload"`
+}
+
+// ShowScheme is a scheme in the JSON of the API, and of the command schemes, which needs no
+// server.
+func ShowScheme(s *signature.Scheme) SignatureScheme {
+	return SignatureScheme{
+		Name: s.Name, Provider: s.Provider, Certainty: s.Certainty(), Proof: string(s.Proof), Source: s.Source, Algorithm: string(s.Algorithm),
+		Headers: append([]string{}, s.CredentialHeaders()...), Identity: append([]string{}, s.IdentityHeaders()...), Seconds: int(s.Tolerance.Seconds()),
+		BindsBody: s.BindsBody(), Options: append([]string{}, s.Options...), Asks: append([]string{}, s.Asks()...), Method: s.Method(),
+		Setup: s.Setup, Note: s.Note, SecretIsYours: s.SecretIsYours(), Guide: Guide(s.Guide()),
+	}
 }

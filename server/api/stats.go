@@ -32,6 +32,7 @@ type WebhookStats struct {
 	Factory    string           `json:"factory"`
 	Webhook    string           `json:"webhook"`
 	UID        string           `json:"uid"`
+	ID         string           `json:"id"` // equal to uid
 	Deliveries int64            `json:"deliveries"`
 	Stopped    map[string]int64 `json:"stopped"`
 	Wanted     int64            `json:"wanted"`

@@ -12,7 +12,9 @@ import (
 
 // Status is GET /api/v1/status.
 type Status struct {
-	Version   string           `json:"version"`
+	Version string `json:"version"`
+	// BaseURL is how others reach the server and its pages.
+	BaseURL   string           `json:"base_url"`
 	Factories []FactoryStatus  `json:"factories"`
 	Runs      map[string]int64 `json:"runs"` // number of unfinished runs, by state
 	Storage   Storage          `json:"storage"`
@@ -88,8 +90,10 @@ type FactoryStatus struct {
 	State        string       `json:"state"` // live, waiting (nothing serves yet), failing (something keeps the head from serving), pinned
 	Pin          *applier.Pin `json:"pin,omitempty"`
 	Paused       []Paused     `json:"paused"`
-	CheckedAt    *time.Time   `json:"checked_at,omitempty"`    // when the head was last read
-	LookingSince *time.Time   `json:"looking_since,omitempty"` // when the present look at the head began
+	CheckedAt    *time.Time   `json:"checked_at,omitempty"`      // when the head was last read
+	LookingSince *time.Time   `json:"looking_since,omitempty"`   // when the present look at the head began
+	Received     int64        `json:"received_bytes,omitempty"`  // in the present look at a repository on another machine
+	Said         string       `json:"repository_says,omitempty"` // of its work for that look
 	Error        string       `json:"error,omitempty"`
 	Reason       string       `json:"reason,omitempty"` // the kind of the error, an applier.Reason
 	Since        *time.Time   `json:"since,omitempty"`

@@ -17,6 +17,7 @@ type Event struct {
 // events, the next ones are at ?after=<next_cursor>.
 type Transcript struct {
 	RunID    string   `json:"run_id"`
+	ID       string   `json:"id"` // equal to run_id
 	State    string   `json:"state"`
 	Events   []Event  `json:"events"`
 	PageInfo PageInfo `json:"page_info"`
@@ -25,6 +26,7 @@ type Transcript struct {
 // StateEvent is the data of a state event of a stream.
 type StateEvent struct {
 	RunID         string     `json:"run_id"`
+	ID            string     `json:"id"` // equal to run_id
 	State         string     `json:"state"`
 	StatusMessage string     `json:"status_message,omitempty"`
 	ExitCode      *int64     `json:"exit_code,omitempty"`
@@ -39,6 +41,7 @@ type Timeline struct {
 // TimelineEvent is a milestone of a run.
 type TimelineEvent struct {
 	UUID        string    `json:"event_uuid"`
+	ID          string    `json:"id"` // equal to event_uuid
 	RunID       string    `json:"run_id"`
 	ExecutionID string    `json:"execution_id"`
 	Type        string    `json:"event_type"` // run_created, run_claimed, agent_started, run_done, run_failed, run_cancelled

@@ -10,6 +10,7 @@ import (
 	"path"
 	"sync"
 
+	"triphammer/docs"
 	thirdparty "triphammer/third_party"
 )
 
@@ -42,6 +43,7 @@ var assets = sync.OnceValue(func() map[string]asset {
 	add(static, "static")
 	add(thirdparty.Web, "htmx")
 	add(thirdparty.Web, "fonts")
+	add(docs.Pictures, "screenshots")
 	return found
 })
 

@@ -194,10 +194,14 @@ func (v *Visit) automation(factory, name string) (found api.Automation, err erro
 	if err != nil {
 		return found, err
 	}
+	var names []string
+	for _, a := range list {
+		names = append(names, a.Name)
+	}
 	list = slices.DeleteFunc(list, func(a api.Automation) bool { return a.Name != name })
 	switch len(list) {
 	case 0:
-		return found, &Refused{Problem: api.NewProblem(api.NotFound, "no automation is named "+name)}
+		return found, &Refused{Problem: api.NewProblem(api.NotFound, api.NoneNamed("automation", name, names))}
 	case 1:
 		return list[0], nil
 	}

@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"cmp"
-	"fmt"
 	"html/template"
 	"net/url"
 	"slices"
@@ -11,6 +10,7 @@ import (
 
 	"triphammer/server/api"
 	"triphammer/server/store"
+	"triphammer/server/terms"
 )
 
 var deliveryRoutes = []Route{
@@ -58,7 +58,7 @@ func (Deliveries) template() *template.Template { return deliveries() }
 func (Deliveries) Spans() []struct{ Value, Name string } { return deliverySpans }
 
 // Stages are the choices of the filter Stopped at.
-func (Deliveries) Stages() []string { return store.Stages }
+func (Deliveries) Stages() []string { return terms.Stages }
 
 // Span is the time that is counted, in words.
 func (d Deliveries) Span() string {
@@ -263,7 +263,7 @@ func becameOf(d api.Delivery) Became {
 	for _, r := range d.StartedRuns {
 		parts = append(parts, r.Automation+" "+doing(r.State))
 	}
-	return Became{fmt.Sprintf("%d runs", len(parts)), strings.Join(parts, ", ")}
+	return Became{plural(len(parts), "run"), strings.Join(parts, ", ")}
 }
 
 // doing is the state of a run as what its automation does.

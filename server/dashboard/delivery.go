@@ -45,6 +45,16 @@ func (d Delivery) State() state { return deliveryState(d.Delivery()) }
 // Delivery is the entry of the log.
 func (d Delivery) Delivery() api.Delivery { return d.DeliveryDetail.Delivery }
 
+// StoppedAt is the station of the belt at which the delivery stopped; empty: none is known.
+func (d Delivery) StoppedAt() string {
+	for _, s := range d.Belt {
+		if s.Outcome == "stopped" {
+			return s.Stage
+		}
+	}
+	return ""
+}
+
 // Stations are those of the large belt.
 func (d Delivery) Stations() []station {
 	b := deliveryBelt(d.Delivery())

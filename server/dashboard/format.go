@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"triphammer/server/run/event"
+	"triphammer/server/terms"
 )
 
 // Now is the clock of the pages: that of the server.
@@ -162,16 +163,13 @@ func number(n any) string {
 	return text
 }
 
-// plural is a number of things.
+// plural is a number of things, with its thousands apart.
 func plural(n any, thing string) string {
-	switch text := number(n); {
-	case text == "1":
-		return "1 " + thing
-	case strings.HasSuffix(thing, "y") && !strings.HasSuffix(thing, "ey"):
-		return text + " " + strings.TrimSuffix(thing, "y") + "ies"
-	default:
-		return text + " " + thing + "s"
+	text := number(n)
+	if text != "1" {
+		thing = terms.Many(thing)
 	}
+	return text + " " + thing
 }
 
 // cost is an amount in US dollars.

@@ -1,11 +1,10 @@
 package dashboard
 
 import (
-	"net/url"
 	"strconv"
-	"strings"
 
 	"triphammer/server/api"
+	"triphammer/server/terms"
 )
 
 // Place is a definition file at the commit that serves.
@@ -76,16 +75,8 @@ func (p Page) FileAt(factory, commit, file string) string {
 	return ""
 }
 
-// Names of things that are also those of pages have a mark in front, which no name has.
-const reserved = "~"
-
 // named is the last part of the address of the page of a thing.
-func named(name string) string {
-	if name == "new" || name == "test" {
-		return reserved + name
-	}
-	return url.PathEscape(name)
-}
+func named(name string) string { return terms.PageNamed(name) }
 
 // unreserved is the opposite of named.
-func unreserved(param string) string { return strings.TrimPrefix(param, reserved) }
+func unreserved(param string) string { return terms.NameOfPage(param) }

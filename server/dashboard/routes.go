@@ -1,6 +1,10 @@
 package dashboard
 
-import "slices"
+import (
+	"slices"
+
+	"triphammer/server/terms"
+)
 
 // Routes are all pages and the actions of their forms. Each file of a page has its own.
 var Routes = slices.Concat(
@@ -18,28 +22,14 @@ var Routes = slices.Concat(
 	definitionRoutes,
 	fileRoutes,
 	peopleRoutes,
+	guideRoutes,
 )
 
-// Entry is an entry of the navigation.
-type Entry struct{ Name, Path, Icon string }
-
-// Group is a group of entries.
-type Group struct {
-	Name    string
-	Entries []Entry
-}
-
-var navigation = []Group{
-	{"Work", []Entry{{"Overview", "/", "overview"}, {"Deliveries", "/deliveries", "deliveries"}, {"Runs", "/runs", "runs"}, {"Schedules", "/schedules", "schedules"}}},
-	{"Factory", []Entry{{"Webhooks", "/webhooks", "webhooks"}, {"Automations", "/automations", "automations"}, {"Environments", "/environments", "environments"}, {"Agents", "/agents", "agents"}, {"Definition", "/definition", "definition"}}},
-	{"Server", []Entry{{"Secrets", "/secrets", "secrets"}, {"Keys and people", "/people", "people"}, {"Audit", "/audit", "audit"}, {"System", "/system", "system"}}},
-}
-
 // Navigation are the entries of the rail.
-func (p Page) Navigation() []Group {
-	shown := make([]Group, len(navigation))
-	for i, g := range navigation {
-		shown[i] = Group{g.Name, slices.DeleteFunc(slices.Clone(g.Entries), func(e Entry) bool { return !p.offers(e.Path) })}
+func (p Page) Navigation() []terms.SectionGroup {
+	shown := make([]terms.SectionGroup, len(terms.Sections))
+	for i, g := range terms.Sections {
+		shown[i] = terms.SectionGroup{Name: g.Name, Entries: slices.DeleteFunc(slices.Clone(g.Entries), func(e terms.Section) bool { return !p.offers(e.Path) })}
 	}
 	return shown
 }
@@ -51,7 +41,7 @@ func (p Page) offers(path string) bool {
 
 // Section is the page of the navigation to which this page belongs.
 func (p Page) Section() string {
-	for _, g := range navigation {
+	for _, g := range terms.Sections {
 		for _, e := range g.Entries {
 			if e.Path != "/" && p.Current(e.Path) {
 				return e.Path

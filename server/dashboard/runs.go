@@ -4,13 +4,12 @@ import (
 	"strings"
 	"time"
 
-	"triphammer/server/delivery"
 	"triphammer/server/store"
 )
 
 func init() {
 	functions["when"], functions["ranFor"], functions["label"] = when, ranFor, store.Outcome.Label
-	functions["came"] = func(d *store.Delivery) string { return delivery.Came(d.Outcome, d.Started) }
+	functions["came"] = func(d *store.Delivery) string { return d.Outcome.Came(d.Started) }
 	functions["class"] = strings.ToLower
 }
 

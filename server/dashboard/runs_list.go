@@ -13,6 +13,7 @@ import (
 
 	"triphammer/server/api"
 	"triphammer/server/store"
+	"triphammer/server/terms"
 )
 
 var runRoutes = []Route{
@@ -148,7 +149,7 @@ var spans = map[string]time.Duration{"1h": time.Hour, "24h": 24 * time.Hour, "7d
 
 // selection is the query of the API for the filters of the page, without the state.
 func selection(v *Visit) url.Values {
-	query := url.Values{"sort_by": {"created_at"}}
+	query := make(url.Values)
 	for _, name := range append(slices.Clone(runFilters), "factory") {
 		switch value := v.Query(name); {
 		case value == "" || name == "state":
@@ -177,7 +178,7 @@ func runsPage(v *Visit) (page RunList, err error) {
 	page.Filters, page.Part = v.URL.Query(), v.Query("newest") != ""
 	query := selection(v)
 	state := v.Query("state")
-	if state != "" && !slices.Contains(store.RunStates, store.RunState(state)) {
+	if state != "" && !slices.Contains(terms.RunStates, store.RunState(state)) {
 		state = ""
 		page.Filters.Del("state")
 	}
@@ -223,6 +224,7 @@ func rows(v *Visit, query url.Values, states []string, cursor string) (all []Run
 	}
 	query = cloned(query)
 	query["state"] = states
+	query.Set("sort_by", "created_at")
 	query.Set("limit", fmt.Sprint(runRows))
 	if cursor != "" {
 		query.Set("cursor", cursor)
@@ -280,6 +282,7 @@ func (l *RunList) changed(v *Visit, query url.Values) error {
 	if state := v.Query("state"); state != "" {
 		query.Set("state", state)
 	}
+	query.Set("sort_by", "created_at")
 	query.Set("limit", fmt.Sprint(runRows))
 	var list api.List[api.Run]
 	if err := v.Get("/agent/runs?"+query.Encode(), &list); err != nil {

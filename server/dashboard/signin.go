@@ -8,7 +8,7 @@ type SignIn struct {
 	To       string // where to go afterwards
 	Provider string // where to sign in; empty: nowhere but by a link
 	// Of a link: it is used up by the form of the page.
-	Token, Who, Role string
+	Action, Who, Role string
 }
 
 var signIn = parse("signin")

@@ -25,7 +25,26 @@ type System struct {
 	Checks  []Check
 	Notices []api.Notice // about runs, that could not be delivered
 	Report  *api.StoreReport
+	Workers []api.Worker
 	Backup  *api.AuditEntry // the last one that was sent, as far back as the audit log goes; nil: none, or the person may not read it
+}
+
+// State is the state of a worker, for people.
+func (System) State(w api.Worker) string {
+	return map[string]string{"ready": "Ready", "full": "Full", "blocked": "Blocked", "draining": "Draining", "drained": "Drained", "stopped": "Stopped", "lost": "Lost"}[w.State]
+}
+
+// Sort is the kind of the mark of a worker's state.
+func (System) Sort(w api.Worker) string {
+	switch w.State {
+	case "ready", "full":
+		return "ok"
+	case "blocked", "lost":
+		return "fail"
+	case "draining":
+		return "wait"
+	}
+	return "none"
 }
 
 // Check is one thing that was looked at. Its kind is ok, fail or none: for information.
@@ -76,6 +95,11 @@ func systemPage(v *Visit) (page System, err error) {
 		return page, err
 	}
 	page.Checks = checks(page.Page, page.Status)
+	var workers api.WorkerList
+	if err = v.Get("/workers", &workers); err != nil {
+		return page, err
+	}
+	page.Workers = workers.Workers
 	var notices api.List[api.Notice]
 	if err = v.Get("/notices?limit=50", &notices); err != nil {
 		return page, err

@@ -10,6 +10,7 @@ import (
 	"triphammer/server/api"
 	"triphammer/server/run/event"
 	"triphammer/server/store"
+	"triphammer/server/terms"
 )
 
 // entry is one entry of the transcript of a page. Events with one ID are one entry: what
@@ -361,7 +362,7 @@ func (e *entry) other(decoded event.Event) {
 // status is a change of the state, which has the mark of that.
 func (e *entry) status(d event.Status) {
 	e.Icon, e.Label, e.Sub = "stage", d.State, d.Message
-	if !slices.Contains(store.RunStates, store.RunState(d.State)) {
+	if !slices.Contains(terms.RunStates, store.RunState(d.State)) {
 		return
 	}
 	state := runState(d.State)

@@ -11,6 +11,7 @@ import (
 	"triphammer/factory/native"
 	"triphammer/server/lookup"
 	"triphammer/server/store"
+	"triphammer/server/terms"
 )
 
 // API implements lookup.Deliveries: the sender's API by the definitions that decided the
@@ -114,7 +115,7 @@ func asked(l store.Lookup) string {
 	case l.State == store.LookupAnswered:
 		return fmt.Sprintf("%s was asked for the %s, and answered at %s", api, what, l.UpdatedAt.UTC().Format(time.RFC3339))
 	case l.State == store.LookupFailed:
-		return fmt.Sprintf("%s did not tell the %s: %s (%s)", api, what, l.Detail, counted(int(l.Attempts), "attempt"))
+		return fmt.Sprintf("%s did not tell the %s: %s (%s)", api, what, l.Detail, terms.Counted(int(l.Attempts), "attempt"))
 	case l.Attempts == 0:
 		return fmt.Sprintf("waiting for %s: the %s", api, what)
 	}

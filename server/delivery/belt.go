@@ -14,6 +14,7 @@ import (
 	"triphammer/factory/native"
 	"triphammer/server/run"
 	"triphammer/server/store"
+	"triphammer/server/terms"
 )
 
 // The stages of the belt, in order (SPEC 7.1).
@@ -128,7 +129,7 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 	}
 	switch {
 	case started(trace) > 0:
-		b.pass(StageMatched, join(counted(started(trace), "automation"), strings.Join(trace.Asked, ", ")))
+		b.pass(StageMatched, join(terms.Counted(started(trace), "automation"), strings.Join(trace.Asked, ", ")))
 		var runs []string
 		for _, r := range d.Runs {
 			by := r.Automation
@@ -138,13 +139,13 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 			runs = append(runs, r.ID.String()+" ("+by+")")
 		}
 		if gone := started(trace) - firstRuns(d); gone > 0 {
-			runs = append(runs, counted(gone, "run")+" no longer kept")
+			runs = append(runs, terms.Counted(gone, "run")+" no longer kept")
 		}
 		b.pass(StageRun, join(strings.Join(runs, ", "), s.startedNothing(d)))
 	case trace.Waiting:
 		b.stop(StageMatched, strings.Join(trace.Asked, "; "))
 	case len(d.Paused)+len(d.Repeats) > 0:
-		b.pass(StageMatched, counted(len(d.Paused)+len(d.Repeats), "automation"))
+		b.pass(StageMatched, terms.Counted(len(d.Paused)+len(d.Repeats), "automation"))
 		b.stop(StageRun, s.startedNothing(d))
 	case hook == nil:
 		b.stop(StageMatched, "no automation wanted it; the reason is not known: "+why)
@@ -236,19 +237,6 @@ func firstRuns(d *store.Delivery) (n int) {
 	return n
 }
 
-// Came describes the result of an accepted delivery that started the given number of runs.
-// It is empty if the delivery was not accepted, or if the number is negative, which means
-// unknown.
-func Came(outcome store.Outcome, started int) string {
-	switch {
-	case outcome != store.Accepted || started < 0:
-		return ""
-	case started == 0:
-		return "nothing matched"
-	}
-	return counted(started, "run")
-}
-
 // automationsOf names the first few automations.
 func automationsOf(results []match.Result) string {
 	const shown = 5
@@ -315,13 +303,6 @@ func join(parts ...string) string {
 		}
 	}
 	return strings.Join(kept, ", ")
-}
-
-func counted(n int, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return fmt.Sprintf("%d %s", n, noun)
 }
 
 // belt collects the stages, up to the one at which the delivery stopped.

@@ -82,9 +82,14 @@ type Config struct {
 	// AuthFailures is how many failed authentications are answered in any 60 s for one
 	// webhook and one client (see Network). 0 means no limit (SPEC 5.8, 13.3).
 	RateLimit, AuthFailures int
+	// Shared counts RateLimit over all servers of the store, in the delivery's transaction.
+	Shared bool
 	// Load rebuilds the revision of an apply, to explain deliveries that older definitions
 	// decided.
 	Load func(ctx context.Context, id store.ApplyID) (*applier.Revision, error)
+	// Follow makes what is live by the store serve in Live. It is called for a factory whose
+	// live definitions changed between a decision and its record; nil: the record follows soon.
+	Follow func(ctx context.Context, factory string) error
 	// Ask tells that questions to senders' APIs were recorded.
 	Ask func()
 	// Observe, if set, is called with the outcome of each request.
@@ -162,19 +167,49 @@ type Answer struct {
 
 // Receive decides one request (SPEC 5.1) and answers after the commit.
 func (s *Service) Receive(ctx context.Context, req *Request) Answer {
-	now := s.cfg.Now()
-	hook, ok := s.cfg.Live.Webhook(req.UID)
-	if !ok || !hook.Def.Enabled || (req.HasPathToken && hook.Def.AuthMode != factory.URLToken) || s.paused(hook) {
-		answer := notFound
-		s.cfg.Observe(Observation{Status: answer.Status, Reason: answer.Reason, Took: s.cfg.Now().Sub(now)})
-		return answer
+	a := &incoming{Request: req, at: s.cfg.Now()}
+	answer, ok := s.decide(ctx, a)
+	for try := 1; a.stale; try++ {
+		if try == maxDecisions {
+			answer = s.unrecorded(ctx, store.ErrStale)
+			break
+		}
+		if err := s.follow(ctx, a.hook.Factory); err != nil {
+			answer = s.unrecorded(ctx, err)
+			break
+		}
+		a.stale, a.kept = false, nil
+		answer, ok = s.decide(ctx, a)
 	}
-	answer := s.receive(ctx, &incoming{Request: req, hook: hook, at: now})
-	s.cfg.Observe(Observation{
-		Factory: hook.Factory, Webhook: hook.Def.Name,
-		Status: answer.Status, Reason: answer.Reason, Took: s.cfg.Now().Sub(now),
-	})
+	seen := Observation{Status: answer.Status, Reason: answer.Reason, Took: s.cfg.Now().Sub(a.at)}
+	if ok {
+		seen.Factory, seen.Webhook = a.hook.Factory, a.hook.Def.Name
+	}
+	s.cfg.Observe(seen)
 	return answer
+}
+
+// maxDecisions bounds how often a request is decided. It is decided again if other definitions
+// became live before the decision was recorded (SPEC 17.2).
+const maxDecisions = 5
+
+// follow waits until Live has what is live by the store.
+func (s *Service) follow(ctx context.Context, factory string) error {
+	if s.cfg.Follow == nil {
+		return nil
+	}
+	return s.cfg.Follow(ctx, factory)
+}
+
+// decide decides a request by the live definitions. found is false if they have no such
+// webhook. If other definitions became live meanwhile, it sets a.stale.
+func (s *Service) decide(ctx context.Context, a *incoming) (answer Answer, found bool) {
+	hook, ok := s.cfg.Live.Webhook(a.UID)
+	if !ok || !hook.Def.Enabled || (a.HasPathToken && hook.Def.AuthMode != factory.URLToken) || s.paused(hook) {
+		return notFound, false
+	}
+	a.hook = hook
+	return s.receive(ctx, a), true
 }
 
 // notFound is the answer for a webhook that does not exist, is disabled or is paused.
@@ -198,6 +233,13 @@ type incoming struct {
 	at   time.Time
 	body []byte
 	kept map[string]string // see keptHeaders
+
+	// The rest is for a second decision.
+	stale   bool  // other definitions became live before the decision was recorded
+	read    bool  // the body was read
+	unread  error // why that failed
+	counted bool  // the request counts for the rate
+	charged *failureKey
 }
 
 func (s *Service) receive(ctx context.Context, a *incoming) Answer {
@@ -218,11 +260,11 @@ func (s *Service) receive(ctx context.Context, a *incoming) Answer {
 			return s.rejectCredential(ctx, a, err)
 		}
 	}
-	if answer, ok := s.challenge(a); ok {
+	if answer, ok := s.challenge(ctx, a); ok {
 		return answer
 	}
-	if wait, ok := s.rates.admit(a.hook.UID, a.at); !ok {
-		return Answer{Status: http.StatusTooManyRequests, RetryAfter: retryAfter(wait), Reason: ReasonRate}
+	if answer, ok := s.count(a); !ok {
+		return answer
 	}
 	matched, open, err := a.hook.Index.Match(match.Delivery{Headers: a.keptHeaders(), Body: a.body}, nil)
 	if err != nil {
@@ -231,12 +273,40 @@ func (s *Service) receive(ctx context.Context, a *incoming) Answer {
 	return s.accept(ctx, a, matched, open)
 }
 
+// count counts the request for the rate of its webhook, once. What it was charged by an earlier
+// decision as a failure is given back.
+func (s *Service) count(a *incoming) (Answer, bool) {
+	if a.charged != nil {
+		s.failures.refund(*a.charged)
+		a.charged = nil
+	}
+	if a.counted {
+		return Answer{}, true
+	}
+	wait, ok := s.rates.admit(a.hook.UID, a.at)
+	a.counted = ok
+	return Answer{Status: http.StatusTooManyRequests, RetryAfter: retryAfter(wait), Reason: ReasonRate}, ok
+}
+
+// charge spends the budget of failed authentications for the request, once (SPEC 5.8).
+func (s *Service) charge(a *incoming) (Answer, bool) {
+	if a.charged != nil {
+		return Answer{}, true
+	}
+	key := a.failureKey()
+	wait, ok := s.failures.admit(key, a.at)
+	if ok {
+		a.charged = &key
+	}
+	return Answer{Status: http.StatusTooManyRequests, RetryAfter: retryAfter(wait), Reason: ReasonFailures}, ok
+}
+
 func (s *Service) accept(ctx context.Context, a *incoming, matched []match.Match, open []native.Question) Answer {
 	d := a.entry(store.Accepted)
 	d.Identity = a.identity()
 	recorded, err := s.record(ctx, a.hook, d, a.body, matched, open)
-	if err != nil {
-		return s.unrecorded(ctx, err)
+	if answer, ok := s.recorded(ctx, a, err); !ok {
+		return answer
 	}
 	if recorded.Duplicate {
 		return Answer{Status: http.StatusAccepted, DeliveryID: recorded.DuplicateOf, Entry: recorded.ID}
@@ -249,6 +319,9 @@ func (s *Service) accept(ctx context.Context, a *incoming, matched []match.Match
 // a secret for the sender's API.
 func (s *Service) record(ctx context.Context, hook *applier.Webhook, d store.Delivery, body []byte, matched []match.Match, open []native.Question) (store.Recorded, error) {
 	item := &store.NewDelivery{Delivery: d, Payload: body, Runs: s.runs(ctx, hook, body, matched)}
+	if d.ReplayOf == 0 {
+		item.RateLimit = s.sharedLimit()
+	}
 	if hook.Def.APISecretName != "" {
 		for _, q := range open {
 			item.Waiting = append(item.Waiting, store.Lookup{Provider: q.Provider, Name: q.Name, Args: q.Args})
@@ -287,8 +360,11 @@ func (s *Service) readBody(ctx context.Context, a *incoming) (Answer, bool) {
 	if a.ContentLength > MaxBody {
 		return s.rejectSize(ctx, a), false
 	}
-	body, err := a.ReadBody(MaxBody)
-	broken := (*BodyError)(nil)
+	if !a.read {
+		a.body, a.unread = a.ReadBody(MaxBody)
+		a.read = true
+	}
+	err, broken := a.unread, (*BodyError)(nil)
 	switch {
 	case errors.Is(err, ErrTooLarge):
 		return s.rejectSize(ctx, a), false
@@ -297,7 +373,6 @@ func (s *Service) readBody(ctx context.Context, a *incoming) (Answer, bool) {
 	case err != nil:
 		return Answer{Status: http.StatusServiceUnavailable, RetryAfter: BodyRetry, Reason: ReasonNoMemory}, false
 	}
-	a.body = body
 	return Answer{}, true
 }
 
@@ -307,8 +382,7 @@ func (s *Service) spendUnverified(a *incoming) (Answer, bool) {
 	if !a.hook.Verifier.NeedsBody() {
 		return Answer{}, true
 	}
-	wait, ok := s.failures.admit(a.failureKey(), a.at)
-	return Answer{Status: http.StatusTooManyRequests, RetryAfter: retryAfter(wait), Reason: ReasonFailures}, ok
+	return s.charge(a)
 }
 
 // rejectBroken records an incomplete body. It does so even if the sender has disconnected,
@@ -323,7 +397,7 @@ func (s *Service) rejectBroken(ctx context.Context, a *incoming, failure *BodyEr
 	if failure.Reason == ReasonMalformed {
 		status = http.StatusBadRequest
 	}
-	return s.reject(context.WithoutCancel(ctx), d, status)
+	return s.reject(context.WithoutCancel(ctx), a, d, status)
 }
 
 // rejectSize records a body that is above the limit.
@@ -336,12 +410,12 @@ func (s *Service) rejectSize(ctx context.Context, a *incoming) Answer {
 	if a.ContentLength < 0 {
 		d.Detail = "sent without a length: read no further than the limit"
 	}
-	return s.reject(ctx, d, http.StatusRequestEntityTooLarge)
+	return s.reject(ctx, a, d, http.StatusRequestEntityTooLarge)
 }
 
 func (s *Service) rejectCredential(ctx context.Context, a *incoming, failure error) Answer {
-	if wait, ok := s.failures.admit(a.failureKey(), a.at); !ok {
-		return Answer{Status: http.StatusTooManyRequests, RetryAfter: retryAfter(wait), Reason: ReasonFailures}
+	if answer, ok := s.charge(a); !ok {
+		return answer
 	}
 	d := a.entry(store.RejectedAuth)
 	d.Reason = "credential_mismatch"
@@ -351,7 +425,7 @@ func (s *Service) rejectCredential(ctx context.Context, a *incoming, failure err
 	if a.body == nil {
 		d.Size = max(a.ContentLength, 0)
 	}
-	return s.reject(ctx, d, http.StatusUnauthorized)
+	return s.reject(ctx, a, d, http.StatusUnauthorized)
 }
 
 func (s *Service) rejectJSON(ctx context.Context, a *incoming, failure error) Answer {
@@ -363,14 +437,43 @@ func (s *Service) rejectJSON(ctx context.Context, a *incoming, failure error) An
 	if cure := cureOf(a.Header, a.body); cure != "" {
 		d.Detail = cure + " (" + d.Detail + ")"
 	}
-	return s.reject(ctx, d, http.StatusBadRequest)
+	return s.reject(ctx, a, d, http.StatusBadRequest)
+}
+
+// sharedLimit is the rate that the store counts; 0: this server alone counts.
+func (s *Service) sharedLimit() int {
+	if !s.cfg.Shared {
+		return 0
+	}
+	return s.cfg.RateLimit
+}
+
+// recorded tells whether a decision was recorded. If not, it returns the answer, or sets
+// a.stale.
+func (s *Service) recorded(ctx context.Context, a *incoming, err error) (Answer, bool) {
+	fast := (*store.RateError)(nil)
+	switch {
+	case err == nil:
+		return Answer{}, true
+	case errors.Is(err, store.ErrStale):
+		a.stale = true
+		return Answer{}, false
+	case errors.As(err, &fast):
+		s.rates.refund(a.hook.UID) // it was not taken
+		return Answer{Status: http.StatusTooManyRequests, RetryAfter: retryAfter(fast.Wait), Reason: ReasonRate}, false
+	}
+	return s.unrecorded(ctx, err), false
 }
 
 // reject records a refused delivery, without its payload (SPEC C2.3).
-func (s *Service) reject(ctx context.Context, d store.Delivery, status int) Answer {
-	recorded, err := s.cfg.Store.RecordDelivery(ctx, &store.NewDelivery{Delivery: d})
-	if err != nil {
-		return s.unrecorded(ctx, err)
+func (s *Service) reject(ctx context.Context, a *incoming, d store.Delivery, status int) Answer {
+	item := &store.NewDelivery{Delivery: d}
+	if a.counted {
+		item.RateLimit = s.sharedLimit()
+	}
+	recorded, err := s.cfg.Store.RecordDelivery(ctx, item)
+	if answer, ok := s.recorded(ctx, a, err); !ok {
+		return answer
 	}
 	return Answer{Status: status, Reason: d.Reason, Entry: recorded.ID}
 }

@@ -20,6 +20,7 @@ import (
 	"triphammer/server/run"
 	"triphammer/server/secret"
 	"triphammer/server/store"
+	"triphammer/server/store/storetest"
 )
 
 const webhookSecret = "correct-horse-battery"
@@ -30,6 +31,19 @@ type fixture struct {
 	live  *applier.Live
 	mu    sync.Mutex
 	now   time.Time
+	tree  fstest.MapFS
+}
+
+// build makes a revision of the tree with a secret.
+func (f *fixture) build(t *testing.T, value string) *applier.Revision {
+	t.Helper()
+	memory := &applier.Memory{}
+	memory.SetSecret("S", value)
+	built, err := applier.Build(t.Context(), applier.BuildInput{Factory: "default", Tree: f.tree, Secrets: memory.Secrets, UIDs: memory.UIDs})
+	if err != nil || built.Revision == nil {
+		t.Fatal(err, built)
+	}
+	return built.Revision
 }
 
 func (f *fixture) clock() time.Time {
@@ -52,7 +66,7 @@ func newFixture(t *testing.T) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.store, err = store.Open(t.Context(), store.Config{Path: filepath.Join(dir, "db"), Key: key, Now: f.clock}); err != nil {
+	if f.store, err = store.Open(t.Context(), store.Config{Path: filepath.Join(dir, "db"), URL: storetest.URL(t), Key: key, Now: f.clock}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = f.store.Close() })
@@ -69,38 +83,29 @@ triggers:
 ---
 Do it.
 `
-	memory := &applier.Memory{}
-	memory.SetSecret("S", webhookSecret)
-	built, err := applier.Build(t.Context(), applier.BuildInput{
-		Factory: "default",
-		Tree: fstest.MapFS{
-			"factory.yaml":            {Data: []byte("schemaVersion: v1alpha1\nname: x\n")},
-			"webhooks/token.yaml":     {Data: []byte("secretName: S\ndeliveryIdHeader: X-Event\n")},
-			"webhooks/url.yaml":       {Data: []byte("secretName: S\nauthMode: url_token\n")},
-			"webhooks/signed.yaml":    {Data: []byte("secretName: S\nauthMode: signature\nsignatureScheme: github\n")},
-			"webhooks/header.yaml":    {Data: []byte("secretName: S\nauthMode: signature\nsignatureScheme: token_header\nsignature: {header: X-Request-Id}\n")},
-			"webhooks/off.yaml":       {Data: []byte("secretName: S\nenabled: false\n")},
-			"webhooks/second.yaml":    {Data: []byte("secretName: S\n")},
-			"webhooks/lone.yaml":      {Data: []byte("secretName: S\n")},
-			"webhooks/third.yaml":     {Data: []byte("secretName: S\n")},
-			"automations/all.md":      automation("token", ""),
-			"automations/failures.md": automation("token", ", payload: {build: {status: [failed]}}"),
-			"automations/gone.md":     automation("gone", ", payload: {a: [1]}"),
-			"automations/idle.md":     automation("off", ", payload: {a: [1]}"),
-			"automations/asleep.md":   disabled("header", ", payload: {a: [1]}"),
-			"automations/asleep2.md":  disabled("header", ""),
-			"automations/awake.md":    automation("signed", ", payload: {a: [1]}"),
-			"automations/asleep3.md":  disabled("signed", ""),
-			"automations/asleep4.md":  disabled("lone", ""),
-			"automations/two.md":      {Data: []byte(two)},
-			"automations/push.md":     {Data: []byte("---\ntriggers:\n- {provider: schedule, event: cron_fired, schedule: {cron: '@daily'}}\n---\nDo it.\n")},
-		},
-		Secrets: memory.Secrets, UIDs: memory.UIDs,
-	})
-	if err != nil || built.Revision == nil {
-		t.Fatal(err, built)
+	f.tree = fstest.MapFS{
+		"factory.yaml":            {Data: []byte("schemaVersion: v1alpha1\nname: x\n")},
+		"webhooks/token.yaml":     {Data: []byte("secretName: S\ndeliveryIdHeader: X-Event\n")},
+		"webhooks/url.yaml":       {Data: []byte("secretName: S\nauthMode: url_token\n")},
+		"webhooks/signed.yaml":    {Data: []byte("secretName: S\nauthMode: signature\nsignatureScheme: github\n")},
+		"webhooks/header.yaml":    {Data: []byte("secretName: S\nauthMode: signature\nsignatureScheme: token_header\nsignature: {header: X-Request-Id}\n")},
+		"webhooks/off.yaml":       {Data: []byte("secretName: S\nenabled: false\n")},
+		"webhooks/second.yaml":    {Data: []byte("secretName: S\n")},
+		"webhooks/lone.yaml":      {Data: []byte("secretName: S\n")},
+		"webhooks/third.yaml":     {Data: []byte("secretName: S\n")},
+		"automations/all.md":      automation("token", ""),
+		"automations/failures.md": automation("token", ", payload: {build: {status: [failed]}}"),
+		"automations/gone.md":     automation("gone", ", payload: {a: [1]}"),
+		"automations/idle.md":     automation("off", ", payload: {a: [1]}"),
+		"automations/asleep.md":   disabled("header", ", payload: {a: [1]}"),
+		"automations/asleep2.md":  disabled("header", ""),
+		"automations/awake.md":    automation("signed", ", payload: {a: [1]}"),
+		"automations/asleep3.md":  disabled("signed", ""),
+		"automations/asleep4.md":  disabled("lone", ""),
+		"automations/two.md":      {Data: []byte(two)},
+		"automations/push.md":     {Data: []byte("---\ntriggers:\n- {provider: schedule, event: cron_fired, schedule: {cron: '@daily'}}\n---\nDo it.\n")},
 	}
-	f.live.Swap(built.Revision)
+	f.live.Swap(f.build(t, webhookSecret))
 	f.start(Config{RateLimit: 60, AuthFailures: 10})
 	return f
 }
@@ -413,7 +418,7 @@ func TestRunsGone(t *testing.T) {
 	f.Receive(t.Context(), request("third", `{`, bearer()...))
 	var came []string
 	for _, d := range f.log(t) {
-		came = append(came, Came(d.Outcome, d.Started))
+		came = append(came, d.Outcome.Came(d.Started))
 		if d.Outcome == store.Accepted && d.Reason != "" {
 			t.Errorf("reason %q of what was accepted", d.Reason)
 		}
@@ -430,7 +435,7 @@ func TestRunsGone(t *testing.T) {
 	if n := started(trace); n != 2 {
 		t.Errorf("%d started", n)
 	}
-	if Came(store.Accepted, -1) != "" {
+	if store.Accepted.Came(-1) != "" {
 		t.Error("of what is not known something is said")
 	}
 }

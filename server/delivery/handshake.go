@@ -14,10 +14,19 @@ import (
 const ReasonHandshake = "handshake"
 
 // challenge answers a question of a sender that is authenticated.
-func (s *Service) challenge(a *incoming) (Answer, bool) {
+func (s *Service) challenge(ctx context.Context, a *incoming) (Answer, bool) {
 	reply, ok := a.hook.Verifier.Challenge(a.signed())
 	if !ok {
 		return Answer{}, false
+	}
+	// Nothing is recorded whose transaction could tell that another secret is live.
+	live, err := s.cfg.Store.LiveApply(ctx, a.hook.Factory)
+	if err != nil {
+		return s.unrecorded(ctx, err), true
+	}
+	if decided := a.hook.Revision.ApplyID; decided != "" && live.String() != decided {
+		a.stale = true
+		return Answer{}, true
 	}
 	return Answer{Status: reply.Status, Reply: &reply, Reason: ReasonHandshake}, true
 }
@@ -35,8 +44,8 @@ func (s *Service) greet(ctx context.Context, a *incoming) (Answer, bool) {
 	if !ok {
 		return Answer{}, false
 	}
-	if wait, ok := s.failures.admit(a.failureKey(), a.at); !ok {
-		return Answer{Status: http.StatusTooManyRequests, RetryAfter: retryAfter(wait), Reason: ReasonFailures}, true
+	if answer, ok := s.charge(a); !ok {
+		return answer, true
 	}
 	if reply.Secret != "" {
 		err := s.cfg.Store.HoldSecret(ctx, store.PendingSecret{

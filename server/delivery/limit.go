@@ -4,10 +4,12 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"triphammer/server/store"
 )
 
 // window is the time over which both budgets count (SPEC C8, SPEC 5.8).
-const window = time.Minute
+const window = store.RateWindow
 
 // maxFailureKeys limits the memory that senders without a credential can take. When so
 // many clients are remembered, a failure of a new client is answered as if its budget
@@ -87,6 +89,22 @@ func (r *rates) admit(uid string, now time.Time) (wait time.Duration, ok bool) {
 	return entry.log.admit(now, r.limit)
 }
 
+// refund takes back the newest delivery of a webhook, which another server's deliveries kept
+// from being taken.
+func (r *rates) refund(uid string) {
+	r.mu.Lock()
+	entry := r.logs[uid]
+	r.mu.Unlock()
+	if entry == nil {
+		return
+	}
+	entry.mu.Lock()
+	defer entry.mu.Unlock()
+	if n := len(entry.log.times); n > 0 {
+		entry.log.times = entry.log.times[:n-1]
+	}
+}
+
 // failures limits the failed authentications of each webhook and client.
 type failures struct {
 	limit int
@@ -116,6 +134,15 @@ func (f *failures) admit(key failureKey, now time.Time) (wait time.Duration, ok 
 		f.logs[key] = log
 	}
 	return log.admit(now, f.limit)
+}
+
+// refund takes back the newest failure of a key, which was none by newer definitions.
+func (f *failures) refund(key failureKey) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if log := f.logs[key]; log != nil && len(log.times) > 0 {
+		log.times = log.times[:len(log.times)-1]
+	}
 }
 
 // makeRoom forgets the clients whose failures have all expired. It tells whether there is

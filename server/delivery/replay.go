@@ -33,6 +33,19 @@ func (s *Service) Replay(ctx context.Context, id store.DeliveryID) (store.Record
 	if err != nil {
 		return store.Recorded{}, err
 	}
+	for try := 1; ; try++ {
+		recorded, err := s.replay(ctx, old, body)
+		if !errors.Is(err, store.ErrStale) || try == maxDecisions {
+			return recorded, err
+		}
+		if err := s.follow(ctx, old.Factory); err != nil {
+			return recorded, err
+		}
+	}
+}
+
+func (s *Service) replay(ctx context.Context, old *store.Delivery, body []byte) (store.Recorded, error) {
+	id := old.ID
 	hook, ok := s.cfg.Live.Webhook(old.WebhookUID)
 	if !ok || !hook.Def.Enabled || s.paused(hook) {
 		return store.Recorded{}, fmt.Errorf("delivery %s cannot be replayed: %w", id, ErrNotLive)

@@ -14,7 +14,9 @@ import (
 	"triphammer/factory/filter"
 	"triphammer/factory/jsonscan"
 	"triphammer/factory/match"
+	"triphammer/schema"
 	"triphammer/server/store"
+	"triphammer/server/terms"
 )
 
 // TestRequest asks whether a delivery would start an automation (SPEC 7.3).
@@ -112,7 +114,12 @@ func (s *Service) TestFilter(ctx context.Context, req TestRequest) (TestResult, 
 	}
 	def := revision.Definition.Automation(req.Automation)
 	if def == nil {
-		return TestResult{}, fmt.Errorf("%w: no automation %q is live in factory %q", ErrBadTest, req.Automation, req.Factory)
+		var names []string
+		for _, a := range revision.Definition.Automations {
+			names = append(names, a.Name)
+		}
+		said := fmt.Sprintf("no automation %q is live in factory %q; %s", req.Automation, req.Factory, schema.OneOf(req.Automation, names))
+		return TestResult{}, fmt.Errorf("%w: %s", ErrBadTest, strings.TrimSuffix(said, "; "))
 	}
 	if from.name == "" {
 		return s.testEach(revision, def, sent), nil
@@ -270,7 +277,7 @@ func (s *Service) testEach(revision *applier.Revision, def *factory.Automation, 
 	case checked == 1:
 		r.WebhookCheck.Detail = "no webhook was named: from " + r.Webhooks[0].Webhook + " it would not trigger"
 	default:
-		r.WebhookCheck.Detail = "no webhook was named: it would trigger from none of " + counted(checked, "webhook")
+		r.WebhookCheck.Detail = "no webhook was named: it would trigger from none of " + terms.Counted(checked, "webhook")
 	}
 	return r
 }

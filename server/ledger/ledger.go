@@ -80,8 +80,36 @@ func (l *Ledger) Record(ctx context.Context, a *applier.Apply) (id string, err e
 		}
 		specs = specsOf(a.Revision)
 	}
+	row.Fenced = true
+	if a.Base != "" {
+		if row.Base, err = store.ParseID[store.Apply](a.Base); err != nil {
+			return "", err
+		}
+	}
 	recorded, err := l.store.RecordApply(ctx, row, files, specs)
+	if errors.Is(err, store.ErrStale) {
+		err = fmt.Errorf("%w: %w", applier.ErrSuperseded, err)
+	}
 	return recorded.String(), err
+}
+
+// Live implements applier.Ledger.
+func (l *Ledger) Live(ctx context.Context, factory string) (string, error) {
+	id, err := l.store.LiveApply(ctx, factory)
+	return id.String(), err
+}
+
+// Serving implements applier.Ledger.
+func (l *Ledger) Serving(ctx context.Context, factory string) (*applier.Apply, error) {
+	last, r, err := l.restore(ctx, factory)
+	if last == nil || err != nil {
+		return nil, err
+	}
+	a := &applier.Apply{
+		ID: last.ID.String(), Factory: last.Factory, Repository: last.Repository, Branch: last.Branch, Commit: r.Commit, Trigger: last.Trigger,
+		Outcome: applier.Applied, StartedAt: last.StartedAt, FinishedAt: last.FinishedAt, Revision: r,
+	}
+	return a, errors.Join(json.Unmarshal(last.Plan, &a.Plan), json.Unmarshal(last.Diagnostics, &a.Diagnostics))
 }
 
 // Past implements applier.Ledger. The error wraps store.ErrNotFound if the commit
@@ -160,12 +188,17 @@ func (l *Ledger) Arrived(ctx context.Context, factory, hash string) (time.Time, 
 // Restore rebuilds the revision that a factory served last, with the generations of the
 // secrets that its apply used (SPEC 4.4). It returns nil if nothing served yet.
 func (l *Ledger) Restore(ctx context.Context, factory string) (*applier.Revision, error) {
+	_, r, err := l.restore(ctx, factory)
+	return r, err
+}
+
+func (l *Ledger) restore(ctx context.Context, factory string) (*store.Apply, *applier.Revision, error) {
 	last, err := l.store.LastApply(ctx, factory, string(applier.Applied))
 	if errors.Is(err, store.ErrNotFound) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	restored, err := l.rebuild(ctx, last, func(ctx context.Context, names []string) (map[string]applier.SecretValue, error) {
 		values := make(map[string]applier.SecretValue)
@@ -188,13 +221,13 @@ func (l *Ledger) Restore(ctx context.Context, factory string) (*applier.Revision
 		return values, nil
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	// A newer program makes other specs of the same definitions.
 	if err := l.store.KeepSpecs(ctx, specsOf(restored)); err != nil {
-		return restored, fmt.Errorf("storing the specs of its runs, which fail without: %w", err)
+		return last, restored, fmt.Errorf("storing the specs of its runs, which fail without: %w", err)
 	}
-	return restored, nil
+	return last, restored, nil
 }
 
 // specsOf are the specs of a revision's automations, by hash.

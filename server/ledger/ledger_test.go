@@ -18,6 +18,7 @@ import (
 	"triphammer/factory/signature"
 	"triphammer/server/secret"
 	"triphammer/server/store"
+	"triphammer/server/store/storetest"
 )
 
 const (
@@ -33,7 +34,7 @@ func openStore(t *testing.T) *store.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := store.Open(t.Context(), store.Config{Path: filepath.Join(dir, "db"), Key: key, Logger: slog.New(slog.DiscardHandler)})
+	s, err := store.Open(t.Context(), store.Config{Path: filepath.Join(dir, "db"), URL: storetest.URL(t), Key: key, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

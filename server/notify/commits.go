@@ -118,6 +118,9 @@ func (t *Teller) Commits(cfg Commits) (changed func(applier.State), err error) {
 
 // run writes notices into the outbox, until ctx is done.
 func (c *commits) run(ctx context.Context, t *Teller) {
+	// Another server may have told others since this one last did.
+	c.since, c.refusal, c.present, c.spoken, c.over = time.Time{}, nil, nil, "", ""
+	clear(c.passing)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {

@@ -24,6 +24,7 @@ import (
 	"triphammer/schema"
 	"triphammer/server/secret"
 	"triphammer/server/store"
+	"triphammer/server/store/storetest"
 )
 
 const (
@@ -84,13 +85,14 @@ func (l *logged) String() string {
 type world struct {
 	*testing.T
 	dir   string
+	url   string
 	store *store.Store
 	log   logged
 	stop  func() // the Teller and the store
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{T: t, dir: t.TempDir()}
+	w := &world{T: t, dir: t.TempDir(), url: storetest.URL(t)}
 	w.open()
 	t.Cleanup(func() {
 		w.stop()
@@ -107,7 +109,7 @@ func (w *world) open() {
 	if err != nil {
 		w.Fatal(err)
 	}
-	opened, err := store.Open(context.Background(), store.Config{Path: filepath.Join(w.dir, "db"), Key: key})
+	opened, err := store.Open(context.Background(), store.Config{Path: filepath.Join(w.dir, "db"), URL: w.url, Key: key})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -222,6 +224,7 @@ func (r *receiver) RoundTrip(req *http.Request) (*http.Response, error) {
 // TestMessages: one message when a problem begins and one when it ends. What may
 // heal by itself is told if it lasts; a receiver that is away is tried again.
 func TestMessages(t *testing.T) {
+	storetest.SQLite(t)
 	synctest.Test(t, func(t *testing.T) {
 		r, w := &receiver{t: t}, newWorld(t)
 		changed := w.start(&Commits{Hook: Hook{URL: "https://example.com/" + token, Client: &http.Client{Transport: r}}, BaseURL: "https://hammer.example.com"}, nil)
@@ -326,6 +329,7 @@ func (r *receiver) take(t *testing.T, what string, want ...string) {
 // TestServicesApart: a service of commit statuses that is down holds back no
 // message, nor the other way round; and when it is back it hears the newest.
 func TestServicesApart(t *testing.T) {
+	storetest.SQLite(t)
 	synctest.Test(t, func(t *testing.T) {
 		r := &receiver{t: t}
 		var mu sync.Mutex
@@ -366,6 +370,7 @@ func TestServicesApart(t *testing.T) {
 // TestTriesAreOfTheClock: many changes in a short while are no tries, and what was
 // refused or given up is told while it lasts.
 func TestTriesAreOfTheClock(t *testing.T) {
+	storetest.SQLite(t)
 	synctest.Test(t, func(t *testing.T) {
 		r := &receiver{t: t}
 		var mu sync.Mutex
@@ -417,6 +422,7 @@ func TestTriesAreOfTheClock(t *testing.T) {
 // TestEachProblemLasts: while a refused commit stands, a repository that does not
 // answer is a problem of its own: told when it lasts, once, as is the other.
 func TestEachProblemLasts(t *testing.T) {
+	storetest.SQLite(t)
 	synctest.Test(t, func(t *testing.T) {
 		r := &receiver{t: t}
 		changed := both(t, hangs, r)
@@ -471,6 +477,7 @@ func TestEachProblemLasts(t *testing.T) {
 // TestRestart: what happened to a commit or a run while nobody could be told, or
 // right before the server ended, is told by the next server, once.
 func TestRestart(t *testing.T) {
+	storetest.SQLite(t)
 	synctest.Test(t, func(t *testing.T) {
 		r, w := &receiver{t: t, fail: 1000}, newWorld(t)
 		commits := &Commits{Hook: Hook{URL: "https://example.com/", Client: &http.Client{Transport: r}}}

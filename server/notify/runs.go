@@ -27,12 +27,11 @@ var DefaultRetries = []time.Duration{
 	5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour, 12 * time.Hour,
 }
 
-// Runs makes a Teller report the ends of runs, from now on.
+// Runs makes a Teller report the ends of runs that leave a notice (store.KeepNotices).
 func (t *Teller) Runs(cfg Runs) {
 	if cfg.Retries == nil {
 		cfg.Retries = DefaultRetries
 	}
-	t.store.KeepNotices()
 	t.add(&queue{
 		recipient: store.RunNotices, atOnce: 16, timeout: 15 * time.Second, pauses: cfg.Retries, polls: true,
 		send: func(ctx context.Context, n store.Notice) (int, error) {

@@ -73,7 +73,9 @@ func TestRuns(t *testing.T) {
 			cfg.Body = func(_ context.Context, r *store.Run) ([]byte, error) { return []byte(r.State), nil }
 			cfg.Retries = []time.Duration{time.Nanosecond, time.Nanosecond, time.Nanosecond}
 
-			w.store.KeepNotices()
+			if err := w.store.KeepNotices(t.Context(), true); err != nil {
+				t.Fatal(err)
+			}
 			id := w.end(tt.state)
 			notices := func() []store.Notice {
 				all, err := w.store.Notices(t.Context(), 0, 10)

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"unicode"
@@ -40,6 +41,8 @@ type keeper struct {
 	hide    *secret.Redactor
 	hidden  func(string) string
 
+	again []*store.Artifact // that another worker has kept of this attempt
+
 	mu    sync.Mutex // one at a time, so that the limits hold
 	count int
 	bytes int64
@@ -54,7 +57,22 @@ func (a *attempt) keeper(ctx context.Context, t *transcript) *keeper {
 	for _, one := range kept[a.lease.RunID] {
 		k.count, k.bytes = k.count+1, k.bytes+one.Size
 	}
+	if a.adopted {
+		k.again = slices.DeleteFunc(kept[a.lease.RunID], func(one *store.Artifact) bool { return one.CreatedAt.Before(a.began) })
+	}
 	return k
+}
+
+// keptBefore is the artifact as another worker has kept it, if it has.
+func (k *keeper) keptBefore(a event.Artifact) (event.Artifact, bool) {
+	at := slices.IndexFunc(k.again, func(one *store.Artifact) bool { return one.Name == a.Name && one.URL == a.URL })
+	if at < 0 {
+		return a, false
+	}
+	one := k.again[at]
+	k.again = slices.Delete(k.again, at, at+1)
+	a.ID, a.Type, a.Name, a.URL, a.Size = one.ID.String(), one.Type, one.Name, one.URL, one.Size
+	return a, true
 }
 
 // Keep implements Sink. What is not kept is in the transcript with the reason, and is no
@@ -63,6 +81,8 @@ func (a *attempt) keeper(ctx context.Context, t *transcript) *keeper {
 func (s sink) Keep(a event.Artifact, content io.Reader) error {
 	kept, err := s.keep.artifact(a, content)
 	switch reason := omitted(""); {
+	case errors.Is(err, ErrLeft):
+		return err // who takes the attempt up keeps it
 	case errors.As(err, &reason):
 		err = nil
 		kept.Omitted = string(reason)
@@ -90,6 +110,10 @@ func (k *keeper) artifact(a event.Artifact, content io.Reader) (event.Artifact, 
 	a.Name = path.Clean(strings.TrimPrefix(a.Name, "/"))
 	if a.Type != event.ArtifactScreenshot {
 		a.Type = event.ArtifactFile
+	}
+	if before, ok := k.keptBefore(a); ok {
+		_, err := io.Copy(io.Discard, content)
+		return before, err
 	}
 	if !plainName(a.Name) || len(a.Name) > maxArtifactName || !utf8.ValidString(a.Name) {
 		a.Name = event.Line(a.Name, 80)
@@ -177,6 +201,9 @@ func (k *keeper) link(a event.Artifact) (event.Artifact, error) {
 		a.Type = event.ArtifactPullRequest
 	}
 	a.Name = event.Line(a.Name, maxArtifactName/4)
+	if before, ok := k.keptBefore(a); ok {
+		return before, nil
+	}
 	kept, err := k.manager.cfg.Store.KeepLink(k.ctx, k.lease, store.Artifact{Type: a.Type, Name: a.Name, URL: a.URL})
 	if errors.Is(err, store.ErrFull) {
 		err = noRoom

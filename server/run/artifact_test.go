@@ -124,7 +124,7 @@ func TestArtifacts(t *testing.T) {
 		if c.url != "" {
 			continue
 		}
-		f, err := w.store.OpenArtifact(row)
+		f, err := w.store.OpenArtifact(t.Context(), row)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/url"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -25,7 +26,12 @@ type attempt struct {
 	manager *Manager
 	lease   store.Lease
 	renew   func(context.Context) (asked store.Stop, err error) // the lease
+	beat    time.Duration                                       // between two renewals
+	until   func() time.Time                                    // of the task
 	cancel  context.CancelCauseFunc
+	adopted bool      // another worker has begun it
+	began   time.Time // then
+	number  int64     // 0: not known
 	logger  *slog.Logger
 	session store.Session // that is recorded
 
@@ -44,21 +50,46 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 	var values []secret.Value
 	var agent harness.Start
 	if task != nil {
+		task.Lease = a.until
 		agent = spec.start(task, p.session.ID)
 		values = slices.Collect(maps.Values(task.Secrets))
-		for _, v := range task.Credentials {
-			_, token, _ := strings.Cut(v.Reveal(), ":") // of USER:TOKEN
-			values = append(values, v, secret.New(token))
+		values = slices.Concat(values, tokens(slices.Collect(maps.Values(task.Credentials))))
+		for _, r := range task.Repositories {
+			values = append(values, inAddress(r.URL)...)
 		}
 	}
 	attempt := int64(1)
 	if row != nil {
-		attempt = row.Attempt
+		attempt, a.number = row.Attempt, row.Attempt
 		a.budget, a.automated, a.earlier = spec.Budget, row.Automation != "", store.Spending{Tokens: row.Tokens, CostUSD: row.CostUSD}
+	}
+	started := "started"
+	if attempt > 1 {
+		started = fmt.Sprintf("started, attempt %d of %d", attempt, spec.Retry.Attempts)
+	}
+	var before *replayed
+	begun := attempt
+	if a.adopted {
+		begun++ // it has events
+	}
+	if a.adopted && task != nil {
+		task.Adopted, a.began = true, row.StartedAt
+		var older []secret.Value
+		if before, older, err = a.takeOver(ctx, spec, started); err != nil {
+			err = fmt.Errorf("what the worker before this one has left could not be read: %w", err)
+		} else {
+			values = append(values, older...)
+			a.charged = before.used
+			a.earlier.Tokens -= tokensOf(before.used)
+			a.earlier.CostUSD -= before.used.CostUSD
+			if before.begun {
+				started = "taken up by another worker; the attempt goes on"
+			}
+		}
 	}
 	t := newTranscript(transcriptConfig{
 		save:  a.save,
-		after: a.lastEvent(ctx, attempt),
+		after: a.lastEvent(ctx, begun), again: before,
 		lost:  func() { a.cancel(errLost) },
 		done:  func() { a.cancel(errFinished) },
 		give:  func(try int, err error) bool { return giveUp(ctx, try, err) },
@@ -75,6 +106,12 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 		if p := recover(); p != nil {
 			a.logger.Error("executing a run", "panic", p, "stack", string(debug.Stack()))
 			v = again("an internal error ended this run; the server's log has it")
+		}
+		if v.left {
+			close(done)
+			helpers.Wait()
+			a.keepSession(always, t.conversation())
+			return
 		}
 		v.message = t.hidden(v.message)
 		more := attempt < int64(spec.Retry.Attempts)
@@ -93,49 +130,108 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 		a.keepSession(always, t.conversation())
 	}()
 
+	cause := context.Cause(ctx)
 	switch {
+	case err != nil && a.adopted && Leaves(cause):
+		return verdict{left: true}
+	case err != nil && cause != nil: // it is the reason
+		return unbegun(cause)
 	case err != nil:
 		return failed("%v", err)
-	case row.StopRequested == store.StopCancel:
-		return verdict{state: store.Cancelled, message: "cancelled before its agent started"}
-	case row.StopRequested == store.StopInterrupt:
-		return verdict{state: store.Cancelled, message: "interrupted before its agent started"}
+	case row.StopRequested == store.StopCancel && a.adopted:
+		return stopped(ErrCancelled, 0, 0)
+	case row.StopRequested == store.StopInterrupt && a.adopted:
+		return verdict{state: store.Cancelled, message: a.interrupted(row, spec, false)}
+	case row.StopRequested != store.NoStop:
+		return unbegun(causeOf(row.StopRequested))
 	}
-	if err := a.charge(always, t.usage(), true); err != nil {
+	if err := a.charge(always, a.charged, !a.adopted); err != nil {
 		return failed("%v", err)
 	}
 	a.logger.Info("run started", "automation", row.Automation, "delivery", row.DeliveryID, "attempt", row.Attempt)
-	started := "started"
-	if attempt > 1 {
-		started = fmt.Sprintf("started, attempt %d of %d", attempt, spec.Retry.Attempts)
-	}
 	place, refused := a.manager.cfg.Executor.Preflight(task)
-	t.add(event.Status{State: string(store.InProgress), Message: started, Worker: a.manager.worker, Isolation: place.Isolation})
+	t.add(event.Status{State: string(store.InProgress), Message: started, Worker: a.manager.shown, Isolation: place.Isolation})
 	for _, warning := range slices.Concat(p.warnings, agent.Warnings, place.Warnings) {
 		t.add(event.Status{Message: "warning: " + warning})
 	}
 	timeout, idle := spec.limits()
+	task.Timeout = timeout
+	left := timeout
+	if a.adopted {
+		left = max(reportTime, timeout-a.manager.cfg.Now().Sub(row.StartedAt))
+	}
 	stop := make(chan struct{})
-	helpers.Go(func() { a.watch(always, t, timeout, idle, stop) })
+	helpers.Go(func() { a.watch(always, t, left, idle, stop) })
 	defer close(stop)
 	if refused != nil {
 		return failed("%v", refused)
 	}
 	exit, err := a.manager.cfg.Executor.Start(ctx, task, sink{t, a.keeper(always, t)})
+	if errors.Is(err, ErrLeft) {
+		return verdict{left: true}
+	}
 	said := lastSaid{words: t.lastWords(), result: t.verdict(), expected: agent.Parse != nil}
-	if text, final := agent.Explain(said.words); text != said.words {
-		said.meaning, said.final = text, final
+	if said.meaning, said.final = agent.Explain(said.words); said.meaning == "" {
+		said.meaning, _ = agent.Explain(t.lastPrinted()) // it may be about the work, so that another attempt is made
 	}
 	v = judge(context.Cause(ctx), exit, err, timeout, idle, said)
 	if v.state == store.Cancelled && errors.Is(context.Cause(ctx), ErrInterrupted) {
-		v.message = interrupted(row, spec, p.session.ID != "" || t.conversation().ID != "")
+		v.message = a.interrupted(row, spec, p.session.ID != "" || t.conversation().ID != "")
 	}
 	return v
 }
 
-// interrupted says how to go on with a run that was interrupted.
-func interrupted(row *store.Run, spec *Spec, session bool) string {
+// reportTime is how long an attempt that is taken up has at least, whatever its timeout: it may
+// have ended in time, and its report has to be read.
+const reportTime = time.Minute
+
+// unbegun is the verdict about an attempt that is stopped before its agent starts.
+func unbegun(cause error) verdict {
+	v := stopped(cause, 0, 0)
 	switch {
+	case errors.Is(cause, ErrCancelled):
+		v.message = "cancelled before its agent started"
+	case errors.Is(cause, ErrInterrupted):
+		v.message = "interrupted before its agent started"
+	}
+	return v
+}
+
+// tokens are the credentials of repositories, and what in them is the token.
+func tokens(credentials []secret.Value) (values []secret.Value) {
+	for _, v := range credentials {
+		_, token, _ := strings.Cut(v.Reveal(), ":") // of USER:TOKEN
+		values = append(values, v, secret.New(token))
+	}
+	return values
+}
+
+// leastToken is the length from which the user in an address over http is taken for a token.
+const leastToken = 20
+
+// inAddress is what may be a credential in the address of a repository. Definitions are told
+// to keep it in a secret, but git prints the address, whatever is in it.
+func inAddress(address string) (values []secret.Value) {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.User == nil {
+		return nil
+	}
+	userText, passwordText, _ := strings.Cut(u.User.String(), ":") // as they stand in the address
+	if password, has := u.User.Password(); has {
+		values = append(values, secret.New(password), secret.New(passwordText))
+	}
+	if user := u.User.Username(); len(user) >= leastToken {
+		values = append(values, secret.New(user), secret.New(userText))
+	}
+	return values
+}
+
+// interrupted says how to go on with a run that was interrupted.
+func (a *attempt) interrupted(row *store.Run, spec *Spec, session bool) string {
+	_, outlives := a.manager.outliving()
+	switch {
+	case outlives:
+		return fmt.Sprintf("interrupted; its workspace went with it: `triphammer runs retry %s` starts it again", row.ID)
 	case !spec.sessions():
 		return fmt.Sprintf("interrupted; its agent keeps no session: `triphammer runs retry %s` starts it again", row.ID)
 	case !session:
@@ -212,7 +308,7 @@ func (s *Spec) limits() (timeout, idle time.Duration) {
 func (s *Spec) start(t *Task, session string) harness.Start {
 	if s.commanded() {
 		t.Command = s.Environment.Command
-		return harness.Start{Program: t.Command[0]}
+		return harness.Command(t.Command)
 	}
 	h := harness.Named(s.Harness.Type)
 	if h == nil {
@@ -353,6 +449,9 @@ func (a *attempt) prepare(ctx context.Context) (p prepared, err error) {
 			return p, fmt.Errorf("the session of the conversation could not be read: %w", err)
 		}
 		can.DefaultHarness = p.session.Harness // a conversation stays with its agent
+		if err := a.manager.hasWorkspace(ctx, row); err != nil {
+			return p, err
+		}
 	}
 	p.warnings = append(spec.withoutEnvironment(), can.adapt(spec)...)
 	if err := spec.plans(); err != nil {
@@ -456,7 +555,7 @@ func (a *attempt) secrets(ctx context.Context, names []string) (map[string]secre
 // watch renews the lease. It ends the run when that takes too long, is silent for too
 // long, or is cancelled.
 func (a *attempt) watch(ctx context.Context, t *transcript, timeout, idle time.Duration, stop <-chan struct{}) {
-	beat := time.NewTicker(beatTime)
+	beat := time.NewTicker(a.beat)
 	late, silent := time.NewTimer(timeout), time.NewTimer(idle)
 	defer beat.Stop()
 	defer late.Stop()
@@ -485,10 +584,8 @@ func (a *attempt) watch(ctx context.Context, t *transcript, timeout, idle time.D
 				a.cancel(errLost)
 			case err != nil:
 				a.logger.Warn("renewing the lease of a run", "error", err)
-			case asked == store.StopCancel:
-				a.cancel(ErrCancelled)
-			case asked == store.StopInterrupt:
-				a.cancel(ErrInterrupted)
+			case asked != store.NoStop:
+				a.cancel(causeOf(asked))
 			}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"triphammer/server/run/event"
 	"triphammer/server/store"
+	"triphammer/server/terms"
 )
 
 // The stages of the belt of a run, in order (SPEC 7.1).
@@ -21,10 +22,10 @@ const (
 
 // The outcomes of a stage.
 const (
-	Passed     = "passed"
-	Active     = "active" // it is there now
-	Stopped    = "stopped"
-	NotReached = "not_reached"
+	Passed     = terms.Passed
+	Active     = terms.Active
+	Stopped    = terms.Stopped
+	NotReached = terms.NotReached
 )
 
 // Stage is one step of the belt of a delivery or of a run.
@@ -33,17 +34,7 @@ type Stage struct {
 }
 
 // Mark is the outcome as one character.
-func (s Stage) Mark() string {
-	switch s.Outcome {
-	case Passed:
-		return "✓"
-	case Active:
-		return "…"
-	case Stopped:
-		return "✗"
-	}
-	return "·"
-}
+func (s Stage) Mark() string { return terms.Mark(s.Outcome) }
 
 // Belt says how far a run came, and why it waits or stopped there (SPEC 7.1). It shows the
 // last attempt.
@@ -74,6 +65,11 @@ func (m *Manager) waitsFor(ctx context.Context, r *store.Run, spec *Spec) (strin
 		return r.StatusMessage + "; the next attempt starts at " + at(r.RunAt) + " at the earliest", nil
 	case r.Behind:
 		return r.StatusMessage, nil
+	case m.cfg.Shared:
+		if why, err := m.waitsForWorkers(ctx, r, spec); err != nil || why != "" {
+			return why, err
+		}
+		return m.waitsForTurn(ctx, r)
 	case !m.cfg.Capabilities.Carries(spec.WorkerHost):
 		return store.WaitsFor(spec.WorkerHost) + " (serve --worker-host)", nil
 	case !m.works.Load():
@@ -82,6 +78,11 @@ func (m *Manager) waitsFor(ctx context.Context, r *store.Run, spec *Spec) (strin
 	if why := m.blocked(); why != "" {
 		return why, nil
 	}
+	return m.waitsForTurn(ctx, r)
+}
+
+// waitsForTurn says why a run waits for which there is room.
+func (m *Manager) waitsForTurn(ctx context.Context, r *store.Run) (string, error) {
 	switch running, full, err := m.cfg.Store.AutomationFull(ctx, m.claims(), r); {
 	case err != nil:
 		return "", err

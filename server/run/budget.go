@@ -25,6 +25,9 @@ func (a *attempt) charge(ctx context.Context, used event.Usage, starting bool) e
 	if delta == (store.Spending{}) && used.Turns == a.charged.Turns && !starting {
 		return nil
 	}
+	if a.adopted && tokensOf(used) <= tokensOf(a.charged) && used.CostUSD <= a.charged.CostUSD && used.Turns <= a.charged.Turns {
+		return nil // another worker has recorded it, and this one hears of it again
+	}
 	automation, server, err := a.manager.cfg.Store.AddUsage(ctx, a.lease, delta)
 	if err != nil {
 		if !errors.Is(err, store.ErrFenced) { // which the heartbeat notices

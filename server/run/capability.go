@@ -3,6 +3,7 @@ package run
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"triphammer/applier"
 	"triphammer/factory"
 	"triphammer/server/run/harness"
 	"triphammer/server/secret"
@@ -26,17 +28,24 @@ type Capabilities struct {
 
 	DefaultHarness string               // what oz, a bare model and no harness at all mean; empty: DefaultHarness
 	WorkerHosts    []string             // names of this server, for runs that ask for a worker
+	Labels         map[string]string    // by which runs may ask for it too, as KEY=VALUE
 	AgentEnv       []string             // names of its variables that it passes to runs that ask for those of the worker
 	MCPServers     map[string]MCPServer // by the identifiers of definitions (warpId)
 	CodeForges     map[string]string    // base URLs of code forges, by name in capitals
 
-	LookPath func(string) (string, error) // finds a program for runs; nil: exec.LookPath
+	LookPath func(string) (string, error) // finds a program as a run does; nil: exec.LookPath
 }
 
 // Carries tells whether this server executes runs that ask for the worker. All servers
 // execute those that ask for none.
 func (c *Capabilities) Carries(worker string) bool {
-	return worker == "" || slices.Contains(c.WorkerHosts, worker)
+	return worker == "" || slices.Contains(c.hosts(), worker)
+}
+
+// hosts are the names by which runs may ask for this server as a worker.
+func (c *Capabilities) hosts() []string {
+	w := store.Worker{Names: c.WorkerHosts, Labels: c.Labels}
+	return w.Hosts()
 }
 
 // adapt changes the spec to what it means on this server. It returns what of it is left out
@@ -196,15 +205,16 @@ func (s *Spec) unreachable() string {
 }
 
 // Lacks says what of a spec cannot act on this server, in words for whoever wrote the
-// definition. Preflight is the executor's.
-func (c *Capabilities) Lacks(s Spec, preflight func(*Task) (Place, error)) []string {
+// definition. The last is about the program of the agent, if noProgram is set. Preflight is
+// the executor's.
+func (c *Capabilities) Lacks(s Spec, preflight func(*Task) (Place, error)) (all []string, noProgram bool) {
 	if c.Unknown {
-		return s.lacksAnywhere()
+		return s.lacksAnywhere(), false
 	}
 	if !c.Carries(s.WorkerHost) {
-		return []string{store.WaitsFor(s.WorkerHost) + " (serve --worker-host)"}
+		return []string{store.WaitsFor(s.WorkerHost) + " (serve --worker-host)"}, false
 	}
-	all := c.adapt(&s)
+	all = c.adapt(&s)
 	fails := func(why string) { all = append(all, why+aRunFails) }
 	if why := s.unreachable(); why != "" {
 		fails(why)
@@ -215,34 +225,71 @@ func (c *Capabilities) Lacks(s Spec, preflight func(*Task) (Place, error)) []str
 	all = append(all, agent.Warnings...)
 	if len(t.Command) == 0 {
 		fails(s.noAgent())
-		return all
+		return all, true
 	}
 	place, refused := preflight(t)
 	all = append(all, place.Warnings...)
-	if program := agent.Program; !place.Elsewhere && !c.finds(t, program) {
-		fails(fmt.Sprintf("this server has no program %s on its PATH, which starts the agent", program))
-	}
 	if refused != nil {
 		fails(refused.Error())
 	}
-	return all
+	if program := agent.Program; !place.Elsewhere {
+		switch err := c.finds(t, program); {
+		case errors.Is(err, exec.ErrNotFound):
+			fails(fmt.Sprintf("this server has no program %s on its PATH, which starts the agent", program))
+			return all, true
+		case err != nil:
+			fails(fmt.Sprintf("this server has the program %s, which starts the agent, where runs cannot use it: %v", program, err))
+			return all, true
+		}
+	}
+	return all, false
+}
+
+// agentAt is where a factory says what starts the agent of an automation.
+func agentAt(f *factory.Factory, a *factory.Automation, spec *Spec) factory.Position {
+	if spec.commanded() {
+		if e := f.Environment(a.Settings.EnvironmentID); e != nil {
+			return factory.Position{Path: e.Path, At: e.CommandAt}
+		}
+	}
+	return a.Settings.HarnessAt
 }
 
 // ThisProgram is the word that means this program where a command begins with it (SPEC 11).
 const ThisProgram = "triphammer"
 
-// finds tells whether the program is here. It is taken to be where nobody can know before the
-// run starts: in a folder that the environment names, in the workspace.
-func (c *Capabilities) finds(t *Task, program string) bool {
+// finds says why the program is not here; nil: it is. It is taken to be where nobody can know
+// before the run starts: in a folder that the environment names, in the workspace.
+func (c *Capabilities) finds(t *Task, program string) error {
 	if program == "" || program == ThisProgram || t.Env["PATH"] != "" || strings.Contains(program, "/") && !filepath.IsAbs(program) {
-		return true
+		return nil
 	}
 	look := c.LookPath
 	if look == nil {
 		look = exec.LookPath
 	}
 	_, err := look(program)
-	return err == nil
+	return err
+}
+
+// once remembers what a search for a program has found.
+func once(look func(string) (string, error)) func(string) (string, error) {
+	if look == nil {
+		return nil
+	}
+	type found struct {
+		path string
+		err  error
+	}
+	known := make(map[string]found)
+	return func(program string) (string, error) {
+		f, is := known[program]
+		if !is {
+			f.path, f.err = look(program)
+			known[program] = f
+		}
+		return f.path, f.err
+	}
 }
 
 // lacksAnywhere says what of a spec acts on no server, whatever its machine and its operator.
@@ -280,21 +327,50 @@ func (m *Manager) Warnings(ctx context.Context, f *factory.Factory) func(*factor
 			all = append(all, problem)
 		}
 		all = append(all, spec.withoutEnvironment()...)
-		return append(all, lacks(a)...)
+		for _, lack := range lacks(a) {
+			all = append(all, lack.Text)
+		}
+		return all
 	}
+}
+
+// capabilities are those of this server. One that executes no runs itself, beside workers that
+// do, does not know what they can.
+func (m *Manager) capabilities() *Capabilities {
+	can := m.cfg.Capabilities
+	can.Unknown = can.Unknown || m.cfg.Shared && m.cfg.MaxRuns == 0
+	return &can
 }
 
 // Lacks returns what says of an automation of the factory what of its definition cannot act
 // on this server, in words for whoever wrote it.
-func (m *Manager) Lacks(ctx context.Context, f *factory.Factory) func(*factory.Automation) []string {
+func (m *Manager) Lacks(ctx context.Context, f *factory.Factory) func(*factory.Automation) []applier.Lack {
 	preflight := func(*Task) (Place, error) { return Place{}, nil }
 	if m.cfg.Executor != nil {
 		preflight = m.cfg.Executor.Preflight
 	}
-	can, set := &m.cfg.Capabilities, make(map[string]bool)
-	return func(a *factory.Automation) []string {
+	can, set := m.capabilities(), make(map[string]bool)
+	can.LookPath = once(can.LookPath) // many automations have the same agent
+	return func(a *factory.Automation) (all []applier.Lack) {
 		spec := SpecFor(f, a)
-		all := can.Lacks(spec, preflight)
+		if m.cfg.Shared && !can.Carries(spec.WorkerHost) {
+			why, err := m.noneCarries(ctx, spec.WorkerHost)
+			if err != nil {
+				m.logger.Warn("looking for a worker", "worker", spec.WorkerHost, "error", err)
+			}
+			if why == "" {
+				return nil // the worker knows
+			}
+			return []applier.Lack{{Text: why}}
+		}
+		texts, noProgram := can.Lacks(spec, preflight)
+		for i, text := range texts {
+			lack := applier.Lack{Text: text}
+			if noProgram && i == len(texts)-1 {
+				lack.At = agentAt(f, a, &spec)
+			}
+			all = append(all, lack)
+		}
 		if !can.Unknown && !can.Carries(spec.WorkerHost) {
 			return all // another server has the secrets
 		}
@@ -305,7 +381,7 @@ func (m *Manager) Lacks(ctx context.Context, f *factory.Factory) func(*factory.A
 				set[name] = is
 			}
 			if !is {
-				all = append(all, fmt.Sprintf("the secret %s is granted and not set (triphammer secrets set %s)", name, name)+aRunFails)
+				all = append(all, applier.Lack{Text: fmt.Sprintf("the secret %s is granted and not set (triphammer secrets set %s)", name, name) + aRunFails})
 			}
 		}
 		return all
@@ -315,7 +391,7 @@ func (m *Manager) Lacks(ctx context.Context, f *factory.Factory) func(*factory.A
 // refuses says what of a request this server cannot do for a run of that spec. Another server
 // may: of a run for a worker that this one is not, nothing is said.
 func (m *Manager) refuses(req *Request, spec Spec) error {
-	can := &m.cfg.Capabilities
+	can := m.capabilities()
 	if keeps := m.cfg.keepFor(store.Succeeded, spec.sessions()); req.Keep > keeps {
 		return unsupported("config.idle_timeout_minutes", "this server keeps the files of a run for %v after its end (serve --keep-workspaces, --keep-sessions)", keeps)
 	}

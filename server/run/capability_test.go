@@ -37,19 +37,19 @@ func TestLacks(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			none := Capabilities{LookPath: found}
 			fine := func(*Task) (Place, error) { return Place{}, nil }
-			if got := none.Lacks(tt.spec, fine); len(got) != 1 || !strings.Contains(got[0], tt.want) {
+			if got, _ := none.Lacks(tt.spec, fine); len(got) != 1 || !strings.Contains(got[0], tt.want) {
 				t.Errorf("a server of which nobody said anything: %q, want %q", got, tt.want)
 			}
 			if tt.can.LookPath = found; slices.Contains([]string{"a processor", "what a command is not given", "a key for ssh", "a credential that the agent gets too"}, tt.name) {
 				return
 			}
-			if got := tt.can.Lacks(tt.spec, fine); len(got) > 0 {
+			if got, _ := tt.can.Lacks(tt.spec, fine); len(got) > 0 {
 				t.Errorf("a server that has it: %q", got)
 			}
 		})
 	}
 	fine := func(*Task) (Place, error) { return Place{}, nil }
-	if got := (&Capabilities{LookPath: found}).Lacks(Spec{}, func(*Task) (Place, error) { return Place{}, errors.New("no walls") }); !slices.Equal(got, []string{"no walls: a run fails"}) {
+	if got, _ := (&Capabilities{LookPath: found}).Lacks(Spec{}, func(*Task) (Place, error) { return Place{}, errors.New("no walls") }); !slices.Equal(got, []string{"no walls: a run fails"}) {
 		t.Errorf("%q", got)
 	}
 	// The program is named that has to be there, whatever starts it.
@@ -62,7 +62,8 @@ func TestLacks(t *testing.T) {
 		ThisProgram:  {Environment: &Environment{Command: []string{"triphammer", "demo-agent"}}},
 	} {
 		var told []string
-		for _, one := range missing.Lacks(s, fine) {
+		all, noProgram := missing.Lacks(s, fine)
+		for _, one := range all {
 			if strings.Contains(one, "program") {
 				told = append(told, one)
 			}
@@ -71,8 +72,8 @@ func TestLacks(t *testing.T) {
 		if program == "" || program == ThisProgram {
 			want = nil // it may be in the workspace, or it is this program
 		}
-		if !slices.Equal(told, want) {
-			t.Errorf("%s: %q", program, told)
+		if !slices.Equal(told, want) || noProgram != (want != nil) {
+			t.Errorf("%s: %q, %t", program, told, noProgram)
 		}
 	}
 }
@@ -91,7 +92,7 @@ func TestLacksUnknown(t *testing.T) {
 		{Spec{Harness: factory.Harness{Type: "codex"}, Budget: factory.Budget{USD: 1}}, "codex does not tell what it costs"},
 		{Spec{Skills: []Skill{{Name: "s"}}, Environment: &Environment{Path: "environments/e.yaml", Command: []string{"run"}}}, "which is not given the skills"},
 	} {
-		got := none.Lacks(tt.spec, refuses)
+		got, _ := none.Lacks(tt.spec, refuses)
 		if tt.want == "" && len(got) > 0 || tt.want != "" && (len(got) != 1 || !strings.Contains(got[0], tt.want)) {
 			t.Errorf("%q, want %q", got, tt.want)
 		}

@@ -63,7 +63,7 @@ func FromConversation(ctx context.Context, st *store.Store, of *store.Run, req R
 // that was itself a follow-up always does.
 func FromRun(ctx context.Context, st *store.Store, of *store.Run, by Caller, resume bool, keep time.Duration, now time.Time) (store.NewRun, error) {
 	if !of.State.Terminal() {
-		return store.NewRun{}, &RefusedError{Conflict: true, Detail: fmt.Sprintf("run %s has not ended: it is %s", of.ID, of.State)}
+		return store.NewRun{}, &RefusedError{Conflict: true, Detail: fmt.Sprintf("run %s has not ended: it is %s. Wait for its end (`triphammer runs watch %s`), or end it first (`triphammer runs cancel %s`)", of.ID, of.State, of.ID, of.ID)}
 	}
 	spec, err := specOf(ctx, st, of)
 	if err != nil {
@@ -71,7 +71,7 @@ func FromRun(ctx context.Context, st *store.Store, of *store.Run, by Caller, res
 	}
 	if of.DeliveryID != 0 {
 		if _, err := st.Payload(ctx, of.DeliveryID); errors.Is(err, store.ErrNotFound) {
-			return store.NewRun{}, &RefusedError{Conflict: true, Detail: fmt.Sprintf("the payload of delivery %s, on which run %s acted, is not kept any more", of.DeliveryID, of.ID)}
+			return store.NewRun{}, &RefusedError{Conflict: true, Detail: fmt.Sprintf("the payload of delivery %s, on which run %s acted, is not kept any more: have the sender send it again", of.DeliveryID, of.ID)}
 		} else if err != nil {
 			return store.NewRun{}, err
 		}
@@ -88,8 +88,8 @@ func FromRun(ctx context.Context, st *store.Store, of *store.Run, by Caller, res
 		r.Search = []string{of.Title, spec.Prompt}
 	}
 	if resume || of.ConversationID != of.ID {
-		if err := spec.continues(); err != nil {
-			return store.NewRun{}, err
+		if !spec.sessions() {
+			return store.NewRun{}, &RefusedError{Unsupported: true, Detail: spec.agent() + " keeps no session that a run could go on with: leave resume out (--resume), and the run begins anew"}
 		}
 		r.Conversation, r.EndedAfter = of.ConversationID, now.Add(-keep)
 	}

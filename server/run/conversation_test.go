@@ -314,7 +314,7 @@ func TestRetryByHand(t *testing.T) {
 		t.Errorf("the resumed retry said %s", said)
 	}
 	running := w.enqueue(talk("Please wait."))
-	if _, err := w.manager.Retry(t.Context(), w.read(running), run.Caller{}, false); err == nil || !strings.Contains(err.Error(), "has not ended") {
+	if _, err := w.manager.Retry(t.Context(), w.read(running), run.Caller{}, false); err == nil || !strings.Contains(err.Error(), "has not ended") || !strings.Contains(err.Error(), "`triphammer runs cancel "+running.String()+"`") {
 		t.Errorf("a run in progress: %v", err)
 	}
 }
@@ -335,6 +335,15 @@ func TestNotTriedAgain(t *testing.T) {
 		return s
 	}
 	command := func(script string) run.Spec { return run.Spec{Environment: environment(script)} }
+	named := filepath.Join(t.TempDir(), "claude")
+	if err := os.WriteFile(named, []byte("#!/bin/sh\ncat\nexit 1\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	own := func(said string) run.Spec { // a command of the environment, whose output nobody parses
+		s := command("")
+		s.Environment.Command, s.Prompt = []string{named, "-p"}, said
+		return s
+	}
 	codex, missing, strange, twice := talk("x"), command("true"), command("true"), command("true")
 	codex.Harness.Type = "codex"
 	missing.Environment.Command = []string{"nothing-of-this-name"}
@@ -347,6 +356,8 @@ func TestNotTriedAgain(t *testing.T) {
 		again   bool
 	}{
 		{"not logged in", claude(`success","result":"Not logged in`), "claude has no credential that its provider accepts", false},
+		{"not logged in, by a command", own(`Not logged in · Please run /login`), "claude has no credential that its provider accepts", true},
+		{"not logged in, by a command in JSON", own(`{"type":"result","is_error":true,"result":"Not logged in · Please run /login"}`), "ANTHROPIC_API_KEY. claude said: Not logged in · Please run /login", true},
 		{"no such model", claude(`success","result":"There is an issue with the selected model (x)`), "change the model", false},
 		{"no credit", claude(`success","result":"Credit balance is too low`), "has no credit left", false},
 		{"turns", claude(`error_max_turns`), "the budget of turns is used up", false},
@@ -358,12 +369,16 @@ func TestNotTriedAgain(t *testing.T) {
 		{"EX_CONFIG", command("echo No config. >&2; exit 78"), "exit status 78: No config.", false},
 		{"rate limit", claude(`success","result":"status 429`), "the provider's limit of requests or tokens is reached", true},
 		{"another status", command("exit 1"), "exit status 1", true},
+		{"another status of a known program", own(strings.Repeat("Out of ideas. ", 100)), "the agent ended with exit status 1", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := tt.spec
 			s.Retry = run.Retry{Attempts: 2}
 			r := w.finished(w.enqueue(s))
 			w.wants(r, store.FailedRun, tt.message)
+			if strings.Contains(r.StatusMessage, "Out of ideas") || strings.Contains(r.StatusMessage, "{\"type") {
+				t.Errorf("the status quotes what the agent printed: %s", r.StatusMessage)
+			}
 			const reason = "; it is not tried again, because it would fail in the same way"
 			if again := r.Attempt == 2; again != tt.again || strings.HasSuffix(r.StatusMessage, reason) == tt.again {
 				t.Errorf("it ended at attempt %d: %s", r.Attempt, r.StatusMessage)

@@ -16,6 +16,7 @@ import (
 
 	"triphammer/applier"
 	"triphammer/factory"
+	"triphammer/schema"
 	"triphammer/server/run/harness"
 	"triphammer/server/store"
 )
@@ -300,9 +301,16 @@ func (req *Request) environment(live *applier.Live, within string) (*applier.Rev
 	}
 	serving := live.Revisions()
 	var found []*applier.Revision
+	var names []string
 	for _, r := range serving {
-		if req.Caller.mayTouch(r.Factory) && (owner == "" || owner == r.Factory) && (name == "" || r.Definition.Environment(name) != nil) {
+		if !req.Caller.mayTouch(r.Factory) || owner != "" && owner != r.Factory {
+			continue
+		}
+		if name == "" || r.Definition.Environment(name) != nil {
 			found = append(found, r)
+		}
+		for _, e := range r.Definition.Environments {
+			names = append(names, e.Name)
 		}
 	}
 	switch {
@@ -317,7 +325,8 @@ func (req *Request) environment(live *applier.Live, within string) (*applier.Rev
 	case name == "":
 		return nil, "", refuse(field, "is missing, and there is no factory %q", owner)
 	}
-	return nil, "", refuse(field, "%q is no environment here", req.Environment)
+	said := fmt.Sprintf("%q is no environment here; %s", req.Environment, schema.OneOf(name, names))
+	return nil, "", refuse(field, "%s", strings.TrimSuffix(said, "; "))
 }
 
 // inherit finds the parent, and its metadata under the run's own.

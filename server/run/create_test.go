@@ -135,7 +135,7 @@ func TestWhoseNames(t *testing.T) {
 		{Request{Environment: "web"}, "", `config.environment_id "web" is in several factories: write FACTORY/web`},
 		{Request{Environment: "only"}, "one", ""},
 		{Request{Environment: "two/web"}, "two", ""},
-		{Request{Environment: "two/only"}, "", `config.environment_id "two/only" is no environment here`},
+		{Request{Environment: "two/only"}, "", `config.environment_id "two/only" is no environment here; it can be bare, web`},
 		{Request{Environment: "two/"}, "", `config.environment_id "two/" is not NAME or FACTORY/NAME`},
 		{Request{Environment: "/web"}, "", `config.environment_id "/web" is not NAME or FACTORY/NAME`},
 		{Request{Agent: "boss"}, "", "config.environment_id is missing, and there are several factories"},

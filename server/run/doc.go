@@ -33,8 +33,8 @@
 //	 |  |            another status, a signal, timeout, silence,
 //	 |  |            server stop, at the last attempt ------------> FAILED
 //	 |  |
-//	 |  +--------- Manager.recover, store.ReapRuns
-//	 |  |            at the next start, if the server died,
+//	 |  +--------- Manager.recover, Manager.Reap, store.ReapRuns …
+//	 |  |            at the next start, or when the worker is lost,
 //	 |  |            at the last attempt -------------------------> FAILED
 //	 |  |
 //	 +--+            before the last attempt: after its delay
@@ -63,9 +63,16 @@
 // longer valid, or about a run that has ended, fails with store.ErrFenced. The
 // worker then stops its agent and records nothing.
 //
-// Nothing reaps an expired lease while a server runs, because only one process at
-// a time has the data directory. The next start reaps every lease and stops the
-// processes that are left (Executor.Reap).
+// Where one process has the store for itself, nothing reaps a lease while it runs. The next
+// start reaps every lease and stops the processes that are left (Executor.Reap).
+//
+// Where several processes share a store (SPEC 17.4), one of them runs Manager.Reap, which ends
+// the attempts of workers that are lost. A worker that cannot renew a lease stops the agent
+// long before the lease is over; if the worker itself is stopped, the supervisor kills the
+// agent (Task.Lease). So an attempt is dead before the next one starts. No clocks are
+// compared: each side counts the time that has passed. A worker that starts again ends what
+// its last process left. What is asked of a run of another process, it reads from the store
+// (Manager.attend). A run that goes on in a workspace is claimed by the worker that has it.
 //
 // # Guarantees
 //

@@ -24,6 +24,10 @@ type Task struct {
 	// and skips the repositories and the setup. If nothing is left of them, the attempt
 	// fails with ErrNoWorkspace.
 	Resume bool
+	// Adopted tells that another worker has begun the attempt. It is not begun again: if nothing
+	// of it is found, it fails.
+	Adopted bool
+	Timeout time.Duration // after which the manager stops the attempt; 0: it does not
 
 	Prompt      string       // complete, but for the text of Skills, which comes before it
 	Skills      []AskedSkill // in the repositories
@@ -49,6 +53,11 @@ type Task struct {
 
 	// TrustRepositorySettings lets the agent settings in the cloned repositories act (SPEC 14.8).
 	TrustRepositorySettings bool
+
+	// Lease tells until when the attempt may go on. It moves as the lease of the run is
+	// renewed. When it has passed, nothing of the attempt may be alive, even if this process
+	// cannot act: another worker may start the next attempt (SPEC 17.4). nil: no other can.
+	Lease func() time.Time
 }
 
 // File is a file that an attempt finds in its home before the agent starts.
@@ -123,7 +132,8 @@ type Executor interface {
 	Start(ctx context.Context, t *Task, sink Sink) (Exit, error)
 
 	// Reap stops everything of the run that a dead server left, on this machine or not. There
-	// is no going on with it: what executes an attempt ends with the server that it reports to.
+	// is no going on with it: what executes an attempt ends with the server that it reports to,
+	// unless the executor is Outliving.
 	Reap(ctx context.Context, runID string) error
 
 	// Sweep removes the workspaces that no run in progress uses and that have expired. ended

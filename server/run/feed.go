@@ -56,6 +56,18 @@ func (f *Feed) notify(runID store.RunID) {
 	}
 }
 
+// notifyAll tells that any run may have changed. It never blocks.
+func (f *Feed) notifyAll() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, t := range f.topics {
+		select {
+		case t.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
 // join makes the caller a follower.
 func (f *Feed) join(ctx context.Context, runID store.RunID) (t *topic, leave func()) {
 	f.mu.Lock()

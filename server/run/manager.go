@@ -3,10 +3,12 @@ package run
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -23,6 +25,19 @@ type Config struct {
 	Executor Executor // nil in a manager that starts no runs
 
 	Capabilities Capabilities
+
+	// Shared is set if other processes use the store too. Then the manager ends none of their
+	// runs, hears of what they change, and keeps to its leases.
+	Shared bool
+	// Worker is what the store is to know of this manager as a worker: its ID, Kind and
+	// Version. The manager sets the rest. Without a Kind, nothing is recorded.
+	Worker store.Worker
+	// Lease is how long a run is this worker's without a renewal; 0 means store.DefaultLease.
+	Lease time.Duration
+
+	// Unguarded lets an agent go on when its lease is over. It is for tests, which show by it
+	// that they would notice.
+	Unguarded bool
 
 	// MaxRuns is how many runs may be in progress at once. 0 starts none and
 	// leaves them queued (SPEC 13.3); a negative number means DefaultMaxRuns.
@@ -62,9 +77,7 @@ const (
 )
 
 const (
-	leaseTime = time.Minute
-	beatTime  = 10 * time.Second // between renewals of a lease
-	pollTime  = 2 * time.Second  // between claims when nothing wakes the manager
+	pollTime  = 2 * time.Second // between claims when nothing wakes the manager
 	sweepTime = time.Hour
 	retryTime = time.Second // between attempts to record an end
 	lastTries = 5           // such attempts once the server stops
@@ -72,17 +85,26 @@ const (
 
 // Manager claims queued runs and brings them to their end.
 type Manager struct {
-	cfg    Config
-	logger *slog.Logger
-	worker string
-	wake   chan struct{}
-	feed   *Feed
+	cfg     Config
+	logger  *slog.Logger
+	worker  string // its id
+	host    string
+	shown   string // what people read of it in a transcript
+	process string // random
+	wake    chan struct{}
+	feed    *Feed
+	known   workerCache
 
 	mu     sync.Mutex
 	active map[store.RunID]context.CancelCauseFunc
 
 	short atomic.Pointer[string] // why new runs wait for disk space; nil: they do not
 	works atomic.Bool            // Run has begun
+
+	adopted []adoption // when this worker began
+
+	draining atomic.Bool // somebody has asked this worker to start no runs
+	stopping atomic.Bool // Run is to end
 }
 
 // New makes a Manager. Its method Run starts it.
@@ -111,9 +133,15 @@ func New(cfg Config) *Manager {
 	if err != nil {
 		host = "localhost" // the name only helps people who read the table
 	}
+	cfg.Lease = cmp.Or(cfg.Lease, store.DefaultLease)
+	shown := host + "/" + strconv.Itoa(os.Getpid())
+	id := cmp.Or(cfg.Worker.ID, shown)
+	if len(cfg.Capabilities.WorkerHosts) > 0 {
+		shown = cfg.Capabilities.WorkerHosts[0] + " (" + shown + ")"
+	}
 	return &Manager{
 		cfg: cfg, logger: cfg.Logger,
-		worker: host + "/" + strconv.Itoa(os.Getpid()),
+		worker: id, host: host, shown: shown, process: rand.Text(),
 		wake:   make(chan struct{}, 1),
 		feed:   newFeed(cfg.Store),
 		active: make(map[store.RunID]context.CancelCauseFunc),
@@ -185,50 +213,116 @@ func (m *Manager) Active() int {
 	return len(m.active)
 }
 
+// has tells whether this manager has the run in progress.
+func (m *Manager) has(id store.RunID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, has := m.active[id]
+	return has
+}
+
 // AtCapacity tells whether another run would have to wait for one to end.
-func (m *Manager) AtCapacity() bool { return m.full() != "" }
+func (m *Manager) AtCapacity(ctx context.Context) bool {
+	if !m.cfg.Shared {
+		return m.full() != ""
+	}
+	live, err := m.liveWorkers(ctx)
+	return err == nil && !slices.ContainsFunc(live, func(w *store.Worker) bool { return !w.Drain && w.Blocked == "" && w.Active < w.MaxRuns })
+}
 
 // Run first ends the runs that a dead server left in progress. Then it claims and
 // executes runs until ctx ends. Then it claims no more, gives the runs in progress their
 // grace, stops those that remain, and returns when the ends of all are recorded.
 func (m *Manager) Run(ctx context.Context) error {
-	if err := m.recover(ctx); err != nil {
-		if ctx.Err() != nil {
-			return nil // stopped before it began; the next start recovers
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	begin := []func(context.Context) error{m.recover, m.enroll}
+	if m.cfg.Shared {
+		begin = begin[1:] // others have runs in progress
+	}
+	if !m.enrolled() {
+		begin = begin[:len(begin)-1]
+	}
+	for _, step := range begin {
+		if err := step(ctx); err != nil {
+			if ctx.Err() != nil {
+				return nil // stopped before it began; the next start recovers
+			}
+			return err
 		}
-		return err
 	}
 	m.limit(ctx)
 	m.lookAtDisk()
 	m.works.Store(true)
 	defer m.works.Store(false)
 	// Runs may go on after ctx for the grace.
-	work, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	always := context.WithoutCancel(ctx)
+	work, stop := context.WithCancelCause(always)
 	defer stop(nil)
 	var running sync.WaitGroup
 	running.Go(func() { m.sweep(ctx) })
 	if m.cfg.Disk != nil {
 		running.Go(func() { m.keepRoom(ctx) })
 	}
+	// The worker is heard of until its last run has ended.
+	attending, leave := context.WithCancel(context.WithoutCancel(ctx))
+	superseded := make(chan error, 1)
+	var attends sync.WaitGroup
+	attends.Go(func() {
+		if err := m.attend(attending); err != nil {
+			superseded <- err
+		}
+	})
+	defer attends.Wait()
+	defer leave()
 	ended := make(chan struct{}, 1)
+	start := func(l store.Lease, begun time.Time, adopted bool) {
+		running.Go(func() {
+			m.execute(work, l, newHold(m.cfg.Lease, begun), adopted)
+			select {
+			case ended <- struct{}{}:
+			default:
+			}
+		})
+	}
+	takeUp := func(one adoption) {
+		m.mu.Lock()
+		m.active[one.lease.RunID] = func(error) {} // it counts from here on
+		m.mu.Unlock()
+		m.feed.notify(one.lease.RunID)
+		m.logger.Info("a run is taken up that goes on without its worker", "run", one.lease.RunID)
+		start(one.lease, one.begun, true)
+	}
+	for _, one := range m.adopted {
+		takeUp(one)
+	}
+	if _, ok := m.outliving(); ok && m.cfg.Shared {
+		running.Go(func() { m.adopt(ctx, takeUp) })
+	}
 
 	poll, sweep := time.NewTicker(pollTime), time.NewTicker(sweepTime)
 	defer poll.Stop()
 	defer sweep.Stop()
 	for {
-		m.claim(ctx, func(l store.Lease) {
-			running.Go(func() {
-				m.execute(work, l)
-				select {
-				case ended <- struct{}{}:
-				default:
-				}
-			})
-		})
+		m.claim(ctx, func(l store.Lease, begun time.Time) { start(l, begun, false) })
 		select {
 		case <-ctx.Done():
-			m.drain(&running, stop)
+			m.stopping.Store(true)
+			if m.cfg.Shared && m.enrolled() {
+				_ = m.beat(attending, false) // no other error than that of attend
+			}
+			m.await(&running, stop)
+			leave()
+			attends.Wait()
+			if m.enrolled() {
+				_ = m.beat(always, true)
+			}
 			return nil
+		case err := <-superseded:
+			end()
+			stop(errLost) // the other process has taken the runs of this one for those of a dead one
+			running.Wait()
+			return err
 		case <-sweep.C:
 			running.Go(func() { m.sweep(ctx) })
 		case <-poll.C:
@@ -244,7 +338,10 @@ func (m *Manager) Run(ctx context.Context) error {
 // recover ends the attempts that were in progress when the last server died, and what is
 // left of them (SPEC 9.6). Their runs fail, or are tried again if their specs say so.
 func (m *Manager) recover(ctx context.Context) error {
-	reaped, err := m.cfg.Store.ReapRuns(ctx, true, "the server stopped before this run had finished; what it did until then is in its transcript")
+	if err := m.takeBack(ctx, true); err != nil {
+		return err
+	}
+	reaped, err := m.cfg.Store.ReapRuns(ctx, true, "the server stopped before this run had finished; what it did until then is in its transcript", m.adoptedRuns()...)
 	if err != nil {
 		return fmt.Errorf("failing the runs of the last server: %w", err)
 	}
@@ -271,6 +368,8 @@ func (m *Manager) full() string {
 	switch active := m.Active(); {
 	case m.cfg.MaxRuns == 0:
 		return "this server starts no runs (--max-runs 0)"
+	case m.draining.Load():
+		return "this worker is drained (triphammer workers resume)"
 	case active >= m.cfg.MaxRuns:
 		return fmt.Sprintf("%d of %d runs are in progress (--max-runs)", active, m.cfg.MaxRuns)
 	}
@@ -283,19 +382,25 @@ func (m *Manager) blocked() string { return cmp.Or(m.full(), m.Short()) }
 // claims says which runs this manager may take now.
 func (m *Manager) claims() store.Claim {
 	return store.Claim{
-		Worker: m.worker, Most: m.cfg.MaxRuns - m.Active(), Lease: leaseTime, PerAutomation: m.cfg.MaxPerAutomation,
-		Hosts: m.cfg.Capabilities.WorkerHosts,
+		Worker: m.worker, Most: m.cfg.MaxRuns - m.Active(), Lease: m.cfg.Lease, PerAutomation: m.cfg.MaxPerAutomation,
+		Hosts: m.cfg.Capabilities.hosts(),
 	}
 }
 
 // claim takes as many queued runs as there is room for.
-func (m *Manager) claim(ctx context.Context, start func(store.Lease)) {
+func (m *Manager) claim(ctx context.Context, start func(store.Lease, time.Time)) {
 	if ctx.Err() != nil || m.full() != "" {
 		return
 	}
 	if m.lookAtDisk(); m.blocked() != "" {
 		return
 	}
+	if m.cfg.Shared { // turns of the writer are scarce: all workers share them
+		if may, err := m.cfg.Store.MayClaim(ctx); err == nil && !may {
+			return
+		}
+	}
+	begun := time.Now()
 	// A claim must not be interrupted: its runs would wait for the next start.
 	leases, err := m.cfg.Store.ClaimRuns(context.WithoutCancel(ctx), m.claims())
 	if err != nil {
@@ -309,13 +414,13 @@ func (m *Manager) claim(ctx context.Context, start func(store.Lease)) {
 		m.active[l.RunID] = func(error) {} // it counts from here on
 		m.mu.Unlock()
 		m.feed.notify(l.RunID)
-		start(l)
+		start(l, begun)
 	}
 }
 
-// drain waits for the runs: first for as long as the grace, then after stopping
+// await waits for the runs: first for as long as the grace, then after stopping
 // them.
-func (m *Manager) drain(running *sync.WaitGroup, stop context.CancelCauseFunc) {
+func (m *Manager) await(running *sync.WaitGroup, stop context.CancelCauseFunc) {
 	done := make(chan struct{})
 	go func() {
 		running.Wait()
@@ -338,6 +443,7 @@ type verdict struct {
 	message string
 	exit    *int64
 	again   bool // another attempt may end otherwise
+	left    bool // it has not ended: it goes on without this worker
 }
 
 func failed(format string, args ...any) verdict {
@@ -352,7 +458,7 @@ func again(format string, args ...any) verdict {
 }
 
 // execute brings one claimed run to its end.
-func (m *Manager) execute(ctx context.Context, l store.Lease) {
+func (m *Manager) execute(ctx context.Context, l store.Lease, h *hold, adopted bool) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	m.mu.Lock()
@@ -366,14 +472,37 @@ func (m *Manager) execute(ctx context.Context, l store.Lease) {
 
 	// What is written about the run outlives its own context.
 	always := context.WithoutCancel(ctx)
-	a := &attempt{manager: m, lease: l, cancel: cancel, logger: m.logger.With("run", l.RunID)}
-	a.renew = func(ctx context.Context) (store.Stop, error) { return m.cfg.Store.RenewLease(ctx, l, leaseTime) }
+	a := &attempt{manager: m, lease: l, adopted: adopted, beat: beatTime(m.cfg.Lease), cancel: cancel, logger: m.logger.With("run", l.RunID)}
+	a.renew = func(ctx context.Context) (store.Stop, error) {
+		begun := time.Now()
+		stop, err := m.cfg.Store.RenewLease(ctx, l, m.cfg.Lease)
+		if err == nil {
+			h.since.Store(&begun)
+		}
+		return stop, err
+	}
+	if m.cfg.Shared && !m.cfg.Unguarded { // else nobody can take the run
+		a.until = h.until
+		go h.guard(ctx, func() {
+			a.logger.Error("the lease of a run could not be renewed: this worker lets go of it, because another one may have it soon")
+			cancel(errLost)
+		})
+	}
 	v := a.run(ctx, always)
 	if errors.Is(context.Cause(ctx), errLost) {
-		a.logger.Warn("the run was taken away from this worker; its agent is stopped")
+		a.logger.Warn("the run was taken away from this worker, or may be soon: it has let go of it")
+		return
+	}
+	if v.left {
+		a.logger.Info("the run goes on without this worker")
 		return
 	}
 	m.finish(ctx, always, a, v)
+	if o, ok := m.outliving(); ok && a.number > 0 {
+		if err := o.Ended(always, l.RunID.String(), a.number); err != nil {
+			a.logger.Warn("removing what is left of an attempt; the next sweep tries again", "error", err)
+		}
+	}
 	m.dispose(always, l.RunID)
 }
 

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,6 +20,7 @@ import (
 	"triphammer/server/sandbox"
 	"triphammer/server/secret"
 	"triphammer/server/store"
+	"triphammer/server/store/storetest"
 )
 
 // TestMain lets the test binary be the supervisor.
@@ -39,14 +42,14 @@ type world struct {
 	stop     func()       // the manager, and waits for it
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T, sources ...secret.Source) *world {
 	t.Helper()
 	w := &world{T: t, dir: t.TempDir()}
 	key, err := secret.NewKey([]byte(strings.Repeat("k", 32)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.store, err = store.Open(t.Context(), store.Config{Path: filepath.Join(w.dir, "db"), Key: key, Artifacts: filepath.Join(w.dir, "artifacts")})
+	w.store, err = store.Open(t.Context(), store.Config{Path: filepath.Join(w.dir, "db"), URL: storetest.URL(t), Key: key, Sources: sources, Artifacts: filepath.Join(w.dir, "artifacts")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,6 +281,34 @@ func TestSecretsAreRedacted(t *testing.T) { // SPEC 9.5
 	for _, e := range w.events(r.ID) {
 		if strings.Contains(string(e.Data), "hunter2") {
 			t.Errorf("a secret is in the transcript: %s %s", e.Kind, e.Data)
+		}
+	}
+}
+
+// TestPrivateRepository: the status of a run tells in plain words that a repository wants a
+// credential. One that is in its address is neither there nor in the transcript.
+func TestPrivateRepository(t *testing.T) {
+	forge := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("WWW-Authenticate", `Basic realm="git"`)
+		http.Error(w, "who are you?", http.StatusUnauthorized)
+	}))
+	t.Cleanup(forge.Close)
+	w := newWorld(t)
+	w.start(run.Config{MaxRuns: 1}, "")
+	const token = "n0-known-kind-of-t0ken"
+	for _, user := range []string{"", "ada@", token + "@", "ada:" + token + "@"} {
+		e := environment("true")
+		e.Repositories = []run.Repository{{URL: strings.Replace(forge.URL, "://", "://"+user, 1) + "/app.git"}}
+		r := w.finished(w.enqueue(run.Spec{Environment: e}))
+		w.wants(r, store.FailedRun, "clone failed: the repository "+forge.URL+"/app.git wants a credential (401)")
+		w.wants(r, store.FailedRun, "`triphammer secrets set NAME`")
+		for _, e := range w.events(r.ID) {
+			if strings.Contains(string(e.Data), token) {
+				t.Errorf("the credential is in the transcript: %s %s", e.Kind, e.Data)
+			}
+		}
+		if strings.Contains(r.StatusMessage, token) {
+			t.Errorf("the credential is in the status: %s", r.StatusMessage)
 		}
 	}
 }

@@ -26,6 +26,8 @@ const (
 	// scheduleTime is the longest sleep of the scheduler. It notices a change of the clock,
 	// or of a schedule by another server, within that time.
 	scheduleTime = 10 * time.Second
+	// staleTime is the wait for definitions that the store has and that do not serve here yet.
+	staleTime = 100 * time.Millisecond
 )
 
 // SchedulerConfig is what a Scheduler needs.
@@ -84,6 +86,8 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
+		case errors.Is(err, store.ErrStale):
+			wait = staleTime
 		case err != nil:
 			s.cfg.Logger.Error("looking for schedules that are due; the next attempt follows", "error", err)
 		case !next.IsZero():
@@ -143,7 +147,7 @@ func (s *Scheduler) sync(ctx context.Context, r *applier.Revision) error {
 			}
 		}
 	}
-	if err := s.cfg.Store.SyncSchedules(ctx, r.Factory, defined); err != nil {
+	if err := s.cfg.Store.SyncSchedules(ctx, r.Factory, applyOf(r), defined); err != nil {
 		return fmt.Errorf("the schedules of the factory %s: %w", r.Factory, err)
 	}
 	s.synced[r.Factory] = version
@@ -173,7 +177,7 @@ func (s *Scheduler) look(ctx context.Context, schedule *store.Schedule) (time.Ti
 		tick.Error = "no server ran when it was due, at " + due.UTC().Format(time.RFC3339)
 		s.cfg.Logger.Warn("a schedule was due while no server ran: it starts nothing", "schedule", schedule.ID, "name", schedule.Name, "due", due)
 	} else {
-		tick.Runs, tick.Error = s.runs(ctx, schedule)
+		tick.Runs, tick.ApplyID, tick.Error = s.runs(ctx, schedule)
 	}
 	started, err := s.cfg.Store.Fire(ctx, tick)
 	if errors.Is(err, store.ErrBacklog) {
@@ -191,10 +195,11 @@ func (s *Scheduler) look(ctx context.Context, schedule *store.Schedule) (time.Ti
 }
 
 // runs are the runs that a tick starts: the schedule's own run, and one for each
-// automation that selects the schedule.
-func (s *Scheduler) runs(ctx context.Context, schedule *store.Schedule) (runs []store.NewRun, problem string) {
+// automation that selects the schedule. by is the apply that says so.
+func (s *Scheduler) runs(ctx context.Context, schedule *store.Schedule) (runs []store.NewRun, by store.ApplyID, problem string) {
 	r, serves := s.cfg.Live.Revision(schedule.Factory)
 	if serves {
+		by = applyOf(r)
 		for _, a := range r.Automations {
 			selected := a.Def.Name == schedule.Automation || slices.ContainsFunc(a.Def.Triggers, func(t factory.Trigger) bool {
 				return t.Scheduled() && slices.Contains(t.ScheduleIDs, schedule.ID.String())
@@ -208,15 +213,21 @@ func (s *Scheduler) runs(ctx context.Context, schedule *store.Schedule) (runs []
 		if !serves {
 			problem = "the factory " + schedule.Factory + " does not serve on this server"
 		}
-		return runs, problem
+		return runs, by, problem
 	}
 	req, err := s.cfg.Request(schedule.Request)
 	if err != nil {
-		return runs, err.Error()
+		return runs, by, err.Error()
 	}
 	own, err := FromSchedule(ctx, s.cfg.Store, s.cfg.Live, schedule, req)
 	if err != nil {
-		return runs, err.Error()
+		return runs, by, err.Error()
 	}
-	return append(runs, own), ""
+	return append(runs, own), by, ""
+}
+
+// applyOf is the apply of a revision; 0 for one that no store knows.
+func applyOf(r *applier.Revision) store.ApplyID {
+	id, _ := store.ParseID[store.Apply](r.ApplyID)
+	return id
 }

@@ -16,6 +16,7 @@ import (
 	"triphammer/factory"
 	"triphammer/server/secret"
 	"triphammer/server/store"
+	"triphammer/server/store/storetest"
 )
 
 // clockworks are a store, and schedulers on it that share a clock.
@@ -33,7 +34,7 @@ func newClockworks(t *testing.T, now func() time.Time) *clockworks {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := store.Open(t.Context(), store.Config{Path: filepath.Join(t.TempDir(), "db"), Key: key, Now: now})
+	s, err := store.Open(t.Context(), store.Config{Path: filepath.Join(t.TempDir(), "db"), URL: storetest.URL(t), Key: key, Now: now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,6 +92,7 @@ func (c *clockworks) started(q store.RunQuery) (times []time.Time) {
 // each schedule once per tick, at its time; one of them is stopped and started
 // again and again.
 func TestScheduleYear(t *testing.T) {
+	storetest.SQLite(t)
 	synctest.Test(t, func(t *testing.T) {
 		c := newClockworks(t, time.Now)
 		crons := map[string]string{

@@ -51,6 +51,7 @@ type transcriptConfig struct {
 	hide   *secret.Redactor
 	parse  harness.Parser // reads the agent's standard output; nil: it is plain text
 	after  int64          // the number of the last event of earlier attempts
+	again  *replayed      // what another worker has stored of this attempt; nil: nothing
 	limit  int
 	logger *slog.Logger
 }
@@ -73,6 +74,7 @@ type transcript struct {
 	line     []byte // the unfinished line of a harness
 	streams  []*stream
 	words    string    // the last line on standard error
+	printed  string    // the last line on standard output that is no event
 	last     time.Time // when the agent last gave a sign of life
 	fenced   bool
 	used     event.Usage // in all
@@ -108,6 +110,14 @@ func (t *transcript) lastWords() string {
 	defer t.mu.Unlock()
 	t.drain(true)
 	return t.words
+}
+
+// lastPrinted is the last line on standard output that is no event.
+func (t *transcript) lastPrinted() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.drain(true)
+	return t.printed
 }
 
 // usage is what the harness said it used in all.
@@ -240,6 +250,12 @@ func (t *transcript) append(e event.Event) {
 
 // number gives an event its number in the transcript.
 func (t *transcript) number(e store.Event) {
+	if t.again != nil {
+		var ok bool
+		if e, ok = t.again.left(e); !ok {
+			return
+		}
+	}
 	t.seq++
 	e.Seq = t.seq
 	t.waiting += len(e.Data)
@@ -375,9 +391,17 @@ func (t *transcript) drain(ended bool) {
 			if n > maxChunk {
 				n = max(wholeRunes(rest[:maxChunk]), 1)
 			}
-			said := strings.ToValidUTF8(string(rest[:n]), "\uFFFD")
-			if s.name == event.Stderr {
-				t.remember(said)
+			said := string(rest[:n])
+			if !utf8.ValidString(said) {
+				said = string([]rune(said)) // each bad byte becomes a character, wherever the text is cut
+			}
+			if last := lastLine(said); s.name == event.Stderr && last != "" {
+				t.words = last
+				if len(last) > maxWords {
+					t.words = strings.ToValidUTF8(last[:maxWords], "") + "…"
+				}
+			} else if s.name == event.Stdout && last != "" {
+				t.printed = last
 			}
 			t.append(event.Output{Stream: s.name, Text: said})
 			rest = rest[n:]
@@ -389,14 +413,10 @@ func (t *transcript) drain(ended bool) {
 // maxWords limits how much of standard error a status_message quotes.
 const maxWords = 300
 
-func (t *transcript) remember(said string) {
-	lines := strings.Split(strings.TrimSpace(said), "\n")
-	if last := strings.TrimSpace(lines[len(lines)-1]); last != "" {
-		if len(last) > maxWords {
-			last = strings.ToValidUTF8(last[:maxWords], "") + "…"
-		}
-		t.words = last
-	}
+// lastLine is the last line of a text that has more than space.
+func lastLine(text string) string {
+	text = strings.TrimSpace(text)
+	return strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
 }
 
 // wholeRunes is the length of text without an incomplete character at its end.

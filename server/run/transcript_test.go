@@ -17,6 +17,7 @@ import (
 	"triphammer/server/run/harness"
 	"triphammer/server/secret"
 	"triphammer/server/store"
+	"triphammer/server/store/storetest"
 )
 
 // tape is a transcript whose events are kept.
@@ -145,6 +146,7 @@ func TestLimits(t *testing.T) {
 // TestLastWords: of a transcript that the store cannot take when the run ends, its
 // last words are offered, which the store takes on a full disk.
 func TestLastWords(t *testing.T) {
+	storetest.SQLite(t)
 	synctest.Test(t, func(t *testing.T) {
 		x, done, ended := newTape(nil, DefaultTranscriptLimit), make(chan struct{}), make(chan struct{})
 		x.save = func(_ context.Context, events []store.Event, last bool) error {
@@ -206,6 +208,7 @@ func TestStoreFails(t *testing.T) {
 }
 
 func TestEventsAreSeenSoon(t *testing.T) {
+	storetest.SQLite(t)
 	synctest.Test(t, func(t *testing.T) {
 		x, done, ended := newTape(nil, DefaultTranscriptLimit), make(chan struct{}), make(chan struct{})
 		go func() {
@@ -237,6 +240,7 @@ func TestEventsAreSeenSoon(t *testing.T) {
 // TestFullDisk: what the store could not take when the run ended is stored when it
 // can again, before the end is (SPEC 9.5); a stopping server does not wait for that.
 func TestFullDisk(t *testing.T) {
+	storetest.SQLite(t)
 	for _, stopping := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			x, done, ended := newTape(nil, DefaultTranscriptLimit), make(chan struct{}), make(chan struct{})
@@ -274,7 +278,7 @@ func TestWatch(t *testing.T) { // SPEC 9.6
 			synctest.Test(t, func(t *testing.T) {
 				x, stop, begin := newTape(nil, DefaultTranscriptLimit), make(chan struct{}), time.Now()
 				ctx, cancel := context.WithCancelCause(t.Context())
-				a := &attempt{cancel: cancel, logger: slog.New(slog.DiscardHandler)}
+				a := &attempt{beat: 10 * time.Second, cancel: cancel, logger: slog.New(slog.DiscardHandler)}
 				a.renew = func(context.Context) (store.Stop, error) { return 0, errors.New("disk full") } // no reason to stop
 				go a.watch(t.Context(), x.transcript, tt.timeout, tt.idle, stop)
 				time.Sleep(30 * time.Second)
@@ -305,7 +309,7 @@ func TestRenewal(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			stop := make(chan struct{})
 			ctx, cancel := context.WithCancelCause(t.Context())
-			a := &attempt{cancel: cancel, logger: slog.New(slog.DiscardHandler)}
+			a := &attempt{beat: 10 * time.Second, cancel: cancel, logger: slog.New(slog.DiscardHandler)}
 			a.renew = func(context.Context) (store.Stop, error) { return tt.asked, tt.err }
 			go a.watch(t.Context(), newTape(nil, 1).transcript, time.Hour, time.Hour, stop)
 			<-ctx.Done()
@@ -320,6 +324,7 @@ func TestRenewal(t *testing.T) {
 // TestHangingAgent: an agent whose process does not end after its result has some time for
 // that. One that goes on after a result does not hang.
 func TestHangingAgent(t *testing.T) { // SPEC 15.3
+	storetest.SQLite(t)
 	synctest.Test(t, func(t *testing.T) {
 		parse := harness.Named("claude").Start(harness.Request{}).Parse
 		x, hangs := newTape(parse, 1<<20), make(chan struct{})

@@ -15,9 +15,9 @@ type Workspace struct {
 }
 
 // Workspace finds the workspace of a run. It is nil if the run has had none yet, or if no
-// server is running, so that nobody knows.
+// server is running or another worker has it, so that nobody knows.
 func (m *Manager) Workspace(ctx context.Context, r *store.Run) (*Workspace, error) {
-	if !m.works.Load() || r.StartedAt.IsZero() {
+	if !m.works.Load() || r.StartedAt.IsZero() || m.cfg.Shared && r.Worker != m.worker {
 		return nil, nil
 	}
 	path, ok := m.cfg.Executor.Workspace(r.ConversationID.String())
@@ -93,7 +93,13 @@ func (m *Manager) parts(ctx context.Context, name string, may func(*store.Conver
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return may(nil)
-	case err != nil || !may(c):
+	case err != nil:
+		return false
+	}
+	if at := lastStarted(c); m.cfg.Shared && at != nil && at.Worker != m.worker {
+		return true // it has its workspace there now
+	}
+	if !may(c) {
 		return false
 	}
 	last := lastOf(c)
@@ -108,8 +114,22 @@ func (m *Manager) parts(ctx context.Context, name string, may func(*store.Conver
 }
 
 // unusable is why no run can go on where another one ended, because its workspace is gone.
-// Nobody knows while no server runs.
+// Nobody knows while no server runs that has the store for itself.
 func (m *Manager) unusable(ctx context.Context, of *store.Run) error {
+	if m.cfg.Shared {
+		c, err := m.cfg.Store.Conversation(ctx, of.ID)
+		if err != nil {
+			return err
+		}
+		if last := lastStarted(c); last == nil || last.Worker != m.worker {
+			// A worker that removes a workspace ends the conversation, so that the store refuses.
+			why, err := m.lostWorkspace(ctx, c)
+			if err == nil && why != "" {
+				err = &RefusedError{Conflict: true, Detail: why}
+			}
+			return err
+		}
+	}
 	if !m.works.Load() {
 		return nil
 	}

@@ -26,6 +26,10 @@ type confinement struct {
 	Devices    []string `json:"devices,omitempty"`
 	Sockets    []string `json:"sockets,omitempty"` // to which it may connect
 
+	// Limited takes every network away but TCP to these ports (SPEC 14.5).
+	Limited bool     `json:"limited,omitempty"`
+	Ports   []uint16 `json:"ports,omitempty"`
+
 	Limits limits.Inherited `json:"limits"`
 	User   *identity        `json:"user,omitempty"`
 
@@ -41,7 +45,11 @@ func (c *confinement) apply() error {
 		}
 	}
 	if c.Seccomp {
-		return loadSeccomp(seccompRules(c.OwnIPC, landlockVersion() >= landlockSockets))
+		rules := seccompRules(c.OwnIPC, landlockVersion() >= landlockSockets)
+		if c.Limited {
+			rules = append(rules, noOtherNetworks...)
+		}
+		return loadSeccomp(rules)
 	}
 	return nil
 }
@@ -63,17 +71,25 @@ func (c *confinement) landlock() error {
 	}
 	rights := landlock.V9
 	rights.HandledAccessNet = 0 // it can limit ports, but not hosts (SPEC 14.5)
+	network := make([]landlock.Rule, 0, len(c.Ports))
+	if c.Limited {
+		rights.HandledAccessNet = llsyscall.AccessNetConnectTCP
+		for _, port := range c.Ports {
+			network = append(network, landlock.ConnectTCP(port))
+		}
+	}
 	// Each thread of this process gets a domain of its own. None could signal the processes
 	// of another's, so signals are kept inside where processes are started (keepSignals).
 	rights.Scoped &^= unix.LANDLOCK_SCOPE_SIGNAL
-	err := rights.BestEffort().Restrict(
+	err := rights.BestEffort().Restrict(append(
+		network,
 		landlock.RODirs(dirs...).IgnoreIfMissing(),
 		landlock.ROFiles(append(files, self)...).IgnoreIfMissing(),
-		landlock.RWDirs(c.Write...).WithRefer().WithIoctlDev(),
+		landlock.RWDirs(c.Write...).WithRefer().WithIoctlDev().IgnoreIfMissing(), // a folder of the image can go meanwhile
 		landlock.RWFiles(c.Devices...).WithIoctlDev().IgnoreIfMissing(),
 		landlock.RWDirs("/dev/pts").WithIoctlDev().IgnoreIfMissing(),
 		landlock.PathAccess(llsyscall.AccessFSResolveUnix, c.Sockets...).IgnoreIfMissing(),
-	)
+	)...)
 	if err != nil {
 		return fmt.Errorf("landlock: %w", err)
 	}
@@ -82,6 +98,7 @@ func (c *confinement) landlock() error {
 
 // Versions of Landlock from which on it has what is used here (landlock(7)).
 const (
+	landlockPorts   = 4 // connecting to ports, Linux 6.7
 	landlockSignals = 6 // scopes for signals and abstract sockets, Linux 6.12
 	landlockSockets = 9 // connecting to sockets by path
 )

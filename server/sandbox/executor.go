@@ -318,7 +318,7 @@ func (e *Executor) within(ctx context.Context, w wall, t *run.Task, sink run.Sin
 		Repositories: t.Repositories, Setup: t.Setup, Command: t.Command, Trusted: local, Forwards: out.forwards, GitSettings: out.settings,
 		Inherit: w.foreign, Offline: net.limited() && w.networks, Bounded: bounded,
 	}
-	end, err := s.run(ctx, &confine, j, e.grace)
+	end, err := s.run(ctx, &confine, j, e.grace, t.Lease)
 	group.Exceed(end.Exceeded)
 	if over := group.Err(); over != nil && (err != nil || end.Cut || end.Signal != "" || end.Code != 0 && bounded) {
 		return run.Exit{}, over

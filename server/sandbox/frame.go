@@ -23,6 +23,7 @@ type order struct {
 	Job       *job         `json:"job,omitempty"`       // the second
 	Interrupt bool         `json:"interrupt,omitempty"` // SIGINT to the process group of the step in progress
 	Kill      bool         `json:"kill,omitempty"`      // SIGKILL to everything
+	Live      int64        `json:"live_ms,omitempty"`   // so many milliseconds from now, unless such an order comes before; then nothing of the run may live
 }
 
 // job is all that a supervisor has to know of an attempt. It holds secrets, so it goes

@@ -180,6 +180,52 @@ func TestPrivateRepositoryFailures(t *testing.T) {
 	}
 }
 
+// TestRepositoryWithoutSecret: a run that clones a repository over http without a credential
+// says in plain words that it wants one, where, and what to do, also if a setting or another
+// language would have git say it in another way.
+func TestRepositoryWithoutSecret(t *testing.T) {
+	forge := newForge(t)
+	for _, tt := range []struct {
+		name, path string
+		fault      int // status of each answer; 0: that of the forge
+		want       string
+	}{
+		{"private", "/example/app.git", 0, "wants a credential (401): it is private, or there is no such repository"},
+		{"forbidden", "/example/app.git", http.StatusForbidden, "may not be read by this run (403)"},
+		{"missing", "/example/none.git", http.StatusNotFound, "is not found (404): there is no such repository, or it is private"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			forge.Fault(func(w http.ResponseWriter, _ *http.Request) bool {
+				if tt.fault > 0 {
+					http.Error(w, "no", tt.fault)
+				}
+				return tt.fault > 0
+			})
+			for _, ref := range []string{"", "main", "refs/heads/main"} {
+				e, r := newExecutor(t, 0), newRecorder()
+				task := sh("echo started")
+				task.Env = map[string]string{"GIT_SSL_NO_VERIFY": "1", "LANG": "de_DE.UTF-8", "LANGUAGE": "de"}
+				// A user without a password does not help.
+				task.Repositories = []run.Repository{{URL: strings.Replace(forge.URL, "://", "://ada@", 1) + tt.path, Ref: ref}}
+				_, err := e.Start(t.Context(), task, r)
+				if err == nil {
+					t.Fatal("the run did not fail")
+				}
+				for _, want := range []string{
+					"clone failed: the repository " + forge.URL + tt.path + " " + tt.want, "`triphammer secrets set NAME`", "{url: " + forge.URL + tt.path + ", secret: NAME}", "(git ",
+				} {
+					if !strings.Contains(err.Error(), want) {
+						t.Errorf("ref %q: the run says %q, want %q", ref, err, want)
+					}
+				}
+				if n := strings.Index(err.Error(), "exit status"); n >= 0 {
+					t.Errorf("the run says %q", err)
+				}
+			}
+		})
+	}
+}
+
 // TestReadOnlyRepository: with access: read a run fetches, and its push is refused with the
 // reason before anything is sent to the forge.
 func TestReadOnlyRepository(t *testing.T) {

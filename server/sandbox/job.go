@@ -244,7 +244,8 @@ func (j *job) prepare(s *supervising, f folder) (string, error) {
 		done := s.phase(event.PhaseClone)
 		for _, c := range clones {
 			for _, argv := range c.commands {
-				if err := j.command(s, event.PhaseClone, argv, strings.Join(argv, " "), step{Dir: f.workspace(), Env: gitEnv(j.Env)}); err != nil {
+				meaning := func(said string) string { return unread(c.url, said) }
+				if err := j.command(s, event.PhaseClone, argv, strings.Join(argv, " "), step{Dir: f.workspace(), Env: gitEnv(j.Env)}, meaning); err != nil {
 					return "", err
 				}
 			}
@@ -254,7 +255,7 @@ func (j *job) prepare(s *supervising, f folder) (string, error) {
 	if len(j.Setup) > 0 {
 		done := s.phase(event.PhaseSetup)
 		for _, line := range j.Setup {
-			if err := j.command(s, event.PhaseSetup, []string{"/bin/sh", "-c", line}, line, step{Dir: dir, Env: j.Env}); err != nil {
+			if err := j.command(s, event.PhaseSetup, []string{"/bin/sh", "-c", line}, line, step{Dir: dir, Env: j.Env}, unknown); err != nil {
 				return "", err
 			}
 		}
@@ -263,8 +264,12 @@ func (j *job) prepare(s *supervising, f folder) (string, error) {
 	return dir, j.readSkills(clones, f)
 }
 
-// command runs one command that must succeed.
-func (j *job) command(s *supervising, phase string, argv []string, shown string, st step) (err error) {
+// unknown is the meaning of what the commands of others say.
+func unknown(string) string { return "" }
+
+// command runs one command that must succeed. meaning is what to tell people of the last that
+// it says if it fails; empty: nothing is known of it.
+func (j *job) command(s *supervising, phase string, argv []string, shown string, st step, meaning func(said string) string) (err error) {
 	if st.Path, err = resolve(argv, st.Dir, st.Env); err != nil {
 		return fmt.Errorf("%s failed: %w", phase, err)
 	}
@@ -286,6 +291,8 @@ func (j *job) command(s *supervising, phase string, argv []string, shown string,
 		return errCut
 	case e.Signal != "":
 		return fmt.Errorf("%s failed: %s: it was ended by %s", phase, shown, e.Signal)
+	case e.Code != 0 && meaning(e.Said) != "":
+		return fmt.Errorf("%s failed: %s (%s: %s)", phase, meaning(e.Said), shown, e.Said)
 	case e.Code != 0 && e.Said != "":
 		return fmt.Errorf("%s failed: %s: exit status %d: %s", phase, shown, e.Code, e.Said)
 	case e.Code != 0:
@@ -363,14 +370,15 @@ func linkOf(line string) event.Artifact {
 }
 
 // gitEnv is the environment of a clone: it never asks, and speaks no protocol
-// that runs a command of the URL's choice.
+// that runs a command of the URL's choice. Its messages are in English, for unread.
 func gitEnv(env []string) []string {
-	return append(slices.Clone(env), "GIT_TERMINAL_PROMPT=0", "GIT_ALLOW_PROTOCOL=file:git:http:https:ssh")
+	return append(slices.Clone(env), "LC_ALL=C", "GIT_TERMINAL_PROMPT=0", "GIT_ALLOW_PROTOCOL=file:git:http:https:ssh")
 }
 
 // clone is the commands that put one repository into the workspace.
 type clone struct {
 	dir      string
+	url      string // if it has no secret
 	commands [][]string
 }
 
@@ -393,6 +401,9 @@ func clonesOf(repositories []run.Repository, work string) ([]clone, error) {
 		}
 		taken[name] = true
 		c := clone{dir: filepath.Join(work, name)}
+		if r.Secret == "" { // else the gateway says more
+			c.url = r.URL
+		}
 		switch {
 		case r.Ref == "":
 			c.commands = [][]string{{"git", "clone", "--quiet", "--no-local", "--depth=1", "--", r.URL, name}}

@@ -256,6 +256,9 @@ func TestFailures(t *testing.T) {
 		{"repository", func(t *run.Task) {
 			t.Repositories = []run.Repository{{URL: "/nonexistent/repository"}}
 		}, run.Exit{}, "exit status 128: fatal: repository '/nonexistent/repository' does not exist"},
+		{"repository that ssh does not reach", func(t *run.Task) {
+			t.Setup = []string{`GIT_SSH_COMMAND="sh -c 'echo git@h: Permission denied >&2; exit 255'" git clone ssh://git@h/app.git app`}
+		}, run.Exit{}, "exit status 128: git@h: Permission denied"},
 		{"repository of a command", func(t *run.Task) {
 			t.Repositories = []run.Repository{{URL: "ext::sh -c 'echo x >&2'", Path: "x"}}
 		}, run.Exit{}, "clone failed"},

@@ -17,6 +17,21 @@ type denied struct {
 	equal   []uint32 // fails only if the argument is one of these
 	bits    uint32   // fails only if the argument has one of these bits
 	nonzero bool     // fails only if the argument is not 0
+	only    []uint32 // fails unless the argument is one of these
+
+	// streams fails for a socket of the Internet that is not one of TCP. Landlock, which limits
+	// the ports of TCP, has no say in the others, and MPTCP is another.
+	streams bool
+}
+
+// noOtherNetworks leaves a run no network but TCP, which Landlock limits. Data in the packet
+// that opens a connection would go past Landlock in some kernels.
+var noOtherNetworks = []denied{
+	{call: unix.SYS_SOCKET, errno: unix.EACCES, only: []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}},
+	{call: unix.SYS_SOCKET, errno: unix.EACCES, streams: true},
+	{call: unix.SYS_SENDTO, errno: unix.EACCES, arg: 3, bits: unix.MSG_FASTOPEN},
+	{call: unix.SYS_SENDMSG, errno: unix.EACCES, arg: 2, bits: unix.MSG_FASTOPEN},
+	{call: unix.SYS_SENDMMSG, errno: unix.EACCES, arg: 3, bits: unix.MSG_FASTOPEN},
 }
 
 // namespaces are the flags of clone(2) that make namespaces.
@@ -110,6 +125,26 @@ func loadSeccomp(rules []denied) error {
 		switch {
 		case r.bits != 0:
 			body = []bpf.Instruction{load, bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: r.bits, SkipFalse: 1}, fails(r.errno)}
+		case r.only != nil:
+			body = []bpf.Instruction{load}
+			for i, v := range r.only {
+				body = append(body, bpf.JumpIf{Cond: bpf.JumpEqual, Val: v, SkipTrue: uint8(len(r.only) - i)})
+			}
+			body = append(body, fails(r.errno))
+		case r.streams:
+			argument := func(n uint32) bpf.Instruction { return bpf.LoadAbsolute{Off: argsOffset + 8*n, Size: 4} }
+			body = []bpf.Instruction{
+				argument(0),
+				bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_INET, SkipTrue: 1},
+				bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_INET6, SkipFalse: 7},
+				argument(1),
+				bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: 0xf}, // without SOCK_CLOEXEC and SOCK_NONBLOCK
+				bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOCK_STREAM, SkipFalse: 3},
+				argument(2),
+				bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 2},
+				bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.IPPROTO_TCP, SkipTrue: 1},
+				fails(r.errno),
+			}
 		case r.nonzero:
 			body = []bpf.Instruction{load, bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 1}, fails(r.errno)}
 		case r.equal != nil:

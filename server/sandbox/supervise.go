@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -32,23 +33,36 @@ const SuperviseCommand = "__supervise"
 // Before it starts anything, it limits and confines itself, and so every step, as the first order
 // demands.
 func Supervise(args []string) int {
-	if len(args) > 1 && args[0] == outside {
+	switch {
+	case len(args) > 1 && args[0] == outside:
 		return superviseOutside(args[1:])
+	case len(args) == 2 && args[0] == podPlace:
+		return place(args[1])
+	case len(args) == 2 && args[0] == podEgress:
+		return serveEgress(args[1])
+	case len(args) == 3 && args[0] == podRun:
+		return supervisePod(args[1], args[2])
 	}
 	if len(args) != 0 || !isPipe(0) || !isPipe(1) {
 		fmt.Fprintln(os.Stderr, "this command is not for people: the server starts it for each run")
 		return 2
 	}
 	first, err := firstOrder(os.Stdin)
-	if err == nil {
-		err = errors.Join(first.Limits.Apply(), first.User.become())
-	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "the run cannot be limited:", err)
 		return 1
 	}
+	return supervise(first, os.Stdout, os.Stdin)
+}
+
+// supervise limits and confines this process, and follows the orders.
+func supervise(first confinement, report io.Writer, orders io.Reader) int {
+	if err := errors.Join(first.Limits.Apply(), first.User.become()); err != nil {
+		fmt.Fprintln(os.Stderr, "the run cannot be limited:", err)
+		return 1
+	}
 	victims := limits.NewVictims()
-	err = errors.Join(
+	err := errors.Join(
 		unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0),
 		// Memory holds the granted secrets: neither other processes nor a core file
 		// are to have it.
@@ -65,9 +79,9 @@ func Supervise(args []string) int {
 	}
 	keepThreads()
 	s := &supervising{
-		report: &frameWriter{w: os.Stdout}, self: os.Getpid(), limits: first.Limits, victims: victims, wanted: make(chan wantedStep), forks: make(chan fork),
+		report: &frameWriter{w: report}, self: os.Getpid(), limits: first.Limits, victims: victims, wanted: make(chan wantedStep), forks: make(chan fork),
 	}
-	return s.loop(os.Stdin)
+	return s.loop(orders)
 }
 
 // keepThreads makes the threads that the supervisor will ever need, before any step runs: a
@@ -141,6 +155,9 @@ type supervising struct {
 	gone   bool
 	cut    bool          // there was an order to stop
 	pipes  []*outputPipe // of the current step
+
+	until atomic.Int64 // by uptime: when the lease of the run is over; 0: it has none
+	over  atomic.Bool  // it is
 }
 
 func (s *supervising) loop(from io.Reader) int {
@@ -169,6 +186,8 @@ func (s *supervising) loop(from io.Reader) int {
 			switch {
 			case !ok:
 				return s.killAll()
+			case o.Live > 0:
+				s.live(time.Duration(o.Live) * time.Millisecond)
 			case o.Job != nil && done == nil:
 				done = make(chan ending, 1)
 				go s.fork()
@@ -185,6 +204,9 @@ func (s *supervising) loop(from io.Reader) int {
 		case w := <-s.wanted:
 			s.start(w)
 		case e := <-done:
+			if s.over.Load() {
+				e = ending{Code: -1, Error: leaseEnded}
+			}
 			if err := s.report.tell(frameEnd, e); err != nil {
 				fmt.Fprintln(os.Stderr, "reporting to the server:", err) // it is gone
 			}
@@ -195,6 +217,50 @@ func (s *supervising) loop(from io.Reader) int {
 			s.finish()
 		}
 	}
+}
+
+// live notes how long the run may go on without another word of the server. The first call
+// starts the guard.
+func (s *supervising) live(d time.Duration) {
+	if s.until.Swap(int64(uptime()+d)) == 0 {
+		go s.guard()
+	}
+}
+
+// guard ends everything when the lease of the run is over: the server is stopped, or cannot
+// reach the store, and another worker may start the next attempt (SPEC 17.4). It does not use
+// the loop, which may wait for a server that reads no report.
+func (s *supervising) guard() {
+	for uptime() < time.Duration(s.until.Load()) {
+		time.Sleep(guardTime)
+	}
+	s.over.Store(true)
+	fmt.Fprintln(os.Stderr, leaseEnded)
+	for {
+		err := killUntilGone(func() ([]process, bool, error) {
+			live, err := descendants(s.self)
+			return live, err == nil && len(live) == 0, err
+		})
+		if err == nil {
+			os.Exit(leaseOver)
+		}
+	}
+}
+
+const (
+	guardTime = 100 * time.Millisecond
+	leaseOver = 3 // exit status
+)
+
+const leaseEnded = "the lease of the run was not renewed in time, so its agent was ended: another worker may have the run"
+
+// uptime is the time since the machine started. It goes on while the machine sleeps.
+func uptime() time.Duration {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+		panic(err) // every kernel that Go supports has it
+	}
+	return time.Duration(now.Nano())
 }
 
 // run runs a step to its end. The job calls it.
@@ -414,6 +480,10 @@ func (p *outputPipe) tell(piece []byte) error {
 	return p.report.write(p.kind, piece)
 }
 
+// gitNoReason is what git says if a program failed that it started to reach a repository, such
+// as ssh. That program has said why just before.
+const gitNoReason = "fatal: Could not read from remote repository."
+
 // last is the line that says why a command failed, for people: the last one, or the last in
 // which Git says why it gives up, after which it may give advice.
 func (p *outputPipe) last() string {
@@ -423,6 +493,9 @@ func (p *outputPipe) last() string {
 	at := strings.LastIndexAny(text, "\r\n") + 1
 	if fatal := strings.LastIndex("\n"+text, "\nfatal: "); fatal >= 0 {
 		at = fatal
+		if before := strings.TrimSpace(text[:fatal]); strings.HasPrefix(text[fatal:], gitNoReason) && before != "" {
+			text, at = before, strings.LastIndexAny(before, "\r\n")+1
+		}
 	}
 	line, _, _ := strings.Cut(text[at:], "\n")
 	return event.Line(line, maxSaid)

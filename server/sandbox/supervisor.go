@@ -173,62 +173,111 @@ func (s *supervisor) halted() bool {
 
 // read passes on what the supervisor tells, to its end.
 func (s *supervisor) read(from io.Reader, sink run.Sink) {
-	var content *io.PipeWriter // of the artifact that is being sent
-	var keeping sync.WaitGroup
-	defer func() {
-		if content != nil {
-			_ = content.CloseWithError(errors.New("the artifact was cut off"))
+	r := receiver{sink: sink, printed: s.group.Printed, end: func(e ending) {
+		select {
+		case s.ends <- e:
+		default: // there was one already
 		}
-		keeping.Wait()
-	}()
+	}}
+	defer r.close(nil)
 	for {
 		kind, data, err := readFrame(from)
 		if err != nil {
 			return // the supervisor is gone; run reports it
 		}
-		switch kind {
-		case frameStdout:
-			s.group.Printed(len(data))
-			sink.Add(event.Output{Stream: event.Stdout, Text: string(data)})
-		case frameStderr:
-			s.group.Printed(len(data))
-			sink.Add(event.Output{Stream: event.Stderr, Text: string(data)})
-		case frameEvent:
-			if e, err := decodeTold(data); err == nil {
-				sink.Add(e)
-			}
-		case frameArtifact:
-			var a event.Artifact
-			if json.Unmarshal(data, &a) != nil || content != nil {
-				continue
-			}
-			r, w := io.Pipe()
-			content = w
-			keeping.Go(func() {
-				err := sink.Keep(a, r)
-				_ = r.CloseWithError(cmp.Or(err, io.ErrClosedPipe)) // the rest is not wanted
-			})
-		case frameContent:
-			if content != nil {
-				_, _ = content.Write(data)
-			}
-		case frameWhole:
-			if content != nil {
-				_ = content.Close()
-				content = nil
-				keeping.Wait()
-			}
-		case frameEnd:
-			var e ending
-			if err := json.Unmarshal(data, &e); err != nil {
-				e = ending{Code: -1, Error: "how the run ended cannot be read: " + err.Error()}
-			}
-			select {
-			case s.ends <- e:
-			default: // there was one already
-			}
-		}
+		r.take(kind, data)
 	}
+}
+
+// receiver passes on what a supervisor tells.
+type receiver struct {
+	sink    run.Sink
+	printed func(bytes int)
+	end     func(ending)
+
+	keeping sync.WaitGroup
+	mu      sync.Mutex
+	content *io.PipeWriter // of the artifact that is being sent
+	closed  bool           // no further artifact is kept
+}
+
+func (r *receiver) take(kind byte, data []byte) {
+	switch kind {
+	case frameStdout:
+		r.printed(len(data))
+		r.sink.Add(event.Output{Stream: event.Stdout, Text: string(data)})
+	case frameStderr:
+		r.printed(len(data))
+		r.sink.Add(event.Output{Stream: event.Stderr, Text: string(data)})
+	case frameEvent:
+		if e, err := decodeTold(data); err == nil {
+			r.sink.Add(e)
+		}
+	case frameArtifact:
+		var a event.Artifact
+		if json.Unmarshal(data, &a) == nil {
+			r.keep(a)
+		}
+	case frameContent:
+		r.mu.Lock()
+		to := r.content
+		r.mu.Unlock()
+		if to != nil {
+			_, _ = to.Write(data)
+		}
+	case frameWhole:
+		if to := r.detach(); to != nil {
+			_ = to.Close()
+			r.keeping.Wait()
+		}
+	case frameEnd:
+		var e ending
+		if err := json.Unmarshal(data, &e); err != nil {
+			e = ending{Code: -1, Error: "how the run ended cannot be read: " + err.Error()}
+		}
+		r.end(e)
+	}
+}
+
+// keep begins to keep an artifact, whose content follows.
+func (r *receiver) keep(a event.Artifact) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.content != nil || r.closed {
+		return
+	}
+	from, to := io.Pipe()
+	r.content = to
+	r.keeping.Go(func() {
+		err := r.sink.Keep(a, from)
+		_ = from.CloseWithError(cmp.Or(err, io.ErrClosedPipe)) // the rest is not wanted
+	})
+}
+
+// detach is the artifact that is being sent, which is not from here on; nil: there is none.
+func (r *receiver) detach() *io.PipeWriter {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	to := r.content
+	r.content = nil
+	return to
+}
+
+// cut gives up the artifact that is being sent. It fails with the cause; nil: it was cut off.
+func (r *receiver) cut(cause error) {
+	if to := r.detach(); to != nil {
+		_ = to.CloseWithError(cmp.Or(cause, errors.New("the artifact was cut off")))
+	}
+	r.keeping.Wait()
+}
+
+// close is cut, and no further artifact is kept. It may be called while another goroutine is in
+// take.
+func (r *receiver) close(cause error) {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.cut(cause)
 }
 
 // decodeTold reads an event. A supervisor does not decide the state of a run.
@@ -249,12 +298,23 @@ func decodeTold(data []byte) (event.Event, error) {
 const killWait = killTime + 5*time.Second
 
 // run has the job done. When ctx ends it interrupts the step in progress, and after the
-// grace kills everything.
-func (s *supervisor) run(ctx context.Context, c *confinement, j *job, grace time.Duration) (ending, error) {
+// grace kills everything. lease is that of the task: the supervisor is told of it, so that it
+// ends everything by itself if this process cannot say more.
+func (s *supervisor) run(ctx context.Context, c *confinement, j *job, grace time.Duration, lease func() time.Time) (ending, error) {
 	if ctx.Err() != nil {
 		return ending{}, context.Cause(ctx)
 	}
-	for _, o := range []order{{Confine: c}, {Job: j}} {
+	orders := []order{{Confine: c}, {Job: j}}
+	var until time.Time
+	var renewed <-chan time.Time
+	if lease != nil {
+		until = lease()
+		orders = []order{{Confine: c}, liveUntil(until), {Job: j}}
+		tick := time.NewTicker(leaseLook)
+		defer tick.Stop()
+		renewed = tick.C
+	}
+	for _, o := range orders {
 		if err := s.encoder.Encode(o); err != nil {
 			return ending{}, s.lost()
 		}
@@ -269,6 +329,15 @@ func (s *supervisor) run(ctx context.Context, c *confinement, j *job, grace time
 				return ending{}, s.lost()
 			}
 			return e, nil
+		case <-renewed:
+			// An old lease is told once: by the time that this process goes on, it may be over.
+			if now := lease(); !now.Equal(until) {
+				until = now
+				if err := s.encoder.Encode(liveUntil(now)); err != nil {
+					return ending{}, s.lost()
+				}
+			}
+			continue
 		case <-asked:
 			asked = nil
 			if errors.Is(context.Cause(ctx), run.ErrDisk) || errors.Is(context.Cause(ctx), limits.ErrExceeded) {
@@ -286,6 +355,12 @@ func (s *supervisor) run(ctx context.Context, c *confinement, j *job, grace time
 		}
 	}
 }
+
+// leaseLook is how often the server looks whether a lease was renewed.
+const leaseLook = 500 * time.Millisecond
+
+// liveUntil is the order to let nothing live after a time.
+func liveUntil(t time.Time) order { return order{Live: max(1, time.Until(t).Milliseconds())} }
 
 // gone is the error of a run whose supervisor is gone, with what is known of the reason.
 type gone string

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -22,8 +23,13 @@ import (
 // fakeServer starts an agent and waits to be killed.
 func fakeServer(dir, script string) {
 	p, err := tested(dir, 0)
+	task := sh(script)
+	if lease, none := time.ParseDuration(os.Getenv("TEST_LEASE")); none == nil {
+		until := time.Now().Add(lease)
+		task.Lease = func() time.Time { return until }
+	}
 	if err == nil {
-		_, err = p.Start(context.Background(), sh(script), adding(func(e event.Event) {
+		_, err = p.Start(context.Background(), task, adding(func(e event.Event) {
 			if o, ok := e.(event.Output); ok {
 				fmt.Print(o.Text)
 			}
@@ -128,6 +134,67 @@ func TestServerKilled(t *testing.T) {
 	_ = cmd.Wait() // killed
 	await(t, "the supervisor ends", func() bool { return !alive(supervisor) })
 	await(t, "its processes end", func() bool { return len(left(t, mark)) == 0 })
+}
+
+// TestServerStopped: an agent whose server is stopped, so that it can neither renew the lease
+// nor stop the agent, is ended by its supervisor when the lease is over; without a lease it
+// goes on (SPEC 17.4).
+func TestServerStopped(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		lease string
+		ends  bool
+	}{{"lease", "2s", true}, {"no lease", "", false}} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Setenv("TEST_LEASE", tt.lease)
+			mark := marker(t)
+			cmd, supervisor := startFakeServer(t, openDir(t), mark)
+			if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			below := func() []process {
+				live, err := descendants(cmd.Process.Pid)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return live
+			}
+			if tt.ends {
+				await(t, "the processes of the run end", func() bool { return len(below()) == 0 })
+				return
+			}
+			tick := time.NewTicker(100 * time.Millisecond)
+			defer tick.Stop()
+			for end := uptime() + 4*time.Second; uptime() < end; <-tick.C {
+				if !slices.Contains(below(), supervisor) || len(below()) < 5 {
+					t.Fatal("the run was ended")
+				}
+			}
+		})
+	}
+}
+
+// TestLease: an agent goes on as long as its lease is renewed.
+func TestLease(t *testing.T) {
+	p, r, mark := newExecutor(t, 0), newRecorder(), marker(t)
+	var until atomic.Pointer[time.Time]
+	renew := func() { at := time.Now().Add(2 * time.Second); until.Store(&at) }
+	renew()
+	task := sh(escapees(mark) + "sleep 4; echo goes on; while :; do sleep 0.05; done")
+	task.Lease = func() time.Time { return *until.Load() }
+	done := make(chan error, 1)
+	go func() {
+		_, err := p.Start(t.Context(), task, r)
+		done <- err
+	}()
+	await(t, "the agent goes on for longer than one lease", func() bool {
+		renew()
+		return strings.Contains(r.said("stdout"), "goes on")
+	})
+	if err := <-done; err == nil || !strings.Contains(err.Error(), leaseEnded) {
+		t.Errorf("error %v", err)
+	}
+	noneLeft(t, mark)
 }
 
 // signalSupervisor sends a signal from an agent to every thread of its supervisor:

@@ -3,7 +3,9 @@ package secret
 import (
 	"crypto/aes"
 	"crypto/cipher"
+	"crypto/hkdf"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
@@ -13,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 const (
@@ -28,6 +31,7 @@ var ErrWrongKey = errors.New("sealed with another key")
 type Key struct {
 	aead cipher.AEAD
 	id   [8]byte
+	root []byte // from which other keys are derived
 }
 
 // NewKey makes a Key from 32 bytes.
@@ -43,7 +47,18 @@ func NewKey(raw []byte) (*Key, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Key{aead: aead, id: shortHash(raw)}, nil
+	root, err := hkdf.Key(sha256.New, raw, nil, "the root of derived keys", keySize)
+	if err != nil {
+		return nil, err
+	}
+	return &Key{aead: aead, id: shortHash(raw), root: root}, nil
+}
+
+// Derive makes another key, of 32 bytes, for one purpose. Every process with this key makes
+// the same.
+func (k *Key) Derive(purpose string) []byte {
+	derived, _ := hkdf.Key(sha256.New, k.root, nil, purpose, keySize) // the length is one that it has
+	return derived
 }
 
 // ID is a fingerprint of the key; it may be stored beside what it sealed.
@@ -118,7 +133,8 @@ func TakeNextKey(path string) error {
 }
 
 // LoadKey reads a key file: 32 bytes in base64. Only its owner may be able to read the
-// file. Errors say what to do, and never quote the file.
+// file, or root hands it to this user by its group or its access list, as systemd does with
+// credentials and Kubernetes with secrets. Errors say what to do, and never quote the file.
 func LoadKey(path string) (*Key, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -132,7 +148,7 @@ func LoadKey(path string) (*Key, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("the sealing key %s is not a file: name the file that holds it", path)
 	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+	if mode := info.Mode().Perm(); mode&0o077 != 0 && !(mode&0o077 == 0o040 && handed(info)) {
 		return nil, fmt.Errorf("the sealing key %s can be read by others (mode %04o): chmod 600 it", path, mode)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxKeyFile))
@@ -144,6 +160,12 @@ func LoadKey(path string) (*Key, error) {
 		return nil, fmt.Errorf("the sealing key %s is damaged: it should be %d bytes in base64; restore it from where you keep it", path, keySize)
 	}
 	return NewKey(raw)
+}
+
+// handed tells whether a file belongs to root, and this process does not.
+func handed(info fs.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && st.Uid == 0 && os.Geteuid() != 0
 }
 
 // createKey writes the whole file under another name and links it into place,

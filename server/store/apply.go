@@ -35,7 +35,14 @@ type Apply struct {
 	StartedAt   time.Time
 	FinishedAt  time.Time
 	Webhooks    []BoundWebhook // of an applied one; filled in by LastApplied and ApplyByID
+	// Fenced refuses to record an applied one with ErrStale, unless Base is still live and the
+	// bound secrets still exist.
+	Fenced bool
+	Base   ApplyID // what was live when it began; 0: nothing was
 }
+
+// applied is the outcome of an apply that made its definitions live.
+const applied = "applied"
 
 // BoundWebhook is which UID and which generation of its secret a webhook took.
 type BoundWebhook struct {
@@ -51,7 +58,8 @@ type File struct {
 }
 
 // RecordApply keeps the apply, its snapshot, its webhooks' bindings and its run
-// specs, in one transaction.
+// specs, in one transaction. From then on it is the live one of its factory, if it was
+// applied: no delivery that an earlier one decided is recorded any more (SPEC 17.2).
 func (s *Store) RecordApply(ctx context.Context, a *Apply, files []File, specs map[[32]byte][]byte) (id ApplyID, err error) {
 	type blob struct {
 		path       string
@@ -66,6 +74,9 @@ func (s *Store) RecordApply(ctx context.Context, a *Apply, files []File, specs m
 		names = append(names, fileHash{f.Path, blobs[i].hash[:], f.Executable})
 	}
 	err = s.grow(ctx, func(ctx context.Context) error {
+		if err := s.checkFence(ctx, a); err != nil {
+			return err
+		}
 		id = ApplyID(s.nextID())
 		err := s.exec(ctx, `INSERT INTO applies (id, factory, repository, branch, commit_hash, author_name, author_email, subject, commit_time, triggered_by,
 			outcome, error, plan, diagnostics, started_at, finished_at, digest) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)`,
@@ -78,7 +89,7 @@ func (s *Store) RecordApply(ctx context.Context, a *Apply, files []File, specs m
 		for _, b := range blobs {
 			err := errors.Join(
 				s.exec(ctx, `INSERT INTO blobs (hash, data) VALUES ($1, $2)
-					ON CONFLICT (hash) DO UPDATE SET data = excluded.data WHERE data <> excluded.data`, b.hash[:], b.data),
+					ON CONFLICT (hash) DO UPDATE SET data = excluded.data WHERE blobs.data <> excluded.data`, b.hash[:], b.data),
 				s.exec(ctx, "INSERT INTO apply_files (apply_id, path, hash, executable) VALUES ($1, $2, $3, $4)", id, b.path, b.hash[:], b.executable))
 			if err != nil {
 				return err
@@ -97,6 +108,9 @@ func (s *Store) RecordApply(ctx context.Context, a *Apply, files []File, specs m
 			if err := s.putSpec(ctx, hash, spec); err != nil {
 				return err
 			}
+		}
+		if a.Outcome == applied {
+			s.setLive(a.Factory, id) // every later delivery of this transaction sees it
 		}
 		return nil
 	})
@@ -156,12 +170,26 @@ func scanApply(rows *sql.Rows) (*Apply, error) {
 	return a, err
 }
 
-// Applies lists applies, newest first; an empty factory means all.
-func (s *Store) Applies(ctx context.Context, factory string, from ApplyID, limit int) ([]*Apply, error) {
+// ApplyQuery selects applies; zero fields select all.
+type ApplyQuery struct {
+	Factory      string
+	Since, Until time.Time // when they ended
+	Before       ApplyID   // the one after which to go on, towards older ones
+	Limit        int
+}
+
+// Applies lists applies, newest first.
+func (s *Store) Applies(ctx context.Context, q ApplyQuery) ([]*Apply, error) {
 	w := where{}
-	w.text("factory", factory)
-	before(&w, "id", from)
-	return list(ctx, s, scanApply, "SELECT "+applyColumns+" FROM applies"+w.sql()+" ORDER BY id DESC"+w.limit(limit), w.args...)
+	w.text("factory", q.Factory)
+	if !q.Since.IsZero() {
+		w.add("finished_at >= ?", micros(q.Since))
+	}
+	if !q.Until.IsZero() {
+		w.add("finished_at < ?", micros(q.Until))
+	}
+	before(&w, "id", q.Before)
+	return list(ctx, s, scanApply, "SELECT "+applyColumns+" FROM applies"+w.sql()+" ORDER BY id DESC"+w.limit(q.Limit), w.args...)
 }
 
 // ApplyByID reads one apply with its webhooks' bindings.

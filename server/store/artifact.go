@@ -18,8 +18,8 @@ import (
 )
 
 // Artifact is something that a run left for people: a file or a link (SPEC 15.6). The
-// content of a file is not in the database, but in a file of its own
-// in the folder of its run.
+// content of a file is in a file of its own in the folder of its run;
+// in a store that several servers share, it is in the database (artifact_part.go).
 type Artifact struct {
 	ID        ArtifactID
 	RunID     RunID
@@ -39,7 +39,7 @@ const unfinishedArtifact = ".part"
 
 // KeepLink keeps a link of a run that the lease holds.
 func (s *Store) KeepLink(ctx context.Context, l Lease, a Artifact) (Artifact, error) {
-	a.Size, a.Sum, a.file = 0, [sha256.Size]byte{}, ""
+	a.ID, a.Size, a.Sum, a.file = 0, 0, [sha256.Size]byte{}, ""
 	return s.addArtifact(ctx, l, a)
 }
 
@@ -47,8 +47,8 @@ func (s *Store) KeepLink(ctx context.Context, l Lease, a Artifact) (Artifact, er
 // is kept if it fails, or if the lease is lost. The content is on the disk before the
 // row that names it.
 func (s *Store) KeepFile(ctx context.Context, l Lease, a Artifact, write func(io.Writer) error) (kept Artifact, err error) {
-	if s.artifacts == "" {
-		return kept, errors.New("this store has no folder for artifacts")
+	if s.artifacts == "" || s.Shared() {
+		return s.keepParts(ctx, l, a, write)
 	}
 	folder := filepath.Join(s.artifacts, l.RunID.String())
 	if err := os.MkdirAll(folder, 0o700); err != nil {
@@ -82,7 +82,7 @@ func (s *Store) KeepFile(ctx context.Context, l Lease, a Artifact, write func(io
 	if err := os.Rename(f.Name(), path); err != nil {
 		return kept, err
 	}
-	a.Size, a.Sum, a.file = info.Size(), [sha256.Size]byte(sum.Sum(nil)), filepath.Base(path)
+	a.ID, a.Size, a.Sum, a.file = 0, info.Size(), [sha256.Size]byte(sum.Sum(nil)), filepath.Base(path)
 	err = errors.Join(secret.SyncFolder(folder), secret.SyncFolder(s.artifacts))
 	if err == nil {
 		kept, err = s.addArtifact(ctx, l, a)
@@ -96,10 +96,13 @@ func (s *Store) KeepFile(ctx context.Context, l Lease, a Artifact, write func(io
 func (s *Store) addArtifact(ctx context.Context, l Lease, a Artifact) (Artifact, error) {
 	err := s.grow(ctx, func(ctx context.Context) error {
 		at := s.now()
-		if err := s.fenced(ctx, l, "UPDATE runs SET updated_at = $1", micros(at)); err != nil {
+		if err := s.fenced(ctx, l, "UPDATE runs SET updated_at = $1", s.stamp(ctx)); err != nil {
 			return err
 		}
-		a.ID, a.RunID, a.CreatedAt = ArtifactID(s.nextID()), l.RunID, timeOf(micros(at))
+		if a.ID == 0 {
+			a.ID = ArtifactID(s.nextID())
+		}
+		a.RunID, a.CreatedAt = l.RunID, timeOf(micros(at))
 		return s.exec(ctx, `INSERT INTO artifacts (id, run_id, type, name, url, media_type, size, file, sum, created_at)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
 			a.ID, a.RunID, a.Type, a.Name, a.URL, a.MediaType, a.Size, a.file, a.Sum[:], micros(at))
@@ -146,9 +149,12 @@ func (s *Store) RunByReference(ctx context.Context, url, factory string) (*Run, 
 		JOIN run_groups g ON g.id = o.group_id WHERE a.url = $1 AND a.url <> '' AND ($2 = '' OR g.factory = $2))`, url, factory))
 }
 
-// OpenArtifact opens the file of an artifact. The error wraps ErrNotFound if the artifact
-// is a link or was deleted, and ErrDamaged if its file is missing or of another size.
-func (s *Store) OpenArtifact(a *Artifact) (*os.File, error) {
+// OpenArtifact opens the content of an artifact. The error wraps ErrNotFound if the artifact
+// is a link or was deleted, and ErrDamaged if its content is missing or of another size.
+func (s *Store) OpenArtifact(ctx context.Context, a *Artifact) (io.ReadCloser, error) {
+	if a.file == inDatabase {
+		return s.openParts(ctx, a)
+	}
 	if a.file == "" || s.artifacts == "" {
 		return nil, fmt.Errorf("%s has no file: %w", a.ID, ErrNotFound)
 	}
@@ -172,10 +178,10 @@ func (s *Store) OpenArtifact(a *Artifact) (*os.File, error) {
 // checkArtifact reads the file of an artifact.
 func (s *Store) checkArtifact(ctx context.Context, id ArtifactID) error {
 	a, err := s.Artifact(ctx, id)
-	if err != nil || a.file == "" {
+	if err != nil || a.file == "" || a.file != inDatabase && s.artifacts == "" { // a copy of the database alone
 		return err
 	}
-	f, err := s.OpenArtifact(a)
+	f, err := s.OpenArtifact(ctx, a)
 	if err == nil {
 		sum := sha256.New()
 		_, err = io.Copy(sum, f)
@@ -189,8 +195,8 @@ func (s *Store) checkArtifact(ctx context.Context, id ArtifactID) error {
 	return err
 }
 
-// SweepArtifacts removes files that no row names: those of deleted runs, and what a crash
-// left. It returns how many files it removed.
+// SweepArtifacts removes content that no row names: that of deleted runs, and what a crash
+// left. It returns of how many artifacts it removed some.
 func (s *Store) SweepArtifacts(ctx context.Context) (removed int, err error) {
 	err = s.orphans(ctx, func(file string, _ time.Duration) error {
 		err := os.Remove(file)
@@ -200,7 +206,8 @@ func (s *Store) SweepArtifacts(ctx context.Context) (removed int, err error) {
 		}
 		return err
 	})
-	return removed, err
+	parts, partsErr := s.sweepParts(ctx)
+	return removed + parts, errors.Join(err, partsErr)
 }
 
 // orphanAge is the age at which a file that no row names is a problem: each hour a sweep

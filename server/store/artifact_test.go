@@ -8,11 +8,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"triphammer/server/store/storetest"
 )
 
 // TestArtifactFiles: a file is kept whole or not at all; what no row names is swept; what
 // is missing, damaged or too much is found by a check, and goes with its run.
 func TestArtifactFiles(t *testing.T) {
+	storetest.SQLite(t)
 	s, ctx, dir := open(t), t.Context(), t.TempDir()
 	s.artifacts = dir
 	hash, data := spec("web", "", "", "x")
@@ -67,7 +70,7 @@ func TestArtifactFiles(t *testing.T) {
 		if err != nil {
 			return "", err
 		}
-		file, err := s.OpenArtifact(row)
+		file, err := s.OpenArtifact(ctx, row)
 		if err != nil {
 			return "", err
 		}

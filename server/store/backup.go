@@ -48,10 +48,12 @@ func (s *Store) Backup(ctx context.Context) (copied *os.File, err error) {
 		return nil, ErrClosed
 	default:
 	}
-	if err := s.roomForBackup(); err != nil {
+	p, shared := s.engine.(*postgres)
+	near := s.path
+	if err := s.roomForBackup(ctx, near); err != nil {
 		return nil, err
 	}
-	path := unfinishedBackup(s.file.Name())
+	path := unfinishedBackup(near)
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // of a process that was killed
 		return nil, err
 	}
@@ -66,7 +68,12 @@ func (s *Store) Backup(ctx context.Context) (copied *os.File, err error) {
 			_ = f.Close()
 		}
 	}()
-	if err := s.copyPages(ctx, path, f); err != nil {
+	if shared {
+		err = p.copyInto(ctx, path)
+	} else {
+		err = s.copyPages(ctx, path, f)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("copying the store: %w", err)
 	}
 	_, err = f.Seek(0, io.SeekStart)
@@ -75,16 +82,51 @@ func (s *Store) Backup(ctx context.Context) (copied *os.File, err error) {
 
 // roomForBackup refuses a backup for which there is no space, before it uses the space
 // that deliveries need.
-func (s *Store) roomForBackup() error {
-	info, err := s.file.Stat()
-	if err != nil {
-		return err
+func (s *Store) roomForBackup(ctx context.Context, near string) error {
+	size := int64(0)
+	if s.Shared() {
+		if err := s.read.QueryRowContext(ctx, "SELECT pg_database_size(current_database())").Scan(&size); err != nil {
+			return err
+		}
+	} else {
+		info, err := s.file.Stat()
+		if err != nil {
+			return err
+		}
+		size = info.Size()
 	}
-	room, err := disk.Measure(filepath.Dir(s.file.Name()))
-	if need := info.Size() + backupReserve; err == nil && room.Free < need {
+	room, err := disk.Measure(filepath.Dir(near))
+	if need := size + backupReserve; err == nil && room.Free < need {
 		return fmt.Errorf("%w: a backup needs %s beside the store, and %s are free there", ErrNoRoom, disk.Bytes(need), disk.Bytes(room.Free))
 	}
 	return err
+}
+
+// copyInto copies the database, as it is at one moment, into a new file of SQLite. Contents of
+// artifacts stay rows: a store of one server can read them there, too.
+func (p *postgres) copyInto(ctx context.Context, path string) (err error) {
+	from, err := openPostgresSource(ctx, p.config.ConnString(), false)
+	if err != nil {
+		return err
+	}
+	defer from.close()
+	fresh := quiet()
+	if err := errors.Join(fresh.fill(ctx, path, migrations), fresh.closeHandles()); err != nil {
+		return err
+	}
+	to, err := openFileSide(ctx, path, map[string]string{"_journal_mode": "OFF", "_synchronous": "OFF"})
+	if err != nil {
+		return err
+	}
+	defer to.close()
+	c := &copying{from: from, to: to, fromPlace: Place{URL: p.config.ConnString()}, toPlace: Place{Path: path}, told: func(string, int64, int64) {}}
+	if err := sameSchema(ctx, from); err != nil {
+		return err
+	}
+	if err := c.plan(ctx); err != nil {
+		return err
+	}
+	return c.run(ctx)
 }
 
 // ErrNoRoom refuses something for which there is not enough space on the disk.

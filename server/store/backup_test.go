@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"triphammer/server/secret"
+	"triphammer/server/store/storetest"
 )
 
 // save makes a backup and opens the copy as a store of its own.
@@ -22,7 +23,7 @@ func (f *fixture) save(t testing.TB) (*fixture, []byte) {
 	data := must[[]byte](t)(io.ReadAll(copied))
 	check(t, copied.Close())
 	other := &fixture{cfg: f.cfg, at: f.at}
-	other.cfg.Path = filepath.Join(t.TempDir(), "copy.db")
+	other.cfg.Path, other.cfg.URL = filepath.Join(t.TempDir(), "copy.db"), ""
 	check(t, os.WriteFile(other.cfg.Path, data, 0o600))
 	if r := must[*Report](t)(CheckFile(t.Context(), other.cfg.Path)); len(r.Problems) > 0 || r.KeyID != f.key.ID() {
 		t.Errorf("the copy: %+v", r)
@@ -35,6 +36,7 @@ func (f *fixture) save(t testing.TB) (*fixture, []byte) {
 // TestBackupWhileWriting: a backup ends however much is written meanwhile, and has
 // each delivery that was acknowledged before it began, none of them half.
 func TestBackupWhileWriting(t *testing.T) {
+	storetest.SQLite(t)
 	s := open(t)
 	check(t, s.bind(t.Context()))
 	s.stock(t, 5000, time.Hour)
@@ -91,6 +93,7 @@ func TestBackupWhileWriting(t *testing.T) {
 // TestBackup: one at a time; the key is not in it; nothing is left beside the
 // store, also not by one that is cut off.
 func TestBackup(t *testing.T) {
+	storetest.SQLite(t)
 	s := open(t)
 	check(t, s.bind(t.Context()))
 	s.stock(t, 1000, time.Hour)
@@ -127,6 +130,7 @@ func TestBackup(t *testing.T) {
 
 // TestCheckFindsDamage: in the structure of the file and in what it holds.
 func TestCheckFindsDamage(t *testing.T) {
+	storetest.SQLite(t)
 	s := open(t)
 	check(t, s.bind(t.Context()))
 	s.stock(t, 300, time.Hour)

@@ -103,14 +103,14 @@ func (s *Store) Changes(ctx context.Context, from, to Mark) (c Changes, err erro
 		c.Deliveries, err = list(ctx, s, func(rows *sql.Rows) (d DeliveryCount, err error) {
 			return d, rows.Scan(&d.Factory, &d.Webhook, &d.WebhookUID, &d.Outcome, &d.Stopped, &d.Count)
 		}, `SELECT factory, webhook, webhook_uid, outcome, stopped, count(*) FROM (SELECT factory, webhook, webhook_uid, outcome, `+stoppedAt+` AS stopped
-			FROM deliveries WHERE id > $1 AND id <= $2 ORDER BY id DESC LIMIT `+most+`) GROUP BY factory, webhook, webhook_uid, outcome, stopped`, from.Delivery, to.Delivery)
+			FROM deliveries WHERE id > $1 AND id <= $2 ORDER BY id DESC LIMIT `+most+`) AS newest GROUP BY factory, webhook, webhook_uid, outcome, stopped`, from.Delivery, to.Delivery)
 		if err != nil {
 			return c, err
 		}
 	}
 	if to.Run > from.Run || to.Updated > from.Updated {
-		c.Runs, err = s.byFactory(ctx, `SELECT factory, count(*) FROM (SELECT id, factory FROM (SELECT id, factory FROM runs WHERE id > $1 AND id <= $2 LIMIT `+most+`)
-			UNION SELECT id, factory FROM (SELECT id, factory FROM runs WHERE state <> 'QUEUED' AND updated_at > $3 AND updated_at <= $4 LIMIT `+most+`)) GROUP BY factory`,
+		c.Runs, err = s.byFactory(ctx, `SELECT factory, count(*) FROM (SELECT id, factory FROM (SELECT id, factory FROM runs WHERE id > $1 AND id <= $2 LIMIT `+most+`) AS new
+			UNION SELECT id, factory FROM (SELECT id, factory FROM runs WHERE state <> 'QUEUED' AND updated_at > $3 AND updated_at <= $4 LIMIT `+most+`) AS changed) AS either GROUP BY factory`,
 			from.Run, to.Run, from.Updated, to.Updated)
 		if err != nil {
 			return c, err
@@ -118,7 +118,7 @@ func (s *Store) Changes(ctx context.Context, from, to Mark) (c Changes, err erro
 	}
 	if to.Audit > from.Audit || to.Apply > from.Apply {
 		c.Definitions, err = s.byFactory(ctx, `SELECT factory, sum(n) FROM (SELECT factory, 1 AS n FROM applies WHERE id > $1 AND id <= $2
-			UNION ALL SELECT factory, 1 AS n FROM (SELECT factory FROM audit WHERE id > $3 AND id <= $4 LIMIT `+most+`)) GROUP BY factory`,
+			UNION ALL SELECT factory, 1 AS n FROM (SELECT factory FROM audit WHERE id > $3 AND id <= $4 LIMIT `+most+`) AS entries) AS either GROUP BY factory`,
 			from.Apply, to.Apply, from.Audit, to.Audit)
 	}
 	return c, err

@@ -33,26 +33,27 @@ var counted = []string{"deliveries", "runs", "applies", "secrets", "webhook_uids
 // per GB, beside what is written meanwhile.
 func (s *Store) Check(ctx context.Context) (*Report, error) {
 	r := &Report{Rows: make(map[string]int64)}
-	names, err := migrationNames()
+	all, err := migrationsOf(migrations, "migrations")
 	if err != nil {
 		return nil, err
 	}
-	r.Known = len(names)
+	r.Known = newest(all)
 	if err := s.describe(ctx, r); err != nil {
 		return nil, err
 	}
-	if r.Schema > r.Known {
-		return nil, fmt.Errorf("%w: it has schema %d, this one knows up to %d", ErrNewerSchema, r.Schema, r.Known)
+	var needed string
+	err = s.read.QueryRowContext(ctx, "SELECT value FROM meta WHERE name = $1", metaNeeds).Scan(&needed)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return nil, damaged(err)
 	}
-	found, err := list(ctx, s, scanText, fmt.Sprintf("PRAGMA integrity_check(%d)", maxProblems))
-	switch {
-	case damaged(err) != err:
-		r.Problems = append(r.Problems, err.Error())
-	case err != nil:
+	if err := mayOpen(r.Schema, needed, r.Known); err != nil {
 		return nil, err
-	case len(found) != 1 || found[0] != "ok":
-		r.Problems = append(r.Problems, found...)
 	}
+	found, err := s.engine.integrity(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r.Problems = append(r.Problems, found...)
 	if r.Partial = r.Schema < r.Known; r.Partial {
 		return r, nil
 	}
@@ -107,14 +108,6 @@ func (s *Store) checkContents(ctx context.Context, r *Report) error {
 			_, err := s.ApplyFiles(ctx, ApplyID(id))
 			return err
 		}},
-		{"SELECT rowid FROM specs WHERE rowid > $1 ORDER BY rowid LIMIT $2", func(row int64) error {
-			var hash []byte
-			if err := s.read.QueryRowContext(ctx, "SELECT hash FROM specs WHERE rowid = $1", row).Scan(&hash); err != nil || len(hash) != 32 {
-				return err
-			}
-			_, err := s.Spec(ctx, [32]byte(hash))
-			return err
-		}},
 		{"SELECT DISTINCT run_id FROM run_events WHERE run_id > $1 ORDER BY run_id LIMIT $2", func(id int64) error {
 			for after := int64(0); ; {
 				events, err := s.Events(ctx, RunID(id), after, page)
@@ -125,9 +118,6 @@ func (s *Store) checkContents(ctx context.Context, r *Report) error {
 			}
 		}},
 		{"SELECT id FROM artifacts WHERE id > $1 AND file <> '' ORDER BY id LIMIT $2", func(id int64) error {
-			if s.artifacts == "" {
-				return nil // a copy of the database alone
-			}
 			return s.checkArtifact(ctx, ArtifactID(id))
 		}},
 	} {
@@ -156,7 +146,65 @@ func (s *Store) checkContents(ctx context.Context, r *Report) error {
 			}
 		}
 	}
-	return nil
+	return s.checkSpecs(ctx, r)
+}
+
+func (s *Store) checkSpecs(ctx context.Context, r *Report) error {
+	const page = 500
+	for after := []byte{}; ; {
+		hashes, err := list(ctx, s, func(rows *sql.Rows) (hash []byte, err error) {
+			err = rows.Scan(&hash)
+			return hash, err
+		}, "SELECT hash FROM specs WHERE hash > $1 ORDER BY hash LIMIT $2", after, page)
+		if err != nil {
+			return damaged(err)
+		}
+		for _, after = range hashes {
+			if len(after) != 32 || len(r.Problems) >= maxProblems {
+				continue
+			}
+			if _, err := s.Spec(ctx, [32]byte(after)); err != nil && !errors.Is(err, ErrNotFound) {
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+				r.Problems = append(r.Problems, err.Error())
+			}
+		}
+		if len(hashes) < page {
+			return nil
+		}
+	}
+}
+
+// CheckDatabase is Check of a database of PostgreSQL, also while servers use it. It changes
+// nothing and needs no key.
+func CheckDatabase(ctx context.Context, address string) (*Report, error) {
+	s := quiet()
+	p := newPostgres(s)
+	s.engine = p
+	var err error
+	if p.config, err = postgresConfig(address); err != nil {
+		return nil, err
+	}
+	p.config.RuntimeParams["default_transaction_read_only"] = "on"
+	p.config.ValidateConnect = nil
+	s.read = openPool(p.config)
+	defer func() { _ = s.closeHandles() }() // it was only read
+	var meta sql.NullString
+	if err := s.read.QueryRowContext(ctx, "SELECT to_regclass('public.meta')::text").Scan(&meta); err != nil {
+		return nil, err
+	}
+	if !meta.Valid {
+		return nil, ErrMissing
+	}
+	var since string
+	if err := s.read.QueryRowContext(ctx, "SELECT value FROM meta WHERE name = $1", metaUndigested).Scan(&since); err != nil {
+		return nil, damaged(err)
+	}
+	if err := s.digestsSince(since); err != nil {
+		return nil, err
+	}
+	return s.Check(ctx)
 }
 
 // CheckFile is Check of a copy that no server uses, such as a backup. It changes
@@ -168,7 +216,7 @@ func CheckFile(ctx context.Context, path string) (*Report, error) {
 	if log, err := os.Stat(path + "-wal"); err == nil && log.Size() > 0 {
 		return nil, fmt.Errorf("the write-ahead log %s-wal belongs to it: it is no backup, but the file of a server that runs or was cut off", path)
 	}
-	s := &Store{now: time.Now, logger: slog.New(slog.DiscardHandler)}
+	s := newSQLite(time.Now, nil, slog.New(slog.DiscardHandler))
 	s.read = newDatabase(path, map[string]string{"mode": "ro", "immutable": "1"})
 	defer func() { _ = s.closeHandles() }() // it was only read
 	var since string

@@ -7,11 +7,14 @@ import (
 	"os"
 	"sync"
 	"testing"
+
+	"triphammer/server/store/storetest"
 )
 
 // TestCheckpointUnderLoad: the write-ahead log begins anew though writes never
 // pause, and nothing of it is lost.
 func TestCheckpointUnderLoad(t *testing.T) {
+	storetest.SQLite(t)
 	s := open(t)
 	const long, most, writers, each, size = 200, 500, 4, 500, 16 << 10 // the log would be full 16 times
 	check(t, s.do(t.Context(), func(context.Context) error {

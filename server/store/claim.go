@@ -7,6 +7,8 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strconv"
+	"sync"
 	"time"
 )
 
@@ -19,13 +21,14 @@ type Lease struct {
 
 // Claim says which runs a worker takes.
 type Claim struct {
-	Worker string
+	Worker string        // its id
 	Most   int           // runs
 	Lease  time.Duration // how long they are the worker's
 	// PerAutomation is how many runs of one automation may be in progress. Further ones
 	// stay queued, and later runs of other automations are claimed. 0: no limit.
 	PerAutomation int
-	// Hosts are the names of the worker. Runs that ask for another one stay queued.
+	// Hosts are the names of the worker. Runs that ask for another one stay queued, and so do
+	// those that go on in the workspace of another worker, while that lives.
 	Hosts []string
 }
 
@@ -48,11 +51,57 @@ func (s *Store) AutomationFull(ctx context.Context, claim Claim, r *Run) (runnin
 	return running, err == nil && claim.full(r.Automation, running), err
 }
 
-// ClaimRuns takes queued runs, oldest first.
+// claims are the leases of claims of which it is not known whether they were committed, because
+// the connection to the database was lost meanwhile.
+type claims struct {
+	mu     sync.Mutex
+	doubts []Lease
+}
+
+// take empties it.
+func (c *claims) take() []Lease {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	doubts := c.doubts
+	c.doubts = nil
+	return doubts
+}
+
+func (c *claims) add(leases []Lease) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, l := range leases {
+		if !slices.Contains(c.doubts, l) {
+			c.doubts = append(c.doubts, l)
+		}
+	}
+}
+
+func (c *claims) some() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.doubts) > 0
+}
+
+// ClaimRuns takes queued runs, oldest first. What an earlier call of this process took without
+// being told so comes first: nobody else would execute it.
 func (s *Store) ClaimRuns(ctx context.Context, claim Claim) ([]Lease, error) {
 	var claimed []Lease
+	doubts := s.claims.take()
 	err := s.do(ctx, func(ctx context.Context) error {
 		claimed = nil
+		claim := claim
+		for _, l := range doubts {
+			n, err := s.execCount(ctx, "UPDATE runs SET lease_until = $1 WHERE id = $2 AND lease_token = $3 AND worker = $4 AND state = 'INPROGRESS'",
+				micros(s.now().Add(claim.Lease)), l.RunID, l.Token, claim.Worker)
+			if err != nil {
+				return err
+			}
+			if n > 0 {
+				claimed = append(claimed, l)
+			}
+		}
+		claim.Most -= len(claimed)
 		ids, err := s.claimable(ctx, claim)
 		if err != nil {
 			return err
@@ -63,7 +112,7 @@ func (s *Store) ClaimRuns(ctx context.Context, claim Claim) ([]Lease, error) {
 			err := s.row(ctx, `UPDATE runs SET state = 'INPROGRESS', started_at = $1, updated_at = $1, attempt = attempt + 1,
 				status_message = '', run_at = 0,
 				worker = $2, lease_token = lease_token + 1, lease_until = $3 WHERE id = $4 AND state IN ('QUEUED', 'HELD') RETURNING lease_token`,
-				[]any{micros(now), claim.Worker, micros(now.Add(claim.Lease)), id}, &lease.Token)
+				[]any{s.stamp(ctx), claim.Worker, micros(now.Add(claim.Lease)), id}, &lease.Token)
 			if err != nil {
 				return err
 			}
@@ -73,6 +122,10 @@ func (s *Store) ClaimRuns(ctx context.Context, claim Claim) ([]Lease, error) {
 		return nil
 	})
 	if err != nil {
+		if s.Shared() { // a file is one of this process alone, which knows what is in it
+			s.claims.add(doubts)
+			s.claims.add(claimed)
+		}
 		return nil, err
 	}
 	return claimed, nil
@@ -89,7 +142,12 @@ func (s *Store) claimable(ctx context.Context, claim Claim) (ids []RunID, err er
 	if claim.Most <= 0 {
 		return nil, nil
 	}
-	heads, err := s.heads(ctx, claim.Hosts)
+	// Here it is sure that a worker starts nothing once somebody has asked it to drain.
+	var drain int64
+	if err := s.row(ctx, "SELECT drain FROM workers WHERE id = $1", []any{claim.Worker}, &drain); err != nil && !errors.Is(err, ErrNotFound) || drain != 0 {
+		return nil, err
+	}
+	heads, err := s.heads(ctx, &carrier{store: s, claim: &claim})
 	if err != nil || len(heads) == 0 {
 		return nil, err
 	}
@@ -160,27 +218,82 @@ const (
 	headHeld   = "SELECT r.run_at, " + headColumns + "'HELD' ORDER BY r.group_id, r.run_at, r.id LIMIT 1"
 )
 
+// headsAtOnce are all those of the groups after one, up to maxHeads, by a walk within the
+// database: PostgreSQL would need the time of a packet there and back for each group.
+func headsAtOnce(state, at, order string) string {
+	after := func(group string) string {
+		return "SELECT " + at + " AS at, id, group_id FROM runs WHERE state = '" + state + "' AND group_id > " + group + " ORDER BY group_id, " + order + " LIMIT 1"
+	}
+	return "WITH RECURSIVE first (at, id, group_id) AS ((" + after("$1") + ") UNION ALL SELECT n.at, n.id, n.group_id FROM first f CROSS JOIN LATERAL (" + after("f.group_id") + `) AS n)
+		SELECT f.at, f.id, f.group_id, g.worker_host, g.priority, g.factory, g.automation, CASE WHEN g.automation = '' THEN g.creator_name ELSE '' END
+		FROM (SELECT * FROM first LIMIT ` + strconv.Itoa(maxHeads) + ") AS f JOIN run_groups g ON g.id = f.group_id ORDER BY f.group_id"
+}
+
+var (
+	queuedAtOnce = headsAtOnce("QUEUED", "CAST(0 AS BIGINT)", "id")
+	heldAtOnce   = headsAtOnce("HELD", "run_at", "run_at, id")
+)
+
+// groupHead is a head with the worker that its group asks for.
+type groupHead struct {
+	head
+	host string
+}
+
+func (h *groupHead) fields() []any {
+	return []any{&h.at, &h.id, &h.group, &h.host, &h.priority, &h.owner.factory, &h.owner.automation, &h.owner.creator}
+}
+
+// headsBy returns a function that finds the first run of the next group after one, or
+// ErrNotFound. It is to be called with the group that it returned before, or with 0.
+func (s *Store) headsBy(one, atOnce string) func(ctx context.Context, after int64) (groupHead, error) {
+	if !s.Shared() {
+		return func(ctx context.Context, after int64) (h groupHead, err error) {
+			return h, s.row(ctx, one, []any{after}, h.fields()...)
+		}
+	}
+	var found []groupHead
+	asked := false
+	return func(ctx context.Context, after int64) (h groupHead, err error) {
+		if !asked || after == 0 || len(found) == 0 {
+			asked, found = true, nil
+			err = s.each(ctx, atOnce, []any{after}, func(rows *sql.Rows) (bool, error) {
+				var h groupHead
+				err := rows.Scan(h.fields()...)
+				found = append(found, h)
+				return true, err
+			})
+			if err != nil {
+				return h, err
+			}
+		}
+		if len(found) == 0 {
+			return h, ErrNotFound
+		}
+		h, found = found[0], found[1:]
+		return h, nil
+	}
+}
+
 // heads finds the first run of each group that may start. If there are more groups than
 // one claim looks at, the next claim continues with the others.
-func (s *Store) heads(ctx context.Context, hosts []string) ([]head, error) {
-	queued, err := s.headsOf(ctx, headQueued, hosts, &s.lastHead)
+func (s *Store) heads(ctx context.Context, who *carrier) ([]head, error) {
+	queued, err := s.headsOf(ctx, s.headsBy(headQueued, queuedAtOnce), who, &s.lastHead)
 	if err != nil {
 		return nil, err
 	}
-	waiting, err := s.headsOf(ctx, headHeld, hosts, &s.lastHeld)
+	waiting, err := s.headsOf(ctx, s.headsBy(headHeld, heldAtOnce), who, &s.lastHeld)
 	now := micros(s.now())
 	return append(queued, slices.DeleteFunc(waiting, func(h head) bool { return h.at > now })...), err
 }
 
-// headsOf finds the first runs of up to maxHeads groups, without those of other hosts, by a query for the first one
-// after a group. last is the group at which the claim before stopped, if it left some out.
-func (s *Store) headsOf(ctx context.Context, query string, hosts []string, last *int64) (heads []head, err error) {
+// headsOf finds the first runs of up to maxHeads groups, without those that other workers carry. next finds
+// the first one after a group. last is the group at which the claim before stopped, if it left some out.
+func (s *Store) headsOf(ctx context.Context, next func(ctx context.Context, after int64) (groupHead, error), who *carrier, last *int64) (heads []head, err error) {
 	after := *last
 	looked := 0
 	for wrapped := false; looked < maxHeads; {
-		var h head
-		var host string
-		err := s.row(ctx, query, []any{after}, &h.at, &h.id, &h.group, &host, &h.priority, &h.owner.factory, &h.owner.automation, &h.owner.creator)
+		h, err := next(ctx, after)
 		if errors.Is(err, ErrNotFound) {
 			if wrapped || *last == 0 {
 				*last = 0
@@ -196,8 +309,12 @@ func (s *Store) headsOf(ctx context.Context, query string, hosts []string, last 
 			*last = 0
 			return heads, nil
 		}
-		if host == "" || slices.Contains(hosts, host) {
-			heads = append(heads, h)
+		carries, err := who.carries(ctx, h.host)
+		if err != nil {
+			return nil, err
+		}
+		if carries {
+			heads = append(heads, h.head)
 		}
 		looked++
 		after = h.group

@@ -46,7 +46,7 @@ func (s *Store) Conversation(ctx context.Context, of RunID) (*Conversation, erro
 		return nil, err
 	}
 	c := &Conversation{ID: r.ConversationID}
-	c.Runs, err = list(ctx, s, scanRun, selectRun+" WHERE r.id IN (SELECT id FROM ("+ofConversation+")) ORDER BY r.id", c.ID, c.ID)
+	c.Runs, err = list(ctx, s, scanRun, selectRun+" WHERE r.id IN (SELECT id FROM ("+ofConversation+") AS runs) ORDER BY r.id", c.ID, c.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +74,7 @@ func scanSession(rows *sql.Rows) (session Session, err error) {
 // counts.
 func (s *Store) SetSession(ctx context.Context, l Lease, session Session) error {
 	return s.do(ctx, func(ctx context.Context) error {
-		if err := s.fenced(ctx, l, "UPDATE runs SET updated_at = $1", micros(s.now())); err != nil {
+		if err := s.fenced(ctx, l, "UPDATE runs SET updated_at = $1", s.stamp(ctx)); err != nil {
 			return err
 		}
 		return s.exec(ctx, `INSERT INTO conversations (id, harness, session)
@@ -141,7 +141,10 @@ func (s *Store) join(ctx context.Context, id, conversation RunID, endedAfter tim
 		if err != nil {
 			return err
 		}
-		return s.exec(ctx, "UPDATE runs SET conversation_id = $1 WHERE id = $2", conversation, id)
+		if err := s.exec(ctx, "UPDATE runs SET conversation_id = $1 WHERE id = $2", conversation, id); err != nil {
+			return err
+		}
+		return s.bindRun(ctx, id, conversation)
 	}
 	return s.exec(ctx, "UPDATE runs SET conversation_id = $1, state = 'HELD', run_at = $2, status_message = $3 WHERE id = $4",
 		conversation, untilReleased, "waits for "+before.String()+", which is before it in the conversation", id)
@@ -169,7 +172,10 @@ func (s *Store) ended(ctx context.Context, id RunID) error {
 	})
 	if err == nil && next != 0 && at == untilReleased {
 		err = s.exec(ctx, "UPDATE runs SET run_at = $1, updated_at = $1, status_message = '' WHERE id = $2 AND state = 'HELD'",
-			micros(s.now()), next)
+			s.stamp(ctx), next)
+		if err == nil {
+			err = s.bindRun(ctx, next, conversation)
+		}
 	}
 	if err != nil {
 		return err
@@ -215,5 +221,5 @@ func (s *Store) again(ctx context.Context, id RunID, message string) (next time.
 	next = now.Add(fields.Retry.after(attempt))
 	s.queued.Add(1)
 	return next, s.exec(ctx, `UPDATE runs SET state = 'HELD', run_at = $1, status_message = $2, updated_at = $3, lease_token = lease_token + 1
-		WHERE id = $4`, micros(next), fmt.Sprintf("attempt %d of %d failed: %s", attempt, fields.Retry.Attempts, message), micros(now), id)
+		WHERE id = $4`, micros(next), fmt.Sprintf("attempt %d of %d failed: %s", attempt, fields.Retry.Attempts, message), s.stamp(ctx), id)
 }

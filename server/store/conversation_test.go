@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"triphammer/server/store/storetest"
 )
 
 // asked enqueues a run of the API.
@@ -214,6 +216,7 @@ func TestPriority(t *testing.T) {
 
 // TestClaimWalksIndexes: whatever waits, a claim reads only the first runs of each group.
 func TestClaimWalksIndexes(t *testing.T) {
+	storetest.SQLite(t)
 	s := open(t)
 	for query, index := range map[string]string{headQueued: "runs_queue (group_id>?", headHeld: "runs_held (group_id>?"} {
 		rows, err := s.read.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+query, 0)

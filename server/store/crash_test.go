@@ -5,7 +5,9 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +18,7 @@ import (
 	"time"
 
 	"triphammer/server/secret"
+	"triphammer/server/store/storetest"
 )
 
 // victimVariable holds the folder in which this program, started again by
@@ -25,6 +28,10 @@ const victimVariable = "STORE_TEST_VICTIM"
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(victimVariable); dir != "" {
 		fmt.Fprintln(os.Stderr, victim(dir))
+		os.Exit(1)
+	}
+	if places := os.Getenv(copierVariable); places != "" {
+		fmt.Fprintln(os.Stderr, copier(places))
 		os.Exit(1)
 	}
 	os.Exit(m.Run())
@@ -59,21 +66,24 @@ func openIn(ctx context.Context, dir string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Open(ctx, Config{Path: filepath.Join(dir, "x.db"), Key: key})
+	url, err := os.ReadFile(filepath.Join(dir, "url"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return Open(ctx, Config{Path: filepath.Join(dir, "x.db"), URL: string(url), Key: key})
 }
 
 // TestKill: nothing that was acknowledged is lost if the process dies at any
 // moment, and nothing is half there (SPEC 5.4, 9.2).
 func TestKill(t *testing.T) {
 	dir := t.TempDir()
+	check(t, os.WriteFile(filepath.Join(dir, "url"), []byte(storetest.URL(t)), 0o600))
 	acknowledged := make(map[string][]string)
 	for range 4 {
 		kill(t, dir, acknowledged)
 		s := must[*Store](t)(openIn(t.Context(), dir))
-		var ok string
-		check(t, s.read.QueryRowContext(t.Context(), "PRAGMA integrity_check").Scan(&ok))
-		if ok != "ok" {
-			t.Fatal(ok)
+		if problems := must[[]string](t)(s.engine.integrity(t.Context())); len(problems) > 0 {
+			t.Fatal(problems)
 		}
 		kept := make(map[string][]string)
 		rows := must[[][2]string](t)(list(t.Context(), s, scanPair, "SELECT d.id, coalesce(r.id, 0) FROM deliveries d LEFT JOIN runs r ON r.delivery_id = d.id ORDER BY r.id"))

@@ -16,39 +16,21 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/klauspost/compress/s2"
+
+	"triphammer/server/terms"
 )
 
 // Outcome of a delivery (SPEC C2.3).
-type Outcome string
+type Outcome = terms.Outcome
 
 // The outcomes.
 const (
-	Accepted            Outcome = "accepted"
-	Duplicate           Outcome = "duplicate"
-	RejectedAuth        Outcome = "rejected_auth"
-	RejectedInvalidJSON Outcome = "rejected_invalid_json"
-	RejectedTooLarge    Outcome = "rejected_too_large"
+	Accepted            = terms.Accepted
+	Duplicate           = terms.Duplicate
+	RejectedAuth        = terms.RejectedAuth
+	RejectedInvalidJSON = terms.RejectedInvalidJSON
+	RejectedTooLarge    = terms.RejectedTooLarge
 )
-
-// Outcomes are all of them.
-var Outcomes = []Outcome{Accepted, Duplicate, RejectedAuth, RejectedInvalidJSON, RejectedTooLarge}
-
-// Label is the wording of SPEC C2.3.
-func (o Outcome) Label() string {
-	switch o {
-	case Accepted:
-		return "Accepted"
-	case Duplicate:
-		return "Duplicate"
-	case RejectedAuth:
-		return "Rejected (auth)"
-	case RejectedInvalidJSON:
-		return "Rejected (invalid JSON)"
-	case RejectedTooLarge:
-		return "Rejected (too large)"
-	}
-	return string(o)
-}
 
 // Sources of an Identity (SPEC C6.2).
 const (
@@ -120,6 +102,9 @@ type NewDelivery struct {
 	Payload []byte   // kept of accepted ones
 	Runs    []NewRun // enqueued with accepted ones
 	Waiting []Lookup // questions about an accepted one; their provider, name and args
+	// RateLimit is how many deliveries the webhook takes in any RateWindow; 0: they are not
+	// counted here.
+	RateLimit int
 }
 
 // ErrNoPayload is an ErrNotFound: the delivery is in the log, but its body was
@@ -139,22 +124,36 @@ const minCompressed = 256
 
 // RecordDelivery commits the delivery and its runs, and returns when they are on the
 // disk. An accepted delivery whose identity is known becomes a duplicate, and starts
-// nothing. The error wraps ErrUnavailable if nothing was kept, and ErrPaused if the webhook
-// is paused. RecordDelivery does not use the payload after it returns.
+// nothing. The error wraps ErrUnavailable if nothing was kept, ErrPaused if the webhook is
+// paused, and ErrStale if another apply than d.ApplyID is live. It is a *RateError if there
+// are too many. RecordDelivery does not use the payload after it returns.
 func (s *Store) RecordDelivery(ctx context.Context, d *NewDelivery) (Recorded, error) {
 	room := rooms.Get().(*[]byte)
 	defer rooms.Put(room)
 	row := encodeDelivery(d, room)
 	var out Recorded
-	paused := false // which is no error of the transaction
-	j := &job{ctx: ctx, safe: true, grows: true, done: make(chan error, 1), fn: func(ctx context.Context) error {
+	paused, stale, fast := false, false, (*RateError)(nil) // which are no errors of the transaction
+	j := &job{ctx: ctx, safe: true, grows: true, identity: row.identity, done: make(chan error, 1), fn: func(ctx context.Context) error {
 		var err error
-		if paused, err = s.isPaused(ctx, Pausable{KindWebhook, d.Factory, d.Webhook}); err == nil && !paused {
-			out, err = s.recordDelivery(ctx, d, row)
+		if stale, err = s.isStale(ctx, d.Factory, d.ApplyID); err != nil || stale {
+			return err
 		}
+		if paused, err = s.isPaused(ctx, Pausable{KindWebhook, d.Factory, d.Webhook}); err != nil || paused {
+			return err
+		}
+		if fast, err = s.countRate(ctx, d); err != nil || fast != nil {
+			return err
+		}
+		out, err = s.recordDelivery(ctx, d, row)
 		return err
 	}}
 	err := s.submit(s.jobs, j)
+	if err == nil && stale {
+		err = fmt.Errorf("%s does not serve any more: %w", d.ApplyID, ErrStale)
+	}
+	if err == nil && fast != nil {
+		err = fast
+	}
 	if err == nil && paused {
 		err = fmt.Errorf("the webhook %s takes no delivery: %w", d.Webhook, ErrPaused)
 	}
@@ -229,7 +228,7 @@ const insertDelivery = `INSERT INTO deliveries (id, factory, webhook, webhook_ui
 
 func (s *Store) recordDelivery(ctx context.Context, d *NewDelivery, row deliveryRow) (Recorded, error) {
 	id := DeliveryID(s.nextID())
-	insert := func(outcome Outcome, row deliveryRow, duplicateOf DeliveryID) (int64, error) {
+	insert := func(outcome Outcome, row deliveryRow, duplicateOf DeliveryID, run func(ctx context.Context, query string, args ...any) error) error {
 		reason := d.Reason
 		if outcome == Accepted {
 			// Nothing was wrong with it. Its runs may go before it does. Until they are started,
@@ -237,24 +236,36 @@ func (s *Store) recordDelivery(ctx context.Context, d *NewDelivery, row delivery
 			reason = strconv.Itoa(len(d.Runs))
 		}
 		// Ids as int64: the driver would allocate to ask them for their value.
-		return s.execCount(ctx, insertDelivery, int64(id), d.Factory, d.Webhook, d.WebhookUID, string(outcome), reason, d.Detail, d.Size, micros(d.ReceivedAt),
+		return run(ctx, insertDelivery, int64(id), d.Factory, d.Webhook, d.WebhookUID, string(outcome), reason, d.Detail, d.Size, micros(d.ReceivedAt),
 			d.Identity.Source, d.Identity.Value, row.identity, int64(duplicateOf), int64(d.ReplayOf), d.ClientAddr, row.headers, int64(d.ApplyID), d.SecretGeneration,
 			row.payload, row.codec, payloadDigest(id, row.sum), d.TestBy)
 	}
 	out := Recorded{ID: id}
-	n, err := insert(d.Outcome, row, 0)
+	of, looked := s.identities[string(row.identity)]
+	var err error
+	switch {
+	case row.identity == nil:
+		err = insert(d.Outcome, row, 0, s.exec)
+	case !looked:
+		n := int64(0)
+		err = insert(d.Outcome, row, 0, func(ctx context.Context, query string, args ...any) (err error) {
+			n, err = s.execCount(ctx, query, args...)
+			return err
+		})
+		if err == nil && n == 0 {
+			err = s.row(ctx, "SELECT id FROM deliveries WHERE identity_hash = $1", []any{row.identity}, &of)
+		}
+	case of == 0:
+		err = insert(d.Outcome, row, 0, s.exec)
+		s.identities[string(row.identity)] = id
+	}
 	if err != nil {
 		return Recorded{}, err
 	}
-	if n == 0 {
-		var of DeliveryID
-		if err := s.row(ctx, "SELECT id FROM deliveries WHERE identity_hash = $1", []any{row.identity}, &of); err != nil {
-			return Recorded{}, err
-		}
+	if of != 0 {
 		row.identity, row.payload, row.codec = nil, nil, 0
-		_, err := insert(Duplicate, row, of)
 		out.Duplicate, out.DuplicateOf = true, of
-		return out, err
+		return out, insert(Duplicate, row, of, s.exec)
 	}
 	if d.Outcome != Accepted {
 		return out, nil
@@ -448,7 +459,7 @@ func (s *Store) RecentTimes(ctx context.Context, webhookUID string, since time.T
 		err := rows.Scan(&at)
 		return timeOf(at), err
 	}, `SELECT received_at FROM deliveries WHERE webhook_uid = $1 AND id >= $2 AND received_at > $3
-		AND (outcome IN ('accepted', 'duplicate') OR outcome = 'rejected_invalid_json' AND reason = 'invalid_json') AND replay_of = 0
+		AND `+countsForRate+`
 		ORDER BY received_at`,
 		webhookUID, idAt(since.Add(-time.Minute)), micros(since))
 }

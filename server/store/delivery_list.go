@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/s2"
+
+	"triphammer/server/terms"
 )
 
 // DeliveryQuery selects entries of the log; zero fields select all.
@@ -19,17 +21,13 @@ type DeliveryQuery struct {
 	Stopped                      string // the stage at which it left the belt, or Went
 	DuplicateOf, ReplayOf        DeliveryID
 	Text                         string // it is found in the entry or in its payload, in any case
-	Since                        time.Time
+	Since, Until                 time.Time
 	Before                       DeliveryID // the one after which to go on, towards older ones
 	Limit                        int
 }
 
-// Stages are those at which a delivery can leave the belt. Went are the deliveries that
-// started a run.
-var Stages = []string{"received", "authenticated", "parsed", "new", "matched", "run"}
-
-// Went is for DeliveryQuery.Stopped.
-const Went = "none"
+// Went is for DeliveryQuery.Stopped: deliveries that started a run.
+const Went = terms.Went
 
 // Deliveries reads the log, newest first. Each query of it walks an index from
 // its newest end, so it costs the same in a log of a million. It does not look for a Text.
@@ -88,7 +86,7 @@ func (s *Store) deliveryQueries(ctx context.Context, q DeliveryQuery) (all []*wh
 				w.add("("+stoppedAt+") = ?", stop)
 			}
 			if len(q.Outcomes) > 0 {
-				w.add("+" + in(w, "outcome", q.Outcomes)) // one stage can have several
+				w.add(in(w, s.unindexed("outcome"), q.Outcomes)) // one stage can have several
 			}
 			if q.DuplicateOf != 0 {
 				w.add("duplicate_of = ? AND duplicate_of <> 0", q.DuplicateOf) // what the index deliveries_repeats is for
@@ -98,6 +96,9 @@ func (s *Store) deliveryQueries(ctx context.Context, q DeliveryQuery) (all []*wh
 			}
 			if !q.Since.IsZero() {
 				w.add("id >= ?", idAt(q.Since))
+			}
+			if !q.Until.IsZero() {
+				w.add("id < ?", idAt(q.Until))
 			}
 			before(w, "id", q.Before)
 			all = append(all, w)

@@ -235,8 +235,8 @@ func (f *Figures) count(ctx context.Context, from, to int64, forward bool) error
 		return r, rows.Scan(&r.hour, &r.Factory, &r.Webhook, &r.WebhookUID, &r.Outcome, &r.Stopped, &r.count, &r.started, &r.least, &r.most)
 	}, `SELECT hour, factory, webhook, webhook_uid, outcome, stopped, count(*), sum(started), min(id), max(id) FROM
 		(SELECT id, id / `+strconv.Itoa(3_600_000<<randomBits)+` AS hour, factory, webhook, webhook_uid, outcome, `+stoppedAt+` AS stopped,
-		CASE WHEN outcome = 'accepted' THEN CAST(reason AS INTEGER) ELSE 0 END AS started
-		FROM deliveries WHERE id >= $1 AND id <= $2 ORDER BY id `+direction+` LIMIT `+strconv.Itoa(figuresStep)+`)
+		CASE WHEN outcome = 'accepted' THEN CAST(CASE WHEN reason = '' THEN '0' ELSE reason END AS BIGINT) ELSE 0 END AS started
+		FROM deliveries WHERE id >= $1 AND id <= $2 ORDER BY id `+direction+` LIMIT `+strconv.Itoa(figuresStep)+`) AS part
 		GROUP BY hour, factory, webhook, webhook_uid, outcome, stopped`, from, to)
 	if err != nil {
 		return err

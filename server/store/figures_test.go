@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"triphammer/server/terms"
 )
 
 // plainly counts with one query each what Figures counts in steps.
@@ -159,7 +161,7 @@ func BenchmarkFiguresOfAMonth(b *testing.B) {
 		for i := range 20 {
 			name := fmt.Sprint(i)
 			for _, sums := range []*sums{&g.byHour, &g.byDay} {
-				for _, outcome := range Outcomes {
+				for _, outcome := range terms.Outcomes {
 					sums.addDeliveries(deliveryKey{hour, DeliveryCount{Factory: "f", Webhook: name, WebhookUID: name, Outcome: outcome}}, deliverySum{1, 1})
 				}
 				for _, state := range []RunState{Succeeded, FailedRun, Cancelled} {

@@ -143,18 +143,11 @@ func judgeTables(ctx context.Context, path string) error {
 	return damaged(err)
 }
 
-// damaged marks an error of SQLite that means that the file is damaged.
-func damaged(err error) error {
-	var failure sqlite3.Error
-	if errors.As(err, &failure) && (failure.Code == sqlite3.ErrCorrupt || failure.Code == sqlite3.ErrNotADB) {
-		return fmt.Errorf("%w: %w", ErrDamaged, err)
-	}
-	return err
-}
-
 // create makes a new store under another name, and renames it when it is complete. So a
 // process that is killed meanwhile leaves no store, and the next one starts again.
-func (s *Store) create(ctx context.Context, path string) error {
+// more is done before that.
+func (s *Store) create(ctx context.Context, cfg Config, more func(*Store) error) error {
+	path := cfg.Path
 	unfinished := Unfinished(path)
 	for _, suffix := range []string{"-wal", "-shm", "-journal"} {
 		if err := os.Remove(unfinished + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -170,8 +163,11 @@ func (s *Store) create(ctx context.Context, path string) error {
 	if err := f.Chmod(0o600); err != nil {
 		return err
 	}
-	fresh := &Store{now: s.now, logger: s.logger, key: s.key, statements: make(map[string]*sql.Stmt), execs: make(map[string]*sqlite3.SQLiteStmt)}
-	err = fresh.fill(ctx, unfinished)
+	fresh := newSQLite(s.now, s.key, s.logger)
+	err = fresh.fill(ctx, unfinished, cfg.migrations)
+	if err == nil && more != nil {
+		err = more(fresh)
+	}
 	if err := errors.Join(err, fresh.closeHandles()); err != nil {
 		return err
 	}
@@ -186,7 +182,7 @@ func (s *Store) create(ctx context.Context, path string) error {
 
 // fill makes the tables of a new store. Nothing of it counts before all of it is
 // on the disk, so that no step waits for it.
-func (s *Store) fill(ctx context.Context, path string) (err error) {
+func (s *Store) fill(ctx context.Context, path string, files fs.FS) (err error) {
 	s.writer = newDatabase(path, map[string]string{"_journal_mode": "MEMORY", "_synchronous": "OFF", "_auto_vacuum": "incremental"})
 	if s.conn, err = s.writer.Conn(ctx); err != nil {
 		return err
@@ -197,12 +193,15 @@ func (s *Store) fill(ctx context.Context, path string) (err error) {
 	if _, err := s.conn.ExecContext(ctx, "CREATE TABLE meta (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL)"); err != nil {
 		return err
 	}
-	names, err := migrationNames()
+	all, err := migrationsOf(files, "migrations")
 	if err != nil {
 		return err
 	}
-	if err := s.migrate(ctx, names); err != nil {
+	if err := s.migrate(ctx, all); err != nil {
 		return err
+	}
+	if s.key == nil { // it is a copy, and gets the id of the key from the other one
+		return nil
 	}
 	return s.checkKey(ctx)
 }

@@ -66,7 +66,7 @@ func TestFile(t *testing.T) {
 		}, ErrDamaged, "schema"},
 		{"a newer one", func(t *testing.T, path string) {
 			whole(t, path)
-			execute(t, path, "UPDATE meta SET value = '999' WHERE name = 'schema'")
+			execute(t, path, "UPDATE meta SET value = '999' WHERE name IN ('schema', 'oldest program')")
 		}, ErrNewerSchema, "999"},
 		{"one from before it had an id", func(t *testing.T, path string) {
 			whole(t, path)

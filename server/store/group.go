@@ -29,6 +29,14 @@ func (g *group) values() []any {
 	}
 }
 
+// fields are where the columns of a group go.
+func (g *group) fields() []any {
+	return []any{
+		&g.factory, &g.automation, &g.source, &g.creatorKind, &g.creatorName, &g.agent, &g.environment, &g.model, &g.name,
+		&g.schedule, &g.scheduleName, &g.scheduleCron, &g.priority, &g.workerHost,
+	}
+}
+
 // groupCache remembers the groups that exist. The writer goroutine owns it, and
 // forgets all of it whenever it rolls something back.
 type groupCache struct {
@@ -37,12 +45,17 @@ type groupCache struct {
 	// guards of the automations, which must not count a run that was rolled back.
 	guards map[Pausable]*guard
 	pauses pauses
+	live   map[string]ApplyID // by factory
+	rates  map[string][]int64 // by the webhook's UID: when deliveries came that count
 }
 
 // maxCached bounds each map of a groupCache; beyond it, it starts anew.
 const maxCached = 10_000
 
 func (c *groupCache) forget() { *c = groupCache{} }
+
+// forgetOthers forgets what another process can have changed. Groups and specs never change.
+func (c *groupCache) forgetOthers() { *c = groupCache{ids: c.ids, specs: c.specs} }
 
 // specFields are the fields of a spec that lists select by, and how often its runs are
 // tried. A spec that has none of them, or is none, is listed all the same.
@@ -81,11 +94,16 @@ func (s *Store) groupOf(ctx context.Context, r *NewRun) (int64, error) {
 	if r.Schedule != nil {
 		g.schedule, g.scheduleName, g.scheduleCron = r.Schedule.ID, r.Schedule.Name, r.Schedule.Cron
 	}
+	return s.groupID(ctx, g)
+}
+
+// groupID finds a group, or makes it. It runs on the writer.
+func (s *Store) groupID(ctx context.Context, g group) (int64, error) {
 	if id := s.groups.ids[g]; id != 0 {
 		return id, nil
 	}
 	var id int64
-	err = s.row(ctx, `SELECT id FROM run_groups WHERE factory = $1 AND automation = $2 AND source = $3 AND creator_kind = $4 AND creator_name = $5
+	err := s.row(ctx, `SELECT id FROM run_groups WHERE factory = $1 AND automation = $2 AND source = $3 AND creator_kind = $4 AND creator_name = $5
 		AND agent = $6 AND environment = $7 AND model = $8 AND name = $9 AND schedule_id = $10 AND schedule_name = $11 AND schedule_cron = $12
 		AND priority = $13 AND worker_host = $14`, g.values(), &id)
 	if errors.Is(err, ErrNotFound) {

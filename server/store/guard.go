@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"triphammer/server/terms"
 )
 
 // guardTime is the time in which the starts of an automation are counted.
@@ -73,14 +75,16 @@ func (s *Store) guarded(ctx context.Context, r *NewRun) (starts bool, err error)
 	if paused, err := s.isPaused(ctx, what); err != nil || paused {
 		return false, err
 	}
-	g, err := s.guardOf(ctx, what)
-	if err != nil {
-		return false, err
-	}
 	reason := ""
 	most := r.MaxPerHour
 	if most == 0 {
 		most = s.maxPerHour.Load()
+	}
+	g := &guard{}
+	if most > 0 { // else nobody counts them, however many there are
+		if g, err = s.guardOf(ctx, what); err != nil {
+			return false, err
+		}
 	}
 	now := micros(s.now())
 	for len(g.starts) > 0 && g.starts[0] <= now-guardTime.Microseconds() {
@@ -90,8 +94,8 @@ func (s *Store) guarded(ctx context.Context, r *NewRun) (starts bool, err error)
 	case r.LoopOf != 0:
 		reason = fmt.Sprintf("its own run %s made a commit that would start it again", r.LoopOf)
 	case most > 0 && int64(len(g.starts)) >= most:
-		reason = fmt.Sprintf("it started %d runs in an hour, which is its limit (maxRunsPerHour, or --max-runs-per-hour of the server)",
-			len(g.starts))
+		reason = fmt.Sprintf("it started %s in an hour, which is its limit (maxRunsPerHour, or --max-runs-per-hour of the server)",
+			terms.Counted(len(g.starts), "run"))
 	case most > 0:
 		g.starts = append(g.starts, now)
 	}

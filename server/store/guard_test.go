@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -85,4 +86,18 @@ func TestLoopGuard(t *testing.T) {
 	if started, d := deliver("d"); started != 0 || fmt.Sprint(d.Paused) != "[d]" {
 		t.Errorf("paused by hand, it started %d", started)
 	}
+}
+
+// TestNoGuard: where runs have no limit, nobody counts those of the last hour: there can be any
+// number of them.
+func TestNoGuard(t *testing.T) {
+	s := open(t)
+	s.GuardAutomations(0)
+	must[Recorded](t)(s.RecordDelivery(t.Context(), delivery("1", "{}", "a")))
+	check(t, s.do(t.Context(), func(context.Context) error {
+		if n := len(s.groups.guards); n != 0 {
+			t.Errorf("the runs of %d automations are counted", n)
+		}
+		return nil
+	}))
 }

@@ -1,12 +1,15 @@
 package store
 
 import (
+	"context"
 	"database/sql/driver"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"strings"
 	"time"
+
+	"triphammer/server/terms"
 )
 
 // ID is the id of a row: of a Run, a Delivery and so on, so that an id of another
@@ -31,23 +34,23 @@ type (
 func (id ID[Row]) Prefix() string {
 	switch any((*Row)(nil)).(type) {
 	case *Delivery:
-		return "dlv_"
+		return terms.DeliveryPrefix
 	case *Run:
-		return "run_"
+		return terms.RunPrefix
 	case *Apply:
-		return "apl_"
+		return terms.ApplyPrefix
 	case *Key:
-		return "key_"
+		return terms.KeyPrefix
 	case *AuditEntry:
-		return "aud_"
+		return terms.AuditPrefix
 	case *Schedule:
-		return "sch_"
+		return terms.SchedulePrefix
 	case *PendingSecret:
-		return "psc_"
+		return terms.PendingSecretPrefix
 	case *Artifact:
-		return "art_"
+		return terms.ArtifactPrefix
 	case *PageSession:
-		return "ses_"
+		return terms.SessionPrefix
 	}
 	panic(fmt.Sprintf("%T has no prefix", id))
 }
@@ -129,6 +132,26 @@ func (s *Store) nextID() int64 {
 	return s.lastID
 }
 
+// stamp is the time of a change of a run. It is after that of each change which another
+// process committed before, whatever the clocks of their machines show: who reads on from a
+// Mark misses none. It runs on the writer.
+func (s *Store) stamp(ctx context.Context) int64 {
+	if s.othersWrote {
+		var newest int64
+		if s.row(ctx, newestStamp, nil, &newest) == nil { // else the transaction fails
+			s.others, s.othersWrote = max(s.others, newest), false
+		}
+	}
+	at := micros(s.now())
+	if at <= s.others {
+		s.others++
+		at = s.others
+	}
+	return at
+}
+
+const newestStamp = "SELECT coalesce(max(updated_at), 0) FROM runs WHERE state <> 'QUEUED'"
+
 func micros(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -141,4 +164,16 @@ func timeOf(us int64) time.Time {
 		return time.Time{}
 	}
 	return time.UnixMicro(us).UTC()
+}
+
+// findLastID finds the newest id.
+func (s *Store) findLastID(ctx context.Context) error {
+	for _, table := range []string{"deliveries", "runs", "applies", "api_keys", "audit", "run_groups", "schedules", "notices"} {
+		var id int64
+		if err := s.conn.QueryRowContext(ctx, "SELECT coalesce(max(id), 0) FROM "+table).Scan(&id); err != nil {
+			return err
+		}
+		s.lastID = max(s.lastID, id)
+	}
+	return nil
 }

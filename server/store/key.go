@@ -10,18 +10,16 @@ import (
 	"time"
 
 	"triphammer/server/secret"
+	"triphammer/server/terms"
 )
 
 // Scopes of an API key (SPEC 10.2).
 const (
-	ScopeRuns    = "runs"    // create, read and cancel runs
-	ScopeRead    = "read"    // read everything
-	ScopeOperate = "operate" // runs and read, and keep it going: replay, pause, apply, pin
-	ScopeManage  = "manage"  // everything
+	ScopeRuns    = terms.ScopeRuns
+	ScopeRead    = terms.ScopeRead
+	ScopeOperate = terms.ScopeOperate
+	ScopeManage  = terms.ScopeManage
 )
-
-// Scopes are all of them, the least first.
-var Scopes = []string{ScopeRuns, ScopeRead, ScopeOperate, ScopeManage}
 
 // Kinds of an API key.
 const (

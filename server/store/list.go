@@ -25,13 +25,14 @@ import (
 //
 //   - It takes a partial index only if the index's own condition (inQueue, leftQueue) is
 //     written in the query, even where another condition implies it.
-//   - `+column` is the column's value without its index. It keeps the planner from an index
-//     that looks good to it and reads too much.
+//   - `+column` is the column's value without its index (unindexed). It keeps the planner from
+//     an index that looks good to it and reads too much.
 //   - A subquery with LIMIT is evaluated as it is written. This bounds a walk.
 //   - For OR it does not combine indexes reliably: conditions that have an index each are
 //     written as a UNION.
 //
-// PostgreSQL has other planner rules, and no unary + for text.
+// PostgreSQL's planner knows how often values occur, and needs only the conditions of the
+// indexes and the bounds: TestPlans has its plans for a million runs.
 const (
 	inQueue   = "state = 'QUEUED'"
 	leftQueue = "state <> 'QUEUED'"
@@ -45,6 +46,14 @@ const (
 	// runs match, and these are collected.
 	walkRows = 5000
 )
+
+// unindexed is a column of runs whose index SQLite's planner is not to use.
+func (s *Store) unindexed(column string) string {
+	if s.Shared() {
+		return column
+	}
+	return "+" + column
+}
 
 // hit is a run that was found, with its key in the order of the list.
 type hit struct {
@@ -156,8 +165,8 @@ func (l *lister) queuedGroups(ctx context.Context) ([]groupRow, error) {
 	if l.grouped && len(l.groups) <= maxWalks {
 		return l.groups, nil
 	}
-	all, err := list(ctx, l.store, scanGroup, fmt.Sprintf(`WITH RECURSIVE q(id) AS (SELECT min(group_id) FROM runs WHERE state = 'QUEUED'
-		UNION ALL SELECT (SELECT min(group_id) FROM runs WHERE state = 'QUEUED' AND group_id > q.id) FROM q WHERE q.id IS NOT NULL LIMIT %d)
+	all, err := list(ctx, l.store, scanGroup, fmt.Sprintf(`WITH RECURSIVE q(id, n) AS (SELECT min(group_id), 1 FROM runs WHERE state = 'QUEUED'
+		UNION ALL SELECT (SELECT min(group_id) FROM runs WHERE state = 'QUEUED' AND group_id > q.id), n + 1 FROM q WHERE q.id IS NOT NULL AND n < %d)
 		SELECT g.id, g.automation, g.agent FROM q JOIN run_groups g ON g.id = q.id`, maxWalks+1))
 	if err != nil || !l.grouped || len(all) > maxWalks {
 		return all, err
@@ -191,13 +200,13 @@ func (l *lister) collect(ctx context.Context) ([]hit, error) {
 	column, direction, _ := l.key()
 	w, id := l.from(), "id"
 	if l.part == inQueue { // which is walked, whatever is asked of its runs
-		id = "+id"
+		id = l.store.unindexed("id")
 	}
 	l.conditions(&w, l.part == inQueue)
 	if err := l.bounds(&w, id); err != nil {
 		return nil, err
 	}
-	query := fmt.Sprintf("SELECT id, %s, 1 FROM runs%s ORDER BY +%[1]s %[3]s, +id %[3]s", column, w.sql(), direction)
+	query := fmt.Sprintf("SELECT id, %s, TRUE FROM runs%s ORDER BY %s %[4]s, %[5]s %[4]s", column, w.sql(), l.store.unindexed(column), direction, l.store.unindexed("id"))
 	return list(ctx, l.store, scanHit, query+w.limit(l.Limit), w.args...)
 }
 
@@ -235,7 +244,7 @@ func (s *Store) CountRuns(ctx context.Context, q RunQuery) (counts map[RunState]
 			w.add("id >= ?", idAt(since))
 		}
 		var n int64
-		err := s.read.QueryRowContext(ctx, fmt.Sprintf("SELECT count(*) FROM (SELECT 1 FROM runs%s LIMIT %d)", w.sql(), MaxCount), w.args...).Scan(&n)
+		err := s.read.QueryRowContext(ctx, fmt.Sprintf("SELECT count(*) FROM (SELECT 1 FROM runs%s LIMIT %d) AS part", w.sql(), MaxCount), w.args...).Scan(&n)
 		if err != nil {
 			return nil, false, err
 		}

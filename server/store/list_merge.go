@@ -77,7 +77,7 @@ func (l *lister) mergeFirst(ctx context.Context, groups []groupRow, states []Run
 	for _, state := range states {
 		for _, g := range groups {
 			args[at], args[at+1] = string(state), g.id
-			rows, err := stmt.QueryContext(ctx, args...)
+			rows, err := stmt.QueryContext(ctx, l.store.plain(args)...)
 			if err != nil {
 				return nil, false, err
 			}
@@ -108,10 +108,10 @@ func (l *lister) mergeFirst(ctx context.Context, groups []groupRow, states []Run
 // the group is args[at+1].
 func (l *lister) ofGroup(most int) (query string, args []any, at int, err error) {
 	column, direction, _ := l.key()
-	w, matches := where{}, "1"
+	w, matches := where{}, "TRUE"
 	if l.checked {
 		l.checks(&w, true)
-		matches, w.terms = strings.Join(append(w.terms, "1"), " AND "), nil
+		matches, w.terms = strings.Join(append(w.terms, "TRUE"), " AND "), nil
 	}
 	at = len(w.args)
 	w.add("state = ? AND group_id = ?", "", 0)

@@ -25,6 +25,7 @@ type RunQuery struct {
 	Factories                   []string
 	Sources                     []string
 	Automation, Agent           string
+	Webhook                     string // the name of the one that received the delivery
 	Creator, Executor           string // names; the executor is the agent, or else the creator
 	Environment, Model, Name    string
 	NoEnvironment               bool
@@ -89,7 +90,7 @@ func (l *lister) prepare(ctx context.Context) (err error) {
 	}
 	l.grouped = len(w.terms) > 0 || l.Search != ""
 	l.checked = l.Search != "" || l.ArtifactType != "" || len(l.Metadata) > 0 || !l.CreatedAfter.IsZero() || !l.CreatedBefore.IsZero() ||
-		!l.UpdatedAfter.IsZero() && l.Sort != ByUpdated
+		!l.UpdatedAfter.IsZero() && l.Sort != ByUpdated || l.Webhook != ""
 	l.filtered = l.checked || l.grouped || len(l.States) > 0
 	if l.filtered || l.Sort == ByAgent || !l.UpdatedAfter.IsZero() {
 		l.groups, err = list(ctx, l.store, scanGroup, "SELECT id, automation, agent FROM run_groups"+w.sql()+" ORDER BY id", w.args...)
@@ -105,7 +106,7 @@ func (l *lister) prepare(ctx context.Context) (err error) {
 	if !l.UpdatedAfter.IsZero() && l.Sort != ByUpdated && !newestFirst {
 		// Older runs can have been updated since then; a queued one is not updated.
 		least, since := int64(0), idAt(l.UpdatedAfter)
-		err := l.store.read.QueryRowContext(ctx, "SELECT coalesce(min(+id), $1) FROM runs WHERE updated_at > $2 AND "+leftQueue,
+		err := l.store.read.QueryRowContext(ctx, "SELECT coalesce(min("+l.store.unindexed("id")+"), $1) FROM runs WHERE updated_at > $2 AND "+leftQueue,
 			since, micros(l.UpdatedAfter)).Scan(&least)
 		if err != nil {
 			return err
@@ -154,19 +155,19 @@ func (l *lister) conditions(w *where, along bool) {
 	if l.RetryOf != 0 {
 		w.add("retry_of = ? AND retry_of <> 0", l.RetryOf)
 	}
-	few, plus := l.related() || len(l.words) > 0 || len(l.Metadata) > 0 || l.ArtifactType != "", ""
+	few, column := l.related() || len(l.words) > 0 || len(l.Metadata) > 0 || l.ArtifactType != "", func(name string) string { return name }
 	if few { // the sets lead, not the indexes of states and groups
-		plus = "+"
+		column = l.store.unindexed
 	}
 	if along || !few || len(l.States) > 0 {
-		w.add(in(w, plus+"state", l.states()))
+		w.add(in(w, column("state"), l.states()))
 	}
 	if l.grouped {
 		ids := make([]int64, len(l.groups))
 		for i, g := range l.groups {
 			ids[i] = g.id
 		}
-		w.add(in(w, plus+"group_id", ids))
+		w.add(in(w, column("group_id"), ids))
 	}
 	l.checks(w, along)
 }
@@ -189,6 +190,7 @@ func (l *lister) checks(w *where, along bool) {
 	if !l.UpdatedAfter.IsZero() && l.Sort != ByUpdated {
 		w.add("updated_at > ?", micros(l.UpdatedAfter))
 	}
+	w.text("webhook", l.Webhook)
 	for _, word := range l.words {
 		word.check(w, along)
 	}

@@ -47,7 +47,7 @@ func (l *listed) add(t *testing.T) {
 	switch {
 	case r.Source == SourceWebhook:
 		r.Automation, r.CreatorKind = l.pick("triage", "review-page", "z"), "automation"
-		r.CreatorName, r.Title = r.Automation, r.Automation
+		r.CreatorName, r.Title, r.Webhook = r.Automation, r.Automation, l.pick("ci", "cd")
 	case l.rand.IntN(3) == 0:
 		r.Metadata = map[string]string{"ticket": l.pick("1", "2"), "team": l.pick("a", "b")}
 	}
@@ -121,7 +121,7 @@ func (l *listed) wants(q RunQuery, r *Run) bool {
 	if r.Schedule != nil {
 		schedule = r.Schedule.ID
 	}
-	return (len(q.Factories) == 0 || slices.Contains(q.Factories, r.Factory)) && equal(q.Automation, r.Automation) && (q.ID == 0 || q.ID == r.ID) && (len(q.Sources) == 0 || slices.Contains(q.Sources, r.Source)) && equal(q.Agent, r.Agent) &&
+	return (len(q.Factories) == 0 || slices.Contains(q.Factories, r.Factory)) && equal(q.Automation, r.Automation) && equal(q.Webhook, r.Webhook) && (q.ID == 0 || q.ID == r.ID) && (len(q.Sources) == 0 || slices.Contains(q.Sources, r.Source)) && equal(q.Agent, r.Agent) &&
 		equal(q.Creator, r.CreatorName) && equal(q.Executor, cmp.Or(r.Agent, r.CreatorName)) && equal(q.Environment, r.Environment) &&
 		equal(q.Model, r.Model) && equal(q.Name, r.Name) && (q.ScheduleID == 0 || q.ScheduleID == schedule) && (!q.NoEnvironment || r.Environment == "") &&
 		(q.CreatedAfter.IsZero() || r.CreatedAt.After(q.CreatedAfter)) && (q.CreatedBefore.IsZero() || r.CreatedAt.Before(q.CreatedBefore)) &&
@@ -171,6 +171,7 @@ func (l *listed) query() RunQuery {
 	some(func() { q.Automation = "triage" })
 	some(func() { q.Sources = []string{SourceAPI, SourceSchedule}[:1+l.rand.IntN(2)] })
 	some(func() { q.Agent = "fixer" })
+	some(func() { q.Webhook = "ci" })
 	some(func() { q.ID = l.runs[l.rand.IntN(len(l.runs))].ID })
 	some(func() { q.Creator = "ada" })
 	some(func() { q.Executor = l.pick("ada", "lead") })
@@ -302,7 +303,7 @@ func BenchmarkLists(b *testing.B) {
 		"no environment": {NoEnvironment: true}, "created after": {CreatedAfter: middle}, "created before": {CreatedBefore: middle},
 		"updated after": {UpdatedAfter: middle}, "metadata common": {Metadata: map[string]string{"team": "web"}},
 		"metadata rare": {Metadata: map[string]string{"ticket": "77"}}, "search common": {Search: "fix"}, "search rare": {Search: "needle"},
-		"search none": {Search: "absent"}, "ancestor": {AncestorID: 1},
+		"search none": {Search: "absent"}, "webhook": {Webhook: "ci"}, "ancestor": {AncestorID: 1},
 	}
 	for _, name := range slices.Sorted(maps.Keys(queries)) {
 		for sort, by := range map[RunSort]string{ByCreated: "created", ByUpdated: "updated", ByTitle: "title", ByAgent: "agent"} {

@@ -85,12 +85,9 @@ func (s *Store) mark(ctx context.Context) {
 	if m.commits == s.marked && s.seen.Sub(s.noted) < noteAfter {
 		return
 	}
-	err := s.settle(ctx)
-	if err == nil {
-		err = s.transaction(ctx, func() error {
-			return errors.Join(s.setMeta(ctx, "commits", strconv.FormatInt(m.commits, 10)), s.noteTime(ctx, s.seen))
-		})
-	}
+	err := s.transaction(ctx, func(ctx context.Context) error {
+		return errors.Join(s.setMeta(ctx, "commits", strconv.FormatInt(m.commits, 10)), s.noteTime(ctx, s.seen))
+	})
 	if isUnsynced(err) {
 		s.unsynced.Store(true)
 	}

@@ -35,16 +35,29 @@ type Notice struct {
 	UpdatedAt time.Time
 }
 
-// KeepNotices makes each end of a run from now on leave a notice, in the same
-// transaction.
-func (s *Store) KeepNotices() { s.notices.Store(true) }
+// metaRunNotices is there while ends of runs are told.
+const metaRunNotices = "ends of runs are told"
 
-// notice leaves a notice of a run that ends. It runs on the writer.
-func (s *Store) notice(ctx context.Context, run RunID) error {
-	if !s.notices.Load() {
-		return nil
+// KeepNotices makes each end of a run from now on leave a notice, in the same transaction, or
+// none. The store remembers it: a worker ends runs of which only servers know who is told.
+func (s *Store) KeepNotices(ctx context.Context, keep bool) error {
+	have, err := list(ctx, s, scanText, "SELECT value FROM meta WHERE name = $1", metaRunNotices)
+	if err != nil || keep == (len(have) > 0) {
+		return err
 	}
-	return s.addNotice(ctx, int64(run), Notice{Recipient: RunNotices})
+	return s.do(ctx, func(ctx context.Context) error {
+		if keep {
+			return s.setMeta(ctx, metaRunNotices, "1")
+		}
+		return s.exec(ctx, "DELETE FROM meta WHERE name = $1", metaRunNotices)
+	})
+}
+
+// notice leaves a notice of a run that ends, if somebody is told. It runs on the writer.
+func (s *Store) notice(ctx context.Context, run RunID) error {
+	return s.exec(ctx, `INSERT INTO notices (id, recipient, subject, body, due_at, attempts, status, detail, updated_at)
+		SELECT $1, $2, '', $3, $4, 0, 'pending', '', $4 WHERE EXISTS (SELECT 1 FROM meta WHERE name = $5) ON CONFLICT (id) DO NOTHING`,
+		int64(run), RunNotices, []byte{}, micros(s.now()), metaRunNotices)
 }
 
 func (s *Store) addNotice(ctx context.Context, id int64, n Notice) error {

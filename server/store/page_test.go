@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"triphammer/server/terms"
 )
 
 // TestEventPage: parts of a transcript, by number and by kind, from either end, without
@@ -75,7 +77,7 @@ func TestCountRuns(t *testing.T) {
 				want[r.State]++
 			}
 		}
-		for _, state := range RunStates {
+		for _, state := range terms.RunStates {
 			_, counted := counts[state]
 			if counts[state] != want[state] || counted && len(q.States) > 0 && !slices.Contains(q.States, state) {
 				t.Fatalf("%+v: %v, not %v", q, counts, want)

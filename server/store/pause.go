@@ -69,11 +69,8 @@ func (s *Store) allPauses(ctx context.Context) (pauses, error) {
 		return s.groups.pauses, nil
 	}
 	all := make(pauses)
-	err := s.each(ctx, "SELECT kind, factory, name, paused_at, until, paused_by, reason FROM pauses", nil, func(rows *sql.Rows) (bool, error) {
-		var p Pause
-		var at, until int64
-		err := rows.Scan(&p.Kind, &p.Factory, &p.Name, &at, &until, &p.By, &p.Reason)
-		p.At, p.Until = timeOf(at), timeOf(until)
+	err := s.each(ctx, selectPauses, nil, func(rows *sql.Rows) (bool, error) {
+		p, err := scanPause(rows)
 		all[p.Pausable] = p
 		return true, err
 	})
@@ -82,6 +79,15 @@ func (s *Store) allPauses(ctx context.Context) (pauses, error) {
 	}
 	s.groups.pauses = all
 	return all, nil
+}
+
+const selectPauses = "SELECT kind, factory, name, paused_at, until, paused_by, reason FROM pauses"
+
+func scanPause(rows *sql.Rows) (p Pause, err error) {
+	var at, until int64
+	err = rows.Scan(&p.Kind, &p.Factory, &p.Name, &at, &until, &p.By, &p.Reason)
+	p.At, p.Until = timeOf(at), timeOf(until)
+	return p, err
 }
 
 // isPaused is Paused within a transaction: it decides in the order of the writes.
@@ -197,6 +203,40 @@ func (s *Store) endPausesNow(ctx context.Context) error {
 	return err
 }
 
+// refreshAfter is how long pauses may be out of date, if another process changed them. What is
+// written is decided by those of the database.
+const refreshAfter = 100 * time.Millisecond
+
+// pausesMayDiffer is called when another process has written.
+func (s *Store) pausesMayDiffer() {
+	if !s.pausesStale {
+		s.pausesStale = true
+		s.pauseEnd.Reset(refreshAfter)
+	}
+}
+
+// refreshPauses shows what another process has paused.
+func (s *Store) refreshPauses(ctx context.Context) error {
+	if !s.pausesStale {
+		return nil
+	}
+	ctx, cancel := s.engine.bounded(ctx)
+	defer cancel()
+	s.pausesStale, s.groups.pauses = false, nil
+	found, err := list(ctx, s, scanPause, selectPauses)
+	if err != nil {
+		s.pausesMayDiffer()
+		return err
+	}
+	all := make(pauses, len(found))
+	for _, p := range found {
+		all[p.Pausable] = p
+	}
+	s.paused.Store(&all)
+	s.awaitPauses(all, 0)
+	return nil
+}
+
 // recheckPauses is how often it is looked whether a pause has ended, at least: the clock can
 // be set.
 const recheckPauses = time.Minute
@@ -204,6 +244,8 @@ const recheckPauses = time.Minute
 // publishPauses shows the committed pauses to everybody, and sets the timer of the writer to
 // the next end of one. It runs on the writer, between transactions.
 func (s *Store) publishPauses(ctx context.Context) error {
+	ctx, cancel := s.engine.bounded(ctx)
+	defer cancel()
 	all, err := s.allPauses(ctx)
 	if err != nil {
 		return err
@@ -214,7 +256,8 @@ func (s *Store) publishPauses(ctx context.Context) error {
 	return nil
 }
 
-// awaitPauses sets the timer of the writer to the next end of a pause.
+// awaitPauses sets the timer of the writer to the next end of a pause, or to the time at which
+// it reads them again.
 func (s *Store) awaitPauses(all pauses, least time.Duration) {
 	s.pauseEnd.Stop()
 	wait, now := time.Duration(-1), s.clock.believed()
@@ -222,6 +265,9 @@ func (s *Store) awaitPauses(all pauses, least time.Duration) {
 		if !p.Until.IsZero() && (wait < 0 || p.Until.Sub(now) < wait) { // the first one, or an earlier one
 			wait = max(p.Until.Sub(now), least)
 		}
+	}
+	if s.pausesStale && (wait < 0 || wait > refreshAfter) {
+		wait = refreshAfter // what another process changed is not read yet
 	}
 	if wait >= 0 {
 		s.pauseEnd.Reset(min(wait, recheckPauses))

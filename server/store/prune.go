@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"strconv"
 	"time"
 )
 
@@ -17,10 +16,6 @@ type Retention struct {
 
 // prunePage is how many rows to delete are looked up at once.
 const prunePage = 1000
-
-// spareShare is the share of the database that may be free pages. New rows use them; to
-// give them back to the file system and to ask for them again would cost twice.
-const spareShare = 16
 
 // Prune deletes deliveries that are older, with their payloads and identities,
 // unless a run of theirs has not finished. It returns how many.
@@ -102,25 +97,8 @@ func (s *Store) remove(ctx context.Context, find func() ([]oldRow, error), one f
 	}
 }
 
-// Shrink returns free pages of the file to the file system, except for a sixteenth of
-// the file.
-func (s *Store) Shrink(ctx context.Context) error {
-	return s.inSteps(ctx, task{run: func(ctx context.Context, st *step) (more bool, err error) {
-		var free, pages int64
-		if err := errors.Join(s.row(ctx, "PRAGMA freelist_count", nil, &free), s.row(ctx, "PRAGMA page_count", nil, &pages)); err != nil {
-			return false, err
-		}
-		surplus := min(free-pages/spareShare, stepRows)
-		if surplus <= 0 {
-			return false, nil
-		}
-		// Each row of the answer is a page that moved.
-		err = s.each(ctx, "PRAGMA incremental_vacuum("+strconv.FormatInt(surplus, 10)+")", nil, func(*sql.Rows) (bool, error) {
-			return st.takes(0), nil
-		})
-		return true, err
-	}})
-}
+// Shrink returns free space of the database to the file system.
+func (s *Store) Shrink(ctx context.Context) error { return s.engine.shrink(ctx) }
 
 func scanText(rows *sql.Rows) (string, error) {
 	var text string

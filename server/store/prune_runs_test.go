@@ -18,7 +18,7 @@ func TestPruneRuns(t *testing.T) {
 		check(t, s.read.QueryRowContext(ctx, "SELECT count(*) FROM "+table).Scan(&n))
 		return n
 	}
-	s.KeepNotices()
+	check(t, s.KeepNotices(t.Context(), true))
 	hash, data := spec("web", "", "", "shared")
 	var leases []Lease
 	for i := range 6 {

@@ -29,6 +29,9 @@ func (w *where) bind(text string, values ...any) string {
 
 // in is the condition that a column has one of some values.
 func in[T any](w *where, column string, values []T) string {
+	if len(values) == 0 {
+		return "1 = 0"
+	}
 	marks := make([]string, len(values))
 	for i, v := range values {
 		marks[i] = w.bind("?", v)

@@ -13,12 +13,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mattn/go-sqlite3"
+	"triphammer/server/store/storetest"
 )
 
 // TestPlans: what pages ask for walks an index from its newest end, and sorts
 // nothing, so that it costs the same in a log of a million.
 func TestPlans(t *testing.T) {
+	storetest.SQLite(t)
 	s := open(t)
 	cursor := DeliveryID(1 << 40)
 	plan := func(query string, args []any) string {
@@ -146,7 +147,7 @@ func TestBindings(t *testing.T) {
 			t.Errorf("%v: %v", c, err)
 		}
 	}
-	if all := must[[]*Apply](t)(s.Applies(t.Context(), "", 0, 0)); len(all) != 2 {
+	if all := must[[]*Apply](t)(s.Applies(t.Context(), ApplyQuery{})); len(all) != 2 {
 		t.Errorf("%d applies: a refused one is half-kept", len(all))
 	}
 }
@@ -166,6 +167,7 @@ func TestPayloadErrors(t *testing.T) {
 
 // TestFileShrinks: what Prune deletes, the file system has back after Shrink.
 func TestFileShrinks(t *testing.T) {
+	storetest.SQLite(t)
 	s := open(t)
 	must[ApplyID](t)(s.RecordApply(t.Context(), &Apply{
 		Factory: "default", Plan: json.RawMessage("{}"), Diagnostics: json.RawMessage("[]"),
@@ -196,8 +198,9 @@ func TestFileShrinks(t *testing.T) {
 
 // TestMigrations: a store of each earlier schema opens, and has kept what was in it.
 func TestMigrations(t *testing.T) {
+	storetest.SQLite(t)
 	s := open(t)
-	names := must[[]string](t)(migrationNames())
+	names := must[[]migration](t)(migrationsOf(migrations, "migrations"))
 	for version := 1; version < len(names); version++ {
 		now := s.from(t, version, "INSERT INTO webhook_uids (factory, name, uid) VALUES ('default', 'hook', 'whk_1')")
 		if uids := must[map[string]string](t)(now.WebhookUIDs(t.Context(), "default", []string{"hook"})); uids["hook"] != "whk_1" {
@@ -217,13 +220,13 @@ func TestMigrations(t *testing.T) {
 // statement put into it.
 func (f *fixture) from(t *testing.T, schema int, statement string) *Store {
 	t.Helper()
-	old := &Store{now: time.Now, key: f.key, statements: make(map[string]*sql.Stmt), execs: make(map[string]*sqlite3.SQLiteStmt)}
+	old := newSQLite(time.Now, f.key, nil)
 	cfg := f.cfg
 	cfg.Path = filepath.Join(t.TempDir(), "old.db")
 	old.writer = newDatabase(cfg.Path, durable(nil))
 	old.conn = must[*sql.Conn](t)(old.writer.Conn(t.Context()))
 	check(t, old.exec(t.Context(), "CREATE TABLE meta (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL)"))
-	check(t, old.migrate(t.Context(), must[[]string](t)(migrationNames())[:schema]))
+	check(t, old.migrate(t.Context(), must[[]migration](t)(migrationsOf(migrations, "migrations"))[:schema]))
 	check(t, old.exec(t.Context(), statement))
 	check(t, old.closeHandles())
 	now := must[*Store](t)(Open(t.Context(), cfg))

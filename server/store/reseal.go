@@ -14,8 +14,13 @@ import (
 func (s *Store) Reseal(ctx context.Context, key *secret.Key) (count int, err error) {
 	err = s.do(ctx, func(ctx context.Context) error {
 		count = 0
+		if p, shared := s.engine.(*postgres); shared { // the others would seal with the old key
+			if err := p.alone(ctx); err != nil {
+				return err
+			}
+		}
 		type sealed struct {
-			id      int64
+			key     []any // of its row
 			context []byte
 			text    []byte
 		}
@@ -34,19 +39,19 @@ func (s *Store) Reseal(ctx context.Context, key *secret.Key) (count int, err err
 				if err != nil {
 					return fmt.Errorf("%s: %w", one.context, err)
 				}
-				if err := s.exec(ctx, update, key.Seal(plain, one.context), one.id); err != nil {
+				if err := s.exec(ctx, update, append([]any{key.Seal(plain, one.context)}, one.key...)...); err != nil {
 					return err
 				}
 				count++
 			}
 			return nil
 		}
-		err := again("SELECT rowid, name, generation, sealed FROM secrets", "UPDATE secrets SET sealed = $1 WHERE rowid = $2", func(rows *sql.Rows) (sealed, error) {
+		err := again("SELECT name, generation, sealed FROM secrets", "UPDATE secrets SET sealed = $1 WHERE name = $2 AND generation = $3", func(rows *sql.Rows) (sealed, error) {
 			var one sealed
 			var name string
 			var generation int64
-			err := rows.Scan(&one.id, &name, &generation, &one.text)
-			one.context = sealContext(name, generation)
+			err := rows.Scan(&name, &generation, &one.text)
+			one.key, one.context = []any{name, generation}, sealContext(name, generation)
 			return one, err
 		})
 		if err != nil {
@@ -54,8 +59,9 @@ func (s *Store) Reseal(ctx context.Context, key *secret.Key) (count int, err err
 		}
 		err = again("SELECT id, sealed FROM pending_secrets", "UPDATE pending_secrets SET sealed = $1 WHERE id = $2", func(rows *sql.Rows) (sealed, error) {
 			var one sealed
-			err := rows.Scan(&one.id, &one.text)
-			one.context = pendingContext(PendingID(one.id))
+			var id PendingID
+			err := rows.Scan(&id, &one.text)
+			one.key, one.context = []any{id}, pendingContext(id)
 			return one, err
 		})
 		if err != nil {

@@ -112,20 +112,6 @@ func (s *Store) restock() {
 	}
 }
 
-// isFull tells whether a write failed for lack of space.
-func isFull(err error) bool {
-	var failure sqlite3.Error
-	if !errors.As(err, &failure) {
-		return false
-	}
-	switch errno := failure.SystemErrno; {
-	case failure.Code == sqlite3.ErrFull, failure.ExtendedCode == sqlite3.ErrIoErrSHMSize:
-		return true
-	default:
-		return errno == syscall.ENOSPC || errno == syscall.EDQUOT
-	}
-}
-
 // isUnsynced tells whether the disk did not confirm a write. The operating system may
 // have dropped the data, although a read still returns it.
 func isUnsynced(err error) bool {

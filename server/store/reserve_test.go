@@ -13,6 +13,7 @@ import (
 
 	"triphammer/server/disk"
 	"triphammer/server/secret"
+	"triphammer/server/store/storetest"
 )
 
 // safeBuffer is a log that is read while it is written.
@@ -36,6 +37,7 @@ func (s *safeBuffer) String() string {
 // TestReserve: what the store must write on a full disk uses the reserve, what
 // brings something new does not, and the reserve comes back when there is room.
 func TestReserve(t *testing.T) {
+	storetest.SQLite(t)
 	s, log := open(t), &safeBuffer{}
 	s.cfg.Reserve = filepath.Join(filepath.Dir(s.cfg.Path), "reserve")
 	s.cfg.Logger = slog.New(slog.NewTextHandler(log, nil))

@@ -8,26 +8,23 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
+
+	"triphammer/server/terms"
 )
 
-// RunState is the state of a run (SPEC C3.1, 9.1; package run draws the changes).
-type RunState string
+// RunState is the state of a run (SPEC C3.1, 9.1).
+type RunState = terms.RunState
 
 // The states. The last three are terminal and never change.
 const (
-	Queued     RunState = "QUEUED"
-	InProgress RunState = "INPROGRESS"
-	Succeeded  RunState = "SUCCEEDED"
-	FailedRun  RunState = "FAILED"
-	Cancelled  RunState = "CANCELLED"
+	Queued     = terms.Queued
+	InProgress = terms.InProgress
+	Succeeded  = terms.Succeeded
+	FailedRun  = terms.FailedRun
+	Cancelled  = terms.Cancelled
 )
-
-// RunStates are all of them.
-var RunStates = []RunState{Queued, InProgress, Succeeded, FailedRun, Cancelled}
-
-// Terminal tells whether a run in this state has finished.
-func (r RunState) Terminal() bool { return r == Succeeded || r == FailedRun || r == Cancelled }
 
 // Sources of a run.
 const (
@@ -80,6 +77,7 @@ type Run struct {
 	RunAt          time.Time // when the next attempt may start; zero: it does not wait for a time
 	Behind         bool      // it waits for the run before it in its conversation
 	Priority       int64
+	Worker         string // id of the worker that has or had it; empty: none yet
 
 	sortKey any // where a list found it
 }
@@ -186,7 +184,7 @@ func (s *Store) insertRun(ctx context.Context, r *NewRun, delivery DeliveryID) (
 // putSpec stores a spec. It replaces a damaged one.
 func (s *Store) putSpec(ctx context.Context, hash [32]byte, spec []byte) error {
 	return s.exec(ctx, `INSERT INTO specs (hash, data) VALUES ($1, $2)
-		ON CONFLICT (hash) DO UPDATE SET data = excluded.data WHERE data <> excluded.data`, hash[:], spec)
+		ON CONFLICT (hash) DO UPDATE SET data = excluded.data WHERE specs.data <> excluded.data`, hash[:], spec)
 }
 
 // KeepSpecs stores those of the specs that are not stored yet.
@@ -267,7 +265,7 @@ func (s *Store) CreateRun(ctx context.Context, r NewRun, key string, body []byte
 
 const runColumns = `r.id, r.factory, r.automation, r.source, r.title, r.creator_kind, r.creator_name, r.delivery_id, r.parent_id, r.webhook, r.commit_hash,
 	r.spec_hash, r.state, r.status_message, r.exit_code, r.attempt, r.tokens, r.cost_micros, r.created_at, r.updated_at, r.started_at, r.finished_at,
-	r.cancel_requested, r.conversation_id, r.retry_of, r.run_at, g.priority, g.agent, g.environment, g.model, g.name, g.schedule_id, g.schedule_name, g.schedule_cron`
+	r.cancel_requested, r.conversation_id, r.retry_of, r.run_at, r.worker, g.priority, g.agent, g.environment, g.model, g.name, g.schedule_id, g.schedule_name, g.schedule_cron`
 
 const selectRun = "SELECT " + runColumns + " FROM runs r JOIN run_groups g ON g.id = r.group_id"
 
@@ -278,7 +276,7 @@ func scanRun(rows *sql.Rows) (*Run, error) {
 	var by RunSchedule
 	err := rows.Scan(&r.ID, &r.Factory, &r.Automation, &r.Source, &r.Title, &r.CreatorKind, &r.CreatorName, &r.DeliveryID, &r.ParentID, &r.Webhook, &r.Commit,
 		&hash, &r.State, &r.StatusMessage, &r.ExitCode, &r.Attempt, &r.Tokens, &cost, &created, &updated, &started, &finished,
-		&r.StopRequested, &r.ConversationID, &r.RetryOf, &runAt, &r.Priority, &r.Agent, &r.Environment, &r.Model, &r.Name, &by.ID, &by.Name, &by.Cron)
+		&r.StopRequested, &r.ConversationID, &r.RetryOf, &runAt, &r.Worker, &r.Priority, &r.Agent, &r.Environment, &r.Model, &r.Name, &by.ID, &by.Name, &by.Cron)
 	if by.ID != 0 {
 		r.Schedule = &by
 	}
@@ -402,7 +400,9 @@ func (s *Store) fenced(ctx context.Context, l Lease, query string, args ...any) 
 // stop.
 func (s *Store) RenewLease(ctx context.Context, l Lease, d time.Duration) (asked Stop, err error) {
 	err = s.do(ctx, func(ctx context.Context) error {
-		if err := s.fenced(ctx, l, "UPDATE runs SET lease_until = $1", micros(s.now().Add(d))); err != nil {
+		// Each renewal changes the number, whatever the clock shows: ReapLeases relies on it.
+		until := micros(s.now().Add(d))
+		if err := s.fenced(ctx, l, "UPDATE runs SET lease_until = CASE WHEN lease_until < $1 THEN $1 ELSE lease_until + 1 END", until); err != nil {
 			return err
 		}
 		return s.row(ctx, "SELECT cancel_requested FROM runs WHERE id = $1", []any{l.RunID}, &asked)
@@ -420,7 +420,7 @@ func (s *Store) FinishRun(ctx context.Context, l Lease, state RunState, message 
 
 // finish is FinishRun within a transaction.
 func (s *Store) finish(ctx context.Context, l Lease, state RunState, message string, exitCode *int64) error {
-	err := s.fenced(ctx, l, "UPDATE runs SET state = $1, status_message = $2, exit_code = $3, finished_at = $4, updated_at = $4, "+countEvents, string(state), message, exitCode, micros(s.now()))
+	err := s.fenced(ctx, l, "UPDATE runs SET state = $1, status_message = $2, exit_code = $3, finished_at = $4, updated_at = $4, "+countEvents, string(state), message, exitCode, s.stamp(ctx))
 	if err != nil {
 		return err
 	}
@@ -432,7 +432,7 @@ func (s *Store) finish(ctx context.Context, l Lease, state RunState, message str
 // has FAILED, and next is zero.
 func (s *Store) FailRun(ctx context.Context, l Lease, message string, exitCode *int64) (next time.Time, err error) {
 	err = s.do(ctx, func(ctx context.Context) (err error) {
-		if err = s.fenced(ctx, l, "UPDATE runs SET updated_at = $1", micros(s.now())); err != nil {
+		if err = s.fenced(ctx, l, "UPDATE runs SET updated_at = $1", s.stamp(ctx)); err != nil {
 			return err
 		}
 		if next, err = s.again(ctx, l.RunID, message); err != nil || !next.IsZero() {
@@ -457,12 +457,12 @@ func (s *Store) RequestStop(ctx context.Context, id RunID, stop Stop) (*Run, err
 			return fmt.Errorf("run %s: %w", id, ErrTerminal)
 		case state == InProgress:
 			return s.exec(ctx, "UPDATE runs SET cancel_requested = $1, updated_at = $2 WHERE id = $3 AND cancel_requested <> $4",
-				int64(stop), micros(s.now()), id, int64(StopCancel))
+				int64(stop), s.stamp(ctx), id, int64(StopCancel))
 		case stop == StopInterrupt:
 			return fmt.Errorf("run %s has no turn to interrupt, because it is queued: cancel it (%w)", id, ErrConflict)
 		}
 		err := s.exec(ctx, "UPDATE runs SET state = 'CANCELLED', status_message = 'cancelled before it started', finished_at = $1, updated_at = $1, "+countEvents+
-			" WHERE id = $2", micros(s.now()), id)
+			" WHERE id = $2", s.stamp(ctx), id)
 		if err != nil {
 			return err
 		}
@@ -477,22 +477,64 @@ func (s *Store) RequestStop(ctx context.Context, id RunID, stop Stop) (*Run, err
 // ReapRuns ends the attempts in progress whose lease has expired, and returns the ids of
 // their runs (SPEC 9.6). A run whose spec allows another attempt waits for it; the others
 // have FAILED. With all, it ends all attempts in progress: call it so only if no other
-// process can hold a lease.
-func (s *Store) ReapRuns(ctx context.Context, all bool, message string) ([]RunID, error) {
-	var reaped []RunID
-	err := s.do(ctx, func(ctx context.Context) error {
-		reaped = nil
-		now := s.now()
-		until := micros(now)
+// process can hold a lease. The runs in but it leaves alone.
+func (s *Store) ReapRuns(ctx context.Context, all bool, message string, but ...RunID) ([]RunID, error) {
+	return s.reap(ctx, message, func(ctx context.Context) ([]RunID, error) {
+		until := micros(s.now())
 		if all {
 			until = math.MaxInt64
 		}
-		err := s.each(ctx, "SELECT id FROM runs WHERE state = 'INPROGRESS' AND state <> 'QUEUED' AND lease_until < $1", []any{until}, func(rows *sql.Rows) (bool, error) {
-			var id RunID
-			err := rows.Scan(&id)
-			reaped = append(reaped, id)
-			return true, err
-		})
+		return without(but)(s.inProgress(ctx, "lease_until < $1", until))
+	})
+}
+
+// without leaves some runs out.
+func without(but []RunID) func([]RunID, error) ([]RunID, error) {
+	return func(ids []RunID, err error) ([]RunID, error) {
+		return slices.DeleteFunc(ids, func(id RunID) bool { return slices.Contains(but, id) }), err
+	}
+}
+
+// ReapWorker is ReapRuns of the attempts of one worker, which must be dead.
+func (s *Store) ReapWorker(ctx context.Context, worker, message string, but ...RunID) ([]RunID, error) {
+	return s.reap(ctx, message, func(ctx context.Context) ([]RunID, error) {
+		return without(but)(s.inProgress(ctx, "worker = $1", worker))
+	})
+}
+
+// ReapLeases is ReapRuns of those of the attempts whose lease is still the one that was seen.
+// So a caller that has seen a lease unchanged for longer than it lasts can end the attempt,
+// whatever the clocks of other machines show.
+func (s *Store) ReapLeases(ctx context.Context, seen []Held, message string) ([]RunID, error) {
+	return s.reap(ctx, message, func(ctx context.Context) ([]RunID, error) {
+		var ids []RunID
+		for _, h := range seen {
+			same, err := s.inProgress(ctx, "id = $1 AND lease_token = $2 AND lease_until = $3", h.RunID, h.Token, h.Until)
+			if err != nil {
+				return nil, err
+			}
+			ids = append(ids, same...)
+		}
+		return ids, nil
+	})
+}
+
+// inProgress are the runs in progress of which a condition is true. It runs on the writer.
+func (s *Store) inProgress(ctx context.Context, condition string, args ...any) (ids []RunID, err error) {
+	err = s.each(ctx, "SELECT id FROM runs WHERE state = 'INPROGRESS' AND state <> 'QUEUED' AND "+condition, args, func(rows *sql.Rows) (bool, error) {
+		var id RunID
+		err := rows.Scan(&id)
+		ids = append(ids, id)
+		return true, err
+	})
+	return ids, err
+}
+
+// reap ends the attempts in progress of some runs.
+func (s *Store) reap(ctx context.Context, message string, dead func(context.Context) ([]RunID, error)) ([]RunID, error) {
+	var reaped []RunID
+	err := s.do(ctx, func(ctx context.Context) (err error) {
+		reaped, err = dead(ctx)
 		for _, id := range reaped {
 			if err != nil {
 				break
@@ -502,7 +544,7 @@ func (s *Store) ReapRuns(ctx context.Context, all bool, message string) ([]RunID
 				continue
 			}
 			err = s.exec(ctx, "UPDATE runs SET state = 'FAILED', status_message = $1, finished_at = $2, updated_at = $2, lease_token = lease_token + 1, "+countEvents+
-				" WHERE id = $3", message, micros(now), id)
+				" WHERE id = $3", message, s.stamp(ctx), id)
 			if err == nil {
 				err = s.ended(ctx, id)
 			}

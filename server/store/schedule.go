@@ -153,10 +153,14 @@ func (s *Store) DeleteSchedule(ctx context.Context, id ScheduleID) error {
 
 // SyncSchedules replaces the schedules that the automations of a factory define with the
 // given ones. A schedule with the same automation and name stays the same schedule:
-// another expression changes it in place (factory/testdata/rules 4.3).
-func (s *Store) SyncSchedules(ctx context.Context, factory string, defined []Schedule) error {
+// another expression changes it in place (factory/testdata/rules 4.3). The error is ErrStale
+// if the apply that defines them is not live any more.
+func (s *Store) SyncSchedules(ctx context.Context, factory string, by ApplyID, defined []Schedule) error {
 	type key struct{ automation, name string }
 	return s.do(ctx, func(ctx context.Context) error {
+		if err := s.notStale(ctx, factory, by); err != nil {
+			return err
+		}
 		have := make(map[key]*Schedule)
 		err := s.each(ctx, "SELECT "+scheduleColumns+" FROM schedules WHERE factory = $1 AND automation <> ''", []any{factory},
 			func(rows *sql.Rows) (bool, error) {
@@ -197,15 +201,20 @@ type Tick struct {
 	At       time.Time // up to when it is decided
 	Runs     []NewRun  // what the tick at that time starts; at most one per automation
 	Error    string    // why it starts none
+	ApplyID  ApplyID   // by whose definitions; 0: by none
 }
 
 // Fire records a tick with its runs. Each run starts once, however often and by whomever
 // Fire is called. It returns the ids of the runs; none if the tick was recorded before,
-// or if the schedule was changed meanwhile.
+// or if the schedule was changed meanwhile. The error is ErrStale if the apply that decided
+// is not live any more.
 func (s *Store) Fire(ctx context.Context, t Tick) (runs []RunID, err error) {
 	id := t.Schedule.ID
 	err = s.grow(ctx, func(ctx context.Context) error {
 		runs = nil
+		if err := s.notStale(ctx, t.Schedule.Factory, t.ApplyID); err != nil {
+			return err
+		}
 		changed, err := s.execCount(ctx, "UPDATE schedules SET seen = $1, error = $2 WHERE id = $3 AND updated_at = $4 AND enabled = 1 AND "+keyLives("$5"),
 			micros(t.At), t.Error, id, micros(t.Schedule.UpdatedAt), micros(s.now()))
 		if err != nil || changed == 0 {

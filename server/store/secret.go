@@ -37,15 +37,30 @@ func (s *Store) SetSecret(ctx context.Context, name string, value secret.Value) 
 	if err := s.notSourced(name); err != nil {
 		return 0, err
 	}
-	return s.keepSecret(ctx, name, value)
-}
-
-func (s *Store) keepSecret(ctx context.Context, name string, value secret.Value) (generation int64, err error) {
 	err = s.do(ctx, func(ctx context.Context) error {
 		generation, err = s.setSecret(ctx, name, value)
 		return err
 	})
 	return generation, err
+}
+
+// importSecret makes a value that a source has the next generation, unless another process has
+// done so since it was looked.
+func (s *Store) importSecret(ctx context.Context, name string, value secret.Value) error {
+	return s.do(ctx, func(ctx context.Context) error {
+		var newest sealedSecret
+		err := s.row(ctx, selectNewest, []any{name}, &newest.generation, &newest.sealed)
+		if err == nil {
+			if is, err := s.unseal(name, newest); err != nil || is.Value.Reveal() == value.Reveal() {
+				return err
+			}
+		}
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			return err
+		}
+		_, err = s.setSecret(ctx, name, value)
+		return err
+	})
 }
 
 // setSecret is SetSecret within a transaction.
@@ -96,7 +111,7 @@ func (s *Store) importSecrets(ctx context.Context, names []string) error {
 		if known && newest.Value.Reveal() == value.Reveal() {
 			continue
 		}
-		if _, err := s.keepSecret(ctx, name, value); err != nil {
+		if err := s.importSecret(ctx, name, value); err != nil {
 			return err
 		}
 	}
@@ -104,12 +119,18 @@ func (s *Store) importSecrets(ctx context.Context, names []string) error {
 }
 
 // DeleteSecret removes all generations of the secret. It is an ErrConflict if a
-// source has the secret.
-func (s *Store) DeleteSecret(ctx context.Context, name string) error {
+// source has the secret. The caller has found that the live applies that it saw, by factory,
+// do not use it; ErrStale if another one is live.
+func (s *Store) DeleteSecret(ctx context.Context, name string, seen map[string]ApplyID) error {
 	if err := s.notSourced(name); err != nil {
 		return err
 	}
 	return s.do(ctx, func(ctx context.Context) error {
+		for factory, apply := range seen {
+			if err := s.notStale(ctx, factory, apply); err != nil {
+				return err
+			}
+		}
 		n, err := s.execCount(ctx, "UPDATE secret_names SET deleted = 1 WHERE name = $1 AND deleted = 0", name)
 		if err != nil {
 			return err
@@ -172,9 +193,11 @@ func (s *Store) NewestSecrets(ctx context.Context, names []string) (map[string]S
 	return values, nil
 }
 
+const selectNewest = `SELECT v.generation, v.sealed FROM secret_names n JOIN secrets v ON v.name = n.name AND v.generation = n.generation
+	WHERE n.name = $1 AND n.deleted = 0`
+
 func (s *Store) newestSecret(ctx context.Context, name string) (value SecretValue, known bool, err error) {
-	one, err := first(list(ctx, s, scanSealed, `SELECT v.generation, v.sealed FROM secret_names n JOIN secrets v ON v.name = n.name AND v.generation = n.generation
-		WHERE n.name = $1 AND n.deleted = 0`, name))
+	one, err := first(list(ctx, s, scanSealed, selectNewest, name))
 	if errors.Is(err, ErrNotFound) {
 		return SecretValue{}, false, nil
 	}
@@ -192,6 +215,24 @@ func (s *Store) SecretAt(ctx context.Context, name string, generation int64) (Se
 		return SecretValue{}, fmt.Errorf("secret %s, generation %d: %w", name, generation, err)
 	}
 	return s.unseal(name, one)
+}
+
+// AllSecrets opens every generation of the names that is kept.
+func (s *Store) AllSecrets(ctx context.Context, names []string) (values []secret.Value, err error) {
+	for _, name := range names {
+		all, err := list(ctx, s, scanSealed, "SELECT generation, sealed FROM secrets WHERE name = $1 ORDER BY generation", name)
+		if err != nil {
+			return nil, fmt.Errorf("secret %s: %w", name, err)
+		}
+		for _, one := range all {
+			v, err := s.unseal(name, one)
+			if err != nil {
+				return nil, err
+			}
+			values = append(values, v.Value)
+		}
+	}
+	return values, nil
 }
 
 type sealedSecret struct {

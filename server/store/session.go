@@ -75,6 +75,14 @@ func (s *Store) LoginLink(ctx context.Context, token string) (*LoginLink, error)
 	}, "SELECT "+linkColumns+" FROM login_links WHERE hash = $1 AND expires_at > $2 AND "+keyLives("$2"), hash[:], micros(s.clock.latest())))
 }
 
+// DropLoginLink makes a link work no more, if it did.
+func (s *Store) DropLoginLink(ctx context.Context, token string) error {
+	hash := secret.HashToken(token)
+	return s.do(ctx, func(ctx context.Context) error {
+		return s.exec(ctx, "DELETE FROM login_links WHERE hash = $1", hash[:])
+	})
+}
+
 // RedeemLoginLink uses up a link and returns the token of a new session. It is
 // ErrNotFound if the link is unknown, used or too old, or if its key is no longer valid.
 func (s *Store) RedeemLoginLink(ctx context.Context, link string, from Visitor) (token string, n *PageSession, err error) {
@@ -228,11 +236,11 @@ func (s *Store) endSessions(ctx context.Context, and string, args ...any) (ended
 // pruneSessions forgets what is too old to open anything.
 func (s *Store) pruneSessions(ctx context.Context) error {
 	old := micros(s.clock.agreed().Add(-idempotencyAge))
-	_, err := s.remove(ctx, func() ([]oldRow, error) {
-		return list(ctx, s, scanOldRow, "SELECT rowid, 0, 0 FROM idempotency WHERE created_at <= $1 LIMIT $2", old, prunePage)
-	}, func(ctx context.Context, r oldRow) error {
-		return s.exec(ctx, "DELETE FROM idempotency WHERE rowid = $1 AND created_at <= $2", r.id, old) // it may have been used again
-	})
+	err := s.inSteps(ctx, task{run: func(ctx context.Context, _ *step) (more bool, err error) {
+		n, err := s.execCount(ctx, `DELETE FROM idempotency WHERE key_hash IN
+			(SELECT key_hash FROM idempotency WHERE created_at <= $1 LIMIT $2)`, old, stepRows)
+		return n == stepRows, err
+	}})
 	return errors.Join(err, s.do(ctx, func(ctx context.Context) error {
 		now := micros(s.clock.agreed())
 		return errors.Join(

@@ -52,7 +52,7 @@ func TestSecretSources(t *testing.T) {
 	if _, err := s.SetSecret(t.Context(), "TOKEN", secret.New("x")); !errors.Is(err, ErrConflict) {
 		t.Errorf("set: %v", err)
 	}
-	if err := s.DeleteSecret(t.Context(), "TOKEN"); !errors.Is(err, ErrConflict) {
+	if err := s.DeleteSecret(t.Context(), "TOKEN", nil); !errors.Is(err, ErrConflict) {
 		t.Errorf("delete: %v", err)
 	}
 	infos, err := s.Secrets(t.Context())
@@ -80,7 +80,7 @@ func TestSecretSources(t *testing.T) {
 	if v := read("TOKEN"); v.Generation != 3 {
 		t.Errorf("generation %d", v.Generation)
 	}
-	if err := s.DeleteSecret(t.Context(), "TOKEN"); err != nil {
+	if err := s.DeleteSecret(t.Context(), "TOKEN", nil); err != nil {
 		t.Error(err)
 	}
 }

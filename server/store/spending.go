@@ -32,7 +32,7 @@ func (s *Store) AddUsage(ctx context.Context, l Lease, used Spending) (automatio
 		if used != (Spending{}) {
 			err := s.exec(ctx, `INSERT INTO spending (day, factory, automation, tokens, cost_micros)
 				SELECT $1, factory, automation, $2, $3 FROM runs WHERE id = $4
-				ON CONFLICT (day, factory, automation) DO UPDATE SET tokens = tokens + excluded.tokens, cost_micros = cost_micros + excluded.cost_micros`,
+				ON CONFLICT (day, factory, automation) DO UPDATE SET tokens = spending.tokens + excluded.tokens, cost_micros = spending.cost_micros + excluded.cost_micros`,
 				today, used.Tokens, micro, l.RunID)
 			if err != nil {
 				return err

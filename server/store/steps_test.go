@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"triphammer/server/store/storetest"
 )
 
 // TestStepsWait: a step of a long task waits for as long as anybody else does,
@@ -99,6 +101,7 @@ func TestStepsAreSmall(t *testing.T) {
 // TestPruneUnderLoad: while deliveries come, exactly what is old goes, the log
 // begins anew meanwhile, and the file shrinks.
 func TestPruneUnderLoad(t *testing.T) {
+	storetest.SQLite(t)
 	const old, writers, long = 6000, 4, 500
 	s := open(t)
 	check(t, s.bind(t.Context()))

@@ -12,25 +12,23 @@
 //   - Secrets are sealed with a key that is not in the store.
 //   - A store is never replaced by a fresh one.
 //
-// The statements keep to SQL that PostgreSQL has too: $1 placeholders, ON CONFLICT,
-// RETURNING, partial indexes. But the store runs on SQLite alone, and these places are
-// written for it:
+// It is a file of SQLite, which one process at a time has open, or a PostgreSQL database that
+// several processes share. What the two do differently is behind engine: sqlite.go with
+// file.go, checkpoint.go, reserve.go, mark.go and backup.go; postgres.go and
+// postgres_changes.go. All other code runs on both, and so do the tests (storetest):
 //
-//   - opening and protecting the file: PRAGMAs, journal mode, integrity check, file formats
-//     (store.go, file.go, check.go), backup (backup.go), write-ahead log (checkpoint.go),
-//     what a full disk and a failed sync mean (reserve.go, writer.go);
-//   - the writer: it prepares statements on the driver's connection, and keeps in memory
-//     what one writer alone may keep: the newest id, the cache of groups, the length of the
-//     queue (writer.go, id.go, group.go, run.go);
-//   - lists of runs: the unary + and partial indexes steer SQLite's planner (list.go);
-//   - rowid, where a table has no id of its own (check.go, reseal.go, session.go), tables
-//     WITHOUT ROWID and the types INTEGER and BLOB (migrations), and giving
-//     free pages back (prune.go).
+//   - The statements are SQL that both have: $1 placeholders, ON CONFLICT, RETURNING, partial
+//     indexes. checkPlaceholders exists because go-sqlite3 numbers $1, $2 … by their appearance.
+//   - Of all processes, one writer at a time has a transaction. It keeps in memory what nobody
+//     else can have changed: the newest id, groups, guards, the length of the queue. If another
+//     process has written since, it forgets or reads that again when its transaction begins.
+//   - The writer's exec may run later, with the next statement whose answer is needed.
+//   - Each engine has its own migrations, of the same numbers, tables and columns.
+//   - Lists of runs steer SQLite's planner by unary + (list.go). PostgreSQL's keeps to indexes
+//     because sequential scans are switched off.
 //
-// checkPlaceholders exists because go-sqlite3 numbers $1, $2 … by their appearance.
-//
-// One process at a time may have the store open. It does not decide which runs to
-// start and which definitions to apply: it records what its callers decide.
+// It does not decide which runs to start and which definitions to apply: it records what its
+// callers decide.
 package store
 
 import (
@@ -42,12 +40,9 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -69,11 +64,8 @@ var (
 	ErrConflict    = errors.New("conflict")
 )
 
-//go:embed migrations/*.sql
+//go:embed migrations/*.sql migrations/postgres/*.sql
 var migrations embed.FS
-
-// minSQLite has the fix of a WAL-reset bug that corrupts databases.
-const minSQLite = 3_051_003
 
 // readers is how many connections read at once. They are all kept open: opening
 // one costs more than most queries.
@@ -81,7 +73,8 @@ const readers = 8
 
 // Config is what Open needs.
 type Config struct {
-	Path string      // of the database file; its folder exists
+	Path string      // of the database file of SQLite; its folder exists
+	URL  string      // of a PostgreSQL database, in place of Path: postgres://user@host/name
 	Key  *secret.Key // seals the secrets
 	// Existing refuses, with ErrMissing, to make a store where there is none.
 	Existing bool
@@ -90,17 +83,23 @@ type Config struct {
 	Sources []secret.Source
 	// Reserve is the file that sets room aside on the disk (reserve.go); empty: none.
 	Reserve string
-	// Artifacts is the folder of the files of artifacts; empty: it keeps none.
+	// Unfenced records also what definitions decided that are not live any more. It is for
+	// tests, which show by it that they would notice.
+	Unfenced bool
+	// Artifacts is the folder of the files of artifacts; empty: their content is in the database.
 	Artifacts string
 	Now       func() time.Time
 	// Passed is what has passed since any moment, whatever the clock shows; nil: the
 	// monotonic reading of Now.
 	Passed func() time.Duration
 	Logger *slog.Logger
+
+	migrations fs.FS // of tests; nil: those of the program
 }
 
 // Store is the durable state of one server. It is safe for concurrent use.
 type Store struct {
+	engine engine
 	now    func() time.Time
 	logger *slog.Logger
 	key    *secret.Key
@@ -148,17 +147,28 @@ type Store struct {
 
 	maxQueued, queued atomic.Int64 // runs (LimitQueue)
 	maxPerHour        atomic.Int64 // runs of an automation (GuardAutomations)
-	notices           atomic.Bool  // ends of runs are kept
 
 	paused        atomic.Pointer[pauses]
-	pausesChanged bool        // by the transaction; of the writer alone
-	pauseEnd      *time.Timer // of the writer: a pause may end
+	pausesChanged bool // by the transaction; of the writer alone
+	pausesStale   bool // another process may have changed them; of the writer alone
+	// identities are those that the transaction looked up, with the delivery that has each; 0: none
+	// has. Of the writer alone.
+	identities  map[string]DeliveryID
+	leaders     int64       // how often a process became the leader; of the writer alone
+	pauseEnd    *time.Timer // of the writer: a pause may end
+	others      int64       // of the writer: no stamp of another process is newer
+	othersWrote bool        // of the writer: others may be out of date
 
 	touched sync.Map // key id to the last recorded use
+	claims  claims
 
 	undigested int64 // up to this id, rows were written without digests
 	trusting   bool  // of tests alone: nothing that is read is checked
-	damages    damages
+	unfenced   bool  // of tests alone
+	known      int   // the newest schema that this program knows
+
+	path    string // of the file; of a shared store, where backups are made
+	damages damages
 
 	clock clock
 	seen  time.Time // the newest time that was believed at the last transaction
@@ -189,30 +199,38 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if cfg.Key == nil {
 		return nil, errors.New("opening the store: no sealing key is given")
 	}
-	if name, version, _ := sqlite3.Version(); version < minSQLite {
-		return nil, fmt.Errorf("SQLite %s is too old: before 3.51.3 it could corrupt a database", name)
+	if cfg.migrations == nil {
+		cfg.migrations = migrations
 	}
 	s := &Store{
-		now: cfg.Now, logger: cfg.Logger, key: cfg.Key, sources: cfg.Sources, artifacts: cfg.Artifacts,
-		statements: make(map[string]*sql.Stmt), execs: make(map[string]*sqlite3.SQLiteStmt), reserve: reserve{path: cfg.Reserve}, patience: stepPatience,
+		now: cfg.Now, unfenced: cfg.Unfenced, logger: cfg.Logger, key: cfg.Key, sources: cfg.Sources, artifacts: cfg.Artifacts, path: cfg.Path,
+		statements: make(map[string]*sql.Stmt), execs: make(map[string]*sqlite3.SQLiteStmt), patience: stepPatience,
 		jobs: make(chan *job, 4*maxBatch), steps: make(chan *job), pinging: make(chan struct{}, 1), full: make(chan struct{}, 1), rest: make(chan struct{}),
-		closing: make(chan struct{}), done: make(chan struct{}), checkpointed: make(chan struct{}),
+		closing: make(chan struct{}), done: make(chan struct{}),
 	}
-	s.long = logOf(filepath.Dir(cfg.Path))
-	err := s.openOrMake(ctx, cfg)
-	if isFull(err) && s.spend(err) {
-		_ = s.closeHandles() // they were made on the full disk
-		clear(s.statements)
-		clear(s.execs)
-		err = s.openOrMake(ctx, cfg)
+	wall := func() time.Time { return cfg.Now().Round(0) } // what it shows, without what has passed
+	s.clock.wall, s.clock.passed, s.clock.logger = wall, cfg.Passed, cfg.Logger
+	name := cfg.Path
+	if cfg.URL != "" { // a folder would be of one server alone
+		s.artifacts = ""
+	}
+	if s.engine = engine(&sqlite{s}); cfg.URL != "" {
+		name = NameOf(cfg.URL)
+		s.engine = newPostgres(s)
+	}
+	err := s.engine.open(ctx, cfg)
+	if err == nil {
+		s.pauseEnd = time.NewTimer(0)
+		if err = s.publishPauses(ctx); err == nil {
+			err = s.read.PingContext(ctx)
+		}
 	}
 	if err != nil {
-		s.closeHandles()
-		return nil, fmt.Errorf("opening the store %s: %w", cfg.Path, damaged(err))
+		close(s.closing) // of what open began
+		_ = s.closeHandles()
+		return nil, fmt.Errorf("opening the store %s: %w", name, damaged(err))
 	}
-	s.restock()
 	go s.write()
-	go s.checkpoints()
 	if s.lost.AtMost > 0 {
 		err := s.Audit(ctx, AuditEntry{
 			Actor: "triphammer", Action: "store.lost", Object: filepath.Base(cfg.Path), Origin: "local",
@@ -226,150 +244,6 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-func (s *Store) openOrMake(ctx context.Context, cfg Config) error {
-	wall := func() time.Time { return cfg.Now().Round(0) } // what it shows, without what has passed
-	s.clock.wall, s.clock.passed, s.clock.logger = wall, cfg.Passed, cfg.Logger
-	err := judge(ctx, cfg.Path)
-	if errors.Is(err, ErrMissing) && !cfg.Existing {
-		err = s.create(ctx, cfg.Path)
-	}
-	if err != nil {
-		return err
-	}
-	return s.open(ctx, cfg.Path, durable(nil))
-}
-
-func (s *Store) open(ctx context.Context, path string, settings map[string]string) (err error) {
-	s.writer = newDatabase(path, settings)
-	s.writer.SetMaxOpenConns(1)
-	if s.conn, err = s.writer.Conn(ctx); err != nil {
-		return err
-	}
-	if err := assertDurable(ctx, s.conn); err != nil {
-		return err
-	}
-	// The connection is the only one that writes: without this, one commit in many
-	// would wait for a whole checkpoint. The identities lie all over their index:
-	// 8 MB keep that of some 200,000 deliveries at hand.
-	if _, err := s.conn.ExecContext(ctx, "PRAGMA wal_autocheckpoint = 0; PRAGMA cache_size = -8000"); err != nil {
-		return err
-	}
-	if err := s.quickCheck(ctx, path); err != nil {
-		return err
-	}
-	if err := s.settleAtOpen(ctx); err != nil {
-		return err
-	}
-	names, err := migrationNames()
-	if err != nil {
-		return err
-	}
-	switch version, err := s.schemaVersion(ctx); {
-	case err != nil:
-		return err
-	case version == 0:
-		return fmt.Errorf("it does not say which schema it has: %w", ErrDamaged)
-	}
-	if err := s.checkKey(ctx); err != nil {
-		return err
-	}
-	if err := s.migrate(ctx, names); err != nil {
-		return err
-	}
-	if err := s.claimFile(ctx); err != nil {
-		return err
-	}
-	since, err := s.meta(ctx, metaUndigested)
-	if err != nil {
-		return err
-	}
-	if err := s.digestsSince(since); err != nil {
-		return err
-	}
-	for _, table := range []string{"deliveries", "runs", "applies", "api_keys", "audit", "run_groups", "schedules", "notices"} {
-		var id int64
-		if err := s.conn.QueryRowContext(ctx, "SELECT coalesce(max(id), 0) FROM "+table).Scan(&id); err != nil {
-			return err
-		}
-		s.lastID = max(s.lastID, id)
-	}
-	if s.file, err = os.OpenFile(path, os.O_RDWR, 0); err != nil {
-		return err
-	}
-	if err := s.compareMarks(ctx, path); err != nil {
-		return err
-	}
-	if err := s.startClock(ctx); err != nil {
-		return err
-	}
-	_ = os.Remove(unfinishedBackup(path)) // of a process that was killed: the next backup says what is wrong
-	readOnly := maps.Clone(settings)
-	readOnly["_query_only"] = "1"
-	s.read = newDatabase(path, readOnly)
-	s.read.SetMaxOpenConns(readers)
-	s.read.SetMaxIdleConns(readers)
-	s.pauseEnd = time.NewTimer(0)
-	if err := s.publishPauses(ctx); err != nil {
-		return err
-	}
-	return s.read.PingContext(ctx)
-}
-
-// assertDurable refuses a connection on which a commit could be lost.
-func assertDurable(ctx context.Context, conn *sql.Conn) error {
-	var synchronous int
-	var journal string
-	err := errors.Join(
-		conn.QueryRowContext(ctx, "PRAGMA synchronous").Scan(&synchronous),
-		conn.QueryRowContext(ctx, "PRAGMA journal_mode").Scan(&journal))
-	if err != nil {
-		return err
-	}
-	if synchronous != 2 || journal != "wal" {
-		return fmt.Errorf("the database has synchronous=%d and journal_mode=%s where 2 (FULL) and wal are needed", synchronous, journal)
-	}
-	return nil
-}
-
-// migrationNames are the files of the migrations, in order.
-func migrationNames() ([]string, error) {
-	names, err := fs.Glob(migrations, "migrations/*.sql")
-	slices.Sort(names)
-	return names, err
-}
-
-// migrate applies the numbered migrations that are missing, each in its own
-// transaction. There is no way back: an older program refuses the store.
-func (s *Store) migrate(ctx context.Context, names []string) error {
-	have, err := s.schemaVersion(ctx)
-	if err != nil {
-		return err
-	}
-	if have > len(names) {
-		return fmt.Errorf("%w: it has schema %d, this one knows up to %d", ErrNewerSchema, have, len(names))
-	}
-	for i, name := range names[have:] {
-		text, err := migrations.ReadFile(name)
-		if err != nil {
-			return err
-		}
-		version := have + i + 1
-		if !strings.HasPrefix(filepath.Base(name), fmt.Sprintf("%04d_", version)) {
-			return fmt.Errorf("migration %s is not number %d", name, version)
-		}
-		err = s.transaction(ctx, func() error {
-			if _, err := s.conn.ExecContext(ctx, string(text)); err != nil {
-				return err
-			}
-			return s.setMeta(ctx, "schema", strconv.Itoa(version))
-		})
-		if err != nil {
-			return fmt.Errorf("migration %s: %w", name, err)
-		}
-	}
-	return nil
-}
-
 func (s *Store) schemaVersion(ctx context.Context) (int, error) {
 	text, err := s.meta(ctx, "schema")
 	if err != nil || text == "" {
@@ -379,6 +253,9 @@ func (s *Store) schemaVersion(ctx context.Context) (int, error) {
 }
 
 func (s *Store) meta(ctx context.Context, name string) (string, error) {
+	if err := s.engine.flush(ctx); err != nil {
+		return "", err
+	}
 	var value string
 	err := s.conn.QueryRowContext(ctx, "SELECT value FROM meta WHERE name = $1", name).Scan(&value)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -388,7 +265,7 @@ func (s *Store) meta(ctx context.Context, name string) (string, error) {
 }
 
 func (s *Store) setMeta(ctx context.Context, name, value string) error {
-	_, err := s.conn.ExecContext(ctx, "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value", name, value)
+	_, err := s.execCount(ctx, "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value", name, value)
 	return err
 }
 
@@ -398,11 +275,15 @@ var ErrSealingKey = errors.New("the sealing key is not the one that this store's
 // checkKey refuses a sealing key that is not the one of this store (SPEC 10.1).
 func (s *Store) checkKey(ctx context.Context) error {
 	have, err := s.meta(ctx, "sealing key")
+	if err == nil && have == "" { // of several servers that begin at the same time, one says which
+		_, err = s.execCount(ctx, "INSERT INTO meta (name, value) VALUES ('sealing key', $1) ON CONFLICT (name) DO NOTHING", s.key.ID())
+		if err == nil {
+			have, err = s.meta(ctx, "sealing key")
+		}
+	}
 	switch {
 	case err != nil:
 		return err
-	case have == "":
-		return s.setMeta(ctx, "sealing key", s.key.ID())
 	case have != s.key.ID():
 		return ErrSealingKey
 	}
@@ -414,18 +295,14 @@ func (s *Store) Close() error {
 	s.once.Do(func() {
 		close(s.closing)
 		<-s.done
-		<-s.checkpointed
 		s.closed = s.closeHandles()
 	})
 	return s.closed
 }
 
 func (s *Store) closeHandles() error {
-	var errs []error
+	errs := []error{s.engine.close()}
 	for _, stmt := range s.statements {
-		errs = append(errs, stmt.Close())
-	}
-	for _, stmt := range s.execs {
 		errs = append(errs, stmt.Close())
 	}
 	if s.conn != nil {

@@ -18,7 +18,9 @@ type Event struct {
 }
 
 // AppendEvents adds to the transcript of a run that the lease holds. The caller
-// numbers the events.
+// numbers the events. Events that are there already stay: the caller may not know that they
+// are, because a connection was lost while they were committed. Another event with the number
+// of one that is there is an error.
 func (s *Store) AppendEvents(ctx context.Context, l Lease, events []Event) error {
 	return s.appendEvents(ctx, l, events, s.grow)
 }
@@ -42,12 +44,13 @@ func (s *Store) AppendLastEvents(ctx context.Context, l Lease, events []Event) e
 
 func (s *Store) appendEvents(ctx context.Context, l Lease, events []Event, commit func(context.Context, func(context.Context) error) error) error {
 	return commit(ctx, func(ctx context.Context) error {
-		if err := s.fenced(ctx, l, "UPDATE runs SET updated_at = $1", micros(s.now())); err != nil {
+		if err := s.fenced(ctx, l, "UPDATE runs SET updated_at = $1", s.stamp(ctx)); err != nil {
 			return err
 		}
 		for _, e := range events {
 			at, data := micros(e.At), string(e.Data)
-			err := s.exec(ctx, "INSERT INTO run_events (run_id, seq, at, kind, data, digest) VALUES ($1, $2, $3, $4, $5, $6)",
+			err := s.exec(ctx, `INSERT INTO run_events (run_id, seq, at, kind, data, digest) VALUES ($1, $2, $3, $4, $5, $6)
+				ON CONFLICT (run_id, seq) DO UPDATE SET seq = CASE WHEN run_events.digest = excluded.digest THEN excluded.seq END`, // NULL is refused
 				l.RunID, e.Seq, at, e.Kind, data, eventDigest(l.RunID, e.Seq, at, e.Kind, data))
 			if err != nil {
 				return fmt.Errorf("transcript of %s: %w", l.RunID, err)

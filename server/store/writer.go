@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"runtime"
 	"time"
-
-	"github.com/mattn/go-sqlite3"
 )
 
 // maxBatch is the most jobs that share one transaction.
@@ -31,10 +29,11 @@ type job struct {
 	safe bool // an error of it is an error of the database
 	// grows tells that it brings something new, which is refused on a full disk:
 	// what ends, removes or protects something may use the reserve.
-	grows  bool
-	done   chan error
-	queued time.Time // of a step: when it began to wait
-	alone  bool      // a step without a transaction
+	grows    bool
+	identity []byte // of the delivery that it records; nil: none
+	done     chan error
+	queued   time.Time // of a step: when it began to wait
+	alone    bool      // a step without a transaction
 }
 
 // do commits the changes of fn, and returns when they are on the disk. fn runs on the
@@ -88,6 +87,7 @@ func (s *Store) write() {
 	s.look, s.looks = time.NewTimer(lookAfter), true
 	defer s.look.Stop()
 	defer s.pauseEnd.Stop()
+	changed := s.Changed()
 	for {
 		select {
 		case j := <-s.jobs:
@@ -107,13 +107,17 @@ func (s *Store) write() {
 				}
 				s.logger.Warn("the end of the write-ahead log could not be copied into the database", "error", err)
 			}
+		case <-changed:
+			s.pausesMayDiffer()
 		case <-s.pauseEnd.C:
+			if err := s.refreshPauses(ctx); err != nil {
+				s.logger.Warn("what is paused could not be read", "error", err)
+			}
 			if err := s.endPausesNow(ctx); err != nil {
 				s.logger.Warn("the end of a pause could not be recorded; it has ended all the same", "error", err)
 			}
 		case <-s.look.C:
-			s.restock()
-			s.mark(ctx)
+			s.engine.idle(ctx)
 			if s.looks = s.reserve.path != "" && !s.reserve.held; s.looks {
 				s.look.Reset(lookAfter)
 			}
@@ -122,7 +126,7 @@ func (s *Store) write() {
 			case j := <-s.jobs: // what waits is still committed
 				s.turn(ctx, s.gather(append(batch[:0], j)))
 			default:
-				s.mark(ctx)
+				s.engine.idle(ctx)
 				return
 			}
 		}
@@ -142,10 +146,7 @@ func (s *Store) turn(ctx context.Context, batch []*job) {
 		s.looks = true
 		s.look.Reset(lookAfter)
 	}
-	if s.unmeasured++; s.unmeasured >= measureEvery {
-		s.unmeasured = 0
-		s.measure(ctx)
-	}
+	s.engine.committed(ctx)
 }
 
 func (s *Store) gather(batch []*job) []*job {
@@ -167,31 +168,37 @@ func (s *Store) gather(batch []*job) []*job {
 func (s *Store) commit(ctx context.Context, batch []*job) {
 	results := make([]error, len(batch))
 	culprit := false // a job failed, not the transaction
-	err := s.settle(ctx)
-	commit := func() error {
+	commit := func(ctx context.Context) error {
+		if err := s.engine.expect(ctx, batch); err != nil {
+			return err
+		}
 		for i, j := range batch {
 			if j.ctx.Err() != nil {
 				results[i] = fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(j.ctx))
 				continue
 			}
+			if led, ok := j.ctx.Value(leading{}).(int64); ok && led != s.leaders {
+				results[i] = ErrNotLeader
+				continue
+			}
 			if j.safe {
 				if err := j.fn(ctx); err != nil {
-					culprit = true
+					culprit = ctx.Err() == nil
 					return err
 				}
 				continue
 			}
 			var err error
 			if results[i], err = s.inSavepoint(ctx, j.fn); err != nil {
-				culprit = true
+				culprit = ctx.Err() == nil
 				return err
 			}
 		}
-		return nil
+		err := s.engine.flush(ctx)
+		culprit = err != nil && !errors.Is(err, errConnection)
+		return err
 	}
-	if err == nil {
-		err = s.transaction(ctx, commit)
-	}
+	err := s.transaction(ctx, commit)
 	if err != nil && culprit && len(batch) > 1 {
 		// Perhaps only that job is at fault: try the others again.
 		for _, j := range batch {
@@ -235,11 +242,10 @@ func (s *Store) commit(ctx context.Context, batch []*job) {
 // unavailable marks errors of the database itself, so that a caller knows that it can
 // try again later.
 func unavailable(err error) error {
-	var failure sqlite3.Error
 	if isFull(err) && !errors.Is(err, ErrFull) {
 		return fmt.Errorf("%w: %w", ErrFull, err)
 	}
-	if errors.As(err, &failure) && failure.Code != sqlite3.ErrConstraint && !errors.Is(err, ErrUnavailable) {
+	if isOfDatabase(err) && !errors.Is(err, ErrUnavailable) {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return err
@@ -249,25 +255,30 @@ func (s *Store) inSavepoint(ctx context.Context, fn func(context.Context) error)
 	if err := s.exec(ctx, "SAVEPOINT job"); err != nil {
 		return nil, err
 	}
-	if result = fn(ctx); result != nil {
+	if result = fn(ctx); result == nil {
+		result = s.engine.flush(ctx)
+	}
+	if result != nil {
 		s.groups.forget()
-		return result, errors.Join(s.exec(ctx, "ROLLBACK TO job"), s.exec(ctx, "RELEASE job"))
+		return result, errors.Join(s.exec(ctx, "ROLLBACK TO job"), s.exec(ctx, "RELEASE job"), s.engine.flush(ctx))
 	}
 	return nil, s.exec(ctx, "RELEASE job")
 }
 
 // transaction runs fn in a transaction of the writer's connection.
-func (s *Store) transaction(ctx context.Context, fn func() error) error {
-	if err := s.exec(ctx, "BEGIN IMMEDIATE"); err != nil {
+func (s *Store) transaction(ctx context.Context, fn func(ctx context.Context) error) error {
+	ctx, cancel := s.engine.bounded(ctx)
+	defer cancel()
+	if err := s.engine.begin(ctx); err != nil {
 		return err
 	}
-	err := fn()
+	err := fn(ctx)
 	if err == nil {
-		err = s.exec(ctx, "COMMIT")
+		err = s.engine.commit(ctx)
 	}
 	if err != nil {
 		s.groups.forget()
-		_ = s.exec(ctx, "ROLLBACK") // after some errors SQLite has rolled back already
+		s.engine.rollback(ctx)
 	}
 	return err
 }
@@ -289,53 +300,55 @@ func (s *Store) stmt(ctx context.Context, query string) (*sql.Stmt, error) {
 
 // exec runs a statement on the writer's connection.
 func (s *Store) exec(ctx context.Context, query string, args ...any) error {
-	_, err := s.execCount(ctx, query, args...)
+	if err := s.values(query, args); err != nil {
+		return err
+	}
+	err := s.engine.later(ctx, query, s.args)
+	clear(s.args)
 	return err
 }
 
-// execCount is exec with the number of rows it changed. It goes to the driver
-// itself: nobody else has the writer's connection, and what database/sql does to
-// share one costs more than binding the values.
+// execCount is exec with the number of rows that it changed.
 func (s *Store) execCount(ctx context.Context, query string, args ...any) (n int64, err error) {
-	s.args = s.args[:0]
-	for i, arg := range args {
-		value, err := driver.DefaultParameterConverter.ConvertValue(arg)
-		if err != nil {
-			return 0, fmt.Errorf("$%d of %s: %w", i+1, query, err)
-		}
-		s.args = append(s.args, driver.NamedValue{Ordinal: i + 1, Value: value})
+	if err := s.values(query, args); err != nil {
+		return 0, err
 	}
-	err = s.conn.Raw(func(conn any) error {
-		st := s.execs[query]
-		if st == nil {
-			if err := checkPlaceholders(query); err != nil {
-				return err
-			}
-			prepared, err := conn.(*sqlite3.SQLiteConn).PrepareContext(ctx, query)
-			if err != nil {
-				return err
-			}
-			st = prepared.(*sqlite3.SQLiteStmt)
-			s.execs[query] = st
-		}
-		result, err := st.ExecContext(ctx, s.args)
-		if err != nil {
-			return err
-		}
-		n, err = result.RowsAffected()
-		return err
-	})
+	n, err = s.engine.exec(ctx, query, s.args)
 	clear(s.args)
 	return n, err
 }
 
+// values converts the values of a statement into s.args.
+func (s *Store) values(query string, args []any) error {
+	s.args = s.args[:0]
+	for i, arg := range args {
+		value, err := driver.DefaultParameterConverter.ConvertValue(arg)
+		if err != nil {
+			return fmt.Errorf("$%d of %s: %w", i+1, query, err)
+		}
+		s.args = append(s.args, driver.NamedValue{Ordinal: i + 1, Value: value})
+	}
+	return nil
+}
+
+// plain are values that the database takes.
+func (s *Store) plain(values []any) []any {
+	if s.Shared() {
+		return plainValues(values)
+	}
+	return values
+}
+
 // row queries one row on the writer's connection; absent is ErrNotFound.
 func (s *Store) row(ctx context.Context, query string, args []any, into ...any) error {
+	if err := s.engine.flush(ctx); err != nil {
+		return err
+	}
 	st, err := s.stmt(ctx, query)
 	if err != nil {
 		return err
 	}
-	err = st.QueryRowContext(ctx, args...).Scan(into...)
+	err = st.QueryRowContext(ctx, s.plain(args)...).Scan(into...)
 	if errors.Is(err, sql.ErrNoRows) {
 		return ErrNotFound
 	}
@@ -345,11 +358,14 @@ func (s *Store) row(ctx context.Context, query string, args []any, into ...any) 
 // each walks the rows of a query on the writer's connection for as long as visit
 // wants more.
 func (s *Store) each(ctx context.Context, query string, args []any, visit func(rows *sql.Rows) (more bool, err error)) error {
+	if err := s.engine.flush(ctx); err != nil {
+		return err
+	}
 	st, err := s.stmt(ctx, query)
 	if err != nil {
 		return err
 	}
-	rows, err := st.QueryContext(ctx, args...)
+	rows, err := st.QueryContext(ctx, s.plain(args)...)
 	if err != nil {
 		return err
 	}
@@ -367,7 +383,7 @@ func list[T any](ctx context.Context, s *Store, scan func(rows *sql.Rows) (T, er
 	if err := checkPlaceholders(query); err != nil {
 		return nil, err
 	}
-	rows, err := s.read.QueryContext(ctx, query, args...)
+	rows, err := s.read.QueryContext(ctx, query, s.plain(args)...)
 	if err != nil {
 		return nil, damaged(err)
 	}

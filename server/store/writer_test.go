@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/mattn/go-sqlite3"
 )
 
@@ -51,26 +53,66 @@ func until(t *testing.T, ready func() bool) {
 
 // fault makes COMMIT fail while it is on, and counts the attempts.
 type fault struct {
-	on       atomic.Bool
-	attempts atomic.Int64
+	set      func(on bool)
+	attempts func() int64
 }
 
 func faulty(t *testing.T, s *Store) *fault {
 	t.Helper()
-	f := &fault{}
+	if s.Shared() {
+		return faultyPostgres(t, s)
+	}
+	var on atomic.Bool
+	var attempts atomic.Int64
 	check(t, s.do(t.Context(), func(context.Context) error {
 		return s.conn.Raw(func(c any) error {
 			c.(*sqlite3.SQLiteConn).RegisterCommitHook(func() int {
-				if !f.on.Load() {
+				if !on.Load() {
 					return 0
 				}
-				f.attempts.Add(1)
+				attempts.Add(1)
 				return 1
 			})
 			return nil
 		})
 	}))
-	f.on.Store(true)
+	on.Store(true)
+	return &fault{on.Store, attempts.Load}
+}
+
+// faultyPostgres has triggers that fail when a transaction is committed. Sequences are not
+// rolled back with it.
+func faultyPostgres(t *testing.T, s *Store) *fault {
+	t.Helper()
+	p := s.engine.(*postgres)
+	db := stdlib.OpenDB(*p.config)
+	t.Cleanup(func() { _ = db.Close() })
+	run := func(query string, into ...any) {
+		t.Helper()
+		check(t, db.QueryRowContext(t.Context(), query).Scan(into...))
+	}
+	_, err := db.ExecContext(t.Context(), `CREATE SEQUENCE fault_on MINVALUE 0; CREATE SEQUENCE fault_attempts MINVALUE 0;
+		CREATE FUNCTION fault() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			IF (SELECT last_value FROM fault_on) = 1 THEN
+				PERFORM nextval('fault_attempts');
+				RAISE EXCEPTION 'the disk is broken' USING ERRCODE = '58030';
+			END IF;
+			RETURN NULL;
+		END $$;
+		CREATE CONSTRAINT TRIGGER fault AFTER INSERT OR UPDATE ON deliveries DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION fault();
+		CREATE CONSTRAINT TRIGGER fault AFTER INSERT OR UPDATE ON meta DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION fault();
+		CREATE CONSTRAINT TRIGGER fault AFTER INSERT OR UPDATE ON audit DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION fault();`, pgx.QueryExecModeSimpleProtocol)
+	check(t, err)
+	f := &fault{
+		set: func(on bool) {
+			run("SELECT setval('fault_on', "+map[bool]string{true: "1", false: "0"}[on]+")", new(int64))
+		},
+		attempts: func() (n int64) {
+			run("SELECT last_value + CASE WHEN is_called THEN 1 ELSE 0 END FROM fault_attempts", &n)
+			return n
+		},
+	}
+	f.set(true)
 	return f
 }
 
@@ -92,7 +134,7 @@ func TestCommitFails(t *testing.T) {
 			t.Errorf("call %d: %v", i, err)
 		}
 	}
-	if n := fault.attempts.Load(); n > 2 { // of the job that held the writer, and of all the others
+	if n := fault.attempts(); n > 2 { // of the job that held the writer, and of all the others
 		t.Errorf("%d commits were tried while everyone waited", n)
 	}
 	if err := s.Ping(t.Context()); !errors.Is(err, ErrUnavailable) {
@@ -101,7 +143,7 @@ func TestCommitFails(t *testing.T) {
 	if all := must[[]*Delivery](t)(s.Deliveries(t.Context(), DeliveryQuery{})); len(all) != 0 {
 		t.Errorf("%d deliveries are kept", len(all))
 	}
-	fault.on.Store(false)
+	fault.set(false)
 	s.at = s.at.Add(pingAge)
 	check(t, s.Ping(t.Context()))
 	for i, err := range together(t, s.Store, calls...) {

@@ -17,6 +17,7 @@ package harness
 import (
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -138,6 +139,12 @@ func Resolve(asked factory.Harness, byDefault string) (_ factory.Harness, warnin
 		asked.Model = ""
 	}
 	return asked, warning
+}
+
+// Command is an agent that a definition starts by a command of its own. Nothing is made for it,
+// but if its program is that of a harness, its last words are understood.
+func Command(argv []string) Start {
+	return Start{Program: argv[0], harness: Named(path.Base(argv[0]))}
 }
 
 // Start makes all that is needed to start the agent.

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"strings"
@@ -65,13 +66,39 @@ const maxSaid = 400
 // They stand alone if nothing is known of them. final tells that no further attempt goes well
 // before somebody has acted.
 func (h *Harness) explain(said string) (text string, final bool) {
-	said = event.Line(said, maxSaid)
+	if text, final = h.meaning(said); text == "" {
+		text = event.Line(said, maxSaid)
+	}
+	return text, final
+}
+
+// meaning is explain, but empty if nothing is known of what is said.
+func (h *Harness) meaning(said string) (text string, final bool) {
+	words := event.Line(plain(said), maxSaid)
 	for _, t := range troubles {
-		if t.said().MatchString(said) {
-			return fmt.Sprintf("%s. %s said: %s", t.todo(h), h.Name, strings.TrimPrefix(said, h.Name+": ")), !t.passes
+		if t.said().MatchString(words) {
+			return fmt.Sprintf("%s. %s said: %s", t.todo(h), h.Name, strings.TrimPrefix(words, h.Name+": ")), !t.passes
 		}
 	}
-	return said, false
+	return "", false
+}
+
+// plain is what an object in JSON says in words, if it does, and otherwise the text as it is.
+func plain(said string) string {
+	var object struct {
+		Result, Message any
+		Error           any
+	}
+	if !strings.HasPrefix(said, "{") || json.Unmarshal([]byte(said), &object) != nil {
+		return said
+	}
+	inner, _ := object.Error.(map[string]any)
+	for _, value := range []any{object.Result, object.Error, inner["message"], object.Message} {
+		if words, is := value.(string); is && words != "" {
+			return words
+		}
+	}
+	return said
 }
 
 // failure is the end of a harness that says why it failed.
@@ -80,11 +107,12 @@ func (h *Harness) failure(said string, turns int64) event.Result {
 	return event.Result{Failed: true, Message: text, Final: final, Turns: turns}
 }
 
-// Explain is what the agent said last before it failed, after what to do about it if that
-// is known. final tells that no further attempt goes well before somebody has acted.
+// Explain is what the agent said last before it failed, after what to do about it. It is empty
+// if nothing is known of that. final tells that no further attempt goes well before somebody
+// has acted.
 func (s *Start) Explain(said string) (text string, final bool) {
 	if s.harness == nil || said == "" {
-		return said, false
+		return "", false
 	}
-	return s.harness.explain(said)
+	return s.harness.meaning(said)
 }

@@ -38,7 +38,7 @@ func MakeImage(t testing.TB) {
 		append([]string{
 			"mmdebstrap", "--quiet", "--variant=extract", "--include=dash,coreutils,grep,sed,findutils,procps,util-linux,libc-bin,git,ca-certificates,curl",
 			"--extract-hook=echo here >$1/only-in-the-image", "bookworm", tree,
-		}, mirrors()...),
+		}, Mirrors()...),
 		{"podman", "import", "--quiet", "--change", "ENV OF_THE_IMAGE=yes", "--change", `ENTRYPOINT ["/bin/false"]`, tree, Image},
 	} {
 		if out, err := exec.CommandContext(t.Context(), argv[0], argv[1:]...).CombinedOutput(); err != nil {
@@ -47,8 +47,8 @@ func MakeImage(t testing.TB) {
 	}
 }
 
-// mirrors are the files that name where this machine gets Debian's packages.
-func mirrors() []string {
+// Mirrors are the files that name where this machine gets Debian's packages.
+func Mirrors() []string {
 	return slices.DeleteFunc([]string{"/etc/apt/sources.list", "/etc/apt/sources.list.d/debian.sources"}, func(file string) bool {
 		info, err := os.Stat(file)
 		return err != nil || info.Size() == 0

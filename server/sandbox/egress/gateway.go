@@ -41,6 +41,7 @@ type GatewayConfig struct {
 	Own          []netip.AddrPort   // on which this server listens
 	Report       func(event.Egress) // as that of Config
 	Resolver     Resolver           // nil means net.DefaultResolver
+	Token        string             // that the run has to show; empty: a random one
 }
 
 // Gateway is the way of one run to its private repositories. It is a Git server outside the
@@ -84,7 +85,7 @@ const usualUsername = "x-access-token" // GitHub's; others take any
 
 // NewGateway makes a gateway. The error says which repository has no usable credential.
 func NewGateway(cfg GatewayConfig) (*Gateway, error) {
-	g := &Gateway{token: secret.RandomText(43)}
+	g := &Gateway{token: cmp.Or(cfg.Token, secret.RandomText(43))}
 	var listed []string
 	for _, r := range cfg.Repositories {
 		s, err := newServed(r)

@@ -1,0 +1,39 @@
+//go:build linux && !client
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// nearestDev is the data directory that `dev` made in this folder or in one above; empty if
+// there is none. A folder of another user is passed over: its owner could answer as they like.
+func nearestDev() string {
+	dir, err := os.Getwd()
+	if err != nil {
+		return ""
+	}
+	for {
+		own := filepath.Join(dir, devFolder)
+		data := filepath.Join(own, "data")
+		if _, err := os.Stat(filepath.Join(data, storeFile)); err == nil && ownedByUser(own) && ownedByUser(data) {
+			return data
+		}
+		above := filepath.Dir(dir)
+		if above == dir {
+			return ""
+		}
+		dir = above
+	}
+}
+
+func ownedByUser(path string) bool {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return false
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && info.IsDir() && int(stat.Uid) == os.Geteuid()
+}

@@ -1,0 +1,97 @@
+//go:build linux && !client
+
+package main
+
+import (
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"triphammer/server/hosted"
+)
+
+// localClient makes a client for the data directory: of the server that runs on it, or, if
+// none does and the command needs none, of the same handlers in this process.
+func localClient(c *cobra.Command, data string, needsServer, mayMake bool) (*client, error) {
+	local, silent := socketClient(c.Context(), data)
+	if silent == nil {
+		return local, nil
+	}
+	if err := noEntry(data, silent); err != nil {
+		return nil, err
+	}
+	if needsServer {
+		if err := held(data, silent); err != nil {
+			return nil, err
+		}
+		if nearestDev() == data {
+			return nil, exitWith(exitUnreachable, "dev is not running here: start it with triphammer dev (its folder is %s)", filepath.Dir(filepath.Dir(data)))
+		}
+		repository, at := " --repo REPOSITORY", filepath.Join(data, hostedFolder)
+		if there, _ := filepath.Glob(filepath.Join(at, "*.git")); len(there) > 0 {
+			repository = " --hosted " + strings.TrimSuffix(filepath.Base(there[0]), ".git")
+			if kept, err := hosted.Kept(at); err == nil && len(kept) > 0 {
+				repository = "" // a server finds those by itself
+			}
+		}
+		return nil, exitWith(exitUnreachable, "no server is running on %s; start one: triphammer serve --data %s%s%s", data, data, repository, othersHere())
+	}
+	// If another process holds the data directory now, it is a server that starts, or a
+	// command that ends in a moment.
+	var cl *client
+	var taken error
+	err := waitFor(c.Context(), lockPatience, "the data directory is held", func() (done bool, err error) {
+		if cl, taken = offlineClient(c, data, mayMake); !errors.Is(taken, errLocked) {
+			return true, taken
+		}
+		cl, silent = socketClient(c.Context(), data)
+		return silent == nil, nil
+	})
+	if taken != nil && silent != nil && c.Context().Err() == nil {
+		if err := held(data, silent); err != nil {
+			return nil, err
+		}
+	}
+	return cl, err
+}
+
+// held is the error of a data directory that another process has locked, which did not answer
+// but with err. It is nil if none has locked it.
+func held(data string, err error) error {
+	f, opened := os.Open(data)
+	if opened != nil {
+		return nil // whoever opens it next tells why not
+	}
+	defer func() { _ = f.Close() }() // which also unlocks it
+	if locked := syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB); !errors.Is(locked, syscall.EWOULDBLOCK) {
+		return nil
+	}
+	return &exitError{exitUnreachable, silentHolder(data, f, err)}
+}
+
+// offlineClient makes a client that answers requests in this process. It locks the data
+// directory.
+func offlineClient(c *cobra.Command, dir string, mayMake bool) (*client, error) {
+	// No server runs, so only the variables tell where its secrets are.
+	sources, err := secretSources(os.Getenv("TRIPHAMMER_SECRETS_DIR"), os.Getenv("TRIPHAMMER_SECRETS_ENV"))
+	if err != nil {
+		return nil, err
+	}
+	in, err := openInstance(c.Context(), dir, instanceOptions{impatient: true, make: mayMake, secretSources: sources})
+	if err != nil {
+		return nil, err
+	}
+	in.announce(c.ErrOrStderr())
+	if err := in.offline(c.Context()); err != nil {
+		return nil, errors.Join(err, in.close())
+	}
+	return &client{
+		http: &http.Client{Transport: handlerTransport{in.server.LocalHandler(userName())}}, base: "http://local", offline: true,
+		close: func() { _ = in.close() }, // an error loses nothing: all writes are on the disk
+	}, nil
+}

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// mentions checks that a text has each of the parts.
+func mentions(t *testing.T, text string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			t.Errorf("it does not say %q:\n%s", part, text)
+		}
+	}
+}
+
+// TestSilentServer: a command that a server does not answer says why, and what to do, whatever
+// kept the server from it.
+func TestSilentServer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, smallFactory())
+	w.plainUser()
+	w.start()
+	data, process := filepath.Join(w.dir, "data"), w.cmd.Process
+	who := fmt.Sprintf("process %d, triphammer serve", process.Pid)
+	freeze := func(signal syscall.Signal) {
+		t.Helper()
+		if err := process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { _ = process.Signal(syscall.SIGCONT) })
+	for _, args := range [][]string{{"apply"}, {"status"}, {"serve", "--repo", "repo", "--listen", "127.0.0.1:0"}} {
+		freeze(syscall.SIGSTOP)
+		mentions(t, w.fails(exitUnreachable, args...), "in use by another process ("+who+"), which does not answer on its socket: it is stopped",
+			fmt.Sprintf("kill -CONT %d", process.Pid))
+		freeze(syscall.SIGCONT)
+	}
+	mentions(t, w.fails(exitUsage, "serve", "--repo", "repo", "--data", "else", "--listen", w.addr), "--listen: the address "+w.addr+" is taken by ", "--listen 127.0.0.1:0 takes any free port")
+
+	// Somebody who looks elsewhere is told where a server is.
+	mentions(t, w.fails(exitUnreachable, "apply", "--data", "elsewhere"), "no server is running on elsewhere", "A server runs on another data directory: --data "+data)
+
+	if err := os.Remove(filepath.Join(data, socketName)); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"apply"}, {"status"}} {
+		mentions(t, w.fails(exitUnreachable, args...), who, "its socket server.sock or the key beside it is not there", fmt.Sprintf("end it (kill %d)", process.Pid))
+	}
+}
+
+// TestStopFirst: a command that has a data directory for itself names the process that has it.
+func TestStopFirst(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, smallFactory())
+	w.start()
+	w.run("", "db", "backup", "copy.db")
+	who := fmt.Sprintf("process %d, triphammer serve", w.cmd.Process.Pid)
+	const nowhere = "postgres://nobody@127.0.0.1:1/nothing"
+	for _, args := range [][]string{
+		{"db", "restore", "copy.db"},
+		{"secrets", "reseal"},
+		{"store", "copy", "--from", "data", "--to", nowhere},
+		{"store", "copy", "--from", nowhere, "--to", "data"},
+	} {
+		mentions(t, w.fails(exitConflict, args...), "data is in use by another process ("+who+"): stop it first")
+	}
+}
+
+// TestBackupPlaces: a backup is neither written to a terminal nor made the store of a data directory
+// whose server has its store elsewhere.
+func TestBackupPlaces(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, smallFactory())
+	w.start()
+	w.run("", "db", "backup", "copy.db")
+	person, program := pseudoTerminal(t)
+	go func() { _, _ = io.Copy(io.Discard, person) }() // it ends when the test closes the terminal
+	var said strings.Builder
+	cmd := w.command("db", "backup", "-")
+	cmd.Stdout, cmd.Stderr = program, &said
+	if err := cmd.Run(); exitStatus(err) != exitUsage {
+		t.Errorf("to a terminal: %v", err)
+	}
+	mentions(t, said.String(), "standard output is a terminal")
+
+	joined := filepath.Join(w.dir, "joined")
+	key, err := os.ReadFile(filepath.Join(w.dir, "data", keyName))
+	err = errors.Join(err, os.Mkdir(joined, 0o700), os.WriteFile(filepath.Join(joined, keyName), key, 0o600),
+		os.WriteFile(filepath.Join(joined, addressFile), []byte("postgres://ada:c4nary@db.example.com/hammer\n"), 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := w.fails(exitConflict, "db", "restore", "copy.db", "--data", "joined")
+	mentions(t, out, "joined belongs to a server whose store is postgres://db.example.com/hammer", "triphammer store copy --from")
+	if strings.Contains(out, "c4nary") {
+		t.Error(out)
+	}
+}
+
+// TestWaitEnds: status --wait ends in time, also if a server takes the request and does not answer.
+func TestWaitEnds(t *testing.T) {
+	t.Parallel()
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	defer silent.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, "status", "--wait", "--timeout", "1s", "--server", silent.URL)
+	cmd.Env = environment(t.TempDir())
+	if out, err := cmd.CombinedOutput(); exitStatus(err) != exitTimeout {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestNotMyData: somebody who may not look into a data directory is told whose it is.
+func TestNotMyData(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, smallFactory())
+	data := filepath.Join(w.dir, "data")
+	code, is := exitAuth, "is that of the user root"
+	if w.plainUser(); w.user == nil { // only root can be another user
+		code, is = exitUsage, "its mode does not let you in"
+		if err := os.Chmod(data, 0); err != nil {
+			t.Fatal(err)
+		}
+	} else if err := os.Lchown(data, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Chmod(data, 0o700) })
+	for _, args := range [][]string{{"apply"}, {"status"}, {"serve", "--repo", "repo", "--listen", "127.0.0.1:0"}} {
+		mentions(t, w.fails(code, args...), "the data directory", is)
+	}
+}
+
+// TestListener: whoever listens on an address is found, however the two are written.
+func TestListener(t *testing.T) {
+	t.Parallel()
+	own := fmt.Sprintf("process %d, ", os.Getpid())
+	for _, at := range []string{"127.0.0.1:0", "0.0.0.0:0", "[::1]:0", "[::]:0"} {
+		l, err := net.Listen("tcp", at)
+		if err != nil {
+			if strings.Contains(at, "::") { // this machine has no such addresses
+				continue
+			}
+			t.Fatal(err)
+		}
+		port := strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+		for _, asked := range []string{l.Addr().String(), ":" + port} {
+			if got := listener(asked); !strings.HasPrefix(got, own) {
+				t.Errorf("%s on %s: %q", asked, at, got)
+			}
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := listener("127.0.0.1:1"); got != "" {
+		t.Errorf("port 1: %q", got)
+	}
+}
+
+// TestSilence: each cause has its own words.
+func TestSilence(t *testing.T) {
+	t.Parallel()
+	sleeper := exec.Command("sleep", "1000")
+	if err := sleeper.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sleeper.Process.Kill(); _ = sleeper.Wait() })
+	pid := sleeper.Process.Pid
+	if got := describeProcess(pid); got != fmt.Sprintf("process %d, sleep", pid) && got != fmt.Sprintf("process %d, process.test", pid) {
+		t.Errorf("it is called %q", got)
+	}
+	for _, c := range []struct {
+		err error
+		is  string
+	}{
+		{&fs.PathError{Err: syscall.ENOENT}, "is not there"},
+		{syscall.ECONNREFUSED, "nobody listens there"},
+		{errors.New("deadline"), "gave no answer for 5s"},
+	} {
+		if got := silence(c.err, pid); !strings.Contains(got, c.is) {
+			t.Errorf("%v: %s", c.err, got)
+		}
+	}
+}

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"net/url"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// timespan are the flags that limit a list to a time.
+type timespan struct{ since, until string }
+
+func (t *timespan) flags(c *cobra.Command) {
+	t.sinceFlag(c)
+	c.Flags().StringVar(&t.until, "until", "", "only older ones: as --since")
+}
+
+// sinceFlag adds --since alone, to a command that goes on with what comes.
+func (t *timespan) sinceFlag(c *cobra.Command) {
+	c.Flags().StringVar(&t.since, "since", "", "only newer ones: a duration such as 2h, or a time in RFC 3339")
+}
+
+// query sets the parameters of a list.
+func (t *timespan) query(query url.Values, since, until string) error {
+	now := time.Now()
+	for _, f := range []struct{ flag, text, parameter string }{{"--since", t.since, since}, {"--until", t.until, until}} {
+		if f.text == "" {
+			continue
+		}
+		at, err := time.Parse(time.RFC3339, f.text)
+		if ago, badDuration := time.ParseDuration(f.text); badDuration == nil {
+			at, err = now.Add(-ago), nil
+		}
+		if err != nil {
+			return exitWith(exitUsage, "%s %q is neither a duration such as 2h nor a time such as 2026-01-31T12:00:00Z", f.flag, f.text)
+		}
+		query.Set(f.parameter, at.UTC().Format(time.RFC3339Nano))
+	}
+	return nil
+}

@@ -1,0 +1,22 @@
+package dashboard
+
+import (
+	"testing"
+
+	"triphammer/docs"
+)
+
+// TestGuideHTML: each guide can be translated: its HTML is pictures alone.
+func TestGuideHTML(t *testing.T) {
+	for _, name := range docs.Names() {
+		text, ok := docs.Text(name)
+		if !ok {
+			t.Errorf("%s is not there", name)
+		}
+		for _, theme := range []string{"", "light", "dark"} {
+			if _, _, err := guideHTML(text, "/base", theme); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,290 @@
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"triphammer/server/run/event"
+	"triphammer/server/secret"
+	"triphammer/server/store"
+)
+
+// Outliving is an Executor whose attempts outlive the worker that has begun them (SPEC 17.5).
+// Start returns ErrLeft when the worker lets go of an attempt that goes on, and takes an
+// attempt up again that another worker has let go of, if the task is Adopted.
+type Outliving interface {
+	Executor
+
+	// Outlives tells that attempts outlive their worker.
+	Outlives() bool
+
+	// Ended removes what is left of an attempt whose end is recorded.
+	Ended(ctx context.Context, runID string, attempt int64) error
+}
+
+// ErrLeft is the error of Start for an attempt that goes on without this worker.
+var ErrLeft = errors.New("the attempt goes on without this worker")
+
+// Leaves tells whether a worker that stops for this cause lets go of an attempt that can
+// outlive it: it is being stopped itself, or another worker has the attempt.
+func Leaves(cause error) bool { return errors.Is(cause, ErrStopped) || errors.Is(cause, errLost) }
+
+// adoptTime is how long an attempt that outlives its worker waits for another one, before it
+// counts as lost.
+const adoptTime = 5 * time.Minute
+
+// outlives tells whether attempts of workers with that isolation outlive them.
+func outlives(isolation string) bool { return isolation == Cluster }
+
+// Cluster is the isolation of the workers whose attempts outlive them.
+const Cluster = "kubernetes"
+
+// outliving is the executor, if its attempts outlive this worker.
+func (m *Manager) outliving() (Outliving, bool) {
+	o, ok := m.cfg.Executor.(Outliving)
+	return o, ok && o.Outlives()
+}
+
+// leaseWatch tells which leases are over, without comparing clocks: those that were seen
+// unchanged for longer than they last.
+type leaseWatch map[store.RunID]heldSince
+
+type heldSince struct {
+	store.Held
+	since time.Time
+}
+
+// over are those of the leases that are over. begun is when they were asked for. more is how
+// much longer an attempt may take.
+func (w leaseWatch) over(held []store.Held, begun time.Time, more func(store.Held) time.Duration) (lost []store.Held) {
+	now := make(leaseWatch, len(held))
+	for _, h := range held {
+		s, ok := w[h.RunID]
+		if !ok || s.Held != h {
+			s = heldSince{h, time.Now()} // it was renewed at the latest now
+		}
+		if begun.Sub(s.since) > h.Lasts+more(h) {
+			lost = append(lost, h)
+		}
+		now[h.RunID] = s
+	}
+	clear(w)
+	for id, s := range now {
+		w[id] = s
+	}
+	return lost
+}
+
+// takeBack adopts what is in progress of what this worker had, or of all workers, if nobody
+// else can have it. It comes before this worker tells what it is now.
+func (m *Manager) takeBack(ctx context.Context, all bool) error {
+	if _, ok := m.outliving(); !ok {
+		return nil
+	}
+	held, err := m.cfg.Store.HeldLeases(ctx)
+	if err == nil {
+		m.adopted, err = m.take(ctx, slices.DeleteFunc(held, func(h store.Held) bool { return !all && h.Worker != m.worker }))
+	}
+	if err != nil {
+		return fmt.Errorf("taking the runs up again that go on without this worker: %w", err)
+	}
+	return nil
+}
+
+// take adopts those of the attempts that outlive their worker.
+func (m *Manager) take(ctx context.Context, lost []store.Held) ([]adoption, error) {
+	lost = slices.DeleteFunc(lost, func(h store.Held) bool { return !outlives(h.Isolation) })
+	if len(lost) == 0 {
+		return nil, nil
+	}
+	begun := time.Now()
+	leases, err := m.cfg.Store.AdoptLeases(ctx, lost, m.worker, m.cfg.Lease)
+	var all []adoption
+	for _, l := range leases {
+		all = append(all, adoption{l, begun})
+	}
+	return all, err
+}
+
+// adoption is an attempt that this worker takes up.
+type adoption struct {
+	lease store.Lease
+	begun time.Time // the lease
+}
+
+// adopt takes attempts up whose worker is lost and that outlive it, until ctx ends.
+func (m *Manager) adopt(ctx context.Context, start func(adoption)) {
+	known := make(leaseWatch)
+	tick := time.NewTicker(min(reapTime, m.cfg.Lease/4))
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		begun := time.Now()
+		held, err := m.cfg.Store.HeldLeases(ctx)
+		var all []adoption
+		if err == nil && !m.draining.Load() {
+			lost := known.over(held, begun, func(store.Held) time.Duration { return 0 })
+			lost = slices.DeleteFunc(lost, func(h store.Held) bool { return m.has(h.RunID) }) // it still lets go of them
+			all, err = m.take(context.WithoutCancel(ctx), lost)
+		}
+		if err != nil && ctx.Err() == nil {
+			m.logger.Warn("looking for runs that go on without a worker", "error", err)
+		}
+		for _, one := range all {
+			start(one)
+		}
+	}
+}
+
+// replayed is what of an attempt another worker has stored. The new worker reads the whole
+// report of the attempt again, and makes all events of it again. Those that are stored
+// already are left out: no line is lost, and none is there twice.
+type replayed struct {
+	begun bool                 // its beginning is stored, which comes first
+	text  map[string]int       // bytes of output, by stream
+	other map[string]int       // other events, by what two readings of them have in common
+	calls map[string]time.Time // when calls of the agent began, by their ids
+	used  event.Usage
+}
+
+// takeOver reads what another worker has left of the attempt: what it has stored, and the values
+// of secrets that have got a new one since, which the agent still has.
+func (a *attempt) takeOver(ctx context.Context, spec *Spec, started string) (*replayed, []secret.Value, error) {
+	values, err := a.manager.cfg.Store.AllSecrets(ctx, spec.allSecrets())
+	if err != nil {
+		return nil, nil, err
+	}
+	credentials, err := a.manager.cfg.Store.AllSecrets(ctx, spec.repositorySecrets())
+	if err != nil {
+		return nil, nil, err
+	}
+	before, err := a.replay(ctx, started)
+	return before, slices.Concat(values, tokens(credentials)), err
+}
+
+// replay reads what is stored of the attempt in progress, or nothing. started is the message of
+// its beginning. The attempt before it may have no end: its worker was lost.
+func (a *attempt) replay(ctx context.Context, started string) (*replayed, error) {
+	var all []store.Event
+	for after := int64(0); ; {
+		page, err := a.manager.cfg.Store.Events(ctx, a.lease.RunID, after, maxReplayPage)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page...)
+		if len(page) < maxReplayPage {
+			break
+		}
+		after = page[len(page)-1].Seq
+	}
+	return replayedOf(all, started), nil
+}
+
+const maxReplayPage = 1000
+
+func replayedOf(all []store.Event, started string) *replayed {
+	r := &replayed{text: make(map[string]int), other: make(map[string]int), calls: make(map[string]time.Time)}
+	from := len(all) // nothing of this attempt is stored
+	for i, e := range all {
+		if s, ok := decoded(e).(event.Status); ok && s.State == string(store.InProgress) && s.Message == started {
+			r.begun, from = true, i
+		}
+	}
+	for _, e := range all[from:] {
+		switch d := decoded(e).(type) {
+		case event.Output:
+			r.text[d.Stream] += len(d.Text)
+			continue
+		case event.Usage:
+			r.used.InputTokens += d.InputTokens
+			r.used.OutputTokens += d.OutputTokens
+			r.used.CostUSD += d.CostUSD
+			r.used.Turns += d.Turns
+		}
+		r.other[sameAs(e)]++
+		if id, begins, _ := callIn(e); begins && id != "" {
+			r.calls[id] = e.At
+		}
+	}
+	return r
+}
+
+func decoded(e store.Event) event.Event {
+	d, _ := event.Decode(e.Kind, e.Data) // nil for an event that this program does not know
+	return d
+}
+
+// callIn is the call of the agent that an event is about; taking is the event with another time
+// that it took, nil if it is about none.
+func callIn(e store.Event) (id string, begins bool, taking func(ms int64) []byte) {
+	with := func(d event.Event) []byte {
+		data, err := json.Marshal(d)
+		if err != nil {
+			return e.Data
+		}
+		return data
+	}
+	switch d := decoded(e).(type) {
+	case event.Command:
+		return d.ID, d.Started, func(ms int64) []byte { d.DurationMS = ms; return with(d) }
+	case event.Tool:
+		return d.ID, d.Started, func(ms int64) []byte { d.DurationMS = ms; return with(d) }
+	}
+	return "", false, nil
+}
+
+// sameAs is what two readings of an event have in common: how long a call took is timed by who
+// reads of its end.
+func sameAs(e store.Event) string {
+	if _, _, taking := callIn(e); taking != nil {
+		e.Data = taking(0)
+	}
+	return e.Kind + "\n" + string(e.Data)
+}
+
+// left is the event, or what of it is not stored yet; false: nothing.
+func (r *replayed) left(e store.Event) (store.Event, bool) {
+	if e.Kind != event.KindOutput {
+		same := sameAs(e)
+		if r.other[same] > 0 {
+			r.other[same]--
+			return e, false
+		}
+		id, begins, taking := callIn(e)
+		if at, ok := r.calls[id]; ok && !begins { // here it seems to have begun when its beginning was read again
+			e.Data = taking(e.At.Sub(at).Milliseconds())
+		}
+		return e, true
+	}
+	o, ok := decoded(e).(event.Output)
+	stored := r.text[o.Stream]
+	switch {
+	case !ok || stored == 0:
+		return e, true
+	case stored >= len(o.Text):
+		r.text[o.Stream] -= len(o.Text)
+		return e, false
+	}
+	o.Text, r.text[o.Stream] = o.Text[stored:], 0
+	data, err := json.Marshal(o)
+	if err == nil {
+		e.Data = data
+	}
+	return e, true
+}
+
+// adoptedRuns are the runs that this worker has taken up when it began.
+func (m *Manager) adoptedRuns() (ids []store.RunID) {
+	for _, one := range m.adopted {
+		ids = append(ids, one.lease.RunID)
+	}
+	return ids
+}

@@ -1,0 +1,188 @@
+package run_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+
+	"triphammer/server/run"
+	"triphammer/server/sandbox/kubernetes"
+	"triphammer/server/sandbox/kubernetes/kubetest"
+	"triphammer/server/secret"
+	"triphammer/server/store"
+)
+
+// cluster is one in which attempts outlive their managers.
+type cluster struct {
+	*kubetest.Server
+	w *world
+}
+
+func (w *world) cluster() *cluster {
+	w.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		w.Fatal(err)
+	}
+	return &cluster{kubetest.New(w, program, "GORACE=atexit_sleep_ms=0"), w}
+}
+
+// executor makes an executor of another process.
+func (c *cluster) executor() run.Executor {
+	c.w.Helper()
+	e, err := kubernetes.New(kubernetes.Config{
+		Kubeconfig: c.Kubeconfig(c.w), Image: "registry.test/agent:1", Program: "registry.test/triphammer:1", Installation: "test",
+		Key: func(name string) []byte { return []byte(name) }, Grace: time.Second, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		c.w.Fatal(err)
+	}
+	return e
+}
+
+// start starts a manager whose runs the cluster executes.
+func (c *cluster) start(cfg run.Config) {
+	c.w.Helper()
+	cfg.Executor, cfg.MaxRuns, cfg.Grace = c.executor(), 4, time.Millisecond
+	cfg.Worker = store.Worker{ID: "a", Kind: store.KindServe}
+	c.w.start(cfg, "")
+}
+
+func jobOf(id store.RunID) string { return "run-" + strings.TrimPrefix(id.String(), "run_") + "-1" }
+
+// gated is a script that waits for a file between two parts; the function makes it.
+func (w *world) gated(before, after string) (script string, open func()) {
+	file := filepath.Join(w.dir, "go")
+	return fmt.Sprintf("%s; while [ ! -e %s ]; do sleep 0.01; done; %s", before, file, after), func() {
+		w.Helper()
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			w.Fatal(err)
+		}
+	}
+}
+
+// left starts a run in the cluster and stops its manager.
+func (c *cluster) left(s run.Spec) store.RunID {
+	c.w.Helper()
+	c.start(run.Config{})
+	id := c.w.enqueue(s)
+	c.w.until("the agent works", func() bool { return strings.Contains(c.w.output(id, "stdout"), "begun") })
+	c.w.stop()
+	if r := c.w.read(id); r.State != store.InProgress {
+		c.w.Fatalf("the run is %s: %s", r.State, r.StatusMessage)
+	}
+	return id
+}
+
+// TestTakenUpLate: an attempt that has ended in time while no worker was there ended as it did,
+// also if its timeout has passed when a worker comes (SPEC 17.5).
+func TestTakenUpLate(t *testing.T) {
+	w := newWorld(t)
+	c := w.cluster()
+	script, open := w.gated("echo begun", "echo done")
+	id := c.left(run.Spec{Environment: environment(script)})
+	open()
+	w.until("the Job is complete", func() bool {
+		conditions := c.Job(jobOf(id)).Status.Conditions
+		return len(conditions) > 0 && conditions[0].Type == batchv1.JobComplete
+	})
+	c.start(run.Config{Now: func() time.Time { return time.Now().Add(time.Hour) }})
+	w.wants(w.finished(id), store.Succeeded, "")
+	if got := w.output(id, "stdout"); got != "begun\ndone\n" {
+		t.Errorf("it printed %q", got)
+	}
+}
+
+// TestTakenUpAfterRotation: the value of a secret that the agent has is hidden, also if the
+// secret has a new one when another worker takes the run up (SPEC 10.2).
+func TestTakenUpAfterRotation(t *testing.T) {
+	w := newWorld(t)
+	c := w.cluster()
+	set := func(value string) {
+		t.Helper()
+		if _, err := w.store.SetSecret(t.Context(), "TOKEN", secret.New(value)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("the-older-value")
+	script, open := w.gated("echo begun", `echo "token: $TOKEN"`)
+	id := c.left(run.Spec{Secrets: []string{"TOKEN"}, Environment: environment(script)})
+	set("the-newer-value")
+	c.start(run.Config{})
+	open()
+	w.wants(w.finished(id), store.Succeeded, "")
+	if got := w.output(id, "stdout"); got != "begun\ntoken: [redacted]\n" {
+		t.Errorf("it printed %q", got)
+	}
+}
+
+// TestTakenUpInVain: an attempt that cannot be taken up fails with the reason, and nothing of it
+// is left in the cluster.
+func TestTakenUpInVain(t *testing.T) {
+	w := newWorld(t)
+	c := w.cluster()
+	if _, err := w.store.SetSecret(t.Context(), "TOKEN", secret.New("the-value")); err != nil {
+		t.Fatal(err)
+	}
+	id := c.left(run.Spec{Secrets: []string{"TOKEN"}, Environment: environment("echo begun; sleep 300")})
+	if err := w.store.DeleteSecret(t.Context(), "TOKEN", nil); err != nil {
+		t.Fatal(err)
+	}
+	c.start(run.Config{})
+	w.wants(w.finished(id), store.FailedRun, "granted secrets are not set: TOKEN")
+	w.until("the Job is gone", func() bool { return c.Job(jobOf(id)) == nil })
+}
+
+// TestNothingToGoOnWith: a run in a cluster leaves no workspace, and whoever wants to go on
+// there is told so at once.
+func TestNothingToGoOnWith(t *testing.T) {
+	w := newWorld(t)
+	k, api := w.join("k", run.Config{MaxRuns: 1, Executor: w.cluster().executor()}), w.api()
+	id := w.queued(run.Spec{Environment: environment("echo begun; sleep 300")})
+	w.until("the agent works", func() bool { return strings.Contains(w.output(id, "stdout"), "begun") })
+	if err := k.Interrupt(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	w.wants(w.finished(id), store.Cancelled, "interrupted; its workspace went with it: `triphammer runs retry")
+	w.manager = api.Manager
+	if _, err := w.follow(id, "More."); err == nil || !strings.Contains(err.Error(), run.ErrNoWorkspace.Error()) {
+		t.Errorf("a follow-up: %v", err)
+	}
+}
+
+// within is a source of a secret that calls a function while a run reads the secret.
+type within struct{ call atomic.Pointer[func()] }
+
+func (*within) String() string           { return "a test" }
+func (*within) Names() ([]string, error) { return []string{"TOKEN"}, nil }
+func (s *within) Lookup(string) (secret.Value, bool, error) {
+	if call := s.call.Swap(nil); call != nil {
+		(*call)()
+	}
+	return secret.New("the-value"), true, nil
+}
+
+// TestCancelledEarly: a run that is cancelled while what it needs is read is CANCELLED, not
+// FAILED.
+func TestCancelledEarly(t *testing.T) {
+	source, begun := &within{}, make(chan store.RunID)
+	w := newWorld(t, source)
+	call := func() {
+		if err := w.manager.Cancel(context.Background(), <-begun); err != nil {
+			t.Error(err)
+		}
+	}
+	source.call.Store(&call)
+	w.start(run.Config{MaxRuns: 1}, "")
+	id := w.enqueue(run.Spec{Secrets: []string{"TOKEN"}, Environment: environment("true")})
+	begun <- id
+	w.wants(w.finished(id), store.Cancelled, "cancelled before its agent started")
+}

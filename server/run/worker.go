@@ -1,0 +1,496 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"triphammer/server/store"
+)
+
+// Parts of a lease (SPEC 17.4). A worker renews its leases several times before they end. If
+// it cannot, it stops its agents in good time; if it cannot even do that, the supervisors
+// kill them. So nothing of an attempt lives when the lease is over, and another worker may
+// have the run.
+func beatTime(lease time.Duration) time.Duration   { return lease / 6 }      // between renewals
+func giveUpTime(lease time.Duration) time.Duration { return lease * 7 / 12 } // then the agent is asked to end
+func deadTime(lease time.Duration) time.Duration   { return lease * 3 / 4 }  // then it is killed
+
+// heartbeat is the time between two signs of life of a worker: with a long lease, others would
+// take it for lost between two renewals.
+func heartbeat(lease time.Duration) time.Duration { return min(beatTime(lease), store.LostAfter/4) }
+
+// hold is how long an attempt may go on: the time until which it is this worker's alone, by
+// the clock of this machine that nobody sets.
+type hold struct {
+	lease time.Duration
+	since atomic.Pointer[time.Time] // when the last renewal that went well was begun
+}
+
+func newHold(lease time.Duration, since time.Time) *hold {
+	h := &hold{lease: lease}
+	h.since.Store(&since)
+	return h
+}
+
+// until is the Task.Lease.
+func (h *hold) until() time.Time { return h.since.Load().Add(deadTime(h.lease)) }
+
+// guard calls lost when the lease was not renewed for too long. It returns when ctx ends.
+func (h *hold) guard(ctx context.Context, lost func()) {
+	for {
+		left := time.Until(h.since.Load().Add(giveUpTime(h.lease)))
+		if left <= 0 {
+			lost()
+			return
+		}
+		timer := time.NewTimer(left)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+	}
+}
+
+// changesTime is the shortest time between two looks at what other processes have changed.
+const changesTime = 100 * time.Millisecond
+
+// enroll records that this worker has started, and ends what its last process left in
+// progress.
+func (m *Manager) enroll(ctx context.Context) error {
+	if m.cfg.Shared {
+		if err := m.takeBack(ctx, false); err != nil {
+			return err
+		}
+	}
+	before, err := m.cfg.Store.StartWorker(ctx, m.card(), m.process)
+	if err != nil {
+		return fmt.Errorf("registering this worker: %w", err)
+	}
+	if err := m.lookAtDrain(ctx); err != nil {
+		return err
+	}
+	if !m.cfg.Shared || !before {
+		return nil
+	}
+	// Its agents first: as soon as the store knows that an attempt is over, another worker may begin the next.
+	held, err := m.cfg.Store.HeldLeases(ctx)
+	if err != nil {
+		return fmt.Errorf("finding the runs of the last process of this worker: %w", err)
+	}
+	adopted := m.adoptedRuns()
+	for _, h := range held {
+		if h.Worker != m.worker || slices.Contains(adopted, h.RunID) {
+			continue
+		}
+		if err := m.cfg.Executor.Reap(ctx, h.RunID.String()); err != nil {
+			m.logger.Error("stopping what is left of a run", "run", h.RunID, "error", err)
+		}
+	}
+	// What it has adopted is its own in the store too, and not what its last process left.
+	reaped, err := m.cfg.Store.ReapWorker(ctx, m.worker, "the worker stopped before this run had finished; what it did until then is in its transcript", adopted...)
+	if err != nil {
+		return fmt.Errorf("ending the runs of the last process of this worker: %w", err)
+	}
+	m.reaped(ctx, reaped, "a run was in progress when this worker stopped the last time")
+	return nil
+}
+
+// card is what this worker tells of itself.
+func (m *Manager) card() store.Worker {
+	w := m.cfg.Worker
+	w.ID, w.Host, w.MaxRuns, w.Lease = m.worker, m.host, int64(m.cfg.MaxRuns), m.cfg.Lease
+	w.Names, w.Labels = m.cfg.Capabilities.WorkerHosts, m.cfg.Capabilities.Labels
+	w.Isolation, _ = m.cfg.Executor.Isolation()
+	w.Blocked = m.Short()
+	if w.Isolation == "" {
+		w.Blocked = "no walls can be put around runs there"
+	}
+	if m.stopping.Load() {
+		w.Blocked = "it is stopping"
+	}
+	return w
+}
+
+// enrolled tells whether this manager is a worker that others know. One that starts no runs is
+// none.
+func (m *Manager) enrolled() bool { return m.cfg.MaxRuns > 0 && m.cfg.Worker.Kind != "" }
+
+// attend tells that this worker is alive, and acts on what other processes ask of it, until
+// ctx ends. Of a store that nobody else uses it tells nothing: whoever asks, asks this
+// process. The error is store.ErrSuperseded if this worker must stop.
+func (m *Manager) attend(ctx context.Context) error {
+	changed := m.cfg.Store.Changed()
+	beat, poll := time.NewTicker(heartbeat(m.cfg.Lease)), time.NewTicker(pollTime)
+	defer beat.Stop()
+	defer poll.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-beat.C:
+			if m.cfg.Shared && m.enrolled() {
+				if err := m.beat(ctx, false); err != nil {
+					return err
+				}
+			}
+			continue
+		case <-poll.C:
+		case <-changed:
+			rest := time.NewTimer(changesTime)
+			select {
+			case <-ctx.Done():
+				rest.Stop()
+				return nil
+			case <-rest.C:
+			}
+		}
+		if m.cfg.Shared {
+			m.feed.notifyAll()
+			m.obey(ctx)
+			m.Wake()
+		}
+		if m.enrolled() {
+			if err := m.lookAtDrain(ctx); err != nil && ctx.Err() == nil {
+				m.logger.Warn("looking whether this worker is to start runs", "error", err)
+			}
+		}
+	}
+}
+
+// beat tells that this worker is alive.
+func (m *Manager) beat(ctx context.Context, stopped bool) error {
+	ctx, cancel := context.WithTimeout(ctx, giveUpTime(m.cfg.Lease))
+	defer cancel()
+	drain, err := m.cfg.Store.BeatWorker(ctx, m.card(), m.process, stopped)
+	switch {
+	case errors.Is(err, store.ErrSuperseded):
+		return fmt.Errorf("%w: its data directory was copied, and both copies run. Give the copy its own identity: remove its file %q", err, IdentityFile)
+	case errors.Is(err, store.ErrNotFound) && !stopped: // it was cut off for so long that it was forgotten
+		_, err = m.cfg.Store.StartWorker(ctx, m.card(), m.process)
+	}
+	if err != nil {
+		m.logger.Warn("telling that this worker is alive", "error", err)
+		return nil
+	}
+	m.drain(drain)
+	return nil
+}
+
+// IdentityFile is the file of the data directory that has the id of its worker.
+const IdentityFile = "worker-id"
+
+func (m *Manager) lookAtDrain(ctx context.Context) error {
+	drain, err := m.cfg.Store.Draining(ctx, m.worker)
+	if err == nil {
+		m.drain(drain)
+	}
+	return err
+}
+
+func (m *Manager) drain(drain bool) {
+	if was := m.draining.Swap(drain); was == drain {
+		return
+	}
+	if drain {
+		m.logger.Info("this worker starts no further runs: somebody has asked it to drain", "in_progress", m.Active())
+	} else {
+		m.logger.Info("this worker starts runs again")
+		m.Wake()
+	}
+}
+
+// obey stops those of the runs here of which another process has recorded that somebody asks
+// for it.
+func (m *Manager) obey(ctx context.Context) {
+	m.mu.Lock()
+	ids := make([]store.RunID, 0, len(m.active))
+	for id := range m.active {
+		ids = append(ids, id)
+	}
+	m.mu.Unlock()
+	asked, err := m.cfg.Store.StopsAsked(ctx, ids)
+	if err != nil && ctx.Err() == nil {
+		m.logger.Warn("looking which runs are to stop", "error", err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id, stop := range asked {
+		if cancel := m.active[id]; cancel != nil {
+			cancel(causeOf(stop))
+		}
+	}
+}
+
+// causeOf is why a run ends of which somebody asks that it stop.
+func causeOf(stop store.Stop) error {
+	if stop == store.StopInterrupt {
+		return ErrInterrupted
+	}
+	return ErrCancelled
+}
+
+// reapTime is how often Reap looks.
+const reapTime = 5 * time.Second
+
+// Reap ends the attempts of workers that are lost, until ctx ends: their runs fail, or are
+// tried again if their specs say so. One process at a time calls it. It compares no clocks:
+// it ends an attempt whose lease it has seen unchanged for longer than the lease lasts, by
+// its own clock, and a worker that cannot renew a lease for so long has ended the attempt.
+func (m *Manager) Reap(ctx context.Context) error {
+	known := make(leaseWatch)
+	tick := time.NewTicker(min(reapTime, m.cfg.Lease/4))
+	defer tick.Stop()
+	var forgot time.Time
+	for {
+		begun := time.Now()
+		held, err := m.cfg.Store.HeldLeases(ctx)
+		if err != nil && ctx.Err() == nil {
+			m.logger.Warn("looking for runs whose worker is lost", "error", err)
+		}
+		if err == nil {
+			lost := known.over(held, begun, func(h store.Held) time.Duration {
+				if outlives(h.Isolation) { // another worker may take it up
+					return adoptTime
+				}
+				return 0
+			})
+			m.reapLost(ctx, lost)
+		}
+		if time.Since(forgot) > time.Hour {
+			forgot = time.Now()
+			if err := m.cfg.Store.ForgetWorkers(ctx); err != nil && ctx.Err() == nil {
+				m.logger.Warn("forgetting workers that are gone", "error", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+func (m *Manager) reapLost(ctx context.Context, lost []store.Held) {
+	if len(lost) == 0 {
+		return
+	}
+	names := make(map[string]string)
+	if workers, err := m.cfg.Store.Workers(ctx); err == nil {
+		for _, w := range workers {
+			names[w.ID] = w.Name()
+		}
+	}
+	byWorker := make(map[string][]store.Held)
+	for _, h := range lost {
+		byWorker[h.Worker] = append(byWorker[h.Worker], h)
+	}
+	for worker, leases := range byWorker {
+		who := "its worker"
+		if name := names[worker]; name != "" {
+			who = "the worker " + name
+		}
+		reaped, err := m.cfg.Store.ReapLeases(ctx, leases, who+" was lost before this run had finished; what it did until then is in its transcript")
+		if err != nil && ctx.Err() == nil {
+			m.logger.Error("ending the runs of a worker that is lost", "worker", worker, "error", err)
+		}
+		m.reaped(ctx, reaped, "the worker of a run is lost")
+	}
+}
+
+// reaped tells of attempts that were ended.
+func (m *Manager) reaped(ctx context.Context, ids []store.RunID, why string) {
+	for _, id := range ids {
+		if r, err := m.cfg.Store.Run(ctx, id); err == nil {
+			m.logger.Warn(why, "run", id, "state", r.State, "next_attempt", r.RunAt)
+		}
+		m.feed.notify(id)
+	}
+	if len(ids) > 0 {
+		m.Wake()
+	}
+}
+
+// Workers are the workers that are known.
+func (m *Manager) Workers(ctx context.Context) ([]*store.Worker, error) {
+	all, err := m.cfg.Store.Workers(ctx)
+	if !m.cfg.Shared && m.works.Load() {
+		for _, w := range all {
+			if w.ID == m.worker { // it is this process, which answers
+				w.SeenAt, w.Blocked = m.cfg.Now(), m.card().Blocked
+			}
+		}
+	}
+	return all, err
+}
+
+// workerCache keeps what was read of the workers for a moment: lists of runs ask for it.
+type workerCache struct {
+	mu  sync.Mutex
+	at  time.Time
+	all map[string]*store.Worker
+}
+
+const workersFor = 2 * time.Second
+
+// WorkerOf is the worker with an id; nil: it is not known any more.
+func (m *Manager) WorkerOf(ctx context.Context, id string) (*store.Worker, error) {
+	if id == "" {
+		return nil, nil
+	}
+	m.known.mu.Lock()
+	defer m.known.mu.Unlock()
+	if m.known.all == nil || time.Since(m.known.at) > workersFor {
+		all, err := m.Workers(ctx)
+		if err != nil {
+			return nil, err
+		}
+		m.known.at, m.known.all = time.Now(), make(map[string]*store.Worker)
+		for _, w := range all {
+			m.known.all[w.ID] = w
+		}
+	}
+	return m.known.all[id], nil
+}
+
+// liveWorkers are the workers that are connected.
+func (m *Manager) liveWorkers(ctx context.Context) ([]*store.Worker, error) {
+	all, err := m.Workers(ctx)
+	now := m.cfg.Now()
+	return slices.DeleteFunc(all, func(w *store.Worker) bool { return !w.Live(now) }), err
+}
+
+// carries tells whether a worker executes runs that ask for a name.
+func carries(w *store.Worker, host string) bool {
+	return host == "" || slices.Contains(w.Hosts(), host)
+}
+
+// noneCarries says that no worker that is connected has a name; empty: one has it. With no
+// name it says whether there is no worker at all.
+func (m *Manager) noneCarries(ctx context.Context, host string) (string, error) {
+	live, err := m.liveWorkers(ctx)
+	if err != nil || slices.ContainsFunc(live, func(w *store.Worker) bool { return carries(w, host) }) {
+		return "", err
+	}
+	if host == "" {
+		return "waits for a worker; none is connected (triphammer worker)", nil
+	}
+	return store.WaitsFor(host) + "; none is connected (triphammer worker --name " + host + ")", nil
+}
+
+// LacksWorker says that a queued run asks for a worker of a name, and that none is connected;
+// else it is empty.
+func (m *Manager) LacksWorker(ctx context.Context, r *store.Run) (string, error) {
+	if !m.cfg.Shared || r.State != store.Queued || !r.RunAt.IsZero() || r.Behind {
+		return "", nil
+	}
+	spec, err := specOf(ctx, m.cfg.Store, r)
+	if err != nil || spec.WorkerHost == "" {
+		return "", err
+	}
+	return m.noneCarries(ctx, spec.WorkerHost)
+}
+
+// waitsForWorkers says why none of the workers has started a queued run. It is for a store
+// that several processes share.
+func (m *Manager) waitsForWorkers(ctx context.Context, r *store.Run, spec *Spec) (string, error) {
+	live, err := m.liveWorkers(ctx)
+	if err != nil {
+		return "", err
+	}
+	bound, err := m.cfg.Store.BoundTo(ctx, r.ID)
+	if err != nil {
+		return "", err
+	}
+	fit := slices.DeleteFunc(slices.Clone(live), func(w *store.Worker) bool {
+		return bound != "" && w.ID != bound || bound == "" && !carries(w, spec.WorkerHost)
+	})
+	if len(fit) == 0 {
+		if bound != "" {
+			return "it is about to start, without the workspace of its conversation: the worker that has that is not connected", nil
+		}
+		return m.noneCarries(ctx, spec.WorkerHost)
+	}
+	var busy []string
+	for _, w := range fit {
+		why := w.Blocked
+		switch {
+		case w.Drain:
+			why = "is drained"
+		case why == "" && w.Active >= w.MaxRuns:
+			why = fmt.Sprintf("%d of %d runs are in progress", w.Active, w.MaxRuns)
+		}
+		if why == "" {
+			return "", nil
+		}
+		busy = append(busy, w.Name()+": "+why)
+	}
+	const shown = 5
+	if len(busy) > shown {
+		busy = append(busy[:shown], fmt.Sprintf("and %d more", len(busy)-shown))
+	}
+	what := "no worker that could execute it is free"
+	if bound != "" {
+		what = "waits for the worker that has the workspace of its conversation"
+	}
+	return what + " (" + strings.Join(busy, "; ") + ")", nil
+}
+
+// lostWorkspace says that the workspace of a conversation is gone, or that the worker that has
+// it is not connected; empty: it is, or it has none.
+func (m *Manager) lostWorkspace(ctx context.Context, c *store.Conversation) (string, error) {
+	last := lastStarted(c)
+	if last == nil || last.Worker == m.worker {
+		return "", nil
+	}
+	w, err := m.WorkerOf(ctx, last.Worker)
+	if err != nil {
+		return "", err
+	}
+	if w != nil && outlives(w.Isolation) {
+		return ErrNoWorkspace.Error(), nil // it went with its run
+	}
+	live, err := m.liveWorkers(ctx)
+	if err != nil || slices.ContainsFunc(live, func(w *store.Worker) bool { return w.ID == last.Worker }) {
+		return "", err
+	}
+	name := "that executed its last run"
+	if w != nil {
+		name = w.Name()
+	}
+	return fmt.Sprintf("the workspace of this conversation is with the worker %s, which is not connected: try again when it is, or start a new run", name), nil
+}
+
+// lastStarted is the newest run of a conversation that a worker has or had; nil: none.
+func lastStarted(c *store.Conversation) (last *store.Run) {
+	for _, r := range c.Runs {
+		if r.Worker != "" && (last == nil || r.ID > last.ID) {
+			last = r
+		}
+	}
+	return last
+}
+
+// hasWorkspace returns ErrNoWorkspace if the run goes on in a workspace that another worker
+// has. What an earlier attempt may have left here under the same name is not it.
+func (m *Manager) hasWorkspace(ctx context.Context, r *store.Run) error {
+	if _, everywhere := m.outliving(); !m.cfg.Shared || everywhere {
+		return nil
+	}
+	c, err := m.cfg.Store.Conversation(ctx, r.ID)
+	if err != nil {
+		return fmt.Errorf("the conversation could not be read: %w", err)
+	}
+	c.Runs = slices.DeleteFunc(c.Runs, func(one *store.Run) bool { return one.ID >= r.ID })
+	if last := lastStarted(c); last != nil && last.Worker != m.worker {
+		return ErrNoWorkspace
+	}
+	return nil
+}

@@ -1,0 +1,341 @@
+package run_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"triphammer/server/disk"
+	"triphammer/server/run"
+	"triphammer/server/sandbox"
+	"triphammer/server/store"
+)
+
+// member is one of several managers on one store, with an executor of its own.
+type member struct {
+	*run.Manager
+	w    *world
+	stop func() error  // ends it, and waits for it
+	over chan struct{} // closed when it has ended
+}
+
+// join starts another manager on the store. Its executor has a folder of its name.
+func (w *world) join(id string, cfg run.Config) *member {
+	w.Helper()
+	return w.joinAs(id, true, cfg)
+}
+
+// joinAs is join, as one of several processes or as the only one.
+func (w *world) joinAs(id string, shared bool, cfg run.Config) *member {
+	w.Helper()
+	bin := filepath.Join(w.dir, "bin")
+	if err := errors.Join(os.MkdirAll(bin, 0o700), os.WriteFile(filepath.Join(bin, "claude"), []byte(talker), 0o700)); err != nil {
+		w.Fatal(err)
+	}
+	executor, err := sandbox.New(sandbox.Config{Dir: filepath.Join(w.dir, id), Isolation: sandbox.None, User: "root", Grace: 50 * time.Millisecond, Path: bin + ":" + os.Getenv("PATH")})
+	if err != nil {
+		w.Fatal(err)
+	}
+	if cfg.Executor == nil {
+		cfg.Executor = executor
+	}
+	cfg.Store, cfg.Shared, cfg.Logger = w.store, shared, slog.New(slog.DiscardHandler)
+	cfg.Worker = store.Worker{ID: id, Kind: store.KindWorker}
+	if len(cfg.Capabilities.WorkerHosts) == 0 {
+		cfg.Capabilities.WorkerHosts = []string{id}
+	}
+	cfg.Lease, cfg.Grace = cmp.Or(cfg.Lease, 3*time.Second), cmp.Or(cfg.Grace, 50*time.Millisecond)
+	m := &member{Manager: run.New(cfg), w: w, over: make(chan struct{})}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(w.Context()))
+	done := make(chan error, 1)
+	go func() {
+		defer close(m.over)
+		done <- m.Run(ctx)
+	}()
+	stopped := false
+	m.stop = func() error {
+		if stopped {
+			return nil
+		}
+		stopped = true
+		cancel()
+		return <-done
+	}
+	w.Cleanup(func() {
+		if err := m.stop(); err != nil && !errors.Is(err, store.ErrSuperseded) {
+			w.Error(err)
+		}
+	})
+	w.until(id+" is known", func() bool { return w.worker(id) != nil })
+	return m
+}
+
+func (w *world) worker(id string) *store.Worker {
+	w.Helper()
+	all, err := w.store.Workers(context.WithoutCancel(w.Context()))
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, one := range all {
+		if one.ID == id {
+			return one
+		}
+	}
+	return nil
+}
+
+// queued makes a run, and tells no manager of it.
+func (w *world) queued(s run.Spec) store.RunID {
+	w.Helper()
+	r, _, err := w.store.CreateRun(w.Context(), w.newRun(s), "", nil)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return r.ID
+}
+
+// api is a manager that starts no runs, as that of a serve with --max-runs 0.
+func (w *world) api() *member {
+	m := &member{Manager: run.New(run.Config{Store: w.store, Shared: true, MaxRuns: 0, Logger: slog.New(slog.DiscardHandler), Lease: 3 * time.Second}), w: w}
+	return m
+}
+
+// why is why a queued run waits.
+func (m *member) why(id store.RunID) string {
+	m.w.Helper()
+	belt, err := m.Belt(m.w.Context(), m.w.read(id))
+	if err != nil {
+		m.w.Fatal(err)
+	}
+	return belt[0].Detail
+}
+
+// TestStopElsewhere: a run is cancelled and interrupted by a process that has not started it;
+// its conversation goes on where its workspace is (SPEC 17.4).
+func TestStopElsewhere(t *testing.T) {
+	w := newWorld(t)
+	w.join("a", run.Config{MaxRuns: 1})
+	first := w.queued(talk("Please wait."))
+	w.until("the agent waits", func() bool { return strings.Contains(w.said(first), "turn ") })
+	_, api := w.join("b", run.Config{MaxRuns: 4}), w.api()
+	if r := w.read(first); r.Worker != "a" {
+		t.Fatalf("the run is of %q", r.Worker)
+	}
+	if err := api.Interrupt(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	w.wants(w.finished(first), store.Cancelled, "interrupted; `triphammer runs followup")
+
+	busy := w.queued(run.Spec{Environment: environment("sleep 300")}) // b has it, or a
+	w.until("it starts", func() bool { return w.read(busy).State == store.InProgress })
+	w.manager = api.Manager
+	second, err := w.follow(first, "Second.")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.until("the follow-up ends, or waits", func() bool {
+		return w.read(second.ID).State.Terminal() || strings.Contains(api.why(second.ID), "the worker that has the workspace of its conversation (a: 1 of 1 runs are in progress)")
+	})
+	if err := api.Cancel(t.Context(), busy); err != nil {
+		t.Fatal(err)
+	}
+	w.wants(w.finished(busy), store.Cancelled, "cancelled while it was in progress")
+	w.wants(w.finished(second.ID), store.Succeeded, "")
+	if r := w.read(second.ID); r.Worker != "a" || !strings.Contains(w.said(second.ID), "turn 4 of 4") {
+		t.Errorf("the follow-up was executed by %s: %s", r.Worker, w.said(second.ID))
+	}
+	if _, there := os.Stat(filepath.Join(w.dir, "b", first.String())); there == nil {
+		t.Error("the other worker has a workspace of the conversation")
+	}
+}
+
+// TestLostWorkspace: when the worker is gone that has the workspace, a follow-up is refused; one
+// that waits already ends with the reason, and not in what another attempt has left under the
+// same name (SPEC 17.4).
+func TestLostWorkspace(t *testing.T) {
+	w := newWorld(t)
+	a, api := w.join("a", run.Config{MaxRuns: 1}), w.api()
+	first := w.queued(talk("First."))
+	w.wants(w.finished(first), store.Succeeded, "")
+	if _, err := w.store.DrainWorkers(t.Context(), "a", true); err != nil {
+		t.Fatal(err)
+	}
+	w.manager = api.Manager
+	waits, err := w.follow(first, "Second.")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stale := filepath.Join(w.dir, "b", first.String())
+	if err := errors.Join(os.MkdirAll(filepath.Join(stale, "workspace"), 0o700), os.MkdirAll(filepath.Join(stale, "home"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.follow(first, "Third."); err == nil || !strings.Contains(err.Error(), "is with the worker a, which is not connected") {
+		t.Errorf("a follow-up: %v", err)
+	}
+	w.join("b", run.Config{MaxRuns: 1})
+	w.wants(w.finished(waits.ID), store.FailedRun, "the workspace of this conversation was removed: start a new run")
+}
+
+// TestWorkerNames: a run that asks for a name or a label waits for a worker that has it, and
+// says that none is connected; a drained worker starts nothing, and says so (SPEC 17.4).
+func TestWorkerNames(t *testing.T) {
+	w := newWorld(t)
+	api := w.api()
+	run1 := w.queued(run.Spec{Environment: environment("true")})
+	if got := api.why(run1); !strings.HasSuffix(got, ": waits for a worker; none is connected (triphammer worker)") {
+		t.Errorf("it waits: %s", got)
+	}
+	w.join("plain", run.Config{MaxRuns: 1})
+	w.wants(w.finished(run1), store.Succeeded, "")
+	named, labelled := w.queued(run.Spec{WorkerHost: "gpu", Environment: environment("true")}), w.queued(run.Spec{WorkerHost: "zone=b", Environment: environment("true")})
+	if got := api.why(named); !strings.HasSuffix(got, ": waits for a worker named gpu; none is connected (triphammer worker --name gpu)") {
+		t.Errorf("it waits: %s", got)
+	}
+	if api.AtCapacity(t.Context()) {
+		t.Error("there is room, and the answer is that there is none")
+	}
+	w.join("special", run.Config{MaxRuns: 2, Capabilities: run.Capabilities{WorkerHosts: []string{"gpu"}, Labels: map[string]string{"zone": "b"}}})
+	for _, id := range []store.RunID{named, labelled} {
+		w.wants(w.finished(id), store.Succeeded, "")
+		if r := w.read(id); r.Worker != "special" {
+			t.Errorf("%s was executed by %s", id, r.Worker)
+		}
+	}
+	// Drained, it finishes what it has and starts nothing.
+	has := w.queued(run.Spec{WorkerHost: "gpu", Environment: environment("while [ ! -e " + w.dir + "/go ]; do sleep 0.01; done")})
+	w.until("it starts", func() bool { return w.read(has).State == store.InProgress })
+	if _, err := w.store.DrainWorkers(t.Context(), "gpu", true); err != nil {
+		t.Fatal(err)
+	}
+	next := w.queued(run.Spec{WorkerHost: "gpu", Environment: environment("true")})
+	w.until("the run waits for the drained worker", func() bool {
+		return strings.HasSuffix(api.why(next), ": no worker that could execute it is free (gpu: is drained)")
+	})
+	if err := os.WriteFile(filepath.Join(w.dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.wants(w.finished(has), store.Succeeded, "")
+	other := w.queued(run.Spec{Environment: environment("true")})
+	w.wants(w.finished(other), store.Succeeded, "") // by the other worker, and so the drained one has had the time to take its own
+	if r := w.read(next); r.State != store.Queued {
+		t.Errorf("a drained worker has started a run: %s", r.State)
+	}
+	if _, err := w.store.DrainWorkers(t.Context(), "gpu", false); err != nil {
+		t.Fatal(err)
+	}
+	w.wants(w.finished(next), store.Succeeded, "")
+}
+
+// TestReap: the attempt of a worker that is lost is ended when its lease is over, and its run
+// is tried again on another worker, or fails, as its spec says (SPEC 9.6, 17.4).
+func TestReap(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.store.StartWorker(t.Context(), store.Worker{ID: "dead", Names: []string{"attic"}, Lease: 2 * time.Second}, "p"); err != nil {
+		t.Fatal(err)
+	}
+	once := w.queued(run.Spec{Environment: environment("true")})
+	twice := run.Spec{Environment: environment("true")}
+	twice.Retry = run.Retry{Attempts: 2, Delay: time.Millisecond}
+	again := w.queued(twice)
+	if leases, err := w.store.ClaimRuns(t.Context(), store.Claim{Worker: "dead", Most: 2, Lease: 2 * time.Second}); err != nil || len(leases) != 2 {
+		t.Fatal(leases, err)
+	}
+	begun := time.Now()
+	alive := w.join("alive", run.Config{MaxRuns: 2})
+	reaping, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- alive.Reap(reaping) }()
+	const message = "the worker attic was lost before this run had finished"
+	w.wants(w.finished(once), store.FailedRun, message)
+	if took := time.Since(begun); took < 2*time.Second {
+		t.Errorf("after %v, the lease was not over", took)
+	}
+	r := w.finished(again)
+	w.wants(r, store.Succeeded, "")
+	if r.Attempt != 2 || r.Worker != "alive" {
+		t.Errorf("attempt %d by %s", r.Attempt, r.Worker)
+	}
+	// A run whose worker renews is left alone for longer than its lease.
+	long := w.finished(w.queued(run.Spec{Environment: environment("sleep 5")}))
+	w.wants(long, store.Succeeded, "")
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLeaseGuard: a worker that cannot reach the store stops its agents before their leases are
+// over. One that has the store for itself lets them go on (SPEC 17.4).
+func TestLeaseGuard(t *testing.T) {
+	for _, shared := range []bool{true, false} {
+		w := newWorld(t)
+		m := w.joinAs("a", shared, run.Config{MaxRuns: 1})
+		id := w.queued(run.Spec{Environment: environment("while :; do date >alive; sleep 0.01; done")})
+		alive := filepath.Join(w.dir, "a", id.String(), "workspace", "alive")
+		w.until("the agent works", func() bool {
+			_, err := os.Stat(alive)
+			return err == nil
+		})
+		if err := w.store.Close(); err != nil {
+			t.Fatal(err)
+		}
+		closed := time.Now()
+		var last time.Time // when the agent lived
+		w.until("the agent ends, or the lease is over for long", func() bool {
+			info, err := os.Stat(alive)
+			if err != nil {
+				t.Fatal(err)
+			}
+			last = info.ModTime()
+			return time.Since(last) > time.Second || time.Since(closed) > 6*time.Second
+		})
+		if lived := last.Sub(closed); shared == (lived > 3*time.Second) {
+			t.Errorf("shared %v: the agent lived for %v, and the lease was for 3 seconds", shared, lived)
+		}
+		if err := m.stop(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestWorkerStartsAgain: what a worker had in progress when it died is ended as soon as it is
+// back; of two with one identity the older one stops (SPEC 17.4).
+func TestWorkerStartsAgain(t *testing.T) {
+	w := newWorld(t)
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.store.StartWorker(t.Context(), store.Worker{ID: "a", Host: host, Lease: time.Hour}, "p"); err != nil {
+		t.Fatal(err)
+	}
+	id := w.queued(run.Spec{Environment: environment("true")})
+	if leases, err := w.store.ClaimRuns(t.Context(), store.Claim{Worker: "a", Most: 1, Lease: time.Hour}); err != nil || len(leases) != 1 {
+		t.Fatal(leases, err)
+	}
+	a := w.join("a", run.Config{MaxRuns: 1, Disk: disk.NewWatch(disk.Floor{}, w.dir, w.dir)})
+	w.wants(w.finished(id), store.FailedRun, "the worker stopped before this run had finished")
+
+	long := w.queued(run.Spec{Environment: environment("sleep 300")})
+	w.until("it starts", func() bool { return w.read(long).State == store.InProgress })
+	if _, err := w.store.StartWorker(t.Context(), store.Worker{ID: "a", Host: "another"}, "q"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-a.over:
+	case <-time.After(30 * time.Second):
+		t.Fatal("the older process goes on")
+	}
+	if err := a.stop(); !errors.Is(err, store.ErrSuperseded) {
+		t.Errorf("error %v", err)
+	}
+}

@@ -1,0 +1,274 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Place is where a store is: a database of PostgreSQL, or a file and a folder of artifacts.
+type Place struct {
+	URL             string
+	Path, Artifacts string
+}
+
+func (p Place) String() string {
+	if p.URL != "" {
+		return NameOf(p.URL)
+	}
+	return p.Path
+}
+
+// metaCopying is of a store into which another one is being copied. No program opens it. The
+// value says which.
+const metaCopying = "copying"
+
+// Errors of Copy.
+var (
+	ErrCopying   = errors.New("a copy into it is not finished: run triphammer store copy again with the same --from and --to")
+	ErrNotEmpty  = errors.New("it has rows already, and nothing is written over")
+	ErrDifferent = errors.New("the copy differs from its source")
+)
+
+// A batch of rows is a transaction.
+const (
+	copyRows  = 1000
+	copyBytes = 4 << 20
+)
+
+// maxElsewhere is how many rows of a table may be elsewhere in the order of the copy.
+const maxElsewhere = 100_000
+
+// Copied is what Copy did.
+type Copied struct {
+	Tables []CopiedTable
+	// Texts is how many values have another text in the copy, because PostgreSQL's cannot
+	// have NUL and what is not UTF-8: each such character is U+FFFD there.
+	Texts int64
+	Files int64 // of artifacts
+	// Damaged are the artifacts whose content is missing or damaged in the source.
+	Damaged []string
+	KeyID   string
+}
+
+// CopiedTable is a table that is the same on both sides.
+type CopiedTable struct {
+	Name   string
+	Rows   int64
+	Digest uint64 // of all columns of all rows, in any order
+}
+
+// copying is a copy from one side to the other.
+type copying struct {
+	from, to           side
+	fromPlace, toPlace Place
+	tables             []*table
+	// artifacts: the contents of artifacts change between files and rows
+	convertFiles bool
+	told         func(what string, done, of int64)
+	report       Copied
+}
+
+// Copy copies a whole store, and compares the copy with it. No server uses either of them; the
+// caller has locked the folders. If it is interrupted, the next call with the same places goes
+// on. told is told how far it is.
+func Copy(ctx context.Context, from, to Place, told func(what string, done, of int64)) (*Copied, error) {
+	c := &copying{fromPlace: from, toPlace: to, convertFiles: true, told: told}
+	if told == nil {
+		c.told = func(string, int64, int64) {}
+	}
+	err := c.open(ctx)
+	if err == nil {
+		err = c.run(ctx)
+	}
+	for _, s := range []side{c.from, c.to} {
+		if s != nil {
+			s.close()
+		}
+	}
+	return &c.report, err
+}
+
+// open opens both sides and looks whether they belong together.
+func (c *copying) open(ctx context.Context) (err error) {
+	if c.from, err = openSource(ctx, c.fromPlace); err != nil {
+		return fmt.Errorf("the source %s: %w", c.fromPlace, err)
+	}
+	if c.to, err = openTarget(ctx, c.toPlace, c.fromPlace); err != nil {
+		return fmt.Errorf("the target %s: %w", c.toPlace, err)
+	}
+	return c.plan(ctx)
+}
+
+// plan reads which tables there are.
+func (c *copying) plan(ctx context.Context) (err error) {
+	if c.tables, err = c.from.tables(ctx); err != nil {
+		return err
+	}
+	target, err := c.to.tables(ctx)
+	if err != nil {
+		return err
+	}
+	if d := differences(c.tables, target); len(d) > 0 {
+		return fmt.Errorf("the source and the target have other tables, so that they cannot be copied: %s", strings.Join(d[:min(len(d), 3)], "; "))
+	}
+	c.report.KeyID, err = text(ctx, c.from, "SELECT value FROM meta WHERE name = 'sealing key'")
+	return err
+}
+
+// skips tells whether a table is not copied row by row.
+func (c *copying) skips(t *table) bool {
+	return t.name == "meta" || t.name == "artifact_parts" && c.convertFiles
+}
+
+func (c *copying) run(ctx context.Context) error {
+	for _, t := range c.tables {
+		if !c.skips(t) {
+			if err := c.copyTable(ctx, t); err != nil {
+				return fmt.Errorf("copying the table %s: %w", t.name, err)
+			}
+		}
+	}
+	if err := c.copyMeta(ctx); err != nil {
+		return fmt.Errorf("copying the table meta: %w", err)
+	}
+	if c.convertFiles {
+		if err := c.copyContents(ctx); err != nil {
+			return err
+		}
+	}
+	c.report.Texts = 0
+	for _, t := range c.tables {
+		if t.name == "artifact_parts" && c.convertFiles {
+			continue
+		}
+		if err := c.verify(ctx, t); err != nil {
+			return err
+		}
+	}
+	if c.convertFiles {
+		if err := c.verifyContents(ctx); err != nil {
+			return err
+		}
+	}
+	return c.finish(ctx)
+}
+
+// convert makes a row what the target has of it, and tells whether its key changed.
+func (c *copying) convert(t *table, row []any) (changedKey bool) {
+	if c.toPlace.URL != "" {
+		changed := false
+		for i, v := range row {
+			s, is := v.(string)
+			if !is || utf8.ValidString(s) && !strings.Contains(s, "\x00") {
+				continue
+			}
+			if t.name == "run_events" && !changed {
+				redigest(t, row)
+			}
+			row[i], changed = storable(s), true
+			c.report.Texts++
+			changedKey = changedKey || t.columns[i].key > 0
+		}
+	}
+	if i := t.at("file"); c.convertFiles && t.name == "artifacts" && row[i] != "" {
+		row[i] = inDatabase
+		if c.toPlace.URL == "" {
+			row[i] = ArtifactID(row[t.at("id")].(int64)).String()
+		}
+	}
+	return changedKey
+}
+
+// storable is a text as PostgreSQL can have it.
+func storable(text string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
+}
+
+// redigest gives an event whose text changes a digest of the new text, if the old one was right.
+func redigest(t *table, row []any) {
+	number := func(name string) int64 { return row[t.at(name)].(int64) }
+	kind, data := row[t.at("kind")].(string), row[t.at("data")].(string)
+	was, has := row[t.at("digest")].(int64)
+	if has && was == eventDigest(RunID(number("run_id")), number("seq"), number("at"), kind, data) {
+		row[t.at("digest")] = eventDigest(RunID(number("run_id")), number("seq"), number("at"), storable(kind), storable(data))
+	}
+}
+
+func (c *copying) copyMeta(ctx context.Context) error {
+	t := c.tables[slices.IndexFunc(c.tables, func(t *table) bool { return t.name == "meta" })]
+	rows, err := c.from.query(ctx, t.ordered())
+	if err != nil {
+		return err
+	}
+	defer rows.close()
+	var all [][]any
+	for {
+		row, err := rows.next()
+		if err != nil {
+			return err
+		}
+		if row == nil {
+			break
+		}
+		if !ofTarget(t, row) {
+			c.convert(t, row)
+			all = append(all, row)
+		}
+	}
+	if err := c.to.exec(ctx, "DELETE FROM meta WHERE name NOT IN ('schema', $1, $2)", metaCopying, metaNeeds); err != nil {
+		return err
+	}
+	return c.to.insert(ctx, t, all)
+}
+
+// ofTarget tells whether a row of meta is about the database, and not about what it holds.
+func ofTarget(t *table, row []any) bool {
+	name := row[t.at("name")]
+	return name == "schema" || name == metaCopying || name == metaNeeds
+}
+
+// finish makes the copy a store that programs open.
+func (c *copying) finish(ctx context.Context) error {
+	if c.toPlace.URL != "" && c.convertFiles {
+		var ids []string
+		for _, t := range c.tables {
+			if i := t.at("id"); i >= 0 && t.columns[i].class == "number" {
+				ids = append(ids, "SELECT coalesce(max(id), 0) AS id FROM "+t.name)
+			}
+		}
+		err := c.to.exec(ctx, "SELECT setval('newest_id', (SELECT max(id) FROM ("+strings.Join(ids, " UNION ALL ")+") m)), nextval('commits'), "+
+			"setval('queued_runs', (SELECT count(*) FROM runs WHERE state IN ('QUEUED', 'HELD')))")
+		if err != nil {
+			return err
+		}
+	}
+	return c.to.exec(ctx, "DELETE FROM meta WHERE name = $1", metaCopying)
+}
+
+// refuseUnfinished refuses to open a store into which another one is being copied.
+func (s *Store) refuseUnfinished(ctx context.Context) error {
+	from, err := s.meta(ctx, metaCopying)
+	if err == nil && from != "" {
+		err = fmt.Errorf("%w (of %s)", ErrCopying, from)
+	}
+	return err
+}
+
+// quiet is a store of which only parts are used.
+func quiet() *Store { return newSQLite(time.Now, nil, slog.New(slog.DiscardHandler)) }
+
+// KeyOf is the id of the sealing key of a store that can be copied; empty: none is noted.
+func KeyOf(ctx context.Context, p Place) (string, error) {
+	s, err := openSource(ctx, p)
+	if err != nil {
+		return "", fmt.Errorf("the source %s: %w", p, err)
+	}
+	defer s.close()
+	return text(ctx, s, "SELECT value FROM meta WHERE name = 'sealing key'")
+}

@@ -1,0 +1,117 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// ErrStale refuses what was decided by definitions that are not live any more (SPEC 17.2):
+// another apply has been recorded since. The caller decides again.
+var ErrStale = errors.New("other definitions have become live")
+
+// LiveApply is the apply whose definitions a factory serves: the newest that was recorded
+// as applied; 0: none.
+func (s *Store) LiveApply(ctx context.Context, factory string) (id ApplyID, err error) {
+	err = s.read.QueryRowContext(ctx, liveApply, factory).Scan(&id)
+	return id, damaged(err)
+}
+
+const liveApply = "SELECT coalesce(max(id), 0) FROM applies WHERE factory = $1 AND outcome = 'applied'"
+
+// liveApply is LiveApply as the transaction sees it. It runs on the writer, which remembers
+// it: a delivery pays no statement for it.
+func (s *Store) liveApply(ctx context.Context, factory string) (id ApplyID, err error) {
+	if id, known := s.groups.live[factory]; known {
+		return id, nil
+	}
+	if err := s.row(ctx, liveApply, []any{factory}, &id); err != nil {
+		return 0, err
+	}
+	s.setLive(factory, id)
+	return id, nil
+}
+
+func (s *Store) setLive(factory string, id ApplyID) {
+	if s.groups.live == nil || len(s.groups.live) >= maxCached {
+		s.groups.live = make(map[string]ApplyID)
+	}
+	s.groups.live[factory] = id
+}
+
+// isStale tells whether an apply is not the live one of its factory any more. What no apply
+// decided (0) is never stale. It runs on the writer.
+func (s *Store) isStale(ctx context.Context, factory string, decided ApplyID) (bool, error) {
+	if decided == 0 || s.unfenced {
+		return false, nil
+	}
+	live, err := s.liveApply(ctx, factory)
+	return live != decided, err
+}
+
+// notStale is the error ErrStale if isStale. It runs on the writer.
+func (s *Store) notStale(ctx context.Context, factory string, decided ApplyID) error {
+	stale, err := s.isStale(ctx, factory, decided)
+	if err == nil && stale {
+		err = fmt.Errorf("%s does not serve any more: %w", decided, ErrStale)
+	}
+	return err
+}
+
+// checkFence refuses an apply that was made while another one became live, or that uses a
+// secret which was deleted meanwhile. It runs on the writer.
+func (s *Store) checkFence(ctx context.Context, a *Apply) error {
+	if !a.Fenced || a.Outcome != applied || s.unfenced {
+		return nil
+	}
+	live, err := s.liveApply(ctx, a.Factory)
+	if err != nil {
+		return err
+	}
+	if live != a.Base {
+		return fmt.Errorf("the apply began when %s was live, and now it is %s: %w", orNone(a.Base), orNone(live), ErrStale)
+	}
+	for _, w := range a.Webhooks {
+		if w.Generation == 0 {
+			continue
+		}
+		err := s.row(ctx, "SELECT name FROM secrets WHERE name = $1 AND generation = $2", []any{w.SecretName, w.Generation}, new(string))
+		if errors.Is(err, ErrNotFound) {
+			err = fmt.Errorf("the secret %s was deleted meanwhile: %w", w.SecretName, ErrStale)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func orNone(id ApplyID) string {
+	if id == 0 {
+		return "none"
+	}
+	return id.String()
+}
+
+const reportOf = "report " // and the name of a factory: the name of its report in the table meta
+
+// SetReport keeps what the leader reports of a factory for the other servers.
+func (s *Store) SetReport(ctx context.Context, factory string, report []byte) error {
+	return s.do(ctx, func(ctx context.Context) error {
+		return s.exec(ctx, "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value", reportOf+factory, string(report))
+	})
+}
+
+// Reports are what the leader reported last, by factory.
+func (s *Store) Reports(ctx context.Context) (map[string][]byte, error) {
+	reports := make(map[string][]byte)
+	_, err := list(ctx, s, func(rows *sql.Rows) (none struct{}, err error) {
+		var name, report string
+		err = rows.Scan(&name, &report)
+		reports[strings.TrimPrefix(name, reportOf)] = []byte(report)
+		return none, err
+	}, "SELECT name, value FROM meta WHERE name LIKE $1", reportOf+"%")
+	return reports, err
+}

@@ -1,0 +1,348 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Kinds of workers.
+const (
+	KindServe  = "serve"
+	KindWorker = "worker"
+)
+
+// Worker is a process that executes runs (SPEC 17.4).
+type Worker struct {
+	ID        string // of its data directory, so that it stays the same when it starts again
+	Kind      string
+	Names     []string          // by which runs ask for it
+	Labels    map[string]string // the same, as KEY=VALUE
+	Host      string
+	Version   string
+	Isolation string
+	MaxRuns   int64
+	Active    int64         // runs in progress, as the store has them
+	Blocked   string        // why it starts none, besides that it has as many as it may; empty: nothing keeps it
+	Lease     time.Duration // how long a run is the worker's without a renewal
+	Drain     bool          // somebody has asked it to start none
+	StartedAt time.Time
+	SeenAt    time.Time
+	StoppedAt time.Time // zero: it has not
+}
+
+// LostAfter is the time without a heartbeat after which a worker counts as lost.
+const LostAfter = 45 * time.Second
+
+// Live tells whether a worker is connected at a time.
+func (w *Worker) Live(now time.Time) bool {
+	return w.StoppedAt.IsZero() && now.Sub(w.SeenAt) < LostAfter
+}
+
+// Name is what people call the worker.
+func (w *Worker) Name() string {
+	if len(w.Names) > 0 {
+		return w.Names[0]
+	}
+	return w.Host
+}
+
+// Hosts are the names of which a run may ask for one to be executed by the worker.
+func (w *Worker) Hosts() []string { return hostsOf(w.Names, w.Labels) }
+
+func hostsOf(names []string, labels map[string]string) []string {
+	all := slices.Clone(names)
+	for key, value := range labels {
+		all = append(all, key+"="+value)
+	}
+	slices.Sort(all[len(names):])
+	return all
+}
+
+// ErrSuperseded is the error of a worker whose id another process uses.
+var ErrSuperseded = errors.New("another process has the identity of this worker")
+
+// StartWorker records that a worker has started. process is a random text that no other start
+// has. If the worker ran before, on the same host, that process is dead, because the data
+// directory is locked: then before is true.
+func (s *Store) StartWorker(ctx context.Context, w Worker, process string) (before bool, err error) {
+	names, labels, err := w.encode()
+	if err != nil {
+		return false, err
+	}
+	err = s.do(ctx, func(ctx context.Context) error {
+		var host string
+		err := s.row(ctx, "SELECT host FROM workers WHERE id = $1", []any{w.ID}, &host)
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			return err
+		}
+		before = host == w.Host
+		now := micros(s.now())
+		return s.exec(ctx, `INSERT INTO workers (id, process, kind, names, labels, host, version, isolation, max_runs, lease, blocked, drain, started_at, seen_at, stopped_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, '', 0, $11, $11, 0)
+			ON CONFLICT (id) DO UPDATE SET process = excluded.process, kind = excluded.kind, names = excluded.names, labels = excluded.labels,
+			host = excluded.host, version = excluded.version, isolation = excluded.isolation, max_runs = excluded.max_runs, lease = excluded.lease, blocked = '',
+			started_at = excluded.started_at, seen_at = excluded.seen_at, stopped_at = 0`,
+			w.ID, process, w.Kind, names, labels, w.Host, w.Version, w.Isolation, w.MaxRuns, int64(w.Lease), now)
+	})
+	return before, err
+}
+
+func (w *Worker) encode() (names, labels string, err error) {
+	list, err := json.Marshal(append([]string{}, w.Names...))
+	if err != nil {
+		return "", "", err
+	}
+	object, err := json.Marshal(w.Labels)
+	if w.Labels == nil {
+		object = []byte("{}")
+	}
+	return string(list), string(object), err
+}
+
+// BeatWorker records that a worker is alive, and what it does. It tells whether somebody has
+// asked it to start no runs. The error is ErrSuperseded if another process has started with
+// its id, and ErrNotFound if its row was deleted.
+func (s *Store) BeatWorker(ctx context.Context, w Worker, process string, stopped bool) (drain bool, err error) {
+	err = s.do(ctx, func(ctx context.Context) error {
+		now, end := micros(s.now()), int64(0)
+		if stopped {
+			end = now
+		}
+		n, err := s.execCount(ctx, `UPDATE workers SET seen_at = $1, stopped_at = $2, blocked = $3, isolation = $4 WHERE id = $5 AND process = $6`,
+			now, end, w.Blocked, w.Isolation, w.ID, process)
+		if err != nil {
+			return err
+		}
+		var asked int64
+		if err := s.row(ctx, "SELECT drain FROM workers WHERE id = $1", []any{w.ID}, &asked); err != nil {
+			return err
+		}
+		if n == 0 {
+			return ErrSuperseded
+		}
+		drain = asked != 0
+		return nil
+	})
+	return drain, err
+}
+
+const selectWorker = `SELECT id, kind, names, labels, host, version, isolation, max_runs, lease, blocked, drain, started_at, seen_at, stopped_at,
+	(SELECT count(*) FROM runs r WHERE r.state = 'INPROGRESS' AND r.state <> 'QUEUED' AND r.worker = workers.id) FROM workers`
+
+func scanWorker(rows *sql.Rows) (*Worker, error) {
+	w := &Worker{}
+	var names, labels string
+	var drain, started, seen, stopped int64
+	err := rows.Scan(&w.ID, &w.Kind, &names, &labels, &w.Host, &w.Version, &w.Isolation, &w.MaxRuns, &w.Lease, &w.Blocked, &drain, &started, &seen, &stopped, &w.Active)
+	if err != nil {
+		return nil, err
+	}
+	w.Drain, w.StartedAt, w.SeenAt, w.StoppedAt = drain != 0, timeOf(started), timeOf(seen), timeOf(stopped)
+	return w, errors.Join(json.Unmarshal([]byte(names), &w.Names), json.Unmarshal([]byte(labels), &w.Labels))
+}
+
+// Workers are the workers that are known, in the order of their ids.
+func (s *Store) Workers(ctx context.Context) ([]*Worker, error) {
+	return list(ctx, s, scanWorker, selectWorker+" ORDER BY id")
+}
+
+// DrainWorkers asks the workers with a name, id or host to start no more runs, or to start
+// them again. The error is ErrNotFound if there is none.
+func (s *Store) DrainWorkers(ctx context.Context, name string, drain bool) ([]*Worker, error) {
+	asked, ids := int64(0), []string(nil)
+	if drain {
+		asked = 1
+	}
+	err := s.do(ctx, func(ctx context.Context) error {
+		ids = nil
+		var all []*Worker
+		err := s.each(ctx, selectWorker, nil, func(rows *sql.Rows) (bool, error) {
+			w, err := scanWorker(rows)
+			all = append(all, w)
+			return true, err
+		})
+		if err != nil {
+			return err
+		}
+		for _, w := range all {
+			if w.ID != name && w.Host != name && !slices.Contains(w.Names, name) {
+				continue
+			}
+			ids = append(ids, w.ID)
+			if err := s.exec(ctx, "UPDATE workers SET drain = $1 WHERE id = $2", asked, w.ID); err != nil {
+				return err
+			}
+		}
+		if len(ids) == 0 {
+			return fmt.Errorf("the worker %q: %w", name, ErrNotFound)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.Workers(ctx)
+	return slices.DeleteFunc(all, func(w *Worker) bool { return !slices.Contains(ids, w.ID) }), err
+}
+
+// forgetWorkers is the time after which a worker that is gone is forgotten.
+const forgetWorkers = 24 * time.Hour
+
+// ForgetWorkers deletes the workers that were not seen for a long time.
+func (s *Store) ForgetWorkers(ctx context.Context) error {
+	return s.do(ctx, func(ctx context.Context) error {
+		return s.exec(ctx, "DELETE FROM workers WHERE seen_at < $1", micros(s.now().Add(-forgetWorkers)))
+	})
+}
+
+// atWorker begins the worker_host of a group whose runs go on in the workspace of a worker,
+// which its id follows. No definition can write it.
+const atWorker = "\x1f"
+
+// bindRun lets a run of a conversation be claimed by the worker alone that has the workspace: the
+// one that executed the conversation's last run. If that worker is lost, any may claim the
+// run, which then says that its workspace is gone. It runs on the writer.
+func (s *Store) bindRun(ctx context.Context, id, conversation RunID) error {
+	var worker string
+	last := RunID(0)
+	err := s.each(ctx, `SELECT id, worker FROM runs WHERE id = $1 AND worker <> ''
+		UNION ALL SELECT id, worker FROM runs WHERE conversation_id = $2 AND conversation_id <> 0 AND worker <> ''`, []any{conversation, conversation},
+		func(rows *sql.Rows) (bool, error) {
+			var r RunID
+			var w string
+			err := rows.Scan(&r, &w)
+			if r >= last {
+				last, worker = r, w
+			}
+			return true, err
+		})
+	if err != nil || worker == "" {
+		return err
+	}
+	var g group
+	err = s.row(ctx, "SELECT "+groupColumns+" FROM run_groups WHERE id = (SELECT group_id FROM runs WHERE id = $1)", []any{id}, g.fields()...)
+	if err != nil {
+		return err
+	}
+	if g.workerHost == atWorker+worker {
+		return nil
+	}
+	g.workerHost = atWorker + worker
+	to, err := s.groupID(ctx, g)
+	if err != nil {
+		return err
+	}
+	return s.exec(ctx, "UPDATE runs SET group_id = $1 WHERE id = $2", to, id)
+}
+
+// BoundTo is the id of the worker that a queued run waits for because that has its workspace;
+// empty: it waits for none.
+func (s *Store) BoundTo(ctx context.Context, id RunID) (string, error) {
+	host, err := first(list(ctx, s, func(rows *sql.Rows) (host string, err error) {
+		err = rows.Scan(&host)
+		return host, err
+	}, "SELECT g.worker_host FROM runs r JOIN run_groups g ON g.id = r.group_id WHERE r.id = $1", id))
+	worker, bound := strings.CutPrefix(host, atWorker)
+	if err != nil || !bound {
+		return "", err
+	}
+	return worker, nil
+}
+
+// carrier decides which groups a claim looks at. It runs on the writer.
+type carrier struct {
+	store *Store
+	claim *Claim
+	live  map[string]bool // workers; nil: not read yet
+}
+
+func (c *carrier) carries(ctx context.Context, host string) (bool, error) {
+	worker, bound := strings.CutPrefix(host, atWorker)
+	if !bound {
+		return host == "" || slices.Contains(c.claim.Hosts, host), nil
+	}
+	if worker == c.claim.Worker {
+		return true, nil
+	}
+	if c.live == nil {
+		c.live = make(map[string]bool)
+		now := c.store.now()
+		err := c.store.each(ctx, selectWorker, nil, func(rows *sql.Rows) (bool, error) {
+			w, err := scanWorker(rows)
+			if err == nil {
+				c.live[w.ID] = w.Live(now)
+			}
+			return true, err
+		})
+		if err != nil {
+			return false, err
+		}
+	}
+	return !c.live[worker], nil
+}
+
+// MayClaim tells whether there may be a run that a claim takes, without a turn of the writer.
+func (s *Store) MayClaim(ctx context.Context) (bool, error) {
+	if s.claims.some() {
+		return true, nil
+	}
+	var n int
+	err := s.read.QueryRowContext(ctx, `SELECT (SELECT count(*) FROM (SELECT 1 FROM runs WHERE state = 'QUEUED' LIMIT 1) q)
+		+ (SELECT count(*) FROM (SELECT 1 FROM runs WHERE state = 'HELD' AND run_at <= $1 LIMIT 1) h)`, micros(s.now())).Scan(&n)
+	return n > 0, err
+}
+
+// Draining tells whether somebody has asked a worker to start no runs.
+func (s *Store) Draining(ctx context.Context, worker string) (bool, error) {
+	var n int
+	err := s.read.QueryRowContext(ctx, "SELECT count(*) FROM workers WHERE id = $1 AND drain <> 0", worker).Scan(&n)
+	return n > 0, err
+}
+
+// StopsAsked are those of the runs of which somebody has asked that they stop.
+func (s *Store) StopsAsked(ctx context.Context, runs []RunID) (map[RunID]Stop, error) {
+	asked := make(map[RunID]Stop)
+	if len(runs) == 0 {
+		return asked, nil
+	}
+	w := where{}
+	w.add(in(&w, "id", runs))
+	w.add("cancel_requested <> 0")
+	_, err := list(ctx, s, func(rows *sql.Rows) (none struct{}, err error) {
+		var id RunID
+		var stop Stop
+		err = rows.Scan(&id, &stop)
+		asked[id] = stop
+		return none, err
+	}, "SELECT id, cancel_requested FROM runs"+w.sql(), w.args...)
+	return asked, err
+}
+
+// Held is the lease of a run in progress, as it is in the store.
+type Held struct {
+	Lease
+	Until  int64         // a number that every renewal changes
+	Worker string        // id
+	Lasts  time.Duration // without a renewal
+
+	Isolation string // of that worker
+}
+
+// DefaultLease is how long a run is a worker's without a renewal, unless the worker says
+// otherwise.
+const DefaultLease = time.Minute
+
+// HeldLeases are the leases of all runs in progress.
+func (s *Store) HeldLeases(ctx context.Context) ([]Held, error) {
+	return list(ctx, s, func(rows *sql.Rows) (h Held, err error) {
+		err = rows.Scan(&h.RunID, &h.Token, &h.Until, &h.Worker, &h.Lasts, &h.Isolation)
+		return h, err
+	}, `SELECT r.id, r.lease_token, r.lease_until, r.worker, coalesce(w.lease, $1), coalesce(w.isolation, '') FROM runs r LEFT JOIN workers w ON w.id = r.worker
+		WHERE r.state = 'INPROGRESS' AND r.state <> 'QUEUED'`, int64(DefaultLease))
+}

@@ -1,0 +1,53 @@
+package terms
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// The beginnings of ids, by what they are of.
+const (
+	DeliveryPrefix      = "dlv_"
+	RunPrefix           = "run_"
+	ApplyPrefix         = "apl_"
+	KeyPrefix           = "key_"
+	AuditPrefix         = "aud_"
+	SchedulePrefix      = "sch_"
+	PendingSecretPrefix = "psc_"
+	ArtifactPrefix      = "art_"
+	SessionPrefix       = "ses_"
+)
+
+// Section is an entry of the navigation of the pages.
+type Section struct{ Name, Path, Icon string }
+
+// SectionGroup is a group of entries.
+type SectionGroup struct {
+	Name    string
+	Entries []Section
+}
+
+// Sections are what the navigation of the pages leads to.
+var Sections = []SectionGroup{
+	{"Work", []Section{{"Overview", "/", "overview"}, {"Deliveries", "/deliveries", "deliveries"}, {"Runs", "/runs", "runs"}, {"Schedules", "/schedules", "schedules"}}},
+	{"Factory", []Section{{"Webhooks", "/webhooks", "webhooks"}, {"Automations", "/automations", "automations"}, {"Environments", "/environments", "environments"}, {"Agents", "/agents", "agents"}, {"Definition", "/definition", "definition"}}},
+	{"Server", []Section{{"Secrets", "/secrets", "secrets"}, {"Keys and people", "/people", "people"}, {"Audit", "/audit", "audit"}, {"System", "/system", "system"}, {"Guides", "/docs", "guides"}}},
+}
+
+// pageNames are pages that stand where those of things do, and mark is before a thing of that
+// name: no name begins with it.
+var pageNames = []string{"new", "test"}
+
+const mark = "~"
+
+// PageNamed is the last part of the address of the page of a thing.
+func PageNamed(name string) string {
+	if slices.Contains(pageNames, name) {
+		return mark + name
+	}
+	return url.PathEscape(name)
+}
+
+// NameOfPage is the opposite of PageNamed.
+func NameOfPage(part string) string { return strings.TrimPrefix(part, mark) }

@@ -1,0 +1,134 @@
+// Package terms has the words that the store, the API and its clients share: outcomes, stages,
+// states and scopes. A client knows them without the server behind them.
+package terms
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Outcome of a delivery (SPEC C2.3).
+type Outcome string
+
+// The outcomes.
+const (
+	Accepted            Outcome = "accepted"
+	Duplicate           Outcome = "duplicate"
+	RejectedAuth        Outcome = "rejected_auth"
+	RejectedInvalidJSON Outcome = "rejected_invalid_json"
+	RejectedTooLarge    Outcome = "rejected_too_large"
+)
+
+// Outcomes are all of them.
+var Outcomes = []Outcome{Accepted, Duplicate, RejectedAuth, RejectedInvalidJSON, RejectedTooLarge}
+
+// Label is the wording of SPEC C2.3.
+func (o Outcome) Label() string {
+	switch o {
+	case Accepted:
+		return "Accepted"
+	case Duplicate:
+		return "Duplicate"
+	case RejectedAuth:
+		return "Rejected (auth)"
+	case RejectedInvalidJSON:
+		return "Rejected (invalid JSON)"
+	case RejectedTooLarge:
+		return "Rejected (too large)"
+	}
+	return string(o)
+}
+
+// Came describes the result of an accepted delivery that started the given number of runs.
+// It is empty if the delivery was not accepted, or if the number is negative, which means
+// unknown.
+func (o Outcome) Came(started int) string {
+	switch {
+	case o != Accepted || started < 0:
+		return ""
+	case started == 0:
+		return "nothing matched"
+	}
+	return Counted(started, "run")
+}
+
+// Stages are those at which a delivery can leave the belt.
+var Stages = []string{"received", "authenticated", "parsed", "new", "matched", "run"}
+
+// Went stands for the deliveries that did not leave the belt: they started a run.
+const Went = "none"
+
+// The outcomes of a stage.
+const (
+	Passed     = "passed"
+	Active     = "active" // it is there now
+	Stopped    = "stopped"
+	NotReached = "not_reached"
+)
+
+// Mark is the outcome of a stage as one character.
+func Mark(outcome string) string {
+	switch outcome {
+	case Passed:
+		return "✓"
+	case Active:
+		return "…"
+	case Stopped:
+		return "✗"
+	}
+	return "·"
+}
+
+// RunState is the state of a run (SPEC C3.1, 9.1; package run draws the changes).
+type RunState string
+
+// The states. The last three are terminal and never change.
+const (
+	Queued     RunState = "QUEUED"
+	InProgress RunState = "INPROGRESS"
+	Succeeded  RunState = "SUCCEEDED"
+	FailedRun  RunState = "FAILED"
+	Cancelled  RunState = "CANCELLED"
+)
+
+// RunStates are all of them.
+var RunStates = []RunState{Queued, InProgress, Succeeded, FailedRun, Cancelled}
+
+// Terminal tells whether a run in this state has finished.
+func (r RunState) Terminal() bool { return r == Succeeded || r == FailedRun || r == Cancelled }
+
+// Scopes of an API key (SPEC 10.2).
+const (
+	ScopeRuns    = "runs"    // create, read and cancel runs
+	ScopeRead    = "read"    // read everything
+	ScopeOperate = "operate" // runs and read, and keep it going: replay, pause, apply, pin
+	ScopeManage  = "manage"  // everything
+)
+
+// Scopes are all of them, the least first.
+var Scopes = []string{ScopeRuns, ScopeRead, ScopeOperate, ScopeManage}
+
+// Counted is a number of things: "1 run", "2 runs".
+func Counted[N int | int64](n N, thing string) string {
+	if n != 1 {
+		thing = Many(thing)
+	}
+	return fmt.Sprintf("%d %s", n, thing)
+}
+
+// Many is the word for several things.
+func Many(thing string) string {
+	if strings.HasSuffix(thing, "y") && !strings.HasSuffix(thing, "ey") {
+		return strings.TrimSuffix(thing, "y") + "ies"
+	}
+	return thing + "s"
+}
+
+// Words names all values of a kind, for an error or a description.
+func Words[T ~string](all []T) string {
+	words := make([]string, len(all))
+	for i, one := range all {
+		words[i] = string(one)
+	}
+	return strings.Join(words, ", ")
+}
