@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -483,13 +484,18 @@ func (c *fleet) load(senders, oneIn int, pause time.Duration, stop <-chan struct
 }
 
 // rotate commits the next version, applies it by some server, and tries the old secret at all
-// servers as soon as the apply has returned.
-func (c *fleet) rotate() {
+// servers as soon as the apply has returned. The server behind stands still until then; nil: none.
+func (c *fleet) rotate(behind *node) {
 	version := c.version.Load() + 1
 	c.commit(version)
 	servers := c.servers()
+	going := slices.DeleteFunc(slices.Clone(servers), func(n *node) bool { return n == behind })
+	if behind != nil {
+		behind.signal(syscall.SIGSTOP)
+		defer behind.signal(syscall.SIGCONT)
+	}
 	for try := 0; ; try++ {
-		n := servers[rand.IntN(len(servers))]
+		n := going[rand.IntN(len(going))]
 		ctx, cancel := context.WithTimeout(c.t.Context(), 20*time.Second)
 		_, err := n.try(ctx, "", "apply")
 		cancel()
@@ -517,6 +523,9 @@ func (c *fleet) rotate() {
 		for p := range 4 {
 			probes.Go(func() { n.post(fmt.Sprintf("p-%d-%d-%d-false-false", version, i, p), `{"probe":true}`, 1-version%2) })
 		}
+	}
+	if behind != nil {
+		behind.signal(syscall.SIGCONT)
 	}
 	probes.Wait()
 }

@@ -364,9 +364,7 @@ func TestLeaderFreezes(t *testing.T) {
 	c := newCluster(t, 2, clusterFiles)
 	frozen := c.leader()
 	other := c.follower()
-	if err := frozen.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	frozen.signal(syscall.SIGSTOP)
 	began := time.Now()
 	c.write(map[string]string{"webhooks/more.yaml": "secretName: S\n"})
 	c.push()
@@ -380,9 +378,7 @@ func TestLeaderFreezes(t *testing.T) {
 		return applied != ""
 	})
 	t.Logf("applied after %s", time.Since(began).Round(time.Millisecond))
-	if err := frozen.cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	frozen.signal(syscall.SIGCONT)
 	eventually(t, "the former leader follows", 10*time.Second, func() bool {
 		var s api.Status
 		frozen.list(&s, "status")
@@ -411,17 +407,21 @@ func TestFenceControl(t *testing.T) {
 		w.start("--rate-limit", "0")
 	}
 	hook := c.url("hook")
-	old, late := testSecret, 0
-	for round := 0; late == 0 && round < 50; round++ {
+	old, late := testSecret, false
+	for round := 0; !late && round < 50; round++ {
 		value := fmt.Sprintf("%s-%d", testSecret, round)
+		c.nodes[1].signal(syscall.SIGSTOP) // it could follow the apply before it has the delivery
 		c.run(value, "secrets", "set", "S")
 		c.run("", "apply")
-		if post(t, "POST", c.nodes[1].on(hook), strings.NewReader(fmt.Sprintf(`{"old":%d}`, round)), bearerOf(old)).status == http.StatusAccepted {
-			late++
-		}
-		old = value
+		answer := make(chan int, 1)
+		go func() {
+			defer close(answer)
+			answer <- post(t, "POST", c.nodes[1].on(hook), strings.NewReader(fmt.Sprintf(`{"old":%d}`, round)), bearerOf(old)).status
+		}()
+		c.nodes[1].signal(syscall.SIGCONT)
+		late, old = <-answer == http.StatusAccepted, value
 	}
-	if late == 0 {
+	if !late {
 		t.Error("without the fence, no delivery came late")
 	}
 }

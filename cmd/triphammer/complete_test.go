@@ -214,9 +214,7 @@ func TestCompletionNouns(t *testing.T) {
 // also if it listens.
 func TestCompletionOfSilentServer(t *testing.T) {
 	w := completionWorld(t)
-	if err := w.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	w.signal(syscall.SIGSTOP)
 	c := newRoot()
 	show, _, err := c.Find([]string{"webhooks", "show"})
 	if err != nil {

@@ -358,7 +358,7 @@ func distSystemd(t *testing.T, out, guide string) {
 		`set -euxo pipefail
 not() { if "$@"; then echo "this succeeds: $*"; exit 1; fi; }
 as() { sudo -u triphammer triphammer "$@"; }
-ended() { as runs watch "$(as runs list -o name | head -1)" --timeout 60s | tail -1 | grep '^SUCCEEDED$'; }
+ended() { as runs watch "$(as runs list -o name --limit 1)" --timeout 60s | tail -1 | grep '^SUCCEEDED$'; }
 mount --make-rshared / # as it is on a machine: systemd hands out credentials by it
 cp -r /dist /opt/dist && cd /opt/dist && mv newer/*.deb .
 `, strings.ReplaceAll(guideBlocks(t, guide, "# Installing…## Debian and Ubuntu"), "amd64", runtime.GOARCH),

@@ -48,7 +48,7 @@ triphammer send github --secret-file first.secret --payload '{"name": "Grace"}' 
 		fill: []string{"FILE", "copy.db", "triphammer status", "stop; serve\ntriphammer status", "NAME", "$(triphammer workers list -o 'template={{.name}}')", "triphammer workers resume", `stop; serve
 triphammer status --wait
 triphammer send github --secret-file first.secret --payload '{"name": "Grace"}'
-second=$(triphammer runs list -o name | head -n 1)
+second=$(triphammer runs list -o name --limit 1)
 if triphammer runs watch "$second" --timeout 3s; then exit 1; fi
 [ "$(triphammer runs show "$second" -o 'template={{.state}}')" = QUEUED ]
 triphammer workers resume`},

@@ -246,7 +246,7 @@ triphammer factories create acme
 				script.WriteString("mkdir -p " + filepath.Dir(f[2]) + "\ncat > " + f[2] + " <<'END OF FILE'\n" + f[3] + "END OF FILE\ntriphammer definition put " + f[2] + "\n")
 			}
 			script.WriteString("until triphammer status --wait; do sleep 0.2; done\n" + blocks[1][1] +
-				"triphammer deliveries show \"$(triphammer deliveries list -o name | head -n 1)\"\nkill %1\nwait %1\n")
+				"triphammer deliveries show \"$(triphammer deliveries list -o name --limit 1)\"\nkill %1\nwait %1\n")
 			out := bashed(t, script.String())
 			if len(files) == 0 || !strings.Contains(out, "✓ authenticated") {
 				t.Errorf("%d files, and no delivery is taken:\n%s", len(files), out)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -108,7 +109,19 @@ func (t *table) add(row ...any) { t.rows = append(t.rows, row) }
 // emit prints a value in the format of -o. With JSON, standard output has nothing else.
 func emit(c *cobra.Command, value any, names []string, show func(w io.Writer) error) error {
 	w := c.OutOrStdout()
-	format := outputOf(c)
+	if isTable(c) {
+		return show(forPeople(c, w))
+	}
+	var out bytes.Buffer
+	if err := encode(&out, outputOf(c), value, names); err != nil {
+		return err
+	}
+	_, err := out.WriteTo(w) // at once: a reader of the first line, such as head, may not wait for more
+	return err
+}
+
+// encode writes a value in a format for programs.
+func encode(w io.Writer, format string, value any, names []string) error {
 	switch format {
 	case "json":
 		return writeJSON(w, value)
@@ -138,10 +151,7 @@ func emit(c *cobra.Command, value any, names []string, show func(w io.Writer) er
 		}
 		return nil
 	}
-	if source, is := strings.CutPrefix(format, formatTemplate); is {
-		return writeTemplate(w, source, rowsOf(value))
-	}
-	return show(forPeople(c, w))
+	return writeTemplate(w, strings.TrimPrefix(format, formatTemplate), rowsOf(value))
 }
 
 // rowsOf are the elements of a list, or the only value.

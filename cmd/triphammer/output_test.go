@@ -144,3 +144,32 @@ func TestListsTakeOutput(t *testing.T) {
 		t.Errorf("only %d commands list or show", found)
 	}
 }
+
+// TestOutputAtOnce: what programs read is written at once. A reader that takes the first line and
+// ends would otherwise stop a list at its second line, and with it a script with pipefail.
+func TestOutputAtOnce(t *testing.T) {
+	for _, format := range []string{"json", formatJSONL, "yaml", "name", formatTemplate + "{{.id}}"} {
+		c, out := &cobra.Command{}, &writes{}
+		outputFlag(c)
+		c.SetOut(out)
+		if err := c.Flags().Set("output", format); err != nil {
+			t.Fatal(err)
+		}
+		rows := []map[string]string{{"id": "first"}, {"id": "second"}}
+		name := func(row map[string]string) string { return row["id"] }
+		if err := emitList(c, rows, name, []string{"ID"}, func(row map[string]string) cells { return cells{row["id"]} }); err != nil {
+			t.Fatal(err)
+		}
+		if len(*out) != 1 || !strings.Contains((*out)[0], "second") {
+			t.Errorf("%s: %q", format, *out)
+		}
+	}
+}
+
+// writes are what was written, each time.
+type writes []string
+
+func (w *writes) Write(p []byte) (int, error) {
+	*w = append(*w, string(p))
+	return len(p), nil
+}

@@ -203,6 +203,13 @@ func (w *world) kill() {
 	w.cmd = nil
 }
 
+func (w *world) signal(s os.Signal) {
+	w.t.Helper()
+	if err := w.cmd.Process.Signal(s); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 func (w *world) url(webhook string) string {
 	w.t.Helper()
 	return strings.TrimSpace(w.run("", "webhooks", "url", webhook))
