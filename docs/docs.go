@@ -46,10 +46,10 @@ func Text(name string) (text string, ok bool) {
 	return string(data), err == nil
 }
 
-// Title is the first heading of a guide, and the rest is what follows it.
+// Title is the first heading of a guide as plain text, and the rest is what follows it.
 func Title(text string) (title, rest string) {
 	title, rest, _ = strings.Cut(text, "\n")
-	return strings.TrimPrefix(title, "# "), rest
+	return strings.ReplaceAll(strings.TrimPrefix(title, "# "), "`", ""), rest
 }
 
 var unnamed = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)

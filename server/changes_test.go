@@ -233,8 +233,8 @@ func TestFactoryFiles(t *testing.T) {
 	}
 }
 
-// TestReadyBesideEmpty: a new factory that waits for its first commit does not take the whole
-// server out of service. One elsewhere that serves nothing does.
+// TestReadyBesideEmpty: a new factory that waits for its first commit is not called failing, and
+// does not take the whole server out of service. One elsewhere that serves nothing does.
 func TestReadyBesideEmpty(t *testing.T) {
 	for name, want := range map[string]int{"hosted": http.StatusOK, "elsewhere": http.StatusServiceUnavailable} {
 		t.Run(name, func(t *testing.T) {
@@ -254,6 +254,11 @@ func TestReadyBesideEmpty(t *testing.T) {
 			f.cfg.Data.Add(a)
 			if got := f.get("/readyz", ""); got.status != want {
 				t.Errorf("%d %s", got.status, got.body)
+			}
+			overview, system := f.visitor("manager").page("GET", "/", "", 200), f.visitor("manager").page("GET", "/system", "", 200)
+			fine := !strings.Contains(overview, "does not serve") && strings.Contains(system, "definitions fresh: "+api.WaitsForCommit)
+			if fine != (want == http.StatusOK) {
+				t.Errorf("the pages say:\n%s\n%s", overview, system)
 			}
 		})
 	}

@@ -75,7 +75,7 @@ func (s *Server) showFactory(ctx context.Context, _ *call, f access.Factory) (ap
 	state := f.State()
 	shown := api.Factory{
 		UID: f.Name, ID: f.Name, TeamUID: f.Name, Name: f.Name, CodeForges: []string{}, Repositories: []api.FactoryRepository{}, CredentialStrategy: "EXECUTOR",
-		AgentDefaults: showDefaults(factory.Settings{}), State: stateOf(state),
+		AgentDefaults: showDefaults(factory.Settings{}), State: s.stateOf(state),
 	}
 	first, err := f.FirstApply(ctx)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {

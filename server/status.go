@@ -52,7 +52,7 @@ func (s *Server) readyz(c *gin.Context) {
 
 // empty tells whether a factory waits for its first commit here. Others need not wait for that.
 func (s *Server) empty(state applier.State) bool {
-	return s.cfg.Place(state.Factory).Home != nil && state.Head == "" && state.Reason == applier.NoBranch
+	return s.cfg.Place(state.Factory).Home != nil && state.Head == "" && state.Applied == nil && state.Reason == applier.NoBranch
 }
 
 // pingTime is how long a test commit of the store may take.
@@ -175,7 +175,7 @@ func (s *Server) getFactory(ctx context.Context, _ *call, factory access.Factory
 	state := factory.State()
 	f := api.FactoryStatus{
 		Name: state.Factory, Repository: state.Repository, Branch: state.Branch, Path: state.Path, Head: state.Head,
-		State: stateOf(state), Pin: state.Pin, CheckedAt: api.Time(state.Checked), LookingSince: api.Time(state.Looking),
+		State: s.stateOf(state), Pin: state.Pin, CheckedAt: api.Time(state.Checked), LookingSince: api.Time(state.Looking),
 		Received: state.Progress.Received, Said: state.Progress.Said,
 		Error: state.Error, Reason: string(state.Reason), Since: api.Time(state.Since), NextAttempt: api.Time(state.NextAttempt),
 		Paused: each(factory.Pauses(), func(p store.Pause) api.Paused { return api.Paused{Kind: p.Kind, Name: p.Name, Pause: showPause(p)} }),
@@ -203,8 +203,10 @@ func (s *Server) getFactory(ctx context.Context, _ *call, factory access.Factory
 	return f, nil
 }
 
-func stateOf(state applier.State) string {
+func (s *Server) stateOf(state applier.State) string {
 	switch {
+	case s.empty(state):
+		return "waiting" // every hosted factory begins so: nothing is wrong
 	case state.Error != "":
 		return "failing"
 	case state.Pin != nil:

@@ -106,9 +106,12 @@ func doctor(c *cobra.Command, _ []string) error {
 			say(true, "storage", "what is written reaches the disk")
 		}
 		for _, f := range s.Factories {
-			if f.Error != "" {
+			switch {
+			case f.Empty():
+				say(true, "definitions", api.WaitsForCommit)
+			case f.Error != "":
 				say(false, "definitions", f.Error)
-			} else if f.Applied != nil {
+			case f.Applied != nil:
 				say(true, "definitions", "commit "+shortHash(f.Applied.Commit)+" serves")
 			}
 		}

@@ -83,8 +83,7 @@ func waitUntilServing(c *cobra.Command, timeout time.Duration) error {
 				applied = true // pushed commits wait while a commit is pinned
 			}
 			ended := f.LastApply != nil && f.LastApply.Commit == f.Head && f.Head != ""
-			empty := f.Hosted && f.Head == "" && f.Reason == string(applier.NoBranch) // it waits for a first commit
-			if !applied && !ended && !empty {
+			if !applied && !ended && !f.Empty() {
 				shown.set(lookText(f))
 				return false, nil
 			}
@@ -136,9 +135,12 @@ func printStatus(w io.Writer, s api.Status, offline bool) error {
 
 func printFactory(w io.Writer, f api.FactoryStatus) {
 	fmt.Fprintf(w, "factory      %s %s\nrepository   %s %s\n", f.Name, f.Title, f.Repository, f.Branch)
-	if f.Applied == nil {
+	switch {
+	case f.Empty():
+		fmt.Fprintln(w, "serves       nothing yet: "+api.WaitsForCommit)
+	case f.Applied == nil:
 		fmt.Fprintln(w, "serves       nothing yet")
-	} else {
+	default:
 		fmt.Fprintf(w, "serves       %s since %s\n", shortHash(f.Applied.Commit), when(w, f.Applied.At))
 	}
 	if p := f.Pin; p != nil {
@@ -157,6 +159,9 @@ func printFactory(w io.Writer, f api.FactoryStatus) {
 	if f.LastApply != nil {
 		fmt.Fprintf(w, "last apply   %s of %s at %s\n", f.LastApply.Outcome, shortHash(f.LastApply.Commit), when(w, f.LastApply.At))
 		printDiagnostics(w, f.LastApply.Diagnostics)
+	}
+	if f.Empty() {
+		return
 	}
 	if f.Error != "" {
 		fmt.Fprintf(w, "problem      %s\n", f.Error)

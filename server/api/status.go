@@ -100,6 +100,13 @@ type FactoryStatus struct {
 	NextAttempt  *time.Time   `json:"next_attempt,omitempty"`
 }
 
+// WaitsForCommit says of an Empty factory why it serves nothing.
+const WaitsForCommit = "the repository waits for its first commit"
+
+// Empty tells whether the factory has a repository on the server without a commit: nothing is
+// wrong, though Error says why nothing serves.
+func (f FactoryStatus) Empty() bool { return f.State == "waiting" && f.Error != "" }
+
 // PinRequest is the body of POST /api/v1/factories/<name>/pin.
 type PinRequest struct {
 	Commit string     `json:"commit"` // a commit that was applied before, or the beginning of its hash

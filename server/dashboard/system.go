@@ -188,6 +188,8 @@ func checks(page Page, s api.Status) (all []Check) {
 	say(s.Clock.Problem == "", "clock", cmp.Or(s.Clock.Problem, "believed"))
 	for _, f := range s.Factories {
 		switch {
+		case f.Empty():
+			note("definitions", page.Of(f.Name, api.WaitsForCommit))
 		case f.Error != "":
 			say(false, "definitions", page.Of(f.Name, f.Error))
 		case f.Applied != nil:
