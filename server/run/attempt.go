@@ -80,8 +80,8 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 		} else {
 			values = append(values, older...)
 			a.charged = before.used
-			a.earlier.Tokens -= tokensOf(before.used)
-			a.earlier.CostUSD -= before.used.CostUSD
+			a.earlier.Tokens = max(0, a.earlier.Tokens-tokensOf(before.used)) // some of it may not be recorded
+			a.earlier.CostUSD = max(0, a.earlier.CostUSD-before.used.CostUSD)
 			if before.begun {
 				started = "taken up by another worker; the attempt goes on"
 			}

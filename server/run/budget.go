@@ -21,14 +21,14 @@ func (o overBudget) Is(target error) bool { return target == ErrBudget }
 // charge records what the run used since the last charge. The error is an ErrBudget if a
 // budget is exceeded, or, before the agent starts, if one of a day is used up.
 func (a *attempt) charge(ctx context.Context, used event.Usage, starting bool) error {
-	delta := store.Spending{Tokens: tokensOf(used) - tokensOf(a.charged), CostUSD: used.CostUSD - a.charged.CostUSD}
-	if delta == (store.Spending{}) && used.Turns == a.charged.Turns && !starting {
+	if used == a.charged && !starting {
 		return nil
 	}
 	if a.adopted && tokensOf(used) <= tokensOf(a.charged) && used.CostUSD <= a.charged.CostUSD && used.Turns <= a.charged.Turns {
 		return nil // another worker has recorded it, and this one hears of it again
 	}
-	automation, server, err := a.manager.cfg.Store.AddUsage(ctx, a.lease, delta)
+	run := store.Spending{Tokens: a.earlier.Tokens + tokensOf(used), CostUSD: a.earlier.CostUSD + used.CostUSD}
+	automation, server, err := a.manager.cfg.Store.RecordUsage(ctx, a.lease, run)
 	if err != nil {
 		if !errors.Is(err, store.ErrFenced) { // which the heartbeat notices
 			a.logger.Warn("recording what a run used", "error", err)
@@ -36,7 +36,6 @@ func (a *attempt) charge(ctx context.Context, used event.Usage, starting bool) e
 		return nil
 	}
 	a.charged = used
-	run := store.Spending{Tokens: a.earlier.Tokens + tokensOf(used), CostUSD: a.earlier.CostUSD + used.CostUSD}
 	b := a.budget
 	if over := exceeded(run, b.USD, b.Tokens, false); over != "" {
 		return overBudget("the run used up its budget: " + over + " (budget of its environment or automation)")

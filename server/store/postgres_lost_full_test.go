@@ -109,7 +109,8 @@ func (l *lossy) cut() {
 }
 
 // TestAnswerLost: when the database commits, and the connection is lost before it says so, a
-// run that was claimed is executed all the same, and a transcript goes on.
+// run that was claimed is executed all the same, a transcript goes on, and nothing is counted
+// twice.
 func TestAnswerLost(t *testing.T) {
 	s := openPostgres(t)
 	direct := stdlib.OpenDB(*s.engine.(*postgres).config)
@@ -154,6 +155,12 @@ func TestAnswerLost(t *testing.T) {
 	check(t, s.AppendEvents(ctx, leases[0], events))
 	if all := must[[]Event](t)(s.Events(ctx, runs[0], 0, 10)); len(all) != 2 {
 		t.Errorf("%+v", all)
+	}
+	use := func() error { _, _, err := s.RecordUsage(ctx, leases[0], Spending{10, 0.5}); return err }
+	lose(use, "SELECT count(*) FROM spending")
+	check(t, use())
+	if got := must[Spending](t)(s.SpentToday(ctx)); got != (Spending{10, 0.5}) {
+		t.Errorf("spent %v", got)
 	}
 	check(t, s.FinishRun(ctx, leases[0], Succeeded, "", nil))
 }

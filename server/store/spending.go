@@ -21,19 +21,24 @@ func dayOf(t time.Time) int64 { return t.Unix() / (24 * 60 * 60) }
 
 const sumSpending = "SELECT coalesce(sum(tokens), 0), coalesce(sum(cost_micros), 0) FROM spending WHERE day = $1"
 
-// AddUsage records what a run used since the last such call. It returns what all runs of
-// its automation and all runs of the server have used on this day (UTC), with this.
-func (s *Store) AddUsage(ctx context.Context, l Lease, used Spending) (automation, server Spending, err error) {
+// RecordUsage records what a run has used by now, in all its attempts: never less than before, and
+// nothing twice if the answer to an earlier call was lost. It returns what all runs of its
+// automation and all runs of the server have used on this day (UTC), with this.
+func (s *Store) RecordUsage(ctx context.Context, l Lease, used Spending) (automation, server Spending, err error) {
 	err = s.do(ctx, func(ctx context.Context) error {
-		today, micro := dayOf(s.now()), int64(math.Round(used.CostUSD*1e6))
-		if err := s.fenced(ctx, l, "UPDATE runs SET tokens = tokens + $1, cost_micros = cost_micros + $2", used.Tokens, micro); err != nil {
+		var tokens, micro int64
+		if err := s.row(ctx, "SELECT tokens, cost_micros FROM runs WHERE id = $1", []any{l.RunID}, &tokens, &micro); err != nil {
 			return err
 		}
-		if used != (Spending{}) {
+		today, moreTokens, moreMicro := dayOf(s.now()), max(0, used.Tokens-tokens), max(0, int64(math.Round(used.CostUSD*1e6))-micro)
+		if err := s.fenced(ctx, l, "UPDATE runs SET tokens = tokens + $1, cost_micros = cost_micros + $2", moreTokens, moreMicro); err != nil {
+			return err
+		}
+		if moreTokens > 0 || moreMicro > 0 {
 			err := s.exec(ctx, `INSERT INTO spending (day, factory, automation, tokens, cost_micros)
 				SELECT $1, factory, automation, $2, $3 FROM runs WHERE id = $4
 				ON CONFLICT (day, factory, automation) DO UPDATE SET tokens = spending.tokens + excluded.tokens, cost_micros = spending.cost_micros + excluded.cost_micros`,
-				today, used.Tokens, micro, l.RunID)
+				today, moreTokens, moreMicro, l.RunID)
 			if err != nil {
 				return err
 			}
