@@ -117,6 +117,18 @@ func (c *copying) hasContent(ctx context.Context, a content) (bool, error) {
 	return err == nil && info.Size() == a.size, err
 }
 
+// target is what an artifact is written to. It keeps why that failed, such as a full disk.
+type target struct {
+	to  io.Writer
+	err error
+}
+
+func (t *target) Write(p []byte) (n int, err error) {
+	n, err = t.to.Write(p)
+	t.err = cmp.Or(t.err, err)
+	return n, err
+}
+
 // copyContent copies the content of an artifact. What cannot be read is left out: verifyContents
 // reports it.
 func (c *copying) copyContent(ctx context.Context, a content) error {
@@ -130,8 +142,9 @@ func (c *copying) copyContent(ctx context.Context, a content) error {
 			return err
 		}
 		defer func() { _ = f.Close() }() // what was written is synced
-		if err := a.read(ctx, c.from, c.fromPlace, a.file, f); err != nil {
-			return cmp.Or(ctx.Err(), os.Remove(f.Name()))
+		into := &target{to: f}
+		if err := a.read(ctx, c.from, c.fromPlace, a.file, into); err != nil {
+			return cmp.Or(ctx.Err(), errors.Join(into.err, os.Remove(f.Name())))
 		}
 		if err := f.Sync(); err != nil {
 			return err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"triphammer/server/store/storetest"
@@ -82,5 +83,33 @@ func TestBackupOfDatabase(t *testing.T) {
 	}
 	if left := must[[]os.DirEntry](t)(os.ReadDir(filepath.Dir(second.Path))); len(left) > 0 {
 		t.Errorf("left: %v", left)
+	}
+}
+
+// TestCopyToFullDisk: a copy whose target has no room for an artifact ends with that reason, and
+// goes on when there is room.
+func TestCopyToFullDisk(t *testing.T) {
+	f, first := furnished(t)
+	check(t, f.Close())
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=2m"); err != nil {
+		t.Fatal("a small file system (the test needs root): ", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	second := Place{Path: filepath.Join(t.TempDir(), "b.db"), Artifacts: dir}
+	if _, err := Copy(t.Context(), first, second, nil); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("without room: %v", err)
+	}
+	check(t, syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_REMOUNT, "size=8m"))
+	c, err := Copy(t.Context(), first, second, nil)
+	if err != nil || len(c.Damaged) > 0 {
+		t.Errorf("with room: %+v %v", c, err)
+	}
+	if r := must[*Report](t)(f.in(t, second).Check(t.Context())); len(r.Problems) > 0 {
+		t.Errorf("%+v", r)
 	}
 }
