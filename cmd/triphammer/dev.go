@@ -222,10 +222,38 @@ func (d *devServing) load(ctx context.Context, out io.Writer) (*factory.Factory,
 	}
 }
 
+// maxRefused bounds how often prepare begins again with the same files because they were refused,
+// and are valid when it looks at them. Somebody was saving then, unless that is so each time.
+const maxRefused = 25
+
+// errRefused is the error of waitApplied if the definitions are not valid.
+var errRefused = errors.New("the definitions are not valid")
+
 // prepare waits until the working tree serves, and makes the delivery to send. Without a
 // factory, ctx is done.
 func (d *devServing) prepare(ctx context.Context, out io.Writer) (*message, *factory.Factory, error) {
 	d.cl = &client{http: &http.Client{Transport: handlerTransport{d.in.server.LocalHandler(userName())}}, base: "http://local"}
+	for try, last := 1, ""; ; try++ {
+		m, f, err := d.prepareOnce(ctx, out)
+		if d.once || !errors.Is(err, errRefused) {
+			return m, f, err
+		}
+		head, unread := d.source.Head(ctx)
+		if unread != nil || try >= maxRefused && head.Hash == last {
+			return nil, nil, err
+		}
+		if head.Hash != last {
+			try, last = 1, head.Hash
+		}
+		select {
+		case <-ctx.Done():
+			return nil, nil, nil
+		case <-time.After(feedTime):
+		}
+	}
+}
+
+func (d *devServing) prepareOnce(ctx context.Context, out io.Writer) (*message, *factory.Factory, error) {
 	f, err := d.load(ctx, out)
 	if err != nil || f == nil {
 		return nil, nil, err
@@ -462,7 +490,7 @@ func waitApplied(ctx context.Context, in *instance, source *gitrepo.WorkTree) er
 				// An apply that lacked a secret is tried again, because the secret is set by
 				// now.
 				if d.Severity == schema.Error && d.Code != schema.MissingSecret {
-					return false, exitWith(exitBad, "%s: %s", d.Path, d.Message)
+					return false, exitWith(exitBad, "%w: %s: %s", errRefused, d.Path, d.Message)
 				}
 			}
 		}

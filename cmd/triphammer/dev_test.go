@@ -297,8 +297,14 @@ func (s *atShell) prompted() {
 }
 
 // TestDevSavedWhileItStarts: dev serves what was saved last, also if somebody saves again in the
-// moment in which it starts.
+// moment in which it starts, and also if a file is half written then.
 func TestDevSavedWhileItStarts(t *testing.T) {
+	for name, half := range map[string]bool{"whole": false, "in halves": true} {
+		t.Run(name, func(t *testing.T) { savedWhileItStarts(t, half) })
+	}
+}
+
+func savedWhileItStarts(t *testing.T, half bool) {
 	home := t.TempDir()
 	folder := filepath.Join(home, "demo")
 	start := exec.Command(binary, "init", "demo")
@@ -322,7 +328,11 @@ func TestDevSavedWhileItStarts(t *testing.T) {
 	data := filepath.Join(folder, devFolder, "data")
 	save := func(n int) {
 		t.Helper()
-		err := os.WriteFile(file+".tmp", fmt.Appendf(text, "Save %d.\n", n), 0o600)
+		saved := fmt.Appendf(text, "Save %d.\n", n)
+		if half && n%2 == 0 {
+			saved = saved[:5]
+		}
+		err := os.WriteFile(file+".tmp", saved, 0o600)
 		if err := errors.Join(err, os.Rename(file+".tmp", file)); err != nil { // as editors do
 			t.Fatal(err)
 		}
