@@ -66,8 +66,13 @@ func (r *Repository) Serve(w http.ResponseWriter, req *http.Request, v Visit) []
 	control := http.NewResponseController(w)
 	_, _ = control.SetReadDeadline(deadline), control.SetWriteDeadline(deadline) // they fail without a connection
 	inner := req.Clone(req.Context())
-	// git reads until the end if it is told no length, as with a body in chunks.
+	// git reads until the end if it is told no length, as with a body in chunks. Of a body that ends
+	// before its length, because the client or this server is gone, git-http-backend would read the
+	// end for ever (pipe_fixed_length in Git 2.39).
 	inner.TransferEncoding = nil
+	if inner.ContentLength > 0 {
+		inner.ContentLength = -1
+	}
 	inner.URL.Path = v.Path
 	inner.Header = make(http.Header)
 	for _, name := range []string{"Accept-Encoding", "Content-Encoding", "Content-Type", "Git-Protocol", "User-Agent"} {
