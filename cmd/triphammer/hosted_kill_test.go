@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -180,5 +181,15 @@ func TestHostedKill(t *testing.T) {
 		t.Error("nobody can change anything any more")
 	}
 	whole(kills, append(acknowledged, commit, made))
+	err := waitFor(t.Context(), 30*time.Second, "a program of git outlives what it worked for", func() (bool, error) {
+		folders, err := filepath.Glob("/proc/[0-9]*/cwd")
+		return !slices.ContainsFunc(folders, func(name string) bool {
+			at, err := os.Readlink(name)
+			return err == nil && at == bare // else it has ended
+		}), err
+	})
+	if err != nil {
+		t.Error(err)
+	}
 	t.Logf("%d of %d were interrupted; %d acknowledged", interrupted, kills, len(acknowledged))
 }
