@@ -95,7 +95,7 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 		give:  func(try int, err error) bool { return giveUp(ctx, try, err) },
 		now:   a.manager.cfg.Now,
 		hide:  secret.NewRedactor(values...),
-		parse: agent.Parse,
+		parse: agent.Parse, err: agent.Trouble,
 		limit: a.manager.cfg.TranscriptLimit, logger: a.logger,
 	})
 	a.transcript = t
@@ -170,7 +170,7 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 	if errors.Is(err, ErrLeft) {
 		return verdict{left: true}
 	}
-	said := lastSaid{words: t.lastWords(), result: t.verdict(), expected: agent.Parse != nil}
+	said := lastSaid{words: t.lastWords(), result: t.verdict(), expected: agent.Parse != nil, trouble: t.troubled()}
 	if said.meaning, said.final = agent.Explain(said.words); said.meaning == "" {
 		said.meaning, _ = agent.Explain(t.lastPrinted()) // it may be about the work, so that another attempt is made
 	}
@@ -338,6 +338,7 @@ type lastSaid struct {
 	final    bool          // by that meaning, no other attempt goes better
 	result   *event.Result // about its end; nil: nothing
 	expected bool          // its harness says how it ended
+	trouble  string        // why it did not reach its model in the end
 }
 
 // judge decides the state of the run. If the agent ended by itself before it was
@@ -346,7 +347,11 @@ type lastSaid struct {
 func judge(cause error, exit Exit, err error, timeout, idle time.Duration, said lastSaid) verdict {
 	finished := errors.Is(cause, errFinished) && said.result != nil
 	if cause != nil && !finished && (err != nil || exit.Stopped) {
-		return stopped(cause, timeout, idle)
+		v := stopped(cause, timeout, idle)
+		if said.trouble != "" && (errors.Is(cause, ErrTimeout) || errors.Is(cause, ErrIdle)) {
+			v.message += "; until then it did not reach its model: " + said.trouble
+		}
+		return v
 	}
 	if err != nil && !finished {
 		final := (*FinalError)(nil)

@@ -49,9 +49,10 @@ type transcriptConfig struct {
 	give   func(try int, err error) (up bool) // tells whether to give up storing the last batch
 	now    func() time.Time
 	hide   *secret.Redactor
-	parse  harness.Parser // reads the agent's standard output; nil: it is plain text
-	after  int64          // the number of the last event of earlier attempts
-	again  *replayed      // what another worker has stored of this attempt; nil: nothing
+	parse  harness.Parser                     // reads the agent's standard output; nil: it is plain text
+	err    func(line string) (trouble string) // reads its standard error, if parse is set
+	after  int64                              // the number of the last event of earlier attempts
+	again  *replayed                          // what another worker has stored of this attempt; nil: nothing
 	limit  int
 	logger *slog.Logger
 }
@@ -80,6 +81,7 @@ type transcript struct {
 	used     event.Usage // in all
 	session  event.Session
 	result   *event.Result // what the harness said about its end, unless it has gone on
+	trouble  string        // why the agent does not reach its model, unless it has gone on
 	hangs    *time.Timer   // runs from the result on
 
 	full  chan struct{} // a batch is
@@ -137,13 +139,32 @@ func (t *transcript) verdict() *event.Result {
 // finish takes what the harness says about its end. nil means that it goes on. The process
 // has finishTime to end, because some never do.
 func (t *transcript) finish(r *event.Result) {
+	repeats := r != nil && t.result != nil
 	t.result = r
+	if r == nil {
+		t.trouble = ""
+	}
+	if repeats && !r.Goes || t.done == nil {
+		return // its time runs
+	}
 	if t.hangs != nil {
 		t.hangs.Stop()
 	}
-	if r != nil && t.done != nil {
+	switch {
+	case r == nil:
+	case r.Goes:
+		t.hangs = time.AfterFunc(0, t.done)
+	default:
 		t.hangs = time.AfterFunc(finishTime, t.done)
 	}
+}
+
+// troubled is why the agent did not reach its model in the end; empty: it did.
+func (t *transcript) troubled() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.drain(true)
+	return t.trouble
 }
 
 // conversation is the session that the harness told of last.
@@ -201,6 +222,11 @@ func (t *transcript) put(e event.Event) {
 	case event.Session:
 		t.session = e
 		t.drain(false)
+	case event.Status:
+		t.drain(false)
+		if e.Trouble != "" {
+			t.trouble = e.Trouble
+		}
 	case event.Result:
 		t.finish(&e)
 		t.drain(false)
@@ -271,6 +297,9 @@ func (t *transcript) close(last event.Status) {
 		t.hangs.Stop()
 	}
 	t.drain(true)
+	if t.parsing && t.parse != nil {
+		t.parsed(nil)
+	}
 	if t.unlisted.Events > 0 {
 		t.append(t.unlisted.Says(t.limit, "changed files are not listed"))
 	}
@@ -395,6 +424,13 @@ func (t *transcript) drain(ended bool) {
 			if !utf8.ValidString(said) {
 				said = string([]rune(said)) // each bad byte becomes a character, wherever the text is cut
 			}
+			if s.name == event.Stderr && t.parsing && t.err != nil {
+				for line := range strings.Lines(said) {
+					if trouble := t.err(line); trouble != "" {
+						t.trouble = trouble
+					}
+				}
+			}
 			if last := lastLine(said); s.name == event.Stderr && last != "" {
 				t.words = last
 				if len(last) > maxWords {
@@ -458,8 +494,13 @@ func (t *transcript) parseLine() {
 	if len(bytes.TrimSpace(line)) == 0 {
 		return
 	}
+	t.parsed(line)
+}
+
+// parsed makes events of a line of the harness, or of the end of its output.
+func (t *transcript) parsed(line []byte) {
 	events, ok := t.parse(line)
-	if !ok {
+	if !ok && len(line) > 0 {
 		t.output(event.Output{Stream: event.Stdout, Text: string(line) + "\n"})
 		return
 	}

@@ -73,6 +73,9 @@ type Status struct {
 	Message   string `json:"message,omitempty"`
 	Worker    string `json:"worker,omitempty" redact:"never"`    // that started it: host and process
 	Isolation string `json:"isolation,omitempty" redact:"never"` // between whose walls it started
+
+	// Trouble is why the agent does not reach its model at the moment, with what to do.
+	Trouble string `json:"-"`
 }
 
 // Message is what somebody said in the conversation with the model.
@@ -154,6 +157,7 @@ type Result struct {
 	Message string `json:"message,omitempty"` // why it failed, with what to do if that is known
 	Final   bool   `json:"final,omitempty"`   // it fails again until somebody changes something
 	Turns   int64  `json:"turns,omitempty"`
+	Goes    bool   `json:"-"` // the agent goes on although nothing can come of it: it is to be stopped
 }
 
 // Types of artifacts, by the published API.

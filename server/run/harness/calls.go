@@ -2,6 +2,7 @@ package harness
 
 import (
 	"encoding/json"
+	"math"
 	"strings"
 	"time"
 
@@ -108,7 +109,7 @@ func (s *spent) upTo(total event.Usage) []event.Event {
 		CachedTokens:    max(0, total.CachedTokens-s.told.CachedTokens),
 		OutputTokens:    max(0, total.OutputTokens-s.told.OutputTokens),
 		ReasoningTokens: max(0, total.ReasoningTokens-s.told.ReasoningTokens),
-		CostUSD:         max(0, total.CostUSD-s.told.CostUSD),
+		CostUSD:         max(0, math.Round((total.CostUSD-s.told.CostUSD)*1e9)/1e9), // without what is added by binary fractions
 		Turns:           max(0, total.Turns-s.told.Turns),
 	}
 	return s.add(more)

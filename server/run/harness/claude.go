@@ -35,7 +35,9 @@ func startClaude(r Request, s *Start) {
 	if r.Plan {
 		mode = "plan"
 	}
-	s.add("claude", "-p", "--output-format", "stream-json", "--verbose", "--permission-mode", mode)
+	// With the partial messages it tells what an answer has used while that streams. Without, it
+	// tells the output of an answer at the end of the run alone.
+	s.add("claude", "-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages", "--permission-mode", mode)
 	// Otherwise it refuses to work unattended as root.
 	s.set("IS_SANDBOX", "1")
 	if !r.TrustRepositorySettings {
@@ -93,18 +95,32 @@ type claudeUsage struct {
 	Output  int64 `json:"output_tokens"`
 }
 
+type claudeMessage struct {
+	ID      string          `json:"id"`
+	Model   string          `json:"model"`
+	Content json.RawMessage `json:"content"`
+	Usage   claudeUsage     `json:"usage"`
+}
+
 type claudeLine struct {
-	Type    string `json:"type"`
-	Subtype string `json:"subtype"`
-	Session string `json:"session_id"`
-	Model   string `json:"model"`
-	Parent  string `json:"parent_tool_use_id"`
-	Message struct {
-		ID      string          `json:"id"`
-		Model   string          `json:"model"`
-		Content json.RawMessage `json:"content"`
-		Usage   claudeUsage     `json:"usage"`
-	} `json:"message"`
+	Type    string        `json:"type"`
+	Subtype string        `json:"subtype"`
+	Session string        `json:"session_id"`
+	Model   string        `json:"model"`
+	Parent  string        `json:"parent_tool_use_id"`
+	Message claudeMessage `json:"message"`
+
+	// Of stream_event: what the provider streams.
+	Event struct {
+		Type    string        `json:"type"`
+		Message claudeMessage `json:"message"`
+		Usage   claudeUsage   `json:"usage"` // of message_delta: of the message so far
+		Delta   struct {
+			Text     string `json:"text"`
+			Thinking string `json:"thinking"`
+			JSON     string `json:"partial_json"`
+		} `json:"delta"`
+	} `json:"event"`
 
 	// Of system.
 	MCPServers []struct {
@@ -157,18 +173,22 @@ type claudePart struct {
 }
 
 type claudeParser struct {
-	calls calls
-	spent spent
-	turns int64           // answers of the model, without those of subagents
-	seen  map[string]bool // ids of messages whose usage was told
+	calls  calls
+	spent  spent
+	total  event.Usage              // of all answers of the model
+	known  map[string]*claudeAnswer // by the id of the message
+	stream map[string]*claudeAnswer // those that are streamed now, by parent_tool_use_id
 }
 
 func parseClaude() Parser {
-	p := &claudeParser{calls: make(calls), seen: make(map[string]bool)}
+	p := &claudeParser{calls: make(calls), known: make(map[string]*claudeAnswer), stream: make(map[string]*claudeAnswer)}
 	return p.parse
 }
 
 func (p *claudeParser) parse(line []byte) ([]event.Event, bool) {
+	if len(line) == 0 {
+		return p.spent.upTo(p.total), true
+	}
 	var l claudeLine
 	if json.Unmarshal(line, &l) != nil {
 		return nil, false
@@ -178,20 +198,15 @@ func (p *claudeParser) parse(line []byte) ([]event.Event, bool) {
 		return p.system(l)
 	case "assistant", "user":
 		events, ok := p.content(l)
-		if u := l.Message.Usage; ok && l.Type == "assistant" && !p.seen[l.Message.ID] && len(p.seen) < maxCalls*100 {
-			// One message comes as several lines, one for each of its parts.
-			p.seen[l.Message.ID] = true
-			more := event.Usage{Model: l.Message.Model, InputTokens: u.Input + u.Read + u.Written, CachedTokens: u.Read, OutputTokens: u.Output}
-			if l.Parent == "" && more.InputTokens+more.OutputTokens > 0 {
-				p.turns++
-				more.Turns = 1
-			}
-			events = append(events, p.spent.add(more)...)
+		if ok && l.Type == "assistant" {
+			events = append(events, p.answered(l)...)
 		}
 		return events, ok
 	case "result":
 		return p.result(l), true
-	case "tool_progress", "rate_limit_event", "stream_event", "tool_use_summary", "prompt_suggestion":
+	case "stream_event":
+		return p.streamed(l), true
+	case "tool_progress", "rate_limit_event", "tool_use_summary", "prompt_suggestion":
 		return nil, true
 	}
 	return nil, false
@@ -212,7 +227,7 @@ func (p *claudeParser) system(l claudeLine) ([]event.Event, bool) {
 		if l.ErrorStatus != 0 {
 			why = fmt.Sprintf("status %d, %s", l.ErrorStatus, why)
 		}
-		return []event.Event{event.Status{Message: fmt.Sprintf("the model's API failed (%s): claude tries again, %d of %d", why, l.Attempt, l.MaxRetries)}}, true
+		return claude.retrying(why, fmt.Sprintf("the model's API failed (%s): claude tries again, %d of %d", why, l.Attempt, l.MaxRetries)), true
 	case "permission_denied":
 		return []event.Event{event.Permission{Request: l.Tool, Decision: strings.TrimSpace("denied " + l.Reason)}}, true
 	case "compact_boundary":
@@ -289,7 +304,7 @@ func claudeExit(failed bool, output string, result json.RawMessage) (*int, strin
 }
 
 func (p *claudeParser) result(l claudeLine) []event.Event {
-	total := event.Usage{CostUSD: l.Cost, Turns: p.turns}
+	total := event.Usage{CostUSD: l.Cost, Turns: p.total.Turns}
 	for _, u := range l.Models { // with those of subagents
 		total.InputTokens += u.Input + u.Read + u.Written
 		total.CachedTokens += u.Read
@@ -299,11 +314,12 @@ func (p *claudeParser) result(l claudeLine) []event.Event {
 		u := l.Usage
 		total.InputTokens, total.CachedTokens, total.OutputTokens = u.Input+u.Read+u.Written, u.Read, u.Output
 	}
-	events := p.spent.upTo(total)
+	// If it was interrupted, it tells nothing of the answer that was streaming.
+	events := append(p.spent.upTo(p.total), p.spent.upTo(total)...)
 	for _, d := range l.Denials {
 		events = append(events, event.Permission{Request: d.Tool + " " + string(d.Input), Decision: "denied"})
 	}
-	r := event.Result{Failed: l.IsError || l.Subtype != "success", Turns: p.turns}
+	r := event.Result{Failed: l.IsError || l.Subtype != "success", Turns: p.total.Turns}
 	if r.Failed {
 		said := l.Result
 		if said == "" {
@@ -311,14 +327,14 @@ func (p *claudeParser) result(l claudeLine) []event.Event {
 		}
 		switch l.Subtype {
 		case "error_max_turns":
-			said = fmt.Sprintf("the budget of turns is used up: claude was stopped after %d (budget.turns of its environment or automation)", p.turns)
+			said = fmt.Sprintf("the budget of turns is used up: claude was stopped after %d (budget.turns of its environment or automation)", p.total.Turns)
 		case "error_max_budget_usd":
 			said = fmt.Sprintf("the budget in US dollars is used up: claude has spent %.4f (budget.usd of its environment or automation)", l.Cost)
 		case "success":
 		default:
 			said = strings.TrimSpace("claude ended with " + l.Subtype + ": " + said)
 		}
-		r = claude.failure(said, p.turns)
+		r = claude.failure(said, p.total.Turns)
 		r.Final = r.Final || strings.HasPrefix(l.Subtype, "error_max_")
 	}
 	return append(events, r)

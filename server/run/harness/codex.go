@@ -261,6 +261,9 @@ func (p *codexParser) parse(line []byte) ([]event.Event, bool) {
 	case "turn.failed":
 		return []event.Event{codex.failure("codex: "+l.Error.Message, 0)}, true
 	case "error":
+		if try, why, again := strings.Cut(l.Message, " ("); again && strings.HasPrefix(try, "Reconnecting") && !strings.Contains(why, "url: ws") { // a WebSocket is its first try
+			return codex.retrying(strings.TrimSuffix(why, ")"), "codex: "+l.Message), true
+		}
 		return []event.Event{event.Status{Message: "codex: " + l.Message}}, true
 	case "item.started", "item.updated", "item.completed":
 		return p.item(strings.TrimPrefix(l.Type, "item."), l.Item)

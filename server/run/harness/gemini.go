@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 
@@ -95,6 +96,7 @@ priority = 998
 type geminiParser struct {
 	calls calls
 	spent spent
+	error string // the last that it told
 }
 
 func parseGemini() Parser {
@@ -151,12 +153,13 @@ func (p *geminiParser) parse(line []byte) ([]event.Event, bool) {
 		}
 		return []event.Event{p.calls.end(l.ID, outcome{name: "tool", failed: l.Status == "error", output: output})}, true
 	case "error":
+		p.error = l.Message
 		return []event.Event{event.Status{Message: "gemini: " + l.Message}}, true
 	case "result":
 		events := p.spent.upTo(event.Usage{InputTokens: l.Stats.Input, CachedTokens: l.Stats.Cached, OutputTokens: l.Stats.Output})
-		r := event.Result{Failed: l.Status != "success"}
-		if r.Failed {
-			r = gemini.failure(strings.TrimSuffix("gemini: "+l.Error.Message, ": "), 0)
+		r := event.Result{}
+		if stuck := strings.HasPrefix(p.error, "Loop detected"); stuck || l.Status != "success" { // it calls that a success
+			r = gemini.failure(strings.TrimSuffix("gemini: "+cmp.Or(l.Error.Message, p.error), ": "), 0)
 		}
 		return append(events, r), true
 	}

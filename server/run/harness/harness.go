@@ -77,7 +77,8 @@ type File struct {
 
 // Parser makes events of one line of a harness's output. ok is false for a line that it does
 // not know, which is then kept as output. It accepts any input, because lines come from
-// outside. It remembers what it has read, so each attempt needs its own.
+// outside. It remembers what it has read, so each attempt needs its own. An empty line is the
+// end of the output: what is known but was not told yet follows.
 type Parser func(line []byte) (events []event.Event, ok bool)
 
 // Harness is a kind of agent that this server can start.

@@ -24,10 +24,10 @@ var update = flag.Bool("update", false, "write the golden files")
 func told(t *testing.T, parse Parser, lines []byte) string {
 	t.Helper()
 	var b strings.Builder
-	for line := range bytes.Lines(lines) {
+	for line := range bytes.Lines(append(lines, '\n')) { // the empty line is the end
 		line = bytes.TrimSpace(line)
 		events, ok := parse(line)
-		if !ok {
+		if !ok && len(line) > 0 {
 			b.WriteString("unknown " + string(line) + "\n")
 		}
 		for _, e := range events {

@@ -89,7 +89,11 @@ type opencodeParser struct {
 	session string
 	failed  *event.Result
 	turns   int64
+	empty   int // answers in a row that were none
 }
+
+// opencodeEmpty is how many empty answers end the run. opencode itself asks again for ever.
+const opencodeEmpty = 5
 
 func parseOpencode() Parser {
 	p := &opencodeParser{calls: make(calls)}
@@ -174,6 +178,15 @@ func (p *opencodeParser) parse(line []byte) ([]event.Event, bool) {
 			InputTokens: t.Input + t.Cache.Read + t.Cache.Write, CachedTokens: t.Cache.Read,
 			OutputTokens: t.Output + t.Reasoning, ReasoningTokens: t.Reasoning, CostUSD: part.Cost, Turns: 1,
 		})...)
+		if part.Reason == "unknown" && t.Output+t.Reasoning == 0 {
+			if p.empty++; p.empty == opencodeEmpty {
+				r := opencode.failure("opencode: the answers of the model's API are empty or no answers of a model: check its address (the provider's baseURL)", p.turns)
+				r.Goes = true
+				events = append(events, r)
+			}
+			return events, true
+		}
+		p.empty = 0
 		if part.Reason != "tool-calls" {
 			result := event.Result{}
 			if p.failed != nil {

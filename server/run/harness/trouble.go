@@ -107,6 +107,28 @@ func (h *Harness) failure(said string, turns int64) event.Result {
 	return event.Result{Failed: true, Message: text, Final: final, Turns: turns}
 }
 
+// retrying is what a harness tells that tries again after its model's API has failed: why, and
+// message as it is shown. If no try can go well, the agent is stopped.
+func (h *Harness) retrying(why, message string) []event.Event {
+	text, final := h.explain(why)
+	events := []event.Event{event.Status{Message: message, Trouble: text}}
+	if final {
+		events = append(events, event.Result{Failed: true, Message: text, Final: true, Goes: true})
+	}
+	return events
+}
+
+var triesAgain = lazily(`failed with status [45]\d\d`)
+
+// Trouble is why the agent does not reach its model at the moment, with what to do, if a line
+// on its standard error says that it tries again.
+func (s *Start) Trouble(line string) (text string) {
+	if s.harness != nil && triesAgain().MatchString(line) {
+		text, _ = s.harness.explain(line)
+	}
+	return text
+}
+
 // Explain is what the agent said last before it failed, after what to do about it. It is empty
 // if nothing is known of that. final tells that no further attempt goes well before somebody
 // has acted.

@@ -1,0 +1,129 @@
+package harness
+
+import (
+	"encoding/json"
+	"strings"
+
+	"triphammer/server/run/event"
+)
+
+// claudeAnswer is one answer of the model, as far as it is known.
+type claudeAnswer struct {
+	model   string
+	usage   claudeUsage
+	bytes   int64       // of what it has said
+	ended   bool        // usage.Output is all of it
+	counted event.Usage // in the total
+}
+
+// Claude tells an answer three times: while it streams, as lines with its parts, whose usage is
+// that of the answer's beginning, and in the sum at the end, where what was interrupted is
+// missing. Answers of subagents may not be streamed.
+
+// streamed takes what the provider streams.
+func (p *claudeParser) streamed(l claudeLine) []event.Event {
+	a := p.stream[l.Parent]
+	switch l.Event.Type {
+	case "message_start":
+		if a = p.answer(l.Event.Message, l.Parent); a != nil && len(p.stream) < maxCalls {
+			p.stream[l.Parent] = a
+		}
+	case "content_block_delta":
+		if a == nil {
+			return nil
+		}
+		d := l.Event.Delta
+		a.bytes += int64(len(d.Text) + len(d.Thinking) + len(d.JSON))
+		p.count(a)
+		if p.total.OutputTokens-p.spent.told.OutputTokens < claudeStep {
+			return nil
+		}
+	case "message_delta":
+		if a == nil {
+			return nil
+		}
+		a.usage.Output = max(a.usage.Output, l.Event.Usage.Output)
+		a.ended = l.Event.Usage.Output > 0
+		p.count(a)
+		delete(p.stream, l.Parent)
+	default:
+		return nil
+	}
+	return p.spent.upTo(p.total)
+}
+
+// claudeStep is after how many tokens of an answer that streams its usage is told again.
+const claudeStep = 1000
+
+// answered takes a line with a part of an answer.
+func (p *claudeParser) answered(l claudeLine) []event.Event {
+	a := p.answer(l.Message, l.Parent)
+	if a == nil || a.ended || p.stream[l.Parent] == a {
+		return nil // it is counted as it streams
+	}
+	a.bytes += saidBytes(l.Message.Content)
+	p.count(a)
+	return p.spent.upTo(p.total)
+}
+
+// answer is the answer that a message belongs to, or nil if there are too many.
+func (p *claudeParser) answer(m claudeMessage, parent string) *claudeAnswer {
+	a := p.known[m.ID]
+	if a == nil && len(p.known) < maxCalls*100 {
+		a = &claudeAnswer{model: m.Model, usage: m.Usage}
+		p.known[m.ID] = a
+		if parent == "" && m.Usage != (claudeUsage{}) { // an error of the API stands as an answer without usage
+			p.total.Turns++
+		}
+		p.count(a)
+	}
+	return a
+}
+
+// count brings the total up to what is known of an answer. While the provider has not told the
+// output, that is estimated at four bytes a token.
+func (p *claudeParser) count(a *claudeAnswer) {
+	u := a.usage
+	if !a.ended && u != (claudeUsage{}) {
+		u.Output = max(u.Output, a.bytes/4)
+	}
+	now, t := u.event(), &p.total
+	input, output := claudePrice(a.model)
+	now.CostUSD = (float64(u.Input)*input + float64(u.Read)*input/10 + float64(u.Written)*input*5/4 + float64(u.Output)*output) / 1e6
+	t.Model = a.model
+	t.InputTokens += now.InputTokens - a.counted.InputTokens
+	t.CachedTokens += now.CachedTokens - a.counted.CachedTokens
+	t.OutputTokens += now.OutputTokens - a.counted.OutputTokens
+	t.CostUSD += now.CostUSD - a.counted.CostUSD
+	a.counted = now
+}
+
+func (u claudeUsage) event() event.Usage {
+	return event.Usage{InputTokens: u.Input + u.Read + u.Written, CachedTokens: u.Read, OutputTokens: u.Output}
+}
+
+// claudePrice is what a million tokens of input and of output cost in US dollars. Claude Code
+// 2.1.197 reckons so in total_cost_usd, also for a model that it does not know: as for opus. It
+// takes a tenth of the input's price for what is read from the cache, and five quarters for
+// what is written to it.
+func claudePrice(model string) (input, output float64) {
+	switch {
+	case strings.Contains(model, "fable"):
+		return 10, 50
+	case strings.Contains(model, "sonnet"):
+		return 3, 15
+	case strings.Contains(model, "haiku"):
+		return 1, 5
+	}
+	return 5, 25
+}
+
+// saidBytes is how much the model has said in the parts of a message.
+func saidBytes(content json.RawMessage) (n int64) {
+	var parts []claudePart
+	_ = json.Unmarshal(content, &parts)
+	for _, part := range parts {
+		n += int64(len(part.Text) + len(part.Thinking) + len(part.Input))
+	}
+	return n
+}
