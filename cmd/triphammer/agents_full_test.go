@@ -37,6 +37,7 @@ type realAgent struct {
 	key         string // name of the secret that holds its credential
 
 	budget    string // one that stops it in the middle
+	talked    string // one that stops it in the middle of an answer
 	unbounded string // the budgets of which a warning says that they do not stop it
 
 	// It loses a conversation that goes on within the minute in which it began.
@@ -51,6 +52,7 @@ var realAgents = []realAgent{
 		name: "claude", harness: "{type: claude, auth: {source: managedSecret, secretName: KEY}}", key: "KEY",
 		environment: "env: {ANTHROPIC_BASE_URL: MODEL}\n",
 		budget:      "{turns: 2}",
+		talked:      "{tokens: 30000, usdPerDay: 0.5}",
 	},
 	{
 		name: "codex", harness: "{type: codex, auth: {source: managedSecret, secretName: KEY}}", key: "KEY",
@@ -176,8 +178,29 @@ func (m *listening) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	if bytes.Contains(body, []byte(talks)) && r.URL.Path == "/v1/messages" {
+		talk(w, r)
+		return
+	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	fakemodel.Handler().ServeHTTP(w, r)
+}
+
+// talks is a prompt to which Claude's model talks for ever.
+const talks = "Talk without end."
+
+// talk is an answer of Claude's model that does not end.
+func talk(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	send := func(kind, data string) {
+		_, _ = fmt.Fprintf(w, "event: %s\ndata: {\"type\":%q,%s}\n\n", kind, kind, data)
+	}
+	send("message_start", `"message":{"id":"msg_talk","type":"message","role":"assistant","model":"claude-opus-4-8","content":[],"usage":{"input_tokens":1000,"output_tokens":1}}`)
+	send("content_block_start", `"index":0,"content_block":{"type":"text","text":""}`)
+	for r.Context().Err() == nil {
+		send("content_block_delta", `"index":0,"delta":{"type":"text_delta","text":"`+strings.Repeat("word ", 200)+`"}`)
+		w.(http.Flusher).Flush()
+	}
 }
 
 // heard tells whether one request had all these texts.
@@ -315,13 +338,33 @@ var agentCases = []agentCase{
 		// It never comes to an end by itself.
 		name: budgetCase, prompt: "MODEL: repeat echo again\n", state: "FAILED", message: "budget",
 	},
+	{
+		name: talkCase, prompt: talks + "\n", state: "FAILED", message: "budget",
+		after: func(t *testing.T, _ realAgent, r agentRun) {
+			// At 25 dollars a million tokens, the budget of the day stops it first.
+			if u := r.Usage; u == nil || u.TotalTokens < 20_000 || u.InferenceCostUSD < 0.5 {
+				t.Errorf("it used %+v", u)
+			}
+		},
+	},
 }
 
-// budgetCase is played by the agents that a budget can stop.
-const budgetCase = "budget"
+// budgetCase is played by the agents that a budget can stop, and talkCase by those that it
+// can stop in the middle of an answer.
+const (
+	budgetCase = "budget"
+	talkCase   = "talk"
+)
 
 // plays tells whether the agent plays the case.
-func (a realAgent) plays(c agentCase) bool { return c.name != budgetCase || a.budget != "" }
+func (a realAgent) plays(c agentCase) bool {
+	return c.name != budgetCase && c.name != talkCase || a.stops(c) != ""
+}
+
+// stops is the budget that stops it in a case.
+func (a realAgent) stops(c agentCase) string {
+	return map[string]string{budgetCase: a.budget, talkCase: a.talked}[c.name]
+}
 
 // find is the first event of a type that is so, or nil.
 func find[E event.Event](events []event.Event, is func(E) bool) *E {
@@ -432,8 +475,8 @@ func TestAgents(t *testing.T) {
 				secrets[key] = fakemodel.Key
 			}
 			automation := c.automation
-			if c.name == budgetCase {
-				automation += "budget: " + a.budget + "\n"
+			if b := a.stops(c); b != "" {
+				automation += "budget: " + b + "\n"
 			}
 			files["environments/"+name+".yaml"] = environment
 			files["automations/"+name+".md"] = fmt.Sprintf("---\nenvironmentId: %s\nharness: %s\n%striggers:\n- {provider: webhook, event: received, filter: {webhooks: [hook], payload: {case: [%s]}}}\n---\nDo it.\n\n%s",
