@@ -2,7 +2,6 @@ package harness
 
 import (
 	"encoding/json"
-	"math"
 	"strings"
 	"time"
 
@@ -109,8 +108,11 @@ func (s *spent) upTo(total event.Usage) []event.Event {
 		CachedTokens:    max(0, total.CachedTokens-s.told.CachedTokens),
 		OutputTokens:    max(0, total.OutputTokens-s.told.OutputTokens),
 		ReasoningTokens: max(0, total.ReasoningTokens-s.told.ReasoningTokens),
-		CostUSD:         max(0, math.Round((total.CostUSD-s.told.CostUSD)*1e9)/1e9), // without what is added by binary fractions
+		CostUSD:         max(0, total.CostUSD-s.told.CostUSD),
 		Turns:           max(0, total.Turns-s.told.Turns),
+	}
+	if more.CostUSD < 1e-9 {
+		more.CostUSD = 0 // a difference of binary fractions
 	}
 	return s.add(more)
 }

@@ -122,6 +122,19 @@ func TestStart(t *testing.T) {
 	}
 }
 
+// TestExplain: what providers say of a model that they do not have is known for what it is.
+func TestExplain(t *testing.T) {
+	for _, said := range []string{
+		"[API Error: models/gemini-9.9-pro is not found for API version v1beta]",
+		"status 404: said by the provider",
+		"unexpected status 404 Not Found: no such thing, url: https://api.example.com/v1/responses",
+	} {
+		if text, final := gemini.explain(said); !final || !strings.HasPrefix(text, "the provider does not offer this model") {
+			t.Errorf("%s: %s", said, text)
+		}
+	}
+}
+
 // TestCodexResumed: codex tells what a thread has used in all, and the run counts what it
 // has used itself.
 func TestCodexResumed(t *testing.T) {

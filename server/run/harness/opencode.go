@@ -2,6 +2,7 @@ package harness
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 
 	"triphammer/server/run/event"
@@ -108,6 +109,7 @@ func (p *opencodeParser) parse(line []byte) ([]event.Event, bool) {
 			Name string `json:"name"`
 			Data struct {
 				Message string `json:"message"`
+				Status  int    `json:"statusCode"`
 			} `json:"data"`
 		} `json:"error"`
 		Part struct {
@@ -200,6 +202,9 @@ func (p *opencodeParser) parse(line []byte) ([]event.Event, bool) {
 		said := l.Error.Data.Message
 		if said == "" {
 			said = l.Error.Name
+		}
+		if status := l.Error.Data.Status; status != 0 {
+			said = fmt.Sprintf("status %d: %s", status, said)
 		}
 		failed := opencode.failure("opencode: "+said, p.turns)
 		p.failed = &failed

@@ -39,7 +39,7 @@ var troubles = []trouble{
 		return fmt.Sprintf("%s has no credential that its provider accepts: store one with `triphammer secrets set NAME` and say harness.auth: {source: managedSecret, secretName: NAME}, or grant a secret named %s",
 			h.Name, h.Variables[0])
 	}},
-	{said: lazily(`(?i)selected model|model[^.]{0,80}(not (found|exist|supported|available|known)|does not exist|may not exist|invalid|unknown)|(unknown|invalid|unsupported)[a-z ]{0,10} model|\bmodel_?not_?found|modelnotfound|\b404\b`), todo: func(h *Harness) string {
+	{said: lazily(`(?i)selected model|model([^.]|[.][^ ]){0,80}(not (found|exist|supported|available|known)|does not exist|may not exist|invalid|unknown)|(unknown|invalid|unsupported)[a-z ]{0,10} model|\bmodel_?not_?found|modelnotfound|\b404\b`), todo: func(h *Harness) string {
 		return fmt.Sprintf("the provider does not offer this model to this credential: change the model (%s takes %s)", h.Name, h.models)
 	}},
 	{said: lazily(`(?i)no conversation found|session not found|invalid session|no saved session|no rollout found|did not find the conversation again`), todo: func(*Harness) string {
