@@ -144,7 +144,7 @@ func (t *transcript) finish(r *event.Result) {
 	if r == nil {
 		t.trouble = ""
 	}
-	if repeats && !r.Goes || t.done == nil {
+	if repeats && !r.Hopeless || t.done == nil {
 		return // its time runs
 	}
 	if t.hangs != nil {
@@ -152,7 +152,7 @@ func (t *transcript) finish(r *event.Result) {
 	}
 	switch {
 	case r == nil:
-	case r.Goes:
+	case r.Hopeless:
 		t.hangs = time.AfterFunc(0, t.done)
 	default:
 		t.hangs = time.AfterFunc(finishTime, t.done)

@@ -68,9 +68,19 @@ func (e *Executor) hides(isolation, full string) error {
 		return nil
 	}
 	if lost == full {
-		return fmt.Errorf("runs may not read %s: let them read its folder (--run-read %s)", full, filepath.Dir(real))
+		return fmt.Errorf("runs may not read %s: let them read its folder (--run-read %s)", full, folderOf(real))
 	}
-	return fmt.Errorf("%s leads to %s, which runs may not read: let them read its folder (--run-read %s)", full, lost, filepath.Dir(lost))
+	return fmt.Errorf("%s leads to %s, which runs may not read: let them read its folder (--run-read %s)", full, lost, folderOf(lost))
+}
+
+// folderOf is the folder that a run has to read to start a program: of a package of npm, the one
+// with the packages that it needs.
+func folderOf(program string) string {
+	const packages = "/node_modules"
+	if before, _, found := strings.Cut(program, packages+"/"); found {
+		return before + packages
+	}
+	return filepath.Dir(program)
 }
 
 // readableReal is what readable is behind all links.

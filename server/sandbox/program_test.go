@@ -29,11 +29,11 @@ func TestLookPath(t *testing.T) {
 	tool("bin/plain", 0o755)
 	tool("bin/text", 0o644)
 	tool("bin/owners", 0o700)
-	tool("lib/package/cli", 0o755)
+	tool("lib/node_modules/package/bin/cli", 0o755)
 	tool("granted/package/cli", 0o755)
 	tool("elsewhere/bin/far", 0o755)
 	link("plain", "bin/beside")
-	link("../lib/package/cli", "bin/packaged") // as npm does
+	link("../lib/node_modules/package/bin/cli", "bin/packaged") // as npm does
 	link(filepath.Join(dir, "granted/package/cli"), "bin/granted")
 	link("../lib/back", "bin/roundabout")
 	link("../bin/plain", "lib/back")
@@ -55,7 +55,7 @@ func TestLookPath(t *testing.T) {
 		{"far", linked},
 		{"far", filepath.Join(dir, "moved", "bin")},
 		{filepath.Join(dir, "bin", "plain"), ""},
-		{filepath.Join(dir, "lib", "package", "cli"), ""},
+		{filepath.Join(dir, "lib", "node_modules", "package", "bin", "cli"), ""},
 		{"/bin/sh", ""},
 	} {
 		e, r := newExecutor(t, 0), newRecorder()
@@ -77,7 +77,7 @@ func TestLookPath(t *testing.T) {
 				t.Errorf("%s: %v", tt.program, err)
 			}
 		case "packaged":
-			if want := "(--run-read " + filepath.Join(dir, "lib", "package") + ")"; isolation != None && (err == nil || !strings.Contains(err.Error(), want)) {
+			if want := "(--run-read " + filepath.Join(dir, "lib", "node_modules") + ")"; isolation != None && (err == nil || !strings.Contains(err.Error(), want)) {
 				t.Errorf("%s: %v", tt.program, err)
 			}
 		}

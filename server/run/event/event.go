@@ -153,11 +153,11 @@ type Session struct {
 // Result is what a harness itself says about its end. It decides whether the run has
 // SUCCEEDED, beside the exit status (SPEC 15.3).
 type Result struct {
-	Failed  bool   `json:"failed,omitempty"`
-	Message string `json:"message,omitempty"` // why it failed, with what to do if that is known
-	Final   bool   `json:"final,omitempty"`   // it fails again until somebody changes something
-	Turns   int64  `json:"turns,omitempty"`
-	Goes    bool   `json:"-"` // the agent goes on although nothing can come of it: it is to be stopped
+	Failed   bool   `json:"failed,omitempty"`
+	Message  string `json:"message,omitempty"` // why it failed, with what to do if that is known
+	Final    bool   `json:"final,omitempty"`   // it fails again until somebody changes something
+	Turns    int64  `json:"turns,omitempty"`
+	Hopeless bool   `json:"-"` // the agent goes on although nothing can come of it: it is to be stopped
 }
 
 // Types of artifacts, by the published API.

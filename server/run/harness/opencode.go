@@ -183,7 +183,7 @@ func (p *opencodeParser) parse(line []byte) ([]event.Event, bool) {
 		if part.Reason == "unknown" && t.Output+t.Reasoning == 0 {
 			if p.empty++; p.empty == opencodeEmpty {
 				r := opencode.failure("opencode: the answers of the model's API are empty or no answers of a model: check its address (the provider's baseURL)", p.turns)
-				r.Goes = true
+				r.Hopeless = true
 				events = append(events, r)
 			}
 			return events, true

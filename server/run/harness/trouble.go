@@ -113,7 +113,7 @@ func (h *Harness) retrying(why, message string) []event.Event {
 	text, final := h.explain(why)
 	events := []event.Event{event.Status{Message: message, Trouble: text}}
 	if final {
-		events = append(events, event.Result{Failed: true, Message: text, Final: true, Goes: true})
+		events = append(events, event.Result{Failed: true, Message: text, Final: true, Hopeless: true})
 	}
 	return events
 }
