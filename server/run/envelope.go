@@ -63,7 +63,8 @@ const (
 const CommitterDomain = "@triphammer.invalid"
 
 // commitAs makes commits of the run name it as their committer, unless the environment says
-// who that is. So a push shows which run made it. The author is left to the agent.
+// who that is. So a push shows which run made it. Git takes it for the author too if nobody sets
+// another (sandbox).
 func commitAs(t *Task) {
 	for _, name := range []string{"GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"} {
 		if _, set := t.Secrets[name]; set || t.Env[name] != "" {

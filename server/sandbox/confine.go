@@ -121,16 +121,23 @@ func noLandlock(version int) string {
 }
 
 // keepSignals restricts this thread and every process that it starts to sending signals
-// to each other (landlock(7), from Linux 6.12 on).
-func keepSignals() (ok bool, err error) {
-	attr := struct{ filesystem, network, scoped uint64 }{scoped: unix.LANDLOCK_SCOPE_SIGNAL}
+// to each other (landlock(7), from Linux 6.12 on). Each layer of Landlock forbids renames and
+// links between folders that it does not grant, so this one grants them everywhere.
+func keepSignals() error {
+	const refer = unix.LANDLOCK_ACCESS_FS_REFER
+	attr := struct{ filesystem, network, scoped uint64 }{filesystem: refer, scoped: unix.LANDLOCK_SCOPE_SIGNAL}
 	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
 	if errno != 0 {
-		return false, errno
+		return errno
 	}
 	defer func() { _ = unix.Close(int(fd)) }()
-	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, fd, 0, 0); errno != 0 {
-		return false, errno
+	root, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
 	}
-	return true, nil
+	defer func() { _ = unix.Close(root) }()
+	if err := llsyscall.LandlockAddPathBeneathRule(int(fd), &llsyscall.PathBeneathAttr{ParentFd: root, AllowedAccess: refer}, 0); err != nil {
+		return err
+	}
+	return llsyscall.LandlockRestrictSelf(int(fd), 0)
 }

@@ -314,7 +314,7 @@ func (e *Executor) within(ctx context.Context, w wall, t *run.Task, sink run.Sin
 		}
 	}()
 	j := &job{
-		Root: f.root, Resume: t.Resume, Env: e.env(t, f, local, w.foreign), Prompt: t.Prompt, Skills: t.Skills, Attachments: t.Attachments, Files: t.Files,
+		Root: f.root, Resume: t.Resume, Env: e.env(t, f, w.foreign), Prompt: t.Prompt, Skills: t.Skills, Attachments: t.Attachments, Files: t.Files,
 		Repositories: t.Repositories, Setup: t.Setup, Command: t.Command, Trusted: local, Forwards: out.forwards, GitSettings: out.settings,
 		Inherit: w.foreign, Offline: net.limited() && w.networks, Bounded: bounded,
 	}
@@ -431,7 +431,7 @@ func isRepository(dir string) bool {
 
 // env are the variables of a run. Only what is listed here reaches the agent, never the
 // server's own variables (SPEC 9.4). Later ones win.
-func (e *Executor) env(t *run.Task, f folder, local []string, foreign bool) []string {
+func (e *Executor) env(t *run.Task, f folder, foreign bool) []string {
 	vars := map[string]string{"HOME": f.home(), "TMPDIR": f.temp(), "LANG": "C.UTF-8"}
 	if !foreign {
 		vars["PATH"] = e.path
@@ -439,9 +439,7 @@ func (e *Executor) env(t *run.Task, f folder, local []string, foreign bool) []st
 	if len(e.networkOf(t).Hosts) > 0 {
 		maps.Copy(vars, egress.Environ(proxyForward.Address))
 	}
-	if len(local) > 0 || len(t.Credentials) > 0 {
-		vars["GIT_CONFIG_SYSTEM"] = f.gitConfig()
-	}
+	vars["GIT_CONFIG_SYSTEM"] = f.gitConfig()
 	maps.Copy(vars, t.Env)
 	for name, v := range t.Secrets {
 		vars[name] = v.Reveal()

@@ -216,14 +216,28 @@ func (j *job) fill(f folder) error {
 }
 
 // configureGit lets Git clone repositories of this machine that belong to another user, and
-// reach private ones by their gateway.
+// reach private ones by their gateway. Who commits is the author too, unless the machine, a
+// setup command or the agent says who that is.
 func (j *job) configureGit(f folder) error {
-	text := "[include]\n\tpath = /etc/gitconfig\n" + j.GitSettings + "[safe]\n"
+	text := "[user]\n"
+	for _, v := range j.Env {
+		for name, key := range map[string]string{"GIT_COMMITTER_NAME": "name", "GIT_COMMITTER_EMAIL": "email"} {
+			if value, is := strings.CutPrefix(v, name+"="); is {
+				text += fmt.Sprintf("\t%s = \"%s\"\n", key, gitQuoted(value))
+			}
+		}
+	}
+	text += "[include]\n\tpath = /etc/gitconfig\n" + j.GitSettings + "[safe]\n"
 	for _, dir := range j.Trusted {
-		quoted := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(dir)
+		quoted := gitQuoted(dir)
 		text += fmt.Sprintf("\tdirectory = \"%s\"\n\tdirectory = \"%s\"\n", quoted, path.Join(quoted, ".git"))
 	}
 	return os.WriteFile(f.gitConfig(), []byte(text), 0o600)
+}
+
+// gitQuoted is a value in the quotes of a configuration file of Git.
+func gitQuoted(value string) string {
+	return strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(value)
 }
 
 // prepare clones the repositories and runs the setup commands. It returns the

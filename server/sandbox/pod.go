@@ -280,11 +280,8 @@ func (p *podJob) settle(f folder) {
 	paths := []string{
 		"HOME=" + f.home(), "TMPDIR=" + f.temp(), // a definition may have others
 	}
-	env := append(paths, p.Job.Env...)
-	if p.Job.GitSettings != "" {
-		env = append([]string{"GIT_CONFIG_SYSTEM=" + f.gitConfig()}, env...)
-	}
-	p.Job.Env = append(env, "TRIPHAMMER_PROMPT_FILE="+f.prompt(), "TRIPHAMMER_ATTACHMENTS="+f.attachments(), "TRIPHAMMER_ARTIFACTS="+f.artifacts())
+	paths = append(paths, "GIT_CONFIG_SYSTEM="+f.gitConfig())
+	p.Job.Env = append(append(paths, p.Job.Env...), "TRIPHAMMER_PROMPT_FILE="+f.prompt(), "TRIPHAMMER_ATTACHMENTS="+f.attachments(), "TRIPHAMMER_ARTIFACTS="+f.artifacts())
 }
 
 // confine is what the supervisor takes away from itself. The run reads everything in its

@@ -607,3 +607,27 @@ func TestVictims(t *testing.T) {
 		t.Errorf("%q %q", got, r.said("stderr"))
 	}
 }
+
+// TestPlainWork: what a developer does every day works between walls: commits without any
+// settings, renames and links between folders, and a push to a repository beside (SPEC 14.2).
+func TestPlainWork(t *testing.T) {
+	p, r := newExecutor(t, 0), newRecorder()
+	task := sh(`set -e
+git init -q --bare ../home/there.git
+git init -q here && cd here
+mkdir one two && echo a >one/a && echo b >one/b
+git add . && git commit -qm first && git log --format='%an %ae %cn'
+git mv one/a two/a && ln one/b two/linked && mkdir two/below && echo c >two/below/c && git mv -k one two/moved
+rm -f two/linked && git add . && git commit -qm second
+git push -q ../../home/there.git HEAD:refs/heads/main
+git -C ../../home/there.git ls-tree -r --name-only main
+`)
+	task.Vars["GIT_COMMITTER_NAME"], task.Vars["GIT_COMMITTER_EMAIL"] = `Tri"ph\ammer`, "run_1@runs.invalid"
+	exit, err := p.Start(t.Context(), task, r)
+	if err != nil || exit != (run.Exit{}) {
+		t.Fatal(exit, err, r.said("stdout"), r.said("stderr"))
+	}
+	if got, want := r.said("stdout"), "Tri\"ph\\ammer run_1@runs.invalid Tri\"ph\\ammer\ntwo/a\ntwo/below/c\ntwo/moved/b\n"; got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}

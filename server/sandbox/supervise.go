@@ -349,7 +349,7 @@ func (s *supervising) fork() {
 	runtime.LockOSThread()
 	// A program that changes its user could not be killed.
 	_ = unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) // every kernel that Go supports has it
-	_, _ = keepSignals()                                 // an older kernel has no such thing (docs/security.md)
+	_ = keepSignals()                                    // an older kernel has no such thing (docs/security.md)
 	limited := s.limits.TakeCPUs()
 	for f := range s.forks {
 		if limited != nil {
