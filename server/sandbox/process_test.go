@@ -114,6 +114,14 @@ func of[E event.Event](r *recorder) []E {
 	return all
 }
 
+// manyRuns is how many runs TestNothingRemains makes.
+var manyRuns = cmp.Or(runsOf(os.Getenv("TEST_RUNS")), 10)
+
+func runsOf(text string) int {
+	n, _ := strconv.Atoi(text) // 0: the default
+	return n
+}
+
 // isolation and runUser are those of the executors that are tested. TestEveryIsolation
 // tests with the others.
 var isolation, runUser = cmp.Or(os.Getenv("TEST_ISOLATION"), None), cmp.Or(os.Getenv("TEST_USER"), "root")
@@ -315,7 +323,7 @@ func TestCleanEnvironment(t *testing.T) { // SPEC 9.4: never the server's own
 	}
 	root := filepath.Join(p.dir, "run_1")
 	want := []string{
-		"API_TOKEN=granted", "HOME=" + root + "/home", "LANG=de_DE.UTF-8", "PATH=" + os.Getenv("PATH"), "PLAIN=1",
+		"API_TOKEN=granted", "GIT_CONFIG_SYSTEM=" + root + "/gitconfig", "HOME=" + root + "/home", "LANG=de_DE.UTF-8", "PATH=" + os.Getenv("PATH"), "PLAIN=1",
 		"TMPDIR=" + root + "/tmp", "TRIPHAMMER_ATTACHMENTS=" + root + "/attachments", "TRIPHAMMER_PROMPT_FILE=" + root + "/prompt.md",
 		"TRIPHAMMER_RUN_ID=run_1", "TRIPHAMMER_WEBHOOK=hook",
 	}
@@ -629,5 +637,61 @@ git -C ../../home/there.git ls-tree -r --name-only main
 	}
 	if got, want := r.said("stdout"), "Tri\"ph\\ammer run_1@runs.invalid Tri\"ph\\ammer\ntwo/a\ntwo/below/c\ntwo/moved/b\n"; got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
+// TestNothingRemains: runs leave the server no child, not even one that has ended, and no
+// open descriptor.
+func TestNothingRemains(t *testing.T) {
+	p := newExecutor(t, 0)
+	begin := func(n int) {
+		task := sh("setsid true & exit 0")
+		task.RunID = fmt.Sprint("run_", n)
+		if exit, err := p.Start(t.Context(), task, newRecorder()); err != nil || exit != (run.Exit{}) {
+			t.Fatal(exit, err)
+		}
+	}
+	open := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	begin(0) // what is opened once stays open
+	before := open()
+	for n := range manyRuns {
+		begin(n)
+	}
+	below, err := children(os.Getpid())
+	if err != nil || len(below) > 0 {
+		t.Errorf("children %+v, %v", below, err)
+	}
+	if after := open(); after > before {
+		t.Errorf("%d descriptors were open, and %d are", before, after)
+	}
+}
+
+// TestRefusedCalls: between walls, a run changes nothing of its supervisor, and leaves no file
+// that gives others its rights (SPEC 14.2).
+func TestRefusedCalls(t *testing.T) {
+	if isolation == None {
+		return // it has no walls: TestEveryIsolation tests the others
+	}
+	for _, call := range []string{
+		"prlimit --pid $PPID --nofile=4:4", "prlimit --pid 1 --nofile=4:4", "chrt --idle --pid 0 $PPID", "chrt --idle --pid 0 1",
+		"taskset --pid 1 $PPID", "renice --priority 10 $PPID", "renice --priority 10 --user $(id -u)", "ionice --class 3 --pid $PPID",
+		"chmod u+s file", "chmod g+s file", "install --mode 4755 file other", "cp --preserve=mode /usr/bin/passwd other && test -u other",
+		"perl -e 'use Fcntl; umask 0; sysopen(F, q(made), O_CREAT|O_WRONLY, 04755) or exit 1'",
+		"unshare --user true", "mount -t tmpfs none .",
+	} {
+		p, r := newExecutor(t, 0), newRecorder()
+		if exit, err := p.Start(t.Context(), sh("touch file; "+call), r); err != nil || exit.Code == 0 {
+			t.Errorf("%s: %+v, %v, %s", call, exit, err, r.said("stderr"))
+		}
+	}
+	p, r := newExecutor(t, 0), newRecorder()
+	if exit, err := p.Start(t.Context(), sh("touch file && chmod 755 file && install --mode 700 file other && mkdir --mode 1777 dir"), r); err != nil || exit.Code != 0 {
+		t.Errorf("other modes: %+v, %v, %s", exit, err, r.said("stderr"))
 	}
 }

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"fmt"
+	"maps"
 	"runtime"
 	"unsafe"
 
@@ -18,6 +19,10 @@ type denied struct {
 	bits    uint32   // fails only if the argument has one of these bits
 	nonzero bool     // fails only if the argument is not 0
 	only    []uint32 // fails unless the argument is one of these
+
+	// creates looks at the bits only if the argument before, flags of open(2), lets the call make
+	// a file. Otherwise there may be anything in place of a mode.
+	creates bool
 
 	// streams fails for a socket of the Internet that is not one of TCP. Landlock, which limits
 	// the ports of TCP, has no say in the others, and MPTCP is another.
@@ -61,22 +66,31 @@ func seccompRules(ownIPC, scopedSockets bool) []denied {
 	deny(unix.EPERM, unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD, unix.SYS_KEXEC_LOAD, unix.SYS_KEXEC_FILE_LOAD, unix.SYS_INIT_MODULE,
 		unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE, unix.SYS_REBOOT, unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_ACCT, unix.SYS_QUOTACTL,
 		unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_KEYCTL, unix.SYS_OPEN_BY_HANDLE_AT)
+	// Landlock has no say in these. A process may use them on itself, which they call 0. On any
+	// other they would also work on the server, and on the supervisor in every isolation.
+	others := func(arg int, calls ...int) {
+		for _, c := range calls {
+			rules = append(rules, denied{call: c, errno: unix.EPERM, arg: arg, nonzero: true})
+		}
+	}
+	others(0, unix.SYS_PRLIMIT64, unix.SYS_SCHED_SETAFFINITY, unix.SYS_SCHED_SETSCHEDULER, unix.SYS_SCHED_SETPARAM, unix.SYS_SCHED_SETATTR)
+	others(1, unix.SYS_SETPRIORITY, unix.SYS_IOPRIO_SET)
+	rules = append(rules, denied{call: unix.SYS_SETPRIORITY, errno: unix.EPERM, equal: []uint32{unix.PRIO_USER}},
+		denied{call: unix.SYS_IOPRIO_SET, errno: unix.EPERM, equal: []uint32{ioprioUser}})
+	// Who runs a file with these bits gets the rights of the run's user, outside of all walls. The
+	// mode of openat2 is in memory; C libraries then use openat.
+	for call, arg := range modes {
+		rules = append(rules, denied{call: call, errno: unix.EPERM, arg: arg, bits: setID})
+	}
+	for call, arg := range creations {
+		rules = append(rules, denied{call: call, errno: unix.EPERM, arg: arg, bits: setID, creates: true})
+	}
+	deny(unix.ENOSYS, unix.SYS_OPENAT2)
 	families := []uint32{unix.AF_VSOCK, unix.AF_ALG, unix.AF_PACKET}
 	if !ownIPC {
 		// Other programs of the same user may use these.
 		deny(unix.EPERM, unix.SYS_SHMGET, unix.SYS_SHMAT, unix.SYS_SHMCTL, unix.SYS_SEMGET, unix.SYS_SEMCTL, unix.SYS_MSGGET, unix.SYS_MSGSND, unix.SYS_MSGRCV,
 			unix.SYS_MSGCTL, unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK)
-		// Landlock has no say in these. A process may use them on itself, which they call 0;
-		// on any other they would also work on the server.
-		others := func(arg int, calls ...int) {
-			for _, c := range calls {
-				rules = append(rules, denied{call: c, errno: unix.EPERM, arg: arg, nonzero: true})
-			}
-		}
-		others(0, unix.SYS_PRLIMIT64, unix.SYS_SCHED_SETAFFINITY, unix.SYS_SCHED_SETSCHEDULER, unix.SYS_SCHED_SETPARAM, unix.SYS_SCHED_SETATTR)
-		others(1, unix.SYS_SETPRIORITY, unix.SYS_IOPRIO_SET)
-		rules = append(rules, denied{call: unix.SYS_SETPRIORITY, errno: unix.EPERM, equal: []uint32{unix.PRIO_USER}},
-			denied{call: unix.SYS_IOPRIO_SET, errno: unix.EPERM, equal: []uint32{ioprioUser}})
 		if !scopedSockets {
 			families = append(families, unix.AF_UNIX) // socketpair(2) stays
 		}
@@ -84,8 +98,26 @@ func seccompRules(ownIPC, scopedSockets bool) []denied {
 	return append(rules, denied{call: unix.SYS_SOCKET, errno: unix.EACCES, equal: families})
 }
 
+// setID are the bits by which a program gets the user or the group of its file.
+const setID = unix.S_ISUID | unix.S_ISGID
+
+// modes are calls that give a file its mode, with the number of that argument. creations do so
+// if they make the file. oldModes and oldCreations are those that new architectures lack.
+var (
+	modes     = merged(oldModes, map[int]int{unix.SYS_FCHMOD: 1, unix.SYS_FCHMODAT: 2, unix.SYS_FCHMODAT2: 2, unix.SYS_MKNODAT: 2})
+	creations = merged(oldCreations, map[int]int{unix.SYS_OPENAT: 3})
+)
+
+func merged(a, b map[int]int) map[int]int {
+	maps.Copy(b, a)
+	return b
+}
+
 // ioprioUser is IOPRIO_WHO_USER: all processes of a user (ioprio_set(2)).
 const ioprioUser = 3
+
+// openTemporary is the bit of O_TMPFILE that no other flag of open(2) has.
+const openTemporary = 0x400000
 
 // Offsets in struct seccomp_data (seccomp(2)); arguments are 64 bits, little-endian.
 const (
@@ -123,6 +155,15 @@ func loadSeccomp(rules []denied) error {
 		var body []bpf.Instruction // the next rule follows
 		load := bpf.LoadAbsolute{Off: argsOffset + 8*uint32(r.arg), Size: 4}
 		switch {
+		case r.creates:
+			flags := bpf.LoadAbsolute{Off: argsOffset + 8*uint32(r.arg-1), Size: 4}
+			body = []bpf.Instruction{
+				flags,
+				bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: unix.O_CREAT | openTemporary, SkipFalse: 3},
+				load,
+				bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: r.bits, SkipFalse: 1},
+				fails(r.errno),
+			}
 		case r.bits != 0:
 			body = []bpf.Instruction{load, bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: r.bits, SkipFalse: 1}, fails(r.errno)}
 		case r.only != nil:

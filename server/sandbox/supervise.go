@@ -79,7 +79,7 @@ func supervise(first confinement, report io.Writer, orders io.Reader) int {
 	}
 	keepThreads()
 	s := &supervising{
-		report: &frameWriter{w: report}, self: os.Getpid(), limits: first.Limits, victims: victims, wanted: make(chan wantedStep), forks: make(chan fork),
+		report: &frameWriter{w: report}, self: os.Getpid(), alone: first.OwnIPC, limits: first.Limits, victims: victims, wanted: make(chan wantedStep), forks: make(chan fork),
 	}
 	return s.loop(orders)
 }
@@ -144,6 +144,7 @@ type wantedStep struct {
 type supervising struct {
 	report  *frameWriter
 	self    int
+	alone   bool // in a PID namespace of its own
 	limits  limits.Inherited
 	victims *limits.Victims
 	wanted  chan wantedStep // from the job
@@ -236,15 +237,24 @@ func (s *supervising) guard() {
 	}
 	s.over.Store(true)
 	fmt.Fprintln(os.Stderr, leaseEnded)
-	for {
-		err := killUntilGone(func() ([]process, bool, error) {
-			live, err := descendants(s.self)
-			return live, err == nil && len(live) == 0, err
-		})
-		if err == nil {
-			os.Exit(leaseOver)
-		}
+	err := killUntilGone(func() ([]process, bool, error) {
+		live, err := s.below()
+		return live, err == nil && len(live) == 0, err
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "stopping the run:", err) // what it has left dies with it, or is the server's
 	}
+	os.Exit(leaseOver)
+}
+
+// below are the live processes of the run. A supervisor that cannot list them kills all that
+// there are, if it is in a PID namespace of its own.
+func (s *supervising) below() ([]process, error) {
+	live, err := descendants(s.self)
+	if err != nil && s.alone {
+		_ = unix.Kill(-1, unix.SIGKILL) // there may be none
+	}
+	return live, err
 }
 
 const (
@@ -448,7 +458,7 @@ func (s *supervising) killAll() int {
 		if s.reap() {
 			return nil, true, nil
 		}
-		live, err := descendants(s.self)
+		live, err := s.below()
 		return live, false, err
 	})
 	if err != nil {

@@ -442,8 +442,11 @@ func (s *supervisor) end() error {
 	supervisors.Unlock()
 	close(s.closed)
 	var err error
-	if !s.clean {
+	switch {
+	case !s.clean || s.depth > 1 && !s.outside: // bubblewrap's second process may end after its first
 		err = killUntilGone(orphans)
+	case s.outside: // an engine's own processes end by themselves
+		_, _, _ = orphans() // waits for those that have
 	}
 	for range s.ends {
 		// a report that nobody waits for

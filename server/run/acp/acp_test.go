@@ -457,7 +457,7 @@ func TestArgs(t *testing.T) {
 func TestRead(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"kind":"message","data":{"role":"assistant","text":"x"}}`:                                     "{assistant x}",
-		`{"kind":"status","data":{"state":"SUCCEEDED","message":"ok","worker":"w","isolation":"none"}}`: "{ ok  }",
+		`{"kind":"status","data":{"state":"SUCCEEDED","message":"ok","worker":"w","isolation":"none"}}`: "{ ok   }",
 		`{"kind":"file","data":{"path":"x"}}`:                                                           "",
 		`{"kind":"exit","data":{}}`:                                                                     "",
 		`{"kind":"egress","data":{"host":"x"}}`:                                                         "",
