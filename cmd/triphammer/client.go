@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"triphammer/schema"
 	"triphammer/server/api"
@@ -60,6 +61,18 @@ func clientFlags(c *cobra.Command) {
 	if c.Flags().Lookup("factory") == nil { // keys create has its own, which limits the key
 		c.Flags().String("factory", "", "which factory, if the server has several")
 	}
+}
+
+// storeFlags are the flags of whatever can make a store that several servers share.
+func storeFlags(f *pflag.FlagSet, address, file *string) {
+	f.StringVar(address, "store", "",
+		"PostgreSQL database that keeps what the server knows, for several servers at once: postgres://USER@HOST/DATABASE (default: a file in the data directory)")
+	f.StringVar(file, "store-file", "", "file with the address of --store, if it has a password")
+}
+
+// givenStore tells whether a flag of a command names a shared store.
+func givenStore(c *cobra.Command) bool {
+	return c.Flags().Changed("store") || c.Flags().Changed("store-file")
 }
 
 // only is the factory of --factory, or else the only one of the server.
@@ -129,9 +142,11 @@ func (cl *client) nextApply() string {
 // reach makes a client of a server.
 func reach(c *cobra.Command, t target, needsServer, mayMake bool) (cl *client, err error) {
 	switch {
+	case t.server != "" && givenStore(c):
+		return nil, exitWith(exitUsage, "--store is for a server on this machine (--data DIR), and %s names one by its address", cmp.Or(t.by, "--server"))
 	case t.server != "":
 		cl, err = remoteClient(t)
-	case t.data == "":
+	case t.none():
 		return nil, whichServer()
 	default:
 		cl, err = localClient(c, t.data, needsServer, mayMake)

@@ -19,7 +19,8 @@ func keysCommand() *cobra.Command {
 		Use:   "create NAME",
 		Short: "Make an API key; it is shown once",
 		Long: `Make an API key. It is printed once, and stored as a hash alone. A personal key's runs belong to its owner; one made
-with --agent is for an agent, whose runs they are. A data directory that is missing is made.`,
+with --agent is for an agent, whose runs they are. A data directory that is missing is made, and with --store (or
+TRIPHAMMER_STORE, or TRIPHAMMER_STORE_FILE) the tables of the database, too.`,
 		Args: exactly("NAME"),
 		RunE: func(c *cobra.Command, args []string) error {
 			req.Name = args[0]
@@ -27,6 +28,7 @@ with --agent is for an agent, whose runs they are. A data directory that is miss
 		},
 	}
 	f := create.Flags()
+	storeFlags(f, new(string), new(string))
 	f.StringSliceVar(&req.Scopes, "scope", []string{"runs"}, "runs (create, read and cancel runs), read (read everything), operate (runs and read, and tests, replay, pause, apply, pin), manage (everything)")
 	f.StringVar(&req.Agent, "agent", "", "the agent whose key this is")
 	f.StringVar(&req.Owner, "owner", "", "the person whose key this is (default: you)")

@@ -20,7 +20,7 @@ import (
 func localClient(c *cobra.Command, data string, needsServer, mayMake bool) (*client, error) {
 	local, silent := socketClient(c.Context(), data)
 	if silent == nil {
-		return local, nil
+		return local, sameStore(c, data)
 	}
 	if err := noEntry(data, silent); err != nil {
 		return nil, err
@@ -82,7 +82,11 @@ func offlineClient(c *cobra.Command, dir string, mayMake bool) (*client, error) 
 	if err != nil {
 		return nil, err
 	}
-	in, err := openInstance(c.Context(), dir, instanceOptions{impatient: true, make: mayMake, secretSources: sources})
+	shared, err := storeOfCommand(c, dir)
+	if err != nil {
+		return nil, err
+	}
+	in, err := openInstance(c.Context(), dir, instanceOptions{impatient: true, make: mayMake, store: shared, secretSources: sources})
 	if err != nil {
 		return nil, err
 	}

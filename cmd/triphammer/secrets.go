@@ -24,7 +24,7 @@ func secretsCommand() *cobra.Command {
 		Short: "Give a managed secret a new value, read from standard input",
 		Long: `Give a managed secret a new value. It is read from standard input (one newline at its end is dropped) and never comes
 out again. A webhook uses it from the next apply on: a new commit, or triphammer apply. A data directory that is missing
-is made.`,
+is made, and with --store (or TRIPHAMMER_STORE, or TRIPHAMMER_STORE_FILE) the tables of the database, too.`,
 		Args: exactly("NAME"),
 		RunE: func(c *cobra.Command, args []string) error {
 			value, err := readSecret(c.Context(), c.InOrStdin(), c.ErrOrStderr(), args[0])
@@ -76,6 +76,7 @@ is made.`,
 		}),
 	}
 	outputFlag(list)
+	storeFlags(set.Flags(), new(string), new(string))
 	remove := &cobra.Command{
 		Use: "delete NAME", Short: "Delete a secret that nothing uses", Args: exactly("NAME"),
 		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"triphammer/server/secret"
@@ -23,9 +24,7 @@ const addressFile = "store"
 type sharedStore struct{ address, file string }
 
 func (s *sharedStore) flags(f *pflag.FlagSet) {
-	f.StringVar(&s.address, "store", "",
-		"PostgreSQL database that keeps what the server knows, for several servers at once: postgres://USER@HOST/DATABASE (default: a file in the data directory)")
-	f.StringVar(&s.file, "store-file", "", "file with that address, if it has a password")
+	storeFlags(f, &s.address, &s.file)
 }
 
 // resolve is the address; empty: the store is in the data directory.
@@ -48,6 +47,49 @@ func (s *sharedStore) resolve() (string, error) {
 		return "", exitWith(exitUsage, "--store-file: %s: %w", s.file, err)
 	}
 	return address, nil
+}
+
+// storeOfCommand is the shared store that a command names which opens a data directory in its
+// own process: by a flag, a variable, or, for a new data directory, the configuration file.
+func storeOfCommand(c *cobra.Command, dir string) (string, error) {
+	if givenStore(c) {
+		address, _ := c.Flags().GetString("store") // a command has both flags
+		file, _ := c.Flags().GetString("store-file")
+		return (&sharedStore{address, file}).resolve()
+	}
+	settings := &serving{}
+	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	settings.serveFlags(f)
+	if absolute, err := filepath.Abs(dir); err != nil || absolute == nearestDev() {
+		return "", err // dev has a store of its own
+	}
+	var config configuration
+	if !isDataDirectory(dir) {
+		var err error
+		if config, err = configFile(f, ""); err != nil {
+			return "", err
+		}
+	}
+	if err := fromEnvironment(f, config.values, "store", "store-file"); err != nil {
+		return "", err
+	}
+	return settings.database.resolve()
+}
+
+// sameStore refuses a command whose flag names another store than that of the server that runs on
+// the data directory.
+func sameStore(c *cobra.Command, dir string) error {
+	if !givenStore(c) {
+		return nil
+	}
+	given, err := storeOfCommand(c, dir)
+	if err != nil {
+		return err
+	}
+	if known, err := rememberedStore(dir); err != nil || given != known {
+		return errors.Join(err, exitWith(exitConflict, "the server that runs on %s has another store than --store names", dir))
+	}
+	return nil
 }
 
 // rememberedStore is the address of the database that a data directory belongs to; empty: none.
@@ -76,6 +118,8 @@ func (in *instance) chooseStore() error {
 	case given == "":
 		in.opt.store = known
 		return nil
+	case given != known && known != "" && in.opt.impatient:
+		return exitWith(exitConflict, "%s belongs to a server whose store is %s, and --store (or TRIPHAMMER_STORE, or TRIPHAMMER_STORE_FILE) names %s: give one of the two", in.dir, store.NameOf(known), store.NameOf(given))
 	case given != known:
 		if err := in.rememberStore(given); err != nil {
 			return err

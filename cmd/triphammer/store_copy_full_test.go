@@ -168,3 +168,46 @@ func TestScheduleMoves(t *testing.T) {
 		minutes[minute] = true
 	}
 }
+
+// TestSharedStoreFirst: secrets and keys are for the database that a flag, a variable or the
+// configuration names, before a server has run on it. No store is made beside it (SPEC 17.1).
+func TestSharedStoreFirst(t *testing.T) {
+	address := storetest.Postgres(t)
+	w := &world{t: t, dir: t.TempDir(), addr: freeAddress(t)}
+	w.cleanUp()
+	w.write(map[string]string{
+		"factory.yaml": factoryYAML, "environments/env.yaml": "command: ['true']\n",
+		"webhooks/hook.yaml": "secretName: S\n", "automations/a.md": automationFile("hook", ""),
+	})
+	w.git("init", "-q", "--initial-branch=main")
+	w.push()
+	config := filepath.Join(w.dir, "config.yaml")
+	if err := os.WriteFile(config, []byte("store: "+address+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	w.env = []string{"TRIPHAMMER_CONFIG=" + config}
+	w.run(testSecret, "secrets", "set", "S")
+	w.env = []string{"TRIPHAMMER_STORE=" + address}
+	w.run("", "keys", "create", "first")
+	w.env = nil
+	w.run("", "keys", "create", "second", "--store", address)
+	if out := w.fails(exitConflict, "keys", "create", "third", "--store", address+"_other"); !strings.Contains(out, "give one of the two") {
+		t.Error(out)
+	}
+	if _, err := os.Lstat(filepath.Join(w.dir, "data", storeFile)); !errors.Is(err, os.ErrNotExist) {
+		t.Fatal("a store was made in the data directory:", err)
+	}
+
+	w.env = []string{"TRIPHAMMER_STORE=" + address}
+	w.start()
+	w.deliver("hook", `{"n":1}`)
+	var keys []api.Key
+	w.list(&keys, "keys", "list")
+	if len(keys) != 2 {
+		t.Errorf("keys: %+v", keys)
+	}
+	if out := w.fails(exitConflict, "keys", "create", "third", "--store", address+"_other"); !strings.Contains(out, "another store") {
+		t.Error(out)
+	}
+}
