@@ -47,6 +47,7 @@ type Listeners struct {
 	// CertFile and KeyFile, if set, turn on TLS for the TCP listener. They are read again
 	// when they change (SPEC 13.3).
 	CertFile, KeyFile string
+	certificate       *certificate // that LoadCertificate has read
 	// Unix is the socket for the owner of the data directory. It may be nil. It answers only
 	// requests that show UnixKey (SPEC 14.4).
 	Unix    net.Listener
@@ -59,11 +60,18 @@ func (s *Server) Serve(ctx context.Context, l Listeners) error {
 	network := s.httpServer(s.Handler())
 	servers := []*http.Server{network}
 	tcp := net.Listener(newGate(l.TCP, l.MaxConnections, l.MaxPerAddress, s.sharedAddress, s.connectionClosed))
-	if l.CertFile != "" {
-		cert := &certificate{certFile: l.CertFile, keyFile: l.KeyFile, logger: s.cfg.Logger}
-		if _, err := cert.get(nil); err != nil {
+	if err := l.LoadCertificate(s.cfg.Now, s.cfg.Logger); err != nil {
+		return err
+	}
+	var accepting sync.WaitGroup
+	watching, unwatch := context.WithCancel(ctx)
+	defer unwatch()
+	if cert := l.certificate; cert != nil {
+		if err := s.cfg.Metrics.certificate(cert); err != nil {
 			return err
 		}
+		s.certificate.Store(cert)
+		accepting.Go(func() { cert.watch(watching) })
 		tcp = tls.NewListener(tcp, &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}, GetCertificate: cert.get})
 	}
 	failed := make(chan error, 2)
@@ -72,7 +80,6 @@ func (s *Server) Serve(ctx context.Context, l Listeners) error {
 			failed <- err
 		}
 	}
-	var accepting sync.WaitGroup
 	accepting.Go(func() { serve(network, tcp) })
 	if l.Unix != nil {
 		local := s.httpServer(s.withKey(l.UnixKey, s.LocalHandler(localActor())))
@@ -85,6 +92,7 @@ func (s *Server) Serve(ctx context.Context, l Listeners) error {
 	case err = <-failed:
 		err = fmt.Errorf("accepting connections: %w", err)
 	}
+	unwatch()
 	s.streams.stop()
 	s.cfg.Data.Stop()
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
@@ -271,51 +279,4 @@ func localActor() string {
 		return u.Username
 	}
 	return fmt.Sprintf("uid %d", os.Getuid())
-}
-
-// certificate is a key pair that is read again when its files change.
-type certificate struct {
-	certFile, keyFile string
-	logger            *slog.Logger
-
-	mu      sync.Mutex
-	stamp   string // of the files of pair
-	failed  string // of the last files that did not fit together, so that they are logged once
-	checked time.Time
-	pair    *tls.Certificate
-}
-
-func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.pair != nil && time.Since(c.checked) < time.Second {
-		return c.pair, nil
-	}
-	c.checked = time.Now()
-	stamp := stampOf(c.certFile) + stampOf(c.keyFile)
-	if stamp == c.stamp {
-		return c.pair, nil
-	}
-	pair, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
-	if err != nil {
-		if c.pair == nil {
-			return nil, fmt.Errorf("reading the TLS certificate: %w", err)
-		}
-		// The files may be half-written. The old pair serves until both fit together.
-		if stamp != c.failed {
-			c.failed = stamp
-			c.logger.Warn("the new TLS certificate cannot be used, the old one serves", "error", err)
-		}
-		return c.pair, nil
-	}
-	c.pair, c.stamp = &pair, stamp
-	return c.pair, nil
-}
-
-func stampOf(path string) string {
-	info, err := os.Stat(path)
-	if err != nil {
-		return "absent"
-	}
-	return fmt.Sprint(info.ModTime().UnixNano(), info.Size())
 }

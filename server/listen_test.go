@@ -199,7 +199,7 @@ func TestHalfWrittenCertificate(t *testing.T) {
 	dir := t.TempDir()
 	writePair(t, dir, "first")
 	var logs lockedBuffer
-	c := &certificate{certFile: filepath.Join(dir, "cert.pem"), keyFile: filepath.Join(dir, "key.pem"), logger: slog.New(slog.NewTextHandler(&logs, nil))}
+	c := &certificate{certFile: filepath.Join(dir, "cert.pem"), keyFile: filepath.Join(dir, "key.pem"), now: time.Now, logger: slog.New(slog.NewTextHandler(&logs, nil))}
 	first, err := c.get(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -236,13 +236,17 @@ func TestHalfWrittenCertificate(t *testing.T) {
 }
 
 func writePair(t *testing.T, dir, name string) {
+	writePairUntil(t, dir, name, time.Now().Add(time.Hour))
+}
+
+func writePairUntil(t *testing.T, dir, name string, end time.Time) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: end, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {

@@ -96,8 +96,9 @@ type Server struct {
 	streams            streams
 	watch              watch
 	seldom             seldom
-	checking           sync.Mutex   // held while the store is checked
-	pinged             atomic.Int64 // when a test commit of the store last succeeded, in Unix nanoseconds
+	checking           sync.Mutex                  // held while the store is checked
+	certificate        atomic.Pointer[certificate] // that serves; nil: no TLS
+	pinged             atomic.Int64                // when a test commit of the store last succeeded, in Unix nanoseconds
 }
 
 // Limits of the memory for bodies, in bytes, in all and for one network. A flood of slow

@@ -115,6 +115,9 @@ func (s *Server) storage(ctx context.Context) api.Storage {
 // status is the status of the factories that the caller may use.
 func (s *Server) status(ctx context.Context, c *call) (*api.Status, error) {
 	out := &api.Status{Version: s.cfg.Version, BaseURL: s.cfg.BaseURL, Factories: []api.FactoryStatus{}, Runs: make(map[string]int64), Storage: s.storage(ctx), Clock: s.clock()}
+	if cert := s.certificate.Load(); cert != nil {
+		out.Certificate = cert.state()
+	}
 	if s.cfg.Isolation != nil {
 		out.Isolation = s.cfg.Isolation()
 	}

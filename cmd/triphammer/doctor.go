@@ -99,6 +99,15 @@ func doctor(c *cobra.Command, _ []string) error {
 		if s.Clock.Problem != "" {
 			say(false, "clock", s.Clock.Problem)
 		}
+		switch cert := s.Certificate; {
+		case cert == nil:
+		case !cert.Valid:
+			say(false, "certificate", cert.Problem)
+		case cert.Problem != "":
+			found.note("certificate", cert.Problem)
+		default:
+			say(true, "certificate", "valid until "+when(found.out, cert.ExpiresAt))
+		}
 		for _, problem := range s.Storage.Problems {
 			say(false, "storage", problem)
 		}

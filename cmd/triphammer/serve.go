@@ -161,6 +161,10 @@ func serve(c *cobra.Command, s *serving) error {
 	case (s.listeners.CertFile == "") != (s.listeners.KeyFile == ""):
 		return exitWith(exitUsage, "--tls-cert and --tls-key go together")
 	}
+	s.logger = serverLog(c)
+	if err := s.listeners.LoadCertificate(wallClock, s.logger); err != nil {
+		return exitWith(exitUsage, "--tls-cert, --tls-key: %w", err)
+	}
 	if s.factories, err = s.openFactories(c.Context(), c.Flags(), config); err != nil {
 		return err
 	}
@@ -174,7 +178,6 @@ func serve(c *cobra.Command, s *serving) error {
 		}
 		s.server.TrustedProxies = append(s.server.TrustedProxies, prefix)
 	}
-	s.logger = serverLog(c)
 	if s.store, err = s.database.resolve(); err != nil {
 		return err
 	}

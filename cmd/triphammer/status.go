@@ -113,6 +113,9 @@ func printStatus(w io.Writer, s api.Status, offline bool) error {
 	if s.Clock.Problem != "" {
 		fmt.Fprintf(w, "clock        %s\n", s.Clock.Problem)
 	}
+	if cert := s.Certificate; cert != nil && cert.Problem != "" {
+		fmt.Fprintf(w, "certificate  %s\n", cert.Problem)
+	}
 	for _, problem := range s.Storage.Problems {
 		fmt.Fprintf(w, "storage      %s\n", problem)
 	}

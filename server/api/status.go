@@ -19,9 +19,18 @@ type Status struct {
 	Runs      map[string]int64 `json:"runs"` // number of unfinished runs, by state
 	Storage   Storage          `json:"storage"`
 	Clock     Clock            `json:"clock"`
+	// Certificate is missing without TLS, and while no server runs.
+	Certificate *Certificate `json:"tls_certificate,omitempty"`
 	// Isolation is missing while no server runs.
 	Isolation *Isolation `json:"isolation,omitempty"`
 	Machine   *Machine   `json:"machine,omitempty"` // missing while no server runs
+}
+
+// Certificate is the TLS certificate of the server that answers.
+type Certificate struct {
+	ExpiresAt time.Time `json:"expires_at"`
+	Valid     bool      `json:"valid"`             // by the machine's clock
+	Problem   string    `json:"problem,omitempty"` // a text for people, from 14 days before the end on
 }
 
 // Machine is what the server found on its machine, for the runs that it executes.

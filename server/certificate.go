@@ -1,0 +1,140 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"triphammer/server/api"
+)
+
+const (
+	// certificateNotice is how long before its end the server warns of a certificate.
+	certificateNotice = 14 * 24 * time.Hour
+	// certificateLook is how often the server looks at the end of its certificate.
+	certificateLook = time.Hour
+)
+
+// certificate is a key pair that is read again when its files change.
+type certificate struct {
+	certFile, keyFile string
+	now               func() time.Time
+	logger            *slog.Logger
+
+	mu      sync.Mutex
+	stamp   string // of the files of pair
+	failed  string // of the last files that did not fit together, so that they are logged once
+	checked time.Time
+	pair    *tls.Certificate
+}
+
+func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pair != nil && time.Since(c.checked) < time.Second {
+		return c.pair, nil
+	}
+	c.checked = time.Now()
+	stamp := stampOf(c.certFile) + stampOf(c.keyFile)
+	if stamp == c.stamp {
+		return c.pair, nil
+	}
+	pair, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
+	if err != nil {
+		if c.pair == nil {
+			return nil, fmt.Errorf("reading the TLS certificate: %w", err)
+		}
+		// The files may be half-written. The old pair serves until both fit together.
+		if stamp != c.failed {
+			c.failed = stamp
+			c.logger.Warn("the new TLS certificate cannot be used, the old one serves", "error", err)
+		}
+		return c.pair, nil
+	}
+	c.pair, c.stamp = &pair, stamp
+	return c.pair, nil
+}
+
+func stampOf(path string) string {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "absent"
+	}
+	return fmt.Sprint(info.ModTime().UnixNano(), info.Size())
+}
+
+// LoadCertificate reads the certificate and its key, if there is to be TLS, so that a server
+// which cannot use them fails before it does anything. It tells the log, at once and then once
+// a day as long as the server serves, if the certificate ends in certificateNotice.
+func (l *Listeners) LoadCertificate(now func() time.Time, logger *slog.Logger) error {
+	if l.CertFile == "" || l.certificate != nil {
+		return nil
+	}
+	c := &certificate{certFile: l.CertFile, keyFile: l.KeyFile, now: now, logger: logger}
+	if _, err := c.get(nil); err != nil {
+		return err
+	}
+	l.certificate = c
+	return nil
+}
+
+// state is when the certificate that serves ends, and what is wrong with that.
+func (c *certificate) state() *api.Certificate {
+	pair, err := c.get(nil)
+	if err != nil {
+		return nil // one was read at the start, and serves until another one can be read
+	}
+	leaf, now := pair.Leaf, c.now()
+	out := &api.Certificate{ExpiresAt: leaf.NotAfter.UTC(), Valid: true}
+	at := leaf.NotAfter.UTC().Format(time.RFC3339)
+	switch {
+	case !now.Before(leaf.NotAfter):
+		out.Valid, out.Problem = false, fmt.Sprintf("the TLS certificate %s expired at %s: senders and browsers refuse to connect. Put a new one in its place; no restart is needed", c.certFile, at)
+	case now.Before(leaf.NotBefore):
+		out.Valid, out.Problem = false, fmt.Sprintf("the TLS certificate %s is valid only from %s on: until then senders and browsers refuse to connect", c.certFile, leaf.NotBefore.UTC().Format(time.RFC3339))
+	case leaf.NotAfter.Sub(now) < certificateNotice:
+		out.Problem = fmt.Sprintf("the TLS certificate %s expires at %s. Put a new one in its place; no restart is needed", c.certFile, at)
+	}
+	return out
+}
+
+// watch tells the log of a certificate that ends soon or has ended, until ctx is done.
+func (c *certificate) watch(ctx context.Context) {
+	ticker := time.NewTicker(certificateLook)
+	defer ticker.Stop()
+	var told string
+	var at time.Time
+	for {
+		if s := c.state(); s != nil && s.Problem != "" && (s.Problem != told || c.now().Sub(at) >= 24*time.Hour) {
+			told, at = s.Problem, c.now()
+			level := slog.LevelWarn
+			if !s.Valid {
+				level = slog.LevelError
+			}
+			c.logger.Log(ctx, level, s.Problem)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// certificate adds the end of the certificate to the metrics.
+func (m *Metrics) certificate(c *certificate) error {
+	return m.registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "triphammer_tls_certificate_expiry_timestamp_seconds", Help: "When the TLS certificate of this server expires, in Unix seconds. Alert 14 days before.",
+	}, func() float64 {
+		if s := c.state(); s != nil {
+			return float64(s.ExpiresAt.Unix())
+		}
+		return 0
+	}))
+}
