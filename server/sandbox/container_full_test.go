@@ -162,7 +162,7 @@ func TestContainerServerKilled(t *testing.T) {
 	for _, alone := range []bool{true, false} {
 		dir, mark := openDir(t), marker(t)
 		cmd, outside := startFakeServer(t, dir, mark)
-		e := &Executor{dir: dir, active: make(map[string]string)}
+		e := &Executor{dir: dir, active: make(map[string]activeRun)}
 		name := e.attemptName(sh(""))
 		if !strings.Contains(containersLeft(t), name) {
 			t.Fatalf("there is no container %s", name)

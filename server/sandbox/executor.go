@@ -25,7 +25,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -35,7 +34,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -100,7 +98,13 @@ type Executor struct {
 	lacking  []error    // why stronger ones do not
 
 	mu     sync.Mutex
-	active map[string]string // folders of runs whose files are in use, by the runs' ids
+	active map[string]activeRun // by id
+}
+
+// activeRun is a run whose files are in use.
+type activeRun struct {
+	folder     string
+	supervisor *supervisor // nil: not yet
 }
 
 var _ run.Executor = (*Executor)(nil)
@@ -122,7 +126,7 @@ func New(cfg Config) (*Executor, error) {
 		dir: dir, asked: cfg.Isolation, user: cfg.User, grace: cfg.Grace, path: cfg.Path, read: cfg.Read,
 		around: cfg.Around, limits: cfg.Limits, network: cfg.Network, machine: cfg.Machine, own: cfg.Own, roots: cfg.Roots,
 		command: cfg.Command, containers: cfg.Container,
-		now: cfg.Now, logger: cfg.Logger, active: make(map[string]string),
+		now: cfg.Now, logger: cfg.Logger, active: make(map[string]activeRun),
 	}
 	for _, p := range append(slices.Clone(cfg.Protected), dir) {
 		if p, err = filepath.Abs(p); err == nil {
@@ -300,6 +304,9 @@ func (e *Executor) within(ctx context.Context, w wall, t *run.Task, sink run.Sin
 	if err != nil {
 		return run.Exit{}, err
 	}
+	e.mu.Lock()
+	e.active[t.RunID] = activeRun{name, s}
+	e.mu.Unlock()
 	bounded := c.container != nil
 	defer e.watch(ctx, t, s, group, bounded, exceed)()
 	// Whatever happens, nothing of the run is left when Start returns.
@@ -549,46 +556,51 @@ func (e *Executor) remove(name string) error {
 // runPrefix begins the id of every run.
 const runPrefix = "run_"
 
-// Size implements run.Executor. It counts the files in the folder of the run, and
-// deleted files that its processes keep open.
+// Size implements run.Executor. It counts the files in the folder of the run, and those that
+// have no name any more and that its processes hold. What the agent has closed to itself is open
+// to it while it is counted.
 func (e *Executor) Size(ctx context.Context, runID string) (bytes, files int64) {
+	e.mu.Lock()
+	r := e.active[runID]
+	e.mu.Unlock()
 	seen := make(map[[2]uint64]bool) // hard links count once
-	count := func(st *syscall.Stat_t) {
-		file := [2]uint64{uint64(st.Dev), st.Ino}
-		if !seen[file] {
-			seen[file] = true
+	visit := func(dir int, name string) (int, uint32) {
+		var st unix.Stat_t
+		if ctx.Err() != nil || unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+			return -1, 0 // it was deleted meanwhile
+		}
+		if file := [2]uint64{uint64(st.Dev), st.Ino}; !seen[file] {
+			if st.Nlink > 1 && st.Mode&unix.S_IFMT != unix.S_IFDIR {
+				seen[file] = true
+			}
 			bytes += st.Blocks * 512
 			files++
 		}
+		if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+			return -1, 0
+		}
+		fd, mode, _ := openFolder(dir, name, 0o500)
+		return fd, mode
 	}
-	_ = filepath.WalkDir(filepath.Join(e.dir, e.folderOf(runID)), func(_ string, d fs.DirEntry, err error) error {
-		if ctx.Err() != nil {
-			return fs.SkipAll
-		}
-		if err != nil {
-			return nil // it was deleted meanwhile, or the agent has closed it
-		}
-		if info, err := d.Info(); err == nil {
-			if st, ok := info.Sys().(*syscall.Stat_t); ok {
-				count(st)
-			}
-		}
-		return nil
-	})
-	for _, st := range deletedFiles(runID) {
-		count(&st)
+	if top, mode, err := openFolder(unix.AT_FDCWD, filepath.Join(e.dir, r.folder), 0o500); err == nil {
+		_ = walk(top, mode, visit, func(int, string) {}) // what was moved is found by the next
 	}
-	return bytes, files
+	var pids []int
+	if r.supervisor != nil {
+		pids = r.supervisor.processes()
+	}
+	_, held := limits.Held(pids)
+	return bytes + held.Bytes(), files + int64(len(held))
 }
 
 // mark notes that a run uses a folder. It refuses a run that is in progress.
 func (e *Executor) mark(runID, folder string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.active[runID] != "" {
+	if e.active[runID].folder != "" {
 		return false
 	}
-	e.active[runID] = folder
+	e.active[runID] = activeRun{folder: folder}
 	return true
 }
 
@@ -603,7 +615,7 @@ func (e *Executor) busy(folder string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, used := range e.active {
-		if used == folder {
+		if used.folder == folder {
 			return true
 		}
 	}
@@ -614,7 +626,7 @@ func (e *Executor) busy(folder string) bool {
 func (e *Executor) folderOf(runID string) string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.active[runID]
+	return e.active[runID].folder
 }
 
 // copyProgram puts a copy of this program where the user of the runs can execute it: the

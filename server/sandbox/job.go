@@ -178,7 +178,7 @@ func (j *job) fill(f folder) error {
 			return err
 		}
 	}
-	if err := os.RemoveAll(f.prompt()); err != nil {
+	if err := removeAll(f.prompt()); err != nil {
 		return err
 	}
 	if err := os.WriteFile(f.prompt(), []byte(j.Prompt), 0o600); err != nil {
@@ -498,19 +498,4 @@ func walkFiles(root *os.Root, visit func(name string, info fs.FileInfo) error) e
 		}
 		return visit(name, info)
 	})
-}
-
-// removeAll also removes read-only folders, such as module caches.
-func removeAll(dir string) error {
-	err := os.RemoveAll(dir)
-	if !errors.Is(err, fs.ErrPermission) {
-		return err
-	}
-	walkErr := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
-		if d != nil && d.IsDir() {
-			return os.Chmod(name, 0o700) // before WalkDir reads it
-		}
-		return nil
-	})
-	return errors.Join(os.RemoveAll(dir), walkErr)
 }

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -199,36 +198,6 @@ func marking(runID string) ([]process, error) {
 func unprivileged(pid int) bool {
 	status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
 	return err == nil && bytes.Contains(status, []byte("\nNoNewPrivs:\t1\n"))
-}
-
-// deletedFiles are the files without a name that processes of a run keep open. Only the
-// end of those processes frees their space.
-func deletedFiles(runID string) (files []syscall.Stat_t) {
-	all, err := processes()
-	if err != nil {
-		return nil
-	}
-	mark := []byte(runVariable + "=" + runID)
-	for _, p := range all {
-		if p.pid == os.Getpid() || !marked(p.pid, mark) {
-			continue
-		}
-		dir := filepath.Join("/proc", strconv.Itoa(p.pid), "fd")
-		fds, err := os.ReadDir(dir)
-		if err != nil {
-			continue // it has ended
-		}
-		for _, fd := range fds {
-			info, err := os.Stat(filepath.Join(dir, fd.Name()))
-			if err != nil || !info.Mode().IsRegular() {
-				continue
-			}
-			if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Nlink == 0 {
-				files = append(files, *st)
-			}
-		}
-	}
-	return files
 }
 
 func marked(pid int, mark []byte) bool {

@@ -182,6 +182,7 @@ func (g *Group) Printed(bytes int) {
 // Usage is how the group measures a run. Both functions may be nil.
 type Usage struct {
 	Processes func() []int                               // pids
+	Tmpfs     []string                                   // where they have file systems in memory that are theirs alone
 	Disk      func(context.Context) (bytes, files int64) // as Executor.Size
 }
 
@@ -207,7 +208,7 @@ func (g *Group) Watch(ctx context.Context, u Usage, exceeded func(error)) {
 		case <-timer.C:
 		}
 		wait := lookTime
-		if g.look(u.Processes) {
+		if g.look(u.Processes, u.Tmpfs...) {
 			wait = nearTime
 		}
 		timer.Reset(wait)
@@ -236,7 +237,7 @@ func (g *Group) watchDisk(ctx context.Context, measure func(context.Context) (by
 
 // look measures memory and processes. near tells that one of them is above half of its
 // limit.
-func (g *Group) look(processes func() []int) (near bool) {
+func (g *Group) look(processes func() []int, tmpfs ...string) (near bool) {
 	if g.cgroup != nil {
 		g.lookAtGroup()
 	}
@@ -253,10 +254,16 @@ func (g *Group) look(processes func() []int) (near bool) {
 		near = n > g.limits.Processes/2
 	}
 	if byMemory {
-		// What processes share counts for each in the first figure, which is cheap to get.
-		n := memory(pids, residentSize)
+		// What processes share counts for each in the first figure, which is cheap to get, and
+		// what they map of files twice in the second.
+		files, _ := Held(pids, tmpfs...)
+		held := files.Bytes()
+		n := held + memory(pids, residentSize)
 		if n > g.limits.Memory {
-			n = memory(pids, proportionalSize)
+			n = held + memory(pids, proportionalSize)
+		}
+		if n > g.limits.Memory && held > 0 {
+			n = held + memory(pids, files.besides)
 		}
 		if n > g.limits.Memory {
 			g.tooMuchMemory()
