@@ -232,7 +232,10 @@ func (t *transcriptWriter) outcome(b *strings.Builder, text string, bad bool) {
 
 func (t *transcriptWriter) file(b *strings.Builder, d event.File) {
 	var facts []string
-	if d.Change != event.FileDeleted {
+	switch {
+	case d.Files > 0:
+		facts = append(facts, fmt.Sprintf("%d files", d.Files))
+	case d.Change != event.FileDeleted:
 		facts = append(facts, event.Bytes(d.Size))
 	}
 	if d.Diff != "" {

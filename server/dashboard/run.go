@@ -27,6 +27,7 @@ type RunPage struct {
 	Place    event.Status // where the last attempt runs, and its isolation
 	Files    []entry      // that it changed in its last attempt
 	More     int          // files that are not shown
+	Changed  int          // files of those shown that Git does not ignore
 	Used     event.Usage
 
 	View    string // of the transcript
@@ -346,6 +347,9 @@ func (r *RunPage) changed(v *Visit, begin int64) error {
 		if err != nil || !ok {
 			continue
 		}
+		counted := event.Totals{}
+		counted.Add(f)
+		r.Changed += counted.Files
 		one := entry{Seq: e.Seq, Kind: e.Kind}
 		one.file(f, room)
 		for _, l := range one.Diff {

@@ -297,6 +297,9 @@ func (e *entry) file(d event.File, most int) {
 	e.Icon, e.Label, e.Code = "file", d.Change, d.Path
 	if d.Diff == "" {
 		e.Sub = d.Omitted
+		if d.Files > 0 {
+			e.Sub = strings.TrimPrefix(d.Omitted+", "+plural(d.Files, "file"), ", ")
+		}
 		return
 	}
 	e.Diff, e.Cut = diffLines(d.Diff, most)

@@ -10,26 +10,17 @@ const (
 	maxEdits    = 1000 // beyond it, the differing part is shown as replaced
 )
 
-// unifiedDiff is the unified diff of two texts, as `diff -u` and git print it.
-// A file that was not there, or is not any more, is /dev/null.
-func unifiedDiff(name string, before, after []byte, was, is bool) string {
+// unifiedDiff is the unified diff of two texts, as `diff -u` and git print it, with the names
+// from and to. It is empty if they are the same.
+func unifiedDiff(from, to string, before, after []byte) string {
 	a, b := splitLines(before), splitLines(after)
 	edits := editScript(a, b)
 	var out strings.Builder
-	from, to := "a/"+name, "b/"+name
-	if !was {
-		from = "/dev/null"
-	}
-	if !is {
-		to = "/dev/null"
-	}
-	fmt.Fprintf(&out, "--- %s\n+++ %s\n", from, to)
-	all := hunks(edits)
-	for _, h := range all {
+	for i, h := range hunks(edits) {
+		if i == 0 {
+			fmt.Fprintf(&out, "--- %s\n+++ %s\n", from, to)
+		}
 		writeHunk(&out, h, a, b)
-	}
-	if len(all) == 0 {
-		return "" // only its mode changed, or it is empty
 	}
 	return out.String()
 }

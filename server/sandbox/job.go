@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"triphammer/server/run"
 	"triphammer/server/run/event"
@@ -85,7 +87,8 @@ func (j *job) steps(s *supervising) (ending, error) {
 	if err != nil {
 		return ending{}, fmt.Errorf("the agent cannot be started: %w", err)
 	}
-	before, err := takeSnapshot(dir.workspace(), dir.root)
+	git := j.asked(s, dir)
+	before, err := takeSnapshot(dir.workspace(), dir.root, j.folders(dir), git(false))
 	if err != nil {
 		return ending{}, fmt.Errorf("looking at the workspace: %w", err)
 	}
@@ -100,7 +103,7 @@ func (j *job) steps(s *supervising) (ending, error) {
 	}
 	s.add(event.Ended{ExitCode: e.Code, Signal: e.Signal, Stopped: e.Cut})
 	defer s.phase(event.PhaseCollect)()
-	if err := j.collect(s, dir, before); err != nil {
+	if err := j.collect(s, dir, before, git(true), work); err != nil {
 		s.add(event.Status{Message: "what the agent left is not listed completely: " + err.Error()})
 	}
 	return e, nil
@@ -315,20 +318,138 @@ func (j *job) command(s *supervising, phase string, argv []string, shown string,
 	return nil
 }
 
-// collect tells the changed files, and sends the artifacts (SPEC 15.6).
-func (j *job) collect(s *supervising, f folder, before *snapshot) error {
-	var patch strings.Builder
-	err := before.changes(func(file event.File) {
-		s.add(file)
-		patch.WriteString(file.Diff)
-		if file.Diff == "" {
-			fmt.Fprintf(&patch, "# %s was %s: its diff is left out, because %s\n", file.Path, file.Change, file.Omitted)
+// collect tells the changed files, and sends the patches and the artifacts (SPEC 15.6).
+func (j *job) collect(s *supervising, f folder, before *snapshot, git view, work string) error {
+	first, err := filepath.Rel(f.workspace(), work)
+	if err != nil {
+		return err
+	}
+	all, ignored, err := before.changes(git, first)
+	var patches []*patch
+	room, diffs, unlisted := maxPatches, maxDiffs, make(map[string]int)
+	for i, c := range all {
+		if len(patches) == 0 || patches[len(patches)-1].repository != c.repository {
+			patches = append(patches, &patch{repository: c.repository, made: before.roots[c.repository]})
 		}
-	})
-	if patch.Len() > 0 {
-		s.keep(event.Artifact{Type: event.ArtifactFile, Name: "changes.patch", Size: int64(patch.Len())}, strings.NewReader(patch.String()))
+		p := patches[len(patches)-1]
+		old, now := before.contents(c)
+		size := p.body.Len()
+		whole := p.add(c, old, now, size+room)
+		room -= p.body.Len() - size
+		if i >= maxChanges {
+			unlisted[c.repository]++
+			continue
+		}
+		file := c.describe(old, now, diffs)
+		diffs -= len(file.Diff)
+		if !whole {
+			file.Omitted = cmp.Or(file.Omitted, "there is no room") + "; it is not in the patch either"
+		}
+		s.add(file)
+	}
+	for _, dir := range slices.Sorted(maps.Keys(unlisted)) {
+		s.add(event.File{Path: dir + "/", Change: event.FileModified, Files: int64(unlisted[dir]), Omitted: fmt.Sprintf("%d changed files are listed", maxChanges)})
+	}
+	for i, name := range slices.Sorted(maps.Keys(ignored)) {
+		if i == maxIgnored {
+			rest := 0
+			for _, n := range slices.Sorted(maps.Keys(ignored))[i:] {
+				rest += ignored[n]
+			}
+			s.add(event.File{Path: "./", Change: event.FileIgnored, Files: int64(rest)})
+			break
+		}
+		s.add(event.File{Path: strings.ToValidUTF8(name, "\uFFFD"), Change: event.FileIgnored, Files: int64(ignored[name])})
+	}
+	taken := make(map[string]bool)
+	for _, p := range patches {
+		name := patchName(p.repository, first)
+		for n := 2; taken[name]; n++ {
+			name = patchName(fmt.Sprint(p.repository, "-", n), first)
+		}
+		taken[name] = true
+		text := p.text(name)
+		s.keep(event.Artifact{Type: event.ArtifactFile, Name: name, Size: int64(len(text))}, strings.NewReader(text))
+		if len(p.without) > 0 {
+			s.add(event.Status{Message: fmt.Sprintf("%s is incomplete: it leaves out %d of %d changed files, and names them", name, len(p.without), p.files)})
+		}
 	}
 	return errors.Join(err, j.artifacts(s, f.artifacts()))
+}
+
+// patchName is the name of the patch of a repository; first is that in which the agent works.
+func patchName(repository, first string) string {
+	if repository == first {
+		return "changes.patch"
+	}
+	if repository == "." {
+		repository = "workspace"
+	}
+	plain := regexp.MustCompile(`[^A-Za-z0-9._]+`).ReplaceAllString(repository, "-")
+	return fmt.Sprintf("changes-%s.patch", plain[:min(len(plain), 100)])
+}
+
+// folders are the folders of the run's repositories in its workspace.
+func (j *job) folders(f folder) (names []string) {
+	clones, _ := clonesOf(j.Repositories, "") // prepare has told its error
+	for _, c := range clones {
+		names = append(names, path.Clean(c.dir))
+	}
+	return names
+}
+
+// Limits of asking Git what it ignores.
+const (
+	askTime    = 20 * time.Second // of all repositories, about
+	maxAnswers = 16 << 20         // bytes of a list
+)
+
+// asked gives the view of real git, before and after the agent. It runs between the walls, as
+// the agent does, because the settings of a repository can name programs. Without git, nothing
+// is ignored. What is not answered after the agent is as it was before.
+func (j *job) asked(s *supervising, f folder) func(after bool) view {
+	known, until := make(map[string][]string), time.Now().Add(askTime)
+	return func(after bool) view {
+		if after {
+			until = time.Now().Add(askTime)
+		}
+		return func(dir string) []string {
+			if time.Now().Before(until) && (after || j.Resume || len(j.Setup) > 0) { // a fresh clone has no more than Git tracks
+				if list, err := j.ignored(s, f, dir, after); err == nil {
+					known[dir] = list
+				}
+			}
+			return known[dir]
+		}
+	}
+}
+
+// ignored asks git for what it ignores in a repository: files, and folders that hold nothing
+// else.
+func (j *job) ignored(s *supervising, f folder, dir string, after bool) ([]string, error) {
+	temp, err := os.MkdirTemp(f.root, ".ignored-*")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = removeAll(temp) }()
+	list := filepath.Join(temp, "list")
+	st := step{
+		Dir: filepath.Join(f.workspace(), dir), Env: append(gitEnv(j.Env), "GIT_OPTIONAL_LOCKS=0"), Last: after, AfterStop: after,
+		Argv: []string{"sh", "-c", `exec timeout -s KILL "$2" git -c core.fsmonitor=false ls-files -z --others --ignored --exclude-standard --directory >"$1" 2>/dev/null </dev/null`, "sh", list, fmt.Sprint(askTime.Seconds())},
+	}
+	if st.Path, err = resolve(st.Argv, st.Dir, st.Env); err != nil {
+		return nil, err
+	}
+	if e, err := s.run(st); err != nil || e.Code != 0 {
+		return nil, errors.Join(err, fmt.Errorf("git ended with %d", e.Code))
+	}
+	file, err := os.Open(list)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	text, err := io.ReadAll(io.LimitReader(file, maxAnswers))
+	return strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00"), err
 }
 
 // Limits of the folder of artifacts.
@@ -346,9 +467,16 @@ func (j *job) artifacts(s *supervising, dir string) error {
 	}
 	defer func() { _ = root.Close() }()
 	count := 0
-	return walkFiles(root, func(name string, info fs.FileInfo) error {
-		if !info.Mode().IsRegular() {
+	return walkDir(root, ".", func(name string, d fs.DirEntry) error {
+		switch {
+		case d.IsDir() && strings.Count(name, "/") >= maxDepth:
+			return fs.SkipDir
+		case !d.Type().IsRegular():
 			return nil
+		}
+		info, err := root.Lstat(name)
+		if err != nil {
+			return nil // it is gone
 		}
 		if count++; count > maxArtifacts {
 			return fmt.Errorf("there are more than %d artifacts", maxArtifacts)
@@ -484,18 +612,4 @@ func executable(name string) bool {
 func encode(e event.Event) (toldEvent, error) {
 	data, err := json.Marshal(e)
 	return toldEvent{Kind: e.Kind(), Data: data}, err
-}
-
-// walkFiles calls visit for each entry below the folder that is no folder.
-func walkFiles(root *os.Root, visit func(name string, info fs.FileInfo) error) error {
-	return fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return nil // it is gone, or closed
-		}
-		info, err := root.Lstat(name)
-		if err != nil {
-			return nil
-		}
-		return visit(name, info)
-	})
 }

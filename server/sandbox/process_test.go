@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -47,11 +48,12 @@ type recorder struct {
 	mu     sync.Mutex
 	events []event.Event
 	text   map[string]*bytes.Buffer
+	kept   map[string]string // artifacts, by name
 	more   chan struct{}
 }
 
 func newRecorder() *recorder {
-	return &recorder{text: map[string]*bytes.Buffer{"stdout": {}, "stderr": {}}, more: make(chan struct{}, 1)}
+	return &recorder{text: map[string]*bytes.Buffer{"stdout": {}, "stderr": {}}, kept: make(map[string]string), more: make(chan struct{}, 1)}
 }
 
 // adding is a run.Sink that keeps no artifacts.
@@ -66,7 +68,10 @@ func (f adding) Keep(a event.Artifact, _ io.Reader) error {
 
 func (r *recorder) Keep(a event.Artifact, content io.Reader) error {
 	r.Add(a)
-	_, err := io.Copy(io.Discard, content)
+	text, err := io.ReadAll(content)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.kept[a.Name] = string(text)
 	return err
 }
 
@@ -637,6 +642,113 @@ git -C ../../home/there.git ls-tree -r --name-only main
 	}
 	if got, want := r.said("stdout"), "Tri\"ph\\ammer run_1@runs.invalid Tri\"ph\\ammer\ntwo/a\ntwo/below/c\ntwo/moved/b\n"; got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
+// TestDaysWork: a run does what a developer does in a day, with real git: it branches, installs
+// 3,000 files, renames, builds, commits, rebases onto what others have pushed, stashes, uses a
+// worktree and a submodule, changes a line of a large lockfile, and pushes. Git applies its
+// patches elsewhere, and the trees are the same then (SPEC 15.6).
+func TestDaysWork(t *testing.T) {
+	base := t.TempDir()
+	library, origin := filepath.Join(base, "library"), filepath.Join(base, "app")
+	for _, dir := range []string{library, origin} {
+		git(t, "", "init", "-q", "-b", "main", dir)
+	}
+	write(t, library, "lib.txt", "one\n")
+	write(t, origin, ".gitignore", "node_modules/\n*.log\n")
+	write(t, origin, "src/one/a.txt", "a\nb\nc\n")
+	write(t, origin, "src/deep/data.txt", "data\n")
+	write(t, origin, "build.sh", "cat src/*/*.txt >out.txt; echo built >build.log\n")
+	write(t, origin, "logo.bin", "\x00\x01\x02")
+	write(t, origin, "old.txt", "old\n")
+	write(t, origin, "package-lock.json", strings.Repeat(`{"name": "a", "version": "1.0.0"},`+"\n", 17_000)+"end\n")
+	for _, dir := range []string{library, origin} {
+		if dir == origin {
+			git(t, origin, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", library, "lib")
+		}
+		git(t, dir, "add", ".")
+		git(t, dir, "commit", "-q", "-m", "first")
+	}
+	first := git(t, origin, "rev-parse", "HEAD")
+
+	p, r := newExecutor(t, 0), newRecorder()
+	task := sh(`set -ex
+there=$HOME/there.git
+git clone -q --bare "$ORIGIN" $there
+git remote set-url origin $there
+git switch -qc work
+for i in 1 2 3; do mkdir -p node_modules/$i && (cd node_modules/$i && seq 1000 | split -l 1 -a 4); done
+mkdir src/two && git mv src/one/a.txt src/two/b.txt
+printf 'a\nB\nc\n' >src/two/b.txt
+sh build.sh
+git add . && git commit -qm 'Move and build'
+
+git clone -q $there ../other
+(cd ../other && echo theirs >theirs.txt && git add . && git commit -qm Theirs && git push -q)
+git fetch -q origin && git rebase -q origin/main
+echo more >>src/deep/data.txt && git stash -q && git stash pop -q
+sed -i '9000s/1.0.0/2.0.0/' package-lock.json
+printf '\000\377' >logo.bin && : >empty && ln -s src/deep link && chmod +x build.sh && rm old.txt
+git -c protocol.file.allow=always submodule --quiet update --init
+(cd lib && echo two >>lib.txt && git commit -qam 'In the submodule')
+git worktree add -q ../tree -b side
+(cd ../tree && echo side >side.txt && git add . && git commit -qm Side && git push -q origin side)
+git add . && git commit -qm Rest && git push -q origin work
+git -C $there log --format=%s work
+git ls-files --stage -- . :!lib`)
+	task.Repositories = []run.Repository{{URL: origin}, {URL: library, Path: "beside"}}
+	task.Vars["ORIGIN"], task.Vars["GIT_COMMITTER_NAME"], task.Vars["GIT_COMMITTER_EMAIL"] = origin, "a", "a@example.com"
+	exit, err := p.Start(t.Context(), task, r)
+	if err != nil || exit != (run.Exit{}) {
+		t.Fatal(exit, err, r.said("stdout"), r.said("stderr"))
+	}
+	log, tree, _ := strings.Cut(r.said("stdout"), "first\n")
+	if want := "Rest\nMove and build\nTheirs\n"; log != want {
+		t.Errorf("pushed\n%swant\n%s", log, want)
+	}
+
+	var listed []string
+	var totals event.Totals
+	for _, f := range of[event.File](r) {
+		totals.Add(f)
+		if strings.HasPrefix(f.Path, "app/") {
+			listed = append(listed, strings.TrimPrefix(f.Path, "app/")+" "+f.Change)
+		}
+	}
+	want := []string{
+		"build.sh modified", "empty created", "link created", "logo.bin modified", "old.txt deleted", "out.txt created", "package-lock.json modified",
+		"src/deep/data.txt modified", "src/one/a.txt deleted", "src/two/b.txt created", "theirs.txt created",
+		"lib/lib.txt created", "build.log ignored", "node_modules ignored",
+	}
+	if !slices.Equal(listed, want) {
+		t.Errorf("listed\n%q, want\n%q", listed, want)
+	}
+	if totals.Ignored != 3001 {
+		t.Errorf("%d ignored files changed", totals.Ignored)
+	}
+	for _, s := range of[event.Status](r) {
+		if strings.Contains(s.Message, "incomplete") || strings.Contains(s.Message, "completely") {
+			t.Error(s.Message)
+		}
+	}
+
+	clone := filepath.Join(t.TempDir(), "app")
+	git(t, "", "clone", "-q", origin, clone)
+	git(t, clone, "checkout", "-q", first)
+	for name, dir := range map[string]string{"changes.patch": clone, "changes-app-lib.patch": t.TempDir()} {
+		write(t, base, name, r.kept[name])
+		git(t, dir, "apply", filepath.Join(base, name))
+	}
+	git(t, clone, "add", ".")
+	if got := git(t, clone, "ls-files", "--stage", "--", ".", ":!lib"); got != strings.TrimSpace(tree) { // the commit of a submodule is no file
+		t.Errorf("the tree is\n%s\nnot\n%s", got, tree)
+	}
+	if text := r.kept["changes.patch"]; len(text) > 10_000 || !strings.HasPrefix(text, "# Changed files: 11. Apply them in a clone of \"app\":\n#   git apply changes.patch\n\n") {
+		t.Errorf("the patch has %d bytes:\n%s", len(text), text[:500])
+	}
+	if names := slices.Sorted(maps.Keys(r.kept)); !slices.Equal(names, []string{"changes-app-lib.patch", "changes-other.patch", "changes-tree.patch", "changes.patch"}) {
+		t.Errorf("artifacts %q", names)
 	}
 }
 

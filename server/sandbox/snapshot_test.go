@@ -1,13 +1,12 @@
 package sandbox
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"triphammer/server/run/event"
 )
 
 func write(t *testing.T, dir, name, text string) {
@@ -21,24 +20,27 @@ func write(t *testing.T, dir, name, text string) {
 	}
 }
 
+// plain is the view of a Git that ignores nothing.
+func plain(string) []string { return nil }
+
 func TestSnapshot(t *testing.T) { // SPEC 9.5
 	dir, outside := t.TempDir(), t.TempDir()
 	write(t, outside, "passwd", "secret\n")
 	write(t, dir, "same", "1")
 	write(t, dir, "rewritten", "1")
 	write(t, dir, "binary", "a\x00b")
-	write(t, dir, "long", strings.Repeat("x", maxDiffFile+1))
+	write(t, dir, "long", strings.Repeat("x", maxFile+1))
 	write(t, dir, "mode", "1")
 	write(t, dir, ".git/config", "x")
 	write(t, dir, "replaced", "old\n")
-	s, err := takeSnapshot(dir, t.TempDir())
+	s, err := takeSnapshot(dir, t.TempDir(), nil, plain)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.close()
 	write(t, dir, "rewritten", "1")
 	write(t, dir, "binary", "a\x00c")
-	write(t, dir, "long", strings.Repeat("y", maxDiffFile+1))
+	write(t, dir, "long", strings.Repeat("y", maxFile+1))
 	write(t, dir, ".git/config", "y")
 	write(t, dir, "sub/\xffname", "new")
 	steps := []error{
@@ -55,18 +57,22 @@ func TestSnapshot(t *testing.T) { // SPEC 9.5
 			t.Fatal(err)
 		}
 	}
+	all, ignored, err := s.changes(plain, ".")
+	if err != nil || len(ignored) > 0 {
+		t.Fatal(err, ignored)
+	}
 	var got []string
-	if err := s.changes(func(f event.File) {
+	for _, c := range all {
+		before, after := s.contents(c)
+		f := c.describe(before, after, maxDiffs)
 		got = append(got, fmt.Sprintf("%s %s %t %q", f.Path, f.Change, f.Omitted != "", f.Diff))
-	}); err != nil {
-		t.Fatal(err)
 	}
 	want := []string{
 		`binary modified true ""`,
-		`link created true ""`,
+		"link created false " + fmt.Sprintf("%q", "--- /dev/null\n+++ b/link\n@@ -0,0 +1 @@\n+"+outside+"\n\\ No newline at end of file\n"),
 		`long modified true ""`,
 		`mode modified false ""`,
-		`replaced modified true ""`,
+		"replaced modified false " + fmt.Sprintf("%q", "--- a/replaced\n+++ b/replaced\n@@ -1 +1 @@\n-old\n+"+outside+"/passwd\n\\ No newline at end of file\n"),
 		"sub/\uFFFDname created false " + fmt.Sprintf("%q", "--- /dev/null\n+++ b/sub/\uFFFDname\n@@ -0,0 +1 @@\n+new\n\\ No newline at end of file\n"),
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
@@ -100,7 +106,7 @@ func TestUnifiedDiff(t *testing.T) {
 		if want != "" {
 			want = "--- a/f\n+++ b/f\n" + want
 		}
-		if got := unifiedDiff("f", []byte(tt.before), []byte(tt.after), true, true); got != want {
+		if got := unifiedDiff("a/f", "b/f", []byte(tt.before), []byte(tt.after)); got != want {
 			t.Errorf("%s:\n%s\nwant\n%s", tt.name, got, want)
 		}
 	}
@@ -132,8 +138,33 @@ func FuzzEditScript(f *testing.F) {
 		if gotA.String() != before || gotB.String() != after {
 			t.Fatalf("%q -> %q became %q -> %q", before, after, gotA.String(), gotB.String())
 		}
-		_ = unifiedDiff("f", []byte(before), []byte(after), true, true)
+		_ = unifiedDiff("a/f", "b/f", []byte(before), []byte(after))
 	})
+}
+
+// TestManyFiles: what is not listed is counted, and a workspace that is too large or too deep
+// loses no more than it must.
+func TestManyFiles(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "old", "a\n")
+	s, err := takeSnapshot(dir, t.TempDir(), nil, plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	write(t, dir, "old", "b\n")
+	write(t, dir, strings.Repeat("d/", maxDepth+2)+"file", "x")
+	write(t, dir, "z", "x")
+	all, _, err := s.changes(plain, ".")
+	if !errors.Is(err, errTooDeep) || len(all) != 2 || all[0].name != "old" || all[1].name != "z" {
+		t.Errorf("changes %+v, %v", all, err)
+	}
+	s.partial = true // as if it had not come to z, but to all that is older
+	delete(s.files, "old")
+	all, _, err = s.changes(plain, ".")
+	if !errors.Is(err, errTooDeep) || len(all) != 2 {
+		t.Errorf("changes %+v, %v", all, err)
+	}
 }
 
 func FuzzParseStat(f *testing.F) {

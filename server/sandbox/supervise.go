@@ -131,6 +131,8 @@ type step struct {
 	Env   []string
 	Stdin string // file; empty: nothing to read
 	Last  bool   // no process may outlive it
+	// AfterStop: it runs also if the attempt was ordered to stop.
+	AfterStop bool
 }
 
 // wantedStep is a step that the job wants to run.
@@ -330,7 +332,7 @@ func (s *supervising) keep(a event.Artifact, content io.Reader) {
 // start starts a step.
 func (s *supervising) start(w wantedStep) {
 	s.now = w
-	if s.cut {
+	if s.cut && !w.AfterStop {
 		w.ended <- ending{Code: -1, Cut: true}
 		return
 	}

@@ -28,7 +28,7 @@ func TestEveryIsolation(t *testing.T) {
 	}
 	// A program that only passes things on puts up no walls, in neither of the last two the
 	// supervisor is the first process, and each container takes a second.
-	some := []string{"-test.run=^(TestSuccess|TestExactPayload|TestFreshWorkspace|TestStop|TestSetupMayLeaveServices|TestMuchOutput|TestRepositories|TestSweep)$"}
+	some := []string{"-test.run=^(TestSuccess|TestExactPayload|TestFreshWorkspace|TestStop|TestSetupMayLeaveServices|TestMuchOutput|TestRepositories|TestSweep|TestDaysWork)$"}
 	for isolation, args := range map[string][]string{Kernel: nil, Sandbox: nil, Command: some, Container: some} {
 		t.Run(isolation, func(t *testing.T) {
 			if isolation == Container {

@@ -195,16 +195,18 @@ const (
 	FileCreated  = "created"
 	FileModified = "modified"
 	FileDeleted  = "deleted"
+	FileIgnored  = "ignored" // by Git, and written
 )
 
 // File is a file of the workspace that the agent changed. It is found by comparing the
 // workspace, whatever the agent reports (SPEC 9.5).
 type File struct {
 	Path    string `json:"path"`
-	Change  string `json:"change"`
+	Change  string `json:"change" redact:"words"`
 	Size    int64  `json:"size"`           // bytes after the change
 	Diff    string `json:"diff,omitempty"` // unified
 	Omitted string `json:"diff_omitted,omitempty"`
+	Files   int64  `json:"files,omitempty"` // so many files at or below Path, which are not listed
 }
 
 // Usage is what a harness says it used since the last such event. Zero fields are not known.

@@ -38,6 +38,6 @@ func Redact(e Event, hide func(string) string) Event {
 var words = slices.Concat(roles, []string{
 	PhasePull, PhaseClone, PhaseSetup, PhaseAgent, PhaseCollect,
 	Stdout, Stderr,
-	FileCreated, FileModified, FileDeleted,
+	FileCreated, FileModified, FileDeleted, FileIgnored,
 	ArtifactFile, ArtifactScreenshot, ArtifactPullRequest, ArtifactReference,
 })

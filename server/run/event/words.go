@@ -293,7 +293,7 @@ func (e File) Lines() (added, removed int) {
 type Totals struct {
 	Usage          Usage
 	Phases         []Phase
-	Files          int
+	Files, Ignored int // by Git
 	Added, Removed int // lines
 	Refused        int // connections
 }
@@ -311,7 +311,12 @@ func (t *Totals) Add(e Event) {
 		t.Phases = append(t.Phases, e)
 	case File:
 		added, removed := e.Lines()
-		t.Files, t.Added, t.Removed = t.Files+1, t.Added+added, t.Removed+removed
+		t.Added, t.Removed = t.Added+added, t.Removed+removed
+		if n := int(max(e.Files, 1)); e.Change == FileIgnored {
+			t.Ignored += n
+		} else {
+			t.Files += n
+		}
 	case Egress:
 		if !e.Allowed {
 			t.Refused += int(max(e.Count, 1))
@@ -334,6 +339,9 @@ func (t *Totals) String() string {
 	}
 	if t.Files > 0 {
 		parts = append(parts, fmt.Sprintf("%s (+%d -%d)", count(t.Files, "changed file"), t.Added, t.Removed))
+	}
+	if t.Ignored > 0 {
+		parts = append(parts, count(t.Ignored, "changed file")+" that Git ignores")
 	}
 	if t.Refused > 0 {
 		parts = append(parts, count(t.Refused, "refused connection"))
