@@ -400,8 +400,8 @@ func (j *job) folders(f folder) (names []string) {
 
 // Limits of asking Git what it ignores.
 const (
-	askTime    = 20 * time.Second // of all repositories, about
-	maxAnswers = 16 << 20         // bytes of a list
+	askTime    = 5 * time.Second // of all repositories; a stopped run has killWait for all
+	maxAnswers = 16 << 20        // bytes of a list
 )
 
 // asked gives the view of real git, before and after the agent. It runs between the walls, as
@@ -414,8 +414,8 @@ func (j *job) asked(s *supervising, f folder) func(after bool) view {
 			until = time.Now().Add(askTime)
 		}
 		return func(dir string) []string {
-			if time.Now().Before(until) && (after || j.Resume || len(j.Setup) > 0) { // a fresh clone has no more than Git tracks
-				if list, err := j.ignored(s, f, dir, after); err == nil {
+			if left := time.Until(until); left > 0 && (after || j.Resume || len(j.Setup) > 0) { // a fresh clone has no more than Git tracks
+				if list, err := j.ignored(s, f, dir, after, left); err == nil {
 					known[dir] = list
 				}
 			}
@@ -426,7 +426,7 @@ func (j *job) asked(s *supervising, f folder) func(after bool) view {
 
 // ignored asks git for what it ignores in a repository: files, and folders that hold nothing
 // else.
-func (j *job) ignored(s *supervising, f folder, dir string, after bool) ([]string, error) {
+func (j *job) ignored(s *supervising, f folder, dir string, after bool, most time.Duration) ([]string, error) {
 	temp, err := os.MkdirTemp(f.root, ".ignored-*")
 	if err != nil {
 		return nil, err
@@ -435,7 +435,7 @@ func (j *job) ignored(s *supervising, f folder, dir string, after bool) ([]strin
 	list := filepath.Join(temp, "list")
 	st := step{
 		Dir: filepath.Join(f.workspace(), dir), Env: append(gitEnv(j.Env), "GIT_OPTIONAL_LOCKS=0"), Last: after, AfterStop: after,
-		Argv: []string{"sh", "-c", `exec timeout -s KILL "$2" git -c core.fsmonitor=false ls-files -z --others --ignored --exclude-standard --directory >"$1" 2>/dev/null </dev/null`, "sh", list, fmt.Sprint(askTime.Seconds())},
+		Argv: []string{"sh", "-c", `exec timeout -s KILL "$2" git -c core.fsmonitor=false ls-files -z --others --ignored --exclude-standard --directory >"$1" 2>/dev/null </dev/null`, "sh", list, fmt.Sprintf("%.3f", most.Seconds())},
 	}
 	if st.Path, err = resolve(st.Argv, st.Dir, st.Env); err != nil {
 		return nil, err

@@ -752,6 +752,31 @@ git ls-files --stage -- . :!lib`)
 	}
 }
 
+// TestIgnoredByStoppedRun: Git's view is asked for after a stop too, and a repository that keeps
+// git waiting costs its own view alone (SPEC 15.6).
+func TestIgnoredByStoppedRun(t *testing.T) {
+	p, r := newExecutor(t, time.Minute), newRecorder()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	go func() {
+		r.await(t, "made")
+		cancel(run.ErrCancelled)
+	}()
+	exit, err := p.Start(ctx, sh(`trap 'exit 5' INT
+git init -q && echo 'out/' >.gitignore && mkdir out && echo x >out/one && echo x >src
+git init -q waits && git init -q waits2 && mkfifo waits/.gitignore waits2/.gitignore && echo x >waits/file
+echo made; while :; do sleep 0.05; done`), r)
+	if err != nil || exit != (run.Exit{Code: 5, Stopped: true}) {
+		t.Fatal(exit, err)
+	}
+	var listed []string
+	for _, f := range of[event.File](r) {
+		listed = append(listed, fmt.Sprint(f.Path, " ", f.Change, " ", f.Files))
+	}
+	if want := []string{".gitignore created 0", "src created 0", "waits/file created 0", "out ignored 1"}; !slices.Equal(listed, want) {
+		t.Errorf("listed %q, want %q", listed, want)
+	}
+}
+
 // TestNothingRemains: runs leave the server no child, not even one that has ended, and no
 // open descriptor.
 func TestNothingRemains(t *testing.T) {
