@@ -1,24 +1,28 @@
 package server
 
 import (
+	"archive/tar"
 	"context"
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
+	"os"
+	"path/filepath"
 	"time"
 
 	"triphammer/server/access"
 	"triphammer/server/api"
+	"triphammer/server/hosted"
 	"triphammer/server/store"
 )
 
 // sentAtOnce is how much of a backup has readTime to arrive.
 const sentAtOnce = 1 << 20
 
-// backup answers with a copy of the store. The copy does not have the sealing key.
+// backup answers with a copy of all that the server keeps, but for the sealing key (docs/backup.md).
 func (s *Server) backup(ctx context.Context, c *call, all access.Whole) (done written, err error) {
-	control := takeTime(c) // the copy is made first, which can be slow beside deliveries
+	control := takeTime(c) // the copies are made first, which can be slow beside deliveries
+	defer all.HoldArtifacts()()
 	copied, err := all.Backup(ctx)
 	if err != nil {
 		return done, err
@@ -28,19 +32,87 @@ func (s *Server) backup(ctx context.Context, c *call, all access.Whole) (done wr
 	if err != nil {
 		return done, err
 	}
-	c.audit("store.backup", "store", "", fmt.Sprintf("%d bytes", info.Size()))
-	c.Header("Content-Type", "application/vnd.sqlite3")
-	c.Header("Content-Length", strconv.FormatInt(info.Size(), 10))
-	c.Header("Content-Disposition", `attachment; filename="triphammer.db"`)
-	c.Status(http.StatusOK)
-	for left := info.Size(); left > 0; left -= sentAtOnce {
-		_ = control.SetWriteDeadline(time.Now().Add(readTime)) // fails without a connection
-		if _, err := io.CopyN(c.Writer, copied, min(left, sentAtOnce)); err != nil {
-			panic(http.ErrAbortHandler) // the reader sees that the answer is incomplete
+	// What the store names is in the repositories, which only grow.
+	bundles, err := os.MkdirTemp(s.cfg.Dir, "backup.*")
+	if err != nil {
+		return done, err
+	}
+	defer func() { _ = os.RemoveAll(bundles) }() // nothing else is in it
+	repositories := filepath.Join(s.cfg.Dir, api.HostedFolder)
+	names, err := hosted.Names(repositories)
+	if err != nil {
+		return done, err
+	}
+	branches := make(map[string]string)
+	for _, name := range names {
+		if branches[name], err = hosted.Bundle(ctx, filepath.Join(repositories, name+".git"), filepath.Join(bundles, name)); err != nil {
+			return done, err
 		}
+	}
+	c.audit("store.backup", "store", "", fmt.Sprintf("%d bytes", info.Size()))
+	c.Header("Content-Type", "application/x-tar")
+	c.Header("Content-Disposition", `attachment; filename="triphammer.tar"`)
+	c.Status(http.StatusOK)
+	w := &archiveWriter{Writer: tar.NewWriter(c.Writer), late: func() { _ = control.SetWriteDeadline(time.Now().Add(readTime)) }, buffer: make([]byte, sentAtOnce)}
+	err = w.file(api.ArchivedStore, copied, nil)
+	if err == nil {
+		err = all.EachArtifactFile(func(name string, f *os.File) error { return w.file(api.ArchivedArtifacts+name, f, nil) })
+	}
+	for _, name := range names {
+		if err == nil {
+			err = w.bundle(filepath.Join(bundles, name), name, branches[name])
+		}
+	}
+	if err == nil {
+		err = w.WriteHeader(&tar.Header{Name: api.ArchivedEnd, Typeflag: tar.TypeReg, Mode: 0o600, ModTime: s.cfg.Now()})
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		s.cfg.Logger.Warn("a backup was not sent to its end", "error", err)
+		panic(http.ErrAbortHandler) // the reader sees that the answer is incomplete
 	}
 	c.audit(api.BackupSent, "store", "", fmt.Sprintf("%d bytes", info.Size()))
 	return done, nil
+}
+
+// archiveWriter writes a backup.
+type archiveWriter struct {
+	*tar.Writer
+	late   func() // gives the next buffer its time to be sent
+	buffer []byte
+}
+
+func (w *archiveWriter) bundle(path, name, branch string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	return w.file(api.ArchivedHosted+name, f, map[string]string{api.ArchivedBranch: branch})
+}
+
+func (w *archiveWriter) file(name string, f *os.File, records map[string]string) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	h := &tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o600, Size: info.Size(), ModTime: info.ModTime(), PAXRecords: records}
+	w.late()
+	err = w.WriteHeader(h)
+	for left := info.Size(); err == nil && left > 0; {
+		w.late() // fails without a connection
+		var n int64
+		n, err = io.CopyBuffer(w.Writer, io.LimitReader(f, min(left, sentAtOnce)), w.buffer)
+		if left -= n; err == nil && n == 0 {
+			err = io.ErrUnexpectedEOF // it was cut short
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
 }
 
 // takeTime removes the deadlines of a request whose duration depends on the size of the

@@ -52,6 +52,8 @@ type Config struct {
 	SyncSecrets map[string]string
 	// Place tells where the repository of a factory is. If it is nil, none lives here.
 	Place func(factory string) Place
+	// Dir is the data directory.
+	Dir string
 	// Host makes a factory that lives here, and begins to serve it. If it is nil, this process
 	// cannot. Its errors are answers.
 	Host func(ctx context.Context, name, by string) error

@@ -8,37 +8,50 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"triphammer/server"
 	"triphammer/server/api"
+	"triphammer/server/hosted"
 	"triphammer/server/secret"
 	"triphammer/server/store"
 )
 
 func dbCommand() *cobra.Command {
+	var withKey bool
 	backup := &cobra.Command{
 		Use:   "backup FILE|-",
-		Short: "Copy the store to a file, while the server runs or not",
-		Long: `Copy the store to a new file on this machine, or to standard output. What was acknowledged before it began is in it,
-whatever is written meanwhile. The server makes the copy in its data directory first, which takes as much room as the
-store has, at a pace that leaves the disk to deliveries.
+		Short: "Copy all that the server keeps to a file, while the server runs or not",
+		Long: `Copy the store, the files of artifacts and the repositories of hosted factories to a new file on this machine, or to
+standard output. What was acknowledged before it began is in it, whatever is written meanwhile. The server copies the store
+in its data directory first, which takes as much room as the store has, at a pace that leaves the disk to deliveries.
 
-The file is written under another name, read again and verified, and gets its own name when it is whole; one that is
-there is not written over. Only its owner can read it. It holds no sealing key: keep a copy of DIR/key apart from it,
-without which its secrets cannot be opened. It holds no files of artifacts either: copy DIR/artifacts after it.
+The file is written under another name, read again and verified, and gets its own name when it is whole; a file that is
+there is not written over. Only its owner can read it. To verify it, the command needs room for the store beside it.
 
-Of a server whose store is a PostgreSQL database, the copy is the same kind of file, and has the content of artifacts too:
-triphammer db restore makes it the store of one server, from where triphammer store copy moves it into a database.`,
+Without --with-key it holds no sealing key: keep a copy of DIR/key apart from it, without which its secrets cannot be
+opened. With the key, whoever has the file has all secrets, and a restored data directory needs nothing else.
+
+Of a server whose store is a PostgreSQL database, the copy is the same kind of file: triphammer db restore makes it the
+store of one server, from where triphammer store copy moves it into a database.`,
 		Args: exactly("FILE"),
-		RunE: withServer(false, backupStore),
+		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
+			if withKey && cl.target.data == "" {
+				return exitWith(exitUsage, "--with-key: the sealing key is on the machine of the server, which sends it to nobody: call this there, with --data DIR")
+			}
+			return backupStore(c, args[0], cl, withKey)
+		}),
 	}
+	backup.Flags().BoolVar(&withKey, "with-key", false, "add the sealing key: keep such a file as you keep the secrets themselves")
 	var shared sharedStore
 	throughServer := withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
 		var r api.StoreReport
@@ -63,13 +76,15 @@ seconds per GB. Status 1 if something is damaged.`,
 	var verify bool
 	restore := &cobra.Command{
 		Use:   "restore FILE --data DIR",
-		Short: "Put a backup in the place of a store that is gone, or verify one",
-		Long: `Verify a backup, and make it the store of a data directory that has none. A store that is there is never replaced: stop
-the server and move triphammer.db away first, with the files whose names begin like it. The sealing key that the
-backup's secrets need has to be in DIR/key (or where TRIPHAMMER_KEY_FILE says) before.
+		Short: "Make a data directory from a backup, or verify one",
+		Long: `Verify a backup, and make it a data directory: the store, the files of artifacts, and the repositories of hosted
+factories, which the server then serves without any setting. A store or repository that is there is never replaced: stop
+the server and move it away first (of the store, all files whose names begin with triphammer.db). The sealing key that the
+backup's secrets need is in the backup (db backup --with-key), or has to be in DIR/key (or where TRIPHAMMER_KEY_FILE says)
+before.
 
-With --verify, the backup is verified and nothing else is done: the structure of the file, what it holds, its schema,
-and which sealing key it needs. Status 1 if something is damaged.`,
+With --verify, the backup is verified and nothing else is done: that it is whole, what it holds, its schema, and which
+sealing key it needs. Status 1 if something is damaged.`,
 		Args: exactly("FILE"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := fromEnvironment(c.Flags(), nil, "data"); err != nil {
@@ -92,58 +107,82 @@ and which sealing key it needs. Status 1 if something is damaged.`,
 	return db
 }
 
-func backupStore(c *cobra.Command, args []string, cl *client) (err error) {
-	ctx, path := c.Context(), args[0]
+func backupStore(c *cobra.Command, path string, cl *client, withKey bool) (err error) {
+	ctx := c.Context()
 	if path == "-" {
 		if terminalOf(c.OutOrStdout()) != nil {
 			return exitWith(exitUsage, "standard output is a terminal; write the copy to a file: triphammer db backup FILE")
 		}
-		shown := showProgress(c, copyingStore, nil)
-		defer shown.end()
-		resp, err := cl.answer(ctx, http.MethodPost, "/backup", nil)
-		if err != nil {
-			return err
-		}
-		return errors.Join(receive(resp, c.OutOrStdout(), shown), resp.Body.Close())
+		return copyAll(c, cl, c.OutOrStdout(), withKey)
 	}
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return exitWith(exitConflict, "%s exists already, and is not overwritten", path)
 	}
 	// The file is made first, to find out early whether it can be written.
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	work, err := os.MkdirTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return exitWith(exitUsage, "%w", err)
 	}
-	defer func() {
-		if removed := os.Remove(f.Name()); !errors.Is(removed, fs.ErrNotExist) {
-			err = errors.Join(err, removed)
-		}
-	}()
-	defer func() { _ = f.Close() }()
-	shown := showProgress(c, copyingStore, nil)
-	defer shown.end()
-	resp, err := cl.answer(ctx, http.MethodPost, "/backup", nil)
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	f, err := os.OpenFile(filepath.Join(work, "copy"), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
+		return exitWith(exitUsage, "%w", err)
+	}
+	defer func() { _ = f.Close() }()
+	if err := copyAll(c, cl, paced{f}, withKey); err != nil {
 		return err
 	}
-	if err := errors.Join(receive(resp, paced{f}, shown), resp.Body.Close()); err != nil {
-		return err
-	}
-	shown.set("verifying the copy")
 	if err := f.Sync(); err != nil {
 		return exitWith(exitUsage, "%w", err)
 	}
-	report, err := store.CheckFile(ctx, f.Name())
-	if err != nil || len(report.Problems) > 0 {
-		return exitWith(exitBad, "the copy is damaged, and is not kept: %w; what does triphammer db check say?", errors.Join(err, problems(report)))
+	shown := showProgress(c, "verifying the copy", nil)
+	defer shown.end()
+	got, err := openBackup(ctx, f.Name(), work, false, shown)
+	if err == nil {
+		err = problems(got.report)
+	}
+	if err != nil {
+		return exitWith(exitBad, "the copy is damaged, and is not kept: %w; what does triphammer db check say?", err)
 	}
 	if err := publish(f.Name(), path); err != nil {
 		return err
 	}
 	shown.end()
-	_, err = fmt.Fprintf(c.ErrOrStderr(), "%s is written (%s); its secrets need the sealing key %s, which is not in it\n",
-		path, holdings(server.ShowReport(report)), report.KeyID)
+	key := fmt.Sprintf("its secrets need the sealing key %s, which is not in it", got.report.KeyID)
+	if withKey {
+		key = "the sealing key is in it: keep it as you keep the secrets themselves"
+	}
+	_, err = fmt.Fprintf(c.ErrOrStderr(), "%s is written (%s); %s\n", path, got.holdings(), key)
 	return err
+}
+
+// copyAll writes what the server sends, after the sealing key if that is wanted.
+func copyAll(c *cobra.Command, cl *client, to io.Writer, withKey bool) error {
+	shown := showProgress(c, copyingStore, nil)
+	defer shown.end()
+	resp, err := cl.answer(c.Context(), http.MethodPost, "/backup", nil)
+	if err != nil {
+		return err
+	}
+	if withKey {
+		err = addKey(to, cl.target.data)
+	}
+	if err == nil {
+		err = receive(resp, to, shown)
+	}
+	return errors.Join(err, resp.Body.Close())
+}
+
+// holdings is what a backup holds, as text.
+func (a *archived) holdings() string {
+	text := holdings(server.ShowReport(a.report))
+	if a.artifacts > 0 {
+		text += fmt.Sprintf(", files of artifacts: %d", a.artifacts)
+	}
+	if names := slices.Sorted(maps.Keys(a.repositories)); len(names) > 0 {
+		text += ", hosted factories: " + strings.Join(names, " ")
+	}
+	return text
 }
 
 // copyingStore is what the server does before its answer to a backup begins.
@@ -151,7 +190,7 @@ const copyingStore = "the server copies its store"
 
 // receive copies the body of an answer.
 func receive(resp *http.Response, to io.Writer, shown *progress) error {
-	n, err := io.Copy(to, shown.reading(resp.Body, "receiving the copy", resp.ContentLength))
+	n, err := io.Copy(to, shown.reading(resp.Body, "receiving the copy", 0))
 	switch {
 	case errors.Is(err, context.Canceled):
 		return err
@@ -254,69 +293,164 @@ func restoreStore(c *cobra.Command, from, dir string, verify bool) error {
 	}
 	shown := showProgress(c, "verifying "+from, nil)
 	defer shown.end()
-	report, err := store.CheckFile(ctx, from)
-	switch {
-	case errors.Is(err, store.ErrMissing):
-		return exitWith(exitNotFound, "there is no file %s", from)
-	case errors.Is(err, store.ErrDamaged), errors.Is(err, store.ErrForeign), errors.Is(err, store.ErrNewerSchema):
-		return exitWith(exitBad, "%s: %w", from, err)
-	case err != nil:
-		return exitWith(exitUsage, "%s: %w", from, err)
-	}
-	if verify || len(report.Problems) > 0 {
+	if verify {
+		work, err := os.MkdirTemp(filepath.Dir(from), ".verify.*")
+		if err != nil {
+			work, err = os.MkdirTemp("", "triphammer-verify.*") // the backup may lie where nobody writes
+		}
+		if err != nil {
+			return exitWith(exitUsage, "%w", err)
+		}
+		defer func() { _ = os.RemoveAll(work) }() // nothing else is in it
+		got, err := openBackup(ctx, from, work, false, shown)
+		if err != nil {
+			return unusable(from, err)
+		}
 		shown.end()
-		return emitReport(c, server.ShowReport(report))
+		return emitReport(c, server.ShowReport(got.report))
 	}
-	if err := restoreInto(ctx, from, dir, report, shown); err != nil {
+	got, err := restoreInto(ctx, from, dir, shown)
+	if err != nil {
 		return err
 	}
-	shown.end()
-	_, err = fmt.Fprintf(c.ErrOrStderr(), "%s is the store of %s now (%s)\n", from, dir, holdings(server.ShowReport(report)))
+	if shown.end(); len(got.report.Problems) > 0 {
+		return emitReport(c, server.ShowReport(got.report))
+	}
+	_, err = fmt.Fprintf(c.ErrOrStderr(), "%s is the store of %s now (%s)\n", from, dir, got.holdings())
+	var shared sharedStore
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	shared.flags(flags)
+	if fromEnvironment(flags, nil) == nil && err == nil {
+		if address, bad := shared.resolve(); bad == nil && address != "" {
+			_, err = fmt.Fprintf(c.ErrOrStderr(), "The store of the servers is %s: move it there with triphammer store copy --from %s --to %s\n", store.NameOf(address), dir, store.NameOf(address))
+		}
+	}
 	return err
 }
 
-// restoreInto copies a verified backup into a data directory that has no store.
-func restoreInto(ctx context.Context, from, dir string, report *store.Report, shown *progress) (err error) {
+// unusable is the error of a backup that cannot be read.
+func unusable(path string, err error) error {
+	e := (*exitError)(nil)
+	switch {
+	case errors.Is(err, context.Canceled), errors.As(err, &e):
+		return err
+	case errors.Is(err, store.ErrMissing):
+		return exitWith(exitNotFound, "there is no file %s", path)
+	case errors.Is(err, store.ErrDamaged), errors.Is(err, store.ErrForeign), errors.Is(err, store.ErrNewerSchema):
+		return exitWith(exitBad, "%s: %w", path, err)
+	}
+	return exitWith(exitUsage, "%s: %w", path, err)
+}
+
+// restoreInto verifies a backup and puts it into a data directory that has no store. A damaged
+// one is not put there.
+func restoreInto(ctx context.Context, from, dir string, shown *progress) (got *archived, err error) {
+	if _, err := os.Stat(from); errors.Is(err, fs.ErrNotExist) {
+		return nil, unusable(from, store.ErrMissing)
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return exitWith(exitUsage, "the data directory: %w", err)
+		return nil, exitWith(exitUsage, "the data directory: %w", err)
 	}
 	lock, err := lockFolder(ctx, dir, false)
 	if err != nil {
-		return stopFirst(err)
+		return nil, stopFirst(err)
 	}
 	defer func() { err = errors.Join(err, lock.close()) }()
 	known, err := rememberedStore(dir)
 	if err != nil {
-		return exitWith(exitUsage, "the data directory: %w", err)
+		return nil, exitWith(exitUsage, "the data directory: %w", err)
 	}
 	if known != "" {
-		return exitWith(exitConflict, `%s belongs to a server whose store is %s, and a store in it would never be used. Restore into a new folder, with the sealing key in it, and move that:
+		return nil, exitWith(exitConflict, `%s belongs to a server whose store is %s, and a store in it would never be used. Restore into a new folder, with the sealing key in it, and move that:
   triphammer store copy --from FOLDER --to %s`, dir, store.NameOf(known), store.NameOf(known))
 	}
 	path := filepath.Join(dir, storeFile)
 	for _, name := range []string{path, path + "-wal", path + "-journal"} {
 		if _, err := os.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
-			return exitWith(exitConflict, "%s is there, and no store is replaced: move it away first, with all files whose names begin like %s", name, path)
+			return nil, exitWith(exitConflict, "%s is there, and no store is replaced: move it away first, with all files whose names begin like %s", name, path)
 		}
 	}
-	keyFile := keyFileOf(dir)
-	switch key, err := secret.LoadKey(keyFile); {
-	case errors.Is(err, fs.ErrNotExist):
-		return exitWith(exitUsage, "the sealing key %s is missing: put the key there with which the backup's secrets are sealed (its id is %s)",
-			keyFile, report.KeyID)
-	case err != nil:
-		return exitWith(exitUsage, "%w", err)
-	case report.KeyID != "" && key.ID() != report.KeyID:
-		return exitWith(exitUsage, "the sealing key %s has the id %s, but the secrets of the backup need the key %s: put that key there",
-			keyFile, key.ID(), report.KeyID)
+	left, err := filepath.Glob(path + "-restore.*") // of a restore that was killed
+	for _, name := range left {
+		err = errors.Join(err, os.RemoveAll(name))
 	}
-	if err := copyStore(from, path, shown); err != nil {
-		return err
+	var work string
+	if err == nil {
+		work, err = os.MkdirTemp(dir, storeFile+"-restore.*")
+	}
+	if err != nil {
+		return nil, exitWith(exitUsage, "the data directory: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	got, err = openBackup(ctx, from, work, true, shown)
+	if err != nil {
+		return nil, unusable(from, err)
+	}
+	if len(got.report.Problems) > 0 {
+		return got, nil
+	}
+	if err := got.placeKey(dir); err != nil {
+		return nil, err
+	}
+	for name, branch := range got.repositories {
+		there := filepath.Join(dir, hostedFolder, name+".git")
+		if _, err := os.Lstat(there); !errors.Is(err, fs.ErrNotExist) {
+			return nil, exitWith(exitConflict, "%s is there, and no repository is replaced: move it away first", there)
+		}
+		shown.set("making the repository of the factory " + name)
+		err := hosted.Unbundle(ctx, filepath.Join(work, hostedFolder, name), branch, filepath.Join(work, name+".git"), "restored from a backup at "+wallClock().UTC().Format(time.RFC3339))
+		if err != nil {
+			return nil, exitWith(exitUsage, "%w", err)
+		}
+	}
+	err = placeArtifacts(filepath.Join(work, api.ArchivedArtifacts), filepath.Join(dir, "artifacts"))
+	for name := range got.repositories {
+		err = errors.Join(err, os.MkdirAll(filepath.Join(dir, hostedFolder), 0o700))
+		if err == nil {
+			err = os.Rename(filepath.Join(work, name+".git"), filepath.Join(dir, hostedFolder, name+".git"))
+		}
+	}
+	if len(got.repositories) > 0 && err == nil {
+		err = secret.SyncFolder(filepath.Join(dir, hostedFolder))
+	}
+	if err != nil {
+		return nil, exitWith(exitUsage, "the data directory: %w", err)
+	}
+	if got.store == from { // which stays
+		err = copyStore(from, path, shown)
+	} else {
+		err = publish(got.store, path)
+	}
+	if err != nil {
+		return nil, err
 	}
 	if err := os.Remove(store.Unfinished(path)); err != nil && !errors.Is(err, fs.ErrNotExist) { // of an interrupted first start
-		return exitWith(exitUsage, "%w", err)
+		return nil, exitWith(exitUsage, "%w", err)
 	}
-	return nil
+	return got, nil
+}
+
+// placeKey makes sure that a data directory has the sealing key that a backup needs.
+func (a *archived) placeKey(dir string) error {
+	keyFile := keyFileOf(dir)
+	key, err := secret.LoadKey(keyFile)
+	if errors.Is(err, fs.ErrNotExist) && a.key != nil {
+		if err := os.WriteFile(keyFile, a.key, 0o600); err != nil {
+			return exitWith(exitUsage, "%w", err)
+		}
+		key, err = secret.LoadKey(keyFile)
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return exitWith(exitUsage, "the sealing key %s is missing: put the key there with which the backup's secrets are sealed (its id is %s)",
+			keyFile, a.report.KeyID)
+	case err != nil:
+		return exitWith(exitUsage, "%w", err)
+	case a.report.KeyID != "" && key.ID() != a.report.KeyID:
+		return exitWith(exitUsage, "the sealing key %s has the id %s, but the secrets of the backup need the key %s: put that key there",
+			keyFile, key.ID(), a.report.KeyID)
+	}
+	return secret.SyncFolder(filepath.Dir(keyFile))
 }
 
 func copyStore(from, path string, shown *progress) (err error) {

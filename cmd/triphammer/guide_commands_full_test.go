@@ -36,10 +36,21 @@ var commandGuides = map[string]struct {
 	after  string
 }{
 	"backup": {
-		fill: []string{"triphammer db restore FILE --data DIR", "stop; mkdir old; mv data/triphammer.db* old\ntriphammer db restore copy.db --data data", "FILE", "copy.db"},
-		after: `serve
-triphammer status --wait
+		before: `mkdir backups; for i in $(seq 20); do touch "backups/2001-01-$i.tar"; done
+artifact=$(triphammer api GET "/agent/runs/$run" | grep -o 'art_[0-9a-z]*' | head -n 1)
+triphammer api GET "/agent/artifacts/$artifact/download" > left
+triphammer factories log -o jsonl > log
+`,
+		fill: []string{
+			"triphammer db restore FILE --data DIR", "stop; mv data old\ntriphammer db restore copy.db --data data", "FILE", "copy.db", "/var/backups/triphammer", "$PWD/backups",
+			"set -eu\n", "serve\ntriphammer status --wait\n",
+		},
+		after: `[ "$(ls backups | wc -l)" = 14 ]
+triphammer db restore "$(ls backups/20[2-9]*.tar)" --verify
 [ "$(triphammer deliveries list -o name)" = "$delivery" ]
+triphammer api GET "/agent/artifacts/$artifact/download" | cmp - left
+triphammer factories log -o jsonl | cmp - log
+triphammer db check
 triphammer send github --secret-file first.secret --payload '{"name": "Grace"}' | grep '^202 '
 `,
 	},

@@ -320,6 +320,7 @@ func (in *instance) wire() error {
 		cfg.Host = in.host
 	}
 	cfg.Data, cfg.Place, cfg.SchedulesChanged, cfg.SyncSecrets = in.data, in.place, in.schedule.Kick, syncSecrets
+	cfg.Dir = in.dir
 	cfg.Version, cfg.Now, cfg.Logger = version, wallClock, in.opt.logger
 	dashboard.Now = wallClock
 	in.server, err = server.New(cfg)

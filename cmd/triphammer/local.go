@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -33,8 +32,8 @@ func localClient(c *cobra.Command, data string, needsServer, mayMake bool) (*cli
 			return nil, exitWith(exitUnreachable, "dev is not running here: start it with triphammer dev (its folder is %s)", filepath.Dir(filepath.Dir(data)))
 		}
 		repository, at := " --repo REPOSITORY", filepath.Join(data, hostedFolder)
-		if there, _ := filepath.Glob(filepath.Join(at, "*.git")); len(there) > 0 {
-			repository = " --hosted " + strings.TrimSuffix(filepath.Base(there[0]), ".git")
+		if there, _ := hosted.Names(at); len(there) > 0 {
+			repository = " --hosted " + there[0]
 			if kept, err := hosted.Kept(at); err == nil && len(kept) > 0 {
 				repository = "" // a server finds those by itself
 			}

@@ -202,7 +202,7 @@ func (f *factoryOptions) openSource(ctx context.Context, data, baseURL string) (
 }
 
 // hostedFolder is where the repositories of hosted factories are, in the data directory.
-const hostedFolder = "hosted"
+const hostedFolder = api.HostedFolder
 
 // hostedSource is the repository of a hosted factory.
 type hostedSource struct {

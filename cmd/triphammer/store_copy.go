@@ -17,6 +17,7 @@ import (
 
 	"triphammer/server"
 	"triphammer/server/api"
+	"triphammer/server/hosted"
 	"triphammer/server/secret"
 	"triphammer/server/store"
 )
@@ -151,17 +152,13 @@ func sourceFolder(ctx context.Context, dir string) (store.Place, *folderLock, er
 	if err != nil {
 		return place, nil, stopFirst(err)
 	}
-	repositories, err := filepath.Glob(filepath.Join(dir, hostedFolder, "*.git"))
-	if err != nil || len(repositories) == 0 {
+	names, err := hosted.Names(filepath.Join(dir, hostedFolder))
+	if err != nil || len(names) == 0 {
 		return place, lock, err
-	}
-	var names []string
-	for _, r := range repositories {
-		names = append(names, strings.TrimSuffix(filepath.Base(r), ".git"))
 	}
 	return place, lock, exitWith(exitConflict, `the repositories of hosted factories (%s) lie in %s, and cannot be in a database: servers of one database read the definitions from a repository elsewhere.
 Put each on a server for repositories (git clone --mirror %s …; git push --mirror URL), move %s away, and name it with serve --repo`,
-		strings.Join(names, ", "), filepath.Join(dir, hostedFolder), repositories[0], filepath.Join(dir, hostedFolder))
+		strings.Join(names, ", "), filepath.Join(dir, hostedFolder), filepath.Join(dir, hostedFolder, names[0]+".git"), filepath.Join(dir, hostedFolder))
 }
 
 // targetFolder makes and locks a data directory that a store is copied into.

@@ -46,6 +46,8 @@ type Whole interface {
 	Notices(ctx context.Context, before store.RunID, limit int) ([]store.Notice, error)
 	RunCounts(ctx context.Context) (map[store.RunState]int64, error)
 	Backup(ctx context.Context) (*os.File, error)
+	HoldArtifacts() (release func())
+	EachArtifactFile(yield func(name string, f *os.File) error) error
 	Check(ctx context.Context) (*store.Report, error)
 	AcceptClock(ctx context.Context) error
 	DrainWorkers(ctx context.Context, name string, drain bool) ([]*store.Worker, error)

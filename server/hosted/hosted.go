@@ -83,9 +83,7 @@ func Open(ctx context.Context, cfg Config) (*Repository, error) {
 	}
 	r := &Repository{
 		cfg: cfg, fetching: make(chan struct{}, maxServing), pushing: make(chan struct{}, maxServing),
-		env: []string{
-			"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "LC_ALL=C.UTF-8", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull, "GIT_TERMINAL_PROMPT=0",
-		},
+		env: environment(dir),
 	}
 	if _, err := exec.LookPath("git"); err != nil {
 		return nil, ErrNoGit
@@ -119,6 +117,13 @@ func Open(ctx context.Context, cfg Config) (*Repository, error) {
 		return nil, fmt.Errorf("git cannot serve repositories here: %w (it belongs to the package git)", err)
 	}
 	return r, nil
+}
+
+// environment is that of git on the repository in a folder.
+func environment(dir string) []string {
+	return []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "LC_ALL=C.UTF-8", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull, "GIT_TERMINAL_PROMPT=0",
+	}
 }
 
 // The hooks leave what Git tells them in files, for Serve. Each of these variables names one.

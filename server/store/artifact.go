@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -195,9 +196,59 @@ func (s *Store) checkArtifact(ctx context.Context, id ArtifactID) error {
 	return err
 }
 
+// HoldArtifacts keeps SweepArtifacts from removing files until release is called, so that the files
+// of a copy of the store can be read after it.
+func (s *Store) HoldArtifacts() (release func()) {
+	s.holding.Add(1)
+	return func() { s.holding.Add(-1) }
+}
+
+// EachArtifactFile calls a function with each file of artifacts. Its name is that of the folder of
+// the run, a slash and the file's own.
+func (s *Store) EachArtifactFile(yield func(name string, f *os.File) error) error {
+	paths, err := filepath.Glob(filepath.Join(s.artifacts, "*", "*"))
+	if s.artifacts == "" || err != nil {
+		return err
+	}
+	for _, path := range paths {
+		if strings.HasSuffix(path, unfinishedArtifact) {
+			continue
+		}
+		f, err := os.Open(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it was never finished: KeepFile removed it
+		}
+		if err != nil {
+			return err
+		}
+		err = yield(filepath.Base(filepath.Dir(path))+"/"+filepath.Base(path), f)
+		if err := errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ArtifactSums are the digests of the files of artifacts that a copy of a store names, by the names
+// of EachArtifactFile.
+func ArtifactSums(ctx context.Context, path string) (map[string][sha256.Size]byte, error) {
+	s := newSQLite(time.Now, nil, slog.New(slog.DiscardHandler))
+	s.read = newDatabase(path, map[string]string{"mode": "ro", "immutable": "1"})
+	defer func() { _ = s.closeHandles() }() // it was only read
+	all, err := list(ctx, s, scanArtifact, artifactColumns+" WHERE file <> '' AND file <> $1", inDatabase)
+	sums := make(map[string][sha256.Size]byte)
+	for _, a := range all {
+		sums[a.RunID.String()+"/"+a.file] = a.Sum
+	}
+	return sums, err
+}
+
 // SweepArtifacts removes content that no row names: that of deleted runs, and what a crash
 // left. It returns of how many artifacts it removed some.
 func (s *Store) SweepArtifacts(ctx context.Context) (removed int, err error) {
+	if s.holding.Load() > 0 {
+		return 0, nil // the next sweep does it
+	}
 	err = s.orphans(ctx, func(file string, _ time.Duration) error {
 		err := os.Remove(file)
 		if err == nil {

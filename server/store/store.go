@@ -112,6 +112,7 @@ type Store struct {
 	importing sync.Mutex   // of what sources have
 	backup    sync.Mutex   // one at a time
 	artifacts string       // folder of their files
+	holding   atomic.Int32 // how many backups need the files of artifacts
 	naming    sync.RWMutex // of such a file: from its name until its row
 
 	// The rest of this group is of the writer goroutine alone.
