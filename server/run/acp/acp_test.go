@@ -27,14 +27,23 @@ const agentVariable = "TRIPHAMMER_TEST_AGENT"
 func TestMain(m *testing.M) {
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	if kind := os.Getenv(agentVariable); kind != "" {
-		a := &agent{kind: kind}
-		a.conn = protocol.NewAgentSideConnection(a, os.Stdout, os.Stdin)
+		a, made := &agent{kind: kind}, make(chan struct{})
+		a.conn = protocol.NewAgentSideConnection(a, os.Stdout, reader(func(p []byte) (int, error) {
+			<-made // the connection reads before it is there
+			return os.Stdin.Read(p)
+		}))
+		close(made)
 		<-a.conn.Done()
 		os.Exit(0)
 	}
 	cancelTime, orderTime = time.Second, 10*time.Second
 	os.Exit(m.Run())
 }
+
+// reader is an io.Reader.
+type reader func([]byte) (int, error)
+
+func (r reader) Read(p []byte) (int, error) { return r(p) }
 
 // agent is a small agent of the protocol.
 type agent struct {

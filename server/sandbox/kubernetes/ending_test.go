@@ -245,6 +245,9 @@ func TestPodsThatEnd(t *testing.T) {
 			job := nameOf(task.RunID, 1)
 			done := make(chan error, 1)
 			cfg := configOf(t, s)
+			if c.meet == nil { // its end is that it does not begin
+				cfg.Pending = time.Second
+			}
 			go func() { _, err := newExecutor(t, cfg).Start(t.Context(), task, sink); done <- err }()
 			if c.meet != nil {
 				sink.await(t, "started")

@@ -626,12 +626,14 @@ func TestRole(t *testing.T) {
 		t.Error(err)
 	}
 	s.RefusePods("exceeded quota: small") // so that the events are read
+	e.cfg.Pending = time.Second
 	stuck := *task
 	stuck.Attempt = 2
 	if o, err := (*outcome)(nil), failed(e.Start(t.Context(), &stuck, newSink())); !errors.As(err, &o) || o.Ending != EndQuota {
 		t.Error(err)
 	}
 	s.RefusePods("")
+	e.cfg.Pending = 30 * time.Second
 	if !e.Check(t.Context(), true, func(f Finding) {
 		if !f.OK {
 			t.Error(f)

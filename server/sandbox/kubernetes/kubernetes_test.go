@@ -42,7 +42,7 @@ func configOf(t testing.TB, s *kubetest.Server) Config {
 	cfg := Config{
 		Namespace: kubetest.Namespace, Image: "registry.test/agent:1", Program: "registry.test/triphammer:1", Installation: "test",
 		Key: func(name string) []byte { return []byte("the key of " + name) }, Grace: 2 * time.Second,
-		Pending: time.Second, Patience: 20 * time.Second, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), retry: 50 * time.Millisecond,
+		Pending: 30 * time.Second, Patience: 20 * time.Second, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), retry: 50 * time.Millisecond,
 	}
 	if s != nil {
 		cfg.Kubeconfig = s.Kubeconfig(t)
