@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
@@ -154,6 +155,32 @@ func use(what, seconds string) error {
 		}
 		for i := 0; i < len(memory); i += 4096 {
 			memory[i] = 1
+		}
+	case "memfd":
+		fd, err := unix.MemfdCreate("hostile", 0)
+		for n := 0; n < 512 && err == nil; n++ {
+			_, err = unix.Write(fd, make([]byte, 1<<20))
+		}
+		if err != nil {
+			return err
+		}
+	case "shm":
+		defer func() { _ = os.Remove(sharedFile) }()
+		if err := os.WriteFile(sharedFile, make([]byte, 512<<20), 0o600); err != nil {
+			return err
+		}
+		debug.FreeOSMemory() // of what was written
+	case "unnamed":
+		os.Clearenv()
+		for i := range 16 {
+			f, err := os.Create(fmt.Sprint("large", i))
+			if err == nil {
+				_, err = f.Write(make([]byte, 4<<20))
+			}
+			if err := errors.Join(err, os.Remove(fmt.Sprint("large", i))); err != nil {
+				return err
+			}
+			defer func() { _ = f.Close() }()
 		}
 	case "processes":
 		script := "i=0; while [ $i -lt 150 ]; do setsid sleep " + seconds + " & i=$((i+1)); done; wait"

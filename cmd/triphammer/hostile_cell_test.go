@@ -112,6 +112,9 @@ func escapesOf(t *testing.T, c column) map[string]bool {
 		"offline":   {args: []string{"dial", "offline"}, settings: "network: off\n"},
 		"listed":    {args: []string{"dial", "listed"}, settings: "network: [api.example.com]\n"},
 		"memory":    {args: []string{"use", "memory", hold}, settings: "resources: {memoryMb: 256}\n"},
+		"memfd":     {args: []string{"use", "memfd", hold}, settings: "resources: {memoryMb: 256}\n"},
+		"shm":       {args: []string{"use", "shm", hold}, settings: "resources: {memoryMb: 256}\n"},
+		"unnamed":   {args: []string{"use", "unnamed", hold}, settings: "resources: {diskMb: 16}\n"},
 		"processes": {args: []string{"use", "processes", hold}, settings: "resources: {processes: 60}\n"},
 		"disk":      {args: []string{"use", "disk", hold}, settings: "resources: {diskMb: 16}\n"},
 	}
@@ -125,7 +128,7 @@ func escapesOf(t *testing.T, c column) map[string]bool {
 	w.push()
 	o.makeSecrets(bin, at)
 	t.Cleanup(func() {
-		_, _ = os.Remove(inTemp(&o.targets)), os.Remove(inShared(&o.targets)) // if it has made them
+		_, _, _ = os.Remove(inTemp(&o.targets)), os.Remove(inShared(&o.targets)), os.Remove(sharedFile) // if it has made them
 		if w.cmd != nil {
 			w.kill()
 		}
@@ -197,7 +200,7 @@ func (o *outside) tryAll(sleep string) {
 		t.Fatal(err)
 	}
 	using := make(map[string]func() api.Run)
-	for _, environment := range []string{"memory", "processes", "disk"} {
+	for _, environment := range []string{"memory", "memfd", "shm", "processes", "disk", "unnamed"} {
 		using[environment] = o.start(environment, "x")
 	}
 	for environment, wait := range using {

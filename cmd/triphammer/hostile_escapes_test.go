@@ -111,7 +111,11 @@ func ofNeighbour(t *targets) string { return t.Neighbour.Dir }
 func inTemp(t *targets) string      { return "/tmp/hostile-" + t.Mark }
 func inShared(t *targets) string    { return "/dev/shm/hostile-" + t.Mark }
 
-const hostileFile = "hostile.txt"
+const (
+	hostileFile = "hostile.txt"
+	setuidFile  = "setuid" // in the workspace
+	sharedFile  = "/dev/shm/hostile-use"
+)
 
 const withItsKey = "use the server's socket with its key"
 
@@ -197,6 +201,13 @@ func init() { // it and the agent refer to each other
 			return strings.Contains(o.told(), forgedEvent+o.Mark)
 		}, byRunner + ": not dumpable", false},
 		{"take a descriptor of its own supervisor", func(*targets) (string, error) { return takeDescriptor(os.Getppid(), 1) }, says, byRunner + ": not dumpable", false},
+		{"change the limits of its own supervisor", func(*targets) (string, error) {
+			return "changed", unix.Prlimit(os.Getppid(), unix.RLIMIT_MSGQUEUE, &unix.Rlimit{Cur: 4242, Max: 4343}, nil)
+		}, says, bySeccomp, false},
+		{"let its own supervisor run only when nothing else wants to", func(*targets) (string, error) {
+			_, err := setIdle(os.Getppid())
+			return "changed", err
+		}, says, bySeccomp, false},
 		{"have descriptors that it was not given", descriptors, says, byRunner, false},
 		{"forge the list of a run's processes", writing(below(ofRuns, ".run_forged.processes")), exists(below(ofRuns, ".run_forged.processes")), byFiles, false},
 		{"replace the program that runs start with", replaceProgram, func(t *testing.T, o *outside, _ string) bool {
@@ -281,6 +292,15 @@ func init() { // it and the agent refer to each other
 			out, err := exec.Command(t.Setuid, "-u").Output()
 			return strings.TrimSpace(string(out)), err
 		}, func(_ *testing.T, o *outside, said string) bool { return said == "12345" }, byNoPrivs, true},
+		{"leave a program that gives others its user (setuid)", func(*targets) (string, error) {
+			return "", errors.Join(os.WriteFile(setuidFile, nil, 0o700), os.Chmod(setuidFile, os.ModeSetuid|0o755))
+		}, func(t *testing.T, o *outside, _ string) bool {
+			info, err := os.Stat(filepath.Join(o.Runs, o.attacked, "workspace", setuidFile))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return info.Mode()&os.ModeSetuid != 0
+		}, bySeccomp, false},
 		{"make an io_uring", calling(unix.SYS_IO_URING_SETUP, func() [6]uintptr { return [6]uintptr{1, pointer(&ringParams)} }), says, bySeccomp, true},
 		{"make a socket to other virtual machines (AF_VSOCK)", calling(unix.SYS_SOCKET, func() [6]uintptr {
 			return [6]uintptr{unix.AF_VSOCK, unix.SOCK_STREAM}
@@ -302,8 +322,11 @@ func init() { // it and the agent refer to each other
 		{"ask a name server, network a list of hosts", nil, bystanderGot("dns listed"), byRefusal, false},
 		{"reach a metadata address, network a list of hosts", nil, bystanderGot("metadata 169.254.169.254 listed", "metadata fd00:ec2::254 listed"), byRefusal, true},
 		{"keep more memory than its limit", nil, exceeds("memory"), byMeasuring, false},
+		{"keep more memory than its limit in memfds", nil, exceeds("memfd"), byMeasuring, false},
+		{"keep more memory than its limit in /dev/shm", nil, exceeds("shm"), byFiles, false},
 		{"keep more processes than its limit", nil, exceeds("processes"), byMeasuring, false},
 		{"keep more files than its limit", nil, exceeds("disk"), byMeasuring, false},
+		{"keep more files than its limit, without names", nil, exceeds("unnamed"), byMeasuring, false},
 		{"kill the server", nil, func(_ *testing.T, o *outside, _ string) bool { // it is the last
 			o.start("kill", strconv.Itoa(o.Server))()
 			return !o.serves()

@@ -46,6 +46,9 @@ func (c *confinement) apply() error {
 	}
 	if c.Seccomp {
 		rules := seccompRules(c.OwnIPC, landlockVersion() >= landlockSockets)
+		if c.Limits.Measured {
+			rules = append(rules, denied{call: unix.SYS_SHMGET, errno: unix.ENOSPC, arg: 1, above: maxSegment})
+		}
 		if c.Limited {
 			rules = append(rules, noOtherNetworks...)
 		}
@@ -121,22 +124,28 @@ func noLandlock(version int) string {
 }
 
 // keepSignals restricts this thread and every process that it starts to sending signals
-// to each other (landlock(7), from Linux 6.12 on). Each layer of Landlock forbids renames and
-// links between folders that it does not grant, so this one grants them everywhere.
-func keepSignals() error {
-	const refer = unix.LANDLOCK_ACCESS_FS_REFER
-	attr := struct{ filesystem, network, scoped uint64 }{filesystem: refer, scoped: unix.LANDLOCK_SCOPE_SIGNAL}
+// to each other (landlock(7), from Linux 6.12 on). Each layer above one that restricts files
+// forbids renames and links between folders that it does not grant, so inside walls this one
+// grants them everywhere. Without walls it would forbid mounts by that.
+func keepSignals(walls bool) error {
+	attr := struct{ filesystem, network, scoped uint64 }{scoped: unix.LANDLOCK_SCOPE_SIGNAL}
+	if walls {
+		attr.filesystem = unix.LANDLOCK_ACCESS_FS_REFER
+	}
 	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
 	if errno != 0 {
 		return errno
 	}
 	defer func() { _ = unix.Close(int(fd)) }()
+	if !walls {
+		return llsyscall.LandlockRestrictSelf(int(fd), 0)
+	}
 	root, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = unix.Close(root) }()
-	if err := llsyscall.LandlockAddPathBeneathRule(int(fd), &llsyscall.PathBeneathAttr{ParentFd: root, AllowedAccess: refer}, 0); err != nil {
+	if err := llsyscall.LandlockAddPathBeneathRule(int(fd), &llsyscall.PathBeneathAttr{ParentFd: root, AllowedAccess: attr.filesystem}, 0); err != nil {
 		return err
 	}
 	return llsyscall.LandlockRestrictSelf(int(fd), 0)

@@ -308,7 +308,7 @@ func (e *Executor) within(ctx context.Context, w wall, t *run.Task, sink run.Sin
 	e.active[t.RunID] = activeRun{name, s}
 	e.mu.Unlock()
 	bounded := c.container != nil
-	defer e.watch(ctx, t, s, group, bounded, exceed)()
+	defer e.watch(ctx, t, s, group, w.name, exceed)()
 	// Whatever happens, nothing of the run is left when Start returns.
 	defer func() {
 		err = errors.Join(err, s.close())
@@ -360,14 +360,17 @@ func (e *Executor) group(runID string, w wall, l run.Limits) (*limits.Group, err
 }
 
 // watch measures the run until stop is called, and ends it when it exceeds a limit.
-func (e *Executor) watch(ctx context.Context, t *run.Task, s *supervisor, g *limits.Group, contained bool, exceed context.CancelCauseFunc) (stop func()) {
+func (e *Executor) watch(ctx context.Context, t *run.Task, s *supervisor, g *limits.Group, isolation string, exceed context.CancelCauseFunc) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		u := limits.Usage{Processes: s.processes, Disk: func(ctx context.Context) (int64, int64) { return e.Size(ctx, t.RunID) }}
-		if contained {
+		switch isolation {
+		case Container:
 			u.Processes = nil // the engine's own are among them
+		case Sandbox:
+			u.Tmpfs = inMemory
 		}
 		g.Watch(ctx, u, exceed)
 	}()

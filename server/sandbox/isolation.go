@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -140,7 +141,13 @@ func (e *Executor) bubblewrap(r room) (command, confinement) {
 	}
 	args := []string{
 		"--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--hostname", "run",
-		"--proc", "/proc", "--dev", "/dev", "--dir", "/run", "--dir", "/var/tmp", "--bind", folder{r.folder}.temp(), "/tmp",
+		"--proc", "/proc", "--dev", "/dev", "--bind", folder{r.folder}.temp(), "/tmp", "--bind", folder{r.folder}.temp(), "/var/tmp",
+	}
+	for _, path := range inMemory {
+		if r.limits.Memory > 0 {
+			args = append(args, "--size", strconv.FormatInt(r.limits.Memory, 10))
+		}
+		args = append(args, "--tmpfs", path)
 	}
 	if !r.off {
 		args = append(args, "--share-net")
@@ -154,12 +161,16 @@ func (e *Executor) bubblewrap(r room) (command, confinement) {
 	}
 	args = append(args,
 		"--ro-bind", e.program, e.program, "--bind", r.folder, r.folder, "--chdir", r.folder,
+		"--remount-ro", "/dev", "--remount-ro", "/", // their own tmpfs
 		"--", e.program, SuperviseCommand)
 	return command{path: program, args: args, depth: 2}, confinement{
 		Landlock: true, BestEffort: true, Read: append(slices.Clone(r.read), "/proc", "/sys", e.program),
 		Write: []string{r.folder, "/tmp", "/var/tmp", "/dev/shm", "/run"}, Devices: devices, Seccomp: true, OwnIPC: true,
 	}
 }
+
+// inMemory is where a run in sandbox has file systems in memory. Their content counts as memory.
+var inMemory = []string{"/dev/shm", "/run"}
 
 // systemFolders are what programs need of a machine. Others, such as homes and the data of
 // services, are not a run's concern.

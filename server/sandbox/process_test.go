@@ -36,6 +36,8 @@ func TestMain(m *testing.M) {
 				os.Exit(1)
 			}
 			os.Exit(0)
+		case "hog":
+			hog(os.Args[2])
 		case "fake-server":
 			fakeServer(os.Args[2], os.Args[3])
 		}
@@ -812,8 +814,14 @@ func TestNothingRemains(t *testing.T) {
 // TestRefusedCalls: between walls, a run changes nothing of its supervisor, and leaves no file
 // that gives others its rights (SPEC 14.2).
 func TestRefusedCalls(t *testing.T) {
-	if isolation == None {
-		return // it has no walls: TestEveryIsolation tests the others
+	if isolation == None { // it has no walls, and the others are tested by TestEveryIsolation
+		const mount = "cd /tmp && unshare --user --map-root-user --mount mount -t tmpfs none ."
+		may := exec.Command("sh", "-c", mount).Run() == nil // on this machine
+		p, r := newExecutor(t, 0), newRecorder()
+		if exit, err := p.Start(t.Context(), sh(mount), r); err != nil || may && exit.Code != 0 {
+			t.Errorf("mounting: %+v, %v, %s", exit, err, r.said("stderr"))
+		}
+		return
 	}
 	for _, call := range []string{
 		"prlimit --pid $PPID --nofile=4:4", "prlimit --pid 1 --nofile=4:4", "chrt --idle --pid 0 $PPID", "chrt --idle --pid 0 1",
@@ -825,6 +833,12 @@ func TestRefusedCalls(t *testing.T) {
 		p, r := newExecutor(t, 0), newRecorder()
 		if exit, err := p.Start(t.Context(), sh("touch file; "+call), r); err != nil || exit.Code == 0 {
 			t.Errorf("%s: %+v, %v, %s", call, exit, err, r.said("stderr"))
+		}
+	}
+	if isolation == Sandbox { // no mount gives a program the rights of its file either
+		p, r := newExecutor(t, 0), newRecorder()
+		if exit, err := p.Start(t.Context(), sh("grep -v nosuid /proc/self/mountinfo || touch /dev/new /new || mkdir /usr/new"), r); err != nil || exit.Code == 0 {
+			t.Errorf("%+v, %v, %s", exit, err, r.said("stdout"))
 		}
 	}
 	p, r := newExecutor(t, 0), newRecorder()

@@ -19,6 +19,7 @@ type denied struct {
 	bits    uint32   // fails only if the argument has one of these bits
 	nonzero bool     // fails only if the argument is not 0
 	only    []uint32 // fails unless the argument is one of these
+	above   uint32   // fails only if the argument is larger, in 64 bits
 
 	// creates looks at the bits only if the argument before, flags of open(2), lets the call make
 	// a file. Otherwise there may be anything in place of a mode.
@@ -97,6 +98,10 @@ func seccompRules(ownIPC, scopedSockets bool) []denied {
 	}
 	return append(rules, denied{call: unix.SYS_SOCKET, errno: unix.EACCES, equal: families})
 }
+
+// maxSegment is how large a segment of System V shared memory may be where memory is measured, in
+// bytes. Segments that no process has attached are not found, and there are at most 4,096.
+const maxSegment = 16 << 10
 
 // setID are the bits by which a program gets the user or the group of its file.
 const setID = unix.S_ISUID | unix.S_ISGID
@@ -184,6 +189,15 @@ func loadSeccomp(rules []denied) error {
 				argument(2),
 				bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 2},
 				bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.IPPROTO_TCP, SkipTrue: 1},
+				fails(r.errno),
+			}
+		case r.above != 0:
+			high := bpf.LoadAbsolute{Off: argsOffset + 8*uint32(r.arg) + 4, Size: 4}
+			body = []bpf.Instruction{
+				high,
+				bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0, SkipTrue: 2},
+				load,
+				bpf.JumpIf{Cond: bpf.JumpGreaterThan, Val: r.above, SkipFalse: 1},
 				fails(r.errno),
 			}
 		case r.nonzero:

@@ -79,7 +79,7 @@ func supervise(first confinement, report io.Writer, orders io.Reader) int {
 	}
 	keepThreads()
 	s := &supervising{
-		report: &frameWriter{w: report}, self: os.Getpid(), alone: first.OwnIPC, limits: first.Limits, victims: victims, wanted: make(chan wantedStep), forks: make(chan fork),
+		report: &frameWriter{w: report}, self: os.Getpid(), alone: first.OwnIPC, walls: first.Landlock, limits: first.Limits, victims: victims, wanted: make(chan wantedStep), forks: make(chan fork),
 	}
 	return s.loop(orders)
 }
@@ -147,6 +147,7 @@ type supervising struct {
 	report  *frameWriter
 	self    int
 	alone   bool // in a PID namespace of its own
+	walls   bool // of Landlock
 	limits  limits.Inherited
 	victims *limits.Victims
 	wanted  chan wantedStep // from the job
@@ -361,7 +362,7 @@ func (s *supervising) fork() {
 	runtime.LockOSThread()
 	// A program that changes its user could not be killed.
 	_ = unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) // every kernel that Go supports has it
-	_ = keepSignals()                                    // an older kernel has no such thing (docs/security.md)
+	_ = keepSignals(s.walls)                             // an older kernel has no such thing (docs/security.md)
 	limited := s.limits.TakeCPUs()
 	for f := range s.forks {
 		if limited != nil {

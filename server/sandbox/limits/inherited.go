@@ -20,12 +20,13 @@ type Inherited struct {
 	FileSize  int64 `json:"file_size,omitempty"` // bytes of a file that it writes
 	Processes int64 `json:"processes,omitempty"` // and threads
 	OwnUser   bool  `json:"own_user,omitempty"`  // nothing else runs under the user of the run
+	Measured  bool  `json:"measured,omitempty"`  // its memory is, so that what measuring does not find must be refused
 }
 
 // Inherited are the limits that the first process of the run is to apply to itself.
 // ownUser tells that the run has a user or a user namespace of its own.
 func (g *Group) Inherited(ownUser bool) Inherited {
-	i := Inherited{FileSize: max(0, g.limits.Disk), OwnUser: ownUser}
+	i := Inherited{FileSize: max(0, g.limits.Disk), OwnUser: ownUser, Measured: g.limits.Memory > 0 && !g.cgroup.has("memory")}
 	if g.limits.CPUs > 0 && !g.cgroup.has("cpu") {
 		i.CPUs = int(math.Ceil(min(g.limits.CPUs, 1<<20)))
 	}

@@ -36,6 +36,22 @@ func TestMain(m *testing.M) {
 		fmt.Println("ready")
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(0)
+	case "memfd": // as hog, by a file in memory that it also maps
+		n, _ := strconv.Atoi(os.Getenv("LIMITS_MIB"))
+		fd, err := unix.MemfdCreate("hog", 0)
+		if err == nil {
+			_, err = unix.Write(fd, make([]byte, n<<20))
+		}
+		if err == nil {
+			_, err = unix.Mmap(fd, 0, n<<20, unix.PROT_READ, unix.MAP_SHARED|unix.MAP_POPULATE)
+		}
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		fmt.Println("ready")
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
 	case "inherit": // applies the limits, and lets a shell show them
 		runtime.LockOSThread()
 		var i Inherited
@@ -195,6 +211,18 @@ func TestSharedMemoryCountsOnce(t *testing.T) {
 	}
 	if n := proportionalSize(os.Getpid()); n < size {
 		t.Errorf("%d bytes, with %d shared with nobody", n, size)
+	}
+}
+
+// TestFilesInMemoryCountOnce: what a process maps of a file in memory does not count beside the
+// file, and a file counts once for all who hold it.
+func TestFilesInMemoryCountOnce(t *testing.T) {
+	one := play(t, "memfd", "LIMITS_MIB=64")
+	for limit, want := range map[int64]bool{100 << 20: false, 50 << 20: true} {
+		g := group(t, &Machine{}, run.Limits{Memory: limit})
+		if g.look(func() []int { return []int{one, one} }); (g.Err() != nil) != want {
+			t.Errorf("limit %d: %v", limit, g.Err())
+		}
 	}
 }
 

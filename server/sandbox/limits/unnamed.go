@@ -26,10 +26,13 @@ func Held(pids []int, tmpfs ...string) (memory, disk Files) {
 	var fs unix.Statfs_t
 	var st unix.Stat_t
 	for _, path := range tmpfs {
-		for _, pid := range pids { // the first may be outside of the file system
+		var own unix.Stat_t // some of the processes may see that
+		_ = unix.Stat(path, &own)
+		for _, pid := range pids {
 			at := filepath.Join("/proc", strconv.Itoa(pid), "root", path)
-			if unix.Statfs(at, &fs) == nil && unix.Stat(at, &st) == nil && fs.Type == unix.TMPFS_MAGIC && memory[fileID{uint64(st.Dev), 0}] == 0 {
+			if unix.Statfs(at, &fs) == nil && unix.Stat(at, &st) == nil && fs.Type == unix.TMPFS_MAGIC && st.Dev != own.Dev {
 				memory[fileID{uint64(st.Dev), 0}] = int64(fs.Blocks-fs.Bfree)*fs.Bsize + int64(fs.Files-fs.Ffree)*inodeMemory
+				break
 			}
 		}
 	}
