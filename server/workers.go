@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"triphammer/server/access"
@@ -18,14 +19,15 @@ func (s *Server) listWorkers(ctx context.Context, c *call, _ access.Whole) (api.
 func (s *Server) drainWorkers(drain bool) func(context.Context, *call, access.Whole) (api.WorkerList, error) {
 	return func(ctx context.Context, c *call, whole access.Whole) (shown api.WorkerList, err error) {
 		name := c.Param("name")
-		all, err := whole.DrainWorkers(ctx, name, drain)
+		ids, err := whole.DrainWorkers(ctx, name, drain)
 		if err != nil {
 			return shown, err
 		}
-		var ids []string
-		for _, w := range all {
-			ids = append(ids, w.ID)
+		all, err := c.Workers(ctx) // which know how this process is itself
+		if err != nil {
+			return shown, err
 		}
+		all = slices.DeleteFunc(all, func(w *store.Worker) bool { return !slices.Contains(ids, w.ID) })
 		action := "worker.resume"
 		if drain {
 			action = "worker.drain"
@@ -46,7 +48,7 @@ func (s *Server) showWorker(w *store.Worker) api.Worker {
 	switch {
 	case !w.StoppedAt.IsZero():
 		shown.State = "stopped"
-	case !w.Live(s.cfg.Now()):
+	case !w.Live():
 		shown.State = "lost"
 	case w.Drain && w.Active > 0:
 		shown.State = "draining"

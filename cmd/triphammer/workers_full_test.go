@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"triphammer/server/api"
+	"triphammer/server/store"
 	"triphammer/server/store/storetest"
 )
 
@@ -274,5 +275,25 @@ func TestWorkerProcesses(t *testing.T) {
 		if r := s.is(next, "SUCCEEDED"); r.Worker != s.show(fifth).Worker || !strings.Contains(s.run("", "runs", "logs", next), fmt.Sprintf("turns: %d", turn)) {
 			t.Errorf("turn %d by %s and not %s:\n%s", turn, r.Worker, s.show(fifth).Worker, s.run("", "runs", "logs", next))
 		}
+	}
+}
+
+// TestWorkerClock: a worker whose machine has a wrong clock is not taken for lost, and one with a
+// short lease that was killed is, when its lease is over (SPEC 17.4).
+func TestWorkerClock(t *testing.T) {
+	s := newShop(t)
+	s.ahead = -10 * time.Minute
+	behind := s.hire("behind")
+	s.ahead = 0
+	if state := s.hand("behind"); state != "ready" {
+		t.Errorf("by a server with the right clock it is %s", state)
+	}
+	if err := behind.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	killed := time.Now()
+	s.await("it is lost", func() bool { return s.hand("behind") == "lost" })
+	if took := time.Since(killed); took > store.LostAfter {
+		t.Errorf("with a lease of 6s it was taken for ready for %v", took)
 	}
 }

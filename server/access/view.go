@@ -50,7 +50,7 @@ type Whole interface {
 	EachArtifactFile(yield func(name string, f *os.File) error) error
 	Check(ctx context.Context) (*store.Report, error)
 	AcceptClock(ctx context.Context) error
-	DrainWorkers(ctx context.Context, name string, drain bool) ([]*store.Worker, error)
+	DrainWorkers(ctx context.Context, name string, drain bool) (ids []string, err error)
 	Latest() time.Time
 }
 

@@ -139,8 +139,8 @@ func TestReplayedAttempt(t *testing.T) {
 // TestHeartbeat: whatever its lease, a worker is heard of before others take it for lost.
 func TestHeartbeat(t *testing.T) {
 	for _, lease := range []time.Duration{5 * time.Second, store.DefaultLease, time.Hour} {
-		w := &store.Worker{SeenAt: time.Now()}
-		if beat := heartbeat(lease); beat <= 0 || !w.Live(w.SeenAt.Add(3*beat)) {
+		beat := heartbeat(lease)
+		if w := (&store.Worker{Lease: lease, Silent: 3 * beat}); beat <= 0 || !w.Live() {
 			t.Errorf("with a lease of %v, it is heard of every %v", lease, beat)
 		}
 	}

@@ -324,7 +324,7 @@ func (m *Manager) Workers(ctx context.Context) ([]*store.Worker, error) {
 	if !m.cfg.Shared && m.works.Load() {
 		for _, w := range all {
 			if w.ID == m.worker { // it is this process, which answers
-				w.SeenAt, w.Blocked = m.cfg.Now(), m.card().Blocked
+				w.SeenAt, w.Silent, w.Blocked = m.cfg.Now(), 0, m.card().Blocked
 			}
 		}
 	}
@@ -363,8 +363,7 @@ func (m *Manager) WorkerOf(ctx context.Context, id string) (*store.Worker, error
 // liveWorkers are the workers that are connected.
 func (m *Manager) liveWorkers(ctx context.Context) ([]*store.Worker, error) {
 	all, err := m.Workers(ctx)
-	now := m.cfg.Now()
-	return slices.DeleteFunc(all, func(w *store.Worker) bool { return !w.Live(now) }), err
+	return slices.DeleteFunc(all, func(w *store.Worker) bool { return !w.Live() }), err
 }
 
 // carries tells whether a worker executes runs that ask for a name.

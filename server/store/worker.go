@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -32,16 +33,30 @@ type Worker struct {
 	Lease     time.Duration // how long a run is the worker's without a renewal
 	Drain     bool          // somebody has asked it to start none
 	StartedAt time.Time
-	SeenAt    time.Time
-	StoppedAt time.Time // zero: it has not
+	SeenAt    time.Time     // by the clock of a database that machines share, whose own clocks need not agree
+	Silent    time.Duration // since then
+	StoppedAt time.Time     // zero: it has not
 }
 
-// LostAfter is the time without a heartbeat after which a worker counts as lost.
+// LostAfter is the time without a heartbeat after which a worker counts as lost. One with a
+// shorter lease is lost when that is over: its runs are taken from it then.
 const LostAfter = 45 * time.Second
 
-// Live tells whether a worker is connected at a time.
-func (w *Worker) Live(now time.Time) bool {
-	return w.StoppedAt.IsZero() && now.Sub(w.SeenAt) < LostAfter
+// Live tells whether a worker is connected.
+func (w *Worker) Live() bool {
+	return w.StoppedAt.IsZero() && w.Silent < min(LostAfter, cmp.Or(w.Lease, LostAfter))
+}
+
+// workersClock reads the clock of a PostgreSQL database.
+const workersClock = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+
+// workerTime is the time by which workers are judged, in a turn of the writer.
+func (s *Store) workerTime(ctx context.Context) (now int64, err error) {
+	if !s.Shared() {
+		return micros(s.now()), nil
+	}
+	err = s.row(ctx, workersClock, nil, &now)
+	return now, err
 }
 
 // Name is what people call the worker.
@@ -82,7 +97,10 @@ func (s *Store) StartWorker(ctx context.Context, w Worker, process string) (befo
 			return err
 		}
 		before = host == w.Host
-		now := micros(s.now())
+		now, err := s.workerTime(ctx)
+		if err != nil {
+			return err
+		}
 		return s.exec(ctx, `INSERT INTO workers (id, process, kind, names, labels, host, version, isolation, max_runs, lease, blocked, drain, started_at, seen_at, stopped_at)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, '', 0, $11, $11, 0)
 			ON CONFLICT (id) DO UPDATE SET process = excluded.process, kind = excluded.kind, names = excluded.names, labels = excluded.labels,
@@ -110,7 +128,11 @@ func (w *Worker) encode() (names, labels string, err error) {
 // its id, and ErrNotFound if its row was deleted.
 func (s *Store) BeatWorker(ctx context.Context, w Worker, process string, stopped bool) (drain bool, err error) {
 	err = s.do(ctx, func(ctx context.Context) error {
-		now, end := micros(s.now()), int64(0)
+		now, err := s.workerTime(ctx)
+		if err != nil {
+			return err
+		}
+		end := int64(0)
 		if stopped {
 			end = now
 		}
@@ -135,7 +157,12 @@ func (s *Store) BeatWorker(ctx context.Context, w Worker, process string, stoppe
 const selectWorker = `SELECT id, kind, names, labels, host, version, isolation, max_runs, lease, blocked, drain, started_at, seen_at, stopped_at,
 	(SELECT count(*) FROM runs r WHERE r.state = 'INPROGRESS' AND r.state <> 'QUEUED' AND r.worker = workers.id) FROM workers`
 
-func scanWorker(rows *sql.Rows) (*Worker, error) {
+// workerAt reads a worker at a time by which workers are judged.
+func workerAt(now int64) func(rows *sql.Rows) (*Worker, error) {
+	return func(rows *sql.Rows) (*Worker, error) { return scanWorker(rows, now) }
+}
+
+func scanWorker(rows *sql.Rows, now int64) (*Worker, error) {
 	w := &Worker{}
 	var names, labels string
 	var drain, started, seen, stopped int64
@@ -143,27 +170,34 @@ func scanWorker(rows *sql.Rows) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
+	w.Silent = time.Duration(now-seen) * time.Microsecond
 	w.Drain, w.StartedAt, w.SeenAt, w.StoppedAt = drain != 0, timeOf(started), timeOf(seen), timeOf(stopped)
 	return w, errors.Join(json.Unmarshal([]byte(names), &w.Names), json.Unmarshal([]byte(labels), &w.Labels))
 }
 
 // Workers are the workers that are known, in the order of their ids.
 func (s *Store) Workers(ctx context.Context) ([]*Worker, error) {
-	return list(ctx, s, scanWorker, selectWorker+" ORDER BY id")
+	now := micros(s.now())
+	if s.Shared() {
+		if err := s.read.QueryRowContext(ctx, workersClock).Scan(&now); err != nil {
+			return nil, err
+		}
+	}
+	return list(ctx, s, workerAt(now), selectWorker+" ORDER BY id")
 }
 
 // DrainWorkers asks the workers with a name, id or host to start no more runs, or to start
-// them again. The error is ErrNotFound if there is none.
-func (s *Store) DrainWorkers(ctx context.Context, name string, drain bool) ([]*Worker, error) {
-	asked, ids := int64(0), []string(nil)
+// them again, and returns their ids. The error is ErrNotFound if there is none.
+func (s *Store) DrainWorkers(ctx context.Context, name string, drain bool) (ids []string, err error) {
+	asked := int64(0)
 	if drain {
 		asked = 1
 	}
-	err := s.do(ctx, func(ctx context.Context) error {
+	err = s.do(ctx, func(ctx context.Context) error {
 		ids = nil
 		var all []*Worker
 		err := s.each(ctx, selectWorker, nil, func(rows *sql.Rows) (bool, error) {
-			w, err := scanWorker(rows)
+			w, err := scanWorker(rows, 0) // it is not asked whether they live
 			all = append(all, w)
 			return true, err
 		})
@@ -184,11 +218,7 @@ func (s *Store) DrainWorkers(ctx context.Context, name string, drain bool) ([]*W
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	all, err := s.Workers(ctx)
-	return slices.DeleteFunc(all, func(w *Worker) bool { return !slices.Contains(ids, w.ID) }), err
+	return ids, err
 }
 
 // forgetWorkers is the time after which a worker that is gone is forgotten.
@@ -197,7 +227,11 @@ const forgetWorkers = 24 * time.Hour
 // ForgetWorkers deletes the workers that were not seen for a long time.
 func (s *Store) ForgetWorkers(ctx context.Context) error {
 	return s.do(ctx, func(ctx context.Context) error {
-		return s.exec(ctx, "DELETE FROM workers WHERE seen_at < $1", micros(s.now().Add(-forgetWorkers)))
+		now, err := s.workerTime(ctx)
+		if err != nil {
+			return err
+		}
+		return s.exec(ctx, "DELETE FROM workers WHERE seen_at < $1", now-forgetWorkers.Microseconds())
 	})
 }
 
@@ -272,11 +306,14 @@ func (c *carrier) carries(ctx context.Context, host string) (bool, error) {
 	}
 	if c.live == nil {
 		c.live = make(map[string]bool)
-		now := c.store.now()
-		err := c.store.each(ctx, selectWorker, nil, func(rows *sql.Rows) (bool, error) {
-			w, err := scanWorker(rows)
+		now, err := c.store.workerTime(ctx)
+		if err != nil {
+			return false, err
+		}
+		err = c.store.each(ctx, selectWorker, nil, func(rows *sql.Rows) (bool, error) {
+			w, err := scanWorker(rows, now)
 			if err == nil {
-				c.live[w.ID] = w.Live(now)
+				c.live[w.ID] = w.Live()
 			}
 			return true, err
 		})
