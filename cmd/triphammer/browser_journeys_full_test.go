@@ -3,9 +3,17 @@
 package main
 
 import (
+	"context"
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
+
+	"triphammer/server/dashboard"
 )
 
 // restart kills the server and starts it on the same port, with the agents of the story.
@@ -72,6 +80,40 @@ func TestRunJourney(t *testing.T) {
 		plain.reload()
 		return false, nil
 	})
+}
+
+// TestLivePages: a live page opens its stream however slow the machine of the reader is. While a
+// stream is refused the page says that it does not change, and no longer once it is open.
+func TestLivePages(t *testing.T) {
+	s := newStory(t)
+	b := s.newTab()
+	b.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, emulation.SetCPUThrottlingRate, emulation.SetCPUThrottlingRateParams{Rate: 6})
+		return err
+	}))
+	for range 10 {
+		b.open("/deliveries")
+		b.until("the page does not open its stream", func() (bool, error) {
+			value, ok := js[bool](b, `document.querySelector("[data-stream]")._htmx?.sse?.status === 200`)
+			return ok && value, nil
+		})
+	}
+	b.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		if _, err := cdp.Call(ctx, t, emulation.SetCPUThrottlingRate, emulation.SetCPUThrottlingRateParams{Rate: 1}); err != nil {
+			return err
+		}
+		_, err := cdp.Call(ctx, t, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: `
+			const real = fetch;
+			fetch = (url, options) => sessionStorage.refused && String(url).includes("` + dashboard.LivePath + `") ? Promise.reject(new TypeError("refused")) : real(url, options);`})
+		return err
+	}))
+	js[string](b, `sessionStorage.refused = "yes"`)
+	b.open("/runs")
+	b.see("This page does not change by itself at the moment")
+	b.complained()
+	js[string](b, `sessionStorage.removeItem("refused")`)
+	b.open("/runs")
+	b.notSee("This page does not change by itself")
 }
 
 // TestRoles: who signs in by a link as a viewer reads everything and is offered nothing that

@@ -26,6 +26,10 @@ type asset struct {
 // assets are the files by name.
 var assets = sync.OnceValue(func() map[string]asset {
 	found := make(map[string]asset)
+	keep := func(name string, data []byte) {
+		sum := sha256.Sum256(data)
+		found[name] = asset{data, hex.EncodeToString(sum[:6])}
+	}
 	add := func(files fs.FS, dir string) {
 		entries, err := fs.ReadDir(files, dir)
 		if err != nil {
@@ -36,14 +40,20 @@ var assets = sync.OnceValue(func() map[string]asset {
 			if err != nil {
 				panic(err)
 			}
-			sum := sha256.Sum256(data)
-			found[e.Name()] = asset{data, hex.EncodeToString(sum[:6])}
+			keep(e.Name(), data)
 		}
 	}
 	add(static, "static")
 	add(thirdparty.Web, "htmx")
 	add(thirdparty.Web, "fonts")
 	add(docs.Pictures, "screenshots")
+	// In one file, because htmx starts without an extension that comes later.
+	var script []byte
+	for _, part := range []string{"htmx.min.js", "hx-sse.min.js", "triphammer.js"} {
+		script = append(append(script, found[part].data...), "\n;\n"...)
+		delete(found, part)
+	}
+	keep("triphammer.js", script)
 	return found
 })
 

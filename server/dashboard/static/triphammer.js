@@ -57,6 +57,18 @@ for (const kind of Object.keys(newsNames)) {
     }
   });
 }
+// A live page whose stream does not open, or breaks, says so until it is open.
+for (const stream of document.querySelectorAll("[data-stream]")) {
+  const still = document.querySelector("[data-still]");
+  let timer = 0;
+  const wait = () => { timer ||= setTimeout(() => { still.hidden = !stream.isConnected; }, 5000); };
+  const stop = () => { clearTimeout(timer); timer = 0; still.hidden = true; };
+  wait();
+  stream.addEventListener("htmx:sse:after:connection", stop);
+  stream.addEventListener("htmx:sse:error", wait);
+  stream.addEventListener("htmx:sse:close", wait);
+  document.addEventListener("ended", () => { stop(); stream.removeEventListener("htmx:sse:error", wait); stream.removeEventListener("htmx:sse:close", wait); });
+}
 document.addEventListener("ended", () => {
   for (const note of document.querySelectorAll("[data-ended]")) note.hidden = false;
 });
