@@ -91,14 +91,18 @@ func (w *world) runsOf(automation string) []api.Run {
 	return all
 }
 
+// hidingAgent fills a file that has no name, from a process that no variable marks.
+const hidingAgent = `command: [env, -i, PATH=/usr/bin:/bin, sh, -c, 'trap "" INT; exec 3>big; rm big; while :; do head -c 65536 /dev/zero >&3; done 2>/dev/null']
+`
+
 const fillAgent = `command: [sh, -c, 'trap "" INT; cat >/dev/null; echo filling; while :; do head -c 65536 /dev/zero >> big; done 2>/dev/null']
 `
 
-func diskWorld(t *testing.T) *world {
+func diskWorld(t *testing.T, filling string) *world {
 	w := newWorld(t, map[string]string{
 		"factory.yaml": factoryYAML, "webhooks/hook.yaml": "secretName: S\n",
 		"environments/env.yaml":  "command: ['true']\n",
-		"environments/fill.yaml": fillAgent, "environments/long.yaml": "command: [sh, -c, 'echo last words; sleep 1000']\n",
+		"environments/fill.yaml": filling, "environments/long.yaml": "command: [sh, -c, 'echo last words; sleep 1000']\n",
 		"automations/fill.md": strings.Replace(automationFile("hook", "{do: [fill]}"), "environmentId: env", "environmentId: fill", 1),
 		"automations/long.md": strings.Replace(automationFile("hook", "{do: [long]}"), "environmentId: env", "environmentId: long", 1),
 		"automations/some.md": automationFile("hook", "{do: [some]}"),
@@ -110,7 +114,13 @@ func diskWorld(t *testing.T) *world {
 // TestAgentFillsDisk (B1): an agent that fills the disk is stopped, and the server
 // takes deliveries again, without anybody's help.
 func TestAgentFillsDisk(t *testing.T) {
-	w := diskWorld(t)
+	for name, agent := range map[string]string{"a file": fillAgent, "a file without a name": hidingAgent} {
+		t.Run(name, func(t *testing.T) { fillsDisk(t, agent) })
+	}
+}
+
+func fillsDisk(t *testing.T, agent string) {
+	w := diskWorld(t, agent)
 	w.start("--rate-limit", "0", "--max-runs-per-hour", "0")
 	url := w.url("hook")
 	send := func(body string) answer {
@@ -199,7 +209,7 @@ func TestAgentFillsDisk(t *testing.T) {
 // run's end, no SIGTERM and no start; what is refused says so, and all is well as
 // soon as there is room.
 func TestFullDiskRestart(t *testing.T) {
-	w := diskWorld(t)
+	w := diskWorld(t, fillAgent)
 	w.start("--rate-limit", "0", "--max-runs-per-hour", "0")
 	url := w.url("hook")
 	send := func(body string) int {

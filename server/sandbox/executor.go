@@ -592,7 +592,7 @@ func (e *Executor) Size(ctx context.Context, runID string) (bytes, files int64) 
 	if r.supervisor != nil {
 		pids = r.supervisor.processes()
 	}
-	_, held := limits.Held(pids)
+	_, held := limits.Held(pids, e.dir)
 	return bytes + held.Bytes(), files + int64(len(held))
 }
 

@@ -256,7 +256,7 @@ func (g *Group) look(processes func() []int, tmpfs ...string) (near bool) {
 	if byMemory {
 		// What processes share counts for each in the first figure, which is cheap to get, and
 		// what they map of files twice in the second.
-		files, _ := Held(pids, tmpfs...)
+		files, _ := Held(pids, "", tmpfs...)
 		held := files.Bytes()
 		n := held + memory(pids, residentSize)
 		if n > g.limits.Memory {

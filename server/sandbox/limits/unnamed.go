@@ -20,11 +20,13 @@ type fileID struct{ dev, ino uint64 }
 // Held are the files without a name that processes hold: those in memory, such as memfds, and
 // those on a disk. They go when no process holds them. Those that are only mapped are found by a
 // root server. In memory are also the file systems at the paths tmpfs, which belong to the
-// processes alone. What is closed to the user of the server is left out.
-func Held(pids []int, tmpfs ...string) (memory, disk Files) {
+// processes alone. On a disk is also what is on the file system of dir, whatever that is. What is
+// closed to the user of the server is left out.
+func Held(pids []int, dir string, tmpfs ...string) (memory, disk Files) {
 	memory, disk = make(Files), make(Files)
 	var fs unix.Statfs_t
-	var st unix.Stat_t
+	var st, own unix.Stat_t
+	_ = unix.Stat(dir, &own) // if there is one
 	for _, path := range tmpfs {
 		var own unix.Stat_t // some of the processes may see that
 		_ = unix.Stat(path, &own)
@@ -41,7 +43,7 @@ func Held(pids []int, tmpfs ...string) (memory, disk Files) {
 			return
 		}
 		to := disk
-		if unix.Statfs(path, &fs) == nil && (fs.Type == unix.TMPFS_MAGIC || fs.Type == unix.HUGETLBFS_MAGIC) {
+		if st.Dev != own.Dev && unix.Statfs(path, &fs) == nil && (fs.Type == unix.TMPFS_MAGIC || fs.Type == unix.HUGETLBFS_MAGIC) {
 			to = memory
 		}
 		to[fileID{uint64(st.Dev), st.Ino}] = st.Blocks * 512
