@@ -173,7 +173,15 @@ func plural(n any, thing string) string {
 }
 
 // cost is an amount in US dollars.
-func cost(usd float64) string { return "$" + strconv.FormatFloat(usd, 'f', 2, 64) }
+func cost(usd float64) string {
+	switch {
+	case usd >= 0.01 || usd <= 0:
+		return "$" + strconv.FormatFloat(usd, 'f', 2, 64)
+	case usd >= 0.0001:
+		return "$" + strconv.FormatFloat(usd, 'f', 4, 64)
+	}
+	return "less than $0.0001"
+}
 
 // short is the beginning of a hash.
 func short(hash string) string {

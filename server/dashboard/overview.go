@@ -1,10 +1,12 @@
 package dashboard
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"html/template"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -133,7 +135,7 @@ func (v *Visit) needs(page Page, stats api.Stats) (needs []Need, err error) {
 			Action: "Look at one", Link: page.To("/deliveries", "webhook", w.Webhook, "outcome", "refused"),
 		})
 	}
-	query := url.Values{"state": {string(store.FailedRun)}, "limit": {"5"}, "created_after": {page.At.Add(-24 * time.Hour).UTC().Format(time.RFC3339)}}
+	query := url.Values{"state": {string(store.FailedRun)}, "limit": {strconv.Itoa(mostFailed)}, "created_after": {page.At.Add(-24 * time.Hour).UTC().Format(time.RFC3339)}}
 	if page.Factory != "" {
 		query.Set("factory", page.Factory)
 	}
@@ -141,10 +143,52 @@ func (v *Visit) needs(page Page, stats api.Stats) (needs []Need, err error) {
 	if err := v.Get("/agent/runs?"+query.Encode(), &failed); err != nil {
 		return nil, err
 	}
-	for _, r := range failed.Entries {
-		needs = append(needs, Need{Kind: "fail", Title: r.Title + " failed", Text: r.StatusMessage, Action: "See why", Link: page.To("/runs/" + url.PathEscape(r.RunID))})
+	return append(needs, failures(page, failed.Entries)...), nil
+}
+
+const (
+	mostFailures = 8   // automations with failed runs that are listed
+	mostFailed   = 200 // failed runs that are looked at
+)
+
+// failures are the failed runs by what they are of, those with the newest failure first.
+func failures(page Page, runs []api.Run) (needs []Need) {
+	type group struct {
+		newest, oldest api.Run
+		count          int
 	}
-	return needs, nil
+	var all []*group
+	found := make(map[string]*group)
+	for _, r := range runs { // the newest first
+		key := r.Factory + "\n" + cmp.Or(r.Automation, r.RunID)
+		g := found[key]
+		if g == nil {
+			g = &group{newest: r}
+			found[key], all = g, append(all, g)
+		}
+		g.oldest = r
+		g.count++
+	}
+	for _, g := range all[:min(len(all), mostFailures)] {
+		r := g.newest
+		n := Need{Kind: "fail", Title: r.Title + " failed", Text: r.StatusMessage, Action: "See why", Link: page.To("/runs/" + url.PathEscape(r.RunID))}
+		if g.count > 1 {
+			n.Title = fmt.Sprintf("%s failed %d times, first %s UTC", page.Of(r.Factory, r.Automation), g.count, g.oldest.CreatedAt.UTC().Format("15:04"))
+			if len(runs) == mostFailed {
+				n.Title = fmt.Sprintf("%s failed %d times or more in 24 hours", page.Of(r.Factory, r.Automation), g.count)
+			}
+			n.Text = "The newest: " + r.StatusMessage
+			n.Link = page.To("/runs", "state", string(store.FailedRun), "automation", r.Automation, "since", "24h")
+		}
+		needs = append(needs, n)
+	}
+	if more := len(all) - mostFailures; more > 0 {
+		needs = append(needs, Need{
+			Kind: "fail", Title: plural(more, "more automation") + " had runs that failed in 24 hours", Action: "See the runs",
+			Link: page.To("/runs", "state", string(store.FailedRun), "since", "24h"),
+		})
+	}
+	return needs
 }
 
 // until is the end of a pause or a pin in words; empty: somebody must end it.
