@@ -65,9 +65,10 @@ func NewMetrics() *Metrics {
 	return m
 }
 
-// Watch adds the metrics of a store, and of a disk unless it is nil. Call it once.
-func (m *Metrics) Watch(s *store.Store, d *disk.Watch) error {
-	return m.registry.Register(newStoreFigures(s, d))
+// Watch adds the metrics of a store, and of a disk and of runs unless they are nil. Call it once.
+// runs counts the children of this process that run and that have ended, and the workspaces.
+func (m *Metrics) Watch(s *store.Store, d *disk.Watch, runs func() (running, ended, workspaces int, err error)) error {
+	return m.registry.Register(newStoreFigures(s, d, runs))
 }
 
 // storeFigures collects metrics from the store at each request.
@@ -76,9 +77,11 @@ type storeFigures struct {
 	disk                 *disk.Watch // nil: the disk is not watched
 	runs, commits, free  *prometheus.Desc
 	damaged, lost, clock *prometheus.Desc
+	children, workspaces *prometheus.Desc
+	ofRuns               func() (running, ended, workspaces int, err error) // nil: there are none here
 }
 
-func newStoreFigures(s *store.Store, d *disk.Watch) storeFigures {
+func newStoreFigures(s *store.Store, d *disk.Watch, runs func() (running, ended, workspaces int, err error)) storeFigures {
 	return storeFigures{
 		s, d, prometheus.NewDesc("triphammer_runs", "Runs that have not finished, by state.", []string{"state"}, nil),
 		prometheus.NewDesc("triphammer_store_commits_total", "Committed transactions; under load one holds many deliveries.", nil, nil),
@@ -87,6 +90,8 @@ func newStoreFigures(s *store.Store, d *disk.Watch) storeFigures {
 		prometheus.NewDesc("triphammer_store_transactions_lost",
 			"Acknowledged transactions that the store lacked when it was opened, at most. Alert on any.", nil, nil),
 		prometheus.NewDesc("triphammer_clock_doubted", "1 while the machine's clock is in doubt, and nothing is deleted by its age.", nil, nil),
+		prometheus.NewDesc("triphammer_child_processes", "Children of this process, by state: running, defunct (ended, and not waited for).", []string{"state"}, nil),
+		prometheus.NewDesc("triphammer_workspaces", "Folders of runs on this machine.", nil, nil), runs,
 	}
 }
 
@@ -98,6 +103,8 @@ func (g storeFigures) Describe(ch chan<- *prometheus.Desc) {
 	ch <- g.damaged
 	ch <- g.lost
 	ch <- g.clock
+	ch <- g.children
+	ch <- g.workspaces
 }
 
 // Collect implements prometheus.Collector.
@@ -111,6 +118,15 @@ func (g storeFigures) Collect(ch chan<- prometheus.Metric) {
 		if err != nil {
 			ch <- prometheus.NewInvalidMetric(g.free, err)
 		}
+	}
+	if g.ofRuns != nil {
+		running, ended, workspaces, err := g.ofRuns()
+		if err != nil {
+			ch <- prometheus.NewInvalidMetric(g.children, err)
+		}
+		ch <- prometheus.MustNewConstMetric(g.children, prometheus.GaugeValue, float64(running), "running")
+		ch <- prometheus.MustNewConstMetric(g.children, prometheus.GaugeValue, float64(ended), "defunct")
+		ch <- prometheus.MustNewConstMetric(g.workspaces, prometheus.GaugeValue, float64(workspaces))
 	}
 	ch <- prometheus.MustNewConstMetric(g.damaged, prometheus.CounterValue, float64(g.store.Damages()))
 	ch <- prometheus.MustNewConstMetric(g.lost, prometheus.GaugeValue, float64(g.store.Lost().AtMost))

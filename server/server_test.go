@@ -113,7 +113,7 @@ func newFixtureWith(t *testing.T, opt options) *fixture {
 	deliveries := delivery.New(delivery.Config{
 		Live: live, Store: st, Load: l.Load, Observe: metrics.Delivery, RateLimit: opt.rate, AuthFailures: opt.authFailures, Now: opt.now, Logger: opt.logger,
 	})
-	if err := metrics.Watch(st, nil); err != nil {
+	if err := metrics.Watch(st, nil, func() (int, int, int, error) { return 3, 2, 1, nil }); err != nil {
 		t.Fatal(err)
 	}
 	f := &fixture{t: t, store: st, applier: a, work: work, home: home}
@@ -562,6 +562,11 @@ func TestContract(t *testing.T) {
 	metrics := must(f.get("/metrics", ""), 200)
 	if !bytes.Contains(metrics.body, []byte(`triphammer_ingress_requests_total{factory="default",reason="",status="202",webhook="hook"} 2`)) {
 		t.Errorf("metrics:\n%s", metrics.body)
+	}
+	for _, want := range []string{`triphammer_child_processes{state="running"} 3`, `triphammer_child_processes{state="defunct"} 2`, "triphammer_workspaces 1", "process_open_fds "} {
+		if !bytes.Contains(metrics.body, []byte("\n"+want)) {
+			t.Errorf("no %s among the metrics:\n%s", want, metrics.body)
+		}
 	}
 	if !regexp.MustCompile(`(?m)^triphammer_store_commits_total [1-9]`).Match(metrics.body) {
 		t.Errorf("no commits among the metrics:\n%s", metrics.body)

@@ -304,7 +304,7 @@ func (in *instance) wire() error {
 	received := delivery.New(deliveries)
 	in.lookups = lookup.New(lookup.Config{Store: in.store, Deliveries: received, Observe: in.metrics.Lookup, Now: wallClock, Logger: in.opt.logger})
 
-	err := in.metrics.Watch(in.store, in.disk)
+	err := in.metrics.Watch(in.store, in.disk, in.executor.Figures)
 	if err != nil {
 		return err
 	}

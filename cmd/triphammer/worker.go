@@ -126,7 +126,7 @@ func (w *workerOptions) listen(ctx context.Context) (stop func() error, err erro
 	if err != nil {
 		return nil, err
 	}
-	if err := w.in.metrics.Watch(w.in.store, w.in.disk); err != nil {
+	if err := w.in.metrics.Watch(w.in.store, w.in.disk, w.in.executor.Figures); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	mux := http.NewServeMux()

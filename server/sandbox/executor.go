@@ -525,6 +525,19 @@ func (e *Executor) Reclaim(ctx context.Context, enough func() bool, may func(wor
 	return removed, errors.Join(errs...)
 }
 
+// Figures counts the children of this process: those that run, and those that have ended and were
+// not waited for. workspaces are the folders of runs, also of those in progress.
+func (e *Executor) Figures() (running, ended, workspaces int, err error) {
+	below, err := children(os.Getpid())
+	for _, p := range below {
+		if p.zombie {
+			ended++
+		}
+	}
+	folders, globErr := filepath.Glob(filepath.Join(e.dir, runPrefix+"*"))
+	return len(below) - ended, ended, len(folders), errors.Join(err, globErr)
+}
+
 // leftover is the folder of a run that has ended.
 type leftover struct {
 	name  string

@@ -802,9 +802,8 @@ func TestNothingRemains(t *testing.T) {
 	for n := range manyRuns {
 		begin(n)
 	}
-	below, err := children(os.Getpid())
-	if err != nil || len(below) > 0 {
-		t.Errorf("children %+v, %v", below, err)
+	if running, ended, workspaces, err := p.Figures(); err != nil || running+ended > 0 || workspaces != manyRuns {
+		t.Errorf("%d children, %d that have ended, %d workspaces, %v", running, ended, workspaces, err)
 	}
 	if after := open(); after > before {
 		t.Errorf("%d descriptors were open, and %d are", before, after)
