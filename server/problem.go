@@ -53,6 +53,8 @@ func (s *Server) failWith(c *gin.Context, err error) {
 	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrBackup), errors.Is(err, delivery.ErrNotLive), errors.Is(err, delivery.ErrNotAccepted),
 		errors.Is(err, delivery.ErrCannotSend):
 		fail(c, api.Conflict, err.Error())
+	case errors.Is(err, store.ErrWentBack):
+		fail(c, api.Unavailable, err.Error())
 	case errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrClosed), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		fail(c, api.Unavailable, "the store cannot commit; try again")
 	case errors.Is(err, store.ErrStale):

@@ -15,6 +15,7 @@ import (
 	"triphammer/applier"
 	"triphammer/server/api"
 	"triphammer/server/hosted"
+	"triphammer/server/store"
 )
 
 // shared tells whether other servers may use the store.
@@ -128,6 +129,14 @@ func (in *instance) catchUp(ctx context.Context) error {
 	}
 	for _, a := range in.appliers {
 		err := a.Follow(ctx)
+		if !errors.Is(err, store.ErrWentBack) {
+			delete(in.again, a.State().Factory)
+		} else if !in.again[a.State().Factory] {
+			in.again[a.State().Factory] = true
+			if done, _ := a.Apply(ctx, "recovery"); done != nil && done.Outcome == applier.Applied {
+				err = nil
+			}
+		}
 		if err == nil {
 			var pin *applier.Pin
 			if pin, err = in.ledger.Pin(ctx, a.State().Factory); err == nil {

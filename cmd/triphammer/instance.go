@@ -87,6 +87,7 @@ type instance struct {
 
 	start func(*applier.Applier) // starts the worker of a factory that is made while the server runs
 
+	again  map[string]bool        // the factories that keepUp has applied anew, because the database went back; of keepUp alone
 	leads  atomic.Bool            // this server does what one at a time does
 	behind atomic.Pointer[string] // why this server does not serve what is live; nil: it does
 
@@ -105,7 +106,7 @@ func openInstance(ctx context.Context, dir string, opt instanceOptions) (*instan
 	if err != nil {
 		return nil, err
 	}
-	in := &instance{dir: dir, opt: opt, live: &applier.Live{}, metrics: server.NewMetrics(), places: make(map[string]server.Place)}
+	in := &instance{dir: dir, opt: opt, live: &applier.Live{}, metrics: server.NewMetrics(), places: make(map[string]server.Place), again: make(map[string]bool)}
 	if in.lock, in.made, err = openFolder(ctx, dir, opt.make, !opt.impatient, opt.store != ""); err != nil {
 		return nil, err
 	}

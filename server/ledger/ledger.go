@@ -223,6 +223,7 @@ func (l *Ledger) restore(ctx context.Context, factory string) (*store.Apply, *ap
 	if err != nil {
 		return nil, nil, err
 	}
+	l.store.Saw(factory, last.ID, last.Webhooks)
 	// A newer program makes other specs of the same definitions.
 	if err := l.store.KeepSpecs(ctx, specsOf(restored)); err != nil {
 		return last, restored, fmt.Errorf("storing the specs of its runs, which fail without: %w", err)

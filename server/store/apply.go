@@ -114,6 +114,9 @@ func (s *Store) RecordApply(ctx context.Context, a *Apply, files []File, specs m
 		}
 		return nil
 	})
+	if err == nil && a.Outcome == applied {
+		s.Saw(a.Factory, id, a.Webhooks)
+	}
 	return id, err
 }
 

@@ -13,10 +13,12 @@ import (
 var ErrStale = errors.New("other definitions have become live")
 
 // LiveApply is the apply whose definitions a factory serves: the newest that was recorded
-// as applied; 0: none.
+// as applied; 0: none. The error is ErrWentBack if the database has lost a newer one.
 func (s *Store) LiveApply(ctx context.Context, factory string) (id ApplyID, err error) {
-	err = s.read.QueryRowContext(ctx, liveApply, factory).Scan(&id)
-	return id, damaged(err)
+	if err = s.read.QueryRowContext(ctx, liveApply, factory).Scan(&id); err != nil {
+		return 0, damaged(err)
+	}
+	return id, s.forward(factory, id)
 }
 
 const liveApply = "SELECT coalesce(max(id), 0) FROM applies WHERE factory = $1 AND outcome = 'applied'"
@@ -29,6 +31,9 @@ func (s *Store) liveApply(ctx context.Context, factory string) (id ApplyID, err 
 	}
 	if err := s.row(ctx, liveApply, []any{factory}, &id); err != nil {
 		return 0, err
+	}
+	if err := s.forward(factory, id); err != nil {
+		return id, err
 	}
 	s.setLive(factory, id)
 	return id, nil
@@ -67,6 +72,9 @@ func (s *Store) checkFence(ctx context.Context, a *Apply) error {
 		return nil
 	}
 	live, err := s.liveApply(ctx, a.Factory)
+	if errors.Is(err, ErrWentBack) {
+		live, err = a.Base, s.replaces(a)
+	}
 	if err != nil {
 		return err
 	}

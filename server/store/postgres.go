@@ -35,6 +35,7 @@ type postgres struct {
 	config *pgx.ConnConfig
 	name   string // of the database, without what is secret
 	node   int64  // what this process is called in last_writer
+	sawID  int64  // the newest id of the database at the last transaction
 
 	queue  pgx.Batch // statements of later
 	failed time.Time // when the last attempt to connect failed
@@ -376,7 +377,11 @@ func (p *postgres) begin(ctx context.Context) error {
 		p.rollback(ctx)
 		return p.lost(err)
 	}
-	p.lastID = max(p.lastID, newest)
+	if newest < p.sawID {
+		p.retreated(newest, p.sawID)
+		p.groups, p.othersWrote, p.pausesChanged = groupCache{}, true, true
+	}
+	p.sawID, p.lastID = newest, max(p.lastID, newest)
 	p.queued.Store(queued)
 	p.startQueued = queued
 	if writer != p.node {
@@ -404,6 +409,7 @@ func (p *postgres) commit(ctx context.Context) error {
 	if done.String() != "COMMIT" {
 		return fmt.Errorf("%w: the database rolled a transaction back", ErrUnavailable)
 	}
+	p.sawID = p.lastID
 	return nil
 }
 

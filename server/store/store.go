@@ -109,9 +109,10 @@ type Store struct {
 	file *os.File
 
 	sources   []secret.Source
-	importing sync.Mutex   // of what sources have
-	backup    sync.Mutex   // one at a time
-	artifacts string       // folder of their files
+	importing sync.Mutex // of what sources have
+	backup    sync.Mutex // one at a time
+	artifacts string     // folder of their files
+	retreats  retreats
 	holding   atomic.Int32 // how many backups need the files of artifacts
 	naming    sync.RWMutex // of such a file: from its name until its row
 
