@@ -47,6 +47,10 @@ type targets struct {
 // reached, by the names of the attempts.
 const hostileSeen = "seen.json"
 
+// linkedFile is a file in the server's data that the hostile agent only links to: what it reads
+// of the others is in hostileSeen, and so in the patch of its run.
+const linkedFile = "linked"
+
 // answered is what an attempt has got.
 type answered struct {
 	Said string // what it has got, if it believes that it got through
@@ -385,9 +389,9 @@ func plant(t *targets) (string, error) {
 		exec.Command("git", "-C", "clone", "config", "core.fsmonitor", "./trap").Run(),
 		exec.Command("git", "-C", "clone", "config", "core.hooksPath", "..").Run(),
 		exec.Command("git", "-C", "clone", "config", "diff.external", "./trap").Run(),
-		os.Symlink(filepath.Join(t.Data, "key"), "key.txt"),
+		os.Symlink(filepath.Join(t.Data, linkedFile), "key.txt"),
 		os.Symlink(t.Data, "folder"),
-		os.Symlink(filepath.Join(t.Data, "key"), filepath.Join(os.Getenv("TRIPHAMMER_ARTIFACTS"), "key.txt")),
+		os.Symlink(filepath.Join(t.Data, linkedFile), filepath.Join(os.Getenv("TRIPHAMMER_ARTIFACTS"), "key.txt")),
 		os.Symlink(t.Data, filepath.Join(os.Getenv("TRIPHAMMER_ARTIFACTS"), "folder")),
 		os.WriteFile(filepath.Join(os.Getenv("TRIPHAMMER_ARTIFACTS"), plainArtifact), []byte(t.Mark), 0o644),
 	}

@@ -5,7 +5,6 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
-	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -156,6 +155,10 @@ func escapesOf(t *testing.T, c column) map[string]bool {
 			t.Fatal(err)
 		}
 		o.secrets[name] = text
+	}
+	o.secrets[linkedFile] = []byte(rand.Text())
+	if err := os.WriteFile(filepath.Join(o.Data, linkedFile), o.secrets[linkedFile], 0o600); err != nil {
+		t.Fatal(err)
 	}
 	o.tryAll(sleep)
 	got := make(map[string]bool)
@@ -349,8 +352,7 @@ func (o *outside) linksRead() bool {
 	if err != nil || !plain {
 		o.t.Fatalf("the artifact that is a plain file was not found: %v", err)
 	}
-	key := string(o.secrets["key"])
-	return strings.Contains(said, strings.TrimSpace(key)) || strings.Contains(said, hex.EncodeToString([]byte(key)))
+	return strings.Contains(said, string(o.secrets[linkedFile]))
 }
 
 // hooksRun tells whether a program that the agent has left in a repository ran outside. As the
