@@ -310,3 +310,34 @@ func BenchmarkLoad(b *testing.B) {
 		})
 	}
 }
+
+// TestAnswers: a filter test whose outcome only the sender's API decides passes if it states the
+// answer, and not otherwise, whatever it expects (SPEC 2.2b).
+func TestAnswers(t *testing.T) {
+	opened := `headers: {X-GitHub-Event: pull_request}, payload: {action: opened, number: 7, pull_request: {number: 7}, repository: {full_name: acme/api}}`
+	tree := fstest.MapFS{
+		"factory.yaml":      {Data: []byte("schemaVersion: v1alpha1\nname: x\n")},
+		"webhooks/hub.yaml": {Data: []byte("secretName: S\nauthMode: signature\nsignatureScheme: github\napiSecretName: T\n")},
+		"webhooks/own.yaml": {Data: []byte("secretName: S\n")},
+		"automations/paths.md": {Data: []byte("---\ntriggers:\n- {provider: github, event: pull_request_opened, filter: {paths: [docs/**]}}\n" +
+			"- {provider: github, event: pull_request_opened, filter: {repos: [acme/web]}}\n---\n")},
+		"automations/other.md": {Data: []byte("---\ntriggers:\n- {provider: github, event: pull_request_opened, filter: {repos: [acme/web], paths: [docs/**]}}\n---\n")},
+	}
+	for _, c := range []struct{ webhook, test, want string }{
+		{"hub", opened + ", expect: []", "? paths: not known: paths wanted one of \"docs/**\", and only the sender's API knows it: state it with answers: {pull_request_files: [...]}"},
+		{"hub", opened + ", expect: [paths]", "? paths: not known"},
+		{"hub", opened + ", expect: [paths], answers: {pull_request_files: [main.go, docs/a.md]}", ""},
+		{"hub", opened + ", expect: [], answers: {pull_request_files: [main.go]}", ""},
+		{"hub", opened + ", expect: [], answers: {pull_request_files: []}", ""},
+		{"hub", opened + ", expect: [], answers: {pull_request_files: [docs/a.md]}", "+ paths: its filter accepts"},
+		{"hub", opened + ", expect: [], answers: {pull_request_file: [docs/a.md]}", `GitHub is asked nothing named "pull_request_file"; did you mean "pull_request_files"?`},
+		{"own", "payload: {}, expect: [], answers: {pull_request_files: [docs/a.md]}", `no trigger asks the sender of webhook "own" anything`},
+	} {
+		tree["tests/t.yaml"] = &fstest.MapFile{Data: []byte("- {name: one, webhook: " + c.webhook + ", " + c.test + "}\n")}
+		f, _ := load(t, tree, Options{})
+		got := f.RunTests()[0]
+		if got.Passed != (c.want == "") || !got.Passed && !strings.Contains(got.Failure(), c.want) {
+			t.Errorf("%s: passed %t, %s", c.test, got.Passed, got.Failure())
+		}
+	}
+}

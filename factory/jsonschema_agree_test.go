@@ -93,6 +93,7 @@ var unspokenRules = []unspoken{
 	{"x-triphammer-reference", "benchmark_suite", "name: s\nagent: lead\nconfigurations: [{name: a}]\ntasks: [one, two, three]", "there is no benchmarks/", false},
 	{"x-triphammer-reference", "tests", "[{name: t, webhook: nothing, payload: {}, expect: []}]", "there is no webhook", false},
 	{"x-triphammer-reference", "tests", "[{name: t, webhook: hook, payload: {}, expect: [nothing]}]", "there is no automation", false},
+	{"x-triphammer-reference", "tests", "[{name: t, webhook: github, payload: {}, answers: {nothing: []}, expect: []}]", "^test .* answers: ", false},
 	{"x-triphammer-file", "tests", "[{name: t, webhook: hook, payloadFile: ../x.json, expect: []}]", "is not within tests/|there is no tests/|there is no folder|is not a regular file", false},
 	{"x-triphammer-inherited", "common", "", "means nothing with type oz|needs a self-hosted workerHost", true},
 	{"x-triphammer-tree", "factory", "", "foreman|at most 20 webhooks|is defined by", false},
@@ -212,6 +213,7 @@ func parseAlone(t testing.TB, document, text, body string) (*schema.Node, schema
 		maps.Copy(files, map[string]string{
 			"agents/lead/agent.md":        "---\nagentType: MAIN\n---\n",
 			"webhooks/hook.yaml":          "secretName: X\n",
+			"webhooks/github.yaml":        "secretName: X\nauthMode: signature\nsignatureScheme: github\n",
 			"automations/hello.md":        "---\ntriggers: [{provider: webhook, event: received, filter: {webhooks: [hook]}}]\n---\n",
 			"benchmarks/s/suite.yaml":     "name: s\nagent: lead\nconfigurations: [{name: c}]\ntasks: [one, two]\n",
 			"benchmarks/s/tasks/one.yaml": task,

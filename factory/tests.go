@@ -12,6 +12,7 @@ import (
 
 	"triphammer/factory/jsonscan"
 	"triphammer/factory/match"
+	"triphammer/factory/native"
 	"triphammer/schema"
 )
 
@@ -22,8 +23,10 @@ type Test struct {
 	Webhook string
 	Payload []byte
 	Headers map[string]string // that come with it, with canonical names
-	Expect  []string          // names of the automations that would start, sorted
-	Problem string            // why the test cannot run, or empty
+	// Answers are what the sender's API answers, by the names of native.Ask.
+	Answers map[string][]string
+	Expect  []string // names of the automations that would start, sorted
+	Problem string   // why the test cannot run, or empty
 }
 
 // TestResult is the outcome of a Test.
@@ -32,6 +35,9 @@ type TestResult struct {
 	Passed  bool
 	Problem string   // why it could not run
 	Got     []string // names of the automations that would start, sorted
+	// Unknown are the names of the automations about which only the sender's API decides, with an
+	// answer that the test does not state.
+	Unknown []string
 	Why     []match.Result
 }
 
@@ -64,7 +70,12 @@ func (l *loader) tests(d *document) []*Test {
 		}
 		t := &Test{
 			Name: textOf(n.Get("name")), Path: d.Path, At: n.At,
-			Webhook: textOf(n.Get("webhook")), Expect: textsOf(n.Get("expect")), Headers: make(map[string]string),
+			Webhook: textOf(n.Get("webhook")), Expect: textsOf(n.Get("expect")), Headers: make(map[string]string), Answers: make(map[string][]string),
+		}
+		if answers := n.Get("answers"); answers != nil {
+			for _, f := range answers.Fields {
+				t.Answers[f.Key] = textsOf(f.Value)
+			}
 		}
 		if headers := n.Get("headers"); headers != nil {
 			for _, f := range headers.Fields {
@@ -161,6 +172,18 @@ func (l *loader) references(t *Test) (problem string, told bool) {
 			return fmt.Sprintf("the header %s is not kept with deliveries of webhook %q", name, t.Webhook), false
 		}
 	}
+	var questions []string
+	if s := w.Sender(); s != nil {
+		questions = s.Questions()
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.Answers)) {
+		switch {
+		case len(questions) == 0:
+			return fmt.Sprintf("answers: no trigger asks the sender of webhook %q anything", t.Webhook), false
+		case !slices.Contains(questions, name):
+			return fmt.Sprintf("answers: %s is asked nothing named %q; %s", w.Sender().Title, name, schema.OneOf(name, questions)), false
+		}
+	}
 	for _, name := range t.Expect {
 		if !l.automations[name] {
 			return fmt.Sprintf("there is no automation %q", name), l.unread["automation "+name]
@@ -188,29 +211,47 @@ func (f *Factory) RunTests() []TestResult {
 }
 
 func (r *TestResult) run(index *match.Index) {
-	r.Why = index.Explain(match.Delivery{Headers: r.Headers, Body: r.Payload})
-	for _, why := range r.Why {
-		if why.Matched {
-			r.Got = append(r.Got, why.Automation)
+	sent := match.Delivery{Headers: r.Headers, Body: r.Payload, Answers: make(map[native.Question][]string), Open: native.NotAsked}
+	_, open, err := index.Match(sent, nil)
+	if err != nil {
+		r.Problem = err.Error()
+		return
+	}
+	for _, q := range open {
+		if answer, stated := r.Answers[q.Name]; stated {
+			sent.Answers[q] = answer
 		}
 	}
-	r.Passed = slices.Equal(r.Got, r.Expect)
+	r.Why = index.Explain(sent)
+	for _, why := range r.Why {
+		switch {
+		case why.Matched:
+			r.Got = append(r.Got, why.Automation)
+		case len(why.Open) > 0:
+			r.Unknown = append(r.Unknown, why.Automation)
+		}
+	}
+	r.Passed = slices.Equal(r.Got, r.Expect) && len(r.Unknown) == 0
 }
 
 // Failure is what went wrong, in lines: automations that were expected and would
-// not start (-), others that would (+), and for each the condition that decided.
+// not start (-), others that would (+), others that are not known (?), and for each the condition
+// that decided.
 func (r *TestResult) Failure() string {
 	if r.Problem != "" {
 		return r.Problem
 	}
 	lines := []string{"expected to start and got:"}
-	names := slices.Concat(r.Expect, r.Got)
+	names := slices.Concat(r.Expect, r.Got, r.Unknown)
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
 		why := ""
 		if i := slices.IndexFunc(r.Why, func(m match.Result) bool { return m.Automation == name }); i < 0 {
 			why = "it does not select webhook " + r.Webhook + ", or is disabled"
-		} else if m := r.Why[i]; !m.Matched {
+		} else if m := r.Why[i]; len(m.Open) > 0 {
+			lines = append(lines, fmt.Sprintf("? %s: not known: %s wanted %s, and only the sender's API knows it: state it with answers: {%s: [...]}", name, m.Path, m.Want, m.Open[0].Name))
+			continue
+		} else if !m.Matched {
 			why = fmt.Sprintf("stopped at %s: wanted %s, came %s", m.Path, m.Want, m.Got)
 		} else {
 			why = "its filter accepts the payload"

@@ -7,5 +7,6 @@ var Tests = Shape{Type: TypeList, NonEmpty: true, Elem: &Shape{Type: TypeMap, Ke
 	{Name: "headers", Shape: Shape{Type: TypeMapOf, Elem: &text}},
 	{Name: "payload", Shape: Shape{Type: Any, Nullable: true}},
 	{Name: "payloadFile", Shape: nonBlank},
+	{Name: "answers", Shape: Shape{Type: TypeMapOf, Elem: &Shape{Type: TypeList, Elem: &text}}},
 	{Name: "expect", Required: true, Shape: Shape{Type: TypeList, Elem: &nonBlank, Unique: true}},
 }}}

@@ -189,9 +189,10 @@ func testFilterCommand() *cobra.Command {
 	t := &filterTest{}
 	c := &cobra.Command{
 		Use: "test [NAME] (--delivery ID | --payload TEXT | --payload-file FILE | --provider NAME)", Short: "Would a delivery trigger an automation?",
-		Long: `Test an automation, or the payload filter of --filter, on a stored delivery or on a payload: it prints "Would trigger" or
-"Would not trigger", with the outcome of the webhook check and of the payload check, and every condition. Nothing is
-started and nothing is recorded. It exits with 0 if it would trigger, and with 1 if not.`,
+		Long: `Test an automation, or the payload filter of --filter, on a stored delivery or on a payload: it prints "Would trigger",
+"Would not trigger", or "Not known" if only the sender's API knows what decides, with the outcome of the webhook check and
+of the payload check, and every condition. Nothing is started and nothing is recorded. It exits with 0 if it would trigger,
+and with 1 if it would not, or if that is not known.`,
 		Example: `  triphammer automations test triage --delivery dlv_0123456789abc
   triphammer automations test triage --payload-file push.json --webhook github
   triphammer automations test --filter '{"ref": ["refs/heads/main"]}' --provider github --event push`,

@@ -10,6 +10,8 @@ import (
 type Result struct {
 	Automation string
 	Matched    bool
+	// Open are the questions to the sender's API that decide: all else of a trigger holds.
+	Open []native.Question
 	// Path, Want and Got are those of the first condition that failed.
 	Path, Want, Got string
 	// Conditions are those of the trigger that matched, or else of the one that
@@ -44,35 +46,37 @@ func (r *reader) of(sender *native.Sender, accounts []string) *native.Payload {
 }
 
 func (c Candidate) explain(r *reader) Result {
-	best, held := filter.Verdict{}, -1
+	best, held := native.Verdict{}, -1
 	for _, t := range c.Triggers {
 		v := t.explain(r, c.Accounts)
 		if v.Matched {
 			best = v
 			break
 		}
-		if n := holding(v); n > held {
+		// A trigger that an answer decides came further than all that are refused.
+		n, open, opened := holding(v), len(v.Open) > 0, len(best.Open) > 0
+		if open && !opened || open == opened && n > held {
 			best, held = v, n
 		}
 	}
 	return Result{
-		Automation: c.Automation, Matched: best.Matched,
+		Automation: c.Automation, Matched: best.Matched, Open: best.Open,
 		Path: best.Path, Want: best.Want, Got: best.Got, Conditions: best.Conditions,
 	}
 }
 
 // explain evaluates every condition of the trigger on the delivery.
-func (t Trigger) explain(r *reader, accounts []string) filter.Verdict {
+func (t Trigger) explain(r *reader, accounts []string) native.Verdict {
 	if t.Native == nil {
-		return t.Headers.Explain(r.delivery.Headers).And(t.Payload.Explain(r.delivery.Body))
+		return native.Verdict{Verdict: t.Headers.Explain(r.delivery.Headers).And(t.Payload.Explain(r.delivery.Body))}
 	}
 	if err := jsonscan.Check(r.delivery.Body); err != nil {
-		return filter.Verdict{Path: "payload", Want: "valid JSON", Got: err.Error()}
+		return native.Verdict{Verdict: filter.Verdict{Path: "payload", Want: "valid JSON", Got: err.Error()}}
 	}
-	return t.Native.Explain(r.of(t.Native.Event.Sender, accounts)).Verdict
+	return t.Native.Explain(r.of(t.Native.Event.Sender, accounts))
 }
 
-func holding(v filter.Verdict) int {
+func holding(v native.Verdict) int {
 	n := 0
 	for _, c := range v.Conditions {
 		if c.OK {

@@ -199,10 +199,26 @@ func ByProvider(provider string) *Sender {
 }
 
 // Asks tells whether the sender's API is asked about any of its events.
-func (s *Sender) Asks() bool {
-	return slices.ContainsFunc(s.Events, func(e *Event) bool {
-		return slices.ContainsFunc(e.Keys, func(k Key) bool { return k.Ask != nil || k.Names != nil && k.Names.Ask != nil })
-	})
+func (s *Sender) Asks() bool { return len(s.Questions()) > 0 }
+
+// Questions are the names of what the sender's API is asked for, sorted.
+func (s *Sender) Questions() []string {
+	var names []string
+	note := func(a *Ask) {
+		if a != nil {
+			names = append(names, a.Name)
+		}
+	}
+	for _, e := range s.Events {
+		for _, k := range e.Keys {
+			note(k.Ask)
+			if k.Names != nil {
+				note(k.Names.Ask)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // Asks are the filter keys of the trigger for which the sender's API must be asked.

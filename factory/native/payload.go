@@ -15,9 +15,13 @@ type Delivery struct {
 	Accounts []string          // the sender's accounts that stand for the factory (SPEC 16.6)
 	// Answers are what the sender's API answered. A question that is not in it is open.
 	Answers map[Question][]string
-	// Open says why a question has no answer. Without a reason, nobody asks it.
+	// Open says why a question has no answer; that of the zero Question is why all others have none.
+	// Without a reason, the webhook names no secret for the API.
 	Open map[Question]string
 }
+
+// NotAsked are the reasons of a delivery that nobody sent.
+var NotAsked = map[Question]string{{}: "not in the payload: only the sender's API knows it"}
 
 // Payload is a delivery as the events of its sender see it: the values at the places that
 // any of them names. It is read in one pass.

@@ -139,7 +139,7 @@ func (t *Trigger) Explain(p *Payload) Verdict {
 		values, open := f.values(p)
 		if open != nil {
 			v.Open = append(v.Open, *open)
-			note(filter.Condition{Path: f.Key.Name, Want: f.want(), Got: cmp.Or(p.Open[*open], "not in the payload: needs apiSecretName")})
+			note(filter.Condition{Path: f.Key.Name, Want: f.want(), Got: cmp.Or(p.Open[*open], p.Open[Question{}], "not in the payload: needs apiSecretName")})
 			continue
 		}
 		c := filter.Condition{Path: f.Key.Name, Want: f.want(), Got: show(values), OK: f.holds(values)}

@@ -17,7 +17,7 @@ type TestFilter struct {
 // FilterVerdict is the answer to a TestFilter.
 type FilterVerdict struct {
 	WouldTrigger bool        `json:"would_trigger"`
-	Verdict      string      `json:"verdict"` // Would trigger, Would not trigger
+	Verdict      string      `json:"verdict"` // Would trigger, Would not trigger, Not known
 	WebhookCheck FilterCheck `json:"webhook_check"`
 	PayloadCheck FilterCheck `json:"payload_check"`
 	Conditions   []Condition `json:"conditions"`
@@ -30,6 +30,7 @@ type FilterVerdict struct {
 type WebhookVerdict struct {
 	Webhook      string `json:"webhook"`
 	WouldTrigger bool   `json:"would_trigger"`
+	Unknown      bool   `json:"unknown,omitempty"` // only the sender's API knows what decides
 	Detail       string `json:"detail"`
 }
 

@@ -31,13 +31,14 @@ func newSenderFixture(t *testing.T) *fixture {
 		Factory: "default",
 		Tree: fstest.MapFS{
 			"factory.yaml":        {Data: []byte("schemaVersion: v1alpha1\nname: x\n")},
-			"webhooks/first.yaml": {Data: []byte("secretName: S\nauthMode: signature\nsignatureScheme: github\n")},
+			"webhooks/first.yaml": {Data: []byte("secretName: S\nauthMode: signature\nsignatureScheme: github\napiSecretName: S\n")},
 			"webhooks/other.yaml": {Data: []byte("secretName: S\nauthMode: signature\nsignatureScheme: github\n")},
 			"webhooks/token.yaml": {Data: []byte("secretName: S\n")},
 			"automations/issue.md": automation(
 				"{provider: github, event: issue_labeled, filter: {labels: [bug]}}", "{provider: github, event: issue_labeled, filter: {repos: [acme/api]}}"),
 			"automations/pull.md":    automation("{provider: github, event: pull_request_labeled, filter: {labels: [bug]}}"),
 			"automations/headers.md": automation("{provider: webhook, event: received, filter: {webhooks: [token], headers: {X-GitHub-Event: [issues]}, payload: {action: [labeled]}}}"),
+			"automations/paths.md":   automation("{provider: github, event: pull_request_opened, filter: {paths: [docs/**]}}"),
 			"automations/web.md":     automation("{provider: webhook, event: received, filter: {webhooks: [token], payload: {web: [1]}}}"),
 		},
 		Secrets: memory.Secrets, UIDs: memory.UIDs,
@@ -160,5 +161,24 @@ func TestSameEventTwice(t *testing.T) {
 	}
 	if again, err := f.Replay(t.Context(), second.Delivery.ID); err != nil || len(again.RunIDs) != 1 {
 		t.Errorf("%+v, %v", again, err)
+	}
+}
+
+// TestFilterNotKnown: what only the sender's API knows is not called a mismatch (SPEC 7.3).
+func TestFilterNotKnown(t *testing.T) {
+	f := newSenderFixture(t)
+	opened := []byte(`{"action":"opened","number":7,"pull_request":{"number":7},"repository":{"full_name":"acme/api"}}`)
+	for _, c := range []struct{ webhook, event, verdict, got string }{
+		{"first", "pull_request", "Not known", "not in the payload: only the sender's API knows it"},
+		{"", "pull_request", "Not known", "not in the payload: only the sender's API knows it"},
+		{"first", "issues", "Would not trigger", "issue_created"},
+		{"token", "pull_request", "Would not trigger", ""},
+	} {
+		got, err := f.TestFilter(t.Context(), TestRequest{
+			Factory: "default", Automation: "paths", Payload: opened, Headers: map[string]string{"X-GitHub-Event": c.event}, Webhook: c.webhook,
+		})
+		if err != nil || got.Verdict() != c.verdict || !strings.HasPrefix(got.PayloadCheck.Got, c.got) {
+			t.Errorf("%+v: %s %+v, %v", c, got.Verdict(), got, err)
+		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"triphammer/factory/filter"
 	"triphammer/factory/jsonscan"
 	"triphammer/factory/match"
+	"triphammer/factory/native"
 	"triphammer/schema"
 	"triphammer/server/store"
 	"triphammer/server/terms"
@@ -36,6 +37,8 @@ type TestRequest struct {
 // TestResult is the verdict with its two parts. Both are always evaluated.
 type TestResult struct {
 	WouldTrigger bool
+	// Unknown is set if what only the sender's API knows decides, and it was not asked.
+	Unknown      bool
 	WebhookCheck Check
 	PayloadCheck Check
 	// Conditions are the conditions of the filter that matched, or that came closest.
@@ -49,6 +52,7 @@ type TestResult struct {
 type WebhookVerdict struct {
 	Webhook      string
 	WouldTrigger bool
+	Unknown      bool
 	Detail       string // the reason for the verdict
 }
 
@@ -56,6 +60,9 @@ type WebhookVerdict struct {
 func (r TestResult) Verdict() string {
 	if r.WouldTrigger {
 		return "Would trigger"
+	}
+	if r.Unknown {
+		return "Not known"
 	}
 	return "Would not trigger"
 }
@@ -83,7 +90,7 @@ func (s *Service) TestFilter(ctx context.Context, req TestRequest) (TestResult, 
 	case req.Automation != "" && req.Filter != nil:
 		return TestResult{}, fmt.Errorf("%w: an automation or a filter, not both", ErrBadTest)
 	}
-	sent, from := match.Delivery{Headers: canonical(req.Headers), Body: req.Payload}, origin{name: req.Webhook}
+	sent, from := match.Delivery{Headers: canonical(req.Headers), Body: req.Payload, Open: native.NotAsked}, origin{name: req.Webhook}
 	if req.DeliveryID != 0 {
 		d, err := s.cfg.Store.Delivery(ctx, req.DeliveryID)
 		if err != nil {
@@ -191,6 +198,8 @@ func wantedDetail(c match.Candidate, m match.Result) string {
 		return payloadDetail(m.Matched, len(m.Conditions) == 0)
 	case m.Matched:
 		return "a trigger wants the delivery"
+	case len(m.Open) > 0:
+		return "what only the sender's API knows decides"
 	}
 	return "no trigger wants the delivery"
 }
@@ -208,6 +217,7 @@ func (s *Service) testFrom(factoryName string, def *factory.Automation, w *appli
 	r := result(candidate, sent)
 	r.WebhookCheck = s.webhookCheck(factoryName, def, w, name)
 	r.WouldTrigger = r.WebhookCheck.OK && r.PayloadCheck.OK
+	r.Unknown = r.WebhookCheck.OK && r.Unknown
 	return r
 }
 
@@ -235,18 +245,21 @@ func (s *Service) webhookCheck(factoryName string, def *factory.Automation, w *a
 // trigger if it would do so from at least one webhook.
 func (s *Service) testEach(revision *applier.Revision, def *factory.Automation, sent match.Delivery) TestResult {
 	r := result(def.AnyWebhook(), sent)
-	checked, passed, off := 0, 0, "disabled"
+	checked, passed, unknown, off := 0, 0, 0, "disabled"
 	var would []string
 	for _, w := range revision.Webhooks {
 		if !def.Selects(w.Def, w.UID) {
 			continue
 		}
 		one := s.testFrom(revision.Factory, def, w, w.Def.Name, sent)
-		verdict := WebhookVerdict{Webhook: w.Def.Name, WouldTrigger: one.WouldTrigger, Detail: one.WebhookCheck.Detail}
+		verdict := WebhookVerdict{Webhook: w.Def.Name, WouldTrigger: one.WouldTrigger, Unknown: one.Unknown, Detail: one.WebhookCheck.Detail}
 		if one.WebhookCheck.OK {
 			passed++
 			verdict.Detail = one.PayloadCheck.Detail
-			if passed == 1 || one.WouldTrigger {
+			if one.Unknown {
+				unknown++
+			}
+			if passed == 1 || one.WouldTrigger || unknown == 1 && one.Unknown && len(would) == 0 {
 				r.PayloadCheck, r.Conditions = one.PayloadCheck, one.Conditions
 			}
 		}
@@ -259,7 +272,7 @@ func (s *Service) testEach(revision *applier.Revision, def *factory.Automation, 
 		}
 		r.Webhooks = append(r.Webhooks, verdict)
 	}
-	r.WouldTrigger = len(would) > 0
+	r.WouldTrigger, r.Unknown = len(would) > 0, len(would) == 0 && unknown > 0
 	r.WebhookCheck = Check{OK: passed > 0}
 	switch {
 	case len(def.AnyWebhook().Triggers) == 0:
@@ -274,6 +287,8 @@ func (s *Service) testEach(revision *applier.Revision, def *factory.Automation, 
 		r.WebhookCheck.Detail = "each webhook that a trigger selects is " + off
 	case len(would) > 0:
 		r.WebhookCheck.Detail = "no webhook was named: it would trigger from " + strings.Join(would, ", ")
+	case unknown > 0:
+		r.WebhookCheck.Detail = "no webhook was named: what only the sender's API knows decides about " + terms.Counted(unknown, "webhook")
 	case checked == 1:
 		r.WebhookCheck.Detail = "no webhook was named: from " + r.Webhooks[0].Webhook + " it would not trigger"
 	default:
@@ -289,6 +304,7 @@ func result(c match.Candidate, sent match.Delivery) TestResult {
 	}
 	m := c.Explain(sent)
 	return TestResult{
+		Unknown:      len(m.Open) > 0,
 		PayloadCheck: Check{OK: m.Matched, Detail: wantedDetail(c, m), Path: m.Path, Want: m.Want, Got: m.Got},
 		Conditions:   m.Conditions,
 	}
