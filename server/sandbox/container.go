@@ -192,14 +192,14 @@ func (g *engine) image(ctx context.Context, name string, tell func(string)) (id 
 	return id, nil
 }
 
-// imageOf finds the image of a task.
-func (e *Executor) imageOf(ctx context.Context, t *run.Task, sink run.Sink) (string, error) {
+// imageOf finds the image of that name.
+func (e *Executor) imageOf(ctx context.Context, name string, sink run.Sink) (string, error) {
 	g, err := e.engine()
 	if err != nil {
 		return "", err
 	}
 	began, pulled := time.Now(), false
-	id, err := g.image(ctx, cmp.Or(t.DockerImage, e.containers.Image), func(text string) {
+	id, err := g.image(ctx, name, func(text string) {
 		pulled = true
 		sink.Add(event.Status{Message: text})
 	})

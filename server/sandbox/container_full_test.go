@@ -112,6 +112,16 @@ func TestContainerDemanded(t *testing.T) {
 			t.Errorf("%q %q: %+v %v %q", tt.isolation, tt.image, place, err, r.said("stdout"))
 		}
 	}
+	for program, wrong := range map[string]string{
+		"no-such-agent":  `the program "no-such-agent" was not found in the image ` + containertest.Image + ": add it to the image",
+		"/opt/the-agent": "/opt/the-agent is not a program that the run can reach: check the path and its mode in the image " + containertest.Image,
+	} {
+		task := sh("")
+		task.DockerImage, task.Command = containertest.Image, []string{program}
+		if _, err := e.Start(t.Context(), task, newRecorder()); err == nil || !strings.Contains(err.Error(), wrong) || strings.Contains(err.Error(), "the server runs") {
+			t.Errorf("error %v, want %s", err, wrong)
+		}
+	}
 }
 
 // TestContainerNetwork: a run in a container reaches the listed hosts alone, by the proxy.

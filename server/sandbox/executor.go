@@ -20,6 +20,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -269,8 +270,10 @@ func (e *Executor) within(ctx context.Context, w wall, t *run.Task, sink run.Sin
 		folder: f.root, read: append(e.readable(), local...), off: net.limited(),
 		runID: t.RunID, name: e.attemptName(t), granted: e.granted(local), image: t.DockerImage, limits: e.limitsOf(t),
 	}
+	image := ""
 	if w.name == Container {
-		if r.image, err = e.imageOf(ctx, t, sink); err != nil {
+		image = cmp.Or(t.DockerImage, e.containers.Image)
+		if r.image, err = e.imageOf(ctx, image, sink); err != nil {
 			return run.Exit{}, err
 		}
 	}
@@ -323,7 +326,7 @@ func (e *Executor) within(ctx context.Context, w wall, t *run.Task, sink run.Sin
 	j := &job{
 		Root: f.root, Resume: t.Resume, Env: e.env(t, f, w.foreign), Prompt: t.Prompt, Skills: t.Skills, Attachments: t.Attachments, Files: t.Files,
 		Repositories: t.Repositories, Setup: t.Setup, Command: t.Command, Trusted: local, Forwards: out.forwards, GitSettings: out.settings,
-		Inherit: w.foreign, Offline: net.limited() && w.networks, Bounded: bounded,
+		Inherit: w.foreign, Image: image, Offline: net.limited() && w.networks, Bounded: bounded,
 	}
 	end, err := s.run(ctx, &confine, j, e.grace, t.Lease)
 	group.Exceed(end.Exceeded)

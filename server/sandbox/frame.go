@@ -45,9 +45,10 @@ type job struct {
 
 	// The supervisor was started with the variables that the run's own are added to: those
 	// of an image.
-	Inherit bool `json:"inherit,omitempty"`
-	Offline bool `json:"offline,omitempty"` // there must be no network
-	Bounded bool `json:"bounded,omitempty"` // the limits of the run are those of the supervisor's cgroup
+	Inherit bool   `json:"inherit,omitempty"`
+	Image   string `json:"image,omitempty"`   // its name; empty: there is none, or the inside decides
+	Offline bool   `json:"offline,omitempty"` // there must be no network
+	Bounded bool   `json:"bounded,omitempty"` // the limits of the run are those of the supervisor's cgroup
 }
 
 // ending is how an attempt ended.

@@ -80,10 +80,7 @@ func (j *job) steps(s *supervising) (ending, error) {
 	if err != nil {
 		return ending{}, err
 	}
-	program, err := resolve(j.Command, work, j.Env)
-	if err != nil && j.Inherit {
-		err = fmt.Errorf("%w; this run is not on the machine of the server: the program must be in the image, or wherever the run is", err)
-	}
+	program, err := j.resolve(j.Command, work, j.Env)
 	if err != nil {
 		return ending{}, fmt.Errorf("the agent cannot be started: %w", err)
 	}
@@ -287,7 +284,7 @@ func unknown(string) string { return "" }
 // command runs one command that must succeed. meaning is what to tell people of the last that
 // it says if it fails; empty: nothing is known of it.
 func (j *job) command(s *supervising, phase string, argv []string, shown string, st step, meaning func(said string) string) (err error) {
-	if st.Path, err = resolve(argv, st.Dir, st.Env); err != nil {
+	if st.Path, err = j.resolve(argv, st.Dir, st.Env); err != nil {
 		return fmt.Errorf("%s failed: %w", phase, err)
 	}
 	st.Argv = argv
@@ -437,7 +434,7 @@ func (j *job) ignored(s *supervising, f folder, dir string, after bool, most tim
 		Dir: filepath.Join(f.workspace(), dir), Env: append(gitEnv(j.Env), "GIT_OPTIONAL_LOCKS=0"), Last: after, AfterStop: after,
 		Argv: []string{"sh", "-c", `exec timeout -s KILL "$2" git -c core.fsmonitor=false ls-files -z --others --ignored --exclude-standard --directory >"$1" 2>/dev/null </dev/null`, "sh", list, fmt.Sprintf("%.3f", most.Seconds())},
 	}
-	if st.Path, err = resolve(st.Argv, st.Dir, st.Env); err != nil {
+	if st.Path, err = j.resolve(st.Argv, st.Dir, st.Env); err != nil {
 		return nil, err
 	}
 	if e, err := s.run(st); err != nil || e.Code != 0 {
@@ -567,35 +564,57 @@ func clonesOf(repositories []run.Repository, work string) ([]clone, error) {
 // self is the running program, also after its file was replaced.
 const self = "/proc/self/exe"
 
-// resolve finds the program of a command in the PATH of the run. The word `triphammer`
-// means this program.
-func resolve(argv []string, dir string, env []string) (string, error) {
+// resolve finds the program of a command of the run, or says where it should be: an image
+// does not have what the server's machine has.
+func (j *job) resolve(argv []string, dir string, env []string) (string, error) {
 	name := argv[0]
+	full, isPath := find(name, dir, env), strings.Contains(name, "/")
 	switch {
-	case name == run.ThisProgram:
-		return self, nil
-	case strings.Contains(name, "/"):
-		full := name
-		if !filepath.IsAbs(full) {
-			full = filepath.Join(dir, full)
-		}
-		if !executable(full) {
-			return "", never("%s is not a program that the run can reach: check the path and its mode, or let runs read its folder (--run-read)", name)
-		}
+	case full != "":
 		return full, nil
-	}
-	searched := ""
-	for _, v := range env {
-		if value, ok := strings.CutPrefix(v, "PATH="); ok {
-			searched = value
-		}
-	}
-	for _, d := range filepath.SplitList(searched) {
-		if full := filepath.Join(d, name); filepath.IsAbs(d) && executable(full) {
-			return full, nil
-		}
+	case j.Image != "" && isPath:
+		return "", never("%s is not a program that the run can reach: check the path and its mode in the image %s", name, j.Image)
+	case j.Image != "":
+		return "", never("the program %q was not found in the image %s: add it to the image, name another image (dockerImage), or set PATH in the environment's env", name, j.Image)
+	case j.Inherit:
+		return "", never("the program %q was not found where --isolation-command starts runs: install it there, or set PATH in the environment's env", name)
+	case isPath:
+		return "", never("%s is not a program that the run can reach: check the path and its mode, or let runs read its folder (--run-read)", name)
 	}
 	return "", never("the program %q was not found: install it where the server runs, let runs read its folder (--run-read), or set PATH in the environment's env", name)
+}
+
+// find finds a program in the PATH of env; empty: it is not there. The word `triphammer` means
+// this program.
+func find(name, dir string, env []string) string {
+	if name == run.ThisProgram {
+		return self
+	}
+	var tried []string
+	switch {
+	case filepath.IsAbs(name):
+		tried = []string{name}
+	case strings.Contains(name, "/"):
+		tried = []string{filepath.Join(dir, name)}
+	default:
+		searched := ""
+		for _, v := range env {
+			if value, ok := strings.CutPrefix(v, "PATH="); ok {
+				searched = value
+			}
+		}
+		for _, d := range filepath.SplitList(searched) {
+			if filepath.IsAbs(d) {
+				tried = append(tried, filepath.Join(d, name))
+			}
+		}
+	}
+	for _, full := range tried {
+		if executable(full) {
+			return full
+		}
+	}
+	return ""
 }
 
 // never is an error that no further attempt gets round.

@@ -37,9 +37,9 @@ func superviseOutside(argv []string) int {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return said(err)
 	}
-	path, err := resolve(argv, "/", os.Environ())
-	if err != nil {
-		return said(err)
+	path := find(argv[0], "/", os.Environ())
+	if path == "" {
+		return said(fmt.Errorf("the program %q, which starts runs, was not found on the PATH of the server, or is none", argv[0]))
 	}
 	pid, err := syscall.ForkExec(path, argv, &syscall.ProcAttr{
 		Dir: "/", Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},

@@ -81,6 +81,12 @@ func TestCommandFails(t *testing.T) {
 			t.Errorf("%s: a run starts", script)
 		}
 	}
+	task := sh("")
+	task.Command = []string{"no-such-agent"}
+	_, err := newCommanded(t, `shift; exec "$@"`).Start(t.Context(), task, newRecorder())
+	if err == nil || !strings.Contains(err.Error(), `"no-such-agent" was not found where --isolation-command starts runs: install it there`) || strings.Contains(err.Error(), "the server runs") {
+		t.Errorf("error %v", err)
+	}
 }
 
 // TestImageNames: what a definition calls an image names one in a registry, and nothing of

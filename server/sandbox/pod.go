@@ -51,6 +51,7 @@ func PodCommand(file, folder string) []string {
 // PodConfig is what NewPod needs.
 type PodConfig struct {
 	Task     *run.Task
+	Image    string      // of the run
 	Network  run.Network // of the task, or the default
 	Key      []byte      // with which the containers seal their reports
 	Loopback string      // address of the pod on which its way out serves, such as 127.1.2.3
@@ -170,7 +171,7 @@ func NewPod(cfg PodConfig) (*Pod, error) {
 	}
 	j.Job = job{
 		Env: env, Prompt: t.Prompt, Skills: t.Skills, Attachments: t.Attachments, Files: t.Files, Repositories: t.Repositories,
-		Setup: t.Setup, Command: t.Command, GitSettings: settings, Inherit: true, Bounded: true,
+		Setup: t.Setup, Command: t.Command, GitSettings: settings, Inherit: true, Image: cfg.Image, Bounded: true,
 	}
 	p := &Pod{}
 	var err error

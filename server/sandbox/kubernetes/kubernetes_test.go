@@ -228,7 +228,7 @@ func TestCluster(t *testing.T) {
 		task := newTask("")
 		task.Command = []string{"no-such-agent"}
 		final := (*run.FinalError)(nil)
-		if _, _, err := start(t, task); !errors.As(err, &final) || !strings.Contains(err.Error(), "no-such-agent") {
+		if _, _, err := start(t, task); !errors.As(err, &final) || !strings.Contains(err.Error(), `"no-such-agent" was not found in the image `+cfg.Image+": add it to the image") {
 			t.Errorf("the error is %v", err)
 		}
 	})

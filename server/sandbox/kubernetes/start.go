@@ -77,7 +77,7 @@ func (a *attempt) execute(ctx context.Context) (run.Exit, error) {
 // make makes the Job and what belongs to it, or finds it.
 func (a *attempt) make(ctx context.Context) (job *batchv1.Job, err error) {
 	n := a.networkOf(a.task)
-	pod, err := sandbox.NewPod(sandbox.PodConfig{Task: a.task, Network: n, Key: a.cfg.Key(a.name), Loopback: loopback(a.name), Grace: a.cfg.Grace})
+	pod, err := sandbox.NewPod(sandbox.PodConfig{Task: a.task, Image: cmp.Or(a.task.DockerImage, a.cfg.Image), Network: n, Key: a.cfg.Key(a.name), Loopback: loopback(a.name), Grace: a.cfg.Grace})
 	if err != nil {
 		return nil, err
 	}
