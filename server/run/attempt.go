@@ -491,6 +491,7 @@ func (a *attempt) prepare(ctx context.Context) (p prepared, err error) {
 	maps.Copy(t.Secrets, can.workerSecrets(spec))
 	spec.demand(t)
 	commitAs(t)
+	inFactory(t, row.Factory)
 	if spec.Skills, err = a.skills(ctx, spec.Skills); err != nil {
 		return p, err
 	}

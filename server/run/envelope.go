@@ -74,6 +74,17 @@ func commitAs(t *Task) {
 	t.Vars["GIT_COMMITTER_NAME"], t.Vars["GIT_COMMITTER_EMAIL"] = "Triphammer", t.RunID+CommitterDomain
 }
 
+// inFactory names the factory of the run as published definitions ask for it, unless the
+// environment or a secret does. Without a factory there is no such variable, and such an agent
+// then does nothing.
+func inFactory(t *Task, factory string) {
+	const name = "WARP_FACTORY_ID"
+	_, plain := t.Env[name]
+	if _, set := t.Secrets[name]; factory != "" && !plain && !set {
+		t.Vars[name] = factory
+	}
+}
+
 // attached tells the agent of the files that came with the request.
 func (s *Spec) attached() string {
 	var names []string

@@ -33,7 +33,7 @@ type Task struct {
 	Skills      []AskedSkill // in the repositories
 	Attachments []Attachment
 
-	Vars    map[string]string       // TRIPHAMMER_* that name the run and its cause
+	Vars    map[string]string       // that name the run, its cause and its factory
 	Env     map[string]string       // plain values that the environment sets
 	Secrets map[string]secret.Value // granted ones, by the name of their variable
 	Files   []File                  // settings of the harness, skills and the like

@@ -185,6 +185,31 @@ func (w *world) wants(r *store.Run, state store.RunState, message string) {
 	}
 }
 
+// TestFactoryVariable: published definitions find the factory of their run, and the environment
+// can name another.
+func TestFactoryVariable(t *testing.T) { // SPEC 13.11
+	w := newWorld(t)
+	w.start(run.Config{MaxRuns: 2}, "")
+	for want, set := range map[string]map[string]string{"f,f": nil, "mine,mine": {"WARP_FACTORY_ID": "mine"}, ",": {"WARP_FACTORY_ID": ""}} {
+		e := environment(`echo "$WARP_FACTORY_ID,${WARP_FACTORY_ID-unset}"`)
+		e.Env = set
+		r := w.finished(w.enqueue(run.Spec{Environment: e}))
+		if got := w.output(r.ID, "stdout"); got != want+"\n" {
+			t.Errorf("%v: the run has %q, want %q", set, got, want)
+		}
+	}
+	n := w.newRun(run.Spec{Environment: environment(`echo "${WARP_FACTORY_ID-unset}"`)})
+	n.Factory = ""
+	r, _, err := w.store.CreateRun(t.Context(), n, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.manager.Wake()
+	if got := w.output(w.finished(r.ID).ID, "stdout"); got != "unset\n" {
+		t.Errorf("a run without a factory has %q", got)
+	}
+}
+
 func TestDeliveryStartsRun(t *testing.T) { // SPEC 9.3, 13.11
 	w := newWorld(t)
 	w.start(run.Config{MaxRuns: 2}, "")
