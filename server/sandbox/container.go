@@ -395,10 +395,13 @@ func (e *Executor) sweepContainers(ctx context.Context) error {
 // engine and what it said; nil: there was one.
 func notStarted(image, program string, status int, said string) error {
 	switch {
-	case status == 126 || status == 127 || strings.Contains(said, "GLIBC_") || strings.Contains(said, "exec "+program+":"):
+	case strings.Contains(said, "rlimit"):
+		return fmt.Errorf("the container could not be started, because the engine may not raise the limits of processes here: give limits that this machine allows, such as "+
+			"--container-options '--ulimit=nofile=4096:4096 --ulimit=nproc=4096:4096': %s", said)
+	case strings.Contains(said, "GLIBC_") || strings.Contains(said, "exec") && strings.Contains(said, program) && !strings.Contains(said, "mount"):
 		return fmt.Errorf("the image %s cannot start a run: it needs the GNU C library (glibc) %s or newer, as the images of Debian 12, Ubuntu 22.04 and "+
 			"Fedora 36 have it, and those of Alpine do not; and the processor of this machine: %s", image, glibc, said)
-	case status == 125:
+	case status >= 125 && status <= 127:
 		return fmt.Errorf("the container could not be started: %s", said)
 	}
 	return nil

@@ -104,6 +104,35 @@ func TestImageNames(t *testing.T) {
 	}
 }
 
+// TestNotStarted: why a container did not start is what the engine says, and the image is blamed
+// for nothing else than that the program does not start in it.
+func TestNotStarted(t *testing.T) {
+	const program, image, blame = "/data/runs/.triphammer", "debian:11", "the image debian:11 cannot start a run: it needs the GNU C library"
+	runc := "Error: runc: runc create failed: unable to start container process: "
+	for _, tt := range []struct {
+		status     int
+		said, want string
+	}{
+		{126, runc + "error during container init: error setting rlimits for ready process: error setting rlimit type 7: operation not permitted: OCI permission denied", "may not raise the limits of processes here"},
+		{126, runc + `error mounting "/data/runs/.triphammer" to rootfs at "/data/runs/.triphammer": read-only file system: unknown`, "the container could not be started: Error: runc"},
+		{125, "Error: no such network", "the container could not be started: Error: no such network"},
+		{127, "exec /data/runs/.triphammer: no such file or directory", blame},
+		{1, "exec /data/runs/.triphammer: exec format error", blame},
+		{127, runc + `exec: "/data/runs/.triphammer": stat /data/runs/.triphammer: no such file or directory: OCI runtime attempted to invoke a command that was not found`, blame},
+		{127, "Error: crun: executable file `/data/runs/.triphammer` not found in $PATH: No such file or directory: OCI runtime attempted to invoke a command that was not found", blame},
+		{1, "/data/runs/.triphammer: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.34' not found (required by /data/runs/.triphammer)", blame},
+		{1, "anything else", ""},
+	} {
+		err := notStarted(image, program, tt.status, tt.said)
+		if (err == nil) != (tt.want == "") || err != nil && (!strings.HasPrefix(err.Error(), "the ") || !strings.Contains(err.Error(), tt.want) || !strings.HasSuffix(err.Error(), tt.said)) {
+			t.Errorf("%d %s: %v, want %s", tt.status, tt.said, err, tt.want)
+		}
+		if err != nil && tt.want != blame && strings.Contains(err.Error(), "glibc") {
+			t.Errorf("%s: the image is blamed: %v", tt.said, err)
+		}
+	}
+}
+
 // TestNoContainers: without an engine, an image is a warning, and the demand for a container
 // an error.
 func TestNoContainers(t *testing.T) {
