@@ -172,6 +172,43 @@ func TestRunPage(t *testing.T) {
 	}
 }
 
+// TestCancelRuns: a list cancels what it shows that has not ended, and nothing else.
+func TestCancelRuns(t *testing.T) {
+	f := newFixture(t)
+	v, hook := f.reader("manager"), ingress+f.uids()["hook"]
+	key := f.key("k", "read")
+	for i := range 3 {
+		f.do("POST", hook, hookSecret, fmt.Sprintf(`{"n":1,"i":%d}`, i))
+	}
+	automation := field(t, f.get("/api/v1/agent/runs", key), "runs", "0", "automation")
+	if got := f.reader("viewer").post("/runs/cancel?automation=" + automation); got.status != http.StatusForbidden {
+		t.Errorf("a viewer: %d", got.status)
+	}
+	v.shows("/runs?automation="+automation, 200, "Cancel all of these…", "Cancel 3 waiting?", "all runs that this list selects")
+	for _, path := range []string{"/runs?state=FAILED", "/runs?automation=nosuch"} {
+		if strings.Contains(string(v.get(path).body), "Cancel all of these") {
+			t.Errorf("%s offers to cancel", path)
+		}
+	}
+	f.begin()
+	v.shows("/runs", 200, "Cancel 1 at work, 2 waiting?", "all runs that have not ended, of every automation")
+	for _, c := range []struct{ query, said, left string }{
+		{"automation=nosuch", "0 runs will be cancelled.", "Cancel 1 at work, 2 waiting?"},
+		{"state=QUEUED", "2 runs will be cancelled.", "Cancel 1 at work?"},
+		{"automation=" + automation, "1 run will be cancelled.", ""},
+	} {
+		got := v.post("/runs/cancel?" + c.query)
+		if to := got.header.Get("Location"); got.status != http.StatusSeeOther || to != "/runs?"+c.query || !strings.Contains(fmt.Sprint(got.header["Set-Cookie"]), url.QueryEscape(c.said)) {
+			t.Errorf("%s: %d %v", c.query, got.status, got.header)
+		}
+		v.shows("/runs", 200, c.left)
+	}
+	runs := field(t, f.get("/api/v1/agent/runs/counts", key), "states", "CANCELLED")
+	if runs != "2" { // its worker ends the other
+		t.Errorf("%s are cancelled", runs)
+	}
+}
+
 // TestLongTranscript: of 50,000 events a page has some, and ways to the others.
 func TestLongTranscript(t *testing.T) {
 	f := newFixture(t)

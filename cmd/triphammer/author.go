@@ -299,9 +299,9 @@ func (done treeChange) show(c *cobra.Command) error {
 }
 
 // confirmed refuses to delete without --yes.
-func confirmed(yes bool, what string) error {
+func confirmed(yes bool, does string) error {
 	if yes {
 		return nil
 	}
-	return exitWith(exitUsage, "this deletes %s: say --yes if you mean it", what)
+	return exitWith(exitUsage, "this %s: say --yes if you mean it", does)
 }

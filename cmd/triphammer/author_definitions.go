@@ -81,7 +81,7 @@ func definitionAuthorCommands(kind, example string) []*cobra.Command {
 		Use: "delete NAME --yes", Short: "Delete " + what, Args: exactly("NAME"),
 		Long: "Delete " + what + ". Its runs stay in the log." + authorHelp,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := confirmed(d.yes, "the "+kind+" "+args[0]); err != nil {
+			if err := confirmed(d.yes, "deletes the "+kind+" "+args[0]); err != nil {
 				return err
 			}
 			return d.send(c, args[0], func(cl *client, factory string) (made api.DefinitionChange, err error) {

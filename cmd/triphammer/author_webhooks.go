@@ -83,7 +83,7 @@ Of a factory whose repository is elsewhere, the value is set, and serves from th
 		Long: `Delete a webhook. Its senders get 404 at once. Automations that select it stay and say so. Its secret and its deliveries stay
 too. If the same file comes back, so does its URL.` + authorHelp,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := confirmed(w.yes, "the webhook "+args[0]); err != nil {
+			if err := confirmed(w.yes, "deletes the webhook "+args[0]); err != nil {
 				return err
 			}
 			return w.send(c, args[0], func(cl *client, factory string) (made api.WebhookChange, err error) {

@@ -14,32 +14,25 @@ import (
 	"github.com/spf13/cobra"
 
 	"triphammer/server/api"
+	"triphammer/server/terms"
 )
 
 func runsCommand() *cobra.Command {
-	var states []string
-	var automation, delivery, webhook string
+	var selected runSelection
 	var span timespan
 	var limit int
 	list := &cobra.Command{
 		Use: "list", Short: "List runs, newest first", Args: cobra.NoArgs,
 		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
-			query := url.Values{"sort_by": {"created_at"}, "state": states}
-			for name, value := range map[string]string{"automation": automation, "delivery_id": delivery, "webhook": webhook} {
-				if value != "" {
-					query.Set(name, value)
-				}
-			}
+			query := selected.query()
 			if err := span.query(query, "created_after", "created_before"); err != nil {
 				return err
 			}
 			return listRuns(c, cl, query, limit)
 		}),
 	}
-	list.Flags().StringSliceVar(&states, "state", nil, "QUEUED, INPROGRESS, SUCCEEDED, FAILED, CANCELLED")
-	list.Flags().StringVar(&automation, "automation", "", "those of one automation")
-	list.Flags().StringVar(&delivery, "delivery", "", "those that a delivery started")
-	list.Flags().StringVar(&webhook, "webhook", "", "those that deliveries of one webhook started")
+	selected.flags(list)
+	list.Flags().StringSliceVar(&selected.states, "state", nil, "QUEUED, INPROGRESS, SUCCEEDED, FAILED, CANCELLED")
 	span.flags(list)
 	limitFlag(list, &limit, 20)
 	show := &cobra.Command{
@@ -99,12 +92,6 @@ shown as escapes. -o json has the texts as they are.`,
 		view.flags(c)
 	}
 	watch.Flags().DurationVar(&timeout, "timeout", 2*time.Hour, "how long to wait")
-	cancel := &cobra.Command{
-		Use: "cancel ID", Short: "Cancel a run", Args: exactly("ID"),
-		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
-			return cl.call(c.Context(), http.MethodPost, "/agent/runs/"+url.PathEscape(args[0])+"/cancel", nil, nil)
-		}),
-	}
 	interrupt := &cobra.Command{
 		Use: "interrupt ID", Short: "Stop the turn of a run in progress, and keep its session", Args: exactly("ID"),
 		Long: "Stop the turn of a run in progress, and keep its session. The run ends as CANCELLED; runs followup goes on with its conversation.",
@@ -164,11 +151,95 @@ the runs before it in the conversation have ended. Without --message, the messag
 		c.Flags().DurationVar(&run.timeout, "timeout", 2*time.Hour, "how long to wait")
 		outputFlag(c)
 	}
-	all := []*cobra.Command{list, show, logs, watch, artifactsCommand(), cancel, interrupt, create, followup, retry}
+	all := []*cobra.Command{list, show, logs, watch, artifactsCommand(), cancelCommand(), interrupt, create, followup, retry}
 	for _, c := range all {
 		clientFlags(c)
 	}
 	return noun("runs", "Agent runs and their transcripts", all...)
+}
+
+// runSelection selects runs by what started them.
+type runSelection struct {
+	states                                 []string
+	automation, delivery, webhook, creator string
+}
+
+func (s *runSelection) flags(c *cobra.Command) {
+	c.Flags().StringVar(&s.automation, "automation", "", "those of one automation")
+	c.Flags().StringVar(&s.delivery, "delivery", "", "those that a delivery started")
+	c.Flags().StringVar(&s.webhook, "webhook", "", "those that deliveries of one webhook started")
+	c.Flags().StringVar(&s.creator, "creator", "", "those that a person started, or an automation")
+}
+
+func (s *runSelection) query() url.Values {
+	query := url.Values{"sort_by": {"created_at"}, "state": s.states}
+	for name, value := range map[string]string{"automation": s.automation, "delivery_id": s.delivery, "webhook": s.webhook, "creator": s.creator} {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	return query
+}
+
+func cancelCommand() *cobra.Command {
+	var selected runSelection
+	var all, yes bool
+	c := &cobra.Command{
+		Use: "cancel (ID | --automation NAME | --webhook NAME | --delivery ID | --creator NAME | --all)", Short: "Cancel a run, or all of an automation",
+		Long: `Cancel a run, or every run that the flags select and that has not ended. Without --yes, those are listed and nothing is
+cancelled. An automation starts more runs when its events come: pause it first.`,
+		Example: `  triphammer runs cancel run_0123456789abc
+  triphammer automations pause triage --reason "it went wild" && triphammer runs cancel --automation triage --yes`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
+			some := selected.automation+selected.delivery+selected.webhook+selected.creator != ""
+			switch {
+			case (some || all) && len(args) == 1:
+				return exitWith(exitUsage, "name a run, or select runs by flags: not both")
+			case some && all:
+				return exitWith(exitUsage, "--all selects every run: leave it out to cancel those that the other flags select")
+			case some || all:
+				return cancelRuns(c, cl, selected.query(), yes)
+			case len(args) == 0:
+				return exitWith(exitUsage, "which run? Give its ID, a flag that selects runs, such as --automation, or --all")
+			}
+			return cl.call(c.Context(), http.MethodPost, "/agent/runs/"+url.PathEscape(args[0])+"/cancel", nil, nil)
+		}),
+	}
+	selected.flags(c)
+	c.Flags().BoolVar(&all, "all", false, "every run that has not ended")
+	c.Flags().BoolVar(&yes, "yes", false, "do it: without it, the runs are listed")
+	outputFlag(c)
+	return c
+}
+
+// cancelRuns cancels the selected runs that have not ended: those that wait first, so that none
+// begins because another has ended. It prints them.
+func cancelRuns(c *cobra.Command, cl *client, query url.Values, yes bool) error {
+	var found []api.Run
+	for _, state := range []string{"QUEUED", "INPROGRESS"} {
+		query.Set("state", state)
+		query.Del("cursor")
+		some, err := collect[api.Run](c.Context(), cl, "/agent/runs", query, 0)
+		if err != nil {
+			return err
+		}
+		found = append(found, some...)
+	}
+	if err := printRuns(c, found); err != nil || len(found) == 0 {
+		return err
+	}
+	if err := confirmed(yes, "cancels "+terms.Counted(len(found), "run")); err != nil {
+		return err
+	}
+	for _, r := range found {
+		err := cl.call(c.Context(), http.MethodPost, "/agent/runs/"+url.PathEscape(r.RunID)+"/cancel", nil, nil)
+		p := (*problem)(nil)
+		if err != nil && !(errors.As(err, &p) && (p.Status == http.StatusConflict || p.Status == http.StatusNotFound)) { // it has ended meanwhile
+			return err
+		}
+	}
+	return nil
 }
 
 func listRuns(c *cobra.Command, cl *client, query url.Values, limit int) error {
@@ -176,6 +247,10 @@ func listRuns(c *cobra.Command, cl *client, query url.Values, limit int) error {
 	if err != nil {
 		return err
 	}
+	return printRuns(c, all)
+}
+
+func printRuns(c *cobra.Command, all []api.Run) error {
 	return emitOf(c, all, func(r api.Run) string { return r.Factory }, func(r api.Run) string { return r.RunID },
 		[]string{"ID", "CREATED", "TITLE", "STATE", "SOURCE", "DETAIL"}, func(r api.Run) cells {
 			return cells{r.RunID, r.CreatedAt, r.Title, r.State, r.Source, r.StatusMessage}

@@ -24,6 +24,7 @@ var runRoutes = []Route{
 	get("/runs/:id/events.json", rawTranscript),
 	get("/runs/:id/event-payload.json", payloadOf),
 	get("/artifacts/:id", artifact),
+	post("/runs/cancel", store.ScopeRuns, cancelRuns, "POST /agent/runs/:id/cancel"),
 	post("/runs/:id/cancel", store.ScopeRuns, cancelRun, "POST /agent/runs/:id/cancel"),
 	post("/runs/:id/interrupt", store.ScopeRuns, interruptRun, "POST /agent/runs/:id/interrupt"),
 	post("/runs/:id/retry", store.ScopeRuns, retryRun, "POST /agent/runs/:id/retry"),
@@ -93,12 +94,34 @@ func (l RunList) Filtered() bool {
 }
 
 // With is the address of the list with other parameters.
-func (l RunList) With(parameters ...string) string {
+func (l RunList) With(parameters ...string) string { return l.at("/runs", parameters...) }
+
+func (l RunList) at(path string, parameters ...string) string {
 	var all []string
 	for _, name := range runFilters {
 		all = append(all, name, l.Filters.Get(name))
 	}
-	return l.To("/runs", append(all, parameters...)...)
+	return l.To(path, append(all, parameters...)...)
+}
+
+// Cancel is the address that cancels all runs of the list that have not ended.
+func (l RunList) Cancel() string { return l.at("/runs/cancel") }
+
+// Cancelled tells of the runs that Cancel ends how many are in each state, such as "2 at work, 1
+// waiting"; empty if there are none.
+func (l RunList) Cancelled() string {
+	var parts []string
+	for _, state := range openStates(l.Filter("state")) {
+		if n := l.Counts.States[state]; n > 0 {
+			parts = append(parts, number(n)+map[string]string{"INPROGRESS": " at work", "QUEUED": " waiting"}[state])
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// openStates are the states of runs that have not ended, of those that a view has.
+func openStates(view string) []string {
+	return slices.DeleteFunc([]string{string(store.InProgress), string(store.Queued)}, func(s string) bool { return view != "" && s != view })
 }
 
 // Open is the address at which an open page asks for what has changed of it.
@@ -188,9 +211,8 @@ func runsPage(v *Visit) (page RunList, err error) {
 	if err := v.Get("/agent/runs/counts?"+query.Encode(), &page.Counts); err != nil {
 		return page, err
 	}
-	open, ended := []string{"INPROGRESS", "QUEUED"}, []string{"SUCCEEDED", "FAILED", "CANCELLED"}
+	open, ended := openStates(state), []string{"SUCCEEDED", "FAILED", "CANCELLED"}
 	if state != "" {
-		open = slices.DeleteFunc(open, func(s string) bool { return s != state })
 		ended = slices.DeleteFunc(ended, func(s string) bool { return s != state })
 	}
 	if len(open) > 0 && v.Query("cursor") == "" || len(ended) == 0 {
@@ -215,6 +237,34 @@ func runsPage(v *Visit) (page RunList, err error) {
 	}
 	page.Choices, err = chosen(v)
 	return page, err
+}
+
+// mostCancelled is how many runs of a state are cancelled by one request.
+const mostCancelled = 10_000
+
+// cancelRuns cancels the runs of a list that have not ended: those that wait first, so that none
+// begins because another has ended.
+func cancelRuns(v *Visit) (SeeOther, error) {
+	query, cancelled := selection(v), int64(0)
+	states := openStates(v.Query("state"))
+	slices.Reverse(states)
+	for _, state := range states {
+		query.Set("state", state)
+		runs, err := all[api.Run](v, "/agent/runs", query, mostCancelled)
+		if err != nil {
+			return SeeOther{}, err
+		}
+		for _, r := range runs {
+			switch err := v.Send("POST", "/agent/runs/"+url.PathEscape(r.RunID)+"/cancel", nil, nil); {
+			case err == nil:
+				cancelled++
+			case !isStatus(err, http.StatusConflict) && !isStatus(err, http.StatusNotFound): // it has ended meanwhile
+				return SeeOther{}, err
+			}
+		}
+	}
+	list := RunList{Page: Page{Factory: v.Query("factory")}, Filters: v.URL.Query()}
+	return SeeOther{To: list.With(), Said: plural(cancelled, "run") + " will be cancelled."}, nil
 }
 
 // rows reads a part of the list.
