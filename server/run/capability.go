@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -232,7 +233,12 @@ func (c *Capabilities) Lacks(s Spec, preflight func(*Task) (Place, error)) (all 
 	if refused != nil {
 		fails(refused.Error())
 	}
-	if program := agent.Program; !place.Elsewhere {
+	program := agent.Program
+	if place.Lacks != nil {
+		lacks, noProgram := inImage(t, place, program)
+		return append(all, lacks...), noProgram
+	}
+	if !place.Elsewhere {
 		switch err := c.finds(t, program); {
 		case errors.Is(err, exec.ErrNotFound):
 			fails(fmt.Sprintf("this server has no program %s on its PATH, which starts the agent", program))
@@ -244,6 +250,39 @@ func (c *Capabilities) Lacks(s Spec, preflight func(*Task) (Place, error)) (all 
 	}
 	return all, false
 }
+
+// inImage says what the image of the task lacks of the programs that Triphammer starts in it.
+// The last is about that of the agent, if noProgram is set. Of an image that nobody can look
+// into, that alone is said which holds for all of its kind.
+func inImage(t *Task, place Place, program string) (all []string, noProgram bool) {
+	var asked []string
+	if len(t.Repositories) > 0 {
+		asked = append(asked, "git")
+	}
+	if !unknowable(program) {
+		asked = append(asked, program)
+	}
+	if len(asked) == 0 || t.Env["PATH"] != "" {
+		return nil, false
+	}
+	lacking, here := place.Lacks(asked)
+	if !here && slices.Contains(harness.Names(), program) && official.MatchString(place.Image) {
+		return []string{fmt.Sprintf("the image %s of Docker Hub has no program %s, which starts the agent: name an image that has it, and git if there are repositories (dockerImage)",
+			place.Image, program) + aRunFails}, true
+	}
+	for _, name := range lacking {
+		what := "clones the repositories"
+		if noProgram = name == program; noProgram {
+			what = "starts the agent"
+		}
+		all = append(all, fmt.Sprintf("the image %s has no program %s on its PATH, which %s: add it to the image, or name another image (dockerImage)", place.Image, name, what)+aRunFails)
+	}
+	return all, noProgram
+}
+
+// official matches the images that Docker Hub has of its own: their programs are those of a
+// distribution or a language, and none is an agent.
+var official = regexp.MustCompile(`^(docker\.io/(library/)?)?[^/]+$`)
 
 // agentAt is where a factory says what starts the agent of an automation.
 func agentAt(f *factory.Factory, a *factory.Automation, spec *Spec) factory.Position {
@@ -261,7 +300,7 @@ const ThisProgram = "triphammer"
 // finds says why the program is not here; nil: it is. It is taken to be where nobody can know
 // before the run starts: in a folder that the environment names, in the workspace.
 func (c *Capabilities) finds(t *Task, program string) error {
-	if program == "" || program == ThisProgram || t.Env["PATH"] != "" || strings.Contains(program, "/") && !filepath.IsAbs(program) {
+	if t.Env["PATH"] != "" || unknowable(program) {
 		return nil
 	}
 	look := c.LookPath
@@ -270,6 +309,11 @@ func (c *Capabilities) finds(t *Task, program string) error {
 	}
 	_, err := look(program)
 	return err
+}
+
+// unknowable tells of a program that it is this one, or in the workspace.
+func unknowable(program string) bool {
+	return program == "" || program == ThisProgram || strings.Contains(program, "/") && !filepath.IsAbs(program)
 }
 
 // once remembers what a search for a program has found.

@@ -78,6 +78,47 @@ func TestLacks(t *testing.T) {
 	}
 }
 
+// TestLacksInImage: of an image is said what it is known to lack of what a run starts in it, and
+// nothing of one that may have it all.
+func TestLacksInImage(t *testing.T) {
+	const stock, own = "ubuntu:24.04", "registry.example.com/team/agent:1"
+	noGit := "the image " + own + " has no program git on its PATH, which clones the repositories: add it to the image, or name another image (dockerImage): a run fails"
+	noClaude := strings.NewReplacer("git", "claude", "clones the repositories", "starts the agent").Replace(noGit)
+	clones := Spec{Repositories: []Repository{{URL: "https://example.com/r.git"}}}
+	for _, tt := range []struct {
+		name, image string
+		spec        Spec
+		here        bool
+		lacks       []string
+		want        []string
+		noProgram   bool
+	}{
+		{"both", own, clones, true, []string{"git", "claude"}, []string{noGit, noClaude}, true},
+		{"git", own, clones, true, []string{"git"}, []string{noGit}, false},
+		{"nothing to clone", own, Spec{}, true, []string{"git", "claude"}, []string{noClaude}, true},
+		{"a good one", own, clones, true, nil, nil, false},
+		{"not pulled yet", own, clones, false, nil, nil, false},
+		{"not pulled yet, and stock", stock, clones, false, nil, []string{"the image " + stock +
+			" of Docker Hub has no program claude, which starts the agent: name an image that has it, and git if there are repositories (dockerImage): a run fails"}, true},
+		{"stock in full", "docker.io/library/debian", Spec{}, false, nil, []string{"the image docker.io/library/debian of Docker Hub has no program claude, " +
+			"which starts the agent: name an image that has it, and git if there are repositories (dockerImage): a run fails"}, true},
+		{"of an account", "docker.io/team/agent", Spec{}, false, nil, nil, false},
+		{"made here under such a name", stock, clones, true, nil, nil, false},
+		{"a command", stock, Spec{Environment: &Environment{Command: []string{"python3", "x"}}}, false, nil, nil, false},
+		{"a command in the workspace", own, Spec{Environment: &Environment{Command: []string{"./x"}}}, true, []string{"./x"}, nil, false},
+		{"a PATH", own, Spec{Repositories: clones.Repositories, Environment: &Environment{Env: map[string]string{"PATH": "/opt/bin"}}}, true, []string{"git", "claude"}, nil, false},
+	} {
+		there := func(*Task) (Place, error) {
+			return Place{Elsewhere: true, Image: tt.image, Lacks: func(programs []string) (lacking []string, here bool) {
+				return slices.DeleteFunc(programs, func(p string) bool { return !slices.Contains(tt.lacks, p) }), tt.here
+			}}, nil
+		}
+		if got, noProgram := (&Capabilities{}).Lacks(tt.spec, there); !slices.Equal(got, tt.want) || noProgram != tt.noProgram {
+			t.Errorf("%s: %q, %t; want %q", tt.name, got, noProgram, tt.want)
+		}
+	}
+}
+
 // TestLacksUnknown: where no server runs, only what acts on no server is said.
 func TestLacksUnknown(t *testing.T) {
 	none := Capabilities{Unknown: true, LookPath: func(string) (string, error) { return "", exec.ErrNotFound }}

@@ -109,6 +109,11 @@ type Place struct {
 	Isolation string   // the walls around it
 	Elsewhere bool     // the programs are not those of the server's machine, but those of an image, say
 	Warnings  []string // what of the task does not act, in words for whoever wrote the definition
+
+	Image string // in which the programs are; empty: in none, or nobody knows which
+	// Lacks returns which of the programs are known not to be in the Image, and whether it is
+	// on this machine, to be looked into. nil: nobody can know.
+	Lacks func(programs []string) (lacking []string, here bool)
 }
 
 // Executor executes tasks. Only its implementations differ between a process, a

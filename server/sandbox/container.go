@@ -220,19 +220,33 @@ func (e *Executor) container(r room) (command, confinement) {
 		g = &engine{path: "podman"} // it was there when the image was found
 	}
 	c := container{engine: g.path, name: r.name}
-	args := []string{
-		g.path, "run", "--interactive", "--rm", "--init=false", "--pull=never", "--name=" + c.name, "--label=" + containerLabel + "=" + c.name,
-		"--hostname=run", "--workdir=" + r.folder, "--entrypoint=" + e.program,
-		"--cap-drop=all", "--security-opt=no-new-privileges", "--ipc=private", "--no-healthcheck",
-		"--log-driver=none", // what a run prints may hold secrets
-		"--read-only", "--tmpfs=/tmp:rw,exec,nosuid,nodev,mode=1777", "--tmpfs=/var/tmp:rw,exec,nosuid,nodev,mode=1777",
-		"--tmpfs=/run:rw,nosuid,nodev,mode=1777", bind(r.folder, ""), bind(e.program, ",readonly"),
-	}
+	args := append(e.closed(g, r.limits), "--interactive", "--name="+c.name, "--label="+containerLabel+"="+c.name,
+		"--hostname=run", "--workdir="+r.folder, bind(r.folder, ""))
 	for _, v := range append([]string{runVariable + "=" + r.runID}, supervisorEnv...) {
 		args = append(args, "--env="+v)
 	}
 	for _, path := range r.granted {
 		args = append(args, bind(path, ",readonly"))
+	}
+	args = append(args, strings.Fields(e.containers.Options)...)
+	if r.off {
+		args = append(args, "--network=none")
+	}
+	made := outsideCommand(nil, append(args, r.image, SuperviseCommand)...)
+	made.env = append(engineEnvironment(), made.env...)
+	made.container = &c
+	return made, elsewhere()
+}
+
+// closed begins a command that starts this program in a container, as the user of the runs and
+// with what every container is denied.
+func (e *Executor) closed(g *engine, l run.Limits) []string {
+	args := []string{
+		g.path, "run", "--rm", "--init=false", "--pull=never", "--entrypoint=" + e.program,
+		"--cap-drop=all", "--security-opt=no-new-privileges", "--ipc=private", "--no-healthcheck",
+		"--log-driver=none", // what a run prints may hold secrets
+		"--read-only", "--tmpfs=/tmp:rw,exec,nosuid,nodev,mode=1777", "--tmpfs=/var/tmp:rw,exec,nosuid,nodev,mode=1777",
+		"--tmpfs=/run:rw,nosuid,nodev,mode=1777", bind(e.program, ",readonly"),
 	}
 	uid, gid := os.Geteuid(), os.Getegid()
 	if e.account != nil {
@@ -245,23 +259,16 @@ func (e *Executor) container(r room) (command, confinement) {
 			args = append(args, "--userns=keep-id")
 		}
 	}
-	if l := r.limits; l.Memory > 0 {
+	if l.Memory > 0 {
 		args = append(args, fmt.Sprintf("--memory=%d", l.Memory+limits.OwnMemory), fmt.Sprintf("--memory-swap=%d", l.Memory+limits.OwnMemory))
 	}
-	if l := r.limits; l.CPUs > 0 {
+	if l.CPUs > 0 {
 		args = append(args, "--cpus="+strconv.FormatFloat(l.CPUs, 'f', -1, 64))
 	}
-	if l := r.limits; l.Processes > 0 {
+	if l.Processes > 0 {
 		args = append(args, fmt.Sprintf("--pids-limit=%d", l.Processes+limits.OwnTasks))
 	}
-	args = append(args, strings.Fields(e.containers.Options)...)
-	if r.off {
-		args = append(args, "--network=none")
-	}
-	made := outsideCommand(nil, append(args, r.image, SuperviseCommand)...)
-	made.env = append(engineEnvironment(), made.env...)
-	made.container = &c
-	return made, elsewhere()
+	return args
 }
 
 // elsewhere is what a supervisor takes away from itself where something else has made the

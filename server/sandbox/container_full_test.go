@@ -84,14 +84,20 @@ echo all; while [ ! -e ~/go ]; do sleep 0.05; done`)
 	}
 }
 
-// TestContainerDemanded: a definition gets a container that demands one, on a server whose
-// runs have weaker walls, and why not if it cannot start there (SPEC 14.2).
-func TestContainerDemanded(t *testing.T) {
-	e := newContained(t, Config{Isolation: Kernel})
+// makeEmptyImage makes an image in which nothing starts.
+func makeEmptyImage(t *testing.T) {
+	t.Helper()
 	empty := exec.Command("sh", "-c", "tar -c -T /dev/null | podman import --quiet - localhost/triphammer-empty:1")
 	if out, err := empty.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
+}
+
+// TestContainerDemanded: a definition gets a container that demands one, on a server whose
+// runs have weaker walls, and why not if it cannot start there (SPEC 14.2).
+func TestContainerDemanded(t *testing.T) {
+	e := newContained(t, Config{Isolation: Kernel})
+	makeEmptyImage(t)
 	for _, tt := range []struct{ isolation, image, isolated, want, wrong string }{
 		{"", "", Kernel, "not in the image", ""},
 		{"", containertest.Image, Container, "here\n", ""},
@@ -121,6 +127,46 @@ func TestContainerDemanded(t *testing.T) {
 		if _, err := e.Start(t.Context(), task, newRecorder()); err == nil || !strings.Contains(err.Error(), wrong) || strings.Contains(err.Error(), "the server runs") {
 			t.Errorf("error %v, want %s", err, wrong)
 		}
+	}
+}
+
+// TestContainerLacks: what an image lacks is known once it is on this machine, and only then.
+func TestContainerLacks(t *testing.T) {
+	e := newContained(t, Config{Isolation: Kernel})
+	makeEmptyImage(t)
+	now := time.Now()
+	e.now = func() time.Time { return now }
+	lacks := func(image string, programs ...string) string {
+		task := sh("")
+		task.DockerImage = image
+		place, err := e.Preflight(task)
+		if err != nil || place.Image != image || place.Lacks == nil {
+			t.Fatalf("%+v %v", place, err)
+		}
+		lacking, here := place.Lacks(programs)
+		return fmt.Sprint(lacking, here)
+	}
+	for _, tt := range []struct {
+		image    string
+		programs []string
+		want     string
+	}{
+		{containertest.Image, []string{"git", "claude", "/bin/sh", "/opt/agent", "a\nb"}, "[claude /opt/agent a\nb] true"},
+		{containertest.Image, []string{"git"}, "[] true"},
+		{"localhost/triphammer-later:1", []string{"git"}, "[] false"},
+		{"localhost/triphammer-empty:1", []string{"git"}, "[] true"},
+	} {
+		if got := lacks(tt.image, tt.programs...); got != tt.want {
+			t.Errorf("%s %q: %s, want %s", tt.image, tt.programs, got, tt.want)
+		}
+	}
+	if out, err := exec.Command("podman", "tag", containertest.Image, "localhost/triphammer-later:1").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	t.Cleanup(func() { _ = exec.Command("podman", "rmi", "localhost/triphammer-later:1").Run() })
+	now = now.Add(lookAgain)
+	if got := lacks("localhost/triphammer-later:1", "git", "codex"); got != "[codex] true" {
+		t.Errorf("once it is there: %s", got)
 	}
 }
 

@@ -88,6 +88,7 @@ type Executor struct {
 	command         []string
 	containers      ContainerConfig
 	engines         engines
+	looks           looks
 	now             func() time.Time
 	logger          *slog.Logger
 
@@ -127,7 +128,7 @@ func New(cfg Config) (*Executor, error) {
 		dir: dir, asked: cfg.Isolation, user: cfg.User, grace: cfg.Grace, path: cfg.Path, read: cfg.Read,
 		around: cfg.Around, limits: cfg.Limits, network: cfg.Network, machine: cfg.Machine, own: cfg.Own, roots: cfg.Roots,
 		command: cfg.Command, containers: cfg.Container,
-		now: cfg.Now, logger: cfg.Logger, active: make(map[string]activeRun),
+		now: cfg.Now, logger: cfg.Logger, active: make(map[string]activeRun), looks: looks{known: make(map[string]*looked)},
 	}
 	for _, p := range append(slices.Clone(cfg.Protected), dir) {
 		if p, err = filepath.Abs(p); err == nil {

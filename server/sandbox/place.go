@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,7 +18,12 @@ func (e *Executor) Preflight(t *run.Task) (run.Place, error) {
 	if len(t.Command) == 0 {
 		return run.Place{}, errors.New("nothing says how to start the agent: give the environment a command, or set a harness")
 	}
-	return run.Place{Isolation: w.name, Elsewhere: w.foreign, Warnings: warnings}, nil
+	place := run.Place{Isolation: w.name, Elsewhere: w.foreign, Warnings: warnings}
+	if w.name == Container {
+		place.Image = cmp.Or(t.DockerImage, e.containers.Image)
+		place.Lacks = func(programs []string) ([]string, bool) { return e.lacks(place.Image, programs) }
+	}
+	return place, nil
 }
 
 // wallFor chooses the wall around a task: that of all runs, or that of a container if only

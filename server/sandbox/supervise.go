@@ -36,6 +36,8 @@ func Supervise(args []string) int {
 	switch {
 	case len(args) > 1 && args[0] == outside:
 		return superviseOutside(args[1:])
+	case len(args) > 1 && args[0] == lookInside:
+		return sayLacking(args[1:])
 	case len(args) == 2 && args[0] == podPlace:
 		return place(args[1])
 	case len(args) == 2 && args[0] == podEgress:
