@@ -95,7 +95,7 @@ var owners = map[string][]string{
 	"k8s.io":                                {"server/sandbox/kubernetes", "server/sandbox/kubernetes/kubetest"},
 	"sigs.k8s.io/yaml":                      {"server/sandbox/kubernetes"},
 	"golang.org/x/net/bpf":                  {"server/sandbox"},
-	"github.com/yuin/goldmark":              {"server/dashboard"},
+	"github.com/yuin/goldmark":              {"server/dashboard", "factory/native"},
 	"github.com/coreos/go-oidc":             {"server/oidc"},
 	"golang.org/x/oauth2":                   {"server/oidc"},
 	"github.com/modelcontextprotocol":       {"server/mcp"},

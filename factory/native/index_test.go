@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+	"unicode/utf8"
 
 	"triphammer/factory/jsonscan"
 )
@@ -273,36 +275,141 @@ func TestIndex(t *testing.T) {
 // TestMentions: who is mentioned, and what only looks like it.
 func TestMentions(t *testing.T) {
 	for text, want := range map[string]string{
-		"@ada please":               "ada",
-		"cc @Ada, @grace-hopper.":   "ada grace-hopper",
-		"(@ada)":                    "ada",
-		"@acme/reviewers":           "acme/reviewers",
-		"mail ada@example.com":      "",
-		"@ada@example.com":          "",
-		"x@ada":                     "",
-		"https://x.example/@ada":    "",
-		"`@ada` and ``x ` @grace``": "",
-		"a ` b @ada":                "ada",
-		"```\n@ada\n```\n@grace":    "grace",
-		"~~~ js\n@ada\n~~~\n":       "",
-		"````\n```\n@ada\n````\n":   "",
-		"> @ada said\n\n@grace":     "grace",
-		"@warp-factory-2":           "warp-factory-2",
-		"@ada's":                    "ada",
-		"@":                         "",
-		"@@ada":                     "",
-		"_@ada_":                    "",
-		"@ada_":                     "ada_",
-		"日本@ada":                    "",
-		"、@ada":                     "ada",
-		"```unclosed\n@ada":         "",
-		"x " + strings.Repeat("`", 5000) + "@ada": "ada",
-		strings.Repeat("` `` ``` ", 2000) + "x":   "",
+		"@ada please":                        "ada",
+		"cc @Ada, @grace-hopper.":            "ada grace-hopper",
+		"(@ada)":                             "ada",
+		"@acme/reviewers":                    "acme/reviewers",
+		"mail ada@example.com":               "",
+		"@ada@example.com":                   "",
+		"x@ada":                              "",
+		"https://x.example/@ada":             "",
+		"`@ada` and ``x ` @grace``":          "",
+		"a ` b @ada":                         "ada",
+		"```\n@ada\n```\n@grace":             "grace",
+		"~~~ js\n@ada\n~~~\n":                "",
+		"````\n```\n@ada\n````\n":            "",
+		"> @ada said\n\n@grace":              "grace",
+		"@warp-factory-2":                    "warp-factory-2",
+		"@ada's":                             "ada",
+		"@":                                  "",
+		"@@ada":                              "",
+		"_@ada_ **@bob** __@eve__":           "ada bob eve",
+		"_ask @ada_":                         "ada",
+		"~~@ada~~ <b>@bob</b>":               "ada bob",
+		"@ada_corp @ada\\_corp":              "ada_corp ada_corp",
+		"a_@ada":                             "",
+		"[@ada](/x) [x](@bob)":               "ada",
+		"![@ada](/x)":                        "",
+		"<!-- Write @ada to ask -->\n\n@bob": "bob",
+		"<!--\n\n@ada\n-->\n@bob":            "bob",
+		"x <!-- @ada --> <a title='@bob'>y</a> @eve": "eve",
+		"@<!-- -->ada":                                 "",
+		"<details>\n@ada\n\n@bob\n\n</details>":        "bob",
+		"x\n\n    @ada\n\ny":                           "",
+		"\t@ada":                                       "",
+		"- x\n\n  @ada\n\n      @bob":                  "ada",
+		"> said\n@ada\n\n@bob":                         "bob",
+		"- > @ada\n- @bob":                             "bob",
+		"- ```\n  @ada\n  ```\n- @bob":                 "bob",
+		"<https://x.example/ @ada>":                    "ada",
+		"[x]: /y '@ada'\n\n[x] @bob":                   "bob",
+		strings.Repeat("> ", 99) + "@ada":              "",
+		strings.Repeat("- ", 99) + "@ada":              "ada",
+		strings.Repeat("x ", maxMarkdown/2-1) + "@ada": "",
+		"日本@ada":                                       "",
+		"、@ada":                                        "ada",
+		"```unclosed\n@ada":                            "",
+		"x " + strings.Repeat("`", 5000) + "@ada":      "ada",
+		strings.Repeat("` `` ``` ", 2000) + "x":        "",
 	} {
 		if got := strings.Join(mentionsIn(text, "-/"), " "); got != want {
 			t.Errorf("%.60q mentions %q, want %q", text, got, want)
 		}
 	}
+}
+
+// hostileMarkdown is what parsers of Markdown need long for, by what is repeated, and what follows.
+var hostileMarkdown = [][2]string{
+	{">", ""},
+	{"> ", "a\n"},
+	{">\n", ""},
+	{"> - ", "\n"},
+	{"- ", "\n"},
+	{"- ", "```\n"},
+	{"- ", "<!--\n"},
+	{"1) ", " \n"},
+	{"-\t", "\t\n"},
+	{"- x\n", ""},
+	{"*", ""},
+	{"*a **a ", ""},
+	{"*a_", ""},
+	{"a**b", ""},
+	{"_a ", ""},
+	{"[", ""},
+	{"]", ""},
+	{"![", ""},
+	{"[]", ""},
+	{"[a](", ""},
+	{"[a](<b", ""},
+	{"[a][", ""},
+	{"[a]: b\n", ""},
+	{"[a\n", ""},
+	{"![[]()", ""},
+	{"`", " "},
+	{"`a ``a ", ""},
+	{"<", ""},
+	{"<!--", ""},
+	{"<?", ""},
+	{"<![CDATA[", ""},
+	{"<a ", ""},
+	{"<a\n", ""},
+	{"<x a='", ""},
+	{"<https:", ""},
+	{"\\", ""},
+	{"&#1", ""},
+	{"a\n=\n", ""},
+	{"\t", ""},
+	{"@a ", ""},
+	{"@a@", ""},
+	{"@", ""},
+}
+
+// TestHostileMarkdown: no text of 1 MB holds up what its sender does not.
+func TestHostileMarkdown(t *testing.T) {
+	for _, parts := range hostileMarkdown {
+		for _, size := range []int{maxMarkdown, 1 << 20} {
+			text := "@ada " + strings.Repeat(parts[0], size/2/len(parts[0]))
+			if parts[1] != "" {
+				text += strings.Repeat(parts[1], size/2/len(parts[1]))
+			}
+			start := time.Now()
+			if _ = mentionsIn(text, "-/"); time.Since(start) > 5*time.Second {
+				t.Errorf("%d bytes of %q took %s", len(text), parts, time.Since(start))
+			}
+		}
+	}
+}
+
+// FuzzMentions: any text is read, each name that is found is in it, and no name stands in a comment or a quotation.
+func FuzzMentions(f *testing.F) {
+	for _, parts := range hostileMarkdown {
+		f.Add(strings.Repeat(parts[0], 40) + "@ada " + strings.Repeat(parts[1], 40))
+	}
+	f.Add("_@ada_ <!-- @bob -->\n> @eve\n@mallory")
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, name := range mentionsIn(text, "-/") {
+			if name == "" || !strings.Contains(strings.ToLower(strings.ReplaceAll(text, "\\", "")), "@"+name) && utf8.ValidString(text) {
+				t.Errorf("%q mentions %q", text, name)
+			}
+		}
+		line := strings.Join(strings.Fields(strings.NewReplacer("-->", "", ">", "").Replace(text)), " ")
+		if got := mentionsIn("<!-- @a "+line+" -->", "-/"); len(got) > 0 {
+			t.Errorf("the comment %q mentions %q", line, got)
+		}
+		if got := mentionsIn("> @a "+line, "-/"); len(got) > 0 {
+			t.Errorf("the quotation %q mentions %q", line, got)
+		}
+	})
 }
 
 // TestQuestions: what a payload lacks is asked only if it decides.

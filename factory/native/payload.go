@@ -29,11 +29,13 @@ type Payload struct {
 	Delivery
 	Sender *Sender
 	values map[string][]string
+	// mentions are the names that texts mention (see mentionsIn): several conditions read one text.
+	mentions map[string][]string
 }
 
 // Read reads a delivery. The body must be valid JSON (jsonscan.Check).
 func (s *Sender) Read(d Delivery) *Payload {
-	p := &Payload{Delivery: d, Sender: s, values: make(map[string][]string, 32)}
+	p := &Payload{Delivery: d, Sender: s, values: make(map[string][]string, 32), mentions: make(map[string][]string)}
 	scan := jsonscan.Scanner{Data: d.Body}
 	scan.Space()
 	p.walk(&scan, s.reader)

@@ -81,7 +81,20 @@ func mapped(doc string, s Source, change func(string) []string) Source {
 
 // mentions are the names that a text mentions (see mentionsIn).
 func mentions(inner string, s Source) Source {
-	return mapped("who is mentioned in", s, func(text string) []string { return mentionsIn(text, inner) })
+	named := mapped("who is mentioned in", s, nil)
+	named.read = func(p *Payload) []string {
+		var all []string
+		for _, text := range s.values(p) {
+			names, known := p.mentions[text]
+			if !known {
+				names = mentionsIn(text, inner)
+				p.mentions[text] = names
+			}
+			all = append(all, names...)
+		}
+		return all
+	}
+	return named
 }
 
 // accounts are those of the values that stand for the factory, without regard to case.

@@ -4,17 +4,21 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/yuin/goldmark/ast"
+	"github.com/yuin/goldmark/parser"
+	gmtext "github.com/yuin/goldmark/text"
+	"github.com/yuin/goldmark/util"
 )
 
 // mentionsIn are the names that a Markdown text mentions as @name, in lower case, without
 // the @. inner are the marks that a name may have between its letters and digits. A mention
-// stands alone: neither a word nor a path goes before it, and what looks like one in code,
-// or in a quotation of an earlier text, is none (SPEC 16.5).
-func mentionsIn(text, inner string) []string {
-	if !strings.Contains(text, "@") {
+// stands alone: neither a word nor a path goes before it, but marks of emphasis may (SPEC 16.5).
+func mentionsIn(markdown, inner string) []string {
+	if !strings.Contains(markdown, "@") {
 		return nil
 	}
-	text = withoutCode(text)
+	text := newText(markdown)
 	var all []string
 	before := ' '
 	for i := 0; i < len(text); {
@@ -27,13 +31,15 @@ func mentionsIn(text, inner string) []string {
 				continue
 			}
 		}
-		before, i = r, i+size
+		if i += size; r != '_' { // _@name_ is emphasis, and the word before a_@name is a
+			before = r
+		}
 	}
 	return all
 }
 
 // nameAt is the name at the beginning of a text: letters, digits and _, with the inner marks
-// between them. A name that goes on into an address is none.
+// between them. What ends with _ ends with emphasis. A name that goes on into an address is none.
 func nameAt(text, inner string) string {
 	end := 0
 	for i, r := range text {
@@ -49,83 +55,94 @@ func nameAt(text, inner string) string {
 	if strings.HasPrefix(text[end:], "@") {
 		return ""
 	}
-	return text[:end]
+	return strings.TrimRight(text[:end], "_")
 }
 
 func isNameRune(r rune) bool { return r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r) }
 
-// withoutCode replaces the code of a Markdown text (CommonMark 4.5, 6.1), and the lines that quote
-// (5.1), by blanks.
-func withoutCode(text string) string {
-	var out strings.Builder
-	fence := ""
-	for line := range strings.Lines(text) {
-		bare := strings.TrimLeft(line, " ")
-		indent := len(line) - len(bare)
-		switch {
-		case fence != "":
-			if indent < 4 && strings.HasPrefix(bare, fence) && strings.Trim(bare, fence[:1]+" \t\r\n") == "" {
-				fence = ""
-			}
-			out.WriteByte('\n')
-		case indent < 4 && (strings.HasPrefix(bare, "```") && !strings.Contains(strings.TrimLeft(bare, "`"), "`") || strings.HasPrefix(bare, "~~~")):
-			fence = bare[:len(bare)-len(strings.TrimLeft(bare, bare[:1]))]
-			out.WriteByte('\n')
-		case indent < 4 && strings.HasPrefix(bare, ">"):
-			out.WriteByte('\n')
-		default:
-			out.WriteString(line)
-		}
-	}
-	return withoutSpans(out.String())
-}
+// What a text may cost: a body has up to 256 KB, and the parser needs time for hostile ones that grows with the
+// square of their length, of the depth of lists and quotations, and of the number of brackets.
+const (
+	maxMarkdown = 64 << 10 // what GitHub takes
+	maxNesting  = 32       // of blocks
+	maxBrackets = 1000     // that may belong to a link
+)
 
-// withoutSpans replaces what stands between equally long runs of backticks by a blank.
-func withoutSpans(text string) string {
-	if !strings.Contains(text, "`") {
-		return text
+// newText is the text of a Markdown document that its author wrote for people to read, and wrote anew: no
+// quotation, no code, no HTML, no address.
+func newText(markdown string) string {
+	if len(markdown) > maxMarkdown {
+		cut := markdown[:maxMarkdown]
+		markdown = cut[:max(0, strings.LastIndexAny(cut, " \n"))] // not within a name
 	}
+	src := []byte(markdown)
 	var out strings.Builder
-	missing := make(map[int]bool) // lengths of runs that do not come again
-	for text != "" {
-		i := strings.IndexByte(text, '`')
-		if i < 0 {
-			break
+	_ = ast.Walk(commonMark.Parse(gmtext.NewReader(src)), func(n ast.Node, entering bool) (ast.WalkStatus, error) { // never fails
+		switch n := n.(type) {
+		case *ast.Text:
+			if entering {
+				out.Write(util.UnescapePunctuations(n.Value(src)))
+			}
+			if !entering && (n.SoftLineBreak() || n.HardLineBreak()) {
+				out.WriteByte('\n')
+			}
+		case *ast.Blockquote, *ast.CodeSpan, *ast.Image:
+			out.WriteByte(' ')
+			return ast.WalkSkipChildren, nil
+		default:
+			out.WriteByte(' ')
 		}
-		n := len(text[i:]) - len(strings.TrimLeft(text[i:], "`"))
-		out.WriteString(text[:i])
-		rest := text[i+n:]
-		end := -1
-		if !missing[n] {
-			end = runOf(rest, n)
-			missing[n] = end < 0
-		}
-		if end < 0 {
-			out.WriteString(text[i : i+n])
-			text = rest
-			continue
-		}
-		out.WriteByte(' ')
-		text = rest[end+n:]
-	}
-	out.WriteString(text)
+		return ast.WalkContinue, nil
+	})
 	return out.String()
 }
 
-// runOf is where a run of exactly n backticks begins, -1 if there is none.
-func runOf(text string, n int) int {
-	for at := 0; ; {
-		i := strings.IndexByte(text[at:], '`')
-		if i < 0 {
-			return -1
+// commonMark parses no emphasis: its marks end no word, and many of them take long.
+var commonMark = func() parser.Parser {
+	blocks := parser.DefaultBlockParsers()
+	for i, b := range blocks {
+		if b.Value == parser.NewListParser() || b.Value == parser.NewBlockquoteParser() {
+			blocks[i].Value = shallow{b.Value.(parser.BlockParser)}
 		}
-		at += i
-		length := len(text[at:]) - len(strings.TrimLeft(text[at:], "`"))
-		if length == n {
-			return at
-		}
-		at += length
 	}
+	return parser.NewParser(parser.WithBlockParsers(blocks...), parser.WithParagraphTransformers(parser.DefaultParagraphTransformers()...), parser.WithInlineParsers(
+		util.Prioritized(parser.NewCodeSpanParser(), 100),
+		util.Prioritized(fewLinks{parser.NewLinkParser()}, 200),
+		util.Prioritized(parser.NewAutoLinkParser(), 300),
+		util.Prioritized(parser.NewRawHTMLParser(), 400)))
+}()
+
+// shallow takes what is nested too deeply as plain text.
+type shallow struct{ parser.BlockParser }
+
+func (s shallow) Open(parent ast.Node, r gmtext.Reader, pc parser.Context) (ast.Node, parser.State) {
+	depth := 0
+	for n := parent; n != nil; n = n.Parent() {
+		depth++
+	}
+	if depth > maxNesting {
+		return nil, parser.NoChildren
+	}
+	return s.BlockParser.Open(parent, r, pc)
+}
+
+// fewLinks takes brackets as plain text after the first ones.
+type fewLinks struct{ parser.InlineParser }
+
+var brackets = parser.NewContextKey()
+
+func (f fewLinks) Parse(parent ast.Node, r gmtext.Reader, pc parser.Context) ast.Node {
+	n, _ := pc.Get(brackets).(int)
+	if n >= maxBrackets {
+		return nil
+	}
+	pc.Set(brackets, n+1)
+	return f.InlineParser.Parse(parent, r, pc)
+}
+
+// CloseBlock implements parser.CloseBlocker.
+func (f fewLinks) CloseBlock(parent ast.Node, r gmtext.Reader, pc parser.Context) {
+	f.InlineParser.(parser.CloseBlocker).CloseBlock(parent, r, pc)
 }
 
 // branch is a branch's name without what marks it as one.
