@@ -5,7 +5,6 @@ import (
 	"embed"
 	"encoding/hex"
 	"encoding/json"
-	"slices"
 	"strings"
 	"sync"
 )
@@ -38,13 +37,19 @@ func JSONSchemaNames() []string {
 // LookupJSONSchema finds a document's JSON Schema by its name or its file name. Schemas
 // refer to common.schema.json by the file name.
 func LookupJSONSchema(name string) (JSONSchema, bool) {
-	name = strings.TrimSuffix(name, jsonSchemaExt)
-	if !slices.Contains(JSONSchemaNames(), name) {
-		return JSONSchema{}, false
-	}
-	text, _ := jsonSchemas.ReadFile(name + jsonSchemaExt)
-	return newJSONSchema(text), true
+	one, found := schemasByName()[strings.TrimSuffix(name, jsonSchemaExt)]
+	return one, found
 }
+
+// schemasByName are read once: strangers may ask for them, and read slowly.
+var schemasByName = sync.OnceValue(func() map[string]JSONSchema {
+	all := make(map[string]JSONSchema)
+	for _, name := range JSONSchemaNames() {
+		text, _ := jsonSchemas.ReadFile(name + jsonSchemaExt)
+		all[name] = newJSONSchema(text)
+	}
+	return all
+})
 
 // JSONSchemaBundle is all of them, with the version that they describe, keyed by
 // file name.

@@ -30,6 +30,13 @@ const (
 	blockedWrite = 5 * time.Second
 	// tryAgain is when to try to admit a connection again, if none is closed meanwhile.
 	tryAgain = 50 * time.Millisecond
+	// maxHTTP2 is how many connections speak HTTP/2 at once; others are offered HTTP/1.1 alone. A
+	// client that reads no answer makes each of maxStreams requests of its connection cost some
+	// 30 kB (RFC 9113, section 10.5).
+	maxHTTP2 = 64
+	// maxStreams is how many requests an HTTP/2 connection has open at once: an open page has one
+	// for its changes, and all pages of a browser share a connection.
+	maxStreams = 32
 )
 
 // gate is a listener that limits the number of open connections, in all and from one
@@ -46,6 +53,7 @@ type gate struct {
 	mu      sync.Mutex
 	conns   map[*gatedConn]struct{}
 	address map[netip.Prefix]int
+	http2   int           // connections that may speak HTTP/2
 	left    chan struct{} // signalled when a connection was closed
 	over    chan struct{} // closed together with the listener
 	end     sync.Once
@@ -169,6 +177,9 @@ func (g *gate) leave(c *gatedConn) {
 		return
 	}
 	delete(g.conns, c)
+	if c.http2 {
+		g.http2--
+	}
 	if g.address[c.network]--; g.address[c.network] == 0 {
 		delete(g.address, c.network)
 	}
@@ -176,6 +187,19 @@ func (g *gate) leave(c *gatedConn) {
 	case g.left <- struct{}{}:
 	default:
 	}
+}
+
+// mayHTTP2 tells whether a connection is offered HTTP/2: not if too many speak it.
+func (g *gate) mayHTTP2(conn net.Conn) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	c, ok := conn.(*gatedConn)
+	if _, open := g.conns[c]; !ok || !open || g.http2 == maxHTTP2 {
+		return false
+	}
+	c.http2 = true
+	g.http2++
+	return true
 }
 
 // Close implements net.Listener.
@@ -189,6 +213,7 @@ type gatedConn struct {
 	net.Conn
 	gate    *gate
 	network netip.Prefix
+	http2   bool // counts for maxHTTP2; under the lock of the gate
 
 	since   atomic.Int64 // when the server began to wait for its next step
 	read    atomic.Int64 // bytes of the present step

@@ -59,7 +59,8 @@ type Listeners struct {
 func (s *Server) Serve(ctx context.Context, l Listeners) error {
 	network := s.httpServer(s.Handler())
 	servers := []*http.Server{network}
-	tcp := net.Listener(newGate(l.TCP, l.MaxConnections, l.MaxPerAddress, s.sharedAddress, s.connectionClosed))
+	gate := newGate(l.TCP, l.MaxConnections, l.MaxPerAddress, s.sharedAddress, s.connectionClosed)
+	tcp := net.Listener(gate)
 	if err := l.LoadCertificate(s.cfg.Now, s.cfg.Logger); err != nil {
 		return err
 	}
@@ -72,7 +73,16 @@ func (s *Server) Serve(ctx context.Context, l Listeners) error {
 		}
 		s.certificate.Store(cert)
 		accepting.Go(func() { cert.watch(watching) })
-		tcp = tls.NewListener(tcp, &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}, GetCertificate: cert.get})
+		plain := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: cert.get}
+		both := plain.Clone()
+		both.NextProtos = []string{"h2", "http/1.1"}
+		both.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			if gate.mayHTTP2(hello.Conn) {
+				return nil, nil
+			}
+			return plain, nil
+		}
+		tcp = tls.NewListener(tcp, both)
 	}
 	failed := make(chan error, 2)
 	serve := func(server *http.Server, on net.Listener) {
@@ -113,7 +123,7 @@ func (s *Server) Serve(ctx context.Context, l Listeners) error {
 func (s *Server) httpServer(h http.Handler) *http.Server {
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: headerTime, ReadTimeout: requestDeadline, WriteTimeout: writeTime, IdleTimeout: 2 * time.Minute,
-		MaxHeaderBytes: maxHeader, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 100, MaxReceiveBufferPerConnection: delivery.MaxBody},
+		MaxHeaderBytes: maxHeader, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: delivery.MaxBody},
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			if t, ok := c.(*tls.Conn); ok {
 				c = t.NetConn()

@@ -81,6 +81,9 @@ type Server struct {
 	cfg    Config
 	engine *gin.Engine
 	base   string // the path of the base URL: empty, or such as /triphammer
+	// document is openapi.yaml with that path. All answers share it: strangers may ask for it, and
+	// read slowly.
+	document []byte
 	// known and strangers limit the memory for ingress bodies: known for senders with a
 	// verified credential, strangers for all others.
 	known, strangers *bodies
@@ -157,6 +160,7 @@ func New(cfg Config) (*Server, error) {
 	if err := s.setBase(); err != nil {
 		return nil, err
 	}
+	s.document = documentAt(s.base)
 	return s, nil
 }
 

@@ -23,8 +23,12 @@ import (
 var openapiDocument []byte
 
 func (s *Server) openapi(c *gin.Context) {
-	document := bytes.Replace(openapiDocument, []byte("\nservers:\n  - url: /\n"), []byte("\nservers:\n  - url: "+s.base+"/\n"), 1)
-	c.Data(http.StatusOK, "application/yaml", document)
+	c.Data(http.StatusOK, "application/yaml", s.document)
+}
+
+// documentAt is the document of a server whose addresses begin with base.
+func documentAt(base string) []byte {
+	return bytes.Replace(openapiDocument, []byte("\nservers:\n  - url: /\n"), []byte("\nservers:\n  - url: "+base+"/\n"), 1)
 }
 
 // healthz answers that the process serves.
