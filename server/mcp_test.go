@@ -376,12 +376,17 @@ func TestLongAnswers(t *testing.T) {
 	if last := newest.Events[len(newest.Events)-1].Seq; last != 60 || !newest.Info.More || newest.Info.Next != fmt.Sprint(newest.Events[0].Seq) {
 		t.Errorf("the newest end with %d, %+v", last, newest.Info)
 	}
-	// Texts of a list are cut, and say so.
+	// Long prompts do not make a list of runs long.
 	for range 30 {
 		f.create(admin, fmt.Sprintf(`{"prompt":%q}`, strings.Repeat("long ", 4000)))
 	}
 	text, failed := use(t, s, "list_runs", object{"limit": 30})
-	if failed || len(text) > 64<<10 || !strings.Contains(text, "[cut here: 20000 bytes in all]") || !strings.Contains(text, `"cut":"The answer was too long`) {
+	if failed || len(text) > 64<<10 || strings.Count(text, `"run_id":`) != 30 {
+		t.Errorf("%t, %d bytes: %.300s", failed, len(text), text)
+	}
+	// Long texts are cut, and say so.
+	text, failed = use(t, s, "get_run", object{"run_id": f.create(admin, fmt.Sprintf(`{"prompt":%q}`, strings.Repeat("long ", 20_000)))})
+	if failed || len(text) > 64<<10 || !strings.Contains(text, "[cut here: 100000 bytes in all]") || !strings.Contains(text, `"cut":"The answer was too long`) {
 		t.Errorf("%t, %d bytes: %.300s", failed, len(text), text)
 	}
 }

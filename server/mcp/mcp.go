@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -157,6 +158,75 @@ func (p *Peer) get(ctx context.Context, path string, query any) (json.RawMessage
 		path += "?" + values.Encode()
 	}
 	return p.ask(ctx, http.MethodGet, path, nil)
+}
+
+// whole is how long a list may be in an answer: what is shown of it is longer.
+const whole = maxAnswer * 3 / 4
+
+// page reads a page of a list of which the API has pages. limit is that of the query, and becomes
+// smaller until the page fits into an answer. shorten, if given, makes what is shown of a page.
+func (p *Peer) page(ctx context.Context, path string, query any, limit *int, shorten func(json.RawMessage) (json.RawMessage, error)) (json.RawMessage, error) {
+	for {
+		text, err := p.get(ctx, path, query)
+		if err == nil && shorten != nil {
+			text, err = shorten(text)
+		}
+		if err != nil || len(text) <= whole || *limit == 1 {
+			return text, err
+		}
+		most := cmp.Or(*limit, 20)
+		*limit = max(1, min(most-1, most*whole/len(text)))
+	}
+}
+
+// part reads what the API has in one piece, and shows as many entries of each of its lists as
+// are asked for and fit into an answer. The cursor is the number of the entries before.
+func (p *Peer) part(ctx context.Context, path string, query any, in inParts) (json.RawMessage, error) {
+	text, err := p.get(ctx, path, query)
+	if err != nil || len(text) <= whole && in == (inParts{}) {
+		return text, err
+	}
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(text, &all); err != nil {
+		return nil, errors.New("the server answered something that is not JSON")
+	}
+	lists, longest := make(map[string][]json.RawMessage), 0
+	for name, value := range all {
+		var list []json.RawMessage
+		if name != "belt" && bytes.HasPrefix(value, []byte("[")) && json.Unmarshal(value, &list) == nil {
+			lists[name], longest = list, max(longest, len(list))
+		}
+	}
+	from, err := strconv.Atoi(cmp.Or(in.Cursor, "0"))
+	if err != nil || from < 0 || from > longest {
+		return nil, errors.New("cursor is not page_info.next_cursor of an answer of this tool: leave it out for the first entries")
+	}
+	if in.Limit < 0 {
+		return nil, errors.New("limit is a number from 1")
+	}
+	count := longest - from
+	if in.Limit > 0 {
+		count = min(count, in.Limit)
+	}
+	for {
+		for name, list := range lists {
+			if all[name], err = encode(list[min(from, len(list)):min(from+count, len(list))]); err != nil {
+				return nil, err
+			}
+		}
+		info := api.PageInfo{HasNextPage: from+count < longest}
+		if info.HasNextPage {
+			info.NextCursor = strconv.Itoa(from + count)
+		}
+		if all["page_info"], err = encode(info); err != nil {
+			return nil, err
+		}
+		shown, err := encode(all)
+		if err != nil || len(shown) <= whole || count <= 1 {
+			return shown, err
+		}
+		count = max(1, min(count-1, count*whole/len(shown)))
+	}
 }
 
 // post makes a request with a body, or without one if it is nil.

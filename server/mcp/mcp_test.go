@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -151,6 +152,89 @@ func TestFaults(t *testing.T) {
 	got, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "get_status"})
 	if text := textOf(t, got, err); got.IsError || !strings.HasSuffix(text, `"result":{"a":1}}`) {
 		t.Errorf("afterwards: %s", text)
+	}
+}
+
+// TestPages: a list of any length is read to its end, whole entry after whole entry, whether the API has
+// pages of it or not, and of get_delivery all lists go on.
+func TestPages(t *testing.T) {
+	const entries = 400
+	entry := func(n int) string {
+		return fmt.Sprintf(`{"name":"a%d","run_id":"run_%d","text":%q}`, n, n, strings.Repeat("é\u202e", 150))
+	}
+	var all []string
+	for n := range entries {
+		all = append(all, entry(n))
+	}
+	s := connected(t, reader(func(_ context.Context, _, path string, _ []byte) (int, []byte, error) {
+		at, err := url.Parse(path)
+		if err != nil {
+			return 0, nil, err
+		}
+		switch from, list := 0, all; at.Path {
+		case "/automations":
+			return 200, fmt.Appendf(nil, `{"automations":[%s],"page_info":{"has_next_page":false}}`, strings.Join(all, ",")), nil
+		case "/deliveries/dlv_1":
+			return 200, fmt.Appendf(nil, `{"id":"dlv_1","belt":[{"stage":"x"}],"matches":[%s],"disabled":[],"run_belts":[%s]}`, strings.Join(all, ","), strings.Join(all[:300], ",")), nil
+		default:
+			limit := 20
+			_, _ = fmt.Sscan(at.Query().Get("limit"), &limit)
+			_, _ = fmt.Sscan(at.Query().Get("cursor"), &from)
+			list = list[from:min(from+limit, entries)]
+			return 200, fmt.Appendf(nil, `{%q:[%s],"page_info":{"has_next_page":%t,"next_cursor":"%d"}}`, strings.Trim(strings.TrimPrefix(at.Path, "/agent"), "/"), strings.Join(list, ","), from+limit < entries, from+limit), nil
+		}
+	}))
+	for name, tt := range map[string]struct {
+		arguments map[string]any
+		lists     map[string]int
+	}{
+		"list_automations": {map[string]any{}, map[string]int{"automations": entries}},
+		"list_deliveries":  {map[string]any{"limit": 300}, map[string]int{"deliveries": entries}},
+		"list_runs":        {map[string]any{"limit": 200}, map[string]int{"runs": entries}},
+		"get_delivery":     {map[string]any{"delivery_id": "dlv_1"}, map[string]int{"matches": entries, "run_belts": 300, "disabled": 0}},
+	} {
+		got, calls := make(map[string]int), 0
+		for more := true; more; calls++ {
+			result, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: name, Arguments: tt.arguments})
+			var shown struct {
+				Cut    string
+				Result map[string]json.RawMessage
+			}
+			text := textOf(t, result, err)
+			if err := json.Unmarshal([]byte(text), &shown); err != nil || result.IsError || len(text) > maxAnswer || calls > entries || shown.Cut != "" {
+				t.Fatalf("%s: %v, %d bytes: %.300s", name, err, len(text), text)
+			}
+			for list := range tt.lists {
+				var entries []struct {
+					RunID string `json:"run_id"`
+				}
+				if json.Unmarshal(shown.Result[list], &entries) != nil {
+					t.Fatalf("%s: %.300s", name, text)
+				}
+				for _, e := range entries {
+					if name != "list_deliveries" && e.RunID != fmt.Sprintf("run_%d", got[list]) {
+						t.Fatalf("%s: entry %d of %s is %s", name, got[list], list, e.RunID)
+					}
+					got[list]++
+				}
+			}
+			var info api.PageInfo
+			if err := json.Unmarshal(shown.Result["page_info"], &info); err != nil {
+				t.Fatal(name, err)
+			}
+			more, tt.arguments["cursor"] = info.HasNextPage, info.NextCursor
+		}
+		for list, want := range tt.lists {
+			if got[list] != want {
+				t.Errorf("%s: %d of %d %s in %d answers", name, got[list], want, list, calls)
+			}
+		}
+	}
+	for _, wrong := range []map[string]any{{"cursor": "x"}, {"cursor": "-1"}, {"cursor": "401"}, {"limit": -1}} {
+		result, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "list_automations", Arguments: wrong})
+		if text := textOf(t, result, err); !result.IsError {
+			t.Errorf("%v: %.300s", wrong, text)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -94,12 +95,20 @@ type (
 		Factory string `json:"factory,omitempty" jsonschema:"name of a factory; needed only if the server has several"`
 	}
 	inPages struct {
-		Limit  int    `json:"limit,omitempty" jsonschema:"how many entries at most, from 1 to 500; default 20"`
+		Limit  int    `json:"limit,omitempty" jsonschema:"how many entries at most, from 1 to 500; default 20; fewer come if they are long"`
 		Cursor string `json:"cursor,omitempty" jsonschema:"page_info.next_cursor of the answer before, for the next page"`
+	}
+	inParts struct {
+		Limit  int    `json:"limit,omitempty" jsonschema:"how many entries of each list at most; default: as many as an answer holds"`
+		Cursor string `json:"cursor,omitempty" jsonschema:"page_info.next_cursor of the answer before, for the next entries"`
 	}
 	inPieces struct {
 		Offset   int `json:"offset,omitempty" jsonschema:"where to begin, in bytes; next_offset of the answer before"`
 		MaxBytes int `json:"max_bytes,omitempty" jsonschema:"how much at most, in bytes, up to 32768; default 16384"`
+	}
+	listOf struct {
+		ofFactory
+		inParts
 	}
 	ofRun struct {
 		RunID string `json:"run_id" jsonschema:"id of a run, such as run_01abc"`
@@ -116,6 +125,27 @@ type (
 		Content string `json:"content" jsonschema:"the whole text of the file"`
 	}
 )
+
+// runInShort is what list_runs has of a run: of a whole one, few fit into an answer.
+type runInShort struct {
+	RunID         string     `json:"run_id"`
+	Title         string     `json:"title"`
+	State         string     `json:"state"`
+	StatusMessage string     `json:"status_message,omitempty"`
+	Source        string     `json:"source"`
+	Factory       string     `json:"factory"`
+	Automation    string     `json:"automation,omitempty"`
+	Agent         string     `json:"agent,omitempty"`
+	Webhook       string     `json:"webhook,omitempty"`
+	DeliveryID    string     `json:"delivery_id,omitempty"`
+	ParentRunID   string     `json:"parent_run_id,omitempty"`
+	RetryOf       string     `json:"retry_of_run_id,omitempty"`
+	CreatedAt     time.Time  `json:"created_at"`
+	UpdatedAt     time.Time  `json:"updated_at"`
+	RunTime       string     `json:"run_time,omitempty"`
+	NextAttempt   *time.Time `json:"next_attempt,omitempty"`
+	Usage         *api.Usage `json:"request_usage,omitempty"`
+}
 
 // Tools are all tools, in the order in which docs/mcp.md has them.
 var Tools = []Tool{
@@ -141,14 +171,18 @@ var Tools = []Tool{
 			Until   string `json:"until,omitempty" jsonschema:"only older ones: a time in RFC 3339"`
 		},
 		) (json.RawMessage, error) {
-			return p.get(ctx, "/deliveries", in)
+			return p.page(ctx, "/deliveries", &in, &in.Limit, nil)
 		}),
 	},
 	{
 		Name: "get_delivery", Title: "Explain a delivery", Scopes: readScope, Effect: reads, Outside: senders,
-		Does: "Why a delivery started runs or did not: its belt, stage by stage, and each automation of its webhook with the condition that did not hold (path, want, got).",
-		add: takes(func(ctx context.Context, p *Peer, in ofDelivery) (json.RawMessage, error) {
-			return p.get(ctx, "/deliveries/"+segment(in.DeliveryID), nil)
+		Does: "Why a delivery started runs or did not: its belt, stage by stage, and each automation of its webhook with the condition that did not hold (path, want, got). If page_info has a next page, call again with its cursor: each list goes on.",
+		add: takes(func(ctx context.Context, p *Peer, in struct {
+			ofDelivery
+			inParts
+		},
+		) (json.RawMessage, error) {
+			return p.part(ctx, "/deliveries/"+segment(in.DeliveryID), nil, in.inParts)
 		}),
 	},
 	{
@@ -179,7 +213,7 @@ var Tools = []Tool{
 	},
 	{
 		Name: "list_runs", Title: "List runs", Scopes: seeRunsScope, Effect: reads, Outside: agents,
-		Does: "Runs of agents, the last updated first. States: " + terms.Words(terms.RunStates) + ".",
+		Does: "Runs of agents, the last updated first, in short: get_run has the rest, and the prompt. States: " + terms.Words(terms.RunStates) + ".",
 		add: takes(func(ctx context.Context, p *Peer, in struct {
 			ofFactory
 			inPages
@@ -192,7 +226,16 @@ var Tools = []Tool{
 			After      string   `json:"created_after,omitempty" jsonschema:"a time in RFC 3339"`
 		},
 		) (json.RawMessage, error) {
-			return p.get(ctx, "/agent/runs", in)
+			return p.page(ctx, "/agent/runs", &in, &in.Limit, func(text json.RawMessage) (json.RawMessage, error) {
+				var short struct {
+					Runs []runInShort `json:"runs"`
+					Page api.PageInfo `json:"page_info"`
+				}
+				if err := json.Unmarshal(text, &short); err != nil {
+					return nil, err
+				}
+				return encode(short)
+			})
 		}),
 	},
 	{
@@ -269,8 +312,8 @@ var Tools = []Tool{
 	{
 		Name: "list_automations", Title: "List automations", Scopes: readScope, Effect: reads, Outside: authors,
 		Does: "Automations with their triggers, whether they are enabled, paused or dormant (nothing starts them, and why), and warnings.",
-		add: takes(func(ctx context.Context, p *Peer, in ofFactory) (json.RawMessage, error) {
-			return p.get(ctx, "/automations", in)
+		add: takes(func(ctx context.Context, p *Peer, in listOf) (json.RawMessage, error) {
+			return p.part(ctx, "/automations", in.ofFactory, in.inParts)
 		}),
 	},
 	{
@@ -294,8 +337,8 @@ var Tools = []Tool{
 	{
 		Name: "list_webhooks", Title: "List webhooks", Scopes: readScope, Effect: reads, Outside: authors,
 		Does: "Webhooks with their URL, how senders prove themselves, and whether they are enabled or paused. No secrets.",
-		add: takes(func(ctx context.Context, p *Peer, in ofFactory) (json.RawMessage, error) {
-			return p.get(ctx, "/webhooks", in)
+		add: takes(func(ctx context.Context, p *Peer, in listOf) (json.RawMessage, error) {
+			return p.part(ctx, "/webhooks", in.ofFactory, in.inParts)
 		}),
 	},
 	{
@@ -354,22 +397,22 @@ var Tools = []Tool{
 	{
 		Name: "list_schedules", Title: "List schedules", Scopes: seeRunsScope, Effect: reads, Outside: agents,
 		Does: "Schedules, with when they last ran and will run next, and why the last tick started nothing.",
-		add: takes(func(ctx context.Context, p *Peer, in ofFactory) (json.RawMessage, error) {
-			return p.get(ctx, "/agent/schedules", in)
+		add: takes(func(ctx context.Context, p *Peer, in listOf) (json.RawMessage, error) {
+			return p.part(ctx, "/agent/schedules", in.ofFactory, in.inParts)
 		}),
 	},
 	{
 		Name: "list_agents", Title: "List agents", Scopes: seeRunsScope, Effect: reads, Outside: authors,
 		Does: "Agents of the definitions.",
-		add: takes(func(ctx context.Context, p *Peer, in ofFactory) (json.RawMessage, error) {
-			return p.get(ctx, "/agent", in)
+		add: takes(func(ctx context.Context, p *Peer, in listOf) (json.RawMessage, error) {
+			return p.part(ctx, "/agent", in.ofFactory, in.inParts)
 		}),
 	},
 	{
 		Name: "list_environments", Title: "List environments", Scopes: seeRunsScope, Effect: reads, Outside: authors,
 		Does: "Environments in which start_run can start an agent: repositories, image, setup.",
-		add: takes(func(ctx context.Context, p *Peer, in ofFactory) (json.RawMessage, error) {
-			return p.get(ctx, "/agent/environments", in)
+		add: takes(func(ctx context.Context, p *Peer, in listOf) (json.RawMessage, error) {
+			return p.part(ctx, "/agent/environments", in.ofFactory, in.inParts)
 		}),
 	},
 	{
@@ -433,12 +476,12 @@ var Tools = []Tool{
 	{
 		Name: "list_factory_files", Title: "List definition files", Scopes: readScope, Effect: reads, Outside: authors,
 		Does: "The newest definition files of a factory, with their commit.",
-		add: takes(func(ctx context.Context, p *Peer, in ofFactory) (json.RawMessage, error) {
+		add: takes(func(ctx context.Context, p *Peer, in listOf) (json.RawMessage, error) {
 			name, err := p.factory(ctx, in.Factory)
 			if err != nil {
 				return nil, err
 			}
-			return p.get(ctx, "/factories/"+name+"/files", nil)
+			return p.part(ctx, "/factories/"+name+"/files", nil, in.inParts)
 		}),
 	},
 	{
