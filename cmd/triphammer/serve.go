@@ -80,11 +80,30 @@ type serving struct {
 	socket func() // removes the socket
 }
 
+// onceValue is the value of a flag that can be given once.
+type onceValue struct {
+	pflag.Value
+	given bool
+}
+
+// Set implements pflag.Value.
+func (v *onceValue) Set(text string) error {
+	if v.given {
+		return errors.New("it is given twice: for several factories, write factories: into the file of --config")
+	}
+	v.given = true
+	return v.Value.Set(text)
+}
+
 // serveFlags adds the flags of all settings of a server (SPEC 12).
 func (s *serving) serveFlags(f *pflag.FlagSet) {
 	s.factory.flags(f)
 	s.endFlags(f)
 	f.StringVar(&s.hosted, "hosted", "", "name of a factory whose repository lives on this server, which serves it for clone and push; instead of --repo")
+	for _, name := range []string{"repo", "hosted"} { // a second value would take the place of the first
+		flag := f.Lookup(name)
+		flag.Value = &onceValue{Value: flag.Value}
+	}
 	f.StringVar(&s.data, "data", "", "data directory; made if it is missing")
 	s.database.flags(f)
 	f.StringVar(&s.config, "config", "", "configuration file (YAML; its keys are these flags' names)")

@@ -123,6 +123,12 @@ func Open(ctx context.Context, cfg Config) (*Repository, error) {
 func environment(dir string) []string {
 	return []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "LC_ALL=C.UTF-8", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull, "GIT_TERMINAL_PROMPT=0",
+		// What a repository says of itself counts, and not what somebody has put in its place
+		// (git-replace(1), gitglossary(7) "grafts").
+		"GIT_NO_REPLACE_OBJECTS=1", "GIT_GRAFT_FILE=" + os.DevNull,
+		// Nothing else is offered to clones, and other refs that an older version took are not either.
+		"GIT_CONFIG_COUNT=3", "GIT_CONFIG_KEY_0=uploadpack.hideRefs", "GIT_CONFIG_VALUE_0=refs/",
+		"GIT_CONFIG_KEY_1=uploadpack.hideRefs", "GIT_CONFIG_VALUE_1=!refs/heads/", "GIT_CONFIG_KEY_2=uploadpack.hideRefs", "GIT_CONFIG_VALUE_2=!refs/tags/",
 	}
 }
 
@@ -141,9 +147,15 @@ func (r *Repository) installHooks() error {
 	dir := filepath.Join(r.cfg.Dir, "hooks")
 	err := os.MkdirAll(dir, 0o700)
 	check := strings.Join(words, " ")
+	refs := `while read -r old new ref; do
+	case $ref in
+	refs/heads/*|refs/tags/*) ;;
+	*) echo "$ref is neither a branch nor a tag, and only these are kept here: leave it out of the push" >&2; exit 1 ;;
+	esac
+done`
 	for name, script := range map[string]string{
 		// What cannot be kept is refused: the check must see all of it.
-		"pre-receive":  fmt.Sprintf("set -e\nif [ -n \"$%[1]s\" ]; then cat > \"$%[1]s\"; exec %[2]s < \"$%[1]s\"; fi\nexec %[2]s\n", askedFile, check),
+		"pre-receive":  fmt.Sprintf("set -e\nasked=$(cat)\nif [ -n \"$%[1]s\" ]; then printf '%%s\\n' \"$asked\" > \"$%[1]s\"; fi\nprintf '%%s\\n' \"$asked\" | %[3]s\nprintf '%%s\\n' \"$asked\" | %[2]s\n", askedFile, check, refs),
 		"post-receive": fmt.Sprintf("if [ -n \"$%[1]s\" ]; then exec cat > \"$%[1]s\"; fi\n", movedFile),
 	} {
 		name = filepath.Join(dir, name)

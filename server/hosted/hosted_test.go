@@ -1,6 +1,7 @@
 package hosted
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -9,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -196,8 +196,8 @@ func TestPushOfALargeFile(t *testing.T) {
 	}
 }
 
-// TestSlowClones: people whose clones take all the time that they may keep nobody from pushing.
-func TestSlowClones(t *testing.T) {
+// TestSilentClones: people whose clones never say what they want keep nobody from cloning or pushing.
+func TestSilentClones(t *testing.T) {
 	r := open(t)
 	url := begin(t, r)
 	var slow []*io.PipeWriter
@@ -220,9 +220,6 @@ func TestSlowClones(t *testing.T) {
 			_ = w.Close()
 		}
 	})
-	for len(r.fetching) < maxServing {
-		runtime.Gosched()
-	}
 	dir := filepath.Join(t.TempDir(), "work")
 	if out, err := command(t, "", "init", "--quiet", "--initial-branch=other", dir); err != nil {
 		t.Fatal(out)
@@ -230,6 +227,70 @@ func TestSlowClones(t *testing.T) {
 	commitFile(t, dir, "b", nil)
 	if out, err := command(t, dir, "push", "--quiet", url, "HEAD:other"); err != nil {
 		t.Error(err, out)
+	}
+	clone(t, url)
+}
+
+// TestOtherRefs: a push moves branches and tags alone, and a replacement or a graft that is there
+// all the same changes nothing of what is served or committed.
+func TestOtherRefs(t *testing.T) {
+	r := open(t)
+	url := begin(t, r)
+	dir := clone(t, url)
+	run := func(args ...string) string {
+		t.Helper()
+		out, err := command(t, dir, args...)
+		if err != nil {
+			t.Fatal(args, err, out)
+		}
+		return strings.TrimSpace(out)
+	}
+	tip := run("rev-parse", "HEAD")
+	run("checkout", "--quiet", "--orphan", "other")
+	commitFile(t, dir, "hidden", nil)
+	other := run("rev-parse", "HEAD")
+	for _, ref := range []string{"refs/replace/" + tip, "refs/notes/commits", "refs/triphammer/x", "refs/pull/1/head"} {
+		out, err := command(t, dir, "push", url, other+":refs/heads/fine", other+":"+ref)
+		if err == nil || !strings.Contains(out, ref+" is neither a branch nor a tag") && !strings.Contains(out, "hidden ref") {
+			t.Errorf("%s: %v\n%s", ref, err, out)
+		}
+	}
+	// As an older version took them.
+	run("push", "--quiet", url, other+":refs/heads/other", tip+":refs/tags/v1")
+	r.show(t, "update-ref", "refs/replace/"+tip, other)
+	info := filepath.Join(r.Dir(), "info")
+	if err := errors.Join(os.MkdirAll(info, 0o700), os.WriteFile(filepath.Join(info, "grafts"), []byte(other+" "+tip+"\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := command(t, dir, "push", "--force", url, other+":main"); err == nil {
+		t.Error("a graft or a replacement makes an orphan a descendant:", out)
+	}
+	if files := r.show(t, "ls-tree", "--name-only", "main"); files != "a" {
+		t.Errorf("the branch has %q", files)
+	}
+	if log := r.show(t, "log", "--format=%H", "other"); log != other {
+		t.Errorf("the orphan has %q", log)
+	}
+	if refs := run("ls-remote", url); strings.Contains(refs, "replace") || !strings.Contains(refs, "refs/tags/v1") {
+		t.Error(refs)
+	}
+}
+
+// TestServiceOnce: git is asked for the service that was allowed.
+func TestServiceOnce(t *testing.T) {
+	url := begin(t, open(t))
+	for query, want := range map[string]string{
+		"service=" + Fetch + "&service=" + Push: "# service=" + Fetch, "service=" + Push + "&service=" + Fetch: "# service=" + Push, "service=x%26service%3D" + Push: "",
+	} {
+		resp, err := http.Get(url + "/info/refs?" + query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil || want == "" && resp.StatusCode == http.StatusOK || !strings.Contains(string(text), want) {
+			t.Errorf("%s: %d %.60q, %v", query, resp.StatusCode, text, err)
+		}
 	}
 }
 

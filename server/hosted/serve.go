@@ -2,11 +2,13 @@ package hosted
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/cgi"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,8 +29,14 @@ type Visit struct {
 	Logger *slog.Logger
 }
 
-// serveTime is how long one request may take, from its first byte to its last.
-const serveTime = 10 * time.Minute
+const (
+	// serveTime is how long one request may take, from its first byte to its last.
+	serveTime = 10 * time.Minute
+	// askTime is how long a clone may take to say what it wants, and maxAsked how many bytes: some
+	// 40,000 refs.
+	askTime  = 30 * time.Second
+	maxAsked = 2 << 20
+)
 
 // Pushed is a branch or a tag that a push wanted to move.
 type Pushed struct {
@@ -40,9 +48,19 @@ type Pushed struct {
 // Serve answers a request of Git's smart HTTP protocol, and tells what a push wanted to move.
 // The caller has checked that the person may use the service.
 func (r *Repository) Serve(w http.ResponseWriter, req *http.Request, v Visit) []Pushed {
-	serving := r.fetching
-	if v.Path == "/"+Push || req.URL.Query().Get("service") == Push {
+	serving, service := r.fetching, req.URL.Query().Get("service")
+	if v.Path == "/"+Push || service == Push {
 		serving = r.pushing
+	}
+	control := http.NewResponseController(w) // its deadlines fail without a connection
+	var asked []byte
+	if v.Path == "/"+Fetch { // before it takes the place of others
+		_ = control.SetReadDeadline(time.Now().Add(askTime))
+		var err error
+		if asked, err = io.ReadAll(http.MaxBytesReader(w, req.Body, maxAsked)); err != nil {
+			http.Error(w, "what the clone wants did not arrive in time and whole", http.StatusRequestTimeout)
+			return nil
+		}
 	}
 	select {
 	case serving <- struct{}{}:
@@ -63,9 +81,11 @@ func (r *Repository) Serve(w http.ResponseWriter, req *http.Request, v Visit) []
 		env = append(env, askedFile+"="+filepath.Join(told, askedFile), movedFile+"="+filepath.Join(told, movedFile))
 	}
 	deadline := time.Now().Add(serveTime)
-	control := http.NewResponseController(w)
-	_, _ = control.SetReadDeadline(deadline), control.SetWriteDeadline(deadline) // they fail without a connection
+	_, _ = control.SetReadDeadline(deadline), control.SetWriteDeadline(deadline)
 	inner := req.Clone(req.Context())
+	if v.Path == "/"+Fetch {
+		inner.Body = io.NopCloser(bytes.NewReader(asked))
+	}
 	// git reads until the end if it is told no length, as with a body in chunks. Of a body that ends
 	// before its length, because the client or this server is gone, git-http-backend would read the
 	// end for ever (pipe_fixed_length in Git 2.39).
@@ -74,6 +94,9 @@ func (r *Repository) Serve(w http.ResponseWriter, req *http.Request, v Visit) []
 		inner.ContentLength = -1
 	}
 	inner.URL.Path = v.Path
+	if inner.URL.RawQuery = ""; v.Path == "/info/refs" {
+		inner.URL.RawQuery = "service=" + url.QueryEscape(service) // once, so that git reads what was allowed here
+	}
 	inner.Header = make(http.Header)
 	for _, name := range []string{"Accept-Encoding", "Content-Encoding", "Content-Type", "Git-Protocol", "User-Agent"} {
 		if values := req.Header.Values(name); len(values) > 0 {
