@@ -217,7 +217,8 @@ func (j *job) fill(f folder) error {
 
 // configureGit lets Git clone repositories of this machine that belong to another user, and
 // reach private ones by their gateway. Who commits is the author too, unless the machine, a
-// setup command or the agent says who that is.
+// setup command or the agent says who that is. Replacements of objects do not act: they show
+// other files than a commit has.
 func (j *job) configureGit(f folder) error {
 	text := "[user]\n"
 	for _, v := range j.Env {
@@ -227,7 +228,7 @@ func (j *job) configureGit(f folder) error {
 			}
 		}
 	}
-	text += "[include]\n\tpath = /etc/gitconfig\n" + j.GitSettings + "[safe]\n"
+	text += "[include]\n\tpath = /etc/gitconfig\n" + j.GitSettings + "[core]\n\tuseReplaceRefs = false\n[safe]\n"
 	for _, dir := range j.Trusted {
 		quoted := gitQuoted(dir)
 		text += fmt.Sprintf("\tdirectory = \"%s\"\n\tdirectory = \"%s\"\n", quoted, path.Join(quoted, ".git"))

@@ -636,13 +636,14 @@ git mv one/a two/a && ln one/b two/linked && mkdir two/below && echo c >two/belo
 rm -f two/linked && git add . && git commit -qm second
 git push -q ../../home/there.git HEAD:refs/heads/main
 git -C ../../home/there.git ls-tree -r --name-only main
+git replace HEAD HEAD~1 && git log -1 --format=%s
 `)
 	task.Vars["GIT_COMMITTER_NAME"], task.Vars["GIT_COMMITTER_EMAIL"] = `Tri"ph\ammer`, "run_1@runs.invalid"
 	exit, err := p.Start(t.Context(), task, r)
 	if err != nil || exit != (run.Exit{}) {
 		t.Fatal(exit, err, r.said("stdout"), r.said("stderr"))
 	}
-	if got, want := r.said("stdout"), "Tri\"ph\\ammer run_1@runs.invalid Tri\"ph\\ammer\ntwo/a\ntwo/below/c\ntwo/moved/b\n"; got != want {
+	if got, want := r.said("stdout"), "Tri\"ph\\ammer run_1@runs.invalid Tri\"ph\\ammer\ntwo/a\ntwo/below/c\ntwo/moved/b\nsecond\n"; got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
 }
