@@ -320,6 +320,7 @@ func (s *Spec) start(t *Task, session string) harness.Start {
 		Auth: t.Secrets[s.Harness.AuthSecret], Env: t.Env, Secrets: t.Secrets,
 		Plan: s.Mode == ModePlan, Session: session, TrustRepositorySettings: s.TrustRepositorySettings,
 	})
+	t.Program = agent.Program
 	t.Command, t.Env, t.Secrets, t.Files = agent.Command, agent.Env, agent.Secrets, append(t.Files, agent.Files...)
 	return agent
 }

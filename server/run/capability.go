@@ -266,7 +266,10 @@ func inImage(t *Task, place Place, program string) (all []string, noProgram bool
 		return nil, false
 	}
 	lacking, here := place.Lacks(asked)
-	if !here && slices.Contains(harness.Names(), program) && official.MatchString(place.Image) {
+	if !here && (!slices.Contains(lacking, program) || !slices.Contains(harness.Names(), program) || !official.MatchString(place.Image)) {
+		return nil, false
+	}
+	if !here {
 		return []string{fmt.Sprintf("the image %s of Docker Hub has no program %s, which starts the agent: name an image that has it, and git if there are repositories (dockerImage)",
 			place.Image, program) + aRunFails}, true
 	}

@@ -97,14 +97,15 @@ func TestLacksInImage(t *testing.T) {
 		{"git", own, clones, true, []string{"git"}, []string{noGit}, false},
 		{"nothing to clone", own, Spec{}, true, []string{"git", "claude"}, []string{noClaude}, true},
 		{"a good one", own, clones, true, nil, nil, false},
-		{"not pulled yet", own, clones, false, nil, nil, false},
-		{"not pulled yet, and stock", stock, clones, false, nil, []string{"the image " + stock +
+		{"not pulled yet", own, clones, false, []string{"git", "claude"}, nil, false},
+		{"not pulled yet, and brought", stock, clones, false, nil, nil, false},
+		{"not pulled yet, and stock", stock, clones, false, []string{"claude"}, []string{"the image " + stock +
 			" of Docker Hub has no program claude, which starts the agent: name an image that has it, and git if there are repositories (dockerImage): a run fails"}, true},
-		{"stock in full", "docker.io/library/debian", Spec{}, false, nil, []string{"the image docker.io/library/debian of Docker Hub has no program claude, " +
+		{"stock in full", "docker.io/library/debian", Spec{}, false, []string{"claude"}, []string{"the image docker.io/library/debian of Docker Hub has no program claude, " +
 			"which starts the agent: name an image that has it, and git if there are repositories (dockerImage): a run fails"}, true},
-		{"of an account", "docker.io/team/agent", Spec{}, false, nil, nil, false},
+		{"of an account", "docker.io/team/agent", Spec{}, false, []string{"claude"}, nil, false},
 		{"made here under such a name", stock, clones, true, nil, nil, false},
-		{"a command", stock, Spec{Environment: &Environment{Command: []string{"python3", "x"}}}, false, nil, nil, false},
+		{"a command", stock, Spec{Environment: &Environment{Command: []string{"python3", "x"}}}, false, []string{"python3"}, nil, false},
 		{"a command in the workspace", own, Spec{Environment: &Environment{Command: []string{"./x"}}}, true, []string{"./x"}, nil, false},
 		{"a PATH", own, Spec{Repositories: clones.Repositories, Environment: &Environment{Env: map[string]string{"PATH": "/opt/bin"}}}, true, []string{"git", "claude"}, nil, false},
 	} {

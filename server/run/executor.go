@@ -45,6 +45,7 @@ type Task struct {
 
 	Setup   []string // shell commands, before the agent
 	Command []string // starts the agent; the prompt is on its standard input
+	Program string   // that a harness starts with the Command; empty: there is no harness
 
 	Network     Network
 	Limits      Limits
@@ -111,8 +112,9 @@ type Place struct {
 	Warnings  []string // what of the task does not act, in words for whoever wrote the definition
 
 	Image string // in which the programs are; empty: in none, or nobody knows which
-	// Lacks returns which of the programs are known not to be in the Image, and whether it is
-	// on this machine, to be looked into. nil: nobody can know.
+	// Lacks returns which of the programs a run in the Image is known not to find, and whether
+	// the image is on this machine, to be looked into; if it is not, those that it has to hold
+	// itself. nil: nobody can know.
 	Lacks func(programs []string) (lacking []string, here bool)
 }
 

@@ -220,7 +220,7 @@ func (e *Executor) container(r room) (command, confinement) {
 		g = &engine{path: "podman"} // it was there when the image was found
 	}
 	c := container{engine: g.path, name: r.name}
-	args := append(e.closed(g, r.limits), "--interactive", "--name="+c.name, "--label="+containerLabel+"="+c.name,
+	args := append(e.closed(g, r.limits, r.program), "--interactive", "--name="+c.name, "--label="+containerLabel+"="+c.name,
 		"--hostname=run", "--workdir="+r.folder, bind(r.folder, ""))
 	for _, v := range append([]string{runVariable + "=" + r.runID}, supervisorEnv...) {
 		args = append(args, "--env="+v)
@@ -240,7 +240,7 @@ func (e *Executor) container(r room) (command, confinement) {
 
 // closed begins a command that starts this program in a container, as the user of the runs and
 // with what every container is denied.
-func (e *Executor) closed(g *engine, l run.Limits) []string {
+func (e *Executor) closed(g *engine, l run.Limits, programs ...string) []string {
 	args := []string{
 		g.path, "run", "--rm", "--init=false", "--pull=never", "--entrypoint=" + e.program,
 		"--cap-drop=all", "--security-opt=no-new-privileges", "--ipc=private", "--no-healthcheck",
@@ -248,6 +248,7 @@ func (e *Executor) closed(g *engine, l run.Limits) []string {
 		"--read-only", "--tmpfs=/tmp:rw,exec,nosuid,nodev,mode=1777", "--tmpfs=/var/tmp:rw,exec,nosuid,nodev,mode=1777",
 		"--tmpfs=/run:rw,nosuid,nodev,mode=1777", bind(e.program, ",readonly"),
 	}
+	args = append(args, e.brought(programs...)...)
 	uid, gid := os.Geteuid(), os.Getegid()
 	if e.account != nil {
 		uid, gid = int(e.account.uid), int(e.account.gid)

@@ -153,7 +153,7 @@ func TestContainerLacks(t *testing.T) {
 	}{
 		{containertest.Image, []string{"git", "claude", "/bin/sh", "/opt/agent", "a\nb"}, "[claude /opt/agent a\nb] true"},
 		{containertest.Image, []string{"git"}, "[] true"},
-		{"localhost/triphammer-later:1", []string{"git"}, "[] false"},
+		{"localhost/triphammer-later:1", []string{"git", "no-such-agent"}, "[no-such-agent] false"},
 		{"localhost/triphammer-empty:1", []string{"git"}, "[] true"},
 	} {
 		if got := lacks(tt.image, tt.programs...); got != tt.want {
@@ -167,6 +167,77 @@ func TestContainerLacks(t *testing.T) {
 	now = now.Add(lookAgain)
 	if got := lacks("localhost/triphammer-later:1", "git", "codex"); got != "[codex] true" {
 		t.Errorf("once it is there: %s", got)
+	}
+}
+
+// withoutGit is an image like that of containertest, without git.
+const withoutGit = "localhost/triphammer-without-git:1"
+
+func makeImageWithoutGit(t *testing.T) {
+	t.Helper()
+	containertest.MakeImage(t)
+	made := exec.Command("bash", "-o", "pipefail", "-c", `c=$(podman create `+containertest.Image+` true) && trap "podman rm $c" EXIT &&
+podman export $c | tar --delete -f - usr/bin/git usr/lib/git-core usr/share/ca-certificates | podman import --quiet - `+withoutGit)
+	if out, err := made.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// TestContainerBrings: git of this machine works in an image that has none, and so does the
+// program of an agent that needs no more than the C library. What cannot be brought is missed.
+func TestContainerBrings(t *testing.T) {
+	makeImageWithoutGit(t)
+	programs, repo := openDir(t), openDir(t)
+	for name, original := range map[string]string{"claude": "dash", "codex": "git"} { // git has more libraries
+		original, err := exec.LookPath(original)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := copyTool(original, filepath.Join(programs, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(programs, "gemini"), []byte("#!/usr/bin/env node\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"init", "-q", "-b", "main", "app"}, {"-C", "app", "commit", "-q", "--allow-empty", "-m", "first"}, {"clone", "-q", "--bare", "app", "app.git"}} {
+		cmd := exec.Command("git", append([]string{"-c", "user.name=a", "-c", "user.email=a@example.com"}, args...)...)
+		cmd.Dir = repo
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	e, r := newContained(t, Config{Path: programs + ":" + os.Getenv("PATH")}), newRecorder()
+	task := sh(`set -e; command -v git; command -v claude; git log --format=%s; echo new >file; git add file; git commit -qm second; git mv file renamed; git stash -q; git submodule status
+git worktree add -q ../beside HEAD; git rebase -q HEAD~1; git clone -q --no-local . ../again; git -C ../again log --format=%s | head -1; git ls-remote https://127.0.0.1:1/x.git 2>&1 | tail -1; claude -c 'echo brought'`)
+	task.DockerImage, task.Program = withoutGit, "claude"
+	task.Repositories = []run.Repository{{URL: filepath.Join(repo, "app.git")}}
+	task.Vars = map[string]string{"GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@example.com"}
+	exit, err := e.Start(t.Context(), task, r)
+	if err != nil || exit.Code != 0 {
+		t.Fatalf("%+v, %v: %s", exit, err, r.said("stderr"))
+	}
+	got := r.said("stdout")
+	if want := e.tools.bin() + "/git\n" + e.tools.agents() + "/claude\nfirst\nsecond\nfatal: unable to access 'https://127.0.0.1:1/x.git/'"; !strings.HasPrefix(got, want) || !strings.HasSuffix(got, "\nbrought\n") {
+		t.Errorf("it printed %q, want %q", got, want)
+	}
+	for program, wrong := range map[string]string{"claude": "[]", "codex": "[codex]", "gemini": "[gemini]"} {
+		place, err := e.Preflight(task)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lacking, here := place.Lacks([]string{"git", program}); fmt.Sprint(lacking) != wrong || !here {
+			t.Errorf("%s: it lacks %v", program, lacking)
+		}
+		if lacking, here := e.lacks("localhost/triphammer-never:1", []string{"git", program}); fmt.Sprint(lacking) != wrong || here {
+			t.Errorf("%s, in an image that is not here: it lacks %v", program, lacking)
+		}
+		task := sh("true")
+		task.DockerImage, task.Program = withoutGit, program
+		_, err = e.Start(t.Context(), task, newRecorder())
+		if want := "the program \"" + program + "\" was not found in the image " + withoutGit; wrong != "[]" && (err == nil || !strings.Contains(err.Error(), want)) || wrong == "[]" && err != nil {
+			t.Errorf("%s: error %v", program, err)
+		}
 	}
 }
 

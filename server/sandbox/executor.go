@@ -96,6 +96,7 @@ type Executor struct {
 	again    time.Time  // when to look for a wall again, if none works
 	account  *account   // of the runs; nil: the server's own
 	program  string     // a copy of this program that runs may execute, if the wall needs one
+	tools    tools      // of this machine for containers
 	wall     *wall      // nil: none works
 	lacking  []error    // why stronger ones do not
 
@@ -226,6 +227,12 @@ func (e *Executor) copy(w wall) (err error) {
 	if w.copies && e.program == "" {
 		e.program, err = copyProgram(e.dir)
 	}
+	if err == nil && w.name == Container && e.tools == "" {
+		if e.tools, err = makeTools(e.dir, e.path); err != nil {
+			e.logger.Warn("images get no git of this machine", "error", err)
+		}
+		err = nil
+	}
 	return err
 }
 
@@ -269,10 +276,11 @@ func (e *Executor) within(ctx context.Context, w wall, t *run.Task, sink run.Sin
 	local := e.local(t.Repositories)
 	r := room{
 		folder: f.root, read: append(e.readable(), local...), off: net.limited(),
-		runID: t.RunID, name: e.attemptName(t), granted: e.granted(local), image: t.DockerImage, limits: e.limitsOf(t),
+		runID: t.RunID, name: e.attemptName(t), granted: e.granted(local), image: t.DockerImage, limits: e.limitsOf(t), program: t.Program,
 	}
-	image := ""
+	image, brought := "", tools("")
 	if w.name == Container {
+		brought = e.tools
 		image = cmp.Or(t.DockerImage, e.containers.Image)
 		if r.image, err = e.imageOf(ctx, image, sink); err != nil {
 			return run.Exit{}, err
@@ -327,7 +335,7 @@ func (e *Executor) within(ctx context.Context, w wall, t *run.Task, sink run.Sin
 	j := &job{
 		Root: f.root, Resume: t.Resume, Env: e.env(t, f, w.foreign), Prompt: t.Prompt, Skills: t.Skills, Attachments: t.Attachments, Files: t.Files,
 		Repositories: t.Repositories, Setup: t.Setup, Command: t.Command, Trusted: local, Forwards: out.forwards, GitSettings: out.settings,
-		Inherit: w.foreign, Image: image, Offline: net.limited() && w.networks, Bounded: bounded,
+		Inherit: w.foreign, Image: image, Program: t.Program, Tools: brought, Offline: net.limited() && w.networks, Bounded: bounded,
 	}
 	end, err := s.run(ctx, &confine, j, e.grace, t.Lease)
 	group.Exceed(end.Exceeded)

@@ -47,6 +47,8 @@ type job struct {
 	// of an image.
 	Inherit bool   `json:"inherit,omitempty"`
 	Image   string `json:"image,omitempty"`   // its name; empty: there is none, or the inside decides
+	Program string `json:"program,omitempty"` // that the Command starts, if it is not its first word
+	Tools   tools  `json:"tools,omitempty"`   // of the server's machine
 	Offline bool   `json:"offline,omitempty"` // there must be no network
 	Bounded bool   `json:"bounded,omitempty"` // the limits of the run are those of the supervisor's cgroup
 }

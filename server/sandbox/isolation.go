@@ -60,6 +60,7 @@ type room struct {
 	runID, name string
 	granted     []string // of read, those that are not the system's
 	image       string
+	program     string // of the agent
 	limits      run.Limits
 }
 

@@ -59,7 +59,7 @@ func (j *job) steps(s *supervising) (ending, error) {
 		return ending{}, fmt.Errorf("the folder of the run is not there inside the walls: %w", err)
 	}
 	if j.Inherit {
-		j.Env = inherit(os.Environ(), j.Env)
+		j.Env = j.Tools.after(inherit(os.Environ(), j.Env))
 	}
 	if j.Offline {
 		if err := offline(); err != nil {
@@ -81,6 +81,9 @@ func (j *job) steps(s *supervising) (ending, error) {
 		return ending{}, err
 	}
 	program, err := j.resolve(j.Command, work, j.Env)
+	if err == nil && j.Image != "" && j.Program != "" { // else the shell that starts it would say less
+		_, err = j.resolve([]string{j.Program}, work, j.Env)
+	}
 	if err != nil {
 		return ending{}, fmt.Errorf("the agent cannot be started: %w", err)
 	}
@@ -611,7 +614,7 @@ func find(name, dir string, env []string) string {
 		}
 	}
 	for _, full := range tried {
-		if executable(full) {
+		if executable(full) && (!strings.Contains(full, toolsFolder+"/agents/") || starts(full)) {
 			return full
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,6 +22,7 @@ import (
 type looks struct {
 	mu    sync.Mutex
 	known map[string]*looked
+	quiet time.Time // until when an engine that did not answer in time is not asked
 }
 
 type looked struct {
@@ -37,22 +39,30 @@ var unknownImage = regexp.MustCompile(`(?i)no such image|image not known`)
 // lookTime bounds a look, for which an apply or a page waits.
 const lookTime = 10 * time.Second
 
-// lacks tells which of the programs are known not to be in the image, and whether the image is
-// on this machine.
+// lacks tells which of the programs a run in the image is known not to find, and whether the image
+// is on this machine. If it is not, those are told that the image has to hold itself.
 func (e *Executor) lacks(image string, programs []string) (lacking []string, here bool) {
 	g, err := e.engine()
 	if err != nil {
 		return nil, true
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
-	defer cancel()
 	e.looks.mu.Lock()
 	defer e.looks.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
+	defer cancel()
 	l := e.looks.known[image]
-	if l == nil {
+	switch {
+	case e.now().Before(e.looks.quiet):
+		return nil, true
+	case l == nil:
 		l = &looked{}
 		e.looks.known[image] = l
 	}
+	defer func() {
+		if ctx.Err() != nil {
+			e.looks.quiet = e.now().Add(lookAgain)
+		}
+	}()
 	if !e.now().Before(l.again) {
 		id, err := g.do(ctx, "image", "inspect", "--format", "{{.Id}}", image)
 		if err != nil || id != l.id || l.fails {
@@ -65,7 +75,7 @@ func (e *Executor) lacks(image string, programs []string) (lacking []string, her
 		l.fails = e.look(ctx, g, l, ask) != nil
 	}
 	for _, p := range programs {
-		if l.lacks[p] {
+		if l.lacks[p] || l.away && e.portable(p) == "" && (p != "git" || e.tools == "" || !executable(filepath.Join(e.tools.bin(), p))) {
 			lacking = append(lacking, p)
 		}
 	}
@@ -74,11 +84,11 @@ func (e *Executor) lacks(image string, programs []string) (lacking []string, her
 
 // look asks the image for the programs.
 func (e *Executor) look(ctx context.Context, g *engine, l *looked, programs []string) error {
-	argv := e.closed(g, e.limitsOf(&run.Task{}))
+	argv := e.closed(g, e.limitsOf(&run.Task{}), programs...)
 	for _, path := range e.granted(nil) {
 		argv = append(argv, bind(path, ",readonly"))
 	}
-	argv = append(append(argv, strings.Fields(e.containers.Options)...), "--network=none", l.id, SuperviseCommand, lookInside)
+	argv = append(append(argv, strings.Fields(e.containers.Options)...), "--network=none", l.id, SuperviseCommand, lookInside, string(e.tools))
 	cmd := exec.CommandContext(ctx, self, append([]string{SuperviseCommand, outside}, append(argv, programs...)...)...)
 	said := &lockedBuffer{} // an image can say anything
 	cmd.Stdout, cmd.Dir, cmd.WaitDelay, cmd.Env = said, "/", time.Second, engineEnvironment()
@@ -96,17 +106,17 @@ func (e *Executor) look(ctx context.Context, g *engine, l *looked, programs []st
 	return nil
 }
 
-// lookInside is the argument of this program in an image that is looked into; names of programs
-// follow. It prints hasIt or lacksIt for each.
+// lookInside is the argument of this program in an image that is looked into; the folder of tools
+// and the names of programs follow. It prints hasIt or lacksIt for each.
 const (
 	lookInside = "look"
 	hasIt      = '+'
 	lacksIt    = '-'
 )
 
-// sayLacking is the body of `__supervise look PROGRAM …`.
-func sayLacking(programs []string) int {
-	env := inherit(os.Environ(), nil)
+// sayLacking is the body of `__supervise look TOOLS PROGRAM …`.
+func sayLacking(t tools, programs []string) int {
+	env := t.after(inherit(os.Environ(), nil))
 	var answers []byte
 	for _, p := range programs {
 		answer := byte(hasIt)

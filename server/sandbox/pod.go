@@ -171,7 +171,7 @@ func NewPod(cfg PodConfig) (*Pod, error) {
 	}
 	j.Job = job{
 		Env: env, Prompt: t.Prompt, Skills: t.Skills, Attachments: t.Attachments, Files: t.Files, Repositories: t.Repositories,
-		Setup: t.Setup, Command: t.Command, GitSettings: settings, Inherit: true, Image: cfg.Image, Bounded: true,
+		Setup: t.Setup, Command: t.Command, GitSettings: settings, Inherit: true, Image: cfg.Image, Program: t.Program, Bounded: true,
 	}
 	p := &Pod{}
 	var err error

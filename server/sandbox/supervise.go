@@ -37,7 +37,7 @@ func Supervise(args []string) int {
 	case len(args) > 1 && args[0] == outside:
 		return superviseOutside(args[1:])
 	case len(args) > 1 && args[0] == lookInside:
-		return sayLacking(args[1:])
+		return sayLacking(tools(args[1]), args[2:])
 	case len(args) == 2 && args[0] == podPlace:
 		return place(args[1])
 	case len(args) == 2 && args[0] == podEgress:
