@@ -11,9 +11,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"triphammer/factory/native"
 	"triphammer/server/store"
@@ -24,7 +23,8 @@ import (
 const Patience = 90 * time.Minute
 
 const (
-	atOnce      = 8               // deliveries whose questions are asked at the same time
+	atOnce      = 64              // deliveries whose questions are asked at the same time
+	perWebhook  = 4               // of them, of one webhook: an API that hangs delays its own deliveries alone
 	poll        = time.Second     // after an error of the store
 	attemptTime = 2 * time.Minute // of one question: a long list has many pages
 	minAttempts = 5               // before it is given up, also if the server was off for long
@@ -76,45 +76,76 @@ func (w *Worker) Wake() {
 
 // Run asks until ctx is done.
 func (w *Worker) Run(ctx context.Context) error {
+	var group sync.WaitGroup
+	defer group.Wait()
+	asking := make(map[store.DeliveryID]string) // the webhooks of deliveries whose questions are being asked
+	done := make(chan store.DeliveryID)
+	begin := func(id store.DeliveryID, questions []store.Lookup) {
+		asking[id] = questions[0].WebhookUID
+		group.Go(func() {
+			if err := w.ask(ctx, id, questions); err != nil && ctx.Err() == nil {
+				w.Logger.Error("questions to a sender could not be recorded", "delivery", id, "error", err)
+				select { // they are still due
+				case <-ctx.Done():
+				case <-time.After(poll):
+				}
+			}
+			select {
+			case <-ctx.Done():
+			case done <- id:
+			}
+		})
+	}
 	for ctx.Err() == nil {
-		tried, next, err := w.askDue(ctx)
+		next, err := w.askDue(ctx, asking, begin)
 		if err != nil && ctx.Err() == nil {
-			w.Logger.Error("questions to senders could not be read or recorded", "error", err)
-			tried, next = 0, poll
-		}
-		if tried > 0 {
-			continue
+			w.Logger.Error("questions to senders could not be read", "error", err)
+			next = poll
 		}
 		timer := time.NewTimer(next)
 		select {
 		case <-ctx.Done():
 		case <-w.wake:
 		case <-timer.C:
+		case id := <-done:
+			delete(asking, id)
 		}
 		timer.Stop()
 	}
 	return nil
 }
 
-func (w *Worker) askDue(ctx context.Context) (tried int, next time.Duration, err error) {
+// askDue begins what is due and finds room, and tells when something else will be due.
+func (w *Worker) askDue(ctx context.Context, asking map[store.DeliveryID]string, begin func(store.DeliveryID, []store.Lookup)) (next time.Duration, err error) {
 	next = time.Hour
 	waiting, err := w.Store.WaitingLookups(ctx, 100)
 	if err != nil {
-		return 0, next, err
+		return next, err
 	}
-	due := make(map[store.DeliveryID][]store.Lookup)
+	used := make(map[string]int) // by webhook
+	for _, uid := range asking {
+		used[uid]++
+	}
+	due, total := make(map[store.DeliveryID][]store.Lookup), len(asking)
 	for _, l := range waiting {
-		if wait := l.DueAt.Sub(w.Now()); wait > 0 {
+		if _, is := asking[l.DeliveryID]; is {
+			continue
+		}
+		switch wait := l.DueAt.Sub(w.Now()); {
+		case wait > 0:
 			next = min(next, wait)
-		} else if due[l.DeliveryID] != nil || len(due) < atOnce {
+		case due[l.DeliveryID] != nil:
 			due[l.DeliveryID] = append(due[l.DeliveryID], l)
+		case total < atOnce && used[l.WebhookUID] < perWebhook:
+			due[l.DeliveryID] = []store.Lookup{l}
+			used[l.WebhookUID]++
+			total++
 		}
 	}
-	var asking errgroup.Group
 	for id, questions := range due {
-		asking.Go(func() error { return w.ask(ctx, id, questions) })
+		begin(id, questions)
 	}
-	return len(due), next, asking.Wait()
+	return next, nil
 }
 
 // ask makes one attempt at the questions of a delivery.

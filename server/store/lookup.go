@@ -20,6 +20,7 @@ const (
 // Lookup is a question to a sender's API, for what a delivery lacks (SPEC 16.3).
 type Lookup struct {
 	DeliveryID           DeliveryID
+	WebhookUID           string // only WaitingLookups knows it
 	Provider, Name, Args string
 	State                string
 	DueAt                time.Time // of the next attempt; zero: there is none
@@ -42,26 +43,30 @@ func (s *Store) ask(ctx context.Context, id DeliveryID, waiting []Lookup) error 
 	return nil
 }
 
-const lookupQuery = "SELECT delivery_id, provider, name, args, state, due_at, attempts, answer, detail, created_at, updated_at FROM lookups"
+const lookupColumns = "l.delivery_id, l.provider, l.name, l.args, l.state, l.due_at, l.attempts, l.answer, l.detail, l.created_at, l.updated_at"
 
 func scanLookup(rows *sql.Rows) (l Lookup, err error) {
 	var due, created, updated int64
 	var answer string
-	if err := rows.Scan(&l.DeliveryID, &l.Provider, &l.Name, &l.Args, &l.State, &due, &l.Attempts, &answer, &l.Detail, &created, &updated); err != nil {
+	if err := rows.Scan(&l.DeliveryID, &l.Provider, &l.Name, &l.Args, &l.State, &due, &l.Attempts, &answer, &l.Detail, &created, &updated, &l.WebhookUID); err != nil {
 		return l, err
 	}
 	l.DueAt, l.CreatedAt, l.UpdatedAt = timeOf(due), timeOf(created), timeOf(updated)
 	return l, json.Unmarshal([]byte(answer), &l.Answer)
 }
 
-// WaitingLookups are the questions that wait for an attempt, the longest due first.
-func (s *Store) WaitingLookups(ctx context.Context, limit int) ([]Lookup, error) {
-	return list(ctx, s, scanLookup, lookupQuery+" WHERE due_at <> 0 ORDER BY due_at LIMIT $1", limit)
+// WaitingLookups are the questions that wait for an attempt, the longest due first, and of each webhook
+// the first ones: those of others come however many wait there.
+func (s *Store) WaitingLookups(ctx context.Context, perWebhook int) ([]Lookup, error) {
+	return list(ctx, s, scanLookup, "SELECT "+lookupColumns+`, webhook_uid FROM (
+			SELECT lookups.*, COALESCE(d.webhook_uid, '') AS webhook_uid, ROW_NUMBER() OVER (PARTITION BY d.webhook_uid ORDER BY due_at, delivery_id) AS place
+			FROM lookups LEFT JOIN deliveries d ON d.id = delivery_id WHERE due_at <> 0
+		) l WHERE place <= $1 ORDER BY due_at`, perWebhook)
 }
 
 // Lookups are the questions of a delivery.
 func (s *Store) Lookups(ctx context.Context, id DeliveryID) ([]Lookup, error) {
-	return list(ctx, s, scanLookup, lookupQuery+" WHERE delivery_id = $1 ORDER BY name, args", int64(id))
+	return list(ctx, s, scanLookup, "SELECT "+lookupColumns+", '' FROM lookups l WHERE delivery_id = $1 ORDER BY name, args", int64(id))
 }
 
 // DropLookups forgets the questions of a delivery that is gone.
