@@ -87,7 +87,7 @@ echo all; while [ ! -e ~/go ]; do sleep 0.05; done`)
 // makeEmptyImage makes an image in which nothing starts.
 func makeEmptyImage(t *testing.T) {
 	t.Helper()
-	empty := exec.Command("sh", "-c", "tar -c -T /dev/null | podman import --quiet - localhost/triphammer-empty:1")
+	empty := exec.Command("sh", "-c", "podman image exists localhost/triphammer-empty:1 || tar -c -T /dev/null | podman import --quiet - localhost/triphammer-empty:1")
 	if out, err := empty.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -176,7 +176,8 @@ const withoutGit = "localhost/triphammer-without-git:1"
 func makeImageWithoutGit(t *testing.T) {
 	t.Helper()
 	containertest.MakeImage(t)
-	made := exec.Command("bash", "-o", "pipefail", "-c", `c=$(podman create `+containertest.Image+` true) && trap "podman rm $c" EXIT &&
+	made := exec.Command("bash", "-o", "pipefail", "-c", `podman image exists `+withoutGit+` && exit
+c=$(podman create `+containertest.Image+` true) && trap "podman rm $c" EXIT &&
 podman export $c | tar --delete -f - usr/bin/git usr/lib/git-core usr/share/ca-certificates | podman import --quiet - `+withoutGit)
 	if out, err := made.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
