@@ -119,6 +119,7 @@ func TestRolesByClaims(t *testing.T) {
 		{"not verified, of the group", func(c map[string]any) {
 			c["email"], c["groups"], c["preferred_username"] = "ada@example.com", "platform", "ada@example.com"
 		}, "ada@example.com (248289761001)", "operator"},
+		{"a subject like an address", func(c map[string]any) { c["sub"], c["groups"] = "ada@example.com", "platform" }, "subject ada@example.com", "operator"},
 		{"the subject", func(c map[string]any) { c["sub"] = "42" }, "42", "viewer"},
 		{"a group like it", verified("x@evil.test", "platform2", "Platform"), "x@evil.test", ""},
 	} {
@@ -164,6 +165,8 @@ func TestForgedSignIns(t *testing.T) {
 		"no nonce":                 {oidctest.RS256, with("nonce", nil)},
 		"another audience":         {oidctest.RS256, with("aud", "other")},
 		"two audiences, no azp":    {oidctest.RS256, with("aud", []string{"other", oidctest.ClientID})},
+		"another client":           {oidctest.RS256, with("azp", "other")},
+		"no client":                {oidctest.RS256, with("azp", "")},
 		"another issuer":           {oidctest.RS256, with("iss", "https://evil.test")},
 		"expired":                  {oidctest.RS256, with("exp", time.Now().Add(-time.Hour).Unix())},
 		"nobody":                   {oidctest.RS256, with("sub", "")},

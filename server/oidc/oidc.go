@@ -103,9 +103,21 @@ func New(cfg Config) (*Provider, error) {
 		cfg.Now = time.Now
 	}
 	client := *cfg.Client
-	client.Timeout, client.Transport = answerTime, bounded{client.Transport}
+	client.Timeout, client.Transport, client.CheckRedirect = answerTime, bounded{client.Transport}, sendOnce
 	cfg.Client = &client
 	return &Provider{cfg: cfg}, nil
+}
+
+// sendOnce follows redirects but those of the request for the token, which has the code and the
+// secret of the client.
+func sendOnce(_ *http.Request, before []*http.Request) error {
+	switch {
+	case before[0].Method != http.MethodGet:
+		return http.ErrUseLastResponse
+	case len(before) >= 10:
+		return errors.New("stopped after 10 redirects") // as net/http does by itself
+	}
+	return nil
 }
 
 func loopback(host string) bool {
@@ -253,10 +265,11 @@ func (p *Provider) Finish(ctx context.Context, f Flow, answer url.Values) (who P
 	if err := id.Claims(&claims); err != nil {
 		return who, fmt.Errorf("the token of the sign-in service: %w", err)
 	}
+	client, named := claims["azp"]
 	switch {
 	case subtle.ConstantTimeCompare([]byte(id.Nonce), []byte(f.Nonce)) != 1:
 		return who, errors.New("the token is of another sign-in")
-	case len(id.Audience) > 1 && claims["azp"] != p.cfg.ClientID:
+	case (named || len(id.Audience) > 1) && client != p.cfg.ClientID:
 		return who, errors.New("the token was made for another client")
 	case id.Subject == "":
 		return who, errors.New("the token names nobody")
@@ -276,7 +289,8 @@ func plain(err error) error {
 const maxName = 100
 
 // person finds the name and the role of a person. The name is a verified e-mail address. If
-// there is none, it has the provider's identifier in it, because other names can be chosen.
+// there is none, it has the provider's identifier in it, because other names can be chosen; an
+// identifier that looks like an address is told from one.
 func (p *Provider) person(subject string, claims map[string]any) (who Person, err error) {
 	email, _ := claims["email"].(string)
 	email = strings.ToLower(email)
@@ -285,7 +299,9 @@ func (p *Provider) person(subject string, claims map[string]any) (who Person, er
 	}
 	who.Name = email
 	if who.Name == "" {
-		who.Name = subject
+		if who.Name = subject; strings.Contains(subject, "@") {
+			who.Name = "subject " + subject
+		}
 		if name, _ := claims["preferred_username"].(string); name != "" && name != subject {
 			who.Name = name + " (" + subject + ")"
 		}
