@@ -25,6 +25,9 @@ var withoutEffect = []noEffect{
 	{kind: "factory", key: "cloudProviders", instead: ownSecrets},
 	{kind: "factory", key: "providers", instead: ownSecrets},
 	{kind: "factory", key: "integrations", instead: "none is attached"},
+	{kind: "factory", key: "selfImprovement", instead: "no agent is improved"},
+	{kind: "factory", key: "scorerDefaults", instead: "no run is scored"},
+	{kind: "factory", key: "scoring", instead: "no run is scored"},
 	{
 		kind: "agent", key: "agentType", instead: "an agent of any type but the foreman is like the others",
 		values: []string{"TRIAGE", "SPEC", "IMPLEMENT", "REVIEW", "VERIFY"},

@@ -17,6 +17,7 @@ func TestNoEffect(t *testing.T) {
 	files := tree(map[string]string{
 		"factory.yaml": "schemaVersion: v1alpha1\nname: X\nalias: x\ncredentialStrategy: EXECUTOR\nrepositories: [{owner: a, name: b}]\ncodeForges: [GITHUB]\n" +
 			"mcpServers: {m: {warpId: x}}\ncloudProviders: {aws: {roleArn: r}}\nproviders: {aws: {roleArn: r}}\nintegrations: [{type: slack}]\n" +
+			"selfImprovement: true\nscorerDefaults: {model: m}\nscoring: {enabled: true}\n" +
 			"agentDefaults:\n  " + strings.ReplaceAll(strings.TrimSpace(settings), "\n", "\n  ") + "\n",
 		"agents/lead/agent.md":    "---\nagentType: FOREMAN\n---\n",
 		"agents/a/agent.md":       "---\nagentType: TRIAGE\ncredentialStrategy: CREATOR\n" + settings + "---\n",

@@ -64,6 +64,9 @@ var schemaTexts = map[string]string{
 	"factory.integrations[].linear":          "Settings of Linear; their keys are not published and not checked.",
 	"factory.integrations[].jira":            "Settings of Jira; their keys are not published and not checked.",
 	"factory.integrations[].microsoft-teams": "Settings of Microsoft Teams.",
+	"factory.selfImprovement":                "Whether agents are improved by what scorers say; what is in it is not published and not checked.",
+	"factory.scorerDefaults":                 "Settings of scorers that say nothing else; what is in it is not published and not checked.",
+	"factory.scoring":                        "How runs are scored; what is in it is not published and not checked.",
 	"factory.integrations[].microsoft-teams.autoRespondToThreadReplies": "true: replies in a thread are answered without being mentioned.",
 	"factory.agentDefaults": "Settings that agents and automations inherit.",
 

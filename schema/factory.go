@@ -22,6 +22,10 @@ var Factory = Shape{Type: TypeMap, Keys: []Key{
 		{Name: "jira", Shape: Shape{Type: TypeMapOf, Elem: &anything}},
 	}}}},
 	{Name: "agentDefaults", Shape: Settings},
+	// The published client names these keys, and nothing of what is in them.
+	{Name: "selfImprovement", Shape: anything},
+	{Name: "scorerDefaults", Shape: anything},
+	{Name: "scoring", Shape: anything},
 }}
 
 // Version is the only schemaVersion.
