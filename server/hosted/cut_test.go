@@ -25,8 +25,8 @@ func TestCutOff(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if service == Push { // a clone begins when all of its request is here
-				await(t, service+" has begun", func() bool { return len(processesIn(r.cfg.Dir)) > 0 })
+			if service == Push { // git begins when all of the request is here
+				await(t, service+" has begun", func() bool { return len(r.pushing) > 0 })
 			}
 			if err := conn.Close(); err != nil {
 				t.Fatal(err)

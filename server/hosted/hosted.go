@@ -60,7 +60,7 @@ var settings = [][2]string{
 	{"receive.fsckObjects", "true"},
 	{"receive.denyNonFastForwards", "true"},
 	{"receive.denyDeletes", "true"},
-	{"receive.maxInputSize", "67108864"},
+	{"receive.unpackLimit", "1"}, // a pack stays one: its objects take more room
 	{"receive.advertisePushOptions", "false"},
 	{"core.fsync", "all"},
 	{"core.logAllRefUpdates", "true"},

@@ -86,6 +86,18 @@ func (r *Repository) Serve(w http.ResponseWriter, req *http.Request, v Visit) []
 	if v.Path == "/"+Fetch {
 		inner.Body = io.NopCloser(bytes.NewReader(asked))
 	}
+	if told != "" {
+		body, refused, err := spool(w, req, filepath.Join(told, "body"))
+		if err != nil { // the person has gone, or the disk is full
+			v.Logger.Warn("a push cannot be read", "repository", r.cfg.Dir, "person", v.Person, "error", err)
+			http.Error(w, "the push did not arrive whole", http.StatusBadRequest)
+		}
+		if body == nil {
+			return refused
+		}
+		defer func() { _ = body.Close() }()
+		inner.Body = body
+	}
 	// git reads until the end if it is told no length, as with a body in chunks. Of a body that ends
 	// before its length, because the client or this server is gone, git-http-backend would read the
 	// end for ever (pipe_fixed_length in Git 2.39).
@@ -98,7 +110,11 @@ func (r *Repository) Serve(w http.ResponseWriter, req *http.Request, v Visit) []
 		inner.URL.RawQuery = "service=" + url.QueryEscape(service) // once, so that git reads what was allowed here
 	}
 	inner.Header = make(http.Header)
-	for _, name := range []string{"Accept-Encoding", "Content-Encoding", "Content-Type", "Git-Protocol", "User-Agent"} {
+	encoding := "Content-Encoding"
+	if told != "" {
+		encoding = "" // spool has decoded it
+	}
+	for _, name := range []string{"Accept-Encoding", encoding, "Content-Type", "Git-Protocol", "User-Agent"} {
 		if values := req.Header.Values(name); len(values) > 0 {
 			inner.Header[name] = values
 		}
