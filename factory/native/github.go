@@ -35,7 +35,7 @@ var github = &Sender{
 				{githubEvent("issues"), githubAction("opened"), githubByPerson("issue.user"), mentioned(githubMentions("issue.body"))},
 				{githubEvent("issue_comment"), githubAction("created"), {Source: at("issue.pull_request.url"), Not: true}, githubByPerson("comment.user"), mentioned(githubMentions("comment.body"))},
 			},
-			Keys: []Key{githubRepos, {Name: "mentioned", From: githubMentioned("issue.body"), Fold: strings.ToLower}, githubIssueLabels},
+			Keys: []Key{githubRepos, {Name: "mentioned", From: githubMentioned("issue.body"), Fold: mentionName}, githubIssueLabels},
 			Same: []Source{at("issue.id"), at("comment.id")}, Link: first("comment.html_url", "issue.html_url"),
 		},
 		{
@@ -46,7 +46,7 @@ var github = &Sender{
 				{githubEvent("pull_request_review_comment"), githubAction("created"), githubByPerson("comment.user"), mentioned(githubMentions("comment.body"))},
 				{githubEvent("pull_request_review"), githubAction("submitted"), githubByPerson("review.user"), mentioned(githubMentions("review.body"))},
 			},
-			Keys: []Key{githubRepos, {Name: "mentioned", From: githubMentioned("pull_request.body"), Fold: strings.ToLower}, githubAnyLabels},
+			Keys: []Key{githubRepos, {Name: "mentioned", From: githubMentioned("pull_request.body"), Fold: mentionName}, githubAnyLabels},
 			Same: []Source{at("issue.id", "pull_request.id"), at("comment.id"), at("review.id")}, Link: first("comment.html_url", "review.html_url", "pull_request.html_url"),
 		},
 		{
@@ -76,7 +76,7 @@ var github = &Sender{
 			In: [][]Condition{{githubEvent("pull_request_review"), githubAction("submitted")}},
 			Keys: []Key{
 				githubRepos,
-				{Name: "mentioned", From: githubMentions("review.body"), Fold: strings.ToLower},
+				{Name: "mentioned", From: githubMentions("review.body"), Fold: mentionName},
 				githubPullLabels,
 				{Name: "review_states", From: at("review.state"), Fold: strings.ToLower},
 			},

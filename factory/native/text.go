@@ -148,5 +148,8 @@ func (f fewLinks) CloseBlock(parent ast.Node, r gmtext.Reader, pc parser.Context
 // branch is a branch's name without what marks it as one.
 func branch(ref string) string { return strings.TrimPrefix(ref, "refs/heads/") }
 
+// mentionName is the form of a name that is mentioned, which definitions may write with its @.
+func mentionName(name string) string { return strings.ToLower(strings.TrimPrefix(name, "@")) }
+
 // keyword is the form of a keyword, and of a text in which it is looked for.
 func keyword(text string) string { return strings.ToLower(strings.TrimSpace(text)) }

@@ -31,6 +31,7 @@ var githubTruths = map[string][]verdict{
 	},
 	"issue_mentioned": {
 		yes("logins without regard to case", "mentioned=TripHammer"),
+		yes("with the @", "mentioned=@triphammer"),
 		yes("in a new issue", "mentioned=triphammer", "@X-Github-Event=issues", "action=opened", "issue.body=@triphammer help", "-comment"),
 		no("edited", "mentioned=triphammer", "action=edited"),
 		no("by a bot", "mentioned=triphammer", "comment.user.type=Bot"),
