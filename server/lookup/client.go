@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -118,6 +119,9 @@ func (c *Client) Ask(ctx context.Context, api API, q native.Question) ([]string,
 // repository is the name of a repository of GitHub, which becomes part of a path.
 var repository = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]*/([A-Za-z0-9_-]|\.[A-Za-z0-9_-])[A-Za-z0-9._-]*$`)
 
+// errAnswer is about an answer that is not as documented. What it lacks is not known: it is neither empty nor false.
+var errAnswer = &failure{text: "answered something other than the JSON that was asked for"}
+
 var errPayload = &failure{text: "the payload does not name what to ask for", final: true}
 
 // pulls are the addresses of pull requests: of a repository, and numbers separated by commas.
@@ -145,13 +149,22 @@ func (c *Client) pullFiles(ctx context.Context, api API, args []string) (files [
 			if err := c.github(ctx, api, fmt.Sprintf("%s/files?per_page=%d&page=%d", path, pageSize, page), &answer); err != nil {
 				return nil, err
 			}
+			if answer == nil {
+				return nil, errAnswer
+			}
 			for _, f := range answer {
+				if f.Filename == "" {
+					return nil, errAnswer
+				}
 				if files = append(files, f.Filename); f.Before != "" {
 					files = append(files, f.Before)
 				}
 			}
 			if len(answer) < pageSize {
 				break
+			}
+			if page == maxFiles/pageSize { // what would the rest decide?
+				return nil, &failure{text: fmt.Sprintf("lists at most %d files of a pull request, and this one may have more", maxFiles), final: true}
 			}
 		}
 	}
@@ -163,29 +176,40 @@ type pull struct {
 	Labels []struct{ Name string }
 }
 
-func (c *Client) eachPull(ctx context.Context, api API, args []string, visit func(pull)) error {
+func (c *Client) eachPull(ctx context.Context, api API, args []string, visit func(pull) error) error {
 	paths, err := pulls(args)
 	for _, path := range paths {
 		var answer pull
 		if err := c.github(ctx, api, path, &answer); err != nil {
 			return err
 		}
-		visit(answer)
+		if err := visit(answer); err != nil {
+			return err
+		}
 	}
 	return err
 }
 
 func (c *Client) pullLabels(ctx context.Context, api API, args []string) (labels []string, err error) {
-	err = c.eachPull(ctx, api, args, func(p pull) {
+	err = c.eachPull(ctx, api, args, func(p pull) error {
 		for _, l := range p.Labels {
 			labels = append(labels, l.Name)
 		}
+		if p.Labels == nil || slices.Contains(labels, "") {
+			return errAnswer
+		}
+		return nil
 	})
 	return labels, err
 }
 
 func (c *Client) pullAuthors(ctx context.Context, api API, args []string) (authors []string, err error) {
-	err = c.eachPull(ctx, api, args, func(p pull) { authors = append(authors, p.User.Login) })
+	err = c.eachPull(ctx, api, args, func(p pull) error {
+		if authors = append(authors, p.User.Login); p.User.Login == "" {
+			return errAnswer
+		}
+		return nil
+	})
 	return authors, err
 }
 
@@ -219,11 +243,14 @@ func (c *Client) channelNames(ctx context.Context, api API, args []string) ([]st
 	return c.remember("channel", api, args, func(id string) ([]string, error) {
 		var answer struct {
 			slackAnswer
-			Channel struct{ Name string }
+			Channel struct{ ID, Name string }
 		}
 		err := c.slack(ctx, api, "conversations.info", url.Values{"channel": {id}}, &answer)
 		if err == nil {
 			err = answer.failure()
+		}
+		if err == nil && answer.Channel.ID == "" {
+			err = errAnswer
 		}
 		return filled(answer.Channel.Name), err
 	})
@@ -244,6 +271,9 @@ func (c *Client) userNames(ctx context.Context, api API, args []string) ([]strin
 		err := c.slack(ctx, api, "users.info", url.Values{"user": {id}}, &answer)
 		if err == nil {
 			err = answer.failure()
+		}
+		if err == nil && answer.User.Name == "" {
+			err = errAnswer
 		}
 		return filled(answer.User.Name, answer.User.Profile.Display, answer.User.Profile.Real), err
 	})
@@ -346,7 +376,7 @@ func (c *Client) request(ctx context.Context, method string, api API, path strin
 		if answer.N <= 0 {
 			return &failure{text: fmt.Sprintf("answered more than %d MB", maxAnswer>>20), final: true}
 		}
-		return &failure{text: "answered something other than the JSON that was asked for"}
+		return errAnswer
 	}
 	return nil
 }

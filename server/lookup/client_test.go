@@ -118,9 +118,9 @@ func TestAsk(t *testing.T) {
 			[]string{"Bug", "P1"},
 			"Bearer " + token,
 		},
-		{"linear issue_project i1", map[string]string{"POST /graphql": `{"data":{"issue":{"project":null,"state":{"id":"s1"}}}}`}, nil, "Bearer " + token},
-		{"linear issue_state i1", map[string]string{"POST /graphql": `{"data":{"issue":{"state":{"id":"s1","name":"Todo"}}}}`}, []string{"s1"}, "Bearer " + token},
-		{"linear issue_state_name i1", map[string]string{"POST /graphql": `{"data":{"issue":{"state":{"id":"s1","name":"Todo"}}}}`}, []string{"Todo"}, "Bearer " + token},
+		{"linear issue_project i1", map[string]string{"POST /graphql": `{"data":{"issue":{"project":null,"state":{"id":"s1"},"labels":{"nodes":[]}}}}`}, nil, "Bearer " + token},
+		{"linear issue_state i1", map[string]string{"POST /graphql": `{"data":{"issue":{"state":{"id":"s1","name":"Todo"},"labels":{"nodes":[]}}}}`}, []string{"s1"}, "Bearer " + token},
+		{"linear issue_state_name i1", map[string]string{"POST /graphql": `{"data":{"issue":{"state":{"id":"s1","name":"Todo"},"labels":{"nodes":[]}}}}`}, []string{"Todo"}, "Bearer " + token},
 		{
 			"linear comment_mentions c1",
 			map[string]string{"POST /graphql": `{"data":{"comment":{"bodyData":"{\"type\":\"doc\",\"content\":[{\"type\":\"suggestion_userMentions\",\"attrs\":{\"id\":\"u1\",\"label\":\"ada\"}}]}"}}}`},
@@ -186,6 +186,17 @@ func TestRefusals(t *testing.T) {
 		{"a redirect", "github pull_request_labels acme/api 7", code(302, http.Header{"Location": {"https://elsewhere.example/"}}), "not followed", true, 0},
 		{"no JSON", "github pull_request_labels acme/api 7", text("<html>" + token), "other than the JSON", false, 0},
 		{"another JSON", "github pull_request_files acme/api 7", text(`{"message":"x"}`), "other than the JSON", false, 0},
+		{"null", "github pull_request_files acme/api 7", text(`null`), "other than the JSON", false, 0},
+		{"a file without a name", "github pull_request_files acme/api 7", text(`[{}]`), "other than the JSON", false, 0},
+		{"more files than are listed", "github pull_request_files acme/api 7", text("[" + strings.Repeat(`{"filename":"a"},`, pageSize-1) + `{"filename":"a"}]`), "lists at most 3000 files", true, 0},
+		{"no labels", "github pull_request_labels acme/api 7", text(`{}`), "other than the JSON", false, 0},
+		{"a label without a name", "github pull_request_labels acme/api 7", text(`{"labels":[{}]}`), "other than the JSON", false, 0},
+		{"no author", "github pull_request_authors acme/api 7", text(`null`), "other than the JSON", false, 0},
+		{"an empty channel", "slack channel_names C1", text(`{"ok":true,"channel":{}}`), "other than the JSON", false, 0},
+		{"an empty user", "slack user_names U1", text(`{"ok":true}`), "other than the JSON", false, 0},
+		{"an empty issue", "linear issue_labels i1", text(`{"data":{"issue":{}}}`), "other than the JSON", false, 0},
+		{"an empty comment", "linear comment_mentions c1", text(`{"data":{"comment":{}}}`), "other than the JSON", false, 0},
+		{"no fields", "jira issue_labels 1", text(`{"fields":null}`), "other than the JSON", false, 0},
 		{"no channel", "slack channel_names C1", text(`{"ok":false,"error":"channel_not_found"}`), "answered channel_not_found", true, 0},
 		{"a stranger's words", "slack channel_names C1", text(`{"ok":false,"error":"<b>` + token + `"}`), "answered an error", false, 0},
 		{"no message", "slack message_text C1 1.2", text(`{"ok":true,"messages":[]}`), "no such message", true, 0},
@@ -255,7 +266,7 @@ func TestNamesAreRemembered(t *testing.T) {
 	asked, now := 0, time.Unix(1_700_000_000, 0)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		asked++
-		_, _ = io.WriteString(w, `{"ok":true,"channel":{"name":"deploys"}}`)
+		_, _ = io.WriteString(w, `{"ok":true,"channel":{"id":"C1","name":"deploys"}}`)
 	}))
 	defer server.Close()
 	client := NewClient(func() time.Time { return now })

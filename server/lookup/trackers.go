@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"triphammer/factory/native"
@@ -23,6 +24,9 @@ func (c *Client) jiraLabels(ctx context.Context, api API, args []string) ([]stri
 		header.Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(credential)))
 	}
 	err := c.request(ctx, http.MethodGet, api, "/rest/api/2/issue/"+url.PathEscape(args[0])+"?fields=labels", header, nil, &answer)
+	if err == nil && (answer.Fields.Labels == nil || slices.Contains(answer.Fields.Labels, "")) {
+		err = errAnswer
+	}
 	return answer.Fields.Labels, err
 }
 
@@ -49,6 +53,9 @@ func linearIssue(read func(issue) []string) func(*Client, context.Context, API, 
 		if data.Issue == nil {
 			return nil, &failure{text: "has no such issue", final: true}
 		}
+		if data.Issue.State.ID == "" || data.Issue.Labels.Nodes == nil { // each issue has both
+			return nil, errAnswer
+		}
 		return read(*data.Issue), nil
 	}
 }
@@ -60,6 +67,9 @@ func (c *Client) commentMentions(ctx context.Context, api API, args []string) ([
 	}
 	if data.Comment == nil {
 		return nil, &failure{text: "has no such comment", final: true}
+	}
+	if data.Comment.BodyData == "" {
+		return nil, errAnswer
 	}
 	return native.LinearMentions(data.Comment.BodyData), nil
 }
