@@ -101,6 +101,7 @@ func TestChange(t *testing.T) {
 		"../x": "not a path", "/etc/passwd": "not a path", "a/../../x": "not a path", "": "not a path", ".": "not a path", "webhooks/": "not a path",
 		".git/hooks/pre-receive": "keeps for itself", "a/.GIT./config": "keeps for itself", ".gitmodules": "keeps for itself",
 		"webhooks/\u202ea.yaml": "nobody sees", "a\nb": "nobody sees", `webhooks\a.yaml`: "write /", strings.Repeat("long/", 300) + "x": "longer",
+		"agents/nul.md": "a device", "COM1": "a device", "aux .x/a": "a device", "what?.yaml": "on Windows cannot", "a:b": "on Windows cannot", "dot./a": "ends with a dot", "space ": "ends with a dot or a space",
 		"webhooks": "is a folder", "factory.yaml/x": "factory.yaml is a file",
 	} {
 		if status, _, p := f.change(manage, "", map[string]*string{path: text("x")}); status != http.StatusBadRequest || !strings.Contains(p.Detail, why) {

@@ -320,7 +320,11 @@ func (c *Change) check(there map[string]string) error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Files)) {
-		if why := badPath(name); why != "" {
+		why := badPath(name)
+		if why == "" && c.Files[name] != nil && there[name] == "" { // what came by a push can be changed
+			why = notOnWindows(name)
+		}
+		if why != "" {
 			return &BadError{name, why}
 		}
 		if c.Files[name] == nil {
@@ -375,6 +379,24 @@ func badPath(name string) string {
 		switch strings.TrimRight(part, ". ") {
 		case ".git", "git~1", ".gitmodules":
 			return "has a name that Git keeps for itself"
+		}
+	}
+	return ""
+}
+
+// windowsDevices are names that no file has on Windows, with any extension.
+var windowsDevices = regexp.MustCompile(`^(?i:con|prn|aux|nul|com[1-9¹²³]|lpt[1-9¹²³]|conin\$|conout\$) *(\.|$)`)
+
+// notOnWindows says why Git cannot check out a path on Windows; empty: it can.
+func notOnWindows(name string) string {
+	for part := range strings.SplitSeq(name, "/") {
+		switch {
+		case strings.ContainsAny(part, `<>:"|?*`):
+			return `has a character that names on Windows cannot have (< > : " | ? *): leave it out`
+		case strings.TrimRight(part, ". ") != part:
+			return "has a name that ends with a dot or a space, which Windows leaves out: choose another"
+		case windowsDevices.MatchString(part):
+			return "has a name that Windows keeps for a device: choose another"
 		}
 	}
 	return ""
