@@ -322,6 +322,9 @@ func TestMetricsAccess(t *testing.T) {
 		{"127.0.0.1:1", "127.0.0.1" + port, "", "", 200},
 		{"[::1]:1", "[::1]" + port, "", "", 200},
 		{"127.0.0.1:1", "localhost", "", "", 200},
+		{"127.0.0.1:1", "localhost", "", "read", 200},
+		{"127.0.0.1:1", "localhost", "", "one", 403},
+		{"127.0.0.1:1", "localhost", "", "wrong", 401},
 		{"127.0.0.1:1", "hammer.example.com", "", "", 401}, // a tunnel
 		{"127.0.0.1:1", "192.0.2.1" + port, "", "", 401},
 		{"127.0.0.1:1", "localhost", "X-Forwarded-For", "", 401},
