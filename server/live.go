@@ -298,7 +298,7 @@ func (s *Server) pageEvents(g *gin.Context) {
 		end(errRevoked) // its session has ended since the request began
 	}
 	if expires := c.Expires; !expires.IsZero() {
-		defer time.AfterFunc(time.Until(expires), func() { end(errRevoked) }).Stop()
+		defer time.AfterFunc(expires.Sub(s.cfg.Now()), func() { end(errRevoked) }).Stop()
 	}
 	if g.GetHeader("Last-Event-ID") != "" && slices.Contains(p.views, "definitions") {
 		p.tellOf("definitions") // what serves may have changed with the server itself

@@ -112,7 +112,7 @@ func (s *Server) runEvents(ctx context.Context, c *call, r access.Run) (done wri
 		end(errRevoked) // the key was revoked after the request began
 	}
 	if expires := c.Expires; !expires.IsZero() {
-		defer time.AfterFunc(time.Until(expires), func() { end(errRevoked) }).Stop()
+		defer time.AfterFunc(expires.Sub(s.cfg.Now()), func() { end(errRevoked) }).Stop()
 	}
 	h := c.Writer.Header()
 	h.Set("Content-Type", "text/event-stream")
