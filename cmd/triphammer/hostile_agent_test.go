@@ -15,7 +15,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
@@ -168,12 +167,15 @@ func use(what, seconds string) error {
 		if err != nil {
 			return err
 		}
-	case "shm":
-		defer func() { _ = os.Remove(sharedFile) }()
-		if err := os.WriteFile(sharedFile, make([]byte, 512<<20), 0o600); err != nil {
+	default: // a file in memory that others share
+		f, err := os.Create(what)
+		if err == nil {
+			defer func() { _, _ = f.Close(), os.Remove(what) }()
+			err = unix.Fallocate(int(f.Fd()), 0, 0, 512<<20)
+		}
+		if err != nil {
 			return err
 		}
-		debug.FreeOSMemory() // of what was written
 	case "unnamed":
 		os.Clearenv()
 		for i := range 16 {

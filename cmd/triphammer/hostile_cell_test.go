@@ -112,7 +112,7 @@ func escapesOf(t *testing.T, c column) map[string]bool {
 		"listed":    {args: []string{"dial", "listed"}, settings: "network: [api.example.com]\n"},
 		"memory":    {args: []string{"use", "memory", hold}, settings: "resources: {memoryMb: 256}\n"},
 		"memfd":     {args: []string{"use", "memfd", hold}, settings: "resources: {memoryMb: 256}\n"},
-		"shm":       {args: []string{"use", "shm", hold}, settings: "resources: {memoryMb: 256}\n"},
+		"shm":       {args: []string{"use", sharedFile + mark, hold}, settings: "resources: {memoryMb: 256}\n"},
 		"unnamed":   {args: []string{"use", "unnamed", hold}, settings: "resources: {diskMb: 16}\n"},
 		"processes": {args: []string{"use", "processes", hold}, settings: "resources: {processes: 60}\n"},
 		"disk":      {args: []string{"use", "disk", hold}, settings: "resources: {diskMb: 16}\n"},
@@ -127,7 +127,7 @@ func escapesOf(t *testing.T, c column) map[string]bool {
 	w.push()
 	o.makeSecrets(bin, at)
 	t.Cleanup(func() {
-		_, _, _ = os.Remove(inTemp(&o.targets)), os.Remove(inShared(&o.targets)), os.Remove(sharedFile) // if it has made them
+		_, _, _ = os.Remove(inTemp(&o.targets)), os.Remove(inShared(&o.targets)), os.Remove(sharedFile+mark) // if it has made them
 		if w.cmd != nil {
 			w.kill()
 		}

@@ -113,8 +113,8 @@ func inShared(t *targets) string    { return "/dev/shm/hostile-" + t.Mark }
 
 const (
 	hostileFile = "hostile.txt"
-	setuidFile  = "setuid" // in the workspace
-	sharedFile  = "/dev/shm/hostile-use"
+	setuidFile  = "setuid"                // in the workspace
+	sharedFile  = "/dev/shm/hostile-use-" // and a mark: columns are tested side by side
 )
 
 const withItsKey = "use the server's socket with its key"

@@ -29,6 +29,7 @@ func keep(path string, all []process) error {
 		return err
 	}
 	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
+		_ = os.Remove(path + ".new") // what a full disk took of it
 		return err
 	}
 	return os.Rename(path+".new", path)
