@@ -150,13 +150,13 @@ func (o *ownSecret) make(w *factory.Webhook) error {
 	}
 	if o.Value == "" && !o.Generate {
 		if o.Generate = w.ChoosesSecret(); !o.Generate {
-			return invalid("secret", "is missing: %s makes it, and shows it when it has the URL. Give it as value, or say later", w.Scheme.Provider)
+			return invalid("secret", "is missing: %s issues it after you give it the URL. Say now that it comes later, or give it if you have it", w.Scheme.Provider)
 		}
 	}
 	if o.value = o.Value; o.Generate {
 		made, ok := w.NewSecret()
 		if !ok {
-			return invalid("secret", "cannot be generated: with signature_scheme %s it is a key of the sender. Give it as value, or say later",
+			return invalid("secret", "cannot be generated: with signature_scheme %s it is a key of the sender. Give it if you have it, or say that it comes later",
 				w.Scheme.Name)
 		}
 		o.value = made

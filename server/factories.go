@@ -110,7 +110,7 @@ func (s *Server) pin(ctx context.Context, c *call, f access.Factory) (shown api.
 	}
 	switch {
 	case p.Reason == "" || len(p.Reason) > maxReason:
-		return shown, refuse("reason", "", "a pin has a reason of up to %d bytes: others will ask", maxReason)
+		return shown, refuse("reason", "", "reason is required, of up to %d bytes: say why, for whoever finds the pin", maxReason)
 	case req.Until != nil && !p.Until.After(now):
 		return shown, refuse("until", p.Until.Format(time.RFC3339), "until is in the past")
 	case len(req.Commit) < 4:

@@ -62,10 +62,10 @@ func readSchedule(ctx context.Context, c *call, within string) (store.Schedule, 
 func checkSchedule(ctx context.Context, c *call, req *api.WriteSchedule, within string) (store.Schedule, error) {
 	req.Name = strings.TrimSpace(req.Name)
 	if req.Name == "" || utf8.RuneCountInString(req.Name) > run.MaxTitle {
-		return store.Schedule{}, invalid("name", "has 1 to %d characters", run.MaxTitle)
+		return store.Schedule{}, invalid("name", "is needed, of 1 to %d characters", run.MaxTitle)
 	}
 	if _, err := factory.ParseCron(req.Cron); err != nil {
-		return store.Schedule{}, invalid("cron_schedule", "is five fields in UTC, or a descriptor such as @daily: %v", err)
+		return store.Schedule{}, invalid("cron_schedule", "takes five fields in UTC, or a descriptor such as @daily: %v", err)
 	}
 	// The cron parser would silently turn an interval below one second into one second.
 	if text, ok := strings.CutPrefix(strings.TrimSpace(req.Cron), "@every "); ok {

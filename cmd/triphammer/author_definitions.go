@@ -93,7 +93,7 @@ func definitionAuthorCommands(kind, example string) []*cobra.Command {
 	all := []*cobra.Command{create, change, remove}
 	if kind == "automation" {
 		for verb, short := range map[string]string{
-			"enable": "Let an automation start runs again", "disable": "Let an automation start nothing, as its file says",
+			"enable": "Enable an automation in its file", "disable": "Disable an automation in its file",
 		} {
 			all = append(all, &cobra.Command{
 				Use: verb + " NAME", Short: short, Args: exactly("NAME"), Long: short + "." + authorHelp,

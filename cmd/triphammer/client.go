@@ -102,8 +102,28 @@ func withServer(needsServer bool, run func(c *cobra.Command, args []string, cl *
 			return err
 		}
 		defer cl.close()
-		return run(c, args, cl)
+		return inFlags(c, run(c, args, cl))
 	}
+}
+
+// inFlags names the flag of the command in the refusal of a field, which the server names as the API
+// does: --cron for cron_schedule, --environment for agent_config.environment_id.
+func inFlags(c *cobra.Command, err error) error {
+	p := (*problem)(nil)
+	if !errors.As(err, &p) {
+		return err
+	}
+	for _, f := range p.Errors {
+		rest, begins := strings.CutPrefix(p.text, f.Field+" ")
+		name := strings.ReplaceAll(f.Field[strings.LastIndex(f.Field, ".")+1:], "_", "-")
+		for _, suffix := range []string{"", "-id", "-uid", "-schedule"} {
+			if flag := c.Flags().Lookup(strings.TrimSuffix(name, suffix)); begins && flag != nil {
+				p.text = "--" + flag.Name + " " + rest
+				return err
+			}
+		}
+	}
+	return err
 }
 
 // connect makes a client. If the command needs a running server, connect does not open the

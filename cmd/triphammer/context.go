@@ -185,7 +185,7 @@ func checkContext(ctx context.Context, one savedContext) (caller api.Caller, err
 func callerText(w io.Writer, who api.Caller) string {
 	text := fmt.Sprintf("%s, who may: %s", who.Name, strings.Join(who.Scopes, ", "))
 	if who.Kind == "local" {
-		text = who.Name + ", who owns the data directory and may everything"
+		text = who.Name + ": you own the data directory, so you may do everything"
 	}
 	if who.Factory != "" {
 		text += "; only in the factory " + who.Factory

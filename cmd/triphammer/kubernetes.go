@@ -40,7 +40,7 @@ func (o *executorOptions) flags(f *pflag.FlagSet) {
 // clusterFlags are those that preflight has too.
 func (o *executorOptions) clusterFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.kube.Kubeconfig, "kubeconfig", "", "file that says where the cluster is (default: $KUBECONFIG, ~/.kube/config, or the cluster that this program runs in)")
-	f.StringVar(&o.kube.Context, "kube-context", "", "context of that file (default: its current one)")
+	f.StringVar(&o.kube.Context, "kube-context", "", "context of the file of --kubeconfig (default: its current one)")
 	f.StringVar(&o.kube.Namespace, "kube-namespace", "", "namespace of the runs (default: that of the context, or of this program)")
 	f.StringVar(&o.kube.Image, "kube-image", "", "image of runs in the cluster whose definitions name none")
 	f.StringVar(&o.kube.Program, "kube-program-image", "", "image of Triphammer, from which pods get this program")

@@ -36,6 +36,9 @@ func execute(args []string) int {
 	root.SetOut(standard(os.Stdout))
 	root.SetErr(standard(os.Stderr))
 	err := root.ExecuteContext(ctx)
+	if err != nil {
+		err = groupMistake(err)
+	}
 	status := report(root.ErrOrStderr(), err)
 	if w, ok := root.ErrOrStderr().(*logWriter); ok { // the log of a server
 		w.close()

@@ -86,6 +86,12 @@ func isTable(c *cobra.Command) bool {
 // limitFlag adds --limit to a list.
 func limitFlag(c *cobra.Command, limit *int, usual int) {
 	c.Flags().IntVar(limit, "limit", usual, "how many; 0: all")
+	c.PreRunE = func(*cobra.Command, []string) error {
+		if *limit < 0 {
+			return exitWith(exitUsage, "--limit %d: it takes a number of entries, or 0 for all", *limit)
+		}
+		return nil
+	}
 }
 
 // cells are a row of a table: texts, numbers, and times, which are shown as the reader has them.

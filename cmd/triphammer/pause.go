@@ -25,10 +25,10 @@ type pausable struct {
 }
 
 var automationsPaused = pausable{
-	kind: "automation", does: "Let an automation start nothing", resumed: "Let an automation that is paused start runs again",
-	pauseHelp: `Let an automation start nothing until it is resumed, or for a time, also across restarts and applies. Its deliveries are
+	kind: "automation", does: "Stop an automation from starting runs until it is resumed", resumed: "Resume an automation: it starts runs again",
+	pauseHelp: `Stop an automation from starting runs until it is resumed, or for a time, also across restarts and applies. Its deliveries are
 still received and matched. The server itself pauses an automation that is in a loop. "automations list" says why.`,
-	resumeHelp: `Let an automation that is paused start runs again. What came meanwhile starts nothing: "deliveries replay" does. Earlier
+	resumeHelp: `Resume an automation that is paused: it starts runs again. What came meanwhile starts nothing: "deliveries replay" does. Earlier
 runs do not count towards its limit any more.`,
 	named: func(ctx context.Context, cl *client) (map[string][]string, error) {
 		return namesOf(ctx, cl, "/automations", func(a api.Automation) (string, string) { return a.Name, a.Factory })
@@ -36,11 +36,11 @@ runs do not count towards its limit any more.`,
 }
 
 var webhooksPaused = pausable{
-	kind: "webhook", does: "Let a webhook take nothing", resumed: "Let a webhook that is paused take deliveries again",
-	pauseHelp: `Let a webhook take nothing until it is resumed, or for a time, also across restarts and applies. It answers 404, as a
+	kind: "webhook", does: "Stop accepting deliveries of a webhook until it is resumed", resumed: "Resume a webhook: it accepts deliveries again",
+	pauseHelp: `Stop accepting deliveries of a webhook until it is resumed, or for a time, also across restarts and applies. It answers 404, as a
 disabled one does, and its deliveries are not recorded. Its file stays as it is. When the command has ended, no delivery
 is accepted any more. "webhooks list" says why.`,
-	resumeHelp: `Let a webhook that is paused take deliveries again. What was sent meanwhile is not known to the server: many senders can
+	resumeHelp: `Resume a webhook that is paused: it accepts deliveries again. What was sent meanwhile is not known to the server: many senders can
 send it again.`,
 	named: func(ctx context.Context, cl *client) (map[string][]string, error) {
 		return namesOf(ctx, cl, "/webhooks", func(w api.Webhook) (string, string) { return w.Name, w.Factory })

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -19,7 +21,7 @@ func newRoot() *cobra.Command {
 		Use:   "triphammer",
 		Short: "Events start coding agents, and you can always say why one did or did not",
 		Long: `Triphammer serves webhooks and automations that are files in a Git repository.
-Each accepted delivery starts an agent run for every automation that wants it.
+Each accepted delivery starts an agent run for every automation whose filter it matches.
 
 Begin with:  triphammer init demo && cd demo && triphammer dev`,
 		Version:       version,
@@ -63,9 +65,47 @@ Begin with:  triphammer init demo && cd demo && triphammer dev`,
 		}
 	}
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return exitWith(exitUsage, "%w (see: %s --help)", err, c.CommandPath())
+		return exitWith(exitUsage, "%s (see: %s --help)", flagMistake(c, err), c.CommandPath())
 	})
 	return root
+}
+
+// flagMistake says what is wrong with a flag that was given, in words.
+func flagMistake(c *cobra.Command, err error) string {
+	unknown, invalid := (*pflag.NotExistError)(nil), (*pflag.InvalidValueError)(nil)
+	switch {
+	case errors.As(err, &unknown) && len(unknown.GetSpecifiedName()) > 1:
+		var names []string
+		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		if near := schema.Nearest(unknown.GetSpecifiedName(), names); near != "" {
+			return fmt.Sprintf("%v; did you mean --%s?", err, near)
+		}
+	case errors.As(err, &invalid):
+		wants := map[string]string{
+			"int": "a whole number", "int64": "a whole number", "float64": "a number", "duration": "a duration, such as 90s, 5m or 2h30m", "bool": "true or false",
+		}[invalid.GetFlag().Value.Type()]
+		if wants != "" {
+			return fmt.Sprintf("--%s %q: it takes %s", invalid.GetFlag().Name, invalid.GetValue(), wants)
+		}
+		return fmt.Sprintf("--%s %q: %v", invalid.GetFlag().Name, invalid.GetValue(), invalid.Unwrap())
+	}
+	return err.Error()
+}
+
+// flagGroup finds the flags in what cobra says of a group of them.
+var flagGroup = regexp.MustCompile(`flags in the group \[([^\]]*)\]`)
+
+// groupMistake says in words what cobra says of flags that need or exclude each other.
+func groupMistake(err error) error {
+	found := flagGroup.FindStringSubmatch(err.Error())
+	if found == nil {
+		return err
+	}
+	flags := "--" + strings.Join(strings.Fields(found[1]), ", --")
+	if strings.HasPrefix(err.Error(), "at least one") {
+		return exitWith(exitUsage, "give one of %s", flags)
+	}
+	return exitWith(exitUsage, "give one alone of %s", flags)
 }
 
 // noun makes a command that only groups other commands.
@@ -119,7 +159,7 @@ func exactly(names ...string) cobra.PositionalArgs {
 		if len(args) == len(names) {
 			return nil
 		}
-		return exitWith(exitUsage, "%s takes %s; see: %s --help", c.CommandPath(), strings.Join(names, " and "), c.CommandPath())
+		return exitWith(exitUsage, "%s needs %s: see %s --help", strings.TrimPrefix(c.CommandPath(), "triphammer "), strings.Join(names, " and "), c.CommandPath())
 	}
 }
 

@@ -24,6 +24,9 @@ func runsCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List runs, newest first", Args: cobra.NoArgs,
 		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
+			for i, state := range selected.states {
+				selected.states[i] = strings.ToUpper(state)
+			}
 			query := selected.query()
 			if err := span.query(query, "created_after", "created_before"); err != nil {
 				return err

@@ -143,11 +143,11 @@ func (s *serving) runFlags(f *pflag.FlagSet) {
 	f.IntVar(&s.runs.MaxRuns, "max-runs", 4, "runs at once; 0: queue and start none")
 	f.IntVar(&s.runs.MaxPerAutomation, "max-runs-per-automation", 0, "runs of one automation at once; 0: no such limit")
 	f.Float64Var(&s.runs.Budget.USDPerDay, "budget-usd-per-day", 0, "dollars that all runs may use on a day (UTC), as far as their agents tell; then runs are stopped and none starts. 0: no limit")
-	f.Int64Var(&s.runs.Budget.TokensPerDay, "budget-tokens-per-day", 0, "the same in tokens")
+	f.Int64Var(&s.runs.Budget.TokensPerDay, "budget-tokens-per-day", 0, "tokens that all runs may use on a day (UTC), as far as their agents tell; then runs are stopped and none starts. 0: no limit")
 	f.DurationVar(&s.runs.Grace, "grace", run.DefaultGrace, "how long runs in progress may go on when this process is told to stop")
 	f.DurationVar(&s.runs.Lease, "lease", store.DefaultLease, "time without contact to a shared store after which a run is taken from this process; its agent is dead by then")
 	f.DurationVar(&s.runs.KeepWorkspaces, "keep-workspaces", run.DefaultKeepWorkspaces, "how long the workspace of an ended run is kept; 0: it is removed at once")
-	f.StringVar(&s.keepFailed, "keep-failed-workspaces", "", "the same of runs that have not SUCCEEDED (default: as --keep-workspaces)")
+	f.StringVar(&s.keepFailed, "keep-failed-workspaces", "", "how long the workspace of a run that has not SUCCEEDED is kept; 0: it is removed at once (default: as --keep-workspaces)")
 	f.DurationVar(&s.runs.KeepSessions, "keep-sessions", run.DefaultKeepWorkspaces,
 		"how long the session of an ended run is kept, and its workspace at least, so that follow-ups can go on with them; 0: not at all")
 	f.StringVar(&s.artifactSize, "artifact-size", "16MiB", "largest file that a run can leave as an artifact")

@@ -27,7 +27,7 @@ type signInOptions struct {
 
 func (o *signInOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.Issuer, "oidc-issuer", "", "address of an OpenID Connect provider at which people sign in to the pages")
-	f.StringVar(&o.ClientID, "oidc-client-id", "", "this server's client id there")
+	f.StringVar(&o.ClientID, "oidc-client-id", "", "client id of this server at the provider of --oidc-issuer")
 	f.StringVar(&o.secretFile, "oidc-client-secret-file", "", "file with the client's secret, read at each sign-in; or the variable "+oidcSecretVariable)
 	f.StringSliceVar(&o.Scopes, "oidc-scopes", []string{"openid", "email", "profile"}, "scopes to ask for; some providers tell groups only with one more")
 	f.StringVar(&o.GroupsClaim, "oidc-groups-claim", "groups", "claim with the groups of a person")

@@ -40,7 +40,7 @@ in --from.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if from == "" || to == "" {
-				return exitWith(exitUsage, "from where to where? See: %s --help", c.CommandPath())
+				return exitWith(exitUsage, "--from and --to are required: see %s --help", c.CommandPath())
 			}
 			return copyWhole(c, from, to)
 		},

@@ -2,6 +2,8 @@ package main
 
 import (
 	"net/url"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,7 +19,7 @@ func (t *timespan) flags(c *cobra.Command) {
 
 // sinceFlag adds --since alone, to a command that goes on with what comes.
 func (t *timespan) sinceFlag(c *cobra.Command) {
-	c.Flags().StringVar(&t.since, "since", "", "only newer ones: a duration such as 2h, or a time in RFC 3339")
+	c.Flags().StringVar(&t.since, "since", "", "only newer ones: a duration such as 2h or 7d, or a time in RFC 3339")
 }
 
 // query sets the parameters of a list.
@@ -30,9 +32,13 @@ func (t *timespan) query(query url.Values, since, until string) error {
 		at, err := time.Parse(time.RFC3339, f.text)
 		if ago, badDuration := time.ParseDuration(f.text); badDuration == nil {
 			at, err = now.Add(-ago), nil
+		} else if days, isDays := strings.CutSuffix(f.text, "d"); isDays {
+			if n, bad := strconv.ParseUint(days, 10, 16); bad == nil {
+				at, err = now.AddDate(0, 0, -int(n)), nil
+			}
 		}
 		if err != nil {
-			return exitWith(exitUsage, "%s %q is neither a duration such as 2h nor a time such as 2026-01-31T12:00:00Z", f.flag, f.text)
+			return exitWith(exitUsage, "%s %q is neither a duration such as 2h or 7d nor a time such as 2026-01-31T12:00:00Z", f.flag, f.text)
 		}
 		query.Set(f.parameter, at.UTC().Format(time.RFC3339Nano))
 	}
