@@ -167,15 +167,6 @@ func use(what, seconds string) error {
 		if err != nil {
 			return err
 		}
-	default: // a file in memory that others share
-		f, err := os.Create(what)
-		if err == nil {
-			defer func() { _, _ = f.Close(), os.Remove(what) }()
-			err = unix.Fallocate(int(f.Fd()), 0, 0, 512<<20)
-		}
-		if err != nil {
-			return err
-		}
 	case "unnamed":
 		os.Clearenv()
 		for i := range 16 {
@@ -196,6 +187,15 @@ func use(what, seconds string) error {
 			if err := os.WriteFile(filepath.Join(os.Getenv("TMPDIR"), fmt.Sprint("large", i)), make([]byte, 4<<20), 0o600); err != nil {
 				return err
 			}
+		}
+	default: // a file in memory that others share
+		f, err := os.Create(what)
+		if err == nil {
+			defer func() { _, _ = f.Close(), os.Remove(what) }()
+			err = unix.Fallocate(int(f.Fd()), 0, 0, 512<<20)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	<-time.After(hold)
