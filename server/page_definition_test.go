@@ -41,7 +41,7 @@ func TestWebhookLifeByPages(t *testing.T) {
 	b.page("GET", "/webhooks/new", "", 200, "Sender, if it signs", "hmac", "All schemes")
 	const create = "/factories/default/webhooks"
 	b.page("POST", create, form("name", "Bad Name", "auth", "token", "how", "generate"), 422, "Not created.", "bad-name")
-	b.page("POST", create, form("name", "pay", "auth", "signature", "scheme", "stripe", "how", "generate"), 422, "Stripe makes it")
+	b.page("POST", create, form("name", "pay", "auth", "signature", "scheme", "stripe", "how", "generate"), 422, "Stripe issues it")
 	b.page("POST", create, form("name", "pay", "auth", "signature", "scheme", "stripe", "how", "later"), 200, "pay Disabled", "It is disabled until its secret is there", "Point Stripe at it")
 	made := b.page("POST", create, form("name", "ci", "auth", "token", "how", "generate"), 200, "ci Enabled Created, and serving with commit", "This is shown once.", "Waiting for the first delivery", "No automation listens to it yet")
 	value := regexp.MustCompile(`CI_WEBHOOK_SECRET (\S{43}) Copy secret`).FindStringSubmatch(made)

@@ -141,7 +141,7 @@ func TestSDKMethods(t *testing.T) {
 		}
 		fmt.Fprintf(&table, "| `%s` | `%s %s` | %s |\n", m.name, method, regexp.MustCompile(`[:*](\w+)`).ReplaceAllString(path, "{$1}"), what)
 	}
-	text := fmt.Sprintf("Of the %d methods, %d answer as published, unless the table says otherwise; %d answer 422 with the reason.\n\n%s",
+	text := fmt.Sprintf("Of the %d methods, %d answer as published unless the table says otherwise; %d answer 422 with the reason.\n\n%s",
 		len(sdkMethods), answered, len(sdkMethods)-answered, table.String())
 	const page, from, to = "../docs/compatibility.md", "<!-- the table of methods: go test ./server -run SDKMethods -update -->\n", "<!-- end of the table -->"
 	was, err := os.ReadFile(page)

@@ -100,10 +100,8 @@ func (s *serving) serveFlags(f *pflag.FlagSet) {
 	s.factory.flags(f)
 	s.endFlags(f)
 	f.StringVar(&s.hosted, "hosted", "", "name of a factory whose repository lives on this server, which serves it for clone and push; instead of --repo")
-	for _, name := range []string{"repo", "hosted"} { // a second value would take the place of the first
-		flag := f.Lookup(name)
-		flag.Value = &onceValue{Value: flag.Value}
-	}
+	hosted := f.Lookup("hosted") // a second factory would take the place of the first
+	hosted.Value = &onceValue{Value: hosted.Value}
 	f.StringVar(&s.data, "data", "", "data directory; made if it is missing")
 	s.database.flags(f)
 	f.StringVar(&s.config, "config", "", "configuration file (YAML; its keys are these flags' names)")
