@@ -77,7 +77,7 @@ func (s *Server) Serve(ctx context.Context, l Listeners) error {
 		both := plain.Clone()
 		both.NextProtos = []string{"h2", "http/1.1"}
 		both.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-			if gate.mayHTTP2(hello.Conn) {
+			if slices.Contains(hello.SupportedProtos, "h2") && gate.mayHTTP2(hello.Conn) {
 				return nil, nil
 			}
 			return plain, nil

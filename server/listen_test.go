@@ -177,6 +177,13 @@ func TestHTTP2(t *testing.T) {
 	writePair(t, dir, "x")
 	tcp := listen(t, "tcp", "127.0.0.1:0")
 	f.serve(Listeners{TCP: tcp, CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")})
+	for range maxHTTP2 { // clients that speak HTTP/1.1 alone take no place of the others
+		conn, err := tls.Dial("tcp", tcp.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+	}
 	client := &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	defer client.CloseIdleConnections()
 	for token, want := range map[string]int{hookSecret: http.StatusAccepted, "no": http.StatusUnauthorized} {

@@ -107,9 +107,12 @@ func (l RunList) at(path string, parameters ...string) string {
 // Cancel is the address that cancels all runs of the list that have not ended.
 func (l RunList) Cancel() string { return l.at("/runs/cancel") }
 
-// Cancelled tells of the runs that Cancel ends how many are in each state, such as "2 at work, 1
-// waiting"; empty if there are none.
-func (l RunList) Cancelled() string {
+// Unended tells how many runs of the list have not ended, by their states, such as "2 at work, 1
+// waiting"; empty if the page shows none.
+func (l RunList) Unended() string {
+	if len(l.Now) == 0 {
+		return ""
+	}
 	var parts []string
 	for _, state := range openStates(l.Filter("state")) {
 		if n := l.Counts.States[state]; n > 0 {
