@@ -1,9 +1,11 @@
 package triphammer
 
 import (
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -18,52 +20,54 @@ import (
 // from this module. A package that is missing here fails the test, so that a
 // new one is a decision and not an accident.
 var allowed = map[string][]string{
-	"docs":                                {},
-	"schema":                              {},
-	"factory/jsonscan":                    {},
-	"factory/filter":                      {"factory/jsonscan"},
-	"factory/signature":                   {"factory/jsonscan"},
-	"factory/match":                       {"factory/filter", "factory/jsonscan", "factory/native"},
-	"factory/native":                      {"factory/filter", "factory/jsonscan"},
-	"factory/hosts":                       {},
-	"factory":                             {"schema", "factory/hosts", "factory/filter", "factory/jsonscan", "factory/signature", "factory/match", "factory/native"},
-	"factory/edit":                        {"schema", "factory"},
-	"applier/gitrepo":                     {"schema"},
-	"applier/gitrepo/gittest":             {}, // for tests
-	"applier":                             {"schema", "factory", "factory/match", "factory/native", "factory/signature", "applier/gitrepo"},
-	"server/disk":                         {},
-	"server/terms":                        {},
-	"server/secret":                       {},
-	"server/store":                        {"server/terms", "server/disk", "server/secret"},
-	"server/store/storetest":              {},
-	"server/store/storetest/withpostgres": {"server/store/storetest"},
-	"server/run/event":                    {},
-	"server/run/fakemodel":                {}, // for tests, and doctor --try
-	"server/run/acp":                      {"server/run/event", "factory"},
-	"server/run/harness":                  {"server/run/acp", "server/run/event", "factory", "server/secret"},
-	"server/run":                          {"schema", "server/terms", "server/run/event", "server/run/harness", "factory", "factory/signature", "applier", "server/disk", "server/secret", "server/store"},
-	"server/sandbox":                      {"factory", "factory/hosts", "server/run", "server/run/event", "server/sandbox/egress", "server/sandbox/limits", "server/secret"},
-	"server/sandbox/containertest":        {}, // for tests
-	"server/sandbox/limits":               {"server/disk", "server/run"},
-	"server/sandbox/kubernetes":           {"server/disk", "server/run", "server/run/event", "server/sandbox"},
-	"server/sandbox/kubernetes/kubetest":  {}, // for tests
-	"server/sandbox/egress":               {"factory/hosts", "server/run/event", "server/secret"},
-	"server/delivery":                     {"schema", "server/terms", "server/lookup", "factory/signature", "factory/filter", "factory/jsonscan", "factory/match", "factory/native", "factory", "applier", "server/secret", "server/store", "server/run"},
-	"server/lookup":                       {"factory/native", "server/secret", "server/store"},
-	"server/ledger":                       {"factory/native", "applier", "applier/gitrepo", "factory", "factory/match", "server/run", "server/store"},
-	"server/access":                       {"applier", "server/api", "server/delivery", "server/run", "server/secret", "server/store"},
-	"server/inert":                        {},
-	"server/dashboard":                    {"docs", "server/terms", "applier", "factory", "factory/jsonscan", "factory/native", "schema", "server/api", "server/inert", "server/store", "server/run/event", "third_party"},
-	"server/mcp":                          {"server/terms", "schema", "server/api", "server/inert"},
-	"server/hosted":                       {},
-	"server/oidc":                         {"server/access"},
-	"server/oidc/oidctest":                {}, // for tests
-	"server/api":                          {"factory/signature", "schema", "factory", "applier"},
-	"server":                              {"server/terms", "server/access", "server/api", "server/hosted", "server/mcp", "server/oidc", "schema", "factory", "factory/edit", "factory/filter", "factory/match", "factory/native", "factory/signature", "applier", "server/disk", "server/secret", "server/store", "server/run", "server/run/event", "server/delivery", "server/dashboard"},
-	"server/notify":                       {"applier", "server/api", "factory/signature", "server/secret", "server/store"},
-	"examples":                            {},
-	"cmd/triphammer":                      {"*"},
-	"bench":                               {"*"},
+	"docs":                                 {},
+	"schema/frontmatter":                   {},
+	"schema":                               {"schema/frontmatter"},
+	"factory/jsonscan":                     {},
+	"factory/filter":                       {"factory/jsonscan"},
+	"factory/signature":                    {"factory/jsonscan"},
+	"factory/match":                        {"factory/filter", "factory/jsonscan", "factory/native"},
+	"factory/native":                       {"factory/filter", "factory/jsonscan"},
+	"factory/hosts":                        {},
+	"factory":                              {"schema", "schema/frontmatter", "factory/hosts", "factory/filter", "factory/jsonscan", "factory/signature", "factory/match", "factory/native"},
+	"factory/edit":                         {"schema", "factory"},
+	"applier/gitrepo":                      {"schema"},
+	"applier/gitrepo/gittest":              {}, // for tests
+	"applier":                              {"schema", "factory", "factory/match", "factory/native", "factory/signature", "applier/gitrepo"},
+	"server/disk":                          {},
+	"server/terms":                         {},
+	"server/secret":                        {},
+	"server/store":                         {"server/terms", "server/disk", "server/secret"},
+	"server/store/storetest":               {},
+	"server/store/storetest/withpostgres":  {"server/store/storetest"},
+	"server/run/event":                     {},
+	"server/run/task":                      {"schema/frontmatter", "server/run/event", "server/secret"},
+	"server/run/fakemodel":                 {}, // for tests, and doctor --try
+	"server/inside/acp":                    {"server/run/event"},
+	"server/worker/harness":                {"server/inside/acp", "server/run/event", "server/run/task", "factory", "server/secret"},
+	"server/run":                           {"schema", "schema/frontmatter", "server/terms", "server/run/event", "server/run/task", "server/worker/harness", "factory", "factory/signature", "applier", "server/disk", "server/secret", "server/store"},
+	"server/worker/executor":               {"schema/frontmatter", "factory/hosts", "server/run/task", "server/run/event", "server/worker/gateway", "server/inside/limits", "server/secret"},
+	"server/worker/executor/containertest": {}, // for tests
+	"server/inside/limits":                 {"server/disk", "server/run/task"},
+	"server/worker/executor/kubernetes":    {"server/disk", "server/run/task", "server/run/event", "server/worker/executor"},
+	"server/worker/executor/kubernetes/kubetest": {}, // for tests
+	"server/worker/gateway":                      {"factory/hosts", "server/run/event", "server/secret"},
+	"server/delivery":                            {"schema", "server/terms", "server/lookup", "factory/signature", "factory/filter", "factory/jsonscan", "factory/match", "factory/native", "factory", "applier", "server/secret", "server/store", "server/run"},
+	"server/lookup":                              {"factory/native", "server/secret", "server/store"},
+	"server/ledger":                              {"factory/native", "applier", "applier/gitrepo", "factory", "factory/match", "server/run", "server/store"},
+	"server/access":                              {"applier", "server/api", "server/delivery", "server/run", "server/run/task", "server/secret", "server/store"},
+	"server/inert":                               {},
+	"server/dashboard":                           {"docs", "server/terms", "applier", "factory", "factory/jsonscan", "factory/native", "schema", "server/api", "server/inert", "server/store", "server/run/event", "third_party"},
+	"server/mcp":                                 {"server/terms", "schema", "server/api", "server/inert"},
+	"server/hosted":                              {},
+	"server/oidc":                                {"server/access"},
+	"server/oidc/oidctest":                       {}, // for tests
+	"server/api":                                 {"factory/signature", "schema", "factory", "applier"},
+	"server":                                     {"server/terms", "server/access", "server/api", "server/hosted", "server/mcp", "server/oidc", "schema", "factory", "factory/edit", "factory/filter", "factory/match", "factory/native", "factory/signature", "applier", "server/disk", "server/secret", "server/store", "server/run", "server/run/task", "server/run/event", "server/delivery", "server/dashboard"},
+	"server/notify":                              {"applier", "server/api", "factory/signature", "server/secret", "server/store"},
+	"examples":                                   {},
+	"cmd/triphammer":                             {"*"},
+	"bench":                                      {"*"},
 }
 
 // owners names the one package that may import each third party.
@@ -86,15 +90,15 @@ var owners = map[string][]string{
 	"golang.org/x/crypto/ssh":               {"applier/gitrepo", "applier/gitrepo/gittest"},
 	"html/template":                         {"server/dashboard"},
 	"github.com/spf13/cobra":                {"cmd/triphammer"},
-	"github.com/coder/acp-go-sdk":           {"server/run/acp"},
+	"github.com/coder/acp-go-sdk":           {"server/inside/acp"},
 	"github.com/prometheus/client_golang":   {"server"},
 	"github.com/getkin/kin-openapi":         {"server"},
 	"github.com/rogpeppe/go-internal":       {"cmd/triphammer"},
 	"github.com/chromedp":                   {"cmd/triphammer"},
-	"github.com/landlock-lsm/go-landlock":   {"server/sandbox"},
-	"k8s.io":                                {"server/sandbox/kubernetes", "server/sandbox/kubernetes/kubetest"},
-	"sigs.k8s.io/yaml":                      {"server/sandbox/kubernetes"},
-	"golang.org/x/net/bpf":                  {"server/sandbox"},
+	"github.com/landlock-lsm/go-landlock":   {"server/worker/executor"},
+	"k8s.io":                                {"server/worker/executor/kubernetes", "server/worker/executor/kubernetes/kubetest"},
+	"sigs.k8s.io/yaml":                      {"server/worker/executor/kubernetes"},
+	"golang.org/x/net/bpf":                  {"server/worker/executor"},
 	"github.com/yuin/goldmark":              {"server/dashboard", "factory/native"},
 	"github.com/coreos/go-oidc":             {"server/oidc"},
 	"golang.org/x/oauth2":                   {"server/oidc"},
@@ -179,6 +183,57 @@ func TestImports(t *testing.T) {
 	}
 }
 
+// walls say what a room must not reach, by whatever way, and why.
+var walls = []struct{ room, never, why string }{
+	{"server/inside", "server/store", "what works within the walls of a run must not bring what the server keeps"},
+	{"server/inside", "factory", "the inside does as it is told, and reads no definition: a repository that a run clones can hold one"},
+	{"server/worker/executor", "server/store", "whatever executes runs is told what to do, so that a cluster, a container and a process are told the same"},
+	{"server/worker/executor", "factory", "definitions are decided before a run begins, once"},
+	{"server/worker/gateway", "server/store", "a request of a run reaches a gateway first: it must not stand beside the store"},
+	{"server/worker/gateway", "server/run", "a gateway knows addresses and credentials, and no runs"},
+	{"server/store", "factory", "what is kept outlives the format of definitions"},
+	{"server/store", "server/run", "what is kept does not know who works with it"},
+	{"factory", "applier", "definitions are read from what is given, wherever it came from"},
+	{"factory", "server", "validate works without a server"},
+	{"applier", "server", "what applies a commit does not know who asks"},
+	{"schema", "factory", "the schema is the root: everything is checked against it"},
+	{"server/mcp", "server/store", "tools for models go through the API, as everybody does"},
+	{"server/dashboard", "server/run", "pages show what the API answers"},
+}
+
+// TestWalls: no room reaches by any way what its wall keeps from it.
+func TestWalls(t *testing.T) {
+	// They know nothing but what they are given, so that any room may have them.
+	leaves := []string{"server/run/event", "server/run/task", "factory/hosts", "factory/jsonscan", "factory/native", "factory/filter", "factory/signature", "factory/match"}
+	within := func(pkg, room string) bool { return pkg == room || strings.HasPrefix(pkg, room+"/") }
+	for _, wall := range walls {
+		rooms := 0
+		for pkg := range allowed {
+			if !within(pkg, wall.room) {
+				continue
+			}
+			rooms++
+			from := map[string]string{pkg: ""}
+			for todo := []string{pkg}; len(todo) > 0; todo = todo[1:] {
+				for _, next := range allowed[todo[0]] {
+					if _, seen := from[next]; !seen {
+						from[next] = todo[0]
+						todo = append(todo, next)
+					}
+				}
+			}
+			for reached := range from {
+				if within(reached, wall.never) && !within(reached, wall.room) && !slices.Contains(leaves, reached) {
+					t.Errorf("%s reaches %s, by %s: %s", pkg, reached, from[reached], wall.why)
+				}
+			}
+		}
+		if rooms == 0 {
+			t.Errorf("there is no package %s", wall.room)
+		}
+	}
+}
+
 // TestArchitecture: the map has a row for each package, and for each module that go.mod
 // requires directly, and no others.
 func TestArchitecture(t *testing.T) {
@@ -229,6 +284,119 @@ func TestArchitecture(t *testing.T) {
 			if ours != nil && !strings.Contains(string(mod), "/"+path.Base(name)) && !strings.Contains(string(mod), "\t"+path.Dir(name)+" ") {
 				t.Errorf("the table of third parties has %s, which go.mod does not require", name)
 			}
+		}
+	}
+}
+
+// TestFunctionSizes: no function is longer than 100 lines or has more than 25 branches, so that each
+// can be read at once. A branch is a condition, a loop, a case that is not the default, && or ||.
+func TestFunctionSizes(t *testing.T) {
+	const maxLines, maxBranches = 100, 25
+	for pkg := range allowed {
+		files, err := filepath.Glob(filepath.Join(filepath.FromSlash(pkg), "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range files {
+			if strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			positions := token.NewFileSet()
+			file, err := parser.ParseFile(positions, name, nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, decl := range file.Decls {
+				fn, ok := decl.(*ast.FuncDecl)
+				if !ok {
+					continue
+				}
+				lines := positions.Position(fn.End()).Line - positions.Position(fn.Pos()).Line + 1
+				if n := branchesOf(fn); lines > maxLines || n > maxBranches {
+					t.Errorf("%s: %s has %d lines and %d branches: give a part of it a name", name, fn.Name.Name, lines, n)
+				}
+			}
+		}
+	}
+}
+
+func branchesOf(fn *ast.FuncDecl) (n int) {
+	ast.Inspect(fn, func(node ast.Node) bool {
+		switch node := node.(type) {
+		case *ast.IfStmt, *ast.ForStmt, *ast.RangeStmt:
+			n++
+		case *ast.CaseClause:
+			n += min(1, len(node.List))
+		case *ast.CommClause:
+			if node.Comm != nil {
+				n++
+			}
+		case *ast.BinaryExpr:
+			if node.Op == token.LAND || node.Op == token.LOR {
+				n++
+			}
+		}
+		return true
+	})
+	return n
+}
+
+// mentioned finds what a paper names in back quotes.
+var mentioned = regexp.MustCompile("`([^`\n]+)`")
+
+// TestPapers: the folders, files, tests, targets of make and exported names that ARCHITECTURE.md and
+// CONTRIBUTING.md mention are there.
+func TestPapers(t *testing.T) {
+	makefile, err := os.ReadFile("Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := make(map[string]string) // the text of each package, and of all
+	for _, pkg := range append(slices.Collect(maps.Keys(allowed)), ".") {
+		files, err := filepath.Glob(filepath.Join(filepath.FromSlash(pkg), "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range files {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			code[path.Base(pkg)] += string(text)
+			code[""] += string(text)
+		}
+	}
+	place := regexp.MustCompile(`^(?:applier|bench|cmd|deploy|docs|examples|factory|schema|server|testdata|third_party|tools|\.ci)/[\w./*-]+$`)
+	exported := regexp.MustCompile(`^([a-z]+)\.(?:[A-Z]\w*\.)*([A-Z]\w*)$`)
+	for _, paper := range []string{"ARCHITECTURE.md", "CONTRIBUTING.md"} {
+		text, err := os.ReadFile(paper)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checked := 0
+		for _, m := range mentioned.FindAllStringSubmatch(string(text), -1) {
+			name := m[1]
+			found := true
+			target, isMake := strings.CutPrefix(name, "make ")
+			switch e := exported.FindStringSubmatch(name); {
+			case place.MatchString(name):
+				all, err := filepath.Glob(filepath.FromSlash(name))
+				found = err == nil && len(all) > 0
+			case isMake:
+				found = strings.Contains(string(makefile), "\n"+strings.Fields(target)[0]+":")
+			case strings.HasPrefix(name, "Test") && !strings.Contains(name, " "):
+				found = strings.Contains(code[""], "func "+name+"(")
+			case e != nil && code[e[1]] != "":
+				found = regexp.MustCompile(`(?m)^(?:\t|type |func |func \([^)]*\) |var |const )` + e[2] + `\b`).MatchString(code[e[1]])
+			default:
+				continue
+			}
+			if checked++; !found {
+				t.Errorf("%s mentions %s, which is not there", paper, name)
+			}
+		}
+		if checked < 10 {
+			t.Errorf("%s: %d names were found to check", paper, checked)
 		}
 	}
 }

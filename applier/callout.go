@@ -26,93 +26,115 @@ var strength = map[factory.AuthMode]int{factory.URLToken: 0, factory.Token: 1, f
 
 // callOut finds changes that widen what senders or agents may do.
 func (p *Plan) callOut(from, to *Revision) {
-	say := func(kind, name, path, format string, args ...any) {
-		p.Callouts = append(p.Callouts, Callout{kind, name, path, fmt.Sprintf(format, args...)})
-	}
-	was, is := from.Definition, to.Definition
+	c := &callouts{plan: p, was: from.Definition, is: to.Definition}
 	if gone, all := len(p.Delete), len(p.Delete)+len(p.Update)+len(p.Unchanged)-1; gone >= 2 && gone*2 > all {
-		say("factory", to.Factory, "factory.yaml", "this removes most of the factory: %d of %d definitions are deleted", gone, all)
+		c.say("factory", to.Factory, "factory.yaml", "this removes most of the factory: %d of %d definitions are deleted", gone, all)
 	}
-	grants := func(kind, name, path string, before, after []string) {
-		if more := missing(after, before); len(more) > 0 {
-			say(kind, name, path, "gets secrets that it did not have: %s", strings.Join(more, ", "))
+	c.equips("factory", to.Factory, "factory.yaml", c.was.MCPServers, c.is.MCPServers)
+	c.grants("factory", to.Factory, "factory.yaml", c.was.Secrets, c.is.Secrets)
+	c.webhooks()
+	for _, a := range c.is.Agents {
+		before := cmp.Or(c.was.Agent(a.Name), &factory.Agent{})
+		c.grants("agent", a.Name, a.Path, before.Settings.Secrets, a.Settings.Secrets)
+		c.equips("agent", a.Name, a.Path, before.Settings.MCPServers, a.Settings.MCPServers)
+	}
+	wanted, wants := selections(from), selections(to)
+	for _, a := range c.is.Automations {
+		before := cmp.Or(c.was.Automation(a.Name), &factory.Automation{Enabled: true})
+		c.grants("automation", a.Name, a.Path, before.Settings.Secrets, a.Settings.Secrets)
+		c.equips("automation", a.Name, a.Path, before.Settings.MCPServers, a.Settings.MCPServers)
+		if a.Enabled && !before.Enabled {
+			c.say("automation", a.Name, a.Path, "is enabled")
+		}
+		c.starts(a, before, wanted[before.Name], wants[a.Name])
+	}
+	c.environments()
+}
+
+// callouts compares two definitions for a plan.
+type callouts struct {
+	plan    *Plan
+	was, is *factory.Factory
+}
+
+func (c *callouts) say(kind, name, path, format string, args ...any) {
+	c.plan.Callouts = append(c.plan.Callouts, Callout{kind, name, path, fmt.Sprintf(format, args...)})
+}
+
+func (c *callouts) grants(kind, name, path string, before, after []string) {
+	if more := missing(after, before); len(more) > 0 {
+		c.say(kind, name, path, "gets secrets that it did not have: %s", strings.Join(more, ", "))
+	}
+}
+
+func (c *callouts) equips(kind, name, path string, before, after []factory.MCPServer) {
+	var more []string
+	for _, m := range after {
+		if !slices.ContainsFunc(before, func(old factory.MCPServer) bool { return reflect.DeepEqual(old, m) }) {
+			more = append(more, m.Name)
 		}
 	}
-	equips := func(kind, name, path string, before, after []factory.MCPServer) {
-		var more []string
-		for _, m := range after {
-			if !slices.ContainsFunc(before, func(old factory.MCPServer) bool { return reflect.DeepEqual(old, m) }) {
-				more = append(more, m.Name)
-			}
-		}
-		if len(more) > 0 {
-			say(kind, name, path, "gets MCP servers that it did not have: %s", strings.Join(more, ", "))
-		}
+	if len(more) > 0 {
+		c.say(kind, name, path, "gets MCP servers that it did not have: %s", strings.Join(more, ", "))
 	}
-	equips("factory", to.Factory, "factory.yaml", was.MCPServers, is.MCPServers)
-	grants("factory", to.Factory, "factory.yaml", was.Secrets, is.Secrets)
-	for _, w := range is.Webhooks {
-		before := was.Webhook(w.Name)
+}
+
+func (c *callouts) webhooks() {
+	for _, w := range c.is.Webhooks {
+		before := c.was.Webhook(w.Name)
 		if before == nil {
 			continue
 		}
 		if strength[w.AuthMode] < strength[before.AuthMode] {
-			say("webhook", w.Name, w.Path, "its senders are authenticated in a weaker way: authMode goes from %s to %s", before.AuthMode, w.AuthMode)
+			c.say("webhook", w.Name, w.Path, "its senders are authenticated in a weaker way: authMode goes from %s to %s", before.AuthMode, w.AuthMode)
 		}
 		if w.Enabled && !before.Enabled {
-			say("webhook", w.Name, w.Path, "is enabled: its URL takes deliveries")
+			c.say("webhook", w.Name, w.Path, "is enabled: its URL takes deliveries")
 		}
 	}
-	for _, a := range is.Agents {
-		before := cmp.Or(was.Agent(a.Name), &factory.Agent{})
-		grants("agent", a.Name, a.Path, before.Settings.Secrets, a.Settings.Secrets)
-		equips("agent", a.Name, a.Path, before.Settings.MCPServers, a.Settings.MCPServers)
-	}
-	wanted, wants := selections(from), selections(to)
-	for _, a := range is.Automations {
-		before := cmp.Or(was.Automation(a.Name), &factory.Automation{Enabled: true})
-		grants("automation", a.Name, a.Path, before.Settings.Secrets, a.Settings.Secrets)
-		equips("automation", a.Name, a.Path, before.Settings.MCPServers, a.Settings.MCPServers)
-		if a.Enabled && !before.Enabled {
-			say("automation", a.Name, a.Path, "is enabled")
-		}
-		old, now := wanted[before.Name], wants[a.Name]
-		for _, webhook := range slices.Sorted(maps.Keys(now)) {
-			switch s := now[webhook]; {
-			case old[webhook] == nil && before.Enabled && was.Automation(a.Name) != nil:
-				say("automation", a.Name, a.Path, "now also starts on deliveries of webhook %s", webhook)
-			case old[webhook] == nil || old[webhook].every:
-			case s.every:
-				say("automation", a.Name, a.Path, "its filter is gone: every delivery of webhook %s starts a run", webhook)
-			default:
-				if wider := widened(old[webhook].allowed, s.allowed); len(wider) > 0 {
-					say("automation", a.Name, a.Path, "its filter on webhook %s lets more through: %s", webhook, strings.Join(wider, "; "))
-				}
+}
+
+// starts says which deliveries start an automation that did not start it before. old and now are
+// what it wants of each webhook.
+func (c *callouts) starts(a, before *factory.Automation, old, now map[string]*selection) {
+	for _, webhook := range slices.Sorted(maps.Keys(now)) {
+		switch s := now[webhook]; {
+		case old[webhook] == nil && before.Enabled && c.was.Automation(a.Name) != nil:
+			c.say("automation", a.Name, a.Path, "now also starts on deliveries of webhook %s", webhook)
+		case old[webhook] == nil || old[webhook].every:
+		case s.every:
+			c.say("automation", a.Name, a.Path, "its filter is gone: every delivery of webhook %s starts a run", webhook)
+		default:
+			if wider := widened(old[webhook].allowed, s.allowed); len(wider) > 0 {
+				c.say("automation", a.Name, a.Path, "its filter on webhook %s lets more through: %s", webhook, strings.Join(wider, "; "))
 			}
 		}
 	}
-	for _, e := range is.Environments {
-		before := was.Environment(e.Name)
+}
+
+func (c *callouts) environments() {
+	for _, e := range c.is.Environments {
+		before := c.was.Environment(e.Name)
 		if more := opened(e, cmp.Or(before, &factory.Environment{})); len(more) > 0 {
-			say("environment", e.Name, e.Path, "its runs get at more repositories: %s", strings.Join(more, ", "))
+			c.say("environment", e.Name, e.Path, "its runs get at more repositories: %s", strings.Join(more, ", "))
 		}
 		if before == nil {
-			grants("environment", e.Name, e.Path, nil, e.Secrets)
+			c.grants("environment", e.Name, e.Path, nil, e.Secrets)
 			continue
 		}
-		grants("environment", e.Name, e.Path, before.Secrets, e.Secrets)
+		c.grants("environment", e.Name, e.Path, before.Secrets, e.Secrets)
 		if was, is := before.Network, e.Network; !was.Off && len(was.Hosts) == 0 {
 			// It could already reach everything.
 		} else if !is.Off && len(is.Hosts) == 0 {
-			say("environment", e.Name, e.Path, "its runs may reach the whole network")
+			c.say("environment", e.Name, e.Path, "its runs may reach the whole network")
 		} else if more := missing(is.Hosts, was.Hosts); len(more) > 0 {
-			say("environment", e.Name, e.Path, "its runs may reach more hosts: %s", strings.Join(more, ", "))
+			c.say("environment", e.Name, e.Path, "its runs may reach more hosts: %s", strings.Join(more, ", "))
 		}
 		if e.TrustRepositorySettings && !before.TrustRepositorySettings {
-			say("environment", e.Name, e.Path, "the agent settings in its repositories act: hooks, MCP servers and the like")
+			c.say("environment", e.Name, e.Path, "the agent settings in its repositories act: hooks, MCP servers and the like")
 		}
 		if slices.Index(schema.Isolations, e.Isolation) < slices.Index(schema.Isolations, before.Isolation) {
-			say("environment", e.Name, e.Path, "asks for less isolation: %s instead of %s", cmp.Or(e.Isolation, "any"), before.Isolation)
+			c.say("environment", e.Name, e.Path, "asks for less isolation: %s instead of %s", cmp.Or(e.Isolation, "any"), before.Isolation)
 		}
 	}
 }

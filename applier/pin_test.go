@@ -116,7 +116,7 @@ func TestPinRestored(t *testing.T) {
 }
 
 // TestVerify: a commit that may not apply is refused and not asked about again;
-// one of which that cannot be found out is tried again (SPEC 4.10).
+// a commit that cannot be judged yet is tried again (SPEC 4.10).
 func TestVerify(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &fake{head: "good", tree: map[string]fs.FS{"good": tree(), "bad": tree(), "unclear": tree()}}

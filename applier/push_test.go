@@ -68,7 +68,7 @@ func (r *remote) push(t testing.TB) {
 	runGit(t, r.work, "push", "-q", "--force", "origin", "main")
 }
 
-// until waits for a state of which is says yes.
+// until waits for a state that is accepts.
 func (r *remote) until(t testing.TB, what string, is func(State) bool) State {
 	t.Helper()
 	deadline := time.After(20 * time.Second)

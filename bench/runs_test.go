@@ -131,7 +131,7 @@ func wallOf(isolation, agent string) []string {
 // BenchmarkFirstInstruction is the time from the claim of a run to the first instruction of
 // its agent, one run after the other: p50-ms and p99-ms. wall-p50-ms is that of the wall
 // alone, without Triphammer, between the runs: of bwrap, or of starting a process;
-// over-p50-ms is the difference, of which the goal is at most 50.
+// over-p50-ms is the difference; the goal is at most 50.
 func BenchmarkFirstInstruction(b *testing.B) {
 	agent := compiled(b, firstInstruction)
 	for _, isolation := range isolations {

@@ -4,9 +4,9 @@ package docs
 import (
 	"embed"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 //go:embed *.md
@@ -39,9 +39,6 @@ func Names() []string {
 
 // Text is the Markdown of a guide.
 func Text(name string) (text string, ok bool) {
-	if !slices.Contains(Names(), name) {
-		return "", false
-	}
 	data, err := guides.ReadFile(name + ".md")
 	return string(data), err == nil
 }
@@ -52,12 +49,12 @@ func Title(text string) (title, rest string) {
 	return strings.ReplaceAll(strings.TrimPrefix(title, "# "), "`", ""), rest
 }
 
-var unnamed = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+var unnamed = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[^\p{L}\p{N}_ -]`) })
 
 // Anchor is the name of the section with a heading, which is as code forges make it. taken
 // are the names of the sections before it, and gets this one.
 func Anchor(heading string, taken map[string]bool) string {
-	name := strings.ReplaceAll(unnamed.ReplaceAllString(strings.ToLower(heading), ""), " ", "-")
+	name := strings.ReplaceAll(unnamed().ReplaceAllString(strings.ToLower(heading), ""), " ", "-")
 	unique := name
 	for n := 1; taken[unique]; n++ {
 		unique = name + "-" + strconv.Itoa(n)

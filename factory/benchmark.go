@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 
 	"triphammer/schema"
 )
@@ -11,7 +12,9 @@ import (
 // maxConfigurations bounds the configurations of a benchmark suite.
 const maxConfigurations = 6
 
-var repoRef = regexp.MustCompile(`^(github\.com:[^/\s@]+|gitlab\.com:[^/\s@]+(/[^/\s@]+)*)/[^/\s@]+@[0-9a-fA-F]{40}$`)
+var repoRef = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(github\.com:[^/\s@]+|gitlab\.com:[^/\s@]+(/[^/\s@]+)*)/[^/\s@]+@[0-9a-fA-F]{40}$`)
+})
 
 // benchmarks checks every suite and its tasks (factory/testdata/rules
 // 1.9). This server does not run them.
@@ -24,7 +27,7 @@ func (l *loader) benchmarks() {
 		}
 		tasks[suite][slug] = d
 		for i, ref := range itemsOf(d.Root.Get("startingRepoRefs")) {
-			if text := textOf(ref); text != "" && !repoRef.MatchString(text) {
+			if text := textOf(ref); text != "" && !repoRef().MatchString(text) {
 				d.Error(ref.At, schema.InvalidValue, "write github.com:OWNER/REPO@ and the 40 digits of a commit", fmt.Sprintf("startingRepoRefs[%d] is not a commit of a repository", i))
 			}
 		}

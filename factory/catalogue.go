@@ -76,19 +76,25 @@ func (l *loader) senderTrigger(d *document, n *schema.Node, t *Trigger, e *nativ
 	if n == nil || n.Kind != schema.Mapping {
 		return
 	}
-	used := make(map[*native.Key]bool)
+	used, names := make(map[*native.Key]bool), e.KeyNames()
+	if l.opt.Strict {
+		names = slices.DeleteFunc(names, func(name string) bool { k, _ := e.Key(name); return k.Own })
+	}
 	for _, f := range n.Fields {
 		key, named := e.Key(f.Key)
 		switch {
 		case key != nil && used[key]:
 			d.Error(f.At, schema.InvalidFilter, "keep one of them", fmt.Sprintf("%s.filter has %s under two names", where, key.Name))
+		case key != nil && key.Own && l.opt.Strict:
+			d.Error(f.At, schema.InvalidFilter, "take it out: only this server knows it", fmt.Sprintf("%s: %s %s cannot be filtered on %q", where, t.Provider, t.Event, f.Key))
+			continue
 		case key != nil:
 		case t.Provider == "gitlab" && t.Event == "push":
 			// Its keys are not published. The known ones are a guess from the pushes of other senders.
-			d.Warn(f.At, schema.InvalidFilter, d.OneOf(f.Key, e.KeyNames()), fmt.Sprintf("%s.filter.%s: it is not known whether a push of gitlab can be filtered on it", where, f.Key))
+			d.Warn(f.At, schema.InvalidFilter, d.OneOf(f.Key, names), fmt.Sprintf("%s.filter.%s: it is not known whether a push of gitlab can be filtered on it", where, f.Key))
 			key = &native.Key{Name: f.Key}
 		default:
-			d.Error(f.At, schema.InvalidFilter, schema.Newer(d.OneOf(f.Key, e.KeyNames())), fmt.Sprintf("%s: %s %s cannot be filtered on %q", where, t.Provider, t.Event, f.Key))
+			d.Error(f.At, schema.InvalidFilter, schema.Newer(d.OneOf(f.Key, names)), fmt.Sprintf("%s: %s %s cannot be filtered on %q", where, t.Provider, t.Event, f.Key))
 			continue
 		}
 		used[key] = true

@@ -38,7 +38,7 @@ type Factory struct {
 	Automations              []*Automation
 	Agents                   []*Agent
 	Environments             []*Environment
-	Repositories             []Repository // of which a workspace holds a clone if its environment names none
+	Repositories             []Repository // a workspace holds a clone of each, unless its environment names repositories
 	MCPServers               []MCPServer  // of every agent, besides its own
 	Skills                   []*Skill     // sorted by agent, those of all agents first, then by name
 	Runners                  []*Runner

@@ -434,6 +434,9 @@ func schemaRules() map[string]object {
 				"then": object{"items": object{"properties": object{"type": pattern(padded("slack", "linear", "microsoft-teams"), "linear and jira exclude each other")}}},
 			}),
 		},
+		"factory.integrations[].slack":  {"properties": object{"autoRespondToThreadReplies": object{"type": "boolean", "description": "true: replies in a thread are answered without being mentioned."}}},
+		"factory.integrations[].linear": {"properties": object{"teamIds": object{"type": "array", "items": object{"type": "string"}, "description": "Identifiers of teams."}}},
+		"factory.integrations[].jira":   {"properties": object{"projectKeys": object{"type": "array", "items": object{"type": "string"}, "description": "Keys of projects."}}},
 		"factory.integrations[].type": merged(
 			pattern(padded("slack", "linear", "jira", "microsoft-teams"), "slack, linear, jira or microsoft-teams"),
 			object{"examples": []any{"slack", "linear", "jira", "microsoft-teams"}}),
@@ -546,7 +549,7 @@ func schemaRules() map[string]object {
 		},
 		"benchmark_suite.configurations[].agents[]": {"allOf": all(oneModel)},
 		"benchmark_suite_task.startingRepoRefs[]": merged(
-			pattern(strings.ReplaceAll(repoRef.String(), `\s`, " \t\n\f\r"), "github.com:OWNER/REPO@ and the 40 digits of a commit"),
+			pattern(strings.ReplaceAll(repoRef().String(), `\s`, " \t\n\f\r"), "github.com:OWNER/REPO@ and the 40 digits of a commit"),
 			object{"examples": []any{"github.com:example/shop@0123456789abcdef0123456789abcdef01234567"}}),
 	}
 	for path, most := range map[string]int64{

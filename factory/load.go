@@ -315,34 +315,22 @@ func (l *loader) walk(folder string) error {
 		}
 		if !utf8.ValidString(name) && folder == environments {
 			l.strayed(strings.ToValidUTF8(name, "\ufffd"), schema.At{}, "its name is not UTF-8")
-			if d.IsDir() {
-				return fs.SkipDir
-			}
-			return nil
+			return past(d)
 		}
 		if !utf8.ValidString(name) {
 			l.fault(strings.ToValidUTF8(name, "\ufffd"), schema.UnsupportedPath, "rename it", "the name is not UTF-8")
-			if d.IsDir() {
-				return fs.SkipDir
-			}
-			return nil
+			return past(d)
 		}
 		switch {
 		case other != "" && strings.HasPrefix(name, other):
-			if d.IsDir() {
-				return fs.SkipDir
-			}
-			return nil
+			return past(d)
 		case rest == ".git":
 			l.notTheFolder(folder)
 			return fs.SkipAll
 		case path.Base(rest) == ".git":
 			other = path.Dir(name) + "/"
 			l.notTheFile(folder, path.Dir(rest), path.Dir(name))
-			if d.IsDir() {
-				return fs.SkipDir
-			}
-			return nil
+			return past(d)
 		}
 		if d.IsDir() {
 			if agent, base := path.Split(rest); folder == "agents" && base == "skills" && strings.Count(agent, "/") == 1 {
@@ -354,32 +342,46 @@ func (l *loader) walk(folder string) error {
 			}
 			return nil
 		}
-		if !d.Type().IsRegular() {
-			l.notTheFile(folder, rest, name)
-			return nil
-		}
-		k, resource := place(folder, rest)
-		switch {
-		case k == nil:
-			l.stray(folder, rest, name)
-			return nil
-		case resource == "" && folder == environments:
-			l.strayed(name, schema.At{}, "an environment is "+k.pattern)
-			return nil
-		case resource == "":
-			l.fault(name, schema.UnsupportedPath, "move it to "+k.pattern, fmt.Sprintf("this looks like %s %s, and none can be here", article(k.id), k.id))
-			return nil
-		}
-		info, err := d.Info()
-		if err != nil {
-			return fmt.Errorf("reading %s: %w", name, err)
-		}
-		if l.listed = append(l.listed, listed{k, resource, name, info}); len(l.listed) >= l.opt.MaxFiles { // with factory.yaml one more
-			l.fault("factory.yaml", schema.TooMany, splitHint, fmt.Sprintf("the tree has more than %d definition files", l.opt.MaxFiles))
-			return errStop
-		}
-		return nil
+		return l.list(folder, rest, name, d)
 	})
+}
+
+// past goes on behind a file or a folder.
+func past(d fs.DirEntry) error {
+	if d.IsDir() {
+		return fs.SkipDir
+	}
+	return nil
+}
+
+// list notes a file that is a definition, and says what of the others should not be there. rest is
+// its path below the folder.
+func (l *loader) list(folder, rest, name string, d fs.DirEntry) error {
+	if !d.Type().IsRegular() {
+		l.notTheFile(folder, rest, name)
+		return nil
+	}
+	k, resource := place(folder, rest)
+	switch {
+	case k == nil:
+		l.stray(folder, rest, name)
+		return nil
+	case resource == "" && folder == environments:
+		l.strayed(name, schema.At{}, "an environment is "+k.pattern)
+		return nil
+	case resource == "":
+		l.fault(name, schema.UnsupportedPath, "move it to "+k.pattern, fmt.Sprintf("this looks like %s %s, and none can be here", article(k.id), k.id))
+		return nil
+	}
+	info, err := d.Info()
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", name, err)
+	}
+	if l.listed = append(l.listed, listed{k, resource, name, info}); len(l.listed) >= l.opt.MaxFiles { // with factory.yaml one more
+		l.fault("factory.yaml", schema.TooMany, splitHint, fmt.Sprintf("the tree has more than %d definition files", l.opt.MaxFiles))
+		return errStop
+	}
+	return nil
 }
 
 // environments is a folder that a repository may have for other purposes. So a broken

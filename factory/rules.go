@@ -3,6 +3,7 @@ package factory
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"unicode"
@@ -91,6 +92,7 @@ func (l *loader) root(d *document) {
 	l.checkIntegrations(d)
 	defaults := n.Get("agentDefaults")
 	if l.opt.Strict {
+		checkForges(d)
 		for _, key := range []string{"repositories", "agentDefaults"} {
 			if n.Get(key) == nil && !(key == "repositories" && forgeless(n)) {
 				hint := "add repositories: [{owner: TEXT, name: TEXT}]"
@@ -134,6 +136,17 @@ func forgeless(root *schema.Node) bool {
 	return slices.Contains(forges(root), noForges)
 }
 
+// publishedForges are the words of codeForges that the format publishes. A server may know others.
+var publishedForges = []string{"AZURE_DEVOPS", github, "GITLAB", noForges}
+
+func checkForges(d *document) {
+	for _, n := range itemsOf(d.Root.Get("codeForges")) {
+		if n.Kind == schema.String && !slices.Contains(publishedForges, n.Text) {
+			d.Error(n.At, schema.InvalidValue, schema.Newer(d.OneOf(n.Text, publishedForges)), fmt.Sprintf("codeForges cannot hold %q", n.Text))
+		}
+	}
+}
+
 func (l *loader) checkRepositories(d *document) {
 	if n := d.Root.Get("repositories"); n != nil && n.Kind == schema.List && len(n.Items) == 0 && !forgeless(d.Root) {
 		d.Error(n.At, schema.MissingRequired, "write [{owner: TEXT, name: TEXT}], or codeForges: [NONE]", "repositories is empty")
@@ -148,14 +161,37 @@ func (l *loader) checkRepositories(d *document) {
 	}
 }
 
+// integrationSettings are the settings of integrations that the published client names. It is
+// not published how files spell them: here as the settings of Microsoft Teams are.
+var integrationSettings = map[string]schema.Key{
+	"slack":  {Name: "autoRespondToThreadReplies", Shape: schema.Shape{Type: schema.TypeBool}},
+	"linear": {Name: "teamIds", Shape: schema.Shape{Type: schema.TypeList, Elem: &schema.Shape{Type: schema.TypeString}}},
+	"jira":   {Name: "projectKeys", Shape: schema.Shape{Type: schema.TypeList, Elem: &schema.Shape{Type: schema.TypeString}}},
+}
+
+// checkSettings checks the settings of an integration. Another key than the one that is known
+// may be another spelling: --strict alone refuses it.
+func (l *loader) checkSettings(d *document, settings *schema.Node, known schema.Key, where string) {
+	for _, f := range settings.Fields {
+		report := d.Warn
+		switch {
+		case f.Key == known.Name:
+			schema.Check(d.Collector, f.Value, &known.Shape, where+"."+f.Key)
+			continue
+		case l.opt.Strict:
+			report = d.Error
+		}
+		report(f.At, schema.UnknownField, schema.Newer(d.OneOf(f.Key, []string{known.Name})), fmt.Sprintf("unknown key %q", where+"."+f.Key))
+	}
+}
+
 func (l *loader) checkIntegrations(d *document) {
-	unpublished := []string{"slack", "linear", "jira"}
-	known := append([]string{"microsoft-teams"}, unpublished...)
+	known := append([]string{"microsoft-teams"}, slices.Sorted(maps.Keys(integrationSettings))...)
 	seen := make(map[string]bool)
 	for at, i := range itemsOf(d.Root.Get("integrations")) {
 		for _, f := range i.Fields {
-			if slices.Contains(unpublished, f.Key) {
-				d.Warn(f.At, schema.UnknownField, "what is in it is not checked", fmt.Sprintf("integrations[%d].%s: it is not known how these settings are spelled", at, f.Key))
+			if setting, ok := integrationSettings[f.Key]; ok {
+				l.checkSettings(d, f.Value, setting, fmt.Sprintf("integrations[%d].%s", at, f.Key))
 			}
 		}
 		n := i.Get("type")

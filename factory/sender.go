@@ -60,7 +60,7 @@ func (l *loader) api(d *document, w *Webhook) {
 	}
 }
 
-// suits reports a key that means nothing with the webhook's sender, of which why says the reason.
+// suits reports a key that means nothing with the webhook's sender; why says the reason.
 func (d *document) suits(w *Webhook, key string, means func(*native.Sender) bool, why string) bool {
 	at := d.Root.KeyAt(key)
 	switch sender := w.Sender(); {

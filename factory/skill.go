@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"triphammer/schema"
+	"triphammer/schema/frontmatter"
 )
 
 // Skill is a folder of files that an agent can read when it needs them: one with a
@@ -40,15 +41,7 @@ const (
 	maxSkillPath  = 200 // bytes of a path below the folder of a skill
 )
 
-const (
-	skillsFolder = "skills"
-
-	// SkillFile is the file that makes a folder a skill.
-	SkillFile = "SKILL.md"
-)
-
-// SkillText is the text of a SKILL.md, without its front matter.
-func SkillText(file []byte) string { return schema.Body(file) }
+const skillsFolder = "skills"
 
 // SkillsOf are the skills of an agent: those of all agents, and its own, which replace the
 // former of the same name. They are sorted by name. The agent may be empty.
@@ -120,7 +113,7 @@ func (l *loader) skillsIn(folder, agent string) error {
 		case strings.Count(name, "/") >= maxFolders:
 			l.skipSkill(name, schema.TooDeep, "move what is no skill elsewhere", fmt.Sprintf("it is within %d other folders", maxFolders))
 			return fs.SkipDir
-		case !is(SkillFile):
+		case !is(frontmatter.SkillFile):
 			return nil
 		}
 		base := path.Base(name)
@@ -236,7 +229,7 @@ const maxShownText = 64 << 10
 // skillDefinitions are the skills as they are compared: each file is a key.
 func (l *loader) skillDefinitions() {
 	for _, s := range l.factory.Skills {
-		d := Definition{Kind: "skill", Name: path.Join(s.Agent, s.Name), Path: s.Path + "/" + SkillFile}
+		d := Definition{Kind: "skill", Name: path.Join(s.Agent, s.Name), Path: s.Path + "/" + frontmatter.SkillFile}
 		for rest, sum := range s.Sums {
 			text := "sha256 " + sum
 			if data := l.skillTexts[s.Path+"/"+rest]; len(data) <= maxShownText && utf8.Valid(data) {

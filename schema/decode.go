@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"triphammer/schema/frontmatter"
 )
 
 // Limits of one file.
@@ -105,8 +107,8 @@ func Parse(c *Collector, data []byte, kind Kind) *Document {
 // ParseMarkdown reads a Markdown file with YAML front matter between lines of
 // `---`.
 func ParseMarkdown(c *Collector, data []byte) *Document {
-	data = lineFeeds(data)
-	front, body, ok := splitFrontMatter(data)
+	data = frontmatter.LineFeeds(data)
+	front, body, ok := frontmatter.Cut(data)
 	if !ok && bytes.HasPrefix(data, largeFile) {
 		_, _ = parse(c, data, 0, Mapping) // reports it
 		return nil
@@ -128,40 +130,7 @@ func ParseMarkdown(c *Collector, data []byte) *Document {
 
 const emptyHint = "write its keys, or delete it"
 
-var bom = []byte("\xef\xbb\xbf")
-
-func splitFrontMatter(data []byte) (front, body []byte, ok bool) {
-	first, rest := cutLine(bytes.TrimPrefix(data, bom))
-	if !isFence(first) {
-		return nil, nil, false
-	}
-	for at := rest; len(at) > 0; {
-		line, next := cutLine(at)
-		if isFence(line) {
-			return rest[:len(rest)-len(at)], next, true
-		}
-		at = next
-	}
-	return nil, nil, false
-}
-
-// Body is the text of a Markdown file below its front matter, if it has any.
-func Body(data []byte) string {
-	data = lineFeeds(data)
-	if _, body, ok := splitFrontMatter(data); ok {
-		return string(body)
-	}
-	return string(data)
-}
-
-func isFence(line []byte) bool { return string(bytes.TrimRight(line, " \t\r\n")) == "---" }
-
-func cutLine(data []byte) (line, rest []byte) {
-	if i := bytes.IndexByte(data, '\n'); i >= 0 {
-		return data[:i+1], data[i+1:]
-	}
-	return data, nil
-}
+var bom = []byte(frontmatter.ByteOrderMark)
 
 // blank tells whether there are only comments and white space.
 func blank(data []byte) bool {
@@ -183,7 +152,7 @@ func parse(c *Collector, data []byte, above int, kind Kind) (root *Node, nodes i
 // parseRaw is parse with YAML's own node of the root.
 func parseRaw(c *Collector, data []byte, above int, kind Kind) (root *Node, raw *yaml.Node, nodes int) {
 	start := At{1 + above, 1}
-	data = lineFeeds(bytes.TrimPrefix(data, bom))
+	data = frontmatter.LineFeeds(bytes.TrimPrefix(data, bom))
 	if at, message, hint := unreadable(data, above); message != "" {
 		c.Error(at, InvalidYAML, hint, message)
 		return nil, nil, 0

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"triphammer/schema/frontmatter"
 )
 
 // ErrLayout is the error of Edit for a file that is written in a way that Edit cannot change
@@ -32,11 +34,11 @@ func Edit(data []byte, want *Node) ([]byte, error) {
 // replaces the text below.
 func EditMarkdown(data []byte, want *Node, body *string) ([]byte, error) {
 	t := newSource(data)
-	front, rest, ok := splitFrontMatter(t.text)
+	front, rest, ok := frontmatter.Cut(t.text)
 	if !ok {
 		return nil, ErrLayout
 	}
-	first, _ := cutLine(t.text)
+	first, _ := frontmatter.CutLine(t.text)
 	text, before := string(rest), ""
 	if body != nil {
 		text = strings.ReplaceAll(strings.ReplaceAll(*body, "\r\n", "\n"), "\r", "\n")
@@ -108,7 +110,7 @@ type source struct {
 func newSource(data []byte) *source {
 	t := &source{data: data, lineEnd: "\n"}
 	t.mark = len(data) - len(bytes.TrimPrefix(data, bom))
-	t.text = lineFeeds(data[t.mark:])
+	t.text = frontmatter.LineFeeds(data[t.mark:])
 	at := 0
 	for line := range bytes.Lines(data[t.mark:]) {
 		at += len(line)

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"gopkg.in/yaml.v3"
@@ -50,8 +51,8 @@ func isInline(n *Node) bool {
 	return n.Kind != String || !isLiteral(n.Text)
 }
 
-// blockText writes a list or mapping that is not empty, on lines that begin at a column,
-// the first of which has its indentation already.
+// blockText writes a list or mapping that is not empty, on lines that begin at a column. The
+// first line has its indentation already.
 func blockText(n *Node, column int) string {
 	lines := make([]string, 0, len(n.Items)+len(n.Fields))
 	for _, item := range n.Items {
@@ -122,14 +123,16 @@ func scalarText(n *Node, style yaml.Style, inFlow bool) string {
 
 func keyText(key string) string { return scalarText(&Node{Kind: String, Text: key}, 0, true) }
 
-var plainForm = regexp.MustCompile(`^[\pL_/$.0-9](?:[\pL_/$.0-9+=@~%()*-]| +[\pL_/$.0-9+=@~%()*-]|:+[\pL_/$.0-9+=@~%()*-])*$`)
+var plainForm = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[\pL_/$.0-9](?:[\pL_/$.0-9+=@~%()*-]| +[\pL_/$.0-9+=@~%()*-]|:+[\pL_/$.0-9+=@~%()*-])*$`)
+})
 
 // words that other readers of YAML take for true, false or nothing.
 var ambiguous = []string{"y", "n", "yes", "no", "on", "off", "true", "false", "null", "~"}
 
 // isPlain tells whether a text needs no quotes.
 func isPlain(text string, inFlow bool) bool {
-	if !plainForm.MatchString(text) || inFlow && strings.Contains(text, ":") || slices.Contains(ambiguous, strings.ToLower(text)) {
+	if !plainForm().MatchString(text) || inFlow && strings.Contains(text, ":") || slices.Contains(ambiguous, strings.ToLower(text)) {
 		return false
 	}
 	doc, _, err := readYAML([]byte(text))

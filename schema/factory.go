@@ -16,7 +16,7 @@ var Factory = Shape{Type: TypeMap, Keys: []Key{
 	{Name: "integrations", Shape: Shape{Type: TypeList, Elem: &Shape{Type: TypeMap, Keys: []Key{
 		{Name: "type", Required: true, Shape: nonBlank},
 		{Name: "microsoft-teams", Shape: Shape{Type: TypeMap, Keys: []Key{{Name: "autoRespondToThreadReplies", Shape: boolean}}}},
-		// Their settings are not published.
+		// It is not published how these settings are spelled: a rule of package factory names what is known.
 		{Name: "slack", Shape: Shape{Type: TypeMapOf, Elem: &anything}},
 		{Name: "linear", Shape: Shape{Type: TypeMapOf, Elem: &anything}},
 		{Name: "jira", Shape: Shape{Type: TypeMapOf, Elem: &anything}},

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"triphammer/schema/frontmatter"
 )
 
 // TestPositions: line and column are those of editors and diffs, whatever ends a
@@ -212,7 +214,7 @@ func FuzzFrontMatter(f *testing.F) {
 		if doc != nil && strings.Contains(doc.Body, "\r") {
 			t.Errorf("body %q", doc.Body)
 		}
-		lines := 1 + strings.Count(string(lineFeeds(data)), "\n")
+		lines := 1 + strings.Count(string(frontmatter.LineFeeds(data)), "\n")
 		for _, d := range c.Found {
 			if d.Line < 0 || d.Line > lines || d.Column < 0 {
 				t.Errorf("%+v in %d lines", d, lines)

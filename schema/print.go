@@ -8,6 +8,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"triphammer/schema/frontmatter"
 )
 
 // Formats are the output formats of Print (SPEC 3.3).
@@ -111,7 +113,7 @@ func position(d Diagnostic) string {
 
 // writeSource writes the line of a finding with a caret under its column.
 func writeSource(b *bytes.Buffer, source []byte, d Diagnostic) {
-	lines := bytes.SplitN(lineFeeds(bytes.TrimPrefix(source, bom)), []byte("\n"), d.Line+1)
+	lines := bytes.SplitN(frontmatter.LineFeeds(bytes.TrimPrefix(source, bom)), []byte("\n"), d.Line+1)
 	if d.Line > len(lines) {
 		return
 	}

@@ -38,15 +38,6 @@ func readYAML(data []byte) (doc, second *yaml.Node, err error) {
 	return doc, second, nil
 }
 
-// lineFeeds makes every line end a single LF, as Git and editors count lines.
-func lineFeeds(data []byte) []byte {
-	if bytes.IndexByte(data, '\r') < 0 {
-		return data
-	}
-	data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
-	return bytes.ReplaceAll(data, []byte("\r"), []byte("\n"))
-}
-
 // unreadable finds the first character that YAML text cannot hold; the library
 // refuses it too, without saying where.
 func unreadable(data []byte, above int) (at At, message, hint string) {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -159,20 +160,43 @@ func decode(body []byte, into any) error { return decodeField("", body, into) }
 func decodeField(field string, value []byte, into any) error {
 	err := json.Unmarshal(value, into)
 	syntax, kind, corrupt := (*json.SyntaxError)(nil), (*json.UnmarshalTypeError)(nil), base64.CorruptInputError(0)
+	badTime := (*time.ParseError)(nil)
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &syntax):
 		err = fmt.Errorf("the body is not JSON: %w at byte %d", err, syntax.Offset)
 	case errors.As(err, &kind):
+		is := fmt.Sprintf("is a %s: %s is expected", kind.Value, kindOf(kind.Type))
 		if path := strings.Trim(field+"."+kind.Field, "."); path != "" {
-			return invalid(path, "is a JSON %s, not what is expected", kind.Value)
+			return invalid(path, "%s", is)
 		}
-		err = fmt.Errorf("the body is a JSON %s, not what is expected", kind.Value)
+		err = errors.New("the body " + is)
 	case errors.As(err, &corrupt):
-		err = fmt.Errorf("a value that is to be base64 is not: %w", err)
+		err = fmt.Errorf("a value that is to be base64 is not, from byte %d on", int64(corrupt))
+	case errors.As(err, &badTime):
+		err = fmt.Errorf("%q is no time in RFC 3339, such as 2026-01-31T09:30:00Z", badTime.Value)
 	}
 	return api.Refuse(api.InvalidRequest, err.Error())
+}
+
+// kindOf is the JSON that becomes a type of Go, in words.
+func kindOf(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.String:
+		return "a text"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Float64:
+		return "a number"
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	case reflect.Pointer:
+		return kindOf(t.Elem())
+	}
+	return "a whole number"
 }
 
 // known refuses a JSON object, of a body or the field of one, that has fields which a type of

@@ -58,6 +58,9 @@ func (s *Server) createWebhook(ctx context.Context, c *call, f access.Factory) (
 		}
 	}
 	if own.value != "" {
+		// From here on it is done whole, although the client may go away: a browser does that
+		// when somebody clicks twice, and the second request must find what the first has made.
+		ctx = context.WithoutCancel(ctx)
 		if _, err := s.storeSecret(ctx, c, own.name, own.value); err != nil {
 			return shown, err
 		}

@@ -194,7 +194,7 @@ func checkCommit(ctx context.Context, f access.Factory, hash, parent string) err
 	return nil
 }
 
-// refuseDefinition refuses definitions for their errors, of which one is told in the detail.
+// refuseDefinition refuses definitions for their errors. The detail tells the first one.
 func refuseDefinition(p *applier.Proposal, first schema.Diagnostic) error {
 	report := &schema.Report{SchemaVersion: schema.Version, Diagnostics: p.Diagnostics, Deferred: p.Deferred}
 	verdict := api.Verdict(schema.NewAnswer(report, true))

@@ -171,6 +171,15 @@ func (s *Server) replay(ctx context.Context, c *call, d access.Delivery) (shown 
 }
 
 func (s *Server) testFilter(ctx context.Context, c *call) (verdict api.FilterVerdict, err error) {
+	return s.filterVerdict(ctx, c, false)
+}
+
+// askFilter is testFilter that asks the sender's API, with a managed secret.
+func (s *Server) askFilter(ctx context.Context, c *call) (verdict api.FilterVerdict, err error) {
+	return s.filterVerdict(ctx, c, true)
+}
+
+func (s *Server) filterVerdict(ctx context.Context, c *call, ask bool) (verdict api.FilterVerdict, err error) {
 	req, err := body[api.TestFilter](c)
 	if err != nil {
 		return verdict, err
@@ -195,9 +204,13 @@ func (s *Server) testFilter(ctx context.Context, c *call) (verdict api.FilterVer
 	}
 	r, err := c.TestFilter(ctx, delivery.TestRequest{
 		Factory: req.Factory, Automation: req.Automation, Filter: req.Filter, DeliveryID: stored, Payload: req.Payload, Headers: req.Headers, Webhook: req.Webhook,
+		Ask: ask,
 	})
+	if len(r.Asked) > 0 {
+		c.audit("filter.ask", req.Automation, req.Factory, strings.Join(r.Asked, "; "))
+	}
 	return api.FilterVerdict{
-		WouldTrigger: r.WouldTrigger, Verdict: r.Verdict(), WebhookCheck: api.FilterCheck(r.WebhookCheck),
+		WouldTrigger: r.WouldTrigger, Verdict: r.Verdict(), Asks: r.Asks, Asked: r.Asked, WebhookCheck: api.FilterCheck(r.WebhookCheck),
 		PayloadCheck: api.FilterCheck(r.PayloadCheck), Conditions: each(r.Conditions, showCondition),
 		Webhooks: each(r.Webhooks, func(w delivery.WebhookVerdict) api.WebhookVerdict { return api.WebhookVerdict(w) }),
 	}, err

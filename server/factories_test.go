@@ -168,7 +168,7 @@ func TestPushNotification(t *testing.T) {
 }
 
 // TestPushUnread: where no notification could be verified, none is read, and a
-// stranger learns nothing of which factories there are. Where one could, its body
+// stranger does not learn which factories there are. Where one could, its body
 // has a budget of its own.
 func TestPushUnread(t *testing.T) {
 	f := newFixtureWith(t, options{files: hooks})

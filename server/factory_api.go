@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"triphammer/applier"
@@ -202,9 +203,41 @@ func (s *Server) dispatch(ctx context.Context, c *call, f access.Factory) (shown
 	}, nil
 }
 
-// factoryMetrics are the figures of GET /stats for one factory.
-func (s *Server) factoryMetrics(ctx context.Context, c *call, f access.Factory) (*api.Stats, error) {
-	return s.statsOf(ctx, c, f.Name)
+// factoryMetrics are the figures of GET /stats for one factory, with those of the published
+// ones that this server has. It takes the published parameters too.
+func (s *Server) factoryMetrics(ctx context.Context, c *call, f access.Factory) (shown api.FactoryMetrics, err error) {
+	now := s.cfg.Now().UTC()
+	span := figuresSpan{since: c.Query("since"), by: c.Query("group_by_period")}
+	for _, name := range []string{"start_date", "end_date"} {
+		text := c.Query(name)
+		if text == "" {
+			continue
+		}
+		at, err := time.Parse(time.RFC3339, text)
+		day, notDay := time.Parse(time.DateOnly, text)
+		switch {
+		case notDay == nil && name == "end_date": // that day is one of them
+			at = day.AddDate(0, 0, 1).Add(-time.Second)
+		case notDay == nil:
+			at = day
+		case err != nil:
+			return shown, refuse(name, text, "%s is a date such as 2026-01-31, or a time in RFC 3339", name)
+		}
+		if name == "start_date" {
+			span.since = at.UTC().Format(time.RFC3339)
+		} else if at.Before(now) {
+			span.ended = now.Sub(at)
+		}
+	}
+	stats, err := s.statsOf(ctx, c, f.Name, span)
+	if err != nil {
+		return shown, err
+	}
+	shown = api.FactoryMetrics{Stats: *stats, AsOf: now, FactoryUID: f.Name}
+	for _, n := range stats.Total.Runs {
+		shown.RunCount += n
+	}
+	return shown, nil
 }
 
 func (s *Server) syncStatus(ctx context.Context, c *call, f access.Factory) (shown api.SyncStatus, err error) {

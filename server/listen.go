@@ -120,6 +120,11 @@ func (s *Server) Serve(ctx context.Context, l Listeners) error {
 	return err
 }
 
+// Leave makes /readyz answer 503, so that load balancers move on. The server goes on accepting, but
+// each answer closes its connection: by "Connection: close", or by GOAWAY (RFC 9113, section 6.8),
+// after which a client knows which of its requests were not handled.
+func (s *Server) Leave() { s.leaving.Store(true) }
+
 func (s *Server) httpServer(h http.Handler) *http.Server {
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: headerTime, ReadTimeout: requestDeadline, WriteTimeout: writeTime, IdleTimeout: 2 * time.Minute,
@@ -137,13 +142,16 @@ func (s *Server) httpServer(h http.Handler) *http.Server {
 // promptly answers without waiting for a body that the route does not read. It then closes
 // the connection after the answer, because the rest of the body may still arrive. It also
 // tells the connection when the server no longer waits for the sender.
-func promptly(next http.Handler) http.Handler {
+func (s *Server) promptly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, _ := r.Context().Value(connKey).(*gatedConn) // nil without a connection
 		work := func(n int64) {
 			if conn != nil {
 				conn.work(n)
 			}
+		}
+		if s.leaving.Load() {
+			w.Header().Set("Connection", "close") // net/http sends GOAWAY for it in HTTP/2
 		}
 		if r.Body == nil || r.Body == http.NoBody {
 			work(1)
@@ -154,7 +162,7 @@ func promptly(next http.Handler) http.Handler {
 		work(0) // the headers have arrived
 		body := &requestBody{ReadCloser: r.Body}
 		body.ended = func() {
-			if !body.elsewhere {
+			if !body.elsewhere && !s.leaving.Load() {
 				w.Header().Del("Connection")
 			}
 			work(1)

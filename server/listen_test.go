@@ -14,6 +14,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -167,6 +168,79 @@ func TestDrain(t *testing.T) {
 	}
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestLeave: a server that is to stop answers 503 on /readyz, and goes on accepting. Each answer,
+// also of a request from before, closes its connection, so that no client sends into a connection
+// that is cut (SPEC 17.1).
+func TestLeave(t *testing.T) {
+	f := newFixture(t)
+	dir := t.TempDir()
+	writePair(t, dir, "x")
+	plain, encrypted := listen(t, "tcp", "127.0.0.1:0"), listen(t, "tcp", "127.0.0.1:0")
+	f.serve(Listeners{TCP: plain})
+	f.serve(Listeners{TCP: encrypted, CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")})
+	for base, protocol := range map[string]int{"http://" + plain.Addr().String(): 1, "https://" + encrypted.Addr().String(): 2} {
+		f.leaving.Store(false)
+		client := &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+		defer client.CloseIdleConnections()
+		reused := false
+		ask := func(method, path string, body io.Reader) int {
+			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { reused = i.Reused }})
+			req, err := http.NewRequestWithContext(ctx, method, base+path, body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Authorization", "Bearer "+hookSecret)
+			resp, err := client.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+				t.Error(err)
+			}
+			_ = resp.Body.Close()
+			if resp.ProtoMajor != protocol {
+				t.Errorf("%s speaks %s", base, resp.Proto)
+			}
+			return resp.StatusCode
+		}
+		hook := ingress + f.uids()["hook"]
+		if status := ask("GET", "/readyz", nil); status != http.StatusOK {
+			t.Fatalf("/readyz answers %d", status)
+		}
+		// The body of this one comes when the server is already leaving.
+		body, send := io.Pipe()
+		go func() {
+			_, _ = io.WriteString(send, "{")
+			f.Leave()
+			_, _ = io.WriteString(send, "}")
+			_ = send.Close()
+		}()
+		if status := ask("POST", hook, body); status != http.StatusAccepted || !reused {
+			t.Errorf("%s: a request from before is answered %d; on an old connection: %v", base, status, reused)
+		}
+		for range 2 {
+			// In HTTP/2 a request may still go out on the connection whose GOAWAY is under way: it is
+			// answered as well.
+			answers := func(want int, method, path, body string) {
+				for deadline := time.Now().Add(10 * time.Second); ; {
+					if status := ask(method, path, strings.NewReader(body)); status != want {
+						t.Errorf("%s: %s is answered %d, want %d", base, path, status, want)
+					}
+					if !reused {
+						return
+					}
+					if protocol == 1 || time.Now().After(deadline) {
+						t.Errorf("%s: %s goes out on an old connection", base, path)
+						return
+					}
+				}
+			}
+			answers(http.StatusServiceUnavailable, "GET", "/readyz", "")
+			answers(http.StatusAccepted, "POST", hook, "{}")
+		}
 	}
 }
 

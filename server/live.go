@@ -64,7 +64,7 @@ type livePage struct {
 
 	mu   sync.Mutex
 	mark store.Mark
-	tell map[string]bool // the views of which there is something to tell
+	tell map[string]bool // the views that have news
 	news struct{ deliveries, runs, definitions int64 }
 	run  api.LiveRun
 }

@@ -5,9 +5,11 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -18,15 +20,49 @@ import (
 	"triphammer/applier"
 	"triphammer/server/delivery"
 	"triphammer/server/disk"
+	"triphammer/server/run"
 	"triphammer/server/store"
 )
 
 // scrapeTime is how long a request for the metrics waits for the store.
 const scrapeTime = 5 * time.Second
 
+// maxNamed is how many automations, and how many webhooks, have series of their own in one
+// process. Further ones share the series of "other" in no factory, so that whoever can change
+// definitions cannot fill the memory of the server, or that of who reads the metrics.
+const maxNamed = 500
+
+// ownSeries are the automations or webhooks that have series of their own.
+type ownSeries struct {
+	mu    sync.Mutex
+	names map[[2]string]bool
+}
+
+// labels are the labels of what has the name in the factory.
+func (n *ownSeries) labels(factory, name string) (string, string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	key := [2]string{factory, name}
+	if !n.names[key] && factory+name != "" {
+		if len(n.names) >= maxNamed {
+			return "", "other"
+		}
+		n.names[key] = true
+	}
+	return factory, name
+}
+
 // Metrics are the metrics of /metrics. Labels are names from the definitions and fixed
 // words. No label holds a URL, a header or an identity.
+//
+// Counters and histograms have what this process did since it started: the sum over all
+// processes is what happened. Gauges about runs are read from the store, and are the same on
+// each server.
 type Metrics struct {
+	automations, webhooks ownSeries
+	ended, tokens, cost   *prometheus.CounterVec
+	took, waited          prometheus.Histogram
+
 	registry *prometheus.Registry
 	requests *prometheus.CounterVec
 	seconds  prometheus.Histogram
@@ -36,9 +72,26 @@ type Metrics struct {
 	asked    *prometheus.CounterVec
 }
 
-// NewMetrics makes a Metrics with its own registry.
-func NewMetrics() *Metrics {
+// NewMetrics makes a Metrics with its own registry. The version is that of the program.
+func NewMetrics(version string) *Metrics {
+	ofAutomation := []string{"factory", "automation"}
 	m := &Metrics{
+		automations: ownSeries{names: make(map[[2]string]bool)}, webhooks: ownSeries{names: make(map[[2]string]bool)},
+		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "triphammer_runs_ended_total", Help: "Runs that this process ended, by automation and result: SUCCEEDED, FAILED, CANCELLED. Sum over all servers and workers.",
+		}, append(ofAutomation, "result")),
+		tokens: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "triphammer_run_tokens_total", Help: "Tokens that runs of this process used, as far as their agents tell. Sum over all servers and workers.",
+		}, ofAutomation),
+		cost: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "triphammer_run_cost_usd_total", Help: "US dollars that runs of this process cost, as far as their agents tell. Sum over all servers and workers.",
+		}, ofAutomation),
+		took: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "triphammer_run_duration_seconds", Help: "How long the last attempts of runs took that this process ended.", Buckets: prometheus.ExponentialBuckets(1, 2, 15),
+		}),
+		waited: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "triphammer_run_wait_seconds", Help: "How long runs waited until this process began their first attempt.", Buckets: prometheus.ExponentialBuckets(0.125, 4, 10),
+		}),
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "triphammer_ingress_requests_total", Help: "Answered ingress requests, by webhook, status and reason.",
@@ -60,7 +113,11 @@ func NewMetrics() *Metrics {
 	m.asked = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "triphammer_sender_lookups_total", Help: "Requests to senders' APIs for what deliveries lack, by provider and outcome: answered, waiting (failed, asked again), failed (given up).",
 	}, []string{"provider", "outcome"})
-	m.registry.MustRegister(m.asked, m.requests, m.seconds, m.applied, m.closed, m.dropped,
+	build := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "triphammer_build_info", Help: "1, with the version of the program and of Go.", ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()},
+	})
+	build.Set(1)
+	m.registry.MustRegister(build, m.ended, m.tokens, m.cost, m.took, m.waited, m.asked, m.requests, m.seconds, m.applied, m.closed, m.dropped,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -74,6 +131,7 @@ func (m *Metrics) Watch(s *store.Store, d *disk.Watch, runs func() (running, end
 // storeFigures collects metrics from the store at each request.
 type storeFigures struct {
 	store                *store.Store
+	oldest               *prometheus.Desc
 	disk                 *disk.Watch // nil: the disk is not watched
 	runs, commits, free  *prometheus.Desc
 	damaged, lost, clock *prometheus.Desc
@@ -83,7 +141,8 @@ type storeFigures struct {
 
 func newStoreFigures(s *store.Store, d *disk.Watch, runs func() (running, ended, workspaces int, err error)) storeFigures {
 	return storeFigures{
-		s, d, prometheus.NewDesc("triphammer_runs", "Runs that have not finished, by state.", []string{"state"}, nil),
+		s, prometheus.NewDesc("triphammer_oldest_unstarted_run_seconds", "For how long the run has waited that could start and has waited longest; 0: none waits. The same on every server.", nil, nil),
+		d, prometheus.NewDesc("triphammer_runs", "Runs that have not finished, by state.", []string{"state"}, nil),
 		prometheus.NewDesc("triphammer_store_commits_total", "Committed transactions; under load one holds many deliveries.", nil, nil),
 		prometheus.NewDesc("triphammer_disk_free_bytes", "Free space of the file systems of the data directory and of the workspaces.", []string{"place"}, nil),
 		prometheus.NewDesc("triphammer_store_damaged_reads_total", "Reads that found something else than what was stored. Alert on any.", nil, nil),
@@ -105,6 +164,7 @@ func (g storeFigures) Describe(ch chan<- *prometheus.Desc) {
 	ch <- g.clock
 	ch <- g.children
 	ch <- g.workspaces
+	ch <- g.oldest
 }
 
 // Collect implements prometheus.Collector.
@@ -137,6 +197,12 @@ func (g storeFigures) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(g.clock, prometheus.GaugeValue, doubted)
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTime)
 	defer cancel()
+	waits, err := g.store.LongestWait(ctx)
+	if err != nil {
+		ch <- prometheus.NewInvalidMetric(g.oldest, err)
+	} else {
+		ch <- prometheus.MustNewConstMetric(g.oldest, prometheus.GaugeValue, waits.Seconds())
+	}
 	counts, err := g.store.RunCounts(ctx)
 	if err != nil {
 		ch <- prometheus.NewInvalidMetric(g.runs, err)
@@ -189,8 +255,40 @@ func (m *Metrics) Lookup(provider, outcome string) { m.asked.WithLabelValues(pro
 
 // Delivery counts one ingress request; it is a delivery.Config.Observe.
 func (m *Metrics) Delivery(o delivery.Observation) {
-	m.requests.WithLabelValues(o.Factory, o.Webhook, strconv.Itoa(o.Status), o.Reason).Inc()
+	factory, webhook := m.webhooks.labels(o.Factory, o.Webhook)
+	m.requests.WithLabelValues(factory, webhook, strconv.Itoa(o.Status), o.Reason).Inc()
 	m.seconds.Observe(o.Took.Seconds())
+}
+
+// Run counts what a run did; it is a run.Config.Observe.
+func (m *Metrics) Run(o run.Observation) {
+	factory, automation := m.automations.labels(o.Factory, o.Automation)
+	if o.Waited > 0 {
+		m.waited.Observe(o.Waited.Seconds())
+	}
+	if o.Used != (store.Spending{}) {
+		m.tokens.WithLabelValues(factory, automation).Add(float64(o.Used.Tokens))
+		m.cost.WithLabelValues(factory, automation).Add(o.Used.CostUSD)
+	}
+	if o.Ended != "" {
+		m.ended.WithLabelValues(factory, automation, string(o.Ended)).Inc()
+	}
+	if o.Took > 0 {
+		m.took.Observe(o.Took.Seconds())
+	}
+}
+
+// Live begins the counters of the automations that a factory serves at zero: the first
+// failure is then seen as an increase.
+func (m *Metrics) Live(r *applier.Revision) {
+	for _, a := range r.Automations {
+		factory, automation := m.automations.labels(r.Factory, a.Def.Name)
+		for _, result := range []store.RunState{store.Succeeded, store.FailedRun, store.Cancelled} {
+			m.ended.WithLabelValues(factory, automation, string(result))
+		}
+		m.tokens.WithLabelValues(factory, automation)
+		m.cost.WithLabelValues(factory, automation)
+	}
 }
 
 // Applier records the state of a factory; it is an applier.Config.OnChange.

@@ -32,6 +32,7 @@ func failAs(c *gin.Context, p api.Problem) {
 // failWith ends a request with the problem that fits an error.
 func (s *Server) failWith(c *gin.Context, err error) {
 	refused, ok := refusalOf(err)
+	often := (*delivery.AskRateError)(nil)
 	switch {
 	case ok:
 		failAs(c, refused.Problem())
@@ -41,6 +42,9 @@ func (s *Server) failWith(c *gin.Context, err error) {
 		fail(c, api.NotFound, err.Error())
 	case errors.Is(err, store.ErrTerminal), errors.Is(err, delivery.ErrBadTest):
 		fail(c, api.InvalidRequest, err.Error())
+	case errors.As(err, &often):
+		c.Header("Retry-After", strconv.Itoa(often.RetryAfter))
+		fail(c, api.TooManyRequests, err.Error())
 	case errors.Is(err, store.ErrBacklog):
 		c.Header("Retry-After", backlogRetry)
 		fail(c, api.TooManyRequests, "the queue of runs is full; try again when some have ended")

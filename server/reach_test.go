@@ -63,6 +63,7 @@ func TestEveryRouteOfAnotherFactory(t *testing.T) {
 		"POST /agent/schedules":                            `{"name":"x","cron_schedule":"@daily","prompt":"x","agent_config":{"environment_id":"default/e"}}`,
 		"PUT /agent/schedules/:id":                         `{"name":"x","cron_schedule":"@daily","prompt":"x","enabled":true}`,
 		"POST /filters/test":                               `{"factory":"default","automation":"a","payload":{"n":1},"webhook":"hook"}`,
+		"POST /filters/ask":                                `{"factory":"default","automation":"a","payload":{"n":1},"webhook":"hook"}`,
 		"POST /factories/:name/plan":                       `{"files":[]}`,
 		"POST /factories/:name/changes":                    `{"files":{"README.md":"x"}}`,
 		"POST /factories/:name/pin":                        `{"commit":"` + commit + `","reason":"x"}`,

@@ -44,6 +44,14 @@ func (s *Server) routes(e *gin.Engine) {
 	e.GET(api.Base+"/agent/sessions/:id/redirect", s.strict, s.noRedirect)
 	e.GET(api.Base+"/agent/conversations/:id/redirect", s.strict, s.noRedirect)
 
+	s.runRoutes(e)
+	s.factoryRoutes(e)
+	s.pages(e)
+	e.NoRoute(s.noRoute)
+}
+
+// runRoutes are about runs, and what starts and serves them.
+func (s *Server) runRoutes(e *gin.Engine) {
 	runs := e.Group(api.Base, s.require(store.ScopeRuns))
 	runs.POST("/agent/runs", serve(s.createRun))
 	runs.POST("/agent/run", serve(s.createRun)) // older clients
@@ -75,7 +83,10 @@ func (s *Server) routes(e *gin.Engine) {
 	readRuns.GET("/agent", serve(s.listAgents))
 	readRuns.GET("/agent/environments", serve(s.listEnvironments))
 	s.published(runs, readRuns)
+}
 
+// factoryRoutes are about definitions, what came of them, and the server itself.
+func (s *Server) factoryRoutes(e *gin.Engine) {
 	read := e.Group(api.Base, s.require(store.ScopeRead))
 	read.GET("/status", serve(s.status))
 	read.GET("/stats", serve(s.stats))
@@ -112,6 +123,7 @@ func (s *Server) routes(e *gin.Engine) {
 	e.POST(api.Base+"/factories/:name/sync", s.sync) // with a key or with a signature
 
 	operate := e.Group(api.Base, s.require(store.ScopeOperate))
+	operate.POST("/filters/ask", serve(s.askFilter)) // sends a managed secret to its sender
 	operate.POST("/deliveries/:id/replay", serve(on(aDelivery, s.replay)))
 	operate.POST("/workers/:name/drain", serve(on(everything, s.drainWorkers(true))))
 	operate.POST("/workers/:name/resume", serve(on(everything, s.drainWorkers(false))))
@@ -144,9 +156,6 @@ func (s *Server) routes(e *gin.Engine) {
 	manage.GET("/auth/sessions", serve(on(everything, s.listSessions)))
 	manage.DELETE("/auth/sessions", serve(on(everything, s.endSessions)))
 	manage.DELETE("/auth/sessions/:id", serve(on(everything, s.endSession)))
-
-	s.pages(e)
-	e.NoRoute(s.noRoute)
 }
 
 // published adds the routes that only the published API has.

@@ -14,6 +14,7 @@ import (
 	"triphammer/server/access"
 	"triphammer/server/api"
 	"triphammer/server/run"
+	"triphammer/server/run/task"
 	"triphammer/server/store"
 )
 
@@ -170,7 +171,7 @@ func requestOf(body *api.CreateRun) (run.Request, error) {
 	return req, grants(&cfg, &req)
 }
 
-// modeOf is the mode of a run, of which normal is the default.
+// modeOf is the mode of a run; normal is the default.
 func modeOf(posted string) string {
 	if posted == "normal" {
 		return ""
@@ -182,9 +183,9 @@ func modeOf(posted string) string {
 var imageTypes = map[string]string{"image/jpeg": "jpg", "image/png": "png", "image/gif": "gif", "image/webp": "webp"}
 
 // filesOf are the files of a request. Images, which have no names, get some.
-func filesOf(attachments []api.Attachment, images []api.Image) (all []run.Attachment, err error) {
+func filesOf(attachments []api.Attachment, images []api.Image) (all []task.Attachment, err error) {
 	for _, f := range attachments {
-		all = append(all, run.Attachment{Name: f.FileName, Data: f.Data})
+		all = append(all, task.Attachment{Name: f.FileName, Data: f.Data})
 	}
 	taken := func(name string) bool {
 		return slices.ContainsFunc(attachments, func(f api.Attachment) bool { return f.FileName == name })
@@ -198,7 +199,7 @@ func filesOf(attachments []api.Attachment, images []api.Image) (all []run.Attach
 		for taken(name) {
 			name = "posted-" + name
 		}
-		all = append(all, run.Attachment{Name: name, Data: image.Data})
+		all = append(all, task.Attachment{Name: name, Data: image.Data})
 	}
 	return all, nil
 }

@@ -458,7 +458,7 @@ func (s *Server) handoff(context.Context, *call, access.Run) (gin.H, error) {
 
 // cancelRun cancels a run and answers with its id.
 func (s *Server) cancelRun(ctx context.Context, c *call, r access.Run) (string, error) {
-	if err := r.Cancel(ctx); err != nil {
+	if err := c.Cancel(ctx, r); err != nil {
 		return "", err
 	}
 	c.audit("run.cancel", r.ID.String(), r.Factory, "")
@@ -467,7 +467,7 @@ func (s *Server) cancelRun(ctx context.Context, c *call, r access.Run) (string, 
 
 // interruptRun stops the turn of a run in progress and answers with its id.
 func (s *Server) interruptRun(ctx context.Context, c *call, r access.Run) (string, error) {
-	if err := r.Interrupt(ctx); err != nil {
+	if err := c.Interrupt(ctx, r); err != nil {
 		return "", err
 	}
 	c.audit("run.interrupt", r.ID.String(), r.Factory, "")

@@ -115,7 +115,7 @@ func TestRunPage(t *testing.T) {
 	zero, one := 0, 1
 	say(event.Status{State: "INPROGRESS", Worker: "here", Isolation: "sandbox"}, event.Phase{Name: "clone", DurationMS: 900}, event.AgentStarted{Command: "true"},
 		event.Message{Role: "assistant", Text: "I look."}, event.Command{ID: "1", Phase: "agent", Command: "make test", Started: true})
-	live := v.shows(at, 200, "Running At work for", "isolation sandbox", "Interrupt the turn", "Cancel…", "make test", "started", "Look again", "Messages 1 events")
+	live := v.shows(at, 200, "Running At work for", "isolation sandbox", "Interrupt the turn", "Cancel…", "make test", "started", "Messages 1 events")
 	part := v.get(at+"?after=5&was=INPROGRESS", "HX-Request", "true")
 	if strings.Contains(string(part.body), "I look.") || strings.Contains(string(part.body), `id="actions" hx-swap-oob`) {
 		t.Errorf("what is new has more than that:\n%s", part.body)
@@ -124,7 +124,8 @@ func TestRunPage(t *testing.T) {
 		t.Error("the page takes the place of parts of itself")
 	}
 	say(event.Command{ID: "1", Phase: "agent", Command: "make test", ExitCode: &one, Output: "FAIL x"}, event.Egress{Host: "evil.example.net", Port: 443, Reason: "not listed"},
-		event.File{Path: "a.go", Change: event.FileModified, Diff: "--- a\n+++ a\n@@ -1 +1 @@\n-x\n+y\n"}, event.Ended{ExitCode: zero})
+		event.File{Path: "a.go", Change: event.FileModified, Diff: "--- a\n+++ a\n@@ -1 +1 @@\n-x\n+y\n"}, event.Ended{ExitCode: zero},
+		event.Message{Role: "assistant", Text: "It **fails**, see [the log](https://evil.example/x)."}, event.Result{Failed: true, Message: "the agent ended with exit status 3"})
 	part = v.get(at+"?after=5&was=INPROGRESS", "HX-Request", "true")
 	for _, want := range []string{`<li id="e-5" class="fail" hx-swap-oob="true">`, "FAIL x", `<li id="e-7" class="wait">`} {
 		if !strings.Contains(string(part.body), want) {
@@ -134,9 +135,15 @@ func TestRunPage(t *testing.T) {
 	if err := f.store.FinishRun(t.Context(), lease, store.FailedRun, "the agent ended with exit status 3: \u202eno\x1b[31m", nil); err != nil {
 		t.Fatal(err)
 	}
-	done := v.shows(at, 200, "Failed Failed after", "it changed 1 file", "the agent ended with exit status 3", `\u202eno\u001b[31m`, "a.go +1 −1", "Run again…", "evil.example.net:443 not listed", "Raw events")
+	done := v.shows(at, 200, "Failed Failed after", ": The agent ended with exit status 3: ", "Once that is mended, run it again . It changed 1 file.", `\u202eno\u001b[31m`, "What the agent said last It fails , see the log ( evil.example/x ).", "a.go +1 −1", "Run again…", "evil.example.net:443 not listed", "Raw events")
 	if strings.Contains(plain(done.body), "Cancel…") || strings.Contains(string(done.body), "Interrupt the turn") {
 		t.Error("a run that has ended can be cancelled")
+	}
+	if n := strings.Count(strings.ToLower(plain(done.body)), "the agent ended with exit status 3"); n != 1 {
+		t.Errorf("the page says %d times why the run failed", n)
+	}
+	if !strings.Contains(string(done.body), "<strong>fails</strong>") || strings.Contains(string(done.body), ">the log</a>") {
+		t.Error("what the agent said is not shown as Markdown whose links say where they lead")
 	}
 	if part = v.get(at+"?after=9&was=INPROGRESS", "HX-Request", "true"); !strings.Contains(string(part.body), `id="actions" hx-swap-oob="true"`) {
 		t.Error("the end does not bring what can be done then")
@@ -162,7 +169,7 @@ func TestRunPage(t *testing.T) {
 	if got := v.post(to + "/cancel"); got.status != http.StatusSeeOther {
 		t.Errorf("cancel: %d %s", got.status, got.body)
 	}
-	v.shows(to, 200, "Cancelled Cancelled before it started")
+	v.shows(to, 200, "Cancelled Cancelled by ada before it started.")
 	if got := v.post(at+"/followup", "message", "More <b>of it</b>"); got.status != 422 || !strings.Contains(string(got.body), "More &lt;b&gt;of it&lt;/b&gt;</textarea>") ||
 		!strings.Contains(plain(got.body), "The follow-up was refused: the command of environments/e.yaml keeps no session") {
 		t.Errorf("a follow-up that cannot be: %d %s", got.status, plain(got.body))

@@ -163,12 +163,12 @@ func (s *Server) getSuite(_ context.Context, c *call, f access.Factory) (shown a
 		if path.Dir(path.Dir(t.Path)) != path.Dir(d.Path) || len(names) > 0 && !slices.Contains(names, name) {
 			continue
 		}
-		task := api.SuiteTask{UID: name, ID: int64(len(shown.Tasks) + 1)}
-		t.Decode("title", &task.Title)
-		t.Decode("prompt", &task.Prompt)
-		t.Decode("successCriteria", &task.SuccessCriteria)
-		t.Decode("sourceRunId", &task.SourceRunID)
-		shown.Tasks = append(shown.Tasks, task)
+		work := api.SuiteTask{UID: name, ID: int64(len(shown.Tasks) + 1)}
+		t.Decode("title", &work.Title)
+		t.Decode("prompt", &work.Prompt)
+		t.Decode("successCriteria", &work.SuccessCriteria)
+		t.Decode("sourceRunId", &work.SourceRunID)
+		shown.Tasks = append(shown.Tasks, work)
 	}
 	return shown, nil
 }

@@ -39,8 +39,8 @@ type Config struct {
 	Metrics          *Metrics // nil: the Server makes its own
 	// Disk tells how much disk space is free. If it is nil, the disk is not watched.
 	Disk *disk.Watch
-	// Isolation tells what is around the runs, and Machine what they find here; nil: this
-	// process starts none.
+	// Isolation tells which walls the runs have, and Machine which programs they find here.
+	// Both are nil if this process starts no runs.
 	Isolation func() *api.Isolation
 	Machine   func() *api.Machine
 	// BaseURL is the address at which senders and people reach the server, without a slash
@@ -103,6 +103,7 @@ type Server struct {
 	seldom             seldom
 	checking           sync.Mutex                  // held while the store is checked
 	certificate        atomic.Pointer[certificate] // that serves; nil: no TLS
+	leaving            atomic.Bool                 // Leave was called
 	pinged             atomic.Int64                // when a test commit of the store last succeeded, in Unix nanoseconds
 }
 
@@ -136,7 +137,7 @@ func New(cfg Config) (*Server, error) {
 		cfg.SchedulesChanged = func() {}
 	}
 	if cfg.Metrics == nil {
-		cfg.Metrics = NewMetrics()
+		cfg.Metrics = NewMetrics(cfg.Version)
 	}
 	gin.SetMode(gin.ReleaseMode)
 	s := &Server{cfg: cfg, engine: gin.New(), bodyTime: bodyTime, patience: patience, watch: watch{data: cfg.Data}}
@@ -187,7 +188,7 @@ func (s *Server) setBase() error {
 
 // Handler serves requests from the network.
 func (s *Server) Handler() http.Handler {
-	inner := promptly(s.engine)
+	inner := s.promptly(s.engine)
 	if s.base == "" {
 		return inner
 	}

@@ -108,8 +108,8 @@ func newFixtureWith(t *testing.T, opt options) *fixture {
 	live := &applier.Live{}
 	l := ledger.New(st)
 	a := applier.New(applier.Config{Factory: "default", Source: source, Live: live, Ledger: l, Logger: opt.logger})
-	manager := run.New(run.Config{Store: st, Logger: opt.logger, KeepWorkspaces: time.Hour})
-	metrics := NewMetrics()
+	metrics := NewMetrics("v1.2.3")
+	manager := run.New(run.Config{Store: st, Logger: opt.logger, KeepWorkspaces: time.Hour, Observe: metrics.Run})
 	deliveries := delivery.New(delivery.Config{
 		Live: live, Store: st, Load: l.Load, Observe: metrics.Delivery, RateLimit: opt.rate, AuthFailures: opt.authFailures, Now: opt.now, Logger: opt.logger,
 	})

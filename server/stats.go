@@ -10,112 +10,51 @@ import (
 	"triphammer/server/store"
 )
 
-// mostHours is the longest time of which figures are by the hour; of a longer one, they are
-// by the day.
+// mostHours is the longest time that has its figures by the hour. A longer time has them by the
+// day.
 const mostHours = 7 * 24 * time.Hour
 
 // stats answers with figures of deliveries and runs since a time, by default of 24 hours. The
 // first hour, or day, is counted from its beginning.
 func (s *Server) stats(ctx context.Context, c *call) (*api.Stats, error) {
-	return s.statsOf(ctx, c, c.Query("factory"))
+	return s.statsOf(ctx, c, c.Query("factory"), figuresSpan{since: c.Query("since")})
+}
+
+// figuresSpan is the time of which figures are.
+type figuresSpan struct {
+	since string        // a duration before their end, or a time; empty: 24 hours
+	ended time.Duration // before now
+	by    string        // hour or day; empty: what suits their length
 }
 
 // statsOf is stats of a factory, or of all if it is empty.
-func (s *Server) statsOf(ctx context.Context, c *call, factory string) (*api.Stats, error) {
-	now := s.cfg.Now().UTC()
-	since := now.Add(-23 * time.Hour)
-	if text := c.Query("since"); text != "" {
-		ago, err := time.ParseDuration(text)
-		if at, badTime := time.Parse(time.RFC3339, text); badTime == nil {
-			ago, err = now.Sub(at), nil
-		}
-		if err != nil || ago <= 0 || ago > store.FiguresAge {
-			return nil, refuse("since", text, "since is a duration such as 24h, or a time in RFC 3339, of the last 30 days")
-		}
-		since = now.Add(-ago + time.Hour) // the hour that has begun is one of them
-		if ago < time.Hour {
-			since = now
-		}
-	}
-	out := &api.Stats{Step: "hour", Webhooks: []api.WebhookStats{}, Automations: []api.AutomationStats{}}
-	step := time.Hour
-	if now.Sub(since) > mostHours {
-		out.Step, step = "day", 24*time.Hour
-	}
-	out.Since = since.Truncate(step)
-	for at := out.Since; !at.After(now); at = at.Add(step) {
-		out.Times = append(out.Times, newStats(at))
-	}
-	out.Total = newStats(out.Since)
-	n := len(out.Times)
-	webhooks, automations := make(map[string]*api.WebhookStats), make(map[[2]string]*api.AutomationStats)
-	complete, err := c.Figures(ctx, out.Since, step != time.Hour, factory, c.Query("wait") == "true", func(d store.DeliveryFigure) {
-		i := int(d.Hour.Sub(out.Since) / step)
-		if i < 0 || i >= n {
-			return
-		}
-		w := webhooks[d.WebhookUID]
-		if w == nil {
-			w = &api.WebhookStats{
-				Factory: d.Factory, Webhook: d.Webhook, UID: d.WebhookUID, ID: d.WebhookUID, Stopped: make(map[string]int64),
-				Times: make([]int64, n), Refused: make([]int64, n), Duplicates: make([]int64, n),
-			}
-			webhooks[d.WebhookUID] = w
-		}
-		w.Deliveries += d.Count
-		w.Times[i] += d.Count
-		switch {
-		case d.Refused():
-			w.Refused[i] += d.Count
-		case d.Outcome == store.Duplicate:
-			w.Duplicates[i] += d.Count
-		}
-		if d.Stopped == "" {
-			w.Wanted += d.Count
-		} else {
-			w.Stopped[d.Stopped] += d.Count
-		}
-		for _, t := range []*api.StatsTime{&out.Times[i], &out.Total} {
-			t.Deliveries += d.Count
-			t.Outcomes[string(d.Outcome)] += d.Count
-			t.Started += d.Started
-			if d.Stopped == "" {
-				t.Wanted += d.Count
-			} else {
-				t.Stopped[d.Stopped] += d.Count
-			}
-		}
-	}, func(r store.RunFigure) {
-		i := int(r.Hour.Sub(out.Since) / step)
-		if i < 0 || i >= n {
-			return
-		}
-		cost := float64(r.CostMicros) / 1e6
-		for _, t := range []*api.StatsTime{&out.Times[i], &out.Total} {
-			t.Runs[string(r.State)] += r.Count
-			t.CostUSD += cost
-			t.Tokens += r.Tokens
-		}
-		if r.Automation == "" {
-			return
-		}
-		a := automations[[2]string{r.Factory, r.Automation}]
-		if a == nil {
-			a = &api.AutomationStats{Factory: r.Factory, Automation: r.Automation, Runs: make(map[string]int64)}
-			automations[[2]string{r.Factory, r.Automation}] = a
-		}
-		a.Runs[string(r.State)] += r.Count
-		a.CostUSD += cost
-		a.Tokens += r.Tokens
-	})
+func (s *Server) statsOf(ctx context.Context, c *call, factory string, span figuresSpan) (*api.Stats, error) {
+	now := s.cfg.Now().UTC().Add(-span.ended)
+	since, err := span.begin(now)
 	if err != nil {
 		return nil, err
 	}
-	out.Complete = complete
-	for _, w := range webhooks {
+	out := &api.Stats{Step: "hour", Webhooks: []api.WebhookStats{}, Automations: []api.AutomationStats{}}
+	sum := &summing{out: out, step: time.Hour, webhooks: make(map[string]*api.WebhookStats), automations: make(map[[2]string]*api.AutomationStats)}
+	switch long := now.Sub(since) > mostHours; {
+	case span.by != "" && span.by != "day" && (span.by != "hour" || long):
+		return nil, refuse("group_by_period", span.by, "group_by_period is day, or hour for at most 7 days: there are no other figures")
+	case long || span.by == "day":
+		out.Step, sum.step = "day", 24*time.Hour
+	}
+	out.Since = since.Truncate(sum.step)
+	for at := out.Since; !at.After(now); at = at.Add(sum.step) {
+		out.Times = append(out.Times, newStats(at))
+	}
+	out.Total = newStats(out.Since)
+	out.Complete, err = c.Figures(ctx, out.Since, sum.step != time.Hour, factory, c.Query("wait") == "true", sum.delivery, sum.run)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range sum.webhooks {
 		out.Webhooks = append(out.Webhooks, *w)
 	}
-	for _, a := range automations {
+	for _, a := range sum.automations {
 		out.Automations = append(out.Automations, *a)
 	}
 	slices.SortFunc(out.Webhooks, func(a, b api.WebhookStats) int {
@@ -125,6 +64,106 @@ func (s *Server) statsOf(ctx context.Context, c *call, factory string) (*api.Sta
 		return cmp.Or(cmp.Compare(a.Factory, b.Factory), cmp.Compare(a.Automation, b.Automation))
 	})
 	return out, nil
+}
+
+// begin is when the figures begin that end now.
+func (span figuresSpan) begin(now time.Time) (time.Time, error) {
+	text := span.since
+	if text == "" {
+		return now.Add(-23 * time.Hour), nil
+	}
+	ago, err := time.ParseDuration(text)
+	if at, badTime := time.Parse(time.RFC3339, text); badTime == nil {
+		ago, err = now.Sub(at), nil
+	}
+	if err != nil || ago <= 0 || ago+span.ended > store.FiguresAge {
+		return time.Time{}, refuse("since", text, "since is a duration such as 24h, or a time in RFC 3339, of the last 30 days, and before the end of the figures")
+	}
+	if ago < time.Hour {
+		return now, nil
+	}
+	return now.Add(-ago + time.Hour), nil // the hour that has begun is one of them
+}
+
+// summing adds figures to the answer.
+type summing struct {
+	out         *api.Stats
+	step        time.Duration
+	webhooks    map[string]*api.WebhookStats // by UID
+	automations map[[2]string]*api.AutomationStats
+}
+
+// at returns which of the times of the answer has the hour, and its sums, which are those of that
+// time and of all. ok is false if no time of the answer has it.
+func (sum *summing) at(hour time.Time) (i int, sums []*api.StatsTime, ok bool) {
+	i = int(hour.Sub(sum.out.Since) / sum.step)
+	if i < 0 || i >= len(sum.out.Times) {
+		return 0, nil, false
+	}
+	return i, []*api.StatsTime{&sum.out.Times[i], &sum.out.Total}, true
+}
+
+func (sum *summing) delivery(d store.DeliveryFigure) {
+	i, sums, ok := sum.at(d.Hour)
+	if !ok {
+		return
+	}
+	w := sum.webhooks[d.WebhookUID]
+	if w == nil {
+		n := len(sum.out.Times)
+		w = &api.WebhookStats{
+			Factory: d.Factory, Webhook: d.Webhook, UID: d.WebhookUID, ID: d.WebhookUID, Stopped: make(map[string]int64),
+			Times: make([]int64, n), Refused: make([]int64, n), Duplicates: make([]int64, n),
+		}
+		sum.webhooks[d.WebhookUID] = w
+	}
+	w.Deliveries += d.Count
+	w.Times[i] += d.Count
+	switch {
+	case d.Refused():
+		w.Refused[i] += d.Count
+	case d.Outcome == store.Duplicate:
+		w.Duplicates[i] += d.Count
+	}
+	if d.Stopped == "" {
+		w.Wanted += d.Count
+	} else {
+		w.Stopped[d.Stopped] += d.Count
+	}
+	for _, t := range sums {
+		t.Deliveries += d.Count
+		t.Outcomes[string(d.Outcome)] += d.Count
+		t.Started += d.Started
+		if d.Stopped == "" {
+			t.Wanted += d.Count
+		} else {
+			t.Stopped[d.Stopped] += d.Count
+		}
+	}
+}
+
+func (sum *summing) run(r store.RunFigure) {
+	_, sums, ok := sum.at(r.Hour)
+	if !ok {
+		return
+	}
+	cost := float64(r.CostMicros) / 1e6
+	for _, t := range sums {
+		t.Runs[string(r.State)] += r.Count
+		t.CostUSD += cost
+		t.Tokens += r.Tokens
+	}
+	if r.Automation == "" {
+		return
+	}
+	a := sum.automations[[2]string{r.Factory, r.Automation}]
+	if a == nil {
+		a = &api.AutomationStats{Factory: r.Factory, Automation: r.Automation, Runs: make(map[string]int64)}
+		sum.automations[[2]string{r.Factory, r.Automation}] = a
+	}
+	a.Runs[string(r.State)] += r.Count
+	a.CostUSD += cost
+	a.Tokens += r.Tokens
 }
 
 func newStats(at time.Time) api.StatsTime {

@@ -37,6 +37,10 @@ func (s *Server) healthz(c *gin.Context) { c.String(http.StatusOK, "ok\n") }
 // readyz tells whether deliveries can be accepted: every factory that has a commit serves
 // something, and the store can commit.
 func (s *Server) readyz(c *gin.Context) {
+	if s.leaving.Load() {
+		c.String(http.StatusServiceUnavailable, "this server is stopping\n")
+		return
+	}
 	if factory, waits := s.cfg.Data.Waiting(s.empty); waits {
 		c.String(http.StatusServiceUnavailable, "factory %s serves nothing yet\n", factory)
 		return

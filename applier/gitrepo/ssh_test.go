@@ -14,8 +14,8 @@ import (
 	"triphammer/applier/gitrepo/gittest"
 )
 
-// TestPublishedHosts: the keys that are shipped are those of which the services
-// publish these fingerprints.
+// TestPublishedHosts: the services publish the fingerprints of the keys that are
+// shipped.
 func TestPublishedHosts(t *testing.T) {
 	published := map[string]bool{}
 	for line := range strings.Lines(string(publishedHosts)) {
@@ -30,7 +30,7 @@ func TestPublishedHosts(t *testing.T) {
 			break
 		}
 		if print := ssh.FingerprintSHA256(key); !published[print] {
-			t.Errorf("%s has a key %s of which nothing is published", names[0], print)
+			t.Errorf("%s has a key %s whose fingerprint is not published", names[0], print)
 		}
 		hosts[names[0]]++
 		rest = more

@@ -15,7 +15,7 @@ import (
 )
 
 // TestSSHD: the same with OpenSSH as the server, which has host keys of three
-// kinds of which one is known.
+// kinds; one kind is known.
 func TestSSHD(t *testing.T) {
 	sshd := "/usr/sbin/sshd" // it must be started by its full path
 	if _, err := os.Stat(sshd); err != nil {

@@ -38,7 +38,7 @@ type realAgent struct {
 
 	budget    string // one that stops it in the middle
 	talked    string // one that stops it in the middle of an answer
-	unbounded string // the budgets of which a warning says that they do not stop it
+	unbounded string // the budgets that a warning names, because they do not stop it
 
 	// It loses a conversation that goes on within the minute in which it began.
 	forgetful bool
@@ -316,7 +316,7 @@ var agentCases = []agentCase{
 		},
 	},
 	{
-		name: "cancel", prompt: "MODEL: repeat touch started; sleep 600\n", state: "CANCELLED", message: "cancelled while it was in progress",
+		name: "cancel", prompt: "MODEL: repeat touch started; sleep 600\n", state: "CANCELLED", message: "while it was in progress",
 		during: func(w *agentsWorld, id string) {
 			// Not every agent tells that a command has begun.
 			err := waitFor(w.t.Context(), startTime, "no command sleeps", func() (bool, error) {

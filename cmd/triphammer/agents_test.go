@@ -13,7 +13,7 @@ import (
 	"triphammer/applier/gitrepo/gittest"
 	"triphammer/factory"
 	"triphammer/server/api"
-	"triphammer/server/run/harness"
+	"triphammer/server/worker/harness"
 )
 
 const agentsGuide = "../../docs/agents.md"
@@ -87,6 +87,7 @@ func TestAgentsGuide(t *testing.T) {
 // private repository and pushes to it, asks for a merge request, and does not push to the
 // repository that it may only read. Neither the run nor its transcript has the token.
 func TestPrivateRepository(t *testing.T) {
+	t.Parallel()
 	const token = "c4nary-of-the-forge-token"
 	w := newWorld(t, map[string]string{"factory.yaml": factoryYAML})
 	bare := filepath.Join(w.dir, "forge", "example", "private.git")

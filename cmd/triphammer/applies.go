@@ -27,7 +27,7 @@ func appliesCommand() *cobra.Command {
 			}
 			return emitOf(c, all, func(a api.Apply) string { return a.Factory }, func(a api.Apply) string { return a.ID },
 				[]string{"ID", "AT", "COMMIT", "OUTCOME", "TRIGGER", "SUBJECT"}, func(a api.Apply) cells {
-					return cells{a.ID, a.FinishedAt, whole(shortHash(a.Commit)), a.Outcome, a.Trigger, a.Subject}
+					return cells{a.ID, a.FinishedAt, shortHash(a.Commit), a.Outcome, a.Trigger, prose(a.Subject)}
 				})
 		}),
 	}
@@ -74,7 +74,7 @@ func auditCommand() *cobra.Command {
 			}
 			return emitList(c, all, func(e api.AuditEntry) string { return e.ID },
 				[]string{"AT", "WHO", "WHAT", "OBJECT", "DETAILS", "FROM"}, func(e api.AuditEntry) cells {
-					return cells{e.At, e.Actor, e.Action, e.Object, e.Details, e.From}
+					return cells{e.At, prose(e.Actor), e.Action, e.Object, prose(e.Details), e.From}
 				})
 		}),
 	}
@@ -142,7 +142,7 @@ func sessionsCommand() *cobra.Command {
 			}
 			return emitList(c, all, func(n api.Session) string { return n.ID },
 				[]string{"WHO", "ROLE", "VIA", "SINCE", "LAST SEEN", "ENDS", "FROM", "BROWSER", "ID"}, func(n api.Session) cells {
-					return cells{n.Name, n.Role, n.Via, n.CreatedAt, n.SeenAt, n.ExpiresAt, n.From, n.Browser, n.ID}
+					return cells{n.Name, n.Role, n.Via, n.CreatedAt, n.SeenAt, n.ExpiresAt, n.From, prose(n.Browser), n.ID}
 				})
 		}),
 	}

@@ -79,13 +79,12 @@ func readArchive(ctx context.Context, from io.Reader, into string, whole bool) (
 	var sums map[string][sha256.Size]byte
 	for r := tar.NewReader(from); ; {
 		h, err := r.Next()
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			return nil, ctx.Err()
-		}
-		if err != nil && a.report == nil && a.key == nil && !errors.Is(err, io.EOF) && a.report == nil && a.key == nil {
+		case err != nil && a.report == nil && a.key == nil && !errors.Is(err, io.EOF):
 			return nil, fmt.Errorf("%w: it is neither an archive of triphammer db backup nor a store", store.ErrForeign)
-		}
-		if err != nil {
+		case err != nil:
 			return nil, cutShort(err)
 		}
 		if h.Typeflag != tar.TypeReg || !filepath.IsLocal(h.Name) || filepath.Clean(h.Name) != h.Name {
@@ -98,50 +97,72 @@ func readArchive(ctx context.Context, from io.Reader, into string, whole bool) (
 		case h.Name == api.ArchivedKey && a.report == nil:
 			a.key, err = io.ReadAll(io.LimitReader(r, maxInput))
 		case h.Name == api.ArchivedStore && a.report == nil:
-			a.store = path
-			if err = unpackFile(r, path, nil); err == nil {
-				if a.report, err = store.CheckFile(ctx, path); err != nil {
-					return nil, err
-				}
-				sums, err = store.ArtifactSums(ctx, path)
-			}
+			sums, err = a.takeStore(ctx, r, path)
 		case isArtifact && strings.Count(artifact, "/") == 1 && a.report != nil:
-			sum := sha256.New()
 			if !whole {
 				path = os.DevNull
 			}
-			if err = unpackFile(r, path, sum); err == nil {
-				want, named := sums[artifact]
-				if named && !bytes.Equal(want[:], sum.Sum(nil)) {
-					a.report.Problems = append(a.report.Problems, "the file of an artifact is not what was stored: "+artifact)
-				}
-				delete(sums, artifact)
-				a.artifacts++
-			}
-		case isRepository && factoryNames.MatchString(factory) && a.report != nil:
+			err = a.takeArtifact(r, path, artifact, sums)
+		case isRepository && factoryNames().MatchString(factory) && a.report != nil:
 			if a.repositories[factory] = h.PAXRecords[api.ArchivedBranch]; whole {
 				err = unpackFile(r, path, nil)
 			}
 		case h.Name == api.ArchivedEnd && a.report != nil:
-			for _, lost := range slices.Sorted(maps.Keys(sums)) {
-				a.report.Problems = append(a.report.Problems, "the file of an artifact is missing: "+lost)
-			}
-			a.report.Problems = a.report.Problems[:min(len(a.report.Problems), maxProblemsShown)]
+			a.missing(sums)
 			return a, nil
 		default:
 			return nil, fmt.Errorf("%w: no backup has %q there", store.ErrForeign, h.Name)
 		}
-		if errors.Is(err, io.ErrUnexpectedEOF) {
-			return nil, cutShort(err)
-		}
 		if err != nil {
-			return nil, err
+			return nil, ofEntry(err)
 		}
 	}
 }
 
+// takeStore unpacks the store, checks it, and returns the sums of the files of its artifacts.
+func (a *archived) takeStore(ctx context.Context, from io.Reader, path string) (sums map[string][sha256.Size]byte, err error) {
+	a.store = path
+	if err = unpackFile(from, path, nil); err != nil {
+		return nil, err
+	}
+	if a.report, err = store.CheckFile(ctx, path); err != nil {
+		return nil, err
+	}
+	return store.ArtifactSums(ctx, path)
+}
+
+// missing notes the files of artifacts that the archive should have had.
+func (a *archived) missing(sums map[string][sha256.Size]byte) {
+	for _, lost := range slices.Sorted(maps.Keys(sums)) {
+		a.report.Problems = append(a.report.Problems, "the file of an artifact is missing: "+lost)
+	}
+	a.report.Problems = a.report.Problems[:min(len(a.report.Problems), maxProblemsShown)]
+}
+
+// takeArtifact unpacks the file of an artifact, and compares it with what the store says of it.
+func (a *archived) takeArtifact(from io.Reader, path, artifact string, sums map[string][sha256.Size]byte) error {
+	sum := sha256.New()
+	if err := unpackFile(from, path, sum); err != nil {
+		return err
+	}
+	if want, named := sums[artifact]; named && !bytes.Equal(want[:], sum.Sum(nil)) {
+		a.report.Problems = append(a.report.Problems, "the file of an artifact is not what was stored: "+artifact)
+	}
+	delete(sums, artifact)
+	a.artifacts++
+	return nil
+}
+
 // maxProblemsShown bounds what is told of a damaged backup.
 const maxProblemsShown = 20
+
+// ofEntry is an error of taking an entry: the archive may end within it.
+func ofEntry(err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return cutShort(err)
+	}
+	return err
+}
 
 func cutShort(err error) error {
 	return fmt.Errorf("%w: the backup is incomplete, or damaged: %w", store.ErrDamaged, err)

@@ -40,7 +40,7 @@ are saved to a folder, which is made if it is missing. No file that is there is 
 					if a.Data.Size != nil {
 						size = event.Bytes(*a.Data.Size)
 					}
-					return cells{a.UID, a.Type, size, cmp.Or(a.Data.FilePath, a.Data.Title), a.Data.URL}
+					return cells{a.UID, a.Type, size, prose(cmp.Or(a.Data.FilePath, a.Data.Title)), prose(a.Data.URL)}
 				})
 		}),
 	}

@@ -192,7 +192,9 @@ func byServerOrTree[T any](
 // treeError is the error of a command for one of package edit.
 func treeError(dir string, err error) error {
 	code := exitUsage
-	switch {
+	switch said := (*exitError)(nil); {
+	case errors.As(err, &said):
+		return err
 	case errors.Is(err, edit.ErrNotFound):
 		code = exitNotFound
 	case errors.Is(err, edit.ErrExists):

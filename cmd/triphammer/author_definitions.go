@@ -298,7 +298,7 @@ func environmentsCommand() *cobra.Command {
 					for _, r := range e.Repositories {
 						from = append(from, r.URL)
 					}
-					return cells{e.Name, strings.Join(from, ", "), e.Description}
+					return cells{e.Name, prose(strings.Join(from, ", ")), prose(e.Description)}
 				})
 		}),
 	}
@@ -323,7 +323,7 @@ func agentsCommand() *cobra.Command {
 					factory, _, _ := strings.Cut(v.ID, "/")
 					of, about = append(of, factory), append(about, v.Description)
 				}
-				return cells{a.Name, strings.Join(of, ", "), strings.Join(about, "; ")}
+				return cells{a.Name, prose(strings.Join(of, ", ")), prose(strings.Join(about, "; "))}
 			})
 		}),
 	}

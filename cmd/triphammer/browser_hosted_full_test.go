@@ -185,7 +185,9 @@ func webhookJourney(t *testing.T, h *home) {
 		b.fill("Name", name)
 		fill()
 		b.look()
-		b.press("Create webhook")
+		if _, twice := js[bool](b, `(() => { const made = [...document.querySelectorAll("button")].find(b => b.textContent === "Create webhook"); made.click(); made.click(); return true; })()`); !twice {
+			t.Fatal("Create webhook cannot be clicked twice")
+		}
 		b.see("and serving with commit")
 		b.look()
 		return &remote{t: t, url: b.copied("Copy URL")}
@@ -554,7 +556,7 @@ func runJourney(t *testing.T, h *home) {
 		b.press("Cancel…")
 		b.look()
 		b.press("Cancel the run")
-		b.see("Cancelled after")
+		b.see("Cancelled by ada while it was in progress. It ended after")
 		b.notSee("At work")
 	}
 	list.notSee("watch is at work", "watch waits")

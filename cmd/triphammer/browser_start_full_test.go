@@ -18,8 +18,8 @@ func newEmptyServer(t *testing.T) *world {
 	return w
 }
 
-// TestFirstVisit: from an empty server to the first run that ended well by pages alone, each
-// of which says the next step and shows by itself what comes.
+// TestFirstVisit: from an empty server to the first run that ended well by pages alone. Each
+// page says the next step and shows by itself what comes.
 func TestFirstVisit(t *testing.T) {
 	w := newEmptyServer(t)
 	b := w.newTab()

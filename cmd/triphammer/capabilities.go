@@ -19,7 +19,7 @@ import (
 	"triphammer/factory"
 	"triphammer/server/api"
 	"triphammer/server/run"
-	"triphammer/server/run/harness"
+	"triphammer/server/worker/harness"
 )
 
 // capabilityOptions are the flags that say what a server can do for runs.

@@ -236,7 +236,7 @@ func printChange(w io.Writer, made api.Change) error {
 func printEdits(w io.Writer, all []api.FileEdit) {
 	t := table{list: true, header: []string{"PATH", "COMMIT", "AT", "AUTHOR", "SUBJECT"}}
 	for _, e := range all {
-		t.add(e.Path, shortHash(e.Commit), e.Time, e.Author, e.Subject)
+		t.add(e.Path, shortHash(e.Commit), e.Time, prose(e.Author), prose(e.Subject))
 	}
 	_ = t.write(w) // what follows fails too
 }

@@ -4,15 +4,21 @@ package main
 
 import (
 	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	appsv1 "k8s.io/api/apps/v1"
@@ -28,8 +34,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"sigs.k8s.io/yaml"
 
-	"triphammer/server/sandbox/kubernetes"
-	"triphammer/server/secret"
+	"triphammer/server/store/storetest"
+	"triphammer/server/worker/executor/kubernetes"
 )
 
 // buildHelm makes a program that renders charts with Helm's own library.
@@ -120,6 +126,14 @@ func objects(t *testing.T, text string) map[string]runtime.Object {
 		if !strings.Contains(document, "apiVersion:") {
 			continue
 		}
+		if strings.Contains(document, "kind: PodMonitor") {
+			m := &podMonitor{}
+			if err := yaml.UnmarshalStrict([]byte(document), m); err != nil {
+				t.Errorf("%v:\n%s", err, document)
+			}
+			all["PodMonitor "+m.Name] = m
+			continue
+		}
 		o, kind, err := decoder.Decode([]byte(strings.TrimPrefix(document, "---\n")), nil, nil)
 		if err != nil {
 			t.Errorf("%v:\n%s", err, document)
@@ -139,6 +153,26 @@ func objects(t *testing.T, text string) map[string]runtime.Object {
 	return all
 }
 
+// podMonitor is what of the resource of Prometheus' operator the chart uses
+// (monitoring.coreos.com/v1, PodMonitor).
+type podMonitor struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		Selector            metav1.LabelSelector `json:"selector"`
+		PodMetricsEndpoints []struct {
+			Port          string `json:"port"`
+			Interval      string `json:"interval"`
+			Authorization struct {
+				Credentials corev1.SecretKeySelector `json:"credentials"`
+			} `json:"authorization"`
+		} `json:"podMetricsEndpoints"`
+	} `json:"spec"`
+}
+
+// DeepCopyObject implements runtime.Object.
+func (m *podMonitor) DeepCopyObject() runtime.Object { return m }
+
 // TestChart renders the chart in the ways that its values allow. Each object is one that
 // Kubernetes knows, what refers to another finds it, and the program takes its arguments.
 func TestChart(t *testing.T) {
@@ -148,23 +182,32 @@ func TestChart(t *testing.T) {
 		values       string
 		with, absent []string
 	}{
-		"as it is": {"{}", []string{
+		"as it is": {`image: {tag: "1"}`, []string{
 			"Deployment triphammer-server", "Deployment triphammer-worker", "Service triphammer", "PodDisruptionBudget triphammer-server",
 			"Role triphammer-runs", "RoleBinding triphammer-runs", "NetworkPolicy triphammer-server", "NetworkPolicy triphammer-runs",
-		}, []string{"Ingress triphammer", "HorizontalPodAutoscaler triphammer-server", "ConfigMap triphammer-runs"}},
+		}, []string{"Ingress triphammer", "HorizontalPodAutoscaler triphammer-server", "ConfigMap triphammer-runs", "PodMonitor triphammer-server", "PodMonitor triphammer-worker"}},
 		"everything": {`
 image: {repository: registry.example.com/triphammer, tag: "1.2"}
 imagePullSecrets: [{name: registry}]
+store: {ca: {existingSecret: ca, key: root.pem}}
+secrets: {existingSecret: managed}
+podSecurityContext: {runAsUser: null, runAsGroup: null, fsGroup: 7}
+extraVolumes: [{name: more, secret: {secretName: more}}]
+extraVolumeMounts: [{name: more, mountPath: /etc/more, readOnly: true}]
 server: {repository: "https://example.com/f.git", repositoryToken: {existingSecret: forge, key: read}, baseURL: "https://hooks.example.com", autoscaling: {enabled: true}, nodeSelector: {a: b}, tolerations: [{key: x, operator: Exists}], extraArgs: ["--rate-limit=100"],
+  affinity: {podAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, podAffinityTerm: {topologyKey: host, labelSelector: {matchLabels: {a: b}}}}]}},
+  topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}], priorityClassName: high, podAnnotations: {a: b}, podLabels: {team: x, "on": "true"}, shutdownDelaySeconds: 30,
   env: [{name: T, valueFrom: {secretKeyRef: {name: t, key: t}}}]}
 service: {annotations: {a: b}}
 ingress: {enabled: true, className: nginx, host: hooks.example.com, tlsSecret: tls, annotations: {a: b}}
-workers: {names: [gpu], extraArgs: ["--label=zone=b"], nodeSelector: {a: b}, tolerations: [{key: x, operator: Exists}], env: [{name: T, value: t}]}
+podMonitor: {enabled: true, labels: {release: prometheus}, serverKey: {existingSecret: scraper}}
+workers: {affinity: {nodeAffinity: {}}, priorityClassName: low, podAnnotations: {c: d}, podLabels: {team: w},
+  topologySpreadConstraints: [{maxSkew: 2, topologyKey: host, whenUnsatisfiable: ScheduleAnyway, labelSelector: {matchLabels: {own: "1"}}}], names: [gpu], extraArgs: ["--label=zone=b"], nodeSelector: {a: b}, tolerations: [{key: x, operator: Exists}], env: [{name: T, value: t}]}
 runs: {namespace: agents, image: "registry.example.com/agent:1", network: [api.example.com, "*.example.org:8443"], memory: 2GiB, cpus: 1.5, template: {spec: {nodeSelector: {pool: agents}, containers: []}}}
 networkPolicy: {ingressFrom: [{namespaceSelector: {matchLabels: {a: b}}}]}
-`, []string{"Ingress triphammer", "HorizontalPodAutoscaler triphammer-server", "ConfigMap triphammer-runs"}, nil},
-		"pods by address": {"networkPolicy: {podCIDRs: [10.244.0.0/16, 'fd00:1::/48']}", []string{"NetworkPolicy triphammer-server"}, nil},
-		"no policies":     {"networkPolicy: {enabled: false}", nil, []string{"NetworkPolicy triphammer-server", "NetworkPolicy triphammer-runs"}},
+`, []string{"Ingress triphammer", "HorizontalPodAutoscaler triphammer-server", "ConfigMap triphammer-runs", "PodMonitor triphammer-server", "PodMonitor triphammer-worker"}, nil},
+		"pods by address": {"image: {tag: a}\nnetworkPolicy: {podCIDRs: [10.244.0.0/16, 'fd00:1::/48']}", []string{"NetworkPolicy triphammer-server"}, nil},
+		"no policies":     {"image: {tag: a}\nnetworkPolicy: {enabled: false}", nil, []string{"NetworkPolicy triphammer-server", "NetworkPolicy triphammer-runs"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, err := render(c.values)
@@ -183,6 +226,9 @@ networkPolicy: {ingressFrom: [{namespaceSelector: {matchLabels: {a: b}}}]}
 				}
 			}
 			checkChart(t, all)
+			if name == "everything" {
+				checkPlacing(t, all)
+			}
 			if name == "pods by address" {
 				var except []string
 				for _, from := range all["NetworkPolicy triphammer-server"].(*netv1.NetworkPolicy).Spec.Ingress[0].From {
@@ -202,11 +248,13 @@ networkPolicy: {ingressFrom: [{namespaceSelector: {matchLabels: {a: b}}}]}
 		}
 	}
 	for values, want := range map[string]string{
+		"server: {replicas: 1}":                                "image.tag",
+		"image: {tag: a}\npodMonitor: {enabled: true}":         "podMonitor.serverKey",
 		"store: {password: x}":                                 "additional",
 		"sever: {}":                                            "additional",
 		"server: {baseURL: hooks.example.com}":                 "baseURL",
 		"workers: {maxRuns: 0}":                                "maxRuns",
-		"ingress: {enabled: true}":                             "ingress.host",
+		"image: {tag: a}\ningress: {enabled: true}":            "ingress.host",
 		`store: {existingSecret: "", key: url}`:                "existingSecret",
 		"server: {autoscaling: {enabled: maybe}}":              "enabled",
 		"image: {repository: x, pullPolicy: Sometimes}":        "pullPolicy",
@@ -218,28 +266,28 @@ networkPolicy: {ingressFrom: [{namespaceSelector: {matchLabels: {a: b}}}]}
 	}
 }
 
-// TestChartGuide runs the commands of docs/kubernetes.md as far as no cluster is needed: kubectl
-// prints what it would create, and Helm what it would install. The servers and workers find in
-// the guide's Secrets what they look for there, and nothing is left to be made by somebody.
-func TestChartGuide(t *testing.T) {
+// chartInstalled runs the commands of docs/kubernetes.md that install, as far as no cluster is needed. It
+// returns the namespaces and, by namespace, name and key, what is in the Secrets; and the objects of
+// the chart.
+func chartInstalled(t *testing.T) (made map[string][]byte, all map[string]runtime.Object) {
+	t.Helper()
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	guide := pages(t)["../../docs/kubernetes.md"]
 	cmd := shell(t, `set -euo pipefail
 kubectl() { command kubectl "$@" --dry-run=client --output=yaml; echo ---; }
 helm() { [ "$1" = install ] && [ "$4" = --namespace ] && '`+buildHelm(t)+`' "$3" "$5" "${@:6}" <<< '{}'; }
 ln -s '`+root+`/deploy' deploy
-`+guideBlocks(t, guide, "helm"))
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout /dev/null -out ca.crt -subj /CN=authority -days 1 2>/dev/null
+`+guideBlocks(t, pages(t)["../../docs/kubernetes.md"], "helm"))
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("%v: %s", err, stderr.String())
 	}
-	made := make(map[string]bool) // namespaces, and keys of Secrets
-	key := filepath.Join(t.TempDir(), "key")
+	made = make(map[string][]byte)
 	var chart strings.Builder
 	for document := range strings.SplitSeq(string(out), "---\n") {
 		var o struct {
@@ -252,30 +300,30 @@ ln -s '`+root+`/deploy' deploy
 		}
 		switch o.Kind {
 		case "Namespace":
-			made[o.Metadata.Name] = true
+			made[o.Metadata.Name] = []byte{}
 		case "Secret":
 			for name, value := range o.Data {
-				made[o.Metadata.Namespace+" "+o.Metadata.Name+" "+name] = true
-				if name == "sealing.key" {
-					if err := os.WriteFile(key, value, 0o600); err != nil {
-						t.Fatal(err)
-					}
-				}
+				made[o.Metadata.Namespace+" "+o.Metadata.Name+" "+name] = value
 			}
 		default:
 			chart.WriteString("---\n" + document)
 		}
 	}
-	if _, err := secret.LoadKey(key); err != nil {
-		t.Errorf("the server does not take the guide's key: %v", err)
-	}
-	all := objects(t, strings.ReplaceAll(chart.String(), "---\n", "\n---\n"))
+	all = objects(t, strings.ReplaceAll(chart.String(), "---\n", "\n---\n"))
 	if all["Deployment triphammer-server"] == nil || all["Deployment triphammer-worker"] == nil {
 		t.Fatalf("the guide installs only %d objects:\n%s", len(all), out)
 	}
+	return made, all
+}
+
+// TestChartGuide runs the commands of docs/kubernetes.md as far as no cluster is needed: kubectl
+// prints what it would create, and Helm what it would install. The servers and workers find in
+// the guide's Secrets what they look for there, and nothing is left to be made by somebody.
+func TestChartGuide(t *testing.T) {
+	made, all := chartInstalled(t)
 	checkChart(t, all)
 	for name, o := range all {
-		if namespace := o.(metav1.Object).GetNamespace(); namespace != "" && !made[namespace] {
+		if namespace := o.(metav1.Object).GetNamespace(); namespace != "" && made[namespace] == nil {
 			t.Errorf("%s is in the namespace %q, which the guide does not make", name, namespace)
 		}
 		d, is := o.(*appsv1.Deployment)
@@ -288,7 +336,7 @@ ln -s '`+root+`/deploy' deploy
 				continue
 			}
 			for _, item := range v.Secret.Items {
-				if found++; !made["triphammer "+v.Secret.SecretName+" "+item.Key] {
+				if found++; made["triphammer "+v.Secret.SecretName+" "+item.Key] == nil {
 					t.Errorf("%s needs the key %s of the Secret %s, which the guide does not make", name, item.Key, v.Secret.SecretName)
 				}
 			}
@@ -300,6 +348,156 @@ ln -s '`+root+`/deploy' deploy
 			if c.Image != "registry.example.com/triphammer:1.0" {
 				t.Errorf("%s has the image %s", name, c.Image)
 			}
+		}
+	}
+}
+
+// TestFirstDelivery follows docs/kubernetes.md to its end: a server with the settings and the Secrets
+// of the chart, on an empty database, becomes ready by itself (helm install --wait), and the commands
+// of the guide print the URL of the webhook and a link to sign in. A delivery that is signed with the
+// guide's secret is accepted there.
+func TestFirstDelivery(t *testing.T) {
+	made, all := chartInstalled(t)
+	w := &world{t: t, dir: t.TempDir(), addr: freeAddress(t)}
+	w.write(map[string]string{
+		"factory.yaml": factoryYAML, "webhooks/github.yaml": "secretName: GITHUB_SECRET\nauthMode: signature\nsignatureScheme: github\n",
+	})
+	w.git("init", "-q", "--initial-branch=main")
+	w.push()
+	w.cleanUp()
+	p := all["Deployment triphammer-server"].(*appsv1.Deployment).Spec.Template.Spec
+	c := p.Containers[0]
+	at := func(path string) string { return filepath.Join(w.dir, "pod", path) }
+	for _, v := range p.Volumes {
+		mount := c.VolumeMounts[slices.IndexFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == v.Name })]
+		if err := os.MkdirAll(at(mount.MountPath), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if v.Secret == nil {
+			continue
+		}
+		files := make(map[string][]byte)
+		for name, value := range made {
+			if key, of := strings.CutPrefix(name, "triphammer "+v.Secret.SecretName+" "); of {
+				files[key] = value
+			}
+		}
+		if len(v.Secret.Items) > 0 {
+			item := v.Secret.Items[0]
+			files = map[string][]byte{item.Path: files[item.Key]}
+		}
+		if v.Name == "store" {
+			files["url"] = []byte(storetest.Postgres(t))
+		}
+		for name, value := range files {
+			if err := os.WriteFile(filepath.Join(at(mount.MountPath), name), value, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, v := range c.Env {
+		if strings.HasPrefix(v.Value, "/") {
+			v.Value = at(v.Value)
+		}
+		w.env = append(w.env, v.Name+"="+v.Value)
+	}
+	var args []string
+	for _, arg := range c.Args[1:] {
+		switch name, _, _ := strings.Cut(arg, "="); name {
+		case "--listen": // the test has no port 8787
+		case "--repo":
+			args = append(args, "--repo=repo")
+		default:
+			args = append(args, arg)
+		}
+	}
+	w.cmd = w.command(append([]string{"serve"}, args...)...)
+	w.logs = newLogFile(t, w.dir)
+	w.cmd.Stderr, w.end = w.logs.file, make(chan struct{})
+	if err := w.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func(cmd *exec.Cmd, end chan struct{}) {
+		_ = cmd.Wait() // cleanUp ends it
+		close(end)
+	}(w.cmd, w.end)
+	eventually(t, "the server is ready", 30*time.Second, func() bool { return w.ready() == http.StatusOK })
+
+	cmd := shell(t, `set -euo pipefail
+kubectl() {
+	case "$3 $4" in
+	'exec deploy/triphammer-server') [ "$5 $6" = '-- triphammer' ] && "$PROGRAM" "${@:7}" ;;
+	'port-forward svc/triphammer') [ "$5" = 8787:80 ] ;;
+	*) false ;;
+	esac
+}
+`+guideBlocks(t, pages(t)["../../docs/kubernetes.md"], "cluster"))
+	cmd.Env = append(append(cmd.Env, w.env...), "PROGRAM="+binary)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	public := "https://hooks.example.com"
+	hook := regexp.MustCompile(public + `(/webhooks/w/\S+)`).FindSubmatch(out)
+	link := regexp.MustCompile(public + `(/\S*login\S*)`).FindSubmatch(out)
+	if hook == nil || link == nil {
+		t.Fatalf("the guide does not show a URL and a link:\n%s", out)
+	}
+	mac := hmac.New(sha256.New, made["triphammer triphammer-secrets GITHUB_SECRET"])
+	mac.Write([]byte("{}"))
+	a := post(t, http.MethodPost, "http://"+w.addr+string(hook[1]), strings.NewReader("{}"), http.Header{
+		"Content-Type": {"application/json"}, "X-Github-Event": {"ping"}, "X-Github-Delivery": {"first"}, "X-Hub-Signature-256": {"sha256=" + hex.EncodeToString(mac.Sum(nil))},
+	})
+	if a.status != http.StatusAccepted {
+		t.Errorf("the first delivery: %d %s", a.status, a.body)
+	}
+	if a := post(t, http.MethodGet, "http://"+w.addr+string(link[1]), nil, nil); a.status != http.StatusOK {
+		t.Errorf("the link to sign in: %d %s", a.status, a.body)
+	}
+}
+
+// checkPlacing looks for what the values "everything" say of pods.
+func checkPlacing(t *testing.T, all map[string]runtime.Object) {
+	t.Helper()
+	for name, want := range map[string]string{
+		"server": `high map[a:b] map[app.kubernetes.io/component:server app.kubernetes.io/instance:triphammer app.kubernetes.io/name:triphammer on:true team:x] 90 ` +
+			`zone map[app.kubernetes.io/component:server app.kubernetes.io/instance:triphammer app.kubernetes.io/name:triphammer]`,
+		"worker": `low map[c:d] map[app.kubernetes.io/component:worker app.kubernetes.io/instance:triphammer app.kubernetes.io/name:triphammer team:w] 60 host map[own:1]`,
+	} {
+		d := all["Deployment triphammer-"+name].(*appsv1.Deployment).Spec.Template
+		spread := d.Spec.TopologySpreadConstraints[0]
+		delete(d.Annotations, "checksum/template")
+		got := fmt.Sprint(d.Spec.PriorityClassName, " ", d.Annotations, " ", d.Labels, " ", *d.Spec.TerminationGracePeriodSeconds, " ", spread.TopologyKey, " ", spread.LabelSelector.MatchLabels)
+		if got != want || d.Spec.Affinity == nil {
+			t.Errorf("the pods of %s are\n%s and not\n%s; affinity %v", name, got, want, d.Spec.Affinity)
+		}
+		if c := d.Spec.SecurityContext; c.RunAsUser != nil || c.RunAsGroup != nil || *c.FSGroup != 7 {
+			t.Errorf("the user of %s is not that of the values: %+v", name, c)
+		}
+		var secrets []string
+		for _, v := range d.Spec.Volumes {
+			if v.Secret != nil {
+				secrets = append(secrets, v.Secret.SecretName)
+			}
+		}
+		for _, secret := range []string{"ca", "managed", "more"} {
+			if !slices.Contains(secrets, secret) {
+				t.Errorf("%s does not have the Secret %s", name, secret)
+			}
+		}
+		for _, want := range []corev1.EnvVar{{Name: "PGSSLROOTCERT", Value: "/etc/triphammer/store-ca/ca.crt"}, {Name: "TRIPHAMMER_SECRETS_DIR", Value: "/etc/triphammer/secrets"}} {
+			if !slices.Contains(d.Spec.Containers[0].Env, want) {
+				t.Errorf("%s lacks %v", name, want)
+			}
+		}
+		m := all["PodMonitor triphammer-"+name].(*podMonitor)
+		selects, err := metav1.LabelSelectorAsSelector(&m.Spec.Selector)
+		endpoint := m.Spec.PodMetricsEndpoints[0]
+		if err != nil || !selects.Matches(labels.Set(d.Labels)) || endpoint.Port != d.Spec.Containers[0].Ports[0].Name || m.Labels["release"] != "prometheus" {
+			t.Errorf("the monitor of %s is %+v: %v", name, m, err)
+		}
+		if key := endpoint.Authorization.Credentials; (key.Name == "scraper" && key.Key == "key") != (name == "server") {
+			t.Errorf("the monitor of %s shows the key %+v", name, key)
 		}
 	}
 }

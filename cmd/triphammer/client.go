@@ -392,7 +392,7 @@ var sends = func(method, path string) {}
 // are refused with it.
 var ofFactories = []string{
 	"GET /status", "GET /stats", "GET /factories", "GET /webhooks", "GET /webhooks/*", "GET /webhooks/*/setup", "GET /automations", "GET /deliveries",
-	"GET /applies", "GET /applies/*", "GET /applies/*/files", "GET /applies/*/diff", "POST /filters/test",
+	"GET /applies", "GET /applies/*", "GET /applies/*/files", "GET /applies/*/diff", "POST /filters/test", "POST /filters/ask",
 	"GET /agent", "GET /agent/environments", "GET /agent/schedules", "GET /agent/runs", "GET /agent/runs/counts",
 }
 

@@ -55,8 +55,8 @@ func (r *role) rise() {
 	r.ended.Wait()
 }
 
-// work does what one server at a time does, whenever this one leads. Each of its parts is
-// given to begin with its name.
+// work does what one server at a time does, whenever this one leads. It calls begin with each
+// part and the part's name.
 func (in *instance) work(ctx context.Context, parts func(begin func(what string, part func(context.Context) error)), failed func(what string, err error)) {
 	r := &role{instance: in}
 	r.rest(ctx)

@@ -6,11 +6,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -480,6 +482,146 @@ func TestLeaderDies(t *testing.T) {
 	for at, n := range minutes {
 		if n != 1 {
 			t.Errorf("%d runs at %s", n, at)
+		}
+	}
+}
+
+// TestShutdownDelay restarts each of two servers under load, behind Caddy as docs/reverse-proxy.md
+// configures it, with clients that keep their connections and clients that do not: every delivery
+// is answered 202 and stored once. Until the end of the delay a server takes everything, on its
+// socket too; a second signal ends the delay, and not the requests (SPEC 17.1).
+func TestShutdownDelay(t *testing.T) {
+	page, err := os.ReadFile("../../docs/reverse-proxy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile("(?ms)^```caddy servers\n(.*?)^```$").FindSubmatch(page)
+	if block == nil {
+		t.Fatal("docs/reverse-proxy.md has no configuration for several servers")
+	}
+	args := []string{"--rate-limit", "0", "--max-runs", "0", "--shutdown-delay", "5s"}
+	c := newCluster(t, 2, clusterFiles, args...)
+	proxy := startProxy(t, "caddy", strings.NewReplacer("10.0.0.1:8787", c.nodes[0].addr, "10.0.0.2:8787", c.nodes[1].addr, "health_interval 2s", "health_interval 200ms").Replace(string(block[1])))
+	at, err := url.Parse(c.url("hook"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at.Scheme, at.Host = "http", proxy
+
+	var mu sync.Mutex
+	acknowledged := make(map[string]string) // identity to delivery
+	var senders sync.WaitGroup
+	stop := make(chan struct{})
+	for sender := range 8 {
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: sender%2 == 0}}
+		defer client.CloseIdleConnections()
+		senders.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				identity := fmt.Sprintf("%d-%d", sender, n)
+				req, err := http.NewRequest(http.MethodPost, at.String(), strings.NewReader(`{"x":"`+strings.Repeat("y", 2000)+`"}`))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				req.Header = bearerOf(testSecret, "X-Service-Delivery-Id", identity)
+				resp, err := client.Do(req)
+				if err != nil {
+					t.Errorf("%s: %v", identity, err)
+					continue
+				}
+				var answer struct {
+					DeliveryID string `json:"delivery_id"`
+				}
+				text, err := io.ReadAll(resp.Body)
+				_ = resp.Body.Close()
+				if err != nil || resp.StatusCode != http.StatusAccepted || json.Unmarshal(text, &answer) != nil {
+					t.Errorf("%s: %d %q %v", identity, resp.StatusCode, text, err)
+				}
+				mu.Lock()
+				acknowledged[identity] = answer.DeliveryID
+				mu.Unlock()
+			}
+		})
+	}
+	count := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(acknowledged)
+	}
+	more := func() {
+		t.Helper()
+		before := count()
+		eventually(t, "deliveries are acknowledged", 30*time.Second, func() bool { return count() > before+50 })
+	}
+	for _, w := range c.nodes {
+		more()
+		w.terminate()
+		eventually(t, "the server says that it is not ready", 5*time.Second, func() bool { return w.ready() == http.StatusServiceUnavailable })
+		if a := post(t, http.MethodPost, w.on(c.url("hook")), strings.NewReader("{}"), bearerOf(testSecret)); a.status != http.StatusAccepted {
+			t.Errorf("a delivery meanwhile: %d %s", a.status, a.body)
+		}
+		w.stopped()
+		if w.ready() != 0 {
+			t.Error("the server still answers")
+		}
+		more() // by the other server alone
+		w.start(args...)
+		eventually(t, "the proxy leads to the server again", 30*time.Second, func() bool {
+			return strings.Contains(post(t, http.MethodGet, "http://"+w.addr+"/metrics", nil, nil).body, `triphammer_ingress_requests_total{`)
+		})
+	}
+	close(stop)
+	senders.Wait()
+	var deliveries []api.Delivery
+	c.list(&deliveries, "deliveries", "list", "--limit", "0")
+	stored := make(map[string]string)
+	for _, d := range deliveries {
+		if d.Identity != nil && d.Outcome == "accepted" {
+			if stored[d.Identity.Value] != "" {
+				t.Errorf("%s was accepted twice", d.Identity.Value)
+			}
+			stored[d.Identity.Value] = d.ID
+		}
+	}
+	for identity, id := range acknowledged {
+		if stored[identity] != id {
+			t.Errorf("%s was acknowledged as %q and is stored as %q", identity, id, stored[identity])
+		}
+	}
+	t.Logf("%d deliveries over 2 restarts", len(acknowledged))
+
+	// A second signal ends the delay. systemd is told how long the end may take.
+	w := c.nodes[0]
+	w.terminate()
+	w.stopped()
+	socket := filepath.Join(w.dir, "notify")
+	told, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = told.Close() }()
+	w.env = append(w.env, "NOTIFY_SOCKET="+socket)
+	w.start("--shutdown-delay", "10m", "--grace", "20s")
+	w.terminate()
+	eventually(t, "the server says that it is not ready", 10*time.Second, func() bool { return w.ready() == http.StatusServiceUnavailable })
+	w.run("", "webhooks", "list") // over the socket
+	w.terminate()
+	w.stopped()
+	if logs := w.logs.String(); !strings.Contains(logs, "stopped") {
+		t.Errorf("it did not end in order:\n%s", logs)
+	}
+	message := make([]byte, 100)
+	for _, want := range []string{"READY=1", "STOPPING=1\nEXTEND_TIMEOUT_USEC=680000000"} {
+		if err := told.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := told.Read(message); err != nil || string(message[:n]) != want {
+			t.Errorf("systemd is told %q, not %q: %v", message[:n], want, err)
 		}
 	}
 }

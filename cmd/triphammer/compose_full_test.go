@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"triphammer/server/sandbox/containertest"
+	"triphammer/server/worker/executor/containertest"
 )
 
 // postgresImage stands for the image of PostgreSQL that the Compose file names.

@@ -37,6 +37,7 @@ whose path is a credential there is the beginning alone.`,
 		RunE: func(c *cobra.Command, _ []string) error { return showConfig(c, settings) },
 	}
 	settings.serveFlags(show.Flags())
+	helpInGroups(show)
 	outputFlag(show)
 	return noun("config", "The settings of a server", show)
 }
@@ -49,7 +50,8 @@ func showConfig(c *cobra.Command, settings *serving) error {
 		return err
 	}
 	sources := make(map[string]string)
-	own.VisitAll(func(f *pflag.Flag) {
+	ordered := inGroups(own)
+	for _, f := range ordered {
 		_, fromVariable := os.LookupEnv(variableOf(f))
 		_, fromFile := config.values[f.Name]
 		switch {
@@ -62,12 +64,12 @@ func showConfig(c *cobra.Command, settings *serving) error {
 		default:
 			sources[f.Name] = "default"
 		}
-	})
+	}
 	if err := fromEnvironment(c.Flags(), config.values, slices.Collect(maps.Keys(sources))...); err != nil {
 		return err
 	}
 	var all []setting
-	own.VisitAll(func(f *pflag.Flag) {
+	for _, f := range ordered {
 		value := c.Flags().Lookup(f.Name).Value
 		all = append(all, setting{Name: f.Name, Value: shownSetting(f.Name, shownValue(value)), Source: sources[f.Name]})
 		for _, factory := range config.factories {
@@ -75,9 +77,9 @@ func showConfig(c *cobra.Command, settings *serving) error {
 				all = append(all, setting{Name: f.Name, Factory: factory.name, Value: shownSetting(f.Name, value), Source: config.path})
 			}
 		}
-	})
+	}
 	return emitList(c, all, func(s setting) string { return s.Name }, []string{"SETTING", "FACTORY", "VALUE", "FROM"}, func(s setting) cells {
-		return cells{s.Name, s.Factory, s.Value, s.Source}
+		return cells{s.Name, s.Factory, prose(s.Value), prose(s.Source)}
 	})
 }
 

@@ -253,7 +253,7 @@ func contextListCommand() *cobra.Command {
 				all = append(all, saved.show(one))
 			}
 			err = emitList(c, all, func(s shownContext) string { return s.Name }, []string{"NAME", "SERVER", "FACTORY", "CURRENT"}, func(s shownContext) cells {
-				return cells{s.Name, s.Server, s.Factory, yesNo(s.Current)}
+				return cells{s.Name, prose(s.Server), s.Factory, yesNo(s.Current)}
 			})
 			if err == nil {
 				warnOfNearer(c.ErrOrStderr())

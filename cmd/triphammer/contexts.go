@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 
 	"triphammer/server/api"
@@ -32,7 +33,7 @@ type savedContexts struct {
 	Contexts []savedContext `json:"contexts"`
 }
 
-var contextName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+var contextName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`) })
 
 // find returns a context, or an error that names those there are.
 func (s *savedContexts) find(name string) (*savedContext, error) {
@@ -166,7 +167,7 @@ func replaceFile(path string, text []byte) error {
 
 // checkContextName refuses names that would need quoting in a shell.
 func checkContextName(name string) error {
-	if !contextName.MatchString(name) {
+	if !contextName().MatchString(name) {
 		return exitWith(exitUsage, "%q is no name of a context: it takes letters, digits, dots, dashes and underscores, and begins with a letter or digit", name)
 	}
 	return nil

@@ -118,6 +118,7 @@ func TestKeyUnseen(t *testing.T) {
 // TestKeyStays: the key of a context goes to its server, also from mcp, and not to another to
 // which that server redirects.
 func TestKeyStays(t *testing.T) {
+	t.Parallel()
 	var strangers, own atomic.Int64
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { strangers.Add(1) }))
 	defer elsewhere.Close()

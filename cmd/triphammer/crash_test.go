@@ -16,12 +16,13 @@ import (
 // TestCrash kills the server under load 50 times: no acknowledged delivery is
 // lost, and none starts more or fewer runs than it matched.
 func TestCrash(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, map[string]string{
 		"factory.yaml": factoryYAML, "webhooks/hook.yaml": "secretName: S\n", "environments/env.yaml": "command: ['true']\n",
 		"automations/all.md": automationFile("hook", ""), "automations/even.md": automationFile("hook", "{even: [true]}"),
 	})
 	kills := 50
-	if len(buildFlags) > 0 {
+	if underRace {
 		kills = 10 // a program that watches itself is slow
 	}
 	serve := []string{"--rate-limit", "0", "--max-runs-per-hour", "0", "--max-runs", "2"}

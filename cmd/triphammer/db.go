@@ -42,7 +42,7 @@ Without --with-key it holds no sealing key: keep a copy of DIR/key apart from it
 opened. With the key, whoever has the file has all secrets, and a restored data directory needs nothing else.
 
 Of a server whose store is a PostgreSQL database, the copy is the same kind of file: triphammer db restore makes it the
-store of one server, from where triphammer store copy moves it into a database.`,
+store of one server, from where triphammer db copy moves it into a database.`,
 		Args: exactly("FILE"),
 		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
 			if withKey && cl.target.data == "" {
@@ -322,7 +322,7 @@ func restoreStore(c *cobra.Command, from, dir string, verify bool) error {
 	shared.flags(flags)
 	if fromEnvironment(flags, nil) == nil && err == nil {
 		if address, bad := shared.resolve(); bad == nil && address != "" {
-			_, err = fmt.Fprintf(c.ErrOrStderr(), "The store of the servers is %s: move it there with triphammer store copy --from %s --to %s\n", store.NameOf(address), dir, store.NameOf(address))
+			_, err = fmt.Fprintf(c.ErrOrStderr(), "The store of the servers is %s: move it there with triphammer db copy --from %s --to %s\n", store.NameOf(address), dir, store.NameOf(address))
 		}
 	}
 	return err
@@ -362,7 +362,7 @@ func restoreInto(ctx context.Context, from, dir string, shown *progress) (got *a
 	}
 	if known != "" {
 		return nil, exitWith(exitConflict, `%s belongs to a server whose store is %s, and a store in it would never be used. Restore into a new folder, with the sealing key in it, and move that:
-  triphammer store copy --from FOLDER --to %s`, dir, store.NameOf(known), store.NameOf(known))
+  triphammer db copy --from FOLDER --to %s`, dir, store.NameOf(known), store.NameOf(known))
 	}
 	path := filepath.Join(dir, storeFile)
 	for _, name := range []string{path, path + "-wal", path + "-journal"} {

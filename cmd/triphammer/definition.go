@@ -16,8 +16,7 @@ import (
 // definitionCommand has the commands that show which commits served, and that pin one.
 func definitionCommand() *cobra.Command {
 	var limit int
-	var newest bool
-	var file, until string
+	var until string
 	var pinning api.PinRequest
 	history := &cobra.Command{
 		Use: "history", Short: "List the commits that were applied or refused, newest first", Args: cobra.NoArgs,
@@ -28,56 +27,11 @@ func definitionCommand() *cobra.Command {
 			}
 			return emitOf(c, all, func(a api.Apply) string { return a.Factory }, func(a api.Apply) string { return a.Commit },
 				[]string{"COMMIT", "AT", "OUTCOME", "TRIGGER", "AUTHOR", "SUBJECT"}, func(a api.Apply) cells {
-					return cells{shortHash(a.Commit), a.FinishedAt, a.Outcome, a.Trigger, a.Author, a.Subject}
+					return cells{shortHash(a.Commit), a.FinishedAt, a.Outcome, a.Trigger, prose(a.Author), prose(a.Subject)}
 				})
 		}),
 	}
 	limitFlag(history, &limit, 20)
-	show := &cobra.Command{
-		Use: "show [COMMIT]", Short: "List the definition files of a commit that was applied, or print one", Args: cobra.MaximumNArgs(1),
-		Long: `List the definition files of a commit that was applied, with their Git object names; without COMMIT of the one that
-serves. COMMIT can be shortened, or be the id of an apply. With --file it prints that file, byte for byte. With --newest
-it shows all files of the newest commit of a factory whose repository lives on the server, whether it serves or not.`,
-		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
-			if newest && len(args) > 0 {
-				return exitWith(exitUsage, "--newest and a commit exclude each other")
-			}
-			if newest {
-				return printNewest(c.Context(), c, cl, file)
-			}
-			commit, err := commitOrLive(c, cl, args)
-			if err != nil {
-				return err
-			}
-			query := url.Values{}
-			if file != "" {
-				query.Set("path", file)
-			}
-			var files api.ApplyFiles
-			if err := cl.get(c.Context(), "/applies/"+url.PathEscape(commit)+"/files?"+query.Encode(), &files); err != nil {
-				return err
-			}
-			if file != "" && isTable(c) {
-				data, err := api.DecodeContent(files.Files[0].Content, files.Files[0].Encoding)
-				if err == nil {
-					_, err = c.OutOrStdout().Write(data)
-				}
-				return err
-			}
-			var names []string
-			t := table{list: true, header: []string{"PATH", "BLOB", "SIZE"}}
-			for _, f := range files.Files {
-				names = append(names, f.Path)
-				t.add(f.Path, whole(shortHash(f.Blob)), f.Size)
-			}
-			return emit(c, files, names, func(w io.Writer) error {
-				fmt.Fprintf(w, "commit %s, apply %s\n", files.Commit, files.ID)
-				return t.write(w)
-			})
-		}),
-	}
-	show.Flags().BoolVar(&newest, "newest", false, "of the newest commit")
-	show.Flags().StringVar(&file, "file", "", "path of a definition file to print")
 	diff := &cobra.Command{
 		Use: "diff FROM [TO]", Short: "What changed between two commits that were applied", Args: cobra.RangeArgs(1, 2),
 		Long: `Show what changed from one commit that was applied to another, or to the one that serves, as a plan does. The commits
@@ -121,12 +75,63 @@ pushed meanwhile waits until the pin ends, by "definition unpin" or at --until. 
 		Use: "unpin", Short: "Follow the branch again, and apply its head now", Args: cobra.NoArgs,
 		RunE: withServer(true, func(c *cobra.Command, _ []string, cl *client) error { return pinned(c, cl, http.MethodDelete, nil) }),
 	}
-	put, edit := putCommand(), editCommand()
+	show, put, edit := showDefinitionCommand(), putCommand(), editCommand()
 	for _, c := range []*cobra.Command{history, show, diff, put, edit, pin, unpin} {
 		clientFlags(c)
 		outputFlag(c)
 	}
 	return noun("definition", "What served when, changes and the way back", history, show, diff, put, edit, pin, unpin)
+}
+
+func showDefinitionCommand() *cobra.Command {
+	var newest bool
+	var file string
+	show := &cobra.Command{
+		Use: "show [COMMIT]", Short: "List the definition files of a commit that was applied, or print one", Args: cobra.MaximumNArgs(1),
+		Long: `List the definition files of a commit that was applied, with their Git object names; without COMMIT of the one that
+serves. COMMIT can be shortened, or be the id of an apply. With --file it prints that file, byte for byte. With --newest
+it shows all files of the newest commit of a factory whose repository lives on the server, whether it serves or not.`,
+		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
+			if newest && len(args) > 0 {
+				return exitWith(exitUsage, "--newest and a commit exclude each other")
+			}
+			if newest {
+				return printNewest(c.Context(), c, cl, file)
+			}
+			commit, err := commitOrLive(c, cl, args)
+			if err != nil {
+				return err
+			}
+			query := url.Values{}
+			if file != "" {
+				query.Set("path", file)
+			}
+			var files api.ApplyFiles
+			if err := cl.get(c.Context(), "/applies/"+url.PathEscape(commit)+"/files?"+query.Encode(), &files); err != nil {
+				return err
+			}
+			if file != "" && isTable(c) {
+				data, err := api.DecodeContent(files.Files[0].Content, files.Files[0].Encoding)
+				if err == nil {
+					_, err = c.OutOrStdout().Write(data)
+				}
+				return err
+			}
+			var names []string
+			t := table{list: true, header: []string{"PATH", "BLOB", "SIZE"}}
+			for _, f := range files.Files {
+				names = append(names, f.Path)
+				t.add(f.Path, shortHash(f.Blob), f.Size)
+			}
+			return emit(c, files, names, func(w io.Writer) error {
+				fmt.Fprintf(w, "commit %s, apply %s\n", files.Commit, files.ID)
+				return t.write(w)
+			})
+		}),
+	}
+	show.Flags().BoolVar(&newest, "newest", false, "of the newest commit")
+	show.Flags().StringVar(&file, "file", "", "path of a definition file to print")
+	return show
 }
 
 // commitOrLive is the commit in the arguments, or else the apply that serves.

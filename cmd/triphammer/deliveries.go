@@ -155,7 +155,7 @@ func listDeliveries(c *cobra.Command, cl *client, selected *selectOptions) error
 	}
 	return emitOf(c, all, func(d api.Delivery) string { return d.Factory }, func(d api.Delivery) string { return d.ID },
 		[]string{"ID", "RECEIVED", "WEBHOOK", "OUTCOME", "REASON", "SIZE", "RUNS"}, func(d api.Delivery) cells {
-			return cells{d.ID, d.ReceivedAt, d.Webhook, outcomeText(d), d.Reason, d.Size, strings.Join(d.Runs, " ")}
+			return cells{d.ID, d.ReceivedAt, d.Webhook, outcomeText(d), prose(d.Reason), d.Size, strings.Join(d.Runs, " ")}
 		})
 }
 
@@ -190,7 +190,7 @@ func explainDelivery(w io.Writer, d api.DeliveryDetail) error {
 	return nil
 }
 
-// nearestMatch is the automation of which the most conditions hold, and how many do. It is nil
+// nearestMatch is the automation with the most conditions that hold, and how many do. It is nil
 // if all match.
 func nearestMatch(matches []api.Match) (near *api.Match, held int) {
 	held = -1

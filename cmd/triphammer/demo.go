@@ -7,9 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"triphammer/server/inside/acp"
 	"triphammer/server/run"
-	"triphammer/server/run/acp"
-	"triphammer/server/sandbox"
+	"triphammer/server/worker/executor"
 )
 
 // inside runs what this program is for itself: inside a run the supervisor or the agent of a
@@ -19,8 +19,8 @@ func inside(args []string) (status int, is bool) {
 		return 0, false
 	}
 	switch args[0] {
-	case sandbox.SuperviseCommand:
-		return sandbox.Supervise(args[1:]), true
+	case executor.SuperviseCommand:
+		return executor.Supervise(args[1:]), true
 	case acp.Command:
 		return acp.Main(args[1:]), true
 	case keeperCommand:

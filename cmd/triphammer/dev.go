@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -50,6 +49,7 @@ With --once it prints the belt and the run of the test delivery, and ends with 0
 	}
 	f := c.Flags()
 	o.sharedFlags(f, devListen)
+	helpInGroups(c)
 	f.IntVar(&o.port, "port", 0, "port to listen on at 127.0.0.1; 0: any free one (default: that of --listen, or any if it is taken)")
 	f.StringVar(&o.data, "data", "", "data directory (default: DIR/.triphammer/data)")
 	f.StringVar(&o.webhook, "webhook", "", "webhook to send the test delivery to (default: that of the first filter test)")
@@ -366,15 +366,11 @@ func (d *devServing) link(ctx context.Context) (string, error) {
 // serves.
 func (d *devServing) madeFile(ctx context.Context, name string) (file, value string, err error) {
 	file = filepath.Join(d.in.dir, madeFolder, name)
-	text, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", "", nil
-	}
-	if err != nil {
+	if value, err = madeSecret(d.in.dir, name); value == "" || err != nil {
 		return "", "", err
 	}
 	stored, err := d.in.store.NewestSecrets(ctx, []string{name})
-	if value = dropNewline(string(text)); err != nil || stored[name].Value.Reveal() != value {
+	if err != nil || stored[name].Value.Reveal() != value {
 		return "", "", err
 	}
 	return file, value, nil

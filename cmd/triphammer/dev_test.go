@@ -60,6 +60,7 @@ func lineMode(t *testing.T, f *os.File) bool {
 // TestDevKeys: on a terminal dev takes keys, and the terminal is as it was after q and after
 // Ctrl-C.
 func TestDevKeys(t *testing.T) {
+	t.Parallel()
 	for _, last := range []string{"q", "\x03"} {
 		home := t.TempDir()
 		run := func(args ...string) string {
@@ -168,6 +169,7 @@ func dieWithKeyboard(how string) {
 // TestKeyboardDies: a program that takes keys leaves the terminal as it was when the handling of a
 // key panics, when another part does, when a stack dump ends it, and when it is killed.
 func TestKeyboardDies(t *testing.T) {
+	t.Parallel()
 	for _, how := range []string{"here", "elsewhere", "killed", "dumped"} {
 		person, program := pseudoTerminal(t)
 		cmd := exec.Command("sh", "-c", `"$0"; echo "ended with $?"; read line`, os.Args[0]) // the leader of the session stays, as a shell does
@@ -299,6 +301,7 @@ func (s *atShell) prompted() {
 // TestDevSavedWhileItStarts: dev serves what was saved last, also if somebody saves again in the
 // moment in which it starts, and also if a file is half written then.
 func TestDevSavedWhileItStarts(t *testing.T) {
+	t.Parallel()
 	for name, half := range map[string]bool{"whole": false, "in halves": true} {
 		t.Run(name, func(t *testing.T) { savedWhileItStarts(t, half) })
 	}
@@ -372,6 +375,7 @@ func savedWhileItStarts(t *testing.T, half bool) {
 // TestDevTellsAll: what dev prints of a burst sums up to all deliveries and all runs, and each of
 // several saves in a moment has its line.
 func TestDevTellsAll(t *testing.T) {
+	t.Parallel()
 	home := t.TempDir()
 	folder := filepath.Join(home, "demo")
 	run := func(args ...string) string {

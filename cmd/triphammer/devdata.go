@@ -3,6 +3,8 @@
 package main
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -27,6 +29,15 @@ func nearestDev() string {
 		}
 		dir = above
 	}
+}
+
+// madeSecret is the value that dev made up for a secret; empty if there is none.
+func madeSecret(data, name string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(data, madeFolder, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return dropNewline(string(text)), err
 }
 
 func ownedByUser(path string) bool {

@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"triphammer/server/sandbox/containertest"
+	"triphammer/server/worker/executor/containertest"
 )
 
 // TestDist: what make dist makes installs, runs, upgrades and goes, as docs/install.md says
@@ -89,7 +89,7 @@ git ls-files -z --cached --others --exclude-standard | tar --null --files-from=-
 	t.Setenv("TMPDIR", t.TempDir())
 	makeDist(t, copied, "v1.0.0", again)
 	made, err := filepath.Glob(filepath.Join(out, "*_*"))
-	if err != nil || len(made) != 10 {
+	if err != nil || len(made) != 11 {
 		t.Fatalf("%v, %v", made, err)
 	}
 	for _, name := range append(made, filepath.Join(out, "sha256sums.txt")) {
@@ -117,8 +117,14 @@ func sameBytes(t *testing.T, a, b string) bool {
 func distArchive(t *testing.T, out string) {
 	check := exec.Command("sha256sum", "--check", "--strict", "sha256sums.txt")
 	check.Dir = out
-	if said := succeed(t, check); strings.Count(said, ": OK") != 10 {
+	if said := succeed(t, check); strings.Count(said, ": OK") != 11 {
 		t.Errorf("the sums are of %s", said)
+	}
+	var chart bytes.Buffer
+	cmd := exec.Command(buildHelm(t), filepath.Join(out, "triphammer-chart_v1.0.0.tgz"), "triphammer")
+	cmd.Stdin, cmd.Stdout = strings.NewReader("{}"), &chart
+	if err := cmd.Run(); err != nil || strings.Count(chart.String(), `image: "triphammer:v1.0.0"`) != 2 {
+		t.Errorf("the chart does not have the images of its version: %v\n%s", err, chart.String())
 	}
 	emulators := map[string]string{"amd64": "qemu-x86_64-static", "arm64": "qemu-aarch64-static"}
 	machines := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}

@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,6 +63,7 @@ func TestDocsFactory(t *testing.T) {
 // TestDocsNames: what the documentation names is there: files behind its links,
 // commands, flags. It tells of each code of findings and each metric.
 func TestDocsNames(t *testing.T) {
+	t.Parallel()
 	link := regexp.MustCompile(`\]\(([a-zA-Z0-9_/.-]+)\)`)
 	command := regexp.MustCompile("`triphammer ([a-z-]+)((?: [a-z-]+)?)")
 	flag := regexp.MustCompile("`--([a-z][a-z-]*)")
@@ -163,32 +165,78 @@ func TestCitedGuides(t *testing.T) {
 	}
 }
 
-// TestSettings: docs/operating.md has each setting of the server in its table, and no other.
+// TestSettings: docs/operating.md has each setting of the server in the table of its group, and
+// no other.
 func TestSettings(t *testing.T) {
 	text, err := os.ReadFile(filepath.FromSlash("../../docs/operating.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	documented := make(map[string]bool)
+	documented := make(map[string]string) // flag to its group
+	var groups []string
 	for line := range strings.Lines(string(text)) {
-		if flags, is := strings.CutPrefix(line, "| `--"); is {
-			flags, _, _ = strings.Cut(flags, "|")
-			for flag := range strings.SplitSeq(flags, "--") {
-				documented[strings.Trim(flag, "`, \n")] = true
+		cells := strings.Split(line, "|")
+		if len(cells) < 3 {
+			continue
+		}
+		first := strings.TrimSpace(cells[1])
+		switch {
+		case slices.ContainsFunc(settingGroups, func(g settingGroup) bool { return g.name == first }):
+			groups = append(groups, first)
+		case strings.HasPrefix(first, "`--") && len(groups) > 0:
+			for flag := range strings.SplitSeq(first, "--") {
+				if flag = strings.Trim(flag, "`, "); flag != "" {
+					documented[flag] = groups[len(groups)-1]
+				}
 			}
+		}
+	}
+	for i, g := range settingGroups {
+		if i >= len(groups) || groups[i] != g.name {
+			t.Fatalf("docs/operating.md has tables of %q; want one for each group, in the order of --help: %v", groups, settingGroups)
 		}
 	}
 	serve, _, err := newRoot().Find([]string{"serve"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	serve.Flags().VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden && f.Name != "help" && !documented[f.Name] {
-			t.Errorf("--%s of serve has no row in docs/operating.md", f.Name)
+	for _, f := range inGroups(serve.Flags()) {
+		if documented[f.Name] != groupOf(f) {
+			t.Errorf("--%s of serve has no row under %q in docs/operating.md, but under %q", f.Name, groupOf(f), documented[f.Name])
 		}
 		delete(documented, f.Name)
-	})
+	}
 	for name := range documented {
 		t.Errorf("docs/operating.md has a row of --%s, which serve does not have", name)
+	}
+}
+
+// TestSettingGroups: each flag of a server is a setting in a group, --help shows at most 12 of
+// them, and with --all each.
+func TestSettingGroups(t *testing.T) {
+	serve, _, err := newRoot().Find([]string{"serve"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	usual := flagUsages(serve)
+	if err := serve.Flags().Set("all", "true"); err != nil {
+		t.Fatal(err)
+	}
+	all := flagUsages(serve)
+	shown := 0
+	serve.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		line := "      --" + f.Name + " "
+		if strings.Contains(usual, line) {
+			shown++
+		}
+		switch setting := f.Name != "all" && f.Name != "help"; {
+		case setting && groupOf(f) == "":
+			t.Errorf("--%s is in no group", f.Name)
+		case setting && !strings.Contains(all, line):
+			t.Errorf("--help --all does not show --%s", f.Name)
+		}
+	})
+	if shown--; shown != len(usualSettings) || shown > 12 {
+		t.Errorf("--help shows %d settings; want %d, and at most 12:\n%s", shown, len(usualSettings), usual)
 	}
 }

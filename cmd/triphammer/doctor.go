@@ -16,7 +16,7 @@ import (
 	"triphammer/server/api"
 	"triphammer/server/disk"
 	"triphammer/server/inert"
-	"triphammer/server/sandbox"
+	"triphammer/server/worker/executor"
 )
 
 func doctorCommand() *cobra.Command {
@@ -29,7 +29,7 @@ func doctorCommand() *cobra.Command {
 	}
 	clientFlags(c)
 	c.Flags().StringSlice("run-read", nil, "files and folders that runs may read, as in serve --run-read")
-	c.Flags().String("container-program", sandbox.Auto, "container engine, as in serve --container-program")
+	c.Flags().String("container-program", executor.Auto, "container engine, as in serve --container-program")
 	c.Flags().Bool("try", false, "start each harness that is found once, with a model on this machine in place of its own (no credential is used)")
 	return c
 }
@@ -65,7 +65,7 @@ func doctor(c *cobra.Command, _ []string) error {
 		say(true, "git", version)
 	}
 	say(runtime.GOOS == "linux", "system", runtime.GOOS+"/"+runtime.GOARCH)
-	isolation := doctorWalls(c, say)
+	isolation := doctorWalls(c, found)
 	if err := doctorContainers(c, found); err != nil {
 		return err
 	}

@@ -48,6 +48,8 @@ func guardProcess() error                   { return nil }
 func installedServer() string               { return "" }
 func nearestDev() string                    { return "" }
 
+func madeSecret(string, string) (string, error) { return "", nil }
+
 func workerCommand() *cobra.Command {
 	return onLinux("worker", "Execute runs for servers that share a store")
 }

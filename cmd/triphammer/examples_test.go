@@ -14,6 +14,7 @@ import (
 // TestExamples: each example of init is valid, its tests pass, and dev serves it, sends it
 // a sample as its sender would, and sees the demonstration agent succeed (SPEC 11.1).
 func TestExamples(t *testing.T) {
+	t.Parallel()
 	page, err := os.ReadFile("../../docs/examples.md")
 	if err != nil {
 		t.Fatal(err)

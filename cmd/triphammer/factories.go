@@ -28,7 +28,7 @@ func factoriesCommand() *cobra.Command {
 					if f.Applied != nil {
 						serves = shortHash(f.Applied.Commit)
 					}
-					return cells{f.Name, f.State, serves, shortHash(f.Head), yesNo(f.Hosted), f.Repository, f.Branch}
+					return cells{f.Name, f.State, serves, shortHash(f.Head), yesNo(f.Hosted), prose(f.Repository), f.Branch}
 				})
 		}),
 	}
@@ -91,7 +91,7 @@ history" has what was applied.`,
 		}
 		return emitList(c, all.Entries, func(f api.FactoryCommit) string { return f.Commit },
 			[]string{"COMMIT", "AT", "AUTHOR", "SUBJECT"}, func(f api.FactoryCommit) cells {
-				return cells{shortHash(f.Commit), f.Time, f.Author, f.Subject}
+				return cells{shortHash(f.Commit), f.Time, prose(f.Author), prose(f.Subject)}
 			})
 	})
 	for _, c := range []*cobra.Command{list, show, create, log} {

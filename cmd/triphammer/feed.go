@@ -199,7 +199,7 @@ func (f *feed) end(ctx context.Context, r api.Run) {
 		text += " in " + event.Took(r.FinishedAt.Sub(*r.StartedAt).Milliseconds())
 	}
 	if r.Usage != nil && r.Usage.InferenceCostUSD > 0 {
-		text += fmt.Sprintf(", $%.2f", r.Usage.InferenceCostUSD)
+		text += ", " + event.USD(r.Usage.InferenceCostUSD)
 	}
 	said := r.StatusMessage
 	if said == "" {

@@ -172,7 +172,7 @@ func openRoutes(t *testing.T, client *http.Client, server string) (all []string)
 		}
 	}
 	if len(document.Paths) < 50 || large < 3 {
-		t.Fatalf("%d routes, %d of which answer much", len(document.Paths), large)
+		t.Fatalf("%d routes, and %d answer much", len(document.Paths), large)
 	}
 	return all
 }

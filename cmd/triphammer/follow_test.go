@@ -45,6 +45,7 @@ func (w *world) stopped() {
 // order, across a restart of the server; readers that take nothing cost the run
 // nothing; the commands end with the run's exit status.
 func TestFollowers(t *testing.T) {
+	t.Parallel()
 	const followers = 500
 	gate := filepath.Join(t.TempDir(), "gate")
 	script := fmt.Sprintf(`for i in $(seq 1 60); do echo "before $i"; sleep 0.02; done; while [ ! -e %s ]; do sleep 0.05; done; seq 1 60 | sed 's/^/after /'; exit 3`, gate)

@@ -28,7 +28,7 @@ func (w *world) plainUser() {
 	const id = 54321
 	w.user = &syscall.Credential{Uid: id, Gid: id}
 	err := errors.Join(
-		os.Chmod(filepath.Dir(binary), 0o711), os.Chmod(filepath.Dir(w.dir), 0o711),
+		os.Chmod(filepath.Dir(w.dir), 0o711),
 		filepath.WalkDir(w.dir, func(path string, _ fs.DirEntry, err error) error { return errors.Join(err, os.Lchown(path, id, id)) }))
 	if err != nil {
 		w.t.Fatal(err)
@@ -99,6 +99,7 @@ func TestServerKeepsToItself(t *testing.T) {
 // without privileges, leaves nothing behind; its run is FAILED and says why. The
 // server and other runs go on.
 func TestHostileAgent(t *testing.T) {
+	t.Parallel()
 	mark := fmt.Sprintf("7%04d.%d", os.Getpid()%10000, time.Now().UnixNano()%1000000)
 	hostile := func(signal string) string {
 		script := "(env -i setsid sh -c 'env -i setsid sleep " + mark + " & sleep " + mark + "' &) &\n" +
@@ -150,6 +151,7 @@ func TestHostileAgent(t *testing.T) {
 // TestOpenDataDirectory: a data directory that others can look into is closed to
 // them, or refused if it is not the server's to close.
 func TestOpenDataDirectory(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, smallFactory())
 	data := filepath.Join(w.dir, "data")
 	mode := func() fs.FileMode {

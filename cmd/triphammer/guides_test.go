@@ -87,6 +87,7 @@ func TestDocsSentences(t *testing.T) {
 // TestTopics: triphammer help has the short form of each guide that has one, no command has
 // the name of a topic, and each line fits a terminal.
 func TestTopics(t *testing.T) {
+	t.Parallel()
 	list, err := exec.Command(binary, "help").CombinedOutput()
 	if err != nil {
 		t.Fatal(err)
@@ -196,6 +197,7 @@ func TestTroubleshooting(t *testing.T) {
 
 // TestFirstWebhook runs the commands of docs/first-webhook.md.
 func TestFirstWebhook(t *testing.T) {
+	t.Parallel()
 	out := walk(t, "../../docs/first-webhook.md")
 	for _, want := range []string{"https://laptop.example.com/webhooks/w/whk_", "a test by", "✓ matched", "SUCCEEDED"} {
 		if !strings.Contains(out, want) {

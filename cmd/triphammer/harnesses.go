@@ -18,12 +18,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"triphammer/server/inert"
-	"triphammer/server/run"
 	"triphammer/server/run/event"
 	"triphammer/server/run/fakemodel"
-	"triphammer/server/run/harness"
-	"triphammer/server/sandbox"
+	"triphammer/server/run/task"
 	"triphammer/server/secret"
+	"triphammer/server/worker/executor"
+	"triphammer/server/worker/harness"
 )
 
 // How long doctor waits for a harness. Some take 10 seconds to start on a busy machine.
@@ -74,9 +74,9 @@ func doctorHarnesses(c *cobra.Command, r *findings, isolation string) error {
 	defer func() { _ = os.RemoveAll(dir) }()
 	walls := isolation
 	if walls == "" { // no run starts here then, but a version can be told
-		walls = sandbox.None
+		walls = executor.None
 	}
-	e, err := sandbox.New(sandbox.Config{Dir: dir, Isolation: walls, Read: read, Grace: time.Second})
+	e, err := executor.New(executor.Config{Dir: dir, Isolation: walls, Read: read, Grace: time.Second})
 	if err != nil {
 		return err
 	}
@@ -160,8 +160,8 @@ func doctorCredential(r *findings, h *harness.Harness) {
 
 // versionOf is what a harness says of its version, where runs are. Some write into their
 // home even then.
-func versionOf(ctx context.Context, e *sandbox.Executor, name string) (string, error) {
-	out, err := tryRun(ctx, e, versionTime, &run.Task{Command: []string{name, "--version"}})
+func versionOf(ctx context.Context, e *executor.Executor, name string) (string, error) {
+	out, err := tryRun(ctx, e, versionTime, &task.Task{Command: []string{name, "--version"}})
 	if err != nil {
 		return "", err
 	}
@@ -177,15 +177,15 @@ func versionOf(ctx context.Context, e *sandbox.Executor, name string) (string, e
 
 // answers starts a harness as a run does, with the model at a URL. It returns why no answer
 // comes back.
-func answers(ctx context.Context, e *sandbox.Executor, h *harness.Harness, model string) error {
+func answers(ctx context.Context, e *executor.Executor, h *harness.Harness, model string) error {
 	request, known := loopback(h.Name, model)
 	if !known {
 		return errors.New("doctor does not know how to give it another model")
 	}
 	agent := h.Start(request)
-	out, err := tryRun(ctx, e, answerTime, &run.Task{
+	out, err := tryRun(ctx, e, answerTime, &task.Task{
 		Prompt:  "This is a test of your installation.\n\nMODEL: say It works.\n",
-		Command: agent.Command, Env: agent.Env, Secrets: agent.Secrets, Files: agent.Files, Network: run.Network{On: true},
+		Command: agent.Command, Env: agent.Env, Secrets: agent.Secrets, Files: agent.Files, Network: task.Network{On: true},
 	})
 	if err != nil {
 		return err
@@ -213,7 +213,7 @@ func answers(ctx context.Context, e *sandbox.Executor, h *harness.Harness, model
 }
 
 // tryRun executes a task that doctor made up.
-func tryRun(ctx context.Context, e *sandbox.Executor, limit time.Duration, t *run.Task) (*heard, error) {
+func tryRun(ctx context.Context, e *executor.Executor, limit time.Duration, t *task.Task) (*heard, error) {
 	late := fmt.Errorf("it has not ended after %v", limit)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
 	defer cancel()
@@ -230,7 +230,7 @@ func tryRun(ctx context.Context, e *sandbox.Executor, limit time.Duration, t *ru
 type heard struct {
 	mu             sync.Mutex
 	stdout, stderr strings.Builder
-	exit           run.Exit
+	exit           task.Exit
 }
 
 // maxHeard bounds each output of a program, in bytes.

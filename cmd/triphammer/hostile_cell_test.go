@@ -21,8 +21,8 @@ import (
 	"time"
 
 	"triphammer/server/api"
-	"triphammer/server/sandbox"
-	"triphammer/server/sandbox/containertest"
+	"triphammer/server/worker/executor"
+	"triphammer/server/worker/executor/containertest"
 )
 
 // outside is what the test sees around a hostile agent.
@@ -105,6 +105,10 @@ func escapesOf(t *testing.T, c column) map[string]bool {
 	if c.control {
 		hold = "3" // nobody ends it
 	}
+	holdShared := hold
+	if c.wall() == executor.None {
+		holdShared = "3" // it is the machine's: nobody ends it there either
+	}
 	o.environs = map[string]hostileEnvironment{
 		"agent": {args: []string{"agent"}}, "outlive": {args: []string{"outlive", sleep}}, "kill": {args: []string{"kill"}},
 		"neighbour": {args: []string{"victim", "neighbour", mark}, secret: o.neighbour},
@@ -112,7 +116,7 @@ func escapesOf(t *testing.T, c column) map[string]bool {
 		"listed":    {args: []string{"dial", "listed"}, settings: "network: [api.example.com]\n"},
 		"memory":    {args: []string{"use", "memory", hold}, settings: "resources: {memoryMb: 256}\n"},
 		"memfd":     {args: []string{"use", "memfd", hold}, settings: "resources: {memoryMb: 256}\n"},
-		"shm":       {args: []string{"use", sharedFile + mark, hold}, settings: "resources: {memoryMb: 256}\n"},
+		"shm":       {args: []string{"use", sharedFile + mark, holdShared}, settings: "resources: {memoryMb: 256}\n"},
 		"unnamed":   {args: []string{"use", "unnamed", hold}, settings: "resources: {diskMb: 16}\n"},
 		"processes": {args: []string{"use", "processes", hold}, settings: "resources: {processes: 60}\n"},
 		"disk":      {args: []string{"use", "disk", hold}, settings: "resources: {diskMb: 16}\n"},
@@ -137,7 +141,7 @@ func escapesOf(t *testing.T, c column) map[string]bool {
 	})
 	o.Bystander = o.bystands("bystander", nil)
 
-	if c.isolation == sandbox.Container {
+	if c.isolation == executor.Container {
 		containertest.MakeImage(t)
 	}
 	w.startWith(func(cmd *exec.Cmd) {
@@ -392,7 +396,7 @@ func (o *outside) makeSecrets(bin string, at func(string) string) {
 	secretFile("secrets", filepath.Join(o.Secrets, "S2"), 0o600, nil)
 	secretFile("home", at(".ssh/id_ed25519"), 0o600, nil)
 	secretFile("mine", o.Mine, 0o600, nil)
-	err := errors.Join(exec.Command("cp", "/usr/bin/id", o.Setuid).Run(), os.Chmod(at("open"), 0o777), os.Chmod(filepath.Dir(binary), 0o711),
+	err := errors.Join(exec.Command("cp", "/usr/bin/id", o.Setuid).Run(), os.Chmod(at("open"), 0o777),
 		os.Chmod(filepath.Dir(o.dir), 0o711), os.Chmod(o.dir, 0o755))
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	"triphammer/server/sandbox"
+	"triphammer/server/worker/executor"
 )
 
 // escape is something that an agent must not get done (SPEC 14.1).
@@ -42,14 +42,14 @@ func (c column) String() string {
 // wall is the isolation of the server.
 func (c column) wall() string {
 	if c.control {
-		return sandbox.None
+		return executor.None
 	}
 	return c.isolation
 }
 
 // engine is the program that makes the containers of the server.
 func (c column) engine() string {
-	if c.isolation == sandbox.Container {
+	if c.isolation == executor.Container {
 		return "podman"
 	}
 	return "none"
@@ -58,17 +58,17 @@ func (c column) engine() string {
 // hostileColumns are all columns. The control comes first.
 var hostileColumns = []column{
 	{control: true},
-	{isolation: sandbox.None},
-	{isolation: sandbox.None, root: true},
-	{isolation: sandbox.Kernel},
-	{isolation: sandbox.Kernel, root: true},
-	{isolation: sandbox.Sandbox},
-	{isolation: sandbox.Sandbox, root: true},
-	{isolation: sandbox.Container, root: true},
+	{isolation: executor.None},
+	{isolation: executor.None, root: true},
+	{isolation: executor.Kernel},
+	{isolation: executor.Kernel, root: true},
+	{isolation: executor.Sandbox},
+	{isolation: executor.Sandbox, root: true},
+	{isolation: executor.Container, root: true},
 }
 
 // attacked are the columns that are tested: the fast ones, or all (hostile_full_test.go).
-var attacked = []column{{isolation: sandbox.None}, {isolation: sandbox.Kernel}}
+var attacked = []column{{isolation: executor.None}, {isolation: executor.Kernel}}
 
 // The table of SPEC 14.3 is between these lines.
 const (
@@ -95,6 +95,7 @@ func (c column) verdict(got bool) string {
 // control: it gets everything done that the machine lets anybody do. -update writes the table,
 // if all columns are tested.
 func TestHostileAgentEscapes(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	got := make(map[column]map[string]bool)
 	t.Run("columns", func(t *testing.T) {

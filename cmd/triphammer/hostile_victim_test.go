@@ -36,8 +36,6 @@ func hostileMain(args []string) int {
 		err = dialBystander(args[1])
 	case "use":
 		err = use(args[1], args[2])
-	case "started":
-		_, err = sending("tcp", func(*targets) string { return args[1] })(&targets{Mark: os.Getenv("TRIPHAMMER_RUN_ID")})
 	case "kill":
 		err = killServer()
 	}

@@ -75,7 +75,7 @@ func (in *instance) host(ctx context.Context, name, by string) error {
 	_, exists := in.places[name]
 	in.mu.Unlock()
 	switch {
-	case !factoryNames.MatchString(name):
+	case !factoryNames().MatchString(name):
 		return api.Refuse(api.InvalidRequest, fmt.Sprintf("%q cannot name a factory: lower-case letters, digits, - and _, such as payments", name),
 			api.FieldProblem{Field: "name", Message: name})
 	case exists:

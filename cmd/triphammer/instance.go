@@ -29,10 +29,10 @@ import (
 	"triphammer/server/lookup"
 	"triphammer/server/notify"
 	"triphammer/server/run"
-	"triphammer/server/sandbox"
-	"triphammer/server/sandbox/kubernetes"
 	"triphammer/server/secret"
 	"triphammer/server/store"
+	"triphammer/server/worker/executor"
+	"triphammer/server/worker/executor/kubernetes"
 )
 
 // instanceOptions are the options of openInstance.
@@ -70,7 +70,7 @@ type instance struct {
 	configured int  // number of factories in the settings
 	lock       *folderLock
 	runsLock   *folderLock // of the folder of workspaces, if it is not in the data directory; otherwise nil
-	executor   *sandbox.Executor
+	executor   *executor.Executor
 	cluster    *kubernetes.Executor // executes the runs in its place; nil: there is none
 	disk       *disk.Watch
 	store      *store.Store
@@ -106,7 +106,7 @@ func openInstance(ctx context.Context, dir string, opt instanceOptions) (*instan
 	if err != nil {
 		return nil, err
 	}
-	in := &instance{dir: dir, opt: opt, live: &applier.Live{}, metrics: server.NewMetrics(), places: make(map[string]server.Place), again: make(map[string]bool)}
+	in := &instance{dir: dir, opt: opt, live: &applier.Live{}, metrics: server.NewMetrics(version), places: make(map[string]server.Place), again: make(map[string]bool)}
 	if in.lock, in.made, err = openFolder(ctx, dir, opt.make, !opt.impatient, opt.store != ""); err != nil {
 		return nil, err
 	}
@@ -191,7 +191,7 @@ func (in *instance) openWorkspaces(ctx context.Context) (err error) {
 	walls := in.opt.walls
 	walls.Dir, walls.Around, walls.Logger = dir, around, in.opt.logger
 	walls.Protected = append(walls.Protected, in.dir)
-	if in.executor, err = sandbox.New(walls); err != nil {
+	if in.executor, err = executor.New(walls); err != nil {
 		return exitWith(exitUsage, "%w", err)
 	}
 	in.disk = disk.NewWatch(in.opt.floor, in.dir, dir)
@@ -211,7 +211,8 @@ func (in *instance) openWorkspaces(ctx context.Context) (err error) {
 	return nil
 }
 
-// openWalls lets dev run agents on a person's own files where no walls work, and says so.
+// openWalls makes dev run agents without walls, on a person's own files, where no walls work. It
+// says so.
 func (in *instance) openWalls(w io.Writer) error {
 	for _, why := range in.executor.Open() {
 		fmt.Fprintf(w, "Agents run without walls, as you: %v\n", why)
@@ -302,8 +303,9 @@ func (in *instance) wire() error {
 	deliveries.Load, deliveries.Observe = in.ledger.Load, in.metrics.Delivery
 	deliveries.Now, deliveries.Logger = wallClock, in.opt.logger
 	deliveries.Ask = func() { in.lookups.Wake() }
+	deliveries.API = lookup.NewClient(wallClock)
 	received := delivery.New(deliveries)
-	in.lookups = lookup.New(lookup.Config{Store: in.store, Deliveries: received, Observe: in.metrics.Lookup, Now: wallClock, Logger: in.opt.logger})
+	in.lookups = lookup.New(lookup.Config{Store: in.store, Deliveries: received, Client: deliveries.API, Observe: in.metrics.Lookup, Now: wallClock, Logger: in.opt.logger})
 
 	err := in.metrics.Watch(in.store, in.disk, in.executor.Figures)
 	if err != nil {
@@ -347,6 +349,7 @@ func (in *instance) follow(ctx context.Context, factory string) error {
 func (in *instance) wireRuns(kind string) error {
 	runs := &in.opt.runs
 	runs.Store, runs.Executor, runs.Disk, runs.Now, runs.Logger = in.store, in.runner(), in.disk, wallClock, in.opt.logger
+	runs.Observe = in.metrics.Run
 	runs.Capabilities.LookPath = in.executor.LookPath
 	runs.Capabilities.Unknown, runs.Shared, runs.Unguarded = in.opt.impatient, in.shared(), unguarded
 	if !in.opt.impatient { // a command executes nothing
@@ -388,6 +391,9 @@ func (in *instance) addFactory(f factoryOptions) (*applier.Applier, error) {
 		Shared: in.shared(),
 		OnChange: func(s applier.State) {
 			in.metrics.Applier(s)
+			if r, ok := in.live.Revision(s.Factory); ok {
+				in.metrics.Live(r)
+			}
 			in.schedule.Kick()
 			told(s)
 			if f.watch != nil {

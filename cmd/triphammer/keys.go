@@ -44,7 +44,7 @@ TRIPHAMMER_STORE, or TRIPHAMMER_STORE_FILE) the tables of the database, too.`,
 			return emitList(c, all, func(k api.Key) string { return k.ID },
 				[]string{"NAME", "KIND", "OWNER", "SCOPES", "FACTORY", "EXPIRES", "REVOKED", "LAST USED", "ID"}, func(k api.Key) cells {
 					return cells{
-						k.Name, k.Kind, k.Owner, strings.Join(k.Scopes, ","), k.Factory, k.ExpiresAt, k.RevokedAt, k.LastUsedAt, k.ID,
+						k.Name, k.Kind, prose(k.Owner), prose(strings.Join(k.Scopes, ",")), k.Factory, k.ExpiresAt, k.RevokedAt, k.LastUsedAt, k.ID,
 					}
 				})
 		}),

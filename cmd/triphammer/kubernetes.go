@@ -13,10 +13,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"triphammer/server/run"
-	"triphammer/server/sandbox/kubernetes"
+	"triphammer/server/run/task"
 	"triphammer/server/secret"
 	"triphammer/server/store"
+	"triphammer/server/worker/executor/kubernetes"
 )
 
 // Where runs are executed: the values of --executor.
@@ -96,7 +96,7 @@ func (in *instance) inProgress(ctx context.Context, runID string, attempt int64)
 }
 
 // runner executes the runs.
-func (in *instance) runner() run.Executor {
+func (in *instance) runner() task.Executor {
 	if in.cluster != nil {
 		return in.cluster
 	}

@@ -10,14 +10,14 @@ import (
 
 	"triphammer/server/api"
 	"triphammer/server/run/event"
-	"triphammer/server/sandbox/kubernetes/kubetest"
+	"triphammer/server/worker/executor/kubernetes/kubetest"
 )
 
 // inCluster makes a cluster, and returns the settings of a server whose runs it executes. Its
 // containers have the variables.
 func inCluster(t *testing.T, env ...string) (*kubetest.Server, []string) {
 	t.Helper()
-	s := kubetest.New(t, binary, env...)
+	s := kubetest.New(t, raced, env...)
 	return s, []string{
 		"--executor", "kubernetes", "--isolation", "auto", "--kubeconfig", s.Kubeconfig(t), "--kube-image", "registry.test/agent:1", "--kube-program-image", "registry.test/triphammer:1",
 	}

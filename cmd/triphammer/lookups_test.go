@@ -132,6 +132,13 @@ func TestLookups(t *testing.T) {
 		t.Errorf("two automations on one question asked %d times", n)
 	}
 	shows(send(2), "1 automation", "answered at", "(all)", "docs/api/x.md")
+	asks := func(number int, more ...string) []string {
+		payload := fmt.Sprintf(`{"action":"opened","repository":{"full_name":"acme/api"},"pull_request":{"number":%d}}`, number)
+		return append([]string{"automations", "test", "api", "--header", "X-GitHub-Event: pull_request", "--payload", payload}, more...)
+	}
+	mentions(t, w.fails(exitBad, asks(7)...), "Not known", "--ask asks GitHub's API")
+	mentions(t, w.run("", asks(7, "--ask")...), "Would trigger", "GitHub's API was asked for the pull request files of acme/api 7")
+	mentions(t, w.fails(exitBad, asks(2, "--ask")...), "Would not trigger", "docs/api/x.md")
 	shows(send(3), "did not tell the pull request files of acme/api 3: answered 404")
 	shows(send(4), "3 automations", "answered at")
 	shows(send(5), "3 automations", "answered at")

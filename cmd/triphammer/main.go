@@ -28,16 +28,17 @@ func execute(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
-	root := newRoot()
+	root := newRoot(args...)
 	if guardErr != nil {
 		fmt.Fprintln(root.ErrOrStderr(), "warning:", guardErr)
 	}
 	root.SetArgs(args)
 	root.SetOut(standard(os.Stdout))
 	root.SetErr(standard(os.Stderr))
-	err := root.ExecuteContext(ctx)
+	refuseOtherShells(root)
+	c, err := root.ExecuteContextC(ctx)
 	if err != nil {
-		err = groupMistake(err)
+		err = plainMistake(c, err)
 	}
 	status := report(root.ErrOrStderr(), err)
 	if w, ok := root.ErrOrStderr().(*logWriter); ok { // the log of a server

@@ -19,16 +19,19 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"triphammer/server/run/harness"
-	"triphammer/server/sandbox"
+	"triphammer/server/worker/executor"
+	"triphammer/server/worker/harness"
 )
 
-// binary is the real program, built once with buildFlags: the tests start it as
-// people do.
-var (
-	binary     string
-	buildFlags []string
-)
+// binary is the real program, built once: the tests start it as people do. Under the race
+// detector it is a script, which starts a server or an executor with the detector, and all
+// other commands without: the detector makes each start take four times as long, and the
+// tests make thousands.
+var binary string
+
+// raced is the real program built as the test itself is: with the race detector, or without.
+// plain is the program without the detector.
+var raced, plain string
 
 // clockVariable starts this program as the real one, with a clock that is so far
 // ahead, or that shows what the file of that path says.
@@ -55,7 +58,7 @@ func tellTimeBy(file string) {
 		seconds, _ := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 		return time.Unix(seconds, 0).Add(min(time.Since(info.ModTime()), 900*time.Millisecond))
 	}
-	wallClock, sandbox.Now, harness.Now = clock, clock, clock
+	wallClock, executor.Now, harness.Now = clock, clock, clock
 }
 
 func missing(file string) bool {
@@ -84,7 +87,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(execute(os.Args[1:]))
 	}
-	if len(os.Args) > 1 && os.Args[1] == sandbox.SuperviseCommand { // of a server with another clock
+	if len(os.Args) > 1 && os.Args[1] == executor.SuperviseCommand { // of a server with another clock
 		// It runs in a folder of the data directory, and has no variable of the server.
 		for dir, _ := os.Getwd(); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
 			if file := filepath.Join(dir, clockFile); !missing(file) {
@@ -110,9 +113,8 @@ func testMain(m *testing.M) int {
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	binary = filepath.Join(dir, "triphammer")
-	if out, err := exec.Command("go", slices.Concat([]string{"build", "-tags", "recorded"}, buildFlags, []string{"-o", binary, "."})...).CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "building the program: %v\n%s", err, out)
+	if err := buildProgram(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	defer func() {
@@ -121,6 +123,27 @@ func testMain(m *testing.M) int {
 		}
 	}()
 	return m.Run()
+}
+
+// buildProgram makes what tests start, in a folder that the users of runs can reach.
+func buildProgram(dir string) error {
+	build := func(to string, flags ...string) error {
+		if out, err := exec.Command("go", slices.Concat([]string{"build", "-tags", "recorded"}, flags, []string{"-o", to, "."})...).CombinedOutput(); err != nil {
+			return fmt.Errorf("building the program: %w\n%s", err, out)
+		}
+		return nil
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return fmt.Errorf("making the program reachable: %w", err)
+	}
+	binary = filepath.Join(dir, "triphammer")
+	raced, plain = binary, binary
+	if !underRace {
+		return build(plain)
+	}
+	raced, plain = filepath.Join(dir, "raced", "triphammer"), filepath.Join(dir, "plain", "triphammer")
+	script := fmt.Sprintf("#!/bin/sh\ncase $1 in\nserve | worker | dev | mcp | doctor | executor) exec %s \"$@\" ;;\nesac\nexec %s \"$@\"\n", raced, plain)
+	return errors.Join(build(raced, "-race"), build(plain), os.WriteFile(binary, []byte(script), 0o755))
 }
 
 // environment is what a person's shell has: the program on the path, an identity

@@ -74,7 +74,19 @@ func manPage(c *cobra.Command, date string) string {
 	}
 	if flags := c.NonInheritedFlags(); flags.HasAvailableFlags() {
 		section("OPTIONS")
-		flags.VisitAll(func(f *pflag.Flag) { manFlag(&b, f) })
+		flags.VisitAll(func(f *pflag.Flag) {
+			if groupOf(f) == "" {
+				manFlag(&b, f)
+			}
+		})
+		last := ""
+		for _, f := range inGroups(flags) {
+			if group := groupOf(f); group != last {
+				last = group
+				fmt.Fprintf(&b, ".SS %s\n", manText(group))
+			}
+			manFlag(&b, f)
+		}
 	}
 	if c.Example != "" {
 		section("EXAMPLES")

@@ -17,6 +17,7 @@ import (
 // readyz and status say so, the log has few lines, and runs go on; after it all is
 // as it was, also over a kill in the midst.
 func TestFailedSync(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, map[string]string{
 		"factory.yaml": factoryYAML, "webhooks/hook.yaml": "secretName: S\n", "environments/env.yaml": "command: [sleep, '1000']\n",
 		"automations/all.md": automationFile("hook", "{run: [true]}"),

@@ -17,6 +17,7 @@ import (
 // signs it; a receiver that verifies takes it, and one with another secret does
 // not.
 func TestRunNotice(t *testing.T) {
+	t.Parallel()
 	type told struct {
 		header http.Header
 		body   []byte

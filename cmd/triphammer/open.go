@@ -126,26 +126,11 @@ func (cl *client) pageOf(ctx context.Context, what string, several bool) (string
 		}
 	}
 	for _, noun := range nouns {
-		of := completions[noun]
-		all, err := cl.entries(ctx, noun)
-		if e := (*exitError)(nil); errors.As(err, &e) && e.code == exitAuth {
-			continue // the pages tell no more than the API
-		} else if err != nil {
+		more, err := cl.pagesNamed(ctx, noun, what, several, found)
+		if err != nil {
 			return "", err
 		}
-		for _, one := range all {
-			if name, _ := one["name"].(string); name != "" {
-				names = append(names, name)
-			}
-			if what != one["name"] && what != one[of.value] && what != one["uid"] {
-				continue
-			}
-			path := of.pageOf(fmt.Sprint(one[of.value]))
-			if factory, _ := one["factory"].(string); several && factory != "" && strings.HasSuffix(of.page, "/") {
-				path += "?factory=" + url.QueryEscape(factory)
-			}
-			found[path] = true
-		}
+		names = append(names, more...)
 	}
 	paths := slices.Sorted(maps.Keys(found))
 	switch {
@@ -158,6 +143,30 @@ func (cl *client) pageOf(ctx context.Context, what string, several bool) (string
 	}
 	slices.Sort(names)
 	return "", exitWith(exitNotFound, "%s", api.NoneNamed("thing or page", what, slices.Compact(names)))
+}
+
+// pagesNamed adds the pages of the things of a noun that have the name, and returns the names of
+// all. several tells that there are several factories.
+func (cl *client) pagesNamed(ctx context.Context, noun, what string, several bool, found map[string]bool) (names []string, err error) {
+	of := completions[noun]
+	all, err := cl.entries(ctx, noun)
+	if e := (*exitError)(nil); errors.As(err, &e) && e.code == exitAuth {
+		return nil, nil // the pages tell no more than the API
+	}
+	for _, one := range all {
+		if name, _ := one["name"].(string); name != "" {
+			names = append(names, name)
+		}
+		if what != one["name"] && what != one[of.value] && what != one["uid"] {
+			continue
+		}
+		path := of.pageOf(fmt.Sprint(one[of.value]))
+		if factory, _ := one["factory"].(string); several && factory != "" && strings.HasSuffix(of.page, "/") {
+			path += "?factory=" + url.QueryEscape(factory)
+		}
+		found[path] = true
+	}
+	return names, err
 }
 
 // thingOfPage is what a path shows; no noun: it is the page of no single thing.

@@ -97,8 +97,9 @@ func limitFlag(c *cobra.Command, limit *int, usual int) {
 // cells are a row of a table: texts, numbers, and times, which are shown as the reader has them.
 type cells = []any
 
-// whole is a cell that is never cut, such as a part of a hash.
-type whole string
+// prose is a cell that people only read, and that is cut where there is no room. Commands take ids,
+// names and states, and a part of a number or a time would say something else: all others are whole.
+type prose string
 
 // table is a list in columns, for people. On a terminal, times in a list are relative.
 type table struct {
@@ -106,8 +107,6 @@ type table struct {
 	rows   []cells
 	list   bool // the header has the names of the columns
 	wide   bool // nothing is cut, times are whole
-	// names are what -o name prints of the rows. Commands take them, so they are never cut.
-	names []string
 }
 
 func (t *table) add(row ...any) { t.rows = append(t.rows, row) }
@@ -183,7 +182,7 @@ func writeJSON(w io.Writer, value any) error {
 // emitList prints a list as a table, or its elements in another format.
 func emitList[T any](c *cobra.Command, all []T, name func(T) string, header []string, row func(T) cells) error {
 	names := make([]string, len(all))
-	t := table{header: header, list: true, wide: outputOf(c) == formatWide, names: names}
+	t := table{header: header, list: true, wide: outputOf(c) == formatWide}
 	for i, one := range all {
 		names[i] = name(one)
 		t.add(row(one)...)
@@ -281,25 +280,16 @@ func (t *table) after(w io.Writer) error {
 	return t.write(w)
 }
 
-// cuttable tells whether a column is shown in part where there is no room: a text, unless it is
-// the first one or names the rows. A part of a number, a time or an id would say something else.
+// cuttable tells whether a column is shown in part where there is no room.
 func (t *table) cuttable(column int) bool {
-	if column == 0 {
-		return false
-	}
-	named := len(t.names) == len(t.rows) && len(t.rows) > 0
-	for n, row := range t.rows {
-		text, is := row[column].(string)
-		if !is {
-			return false
-		}
-		named = named && text == t.names[n]
-	}
-	return !named
+	return !slices.ContainsFunc(t.rows, func(row cells) bool {
+		_, is := row[column].(prose)
+		return !is
+	})
 }
 
-// fit makes the widest text narrower, again and again, until the table is not wider than the
-// terminal. If the least is too much, it leaves columns out, the last first: texts, and then
+// fit makes the widest prose narrower, again and again, until the table is not wider than the
+// terminal. If the least is too much, it leaves columns out, the last first: prose, and then
 // what is never cut. Only the first column stays whatever comes.
 func (t *table) fit(widths []int, most int) {
 	cut := make([]bool, len(widths))

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -49,7 +50,7 @@ type listedRun struct {
 }
 
 // TestTableWidths: a list is never wider than the terminal, also with wide characters. Ids,
-// times and numbers are whole. The golden files are written anew with -update.
+// states, times and numbers are whole. The golden files are written anew with -update.
 func TestTableWidths(t *testing.T) {
 	now := time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
 	t.Cleanup(func() { wallClock = time.Now })
@@ -61,7 +62,7 @@ func TestTableWidths(t *testing.T) {
 	}
 	list := func(c *cobra.Command) error {
 		return emitList(c, runs, func(r listedRun) string { return r.id }, []string{"WHO", "ID", "CREATED", "TITLE", "STATE", "SIZE", "DETAIL"}, func(r listedRun) cells {
-			return cells{"ada", r.id, r.at, r.title, r.state, r.size, r.detail}
+			return cells{"ada", r.id, r.at, prose(r.title), r.state, r.size, prose(r.detail)}
 		})
 	}
 	for _, width := range []uint16{20, 40, 60, 80, 120} {
@@ -99,6 +100,59 @@ func TestTableWidths(t *testing.T) {
 		if !strings.Contains(file.String(), whole) {
 			t.Errorf("a file lacks %q:\n%s", whole, &file)
 		}
+	}
+}
+
+// TestListsCutProseAlone: on terminals of any width, no list shows a part of a name, an id or a state.
+func TestListsCutProseAlone(t *testing.T) {
+	t.Parallel()
+	long := func(name string) string { return name + strings.Repeat("-and-more", 4) }
+	hook, env, automation := long("hook"), long("environment"), long("automation")
+	w := newWorld(t, map[string]string{
+		"factory.yaml":                                 factoryYAML,
+		"webhooks/" + hook + ".yaml":                   "secretName: S\n",
+		"environments/" + env + ".yaml":                "description: The application, with all that belongs to it\ncommand: ['true']\n",
+		"agents/" + long("agent") + "/agent.md":        "---\nagentType: FOREMAN\n---\nRepair it.\n",
+		"automations/" + automation + "/automation.md": strings.Replace(automationFile(hook, ""), "environmentId: env", "environmentId: "+env, 1),
+	})
+	w.start()
+	w.run("", "webhooks", "test", hook, "--payload", "{}")
+	w.run("", "schedules", "create", long("schedule"), "--cron", "0 6 * * *", "--prompt", "Tidy.", "--environment", env)
+	w.run("", "keys", "create", long("ada"))
+	w.run("a-key", "context", "add", long("prod"), "--server", "http://127.0.0.1:1", "--unchecked")
+	lists := 0
+	everyCommand(commandTree(), func(c *cobra.Command) {
+		if c.Name() != "list" || len(argumentsOf(c)) > 0 {
+			return
+		}
+		lists++
+		for _, width := range []uint16{60, 80, 120} {
+			shown := onTerminal(t, width, func(on *cobra.Command) error {
+				cmd := w.command(append(strings.Fields(c.CommandPath())[1:], "--color", "never")...)
+				cmd.Stdout = on.OutOrStdout()
+				return cmd.Run()
+			})
+			lines := strings.Split(shown, "\n")
+			header := []rune(lines[0])
+			for at := 0; at < len(header); {
+				name, _, _ := strings.Cut(string(header[at:]), "  ")
+				end := at + len([]rune(name))
+				for end < len(header) && header[end] == ' ' {
+					end++
+				}
+				if at == 0 || slices.Contains([]string{"ID", "STATE", "OUTCOME", "ENABLED", "WEBHOOK", "ENVIRONMENT", "FACTORY", "RUNS"}, name) {
+					for _, line := range lines[1:] {
+						if text := []rune(line); at < len(text) && slices.Contains(text[at:min(end, len(text))], '…') {
+							t.Errorf("%s, %d columns: %s is cut:\n%s", c.CommandPath(), width, name, shown)
+						}
+					}
+				}
+				at = end
+			}
+		}
+	})
+	if lists < 12 {
+		t.Errorf("only %d lists", lists)
 	}
 }
 

@@ -120,7 +120,7 @@ func alike(a, b color.RGBA, near int) bool {
 	return max(apart(a.R, b.R), apart(a.G, b.G), apart(a.B, b.B)) <= near
 }
 
-// reduced is a PNG with few colours, of which a page has not many: a third of the size. The
+// reduced is a PNG with few colours, because a page has few: a third of the size. The
 // frequent ones stay as they are, and the others become what they are most alike.
 func reduced(text []byte) ([]byte, error) {
 	full, err := png.Decode(bytes.NewReader(text))

@@ -107,7 +107,7 @@ func TestBackupPlaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := w.fails(exitConflict, "db", "restore", "copy.db", "--data", "joined")
-	mentions(t, out, "joined belongs to a server whose store is postgres://db.example.com/hammer", "triphammer store copy --from")
+	mentions(t, out, "joined belongs to a server whose store is postgres://db.example.com/hammer", "triphammer db copy --from")
 	if strings.Contains(out, "c4nary") {
 		t.Error(out)
 	}

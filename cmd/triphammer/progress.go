@@ -15,7 +15,7 @@ import (
 	"triphammer/server/run/event"
 )
 
-// Work of which a person would ask how far it is, is shown from progressDelay on: on a terminal
+// Long work is shown from progressDelay on: on a terminal
 // as one line, which is written over every progressStep and removed at the end, and elsewhere
 // as a plain line every progressSeldom.
 const (

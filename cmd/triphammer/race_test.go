@@ -2,5 +2,5 @@
 
 package main
 
-// The program under test is built like the test itself.
-func init() { buildFlags = append(buildFlags, "-race") }
+// underRace tells whether this is built with the race detector.
+const underRace = true

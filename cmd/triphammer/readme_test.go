@@ -76,6 +76,7 @@ var session = regexp.MustCompile("(?s)```console\n(.*?)```")
 // TestReadme runs the README's tour at a terminal: all that its commands print is what the
 // page shows. With -update it writes that into the page.
 func TestReadme(t *testing.T) {
+	t.Parallel()
 	const name = "../../README.md"
 	page, err := os.ReadFile(name)
 	if err != nil {

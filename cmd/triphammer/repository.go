@@ -51,15 +51,17 @@ type arrival func(ctx context.Context, hash string) (time.Time, error)
 
 // flags are the settings for which each factory can have its own value.
 func (f *factoryOptions) flags(set *pflag.FlagSet) {
-	f.repositoryFlags(set)
-	f.notificationFlags(set)
+	inGroup(set, settingsServed, f.repositoryFlags)
+	inGroup(set, settingsMessages, f.notificationFlags)
 }
 
 // flagSet are the keys of a factory in a configuration file.
 func (f *factoryOptions) flagSet() *pflag.FlagSet {
 	set := pflag.NewFlagSet("factory", pflag.ContinueOnError)
 	f.flags(set)
-	set.BoolVar(&f.hosted, "hosted", false, "the repository lives on this server, which serves it for clone and push")
+	inGroup(set, settingsServed, func(set *pflag.FlagSet) {
+		set.BoolVar(&f.hosted, "hosted", false, "the repository lives on this server, which serves it for clone and push")
+	})
 	return set
 }
 

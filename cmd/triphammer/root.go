@@ -15,8 +15,9 @@ import (
 	"triphammer/schema"
 )
 
-// newRoot builds the tree of commands.
-func newRoot() *cobra.Command {
+// newRoot builds the tree of commands. If args call a command that needs no topics of help,
+// they are left out: to read the guides takes as long as all else here.
+func newRoot(args ...string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "triphammer",
 		Short: "Events start coding agents, and you can always say why one did or did not",
@@ -46,8 +47,10 @@ Begin with:  triphammer init demo && cd demo && triphammer dev`,
 	add("objects", factoriesCommand(), webhooksCommand(), automationsCommand(), environmentsCommand(), agentsCommand(), deliveriesCommand(), runsCommand(), workersCommand(), schedulesCommand(),
 		appliesCommand(), definitionCommand(), secretsCommand(), keysCommand(), auditCommand(), schemesCommand())
 	root.AddCommand(versionCommand(), demoAgentCommand(), manCommand(), &cobra.Command{Use: "exit-codes", Short: "What the exit statuses mean", Long: exitTopic})
-	serve, _, _ := root.Find([]string{"serve"}) // it was added above
-	root.AddCommand(topicCommands(serve.Flags())...)
+	if !slices.ContainsFunc(root.Commands(), func(c *cobra.Command) bool { return c.Name() != "man" && len(args) > 0 && args[0] == c.Name() }) {
+		serve, _, _ := root.Find([]string{"serve"}) // it was added above
+		root.AddCommand(topicCommands(serve.Flags())...)
+	}
 	addCompletion(root)
 	for _, c := range root.Commands() {
 		c.Aliases = append(c.Aliases, aliasesOf(root, c)...)
@@ -64,6 +67,8 @@ Begin with:  triphammer init demo && cd demo && triphammer dev`,
 			return nil
 		}
 	}
+	cobra.AddTemplateFunc("flagUsages", flagUsages)
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), ".LocalFlags.FlagUsages", "flagUsages .", 1))
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return exitWith(exitUsage, "%s (see: %s --help)", flagMistake(c, err), c.CommandPath())
 	})
@@ -95,8 +100,18 @@ func flagMistake(c *cobra.Command, err error) string {
 // flagGroup finds the flags in what cobra says of a group of them.
 var flagGroup = regexp.MustCompile(`flags in the group \[([^\]]*)\]`)
 
-// groupMistake says in words what cobra says of flags that need or exclude each other.
-func groupMistake(err error) error {
+// argumentMistake is how what cobra says of the arguments of a command begins.
+var argumentMistake = regexp.MustCompile(`^(unknown command "|accepts |requires at least )`)
+
+// plainMistake says in words what cobra says of arguments, and of flags that need or exclude each
+// other.
+func plainMistake(c *cobra.Command, err error) error {
+	if said := (*exitError)(nil); errors.As(err, &said) {
+		return err
+	}
+	if argumentMistake.MatchString(err.Error()) {
+		return exitWith(exitUsage, "wrong number of arguments: write %s (see: %s --help)", strings.TrimSuffix(c.UseLine(), " [flags]"), c.CommandPath())
+	}
 	found := flagGroup.FindStringSubmatch(err.Error())
 	if found == nil {
 		return err
@@ -106,6 +121,14 @@ func groupMistake(err error) error {
 		return exitWith(exitUsage, "give one of %s", flags)
 	}
 	return exitWith(exitUsage, "give one alone of %s", flags)
+}
+
+// refuseOtherShells makes the command completion refuse a shell for which there is no script.
+func refuseOtherShells(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	if c, _, err := root.Find([]string{"completion"}); err == nil {
+		c.Args, c.RunE = cobra.ArbitraryArgs, withoutCommand
+	}
 }
 
 // noun makes a command that only groups other commands.
@@ -147,7 +170,7 @@ func aliasesOf(root, c *cobra.Command) []string {
 	if stem, is := strings.CutSuffix(name, "ie"); is {
 		name = stem + "y"
 	}
-	if taken, _, err := root.Find([]string{name}); plural && (err != nil || taken == root) {
+	if plural && !slices.ContainsFunc(root.Commands(), func(c *cobra.Command) bool { return c.Name() == name || c.HasAlias(name) }) {
 		all = append(all, name)
 	}
 	return append(all, shortNames[c.Name()]...)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,6 +19,22 @@ import (
 )
 
 func runsCommand() *cobra.Command {
+	interrupt := &cobra.Command{
+		Use: "interrupt ID", Short: "Stop the turn of a run in progress, and keep its session", Args: exactly("ID"),
+		Long: "Stop the turn of a run in progress, and keep its session. The run ends as CANCELLED; runs followup goes on with its conversation.",
+		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
+			return cl.call(c.Context(), http.MethodPost, "/agent/runs/"+url.PathEscape(args[0])+"/interrupt", nil, nil)
+		}),
+	}
+	all := slices.Concat(runReaders(), []*cobra.Command{artifactsCommand(), cancelCommand(), interrupt}, runStarters())
+	for _, c := range all {
+		clientFlags(c)
+	}
+	return noun("runs", "Agent runs and their transcripts", all...)
+}
+
+// runReaders are the commands that show runs.
+func runReaders() []*cobra.Command {
 	var selected runSelection
 	var span timespan
 	var limit int
@@ -95,13 +112,11 @@ shown as escapes. -o json has the texts as they are.`,
 		view.flags(c)
 	}
 	watch.Flags().DurationVar(&timeout, "timeout", 2*time.Hour, "how long to wait")
-	interrupt := &cobra.Command{
-		Use: "interrupt ID", Short: "Stop the turn of a run in progress, and keep its session", Args: exactly("ID"),
-		Long: "Stop the turn of a run in progress, and keep its session. The run ends as CANCELLED; runs followup goes on with its conversation.",
-		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
-			return cl.call(c.Context(), http.MethodPost, "/agent/runs/"+url.PathEscape(args[0])+"/interrupt", nil, nil)
-		}),
-	}
+	return []*cobra.Command{list, show, logs, watch}
+}
+
+// runStarters are the commands that start a run.
+func runStarters() []*cobra.Command {
 	var run newRun
 	followup := &cobra.Command{
 		Use: "followup ID --message TEXT", Short: "Go on with the conversation of a run", Args: exactly("ID"),
@@ -154,11 +169,7 @@ the runs before it in the conversation have ended. Without --message, the messag
 		c.Flags().DurationVar(&run.timeout, "timeout", 2*time.Hour, "how long to wait")
 		outputFlag(c)
 	}
-	all := []*cobra.Command{list, show, logs, watch, artifactsCommand(), cancelCommand(), interrupt, create, followup, retry}
-	for _, c := range all {
-		clientFlags(c)
-	}
-	return noun("runs", "Agent runs and their transcripts", all...)
+	return []*cobra.Command{create, followup, retry}
 }
 
 // runSelection selects runs by what started them.
@@ -256,7 +267,7 @@ func listRuns(c *cobra.Command, cl *client, query url.Values, limit int) error {
 func printRuns(c *cobra.Command, all []api.Run) error {
 	return emitOf(c, all, func(r api.Run) string { return r.Factory }, func(r api.Run) string { return r.RunID },
 		[]string{"ID", "CREATED", "TITLE", "STATE", "SOURCE", "DETAIL"}, func(r api.Run) cells {
-			return cells{r.RunID, r.CreatedAt, r.Title, r.State, r.Source, r.StatusMessage}
+			return cells{r.RunID, r.CreatedAt, prose(r.Title), r.State, r.Source, prose(r.StatusMessage)}
 		})
 }
 

@@ -23,14 +23,23 @@ func schedulesCommand() *cobra.Command {
 			}
 			return emitOf(c, answer.Entries, func(s api.Schedule) string { return s.Factory }, func(s api.Schedule) string { return s.ID }, []string{"ID", "NAME", "CRON", "ENABLED", "NEXT", "LAST", "DETAIL"},
 				func(s api.Schedule) cells {
-					return cells{s.ID, s.Name, s.Cron, yesNo(s.Enabled), s.History.NextRun, s.History.LastRan, cmp.Or(s.PausedReason, s.LastSpawnError)}
+					return cells{s.ID, prose(s.Name), s.Cron, yesNo(s.Enabled), s.History.NextRun, s.History.LastRan, prose(cmp.Or(s.PausedReason, s.LastSpawnError))}
 				})
 		}),
 	}
 	var name, cron, prompt, environment, agent string
 	create := &cobra.Command{
-		Use: "create --name NAME --cron EXPRESSION --prompt TEXT", Short: "Start a run at every tick of a cron expression, in UTC", Args: cobra.NoArgs,
-		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
+		Use: "create NAME --cron EXPRESSION --prompt TEXT", Short: "Start a run at every tick of a cron expression, in UTC", Args: cobra.MaximumNArgs(1),
+		Example: "  triphammer schedules create tidy --cron '0 6 * * MON-FRI' --prompt 'Tidy up.' --environment app",
+		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
+			switch {
+			case len(args) > 0 && c.Flags().Changed("name"):
+				return exitWith(exitUsage, "give the name once: as NAME or as --name")
+			case len(args) > 0:
+				name = args[0]
+			case name == "":
+				return exactly("NAME")(c, args)
+			}
 			body := map[string]any{
 				"name": name, "cron_schedule": cron, "prompt": prompt, "agent_config": map[string]string{"environment_id": environment},
 			}
@@ -52,40 +61,7 @@ func schedulesCommand() *cobra.Command {
 UTC. The schedule of an automation is a trigger in the automation's file: change it there.`,
 		Example: "  triphammer schedules edit sch_0123456789abc --cron '0 9 * * MON-FRI'",
 		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
-			path := "/agent/schedules/" + url.PathEscape(args[0])
-			var was api.Schedule
-			if err := cl.get(c.Context(), path, &was); err != nil {
-				return err
-			}
-			if was.Automation != "" {
-				return exitWith(exitUsage, "%s is a trigger of the automation %s: change it in the file of that", was.Name, was.Automation)
-			}
-			config := map[string]any{}
-			if err := json.Unmarshal(was.AgentConfig, &config); len(was.AgentConfig) > 0 && err != nil {
-				return err
-			}
-			if config == nil {
-				config = map[string]any{}
-			}
-			body := map[string]any{
-				"name": was.Name, "cron_schedule": was.Cron, "prompt": was.Prompt, "agent_config": config, "enabled": was.Enabled, "metadata": was.Metadata,
-			}
-			if was.AgentUID != "" {
-				body["agent_uid"] = was.AgentUID
-			}
-			changed := false
-			for flag, key := range map[string]string{"name": "name", "cron": "cron_schedule", "prompt": "prompt", "agent": "agent_uid"} {
-				if f := c.Flags().Lookup(flag); f.Changed {
-					body[key], changed = f.Value.String(), true
-				}
-			}
-			if c.Flags().Changed("environment") {
-				config["environment_id"], changed = environment, true
-			}
-			if !changed {
-				return exitWith(exitUsage, "what is to change? See: %s --help", c.CommandPath())
-			}
-			return schedule(c, cl, http.MethodPut, path, body)
+			return editSchedule(c, cl, args[0], environment)
 		}),
 	}
 	for _, c := range []*cobra.Command{create, edit} {
@@ -118,6 +94,44 @@ UTC. The schedule of an automation is a trigger in the automation's file: change
 		}
 	}
 	return noun("schedules", "What starts runs by the clock", list, show, create, edit, pause, resume, remove)
+}
+
+// editSchedule changes of a schedule what the flags name. A PUT takes the whole schedule.
+func editSchedule(c *cobra.Command, cl *client, id, environment string) error {
+	path := "/agent/schedules/" + url.PathEscape(id)
+	var was api.Schedule
+	if err := cl.get(c.Context(), path, &was); err != nil {
+		return err
+	}
+	if was.Automation != "" {
+		return exitWith(exitUsage, "%s is a trigger of the automation %s: change it in the file of that", was.Name, was.Automation)
+	}
+	config := map[string]any{}
+	if err := json.Unmarshal(was.AgentConfig, &config); len(was.AgentConfig) > 0 && err != nil {
+		return err
+	}
+	if config == nil {
+		config = map[string]any{}
+	}
+	body := map[string]any{
+		"name": was.Name, "cron_schedule": was.Cron, "prompt": was.Prompt, "agent_config": config, "enabled": was.Enabled, "metadata": was.Metadata,
+	}
+	if was.AgentUID != "" {
+		body["agent_uid"] = was.AgentUID
+	}
+	changed := false
+	for flag, key := range map[string]string{"name": "name", "cron": "cron_schedule", "prompt": "prompt", "agent": "agent_uid"} {
+		if f := c.Flags().Lookup(flag); f.Changed {
+			body[key], changed = f.Value.String(), true
+		}
+	}
+	if c.Flags().Changed("environment") {
+		config["environment_id"], changed = environment, true
+	}
+	if !changed {
+		return exitWith(exitUsage, "what is to change? See: %s --help", c.CommandPath())
+	}
+	return schedule(c, cl, http.MethodPut, path, body)
 }
 
 // schedule makes a request whose answer is a schedule, and prints the schedule.

@@ -39,7 +39,7 @@ A likely scheme is known from one implementation alone, or disputed in a detail;
 					if len(headers) > 2 {
 						headers = append(headers[:2:2], "…")
 					}
-					return cells{s.Name, s.Provider, s.Certainty, s.Algorithm, strings.Join(headers, ", "), strings.Join(s.Identity, ", ")}
+					return cells{s.Name, prose(s.Provider), prose(s.Certainty), prose(s.Algorithm), prose(strings.Join(headers, ", ")), prose(strings.Join(s.Identity, ", "))}
 				})
 		},
 	}

@@ -19,6 +19,46 @@ import (
 )
 
 func secretsCommand() *cobra.Command {
+	list := &cobra.Command{
+		Use: "list", Short: "List managed secrets: names, generations, who uses them", Args: cobra.NoArgs,
+		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
+			all, err := collect[api.Secret](c.Context(), cl, "/secrets", url.Values{}, 0)
+			if err != nil {
+				return err
+			}
+			return emitList(c, all, func(s api.Secret) string { return s.Name },
+				[]string{"NAME", "GENERATION", "SET", "SOURCE", "USED BY", "NOTE"}, func(s api.Secret) cells {
+					var uses []string
+					several := slices.ContainsFunc(s.UsedBy, func(u api.SecretUse) bool { return u.Factory != s.UsedBy[0].Factory })
+					for _, u := range s.UsedBy {
+						if several {
+							u.Name = u.Factory + "/" + u.Name
+						}
+						uses = append(uses, u.Kind+" "+u.Name)
+					}
+					note := ""
+					if s.Pending {
+						note = "newer value waits for the next apply"
+					}
+					return cells{s.Name, fmt.Sprint(s.Generation), s.SetAt, prose(s.Source), prose(strings.Join(uses, ", ")), prose(note)}
+				})
+		}),
+	}
+	outputFlag(list)
+	remove := &cobra.Command{
+		Use: "delete NAME", Short: "Delete a secret that nothing uses", Args: exactly("NAME"),
+		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
+			return cl.call(c.Context(), http.MethodDelete, "/secrets/"+url.PathEscape(args[0]), nil, nil)
+		}),
+	}
+	all := append([]*cobra.Command{setSecretCommand(), list, remove}, pendingSecretCommands()...)
+	for _, c := range all {
+		clientFlags(c)
+	}
+	return noun("secrets", "Managed secrets", append(all, resealCommand())...)
+}
+
+func setSecretCommand() *cobra.Command {
 	set := &cobra.Command{
 		Use:   "set NAME",
 		Short: "Give a managed secret a new value, read from standard input",
@@ -50,39 +90,12 @@ is made, and with --store (or TRIPHAMMER_STORE, or TRIPHAMMER_STORE_FILE) the ta
 			return nil
 		},
 	}
-	list := &cobra.Command{
-		Use: "list", Short: "List managed secrets: names, generations, who uses them", Args: cobra.NoArgs,
-		RunE: withServer(false, func(c *cobra.Command, _ []string, cl *client) error {
-			all, err := collect[api.Secret](c.Context(), cl, "/secrets", url.Values{}, 0)
-			if err != nil {
-				return err
-			}
-			return emitList(c, all, func(s api.Secret) string { return s.Name },
-				[]string{"NAME", "GENERATION", "SET", "SOURCE", "USED BY", ""}, func(s api.Secret) cells {
-					var uses []string
-					several := slices.ContainsFunc(s.UsedBy, func(u api.SecretUse) bool { return u.Factory != s.UsedBy[0].Factory })
-					for _, u := range s.UsedBy {
-						if several {
-							u.Name = u.Factory + "/" + u.Name
-						}
-						uses = append(uses, u.Kind+" "+u.Name)
-					}
-					note := ""
-					if s.Pending {
-						note = "newer value waits for the next apply"
-					}
-					return cells{s.Name, fmt.Sprint(s.Generation), s.SetAt, s.Source, strings.Join(uses, ", "), note}
-				})
-		}),
-	}
-	outputFlag(list)
 	storeFlags(set.Flags(), new(string), new(string))
-	remove := &cobra.Command{
-		Use: "delete NAME", Short: "Delete a secret that nothing uses", Args: exactly("NAME"),
-		RunE: withServer(false, func(c *cobra.Command, args []string, cl *client) error {
-			return cl.call(c.Context(), http.MethodDelete, "/secrets/"+url.PathEscape(args[0]), nil, nil)
-		}),
-	}
+	return set
+}
+
+// pendingSecretCommands are about the secrets that senders gave in their handshakes.
+func pendingSecretCommands() []*cobra.Command {
 	pending := &cobra.Command{
 		Use: "pending", Short: "List secrets that senders gave in their handshakes",
 		Long: `List secrets that senders gave in their handshakes (asana, notion): when, from where, for which webhook; never the values.
@@ -117,10 +130,10 @@ Whoever knows the URL could have sent one. If it came when you set the sender up
 			return cl.call(c.Context(), http.MethodDelete, "/pending-secrets/"+url.PathEscape(args[0]), nil, nil)
 		}),
 	}
-	all := []*cobra.Command{set, list, remove, pending, confirm, dismiss}
-	for _, c := range all {
-		clientFlags(c)
-	}
+	return []*cobra.Command{pending, confirm, dismiss}
+}
+
+func resealCommand() *cobra.Command {
 	var dir string
 	reseal := &cobra.Command{
 		Use: "reseal", Short: "Replace the key that seals the secrets", Args: cobra.NoArgs,
@@ -136,7 +149,7 @@ directory is opened next.`,
 		},
 	}
 	reseal.Flags().StringVar(&dir, "data", "", "data directory")
-	return noun("secrets", "Managed secrets", append(all, reseal)...)
+	return reseal
 }
 
 // maxInput is how many bytes are read as a secret. The server accepts fewer.

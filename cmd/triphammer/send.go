@@ -46,8 +46,9 @@ func sendCommand() *cobra.Command {
 		Use:   "send [WEBHOOK]",
 		Short: "Send a delivery, as a sender does",
 		Long: `Send a delivery to a webhook over HTTP, authenticated in whichever mode and scheme it has. The secret is read from
---secret-file or from the variable TRIPHAMMER_WEBHOOK_SECRET: the server never gives a stored one out. (Of a scheme with
-a public key it is the private one.) With --url no server needs to be known; then --scheme says how to sign.
+--secret-file or from the variable TRIPHAMMER_WEBHOOK_SECRET, because the server never gives out a stored secret. In the
+folder of dev, a secret that dev made up needs neither. For a scheme with a public key, give the private key. With --url no
+server needs to be known; then --scheme says how to sign.
 
 It exits with 0 if every answer is 202; with --tamper, if every one is 401.`,
 		Example: `  triphammer send ci --payload '{"status": "failed"}'
@@ -337,7 +338,7 @@ func (o *sendOptions) send(c *cobra.Command, args []string) error {
 		return err
 	}
 	if !o.dry || w.AuthMode == "signature" {
-		if m.secret, err = sendSecret(c, o.secretFile); err != nil {
+		if m.secret, err = o.secret(c, w); err != nil {
 			return err
 		}
 	}
@@ -525,6 +526,20 @@ func setAt(node any, path []string, value any) (any, error) {
 		return setAt(map[string]any{}, path, value)
 	}
 	return nil, fmt.Errorf("%q is below a value that has no keys", path[0])
+}
+
+// secret is the secret of a webhook: the one that is given, or else the one that dev made up, as
+// long as nobody has set another.
+func (o *sendOptions) secret(c *cobra.Command, w *api.Webhook) (string, error) {
+	value, err := secretVariable("TRIPHAMMER_WEBHOOK_SECRET")
+	if err == nil && value == "" && o.secretFile == "" && w.SecretGeneration == 1 {
+		if t, err := targetOf(c); err == nil && t.isDev() {
+			if made, err := madeSecret(t.data, w.SecretName); made != "" || err != nil {
+				return made, err
+			}
+		}
+	}
+	return sendSecret(c, o.secretFile)
 }
 
 // sendSecret reads the secret of a webhook from a file, or from its variable if no file is

@@ -170,7 +170,7 @@ func newKeys(t *testing.T, s *signature.Scheme) keys {
 	return both(hex.EncodeToString(random))
 }
 
-// probe is a body of which tampered is the same with one byte changed.
+// probe is a body; tampered changes one byte of it.
 func probe(scheme string, n int) string {
 	if scheme == "adyen" {
 		return fmt.Sprintf(`{"notificationItems":[{"NotificationRequestItem":{"pspReference":"probe-a","merchantReference":"%d","merchantAccountCode":"Acc","originalReference":"","eventCode":"AUTHORISATION","success":"true","amount":{"value":7,"currency":"EUR"}}}]}`, n)

@@ -8,14 +8,10 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io/fs"
-	"net"
 	"net/netip"
-	"net/url"
 	"os"
-	"path"
+	"os/signal"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -27,13 +23,12 @@ import (
 	"github.com/spf13/pflag"
 
 	"triphammer/applier"
-	"triphammer/schema"
 	"triphammer/server"
 	"triphammer/server/disk"
 	"triphammer/server/run"
-	"triphammer/server/sandbox"
 	"triphammer/server/secret"
 	"triphammer/server/store"
+	"triphammer/server/worker/executor"
 )
 
 func serveCommand() *cobra.Command {
@@ -52,6 +47,7 @@ first, then variables, then the file. The first start makes the data directory a
 		RunE: func(c *cobra.Command, _ []string) error { return serve(c, s) },
 	}
 	s.serveFlags(c.Flags())
+	helpInGroups(c)
 	return c
 }
 
@@ -75,6 +71,7 @@ type serving struct {
 	capabilities           capabilityOptions
 	signIn                 signInOptions
 	listeners              server.Listeners
+	shutdownDelay          time.Duration
 
 	in     *instance
 	socket func() // removes the socket
@@ -97,64 +94,97 @@ func (v *onceValue) Set(text string) error {
 
 // serveFlags adds the flags of all settings of a server (SPEC 12).
 func (s *serving) serveFlags(f *pflag.FlagSet) {
-	s.factory.flags(f)
-	s.endFlags(f)
-	f.StringVar(&s.hosted, "hosted", "", "name of a factory whose repository lives on this server, which serves it for clone and push; instead of --repo")
-	hosted := f.Lookup("hosted") // a second factory would take the place of the first
-	hosted.Value = &onceValue{Value: hosted.Value}
-	f.StringVar(&s.data, "data", "", "data directory; made if it is missing")
-	s.database.flags(f)
-	f.StringVar(&s.config, "config", "", "configuration file (YAML; its keys are these flags' names)")
+	inGroup(f, settingsServed, func(f *pflag.FlagSet) {
+		s.factory.repositoryFlags(f)
+		f.StringVar(&s.hosted, "hosted", "", "name of a factory whose repository lives on this server, which serves it for clone and push; instead of --repo")
+		hosted := f.Lookup("hosted") // a second factory would take the place of the first
+		hosted.Value = &onceValue{Value: hosted.Value}
+		configFlag(f, &s.config)
+	})
 	s.sharedFlags(f, "127.0.0.1:8787")
-	f.StringVar(&s.listeners.CertFile, "tls-cert", "", "certificate file; read again when it changes")
-	f.StringVar(&s.listeners.KeyFile, "tls-key", "", "key file of the certificate")
-	s.signIn.flags(f)
-	f.StringSliceVar(&s.proxies, "trusted-proxies", nil, "networks whose X-Forwarded-For is believed, such as 10.0.0.0/8")
+	inGroup(f, settingsListen, func(f *pflag.FlagSet) {
+		f.StringVar(&s.listeners.CertFile, "tls-cert", "", "certificate file; read again when it changes")
+		f.StringVar(&s.listeners.KeyFile, "tls-key", "", "key file of the certificate")
+		f.StringSliceVar(&s.proxies, "trusted-proxies", nil, "networks whose X-Forwarded-For is believed, such as 10.0.0.0/8")
+		f.DurationVar(&s.shutdownDelay, "shutdown-delay", 0,
+			"how long the server, when it is told to stop, still accepts connections while /readyz answers 503: as long as load balancers need to notice")
+	})
+	inGroup(f, settingsPeople, s.signIn.flags)
+	inGroup(f, settingsStore, func(f *pflag.FlagSet) {
+		f.StringVar(&s.data, "data", "", "data directory; made if it is missing")
+		s.database.flags(f)
+	})
+	inGroup(f, settingsMessages, func(f *pflag.FlagSet) {
+		s.factory.notificationFlags(f)
+		s.endFlags(f)
+	})
+}
+
+// configFlag adds --config.
+func configFlag(f *pflag.FlagSet, file *string) {
+	f.StringVar(file, "config", "", "configuration file (YAML; its keys are the names of these settings)")
 }
 
 // sharedFlags adds the flags that serve and dev share.
 func (s *serving) sharedFlags(f *pflag.FlagSet, listen string) {
-	f.StringVar(&s.listen, "listen", listen, "address to listen on")
-	f.StringVar(&s.server.BaseURL, "base-url", "",
-		"how senders and people reach the server, such as https://hammer.example.com or https://example.com/triphammer")
-	f.IntVar(&s.deliveries.RateLimit, "rate-limit", 60, "authenticated deliveries per minute and webhook; 0: no limit")
-	f.IntVar(&s.deliveries.AuthFailures, "auth-failures", 10, "failed authentications per minute, webhook and address; 0: no limit")
-	f.IntVar(&s.listeners.MaxConnections, "max-connections", 0, "network connections at once; 0: what the limit of open files allows, at most 4096")
-	f.IntVar(&s.listeners.MaxPerAddress, "max-connections-per-address", 256,
-		"network connections at once from one address (IPv6: from one /64), except loopback and trusted proxies; 0: no such limit")
+	inGroup(f, settingsListen, func(f *pflag.FlagSet) {
+		f.StringVar(&s.listen, "listen", listen, "address to listen on")
+		f.StringVar(&s.server.BaseURL, "base-url", "",
+			"how senders and people reach the server, such as https://hammer.example.com or https://example.com/triphammer")
+	})
+	inGroup(f, settingsPeople, func(f *pflag.FlagSet) {
+		f.BoolVar(&s.server.ValidateKey, "validate-key", false, "require an API key to check definitions by HTTP; otherwise anybody may")
+	})
 	s.runFlags(f)
-	f.StringSliceVar(&s.capabilities.can.WorkerHosts, "worker-host", nil, "names of this server as a worker: it executes the runs whose workerHost is one of them; others wait")
-	f.StringToStringVar(&s.capabilities.can.Labels, "worker-label", nil, "labels of this server as a worker, KEY=VALUE: it executes the runs whose workerHost is KEY=VALUE, too")
-	f.Int64Var(&s.maxPerHour, "max-runs-per-hour", 60, "runs that an automation may start in an hour unless its file says otherwise; with one more it is paused. 0: no such limit")
-	f.DurationVar(&s.keep.Runs, "keep-runs", 90*24*time.Hour, "how long ended runs are kept; 0: for good")
-	f.DurationVar(&s.keep.Transcripts, "keep-transcripts", 0, "how long the transcripts of ended runs are kept; 0: as long as the run")
-	f.BoolVar(&s.server.ValidateKey, "validate-key", false, "require an API key to check definitions by HTTP; otherwise anybody may")
-	f.IntVar(&s.runs.MaxQueued, "max-queued", 0, "runs that may wait; when the queue is full, callers are answered 429 and senders 503. 0: no limit")
-	f.StringVar(&s.schedules.Missed, "missed-schedules", run.MissedSkip,
-		"what to do about ticks that came while no server ran: skip them, or start one run per schedule (once)")
+	inGroup(f, settingsRuns, func(f *pflag.FlagSet) {
+		f.StringSliceVar(&s.capabilities.can.WorkerHosts, "worker-host", nil, "names of this server as a worker: it executes the runs whose workerHost is one of them; others wait")
+		f.StringToStringVar(&s.capabilities.can.Labels, "worker-label", nil, "labels of this server as a worker, KEY=VALUE: it executes the runs whose workerHost is KEY=VALUE, too")
+		f.StringVar(&s.schedules.Missed, "missed-schedules", run.MissedSkip,
+			"what to do about ticks that came while no server ran: skip them, or start one run per schedule (once)")
+	})
+	inGroup(f, settingsLimits, func(f *pflag.FlagSet) {
+		f.IntVar(&s.deliveries.RateLimit, "rate-limit", 60, "authenticated deliveries per minute and webhook; 0: no limit")
+		f.IntVar(&s.deliveries.AuthFailures, "auth-failures", 10, "failed authentications per minute, webhook and address; 0: no limit")
+		f.IntVar(&s.listeners.MaxConnections, "max-connections", 0, "network connections at once; 0: what the limit of open files allows, at most 4096")
+		f.IntVar(&s.listeners.MaxPerAddress, "max-connections-per-address", 256,
+			"network connections at once from one address (IPv6: from one /64), except loopback and trusted proxies; 0: no such limit")
+		f.IntVar(&s.runs.MaxQueued, "max-queued", 0, "runs that may wait; when the queue is full, callers are answered 429 and senders 503. 0: no limit")
+		f.Int64Var(&s.maxPerHour, "max-runs-per-hour", 60, "runs that an automation may start in an hour unless its file says otherwise; with one more it is paused. 0: no such limit")
+	})
+	inGroup(f, settingsStore, func(f *pflag.FlagSet) {
+		f.DurationVar(&s.keep.Runs, "keep-runs", 90*24*time.Hour, "how long ended runs are kept; 0: for good")
+		f.DurationVar(&s.keep.Transcripts, "keep-transcripts", 0, "how long the transcripts of ended runs are kept; 0: as long as the run")
+	})
 }
 
 // runFlags adds the flags of whatever executes runs: serve, dev and worker.
 func (s *serving) runFlags(f *pflag.FlagSet) {
-	f.StringVar(&s.secretsDir, "secrets-dir", "", "folder with a file for each managed secret (Docker, Kubernetes, systemd credentials)")
-	f.StringVar(&s.secretsEnv, "secrets-env", "", "prefix of variables that are managed secrets, such as HAMMER_SECRET_")
-	f.IntVar(&s.runs.MaxRuns, "max-runs", 4, "runs at once; 0: queue and start none")
-	f.IntVar(&s.runs.MaxPerAutomation, "max-runs-per-automation", 0, "runs of one automation at once; 0: no such limit")
-	f.Float64Var(&s.runs.Budget.USDPerDay, "budget-usd-per-day", 0, "dollars that all runs may use on a day (UTC), as far as their agents tell; then runs are stopped and none starts. 0: no limit")
-	f.Int64Var(&s.runs.Budget.TokensPerDay, "budget-tokens-per-day", 0, "tokens that all runs may use on a day (UTC), as far as their agents tell; then runs are stopped and none starts. 0: no limit")
-	f.DurationVar(&s.runs.Grace, "grace", run.DefaultGrace, "how long runs in progress may go on when this process is told to stop")
-	f.DurationVar(&s.runs.Lease, "lease", store.DefaultLease, "time without contact to a shared store after which a run is taken from this process; its agent is dead by then")
-	f.DurationVar(&s.runs.KeepWorkspaces, "keep-workspaces", run.DefaultKeepWorkspaces, "how long the workspace of an ended run is kept; 0: it is removed at once")
-	f.StringVar(&s.keepFailed, "keep-failed-workspaces", "", "how long the workspace of a run that has not SUCCEEDED is kept; 0: it is removed at once (default: as --keep-workspaces)")
-	f.DurationVar(&s.runs.KeepSessions, "keep-sessions", run.DefaultKeepWorkspaces,
-		"how long the session of an ended run is kept, and its workspace at least, so that follow-ups can go on with them; 0: not at all")
-	f.StringVar(&s.artifactSize, "artifact-size", "16MiB", "largest file that a run can leave as an artifact")
-	f.StringVar(&s.artifactsPerRun, "artifacts-per-run", "64MiB", "size of all files that a run can leave as artifacts")
-	f.StringVar(&s.workspaces, "workspaces", "", "folder for the workspaces of runs, used only by this server (default: runs in the data directory)")
-	s.wallOptions.flags(f)
-	f.StringVar(&s.minFree, "min-free", disk.DefaultFloor,
-		"free space below which new runs wait and old workspaces are removed; below a quarter of it, the run that uses the most is stopped. 0: none")
-	s.capabilities.flags(f)
+	inGroup(f, settingsRuns, func(f *pflag.FlagSet) {
+		f.IntVar(&s.runs.MaxRuns, "max-runs", 4, "runs at once; 0: queue and start none")
+		f.IntVar(&s.runs.MaxPerAutomation, "max-runs-per-automation", 0, "runs of one automation at once; 0: no such limit")
+		s.capabilities.flags(f)
+		s.executor.flags(f)
+		f.DurationVar(&s.runs.Grace, "grace", run.DefaultGrace, "how long runs in progress may go on when this process is told to stop")
+		f.DurationVar(&s.runs.Lease, "lease", store.DefaultLease, "time without contact to a shared store after which a run is taken from this process; its agent is dead by then")
+		f.StringVar(&s.workspaces, "workspaces", "", "folder for the workspaces of runs, used only by this server (default: runs in the data directory)")
+		f.DurationVar(&s.runs.KeepWorkspaces, "keep-workspaces", run.DefaultKeepWorkspaces, "how long the workspace of an ended run is kept; 0: it is removed at once")
+		f.StringVar(&s.keepFailed, "keep-failed-workspaces", "", "how long the workspace of a run that has not SUCCEEDED is kept; 0: it is removed at once (default: as --keep-workspaces)")
+		f.DurationVar(&s.runs.KeepSessions, "keep-sessions", run.DefaultKeepWorkspaces,
+			"how long the session of an ended run is kept, and its workspace at least, so that follow-ups can go on with them; 0: not at all")
+	})
+	inGroup(f, settingsWalls, s.wallOptions.flags)
+	inGroup(f, settingsLimits, func(f *pflag.FlagSet) {
+		f.Float64Var(&s.runs.Budget.USDPerDay, "budget-usd-per-day", 0, "dollars that all runs may use on a day (UTC), as far as their agents tell; then runs are stopped and none starts. 0: no limit")
+		f.Int64Var(&s.runs.Budget.TokensPerDay, "budget-tokens-per-day", 0, "tokens that all runs may use on a day (UTC), as far as their agents tell; then runs are stopped and none starts. 0: no limit")
+		f.StringVar(&s.artifactSize, "artifact-size", "16MiB", "largest file that a run can leave as an artifact")
+		f.StringVar(&s.artifactsPerRun, "artifacts-per-run", "64MiB", "size of all files that a run can leave as artifacts")
+		f.StringVar(&s.minFree, "min-free", disk.DefaultFloor,
+			"free space below which new runs wait and old workspaces are removed; below a quarter of it, the run that uses the most is stopped. 0: none")
+	})
+	inGroup(f, settingsStore, func(f *pflag.FlagSet) {
+		f.StringVar(&s.secretsDir, "secrets-dir", "", "folder with a file for each managed secret (Docker, Kubernetes, systemd credentials)")
+		f.StringVar(&s.secretsEnv, "secrets-env", "", "prefix of variables that are managed secrets, such as HAMMER_SECRET_")
+	})
 }
 
 func serve(c *cobra.Command, s *serving) error {
@@ -171,10 +201,12 @@ func serve(c *cobra.Command, s *serving) error {
 		return exitWith(exitUsage, "--repo and --hosted exclude each other: the definitions are in one repository")
 	case repo+s.hosted != "" && len(config.factories) > 0:
 		return exitWith(exitUsage, "%s and the factories of %s exclude each other", map[bool]string{true: "--repo", false: "--hosted"}[repo != ""], config.path)
-	case s.hosted != "" && !factoryNames.MatchString(s.hosted):
+	case s.hosted != "" && !factoryNames().MatchString(s.hosted):
 		return exitWith(exitUsage, "--hosted: %q cannot name a factory: lower-case letters, digits, - and _", s.hosted)
 	case s.data == "":
 		return exitWith(exitUsage, "where to keep the data? Give --data DIR (or TRIPHAMMER_DATA)")
+	case s.shutdownDelay < 0:
+		return exitWith(exitUsage, "--shutdown-delay is not negative")
 	case (s.listeners.CertFile == "") != (s.listeners.KeyFile == ""):
 		return exitWith(exitUsage, "--tls-cert and --tls-key go together")
 	}
@@ -217,94 +249,6 @@ func serve(c *cobra.Command, s *serving) error {
 `, s.in.dir, create)
 	}
 	return s.run(c.Context())
-}
-
-// configuration is the content of a --config file.
-type configuration struct {
-	path      string
-	values    map[string]string // by the names of flags
-	factories []factoryValues
-}
-
-// factoryValues are the values in the file for one factory, by the names of flags.
-type factoryValues struct {
-	name   string
-	values map[string]string
-}
-
-var factoryNames = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
-
-// configFile reads the file of --config. An unknown key is an error.
-func configFile(flags *pflag.FlagSet, path string) (config configuration, err error) {
-	config.path = cmp.Or(path, os.Getenv("TRIPHAMMER_CONFIG"))
-	if config.path == "" {
-		return config, nil
-	}
-	text, err := os.ReadFile(config.path)
-	if err != nil {
-		return config, exitWith(exitUsage, "--config: %w", err)
-	}
-	c := &schema.Collector{Path: config.path}
-	if doc := schema.Parse(c, text, schema.Mapping); doc != nil {
-		all := flagValues(c, doc.Root, flags, "factories")
-		config.values = all
-		if n := doc.Root.Get("factories"); n != nil {
-			config.factories = factoriesOf(c, n)
-		}
-	}
-	if len(c.Found) > 0 {
-		d := c.Found[0]
-		return config, exitWith(exitUsage, "%s:%d:%d: %s %s", d.Path, d.Line, d.Column, d.Message, d.Hint)
-	}
-	return config, nil
-}
-
-// flagValues reads a mapping whose keys are the names of flags. The extra keys are read
-// elsewhere.
-func flagValues(c *schema.Collector, n *schema.Node, flags *pflag.FlagSet, extra ...string) map[string]string {
-	known := slices.Clone(extra)
-	flags.VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
-	values := make(map[string]string)
-	for _, field := range n.Fields {
-		switch {
-		case slices.Contains(extra, field.Key):
-		case flags.Lookup(field.Key) == nil || field.Key == "config":
-			hint := ""
-			if near := schema.Nearest(field.Key, known); near != "" {
-				hint = fmt.Sprintf("did you mean %q?", near)
-			}
-			c.Error(field.At, schema.UnknownField, hint, fmt.Sprintf("unknown key %q", field.Key))
-		case field.Value.Kind == schema.List:
-			var items []string
-			for _, item := range field.Value.Items {
-				items = append(items, item.Text)
-			}
-			values[field.Key] = strings.Join(items, ",")
-		default:
-			values[field.Key] = field.Value.Text
-		}
-	}
-	return values
-}
-
-// factoriesOf reads the key factories: a mapping from names to the values of flags.
-func factoriesOf(c *schema.Collector, n *schema.Node) []factoryValues {
-	if n.Kind != schema.Mapping || len(n.Fields) == 0 {
-		c.Error(n.At, schema.TypeMismatch, "write factories: {NAME: {repo: PATH}}", "factories is a mapping of names")
-		return nil
-	}
-	var all []factoryValues
-	for _, field := range n.Fields {
-		switch {
-		case !factoryNames.MatchString(field.Key):
-			c.Error(field.At, schema.InvalidValue, "such as payments", fmt.Sprintf("%q cannot name a factory: lower-case letters, digits, - and _", field.Key))
-		case field.Value.Kind != schema.Mapping || (field.Value.Get("repo") == nil) == (field.Value.Get("hosted") == nil):
-			c.Error(field.At, schema.MissingRequired, "", fmt.Sprintf("factory %s needs either repo or hosted: true", field.Key))
-		default:
-			all = append(all, factoryValues{field.Key, flagValues(c, field.Value, new(factoryOptions).flagSet())})
-		}
-	}
-	return all
 }
 
 // openFactories opens the factory of --repo, or else the factories of the configuration
@@ -461,104 +405,6 @@ const (
 	leastDescriptors = 64
 )
 
-// boundConnections limits connections by the number of descriptors that this process may
-// open, so that some are always left for the store and runs.
-func (s *serving) boundConnections() error {
-	var files syscall.Rlimit // the Go runtime has raised the soft limit to the hard one
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
-		return fmt.Errorf("the limit of open files: %w", err)
-	}
-	limit := int(min(files.Cur, 1<<30))
-	l := &s.listeners
-	switch {
-	case l.MaxConnections < 0 || l.MaxPerAddress < 0:
-		return exitWith(exitUsage, "--max-connections and --max-connections-per-address are not negative")
-	case l.MaxConnections > limit-leastDescriptors:
-		return exitWith(exitUsage, "--max-connections %d: this process may have %d files open (ulimit -n, LimitNOFILE), and needs %d of them for itself",
-			l.MaxConnections, limit, leastDescriptors)
-	case l.MaxConnections == 0:
-		l.MaxConnections = max(1, min(mostConnections, limit*3/4, limit-leastDescriptors))
-	}
-	return nil
-}
-
-// listenTCP listens on the address that a flag says. When a server is killed while it starts a
-// process, the process can hold the address for a moment longer, so listenTCP tries again.
-func listenTCP(ctx context.Context, flag, address string) (l net.Listener, err error) {
-	waitErr := waitFor(ctx, 2*time.Second, "", func() (bool, error) {
-		l, err = net.Listen("tcp", address)
-		return !errors.Is(err, syscall.EADDRINUSE), nil
-	})
-	switch {
-	case err == nil:
-		return l, waitErr
-	case errors.Is(err, syscall.EADDRINUSE):
-		host, _, _ := net.SplitHostPort(address) // it was well formed
-		return nil, exitWith(exitUsage, "%s: the address %s is taken by %s. Stop it, or choose another address: %s %s takes any free port",
-			flag, address, cmp.Or(listener(address), "another program"), flag, net.JoinHostPort(host, "0"))
-	case errors.Is(err, fs.ErrPermission):
-		return nil, exitWith(exitUsage, "%s: this user may not listen on %s: ports below 1024 need a privilege (AmbientCapabilities=CAP_NET_BIND_SERVICE). Choose a higher port, with a proxy before it", flag, address)
-	}
-	return nil, exitWith(exitUsage, "%s: %w", flag, err)
-}
-
-// defaultURL is the URL of the listening address.
-func (s *serving) defaultURL() string {
-	scheme := "http://"
-	if s.listeners.CertFile != "" {
-		scheme = "https://"
-	}
-	addr := s.listeners.TCP.Addr().(*net.TCPAddr)
-	if addr.IP.IsUnspecified() {
-		return fmt.Sprintf("%slocalhost:%d", scheme, addr.Port)
-	}
-	return scheme + addr.String()
-}
-
-// pathLetters are the characters that the path of a base URL may have. None of them needs
-// an escape, so that signed addresses, links and cookies all write the path in one way.
-const pathLetters = "/ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
-
-// checkBaseURL refuses an invalid address. It warns if credentials would travel
-// unencrypted.
-func (s *serving) checkBaseURL(base string) error {
-	u, err := url.Parse(base)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.User != nil {
-		return exitWith(exitUsage, "--base-url %q is not an address such as https://hammer.example.com", base)
-	}
-	if u.Path != "" && (path.Clean(u.Path) != u.Path || strings.Trim(u.Path, pathLetters) != "") {
-		return exitWith(exitUsage, "--base-url %q: its path has more than letters, digits, - . _ ~ and / between them, such as https://example.com/triphammer",
-			base)
-	}
-	ip, err := netip.ParseAddr(u.Hostname())
-	if loopback := u.Hostname() == "localhost" || err == nil && ip.IsLoopback(); u.Scheme != "https" && !loopback {
-		s.logger.Warn("the base URL is neither https nor loopback: webhook secrets travel in the clear", "base_url", base)
-	}
-	return nil
-}
-
-// listenUnix makes the socket in the data directory. The data directory is locked, so an
-// existing socket belongs to a process that has died.
-func (s *serving) listenUnix() error {
-	if err := s.makeAdminKey(); err != nil {
-		return err
-	}
-	path, release, err := inFolder(s.in.dir, socketName)
-	if err != nil {
-		return err
-	}
-	_ = os.Remove(path) // from a process that died
-	unix, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		release()
-		return fmt.Errorf("the local socket: %w", err)
-	}
-	unix.SetUnlinkOnClose(false)
-	s.listeners.Unix = unix
-	s.socket = func() { _ = os.Remove(path); release() }
-	return os.Chmod(path, 0o600)
-}
-
 // makeAdminKey makes the key that callers on the socket have to show.
 func (s *serving) makeAdminKey() error {
 	s.listeners.UnixKey = secret.RandomText(32)
@@ -576,11 +422,12 @@ func (s *serving) makeAdminKey() error {
 // would let a large heap grow to several times its size.
 const ballast = 16 << 20
 
-// run serves until ctx is done. Then it stops in this order: connections, runs, which get
-// their grace time, and the store.
+// run serves until ctx is done, and for the shutdown delay. Then it stops in this order:
+// connections, runs, which get their grace time, and the store.
 func (s *serving) run(ctx context.Context) error {
 	defer runtime.KeepAlive(make([]byte, ballast)) // it is never touched, so it takes no physical memory
-	ctx, stop := context.WithCancel(ctx)
+	told := ctx                                    // by a signal
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	working, stopWorking := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWorking()
@@ -603,9 +450,16 @@ func (s *serving) run(ctx context.Context) error {
 			stop()
 		})
 	})
+	workers.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-told.Done():
+			s.leave(ctx)
+			stop()
+		}
+	})
 	defer context.AfterFunc(ctx, func() {
 		s.logger.Info("stopping: runs in progress get a moment; a second signal ends it at once")
-		_ = tellSystemd("STOPPING=1") // it sees the end anyway
 	})()
 	s.logger.Info("serving", "address", s.listeners.TCP.Addr().String(), "base_url", s.server.BaseURL, "data", s.in.dir,
 		"max_connections", s.listeners.MaxConnections)
@@ -618,11 +472,33 @@ func (s *serving) run(ctx context.Context) error {
 	s.tellIsolation()
 	workers.Go(s.tellContainers)
 	err := s.in.server.Serve(ctx, s.listeners)
+	stop()
 	stopWorking()
 	workers.Wait()
 	s.logger.Info("stopped")
 	s.socket()
 	return errors.Join(err, failed.all(), s.in.close())
+}
+
+// leave waits for the shutdown delay, in which load balancers are to notice that this server is not
+// ready any more, or for another signal.
+func (s *serving) leave(ctx context.Context) {
+	// It sees the end anyway; without the second line it kills what takes longer than TimeoutStopSec.
+	_ = tellSystemd(fmt.Sprintf("STOPPING=1\nEXTEND_TIMEOUT_USEC=%d", (s.shutdownDelay + max(s.runs.Grace, 0) + time.Minute).Microseconds()))
+	s.in.server.Leave()
+	s.in.runs.Retire()
+	if s.shutdownDelay == 0 {
+		return
+	}
+	s.logger.Info("told to stop: /readyz answers 503, and connections are still accepted for a moment; a second signal ends that", "shutdown_delay", s.shutdownDelay)
+	ctx, release := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer release()
+	timer := time.NewTimer(s.shutdownDelay)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
 }
 
 // parts begins what one server at a time does.
@@ -670,7 +546,7 @@ func (s *serving) tellIsolation() {
 	switch name {
 	case "":
 		s.logger.Error("no run can start: no walls can be put around it", "problems", why)
-	case sandbox.None:
+	case executor.None:
 		s.logger.Warn("agents may do whatever this server's user may, because --isolation is none", "isolation", name)
 	default:
 		s.logger.Info("walls are put around the runs", "isolation", name, "stronger", why)

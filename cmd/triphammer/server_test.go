@@ -254,6 +254,7 @@ func post(t testing.TB, method, address string, body io.Reader, header http.Head
 
 // TestStatuses: every status of SPEC C7.1 from the running server.
 func TestStatuses(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, map[string]string{
 		"factory.yaml": factoryYAML, "environments/env.yaml": "command: ['true']\n",
 		"webhooks/token.yaml": "secretName: S\n", "webhooks/url.yaml": "secretName: S\nauthMode: url_token\n",

@@ -112,7 +112,7 @@ func (in *instance) chooseStore() error {
 	switch given := in.opt.store; {
 	case given != "" && missing == nil:
 		return exitWith(exitUsage, `%s has a store of its own, %s. Copy it into the database first, and then remove it or give another --data DIR:
-  triphammer store copy --from %s --to %s`, in.dir, storeFile, in.dir, store.NameOf(given))
+  triphammer db copy --from %s --to %s`, in.dir, storeFile, in.dir, store.NameOf(given))
 	case given == "" && known != "" && !in.opt.impatient:
 		return exitWith(exitUsage, "%s belongs to a server whose store is %s: give --store (or TRIPHAMMER_STORE, or TRIPHAMMER_STORE_FILE)", in.dir, store.NameOf(known))
 	case given == "":

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// walked are the pages of which a test executes each block that is marked sh, and that test. In
+// walked are the pages whose blocks marked sh are all executed by a test, and that test. In
 // the README these are the sessions, marked console.
 var walked = map[string]string{
 	"README": "TestReadme", "connecting": "TestConnecting", "first-webhook": "TestFirstWebhook", "script": "TestScriptGuide", "sentry": "TestSentryGuide",
@@ -34,7 +34,7 @@ var shellBlocks = map[string]map[string]string{
 		"git push -o merge_request": "TestPrivateRepository", "git push -o topic": "TestPrivateRepository", "gateway=": "TestPullGuide",
 	},
 	"install":    {"sudo tee /etc/apparmor.d": unreachable},
-	"kubernetes": {"kubectl": "TestChartGuide", "triphammer serve": unreachable},
+	"kubernetes": {"kubectl create": "TestChartGuide", "kubectl -n triphammer exec": "TestFirstDelivery", "triphammer serve": unreachable},
 	"operating": {
 		"triphammer serve --repo":   choose,
 		"triphammer serve --hosted": choose,
@@ -59,6 +59,7 @@ var (
 // TestShellBlocks: each block of commands of a page is executed by a test, or listed with
 // the reason why not; and the commands and flags in it are there.
 func TestShellBlocks(t *testing.T) {
+	t.Parallel()
 	tests := testNames(t)
 	for name, text := range pages(t) {
 		page := strings.TrimSuffix(filepath.Base(name), ".md")

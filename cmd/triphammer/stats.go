@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"triphammer/server/api"
+	"triphammer/server/run/event"
 	"triphammer/server/terms"
 )
 
@@ -39,7 +40,7 @@ hour or the day, by webhook and by automation.`,
 
 func printStats(w io.Writer, s api.Stats) error {
 	t := s.Total
-	fmt.Fprintf(w, "since %s: %s, of which %d started %s\n", when(w, s.Since), terms.Counted(t.Deliveries, "delivery"), t.Wanted, terms.Counted(t.Started, "run"))
+	fmt.Fprintf(w, "since %s: %s; %d of them started %s\n", when(w, s.Since), terms.Counted(t.Deliveries, "delivery"), t.Wanted, terms.Counted(t.Started, "run"))
 	var left []string
 	for _, stage := range terms.Stages {
 		if n := t.Stopped[stage]; n > 0 {
@@ -49,7 +50,7 @@ func printStats(w io.Writer, s api.Stats) error {
 	if len(left) > 0 {
 		fmt.Fprintf(w, "left the belt: %s\n", strings.Join(left, ", "))
 	}
-	fmt.Fprintf(w, "runs that ended: %s, %s\n", endedRuns(t.Runs), dollars(t.CostUSD))
+	fmt.Fprintf(w, "runs that ended: %s, %s\n", endedRuns(t.Runs), event.USD(t.CostUSD))
 	if !s.Complete {
 		fmt.Fprintln(w, "not everything is counted yet")
 	}
@@ -69,7 +70,7 @@ func printStats(w io.Writer, s api.Stats) error {
 	if len(s.Automations) > 0 {
 		part := table{list: true, header: []string{"AUTOMATION", "RUNS", "COST", "TOKENS"}}
 		for _, a := range s.Automations {
-			part.add(a.Factory+"/"+a.Automation, endedRuns(a.Runs), dollars(a.CostUSD), a.Tokens)
+			part.add(a.Factory+"/"+a.Automation, endedRuns(a.Runs), event.USD(a.CostUSD), a.Tokens)
 		}
 		if err := part.after(w); err != nil {
 			return err
@@ -82,13 +83,11 @@ func printStats(w io.Writer, s api.Stats) error {
 			ended += n
 		}
 		if at.Deliveries > 0 || ended > 0 {
-			part.add(at.At, at.Deliveries, at.Wanted, ended, dollars(at.CostUSD))
+			part.add(at.At, at.Deliveries, at.Wanted, ended, event.USD(at.CostUSD))
 		}
 	}
 	return part.after(w)
 }
-
-func dollars(cost float64) string { return fmt.Sprintf("$%.2f", cost) }
 
 // endedRuns says how many runs ended in which state.
 func endedRuns(by map[string]int64) string {

@@ -56,7 +56,7 @@ func isAddress(place string) bool {
 	return strings.HasPrefix(place, "postgres://") || strings.HasPrefix(place, "postgresql://")
 }
 
-// CopyReport is what `store copy` prints as JSON.
+// CopyReport is what `db copy` prints as JSON.
 type copyReport struct {
 	Rows    map[string]int64  `json:"rows"`
 	Digests map[string]string `json:"digests"`

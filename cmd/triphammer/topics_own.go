@@ -52,15 +52,20 @@ func variablesTopic(settings *pflag.FlagSet) docs.Topic {
 	for _, v := range otherVariables {
 		fmt.Fprintf(&b, "| %s | %s |\n", v[0], v[1])
 	}
-	var own strings.Builder
-	settings.VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden && !slices.Contains(targetFlags, f.Name) && f.Name != "help" {
+	if all := inGroups(settings); len(all) > 0 {
+		b.WriteString("\nEach setting of serve has a variable, and workers and dev take those of their flags:\n")
+		last := ""
+		for _, f := range all {
+			if f.Hidden || slices.Contains(targetFlags, f.Name) {
+				continue
+			}
+			if group := groupOf(f); group != last {
+				last = group
+				fmt.Fprintf(&b, "\n| %s | what |\n| --- | --- |\n", strings.ToLower(group))
+			}
 			_, usage := pflag.UnquoteUsage(f)
-			fmt.Fprintf(&own, "| %s | %s |\n", variableOf(f), strings.ReplaceAll(usage, "|", "or"))
+			fmt.Fprintf(&b, "| %s | %s |\n", variableOf(f), strings.ReplaceAll(usage, "|", "or"))
 		}
-	})
-	if own.Len() > 0 {
-		b.WriteString("\nEach flag of serve has a variable, and workers and dev take those of their flags:\n\n| variable | what |\n| --- | --- |\n" + own.String())
 	}
 	return docs.Topic{Name: "variables", Guide: "operating", Short: "the variables that set something", Text: strings.TrimSpace(b.String())}
 }

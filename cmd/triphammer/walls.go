@@ -15,14 +15,14 @@ import (
 	"triphammer/factory/hosts"
 	"triphammer/server/api"
 	"triphammer/server/disk"
-	"triphammer/server/run"
-	"triphammer/server/sandbox"
-	"triphammer/server/sandbox/limits"
+	"triphammer/server/inside/limits"
+	"triphammer/server/run/task"
+	"triphammer/server/worker/executor"
 )
 
 // wallOptions are the flags of what is around runs: walls, network, limits (SPEC 14).
 type wallOptions struct {
-	walls                sandbox.Config
+	walls                executor.Config
 	network              []string
 	memory, disk, output string // sizes
 	command              string // of the isolation command, with arguments
@@ -30,18 +30,17 @@ type wallOptions struct {
 }
 
 func (o *wallOptions) flags(f *pflag.FlagSet) {
-	f.StringVar(&o.walls.Isolation, "isolation", sandbox.Auto,
-		"walls around the runs: "+strings.Join(sandbox.Isolations(), ", ")+" (auto: the strongest of sandbox and kernel that works here)")
+	f.StringVar(&o.walls.Isolation, "isolation", executor.Auto,
+		"walls around the runs: "+strings.Join(executor.Isolations(), ", ")+" (auto: the strongest of sandbox and kernel that works here)")
 	f.StringVar(&o.command, "isolation-command", "", "program with arguments that starts runs if --isolation is command; it gets the supervisor's command line after them")
-	f.StringVar(&o.walls.Container.Program, "container-program", sandbox.Auto,
+	f.StringVar(&o.walls.Container.Program, "container-program", executor.Auto,
 		"container engine for runs in an image: podman, docker, a path, none, or auto (Podman, or else Docker)")
 	f.StringVar(&o.walls.Container.Image, "container-image", "", "image of runs in containers whose definitions name none")
 	f.StringVar(&o.walls.Container.Options, "container-options", "", "further options for the run command of the container engine, separated by spaces, such as '-v /cache:/cache --network=agents'")
-	o.executor.flags(f)
 	f.StringVar(&o.walls.User, "run-user", "", "user of the runs, if the server is root (default: triphammer-run if it exists, otherwise nobody)")
 	f.StringSliceVar(&o.walls.Read, "run-read", nil, "files and folders that runs may read besides the system and the folders of PATH")
 	f.StringSliceVar(&o.network, "run-network", []string{"on"},
-		"what runs whose environment does not say may reach: on, off, or hosts such as api.example.com or *.example.com:8443")
+		"network of runs whose environment says nothing about it: on, off, or the hosts that they may reach, such as api.example.com or *.example.com:8443")
 	f.StringVar(&o.memory, "run-memory", "", "memory of a run, such as 4GiB (default: half of the machine's)")
 	f.Float64Var(&o.walls.Limits.CPUs, "run-cpus", 0, "CPUs of a run, such as 1.5; 0: all")
 	f.Int64Var(&o.walls.Limits.Processes, "run-processes", 0, "processes and threads of a run (default: 128 for each CPU, at least 2048)")
@@ -64,7 +63,7 @@ func (o *wallOptions) settleWalls() error {
 		}
 		*size.to = n
 	}
-	if o.walls.Command = strings.Fields(o.command); (o.walls.Isolation == sandbox.Command) != (len(o.walls.Command) > 0) {
+	if o.walls.Command = strings.Fields(o.command); (o.walls.Isolation == executor.Command) != (len(o.walls.Command) > 0) {
 		return exitWith(exitUsage, "--isolation command and --isolation-command PROGRAM need each other")
 	}
 	if l := o.walls.Limits; l.CPUs < 0 || l.Processes < 0 {
@@ -72,14 +71,14 @@ func (o *wallOptions) settleWalls() error {
 	}
 	switch {
 	case slices.Equal(o.network, []string{"on"}):
-		o.walls.Network = run.Network{On: true}
+		o.walls.Network = task.Network{On: true}
 	case slices.Equal(o.network, []string{"off"}):
-		o.walls.Network = run.Network{Off: true}
+		o.walls.Network = task.Network{Off: true}
 	default:
 		if _, err := hosts.ParseList(o.network); err != nil {
 			return exitWith(exitUsage, "--run-network is on, off or a list of hosts: %w", err)
 		}
-		o.walls.Network = run.Network{Hosts: o.network}
+		o.walls.Network = task.Network{Hosts: o.network}
 	}
 	return o.settleExecutor()
 }
@@ -121,10 +120,10 @@ func (in *instance) isolation() *api.Isolation {
 
 // doctorWalls tries the walls on this machine, for the user of the command. It returns what
 // auto chooses; empty: nothing works.
-func doctorWalls(c *cobra.Command, say func(ok bool, what, detail string)) (works string) {
-	found, err := sandbox.Survey(c.Context())
+func doctorWalls(c *cobra.Command, r *findings) (works string) {
+	found, err := executor.Survey(c.Context())
 	if err != nil {
-		say(false, "isolation", err.Error())
+		r.say(false, "isolation", err.Error())
 		return ""
 	}
 	for _, f := range found {
@@ -135,13 +134,13 @@ func doctorWalls(c *cobra.Command, say func(ok bool, what, detail string)) (work
 	for _, f := range found {
 		switch {
 		case f.Problem != nil && works == "":
-			say(false, "isolation", fmt.Sprintf("%s does not work here: %v", f.Isolation, f.Problem))
+			r.say(false, "isolation", fmt.Sprintf("%s does not work here: %v", f.Isolation, f.Problem))
 		case f.Problem != nil:
-			say(true, "isolation", fmt.Sprintf("%s does not work here: %v", f.Isolation, f.Problem))
+			r.note("isolation", fmt.Sprintf("%s does not work here: %v", f.Isolation, f.Problem))
 		case f.Isolation == works:
-			say(true, "isolation", f.Isolation+" works here, and is what auto chooses")
+			r.say(true, "isolation", f.Isolation+" works here, and is what auto chooses")
 		default:
-			say(true, "isolation", f.Isolation+" works here")
+			r.say(true, "isolation", f.Isolation+" works here")
 		}
 	}
 	return works
@@ -154,7 +153,7 @@ func doctorContainers(c *cobra.Command, r *findings) error {
 		return err
 	}
 	program, _ := c.Flags().GetString("container-program")
-	if engine, err := sandbox.Engine(program); err != nil {
+	if engine, err := executor.Engine(program); err != nil {
 		r.note("containers", err.Error())
 	} else {
 		r.say(true, "containers", engine+", for runs that demand an image or a container")

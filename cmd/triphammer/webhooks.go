@@ -25,7 +25,7 @@ func webhooksCommand() *cobra.Command {
 			}
 			return emitOf(c, all, func(w api.Webhook) string { return w.Factory }, func(w api.Webhook) string { return w.Name },
 				[]string{"NAME", "MODE", "ENABLED", "SECRET", "URL"}, func(w api.Webhook) cells {
-					return cells{w.Name, strings.TrimSpace(w.AuthMode + " " + w.SignatureScheme), enabledText(c.OutOrStdout(), w), secretText(w), w.URL}
+					return cells{w.Name, strings.TrimSpace(w.AuthMode + " " + w.SignatureScheme), enabledText(c.OutOrStdout(), w), prose(secretText(w)), prose(w.URL)}
 				})
 		}),
 	}
@@ -144,7 +144,7 @@ func automationsCommand() *cobra.Command {
 					for _, t := range a.Triggers {
 						triggers = append(triggers, triggerText(t))
 					}
-					return cells{a.Name, state, a.EnvironmentID, strings.Join(triggers, "; "), a.Path}
+					return cells{a.Name, state, a.EnvironmentID, prose(strings.Join(triggers, "; ")), prose(a.Path)}
 				})
 			if err != nil || !isTable(c) {
 				return err
@@ -191,8 +191,9 @@ func testFilterCommand() *cobra.Command {
 		Use: "test [NAME] (--delivery ID | --payload TEXT | --payload-file FILE | --provider NAME)", Short: "Would a delivery trigger an automation?",
 		Long: `Test an automation, or the payload filter of --filter, on a stored delivery or on a payload: it prints "Would trigger",
 "Would not trigger", or "Not known" if only the sender's API knows what decides, with the outcome of the webhook check and
-of the payload check, and every condition. Nothing is started and nothing is recorded. It exits with 0 if it would trigger,
-and with 1 if it would not, or if that is not known.`,
+of the payload check, and every condition. --ask asks the sender's API for it, with the secret that apiSecretName of the webhook
+names: the key needs the scope operate. Nothing is started, and only what was asked is recorded, in the audit log. It exits
+with 0 if it would trigger, and with 1 if it would not, or if that is not known.`,
 		Example: `  triphammer automations test triage --delivery dlv_0123456789abc
   triphammer automations test triage --payload-file push.json --webhook github
   triphammer automations test --filter '{"ref": ["refs/heads/main"]}' --provider github --event push`,
@@ -208,12 +209,15 @@ and with 1 if it would not, or if that is not known.`,
 	c.MarkFlagsMutuallyExclusive("delivery", "header")
 	c.MarkFlagsMutuallyExclusive("delivery", "payload", "payload-file", "provider")
 	c.MarkFlagsOneRequired("delivery", "payload", "payload-file", "provider")
+	f.BoolVar(&t.ask, "ask", false, "ask the sender's API for what only it knows")
+	c.MarkFlagsMutuallyExclusive("ask", "filter")
 	outputFlag(c)
 	return c
 }
 
 // filterTest holds the flags of test.
 type filterTest struct {
+	ask     bool
 	req     api.TestFilter
 	pattern string
 	payload payloadOptions
@@ -253,9 +257,16 @@ func (t *filterTest) run(c *cobra.Command, args []string, cl *client) error {
 		}
 		req.Payload = body
 	}
+	route := "/filters/test"
+	if t.ask {
+		route = "/filters/ask"
+	}
 	var v api.FilterVerdict
-	if err := cl.call(c.Context(), http.MethodPost, "/filters/test", req, &v); err != nil {
+	if err := cl.call(c.Context(), http.MethodPost, route, req, &v); err != nil {
 		return err
+	}
+	if t.ask && len(v.Asked) == 0 {
+		v.Asked = []string{"nothing was asked: no condition needs a sender's API"}
 	}
 	if err := emit(c, v, []string{v.Verdict}, func(w io.Writer) error { return printVerdict(w, v) }); err != nil {
 		return err
@@ -274,5 +285,11 @@ func printVerdict(w io.Writer, v api.FilterVerdict) error {
 	}
 	fmt.Fprintf(w, "  %s payload  %s\n", markOf(v.PayloadCheck.OK), v.PayloadCheck.Detail)
 	printConditions(w, "      ", v.Conditions)
+	for _, text := range v.Asked {
+		fmt.Fprintf(w, "  %s\n", text)
+	}
+	if v.Asks != "" && len(v.Asked) == 0 {
+		fmt.Fprintf(w, "  --ask asks %s's API\n", v.Asks)
+	}
 	return nil
 }

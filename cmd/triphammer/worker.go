@@ -42,17 +42,26 @@ Each flag can also be a variable (TRIPHAMMER_STORE, TRIPHAMMER_DATA …) or a ke
 		RunE:    func(c *cobra.Command, _ []string) error { return w.work(c) },
 	}
 	w.workerFlags(c.Flags())
+	helpInGroups(c)
 	return c
 }
 
 func (w *workerOptions) workerFlags(f *pflag.FlagSet) {
-	f.StringVar(&w.data, "data", "", "data directory of this worker alone: its workspaces and its identity; made if it is missing")
-	f.StringVar(&w.config, "config", "", "configuration file (YAML; its keys are these flags' names)")
-	f.StringSliceVar(&w.capabilities.can.WorkerHosts, "name", nil, "names of this worker: it executes the runs whose workerHost is one of them, and those without")
-	f.StringToStringVar(&w.capabilities.can.Labels, "label", nil, "labels of this worker, KEY=VALUE: it executes the runs whose workerHost is KEY=VALUE, too")
-	f.StringVar(&w.health, "health", "", "address, such as 127.0.0.1:9090, that answers /healthz, /readyz and /metrics; empty: none")
-	f.StringVar(&w.factory.repository.CAFile, "git-ca-file", "", "file with certificates that repositories over https may have besides those of the system")
-	w.database.flags(f)
+	inGroup(f, settingsServed, func(f *pflag.FlagSet) {
+		configFlag(f, &w.config)
+		f.StringVar(&w.factory.repository.CAFile, "git-ca-file", "", "file with certificates that repositories over https may have besides those of the system")
+	})
+	inGroup(f, settingsListen, func(f *pflag.FlagSet) {
+		f.StringVar(&w.health, "health", "", "address, such as 127.0.0.1:9090, that answers /healthz, /readyz and /metrics; empty: none")
+	})
+	inGroup(f, settingsRuns, func(f *pflag.FlagSet) {
+		f.StringSliceVar(&w.capabilities.can.WorkerHosts, "name", nil, "names of this worker: it executes the runs whose workerHost is one of them, and those without")
+		f.StringToStringVar(&w.capabilities.can.Labels, "label", nil, "labels of this worker, KEY=VALUE: it executes the runs whose workerHost is KEY=VALUE, too")
+	})
+	inGroup(f, settingsStore, func(f *pflag.FlagSet) {
+		f.StringVar(&w.data, "data", "", "data directory of this worker alone: its workspaces and its identity; made if it is missing")
+		w.database.flags(f)
+	})
 	w.runFlags(f)
 }
 

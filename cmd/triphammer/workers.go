@@ -60,7 +60,7 @@ func emitWorkers(c *cobra.Command, all []api.Worker) error {
 				name = strings.Join(w.Names, ",")
 			}
 			return cells{
-				name, w.State, fmt.Sprintf("%d of %d", w.InProgress, w.MaxRuns), w.Isolation, w.Host, w.Version, strings.Join(labels, ","), w.LastHeartbeat, w.Blocked,
+				name, w.State, fmt.Sprintf("%d of %d", w.InProgress, w.MaxRuns), w.Isolation, w.Host, w.Version, prose(strings.Join(labels, ",")), w.LastHeartbeat, prose(w.Blocked),
 			}
 		})
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"triphammer/server/api"
+	"triphammer/server/run/event"
 	"triphammer/server/store"
 	"triphammer/server/store/storetest"
 )
@@ -195,7 +196,7 @@ func TestWorkerProcesses(t *testing.T) {
 		t.Errorf("%s by %q", r.State, r.Worker)
 	}
 	s.run("", "runs", "cancel", first)
-	if r := s.is(first, "CANCELLED"); r.StatusMessage != "cancelled while it was in progress" {
+	if r := s.is(first, "CANCELLED"); !strings.HasPrefix(r.StatusMessage, "cancelled by ") || !strings.HasSuffix(r.StatusMessage, " while it was in progress") {
 		t.Error(r.StatusMessage)
 	}
 
@@ -295,5 +296,78 @@ func TestWorkerClock(t *testing.T) {
 	s.await("it is lost", func() bool { return s.hand("behind") == "lost" })
 	if took := time.Since(killed); took > store.LostAfter {
 		t.Errorf("with a lease of 6s it was taken for ready for %v", took)
+	}
+}
+
+// TestKilledAtTheEnd kills a server, and a worker, from the last act of an agent on, while what it left
+// is collected. If the transcript has the end of the agent, the run ends by it; else there is another
+// attempt (SPEC 9.6).
+func TestKilledAtTheEnd(t *testing.T) {
+	files := func(dir string) map[string]string {
+		return map[string]string{
+			"factory.yaml": factoryYAML, "webhooks/hook.yaml": "secretName: S\n",
+			"environments/env.yaml": "command: [sh, -c, 'seq 4000 | xargs touch; echo >>" + dir + "/begun-$TRIPHAMMER_RUN_ID; echo my last line']\n",
+			"automations/a.md":      strings.Replace(automationFile("hook", ""), "---\n", "---\nretry: {attempts: 2, delaySeconds: 1}\n", 1),
+		}
+	}
+	for _, where := range []string{"in a file", "in a database"} {
+		t.Run(where, func(t *testing.T) {
+			var s *shop
+			var again func()
+			if where == "in a file" {
+				s = &shop{world: newWorld(t, map[string]string{"factory.yaml": factoryYAML})}
+				args := []string{"--rate-limit", "0", "--max-runs-per-hour", "0"}
+				s.write(files(s.dir))
+				s.push()
+				s.start(args...)
+				again = func() { s.kill(); s.start(args...) }
+			} else {
+				s = newShop(t)
+				s.write(files(s.dir))
+				s.push()
+				s.run("", "apply")
+				h := s.hire("a")
+				again = func() {
+					if err := h.cmd.Process.Kill(); err != nil {
+						t.Fatal(err)
+					}
+					<-h.end
+					h = s.hire("a")
+				}
+			}
+			begun := func(id string) int {
+				text, _ := os.ReadFile(filepath.Join(s.dir, "begun-"+id)) // no file: not yet
+				return len(text)
+			}
+			kept, twice := 0, 0
+			for kill := range 10 {
+				id := s.deliver("hook", fmt.Sprintf(`{"n":%d}`, kill))
+				for begun(id) == 0 { // to hit the moment
+					time.Sleep(time.Millisecond)
+				}
+				time.Sleep(time.Duration(kill) * 10 * time.Millisecond)
+				again()
+				r := s.is(id, "SUCCEEDED")
+				if strings.Contains(r.StatusMessage, "its agent had ended when") {
+					kept++
+				}
+				if r.Attempt == 1 && begun(id) == 1 {
+					continue
+				}
+				twice++
+				ended := false
+				for _, e := range s.transcript(id) {
+					switch e := e.(type) {
+					case event.Ended:
+						ended = true
+					case event.Status:
+						if ended && strings.HasPrefix(e.Message, "started, attempt 2") {
+							t.Errorf("kill %d: %s began again, although its transcript had the end of its agent", kill, id)
+						}
+					}
+				}
+			}
+			t.Logf("of 10 agents, 0 to 90 ms after their last act: %d runs ended by the transcript alone, %d began again", kept, twice)
+		})
 	}
 }

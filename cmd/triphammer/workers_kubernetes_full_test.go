@@ -16,7 +16,7 @@ import (
 
 	"triphammer/server/api"
 	"triphammer/server/run/event"
-	"triphammer/server/sandbox/kubernetes/kubetest"
+	"triphammer/server/worker/executor/kubernetes/kubetest"
 )
 
 // stepping is a claude that does one step after another, until there is a file go. Then it

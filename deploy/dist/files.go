@@ -38,6 +38,7 @@ func (d *dist) shipped() ([]file, error) {
 		{name: "systemd/config.yaml", to: "/etc/triphammer/config.yaml", config: true},
 		{name: "compose/compose.yaml", to: docFolder + "/examples/compose.yaml"},
 		{name: "compose/compose.postgres.yaml", to: docFolder + "/examples/compose.postgres.yaml"},
+		{name: "prometheus/triphammer.rules.yaml", to: docFolder + "/examples/triphammer.rules.yaml"},
 	} {
 		data, err := os.ReadFile(filepath.Join(d.root, "deploy", filepath.FromSlash(s.name)))
 		if errors.Is(err, fs.ErrNotExist) {
@@ -72,6 +73,24 @@ func (d *dist) shipped() ([]file, error) {
 		}
 	}
 	return files, nil
+}
+
+// chart are the files of the Helm chart, for images of this version.
+func (d *dist) chart() ([]file, error) {
+	root := os.DirFS(filepath.Join(d.root, "deploy/helm/triphammer"))
+	var files []file
+	err := fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		data, err := fs.ReadFile(root, name)
+		if name == "Chart.yaml" {
+			data = fmt.Appendf(data, "appVersion: %q\n", d.version)
+		}
+		files = append(files, file{name: name, data: data, mode: 0o644})
+		return err
+	})
+	return files, err
 }
 
 // archive writes a tar.gz with one folder, which holds everything.

@@ -1,5 +1,5 @@
 // Command dist builds what people install (SPEC 20.1): archives, Debian and RPM packages and
-// container images for linux/amd64 and linux/arm64, with checksums, a bill of materials and
+// container images for linux/amd64 and linux/arm64, and the Helm chart, with checksums, a bill of materials and
 // the licences of what the program contains. `make dist` runs it.
 //
 // It is a module of its own, so that the product does not depend on what packs it. The same
@@ -85,7 +85,7 @@ func (d *dist) prepare(ctx context.Context) (err error) {
 	epoch := os.Getenv("SOURCE_DATE_EPOCH")
 	if epoch == "" {
 		if epoch, err = d.git(ctx, "log", "-1", "--format=%ct"); err != nil {
-			return fmt.Errorf("of which time? Set SOURCE_DATE_EPOCH: %w", err)
+			return fmt.Errorf("the time of the commit is unknown: set SOURCE_DATE_EPOCH: %w", err)
 		}
 	}
 	seconds, err := strconv.ParseInt(epoch, 10, 64)
@@ -129,6 +129,15 @@ func (d *dist) build(ctx context.Context) error {
 	}
 	err = errors.Join(keep("triphammer_"+d.version+"_sbom.spdx.json", bill), keep("triphammer_"+d.version+"_licences.txt", licences))
 	if err != nil {
+		return err
+	}
+	chart, err := d.chart()
+	if err != nil {
+		return err
+	}
+	name := "triphammer-chart_" + d.version + ".tgz"
+	made = append(made, name)
+	if err := writeFile(filepath.Join(d.out, name), func(w io.Writer) error { return d.archive(w, "triphammer", chart) }); err != nil {
 		return err
 	}
 	var (

@@ -17,6 +17,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing/fstest"
 
 	"triphammer/factory"
@@ -89,7 +90,7 @@ func (e *Error) Error() string { return e.Message }
 func (e *Error) Unwrap() error { return e.Kind }
 
 // names of definitions that are made here. A tree may have others.
-var names = regexp.MustCompile(`^[a-z0-9]([a-z0-9_-]{0,62}[a-z0-9])?$`)
+var names = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9_-]{0,62}[a-z0-9])?$`) })
 
 var notInName = regexp.MustCompile(`[^a-z0-9_-]+`)
 
@@ -97,10 +98,10 @@ var notInName = regexp.MustCompile(`[^a-z0-9_-]+`)
 func Create(tree fs.FS, kind, name string, c Change) (Files, error) {
 	p := factory.PlaceOf(kind)
 	path := p.Path(name)
-	if !names.MatchString(name) || path == "" {
+	if !names().MatchString(name) || path == "" {
 		message := fmt.Sprintf("%s %s cannot be named %q: a name has up to 64 small letters, digits, dashes and underscores",
 			article(kind), kind, name)
-		if like := strings.Trim(notInName.ReplaceAllString(strings.ToLower(name), "-"), "-_"); names.MatchString(like) {
+		if like := strings.Trim(notInName.ReplaceAllString(strings.ToLower(name), "-"), "-_"); names().MatchString(like) {
 			message += ", such as " + like
 		}
 		return nil, &Error{Kind: ErrName, Message: message}

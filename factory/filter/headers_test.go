@@ -87,8 +87,8 @@ func TestHeaderFilterProblems(t *testing.T) {
 	}
 }
 
-// TestSetMatchesHeaderOracle holds sets of many pairs to filters of bodies, of which one is
-// evaluated on an object that has the headers as fields.
+// TestSetMatchesHeaderOracle holds sets of many pairs to filters of bodies. The filter of a body
+// is evaluated on an object that has the headers as fields.
 func TestSetMatchesHeaderOracle(t *testing.T) {
 	g := generator{keys: 3, values: 3, depth: 3, Rand: rand.New(rand.NewPCG(14, 2))}
 	names := []string{"X-Event-Type", "X-Event-Key", "X-Github-Event", "User-Agent"}

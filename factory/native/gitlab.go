@@ -35,7 +35,7 @@ var gitlab = &Sender{
 			},
 			Keys: []Key{
 				gitlabRepos,
-				{Name: "mentioned", From: mentions("-._/", first("object_attributes.note", "object_attributes.description")), Fold: mentionName},
+				{Name: "mentioned", From: mentions("-._/", first("object_attributes.note", "object_attributes.description")), Fold: mentionName, Own: true},
 			},
 			Same: []Source{at("object_kind"), at("object_attributes.id")}, Link: first("object_attributes.url"),
 		},

@@ -64,6 +64,7 @@ type Key struct {
 	Ask  *Ask
 	Kind Kind
 	Enum []string // the only values that the key takes, if there are such
+	Own  bool     // the format does not have the key: --strict refuses it
 	// Both says that a constraint of either kind needs a value: an event without one fails
 	// not_in as well.
 	Both bool

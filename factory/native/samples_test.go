@@ -61,7 +61,7 @@ func TestSamples(t *testing.T) {
 				if slices.Sort(want); !slices.Equal(events, want) {
 					t.Fatalf("the sample has the events %v, want %v", events, want)
 				}
-				either := false // of keys of which an event has one
+				either := false // an event has one of several keys
 				for i := range e.Keys {
 					k := &e.Keys[i]
 					for _, named := range []bool{false, true} {
@@ -82,7 +82,7 @@ func TestSamples(t *testing.T) {
 					}
 				}
 				if slices.ContainsFunc(e.Keys, func(k Key) bool { return k.Both }) && !either {
-					t.Error("no value of the keys of which an event has one")
+					t.Error("no value of the keys that an event has one of")
 				}
 				if len(e.Same) == 0 {
 					t.Error("nothing identifies it: two webhooks that report it would start a run each")

@@ -2,6 +2,7 @@ package native
 
 import (
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 
@@ -77,7 +78,7 @@ func newText(markdown string) string {
 	}
 	src := []byte(markdown)
 	var out strings.Builder
-	_ = ast.Walk(commonMark.Parse(gmtext.NewReader(src)), func(n ast.Node, entering bool) (ast.WalkStatus, error) { // never fails
+	_ = ast.Walk(commonMark().Parse(gmtext.NewReader(src)), func(n ast.Node, entering bool) (ast.WalkStatus, error) { // never fails
 		switch n := n.(type) {
 		case *ast.Text:
 			if entering {
@@ -98,7 +99,7 @@ func newText(markdown string) string {
 }
 
 // commonMark parses no emphasis: its marks end no word, and many of them take long.
-var commonMark = func() parser.Parser {
+var commonMark = sync.OnceValue(func() parser.Parser {
 	blocks := parser.DefaultBlockParsers()
 	for i, b := range blocks {
 		if b.Value == parser.NewListParser() || b.Value == parser.NewBlockquoteParser() {
@@ -110,7 +111,7 @@ var commonMark = func() parser.Parser {
 		util.Prioritized(fewLinks{parser.NewLinkParser()}, 200),
 		util.Prioritized(parser.NewAutoLinkParser(), 300),
 		util.Prioritized(parser.NewRawHTMLParser(), 400)))
-}()
+})
 
 // shallow takes what is nested too deeply as plain text.
 type shallow struct{ parser.BlockParser }

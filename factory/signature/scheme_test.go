@@ -123,8 +123,8 @@ func TestProviders(t *testing.T) {
 	}
 }
 
-// TestIdentity: the providers' own delivery headers (SPEC C6.2), of which
-// Sign makes one up where the request has none.
+// TestIdentity: the providers' own delivery headers (SPEC C6.2). Sign
+// makes one up where the request has none.
 func TestIdentity(t *testing.T) {
 	for scheme, want := range map[string][]string{
 		"github": {"X-Github-Delivery"}, "gitlab": {"Idempotency-Key"}, "pagerduty": {"X-Webhook-Id"}, "sentry": {"Request-Id"},

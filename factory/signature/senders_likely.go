@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// likelyRows are the senders of whose rules one implementation alone tells, or in which a detail is disputed.
+// likelyRows are senders whose rules are known from a single implementation, or whose sources
+// disagree about a detail.
 var likelyRows = []*Scheme{
 	{
 		Name: "ably", Provider: "Ably", Source: "https://ably.com/docs/platform/integrations/webhooks",

@@ -15,6 +15,7 @@ import (
 	"triphammer/server/api"
 	"triphammer/server/delivery"
 	"triphammer/server/run"
+	"triphammer/server/run/task"
 	"triphammer/server/secret"
 	"triphammer/server/store"
 )
@@ -556,11 +557,15 @@ func (r Run) Follow(ctx context.Context, from run.Position, quiet time.Duration,
 	return r.data.cfg.Runs.Feed().Follow(ctx, r.ID, from, quiet, tell)
 }
 
-// Cancel asks for the end of the run.
-func (r Run) Cancel(ctx context.Context) error { return r.data.cfg.Runs.Cancel(ctx, r.ID) }
+// Cancel asks for the end of a run.
+func (v *View) Cancel(ctx context.Context, r Run) error {
+	return v.data.cfg.Runs.Cancel(ctx, r.ID, v.caller().CreatorName)
+}
 
-// Interrupt asks for the end of the run's turn. Its conversation can go on.
-func (r Run) Interrupt(ctx context.Context) error { return r.data.cfg.Runs.Interrupt(ctx, r.ID) }
+// Interrupt asks for the end of a run's turn. Its conversation can go on.
+func (v *View) Interrupt(ctx context.Context, r Run) error {
+	return v.data.cfg.Runs.Interrupt(ctx, r.ID, v.caller().CreatorName)
+}
 
 // Conversation finds the runs of a conversation by the id of one of them, the oldest first.
 func (v *View) Conversation(ctx context.Context, id string) ([]Run, error) {
@@ -613,7 +618,7 @@ func (v *View) CreateRun(ctx context.Context, r store.NewRun, key string, body [
 		key = cmp.Or(v.KeyID.String(), v.Name) + "\x00" + key
 	}
 	until, err := v.data.cfg.Runs.CheckBudget(ctx)
-	if errors.Is(err, run.ErrBudget) {
+	if errors.Is(err, task.ErrBudget) {
 		err = api.Refuse(api.BudgetExceeded, err.Error()+"; the next day begins at "+until.Format(time.RFC3339))
 	}
 	if err != nil {

@@ -2,7 +2,7 @@ package api
 
 import "encoding/json"
 
-// TestFilter is the body of POST /api/v1/filters/test.
+// TestFilter is the body of POST /api/v1/filters/test and /api/v1/filters/ask.
 type TestFilter struct {
 	Factory    string          `json:"factory,omitempty"`
 	Automation string          `json:"automation,omitempty"`
@@ -16,8 +16,12 @@ type TestFilter struct {
 
 // FilterVerdict is the answer to a TestFilter.
 type FilterVerdict struct {
-	WouldTrigger bool        `json:"would_trigger"`
-	Verdict      string      `json:"verdict"` // Would trigger, Would not trigger, Not known
+	WouldTrigger bool   `json:"would_trigger"`
+	Verdict      string `json:"verdict"` // Would trigger, Would not trigger, Not known
+	// Asks is the sender whose API POST /api/v1/filters/ask asks for what is not known; Asked is
+	// what it was asked for.
+	Asks         string      `json:"asks,omitempty"`
+	Asked        []string    `json:"asked,omitempty"`
 	WebhookCheck FilterCheck `json:"webhook_check"`
 	PayloadCheck FilterCheck `json:"payload_check"`
 	Conditions   []Condition `json:"conditions"`

@@ -14,6 +14,15 @@ type Stats struct {
 	Automations []AutomationStats `json:"automations"`
 }
 
+// FactoryMetrics are the Stats of a factory, with the published figures that this server has. It
+// does not learn what became of pull requests.
+type FactoryMetrics struct {
+	Stats
+	AsOf       time.Time `json:"as_of"`
+	FactoryUID string    `json:"factory_uid"`
+	RunCount   int64     `json:"run_count"` // that ended
+}
+
 // StatsTime are the figures of a time.
 type StatsTime struct {
 	At         time.Time        `json:"at"`

@@ -7,10 +7,10 @@ import (
 	"html/template"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"triphammer/server/api"
+	"triphammer/server/run/event"
 )
 
 // recentTests is what an automation makes of the last deliveries to its webhooks.
@@ -111,9 +111,7 @@ func budgetInWords(budget map[string]json.RawMessage) (parts []string) {
 		}
 		text := plural(int64(n), part.thing)
 		if part.thing == "" {
-			if text = cost(n); n < 0.01 {
-				text = "$" + strconv.FormatFloat(n, 'f', -1, 64)
-			}
+			text = event.USD(n)
 		}
 		parts = append(parts, text+" "+part.of)
 	}

@@ -129,7 +129,7 @@ type want struct {
 
 type keyValue struct{ Key, Value string }
 
-// aMonth is the time of which the figures of automations are.
+// aMonth is the length of time that the figures of automations cover.
 const aMonth = "720h"
 
 // month is what the runs of an automation that ended in 30 days came to.

@@ -203,7 +203,7 @@ func stations(all []api.Stage, kind, say string) []station {
 	return shown
 }
 
-// gauge is the belt of conditions of which some hold.
+// gauge is the belt of conditions; some of them hold.
 func gauge(held, of int) belt {
 	kind, head := "fail", held
 	if held >= of {

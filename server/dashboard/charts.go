@@ -106,7 +106,7 @@ func flow(t api.StatsTime, atWork int64) []flowCell {
 		return []string{number(n) + " " + what}
 	}
 	n := t.Deliveries
-	cells := []flowCell{{Name: "received", Count: n, Left: left(t.Stopped["received"], "not taken in whole"), Failed: true}}
+	cells := []flowCell{{Name: "received", Count: n, Left: left(t.Stopped["received"], "incomplete or too large"), Failed: true}}
 	for _, stage := range []struct{ name, what string }{
 		{"authenticated", "refused"}, {"parsed", "not JSON"}, {"new", "known already"}, {"matched", "wanted by nothing"},
 	} {

@@ -101,7 +101,7 @@ type Page struct {
 // May tells whether the person may use what needs a scope.
 func (p Page) May(scope string) bool { return p.Person.May != nil && p.Person.May(scope) }
 
-// To is an address: a path below the base, and parameters by name and value, of which empty
+// To is an address: a path below the base, and parameters by name and value; empty
 // ones are left out. It stays in the factory of the page.
 func (p Page) To(path string, parameters ...string) string {
 	query := make(url.Values)
@@ -178,9 +178,17 @@ func (p Page) Serving() *api.FactoryStatus {
 	return nil
 }
 
-// Refused counts the factories whose newest commit does not serve.
+// Shown are the factories to which the page is limited.
+func (p Page) Shown() []api.FactoryStatus {
+	if one := p.Serving(); one != nil {
+		return []api.FactoryStatus{*one}
+	}
+	return p.Factories
+}
+
+// Refused counts the factories of the page whose newest commit does not serve.
 func (p Page) Refused() (n int) {
-	for _, f := range p.Factories {
+	for _, f := range p.Shown() {
 		if f.State == "failing" {
 			n++
 		}

@@ -102,6 +102,43 @@ func findingsOf(all schema.Diagnostics, text func(path string) string, to func(p
 	return shown
 }
 
+// occasion is what made the server apply a commit.
+func occasion(trigger string) string {
+	in, known := map[string]string{
+		"watch": "found in the repository", "start": "at the start of the server", "retry": "tried again", "secret": "after a secret was set",
+		"dashboard": "by Apply now", "pin": "to pin it", "unpin": "after a pin", "recovery": "after the store was replaced", "push": "pushed", "change": "changed on this server",
+	}[trigger]
+	if !known {
+		return words(trigger)
+	}
+	return in
+}
+
+// findingGroup are findings of one kind.
+type findingGroup struct{ Whole, Rest []finding }
+
+// findingGroups puts findings of one code together. Of many, the first is shown whole, and of
+// the others where they are and what they say: one slip can be a finding in each of many files.
+func findingGroups(all []finding) (groups []findingGroup) {
+	const many = 4
+	found := make(map[string]int)
+	for _, f := range all {
+		key := string(f.Severity) + " " + string(f.Code)
+		i, known := found[key]
+		if !known {
+			i, found[key] = len(groups), len(groups)
+			groups = append(groups, findingGroup{})
+		}
+		groups[i].Whole = append(groups[i].Whole, f)
+	}
+	for i, g := range groups {
+		if len(g.Whole) >= many {
+			groups[i] = findingGroup{g.Whole[:1], g.Whole[1:]}
+		}
+	}
+	return groups
+}
+
 func severity(f finding) int {
 	if f.Severity == schema.Error {
 		return 0
@@ -166,7 +203,7 @@ func applyState(a api.Apply, serves string) state {
 }
 
 func init() {
-	functions["applyState"], functions["planOf"], functions["counted"], functions["definitionState"] = applyState, planOf, counted, definitionState
+	functions["applyState"], functions["planOf"], functions["counted"], functions["definitionState"], functions["findingGroups"], functions["occasion"] = applyState, planOf, counted, definitionState, findingGroups, occasion
 }
 
 // counted are the numbers of findings in words; empty: there are none.
@@ -292,7 +329,7 @@ func unpin(v *Visit) (SeeOther, error) {
 	return SeeOther{To: to("/definition", "factory", name), Said: "The pin is lifted: the factory follows its branch again."}, err
 }
 
-// to is the path of a page with parameters, of which empty ones are left out.
+// to is the path of a page with parameters; empty ones are left out.
 func to(path string, parameters ...string) string { return Page{}.To(path, parameters...) }
 
 // until reads when something ends by itself: a number of hours from now in the form, or

@@ -47,7 +47,7 @@ type View struct {
 	Current bool
 }
 
-// deliverySpans are the times of which deliveries are selected.
+// deliverySpans are the lengths of time that deliveries can be selected by.
 var deliverySpans = []struct{ Value, Name string }{{"1h", "1 hour"}, {"24h", "24 hours"}, {"168h", "7 days"}, {"720h", "30 days"}}
 
 var deliveries = parse("deliveries")

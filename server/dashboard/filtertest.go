@@ -18,6 +18,7 @@ import (
 var filterRoutes = []Route{
 	sends(get("/automations/test", testFilterPage), "POST /filters/test"),
 	post("/automations/test", "", testFilterPage, "POST /filters/test"),
+	post("/automations/test/ask", store.ScopeOperate, askFilterPage, "POST /filters/test", "POST /filters/ask"),
 }
 
 // sends declares the requests that a page sends. They change nothing.
@@ -75,7 +76,17 @@ func stripOf(tests []Tested) template.HTML {
 // backTests is how many stored deliveries a test is tried on.
 const backTests = 50
 
-func testFilterPage(v *Visit) (page FilterTest, err error) {
+func testFilterPage(v *Visit) (FilterTest, error) { return filterPage(v, "/filters/test") }
+
+// askFilterPage is testFilterPage that asks the sender's API.
+func askFilterPage(v *Visit) (FilterTest, error) {
+	page, err := filterPage(v, "/filters/ask")
+	page.Here, page.Again = "/automations/test", page.To("/automations/test")
+	return page, err
+}
+
+// filterPage makes the test by a route of the API.
+func filterPage(v *Visit, route string) (page FilterTest, err error) {
 	if page.Page, err = v.Page("Test filter"); err != nil {
 		return page, err
 	}
@@ -128,7 +139,7 @@ func testFilterPage(v *Visit) (page FilterTest, err error) {
 	}
 	if request.DeliveryID != "" || request.Payload != nil {
 		var verdict api.FilterVerdict
-		if err := v.Send("POST", "/filters/test", request, &verdict); err != nil {
+		if err := v.Send("POST", route, request, &verdict); err != nil {
 			return page.failed(err)
 		}
 		page.Result = &verdict

@@ -7,7 +7,6 @@ import (
 	"html/template"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -21,8 +20,8 @@ var Now = time.Now
 // common are the functions of all templates.
 func common() template.FuncMap {
 	return template.FuncMap{
-		"asset": assetURL, "icon": icon, "pill": pill, "time": timeTag, "clock": clockTag, "day": day, "ago": ago, "took": tookOf, "bytes": event.Bytes, "number": number, "cost": cost,
-		"short": short, "words": words, "lower": strings.ToLower, "json": indented, "runState": runState, "deliveryState": deliveryState,
+		"asset": assetURL, "icon": icon, "pill": pill, "time": timeTag, "clock": clockTag, "day": day, "ago": ago, "took": tookOf, "bytes": event.Bytes, "number": number, "cost": event.USD,
+		"short": short, "path": breakable, "words": words, "lower": strings.ToLower, "json": indented, "runState": runState, "deliveryState": deliveryState,
 		"deliveryBelt": deliveryBelt, "runBelt": runBelt, "gauge": gauge, "web": web, "plural": plural, "list": func(items ...string) []string { return items },
 		"dict": dict, "rich": rich, "emptyBelt": emptyBelt, "escapedPath": escapedPath, "int64": func(n int) int64 { return int64(n) }, "line": func(i int) int { return i + 1 }, "named": named, "join": strings.Join,
 	}
@@ -172,17 +171,6 @@ func plural(n any, thing string) string {
 	return text + " " + thing
 }
 
-// cost is an amount in US dollars.
-func cost(usd float64) string {
-	switch {
-	case usd >= 0.01 || usd <= 0:
-		return "$" + strconv.FormatFloat(usd, 'f', 2, 64)
-	case usd >= 0.0001:
-		return "$" + strconv.FormatFloat(usd, 'f', 4, 64)
-	}
-	return "less than $0.0001"
-}
-
 // short is the beginning of a hash.
 func short(hash string) string {
 	if len(hash) > 7 {
@@ -241,4 +229,9 @@ func LocalPath(to string) string {
 type SetCookie struct {
 	SeeOther
 	Cookie *http.Cookie
+}
+
+// breakable is a path that lines break after its slashes, before they break within a name.
+func breakable(path string) template.HTML {
+	return template.HTML(strings.ReplaceAll(template.HTMLEscapeString(path), "/", "/<wbr>"))
 }

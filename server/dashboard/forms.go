@@ -448,7 +448,7 @@ func secretChoices(v *Visit, named string) ([]string, error) {
 	return names, nil
 }
 
-// emptied takes out a mapping of which a patch would leave nothing.
+// emptied takes out a mapping that a patch would leave empty.
 func emptied(patch map[string]any, was json.RawMessage) map[string]any {
 	var before map[string]json.RawMessage
 	_ = json.Unmarshal(was, &before) // of what is no mapping nothing is left out

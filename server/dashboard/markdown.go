@@ -7,6 +7,7 @@ import (
 	"path"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/yuin/goldmark"
 	"github.com/yuin/goldmark/ast"
@@ -190,7 +191,9 @@ func (g *guideRenderer) renderCode(w util.BufWriter, src []byte, node ast.Node, 
 	return ast.WalkSkipChildren, nil
 }
 
-var picture = regexp.MustCompile(`(?s)^<picture>\s*<source [^>]*srcset="screenshots/([\w.-]+)">\s*<img src="screenshots/([\w.-]+)" alt="([^"]*)">\s*</picture>\s*$`)
+var picture = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?s)^<picture>\s*<source [^>]*srcset="screenshots/([\w.-]+)">\s*<img src="screenshots/([\w.-]+)" alt="([^"]*)">\s*</picture>\s*$`)
+})
 
 // renderPicture makes a picture, in the theme that the person wants. There is no other HTML.
 func (g *guideRenderer) renderPicture(w util.BufWriter, src []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
@@ -205,7 +208,7 @@ func (g *guideRenderer) renderPicture(w util.BufWriter, src []byte, node ast.Nod
 	if strings.HasPrefix(html, "<!--") { // for those who change the file
 		return ast.WalkSkipChildren, nil
 	}
-	m := picture.FindStringSubmatch(html)
+	m := picture().FindStringSubmatch(html)
 	if m == nil {
 		return ast.WalkStop, fmt.Errorf("a guide has HTML that is no picture: %s", html)
 	}

@@ -123,7 +123,7 @@ func (v *Visit) needs(page Page, stats api.Stats) (needs []Need, err error) {
 		}
 		var why []string
 		for _, left := range []struct{ stage, what string }{
-			{"authenticated", "without a valid proof"}, {"parsed", "not JSON"}, {"received", "not taken in whole"},
+			{"authenticated", "with no valid signature or token"}, {"parsed", "not JSON"}, {"received", "incomplete or too large"},
 		} {
 			if n := w.Stopped[left.stage]; n > 0 {
 				why = append(why, number(n)+" "+left.what)

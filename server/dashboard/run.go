@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"triphammer/factory/native"
 	"triphammer/server/api"
@@ -29,6 +31,8 @@ type RunPage struct {
 	More     int          // files that are not shown
 	Changed  int          // files of those shown that Git does not ignore
 	Used     event.Usage
+	Answer   *entry // the last that the agent of a run that has ended said; nil: nothing
+	clock    []moment
 
 	View    string // of the transcript
 	Entries []entry
@@ -45,6 +49,7 @@ type RunPage struct {
 var onePage = parse("run")
 
 func init() {
+	functions["prose"], functions["sentence"] = prose, sentence
 	functions["meter"], functions["bare"] = meter, bare
 	functions["now"], functions["cameFrom"] = func() time.Time { return Now() }, cameFrom
 	functions["stamp"] = func(at any) string { return timeIn(at).Format(time.RFC3339) }
@@ -71,6 +76,18 @@ func sourceName(source string) string {
 		}
 	}
 	return map[string]string{store.SourceWebhook: "Webhook", store.SourceSchedule: "Schedule", store.SourceAPI: "Person or program"}[source]
+}
+
+// sentence is a text with a capital letter and its full stop.
+func sentence(text string) string {
+	text = strings.TrimSpace(text)
+	if first, size := utf8.DecodeRuneInString(text); size > 0 {
+		text = string(unicode.ToUpper(first)) + text[size:]
+	}
+	if text != "" && !strings.ContainsAny(text[len(text)-1:], ".!?") {
+		text += "."
+	}
+	return text
 }
 
 // waiting is the belt of what has not come yet.
@@ -123,6 +140,11 @@ func (r RunPage) count(kinds ...string) int64 { return r.Count(view{Kinds: kinds
 
 // Takes tells whether something can be asked of the run now.
 func (r RunPage) Takes(what string) bool { return slices.Contains(r.Run.Detail.Takes, what) }
+
+// Retries tells whether the person may run it again, and nobody did so yet.
+func (r RunPage) Retries() bool {
+	return r.May("runs") && r.Takes("retry") && len(r.Run.Detail.RetriedBy) == 0
+}
 
 // Goes tells whether the run goes on.
 func (r RunPage) Goes() bool { return !store.RunState(r.Run.State).Terminal() }
@@ -254,6 +276,7 @@ func events(v *Visit, query url.Values) ([]api.Event, bool, error) {
 
 const (
 	mostPrompt = 10_000 // bytes
+	mostAnswer = 3_000
 	mostFiles  = 40
 	fileRoom   = 16_000 // bytes of the diffs at the top of the page, about
 )
@@ -279,20 +302,31 @@ func runPage(v *Visit) (page RunPage, err error) {
 			return page, err
 		}
 	}
+	page.clock = []moment{{0, r.CreatedAt}}
 	marks, _, err := events(v, url.Values{"kind": {event.KindStatus, event.KindPhase, event.KindStarted}, "newest": {"true"}, "limit": {"200"}})
 	if err != nil {
 		return page, err
 	}
 	page.Line = lineOf(r, marks, page.Now)
-	begin := int64(0) // of the last attempt
+	begin, at := int64(0), false // of the last attempt; its agent is at work
 	for _, e := range marks {
+		if e.Kind == event.KindStarted {
+			page.clock, at = append(page.clock, moment{e.Seq, e.At}), true
+		}
 		if decoded, err := event.Decode(e.Kind, e.Data); err == nil {
 			switch s, _ := decoded.(event.Status); s.State {
 			case string(store.Queued):
-				begin = e.Seq
+				begin, at = e.Seq, false
 			case string(store.InProgress):
-				page.Place = s
+				if page.Place = s; !at {
+					page.clock = append(page.clock, moment{e.Seq, e.At})
+				}
 			}
+		}
+	}
+	if !page.Goes() && page.count(event.KindMessage) > 0 {
+		if err := page.answer(v, begin); err != nil {
+			return page, err
 		}
 	}
 	if err := page.use(v); err != nil {
@@ -327,6 +361,22 @@ func (r *RunPage) use(v *Visit) error {
 		}
 	}
 	r.Used = totals.Usage
+	return nil
+}
+
+// answer reads what the agent of the last attempt said last, which begins after an event.
+func (r *RunPage) answer(v *Visit, begin int64) error {
+	said, _, err := events(v, url.Values{"kind": {event.KindMessage}, "newest": {"true"}, "limit": {"20"}})
+	if err != nil {
+		return err
+	}
+	for _, e := range slices.Backward(said) {
+		if _, _, one := (reading{}).one(e); e.Seq > begin && one.Spoken() && strings.TrimSpace(one.Say) != "" {
+			one.Say, one.Cut = clip(one.Say, mostAnswer)
+			r.Answer = &one
+			break
+		}
+	}
 	return nil
 }
 
@@ -382,7 +432,10 @@ func (r *RunPage) read(v *Visit) error {
 			query["kind"] = w.Kinds
 		}
 	}
-	p := reading{begin: r.Run.CreatedAt, over: !r.Goes(), whole: whole}
+	p := reading{clock: r.clock, over: !r.Goes(), whole: whole}
+	if r.Run.State == string(store.FailedRun) {
+		p.reason = r.Run.StatusMessage
+	}
 	switch {
 	case newest:
 		query.Set("newest", "true")

@@ -18,7 +18,7 @@ import (
 type entry struct {
 	Seq     int64 // of its first event
 	At      time.Time
-	Offset  string // since the run was created
+	Offset  string // since the attempt began, or its agent
 	Kind    string // of its first event
 	Class   string // of the style sheet: fail, ok, run, wait, stage, or empty
 	Icon    string
@@ -41,6 +41,9 @@ type entry struct {
 func (e entry) Folds() bool {
 	return len(e.Facts) > 0 || e.Text != "" || len(e.Diff) > 0
 }
+
+// Spoken tells whether the entry is what the agent says, which is Markdown.
+func (e entry) Spoken() bool { return e.Label == "assistant" || e.Label == "model" }
 
 // diffLine is a line of a diff. Its sign stays, so that colour is not needed.
 type diffLine struct{ Class, Text string }
@@ -104,6 +107,9 @@ func fit(events []api.Event, whole int64, fromEnd bool) int {
 			e = &events[len(events)-1-n]
 		}
 		w := weight(string(e.Data))
+		if e.Kind == event.KindMessage {
+			w *= 2 // it becomes HTML
+		}
 		if e.Seq != whole {
 			w = min(w, 2*mostText)
 		}
@@ -135,11 +141,12 @@ func clip(text string, most int) (string, bool) {
 
 // reading is how a part of a transcript is shown.
 type reading struct {
-	begin   time.Time
+	clock   []moment    // from which times count, each until the next
+	reason  string      // why the run failed, which the page says at its top
 	over    bool        // the run has ended, so nothing goes on
 	whole   int64       // the event that is shown whole
 	before  *api.Event  // the event before the part
-	started []api.Event // commands and uses of tools before the part, of which some go on
+	started []api.Event // commands and uses of tools before the part; some go on
 }
 
 // entries are the entries of a part of a transcript.
@@ -173,7 +180,7 @@ func (p reading) entries(events []api.Event) []entry {
 			all[len(all)-1].Text += out.Text
 			continue
 		} else if stream = out.Stream; same && len(all) == 0 { // it goes on from the page before
-			all = append(all, entry{Seq: e.Seq, At: e.At, Offset: offset(e.At.Sub(p.begin)), Kind: e.Kind, Icon: "command", Text: out.Text, Open: true})
+			all = append(all, entry{Seq: e.Seq, At: e.At, Offset: p.offset(e), Kind: e.Kind, Icon: "command", Text: out.Text, Open: true})
 			continue
 		}
 		id, running, one := p.one(e)
@@ -212,7 +219,7 @@ func (p reading) one(e api.Event) (id string, running bool, one entry) {
 	if err != nil {
 		decoded = nil
 	}
-	one = entry{Seq: e.Seq, At: e.At, Offset: offset(e.At.Sub(p.begin)), Kind: e.Kind}
+	one = entry{Seq: e.Seq, At: e.At, Offset: p.offset(e), Kind: e.Kind}
 	switch d := decoded.(type) {
 	case nil:
 		one.Kind, one.Label, one.Text, one.Icon = "other", e.Kind, string(e.Data), "next"
@@ -228,8 +235,28 @@ func (p reading) one(e api.Event) (id string, running bool, one entry) {
 		one.file(d, p.most(e.Seq))
 	default:
 		one.other(d)
+		if one.Bad && p.reason != "" && strings.HasPrefix(p.reason, one.Sub) {
+			one.Sub = ""
+		}
 	}
 	return id, running, one
+}
+
+// moment is the time of an event.
+type moment struct {
+	Seq int64
+	At  time.Time
+}
+
+// offset is the time of an event since the moment before it.
+func (p reading) offset(e api.Event) string {
+	from := e.At
+	for _, m := range p.clock {
+		if m.Seq <= e.Seq {
+			from = m.At
+		}
+	}
+	return offset(e.At.Sub(from))
 }
 
 // most is how much of the text of an event is shown.

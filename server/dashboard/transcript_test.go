@@ -42,7 +42,7 @@ func TestEntries(t *testing.T) {
 		event.Message{Role: "exit", Text: "Done."},
 	)
 	var lines []string
-	for _, e := range (reading{begin: events[0].At}).entries(events) {
+	for _, e := range (reading{clock: []moment{{0, events[0].At}}}).entries(events) {
 		line := strings.Join([]string{e.Offset, e.Label, e.Code, e.Sub, e.Say}, "|")
 		if e.Bad {
 			line += "|bad"
@@ -65,6 +65,20 @@ func TestEntries(t *testing.T) {
 	}
 	if got := strings.Join(lines, "\n"); got != strings.Join(want, "\n") {
 		t.Errorf("the entries are\n%s\nwant\n%s", got, strings.Join(want, "\n"))
+	}
+}
+
+// TestOffsets: the times of a transcript count from the beginning of the attempt, and then of
+// its agent, however long the run has waited.
+func TestOffsets(t *testing.T) {
+	events := eventsOf(t, event.Status{State: "INPROGRESS"}, event.Phase{Name: "clone"}, event.AgentStarted{}, event.Message{Text: "a"}, event.Message{Text: "b"})
+	clock := []moment{{0, events[0].At.Add(-time.Hour)}, {1, events[0].At}, {3, events[2].At}}
+	var got []string
+	for _, e := range (reading{clock: clock}).entries(events) {
+		got = append(got, e.Offset)
+	}
+	if want := "0:00 0:40 0:00 0:40 1:20"; strings.Join(got, " ") != want {
+		t.Errorf("the offsets are %v, want %s", got, want)
 	}
 }
 
@@ -96,7 +110,7 @@ func TestPageOfTranscript(t *testing.T) {
 		"output": event.Output{Stream: "stdout", Text: long}, "message": event.Message{Role: "assistant", Text: long}, "command": event.Command{Command: long, Output: long},
 		"tool": event.Tool{Name: long, Input: `{"a":` + quoted(long) + `,"b":` + quoted(long) + `}`, Output: long}, "file": event.File{Path: "a", Diff: "@@ @@\n+" + strings.ReplaceAll(long, "+", "\n+")},
 		"status": event.Status{State: "FAILED", Message: long}, "permission": event.Permission{Request: long, Decision: long}, "result": event.Result{Message: long},
-		"egress": event.Egress{Host: long, Reason: long}, "small": event.Message{Role: "assistant", Text: "x"}, "reasoning": event.Message{Role: "reasoning", Text: long},
+		"egress": event.Egress{Host: long, Reason: long}, "small": event.Message{Role: "assistant", Text: "x"}, "marks": event.Message{Role: "assistant", Text: strings.Repeat("- *a* [b](https://c)\n", 400)}, "reasoning": event.Message{Role: "reasoning", Text: long},
 	} {
 		var all []event.Event
 		for range map[bool]int{true: mostEvents, false: 30}[name == "small"] {
@@ -139,7 +153,7 @@ func TestGrowingTranscript(t *testing.T) {
 		event.Output{Stream: "stdout", Text: "b"}, event.Tool{ID: "1", Name: "Read"}, event.Command{ID: "1", Phase: "agent", Command: "make", Output: "built"},
 		event.Message{Role: "assistant", Text: "Done."},
 	)
-	p := reading{begin: events[0].At, before: &events[3], started: events[:3]}
+	p := reading{before: &events[3], started: events[:3]}
 	var got []string
 	for _, e := range p.entries(events[4:]) {
 		got = append(got, fmt.Sprintf("%d %t %s|%s|%s|%s", e.Seq, e.Renew, e.Label, e.Code, e.Sub, e.Text+e.Say))

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"triphammer/applier"
 	"triphammer/factory/match"
 	"triphammer/factory/native"
 	"triphammer/server/lookup"
@@ -25,6 +26,11 @@ func (s *Service) API(ctx context.Context, id store.DeliveryID) (api lookup.API,
 	if hook == nil {
 		return api, errors.New(why)
 	}
+	return s.api(ctx, hook)
+}
+
+// api is the API of a webhook's sender, with the newest value of the secret.
+func (s *Service) api(ctx context.Context, hook *applier.Webhook) (api lookup.API, err error) {
 	values, err := s.cfg.Store.NewestSecrets(ctx, []string{hook.Def.APISecretName})
 	if err != nil {
 		return api, err
@@ -98,14 +104,14 @@ func Answers(lookups []store.Lookup) (answers map[native.Question][]string, open
 			continue
 		}
 		if _, known := answers[q]; !known {
-			open[q] = asked(l)
+			open[q] = askedFor(l)
 		}
 	}
 	return answers, open
 }
 
-// asked says how a question to a sender stands, in words.
-func asked(l store.Lookup) string {
+// askedFor says how a question to a sender stands, in words.
+func askedFor(l store.Lookup) string {
 	api := l.Provider + "'s API"
 	if s := native.ByProvider(l.Provider); s != nil {
 		api = s.Title + "'s API"

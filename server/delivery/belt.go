@@ -117,7 +117,7 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 			sent := match.Delivery{Headers: d.Headers, Body: body}
 			sent.Answers, sent.Open = Answers(lookups)
 			for _, l := range lookups {
-				trace.Asked = append(trace.Asked, asked(l))
+				trace.Asked = append(trace.Asked, askedFor(l))
 				trace.Waiting = trace.Waiting || l.State == store.LookupWaiting
 			}
 			b.tell(StageParsed, eventsOf(hook.Def, sent))

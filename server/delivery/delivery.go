@@ -29,6 +29,7 @@ import (
 	"triphammer/factory/match"
 	"triphammer/factory/native"
 	"triphammer/factory/signature"
+	"triphammer/server/lookup"
 	"triphammer/server/run"
 	"triphammer/server/store"
 )
@@ -45,6 +46,7 @@ const (
 	ReasonFailures    = "authentication_budget"
 	ReasonNotFound    = "not_found"
 	ReasonNoMemory    = "no_memory"
+	ReasonDuplicate   = "duplicate" // it was accepted before
 
 	// Reasons of a BodyError.
 	ReasonIncomplete = "body_incomplete"
@@ -92,6 +94,8 @@ type Config struct {
 	Follow func(ctx context.Context, factory string) error
 	// Ask tells that questions to senders' APIs were recorded.
 	Ask func()
+	// API asks senders for filter tests; nil: lookup.NewClient.
+	API *lookup.Client
 	// Observe, if set, is called with the outcome of each request.
 	Observe func(Observation)
 	Now     func() time.Time
@@ -110,6 +114,7 @@ type Observation struct {
 type Service struct {
 	cfg      Config
 	rates    rates
+	asks     rates // of filter tests
 	failures failures
 }
 
@@ -124,6 +129,9 @@ func New(cfg Config) *Service {
 	if cfg.Wake == nil {
 		cfg.Wake = func() {}
 	}
+	if cfg.API == nil {
+		cfg.API = lookup.NewClient(cfg.Now)
+	}
 	if cfg.Ask == nil {
 		cfg.Ask = func() {}
 	}
@@ -132,6 +140,7 @@ func New(cfg Config) *Service {
 	}
 	s := &Service{cfg: cfg}
 	s.rates = rates{limit: cfg.RateLimit, restore: s.recentTimes, logs: make(map[string]*rateLog)}
+	s.asks = rates{limit: askLimit, restore: func(string) []time.Time { return nil }, logs: make(map[string]*rateLog)}
 	s.failures = failures{limit: cfg.AuthFailures, logs: make(map[failureKey]*slidingLog)}
 	return s
 }
@@ -159,7 +168,7 @@ type Answer struct {
 	DeliveryID store.DeliveryID // with 202
 	Entry      store.DeliveryID // of the log; none if nothing was recorded
 	RetryAfter int              // seconds, with 429 and 503
-	Reason     string           // why the request was refused, for logs and metrics; never secret
+	Reason     string           // why the request was refused, or was nothing new, for logs and metrics; never secret
 	// Reply, if set, is the answer to a question of the sender. It replaces the fixed
 	// bodies.
 	Reply *signature.Reply
@@ -186,6 +195,10 @@ func (s *Service) Receive(ctx context.Context, req *Request) Answer {
 		seen.Factory, seen.Webhook = a.hook.Factory, a.hook.Def.Name
 	}
 	s.cfg.Observe(seen)
+	if ok && answer.Status >= http.StatusBadRequest {
+		// The log joins lines that are alike (SPEC 12.6), so a flood fills no disk. Nothing in it is the sender's.
+		s.cfg.Logger.Warn("a delivery was refused", "factory", seen.Factory, "webhook", seen.Webhook, "status", seen.Status, "reason", seen.Reason)
+	}
 	return answer
 }
 
@@ -309,7 +322,7 @@ func (s *Service) accept(ctx context.Context, a *incoming, matched []match.Match
 		return answer
 	}
 	if recorded.Duplicate {
-		return Answer{Status: http.StatusAccepted, DeliveryID: recorded.DuplicateOf, Entry: recorded.ID}
+		return Answer{Status: http.StatusAccepted, DeliveryID: recorded.DuplicateOf, Entry: recorded.ID, Reason: ReasonDuplicate}
 	}
 	return Answer{Status: http.StatusAccepted, DeliveryID: recorded.ID, Entry: recorded.ID}
 }

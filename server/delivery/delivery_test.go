@@ -406,7 +406,7 @@ func TestRunsGone(t *testing.T) {
 	f := newFixture(t)
 	ran := f.Receive(t.Context(), request("token", `{"build":{"status":"failed"}}`, bearer()...)).DeliveryID
 	for _, r := range f.log(t)[0].Runs {
-		if _, err := f.store.RequestStop(t.Context(), r.ID, store.StopCancel); err != nil {
+		if _, err := f.store.RequestStop(t.Context(), r.ID, store.StopCancel, ""); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -430,7 +430,7 @@ func TestRunsGone(t *testing.T) {
 	if err != nil || trace.Belt[4].Detail != "2 automations" || trace.Belt[5] != (Stage{Stage: StageRun, Outcome: run.Passed, Detail: "2 runs no longer kept"}) {
 		t.Errorf("%+v, %v", trace.Belt, err)
 	}
-	// One of which the number of runs was not kept.
+	// The number of runs of this delivery was not kept.
 	trace.Delivery.Started = -1
 	if n := started(trace); n != 2 {
 		t.Errorf("%d started", n)

@@ -48,7 +48,7 @@ func retryAfter(wait time.Duration) int {
 	return max(1, int((wait+time.Second-1)/time.Second))
 }
 
-// rates limits the deliveries of each webhook.
+// rates limits the deliveries of each webhook, or the questions about it.
 type rates struct {
 	limit   int
 	restore func(uid string) []time.Time

@@ -67,7 +67,7 @@ func TestLoop(t *testing.T) {
 		t.Fatalf("the first delivery started %v", first.Runs)
 	}
 	own := first.Runs[0]
-	if _, err := f.store.RequestStop(ctx, own.ID, store.StopCancel); err != nil {
+	if _, err := f.store.RequestStop(ctx, own.ID, store.StopCancel, ""); err != nil {
 		t.Fatal(err)
 	}
 	f.pass(11 * time.Minute)

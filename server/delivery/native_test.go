@@ -88,6 +88,31 @@ func (f *fixture) started(t *testing.T, trace *Trace) string {
 	return strings.Join(all, ", ")
 }
 
+// TestTwoHooks: a hook of an organization and one of a repository, with one URL, start the
+// automations of an event once. GitHub gives both deliveries the same X-GitHub-Delivery: its API
+// says that the guid is shared by all webhooks that subscribe to the event.
+func TestTwoHooks(t *testing.T) {
+	f := newSenderFixture(t)
+	var ids []store.DeliveryID
+	for _, hook := range []struct{ id, kind string }{{"101", "organization"}, {"202", "repository"}} {
+		r := request("first", labeledIssue, "X-GitHub-Event", "issues", "X-GitHub-Delivery", "8e2d", "X-GitHub-Hook-ID", hook.id,
+			"X-GitHub-Hook-Installation-Target-Type", hook.kind, "Content-Type", "application/json")
+		scheme, _ := signature.Lookup("github")
+		if err := scheme.Sign(webhookSecret, &signature.Request{Header: r.Header, Body: []byte(labeledIssue)}); err != nil {
+			t.Fatal(err)
+		}
+		a := f.Receive(t.Context(), r)
+		if a.Status != 202 {
+			t.Fatalf("%+v", a)
+		}
+		ids = append(ids, a.DeliveryID)
+	}
+	log := f.log(t)
+	if ids[0] != ids[1] || len(log) != 2 || log[0].Outcome != store.Duplicate || len(log[0].Runs) != 0 || len(log[1].Runs) != 1 {
+		t.Errorf("answers %v, log %+v", ids, log)
+	}
+}
+
 // TestSenderEvents: an issue and a pull request that were labelled differ in a header
 // alone. Each starts what is meant for it, by the sender's event and by a filter on the
 // header, once however many triggers match; the belt names the event (SPEC 16.1, 16.2).

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"triphammer/applier"
 	"triphammer/factory"
@@ -32,13 +33,20 @@ type TestRequest struct {
 	// empty, it is the webhook of the stored delivery. A payload without a webhook is
 	// tested with each webhook that the automation selects.
 	Webhook string
+	// Ask asks the API of the webhook's sender for what it alone knows, with the secret of
+	// apiSecretName. Nothing of its answers is kept.
+	Ask bool
 }
 
 // TestResult is the verdict with its two parts. Both are always evaluated.
 type TestResult struct {
 	WouldTrigger bool
 	// Unknown is set if what only the sender's API knows decides, and it was not asked.
-	Unknown      bool
+	Unknown bool
+	// Asks is the sender whose API can be asked for that; empty: none can. Asked says, in words,
+	// what it was asked for, and how that went.
+	Asks         string
+	Asked        []string
 	WebhookCheck Check
 	PayloadCheck Check
 	// Conditions are the conditions of the filter that matched, or that came closest.
@@ -46,6 +54,8 @@ type TestResult struct {
 	// Webhooks has a verdict for each webhook that the automation selects, if the request
 	// has no webhook.
 	Webhooks []WebhookVerdict
+
+	open []native.Question // that decide
 }
 
 // WebhookVerdict is the verdict if the delivery came from one webhook.
@@ -89,6 +99,8 @@ func (s *Service) TestFilter(ctx context.Context, req TestRequest) (TestResult, 
 		return TestResult{}, fmt.Errorf("%w: a stored delivery has its own headers", ErrBadTest)
 	case req.Automation != "" && req.Filter != nil:
 		return TestResult{}, fmt.Errorf("%w: an automation or a filter, not both", ErrBadTest)
+	case req.Ask && req.Automation == "":
+		return TestResult{}, fmt.Errorf("%w: a payload filter alone asks no sender: name an automation", ErrBadTest)
 	}
 	sent, from := match.Delivery{Headers: canonical(req.Headers), Body: req.Payload, Open: native.NotAsked}, origin{name: req.Webhook}
 	if req.DeliveryID != 0 {
@@ -128,10 +140,83 @@ func (s *Service) TestFilter(ctx context.Context, req TestRequest) (TestResult, 
 		said := fmt.Sprintf("no automation %q is live in factory %q; %s", req.Automation, req.Factory, schema.OneOf(req.Automation, names))
 		return TestResult{}, fmt.Errorf("%w: %s", ErrBadTest, strings.TrimSuffix(said, "; "))
 	}
+	hook := from.in(revision)
 	if from.name == "" {
-		return s.testEach(revision, def, sent), nil
+		each, asked := s.testEach(revision, def, sent)
+		if !req.Ask || !each.Unknown {
+			return each, nil
+		}
+		if hook = asked; hook == nil {
+			return TestResult{}, fmt.Errorf("%w: name the webhook whose sender is to be asked, one with apiSecretName in its file", ErrBadTest)
+		}
+		from.name = hook.Def.Name
 	}
-	return s.testFrom(revision.Factory, def, from.in(revision), from.name, sent), nil
+	test := func() TestResult { return s.testFrom(revision.Factory, def, hook, from.name, sent) }
+	if req.Ask {
+		return s.asking(ctx, hook, &sent, test)
+	}
+	return test(), nil
+}
+
+const (
+	askTime  = 20 * time.Second // for all questions of a test
+	askLimit = 30               // questions of tests of one webhook in any 60 s, on this server
+)
+
+// AskRateError refuses a test that would ask a sender's API too often.
+type AskRateError struct {
+	Sender, Webhook string
+	RetryAfter      int // seconds
+}
+
+func (e *AskRateError) Error() string {
+	return fmt.Sprintf("tests of the webhook %s have asked %s's API %d times within a minute: try again in %d s", e.Webhook, e.Sender, askLimit, e.RetryAfter)
+}
+
+// asking asks the sender's API for what a test needs until its verdict is known, or nothing
+// more can be. The API is that of the live webhook, whatever the payload says.
+func (s *Service) asking(ctx context.Context, hook *applier.Webhook, sent *match.Delivery, test func() TestResult) (TestResult, error) {
+	r := test()
+	if !r.Unknown {
+		return r, nil
+	}
+	if r.Asks == "" {
+		return r, fmt.Errorf("%w: the file of the webhook %s has no apiSecretName, so its sender's API cannot be asked", ErrBadTest, hook.Def.Name)
+	}
+	api, err := s.api(ctx, hook)
+	if err != nil {
+		return r, fmt.Errorf("%w: %w", ErrBadTest, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	answers, open := make(map[native.Question][]string), make(map[native.Question]string)
+	maps.Copy(answers, sent.Answers)
+	maps.Copy(open, sent.Open)
+	sent.Answers, sent.Open = answers, open
+	asked := make(map[native.Question]bool)
+	var said []string
+	for r.Unknown && slices.ContainsFunc(r.open, func(q native.Question) bool { return !asked[q] }) {
+		for _, q := range r.open {
+			if asked[q] {
+				continue
+			}
+			if wait, ok := s.asks.admit(hook.UID, s.cfg.Now()); !ok {
+				r.Asked = said
+				return r, &AskRateError{Sender: r.Asks, Webhook: hook.Def.Name, RetryAfter: retryAfter(wait)}
+			}
+			asked[q] = true
+			l := store.Lookup{Provider: q.Provider, Name: q.Name, Args: q.Args, State: store.LookupAnswered, Attempts: 1, UpdatedAt: s.cfg.Now()}
+			if answers[q], err = s.cfg.API.Ask(ctx, api, q); err != nil {
+				delete(answers, q)
+				l.State, l.Detail = store.LookupFailed, err.Error()
+				open[q] = askedFor(l)
+			}
+			said = append(said, askedFor(l))
+		}
+		r = test()
+	}
+	r.Asked = said
+	return r, nil
 }
 
 // canonical are headers with the canonical spelling of their names.
@@ -218,6 +303,9 @@ func (s *Service) testFrom(factoryName string, def *factory.Automation, w *appli
 	r.WebhookCheck = s.webhookCheck(factoryName, def, w, name)
 	r.WouldTrigger = r.WebhookCheck.OK && r.PayloadCheck.OK
 	r.Unknown = r.WebhookCheck.OK && r.Unknown
+	if r.Unknown && w.Def.APISecretName != "" {
+		r.Asks = w.Def.Sender().Title
+	}
 	return r
 }
 
@@ -242,10 +330,11 @@ func (s *Service) webhookCheck(factoryName string, def *factory.Automation, w *a
 }
 
 // testEach tests an automation on a delivery without a webhook. The result is that it would
-// trigger if it would do so from at least one webhook.
-func (s *Service) testEach(revision *applier.Revision, def *factory.Automation, sent match.Delivery) TestResult {
-	r := result(def.AnyWebhook(), sent)
-	checked, passed, unknown, off := 0, 0, 0, "disabled"
+// trigger if it would do so from at least one webhook. If one webhook alone has a sender that
+// can be asked for what is not known, asked is that webhook.
+func (s *Service) testEach(revision *applier.Revision, def *factory.Automation, sent match.Delivery) (r TestResult, asked *applier.Webhook) {
+	r = result(def.AnyWebhook(), sent)
+	checked, passed, unknown, askers, off := 0, 0, 0, 0, "disabled"
 	var would []string
 	for _, w := range revision.Webhooks {
 		if !def.Selects(w.Def, w.UID) {
@@ -258,6 +347,9 @@ func (s *Service) testEach(revision *applier.Revision, def *factory.Automation, 
 			verdict.Detail = one.PayloadCheck.Detail
 			if one.Unknown {
 				unknown++
+			}
+			if one.Asks != "" {
+				askers, asked = askers+1, w
 			}
 			if passed == 1 || one.WouldTrigger || unknown == 1 && one.Unknown && len(would) == 0 {
 				r.PayloadCheck, r.Conditions = one.PayloadCheck, one.Conditions
@@ -273,6 +365,11 @@ func (s *Service) testEach(revision *applier.Revision, def *factory.Automation, 
 		r.Webhooks = append(r.Webhooks, verdict)
 	}
 	r.WouldTrigger, r.Unknown = len(would) > 0, len(would) == 0 && unknown > 0
+	if askers != 1 {
+		asked = nil
+	} else if r.Unknown {
+		r.Asks = asked.Def.Sender().Title
+	}
 	r.WebhookCheck = Check{OK: passed > 0}
 	switch {
 	case len(def.AnyWebhook().Triggers) == 0:
@@ -294,7 +391,7 @@ func (s *Service) testEach(revision *applier.Revision, def *factory.Automation, 
 	default:
 		r.WebhookCheck.Detail = "no webhook was named: it would trigger from none of " + terms.Counted(checked, "webhook")
 	}
-	return r
+	return r, asked
 }
 
 // result evaluates the filters of a candidate.
@@ -305,6 +402,7 @@ func result(c match.Candidate, sent match.Delivery) TestResult {
 	m := c.Explain(sent)
 	return TestResult{
 		Unknown:      len(m.Open) > 0,
+		open:         m.Open,
 		PayloadCheck: Check{OK: m.Matched, Detail: wantedDetail(c, m), Path: m.Path, Want: m.Want, Got: m.Got},
 		Conditions:   m.Conditions,
 	}

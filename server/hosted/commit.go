@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 )
@@ -144,7 +145,7 @@ func (r *Repository) commit(ctx context.Context, c Change, check func(ctx contex
 	return done, nil
 }
 
-var hashes = regexp.MustCompile(`^[0-9a-f]{4,64}$`)
+var hashes = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{4,64}$`) })
 
 // maxSince is how many commits since a base are looked through for who changed what.
 const maxSince = 1000
@@ -155,7 +156,7 @@ func (r *Repository) since(ctx context.Context, c Change, tip string) ([]Edit, e
 		return nil, nil
 	}
 	foreign := &BadError{c.Base, "is no commit of the branch " + r.cfg.Branch}
-	if !hashes.MatchString(c.Base) || tip == "" {
+	if !hashes().MatchString(c.Base) || tip == "" {
 		return nil, foreign
 	}
 	base, err := r.git(ctx, nil, "rev-parse", "--verify", "--quiet", c.Base+"^{commit}")

@@ -159,35 +159,12 @@ func checkPack(in *bufio.Reader, hash int) error {
 		return nil
 	}
 	for range count {
-		first, err := in.ReadByte()
+		kind, size, err := objectHead(in, hash)
 		if err != nil {
 			return errPack
 		}
-		kind, size := first>>4&7, uint64(first&15)
-		if first&0x80 != 0 {
-			rest, err := binary.ReadUvarint(in)
-			if err != nil {
-				return errPack
-			}
-			if rest > maxUnpacked {
-				rest = maxUnpacked // it is refused below, and does not overflow
-			}
-			size |= rest << 4
-		}
 		if err := add(size); err != nil {
 			return err
-		}
-		switch kind {
-		case offsetDelta:
-			for more := byte(0x80); more&0x80 != 0; {
-				if more, err = in.ReadByte(); err != nil {
-					return errPack
-				}
-			}
-		case hashDelta:
-			if _, err := in.Discard(hash); err != nil {
-				return errPack
-			}
 		}
 		if unpacker == nil {
 			unpacker, err = zlib.NewReader(in)
@@ -216,4 +193,32 @@ func checkPack(in *bufio.Reader, hash int) error {
 		}
 	}
 	return nil
+}
+
+// objectHead reads what stands before the compressed content of an object: its kind, its size, and
+// the base of a delta (gitformat-pack(5)).
+func objectHead(in *bufio.Reader, hash int) (kind byte, size uint64, err error) {
+	first, err := in.ReadByte()
+	if err != nil {
+		return 0, 0, err
+	}
+	kind, size = first>>4&7, uint64(first&15)
+	if first&0x80 != 0 {
+		rest, err := binary.ReadUvarint(in)
+		if err != nil {
+			return 0, 0, err
+		}
+		size |= min(rest, maxUnpacked) << 4 // more is refused, and does not overflow
+	}
+	switch kind {
+	case offsetDelta:
+		for more := byte(0x80); more&0x80 != 0; {
+			if more, err = in.ReadByte(); err != nil {
+				return 0, 0, err
+			}
+		}
+	case hashDelta:
+		_, err = in.Discard(hash)
+	}
+	return kind, size, err
 }

@@ -64,7 +64,7 @@ func (p *Peer) server() *sdk.Server {
 	})
 	for _, t := range Tools {
 		if p.may(t) {
-			t.add(s, t)
+			t.call.add(s, t)
 		}
 	}
 	s.AddReceivingMiddleware(guard)
@@ -102,9 +102,15 @@ func guard(next sdk.MethodHandler) sdk.MethodHandler {
 			return nil, errors.New("there is nothing to subscribe to: the tools of a key do not change")
 		case *sdk.CallToolRequest:
 			for _, t := range Tools {
-				if t.Name == req.Params.Name && !p.may(t) {
+				if t.Name != req.Params.Name {
+					continue
+				}
+				if !p.may(t) {
 					return failed("%s needs a key with the scope %s; this one has %s. A person can make one: triphammer keys create NAME --scope %s",
 						t.Name, strings.Join(t.Scopes, " or "), strings.Join(p.Caller.Scopes, ", "), t.Scopes[0]), nil
+				}
+				if err := checkArguments(req.Params.Arguments, t.call.in); err != nil {
+					return failed("%v", err), nil
 				}
 			}
 		}
@@ -163,7 +169,7 @@ func (p *Peer) get(ctx context.Context, path string, query any) (json.RawMessage
 // whole is how long a list may be in an answer: what is shown of it is longer.
 const whole = maxAnswer * 3 / 4
 
-// page reads a page of a list of which the API has pages. limit is that of the query, and becomes
+// page reads a page of a list that the API gives in pages. limit is that of the query, and becomes
 // smaller until the page fits into an answer. shorten, if given, makes what is shown of a page.
 func (p *Peer) page(ctx context.Context, path string, query any, limit *int, shorten func(json.RawMessage) (json.RawMessage, error)) (json.RawMessage, error) {
 	for {

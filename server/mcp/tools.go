@@ -3,8 +3,10 @@ package mcp
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
+	"reflect"
 	"strings"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 
 	"triphammer/schema"
 	"triphammer/server/api"
+	"triphammer/server/inert"
 	"triphammer/server/terms"
 )
 
@@ -24,7 +27,13 @@ type Tool struct {
 	// Outside says who wrote text in the answer, other than this server and its operator.
 	Outside string
 
+	call call
+}
+
+// call is what a tool does when it is called.
+type call struct {
 	add func(*sdk.Server, Tool)
+	in  reflect.Type // its arguments
 }
 
 // Effect is what a tool does to the server and to the world.
@@ -60,13 +69,13 @@ var (
 	manageScope  = []string{terms.ScopeManage}
 )
 
-// takes makes the add of a tool from the function that does its work. In is its arguments:
+// takes makes the call of a tool from the function that does its work. In is its arguments:
 // their JSON Schema is derived from it.
 //
 // The answer has no JSON Schema. It is that of the API, which openapi.yaml describes; with the
 // schemas of all answers, the list of tools would be several times as long for every model.
-func takes[In any](work func(context.Context, *Peer, In) (json.RawMessage, error)) func(*sdk.Server, Tool) {
-	return func(s *sdk.Server, t Tool) {
+func takes[In any](work func(context.Context, *Peer, In) (json.RawMessage, error)) call {
+	return call{in: reflect.TypeFor[In](), add: func(s *sdk.Server, t Tool) {
 		described := &sdk.Tool{Name: t.Name, Title: t.Title, Description: t.Does, Annotations: &sdk.ToolAnnotations{
 			Title: t.Title, ReadOnlyHint: !t.Effect.Changes, DestructiveHint: &t.Effect.Destructive,
 			IdempotentHint: t.Effect.Idempotent || !t.Effect.Changes, OpenWorldHint: &t.Effect.Open,
@@ -77,6 +86,9 @@ func takes[In any](work func(context.Context, *Peer, In) (json.RawMessage, error
 		}
 		sdk.AddTool(s, described, func(ctx context.Context, _ *sdk.CallToolRequest, in In) (*sdk.CallToolResult, any, error) {
 			result, err := work(ctx, peerOf(ctx), in)
+			if kind, syntax := (*json.UnmarshalTypeError)(nil), (*json.SyntaxError)(nil); errors.As(err, &kind) || errors.As(err, &syntax) {
+				err = errors.New("the server answered something that this program does not understand: is it newer, or another program?")
+			}
 			if err != nil {
 				return nil, nil, err
 			}
@@ -86,7 +98,7 @@ func takes[In any](work func(context.Context, *Peer, In) (json.RawMessage, error
 			}
 			return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: string(shown)}}}, shown, nil
 		})
-	}
+	}}
 }
 
 // Arguments that several tools have.
@@ -152,7 +164,7 @@ var Tools = []Tool{
 	{
 		Name: "get_status", Title: "Status", Scopes: readScope, Effect: reads, Outside: authors,
 		Does: "What each factory serves and why not something newer, unfinished runs by state, storage, clock, isolation. Look here first when nothing starts at all.",
-		add: takes(func(ctx context.Context, p *Peer, in ofFactory) (json.RawMessage, error) {
+		call: takes(func(ctx context.Context, p *Peer, in ofFactory) (json.RawMessage, error) {
 			return p.get(ctx, "/status", in)
 		}),
 	},
@@ -160,7 +172,7 @@ var Tools = []Tool{
 		Name: "list_deliveries", Title: "List deliveries", Scopes: readScope, Effect: reads, Outside: senders,
 		Does: "Deliveries that webhooks received, the newest first, with their outcome and the runs that they started. Then call get_delivery to see why. Outcomes: " +
 			terms.Words(terms.Outcomes) + ". Stages at which one can stop: " + terms.Words(terms.Stages) + ".",
-		add: takes(func(ctx context.Context, p *Peer, in struct {
+		call: takes(func(ctx context.Context, p *Peer, in struct {
 			ofFactory
 			inPages
 			Webhook string `json:"webhook,omitempty" jsonschema:"name of a webhook"`
@@ -177,7 +189,7 @@ var Tools = []Tool{
 	{
 		Name: "get_delivery", Title: "Explain a delivery", Scopes: readScope, Effect: reads, Outside: senders,
 		Does: "Why a delivery started runs or did not: its belt, stage by stage, and each automation of its webhook with the condition that did not hold (path, want, got). If page_info has a next page, call again with its cursor: each list goes on.",
-		add: takes(func(ctx context.Context, p *Peer, in struct {
+		call: takes(func(ctx context.Context, p *Peer, in struct {
 			ofDelivery
 			inParts
 		},
@@ -188,7 +200,7 @@ var Tools = []Tool{
 	{
 		Name: "get_delivery_payload", Title: "Read a payload", Scopes: readScope, Effect: reads, Outside: senders,
 		Does: "The body of a delivery as text, in pieces: call again with next_offset for the rest.",
-		add: takes(func(ctx context.Context, p *Peer, in struct {
+		call: takes(func(ctx context.Context, p *Peer, in struct {
 			ofDelivery
 			inPieces
 		},
@@ -207,14 +219,14 @@ var Tools = []Tool{
 	{
 		Name: "replay_delivery", Title: "Replay a delivery", Scopes: operateScope, Effect: starts,
 		Does: "Decide a stored delivery again by the definitions that serve now, as a new delivery, and start a run for each automation that matches.",
-		add: takes(func(ctx context.Context, p *Peer, in ofDelivery) (json.RawMessage, error) {
+		call: takes(func(ctx context.Context, p *Peer, in ofDelivery) (json.RawMessage, error) {
 			return p.post(ctx, "/deliveries/"+segment(in.DeliveryID)+"/replay", nil)
 		}),
 	},
 	{
 		Name: "list_runs", Title: "List runs", Scopes: seeRunsScope, Effect: reads, Outside: agents,
 		Does: "Runs of agents, the last updated first, in short: get_run has the rest, and the prompt. States: " + terms.Words(terms.RunStates) + ".",
-		add: takes(func(ctx context.Context, p *Peer, in struct {
+		call: takes(func(ctx context.Context, p *Peer, in struct {
 			ofFactory
 			inPages
 			State      []string `json:"state,omitempty" jsonschema:"only runs in these states"`
@@ -241,19 +253,19 @@ var Tools = []Tool{
 	{
 		Name: "get_run", Title: "Show a run", Scopes: seeRunsScope, Effect: reads, Outside: agents,
 		Does: "A run: state, why it waits or stopped (belt, status_message), prompt, usage, artifacts, and detail.takes: what can be asked of it now (cancel, interrupt, retry, resume, followup).",
-		add: takes(func(ctx context.Context, p *Peer, in ofRun) (json.RawMessage, error) {
+		call: takes(func(ctx context.Context, p *Peer, in ofRun) (json.RawMessage, error) {
 			return p.get(ctx, "/agent/runs/"+segment(in.RunID), nil)
 		}),
 	},
 	{
 		Name: "get_transcript", Title: "Read a transcript", Scopes: seeRunsScope, Effect: reads, Outside: agents,
 		Does: "What an agent said and did, event by event. For the next page, and to follow a run in progress, give page_info.next_cursor as after_event; with newest, give it as before_event.",
-		add:  takes(transcript),
+		call: takes(transcript),
 	},
 	{
 		Name: "start_run", Title: "Start a run", Scopes: runsScope, Effect: starts,
 		Does: "Start an agent on a prompt, in an environment of the definitions (list_environments). It works on its own: watch it with get_run and get_transcript.",
-		add: takes(func(ctx context.Context, p *Peer, in struct {
+		call: takes(func(ctx context.Context, p *Peer, in struct {
 			Prompt      string            `json:"prompt" jsonschema:"the task, complete: the agent knows nothing of this conversation"`
 			Title       string            `json:"title,omitempty"`
 			Environment string            `json:"environment,omitempty" jsonschema:"FACTORY/NAME of an environment"`
@@ -276,7 +288,7 @@ var Tools = []Tool{
 	{
 		Name: "follow_up_run", Title: "Follow up", Scopes: runsScope, Effect: starts,
 		Does: "Send a message to the agent of a run: it goes on in the same conversation and workspace, as a new run. While the run goes on, the message waits.",
-		add: takes(func(ctx context.Context, p *Peer, in struct {
+		call: takes(func(ctx context.Context, p *Peer, in struct {
 			ofRun
 			Message string `json:"message"`
 		},
@@ -287,7 +299,7 @@ var Tools = []Tool{
 	{
 		Name: "retry_run", Title: "Retry a run", Scopes: runsScope, Effect: starts,
 		Does: "Start a finished run again, as a new run: from the beginning, or with resume in its workspace and session.",
-		add: takes(func(ctx context.Context, p *Peer, in struct {
+		call: takes(func(ctx context.Context, p *Peer, in struct {
 			ofRun
 			Resume bool `json:"resume,omitempty" jsonschema:"go on in the workspace and the session of the run"`
 		},
@@ -298,28 +310,28 @@ var Tools = []Tool{
 	{
 		Name: "interrupt_run", Title: "Interrupt a run", Scopes: runsScope, Effect: stops,
 		Does: "Stop what an agent does now, and keep its session, so that follow_up_run can go on.",
-		add: takes(func(ctx context.Context, p *Peer, in ofRun) (json.RawMessage, error) {
+		call: takes(func(ctx context.Context, p *Peer, in ofRun) (json.RawMessage, error) {
 			return p.post(ctx, in.path("interrupt"), nil)
 		}),
 	},
 	{
 		Name: "cancel_run", Title: "Cancel a run", Scopes: runsScope, Effect: stops,
 		Does: "End a run that waits or goes on. What its agent has already done outside stays done.",
-		add: takes(func(ctx context.Context, p *Peer, in ofRun) (json.RawMessage, error) {
+		call: takes(func(ctx context.Context, p *Peer, in ofRun) (json.RawMessage, error) {
 			return p.post(ctx, in.path("cancel"), nil)
 		}),
 	},
 	{
 		Name: "list_automations", Title: "List automations", Scopes: readScope, Effect: reads, Outside: authors,
 		Does: "Automations with their triggers, whether they are enabled, paused or dormant (nothing starts them, and why), and warnings.",
-		add: takes(func(ctx context.Context, p *Peer, in listOf) (json.RawMessage, error) {
+		call: takes(func(ctx context.Context, p *Peer, in listOf) (json.RawMessage, error) {
 			return p.part(ctx, "/automations", in.ofFactory, in.inParts)
 		}),
 	},
 	{
 		Name: "run_automation", Title: "Run an automation", Scopes: operateScope, Effect: starts,
 		Does: "Start a run of an automation by hand, as if one of its triggers had fired.",
-		add: takes(func(ctx context.Context, p *Peer, in struct {
+		call: takes(func(ctx context.Context, p *Peer, in struct {
 			ofFactory
 			Automation string `json:"automation" jsonschema:"its name"`
 			Title      string `json:"title,omitempty"`
@@ -337,14 +349,14 @@ var Tools = []Tool{
 	{
 		Name: "list_webhooks", Title: "List webhooks", Scopes: readScope, Effect: reads, Outside: authors,
 		Does: "Webhooks with their URL, how senders prove themselves, and whether they are enabled or paused. No secrets.",
-		add: takes(func(ctx context.Context, p *Peer, in listOf) (json.RawMessage, error) {
+		call: takes(func(ctx context.Context, p *Peer, in listOf) (json.RawMessage, error) {
 			return p.part(ctx, "/webhooks", in.ofFactory, in.inParts)
 		}),
 	},
 	{
 		Name: "get_webhook_setup", Title: "How to connect a sender", Scopes: readScope, Effect: reads,
 		Does: "The steps on the sender's side for one webhook, and samples of what the sender sends (the events for send_test_delivery).",
-		add: takes(func(ctx context.Context, p *Peer, in struct {
+		call: takes(func(ctx context.Context, p *Peer, in struct {
 			ofFactory
 			Webhook string `json:"webhook" jsonschema:"its name"`
 		},
@@ -355,7 +367,7 @@ var Tools = []Tool{
 	{
 		Name: "send_test_delivery", Title: "Send a test", Scopes: operateScope, Effect: starts, Outside: senders,
 		Does: "Let the server send a signed test delivery to a webhook. It is a real one: automations that match start agents. To only ask what would match, use test_filter.",
-		add: takes(func(ctx context.Context, p *Peer, in struct {
+		call: takes(func(ctx context.Context, p *Peer, in struct {
 			ofFactory
 			Webhook string            `json:"webhook" jsonschema:"its name"`
 			Event   string            `json:"event,omitempty" jsonschema:"a sample of get_webhook_setup; default: the first one"`
@@ -373,7 +385,7 @@ var Tools = []Tool{
 	{
 		Name: "test_filter", Title: "Test a filter", Scopes: readScope, Effect: reads, Outside: senders,
 		Does: "Whether an automation, or a payload filter that you give, would start a run on a stored delivery or on a payload, and each condition with what was wanted and what came. Nothing starts.",
-		add: takes(func(ctx context.Context, p *Peer, in struct {
+		call: takes(func(ctx context.Context, p *Peer, in struct {
 			ofFactory
 			Automation string            `json:"automation,omitempty" jsonschema:"name of an automation; or give filter"`
 			Filter     map[string]any    `json:"filter,omitempty" jsonschema:"a payload filter as in a definition; or give automation"`
@@ -397,28 +409,28 @@ var Tools = []Tool{
 	{
 		Name: "list_schedules", Title: "List schedules", Scopes: seeRunsScope, Effect: reads, Outside: agents,
 		Does: "Schedules, with when they last ran and will run next, and why the last tick started nothing.",
-		add: takes(func(ctx context.Context, p *Peer, in listOf) (json.RawMessage, error) {
+		call: takes(func(ctx context.Context, p *Peer, in listOf) (json.RawMessage, error) {
 			return p.part(ctx, "/agent/schedules", in.ofFactory, in.inParts)
 		}),
 	},
 	{
 		Name: "list_agents", Title: "List agents", Scopes: seeRunsScope, Effect: reads, Outside: authors,
 		Does: "Agents of the definitions.",
-		add: takes(func(ctx context.Context, p *Peer, in listOf) (json.RawMessage, error) {
+		call: takes(func(ctx context.Context, p *Peer, in listOf) (json.RawMessage, error) {
 			return p.part(ctx, "/agent", in.ofFactory, in.inParts)
 		}),
 	},
 	{
 		Name: "list_environments", Title: "List environments", Scopes: seeRunsScope, Effect: reads, Outside: authors,
 		Does: "Environments in which start_run can start an agent: repositories, image, setup.",
-		add: takes(func(ctx context.Context, p *Peer, in listOf) (json.RawMessage, error) {
+		call: takes(func(ctx context.Context, p *Peer, in listOf) (json.RawMessage, error) {
 			return p.part(ctx, "/agent/environments", in.ofFactory, in.inParts)
 		}),
 	},
 	{
 		Name: "list_signature_schemes", Title: "Signature schemes", Scopes: readScope, Effect: reads,
 		Does: "The names of the ways in which senders sign, for signatureScheme of a webhook. With name: all about one of them, and the sender's own steps.",
-		add: takes(func(ctx context.Context, p *Peer, in struct {
+		call: takes(func(ctx context.Context, p *Peer, in struct {
 			Name string `json:"name,omitempty" jsonschema:"name of a scheme, such as github"`
 		},
 		) (json.RawMessage, error) {
@@ -443,7 +455,7 @@ var Tools = []Tool{
 	{
 		Name: "get_factory_file_schema", Title: "Schema of definition files", Effect: reads,
 		Does: "The JSON Schema of a kind of definition file: " + strings.Join(schema.JSONSchemaNames(), ", ") + ". Read it before you write such a file. A reference to another document leads to another call.",
-		add: takes(func(ctx context.Context, p *Peer, in struct {
+		call: takes(func(ctx context.Context, p *Peer, in struct {
 			Document string `json:"document" jsonschema:"kind of file, such as automation or webhook"`
 			inPieces
 		},
@@ -465,7 +477,7 @@ var Tools = []Tool{
 	{
 		Name: "validate_factory_files", Title: "Validate definition files", Effect: reads, Outside: authors,
 		Does: "Check a whole tree of definition files, which must have a factory.yaml: each finding has a code, a place and a hint. It compares with no factory; for that, use plan_factory_files.",
-		add: takes(func(ctx context.Context, p *Peer, in struct {
+		call: takes(func(ctx context.Context, p *Peer, in struct {
 			Files  []treeFile `json:"files"`
 			Strict bool       `json:"strict,omitempty" jsonschema:"also refuse what only this server understands"`
 		},
@@ -476,7 +488,7 @@ var Tools = []Tool{
 	{
 		Name: "list_factory_files", Title: "List definition files", Scopes: readScope, Effect: reads, Outside: authors,
 		Does: "The newest definition files of a factory, with their commit.",
-		add: takes(func(ctx context.Context, p *Peer, in listOf) (json.RawMessage, error) {
+		call: takes(func(ctx context.Context, p *Peer, in listOf) (json.RawMessage, error) {
 			name, err := p.factory(ctx, in.Factory)
 			if err != nil {
 				return nil, err
@@ -487,12 +499,12 @@ var Tools = []Tool{
 	{
 		Name: "get_factory_file", Title: "Read a definition file", Scopes: readScope, Effect: reads, Outside: authors,
 		Does: "The newest text of a definition file, in pieces, with its commit (the base of change_factory_files). If has_escaped_characters is true, do not write the text back: it would change those characters.",
-		add:  takes(factoryFile),
+		call: takes(factoryFile),
 	},
 	{
 		Name: "plan_factory_files", Title: "Plan a change", Scopes: readScope, Effect: reads, Outside: authors,
 		Does: "What a change of definition files would do to a factory, without doing it: findings, what is created, updated and deleted, and how many runs recent deliveries would have started before and after.",
-		add: takes(func(ctx context.Context, p *Peer, in struct {
+		call: takes(func(ctx context.Context, p *Peer, in struct {
 			ofFactory
 			Files      []file `json:"files" jsonschema:"the files that change"`
 			WholeTree  bool   `json:"whole_tree,omitempty" jsonschema:"files are the whole tree; all others are removed"`
@@ -512,7 +524,7 @@ var Tools = []Tool{
 	{
 		Name: "change_factory_files", Title: "Change definition files", Scopes: manageScope, Effect: edits, Outside: authors,
 		Does: "Commit new texts of definition files to a factory that is hosted on this server, and apply them at once: they decide what starts from then on. Files with errors are refused. Call plan_factory_files first, and show a person the plan.",
-		add: takes(func(ctx context.Context, p *Peer, in struct {
+		call: takes(func(ctx context.Context, p *Peer, in struct {
 			ofFactory
 			Files   []file `json:"files"`
 			Base    string `json:"base,omitempty" jsonschema:"the commit that you have read; if others have changed the same files since, the change is refused"`
@@ -558,7 +570,7 @@ func jsonOf(field, text string) (json.RawMessage, error) {
 	}
 	var raw json.RawMessage
 	if err := json.Unmarshal([]byte(text), &raw); err != nil {
-		return nil, fmt.Errorf("%s is not JSON: %w", field, err)
+		return nil, fmt.Errorf("%s is not JSON: %s in %s", field, err.Error(), inert.Text(shortened([]byte(text))))
 	}
 	return raw, nil
 }

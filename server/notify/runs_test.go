@@ -126,7 +126,7 @@ func (w *world) end(state store.RunState) (id store.RunID) {
 		w.Fatal(err)
 	}
 	if state == store.Cancelled {
-		if _, err := w.store.RequestStop(w.Context(), r.ID, store.StopCancel); err != nil {
+		if _, err := w.store.RequestStop(w.Context(), r.ID, store.StopCancel, ""); err != nil {
 			w.Fatal(err)
 		}
 		return r.ID

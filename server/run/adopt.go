@@ -6,32 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"triphammer/server/run/event"
+	"triphammer/server/run/task"
 	"triphammer/server/secret"
 	"triphammer/server/store"
 )
-
-// Outliving is an Executor whose attempts outlive the worker that has begun them (SPEC 17.5).
-// Start returns ErrLeft when the worker lets go of an attempt that goes on, and takes an
-// attempt up again that another worker has let go of, if the task is Adopted.
-type Outliving interface {
-	Executor
-
-	// Outlives tells that attempts outlive their worker.
-	Outlives() bool
-
-	// Ended removes what is left of an attempt whose end is recorded.
-	Ended(ctx context.Context, runID string, attempt int64) error
-}
-
-// ErrLeft is the error of Start for an attempt that goes on without this worker.
-var ErrLeft = errors.New("the attempt goes on without this worker")
-
-// Leaves tells whether a worker that stops for this cause lets go of an attempt that can
-// outlive it: it is being stopped itself, or another worker has the attempt.
-func Leaves(cause error) bool { return errors.Is(cause, ErrStopped) || errors.Is(cause, errLost) }
 
 // adoptTime is how long an attempt that outlives its worker waits for another one, before it
 // counts as lost.
@@ -44,8 +26,8 @@ func outlives(isolation string) bool { return isolation == Cluster }
 const Cluster = "kubernetes"
 
 // outliving is the executor, if its attempts outlive this worker.
-func (m *Manager) outliving() (Outliving, bool) {
-	o, ok := m.cfg.Executor.(Outliving)
+func (m *Manager) outliving() (task.Outliving, bool) {
+	o, ok := m.cfg.Executor.(task.Outliving)
 	return o, ok && o.Outlives()
 }
 
@@ -153,6 +135,10 @@ type replayed struct {
 	other map[string]int       // other events, by what two readings of them have in common
 	calls map[string]time.Time // when calls of the agent began, by their ids
 	used  event.Usage
+
+	exit   *event.Ended  // of the agent; nil: not stored
+	result *event.Result // what its harness said of its end; nil: nothing
+	last   event.Status  // the newest with a state
 }
 
 // takeOver reads what another worker has left of the attempt: what it has stored, and the values
@@ -166,16 +152,22 @@ func (a *attempt) takeOver(ctx context.Context, spec *Spec, started string) (*re
 	if err != nil {
 		return nil, nil, err
 	}
-	before, err := a.replay(ctx, started)
-	return before, slices.Concat(values, tokens(credentials)), err
+	before, err := a.manager.replay(ctx, a.lease.RunID, started)
+	if err != nil {
+		return nil, nil, err
+	}
+	a.charged = before.used
+	a.earlier.Tokens = max(0, a.earlier.Tokens-tokensOf(before.used)) // some of it may not be recorded
+	a.earlier.CostUSD = max(0, a.earlier.CostUSD-before.used.CostUSD)
+	return before, slices.Concat(values, tokens(credentials)), nil
 }
 
 // replay reads what is stored of the attempt in progress, or nothing. started is the message of
 // its beginning. The attempt before it may have no end: its worker was lost.
-func (a *attempt) replay(ctx context.Context, started string) (*replayed, error) {
+func (m *Manager) replay(ctx context.Context, id store.RunID, started string) (*replayed, error) {
 	var all []store.Event
 	for after := int64(0); ; {
-		page, err := a.manager.cfg.Store.Events(ctx, a.lease.RunID, after, maxReplayPage)
+		page, err := m.cfg.Store.Events(ctx, id, after, maxReplayPage)
 		if err != nil {
 			return nil, err
 		}
@@ -208,6 +200,14 @@ func replayedOf(all []store.Event, started string) *replayed {
 			r.used.OutputTokens += d.OutputTokens
 			r.used.CostUSD += d.CostUSD
 			r.used.Turns += d.Turns
+		case event.Ended:
+			r.exit = &d
+		case event.Result:
+			r.result = &d
+		case event.Status:
+			if d.State != "" {
+				r.last = d
+			}
 		}
 		r.other[sameAs(e)]++
 		if id, begins, _ := callIn(e); begins && id != "" {
@@ -215,6 +215,63 @@ func replayedOf(all []store.Event, started string) *replayed {
 		}
 	}
 	return r
+}
+
+// verdict is how the attempt ended, if that is stored and another attempt would do its work again.
+// Else it has no state. An agent that was stopped has ended only if its harness says so.
+func (r *replayed) verdict(spec *Spec) verdict {
+	end := store.RunState(r.last.State)
+	stopped := r.exit == nil || r.exit.Stopped
+	var v verdict
+	switch {
+	case end.Terminal():
+		v = verdict{state: end, message: r.last.Message}
+	case end == store.Queued || stopped && r.result == nil:
+		return v
+	case stopped:
+		v = judge(errFinished, task.Exit{}, nil, 0, 0, lastSaid{result: r.result})
+	default:
+		v = judge(nil, task.Exit{Code: r.exit.ExitCode, Signal: r.exit.Signal}, nil, 0, 0, lastSaid{result: r.result, expected: !spec.commanded()})
+	}
+	if v.again {
+		return verdict{}
+	}
+	if !end.Terminal() {
+		v.message = strings.TrimPrefix(v.message+"; "+cutShort, "; ")
+	} else if !stopped && r.exit.Signal == "" {
+		code := int64(r.exit.ExitCode)
+		v.exit = &code
+	}
+	return v
+}
+
+// conclude ends an attempt whose worker is lost, if the transcript has how it ended (SPEC 9.6).
+func (m *Manager) conclude(ctx context.Context, h store.Held) bool {
+	row, err := m.cfg.Store.Run(ctx, h.RunID)
+	var spec Spec
+	if err == nil {
+		spec, err = specOf(ctx, m.cfg.Store, row)
+	}
+	var stored *replayed
+	if err == nil {
+		stored, err = m.replay(ctx, h.RunID, beginning(row.Attempt, &spec))
+	}
+	var v verdict
+	if err == nil {
+		if v = stored.verdict(&spec); !v.state.Terminal() {
+			return false
+		}
+		err = m.cfg.Store.FinishRun(ctx, h.Lease, v.state, v.message, v.exit)
+	}
+	if err != nil {
+		if ctx.Err() == nil && !errors.Is(err, store.ErrFenced) {
+			m.logger.Warn("looking in its transcript how a run ended whose worker is lost", "run", h.RunID, "error", err)
+		}
+		return false
+	}
+	m.logger.Info("a run had ended when its server or worker stopped", "run", h.RunID, "state", v.state, "message", v.message)
+	m.feed.notify(h.RunID)
+	return true
 }
 
 func decoded(e store.Event) event.Event {

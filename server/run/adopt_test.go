@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"triphammer/server/run/event"
-	"triphammer/server/run/harness"
 	"triphammer/server/store"
+	"triphammer/server/worker/harness"
 )
 
 // toolCalls are what Claude Code prints of two calls.
@@ -132,7 +132,7 @@ func TestReplayedAttempt(t *testing.T) {
 		t.Errorf("of the second attempt, %+v is stored", r)
 	}
 	if r := replayedOf(all, "started, attempt 3 of 3"); r.begun || r.text[event.Stdout] != 0 {
-		t.Errorf("of the third attempt, of which nothing is stored, %+v is", r)
+		t.Errorf("the third attempt has nothing stored, but %+v is replayed", r)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"triphammer/server/disk"
 	"triphammer/server/run/event"
+	"triphammer/server/run/task"
 	"triphammer/server/secret"
 	"triphammer/server/store"
 )
@@ -81,7 +82,7 @@ func (k *keeper) keptBefore(a event.Artifact) (event.Artifact, bool) {
 func (s sink) Keep(a event.Artifact, content io.Reader) error {
 	kept, err := s.keep.artifact(a, content)
 	switch reason := omitted(""); {
-	case errors.Is(err, ErrLeft):
+	case errors.Is(err, task.ErrLeft):
 		return err // who takes the attempt up keeps it
 	case errors.As(err, &reason):
 		err = nil

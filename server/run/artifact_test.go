@@ -12,25 +12,26 @@ import (
 
 	"triphammer/server/run"
 	"triphammer/server/run/event"
+	"triphammer/server/run/task"
 	"triphammer/server/secret"
 	"triphammer/server/store"
 )
 
 // leaving is an executor whose agent leaves artifacts.
 type leaving struct {
-	run.Executor
-	leave func(run.Sink)
+	task.Executor
+	leave func(task.Sink)
 }
 
-func (l leaving) Isolation() (string, []error)           { return "", nil }
-func (l leaving) Preflight(*run.Task) (run.Place, error) { return run.Place{}, nil }
+func (l leaving) Isolation() (string, []error)             { return "", nil }
+func (l leaving) Preflight(*task.Task) (task.Place, error) { return task.Place{}, nil }
 func (l leaving) Sweep(context.Context, func(string, time.Time) bool) error {
 	return nil
 }
 
-func (l leaving) Start(_ context.Context, _ *run.Task, sink run.Sink) (run.Exit, error) {
+func (l leaving) Start(_ context.Context, _ *task.Task, sink task.Sink) (task.Exit, error) {
 	l.leave(sink)
-	return run.Exit{}, nil
+	return task.Exit{}, nil
 }
 
 // TestArtifacts: what an agent leaves is kept within limits, without granted secrets, and
@@ -42,14 +43,14 @@ func TestArtifacts(t *testing.T) {
 		t.Fatal(err)
 	}
 	png := "\x89PNG\r\n\x1a\n" + strings.Repeat("x", 50)
-	file := func(name, content string) func(run.Sink) error {
-		return func(s run.Sink) error { return s.Keep(event.Artifact{Name: name}, strings.NewReader(content)) }
+	file := func(name, content string) func(task.Sink) error {
+		return func(s task.Sink) error { return s.Keep(event.Artifact{Name: name}, strings.NewReader(content)) }
 	}
-	link := func(title, url string) func(run.Sink) error {
-		return func(s run.Sink) error { return s.Keep(event.Artifact{Name: title, URL: url}, nil) }
+	link := func(title, url string) func(task.Sink) error {
+		return func(s task.Sink) error { return s.Keep(event.Artifact{Name: title, URL: url}, nil) }
 	}
 	cases := []struct {
-		keep                         func(run.Sink) error
+		keep                         func(task.Sink) error
 		kind, name, url, media, text string
 		omitted                      string // a part of why
 	}{
@@ -77,7 +78,7 @@ func TestArtifacts(t *testing.T) {
 		{link("", "https://me:pw@example.com/"), "EXTERNAL_REFERENCE", "", "https://me:xxxxx@example.com/", "", "", "password"},
 	}
 	broken := 0
-	leave := func(s run.Sink) {
+	leave := func(s task.Sink) {
 		for _, c := range cases {
 			if err := c.keep(s); err != nil {
 				t.Error(c.name, err)

@@ -16,9 +16,10 @@ import (
 
 	"triphammer/factory"
 	"triphammer/server/run/event"
-	"triphammer/server/run/harness"
+	"triphammer/server/run/task"
 	"triphammer/server/secret"
 	"triphammer/server/store"
+	"triphammer/server/worker/harness"
 )
 
 // attempt is one execution of one claimed run.
@@ -37,60 +38,47 @@ type attempt struct {
 
 	transcript *transcript
 
-	budget    factory.Budget
-	automated bool           // an automation started the run, whose budget of a day counts too
-	earlier   store.Spending // of the attempts before
-	charged   event.Usage    // what of this attempt is recorded
+	budget              factory.Budget
+	factory, automation string         // the automation that started the run, whose budget of a day counts too; empty: none did
+	earlier             store.Spending // of the attempts before
+	charged             event.Usage    // what of this attempt is recorded
 }
 
 // run executes the run. ctx ends the agent; always does not end.
 func (a *attempt) run(ctx, always context.Context) (v verdict) {
 	p, err := a.prepare(ctx)
-	row, task, spec := p.row, p.task, &p.spec
+	row, work, spec := p.row, p.task, &p.spec
 	var values []secret.Value
 	var agent harness.Start
-	if task != nil {
-		task.Lease = a.until
-		agent = spec.start(task, p.session.ID)
-		values = slices.Collect(maps.Values(task.Secrets))
-		values = slices.Concat(values, tokens(slices.Collect(maps.Values(task.Credentials))))
-		for _, r := range task.Repositories {
-			values = append(values, inAddress(r.URL)...)
-		}
+	if work != nil {
+		work.Lease = a.until
+		agent, values = spec.start(work, p.session.ID), secretsOf(work)
 	}
 	attempt := int64(1)
 	if row != nil {
 		attempt, a.number = row.Attempt, row.Attempt
-		a.budget, a.automated, a.earlier = spec.Budget, row.Automation != "", store.Spending{Tokens: row.Tokens, CostUSD: row.CostUSD}
+		a.factory, a.automation = row.Factory, row.Automation
+		a.budget, a.earlier = spec.Budget, store.Spending{Tokens: row.Tokens, CostUSD: row.CostUSD}
 	}
-	started := "started"
-	if attempt > 1 {
-		started = fmt.Sprintf("started, attempt %d of %d", attempt, spec.Retry.Attempts)
-	}
+	started := beginning(attempt, spec)
 	var before *replayed
 	begun := attempt
 	if a.adopted {
 		begun++ // it has events
 	}
-	if a.adopted && task != nil {
-		task.Adopted, a.began = true, row.StartedAt
+	if a.adopted && work != nil {
+		work.Adopted, a.began = true, row.StartedAt
 		var older []secret.Value
 		if before, older, err = a.takeOver(ctx, spec, started); err != nil {
 			err = fmt.Errorf("what the worker before this one has left could not be read: %w", err)
-		} else {
-			values = append(values, older...)
-			a.charged = before.used
-			a.earlier.Tokens = max(0, a.earlier.Tokens-tokensOf(before.used)) // some of it may not be recorded
-			a.earlier.CostUSD = max(0, a.earlier.CostUSD-before.used.CostUSD)
-			if before.begun {
-				started = "taken up by another worker; the attempt goes on"
-			}
+		} else if values = append(values, older...); before.begun {
+			started = "taken up by another worker; the attempt goes on"
 		}
 	}
 	t := newTranscript(transcriptConfig{
 		save:  a.save,
 		after: a.lastEvent(ctx, begun), again: before,
-		lost:  func() { a.cancel(errLost) },
+		lost:  func() { a.cancel(task.ErrLost) },
 		done:  func() { a.cancel(errFinished) },
 		give:  func(try int, err error) bool { return giveUp(ctx, try, err) },
 		now:   a.manager.cfg.Now,
@@ -107,55 +95,36 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 			a.logger.Error("executing a run", "panic", p, "stack", string(debug.Stack()))
 			v = again("an internal error ended this run; the server's log has it")
 		}
-		if v.left {
+		if v.left || errors.Is(context.Cause(ctx), task.ErrLost) { // an end in the transcript would end the run for whoever has it now
 			close(done)
 			helpers.Wait()
 			a.keepSession(always, t.conversation())
 			return
 		}
-		v.message = t.hidden(v.message)
-		more := attempt < int64(spec.Retry.Attempts)
-		if v.state == store.FailedRun && !v.again && more {
-			v.message += notAgain
-		}
-		last := event.Status{State: string(v.state), Message: v.message}
-		if v.again = v.again && more; v.again {
-			last = event.Status{State: string(store.Queued), Message: fmt.Sprintf("attempt %d of %d failed: %s", attempt, spec.Retry.Attempts, v.message)}
-		}
-		t.close(last)
+		v = a.conclude(always, v, spec, attempt)
 		// The transcript is stored before the state, so that a finished run has all of it.
 		close(done)
 		helpers.Wait()
 		_ = a.charge(always, t.usage(), false) // the run has ended, so its own end counts
 		a.keepSession(always, t.conversation())
 	}()
-
-	cause := context.Cause(ctx)
-	switch {
-	case err != nil && a.adopted && Leaves(cause):
-		return verdict{left: true}
-	case err != nil && cause != nil: // it is the reason
-		return unbegun(cause)
-	case err != nil:
-		return failed("%v", err)
-	case row.StopRequested == store.StopCancel && a.adopted:
-		return stopped(ErrCancelled, 0, 0)
-	case row.StopRequested == store.StopInterrupt && a.adopted:
-		return verdict{state: store.Cancelled, message: a.interrupted(row, spec, false)}
-	case row.StopRequested != store.NoStop:
-		return unbegun(causeOf(row.StopRequested))
+	if decided := a.already(ctx, row, spec, err); decided != nil {
+		return *decided
 	}
 	if err := a.charge(always, a.charged, !a.adopted); err != nil {
 		return failed("%v", err)
 	}
 	a.logger.Info("run started", "automation", row.Automation, "delivery", row.DeliveryID, "attempt", row.Attempt)
-	place, refused := a.manager.cfg.Executor.Preflight(task)
+	if row.Attempt == 1 && !a.adopted {
+		a.manager.cfg.Observe(Observation{Factory: row.Factory, Automation: row.Automation, Waited: max(1, row.StartedAt.Sub(row.CreatedAt))})
+	}
+	place, refused := a.manager.cfg.Executor.Preflight(work)
 	t.add(event.Status{State: string(store.InProgress), Message: started, Worker: a.manager.shown, Isolation: place.Isolation})
 	for _, warning := range slices.Concat(p.warnings, agent.Warnings, place.Warnings) {
 		t.add(event.Status{Message: "warning: " + warning})
 	}
 	timeout, idle := spec.limits()
-	task.Timeout = timeout
+	work.Timeout = timeout
 	left := timeout
 	if a.adopted {
 		left = max(reportTime, timeout-a.manager.cfg.Now().Sub(row.StartedAt))
@@ -166,19 +135,99 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 	if refused != nil {
 		return failed("%v", refused)
 	}
-	exit, err := a.manager.cfg.Executor.Start(ctx, task, sink{t, a.keeper(always, t)})
-	if errors.Is(err, ErrLeft) {
+	exit, err := a.manager.cfg.Executor.Start(ctx, work, sink{t, a.keeper(always, t)})
+	if errors.Is(err, task.ErrLeft) {
 		return verdict{left: true}
 	}
-	said := lastSaid{words: t.lastWords(), result: t.verdict(), expected: agent.Parse != nil, trouble: t.troubled()}
-	if said.meaning, said.final = agent.Explain(said.words); said.meaning == "" {
-		said.meaning, _ = agent.Explain(t.lastPrinted()) // it may be about the work, so that another attempt is made
-	}
-	v = judge(context.Cause(ctx), exit, err, timeout, idle, said)
-	if v.state == store.Cancelled && errors.Is(context.Cause(ctx), ErrInterrupted) {
+	v = judge(context.Cause(ctx), exit, err, timeout, idle, t.lastSaid(&agent))
+	if v.state == store.Cancelled && errors.Is(context.Cause(ctx), task.ErrInterrupted) {
 		v.message = a.interrupted(row, spec, p.session.ID != "" || t.conversation().ID != "")
 	}
 	return v
+}
+
+// lastSaid is what the agent said last.
+func (t *transcript) lastSaid(agent *harness.Start) lastSaid {
+	said := lastSaid{words: t.lastWords(), printed: t.lastPrinted(), result: t.verdict(), expected: agent.Parse != nil, trouble: t.troubled()}
+	if t.conversation().ID == "" { // a program that says nothing of a session may be another one
+		said.tested = agent.Tested()
+	}
+	if said.meaning, said.final = agent.Explain(said.words); said.meaning == "" {
+		said.meaning, _ = agent.Explain(said.printed) // it may be about the work, so that another attempt is made
+	}
+	return said
+}
+
+// secretsOf are the values of a task that its transcript must not show.
+func secretsOf(work *task.Task) []secret.Value {
+	values := slices.Concat(slices.Collect(maps.Values(work.Secrets)), tokens(slices.Collect(maps.Values(work.Credentials))))
+	for _, r := range work.Repositories {
+		values = append(values, inAddress(r.URL)...)
+	}
+	return values
+}
+
+// already is the verdict of an attempt that ends before it begins: err says why it could not be
+// prepared, or somebody has asked for its end. nil: the attempt begins.
+func (a *attempt) already(ctx context.Context, row *store.Run, spec *Spec, err error) *verdict {
+	var v verdict
+	switch cause := context.Cause(ctx); {
+	case err != nil && a.adopted && task.Leaves(cause):
+		v = verdict{left: true}
+	case err != nil && cause != nil: // it is the reason
+		v = unbegun(cause)
+	case err != nil:
+		v = failed("%v", err)
+	case row.StopRequested == store.StopCancel && a.adopted:
+		v = stopped(task.ErrCancelled, 0, 0)
+	case row.StopRequested == store.StopInterrupt && a.adopted:
+		v = verdict{state: store.Cancelled, message: a.interrupted(row, spec, false)}
+	case row.StopRequested != store.NoStop:
+		v = unbegun(causeOf(row.StopRequested))
+	default:
+		return nil
+	}
+	return &v
+}
+
+// conclude decides whether another attempt follows this one, of that number, and tells the
+// transcript of the end.
+func (a *attempt) conclude(ctx context.Context, v verdict, spec *Spec, attempt int64) verdict {
+	v.message = a.transcript.hidden(a.stoppedBy(ctx, v))
+	more := attempt < int64(spec.Retry.Attempts)
+	if v.state == store.FailedRun && !v.again && more {
+		v.message += notAgain
+	}
+	last := event.Status{State: string(v.state), Message: v.message}
+	if v.again = v.again && more; v.again {
+		last = event.Status{State: string(store.Queued), Message: fmt.Sprintf("attempt %d of %d failed: %s", attempt, spec.Retry.Attempts, v.message)}
+	}
+	a.transcript.close(last)
+	return v
+}
+
+// stoppedBy is the message of a verdict, with who asked for the end of a run that was stopped.
+func (a *attempt) stoppedBy(ctx context.Context, v verdict) string {
+	if v.state != store.Cancelled {
+		return v.message
+	}
+	row, err := a.manager.cfg.Store.Run(ctx, a.lease.RunID)
+	if err != nil || row.StopRequested == store.NoStop {
+		return v.message
+	}
+	asked, _, _ := strings.Cut(row.StatusMessage, " ")
+	if rest, is := strings.CutPrefix(v.message, asked); is {
+		return row.StatusMessage + rest
+	}
+	return v.message
+}
+
+// beginning is the message with which an attempt begins in the transcript.
+func beginning(attempt int64, spec *Spec) string {
+	if attempt <= 1 {
+		return "started"
+	}
+	return fmt.Sprintf("started, attempt %d of %d", attempt, spec.Retry.Attempts)
 }
 
 // reportTime is how long an attempt that is taken up has at least, whatever its timeout: it may
@@ -189,9 +238,9 @@ const reportTime = time.Minute
 func unbegun(cause error) verdict {
 	v := stopped(cause, 0, 0)
 	switch {
-	case errors.Is(cause, ErrCancelled):
+	case errors.Is(cause, task.ErrCancelled):
 		v.message = "cancelled before its agent started"
-	case errors.Is(cause, ErrInterrupted):
+	case errors.Is(cause, task.ErrInterrupted):
 		v.message = "interrupted before its agent started"
 	}
 	return v
@@ -305,7 +354,7 @@ func (s *Spec) limits() (timeout, idle time.Duration) {
 // start completes the task with all that starts its agent. session is the conversation that
 // goes on, if one does. The environment's own command overrides the harness, because its
 // author knows the machine; nothing is known of its agent then.
-func (s *Spec) start(t *Task, session string) harness.Start {
+func (s *Spec) start(t *task.Task, session string) harness.Start {
 	if s.commanded() {
 		t.Command = s.Environment.Command
 		return harness.Command(t.Command)
@@ -325,6 +374,9 @@ func (s *Spec) start(t *Task, session string) harness.Start {
 	return agent
 }
 
+// cutShort is added to how a run ended whose agent had ended before its server or worker stopped.
+const cutShort = "its agent had ended when the server or worker of the run stopped: files that it left may be missing"
+
 // notAgain is added to the reason why a run failed that has attempts left.
 const notAgain = "; it is not tried again, because it would fail in the same way"
 
@@ -335,6 +387,8 @@ const configExit = 78
 // lastSaid is what an agent said last.
 type lastSaid struct {
 	words    string        // on standard error
+	printed  string        // on standard output, and no event
+	tested   string        // the version of its harness that is tested; empty: none is known, or the program is that harness
 	meaning  string        // of the words, with what to do; empty: nothing is known
 	final    bool          // by that meaning, no other attempt goes better
 	result   *event.Result // about its end; nil: nothing
@@ -345,18 +399,18 @@ type lastSaid struct {
 // judge decides the state of the run. If the agent ended by itself before it was
 // stopped, its own result counts. What a harness says of its end counts more than its exit
 // status (SPEC 15.3).
-func judge(cause error, exit Exit, err error, timeout, idle time.Duration, said lastSaid) verdict {
+func judge(cause error, exit task.Exit, err error, timeout, idle time.Duration, said lastSaid) verdict {
 	finished := errors.Is(cause, errFinished) && said.result != nil
 	if cause != nil && !finished && (err != nil || exit.Stopped) {
 		v := stopped(cause, timeout, idle)
-		if said.trouble != "" && (errors.Is(cause, ErrTimeout) || errors.Is(cause, ErrIdle)) {
+		if said.trouble != "" && (errors.Is(cause, task.ErrTimeout) || errors.Is(cause, task.ErrIdle)) {
 			v.message += "; until then it did not reach its model: " + said.trouble
 		}
 		return v
 	}
 	if err != nil && !finished {
-		final := (*FinalError)(nil)
-		if errors.Is(err, ErrNoWorkspace) || errors.As(err, &final) {
+		final := (*task.FinalError)(nil)
+		if errors.Is(err, task.ErrNoWorkspace) || errors.As(err, &final) {
 			return failed("%v", err)
 		}
 		return again("%v", err)
@@ -377,23 +431,23 @@ func judge(cause error, exit Exit, err error, timeout, idle time.Duration, said 
 // stopped is the verdict about an agent that the manager has stopped.
 func stopped(cause error, timeout, idle time.Duration) verdict {
 	switch {
-	case errors.Is(cause, ErrCancelled):
+	case errors.Is(cause, task.ErrCancelled):
 		return verdict{state: store.Cancelled, message: "cancelled while it was in progress"}
-	case errors.Is(cause, ErrInterrupted):
+	case errors.Is(cause, task.ErrInterrupted):
 		return verdict{state: store.Cancelled}
-	case errors.Is(cause, ErrTimeout):
+	case errors.Is(cause, task.ErrTimeout):
 		return again("the run took longer than its timeout of %v, and was stopped (timeoutMinutes of its environment)", timeout)
-	case errors.Is(cause, ErrIdle):
+	case errors.Is(cause, task.ErrIdle):
 		return again("the agent was silent for %v, and was stopped (idleMinutes of its environment)", idle)
 	}
 	v := failed("%v", cause)
-	v.again = errors.Is(cause, ErrStopped)
+	v.again = errors.Is(cause, task.ErrStopped)
 	return v
 }
 
 // ended is the verdict about an agent that has said nothing about its end, by its exit status
 // and its last words.
-func ended(exit Exit, said lastSaid) verdict {
+func ended(exit task.Exit, said lastSaid) verdict {
 	var v verdict
 	switch {
 	case exit.Signal != "":
@@ -409,8 +463,16 @@ func ended(exit Exit, said lastSaid) verdict {
 	if said.meaning != "" {
 		v.message = said.meaning
 		v.again = v.again && !said.final
-	} else if said.words != "" {
+		return v
+	}
+	if said.words == "" && said.expected {
+		said.words = event.Line(said.printed, maxWords)
+	}
+	if said.words != "" {
 		v.message += ": " + said.words
+	}
+	if said.result == nil && exit.Signal == "" && said.tested != "" {
+		v.message += "; `triphammer doctor` says which version is installed, and " + said.tested + " is tested"
 	}
 	return v
 }
@@ -421,7 +483,7 @@ type prepared struct {
 	spec     Spec          // as it is meant on this server
 	warnings []string      // of what does not act here
 	session  store.Session // that goes on; empty: a new one
-	task     *Task         // nil with an error
+	task     *task.Task    // nil with an error
 }
 
 // prepare reads everything that the run needs. An error is for the user.
@@ -472,7 +534,7 @@ func (a *attempt) prepare(ctx context.Context) (p prepared, err error) {
 			return p, fmt.Errorf("the delivery that this run is to act on could not be read: %w", err)
 		}
 	}
-	t := &Task{
+	t := &task.Task{
 		RunID: row.ID.String(), Attempt: row.Attempt, Workspace: row.ConversationID.String(), Resume: goesOn,
 		Prompt: spec.prompt(row.Webhook, row.DeliveryID.String(), delivery.Headers),
 		Vars: map[string]string{
@@ -501,7 +563,7 @@ func (a *attempt) prepare(ctx context.Context) (p prepared, err error) {
 		if err != nil {
 			return p, fmt.Errorf("the payload that this run is to act on could not be read: %w", err)
 		}
-		t.Attachments = append(t.Attachments, Attachment{Name: PayloadFile, Data: payload}, eventFile(row.Webhook, delivery))
+		t.Attachments = append(t.Attachments, task.Attachment{Name: PayloadFile, Data: payload}, eventFile(row.Webhook, delivery))
 	}
 	p.task = t
 	return p, nil
@@ -572,12 +634,12 @@ func (a *attempt) watch(ctx context.Context, t *transcript, timeout, idle time.D
 		case <-stop:
 			return
 		case <-late.C:
-			a.cancel(ErrTimeout)
+			a.cancel(task.ErrTimeout)
 		case <-silent.C:
 			if left := idle - t.silence(); left > 0 {
 				silent.Reset(left)
 			} else {
-				a.cancel(ErrIdle)
+				a.cancel(task.ErrIdle)
 			}
 		case <-t.spent:
 			if err := a.charge(ctx, t.usage(), false); err != nil && t.verdict() == nil { // else its own end counts
@@ -588,7 +650,7 @@ func (a *attempt) watch(ctx context.Context, t *transcript, timeout, idle time.D
 			asked, err := a.renew(ctx)
 			switch {
 			case errors.Is(err, store.ErrFenced):
-				a.cancel(errLost)
+				a.cancel(task.ErrLost)
 			case err != nil:
 				a.logger.Warn("renewing the lease of a run", "error", err)
 			case asked != store.NoStop:
@@ -597,3 +659,6 @@ func (a *attempt) watch(ctx context.Context, t *transcript, timeout, idle time.D
 		}
 	}
 }
+
+// errFinished ends the process of an agent that has told its result.
+var errFinished = errors.New("the agent had finished, but its process did not end")

@@ -102,11 +102,11 @@ func TestBelt(t *testing.T) {
 	waiting := w.enqueue(talk("Please wait."))
 	w.until("the agent waits", func() bool { return strings.Contains(w.said(waiting), "turn 3 ") })
 	w.wantsBelt(waiting, started+"… agent agent since T\n· ended")
-	if err := w.manager.Cancel(t.Context(), waiting); err != nil {
+	if err := w.manager.Cancel(t.Context(), waiting, "ada"); err != nil {
 		t.Fatal(err)
 	}
 	w.finished(waiting)
-	w.wantsBelt(waiting, started+"✗ agent agent D, collect D\n✗ ended CANCELLED at T: cancelled while it was in progress")
+	w.wantsBelt(waiting, started+"✗ agent agent D, collect D\n✗ ended CANCELLED at T: cancelled by ada while it was in progress")
 
 	set := environment("exit 2")
 	set.SetupCommands = []string{"true"}

@@ -9,6 +9,7 @@ import (
 
 	"triphammer/factory"
 	"triphammer/server/run/event"
+	"triphammer/server/run/task"
 	"triphammer/server/store"
 )
 
@@ -16,7 +17,7 @@ import (
 type overBudget string
 
 func (o overBudget) Error() string        { return string(o) }
-func (o overBudget) Is(target error) bool { return target == ErrBudget }
+func (o overBudget) Is(target error) bool { return target == task.ErrBudget }
 
 // charge records what the run used since the last charge. The error is an ErrBudget if a
 // budget is exceeded, or, before the agent starts, if one of a day is used up.
@@ -35,6 +36,10 @@ func (a *attempt) charge(ctx context.Context, used event.Usage, starting bool) e
 		}
 		return nil
 	}
+	more := store.Spending{Tokens: max(0, tokensOf(used)-tokensOf(a.charged)), CostUSD: max(0, used.CostUSD-a.charged.CostUSD)}
+	if more != (store.Spending{}) {
+		a.manager.cfg.Observe(Observation{Factory: a.factory, Automation: a.automation, Used: more})
+	}
 	a.charged = used
 	b := a.budget
 	if over := exceeded(run, b.USD, b.Tokens, false); over != "" {
@@ -43,7 +48,7 @@ func (a *attempt) charge(ctx context.Context, used event.Usage, starting bool) e
 	if b.Turns > 0 && used.Turns > b.Turns {
 		return overBudget(fmt.Sprintf("the run used up its budget: %d of %d turns (budget.turns of its environment or automation)", used.Turns, b.Turns))
 	}
-	if a.automated {
+	if a.automation != "" {
 		if over := exceeded(automation, b.USDPerDay, b.TokensPerDay, starting); over != "" {
 			return overBudget("the automation used up its budget of this day: " + over + " since 00:00 UTC (usdPerDay, tokensPerDay of its budget)")
 		}

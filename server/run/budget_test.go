@@ -10,6 +10,7 @@ import (
 
 	"triphammer/factory"
 	"triphammer/server/run"
+	"triphammer/server/run/task"
 	"triphammer/server/store"
 )
 
@@ -67,7 +68,7 @@ func TestBudgets(t *testing.T) {
 				}
 			}
 			until, err := w.manager.CheckBudget(t.Context())
-			if over := errors.Is(err, run.ErrBudget); over != (tt.name == "server") || over && time.Until(until) > 24*time.Hour {
+			if over := errors.Is(err, task.ErrBudget); over != (tt.name == "server") || over && time.Until(until) > 24*time.Hour {
 				t.Errorf("%v until %v", err, until)
 			}
 		})

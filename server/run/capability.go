@@ -15,14 +15,15 @@ import (
 
 	"triphammer/applier"
 	"triphammer/factory"
-	"triphammer/server/run/harness"
+	"triphammer/server/run/task"
 	"triphammer/server/secret"
 	"triphammer/server/store"
+	"triphammer/server/worker/harness"
 )
 
 // Capabilities is what this server can do for a run beyond what every server can: what its
-// operator says, and what its machine has. The zero value is a server of which nobody said
-// anything.
+// operator says, and what its machine has. The zero value is a server whose operator said
+// nothing.
 type Capabilities struct {
 	// Unknown is set where no server runs. Then nothing is said of what depends on one.
 	Unknown bool
@@ -131,7 +132,7 @@ func (s *Spec) unused() string {
 }
 
 // at are the repositories at the addresses of this server's code forges.
-func (c *Capabilities) at(all []Repository) []Repository {
+func (c *Capabilities) at(all []factory.Repository) []factory.Repository {
 	all = slices.Clone(all)
 	for i := range all {
 		all[i] = all[i].At(c.CodeForges)
@@ -166,7 +167,7 @@ func (c *Capabilities) workerSecrets(s *Spec) map[string]secret.Value {
 func (s *Spec) commanded() bool { return s.Environment != nil && len(s.Environment.Command) > 0 }
 
 // repositories are all that a workspace holds.
-func (s *Spec) repositories() []Repository {
+func (s *Spec) repositories() []factory.Repository {
 	if s.Environment == nil {
 		return s.Repositories
 	}
@@ -208,7 +209,7 @@ func (s *Spec) unreachable() string {
 // Lacks says what of a spec cannot act on this server, in words for whoever wrote the
 // definition. The last is about the program of the agent, if noProgram is set. Preflight is
 // the executor's.
-func (c *Capabilities) Lacks(s Spec, preflight func(*Task) (Place, error)) (all []string, noProgram bool) {
+func (c *Capabilities) Lacks(s Spec, preflight func(*task.Task) (task.Place, error)) (all []string, noProgram bool) {
 	if c.Unknown {
 		return s.lacksAnywhere(), false
 	}
@@ -220,7 +221,7 @@ func (c *Capabilities) Lacks(s Spec, preflight func(*Task) (Place, error)) (all 
 	if why := s.unreachable(); why != "" {
 		fails(why)
 	}
-	t := &Task{}
+	t := &task.Task{}
 	s.demand(t)
 	agent := s.start(t, "")
 	all = append(all, agent.Warnings...)
@@ -254,7 +255,7 @@ func (c *Capabilities) Lacks(s Spec, preflight func(*Task) (Place, error)) (all 
 // inImage says what the image of the task lacks of the programs that Triphammer starts in it.
 // The last is about that of the agent, if noProgram is set. Of an image that nobody can look
 // into, that alone is said which holds for all of its kind.
-func inImage(t *Task, place Place, program string) (all []string, noProgram bool) {
+func inImage(t *task.Task, place task.Place, program string) (all []string, noProgram bool) {
 	var asked []string
 	if len(t.Repositories) > 0 {
 		asked = append(asked, "git")
@@ -270,8 +271,12 @@ func inImage(t *Task, place Place, program string) (all []string, noProgram bool
 		return nil, false
 	}
 	if !here {
-		return []string{fmt.Sprintf("the image %s of Docker Hub has no program %s, which starts the agent: name an image that has it, and git if there are repositories (dockerImage)",
-			place.Image, program) + aRunFails}, true
+		why := fmt.Sprintf("the image %s of Docker Hub has no program %s, which starts the agent: name an image that has it, and git if there are repositories (dockerImage)",
+			place.Image, program) + aRunFails
+		if place.Isolation == Cluster {
+			why += ", unless the image of --kube-program-image has the program: this server looked on its own machine alone"
+		}
+		return []string{why}, true
 	}
 	for _, name := range lacking {
 		what := "clones the repositories"
@@ -297,12 +302,9 @@ func agentAt(f *factory.Factory, a *factory.Automation, spec *Spec) factory.Posi
 	return a.Settings.HarnessAt
 }
 
-// ThisProgram is the word that means this program where a command begins with it (SPEC 11).
-const ThisProgram = "triphammer"
-
 // finds says why the program is not here; nil: it is. It is taken to be where nobody can know
 // before the run starts: in a folder that the environment names, in the workspace.
-func (c *Capabilities) finds(t *Task, program string) error {
+func (c *Capabilities) finds(t *task.Task, program string) error {
 	if t.Env["PATH"] != "" || unknowable(program) {
 		return nil
 	}
@@ -316,7 +318,7 @@ func (c *Capabilities) finds(t *Task, program string) error {
 
 // unknowable tells of a program that it is this one, or in the workspace.
 func unknowable(program string) bool {
-	return program == "" || program == ThisProgram || strings.Contains(program, "/") && !filepath.IsAbs(program)
+	return program == "" || program == task.ThisProgram || strings.Contains(program, "/") && !filepath.IsAbs(program)
 }
 
 // once remembers what a search for a program has found.
@@ -345,7 +347,7 @@ func (s *Spec) lacksAnywhere() []string {
 		return s.uncommanded()
 	}
 	s.MCPServers = slices.DeleteFunc(slices.Clone(s.MCPServers), func(m MCPServer) bool { return m.WarpID != "" })
-	t := &Task{}
+	t := &task.Task{}
 	s.demand(t)
 	agent := s.start(t, "")
 	if len(t.Command) == 0 {
@@ -392,7 +394,7 @@ func (m *Manager) capabilities() *Capabilities {
 // Lacks returns what says of an automation of the factory what of its definition cannot act
 // on this server, in words for whoever wrote it.
 func (m *Manager) Lacks(ctx context.Context, f *factory.Factory) func(*factory.Automation) []applier.Lack {
-	preflight := func(*Task) (Place, error) { return Place{}, nil }
+	preflight := func(*task.Task) (task.Place, error) { return task.Place{}, nil }
 	if m.cfg.Executor != nil {
 		preflight = m.cfg.Executor.Preflight
 	}
@@ -453,7 +455,7 @@ func (m *Manager) refuses(req *Request, spec Spec) error {
 	if len(req.MCPServers) == 0 {
 		return nil
 	}
-	t := &Task{Secrets: make(map[string]secret.Value)}
+	t := &task.Task{Secrets: make(map[string]secret.Value)}
 	spec.demand(t)
 	for _, name := range spec.Secrets {
 		t.Secrets[name] = secret.Value{}

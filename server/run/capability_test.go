@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"triphammer/factory"
+	"triphammer/server/run/task"
 )
 
 // TestLacks: what of a spec cannot act on a server, and what can on one that is set up for
@@ -28,17 +29,17 @@ func TestLacks(t *testing.T) {
 		{"an MCP server", Spec{MCPServers: []MCPServer{{Name: "m", WarpID: "w"}}}, Capabilities{MCPServers: map[string]MCPServer{"w": {Command: "run"}}}, "mcpServers.m: this server knows none by the identifier w"},
 		{"a worker's variables", Spec{Harness: factory.Harness{Type: "claude", AuthWorker: true}}, Capabilities{AgentEnv: []string{"KEY"}}, "harness.auth asks for variables of the worker"},
 		{"a processor", Spec{Arch: other}, Capabilities{}, "a processor of the kind " + other},
-		{"a forge", Spec{Repositories: []Repository{{URL: "/a/b.git", Forge: "FORGE"}}}, Capabilities{CodeForges: map[string]string{"FORGE": "https://git.example.com"}}, "no address of the code forge FORGE"},
-		{"a key for ssh", Spec{Environment: &Environment{Command: []string{"run"}, Repositories: []Repository{{URL: "git@git.example.com:a/b.git", Secret: "KEY"}}}}, Capabilities{}, "the secret KEY of the repository git@git.example.com:a/b.git works over https alone"},
-		{"a credential that the agent gets too", Spec{Secrets: []string{"KEY"}, Environment: &Environment{Command: []string{"run"}, Repositories: []Repository{{URL: "https://git.example.com/a/b.git", Secret: "KEY"}}}}, Capabilities{}, "is also granted as a variable"},
+		{"a forge", Spec{Repositories: []factory.Repository{{URL: "/a/b.git", Forge: "FORGE"}}}, Capabilities{CodeForges: map[string]string{"FORGE": "https://git.example.com"}}, "no address of the code forge FORGE"},
+		{"a key for ssh", Spec{Environment: &Environment{Command: []string{"run"}, Repositories: []factory.Repository{{URL: "git@git.example.com:a/b.git", Secret: "KEY"}}}}, Capabilities{}, "the secret KEY of the repository git@git.example.com:a/b.git works over https alone"},
+		{"a credential that the agent gets too", Spec{Secrets: []string{"KEY"}, Environment: &Environment{Command: []string{"run"}, Repositories: []factory.Repository{{URL: "https://git.example.com/a/b.git", Secret: "KEY"}}}}, Capabilities{}, "is also granted as a variable"},
 		{"a model", Spec{Harness: factory.Harness{Type: "oz", Model: "gpt-5"}}, Capabilities{DefaultHarness: "codex"}, `the model "gpt-5" is not one of claude`},
 		{"what a command is not given", Spec{Skills: []Skill{{Name: "s"}}, Environment: &Environment{Path: "environments/e.yaml", Command: []string{"run"}}}, Capabilities{}, "environments/e.yaml has a command of its own, which is not given the skills"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			none := Capabilities{LookPath: found}
-			fine := func(*Task) (Place, error) { return Place{}, nil }
+			fine := func(*task.Task) (task.Place, error) { return task.Place{}, nil }
 			if got, _ := none.Lacks(tt.spec, fine); len(got) != 1 || !strings.Contains(got[0], tt.want) {
-				t.Errorf("a server of which nobody said anything: %q, want %q", got, tt.want)
+				t.Errorf("a server whose operator said nothing: %q, want %q", got, tt.want)
 			}
 			if tt.can.LookPath = found; slices.Contains([]string{"a processor", "what a command is not given", "a key for ssh", "a credential that the agent gets too"}, tt.name) {
 				return
@@ -48,8 +49,8 @@ func TestLacks(t *testing.T) {
 			}
 		})
 	}
-	fine := func(*Task) (Place, error) { return Place{}, nil }
-	if got, _ := (&Capabilities{LookPath: found}).Lacks(Spec{}, func(*Task) (Place, error) { return Place{}, errors.New("no walls") }); !slices.Equal(got, []string{"no walls: a run fails"}) {
+	fine := func(*task.Task) (task.Place, error) { return task.Place{}, nil }
+	if got, _ := (&Capabilities{LookPath: found}).Lacks(Spec{}, func(*task.Task) (task.Place, error) { return task.Place{}, errors.New("no walls") }); !slices.Equal(got, []string{"no walls: a run fails"}) {
 		t.Errorf("%q", got)
 	}
 	// The program is named that has to be there, whatever starts it.
@@ -57,9 +58,9 @@ func TestLacks(t *testing.T) {
 	for program, s := range map[string]Spec{
 		"claude": {}, "codex": {Harness: factory.Harness{Type: "codex"}}, "gemini": {Harness: factory.Harness{Type: "gemini"}},
 		"opencode": {Harness: factory.Harness{Type: "opencode"}}, "speaker": {Harness: factory.Harness{Type: "acp", Command: []string{"speaker", "--acp"}}},
-		"/opt/agent": {Environment: &Environment{Command: []string{"/opt/agent"}}},
-		"":           {Environment: &Environment{Command: []string{"./agent"}}},
-		ThisProgram:  {Environment: &Environment{Command: []string{"triphammer", "demo-agent"}}},
+		"/opt/agent":     {Environment: &Environment{Command: []string{"/opt/agent"}}},
+		"":               {Environment: &Environment{Command: []string{"./agent"}}},
+		task.ThisProgram: {Environment: &Environment{Command: []string{"triphammer", "demo-agent"}}},
 	} {
 		var told []string
 		all, noProgram := missing.Lacks(s, fine)
@@ -69,7 +70,7 @@ func TestLacks(t *testing.T) {
 			}
 		}
 		want := []string{"this server has no program " + program + " on its PATH, which starts the agent: a run fails"}
-		if program == "" || program == ThisProgram {
+		if program == "" || program == task.ThisProgram {
 			want = nil // it may be in the workspace, or it is this program
 		}
 		if !slices.Equal(told, want) || noProgram != (want != nil) {
@@ -84,7 +85,7 @@ func TestLacksInImage(t *testing.T) {
 	const stock, own = "ubuntu:24.04", "registry.example.com/team/agent:1"
 	noGit := "the image " + own + " has no program git on its PATH, which clones the repositories: add it to the image, or name another image (dockerImage): a run fails"
 	noClaude := strings.NewReplacer("git", "claude", "clones the repositories", "starts the agent").Replace(noGit)
-	clones := Spec{Repositories: []Repository{{URL: "https://example.com/r.git"}}}
+	clones := Spec{Repositories: []factory.Repository{{URL: "https://example.com/r.git"}}}
 	for _, tt := range []struct {
 		name, image string
 		spec        Spec
@@ -93,6 +94,8 @@ func TestLacksInImage(t *testing.T) {
 		want        []string
 		noProgram   bool
 	}{
+		{Cluster, stock, clones, false, []string{"claude"}, []string{"the image " + stock + " of Docker Hub has no program claude, which starts the agent: name an image that has it, and git if " +
+			"there are repositories (dockerImage): a run fails, unless the image of --kube-program-image has the program: this server looked on its own machine alone"}, true},
 		{"both", own, clones, true, []string{"git", "claude"}, []string{noGit, noClaude}, true},
 		{"git", own, clones, true, []string{"git"}, []string{noGit}, false},
 		{"nothing to clone", own, Spec{}, true, []string{"git", "claude"}, []string{noClaude}, true},
@@ -109,8 +112,8 @@ func TestLacksInImage(t *testing.T) {
 		{"a command in the workspace", own, Spec{Environment: &Environment{Command: []string{"./x"}}}, true, []string{"./x"}, nil, false},
 		{"a PATH", own, Spec{Repositories: clones.Repositories, Environment: &Environment{Env: map[string]string{"PATH": "/opt/bin"}}}, true, []string{"git", "claude"}, nil, false},
 	} {
-		there := func(*Task) (Place, error) {
-			return Place{Elsewhere: true, Image: tt.image, Lacks: func(programs []string) (lacking []string, here bool) {
+		there := func(*task.Task) (task.Place, error) {
+			return task.Place{Isolation: tt.name, Elsewhere: true, Image: tt.image, Lacks: func(programs []string) (lacking []string, here bool) {
 				return slices.DeleteFunc(programs, func(p string) bool { return !slices.Contains(tt.lacks, p) }), tt.here
 			}}, nil
 		}
@@ -123,7 +126,7 @@ func TestLacksInImage(t *testing.T) {
 // TestLacksUnknown: where no server runs, only what acts on no server is said.
 func TestLacksUnknown(t *testing.T) {
 	none := Capabilities{Unknown: true, LookPath: func(string) (string, error) { return "", exec.ErrNotFound }}
-	refuses := func(*Task) (Place, error) { return Place{}, errors.New("no walls") }
+	refuses := func(*task.Task) (task.Place, error) { return task.Place{}, errors.New("no walls") }
 	for _, tt := range []struct {
 		spec Spec
 		want string // of the only warning; empty: there is none

@@ -14,10 +14,11 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 
 	"triphammer/server/run"
-	"triphammer/server/sandbox/kubernetes"
-	"triphammer/server/sandbox/kubernetes/kubetest"
+	"triphammer/server/run/task"
 	"triphammer/server/secret"
 	"triphammer/server/store"
+	"triphammer/server/worker/executor/kubernetes"
+	"triphammer/server/worker/executor/kubernetes/kubetest"
 )
 
 // cluster is one in which attempts outlive their managers.
@@ -36,7 +37,7 @@ func (w *world) cluster() *cluster {
 }
 
 // executor makes an executor of another process.
-func (c *cluster) executor() run.Executor {
+func (c *cluster) executor() task.Executor {
 	c.w.Helper()
 	e, err := kubernetes.New(kubernetes.Config{
 		Kubeconfig: c.Kubeconfig(c.w), Image: "registry.test/agent:1", Program: "registry.test/triphammer:1", Installation: "test",
@@ -148,12 +149,12 @@ func TestNothingToGoOnWith(t *testing.T) {
 	k, api := w.join("k", run.Config{MaxRuns: 1, Executor: w.cluster().executor()}), w.api()
 	id := w.queued(run.Spec{Environment: environment("echo begun; sleep 300")})
 	w.until("the agent works", func() bool { return strings.Contains(w.output(id, "stdout"), "begun") })
-	if err := k.Interrupt(t.Context(), id); err != nil {
+	if err := k.Interrupt(t.Context(), id, "ada"); err != nil {
 		t.Fatal(err)
 	}
-	w.wants(w.finished(id), store.Cancelled, "interrupted; its workspace went with it: `triphammer runs retry")
+	w.wants(w.finished(id), store.Cancelled, "interrupted by ada; its workspace went with it: `triphammer runs retry")
 	w.manager = api.Manager
-	if _, err := w.follow(id, "More."); err == nil || !strings.Contains(err.Error(), run.ErrNoWorkspace.Error()) {
+	if _, err := w.follow(id, "More."); err == nil || !strings.Contains(err.Error(), task.ErrNoWorkspace.Error()) {
 		t.Errorf("a follow-up: %v", err)
 	}
 }
@@ -176,7 +177,7 @@ func TestCancelledEarly(t *testing.T) {
 	source, begun := &within{}, make(chan store.RunID)
 	w := newWorld(t, source)
 	call := func() {
-		if err := w.manager.Cancel(context.Background(), <-begun); err != nil {
+		if err := w.manager.Cancel(context.Background(), <-begun, "ada"); err != nil {
 			t.Error(err)
 		}
 	}
@@ -184,5 +185,5 @@ func TestCancelledEarly(t *testing.T) {
 	w.start(run.Config{MaxRuns: 1}, "")
 	id := w.enqueue(run.Spec{Secrets: []string{"TOKEN"}, Environment: environment("true")})
 	begun <- id
-	w.wants(w.finished(id), store.Cancelled, "cancelled before its agent started")
+	w.wants(w.finished(id), store.Cancelled, "cancelled by ada before its agent started")
 }

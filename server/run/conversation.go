@@ -9,8 +9,8 @@ import (
 	"maps"
 	"time"
 
-	"triphammer/server/run/harness"
 	"triphammer/server/store"
+	"triphammer/server/worker/harness"
 )
 
 // FromConversation makes the run that a request asks for in the conversation of another

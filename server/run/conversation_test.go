@@ -10,7 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/factory"
 	"triphammer/server/run"
+	"triphammer/server/run/task"
 	"triphammer/server/secret"
 	"triphammer/server/store"
 )
@@ -91,10 +93,10 @@ func TestFollowUp(t *testing.T) {
 	if r := w.read(third.ID); r.State != store.Queued || !strings.Contains(r.StatusMessage, "waits for "+second.ID.String()) || r.ConversationID != first {
 		t.Errorf("the third run is %s: %q, in %s", r.State, r.StatusMessage, r.ConversationID)
 	}
-	if err := w.manager.Interrupt(t.Context(), first); err != nil {
+	if err := w.manager.Interrupt(t.Context(), first, "ada"); err != nil {
 		t.Fatal(err)
 	}
-	w.wants(w.finished(first), store.Cancelled, "interrupted; `triphammer runs followup "+first.String()+" --message TEXT` goes on")
+	w.wants(w.finished(first), store.Cancelled, "interrupted by ada; `triphammer runs followup "+first.String()+" --message TEXT` goes on")
 	w.wants(w.finished(third.ID), store.Succeeded, "")
 	turns, err := os.ReadFile(filepath.Join(w.dir, first.String(), "workspace", "turns"))
 	if want := "You talk.\n\nPlease wait.\nSecond. resumes s1\nThird. resumes s2\n"; err != nil || string(turns) != want {
@@ -104,7 +106,7 @@ func TestFollowUp(t *testing.T) {
 		t.Errorf("the home and the workspace differ:\n%s", said)
 	}
 	for _, id := range []store.RunID{first, third.ID} {
-		if err := w.manager.Interrupt(t.Context(), id); !errors.Is(err, store.ErrTerminal) {
+		if err := w.manager.Interrupt(t.Context(), id, "ada"); !errors.Is(err, store.ErrTerminal) {
 			t.Errorf("interrupting a run that has ended: %v", err)
 		}
 	}
@@ -152,7 +154,7 @@ func TestFollowUpRefused(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(w.dir, id.String(), "workspace")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.follow(id, "More."); !errors.As(err, &refused) || !refused.Conflict || err.Error() != run.ErrNoWorkspace.Error() {
+	if _, err := w.follow(id, "More."); !errors.As(err, &refused) || !refused.Conflict || err.Error() != task.ErrNoWorkspace.Error() {
 		t.Errorf("without its workspace: %v", err)
 	}
 }
@@ -160,7 +162,7 @@ func TestFollowUpRefused(t *testing.T) {
 // sweeper is an executor whose Sweep calls before and after around each decision about a
 // workspace.
 type sweeper struct {
-	run.Executor
+	task.Executor
 	before, after func()
 }
 
@@ -242,8 +244,8 @@ func TestRetries(t *testing.T) {
 	s = talk("Please wait.")
 	s.Retry = run.Retry{Attempts: 5}
 	for _, stop := range []func(store.RunID) error{
-		func(id store.RunID) error { return w.manager.Cancel(t.Context(), id) },
-		func(id store.RunID) error { return w.manager.Interrupt(t.Context(), id) },
+		func(id store.RunID) error { return w.manager.Cancel(t.Context(), id, "ada") },
+		func(id store.RunID) error { return w.manager.Interrupt(t.Context(), id, "ada") },
 	} {
 		id := w.enqueue(s)
 		w.until("the agent waits", func() bool { return strings.Contains(w.said(id), "turn") })
@@ -348,7 +350,7 @@ func TestNotTriedAgain(t *testing.T) {
 	codex.Harness.Type = "codex"
 	missing.Environment.Command = []string{"nothing-of-this-name"}
 	strange.Environment.Isolation = "kubernetes"
-	twice.Repositories = []run.Repository{{URL: "/a/x"}, {URL: "/b/x"}}
+	twice.Repositories = []factory.Repository{{URL: "/a/x"}, {URL: "/b/x"}}
 	for _, tt := range []struct {
 		name    string
 		spec    run.Spec

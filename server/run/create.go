@@ -17,8 +17,9 @@ import (
 	"triphammer/applier"
 	"triphammer/factory"
 	"triphammer/schema"
-	"triphammer/server/run/harness"
+	"triphammer/server/run/task"
 	"triphammer/server/store"
+	"triphammer/server/worker/harness"
 )
 
 // Limits of what a run is created with.
@@ -66,7 +67,7 @@ func FromHand(r *applier.Revision, a *applier.Automation, req ByHand) (store.New
 	spec.Prompt = strings.TrimSpace(spec.Prompt + "\n\n" + req.Prompt)
 	if req.Payload != nil {
 		spec.Prompt += "\n\n" + handEnvelope
-		spec.Attachments = append(spec.Attachments, Attachment{Name: PayloadFile, Data: req.Payload})
+		spec.Attachments = append(spec.Attachments, task.Attachment{Name: PayloadFile, Data: req.Payload})
 	}
 	if made.Spec, err = spec.Encode(); err != nil {
 		return store.NewRun{}, err
@@ -106,7 +107,7 @@ type Request struct {
 	Config      json.RawMessage // as posted, kept to be shown again
 	Parent      store.RunID     // the run that asks, or none
 	Metadata    map[string]string
-	Attachments []Attachment
+	Attachments []task.Attachment
 	Interactive bool          // somebody wants to go on with the conversation
 	Keep        time.Duration // how long its files are to be there after its end; 0: as the server does
 	Priority    *int64        // from -MaxPriority to MaxPriority; nil: PeoplesPriority for people, else 0

@@ -16,6 +16,7 @@ import (
 	"triphammer/applier"
 	"triphammer/applier/gitrepo"
 	"triphammer/factory"
+	"triphammer/server/run/task"
 	"triphammer/server/store"
 )
 
@@ -60,7 +61,7 @@ func TestFromRequest(t *testing.T) {
 	r, err := n.from(Request{
 		Caller: Caller{CreatorKind: "user", CreatorName: "ada"}, Prompt: "Say hello.\nThen more.", BasePrompt: "Be brief.", Agent: "one/fixer",
 		Environment: "web", Runner: "small", Config: json.RawMessage(`{"x":1}`), Metadata: map[string]string{"a": "1"},
-		Harness: factory.Harness{Model: "m1"}, Attachments: []Attachment{{Name: "a.txt", Data: []byte("x")}},
+		Harness: factory.Harness{Model: "m1"}, Attachments: []task.Attachment{{Name: "a.txt", Data: []byte("x")}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -182,9 +183,9 @@ func TestRefusedRequests(t *testing.T) {
 	for i := range maxMetadata + 1 {
 		many[fmt.Sprint(i)] = ""
 	}
-	files := func(names ...string) (all []Attachment) {
+	files := func(names ...string) (all []task.Attachment) {
 		for _, name := range names {
-			all = append(all, Attachment{Name: name})
+			all = append(all, task.Attachment{Name: name})
 		}
 		return all
 	}

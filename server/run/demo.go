@@ -23,9 +23,9 @@ func DemoAgent(stdin io.Reader, stdout io.Writer, getenv func(string) string) er
 	if err != nil {
 		return fmt.Errorf("reading the prompt: %w", err)
 	}
-	task, _, _ := strings.Cut(strings.TrimSpace(string(prompt)), "\n")
+	work, _, _ := strings.Cut(strings.TrimSpace(string(prompt)), "\n")
 	say := func(format string, args ...any) { _, _ = fmt.Fprintf(stdout, format+"\n", args...) }
-	say("I read my prompt (%d bytes). It begins: %s", len(prompt), task)
+	say("I read my prompt (%d bytes). It begins: %s", len(prompt), work)
 
 	payload, err := os.ReadFile(filepath.Join(getenv("TRIPHAMMER_ATTACHMENTS"), PayloadFile))
 	switch {

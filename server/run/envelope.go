@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"triphammer/factory/signature"
+	"triphammer/server/run/task"
 	"triphammer/server/store"
 )
 
@@ -27,9 +28,9 @@ type Event struct {
 }
 
 // eventFile is the EventFile of a run.
-func eventFile(webhook string, d *store.Delivery) Attachment {
+func eventFile(webhook string, d *store.Delivery) task.Attachment {
 	data, _ := json.MarshalIndent(Event{webhook, d.ID.String(), d.Headers}, "", "  ") // strings always encode
-	return Attachment{Name: EventFile, Data: append(data, '\n')}
+	return task.Attachment{Name: EventFile, Data: append(data, '\n')}
 }
 
 // Envelope is the end of a triggered run's prompt (SPEC C6.4, 9.3). headers are those that
@@ -65,7 +66,7 @@ const CommitterDomain = "@triphammer.invalid"
 // commitAs makes commits of the run name it as their committer, unless the environment says
 // who that is. So a push shows which run made it. Git takes it for the author too if nobody sets
 // another (sandbox).
-func commitAs(t *Task) {
+func commitAs(t *task.Task) {
 	for _, name := range []string{"GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"} {
 		if _, set := t.Secrets[name]; set || t.Env[name] != "" {
 			return
@@ -77,7 +78,7 @@ func commitAs(t *Task) {
 // inFactory names the factory of the run as published definitions ask for it, unless the
 // environment or a secret does. Without a factory there is no such variable, and such an agent
 // then does nothing.
-func inFactory(t *Task, factory string) {
+func inFactory(t *task.Task, factory string) {
 	const name = "WARP_FACTORY_ID"
 	_, plain := t.Env[name]
 	if _, set := t.Secrets[name]; factory != "" && !plain && !set {
@@ -89,7 +90,7 @@ func inFactory(t *Task, factory string) {
 func (s *Spec) attached() string {
 	var names []string
 	for _, a := range s.Attachments {
-		if a.Name != PayloadFile { // of which an envelope tells
+		if a.Name != PayloadFile { // the envelope names that file
 			names = append(names, strconv.QuoteToGraphic(a.Name))
 		}
 	}

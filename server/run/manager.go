@@ -10,19 +10,21 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"triphammer/factory"
 	"triphammer/server/disk"
+	"triphammer/server/run/task"
 	"triphammer/server/store"
 )
 
 // Config is what a Manager needs.
 type Config struct {
 	Store    *store.Store
-	Executor Executor // nil in a manager that starts no runs
+	Executor task.Executor // nil in a manager that starts no runs
 
 	Capabilities Capabilities
 
@@ -65,8 +67,18 @@ type Config struct {
 	// DefaultKeepWorkspaces, and of KeepFailed KeepWorkspaces. A negative time means not at all.
 	KeepWorkspaces, KeepFailed, KeepSessions time.Duration
 
-	Now    func() time.Time // nil means time.Now
-	Logger *slog.Logger     // nil means slog.Default
+	Observe func(Observation) // is called with what runs do; nil: nobody is told
+	Now     func() time.Time  // nil means time.Now
+	Logger  *slog.Logger      // nil means slog.Default
+}
+
+// Observation is what a run has just done here, for metrics. What is zero it did not do.
+type Observation struct {
+	Factory, Automation string
+	Waited              time.Duration  // from its creation to its first attempt, at least 1 ns
+	Used                store.Spending // since the last observation
+	Ended               store.RunState
+	Took                time.Duration // with Ended: its last attempt
 }
 
 // Defaults of a Config.
@@ -104,7 +116,7 @@ type Manager struct {
 	adopted []adoption // when this worker began
 
 	draining atomic.Bool // somebody has asked this worker to start no runs
-	stopping atomic.Bool // Run is to end
+	stopping atomic.Bool // Run is to end soon
 }
 
 // New makes a Manager. Its method Run starts it.
@@ -123,6 +135,9 @@ func New(cfg Config) *Manager {
 	cfg.KeepWorkspaces = cmp.Or(cfg.KeepWorkspaces, DefaultKeepWorkspaces)
 	cfg.KeepFailed = cmp.Or(cfg.KeepFailed, cfg.KeepWorkspaces)
 	cfg.KeepSessions = cmp.Or(cfg.KeepSessions, DefaultKeepWorkspaces)
+	if cfg.Observe == nil {
+		cfg.Observe = func(Observation) {}
+	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -160,23 +175,26 @@ func (m *Manager) Wake() {
 func (m *Manager) Feed() *Feed { return m.feed }
 
 // Cancel cancels a run: a queued one at once, one in progress by stopping its
-// agent. A finished run is store.ErrTerminal.
-func (m *Manager) Cancel(ctx context.Context, id store.RunID) error {
-	return m.stop(ctx, id, store.StopCancel, ErrCancelled)
+// agent. by is who asked. A finished run is store.ErrTerminal.
+func (m *Manager) Cancel(ctx context.Context, id store.RunID, by string) error {
+	return m.stop(ctx, id, store.StopCancel, by, task.ErrCancelled)
 }
 
 // Interrupt stops the agent of a run in progress. Its conversation can go on in another
 // run. A finished run is store.ErrTerminal, a queued one store.ErrConflict.
-func (m *Manager) Interrupt(ctx context.Context, id store.RunID) error {
-	return m.stop(ctx, id, store.StopInterrupt, ErrInterrupted)
+func (m *Manager) Interrupt(ctx context.Context, id store.RunID, by string) error {
+	return m.stop(ctx, id, store.StopInterrupt, by, task.ErrInterrupted)
 }
 
-func (m *Manager) stop(ctx context.Context, id store.RunID, asked store.Stop, cause error) error {
-	r, err := m.cfg.Store.RequestStop(ctx, id, asked)
+func (m *Manager) stop(ctx context.Context, id store.RunID, asked store.Stop, by string, cause error) error {
+	r, err := m.cfg.Store.RequestStop(ctx, id, asked, by)
 	if err != nil {
 		return err
 	}
 	m.feed.notify(id)
+	if r.State == store.Cancelled && strings.HasSuffix(r.StatusMessage, store.CancelledQueued) { // else its worker ends it
+		m.ended(r)
+	}
 	if r.State.Terminal() {
 		m.Wake() // another run of its conversation may have waited for it
 	}
@@ -205,6 +223,9 @@ func (m *Manager) Retry(ctx context.Context, of *store.Run, by Caller, resume bo
 	}
 	return FromRun(ctx, m.cfg.Store, of, by, resume, m.cfg.KeepSessions, m.cfg.Now())
 }
+
+// Retire makes the manager start no more runs. Run goes on with those that it has.
+func (m *Manager) Retire() { m.stopping.Store(true) }
 
 // Active is how many runs this manager has in progress.
 func (m *Manager) Active() int {
@@ -236,20 +257,11 @@ func (m *Manager) AtCapacity(ctx context.Context) bool {
 func (m *Manager) Run(ctx context.Context) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	begin := []func(context.Context) error{m.recover, m.enroll}
-	if m.cfg.Shared {
-		begin = begin[1:] // others have runs in progress
-	}
-	if !m.enrolled() {
-		begin = begin[:len(begin)-1]
-	}
-	for _, step := range begin {
-		if err := step(ctx); err != nil {
-			if ctx.Err() != nil {
-				return nil // stopped before it began; the next start recovers
-			}
-			return err
+	if err := m.begin(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil // stopped before it began; the next start recovers
 		}
+		return err
 	}
 	m.limit(ctx)
 	m.lookAtDisk()
@@ -307,7 +319,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		m.claim(ctx, func(l store.Lease, begun time.Time) { start(l, begun, false) })
 		select {
 		case <-ctx.Done():
-			m.stopping.Store(true)
+			m.Retire()
 			if m.cfg.Shared && m.enrolled() {
 				_ = m.beat(attending, false) // no other error than that of attend
 			}
@@ -320,7 +332,7 @@ func (m *Manager) Run(ctx context.Context) error {
 			return nil
 		case err := <-superseded:
 			end()
-			stop(errLost) // the other process has taken the runs of this one for those of a dead one
+			stop(task.ErrLost) // the other process has taken the runs of this one for those of a dead one
 			running.Wait()
 			return err
 		case <-sweep.C:
@@ -335,22 +347,47 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
+// begin takes up what this worker left when it ended, and makes it known.
+func (m *Manager) begin(ctx context.Context) error {
+	if !m.cfg.Shared { // else others have runs in progress
+		if err := m.recover(ctx); err != nil {
+			return err
+		}
+	}
+	if !m.enrolled() {
+		return nil
+	}
+	return m.enroll(ctx)
+}
+
 // recover ends the attempts that were in progress when the last server died, and what is
 // left of them (SPEC 9.6). Their runs fail, or are tried again if their specs say so.
 func (m *Manager) recover(ctx context.Context) error {
 	if err := m.takeBack(ctx, true); err != nil {
 		return err
 	}
-	reaped, err := m.cfg.Store.ReapRuns(ctx, true, "the server stopped before this run had finished; what it did until then is in its transcript", m.adoptedRuns()...)
+	held, err := m.cfg.Store.HeldLeases(ctx)
+	if err != nil {
+		return fmt.Errorf("finding the runs of the last server: %w", err)
+	}
+	adopted := m.adoptedRuns()
+	held = slices.DeleteFunc(held, func(h store.Held) bool { return slices.Contains(adopted, h.RunID) })
+	for _, h := range held {
+		_ = m.conclude(ctx, h) // else its attempt is ended below
+	}
+	reaped, err := m.cfg.Store.ReapRuns(ctx, true, "the server stopped before this run had finished; what it did until then is in its transcript", adopted...)
 	if err != nil {
 		return fmt.Errorf("failing the runs of the last server: %w", err)
 	}
 	for _, id := range reaped {
 		if r, err := m.cfg.Store.Run(ctx, id); err == nil {
 			m.logger.Warn("a run was in progress when the last server stopped", "run", id, "state", r.State, "next_attempt", r.RunAt)
+			m.ended(r)
 		}
-		if err := m.cfg.Executor.Reap(ctx, id.String()); err != nil {
-			m.logger.Error("stopping what is left of a run", "run", id, "error", err)
+	}
+	for _, h := range held {
+		if err := m.cfg.Executor.Reap(ctx, h.RunID.String()); err != nil {
+			m.logger.Error("stopping what is left of a run", "run", h.RunID, "error", err)
 		}
 	}
 	return nil
@@ -368,6 +405,8 @@ func (m *Manager) full() string {
 	switch active := m.Active(); {
 	case m.cfg.MaxRuns == 0:
 		return "this server starts no runs (--max-runs 0)"
+	case m.stopping.Load():
+		return "this server is stopping"
 	case m.draining.Load():
 		return "this worker is drained (triphammer workers resume)"
 	case active >= m.cfg.MaxRuns:
@@ -433,7 +472,7 @@ func (m *Manager) await(running *sync.WaitGroup, stop context.CancelCauseFunc) {
 		return
 	case <-grace.C:
 	}
-	stop(ErrStopped)
+	stop(task.ErrStopped)
 	<-done
 }
 
@@ -485,11 +524,11 @@ func (m *Manager) execute(ctx context.Context, l store.Lease, h *hold, adopted b
 		a.until = h.until
 		go h.guard(ctx, func() {
 			a.logger.Error("the lease of a run could not be renewed: this worker lets go of it, because another one may have it soon")
-			cancel(errLost)
+			cancel(task.ErrLost)
 		})
 	}
 	v := a.run(ctx, always)
-	if errors.Is(context.Cause(ctx), errLost) {
+	if errors.Is(context.Cause(ctx), task.ErrLost) {
 		a.logger.Warn("the run was taken away from this worker, or may be soon: it has let go of it")
 		return
 	}
@@ -504,6 +543,36 @@ func (m *Manager) execute(ctx context.Context, l store.Lease, h *hold, adopted b
 		}
 	}
 	m.dispose(always, l.RunID)
+}
+
+// loggedReason bounds the reason of a failed run in the log, in bytes. The run has all of it.
+const loggedReason = 500
+
+// ended tells the log and the metrics of a run, if it has ended. The caller has just ended it.
+func (m *Manager) ended(r *store.Run) {
+	if !r.State.Terminal() {
+		return
+	}
+	var took time.Duration
+	if !r.StartedAt.IsZero() {
+		took = max(0, r.FinishedAt.Sub(r.StartedAt))
+	}
+	attrs := []any{"run", r.ID, "factory", r.Factory, "automation", r.Automation, "state", r.State, "duration", took.Round(time.Millisecond), "reason", reasonOf(r)}
+	if r.State == store.FailedRun {
+		m.logger.Warn("run failed", attrs...)
+	} else {
+		m.logger.Info("run finished", attrs...)
+	}
+	m.cfg.Observe(Observation{Factory: r.Factory, Automation: r.Automation, Ended: r.State, Took: took})
+}
+
+// reasonOf is the first line of why a run ended as it did.
+func reasonOf(r *store.Run) string {
+	line, _, _ := strings.Cut(r.StatusMessage, "\n")
+	if len(line) > loggedReason {
+		line = strings.ToValidUTF8(line[:loggedReason], "") + "…"
+	}
+	return line
 }
 
 // giveUp tells whether to stop trying to store how a run ended. ctx is the run's. While
@@ -530,7 +599,11 @@ func (m *Manager) finish(ctx, always context.Context, a *attempt, v verdict) {
 			return
 		case err == nil:
 			m.feed.notify(a.lease.RunID)
-			a.logger.Info("run finished", "state", v.state, "message", v.message)
+			if r, err := m.cfg.Store.Run(always, a.lease.RunID); err != nil {
+				a.logger.Warn("a run has ended that the metrics do not count", "state", v.state, "error", err)
+			} else {
+				m.ended(r)
+			}
 			return
 		case errors.Is(err, store.ErrFenced):
 			a.logger.Warn("the run ended elsewhere first", "state", v.state)

@@ -15,18 +15,20 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/factory"
 	"triphammer/server/run"
 	"triphammer/server/run/event"
-	"triphammer/server/sandbox"
+	"triphammer/server/run/task"
 	"triphammer/server/secret"
 	"triphammer/server/store"
 	"triphammer/server/store/storetest"
+	"triphammer/server/worker/executor"
 )
 
 // TestMain lets the test binary be the supervisor.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == sandbox.SuperviseCommand {
-		os.Exit(sandbox.Supervise(os.Args[2:]))
+	if len(os.Args) > 1 && os.Args[1] == executor.SuperviseCommand {
+		os.Exit(executor.Supervise(os.Args[2:]))
 	}
 	os.Exit(m.Run())
 }
@@ -38,8 +40,8 @@ type world struct {
 	store   *store.Store
 	manager *run.Manager
 
-	executor run.Executor // the last one that was made
-	stop     func()       // the manager, and waits for it
+	executor task.Executor // the last one that was made
+	stop     func()        // the manager, and waits for it
 }
 
 func newWorld(t *testing.T, sources ...secret.Source) *world {
@@ -64,14 +66,17 @@ func newWorld(t *testing.T, sources ...secret.Source) *world {
 // start starts the manager.
 func (w *world) start(cfg run.Config, path string) {
 	w.Helper()
-	executor, err := sandbox.New(sandbox.Config{Dir: w.dir, Isolation: sandbox.None, User: "root", Grace: 50 * time.Millisecond, Path: path})
+	local, err := executor.New(executor.Config{Dir: w.dir, Isolation: executor.None, User: "root", Grace: 50 * time.Millisecond, Path: path})
 	if err != nil {
 		w.Fatal(err)
 	}
 	if cfg.Executor == nil {
-		cfg.Executor, w.executor = executor, executor
+		cfg.Executor, w.executor = local, local
 	}
-	cfg.Store, cfg.Logger = w.store, slog.New(slog.DiscardHandler)
+	cfg.Store = w.store
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
 	w.manager = run.New(cfg)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.Context()))
 	done := make(chan error, 1)
@@ -323,7 +328,7 @@ func TestPrivateRepository(t *testing.T) {
 	const token = "n0-known-kind-of-t0ken"
 	for _, user := range []string{"", "ada@", token + "@", "ada:" + token + "@"} {
 		e := environment("true")
-		e.Repositories = []run.Repository{{URL: strings.Replace(forge.URL, "://", "://"+user, 1) + "/app.git"}}
+		e.Repositories = []factory.Repository{{URL: strings.Replace(forge.URL, "://", "://"+user, 1) + "/app.git"}}
 		r := w.finished(w.enqueue(run.Spec{Environment: e}))
 		w.wants(r, store.FailedRun, "clone failed: the repository "+forge.URL+"/app.git wants a credential (401)")
 		w.wants(r, store.FailedRun, "`triphammer secrets set NAME`")
@@ -363,13 +368,13 @@ func TestCancel(t *testing.T) { // SPEC 9.6, 9.7
 	w.until("the agent starts", func() bool { return strings.Contains(w.output(first, "stdout"), "started") })
 	second := w.enqueue(run.Spec{Environment: environment("true")})
 	for _, id := range []store.RunID{second, first} {
-		if err := w.manager.Cancel(t.Context(), id); err != nil {
+		if err := w.manager.Cancel(t.Context(), id, "ada"); err != nil {
 			t.Error(err)
 		}
 	}
-	w.wants(w.finished(second), store.Cancelled, "cancelled before it started")
-	w.wants(w.finished(first), store.Cancelled, "cancelled while it was in progress")
-	if err := w.manager.Cancel(t.Context(), first); !errors.Is(err, store.ErrTerminal) {
+	w.wants(w.finished(second), store.Cancelled, "cancelled by ada before it started")
+	w.wants(w.finished(first), store.Cancelled, "cancelled by ada while it was in progress")
+	if err := w.manager.Cancel(t.Context(), first, "ada"); !errors.Is(err, store.ErrTerminal) {
 		t.Errorf("cancelling a finished run: %v", err)
 	}
 }

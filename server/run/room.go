@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"triphammer/server/disk"
+	"triphammer/server/run/task"
 	"triphammer/server/store"
 )
 
@@ -134,6 +135,6 @@ func (m *Manager) stopLargest(ctx context.Context, s disk.State, last store.RunI
 		return last // it has ended by itself
 	}
 	m.logger.Error("a run fills the disk: it is stopped", "run", largest, "takes", takes(most), "problem", s.Problem())
-	cancel(fmt.Errorf("%w: its files take %s; %s", ErrDisk, takes(most), s.Problem()))
+	cancel(fmt.Errorf("%w: its files take %s; %s", task.ErrDisk, takes(most), s.Problem()))
 	return largest
 }

@@ -8,7 +8,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"triphammer/factory"
+	"triphammer/schema/frontmatter"
+	"triphammer/server/run/task"
 	"triphammer/server/store"
 )
 
@@ -18,23 +19,6 @@ import (
 type WantedSkill struct {
 	Field string // of the request
 	Text  string
-}
-
-// AskedSkill is a skill by which a run was asked to work. If it is one of the definitions,
-// the run's prompt has its text. If it is one in a repository, that is read when the
-// repository is there.
-type AskedSkill struct {
-	Name string `json:"name"`
-	Path string `json:"path"` // of its file or folder, or its name; from the root of its repository or of the definitions
-
-	Repository string `json:"repository,omitempty"` // OWNER/NAME; empty: the definitions
-	Clone      int    `json:"clone,omitempty"`      // which of the run's repositories that is, from 0
-}
-
-// SkillPrompt is the part of a prompt that lets an agent work by a skill. text is that of
-// its SKILL.md.
-func SkillPrompt(name string, text []byte) string {
-	return fmt.Sprintf("Work by the skill %s:\n\n%s", name, strings.TrimSpace(factory.SkillText(text)))
 }
 
 // ask finds the skills by which the run is to work, and puts those of the definitions before
@@ -48,8 +32,8 @@ func (s *Spec) ask(ctx context.Context, st *store.Store, all []WantedSkill) erro
 			if err != nil {
 				return err
 			}
-			texts = append(texts, SkillPrompt(wanted.Text, text))
-			s.Asked = append(s.Asked, AskedSkill{Name: wanted.Text, Path: wanted.Text + "/" + factory.SkillFile})
+			texts = append(texts, task.SkillPrompt(wanted.Text, text))
+			s.Asked = append(s.Asked, task.AskedSkill{Name: wanted.Text, Path: wanted.Text + "/" + frontmatter.SkillFile})
 			continue
 		}
 		if !filepath.IsLocal(name) || filepath.Clean(name) == "." || len(name) > 200 || strings.ContainsRune(name, 0) || !utf8.ValidString(name) {
@@ -60,11 +44,11 @@ func (s *Spec) ask(ctx context.Context, st *store.Store, all []WantedSkill) erro
 			return err
 		}
 		name = filepath.Clean(name)
-		shown := strings.TrimSuffix(strings.TrimSuffix(name, factory.SkillFile), "/")
+		shown := strings.TrimSuffix(strings.TrimSuffix(name, frontmatter.SkillFile), "/")
 		if shown = filepath.Base(shown); shown == "." {
 			shown = owned
 		}
-		s.Asked = append(s.Asked, AskedSkill{Name: shown, Path: name, Repository: owned, Clone: at})
+		s.Asked = append(s.Asked, task.AskedSkill{Name: shown, Path: name, Repository: owned, Clone: at})
 	}
 	s.AgentPrompt = strings.TrimSpace(strings.Join(append(texts, s.AgentPrompt), "\n\n"))
 	return nil
@@ -75,7 +59,7 @@ func (s *Spec) skillText(ctx context.Context, st *store.Store, wanted WantedSkil
 	var known []string
 	for _, skill := range s.Skills {
 		if skill.Name == wanted.Text {
-			sum, err := hex.DecodeString(skill.Sums[factory.SkillFile])
+			sum, err := hex.DecodeString(skill.Sums[frontmatter.SkillFile])
 			if err != nil {
 				return nil, fmt.Errorf("the skill %s: %w", skill.Name, err)
 			}
@@ -124,7 +108,7 @@ func orNone(names []string) string {
 }
 
 // askedElsewhere are the skills that are read when the repositories are there.
-func (s *Spec) askedElsewhere() (all []AskedSkill) {
+func (s *Spec) askedElsewhere() (all []task.AskedSkill) {
 	for _, skill := range s.Asked {
 		if skill.Repository != "" {
 			all = append(all, skill)

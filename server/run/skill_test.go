@@ -11,7 +11,7 @@ import (
 // TestRepositoriesOfSkills: a repository is meant by its name, with or without its owner, and
 // only if one is meant.
 func TestRepositoriesOfSkills(t *testing.T) {
-	s := Spec{Repositories: []Repository{
+	s := Spec{Repositories: []factory.Repository{
 		{URL: "https://github.com/acme/app.git"}, {URL: "https://gitlab.com/group/within/tools"}, {URL: "git@example.com:acme/shared.git"}, {URL: "https://github.com/other/shared"},
 	}}
 	for asked, want := range map[string]string{

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"triphammer/factory"
+	"triphammer/server/run/task"
 )
 
 // Spec is everything that a run needs, except the payload of its delivery. It is stored as
@@ -28,17 +29,17 @@ type Spec struct {
 	Environment *Environment    `json:"environment,omitempty"`
 	Secrets     []string        `json:"secrets,omitempty"` // names of all that are granted, sorted
 
-	MCPServers              []MCPServer    `json:"mcp_servers,omitempty"`    // sorted by name
-	Skills                  []Skill        `json:"skills,omitempty"`         // sorted by name
-	Repositories            []Repository   `json:"repositories,omitempty"`   // of the factory, if the environment says nothing about them
-	SetupCommands           []string       `json:"setup_commands,omitempty"` // of the runner, before those of the environment
-	DockerImage             string         `json:"docker_image,omitempty"`   // of the environment, or else of the runner
-	Arch                    string         `json:"arch,omitempty"`           // of the runner: x86_64, aarch64 or any
-	Limits                  Limits         `json:"limits,omitzero"`          // of runner and environment: the lower of each
-	Budget                  factory.Budget `json:"budget,omitzero"`          // of environment and automation: the lower of each
-	Retry                   Retry          `json:"retry,omitzero"`
-	WorkerHost              string         `json:"worker_host,omitempty"` // the run waits for a worker of this name
-	TrustRepositorySettings bool           `json:"trust_repository_settings,omitempty"`
+	MCPServers              []MCPServer          `json:"mcp_servers,omitempty"`    // sorted by name
+	Skills                  []Skill              `json:"skills,omitempty"`         // sorted by name
+	Repositories            []factory.Repository `json:"repositories,omitempty"`   // of the factory, if the environment says nothing about them
+	SetupCommands           []string             `json:"setup_commands,omitempty"` // of the runner, before those of the environment
+	DockerImage             string               `json:"docker_image,omitempty"`   // of the environment, or else of the runner
+	Arch                    string               `json:"arch,omitempty"`           // of the runner: x86_64, aarch64 or any
+	Limits                  task.Limits          `json:"limits,omitzero"`          // of runner and environment: the lower of each
+	Budget                  factory.Budget       `json:"budget,omitzero"`          // of environment and automation: the lower of each
+	Retry                   Retry                `json:"retry,omitzero"`
+	WorkerHost              string               `json:"worker_host,omitempty"` // the run waits for a worker of this name
+	TrustRepositorySettings bool                 `json:"trust_repository_settings,omitempty"`
 
 	// Lacking is an environment of another service, without which the run goes.
 	Lacking string `json:"lacking_environment,omitempty"`
@@ -46,10 +47,10 @@ type Spec struct {
 	// Mode is ModePlan, or empty: normal.
 	Mode string `json:"mode,omitempty"`
 	// Asked are the skills by which the run was asked to work.
-	Asked []AskedSkill `json:"asked_skills,omitempty"`
+	Asked []task.AskedSkill `json:"asked_skills,omitempty"`
 
 	// Attachments were posted with the request.
-	Attachments []Attachment `json:"attachments,omitempty"`
+	Attachments []task.Attachment `json:"attachments,omitempty"`
 
 	// Config is what a caller of the run API posted, kept to be shown again.
 	Config json.RawMessage `json:"config,omitempty"`
@@ -101,15 +102,18 @@ func SpecFor(f *factory.Factory, a *factory.Automation) Spec {
 }
 
 // demand sets what the task asks of the executor.
-func (s *Spec) demand(t *Task) {
-	t.Repositories, t.Setup = s.repositories(), s.SetupCommands
+func (s *Spec) demand(t *task.Task) {
+	t.Setup = s.SetupCommands
+	for _, r := range s.repositories() {
+		t.Repositories = append(t.Repositories, task.Repository{URL: r.URL, Ref: r.Ref, Path: r.Path, Secret: r.Secret, ReadOnly: r.ReadOnly()})
+	}
 	t.Limits, t.DockerImage, t.TrustRepositorySettings = s.Limits, s.DockerImage, s.TrustRepositorySettings
 	e := s.Environment
 	if e == nil {
 		return
 	}
 	t.Env, t.Setup = e.Env, slices.Concat(s.SetupCommands, e.SetupCommands)
-	t.Network = Network{On: e.NetworkOn, Off: e.NetworkOff, Hosts: e.NetworkHosts}
+	t.Network = task.Network{On: e.NetworkOn, Off: e.NetworkOff, Hosts: e.NetworkHosts}
 	t.Isolation, t.DockerImage = factory.IsolationNow(e.Isolation), cmp.Or(e.DockerImage, s.DockerImage)
 }
 
@@ -185,11 +189,11 @@ func (s *Spec) runIn(f *factory.Factory, e *factory.Environment) {
 	s.Limits.Processes, s.Limits.Disk = lower(s.Limits.Processes, own.Processes), lower(s.Limits.Disk, own.Disk)
 }
 
-func limitsOf(r factory.Resources) Limits {
-	return Limits{Memory: r.Memory, CPUs: r.CPUs, Processes: r.Processes, Disk: r.Disk}
+func limitsOf(r factory.Resources) task.Limits {
+	return task.Limits{Memory: r.Memory, CPUs: r.CPUs, Processes: r.Processes, Disk: r.Disk}
 }
 
-// lower is the lower of two limits, of which 0 means none.
+// lower is the lower of two limits; 0 means no limit.
 func lower[N int64 | float64](a, b N) N {
 	if a == 0 || b != 0 && b < a {
 		return b

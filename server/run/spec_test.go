@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"triphammer/factory"
+	"triphammer/server/run/task"
 	"triphammer/server/secret"
 )
 
@@ -113,18 +114,18 @@ func TestSpecOfEachKey(t *testing.T) {
 		got     func(s Spec) any
 		want    any
 	}{
-		{"repositories of the factory", both(environment(""), root("repositories: [{owner: acme, name: app}]")), func(s Spec) any { return s.Repositories }, []Repository{repository}},
+		{"repositories of the factory", both(environment(""), root("repositories: [{owner: acme, name: app}]")), func(s Spec) any { return s.Repositories }, []factory.Repository{repository}},
 		{"an environment with its own", root("repositories: [{owner: acme, name: app}]"), func(s Spec) any { return len(s.Repositories) }, 0},
 		{"an environment that wants none", both(environment("repositories: []"), root("repositories: [{owner: acme, name: app}]")), func(s Spec) any { return len(s.Repositories) }, 0},
 		{
 			"another forge", both(environment(""), root("codeForges: [gitlab]\nrepositories: [{owner: a/b, name: c}]")),
 			func(s Spec) any { return s.Repositories },
-			[]Repository{{URL: "https://gitlab.com/a/b/c.git", Forge: "GITLAB"}},
+			[]factory.Repository{{URL: "https://gitlab.com/a/b/c.git", Forge: "GITLAB"}},
 		},
 		{
 			"a repository with a secret", environment("repositories: [{owner: acme, name: app, secret: DEPLOY}]"),
 			func(s Spec) any { return s.Environment.Repositories },
-			[]Repository{{URL: repository.URL, Forge: "GITHUB", Secret: "DEPLOY"}},
+			[]factory.Repository{{URL: repository.URL, Forge: "GITHUB", Secret: "DEPLOY"}},
 		},
 		{"which is no variable", environment("repositories: [{owner: acme, name: app, secret: DEPLOY}]"), func(s Spec) any { return s.Secrets }, []string{"SHARED", "TOKEN"}},
 		{"MCP servers of the factory", root("mcpServers: " + servers), func(s Spec) any { return s.MCPServers }, []MCPServer{docs, local}},
@@ -141,11 +142,11 @@ func TestSpecOfEachKey(t *testing.T) {
 		},
 		{"a runner's image", both(agent("runner: big"), big), func(s Spec) any { return s.DockerImage }, "i1"},
 		{"the environment's image", both(agent("runner: big"), big, environment("dockerImage: i2")), func(s Spec) any { return s.DockerImage }, "i2"},
-		{"a runner's shape", both(agent("runner: big"), big), func(s Spec) any { return s.Limits }, Limits{Memory: 2 << 30, CPUs: 4}},
+		{"a runner's shape", both(agent("runner: big"), big), func(s Spec) any { return s.Limits }, task.Limits{Memory: 2 << 30, CPUs: 4}},
 		{
 			"the lower of runner and environment", both(agent("runner: big"), big, environment("resources: {memoryMb: 4096, cpus: 1.5, processes: 10, diskMb: 3}")),
 			func(s Spec) any { return s.Limits },
-			Limits{Memory: 2 << 30, CPUs: 1.5, Processes: 10, Disk: 3 << 20},
+			task.Limits{Memory: 2 << 30, CPUs: 1.5, Processes: 10, Disk: 3 << 20},
 		},
 		{"a runner's setup", both(agent("runner: big"), big), func(s Spec) any { return s.SetupCommands }, []string{"a", "b"}},
 		{"a runner's processor", both(agent("runner: big"), big), func(s Spec) any { return s.Arch }, "aarch64"},
@@ -194,14 +195,14 @@ func TestSpecOfEachKey(t *testing.T) {
 // TestDemand: the task has what the spec says of runner and environment.
 func TestDemand(t *testing.T) {
 	s := Spec{
-		Repositories: []Repository{{URL: "u"}}, SetupCommands: []string{"runner"}, DockerImage: "i", Limits: Limits{CPUs: 2}, TrustRepositorySettings: true,
+		Repositories: []factory.Repository{{URL: "u", Ref: "r", Path: "p", Forge: "GITHUB", Secret: "S", Access: "read"}}, SetupCommands: []string{"runner"}, DockerImage: "i", Limits: task.Limits{CPUs: 2}, TrustRepositorySettings: true,
 		Environment: &Environment{SetupCommands: []string{"environment"}, NetworkOff: true, Isolation: "bubblewrap", Env: map[string]string{"A": "b"}},
 	}
-	got := &Task{}
+	got := &task.Task{}
 	s.demand(got)
-	want := &Task{
-		Repositories: s.Repositories, Setup: []string{"runner", "environment"}, DockerImage: "i", Limits: Limits{CPUs: 2}, TrustRepositorySettings: true,
-		Network: Network{Off: true}, Isolation: "sandbox", Env: map[string]string{"A": "b"},
+	want := &task.Task{
+		Repositories: []task.Repository{{URL: "u", Ref: "r", Path: "p", Secret: "S", ReadOnly: true}}, Setup: []string{"runner", "environment"}, DockerImage: "i", Limits: task.Limits{CPUs: 2}, TrustRepositorySettings: true,
+		Network: task.Network{Off: true}, Isolation: "sandbox", Env: map[string]string{"A": "b"},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
@@ -233,13 +234,13 @@ func TestSpecProblems(t *testing.T) { // SPEC 2.2a, 2.2e
 
 func TestStart(t *testing.T) { // SPEC 9.4
 	s := Spec{Harness: factory.Harness{Type: "claude", Model: "opus", AuthSecret: "KEY"}, Environment: &Environment{}}
-	task := &Task{Secrets: map[string]secret.Value{"KEY": secret.New("v")}, Env: map[string]string{"A": "b"}}
-	if agent := s.start(task, ""); agent.Parse == nil || task.Command[0] != "claude" || task.Secrets["ANTHROPIC_API_KEY"].Reveal() != "v" || task.Env["A"] != "b" {
-		t.Errorf("%q %v %v", task.Command, task.Secrets, task.Env)
+	work := &task.Task{Secrets: map[string]secret.Value{"KEY": secret.New("v")}, Env: map[string]string{"A": "b"}}
+	if agent := s.start(work, ""); agent.Parse == nil || work.Command[0] != "claude" || work.Secrets["ANTHROPIC_API_KEY"].Reveal() != "v" || work.Env["A"] != "b" {
+		t.Errorf("%q %v %v", work.Command, work.Secrets, work.Env)
 	}
 	s.Environment.Command = []string{"own"}
-	if agent := s.start(task, ""); agent.Parse != nil || task.Command[0] != "own" {
-		t.Errorf("the environment's command does not win: %q", task.Command)
+	if agent := s.start(work, ""); agent.Parse != nil || work.Command[0] != "own" {
+		t.Errorf("the environment's command does not win: %q", work.Command)
 	}
 }
 

@@ -12,9 +12,9 @@ import (
 	"unicode/utf8"
 
 	"triphammer/server/run/event"
-	"triphammer/server/run/harness"
 	"triphammer/server/secret"
 	"triphammer/server/store"
+	"triphammer/server/worker/harness"
 )
 
 // Limits of a transcript.
@@ -196,7 +196,8 @@ func (t *transcript) add(e event.Event) {
 			t.parsing = true
 		}
 	}
-	enough := len(t.pending) >= maxBatchEvents || t.waiting >= maxBatchBytes
+	_, enough := e.(event.Ended) // while it is not stored, the agent would begin again if the server died
+	enough = enough || len(t.pending) >= maxBatchEvents || t.waiting >= maxBatchBytes
 	t.mu.Unlock()
 	if enough {
 		select {

@@ -14,10 +14,11 @@ import (
 	"unicode/utf8"
 
 	"triphammer/server/run/event"
-	"triphammer/server/run/harness"
+	"triphammer/server/run/task"
 	"triphammer/server/secret"
 	"triphammer/server/store"
 	"triphammer/server/store/storetest"
+	"triphammer/server/worker/harness"
 )
 
 // tape is a transcript whose events are kept.
@@ -271,8 +272,8 @@ func TestWatch(t *testing.T) { // SPEC 9.6
 		want          error
 		after         time.Duration
 	}{
-		{"timeout", 90 * time.Second, time.Minute, ErrTimeout, 90 * time.Second},
-		{"idle", time.Hour, 40 * time.Second, ErrIdle, 70 * time.Second},
+		{"timeout", 90 * time.Second, time.Minute, task.ErrTimeout, 90 * time.Second},
+		{"idle", time.Hour, 40 * time.Second, task.ErrIdle, 70 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -283,7 +284,7 @@ func TestWatch(t *testing.T) { // SPEC 9.6
 				go a.watch(t.Context(), x.transcript, tt.timeout, tt.idle, stop)
 				time.Sleep(30 * time.Second)
 				x.add(event.Message{Text: "a sign of life"})
-				if tt.want == ErrTimeout {
+				if tt.want == task.ErrTimeout {
 					time.Sleep(30 * time.Second)
 					x.add(event.Message{Text: "another"})
 				}
@@ -302,9 +303,9 @@ func TestRenewal(t *testing.T) {
 		asked     store.Stop
 		err, want error
 	}{
-		{store.StopCancel, nil, ErrCancelled},
-		{store.StopInterrupt, nil, ErrInterrupted},
-		{store.NoStop, store.ErrFenced, errLost},
+		{store.StopCancel, nil, task.ErrCancelled},
+		{store.StopInterrupt, nil, task.ErrInterrupted},
+		{store.NoStop, store.ErrFenced, task.ErrLost},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			stop := make(chan struct{})
@@ -348,22 +349,23 @@ func TestHangingAgent(t *testing.T) { // SPEC 15.3
 
 func TestJudge(t *testing.T) { // SPEC 15.3
 	done, refused := &event.Result{}, &event.Result{Failed: true, Message: "Not logged in"}
-	stopped := Exit{Code: -1, Signal: "SIGKILL", Stopped: true}
+	stopped := task.Exit{Code: -1, Signal: "SIGKILL", Stopped: true}
 	for name, tt := range map[string]struct {
 		cause   error
-		exit    Exit
+		exit    task.Exit
 		said    lastSaid
 		state   store.RunState
 		message string
 	}{
-		"finished":                  {nil, Exit{}, lastSaid{result: done, expected: true}, store.Succeeded, ""},
-		"failed with status 0":      {nil, Exit{}, lastSaid{result: refused, expected: true, words: "noise"}, store.FailedRun, "Not logged in"},
-		"said nothing":              {nil, Exit{}, lastSaid{expected: true}, store.FailedRun, "the agent ended with exit status 0, but did not say that it had finished"},
-		"no harness":                {nil, Exit{}, lastSaid{}, store.Succeeded, ""},
-		"status after success":      {nil, Exit{Code: 3}, lastSaid{result: done, expected: true, words: "why"}, store.FailedRun, "the agent ended with exit status 3: why"},
+		"finished":                  {nil, task.Exit{}, lastSaid{result: done, expected: true}, store.Succeeded, ""},
+		"failed with status 0":      {nil, task.Exit{}, lastSaid{result: refused, expected: true, words: "noise"}, store.FailedRun, "Not logged in"},
+		"said nothing":              {nil, task.Exit{}, lastSaid{expected: true}, store.FailedRun, "the agent ended with exit status 0, but did not say that it had finished"},
+		"another program":           {nil, task.Exit{Code: 2}, lastSaid{expected: true, printed: "usage: claude FILE", tested: "claude 2.1"}, store.FailedRun, "the agent ended with exit status 2: usage: claude FILE; `triphammer doctor` says which version is installed, and claude 2.1 is tested"},
+		"no harness":                {nil, task.Exit{}, lastSaid{}, store.Succeeded, ""},
+		"status after success":      {nil, task.Exit{Code: 3}, lastSaid{result: done, expected: true, words: "why"}, store.FailedRun, "the agent ended with exit status 3: why"},
 		"hung after success":        {errFinished, stopped, lastSaid{result: done, expected: true}, store.Succeeded, ""},
 		"hung after failure":        {errFinished, stopped, lastSaid{result: refused, expected: true}, store.FailedRun, "Not logged in"},
-		"cancelled after a success": {ErrCancelled, stopped, lastSaid{result: done, expected: true}, store.Cancelled, "cancelled while it was in progress"},
+		"cancelled after a success": {task.ErrCancelled, stopped, lastSaid{result: done, expected: true}, store.Cancelled, "cancelled while it was in progress"},
 	} {
 		v := judge(tt.cause, tt.exit, nil, time.Hour, time.Hour, tt.said)
 		if v.state != tt.state || v.message != tt.message {

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"triphammer/server/run/task"
 	"triphammer/server/store"
 )
 
@@ -93,6 +94,7 @@ func (m *Manager) enroll(ctx context.Context) error {
 		if err := m.cfg.Executor.Reap(ctx, h.RunID.String()); err != nil {
 			m.logger.Error("stopping what is left of a run", "run", h.RunID, "error", err)
 		}
+		_ = m.conclude(ctx, h) // else its attempt is ended below
 	}
 	// What it has adopted is its own in the store too, and not what its last process left.
 	reaped, err := m.cfg.Store.ReapWorker(ctx, m.worker, "the worker stopped before this run had finished; what it did until then is in its transcript", adopted...)
@@ -207,8 +209,7 @@ func (m *Manager) drain(drain bool) {
 	}
 }
 
-// obey stops those of the runs here of which another process has recorded that somebody asks
-// for it.
+// obey stops those of the runs here that another process has recorded as to be stopped.
 func (m *Manager) obey(ctx context.Context) {
 	m.mu.Lock()
 	ids := make([]store.RunID, 0, len(m.active))
@@ -229,12 +230,12 @@ func (m *Manager) obey(ctx context.Context) {
 	}
 }
 
-// causeOf is why a run ends of which somebody asks that it stop.
+// causeOf is why a run ends that somebody asks to stop.
 func causeOf(stop store.Stop) error {
 	if stop == store.StopInterrupt {
-		return ErrInterrupted
+		return task.ErrInterrupted
 	}
-	return ErrCancelled
+	return task.ErrCancelled
 }
 
 // reapTime is how often Reap looks.
@@ -279,6 +280,7 @@ func (m *Manager) Reap(ctx context.Context) error {
 }
 
 func (m *Manager) reapLost(ctx context.Context, lost []store.Held) {
+	lost = slices.DeleteFunc(lost, func(h store.Held) bool { return m.conclude(ctx, h) })
 	if len(lost) == 0 {
 		return
 	}
@@ -310,6 +312,7 @@ func (m *Manager) reaped(ctx context.Context, ids []store.RunID, why string) {
 	for _, id := range ids {
 		if r, err := m.cfg.Store.Run(ctx, id); err == nil {
 			m.logger.Warn(why, "run", id, "state", r.State, "next_attempt", r.RunAt)
+			m.ended(r)
 		}
 		m.feed.notify(id)
 	}
@@ -454,7 +457,7 @@ func (m *Manager) lostWorkspace(ctx context.Context, c *store.Conversation) (str
 		return "", err
 	}
 	if w != nil && outlives(w.Isolation) {
-		return ErrNoWorkspace.Error(), nil // it went with its run
+		return task.ErrNoWorkspace.Error(), nil // it went with its run
 	}
 	live, err := m.liveWorkers(ctx)
 	if err != nil || slices.ContainsFunc(live, func(w *store.Worker) bool { return w.ID == last.Worker }) {
@@ -489,7 +492,7 @@ func (m *Manager) hasWorkspace(ctx context.Context, r *store.Run) error {
 	}
 	c.Runs = slices.DeleteFunc(c.Runs, func(one *store.Run) bool { return one.ID >= r.ID })
 	if last := lastStarted(c); last != nil && last.Worker != m.worker {
-		return ErrNoWorkspace
+		return task.ErrNoWorkspace
 	}
 	return nil
 }

@@ -3,18 +3,21 @@ package run_test
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"triphammer/server/disk"
 	"triphammer/server/run"
-	"triphammer/server/sandbox"
+	"triphammer/server/run/event"
 	"triphammer/server/store"
+	"triphammer/server/worker/executor"
 )
 
 // member is one of several managers on one store, with an executor of its own.
@@ -38,12 +41,12 @@ func (w *world) joinAs(id string, shared bool, cfg run.Config) *member {
 	if err := errors.Join(os.MkdirAll(bin, 0o700), os.WriteFile(filepath.Join(bin, "claude"), []byte(talker), 0o700)); err != nil {
 		w.Fatal(err)
 	}
-	executor, err := sandbox.New(sandbox.Config{Dir: filepath.Join(w.dir, id), Isolation: sandbox.None, User: "root", Grace: 50 * time.Millisecond, Path: bin + ":" + os.Getenv("PATH")})
+	local, err := executor.New(executor.Config{Dir: filepath.Join(w.dir, id), Isolation: executor.None, User: "root", Grace: 50 * time.Millisecond, Path: bin + ":" + os.Getenv("PATH")})
 	if err != nil {
 		w.Fatal(err)
 	}
 	if cfg.Executor == nil {
-		cfg.Executor = executor
+		cfg.Executor = local
 	}
 	cfg.Store, cfg.Shared, cfg.Logger = w.store, shared, slog.New(slog.DiscardHandler)
 	cfg.Worker = store.Worker{ID: id, Kind: store.KindWorker}
@@ -127,10 +130,10 @@ func TestStopElsewhere(t *testing.T) {
 	if r := w.read(first); r.Worker != "a" {
 		t.Fatalf("the run is of %q", r.Worker)
 	}
-	if err := api.Interrupt(t.Context(), first); err != nil {
+	if err := api.Interrupt(t.Context(), first, "ada"); err != nil {
 		t.Fatal(err)
 	}
-	w.wants(w.finished(first), store.Cancelled, "interrupted; `triphammer runs followup")
+	w.wants(w.finished(first), store.Cancelled, "interrupted by ada; `triphammer runs followup")
 
 	busy := w.queued(run.Spec{Environment: environment("sleep 300")}) // b has it, or a
 	w.until("it starts", func() bool { return w.read(busy).State == store.InProgress })
@@ -142,10 +145,10 @@ func TestStopElsewhere(t *testing.T) {
 	w.until("the follow-up ends, or waits", func() bool {
 		return w.read(second.ID).State.Terminal() || strings.Contains(api.why(second.ID), "the worker that has the workspace of its conversation (a: 1 of 1 runs are in progress)")
 	})
-	if err := api.Cancel(t.Context(), busy); err != nil {
+	if err := api.Cancel(t.Context(), busy, "ada"); err != nil {
 		t.Fatal(err)
 	}
-	w.wants(w.finished(busy), store.Cancelled, "cancelled while it was in progress")
+	w.wants(w.finished(busy), store.Cancelled, "cancelled by ada while it was in progress")
 	w.wants(w.finished(second.ID), store.Succeeded, "")
 	if r := w.read(second.ID); r.Worker != "a" || !strings.Contains(w.said(second.ID), "turn 4 of 4") {
 		t.Errorf("the follow-up was executed by %s: %s", r.Worker, w.said(second.ID))
@@ -337,5 +340,107 @@ func TestWorkerStartsAgain(t *testing.T) {
 	}
 	if err := a.stop(); !errors.Is(err, store.ErrSuperseded) {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestEndIsKept: an attempt whose end is in its transcript when its server or worker dies is not
+// begun again, whoever finds it; one whose agent had not ended is (SPEC 9.6).
+func TestEndIsKept(t *testing.T) {
+	t.Parallel()
+	begun := event.Status{State: string(store.InProgress), Message: "started"}
+	zero, one, wrong := int64(0), int64(1), int64(78)
+	cases := map[string]struct {
+		harness  bool // it tells of its end
+		events   []event.Event
+		state    store.RunState // empty: it is tried again
+		message  string
+		exit     *int64
+		cutShort bool
+	}{
+		"in the middle":         {events: []event.Event{begun, event.Output{Stream: event.Stdout, Text: "half"}}},
+		"ended well":            {events: []event.Event{begun, event.Ended{}}, state: store.Succeeded, exit: &zero, cutShort: true},
+		"ended badly":           {events: []event.Event{begun, event.Ended{ExitCode: 1}}},
+		"killed":                {events: []event.Event{begun, event.Ended{ExitCode: -1, Signal: "SIGKILL"}}},
+		"stopped":               {events: []event.Event{begun, event.Ended{Stopped: true}}},
+		"configured wrongly":    {events: []event.Event{begun, event.Ended{ExitCode: 78}}, state: store.FailedRun, message: "the agent ended with exit status 78", exit: &wrong, cutShort: true},
+		"all but the row":       {events: []event.Event{begun, event.Ended{}, event.Status{State: string(store.Succeeded)}}, state: store.Succeeded, exit: &zero},
+		"failed for good":       {events: []event.Event{begun, event.Ended{ExitCode: 1}, event.Status{State: string(store.FailedRun), Message: "so it is"}}, state: store.FailedRun, message: "so it is", exit: &one},
+		"to be tried again":     {events: []event.Event{begun, event.Ended{}, event.Status{State: string(store.Queued), Message: "attempt 1 of 2 failed"}}},
+		"of an earlier attempt": {events: []event.Event{event.Status{State: string(store.InProgress), Message: "of another"}, event.Ended{}}},
+		"said its end":          {harness: true, events: []event.Event{begun, event.Result{}}, state: store.Succeeded, cutShort: true},
+		"said nothing":          {harness: true, events: []event.Event{begun, event.Ended{}}},
+		"said that it failed":   {harness: true, events: []event.Event{begun, event.Result{Failed: true, Message: "no"}, event.Ended{}}},
+		"failed whatever comes": {harness: true, events: []event.Event{begun, event.Result{Failed: true, Final: true, Message: "no key"}, event.Ended{}}, state: store.FailedRun, message: "no key", exit: &zero, cutShort: true},
+	}
+	for _, found := range []string{"by the next server", "by the same worker", "by the leader"} {
+		t.Run(found, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			host, err := os.Hostname()
+			if err != nil {
+				t.Fatal(err)
+			}
+			dead := store.Worker{ID: "dead", Kind: store.KindWorker, Host: host, Lease: time.Second}
+			if _, err := w.store.StartWorker(t.Context(), dead, "before"); err != nil {
+				t.Fatal(err)
+			}
+			ids := make(map[string]store.RunID)
+			for name, c := range cases {
+				spec := run.Spec{Environment: environment("echo again"), Retry: run.Retry{Attempts: 2}}
+				if c.harness {
+					spec.Environment.Command, spec.Harness.Type = nil, "claude"
+				}
+				ids[name] = w.enqueue(spec)
+			}
+			leases, err := w.store.ClaimRuns(t.Context(), store.Claim{Worker: dead.ID, Most: len(cases), Lease: dead.Lease})
+			if err != nil || len(leases) != len(cases) {
+				t.Fatal(leases, err)
+			}
+			for name, c := range cases {
+				lease := leases[slices.IndexFunc(leases, func(l store.Lease) bool { return l.RunID == ids[name] })]
+				var events []store.Event
+				for i, e := range c.events {
+					data, err := json.Marshal(e)
+					if err != nil {
+						t.Fatal(err)
+					}
+					events = append(events, store.Event{Seq: int64(i + 1), At: time.Now(), Kind: e.Kind(), Data: data})
+				}
+				if err := w.store.AppendEvents(t.Context(), lease, events); err != nil {
+					t.Fatal(err)
+				}
+			}
+			switch found {
+			case "by the next server":
+				w.start(run.Config{MaxRuns: 4}, os.Getenv("PATH"))
+			case "by the same worker":
+				w.join(dead.ID, run.Config{MaxRuns: 4, Lease: dead.Lease})
+			default:
+				m := w.join("leader", run.Config{MaxRuns: 4, Lease: dead.Lease})
+				ctx, end := context.WithCancel(t.Context())
+				reaped := make(chan error, 1)
+				go func() { reaped <- m.Reap(ctx) }()
+				defer func() {
+					end()
+					if err := <-reaped; err != nil {
+						t.Error(err)
+					}
+				}()
+			}
+			for name, c := range cases {
+				if c.state == "" {
+					w.until(name+": another attempt", func() bool { return w.read(ids[name]).Attempt == 2 })
+					continue
+				}
+				w.until(name+": its end", func() bool { return w.read(ids[name]).State.Terminal() })
+				r := w.read(ids[name])
+				if r.Attempt != 1 || r.State != c.state || !strings.HasPrefix(r.StatusMessage, c.message) || strings.Contains(r.StatusMessage, "its agent had ended when") != c.cutShort {
+					t.Errorf("%s: attempt %d is %s: %q", name, r.Attempt, r.State, r.StatusMessage)
+				}
+				if (r.ExitCode == nil) != (c.exit == nil) || r.ExitCode != nil && *r.ExitCode != *c.exit {
+					t.Errorf("%s: the exit status is %v", name, r.ExitCode)
+				}
+			}
+		})
 	}
 }

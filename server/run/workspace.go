@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"triphammer/server/run/task"
 	"triphammer/server/store"
 )
 
@@ -143,7 +144,7 @@ func (m *Manager) unusable(ctx context.Context, of *store.Run) error {
 	if lastOf(c) == nil || c.Session == nil {
 		return nil // it is about to be made, or something else is wrong
 	}
-	return &RefusedError{Conflict: true, Detail: ErrNoWorkspace.Error()}
+	return &RefusedError{Conflict: true, Detail: task.ErrNoWorkspace.Error()}
 }
 
 // sweep removes the workspaces that are not to be kept any more.

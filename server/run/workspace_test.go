@@ -52,8 +52,8 @@ func TestWorkspacesAtOnce(t *testing.T) {
 	}
 }
 
-// TestWorkspacesExpire: each workspace goes at the time that is told, and none of which a
-// run waits.
+// TestWorkspacesExpire: each workspace goes at the time that is told, and no workspace that a
+// run waits for.
 func TestWorkspacesExpire(t *testing.T) {
 	var later atomic.Int64
 	cfg := run.Config{
@@ -93,7 +93,7 @@ func TestWorkspacesExpire(t *testing.T) {
 			}
 		}
 		if !w.kept(awaited) {
-			t.Errorf("after %d hours, a workspace is removed of which a run waits", hours)
+			t.Errorf("after %d hours, a workspace is removed that a run waits for", hours)
 		}
 	}
 	if said := w.belt(awaited); !strings.Contains(said, "SUCCEEDED") {

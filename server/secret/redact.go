@@ -77,8 +77,8 @@ func (r *Redactor) mark(start uint32) {
 	r.present[h/64] |= 1 << (h % 64)
 }
 
-// marked tells whether the scan must look closer at the beginning of a text, of which there
-// are at least so many bytes as are indexed.
+// marked tells whether the scan must look closer at the beginning of a text. The text has at
+// least as many bytes as are indexed.
 func (r *Redactor) marked(text []byte) bool {
 	h := hash(binary.LittleEndian.Uint32(text))
 	return r.present[h/64]&(1<<(h%64)) != 0

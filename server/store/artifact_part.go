@@ -92,7 +92,7 @@ func (s *Store) deleteParts(ctx context.Context, id ArtifactID) error {
 	}
 }
 
-// strayParts are the artifacts of which there is content, and no row.
+// strayParts are the artifacts that have content but no row.
 func (s *Store) strayParts(ctx context.Context) ([]ArtifactID, error) {
 	all, err := list(ctx, s, func(rows *sql.Rows) (id ArtifactID, err error) {
 		err = rows.Scan(&id)

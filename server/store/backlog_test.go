@@ -42,7 +42,7 @@ func TestBacklog(t *testing.T) {
 	if _, err := create(); !errors.Is(err, ErrBacklog) {
 		t.Errorf("a fifth: %v", err)
 	}
-	must[*Run](t)(s.RequestStop(ctx, ids[2], StopCancel))
+	must[*Run](t)(s.RequestStop(ctx, ids[2], StopCancel, ""))
 	failure := errors.New("no")
 	err := s.do(ctx, func(context.Context) error { return failure })
 	if !errors.Is(err, failure) {

@@ -35,7 +35,7 @@ type Claim struct {
 // WaitsFor is the status message of a queued run that asks for a worker.
 func WaitsFor(host string) string { return "waits for a worker named " + host }
 
-// full tells whether an automation of which so many runs are in progress has to wait.
+// full tells whether an automation with so many runs in progress has to wait.
 func (c *Claim) full(automation string, running int) bool {
 	return automation != "" && c.PerAutomation > 0 && running >= c.PerAutomation
 }
@@ -51,8 +51,8 @@ func (s *Store) AutomationFull(ctx context.Context, claim Claim, r *Run) (runnin
 	return running, err == nil && claim.full(r.Automation, running), err
 }
 
-// claims are the leases of claims of which it is not known whether they were committed, because
-// the connection to the database was lost meanwhile.
+// claims are the leases of claims that may or may not have been committed: the connection to the
+// database was lost meanwhile.
 type claims struct {
 	mu     sync.Mutex
 	doubts []Lease

@@ -59,7 +59,7 @@ func TestConversation(t *testing.T) {
 		t.Fatalf("claimed %v", got)
 	}
 	check(t, s.SetSession(ctx, leases[0], Session{"claude", "s1"}))
-	must[*Run](t)(s.RequestStop(ctx, second, StopCancel)) // it leaves the conversation, and nobody overtakes the first
+	must[*Run](t)(s.RequestStop(ctx, second, StopCancel, "")) // it leaves the conversation, and nobody overtakes the first
 	if got := s.claimed(t); len(got) != 0 {
 		t.Fatalf("claimed %v while the first run is in progress", got)
 	}
@@ -171,7 +171,7 @@ func TestRetry(t *testing.T) {
 
 	cancelled, lost, once := s.asked(t, NewRun{Spec: spec(2)}), s.asked(t, NewRun{Spec: spec(2)}), s.asked(t, NewRun{})
 	leases := s.claimed(t)
-	must[*Run](t)(s.RequestStop(ctx, cancelled, StopInterrupt))
+	must[*Run](t)(s.RequestStop(ctx, cancelled, StopInterrupt, ""))
 	must[time.Time](t)(s.FailRun(ctx, leases[0], "x", nil))
 	must[[]RunID](t)(s.ReapRuns(ctx, true, "the server died"))
 	for id, want := range map[RunID]RunState{cancelled: FailedRun, lost: Queued, once: FailedRun} {
@@ -179,7 +179,7 @@ func TestRetry(t *testing.T) {
 			t.Errorf("%s: %s", r.State, r.StatusMessage)
 		}
 	}
-	if r := must[*Run](t)(s.RequestStop(ctx, lost, StopCancel)); r.State != Cancelled {
+	if r := must[*Run](t)(s.RequestStop(ctx, lost, StopCancel, "")); r.State != Cancelled {
 		t.Errorf("a run that waits for an attempt, when it is cancelled: %s", r.State)
 	}
 	s.at = s.at.Add(time.Hour)

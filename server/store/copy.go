@@ -30,7 +30,7 @@ const metaCopying = "copying"
 
 // Errors of Copy.
 var (
-	ErrCopying   = errors.New("a copy into it is not finished: run triphammer store copy again with the same --from and --to")
+	ErrCopying   = errors.New("a copy into it is not finished: run triphammer db copy again with the same --from and --to")
 	ErrNotEmpty  = errors.New("it has rows already, and nothing is written over")
 	ErrDifferent = errors.New("the copy differs from its source")
 )
@@ -260,7 +260,7 @@ func (s *Store) refuseUnfinished(ctx context.Context) error {
 	return err
 }
 
-// quiet is a store of which only parts are used.
+// quiet is a store whose writer does not run and that logs nothing: a copy uses its parts alone.
 func quiet() *Store { return newSQLite(time.Now, nil, slog.New(slog.DiscardHandler)) }
 
 // KeyOf is the id of the sealing key of a store that can be copied; empty: none is noted.

@@ -26,11 +26,7 @@ func (c *copying) verify(ctx context.Context, t *table) (err error) {
 	moved, extra := make(map[string][]any), make(map[string][]any)
 	next := func() (row []any, err error) {
 		for {
-			row, err = source.next()
-			if row != nil && t.name == "meta" && ofTarget(t, row) {
-				continue
-			}
-			if row == nil || err != nil || !c.convert(t, row) {
+			if row, err = nextCopied(t, source); row == nil || err != nil || !c.convert(t, row) {
 				return row, err
 			}
 			if moved[t.show(row)] != nil {
@@ -39,27 +35,17 @@ func (c *copying) verify(ctx context.Context, t *table) (err error) {
 			moved[t.show(row)] = row
 		}
 	}
-	nextThere := func() (row []any, err error) {
-		for {
-			row, err = target.next()
-			if row == nil || t.name != "meta" || !ofTarget(t, row) {
-				return row, err
-			}
-		}
-	}
+	nextThere := func() (row []any, err error) { return nextCopied(t, target) }
 	a, err := next()
 	if err != nil {
 		return err
 	}
 	b, err := nextThere()
 	for err == nil && (a != nil || b != nil) {
-		order := 0
-		switch {
-		case a == nil:
-			order = 1
-		case b == nil:
+		order := 1
+		if b == nil {
 			order = -1
-		default:
+		} else if a != nil {
 			order = t.compare(a, b)
 		}
 		switch {
@@ -87,6 +73,26 @@ func (c *copying) verify(ctx context.Context, t *table) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := sum.elsewhere(t, moved, extra); err != nil {
+		return err
+	}
+	c.report.Tables = append(c.report.Tables, sum)
+	return nil
+}
+
+// nextCopied is the next row that a copy has from its source.
+func nextCopied(t *table, of cursor) (row []any, err error) {
+	for {
+		row, err = of.next()
+		if row == nil || t.name != "meta" || !ofTarget(t, row) {
+			return row, err
+		}
+	}
+}
+
+// elsewhere counts the rows whose place in the copy is another one, by their keys: moved are those
+// of the source, and extra those of the copy.
+func (sum *CopiedTable) elsewhere(t *table, moved, extra map[string][]any) error {
 	for key, row := range moved {
 		there := extra[key]
 		if there == nil {
@@ -102,6 +108,5 @@ func (c *copying) verify(ctx context.Context, t *table) (err error) {
 	for key := range extra {
 		return fmt.Errorf("%w: it has %s, which the source has not", ErrDifferent, key)
 	}
-	c.report.Tables = append(c.report.Tables, sum)
 	return nil
 }

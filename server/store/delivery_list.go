@@ -49,7 +49,7 @@ func (s *Store) Deliveries(ctx context.Context, q DeliveryQuery) ([]*Delivery, e
 	return all, s.addRuns(ctx, all)
 }
 
-// deliveryQueries are the conditions of q, of which each has an index in the order of ids.
+// deliveryQueries are the conditions of q. Each has an index in the order of ids.
 // What is looked for by its stage or outcome is read by webhook.
 func (s *Store) deliveryQueries(ctx context.Context, q DeliveryQuery) (all []*where, err error) {
 	uids, stops := []string{q.WebhookUID}, []string{""}

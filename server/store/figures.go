@@ -19,7 +19,7 @@ const (
 	figuresRest = 4
 	// figuresTime is how long who asks counts before the background does the rest.
 	figuresTime = 5 * time.Millisecond
-	// runsStep is the time of which runs are counted at once.
+	// runsStep is the length of time whose runs are counted at once.
 	runsStep = 24 * time.Hour
 )
 

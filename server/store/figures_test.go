@@ -92,7 +92,7 @@ func TestFigures(t *testing.T) {
 		t.Helper()
 		for _, r := range must[[]*Run](t)(f.Runs(ctx, RunQuery{States: []RunState{Queued}, Ascending: true, Limit: count})) {
 			f.at = f.at.Add(time.Second)
-			must[*Run](t)(f.RequestStop(ctx, r.ID, StopCancel))
+			must[*Run](t)(f.RequestStop(ctx, r.ID, StopCancel, ""))
 		}
 	}
 	some(100, end.Add(-40*24*time.Hour), end.Add(-32*24*time.Hour)) // too old

@@ -65,29 +65,7 @@ func (q RunQuery) Cursor(r *Run) RunCursor {
 // prepare finds which groups can match, and what else limits the list.
 func (l *lister) prepare(ctx context.Context) (err error) {
 	l.Limit = limited(l.Limit)
-	w := where{}
-	if len(l.Factories) > 0 {
-		w.add(in(&w, "factory", l.Factories))
-	}
-	w.text("automation", l.Automation)
-	if len(l.Sources) > 0 {
-		w.add(in(&w, "source", l.Sources))
-	}
-	w.text("agent", l.Agent)
-	w.text("creator_name", l.Creator)
-	w.text("CASE WHEN agent = '' THEN creator_name ELSE agent END", l.Executor)
-	w.text("environment", l.Environment)
-	w.text("model", l.Model)
-	w.text("name", l.Name)
-	if l.NoEnvironment {
-		w.add("environment = ''")
-	}
-	if len(l.Metadata) > 0 {
-		w.add("automation = ''") // no others have any
-	}
-	if l.ScheduleID != 0 {
-		w.add("schedule_id = ?", l.ScheduleID)
-	}
+	w := l.ofGroups()
 	l.grouped = len(w.terms) > 0 || l.Search != ""
 	l.checked = l.Search != "" || l.ArtifactType != "" || len(l.Metadata) > 0 || !l.CreatedAfter.IsZero() || !l.CreatedBefore.IsZero() ||
 		!l.UpdatedAfter.IsZero() && l.Sort != ByUpdated || l.Webhook != ""
@@ -117,6 +95,33 @@ func (l *lister) prepare(ctx context.Context) (err error) {
 		return nil
 	}
 	return l.prepareSearch(ctx)
+}
+
+// ofGroups is the condition for the groups whose runs are listed.
+func (l *lister) ofGroups() (w where) {
+	if len(l.Factories) > 0 {
+		w.add(in(&w, "factory", l.Factories))
+	}
+	w.text("automation", l.Automation)
+	if len(l.Sources) > 0 {
+		w.add(in(&w, "source", l.Sources))
+	}
+	w.text("agent", l.Agent)
+	w.text("creator_name", l.Creator)
+	w.text("CASE WHEN agent = '' THEN creator_name ELSE agent END", l.Executor)
+	w.text("environment", l.Environment)
+	w.text("model", l.Model)
+	w.text("name", l.Name)
+	if l.NoEnvironment {
+		w.add("environment = ''")
+	}
+	if len(l.Metadata) > 0 {
+		w.add("automation = ''") // no others have any
+	}
+	if l.ScheduleID != 0 {
+		w.add("schedule_id = ?", l.ScheduleID)
+	}
+	return w
 }
 
 // lifecycle is the order in which runs go through their states. Reading the states in

@@ -15,7 +15,7 @@ import (
 
 const million = 1_000_000
 
-// stock records n deliveries, of which each second one started a run that has
+// stock records n deliveries; every second one has started a run that has
 // ended, from age ago until now, without waiting for the disk.
 func (f *fixture) stock(t testing.TB, n int, age time.Duration) {
 	t.Helper()

@@ -39,7 +39,7 @@ type Notice struct {
 const metaRunNotices = "ends of runs are told"
 
 // KeepNotices makes each end of a run from now on leave a notice, in the same transaction, or
-// none. The store remembers it: a worker ends runs of which only servers know who is told.
+// none. The store remembers it, because a worker ends runs too, and only servers know who is told.
 func (s *Store) KeepNotices(ctx context.Context, keep bool) error {
 	have, err := list(ctx, s, scanText, "SELECT value FROM meta WHERE name = $1", metaRunNotices)
 	if err != nil || keep == (len(have) > 0) {

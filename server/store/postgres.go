@@ -127,6 +127,9 @@ var errConnection = fmt.Errorf("%w: the connection to the database is lost", Err
 // postgresConfig reads the address of a database.
 func postgresConfig(address string) (*pgx.ConnConfig, error) {
 	config, err := pgx.ParseConfig(address)
+	if err != nil && strings.Contains(err.Error(), "failed to configure TLS") {
+		return nil, fmt.Errorf("the certificates for the store (sslrootcert, sslcert and sslkey, or PGSSLROOTCERT, PGSSLCERT and PGSSLKEY): %w", errors.Unwrap(err))
+	}
 	if scheme, _, _ := strings.Cut(address, ":"); err != nil || scheme != "postgres" && scheme != "postgresql" {
 		return nil, errors.New("the store is no address of a PostgreSQL database: postgres://USER@HOST/DATABASE is one") // err may have the password
 	}

@@ -12,11 +12,11 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// pollEvery is how often it is looked whether another process has written, if the database
+// pollEvery is how often a store asks whether another process has written, if the database
 // does not say so.
 const pollEvery = time.Second
 
-// changes tells who waits that another process has written.
+// changes tells those who wait when another process has written.
 type changes struct {
 	store  *postgres
 	cancel context.CancelFunc

@@ -44,7 +44,7 @@ func TestPruneRuns(t *testing.T) {
 	check(t, s.FinishRun(ctx, leases[1], Cancelled, "", nil))
 	check(t, s.FinishRun(ctx, leases[3], Succeeded, "", nil))
 	automated := must[Recorded](t)(s.RecordDelivery(ctx, delivery("1", "{}", "a"))).RunIDs[0]
-	must[*Run](t)(s.RequestStop(ctx, automated, StopCancel))
+	must[*Run](t)(s.RequestStop(ctx, automated, StopCancel, ""))
 	s.at = s.at.Add(time.Hour)
 
 	if runs, transcripts, err := s.PruneRuns(ctx, RunRetention{}); err != nil || runs+transcripts != 0 {

@@ -119,7 +119,7 @@ func TestMergedQueries(t *testing.T) {
 	if dup := got(DeliveryQuery{Outcomes: []Outcome{Duplicate}}); len(dup) != 9 {
 		t.Errorf("%d duplicates", len(dup))
 	}
-	must[*Run](t)(s.RequestStop(ctx, runs[3], StopCancel))
+	must[*Run](t)(s.RequestStop(ctx, runs[3], StopCancel, ""))
 	slices.Reverse(runs)
 	var found []RunID
 	for _, r := range must[[]*Run](t)(s.Runs(ctx, RunQuery{States: []RunState{Queued, Cancelled, Queued}})) {

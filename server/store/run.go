@@ -368,6 +368,28 @@ func (s *Store) RunCounts(ctx context.Context) (map[RunState]int64, error) {
 	return counts, nil
 }
 
+// LongestWait is for how long the run has waited that could start and has waited longest; 0:
+// none waits. One that waited for a time or for the run before it in its conversation counts
+// from then on.
+func (s *Store) LongestWait(ctx context.Context) (time.Duration, error) {
+	var id, released sql.NullInt64
+	if err := s.read.QueryRowContext(ctx, "SELECT min(id) FROM runs WHERE state = 'QUEUED'").Scan(&id); err != nil {
+		return 0, err
+	}
+	now := s.now()
+	if err := s.read.QueryRowContext(ctx, "SELECT min(run_at) FROM runs WHERE state = 'HELD' AND run_at <= $1", micros(now)).Scan(&released); err != nil {
+		return 0, err
+	}
+	since := now
+	if id.Valid {
+		since = timeOfID(id.Int64)
+	}
+	if at := timeOf(released.Int64); released.Valid && at.Before(since) {
+		since = at
+	}
+	return max(0, now.Sub(since)), nil
+}
+
 // LimitQueue limits how many runs may wait. One more is ErrBacklog, and so is the
 // delivery that would start it. 0: no limit. LimitQueue counts the queue; between two
 // calls the count is only updated, and runs that were cancelled or rolled back still
@@ -443,10 +465,17 @@ func (s *Store) FailRun(ctx context.Context, l Lease, message string, exitCode *
 	return next, err
 }
 
+// CancelledQueued ends the message of a cancelled run that RequestStop has ended itself, and of no other.
+const CancelledQueued = " before it started"
+
 // RequestStop cancels a queued run at once, and asks the worker of a running one to stop
-// it. A finished one is ErrTerminal. Only a run in progress can be interrupted; another
-// one is ErrConflict. A cancel is not turned into an interrupt.
-func (s *Store) RequestStop(ctx context.Context, id RunID, stop Stop) (*Run, error) {
+// it. The message of the run then says who asked, if by is not empty. A finished run is
+// ErrTerminal. Only a run in progress can be interrupted; another one is ErrConflict. A cancel is not turned into an interrupt.
+func (s *Store) RequestStop(ctx context.Context, id RunID, stop Stop, by string) (*Run, error) {
+	said := map[Stop]string{StopCancel: "cancelled", StopInterrupt: "interrupted"}[stop]
+	if by != "" {
+		said += " by " + by
+	}
 	err := s.do(ctx, func(ctx context.Context) error {
 		var state RunState
 		if err := s.row(ctx, "SELECT state FROM runs WHERE id = $1", []any{id}, &state); err != nil {
@@ -456,13 +485,13 @@ func (s *Store) RequestStop(ctx context.Context, id RunID, stop Stop) (*Run, err
 		case state.Terminal():
 			return fmt.Errorf("run %s: %w", id, ErrTerminal)
 		case state == InProgress:
-			return s.exec(ctx, "UPDATE runs SET cancel_requested = $1, updated_at = $2 WHERE id = $3 AND cancel_requested <> $4",
-				int64(stop), s.stamp(ctx), id, int64(StopCancel))
+			return s.exec(ctx, "UPDATE runs SET cancel_requested = $1, updated_at = $2, status_message = $3 WHERE id = $4 AND cancel_requested NOT IN ($1, $5)",
+				int64(stop), s.stamp(ctx), said, id, int64(StopCancel))
 		case stop == StopInterrupt:
 			return fmt.Errorf("run %s has no turn to interrupt, because it is queued: cancel it (%w)", id, ErrConflict)
 		}
-		err := s.exec(ctx, "UPDATE runs SET state = 'CANCELLED', status_message = 'cancelled before it started', finished_at = $1, updated_at = $1, "+countEvents+
-			" WHERE id = $2", s.stamp(ctx), id)
+		err := s.exec(ctx, "UPDATE runs SET state = 'CANCELLED', status_message = $1, finished_at = $2, updated_at = $2, "+countEvents+
+			" WHERE id = $3", said+CancelledQueued, s.stamp(ctx), id)
 		if err != nil {
 			return err
 		}
@@ -519,7 +548,7 @@ func (s *Store) ReapLeases(ctx context.Context, seen []Held, message string) ([]
 	})
 }
 
-// inProgress are the runs in progress of which a condition is true. It runs on the writer.
+// inProgress are the runs in progress that meet a condition. It runs on the writer.
 func (s *Store) inProgress(ctx context.Context, condition string, args ...any) (ids []RunID, err error) {
 	err = s.each(ctx, "SELECT id FROM runs WHERE state = 'INPROGRESS' AND state <> 'QUEUED' AND "+condition, args, func(rows *sql.Rows) (bool, error) {
 		var id RunID

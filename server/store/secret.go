@@ -150,7 +150,7 @@ func (s *Store) Secrets(ctx context.Context) ([]SecretInfo, error) {
 		if err != nil {
 			return nil, fmt.Errorf("the secrets of %s: %w", source, err)
 		}
-		// One that cannot be read is a matter of whoever uses it: the rest is shown.
+		// A secret that cannot be read fails for whoever uses it; the list shows the rest.
 		readable := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 			_, _, err := s.sourceOf(name)
 			if err != nil {

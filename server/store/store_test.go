@@ -307,14 +307,14 @@ func TestRuns(t *testing.T) {
 		t.Errorf("events %+v", events)
 	}
 	// Cancel: queued at once, running by flag, finished not at all.
-	if r := must[*Run](t)(s.RequestStop(ctx, d.RunIDs[2], StopCancel)); r.State != Cancelled {
+	if r := must[*Run](t)(s.RequestStop(ctx, d.RunIDs[2], StopCancel, "")); r.State != Cancelled {
 		t.Errorf("cancelled while queued: %+v", r)
 	}
-	must[*Run](t)(s.RequestStop(ctx, d.RunIDs[1], StopCancel))
+	must[*Run](t)(s.RequestStop(ctx, d.RunIDs[1], StopCancel, ""))
 	if asked := must[Stop](t)(s.RenewLease(ctx, leases[1], time.Minute)); asked != StopCancel {
 		t.Error("the worker is not told to stop")
 	}
-	if _, err := s.RequestStop(ctx, d.RunIDs[0], StopCancel); !errors.Is(err, ErrTerminal) {
+	if _, err := s.RequestStop(ctx, d.RunIDs[0], StopCancel, ""); !errors.Is(err, ErrTerminal) {
 		t.Errorf("%v", err)
 	}
 	// A dead worker: only when its lease has ended.

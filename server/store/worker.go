@@ -67,7 +67,7 @@ func (w *Worker) Name() string {
 	return w.Host
 }
 
-// Hosts are the names of which a run may ask for one to be executed by the worker.
+// Hosts are the names by which a run may ask for the worker (workerHost).
 func (w *Worker) Hosts() []string { return hostsOf(w.Names, w.Labels) }
 
 func hostsOf(names []string, labels map[string]string) []string {
@@ -342,7 +342,7 @@ func (s *Store) Draining(ctx context.Context, worker string) (bool, error) {
 	return n > 0, err
 }
 
-// StopsAsked are those of the runs of which somebody has asked that they stop.
+// StopsAsked are those of the runs that somebody has asked to stop.
 func (s *Store) StopsAsked(ctx context.Context, runs []RunID) (map[RunID]Stop, error) {
 	asked := make(map[RunID]Stop)
 	if len(runs) == 0 {

@@ -157,7 +157,7 @@ func TestReapLeases(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	must[Stop](t)(s.RenewLease(ctx, leases[1], time.Minute))
-	must[*Run](t)(s.RequestStop(ctx, leases[1].RunID, StopInterrupt))
+	must[*Run](t)(s.RequestStop(ctx, leases[1].RunID, StopInterrupt, ""))
 	asked := must[map[RunID]Stop](t)(s.StopsAsked(ctx, []RunID{leases[0].RunID, leases[1].RunID}))
 	if !maps.Equal(asked, map[RunID]Stop{leases[1].RunID: StopInterrupt}) {
 		t.Errorf("asked to stop: %v", asked)

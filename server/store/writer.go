@@ -173,23 +173,8 @@ func (s *Store) commit(ctx context.Context, batch []*job) {
 			return err
 		}
 		for i, j := range batch {
-			if j.ctx.Err() != nil {
-				results[i] = fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(j.ctx))
-				continue
-			}
-			if led, ok := j.ctx.Value(leading{}).(int64); ok && led != s.leaders {
-				results[i] = ErrNotLeader
-				continue
-			}
-			if j.safe {
-				if err := j.fn(ctx); err != nil {
-					culprit = ctx.Err() == nil
-					return err
-				}
-				continue
-			}
 			var err error
-			if results[i], err = s.inSavepoint(ctx, j.fn); err != nil {
+			if results[i], err = s.perform(ctx, j); err != nil {
 				culprit = ctx.Err() == nil
 				return err
 			}
@@ -237,6 +222,21 @@ func (s *Store) commit(ctx context.Context, batch []*job) {
 	if len(again) > 0 {
 		s.commit(ctx, again)
 	}
+}
+
+// perform does a job within the transaction. The result is that of the job alone; err ends the
+// transaction.
+func (s *Store) perform(ctx context.Context, j *job) (result, err error) {
+	if j.ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(j.ctx)), nil
+	}
+	if led, ok := j.ctx.Value(leading{}).(int64); ok && led != s.leaders {
+		return ErrNotLeader, nil
+	}
+	if j.safe {
+		return nil, j.fn(ctx)
+	}
+	return s.inSavepoint(ctx, j.fn)
 }
 
 // unavailable marks errors of the database itself, so that a caller knows that it can

@@ -1,7 +1,7 @@
 // Command helm renders a chart as Helm does, with its own library, and prints the objects.
 // It is a module of its own, so that Helm is no dependency of the product.
 //
-//	helm CHART NAMESPACE [--set NAME=VALUE]... < VALUES
+//	helm CHART NAMESPACE [--wait] [--set NAME=VALUE]... < VALUES
 package main
 
 import (
@@ -40,7 +40,7 @@ func render(chart, namespace string, sets []string) error {
 		return err
 	}
 	for _, set := range sets {
-		if set == "--set" {
+		if set == "--set" || set == "--wait" {
 			continue
 		}
 		if err := strvals.ParseInto(set, given); err != nil {

@@ -21,6 +21,19 @@ document.addEventListener("click", async (event) => {
 });
 document.documentElement.classList.add("script");
 
+// A form is sent once, however often somebody clicks: a second time would make a second thing,
+// and the answer to the first, such as a new secret, would never be seen.
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (form.method !== "post" || form.matches("[hx-post]")) return;
+  if (form.dataset.sent) event.preventDefault();
+  form.dataset.sent = "yes";
+  setTimeout(() => { delete form.dataset.sent; }, 10000);
+});
+addEventListener("pageshow", () => {
+  for (const form of document.querySelectorAll("[data-sent]")) delete form.dataset.sent;
+});
+
 // Keys: g and a letter go to a page, j and k to the next and the last row, / to the filters.
 const pages = { o: "/", d: "/deliveries", r: "/runs", w: "/webhooks", a: "/automations", f: "/definition" };
 let going = 0;

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -230,12 +231,15 @@ func grouped(n int64) string {
 	return text
 }
 
-// USD is a sum of money, such as "$0.42". Sums below a cent have four digits.
+// USD is a sum of money, such as "$12.34", "$0.42" or "$0.0035": whole cents, and of less than
+// a dollar at least two digits that say something.
 func USD(v float64) string {
-	if v > 0 && v < 0.01 {
-		return fmt.Sprintf("$%.4f", v)
+	if !(v > 0 && v < 1) {
+		return fmt.Sprintf("$%.2f", v)
 	}
-	return fmt.Sprintf("$%.2f", v)
+	text := strconv.FormatFloat(v, 'f', 1-int(math.Floor(math.Log10(v))), 64)
+	cents, rest := text[:4], text[4:]
+	return "$" + cents + strings.TrimRight(rest, "0")
 }
 
 // String is what was used, such as "9 turns, 16,316 tokens in, 131,904 from the cache,

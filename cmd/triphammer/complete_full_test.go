@@ -1,0 +1,79 @@
+//go:build full
+
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// TestCompletion asks for the completion of every argument that names something, and of every flag
+// that does, on a server that has one of each.
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	w := completionWorld(t)
+	w.run("", "webhooks", "test", "ci", "--payload", "{}")
+	w.run("", "automations", "run", "triage", "--payload", "{}")
+	w.run("", "schedules", "create", "--name", "tidy", "--cron", "0 6 * * *", "--prompt", "Tidy.")
+	w.run("", "keys", "create", "ada")
+	w.run("a-key", "context", "add", "prod", "--server", "http://127.0.0.1:1", "--unchecked")
+	for _, one := range completions {
+		w.run("", "api", "GET", one.list) // it is a route
+	}
+	few := []string{"sessions", "confirm", "dismiss"} // there is none, and the route is asked for above
+	everyCommand(commandTree(), func(c *cobra.Command) {
+		path := strings.Fields(c.CommandPath())[1:]
+		if len(path) == 0 || path[0] == "help" || path[0] == "completion" || c.Hidden {
+			return
+		}
+		for i, word := range argumentsOf(c) {
+			if c.Name() == "create" || c.Name() == "add" || otherArguments[word] != "" || namesFile.MatchString(word) ||
+				slices.ContainsFunc(append(path, c.Parent().Name()), func(name string) bool { return slices.Contains(few, name) }) {
+				continue
+			}
+			asked := slices.Concat(path, slices.Repeat([]string{"github"}, i), []string{""}) // a word that samples know
+			if offered := w.completed(asked...); len(offered) == 0 {
+				t.Errorf("%q offers nothing for %s", asked, word)
+			}
+		}
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			asks := completionFlags[f.Name] != ""
+			if !asks && completionWords[f.Name] == nil || asks && !reachesServer(c) {
+				return
+			}
+			if offered := w.completed(append(path, "--"+f.Name, "")...); len(offered) == 0 {
+				t.Errorf("%s --%s offers nothing", c.CommandPath(), f.Name)
+			}
+		})
+	})
+	for asked, want := range map[string]string{
+		"webhooks show ":                "ci",
+		"send ":                         "ci",
+		"automations pause ":            "triage",
+		"agents edit ":                  "fixer",
+		"environments edit ":            "env",
+		"automations create x --agent ": "fixer",
+		"keys revoke ":                  "ada",
+		"context rename ":               "prod",
+		"context rename prod ":          "",
+		"webhooks create ":              "",
+		"runs list ":                    "",
+		"runs list --state ":            "QUEUED INPROGRESS SUCCEEDED FAILED CANCELLED",
+		"auth login --role ":            "viewer operator manager",
+		"api ":                          "GET POST PUT PATCH DELETE",
+		"open ci ":                      "",
+	} {
+		if got := strings.Join(w.completed(strings.Split(asked, " ")...), " "); got != want {
+			t.Errorf("%q: offered %q, not %q", asked, got, want)
+		}
+	}
+	// The name of the worker comes last.
+	const pages = "overview deliveries runs schedules webhooks automations environments agents definition secrets people audit system docs fixer triage env default ada S ci "
+	if got := strings.Join(w.completed("open", ""), " "); !strings.HasPrefix(got, pages) {
+		t.Errorf("open: offered %q", got)
+	}
+}

@@ -1,0 +1,139 @@
+package dashboard
+
+import (
+	"bytes"
+	"html/template"
+	"regexp"
+	"strings"
+
+	"github.com/yuin/goldmark"
+	"github.com/yuin/goldmark/ast"
+	"github.com/yuin/goldmark/extension"
+	east "github.com/yuin/goldmark/extension/ast"
+	"github.com/yuin/goldmark/renderer"
+	"github.com/yuin/goldmark/renderer/html"
+	"github.com/yuin/goldmark/text"
+	"github.com/yuin/goldmark/util"
+)
+
+// prose is what an agent says, which is Markdown. The agent may be an attacker's: HTML stays
+// text, an image is not loaded but named, and a link shows where it leads. A text that would
+// become much longer by its marks is shown as it is, so that a page stays small (SPEC 18.5).
+func prose(said string) template.HTML {
+	plain := func() template.HTML {
+		return template.HTML(`<p class="lines">` + template.HTMLEscapeString(said) + `</p>`)
+	}
+	if len(said) > maxProse || strings.Count(said, "[") > maxBrackets || nested.MatchString(said) {
+		return plain()
+	}
+	markdown := goldmark.New(
+		goldmark.WithExtensions(
+			extension.NewTable(extension.WithTableCellAlignMethod(extension.TableCellAlignNone)),
+			extension.NewLinkify(extension.WithLinkifyAllowedProtocols([][]byte{[]byte("https:"), []byte("http:")})),
+		),
+		goldmark.WithRendererOptions(
+			html.WithHardWraps(),
+			renderer.WithNodeRenderers(util.Prioritized(&proseRenderer{guideRenderer{heading: "in the message"}}, 1)),
+		),
+	)
+	src := []byte(said)
+	var b bytes.Buffer
+	if err := markdown.Renderer().Render(&b, src, markdown.Parser().Parse(text.NewReader(src))); err != nil || b.Len() > mostGrowth(said) {
+		return plain()
+	}
+	return template.HTML(b.String()) //nolint:gosec // each text and address is escaped
+}
+
+// goldmark takes seconds for 50,000 bytes of "![](" or of nested lists: its time grows with the
+// square of such marks. Within these bounds it takes less than a tenth of a second.
+const (
+	maxProse    = 32 << 10 // bytes
+	maxBrackets = 1000
+)
+
+// nested finds a line that opens 16 lists and quotations at once.
+var nested = regexp.MustCompile(`(?m)^(?:[ \t]*(?:[-*+>]|\d+[.)])[ \t]*){16}`)
+
+// mostGrowth is how many bytes of HTML a message may become.
+func mostGrowth(said string) int { return min(2*weight(said)+400, wholeText+10_000) }
+
+// proseRenderer makes of Markdown what strangers may put on a page.
+type proseRenderer struct{ guide guideRenderer }
+
+// RegisterFuncs implements renderer.NodeRenderer.
+func (p *proseRenderer) RegisterFuncs(r renderer.NodeRendererFuncRegisterer) {
+	r.Register(ast.KindHeading, p.renderHeading)
+	r.Register(ast.KindCodeBlock, p.renderLines)
+	r.Register(ast.KindFencedCodeBlock, p.renderLines)
+	r.Register(ast.KindHTMLBlock, p.renderLines)
+	r.Register(ast.KindRawHTML, noHTML)
+	r.Register(ast.KindLink, p.renderLink)
+	r.Register(ast.KindAutoLink, p.renderAutoLink)
+	r.Register(ast.KindImage, p.renderImage)
+	r.Register(east.KindTable, p.guide.renderTable)
+	r.Register(east.KindTableHeader, p.guide.renderTableHeader)
+	r.Register(east.KindTableCell, p.guide.renderTableCell)
+}
+
+// renderHeading makes a paragraph: the headings of a page are its own.
+func (p *proseRenderer) renderHeading(w util.BufWriter, _ []byte, _ ast.Node, entering bool) (ast.WalkStatus, error) {
+	tag := "</b></p>\n"
+	if entering {
+		tag = "<p><b>"
+	}
+	_, err := w.WriteString(tag)
+	return ast.WalkContinue, err
+}
+
+// renderLines makes a block of code, also of what looks like HTML.
+func (p *proseRenderer) renderLines(w util.BufWriter, src []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
+	if !entering {
+		return ast.WalkContinue, nil
+	}
+	lines := node.Lines().Value(src)
+	if block, is := node.(*ast.HTMLBlock); is && block.HasClosure() {
+		lines = append(lines, block.ClosureLine.Value(src)...)
+	}
+	_, err := w.WriteString(`<pre>` + template.HTMLEscapeString(string(lines)) + "</pre>\n")
+	return ast.WalkSkipChildren, err
+}
+
+// renderLink makes the text of a link, and behind it where the link leads.
+func (p *proseRenderer) renderLink(w util.BufWriter, src []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
+	to := string(node.(*ast.Link).Destination)
+	said := plain(node, src)
+	switch alone := said == "" || said == to || said == bare(to); {
+	case !entering && alone || entering && !alone:
+		return ast.WalkContinue, nil
+	case entering:
+		_, err := w.WriteString(target(to))
+		return ast.WalkSkipChildren, err
+	}
+	_, err := w.WriteString(" (" + target(to) + ")")
+	return ast.WalkContinue, err
+}
+
+func (p *proseRenderer) renderAutoLink(w util.BufWriter, src []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
+	if !entering {
+		return ast.WalkContinue, nil
+	}
+	_, err := w.WriteString(target(string(node.(*ast.AutoLink).URL(src))))
+	return ast.WalkContinue, err
+}
+
+func (p *proseRenderer) renderImage(w util.BufWriter, src []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
+	if !entering {
+		return ast.WalkContinue, nil
+	}
+	_, err := w.WriteString("[image: " + template.HTMLEscapeString(plain(node, src)) + "] (" + target(string(node.(*ast.Image).Destination)) + ")")
+	return ast.WalkSkipChildren, err
+}
+
+// target is an address that a stranger gave: a link if it leads to the web, under its own name.
+func target(address string) string {
+	to := web(address)
+	if to == "" {
+		return "<code><bdi>" + template.HTMLEscapeString(address) + "</bdi></code>"
+	}
+	return `<a href="` + template.HTMLEscapeString(to) + `" rel="noopener noreferrer nofollow"><bdi>` + template.HTMLEscapeString(bare(to)) + "</bdi></a>"
+}

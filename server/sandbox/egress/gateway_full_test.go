@@ -1,8 +1,0 @@
-//go:build full
-
-package egress
-
-import "testing"
-
-// TestGatewayStreamsFull: with packs of tens of MB.
-func TestGatewayStreamsFull(t *testing.T) { gatewayStreams(t, 48<<20) }

@@ -1,0 +1,44 @@
+package executor
+
+import (
+	"fmt"
+	"net/url"
+	"regexp"
+	"strings"
+)
+
+// What git says of a repository over http that it may not read. Its words are in English,
+// because gitEnv asks for that.
+var denials = []struct {
+	said    *regexp.Regexp
+	meaning string
+}{
+	{regexp.MustCompile(`could not read (Username|Password) for|Authentication failed for|returned error: 401`), "wants a credential (401): it is private, or there is no such repository"},
+	{regexp.MustCompile(`returned error: 403`), "may not be read by this run (403)"},
+	{regexp.MustCompile(`repository '.*' not found|returned error: 404`), "is not found (404): there is no such repository, or it is private"},
+}
+
+// unread says in plain words why a repository without a secret could not be cloned in an image, or
+// on this machine if there is none, and what to do. It is empty if what git says means something
+// else.
+func unread(address, image, said string) string {
+	if strings.Contains(said, "cannot run ssh:") {
+		where := "this machine has"
+		if image != "" {
+			where = "the image " + image + " has"
+		}
+		return fmt.Sprintf("the repository %s has an ssh address, and %s no program ssh: write the https:// address, with a token as a managed secret if the repository is private, or install openssh-client there", address, where)
+	}
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" {
+		return ""
+	}
+	u.User = nil // it may be a token
+	for _, d := range denials {
+		if d.said.MatchString(said) {
+			return fmt.Sprintf("the repository %s %s. Correct its address, or keep a token that may read it as a managed secret (`triphammer secrets set NAME`) and name that beside its url in the environment: {url: %s, secret: NAME}",
+				u, d.meaning, u)
+		}
+	}
+	return ""
+}

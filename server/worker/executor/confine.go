@@ -1,0 +1,152 @@
+package executor
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"unsafe"
+
+	"github.com/landlock-lsm/go-landlock/landlock"
+	llsyscall "github.com/landlock-lsm/go-landlock/landlock/syscall"
+	"golang.org/x/sys/unix"
+
+	"triphammer/server/inside/limits"
+)
+
+// confinement is what a supervisor takes away from itself, and so from every process of
+// the run, before it starts any.
+type confinement struct {
+	// Landlock restricts what files the run reaches, and keeps its signals and abstract
+	// sockets inside. BestEffort takes what the kernel has of it; otherwise a kernel that
+	// lacks a part is an error.
+	Landlock   bool     `json:"landlock,omitempty"`
+	BestEffort bool     `json:"best_effort,omitempty"`
+	Read       []string `json:"read,omitempty"`  // files and folders that it may read and execute
+	Write      []string `json:"write,omitempty"` // folders in which it may do anything
+	Devices    []string `json:"devices,omitempty"`
+	Sockets    []string `json:"sockets,omitempty"` // to which it may connect
+
+	// Limited takes every network away but TCP to these ports (SPEC 14.5).
+	Limited bool     `json:"limited,omitempty"`
+	Ports   []uint16 `json:"ports,omitempty"`
+
+	Limits limits.Inherited `json:"limits"`
+	User   *identity        `json:"user,omitempty"`
+
+	Seccomp bool `json:"seccomp,omitempty"` // no system calls that only serve to get out (seccomp.go)
+	OwnIPC  bool `json:"own_ipc,omitempty"` // there are an IPC and a PID namespace, and no path to a foreign socket
+}
+
+// apply confines this process, with all of its threads.
+func (c *confinement) apply() error {
+	if c.Landlock {
+		if err := c.landlock(); err != nil {
+			return err
+		}
+	}
+	if c.Seccomp {
+		rules := seccompRules(c.OwnIPC, landlockVersion() >= landlockSockets)
+		if c.Limits.Measured {
+			rules = append(rules, denied{call: unix.SYS_SHMGET, errno: unix.ENOSPC, arg: 1, above: maxSegment})
+		}
+		if c.Limited {
+			rules = append(rules, noOtherNetworks...)
+		}
+		return loadSeccomp(rules)
+	}
+	return nil
+}
+
+func (c *confinement) landlock() error {
+	if v := landlockVersion(); v < landlockSignals && !c.BestEffort {
+		return errors.New(noLandlock(v))
+	}
+	var dirs, files []string
+	for _, path := range c.Read {
+		switch info, err := os.Stat(path); {
+		case err != nil:
+			// It is not here, or not for this user.
+		case info.IsDir():
+			dirs = append(dirs, path)
+		default:
+			files = append(files, path)
+		}
+	}
+	rights := landlock.V9
+	rights.HandledAccessNet = 0 // it can limit ports, but not hosts (SPEC 14.5)
+	network := make([]landlock.Rule, 0, len(c.Ports))
+	if c.Limited {
+		rights.HandledAccessNet = llsyscall.AccessNetConnectTCP
+		for _, port := range c.Ports {
+			network = append(network, landlock.ConnectTCP(port))
+		}
+	}
+	// Each thread of this process gets a domain of its own. None could signal the processes
+	// of another's, so signals are kept inside where processes are started (keepSignals).
+	rights.Scoped &^= unix.LANDLOCK_SCOPE_SIGNAL
+	err := rights.BestEffort().Restrict(append(
+		network,
+		landlock.RODirs(dirs...).IgnoreIfMissing(),
+		landlock.ROFiles(append(files, self)...).IgnoreIfMissing(),
+		landlock.RWDirs(c.Write...).WithRefer().WithIoctlDev().IgnoreIfMissing(), // a folder of the image can go meanwhile
+		landlock.RWFiles(c.Devices...).WithIoctlDev().IgnoreIfMissing(),
+		landlock.RWDirs("/dev/pts").WithIoctlDev().IgnoreIfMissing(),
+		landlock.PathAccess(llsyscall.AccessFSResolveUnix, c.Sockets...).IgnoreIfMissing(),
+	)...)
+	if err != nil {
+		return fmt.Errorf("landlock: %w", err)
+	}
+	return nil
+}
+
+// Versions of Landlock from which on it has what is used here (landlock(7)).
+const (
+	landlockPorts   = 4 // connecting to ports, Linux 6.7
+	landlockSignals = 6 // scopes for signals and abstract sockets, Linux 6.12
+	landlockSockets = 9 // connecting to sockets by path
+)
+
+// landlockVersion is the version of Landlock of this kernel; 0: none.
+func landlockVersion() int {
+	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if errno != 0 {
+		return 0
+	}
+	return int(version)
+}
+
+// noLandlock says why this kernel does not do.
+func noLandlock(version int) string {
+	if version == 0 {
+		return "this kernel has no Landlock, or it is not enabled (Linux 6.12 or newer, with landlock in the list of lsm=)"
+	}
+	return fmt.Sprintf("this kernel has version %d of Landlock, which cannot keep signals inside a run: version %d takes Linux 6.12", version, landlockSignals)
+}
+
+// keepSignals restricts this thread and every process that it starts to sending signals
+// to each other (landlock(7), from Linux 6.12 on). Each layer above one that restricts files
+// forbids renames and links between folders that it does not grant, so inside walls this one
+// grants them everywhere. Without walls it would forbid mounts by that.
+func keepSignals(walls bool) error {
+	attr := struct{ filesystem, network, scoped uint64 }{scoped: unix.LANDLOCK_SCOPE_SIGNAL}
+	if walls {
+		attr.filesystem = unix.LANDLOCK_ACCESS_FS_REFER
+	}
+	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
+	if errno != 0 {
+		return errno
+	}
+	defer func() { _ = unix.Close(int(fd)) }()
+	if !walls {
+		return llsyscall.LandlockRestrictSelf(int(fd), 0)
+	}
+	root, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(root) }()
+	if err := llsyscall.LandlockAddPathBeneathRule(int(fd), &llsyscall.PathBeneathAttr{ParentFd: root, AllowedAccess: attr.filesystem}, 0); err != nil {
+		return err
+	}
+	return llsyscall.LandlockRestrictSelf(int(fd), 0)
+}

@@ -1,0 +1,543 @@
+// Package executor executes runs, each between walls (SPEC 14).
+//
+// A run is executed by a supervisor: this same program, started inside the walls. It gets
+// a job over a pipe, makes the workspace, clones the repositories, runs the setup and the
+// agent, finds the changed files and sends back all that happens (job.go, supervise.go).
+// So nothing that a definition or an agent says is done outside the walls. The walls
+// themselves are in isolation.go: none, kernel (Landlock and seccomp) and sandbox
+// (bubblewrap, with the former inside); in container.go: container (Podman or Docker, with
+// kernel inside); and in command.go: command (a program of the operator). place.go chooses
+// among them. Linux only.
+//
+// It guarantees, with every wall:
+//
+//   - The supervisor adopts what the agent leaves behind. No process outlives the run
+//     or the server.
+//   - A run sees neither the server's environment nor another run's.
+//   - If the server is root, its runs have another user, without capabilities.
+//
+// docs/security.md has what each wall stops besides, and what it does not.
+package executor
+
+import (
+	"cmp"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"triphammer/server/inside/limits"
+	"triphammer/server/run/event"
+	"triphammer/server/run/task"
+	"triphammer/server/worker/gateway"
+)
+
+// DefaultGrace is how long a stopped agent has between SIGINT and SIGKILL.
+const DefaultGrace = 10 * time.Second
+
+// Config is what New needs.
+type Config struct {
+	Dir       string           // holds the workspaces: that of a run is in its subfolder <id>
+	Isolation string           // one of Isolations; empty means Auto
+	User      string           // of the runs, if the server is root; empty: one of runUsers
+	Read      []string         // files and folders that runs may read besides the system's
+	Protected []string         // files and folders that no run may read; Dir is one
+	Around    []string         // folders around Dir that are the server's own: another user of the runs may pass through them, and not look into them
+	Limits    task.Limits      // of runs for which nothing else is said; zero fields are those of the machine
+	Network   task.Network     // of runs for which nothing else is said
+	Machine   *limits.Machine  // keeps the limits; nil: there are none
+	Own       []netip.AddrPort // on which the server listens
+	Command   []string         // of the isolation of that name: a program with arguments
+	Container ContainerConfig
+	// Roots are the certificates with which code forges are to prove themselves. They are read
+	// for each run; nil: those of the system.
+	Roots  func() (*x509.CertPool, error)
+	Grace  time.Duration    // 0 means DefaultGrace
+	Path   string           // PATH of the runs; empty means the server's own
+	Now    func() time.Time // nil means time.Now
+	Logger *slog.Logger     // nil means slog.Default
+}
+
+// Executor executes runs as processes of this machine.
+type Executor struct {
+	dir             string // of all runs
+	asked           string // isolation
+	user            string // as demanded
+	grace           time.Duration
+	path            string
+	read, protected []string
+	around          []string
+	limits          task.Limits
+	network         task.Network
+	machine         *limits.Machine
+	own             []netip.AddrPort
+	roots           func() (*x509.CertPool, error)
+	command         []string
+	containers      ContainerConfig
+	engines         engines
+	looks           looks
+	now             func() time.Time
+	logger          *slog.Logger
+
+	choosing sync.Mutex // guards the following until there is a wall; then they stay
+	again    time.Time  // when to look for a wall again, if none works
+	account  *account   // of the runs; nil: the server's own
+	program  string     // a copy of this program that runs may execute, if the wall needs one
+	tools    tools      // of this machine for containers
+	wall     *wall      // nil: none works
+	lacking  []error    // why stronger ones do not
+
+	mu     sync.Mutex
+	active map[string]activeRun // by id
+}
+
+// activeRun is a run whose files are in use.
+type activeRun struct {
+	folder     string
+	supervisor *supervisor // nil: not yet
+}
+
+var _ task.Executor = (*Executor)(nil)
+
+// New makes the executor and its folder.
+func New(cfg Config) (*Executor, error) {
+	dir, err := filepath.Abs(cfg.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("finding the folder of the runs: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("making the folder of the runs: %w", err)
+	}
+	// If a supervisor is killed, its processes become children of this one: see orphans.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return nil, fmt.Errorf("becoming the reaper of what runs leave: %w", err)
+	}
+	e := &Executor{
+		dir: dir, asked: cfg.Isolation, user: cfg.User, grace: cfg.Grace, path: cfg.Path, read: cfg.Read,
+		around: cfg.Around, limits: cfg.Limits, network: cfg.Network, machine: cfg.Machine, own: cfg.Own, roots: cfg.Roots,
+		command: cfg.Command, containers: cfg.Container,
+		now: cfg.Now, logger: cfg.Logger, active: make(map[string]activeRun), looks: looks{time: lookTime, known: make(map[string]*looked), missing: make(map[string][]string)},
+	}
+	for _, p := range append(slices.Clone(cfg.Protected), dir) {
+		if p, err = filepath.Abs(p); err == nil {
+			if real, err := filepath.EvalSymlinks(p); err == nil {
+				p = real
+			}
+			e.protected = append(e.protected, p)
+		}
+	}
+	if e.asked == "" {
+		e.asked = Auto
+	}
+	if !slices.Contains(Isolations(), e.asked) {
+		return nil, fmt.Errorf("the isolation %q is none of %s", e.asked, strings.Join(Isolations(), ", "))
+	}
+	if e.grace == 0 {
+		e.grace = DefaultGrace
+	}
+	if e.path == "" {
+		e.path = os.Getenv("PATH")
+	}
+	if e.now == nil {
+		e.now = time.Now
+	}
+	if e.logger == nil {
+		e.logger = slog.Default()
+	}
+	return e, nil
+}
+
+// Isolation is the wall around the runs here, and why there is no stronger one. The name is
+// empty if there is none that works: then no run starts, and a later call looks again.
+func (e *Executor) Isolation() (name string, lacking []error) {
+	e.choosing.Lock()
+	defer e.choosing.Unlock()
+	if e.wall == nil && !e.now().Before(e.again) {
+		if err := e.ready(); err != nil {
+			e.lacking = []error{err}
+		} else {
+			e.choose()
+		}
+		e.again = e.now().Add(lookAgain)
+	}
+	if e.wall == nil {
+		return "", e.lacking
+	}
+	return e.wall.name, e.lacking
+}
+
+// lookAgain is how long a machine without walls is believed to stay so.
+const lookAgain = 30 * time.Second
+
+// ready finds the user of the runs, and lets it reach their folders.
+func (e *Executor) ready() (err error) {
+	if e.account, err = accountOf(e.user); err != nil {
+		return err
+	}
+	if e.account != nil {
+		for _, dir := range append(slices.Clone(e.around), e.dir) {
+			if err := os.Chmod(dir, 0o711); err != nil {
+				return err
+			}
+		}
+		if err := e.account.reaches(e.dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// try starts a run that does nothing inside a wall.
+func (e *Executor) try(w wall) (err error) {
+	if err := e.copy(w); err != nil {
+		return err
+	}
+	limit := tryTime
+	if w.name == Container {
+		if limit = pullTime; e.containers.Image == "" {
+			return nil // each run brings an image
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	t := &task.Task{RunID: tryID, Command: []string{"/bin/sh", "-c", ":"}}
+	exit, err := e.within(ctx, w, t, &discard{})
+	err = errors.Join(err, e.remove(tryID))
+	if err == nil && exit.Code != 0 {
+		err = fmt.Errorf("a shell ends with status %d inside", exit.Code)
+	}
+	return err
+}
+
+// copy makes the copy of this program, if the wall needs one.
+func (e *Executor) copy(w wall) (err error) {
+	if w.copies && e.program == "" {
+		e.program, err = copyProgram(e.dir)
+	}
+	if err == nil && w.name == Container && e.tools == "" {
+		if e.tools, err = makeTools(e.dir, e.path); err != nil {
+			e.logger.Warn("images get no git of this machine", "error", err)
+		}
+		err = nil
+	}
+	return err
+}
+
+const (
+	tryTime  = 20 * time.Second
+	pullTime = 10 * time.Minute // with an image that is missing
+	tryID    = runPrefix + "try"
+)
+
+// Start implements run.Executor.
+func (e *Executor) Start(ctx context.Context, t *task.Task, sink task.Sink) (exit task.Exit, err error) {
+	w, _, err := e.wallFor(t)
+	if err != nil {
+		return task.Exit{}, err
+	}
+	return e.within(ctx, *w, t, sink)
+}
+
+// within executes the task between the walls of w.
+func (e *Executor) within(ctx context.Context, w wall, t *task.Task, sink task.Sink) (exit task.Exit, err error) {
+	name := cmp.Or(t.Workspace, t.RunID)
+	if name == "" || filepath.Base(name) != name || !filepath.IsLocal(name) {
+		return task.Exit{}, fmt.Errorf("%q is not the id of a run", name)
+	}
+	f := folder{filepath.Join(e.dir, name)}
+	if !e.mark(t.RunID, name) {
+		return task.Exit{}, fmt.Errorf("the run %s is in progress already", t.RunID)
+	}
+	defer e.unmark(t.RunID)
+	if err := e.make(f, t.Resume); err != nil {
+		return task.Exit{}, err
+	}
+	defer func() {
+		now := e.now()
+		_ = os.Chtimes(f.root, now, now) // when it ended, for Sweep
+	}()
+	net := e.networkOf(t)
+	local := e.local(t.Repositories)
+	r := room{
+		folder: f.root, read: append(e.readable(), local...), off: net.limited(),
+		runID: t.RunID, name: e.attemptName(t), granted: e.granted(local), image: t.DockerImage, limits: e.limitsOf(t), program: t.Program,
+	}
+	image, brought := "", tools("")
+	if w.name == Container {
+		brought = e.tools
+		image = cmp.Or(t.DockerImage, e.containers.Image)
+		if r.image, err = e.imageOf(ctx, image, sink); err != nil {
+			return task.Exit{}, err
+		}
+		r.missing = e.missing(ctx, r.image)
+	}
+	c, confine := w.enter(e, r)
+	out, err := e.wayOut(ctx, t, w.foreign, f, sink)
+	defer out.close()
+	if err != nil {
+		return task.Exit{}, err
+	}
+	for _, to := range out.forwards {
+		confine.Sockets = append(confine.Sockets, filepath.Join(f.root, to.Socket))
+	}
+	group, err := e.group(t.RunID, w, r.limits)
+	if err != nil {
+		return task.Exit{}, err
+	}
+	defer func() { err = errors.Join(err, group.Close()) }()
+	if confine.Limits = group.Inherited(w.name == Sandbox); c.container != nil {
+		confine.Limits = limits.Inherited{FileSize: confine.Limits.FileSize} // the container has the others
+		if err := e.note(ctx, t.RunID, c.container); err != nil {
+			return task.Exit{}, err
+		}
+	}
+	ctx, exceed := context.WithCancelCause(ctx)
+	defer exceed(nil)
+	st := start{runID: t.RunID, command: c, dir: f.root, list: e.list(t.RunID), account: e.account, group: group}
+	if c.outside {
+		st.dir, st.account = "/", nil
+	}
+	s, err := startSupervisor(st, sink)
+	if err != nil {
+		return task.Exit{}, err
+	}
+	e.mu.Lock()
+	e.active[t.RunID] = activeRun{name, s}
+	e.mu.Unlock()
+	bounded := c.container != nil
+	defer e.watch(ctx, t, s, group, w.name, exceed)()
+	// Whatever happens, nothing of the run is left when Start returns.
+	defer func() {
+		err = errors.Join(err, s.close())
+		if c.outside {
+			err = e.tidy(ctx, t, s, c, err)
+		}
+		e.complain(t, s)
+	}()
+	j := &job{
+		Root: f.root, Resume: t.Resume, Env: e.env(t, f, w.foreign), Prompt: t.Prompt, Skills: t.Skills, Attachments: t.Attachments, Files: t.Files,
+		Repositories: t.Repositories, Setup: t.Setup, Command: t.Command, Trusted: local, Forwards: out.forwards, GitSettings: out.settings,
+		Inherit: w.foreign, Image: image, Program: t.Program, Tools: brought, Offline: net.limited() && w.networks, Bounded: bounded,
+	}
+	end, err := s.run(ctx, &confine, j, e.grace, t.Lease)
+	group.Exceed(end.Exceeded)
+	if over := group.Err(); over != nil && (err != nil || end.Cut || end.Signal != "" || end.Code != 0 && bounded) {
+		return task.Exit{}, over
+	}
+	if err != nil {
+		return task.Exit{}, err
+	}
+	return end.exit(ctx, out)
+}
+
+// exit is what the end of a job means for its task.
+func (end ending) exit(ctx context.Context, out *wayOut) (task.Exit, error) {
+	switch {
+	case end.Cut && end.Error != "":
+		return task.Exit{}, context.Cause(ctx)
+	case end.Error != "" && end.Final:
+		return task.Exit{}, &task.FinalError{Err: errors.New(end.Error)}
+	case end.Error != "":
+		return task.Exit{}, out.explain(end.Error)
+	}
+	return task.Exit{Code: end.Code, Signal: end.Signal, Stopped: end.Cut}, nil
+}
+
+// complain logs what a supervisor has written to its standard error.
+func (e *Executor) complain(t *task.Task, s *supervisor) {
+	if said, crashed := summary(s.stderr.String()); said != "" || crashed {
+		e.logger.Warn("a supervisor complained", "run", t.RunID, "crashed", crashed, "said", said)
+		e.logger.Debug("all that the supervisor said", "run", t.RunID, "said", s.stderr.String())
+	}
+}
+
+// limitsOf are the limits of the task, or those of the operator, or of the machine.
+func (e *Executor) limitsOf(t *task.Task) task.Limits {
+	if e.machine == nil {
+		return task.Limits{}
+	}
+	return limits.Or(t.Limits, limits.Or(e.limits, e.machine.Defaults()))
+}
+
+// group is what bounds the run. What a wall starts elsewhere is in no cgroup of ours.
+func (e *Executor) group(runID string, w wall, l task.Limits) (*limits.Group, error) {
+	if e.machine == nil || w.foreign {
+		return (&limits.Machine{}).New(runID, l)
+	}
+	return e.machine.New(runID, l)
+}
+
+// watch measures the run until stop is called, and ends it when it exceeds a limit.
+func (e *Executor) watch(ctx context.Context, t *task.Task, s *supervisor, g *limits.Group, isolation string, exceed context.CancelCauseFunc) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		u := limits.Usage{Processes: s.processes, Disk: func(ctx context.Context) (int64, int64) { return e.Size(ctx, t.RunID) }}
+		switch isolation {
+		case Container:
+			u.Processes = nil // the engine's own are among them
+		case Sandbox:
+			u.Tmpfs = inMemory
+		}
+		g.Watch(ctx, u, exceed)
+	}()
+	return func() { cancel(); <-done }
+}
+
+// make makes the folder of the run, or finds that of the run before. It also makes the
+// temporary folder, because walls may need it before the supervisor is there.
+func (e *Executor) make(f folder, resume bool) error {
+	for _, dir := range []string{f.workspace(), f.home()} {
+		if info, err := os.Lstat(dir); resume && (err != nil || !info.IsDir()) {
+			return task.ErrNoWorkspace
+		}
+	}
+	folders := []string{f.root, f.temp()}
+	if resume {
+		folders = folders[1:]
+	}
+	for _, dir := range folders {
+		err := removeAll(dir)
+		if err == nil {
+			err = os.Mkdir(dir, 0o700)
+		}
+		if err == nil {
+			err = e.account.own(dir)
+		}
+		if err != nil {
+			return fmt.Errorf("making the workspace: %w", err)
+		}
+	}
+	return nil
+}
+
+// list is the file that lists the processes of a run, where the run cannot reach it.
+func (e *Executor) list(runID string) string { return filepath.Join(e.dir, "."+runID+".processes") }
+
+// local are the repositories of the task that are folders of this machine, and that a run
+// may read.
+func (e *Executor) local(repositories []task.Repository) []string {
+	var all []string
+	for _, r := range repositories {
+		path := r.URL
+		if u, err := url.Parse(r.URL); err == nil && u.Scheme == "file" {
+			path = u.Path
+		}
+		if !filepath.IsAbs(path) {
+			continue
+		}
+		if paths := e.without(filepath.Clean(path)); len(paths) == 1 && paths[0] == filepath.Clean(path) && isRepository(path) {
+			all = append(all, paths[0])
+		}
+	}
+	return all
+}
+
+// isRepository tells whether a folder is a Git repository, so that a definition cannot let
+// a run read any other folder.
+func isRepository(dir string) bool {
+	for _, git := range []string{dir, filepath.Join(dir, ".git")} {
+		if _, err := os.Stat(filepath.Join(git, "HEAD")); err == nil {
+			if info, err := os.Stat(filepath.Join(git, "objects")); err == nil && info.IsDir() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// env are the variables of a run. Only what is listed here reaches the agent, never the
+// server's own variables (SPEC 9.4). Later ones win.
+func (e *Executor) env(t *task.Task, f folder, foreign bool) []string {
+	vars := map[string]string{"HOME": f.home(), "TMPDIR": f.temp(), "LANG": "C.UTF-8"}
+	if !foreign {
+		vars["PATH"] = e.path
+	}
+	if len(e.networkOf(t).Hosts) > 0 {
+		maps.Copy(vars, gateway.Environ(proxyForward.Address))
+	}
+	vars["GIT_CONFIG_SYSTEM"] = f.gitConfig()
+	maps.Copy(vars, t.Env)
+	for name, v := range t.Secrets {
+		vars[name] = v.Reveal()
+	}
+	maps.Copy(vars, t.Vars)
+	vars[runVariable] = t.RunID
+	vars["TRIPHAMMER_PROMPT_FILE"] = f.prompt()
+	vars["TRIPHAMMER_ATTACHMENTS"] = f.attachments()
+	vars["TRIPHAMMER_ARTIFACTS"] = f.artifacts()
+	all := make([]string, 0, len(vars))
+	for _, name := range slices.Sorted(maps.Keys(vars)) {
+		all = append(all, name+"="+vars[name])
+	}
+	return all
+}
+
+// copyProgram puts a copy of this program where the user of the runs can execute it: the
+// original may be in a folder that is closed to that user, or be replaced while the server
+// runs. A copy of an earlier start is kept if it is of the same program.
+func copyProgram(dir string) (path string, err error) {
+	defer func() {
+		if err != nil {
+			path, err = "", fmt.Errorf("copying this program for the runs: %w", err)
+		}
+	}()
+	path = filepath.Join(dir, ".triphammer")
+	from, err := os.Open(self)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = from.Close() }()
+	original, err := from.Stat()
+	if err != nil {
+		return "", err
+	}
+	if c, err := os.Lstat(path); err == nil && c.Mode() == 0o755 && c.Size() == original.Size() && c.ModTime().Equal(original.ModTime()) {
+		return path, nil
+	}
+	temp := path + ".new"
+	_ = os.Remove(temp)
+	defer func() { _ = os.Remove(temp) }()
+	if program, err := os.Executable(); err == nil && original.Mode() == 0o755 && os.Link(program, temp) == nil {
+		if linked, err := os.Stat(temp); err == nil && os.SameFile(linked, original) {
+			return path, os.Rename(temp, path)
+		}
+		_ = os.Remove(temp) // the program was replaced
+	}
+	to, err := os.OpenFile(temp, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o755)
+	if err != nil {
+		return "", err
+	}
+	_, err = io.Copy(to, from)
+	err = errors.Join(err, to.Chmod(0o755), to.Close())
+	if err == nil {
+		err = os.Chtimes(temp, original.ModTime(), original.ModTime())
+	}
+	if err != nil {
+		return "", err
+	}
+	return path, os.Rename(temp, path)
+}
+
+// discard is a sink for nothing.
+type discard struct{}
+
+// Add implements run.Sink.
+func (discard) Add(event.Event) {}
+
+// Keep implements run.Sink.
+func (discard) Keep(event.Artifact, io.Reader) error { return nil }

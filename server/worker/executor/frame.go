@@ -1,0 +1,132 @@
+package executor
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"sync"
+
+	"triphammer/server/inside/limits"
+	"triphammer/server/run/task"
+)
+
+// The server talks to a supervisor over its standard input and output, so that the same
+// supervisor works as a process here and in a container. On its input it gets orders, each
+// a JSON value; when the input ends, the server is gone. On its output it sends frames: a
+// type, a length and as many bytes. Everything that a run tells shares that pipe, so that
+// it stays in order.
+
+// order is a request of the server to the supervisor. One field is set.
+type order struct {
+	Confine   *confinement `json:"confine,omitempty"`   // the first
+	Job       *job         `json:"job,omitempty"`       // the second
+	Interrupt bool         `json:"interrupt,omitempty"` // SIGINT to the process group of the step in progress
+	Kill      bool         `json:"kill,omitempty"`      // SIGKILL to everything
+	Live      int64        `json:"live_ms,omitempty"`   // so many milliseconds from now, unless such an order comes before; then nothing of the run may live
+}
+
+// job is all that a supervisor has to know of an attempt. It holds secrets, so it goes
+// over a pipe and never onto a command line.
+type job struct {
+	Root         string            `json:"root"`             // folder of the run, as it is named inside the walls
+	Resume       bool              `json:"resume,omitempty"` // go on in the folder as it is
+	Env          []string          `json:"env"`
+	Prompt       string            `json:"prompt"`
+	Skills       []task.AskedSkill `json:"skills,omitempty"`
+	Attachments  []task.Attachment `json:"attachments,omitempty"`
+	Files        []task.File       `json:"files,omitempty"`
+	Repositories []task.Repository `json:"repositories,omitempty"`
+	Trusted      []string          `json:"trusted,omitempty"` // repositories that are folders of this machine
+	Setup        []string          `json:"setup,omitempty"`
+	Forwards     []forward         `json:"forwards,omitempty"`
+	GitSettings  string            `json:"git_settings,omitempty"` // lines of a file of settings
+	Command      []string          `json:"command"`
+
+	// The supervisor was started with the variables that the run's own are added to: those
+	// of an image.
+	Inherit bool   `json:"inherit,omitempty"`
+	Image   string `json:"image,omitempty"`   // its name; empty: there is none, or the inside decides
+	Program string `json:"program,omitempty"` // that the Command starts, if it is not its first word
+	Tools   tools  `json:"tools,omitempty"`   // of the server's machine
+	Offline bool   `json:"offline,omitempty"` // there must be no network
+	Bounded bool   `json:"bounded,omitempty"` // the limits of the run are those of the supervisor's cgroup
+}
+
+// ending is how an attempt ended.
+type ending struct {
+	Code   int    `json:"code"`             // -1 if a signal ended the agent
+	Signal string `json:"signal,omitempty"` // its name
+	Error  string `json:"error,omitempty"`  // the agent did not run to its end; for the user
+	Cut    bool   `json:"cut,omitempty"`    // it ended after an order to stop
+	Said   string `json:"said,omitempty"`   // last line on its standard error
+	Final  bool   `json:"final,omitempty"`  // no other attempt can go better than this Error
+
+	// Exceeded is what a bounded job had too little of.
+	Exceeded limits.Exceeded `json:"exceeded,omitzero"`
+}
+
+// Types of frames.
+const (
+	frameStdout   = 'o'
+	frameStderr   = 'e'
+	frameEvent    = 'v' // a toldEvent
+	frameArtifact = 'a' // an event.Artifact; its content follows
+	frameContent  = 'd' // of the artifact
+	frameWhole    = 'w' // the artifact is complete
+	frameEnd      = 'x' // an ending
+)
+
+// toldEvent is an event of a transcript on its way to the server.
+type toldEvent struct {
+	Kind string          `json:"kind"`
+	Data json.RawMessage `json:"data"`
+}
+
+const (
+	frameHeader = 5
+	// maxFrame is the largest length that the server accepts.
+	maxFrame = 4 << 20
+)
+
+// frameWriter writes frames; it is safe for concurrent use.
+type frameWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (f *frameWriter) write(kind byte, data []byte) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	header := make([]byte, frameHeader, frameHeader+len(data))
+	header[0] = kind
+	binary.BigEndian.PutUint32(header[1:], uint32(len(data)))
+	_, err := f.w.Write(append(header, data...))
+	return err
+}
+
+// tell writes a frame of JSON.
+func (f *frameWriter) tell(kind byte, value any) error {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	return f.write(kind, data)
+}
+
+// readFrame reads one frame. A clean end is io.EOF.
+func readFrame(r io.Reader) (kind byte, data []byte, err error) {
+	var header [frameHeader]byte
+	if _, err := io.ReadFull(r, header[:]); err != nil {
+		return 0, nil, err
+	}
+	n := binary.BigEndian.Uint32(header[1:])
+	if n > maxFrame {
+		return 0, nil, fmt.Errorf("a frame of %d bytes is more than a supervisor sends", n)
+	}
+	data = make([]byte, n)
+	if _, err := io.ReadFull(r, data); err != nil {
+		return 0, nil, fmt.Errorf("a frame was cut off: %w", err)
+	}
+	return header[0], data, nil
+}

@@ -1,0 +1,41 @@
+package kubernetes
+
+import (
+	"flag"
+	"os"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
+)
+
+var update = flag.Bool("update", false, "write the rules of the chart's role")
+
+// rulesFile is the part of the Helm chart that has the rules of the role.
+const rulesFile = "../../../../deploy/helm/triphammer/files/executor-rules.yaml"
+
+// TestRules holds the role of the Helm chart to the table of what the executor does.
+func TestRules(t *testing.T) {
+	if *update {
+		if err := os.WriteFile(rulesFile, []byte(Rules()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(rulesFile)
+	if err != nil || string(got) != Rules() {
+		t.Errorf("%s is not that of access.go (go test ./server/worker/executor/kubernetes -run Rules -update): %v", rulesFile, err)
+	}
+}
+
+// role is the role of the chart, as a cluster reads it.
+func role(t testing.TB) (rules []rbacv1.PolicyRule) {
+	t.Helper()
+	text, err := os.ReadFile(rulesFile)
+	if err == nil {
+		err = yaml.UnmarshalStrict(text, &rules)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rules
+}

@@ -1,0 +1,663 @@
+package kubernetes
+
+import (
+	"bytes"
+	"context"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	netv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"triphammer/applier/gitrepo/gittest"
+	"triphammer/server/run/event"
+	"triphammer/server/run/task"
+	"triphammer/server/secret"
+	"triphammer/server/worker/executor"
+	"triphammer/server/worker/executor/kubernetes/kubetest"
+)
+
+// TestRestarts: while a run prints, the API server is restarted, watches break and expire. No
+// line is lost, and none is read twice.
+func TestRestarts(t *testing.T) {
+	t.Parallel()
+	const lines = 300
+	s := newServer(t)
+	work, sink := newTask(fmt.Sprintf("for i in $(seq 1 %d); do echo line $i; sleep 0.01; done", lines)), newSink()
+	done := make(chan error, 1)
+	go func() { _, err := newExecutor(t, configOf(t, s)).Start(t.Context(), work, sink); done <- err }()
+	for round := range 6 {
+		sink.await(t, fmt.Sprintf("line %d\n", (round+1)*lines/8))
+		before := s.Watches()
+		switch round % 3 {
+		case 0:
+			s.Expire()
+		case 1:
+			s.Stop()
+			s.Begin(t)
+		case 2:
+			s.Stop()
+			s.Begin(t)
+			s.Expire()
+		}
+		until(t, "the watches begin again", func() bool { return s.Watches() > before })
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	var want strings.Builder
+	for i := range lines {
+		fmt.Fprintf(&want, "line %d\n", i+1)
+	}
+	if got := sink.output(event.Stdout); got != want.String() {
+		t.Errorf("it has %d lines, and not %d", strings.Count(got, "\n"), lines)
+	}
+}
+
+// TestRotatedLog: lines that the node has thrown away are told, and the rest goes on.
+func TestRotatedLog(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	work, first, second := newTask("for i in 1 2 3 4 5 6; do echo line $i; sleep 0.1; done; while [ ! -e go ]; do sleep 0.01; done; echo last"), newSink(), newSink()
+	ctx, leave := context.WithCancelCause(t.Context())
+	go func() { first.await(t, "line 6\n"); leave(task.ErrStopped) }()
+	if _, err := newExecutor(t, configOf(t, s)).Start(ctx, work, first); !errors.Is(err, task.ErrLeft) {
+		t.Fatal(err)
+	}
+	name := nameOf(work.RunID, 1)
+	s.Rotate(name, runContainer, 3, 5)
+	letGo(t, name)
+	work.Adopted = true
+	exit, err := newExecutor(t, configOf(t, s)).Start(t.Context(), work, second)
+	if err != nil || exit.Code != 0 || !strings.HasSuffix(second.output(event.Stdout), "last\n") {
+		t.Errorf("it ended with %+v, %v, after %q", exit, err, second.output(event.Stdout))
+	}
+	if !slices.ContainsFunc(second.all(), func(e event.Event) bool {
+		status, ok := e.(event.Status)
+		return ok && strings.Contains(status.Message, "2 lines of the report of this run are lost")
+	}) {
+		t.Errorf("nothing is told of the gap: %v", second.all())
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// TestSealedLog: the log of a pod shows nothing of what the agent prints, and lines of another
+// hand are no part of the report.
+func TestSealedLog(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	work, sink := newTask(`echo "$TOKEN"; sleep 60`), newSink()
+	work.Secrets = map[string]secret.Value{"TOKEN": secret.New("s3cret-value")}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	done := make(chan struct{})
+	e := newExecutor(t, configOf(t, s))
+	go func() { defer close(done); _, _ = e.Start(ctx, work, sink) }()
+	sink.await(t, "s3cret-value")
+	name := nameOf(work.RunID, 1)
+	log, job := s.Log(name, runContainer), s.Job(name)
+	if strings.Contains(log, "s3cret") || !strings.HasPrefix(log, "triphammer 0 ") {
+		t.Errorf("the log is %q", log)
+	}
+	for _, text := range []string{fmt.Sprint(job), fmt.Sprint(s.PodOf(name))} {
+		if strings.Contains(text, "s3cret") {
+			t.Error("the value of a secret is in an object")
+		}
+	}
+	if sec := s.Secret(name); sec == nil || len(sec.OwnerReferences) != 1 || sec.OwnerReferences[0].UID != job.UID || sec.Immutable == nil {
+		t.Errorf("the secret is %v", sec)
+	}
+	cancel(task.ErrCancelled)
+	<-done
+
+	lines := strings.SplitAfter(log, "\n")
+	read := func(key string, lines ...string) (*fakeSink, error) {
+		sink := &fakeSink{}
+		r := executor.NewPodReport([]byte(key), sink)
+		defer r.Close(nil)
+		for _, line := range lines {
+			if err := r.Line([]byte(strings.TrimSuffix(line, "\n"))); err != nil {
+				return sink, err
+			}
+		}
+		return sink, nil
+	}
+	key := "the key of " + name
+	if _, err := read("another", lines[0], lines[1]); err == nil {
+		t.Error("another key reads the report")
+	}
+	if _, err := read(key, lines[0], strings.Replace(lines[1], " 1 ", " 2 ", 1)); err == nil {
+		t.Error("a line with another number is read")
+	}
+	twice, err := read(key, append(slices.Clone(lines[:3]), lines[:3]...)...)
+	once, _ := read(key, lines[:3]...)
+	if err != nil || twice.n != once.n || once.n == 0 {
+		t.Errorf("read again, %d events are %d, %v", once.n, twice.n, err)
+	}
+	if _, err := read(key, "foreign text", lines[0], "panic: x", lines[1]); err != nil {
+		t.Error(err)
+	}
+}
+
+type fakeSink struct{ n int }
+
+func (s *fakeSink) Add(event.Event) { s.n++ }
+func (*fakeSink) Keep(_ event.Artifact, r io.Reader) error {
+	_, err := io.Copy(io.Discard, r)
+	return err
+}
+
+// FuzzPodReport: whatever is in a log, reading it ends, and only who has the key makes events.
+func FuzzPodReport(f *testing.F) {
+	f.Add([]byte("triphammer 0 AAAAAAAAAAAAAAAAAAAAAA\ntriphammer 1 AAAA\nx"))
+	f.Add([]byte("triphammer 18446744073709551615 AA\ntriphammer 0 \n"))
+	f.Fuzz(func(t *testing.T, log []byte) {
+		sink := &fakeSink{}
+		r := executor.NewPodReport([]byte("key"), sink)
+		defer r.Close(nil)
+		for _, line := range bytes.Split(log, []byte("\n")) {
+			if r.Line(line) != nil {
+				break
+			}
+		}
+		if sink.n > 0 || r.Ended() {
+			t.Errorf("%q makes events", log)
+		}
+	})
+}
+
+// TestPrivateRepository: a private repository is cloned and pushed to by the gateway beside the
+// run; no container of the run has the credential.
+func TestPrivateRepository(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	bare := filepath.Join(root, "example", "app.git")
+	gittest.Git(t, root, "init", "-q", "--bare", "-b", "main", bare)
+	gittest.Git(t, bare, "config", "http.receivepack", "true")
+	work := t.TempDir()
+	gittest.Git(t, work, "init", "-q", "-b", "main")
+	gittest.Git(t, work, "commit", "-q", "--allow-empty", "-m", "one")
+	gittest.Git(t, work, "push", "-q", bare, "main")
+	forge := gittest.Serve(t, root)
+	forge.Basic("x-access-token", "c4nary-token")
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, certificate(forge.Certificate().Raw), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := newServer(t, "SSL_CERT_FILE="+ca)
+	for _, network := range []task.Network{{}, {Off: true}} {
+		work, sink := newTask(`git log --format=%s; git -c user.name=a -c user.email=a@example.com commit -q --allow-empty -m two && git push -q origin HEAD:refs/heads/made && echo pushed
+			env; cat "$GIT_CONFIG_SYSTEM" .git/config; ls -R /triphammer; true`), newSink()
+		work.Network = network
+		work.Repositories = []task.Repository{{URL: forge.URL + "/example/app.git", Secret: "FORGE"}}
+		work.Credentials = map[string]secret.Value{"FORGE": secret.New("c4nary-token")}
+		exit, err := newExecutor(t, configOf(t, s)).Start(t.Context(), work, sink)
+		got := sink.output(event.Stdout)
+		if err != nil || exit.Code != 0 || !strings.HasPrefix(got, "one\npushed\n") {
+			t.Errorf("%+v: it ended with %+v, %v, after %q %q", network, exit, err, got, sink.output(event.Stderr))
+		}
+		if strings.Contains(got, "c4nary") {
+			t.Error("the run has the credential")
+		}
+		told := 0
+		for _, e := range sink.all() {
+			if c, ok := e.(event.Egress); ok && c.Allowed {
+				told++
+			}
+		}
+		if told == 0 {
+			t.Error("the transcript does not have what was contacted")
+		}
+		gittest.Git(t, bare, "update-ref", "-d", "refs/heads/made")
+	}
+}
+
+// TestLimitedNetwork: a run whose network is limited reaches nothing but its way out, whatever
+// it tries, by the kernel alone (SPEC 14.5). The policy closes the ports of the way out.
+func TestLimitedNetwork(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	api := strings.TrimPrefix(s.URL, "http://")
+	host, port, _ := strings.Cut(api, ":")
+	try := fmt.Sprintf(`probe() { timeout 5 bash -c "$1" 2>/dev/null && echo "$2 reached" || echo "$2 refused"; }
+		probe 'exec 3<>/dev/tcp/%s/%s' tcp
+		probe 'exec 3<>/dev/udp/%s/%s; echo x >&3' udp
+		echo "${HTTPS_PROXY:-none}"`, host, port, host, port)
+	for _, c := range []struct {
+		network task.Network
+		want    string
+		ports   []int
+	}{
+		{task.Network{On: true}, "tcp reached\nudp reached\nnone\n", nil},
+		{task.Network{Off: true}, "tcp refused\nudp refused\nnone\n", []int{}},
+		{task.Network{Hosts: []string{"api.example.com", "db.example.com:3128"}}, "tcp refused\nudp refused\nhttp://127.", []int{53, 53, 443, 3128}},
+	} {
+		work, sink := newTask(try), newSink()
+		work.Network = c.network
+		exit, err := newExecutor(t, configOf(t, s)).Start(t.Context(), work, sink)
+		if got := sink.output(event.Stdout); err != nil || exit.Code != 0 || !strings.HasPrefix(got, c.want) {
+			t.Errorf("%+v: it ended with %+v, %v, after %q %q", c.network, exit, err, got, sink.output(event.Stderr))
+		}
+		policy := s.Policy(nameOf(work.RunID, 1))
+		if (policy == nil) != (c.ports == nil) {
+			t.Errorf("%+v: the policy is %v", c.network, policy)
+		}
+		if policy == nil {
+			continue
+		}
+		ports := []int{}
+		for _, rule := range policy.Spec.Egress {
+			for _, p := range rule.Ports {
+				ports = append(ports, p.Port.IntValue())
+			}
+		}
+		if !slices.Equal(ports, c.ports) || len(policy.Spec.PolicyTypes) != 2 {
+			t.Errorf("%+v: the policy allows %v", c.network, ports)
+		}
+		if strings.Contains(sink.output(event.Stdout), ":3128") {
+			t.Error("the proxy has a port that the policy leaves open")
+		}
+	}
+}
+
+// TestNextAttempt: before a further attempt begins, the Job of the one before is gone.
+func TestNextAttempt(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	work, sink := newTask("echo started; sleep 60"), newSink()
+	ctx, leave := context.WithCancelCause(t.Context())
+	go func() { sink.await(t, "started"); leave(task.ErrStopped) }()
+	if _, err := newExecutor(t, configOf(t, s)).Start(ctx, work, sink); !errors.Is(err, task.ErrLeft) {
+		t.Fatal(err)
+	}
+	next := *work
+	next.Attempt, next.Command = 2, []string{"/bin/sh", "-c", "echo again"}
+	first := nameOf(work.RunID, 1)
+	begun := make(chan bool, 1)
+	s.Decide(func(*corev1.Pod) *kubetest.Fate { begun <- true; return nil })
+	again := newSink()
+	if exit, err := newExecutor(t, configOf(t, s)).Start(t.Context(), &next, again); err != nil || exit.Code != 0 || again.output(event.Stdout) != "again\n" {
+		t.Errorf("it ended with %+v, %v", exit, err)
+	}
+	if slices.Contains(s.Names("jobs"), first) || len(begun) != 1 {
+		t.Errorf("there are %v", s.Names("jobs"))
+	}
+}
+
+// TestOnce: however many workers make an attempt at the same time, it is executed once.
+func TestOnce(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	work := newTask("echo done")
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			sink := newSink()
+			if exit, err := newExecutor(t, configOf(t, s)).Start(t.Context(), work, sink); err != nil || exit.Code != 0 || sink.output(event.Stdout) != "done\n" {
+				t.Errorf("one ended with %+v, %v, %q", exit, err, sink.output(event.Stdout))
+			}
+		})
+	}
+	all.Wait()
+	if n := len(s.Names("pods")); n != 1 {
+		t.Errorf("there are %d pods", n)
+	}
+}
+
+// leaving is a sink whose first artifact lets the worker stop.
+type leaving struct {
+	*sink
+	leave func()
+	busy  atomic.Int64
+	errs  chan error
+}
+
+func (s *leaving) Keep(_ event.Artifact, content io.Reader) error {
+	s.busy.Add(1)
+	defer s.busy.Add(-1)
+	s.leave()
+	var err error
+	for part := make([]byte, 1); err == nil; { // a million turns: the worker stops before
+		_, err = content.Read(part)
+	}
+	s.errs <- err
+	return err
+}
+
+// TestLeaveArtifact: a worker that stops while it reads an artifact lets go of that too, and
+// reads nothing more.
+func TestLeaveArtifact(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	work := newTask(`for i in 1 2 3 4 5 6 7 8; do head -c 1000000 /dev/zero >"$TRIPHAMMER_ARTIFACTS/$i"; done`)
+	ctx, leave := context.WithCancelCause(t.Context())
+	one := &leaving{sink: newSink(), leave: func() { leave(task.ErrStopped) }, errs: make(chan error, 100)}
+	if _, err := newExecutor(t, configOf(t, s)).Start(ctx, work, one); !errors.Is(err, task.ErrLeft) {
+		t.Fatal(err)
+	}
+	if one.busy.Load() != 0 {
+		t.Error("an artifact is still being read")
+	}
+	if err := <-one.errs; !errors.Is(err, task.ErrLeft) {
+		t.Errorf("the artifact ended with %v", err)
+	}
+	work.Adopted = true
+	second := newSink()
+	if exit, err := newExecutor(t, configOf(t, s)).Start(t.Context(), work, second); err != nil || exit.Code != 0 || len(second.artifacts["1"]) != 1000000 || len(second.artifacts) < 8 {
+		t.Errorf("it ended with %+v, %v and %d artifacts", exit, err, len(second.artifacts))
+	}
+}
+
+// TestStoppedNetwork: while a run with a limited network is stopped, it reaches no more than
+// before, although the cluster deletes its own policy before its pod has ended.
+func TestStoppedNetwork(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	work, sink := newTask(`trap '' INT TERM; echo started; while :; do sleep 0.1; done`), newSink()
+	work.Network = task.Network{Off: true}
+	name := nameOf(work.RunID, 1)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	done := make(chan error, 1)
+	e := newExecutor(t, configOf(t, s))
+	go func() { _, err := e.Start(ctx, work, sink); done <- err }()
+	sink.await(t, "started")
+	cancel(task.ErrCancelled)
+	until(t, "the policy of the run is gone", func() bool { return s.Policy(name) == nil })
+	pod := s.PodOf(name)
+	if pod == nil {
+		t.Fatal("the pod is gone before its policy: this proves nothing")
+	}
+	closed := false
+	for _, each := range s.Names("networkpolicies") {
+		p := s.Policy(each)
+		selects, err := metav1.LabelSelectorAsSelector(&p.Spec.PodSelector)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !selects.Matches(labels.Set(pod.Labels)) {
+			continue
+		}
+		if len(p.Spec.Egress) > 0 {
+			t.Errorf("%s lets it reach %v", each, p.Spec.Egress)
+		}
+		closed = closed || slices.Contains(p.Spec.PolicyTypes, netv1.PolicyTypeEgress)
+	}
+	if !closed {
+		t.Error("no policy is about what it reaches")
+	}
+	<-done
+}
+
+// TestUnreadableLog: that the log of a run cannot be read is told, and no more of it is lost than
+// time.
+func TestUnreadableLog(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	cfg := configOf(t, s)
+	cfg.Patience = 100 * time.Millisecond
+	work, sink := newTask("echo started; while [ ! -e go ]; do sleep 0.01; done; echo last"), newSink()
+	s.Fail("get", "pods/log", 30, 500, metav1.StatusReasonInternalError, "the kubelet does not answer", false)
+	done := make(chan error, 1)
+	go func() { _, err := newExecutor(t, cfg).Start(t.Context(), work, sink); done <- err }()
+	sink.await(t, "started")
+	letGo(t, nameOf(work.RunID, 1))
+	if err := <-done; err != nil || sink.output(event.Stdout) != "started\nlast\n" {
+		t.Errorf("it ended with %v, after %q", err, sink.output(event.Stdout))
+	}
+	if n := len(slices.DeleteFunc(sink.all(), func(e event.Event) bool {
+		status, ok := e.(event.Status)
+		return !ok || !strings.Contains(status.Message, "the kubelet does not answer")
+	})); n != 1 {
+		t.Errorf("it is told %d times", n)
+	}
+}
+
+// letGo makes a file go in the workspace of a Job.
+func letGo(t *testing.T, job string) {
+	t.Helper()
+	for _, dir := range must(filepath.Glob(filepath.Join(os.TempDir(), "*", "*", job+"-abcde", "work", "workspace"))) {
+		if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestSweep: Jobs that belong to no attempt in progress are deleted, and no others.
+func TestSweep(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	cfg := configOf(t, s)
+	cfg.Live = func(_ context.Context, runID string, attempt int64) (bool, error) {
+		return runID == "run_live" && attempt == 2, nil
+	}
+	e := newExecutor(t, cfg)
+	for _, one := range []*task.Task{{RunID: "run_live", Attempt: 1}, {RunID: "run_live", Attempt: 2}, {RunID: "run_dead", Attempt: 1}} {
+		if _, err := e.cluster.jobs.Create(t.Context(), e.job(one, false), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg.Installation = "another"
+	other := newExecutor(t, cfg)
+	if _, err := other.cluster.jobs.Create(t.Context(), other.job(&task.Task{RunID: "run_other", Attempt: 1}, false), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Sweep(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the dead ones are gone", func() bool { return slices.Equal(s.Names("jobs"), []string{"run-live-2", "run-other-1"}) })
+}
+
+// TestFake goes through an attempt with client-go's own fake clientset, which keeps the objects
+// as an API server does, and executes nothing.
+func TestFake(t *testing.T) {
+	client := fake.NewClientset()
+	cfg := configOf(t, nil)
+	core, namespace := client.CoreV1(), kubetest.Namespace
+	cfg.cluster = &cluster{
+		namespace: namespace, jobs: client.BatchV1().Jobs(namespace), pods: core.Pods(namespace), secrets: core.Secrets(namespace), events: core.Events(namespace),
+		quotas: core.ResourceQuotas(namespace), policies: client.NetworkingV1().NetworkPolicies(namespace), reviews: client.AuthorizationV1().SelfSubjectAccessReviews(),
+		logs: func(context.Context, string, *corev1.PodLogOptions) (io.ReadCloser, error) {
+			return io.NopCloser(strings.NewReader("")), nil
+		},
+		version: func(context.Context) (*version.Info, error) { return &version.Info{Major: "1", Minor: "33"}, nil },
+	}
+	e := newExecutor(t, cfg)
+	work := newTask("true")
+	work.Network = task.Network{Off: true}
+	name := nameOf(work.RunID, 1)
+	done := make(chan error, 1)
+	go func() { _, err := e.Start(t.Context(), work, newSink()); done <- err }()
+	var job *batchv1.Job
+	until(t, "the Job begins", func() bool {
+		var err error
+		job, err = client.BatchV1().Jobs(namespace).Get(t.Context(), name, metav1.GetOptions{})
+		return err == nil && !*job.Spec.Suspend
+	})
+	for what, err := range map[string]error{
+		"secret": failed(core.Secrets(namespace).Get(t.Context(), name, metav1.GetOptions{})),
+		"policy": failed(client.NetworkingV1().NetworkPolicies(namespace).Get(t.Context(), name, metav1.GetOptions{})),
+	} {
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name + "-x", Labels: maps.Clone(job.Spec.Template.Labels)}, Status: endedBy(runContainer, "OOMKilled", 137)}
+	if _, err := core.Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if o, err := (*outcome)(nil), <-done; !errors.As(err, &o) || o.Ending != EndMemory {
+		t.Errorf("it ended with %v", err)
+	}
+	if err := e.Ended(t.Context(), work.RunID, 1); err != nil {
+		t.Error(err)
+	}
+}
+
+func failed[T any](_ T, err error) error { return err }
+
+func resources(name, quantity string) corev1.ResourceList {
+	return corev1.ResourceList{corev1.ResourceName(name): resource.MustParse(quantity)}
+}
+
+func certificate(der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+// TestPod holds the pod of a run to what the Pod Security Standard "restricted" asks for, and
+// to more: a template changes none of it.
+func TestPod(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "template.yaml")
+	text := "metadata: {labels: {team: a}}\nspec:\n  nodeSelector: {pool: agents}\n  hostNetwork: true\n  automountServiceAccountToken: true\n  restartPolicy: Always\n" +
+		"  securityContext: {runAsUser: 1000}\n  containers: []\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg := configOf(t, nil)
+	cfg.cluster, cfg.Template = &cluster{namespace: "runs"}, file
+	e := newExecutor(t, cfg)
+	work := newTask("true")
+	work.Limits = task.Limits{Memory: 1 << 30, CPUs: 1.5, Disk: 10 << 30}
+	j := e.job(work, true)
+	p := j.Spec.Template.Spec
+	if j.Spec.Template.Labels["team"] != "a" || p.NodeSelector["pool"] != "agents" || *p.SecurityContext.RunAsUser != 1000 {
+		t.Error("the template does not act")
+	}
+	if p.HostNetwork || *p.AutomountServiceAccountToken || p.RestartPolicy != corev1.RestartPolicyNever || *p.EnableServiceLinks ||
+		!*p.SecurityContext.RunAsNonRoot || p.SecurityContext.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+		t.Errorf("the pod is %+v", p)
+	}
+	for _, c := range slices.Concat(p.InitContainers, p.Containers) {
+		s := c.SecurityContext
+		if *s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || len(c.Env) > 0 {
+			t.Errorf("the container %s is %+v", c.Name, c)
+		}
+		for _, m := range c.VolumeMounts {
+			if (m.Name == jobKey) != (c.Name == runContainer && m.MountPath == jobFolder) && m.Name == jobKey || m.Name == egressKey && c.Name != egressContainer {
+				t.Errorf("the container %s has %s", c.Name, m.Name)
+			}
+		}
+	}
+	r := p.Containers[0].Resources
+	if r.Limits.Memory().Value() != 1<<30+executor.PodMemory || r.Requests.Cpu().MilliValue() != 1500 || r.Limits.StorageEphemeral().Value() != 10<<30 {
+		t.Errorf("the resources are %+v", r)
+	}
+	if *j.Spec.BackoffLimit != 0 || !*j.Spec.Suspend || *j.Spec.ActiveDeadlineSeconds <= 3600 || *j.Spec.TTLSecondsAfterFinished <= 0 {
+		t.Errorf("the Job is %+v", j.Spec)
+	}
+}
+
+// TestPreflightFindings: preflight names each right that is missing, and a quota that is used
+// up.
+func TestPreflightFindings(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	e := newExecutor(t, configOf(t, s))
+	check := func() (bad []string, ok bool) {
+		ok = e.Check(t.Context(), true, func(f Finding) {
+			if !f.OK {
+				bad = append(bad, f.What+": "+f.Detail)
+			}
+		})
+		return bad, ok
+	}
+	if bad, ok := check(); !ok {
+		t.Errorf("it finds %v", bad)
+	}
+	s.Put("resourcequotas", &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "no-balancers"}, Status: corev1.ResourceQuotaStatus{
+		Hard: resources("services.loadbalancers", "0"), Used: resources("services.loadbalancers", "0"),
+	}})
+	if bad, ok := check(); !ok {
+		t.Errorf("of a quota for what no run uses, it finds %v", bad)
+	}
+	s.Put("resourcequotas", &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "small"}, Status: corev1.ResourceQuotaStatus{
+		Hard: resources("pods", "2"), Used: resources("pods", "2"),
+	}})
+	if bad, ok := check(); ok || len(bad) != 1 || !strings.Contains(bad[0], "pods 2 of 2 used") {
+		t.Errorf("it finds %v", bad)
+	}
+	s.Allow(role(t)[1:])
+	if bad, ok := check(); ok || len(bad) != 1 || !strings.Contains(bad[0], "jobs in runs: may not create, get, list, watch, patch, delete") {
+		t.Errorf("it finds %v", bad)
+	}
+	s.Stop()
+	if bad, ok := check(); ok || len(bad) != 1 || !strings.Contains(bad[0], "server: ") {
+		t.Errorf("it finds %v", bad)
+	}
+	s.Begin(t)
+}
+
+// TestRole proves the role of the chart: a cluster that allows nothing else is enough for all
+// that the executor does, and each right of it was used.
+func TestRole(t *testing.T) {
+	s := newServer(t)
+	e := newExecutor(t, configOf(t, s))
+	e.cfg.Live = func(context.Context, string, int64) (bool, error) { return false, nil }
+	work := newTask("true")
+	work.Network = task.Network{Off: true}
+	if _, err := e.Start(t.Context(), work, newSink()); err != nil {
+		t.Error(err)
+	}
+	adopted := *work
+	adopted.Adopted = true
+	if _, err := e.Start(t.Context(), &adopted, newSink()); err != nil {
+		t.Error(err)
+	}
+	s.RefusePods("exceeded quota: small") // so that the events are read
+	e.cfg.Pending = time.Second
+	stuck := *work
+	stuck.Attempt = 2
+	if o, err := (*outcome)(nil), failed(e.Start(t.Context(), &stuck, newSink())); !errors.As(err, &o) || o.Ending != EndQuota {
+		t.Error(err)
+	}
+	s.RefusePods("")
+	e.cfg.Pending = 30 * time.Second
+	if !e.Check(t.Context(), true, func(f Finding) {
+		if !f.OK {
+			t.Error(f)
+		}
+	}) {
+		t.Error("preflight fails")
+	}
+	if err := errors.Join(e.Sweep(t.Context(), nil), e.Reap(t.Context(), work.RunID)); err != nil {
+		t.Error(err)
+	}
+	used := s.Calls()
+	for _, rule := range role(t) {
+		for _, verb := range rule.Verbs {
+			if used[kubetest.Call{Verb: verb, Group: rule.APIGroups[0], Resource: rule.Resources[0]}] == 0 {
+				t.Errorf("the role allows to %s %s, which nothing does", verb, rule.Resources[0])
+			}
+		}
+	}
+	// What is not in the role is refused: else the proof would be none.
+	if _, err := e.cluster.jobs.List(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Error(err)
+	}
+	s.Allow(slices.DeleteFunc(role(t), func(r rbacv1.PolicyRule) bool { return r.Resources[0] == "jobs" }))
+	if o, err := (*outcome)(nil), failed(e.Start(t.Context(), newTask("true"), newSink())); !errors.As(err, &o) || o.Ending != EndForbidden {
+		t.Errorf("without a right, it ends with %v", err)
+	}
+}

@@ -1,0 +1,252 @@
+package kubernetes
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"path"
+	"strconv"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	netv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"triphammer/server/run/task"
+	"triphammer/server/worker/executor"
+)
+
+// Containers of a pod.
+const (
+	placeContainer  = "place"
+	egressContainer = "egress"
+	runContainer    = "run"
+)
+
+// Where things are in the containers. None of it is in an image.
+const (
+	programFolder = "/triphammer/bin"
+	jobFolder     = "/triphammer/job"
+	egressFolder  = "/triphammer/egress"
+	runFolder     = "/triphammer/run"
+	programFile   = programFolder + "/triphammer"
+	jobKey        = "job"
+	egressKey     = "egress"
+)
+
+const (
+	// runUser is the user and the group of all containers, unless the template has another.
+	runUser = 65532
+	// endTime is how long a supervisor has after the grace of the agent, to find and report
+	// what the agent left.
+	endTime = 30 * time.Second
+	// orphanTime is how long after its timeout a Job without any worker ends by itself.
+	orphanTime = 10 * time.Minute
+	// keepTime is how long a Job that has ended is kept for a worker that has not read its end.
+	keepTime = 30 * time.Minute
+	// maxSecret is what a cluster keeps in one secret, in bytes.
+	maxSecret = 1 << 20
+)
+
+func of[T any](v T) *T { return &v }
+
+// meta is the metadata of what belongs to the attempt.
+func (e *Executor) meta(t *task.Task, owner *batchv1.Job) metav1.ObjectMeta {
+	m := metav1.ObjectMeta{
+		Name: nameOf(t.RunID, t.Attempt), Namespace: e.cluster.namespace, Labels: e.labels(t),
+	}
+	if owner != nil {
+		m.OwnerReferences = []metav1.OwnerReference{{
+			APIVersion: "batch/v1", Kind: "Job", Name: owner.Name, UID: owner.UID, Controller: of(true), BlockOwnerDeletion: of(false),
+		}}
+	}
+	return m
+}
+
+func (e *Executor) labels(t *task.Task) map[string]string {
+	return map[string]string{
+		labelManaged: "triphammer", labelInstallation: e.cfg.Installation, labelRun: t.RunID, labelAttempt: strconv.FormatInt(t.Attempt, 10),
+	}
+}
+
+// loopback is the address in the pod on which its way out serves. In a pod any would do. As it
+// is the attempt's own, pods that share a machine's loopback do not meet.
+func loopback(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return fmt.Sprintf("127.%d.%d.%d", sum[0], sum[1], 1+int(sum[2])%254)
+}
+
+// job makes the Job of an attempt. It is suspended, so that it does not begin before its
+// secrets are there: these belong to the Job, and so can only be made after it.
+func (e *Executor) job(t *task.Task, way bool) *batchv1.Job {
+	template := e.template.DeepCopy()
+	template.Labels = joined(template.Labels, e.labels(t))
+	if limited(e.networkOf(t)) {
+		template.Labels[labelNetwork] = limitedNetwork
+	}
+	p := &template.Spec
+	p.RestartPolicy = corev1.RestartPolicyNever
+	p.AutomountServiceAccountToken = of(false)
+	p.EnableServiceLinks = of(false)
+	p.HostNetwork, p.HostPID, p.HostIPC, p.ShareProcessNamespace = false, false, false, nil
+	p.TerminationGracePeriodSeconds = of(int64((e.cfg.Grace + endTime).Seconds()))
+	if p.SecurityContext == nil {
+		p.SecurityContext = &corev1.PodSecurityContext{}
+	}
+	s := p.SecurityContext
+	s.RunAsNonRoot = of(true)
+	s.RunAsUser = cmp.Or(s.RunAsUser, of(int64(runUser)))
+	s.RunAsGroup = cmp.Or(s.RunAsGroup, of(int64(runUser)))
+	s.FSGroup = cmp.Or(s.FSGroup, s.RunAsGroup)
+	s.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}
+
+	limits := executor.Bounded(t.Limits, e.cfg.Limits)
+	scratch := func(name string) corev1.Volume {
+		return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}
+	}
+	work := scratch("work")
+	if limits.Disk > 0 {
+		work.EmptyDir.SizeLimit = resource.NewQuantity(limits.Disk, resource.BinarySI)
+	}
+	secret := func(name, key string) corev1.Volume {
+		return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
+			SecretName: nameOf(t.RunID, t.Attempt), Items: []corev1.KeyToPath{{Key: key, Path: key}}, DefaultMode: of(int32(0o440)),
+		}}}
+	}
+	p.Volumes = append(p.Volumes, scratch("program"), scratch("tmp"), work, secret(jobKey, jobKey))
+	program := corev1.VolumeMount{Name: "program", MountPath: programFolder, ReadOnly: true}
+	tmp := corev1.VolumeMount{Name: "tmp", MountPath: "/tmp"}
+	inits := []corev1.Container{{
+		Name: placeContainer, Image: e.cfg.Program, Command: append([]string{"triphammer"}, executor.PlaceCommand(programFile, t.Program)...),
+		VolumeMounts: []corev1.VolumeMount{{Name: "program", MountPath: programFolder}},
+		Resources:    small(), SecurityContext: closed(),
+	}}
+	if way {
+		p.Volumes = append(p.Volumes, secret(egressKey, egressKey))
+		inits = append(inits, corev1.Container{
+			Name: egressContainer, Image: e.cfg.Program, Command: append([]string{"triphammer"}, executor.EgressCommand(path.Join(egressFolder, egressKey))...),
+			RestartPolicy: of(corev1.ContainerRestartPolicyAlways), // beside the run, and not before it
+			VolumeMounts:  []corev1.VolumeMount{{Name: egressKey, MountPath: egressFolder, ReadOnly: true}},
+			Resources:     small(), SecurityContext: closed(),
+		})
+	}
+	p.InitContainers = append(inits, p.InitContainers...)
+	p.Containers = append([]corev1.Container{{
+		Name: runContainer, Image: cmp.Or(t.DockerImage, e.cfg.Image), Command: append([]string{programFile}, executor.PodCommand(path.Join(jobFolder, jobKey), runFolder)...),
+		WorkingDir: runFolder,
+		VolumeMounts: []corev1.VolumeMount{
+			program, tmp,
+			{Name: "work", MountPath: runFolder},
+			{Name: jobKey, MountPath: jobFolder, ReadOnly: true},
+		},
+		Resources: bounded(limits), SecurityContext: closed(),
+	}}, p.Containers...)
+
+	j := &batchv1.Job{ObjectMeta: e.meta(t, nil), Spec: batchv1.JobSpec{
+		Suspend: of(true), BackoffLimit: of(int32(0)), Parallelism: of(int32(1)), Completions: of(int32(1)),
+		TTLSecondsAfterFinished: of(int32(keepTime.Seconds())),
+		// A pod that is being ended may still run: no other takes its place.
+		PodReplacementPolicy: of(batchv1.Failed),
+		Template:             *template,
+	}}
+	if t.Timeout > 0 {
+		j.Spec.ActiveDeadlineSeconds = of(int64((t.Timeout + e.cfg.Grace + orphanTime).Seconds()))
+	}
+	return j
+}
+
+func joined(all, own map[string]string) map[string]string {
+	all = maps.Clone(all)
+	if all == nil {
+		all = make(map[string]string)
+	}
+	maps.Copy(all, own)
+	return all
+}
+
+// closed is the security context of all containers.
+func closed() *corev1.SecurityContext {
+	return &corev1.SecurityContext{
+		AllowPrivilegeEscalation: of(false), ReadOnlyRootFilesystem: of(true), Privileged: of(false), RunAsNonRoot: of(true),
+		Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+	}
+}
+
+// small are the resources of the containers beside the run.
+func small() corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("32Mi")},
+		Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("128Mi")},
+	}
+}
+
+// bounded are the resources of a run. What it may use is reserved for it: an agent that gets
+// less than it expects fails late and without a reason.
+func bounded(l task.Limits) corev1.ResourceRequirements {
+	all := corev1.ResourceList{}
+	if l.Memory > 0 {
+		all[corev1.ResourceMemory] = *resource.NewQuantity(l.Memory+executor.PodMemory, resource.BinarySI)
+	}
+	if l.CPUs > 0 {
+		all[corev1.ResourceCPU] = *resource.NewMilliQuantity(int64(l.CPUs*1000), resource.DecimalSI)
+	}
+	if l.Disk > 0 {
+		all[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(l.Disk, resource.BinarySI)
+	}
+	if len(all) == 0 {
+		return corev1.ResourceRequirements{}
+	}
+	return corev1.ResourceRequirements{Requests: all, Limits: all.DeepCopy()}
+}
+
+// secret makes the secret of an attempt, which is deleted with the Job.
+func (e *Executor) secret(t *task.Task, owner *batchv1.Job, pod *executor.Pod) (*corev1.Secret, error) {
+	s := &corev1.Secret{ObjectMeta: e.meta(t, owner), Immutable: of(true), Type: corev1.SecretTypeOpaque, Data: map[string][]byte{jobKey: pod.Job}}
+	if pod.Egress != nil {
+		s.Data[egressKey] = pod.Egress
+	}
+	if n := len(pod.Job) + len(pod.Egress); n > maxSecret-4<<10 {
+		return nil, &task.FinalError{Err: fmt.Errorf("what the run is given (prompt, payload, skills, files and secrets) has %d bytes compressed, "+
+			"and a cluster takes 1 MiB: let the environment's setup fetch what is large", n)}
+	}
+	return s, nil
+}
+
+// floor is the network policy of all runs whose network is limited: it allows them nothing, and
+// the policies of the runs add to it. It belongs to no Job, because a cluster deletes what
+// belongs to a Job while the pod may still run.
+func (e *Executor) floor() *netv1.NetworkPolicy {
+	return &netv1.NetworkPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "triphammer-limited", Namespace: e.cluster.namespace, Labels: map[string]string{labelManaged: "triphammer"}},
+		Spec: netv1.NetworkPolicySpec{
+			PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{labelNetwork: limitedNetwork}},
+			PolicyTypes: []netv1.PolicyType{netv1.PolicyTypeIngress, netv1.PolicyTypeEgress},
+		},
+	}
+}
+
+// policy is the network policy of a run whose network is limited. The kernel of the node
+// lets the run reach the way out alone, by its ports (SPEC 14.5). So that no other host is
+// reached by these ports, the policy lets the pod reach none by them.
+func (e *Executor) policy(t *task.Task, owner *batchv1.Job, n task.Network) *netv1.NetworkPolicy {
+	port := func(protocol corev1.Protocol, number int) netv1.NetworkPolicyPort {
+		return netv1.NetworkPolicyPort{Protocol: &protocol, Port: of(intstr.FromInt(number))}
+	}
+	ports := executor.PodPorts(t, n)
+	p := &netv1.NetworkPolicy{ObjectMeta: e.meta(t, owner), Spec: netv1.NetworkPolicySpec{
+		PodSelector: metav1.LabelSelector{MatchLabels: e.labels(t)},
+		PolicyTypes: []netv1.PolicyType{netv1.PolicyTypeIngress, netv1.PolicyTypeEgress},
+	}}
+	if len(ports) > 0 {
+		rule := netv1.NetworkPolicyEgressRule{Ports: []netv1.NetworkPolicyPort{port(corev1.ProtocolUDP, 53), port(corev1.ProtocolTCP, 53)}}
+		for _, number := range ports {
+			rule.Ports = append(rule.Ports, port(corev1.ProtocolTCP, int(number)))
+		}
+		p.Spec.Egress = []netv1.NetworkPolicyEgressRule{rule}
+	}
+	return p
+}

@@ -1,0 +1,50 @@
+package executor
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+)
+
+// listed is the content of the file. A pid and a start time identify one process until
+// the machine restarts.
+type listed struct {
+	Boot      string      `json:"boot"`
+	Processes [][2]uint64 `json:"processes"` // pid and start
+}
+
+func bootID() string {
+	text, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(text))
+}
+
+// keep writes the list of a run, completely or not at all.
+func keep(path string, all []process) error {
+	l := listed{Boot: bootID()}
+	for _, p := range all {
+		l.Processes = append(l.Processes, [2]uint64{uint64(p.pid), p.start})
+	}
+	text, err := json.Marshal(l)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
+		_ = os.Remove(path + ".new") // what a full disk took of it
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// kept reads the list of a run. It is empty if there is none, or if it is from before
+// the machine started.
+func kept(path string) (all []process) {
+	var l listed
+	text, err := os.ReadFile(path)
+	if err != nil || json.Unmarshal(text, &l) != nil || l.Boot != bootID() {
+		return nil
+	}
+	for _, p := range l.Processes {
+		all = append(all, process{pid: int(p[0]), start: p[1]})
+	}
+	return all
+}

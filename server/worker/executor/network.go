@@ -1,0 +1,151 @@
+package executor
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+
+	"triphammer/server/run/event"
+	"triphammer/server/run/task"
+	"triphammer/server/worker/gateway"
+)
+
+// network is what a run may reach.
+type network task.Network
+
+func (n network) limited() bool { return n.Off || len(n.Hosts) > 0 }
+
+// networkOf is the network of the task, or the operator's default.
+func (e *Executor) networkOf(t *task.Task) network {
+	if n := t.Network; n.On || n.Off || len(n.Hosts) > 0 {
+		return network(n)
+	}
+	return network(e.network)
+}
+
+// wayOut is what serves a run outside its walls: the proxy if its network is a list of hosts,
+// and the gateway to its private repositories.
+type wayOut struct {
+	folder   folder
+	forwards []forward // that the run needs, because it cannot reach the loopback of the machine
+	settings string    // of Git
+	gateway  *gateway.Gateway
+	stops    []func()
+}
+
+// wayOut begins to serve a run. Also after an error, it has to be closed. foreign tells that
+// the run does not have the loopback of this machine.
+func (e *Executor) wayOut(ctx context.Context, t *task.Task, foreign bool, f folder, sink task.Sink) (*wayOut, error) {
+	w := &wayOut{folder: f}
+	n := e.networkOf(t)
+	report := func(c event.Egress) { sink.Add(c) }
+	if len(n.Hosts) > 0 {
+		p, err := gateway.New(gateway.Config{Hosts: n.Hosts, Own: e.own, Report: report})
+		if err != nil {
+			return w, fmt.Errorf("the network of the run: %w", err)
+		}
+		l, err := e.listen(f, proxyForward.Socket)
+		if err != nil {
+			return w, fmt.Errorf("the proxy of the run: %w", err)
+		}
+		w.forwards = append(w.forwards, proxyForward)
+		w.serve(ctx, e, "the proxy of a run", p.Serve, l)
+	}
+	var private []gateway.Repository
+	for _, r := range t.Repositories {
+		if r.Secret != "" {
+			private = append(private, gateway.Repository{URL: r.URL, Secret: r.Secret, Credential: t.Credentials[r.Secret], ReadOnly: r.ReadOnly})
+		}
+	}
+	if len(private) == 0 {
+		return w, nil
+	}
+	cfg := gateway.GatewayConfig{Repositories: private, Own: e.own, Report: report}
+	var err error
+	if e.roots != nil {
+		if cfg.Roots, err = e.roots(); err != nil {
+			return w, err
+		}
+	}
+	if w.gateway, err = gateway.NewGateway(cfg); err != nil {
+		return w, err
+	}
+	var l net.Listener
+	address := gatewayForward.Address
+	if n.limited() || foreign {
+		to := gatewayForward
+		if !n.limited() { // it may share a loopback with other runs
+			sum := sha256.Sum256([]byte(e.attemptName(t)))
+			to.Address = fmt.Sprintf("127.%d.%d.%d:3129", sum[0], sum[1], max(1, sum[2]-1))
+			address = to.Address
+		}
+		l, err = e.listen(f, to.Socket)
+		w.forwards = append(w.forwards, to)
+	} else if l, err = net.Listen("tcp", "127.0.0.1:0"); err == nil {
+		address = l.Addr().String()
+	}
+	if err != nil {
+		return w, fmt.Errorf("the gateway of the run to its repositories: %w", err)
+	}
+	w.settings = w.gateway.Settings(address)
+	w.serve(ctx, e, "the gateway of a run to its repositories", w.gateway.Serve, l)
+	return w, nil
+}
+
+// listen listens on a socket in the folder of a run.
+func (e *Executor) listen(f folder, name string) (net.Listener, error) {
+	// A path that is too long for a socket is not, by way of the folder's descriptor.
+	dir, err := os.Open(f.root)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = dir.Close() }()
+	path := fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), name)
+	_ = os.Remove(path) // of the run before, in the same folder
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	l.SetUnlinkOnClose(false)
+	if err := e.account.own(filepath.Join(f.root, name)); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// serve serves until the way out is closed, also while the run is being stopped.
+func (w *wayOut) serve(ctx context.Context, e *Executor, what string, serve func(context.Context, net.Listener) error, l net.Listener) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := serve(ctx, l); err != nil {
+			e.logger.Warn(what, "error", err)
+		}
+	}()
+	w.stops = append(w.stops, func() { cancel(); <-done })
+}
+
+// close ends what serves the run.
+func (w *wayOut) close() {
+	for _, stop := range w.stops {
+		stop()
+	}
+	for _, to := range w.forwards {
+		_ = os.Remove(filepath.Join(w.folder.root, to.Socket))
+	}
+}
+
+// explain is why a step of the run failed, with what a code forge may have to do with it.
+func (w *wayOut) explain(failed string) error {
+	if w.gateway != nil {
+		if problem := w.gateway.Problem(); problem != nil {
+			return fmt.Errorf("%s: %w", failed, problem)
+		}
+	}
+	return errors.New(failed)
+}

@@ -1,0 +1,99 @@
+package executor
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Some walls are made by a program of the machine that outlives its caller or leaves
+// processes beside itself: a container engine, or what the operator names. The server does
+// not start that program itself. It starts `triphammer __supervise outside PROGRAM …`, which
+// adopts what the program leaves, so that it stays below one process of the run.
+
+// outside is the argument of a process that starts such a program.
+const outside = "outside"
+
+// leaveTime is how long what the program leaves may take to end by itself: an engine tidies
+// up after a container.
+const leaveTime = 2 * time.Second
+
+// superviseOutside is the body of `__supervise outside PROGRAM …`. The program has the
+// standard input, output and error of this process. Its exit status is that of this process.
+func superviseOutside(argv []string) int {
+	// The death signal is about the thread that forks.
+	runtime.LockOSThread()
+	server := os.Getppid()
+	news := make(chan os.Signal, 1)
+	signal.Notify(news, syscall.SIGCHLD, syscall.SIGCONT)                                                    // the server's death sends the latter
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT) // as in loop
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return said(err)
+	}
+	path := find(argv[0], "/", os.Environ())
+	if path == "" {
+		return said(fmt.Errorf("the program %q, which starts runs, was not found on the PATH of the server, or is none", argv[0]))
+	}
+	pid, err := syscall.ForkExec(path, argv, &syscall.ProcAttr{
+		Dir: "/", Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
+	})
+	if err != nil {
+		return said(fmt.Errorf("starting %s: %w", argv[0], err))
+	}
+	s := &supervising{self: os.Getpid(), main: pid}
+	var timer <-chan time.Time
+	for {
+		nothing := s.reap()
+		if s.gone && timer == nil {
+			timer = time.After(leaveTime)
+		}
+		if nothing {
+			return s.exitStatus()
+		}
+		if timer == nil && os.Getppid() != server {
+			timer = time.After(killWait) // the input of the program has ended too, so it may end by itself
+		}
+		select {
+		case <-news:
+		case <-timer:
+			return max(s.killAll(), s.exitStatus())
+		}
+	}
+}
+
+// exitStatus is the status of the main process, as a shell has it.
+func (s *supervising) exitStatus() int {
+	if s.status.Signaled() {
+		return 128 + int(s.status.Signal())
+	}
+	return s.status.ExitStatus()
+}
+
+func said(err error) int {
+	fmt.Fprintln(os.Stderr, err)
+	return 1
+}
+
+// environment are the variables of the server that a program outside the walls gets. No
+// others: they may hold secrets.
+func environment() []string {
+	names := []string{
+		"PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "DBUS_SESSION_BUS_ADDRESS",
+	}
+	return slices.DeleteFunc(os.Environ(), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return !slices.Contains(names, name)
+	})
+}
+
+// outsideCommand is the command that starts a program outside the walls.
+func outsideCommand(env []string, argv ...string) command {
+	return command{path: self, args: append([]string{SuperviseCommand, outside}, argv...), outside: true, env: append(environment(), env...)}
+}

@@ -1,0 +1,248 @@
+package executor
+
+import (
+	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+
+	"triphammer/server/run/event"
+	"triphammer/server/run/task"
+)
+
+// A supervisor in a pod reports by the log of its container, because that is what outlives
+// the connection to it. The report is frames, each in one or more lines:
+//
+//	triphammer NUMBER TEXT
+//
+// The lines are numbered from 1 on without a gap. So whoever reads them again after a broken
+// connection knows which ones it has, and which ones the node has thrown away. The text is
+// sealed: a log is copied to places where what an agent prints is not to be, and only who has
+// the key can write a line that counts. The first line, number 0, has the salt of the pod:
+// no two pods seal with the same key.
+
+const (
+	lineMark = "triphammer "
+	// maxPiece keeps a line below the 16 KiB from which on container runtimes split it.
+	maxPiece = 8 << 10
+	saltSize = 16
+)
+
+// lineSealer seals the lines of one pod.
+func lineSealer(key, salt []byte) (cipher.AEAD, error) {
+	own, err := hkdf.Key(sha256.New, key, salt, "the report of a run", 32)
+	if err != nil {
+		return nil, err
+	}
+	block, err := aes.NewCipher(own)
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCM(block)
+}
+
+func lineNonce(number uint64) []byte {
+	return binary.BigEndian.AppendUint64(make([]byte, 4, 12), number)
+}
+
+// lineWriter writes frames as lines.
+type lineWriter struct {
+	w      io.Writer
+	seal   cipher.AEAD
+	number uint64
+	frame  func(kind byte) // is called after each
+}
+
+func newLineWriter(w io.Writer, key []byte, frame func(kind byte)) (*lineWriter, error) {
+	salt := make([]byte, saltSize)
+	_, _ = rand.Read(salt) // it never fails
+	seal, err := lineSealer(key, salt)
+	if err != nil {
+		return nil, err
+	}
+	_, err = fmt.Fprintf(w, "%s0 %s\n", lineMark, base64.RawStdEncoding.EncodeToString(salt))
+	return &lineWriter{w: w, seal: seal, frame: frame}, err
+}
+
+// Write takes one whole frame with its header. A frameWriter calls it, one call at a time.
+func (l *lineWriter) Write(p []byte) (int, error) {
+	kind, rest := p[0], p[frameHeader:]
+	for more := true; more; {
+		piece := rest[:min(len(rest), maxPiece)]
+		rest = rest[len(piece):]
+		more = len(rest) > 0
+		l.number++
+		flag := byte('.')
+		if more {
+			flag = '+'
+		}
+		sealed := l.seal.Seal(nil, lineNonce(l.number), append([]byte{kind, flag}, piece...), nil)
+		line := append(strconv.AppendUint([]byte(lineMark), l.number, 10), ' ')
+		line = append(base64.RawStdEncoding.AppendEncode(line, sealed), '\n')
+		if _, err := l.w.Write(line); err != nil {
+			return 0, err
+		}
+	}
+	if l.frame != nil {
+		l.frame(kind)
+	}
+	return len(p), nil
+}
+
+// PodReport reads the report of a container of a pod. It is told the lines of the log; those
+// that it has had, it knows.
+type PodReport struct {
+	key      []byte
+	receiver receiver
+	salt     []byte // nil: it is not known yet
+	seal     cipher.AEAD
+	next     uint64 // number of the line that is wanted
+	parts    []byte // of a frame that is not complete
+	said     lockedBuffer
+
+	mu      sync.Mutex
+	end     *ending
+	lost    uint64 // lines
+	printed int64
+}
+
+// NewPodReport makes a reader that tells the sink.
+func NewPodReport(key []byte, sink task.Sink) *PodReport {
+	r := &PodReport{key: key}
+	r.receiver = receiver{
+		sink:    sink,
+		printed: func(n int) { r.mu.Lock(); r.printed += int64(n); r.mu.Unlock() },
+		end: func(e ending) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if r.end == nil {
+				r.end = &e
+			}
+		},
+	}
+	return r
+}
+
+// errLine is the error of a line that was not written by the pod's supervisor.
+var errLine = errors.New("a line of the report cannot be read: it was changed, or sealed with another key")
+
+// Line takes a whole line of the log, without its end. What is no part of the report is kept
+// for Said.
+func (r *PodReport) Line(line []byte) error {
+	rest, ok := bytes.CutPrefix(line, []byte(lineMark))
+	if !ok {
+		_, _ = r.said.Write(append(bytes.Clone(line), '\n'))
+		return nil
+	}
+	text, sealed, _ := strings.Cut(string(rest), " ")
+	number, err := strconv.ParseUint(text, 10, 64)
+	data, decodeErr := base64.RawStdEncoding.DecodeString(sealed)
+	if err = errors.Join(err, decodeErr); err != nil {
+		return errLine
+	}
+	if number == 0 {
+		if len(data) != saltSize || bytes.Equal(data, r.salt) {
+			return nil
+		}
+		if r.salt != nil { // the container was started again, and so is its report
+			r.parts = nil
+			r.receiver.cut(nil)
+		}
+		r.salt, r.next = data, 1
+		r.seal, err = lineSealer(r.key, data)
+		return err
+	}
+	switch {
+	case r.seal == nil:
+		return errors.New("the beginning of the report is not in the log of the pod any more: the node has thrown it away")
+	case number < r.next:
+		return nil // it was read before
+	}
+	data, err = r.seal.Open(nil, lineNonce(number), data, nil)
+	if err != nil || len(data) < 2 {
+		return errLine
+	}
+	if number > r.next {
+		r.gap(number - r.next)
+	}
+	r.next = number + 1
+	if r.parts = append(r.parts, data[2:]...); len(r.parts) > maxFrame {
+		return fmt.Errorf("a frame of %d bytes is more than a supervisor sends", len(r.parts))
+	}
+	if data[1] == '.' {
+		frame := r.parts
+		r.parts = nil
+		r.receiver.take(data[0], frame)
+	}
+	return nil
+}
+
+// gap notes that lines are lost. What they were a part of is lost too.
+func (r *PodReport) gap(lines uint64) {
+	r.mu.Lock()
+	r.lost += lines
+	r.mu.Unlock()
+	r.parts = nil
+	r.receiver.cut(nil)
+	r.receiver.sink.Add(event.Status{Message: fmt.Sprintf(
+		"warning: %d lines of the report of this run are lost, because its node had thrown them away before they were read", lines)})
+}
+
+// Close keeps nothing any more, also while the report is still read. An artifact that
+// lacks its rest fails with the cause; nil: it was cut off.
+func (r *PodReport) Close(cause error) { r.receiver.close(cause) }
+
+// Printed is how many bytes the agent has printed.
+func (r *PodReport) Printed() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.printed
+}
+
+// Said is what the container printed besides the report, in one line: the reason of a crash.
+func (r *PodReport) Said() string {
+	said, _ := summary(r.said.String())
+	return said
+}
+
+// Ended tells whether the supervisor has reported the end of the attempt.
+func (r *PodReport) Ended() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.end != nil
+}
+
+// PodEnd is the end of an attempt in a pod.
+type PodEnd struct {
+	Exit   task.Exit
+	Err    error // the agent did not run to its end; for the user
+	Memory bool  // a process of it was ended for lack of memory
+}
+
+// End is the end that the supervisor has reported, if it has.
+func (r *PodReport) End() (PodEnd, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.end
+	switch {
+	case e == nil:
+		return PodEnd{}, false
+	case e.Error != "" && e.Cut:
+		return PodEnd{Exit: task.Exit{Code: -1, Stopped: true}, Err: errCut}, true
+	case e.Error != "" && e.Final:
+		return PodEnd{Err: &task.FinalError{Err: errors.New(e.Error)}, Memory: e.Exceeded.Memory}, true
+	case e.Error != "":
+		return PodEnd{Err: errors.New(e.Error), Memory: e.Exceeded.Memory}, true
+	}
+	return PodEnd{Exit: task.Exit{Code: e.Code, Signal: e.Signal, Stopped: e.Cut}, Memory: e.Exceeded.Memory}, true
+}

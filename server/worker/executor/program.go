@@ -1,0 +1,134 @@
+package executor
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// LookPath finds a program as a run does: in the PATH of the runs, and behind their walls. The
+// error is exec.ErrNotFound if this machine has no such program there, and else says why runs
+// cannot start the one that it has.
+func (e *Executor) LookPath(program string) (string, error) {
+	name, _ := e.Isolation()
+	candidates := []string{program}
+	if !strings.Contains(program, "/") {
+		candidates = nil
+		for _, dir := range filepath.SplitList(e.path) {
+			candidates = append(candidates, filepath.Join(dir, program))
+		}
+	}
+	var hidden error
+	for _, full := range candidates {
+		if !filepath.IsAbs(full) || !executable(full) {
+			continue
+		}
+		why := e.hides(name, full)
+		if why == nil {
+			return full, nil
+		}
+		if hidden == nil {
+			hidden = why
+		}
+	}
+	if hidden != nil {
+		return "", hidden
+	}
+	return "", exec.ErrNotFound
+}
+
+// hides says why runs cannot start a program of this machine; nil: they can.
+func (e *Executor) hides(isolation, full string) error {
+	real, err := filepath.EvalSymlinks(full)
+	if err != nil {
+		return err
+	}
+	if a := e.account; a != nil {
+		info, err := os.Stat(real)
+		if err != nil {
+			return err
+		}
+		if st, ok := info.Sys().(*syscall.Stat_t); ok && (!a.sees(real) || !a.mayEnter(st, info.Mode())) {
+			return fmt.Errorf("%s is closed to the user %s, whom runs have: install it where every user may start it, such as in /usr/local/bin", real, a.name)
+		}
+	}
+	lost := ""
+	switch isolation {
+	case Kernel: // decides about the file itself, however its path leads there
+		if _, found := holder(e.readableReal(), real); !found {
+			lost = real
+		}
+	case Sandbox: // has a link only if it has all that the link leads through
+		lost = beyond(e.readable(), full)
+	}
+	if lost == "" {
+		return nil
+	}
+	if lost == full {
+		return fmt.Errorf("runs may not read %s: let them read its folder (--run-read %s)", full, folderOf(real))
+	}
+	return fmt.Errorf("%s leads to %s, which runs may not read: let them read its folder (--run-read %s)", full, lost, folderOf(lost))
+}
+
+// folderOf is the folder that a run has to read to start a program: of a package of npm, the one
+// with the packages that it needs.
+func folderOf(program string) string {
+	const packages = "/node_modules"
+	if before, _, found := strings.Cut(program, packages+"/"); found {
+		return before + packages
+	}
+	return filepath.Dir(program)
+}
+
+// readableReal is what readable is behind all links.
+func (e *Executor) readableReal() (all []string) {
+	for _, path := range e.readable() {
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			all = append(all, real)
+		}
+	}
+	return all
+}
+
+// holder tells which of some files and folders is a path or has it in it.
+func holder(folders []string, path string) (folder string, found bool) {
+	for _, folder := range folders {
+		if path == folder || strings.HasPrefix(path, strings.TrimSuffix(folder, "/")+"/") {
+			return folder, true
+		}
+	}
+	return "", false
+}
+
+// maxHops is how many links the kernel follows in a path.
+const maxHops = 40
+
+// beyond follows the links of a path where there are only some files and folders. It returns
+// the first place on the way that is not there; empty: all are.
+func beyond(folders []string, path string) string {
+follow:
+	for range maxHops {
+		folder, found := holder(folders, path)
+		if !found {
+			return path
+		}
+		for at := folder; ; {
+			if target, err := os.Readlink(at); err == nil {
+				if !filepath.IsAbs(target) {
+					target = filepath.Join(filepath.Dir(at), target)
+				}
+				path = filepath.Clean(target + strings.TrimPrefix(path, at))
+				continue follow
+			}
+			if at == path {
+				return ""
+			}
+			name, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(path, at), "/"), "/")
+			at = filepath.Join(at, name)
+		}
+	}
+	return path
+}

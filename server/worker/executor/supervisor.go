@@ -1,0 +1,514 @@
+package executor
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"triphammer/server/inside/limits"
+	"triphammer/server/run/event"
+	"triphammer/server/run/task"
+)
+
+// supervisor is the server's side of one supervisor process.
+type supervisor struct {
+	list    string // file for the list of its processes
+	depth   int    // processes of the wall around it
+	outside bool   // something else is between it and this process
+	clean   bool   // it ended by itself, and has left nothing
+	group   *limits.Group
+	cmd     *exec.Cmd
+	orders  *os.File
+	encoder *json.Encoder
+	stderr  lockedBuffer
+	ends    chan ending // closed when the supervisor is gone
+	helpers sync.WaitGroup
+	closed  chan struct{}
+	closing sync.Once
+	problem error       // of closing
+	stopped atomic.Bool // by a signal, and killed for it
+}
+
+// supervisors are the supervisors of this process, by pid. They are its children. If one
+// is killed, its processes become children of this process too, because it is a
+// subreaper. The lock is held while a supervisor starts, so that it is not mistaken for
+// a process that was left behind.
+var supervisors = struct {
+	sync.Mutex
+	running map[int]*supervisor
+}{running: make(map[int]*supervisor)}
+
+// start is what startSupervisor needs.
+type start struct {
+	runID   string
+	command command
+	dir     string   // its working directory
+	list    string   // file for the list of its processes
+	account *account // its user; nil: that of the server
+	group   *limits.Group
+}
+
+// supervisorEnv is what a build for tests adds to the environment of a supervisor (race.go).
+var supervisorEnv []string
+
+// startSupervisor starts the supervisor of a run, through the walls. What the run tells goes
+// to the sink, from another goroutine. It must be closed.
+func startSupervisor(st start, sink task.Sink) (*supervisor, error) {
+	ordersR, ordersW, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("starting a supervisor: %w", err)
+	}
+	reportR, reportW, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("starting a supervisor: %w", err), ordersR.Close(), ordersW.Close())
+	}
+	s := &supervisor{
+		list: st.list, depth: st.command.depth, outside: st.command.outside, group: st.group, orders: ordersW, encoder: json.NewEncoder(ordersW), ends: make(chan ending, 1), closed: make(chan struct{}),
+	}
+	s.cmd = &exec.Cmd{
+		Path: st.command.path, Args: append([]string{"triphammer"}, st.command.args...), Dir: st.dir,
+		// Nothing else: the server's environment may hold secrets.
+		Env:   slices.Concat([]string{runVariable + "=" + st.runID}, supervisorEnv, st.command.env),
+		Stdin: ordersR, Stdout: reportW, Stderr: &s.stderr,
+		// The signal wakes a stopped supervisor, so that it sees that the server is gone.
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGCONT, Credential: st.account.credential()},
+		WaitDelay:   time.Second,
+	}
+	st.group.Apply(s.cmd.SysProcAttr)
+	supervisors.Lock()
+	err = starter(s.cmd.Start)
+	if err == nil {
+		supervisors.running[s.cmd.Process.Pid] = s
+	}
+	supervisors.Unlock()
+	closeErr := errors.Join(ordersR.Close(), reportW.Close())
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("starting a supervisor: %w", err), closeErr, ordersW.Close(), reportR.Close())
+	}
+	s.helpers.Go(func() {
+		defer close(s.ends)
+		defer func() { _ = reportR.Close() }()
+		s.read(reportR, sink)
+	})
+	s.helpers.Go(s.watch)
+	return s, nil
+}
+
+// starter runs a function on a thread that never ends. The walls die with the thread that
+// started them.
+var starter = func() func(func() error) error {
+	var once sync.Once
+	calls := make(chan func())
+	return func(f func() error) error {
+		once.Do(func() {
+			go func() {
+				runtime.LockOSThread()
+				for call := range calls {
+					call()
+				}
+			}()
+		})
+		done := make(chan error)
+		calls <- func() { done <- f() }
+		return <-done
+	}
+}()
+
+// watchTime is how often the server looks at a supervisor.
+const watchTime = time.Second
+
+// watch keeps a list of the run's processes in its folder, in case the server and the
+// supervisor die at once. It also ends a supervisor that was stopped by a signal, because
+// that would follow no order any more.
+func (s *supervisor) watch() {
+	tick := time.NewTicker(watchTime)
+	defer tick.Stop()
+	var kept []process
+	for {
+		select {
+		case <-s.closed:
+			return
+		case <-tick.C:
+		}
+		if !s.outside && s.halted() {
+			s.stopped.Store(true)
+			_ = s.cmd.Process.Kill()
+			continue
+		}
+		live, err := descendants(s.cmd.Process.Pid)
+		if err == nil && len(live) > 0 && !slices.Equal(live, kept) {
+			kept = live
+			_ = keep(s.list, live) // the disk may be full
+		}
+	}
+}
+
+// halted tells whether the supervisor was stopped by a signal. Between the process that
+// the server has started and the supervisor are those of the wall, each with one child.
+func (s *supervisor) halted() bool {
+	p, err := processOf(s.cmd.Process.Pid)
+	for range s.depth {
+		below, childErr := children(p.pid)
+		if err != nil || childErr != nil || len(below) != 1 {
+			return false // it starts, or it ends
+		}
+		p = below[0]
+	}
+	return err == nil && p.stopped
+}
+
+// read passes on what the supervisor tells, to its end.
+func (s *supervisor) read(from io.Reader, sink task.Sink) {
+	r := receiver{sink: sink, printed: s.group.Printed, end: func(e ending) {
+		select {
+		case s.ends <- e:
+		default: // there was one already
+		}
+	}}
+	defer r.close(nil)
+	for {
+		kind, data, err := readFrame(from)
+		if err != nil {
+			return // the supervisor is gone; run reports it
+		}
+		r.take(kind, data)
+	}
+}
+
+// receiver passes on what a supervisor tells.
+type receiver struct {
+	sink    task.Sink
+	printed func(bytes int)
+	end     func(ending)
+
+	keeping sync.WaitGroup
+	mu      sync.Mutex
+	content *io.PipeWriter // of the artifact that is being sent
+	closed  bool           // no further artifact is kept
+}
+
+func (r *receiver) take(kind byte, data []byte) {
+	switch kind {
+	case frameStdout:
+		r.printed(len(data))
+		r.sink.Add(event.Output{Stream: event.Stdout, Text: string(data)})
+	case frameStderr:
+		r.printed(len(data))
+		r.sink.Add(event.Output{Stream: event.Stderr, Text: string(data)})
+	case frameEvent:
+		if e, err := decodeTold(data); err == nil {
+			r.sink.Add(e)
+		}
+	case frameArtifact:
+		var a event.Artifact
+		if json.Unmarshal(data, &a) == nil {
+			r.keep(a)
+		}
+	case frameContent:
+		r.mu.Lock()
+		to := r.content
+		r.mu.Unlock()
+		if to != nil {
+			_, _ = to.Write(data)
+		}
+	case frameWhole:
+		if to := r.detach(); to != nil {
+			_ = to.Close()
+			r.keeping.Wait()
+		}
+	case frameEnd:
+		var e ending
+		if err := json.Unmarshal(data, &e); err != nil {
+			e = ending{Code: -1, Error: "how the run ended cannot be read: " + err.Error()}
+		}
+		r.end(e)
+	}
+}
+
+// keep begins to keep an artifact, whose content follows.
+func (r *receiver) keep(a event.Artifact) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.content != nil || r.closed {
+		return
+	}
+	from, to := io.Pipe()
+	r.content = to
+	r.keeping.Go(func() {
+		err := r.sink.Keep(a, from)
+		_ = from.CloseWithError(cmp.Or(err, io.ErrClosedPipe)) // the rest is not wanted
+	})
+}
+
+// detach is the artifact that is being sent, which is not from here on; nil: there is none.
+func (r *receiver) detach() *io.PipeWriter {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	to := r.content
+	r.content = nil
+	return to
+}
+
+// cut gives up the artifact that is being sent. It fails with the cause; nil: it was cut off.
+func (r *receiver) cut(cause error) {
+	if to := r.detach(); to != nil {
+		_ = to.CloseWithError(cmp.Or(cause, errors.New("the artifact was cut off")))
+	}
+	r.keeping.Wait()
+}
+
+// close is cut, and no further artifact is kept. It may be called while another goroutine is in
+// take.
+func (r *receiver) close(cause error) {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.cut(cause)
+}
+
+// decodeTold reads an event. A supervisor does not decide the state of a run.
+func decodeTold(data []byte) (event.Event, error) {
+	var told toldEvent
+	if err := json.Unmarshal(data, &told); err != nil {
+		return nil, err
+	}
+	e, err := event.Decode(told.Kind, told.Data)
+	if status, ok := e.(event.Status); ok {
+		return event.Status{Message: status.Message}, err
+	}
+	return e, err
+}
+
+// killWait is how long the supervisor may take to kill everything before the server
+// kills the supervisor.
+const killWait = killTime + 5*time.Second
+
+// run has the job done. When ctx ends it interrupts the step in progress, and after the
+// grace kills everything. lease is that of the task: the supervisor is told of it, so that it
+// ends everything by itself if this process cannot say more.
+func (s *supervisor) run(ctx context.Context, c *confinement, j *job, grace time.Duration, lease func() time.Time) (ending, error) {
+	if ctx.Err() != nil {
+		return ending{}, context.Cause(ctx)
+	}
+	orders := []order{{Confine: c}, {Job: j}}
+	var until time.Time
+	var renewed <-chan time.Time
+	if lease != nil {
+		until = lease()
+		orders = []order{{Confine: c}, liveUntil(until), {Job: j}}
+		tick := time.NewTicker(leaseLook)
+		defer tick.Stop()
+		renewed = tick.C
+	}
+	for _, o := range orders {
+		if err := s.encoder.Encode(o); err != nil {
+			return ending{}, s.lost()
+		}
+	}
+	var timer <-chan time.Time
+	asked := ctx.Done()
+	next := order{Interrupt: true}
+	for {
+		select {
+		case e, ok := <-s.ends:
+			if !ok {
+				return ending{}, s.lost()
+			}
+			return e, nil
+		case <-renewed:
+			// An old lease is told once: by the time that this process goes on, it may be over.
+			if now := lease(); !now.Equal(until) {
+				until = now
+				if err := s.encoder.Encode(liveUntil(now)); err != nil {
+					return ending{}, s.lost()
+				}
+			}
+			continue
+		case <-asked:
+			asked = nil
+			if errors.Is(context.Cause(ctx), task.ErrDisk) || errors.Is(context.Cause(ctx), limits.ErrExceeded) {
+				grace = 0 // other runs wait for the space
+			}
+			timer = time.After(grace)
+		case <-timer:
+			if next.Kill {
+				return ending{}, s.lost()
+			}
+			next, timer = order{Kill: true}, time.After(killWait)
+		}
+		if err := s.encoder.Encode(next); err != nil {
+			return ending{}, s.lost()
+		}
+	}
+}
+
+// leaseLook is how often the server looks whether a lease was renewed.
+const leaseLook = 500 * time.Millisecond
+
+// liveUntil is the order to let nothing live after a time.
+func liveUntil(t time.Time) order { return order{Live: max(1, time.Until(t).Milliseconds())} }
+
+// gone is the error of a run whose supervisor is gone, with what is known of the reason.
+type gone string
+
+const notEnded = "the agent did not run to its end: its supervisor "
+
+// errGone is any such error, for errors.Is.
+var errGone error = gone(notEnded + "was ended from outside")
+
+func (g gone) Error() string        { return string(g) }
+func (g gone) Is(target error) bool { return target == errGone }
+
+// lost is the error for a supervisor that is gone or stopped. It waits for its end, because
+// what it said is complete only then.
+func (s *supervisor) lost() error {
+	_ = s.close() // the caller closes it too, and gets the same error
+	said, crashed := summary(s.stderr.String())
+	switch {
+	case s.stopped.Load():
+		return errors.New(notEnded + "was stopped from outside, so that nothing watched over it")
+	case crashed:
+		return gone(notEnded + "crashed, by a fault of Triphammer or for lack of memory or processes: " + said)
+	case said != "":
+		return gone(notEnded + "ended, and said: " + said)
+	}
+	return errGone
+}
+
+// maxSaid bounds what is shown of the standard error of a supervisor, in characters.
+const maxSaid = 300
+
+// summary is the standard error of a supervisor in one line. Of a crash of Go it is the
+// reason, without the traces of the goroutines.
+func summary(stderr string) (said string, crashed bool) {
+	reason, trace := stderr, goTrace.FindStringIndex(stderr)
+	if trace != nil {
+		reason = stderr[:trace[0]]
+	}
+	return event.Line(strings.ToValidUTF8(reason, "\uFFFD"), maxSaid), trace != nil
+}
+
+// goTrace matches where the traces of a crash begin.
+var goTrace = regexp.MustCompile(`(?m)^(goroutine \d+ .*\[|runtime stack:|PC=0x|\[signal SIG)`)
+
+// complaints is what the supervisor wrote to its standard error, in one line.
+func (s *supervisor) complaints() string {
+	said, _ := summary(s.stderr.String())
+	return said
+}
+
+// processes are the pids of the run.
+func (s *supervisor) processes() []int {
+	live, err := descendants(s.cmd.Process.Pid)
+	if err != nil {
+		return nil
+	}
+	pids := []int{s.cmd.Process.Pid}
+	for _, p := range live {
+		pids = append(pids, p.pid)
+	}
+	return pids
+}
+
+// close ends the supervisor and everything below it, and makes sure.
+func (s *supervisor) close() error {
+	s.closing.Do(func() { s.problem = s.end() })
+	return s.problem
+}
+
+func (s *supervisor) end() error {
+	_ = s.orders.Close() // the supervisor ends at the end of its orders
+	stuck := time.AfterFunc(killWait, func() { _ = s.cmd.Process.Kill() })
+	defer stuck.Stop()
+	s.clean = s.cmd.Wait() == nil // with status 0 it has seen that nothing is left
+	supervisors.Lock()
+	if pid := s.cmd.Process.Pid; supervisors.running[pid] == s {
+		delete(supervisors.running, pid)
+	}
+	supervisors.Unlock()
+	close(s.closed)
+	var err error
+	switch {
+	case !s.clean || s.depth > 1 && !s.outside: // bubblewrap's second process may end after its first
+		err = killUntilGone(orphans)
+	default: // an engine's own processes end by themselves, as do those of a supervisor that was killed
+		_, _, _ = orphans() // waits for those that have
+	}
+	for range s.ends {
+		// a report that nobody waits for
+	}
+	s.helpers.Wait()
+	_ = os.Remove(s.list)
+	if err != nil {
+		return fmt.Errorf("ending the processes of the run: %w", err)
+	}
+	return nil
+}
+
+// orphans are the processes that killed supervisors have left to this process: its
+// children in another session than its own. Only supervisors start sessions here. Nobody
+// else waits for these children, so each stays visible here, at least as one that has
+// ended.
+func orphans() (live []process, gone bool, err error) {
+	supervisors.Lock()
+	defer supervisors.Unlock()
+	self, err := processOf(os.Getpid())
+	if err != nil {
+		return nil, false, err
+	}
+	below, err := children(self.pid)
+	if err != nil {
+		return nil, false, err
+	}
+	gone = true
+	for _, p := range below {
+		if p.session == self.session || supervisors.running[p.pid] != nil {
+			continue
+		}
+		gone = false
+		if p.zombie {
+			_, _ = syscall.Wait4(p.pid, nil, syscall.WNOHANG, nil)
+			continue
+		}
+		more, err := descendants(p.pid)
+		if err != nil {
+			return nil, false, err
+		}
+		live = append(append(live, p), more...)
+	}
+	return live, gone, nil
+}
+
+// lockedBuffer keeps the beginning of what a supervisor writes to standard error.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	const enough = 4 << 10
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.buf.Write(p[:min(len(p), max(0, enough-b.buf.Len()))])
+	return len(p), nil
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}

@@ -1,0 +1,214 @@
+package executor
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// runVariable marks every process of a run, unless it clears its environment.
+const runVariable = "TRIPHAMMER_RUN_ID"
+
+// process is a line of the process table.
+type process struct {
+	pid, parent, session int
+	start                uint64 // in ticks since the machine started; pid and start identify a process
+	zombie               bool
+	stopped              bool // by a signal
+}
+
+// processes reads the process table. Processes that end meanwhile are left out.
+func processes() ([]process, error) {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil, fmt.Errorf("reading the process table: %w", err)
+	}
+	names, err := dir.Readdirnames(-1)
+	_ = dir.Close() // only read
+	if err != nil {
+		return nil, fmt.Errorf("reading the process table: %w", err)
+	}
+	all := make([]process, 0, len(names))
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		if p, err := processOf(pid); err == nil {
+			all = append(all, p)
+		}
+	}
+	return all, nil
+}
+
+// processOf reads the line of one process; errEnded if there is none any more.
+func processOf(pid int) (process, error) {
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return process{}, ended(err)
+	}
+	p, ok := parseStat(pid, stat)
+	if !ok {
+		return process{}, fmt.Errorf("the line of process %d in the process table cannot be read: %q", pid, stat)
+	}
+	return p, nil
+}
+
+var errEnded = errors.New("the process has ended")
+
+// ended tells whether an error of /proc means that the process is gone.
+func ended(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return errEnded
+	}
+	return err
+}
+
+// parseStat reads /proc/PID/stat (proc_pid_stat(5)). The program's name, in
+// parentheses, may itself hold parentheses and spaces.
+func parseStat(pid int, stat []byte) (process, bool) {
+	i := bytes.LastIndexByte(stat, ')')
+	if i < 0 {
+		return process{}, false
+	}
+	fields := strings.Fields(string(stat[i+1:])) // from the third on: state, ppid, pgrp, session …
+	if len(fields) < 20 {
+		return process{}, false
+	}
+	parent, err1 := strconv.Atoi(fields[1])
+	session, err2 := strconv.Atoi(fields[3])
+	start, err3 := strconv.ParseUint(fields[19], 10, 64)
+	p := process{pid: pid, parent: parent, session: session, start: start, zombie: fields[0] == "Z" || fields[0] == "X", stopped: fields[0] == "T"}
+	return p, errors.Join(err1, err2, err3) == nil
+}
+
+// children are the children of a process, including ended ones that nobody has waited
+// for. They come from the kernel's own lists (CONFIG_PROC_CHILDREN, which distributions
+// set), because reading the whole table for each run each second would cost too much.
+func children(pid int) ([]process, error) {
+	dir := filepath.Join("/proc", strconv.Itoa(pid), "task")
+	tasks, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, ended(err)
+	}
+	var all []process
+	for _, work := range tasks {
+		text, err := os.ReadFile(filepath.Join(dir, work.Name(), "children"))
+		if err != nil && ended(err) == errEnded {
+			if _, still := os.Lstat(filepath.Join(dir, work.Name())); still == nil {
+				return childrenInTable(pid) // the kernel has no such lists
+			}
+			continue // the thread has ended
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, field := range strings.Fields(string(text)) {
+			child, err := strconv.Atoi(field)
+			if err != nil {
+				return nil, fmt.Errorf("reading the children of process %d: %w", pid, err)
+			}
+			switch p, err := processOf(child); {
+			case err == nil:
+				all = append(all, p)
+			case err != errEnded:
+				return nil, err
+			}
+		}
+	}
+	return all, nil
+}
+
+// childrenInTable is children for a kernel without lists of them.
+func childrenInTable(pid int) ([]process, error) {
+	all, err := processes()
+	return slices.DeleteFunc(all, func(p process) bool { return p.parent != pid }), err
+}
+
+// descendants are the live processes below root.
+func descendants(root int) ([]process, error) {
+	var live []process
+	for queue := []int{root}; len(queue) > 0; queue = queue[1:] {
+		below, err := children(queue[0])
+		if err != nil && err != errEnded {
+			return nil, err
+		}
+		for _, p := range below {
+			queue = append(queue, p.pid)
+			if !p.zombie {
+				live = append(live, p)
+			}
+		}
+	}
+	return live, nil
+}
+
+// killTime is how long processes may take to die of SIGKILL. One that waits for a dead
+// disk may never die.
+const killTime = 10 * time.Second
+
+// killUntilGone kills what list returns, again and again until list says that all are
+// gone: between two lists a process may fork.
+func killUntilGone(list func() (live []process, gone bool, err error)) error {
+	deadline := time.Now().Add(killTime)
+	known := make(map[int]bool)
+	for {
+		live, gone, err := list()
+		if err == nil && gone {
+			return nil
+		}
+		news := false
+		for _, p := range live {
+			news = news || !known[p.pid]
+			known[p.pid] = true
+			if killErr := unix.Kill(p.pid, unix.SIGKILL); killErr != nil && !errors.Is(killErr, unix.ESRCH) {
+				err = errors.Join(err, fmt.Errorf("killing process %d: %w", p.pid, killErr))
+			}
+		}
+		if time.Now().After(deadline) {
+			return errors.Join(err, fmt.Errorf("processes do not die, or start others faster than they are found: %d were killed", len(known)))
+		}
+		if !news {
+			time.Sleep(time.Millisecond) // they are dying; one that forks is not waited for
+		}
+	}
+}
+
+// marking are the live processes that carry the id of the run in their environment.
+func marking(runID string) ([]process, error) {
+	all, err := processes()
+	if err != nil {
+		return nil, err
+	}
+	mark := []byte(runVariable + "=" + runID)
+	return slices.DeleteFunc(all, func(p process) bool { return p.zombie || p.pid == os.Getpid() || !marked(p.pid, mark) }), nil
+}
+
+// unprivileged tells whether a supervisor can have started a process: its processes can
+// never gain a privilege.
+func unprivileged(pid int) bool {
+	status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
+	return err == nil && bytes.Contains(status, []byte("\nNoNewPrivs:\t1\n"))
+}
+
+func marked(pid int, mark []byte) bool {
+	env, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
+	if err != nil {
+		return false // another user's, or gone
+	}
+	for v := range bytes.SplitSeq(env, []byte{0}) {
+		if bytes.Equal(v, mark) {
+			return true
+		}
+	}
+	return false
+}

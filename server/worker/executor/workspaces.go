@@ -1,0 +1,195 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"triphammer/server/inside/limits"
+)
+
+// Reap implements run.Executor. A supervisor ends with its server, so there are
+// processes left only if both were killed at once. Reap finds those that the dead server
+// had listed, those that these have started, and those with the run's id in their
+// environment.
+func (e *Executor) Reap(ctx context.Context, runID string) error {
+	listed := kept(e.list(runID))
+	err := killUntilGone(func() ([]process, bool, error) {
+		live, err := marking(runID)
+		for _, was := range listed {
+			now, nowErr := processOf(was.pid)
+			// The agent could have put processes into the list that it may not kill itself.
+			if nowErr == nil && now.start == was.start && !now.zombie && now.pid != os.Getpid() && unprivileged(now.pid) {
+				below, belowErr := descendants(now.pid)
+				live, err = append(append(live, now), below...), errors.Join(err, belowErr)
+			}
+		}
+		return live, len(live) == 0, err
+	})
+	return errors.Join(err, e.removeContainer(ctx, runID))
+}
+
+// Sweep implements run.Executor.
+func (e *Executor) Sweep(ctx context.Context, expired func(workspace string, ended time.Time) bool) error {
+	old, err := e.left()
+	errs := []error{err, e.sweepContainers(ctx)}
+	for _, r := range old {
+		if ctx.Err() == nil && expired(r.name, r.ended) && !e.busy(r.name) {
+			errs = append(errs, e.remove(r.name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Workspace implements run.Executor.
+func (e *Executor) Workspace(name string) (path string, ok bool) {
+	path = folder{filepath.Join(e.dir, name)}.workspace()
+	info, err := os.Lstat(path)
+	return path, err == nil && info.IsDir()
+}
+
+// Reclaim implements run.Executor.
+func (e *Executor) Reclaim(ctx context.Context, enough func() bool, may func(workspace string) bool) (removed int, err error) {
+	old, err := e.left()
+	errs := []error{err}
+	for _, r := range old {
+		if ctx.Err() != nil || enough() {
+			break
+		}
+		if !may(r.name) || e.busy(r.name) {
+			continue
+		}
+		err := e.remove(r.name)
+		if errs = append(errs, err); err == nil {
+			removed++
+		}
+	}
+	return removed, errors.Join(errs...)
+}
+
+// Figures counts the children of this process: those that run, and those that have ended and were
+// not waited for. workspaces are the folders of runs, also of those in progress.
+func (e *Executor) Figures() (running, ended, workspaces int, err error) {
+	below, err := children(os.Getpid())
+	for _, p := range below {
+		if p.zombie {
+			ended++
+		}
+	}
+	folders, globErr := filepath.Glob(filepath.Join(e.dir, runPrefix+"*"))
+	return len(below) - ended, ended, len(folders), errors.Join(err, globErr)
+}
+
+// leftover is the folder of a run that has ended.
+type leftover struct {
+	name  string
+	ended time.Time
+}
+
+// left are the folders of runs that have ended, the oldest first. Other files in the
+// folder are left alone.
+func (e *Executor) left() ([]leftover, error) {
+	entries, err := os.ReadDir(e.dir)
+	if err != nil {
+		return nil, fmt.Errorf("listing the folders of the runs: %w", err)
+	}
+	var all []leftover
+	for _, entry := range entries {
+		info, err := entry.Info()
+		if err == nil && entry.IsDir() && strings.HasPrefix(entry.Name(), runPrefix) && !e.busy(entry.Name()) {
+			all = append(all, leftover{entry.Name(), info.ModTime()})
+		}
+	}
+	slices.SortFunc(all, func(a, b leftover) int { return a.ended.Compare(b.ended) })
+	return all, nil
+}
+
+func (e *Executor) remove(name string) error {
+	if err := removeAll(filepath.Join(e.dir, name)); err != nil {
+		return fmt.Errorf("removing the folder of the run %s: %w", name, err)
+	}
+	return nil
+}
+
+// runPrefix begins the id of every run.
+const runPrefix = "run_"
+
+// Size implements run.Executor. It counts the files in the folder of the run, and those that
+// have no name any more and that its processes hold. What the agent has closed to itself is open
+// to it while it is counted.
+func (e *Executor) Size(ctx context.Context, runID string) (bytes, files int64) {
+	e.mu.Lock()
+	r := e.active[runID]
+	e.mu.Unlock()
+	seen := make(map[[2]uint64]bool) // hard links count once
+	visit := func(dir int, name string) (int, uint32) {
+		var st unix.Stat_t
+		if ctx.Err() != nil || unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+			return -1, 0 // it was deleted meanwhile
+		}
+		if file := [2]uint64{uint64(st.Dev), st.Ino}; !seen[file] {
+			if st.Nlink > 1 && st.Mode&unix.S_IFMT != unix.S_IFDIR {
+				seen[file] = true
+			}
+			bytes += st.Blocks * 512
+			files++
+		}
+		if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+			return -1, 0
+		}
+		fd, mode, _ := openFolder(dir, name, 0o500)
+		return fd, mode
+	}
+	if top, mode, err := openFolder(unix.AT_FDCWD, filepath.Join(e.dir, r.folder), 0o500); err == nil {
+		_ = walk(top, mode, visit, func(int, string) {}) // what was moved is found by the next
+	}
+	var pids []int
+	if r.supervisor != nil {
+		pids = r.supervisor.processes()
+	}
+	_, held := limits.Held(pids, e.dir)
+	return bytes + held.Bytes(), files + int64(len(held))
+}
+
+// mark notes that a run uses a folder. It refuses a run that is in progress.
+func (e *Executor) mark(runID, folder string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.active[runID].folder != "" {
+		return false
+	}
+	e.active[runID] = activeRun{folder: folder}
+	return true
+}
+
+func (e *Executor) unmark(runID string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.active, runID)
+}
+
+// busy tells whether a run in progress uses the folder.
+func (e *Executor) busy(folder string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, used := range e.active {
+		if used.folder == folder {
+			return true
+		}
+	}
+	return false
+}
+
+// folderOf is the name of the folder of a run in progress.
+func (e *Executor) folderOf(runID string) string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.active[runID].folder
+}

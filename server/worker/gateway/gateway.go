@@ -1,0 +1,343 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"crypto/subtle"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"unicode"
+
+	"triphammer/factory/hosts"
+	"triphammer/server/run/event"
+	"triphammer/server/secret"
+)
+
+// Repository is a Git repository that a run reaches by a Gateway.
+type Repository struct {
+	URL        string // https://…, or http://… on this machine
+	Secret     string // name of the credential, for messages
+	Credential secret.Value
+	ReadOnly   bool
+}
+
+// GatewayConfig is what NewGateway needs.
+type GatewayConfig struct {
+	Repositories []Repository
+	Roots        *x509.CertPool     // that vouch for the forges; nil: those of the system
+	Own          []netip.AddrPort   // on which this server listens
+	Report       func(event.Egress) // as that of Config
+	Resolver     Resolver           // nil means net.DefaultResolver
+	Token        string             // that the run has to show; empty: a random one
+}
+
+// Gateway is the way of one run to its private repositories. It is a Git server outside the
+// walls, which passes requests on to the code forge and adds the credential. So Git works
+// inside, and the credential is not there.
+//
+// For a repository on github.com, it also opens pull requests (pull.go).
+//
+// It answers only who shows its token, which is inside the walls: other runs and programs of
+// the machine may reach its address. The token is worth nothing once the run has ended. A run
+// gets at what Git needs of exactly these repositories. Nothing that it sends becomes a part
+// of an address to which the credential goes, and no redirect is followed. As the definition
+// names the host, the network of the run need not allow it; otherwise the rules of a [Proxy]
+// hold.
+type Gateway struct {
+	proxy     *Proxy // connects, and reports
+	token     string
+	served    []*served
+	transport *http.Transport
+
+	mu      sync.Mutex
+	problem error
+}
+
+// served is a repository of a gateway.
+type served struct {
+	Repository
+	url   *url.URL // without a user
+	path  string   // on the gateway, without .git: /HOST/PATH
+	pulls *url.URL // where pull requests are opened; nil: not here
+	token string
+	basic string // Authorization
+	hide  *secret.Redactor
+}
+
+// usernames are what goes with a token that has no user name, at forges that want another
+// than the usual one.
+var usernames = map[string]string{"gitlab.com": "oauth2", "bitbucket.org": "x-token-auth"}
+
+const usualUsername = "x-access-token" // GitHub's; others take any
+
+// NewGateway makes a gateway. The error says which repository has no usable credential.
+func NewGateway(cfg GatewayConfig) (*Gateway, error) {
+	g := &Gateway{token: cmp.Or(cfg.Token, secret.RandomText(43))}
+	var listed []string
+	for _, r := range cfg.Repositories {
+		s, err := newServed(r)
+		if err != nil {
+			return nil, err
+		}
+		twin := slices.IndexFunc(g.served, func(other *served) bool { return other.path == s.path })
+		switch {
+		case twin < 0:
+			g.served, listed = append(g.served, s), append(listed, address(s.url))
+			if s.pulls != nil {
+				listed = append(listed, address(s.pulls))
+			}
+		case g.served[twin].basic != s.basic || g.served[twin].ReadOnly != s.ReadOnly:
+			return nil, fmt.Errorf("the repository %s is named twice, with different secrets or access: name both alike", s.url)
+		}
+	}
+	var err error
+	if g.proxy, err = New(Config{Hosts: listed, Own: cfg.Own, Report: cfg.Report, Resolver: cfg.Resolver}); err != nil {
+		return nil, err
+	}
+	g.transport = &http.Transport{
+		Proxy: http.ProxyFromEnvironment, TLSClientConfig: &tls.Config{RootCAs: cfg.Roots, MinVersion: tls.VersionTLS12},
+		DialContext: func(ctx context.Context, network, to string) (net.Conn, error) {
+			h, err := hosts.ParseHost(to, 0)
+			if err != nil {
+				return nil, err
+			}
+			if g.proxy.list.Match(h) == hosts.None { // the operator's own proxy
+				return g.proxy.dial(ctx, network, to)
+			}
+			return g.proxy.connect(ctx, h)
+		},
+		TLSHandshakeTimeout: connectTime, IdleConnTimeout: keepTime, DisableCompression: true, MaxResponseHeaderBytes: 4 * maxHeader,
+	}
+	return g, nil
+}
+
+// address is the HOST:PORT of a URL.
+func address(u *url.URL) string {
+	return net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme]))
+}
+
+func newServed(r Repository) (*served, error) {
+	u, err := url.Parse(r.URL)
+	if err != nil || u.Host == "" || u.Scheme != "https" && !(u.Scheme == "http" && onLoopback(u.Hostname())) {
+		return nil, fmt.Errorf("the secret %s goes only to a repository with an address such as https://HOST/PATH", r.Secret)
+	}
+	user, token, both := strings.Cut(strings.TrimSpace(r.Credential.Reveal()), ":")
+	if !both {
+		user, token = cmp.Or(u.User.Username(), usernames[u.Hostname()], usualUsername), user
+	}
+	if token == "" || strings.ContainsFunc(user+token, unicode.IsControl) {
+		return nil, fmt.Errorf("the secret %s does not hold one line with a token, or USER:TOKEN, for the repository %s: set it again with `triphammer secrets set %s` (a private key does not do)",
+			r.Secret, u.Redacted(), r.Secret)
+	}
+	u.User, u.RawQuery, u.Fragment = nil, "", ""
+	u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), ""
+	return &served{
+		Repository: r, url: u, path: "/" + u.Host + strings.TrimSuffix(u.Path, ".git"), pulls: pullsURL(u), token: token,
+		basic: "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+token)),
+		hide:  secret.NewRedactor(secret.New(token), secret.New(user+":"+token)),
+	}, nil
+}
+
+// onLoopback tells whether a host is this machine, by its name.
+func onLoopback(name string) bool {
+	addr, err := netip.ParseAddr(name)
+	return name == "localhost" || err == nil && addr.IsLoopback()
+}
+
+// Settings are settings of Git with which it takes its way by the gateway, at an address
+// HOST:PORT. A URL in a clone stays as the definition has it. The token is a header, because
+// everybody may read the command lines of Git, which have the URL.
+func (g *Gateway) Settings(address string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "[http \"http://%s/\"]\n\textraHeader = \"Authorization: Bearer %s\"\n", address, g.token)
+	for _, s := range g.served {
+		to := url.URL{Scheme: "http", Host: address, Path: s.path}
+		fmt.Fprintf(&b, "[url %s]\n", quoted(to.String()))
+		// With and without .git, and the user that may be in it.
+		given := strings.TrimSuffix(strings.TrimRight(s.URL, "/"), ".git")
+		plain := strings.TrimSuffix(s.url.String(), ".git")
+		for _, from := range slices.Compact([]string{given, plain}) {
+			fmt.Fprintf(&b, "\tinsteadOf = %s\n", quoted(from))
+		}
+	}
+	return b.String()
+}
+
+// quoted is a value in a file of settings of Git.
+func quoted(text string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(text) + `"`
+}
+
+// Problem is the last reason for which a forge did not serve this run; nil: none.
+func (g *Gateway) Problem() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.problem
+}
+
+// Serve serves the run until ctx ends, like that of a Proxy.
+func (g *Gateway) Serve(ctx context.Context, l net.Listener) error {
+	defer g.transport.CloseIdleConnections()
+	return g.proxy.serve(ctx, l, g)
+}
+
+// ServeHTTP implements http.Handler.
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	g.proxy.handlers.Add(1)
+	defer g.proxy.handlers.Done()
+	shown := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if subtle.ConstantTimeCompare([]byte(shown), []byte(g.token)) != 1 {
+		w.Header().Set("Connection", "close")
+		answer(w, http.StatusForbidden, errors.New("this is the gateway of a run to its repositories, for Git of that run alone"))
+		return
+	}
+	var other *served // whose address begins that of what is asked for
+	for _, s := range g.served {
+		rest, ok := strings.CutPrefix(r.URL.Path, s.path)
+		if !ok {
+			continue
+		}
+		if rest = strings.TrimPrefix(rest, ".git"); strings.HasPrefix(rest, "/") {
+			g.pass(w, r, s, rest)
+			return
+		}
+		other = s
+	}
+	if other == nil || r.Method != http.MethodGet {
+		answer(w, http.StatusNotFound, errors.New("this gateway has no such repository"))
+		return
+	}
+	// It is another repository, which Git would reach without a gateway.
+	to := *other.url
+	to.Path = strings.TrimPrefix(r.URL.Path, "/"+to.Host)
+	to.RawQuery = r.URL.RawQuery
+	http.Redirect(w, r, to.String(), http.StatusTemporaryRedirect)
+}
+
+const (
+	fetching = "git-upload-pack"
+	pushing  = "git-receive-pack"
+)
+
+// pass passes a request of Git on, if it is one of the few that a fetch or a push consists of.
+func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, s *served, rest string) {
+	to := *s.url
+	to.Path += rest
+	service := strings.TrimPrefix(rest, "/")
+	if rest == "/info/refs" {
+		service = r.URL.Query().Get("service")
+		to.RawQuery = url.Values{"service": {service}}.Encode()
+	}
+	switch {
+	case rest == pulls && r.Method == http.MethodPost && s.pulls != nil && !s.ReadOnly:
+		g.openPull(w, r, s)
+		return
+	case service != fetching && service != pushing, r.Method != map[bool]string{true: http.MethodGet, false: http.MethodPost}[rest == "/info/refs"]:
+		answer(w, http.StatusForbidden, fmt.Errorf("a run reaches %s to fetch and to push with Git, not for %s %s (Git LFS is not passed on)", s.url, r.Method, clip(rest)))
+		return
+	case service == pushing && s.ReadOnly:
+		answer(w, http.StatusForbidden, fmt.Errorf("%s is read-only for this run: its environment says access: read", s.url))
+		return
+	}
+	(&httputil.ReverseProxy{
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.Out.URL, p.Out.Host = &to, ""
+			p.Out.Header = chosen(p.In.Header, "Accept", "Accept-Encoding", "Accept-Language", "Content-Encoding", "Content-Type", "Git-Protocol", "User-Agent")
+			p.Out.Header.Set("Authorization", s.basic)
+		},
+		ModifyResponse: func(resp *http.Response) error {
+			if resp.StatusCode != http.StatusOK {
+				return s.refused(resp, service)
+			}
+			resp.Header = chosen(resp.Header, "Cache-Control", "Content-Encoding", "Content-Type")
+			return nil
+		},
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			status := http.StatusForbidden // not 401, for which Git asks for a password
+			if no := (*forgeRefusal)(nil); !errors.As(err, &no) {
+				status, err = http.StatusBadGateway, s.unreached(err)
+			}
+			g.mu.Lock()
+			g.problem = err
+			g.mu.Unlock()
+			answer(w, status, err)
+		},
+		Transport: g.transport, ErrorLog: nowhere,
+		FlushInterval: -1, // Git sees progress when the forge tells it
+	}).ServeHTTP(w, r)
+}
+
+// chosen are some of the headers.
+func chosen(all http.Header, names ...string) http.Header {
+	some := make(http.Header)
+	for _, name := range names {
+		if values := all.Values(name); len(values) > 0 {
+			some[name] = values
+		}
+	}
+	return some
+}
+
+// forgeRefusal is the error for an answer that is not what Git needs.
+type forgeRefusal struct{ text string }
+
+func (e *forgeRefusal) Error() string { return e.text }
+
+// refused says what an answer of a forge means, and what to do.
+func (s *served) refused(resp *http.Response, service string) error {
+	said := resp.Status
+	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind == "text/plain" && resp.Header.Get("Content-Encoding") == "" {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+		if text := clip(string(s.hide.Redact(text))); text != "" {
+			said += ": " + text
+		}
+	}
+	may := map[string]string{fetching: "read", pushing: "write to"}[service]
+	switch code := resp.StatusCode; {
+	case code == http.StatusUnauthorized || code == http.StatusForbidden || code == http.StatusNotFound:
+		return &forgeRefusal{fmt.Sprintf("%s refuses the secret %s (%s): it takes a token that is valid, and that may %s this repository; set one with `triphammer secrets set %s`",
+			s.url, s.Secret, said, may, s.Secret)}
+	case code >= 300 && code < 400:
+		to := "another address"
+		if u, err := resp.Location(); err == nil {
+			moved := url.URL{Scheme: u.Scheme, Host: u.Host, Path: strings.TrimSuffix(u.Path, "/info/refs")}
+			to = clip(string(s.hide.Redact([]byte(moved.String()))))
+		}
+		return &forgeRefusal{fmt.Sprintf("%s has moved to %s, where the secret %s is not sent: if that is right, write it as the url of the repository", s.url, to, s.Secret)}
+	}
+	return &forgeRefusal{fmt.Sprintf("%s answers %s", s.url, said)}
+}
+
+// unreached says why there is no answer.
+func (s *served) unreached(err error) error {
+	if no := (*refusal)(nil); errors.As(err, &no) {
+		return fmt.Errorf("%s may not be reached: %s", s.url, no.reason)
+	}
+	hint := ""
+	if unknown := (x509.UnknownAuthorityError{}); errors.As(err, &unknown) {
+		hint = " (the server can be told of a certificate with --git-ca-file)"
+	}
+	return fmt.Errorf("%s cannot be reached: %w%s", s.url, plain(err), hint)
+}
+
+// clip is text of somebody else on one short line.
+func clip(text string) string {
+	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "?"), func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
+	if r := []rune(text); len(r) > 200 {
+		text = string(r[:200]) + "…"
+	}
+	return text
+}

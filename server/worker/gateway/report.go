@@ -1,0 +1,64 @@
+package gateway
+
+import (
+	"sync"
+
+	"triphammer/server/run/event"
+)
+
+// mostReported is how many different contacts of a run are reported one by one: so many
+// allowed ones, and so many refused ones. An agent that asks for ever new names cannot
+// fill the transcript.
+const mostReported = 256
+
+// reports turns contacts into events. The first contact of a kind is an event at once.
+// The number of the others is a second event, at the end.
+type reports struct {
+	tell func(event.Egress)
+
+	mu    sync.Mutex
+	more  map[event.Egress]int64 // contacts after the first, by the event of the first
+	order []event.Egress
+	kinds map[bool]int // of contacts, by whether they were allowed
+	ended bool
+}
+
+func newReports(tell func(event.Egress)) *reports {
+	return &reports{tell: tell, more: make(map[event.Egress]int64), kinds: make(map[bool]int)}
+}
+
+// add takes a contact.
+func (r *reports) add(e event.Egress) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended {
+		return // net/http goes on connecting after it has given up a request
+	}
+	if _, known := r.more[e]; known {
+		r.more[e]++
+		return
+	}
+	if r.kinds[e.Allowed]++; r.kinds[e.Allowed] > mostReported {
+		rest := event.Egress{Host: "*", Allowed: e.Allowed, Reason: "there are more hosts than are listed one by one"}
+		r.more[rest]++
+		if r.more[rest] == 1 {
+			r.order = append(r.order, rest)
+		}
+		return
+	}
+	r.more[e] = 0
+	r.order = append(r.order, e)
+	r.tell(e)
+}
+
+// close reports what is left. What is added after it is not reported.
+func (r *reports) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.order {
+		if e.Count = r.more[e]; e.Count > 0 {
+			r.tell(e)
+		}
+	}
+	r.ended, r.order = true, nil
+}
