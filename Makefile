@@ -38,11 +38,15 @@ test: ## every test that needs Go, gcc, git and make alone (under 10 minutes on 
 # Tests that compute for long, in one goroutine: the race detector makes them six times as slow, and sees nothing.
 COMPUTING := ^(TestSchemaEveryPlace|TestSchemaMutants|TestSchemaFilterKeys|TestHostileRepositories|TestStrangerTrees|TestCronYear|TestCacheDamage)$$
 
-test-full: ## the same under the race detector, what needs more than that, and every fuzz target for 10,000 executions
-	$(WITH_POSTGRES) $(GO) test -count=1 -race -tags full -timeout 60m -skip '$(COMPUTING)' ./...
+# Tests of the program start it thousands of times: only its servers and workers have the race detector there.
+PROGRAM := ./cmd/triphammer
+
+test-full: ## the same under the race detector, what needs more than that, and every fuzz target for 5 seconds
+	$(WITH_POSTGRES) $(GO) test -count=1 -race -tags full -timeout 40m -skip '$(COMPUTING)' $$($(GO) list ./... | grep -v '/cmd/triphammer$$')
+	$(WITH_POSTGRES) $(GO) test -count=1 -tags full,raced -timeout 40m $(PROGRAM)
 	$(GO) test -count=1 -tags full -run '$(COMPUTING)' ./factory ./applier/gitrepo
 	$(MAKE) test-postgres
-	$(MAKE) fuzz FUZZTIME=10000x
+	$(MAKE) fuzz FUZZTIME=5s
 
 test-postgres: ## every test of what a server keeps, on PostgreSQL instead of SQLite (needs PostgreSQL's programs)
 	TRIPHAMMER_TEST_STORE=postgres $(WITH_POSTGRES) $(GO) test -count=1 -timeout 20m $(KEPT)

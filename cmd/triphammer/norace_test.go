@@ -1,6 +1,6 @@
-//go:build !race
+//go:build !race && !raced
 
 package main
 
-// underRace tells whether this is built with the race detector.
+// underRace tells whether servers run under the race detector: in all tests with -race, and with the tag raced alone in those that start them.
 const underRace = false
