@@ -45,7 +45,8 @@ var allowed = map[string][]string{
 	"server/run/fakemodel":                 {}, // for tests, and doctor --try
 	"server/inside/acp":                    {"server/run/event"},
 	"server/worker/harness":                {"server/inside/acp", "server/run/event", "server/run/task", "factory", "server/secret"},
-	"server/run":                           {"schema", "schema/frontmatter", "server/terms", "server/run/event", "server/run/task", "server/worker/harness", "factory", "factory/signature", "applier", "server/disk", "server/secret", "server/store"},
+	"server/run":                           {"schema", "schema/frontmatter", "server/terms", "server/run/event", "server/run/task", "server/worker/harness", "factory", "factory/signature", "applier", "server/secret", "server/store"},
+	"server/worker":                        {"server/run", "server/run/task", "server/run/event", "server/worker/harness", "factory", "server/disk", "server/secret", "server/store"},
 	"server/worker/executor":               {"schema/frontmatter", "factory/hosts", "server/run/task", "server/run/event", "server/worker/gateway", "server/inside/limits", "server/secret"},
 	"server/worker/executor/containertest": {}, // for tests
 	"server/inside/limits":                 {"server/disk", "server/run/task"},
@@ -183,29 +184,35 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// walls say what a room must not reach, by whatever way, and why.
+// walls say what a room must not reach, by whatever way, and why. As in patterns of the go command,
+// "/..." means the packages below it too.
 var walls = []struct{ room, never, why string }{
-	{"server/inside", "server/store", "what works within the walls of a run must not bring what the server keeps"},
-	{"server/inside", "factory", "the inside does as it is told, and reads no definition: a repository that a run clones can hold one"},
-	{"server/worker/executor", "server/store", "whatever executes runs is told what to do, so that a cluster, a container and a process are told the same"},
-	{"server/worker/executor", "factory", "definitions are decided before a run begins, once"},
-	{"server/worker/gateway", "server/store", "a request of a run reaches a gateway first: it must not stand beside the store"},
-	{"server/worker/gateway", "server/run", "a gateway knows addresses and credentials, and no runs"},
-	{"server/store", "factory", "what is kept outlives the format of definitions"},
-	{"server/store", "server/run", "what is kept does not know who works with it"},
-	{"factory", "applier", "definitions are read from what is given, wherever it came from"},
-	{"factory", "server", "validate works without a server"},
-	{"applier", "server", "what applies a commit does not know who asks"},
-	{"schema", "factory", "the schema is the root: everything is checked against it"},
-	{"server/mcp", "server/store", "tools for models go through the API, as everybody does"},
-	{"server/dashboard", "server/run", "pages show what the API answers"},
+	{"server/inside/...", "server/store/...", "what works within the walls of a run must not bring what the server keeps"},
+	{"server/inside/...", "factory/...", "the inside does as it is told, and reads no definition: a repository that a run clones can hold one"},
+	{"server/worker/executor/...", "server/store/...", "whatever executes runs is told what to do, so that a cluster, a container and a process are told the same"},
+	{"server/worker/executor/...", "factory/...", "definitions are decided before a run begins, once"},
+	{"server/worker/gateway/...", "server/store/...", "a request of a run reaches a gateway first: it must not stand beside the store"},
+	{"server/worker/gateway/...", "server/run/...", "a gateway knows addresses and credentials, and no runs"},
+	{"server/store/...", "factory/...", "what is kept outlives the format of definitions"},
+	{"server/store/...", "server/run/...", "what is kept does not know who works with it"},
+	{"factory/...", "applier/...", "definitions are read from what is given, wherever it came from"},
+	{"factory/...", "server/...", "validate works without a server"},
+	{"applier/...", "server/...", "what applies a commit does not know who asks"},
+	{"schema/...", "factory/...", "the schema is the root: everything is checked against it"},
+	{"server/mcp/...", "server/store/...", "tools for models go through the API, as everybody does"},
+	{"server", "server/worker", "who answers requests executes nothing: it asks the desk of runs, which knows of a worker what an interface says"},
+	{"server/run", "server/worker", "what a run is does not depend on who executes it"},
+	{"server/dashboard/...", "server/run/...", "pages show what the API answers"},
 }
 
 // TestWalls: no room reaches by any way what its wall keeps from it.
 func TestWalls(t *testing.T) {
 	// They know nothing but what they are given, so that any room may have them.
 	leaves := []string{"server/run/event", "server/run/task", "factory/hosts", "factory/jsonscan", "factory/native", "factory/filter", "factory/signature", "factory/match"}
-	within := func(pkg, room string) bool { return pkg == room || strings.HasPrefix(pkg, room+"/") }
+	within := func(pkg, room string) bool {
+		room, below := strings.CutSuffix(room, "/...")
+		return pkg == room || below && strings.HasPrefix(pkg, room+"/")
+	}
 	for _, wall := range walls {
 		rooms := 0
 		for pkg := range allowed {

@@ -109,7 +109,7 @@ func newFixtureWith(t *testing.T, opt options) *fixture {
 	l := ledger.New(st)
 	a := applier.New(applier.Config{Factory: "default", Source: source, Live: live, Ledger: l, Logger: opt.logger})
 	metrics := NewMetrics("v1.2.3")
-	manager := run.New(run.Config{Store: st, Logger: opt.logger, KeepWorkspaces: time.Hour, Observe: metrics.Run})
+	desk := run.NewDesk(run.Config{Store: st, Logger: opt.logger, KeepWorkspaces: time.Hour, Observe: metrics.Run}, nil)
 	deliveries := delivery.New(delivery.Config{
 		Live: live, Store: st, Load: l.Load, Observe: metrics.Delivery, RateLimit: opt.rate, AuthFailures: opt.authFailures, Now: opt.now, Logger: opt.logger,
 	})
@@ -117,7 +117,7 @@ func newFixtureWith(t *testing.T, opt options) *fixture {
 		t.Fatal(err)
 	}
 	f := &fixture{t: t, store: st, applier: a, work: work, home: home}
-	f.parts = access.Config{Store: st, Live: live, Load: l.Load, Appliers: []*applier.Applier{a}, Delivery: deliveries, Runs: manager}
+	f.parts = access.Config{Store: st, Live: live, Load: l.Load, Appliers: []*applier.Applier{a}, Delivery: deliveries, Runs: desk}
 	ts := httptest.NewUnstartedServer(nil)
 	f.url = "http://" + ts.Listener.Addr().String()
 	var signIn *oidc.Provider

@@ -11,14 +11,14 @@ import (
 	"path/filepath"
 	"strings"
 
-	"triphammer/server/run"
 	"triphammer/server/secret"
+	"triphammer/server/worker"
 )
 
 // identity is the id of the worker that the data directory belongs to. The first start makes
 // it, so that what a worker left when it died is known to be its own.
 func (in *instance) identity() (string, error) {
-	path := filepath.Join(in.dir, run.IdentityFile)
+	path := filepath.Join(in.dir, worker.IdentityFile)
 	text, err := os.ReadFile(path)
 	if err == nil {
 		if id := strings.TrimSpace(string(text)); id != "" {

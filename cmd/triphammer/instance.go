@@ -31,6 +31,7 @@ import (
 	"triphammer/server/run"
 	"triphammer/server/secret"
 	"triphammer/server/store"
+	"triphammer/server/worker"
 	"triphammer/server/worker/executor"
 	"triphammer/server/worker/executor/kubernetes"
 )
@@ -45,7 +46,7 @@ type instanceOptions struct {
 	// The settings in the Configs of the parts. wire sets the other fields.
 	server     server.Config
 	deliveries delivery.Config
-	runs       run.Config
+	runs       worker.Config
 	schedules  run.SchedulerConfig
 	ends       notify.Runs // where the ends of runs are reported; without states, nowhere
 	keep       store.RunRetention
@@ -77,7 +78,8 @@ type instance struct {
 	ledger     *ledger.Ledger
 	live       *applier.Live
 	appliers   []*applier.Applier // in the order of the options
-	runs       *run.Manager
+	worker     *worker.Manager
+	runs       *run.Desk // of the worker
 	schedule   *run.Scheduler
 	teller     *notify.Teller
 	lookups    *lookup.Worker
@@ -221,7 +223,7 @@ func (in *instance) openWalls(w io.Writer) error {
 }
 
 // unfenced and unguarded are set by tests alone, which show by them that they would notice
-// (store.Config, run.Config).
+// (store.Config, worker.Config).
 var unfenced, unguarded bool
 
 const (
@@ -345,7 +347,7 @@ func (in *instance) follow(ctx context.Context, factory string) error {
 	return nil
 }
 
-// wireRuns makes the manager of the runs. The kind is that of this process as a worker.
+// wireRuns makes the worker of this process, and the desk that knows of it. kind is what the worker is for others.
 func (in *instance) wireRuns(kind string) error {
 	runs := &in.opt.runs
 	runs.Store, runs.Executor, runs.Disk, runs.Now, runs.Logger = in.store, in.runner(), in.disk, wallClock, in.opt.logger
@@ -359,7 +361,8 @@ func (in *instance) wireRuns(kind string) error {
 		}
 		runs.Worker = store.Worker{ID: id, Kind: kind, Version: version}
 	}
-	in.runs = run.New(*runs)
+	in.worker = worker.New(*runs)
+	in.runs = in.worker.Desk()
 	return nil
 }
 

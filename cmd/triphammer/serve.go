@@ -28,6 +28,7 @@ import (
 	"triphammer/server/run"
 	"triphammer/server/secret"
 	"triphammer/server/store"
+	"triphammer/server/worker"
 	"triphammer/server/worker/executor"
 )
 
@@ -164,7 +165,7 @@ func (s *serving) runFlags(f *pflag.FlagSet) {
 		f.IntVar(&s.runs.MaxPerAutomation, "max-runs-per-automation", 0, "runs of one automation at once; 0: no such limit")
 		s.capabilities.flags(f)
 		s.executor.flags(f)
-		f.DurationVar(&s.runs.Grace, "grace", run.DefaultGrace, "how long runs in progress may go on when this process is told to stop")
+		f.DurationVar(&s.runs.Grace, "grace", worker.DefaultGrace, "how long runs in progress may go on when this process is told to stop")
 		f.DurationVar(&s.runs.Lease, "lease", store.DefaultLease, "time without contact to a shared store after which a run is taken from this process; its agent is dead by then")
 		f.StringVar(&s.workspaces, "workspaces", "", "folder for the workspaces of runs, used only by this server (default: runs in the data directory)")
 		f.DurationVar(&s.runs.KeepWorkspaces, "keep-workspaces", run.DefaultKeepWorkspaces, "how long the workspace of an ended run is kept; 0: it is removed at once")
@@ -433,7 +434,7 @@ func (s *serving) run(ctx context.Context) error {
 	defer stopWorking()
 	var workers sync.WaitGroup
 	var failed failures
-	worker := func(what string, f func(context.Context) error) {
+	background := func(what string, f func(context.Context) error) {
 		workers.Go(func() {
 			if err := f(working); err != nil {
 				failed.add(fmt.Errorf("%s: %w", what, err))
@@ -441,8 +442,8 @@ func (s *serving) run(ctx context.Context) error {
 			}
 		})
 	}
-	s.in.start = func(a *applier.Applier) { worker("applying definitions", a.Run) } // no other server has it
-	worker("executing runs", s.in.runs.Run)
+	s.in.start = func(a *applier.Applier) { background("applying definitions", a.Run) } // no other server has it
+	background("executing runs", s.in.worker.Run)
 	workers.Go(func() { s.in.keepUp(working) })
 	workers.Go(func() {
 		s.in.work(working, s.parts, func(what string, err error) {
@@ -486,7 +487,7 @@ func (s *serving) leave(ctx context.Context) {
 	// It sees the end anyway; without the second line it kills what takes longer than TimeoutStopSec.
 	_ = tellSystemd(fmt.Sprintf("STOPPING=1\nEXTEND_TIMEOUT_USEC=%d", (s.shutdownDelay + max(s.runs.Grace, 0) + time.Minute).Microseconds()))
 	s.in.server.Leave()
-	s.in.runs.Retire()
+	s.in.worker.Retire()
 	if s.shutdownDelay == 0 {
 		return
 	}
@@ -510,7 +511,7 @@ func (s *serving) parts(begin func(what string, part func(context.Context) error
 	begin("telling others", s.in.teller.Run)
 	begin("asking senders", s.in.lookups.Run)
 	if s.in.shared() {
-		begin("ending the runs of lost workers", s.in.runs.Reap)
+		begin("ending the runs of lost workers", s.in.worker.Reap)
 	}
 	begin("deleting what is old", func(ctx context.Context) error {
 		s.in.store.Retain(ctx, s.in.opt.keep)

@@ -118,7 +118,7 @@ func (w *workerOptions) execute(ctx context.Context) error {
 	w.logger.Info("working", "worker", w.in.opt.runs.Worker.ID, "names", w.capabilities.can.WorkerHosts, "labels", w.capabilities.can.Labels, "max_runs", w.runs.MaxRuns, "data", w.in.dir)
 	w.tellIsolation()
 	w.tellContainers()
-	err := w.in.runs.Run(ctx)
+	err := w.in.worker.Run(ctx)
 	if answer != nil {
 		err = errors.Join(err, answer())
 	}
@@ -178,5 +178,5 @@ func (w *workerOptions) unready(ctx context.Context) string {
 		}
 		return "no walls can be put around runs: " + strings.Join(why, "; ")
 	}
-	return w.in.runs.Short()
+	return w.in.worker.Short()
 }

@@ -94,7 +94,7 @@ type Config struct {
 	// Load rebuilds the revision of an apply.
 	Load     func(ctx context.Context, id store.ApplyID) (*applier.Revision, error)
 	Delivery *delivery.Service
-	Runs     *run.Manager
+	Runs     *run.Desk
 }
 
 // Data is the data of all factories. Its methods are for requests without a Caller:

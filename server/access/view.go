@@ -459,7 +459,7 @@ func (r Run) EventCounts(ctx context.Context) (map[string]int64, error) {
 	return r.data.cfg.Store.EventCounts(ctx, r.ID)
 }
 
-// Workspace finds the workspace of the run, as run.Manager.
+// Workspace finds the workspace of the run, as run.Desk.
 func (r Run) Workspace(ctx context.Context) (*run.Workspace, error) {
 	return r.data.cfg.Runs.Workspace(ctx, r.Run)
 }

@@ -38,18 +38,18 @@ func (s Stage) Mark() string { return terms.Mark(s.Outcome) }
 
 // Belt says how far a run came, and why it waits or stopped there (SPEC 7.1). It shows the
 // last attempt.
-func (m *Manager) Belt(ctx context.Context, r *store.Run) ([]Stage, error) {
-	spec, err := specOf(ctx, m.cfg.Store, r)
+func (d *Desk) Belt(ctx context.Context, r *store.Run) ([]Stage, error) {
+	spec, err := SpecOf(ctx, d.cfg.Store, r)
 	if err != nil && !errors.Is(err, store.ErrDamaged) {
 		return nil, err
 	}
-	events, err := m.cfg.Store.EventsOf(ctx, r.ID, event.KindStatus, event.KindPhase, event.KindStarted)
+	events, err := d.cfg.Store.EventsOf(ctx, r.ID, event.KindStatus, event.KindPhase, event.KindStarted)
 	if err != nil && !errors.Is(err, store.ErrDamaged) {
 		return nil, err
 	}
 	b := beltOf(r, int64(spec.Retry.Attempts), events)
 	if r.State == store.Queued {
-		why, err := m.waitsFor(ctx, r, &spec)
+		why, err := d.waitsFor(ctx, r, &spec)
 		if err != nil {
 			return nil, err
 		}
@@ -59,35 +59,35 @@ func (m *Manager) Belt(ctx context.Context, r *store.Run) ([]Stage, error) {
 }
 
 // waitsFor says why a queued run has not started.
-func (m *Manager) waitsFor(ctx context.Context, r *store.Run, spec *Spec) (string, error) {
+func (d *Desk) waitsFor(ctx context.Context, r *store.Run, spec *Spec) (string, error) {
 	switch {
-	case r.RunAt.After(m.cfg.Now()):
+	case r.RunAt.After(d.cfg.Now()):
 		return r.StatusMessage + "; the next attempt starts at " + at(r.RunAt) + " at the earliest", nil
 	case r.Behind:
 		return r.StatusMessage, nil
-	case m.cfg.Shared:
-		if why, err := m.waitsForWorkers(ctx, r, spec); err != nil || why != "" {
+	case d.cfg.Shared:
+		if why, err := d.waitsForWorkers(ctx, r, spec); err != nil || why != "" {
 			return why, err
 		}
-		return m.waitsForTurn(ctx, r)
-	case !m.cfg.Capabilities.Carries(spec.WorkerHost):
+		return d.waitsForTurn(ctx, r)
+	case !d.cfg.Capabilities.Carries(spec.WorkerHost):
 		return store.WaitsFor(spec.WorkerHost) + " (serve --worker-host)", nil
-	case !m.works.Load():
+	case !d.works():
 		return "no server is running that could start it", nil
 	}
-	if why := m.blocked(); why != "" {
+	if why := d.local.Blocked(); why != "" {
 		return why, nil
 	}
-	return m.waitsForTurn(ctx, r)
+	return d.waitsForTurn(ctx, r)
 }
 
 // waitsForTurn says why a run waits for which there is room.
-func (m *Manager) waitsForTurn(ctx context.Context, r *store.Run) (string, error) {
-	switch running, full, err := m.cfg.Store.AutomationFull(ctx, m.claims(), r); {
+func (d *Desk) waitsForTurn(ctx context.Context, r *store.Run) (string, error) {
+	switch running, full, err := d.cfg.Store.AutomationFull(ctx, store.Claim{PerAutomation: d.cfg.MaxPerAutomation}, r); {
 	case err != nil:
 		return "", err
 	case full:
-		return fmt.Sprintf("%d of %d runs of its automation are in progress (--max-runs-per-automation)", running, m.cfg.MaxPerAutomation), nil
+		return fmt.Sprintf("%d of %d runs of its automation are in progress (--max-runs-per-automation)", running, d.cfg.MaxPerAutomation), nil
 	}
 	return "it is about to start", nil
 }

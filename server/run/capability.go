@@ -41,18 +41,18 @@ type Capabilities struct {
 // Carries tells whether this server executes runs that ask for the worker. All servers
 // execute those that ask for none.
 func (c *Capabilities) Carries(worker string) bool {
-	return worker == "" || slices.Contains(c.hosts(), worker)
+	return worker == "" || slices.Contains(c.Hosts(), worker)
 }
 
-// hosts are the names by which runs may ask for this server as a worker.
-func (c *Capabilities) hosts() []string {
+// Hosts are the names by which runs may ask for this server as a worker.
+func (c *Capabilities) Hosts() []string {
 	w := store.Worker{Names: c.WorkerHosts, Labels: c.Labels}
 	return w.Hosts()
 }
 
-// adapt changes the spec to what it means on this server. It returns what of it is left out
+// Adapt changes the spec to what it means on this server. It returns what of it is left out
 // or means something else here, in words for whoever wrote the definition.
-func (c *Capabilities) adapt(s *Spec) (warnings []string) {
+func (c *Capabilities) Adapt(s *Spec) (warnings []string) {
 	warn := func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
 	s.Repositories = c.at(s.Repositories)
 	if s.Environment != nil {
@@ -66,12 +66,12 @@ func (c *Capabilities) adapt(s *Spec) (warnings []string) {
 	if s.Harness.AuthWorker && len(c.AgentEnv) == 0 {
 		warn("harness.auth asks for variables of the worker, and this server passes none (serve --agent-env)")
 	}
-	for _, name := range s.repositorySecrets() {
+	for _, name := range s.RepositorySecrets() {
 		if slices.Contains(s.Secrets, name) {
 			warn("the secret %s of a repository is also granted as a variable, so the agent can read it: take it out of secrets", name)
 		}
 	}
-	if s.commanded() {
+	if s.Commanded() {
 		return append(warnings, s.uncommanded()...)
 	}
 	asked, warning := harness.Resolve(s.Harness, cmp.Or(c.DefaultHarness, DefaultHarness))
@@ -98,14 +98,14 @@ func (c *Capabilities) adapt(s *Spec) (warnings []string) {
 // uncommanded says what a command of the environment's own cannot act on, if there is one.
 func (s *Spec) uncommanded() []string {
 	unused := s.unused()
-	if !s.commanded() || unused == "" {
+	if !s.Commanded() || unused == "" {
 		return nil
 	}
 	return []string{fmt.Sprintf("%s has a command of its own, which is not given the %s", s.Environment.Path, unused)}
 }
 
-// withoutEnvironment says which environment the run goes without, if it is one.
-func (s *Spec) withoutEnvironment() []string {
+// WithoutEnvironment says which environment the run goes without, if it is one.
+func (s *Spec) WithoutEnvironment() []string {
 	if s.Lacking == "" {
 		return nil
 	}
@@ -150,9 +150,9 @@ func arch() string {
 	return runtime.GOARCH
 }
 
-// workerSecrets are the variables of this server that a run gets which asks for those of
+// WorkerSecrets are the variables of this server that a run gets which asks for those of
 // the worker. They are credentials.
-func (c *Capabilities) workerSecrets(s *Spec) map[string]secret.Value {
+func (c *Capabilities) WorkerSecrets(s *Spec) map[string]secret.Value {
 	values := make(map[string]secret.Value)
 	for _, name := range c.AgentEnv {
 		if text := os.Getenv(name); s.Harness.AuthWorker && text != "" {
@@ -162,9 +162,9 @@ func (c *Capabilities) workerSecrets(s *Spec) map[string]secret.Value {
 	return values
 }
 
-// commanded tells whether the environment's own command starts the agent. It overrides
+// Commanded tells whether the environment's own command starts the agent. It overrides
 // the harness, because its author knows the machine.
-func (s *Spec) commanded() bool { return s.Environment != nil && len(s.Environment.Command) > 0 }
+func (s *Spec) Commanded() bool { return s.Environment != nil && len(s.Environment.Command) > 0 }
 
 // repositories are all that a workspace holds.
 func (s *Spec) repositories() []factory.Repository {
@@ -174,8 +174,8 @@ func (s *Spec) repositories() []factory.Repository {
 	return slices.Concat(s.Repositories, s.Environment.Repositories)
 }
 
-// repositorySecrets are the names of the credentials of the repositories, sorted.
-func (s *Spec) repositorySecrets() []string {
+// RepositorySecrets are the names of the credentials of the repositories, sorted.
+func (s *Spec) RepositorySecrets() []string {
 	var names []string
 	for _, r := range s.repositories() {
 		if r.Secret != "" {
@@ -186,15 +186,15 @@ func (s *Spec) repositorySecrets() []string {
 	return slices.Compact(names)
 }
 
-// allSecrets are the names of the granted secrets and of those of the repositories, sorted.
-func (s *Spec) allSecrets() []string {
-	all := slices.Concat(s.Secrets, s.repositorySecrets())
+// AllSecrets are the names of the granted secrets and of those of the repositories, sorted.
+func (s *Spec) AllSecrets() []string {
+	all := slices.Concat(s.Secrets, s.RepositorySecrets())
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
-// unreachable says which repository cannot be cloned from here. It is empty if all can.
-func (s *Spec) unreachable() string {
+// Unreachable says which repository cannot be cloned from here. It is empty if all can.
+func (s *Spec) Unreachable() string {
 	for _, r := range s.repositories() {
 		switch {
 		case r.Secret != "" && r.URL != "" && !strings.HasPrefix(r.URL, "https://") && !strings.HasPrefix(r.URL, "http://"):
@@ -216,14 +216,14 @@ func (c *Capabilities) Lacks(s Spec, preflight func(*task.Task) (task.Place, err
 	if !c.Carries(s.WorkerHost) {
 		return []string{store.WaitsFor(s.WorkerHost) + " (serve --worker-host)"}, false
 	}
-	all = c.adapt(&s)
+	all = c.Adapt(&s)
 	fails := func(why string) { all = append(all, why+aRunFails) }
-	if why := s.unreachable(); why != "" {
+	if why := s.Unreachable(); why != "" {
 		fails(why)
 	}
 	t := &task.Task{}
-	s.demand(t)
-	agent := s.start(t, "")
+	s.Demand(t)
+	agent := s.Start(t, "")
 	all = append(all, agent.Warnings...)
 	if len(t.Command) == 0 {
 		fails(s.noAgent())
@@ -294,7 +294,7 @@ var official = regexp.MustCompile(`^(docker\.io/(library/)?)?[^/]+$`)
 
 // agentAt is where a factory says what starts the agent of an automation.
 func agentAt(f *factory.Factory, a *factory.Automation, spec *Spec) factory.Position {
-	if spec.commanded() {
+	if spec.Commanded() {
 		if e := f.Environment(a.Settings.EnvironmentID); e != nil {
 			return factory.Position{Path: e.Path, At: e.CommandAt}
 		}
@@ -343,13 +343,13 @@ func once(look func(string) (string, error)) func(string) (string, error) {
 
 // lacksAnywhere says what of a spec acts on no server, whatever its machine and its operator.
 func (s *Spec) lacksAnywhere() []string {
-	if s.commanded() || s.byDefault() {
+	if s.Commanded() || s.byDefault() {
 		return s.uncommanded()
 	}
 	s.MCPServers = slices.DeleteFunc(slices.Clone(s.MCPServers), func(m MCPServer) bool { return m.WarpID != "" })
 	t := &task.Task{}
-	s.demand(t)
-	agent := s.start(t, "")
+	s.Demand(t)
+	agent := s.Start(t, "")
 	if len(t.Command) == 0 {
 		return []string{s.noAgent() + aRunFails}
 	}
@@ -367,15 +367,15 @@ func (s *Spec) noAgent() string {
 
 // Warnings returns what says of an automation of the factory what Lacks says, and what keeps
 // its runs from starting because of the definitions themselves. It is never nil.
-func (m *Manager) Warnings(ctx context.Context, f *factory.Factory) func(*factory.Automation) []string {
-	lacks := m.Lacks(ctx, f)
+func (d *Desk) Warnings(ctx context.Context, f *factory.Factory) func(*factory.Automation) []string {
+	lacks := d.Lacks(ctx, f)
 	return func(a *factory.Automation) []string {
 		all := []string{}
 		spec := SpecFor(f, a)
 		if problem := spec.Problem; problem != "" {
 			all = append(all, problem)
 		}
-		all = append(all, spec.withoutEnvironment()...)
+		all = append(all, spec.WithoutEnvironment()...)
 		for _, lack := range lacks(a) {
 			all = append(all, lack.Text)
 		}
@@ -385,27 +385,27 @@ func (m *Manager) Warnings(ctx context.Context, f *factory.Factory) func(*factor
 
 // capabilities are those of this server. One that executes no runs itself, beside workers that
 // do, does not know what they can.
-func (m *Manager) capabilities() *Capabilities {
-	can := m.cfg.Capabilities
-	can.Unknown = can.Unknown || m.cfg.Shared && m.cfg.MaxRuns == 0
+func (d *Desk) capabilities() *Capabilities {
+	can := d.cfg.Capabilities
+	can.Unknown = can.Unknown || d.cfg.Shared && d.cfg.MaxRuns == 0
 	return &can
 }
 
 // Lacks returns what says of an automation of the factory what of its definition cannot act
 // on this server, in words for whoever wrote it.
-func (m *Manager) Lacks(ctx context.Context, f *factory.Factory) func(*factory.Automation) []applier.Lack {
+func (d *Desk) Lacks(ctx context.Context, f *factory.Factory) func(*factory.Automation) []applier.Lack {
 	preflight := func(*task.Task) (task.Place, error) { return task.Place{}, nil }
-	if m.cfg.Executor != nil {
-		preflight = m.cfg.Executor.Preflight
+	if d.local != nil {
+		preflight = d.local.Preflight
 	}
-	can, set := m.capabilities(), make(map[string]bool)
+	can, set := d.capabilities(), make(map[string]bool)
 	can.LookPath = once(can.LookPath) // many automations have the same agent
 	return func(a *factory.Automation) (all []applier.Lack) {
 		spec := SpecFor(f, a)
-		if m.cfg.Shared && !can.Carries(spec.WorkerHost) {
-			why, err := m.noneCarries(ctx, spec.WorkerHost)
+		if d.cfg.Shared && !can.Carries(spec.WorkerHost) {
+			why, err := d.noneCarries(ctx, spec.WorkerHost)
 			if err != nil {
-				m.logger.Warn("looking for a worker", "worker", spec.WorkerHost, "error", err)
+				d.cfg.Logger.Warn("looking for a worker", "worker", spec.WorkerHost, "error", err)
 			}
 			if why == "" {
 				return nil // the worker knows
@@ -423,10 +423,10 @@ func (m *Manager) Lacks(ctx context.Context, f *factory.Factory) func(*factory.A
 		if !can.Unknown && !can.Carries(spec.WorkerHost) {
 			return all // another server has the secrets
 		}
-		for _, name := range spec.allSecrets() {
+		for _, name := range spec.AllSecrets() {
 			is, known := set[name]
 			if !known {
-				is = m.isSet(ctx, name)
+				is = d.isSet(ctx, name)
 				set[name] = is
 			}
 			if !is {
@@ -439,28 +439,28 @@ func (m *Manager) Lacks(ctx context.Context, f *factory.Factory) func(*factory.A
 
 // refuses says what of a request this server cannot do for a run of that spec. Another server
 // may: of a run for a worker that this one is not, nothing is said.
-func (m *Manager) refuses(req *Request, spec Spec) error {
-	can := m.capabilities()
-	if keeps := m.cfg.keepFor(store.Succeeded, spec.sessions()); req.Keep > keeps {
+func (d *Desk) refuses(req *Request, spec Spec) error {
+	can := d.capabilities()
+	if keeps := d.cfg.keepFor(store.Succeeded, spec.Sessions()); req.Keep > keeps {
 		return unsupported("config.idle_timeout_minutes", "this server keeps the files of a run for %v after its end (serve --keep-workspaces, --keep-sessions)", keeps)
 	}
 	if can.Unknown || !can.Carries(spec.WorkerHost) {
 		return nil
 	}
 	spec.MCPServers = req.MCPServers
-	warnings := can.adapt(&spec)
-	if err := spec.plans(); err != nil {
+	warnings := can.Adapt(&spec)
+	if err := spec.Plans(); err != nil {
 		return err
 	}
 	if len(req.MCPServers) == 0 {
 		return nil
 	}
 	t := &task.Task{Secrets: make(map[string]secret.Value)}
-	spec.demand(t)
+	spec.Demand(t)
 	for _, name := range spec.Secrets {
 		t.Secrets[name] = secret.Value{}
 	}
-	for _, warning := range append(warnings, spec.start(t, "").Warnings...) {
+	for _, warning := range append(warnings, spec.Start(t, "").Warnings...) {
 		if strings.HasPrefix(warning, "mcpServers") {
 			return unsupported("config.mcp_servers", "%s", warning)
 		}
@@ -470,10 +470,10 @@ func (m *Manager) refuses(req *Request, spec Spec) error {
 
 // isSet tells whether there is a managed secret of that name. If that cannot be found out, it
 // is no matter of the definitions.
-func (m *Manager) isSet(ctx context.Context, name string) bool {
-	found, err := m.cfg.Store.NewestSecrets(ctx, []string{name})
+func (d *Desk) isSet(ctx context.Context, name string) bool {
+	found, err := d.cfg.Store.NewestSecrets(ctx, []string{name})
 	if err != nil {
-		m.logger.Warn("looking for a granted secret", "secret", name, "error", err)
+		d.cfg.Logger.Warn("looking for a granted secret", "secret", name, "error", err)
 		return true
 	}
 	_, is := found[name]

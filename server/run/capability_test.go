@@ -148,10 +148,10 @@ func TestLacksUnknown(t *testing.T) {
 func TestWorkerSecrets(t *testing.T) {
 	t.Setenv("TH_TEST_KEY", "value")
 	can := Capabilities{AgentEnv: []string{"TH_TEST_KEY", "TH_TEST_UNSET"}}
-	if got := can.workerSecrets(&Spec{Harness: factory.Harness{AuthWorker: true}}); len(got) != 1 || got["TH_TEST_KEY"].Reveal() != "value" {
+	if got := can.WorkerSecrets(&Spec{Harness: factory.Harness{AuthWorker: true}}); len(got) != 1 || got["TH_TEST_KEY"].Reveal() != "value" {
 		t.Errorf("%v", got)
 	}
-	if got := can.workerSecrets(&Spec{}); len(got) > 0 {
+	if got := can.WorkerSecrets(&Spec{}); len(got) > 0 {
 		t.Errorf("a run that does not ask gets %v", got)
 	}
 }

@@ -30,7 +30,7 @@ func FromConversation(ctx context.Context, st *store.Store, of *store.Run, req R
 			return store.NewRun{}, refuse(f.field, "is not taken with a conversation, which has its own")
 		}
 	}
-	spec, err := specOf(ctx, st, of)
+	spec, err := SpecOf(ctx, st, of)
 	if err != nil {
 		return store.NewRun{}, err
 	}
@@ -65,7 +65,7 @@ func FromRun(ctx context.Context, st *store.Store, of *store.Run, by Caller, res
 	if !of.State.Terminal() {
 		return store.NewRun{}, &RefusedError{Conflict: true, Detail: fmt.Sprintf("run %s has not ended: it is %s. Wait for its end (`triphammer runs watch %s`), or end it first (`triphammer runs cancel %s`)", of.ID, of.State, of.ID, of.ID)}
 	}
-	spec, err := specOf(ctx, st, of)
+	spec, err := SpecOf(ctx, st, of)
 	if err != nil {
 		return store.NewRun{}, err
 	}
@@ -88,7 +88,7 @@ func FromRun(ctx context.Context, st *store.Store, of *store.Run, by Caller, res
 		r.Search = []string{of.Title, spec.Prompt}
 	}
 	if resume || of.ConversationID != of.ID {
-		if !spec.sessions() {
+		if !spec.Sessions() {
 			return store.NewRun{}, &RefusedError{Unsupported: true, Detail: spec.agent() + " keeps no session that a run could go on with: leave resume out (--resume), and the run begins anew"}
 		}
 		r.Conversation, r.EndedAfter = of.ConversationID, now.Add(-keep)
@@ -96,12 +96,12 @@ func FromRun(ctx context.Context, st *store.Store, of *store.Run, by Caller, res
 	return r, nil
 }
 
-// sessions tells whether the agent keeps its conversations, so that another run can go on
+// Sessions tells whether the agent keeps its conversations, so that another run can go on
 // with one. A command of the environment's own keeps none. All that can be the server's
 // default harness do.
-func (s *Spec) sessions() bool {
+func (s *Spec) Sessions() bool {
 	h := harness.Named(s.Harness.Type)
-	return !s.commanded() && (h == nil && s.byDefault() || h != nil && h.Sessions)
+	return !s.Commanded() && (h == nil && s.byDefault() || h != nil && h.Sessions)
 }
 
 // byDefault tells whether the harness is whichever is the server's default.
@@ -109,13 +109,14 @@ func (s *Spec) byDefault() bool { return s.Harness.Type == "" || s.Harness.Type 
 
 // continues says why no run can go on with the session of another run of this spec.
 func (s *Spec) continues() error {
-	if s.sessions() {
+	if s.Sessions() {
 		return nil
 	}
 	return &RefusedError{Unsupported: true, Detail: s.agent() + " keeps no session that a run could go on with: start a new run, with parent_run_id to link the two"}
 }
 
-func specOf(ctx context.Context, st *store.Store, r *store.Run) (Spec, error) {
+// SpecOf reads the spec of a run.
+func SpecOf(ctx context.Context, st *store.Store, r *store.Run) (Spec, error) {
 	data, err := st.Spec(ctx, r.SpecHash)
 	if err != nil {
 		return Spec{}, fmt.Errorf("spec of %s: %w", r.ID, err)

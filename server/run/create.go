@@ -161,10 +161,10 @@ func FromRequest(ctx context.Context, st *store.Store, live *applier.Live, req R
 }
 
 // FromRequest is the function of that name, and refuses also what this server cannot do.
-func (m *Manager) FromRequest(ctx context.Context, live *applier.Live, req Request) (store.NewRun, error) {
-	r, spec, err := fromRequest(ctx, m.cfg.Store, live, &req)
+func (d *Desk) FromRequest(ctx context.Context, live *applier.Live, req Request) (store.NewRun, error) {
+	r, spec, err := fromRequest(ctx, d.cfg.Store, live, &req)
 	if err == nil {
-		err = m.refuses(&req, spec)
+		err = d.refuses(&req, spec)
 	}
 	return r, err
 }
@@ -415,7 +415,7 @@ func (req *Request) spec(f *factory.Factory, environment string, agent *factory.
 // command of the environment's own could not act on.
 func (req *Request) grant(s *Spec) error {
 	const servers, auth = "config.mcp_servers", "config.harness_auth_secrets"
-	if s.commanded() {
+	if s.Commanded() {
 		for field, asked := range map[string]bool{servers: len(req.MCPServers) > 0, auth: len(req.AuthSecrets) > 0} {
 			if asked {
 				return unsupported(field, "%s has a command of its own, which is not given them", s.Environment.Path)
@@ -451,20 +451,20 @@ func (req *Request) checkHarness(inherited factory.Harness) error {
 
 // suits refuses what the agent of the run cannot do.
 func (req *Request) suits(s *Spec) error {
-	if err := s.plans(); err != nil {
+	if err := s.Plans(); err != nil {
 		return err
 	}
-	if req.Interactive && !s.sessions() {
+	if req.Interactive && !s.Sessions() {
 		return unsupported("interactive", "%s keeps no session that a follow-up could go on with", s.agent())
 	}
 	return nil
 }
 
-// plans refuses a plan of an agent that nothing keeps from changing files. Which agent is the
+// Plans refuses a plan of an agent that nothing keeps from changing files. Which agent is the
 // default, only a server knows.
-func (s *Spec) plans() error {
+func (s *Spec) Plans() error {
 	h := harness.Named(s.Harness.Type)
-	if s.Mode != ModePlan || !s.commanded() && (h == nil && s.byDefault() || h != nil && h.Plans) {
+	if s.Mode != ModePlan || !s.Commanded() && (h == nil && s.byDefault() || h != nil && h.Plans) {
 		return nil
 	}
 	return unsupported("mode", "%s has no mode plan; these harnesses have it: %s", s.agent(), strings.Join(harness.Planning(), ", "))
@@ -472,7 +472,7 @@ func (s *Spec) plans() error {
 
 // agent names what starts the agent of the run.
 func (s *Spec) agent() string {
-	if s.commanded() {
+	if s.Commanded() {
 		return "the command of " + s.Environment.Path
 	}
 	return fmt.Sprintf("the harness %q", s.Harness.Type)

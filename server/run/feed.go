@@ -43,8 +43,8 @@ type topic struct {
 
 func newFeed(s *store.Store) *Feed { return &Feed{store: s, topics: make(map[store.RunID]*topic)} }
 
-// notify tells that a run has changed. It never blocks.
-func (f *Feed) notify(runID store.RunID) {
+// Notify tells that a run has changed. It never blocks.
+func (f *Feed) Notify(runID store.RunID) {
 	f.mu.Lock()
 	t := f.topics[runID]
 	f.mu.Unlock()
@@ -56,8 +56,8 @@ func (f *Feed) notify(runID store.RunID) {
 	}
 }
 
-// notifyAll tells that any run may have changed. It never blocks.
-func (f *Feed) notifyAll() {
+// NotifyAll tells that any run may have changed. It never blocks.
+func (f *Feed) NotifyAll() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, t := range f.topics {

@@ -19,8 +19,8 @@ const (
 )
 
 // Takes says what can be asked of a run now.
-func (m *Manager) Takes(ctx context.Context, r *store.Run) ([]string, error) {
-	spec, err := specOf(ctx, m.cfg.Store, r)
+func (d *Desk) Takes(ctx context.Context, r *store.Run) ([]string, error) {
+	spec, err := SpecOf(ctx, d.cfg.Store, r)
 	if err != nil {
 		return nil, err
 	}
@@ -31,14 +31,14 @@ func (m *Manager) Takes(ctx context.Context, r *store.Run) ([]string, error) {
 	case store.InProgress:
 		takes = append(takes, AskCancel, AskInterrupt)
 	}
-	goesOn, err := m.goesOn(ctx, r, &spec)
+	goesOn, err := d.goesOn(ctx, r, &spec)
 	if err != nil {
 		return nil, err
 	}
 	if r.State.Terminal() {
 		kept := true
 		if r.DeliveryID != 0 {
-			if kept, err = m.cfg.Store.HasPayload(ctx, r.DeliveryID); err != nil {
+			if kept, err = d.cfg.Store.HasPayload(ctx, r.DeliveryID); err != nil {
 				return nil, err
 			}
 		}
@@ -56,30 +56,30 @@ func (m *Manager) Takes(ctx context.Context, r *store.Run) ([]string, error) {
 }
 
 // goesOn tells whether another run can go on in the conversation of the run.
-func (m *Manager) goesOn(ctx context.Context, r *store.Run, spec *Spec) (bool, error) {
-	if !spec.sessions() {
+func (d *Desk) goesOn(ctx context.Context, r *store.Run, spec *Spec) (bool, error) {
+	if !spec.Sessions() {
 		return false, nil
 	}
-	switch err := m.unusable(ctx, r); {
+	switch err := d.unusable(ctx, r); {
 	case errors.As(err, new(*RefusedError)):
 		return false, nil
 	case err != nil:
 		return false, err
 	}
-	c, err := m.cfg.Store.Conversation(ctx, r.ID)
+	c, err := d.cfg.Store.Conversation(ctx, r.ID)
 	if err != nil {
 		return false, err
 	}
-	last := lastOf(c)
-	return last == nil || c.Session != nil && !last.FinishedAt.Before(m.cfg.Now().Add(-m.cfg.KeepSessions)), nil
+	last := LastOf(c)
+	return last == nil || c.Session != nil && !last.FinishedAt.Before(d.cfg.Now().Add(-d.cfg.KeepSessions)), nil
 }
 
 // Sent is the complete prompt that the agent of a run of this spec gets. headers are those of
 // the delivery that started it.
 func (s *Spec) Sent(r *store.Run, headers map[string]string) string {
 	var first strings.Builder
-	for _, skill := range s.askedElsewhere() {
+	for _, skill := range s.AskedElsewhere() {
 		fmt.Fprintf(&first, "[The skill %s of the repository %s comes here.]\n\n", skill.Path, skill.Repository)
 	}
-	return first.String() + s.prompt(r.Webhook, r.DeliveryID.String(), headers)
+	return first.String() + s.WholePrompt(r.Webhook, r.DeliveryID.String(), headers)
 }

@@ -107,8 +107,8 @@ func orNone(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// askedElsewhere are the skills that are read when the repositories are there.
-func (s *Spec) askedElsewhere() (all []task.AskedSkill) {
+// AskedElsewhere are the skills that are read when the repositories are there.
+func (s *Spec) AskedElsewhere() (all []task.AskedSkill) {
 	for _, skill := range s.Asked {
 		if skill.Repository != "" {
 			all = append(all, skill)

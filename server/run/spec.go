@@ -11,6 +11,7 @@ import (
 
 	"triphammer/factory"
 	"triphammer/server/run/task"
+	"triphammer/server/worker/harness"
 )
 
 // Spec is everything that a run needs, except the payload of its delivery. It is stored as
@@ -101,8 +102,8 @@ func SpecFor(f *factory.Factory, a *factory.Automation) Spec {
 	return s
 }
 
-// demand sets what the task asks of the executor.
-func (s *Spec) demand(t *task.Task) {
+// Demand sets what the task asks of the executor.
+func (s *Spec) Demand(t *task.Task) {
 	t.Setup = s.SetupCommands
 	for _, r := range s.repositories() {
 		t.Repositories = append(t.Repositories, task.Repository{URL: r.URL, Ref: r.Ref, Path: r.Path, Secret: r.Secret, ReadOnly: r.ReadOnly()})
@@ -233,4 +234,35 @@ func environmentOf(f *factory.Factory, e *factory.Environment) *Environment {
 		NetworkHosts:  e.Network.Hosts,
 		Isolation:     e.Isolation,
 	}
+}
+
+// Times are how long the agent may take and how long it may be silent.
+func (s *Spec) Times() (timeout, idle time.Duration) {
+	if s.Environment == nil {
+		return factory.DefaultTimeout, factory.DefaultIdle
+	}
+	return s.Environment.Timeout, s.Environment.Idle
+}
+
+// Start completes the task with all that starts its agent. session is the conversation that
+// goes on, if one does. The environment's own command overrides the harness, because its
+// author knows the machine; nothing is known of its agent then.
+func (s *Spec) Start(t *task.Task, session string) harness.Start {
+	if s.Commanded() {
+		t.Command = s.Environment.Command
+		return harness.Command(t.Command)
+	}
+	h := harness.Named(s.Harness.Type)
+	if h == nil {
+		return harness.Start{}
+	}
+	agent := h.Start(harness.Request{
+		Command: s.Harness.Command, Model: s.Harness.Model, ReasoningLevel: s.Harness.ReasoningLevel,
+		MCPServers: s.MCPServers, Skills: s.Skills, Budget: s.Budget,
+		Auth: t.Secrets[s.Harness.AuthSecret], Env: t.Env, Secrets: t.Secrets,
+		Plan: s.Mode == ModePlan, Session: session, TrustRepositorySettings: s.TrustRepositorySettings,
+	})
+	t.Program = agent.Program
+	t.Command, t.Env, t.Secrets, t.Files = agent.Command, agent.Env, agent.Secrets, append(t.Files, agent.Files...)
+	return agent
 }

@@ -199,7 +199,7 @@ func TestDemand(t *testing.T) {
 		Environment: &Environment{SetupCommands: []string{"environment"}, NetworkOff: true, Isolation: "bubblewrap", Env: map[string]string{"A": "b"}},
 	}
 	got := &task.Task{}
-	s.demand(got)
+	s.Demand(got)
 	want := &task.Task{
 		Repositories: []task.Repository{{URL: "u", Ref: "r", Path: "p", Secret: "S", ReadOnly: true}}, Setup: []string{"runner", "environment"}, DockerImage: "i", Limits: task.Limits{CPUs: 2}, TrustRepositorySettings: true,
 		Network: task.Network{Off: true}, Isolation: "sandbox", Env: map[string]string{"A": "b"},
@@ -235,11 +235,11 @@ func TestSpecProblems(t *testing.T) { // SPEC 2.2a, 2.2e
 func TestStart(t *testing.T) { // SPEC 9.4
 	s := Spec{Harness: factory.Harness{Type: "claude", Model: "opus", AuthSecret: "KEY"}, Environment: &Environment{}}
 	work := &task.Task{Secrets: map[string]secret.Value{"KEY": secret.New("v")}, Env: map[string]string{"A": "b"}}
-	if agent := s.start(work, ""); agent.Parse == nil || work.Command[0] != "claude" || work.Secrets["ANTHROPIC_API_KEY"].Reveal() != "v" || work.Env["A"] != "b" {
+	if agent := s.Start(work, ""); agent.Parse == nil || work.Command[0] != "claude" || work.Secrets["ANTHROPIC_API_KEY"].Reveal() != "v" || work.Env["A"] != "b" {
 		t.Errorf("%q %v %v", work.Command, work.Secrets, work.Env)
 	}
 	s.Environment.Command = []string{"own"}
-	if agent := s.start(work, ""); agent.Parse != nil || work.Command[0] != "own" {
+	if agent := s.Start(work, ""); agent.Parse != nil || work.Command[0] != "own" {
 		t.Errorf("the environment's command does not win: %q", work.Command)
 	}
 }
@@ -255,7 +255,7 @@ func TestEnvelope(t *testing.T) { // SPEC C6.4
 		}
 	}
 	s := Spec{Prompt: "\n Only this. \n"}
-	if got := s.prompt("", "", nil); got != "Only this.\n" {
+	if got := s.WholePrompt("", "", nil); got != "Only this.\n" {
 		t.Errorf("prompt %q", got)
 	}
 }

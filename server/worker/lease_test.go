@@ -1,4 +1,4 @@
-package run_test
+package worker_test
 
 import (
 	"cmp"
@@ -17,25 +17,27 @@ import (
 	"triphammer/server/run"
 	"triphammer/server/run/event"
 	"triphammer/server/store"
+	"triphammer/server/worker"
 	"triphammer/server/worker/executor"
 )
 
 // member is one of several managers on one store, with an executor of its own.
 type member struct {
-	*run.Manager
-	w    *world
-	stop func() error  // ends it, and waits for it
-	over chan struct{} // closed when it has ended
+	*run.Desk
+	manager *worker.Manager
+	w       *world
+	stop    func() error  // ends it, and waits for it
+	over    chan struct{} // closed when it has ended
 }
 
 // join starts another manager on the store. Its executor has a folder of its name.
-func (w *world) join(id string, cfg run.Config) *member {
+func (w *world) join(id string, cfg worker.Config) *member {
 	w.Helper()
 	return w.joinAs(id, true, cfg)
 }
 
 // joinAs is join, as one of several processes or as the only one.
-func (w *world) joinAs(id string, shared bool, cfg run.Config) *member {
+func (w *world) joinAs(id string, shared bool, cfg worker.Config) *member {
 	w.Helper()
 	bin := filepath.Join(w.dir, "bin")
 	if err := errors.Join(os.MkdirAll(bin, 0o700), os.WriteFile(filepath.Join(bin, "claude"), []byte(talker), 0o700)); err != nil {
@@ -54,12 +56,13 @@ func (w *world) joinAs(id string, shared bool, cfg run.Config) *member {
 		cfg.Capabilities.WorkerHosts = []string{id}
 	}
 	cfg.Lease, cfg.Grace = cmp.Or(cfg.Lease, 3*time.Second), cmp.Or(cfg.Grace, 50*time.Millisecond)
-	m := &member{Manager: run.New(cfg), w: w, over: make(chan struct{})}
+	worker := worker.New(cfg)
+	m := &member{Desk: worker.Desk(), manager: worker, w: w, over: make(chan struct{})}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.Context()))
 	done := make(chan error, 1)
 	go func() {
 		defer close(m.over)
-		done <- m.Run(ctx)
+		done <- m.manager.Run(ctx)
 	}()
 	stopped := false
 	m.stop = func() error {
@@ -105,8 +108,9 @@ func (w *world) queued(s run.Spec) store.RunID {
 
 // api is a manager that starts no runs, as that of a serve with --max-runs 0.
 func (w *world) api() *member {
-	m := &member{Manager: run.New(run.Config{Store: w.store, Shared: true, MaxRuns: 0, Logger: slog.New(slog.DiscardHandler), Lease: 3 * time.Second}), w: w}
-	return m
+	cfg := worker.Config{Config: run.Config{Store: w.store, Shared: true, MaxRuns: 0, Logger: slog.New(slog.DiscardHandler)}, Lease: 3 * time.Second}
+	m := worker.New(cfg)
+	return &member{Desk: m.Desk(), manager: m, w: w}
 }
 
 // why is why a queued run waits.
@@ -123,10 +127,10 @@ func (m *member) why(id store.RunID) string {
 // its conversation goes on where its workspace is (SPEC 17.4).
 func TestStopElsewhere(t *testing.T) {
 	w := newWorld(t)
-	w.join("a", run.Config{MaxRuns: 1})
+	w.join("a", worker.Config{Config: run.Config{MaxRuns: 1}})
 	first := w.queued(talk("Please wait."))
 	w.until("the agent waits", func() bool { return strings.Contains(w.said(first), "turn ") })
-	_, api := w.join("b", run.Config{MaxRuns: 4}), w.api()
+	_, api := w.join("b", worker.Config{Config: run.Config{MaxRuns: 4}}), w.api()
 	if r := w.read(first); r.Worker != "a" {
 		t.Fatalf("the run is of %q", r.Worker)
 	}
@@ -137,7 +141,7 @@ func TestStopElsewhere(t *testing.T) {
 
 	busy := w.queued(run.Spec{Environment: environment("sleep 300")}) // b has it, or a
 	w.until("it starts", func() bool { return w.read(busy).State == store.InProgress })
-	w.manager = api.Manager
+	w.manager = api.manager
 	second, err := w.follow(first, "Second.")
 	if err != nil {
 		t.Fatal(err)
@@ -163,13 +167,13 @@ func TestStopElsewhere(t *testing.T) {
 // same name (SPEC 17.4).
 func TestLostWorkspace(t *testing.T) {
 	w := newWorld(t)
-	a, api := w.join("a", run.Config{MaxRuns: 1}), w.api()
+	a, api := w.join("a", worker.Config{Config: run.Config{MaxRuns: 1}}), w.api()
 	first := w.queued(talk("First."))
 	w.wants(w.finished(first), store.Succeeded, "")
 	if _, err := w.store.DrainWorkers(t.Context(), "a", true); err != nil {
 		t.Fatal(err)
 	}
-	w.manager = api.Manager
+	w.manager = api.manager
 	waits, err := w.follow(first, "Second.")
 	if err != nil {
 		t.Fatal(err)
@@ -184,7 +188,7 @@ func TestLostWorkspace(t *testing.T) {
 	if _, err := w.follow(first, "Third."); err == nil || !strings.Contains(err.Error(), "is with the worker a, which is not connected") {
 		t.Errorf("a follow-up: %v", err)
 	}
-	w.join("b", run.Config{MaxRuns: 1})
+	w.join("b", worker.Config{Config: run.Config{MaxRuns: 1}})
 	w.wants(w.finished(waits.ID), store.FailedRun, "the workspace of this conversation was removed: start a new run")
 }
 
@@ -197,7 +201,7 @@ func TestWorkerNames(t *testing.T) {
 	if got := api.why(run1); !strings.HasSuffix(got, ": waits for a worker; none is connected (triphammer worker)") {
 		t.Errorf("it waits: %s", got)
 	}
-	w.join("plain", run.Config{MaxRuns: 1})
+	w.join("plain", worker.Config{Config: run.Config{MaxRuns: 1}})
 	w.wants(w.finished(run1), store.Succeeded, "")
 	named, labelled := w.queued(run.Spec{WorkerHost: "gpu", Environment: environment("true")}), w.queued(run.Spec{WorkerHost: "zone=b", Environment: environment("true")})
 	if got := api.why(named); !strings.HasSuffix(got, ": waits for a worker named gpu; none is connected (triphammer worker --name gpu)") {
@@ -206,7 +210,7 @@ func TestWorkerNames(t *testing.T) {
 	if api.AtCapacity(t.Context()) {
 		t.Error("there is room, and the answer is that there is none")
 	}
-	w.join("special", run.Config{MaxRuns: 2, Capabilities: run.Capabilities{WorkerHosts: []string{"gpu"}, Labels: map[string]string{"zone": "b"}}})
+	w.join("special", worker.Config{Config: run.Config{MaxRuns: 2, Capabilities: run.Capabilities{WorkerHosts: []string{"gpu"}, Labels: map[string]string{"zone": "b"}}}})
 	for _, id := range []store.RunID{named, labelled} {
 		w.wants(w.finished(id), store.Succeeded, "")
 		if r := w.read(id); r.Worker != "special" {
@@ -253,10 +257,10 @@ func TestReap(t *testing.T) {
 		t.Fatal(leases, err)
 	}
 	begun := time.Now()
-	alive := w.join("alive", run.Config{MaxRuns: 2})
+	alive := w.join("alive", worker.Config{Config: run.Config{MaxRuns: 2}})
 	reaping, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- alive.Reap(reaping) }()
+	go func() { done <- alive.manager.Reap(reaping) }()
 	const message = "the worker attic was lost before this run had finished"
 	w.wants(w.finished(once), store.FailedRun, message)
 	if took := time.Since(begun); took < 2*time.Second {
@@ -281,7 +285,7 @@ func TestReap(t *testing.T) {
 func TestLeaseGuard(t *testing.T) {
 	for _, shared := range []bool{true, false} {
 		w := newWorld(t)
-		m := w.joinAs("a", shared, run.Config{MaxRuns: 1})
+		m := w.joinAs("a", shared, worker.Config{Config: run.Config{MaxRuns: 1}})
 		id := w.queued(run.Spec{Environment: environment("while :; do date >alive; sleep 0.01; done")})
 		alive := filepath.Join(w.dir, "a", id.String(), "workspace", "alive")
 		w.until("the agent works", func() bool {
@@ -325,7 +329,7 @@ func TestWorkerStartsAgain(t *testing.T) {
 	if leases, err := w.store.ClaimRuns(t.Context(), store.Claim{Worker: "a", Most: 1, Lease: time.Hour}); err != nil || len(leases) != 1 {
 		t.Fatal(leases, err)
 	}
-	a := w.join("a", run.Config{MaxRuns: 1, Disk: disk.NewWatch(disk.Floor{}, w.dir, w.dir)})
+	a := w.join("a", worker.Config{Config: run.Config{MaxRuns: 1}, Disk: disk.NewWatch(disk.Floor{}, w.dir, w.dir)})
 	w.wants(w.finished(id), store.FailedRun, "the worker stopped before this run had finished")
 
 	long := w.queued(run.Spec{Environment: environment("sleep 300")})
@@ -412,14 +416,14 @@ func TestEndIsKept(t *testing.T) {
 			}
 			switch found {
 			case "by the next server":
-				w.start(run.Config{MaxRuns: 4}, os.Getenv("PATH"))
+				w.start(worker.Config{Config: run.Config{MaxRuns: 4}}, os.Getenv("PATH"))
 			case "by the same worker":
-				w.join(dead.ID, run.Config{MaxRuns: 4, Lease: dead.Lease})
+				w.join(dead.ID, worker.Config{Config: run.Config{MaxRuns: 4}, Lease: dead.Lease})
 			default:
-				m := w.join("leader", run.Config{MaxRuns: 4, Lease: dead.Lease})
+				m := w.join("leader", worker.Config{Config: run.Config{MaxRuns: 4}, Lease: dead.Lease})
 				ctx, end := context.WithCancel(t.Context())
 				reaped := make(chan error, 1)
-				go func() { reaped <- m.Reap(ctx) }()
+				go func() { reaped <- m.manager.Reap(ctx) }()
 				defer func() {
 					end()
 					if err := <-reaped; err != nil {

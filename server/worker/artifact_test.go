@@ -1,4 +1,4 @@
-package run_test
+package worker_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"triphammer/server/run/task"
 	"triphammer/server/secret"
 	"triphammer/server/store"
+	"triphammer/server/worker"
 )
 
 // leaving is an executor whose agent leaves artifacts.
@@ -88,7 +89,7 @@ func TestArtifacts(t *testing.T) {
 			broken++
 		}
 	}
-	w.start(run.Config{MaxRuns: 1, ArtifactLimit: 1000, ArtifactsLimit: 1800, Executor: leaving{leave: leave}}, "")
+	w.start(worker.Config{Config: run.Config{MaxRuns: 1}, ArtifactLimit: 1000, ArtifactsLimit: 1800, Executor: leaving{leave: leave}}, "")
 	id := w.enqueue(run.Spec{Environment: environment("true"), Secrets: []string{"TOKEN"}})
 	w.wants(w.finished(id), store.Succeeded, "")
 	if broken != 1 {

@@ -1,4 +1,4 @@
-package run_test
+package worker_test
 
 import (
 	"context"
@@ -22,6 +22,7 @@ import (
 	"triphammer/server/secret"
 	"triphammer/server/store"
 	"triphammer/server/store/storetest"
+	"triphammer/server/worker"
 	"triphammer/server/worker/executor"
 )
 
@@ -38,7 +39,7 @@ type world struct {
 	*testing.T
 	dir     string
 	store   *store.Store
-	manager *run.Manager
+	manager *worker.Manager
 
 	executor task.Executor // the last one that was made
 	stop     func()        // the manager, and waits for it
@@ -64,7 +65,7 @@ func newWorld(t *testing.T, sources ...secret.Source) *world {
 }
 
 // start starts the manager.
-func (w *world) start(cfg run.Config, path string) {
+func (w *world) start(cfg worker.Config, path string) {
 	w.Helper()
 	local, err := executor.New(executor.Config{Dir: w.dir, Isolation: executor.None, User: "root", Grace: 50 * time.Millisecond, Path: path})
 	if err != nil {
@@ -77,7 +78,7 @@ func (w *world) start(cfg run.Config, path string) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	w.manager = run.New(cfg)
+	w.manager = worker.New(cfg)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.Context()))
 	done := make(chan error, 1)
 	go func() { done <- w.manager.Run(ctx) }()
@@ -194,7 +195,7 @@ func (w *world) wants(r *store.Run, state store.RunState, message string) {
 // can name another.
 func TestFactoryVariable(t *testing.T) { // SPEC 13.11
 	w := newWorld(t)
-	w.start(run.Config{MaxRuns: 2}, "")
+	w.start(worker.Config{Config: run.Config{MaxRuns: 2}}, "")
 	for want, set := range map[string]map[string]string{"f,f": nil, "mine,mine": {"WARP_FACTORY_ID": "mine"}, ",": {"WARP_FACTORY_ID": ""}} {
 		e := environment(`echo "$WARP_FACTORY_ID,${WARP_FACTORY_ID-unset}"`)
 		e.Env = set
@@ -217,7 +218,7 @@ func TestFactoryVariable(t *testing.T) { // SPEC 13.11
 
 func TestDeliveryStartsRun(t *testing.T) { // SPEC 9.3, 13.11
 	w := newWorld(t)
-	w.start(run.Config{MaxRuns: 2}, "")
+	w.start(worker.Config{Config: run.Config{MaxRuns: 2}}, "")
 	e := environment(`cat; printf '%s|' "$TRIPHAMMER_RUN_ID" "$TRIPHAMMER_DELIVERY_ID" "$TRIPHAMMER_WEBHOOK" "$TRIPHAMMER_AUTOMATION"; cat "$TRIPHAMMER_ATTACHMENTS"/*; echo hi >hello.txt`)
 	n := w.newRun(run.Spec{Automation: "a", AgentPrompt: "You are careful.\n", Prompt: "\nLook at it.\n", Environment: e})
 	n.Source, n.Webhook = store.SourceWebhook, "hook"
@@ -253,7 +254,7 @@ func TestDeliveryStartsRun(t *testing.T) { // SPEC 9.3, 13.11
 
 func TestFailedRuns(t *testing.T) {
 	w := newWorld(t)
-	w.start(run.Config{MaxRuns: 1}, "")
+	w.start(worker.Config{Config: run.Config{MaxRuns: 1}}, "")
 	if _, err := w.store.SetSecret(t.Context(), "WITH_NUL", secret.New("a\x00b")); err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +301,7 @@ func TestSecretsAreRedacted(t *testing.T) { // SPEC 9.5
 	if _, err := w.store.SetSecret(t.Context(), "PASSWORD", secret.New(value)); err != nil {
 		t.Fatal(err)
 	}
-	w.start(run.Config{MaxRuns: 1}, "")
+	w.start(worker.Config{Config: run.Config{MaxRuns: 1}}, "")
 	e := environment(`echo "whole $PASSWORD"; printf 'split %.5s' "$PASSWORD"; sleep 0.5; echo "$(printf %s "$PASSWORD" | tail -c +6) end"; echo "$PASSWORD" | tee "$PASSWORD.txt" >&2; exit 1`)
 	e.SetupCommands = []string{"echo " + value} // also where a definition holds it
 	r := w.finished(w.enqueue(run.Spec{Environment: e, Secrets: []string{"PASSWORD"}}))
@@ -324,7 +325,7 @@ func TestPrivateRepository(t *testing.T) {
 	}))
 	t.Cleanup(forge.Close)
 	w := newWorld(t)
-	w.start(run.Config{MaxRuns: 1}, "")
+	w.start(worker.Config{Config: run.Config{MaxRuns: 1}}, "")
 	const token = "n0-known-kind-of-t0ken"
 	for _, user := range []string{"", "ada@", token + "@", "ada:" + token + "@"} {
 		e := environment("true")
@@ -345,7 +346,7 @@ func TestPrivateRepository(t *testing.T) {
 
 func TestTranscriptIsCapped(t *testing.T) { // SPEC 9.5
 	w := newWorld(t)
-	w.start(run.Config{MaxRuns: 1, TranscriptLimit: 100_000}, "")
+	w.start(worker.Config{Config: run.Config{MaxRuns: 1}, TranscriptLimit: 100_000}, "")
 	r := w.finished(w.enqueue(run.Spec{Environment: environment("echo first; yes | head -c 5000000; echo last; echo changed >file; exit 4")}))
 	w.wants(r, store.FailedRun, "exit status 4")
 	counts, size := make(map[string]int), 0
@@ -363,18 +364,18 @@ func TestTranscriptIsCapped(t *testing.T) { // SPEC 9.5
 
 func TestCancel(t *testing.T) { // SPEC 9.6, 9.7
 	w := newWorld(t)
-	w.start(run.Config{MaxRuns: 1}, "")
+	w.start(worker.Config{Config: run.Config{MaxRuns: 1}}, "")
 	first := w.enqueue(run.Spec{Environment: environment("echo started; sleep 300")})
 	w.until("the agent starts", func() bool { return strings.Contains(w.output(first, "stdout"), "started") })
 	second := w.enqueue(run.Spec{Environment: environment("true")})
 	for _, id := range []store.RunID{second, first} {
-		if err := w.manager.Cancel(t.Context(), id, "ada"); err != nil {
+		if err := w.manager.Desk().Cancel(t.Context(), id, "ada"); err != nil {
 			t.Error(err)
 		}
 	}
 	w.wants(w.finished(second), store.Cancelled, "cancelled by ada before it started")
 	w.wants(w.finished(first), store.Cancelled, "cancelled by ada while it was in progress")
-	if err := w.manager.Cancel(t.Context(), first, "ada"); !errors.Is(err, store.ErrTerminal) {
+	if err := w.manager.Desk().Cancel(t.Context(), first, "ada"); !errors.Is(err, store.ErrTerminal) {
 		t.Errorf("cancelling a finished run: %v", err)
 	}
 }
@@ -382,7 +383,7 @@ func TestCancel(t *testing.T) { // SPEC 9.6, 9.7
 func TestConcurrencyLimit(t *testing.T) { // SPEC 9.6
 	w := newWorld(t)
 	gate := filepath.Join(w.dir, "gate")
-	w.start(run.Config{MaxRuns: 2}, "")
+	w.start(worker.Config{Config: run.Config{MaxRuns: 2}}, "")
 	var ids []store.RunID
 	for range 5 {
 		ids = append(ids, w.enqueue(run.Spec{Environment: environment("echo started; while [ ! -e " + gate + " ]; do sleep 0.01; done")}))
@@ -413,13 +414,13 @@ func TestConcurrencyLimit(t *testing.T) { // SPEC 9.6
 
 func TestMaxRunsZeroQueues(t *testing.T) { // SPEC 13.3
 	w := newWorld(t)
-	w.start(run.Config{MaxRuns: 0}, "")
+	w.start(worker.Config{Config: run.Config{MaxRuns: 0}}, "")
 	id := w.enqueue(run.Spec{Environment: environment("true")})
 	w.stop()
 	if r := w.read(id); r.State != store.Queued {
 		t.Errorf("the run is %s", r.State)
 	}
-	w.start(run.Config{MaxRuns: -1}, "")
+	w.start(worker.Config{Config: run.Config{MaxRuns: -1}}, "")
 	w.wants(w.finished(id), store.Succeeded, "")
 }
 
@@ -429,13 +430,13 @@ func TestRecovery(t *testing.T) { // SPEC 9.6: never silently lost
 	if leases, err := w.store.ClaimRuns(t.Context(), store.Claim{Worker: "dead", Most: 1, Lease: time.Hour}); err != nil || len(leases) != 1 {
 		t.Fatal(leases, err)
 	}
-	w.start(run.Config{MaxRuns: 1}, "")
+	w.start(worker.Config{Config: run.Config{MaxRuns: 1}}, "")
 	w.wants(w.finished(id), store.FailedRun, "the server stopped before this run had finished")
 }
 
 func TestServerStops(t *testing.T) {
 	w := newWorld(t)
-	w.start(run.Config{MaxRuns: 2, Grace: time.Second}, "")
+	w.start(worker.Config{Config: run.Config{MaxRuns: 2}, Grace: time.Second}, "")
 	gate := filepath.Join(w.dir, "gate")
 	long := w.enqueue(run.Spec{Environment: environment("echo started; sleep 300")})
 	short := w.enqueue(run.Spec{Environment: environment("echo started; while [ ! -e " + gate + " ]; do sleep 0.01; done")})
@@ -454,7 +455,7 @@ func TestServerStops(t *testing.T) {
 
 func TestLostRunIsStopped(t *testing.T) { // SPEC 9.6: never run twice at once
 	w := newWorld(t)
-	w.start(run.Config{MaxRuns: 1}, "")
+	w.start(worker.Config{Config: run.Config{MaxRuns: 1}}, "")
 	id := w.enqueue(run.Spec{Environment: environment("while :; do echo .; sleep 0.01; done")})
 	w.until("the agent starts", func() bool { return w.output(id, "stdout") != "" })
 	if _, err := w.store.ReapRuns(t.Context(), true, "somebody else has it"); err != nil {
@@ -483,7 +484,7 @@ echo '{"type":"result","subtype":"success","total_cost_usd":0.5,"num_turns":2,"u
 	if _, err := w.store.SetSecret(t.Context(), "CLAUDE", secret.New("sk-secret-key")); err != nil {
 		t.Fatal(err)
 	}
-	w.start(run.Config{MaxRuns: 1}, bin+":"+os.Getenv("PATH"))
+	w.start(worker.Config{Config: run.Config{MaxRuns: 1}}, bin+":"+os.Getenv("PATH"))
 	s := run.Spec{Prompt: "Hello", Secrets: []string{"CLAUDE"}}
 	s.Harness.Type, s.Harness.Model, s.Harness.AuthSecret = "claude", "m1", "CLAUDE"
 	r := w.finished(w.enqueue(s))

@@ -1,4 +1,4 @@
-package run_test
+package worker_test
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	"triphammer/server/run/task"
 	"triphammer/server/secret"
 	"triphammer/server/store"
+	"triphammer/server/worker"
 	"triphammer/server/worker/executor/kubernetes"
 	"triphammer/server/worker/executor/kubernetes/kubetest"
 )
@@ -50,7 +51,7 @@ func (c *cluster) executor() task.Executor {
 }
 
 // start starts a manager whose runs the cluster executes.
-func (c *cluster) start(cfg run.Config) {
+func (c *cluster) start(cfg worker.Config) {
 	c.w.Helper()
 	cfg.Executor, cfg.MaxRuns, cfg.Grace = c.executor(), 4, time.Millisecond
 	cfg.Worker = store.Worker{ID: "a", Kind: store.KindServe}
@@ -73,7 +74,7 @@ func (w *world) gated(before, after string) (script string, open func()) {
 // left starts a run in the cluster and stops its manager.
 func (c *cluster) left(s run.Spec) store.RunID {
 	c.w.Helper()
-	c.start(run.Config{})
+	c.start(worker.Config{})
 	id := c.w.enqueue(s)
 	c.w.until("the agent works", func() bool { return strings.Contains(c.w.output(id, "stdout"), "begun") })
 	c.w.stop()
@@ -95,7 +96,7 @@ func TestTakenUpLate(t *testing.T) {
 		conditions := c.Job(jobOf(id)).Status.Conditions
 		return len(conditions) > 0 && conditions[0].Type == batchv1.JobComplete
 	})
-	c.start(run.Config{Now: func() time.Time { return time.Now().Add(time.Hour) }})
+	c.start(worker.Config{Config: run.Config{Now: func() time.Time { return time.Now().Add(time.Hour) }}})
 	w.wants(w.finished(id), store.Succeeded, "")
 	if got := w.output(id, "stdout"); got != "begun\ndone\n" {
 		t.Errorf("it printed %q", got)
@@ -117,7 +118,7 @@ func TestTakenUpAfterRotation(t *testing.T) {
 	script, open := w.gated("echo begun", `echo "token: $TOKEN"`)
 	id := c.left(run.Spec{Secrets: []string{"TOKEN"}, Environment: environment(script)})
 	set("the-newer-value")
-	c.start(run.Config{})
+	c.start(worker.Config{})
 	open()
 	w.wants(w.finished(id), store.Succeeded, "")
 	if got := w.output(id, "stdout"); got != "begun\ntoken: [redacted]\n" {
@@ -137,7 +138,7 @@ func TestTakenUpInVain(t *testing.T) {
 	if err := w.store.DeleteSecret(t.Context(), "TOKEN", nil); err != nil {
 		t.Fatal(err)
 	}
-	c.start(run.Config{})
+	c.start(worker.Config{})
 	w.wants(w.finished(id), store.FailedRun, "granted secrets are not set: TOKEN")
 	w.until("the Job is gone", func() bool { return c.Job(jobOf(id)) == nil })
 }
@@ -146,14 +147,14 @@ func TestTakenUpInVain(t *testing.T) {
 // there is told so at once.
 func TestNothingToGoOnWith(t *testing.T) {
 	w := newWorld(t)
-	k, api := w.join("k", run.Config{MaxRuns: 1, Executor: w.cluster().executor()}), w.api()
+	k, api := w.join("k", worker.Config{Config: run.Config{MaxRuns: 1}, Executor: w.cluster().executor()}), w.api()
 	id := w.queued(run.Spec{Environment: environment("echo begun; sleep 300")})
 	w.until("the agent works", func() bool { return strings.Contains(w.output(id, "stdout"), "begun") })
 	if err := k.Interrupt(t.Context(), id, "ada"); err != nil {
 		t.Fatal(err)
 	}
 	w.wants(w.finished(id), store.Cancelled, "interrupted by ada; its workspace went with it: `triphammer runs retry")
-	w.manager = api.Manager
+	w.manager = api.manager
 	if _, err := w.follow(id, "More."); err == nil || !strings.Contains(err.Error(), task.ErrNoWorkspace.Error()) {
 		t.Errorf("a follow-up: %v", err)
 	}
@@ -177,12 +178,12 @@ func TestCancelledEarly(t *testing.T) {
 	source, begun := &within{}, make(chan store.RunID)
 	w := newWorld(t, source)
 	call := func() {
-		if err := w.manager.Cancel(context.Background(), <-begun, "ada"); err != nil {
+		if err := w.manager.Desk().Cancel(context.Background(), <-begun, "ada"); err != nil {
 			t.Error(err)
 		}
 	}
 	source.call.Store(&call)
-	w.start(run.Config{MaxRuns: 1}, "")
+	w.start(worker.Config{Config: run.Config{MaxRuns: 1}}, "")
 	id := w.enqueue(run.Spec{Secrets: []string{"TOKEN"}, Environment: environment("true")})
 	begun <- id
 	w.wants(w.finished(id), store.Cancelled, "cancelled by ada before its agent started")

@@ -1,4 +1,4 @@
-package run_test
+package worker_test
 
 import (
 	"regexp"
@@ -9,12 +9,13 @@ import (
 	"triphammer/server/disk"
 	"triphammer/server/run"
 	"triphammer/server/store"
+	"triphammer/server/worker"
 )
 
 // belt is the belt of a run in lines, without the times.
 func (w *world) belt(id store.RunID) string {
 	w.Helper()
-	stages, err := w.manager.Belt(w.Context(), w.read(id))
+	stages, err := w.manager.Desk().Belt(w.Context(), w.read(id))
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -42,12 +43,12 @@ func TestBeltWaits(t *testing.T) {
 	quick := run.Spec{Environment: environment("true")}
 	t.Run("no server", func(t *testing.T) {
 		w := newWorld(t)
-		w.manager = run.New(run.Config{Store: w.store})
+		w.manager = worker.New(worker.Config{Config: run.Config{Store: w.store}})
 		w.wantsBelt(w.enqueue(quick), "… queued since T: no server is running that could start it"+ahead)
 	})
 	t.Run("starts none", func(t *testing.T) {
 		w := newWorld(t)
-		w.start(run.Config{MaxRuns: 0}, "")
+		w.start(worker.Config{Config: run.Config{MaxRuns: 0}}, "")
 		id := w.enqueue(quick)
 		w.until("the manager works", func() bool { return !strings.Contains(w.belt(id), "no server") })
 		w.wantsBelt(id, "… queued since T: this server starts no runs (--max-runs 0)"+ahead)
@@ -61,7 +62,7 @@ func TestBeltWaits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.start(run.Config{MaxRuns: 1, Disk: disk.NewWatch(floor, w.dir, w.dir)}, "")
+		w.start(worker.Config{Config: run.Config{MaxRuns: 1}, Disk: disk.NewWatch(floor, w.dir, w.dir)}, "")
 		id := w.enqueue(quick)
 		w.until("the manager works", func() bool { return !strings.Contains(w.belt(id), "no server") })
 		if belt := w.belt(id); !strings.Contains(belt, "has ") || !strings.Contains(belt, "--min-free") {
@@ -69,7 +70,7 @@ func TestBeltWaits(t *testing.T) {
 		}
 	})
 	t.Run("limits, conversation, retry", func(t *testing.T) {
-		w := withTalker(t, run.Config{MaxPerAutomation: 1}) // and MaxRuns 4
+		w := withTalker(t, worker.Config{Config: run.Config{MaxPerAutomation: 1}}) // and MaxRuns 4
 		waiting := talk("Please wait.")
 		waiting.Automation = "a"
 		first := w.enqueue(waiting)
@@ -97,12 +98,12 @@ func TestBeltWaits(t *testing.T) {
 
 // TestBelt: the belt says where a run started, what its phases took, and how it ended.
 func TestBelt(t *testing.T) {
-	w := withTalker(t, run.Config{})
+	w := withTalker(t, worker.Config{})
 	const started = "✓ queued since T, for D\n✓ started at T, worker W, isolation none\n"
 	waiting := w.enqueue(talk("Please wait."))
 	w.until("the agent waits", func() bool { return strings.Contains(w.said(waiting), "turn 3 ") })
 	w.wantsBelt(waiting, started+"… agent agent since T\n· ended")
-	if err := w.manager.Cancel(t.Context(), waiting, "ada"); err != nil {
+	if err := w.manager.Desk().Cancel(t.Context(), waiting, "ada"); err != nil {
 		t.Fatal(err)
 	}
 	w.finished(waiting)

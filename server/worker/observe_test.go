@@ -1,4 +1,4 @@
-package run_test
+package worker_test
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 
 	"triphammer/server/run"
 	"triphammer/server/store"
+	"triphammer/server/worker"
 )
 
 // TestEndsAreTold: each end of a run is observed once, whoever ends it, and a failed run leaves a
@@ -19,7 +20,7 @@ func TestEndsAreTold(t *testing.T) {
 	var mu sync.Mutex
 	var log bytes.Buffer
 	ends, waits := make(map[store.RunState]int), 0
-	cfg := run.Config{MaxRuns: 1, Logger: slog.New(slog.NewTextHandler(&log, nil)), Observe: func(o run.Observation) {
+	cfg := worker.Config{Config: run.Config{MaxRuns: 1, Logger: slog.New(slog.NewTextHandler(&log, nil)), Observe: func(o run.Observation) {
 		mu.Lock()
 		defer mu.Unlock()
 		if o.Ended != "" {
@@ -31,7 +32,7 @@ func TestEndsAreTold(t *testing.T) {
 		if o.Waited > 0 {
 			waits++
 		}
-	}}
+	}}}
 	spec := func(script string) run.Spec {
 		return run.Spec{Automation: "triage", Environment: environment(script)}
 	}
@@ -51,7 +52,7 @@ func TestEndsAreTold(t *testing.T) {
 		t.Errorf("the queued run has waited for %v, %v", wait, err)
 	}
 	for _, id := range []store.RunID{queued, working} {
-		if err := w.manager.Cancel(t.Context(), id, "ada"); err != nil {
+		if err := w.manager.Desk().Cancel(t.Context(), id, "ada"); err != nil {
 			t.Error(err)
 		}
 		w.finished(id)

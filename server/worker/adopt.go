@@ -1,4 +1,4 @@
-package run
+package worker
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"triphammer/server/run"
 	"triphammer/server/run/event"
 	"triphammer/server/run/task"
 	"triphammer/server/secret"
@@ -18,12 +19,6 @@ import (
 // adoptTime is how long an attempt that outlives its worker waits for another one, before it
 // counts as lost.
 const adoptTime = 5 * time.Minute
-
-// outlives tells whether attempts of workers with that isolation outlive them.
-func outlives(isolation string) bool { return isolation == Cluster }
-
-// Cluster is the isolation of the workers whose attempts outlive them.
-const Cluster = "kubernetes"
 
 // outliving is the executor, if its attempts outlive this worker.
 func (m *Manager) outliving() (task.Outliving, bool) {
@@ -79,7 +74,7 @@ func (m *Manager) takeBack(ctx context.Context, all bool) error {
 
 // take adopts those of the attempts that outlive their worker.
 func (m *Manager) take(ctx context.Context, lost []store.Held) ([]adoption, error) {
-	lost = slices.DeleteFunc(lost, func(h store.Held) bool { return !outlives(h.Isolation) })
+	lost = slices.DeleteFunc(lost, func(h store.Held) bool { return !run.Outlives(h.Isolation) })
 	if len(lost) == 0 {
 		return nil, nil
 	}
@@ -143,12 +138,12 @@ type replayed struct {
 
 // takeOver reads what another worker has left of the attempt: what it has stored, and the values
 // of secrets that have got a new one since, which the agent still has.
-func (a *attempt) takeOver(ctx context.Context, spec *Spec, started string) (*replayed, []secret.Value, error) {
-	values, err := a.manager.cfg.Store.AllSecrets(ctx, spec.allSecrets())
+func (a *attempt) takeOver(ctx context.Context, spec *run.Spec, started string) (*replayed, []secret.Value, error) {
+	values, err := a.manager.cfg.Store.AllSecrets(ctx, spec.AllSecrets())
 	if err != nil {
 		return nil, nil, err
 	}
-	credentials, err := a.manager.cfg.Store.AllSecrets(ctx, spec.repositorySecrets())
+	credentials, err := a.manager.cfg.Store.AllSecrets(ctx, spec.RepositorySecrets())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -219,7 +214,7 @@ func replayedOf(all []store.Event, started string) *replayed {
 
 // verdict is how the attempt ended, if that is stored and another attempt would do its work again.
 // Else it has no state. An agent that was stopped has ended only if its harness says so.
-func (r *replayed) verdict(spec *Spec) verdict {
+func (r *replayed) verdict(spec *run.Spec) verdict {
 	end := store.RunState(r.last.State)
 	stopped := r.exit == nil || r.exit.Stopped
 	var v verdict
@@ -231,7 +226,7 @@ func (r *replayed) verdict(spec *Spec) verdict {
 	case stopped:
 		v = judge(errFinished, task.Exit{}, nil, 0, 0, lastSaid{result: r.result})
 	default:
-		v = judge(nil, task.Exit{Code: r.exit.ExitCode, Signal: r.exit.Signal}, nil, 0, 0, lastSaid{result: r.result, expected: !spec.commanded()})
+		v = judge(nil, task.Exit{Code: r.exit.ExitCode, Signal: r.exit.Signal}, nil, 0, 0, lastSaid{result: r.result, expected: !spec.Commanded()})
 	}
 	if v.again {
 		return verdict{}
@@ -248,9 +243,9 @@ func (r *replayed) verdict(spec *Spec) verdict {
 // conclude ends an attempt whose worker is lost, if the transcript has how it ended (SPEC 9.6).
 func (m *Manager) conclude(ctx context.Context, h store.Held) bool {
 	row, err := m.cfg.Store.Run(ctx, h.RunID)
-	var spec Spec
+	var spec run.Spec
 	if err == nil {
-		spec, err = specOf(ctx, m.cfg.Store, row)
+		spec, err = run.SpecOf(ctx, m.cfg.Store, row)
 	}
 	var stored *replayed
 	if err == nil {
@@ -270,7 +265,7 @@ func (m *Manager) conclude(ctx context.Context, h store.Held) bool {
 		return false
 	}
 	m.logger.Info("a run had ended when its server or worker stopped", "run", h.RunID, "state", v.state, "message", v.message)
-	m.feed.notify(h.RunID)
+	m.desk.Feed().Notify(h.RunID)
 	return true
 }
 

@@ -1,4 +1,4 @@
-package run_test
+package worker_test
 
 import (
 	"os"
@@ -10,6 +10,7 @@ import (
 
 	"triphammer/server/run"
 	"triphammer/server/store"
+	"triphammer/server/worker"
 )
 
 // kept tells whether the workspace of a run is there. What the manager says of it must agree.
@@ -20,7 +21,7 @@ func (w *world) kept(id store.RunID) bool {
 		return err == nil
 	}
 	before := there()
-	told, err := w.manager.Workspace(w.Context(), w.read(id))
+	told, err := w.manager.Desk().Workspace(w.Context(), w.read(id))
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -34,7 +35,7 @@ func (w *world) kept(id store.RunID) bool {
 // TestWorkspacesAtOnce: workspaces that are not to be kept are removed when the last attempt
 // has ended, but not those whose conversation can go on.
 func TestWorkspacesAtOnce(t *testing.T) {
-	w := withTalker(t, run.Config{KeepFailed: -1})
+	w := withTalker(t, worker.Config{Config: run.Config{KeepFailed: -1}})
 	failed := w.enqueue(run.Spec{Environment: environment("exit 1")})
 	retried := w.enqueue(run.Spec{Environment: environment("exit 1"), Retry: run.Retry{Attempts: 2, Delay: time.Hour}})
 	good := w.enqueue(run.Spec{Environment: environment("true")})
@@ -56,10 +57,7 @@ func TestWorkspacesAtOnce(t *testing.T) {
 // run waits for.
 func TestWorkspacesExpire(t *testing.T) {
 	var later atomic.Int64
-	cfg := run.Config{
-		KeepWorkspaces: 10 * time.Hour, KeepFailed: 20 * time.Hour, KeepSessions: 30 * time.Hour,
-		Now: func() time.Time { return time.Now().Add(time.Duration(later.Load())) },
-	}
+	cfg := worker.Config{Config: run.Config{KeepWorkspaces: 10 * time.Hour, KeepFailed: 20 * time.Hour, KeepSessions: 30 * time.Hour, Now: func() time.Time { return time.Now().Add(time.Duration(later.Load())) }}}
 	w := withTalker(t, cfg)
 	good := w.enqueue(run.Spec{Environment: environment("true")})
 	failed := w.enqueue(run.Spec{Environment: environment("exit 1")})
@@ -67,7 +65,7 @@ func TestWorkspacesExpire(t *testing.T) {
 	keeps := map[store.RunID]time.Duration{good: 10 * time.Hour, failed: 20 * time.Hour, session: 30 * time.Hour}
 	for id, keep := range keeps {
 		r := w.finished(id)
-		told, err := w.manager.Workspace(t.Context(), r)
+		told, err := w.manager.Desk().Workspace(t.Context(), r)
 		if err != nil || told == nil || !told.KeptUntil.Equal(r.FinishedAt.Add(keep)) {
 			t.Errorf("%s, %v; want %v after %v", told, err, keep, r.FinishedAt)
 		}

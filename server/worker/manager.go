@@ -1,4 +1,4 @@
-package run
+package worker
 
 import (
 	"cmp"
@@ -10,46 +10,30 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"triphammer/factory"
 	"triphammer/server/disk"
+	"triphammer/server/run"
 	"triphammer/server/run/task"
 	"triphammer/server/store"
 )
 
-// Config is what a Manager needs.
+// Config is what a Manager needs, beside what it has in common with its desk.
 type Config struct {
-	Store    *store.Store
+	run.Config // a negative MaxRuns means DefaultMaxRuns
+
 	Executor task.Executor // nil in a manager that starts no runs
 
-	Capabilities Capabilities
-
-	// Shared is set if other processes use the store too. Then the manager ends none of their
-	// runs, hears of what they change, and keeps to its leases.
-	Shared bool
-	// Worker is what the store is to know of this manager as a worker: its ID, Kind and
-	// Version. The manager sets the rest. Without a Kind, nothing is recorded.
-	Worker store.Worker
 	// Lease is how long a run is this worker's without a renewal; 0 means store.DefaultLease.
+	// It matters where other processes use the store too: then the manager ends none of their
+	// runs, hears of what they change, and keeps to its leases.
 	Lease time.Duration
 
 	// Unguarded lets an agent go on when its lease is over. It is for tests, which show by it
 	// that they would notice.
 	Unguarded bool
-
-	// MaxRuns is how many runs may be in progress at once. 0 starts none and
-	// leaves them queued (SPEC 13.3); a negative number means DefaultMaxRuns.
-	MaxRuns int
-	// MaxPerAutomation is how many runs of one automation may be in progress at once; 0:
-	// no such limit.
-	MaxPerAutomation int
-
-	// Budget limits what all runs may use on a day (UTC), by its fields PerDay.
-	Budget factory.Budget
 
 	// MaxQueued is how many runs may wait; 0: no limit.
 	MaxQueued int
@@ -61,31 +45,12 @@ type Config struct {
 	TranscriptLimit int           // bytes per run; 0 means DefaultTranscriptLimit
 	ArtifactLimit   int64         // bytes of one artifact; 0 means DefaultArtifactLimit
 	ArtifactsLimit  int64         // bytes of all artifacts of a run; 0 means DefaultArtifactsLimit
-
-	// How long workspaces are kept after the end of the last run that used them: in general,
-	// if that run has not SUCCEEDED, and at least if its conversation can go on. 0 means
-	// DefaultKeepWorkspaces, and of KeepFailed KeepWorkspaces. A negative time means not at all.
-	KeepWorkspaces, KeepFailed, KeepSessions time.Duration
-
-	Observe func(Observation) // is called with what runs do; nil: nobody is told
-	Now     func() time.Time  // nil means time.Now
-	Logger  *slog.Logger      // nil means slog.Default
-}
-
-// Observation is what a run has just done here, for metrics. What is zero it did not do.
-type Observation struct {
-	Factory, Automation string
-	Waited              time.Duration  // from its creation to its first attempt, at least 1 ns
-	Used                store.Spending // since the last observation
-	Ended               store.RunState
-	Took                time.Duration // with Ended: its last attempt
 }
 
 // Defaults of a Config.
 const (
-	DefaultMaxRuns        = 4
-	DefaultGrace          = 10 * time.Second
-	DefaultKeepWorkspaces = 24 * time.Hour
+	DefaultMaxRuns = 4
+	DefaultGrace   = 10 * time.Second
 )
 
 const (
@@ -95,17 +60,16 @@ const (
 	lastTries = 5           // such attempts once the server stops
 )
 
-// Manager claims queued runs and brings them to their end.
+// Manager claims queued runs and brings them to their end. It is the run.Local of its desk.
 type Manager struct {
 	cfg     Config
 	logger  *slog.Logger
+	desk    *run.Desk
 	worker  string // its id
 	host    string
 	shown   string // what people read of it in a transcript
 	process string // random
 	wake    chan struct{}
-	feed    *Feed
-	known   workerCache
 
 	mu     sync.Mutex
 	active map[store.RunID]context.CancelCauseFunc
@@ -124,44 +88,33 @@ func New(cfg Config) *Manager {
 	if cfg.MaxRuns < 0 {
 		cfg.MaxRuns = DefaultMaxRuns
 	}
-	if cfg.Grace == 0 {
-		cfg.Grace = DefaultGrace
-	}
-	if cfg.TranscriptLimit == 0 {
-		cfg.TranscriptLimit = DefaultTranscriptLimit
-	}
+	cfg.Grace = cmp.Or(cfg.Grace, DefaultGrace)
+	cfg.TranscriptLimit = cmp.Or(cfg.TranscriptLimit, DefaultTranscriptLimit)
 	cfg.ArtifactLimit = cmp.Or(cfg.ArtifactLimit, DefaultArtifactLimit)
 	cfg.ArtifactsLimit = cmp.Or(cfg.ArtifactsLimit, DefaultArtifactsLimit)
-	cfg.KeepWorkspaces = cmp.Or(cfg.KeepWorkspaces, DefaultKeepWorkspaces)
-	cfg.KeepFailed = cmp.Or(cfg.KeepFailed, cfg.KeepWorkspaces)
-	cfg.KeepSessions = cmp.Or(cfg.KeepSessions, DefaultKeepWorkspaces)
-	if cfg.Observe == nil {
-		cfg.Observe = func(Observation) {}
-	}
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
-	}
+	cfg.Lease = cmp.Or(cfg.Lease, store.DefaultLease)
+	cfg.Fill()
 	host, err := os.Hostname()
 	if err != nil {
 		host = "localhost" // the name only helps people who read the table
 	}
-	cfg.Lease = cmp.Or(cfg.Lease, store.DefaultLease)
 	shown := host + "/" + strconv.Itoa(os.Getpid())
-	id := cmp.Or(cfg.Worker.ID, shown)
+	cfg.Worker.ID = cmp.Or(cfg.Worker.ID, shown)
 	if len(cfg.Capabilities.WorkerHosts) > 0 {
 		shown = cfg.Capabilities.WorkerHosts[0] + " (" + shown + ")"
 	}
-	return &Manager{
+	m := &Manager{
 		cfg: cfg, logger: cfg.Logger,
-		worker: id, host: host, shown: shown, process: rand.Text(),
+		worker: cfg.Worker.ID, host: host, shown: shown, process: rand.Text(),
 		wake:   make(chan struct{}, 1),
-		feed:   newFeed(cfg.Store),
 		active: make(map[store.RunID]context.CancelCauseFunc),
 	}
+	m.desk = run.NewDesk(cfg.Config, m)
+	return m
 }
+
+// Desk answers what is asked of runs, and knows of this worker.
+func (m *Manager) Desk() *run.Desk { return m.desk }
 
 // Wake tells the manager that runs may have been enqueued. It never blocks.
 func (m *Manager) Wake() {
@@ -171,57 +124,29 @@ func (m *Manager) Wake() {
 	}
 }
 
-// Feed lets readers follow runs.
-func (m *Manager) Feed() *Feed { return m.feed }
+// Works tells whether Run has begun, and has not ended.
+func (m *Manager) Works() bool { return m.works.Load() }
 
-// Cancel cancels a run: a queued one at once, one in progress by stopping its
-// agent. by is who asked. A finished run is store.ErrTerminal.
-func (m *Manager) Cancel(ctx context.Context, id store.RunID, by string) error {
-	return m.stop(ctx, id, store.StopCancel, by, task.ErrCancelled)
-}
-
-// Interrupt stops the agent of a run in progress. Its conversation can go on in another
-// run. A finished run is store.ErrTerminal, a queued one store.ErrConflict.
-func (m *Manager) Interrupt(ctx context.Context, id store.RunID, by string) error {
-	return m.stop(ctx, id, store.StopInterrupt, by, task.ErrInterrupted)
-}
-
-func (m *Manager) stop(ctx context.Context, id store.RunID, asked store.Stop, by string, cause error) error {
-	r, err := m.cfg.Store.RequestStop(ctx, id, asked, by)
-	if err != nil {
-		return err
-	}
-	m.feed.notify(id)
-	if r.State == store.Cancelled && strings.HasSuffix(r.StatusMessage, store.CancelledQueued) { // else its worker ends it
-		m.ended(r)
-	}
-	if r.State.Terminal() {
-		m.Wake() // another run of its conversation may have waited for it
-	}
+// Stop stops the agent of a run, if it is in progress here.
+func (m *Manager) Stop(id store.RunID, asked store.Stop) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if cancel, ours := m.active[id]; ours {
-		cancel(cause)
+		cancel(causeOf(asked))
 	}
-	return nil
 }
 
-// Continue is FromConversation, of what this server keeps.
-func (m *Manager) Continue(ctx context.Context, of *store.Run, req Request) (store.NewRun, error) {
-	if err := m.unusable(ctx, of); err != nil {
-		return store.NewRun{}, err
+// Preflight asks the executor.
+func (m *Manager) Preflight(t *task.Task) (task.Place, error) {
+	if m.cfg.Executor == nil {
+		return task.Place{}, nil
 	}
-	return FromConversation(ctx, m.cfg.Store, of, req, m.cfg.KeepSessions, m.cfg.Now())
+	return m.cfg.Executor.Preflight(t)
 }
 
-// Retry is FromRun, of what this server keeps.
-func (m *Manager) Retry(ctx context.Context, of *store.Run, by Caller, resume bool) (store.NewRun, error) {
-	if resume || of.ConversationID != of.ID {
-		if err := m.unusable(ctx, of); err != nil {
-			return store.NewRun{}, err
-		}
-	}
-	return FromRun(ctx, m.cfg.Store, of, by, resume, m.cfg.KeepSessions, m.cfg.Now())
+// Workspace asks the executor.
+func (m *Manager) Workspace(name string) (path string, ok bool) {
+	return m.cfg.Executor.Workspace(name)
 }
 
 // Retire makes the manager start no more runs. Run goes on with those that it has.
@@ -240,15 +165,6 @@ func (m *Manager) has(id store.RunID) bool {
 	defer m.mu.Unlock()
 	_, has := m.active[id]
 	return has
-}
-
-// AtCapacity tells whether another run would have to wait for one to end.
-func (m *Manager) AtCapacity(ctx context.Context) bool {
-	if !m.cfg.Shared {
-		return m.full() != ""
-	}
-	live, err := m.liveWorkers(ctx)
-	return err == nil && !slices.ContainsFunc(live, func(w *store.Worker) bool { return !w.Drain && w.Blocked == "" && w.Active < w.MaxRuns })
 }
 
 // Run first ends the runs that a dead server left in progress. Then it claims and
@@ -301,7 +217,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		m.mu.Lock()
 		m.active[one.lease.RunID] = func(error) {} // it counts from here on
 		m.mu.Unlock()
-		m.feed.notify(one.lease.RunID)
+		m.desk.Feed().Notify(one.lease.RunID)
 		m.logger.Info("a run is taken up that goes on without its worker", "run", one.lease.RunID)
 		start(one.lease, one.begun, true)
 	}
@@ -382,7 +298,7 @@ func (m *Manager) recover(ctx context.Context) error {
 	for _, id := range reaped {
 		if r, err := m.cfg.Store.Run(ctx, id); err == nil {
 			m.logger.Warn("a run was in progress when the last server stopped", "run", id, "state", r.State, "next_attempt", r.RunAt)
-			m.ended(r)
+			m.desk.Ended(r)
 		}
 	}
 	for _, h := range held {
@@ -415,14 +331,17 @@ func (m *Manager) full() string {
 	return ""
 }
 
-// blocked says why no queued run starts now; empty: nothing keeps all of them waiting.
-func (m *Manager) blocked() string { return cmp.Or(m.full(), m.Short()) }
+// Full tells whether a further run would have to wait until one ends.
+func (m *Manager) Full() bool { return m.full() != "" }
+
+// Blocked says why no queued run starts now; empty: nothing keeps all of them waiting.
+func (m *Manager) Blocked() string { return cmp.Or(m.full(), m.Short()) }
 
 // claims says which runs this manager may take now.
 func (m *Manager) claims() store.Claim {
 	return store.Claim{
 		Worker: m.worker, Most: m.cfg.MaxRuns - m.Active(), Lease: m.cfg.Lease, PerAutomation: m.cfg.MaxPerAutomation,
-		Hosts: m.cfg.Capabilities.hosts(),
+		Hosts: m.cfg.Capabilities.Hosts(),
 	}
 }
 
@@ -431,7 +350,7 @@ func (m *Manager) claim(ctx context.Context, start func(store.Lease, time.Time))
 	if ctx.Err() != nil || m.full() != "" {
 		return
 	}
-	if m.lookAtDisk(); m.blocked() != "" {
+	if m.lookAtDisk(); m.Blocked() != "" {
 		return
 	}
 	if m.cfg.Shared { // turns of the writer are scarce: all workers share them
@@ -452,7 +371,7 @@ func (m *Manager) claim(ctx context.Context, start func(store.Lease, time.Time))
 		m.mu.Lock()
 		m.active[l.RunID] = func(error) {} // it counts from here on
 		m.mu.Unlock()
-		m.feed.notify(l.RunID)
+		m.desk.Feed().Notify(l.RunID)
 		start(l, begun)
 	}
 }
@@ -545,36 +464,6 @@ func (m *Manager) execute(ctx context.Context, l store.Lease, h *hold, adopted b
 	m.dispose(always, l.RunID)
 }
 
-// loggedReason bounds the reason of a failed run in the log, in bytes. The run has all of it.
-const loggedReason = 500
-
-// ended tells the log and the metrics of a run, if it has ended. The caller has just ended it.
-func (m *Manager) ended(r *store.Run) {
-	if !r.State.Terminal() {
-		return
-	}
-	var took time.Duration
-	if !r.StartedAt.IsZero() {
-		took = max(0, r.FinishedAt.Sub(r.StartedAt))
-	}
-	attrs := []any{"run", r.ID, "factory", r.Factory, "automation", r.Automation, "state", r.State, "duration", took.Round(time.Millisecond), "reason", reasonOf(r)}
-	if r.State == store.FailedRun {
-		m.logger.Warn("run failed", attrs...)
-	} else {
-		m.logger.Info("run finished", attrs...)
-	}
-	m.cfg.Observe(Observation{Factory: r.Factory, Automation: r.Automation, Ended: r.State, Took: took})
-}
-
-// reasonOf is the first line of why a run ended as it did.
-func reasonOf(r *store.Run) string {
-	line, _, _ := strings.Cut(r.StatusMessage, "\n")
-	if len(line) > loggedReason {
-		line = strings.ToValidUTF8(line[:loggedReason], "") + "…"
-	}
-	return line
-}
-
 // giveUp tells whether to stop trying to store how a run ended. ctx is the run's. While
 // nobody stops the run, it never gives up.
 func giveUp(ctx context.Context, try int, err error) bool {
@@ -594,15 +483,15 @@ func (m *Manager) finish(ctx, always context.Context, a *attempt, v verdict) {
 		}
 		switch {
 		case err == nil && !next.IsZero():
-			m.feed.notify(a.lease.RunID)
+			m.desk.Feed().Notify(a.lease.RunID)
 			a.logger.Info("an attempt failed; another one follows", "message", v.message, "not_before", next)
 			return
 		case err == nil:
-			m.feed.notify(a.lease.RunID)
+			m.desk.Feed().Notify(a.lease.RunID)
 			if r, err := m.cfg.Store.Run(always, a.lease.RunID); err != nil {
 				a.logger.Warn("a run has ended that the metrics do not count", "state", v.state, "error", err)
 			} else {
-				m.ended(r)
+				m.desk.Ended(r)
 			}
 			return
 		case errors.Is(err, store.ErrFenced):

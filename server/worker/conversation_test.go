@@ -1,4 +1,4 @@
-package run_test
+package worker_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"triphammer/server/run/task"
 	"triphammer/server/secret"
 	"triphammer/server/store"
+	"triphammer/server/worker"
 )
 
 // talker is a claude that keeps a session: it tells its name, and writes down each turn in
@@ -34,7 +35,7 @@ echo '{"type":"result","subtype":"success","session_id":"'$session'"}'
 `
 
 // withTalker starts a manager whose claude is the talker.
-func withTalker(t *testing.T, cfg run.Config) *world {
+func withTalker(t *testing.T, cfg worker.Config) *world {
 	t.Helper()
 	w := newWorld(t)
 	bin := t.TempDir()
@@ -55,7 +56,7 @@ func talk(prompt string) run.Spec {
 // follow makes a follow-up of a run.
 func (w *world) follow(id store.RunID, message string) (*store.Run, error) {
 	w.Helper()
-	r, err := w.manager.Continue(w.Context(), w.read(id), run.Request{Prompt: message})
+	r, err := w.manager.Desk().Continue(w.Context(), w.read(id), run.Request{Prompt: message})
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +80,7 @@ func (w *world) said(id store.RunID) string {
 // TestFollowUp: a follow-up goes on in the same workspace and home, with the session and
 // without the prompts of before, and after the runs before it (SPEC 15.5).
 func TestFollowUp(t *testing.T) {
-	w := withTalker(t, run.Config{})
+	w := withTalker(t, worker.Config{})
 	first := w.enqueue(talk("Please wait."))
 	w.until("the agent waits", func() bool { return strings.Contains(w.said(first), "turn 3") })
 	second, err := w.follow(first, "Second.")
@@ -93,7 +94,7 @@ func TestFollowUp(t *testing.T) {
 	if r := w.read(third.ID); r.State != store.Queued || !strings.Contains(r.StatusMessage, "waits for "+second.ID.String()) || r.ConversationID != first {
 		t.Errorf("the third run is %s: %q, in %s", r.State, r.StatusMessage, r.ConversationID)
 	}
-	if err := w.manager.Interrupt(t.Context(), first, "ada"); err != nil {
+	if err := w.manager.Desk().Interrupt(t.Context(), first, "ada"); err != nil {
 		t.Fatal(err)
 	}
 	w.wants(w.finished(first), store.Cancelled, "interrupted by ada; `triphammer runs followup "+first.String()+" --message TEXT` goes on")
@@ -106,7 +107,7 @@ func TestFollowUp(t *testing.T) {
 		t.Errorf("the home and the workspace differ:\n%s", said)
 	}
 	for _, id := range []store.RunID{first, third.ID} {
-		if err := w.manager.Interrupt(t.Context(), id, "ada"); !errors.Is(err, store.ErrTerminal) {
+		if err := w.manager.Desk().Interrupt(t.Context(), id, "ada"); !errors.Is(err, store.ErrTerminal) {
 			t.Errorf("interrupting a run that has ended: %v", err)
 		}
 	}
@@ -115,7 +116,7 @@ func TestFollowUp(t *testing.T) {
 // TestSessionWithSecret: a session whose name holds a granted secret goes on, and its name is
 // redacted in the transcript (SPEC 14.7).
 func TestSessionWithSecret(t *testing.T) {
-	w := withTalker(t, run.Config{})
+	w := withTalker(t, worker.Config{})
 	const value = "hunter2-hunter2"
 	if _, err := w.store.SetSecret(t.Context(), "SUFFIX", secret.New(value)); err != nil {
 		t.Fatal(err)
@@ -142,7 +143,7 @@ func TestSessionWithSecret(t *testing.T) {
 
 // TestFollowUpRefused: what has no session, or whose workspace is gone, cannot go on.
 func TestFollowUpRefused(t *testing.T) {
-	w := withTalker(t, run.Config{})
+	w := withTalker(t, worker.Config{})
 	command := w.enqueue(run.Spec{Environment: environment("true")})
 	w.wants(w.finished(command), store.Succeeded, "")
 	refused := (*run.RefusedError)(nil)
@@ -183,10 +184,10 @@ func TestFollowUpWhileSweeping(t *testing.T) {
 		accepted bool
 	}{{"before the decision", true}, {"after the decision", false}} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := withTalker(t, run.Config{})
+			w := withTalker(t, worker.Config{})
 			id := w.enqueue(talk("Hello."))
 			w.wants(w.finished(id), store.Succeeded, "")
-			asked, err := w.manager.Continue(t.Context(), w.read(id), run.Request{Prompt: "More."})
+			asked, err := w.manager.Desk().Continue(t.Context(), w.read(id), run.Request{Prompt: "More."})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -200,7 +201,7 @@ func TestFollowUpWhileSweeping(t *testing.T) {
 			swept := make(chan struct{})
 			last := s.after
 			s.after = func() { last(); close(swept) }
-			w.start(run.Config{MaxRuns: 4, Executor: s, Now: func() time.Time { return time.Now().Add(25 * time.Hour) }}, "")
+			w.start(worker.Config{Config: run.Config{MaxRuns: 4, Now: func() time.Time { return time.Now().Add(25 * time.Hour) }}, Executor: s}, "")
 			<-swept
 			if tt.accepted {
 				if err != nil {
@@ -220,7 +221,7 @@ func TestFollowUpWhileSweeping(t *testing.T) {
 // TestRetries: a run that fails is tried again in a fresh workspace, its transcript goes
 // on, and a cancel ends it for good (SPEC 9.6).
 func TestRetries(t *testing.T) {
-	w := withTalker(t, run.Config{})
+	w := withTalker(t, worker.Config{})
 	s := talk("Please fail.")
 	s.Retry = run.Retry{Attempts: 2}
 	id := w.enqueue(s)
@@ -244,8 +245,8 @@ func TestRetries(t *testing.T) {
 	s = talk("Please wait.")
 	s.Retry = run.Retry{Attempts: 5}
 	for _, stop := range []func(store.RunID) error{
-		func(id store.RunID) error { return w.manager.Cancel(t.Context(), id, "ada") },
-		func(id store.RunID) error { return w.manager.Interrupt(t.Context(), id, "ada") },
+		func(id store.RunID) error { return w.manager.Desk().Cancel(t.Context(), id, "ada") },
+		func(id store.RunID) error { return w.manager.Desk().Interrupt(t.Context(), id, "ada") },
 	} {
 		id := w.enqueue(s)
 		w.until("the agent waits", func() bool { return strings.Contains(w.said(id), "turn") })
@@ -279,7 +280,7 @@ func TestRetryAfterServerDied(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w.start(run.Config{MaxRuns: 1}, "")
+	w.start(worker.Config{Config: run.Config{MaxRuns: 1}}, "")
 	r := w.finished(id)
 	w.wants(r, store.Succeeded, "")
 	if said := w.said(id); r.Attempt != 2 || strings.Count(said, "old") != 3 || !strings.Contains(said, "started, attempt 2 of 2") {
@@ -290,11 +291,11 @@ func TestRetryAfterServerDied(t *testing.T) {
 // TestRetryByHand: a person's retry is a new run of the same spec, and goes on in the
 // conversation only if asked.
 func TestRetryByHand(t *testing.T) {
-	w := withTalker(t, run.Config{})
+	w := withTalker(t, worker.Config{})
 	id := w.enqueue(talk("Please fail."))
 	w.wants(w.finished(id), store.FailedRun, "exit status 3")
 	again := func(resume bool) *store.Run {
-		r, err := w.manager.Retry(t.Context(), w.read(id), run.Caller{CreatorKind: "user", CreatorName: "ada"}, resume)
+		r, err := w.manager.Desk().Retry(t.Context(), w.read(id), run.Caller{CreatorKind: "user", CreatorName: "ada"}, resume)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -316,7 +317,7 @@ func TestRetryByHand(t *testing.T) {
 		t.Errorf("the resumed retry said %s", said)
 	}
 	running := w.enqueue(talk("Please wait."))
-	if _, err := w.manager.Retry(t.Context(), w.read(running), run.Caller{}, false); err == nil || !strings.Contains(err.Error(), "has not ended") || !strings.Contains(err.Error(), "`triphammer runs cancel "+running.String()+"`") {
+	if _, err := w.manager.Desk().Retry(t.Context(), w.read(running), run.Caller{}, false); err == nil || !strings.Contains(err.Error(), "has not ended") || !strings.Contains(err.Error(), "`triphammer runs cancel "+running.String()+"`") {
 		t.Errorf("a run in progress: %v", err)
 	}
 }
@@ -330,7 +331,7 @@ func TestNotTriedAgain(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(bin, "claude"), []byte(script), 0o700); err != nil { // it says its prompt
 		t.Fatal(err)
 	}
-	w.start(run.Config{MaxRuns: 4}, bin+":"+os.Getenv("PATH"))
+	w.start(worker.Config{Config: run.Config{MaxRuns: 4}}, bin+":"+os.Getenv("PATH"))
 	claude := func(said string) run.Spec {
 		s := talk(`{"type":"result","is_error":true,"subtype":"` + said + `"}`)
 		s.AgentPrompt = ""

@@ -1,8 +1,7 @@
-package run
+package worker
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"triphammer/factory"
+	"triphammer/server/run"
 	"triphammer/server/run/event"
 	"triphammer/server/run/task"
 	"triphammer/server/secret"
@@ -52,7 +52,7 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 	var agent harness.Start
 	if work != nil {
 		work.Lease = a.until
-		agent, values = spec.start(work, p.session.ID), secretsOf(work)
+		agent, values = spec.Start(work, p.session.ID), secretsOf(work)
 	}
 	attempt := int64(1)
 	if row != nil {
@@ -116,14 +116,14 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 	}
 	a.logger.Info("run started", "automation", row.Automation, "delivery", row.DeliveryID, "attempt", row.Attempt)
 	if row.Attempt == 1 && !a.adopted {
-		a.manager.cfg.Observe(Observation{Factory: row.Factory, Automation: row.Automation, Waited: max(1, row.StartedAt.Sub(row.CreatedAt))})
+		a.manager.cfg.Observe(run.Observation{Factory: row.Factory, Automation: row.Automation, Waited: max(1, row.StartedAt.Sub(row.CreatedAt))})
 	}
 	place, refused := a.manager.cfg.Executor.Preflight(work)
 	t.add(event.Status{State: string(store.InProgress), Message: started, Worker: a.manager.shown, Isolation: place.Isolation})
 	for _, warning := range slices.Concat(p.warnings, agent.Warnings, place.Warnings) {
 		t.add(event.Status{Message: "warning: " + warning})
 	}
-	timeout, idle := spec.limits()
+	timeout, idle := spec.Times()
 	work.Timeout = timeout
 	left := timeout
 	if a.adopted {
@@ -169,7 +169,7 @@ func secretsOf(work *task.Task) []secret.Value {
 
 // already is the verdict of an attempt that ends before it begins: err says why it could not be
 // prepared, or somebody has asked for its end. nil: the attempt begins.
-func (a *attempt) already(ctx context.Context, row *store.Run, spec *Spec, err error) *verdict {
+func (a *attempt) already(ctx context.Context, row *store.Run, spec *run.Spec, err error) *verdict {
 	var v verdict
 	switch cause := context.Cause(ctx); {
 	case err != nil && a.adopted && task.Leaves(cause):
@@ -192,7 +192,7 @@ func (a *attempt) already(ctx context.Context, row *store.Run, spec *Spec, err e
 
 // conclude decides whether another attempt follows this one, of that number, and tells the
 // transcript of the end.
-func (a *attempt) conclude(ctx context.Context, v verdict, spec *Spec, attempt int64) verdict {
+func (a *attempt) conclude(ctx context.Context, v verdict, spec *run.Spec, attempt int64) verdict {
 	v.message = a.transcript.hidden(a.stoppedBy(ctx, v))
 	more := attempt < int64(spec.Retry.Attempts)
 	if v.state == store.FailedRun && !v.again && more {
@@ -223,7 +223,7 @@ func (a *attempt) stoppedBy(ctx context.Context, v verdict) string {
 }
 
 // beginning is the message with which an attempt begins in the transcript.
-func beginning(attempt int64, spec *Spec) string {
+func beginning(attempt int64, spec *run.Spec) string {
 	if attempt <= 1 {
 		return "started"
 	}
@@ -276,12 +276,12 @@ func inAddress(address string) (values []secret.Value) {
 }
 
 // interrupted says how to go on with a run that was interrupted.
-func (a *attempt) interrupted(row *store.Run, spec *Spec, session bool) string {
+func (a *attempt) interrupted(row *store.Run, spec *run.Spec, session bool) string {
 	_, outlives := a.manager.outliving()
 	switch {
 	case outlives:
 		return fmt.Sprintf("interrupted; its workspace went with it: `triphammer runs retry %s` starts it again", row.ID)
-	case !spec.sessions():
+	case !spec.Sessions():
 		return fmt.Sprintf("interrupted; its agent keeps no session: `triphammer runs retry %s` starts it again", row.ID)
 	case !session:
 		return fmt.Sprintf("interrupted before its agent had begun a session: `triphammer runs retry %s` starts it again", row.ID)
@@ -291,7 +291,7 @@ func (a *attempt) interrupted(row *store.Run, spec *Spec, session bool) string {
 
 // save stores events of the transcript, and what they say about the conversation.
 func (a *attempt) save(ctx context.Context, events []store.Event, last bool) (err error) {
-	defer a.manager.feed.notify(a.lease.RunID)
+	defer a.manager.desk.Feed().Notify(a.lease.RunID)
 	if last {
 		err = a.manager.cfg.Store.AppendLastEvents(ctx, a.lease, events)
 	} else {
@@ -342,37 +342,6 @@ type sink struct {
 
 // Add implements Sink.
 func (s sink) Add(e event.Event) { s.transcript.add(e) }
-
-// limits are how long the agent may take and how long it may be silent.
-func (s *Spec) limits() (timeout, idle time.Duration) {
-	if s.Environment == nil {
-		return factory.DefaultTimeout, factory.DefaultIdle
-	}
-	return s.Environment.Timeout, s.Environment.Idle
-}
-
-// start completes the task with all that starts its agent. session is the conversation that
-// goes on, if one does. The environment's own command overrides the harness, because its
-// author knows the machine; nothing is known of its agent then.
-func (s *Spec) start(t *task.Task, session string) harness.Start {
-	if s.commanded() {
-		t.Command = s.Environment.Command
-		return harness.Command(t.Command)
-	}
-	h := harness.Named(s.Harness.Type)
-	if h == nil {
-		return harness.Start{}
-	}
-	agent := h.Start(harness.Request{
-		Command: s.Harness.Command, Model: s.Harness.Model, ReasoningLevel: s.Harness.ReasoningLevel,
-		MCPServers: s.MCPServers, Skills: s.Skills, Budget: s.Budget,
-		Auth: t.Secrets[s.Harness.AuthSecret], Env: t.Env, Secrets: t.Secrets,
-		Plan: s.Mode == ModePlan, Session: session, TrustRepositorySettings: s.TrustRepositorySettings,
-	})
-	t.Program = agent.Program
-	t.Command, t.Env, t.Secrets, t.Files = agent.Command, agent.Env, agent.Secrets, append(t.Files, agent.Files...)
-	return agent
-}
 
 // cutShort is added to how a run ended whose agent had ended before its server or worker stopped.
 const cutShort = "its agent had ended when the server or worker of the run stopped: files that it left may be missing"
@@ -475,150 +444,6 @@ func ended(exit task.Exit, said lastSaid) verdict {
 		v.message += "; `triphammer doctor` says which version is installed, and " + said.tested + " is tested"
 	}
 	return v
-}
-
-// prepared is everything that a run needs.
-type prepared struct {
-	row      *store.Run
-	spec     Spec          // as it is meant on this server
-	warnings []string      // of what does not act here
-	session  store.Session // that goes on; empty: a new one
-	task     *task.Task    // nil with an error
-}
-
-// prepare reads everything that the run needs. An error is for the user.
-func (a *attempt) prepare(ctx context.Context) (p prepared, err error) {
-	s := a.manager.cfg.Store
-	row, err := s.Run(ctx, a.lease.RunID)
-	if err != nil {
-		return p, fmt.Errorf("the run could not be read: %w", err)
-	}
-	p.row = row
-	data, err := s.Spec(ctx, row.SpecHash)
-	if err != nil {
-		return p, fmt.Errorf("the run's spec could not be read: %w", err)
-	}
-	spec := &p.spec
-	*spec, err = DecodeSpec(data)
-	if err != nil {
-		return p, err
-	}
-	if spec.Problem != "" {
-		return p, errors.New(spec.Problem)
-	}
-	can := a.manager.cfg.Capabilities
-	goesOn := row.ConversationID != row.ID
-	if goesOn {
-		p.session, err = s.SessionOf(ctx, row.ConversationID)
-		if errors.Is(err, store.ErrNotFound) {
-			return p, errors.New("the conversation has no session: its runs ended before an agent had begun one; start a new run")
-		}
-		if err != nil {
-			return p, fmt.Errorf("the session of the conversation could not be read: %w", err)
-		}
-		can.DefaultHarness = p.session.Harness // a conversation stays with its agent
-		if err := a.manager.hasWorkspace(ctx, row); err != nil {
-			return p, err
-		}
-	}
-	p.warnings = append(spec.withoutEnvironment(), can.adapt(spec)...)
-	if err := spec.plans(); err != nil {
-		return p, err
-	}
-	if why := spec.unreachable(); why != "" {
-		return p, errors.New(why)
-	}
-	delivery := &store.Delivery{}
-	if row.DeliveryID != 0 {
-		if delivery, err = s.Delivery(ctx, row.DeliveryID); err != nil {
-			return p, fmt.Errorf("the delivery that this run is to act on could not be read: %w", err)
-		}
-	}
-	t := &task.Task{
-		RunID: row.ID.String(), Attempt: row.Attempt, Workspace: row.ConversationID.String(), Resume: goesOn,
-		Prompt: spec.prompt(row.Webhook, row.DeliveryID.String(), delivery.Headers),
-		Vars: map[string]string{
-			"TRIPHAMMER_RUN_ID":          row.ID.String(),
-			"TRIPHAMMER_CONVERSATION_ID": row.ConversationID.String(),
-			"TRIPHAMMER_DELIVERY_ID":     row.DeliveryID.String(),
-			"TRIPHAMMER_WEBHOOK":         row.Webhook,
-			"TRIPHAMMER_AUTOMATION":      row.Automation,
-		},
-		Attachments: spec.Attachments, Skills: spec.askedElsewhere(),
-	}
-	all, err := a.secrets(ctx, spec.allSecrets())
-	if err != nil {
-		return p, err
-	}
-	t.Secrets, t.Credentials = chosen(all, spec.Secrets), chosen(all, spec.repositorySecrets())
-	maps.Copy(t.Secrets, can.workerSecrets(spec))
-	spec.demand(t)
-	commitAs(t)
-	inFactory(t, row.Factory)
-	if spec.Skills, err = a.skills(ctx, spec.Skills); err != nil {
-		return p, err
-	}
-	if row.DeliveryID != 0 {
-		payload, err := s.Payload(ctx, row.DeliveryID)
-		if err != nil {
-			return p, fmt.Errorf("the payload that this run is to act on could not be read: %w", err)
-		}
-		t.Attachments = append(t.Attachments, task.Attachment{Name: PayloadFile, Data: payload}, eventFile(row.Webhook, delivery))
-	}
-	p.task = t
-	return p, nil
-}
-
-// skills reads the files of the skills.
-func (a *attempt) skills(ctx context.Context, skills []Skill) ([]Skill, error) {
-	for i, s := range skills {
-		skills[i].Files = make(map[string][]byte, len(s.Sums))
-		for path, sum := range s.Sums {
-			hash, err := hex.DecodeString(sum)
-			if err == nil {
-				skills[i].Files[path], err = a.manager.cfg.Store.AppliedFile(ctx, hash)
-			}
-			if err != nil {
-				return nil, fmt.Errorf("the file %s of the skill %s could not be read: %w", path, s.Name, err)
-			}
-		}
-	}
-	return skills, nil
-}
-
-// chosen are some of the values.
-func chosen(all map[string]secret.Value, names []string) map[string]secret.Value {
-	some := make(map[string]secret.Value, len(names))
-	for _, name := range names {
-		some[name] = all[name]
-	}
-	return some
-}
-
-// secrets reads the newest value of each granted secret.
-func (a *attempt) secrets(ctx context.Context, names []string) (map[string]secret.Value, error) {
-	found, err := a.manager.cfg.Store.NewestSecrets(ctx, names)
-	if err != nil {
-		return nil, fmt.Errorf("the granted secrets could not be read: %w", err)
-	}
-	values := make(map[string]secret.Value, len(names))
-	var missing []string
-	for _, name := range names {
-		v, ok := found[name]
-		if !ok {
-			missing = append(missing, name)
-			continue
-		}
-		if strings.ContainsRune(v.Value.Reveal(), 0) {
-			return nil, fmt.Errorf("the secret %s holds a NUL byte, which no variable can: set it again without", name)
-		}
-		values[name] = v.Value
-	}
-	if len(missing) > 0 {
-		return nil, fmt.Errorf("granted secrets are not set: %s; set each with `triphammer secrets set NAME`, or take it out of the definition",
-			strings.Join(missing, ", "))
-	}
-	return values, nil
 }
 
 // watch renews the lease. It ends the run when that takes too long, is silent for too

@@ -1,4 +1,4 @@
-package run_test
+package worker_test
 
 import (
 	"errors"
@@ -12,6 +12,7 @@ import (
 	"triphammer/server/run"
 	"triphammer/server/run/task"
 	"triphammer/server/store"
+	"triphammer/server/worker"
 )
 
 // spender is a claude that uses 1000 tokens and goes on.
@@ -57,7 +58,7 @@ func TestBudgets(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(bin, "claude"), []byte(spender), 0o700); err != nil {
 				t.Fatal(err)
 			}
-			w.start(run.Config{MaxRuns: 1, Budget: tt.server}, bin+":"+os.Getenv("PATH"))
+			w.start(worker.Config{Config: run.Config{MaxRuns: 1, Budget: tt.server}}, bin+":"+os.Getenv("PATH"))
 			s := run.Spec{Automation: "a", Prompt: "Spend.", Budget: tt.budget, Retry: run.Retry{Attempts: 3}}
 			s.Harness.Type = "claude"
 			for _, want := range []string{tt.want, tt.second} {
@@ -67,7 +68,7 @@ func TestBudgets(t *testing.T) {
 					t.Errorf("attempt %d", r.Attempt)
 				}
 			}
-			until, err := w.manager.CheckBudget(t.Context())
+			until, err := w.manager.Desk().CheckBudget(t.Context())
 			if over := errors.Is(err, task.ErrBudget); over != (tt.name == "server") || over && time.Until(until) > 24*time.Hour {
 				t.Errorf("%v until %v", err, until)
 			}
@@ -82,7 +83,7 @@ func TestWithinBudget(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(bin, "claude"), []byte("#!/bin/sh\nFREE=1\n"+spender[len("#!/bin/sh\n"):]), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	w.start(run.Config{MaxRuns: 1, Budget: factory.Budget{USDPerDay: 1, TokensPerDay: 1000}}, bin+":"+os.Getenv("PATH"))
+	w.start(worker.Config{Config: run.Config{MaxRuns: 1, Budget: factory.Budget{USDPerDay: 1, TokensPerDay: 1000}}}, bin+":"+os.Getenv("PATH"))
 	s := run.Spec{Automation: "a", Prompt: "Spend.", Budget: factory.Budget{Tokens: 1000, TokensPerDay: 1000}}
 	s.Harness.Type = "claude"
 	r := w.finished(w.enqueue(s))
@@ -110,7 +111,7 @@ while :; do sleep 0.01; done
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.start(run.Config{MaxRuns: 1}, agentNamed(t, "claude", talker)+":"+os.Getenv("PATH"))
+			w.start(worker.Config{Config: run.Config{MaxRuns: 1}}, agentNamed(t, "claude", talker)+":"+os.Getenv("PATH"))
 			s := run.Spec{Automation: "a", Prompt: "Talk.", Budget: budget}
 			s.Harness.Type = "claude"
 			r := w.finished(w.enqueue(s))
@@ -169,7 +170,7 @@ func TestModelTrouble(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t)
-			w.start(run.Config{MaxRuns: 1}, agentNamed(t, tt.agent, "#!/bin/sh\ntrap 'exit 130' INT\n"+tt.script)+":"+os.Getenv("PATH"))
+			w.start(worker.Config{Config: run.Config{MaxRuns: 1}}, agentNamed(t, tt.agent, "#!/bin/sh\ntrap 'exit 130' INT\n"+tt.script)+":"+os.Getenv("PATH"))
 			s := run.Spec{Prompt: "Go.", Environment: &run.Environment{Timeout: tt.timeout, Idle: time.Minute}}
 			s.Harness.Type = tt.agent
 			r := w.finished(w.enqueue(s))

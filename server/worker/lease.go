@@ -1,15 +1,14 @@
-package run
+package worker
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"triphammer/server/run"
 	"triphammer/server/run/task"
 	"triphammer/server/store"
 )
@@ -71,7 +70,7 @@ func (m *Manager) enroll(ctx context.Context) error {
 			return err
 		}
 	}
-	before, err := m.cfg.Store.StartWorker(ctx, m.card(), m.process)
+	before, err := m.cfg.Store.StartWorker(ctx, m.Card(), m.process)
 	if err != nil {
 		return fmt.Errorf("registering this worker: %w", err)
 	}
@@ -105,8 +104,8 @@ func (m *Manager) enroll(ctx context.Context) error {
 	return nil
 }
 
-// card is what this worker tells of itself.
-func (m *Manager) card() store.Worker {
+// Card is what this worker tells of itself.
+func (m *Manager) Card() store.Worker {
 	w := m.cfg.Worker
 	w.ID, w.Host, w.MaxRuns, w.Lease = m.worker, m.host, int64(m.cfg.MaxRuns), m.cfg.Lease
 	w.Names, w.Labels = m.cfg.Capabilities.WorkerHosts, m.cfg.Capabilities.Labels
@@ -155,7 +154,7 @@ func (m *Manager) attend(ctx context.Context) error {
 			}
 		}
 		if m.cfg.Shared {
-			m.feed.notifyAll()
+			m.desk.Feed().NotifyAll()
 			m.obey(ctx)
 			m.Wake()
 		}
@@ -171,12 +170,12 @@ func (m *Manager) attend(ctx context.Context) error {
 func (m *Manager) beat(ctx context.Context, stopped bool) error {
 	ctx, cancel := context.WithTimeout(ctx, giveUpTime(m.cfg.Lease))
 	defer cancel()
-	drain, err := m.cfg.Store.BeatWorker(ctx, m.card(), m.process, stopped)
+	drain, err := m.cfg.Store.BeatWorker(ctx, m.Card(), m.process, stopped)
 	switch {
 	case errors.Is(err, store.ErrSuperseded):
 		return fmt.Errorf("%w: its data directory was copied, and both copies run. Give the copy its own identity: remove its file %q", err, IdentityFile)
 	case errors.Is(err, store.ErrNotFound) && !stopped: // it was cut off for so long that it was forgotten
-		_, err = m.cfg.Store.StartWorker(ctx, m.card(), m.process)
+		_, err = m.cfg.Store.StartWorker(ctx, m.Card(), m.process)
 	}
 	if err != nil {
 		m.logger.Warn("telling that this worker is alive", "error", err)
@@ -258,7 +257,7 @@ func (m *Manager) Reap(ctx context.Context) error {
 		}
 		if err == nil {
 			lost := known.over(held, begun, func(h store.Held) time.Duration {
-				if outlives(h.Isolation) { // another worker may take it up
+				if run.Outlives(h.Isolation) { // another worker may take it up
 					return adoptTime
 				}
 				return 0
@@ -312,172 +311,13 @@ func (m *Manager) reaped(ctx context.Context, ids []store.RunID, why string) {
 	for _, id := range ids {
 		if r, err := m.cfg.Store.Run(ctx, id); err == nil {
 			m.logger.Warn(why, "run", id, "state", r.State, "next_attempt", r.RunAt)
-			m.ended(r)
+			m.desk.Ended(r)
 		}
-		m.feed.notify(id)
+		m.desk.Feed().Notify(id)
 	}
 	if len(ids) > 0 {
 		m.Wake()
 	}
-}
-
-// Workers are the workers that are known.
-func (m *Manager) Workers(ctx context.Context) ([]*store.Worker, error) {
-	all, err := m.cfg.Store.Workers(ctx)
-	if !m.cfg.Shared && m.works.Load() {
-		for _, w := range all {
-			if w.ID == m.worker { // it is this process, which answers
-				w.SeenAt, w.Silent, w.Blocked = m.cfg.Now(), 0, m.card().Blocked
-			}
-		}
-	}
-	return all, err
-}
-
-// workerCache keeps what was read of the workers for a moment: lists of runs ask for it.
-type workerCache struct {
-	mu  sync.Mutex
-	at  time.Time
-	all map[string]*store.Worker
-}
-
-const workersFor = 2 * time.Second
-
-// WorkerOf is the worker with an id; nil: it is not known any more.
-func (m *Manager) WorkerOf(ctx context.Context, id string) (*store.Worker, error) {
-	if id == "" {
-		return nil, nil
-	}
-	m.known.mu.Lock()
-	defer m.known.mu.Unlock()
-	if m.known.all == nil || time.Since(m.known.at) > workersFor {
-		all, err := m.Workers(ctx)
-		if err != nil {
-			return nil, err
-		}
-		m.known.at, m.known.all = time.Now(), make(map[string]*store.Worker)
-		for _, w := range all {
-			m.known.all[w.ID] = w
-		}
-	}
-	return m.known.all[id], nil
-}
-
-// liveWorkers are the workers that are connected.
-func (m *Manager) liveWorkers(ctx context.Context) ([]*store.Worker, error) {
-	all, err := m.Workers(ctx)
-	return slices.DeleteFunc(all, func(w *store.Worker) bool { return !w.Live() }), err
-}
-
-// carries tells whether a worker executes runs that ask for a name.
-func carries(w *store.Worker, host string) bool {
-	return host == "" || slices.Contains(w.Hosts(), host)
-}
-
-// noneCarries says that no worker that is connected has a name; empty: one has it. With no
-// name it says whether there is no worker at all.
-func (m *Manager) noneCarries(ctx context.Context, host string) (string, error) {
-	live, err := m.liveWorkers(ctx)
-	if err != nil || slices.ContainsFunc(live, func(w *store.Worker) bool { return carries(w, host) }) {
-		return "", err
-	}
-	if host == "" {
-		return "waits for a worker; none is connected (triphammer worker)", nil
-	}
-	return store.WaitsFor(host) + "; none is connected (triphammer worker --name " + host + ")", nil
-}
-
-// LacksWorker says that a queued run asks for a worker of a name, and that none is connected;
-// else it is empty.
-func (m *Manager) LacksWorker(ctx context.Context, r *store.Run) (string, error) {
-	if !m.cfg.Shared || r.State != store.Queued || !r.RunAt.IsZero() || r.Behind {
-		return "", nil
-	}
-	spec, err := specOf(ctx, m.cfg.Store, r)
-	if err != nil || spec.WorkerHost == "" {
-		return "", err
-	}
-	return m.noneCarries(ctx, spec.WorkerHost)
-}
-
-// waitsForWorkers says why none of the workers has started a queued run. It is for a store
-// that several processes share.
-func (m *Manager) waitsForWorkers(ctx context.Context, r *store.Run, spec *Spec) (string, error) {
-	live, err := m.liveWorkers(ctx)
-	if err != nil {
-		return "", err
-	}
-	bound, err := m.cfg.Store.BoundTo(ctx, r.ID)
-	if err != nil {
-		return "", err
-	}
-	fit := slices.DeleteFunc(slices.Clone(live), func(w *store.Worker) bool {
-		return bound != "" && w.ID != bound || bound == "" && !carries(w, spec.WorkerHost)
-	})
-	if len(fit) == 0 {
-		if bound != "" {
-			return "it is about to start, without the workspace of its conversation: the worker that has that is not connected", nil
-		}
-		return m.noneCarries(ctx, spec.WorkerHost)
-	}
-	var busy []string
-	for _, w := range fit {
-		why := w.Blocked
-		switch {
-		case w.Drain:
-			why = "is drained"
-		case why == "" && w.Active >= w.MaxRuns:
-			why = fmt.Sprintf("%d of %d runs are in progress", w.Active, w.MaxRuns)
-		}
-		if why == "" {
-			return "", nil
-		}
-		busy = append(busy, w.Name()+": "+why)
-	}
-	const shown = 5
-	if len(busy) > shown {
-		busy = append(busy[:shown], fmt.Sprintf("and %d more", len(busy)-shown))
-	}
-	what := "no worker that could execute it is free"
-	if bound != "" {
-		what = "waits for the worker that has the workspace of its conversation"
-	}
-	return what + " (" + strings.Join(busy, "; ") + ")", nil
-}
-
-// lostWorkspace says that the workspace of a conversation is gone, or that the worker that has
-// it is not connected; empty: it is, or it has none.
-func (m *Manager) lostWorkspace(ctx context.Context, c *store.Conversation) (string, error) {
-	last := lastStarted(c)
-	if last == nil || last.Worker == m.worker {
-		return "", nil
-	}
-	w, err := m.WorkerOf(ctx, last.Worker)
-	if err != nil {
-		return "", err
-	}
-	if w != nil && outlives(w.Isolation) {
-		return task.ErrNoWorkspace.Error(), nil // it went with its run
-	}
-	live, err := m.liveWorkers(ctx)
-	if err != nil || slices.ContainsFunc(live, func(w *store.Worker) bool { return w.ID == last.Worker }) {
-		return "", err
-	}
-	name := "that executed its last run"
-	if w != nil {
-		name = w.Name()
-	}
-	return fmt.Sprintf("the workspace of this conversation is with the worker %s, which is not connected: try again when it is, or start a new run", name), nil
-}
-
-// lastStarted is the newest run of a conversation that a worker has or had; nil: none.
-func lastStarted(c *store.Conversation) (last *store.Run) {
-	for _, r := range c.Runs {
-		if r.Worker != "" && (last == nil || r.ID > last.ID) {
-			last = r
-		}
-	}
-	return last
 }
 
 // hasWorkspace returns ErrNoWorkspace if the run goes on in a workspace that another worker
@@ -491,7 +331,7 @@ func (m *Manager) hasWorkspace(ctx context.Context, r *store.Run) error {
 		return fmt.Errorf("the conversation could not be read: %w", err)
 	}
 	c.Runs = slices.DeleteFunc(c.Runs, func(one *store.Run) bool { return one.ID >= r.ID })
-	if last := lastStarted(c); last != nil && last.Worker != m.worker {
+	if last := run.LastStarted(c); last != nil && last.Worker != m.worker {
 		return task.ErrNoWorkspace
 	}
 	return nil

@@ -1,0 +1,196 @@
+package worker
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+
+	"triphammer/server/run"
+	"triphammer/server/run/task"
+	"triphammer/server/secret"
+	"triphammer/server/store"
+)
+
+// Event is the content of the run.EventFile.
+type Event struct {
+	Webhook    string            `json:"webhook"`
+	DeliveryID string            `json:"delivery_id"`
+	Headers    map[string]string `json:"headers"`
+}
+
+// eventFile is the run.EventFile of a run.
+func eventFile(webhook string, d *store.Delivery) task.Attachment {
+	data, _ := json.MarshalIndent(Event{webhook, d.ID.String(), d.Headers}, "", "  ") // strings always encode
+	return task.Attachment{Name: run.EventFile, Data: append(data, '\n')}
+}
+
+// commitAs makes commits of the run name it as their committer, unless the environment says
+// who that is. So a push shows which run made it. Git takes it for the author too if nobody sets
+// another (sandbox).
+func commitAs(t *task.Task) {
+	for _, name := range []string{"GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"} {
+		if _, set := t.Secrets[name]; set || t.Env[name] != "" {
+			return
+		}
+	}
+	t.Vars["GIT_COMMITTER_NAME"], t.Vars["GIT_COMMITTER_EMAIL"] = "Triphammer", t.RunID+run.CommitterDomain
+}
+
+// inFactory names the factory of the run as published definitions ask for it, unless the
+// environment or a secret does. Without a factory there is no such variable, and such an agent
+// then does nothing.
+func inFactory(t *task.Task, factory string) {
+	const name = "WARP_FACTORY_ID"
+	_, plain := t.Env[name]
+	if _, set := t.Secrets[name]; factory != "" && !plain && !set {
+		t.Vars[name] = factory
+	}
+}
+
+// prepared is everything that a run needs.
+type prepared struct {
+	row      *store.Run
+	spec     run.Spec      // as it is meant on this server
+	warnings []string      // of what does not act here
+	session  store.Session // that goes on; empty: a new one
+	task     *task.Task    // nil with an error
+}
+
+// prepare reads everything that the run needs. An error is for the user.
+func (a *attempt) prepare(ctx context.Context) (p prepared, err error) {
+	s := a.manager.cfg.Store
+	row, err := s.Run(ctx, a.lease.RunID)
+	if err != nil {
+		return p, fmt.Errorf("the run could not be read: %w", err)
+	}
+	p.row = row
+	data, err := s.Spec(ctx, row.SpecHash)
+	if err != nil {
+		return p, fmt.Errorf("the run's spec could not be read: %w", err)
+	}
+	spec := &p.spec
+	*spec, err = run.DecodeSpec(data)
+	if err != nil {
+		return p, err
+	}
+	if spec.Problem != "" {
+		return p, errors.New(spec.Problem)
+	}
+	can := a.manager.cfg.Capabilities
+	goesOn := row.ConversationID != row.ID
+	if goesOn {
+		p.session, err = s.SessionOf(ctx, row.ConversationID)
+		if errors.Is(err, store.ErrNotFound) {
+			return p, errors.New("the conversation has no session: its runs ended before an agent had begun one; start a new run")
+		}
+		if err != nil {
+			return p, fmt.Errorf("the session of the conversation could not be read: %w", err)
+		}
+		can.DefaultHarness = p.session.Harness // a conversation stays with its agent
+		if err := a.manager.hasWorkspace(ctx, row); err != nil {
+			return p, err
+		}
+	}
+	p.warnings = append(spec.WithoutEnvironment(), can.Adapt(spec)...)
+	if err := spec.Plans(); err != nil {
+		return p, err
+	}
+	if why := spec.Unreachable(); why != "" {
+		return p, errors.New(why)
+	}
+	delivery := &store.Delivery{}
+	if row.DeliveryID != 0 {
+		if delivery, err = s.Delivery(ctx, row.DeliveryID); err != nil {
+			return p, fmt.Errorf("the delivery that this run is to act on could not be read: %w", err)
+		}
+	}
+	t := &task.Task{
+		RunID: row.ID.String(), Attempt: row.Attempt, Workspace: row.ConversationID.String(), Resume: goesOn,
+		Prompt: spec.WholePrompt(row.Webhook, row.DeliveryID.String(), delivery.Headers),
+		Vars: map[string]string{
+			"TRIPHAMMER_RUN_ID":          row.ID.String(),
+			"TRIPHAMMER_CONVERSATION_ID": row.ConversationID.String(),
+			"TRIPHAMMER_DELIVERY_ID":     row.DeliveryID.String(),
+			"TRIPHAMMER_WEBHOOK":         row.Webhook,
+			"TRIPHAMMER_AUTOMATION":      row.Automation,
+		},
+		Attachments: spec.Attachments, Skills: spec.AskedElsewhere(),
+	}
+	all, err := a.secrets(ctx, spec.AllSecrets())
+	if err != nil {
+		return p, err
+	}
+	t.Secrets, t.Credentials = chosen(all, spec.Secrets), chosen(all, spec.RepositorySecrets())
+	maps.Copy(t.Secrets, can.WorkerSecrets(spec))
+	spec.Demand(t)
+	commitAs(t)
+	inFactory(t, row.Factory)
+	if spec.Skills, err = a.skills(ctx, spec.Skills); err != nil {
+		return p, err
+	}
+	if row.DeliveryID != 0 {
+		payload, err := s.Payload(ctx, row.DeliveryID)
+		if err != nil {
+			return p, fmt.Errorf("the payload that this run is to act on could not be read: %w", err)
+		}
+		t.Attachments = append(t.Attachments, task.Attachment{Name: run.PayloadFile, Data: payload}, eventFile(row.Webhook, delivery))
+	}
+	p.task = t
+	return p, nil
+}
+
+// skills reads the files of the skills.
+func (a *attempt) skills(ctx context.Context, skills []run.Skill) ([]run.Skill, error) {
+	for i, s := range skills {
+		skills[i].Files = make(map[string][]byte, len(s.Sums))
+		for path, sum := range s.Sums {
+			hash, err := hex.DecodeString(sum)
+			if err == nil {
+				skills[i].Files[path], err = a.manager.cfg.Store.AppliedFile(ctx, hash)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("the file %s of the skill %s could not be read: %w", path, s.Name, err)
+			}
+		}
+	}
+	return skills, nil
+}
+
+// chosen are some of the values.
+func chosen(all map[string]secret.Value, names []string) map[string]secret.Value {
+	some := make(map[string]secret.Value, len(names))
+	for _, name := range names {
+		some[name] = all[name]
+	}
+	return some
+}
+
+// secrets reads the newest value of each granted secret.
+func (a *attempt) secrets(ctx context.Context, names []string) (map[string]secret.Value, error) {
+	found, err := a.manager.cfg.Store.NewestSecrets(ctx, names)
+	if err != nil {
+		return nil, fmt.Errorf("the granted secrets could not be read: %w", err)
+	}
+	values := make(map[string]secret.Value, len(names))
+	var missing []string
+	for _, name := range names {
+		v, ok := found[name]
+		if !ok {
+			missing = append(missing, name)
+			continue
+		}
+		if strings.ContainsRune(v.Value.Reveal(), 0) {
+			return nil, fmt.Errorf("the secret %s holds a NUL byte, which no variable can: set it again without", name)
+		}
+		values[name] = v.Value
+	}
+	if len(missing) > 0 {
+		return nil, fmt.Errorf("granted secrets are not set: %s; set each with `triphammer secrets set NAME`, or take it out of the definition",
+			strings.Join(missing, ", "))
+	}
+	return values, nil
+}
