@@ -327,11 +327,16 @@ func (e *Executor) within(ctx context.Context, w wall, t *task.Task, sink task.S
 		}
 		e.complain(t, s)
 	}()
-	j := &job{
-		Root: f.root, Resume: t.Resume, Env: e.env(t, f, w.foreign), Prompt: t.Prompt, Skills: t.Skills, Attachments: t.Attachments, Files: t.Files,
-		Repositories: t.Repositories, Setup: t.Setup, Command: t.Command, Trusted: local, Forwards: out.forwards, GitSettings: out.settings,
-		Inherit: w.foreign, Image: image, Program: t.Program, Tools: brought, Offline: net.limited() && w.networks, Bounded: bounded,
+	first := make(map[string]string)
+	if !w.foreign {
+		first["PATH"] = e.path
 	}
+	if len(net.Hosts) > 0 {
+		maps.Copy(first, gateway.Environ(proxyForward.Address))
+	}
+	j := jobOf(t, first)
+	j.Root, j.Inherit, j.Image, j.Tools, j.Bounded = f.root, w.foreign, image, brought, bounded
+	j.Trusted, j.Forwards, j.GitSettings, j.Offline = local, out.forwards, out.settings, net.limited() && w.networks
 	end, err := s.run(ctx, &confine, j, e.grace, t.Lease)
 	group.Exceed(end.Exceeded)
 	if over := group.Err(); over != nil && (err != nil || end.Cut || end.Signal != "" || end.Code != 0 && bounded) {
@@ -458,33 +463,6 @@ func isRepository(dir string) bool {
 		}
 	}
 	return false
-}
-
-// env are the variables of a run. Only what is listed here reaches the agent, never the
-// server's own variables (SPEC 9.4). Later ones win.
-func (e *Executor) env(t *task.Task, f folder, foreign bool) []string {
-	vars := map[string]string{"HOME": f.home(), "TMPDIR": f.temp(), "LANG": "C.UTF-8"}
-	if !foreign {
-		vars["PATH"] = e.path
-	}
-	if len(e.networkOf(t).Hosts) > 0 {
-		maps.Copy(vars, gateway.Environ(proxyForward.Address))
-	}
-	vars["GIT_CONFIG_SYSTEM"] = f.gitConfig()
-	maps.Copy(vars, t.Env)
-	for name, v := range t.Secrets {
-		vars[name] = v.Reveal()
-	}
-	maps.Copy(vars, t.Vars)
-	vars[runVariable] = t.RunID
-	vars["TRIPHAMMER_PROMPT_FILE"] = f.prompt()
-	vars["TRIPHAMMER_ATTACHMENTS"] = f.attachments()
-	vars["TRIPHAMMER_ARTIFACTS"] = f.artifacts()
-	all := make([]string, 0, len(vars))
-	for _, name := range slices.Sorted(maps.Keys(vars)) {
-		all = append(all, name+"="+vars[name])
-	}
-	return all
 }
 
 // copyProgram puts a copy of this program where the user of the runs can execute it: the

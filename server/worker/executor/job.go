@@ -43,6 +43,40 @@ func (f folder) attachments() string { return filepath.Join(f.root, "attachments
 func (f folder) artifacts() string   { return filepath.Join(f.root, "artifacts") }
 func (f folder) gitConfig() string   { return filepath.Join(f.root, "gitconfig") }
 
+// jobOf is the job of a task, the same for every executor. first are variables that the task may
+// change. Where the run executes adds the rest.
+func jobOf(t *task.Task, first map[string]string) *job {
+	vars := maps.Clone(first)
+	maps.Copy(vars, t.Env)
+	for name, v := range t.Secrets {
+		vars[name] = v.Reveal()
+	}
+	maps.Copy(vars, t.Vars)
+	vars[runVariable] = t.RunID
+	j := &job{
+		Resume: t.Resume, Prompt: t.Prompt, Skills: t.Skills, Attachments: t.Attachments, Files: t.Files,
+		Repositories: t.Repositories, Setup: t.Setup, Command: t.Command, Program: t.Program,
+	}
+	for name, value := range vars {
+		j.Env = append(j.Env, name+"="+value)
+	}
+	return j
+}
+
+// environ are all variables of the run: no others reach the agent, and never those of the server
+// (SPEC 9.4). Those that name its folder are known inside the walls alone. Later ones win.
+func (j *job) environ(f folder) []string {
+	own := slices.Concat(
+		[]string{"HOME=" + f.home(), "TMPDIR=" + f.temp(), "LANG=C.UTF-8", "GIT_CONFIG_SYSTEM=" + f.gitConfig()}, // a definition may have others
+		j.Env,
+		[]string{"TRIPHAMMER_PROMPT_FILE=" + f.prompt(), "TRIPHAMMER_ATTACHMENTS=" + f.attachments(), "TRIPHAMMER_ARTIFACTS=" + f.artifacts()},
+	)
+	if !j.Inherit {
+		return inherit(nil, own)
+	}
+	return j.Tools.after(inherit(os.Environ(), own))
+}
+
 // do executes the job, inside the walls. The steps run one after the other, under s.
 func (j *job) do(s *supervising) ending {
 	exit, err := j.steps(s)
@@ -61,9 +95,7 @@ func (j *job) steps(s *supervising) (ending, error) {
 	if err := os.Chdir(dir.root); err != nil {
 		return ending{}, fmt.Errorf("the folder of the run is not there inside the walls: %w", err)
 	}
-	if j.Inherit {
-		j.Env = j.Tools.after(inherit(os.Environ(), j.Env))
-	}
+	j.Env = j.environ(dir)
 	if j.Offline {
 		if err := offline(); err != nil {
 			return ending{}, err

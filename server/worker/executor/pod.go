@@ -161,20 +161,9 @@ func NewPod(cfg PodConfig) (*Pod, error) {
 		}
 		settings = g.Settings(out.Gateway)
 	}
-	maps.Copy(vars, t.Env)
-	for name, v := range t.Secrets {
-		vars[name] = v.Reveal()
-	}
-	maps.Copy(vars, t.Vars)
-	vars[runVariable] = t.RunID
-	env := []string{"LANG=C.UTF-8"}
-	for _, name := range slices.Sorted(maps.Keys(vars)) {
-		env = append(env, name+"="+vars[name])
-	}
-	j.Job = job{
-		Env: env, Prompt: t.Prompt, Skills: t.Skills, Attachments: t.Attachments, Files: t.Files, Repositories: t.Repositories,
-		Setup: t.Setup, Command: t.Command, GitSettings: settings, Inherit: true, Image: cfg.Image, Program: t.Program, Bounded: true,
-	}
+	job := jobOf(t, vars)
+	job.GitSettings, job.Inherit, job.Image, job.Bounded = settings, true, cfg.Image, true
+	j.Job = *job
 	p := &Pod{}
 	var err error
 	if p.Job, err = packed(j); err == nil && len(out.Hosts)+len(out.Repositories) > 0 {
@@ -281,11 +270,6 @@ func (p *podJob) settle(f folder) {
 	if program, err := os.Executable(); err == nil {
 		p.Job.Tools = tools(filepath.Dir(program) + toolsFolder)
 	}
-	paths := []string{
-		"HOME=" + f.home(), "TMPDIR=" + f.temp(), // a definition may have others
-	}
-	paths = append(paths, "GIT_CONFIG_SYSTEM="+f.gitConfig())
-	p.Job.Env = append(append(paths, p.Job.Env...), "TRIPHAMMER_PROMPT_FILE="+f.prompt(), "TRIPHAMMER_ATTACHMENTS="+f.attachments(), "TRIPHAMMER_ARTIFACTS="+f.artifacts())
 }
 
 // confine is what the supervisor takes away from itself. The run reads everything in its
