@@ -256,3 +256,49 @@ triphammer factories create acme
 		})
 	}
 }
+
+// TestPushHook pushes to a repository that has the hook of docs/checking.md.
+func TestPushHook(t *testing.T) {
+	t.Parallel()
+	hook := regexp.MustCompile("(?s)```sh hooks/pre-receive\n(.*?)```").FindStringSubmatch(pages(t)["../../docs/checking.md"])
+	if hook == nil {
+		t.Fatal("the page has no hook")
+	}
+	bashed(t, `set -euo pipefail
+git init -q --bare --initial-branch=main factory.git
+cat > factory.git/hooks/pre-receive <<'END OF HOOK'
+`+hook[1]+`END OF HOOK
+chmod +x factory.git/hooks/pre-receive
+triphammer init work
+cd work
+git remote add origin ../factory.git
+
+# what is valid arrives
+git push origin main 2> said
+grep '^remote: valid: 5 files' said
+
+# what is not valid is refused with the findings, also if it is hidden from archives
+echo 'secretNam: W' > webhooks/w.yaml
+echo 'webhooks export-ignore' > .gitattributes
+git add -A
+git commit -q -m Bad
+if git push origin main 2> said; then exit 1; fi
+grep '^remote: webhooks/w.yaml:1:1: error: ' said
+grep 'pre-receive hook declined' said
+[ "$(git -C ../factory.git rev-parse main)" = "$(git rev-parse HEAD~1)" ]
+git push -q origin HEAD~1:main
+
+# with a branch that is checked, another branch is not looked at
+if git push origin HEAD:topic HEAD:main 2> said; then exit 1; fi
+git push origin HEAD:topic 2> said
+if grep valid said; then exit 1; fi
+
+# the branch can be deleted
+git -C ../factory.git config receive.denyDeleteCurrent ignore
+git push -q origin :main
+git -C ../factory.git branch | grep '^  topic$'
+
+# nothing is left
+[ -z "$(find "$TMPDIR" -maxdepth 1 -name 'tmp.*')" ]
+`)
+}

@@ -229,7 +229,7 @@ func (f *factoryOptions) openHome(ctx context.Context, data, baseURL string) (so
 	}
 	f.home, err = hosted.Open(ctx, hosted.Config{
 		Dir: filepath.Join(data, hostedFolder, f.name+".git"), Branch: f.repository.Branch,
-		Check: []string{program, "hook", "pre-receive", "--branch", f.repository.Branch, "--path", f.path}, Logger: f.logger,
+		Check: []string{program, "validate", "--rev"}, Folder: f.path, Logger: f.logger,
 	})
 	if err != nil {
 		return source, err

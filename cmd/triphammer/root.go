@@ -41,7 +41,7 @@ Begin with:  triphammer init demo && cd demo && triphammer dev`,
 			root.AddCommand(c)
 		}
 	}
-	add("definitions", initCommand(), validateCommand(), testCommand(), planCommand(), hookCommand(), schemaCommand())
+	add("definitions", initCommand(), validateCommand(), testCommand(), planCommand(), schemaCommand())
 	add("server", devCommand(), serveCommand(), workerCommand(), statusCommand(), openCommand(), statsCommand(), applyCommand(), doctorCommand(), executorCommand(), dbCommand(),
 		sendCommand(), samplesCommand(), mcpCommand(), configCommand(), apiCommand(), contextCommand(), authCommand(), clockCommand())
 	add("objects", factoriesCommand(), webhooksCommand(), automationsCommand(), environmentsCommand(), agentsCommand(), deliveriesCommand(), runsCommand(), workersCommand(), schedulesCommand(),

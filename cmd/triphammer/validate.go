@@ -250,7 +250,15 @@ func openTree(c *cobra.Command, dir, rev string) (root, error) {
 		if err != nil {
 			return root{}, exitWith(exitUsage, "%w", err)
 		}
-		return openCommit(c, repo, rev, folder)
+		commit, err := repo.Commit(c.Context(), rev)
+		if err != nil {
+			return root{}, exitWith(exitUsage, "%w", err)
+		}
+		tree, err := repo.Tree(c.Context(), commit.Hash, folder)
+		if err != nil {
+			return root{}, exitWith(exitUsage, "%w", err)
+		}
+		return root{tree, slashed(folder), func() {}}, nil
 	}
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -264,19 +272,6 @@ func openTree(c *cobra.Command, dir, rev string) (root, error) {
 		return root{}, exitWith(exitUsage, "%w", err)
 	}
 	return root{w.FS(), slashed(filepath.Clean(dir)), func() { _ = w.Close() }}, nil
-}
-
-// openCommit opens a folder of a commit.
-func openCommit(c *cobra.Command, repo *gitrepo.Repo, rev, folder string) (root, error) {
-	commit, err := repo.Commit(c.Context(), rev)
-	if err != nil {
-		return root{}, exitWith(exitUsage, "%w", err)
-	}
-	tree, err := repo.Tree(c.Context(), commit.Hash, folder)
-	if err != nil {
-		return root{}, exitWith(exitUsage, "%w", err)
-	}
-	return root{tree, slashed(folder), func() {}}, nil
 }
 
 // repositoryOf finds the repository of a folder, and the path of the folder in it. It

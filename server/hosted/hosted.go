@@ -32,7 +32,8 @@ import (
 type Config struct {
 	Dir    string   // of the bare repository
 	Branch string   // the production branch
-	Check  []string // command that checks a push, as a pre-receive hook of Git; its words are quoted for a shell
+	Check  []string // command that checks what is pushed to the branch: the commit and the path of Folder in a bare repository follow
+	Folder string   // in the commits, with what is checked
 	Logger *slog.Logger
 }
 
@@ -138,24 +139,51 @@ const (
 	movedFile = "TRIPHAMMER_MOVED" // what it has moved
 )
 
-// installHooks writes the hooks anew, because the program may have moved.
-func (r *Repository) installHooks() error {
-	words := make([]string, len(r.cfg.Check))
-	for i, w := range r.cfg.Check {
-		words[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
-	}
-	dir := filepath.Join(r.cfg.Dir, "hooks")
-	err := os.MkdirAll(dir, 0o700)
-	check := strings.Join(words, " ")
-	refs := `while read -r old new ref; do
+// preReceive is the hook that checks a push. Until it agrees, git keeps the new objects in a
+// separate folder (git-receive-pack, "Quarantine Environment"). The check reads a repository that
+// has links to them, and borrows the others. If the hook is killed, git gc removes that repository,
+// because it knows names of this form.
+const preReceive = `set -e
+asked=$(cat)
+if [ -n "$ASKED" ]; then printf '%s\n' "$asked" > "$ASKED"; fi
+pushed= other=
+while read -r old new ref; do
 	case $ref in
 	refs/heads/*|refs/tags/*) ;;
 	*) echo "$ref is neither a branch nor a tag, and only these are kept here: leave it out of the push" >&2; exit 1 ;;
 	esac
-done`
+	case $new,$ref in
+	*[!0]*,refs/heads/BRANCH) pushed=$new ;;
+	*[!0]*,refs/heads/*) other=${ref#refs/heads/} ;;
+	esac
+done <<END
+$asked
+END
+if [ -z "$pushed" ]; then # a deletion is refused by the settings
+	if [ -n "$other" ]; then echo "$other is kept, and nothing of it is checked or applied: the branch that serves is "BRANCH >&2; fi
+	exit
+fi
+view=$(mktemp -d "$PWD/objects/tmp_objdir-incoming-XXXXXX")
+trap 'rm -rf "$view"' EXIT
+cp -rl "$GIT_OBJECT_DIRECTORY" "$view/objects"
+mkdir -p "$view/objects/info" "$view/refs"
+echo "ref: refs/heads/none" > "$view/HEAD"
+printf '%s\n' "$PWD/objects" > "$view/objects/info/alternates"
+CHECK "$pushed" "$view/"FOLDER
+`
+
+// installHooks writes the hooks anew, because the program may have moved.
+func (r *Repository) installHooks() error {
+	quote := func(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
+	words := make([]string, len(r.cfg.Check))
+	for i, w := range r.cfg.Check {
+		words[i] = quote(w)
+	}
+	dir := filepath.Join(r.cfg.Dir, "hooks")
+	err := os.MkdirAll(dir, 0o700)
 	for name, script := range map[string]string{
 		// What cannot be kept is refused: the check must see all of it.
-		"pre-receive":  fmt.Sprintf("set -e\nasked=$(cat)\nif [ -n \"$%[1]s\" ]; then printf '%%s\\n' \"$asked\" > \"$%[1]s\"; fi\nprintf '%%s\\n' \"$asked\" | %[3]s\nprintf '%%s\\n' \"$asked\" | %[2]s\n", askedFile, check, refs),
+		"pre-receive":  strings.NewReplacer("ASKED", askedFile, "BRANCH", quote(r.cfg.Branch), "CHECK", strings.Join(words, " "), "FOLDER", quote(r.cfg.Folder)).Replace(preReceive),
 		"post-receive": fmt.Sprintf("if [ -n \"$%[1]s\" ]; then exec cat > \"$%[1]s\"; fi\n", movedFile),
 	} {
 		name = filepath.Join(dir, name)
