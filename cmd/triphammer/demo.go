@@ -12,8 +12,8 @@ import (
 	"triphammer/server/worker/executor"
 )
 
-// inside runs what this program is for itself: inside a run the supervisor or the agent of a
-// protocol, and beside dev the keeper of the terminal.
+// inside runs what this program is for itself inside a run: the supervisor, or the agent of a
+// protocol.
 func inside(args []string) (status int, is bool) {
 	if len(args) == 0 {
 		return 0, false
@@ -23,8 +23,6 @@ func inside(args []string) (status int, is bool) {
 		return executor.Supervise(args[1:]), true
 	case acp.Command:
 		return acp.Main(args[1:]), true
-	case keeperCommand:
-		return keepTerminal(args[1:]), true
 	}
 	return 0, false
 }

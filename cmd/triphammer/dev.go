@@ -37,8 +37,8 @@ func devCommand() *cobra.Command {
 that webhooks name and that do not exist are made up. One test delivery is sent, authenticated as its sender would.
 
 Then there is a line for each delivery, with its belt and why it ran or not, for each run that has ended, and for each
-save, with its findings. On a terminal there are keys: r replays the last delivery, o opens the pages, q ends it.
-Other commands find this server by themselves in DIR and below.
+save, with its findings. Ctrl-C ends it. Other commands find this server by themselves in DIR and below: send, open,
+deliveries replay.
 
 With --once it prints the belt and the run of the test delivery, and ends with 0 if that has SUCCEEDED.`,
 		Example: `  triphammer dev
@@ -148,7 +148,7 @@ func dev(c *cobra.Command, args []string, o *devOptions) error {
 		stop()
 		served <- err
 	}()
-	d := &devServing{devOptions: o, c: c, source: source, in: s.in, stop: stop}
+	d := &devServing{devOptions: o, c: c, source: source, in: s.in}
 	var demoErr error
 	if o.once {
 		demoErr = d.demonstrate(ctx)
@@ -188,7 +188,6 @@ type devServing struct {
 	c      *cobra.Command
 	source *gitrepo.WorkTree
 	in     *instance
-	stop   func()
 	cl     *client
 }
 
@@ -337,13 +336,7 @@ func (d *devServing) live(ctx context.Context) error {
 			return err
 		}
 	}
-	keyed, end := d.keys(ctx, show)
-	defer end()
-	stops := "Ctrl-C ends it."
-	if keyed {
-		stops = "Keys: r replay, o open the pages, q quit, ? help."
-	}
-	fmt.Fprintf(out, "\n%s\n\n", stops)
+	fmt.Fprint(out, "\nCtrl-C ends it.\n\n")
 	if m != nil && !d.silent {
 		status, answer, _, err := m.post(ctx, http.DefaultClient)
 		if err != nil {
@@ -437,39 +430,6 @@ func (d *devServing) showCommand(ctx context.Context, m *message, out io.Writer)
 	}
 	fmt.Fprintf(out, "\nSenders on the internet reach it by a tunnel to http://%s, for the path /webhooks/w/ alone\n(--base-url takes its address; docs/first-webhook.md has the tunnels).\n", d.listeners.TCP.Addr())
 	return nil
-}
-
-const keyHelp = "r replay the last accepted delivery · o open the pages · q quit · Enter an empty line · ? this help"
-
-// keys takes keys if standard input is a terminal. end gives it back as it was.
-func (d *devServing) keys(ctx context.Context, show *feed) (keyed bool, end func()) {
-	k := openKeyboard(os.Stdin)
-	if k == nil {
-		return false, func() {}
-	}
-	// A second Ctrl-C ends the program at once, so the terminal is restored at the first.
-	undo := context.AfterFunc(ctx, k.restore)
-	go k.keys(ctx, func(key byte) {
-		switch key {
-		case 'q', 'Q':
-			k.restore()
-			d.stop()
-		case 'r', 'R':
-			show.replay(ctx)
-		case 'o', 'O':
-			fresh, err := d.link(ctx)
-			if err != nil {
-				show.say(err.Error())
-				return
-			}
-			show.openPage(fresh)
-		case '\n', '\r':
-			show.print("\n")
-		default:
-			show.say(keyHelp)
-		}
-	})
-	return true, func() { undo(); k.restore() }
 }
 
 // waitApplied waits until the content of the folder serves, which somebody may save again

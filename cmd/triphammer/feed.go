@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -42,8 +41,7 @@ type feed struct {
 	source *gitrepo.WorkTree
 	saves  *saves
 
-	mu      sync.Mutex // held while something is printed
-	last    string     // the newest delivery that was shown
+	last    string // the newest delivery that was shown
 	mark    store.Mark
 	ended   map[string]bool // the runs whose end was shown
 	updated time.Time       // up to which ended has them
@@ -377,36 +375,5 @@ func (f *feed) wrapped(text string) string {
 }
 
 func (f *feed) print(text string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	_, _ = io.WriteString(f.w, text) // a terminal that is gone ends dev by a signal
-}
-
-// replay starts what matches the last accepted delivery now.
-func (f *feed) replay(ctx context.Context) {
-	query := url.Values{"outcome": {string(terms.Accepted)}}
-	last, err := collect[api.Delivery](ctx, f.cl, "/deliveries", query, 1)
-	switch {
-	case err != nil:
-	case len(last) == 0:
-		f.say("there is no accepted delivery to replay yet")
-		return
-	default:
-		err = f.cl.call(ctx, http.MethodPost, "/deliveries/"+last[0].ID+"/replay", nil, nil)
-	}
-	if err != nil && ctx.Err() == nil {
-		f.say("not replayed: " + err.Error())
-	}
-}
-
-// openPage shows a page in a browser if there is one, and prints its address.
-func (f *feed) openPage(address string) {
-	f.say("the pages: " + address + " (works once)")
-	show, err := findBrowser()
-	if err != nil {
-		return // the address is printed
-	}
-	if cmd := show(address); cmd.Start() == nil {
-		go func() { _ = cmd.Wait() }()
-	}
 }

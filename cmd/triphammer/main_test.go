@@ -97,12 +97,6 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(execute(os.Args[1:]))
 	}
-	if len(os.Args) > 1 && os.Args[1] == keeperCommand {
-		os.Exit(execute(os.Args[1:]))
-	}
-	if how := os.Getenv(dieVariable); how != "" {
-		dieWithKeyboard(how)
-	}
 	os.Exit(testMain(m))
 }
 
