@@ -271,18 +271,20 @@ func flock(ctx context.Context, f *os.File, dir string, wait bool) error {
 		return exitWith(exitUsage, "the data directory %s cannot be locked; it belongs on a local disk: %w", dir, err)
 	}
 	if !wait { // whoever does not wait finds out what to say
-		return exitWith(exitUnreachable, "the data directory %s is %w%s", dir, errLocked, heldBy(f))
+		return exitWith(exitUnreachable, "the data directory %s is %w", dir, errLocked)
 	}
 	cl, err := socketClient(ctx, dir)
 	if err != nil {
-		return &exitError{exitUnreachable, silentHolder(dir, f, err)}
+		return silentHolder(dir, err)
 	}
 	cl.close()
-	return exitWith(exitUnreachable, "the data directory %s is %w%s: a server is running on it, and answers on its socket. Stop it, or give this one another: --data DIR", dir, errLocked, heldBy(f))
+	return exitWith(exitUnreachable, "the data directory %s is %w: a server is running on it, and answers on its socket. Stop it, or give this one another: --data DIR", dir, errLocked)
 }
 
 // silentHolder is the error of a data directory that a process has locked which did not
 // answer on its socket, but with err.
-func silentHolder(dir string, f *os.File, err error) error {
-	return fmt.Errorf("the data directory %s is %w%s, which does not answer on its socket: %s", dir, errLocked, heldBy(f), silence(err, lockHolder(f)))
+func silentHolder(dir string, err error) error {
+	return exitWith(exitUnreachable, `the data directory %s is %w, which does not answer on its socket (%v).
+A server that starts or stops does not answer, nor does a command that works on the store: try again in a moment. Else find the process (lslocks shows it): if it is stopped, let it go on (kill -CONT); if it hangs, or its socket %s was removed, end it and start it again`,
+		dir, errLocked, err, socketName)
 }

@@ -268,25 +268,3 @@ func TestFullDiskRestart(t *testing.T) {
 		t.Errorf("%d lines in the log", n)
 	}
 }
-
-// TestWhoHoldsIt (B8): a server that is refused says which process has the data
-// directory, and whether that one answers.
-func TestWhoHoldsIt(t *testing.T) {
-	w := newWorld(t, map[string]string{"factory.yaml": factoryYAML})
-	w.start()
-	process := w.cmd.Process
-	defer func() { _ = process.Signal(syscall.SIGCONT) }()
-	for _, step := range []struct {
-		signal syscall.Signal
-		says   string
-	}{{syscall.SIGCONT, ": a server is running on it, and answers"}, {syscall.SIGSTOP, ", which does not answer on its socket: it is stopped. Let it go on (kill -CONT "}} {
-		if err := process.Signal(step.signal); err != nil {
-			t.Fatal(err)
-		}
-		second := w.command("serve", "--repo", "repo", "--listen", "127.0.0.1:0")
-		out, err := second.CombinedOutput()
-		if want := fmt.Sprintf("in use by another process (process %d, triphammer serve)%s", process.Pid, step.says); exitStatus(err) != exitUnreachable || !strings.Contains(string(out), want) {
-			t.Errorf("it does not say %q: %v\n%s", want, err, out)
-		}
-	}
-}

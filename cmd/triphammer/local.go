@@ -70,7 +70,7 @@ func held(data string, err error) error {
 	if locked := syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB); !errors.Is(locked, syscall.EWOULDBLOCK) {
 		return nil
 	}
-	return &exitError{exitUnreachable, silentHolder(data, f, err)}
+	return silentHolder(data, err)
 }
 
 // offlineClient makes a client that answers requests in this process. It locks the data

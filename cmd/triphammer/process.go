@@ -15,8 +15,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 // Messages name the process that is in the way. What the system does not tell, such as of a
@@ -42,39 +40,6 @@ func describeProcess(pid int) string {
 		}
 	}
 	return fmt.Sprintf("%s, %s", text, oneLine.Replace(program))
-}
-
-// isStopped tells whether a process was stopped, as by SIGSTOP or Ctrl-Z.
-func isStopped(pid int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	_, after, found := strings.Cut(string(stat[max(0, strings.LastIndexByte(string(stat), ')')):]), ") ")
-	return err == nil && found && (strings.HasPrefix(after, "T") || strings.HasPrefix(after, "t"))
-}
-
-// lockHolder is the process that has locked a file; 0: the system does not tell.
-func lockHolder(f *os.File) int {
-	var st syscall.Stat_t
-	table, err := os.ReadFile("/proc/locks")
-	if err != nil || syscall.Fstat(int(f.Fd()), &st) != nil {
-		return 0
-	}
-	file := fmt.Sprintf("%02x:%02x:%d", unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino)
-	for line := range strings.Lines(string(table)) {
-		// 1: FLOCK ADVISORY WRITE 4711 fd:00:12345 0 EOF
-		if lock := strings.Fields(line); len(lock) > 5 && lock[1] == "FLOCK" && lock[5] == file {
-			pid, _ := strconv.Atoi(lock[4])
-			return max(pid, 0)
-		}
-	}
-	return 0
-}
-
-// heldBy names the process that has locked a file, as a remark in a message.
-func heldBy(f *os.File) string {
-	if pid := lockHolder(f); pid > 0 {
-		return " (" + describeProcess(pid) + ")"
-	}
-	return ""
 }
 
 // listener names who listens on an address that is taken; empty: the system does not tell.
@@ -191,24 +156,4 @@ func noEntry(dir string, err error) error {
 	return exitWith(exitAuth, `the data directory %s is that of %s, and you (%s) may not look into it.
 Run the command as its user (sudo%s triphammer …), or with a key over the network: --server URL and TRIPHAMMER_API_KEY`,
 		dir, who, userOf(fmt.Sprint(os.Geteuid())), as)
-}
-
-// silence says why nobody answers on the socket of a data directory that a process has
-// locked, and what to do. err is what came of asking; held is the process, or 0.
-func silence(err error, held int) string {
-	restart := "end it and start it again"
-	if held > 0 {
-		restart = fmt.Sprintf("end it (kill %d) and start it again", held)
-	}
-	switch {
-	case held > 0 && isStopped(held):
-		return fmt.Sprintf("it is stopped. Let it go on (kill -CONT %d), or %s", held, restart)
-	case errors.Is(err, fs.ErrNotExist):
-		return "its socket " + socketName + " or the key beside it is not there. A server that starts or stops has none, nor has a command that works on the store: try again in a moment. If somebody removed the file, " + restart
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return "nobody listens there. A server that starts or stops does not, nor does a command that works on the store: try again in a moment"
-	case err != nil:
-		return fmt.Sprintf("it took the connection and gave no answer for %s. The machine or its disk is very busy, or it hangs: look at its log, or %s", lockPatience, restart)
-	}
-	return ""
 }
