@@ -20,9 +20,6 @@ func PlaceOf(id string) Place {
 // Kind is the name of the kind.
 func (p Place) Kind() string { return p.kind.id }
 
-// Folder is the folder below which all its definitions are.
-func (p Place) Folder() string { return p.kind.folder }
-
 // Shape is what its definitions look like.
 func (p Place) Shape() *schema.Shape { return p.kind.shape }
 

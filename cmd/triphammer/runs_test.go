@@ -141,21 +141,6 @@ func TestColours(t *testing.T) {
 	}
 }
 
-// TestCut: a line fits the terminal, and shows that something is left out.
-func TestCut(t *testing.T) {
-	for _, c := range []struct {
-		text    string
-		columns int
-		want    string
-	}{
-		{"hello", 0, "hello"}, {"hello", 5, "hello"}, {"hello", 4, "hel…"}, {"宽宽宽", 6, "宽宽宽"}, {"宽宽宽", 5, "宽宽…"}, {"宽宽宽", 4, "宽…"}, {"hello", 1, "…"},
-	} {
-		if got := cut(c.text, c.columns); got != c.want {
-			t.Errorf("cut(%q, %d) = %q, not %q", c.text, c.columns, got, c.want)
-		}
-	}
-}
-
 const forged = "[exit] exit status 0"
 
 func entryOf(t *testing.T, e event.Event) api.Event {

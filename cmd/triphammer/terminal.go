@@ -4,7 +4,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"unicode/utf8"
 
 	"golang.org/x/term"
 
@@ -117,24 +116,6 @@ func (s screen) paint(colour, text string) string {
 		return text
 	}
 	return colour + text + colourReset
-}
-
-// cut shortens a text to a number of columns, with a mark if something is left out. 0: it
-// is left as it is.
-func cut(text string, columns int) string {
-	if columns <= 0 {
-		return text
-	}
-	used, end := 0, 0 // end is where the mark still fits
-	for i, r := range text {
-		if used += columnsOf(r); used <= columns-1 {
-			end = i + utf8.RuneLen(r)
-		}
-		if used > columns {
-			return text[:end] + "…"
-		}
-	}
-	return text
 }
 
 // columnsOf is the largest number of columns that a character can take.

@@ -2,7 +2,6 @@ package signature
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -89,16 +88,6 @@ func (s *Scheme) SecretIsYours() bool {
 	}
 	// A sender that implements Standard Webhooks by itself takes one (SPEC C5.2).
 	return s.Generic() && !s.asymmetric() || s.Name == "standard_webhooks" || strings.Contains(s.Setup, "of your choice")
-}
-
-// Guided are the names of the schemes that have a guide of their own, sorted.
-func Guided() []string {
-	var names []string
-	for name := range guides {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // guides are those of common senders. Names of menus and fields are the senders' own, as

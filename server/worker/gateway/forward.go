@@ -1,14 +1,9 @@
 package gateway
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
-	"strings"
 	"sync"
 )
 
@@ -38,33 +33,4 @@ func Forward(ctx context.Context, l net.Listener, socket string) error {
 			join(client, proxy, client)
 		})
 	}
-}
-
-// Connect opens a tunnel to target, a HOST:PORT, through the proxy at address, and copies
-// in and out until the tunnel ends. It lets ssh pass the proxy, as its ProxyCommand.
-func Connect(ctx context.Context, address, target string, in io.Reader, out io.Writer) error {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
-	if err != nil {
-		return fmt.Errorf("the proxy of this run does not answer: %w", err)
-	}
-	defer func() { _ = conn.Close() }()
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	if _, err := fmt.Fprintf(conn, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", target, target); err != nil {
-		return fmt.Errorf("asking the proxy of this run: %w", err)
-	}
-	reader := bufio.NewReader(conn)
-	resp, err := http.ReadResponse(reader, &http.Request{Method: http.MethodConnect})
-	if err != nil {
-		return fmt.Errorf("reading the answer of the proxy of this run: %w", err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		why, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
-		return errors.New(strings.TrimSpace(string(why)))
-	}
-	go func() { // it ends with the input or with the program
-		_, _ = io.Copy(conn, in)
-		_ = closeWrite(conn)
-	}()
-	_, err = io.Copy(out, reader)
-	return err
 }

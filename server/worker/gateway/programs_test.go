@@ -1,9 +1,7 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
-	"io"
 	"net"
 	"net/url"
 	"os"
@@ -68,33 +66,6 @@ func TestGitPassesProxy(t *testing.T) {
 	}
 	if out, err := clone("evil.example"); err == nil || !strings.Contains(out, "403") {
 		t.Errorf("%v: %s", err, out)
-	}
-}
-
-// TestConnect: the ProxyCommand of ssh carries both directions, and says why it may not.
-func TestConnect(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	go func() {
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		defer func() { _ = c.Close() }()
-		all, _ := io.ReadAll(c)
-		_, _ = c.Write(bytes.ToUpper(all))
-	}()
-	w := start(t, []string{l.Addr().String()}, nil)
-	proxy := w.inside()
-	var out bytes.Buffer
-	if err := Connect(t.Context(), proxy, l.Addr().String(), strings.NewReader("ssh-2.0 hello"), &out); err != nil || out.String() != "SSH-2.0 HELLO" {
-		t.Errorf("%q, %v", out.String(), err)
-	}
-	if err := Connect(t.Context(), proxy, "evil.example:22", strings.NewReader(""), &out); err == nil || !strings.Contains(err.Error(), "not listed") {
-		t.Error(err)
 	}
 }
 
