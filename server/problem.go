@@ -18,8 +18,8 @@ import (
 const backlogRetry = "30"
 
 // fail ends a request with a problem (RFC 9457).
-func fail(c *gin.Context, code api.Code, detail string, fields ...api.FieldProblem) {
-	failAs(c, api.NewProblem(code, detail, fields...))
+func fail(c *gin.Context, code api.Code, detail string) {
+	failAs(c, api.NewProblem(code, detail))
 }
 
 func failAs(c *gin.Context, p api.Problem) {

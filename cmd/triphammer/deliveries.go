@@ -229,14 +229,10 @@ func explainMatch(w io.Writer, m api.Match, verdict string) {
 	printConditions(w, "    ", m.Conditions)
 }
 
-func printConditions(w io.Writer, indent string, conditions []api.Condition) (held int) {
+func printConditions(w io.Writer, indent string, conditions []api.Condition) {
 	for _, one := range conditions {
-		if one.OK {
-			held++
-		}
 		fmt.Fprintf(w, "%s%s %s: wanted %s, came %s\n", indent, markOf(one.OK), one.Path, one.Want, one.Got)
 	}
-	return held
 }
 
 func markOf(ok bool) string {

@@ -426,7 +426,7 @@ const reserveFile = "reserve"
 
 // offline makes the parts that answer commands while no server runs. It starts none of
 // them.
-func (in *instance) offline(ctx context.Context) error {
+func (in *instance) offline() error {
 	if address, err := os.ReadFile(filepath.Join(in.dir, baseURLFile)); err == nil {
 		in.opt.server.BaseURL = strings.TrimSpace(string(address))
 	}

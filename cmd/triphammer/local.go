@@ -90,7 +90,7 @@ func offlineClient(c *cobra.Command, dir string, mayMake bool) (*client, error) 
 		return nil, err
 	}
 	in.announce(c.ErrOrStderr())
-	if err := in.offline(c.Context()); err != nil {
+	if err := in.offline(); err != nil {
 		return nil, errors.Join(err, in.close())
 	}
 	return &client{

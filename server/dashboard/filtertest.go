@@ -147,7 +147,8 @@ func filterPage(v *Visit, route string) (page FilterTest, err error) {
 	if request.DeliveryID != "" {
 		page.Nearer = v.nearest(page.Delivery)
 	}
-	return page, v.backTest(&page, request, recent)
+	v.backTest(&page, request, recent)
+	return page, nil
 }
 
 // failed shows a problem of the API beside the form.
@@ -225,7 +226,7 @@ func (v *Visit) nearest(delivery string) string {
 }
 
 // backTest tries the test on the last deliveries.
-func (v *Visit) backTest(page *FilterTest, request api.TestFilter, recent []api.Delivery) error {
+func (v *Visit) backTest(page *FilterTest, request api.TestFilter, recent []api.Delivery) {
 	request.Payload, request.Headers, request.Webhook = nil, nil, ""
 	for _, d := range recent[:min(len(recent), backTests)] {
 		var verdict api.FilterVerdict
@@ -237,7 +238,7 @@ func (v *Visit) backTest(page *FilterTest, request api.TestFilter, recent []api.
 			refused := (*Refused)(nil)
 			if errors.As(err, &refused) && refused.Status < 500 && page.Error == "" && page.Result == nil {
 				page.Error = refused.Message
-				return nil
+				return
 			}
 			continue // it was deleted meanwhile, or is damaged
 		}
@@ -246,7 +247,6 @@ func (v *Visit) backTest(page *FilterTest, request api.TestFilter, recent []api.
 			page.Would++
 		}
 	}
-	return nil
 }
 
 // telling are the fields that say what kind of event a payload is of.

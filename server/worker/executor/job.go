@@ -123,7 +123,7 @@ func (j *job) steps(s *supervising) (ending, error) {
 		return ending{}, fmt.Errorf("the agent cannot be started: %w", err)
 	}
 	git := j.asked(s, dir)
-	before, err := takeSnapshot(dir.workspace(), dir.root, j.folders(dir), git(false))
+	before, err := takeSnapshot(dir.workspace(), dir.root, j.folders(), git(false))
 	if err != nil {
 		return ending{}, fmt.Errorf("looking at the workspace: %w", err)
 	}
@@ -426,7 +426,7 @@ func patchName(repository, first string) string {
 }
 
 // folders are the folders of the run's repositories in its workspace.
-func (j *job) folders(f folder) (names []string) {
+func (j *job) folders() (names []string) {
 	clones, _ := clonesOf(j.Repositories, "") // prepare has told its error
 	for _, c := range clones {
 		names = append(names, path.Clean(c.dir))
