@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"triphammer/server/inside"
 	"triphammer/server/inside/acp"
 	"triphammer/server/run"
 	"triphammer/server/worker/executor"
@@ -14,12 +15,12 @@ import (
 
 // inside runs what this program is for itself inside a run: the supervisor, or the agent of a
 // protocol.
-func inside(args []string) (status int, is bool) {
+func ofRun(args []string) (status int, is bool) {
 	if len(args) == 0 {
 		return 0, false
 	}
 	switch args[0] {
-	case executor.SuperviseCommand:
+	case inside.SuperviseCommand:
 		return executor.Supervise(args[1:]), true
 	case acp.Command:
 		return acp.Main(args[1:]), true

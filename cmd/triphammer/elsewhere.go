@@ -43,10 +43,10 @@ func resealSecrets(*cobra.Command, string) error {
 	return exitWith(exitUsage, "secrets reseal needs Linux: call it on the machine of the server")
 }
 
-func inside([]string) (status int, is bool) { return 0, false }
-func guardProcess() error                   { return nil }
-func installedServer() string               { return "" }
-func nearestDev() string                    { return "" }
+func ofRun([]string) (status int, is bool) { return 0, false }
+func guardProcess() error                  { return nil }
+func installedServer() string              { return "" }
+func nearestDev() string                   { return "" }
 
 func madeSecret(string, string) (string, error) { return "", nil }
 

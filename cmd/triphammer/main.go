@@ -21,7 +21,7 @@ func main() { os.Exit(execute(os.Args[1:])) }
 
 // execute runs the program and returns its exit status (SPEC 3.4).
 func execute(args []string) int {
-	if status, is := inside(args); is {
+	if status, is := ofRun(args); is {
 		return status
 	}
 	guardErr := guardProcess()

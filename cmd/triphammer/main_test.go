@@ -19,7 +19,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"triphammer/server/worker/executor"
+	"triphammer/server/inside"
 	"triphammer/server/worker/harness"
 )
 
@@ -58,7 +58,7 @@ func tellTimeBy(file string) {
 		seconds, _ := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 		return time.Unix(seconds, 0).Add(min(time.Since(info.ModTime()), 900*time.Millisecond))
 	}
-	wallClock, executor.Now, harness.Now = clock, clock, clock
+	wallClock, inside.Now, harness.Now = clock, clock, clock
 }
 
 func missing(file string) bool {
@@ -87,7 +87,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(execute(os.Args[1:]))
 	}
-	if len(os.Args) > 1 && os.Args[1] == executor.SuperviseCommand { // of a server with another clock
+	if len(os.Args) > 1 && os.Args[1] == inside.SuperviseCommand { // of a server with another clock
 		// It runs in a folder of the data directory, and has no variable of the server.
 		for dir, _ := os.Getwd(); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
 			if file := filepath.Join(dir, clockFile); !missing(file) {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"triphammer/factory"
+	"triphammer/server/inside"
 	"triphammer/server/run"
 	"triphammer/server/run/event"
 	"triphammer/server/run/task"
@@ -28,7 +29,7 @@ import (
 
 // TestMain lets the test binary be the supervisor.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == executor.SuperviseCommand {
+	if len(os.Args) > 1 && os.Args[1] == inside.SuperviseCommand {
 		os.Exit(executor.Supervise(os.Args[2:]))
 	}
 	os.Exit(m.Run())

@@ -2,30 +2,28 @@ package executor
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"triphammer/server/inside"
 )
 
 // throughCommand is the isolation command: a program of the operator starts the supervisor
 // inside walls of its own, here or elsewhere. docs/operating.md has what it can rely on.
-func (e *Executor) throughCommand(r room) (command, confinement) {
+func (e *Executor) throughCommand(r room) (command, inside.Confinement) {
 	network := "on"
 	if r.off {
 		network = "off"
 	}
 	uid, gid := os.Geteuid(), os.Getegid()
-	confine := elsewhere()
+	confine := inside.Elsewhere()
 	if e.account != nil {
 		uid, gid = int(e.account.uid), int(e.account.gid)
-		confine.User = &identity{uid, gid}
+		confine.User = &inside.Identity{UID: uid, GID: gid}
 	}
-	env := []string{runVariable + "=" + r.runID}
+	env := []string{inside.RunVariable + "=" + r.runID}
 	for _, v := range []struct{ name, value string }{
 		{"NAME", r.name},
 		{"FOLDER", r.folder},
@@ -40,7 +38,7 @@ func (e *Executor) throughCommand(r room) (command, confinement) {
 	} {
 		env = append(env, "TRIPHAMMER_ATTEMPT_"+v.name+"="+v.value)
 	}
-	return outsideCommand(env, append(slices.Clone(e.command), e.program, SuperviseCommand)...), confine
+	return outsideCommand(env, append(slices.Clone(e.command), e.program, inside.SuperviseCommand)...), confine
 }
 
 // number is a limit; empty: there is none.
@@ -57,27 +55,4 @@ func noCommand(e *Executor) string {
 		return "no program was named that starts runs (--isolation-command)"
 	}
 	return ""
-}
-
-// identity is the user that a supervisor becomes that was started as root.
-type identity struct {
-	UID int `json:"uid"`
-	GID int `json:"gid"`
-}
-
-// become makes this process one of the user, if it is one of root. Otherwise whoever has
-// started it has chosen a user.
-func (u *identity) become() error {
-	if u == nil || os.Geteuid() != 0 {
-		return nil
-	}
-	err := errors.Join(unix.Setgroups(nil), unix.Setresgid(u.GID, u.GID, u.GID))
-	if err == nil {
-		err = unix.Setresuid(u.UID, u.UID, u.UID)
-	}
-	if err != nil {
-		return fmt.Errorf("a run of a server that is root becomes the user %d, which does not work inside: %w; map that user into the user namespace, "+
-			"or start the run as another user than root", u.UID, err)
-	}
-	return nil
 }

@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"triphammer/server/inside"
 	"triphammer/server/inside/limits"
 	"triphammer/server/run/event"
 	"triphammer/server/run/task"
@@ -214,7 +215,7 @@ func (e *Executor) imageOf(ctx context.Context, name string, sink task.Sink) (st
 
 // container is the isolation container. The folder of the run has the same path inside as
 // outside.
-func (e *Executor) container(r room) (command, confinement) {
+func (e *Executor) container(r room) (command, inside.Confinement) {
 	g, err := e.engine()
 	if err != nil {
 		g = &engine{path: "podman"} // it was there when the image was found
@@ -222,7 +223,7 @@ func (e *Executor) container(r room) (command, confinement) {
 	c := container{engine: g.path, name: r.name}
 	args := append(e.closed(g, r.limits, r.missing, r.program), "--interactive", "--name="+c.name, "--label="+containerLabel+"="+c.name,
 		"--hostname=run", "--workdir="+r.folder, bind(r.folder, ""))
-	for _, v := range append([]string{runVariable + "=" + r.runID}, supervisorEnv...) {
+	for _, v := range append([]string{inside.RunVariable + "=" + r.runID}, supervisorEnv...) {
 		args = append(args, "--env="+v)
 	}
 	for _, path := range r.granted {
@@ -232,10 +233,10 @@ func (e *Executor) container(r room) (command, confinement) {
 	if r.off {
 		args = append(args, "--network=none")
 	}
-	made := outsideCommand(nil, append(args, r.image, SuperviseCommand)...)
+	made := outsideCommand(nil, append(args, r.image, inside.SuperviseCommand)...)
 	made.env = append(engineEnvironment(), made.env...)
 	made.container = &c
-	return made, elsewhere()
+	return made, inside.Elsewhere()
 }
 
 // closed begins a command that starts this program in a container, as the user of the runs and
@@ -270,12 +271,6 @@ func (e *Executor) closed(g *engine, l task.Limits, missing []string, programs .
 		args = append(args, fmt.Sprintf("--pids-limit=%d", l.Processes+limits.OwnTasks))
 	}
 	return args
-}
-
-// elsewhere is what a supervisor takes away from itself where something else has made the
-// walls. What files and sockets there are is not its concern.
-func elsewhere() confinement {
-	return confinement{Landlock: true, BestEffort: true, Read: []string{"/"}, Write: []string{"/"}, Devices: devices, Seccomp: true, OwnIPC: true}
 }
 
 // containerLabel has the name of the container as its value.
@@ -408,15 +403,12 @@ func notStarted(image, program string, status int, said string) error {
 			"--container-options '--ulimit=nofile=4096:4096 --ulimit=nproc=4096:4096': %s", said)
 	case strings.Contains(said, "GLIBC_") || strings.Contains(said, "exec") && strings.Contains(said, program) && !strings.Contains(said, "mount"):
 		return fmt.Errorf("the image %s cannot start a run: it needs the GNU C library (glibc) %s or newer, as the images of Debian 12, Ubuntu 22.04 and "+
-			"Fedora 36 have it; and the processor of this machine: %s", image, glibc, said)
+			"Fedora 36 have it; and the processor of this machine: %s", image, inside.Glibc, said)
 	case status >= 125 && status <= 127:
 		return fmt.Errorf("the container could not be started: %s", said)
 	}
 	return nil
 }
-
-// glibc is the version that this program needs.
-const glibc = "2.34"
 
 // granted are the files and folders that the operator lets runs read, and more.
 func (e *Executor) granted(more []string) []string {
@@ -428,4 +420,21 @@ func (e *Executor) granted(more []string) []string {
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
+}
+
+// environment are the variables of the server that a program outside the walls gets. No
+// others: they may hold secrets.
+func environment() []string {
+	names := []string{
+		"PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "DBUS_SESSION_BUS_ADDRESS",
+	}
+	return slices.DeleteFunc(os.Environ(), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return !slices.Contains(names, name)
+	})
+}
+
+// outsideCommand is the command that starts a program outside the walls.
+func outsideCommand(env []string, argv ...string) command {
+	return command{path: inside.Self, args: append([]string{inside.SuperviseCommand, inside.Outside}, argv...), outside: true, env: append(environment(), env...)}
 }

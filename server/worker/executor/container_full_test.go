@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/server/inside"
 	"triphammer/server/inside/limits"
 	"triphammer/server/run/event"
 	"triphammer/server/run/task"
@@ -67,7 +68,7 @@ echo all; while [ ! -e ~/go ]; do sleep 0.05; done`)
 		if name := containersLeft(t); !strings.Contains(name, e.attemptName(work)) {
 			t.Errorf("the containers are %q", name)
 		}
-		if err := os.WriteFile(filepath.Join(folder{filepath.Join(e.dir, "run_1")}.home(), "go"), nil, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(inside.Folder{Root: filepath.Join(e.dir, "run_1")}.Home(), "go"), nil, 0o644); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -247,7 +248,7 @@ func TestContainerBrings(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := copyTool(original, filepath.Join(programs, name)); err != nil {
+		if err := inside.CopyTool(original, filepath.Join(programs, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -272,7 +273,7 @@ git worktree add -q ../beside HEAD; git rebase -q HEAD~1; git clone -q --no-loca
 		t.Fatalf("%+v, %v: %s", exit, err, r.said("stderr"))
 	}
 	got := r.said("stdout")
-	if want := e.tools.bin() + "/git\n" + e.tools.agents() + "/claude\nfirst\nsecond\nfatal: unable to access 'https://127.0.0.1:1/x.git/'"; !strings.HasPrefix(got, want) || !strings.HasSuffix(got, "\nbrought\n") {
+	if want := e.tools.Bin() + "/git\n" + e.tools.Agents() + "/claude\nfirst\nsecond\nfatal: unable to access 'https://127.0.0.1:1/x.git/'"; !strings.HasPrefix(got, want) || !strings.HasSuffix(got, "\nbrought\n") {
 		t.Errorf("it printed %q, want %q", got, want)
 	}
 	for program, wrong := range map[string]string{"claude": "[]", "codex": "[codex]", "gemini": "[gemini]"} {
@@ -411,13 +412,13 @@ func TestContainerServerKilled(t *testing.T) {
 			t.Fatalf("there is no container %s", name)
 		}
 		if !alone {
-			below, err := descendants(outside.pid)
+			below, err := inside.Descendants(outside.Pid)
 			if err != nil {
 				t.Fatal(err)
 			}
 			_ = syscall.Kill(cmd.Process.Pid, syscall.SIGSTOP)
 			for _, p := range append(below, outside) {
-				_ = syscall.Kill(p.pid, syscall.SIGKILL)
+				_ = syscall.Kill(p.Pid, syscall.SIGKILL)
 			}
 		}
 		if err := cmd.Process.Kill(); err != nil {

@@ -1,8 +1,7 @@
 // Package executor executes runs, each between walls (SPEC 14).
 //
-// A run is executed by a supervisor: this same program, started inside the walls. It gets
-// a job over a pipe, makes the workspace, clones the repositories, runs the setup and the
-// agent, finds the changed files and sends back all that happens (job.go, supervise.go).
+// A run is executed by a supervisor: this same program, started inside the walls (package
+// inside). It gets a job over a pipe and sends back all that happens (supervisor.go).
 // So nothing that a definition or an agent says is done outside the walls. The walls
 // themselves are in isolation.go: none, kernel (Landlock and seccomp) and sandbox
 // (bubblewrap, with the former inside); in container.go: container (Podman or Docker, with
@@ -39,6 +38,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"triphammer/server/inside"
 	"triphammer/server/inside/limits"
 	"triphammer/server/run/event"
 	"triphammer/server/run/task"
@@ -92,13 +92,13 @@ type Executor struct {
 	now             func() time.Time
 	logger          *slog.Logger
 
-	choosing sync.Mutex // guards the following until there is a wall; then they stay
-	again    time.Time  // when to look for a wall again, if none works
-	account  *account   // of the runs; nil: the server's own
-	program  string     // a copy of this program that runs may execute, if the wall needs one
-	tools    tools      // of this machine for containers
-	wall     *wall      // nil: none works
-	lacking  []error    // why stronger ones do not
+	choosing sync.Mutex   // guards the following until there is a wall; then they stay
+	again    time.Time    // when to look for a wall again, if none works
+	account  *account     // of the runs; nil: the server's own
+	program  string       // a copy of this program that runs may execute, if the wall needs one
+	tools    inside.Tools // of this machine for containers
+	wall     *wall        // nil: none works
+	lacking  []error      // why stronger ones do not
 
 	mu     sync.Mutex
 	active map[string]activeRun // by id
@@ -228,7 +228,7 @@ func (e *Executor) copy(w wall) (err error) {
 		e.program, err = copyProgram(e.dir)
 	}
 	if err == nil && w.name == Container && e.tools == "" {
-		if e.tools, err = makeTools(e.dir, e.path); err != nil {
+		if e.tools, err = inside.MakeTools(e.dir, e.path); err != nil {
 			e.logger.Warn("images get no git of this machine", "error", err)
 		}
 		err = nil
@@ -257,7 +257,7 @@ func (e *Executor) within(ctx context.Context, w wall, t *task.Task, sink task.S
 	if name == "" || filepath.Base(name) != name || !filepath.IsLocal(name) {
 		return task.Exit{}, fmt.Errorf("%q is not the id of a run", name)
 	}
-	f := folder{filepath.Join(e.dir, name)}
+	f := inside.Folder{Root: filepath.Join(e.dir, name)}
 	if !e.mark(t.RunID, name) {
 		return task.Exit{}, fmt.Errorf("the run %s is in progress already", t.RunID)
 	}
@@ -267,15 +267,15 @@ func (e *Executor) within(ctx context.Context, w wall, t *task.Task, sink task.S
 	}
 	defer func() {
 		now := e.now()
-		_ = os.Chtimes(f.root, now, now) // when it ended, for Sweep
+		_ = os.Chtimes(f.Root, now, now) // when it ended, for Sweep
 	}()
 	net := e.networkOf(t)
 	local := e.local(t.Repositories)
 	r := room{
-		folder: f.root, read: append(e.readable(), local...), off: net.limited(),
+		folder: f.Root, read: append(e.readable(), local...), off: net.limited(),
 		runID: t.RunID, name: e.attemptName(t), granted: e.granted(local), image: t.DockerImage, limits: e.limitsOf(t), program: t.Program,
 	}
-	image, brought := "", tools("")
+	image, brought := "", inside.Tools("")
 	if w.name == Container {
 		brought = e.tools
 		image = cmp.Or(t.DockerImage, e.containers.Image)
@@ -291,7 +291,7 @@ func (e *Executor) within(ctx context.Context, w wall, t *task.Task, sink task.S
 		return task.Exit{}, err
 	}
 	for _, to := range out.forwards {
-		confine.Sockets = append(confine.Sockets, filepath.Join(f.root, to.Socket))
+		confine.Sockets = append(confine.Sockets, filepath.Join(f.Root, to.Socket))
 	}
 	group, err := e.group(t.RunID, w, r.limits)
 	if err != nil {
@@ -306,7 +306,7 @@ func (e *Executor) within(ctx context.Context, w wall, t *task.Task, sink task.S
 	}
 	ctx, exceed := context.WithCancelCause(ctx)
 	defer exceed(nil)
-	st := start{runID: t.RunID, command: c, dir: f.root, list: e.list(t.RunID), account: e.account, group: group}
+	st := start{runID: t.RunID, command: c, dir: f.Root, list: e.list(t.RunID), account: e.account, group: group}
 	if c.outside {
 		st.dir, st.account = "/", nil
 	}
@@ -332,10 +332,10 @@ func (e *Executor) within(ctx context.Context, w wall, t *task.Task, sink task.S
 		first["PATH"] = e.path
 	}
 	if len(net.Hosts) > 0 {
-		maps.Copy(first, gateway.Environ(proxyForward.Address))
+		maps.Copy(first, gateway.Environ(inside.ProxyForward.Address))
 	}
 	j := jobOf(t, first)
-	j.Root, j.Inherit, j.Image, j.Tools, j.Bounded = f.root, w.foreign, image, brought, bounded
+	j.Root, j.Inherit, j.Image, j.Tools, j.Bounded = f.Root, w.foreign, image, brought, bounded
 	j.Trusted, j.Forwards, j.GitSettings, j.Offline = local, out.forwards, out.settings, net.limited() && w.networks
 	end, err := s.run(ctx, &confine, j, e.grace, t.Lease)
 	group.Exceed(end.Exceeded)
@@ -345,11 +345,11 @@ func (e *Executor) within(ctx context.Context, w wall, t *task.Task, sink task.S
 	if err != nil {
 		return task.Exit{}, err
 	}
-	return end.exit(ctx, out)
+	return exitOf(ctx, end, out)
 }
 
-// exit is what the end of a job means for its task.
-func (end ending) exit(ctx context.Context, out *wayOut) (task.Exit, error) {
+// exitOf is what the end of a job means for its task.
+func exitOf(ctx context.Context, end inside.Ending, out *wayOut) (task.Exit, error) {
 	switch {
 	case end.Cut && end.Error != "":
 		return task.Exit{}, context.Cause(ctx)
@@ -405,18 +405,18 @@ func (e *Executor) watch(ctx context.Context, t *task.Task, s *supervisor, g *li
 
 // make makes the folder of the run, or finds that of the run before. It also makes the
 // temporary folder, because walls may need it before the supervisor is there.
-func (e *Executor) make(f folder, resume bool) error {
-	for _, dir := range []string{f.workspace(), f.home()} {
+func (e *Executor) make(f inside.Folder, resume bool) error {
+	for _, dir := range []string{f.Workspace(), f.Home()} {
 		if info, err := os.Lstat(dir); resume && (err != nil || !info.IsDir()) {
 			return task.ErrNoWorkspace
 		}
 	}
-	folders := []string{f.root, f.temp()}
+	folders := []string{f.Root, f.Temp()}
 	if resume {
 		folders = folders[1:]
 	}
 	for _, dir := range folders {
-		err := removeAll(dir)
+		err := inside.RemoveAll(dir)
 		if err == nil {
 			err = os.Mkdir(dir, 0o700)
 		}
@@ -475,7 +475,7 @@ func copyProgram(dir string) (path string, err error) {
 		}
 	}()
 	path = filepath.Join(dir, ".triphammer")
-	from, err := os.Open(self)
+	from, err := os.Open(inside.Self)
 	if err != nil {
 		return "", err
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 
+	"triphammer/server/inside"
 	"triphammer/server/run/task"
 )
 
@@ -37,7 +38,7 @@ type wall struct {
 	problem func(e *Executor) string
 	// enter is the command that starts the supervisor inside, and what that then takes away
 	// from itself.
-	enter func(e *Executor, r room) (command, confinement)
+	enter func(e *Executor, r room) (command, inside.Confinement)
 	// auto tells that Auto may choose it.
 	auto bool
 	// networks tells whether the wall can switch the network off.
@@ -106,26 +107,23 @@ func Isolations() []string {
 }
 
 // plain is the isolation none.
-func (e *Executor) plain(room) (command, confinement) {
-	return command{path: self, args: []string{SuperviseCommand}}, confinement{}
+func (e *Executor) plain(room) (command, inside.Confinement) {
+	return command{path: inside.Self, args: []string{inside.SuperviseCommand}}, inside.Confinement{}
 }
 
 func noKernel(*Executor) string {
-	if v := landlockVersion(); v < landlockSignals {
-		return noLandlock(v)
+	if v := inside.LandlockVersion(); v < inside.LandlockSignals {
+		return inside.NoLandlock(v)
 	}
 	return ""
 }
 
 // kernel is the isolation kernel: Landlock and seccomp.
-func (e *Executor) kernel(r room) (command, confinement) {
-	return command{path: self, args: []string{SuperviseCommand}}, confinement{
-		Landlock: true, Read: append(r.read, "/proc", "/sys"), Write: []string{r.folder}, Devices: devices, Seccomp: true,
+func (e *Executor) kernel(r room) (command, inside.Confinement) {
+	return command{path: inside.Self, args: []string{inside.SuperviseCommand}}, inside.Confinement{
+		Landlock: true, Read: append(r.read, "/proc", "/sys"), Write: []string{r.folder}, Devices: inside.Devices, Seccomp: true,
 	}
 }
-
-// devices are the devices that programs need.
-var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx"}
 
 func noBubblewrap(*Executor) string {
 	if _, err := exec.LookPath("bwrap"); err != nil {
@@ -136,14 +134,14 @@ func noBubblewrap(*Executor) string {
 
 // bubblewrap is the isolation sandbox. The same paths as outside lead to the folder of the
 // run and to what it may read.
-func (e *Executor) bubblewrap(r room) (command, confinement) {
+func (e *Executor) bubblewrap(r room) (command, inside.Confinement) {
 	program, err := exec.LookPath("bwrap")
 	if err != nil {
 		program = "bwrap"
 	}
 	args := []string{
 		"--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--hostname", "run",
-		"--proc", "/proc", "--dev", "/dev", "--bind", folder{r.folder}.temp(), "/tmp", "--bind", folder{r.folder}.temp(), "/var/tmp",
+		"--proc", "/proc", "--dev", "/dev", "--bind", inside.Folder{Root: r.folder}.Temp(), "/tmp", "--bind", inside.Folder{Root: r.folder}.Temp(), "/var/tmp",
 	}
 	for _, path := range inMemory {
 		if r.limits.Memory > 0 {
@@ -164,10 +162,10 @@ func (e *Executor) bubblewrap(r room) (command, confinement) {
 	args = append(args,
 		"--ro-bind", e.program, e.program, "--bind", r.folder, r.folder, "--chdir", r.folder,
 		"--remount-ro", "/dev", "--remount-ro", "/", // their own tmpfs
-		"--", e.program, SuperviseCommand)
-	return command{path: program, args: args, depth: 2}, confinement{
+		"--", e.program, inside.SuperviseCommand)
+	return command{path: program, args: args, depth: 2}, inside.Confinement{
 		Landlock: true, BestEffort: true, Read: append(slices.Clone(r.read), "/proc", "/sys", e.program),
-		Write: []string{r.folder, "/tmp", "/var/tmp", "/dev/shm", "/run"}, Devices: devices, Seccomp: true, OwnIPC: true,
+		Write: []string{r.folder, "/tmp", "/var/tmp", "/dev/shm", "/run"}, Devices: inside.Devices, Seccomp: true, OwnIPC: true,
 	}
 }
 
@@ -289,7 +287,7 @@ func Survey(ctx context.Context) ([]Found, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = removeAll(dir) }()
+	defer func() { _ = inside.RemoveAll(dir) }()
 	var all []Found
 	for _, w := range walls {
 		if !w.auto || ctx.Err() != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -13,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"triphammer/server/inside"
 	"triphammer/server/run/task"
 )
 
@@ -79,7 +79,7 @@ func (e *Executor) lacks(ctx context.Context, image string, programs []string) (
 		l.fails = e.look(ctx, g, l, ask) != nil
 	}
 	for _, p := range programs {
-		if l.lacks[p] || l.away && e.portable(p) == "" && (p != "git" || e.tools == "" || !executable(filepath.Join(e.tools.bin(), p))) {
+		if l.lacks[p] || l.away && e.portable(p) == "" && (p != "git" || e.tools == "" || !inside.Executable(filepath.Join(e.tools.Bin(), p))) {
 			lacking = append(lacking, p)
 		}
 	}
@@ -109,7 +109,7 @@ func (e *Executor) missing(ctx context.Context, image string) []string {
 func (e *Executor) askAnew(ctx context.Context, g *engine, image string, programs []string) (missing []string, has []bool, err error) {
 	var all []string
 	if e.tools != "" {
-		all = cLibrary()
+		all = inside.CLibrary()
 	}
 	if has, err = e.ask(ctx, g, image, nil, append(slices.Clone(all), programs...)); err != nil {
 		return nil, nil, err
@@ -148,13 +148,13 @@ func (e *Executor) ask(ctx context.Context, g *engine, image string, missing, na
 		argv = append(argv, bind(path, ",readonly"))
 	}
 	argv = append(append(argv, strings.Fields(e.containers.Options)...), "--network=none")
-	if n, err := needsOf(e.program); err == nil && n.loader != "" && e.tools != "" {
-		argv = append(argv, "--entrypoint="+filepath.Join(e.tools.lib(), filepath.Base(n.loader)), image, "--library-path", e.tools.lib(), e.program)
+	if n, err := inside.NeedsOf(e.program); err == nil && n.Loader != "" && e.tools != "" {
+		argv = append(argv, "--entrypoint="+filepath.Join(e.tools.Lib(), filepath.Base(n.Loader)), image, "--library-path", e.tools.Lib(), e.program)
 	} else {
 		argv = append(argv, image)
 	}
-	argv = append(argv, SuperviseCommand, lookInside, string(e.tools))
-	cmd := exec.CommandContext(ctx, self, append([]string{SuperviseCommand, outside}, append(argv, names...)...)...)
+	argv = append(argv, inside.SuperviseCommand, inside.LookInside, string(e.tools))
+	cmd := exec.CommandContext(ctx, inside.Self, append([]string{inside.SuperviseCommand, inside.Outside}, append(argv, names...)...)...)
 	said := &lockedBuffer{} // an image can say anything
 	cmd.Stdout, cmd.Dir, cmd.WaitDelay, cmd.Env = said, "/", time.Second, engineEnvironment()
 	err = cmd.Run()
@@ -171,30 +171,7 @@ func (e *Executor) ask(ctx context.Context, g *engine, image string, missing, na
 		return nil, err
 	}
 	for _, answer := range answers {
-		has = append(has, answer != lacksIt)
+		has = append(has, answer != inside.LacksIt)
 	}
 	return has, nil
-}
-
-// lookInside is the argument of this program in an image that is looked into; the folder of tools
-// and the names of programs or libraries follow. It prints hasIt or lacksIt for each.
-const (
-	lookInside = "look"
-	hasIt      = '+'
-	lacksIt    = '-'
-)
-
-// sayLacking is the body of `__supervise look TOOLS PROGRAM …`.
-func sayLacking(t tools, programs []string) int {
-	env := t.after(inherit(os.Environ(), nil))
-	var answers []byte
-	for _, p := range programs {
-		answer := byte(hasIt)
-		if name := filepath.Base(p); portableLibrary.MatchString(name) && !hasLibrary(name) || !portableLibrary.MatchString(name) && find(p, "/", env) == "" {
-			answer = lacksIt
-		}
-		answers = append(answers, answer)
-	}
-	fmt.Println(string(answers))
-	return 0
 }

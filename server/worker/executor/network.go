@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"triphammer/server/inside"
 	"triphammer/server/run/event"
 	"triphammer/server/run/task"
 	"triphammer/server/worker/gateway"
@@ -30,16 +31,16 @@ func (e *Executor) networkOf(t *task.Task) network {
 // wayOut is what serves a run outside its walls: the proxy if its network is a list of hosts,
 // and the gateway to its private repositories.
 type wayOut struct {
-	folder   folder
-	forwards []forward // that the run needs, because it cannot reach the loopback of the machine
-	settings string    // of Git
+	folder   inside.Folder
+	forwards []inside.Forward // that the run needs, because it cannot reach the loopback of the machine
+	settings string           // of Git
 	gateway  *gateway.Gateway
 	stops    []func()
 }
 
 // wayOut begins to serve a run. Also after an error, it has to be closed. foreign tells that
 // the run does not have the loopback of this machine.
-func (e *Executor) wayOut(ctx context.Context, t *task.Task, foreign bool, f folder, sink task.Sink) (*wayOut, error) {
+func (e *Executor) wayOut(ctx context.Context, t *task.Task, foreign bool, f inside.Folder, sink task.Sink) (*wayOut, error) {
 	w := &wayOut{folder: f}
 	n := e.networkOf(t)
 	report := func(c event.Egress) { sink.Add(c) }
@@ -48,11 +49,11 @@ func (e *Executor) wayOut(ctx context.Context, t *task.Task, foreign bool, f fol
 		if err != nil {
 			return w, fmt.Errorf("the network of the run: %w", err)
 		}
-		l, err := e.listen(f, proxyForward.Socket)
+		l, err := e.listen(f, inside.ProxyForward.Socket)
 		if err != nil {
 			return w, fmt.Errorf("the proxy of the run: %w", err)
 		}
-		w.forwards = append(w.forwards, proxyForward)
+		w.forwards = append(w.forwards, inside.ProxyForward)
 		w.serve(ctx, e, "the proxy of a run", p.Serve, l)
 	}
 	var private []gateway.Repository
@@ -75,9 +76,9 @@ func (e *Executor) wayOut(ctx context.Context, t *task.Task, foreign bool, f fol
 		return w, err
 	}
 	var l net.Listener
-	address := gatewayForward.Address
+	address := inside.GatewayForward.Address
 	if n.limited() || foreign {
-		to := gatewayForward
+		to := inside.GatewayForward
 		if !n.limited() { // it may share a loopback with other runs
 			sum := sha256.Sum256([]byte(e.attemptName(t)))
 			to.Address = fmt.Sprintf("127.%d.%d.%d:3129", sum[0], sum[1], max(1, sum[2]-1))
@@ -97,9 +98,9 @@ func (e *Executor) wayOut(ctx context.Context, t *task.Task, foreign bool, f fol
 }
 
 // listen listens on a socket in the folder of a run.
-func (e *Executor) listen(f folder, name string) (net.Listener, error) {
+func (e *Executor) listen(f inside.Folder, name string) (net.Listener, error) {
 	// A path that is too long for a socket is not, by way of the folder's descriptor.
-	dir, err := os.Open(f.root)
+	dir, err := os.Open(f.Root)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +112,7 @@ func (e *Executor) listen(f folder, name string) (net.Listener, error) {
 		return nil, err
 	}
 	l.SetUnlinkOnClose(false)
-	if err := e.account.own(filepath.Join(f.root, name)); err != nil {
+	if err := e.account.own(filepath.Join(f.Root, name)); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
@@ -136,7 +137,7 @@ func (w *wayOut) close() {
 		stop()
 	}
 	for _, to := range w.forwards {
-		_ = os.Remove(filepath.Join(w.folder.root, to.Socket))
+		_ = os.Remove(filepath.Join(w.folder.Root, to.Socket))
 	}
 }
 

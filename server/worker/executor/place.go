@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
+	"triphammer/server/inside"
 	"triphammer/server/run/task"
 )
 
@@ -81,4 +83,24 @@ func (e *Executor) readyFor(w *wall) error {
 		}
 	}
 	return e.copy(*w)
+}
+
+// jobOf is the job of a task, the same for every executor. first are variables that the task may
+// change. Where the run executes adds the rest.
+func jobOf(t *task.Task, first map[string]string) *inside.Job {
+	vars := maps.Clone(first)
+	maps.Copy(vars, t.Env)
+	for name, v := range t.Secrets {
+		vars[name] = v.Reveal()
+	}
+	maps.Copy(vars, t.Vars)
+	vars[inside.RunVariable] = t.RunID
+	j := &inside.Job{
+		Resume: t.Resume, Prompt: t.Prompt, Skills: t.Skills, Attachments: t.Attachments, Files: t.Files,
+		Repositories: t.Repositories, Setup: t.Setup, Command: t.Command, Program: t.Program,
+	}
+	for name, value := range vars {
+		j.Env = append(j.Env, name+"="+value)
+	}
+	return j
 }

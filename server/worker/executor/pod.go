@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net"
 	"net/url"
@@ -21,6 +20,7 @@ import (
 	"time"
 
 	"triphammer/factory/hosts"
+	"triphammer/server/inside"
 	"triphammer/server/inside/limits"
 	"triphammer/server/run/event"
 	"triphammer/server/run/task"
@@ -33,21 +33,18 @@ import (
 // run at SIGTERM. What must stay outside the walls, the proxy and the credentials of
 // repositories, is in another container of the pod.
 
-// What a container of a pod does, after SuperviseCommand.
-const (
-	podPlace  = "place"  // FILE PROGRAM: copy this program and what belongs to it there
-	podEgress = "egress" // FILE: serve the way out that the file describes
-	podRun    = "pod"    // FILE FOLDER: execute the job of the file in the folder
-)
-
 // PlaceCommand, EgressCommand and PodCommand are the arguments of this program in the
 // containers of a pod.
 func PlaceCommand(file, program string) []string {
-	return []string{SuperviseCommand, podPlace, file, program}
+	return []string{inside.SuperviseCommand, inside.PodPlace, file, program}
 }
-func EgressCommand(file string) []string { return []string{SuperviseCommand, podEgress, file} }
+
+func EgressCommand(file string) []string {
+	return []string{inside.SuperviseCommand, inside.PodEgress, file}
+}
+
 func PodCommand(file, folder string) []string {
-	return []string{SuperviseCommand, podRun, file, folder}
+	return []string{inside.SuperviseCommand, inside.PodRun, file, folder}
 }
 
 // PodConfig is what NewPod needs.
@@ -64,16 +61,6 @@ type PodConfig struct {
 type Pod struct {
 	Job    []byte // of the supervisor
 	Egress []byte // of the way out; nil: there is none
-}
-
-// podJob is what a supervisor in a pod reads.
-type podJob struct {
-	Key     []byte        `json:"key"`
-	Grace   time.Duration `json:"grace"`
-	Job     job           `json:"job"`
-	Limited bool          `json:"limited,omitempty"` // the run reaches the Ports alone
-	Ports   []uint16      `json:"ports,omitempty"`
-	Wait    []string      `json:"wait,omitempty"` // until these addresses answer
 }
 
 // podWayOut is what the container of the way out reads.
@@ -135,7 +122,7 @@ func NewPod(cfg PodConfig) (*Pod, error) {
 	used := PodPorts(t, cfg.Network)
 	vars := make(map[string]string)
 	out := podWayOut{Key: cfg.Key}
-	j := podJob{Key: cfg.Key, Grace: cfg.Grace, Limited: n.limited()}
+	j := inside.PodJob{Key: cfg.Key, Grace: cfg.Grace, Limited: n.limited()}
 	if len(n.Hosts) > 0 {
 		port := free(podProxyPort, used)
 		out.Hosts, out.Proxy = n.Hosts, fmt.Sprintf("%s:%d", cfg.Loopback, port)
@@ -144,7 +131,7 @@ func NewPod(cfg PodConfig) (*Pod, error) {
 	}
 	for _, r := range t.Repositories {
 		if filepath.IsAbs(r.URL) || strings.HasPrefix(r.URL, "file:") {
-			return nil, never("the repository %s is a folder of another machine than that of the run: give it a URL", r.URL)
+			return nil, inside.Never("the repository %s is a folder of another machine than that of the run: give it a URL", r.URL)
 		}
 		if r.Secret != "" {
 			out.Repositories = append(out.Repositories, podRepository{r.URL, r.Secret, t.Credentials[r.Secret].Reveal(), r.ReadOnly})
@@ -180,165 +167,6 @@ func packed(value any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-func unpack(file string, to any) error {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	z, err := gzip.NewReader(bytes.NewReader(data))
-	if err != nil {
-		return err
-	}
-	return json.NewDecoder(z).Decode(to)
-}
-
-// place copies this program to the file, and beside it git and the program of the agent, if this
-// image has them, for an image that does not.
-func place(file, program string) int {
-	if err := copyTool(self, file); err != nil {
-		return said(err)
-	}
-	t, err := makeTools(filepath.Dir(file), os.Getenv("PATH"))
-	if err == nil {
-		err = t.place(program, os.Getenv("PATH"))
-	}
-	if err != nil {
-		_ = said(err) // the image of the run may have its own
-	}
-	return 0
-}
-
-// supervisePod executes the job of the file in the folder, and returns the exit status: 0 if
-// the end of the job is reported, however it was.
-func supervisePod(file, dir string) int {
-	var p podJob
-	if err := unpack(file, &p); err != nil {
-		return said(fmt.Errorf("the job of the run cannot be read: %w", err))
-	}
-	terms := make(chan os.Signal, 1)
-	signal.Notify(terms, syscall.SIGTERM, syscall.SIGINT)
-	orders, give := io.Pipe()
-	ended := make(chan struct{})
-	report, err := newLineWriter(os.Stdout, p.Key, func(kind byte) {
-		if kind == frameEnd {
-			close(ended)
-		}
-	})
-	if err != nil {
-		return said(fmt.Errorf("the report of the run cannot be written: %w", err))
-	}
-	if err := p.waitForWayOut(terms); err != nil {
-		return said(err)
-	}
-	confine, err := p.confine(file, dir)
-	if err != nil {
-		return said(err)
-	}
-	p.settle(folder{dir})
-	go func() {
-		defer func() { _ = give.Close() }()
-		tell := json.NewEncoder(give)
-		_ = tell.Encode(order{Job: &p.Job}) // supervise reads to the end
-		for next := (order{Interrupt: true}); ; next = (order{Kill: true}) {
-			var wait <-chan time.Time
-			if next.Kill {
-				wait = time.After(p.Grace)
-			}
-			for asked := false; !asked; {
-				select {
-				case <-ended:
-					return
-				case <-terms:
-					asked = next.Interrupt // a second one changes nothing
-				case <-wait:
-					asked = true
-				}
-			}
-			_ = tell.Encode(next)
-			if next.Kill {
-				<-ended
-				return
-			}
-		}
-	}()
-	return supervise(confine, report, orders)
-}
-
-// settle completes the job with what only the pod knows.
-func (p *podJob) settle(f folder) {
-	p.Job.Root = f.root
-	if program, err := os.Executable(); err == nil {
-		p.Job.Tools = tools(filepath.Dir(program) + toolsFolder)
-	}
-}
-
-// confine is what the supervisor takes away from itself. The run reads everything in its
-// image, but not the job.
-func (p *podJob) confine(file, dir string) (confinement, error) {
-	if err := os.MkdirAll(folder{dir}.temp(), 0o700); err != nil {
-		return confinement{}, fmt.Errorf("making the folder of the run: %w", err)
-	}
-	c := elsewhere()
-	c.Read = visible("/", filepath.Dir(file))
-	c.Write = append(slices.DeleteFunc(slices.Clone(c.Read), func(path string) bool {
-		info, err := os.Stat(path)
-		return err != nil || !info.IsDir()
-	}), dir)
-	if p.Limited {
-		if v := landlockVersion(); v < landlockPorts {
-			return c, fmt.Errorf("the network of this run is to be limited, which the kernel of its node cannot do: "+
-				"Landlock has version %d there, and this takes version %d (Linux 6.7)", v, landlockPorts)
-		}
-		c.Limited, c.Ports = true, p.Ports
-	}
-	return c, nil
-}
-
-// visible is what is in dir, without what is hidden.
-func visible(dir, hidden string) []string {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil
-	}
-	var all []string
-	for _, entry := range entries {
-		switch path := filepath.Join(dir, entry.Name()); {
-		case path == hidden:
-		case strings.HasPrefix(hidden, path+"/"):
-			all = append(all, visible(path, hidden)...)
-		default:
-			all = append(all, path)
-		}
-	}
-	return all
-}
-
-// wayOutTime is how long the way out may take to begin.
-const wayOutTime = 30 * time.Second
-
-// waitForWayOut waits until the other container serves.
-func (p *podJob) waitForWayOut(stop <-chan os.Signal) error {
-	deadline := time.Now().Add(wayOutTime)
-	for _, address := range p.Wait {
-		for {
-			c, err := net.DialTimeout("tcp", address, time.Second)
-			if err == nil {
-				_ = c.Close()
-				break
-			}
-			if time.Now().After(deadline) {
-				return fmt.Errorf("the way out of the run does not answer: %w", err)
-			}
-			select {
-			case <-stop:
-				return errors.New("the pod was ended before its run began")
-			case <-time.After(50 * time.Millisecond):
-			}
-		}
-	}
-	return nil
-}
-
 // gateway makes the gateway to the private repositories.
 func (w *podWayOut) gateway(report func(event.Egress)) (*gateway.Gateway, error) {
 	cfg := gateway.GatewayConfig{Token: w.Token, Report: report}
@@ -348,22 +176,31 @@ func (w *podWayOut) gateway(report func(event.Egress)) (*gateway.Gateway, error)
 	return gateway.NewGateway(cfg)
 }
 
+// Supervise is the body of the hidden command of this program: that of the inside, or the
+// container of a pod that serves the way out, which stands outside the walls.
+func Supervise(args []string) int {
+	if len(args) == 2 && args[0] == inside.PodEgress {
+		return serveEgress(args[1])
+	}
+	return inside.Supervise(args)
+}
+
 // serveEgress serves the way out until SIGTERM. What the run contacts is reported by the log.
 func serveEgress(file string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	var w podWayOut
-	if err := unpack(file, &w); err != nil {
-		return said(fmt.Errorf("the way out of the run cannot be read: %w", err))
+	if err := inside.Unpack(file, &w); err != nil {
+		return inside.Said(fmt.Errorf("the way out of the run cannot be read: %w", err))
 	}
-	lines, err := newLineWriter(os.Stdout, w.Key, nil)
+	lines, err := inside.NewLineWriter(os.Stdout, w.Key, nil)
 	if err != nil {
-		return said(err)
+		return inside.Said(err)
 	}
-	frames := &frameWriter{w: lines}
+	frames := &inside.FrameWriter{W: lines}
 	report := func(c event.Egress) {
-		if told, err := encode(c); err == nil {
-			_ = frames.tell(frameEvent, told) // without a reader, nobody wants it
+		if told, err := inside.Encode(c); err == nil {
+			_ = frames.Tell(inside.FrameEvent, told) // without a reader, nobody wants it
 		}
 	}
 	var serve []func() error
@@ -381,13 +218,13 @@ func serveEgress(file string) int {
 	if w.Proxy != "" {
 		p, err := gateway.New(gateway.Config{Hosts: w.Hosts, Report: report})
 		if err := add(w.Proxy, p, err); err != nil {
-			return said(fmt.Errorf("the proxy of the run: %w", err))
+			return inside.Said(fmt.Errorf("the proxy of the run: %w", err))
 		}
 	}
 	if w.Gateway != "" {
 		g, err := w.gateway(report)
 		if err := add(w.Gateway, g, err); err != nil {
-			return said(fmt.Errorf("the gateway of the run to its repositories: %w", err))
+			return inside.Said(fmt.Errorf("the gateway of the run to its repositories: %w", err))
 		}
 	}
 	ends := make(chan error, len(serve))
@@ -398,7 +235,7 @@ func serveEgress(file string) int {
 		err = errors.Join(err, <-ends)
 	}
 	if err != nil && ctx.Err() == nil {
-		return said(err)
+		return inside.Said(err)
 	}
 	return 0
 }

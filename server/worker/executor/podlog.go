@@ -2,20 +2,15 @@ package executor
 
 import (
 	"bytes"
-	"crypto/aes"
 	"crypto/cipher"
-	"crypto/hkdf"
-	"crypto/rand"
-	"crypto/sha256"
 	"encoding/base64"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 	"sync"
 
+	"triphammer/server/inside"
 	"triphammer/server/run/event"
 	"triphammer/server/run/task"
 )
@@ -31,74 +26,6 @@ import (
 // the key can write a line that counts. The first line, number 0, has the salt of the pod:
 // no two pods seal with the same key.
 
-const (
-	lineMark = "triphammer "
-	// maxPiece keeps a line below the 16 KiB from which on container runtimes split it.
-	maxPiece = 8 << 10
-	saltSize = 16
-)
-
-// lineSealer seals the lines of one pod.
-func lineSealer(key, salt []byte) (cipher.AEAD, error) {
-	own, err := hkdf.Key(sha256.New, key, salt, "the report of a run", 32)
-	if err != nil {
-		return nil, err
-	}
-	block, err := aes.NewCipher(own)
-	if err != nil {
-		return nil, err
-	}
-	return cipher.NewGCM(block)
-}
-
-func lineNonce(number uint64) []byte {
-	return binary.BigEndian.AppendUint64(make([]byte, 4, 12), number)
-}
-
-// lineWriter writes frames as lines.
-type lineWriter struct {
-	w      io.Writer
-	seal   cipher.AEAD
-	number uint64
-	frame  func(kind byte) // is called after each
-}
-
-func newLineWriter(w io.Writer, key []byte, frame func(kind byte)) (*lineWriter, error) {
-	salt := make([]byte, saltSize)
-	_, _ = rand.Read(salt) // it never fails
-	seal, err := lineSealer(key, salt)
-	if err != nil {
-		return nil, err
-	}
-	_, err = fmt.Fprintf(w, "%s0 %s\n", lineMark, base64.RawStdEncoding.EncodeToString(salt))
-	return &lineWriter{w: w, seal: seal, frame: frame}, err
-}
-
-// Write takes one whole frame with its header. A frameWriter calls it, one call at a time.
-func (l *lineWriter) Write(p []byte) (int, error) {
-	kind, rest := p[0], p[frameHeader:]
-	for more := true; more; {
-		piece := rest[:min(len(rest), maxPiece)]
-		rest = rest[len(piece):]
-		more = len(rest) > 0
-		l.number++
-		flag := byte('.')
-		if more {
-			flag = '+'
-		}
-		sealed := l.seal.Seal(nil, lineNonce(l.number), append([]byte{kind, flag}, piece...), nil)
-		line := append(strconv.AppendUint([]byte(lineMark), l.number, 10), ' ')
-		line = append(base64.RawStdEncoding.AppendEncode(line, sealed), '\n')
-		if _, err := l.w.Write(line); err != nil {
-			return 0, err
-		}
-	}
-	if l.frame != nil {
-		l.frame(kind)
-	}
-	return len(p), nil
-}
-
 // PodReport reads the report of a container of a pod. It is told the lines of the log; those
 // that it has had, it knows.
 type PodReport struct {
@@ -111,7 +38,7 @@ type PodReport struct {
 	said     lockedBuffer
 
 	mu      sync.Mutex
-	end     *ending
+	end     *inside.Ending
 	lost    uint64 // lines
 	printed int64
 }
@@ -122,7 +49,7 @@ func NewPodReport(key []byte, sink task.Sink) *PodReport {
 	r.receiver = receiver{
 		sink:    sink,
 		printed: func(n int) { r.mu.Lock(); r.printed += int64(n); r.mu.Unlock() },
-		end: func(e ending) {
+		end: func(e inside.Ending) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			if r.end == nil {
@@ -139,7 +66,7 @@ var errLine = errors.New("a line of the report cannot be read: it was changed, o
 // Line takes a whole line of the log, without its end. What is no part of the report is kept
 // for Said.
 func (r *PodReport) Line(line []byte) error {
-	rest, ok := bytes.CutPrefix(line, []byte(lineMark))
+	rest, ok := bytes.CutPrefix(line, []byte(inside.LineMark))
 	if !ok {
 		_, _ = r.said.Write(append(bytes.Clone(line), '\n'))
 		return nil
@@ -151,7 +78,7 @@ func (r *PodReport) Line(line []byte) error {
 		return errLine
 	}
 	if number == 0 {
-		if len(data) != saltSize || bytes.Equal(data, r.salt) {
+		if len(data) != inside.SaltSize || bytes.Equal(data, r.salt) {
 			return nil
 		}
 		if r.salt != nil { // the container was started again, and so is its report
@@ -159,7 +86,7 @@ func (r *PodReport) Line(line []byte) error {
 			r.receiver.cut(nil)
 		}
 		r.salt, r.next = data, 1
-		r.seal, err = lineSealer(r.key, data)
+		r.seal, err = inside.LineSealer(r.key, data)
 		return err
 	}
 	switch {
@@ -168,7 +95,7 @@ func (r *PodReport) Line(line []byte) error {
 	case number < r.next:
 		return nil // it was read before
 	}
-	data, err = r.seal.Open(nil, lineNonce(number), data, nil)
+	data, err = r.seal.Open(nil, inside.LineNonce(number), data, nil)
 	if err != nil || len(data) < 2 {
 		return errLine
 	}
@@ -176,7 +103,7 @@ func (r *PodReport) Line(line []byte) error {
 		r.gap(number - r.next)
 	}
 	r.next = number + 1
-	if r.parts = append(r.parts, data[2:]...); len(r.parts) > maxFrame {
+	if r.parts = append(r.parts, data[2:]...); len(r.parts) > inside.MaxFrame {
 		return fmt.Errorf("a frame of %d bytes is more than a supervisor sends", len(r.parts))
 	}
 	if data[1] == '.' {
@@ -238,7 +165,7 @@ func (r *PodReport) End() (PodEnd, bool) {
 	case e == nil:
 		return PodEnd{}, false
 	case e.Error != "" && e.Cut:
-		return PodEnd{Exit: task.Exit{Code: -1, Stopped: true}, Err: errCut}, true
+		return PodEnd{Exit: task.Exit{Code: -1, Stopped: true}, Err: inside.ErrCut}, true
 	case e.Error != "" && e.Final:
 		return PodEnd{Err: &task.FinalError{Err: errors.New(e.Error)}, Memory: e.Exceeded.Memory}, true
 	case e.Error != "":

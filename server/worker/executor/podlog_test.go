@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"triphammer/server/inside"
 	"triphammer/server/run/event"
 )
 
@@ -19,17 +20,17 @@ func TestReportOfRestart(t *testing.T) {
 	var want []string
 	for start := range 3 {
 		var log bytes.Buffer
-		lines, err := newLineWriter(&log, key, nil)
+		lines, err := inside.NewLineWriter(&log, key, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		frames := &frameWriter{w: lines}
+		frames := &inside.FrameWriter{W: lines}
 		for i := range 3 - start {
 			host := fmt.Sprintf("host-%d-%d", start, i)
 			want = append(want, host)
-			told, err := encode(event.Egress{Host: host})
+			told, err := inside.Encode(event.Egress{Host: host})
 			if err == nil {
-				err = frames.tell(frameEvent, told)
+				err = frames.Tell(inside.FrameEvent, told)
 			}
 			if err != nil {
 				t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/server/inside"
 	"triphammer/server/run"
 	"triphammer/server/run/event"
 	"triphammer/server/run/task"
@@ -28,7 +29,7 @@ import (
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
-		case SuperviseCommand:
+		case inside.SuperviseCommand:
 			os.Exit(Supervise(os.Args[2:]))
 		case "demo-agent":
 			if err := run.DemoAgent(os.Stdin, os.Stdout, os.Getenv); err != nil {
@@ -161,7 +162,7 @@ func newExecutor(t *testing.T, grace time.Duration) *Executor {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { // before TempDir's own, which does not remove read-only folders
-		if err := removeAll(p.dir); err != nil {
+		if err := inside.RemoveAll(p.dir); err != nil {
 			t.Error(err)
 		}
 	})
@@ -183,14 +184,14 @@ func noneLeft(t *testing.T, marker string) {
 // left are the processes of the run that are alive.
 func left(t *testing.T, marker string) (lines []string) {
 	t.Helper()
-	all, err := processes()
+	all, err := inside.Processes()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range all {
-		line, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.pid), "cmdline"))
-		if err == nil && !p.zombie && p.pid != os.Getpid() && bytes.Contains(line, []byte(marker)) {
-			lines = append(lines, fmt.Sprintf("%d %q", p.pid, line))
+		line, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.Pid), "cmdline"))
+		if err == nil && !p.Zombie && p.Pid != os.Getpid() && bytes.Contains(line, []byte(marker)) {
+			lines = append(lines, fmt.Sprintf("%d %q", p.Pid, line))
 		}
 	}
 	return lines
@@ -481,9 +482,9 @@ func TestDemoAgent(t *testing.T) { // SPEC 11: `triphammer` means this program
 	}
 }
 
-func alive(p process) bool {
-	now, err := processOf(p.pid)
-	return err == nil && now.start == p.start && !now.zombie
+func alive(p inside.Process) bool {
+	now, err := inside.ProcessOf(p.Pid)
+	return err == nil && now.Start == p.Start && !now.Zombie
 }
 
 // await waits for a condition of another process that nothing announces.

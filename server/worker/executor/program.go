@@ -5,8 +5,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
+
+	"triphammer/server/inside"
 )
 
 // LookPath finds a program as a run does: in the PATH of the runs, and behind their walls. The
@@ -23,7 +26,7 @@ func (e *Executor) LookPath(program string) (string, error) {
 	}
 	var hidden error
 	for _, full := range candidates {
-		if !filepath.IsAbs(full) || !executable(full) {
+		if !filepath.IsAbs(full) || !inside.Executable(full) {
 			continue
 		}
 		why := e.hides(name, full)
@@ -68,19 +71,9 @@ func (e *Executor) hides(isolation, full string) error {
 		return nil
 	}
 	if lost == full {
-		return fmt.Errorf("runs may not read %s: let them read its folder (--run-read %s)", full, folderOf(real))
+		return fmt.Errorf("runs may not read %s: let them read its folder (--run-read %s)", full, inside.FolderOf(real))
 	}
-	return fmt.Errorf("%s leads to %s, which runs may not read: let them read its folder (--run-read %s)", full, lost, folderOf(lost))
-}
-
-// folderOf is the folder that a run has to read to start a program: of a package of npm, the one
-// with the packages that it needs.
-func folderOf(program string) string {
-	const packages = "/node_modules"
-	if before, _, found := strings.Cut(program, packages+"/"); found {
-		return before + packages
-	}
-	return filepath.Dir(program)
+	return fmt.Errorf("%s leads to %s, which runs may not read: let them read its folder (--run-read %s)", full, lost, inside.FolderOf(lost))
 }
 
 // readableReal is what readable is behind all links.
@@ -131,4 +124,57 @@ follow:
 		}
 	}
 	return path
+}
+
+// brought are the options of an engine that bring the tools into a container, with those of the
+// programs that can be, by the names of their files here, and the libraries that the image misses.
+func (e *Executor) brought(missing []string, programs ...string) (options []string) {
+	if e.tools == "" {
+		return nil
+	}
+	options = append(options, bind(string(e.tools), ",readonly"))
+	mount := func(from, to string) {
+		options = append(options, fmt.Sprintf("--mount=type=bind,source=%s,target=%s,readonly", from, to))
+	}
+	for _, file := range missing {
+		mount(filepath.Join(e.tools.Lib(), filepath.Base(file)), file)
+	}
+	for _, name := range programs {
+		from := e.portable(name)
+		switch place := filepath.Join(e.tools.Agents(), name); {
+		case from == "":
+		case inside.Interpreter(from) == "node":
+			if to, err := os.Readlink(place); err != nil || to != from { // the package has its other files beside
+				_ = os.Remove(place)
+				_ = os.Symlink(from, place) // else it is missed
+			}
+			options = append(options, bind(inside.FolderOf(from), ",readonly"))
+			if name := "node"; !slices.Contains(programs, name) {
+				mount(e.portable(name), filepath.Join(e.tools.Agents(), name))
+			}
+		default:
+			mount(from, place)
+		}
+	}
+	return options
+}
+
+// portable is the file of a program of this machine that can be brought into containers; empty: it
+// cannot.
+func (e *Executor) portable(name string) string {
+	if e.tools == "" {
+		return ""
+	}
+	from, whole := inside.Movable(name, e.path)
+	if from == "" || strings.Contains(name+whole, ",") || !slices.Equal(e.without(whole), []string{whole}) {
+		return ""
+	}
+	place := filepath.Join(e.tools.Agents(), name)
+	if info, err := os.Lstat(place); whole == from && (err != nil || !info.Mode().IsRegular()) {
+		_ = os.Remove(place)
+		if os.WriteFile(place, nil, 0o444) != nil { // to be mounted over, not executed
+			return ""
+		}
+	}
+	return from
 }

@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	"triphammer/server/inside"
 	"triphammer/server/inside/limits"
 	"triphammer/server/run/event"
 	"triphammer/server/run/task"
@@ -35,7 +36,7 @@ type supervisor struct {
 	orders  *os.File
 	encoder *json.Encoder
 	stderr  lockedBuffer
-	ends    chan ending // closed when the supervisor is gone
+	ends    chan inside.Ending // closed when the supervisor is gone
 	helpers sync.WaitGroup
 	closed  chan struct{}
 	closing sync.Once
@@ -77,12 +78,12 @@ func startSupervisor(st start, sink task.Sink) (*supervisor, error) {
 		return nil, errors.Join(fmt.Errorf("starting a supervisor: %w", err), ordersR.Close(), ordersW.Close())
 	}
 	s := &supervisor{
-		list: st.list, depth: st.command.depth, outside: st.command.outside, group: st.group, orders: ordersW, encoder: json.NewEncoder(ordersW), ends: make(chan ending, 1), closed: make(chan struct{}),
+		list: st.list, depth: st.command.depth, outside: st.command.outside, group: st.group, orders: ordersW, encoder: json.NewEncoder(ordersW), ends: make(chan inside.Ending, 1), closed: make(chan struct{}),
 	}
 	s.cmd = &exec.Cmd{
 		Path: st.command.path, Args: append([]string{"triphammer"}, st.command.args...), Dir: st.dir,
 		// Nothing else: the server's environment may hold secrets.
-		Env:   slices.Concat([]string{runVariable + "=" + st.runID}, supervisorEnv, st.command.env),
+		Env:   slices.Concat([]string{inside.RunVariable + "=" + st.runID}, supervisorEnv, st.command.env),
 		Stdin: ordersR, Stdout: reportW, Stderr: &s.stderr,
 		// The signal wakes a stopped supervisor, so that it sees that the server is gone.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGCONT, Credential: st.account.credential()},
@@ -137,7 +138,7 @@ const watchTime = time.Second
 func (s *supervisor) watch() {
 	tick := time.NewTicker(watchTime)
 	defer tick.Stop()
-	var kept []process
+	var kept []inside.Process
 	for {
 		select {
 		case <-s.closed:
@@ -149,10 +150,10 @@ func (s *supervisor) watch() {
 			_ = s.cmd.Process.Kill()
 			continue
 		}
-		live, err := descendants(s.cmd.Process.Pid)
+		live, err := inside.Descendants(s.cmd.Process.Pid)
 		if err == nil && len(live) > 0 && !slices.Equal(live, kept) {
 			kept = live
-			_ = keep(s.list, live) // the disk may be full
+			_ = inside.Keep(s.list, live) // the disk may be full
 		}
 	}
 }
@@ -160,20 +161,20 @@ func (s *supervisor) watch() {
 // halted tells whether the supervisor was stopped by a signal. Between the process that
 // the server has started and the supervisor are those of the wall, each with one child.
 func (s *supervisor) halted() bool {
-	p, err := processOf(s.cmd.Process.Pid)
+	p, err := inside.ProcessOf(s.cmd.Process.Pid)
 	for range s.depth {
-		below, childErr := children(p.pid)
+		below, childErr := inside.Children(p.Pid)
 		if err != nil || childErr != nil || len(below) != 1 {
 			return false // it starts, or it ends
 		}
 		p = below[0]
 	}
-	return err == nil && p.stopped
+	return err == nil && p.Stopped
 }
 
 // read passes on what the supervisor tells, to its end.
 func (s *supervisor) read(from io.Reader, sink task.Sink) {
-	r := receiver{sink: sink, printed: s.group.Printed, end: func(e ending) {
+	r := receiver{sink: sink, printed: s.group.Printed, end: func(e inside.Ending) {
 		select {
 		case s.ends <- e:
 		default: // there was one already
@@ -181,7 +182,7 @@ func (s *supervisor) read(from io.Reader, sink task.Sink) {
 	}}
 	defer r.close(nil)
 	for {
-		kind, data, err := readFrame(from)
+		kind, data, err := inside.ReadFrame(from)
 		if err != nil {
 			return // the supervisor is gone; run reports it
 		}
@@ -193,7 +194,7 @@ func (s *supervisor) read(from io.Reader, sink task.Sink) {
 type receiver struct {
 	sink    task.Sink
 	printed func(bytes int)
-	end     func(ending)
+	end     func(inside.Ending)
 
 	keeping sync.WaitGroup
 	mu      sync.Mutex
@@ -203,37 +204,37 @@ type receiver struct {
 
 func (r *receiver) take(kind byte, data []byte) {
 	switch kind {
-	case frameStdout:
+	case inside.FrameStdout:
 		r.printed(len(data))
 		r.sink.Add(event.Output{Stream: event.Stdout, Text: string(data)})
-	case frameStderr:
+	case inside.FrameStderr:
 		r.printed(len(data))
 		r.sink.Add(event.Output{Stream: event.Stderr, Text: string(data)})
-	case frameEvent:
+	case inside.FrameEvent:
 		if e, err := decodeTold(data); err == nil {
 			r.sink.Add(e)
 		}
-	case frameArtifact:
+	case inside.FrameArtifact:
 		var a event.Artifact
 		if json.Unmarshal(data, &a) == nil {
 			r.keep(a)
 		}
-	case frameContent:
+	case inside.FrameContent:
 		r.mu.Lock()
 		to := r.content
 		r.mu.Unlock()
 		if to != nil {
 			_, _ = to.Write(data)
 		}
-	case frameWhole:
+	case inside.FrameWhole:
 		if to := r.detach(); to != nil {
 			_ = to.Close()
 			r.keeping.Wait()
 		}
-	case frameEnd:
-		var e ending
+	case inside.FrameEnd:
+		var e inside.Ending
 		if err := json.Unmarshal(data, &e); err != nil {
-			e = ending{Code: -1, Error: "how the run ended cannot be read: " + err.Error()}
+			e = inside.Ending{Code: -1, Error: "how the run ended cannot be read: " + err.Error()}
 		}
 		r.end(e)
 	}
@@ -282,7 +283,7 @@ func (r *receiver) close(cause error) {
 
 // decodeTold reads an event. A supervisor does not decide the state of a run.
 func decodeTold(data []byte) (event.Event, error) {
-	var told toldEvent
+	var told inside.ToldEvent
 	if err := json.Unmarshal(data, &told); err != nil {
 		return nil, err
 	}
@@ -293,40 +294,36 @@ func decodeTold(data []byte) (event.Event, error) {
 	return e, err
 }
 
-// killWait is how long the supervisor may take to kill everything before the server
-// kills the supervisor.
-const killWait = killTime + 5*time.Second
-
 // run has the job done. When ctx ends it interrupts the step in progress, and after the
 // grace kills everything. lease is that of the task: the supervisor is told of it, so that it
 // ends everything by itself if this process cannot say more.
-func (s *supervisor) run(ctx context.Context, c *confinement, j *job, grace time.Duration, lease func() time.Time) (ending, error) {
+func (s *supervisor) run(ctx context.Context, c *inside.Confinement, j *inside.Job, grace time.Duration, lease func() time.Time) (inside.Ending, error) {
 	if ctx.Err() != nil {
-		return ending{}, context.Cause(ctx)
+		return inside.Ending{}, context.Cause(ctx)
 	}
-	orders := []order{{Confine: c}, {Job: j}}
+	orders := []inside.Order{{Confine: c}, {Job: j}}
 	var until time.Time
 	var renewed <-chan time.Time
 	if lease != nil {
 		until = lease()
-		orders = []order{{Confine: c}, liveUntil(until), {Job: j}}
+		orders = []inside.Order{{Confine: c}, liveUntil(until), {Job: j}}
 		tick := time.NewTicker(leaseLook)
 		defer tick.Stop()
 		renewed = tick.C
 	}
 	for _, o := range orders {
 		if err := s.encoder.Encode(o); err != nil {
-			return ending{}, s.lost()
+			return inside.Ending{}, s.lost()
 		}
 	}
 	var timer <-chan time.Time
 	asked := ctx.Done()
-	next := order{Interrupt: true}
+	next := inside.Order{Interrupt: true}
 	for {
 		select {
 		case e, ok := <-s.ends:
 			if !ok {
-				return ending{}, s.lost()
+				return inside.Ending{}, s.lost()
 			}
 			return e, nil
 		case <-renewed:
@@ -334,7 +331,7 @@ func (s *supervisor) run(ctx context.Context, c *confinement, j *job, grace time
 			if now := lease(); !now.Equal(until) {
 				until = now
 				if err := s.encoder.Encode(liveUntil(now)); err != nil {
-					return ending{}, s.lost()
+					return inside.Ending{}, s.lost()
 				}
 			}
 			continue
@@ -346,12 +343,12 @@ func (s *supervisor) run(ctx context.Context, c *confinement, j *job, grace time
 			timer = time.After(grace)
 		case <-timer:
 			if next.Kill {
-				return ending{}, s.lost()
+				return inside.Ending{}, s.lost()
 			}
-			next, timer = order{Kill: true}, time.After(killWait)
+			next, timer = inside.Order{Kill: true}, time.After(inside.KillWait)
 		}
 		if err := s.encoder.Encode(next); err != nil {
-			return ending{}, s.lost()
+			return inside.Ending{}, s.lost()
 		}
 	}
 }
@@ -360,7 +357,9 @@ func (s *supervisor) run(ctx context.Context, c *confinement, j *job, grace time
 const leaseLook = 500 * time.Millisecond
 
 // liveUntil is the order to let nothing live after a time.
-func liveUntil(t time.Time) order { return order{Live: max(1, time.Until(t).Milliseconds())} }
+func liveUntil(t time.Time) inside.Order {
+	return inside.Order{Live: max(1, time.Until(t).Milliseconds())}
+}
 
 // gone is the error of a run whose supervisor is gone, with what is known of the reason.
 type gone string
@@ -389,9 +388,6 @@ func (s *supervisor) lost() error {
 	return errGone
 }
 
-// maxSaid bounds what is shown of the standard error of a supervisor, in characters.
-const maxSaid = 300
-
 // summary is the standard error of a supervisor in one line. Of a crash of Go it is the
 // reason, without the traces of the goroutines.
 func summary(stderr string) (said string, crashed bool) {
@@ -399,7 +395,7 @@ func summary(stderr string) (said string, crashed bool) {
 	if trace != nil {
 		reason = stderr[:trace[0]]
 	}
-	return event.Line(strings.ToValidUTF8(reason, "\uFFFD"), maxSaid), trace != nil
+	return event.Line(strings.ToValidUTF8(reason, "\uFFFD"), inside.MaxSaid), trace != nil
 }
 
 // goTrace matches where the traces of a crash begin.
@@ -413,13 +409,13 @@ func (s *supervisor) complaints() string {
 
 // processes are the pids of the run.
 func (s *supervisor) processes() []int {
-	live, err := descendants(s.cmd.Process.Pid)
+	live, err := inside.Descendants(s.cmd.Process.Pid)
 	if err != nil {
 		return nil
 	}
 	pids := []int{s.cmd.Process.Pid}
 	for _, p := range live {
-		pids = append(pids, p.pid)
+		pids = append(pids, p.Pid)
 	}
 	return pids
 }
@@ -432,7 +428,7 @@ func (s *supervisor) close() error {
 
 func (s *supervisor) end() error {
 	_ = s.orders.Close() // the supervisor ends at the end of its orders
-	stuck := time.AfterFunc(killWait, func() { _ = s.cmd.Process.Kill() })
+	stuck := time.AfterFunc(inside.KillWait, func() { _ = s.cmd.Process.Kill() })
 	defer stuck.Stop()
 	s.clean = s.cmd.Wait() == nil // with status 0 it has seen that nothing is left
 	supervisors.Lock()
@@ -444,7 +440,7 @@ func (s *supervisor) end() error {
 	var err error
 	switch {
 	case !s.clean || s.depth > 1 && !s.outside: // bubblewrap's second process may end after its first
-		err = killUntilGone(orphans)
+		err = inside.KillUntilGone(orphans)
 	default: // an engine's own processes end by themselves, as do those of a supervisor that was killed
 		_, _, _ = orphans() // waits for those that have
 	}
@@ -463,28 +459,28 @@ func (s *supervisor) end() error {
 // children in another session than its own. Only supervisors start sessions here. Nobody
 // else waits for these children, so each stays visible here, at least as one that has
 // ended.
-func orphans() (live []process, gone bool, err error) {
+func orphans() (live []inside.Process, gone bool, err error) {
 	supervisors.Lock()
 	defer supervisors.Unlock()
-	self, err := processOf(os.Getpid())
+	self, err := inside.ProcessOf(os.Getpid())
 	if err != nil {
 		return nil, false, err
 	}
-	below, err := children(self.pid)
+	below, err := inside.Children(self.Pid)
 	if err != nil {
 		return nil, false, err
 	}
 	gone = true
 	for _, p := range below {
-		if p.session == self.session || supervisors.running[p.pid] != nil {
+		if p.Session == self.Session || supervisors.running[p.Pid] != nil {
 			continue
 		}
 		gone = false
-		if p.zombie {
-			_, _ = syscall.Wait4(p.pid, nil, syscall.WNOHANG, nil)
+		if p.Zombie {
+			_, _ = syscall.Wait4(p.Pid, nil, syscall.WNOHANG, nil)
 			continue
 		}
-		more, err := descendants(p.pid)
+		more, err := inside.Descendants(p.Pid)
 		if err != nil {
 			return nil, false, err
 		}

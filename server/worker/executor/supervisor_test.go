@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/server/inside"
 	"triphammer/server/run/event"
 	"triphammer/server/run/task"
 )
@@ -40,7 +41,7 @@ func fakeServer(dir, script string) {
 }
 
 // startFakeServer starts a process that runs escapees, and finds its supervisor.
-func startFakeServer(t *testing.T, dir, mark string) (*exec.Cmd, process) {
+func startFakeServer(t *testing.T, dir, mark string) (*exec.Cmd, inside.Process) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "fake-server", dir, escapees(mark)+"while :; do sleep 0.05; done")
 	out, err := cmd.StdoutPipe()
@@ -53,14 +54,14 @@ func startFakeServer(t *testing.T, dir, mark string) (*exec.Cmd, process) {
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill() // it is, in most tests
 		_ = cmd.Wait()
-		if err := killUntilGone(orphans); err != nil { // what a test that failed has left to this process
+		if err := inside.KillUntilGone(orphans); err != nil { // what a test that failed has left to this process
 			t.Error(err)
 		}
 	})
 	if _, err := io.ReadFull(out, make([]byte, len("escaped"))); err != nil {
 		t.Fatal(err)
 	}
-	below, err := descendants(cmd.Process.Pid)
+	below, err := inside.Descendants(cmd.Process.Pid)
 	if err != nil || len(below) == 0 {
 		t.Fatal(below, err)
 	}
@@ -73,13 +74,13 @@ func TestServerDiesWithSupervisor(t *testing.T) {
 	dir, mark := openDir(t), marker(t)
 	cmd, supervisor := startFakeServer(t, dir, mark)
 	run := filepath.Join(dir, ".run_1.processes")
-	await(t, "the processes are listed", func() bool { return len(kept(run)) >= 6 })
+	await(t, "the processes are listed", func() bool { return len(inside.Kept(run)) >= 6 })
 	// The server must not see that its supervisor dies.
-	if err := errors.Join(syscall.Kill(cmd.Process.Pid, syscall.SIGSTOP), syscall.Kill(supervisor.pid, syscall.SIGKILL), syscall.Kill(cmd.Process.Pid, syscall.SIGKILL)); err != nil {
+	if err := errors.Join(syscall.Kill(cmd.Process.Pid, syscall.SIGSTOP), syscall.Kill(supervisor.Pid, syscall.SIGKILL), syscall.Kill(cmd.Process.Pid, syscall.SIGKILL)); err != nil {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // killed
-	listed := kept(run)
+	listed := inside.Kept(run)
 	// The kernel ends a sandbox with its supervisor, sooner or later than we look.
 	if os.Getenv("TEST_ISOLATION") != Sandbox && !slices.ContainsFunc(listed, alive) {
 		t.Fatalf("nothing is left of %v to be found", listed)
@@ -90,13 +91,13 @@ func TestServerDiesWithSupervisor(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = errors.Join(innocent.Process.Kill(), innocent.Wait()) }()
-	forged, err := processOf(innocent.Process.Pid)
+	forged, err := inside.ProcessOf(innocent.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
 	}
 	other := forged
-	other.start++
-	if err := keep(run, append(listed, forged, other)); err != nil {
+	other.Start++
+	if err := inside.Keep(run, append(listed, forged, other)); err != nil {
 		t.Fatal(err)
 	}
 	p, err := tested(dir, 0)
@@ -117,7 +118,7 @@ func TestServerDiesWithSupervisor(t *testing.T) {
 func TestServerDiesWithStoppedSupervisor(t *testing.T) {
 	mark := marker(t)
 	cmd, supervisor := startFakeServer(t, openDir(t), mark)
-	if err := errors.Join(syscall.Kill(supervisor.pid, syscall.SIGSTOP), cmd.Process.Kill()); err != nil {
+	if err := errors.Join(syscall.Kill(supervisor.Pid, syscall.SIGSTOP), cmd.Process.Kill()); err != nil {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // killed
@@ -152,8 +153,8 @@ func TestServerStopped(t *testing.T) {
 			if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 				t.Fatal(err)
 			}
-			below := func() []process {
-				live, err := descendants(cmd.Process.Pid)
+			below := func() []inside.Process {
+				live, err := inside.Descendants(cmd.Process.Pid)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -165,7 +166,7 @@ func TestServerStopped(t *testing.T) {
 			}
 			tick := time.NewTicker(100 * time.Millisecond)
 			defer tick.Stop()
-			for end := uptime() + 4*time.Second; uptime() < end; <-tick.C {
+			for end := inside.Uptime() + 4*time.Second; inside.Uptime() < end; <-tick.C {
 				if !slices.Contains(below(), supervisor) || len(below()) < 5 {
 					t.Fatal("the run was ended")
 				}
@@ -191,7 +192,7 @@ func TestLease(t *testing.T) {
 		renew()
 		return strings.Contains(r.said("stdout"), "goes on")
 	})
-	if err := <-done; err == nil || !strings.Contains(err.Error(), leaseEnded) {
+	if err := <-done; err == nil || !strings.Contains(err.Error(), inside.LeaseEnded) {
 		t.Errorf("error %v", err)
 	}
 	noneLeft(t, mark)
@@ -237,7 +238,7 @@ func TestNothingOutlivesItsSupervisor(t *testing.T) {
 			if err != nil && (strings.Contains(err.Error(), "goroutine") || strings.Contains(err.Error(), "\n") || len(err.Error()) > 500) {
 				t.Errorf("the error is no short line: %v", err)
 			}
-			if took := time.Since(began); took > killTime {
+			if took := time.Since(began); took > inside.KillTime {
 				t.Errorf("it took %v", took)
 			}
 			noneLeft(t, mark)
@@ -258,7 +259,7 @@ func TestSummary(t *testing.T) {
 		{"panic: x\n[signal SIGSEGV: segmentation violation code=0x1]\n\ngoroutine 1 [running]:\n", "panic: x", true},
 		{"runtime: failed to create new OS thread (have 5 already; errno=11)\nfatal error: newosproc\n\nruntime stack:\nruntime.throw(...)\n", "runtime: failed to create new OS thread (have 5 already; errno=11) fatal error: newosproc", true},
 		{"fatal error: x\n\ngoroutine 1 gp=0xc000002380 m=0 mp=0x1 [running]:\n", "fatal error: x", true},
-		{strings.Repeat("x", 5000), strings.Repeat("x", maxSaid) + "…", false},
+		{strings.Repeat("x", 5000), strings.Repeat("x", inside.MaxSaid) + "…", false},
 	} {
 		if said, crashed := summary(tt.stderr); said != tt.want || crashed != tt.crashed {
 			t.Errorf("%.60q: %q, %v", tt.stderr, said, crashed)
@@ -309,7 +310,7 @@ func TestSignalsStayInTheRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := "kept\nended\n"
-	if landlockVersion() < landlockSignals {
+	if inside.LandlockVersion() < inside.LandlockSignals {
 		want = "reached\nended\n"
 	}
 	if got := r.said("stdout"); got != want {
@@ -318,7 +319,7 @@ func TestSignalsStayInTheRun(t *testing.T) {
 }
 
 func TestSuperviseIsNotForPeople(t *testing.T) {
-	for _, args := range [][]string{{SuperviseCommand, "x"}, {SuperviseCommand}} {
+	for _, args := range [][]string{{inside.SuperviseCommand, "x"}, {inside.SuperviseCommand}} {
 		out, err := exec.Command(os.Args[0], args...).CombinedOutput()
 		if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 2 {
 			t.Errorf("%v: %v %s", args, err, out)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"triphammer/server/inside"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -49,7 +51,7 @@ func TestDeepFolders(t *testing.T) {
 	if err := os.Chmod(top, 0); err != nil {
 		t.Fatal(err)
 	}
-	fewFiles(t, openLevels+20)
+	fewFiles(t, inside.OpenLevels+20)
 	if !p.mark("run_deep", "run_deep") {
 		t.Fatal("it is in progress")
 	}

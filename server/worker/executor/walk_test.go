@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 
+	"triphammer/server/inside"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -72,11 +74,11 @@ func TestRemoveErrors(t *testing.T) {
 	_ = unix.Close(at)
 	mounted = filepath.Join(dir, "run_1", strings.Repeat("folder-0/folder-1/folder-2/folder-3/folder-4/folder-5/folder-6/folder-7/folder-8/folder-9/", 20))
 	defer func() {
-		if err := errors.Join(unix.Unmount(mounted, unix.MNT_DETACH), removeAll(filepath.Join(dir, "run_1"))); err != nil {
+		if err := errors.Join(unix.Unmount(mounted, unix.MNT_DETACH), inside.RemoveAll(filepath.Join(dir, "run_1"))); err != nil {
 			t.Error(err)
 		}
 	}()
-	err := removeAll(filepath.Join(dir, "run_1"))
+	err := inside.RemoveAll(filepath.Join(dir, "run_1"))
 	if !errors.Is(err, syscall.EBUSY) || len(err.Error()) > 100 {
 		t.Error(err)
 	}

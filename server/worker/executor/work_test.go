@@ -2,6 +2,7 @@ package executor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -209,5 +210,13 @@ echo made; while :; do sleep 0.05; done`), r)
 	}
 	if want := []string{".gitignore created 0", "src created 0", "waits/file created 0", "out ignored 1"}; !slices.Equal(listed, want) {
 		t.Errorf("listed %q, want %q", listed, want)
+	}
+}
+
+func write(t *testing.T, dir, name, text string) {
+	t.Helper()
+	full := filepath.Join(dir, name)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(full), 0o700), os.WriteFile(full, []byte(text), 0o600)); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"triphammer/server/inside"
 	"triphammer/server/inside/limits"
 )
 
@@ -20,14 +21,14 @@ import (
 // had listed, those that these have started, and those with the run's id in their
 // environment.
 func (e *Executor) Reap(ctx context.Context, runID string) error {
-	listed := kept(e.list(runID))
-	err := killUntilGone(func() ([]process, bool, error) {
-		live, err := marking(runID)
+	listed := inside.Kept(e.list(runID))
+	err := inside.KillUntilGone(func() ([]inside.Process, bool, error) {
+		live, err := inside.Marking(runID)
 		for _, was := range listed {
-			now, nowErr := processOf(was.pid)
+			now, nowErr := inside.ProcessOf(was.Pid)
 			// The agent could have put processes into the list that it may not kill itself.
-			if nowErr == nil && now.start == was.start && !now.zombie && now.pid != os.Getpid() && unprivileged(now.pid) {
-				below, belowErr := descendants(now.pid)
+			if nowErr == nil && now.Start == was.Start && !now.Zombie && now.Pid != os.Getpid() && inside.Unprivileged(now.Pid) {
+				below, belowErr := inside.Descendants(now.Pid)
 				live, err = append(append(live, now), below...), errors.Join(err, belowErr)
 			}
 		}
@@ -50,7 +51,7 @@ func (e *Executor) Sweep(ctx context.Context, expired func(workspace string, end
 
 // Workspace implements run.Executor.
 func (e *Executor) Workspace(name string) (path string, ok bool) {
-	path = folder{filepath.Join(e.dir, name)}.workspace()
+	path = inside.Folder{Root: filepath.Join(e.dir, name)}.Workspace()
 	info, err := os.Lstat(path)
 	return path, err == nil && info.IsDir()
 }
@@ -77,9 +78,9 @@ func (e *Executor) Reclaim(ctx context.Context, enough func() bool, may func(wor
 // Figures counts the children of this process: those that run, and those that have ended and were
 // not waited for. workspaces are the folders of runs, also of those in progress.
 func (e *Executor) Figures() (running, ended, workspaces int, err error) {
-	below, err := children(os.Getpid())
+	below, err := inside.Children(os.Getpid())
 	for _, p := range below {
-		if p.zombie {
+		if p.Zombie {
 			ended++
 		}
 	}
@@ -112,7 +113,7 @@ func (e *Executor) left() ([]leftover, error) {
 }
 
 func (e *Executor) remove(name string) error {
-	if err := removeAll(filepath.Join(e.dir, name)); err != nil {
+	if err := inside.RemoveAll(filepath.Join(e.dir, name)); err != nil {
 		return fmt.Errorf("removing the folder of the run %s: %w", name, err)
 	}
 	return nil
@@ -144,11 +145,11 @@ func (e *Executor) Size(ctx context.Context, runID string) (bytes, files int64) 
 		if st.Mode&unix.S_IFMT != unix.S_IFDIR {
 			return -1, 0
 		}
-		fd, mode, _ := openFolder(dir, name, 0o500)
+		fd, mode, _ := inside.OpenFolder(dir, name, 0o500)
 		return fd, mode
 	}
-	if top, mode, err := openFolder(unix.AT_FDCWD, filepath.Join(e.dir, r.folder), 0o500); err == nil {
-		_ = walk(top, mode, visit, func(int, string) {}) // what was moved is found by the next
+	if top, mode, err := inside.OpenFolder(unix.AT_FDCWD, filepath.Join(e.dir, r.folder), 0o500); err == nil {
+		_ = inside.Walk(top, mode, visit, func(int, string) {}) // what was moved is found by the next
 	}
 	var pids []int
 	if r.supervisor != nil {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"triphammer/server/inside/relay"
+
 	"triphammer/applier/gitrepo/gittest"
 )
 
@@ -22,7 +24,7 @@ func (w *world) inside() string {
 	}
 	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan error, 1)
-	go func() { done <- Forward(ctx, l, w.socket) }()
+	go func() { done <- relay.Forward(ctx, l, w.socket) }()
 	w.t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {

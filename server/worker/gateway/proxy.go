@@ -47,19 +47,19 @@ import (
 	"time"
 
 	"triphammer/factory/hosts"
+	"triphammer/server/inside/relay"
 	"triphammer/server/run/event"
 )
 
 // Limits of the proxy of one run.
 const (
-	maxConnections = 256 // at once; more wait
-	maxHeader      = 64 << 10
-	headerTime     = 10 * time.Second // to send the header of a request
-	keepTime       = 2 * time.Minute  // between two requests on a connection
-	idleTime       = 15 * time.Minute // without a byte in either direction
-	connectTime    = 30 * time.Second // to resolve a name and connect
-	leastTime      = 2 * time.Second  // of that, for each address
-	endTime        = 5 * time.Second  // for the handlers, when all connections are closed
+	maxHeader   = 64 << 10
+	headerTime  = 10 * time.Second // to send the header of a request
+	keepTime    = 2 * time.Minute  // between two requests on a connection
+	idleTime    = 15 * time.Minute // without a byte in either direction
+	connectTime = 30 * time.Second // to resolve a name and connect
+	leastTime   = 2 * time.Second  // of that, for each address
+	endTime     = 5 * time.Second  // for the handlers, when all connections are closed
 )
 
 // Resolver finds the addresses of names. *net.Resolver is one.
@@ -134,17 +134,17 @@ func (p *Proxy) Serve(ctx context.Context, l net.Listener) error { return p.serv
 func (p *Proxy) serve(ctx context.Context, l net.Listener, handler http.Handler) error {
 	serving, stopServing := context.WithCancel(ctx)
 	defer stopServing()
-	bounded := newListener(l, maxConnections)
+	bounded := relay.NewListener(l, relay.MaxConnections)
 	server := &http.Server{
 		Handler: handler, ReadHeaderTimeout: p.header, IdleTimeout: keepTime, MaxHeaderBytes: maxHeader, ErrorLog: nowhere,
 		BaseContext:                  func(net.Listener) context.Context { return serving },
 		DisableGeneralOptionsHandler: true,
 	}
-	stop := context.AfterFunc(ctx, bounded.closeAll)
+	stop := context.AfterFunc(ctx, bounded.CloseAll)
 	err := server.Serve(bounded)
 	stop()
 	stopServing()
-	bounded.closeAll()
+	bounded.CloseAll()
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
 	defer cancel()
 	shutdownErr := server.Shutdown(ending) // no handler begins after it
@@ -332,7 +332,7 @@ func (p *Proxy) tunnel(w http.ResponseWriter, r *http.Request, h hosts.Host) {
 	}
 	// Its own reader would take the end of what the client sends for the end of the client.
 	early, _ := buffered.Reader.Peek(buffered.Reader.Buffered())
-	join(client, upstream, &helloReader{proxy: p, host: h, client: client, from: io.MultiReader(bytes.NewReader(early), client)})
+	relay.Join(client, upstream, &helloReader{proxy: p, host: h, client: client, from: io.MultiReader(bytes.NewReader(early), client)})
 }
 
 // helloReader reads what the client of a tunnel sends. It fails if that begins with a TLS
@@ -387,3 +387,28 @@ func (p *Proxy) checkName(h hosts.Host, name string) error {
 	}
 	return &refusal{asked, fmt.Sprintf("a TLS handshake with %v is for this name, which is not listed", h)}
 }
+
+// idleConn is a connection that fails when nothing passes in either direction for a time.
+type idleConn struct {
+	net.Conn
+	idle time.Duration
+}
+
+// Read implements net.Conn.
+func (c *idleConn) Read(p []byte) (int, error) {
+	if err := c.SetDeadline(time.Now().Add(c.idle)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Read(p)
+}
+
+// Write implements net.Conn.
+func (c *idleConn) Write(p []byte) (int, error) {
+	if err := c.SetDeadline(time.Now().Add(c.idle)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(p)
+}
+
+// CloseWrite ends the stream to the peer.
+func (c *idleConn) CloseWrite() error { return relay.CloseWrite(c.Conn) }

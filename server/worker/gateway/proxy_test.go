@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/server/inside/relay"
 	"triphammer/server/run/event"
 )
 
@@ -472,7 +473,7 @@ func TestProxySlowClients(t *testing.T) {
 	s := site(t, false)
 	w := start(t, []string{s.Listener.Addr().String()}, func(w *world) { w.proxy.header = time.Second })
 	var slow []*net.UnixConn
-	for range maxConnections {
+	for range relay.MaxConnections {
 		c := w.connect()
 		_, _ = io.WriteString(c, "CONNECT ") // it may have been closed already
 		slow = append(slow, c)
@@ -534,7 +535,7 @@ func TestProxyManyConnections(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	forwarded := make(chan error, 1)
-	go func() { forwarded <- Forward(ctx, l, w.socket) }()
+	go func() { forwarded <- relay.Forward(ctx, l, w.socket) }()
 	proxy := &url.URL{Scheme: "http", Host: l.Addr().String()}
 	client := &http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(proxy), DisableKeepAlives: true}, Timeout: time.Minute}
 	const many = 1000

@@ -44,6 +44,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
+	"triphammer/server/inside"
 	"triphammer/server/run/task"
 	"triphammer/server/worker/executor"
 )
@@ -253,7 +254,7 @@ func (e *Executor) Preflight(t *task.Task) (task.Place, error) {
 	case executor.Weaker(Isolation, t.Isolation):
 		return task.Place{}, fmt.Errorf("the environment accepts no less isolation than %s, and this server has %s: change its isolation, or use a server that has more", t.Isolation, Isolation)
 	}
-	lacks := func(programs []string) ([]string, bool) { return executor.Unmovable(programs), false } // nobody looks into the image
+	lacks := func(programs []string) ([]string, bool) { return inside.Unmovable(programs), false } // nobody looks into the image
 	return task.Place{Isolation: Isolation, Elsewhere: true, Image: image, Lacks: lacks}, executor.CheckImage(image)
 }
 

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/server/inside"
 	"triphammer/server/run/event"
 	"triphammer/server/run/task"
 	"triphammer/server/secret"
@@ -22,7 +23,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == executor.SuperviseCommand {
+	if len(os.Args) > 1 && os.Args[1] == inside.SuperviseCommand {
 		os.Exit(executor.Supervise(os.Args[2:]))
 	}
 	if len(os.Args) > 1 && os.Args[1] == "version" { // the run of preflight

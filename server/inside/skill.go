@@ -1,4 +1,4 @@
-package executor
+package inside
 
 import (
 	"errors"
@@ -22,18 +22,18 @@ const maxSkillText = 256 << 10
 
 // readSkills puts the skills of the repositories by which the agent is to work before its
 // prompt.
-func (j *job) readSkills(clones []clone, f folder) error {
+func (j *Job) readSkills(clones []clone, f Folder) error {
 	if len(j.Skills) == 0 {
 		return nil
 	}
 	var parts []string
 	for _, skill := range j.Skills {
 		if skill.Clone >= len(clones) {
-			return never("the skill %s: the run has no repository %s", skill.Path, skill.Repository)
+			return Never("the skill %s: the run has no repository %s", skill.Path, skill.Repository)
 		}
 		text, err := readSkill(clones[skill.Clone].dir, skill.Path)
 		if err != nil {
-			return never("the skill %s of the repository %s: %v", skill.Path, skill.Repository, err)
+			return Never("the skill %s of the repository %s: %v", skill.Path, skill.Repository, err)
 		}
 		parts = append(parts, task.SkillPrompt(skill.Name, text))
 	}

@@ -1,4 +1,13 @@
-package executor
+// Package inside is what works within the walls around a run, beside the agent (SPEC 14): the
+// supervisor, which confines itself, starts each step and leaves no process behind (supervise.go,
+// confine.go, tree.go), and the job that it executes: it makes the workspace, clones the
+// repositories, runs the setup and the agent, and finds what changed (job.go, snapshot.go,
+// patch.go). frame.go has what passes between it and whoever started it; in a pod, that is a file
+// and the log of the container (pod.go).
+//
+// It does as it is told, and knows neither the definitions nor the store: a repository that a run
+// clones, and an agent, can say anything here. Linux only.
+package inside
 
 import (
 	"encoding/json"
@@ -35,15 +44,13 @@ const SuperviseCommand = "__supervise"
 // demands.
 func Supervise(args []string) int {
 	switch {
-	case len(args) > 1 && args[0] == outside:
+	case len(args) > 1 && args[0] == Outside:
 		return superviseOutside(args[1:])
-	case len(args) > 1 && args[0] == lookInside:
-		return sayLacking(tools(args[1]), args[2:])
-	case len(args) == 3 && args[0] == podPlace:
+	case len(args) > 1 && args[0] == LookInside:
+		return sayLacking(Tools(args[1]), args[2:])
+	case len(args) == 3 && args[0] == PodPlace:
 		return place(args[1], args[2])
-	case len(args) == 2 && args[0] == podEgress:
-		return serveEgress(args[1])
-	case len(args) == 3 && args[0] == podRun:
+	case len(args) == 3 && args[0] == PodRun:
 		return supervisePod(args[1], args[2])
 	}
 	if len(args) != 0 || !isPipe(0) || !isPipe(1) {
@@ -59,7 +66,7 @@ func Supervise(args []string) int {
 }
 
 // supervise limits and confines this process, and follows the orders.
-func supervise(first confinement, report io.Writer, orders io.Reader) int {
+func supervise(first Confinement, report io.Writer, orders io.Reader) int {
 	if err := errors.Join(first.Limits.Apply(), first.User.become()); err != nil {
 		fmt.Fprintln(os.Stderr, "the run cannot be limited:", err)
 		return 1
@@ -82,7 +89,7 @@ func supervise(first confinement, report io.Writer, orders io.Reader) int {
 	}
 	keepThreads()
 	s := &supervising{
-		report: &frameWriter{w: report}, self: os.Getpid(), alone: first.OwnIPC, walls: first.Landlock, limits: first.Limits, victims: victims, wanted: make(chan wantedStep), forks: make(chan fork),
+		report: &FrameWriter{W: report}, self: os.Getpid(), alone: first.OwnIPC, walls: first.Landlock, limits: first.Limits, victims: victims, wanted: make(chan wantedStep), forks: make(chan fork),
 	}
 	return s.loop(orders)
 }
@@ -106,16 +113,16 @@ func keepThreads() {
 }
 
 // firstOrder reads the first order, and no byte more.
-func firstOrder(from io.Reader) (confinement, error) {
+func firstOrder(from io.Reader) (Confinement, error) {
 	var line []byte
 	for b := make([]byte, 1); len(line) == 0 || line[len(line)-1] != '\n'; line = append(line, b[0]) {
 		if _, err := io.ReadFull(from, b); err != nil {
-			return confinement{}, err
+			return Confinement{}, err
 		}
 	}
-	var o order
+	var o Order
 	if err := json.Unmarshal(line, &o); err != nil || o.Confine == nil {
-		return confinement{}, errors.Join(errors.New("the first order does not say how"), err)
+		return Confinement{}, errors.Join(errors.New("the first order does not say how"), err)
 	}
 	return *o.Confine, nil
 }
@@ -141,13 +148,13 @@ type step struct {
 // wantedStep is a step that the job wants to run.
 type wantedStep struct {
 	step
-	ended chan ending
+	ended chan Ending
 }
 
 // supervising is the state of a supervisor. Its loop owns all of it, except the channels
 // and the report.
 type supervising struct {
-	report  *frameWriter
+	report  *FrameWriter
 	self    int
 	alone   bool // in a PID namespace of its own
 	walls   bool // of Landlock
@@ -175,18 +182,18 @@ func (s *supervising) loop(from io.Reader) int {
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, syscall.SIGCHLD)
 
-	orders := make(chan order)
+	orders := make(chan Order)
 	go func() {
 		defer close(orders)
 		for d := json.NewDecoder(from); ; {
-			var o order
+			var o Order
 			if d.Decode(&o) != nil {
 				return // the server is gone
 			}
 			orders <- o
 		}
 	}()
-	var done chan ending
+	var done chan Ending
 	for {
 		select {
 		case o, ok := <-orders:
@@ -196,7 +203,7 @@ func (s *supervising) loop(from io.Reader) int {
 			case o.Live > 0:
 				s.live(time.Duration(o.Live) * time.Millisecond)
 			case o.Job != nil && done == nil:
-				done = make(chan ending, 1)
+				done = make(chan Ending, 1)
 				go s.fork()
 				go func() { done <- o.Job.do(s) }()
 			case o.Interrupt:
@@ -212,9 +219,9 @@ func (s *supervising) loop(from io.Reader) int {
 			s.start(w)
 		case e := <-done:
 			if s.over.Load() {
-				e = ending{Code: -1, Error: leaseEnded}
+				e = Ending{Code: -1, Error: LeaseEnded}
 			}
-			if err := s.report.tell(frameEnd, e); err != nil {
+			if err := s.report.Tell(FrameEnd, e); err != nil {
 				fmt.Fprintln(os.Stderr, "reporting to the server:", err) // it is gone
 			}
 		case <-children:
@@ -229,7 +236,7 @@ func (s *supervising) loop(from io.Reader) int {
 // live notes how long the run may go on without another word of the server. The first call
 // starts the guard.
 func (s *supervising) live(d time.Duration) {
-	if s.until.Swap(int64(uptime()+d)) == 0 {
+	if s.until.Swap(int64(Uptime()+d)) == 0 {
 		go s.guard()
 	}
 }
@@ -238,12 +245,12 @@ func (s *supervising) live(d time.Duration) {
 // reach the store, and another worker may start the next attempt (SPEC 17.4). It does not use
 // the loop, which may wait for a server that reads no report.
 func (s *supervising) guard() {
-	for uptime() < time.Duration(s.until.Load()) {
+	for Uptime() < time.Duration(s.until.Load()) {
 		time.Sleep(guardTime)
 	}
 	s.over.Store(true)
-	fmt.Fprintln(os.Stderr, leaseEnded)
-	err := killUntilGone(func() ([]process, bool, error) {
+	fmt.Fprintln(os.Stderr, LeaseEnded)
+	err := KillUntilGone(func() ([]Process, bool, error) {
 		live, err := s.below()
 		return live, err == nil && len(live) == 0, err
 	})
@@ -255,8 +262,8 @@ func (s *supervising) guard() {
 
 // below are the live processes of the run. A supervisor that cannot list them kills all that
 // there are, if it is in a PID namespace of its own.
-func (s *supervising) below() ([]process, error) {
-	live, err := descendants(s.self)
+func (s *supervising) below() ([]Process, error) {
+	live, err := Descendants(s.self)
 	if err != nil && s.alone {
 		_ = unix.Kill(-1, unix.SIGKILL) // there may be none
 	}
@@ -268,10 +275,10 @@ const (
 	leaseOver = 3 // exit status
 )
 
-const leaseEnded = "the lease of the run was not renewed in time, so its agent was ended: another worker may have the run"
+const LeaseEnded = "the lease of the run was not renewed in time, so its agent was ended: another worker may have the run"
 
-// uptime is the time since the machine started. It goes on while the machine sleeps.
-func uptime() time.Duration {
+// Uptime is the time since the machine started. It goes on while the machine sleeps.
+func Uptime() time.Duration {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
 		panic(err) // every kernel that Go supports has it
@@ -280,24 +287,24 @@ func uptime() time.Duration {
 }
 
 // run runs a step to its end. The job calls it.
-func (s *supervising) run(st step) (ending, error) {
-	w := wantedStep{st, make(chan ending, 1)}
+func (s *supervising) run(st step) (Ending, error) {
+	w := wantedStep{st, make(chan Ending, 1)}
 	s.wanted <- w
 	e := <-w.ended
 	switch {
 	case e.Error != "":
 		return e, errors.New(e.Error)
 	case e.Code == -1 && e.Cut && e.Signal == "":
-		return e, errCut // it was not started
+		return e, ErrCut // it was not started
 	}
 	return e, nil
 }
 
 // add tells an event.
 func (s *supervising) add(e event.Event) {
-	told, err := encode(e)
+	told, err := Encode(e)
 	if err == nil {
-		err = s.report.tell(frameEvent, told)
+		err = s.report.Tell(FrameEvent, told)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "telling an event:", err) // the server is gone
@@ -315,18 +322,18 @@ func (s *supervising) phase(name string) (done func()) {
 
 // keep sends an artifact.
 func (s *supervising) keep(a event.Artifact, content io.Reader) {
-	err := s.report.tell(frameArtifact, a)
+	err := s.report.Tell(FrameArtifact, a)
 	for buf := make([]byte, 64<<10); err == nil; {
 		n, readErr := content.Read(buf)
 		if n > 0 {
-			err = s.report.write(frameContent, buf[:n])
+			err = s.report.write(FrameContent, buf[:n])
 		}
 		if readErr != nil {
 			break // what could be read is sent
 		}
 	}
 	if err == nil {
-		err = s.report.write(frameWhole, nil)
+		err = s.report.write(FrameWhole, nil)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "sending an artifact:", err) // the server is gone
@@ -337,11 +344,11 @@ func (s *supervising) keep(a event.Artifact, content io.Reader) {
 func (s *supervising) start(w wantedStep) {
 	s.now = w
 	if s.cut && !w.AfterStop {
-		w.ended <- ending{Code: -1, Cut: true}
+		w.ended <- Ending{Code: -1, Cut: true}
 		return
 	}
 	if err := s.begin(w.step); err != nil {
-		w.ended <- ending{Code: -1, Error: err.Error()}
+		w.ended <- Ending{Code: -1, Error: err.Error()}
 	}
 }
 
@@ -398,7 +405,7 @@ func (s *supervising) begin(st step) error {
 	defer func() { _ = stdin.Close() }()
 	files := []uintptr{stdin.Fd()}
 	var pipes []*outputPipe
-	for _, kind := range []byte{frameStdout, frameStderr} {
+	for _, kind := range []byte{FrameStdout, FrameStderr} {
 		r, w, err := os.Pipe()
 		if err != nil {
 			return fmt.Errorf("making a pipe: %w", err)
@@ -450,7 +457,7 @@ func (s *supervising) finish() {
 	for _, p := range s.pipes {
 		p.drain(s.now.Last)
 	}
-	e := ending{Code: s.status.ExitStatus(), Cut: s.cut, Said: s.pipes[len(s.pipes)-1].last()}
+	e := Ending{Code: s.status.ExitStatus(), Cut: s.cut, Said: s.pipes[len(s.pipes)-1].last()}
 	if s.status.Signaled() {
 		e.Code, e.Signal = -1, unix.SignalName(s.status.Signal())
 	}
@@ -460,7 +467,7 @@ func (s *supervising) finish() {
 
 // killAll kills everything below the supervisor and returns its exit status.
 func (s *supervising) killAll() int {
-	err := killUntilGone(func() ([]process, bool, error) {
+	err := KillUntilGone(func() ([]Process, bool, error) {
 		if s.reap() {
 			return nil, true, nil
 		}
@@ -478,7 +485,7 @@ func (s *supervising) killAll() int {
 type outputPipe struct {
 	kind    byte
 	r       *os.File
-	report  *frameWriter
+	report  *FrameWriter
 	reading sync.WaitGroup
 	drained chan struct{}
 
@@ -514,7 +521,7 @@ func (p *outputPipe) last() string {
 		}
 	}
 	line, _, _ := strings.Cut(text[at:], "\n")
-	return event.Line(line, maxSaid)
+	return event.Line(line, MaxSaid)
 }
 
 // drainTime bounds the wait for output after everything was killed.
@@ -594,3 +601,10 @@ func (p *outputPipe) drain(last bool) {
 	case <-timer.C:
 	}
 }
+
+// MaxSaid bounds what is shown of the standard error of a supervisor, in characters.
+const MaxSaid = 300
+
+// KillWait is how long the supervisor may take to kill everything before the server
+// kills the supervisor.
+const KillWait = KillTime + 5*time.Second

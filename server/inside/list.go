@@ -1,4 +1,4 @@
-package executor
+package inside
 
 import (
 	"encoding/json"
@@ -18,11 +18,11 @@ func bootID() string {
 	return strings.TrimSpace(string(text))
 }
 
-// keep writes the list of a run, completely or not at all.
-func keep(path string, all []process) error {
+// Keep writes the list of a run, completely or not at all.
+func Keep(path string, all []Process) error {
 	l := listed{Boot: bootID()}
 	for _, p := range all {
-		l.Processes = append(l.Processes, [2]uint64{uint64(p.pid), p.start})
+		l.Processes = append(l.Processes, [2]uint64{uint64(p.Pid), p.Start})
 	}
 	text, err := json.Marshal(l)
 	if err != nil {
@@ -35,16 +35,16 @@ func keep(path string, all []process) error {
 	return os.Rename(path+".new", path)
 }
 
-// kept reads the list of a run. It is empty if there is none, or if it is from before
+// Kept reads the list of a run. It is empty if there is none, or if it is from before
 // the machine started.
-func kept(path string) (all []process) {
+func Kept(path string) (all []Process) {
 	var l listed
 	text, err := os.ReadFile(path)
 	if err != nil || json.Unmarshal(text, &l) != nil || l.Boot != bootID() {
 		return nil
 	}
 	for _, p := range l.Processes {
-		all = append(all, process{pid: int(p[0]), start: p[1]})
+		all = append(all, Process{Pid: int(p[0]), Start: p[1]})
 	}
 	return all
 }

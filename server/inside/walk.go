@@ -1,4 +1,4 @@
-package executor
+package inside
 
 import (
 	"bytes"
@@ -23,15 +23,15 @@ type level struct {
 	closed   uint32 // the mode that it is to have again; 0: it has it
 }
 
-// openLevels is how many of its folders a walk keeps open. It finds the way back to a deeper one
+// OpenLevels is how many of its folders a walk keeps open. It finds the way back to a deeper one
 // by "..", so that no depth needs more descriptors.
-const openLevels = 64
+const OpenLevels = 64
 
-// walk calls visit for each entry below the folder top, and closes that. visit returns what
+// Walk calls visit for each entry below the folder top, and closes that. visit returns what
 // openFolder does to walk through an entry too, else -1. left is called for each of these after
 // all that is in it. What is below openLevels and is moved meanwhile can be left out: then walk
 // fails with errMoved at its end.
-func walk(top int, mode uint32, visit func(dir int, name string) (enter int, mode uint32), left func(dir int, name string)) (err error) {
+func Walk(top int, mode uint32, visit func(dir int, name string) (enter int, mode uint32), left func(dir int, name string)) (err error) {
 	var levels []level
 	enter := func(fd int, name string, mode uint32) {
 		var st unix.Stat_t
@@ -55,7 +55,7 @@ func walk(top int, mode uint32, visit func(dir int, name string) (enter int, mod
 			if fd < 0 {
 				continue
 			}
-			if len(levels) >= openLevels {
+			if len(levels) >= OpenLevels {
 				_ = unix.Close(at.fd)
 				at.fd, at.read = -1, nil
 			}
@@ -63,7 +63,7 @@ func walk(top int, mode uint32, visit func(dir int, name string) (enter int, mod
 			continue
 		}
 		name = at.name
-		if len(levels) > openLevels && !levels[len(levels)-2].reopen(at.fd) {
+		if len(levels) > OpenLevels && !levels[len(levels)-2].reopen(at.fd) {
 			err = errMoved
 			for leave(); levels[len(levels)-1].fd < 0; {
 				levels = levels[:len(levels)-1]
@@ -118,9 +118,9 @@ func (l *level) next(buffer []byte) (name string, ok bool) {
 	}
 }
 
-// openFolder opens a folder in a folder. If its owner lacks some of rights, it gets these, and
+// OpenFolder opens a folder in a folder. If its owner lacks some of rights, it gets these, and
 // mode is what it was before. The error is ENOTDIR for any other file.
-func openFolder(dir int, name string, rights uint32) (fd int, mode uint32, err error) {
+func OpenFolder(dir int, name string, rights uint32) (fd int, mode uint32, err error) {
 	path, err := unix.Openat(dir, name, folderFlags|unix.O_PATH, 0)
 	if err != nil {
 		return -1, 0, err
@@ -140,9 +140,9 @@ func openFolder(dir int, name string, rights uint32) (fd int, mode uint32, err e
 	return fd, mode, err
 }
 
-// removeAll removes what has this path, of any depth, also folders that their owner has closed.
+// RemoveAll removes what has this path, of any depth, also folders that their owner has closed.
 // It follows no symbolic link. The error names what is in the way, and not all of its path.
-func removeAll(path string) error {
+func RemoveAll(path string) error {
 	parent, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("opening the folder of %s: %w", path, err)
@@ -171,7 +171,7 @@ func removeAll(path string) error {
 			if !remove(dir, name) {
 				return -1, 0
 			}
-			fd, _, err := openFolder(dir, name, 0o700)
+			fd, _, err := OpenFolder(dir, name, 0o700)
 			if err != nil {
 				first = cmp.Or(first, fmt.Errorf("%.40q: %w", name, err))
 			}
@@ -182,7 +182,7 @@ func removeAll(path string) error {
 		if top < 0 {
 			return first
 		}
-		err = walk(top, 0, enter, func(dir int, name string) { remove(dir, name) })
+		err = Walk(top, 0, enter, func(dir int, name string) { remove(dir, name) })
 		if !remove(parent, name) {
 			return first
 		}

@@ -1,4 +1,4 @@
-package executor
+package inside
 
 import (
 	"cmp"
@@ -23,51 +23,36 @@ import (
 	"time"
 
 	"triphammer/server/inside/limits"
+	"triphammer/server/inside/relay"
 	"triphammer/server/run/event"
 	"triphammer/server/run/task"
-	"triphammer/server/worker/gateway"
 )
 
-// errCut ends a job that was ordered to stop.
-var errCut = errors.New("the attempt was ordered to stop")
+// ErrCut ends a job that was ordered to stop.
+var ErrCut = errors.New("the attempt was ordered to stop")
 
-// folder is the folder of a run: the files that the agent gets, and those in which it
+// Folder is the folder of a run: the files that the agent gets, and those in which it
 // works.
-type folder struct{ root string }
+type Folder struct{ Root string }
 
-func (f folder) workspace() string   { return filepath.Join(f.root, "workspace") }
-func (f folder) home() string        { return filepath.Join(f.root, "home") }
-func (f folder) temp() string        { return filepath.Join(f.root, "tmp") }
-func (f folder) prompt() string      { return filepath.Join(f.root, "prompt.md") }
-func (f folder) attachments() string { return filepath.Join(f.root, "attachments") }
-func (f folder) artifacts() string   { return filepath.Join(f.root, "artifacts") }
-func (f folder) gitConfig() string   { return filepath.Join(f.root, "gitconfig") }
+// Workspace is where the agent works.
+func (f Folder) Workspace() string { return filepath.Join(f.Root, "workspace") }
 
-// jobOf is the job of a task, the same for every executor. first are variables that the task may
-// change. Where the run executes adds the rest.
-func jobOf(t *task.Task, first map[string]string) *job {
-	vars := maps.Clone(first)
-	maps.Copy(vars, t.Env)
-	for name, v := range t.Secrets {
-		vars[name] = v.Reveal()
-	}
-	maps.Copy(vars, t.Vars)
-	vars[runVariable] = t.RunID
-	j := &job{
-		Resume: t.Resume, Prompt: t.Prompt, Skills: t.Skills, Attachments: t.Attachments, Files: t.Files,
-		Repositories: t.Repositories, Setup: t.Setup, Command: t.Command, Program: t.Program,
-	}
-	for name, value := range vars {
-		j.Env = append(j.Env, name+"="+value)
-	}
-	return j
-}
+// Home is the home folder of the agent.
+func (f Folder) Home() string { return filepath.Join(f.Root, "home") }
+
+// Temp is for its temporary files.
+func (f Folder) Temp() string        { return filepath.Join(f.Root, "tmp") }
+func (f Folder) prompt() string      { return filepath.Join(f.Root, "prompt.md") }
+func (f Folder) attachments() string { return filepath.Join(f.Root, "attachments") }
+func (f Folder) artifacts() string   { return filepath.Join(f.Root, "artifacts") }
+func (f Folder) gitConfig() string   { return filepath.Join(f.Root, "gitconfig") }
 
 // environ are all variables of the run: no others reach the agent, and never those of the server
 // (SPEC 9.4). Those that name its folder are known inside the walls alone. Later ones win.
-func (j *job) environ(f folder) []string {
+func (j *Job) environ(f Folder) []string {
 	own := slices.Concat(
-		[]string{"HOME=" + f.home(), "TMPDIR=" + f.temp(), "LANG=C.UTF-8", "GIT_CONFIG_SYSTEM=" + f.gitConfig()}, // a definition may have others
+		[]string{"HOME=" + f.Home(), "TMPDIR=" + f.Temp(), "LANG=C.UTF-8", "GIT_CONFIG_SYSTEM=" + f.gitConfig()}, // a definition may have others
 		j.Env,
 		[]string{"TRIPHAMMER_PROMPT_FILE=" + f.prompt(), "TRIPHAMMER_ATTACHMENTS=" + f.attachments(), "TRIPHAMMER_ARTIFACTS=" + f.artifacts()},
 	)
@@ -78,11 +63,11 @@ func (j *job) environ(f folder) []string {
 }
 
 // do executes the job, inside the walls. The steps run one after the other, under s.
-func (j *job) do(s *supervising) ending {
+func (j *Job) do(s *supervising) Ending {
 	exit, err := j.steps(s)
 	if err != nil {
 		final := (*task.FinalError)(nil)
-		exit = ending{Code: -1, Error: err.Error(), Cut: errors.Is(err, errCut), Final: errors.As(err, &final)}
+		exit = Ending{Code: -1, Error: err.Error(), Cut: errors.Is(err, ErrCut), Final: errors.As(err, &final)}
 	}
 	if j.Bounded {
 		exit.Exceeded = limits.OwnExceeded()
@@ -90,42 +75,42 @@ func (j *job) do(s *supervising) ending {
 	return exit
 }
 
-func (j *job) steps(s *supervising) (ending, error) {
-	dir := folder{j.Root}
-	if err := os.Chdir(dir.root); err != nil {
-		return ending{}, fmt.Errorf("the folder of the run is not there inside the walls: %w", err)
+func (j *Job) steps(s *supervising) (Ending, error) {
+	dir := Folder{j.Root}
+	if err := os.Chdir(dir.Root); err != nil {
+		return Ending{}, fmt.Errorf("the folder of the run is not there inside the walls: %w", err)
 	}
 	j.Env = j.environ(dir)
 	if j.Offline {
 		if err := offline(); err != nil {
-			return ending{}, err
+			return Ending{}, err
 		}
 	}
 	for _, f := range j.Forwards {
 		stop, err := f.begin()
 		if err != nil {
-			return ending{}, fmt.Errorf("connecting the network of the run: %w", err)
+			return Ending{}, fmt.Errorf("connecting the network of the run: %w", err)
 		}
 		defer stop()
 	}
 	if err := j.fill(dir); err != nil {
-		return ending{}, fmt.Errorf("making the workspace: %w", err)
+		return Ending{}, fmt.Errorf("making the workspace: %w", err)
 	}
 	work, err := j.prepare(s, dir)
 	if err != nil {
-		return ending{}, err
+		return Ending{}, err
 	}
 	program, err := j.resolve(j.Command, work, j.Env)
 	if err == nil && j.Image != "" && j.Program != "" { // else the shell that starts it would say less
 		_, err = j.resolve([]string{j.Program}, work, j.Env)
 	}
 	if err != nil {
-		return ending{}, fmt.Errorf("the agent cannot be started: %w", err)
+		return Ending{}, fmt.Errorf("the agent cannot be started: %w", err)
 	}
 	git := j.asked(s, dir)
-	before, err := takeSnapshot(dir.workspace(), dir.root, j.folders(), git(false))
+	before, err := takeSnapshot(dir.Workspace(), dir.Root, j.folders(), git(false))
 	if err != nil {
-		return ending{}, fmt.Errorf("looking at the workspace: %w", err)
+		return Ending{}, fmt.Errorf("looking at the workspace: %w", err)
 	}
 	defer before.close()
 
@@ -134,7 +119,7 @@ func (j *job) steps(s *supervising) (ending, error) {
 	e, err := s.run(step{Argv: j.Command, Path: program, Dir: work, Env: j.Env, Stdin: dir.prompt(), Last: true})
 	done()
 	if err != nil {
-		return ending{}, fmt.Errorf("the agent did not run to its end: %w", err)
+		return Ending{}, fmt.Errorf("the agent did not run to its end: %w", err)
 	}
 	s.add(event.Ended{ExitCode: e.Code, Signal: e.Signal, Stopped: e.Cut})
 	defer s.phase(event.PhaseCollect)()
@@ -174,21 +159,21 @@ func inherit(image, own []string) []string {
 	return slices.Sorted(maps.Values(byName))
 }
 
-// forward is an address of the run's own loopback, and the socket outside to which its
+// Forward is an address of the run's own loopback, and the socket outside to which its
 // connections go. The socket is in the run's folder, which is the supervisor's working directory.
-type forward struct {
+type Forward struct {
 	Address string `json:"address"`
 	Socket  string `json:"socket"`
 }
 
 // What a run without the network of the machine reaches.
 var (
-	proxyForward   = forward{"127.0.0.1:3128", "proxy.sock"}
-	gatewayForward = forward{"127.0.0.1:3129", "git.sock"}
+	ProxyForward   = Forward{"127.0.0.1:3128", "proxy.sock"}
+	GatewayForward = Forward{"127.0.0.1:3129", "git.sock"}
 )
 
 // begin passes the run's connections on until stop is called.
-func (f forward) begin() (stop func(), err error) {
+func (f Forward) begin() (stop func(), err error) {
 	l, err := net.Listen("tcp", f.Address)
 	if err != nil {
 		return nil, err
@@ -197,26 +182,26 @@ func (f forward) begin() (stop func(), err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = gateway.Forward(ctx, l, f.Socket) // without it nothing is reached
+		_ = relay.Forward(ctx, l, f.Socket) // without it nothing is reached
 	}()
 	return func() { cancel(); <-done }, nil
 }
 
 // fill makes the folders, and the files that the agent gets.
-func (j *job) fill(f folder) error {
+func (j *Job) fill(f Folder) error {
 	fresh := []string{f.attachments(), f.artifacts()}
 	if !j.Resume {
-		fresh = append(fresh, f.workspace(), f.home())
+		fresh = append(fresh, f.Workspace(), f.Home())
 	}
 	for _, dir := range fresh {
-		if err := removeAll(dir); err != nil {
+		if err := RemoveAll(dir); err != nil {
 			return err
 		}
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			return err
 		}
 	}
-	if err := removeAll(f.prompt()); err != nil {
+	if err := RemoveAll(f.prompt()); err != nil {
 		return err
 	}
 	if err := os.WriteFile(f.prompt(), []byte(j.Prompt), 0o600); err != nil {
@@ -233,7 +218,7 @@ func (j *job) fill(f folder) error {
 			return err
 		}
 	}
-	home, err := os.OpenRoot(f.home())
+	home, err := os.OpenRoot(f.Home())
 	if err != nil {
 		return err
 	}
@@ -257,7 +242,7 @@ func (j *job) fill(f folder) error {
 // reach private ones by their gateway. Who commits is the author too, unless the machine, a
 // setup command or the agent says who that is. Replacements of objects do not act: they show
 // other files than a commit has.
-func (j *job) configureGit(f folder) error {
+func (j *Job) configureGit(f Folder) error {
 	text := "[user]\n"
 	for _, v := range j.Env {
 		for name, key := range map[string]string{"GIT_COMMITTER_NAME": "name", "GIT_COMMITTER_EMAIL": "email"} {
@@ -281,8 +266,8 @@ func gitQuoted(value string) string {
 
 // prepare clones the repositories and runs the setup commands. It returns the
 // agent's working directory (SPEC 13.11).
-func (j *job) prepare(s *supervising, f folder) (string, error) {
-	dir := f.workspace()
+func (j *Job) prepare(s *supervising, f Folder) (string, error) {
+	dir := f.Workspace()
 	clones, err := clonesOf(j.Repositories, dir)
 	if err != nil {
 		return "", err
@@ -298,7 +283,7 @@ func (j *job) prepare(s *supervising, f folder) (string, error) {
 		for _, c := range clones {
 			for _, argv := range c.commands {
 				meaning := func(said string) string { return unread(c.url, j.Image, said) }
-				if err := j.command(s, event.PhaseClone, argv, strings.Join(argv, " "), step{Dir: f.workspace(), Env: gitEnv(j.Env)}, meaning); err != nil {
+				if err := j.command(s, event.PhaseClone, argv, strings.Join(argv, " "), step{Dir: f.Workspace(), Env: gitEnv(j.Env)}, meaning); err != nil {
 					return "", err
 				}
 			}
@@ -322,7 +307,7 @@ func unknown(string) string { return "" }
 
 // command runs one command that must succeed. meaning is what to tell people of the last that
 // it says if it fails; empty: nothing is known of it.
-func (j *job) command(s *supervising, phase string, argv []string, shown string, st step, meaning func(said string) string) (err error) {
+func (j *Job) command(s *supervising, phase string, argv []string, shown string, st step, meaning func(said string) string) (err error) {
 	if st.Path, err = j.resolve(argv, st.Dir, st.Env); err != nil {
 		return fmt.Errorf("%s failed: %w", phase, err)
 	}
@@ -330,7 +315,7 @@ func (j *job) command(s *supervising, phase string, argv []string, shown string,
 	s.add(event.Status{Message: phase + ": " + shown})
 	began := Now()
 	e, err := s.run(st)
-	if errors.Is(err, errCut) {
+	if errors.Is(err, ErrCut) {
 		return err
 	} else if err != nil {
 		return fmt.Errorf("%s failed: %s: %w", phase, shown, err)
@@ -341,7 +326,7 @@ func (j *job) command(s *supervising, phase string, argv []string, shown string,
 	})
 	switch {
 	case e.Cut:
-		return errCut
+		return ErrCut
 	case e.Signal != "":
 		return fmt.Errorf("%s failed: %s: it was ended by %s", phase, shown, e.Signal)
 	case e.Code != 0 && meaning(e.Said) != "":
@@ -355,8 +340,8 @@ func (j *job) command(s *supervising, phase string, argv []string, shown string,
 }
 
 // collect tells the changed files, and sends the patches and the artifacts (SPEC 15.6).
-func (j *job) collect(s *supervising, f folder, before *snapshot, git view, work string) error {
-	first, err := filepath.Rel(f.workspace(), work)
+func (j *Job) collect(s *supervising, f Folder, before *snapshot, git view, work string) error {
+	first, err := filepath.Rel(f.Workspace(), work)
 	if err != nil {
 		return err
 	}
@@ -426,7 +411,7 @@ func patchName(repository, first string) string {
 }
 
 // folders are the folders of the run's repositories in its workspace.
-func (j *job) folders() (names []string) {
+func (j *Job) folders() (names []string) {
 	clones, _ := clonesOf(j.Repositories, "") // prepare has told its error
 	for _, c := range clones {
 		names = append(names, path.Clean(c.dir))
@@ -443,7 +428,7 @@ const (
 // asked gives the view of real git, before and after the agent. It runs between the walls, as
 // the agent does, because the settings of a repository can name programs. Without git, nothing
 // is ignored. What is not answered after the agent is as it was before.
-func (j *job) asked(s *supervising, f folder) func(after bool) view {
+func (j *Job) asked(s *supervising, f Folder) func(after bool) view {
 	type answer struct {
 		asked      bool
 		ignored    []string
@@ -460,7 +445,7 @@ func (j *job) asked(s *supervising, f folder) func(after bool) view {
 				a = &answer{asked: after}
 				known[dir] = a
 			}
-			_, plain := os.Lstat(filepath.Join(f.workspace(), dir, ".gitmodules"))
+			_, plain := os.Lstat(filepath.Join(f.Workspace(), dir, ".gitmodules"))
 			left := time.Until(until)
 			if left <= 0 || !after && !j.Resume && len(j.Setup) == 0 && plain != nil { // a fresh clone has no more than Git tracks
 				return a.ignored, a.submodules
@@ -478,16 +463,16 @@ func (j *job) asked(s *supervising, f folder) func(after bool) view {
 
 // ask asks git what it ignores in a repository, which are files and folders that hold nothing
 // else, and for the commits of its submodules.
-func (j *job) ask(s *supervising, f folder, dir string, after bool, most time.Duration) (ignored []string, submodules map[string]blobID, err error) {
-	temp, err := os.MkdirTemp(f.root, ".asked-*")
+func (j *Job) ask(s *supervising, f Folder, dir string, after bool, most time.Duration) (ignored []string, submodules map[string]blobID, err error) {
+	temp, err := os.MkdirTemp(f.Root, ".asked-*")
 	if err != nil {
 		return nil, nil, err
 	}
-	defer func() { _ = removeAll(temp) }()
+	defer func() { _ = RemoveAll(temp) }()
 	const script = `exec 2>/dev/null </dev/null; git() { command git -c core.fsmonitor=false ls-files "$@"; }
 git -z --others --ignored --exclude-standard --directory >"$1/ignored" && git --stage | sed -n 's/^160000 //p' >"$1/submodules"`
 	st := step{
-		Dir: filepath.Join(f.workspace(), dir), Env: append(gitEnv(j.Env), "GIT_OPTIONAL_LOCKS=0"), Last: after, AfterStop: after,
+		Dir: filepath.Join(f.Workspace(), dir), Env: append(gitEnv(j.Env), "GIT_OPTIONAL_LOCKS=0"), Last: after, AfterStop: after,
 		Argv: []string{"timeout", "-s", "KILL", fmt.Sprintf("%.3f", most.Seconds()), "sh", "-c", script, "sh", temp},
 	}
 	if st.Path, err = j.resolve(st.Argv, st.Dir, st.Env); err != nil {
@@ -529,7 +514,7 @@ const (
 )
 
 // artifacts sends what the agent left in its folder of artifacts.
-func (j *job) artifacts(s *supervising, dir string) error {
+func (j *Job) artifacts(s *supervising, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil // the agent has removed it
@@ -605,10 +590,10 @@ func clonesOf(repositories []task.Repository, work string) ([]clone, error) {
 			name = strings.TrimSuffix(path.Base(strings.TrimRight(strings.ReplaceAll(r.URL, ":", "/"), "/")), ".git")
 		}
 		if !filepath.IsLocal(name) || name == "." {
-			return nil, never("the repository %s has no usable folder name: give it a path", r.URL)
+			return nil, Never("the repository %s has no usable folder name: give it a path", r.URL)
 		}
 		if taken[name] {
-			return nil, never("two repositories want the folder %s: give one of them another path", name)
+			return nil, Never("two repositories want the folder %s: give one of them another path", name)
 		}
 		taken[name] = true
 		c := clone{dir: filepath.Join(work, name)}
@@ -633,34 +618,34 @@ func clonesOf(repositories []task.Repository, work string) ([]clone, error) {
 	return all, nil
 }
 
-// self is the running program, also after its file was replaced.
-const self = "/proc/self/exe"
+// Self is the running program, also after its file was replaced.
+const Self = "/proc/self/exe"
 
 // resolve finds the program of a command of the run, or says where it should be: an image
 // does not have what the server's machine has.
-func (j *job) resolve(argv []string, dir string, env []string) (string, error) {
+func (j *Job) resolve(argv []string, dir string, env []string) (string, error) {
 	name := argv[0]
 	full, isPath := find(name, dir, env), strings.Contains(name, "/")
 	switch {
 	case full != "":
 		return full, nil
 	case j.Image != "" && isPath:
-		return "", never("%s is not a program that the run can reach: check the path and its mode in the image %s", name, j.Image)
+		return "", Never("%s is not a program that the run can reach: check the path and its mode in the image %s", name, j.Image)
 	case j.Image != "":
-		return "", never("the program %q was not found in the image %s: add it to the image, name another image (dockerImage), or set PATH in the environment's env", name, j.Image)
+		return "", Never("the program %q was not found in the image %s: add it to the image, name another image (dockerImage), or set PATH in the environment's env", name, j.Image)
 	case j.Inherit:
-		return "", never("the program %q was not found where --isolation-command starts runs: install it there, or set PATH in the environment's env", name)
+		return "", Never("the program %q was not found where --isolation-command starts runs: install it there, or set PATH in the environment's env", name)
 	case isPath:
-		return "", never("%s is not a program that the run can reach: check the path and its mode, or let runs read its folder (--run-read)", name)
+		return "", Never("%s is not a program that the run can reach: check the path and its mode, or let runs read its folder (--run-read)", name)
 	}
-	return "", never("the program %q was not found: install it where the server runs, let runs read its folder (--run-read), or set PATH in the environment's env", name)
+	return "", Never("the program %q was not found: install it where the server runs, let runs read its folder (--run-read), or set PATH in the environment's env", name)
 }
 
 // find finds a program in the PATH of env; empty: it is not there. The word `triphammer` means
 // this program.
 func find(name, dir string, env []string) string {
 	if name == task.ThisProgram {
-		return self
+		return Self
 	}
 	var tried []string
 	switch {
@@ -682,25 +667,26 @@ func find(name, dir string, env []string) string {
 		}
 	}
 	for _, full := range tried {
-		if executable(full) && (!strings.Contains(full, toolsFolder+"/") || starts(full, env)) {
+		if Executable(full) && (!strings.Contains(full, toolsFolder+"/") || starts(full, env)) {
 			return full
 		}
 	}
 	return ""
 }
 
-// never is an error that no further attempt gets round.
-func never(format string, args ...any) error {
+// Never is an error that no further attempt gets round.
+func Never(format string, args ...any) error {
 	return &task.FinalError{Err: fmt.Errorf(format, args...)}
 }
 
-func executable(name string) bool {
+// Executable tells whether a file can be started.
+func Executable(name string) bool {
 	info, err := os.Stat(name)
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
-// encode makes a toldEvent.
-func encode(e event.Event) (toldEvent, error) {
+// Encode makes a toldEvent.
+func Encode(e event.Event) (ToldEvent, error) {
 	data, err := json.Marshal(e)
-	return toldEvent{Kind: e.Kind(), Data: data}, err
+	return ToldEvent{Kind: e.Kind(), Data: data}, err
 }

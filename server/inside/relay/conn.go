@@ -1,16 +1,17 @@
-package gateway
+// Package relay passes connections on: at both ends of the way out of a run, within the walls and
+// outside. It knows nothing of what they carry.
+package relay
 
 import (
 	"errors"
 	"io"
 	"net"
 	"sync"
-	"time"
 )
 
-// listener accepts a limited number of connections at once, and can close all of them.
+// Listener accepts a limited number of connections at once, and can close all of them.
 // More connections wait in the queue of the kernel.
-type listener struct {
+type Listener struct {
 	net.Listener
 	slots chan struct{}
 	done  chan struct{} // closed when no more connections are wanted
@@ -20,12 +21,13 @@ type listener struct {
 	conns map[*slotConn]bool
 }
 
-func newListener(l net.Listener, most int) *listener {
-	return &listener{Listener: l, slots: make(chan struct{}, most), done: make(chan struct{}), conns: make(map[*slotConn]bool)}
+// NewListener bounds the connections of a listener: most are open at once.
+func NewListener(l net.Listener, most int) *Listener {
+	return &Listener{Listener: l, slots: make(chan struct{}, most), done: make(chan struct{}), conns: make(map[*slotConn]bool)}
 }
 
 // Accept implements net.Listener.
-func (l *listener) Accept() (net.Conn, error) {
+func (l *Listener) Accept() (net.Conn, error) {
 	select {
 	case l.slots <- struct{}{}:
 	case <-l.done:
@@ -41,7 +43,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	l.conns[s] = true
 	l.mu.Unlock()
 	select {
-	case <-l.done: // closeAll may not have seen it
+	case <-l.done: // CloseAll may not have seen it
 		_ = s.Close()
 		return nil, net.ErrClosed
 	default:
@@ -50,13 +52,13 @@ func (l *listener) Accept() (net.Conn, error) {
 }
 
 // Close implements net.Listener.
-func (l *listener) Close() error {
+func (l *Listener) Close() error {
 	l.once.Do(func() { close(l.done) })
 	return l.Listener.Close()
 }
 
-// closeAll closes the listener and all connections.
-func (l *listener) closeAll() {
+// CloseAll closes the listener and all connections.
+func (l *Listener) CloseAll() {
 	_ = l.Close()
 	l.mu.Lock()
 	all := make([]*slotConn, 0, len(l.conns))
@@ -72,7 +74,7 @@ func (l *listener) closeAll() {
 // slotConn is a connection that gives its slot back when it is closed.
 type slotConn struct {
 	net.Conn
-	of   *listener
+	of   *Listener
 	once sync.Once
 }
 
@@ -89,50 +91,26 @@ func (c *slotConn) Close() error {
 }
 
 // CloseWrite ends the stream to the peer.
-func (c *slotConn) CloseWrite() error { return closeWrite(c.Conn) }
+func (c *slotConn) CloseWrite() error { return CloseWrite(c.Conn) }
 
-func closeWrite(c net.Conn) error {
+// CloseWrite ends the stream to the peer of a connection, if it is of a kind that can.
+func CloseWrite(c net.Conn) error {
 	if half, ok := c.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}
 	return errors.ErrUnsupported
 }
 
-// idleConn is a connection that fails when nothing passes in either direction for a time.
-type idleConn struct {
-	net.Conn
-	idle time.Duration
-}
-
-// Read implements net.Conn.
-func (c *idleConn) Read(p []byte) (int, error) {
-	if err := c.SetDeadline(time.Now().Add(c.idle)); err != nil {
-		return 0, err
-	}
-	return c.Conn.Read(p)
-}
-
-// Write implements net.Conn.
-func (c *idleConn) Write(p []byte) (int, error) {
-	if err := c.SetDeadline(time.Now().Add(c.idle)); err != nil {
-		return 0, err
-	}
-	return c.Conn.Write(p)
-}
-
-// CloseWrite ends the stream to the peer.
-func (c *idleConn) CloseWrite() error { return closeWrite(c.Conn) }
-
-// join copies between two connections until both directions have ended, or one has
+// Join copies between two connections until both directions have ended, or one has
 // failed. It closes both. fromA is what is read instead of a.
-func join(a, b net.Conn, fromA io.Reader) {
+func Join(a, b net.Conn, fromA io.Reader) {
 	closeBoth := func() {
 		_ = a.Close()
 		_ = b.Close()
 	}
 	defer closeBoth()
 	pipe := func(to net.Conn, from io.Reader) {
-		if _, err := io.Copy(to, from); err != nil || closeWrite(to) != nil {
+		if _, err := io.Copy(to, from); err != nil || CloseWrite(to) != nil {
 			closeBoth()
 		}
 	}
@@ -141,3 +119,6 @@ func join(a, b net.Conn, fromA io.Reader) {
 	pipe(b, fromA)
 	other.Wait()
 }
+
+// MaxConnections is how many connections of a run are open at once; more wait.
+const MaxConnections = 256

@@ -1,4 +1,4 @@
-package executor
+package inside
 
 import (
 	"bytes"
@@ -26,21 +26,26 @@ import (
 // node too. A loader and libraries that the image lacks are mounted where they are on this machine:
 // a program that is started by a loader takes that for itself.
 
-// tools is a folder for containers, at the same path outside and inside; empty: there is none.
-type tools string
+// Tools is a folder for containers, at the same path outside and inside; empty: there is none.
+type Tools string
 
-func (t tools) bin() string    { return filepath.Join(string(t), "bin") }    // git
-func (t tools) agents() string { return filepath.Join(string(t), "agents") } // where the program of an agent is mounted
-func (t tools) lib() string    { return filepath.Join(string(t), "lib") }    // loader and libraries
+// Bin is where git is.
+func (t Tools) Bin() string { return filepath.Join(string(t), "bin") }
+
+// Agents is where the program of an agent is mounted.
+func (t Tools) Agents() string { return filepath.Join(string(t), "agents") }
+
+// Lib is where the loader and the libraries are.
+func (t Tools) Lib() string { return filepath.Join(string(t), "lib") }
 
 // path are the folders of programs.
-func (t tools) path() string { return t.bin() + string(filepath.ListSeparator) + t.agents() }
+func (t Tools) path() string { return t.Bin() + string(filepath.ListSeparator) + t.Agents() }
 
 // toolsFolder is the name of the folder, in that of the runs.
 const toolsFolder = "/.tools"
 
 // after adds the folders to the end of the PATH of env.
-func (t tools) after(env []string) []string {
+func (t Tools) after(env []string) []string {
 	for i, v := range env {
 		if t != "" && strings.HasPrefix(v, "PATH=") {
 			env[i] = v + string(filepath.ListSeparator) + t.path()
@@ -64,12 +69,12 @@ var gitHelpers = map[string]string{
 // gitScripts are those of git that need no more than a shell.
 var gitScripts = []string{"git-submodule", "git-sh-setup", "git-sh-i18n", "git-merge-one-file", "git-merge-octopus", "git-merge-resolve"}
 
-// makeTools makes the folder anew with the git of searched, a PATH. Without git, the folder has
+// MakeTools makes the folder anew with the git of searched, a PATH. Without git, the folder has
 // none.
-func makeTools(dir, searched string) (tools, error) {
-	t := tools(dir + toolsFolder)
-	err := removeAll(string(t))
-	for _, made := range []string{string(t), t.bin(), t.agents(), filepath.Join(string(t), "core"), t.lib()} {
+func MakeTools(dir, searched string) (Tools, error) {
+	t := Tools(dir + toolsFolder)
+	err := RemoveAll(string(t))
+	for _, made := range []string{string(t), t.Bin(), t.Agents(), filepath.Join(string(t), "core"), t.Lib()} {
 		if err == nil {
 			err = os.Mkdir(made, 0o755)
 		}
@@ -80,8 +85,8 @@ func makeTools(dir, searched string) (tools, error) {
 	if err != nil {
 		return t, err
 	}
-	for _, file := range cLibrary() {
-		if err := copyTool(file, filepath.Join(t.lib(), filepath.Base(file))); err != nil {
+	for _, file := range CLibrary() {
+		if err := CopyTool(file, filepath.Join(t.Lib(), filepath.Base(file))); err != nil {
 			return t, err
 		}
 	}
@@ -111,39 +116,39 @@ func makeTools(dir, searched string) (tools, error) {
 		} // else this git has no such helper
 	}
 	for _, name := range gitScripts {
-		_ = copyTool(filepath.Join(from, name), filepath.Join(string(t), "core", name))
+		_ = CopyTool(filepath.Join(from, name), filepath.Join(string(t), "core", name))
 	}
 	for _, file := range authorities {
-		if copyTool(file, t.authorities()) == nil {
+		if CopyTool(file, t.authorities()) == nil {
 			break
 		}
 	}
 	return t, nil
 }
 
-func (t tools) authorities() string { return filepath.Join(string(t), "authorities.crt") }
+func (t Tools) authorities() string { return filepath.Join(string(t), "authorities.crt") }
 
 // take copies a program and its libraries. loader is the name of the copy of what loads them;
 // empty: the program needs none.
-func (t tools) take(program string) (loader string, err error) {
-	if err := copyTool(program, filepath.Join(t.lib(), filepath.Base(program)+".bin")); err != nil {
+func (t Tools) take(program string) (loader string, err error) {
+	if err := CopyTool(program, filepath.Join(t.Lib(), filepath.Base(program)+".bin")); err != nil {
 		return "", err
 	}
-	n, err := needsOf(program)
-	if err != nil || n.loader == "" {
+	n, err := NeedsOf(program)
+	if err != nil || n.Loader == "" {
 		return "", err
 	}
-	files, err := libraries(n.loader, program)
+	files, err := libraries(n.Loader, program)
 	if err != nil {
 		return "", err
 	}
 	for name, file := range files {
-		if err := copyTool(file, filepath.Join(t.lib(), path.Base(name))); err != nil {
+		if err := CopyTool(file, filepath.Join(t.Lib(), path.Base(name))); err != nil {
 			return "", err
 		}
 	}
-	loader = filepath.Base(n.loader)
-	return loader, copyTool(n.loader, filepath.Join(t.lib(), loader))
+	loader = filepath.Base(n.Loader)
+	return loader, CopyTool(n.Loader, filepath.Join(t.Lib(), loader))
 }
 
 // libraries are the files of the libraries of a program, by their names.
@@ -159,20 +164,20 @@ func libraries(loader, program string) (map[string]string, error) {
 	return all, nil
 }
 
-// cLibrary are the loader of this machine, which is first, and the parts of its C and C++
+// CLibrary are the loader of this machine, which is first, and the parts of its C and C++
 // libraries, by the paths at which programs look for them.
-func cLibrary() (files []string) {
+func CLibrary() (files []string) {
 	const sh = "/bin/sh"
-	n, err := needsOf(sh)
-	if err != nil || n.loader == "" {
+	n, err := NeedsOf(sh)
+	if err != nil || n.Loader == "" {
 		return nil
 	}
-	files = []string{n.loader}
-	found, _ := libraries(n.loader, sh)
+	files = []string{n.Loader}
+	found, _ := libraries(n.Loader, sh)
 	dir := filepath.Dir(found["libc.so.6"]) // there is none without the GNU C library
 	entries, _ := os.ReadDir(dir)
 	for _, entry := range entries {
-		if name := entry.Name(); portableLibrary.MatchString(name) && name != filepath.Base(n.loader) {
+		if name := entry.Name(); portableLibrary.MatchString(name) && name != filepath.Base(n.Loader) {
 			files = append(files, filepath.Join(dir, name))
 		}
 	}
@@ -180,7 +185,7 @@ func cLibrary() (files []string) {
 }
 
 // script writes a script that starts a copy under its name.
-func (t tools) script(at, name, file, loader string) error {
+func (t Tools) script(at, name, file, loader string) error {
 	var b bytes.Buffer
 	in := func(names ...string) string {
 		return shellQuoted(filepath.Join(append([]string{string(t)}, names...)...))
@@ -202,7 +207,8 @@ func (t tools) script(at, name, file, loader string) error {
 // shellQuoted is a word of a shell.
 func shellQuoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
-func copyTool(from, to string) error {
+// CopyTool copies a program, also where one of that name is there.
+func CopyTool(from, to string) error {
 	r, err := os.Open(from)
 	if err != nil {
 		return err
@@ -218,13 +224,13 @@ func copyTool(from, to string) error {
 
 // needs is what a program needs of the system in which it starts.
 type needs struct {
-	loader    string   // empty: nothing
+	Loader    string   // empty: nothing
 	libraries []string // names
 	glibc     int      // the minor number of the newest version of the GNU C library 2 that it names
 }
 
-// needsOf reads a program of the kind that this machine executes.
-func needsOf(program string) (n needs, err error) {
+// NeedsOf reads a program of the kind that this machine executes.
+func NeedsOf(program string) (n needs, err error) {
 	f, err := elf.Open(program)
 	if err != nil {
 		return n, err
@@ -236,10 +242,10 @@ func needsOf(program string) (n needs, err error) {
 			if _, err := p.ReadAt(text, 0); err != nil {
 				return n, err
 			}
-			n.loader = string(bytes.TrimRight(text, "\x00"))
+			n.Loader = string(bytes.TrimRight(text, "\x00"))
 		}
 	}
-	if n.loader == "" {
+	if n.Loader == "" {
 		return n, nil
 	}
 	if n.libraries, err = f.ImportedLibraries(); err != nil {
@@ -263,20 +269,20 @@ var portableLibrary = regexp.MustCompile(`^(lib(c|m|dl|rt|pthread|util|resolv|st
 // portable tells whether a program of this machine starts in every image with the C library that
 // this program needs, and the C++ library.
 func portable(program string) bool {
-	n, err := needsOf(program)
-	most, _ := strconv.Atoi(strings.TrimPrefix(glibc, "2."))
+	n, err := NeedsOf(program)
+	most, _ := strconv.Atoi(strings.TrimPrefix(Glibc, "2."))
 	return err == nil && n.glibc <= most && !slices.ContainsFunc(n.libraries, func(l string) bool { return !portableLibrary.MatchString(l) })
 }
 
 // starts tells whether what a program of the folder needs is here: its loader and libraries, or
 // what its first line names.
 func starts(program string, env []string) bool {
-	n, err := needsOf(program)
+	n, err := NeedsOf(program)
 	if err != nil {
-		by := interpreter(program)
+		by := Interpreter(program)
 		return by != "" && find(by, "/", env) != ""
 	}
-	return n.loader == "" || executable(n.loader) && !slices.ContainsFunc(n.libraries, func(name string) bool { return !hasLibrary(name) })
+	return n.Loader == "" || Executable(n.Loader) && !slices.ContainsFunc(n.libraries, func(name string) bool { return !hasLibrary(name) })
 }
 
 // hasLibrary tells whether a library, or a loader, is where systems have them.
@@ -287,8 +293,8 @@ func hasLibrary(name string) bool {
 	})
 }
 
-// interpreter is the program that the first line of a script names; empty: there is none.
-func interpreter(script string) string {
+// Interpreter is the program that the first line of a script names; empty: there is none.
+func Interpreter(script string) string {
 	f, err := os.Open(script)
 	if err != nil {
 		return ""
@@ -307,88 +313,35 @@ func interpreter(script string) string {
 	return words[0]
 }
 
-// brought are the options of an engine that bring the tools into a container, with those of the
-// programs that can be, by the names of their files here, and the libraries that the image misses.
-func (e *Executor) brought(missing []string, programs ...string) (options []string) {
-	if e.tools == "" {
-		return nil
-	}
-	options = append(options, bind(string(e.tools), ",readonly"))
-	mount := func(from, to string) {
-		options = append(options, fmt.Sprintf("--mount=type=bind,source=%s,target=%s,readonly", from, to))
-	}
-	for _, file := range missing {
-		mount(filepath.Join(e.tools.lib(), filepath.Base(file)), file)
-	}
-	for _, name := range programs {
-		from := e.portable(name)
-		switch place := filepath.Join(e.tools.agents(), name); {
-		case from == "":
-		case interpreter(from) == "node":
-			if to, err := os.Readlink(place); err != nil || to != from { // the package has its other files beside
-				_ = os.Remove(place)
-				_ = os.Symlink(from, place) // else it is missed
-			}
-			options = append(options, bind(folderOf(from), ",readonly"))
-			if name := "node"; !slices.Contains(programs, name) {
-				mount(e.portable(name), filepath.Join(e.tools.agents(), name))
-			}
-		default:
-			mount(from, place)
-		}
-	}
-	return options
-}
-
-// portable is the file of a program of this machine that can be brought into containers; empty: it
-// cannot.
-func (e *Executor) portable(name string) string {
-	if e.tools == "" {
-		return ""
-	}
-	from, whole := movable(name, e.path)
-	if from == "" || strings.Contains(name+whole, ",") || !slices.Equal(e.without(whole), []string{whole}) {
-		return ""
-	}
-	place := filepath.Join(e.tools.agents(), name)
-	if info, err := os.Lstat(place); whole == from && (err != nil || !info.Mode().IsRegular()) {
-		_ = os.Remove(place)
-		if os.WriteFile(place, nil, 0o444) != nil { // to be mounted over, not executed
-			return ""
-		}
-	}
-	return from
-}
-
-// movable is the file of a program of searched, a PATH, that starts elsewhere too, and what has to
+// Movable is the file of a program of searched, a PATH, that starts elsewhere too, and what has to
 // be there: the file, or the packages of npm around it. Empty: there is none.
-func movable(name, searched string) (from, whole string) {
+func Movable(name, searched string) (from, whole string) {
 	if name == "" || filepath.Base(name) != name {
 		return "", ""
 	}
 	from, err := filepath.EvalSymlinks(cmp.Or(find(name, "/", []string{"PATH=" + searched}), "/nonexistent"))
 	switch {
-	case err != nil || from == self:
+	case err != nil || from == Self:
 		return "", ""
 	case portable(from):
 		return from, from
-	case interpreter(from) == "node" && filepath.Base(folderOf(from)) == "node_modules":
-		if node, _ := movable("node", searched); node != "" {
-			return from, folderOf(from)
+	case Interpreter(from) == "node" && filepath.Base(FolderOf(from)) == "node_modules":
+		if node, _ := Movable("node", searched); node != "" {
+			return from, FolderOf(from)
 		}
 	}
 	return "", ""
 }
 
 // place copies a program into the folder, with what has to be there, if there is one that can be.
-func (t tools) place(name, searched string) error {
-	from, whole := movable(name, searched)
-	to := filepath.Join(t.agents(), name)
+func (t Tools) place(name, searched string) error {
+	from, whole := Movable(name, searched)
+	to := filepath.Join(t.Agents(), name)
 	switch {
 	case from == "":
 		return nil
 	case from == whole:
-		return copyTool(from, to)
+		return CopyTool(from, to)
 	}
 	modules := filepath.Join(string(t), "node_modules") // the name that Node looks for
 	if err := os.CopyFS(modules, os.DirFS(whole)); err != nil {
@@ -403,7 +356,43 @@ func (t tools) place(name, searched string) error {
 // Unmovable are those of the programs of agents that this machine cannot give the image of a pod.
 func Unmovable(programs []string) []string {
 	return slices.DeleteFunc(slices.Clone(programs), func(name string) bool {
-		from, _ := movable(name, os.Getenv("PATH"))
+		from, _ := Movable(name, os.Getenv("PATH"))
 		return from != ""
 	})
+}
+
+// lookInside is the argument of this program in an image that is looked into; the folder of tools
+// and the names of programs or libraries follow. It prints hasIt or lacksIt for each.
+const (
+	LookInside = "look"
+	hasIt      = '+'
+	LacksIt    = '-'
+)
+
+// sayLacking is the body of `__supervise look TOOLS PROGRAM …`.
+func sayLacking(t Tools, programs []string) int {
+	env := t.after(inherit(os.Environ(), nil))
+	var answers []byte
+	for _, p := range programs {
+		answer := byte(hasIt)
+		if name := filepath.Base(p); portableLibrary.MatchString(name) && !hasLibrary(name) || !portableLibrary.MatchString(name) && find(p, "/", env) == "" {
+			answer = LacksIt
+		}
+		answers = append(answers, answer)
+	}
+	fmt.Println(string(answers))
+	return 0
+}
+
+// Glibc is the version that this program needs.
+const Glibc = "2.34"
+
+// FolderOf is the folder that a run has to read to start a program: of a package of npm, the one
+// with the packages that it needs.
+func FolderOf(program string) string {
+	const packages = "/node_modules"
+	if before, _, found := strings.Cut(program, packages+"/"); found {
+		return before + packages
+	}
+	return filepath.Dir(program)
 }

@@ -1,4 +1,4 @@
-package executor
+package inside
 
 import (
 	"errors"
@@ -13,9 +13,9 @@ import (
 	"triphammer/server/inside/limits"
 )
 
-// confinement is what a supervisor takes away from itself, and so from every process of
+// Confinement is what a supervisor takes away from itself, and so from every process of
 // the run, before it starts any.
-type confinement struct {
+type Confinement struct {
 	// Landlock restricts what files the run reaches, and keeps its signals and abstract
 	// sockets inside. BestEffort takes what the kernel has of it; otherwise a kernel that
 	// lacks a part is an error.
@@ -31,21 +31,21 @@ type confinement struct {
 	Ports   []uint16 `json:"ports,omitempty"`
 
 	Limits limits.Inherited `json:"limits"`
-	User   *identity        `json:"user,omitempty"`
+	User   *Identity        `json:"user,omitempty"`
 
 	Seccomp bool `json:"seccomp,omitempty"` // no system calls that only serve to get out (seccomp.go)
 	OwnIPC  bool `json:"own_ipc,omitempty"` // there are an IPC and a PID namespace, and no path to a foreign socket
 }
 
 // apply confines this process, with all of its threads.
-func (c *confinement) apply() error {
+func (c *Confinement) apply() error {
 	if c.Landlock {
 		if err := c.landlock(); err != nil {
 			return err
 		}
 	}
 	if c.Seccomp {
-		rules := seccompRules(c.OwnIPC, landlockVersion() >= landlockSockets)
+		rules := seccompRules(c.OwnIPC, LandlockVersion() >= landlockSockets)
 		if c.Limits.Measured {
 			rules = append(rules, denied{call: unix.SYS_SHMGET, errno: unix.ENOSPC, arg: 1, above: maxSegment})
 		}
@@ -57,9 +57,9 @@ func (c *confinement) apply() error {
 	return nil
 }
 
-func (c *confinement) landlock() error {
-	if v := landlockVersion(); v < landlockSignals && !c.BestEffort {
-		return errors.New(noLandlock(v))
+func (c *Confinement) landlock() error {
+	if v := LandlockVersion(); v < LandlockSignals && !c.BestEffort {
+		return errors.New(NoLandlock(v))
 	}
 	var dirs, files []string
 	for _, path := range c.Read {
@@ -87,7 +87,7 @@ func (c *confinement) landlock() error {
 	err := rights.BestEffort().Restrict(append(
 		network,
 		landlock.RODirs(dirs...).IgnoreIfMissing(),
-		landlock.ROFiles(append(files, self)...).IgnoreIfMissing(),
+		landlock.ROFiles(append(files, Self)...).IgnoreIfMissing(),
 		landlock.RWDirs(c.Write...).WithRefer().WithIoctlDev().IgnoreIfMissing(), // a folder of the image can go meanwhile
 		landlock.RWFiles(c.Devices...).WithIoctlDev().IgnoreIfMissing(),
 		landlock.RWDirs("/dev/pts").WithIoctlDev().IgnoreIfMissing(),
@@ -102,12 +102,12 @@ func (c *confinement) landlock() error {
 // Versions of Landlock from which on it has what is used here (landlock(7)).
 const (
 	landlockPorts   = 4 // connecting to ports, Linux 6.7
-	landlockSignals = 6 // scopes for signals and abstract sockets, Linux 6.12
+	LandlockSignals = 6 // scopes for signals and abstract sockets, Linux 6.12
 	landlockSockets = 9 // connecting to sockets by path
 )
 
-// landlockVersion is the version of Landlock of this kernel; 0: none.
-func landlockVersion() int {
+// LandlockVersion is the version of Landlock of this kernel; 0: none.
+func LandlockVersion() int {
 	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
 		return 0
@@ -115,12 +115,12 @@ func landlockVersion() int {
 	return int(version)
 }
 
-// noLandlock says why this kernel does not do.
-func noLandlock(version int) string {
+// NoLandlock says why this kernel does not do.
+func NoLandlock(version int) string {
 	if version == 0 {
 		return "this kernel has no Landlock, or it is not enabled (Linux 6.12 or newer, with landlock in the list of lsm=)"
 	}
-	return fmt.Sprintf("this kernel has version %d of Landlock, which cannot keep signals inside a run: version %d takes Linux 6.12", version, landlockSignals)
+	return fmt.Sprintf("this kernel has version %d of Landlock, which cannot keep signals inside a run: version %d takes Linux 6.12", version, LandlockSignals)
 }
 
 // keepSignals restricts this thread and every process that it starts to sending signals
@@ -150,3 +150,35 @@ func keepSignals(walls bool) error {
 	}
 	return llsyscall.LandlockRestrictSelf(int(fd), 0)
 }
+
+// Identity is the user that a supervisor becomes that was started as root.
+type Identity struct {
+	UID int `json:"uid"`
+	GID int `json:"gid"`
+}
+
+// become makes this process one of the user, if it is one of root. Otherwise whoever has
+// started it has chosen a user.
+func (u *Identity) become() error {
+	if u == nil || os.Geteuid() != 0 {
+		return nil
+	}
+	err := errors.Join(unix.Setgroups(nil), unix.Setresgid(u.GID, u.GID, u.GID))
+	if err == nil {
+		err = unix.Setresuid(u.UID, u.UID, u.UID)
+	}
+	if err != nil {
+		return fmt.Errorf("a run of a server that is root becomes the user %d, which does not work inside: %w; map that user into the user namespace, "+
+			"or start the run as another user than root", u.UID, err)
+	}
+	return nil
+}
+
+// Elsewhere is what a supervisor takes away from itself where something else has made the
+// walls. What files and sockets there are is not its concern.
+func Elsewhere() Confinement {
+	return Confinement{Landlock: true, BestEffort: true, Read: []string{"/"}, Write: []string{"/"}, Devices: Devices, Seccomp: true, OwnIPC: true}
+}
+
+// Devices are the devices that programs need.
+var Devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx"}

@@ -1,4 +1,4 @@
-package gateway
+package relay
 
 import (
 	"context"
@@ -11,9 +11,9 @@ import (
 // listens on a unix socket. It blocks until ctx ends, closes the listener and all
 // connections, and returns when its goroutines have ended.
 func Forward(ctx context.Context, l net.Listener, socket string) error {
-	bounded := newListener(l, maxConnections)
-	defer context.AfterFunc(ctx, bounded.closeAll)()
-	defer bounded.closeAll()
+	bounded := NewListener(l, MaxConnections)
+	defer context.AfterFunc(ctx, bounded.CloseAll)()
+	defer bounded.CloseAll()
 	var open sync.WaitGroup
 	defer open.Wait()
 	for {
@@ -30,7 +30,7 @@ func Forward(ctx context.Context, l net.Listener, socket string) error {
 			if err != nil {
 				return // the proxy is gone: the run ends
 			}
-			join(client, proxy, client)
+			Join(client, proxy, client)
 		})
 	}
 }

@@ -1,4 +1,4 @@
-package executor
+package inside
 
 import (
 	"bytes"
@@ -15,19 +15,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runVariable marks every process of a run, unless it clears its environment.
-const runVariable = "TRIPHAMMER_RUN_ID"
+// RunVariable marks every process of a run, unless it clears its environment.
+const RunVariable = "TRIPHAMMER_RUN_ID"
 
-// process is a line of the process table.
-type process struct {
-	pid, parent, session int
-	start                uint64 // in ticks since the machine started; pid and start identify a process
-	zombie               bool
-	stopped              bool // by a signal
+// Process is a line of the process table.
+type Process struct {
+	Pid, parent, Session int
+	Start                uint64 // in ticks since the machine started; pid and start identify a process
+	Zombie               bool
+	Stopped              bool // by a signal
 }
 
-// processes reads the process table. Processes that end meanwhile are left out.
-func processes() ([]process, error) {
+// Processes reads the process table. Processes that end meanwhile are left out.
+func Processes() ([]Process, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
 		return nil, fmt.Errorf("reading the process table: %w", err)
@@ -37,28 +37,28 @@ func processes() ([]process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the process table: %w", err)
 	}
-	all := make([]process, 0, len(names))
+	all := make([]Process, 0, len(names))
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
 		if err != nil {
 			continue
 		}
-		if p, err := processOf(pid); err == nil {
+		if p, err := ProcessOf(pid); err == nil {
 			all = append(all, p)
 		}
 	}
 	return all, nil
 }
 
-// processOf reads the line of one process; errEnded if there is none any more.
-func processOf(pid int) (process, error) {
+// ProcessOf reads the line of one process; errEnded if there is none any more.
+func ProcessOf(pid int) (Process, error) {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
-		return process{}, ended(err)
+		return Process{}, ended(err)
 	}
 	p, ok := parseStat(pid, stat)
 	if !ok {
-		return process{}, fmt.Errorf("the line of process %d in the process table cannot be read: %q", pid, stat)
+		return Process{}, fmt.Errorf("the line of process %d in the process table cannot be read: %q", pid, stat)
 	}
 	return p, nil
 }
@@ -75,32 +75,32 @@ func ended(err error) error {
 
 // parseStat reads /proc/PID/stat (proc_pid_stat(5)). The program's name, in
 // parentheses, may itself hold parentheses and spaces.
-func parseStat(pid int, stat []byte) (process, bool) {
+func parseStat(pid int, stat []byte) (Process, bool) {
 	i := bytes.LastIndexByte(stat, ')')
 	if i < 0 {
-		return process{}, false
+		return Process{}, false
 	}
 	fields := strings.Fields(string(stat[i+1:])) // from the third on: state, ppid, pgrp, session …
 	if len(fields) < 20 {
-		return process{}, false
+		return Process{}, false
 	}
 	parent, err1 := strconv.Atoi(fields[1])
 	session, err2 := strconv.Atoi(fields[3])
 	start, err3 := strconv.ParseUint(fields[19], 10, 64)
-	p := process{pid: pid, parent: parent, session: session, start: start, zombie: fields[0] == "Z" || fields[0] == "X", stopped: fields[0] == "T"}
+	p := Process{Pid: pid, parent: parent, Session: session, Start: start, Zombie: fields[0] == "Z" || fields[0] == "X", Stopped: fields[0] == "T"}
 	return p, errors.Join(err1, err2, err3) == nil
 }
 
-// children are the children of a process, including ended ones that nobody has waited
+// Children are the children of a process, including ended ones that nobody has waited
 // for. They come from the kernel's own lists (CONFIG_PROC_CHILDREN, which distributions
 // set), because reading the whole table for each run each second would cost too much.
-func children(pid int) ([]process, error) {
+func Children(pid int) ([]Process, error) {
 	dir := filepath.Join("/proc", strconv.Itoa(pid), "task")
 	tasks, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, ended(err)
 	}
-	var all []process
+	var all []Process
 	for _, work := range tasks {
 		text, err := os.ReadFile(filepath.Join(dir, work.Name(), "children"))
 		if err != nil && ended(err) == errEnded {
@@ -117,7 +117,7 @@ func children(pid int) ([]process, error) {
 			if err != nil {
 				return nil, fmt.Errorf("reading the children of process %d: %w", pid, err)
 			}
-			switch p, err := processOf(child); {
+			switch p, err := ProcessOf(child); {
 			case err == nil:
 				all = append(all, p)
 			case err != errEnded:
@@ -129,22 +129,22 @@ func children(pid int) ([]process, error) {
 }
 
 // childrenInTable is children for a kernel without lists of them.
-func childrenInTable(pid int) ([]process, error) {
-	all, err := processes()
-	return slices.DeleteFunc(all, func(p process) bool { return p.parent != pid }), err
+func childrenInTable(pid int) ([]Process, error) {
+	all, err := Processes()
+	return slices.DeleteFunc(all, func(p Process) bool { return p.parent != pid }), err
 }
 
-// descendants are the live processes below root.
-func descendants(root int) ([]process, error) {
-	var live []process
+// Descendants are the live processes below root.
+func Descendants(root int) ([]Process, error) {
+	var live []Process
 	for queue := []int{root}; len(queue) > 0; queue = queue[1:] {
-		below, err := children(queue[0])
+		below, err := Children(queue[0])
 		if err != nil && err != errEnded {
 			return nil, err
 		}
 		for _, p := range below {
-			queue = append(queue, p.pid)
-			if !p.zombie {
+			queue = append(queue, p.Pid)
+			if !p.Zombie {
 				live = append(live, p)
 			}
 		}
@@ -152,14 +152,14 @@ func descendants(root int) ([]process, error) {
 	return live, nil
 }
 
-// killTime is how long processes may take to die of SIGKILL. One that waits for a dead
+// KillTime is how long processes may take to die of SIGKILL. One that waits for a dead
 // disk may never die.
-const killTime = 10 * time.Second
+const KillTime = 10 * time.Second
 
-// killUntilGone kills what list returns, again and again until list says that all are
+// KillUntilGone kills what list returns, again and again until list says that all are
 // gone: between two lists a process may fork.
-func killUntilGone(list func() (live []process, gone bool, err error)) error {
-	deadline := time.Now().Add(killTime)
+func KillUntilGone(list func() (live []Process, gone bool, err error)) error {
+	deadline := time.Now().Add(KillTime)
 	known := make(map[int]bool)
 	for {
 		live, gone, err := list()
@@ -168,10 +168,10 @@ func killUntilGone(list func() (live []process, gone bool, err error)) error {
 		}
 		news := false
 		for _, p := range live {
-			news = news || !known[p.pid]
-			known[p.pid] = true
-			if killErr := unix.Kill(p.pid, unix.SIGKILL); killErr != nil && !errors.Is(killErr, unix.ESRCH) {
-				err = errors.Join(err, fmt.Errorf("killing process %d: %w", p.pid, killErr))
+			news = news || !known[p.Pid]
+			known[p.Pid] = true
+			if killErr := unix.Kill(p.Pid, unix.SIGKILL); killErr != nil && !errors.Is(killErr, unix.ESRCH) {
+				err = errors.Join(err, fmt.Errorf("killing process %d: %w", p.Pid, killErr))
 			}
 		}
 		if time.Now().After(deadline) {
@@ -183,19 +183,19 @@ func killUntilGone(list func() (live []process, gone bool, err error)) error {
 	}
 }
 
-// marking are the live processes that carry the id of the run in their environment.
-func marking(runID string) ([]process, error) {
-	all, err := processes()
+// Marking are the live processes that carry the id of the run in their environment.
+func Marking(runID string) ([]Process, error) {
+	all, err := Processes()
 	if err != nil {
 		return nil, err
 	}
-	mark := []byte(runVariable + "=" + runID)
-	return slices.DeleteFunc(all, func(p process) bool { return p.zombie || p.pid == os.Getpid() || !marked(p.pid, mark) }), nil
+	mark := []byte(RunVariable + "=" + runID)
+	return slices.DeleteFunc(all, func(p Process) bool { return p.Zombie || p.Pid == os.Getpid() || !marked(p.Pid, mark) }), nil
 }
 
-// unprivileged tells whether a supervisor can have started a process: its processes can
+// Unprivileged tells whether a supervisor can have started a process: its processes can
 // never gain a privilege.
-func unprivileged(pid int) bool {
+func Unprivileged(pid int) bool {
 	status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
 	return err == nil && bytes.Contains(status, []byte("\nNoNewPrivs:\t1\n"))
 }

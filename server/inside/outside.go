@@ -1,12 +1,10 @@
-package executor
+package inside
 
 import (
 	"fmt"
 	"os"
 	"os/signal"
 	"runtime"
-	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -18,8 +16,8 @@ import (
 // not start that program itself. It starts `triphammer __supervise outside PROGRAM …`, which
 // adopts what the program leaves, so that it stays below one process of the run.
 
-// outside is the argument of a process that starts such a program.
-const outside = "outside"
+// Outside is the argument of a process that starts such a program.
+const Outside = "outside"
 
 // leaveTime is how long what the program leaves may take to end by itself: an engine tidies
 // up after a container.
@@ -35,17 +33,17 @@ func superviseOutside(argv []string) int {
 	signal.Notify(news, syscall.SIGCHLD, syscall.SIGCONT)                                                    // the server's death sends the latter
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT) // as in loop
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return said(err)
+		return Said(err)
 	}
 	path := find(argv[0], "/", os.Environ())
 	if path == "" {
-		return said(fmt.Errorf("the program %q, which starts runs, was not found on the PATH of the server, or is none", argv[0]))
+		return Said(fmt.Errorf("the program %q, which starts runs, was not found on the PATH of the server, or is none", argv[0]))
 	}
 	pid, err := syscall.ForkExec(path, argv, &syscall.ProcAttr{
 		Dir: "/", Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
 	})
 	if err != nil {
-		return said(fmt.Errorf("starting %s: %w", argv[0], err))
+		return Said(fmt.Errorf("starting %s: %w", argv[0], err))
 	}
 	s := &supervising{self: os.Getpid(), main: pid}
 	var timer <-chan time.Time
@@ -58,7 +56,7 @@ func superviseOutside(argv []string) int {
 			return s.exitStatus()
 		}
 		if timer == nil && os.Getppid() != server {
-			timer = time.After(killWait) // the input of the program has ended too, so it may end by itself
+			timer = time.After(KillWait) // the input of the program has ended too, so it may end by itself
 		}
 		select {
 		case <-news:
@@ -76,24 +74,8 @@ func (s *supervising) exitStatus() int {
 	return s.status.ExitStatus()
 }
 
-func said(err error) int {
+// Said prints an error, and is the exit status with it.
+func Said(err error) int {
 	fmt.Fprintln(os.Stderr, err)
 	return 1
-}
-
-// environment are the variables of the server that a program outside the walls gets. No
-// others: they may hold secrets.
-func environment() []string {
-	names := []string{
-		"PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "DBUS_SESSION_BUS_ADDRESS",
-	}
-	return slices.DeleteFunc(os.Environ(), func(v string) bool {
-		name, _, _ := strings.Cut(v, "=")
-		return !slices.Contains(names, name)
-	})
-}
-
-// outsideCommand is the command that starts a program outside the walls.
-func outsideCommand(env []string, argv ...string) command {
-	return command{path: self, args: append([]string{SuperviseCommand, outside}, argv...), outside: true, env: append(environment(), env...)}
 }

@@ -1,4 +1,4 @@
-package executor
+package inside
 
 import (
 	"encoding/binary"
@@ -17,18 +17,18 @@ import (
 // type, a length and as many bytes. Everything that a run tells shares that pipe, so that
 // it stays in order.
 
-// order is a request of the server to the supervisor. One field is set.
-type order struct {
-	Confine   *confinement `json:"confine,omitempty"`   // the first
-	Job       *job         `json:"job,omitempty"`       // the second
+// Order is a request of the server to the supervisor. One field is set.
+type Order struct {
+	Confine   *Confinement `json:"confine,omitempty"`   // the first
+	Job       *Job         `json:"job,omitempty"`       // the second
 	Interrupt bool         `json:"interrupt,omitempty"` // SIGINT to the process group of the step in progress
 	Kill      bool         `json:"kill,omitempty"`      // SIGKILL to everything
 	Live      int64        `json:"live_ms,omitempty"`   // so many milliseconds from now, unless such an order comes before; then nothing of the run may live
 }
 
-// job is all that a supervisor has to know of an attempt. It holds secrets, so it goes
+// Job is all that a supervisor has to know of an attempt. It holds secrets, so it goes
 // over a pipe and never onto a command line.
-type job struct {
+type Job struct {
 	Root         string            `json:"root"`             // folder of the run, as it is named inside the walls
 	Resume       bool              `json:"resume,omitempty"` // go on in the folder as it is
 	Env          []string          `json:"env"`
@@ -39,7 +39,7 @@ type job struct {
 	Repositories []task.Repository `json:"repositories,omitempty"`
 	Trusted      []string          `json:"trusted,omitempty"` // repositories that are folders of this machine
 	Setup        []string          `json:"setup,omitempty"`
-	Forwards     []forward         `json:"forwards,omitempty"`
+	Forwards     []Forward         `json:"forwards,omitempty"`
 	GitSettings  string            `json:"git_settings,omitempty"` // lines of a file of settings
 	Command      []string          `json:"command"`
 
@@ -48,13 +48,13 @@ type job struct {
 	Inherit bool   `json:"inherit,omitempty"`
 	Image   string `json:"image,omitempty"`   // its name; empty: there is none, or the inside decides
 	Program string `json:"program,omitempty"` // that the Command starts, if it is not its first word
-	Tools   tools  `json:"tools,omitempty"`   // of the server's machine
+	Tools   Tools  `json:"tools,omitempty"`   // of the server's machine
 	Offline bool   `json:"offline,omitempty"` // there must be no network
 	Bounded bool   `json:"bounded,omitempty"` // the limits of the run are those of the supervisor's cgroup
 }
 
-// ending is how an attempt ended.
-type ending struct {
+// Ending is how an attempt ended.
+type Ending struct {
 	Code   int    `json:"code"`             // -1 if a signal ended the agent
 	Signal string `json:"signal,omitempty"` // its name
 	Error  string `json:"error,omitempty"`  // the agent did not run to its end; for the user
@@ -68,17 +68,17 @@ type ending struct {
 
 // Types of frames.
 const (
-	frameStdout   = 'o'
-	frameStderr   = 'e'
-	frameEvent    = 'v' // a toldEvent
-	frameArtifact = 'a' // an event.Artifact; its content follows
-	frameContent  = 'd' // of the artifact
-	frameWhole    = 'w' // the artifact is complete
-	frameEnd      = 'x' // an ending
+	FrameStdout   = 'o'
+	FrameStderr   = 'e'
+	FrameEvent    = 'v' // a toldEvent
+	FrameArtifact = 'a' // an event.Artifact; its content follows
+	FrameContent  = 'd' // of the artifact
+	FrameWhole    = 'w' // the artifact is complete
+	FrameEnd      = 'x' // an ending
 )
 
-// toldEvent is an event of a transcript on its way to the server.
-type toldEvent struct {
+// ToldEvent is an event of a transcript on its way to the server.
+type ToldEvent struct {
 	Kind string          `json:"kind"`
 	Data json.RawMessage `json:"data"`
 }
@@ -86,27 +86,27 @@ type toldEvent struct {
 const (
 	frameHeader = 5
 	// maxFrame is the largest length that the server accepts.
-	maxFrame = 4 << 20
+	MaxFrame = 4 << 20
 )
 
-// frameWriter writes frames; it is safe for concurrent use.
-type frameWriter struct {
+// FrameWriter writes frames; it is safe for concurrent use.
+type FrameWriter struct {
 	mu sync.Mutex
-	w  io.Writer
+	W  io.Writer
 }
 
-func (f *frameWriter) write(kind byte, data []byte) error {
+func (f *FrameWriter) write(kind byte, data []byte) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	header := make([]byte, frameHeader, frameHeader+len(data))
 	header[0] = kind
 	binary.BigEndian.PutUint32(header[1:], uint32(len(data)))
-	_, err := f.w.Write(append(header, data...))
+	_, err := f.W.Write(append(header, data...))
 	return err
 }
 
-// tell writes a frame of JSON.
-func (f *frameWriter) tell(kind byte, value any) error {
+// Tell writes a frame of JSON.
+func (f *FrameWriter) Tell(kind byte, value any) error {
 	data, err := json.Marshal(value)
 	if err != nil {
 		return err
@@ -114,14 +114,14 @@ func (f *frameWriter) tell(kind byte, value any) error {
 	return f.write(kind, data)
 }
 
-// readFrame reads one frame. A clean end is io.EOF.
-func readFrame(r io.Reader) (kind byte, data []byte, err error) {
+// ReadFrame reads one frame. A clean end is io.EOF.
+func ReadFrame(r io.Reader) (kind byte, data []byte, err error) {
 	var header [frameHeader]byte
 	if _, err := io.ReadFull(r, header[:]); err != nil {
 		return 0, nil, err
 	}
 	n := binary.BigEndian.Uint32(header[1:])
-	if n > maxFrame {
+	if n > MaxFrame {
 		return 0, nil, fmt.Errorf("a frame of %d bytes is more than a supervisor sends", n)
 	}
 	data = make([]byte, n)

@@ -1,4 +1,4 @@
-package executor
+package inside
 
 import (
 	"bytes"
@@ -19,7 +19,7 @@ func applied(t *testing.T, before, dir, text string) string {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	git(t, before, "apply", file)
+	gitIn(t, before, "apply", file)
 	out, err := exec.CommandContext(t.Context(), "diff", "-r", "--no-dereference", "--exclude=.git", before, dir).CombinedOutput()
 	if err != nil && len(out) == 0 {
 		t.Fatal(err)
@@ -40,7 +40,7 @@ func copyTree(t *testing.T, dir string) string {
 // then (SPEC 15.6).
 func TestPatch(t *testing.T) {
 	dir := t.TempDir()
-	git(t, dir, "init", "-q")
+	gitIn(t, dir, "init", "-q")
 	contents := []string{"", "a\nb\n", "a\nb", "\x00\x01", strings.Repeat("x\x00", 1000), "latin \xe9\n", "a\r\nb\r\n"}
 	names := []string{"plain", "with space", "\"quoted\"\t", "ä/ö", "\xff\n", "-dash", "d/e/f"}
 	for i, before := range contents {
@@ -109,7 +109,7 @@ func TestPatch(t *testing.T) {
 // TestIncompletePatch: a patch that has no room for a file says so itself, and names it.
 func TestIncompletePatch(t *testing.T) {
 	dir := t.TempDir()
-	git(t, dir, "init", "-q")
+	gitIn(t, dir, "init", "-q")
 	s, err := takeSnapshot(dir, t.TempDir(), nil, plain)
 	if err != nil {
 		t.Fatal(err)
@@ -149,7 +149,7 @@ func FuzzPatch(f *testing.F) {
 			return // no name of a file here
 		}
 		dir := t.TempDir()
-		git(t, dir, "init", "-q")
+		gitIn(t, dir, "init", "-q")
 		write(t, dir, name, string(was))
 		before := copyTree(t, dir)
 		s, err := takeSnapshot(dir, t.TempDir(), nil, plain)
@@ -174,4 +174,16 @@ func FuzzPatch(f *testing.F) {
 			t.Errorf("the tree is another one:\n%s", got)
 		}
 	})
+}
+
+func gitIn(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command("git", args...)
+	cmd.Dir = dir
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com"}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("git %v: %v\n%s", args, err, out)
+	}
+	return strings.TrimSpace(string(out))
 }

@@ -1,5 +1,5 @@
 //go:build !amd64
 
-package executor
+package inside
 
 var oldModes, oldCreations map[int]int

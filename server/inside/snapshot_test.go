@@ -1,4 +1,4 @@
-package executor
+package inside
 
 import (
 	"errors"
@@ -175,7 +175,7 @@ func FuzzParseStat(f *testing.F) {
 func FuzzReadFrame(f *testing.F) {
 	f.Add([]byte("o\x00\x00\x00\x02hi"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if _, got, err := readFrame(strings.NewReader(string(data))); err == nil && len(got) > maxFrame {
+		if _, got, err := ReadFrame(strings.NewReader(string(data))); err == nil && len(got) > MaxFrame {
 			t.Fatal(len(got))
 		}
 	})
