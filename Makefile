@@ -39,11 +39,12 @@ test: ## every test that needs Go, gcc, git and make alone (under 10 minutes on 
 COMPUTING := ^(TestSchemaEveryPlace|TestSchemaMutants|TestSchemaFilterKeys|TestHostileRepositories|TestStrangerTrees|TestCronYear|TestCacheDamage)$$
 
 # Tests of the program start it thousands of times: only its servers and workers have the race detector there.
+# Most of them wait more than they compute.
 PROGRAM := ./cmd/triphammer
 
 test-full: ## the same under the race detector, what needs more than that, and every fuzz target for 5 seconds
 	$(WITH_POSTGRES) $(GO) test -count=1 -race -tags full -timeout 40m -skip '$(COMPUTING)' $$($(GO) list ./... | grep -v '/cmd/triphammer$$')
-	$(WITH_POSTGRES) $(GO) test -count=1 -tags full,raced -timeout 40m $(PROGRAM)
+	$(WITH_POSTGRES) $(GO) test -count=1 -tags full,raced -parallel 3 -timeout 40m $(PROGRAM)
 	$(GO) test -count=1 -tags full -run '$(COMPUTING)' ./factory ./applier/gitrepo
 	$(MAKE) test-postgres
 	$(MAKE) fuzz FUZZTIME=5s

@@ -15,6 +15,7 @@ import (
 // TestAlertRules: each rule of deploy/prometheus reads metrics that a server has, and fires as
 // Prometheus itself evaluates it, and docs/alerting.md says what it means.
 func TestAlertRules(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, map[string]string{
 		"factory.yaml": factoryYAML, "webhooks/hook.yaml": "secretName: S\n", "environments/env.yaml": "command: ['true']\n",
 		"automations/all.md": automationFile("hook", ""),

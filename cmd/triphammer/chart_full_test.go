@@ -320,6 +320,7 @@ openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout /de
 // prints what it would create, and Helm what it would install. The servers and workers find in
 // the guide's Secrets what they look for there, and nothing is left to be made by somebody.
 func TestChartGuide(t *testing.T) {
+	t.Parallel()
 	made, all := chartInstalled(t)
 	checkChart(t, all)
 	for name, o := range all {

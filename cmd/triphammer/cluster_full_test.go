@@ -130,6 +130,7 @@ func bearerOf(value string, more ...string) http.Header {
 // TestSeveralServers: servers with one store are one server to whoever uses any of them
 // (SPEC 17.1–17.3).
 func TestSeveralServers(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, clusterFiles, "--rate-limit", "60")
 	for _, w := range c.nodes {
 		w.run("", "status", "--wait", "--timeout", "30s")
@@ -363,6 +364,7 @@ func TestSeveralServers(t *testing.T) {
 // TestLeaderFreezes: a leader that stands still loses its office, and what it does when it goes
 // on is no harm: it follows what the next leader applied (SPEC 17.3).
 func TestLeaderFreezes(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2, clusterFiles)
 	frozen := c.leader()
 	other := c.follower()
@@ -431,6 +433,7 @@ func TestFenceControl(t *testing.T) {
 // TestLeaderDies: when the leader is killed, another server applies and fires schedules within
 // 15 s (SPEC 17.3), three times.
 func TestLeaderDies(t *testing.T) {
+	t.Parallel()
 	files := map[string]string{
 		"factory.yaml": factoryYAML, "environments/env.yaml": "command: ['true']\n", "webhooks/hook.yaml": "secretName: S\n",
 		"automations/often.md": "---\nenvironmentId: env\ntriggers:\n- {provider: schedule, event: cron_fired, schedule: {cron: '* * * * *'}}\n---\nDo it.\n",
@@ -491,6 +494,7 @@ func TestLeaderDies(t *testing.T) {
 // is answered 202 and stored once. Until the end of the delay a server takes everything, on its
 // socket too; a second signal ends the delay, and not the requests (SPEC 17.1).
 func TestShutdownDelay(t *testing.T) {
+	t.Parallel()
 	page, err := os.ReadFile("../../docs/reverse-proxy.md")
 	if err != nil {
 		t.Fatal(err)

@@ -121,6 +121,7 @@ func (p *openPage) hears(kind string, n int64) (id string) {
 // one; an open page goes on at any of them, with nothing missed or told twice, until the session
 // ends at any of them (SPEC 17.1, 18.4).
 func TestPeopleOfSeveralServers(t *testing.T) {
+	t.Parallel()
 	const base = "http://127.0.0.1:9" // that of a load balancer, which the test is
 	provider := oidctest.Start(t)
 	provider.Redirect = base + "/auth/oidc/callback"

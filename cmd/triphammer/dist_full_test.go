@@ -26,6 +26,7 @@ import (
 // (SPEC 20.1, 20.2). It is built once for all parts; what is compiled is in the build cache
 // after that.
 func TestDist(t *testing.T) {
+	t.Parallel()
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
@@ -57,9 +58,13 @@ const distTime = "1790000000"
 
 func makeDist(t *testing.T, root, version, out string, flags ...string) {
 	t.Helper()
+	succeed(t, distCommand(root, version, out, flags...))
+}
+
+func distCommand(root, version, out string, flags ...string) *exec.Cmd {
 	cmd := exec.Command("make", "dist", "VERSION="+version, "DISTFLAGS=-out '"+out+"' "+strings.Join(flags, " "))
 	cmd.Dir, cmd.Env = root, append(os.Environ(), "SOURCE_DATE_EPOCH="+distTime)
-	succeed(t, cmd)
+	return cmd
 }
 
 // succeed runs a program that must succeed, and returns all that it prints.
@@ -84,10 +89,9 @@ func distSame(t *testing.T, root, out string) {
 git ls-files -z --cached --others --exclude-standard | tar --null --files-from=- --ignore-failed-read --create | tar -C "$1" --no-same-permissions --extract`, "bash", copied)
 	copyTree.Dir = root
 	succeed(t, copyTree)
-	t.Setenv("TZ", "Pacific/Auckland")
-	t.Setenv("LC_ALL", "C.UTF-8")
-	t.Setenv("TMPDIR", t.TempDir())
-	makeDist(t, copied, "v1.0.0", again)
+	cmd := distCommand(copied, "v1.0.0", again)
+	cmd.Env = append(cmd.Env, "TZ=Pacific/Auckland", "LC_ALL=C.UTF-8", "TMPDIR="+t.TempDir())
+	succeed(t, cmd)
 	made, err := filepath.Glob(filepath.Join(out, "*_*"))
 	if err != nil || len(made) != 11 {
 		t.Fatalf("%v, %v", made, err)

@@ -16,6 +16,7 @@ import (
 // TestGeneratedClients: openapi.yaml makes a client in two languages, which
 // compiles and drives a running server (SPEC 13.10).
 func TestGeneratedClients(t *testing.T) {
+	t.Parallel()
 	folder, err := filepath.Abs(filepath.Join("testdata", "openapi"))
 	if err != nil {
 		t.Fatal(err)

@@ -62,6 +62,7 @@ func (s scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // image that it names, in which there is neither git nor the agent, with the real Claude Code: by
 // hand what its schedule starts, and by a delivery once its repository has a webhook (SPEC 15.1).
 func TestPublishedTreeInStockImage(t *testing.T) {
+	t.Parallel()
 	makeStockImage(t)
 	archive, err := txtar.ParseFile("testdata/script/elsewhere.txtar")
 	if err != nil {

@@ -193,6 +193,7 @@ func postSigned(t *testing.T, r *signature.Request) answer {
 // they accept is what `triphammer send` would send; and neither takes a body of
 // which one byte is another, or a signature by another key (SPEC 6.3).
 func TestSenders(t *testing.T) {
+	t.Parallel()
 	senders := startSenders(t)
 	var schemes []string
 	for _, s := range senders {

@@ -34,6 +34,7 @@ func (w *world) until(what string, is func(api.FactoryStatus) bool) api.FactoryS
 // like any other: seen in the status and in the metric, and over when it is over.
 // While it lasts, a secret that appears and a pin that ends need no repository.
 func TestStuckRepository(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, map[string]string{"factory.yaml": factoryYAML, "webhooks/hook.yaml": "secretName: S\n"})
 	bare := filepath.Join(w.dir, "served", "factory.git")
 	w.git("clone", "-q", "--bare", ".", bare)

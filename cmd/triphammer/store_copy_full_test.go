@@ -65,6 +65,7 @@ func (m *mover) fresh(name string) {
 // TestMove: a store moves from a data directory into a database, and out of it again, with
 // nothing lost: URLs, secrets, transcripts, artifacts, and schedules (SPEC 17.1).
 func TestMove(t *testing.T) {
+	t.Parallel()
 	address := storetest.Postgres(t)
 	w := &mover{newWorld(t, map[string]string{
 		"factory.yaml": factoryYAML, "environments/env.yaml": "command: [sh, -c, 'echo \"héllo $RANDOM\"; echo content > \"$TRIPHAMMER_ARTIFACTS/note.txt\"; echo https://example.com/pull/1 >> \"$TRIPHAMMER_ARTIFACTS/links\"']\n",
@@ -143,6 +144,7 @@ func TestMove(t *testing.T) {
 // TestScheduleMoves: a schedule fires on after its store has moved into a database, once a
 // minute (SPEC 17.1).
 func TestScheduleMoves(t *testing.T) {
+	t.Parallel()
 	address := storetest.Postgres(t)
 	w := &mover{newWorld(t, map[string]string{"factory.yaml": factoryYAML, "environments/env.yaml": "command: ['true']\n"})}
 	w.start()

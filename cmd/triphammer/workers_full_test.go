@@ -182,6 +182,7 @@ func (s *shop) agents() []os.FileInfo {
 // TestWorkerProcesses: deliveries to a server are executed by workers, whatever becomes of
 // these (SPEC 17.4).
 func TestWorkerProcesses(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	far := s.deliver("far", `{}`)
 	if r := s.show(far); r.State != "QUEUED" || r.StatusMessage != "waits for a worker named zone=far; none is connected (triphammer worker --name zone=far)" {
@@ -303,6 +304,7 @@ func TestWorkerClock(t *testing.T) {
 // is collected. If the transcript has the end of the agent, the run ends by it; else there is another
 // attempt (SPEC 9.6).
 func TestKilledAtTheEnd(t *testing.T) {
+	t.Parallel()
 	files := func(dir string) map[string]string {
 		return map[string]string{
 			"factory.yaml": factoryYAML, "webhooks/hook.yaml": "secretName: S\n",

@@ -40,6 +40,7 @@ echo '{"type":"result","subtype":"success","session_id":"s1"}'
 // cluster. Each time another one takes the run up: there is one pod, and the transcript has each
 // step of the agent once (SPEC 17.5).
 func TestWorkersInCluster(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	bin := filepath.Join(s.dir, "bin")
 	cluster, settings := inCluster(t, "PATH="+bin+":"+os.Getenv("PATH"))
