@@ -4,6 +4,9 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os/exec"
 	"strings"
 	"testing"
@@ -177,4 +180,35 @@ func TestSecretJourney(t *testing.T) {
 	b.open("/system")
 	b.press("Check the store")
 	b.see("It is sound")
+}
+
+// TestAskJourney: a person tests an automation whose trigger asks for the paths of a pull request,
+// reads that only GitHub knows, and asks it by the button.
+func TestAskJourney(t *testing.T) {
+	const token = "a-token-that-nobody-may-see"
+	github := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer "+token {
+			http.Error(rw, "bad credentials", http.StatusUnauthorized)
+			return
+		}
+		fmt.Fprint(rw, `[{"filename":"docs/a.md"}]`)
+	}))
+	defer github.Close()
+	w := newWorld(t, map[string]string{
+		"factory.yaml":        factoryYAML,
+		"webhooks/forge.yaml": "authMode: signature\nsignatureScheme: github\nsecretName: S\napiSecretName: API\napiURL: " + github.URL + "\n",
+		"automations/docs.md": "---\nenvironmentId: empty-environment\ntriggers:\n- {provider: github, event: pull_request_opened, filter: {paths: [docs/**]}}\n---\nRead it.\n",
+	})
+	w.run(token, "secrets", "set", "API")
+	w.start()
+	b := w.signInAs("operator")
+	b.open("/automations/test")
+	b.choose("Automation", "docs")
+	b.fill("or a payload (JSON)", `{"action":"opened","repository":{"full_name":"acme/api"},"pull_request":{"number":7}}`)
+	b.fill("with headers (one on each line)", "X-GitHub-Event: pull_request")
+	b.see("Not known")
+	b.press("Ask GitHub")
+	b.see("Would trigger", "was asked for the pull request files of acme/api 7")
+	b.notSee(token)
+	b.check("/automations/test")
 }
