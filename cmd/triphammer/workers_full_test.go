@@ -300,7 +300,7 @@ func TestWorkerClock(t *testing.T) {
 	}
 }
 
-// TestKilledAtTheEnd kills a server, and a worker, from the last act of an agent on, while what it left
+// TestKilledAtTheEnd kills a server, and a worker, before and after the end of an agent, while what it left
 // is collected. If the transcript has the end of the agent, the run ends by it; else there is another
 // attempt (SPEC 9.6).
 func TestKilledAtTheEnd(t *testing.T) {
@@ -308,7 +308,7 @@ func TestKilledAtTheEnd(t *testing.T) {
 	files := func(dir string) map[string]string {
 		return map[string]string{
 			"factory.yaml": factoryYAML, "webhooks/hook.yaml": "secretName: S\n",
-			"environments/env.yaml": "command: [sh, -c, 'seq 4000 | xargs touch; echo >>" + dir + "/begun-$TRIPHAMMER_RUN_ID; echo my last line']\n",
+			"environments/env.yaml": "command: [sh, -c, 'seq 4000 | xargs touch; echo >>" + dir + "/begun-$TRIPHAMMER_RUN_ID; until [ -e " + dir + "/end-$TRIPHAMMER_RUN_ID ]; do sleep 0.01; done; echo my last line']\n",
 			"automations/a.md":      strings.Replace(automationFile("hook", ""), "---\n", "---\nretry: {attempts: 2, delaySeconds: 1}\n", 1),
 		}
 	}
@@ -341,17 +341,25 @@ func TestKilledAtTheEnd(t *testing.T) {
 				text, _ := os.ReadFile(filepath.Join(s.dir, "begun-"+id)) // no file: not yet
 				return len(text)
 			}
+			said := func(e event.Event) bool { o, is := e.(event.Output); return is && strings.Contains(o.Text, "my last line") }
+			gone := func(e event.Event) bool { _, is := e.(event.Ended); return is }
 			kept, twice := 0, 0
-			for kill := range 10 {
+			for kill := range 6 {
 				id := s.deliver("hook", fmt.Sprintf(`{"n":%d}`, kill))
-				for begun(id) == 0 { // to hit the moment
-					time.Sleep(time.Millisecond)
+				s.await("its agent waits", func() bool { return begun(id) > 0 })
+				last := []func(event.Event) bool{nil, said, gone}[kill%3] // before the kill; nil: the agent still waits
+				if last != nil {
+					s.write(map[string]string{"../end-" + id: ""})
+					s.await("its agent ends", func() bool { return slices.ContainsFunc(s.transcript(id), last) })
 				}
-				time.Sleep(time.Duration(kill) * 10 * time.Millisecond)
 				again()
+				s.write(map[string]string{"../end-" + id: ""})
 				r := s.is(id, "SUCCEEDED")
 				if strings.Contains(r.StatusMessage, "its agent had ended when") {
 					kept++
+				}
+				if last == nil && (r.Attempt != 2 || begun(id) != 2) {
+					t.Errorf("kill %d: %s did not begin again, although its agent was killed: %+v", kill, id, r)
 				}
 				if r.Attempt == 1 && begun(id) == 1 {
 					continue
@@ -369,7 +377,7 @@ func TestKilledAtTheEnd(t *testing.T) {
 					}
 				}
 			}
-			t.Logf("of 10 agents, 0 to 90 ms after their last act: %d runs ended by the transcript alone, %d began again", kept, twice)
+			t.Logf("of 6 agents, about their end: %d runs ended by the transcript alone, %d began again", kept, twice)
 		})
 	}
 }
