@@ -341,7 +341,10 @@ func TestKilledAtTheEnd(t *testing.T) {
 				text, _ := os.ReadFile(filepath.Join(s.dir, "begun-"+id)) // no file: not yet
 				return len(text)
 			}
-			said := func(e event.Event) bool { o, is := e.(event.Output); return is && strings.Contains(o.Text, "my last line") }
+			said := func(e event.Event) bool {
+				o, is := e.(event.Output)
+				return is && strings.Contains(o.Text, "my last line")
+			}
 			gone := func(e event.Event) bool { _, is := e.(event.Ended); return is }
 			kept, twice := 0, 0
 			for kill := range 6 {
