@@ -15,6 +15,7 @@ set -m
 export TRIPHAMMER_DATA="$PWD/data" CI_JOB_ID=7
 serve() { triphammer serve --data "$TRIPHAMMER_DATA" --max-runs 8 2>> "$PWD/serve.log" & server=$!; }
 stop() { kill $server; wait $server; }
+field() { sed -n 's/.*[{,]"'"$1"'":"\([^"]*\)".*/\1/p'; } # of each line of JSON, the last of the name
 serve
 until triphammer status > status.txt; do sleep 0.2; done
 triphammer factories create default
@@ -56,12 +57,12 @@ triphammer send github --secret-file first.secret --payload '{"name": "Grace"}' 
 	},
 	"upgrade": {
 		// A drained server starts nothing, also after its start.
-		fill: []string{"FILE", "copy.db", "triphammer status", "stop; serve\ntriphammer status", "NAME", "$(triphammer workers list -o 'template={{.name}}')", "triphammer workers resume", `stop; serve
+		fill: []string{"FILE", "copy.db", "triphammer status", "stop; serve\ntriphammer status", "NAME", "$(triphammer workers list -o jsonl | field name)", "triphammer workers resume", `stop; serve
 triphammer status --wait
 triphammer send github --secret-file first.secret --payload '{"name": "Grace"}'
 second=$(triphammer runs list -o name --limit 1)
 if triphammer runs watch "$second" --timeout 3s; then exit 1; fi
-[ "$(triphammer runs show "$second" -o 'template={{.state}}')" = QUEUED ]
+[ "$(triphammer runs show "$second" -o jsonl | field state)" = QUEUED ]
 triphammer workers resume`},
 		after: `triphammer runs watch "$second" | tail -n 1 | grep '^SUCCEEDED$'
 triphammer db restore copy.db --verify
@@ -101,14 +102,14 @@ export EDITOR='sed -i 1i#edited'
 `,
 		fill: []string{
 			"webhooks/ci.yaml", "webhooks/github.yaml", "automations create triage", "automations create described", "environments create app", "environments create build",
-			"1f2e3d4c", "$(triphammer definition history -o 'template={{.commit}}' | tail -n 1)", "2026-12-01T08:00", "$(date --date=tomorrow +%FT%R)",
+			"1f2e3d4c", "$(triphammer definition history -o jsonl | field commit | tail -n 1)", "2026-12-01T08:00", "$(date --date=tomorrow +%FT%R)",
 		},
 		after: `triphammer factories log | grep 'Listen to CI'
 triphammer automations list | grep 'triage .*paused'
 `,
 	},
 	"mcp": {
-		after: `curl -sS --fail -H "Authorization: Bearer $(cat ~/.triphammer-key)" "$(triphammer status -o 'template={{.base_url}}')/api/v1/caller" | grep '"read"'
+		after: `curl -sS --fail -H "Authorization: Bearer $(cat ~/.triphammer-key)" "$(triphammer status -o jsonl | field base_url)/api/v1/caller" | grep '"read"'
 [ "$(stat --format=%a ~/.triphammer-key)" = 600 ]
 `,
 	},
@@ -138,10 +139,10 @@ var apiAnswers = []struct{ call, status, why string }{
 // TestAPIGuide makes each call of docs/api.md, in their order, with curl.
 func TestAPIGuide(t *testing.T) {
 	out := bashed(t, served+`export TRIPHAMMER_API_KEY=$(triphammer keys create all --scope manage)
-url=$(triphammer status -o 'template={{.base_url}}')
+url=$(triphammer status -o jsonl | field base_url)
 artifact=$(triphammer api GET "/agent/runs/$run" | grep -o 'art_[0-9a-z]*' | sort -u)
 schedule=$(triphammer api POST /agent/schedules -d '{"name": "Weekly", "cron_schedule": "0 3 * * 1", "prompt": "Tidy up."}' | grep -o 'sch_[0-9a-z]*' | sort -u)
-apply=$(triphammer definition history --limit 1 -o 'template={{.id}}')
+apply=$(triphammer definition history --limit 1 -o name)
 set +e
 curl() {
   echo "CALL $*"
@@ -150,7 +151,7 @@ curl() {
 }
 `+filled(t, "api", []string{
 		`"base": "0123456789ab"`, `"base": "'$(triphammer factories log --factory payments --limit 1 -o name)'"`, `"webhooks/old.yaml": null`, `"environments/old.yaml": "timeoutMinutes: 5\n"`,
-		"0123456789ab", "'$(triphammer definition history --factory default --limit 2 -o template={{.commit}} | tail -n 1)'", `"dlv_…"`, `"'$delivery'"`, "dlv_…", "$delivery", "run_…", "$run", "art_…", "$artifact", "sch_…", "$schedule", "apl_…", "$apply", "{base_url}", "$url",
+		"0123456789ab", "'$(triphammer definition history --factory default --limit 2 -o jsonl | field commit | tail -n 1)'", `"dlv_…"`, `"'$delivery'"`, "dlv_…", "$delivery", "run_…", "$run", "art_…", "$artifact", "sch_…", "$schedule", "apl_…", "$apply", "{base_url}", "$url",
 	})+"set -e\nstop\n")
 	answers := regexp.MustCompile(`(?m)^CALL .*?(http://\S+/api/v1(/\S*.*))\nSTATUS (\d+)\n(.*)`).FindAllStringSubmatch(out, -1)
 	if called := strings.Count(out, "\nCALL "); len(answers) < 100 || len(answers) != called {

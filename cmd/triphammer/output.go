@@ -19,13 +19,12 @@ import (
 
 // Formats of -o. Those of a list have a row for each of its elements.
 const (
-	formatTable    = "table"
-	formatWide     = "wide"
-	formatJSONL    = "jsonl"
-	formatTemplate = "template="
+	formatTable = "table"
+	formatWide  = "wide"
+	formatJSONL = "jsonl"
 )
 
-var outputFormats = []string{formatTable, formatWide, "json", formatJSONL, "yaml", "name", formatTemplate}
+var outputFormats = []string{formatTable, formatWide, "json", formatJSONL, "yaml", "name"}
 
 // outputFlag adds -o to a command that lists or shows. more are further formats that only
 // this command has.
@@ -35,19 +34,8 @@ func outputFlag(c *cobra.Command, more ...string) {
 
 // outputFlagOf is outputFlag for a command that does not have all the formats.
 func outputFlagOf(c *cobra.Command, formats []string) {
-	c.Flags().VarP(&outputValue{value: formatTable, formats: formats}, "output", "o", textOfFormats(formats))
-	_ = c.RegisterFlagCompletionFunc("output", func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		directive := cobra.ShellCompDirectiveNoFileComp
-		if slices.Contains(formats, formatTemplate) {
-			directive |= cobra.ShellCompDirectiveNoSpace
-		}
-		return formats, directive
-	})
-}
-
-// textOfFormats names formats, as a person writes them.
-func textOfFormats(formats []string) string {
-	return strings.Replace(strings.Join(formats, ", "), formatTemplate, formatTemplate+"TEXT", 1)
+	c.Flags().VarP(&outputValue{value: formatTable, formats: formats}, "output", "o", strings.Join(formats, ", "))
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // outputValue is the value of -o. A wrong one is refused before the command does anything.
@@ -60,12 +48,8 @@ func (v *outputValue) String() string { return v.value }
 func (v *outputValue) Type() string   { return "string" }
 
 func (v *outputValue) Set(text string) error {
-	if source, is := strings.CutPrefix(text, formatTemplate); is && slices.Contains(v.formats, formatTemplate) {
-		if _, err := parseTemplate(source); err != nil {
-			return err
-		}
-	} else if !slices.Contains(v.formats, text) {
-		return fmt.Errorf("it can be %s", textOfFormats(v.formats))
+	if !slices.Contains(v.formats, text) {
+		return fmt.Errorf("it can be %s; jq reads single fields from json", strings.Join(v.formats, ", "))
 	}
 	v.value = text
 	return nil
@@ -150,13 +134,11 @@ func encode(w io.Writer, format string, value any, names []string) error {
 		}
 		_, err = w.Write(out)
 		return err
-	case "name":
-		for _, name := range names {
-			fmt.Fprintln(w, name)
-		}
-		return nil
 	}
-	return writeTemplate(w, strings.TrimPrefix(format, formatTemplate), rowsOf(value))
+	for _, name := range names {
+		fmt.Fprintln(w, name)
+	}
+	return nil
 }
 
 // rowsOf are the elements of a list, or the only value.

@@ -88,7 +88,7 @@ shown as escapes. -o json has the texts as they are.`,
 				return err
 			}
 			value := any(t)
-			if format := outputOf(c); format == formatJSONL || strings.HasPrefix(format, formatTemplate) {
+			if outputOf(c) == formatJSONL {
 				value = t.Events // each has a line
 			}
 			return emit(c, value, nil, func(w io.Writer) error {
@@ -97,7 +97,7 @@ shown as escapes. -o json has the texts as they are.`,
 			})
 		}),
 	}
-	outputFlagOf(logs, []string{formatTable, "json", formatJSONL, "yaml", formatTemplate})
+	outputFlagOf(logs, []string{formatTable, "json", formatJSONL, "yaml"})
 	logs.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the run has finished, like watch")
 	logs.Flags().DurationVar(&timeout, "timeout", 2*time.Hour, "how long to follow")
 	watch := &cobra.Command{

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -23,7 +22,8 @@ func TestDrainTellsTrue(t *testing.T) {
 		t.Fatal(err)
 	}
 	var all api.WorkerList
-	name := strings.TrimSpace(w.run("", "workers", "list", "-o", "template={{.name}}"))
+	w.list(&all.Workers, "workers", "list")
+	name := all.Workers[0].Name
 	for action, want := range map[string]string{"drain": "drained", "resume": "ready"} {
 		if w.list(&all.Workers, "workers", action, name); len(all.Workers) != 1 || all.Workers[0].State != want {
 			t.Errorf("%s: %+v", action, all.Workers)
