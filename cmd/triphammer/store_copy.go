@@ -31,7 +31,7 @@ func storeCopyCommand() *cobra.Command {
 directory, the files of artifacts too, and compare the copy with the store, row by row. Stop all servers and workers
 first: a store that is in use is refused. The source is not changed.
 
-If it is interrupted, run it again: it goes on where it was. No server opens a copy that is not finished.
+No server opens a copy that was interrupted. Empty the target, or take another one, and make the copy anew.
 
 The sealing key is not copied. Servers of the copy need the same one: copy DIR/key to each of them, or, to copy into a
 data directory, put it there before. Give a password in PGPASSWORD or a file that PGPASSFILE names, not in the URL: every
@@ -137,17 +137,13 @@ func copyFailed(err error) error {
 }
 
 // placeOf is the store of a data directory.
-func placeOf(dir string) (store.Place, error) {
-	dir, err := filepath.Abs(dir) // by which an unfinished copy is known again
-	return store.Place{Path: filepath.Join(dir, storeFile), Artifacts: filepath.Join(dir, "artifacts")}, err
+func placeOf(dir string) store.Place {
+	return store.Place{Path: filepath.Join(dir, storeFile), Artifacts: filepath.Join(dir, "artifacts")}
 }
 
 // sourceFolder locks a data directory that is copied.
 func sourceFolder(ctx context.Context, dir string) (store.Place, *folderLock, error) {
-	place, err := placeOf(dir)
-	if err != nil {
-		return place, nil, err
-	}
+	place := placeOf(dir)
 	lock, _, err := openFolder(ctx, dir, false, false, false)
 	if err != nil {
 		return place, nil, stopFirst(err)
@@ -163,11 +159,8 @@ Put each on a server for repositories (git clone --mirror %s …; git push --mir
 
 // targetFolder makes and locks a data directory that a store is copied into.
 func targetFolder(ctx context.Context, dir string) (store.Place, *folderLock, error) {
-	place, err := placeOf(dir)
-	if err == nil {
-		err = os.MkdirAll(dir, 0o700)
-	}
-	if err != nil {
+	place := placeOf(dir)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return place, nil, exitWith(exitUsage, "the data directory: %w", err)
 	}
 	lock, err := lockFolder(ctx, dir, false)

@@ -1,11 +1,13 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -30,8 +32,8 @@ const metaCopying = "copying"
 
 // Errors of Copy.
 var (
-	ErrCopying   = errors.New("a copy into it is not finished: run triphammer db copy again with the same --from and --to")
-	ErrNotEmpty  = errors.New("it has rows already, and nothing is written over")
+	ErrCopying   = errors.New("a copy into it was not finished: make the copy anew, into an empty target")
+	ErrNotEmpty  = errors.New("it has a store already, or a part of one, and nothing is written over. Empty it, or give an empty database, or a folder without a store")
 	ErrDifferent = errors.New("the copy differs from its source")
 )
 
@@ -75,8 +77,8 @@ type copying struct {
 }
 
 // Copy copies a whole store, and compares the copy with it. No server uses either of them; the
-// caller has locked the folders. If it is interrupted, the next call with the same places goes
-// on. told is told how far it is.
+// caller has locked the folders. If it is interrupted, the target is of no use: no program opens
+// it, and a copy begins in an empty one. told is told how far it is.
 func Copy(ctx context.Context, from, to Place, told func(what string, done, of int64)) (*Copied, error) {
 	c := &copying{fromPlace: from, toPlace: to, convertFiles: true, told: told}
 	if told == nil {
@@ -99,10 +101,75 @@ func (c *copying) open(ctx context.Context) (err error) {
 	if c.from, err = openSource(ctx, c.fromPlace); err != nil {
 		return fmt.Errorf("the source %s: %w", c.fromPlace, err)
 	}
-	if c.to, err = openTarget(ctx, c.toPlace, c.fromPlace); err != nil {
+	if c.toPlace.URL != "" {
+		c.to, err = openPostgresTarget(ctx, c.toPlace.URL, c.fromPlace)
+	} else {
+		c.to, err = openFileTarget(ctx, c.toPlace.Path, c.fromPlace)
+	}
+	if err != nil {
 		return fmt.Errorf("the target %s: %w", c.toPlace, err)
 	}
 	return c.plan(ctx)
+}
+
+// sameSchema refuses a store that this program's migrations did not make exactly.
+func sameSchema(ctx context.Context, s side) error {
+	have, err := text(ctx, s, "SELECT value FROM meta WHERE name = 'schema'")
+	if err != nil {
+		return err
+	}
+	all, err := migrationsOf(migrations, "migrations")
+	if err != nil {
+		return err
+	}
+	switch version, _ := strconv.Atoi(have); {
+	case version > newest(all):
+		return fmt.Errorf("%w: it has schema %s, this one knows up to %d. Copy it with the newer version", ErrNewerSchema, have, newest(all))
+	case version < newest(all):
+		return fmt.Errorf("it has schema %s, and this program needs %d: start a server of this version on it once, which migrates it, and stop it again", have, newest(all))
+	}
+	return nil
+}
+
+func openSource(ctx context.Context, p Place) (s side, err error) {
+	if p.URL != "" {
+		s, err = openPostgresSource(ctx, p.URL, true)
+	} else {
+		s, err = openFileSource(ctx, p.Path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	err = sameSchema(ctx, s)
+	if err == nil {
+		var other string
+		if other, err = text(ctx, s, "SELECT value FROM meta WHERE name = $1", metaCopying); err == nil && other != "" {
+			err = fmt.Errorf("it is no whole store: the copy of %s into it was not finished", other)
+		}
+	}
+	if err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// claimTarget marks an empty database as the target of a copy.
+func claimTarget(ctx context.Context, s side, from Place) error {
+	all, err := s.tables(ctx)
+	if err != nil {
+		return err
+	}
+	for _, t := range all {
+		where := ""
+		if t.name == "meta" {
+			where = " WHERE name = '" + metaCopying + "'"
+		}
+		if n, err := number(ctx, s, "SELECT count(*) FROM (SELECT 1 FROM "+t.name+where+" LIMIT 1) r"); err != nil || n > 0 {
+			return cmp.Or(err, ErrNotEmpty)
+		}
+	}
+	return s.exec(ctx, "INSERT INTO meta (name, value) VALUES ($1, $2)", metaCopying, from.String())
 }
 
 // plan reads which tables there are.
@@ -157,6 +224,42 @@ func (c *copying) run(ctx context.Context) error {
 		}
 	}
 	return c.finish(ctx)
+}
+
+func (c *copying) copyTable(ctx context.Context, t *table) error {
+	total, err := number(ctx, c.from, "SELECT count(*) FROM "+t.name)
+	if err != nil {
+		return err
+	}
+	rows, err := c.from.query(ctx, t.ordered())
+	if err != nil {
+		return err
+	}
+	defer rows.close()
+	var batch [][]any
+	have, size := int64(0), 0
+	for {
+		row, err := rows.next()
+		if err != nil {
+			return err
+		}
+		if row != nil {
+			c.convert(t, row)
+			batch = append(batch, row)
+			size += rowSize(row)
+		}
+		if len(batch) >= copyRows || size >= copyBytes || row == nil && len(batch) > 0 {
+			if err := c.to.insert(ctx, t, batch); err != nil {
+				return err
+			}
+			have += int64(len(batch))
+			batch, size = batch[:0], 0
+			c.told(t.name, have, total)
+		}
+		if row == nil {
+			return nil
+		}
+	}
 }
 
 // convert makes a row what the target has of it, and tells whether its key changed.

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -92,29 +91,12 @@ func (c *copying) copyContents(ctx context.Context) error {
 		return err
 	}
 	for i, a := range all {
-		there, err := c.hasContent(ctx, a)
-		if err == nil && !there {
-			err = c.copyContent(ctx, a)
-		}
-		if err != nil {
+		if err := c.copyContent(ctx, a); err != nil {
 			return fmt.Errorf("copying %s: %w", a, err)
 		}
 		c.told("files of artifacts", int64(i+1), int64(len(all)))
 	}
 	return nil
-}
-
-// hasContent tells whether the content is there already. It came there in one piece.
-func (c *copying) hasContent(ctx context.Context, a content) (bool, error) {
-	if c.toPlace.URL != "" {
-		n, err := number(ctx, c.to, "SELECT coalesce(sum(length(data)), 0)::bigint FROM artifact_parts WHERE artifact_id = $1", int64(a.id))
-		return n == a.size, err
-	}
-	info, err := os.Stat(filepath.Join(c.toPlace.Artifacts, a.run.String(), a.id.String()))
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return err == nil && info.Size() == a.size, err
 }
 
 // target is what an artifact is written to. It keeps why that failed, such as a full disk.
@@ -157,9 +139,6 @@ func (c *copying) copyContent(ctx context.Context, a content) error {
 	var data bytes.Buffer
 	if err := a.read(ctx, c.from, c.fromPlace, a.file, &data); err != nil {
 		return ctx.Err()
-	}
-	if err := c.to.exec(ctx, "DELETE FROM artifact_parts WHERE artifact_id = $1", int64(a.id)); err != nil {
-		return err
 	}
 	t := c.tables[slices.IndexFunc(c.tables, func(t *table) bool { return t.name == "artifact_parts" })]
 	var rows [][]any

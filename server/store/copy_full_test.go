@@ -18,7 +18,7 @@ func TestSchemas(t *testing.T) {
 	from := Place{Path: filepath.Join(t.TempDir(), "a.db")}
 	lite := must[side](t)(openFileTarget(t.Context(), from.Path, from))
 	defer lite.close()
-	pg := must[side](t)(openPostgresTarget(t.Context(), storetest.Postgres(t)))
+	pg := must[side](t)(openPostgresTarget(t.Context(), storetest.Postgres(t), from))
 	defer pg.close()
 	one, two := must[[]*table](t)(lite.tables(t.Context())), must[[]*table](t)(pg.tables(t.Context()))
 	if len(one) < 30 {
@@ -86,8 +86,7 @@ func TestBackupOfDatabase(t *testing.T) {
 	}
 }
 
-// TestCopyToFullDisk: a copy whose target has no room for an artifact ends with that reason, and
-// goes on when there is room.
+// TestCopyToFullDisk: a copy whose target has no room for an artifact ends with that reason.
 func TestCopyToFullDisk(t *testing.T) {
 	f, first := furnished(t)
 	check(t, f.Close())
@@ -103,13 +102,5 @@ func TestCopyToFullDisk(t *testing.T) {
 	second := Place{Path: filepath.Join(t.TempDir(), "b.db"), Artifacts: dir}
 	if _, err := Copy(t.Context(), first, second, nil); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("without room: %v", err)
-	}
-	check(t, syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_REMOUNT, "size=8m"))
-	c, err := Copy(t.Context(), first, second, nil)
-	if err != nil || len(c.Damaged) > 0 {
-		t.Errorf("with room: %+v %v", c, err)
-	}
-	if r := must[*Report](t)(f.in(t, second).Check(t.Context())); len(r.Problems) > 0 {
-		t.Errorf("%+v", r)
 	}
 }

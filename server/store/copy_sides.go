@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -45,12 +46,12 @@ func openFileSource(ctx context.Context, path string) (side, error) {
 }
 
 func openFileTarget(ctx context.Context, path string, from Place) (side, error) {
-	err := judge(ctx, path)
-	if errors.Is(err, ErrMissing) {
-		err = quiet().create(ctx, Config{Path: path, migrations: migrations}, func(s *Store) error {
-			return s.setMeta(ctx, metaCopying, from.String())
-		})
+	if err := judge(ctx, path); !errors.Is(err, ErrMissing) {
+		return nil, cmp.Or(err, ErrNotEmpty)
 	}
+	err := quiet().create(ctx, Config{Path: path, migrations: migrations}, func(s *Store) error {
+		return s.setMeta(ctx, metaCopying, from.String())
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -256,7 +257,7 @@ func openPostgresSource(ctx context.Context, address string, alone bool) (side, 
 	return p, nil
 }
 
-func openPostgresTarget(ctx context.Context, address string) (side, error) {
+func openPostgresTarget(ctx context.Context, address string, from Place) (side, error) {
 	s := quiet()
 	made := newPostgres(s)
 	s.engine = made
@@ -278,7 +279,10 @@ func openPostgresTarget(ctx context.Context, address string) (side, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.lock(ctx); err != nil {
+	if err = p.lock(ctx); err == nil {
+		err = claimTarget(ctx, p, from)
+	}
+	if err != nil {
 		p.close()
 		return nil, err
 	}
