@@ -17,7 +17,6 @@ var sleepers = map[string]string{
 	"server/store/million_test.go BenchmarkBackup":           "it measures for as long as a backup took",
 	"applier/soak_full_test.go TestSoak":                     "a branch is away for any time",
 	"cmd/triphammer/run_once_test.go killAroundStarts":       "a kill comes at any moment",
-	"cmd/triphammer/workers_full_test.go TestKilledAtTheEnd": "a kill comes at any moment",
 }
 
 // TestSleep: a test sleeps in a synctest bubble, where it costs no time, or to pace a
