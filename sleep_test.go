@@ -13,10 +13,10 @@ import (
 
 // sleepers are the tests that wait for a while and not for a condition, and why.
 var sleepers = map[string]string{
-	"server/store/million_test.go BenchmarkRetention":        "it measures for this long",
-	"server/store/million_test.go BenchmarkBackup":           "it measures for as long as a backup took",
-	"applier/soak_full_test.go TestSoak":                     "a branch is away for any time",
-	"cmd/triphammer/run_once_test.go killAroundStarts":       "a kill comes at any moment",
+	"server/store/million_test.go BenchmarkRetention":  "it measures for this long",
+	"server/store/million_test.go BenchmarkBackup":     "it measures for as long as a backup took",
+	"applier/soak_full_test.go TestSoak":               "a branch is away for any time",
+	"cmd/triphammer/run_once_test.go killAroundStarts": "a kill comes at any moment",
 }
 
 // TestSleep: a test sleeps in a synctest bubble, where it costs no time, or to pace a
