@@ -126,7 +126,7 @@ func environment(dir string) []string {
 		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "LC_ALL=C.UTF-8", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull, "GIT_TERMINAL_PROMPT=0",
 		// What a repository says of itself counts, and not what somebody has put in its place
 		// (git-replace(1), gitglossary(7) "grafts").
-		"GIT_NO_REPLACE_OBJECTS=1", "GIT_GRAFT_FILE=" + os.DevNull,
+		"GIT_NO_REPLACE_OBJECTS=1", "GIT_GRAFT_FILE=" + os.DevNull + "/none", // of a file that is there, git would tell everybody who pushes that grafts are deprecated
 		// Nothing else is offered to clones, and other refs that an older version took are not either.
 		"GIT_CONFIG_COUNT=3", "GIT_CONFIG_KEY_0=uploadpack.hideRefs", "GIT_CONFIG_VALUE_0=refs/",
 		"GIT_CONFIG_KEY_1=uploadpack.hideRefs", "GIT_CONFIG_VALUE_1=!refs/heads/", "GIT_CONFIG_KEY_2=uploadpack.hideRefs", "GIT_CONFIG_VALUE_2=!refs/tags/",
@@ -141,20 +141,21 @@ const (
 
 // preReceive is the hook that checks a push. Until it agrees, git keeps the new objects in a
 // separate folder (git-receive-pack, "Quarantine Environment"). The check reads a repository that
-// has links to them, and borrows the others. If the hook is killed, git gc removes that repository,
+// has links to them, in a folder that has to be named objects, and borrows the others. If the hook is killed, git gc removes that repository,
 // because it knows names of this form.
 const preReceive = `set -e
 asked=$(cat)
 if [ -n "$ASKED" ]; then printf '%s\n' "$asked" > "$ASKED"; fi
-pushed= other=
+pushed= other= moved=
 while read -r old new ref; do
+	case $new in *[!0]*) ;; *) new= ;; esac # a deletion
 	case $ref in
-	refs/heads/*|refs/tags/*) ;;
+	refs/heads/BRANCH)
+		if [ -n "$moved" ]; then echo "the push moves "BRANCH" twice: move it once" >&2; exit 1; fi
+		moved=yes pushed=$new ;;
+	refs/heads/*) if [ -n "$new" ]; then other=${ref#refs/heads/}; fi ;;
+	refs/tags/*) ;;
 	*) echo "$ref is neither a branch nor a tag, and only these are kept here: leave it out of the push" >&2; exit 1 ;;
-	esac
-	case $new,$ref in
-	*[!0]*,refs/heads/BRANCH) pushed=$new ;;
-	*[!0]*,refs/heads/*) other=${ref#refs/heads/} ;;
 	esac
 done <<END
 $asked

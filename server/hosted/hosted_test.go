@@ -112,7 +112,7 @@ func TestPush(t *testing.T) {
 		large[i] = byte(i * i >> 7)
 	}
 	commitFile(t, one, "large", large)
-	if out, err := command(t, one, "-c", "http.postBuffer=65536", "push", "--quiet"); err != nil {
+	if out, err := command(t, one, "-c", "http.postBuffer=65536", "push", "--quiet"); err != nil || out != "" {
 		t.Fatal(err, out)
 	}
 	tip, err := r.Tip(t.Context())
@@ -132,6 +132,40 @@ func TestPush(t *testing.T) {
 	commitFile(t, one, "bad", nil)
 	if out, err := command(t, one, "push"); err == nil || !strings.Contains(out, "it's bad") {
 		t.Error("a bad push:", err, out)
+	}
+	// Other refs of a push do not take the place of the branch that is checked.
+	for _, ref := range []string{"refs/heads/x,refs/heads/main", "refs/heads/main,refs/heads/main", "refs/tags/main", "refs/heads/a/main"} {
+		for _, refs := range [][]string{{"HEAD:refs/heads/main", tip + ":" + ref}, {tip + ":" + ref, "HEAD:refs/heads/main"}} {
+			if out, err := command(t, one, append([]string{"push", "origin"}, refs...)...); err == nil || !strings.Contains(out, "it's bad") {
+				t.Error("a bad push beside", ref, err, out)
+			}
+		}
+	}
+	// One request that moves the branch twice, as the git program does not: of two, it takes the first.
+	id := func(args ...string) string {
+		out, err := command(t, one, args...)
+		if err != nil {
+			t.Fatal(out)
+		}
+		return strings.TrimSpace(out)
+	}
+	bad, good := id("rev-parse", "HEAD"), id("commit-tree", tip+"^{tree}", "-p", tip, "-m", "good")
+	pack := exec.CommandContext(t.Context(), "git", "pack-objects", "--revs", "--stdout", "--quiet")
+	pack.Dir, pack.Stdin = one, strings.NewReader(bad+"\n"+good+"\n^"+tip+"\n")
+	packed, err := pack.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second := tip+" "+bad+" refs/heads/main\x00report-status", tip+" "+good+" refs/heads/main"
+	body := fmt.Sprintf("%04x%s%04x%s0000%s", len(first)+4, first, len(second)+4, second, packed)
+	resp, err := http.Post(url+"/"+Push, "application/x-git-receive-pack-request", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	if err != nil || strings.Contains(string(answer), "ok refs/heads/main") {
+		t.Errorf("a push that moves the branch twice: %v %q", err, answer)
 	}
 	if now, err := r.Tip(t.Context()); now != tip || err != nil {
 		t.Error("the branch moved", err)
