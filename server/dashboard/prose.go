@@ -23,7 +23,7 @@ func prose(said string) template.HTML {
 	plain := func() template.HTML {
 		return template.HTML(`<p class="lines">` + template.HTMLEscapeString(said) + `</p>`)
 	}
-	if len(said) > maxProse || strings.Count(said, "[") > maxBrackets || nested.MatchString(said) {
+	if len(said) > maxProse || strings.Count(said, "[") > maxBrackets || cells(said) > maxCells || nested.MatchString(said) {
 		return plain()
 	}
 	markdown := goldmark.New(
@@ -44,12 +44,24 @@ func prose(said string) template.HTML {
 	return template.HTML(b.String()) //nolint:gosec // each text and address is escaped
 }
 
-// goldmark takes seconds for 50,000 bytes of "![](" or of nested lists: its time grows with the
-// square of such marks. Within these bounds it takes less than a tenth of a second.
+// goldmark takes seconds for 50,000 bytes of "![](" or of nested lists, and gigabytes for a wide
+// table: its work grows with the square of such marks. Within these bounds it takes a fraction of
+// a second.
 const (
 	maxProse    = 32 << 10 // bytes
 	maxBrackets = 1000
+	maxCells    = 20_000
 )
+
+// cells is at least the number of cells that tables of the text have: goldmark fills up each row
+// of a table to the width of its head.
+func cells(said string) int {
+	lines, widest := 0, 0
+	for line := range strings.Lines(said) {
+		lines, widest = lines+1, max(widest, strings.Count(line, "|"))
+	}
+	return lines * widest
+}
 
 // nested finds a line that opens 16 lists and quotations at once.
 var nested = regexp.MustCompile(`(?m)^(?:[ \t]*(?:[-*+>]|\d+[.)])[ \t]*){16}`)
