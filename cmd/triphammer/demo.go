@@ -13,8 +13,7 @@ import (
 	"triphammer/server/worker/executor"
 )
 
-// inside runs what this program is for itself inside a run: the supervisor, or the agent of a
-// protocol.
+// ofRun runs what this program is inside a run: the supervisor, or the agent of a protocol.
 func ofRun(args []string) (status int, is bool) {
 	if len(args) == 0 {
 		return 0, false

@@ -236,7 +236,7 @@ type heard struct {
 // maxHeard bounds each output of a program, in bytes.
 const maxHeard = 1 << 20
 
-// Add implements run.Sink.
+// Add implements task.Sink.
 func (h *heard) Add(e event.Event) {
 	o, is := e.(event.Output)
 	if !is {
@@ -251,7 +251,7 @@ func (h *heard) Add(e event.Event) {
 	to.WriteString(o.Text[:min(len(o.Text), maxHeard-to.Len())])
 }
 
-// Keep implements run.Sink: doctor keeps nothing.
+// Keep implements task.Sink: doctor keeps nothing.
 func (h *heard) Keep(event.Artifact, io.Reader) error { return nil }
 
 // last is the last line on standard error, to be added to a sentence.

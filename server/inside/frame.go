@@ -70,11 +70,11 @@ type Ending struct {
 const (
 	FrameStdout   = 'o'
 	FrameStderr   = 'e'
-	FrameEvent    = 'v' // a toldEvent
+	FrameEvent    = 'v' // a ToldEvent
 	FrameArtifact = 'a' // an event.Artifact; its content follows
 	FrameContent  = 'd' // of the artifact
 	FrameWhole    = 'w' // the artifact is complete
-	FrameEnd      = 'x' // an ending
+	FrameEnd      = 'x' // an Ending
 )
 
 // ToldEvent is an event of a transcript on its way to the server.
@@ -85,7 +85,7 @@ type ToldEvent struct {
 
 const (
 	frameHeader = 5
-	// maxFrame is the largest length that the server accepts.
+	// MaxFrame is the largest length that the server accepts.
 	MaxFrame = 4 << 20
 )
 

@@ -421,7 +421,7 @@ func (j *Job) folders() (names []string) {
 
 // Limits of asking Git what it ignores.
 const (
-	askTime    = 5 * time.Second // of all repositories; a stopped run has killWait for all
+	askTime    = 5 * time.Second // of all repositories; a stopped run has KillWait for all
 	maxAnswers = 16 << 20        // bytes of a list
 )
 
@@ -685,7 +685,7 @@ func Executable(name string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
-// Encode makes a toldEvent.
+// Encode makes a ToldEvent.
 func Encode(e event.Event) (ToldEvent, error) {
 	data, err := json.Marshal(e)
 	return ToldEvent{Kind: e.Kind(), Data: data}, err

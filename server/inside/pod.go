@@ -196,9 +196,11 @@ func (p *PodJob) waitForWayOut(stop <-chan os.Signal) error {
 }
 
 const (
+	// LineMark begins each line of a report.
 	LineMark = "triphammer "
 	// maxPiece keeps a line below the 16 KiB from which on container runtimes split it.
 	maxPiece = 8 << 10
+	// SaltSize is the length of the salt in the first line, in bytes.
 	SaltSize = 16
 )
 
@@ -240,7 +242,7 @@ func NewLineWriter(w io.Writer, key []byte, frame func(kind byte)) (*LineWriter,
 	return &LineWriter{w: w, seal: seal, frame: frame}, err
 }
 
-// Write takes one whole frame with its header. A frameWriter calls it, one call at a time.
+// Write takes one whole frame with its header. A FrameWriter calls it, one call at a time.
 func (l *LineWriter) Write(p []byte) (int, error) {
 	kind, rest := p[0], p[frameHeader:]
 	for more := true; more; {
@@ -267,7 +269,6 @@ func (l *LineWriter) Write(p []byte) (int, error) {
 
 // What a container of a pod does, after SuperviseCommand.
 const (
-	PodPlace  = "place"  // FILE PROGRAM: copy this program and what belongs to it there
-	PodEgress = "egress" // FILE: serve the way out that the file describes
-	PodRun    = "pod"    // FILE FOLDER: execute the job of the file in the folder
+	PodPlace = "place" // FILE PROGRAM: copy this program and what belongs to it there
+	PodRun   = "pod"   // FILE FOLDER: execute the job of the file in the folder
 )

@@ -30,7 +30,8 @@ import (
 	"triphammer/server/run/event"
 )
 
-// SuperviseCommand is the hidden command under which the program calls Supervise.
+// SuperviseCommand is the hidden command of this program that works within walls: executor.Supervise,
+// which calls Supervise.
 const SuperviseCommand = "__supervise"
 
 // Supervise is the body of the hidden command: it executes one attempt inside the walls,
@@ -275,6 +276,7 @@ const (
 	leaseOver = 3 // exit status
 )
 
+// LeaseEnded is the Error of an Ending after the lease was over.
 const LeaseEnded = "the lease of the run was not renewed in time, so its agent was ended: another worker may have the run"
 
 // Uptime is the time since the machine started. It goes on while the machine sleeps.

@@ -361,8 +361,8 @@ func Unmovable(programs []string) []string {
 	})
 }
 
-// lookInside is the argument of this program in an image that is looked into; the folder of tools
-// and the names of programs or libraries follow. It prints hasIt or lacksIt for each.
+// LookInside is the argument of this program in an image that is looked into; the folder of tools
+// and the names of programs or libraries follow. It prints hasIt or LacksIt for each.
 const (
 	LookInside = "look"
 	hasIt      = '+'

@@ -96,15 +96,15 @@ func parseStat(pid int, stat []byte) (Process, bool) {
 // set), because reading the whole table for each run each second would cost too much.
 func Children(pid int) ([]Process, error) {
 	dir := filepath.Join("/proc", strconv.Itoa(pid), "task")
-	tasks, err := os.ReadDir(dir)
+	threads, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, ended(err)
 	}
 	var all []Process
-	for _, work := range tasks {
-		text, err := os.ReadFile(filepath.Join(dir, work.Name(), "children"))
+	for _, thread := range threads {
+		text, err := os.ReadFile(filepath.Join(dir, thread.Name(), "children"))
 		if err != nil && ended(err) == errEnded {
-			if _, still := os.Lstat(filepath.Join(dir, work.Name())); still == nil {
+			if _, still := os.Lstat(filepath.Join(dir, thread.Name())); still == nil {
 				return childrenInTable(pid) // the kernel has no such lists
 			}
 			continue // the thread has ended
@@ -128,7 +128,7 @@ func Children(pid int) ([]Process, error) {
 	return all, nil
 }
 
-// childrenInTable is children for a kernel without lists of them.
+// childrenInTable is Children for a kernel without lists of them.
 func childrenInTable(pid int) ([]Process, error) {
 	all, err := Processes()
 	return slices.DeleteFunc(all, func(p Process) bool { return p.parent != pid }), err

@@ -28,8 +28,8 @@ type level struct {
 const OpenLevels = 64
 
 // Walk calls visit for each entry below the folder top, and closes that. visit returns what
-// openFolder does to walk through an entry too, else -1. left is called for each of these after
-// all that is in it. What is below openLevels and is moved meanwhile can be left out: then walk
+// OpenFolder does to walk through an entry too, else -1. left is called for each of these after
+// all that is in it. What is below OpenLevels and is moved meanwhile can be left out: then walk
 // fails with errMoved at its end.
 func Walk(top int, mode uint32, visit func(dir int, name string) (enter int, mode uint32), left func(dir int, name string)) (err error) {
 	var levels []level

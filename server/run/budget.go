@@ -11,7 +11,7 @@ import (
 	"triphammer/server/store"
 )
 
-// OverBudget says which budget is used up. It is an ErrBudget.
+// OverBudget says which budget is used up. It is a task.ErrBudget.
 type OverBudget string
 
 func (o OverBudget) Error() string        { return string(o) }
@@ -31,7 +31,7 @@ func Exceeded(spent store.Spending, usd float64, tokens int64, reached bool) str
 
 func dollars(usd float64) string { return strconv.FormatFloat(usd, 'f', -1, 64) }
 
-// OverToday is an ErrBudget if the server's budget of a day is exceeded by what it has
+// OverToday is a task.ErrBudget if the server's budget of a day is exceeded by what it has
 // spent, or has been reached by it.
 func (d *Desk) OverToday(spent store.Spending, reached bool) error {
 	b := d.cfg.Budget
@@ -41,7 +41,7 @@ func (d *Desk) OverToday(spent store.Spending, reached bool) error {
 	return nil
 }
 
-// CheckBudget is an ErrBudget while the server's budget of this day is used up. Then until
+// CheckBudget is a task.ErrBudget while the server's budget of this day is used up. Then until
 // is when the next day begins.
 func (d *Desk) CheckBudget(ctx context.Context) (until time.Time, err error) {
 	if d.cfg.Budget == (factory.Budget{}) {

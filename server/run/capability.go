@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -150,18 +149,6 @@ func arch() string {
 	return runtime.GOARCH
 }
 
-// WorkerSecrets are the variables of this server that a run gets which asks for those of
-// the worker. They are credentials.
-func (c *Capabilities) WorkerSecrets(s *Spec) map[string]secret.Value {
-	values := make(map[string]secret.Value)
-	for _, name := range c.AgentEnv {
-		if text := os.Getenv(name); s.Harness.AuthWorker && text != "" {
-			values[name] = secret.New(text)
-		}
-	}
-	return values
-}
-
 // Commanded tells whether the environment's own command starts the agent. It overrides
 // the harness, because its author knows the machine.
 func (s *Spec) Commanded() bool { return s.Environment != nil && len(s.Environment.Command) > 0 }
@@ -273,7 +260,7 @@ func inImage(t *task.Task, place task.Place, program string) (all []string, noPr
 	if !here {
 		why := fmt.Sprintf("the image %s of Docker Hub has no program %s, which starts the agent: name an image that has it, and git if there are repositories (dockerImage)",
 			place.Image, program) + aRunFails
-		if place.Isolation == Cluster {
+		if place.Isolation == task.Cluster {
 			why += ", unless the image of --kube-program-image has the program: this server looked on its own machine alone"
 		}
 		return []string{why}, true

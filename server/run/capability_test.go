@@ -94,7 +94,7 @@ func TestLacksInImage(t *testing.T) {
 		want        []string
 		noProgram   bool
 	}{
-		{Cluster, stock, clones, false, []string{"claude"}, []string{"the image " + stock + " of Docker Hub has no program claude, which starts the agent: name an image that has it, and git if " +
+		{task.Cluster, stock, clones, false, []string{"claude"}, []string{"the image " + stock + " of Docker Hub has no program claude, which starts the agent: name an image that has it, and git if " +
 			"there are repositories (dockerImage): a run fails, unless the image of --kube-program-image has the program: this server looked on its own machine alone"}, true},
 		{"both", own, clones, true, []string{"git", "claude"}, []string{noGit, noClaude}, true},
 		{"git", own, clones, true, []string{"git"}, []string{noGit}, false},
@@ -141,17 +141,5 @@ func TestLacksUnknown(t *testing.T) {
 		if tt.want == "" && len(got) > 0 || tt.want != "" && (len(got) != 1 || !strings.Contains(got[0], tt.want)) {
 			t.Errorf("%q, want %q", got, tt.want)
 		}
-	}
-}
-
-// TestWorkerSecrets: the operator's variables go only to runs that ask for them.
-func TestWorkerSecrets(t *testing.T) {
-	t.Setenv("TH_TEST_KEY", "value")
-	can := Capabilities{AgentEnv: []string{"TH_TEST_KEY", "TH_TEST_UNSET"}}
-	if got := can.WorkerSecrets(&Spec{Harness: factory.Harness{AuthWorker: true}}); len(got) != 1 || got["TH_TEST_KEY"].Reveal() != "value" {
-		t.Errorf("%v", got)
-	}
-	if got := can.WorkerSecrets(&Spec{}); len(got) > 0 {
-		t.Errorf("a run that does not ask gets %v", got)
 	}
 }

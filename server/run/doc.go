@@ -32,6 +32,8 @@
 //	 |  |            the agent cannot start, full disk, budget,
 //	 |  |            or nobody has cured what made it fail -------> FAILED
 //	 |  |
+//	 |  |            (the leader or the next start, if the transcript has how the attempt ended)
+//	 |  |
 //	 |  +--------- a worker, store.FailRun
 //	 |  |            another status, a signal, timeout, silence,
 //	 |  |            server stop, at the last attempt ------------> FAILED

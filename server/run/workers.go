@@ -172,7 +172,4 @@ func LastStarted(c *store.Conversation) (last *store.Run) {
 }
 
 // Outlives tells whether attempts of workers with that isolation outlive them.
-func Outlives(isolation string) bool { return isolation == Cluster }
-
-// Cluster is the isolation of the workers whose attempts outlive them.
-const Cluster = "kubernetes"
+func Outlives(isolation string) bool { return isolation == task.Cluster }

@@ -265,8 +265,28 @@ func (m *Manager) conclude(ctx context.Context, h store.Held) bool {
 		return false
 	}
 	m.logger.Info("a run had ended when its server or worker stopped", "run", h.RunID, "state", v.state, "message", v.message)
+	if row, err = m.cfg.Store.Run(ctx, h.RunID); err == nil {
+		m.desk.Ended(row)
+	}
 	m.desk.Feed().Notify(h.RunID)
+	m.Wake() // another run of its conversation may have waited for it
 	return true
+}
+
+// endLeft ends what is left of attempts whose worker is gone. Their agents come first: as soon as the
+// store knows that an attempt is over, another worker may begin the next. An attempt whose transcript
+// does not have its end is left to the caller.
+func (m *Manager) endLeft(ctx context.Context, held []store.Held) {
+	adopted := m.adoptedRuns()
+	for _, h := range held {
+		if slices.Contains(adopted, h.RunID) {
+			continue
+		}
+		if err := m.cfg.Executor.Reap(ctx, h.RunID.String()); err != nil {
+			m.logger.Error("stopping what is left of a run", "run", h.RunID, "error", err)
+		}
+		_ = m.conclude(ctx, h)
+	}
 }
 
 func decoded(e store.Event) event.Event {

@@ -76,7 +76,7 @@ func (k *keeper) keptBefore(a event.Artifact) (event.Artifact, bool) {
 	return a, true
 }
 
-// Keep implements Sink. What is not kept is in the transcript with the reason, and is no
+// Keep implements task.Sink. What is not kept is in the transcript with the reason, and is no
 // error. Granted secrets are redacted in every file, whatever it seems to be: that an agent
 // makes a text look like an image does not let a secret through.
 func (s sink) Keep(a event.Artifact, content io.Reader) error {

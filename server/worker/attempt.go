@@ -340,7 +340,7 @@ type sink struct {
 	keep       *keeper
 }
 
-// Add implements Sink.
+// Add implements task.Sink.
 func (s sink) Add(e event.Event) { s.transcript.add(e) }
 
 // cutShort is added to how a run ended whose agent had ended before its server or worker stopped.

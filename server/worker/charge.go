@@ -10,7 +10,7 @@ import (
 	"triphammer/server/store"
 )
 
-// charge records what the run used since the last charge. The error is an ErrBudget if a
+// charge records what the run used since the last charge. The error is a task.ErrBudget if a
 // budget is exceeded, or, before the agent starts, if one of a day is used up.
 func (a *attempt) charge(ctx context.Context, used event.Usage, starting bool) error {
 	if used == a.charged && !starting {

@@ -167,7 +167,7 @@ type sweeper struct {
 	before, after func()
 }
 
-// Sweep implements run.Executor.
+// Sweep implements task.Executor.
 func (s *sweeper) Sweep(ctx context.Context, expired func(string, time.Time) bool) error {
 	return s.Executor.Sweep(ctx, func(workspace string, ended time.Time) bool {
 		s.before()

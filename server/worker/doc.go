@@ -24,7 +24,7 @@
 // Where several processes share a store (SPEC 17.4), one of them runs [Manager.Reap], which ends
 // the attempts of workers that are lost. A worker that cannot renew a lease stops the agent
 // long before the lease is over; if the worker itself is stopped, the supervisor kills the
-// agent (Task.Lease). So an attempt is dead before the next one starts. No clocks are
+// agent (task.Task.Lease). So an attempt is dead before the next one starts. No clocks are
 // compared: each side counts the time that has passed. A worker that starts again ends what
 // its last process left. What is asked of a run of another process, it reads from the store
 // (Manager.attend). A run that goes on in a workspace is claimed by the worker that has it.
@@ -39,7 +39,8 @@
 //   - The transcript is stored before the state becomes terminal, and granted
 //     secrets are redacted in it.
 //   - If the store cannot record an end, the manager tries again every second. If
-//     the server stops meanwhile, the next start records the run as FAILED.
+//     the server stops meanwhile, the next start records the end that is in the transcript, or
+//     else ends the attempt as one whose server died.
 //
 // # What it does not do
 //

@@ -38,7 +38,7 @@ func newHold(lease time.Duration, since time.Time) *hold {
 	return h
 }
 
-// until is the Task.Lease.
+// until is the task.Task.Lease.
 func (h *hold) until() time.Time { return h.since.Load().Add(deadTime(h.lease)) }
 
 // guard calls lost when the lease was not renewed for too long. It returns when ctx ends.
@@ -80,23 +80,13 @@ func (m *Manager) enroll(ctx context.Context) error {
 	if !m.cfg.Shared || !before {
 		return nil
 	}
-	// Its agents first: as soon as the store knows that an attempt is over, another worker may begin the next.
 	held, err := m.cfg.Store.HeldLeases(ctx)
 	if err != nil {
 		return fmt.Errorf("finding the runs of the last process of this worker: %w", err)
 	}
-	adopted := m.adoptedRuns()
-	for _, h := range held {
-		if h.Worker != m.worker || slices.Contains(adopted, h.RunID) {
-			continue
-		}
-		if err := m.cfg.Executor.Reap(ctx, h.RunID.String()); err != nil {
-			m.logger.Error("stopping what is left of a run", "run", h.RunID, "error", err)
-		}
-		_ = m.conclude(ctx, h) // else its attempt is ended below
-	}
+	m.endLeft(ctx, slices.DeleteFunc(held, func(h store.Held) bool { return h.Worker != m.worker }))
 	// What it has adopted is its own in the store too, and not what its last process left.
-	reaped, err := m.cfg.Store.ReapWorker(ctx, m.worker, "the worker stopped before this run had finished; what it did until then is in its transcript", adopted...)
+	reaped, err := m.cfg.Store.ReapWorker(ctx, m.worker, "the worker stopped before this run had finished; what it did until then is in its transcript", m.adoptedRuns()...)
 	if err != nil {
 		return fmt.Errorf("ending the runs of the last process of this worker: %w", err)
 	}
@@ -318,21 +308,4 @@ func (m *Manager) reaped(ctx context.Context, ids []store.RunID, why string) {
 	if len(ids) > 0 {
 		m.Wake()
 	}
-}
-
-// hasWorkspace returns ErrNoWorkspace if the run goes on in a workspace that another worker
-// has. What an earlier attempt may have left here under the same name is not it.
-func (m *Manager) hasWorkspace(ctx context.Context, r *store.Run) error {
-	if _, everywhere := m.outliving(); !m.cfg.Shared || everywhere {
-		return nil
-	}
-	c, err := m.cfg.Store.Conversation(ctx, r.ID)
-	if err != nil {
-		return fmt.Errorf("the conversation could not be read: %w", err)
-	}
-	c.Runs = slices.DeleteFunc(c.Runs, func(one *store.Run) bool { return one.ID >= r.ID })
-	if last := run.LastStarted(c); last != nil && last.Worker != m.worker {
-		return task.ErrNoWorkspace
-	}
-	return nil
 }

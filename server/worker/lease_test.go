@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -390,7 +391,7 @@ func TestEndIsKept(t *testing.T) {
 			}
 			ids := make(map[string]store.RunID)
 			for name, c := range cases {
-				spec := run.Spec{Environment: environment("echo again"), Retry: run.Retry{Attempts: 2}}
+				spec := run.Spec{Automation: name, Environment: environment("echo again"), Retry: run.Retry{Attempts: 2}}
 				if c.harness {
 					spec.Environment.Command, spec.Harness.Type = nil, "claude"
 				}
@@ -414,13 +415,22 @@ func TestEndIsKept(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			var mu sync.Mutex
+			told := make(map[string]int) // ends, by automation
+			cfg := worker.Config{Config: run.Config{MaxRuns: 4, Observe: func(o run.Observation) {
+				mu.Lock()
+				defer mu.Unlock()
+				if o.Ended != "" {
+					told[o.Automation]++
+				}
+			}}, Lease: dead.Lease}
 			switch found {
 			case "by the next server":
-				w.start(worker.Config{Config: run.Config{MaxRuns: 4}}, os.Getenv("PATH"))
+				w.start(cfg, os.Getenv("PATH"))
 			case "by the same worker":
-				w.join(dead.ID, worker.Config{Config: run.Config{MaxRuns: 4}, Lease: dead.Lease})
+				w.join(dead.ID, cfg)
 			default:
-				m := w.join("leader", worker.Config{Config: run.Config{MaxRuns: 4}, Lease: dead.Lease})
+				m := w.join("leader", cfg)
 				ctx, end := context.WithCancel(t.Context())
 				reaped := make(chan error, 1)
 				go func() { reaped <- m.manager.Reap(ctx) }()
@@ -441,6 +451,11 @@ func TestEndIsKept(t *testing.T) {
 				if r.Attempt != 1 || r.State != c.state || !strings.HasPrefix(r.StatusMessage, c.message) || strings.Contains(r.StatusMessage, "its agent had ended when") != c.cutShort {
 					t.Errorf("%s: attempt %d is %s: %q", name, r.Attempt, r.State, r.StatusMessage)
 				}
+				w.until(name+": its end is told once", func() bool {
+					mu.Lock()
+					defer mu.Unlock()
+					return told[name] == 1
+				})
 				if (r.ExitCode == nil) != (c.exit == nil) || r.ExitCode != nil && *r.ExitCode != *c.exit {
 					t.Errorf("%s: the exit status is %v", name, r.ExitCode)
 				}

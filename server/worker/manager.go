@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -24,7 +23,7 @@ import (
 type Config struct {
 	run.Config // a negative MaxRuns means DefaultMaxRuns
 
-	Executor task.Executor // nil in a manager that starts no runs
+	Executor task.Executor // executes the runs
 
 	// Lease is how long a run is this worker's without a renewal; 0 means store.DefaultLease.
 	// It matters where other processes use the store too: then the manager ends none of their
@@ -138,9 +137,6 @@ func (m *Manager) Stop(id store.RunID, asked store.Stop) {
 
 // Preflight asks the executor.
 func (m *Manager) Preflight(t *task.Task) (task.Place, error) {
-	if m.cfg.Executor == nil {
-		return task.Place{}, nil
-	}
 	return m.cfg.Executor.Preflight(t)
 }
 
@@ -286,26 +282,12 @@ func (m *Manager) recover(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("finding the runs of the last server: %w", err)
 	}
-	adopted := m.adoptedRuns()
-	held = slices.DeleteFunc(held, func(h store.Held) bool { return slices.Contains(adopted, h.RunID) })
-	for _, h := range held {
-		_ = m.conclude(ctx, h) // else its attempt is ended below
-	}
-	reaped, err := m.cfg.Store.ReapRuns(ctx, true, "the server stopped before this run had finished; what it did until then is in its transcript", adopted...)
+	m.endLeft(ctx, held)
+	reaped, err := m.cfg.Store.ReapRuns(ctx, true, "the server stopped before this run had finished; what it did until then is in its transcript", m.adoptedRuns()...)
 	if err != nil {
 		return fmt.Errorf("failing the runs of the last server: %w", err)
 	}
-	for _, id := range reaped {
-		if r, err := m.cfg.Store.Run(ctx, id); err == nil {
-			m.logger.Warn("a run was in progress when the last server stopped", "run", id, "state", r.State, "next_attempt", r.RunAt)
-			m.desk.Ended(r)
-		}
-	}
-	for _, h := range held {
-		if err := m.cfg.Executor.Reap(ctx, h.RunID.String()); err != nil {
-			m.logger.Error("stopping what is left of a run", "run", h.RunID, "error", err)
-		}
-	}
+	m.reaped(ctx, reaped, "a run was in progress when the last server stopped")
 	return nil
 }
 
@@ -500,7 +482,7 @@ func (m *Manager) finish(ctx, always context.Context, a *attempt, v verdict) {
 		}
 		a.logger.Error("recording the end of a run; the next attempt follows", "error", err)
 		if giveUp(ctx, try, err) {
-			return // the next start fails it
+			return // the next start ends it
 		}
 		time.Sleep(retryTime)
 	}

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"slices"
 	"strings"
 
 	"triphammer/server/run"
@@ -30,7 +32,7 @@ func eventFile(webhook string, d *store.Delivery) task.Attachment {
 
 // commitAs makes commits of the run name it as their committer, unless the environment says
 // who that is. So a push shows which run made it. Git takes it for the author too if nobody sets
-// another (sandbox).
+// another (configureGit of package inside).
 func commitAs(t *task.Task) {
 	for _, name := range []string{"GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"} {
 		if _, set := t.Secrets[name]; set || t.Env[name] != "" {
@@ -125,7 +127,7 @@ func (a *attempt) prepare(ctx context.Context) (p prepared, err error) {
 		return p, err
 	}
 	t.Secrets, t.Credentials = chosen(all, spec.Secrets), chosen(all, spec.RepositorySecrets())
-	maps.Copy(t.Secrets, can.WorkerSecrets(spec))
+	maps.Copy(t.Secrets, workerSecrets(&can, spec))
 	spec.Demand(t)
 	commitAs(t)
 	inFactory(t, row.Factory)
@@ -193,4 +195,33 @@ func (a *attempt) secrets(ctx context.Context, names []string) (map[string]secre
 			strings.Join(missing, ", "))
 	}
 	return values, nil
+}
+
+// hasWorkspace returns task.ErrNoWorkspace if the run goes on in a workspace that another worker
+// has. What an earlier attempt may have left here under the same name is not it.
+func (m *Manager) hasWorkspace(ctx context.Context, r *store.Run) error {
+	if _, everywhere := m.outliving(); !m.cfg.Shared || everywhere {
+		return nil
+	}
+	c, err := m.cfg.Store.Conversation(ctx, r.ID)
+	if err != nil {
+		return fmt.Errorf("the conversation could not be read: %w", err)
+	}
+	c.Runs = slices.DeleteFunc(c.Runs, func(one *store.Run) bool { return one.ID >= r.ID })
+	if last := run.LastStarted(c); last != nil && last.Worker != m.worker {
+		return task.ErrNoWorkspace
+	}
+	return nil
+}
+
+// workerSecrets are the variables of this process that a run gets which asks for those of the
+// worker. They are credentials.
+func workerSecrets(can *run.Capabilities, s *run.Spec) map[string]secret.Value {
+	values := make(map[string]secret.Value)
+	for _, name := range can.AgentEnv {
+		if text := os.Getenv(name); s.Harness.AuthWorker && text != "" {
+			values[name] = secret.New(text)
+		}
+	}
+	return values
 }

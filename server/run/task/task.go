@@ -90,11 +90,25 @@ type File struct {
 	Mode uint32 // permissions; 0 means 0600
 }
 
+// Cluster is the isolation of the runs of a cluster, whose attempts outlive their worker.
+const Cluster = "kubernetes"
+
 // Network is what a run may reach (SPEC 14.5).
 type Network struct {
 	On    bool // said so; a zero Network is the server's default
 	Off   bool
 	Hosts []string // NAME, *.NAME or ADDRESS, with :PORT unless it is 443; the only ones, if any
+}
+
+// Limited tells whether a run does not reach every host.
+func (n Network) Limited() bool { return n.Off || len(n.Hosts) > 0 }
+
+// Or is the network, or the other one if it says nothing.
+func (n Network) Or(other Network) Network {
+	if n.On || n.Limited() {
+		return n
+	}
+	return other
 }
 
 // Limits bound what a run may use (SPEC 14.6). Zero fields are the server's defaults.

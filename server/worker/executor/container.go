@@ -164,8 +164,8 @@ var (
 	transport = regexp.MustCompile(`^(dir|docker|docker-archive|docker-daemon|oci|oci-archive|containers-storage|ostree|sif|tarball|atomic):`)
 )
 
-// checkImage says why a name is none of an image.
-func checkImage(name string) error {
+// CheckImage says why a name is none of an image.
+func CheckImage(name string) error {
 	if !imageName.MatchString(name) || transport.MatchString(name) {
 		return fmt.Errorf("%q is not the name of an image, such as registry.example.com/team/agent:1.2", name)
 	}

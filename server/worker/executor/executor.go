@@ -242,7 +242,7 @@ const (
 	tryID    = runPrefix + "try"
 )
 
-// Start implements run.Executor.
+// Start implements task.Executor.
 func (e *Executor) Start(ctx context.Context, t *task.Task, sink task.Sink) (exit task.Exit, err error) {
 	w, _, err := e.wallFor(t)
 	if err != nil {
@@ -269,10 +269,10 @@ func (e *Executor) within(ctx context.Context, w wall, t *task.Task, sink task.S
 		now := e.now()
 		_ = os.Chtimes(f.Root, now, now) // when it ended, for Sweep
 	}()
-	net := e.networkOf(t)
+	net := t.Network.Or(e.network)
 	local := e.local(t.Repositories)
 	r := room{
-		folder: f.Root, read: append(e.readable(), local...), off: net.limited(),
+		folder: f.Root, read: append(e.readable(), local...), off: net.Limited(),
 		runID: t.RunID, name: e.attemptName(t), granted: e.granted(local), image: t.DockerImage, limits: e.limitsOf(t), program: t.Program,
 	}
 	image, brought := "", inside.Tools("")
@@ -336,7 +336,7 @@ func (e *Executor) within(ctx context.Context, w wall, t *task.Task, sink task.S
 	}
 	j := jobOf(t, first)
 	j.Root, j.Inherit, j.Image, j.Tools, j.Bounded = f.Root, w.foreign, image, brought, bounded
-	j.Trusted, j.Forwards, j.GitSettings, j.Offline = local, out.forwards, out.settings, net.limited() && w.networks
+	j.Trusted, j.Forwards, j.GitSettings, j.Offline = local, out.forwards, out.settings, net.Limited() && w.networks
 	end, err := s.run(ctx, &confine, j, e.grace, t.Lease)
 	group.Exceed(end.Exceeded)
 	if over := group.Err(); over != nil && (err != nil || end.Cut || end.Signal != "" || end.Code != 0 && bounded) {
@@ -514,8 +514,29 @@ func copyProgram(dir string) (path string, err error) {
 // discard is a sink for nothing.
 type discard struct{}
 
-// Add implements run.Sink.
+// Add implements task.Sink.
 func (discard) Add(event.Event) {}
 
-// Keep implements run.Sink.
+// Keep implements task.Sink.
 func (discard) Keep(event.Artifact, io.Reader) error { return nil }
+
+// jobOf is the job of a task, the same for every executor. first are variables that the task may
+// change. Where the run executes adds the rest.
+func jobOf(t *task.Task, first map[string]string) *inside.Job {
+	vars := make(map[string]string)
+	maps.Copy(vars, first)
+	maps.Copy(vars, t.Env)
+	for name, v := range t.Secrets {
+		vars[name] = v.Reveal()
+	}
+	maps.Copy(vars, t.Vars)
+	vars[inside.RunVariable] = t.RunID
+	j := &inside.Job{
+		Resume: t.Resume, Prompt: t.Prompt, Skills: t.Skills, Attachments: t.Attachments, Files: t.Files,
+		Repositories: t.Repositories, Setup: t.Setup, Command: t.Command, Program: t.Program,
+	}
+	for _, name := range slices.Sorted(maps.Keys(vars)) {
+		j.Env = append(j.Env, name+"="+vars[name])
+	}
+	return j
+}

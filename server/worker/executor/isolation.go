@@ -82,7 +82,7 @@ type command struct {
 
 // strengths are the names of all isolations, weakest first, also of those of other
 // servers.
-var strengths = []string{None, Kernel, Sandbox, Container, "kubernetes", Command}
+var strengths = []string{None, Kernel, Sandbox, Container, task.Cluster, Command}
 
 var walls = []wall{
 	{name: Command, strength: 5, problem: noCommand, enter: (*Executor).throughCommand, networks: true, copies: true, foreign: true},
@@ -221,19 +221,19 @@ func (e *Executor) without(path string) []string {
 	if err != nil {
 		return nil
 	}
-	inside := false
+	parted := false
 	for _, p := range e.protected {
 		switch {
 		case real == p || strings.HasPrefix(real, p+"/"):
 			return nil
 		case strings.HasPrefix(p, strings.TrimSuffix(real, "/")+"/"):
-			inside = true
+			parted = true
 		}
 	}
 	if !e.account.sees(real) {
 		return nil
 	}
-	if !inside {
+	if !parted {
 		return []string{path}
 	}
 	entries, err := os.ReadDir(real)

@@ -15,19 +15,6 @@ import (
 	"triphammer/server/worker/gateway"
 )
 
-// network is what a run may reach.
-type network task.Network
-
-func (n network) limited() bool { return n.Off || len(n.Hosts) > 0 }
-
-// networkOf is the network of the task, or the operator's default.
-func (e *Executor) networkOf(t *task.Task) network {
-	if n := t.Network; n.On || n.Off || len(n.Hosts) > 0 {
-		return network(n)
-	}
-	return network(e.network)
-}
-
 // wayOut is what serves a run outside its walls: the proxy if its network is a list of hosts,
 // and the gateway to its private repositories.
 type wayOut struct {
@@ -42,7 +29,7 @@ type wayOut struct {
 // the run does not have the loopback of this machine.
 func (e *Executor) wayOut(ctx context.Context, t *task.Task, foreign bool, f inside.Folder, sink task.Sink) (*wayOut, error) {
 	w := &wayOut{folder: f}
-	n := e.networkOf(t)
+	n := t.Network.Or(e.network)
 	report := func(c event.Egress) { sink.Add(c) }
 	if len(n.Hosts) > 0 {
 		p, err := gateway.New(gateway.Config{Hosts: n.Hosts, Own: e.own, Report: report})
@@ -77,9 +64,9 @@ func (e *Executor) wayOut(ctx context.Context, t *task.Task, foreign bool, f ins
 	}
 	var l net.Listener
 	address := inside.GatewayForward.Address
-	if n.limited() || foreign {
+	if n.Limited() || foreign {
 		to := inside.GatewayForward
-		if !n.limited() { // it may share a loopback with other runs
+		if !n.Limited() { // it may share a loopback with other runs
 			sum := sha256.Sum256([]byte(e.attemptName(t)))
 			to.Address = fmt.Sprintf("127.%d.%d.%d:3129", sum[0], sum[1], max(1, sum[2]-1))
 			address = to.Address

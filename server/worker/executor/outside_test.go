@@ -98,7 +98,7 @@ func TestImageNames(t *testing.T) {
 		"": false, "-v/:/host": false, "--privileged": false, "dir:rel": false, "dir:/root": false, "docker-archive:/etc/shadow": false, "oci:a:b": false,
 		"docker://debian": false, "containers-storage:x": false, "a b": false, "debian\n--privileged": false, "/etc": false,
 	} {
-		if err := checkImage(name); (err == nil) != ok {
+		if err := CheckImage(name); (err == nil) != ok {
 			t.Errorf("%q: %v", name, err)
 		}
 	}

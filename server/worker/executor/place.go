@@ -5,14 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
-	"triphammer/server/inside"
 	"triphammer/server/run/task"
 )
 
-// Preflight implements run.Executor.
+// Preflight implements task.Executor.
 func (e *Executor) Preflight(t *task.Task) (task.Place, error) {
 	w, warnings, err := e.wallFor(t)
 	if err != nil {
@@ -59,13 +57,13 @@ func (e *Executor) wallFor(t *task.Task) (w *wall, warnings []string, err error)
 	case least > w.strength:
 		return nil, nil, fmt.Errorf("the environment accepts no less isolation than %s, and this server has %s: change its isolation, or use a server that has more",
 			t.Isolation, w.name)
-	case e.networkOf(t).limited() && !w.networks:
+	case t.Network.Or(e.network).Limited() && !w.networks:
 		return nil, nil, fmt.Errorf("the environment limits the network, which the isolation %s of this server cannot do: change its network to on, or install bubblewrap", w.name)
 	case w.name == Container && t.DockerImage == "" && e.containers.Image == "":
 		return nil, nil, errors.New("nothing names the image of this run: set dockerImage in its environment, or --container-image of the server")
 	}
 	if t.DockerImage != "" && w.foreign {
-		err = checkImage(t.DockerImage)
+		err = CheckImage(t.DockerImage)
 	}
 	return w, warnings, err
 }
@@ -83,24 +81,4 @@ func (e *Executor) readyFor(w *wall) error {
 		}
 	}
 	return e.copy(*w)
-}
-
-// jobOf is the job of a task, the same for every executor. first are variables that the task may
-// change. Where the run executes adds the rest.
-func jobOf(t *task.Task, first map[string]string) *inside.Job {
-	vars := maps.Clone(first)
-	maps.Copy(vars, t.Env)
-	for name, v := range t.Secrets {
-		vars[name] = v.Reveal()
-	}
-	maps.Copy(vars, t.Vars)
-	vars[inside.RunVariable] = t.RunID
-	j := &inside.Job{
-		Resume: t.Resume, Prompt: t.Prompt, Skills: t.Skills, Attachments: t.Attachments, Files: t.Files,
-		Repositories: t.Repositories, Setup: t.Setup, Command: t.Command, Program: t.Program,
-	}
-	for name, value := range vars {
-		j.Env = append(j.Env, name+"="+value)
-	}
-	return j
 }

@@ -33,16 +33,21 @@ import (
 // run at SIGTERM. What must stay outside the walls, the proxy and the credentials of
 // repositories, is in another container of the pod.
 
-// PlaceCommand, EgressCommand and PodCommand are the arguments of this program in the
-// containers of a pod.
+// podEgress is the argument of the container that serves the way out that a file describes.
+const podEgress = "egress"
+
+// PlaceCommand are the arguments of this program in the container that copies it, and the program
+// of the agent, to a file.
 func PlaceCommand(file, program string) []string {
 	return []string{inside.SuperviseCommand, inside.PodPlace, file, program}
 }
 
+// EgressCommand are those in the container that serves the way out.
 func EgressCommand(file string) []string {
-	return []string{inside.SuperviseCommand, inside.PodEgress, file}
+	return []string{inside.SuperviseCommand, podEgress, file}
 }
 
+// PodCommand are those in the container of the run.
 func PodCommand(file, folder string) []string {
 	return []string{inside.SuperviseCommand, inside.PodRun, file, folder}
 }
@@ -118,11 +123,11 @@ func free(port uint16, used []uint16) uint16 {
 
 // NewPod makes what the containers of a pod read.
 func NewPod(cfg PodConfig) (*Pod, error) {
-	t, n := cfg.Task, network(cfg.Network)
+	t, n := cfg.Task, cfg.Network
 	used := PodPorts(t, cfg.Network)
 	vars := make(map[string]string)
 	out := podWayOut{Key: cfg.Key}
-	j := inside.PodJob{Key: cfg.Key, Grace: cfg.Grace, Limited: n.limited()}
+	j := inside.PodJob{Key: cfg.Key, Grace: cfg.Grace, Limited: n.Limited()}
 	if len(n.Hosts) > 0 {
 		port := free(podProxyPort, used)
 		out.Hosts, out.Proxy = n.Hosts, fmt.Sprintf("%s:%d", cfg.Loopback, port)
@@ -179,7 +184,7 @@ func (w *podWayOut) gateway(report func(event.Egress)) (*gateway.Gateway, error)
 // Supervise is the body of the hidden command of this program: that of the inside, or the
 // container of a pod that serves the way out, which stands outside the walls.
 func Supervise(args []string) int {
-	if len(args) == 2 && args[0] == inside.PodEgress {
+	if len(args) == 2 && args[0] == podEgress {
 		return serveEgress(args[1])
 	}
 	return inside.Supervise(args)
@@ -245,9 +250,6 @@ func Bounded(own, operator task.Limits) task.Limits { return limits.Or(own, oper
 
 // PodMemory is what the supervisor of a run in a pod uses beside the run, in bytes.
 const PodMemory = limits.OwnMemory
-
-// CheckImage says why a name is none of an image.
-func CheckImage(name string) error { return checkImage(name) }
 
 // Weaker tells whether an isolation is weaker than what a definition demands at least.
 func Weaker(isolation, least string) bool {

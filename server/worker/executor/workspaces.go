@@ -16,7 +16,7 @@ import (
 	"triphammer/server/inside/limits"
 )
 
-// Reap implements run.Executor. A supervisor ends with its server, so there are
+// Reap implements task.Executor. A supervisor ends with its server, so there are
 // processes left only if both were killed at once. Reap finds those that the dead server
 // had listed, those that these have started, and those with the run's id in their
 // environment.
@@ -37,7 +37,7 @@ func (e *Executor) Reap(ctx context.Context, runID string) error {
 	return errors.Join(err, e.removeContainer(ctx, runID))
 }
 
-// Sweep implements run.Executor.
+// Sweep implements task.Executor.
 func (e *Executor) Sweep(ctx context.Context, expired func(workspace string, ended time.Time) bool) error {
 	old, err := e.left()
 	errs := []error{err, e.sweepContainers(ctx)}
@@ -49,14 +49,14 @@ func (e *Executor) Sweep(ctx context.Context, expired func(workspace string, end
 	return errors.Join(errs...)
 }
 
-// Workspace implements run.Executor.
+// Workspace implements task.Executor.
 func (e *Executor) Workspace(name string) (path string, ok bool) {
 	path = inside.Folder{Root: filepath.Join(e.dir, name)}.Workspace()
 	info, err := os.Lstat(path)
 	return path, err == nil && info.IsDir()
 }
 
-// Reclaim implements run.Executor.
+// Reclaim implements task.Executor.
 func (e *Executor) Reclaim(ctx context.Context, enough func() bool, may func(workspace string) bool) (removed int, err error) {
 	old, err := e.left()
 	errs := []error{err}
@@ -122,7 +122,7 @@ func (e *Executor) remove(name string) error {
 // runPrefix begins the id of every run.
 const runPrefix = "run_"
 
-// Size implements run.Executor. It counts the files in the folder of the run, and those that
+// Size implements task.Executor. It counts the files in the folder of the run, and those that
 // have no name any more and that its processes hold. What the agent has closed to itself is open
 // to it while it is counted.
 func (e *Executor) Size(ctx context.Context, runID string) (bytes, files int64) {

@@ -50,7 +50,7 @@ import (
 )
 
 // Isolation is the name of the walls that a cluster puts around runs.
-const Isolation = "kubernetes"
+const Isolation = task.Cluster
 
 // Config is what New needs.
 type Config struct {
@@ -235,13 +235,13 @@ func newCluster(cfg *rest.Config, client *http.Client, namespace string) (*clust
 	}, nil
 }
 
-// Isolation implements run.Executor.
+// Isolation implements task.Executor.
 func (e *Executor) Isolation() (name string, lacking []error) { return Isolation, nil }
 
-// Outlives implements run.Outliving.
+// Outlives implements task.Outliving.
 func (e *Executor) Outlives() bool { return true }
 
-// Preflight implements run.Executor.
+// Preflight implements task.Executor.
 func (e *Executor) Preflight(t *task.Task) (task.Place, error) {
 	image := cmp.Or(t.DockerImage, e.cfg.Image)
 	switch {
@@ -257,16 +257,6 @@ func (e *Executor) Preflight(t *task.Task) (task.Place, error) {
 	lacks := func(programs []string) ([]string, bool) { return inside.Unmovable(programs), false } // nobody looks into the image
 	return task.Place{Isolation: Isolation, Elsewhere: true, Image: image, Lacks: lacks}, executor.CheckImage(image)
 }
-
-// networkOf is the network of the task, or the operator's default.
-func (e *Executor) networkOf(t *task.Task) task.Network {
-	if n := t.Network; n.On || n.Off || len(n.Hosts) > 0 {
-		return n
-	}
-	return e.cfg.Network
-}
-
-func limited(n task.Network) bool { return n.Off || len(n.Hosts) > 0 }
 
 // nameOf is the name of everything that belongs to an attempt. A run's id has a prefix with a
 // character that no name of Kubernetes can have.
@@ -310,12 +300,12 @@ func (e *Executor) remove(ctx context.Context, name string, uid types.UID) error
 	return nil
 }
 
-// Ended implements run.Outliving.
+// Ended implements task.Outliving.
 func (e *Executor) Ended(ctx context.Context, runID string, attempt int64) error {
 	return e.remove(ctx, nameOf(runID, attempt), "")
 }
 
-// Reap implements run.Executor.
+// Reap implements task.Executor.
 func (e *Executor) Reap(ctx context.Context, runID string) error {
 	jobs, err := e.cluster.jobs.List(ctx, metav1.ListOptions{LabelSelector: e.selects(runID)})
 	if err != nil {
@@ -328,7 +318,7 @@ func (e *Executor) Reap(ctx context.Context, runID string) error {
 	return errors.Join(errs...)
 }
 
-// Sweep implements run.Executor. There are no workspaces: it deletes the Jobs of attempts
+// Sweep implements task.Executor. There are no workspaces: it deletes the Jobs of attempts
 // that are not in progress.
 func (e *Executor) Sweep(ctx context.Context, _ func(workspace string, ended time.Time) bool) error {
 	if e.cfg.Live == nil {
@@ -356,15 +346,15 @@ func (e *Executor) Sweep(ctx context.Context, _ func(workspace string, ended tim
 	return errors.Join(errs...)
 }
 
-// Workspace implements run.Executor. A workspace goes with its pod.
+// Workspace implements task.Executor. A workspace goes with its pod.
 func (e *Executor) Workspace(string) (path string, ok bool) { return "", false }
 
-// Reclaim implements run.Executor.
+// Reclaim implements task.Executor.
 func (e *Executor) Reclaim(context.Context, func() bool, func(string) bool) (int, error) {
 	return 0, nil
 }
 
-// Size implements run.Executor. No disk of this machine is used.
+// Size implements task.Executor. No disk of this machine is used.
 func (e *Executor) Size(context.Context, string) (bytes, files int64) { return 0, 0 }
 
 func (e *Executor) mark(runID string, attempt int64) bool {

@@ -85,7 +85,7 @@ func loopback(name string) string {
 func (e *Executor) job(t *task.Task, way bool) *batchv1.Job {
 	template := e.template.DeepCopy()
 	template.Labels = joined(template.Labels, e.labels(t))
-	if limited(e.networkOf(t)) {
+	if t.Network.Or(e.cfg.Network).Limited() {
 		template.Labels[labelNetwork] = limitedNetwork
 	}
 	p := &template.Spec

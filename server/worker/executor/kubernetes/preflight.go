@@ -163,8 +163,8 @@ func (e *Executor) try(ctx context.Context, t *task.Task, tell func(bool, string
 // nowhere is a sink for nothing.
 type nowhere struct{}
 
-// Add implements run.Sink.
+// Add implements task.Sink.
 func (nowhere) Add(event.Event) {}
 
-// Keep implements run.Sink.
+// Keep implements task.Sink.
 func (nowhere) Keep(event.Artifact, io.Reader) error { return nil }

@@ -40,7 +40,7 @@ type attempt struct {
 	changed chan struct{}
 }
 
-// Start implements run.Executor.
+// Start implements task.Executor.
 func (e *Executor) Start(ctx context.Context, t *task.Task, sink task.Sink) (task.Exit, error) {
 	if !e.mark(t.RunID, t.Attempt) {
 		return task.Exit{}, fmt.Errorf("the run %s is in progress already", t.RunID)
@@ -75,7 +75,7 @@ func (a *attempt) execute(ctx context.Context) (task.Exit, error) {
 
 // make makes the Job and what belongs to it, or finds it.
 func (a *attempt) make(ctx context.Context) (job *batchv1.Job, err error) {
-	n := a.networkOf(a.task)
+	n := a.task.Network.Or(a.cfg.Network)
 	pod, err := executor.NewPod(executor.PodConfig{Task: a.task, Image: cmp.Or(a.task.DockerImage, a.cfg.Image), Network: n, Key: a.cfg.Key(a.name), Loopback: loopback(a.name), Grace: a.cfg.Grace})
 	if err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func (a *attempt) make(ctx context.Context) (job *batchv1.Job, err error) {
 		return nil, errors.Join(err, a.remove(ctx, a.name, job.UID))
 	}
 	var policies []*netv1.NetworkPolicy
-	if limited(n) {
+	if n.Limited() {
 		policies = []*netv1.NetworkPolicy{a.floor(), a.policy(a.task, job, n)}
 	}
 	err = a.insist(ctx, func() error {
