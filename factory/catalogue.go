@@ -76,9 +76,9 @@ func (l *loader) senderTrigger(d *document, n *schema.Node, t *Trigger, e *nativ
 	if n == nil || n.Kind != schema.Mapping {
 		return
 	}
-	used, names := make(map[*native.Key]bool), e.KeyNames()
-	if l.opt.Strict {
-		names = slices.DeleteFunc(names, func(name string) bool { k, _ := e.Key(name); return k.Own })
+	used := make(map[*native.Key]bool)
+	names := func() []string {
+		return slices.DeleteFunc(e.KeyNames(), func(name string) bool { k, _ := e.Key(name); return l.opt.Strict && k.Own })
 	}
 	for _, f := range n.Fields {
 		key, named := e.Key(f.Key)
@@ -91,10 +91,10 @@ func (l *loader) senderTrigger(d *document, n *schema.Node, t *Trigger, e *nativ
 		case key != nil:
 		case t.Provider == "gitlab" && t.Event == "push":
 			// Its keys are not published. The known ones are a guess from the pushes of other senders.
-			d.Warn(f.At, schema.InvalidFilter, d.OneOf(f.Key, names), fmt.Sprintf("%s.filter.%s: it is not known whether a push of gitlab can be filtered on it", where, f.Key))
+			d.Warn(f.At, schema.InvalidFilter, d.OneOf(f.Key, names()), fmt.Sprintf("%s.filter.%s: it is not known whether a push of gitlab can be filtered on it", where, f.Key))
 			key = &native.Key{Name: f.Key}
 		default:
-			d.Error(f.At, schema.InvalidFilter, schema.Newer(d.OneOf(f.Key, names)), fmt.Sprintf("%s: %s %s cannot be filtered on %q", where, t.Provider, t.Event, f.Key))
+			d.Error(f.At, schema.InvalidFilter, schema.Newer(d.OneOf(f.Key, names())), fmt.Sprintf("%s: %s %s cannot be filtered on %q", where, t.Provider, t.Event, f.Key))
 			continue
 		}
 		used[key] = true

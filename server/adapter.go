@@ -167,7 +167,7 @@ func decodeField(field string, value []byte, into any) error {
 	case errors.As(err, &syntax):
 		err = fmt.Errorf("the body is not JSON: %w at byte %d", err, syntax.Offset)
 	case errors.As(err, &kind):
-		is := fmt.Sprintf("is a %s: %s is expected", kind.Value, kindOf(kind.Type))
+		is := fmt.Sprintf("takes %s, not a JSON %s", kindOf(kind.Type), kind.Value)
 		if path := strings.Trim(field+"."+kind.Field, "."); path != "" {
 			return invalid(path, "%s", is)
 		}

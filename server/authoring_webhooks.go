@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"time"
 
 	"triphammer/applier"
 	"triphammer/factory"
@@ -17,6 +18,9 @@ import (
 	"triphammer/server/api"
 	"triphammer/server/secret"
 )
+
+// createTime is how long a webhook may take to be made when nobody waits for it.
+const createTime = time.Minute
 
 // createWebhook makes a webhook. Its secret is stored before the commit that names it is
 // applied, and removed if that commit is refused.
@@ -60,7 +64,9 @@ func (s *Server) createWebhook(ctx context.Context, c *call, f access.Factory) (
 	if own.value != "" {
 		// From here on it is done whole, although the client may go away: a browser does that
 		// when somebody clicks twice, and the second request must find what the first has made.
-		ctx = context.WithoutCancel(ctx)
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(context.WithoutCancel(ctx), createTime)
+		defer stop()
 		if _, err := s.storeSecret(ctx, c, own.name, own.value); err != nil {
 			return shown, err
 		}

@@ -23,6 +23,7 @@ import (
 	"triphammer/factory/signature"
 	"triphammer/server/access"
 	"triphammer/server/secret"
+	"triphammer/server/store"
 )
 
 // looks is a source that tells of each look at it, and holds nothing new.
@@ -151,7 +152,7 @@ func TestPushNotification(t *testing.T) {
 		}
 		kicked(fmt.Sprint("a key: ", want), want == 202)
 	}
-	entries, err := f.store.AuditLog(context.Background(), 0, 100)
+	entries, err := f.store.AuditEntries(context.Background(), store.AuditQuery{Limit: 100})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"triphammer/server/store"
 )
 
 // serve runs Serve on fresh listeners until the test stops it.
@@ -88,7 +90,7 @@ func TestLocalAdministrator(t *testing.T) {
 	if status := put(http.DefaultClient, "http://"+tcp.Addr().String()); status != http.StatusUnauthorized {
 		t.Errorf("over TCP: %d", status)
 	}
-	entries, err := f.store.AuditLog(t.Context(), 0, 1)
+	entries, err := f.store.AuditEntries(t.Context(), store.AuditQuery{Limit: 1})
 	if err != nil || len(entries) != 1 || entries[0].Origin != "local" || !strings.HasPrefix(entries[0].Actor, "local ") {
 		t.Errorf("audit %+v, %v", entries, err)
 	}

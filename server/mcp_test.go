@@ -141,7 +141,7 @@ func TestTools(t *testing.T) {
 		return make()
 	}
 	entries := func() int {
-		log, err := f.store.AuditLog(t.Context(), 0, 500)
+		log, err := f.store.AuditEntries(t.Context(), store.AuditQuery{Limit: 500})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -421,7 +421,7 @@ func TestToolKeys(t *testing.T) {
 	if text, failed := use(t, f.toolbox(admin), "cancel_run", object{"run_id": run}); failed {
 		t.Error(text)
 	}
-	entries, err := f.store.AuditLog(t.Context(), 0, 1)
+	entries, err := f.store.AuditEntries(t.Context(), store.AuditQuery{Limit: 1})
 	if err != nil || entries[0].Action != "run.cancel" || entries[0].Actor != "key admin (ada)" || entries[0].Object != run || entries[0].Origin != "127.0.0.1" {
 		t.Errorf("audit %+v %v", entries, err)
 	}

@@ -141,7 +141,7 @@ type storeFigures struct {
 
 func newStoreFigures(s *store.Store, d *disk.Watch, runs func() (running, ended, workspaces int, err error)) storeFigures {
 	return storeFigures{
-		s, prometheus.NewDesc("triphammer_oldest_unstarted_run_seconds", "For how long the run has waited that could start and has waited longest; 0: none waits. The same on every server.", nil, nil),
+		s, prometheus.NewDesc("triphammer_oldest_unstarted_run_seconds", "For how long the run that waits longest has waited to be started; 0: none waits. Runs held until a later time do not count. The same on every server.", nil, nil),
 		d, prometheus.NewDesc("triphammer_runs", "Runs that have not finished, by state.", []string{"state"}, nil),
 		prometheus.NewDesc("triphammer_store_commits_total", "Committed transactions; under load one holds many deliveries.", nil, nil),
 		prometheus.NewDesc("triphammer_disk_free_bytes", "Free space of the file systems of the data directory and of the workspaces.", []string{"place"}, nil),

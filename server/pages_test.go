@@ -30,7 +30,7 @@ func TestSessionIsAudited(t *testing.T) {
 			t.Fatalf("sign out: %d\n%s", status, answer)
 		}
 	}
-	entries, err := f.store.AuditLog(t.Context(), 0, 10)
+	entries, err := f.store.AuditEntries(t.Context(), store.AuditQuery{Limit: 10})
 	if err != nil {
 		t.Fatal(err)
 	}

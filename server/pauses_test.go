@@ -70,7 +70,7 @@ func TestPausedWebhook(t *testing.T) {
 	if got := f.do("POST", hook, hookSecret, `{"n":2}`); got.status != 202 {
 		t.Errorf("afterwards: %d %s", got.status, got.body)
 	}
-	entries, err := f.store.AuditLog(t.Context(), 0, 2)
+	entries, err := f.store.AuditEntries(t.Context(), store.AuditQuery{Limit: 2})
 	if err != nil || entries[0].Action != "webhook.resume" || entries[1].Action != "webhook.pause" || entries[1].Object != "hook" ||
 		!regexp.MustCompile(`^until \S+Z: a flood`).MatchString(entries[1].Details) {
 		t.Errorf("audit %+v %v", entries, err)

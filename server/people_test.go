@@ -101,7 +101,7 @@ func TestEndSession(t *testing.T) {
 			t.Errorf("%s: %d", role, got)
 		}
 	}
-	entries, err := f.store.AuditLog(t.Context(), 0, 1)
+	entries, err := f.store.AuditEntries(t.Context(), store.AuditQuery{Limit: 1})
 	if err != nil || entries[0].Action != "auth.session_end" || entries[0].Object != "operator" || entries[0].Details != id {
 		t.Errorf("audit %+v %v", entries, err)
 	}

@@ -148,7 +148,7 @@ func TestEveryRouteOfAnotherFactory(t *testing.T) {
 		full = strings.Replace(full, ":webhook", "hook", 1)
 		full += asked[name]
 		entries := func() int {
-			log, err := f.store.AuditLog(t.Context(), 0, 500)
+			log, err := f.store.AuditEntries(t.Context(), store.AuditQuery{Limit: 500})
 			if err != nil {
 				t.Fatal(err)
 			}

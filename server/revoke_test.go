@@ -46,7 +46,7 @@ func TestNothingOutlivesItsKey(t *testing.T) {
 			if got.status != 200 || field(f.t, got, "ended", "sessions") != "1" || field(f.t, got, "ended", "login_links") != "1" || field(f.t, got, "ended", "schedules") != "1" {
 				f.t.Errorf("%d %s", got.status, got.body)
 			}
-			entries, err := f.store.AuditLog(f.t.Context(), 0, 1)
+			entries, err := f.store.AuditEntries(f.t.Context(), store.AuditQuery{Limit: 1})
 			if err != nil || entries[0].Action != "key.revoke" || entries[0].Details != "ended 1 session and 1 link, paused 1 schedule" {
 				f.t.Errorf("audit %+v %v", entries, err)
 			}
@@ -140,7 +140,7 @@ func TestEndSessions(t *testing.T) {
 	if got := f.get(unused, ""); got.status != 401 {
 		t.Errorf("a link: %d", got.status)
 	}
-	entries, err := f.store.AuditLog(t.Context(), 0, 1)
+	entries, err := f.store.AuditEntries(t.Context(), store.AuditQuery{Limit: 1})
 	if err != nil || entries[0].Action != "auth.logout_all" || entries[0].Actor != "key admin (ada)" || entries[0].Details != "ended 2 sessions and 1 link" {
 		t.Errorf("audit %+v %v", entries, err)
 	}
@@ -265,7 +265,7 @@ func TestScheduleOwners(t *testing.T) {
 			if r, err := f.scheduledRun(n); err != nil || r.CreatorKind+" "+r.CreatorName != tt.creator {
 				t.Errorf("its runs are %s %s's, %v", r.CreatorKind, r.CreatorName, err)
 			}
-			audit, err := f.store.AuditLog(t.Context(), 0, 1)
+			audit, err := f.store.AuditEntries(t.Context(), store.AuditQuery{Limit: 1})
 			if changed := err == nil && audit[0].Object == id && strings.Contains(audit[0].Actor, "key "+tt.who+" "); changed != (tt.status == 200) {
 				t.Errorf("audit %+v %v", audit, err)
 			}

@@ -49,7 +49,7 @@ var createFields = []struct {
 	{"images", `[{"mime_type":"image/png","data":"aGk="},{"mime_type":"image/jpeg","data":"aGk="}]`, 200, `{"name":"image-2.jpg","size_bytes":2}`},
 	{"images", `[{"mime_type":"image/tiff","data":"aGk="}]`, 400, "is one of image/gif"},
 	{"config", `null`, 200, ""},
-	{"config", `7`, 400, "is a number: an object is expected"},
+	{"config", `7`, 400, "takes an object, not a JSON number"},
 	{"conversation_id", `"PARENT"`, 200, `"conversation_id":"PARENT"`},
 	{"conversation_id", `"nonsense"`, 400, "names no conversation"},
 	{"interactive", `true`, 200, ""},

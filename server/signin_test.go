@@ -13,6 +13,7 @@ import (
 
 	"triphammer/server/oidc"
 	"triphammer/server/oidc/oidctest"
+	"triphammer/server/store"
 )
 
 // wanderer is a person with one.
@@ -131,7 +132,7 @@ func TestRolesByClaims(t *testing.T) {
 				if status != http.StatusForbidden || !strings.Contains(body, "no role here") || !strings.Contains(body, c.person) {
 					t.Errorf("%d at %s:\n%s", status, at, body)
 				}
-				entries, err := f.store.AuditLog(t.Context(), 0, 1)
+				entries, err := f.store.AuditEntries(t.Context(), store.AuditQuery{Limit: 1})
 				if err != nil || entries[0].Action != "auth.refused" || entries[0].Object != c.person || entries[0].Actor != "page "+c.person {
 					t.Errorf("audit %+v %v", entries, err)
 				}

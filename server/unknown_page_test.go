@@ -3,6 +3,8 @@ package server
 import (
 	"strings"
 	"testing"
+
+	"triphammer/server/store"
 )
 
 // TestUnknownPage: a person who follows an old link gets a page, a program a problem, also
@@ -54,7 +56,7 @@ func TestLastBackup(t *testing.T) {
 func (f *fixture) sentBackup() {
 	f.t.Helper()
 	waitUntil(f.t, "nobody knows that the backup was sent", func() bool {
-		log, err := f.store.AuditLog(f.t.Context(), 0, 1)
+		log, err := f.store.AuditEntries(f.t.Context(), store.AuditQuery{Limit: 1})
 		return err != nil || log[0].Action == "store.backup_sent"
 	})
 }

@@ -94,7 +94,7 @@ func TestErrorsInPlainWords(t *testing.T) {
 	if refused < 500 {
 		t.Errorf("only %d were refused", refused)
 	}
-	if got := f.do(http.MethodPost, api.Base+"/agent/runs", key, `{"prompt":7}`); !strings.Contains(string(got.body), "prompt is a number: a text is expected") {
+	if got := f.do(http.MethodPost, api.Base+"/agent/runs", key, `{"prompt":7}`); !strings.Contains(string(got.body), "prompt takes a text, not a JSON number") {
 		t.Errorf("%s", got.body)
 	}
 }

@@ -36,7 +36,7 @@ func TestWorkersAPI(t *testing.T) {
 			t.Errorf("%s %s: %d %s", c.method, c.path, got.status, got.body)
 		}
 	}
-	entries, err := f.store.AuditLog(t.Context(), 0, 2)
+	entries, err := f.store.AuditEntries(t.Context(), store.AuditQuery{Limit: 2})
 	if err != nil || entries[0].Action != "worker.resume" || entries[1].Action != "worker.drain" || entries[1].Object != "gpu" || entries[1].Details != "wrk_1" {
 		t.Errorf("audit %+v %v", entries, err)
 	}

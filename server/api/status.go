@@ -157,11 +157,6 @@ type Links struct {
 	File       string `json:"file"`
 }
 
-// CommitAt is the address of a commit.
-func (l *Links) CommitAt(commit string) string {
-	return strings.ReplaceAll(l.Commit, "{commit}", url.PathEscape(commit))
-}
-
 // FileAt is the address of a file at a commit. line is 1-based; 0 means the whole file.
 func (l *Links) FileAt(commit, path string, line int) string {
 	address := l.File

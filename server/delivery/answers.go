@@ -37,7 +37,7 @@ func (s *Service) api(ctx context.Context, hook *applier.Webhook) (api lookup.AP
 	}
 	value, ok := values[hook.Def.APISecretName]
 	if !ok {
-		return api, fmt.Errorf("there is no managed secret %s", hook.Def.APISecretName)
+		return api, fmt.Errorf("%w: there is no managed secret %s; set it (triphammer secrets set %[2]s)", ErrBadTest, hook.Def.APISecretName)
 	}
 	return lookup.API{URL: hook.Def.APIURL, Secret: value.Value}, nil
 }

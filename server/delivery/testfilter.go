@@ -185,7 +185,7 @@ func (s *Service) asking(ctx context.Context, hook *applier.Webhook, sent *match
 	}
 	api, err := s.api(ctx, hook)
 	if err != nil {
-		return r, fmt.Errorf("%w: %w", ErrBadTest, err)
+		return r, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()

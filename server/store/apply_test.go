@@ -36,7 +36,7 @@ func TestPins(t *testing.T) {
 		check(t, s.EndPin(ctx, "default"))
 		check(t, s.EndPin(ctx, "other")) // it has no end
 	}
-	log := must[[]AuditEntry](t)(s.AuditLog(ctx, 0, 10))
+	log := must[[]AuditEntry](t)(s.AuditEntries(ctx, AuditQuery{Limit: 10}))
 	if len(log) != 1 || log[0].Actor != "server" || log[0].Action != "definition.unpin" || log[0].Factory != "default" ||
 		log[0].Details != "b: the pin ran out at 2026-01-02T04:04:05Z: s" {
 		t.Errorf("audit log %+v", log)

@@ -38,12 +38,7 @@ type AuditQuery struct {
 	Limit                 int
 }
 
-// AuditLog reads entries, newest first.
-func (s *Store) AuditLog(ctx context.Context, from AuditID, limit int) ([]AuditEntry, error) {
-	return s.AuditEntries(ctx, AuditQuery{Before: from, Limit: limit})
-}
-
-// AuditEntries is AuditLog for a query.
+// AuditEntries reads the entries of a query, newest first.
 func (s *Store) AuditEntries(ctx context.Context, q AuditQuery) ([]AuditEntry, error) {
 	w := where{}
 	before(&w, "id", q.Before)

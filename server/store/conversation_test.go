@@ -159,7 +159,13 @@ func TestRetry(t *testing.T) {
 		if early := s.claimed(t); len(early) != 0 {
 			t.Errorf("claimed %v before its time", early)
 		}
-		s.at = next
+		if wait := must[time.Duration](t)(s.LongestWait(ctx)); wait != 0 {
+			t.Errorf("before its time it waits for %v", wait)
+		}
+		s.at = next.Add(5 * time.Second)
+		if wait := must[time.Duration](t)(s.LongestWait(ctx)); wait != 5*time.Second {
+			t.Errorf("5 s after its time it waits for %v", wait)
+		}
 	}
 	lease := s.claimed(t)[0]
 	if next, err := s.FailRun(ctx, lease, "exit status 1", nil); err != nil || !next.IsZero() {

@@ -43,7 +43,7 @@ func TestLoopGuard(t *testing.T) {
 	if started, _ := deliver("a"); started != 0 {
 		t.Error("after a restart and hours it is not paused any more")
 	}
-	if log := must[[]AuditEntry](t)(s.AuditLog(ctx, 0, 10)); len(log) != 1 || log[0].Action != "automation.pause" || log[0].Actor != "loop guard" {
+	if log := must[[]AuditEntry](t)(s.AuditEntries(ctx, AuditQuery{Limit: 10})); len(log) != 1 || log[0].Action != "automation.pause" || log[0].Actor != "loop guard" {
 		t.Errorf("audit log %+v", log)
 	}
 	check(t, s.Resume(ctx, Pausable{KindAutomation, "default", "a"}))

@@ -98,7 +98,7 @@ func TestPauseEnds(t *testing.T) {
 		var found []AuditEntry
 		for deadline := time.Now().Add(10 * time.Second); ; {
 			found = nil
-			for _, e := range must[[]AuditEntry](t)(s.AuditLog(ctx, 0, 100)) {
+			for _, e := range must[[]AuditEntry](t)(s.AuditEntries(ctx, AuditQuery{Limit: 100})) {
 				if e.Object == name {
 					found = append(found, e)
 				}
@@ -131,7 +131,7 @@ func TestPauseEnds(t *testing.T) {
 	s.Store = nil
 	s.reopen(t)
 	ended("second", 1)
-	if e := must[[]AuditEntry](t)(s.AuditLog(ctx, 0, 1))[0]; e.Action != "automation.resume" {
+	if e := must[[]AuditEntry](t)(s.AuditEntries(ctx, AuditQuery{Limit: 1}))[0]; e.Action != "automation.resume" {
 		t.Errorf("audit %+v", e)
 	}
 	// The clock is set back by half an hour, which is believed.

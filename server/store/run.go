@@ -368,9 +368,9 @@ func (s *Store) RunCounts(ctx context.Context) (map[RunState]int64, error) {
 	return counts, nil
 }
 
-// LongestWait is for how long the run has waited that could start and has waited longest; 0:
-// none waits. One that waited for a time or for the run before it in its conversation counts
-// from then on.
+// LongestWait is for how long the run that waits longest has waited to be started; 0: none waits.
+// A run that is held until a time, or for the run before it in its conversation, counts from then
+// on.
 func (s *Store) LongestWait(ctx context.Context) (time.Duration, error) {
 	var id, released sql.NullInt64
 	if err := s.read.QueryRowContext(ctx, "SELECT min(id) FROM runs WHERE state = 'QUEUED'").Scan(&id); err != nil {

@@ -25,7 +25,7 @@ document.documentElement.classList.add("script");
 // and the answer to the first, such as a new secret, would never be seen.
 document.addEventListener("submit", (event) => {
   const form = event.target;
-  if (form.method !== "post" || form.matches("[hx-post]")) return;
+  if (event.defaultPrevented || form.getAttribute("method") !== "post" || form.matches("[hx-post]")) return;
   if (form.dataset.sent) event.preventDefault();
   form.dataset.sent = "yes";
   setTimeout(() => { delete form.dataset.sent; }, 10000);
