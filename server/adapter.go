@@ -102,7 +102,7 @@ func aFactory(_ context.Context, c *call) (access.Factory, error) {
 }
 
 // everything has the operations that are only for callers of all factories.
-func everything(_ context.Context, c *call) (access.Whole, error) { return c.Whole() }
+func everything(_ context.Context, c *call) (*store.Store, error) { return c.Whole() }
 
 // Limits of a request.
 const (

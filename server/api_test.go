@@ -20,7 +20,7 @@ import (
 
 func (f *fixture) limitedKey(name, factory string, scopes ...string) string {
 	f.t.Helper()
-	_, token, err := f.store.CreateKey(f.t.Context(), store.Key{Name: name, Kind: store.KeyPersonal, Owner: "ada", Scopes: scopes, Factory: factory})
+	_, token, err := f.store.Keys.Create(f.t.Context(), store.Key{Name: name, Kind: store.KeyPersonal, Owner: "ada", Scopes: scopes, Factory: factory})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -246,7 +246,7 @@ func TestIdempotencyScope(t *testing.T) {
 	if again := create(first); again != id {
 		t.Errorf("%s, want %s", again, id)
 	}
-	if _, _, err := f.store.RevokeKey(t.Context(), "ci"); err != nil {
+	if _, _, err := f.store.Keys.Revoke(t.Context(), "ci"); err != nil {
 		t.Fatal(err)
 	}
 	if other := create(f.key("ci", "runs")); other == id {
@@ -321,7 +321,7 @@ func TestLastUse(t *testing.T) {
 	if got := lastUse(); got != first {
 		t.Errorf("%s, then %s within a minute", first, got)
 	}
-	if _, _, err := f.store.RevokeKey(t.Context(), "ci"); err != nil {
+	if _, _, err := f.store.Keys.Revoke(t.Context(), "ci"); err != nil {
 		t.Fatal(err)
 	}
 	if got := f.get("/api/v1/agent/runs", key); got.status != 401 {

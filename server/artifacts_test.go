@@ -15,11 +15,11 @@ import (
 // screenshot of it.
 func (f *fixture) keepFile(name, content string) (run, artifact string) {
 	f.t.Helper()
-	leases, err := f.store.ClaimRuns(f.t.Context(), store.Claim{Worker: "w", Most: 1, Lease: time.Minute})
+	leases, err := f.store.Leases.Claim(f.t.Context(), store.Claim{Worker: "w", Most: 1, Lease: time.Minute})
 	if err != nil || len(leases) != 1 {
 		f.t.Fatal(leases, err)
 	}
-	kept, err := f.store.KeepFile(f.t.Context(), leases[0], store.Artifact{Type: event.ArtifactFile, Name: name, MediaType: "text/html"}, func(w io.Writer) error {
+	kept, err := f.store.Artifacts.KeepFile(f.t.Context(), leases[0], store.Artifact{Type: event.ArtifactFile, Name: name, MediaType: "text/html"}, func(w io.Writer) error {
 		_, err := io.WriteString(w, content)
 		return err
 	})
@@ -28,7 +28,7 @@ func (f *fixture) keepFile(name, content string) (run, artifact string) {
 	}
 	defer func() {
 		picture := store.Artifact{Type: event.ArtifactScreenshot, Name: "page.png", MediaType: "image/png"}
-		_, err := f.store.KeepFile(f.t.Context(), leases[0], picture, func(w io.Writer) error {
+		_, err := f.store.Artifacts.KeepFile(f.t.Context(), leases[0], picture, func(w io.Writer) error {
 			_, err := io.WriteString(w, "PNG")
 			return err
 		})
@@ -40,7 +40,7 @@ func (f *fixture) keepFile(name, content string) (run, artifact string) {
 		{Type: event.ArtifactPullRequest, URL: "https://git.example.com/a/b/pull/7", Name: "Seven"},
 		{Type: event.ArtifactReference, URL: "https://example.com/"},
 	} {
-		if _, err := f.store.KeepLink(f.t.Context(), leases[0], a); err != nil {
+		if _, err := f.store.Artifacts.KeepLink(f.t.Context(), leases[0], a); err != nil {
 			f.t.Fatal(err)
 		}
 	}

@@ -129,7 +129,7 @@ func (o *ownSecret) choose(ctx context.Context, c *call, webhook string) error {
 	if err != nil {
 		return err
 	}
-	infos, err := all.Secrets(ctx)
+	infos, err := all.Secrets.List(ctx)
 	if err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ func suits(w *factory.Webhook, field, value string) error {
 func (s *Server) storeSecret(ctx context.Context, c *call, name, value string) (generation int64, err error) {
 	all, err := c.Whole()
 	if err == nil {
-		generation, err = all.SetSecret(ctx, name, secret.New(value))
+		generation, err = all.Secrets.Set(ctx, name, secret.New(value))
 	}
 	if err != nil {
 		return 0, err
@@ -202,7 +202,7 @@ func (s *Server) storeSecret(ctx context.Context, c *call, name, value string) (
 func (s *Server) dropSecret(ctx context.Context, c *call, name string) {
 	all, err := c.Whole()
 	if err == nil {
-		err = all.DeleteSecret(context.WithoutCancel(ctx), name, nil)
+		err = all.Secrets.Delete(context.WithoutCancel(ctx), name, nil)
 	}
 	if err != nil {
 		s.cfg.Logger.Error("the secret of a webhook that was refused could not be removed", "secret", name, "error", err)
@@ -371,7 +371,7 @@ func (s *Server) rotateWebhook(ctx context.Context, c *call, f access.Factory) (
 	if err != nil {
 		return shown, err
 	}
-	values, err := all.NewestSecrets(ctx, []string{def.SecretName})
+	values, err := all.Secrets.Newest(ctx, []string{def.SecretName})
 	if err != nil {
 		return shown, err
 	}

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"triphammer/server/access"
 	"triphammer/server/api"
 	"triphammer/server/hosted"
 	"triphammer/server/store"
@@ -20,9 +19,9 @@ import (
 const sentAtOnce = 1 << 20
 
 // backup answers with a copy of all that the server keeps, but for the sealing key (docs/backup.md).
-func (s *Server) backup(ctx context.Context, c *call, all access.Whole) (done written, err error) {
+func (s *Server) backup(ctx context.Context, c *call, all *store.Store) (done written, err error) {
 	control := takeTime(c) // the copies are made first, which can be slow beside deliveries
-	defer all.HoldArtifacts()()
+	defer all.Artifacts.Hold()()
 	copied, err := all.Backup(ctx)
 	if err != nil {
 		return done, err
@@ -56,7 +55,7 @@ func (s *Server) backup(ctx context.Context, c *call, all access.Whole) (done wr
 	w := &archiveWriter{Writer: tar.NewWriter(c.Writer), late: func() { _ = control.SetWriteDeadline(time.Now().Add(readTime)) }, buffer: make([]byte, sentAtOnce)}
 	err = w.file(api.ArchivedStore, copied, nil)
 	if err == nil {
-		err = all.EachArtifactFile(func(name string, f *os.File) error { return w.file(api.ArchivedArtifacts+name, f, nil) })
+		err = all.Artifacts.EachFile(func(name string, f *os.File) error { return w.file(api.ArchivedArtifacts+name, f, nil) })
 	}
 	for _, name := range names {
 		if err == nil {
@@ -124,7 +123,7 @@ func takeTime(c *call) *http.ResponseController {
 }
 
 // checkStore checks the store and answers with a report.
-func (s *Server) checkStore(ctx context.Context, c *call, all access.Whole) (shown api.StoreReport, err error) {
+func (s *Server) checkStore(ctx context.Context, c *call, all *store.Store) (shown api.StoreReport, err error) {
 	takeTime(c)
 	if !s.checking.TryLock() {
 		return shown, api.Refuse(api.Conflict, "the store is being checked already")

@@ -150,7 +150,7 @@ func TestBasePath(t *testing.T) {
 				t.Errorf("the button: %d at %s", resp.StatusCode, resp.Request.URL)
 			}
 			// A live stream, and the description of the API.
-			runs, err := f.store.Runs(t.Context(), store.RunQuery{Limit: 1})
+			runs, err := f.store.Runs.List(t.Context(), store.RunQuery{Limit: 1})
 			if err != nil || len(runs) == 0 {
 				t.Fatal(runs, err)
 			}

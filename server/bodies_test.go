@@ -228,7 +228,7 @@ func TestSlowSender(t *testing.T) {
 	}
 	// What did not come whole spends none of the rate, also after a restart.
 	for _, name := range []string{"hook", "signed"} {
-		if times, err := f.store.RecentTimes(t.Context(), f.uids()[name], time.Now().Add(-time.Minute)); err != nil || len(times) != 0 {
+		if times, err := f.store.Deliveries.RecentTimes(t.Context(), f.uids()[name], time.Now().Add(-time.Minute)); err != nil || len(times) != 0 {
 			t.Errorf("%s: the rate counts %d, %v", name, len(times), err)
 		}
 	}

@@ -113,7 +113,7 @@ func TestPushNotification(t *testing.T) {
 		t.Errorf("without the secret: %d", got)
 	}
 	kicked("without the secret", false)
-	if _, err := f.store.SetSecret(t.Context(), "PUSH_SECRET", secret.New(value)); err != nil {
+	if _, err := f.store.Secrets.Set(t.Context(), "PUSH_SECRET", secret.New(value)); err != nil {
 		t.Fatal(err)
 	}
 	for _, scheme := range pushSchemes {
@@ -152,7 +152,7 @@ func TestPushNotification(t *testing.T) {
 		}
 		kicked(fmt.Sprint("a key: ", want), want == 202)
 	}
-	entries, err := f.store.AuditEntries(context.Background(), store.AuditQuery{Limit: 100})
+	entries, err := f.store.Audit.List(context.Background(), store.AuditQuery{Limit: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestPushUnread(t *testing.T) {
 		t.Errorf("no secret:\n%s\nunknown:\n%s", got, unknown)
 	}
 	f.cfg.SyncSecrets = secrets
-	if _, err := f.store.SetSecret(t.Context(), "PUSH_SECRET", secret.New(hookSecret)); err != nil {
+	if _, err := f.store.Secrets.Set(t.Context(), "PUSH_SECRET", secret.New(hookSecret)); err != nil {
 		t.Fatal(err)
 	}
 	_, wrong, _ := f.raw(post("/api/v1/factories/default/sync", "{}", "X-Hub-Signature-256: x"))

@@ -12,6 +12,7 @@ import (
 	"triphammer/server/access"
 	"triphammer/server/api"
 	"triphammer/server/hosted"
+	"triphammer/server/store"
 )
 
 // newestFiles opens the newest files of a factory, and names their commit: the head of the
@@ -119,7 +120,7 @@ func firstFile(name string) string {
 
 // createFactory makes a factory that lives here. It begins with a factory.yaml, so that the
 // rest can be made by changes.
-func (s *Server) createFactory(ctx context.Context, c *call, _ access.Whole) (shown api.FactoryStatus, err error) {
+func (s *Server) createFactory(ctx context.Context, c *call, _ *store.Store) (shown api.FactoryStatus, err error) {
 	req, err := body[api.FactoryRequest](c)
 	if err != nil {
 		return shown, err

@@ -159,7 +159,7 @@ func TestFullOfSilence(t *testing.T) {
 			}
 		}
 	}
-	if err := f.store.FinishRun(t.Context(), lease, store.Succeeded, "", nil); err != nil {
+	if err := f.store.Leases.Finish(t.Context(), lease, store.Succeeded, "", nil); err != nil {
 		t.Fatal(err)
 	}
 	if got := stream.rest(t); len(got) == 0 || !strings.Contains(got[len(got)-1], string(store.Succeeded)) {

@@ -15,8 +15,8 @@ import (
 	"triphammer/server/terms"
 )
 
-func (s *Server) listKeys(ctx context.Context, _ *call, all access.Whole) (api.List[api.Key], error) {
-	keys, err := all.Keys(ctx)
+func (s *Server) listKeys(ctx context.Context, _ *call, all *store.Store) (api.List[api.Key], error) {
+	keys, err := all.Keys.List(ctx)
 	return listOf(keys, showKey), err
 }
 
@@ -28,7 +28,7 @@ func showKey(k *store.Key) api.Key {
 }
 
 // createKey makes a key. Only its answer shows the key (SPEC 10.2).
-func (s *Server) createKey(ctx context.Context, c *call, all access.Whole) (shown api.Key, err error) {
+func (s *Server) createKey(ctx context.Context, c *call, all *store.Store) (shown api.Key, err error) {
 	req, err := body[api.CreateKey](c)
 	if err != nil {
 		return shown, err
@@ -46,7 +46,7 @@ func (s *Server) createKey(ctx context.Context, c *call, all access.Whole) (show
 	if err := cmp.Or(checkKey(k, req), checkAgent(c, req)); err != nil {
 		return shown, err
 	}
-	made, token, err := all.CreateKey(ctx, k)
+	made, token, err := all.Keys.Create(ctx, k)
 	if err != nil {
 		return shown, err
 	}
@@ -109,8 +109,8 @@ func checkAgent(c *call, req api.CreateKey) error {
 
 // revokeKey ends a key at once. It also ends the open streams of the key, and the sessions
 // and links that were made with it, and pauses its schedules.
-func (s *Server) revokeKey(ctx context.Context, c *call, all access.Whole) (shown api.Key, err error) {
-	k, ended, err := all.RevokeKey(ctx, c.Param("name"))
+func (s *Server) revokeKey(ctx context.Context, c *call, all *store.Store) (shown api.Key, err error) {
+	k, ended, err := all.Keys.Revoke(ctx, c.Param("name"))
 	if err != nil {
 		return shown, err
 	}
@@ -122,7 +122,7 @@ func (s *Server) revokeKey(ctx context.Context, c *call, all access.Whole) (show
 	return shown, nil
 }
 
-func (s *Server) listAudit(ctx context.Context, c *call, all access.Whole) (shown api.List[api.AuditEntry], err error) {
+func (s *Server) listAudit(ctx context.Context, c *call, all *store.Store) (shown api.List[api.AuditEntry], err error) {
 	cursor, limit, err := from[store.AuditEntry](c)
 	if err != nil {
 		return shown, err
@@ -135,7 +135,7 @@ func (s *Server) listAudit(ctx context.Context, c *call, all access.Whole) (show
 			}
 		}
 	}
-	entries, err := all.AuditEntries(ctx, q)
+	entries, err := all.Audit.List(ctx, q)
 	return listPage(entries, limit, func(e store.AuditEntry) string { return e.ID.String() }, func(e store.AuditEntry) api.AuditEntry {
 		return api.AuditEntry{
 			ID: e.ID.String(), At: e.At, Actor: e.Actor, Action: e.Action,

@@ -90,7 +90,7 @@ func TestLocalAdministrator(t *testing.T) {
 	if status := put(http.DefaultClient, "http://"+tcp.Addr().String()); status != http.StatusUnauthorized {
 		t.Errorf("over TCP: %d", status)
 	}
-	entries, err := f.store.AuditEntries(t.Context(), store.AuditQuery{Limit: 1})
+	entries, err := f.store.Audit.List(t.Context(), store.AuditQuery{Limit: 1})
 	if err != nil || len(entries) != 1 || entries[0].Origin != "local" || !strings.HasPrefix(entries[0].Actor, "local ") {
 		t.Errorf("audit %+v, %v", entries, err)
 	}

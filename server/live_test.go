@@ -19,7 +19,7 @@ import (
 // session signs somebody in, and returns the cookie.
 func (f *fixture) session() string {
 	f.t.Helper()
-	token, err := f.store.CreateLoginLink(f.t.Context(), linkFor("ada", "manager"), linkLife)
+	token, err := f.store.Sessions.CreateLoginLink(f.t.Context(), linkFor("ada", "manager"), linkLife)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -169,7 +169,7 @@ func TestLiveRun(t *testing.T) {
 		}
 	}
 	said(`{"state":"INPROGRESS","events":3}`)
-	if err := f.store.FinishRun(t.Context(), l, store.Succeeded, "", new(int64)); err != nil {
+	if err := f.store.Leases.Finish(t.Context(), l, store.Succeeded, "", new(int64)); err != nil {
 		t.Fatal(err)
 	}
 	said(`{"state":"SUCCEEDED","events":3}`)
@@ -229,7 +229,7 @@ func TestLiveViewsOnce(t *testing.T) {
 	s := f.look(f.session(), now()+strings.Repeat("&view=definitions", 100), "")
 	var told []string
 	for n := range 2 {
-		if err := f.store.Audit(t.Context(), store.AuditEntry{Actor: "ada", Action: "test"}); err != nil {
+		if err := f.store.Audit.Add(t.Context(), store.AuditEntry{Actor: "ada", Action: "test"}); err != nil {
 			t.Fatal(err)
 		}
 		e, ok := s.next(t)

@@ -141,7 +141,7 @@ func TestTools(t *testing.T) {
 		return make()
 	}
 	entries := func() int {
-		log, err := f.store.AuditEntries(t.Context(), store.AuditQuery{Limit: 500})
+		log, err := f.store.Audit.List(t.Context(), store.AuditQuery{Limit: 500})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -328,7 +328,7 @@ func TestLongAnswers(t *testing.T) {
 		text, _ := json.Marshal(object{"text": strings.Repeat("<é\u202e>", 400), "n": seq + 1})
 		events = append(events, store.Event{Seq: seq + 1, At: time.Now(), Kind: "output", Data: text})
 	}
-	if err := f.store.AppendEvents(t.Context(), lease, events); err != nil {
+	if err := f.store.Transcripts.Append(t.Context(), lease, events); err != nil {
 		t.Fatal(err)
 	}
 	s := f.toolbox(admin)
@@ -421,7 +421,7 @@ func TestToolKeys(t *testing.T) {
 	if text, failed := use(t, f.toolbox(admin), "cancel_run", object{"run_id": run}); failed {
 		t.Error(text)
 	}
-	entries, err := f.store.AuditEntries(t.Context(), store.AuditQuery{Limit: 1})
+	entries, err := f.store.Audit.List(t.Context(), store.AuditQuery{Limit: 1})
 	if err != nil || entries[0].Action != "run.cancel" || entries[0].Actor != "key admin (ada)" || entries[0].Object != run || entries[0].Origin != "127.0.0.1" {
 		t.Errorf("audit %+v %v", entries, err)
 	}
@@ -531,7 +531,7 @@ func TestToolMessages(t *testing.T) {
 func (f *fixture) claimedNow(id string) string {
 	f.t.Helper()
 	for {
-		leases, err := f.store.ClaimRuns(f.t.Context(), store.Claim{Worker: "w", Most: 50, Lease: time.Minute})
+		leases, err := f.store.Leases.Claim(f.t.Context(), store.Claim{Worker: "w", Most: 50, Lease: time.Minute})
 		if err != nil || len(leases) == 0 {
 			f.t.Fatal(leases, err)
 		}

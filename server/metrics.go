@@ -197,13 +197,13 @@ func (g storeFigures) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(g.clock, prometheus.GaugeValue, doubted)
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTime)
 	defer cancel()
-	waits, err := g.store.LongestWait(ctx)
+	waits, err := g.store.Runs.LongestWait(ctx)
 	if err != nil {
 		ch <- prometheus.NewInvalidMetric(g.oldest, err)
 	} else {
 		ch <- prometheus.MustNewConstMetric(g.oldest, prometheus.GaugeValue, waits.Seconds())
 	}
-	counts, err := g.store.RunCounts(ctx)
+	counts, err := g.store.Runs.Counts(ctx)
 	if err != nil {
 		ch <- prometheus.NewInvalidMetric(g.runs, err)
 		return

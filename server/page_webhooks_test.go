@@ -17,7 +17,7 @@ type browser struct {
 // visitor signs somebody in who has a role.
 func (f *fixture) visitor(role string) browser {
 	f.t.Helper()
-	token, err := f.store.CreateLoginLink(f.t.Context(), linkFor("ada", role), linkLife)
+	token, err := f.store.Sessions.CreateLoginLink(f.t.Context(), linkFor("ada", role), linkLife)
 	if err != nil {
 		f.t.Fatal(err)
 	}

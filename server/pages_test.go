@@ -30,7 +30,7 @@ func TestSessionIsAudited(t *testing.T) {
 			t.Fatalf("sign out: %d\n%s", status, answer)
 		}
 	}
-	entries, err := f.store.AuditEntries(t.Context(), store.AuditQuery{Limit: 10})
+	entries, err := f.store.Audit.List(t.Context(), store.AuditQuery{Limit: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestSecureCookie(t *testing.T) {
 		if err := f.setBase(); err != nil {
 			t.Fatal(err)
 		}
-		token, err := f.store.CreateLoginLink(t.Context(), linkFor("ada", "manager"), linkLife)
+		token, err := f.store.Sessions.CreateLoginLink(t.Context(), linkFor("ada", "manager"), linkLife)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,12 +96,12 @@ func TestSecureCookie(t *testing.T) {
 // signed in and came from these pages alone (SPEC 10.3).
 func TestApplyFromPage(t *testing.T) {
 	f := newFixture(t)
-	token, err := f.store.CreateLoginLink(t.Context(), linkFor("ada", "manager"), linkLife)
+	token, err := f.store.Sessions.CreateLoginLink(t.Context(), linkFor("ada", "manager"), linkLife)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cookie := f.signIn("/auth/login?token=" + token)
-	viewer, err := f.store.CreateLoginLink(t.Context(), linkFor("bob", "viewer"), linkLife)
+	viewer, err := f.store.Sessions.CreateLoginLink(t.Context(), linkFor("bob", "viewer"), linkLife)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestAutomationsPage(t *testing.T) {
 	}})
 	id := field(t, f.do("POST", ingress+f.uids()["hook"], hookSecret, `{"n":1}`), "delivery_id")
 	unmatched := field(t, f.do("POST", ingress+f.uids()["hook"], hookSecret, `{"n":2}`), "delivery_id")
-	token, err := f.store.CreateLoginLink(t.Context(), linkFor("ada", "manager"), linkLife)
+	token, err := f.store.Sessions.CreateLoginLink(t.Context(), linkFor("ada", "manager"), linkLife)
 	if err != nil {
 		t.Fatal(err)
 	}

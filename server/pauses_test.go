@@ -56,7 +56,7 @@ func TestPausedWebhook(t *testing.T) {
 	if got := f.do("POST", "/api/v1/deliveries/"+id+"/replay", operator, ""); got.status != 409 {
 		t.Errorf("replay: %d %s", got.status, got.body)
 	}
-	log, err := f.store.Deliveries(t.Context(), store.DeliveryQuery{})
+	log, err := f.store.Deliveries.List(t.Context(), store.DeliveryQuery{})
 	if err != nil || len(log) != 1 {
 		t.Errorf("the log has %d entries, %v", len(log), err)
 	}
@@ -70,7 +70,7 @@ func TestPausedWebhook(t *testing.T) {
 	if got := f.do("POST", hook, hookSecret, `{"n":2}`); got.status != 202 {
 		t.Errorf("afterwards: %d %s", got.status, got.body)
 	}
-	entries, err := f.store.AuditEntries(t.Context(), store.AuditQuery{Limit: 2})
+	entries, err := f.store.Audit.List(t.Context(), store.AuditQuery{Limit: 2})
 	if err != nil || entries[0].Action != "webhook.resume" || entries[1].Action != "webhook.pause" || entries[1].Object != "hook" ||
 		!regexp.MustCompile(`^until \S+Z: a flood`).MatchString(entries[1].Details) {
 		t.Errorf("audit %+v %v", entries, err)
@@ -102,7 +102,7 @@ func TestBadPauses(t *testing.T) {
 			t.Errorf("%s %s: %d, want %d: %s", c.path, c.body, got.status, c.status, got.body)
 		}
 	}
-	if all := f.store.Pauses(""); len(all) != 0 {
+	if all := f.store.Pauses.List(""); len(all) != 0 {
 		t.Errorf("paused: %+v", all)
 	}
 }
@@ -137,7 +137,7 @@ func TestPauseMeetsDeliveries(t *testing.T) {
 	if err != nil || resp.StatusCode != 404 {
 		t.Errorf("what was on its way: %v, %v", resp, err)
 	}
-	if log, err := f.store.Deliveries(t.Context(), store.DeliveryQuery{}); err != nil || len(log) != 0 {
+	if log, err := f.store.Deliveries.List(t.Context(), store.DeliveryQuery{}); err != nil || len(log) != 0 {
 		t.Errorf("the log has %d entries, %v", len(log), err)
 	}
 	f.do("POST", resume, operator, "")

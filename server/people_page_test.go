@@ -15,7 +15,7 @@ import (
 // as signs somebody in with a role.
 func (f *fixture) as(name, role string) (cookie string) {
 	f.t.Helper()
-	token, err := f.store.CreateLoginLink(f.t.Context(), linkFor(name, role), linkLife)
+	token, err := f.store.Sessions.CreateLoginLink(f.t.Context(), linkFor(name, role), linkLife)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -129,11 +129,11 @@ func TestEveryPageByRole(t *testing.T) {
 	for _, role := range access.Roles {
 		cookies[role] = f.as(role, role)
 	}
-	all, err := f.store.Sessions(t.Context())
+	all, err := f.store.Sessions.List(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.store.EndSession(t.Context(), all[len(all)-1].ID); err != nil {
+	if _, err := f.store.Sessions.End(t.Context(), all[len(all)-1].ID); err != nil {
 		t.Fatal(err)
 	}
 	rank := map[string]int{"": -1, "ended": -1, "viewer": 0, "operator": 1, "manager": 2}

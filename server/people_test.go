@@ -16,7 +16,7 @@ func TestLoginLinks(t *testing.T) {
 	f := newFixture(t)
 	keys := map[string]string{"runs": f.key("k1", "runs"), "read": f.key("k2", "read"), "operate": f.key("k3", "operate"), "manage": f.key("k4", "manage")}
 	for kind, scope := range map[string]string{"agent": "operate", "agent boss": "manage"} {
-		_, token, err := f.store.CreateKey(t.Context(), store.Key{Name: kind, Kind: store.KeyAgent, Owner: "ada", Scopes: []string{scope}})
+		_, token, err := f.store.Keys.Create(t.Context(), store.Key{Name: kind, Kind: store.KeyAgent, Owner: "ada", Scopes: []string{scope}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,7 +61,7 @@ func TestLoginLinks(t *testing.T) {
 			t.Errorf("%s %s: for %s, %s", c.key, c.body, name, role)
 		}
 		f.signIn(strings.TrimPrefix(field(t, got, "url"), f.url))
-		open, err := f.store.Sessions(t.Context())
+		open, err := f.store.Sessions.List(t.Context())
 		if err != nil || open[0].Person != c.name || open[0].Role != c.role || !strings.HasPrefix(open[0].Via, "link of key ") {
 			t.Errorf("%s %s: %+v %v", c.key, c.body, open, err)
 		}
@@ -101,7 +101,7 @@ func TestEndSession(t *testing.T) {
 			t.Errorf("%s: %d", role, got)
 		}
 	}
-	entries, err := f.store.AuditEntries(t.Context(), store.AuditQuery{Limit: 1})
+	entries, err := f.store.Audit.List(t.Context(), store.AuditQuery{Limit: 1})
 	if err != nil || entries[0].Action != "auth.session_end" || entries[0].Object != "operator" || entries[0].Details != id {
 		t.Errorf("audit %+v %v", entries, err)
 	}

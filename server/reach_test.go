@@ -34,12 +34,12 @@ func TestEveryRouteOfAnotherFactory(t *testing.T) {
 	f.key("leaked", "read")
 	pending := func() string {
 		held := store.PendingSecret{Factory: "default", Webhook: "hook", WebhookUID: uid, SecretName: "S"}
-		if err := f.store.HoldSecret(t.Context(), held, secret.New(hookSecret)); err != nil {
+		if err := f.store.Secrets.Hold(t.Context(), held, secret.New(hookSecret)); err != nil {
 			t.Fatal(err)
 		}
 		return field(t, f.get("/api/v1/pending-secrets", admin), "pending_secrets", "0", "id")
 	}
-	if _, err := f.store.StartWorker(t.Context(), store.Worker{
+	if _, err := f.store.Workers.Start(t.Context(), store.Worker{
 		ID: "wrk_1", Kind: "worker", Names: []string{"gpu"}, Host: "b", Version: "v1", Isolation: "none", MaxRuns: 1, Lease: time.Minute,
 	}, "p"); err != nil {
 		t.Fatal(err)
@@ -80,7 +80,7 @@ func TestEveryRouteOfAnotherFactory(t *testing.T) {
 		"POST /factories":                                  `{"name":"fresh"}`,
 		"POST /factory/:uid/runs":                          `{"prompt":"x","ticket_ref":"linear:ACME-1"}`,
 	}
-	if _, err := f.store.ClaimRuns(t.Context(), store.Claim{Worker: "w", Most: 1, Lease: time.Minute}); err != nil {
+	if _, err := f.store.Leases.Claim(t.Context(), store.Claim{Worker: "w", Most: 1, Lease: time.Minute}); err != nil {
 		t.Fatal(err) // only a run in progress can be interrupted
 	}
 	resumed := func() string { // an automation that may be run
@@ -148,7 +148,7 @@ func TestEveryRouteOfAnotherFactory(t *testing.T) {
 		full = strings.Replace(full, ":webhook", "hook", 1)
 		full += asked[name]
 		entries := func() int {
-			log, err := f.store.AuditEntries(t.Context(), store.AuditQuery{Limit: 500})
+			log, err := f.store.Audit.List(t.Context(), store.AuditQuery{Limit: 500})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -46,7 +46,7 @@ func TestNothingOutlivesItsKey(t *testing.T) {
 			if got.status != 200 || field(f.t, got, "ended", "sessions") != "1" || field(f.t, got, "ended", "login_links") != "1" || field(f.t, got, "ended", "schedules") != "1" {
 				f.t.Errorf("%d %s", got.status, got.body)
 			}
-			entries, err := f.store.AuditEntries(f.t.Context(), store.AuditQuery{Limit: 1})
+			entries, err := f.store.Audit.List(f.t.Context(), store.AuditQuery{Limit: 1})
 			if err != nil || entries[0].Action != "key.revoke" || entries[0].Details != "ended 1 session and 1 link, paused 1 schedule" {
 				f.t.Errorf("audit %+v %v", entries, err)
 			}
@@ -57,7 +57,7 @@ func TestNothingOutlivesItsKey(t *testing.T) {
 			c := &clock{now: time.Now().Truncate(time.Microsecond)}
 			f := newFixtureWith(t, options{now: c.Now})
 			admin := f.key("admin", "manage")
-			_, token, err := f.store.CreateKey(t.Context(), store.Key{
+			_, token, err := f.store.Keys.Create(t.Context(), store.Key{
 				Name: "leaked", Kind: store.KeyPersonal, Owner: "ada", Scopes: []string{"manage"}, ExpiresAt: c.Now().Add(5 * time.Minute),
 			})
 			if err != nil {
@@ -69,7 +69,7 @@ func TestNothingOutlivesItsKey(t *testing.T) {
 			otherSession, otherLink := f.signIn(f.link(admin)), f.link(admin)
 			made, other := f.do("POST", schedules, leaked, body), f.do("POST", schedules, admin, body)
 			id := field(t, made, "id")
-			before, err := f.store.Schedule(t.Context(), idOf[store.Schedule](t, id))
+			before, err := f.store.Schedules.Get(t.Context(), idOf[store.Schedule](t, id))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -102,7 +102,7 @@ func TestNothingOutlivesItsKey(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if runs, err := f.store.Fire(t.Context(), store.Tick{Schedule: before, At: c.Now(), Runs: []store.NewRun{r}}); len(runs) != 0 || err != nil {
+			if runs, err := f.store.Schedules.Fire(t.Context(), store.Tick{Schedule: before, At: c.Now(), Runs: []store.NewRun{r}}); len(runs) != 0 || err != nil {
 				t.Errorf("its schedule started %v, %v", runs, err)
 			}
 			// With another key of hers it goes on from now.
@@ -111,7 +111,7 @@ func TestNothingOutlivesItsKey(t *testing.T) {
 			if got := f.do("POST", schedules+"/"+id+"/resume", again, ""); field(t, got, "enabled") != "true" || field(t, got, "created_by", "uid") != "ada" {
 				t.Errorf("resumed: %s", got.body)
 			}
-			if n, err := f.store.Schedule(t.Context(), idOf[store.Schedule](t, id)); err != nil || !n.Active() || !n.Seen.Equal(c.Now()) || n.KeyID == before.KeyID {
+			if n, err := f.store.Schedules.Get(t.Context(), idOf[store.Schedule](t, id)); err != nil || !n.Active() || !n.Seen.Equal(c.Now()) || n.KeyID == before.KeyID {
 				t.Errorf("resumed: %+v %v", n, err)
 			}
 		})
@@ -122,7 +122,7 @@ func TestNothingOutlivesItsKey(t *testing.T) {
 func TestEndSessions(t *testing.T) {
 	f := newFixture(t)
 	admin := f.key("admin", "manage")
-	token, err := f.store.CreateLoginLink(t.Context(), linkFor("root", "manager"), linkLife)
+	token, err := f.store.Sessions.CreateLoginLink(t.Context(), linkFor("root", "manager"), linkLife)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestEndSessions(t *testing.T) {
 	if got := f.get(unused, ""); got.status != 401 {
 		t.Errorf("a link: %d", got.status)
 	}
-	entries, err := f.store.AuditEntries(t.Context(), store.AuditQuery{Limit: 1})
+	entries, err := f.store.Audit.List(t.Context(), store.AuditQuery{Limit: 1})
 	if err != nil || entries[0].Action != "auth.logout_all" || entries[0].Actor != "key admin (ada)" || entries[0].Details != "ended 2 sessions and 1 link" {
 		t.Errorf("audit %+v %v", entries, err)
 	}
@@ -153,7 +153,7 @@ func TestEndSessions(t *testing.T) {
 // always something to say.
 func TestExpiredStream(t *testing.T) {
 	f := newFixture(t)
-	_, token, err := f.store.CreateKey(t.Context(), store.Key{
+	_, token, err := f.store.Keys.Create(t.Context(), store.Key{
 		Name: "short", Kind: store.KeyPersonal, Owner: "ada", Scopes: []string{"runs"}, ExpiresAt: time.Now().Add(2 * time.Second),
 	})
 	if err != nil {
@@ -192,7 +192,7 @@ func TestScheduleOwners(t *testing.T) {
 	tokens, ids := make(map[string]string), make(map[string]string)
 	create := func(name string) {
 		k := keys[name]
-		made, token, err := f.store.CreateKey(t.Context(), store.Key{Name: name, Kind: k.kind, Owner: k.owner, Scopes: k.scopes})
+		made, token, err := f.store.Keys.Create(t.Context(), store.Key{Name: name, Kind: k.kind, Owner: k.owner, Scopes: k.scopes})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -249,7 +249,7 @@ func TestScheduleOwners(t *testing.T) {
 			if got := f.do(tt.method, path+"/"+id+tt.suffix, tokens[tt.who], tt.body); got.status != tt.status {
 				t.Errorf("%d, want %d: %s", got.status, tt.status, got.body)
 			}
-			n, err := f.store.Schedule(t.Context(), idOf[store.Schedule](t, id))
+			n, err := f.store.Schedules.Get(t.Context(), idOf[store.Schedule](t, id))
 			if tt.creator == "" {
 				if err == nil {
 					t.Error("it is still there")
@@ -265,7 +265,7 @@ func TestScheduleOwners(t *testing.T) {
 			if r, err := f.scheduledRun(n); err != nil || r.CreatorKind+" "+r.CreatorName != tt.creator {
 				t.Errorf("its runs are %s %s's, %v", r.CreatorKind, r.CreatorName, err)
 			}
-			audit, err := f.store.AuditEntries(t.Context(), store.AuditQuery{Limit: 1})
+			audit, err := f.store.Audit.List(t.Context(), store.AuditQuery{Limit: 1})
 			if changed := err == nil && audit[0].Object == id && strings.Contains(audit[0].Actor, "key "+tt.who+" "); changed != (tt.status == 200) {
 				t.Errorf("audit %+v %v", audit, err)
 			}

@@ -63,7 +63,7 @@ func TestRunAutomation(t *testing.T) {
 			t.Errorf("with %s: %d", scope, got.status)
 		}
 	}
-	log, err := f.store.AuditEntries(t.Context(), store.AuditQuery{Action: "automation.run"})
+	log, err := f.store.Audit.List(t.Context(), store.AuditQuery{Action: "automation.run"})
 	if err != nil || len(log) != 5 || log[0].Details != "of a" {
 		t.Errorf("%v, %v", log, err)
 	}

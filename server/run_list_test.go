@@ -39,7 +39,7 @@ func (f *fixture) create(key, body string) string {
 func TestRunFilters(t *testing.T) {
 	f := runsFixture(t)
 	key := f.key("ada", "manage")
-	_, token, err := f.store.CreateKey(t.Context(), store.Key{Name: "bot", Kind: store.KeyAgent, Owner: "robot", Scopes: []string{"runs"}})
+	_, token, err := f.store.Keys.Create(t.Context(), store.Key{Name: "bot", Kind: store.KeyAgent, Owner: "robot", Scopes: []string{"runs"}})
 	if err != nil {
 		t.Fatal(err)
 	}

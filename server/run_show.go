@@ -248,12 +248,12 @@ func (s *Server) RunNotice(ctx context.Context, r *store.Run) ([]byte, error) {
 	return json.Marshal(api.RunNotice{Type: "run." + strings.ToLower(string(r.State)), Timestamp: r.FinishedAt, Data: shown[0]})
 }
 
-func (s *Server) listNotices(ctx context.Context, c *call, all access.Whole) (shown api.List[api.Notice], err error) {
+func (s *Server) listNotices(ctx context.Context, c *call, all *store.Store) (shown api.List[api.Notice], err error) {
 	cursor, limit, err := from[store.Run](c)
 	if err != nil {
 		return shown, err
 	}
-	notices, err := all.Notices(ctx, cursor, limit+1)
+	notices, err := all.Notices.List(ctx, cursor, limit+1)
 	return listPage(notices, limit, func(n store.Notice) string { return n.RunID.String() }, func(n store.Notice) api.Notice {
 		return api.Notice{
 			RunID: n.RunID.String(), ID: n.RunID.String(), Status: n.Status, Attempts: n.Attempts, Detail: n.Detail,

@@ -26,7 +26,7 @@ type reader struct {
 
 func (f *fixture) reader(role string) reader {
 	f.t.Helper()
-	token, err := f.store.CreateLoginLink(f.t.Context(), linkFor("ada", role), linkLife)
+	token, err := f.store.Sessions.CreateLoginLink(f.t.Context(), linkFor("ada", role), linkLife)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func (v reader) shows(path string, status int, wants ...string) answer {
 // begin starts the run that waits, and appends to its transcript.
 func (f *fixture) begin() (store.Lease, func(...event.Event)) {
 	f.t.Helper()
-	leases, err := f.store.ClaimRuns(f.t.Context(), store.Claim{Worker: "w", Most: 1, Lease: time.Minute})
+	leases, err := f.store.Leases.Claim(f.t.Context(), store.Claim{Worker: "w", Most: 1, Lease: time.Minute})
 	if err != nil || len(leases) != 1 {
 		f.t.Fatal(leases, err)
 	}
@@ -89,7 +89,7 @@ func (f *fixture) begin() (store.Lease, func(...event.Event)) {
 			seq++
 			events = append(events, store.Event{Seq: seq, At: time.Now(), Kind: e.Kind(), Data: data})
 		}
-		if err := f.store.AppendEvents(f.t.Context(), leases[0], events); err != nil {
+		if err := f.store.Transcripts.Append(f.t.Context(), leases[0], events); err != nil {
 			f.t.Fatal(err)
 		}
 	}
@@ -132,7 +132,7 @@ func TestRunPage(t *testing.T) {
 			t.Errorf("what is new has no %s:\n%s", want, part.body)
 		}
 	}
-	if err := f.store.FinishRun(t.Context(), lease, store.FailedRun, "the agent ended with exit status 3: \u202eno\x1b[31m", nil); err != nil {
+	if err := f.store.Leases.Finish(t.Context(), lease, store.FailedRun, "the agent ended with exit status 3: \u202eno\x1b[31m", nil); err != nil {
 		t.Fatal(err)
 	}
 	done := v.shows(at, 200, "Failed Failed after", ": The agent ended with exit status 3: ", "Once that is mended, run it again . It changed 1 file.", `\u202eno\u001b[31m`, "What the agent said last It fails , see the log ( evil.example/x ).", "a.go +1 −1", "Run again…", "evil.example.net:443 not listed", "Raw events")
@@ -258,7 +258,7 @@ func TestLongTranscript(t *testing.T) {
 	if got := f.do("GET", many, key, ""); got.status != 400 || !strings.Contains(string(got.body), "at most 100 kinds") {
 		t.Errorf("too many kinds: %d %s", got.status, got.body)
 	}
-	if err := f.store.FinishRun(t.Context(), lease, store.Succeeded, "", nil); err != nil {
+	if err := f.store.Leases.Finish(t.Context(), lease, store.Succeeded, "", nil); err != nil {
 		t.Fatal(err)
 	}
 	v.shows(at, 200, "line 0 ", "Later events", "Ended well after")
@@ -287,7 +287,7 @@ func TestRunsPage(t *testing.T) {
 	hooked := field(t, f.get("/api/v1/deliveries/"+delivered, f.key("r", "read")), "runs", "0")
 	v.shows("/runs", 200, "All 2", "Queued 2", "At work and waiting", "Hello Queued", "no server is running that could start it", "From", "hook")
 	lease, _ := f.begin()
-	if err := f.store.FinishRun(t.Context(), lease, store.FailedRun, "it ran out of time", nil); err != nil {
+	if err := f.store.Leases.Finish(t.Context(), lease, store.FailedRun, "it ran out of time", nil); err != nil {
 		t.Fatal(err)
 	}
 	v.shows("/runs", 200, "Today", "Failed 1", "it ran out of time")
@@ -320,7 +320,7 @@ func TestRunsPage(t *testing.T) {
 func TestSchedulesPage(t *testing.T) {
 	f := newFixtureWith(t, options{files: fstest.MapFS{"automations/daily.md": {Data: []byte("---\nenvironmentId: e\ntriggers:\n- {provider: schedule, event: cron_fired, schedule: {cron: '0 3 * * *'}}\n---\nLook.\n")}}})
 	v := f.reader("manager")
-	if err := f.store.SyncSchedules(t.Context(), "default", 0, []store.Schedule{{Automation: "daily", Cron: "0 3 * * *", Enabled: true}}); err != nil {
+	if err := f.store.Schedules.Sync(t.Context(), "default", 0, []store.Schedule{{Automation: "daily", Cron: "0 3 * * *", Enabled: true}}); err != nil {
 		t.Fatal(err)
 	}
 	if got := v.post("/schedules", "name", "Weekly", "cron", "never", "prompt", "Look.", "environment", "e"); got.status != 422 || !strings.Contains(string(got.body), `value="never"`) {

@@ -137,12 +137,12 @@ func TestStoredSchedules(t *testing.T) {
 // TestScheduledRun: a schedule starts what its creator would start now.
 func TestScheduledRun(t *testing.T) {
 	f := runsFixture(t)
-	_, token, err := f.store.CreateKey(t.Context(), store.Key{Name: "bot", Kind: store.KeyAgent, Owner: "robot", Scopes: []string{"runs"}})
+	_, token, err := f.store.Keys.Create(t.Context(), store.Key{Name: "bot", Kind: store.KeyAgent, Owner: "robot", Scopes: []string{"runs"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	made := f.do("POST", "/api/v1/agent/schedules", token.Reveal(), `{"name":"Nightly","cron_schedule":"@daily","prompt":"Tidy up.","metadata":{"a":"1"},"agent_config":{"environment_id":"app"}}`)
-	n, err := f.store.Schedule(t.Context(), idOf[store.Schedule](t, field(t, made, "id")))
+	n, err := f.store.Schedules.Get(t.Context(), idOf[store.Schedule](t, field(t, made, "id")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestScheduledRun(t *testing.T) {
 	if err != nil || r.Source != store.SourceSchedule || r.Title != "Nightly" || r.CreatorKind != "agent" || r.CreatorName != "robot" || r.Metadata["a"] != "1" {
 		t.Fatalf("%+v %v", r, err)
 	}
-	runs, err := f.store.Fire(t.Context(), store.Tick{Schedule: n, At: n.Anchor, Runs: []store.NewRun{r}})
+	runs, err := f.store.Schedules.Fire(t.Context(), store.Tick{Schedule: n, At: n.Anchor, Runs: []store.NewRun{r}})
 	if err != nil || len(runs) != 1 {
 		t.Fatal(runs, err)
 	}
@@ -173,7 +173,7 @@ func TestFileSchedules(t *testing.T) {
 	f := newFixtureWith(t, options{files: fstest.MapFS{"automations/nightly.md": {Data: []byte(
 		"---\nenvironmentId: e\ntriggers:\n- {provider: schedule, event: cron_fired, schedule: {cron: '@daily', name: night}}\n---\nTidy up.\n")}}})
 	key := f.key("ada", "manage")
-	if err := f.store.SyncSchedules(t.Context(), "default", 0, []store.Schedule{{Automation: "nightly", Name: "night", Cron: "@daily", Enabled: true}}); err != nil {
+	if err := f.store.Schedules.Sync(t.Context(), "default", 0, []store.Schedule{{Automation: "nightly", Name: "night", Cron: "@daily", Enabled: true}}); err != nil {
 		t.Fatal(err)
 	}
 	list := f.get("/api/v1/agent/schedules", key)
@@ -187,16 +187,16 @@ func TestFileSchedules(t *testing.T) {
 		}
 	}
 	// One without a name has its automation's, in the list and on its runs.
-	if err := f.store.SyncSchedules(t.Context(), "default", 0, []store.Schedule{{Automation: "nightly", Cron: "@daily", Enabled: true}}); err != nil {
+	if err := f.store.Schedules.Sync(t.Context(), "default", 0, []store.Schedule{{Automation: "nightly", Cron: "@daily", Enabled: true}}); err != nil {
 		t.Fatal(err)
 	}
 	list = f.get("/api/v1/agent/schedules", key)
-	n, err := f.store.Schedule(t.Context(), idOf[store.Schedule](t, field(t, list, "schedules", "0", "id")))
+	n, err := f.store.Schedules.Get(t.Context(), idOf[store.Schedule](t, field(t, list, "schedules", "0", "id")))
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := store.NewRun{Factory: "default", Source: store.SourceSchedule, Automation: "nightly", Title: "nightly", Spec: []byte("{}"), SpecHash: sha256.Sum256([]byte("{}"))}
-	runs, err := f.store.Fire(t.Context(), store.Tick{Schedule: n, At: n.Anchor, Runs: []store.NewRun{r}})
+	runs, err := f.store.Schedules.Fire(t.Context(), store.Tick{Schedule: n, At: n.Anchor, Runs: []store.NewRun{r}})
 	if err != nil || len(runs) != 1 {
 		t.Fatal(runs, err)
 	}

@@ -173,17 +173,17 @@ func (f *fixture) sdkThings() map[string]string {
 	things["artifact"], things["screenshot"] = artifact, field(f.t, f.get("/api/v1/agent/runs/"+run, key), "artifacts", "3", "artifact_uid")
 	things["talk"] = made(`{"prompt":"x","config":{"environment_id":"talks"}}`)
 	l := f.claimUntil(things["talk"])
-	if err := f.store.SetSession(f.t.Context(), l, store.Session{Harness: "claude", ID: "s"}); err != nil {
+	if err := f.store.Conversations.SetSession(f.t.Context(), l, store.Session{Harness: "claude", ID: "s"}); err != nil {
 		f.t.Fatal(err)
 	}
 	used, err := json.Marshal(event.Usage{Model: "large", InputTokens: 100, CachedTokens: 40, OutputTokens: 10, CostUSD: 0.5, Turns: 1})
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	if err := f.store.AppendEvents(f.t.Context(), l, []store.Event{{Seq: 1, At: time.Now(), Kind: event.KindUsage, Data: used}}); err != nil {
+	if err := f.store.Transcripts.Append(f.t.Context(), l, []store.Event{{Seq: 1, At: time.Now(), Kind: event.KindUsage, Data: used}}); err != nil {
 		f.t.Fatal(err)
 	}
-	if err := f.store.FinishRun(f.t.Context(), l, store.Succeeded, "", nil); err != nil {
+	if err := f.store.Leases.Finish(f.t.Context(), l, store.Succeeded, "", nil); err != nil {
 		f.t.Fatal(err)
 	}
 	for _, name := range []string{"busy", "busy2"} {
@@ -202,7 +202,7 @@ func (f *fixture) sdkThings() map[string]string {
 func (f *fixture) claimUntil(id string) store.Lease {
 	f.t.Helper()
 	for {
-		leases, err := f.store.ClaimRuns(f.t.Context(), store.Claim{Worker: "w", Most: 1, Lease: time.Hour})
+		leases, err := f.store.Leases.Claim(f.t.Context(), store.Claim{Worker: "w", Most: 1, Lease: time.Hour})
 		if err != nil || len(leases) != 1 {
 			f.t.Fatal(leases, err)
 		}

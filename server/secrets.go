@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"triphammer/server/access"
 	"triphammer/server/api"
 	"triphammer/server/secret"
 	"triphammer/server/store"
@@ -17,8 +16,8 @@ import (
 // shortSecret is the length, in bytes, below which a secret can be guessed (SPEC 10.1).
 const shortSecret = 16
 
-func (s *Server) listSecrets(ctx context.Context, c *call, all access.Whole) (api.List[api.Secret], error) {
-	infos, err := all.Secrets(ctx)
+func (s *Server) listSecrets(ctx context.Context, c *call, all *store.Store) (api.List[api.Secret], error) {
+	infos, err := all.Secrets.List(ctx)
 	return listOf(infos, c.showSecret), err
 }
 
@@ -56,7 +55,7 @@ func (c *call) usesOf(name string) []api.SecretUse {
 	return uses
 }
 
-func (s *Server) setSecret(ctx context.Context, c *call, all access.Whole) (shown api.Secret, err error) {
+func (s *Server) setSecret(ctx context.Context, c *call, all *store.Store) (shown api.Secret, err error) {
 	name := c.Param("name")
 	req, err := body[api.SetSecret](c)
 	switch {
@@ -69,7 +68,7 @@ func (s *Server) setSecret(ctx context.Context, c *call, all access.Whole) (show
 	case len(req.Value) > secret.MaxValue:
 		return shown, refuse("value", "is too long", "the value is longer than %d bytes", secret.MaxValue)
 	}
-	generation, err := all.SetSecret(ctx, name, secret.New(req.Value))
+	generation, err := all.Secrets.Set(ctx, name, secret.New(req.Value))
 	if err != nil {
 		return shown, err
 	}
@@ -103,8 +102,8 @@ func (s *Server) secretSet(c *call, name string, generation int64) api.Secret {
 
 // listPendingSecrets lists the secrets that senders gave in their handshakes, without the
 // values.
-func (s *Server) listPendingSecrets(ctx context.Context, _ *call, all access.Whole) (api.List[api.PendingSecret], error) {
-	found, err := all.PendingSecrets(ctx, "")
+func (s *Server) listPendingSecrets(ctx context.Context, _ *call, all *store.Store) (api.List[api.PendingSecret], error) {
+	found, err := all.Secrets.Pending(ctx, "")
 	return listOf(found, func(p store.PendingSecret) api.PendingSecret {
 		return api.PendingSecret{
 			ID: p.ID.String(), Factory: p.Factory, Webhook: p.Webhook,
@@ -114,12 +113,12 @@ func (s *Server) listPendingSecrets(ctx context.Context, _ *call, all access.Who
 }
 
 // confirmSecret stores a pending secret as the managed secret.
-func (s *Server) confirmSecret(ctx context.Context, c *call, all access.Whole) (shown api.Secret, err error) {
+func (s *Server) confirmSecret(ctx context.Context, c *call, all *store.Store) (shown api.Secret, err error) {
 	id, err := store.ParseID[store.PendingSecret](c.Param("id"))
 	if err != nil {
 		return shown, err
 	}
-	name, generation, err := all.ConfirmSecret(ctx, id)
+	name, generation, err := all.Secrets.Confirm(ctx, id)
 	if err != nil {
 		return shown, err
 	}
@@ -127,10 +126,10 @@ func (s *Server) confirmSecret(ctx context.Context, c *call, all access.Whole) (
 	return s.secretSet(c, name, generation), nil
 }
 
-func (s *Server) dismissSecret(ctx context.Context, c *call, all access.Whole) (done written, err error) {
+func (s *Server) dismissSecret(ctx context.Context, c *call, all *store.Store) (done written, err error) {
 	id, err := store.ParseID[store.PendingSecret](c.Param("id"))
 	if err == nil {
-		err = all.DismissSecret(context.WithoutCancel(ctx), id)
+		err = all.Secrets.Dismiss(context.WithoutCancel(ctx), id)
 	}
 	if err != nil {
 		return done, err
@@ -140,7 +139,7 @@ func (s *Server) dismissSecret(ctx context.Context, c *call, all access.Whole) (
 	return done, nil
 }
 
-func (s *Server) deleteSecret(ctx context.Context, c *call, all access.Whole) (done written, err error) {
+func (s *Server) deleteSecret(ctx context.Context, c *call, all *store.Store) (done written, err error) {
 	name := c.Param("name")
 	for try := 1; ; try++ {
 		seen, err := c.followAll(ctx)
@@ -150,7 +149,7 @@ func (s *Server) deleteSecret(ctx context.Context, c *call, all access.Whole) (d
 		if uses := c.usesOf(name); len(uses) > 0 {
 			return done, api.Refuse(api.Conflict, fmt.Sprintf("%s %s of factory %s uses it", uses[0].Kind, uses[0].Name, uses[0].Factory))
 		}
-		err = all.DeleteSecret(context.WithoutCancel(ctx), name, seen)
+		err = all.Secrets.Delete(context.WithoutCancel(ctx), name, seen)
 		if err == nil {
 			break
 		}

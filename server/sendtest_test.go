@@ -101,7 +101,7 @@ func TestSendTest(t *testing.T) {
 			}
 		})
 	}
-	log, err := f.store.AuditEntries(t.Context(), store.AuditQuery{Action: "webhook.test"})
+	log, err := f.store.Audit.List(t.Context(), store.AuditQuery{Action: "webhook.test"})
 	if err != nil || len(log) != 15 || log[len(log)-1].Actor != "key op (ada)" || !strings.HasPrefix(log[len(log)-1].Details, "dlv_") {
 		t.Errorf("%d %v, %v", len(log), log, err)
 	}

@@ -97,11 +97,11 @@ func newFixtureWith(t *testing.T, opt options) *fixture {
 	}
 	maps.Copy(files, opt.files)
 	source, home := sourceOf(t, dir, files, opt.hosted)
-	if _, err := st.SetSecret(t.Context(), "S", secret.New(hookSecret)); err != nil {
+	if _, err := st.Secrets.Set(t.Context(), "S", secret.New(hookSecret)); err != nil {
 		t.Fatal(err)
 	}
 	for name, value := range opt.secrets {
-		if _, err := st.SetSecret(t.Context(), name, secret.New(value)); err != nil {
+		if _, err := st.Secrets.Set(t.Context(), name, secret.New(value)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -266,7 +266,7 @@ func (f *fixture) hold(req *http.Request, resp *http.Response, body []byte) {
 
 func (f *fixture) key(name string, scopes ...string) string {
 	f.t.Helper()
-	_, token, err := f.store.CreateKey(f.t.Context(), store.Key{Name: name, Kind: store.KeyPersonal, Owner: "ada", Scopes: scopes})
+	_, token, err := f.store.Keys.Create(f.t.Context(), store.Key{Name: name, Kind: store.KeyPersonal, Owner: "ada", Scopes: scopes})
 	if err != nil {
 		f.t.Fatal(err)
 	}

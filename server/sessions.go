@@ -16,7 +16,7 @@ import (
 
 // createLoginLink makes a link that signs somebody in once: the caller, with a role of the
 // caller's, or whomever a manager names.
-func (s *Server) createLoginLink(ctx context.Context, c *call, all access.Whole) (link api.LoginLink, err error) {
+func (s *Server) createLoginLink(ctx context.Context, c *call, all *store.Store) (link api.LoginLink, err error) {
 	req, err := optionalBody[api.CreateLoginLink](c)
 	if err != nil {
 		return link, err
@@ -43,7 +43,7 @@ func (s *Server) createLoginLink(ctx context.Context, c *call, all access.Whole)
 	if req.To != "" && req.To != "/" && returnPath(req.To) == "" {
 		return link, refuse("to", req.To, "to is the path of a page of this server, such as /runs")
 	}
-	token, err := all.CreateLoginLink(ctx, l, linkLife)
+	token, err := all.Sessions.CreateLoginLink(ctx, l, linkLife)
 	if err != nil {
 		return link, err
 	}
@@ -56,8 +56,8 @@ func (s *Server) createLoginLink(ctx context.Context, c *call, all access.Whole)
 // maxPerson is the largest length of a person's name, in bytes.
 const maxPerson = 100
 
-func (s *Server) listSessions(ctx context.Context, _ *call, all access.Whole) (api.List[api.Session], error) {
-	sessions, err := all.Sessions(ctx)
+func (s *Server) listSessions(ctx context.Context, _ *call, all *store.Store) (api.List[api.Session], error) {
+	sessions, err := all.Sessions.List(ctx)
 	return listOf(sessions, showSession), err
 }
 
@@ -69,12 +69,12 @@ func showSession(n *store.PageSession) api.Session {
 }
 
 // endSession signs somebody out of the pages at once.
-func (s *Server) endSession(ctx context.Context, c *call, all access.Whole) (shown api.Session, err error) {
+func (s *Server) endSession(ctx context.Context, c *call, all *store.Store) (shown api.Session, err error) {
 	id, err := store.ParseID[store.PageSession](c.Param("id"))
 	if err != nil {
 		return shown, err
 	}
-	n, err := all.EndSession(ctx, id)
+	n, err := all.Sessions.End(ctx, id)
 	if err != nil {
 		return shown, err
 	}
@@ -84,8 +84,8 @@ func (s *Server) endSession(ctx context.Context, c *call, all access.Whole) (sho
 }
 
 // endSessions signs everybody out of the pages.
-func (s *Server) endSessions(ctx context.Context, c *call, all access.Whole) (api.Ended, error) {
-	ended, err := all.EndSessions(ctx)
+func (s *Server) endSessions(ctx context.Context, c *call, all *store.Store) (api.Ended, error) {
+	ended, err := all.Sessions.EndAll(ctx)
 	if err != nil {
 		return api.Ended{}, err
 	}

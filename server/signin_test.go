@@ -132,7 +132,7 @@ func TestRolesByClaims(t *testing.T) {
 				if status != http.StatusForbidden || !strings.Contains(body, "no role here") || !strings.Contains(body, c.person) {
 					t.Errorf("%d at %s:\n%s", status, at, body)
 				}
-				entries, err := f.store.AuditEntries(t.Context(), store.AuditQuery{Limit: 1})
+				entries, err := f.store.Audit.List(t.Context(), store.AuditQuery{Limit: 1})
 				if err != nil || entries[0].Action != "auth.refused" || entries[0].Object != c.person || entries[0].Actor != "page "+c.person {
 					t.Errorf("audit %+v %v", entries, err)
 				}
@@ -144,7 +144,7 @@ func TestRolesByClaims(t *testing.T) {
 			if status != http.StatusOK || at.RequestURI() != "/deliveries?outcome=accepted" {
 				t.Errorf("%d at %s:\n%s", status, at, body)
 			}
-			open, err := f.store.Sessions(t.Context())
+			open, err := f.store.Sessions.List(t.Context())
 			if err != nil || open[0].Person != c.person || open[0].Role != c.role || "http://"+open[0].Via != p.URL {
 				t.Errorf("session %+v %v", open[0], err)
 			}
@@ -218,7 +218,7 @@ func TestForgedSignIns(t *testing.T) {
 	b = newWanderer(t)
 	refused("an error", b, b.callback(f.url+"/auth/oidc")+"&error=access_denied&error_description=%3Cscript%3E")
 	refused("no answer", newWanderer(t), f.url+oidcCallback)
-	if n, err := f.store.Sessions(t.Context()); err != nil || len(n) != 2 {
+	if n, err := f.store.Sessions.List(t.Context()); err != nil || len(n) != 2 {
 		t.Errorf("%d sessions, %v", len(n), err)
 	}
 }
@@ -323,7 +323,7 @@ func TestLinkToPage(t *testing.T) {
 		t.Errorf("signing in ends at %s", at)
 	}
 	// Signed in already.
-	before, err := f.store.Sessions(t.Context())
+	before, err := f.store.Sessions.List(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -336,7 +336,7 @@ func TestLinkToPage(t *testing.T) {
 			t.Errorf("the link for another one: %d\n%s", status, body)
 		}
 	}
-	if after, err := f.store.Sessions(t.Context()); err != nil || len(after) != 1 || after[0].ID != before[0].ID {
+	if after, err := f.store.Sessions.List(t.Context()); err != nil || len(after) != 1 || after[0].ID != before[0].ID {
 		t.Errorf("sessions %+v, then %+v, %v", before, after, err)
 	}
 	// Signed in as somebody who may do less: the link is for signing in.

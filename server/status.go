@@ -133,7 +133,7 @@ func (s *Server) status(ctx context.Context, c *call) (*api.Status, error) {
 		out.Machine = s.cfg.Machine()
 	}
 	if all, err := c.Whole(); err == nil { // the counts include all factories
-		counts, err := all.RunCounts(ctx)
+		counts, err := all.Runs.Counts(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -173,7 +173,7 @@ func (s *Server) clock() api.Clock {
 }
 
 // acceptClock makes the server trust the clock, even if it jumped.
-func (s *Server) acceptClock(ctx context.Context, c *call, all access.Whole) (api.Clock, error) {
+func (s *Server) acceptClock(ctx context.Context, c *call, all *store.Store) (api.Clock, error) {
 	was := s.clock()
 	if err := all.AcceptClock(ctx); err != nil {
 		return was, err

@@ -85,7 +85,7 @@ func (s *sse) rest(t *testing.T) (all []string) {
 func (f *fixture) claimed(key string) store.Lease {
 	f.t.Helper()
 	id := f.create(key, `{"prompt":"x"}`)
-	leases, err := f.store.ClaimRuns(f.t.Context(), store.Claim{Worker: "w", Most: 1, Lease: time.Minute})
+	leases, err := f.store.Leases.Claim(f.t.Context(), store.Claim{Worker: "w", Most: 1, Lease: time.Minute})
 	if err != nil || len(leases) != 1 || leases[0].RunID.String() != id {
 		f.t.Fatal(leases, err)
 	}
@@ -98,7 +98,7 @@ func (f *fixture) say(l store.Lease, from, to int64) {
 	for seq := from; seq <= to; seq++ {
 		events = append(events, store.Event{Seq: seq, At: time.Now(), Kind: "output", Data: json.RawMessage(fmt.Sprintf(`{"text":"%d"}`, seq))})
 	}
-	if err := f.store.AppendEvents(f.t.Context(), l, events); err != nil {
+	if err := f.store.Transcripts.Append(f.t.Context(), l, events); err != nil {
 		f.t.Fatal(err)
 	}
 }
@@ -131,7 +131,7 @@ func TestStream(t *testing.T) {
 		got = append(got, e[1]+" "+e[0])
 	}
 	f.say(l, 4, 4000) // more than followers share
-	if err := f.store.FinishRun(t.Context(), l, store.FailedRun, "it broke", new(int64)); err != nil {
+	if err := f.store.Leases.Finish(t.Context(), l, store.FailedRun, "it broke", new(int64)); err != nil {
 		t.Fatal(err)
 	}
 	for seq := 4; seq <= 4000; seq++ {

@@ -56,7 +56,7 @@ func TestLastBackup(t *testing.T) {
 func (f *fixture) sentBackup() {
 	f.t.Helper()
 	waitUntil(f.t, "nobody knows that the backup was sent", func() bool {
-		log, err := f.store.AuditEntries(f.t.Context(), store.AuditQuery{Limit: 1})
+		log, err := f.store.Audit.List(f.t.Context(), store.AuditQuery{Limit: 1})
 		return err != nil || log[0].Action == "store.backup_sent"
 	})
 }

@@ -5,21 +5,20 @@ import (
 	"slices"
 	"strings"
 
-	"triphammer/server/access"
 	"triphammer/server/api"
 	"triphammer/server/store"
 )
 
-func (s *Server) listWorkers(ctx context.Context, c *call, _ access.Whole) (api.WorkerList, error) {
+func (s *Server) listWorkers(ctx context.Context, c *call, _ *store.Store) (api.WorkerList, error) {
 	all, err := c.Workers(ctx)
 	return api.WorkerList{Workers: each(all, s.showWorker)}, err
 }
 
 // drainWorkers asks workers to start no more runs, or to start them again.
-func (s *Server) drainWorkers(drain bool) func(context.Context, *call, access.Whole) (api.WorkerList, error) {
-	return func(ctx context.Context, c *call, whole access.Whole) (shown api.WorkerList, err error) {
+func (s *Server) drainWorkers(drain bool) func(context.Context, *call, *store.Store) (api.WorkerList, error) {
+	return func(ctx context.Context, c *call, whole *store.Store) (shown api.WorkerList, err error) {
 		name := c.Param("name")
-		ids, err := whole.DrainWorkers(ctx, name, drain)
+		ids, err := whole.Workers.Drain(ctx, name, drain)
 		if err != nil {
 			return shown, err
 		}

@@ -12,7 +12,7 @@ import (
 func TestWorkersAPI(t *testing.T) {
 	f := newFixture(t)
 	one := store.Worker{ID: "wrk_1", Kind: store.KindWorker, Names: []string{"gpu"}, Labels: map[string]string{"zone": "b"}, Host: "h", Version: "v", MaxRuns: 2}
-	if _, err := f.store.StartWorker(t.Context(), one, "p"); err != nil {
+	if _, err := f.store.Workers.Start(t.Context(), one, "p"); err != nil {
 		t.Fatal(err)
 	}
 	operator, reader, runner := f.key("op", "operate"), f.key("reader", "read"), f.key("runner", "runs")
@@ -36,7 +36,7 @@ func TestWorkersAPI(t *testing.T) {
 			t.Errorf("%s %s: %d %s", c.method, c.path, got.status, got.body)
 		}
 	}
-	entries, err := f.store.AuditEntries(t.Context(), store.AuditQuery{Limit: 2})
+	entries, err := f.store.Audit.List(t.Context(), store.AuditQuery{Limit: 2})
 	if err != nil || entries[0].Action != "worker.resume" || entries[1].Action != "worker.drain" || entries[1].Object != "gpu" || entries[1].Details != "wrk_1" {
 		t.Errorf("audit %+v %v", entries, err)
 	}

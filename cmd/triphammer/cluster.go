@@ -123,7 +123,7 @@ func (in *instance) catchUp(ctx context.Context) error {
 	var errs []error
 	if !in.leads.Load() {
 		var err error
-		if reports, err = in.store.Reports(ctx); err != nil {
+		if reports, err = in.store.Applies.Reports(ctx); err != nil {
 			return err
 		}
 	}
@@ -198,7 +198,7 @@ func (in *instance) report(ctx context.Context) {
 			}
 			text, err := json.Marshal(now)
 			if err == nil {
-				err = in.store.SetReport(ctx, state.Factory, text)
+				err = in.store.Applies.SetReport(ctx, state.Factory, text)
 			}
 			if err != nil && ctx.Err() == nil {
 				in.opt.logger.Warn("the other servers could not be told how a factory stands", "factory", state.Factory, "error", err)

@@ -166,12 +166,12 @@ func dev(c *cobra.Command, args []string, o *devOptions) error {
 // TRIPHAMMER_DATA may name. There, dev would invent secrets and replace the definitions
 // that serve.
 func (s *serving) refuseServed(ctx context.Context) error {
-	names, err := s.in.store.Factories(ctx)
+	names, err := s.in.store.Applies.Factories(ctx)
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		last, err := s.in.store.LastApply(ctx, name, "")
+		last, err := s.in.store.Applies.Last(ctx, name, "")
 		if err != nil {
 			return err
 		}
@@ -274,7 +274,7 @@ func (d *devServing) prepareOnce(ctx context.Context, out io.Writer) (*message, 
 	if err != nil {
 		return nil, nil, err
 	}
-	stored, err := d.in.store.NewestSecrets(ctx, []string{w.SecretName})
+	stored, err := d.in.store.Secrets.Newest(ctx, []string{w.SecretName})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -362,7 +362,7 @@ func (d *devServing) madeFile(ctx context.Context, name string) (file, value str
 	if value, err = madeSecret(d.in.dir, name); value == "" || err != nil {
 		return "", "", err
 	}
-	stored, err := d.in.store.NewestSecrets(ctx, []string{name})
+	stored, err := d.in.store.Secrets.Newest(ctx, []string{name})
 	if err != nil || stored[name].Value.Reveal() != value {
 		return "", "", err
 	}

@@ -107,7 +107,7 @@ func (in *instance) checkForgotten(ctx context.Context) error {
 	if in.configured > 0 {
 		return nil
 	}
-	names, err := in.store.Factories(ctx)
+	names, err := in.store.Applies.Factories(ctx)
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (in *instance) checkForgotten(ctx context.Context) error {
 		if slices.ContainsFunc(in.opt.factories, func(f factoryOptions) bool { return f.name == name }) {
 			continue
 		}
-		last, err := in.store.LastApply(ctx, name, "")
+		last, err := in.store.Applies.Last(ctx, name, "")
 		if err != nil {
 			return err
 		}

@@ -283,7 +283,7 @@ func (in *instance) wire() error {
 	if err := in.wireRuns(store.KindServe); err != nil {
 		return err
 	}
-	in.store.GuardAutomations(in.opt.maxPerHour)
+	in.store.Runs.Guard(in.opt.maxPerHour)
 	in.teller = notify.New(in.store, wallClock, in.opt.logger)
 	syncSecrets := make(map[string]string)
 	for _, f := range in.opt.factories {
@@ -334,7 +334,7 @@ func (in *instance) wire() error {
 		in.teller.Runs(ends)
 	}
 	if err == nil && !in.opt.impatient { // a command tells nobody
-		err = in.store.KeepNotices(context.Background(), len(in.opt.ends.States) > 0)
+		err = in.store.Notices.KeepEnds(context.Background(), len(in.opt.ends.States) > 0)
 	}
 	return err
 }
@@ -436,7 +436,7 @@ func (in *instance) offline() error {
 // known are the factories that have applies in the store, for answers while no server
 // runs.
 func (in *instance) known(ctx context.Context) ([]factoryOptions, error) {
-	names, err := in.store.Factories(ctx)
+	names, err := in.store.Applies.Factories(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -455,7 +455,7 @@ func (in *instance) known(ctx context.Context) ([]factoryOptions, error) {
 	var all []factoryOptions
 	for _, name := range names {
 		f := factoryOptions{name: name, source: offlineSource{}}
-		if last, err := in.store.LastApply(ctx, name, ""); err == nil {
+		if last, err := in.store.Applies.Last(ctx, name, ""); err == nil {
 			f.source = offlineSource{repository: last.Repository, branch: last.Branch}
 		} else if !errors.Is(err, store.ErrNotFound) {
 			return nil, err

@@ -88,7 +88,7 @@ func (in *instance) inProgress(ctx context.Context, runID string, attempt int64)
 	if err != nil {
 		return false, nil //nolint:nilerr // it is no run of this store
 	}
-	r, err := in.store.Run(ctx, id)
+	r, err := in.store.Runs.Get(ctx, id)
 	if errors.Is(err, store.ErrNotFound) {
 		return false, nil
 	}

@@ -111,7 +111,7 @@ func (s *serving) tellRuns() (err error) {
 // notifySecret returns a function that reads the secret which signs messages.
 func (in *instance) notifySecret(name string) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
-		values, err := in.store.NewestSecrets(ctx, []string{name})
+		values, err := in.store.Secrets.Newest(ctx, []string{name})
 		if err != nil {
 			return "", err
 		}

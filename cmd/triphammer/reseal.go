@@ -29,7 +29,7 @@ func resealSecrets(c *cobra.Command, dir string) error {
 	if err != nil {
 		return exitWith(exitUsage, "making the new key: %w", err)
 	}
-	count, err := in.store.Reseal(c.Context(), key)
+	count, err := in.store.Secrets.Reseal(c.Context(), key)
 	if errors.Is(err, store.ErrOthers) {
 		return exitWith(exitConflict, "%w", errors.Join(err, os.Remove(secret.NextKeyFile(keyFile))))
 	}
@@ -40,7 +40,7 @@ func resealSecrets(c *cobra.Command, dir string) error {
 		return exitWith(exitUsage, "the secrets are sealed with the key in %s, which could not be put in the place of %s: %w",
 			secret.NextKeyFile(keyFile), keyFile, err)
 	}
-	err = in.store.Audit(c.Context(), store.AuditEntry{Actor: "local " + userName(), Action: "secret.reseal", Object: "all", Origin: "local"})
+	err = in.store.Audit.Add(c.Context(), store.AuditEntry{Actor: "local " + userName(), Action: "secret.reseal", Object: "all", Origin: "local"})
 	if err != nil {
 		return err
 	}

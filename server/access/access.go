@@ -144,7 +144,7 @@ func (d *Data) View(c *Caller) *View { return &View{c, d} }
 
 // ByKey is the caller with an API key. The error is store.ErrKey if the key is not valid.
 func (d *Data) ByKey(ctx context.Context, token string) (*Caller, error) {
-	key, err := d.cfg.Store.KeyByToken(ctx, token)
+	key, err := d.cfg.Store.Keys.ByToken(ctx, token)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +157,7 @@ func (d *Data) ByKey(ctx context.Context, token string) (*Caller, error) {
 // BySession is the caller with a session of the pages. The error is store.ErrNotFound if
 // there is no such session, or none any more.
 func (d *Data) BySession(ctx context.Context, token string) (*Caller, error) {
-	n, err := d.cfg.Store.Session(ctx, token)
+	n, err := d.cfg.Store.Sessions.ByToken(ctx, token)
 	if err != nil {
 		return nil, err
 	}
@@ -167,22 +167,22 @@ func (d *Data) BySession(ctx context.Context, token string) (*Caller, error) {
 // Lives tells whether the key of a caller still works and its session goes on; the error is
 // store.ErrKey if not.
 func (d *Data) Lives(ctx context.Context, c *Caller) error {
-	return d.cfg.Store.CallerLives(ctx, c.KeyID, c.SessionID)
+	return d.cfg.Store.Sessions.CallerLives(ctx, c.KeyID, c.SessionID)
 }
 
 // LoginLink says for whom a link is. The error is store.ErrNotFound if it does not work.
 func (d *Data) LoginLink(ctx context.Context, token string) (*store.LoginLink, error) {
-	return d.cfg.Store.LoginLink(ctx, token)
+	return d.cfg.Store.Sessions.LoginLink(ctx, token)
 }
 
 // DropLoginLink makes a link work no more, if it did.
 func (d *Data) DropLoginLink(ctx context.Context, token string) error {
-	return d.cfg.Store.DropLoginLink(ctx, token)
+	return d.cfg.Store.Sessions.DropLoginLink(ctx, token)
 }
 
 // SignIn turns a login link into a session of the pages. A link works once.
 func (d *Data) SignIn(ctx context.Context, link string, from store.Visitor) (token string, c *Caller, err error) {
-	token, n, err := d.cfg.Store.RedeemLoginLink(ctx, link, from)
+	token, n, err := d.cfg.Store.Sessions.RedeemLoginLink(ctx, link, from)
 	if err != nil {
 		return "", nil, err
 	}
@@ -191,7 +191,7 @@ func (d *Data) SignIn(ctx context.Context, link string, from store.Visitor) (tok
 
 // Open makes a session of the pages for somebody who signed in elsewhere.
 func (d *Data) Open(ctx context.Context, l store.LoginLink, from store.Visitor) (token string, c *Caller, err error) {
-	token, n, err := d.cfg.Store.OpenSession(ctx, l, from)
+	token, n, err := d.cfg.Store.Sessions.Open(ctx, l, from)
 	if err != nil {
 		return "", nil, err
 	}
@@ -202,7 +202,7 @@ func (d *Data) Open(ctx context.Context, l store.LoginLink, from store.Visitor) 
 func (d *Data) SignOut(ctx context.Context, token string) (*Caller, error) {
 	c, err := d.BySession(ctx, token)
 	if err == nil {
-		_, err = d.cfg.Store.EndSession(ctx, c.SessionID)
+		_, err = d.cfg.Store.Sessions.End(ctx, c.SessionID)
 	}
 	return c, err
 }
@@ -234,7 +234,7 @@ func (d *Data) Kick(factory string) bool {
 // PushSecret is the newest value of the secret with which services sign push
 // notifications.
 func (d *Data) PushSecret(ctx context.Context, name string) (value string, ok bool, err error) {
-	values, err := d.cfg.Store.NewestSecrets(ctx, []string{name})
+	values, err := d.cfg.Store.Secrets.Newest(ctx, []string{name})
 	v, ok := values[name]
 	if err != nil || !ok {
 		return "", false, err
@@ -244,7 +244,7 @@ func (d *Data) PushSecret(ctx context.Context, name string) (value string, ok bo
 
 // Paused finds the pause of a webhook or an automation.
 func (d *Data) Paused(kind, factory, name string) (store.Pause, bool) {
-	return d.cfg.Store.Paused(store.Pausable{Kind: kind, Factory: factory, Name: name})
+	return d.cfg.Store.Pauses.Of(store.Pausable{Kind: kind, Factory: factory, Name: name})
 }
 
 // Waiting is the name of a factory that serves nothing yet, if there is one, except those that

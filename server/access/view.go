@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -16,7 +15,6 @@ import (
 	"triphammer/server/delivery"
 	"triphammer/server/run"
 	"triphammer/server/run/task"
-	"triphammer/server/secret"
 	"triphammer/server/store"
 )
 
@@ -27,37 +25,9 @@ type View struct {
 	data *Data
 }
 
-// Whole has the operations that concern all factories. Package store documents them.
-type Whole interface {
-	Secrets(ctx context.Context) ([]store.SecretInfo, error)
-	NewestSecrets(ctx context.Context, names []string) (map[string]store.SecretValue, error)
-	SetSecret(ctx context.Context, name string, value secret.Value) (generation int64, err error)
-	DeleteSecret(ctx context.Context, name string, seen map[string]store.ApplyID) error
-	PendingSecrets(ctx context.Context, factory string) ([]store.PendingSecret, error)
-	ConfirmSecret(ctx context.Context, id store.PendingID) (name string, generation int64, err error)
-	DismissSecret(ctx context.Context, id store.PendingID) error
-	Keys(ctx context.Context) ([]*store.Key, error)
-	CreateKey(ctx context.Context, k store.Key) (*store.Key, secret.Value, error)
-	RevokeKey(ctx context.Context, idOrName string) (*store.Key, store.Ended, error)
-	CreateLoginLink(ctx context.Context, l store.LoginLink, life time.Duration) (token string, err error)
-	Sessions(ctx context.Context) ([]*store.PageSession, error)
-	EndSession(ctx context.Context, id store.PageSessionID) (*store.PageSession, error)
-	EndSessions(ctx context.Context) (store.Ended, error)
-	AuditEntries(ctx context.Context, q store.AuditQuery) ([]store.AuditEntry, error)
-	Notices(ctx context.Context, before store.RunID, limit int) ([]store.Notice, error)
-	RunCounts(ctx context.Context) (map[store.RunState]int64, error)
-	Backup(ctx context.Context) (*os.File, error)
-	HoldArtifacts() (release func())
-	EachArtifactFile(yield func(name string, f *os.File) error) error
-	Check(ctx context.Context) (*store.Report, error)
-	AcceptClock(ctx context.Context) error
-	DrainWorkers(ctx context.Context, name string, drain bool) (ids []string, err error)
-	Latest() time.Time
-}
-
-// Whole is for callers whose key is not limited to one factory, because secrets and keys
-// belong to the whole server.
-func (v *View) Whole() (Whole, error) {
+// Whole is the store, for callers whose key is not limited to one factory, because secrets and
+// keys belong to the whole server.
+func (v *View) Whole() (*store.Store, error) {
 	if v.Factory != "" {
 		return nil, api.Refuse(api.NotAuthorized, "this concerns all factories, and the key is for one")
 	}
@@ -99,7 +69,7 @@ func find[Row any](
 // Audit records a change of state that the caller made (SPEC 10.4).
 func (v *View) Audit(ctx context.Context, e store.AuditEntry) error {
 	e.Actor = v.Name
-	return v.data.cfg.Store.Audit(ctx, e)
+	return v.data.cfg.Store.Audit.Add(ctx, e)
 }
 
 // Revisions are the live revisions of one factory, or of all if factory is empty.
@@ -146,12 +116,12 @@ func (f Factory) Pause(ctx context.Context, p store.Pause) (store.Pause, error) 
 	if err := f.has(p.Pausable); err != nil {
 		return p, err
 	}
-	return f.data.cfg.Store.Pause(ctx, p)
+	return f.data.cfg.Store.Pauses.Pause(ctx, p)
 }
 
 // Resume ends the pause of a webhook or an automation.
 func (f Factory) Resume(ctx context.Context, kind, name string) error {
-	return f.data.cfg.Store.Resume(ctx, store.Pausable{Kind: kind, Factory: f.Name, Name: name})
+	return f.data.cfg.Store.Pauses.Resume(ctx, store.Pausable{Kind: kind, Factory: f.Name, Name: name})
 }
 
 // has tells whether the factory has something; the error says that it has not.
@@ -186,7 +156,7 @@ func (f Factory) names(kind string) (names []string) {
 }
 
 // Pauses are the pauses of the factory, sorted by kind and name.
-func (f Factory) Pauses() []store.Pause { return f.data.cfg.Store.Pauses(f.Name) }
+func (f Factory) Pauses() []store.Pause { return f.data.cfg.Store.Pauses.List(f.Name) }
 
 // CannotSend says why no test can be sent to a webhook of the view; empty: one can.
 func (v *View) CannotSend(w *applier.Webhook) string { return v.data.cfg.Delivery.CannotSend(w) }
@@ -199,25 +169,25 @@ func (f Factory) SendTest(ctx context.Context, w *applier.Webhook, t delivery.Te
 // LastApply is the newest apply of any outcome. The error is store.ErrNotFound if there is
 // none.
 func (f Factory) LastApply(ctx context.Context) (*store.Apply, error) {
-	return f.data.cfg.Store.LastApply(ctx, f.Name, "")
+	return f.data.cfg.Store.Applies.Last(ctx, f.Name, "")
 }
 
 // FirstApply is when the first apply of any outcome began. The error is store.ErrNotFound
 // if there is none.
 func (f Factory) FirstApply(ctx context.Context) (time.Time, error) {
-	return f.data.cfg.Store.FirstApply(ctx, f.Name, "")
+	return f.data.cfg.Store.Applies.First(ctx, f.Name, "")
 }
 
 // SetPin pins the factory to a commit that was applied before. p.Commit may be the
 // beginning of its hash; the returned pin has the whole hash. The next apply makes the
 // commit serve.
 func (f Factory) SetPin(ctx context.Context, p applier.Pin) (applier.Pin, error) {
-	past, err := f.data.cfg.Store.AppliedCommit(ctx, f.Name, p.Commit)
+	past, err := f.data.cfg.Store.Applies.Commit(ctx, f.Name, p.Commit)
 	if err != nil {
 		return p, err
 	}
 	p.Commit = past.Commit
-	if err := f.data.cfg.Store.SetPin(ctx, f.Name, store.Pin(p)); err != nil {
+	if err := f.data.cfg.Store.Pins.Set(ctx, f.Name, store.Pin(p)); err != nil {
 		return p, err
 	}
 	f.Applier.SetPin(&p)
@@ -226,9 +196,9 @@ func (f Factory) SetPin(ctx context.Context, p applier.Pin) (applier.Pin, error)
 
 // Unpin removes the pin and returns it. The error is store.ErrNotFound if there is none.
 func (f Factory) Unpin(ctx context.Context) (store.Pin, error) {
-	p, err := f.data.cfg.Store.PinOf(ctx, f.Name)
+	p, err := f.data.cfg.Store.Pins.Of(ctx, f.Name)
 	if err == nil {
-		err = f.data.cfg.Store.DeletePin(ctx, f.Name)
+		err = f.data.cfg.Store.Pins.Delete(ctx, f.Name)
 	}
 	if err == nil {
 		f.Applier.SetPin(nil)
@@ -247,26 +217,26 @@ func (v *View) Applies(ctx context.Context, q store.ApplyQuery) (all []*store.Ap
 	if q.Factory, err = v.only(q.Factory); err != nil {
 		return nil, err
 	}
-	return v.data.cfg.Store.Applies(ctx, q)
+	return v.data.cfg.Store.Applies.List(ctx, q)
 }
 
 // Apply finds an apply by its id. If id is a commit, it is the newest apply that made the
 // commit live in the factory.
 func (v *View) Apply(ctx context.Context, id, factory string) (Apply, error) {
 	if !strings.HasPrefix(id, "apl_") {
-		a, err := v.data.cfg.Store.AppliedCommit(ctx, cmp.Or(v.Factory, factory), id)
+		a, err := v.data.cfg.Store.Applies.Commit(ctx, cmp.Or(v.Factory, factory), id)
 		if err != nil {
 			return Apply{}, err
 		}
 		id = a.ID.String() // read it again by its id, with its bindings
 	}
-	a, err := find(ctx, v, "apply", id, v.data.cfg.Store.ApplyByID, func(a *store.Apply) string { return a.Factory })
+	a, err := find(ctx, v, "apply", id, v.data.cfg.Store.Applies.Get, func(a *store.Apply) string { return a.Factory })
 	return Apply{a, v.data}, err
 }
 
 // Files are the definition files of the apply.
 func (a Apply) Files(ctx context.Context) ([]store.File, error) {
-	return a.data.cfg.Store.ApplyFiles(ctx, a.ID)
+	return a.data.cfg.Store.Applies.Files(ctx, a.ID)
 }
 
 // Revision rebuilds the revision that the apply made live.
@@ -288,15 +258,15 @@ func (v *View) Deliveries(ctx context.Context, q store.DeliveryQuery) (all []*st
 	if q.Factory, err = v.only(q.Factory); err != nil {
 		return nil, err
 	}
-	return v.data.cfg.Store.Deliveries(ctx, q)
+	return v.data.cfg.Store.Deliveries.List(ctx, q)
 }
 
-// SearchDeliveries lists those that a text is in, as store.SearchDeliveries.
+// SearchDeliveries lists those that a text is in, as store.Deliveries.Search.
 func (v *View) SearchDeliveries(ctx context.Context, q store.DeliveryQuery) (found []*store.Delivery, next store.DeliveryID, err error) {
 	if q.Factory, err = v.only(q.Factory); err != nil {
 		return nil, 0, err
 	}
-	return v.data.cfg.Store.SearchDeliveries(ctx, q)
+	return v.data.cfg.Store.Deliveries.Search(ctx, q)
 }
 
 // Figures calls the functions with the figures of a factory, or of all, by hour or day since a
@@ -323,13 +293,13 @@ func (v *View) Figures(
 
 // Delivery finds a delivery.
 func (v *View) Delivery(ctx context.Context, id string) (Delivery, error) {
-	d, err := find(ctx, v, "delivery", id, v.data.cfg.Store.Delivery, func(d *store.Delivery) string { return d.Factory })
+	d, err := find(ctx, v, "delivery", id, v.data.cfg.Store.Deliveries.Get, func(d *store.Delivery) string { return d.Factory })
 	return Delivery{d, v.data}, err
 }
 
 // Payload is the body of the delivery.
 func (d Delivery) Payload(ctx context.Context) ([]byte, error) {
-	return d.data.cfg.Store.Payload(ctx, d.ID)
+	return d.data.cfg.Store.Deliveries.Payload(ctx, d.ID)
 }
 
 // Trace says which stage the delivery reached, and why it stopped there.
@@ -341,7 +311,7 @@ func (d Delivery) Trace(ctx context.Context) (*delivery.Trace, error) {
 func (d Delivery) Runs(ctx context.Context) ([]Run, error) {
 	var all []Run
 	for _, ref := range d.Delivery.Runs {
-		r, err := d.data.cfg.Store.Run(ctx, ref.ID)
+		r, err := d.data.cfg.Store.Runs.Get(ctx, ref.ID)
 		if errors.Is(err, store.ErrNotFound) {
 			continue // deleted with its age meanwhile
 		}
@@ -397,7 +367,7 @@ func (v *View) Runs(ctx context.Context, q store.RunQuery) ([]Run, error) {
 	if q.Limit == 0 {
 		return nil, nil
 	}
-	found, err := v.data.cfg.Store.Runs(ctx, q)
+	found, err := v.data.cfg.Store.Runs.List(ctx, q)
 	all := make([]Run, len(found))
 	for i, r := range found {
 		all[i] = Run{r, v.data}
@@ -405,17 +375,17 @@ func (v *View) Runs(ctx context.Context, q store.RunQuery) ([]Run, error) {
 	return all, err
 }
 
-// CountRuns is how many runs of each state a query selects, as store.Store.CountRuns.
+// CountRuns is how many runs of each state a query selects, as store.Runs.Count.
 func (v *View) CountRuns(ctx context.Context, q store.RunQuery) (counts map[store.RunState]int64, ok bool, err error) {
 	if v.Factory != "" {
 		q.Factories = []string{v.Factory} // Runs refuses others
 	}
-	return v.data.cfg.Store.CountRuns(ctx, q)
+	return v.data.cfg.Store.Runs.Count(ctx, q)
 }
 
 // Run finds a run.
 func (v *View) Run(ctx context.Context, id string) (Run, error) {
-	r, err := find(ctx, v, "run", id, v.data.cfg.Store.Run, func(r *store.Run) string { return r.Factory })
+	r, err := find(ctx, v, "run", id, v.data.cfg.Store.Runs.Get, func(r *store.Run) string { return r.Factory })
 	return Run{r, v.data}, err
 }
 
@@ -424,7 +394,7 @@ func (d *Data) OwnRun(r *store.Run) Run { return Run{r, d} }
 
 // Spec is the spec of the run.
 func (r Run) Spec(ctx context.Context) (run.Spec, error) {
-	data, err := r.data.cfg.Store.Spec(ctx, r.SpecHash)
+	data, err := r.data.cfg.Store.Specs.Get(ctx, r.SpecHash)
 	if err != nil {
 		return run.Spec{}, fmt.Errorf("spec of %s: %w", r.ID, err)
 	}
@@ -456,7 +426,7 @@ func (r Run) Takes(ctx context.Context) ([]string, error) {
 
 // EventCounts is how many events of each kind the transcript has.
 func (r Run) EventCounts(ctx context.Context) (map[string]int64, error) {
-	return r.data.cfg.Store.EventCounts(ctx, r.ID)
+	return r.data.cfg.Store.Transcripts.Counts(ctx, r.ID)
 }
 
 // Workspace finds the workspace of the run, as run.Desk.
@@ -473,7 +443,7 @@ func Metadata(ctx context.Context, runs ...Run) (map[store.RunID]map[string]stri
 	for i, r := range runs {
 		ids[i] = r.ID
 	}
-	return runs[0].data.cfg.Store.RunMetadata(ctx, ids...)
+	return runs[0].data.cfg.Store.Runs.Metadata(ctx, ids...)
 }
 
 // Roots are the topmost runs above those of runs that another one asked for, by the id of the
@@ -488,22 +458,22 @@ func Roots(ctx context.Context, runs ...Run) (map[store.RunID]store.RunID, error
 	if len(below) == 0 {
 		return nil, nil
 	}
-	return runs[0].data.cfg.Store.Roots(ctx, below...)
+	return runs[0].data.cfg.Store.Runs.Roots(ctx, below...)
 }
 
 // Events are the events of the transcript after an event number.
 func (r Run) Events(ctx context.Context, after int64, limit int) ([]store.Event, error) {
-	return r.data.cfg.Store.Events(ctx, r.ID, after, limit)
+	return r.data.cfg.Store.Transcripts.List(ctx, r.ID, after, limit)
 }
 
 // EventPage is a part of the transcript.
 func (r Run) EventPage(ctx context.Context, p store.EventPage) ([]store.Event, error) {
-	return r.data.cfg.Store.EventPage(ctx, r.ID, p)
+	return r.data.cfg.Store.Transcripts.Page(ctx, r.ID, p)
 }
 
 // FirstEvent is when the first event of a kind happened; zero if there is none.
 func (r Run) FirstEvent(ctx context.Context, kind string) (time.Time, error) {
-	return r.data.cfg.Store.FirstEvent(ctx, r.ID, kind)
+	return r.data.cfg.Store.Transcripts.First(ctx, r.ID, kind)
 }
 
 // Artifact is an artifact of a run that the caller may see.
@@ -518,11 +488,11 @@ func (v *View) Artifact(ctx context.Context, id string) (found Artifact, err err
 	if err != nil {
 		return found, err
 	}
-	row, err := v.data.cfg.Store.Artifact(ctx, uid)
+	row, err := v.data.cfg.Store.Artifacts.Get(ctx, uid)
 	if err != nil {
 		return found, err
 	}
-	r, err := v.data.cfg.Store.Run(ctx, row.RunID)
+	r, err := v.data.cfg.Store.Runs.Get(ctx, row.RunID)
 	if err == nil && !v.Touches(r.Factory) {
 		err = fmt.Errorf("artifact %s: %w", id, store.ErrNotFound)
 	}
@@ -531,13 +501,13 @@ func (v *View) Artifact(ctx context.Context, id string) (found Artifact, err err
 
 // RunByReference finds the run that first left a link, of those that the caller may see.
 func (v *View) RunByReference(ctx context.Context, url string) (found Run, err error) {
-	r, err := v.data.cfg.Store.RunByReference(ctx, url, v.Factory)
+	r, err := v.data.cfg.Store.Artifacts.RunByReference(ctx, url, v.Factory)
 	return Run{r, v.data}, err
 }
 
 // Open opens the content of the artifact.
 func (a Artifact) Open(ctx context.Context) (io.ReadCloser, error) {
-	return a.data.cfg.Store.OpenArtifact(ctx, a.Artifact)
+	return a.data.cfg.Store.Artifacts.Open(ctx, a.Artifact)
 }
 
 // Artifacts returns the artifacts of runs, by the id of the run.
@@ -549,7 +519,7 @@ func Artifacts(ctx context.Context, runs ...Run) (map[store.RunID][]*store.Artif
 	for i, r := range runs {
 		ids[i] = r.ID
 	}
-	return runs[0].data.cfg.Store.Artifacts(ctx, ids...)
+	return runs[0].data.cfg.Store.Artifacts.Of(ctx, ids...)
 }
 
 // Follow follows the run, like run.Feed.
@@ -573,7 +543,7 @@ func (v *View) Conversation(ctx context.Context, id string) ([]Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := v.data.cfg.Store.Conversation(ctx, r.ID)
+	found, err := v.data.cfg.Store.Conversations.Get(ctx, r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -624,7 +594,7 @@ func (v *View) CreateRun(ctx context.Context, r store.NewRun, key string, body [
 	if err != nil {
 		return nil, false, false, err
 	}
-	made, created, err = v.data.cfg.Store.CreateRun(ctx, r, key, body)
+	made, created, err = v.data.cfg.Store.Runs.Create(ctx, r, key, body)
 	full = v.data.cfg.Runs.AtCapacity(ctx)
 	if created {
 		v.data.cfg.Runs.Wake()
@@ -644,12 +614,12 @@ func (v *View) Schedules(ctx context.Context, factory string) ([]*store.Schedule
 	if err != nil {
 		return nil, err
 	}
-	return v.data.cfg.Store.Schedules(ctx, factory)
+	return v.data.cfg.Store.Schedules.List(ctx, factory)
 }
 
 // Schedule finds a schedule.
 func (v *View) Schedule(ctx context.Context, id string) (Schedule, error) {
-	n, err := find(ctx, v, "schedule", id, v.data.cfg.Store.Schedule, func(n *store.Schedule) string { return n.Factory })
+	n, err := find(ctx, v, "schedule", id, v.data.cfg.Store.Schedules.Get, func(n *store.Schedule) string { return n.Factory })
 	return Schedule{n, v.data}, err
 }
 
@@ -658,16 +628,16 @@ func (v *View) CreateSchedule(ctx context.Context, n store.Schedule) (*store.Sch
 	if _, err := v.only(n.Factory); err != nil {
 		return nil, err
 	}
-	return v.data.cfg.Store.CreateSchedule(ctx, n)
+	return v.data.cfg.Store.Schedules.Create(ctx, n)
 }
 
 // Update replaces the schedule with to. The id and the factory stay.
 func (n Schedule) Update(ctx context.Context, to store.Schedule) (*store.Schedule, error) {
 	to.ID, to.Factory = n.ID, n.Factory
-	return n.data.cfg.Store.UpdateSchedule(ctx, to)
+	return n.data.cfg.Store.Schedules.Update(ctx, to)
 }
 
 // Delete deletes the schedule.
 func (n Schedule) Delete(ctx context.Context) error {
-	return n.data.cfg.Store.DeleteSchedule(ctx, n.ID)
+	return n.data.cfg.Store.Schedules.Delete(ctx, n.ID)
 }

@@ -18,7 +18,7 @@ import (
 // API implements lookup.Deliveries: the sender's API by the definitions that decided the
 // delivery, with the newest value of the secret.
 func (s *Service) API(ctx context.Context, id store.DeliveryID) (api lookup.API, err error) {
-	d, err := s.cfg.Store.Delivery(ctx, id)
+	d, err := s.cfg.Store.Deliveries.Get(ctx, id)
 	if err != nil {
 		return api, err
 	}
@@ -31,7 +31,7 @@ func (s *Service) API(ctx context.Context, id store.DeliveryID) (api lookup.API,
 
 // api is the API of a webhook's sender, with the newest value of the secret.
 func (s *Service) api(ctx context.Context, hook *applier.Webhook) (api lookup.API, err error) {
-	values, err := s.cfg.Store.NewestSecrets(ctx, []string{hook.Def.APISecretName})
+	values, err := s.cfg.Store.Secrets.Newest(ctx, []string{hook.Def.APISecretName})
 	if err != nil {
 		return api, err
 	}
@@ -49,7 +49,7 @@ func (s *Service) Decide(ctx context.Context, id store.DeliveryID, asked []store
 	if err != nil {
 		return err
 	}
-	started, err := s.cfg.Store.RecordLookups(ctx, id, asked, runs)
+	started, err := s.cfg.Store.Lookups.Record(ctx, id, asked, runs)
 	if err == nil && len(started) > 0 {
 		s.cfg.Wake()
 	}
@@ -64,7 +64,7 @@ func (s *Service) decided(ctx context.Context, id store.DeliveryID, asked []stor
 	if !answered {
 		return nil, nil
 	}
-	d, err := s.cfg.Store.Delivery(ctx, id)
+	d, err := s.cfg.Store.Deliveries.Get(ctx, id)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, nil
 	}
@@ -75,11 +75,11 @@ func (s *Service) decided(ctx context.Context, id store.DeliveryID, asked []stor
 	if hook == nil {
 		return nil, errors.New(why)
 	}
-	body, err := s.cfg.Store.Payload(ctx, id)
+	body, err := s.cfg.Store.Deliveries.Payload(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	before, err := s.cfg.Store.Lookups(ctx, id)
+	before, err := s.cfg.Store.Lookups.Of(ctx, id)
 	if err != nil {
 		return nil, err
 	}

@@ -52,7 +52,7 @@ type Trace struct {
 
 // Show derives the trace of a recorded delivery (SPEC 7.1).
 func (s *Service) Show(ctx context.Context, id store.DeliveryID) (*Trace, error) {
-	d, err := s.cfg.Store.Delivery(ctx, id)
+	d, err := s.cfg.Store.Deliveries.Get(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (s *Service) Show(ctx context.Context, id store.DeliveryID) (*Trace, error)
 	hook, why := s.deciding(ctx, d)
 	if trace.Webhook = hook; hook != nil {
 		trace.Commit = hook.Revision.Commit.Hash
-	} else if a, err := s.cfg.Store.ApplyByID(ctx, d.ApplyID); err == nil {
+	} else if a, err := s.cfg.Store.Applies.Get(ctx, d.ApplyID); err == nil {
 		trace.Commit = a.Commit
 	}
 	b := &belt{}
@@ -102,7 +102,7 @@ func (s *Service) Show(ctx context.Context, id store.DeliveryID) (*Trace, error)
 func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook *applier.Webhook, why string) error {
 	d := trace.Delivery
 	if hook != nil {
-		body, err := s.cfg.Store.Payload(ctx, d.ID)
+		body, err := s.cfg.Store.Deliveries.Payload(ctx, d.ID)
 		switch {
 		case errors.Is(err, store.ErrDamaged): // the recorded data is still shown
 			b.stages[0].Detail = join(b.stages[0].Detail, "the stored payload is damaged")
@@ -110,7 +110,7 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 		case err != nil:
 			return fmt.Errorf("payload of %s: %w", d.ID, err)
 		default:
-			lookups, err := s.cfg.Store.Lookups(ctx, d.ID)
+			lookups, err := s.cfg.Store.Lookups.Of(ctx, d.ID)
 			if err != nil {
 				return err
 			}
@@ -196,7 +196,7 @@ func (s *Service) startedNothing(d *store.Delivery) string {
 	var parts []string
 	for _, name := range d.Paused {
 		text := name + " was paused"
-		if p, still := s.cfg.Store.Paused(store.Pausable{Kind: store.KindAutomation, Factory: d.Factory, Name: name}); still {
+		if p, still := s.cfg.Store.Pauses.Of(store.Pausable{Kind: store.KindAutomation, Factory: d.Factory, Name: name}); still {
 			until := ""
 			if !p.Until.IsZero() {
 				until = " until " + p.Until.UTC().Format(time.RFC3339)

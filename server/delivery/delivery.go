@@ -235,7 +235,7 @@ func (s *Service) paused(hook *applier.Webhook) bool {
 }
 
 func (s *Service) isPaused(kind, factory, name string) bool {
-	_, paused := s.cfg.Store.Paused(store.Pausable{Kind: kind, Factory: factory, Name: name})
+	_, paused := s.cfg.Store.Pauses.Of(store.Pausable{Kind: kind, Factory: factory, Name: name})
 	return paused
 }
 
@@ -340,7 +340,7 @@ func (s *Service) record(ctx context.Context, hook *applier.Webhook, d store.Del
 			item.Waiting = append(item.Waiting, store.Lookup{Provider: q.Provider, Name: q.Name, Args: q.Args})
 		}
 	}
-	recorded, err := s.cfg.Store.RecordDelivery(ctx, item)
+	recorded, err := s.cfg.Store.Deliveries.Record(ctx, item)
 	if err == nil && len(recorded.RunIDs) > 0 {
 		s.cfg.Wake()
 	}
@@ -484,7 +484,7 @@ func (s *Service) reject(ctx context.Context, a *incoming, d store.Delivery, sta
 	if a.counted {
 		item.RateLimit = s.sharedLimit()
 	}
-	recorded, err := s.cfg.Store.RecordDelivery(ctx, item)
+	recorded, err := s.cfg.Store.Deliveries.Record(ctx, item)
 	if answer, ok := s.recorded(ctx, a, err); !ok {
 		return answer
 	}
@@ -529,7 +529,7 @@ func (s *Service) recentTimes(uid string) []time.Time {
 	// If the clock was set back while the server was off, the time that passed is not
 	// known. It then counts as zero, so that senders gain no extra deliveries.
 	latest, now := s.cfg.Store.Latest(), s.cfg.Now()
-	times, err := s.cfg.Store.RecentTimes(ctx, uid, latest.Add(-window))
+	times, err := s.cfg.Store.Deliveries.RecentTimes(ctx, uid, latest.Add(-window))
 	if err != nil {
 		s.cfg.Logger.Warn("the rate window could not be restored, it starts empty", "webhook_uid", uid, "error", err)
 	}

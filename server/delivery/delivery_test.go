@@ -137,7 +137,7 @@ func bearer(header ...string) []string {
 
 func (f *fixture) log(t *testing.T) []*store.Delivery {
 	t.Helper()
-	all, err := f.store.Deliveries(t.Context(), store.DeliveryQuery{})
+	all, err := f.store.Deliveries.List(t.Context(), store.DeliveryQuery{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +225,7 @@ func TestIdentity(t *testing.T) {
 		{request("token", `4`, bearer("X-GitHub-Delivery", "not signed")...), store.IdentityBody, digest([]byte("4"))},
 	} {
 		got := f.Receive(t.Context(), c.request)
-		d, err := f.store.Delivery(t.Context(), got.DeliveryID)
+		d, err := f.store.Deliveries.Get(t.Context(), got.DeliveryID)
 		if err != nil || d.Identity != (store.Identity{Source: c.source, Value: c.value}) {
 			t.Errorf("%+v: %+v, %v", c, d, err)
 		}
@@ -406,12 +406,12 @@ func TestRunsGone(t *testing.T) {
 	f := newFixture(t)
 	ran := f.Receive(t.Context(), request("token", `{"build":{"status":"failed"}}`, bearer()...)).DeliveryID
 	for _, r := range f.log(t)[0].Runs {
-		if _, err := f.store.RequestStop(t.Context(), r.ID, store.StopCancel, ""); err != nil {
+		if _, err := f.store.Runs.Stop(t.Context(), r.ID, store.StopCancel, ""); err != nil {
 			t.Fatal(err)
 		}
 	}
 	f.pass(100 * 24 * time.Hour)
-	if n, _, err := f.store.PruneRuns(t.Context(), store.RunRetention{Runs: time.Hour}); n != 2 || err != nil {
+	if n, _, err := f.store.Runs.Prune(t.Context(), store.RunRetention{Runs: time.Hour}); n != 2 || err != nil {
 		t.Fatal(n, err)
 	}
 	f.Receive(t.Context(), request("third", `{}`, bearer()...))
@@ -449,7 +449,7 @@ func TestReplay(t *testing.T) {
 		if err != nil || got.Duplicate || len(got.RunIDs) != 2 {
 			t.Fatalf("%+v, %v", got, err)
 		}
-		d, err := f.store.Delivery(t.Context(), got.ID)
+		d, err := f.store.Deliveries.Get(t.Context(), got.ID)
 		if err != nil || d.ReplayOf != first.DeliveryID || d.Identity.Source != store.IdentityReplay {
 			t.Errorf("%+v, %v", d, err)
 		}

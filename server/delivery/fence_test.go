@@ -18,7 +18,7 @@ import (
 func (f *fixture) becomesLive(t *testing.T, value string) *applier.Revision {
 	t.Helper()
 	r := f.build(t, value)
-	id, err := f.store.RecordApply(t.Context(), &store.Apply{
+	id, err := f.store.Applies.Record(t.Context(), &store.Apply{
 		Factory: "default", Commit: "c0ffee", Outcome: "applied", Plan: json.RawMessage("{}"), Diagnostics: json.RawMessage("[]"),
 	}, nil, nil)
 	if err != nil {

@@ -20,7 +20,7 @@ func (s *Service) challenge(ctx context.Context, a *incoming) (Answer, bool) {
 		return Answer{}, false
 	}
 	// Nothing is recorded whose transaction could tell that another secret is live.
-	live, err := s.cfg.Store.LiveApply(ctx, a.hook.Factory)
+	live, err := s.cfg.Store.Applies.Live(ctx, a.hook.Factory)
 	if err != nil {
 		return s.unrecorded(ctx, err), true
 	}
@@ -48,7 +48,7 @@ func (s *Service) greet(ctx context.Context, a *incoming) (Answer, bool) {
 		return answer, true
 	}
 	if reply.Secret != "" {
-		err := s.cfg.Store.HoldSecret(ctx, store.PendingSecret{
+		err := s.cfg.Store.Secrets.Hold(ctx, store.PendingSecret{
 			Factory: a.hook.Factory, Webhook: a.hook.Def.Name, WebhookUID: a.hook.UID, SecretName: a.hook.Def.SecretName,
 			ReceivedAt: a.at, ClientAddr: clientAddr(a.Client),
 		}, secret.New(reply.Secret))

@@ -64,7 +64,7 @@ func committers(body []byte) (runs []store.RunID) {
 // run of the same automation, and marks them.
 func (s *Service) loops(ctx context.Context, body []byte, runs []store.NewRun) {
 	for _, id := range committers(body) {
-		r, err := s.cfg.Store.Run(ctx, id)
+		r, err := s.cfg.Store.Runs.Get(ctx, id)
 		if err != nil || r.Automation == "" || !r.FinishedAt.IsZero() && s.cfg.Now().Sub(r.FinishedAt) > loopTime {
 			continue
 		}

@@ -56,7 +56,7 @@ func TestLoop(t *testing.T) {
 		t.Helper()
 		body := fmt.Sprintf(`{"build":{"status":"failed"},"commits":[{"committer":{"email":"%s@triphammer.invalid"}}]}`, commit)
 		answer := f.Receive(ctx, request("token", body, bearer("X-Event", fmt.Sprint(time.Now().UnixNano()))...))
-		d, err := f.store.Delivery(ctx, answer.DeliveryID)
+		d, err := f.store.Deliveries.Get(ctx, answer.DeliveryID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +67,7 @@ func TestLoop(t *testing.T) {
 		t.Fatalf("the first delivery started %v", first.Runs)
 	}
 	own := first.Runs[0]
-	if _, err := f.store.RequestStop(ctx, own.ID, store.StopCancel, ""); err != nil {
+	if _, err := f.store.Runs.Stop(ctx, own.ID, store.StopCancel, ""); err != nil {
 		t.Fatal(err)
 	}
 	f.pass(11 * time.Minute)
@@ -79,7 +79,7 @@ func TestLoop(t *testing.T) {
 	if len(loop.Runs) != 1 || loop.Runs[0].Automation != own.Automation || !slices.Equal(loop.Paused, []string{running.Automation}) {
 		t.Errorf("the loop started %v, paused %v", loop.Runs, loop.Paused)
 	}
-	if _, err := f.store.Pause(ctx, store.Pause{Pausable: store.Pausable{Kind: store.KindAutomation, Factory: "default", Name: own.Automation}, By: "ada", Reason: "holidays"}); err != nil {
+	if _, err := f.store.Pauses.Pause(ctx, store.Pause{Pausable: store.Pausable{Kind: store.KindAutomation, Factory: "default", Name: own.Automation}, By: "ada", Reason: "holidays"}); err != nil {
 		t.Fatal(err)
 	}
 	trace, err := f.Show(ctx, deliver("somebody").ID)

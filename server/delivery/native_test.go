@@ -79,7 +79,7 @@ func (f *fixture) started(t *testing.T, trace *Trace) string {
 	t.Helper()
 	var all []string
 	for _, ref := range trace.Delivery.Runs {
-		r, err := f.store.Run(t.Context(), ref.ID)
+		r, err := f.store.Runs.Get(t.Context(), ref.ID)
 		if err != nil {
 			t.Fatal(err)
 		}

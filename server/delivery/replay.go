@@ -22,14 +22,14 @@ var (
 // records a new delivery that is linked to the old one (SPEC 13.8). A replay does not count
 // for the rate limit, and has its own identity.
 func (s *Service) Replay(ctx context.Context, id store.DeliveryID) (store.Recorded, error) {
-	old, err := s.cfg.Store.Delivery(ctx, id)
+	old, err := s.cfg.Store.Deliveries.Get(ctx, id)
 	if err != nil {
 		return store.Recorded{}, err
 	}
 	if old.Outcome != store.Accepted {
 		return store.Recorded{}, fmt.Errorf("delivery %s cannot be replayed: %w", id, ErrNotAccepted)
 	}
-	body, err := s.cfg.Store.Payload(ctx, id)
+	body, err := s.cfg.Store.Deliveries.Payload(ctx, id)
 	if err != nil {
 		return store.Recorded{}, err
 	}

@@ -53,7 +53,7 @@ func (s *Service) SendTest(ctx context.Context, hook *applier.Webhook, t Test) (
 	if why := s.CannotSend(hook); why != "" {
 		return Answer{}, fmt.Errorf("%w to %s: %s", ErrCannotSend, hook.Def.Name, why)
 	}
-	secret, err := s.cfg.Store.SecretAt(ctx, hook.Def.SecretName, hook.SecretGeneration)
+	secret, err := s.cfg.Store.Secrets.At(ctx, hook.Def.SecretName, hook.SecretGeneration)
 	if errors.Is(err, store.ErrNotFound) {
 		return Answer{}, fmt.Errorf("%w to %s: the value of its secret is not kept any more", ErrCannotSend, hook.Def.Name)
 	}

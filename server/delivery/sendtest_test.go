@@ -29,7 +29,7 @@ func TestSendTestSchemes(t *testing.T) {
 			continue
 		}
 		def := &factory.Webhook{Name: s.Name, AuthMode: factory.Signature, Scheme: s, SecretName: "X_" + s.Name, Enabled: true}
-		generation, err := f.store.SetSecret(t.Context(), def.SecretName, secret.New(value))
+		generation, err := f.store.Secrets.Set(t.Context(), def.SecretName, secret.New(value))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +56,7 @@ func TestSendTestSchemes(t *testing.T) {
 				}
 				continue
 			}
-			d, err := f.store.Delivery(t.Context(), answer.Entry)
+			d, err := f.store.Deliveries.Get(t.Context(), answer.Entry)
 			if err != nil || answer.Status != http.StatusAccepted || d.Outcome != store.Accepted || d.TestBy != "ada" {
 				t.Errorf("%s: %+v, %+v, %v", hook.Def.Name, answer, d, err)
 			}

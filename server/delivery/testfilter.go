@@ -104,15 +104,15 @@ func (s *Service) TestFilter(ctx context.Context, req TestRequest) (TestResult, 
 	}
 	sent, from := match.Delivery{Headers: canonical(req.Headers), Body: req.Payload, Open: native.NotAsked}, origin{name: req.Webhook}
 	if req.DeliveryID != 0 {
-		d, err := s.cfg.Store.Delivery(ctx, req.DeliveryID)
+		d, err := s.cfg.Store.Deliveries.Get(ctx, req.DeliveryID)
 		if err != nil {
 			return TestResult{}, err
 		}
 		sent.Headers = d.Headers
-		if sent.Body, err = s.cfg.Store.Payload(ctx, d.ID); err != nil {
+		if sent.Body, err = s.cfg.Store.Deliveries.Payload(ctx, d.ID); err != nil {
 			return TestResult{}, err
 		}
-		lookups, err := s.cfg.Store.Lookups(ctx, d.ID)
+		lookups, err := s.cfg.Store.Lookups.Of(ctx, d.ID)
 		if err != nil {
 			return TestResult{}, err
 		}

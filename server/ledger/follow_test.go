@@ -67,7 +67,7 @@ func TestFollow(t *testing.T) {
 		t.Errorf("the plan is not what changes from the other apply: %+v", fourth.Plan)
 	}
 	serves(b, fourth.ID, 1)
-	all, err := s.Applies(t.Context(), store.ApplyQuery{Factory: "default", Limit: 10})
+	all, err := s.Applies.List(t.Context(), store.ApplyQuery{Factory: "default", Limit: 10})
 	if err != nil || len(all) != 4 {
 		t.Errorf("%d applies, %v", len(all), err)
 	}

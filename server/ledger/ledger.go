@@ -32,7 +32,7 @@ func New(s *store.Store) *Ledger { return &Ledger{store: s} }
 
 // Secrets implements applier.Ledger.
 func (l *Ledger) Secrets(ctx context.Context, names []string) (map[string]applier.SecretValue, error) {
-	values, err := l.store.NewestSecrets(ctx, names)
+	values, err := l.store.Secrets.Newest(ctx, names)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func secretValue(v store.SecretValue) applier.SecretValue {
 
 // UIDs implements applier.Ledger.
 func (l *Ledger) UIDs(ctx context.Context, factory string, names []string) (map[string]string, error) {
-	return l.store.WebhookUIDs(ctx, factory, names)
+	return l.store.Applies.WebhookUIDs(ctx, factory, names)
 }
 
 // Spec implements applier.Ledger.
@@ -86,7 +86,7 @@ func (l *Ledger) Record(ctx context.Context, a *applier.Apply) (id string, err e
 			return "", err
 		}
 	}
-	recorded, err := l.store.RecordApply(ctx, row, files, specs)
+	recorded, err := l.store.Applies.Record(ctx, row, files, specs)
 	if errors.Is(err, store.ErrStale) {
 		err = fmt.Errorf("%w: %w", applier.ErrSuperseded, err)
 	}
@@ -95,7 +95,7 @@ func (l *Ledger) Record(ctx context.Context, a *applier.Apply) (id string, err e
 
 // Live implements applier.Ledger.
 func (l *Ledger) Live(ctx context.Context, factory string) (string, error) {
-	id, err := l.store.LiveApply(ctx, factory)
+	id, err := l.store.Applies.Live(ctx, factory)
 	return id.String(), err
 }
 
@@ -115,7 +115,7 @@ func (l *Ledger) Serving(ctx context.Context, factory string) (*applier.Apply, e
 // Past implements applier.Ledger. The error wraps store.ErrNotFound if the commit
 // was never applied.
 func (l *Ledger) Past(ctx context.Context, factory, hash string) (gitrepo.Commit, fs.FS, error) {
-	a, err := l.store.AppliedCommit(ctx, factory, hash)
+	a, err := l.store.Applies.Commit(ctx, factory, hash)
 	if err != nil {
 		return gitrepo.Commit{}, nil, err
 	}
@@ -125,12 +125,12 @@ func (l *Ledger) Past(ctx context.Context, factory, hash string) (gitrepo.Commit
 
 // Deliveries implements applier.Ledger.
 func (l *Ledger) Deliveries(ctx context.Context, webhookUID string, n int, visit func(id string, d match.Delivery) error) error {
-	all, err := l.store.Deliveries(ctx, store.DeliveryQuery{WebhookUID: webhookUID, Outcomes: []store.Outcome{store.Accepted}, Limit: n})
+	all, err := l.store.Deliveries.List(ctx, store.DeliveryQuery{WebhookUID: webhookUID, Outcomes: []store.Outcome{store.Accepted}, Limit: n})
 	if err != nil {
 		return err
 	}
 	for _, d := range all {
-		payload, err := l.store.Payload(ctx, d.ID)
+		payload, err := l.store.Deliveries.Payload(ctx, d.ID)
 		if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrDamaged) {
 			continue // it was pruned meanwhile, or it is damaged and proves nothing
 		}
@@ -145,7 +145,7 @@ func (l *Ledger) Deliveries(ctx context.Context, webhookUID string, n int, visit
 }
 
 func (l *Ledger) visit(ctx context.Context, d *store.Delivery, payload []byte, visit func(id string, d match.Delivery) error) error {
-	lookups, err := l.store.Lookups(ctx, d.ID)
+	lookups, err := l.store.Lookups.Of(ctx, d.ID)
 	if err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func (l *Ledger) visit(ctx context.Context, d *store.Delivery, payload []byte, v
 
 // Pin is the present pin of a factory; nil if the factory follows its branch.
 func (l *Ledger) Pin(ctx context.Context, factory string) (*applier.Pin, error) {
-	p, err := l.store.PinOf(ctx, factory)
+	p, err := l.store.Pins.Of(ctx, factory)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, nil
 	}
@@ -173,12 +173,12 @@ func (l *Ledger) Pin(ctx context.Context, factory string) (*applier.Pin, error) 
 
 // EndPin implements applier.Ledger.
 func (l *Ledger) EndPin(ctx context.Context, factory string) error {
-	return l.store.EndPin(ctx, factory)
+	return l.store.Pins.End(ctx, factory)
 }
 
 // Arrived is when this server first tried to apply a commit. If it never did, that is now.
 func (l *Ledger) Arrived(ctx context.Context, factory, hash string) (time.Time, error) {
-	at, err := l.store.FirstApply(ctx, factory, hash)
+	at, err := l.store.Applies.First(ctx, factory, hash)
 	if errors.Is(err, store.ErrNotFound) {
 		return time.Now(), nil
 	}
@@ -193,7 +193,7 @@ func (l *Ledger) Restore(ctx context.Context, factory string) (*applier.Revision
 }
 
 func (l *Ledger) restore(ctx context.Context, factory string) (*store.Apply, *applier.Revision, error) {
-	last, err := l.store.LastApply(ctx, factory, string(applier.Applied))
+	last, err := l.store.Applies.Last(ctx, factory, string(applier.Applied))
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, nil, nil
 	}
@@ -212,7 +212,7 @@ func (l *Ledger) restore(ctx context.Context, factory string) (*store.Apply, *ap
 			if w.Generation == 0 {
 				continue // it was disabled, and had no secret yet
 			}
-			v, err := l.store.SecretAt(ctx, w.SecretName, w.Generation)
+			v, err := l.store.Secrets.At(ctx, w.SecretName, w.Generation)
 			if err != nil {
 				return nil, err
 			}
@@ -223,9 +223,9 @@ func (l *Ledger) restore(ctx context.Context, factory string) (*store.Apply, *ap
 	if err != nil {
 		return nil, nil, err
 	}
-	l.store.Saw(factory, last.ID, last.Webhooks)
+	l.store.Applies.Saw(factory, last.ID, last.Webhooks)
 	// A newer program makes other specs of the same definitions.
-	if err := l.store.KeepSpecs(ctx, specsOf(restored)); err != nil {
+	if err := l.store.Specs.Keep(ctx, specsOf(restored)); err != nil {
 		return last, restored, fmt.Errorf("storing the specs of its runs, which fail without: %w", err)
 	}
 	return last, restored, nil
@@ -243,7 +243,7 @@ func specsOf(r *applier.Revision) map[[32]byte][]byte {
 // Load rebuilds the revision of an apply, to explain its decisions. The revision has no
 // secrets, so it cannot verify deliveries.
 func (l *Ledger) Load(ctx context.Context, id store.ApplyID) (*applier.Revision, error) {
-	a, err := l.store.ApplyByID(ctx, id)
+	a, err := l.store.Applies.Get(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -281,7 +281,7 @@ func commitOf(a *store.Apply) gitrepo.Commit {
 
 // tree opens the stored definition files of an apply.
 func (l *Ledger) tree(ctx context.Context, id store.ApplyID) (fs.FS, error) {
-	files, err := l.store.ApplyFiles(ctx, id)
+	files, err := l.store.Applies.Files(ctx, id)
 	var s applier.Snapshot
 	for _, f := range files {
 		s.Files = append(s.Files, applier.File(f))

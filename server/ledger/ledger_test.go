@@ -44,14 +44,14 @@ func openStore(t *testing.T) *store.Store {
 
 func setSecret(t *testing.T, s *store.Store, name, value string) {
 	t.Helper()
-	if _, err := s.SetSecret(t.Context(), name, secret.New(value)); err != nil {
+	if _, err := s.Secrets.Set(t.Context(), name, secret.New(value)); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func deliver(t *testing.T, s *store.Store, webhookUID, id string, outcome store.Outcome) string {
 	t.Helper()
-	done, err := s.RecordDelivery(t.Context(), &store.NewDelivery{
+	done, err := s.Deliveries.Record(t.Context(), &store.NewDelivery{
 		Delivery: store.Delivery{
 			Factory: "default", Webhook: "hook", WebhookUID: webhookUID, Outcome: outcome, ReceivedAt: time.Now(),
 			Identity: store.Identity{Source: store.IdentitySender, Value: id},
@@ -252,7 +252,7 @@ func TestPins(t *testing.T) {
 	l := New(s)
 	for until, want := range map[time.Time]bool{{}: true, time.Now().Add(time.Hour).Truncate(time.Second): true, time.Now().Add(-time.Hour): false} {
 		set := store.Pin{Commit: "c1", Reason: "r", By: "ada", At: time.Now().Truncate(time.Second), Until: until}
-		if err := s.SetPin(t.Context(), "default", set); err != nil {
+		if err := s.Pins.Set(t.Context(), "default", set); err != nil {
 			t.Fatal(err)
 		}
 		p, err := l.Pin(t.Context(), "default")

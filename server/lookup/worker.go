@@ -118,7 +118,7 @@ func (w *Worker) Run(ctx context.Context) error {
 // askDue begins what is due and finds room, and tells when something else will be due.
 func (w *Worker) askDue(ctx context.Context, asking map[store.DeliveryID]string, begin func(store.DeliveryID, []store.Lookup)) (next time.Duration, err error) {
 	next = time.Hour
-	waiting, err := w.Store.WaitingLookups(ctx, 100)
+	waiting, err := w.Store.Lookups.Waiting(ctx, 100)
 	if err != nil {
 		return next, err
 	}
@@ -152,7 +152,7 @@ func (w *Worker) askDue(ctx context.Context, asking map[store.DeliveryID]string,
 func (w *Worker) ask(ctx context.Context, id store.DeliveryID, questions []store.Lookup) error {
 	api, problem := w.Deliveries.API(ctx, id)
 	if errors.Is(problem, store.ErrNotFound) {
-		return w.Store.DropLookups(ctx, id)
+		return w.Store.Lookups.Drop(ctx, id)
 	}
 	for i := range questions {
 		l, err := &questions[i], problem
@@ -169,7 +169,7 @@ func (w *Worker) ask(ctx context.Context, id store.DeliveryID, questions []store
 	err := w.Deliveries.Decide(ctx, id, questions)
 	if errors.Is(err, store.ErrDamaged) { // no attempt can decide
 		w.Logger.Error("a delivery cannot be decided by the answers of its sender", "delivery", id, "error", err)
-		return w.Store.DropLookups(ctx, id)
+		return w.Store.Lookups.Drop(ctx, id)
 	}
 	return err
 }

@@ -31,7 +31,7 @@ func (f *factories) API(_ context.Context, id store.DeliveryID) (API, error) {
 }
 
 func (f *factories) Decide(ctx context.Context, id store.DeliveryID, asked []store.Lookup) error {
-	_, err := f.store.RecordLookups(ctx, id, asked, nil)
+	_, err := f.store.Lookups.Record(ctx, id, asked, nil)
 	f.decided <- id
 	return err
 }
@@ -72,7 +72,7 @@ func TestHangingAPI(t *testing.T) {
 		t.Helper()
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		recorded, err := s.RecordDelivery(t.Context(), &store.NewDelivery{
+		recorded, err := s.Deliveries.Record(t.Context(), &store.NewDelivery{
 			Delivery: store.Delivery{Factory: "default", Webhook: webhook, WebhookUID: webhook, Outcome: store.Accepted, Identity: store.Identity{Source: "test", Value: fmt.Sprint(n)}, ReceivedAt: time.Now()},
 			Payload:  []byte("{}"), Waiting: []store.Lookup{{Provider: "github", Name: "pull_request_files", Args: fmt.Sprintf("acme/api %d", n)}},
 		})

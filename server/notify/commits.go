@@ -175,7 +175,7 @@ func (c *commits) resume(ctx context.Context, now time.Time) error {
 		}
 	}
 	if c.messages != nil {
-		switch last, err := c.messages.store.LastNotice(ctx, c.messages.recipient, ""); {
+		switch last, err := c.messages.store.Notices.Last(ctx, c.messages.recipient, ""); {
 		case err == nil:
 			c.remember(last.Subject)
 		case !errors.Is(err, store.ErrNotFound):
@@ -190,7 +190,7 @@ func (c *commits) resume(ctx context.Context, now time.Time) error {
 // that was given up is written again after a start, or after the time again; say returns
 // when that will be. A nil body means the body of the last notice.
 func (c *commits) say(ctx context.Context, q *queue, subject string, body []byte, now time.Time) (next time.Time, err error) {
-	n, err := q.store.LastNotice(ctx, q.recipient, subject)
+	n, err := q.store.Notices.Last(ctx, q.recipient, subject)
 	switch missing := errors.Is(err, store.ErrNotFound); {
 	case missing && body == nil:
 		return next, nil // the outbox was full and has dropped it

@@ -27,7 +27,7 @@ var DefaultRetries = []time.Duration{
 	5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour, 12 * time.Hour,
 }
 
-// Runs makes a Teller report the ends of runs that leave a notice (store.KeepNotices).
+// Runs makes a Teller report the ends of runs that leave a notice (store.Notices.KeepEnds).
 func (t *Teller) Runs(cfg Runs) {
 	if cfg.Retries == nil {
 		cfg.Retries = DefaultRetries
@@ -35,7 +35,7 @@ func (t *Teller) Runs(cfg Runs) {
 	t.add(&queue{
 		recipient: store.RunNotices, atOnce: 16, timeout: 15 * time.Second, pauses: cfg.Retries, polls: true,
 		send: func(ctx context.Context, n store.Notice) (int, error) {
-			r, err := t.store.Run(ctx, n.RunID)
+			r, err := t.store.Runs.Get(ctx, n.RunID)
 			switch {
 			case errors.Is(err, store.ErrNotFound) || err == nil && !cfg.want(r):
 				return 0, errUnwanted

@@ -73,12 +73,12 @@ func TestRuns(t *testing.T) {
 			cfg.Body = func(_ context.Context, r *store.Run) ([]byte, error) { return []byte(r.State), nil }
 			cfg.Retries = []time.Duration{time.Nanosecond, time.Nanosecond, time.Nanosecond}
 
-			if err := w.store.KeepNotices(t.Context(), true); err != nil {
+			if err := w.store.Notices.KeepEnds(t.Context(), true); err != nil {
 				t.Fatal(err)
 			}
 			id := w.end(tt.state)
 			notices := func() []store.Notice {
-				all, err := w.store.Notices(t.Context(), 0, 10)
+				all, err := w.store.Notices.List(t.Context(), 0, 10)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -119,26 +119,26 @@ func TestRuns(t *testing.T) {
 // died.
 func (w *world) end(state store.RunState) (id store.RunID) {
 	w.Helper()
-	r, _, err := w.store.CreateRun(w.Context(), store.NewRun{
+	r, _, err := w.store.Runs.Create(w.Context(), store.NewRun{
 		Factory: "default", Automation: "a", Source: store.SourceAPI, SpecHash: sha256.Sum256([]byte("{}")), Spec: []byte("{}"),
 	}, "", nil)
 	if err != nil {
 		w.Fatal(err)
 	}
 	if state == store.Cancelled {
-		if _, err := w.store.RequestStop(w.Context(), r.ID, store.StopCancel, ""); err != nil {
+		if _, err := w.store.Runs.Stop(w.Context(), r.ID, store.StopCancel, ""); err != nil {
 			w.Fatal(err)
 		}
 		return r.ID
 	}
-	leases, err := w.store.ClaimRuns(w.Context(), store.Claim{Worker: "w", Most: 1, Lease: time.Minute})
+	leases, err := w.store.Leases.Claim(w.Context(), store.Claim{Worker: "w", Most: 1, Lease: time.Minute})
 	if err != nil || len(leases) != 1 {
 		w.Fatal(leases, err)
 	}
 	if state == store.InProgress {
-		_, err = w.store.ReapRuns(w.Context(), true, "the server died")
+		_, err = w.store.Leases.Reap(w.Context(), true, "the server died")
 	} else {
-		err = w.store.FinishRun(w.Context(), leases[0], state, "", nil)
+		err = w.store.Leases.Finish(w.Context(), leases[0], state, "", nil)
 	}
 	if err != nil {
 		w.Fatal(err)

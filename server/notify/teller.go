@@ -120,7 +120,7 @@ func (q *queue) sendDue(ctx context.Context) (attempts int, next time.Duration, 
 	if next = time.Hour; q.polls {
 		next = poll
 	}
-	waiting, err := q.store.NextNotices(ctx, q.recipient, q.atOnce == 1, q.atOnce)
+	waiting, err := q.store.Notices.Next(ctx, q.recipient, q.atOnce == 1, q.atOnce)
 	var sending errgroup.Group
 	for now, i := q.now(), 0; i < len(waiting); i++ {
 		if wait := waiting[i].DueAt.Sub(now); wait > 0 {
@@ -142,7 +142,7 @@ func (q *queue) attempt(ctx context.Context, n store.Notice) error {
 	case ctx.Err() != nil:
 		return nil // the next server tries again
 	case errors.Is(err, errUnwanted):
-		return q.store.DropNotice(ctx, n.ID)
+		return q.store.Notices.Drop(ctx, n.ID)
 	}
 	n.Attempts++
 	n.DueAt, n.Status, n.Detail = time.Time{}, store.NoticeDelivered, fmt.Sprintf("answered %d", status)
@@ -152,14 +152,14 @@ func (q *queue) attempt(ctx context.Context, n store.Notice) error {
 			n.Status, n.DueAt = store.NoticePending, q.now().Add(q.pauses[tried-1])
 		}
 	}
-	saved := q.store.SaveNotice(ctx, n)
+	saved := q.store.Notices.Save(ctx, n)
 	q.tried(n, status, err)
 	return saved
 }
 
 // tell adds a notice to the outbox.
 func (q *queue) tell(ctx context.Context, subject string, body []byte) error {
-	dropped, err := q.store.AddNotice(ctx, store.Notice{Recipient: q.recipient, Subject: subject, Body: body})
+	dropped, err := q.store.Notices.Add(ctx, store.Notice{Recipient: q.recipient, Subject: subject, Body: body})
 	if dropped > 0 {
 		q.log.Warn("too many notices wait for another service; the oldest is not sent", "of", q.recipient)
 	}

@@ -43,7 +43,7 @@ func (d *Desk) Belt(ctx context.Context, r *store.Run) ([]Stage, error) {
 	if err != nil && !errors.Is(err, store.ErrDamaged) {
 		return nil, err
 	}
-	events, err := d.cfg.Store.EventsOf(ctx, r.ID, event.KindStatus, event.KindPhase, event.KindStarted)
+	events, err := d.cfg.Store.Transcripts.OfKinds(ctx, r.ID, event.KindStatus, event.KindPhase, event.KindStarted)
 	if err != nil && !errors.Is(err, store.ErrDamaged) {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func (d *Desk) waitsFor(ctx context.Context, r *store.Run, spec *Spec) (string, 
 
 // waitsForTurn says why a run waits for which there is room.
 func (d *Desk) waitsForTurn(ctx context.Context, r *store.Run) (string, error) {
-	switch running, full, err := d.cfg.Store.AutomationFull(ctx, store.Claim{PerAutomation: d.cfg.MaxPerAutomation}, r); {
+	switch running, full, err := d.cfg.Store.Leases.AutomationFull(ctx, store.Claim{PerAutomation: d.cfg.MaxPerAutomation}, r); {
 	case err != nil:
 		return "", err
 	case full:

@@ -47,7 +47,7 @@ func (d *Desk) CheckBudget(ctx context.Context) (until time.Time, err error) {
 	if d.cfg.Budget == (factory.Budget{}) {
 		return until, nil
 	}
-	spent, err := d.cfg.Store.SpentToday(ctx)
+	spent, err := d.cfg.Store.Usage.Today(ctx)
 	if err == nil {
 		err = d.OverToday(spent, true)
 	}

@@ -458,7 +458,7 @@ func (d *Desk) refuses(req *Request, spec Spec) error {
 // isSet tells whether there is a managed secret of that name. If that cannot be found out, it
 // is no matter of the definitions.
 func (d *Desk) isSet(ctx context.Context, name string) bool {
-	found, err := d.cfg.Store.NewestSecrets(ctx, []string{name})
+	found, err := d.cfg.Store.Secrets.Newest(ctx, []string{name})
 	if err != nil {
 		d.cfg.Logger.Warn("looking for a granted secret", "secret", name, "error", err)
 		return true

@@ -70,7 +70,7 @@ func FromRun(ctx context.Context, st *store.Store, of *store.Run, by Caller, res
 		return store.NewRun{}, err
 	}
 	if of.DeliveryID != 0 {
-		if _, err := st.Payload(ctx, of.DeliveryID); errors.Is(err, store.ErrNotFound) {
+		if _, err := st.Deliveries.Payload(ctx, of.DeliveryID); errors.Is(err, store.ErrNotFound) {
 			return store.NewRun{}, &RefusedError{Conflict: true, Detail: fmt.Sprintf("the payload of delivery %s, on which run %s acted, is not kept any more: have the sender send it again", of.DeliveryID, of.ID)}
 		} else if err != nil {
 			return store.NewRun{}, err
@@ -117,7 +117,7 @@ func (s *Spec) continues() error {
 
 // SpecOf reads the spec of a run.
 func SpecOf(ctx context.Context, st *store.Store, r *store.Run) (Spec, error) {
-	data, err := st.Spec(ctx, r.SpecHash)
+	data, err := st.Specs.Get(ctx, r.SpecHash)
 	if err != nil {
 		return Spec{}, fmt.Errorf("spec of %s: %w", r.ID, err)
 	}
@@ -126,7 +126,7 @@ func SpecOf(ctx context.Context, st *store.Store, r *store.Run) (Spec, error) {
 
 // metadataOf is the metadata of a run, and more of it that wins.
 func metadataOf(ctx context.Context, st *store.Store, of *store.Run, more map[string]string) (map[string]string, error) {
-	all, err := st.RunMetadata(ctx, of.ID)
+	all, err := st.Runs.Metadata(ctx, of.ID)
 	if err != nil {
 		return nil, err
 	}

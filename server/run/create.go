@@ -337,7 +337,7 @@ func (req *Request) inherit(ctx context.Context, st *store.Store) (map[string]st
 	}
 	depth := 0
 	for id := req.Parent; id != 0; depth++ {
-		r, err := st.Run(ctx, id)
+		r, err := st.Runs.Get(ctx, id)
 		if errors.Is(err, store.ErrNotFound) && depth > 0 {
 			break // it was deleted with its age
 		}
@@ -352,7 +352,7 @@ func (req *Request) inherit(ctx context.Context, st *store.Store) (map[string]st
 		}
 		id = r.ParentID
 	}
-	all, err := st.RunMetadata(ctx, req.Parent)
+	all, err := st.Runs.Metadata(ctx, req.Parent)
 	if err != nil {
 		return nil, err
 	}

@@ -48,7 +48,7 @@ func (n *nursery) born(req Request) store.RunID {
 	if err != nil {
 		n.Fatal(err)
 	}
-	made, _, err := n.store.CreateRun(n.Context(), r, "", nil)
+	made, _, err := n.store.Runs.Create(n.Context(), r, "", nil)
 	if err != nil {
 		n.Fatal(err)
 	}

@@ -127,7 +127,7 @@ func (d *Desk) Interrupt(ctx context.Context, id store.RunID, by string) error {
 }
 
 func (d *Desk) stop(ctx context.Context, id store.RunID, asked store.Stop, by string) error {
-	r, err := d.cfg.Store.RequestStop(ctx, id, asked, by)
+	r, err := d.cfg.Store.Runs.Stop(ctx, id, asked, by)
 	if err != nil {
 		return err
 	}

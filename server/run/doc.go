@@ -22,11 +22,11 @@
 //	(created)    a delivery, a request or a tick of a schedule
 //	    |
 //	    v
-//	QUEUED ------- Desk.Cancel, store.RequestStop ----------------> CANCELLED
+//	QUEUED ------- Desk.Cancel, store.Runs.Stop ------------------> CANCELLED
 //	 ^  |
-//	 |  |          a worker, store.ClaimRuns
+//	 |  |          a worker, store.Leases.Claim
 //	 |  v
-//	INPROGRESS --- a worker, store.FinishRun
+//	INPROGRESS --- a worker, store.Leases.Finish
 //	 |  |            the agent ended with status 0 ---------------> SUCCEEDED
 //	 |  |            somebody cancelled or interrupted the run ---> CANCELLED
 //	 |  |            the agent cannot start, full disk, budget,
@@ -34,11 +34,11 @@
 //	 |  |
 //	 |  |            (the leader or the next start, if the transcript has how the attempt ended)
 //	 |  |
-//	 |  +--------- a worker, store.FailRun
+//	 |  +--------- a worker, store.Leases.Fail
 //	 |  |            another status, a signal, timeout, silence,
 //	 |  |            server stop, at the last attempt ------------> FAILED
 //	 |  |
-//	 |  +--------- the leader or the next start, store.ReapRuns …
+//	 |  +--------- the leader or the next start, store.Leases.Reap …
 //	 |  |            at the next start, or when the worker is lost,
 //	 |  |            at the last attempt -------------------------> FAILED
 //	 |  |

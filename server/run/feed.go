@@ -116,18 +116,18 @@ func (f *Feed) read(ctx context.Context, runID store.RunID, t *topic) {
 // refresh reads what is new, and tells whether nothing more will come.
 func (f *Feed) refresh(ctx context.Context, runID store.RunID, t *topic) (finished bool) {
 	// The state is read before the events: a finished run has all of its events.
-	run, err := f.store.Run(ctx, runID)
+	run, err := f.store.Runs.Get(ctx, runID)
 	var some []store.Event
 	for all := false; err == nil && !all; {
 		t.mu.Lock()
 		after, first := t.last, t.run == nil
 		t.mu.Unlock()
 		if first { // followers that are behind read the store; this begins at the end
-			if after, err = f.store.LastEvent(ctx, runID); err != nil {
+			if after, err = f.store.Transcripts.Last(ctx, runID); err != nil {
 				break
 			}
 		}
-		some, err = f.store.Events(ctx, runID, after, feedPage)
+		some, err = f.store.Transcripts.List(ctx, runID, after, feedPage)
 		if err != nil {
 			break
 		}
@@ -238,7 +238,7 @@ func (f *Feed) catchUp(ctx context.Context, run *store.Run, events []store.Event
 			some = events[at.Seq+1-events[0].Seq:]
 		} else {
 			var err error
-			if some, err = f.store.Events(ctx, run.ID, at.Seq, feedPage); err != nil {
+			if some, err = f.store.Transcripts.List(ctx, run.ID, at.Seq, feedPage); err != nil {
 				return err
 			}
 			if len(some) == 0 {

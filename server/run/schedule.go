@@ -113,7 +113,7 @@ func (s *Scheduler) pass(ctx context.Context) (next time.Time, err error) {
 			return time.Time{}, err
 		}
 	}
-	all, err := s.cfg.Store.Schedules(ctx, "")
+	all, err := s.cfg.Store.Schedules.List(ctx, "")
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -147,7 +147,7 @@ func (s *Scheduler) sync(ctx context.Context, r *applier.Revision) error {
 			}
 		}
 	}
-	if err := s.cfg.Store.SyncSchedules(ctx, r.Factory, applyOf(r), defined); err != nil {
+	if err := s.cfg.Store.Schedules.Sync(ctx, r.Factory, applyOf(r), defined); err != nil {
 		return fmt.Errorf("the schedules of the factory %s: %w", r.Factory, err)
 	}
 	s.synced[r.Factory] = version
@@ -165,7 +165,7 @@ func (s *Scheduler) look(ctx context.Context, schedule *store.Schedule) (time.Ti
 	if schedule.Seen.After(now.Add(lateness)) {
 		// The clock was ahead and was set back: ticks that come again start nothing.
 		s.cfg.Logger.Warn("the clock was set back behind a schedule; its ticks count from now on", "schedule", schedule.ID, "seen", schedule.Seen)
-		_, err := s.cfg.Store.Fire(ctx, store.Tick{Schedule: schedule, At: now, Error: schedule.Error})
+		_, err := s.cfg.Store.Schedules.Fire(ctx, store.Tick{Schedule: schedule, At: now, Error: schedule.Error})
 		return cron.Next(now, schedule.Anchor), err
 	}
 	due := cron.Newest(schedule.Seen, now, schedule.Anchor)
@@ -179,10 +179,10 @@ func (s *Scheduler) look(ctx context.Context, schedule *store.Schedule) (time.Ti
 	} else {
 		tick.Runs, tick.ApplyID, tick.Error = s.runs(ctx, schedule)
 	}
-	started, err := s.cfg.Store.Fire(ctx, tick)
+	started, err := s.cfg.Store.Schedules.Fire(ctx, tick)
 	if errors.Is(err, store.ErrBacklog) {
 		tick.Runs, tick.Error = nil, err.Error()
-		started, err = s.cfg.Store.Fire(ctx, tick)
+		started, err = s.cfg.Store.Schedules.Fire(ctx, tick)
 	}
 	if err != nil {
 		return time.Time{}, err

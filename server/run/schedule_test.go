@@ -53,7 +53,7 @@ func (c *clockworks) scheduler(missed string) *Scheduler {
 
 func (c *clockworks) create(name, cron string) *store.Schedule {
 	c.Helper()
-	n, err := c.store.CreateSchedule(c.Context(), store.Schedule{Factory: "f", Name: name, Cron: cron, Enabled: true, Request: []byte("{}")})
+	n, err := c.store.Schedules.Create(c.Context(), store.Schedule{Factory: "f", Name: name, Cron: cron, Enabled: true, Request: []byte("{}")})
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func (c *clockworks) started(q store.RunQuery) (times []time.Time) {
 	c.Helper()
 	q.Ascending, q.Limit = true, 1000
 	for {
-		some, err := c.store.Runs(c.Context(), q)
+		some, err := c.store.Runs.List(c.Context(), q)
 		if err != nil {
 			c.Fatal(err)
 		}
@@ -191,7 +191,7 @@ func TestMissedTicks(t *testing.T) {
 		if got := len(c.started(store.RunQuery{})) - 1; got != tt.runs {
 			t.Errorf("%s until %s: %d runs, not %d", tt.missed, tt.until, got, tt.runs)
 		}
-		n, err := c.store.Schedule(t.Context(), n.ID)
+		n, err := c.store.Schedules.Get(t.Context(), n.ID)
 		if err != nil || !strings.HasPrefix(n.Error, tt.problem) || tt.problem == "" && n.Error != "" {
 			t.Errorf("%s until %s: %q, %v", tt.missed, tt.until, n.Error, err)
 		}
@@ -236,7 +236,7 @@ func TestClockJumps(t *testing.T) {
 			t.Fatalf("at %s: %d runs in all, not %d", step.at, got, total)
 		}
 	}
-	if n, err := c.store.Schedule(t.Context(), n.ID); err != nil || n.FiredAt.IsZero() {
+	if n, err := c.store.Schedules.Get(t.Context(), n.ID); err != nil || n.FiredAt.IsZero() {
 		t.Error(n, err)
 	}
 }
@@ -259,7 +259,7 @@ func TestInlineSchedules(t *testing.T) {
 		}
 		c.live.Swap(r)
 		c.pass(s)
-		all, err := c.store.Schedules(t.Context(), "f")
+		all, err := c.store.Schedules.List(t.Context(), "f")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -325,7 +325,7 @@ func TestScheduleProblems(t *testing.T) {
 	clock.set("2026-11-21 09:00:00")
 	c.pass(s)
 	read := func() *store.Schedule {
-		n, err := c.store.Schedule(t.Context(), n.ID)
+		n, err := c.store.Schedules.Get(t.Context(), n.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -342,13 +342,13 @@ func TestScheduleProblems(t *testing.T) {
 	}
 	paused := read()
 	paused.Enabled = false
-	if _, err := c.store.UpdateSchedule(t.Context(), *paused); err != nil {
+	if _, err := c.store.Schedules.Update(t.Context(), *paused); err != nil {
 		t.Fatal(err)
 	}
 	clock.set("2026-11-21 13:30:00")
 	c.pass(s)
 	paused.Enabled = true
-	if _, err := c.store.UpdateSchedule(t.Context(), *paused); err != nil {
+	if _, err := c.store.Schedules.Update(t.Context(), *paused); err != nil {
 		t.Fatal(err)
 	}
 	c.pass(s)

@@ -38,7 +38,7 @@ func (d *Desk) Takes(ctx context.Context, r *store.Run) ([]string, error) {
 	if r.State.Terminal() {
 		kept := true
 		if r.DeliveryID != 0 {
-			if kept, err = d.cfg.Store.HasPayload(ctx, r.DeliveryID); err != nil {
+			if kept, err = d.cfg.Store.Deliveries.HasPayload(ctx, r.DeliveryID); err != nil {
 				return nil, err
 			}
 		}
@@ -66,7 +66,7 @@ func (d *Desk) goesOn(ctx context.Context, r *store.Run, spec *Spec) (bool, erro
 	case err != nil:
 		return false, err
 	}
-	c, err := d.cfg.Store.Conversation(ctx, r.ID)
+	c, err := d.cfg.Store.Conversations.Get(ctx, r.ID)
 	if err != nil {
 		return false, err
 	}

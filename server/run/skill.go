@@ -63,7 +63,7 @@ func (s *Spec) skillText(ctx context.Context, st *store.Store, wanted WantedSkil
 			if err != nil {
 				return nil, fmt.Errorf("the skill %s: %w", skill.Name, err)
 			}
-			return st.AppliedFile(ctx, sum)
+			return st.Applies.File(ctx, sum)
 		}
 		known = append(known, skill.Name)
 	}

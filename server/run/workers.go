@@ -14,7 +14,7 @@ import (
 
 // Workers are the workers that are known.
 func (d *Desk) Workers(ctx context.Context) ([]*store.Worker, error) {
-	all, err := d.cfg.Store.Workers(ctx)
+	all, err := d.cfg.Store.Workers.List(ctx)
 	if !d.cfg.Shared && d.works() {
 		for _, w := range all {
 			if w.ID == d.cfg.Worker.ID { // it is this process, which answers
@@ -98,7 +98,7 @@ func (d *Desk) waitsForWorkers(ctx context.Context, r *store.Run, spec *Spec) (s
 	if err != nil {
 		return "", err
 	}
-	bound, err := d.cfg.Store.BoundTo(ctx, r.ID)
+	bound, err := d.cfg.Store.Workers.BoundTo(ctx, r.ID)
 	if err != nil {
 		return "", err
 	}

@@ -24,7 +24,7 @@ func (d *Desk) Workspace(ctx context.Context, r *store.Run) (*Workspace, error) 
 	if !ok {
 		return &Workspace{}, nil
 	}
-	c, err := d.cfg.Store.Conversation(ctx, r.ID)
+	c, err := d.cfg.Store.Conversations.Get(ctx, r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (d *Desk) KeptUntil(c *store.Conversation) time.Time {
 // Nobody knows while no server runs that has the store for itself.
 func (d *Desk) unusable(ctx context.Context, of *store.Run) error {
 	if d.cfg.Shared {
-		c, err := d.cfg.Store.Conversation(ctx, of.ID)
+		c, err := d.cfg.Store.Conversations.Get(ctx, of.ID)
 		if err != nil {
 			return err
 		}
@@ -91,7 +91,7 @@ func (d *Desk) unusable(ctx context.Context, of *store.Run) error {
 	if _, there := d.local.Workspace(of.ConversationID.String()); there {
 		return nil
 	}
-	c, err := d.cfg.Store.Conversation(ctx, of.ID)
+	c, err := d.cfg.Store.Conversations.Get(ctx, of.ID)
 	if err != nil {
 		return err
 	}

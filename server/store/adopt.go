@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// AdoptLeases takes those of the attempts over whose lease is still the one that was seen.
+// Adopt takes those of the attempts over whose lease is still the one that was seen.
 // They go on: neither their numbers nor their states change (SPEC 17.5). Whoever held them
 // is fenced.
-func (s *Store) AdoptLeases(ctx context.Context, seen []Held, worker string, d time.Duration) ([]Lease, error) {
+func (s *Leases) Adopt(ctx context.Context, seen []Held, worker string, d time.Duration) ([]Lease, error) {
 	var adopted []Lease
 	err := s.do(ctx, func(ctx context.Context) error {
 		adopted = nil

@@ -34,7 +34,7 @@ type Apply struct {
 	Diagnostics json.RawMessage
 	StartedAt   time.Time
 	FinishedAt  time.Time
-	Webhooks    []BoundWebhook // of an applied one; filled in by LastApplied and ApplyByID
+	Webhooks    []BoundWebhook // of an applied one; filled in by LastApplied and Applies.Get
 	// Fenced refuses to record an applied one with ErrStale, unless Base is still live and the
 	// bound secrets still exist.
 	Fenced bool
@@ -57,10 +57,13 @@ type File struct {
 	Executable bool
 }
 
-// RecordApply keeps the apply, its snapshot, its webhooks' bindings and its run
+// Applies are the commits of factories that were applied, or refused, and what each made live.
+type Applies struct{ *db }
+
+// Record keeps the apply, its snapshot, its webhooks' bindings and its run
 // specs, in one transaction. From then on it is the live one of its factory, if it was
 // applied: no delivery that an earlier one decided is recorded any more (SPEC 17.2).
-func (s *Store) RecordApply(ctx context.Context, a *Apply, files []File, specs map[[32]byte][]byte) (id ApplyID, err error) {
+func (s *Applies) Record(ctx context.Context, a *Apply, files []File, specs map[[32]byte][]byte) (id ApplyID, err error) {
 	type blob struct {
 		path       string
 		hash       [32]byte
@@ -105,7 +108,7 @@ func (s *Store) RecordApply(ctx context.Context, a *Apply, files []File, specs m
 			}
 		}
 		for hash, spec := range specs {
-			if err := s.putSpec(ctx, hash, spec); err != nil {
+			if err := s.store.Specs.put(ctx, hash, spec); err != nil {
 				return err
 			}
 		}
@@ -122,7 +125,7 @@ func (s *Store) RecordApply(ctx context.Context, a *Apply, files []File, specs m
 
 // bind binds a UID to the webhook permanently. It is ErrConflict if the webhook has
 // another UID, or another webhook has this one.
-func (s *Store) bind(ctx context.Context, factory string, w BoundWebhook) error {
+func (s *Applies) bind(ctx context.Context, factory string, w BoundWebhook) error {
 	err := s.exec(ctx, "INSERT INTO webhook_uids (factory, name, uid) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", factory, w.Name, w.UID)
 	if err != nil {
 		return err
@@ -135,11 +138,11 @@ func (s *Store) bind(ctx context.Context, factory string, w BoundWebhook) error 
 }
 
 // WebhookUIDs returns the UID bound to each webhook of a factory, or a fresh one
-// that RecordApply makes durable. A binding outlives its file, so that a file
+// that Record makes durable. A binding outlives its file, so that a file
 // that returns has its URL back (SPEC 4.6).
-func (s *Store) WebhookUIDs(ctx context.Context, factory string, names []string) (map[string]string, error) {
+func (s *Applies) WebhookUIDs(ctx context.Context, factory string, names []string) (map[string]string, error) {
 	uids := make(map[string]string, len(names))
-	bound, err := list(ctx, s, func(rows *sql.Rows) ([2]string, error) {
+	bound, err := list(ctx, s.db, func(rows *sql.Rows) ([2]string, error) {
 		var b [2]string
 		err := rows.Scan(&b[0], &b[1])
 		return b, err
@@ -181,8 +184,8 @@ type ApplyQuery struct {
 	Limit        int
 }
 
-// Applies lists applies, newest first.
-func (s *Store) Applies(ctx context.Context, q ApplyQuery) ([]*Apply, error) {
+// List lists applies, newest first.
+func (s *Applies) List(ctx context.Context, q ApplyQuery) ([]*Apply, error) {
 	w := where{}
 	w.text("factory", q.Factory)
 	if !q.Since.IsZero() {
@@ -192,12 +195,12 @@ func (s *Store) Applies(ctx context.Context, q ApplyQuery) ([]*Apply, error) {
 		w.add("finished_at < ?", micros(q.Until))
 	}
 	before(&w, "id", q.Before)
-	return list(ctx, s, scanApply, "SELECT "+applyColumns+" FROM applies"+w.sql()+" ORDER BY id DESC"+w.limit(q.Limit), w.args...)
+	return list(ctx, s.db, scanApply, "SELECT "+applyColumns+" FROM applies"+w.sql()+" ORDER BY id DESC"+w.limit(q.Limit), w.args...)
 }
 
-// ApplyByID reads one apply with its webhooks' bindings.
-func (s *Store) ApplyByID(ctx context.Context, id ApplyID) (*Apply, error) {
-	a, err := first(list(ctx, s, scanApply, "SELECT "+applyColumns+" FROM applies WHERE id = $1", id))
+// Get reads one apply with its webhooks' bindings.
+func (s *Applies) Get(ctx context.Context, id ApplyID) (*Apply, error) {
+	a, err := first(list(ctx, s.db, scanApply, "SELECT "+applyColumns+" FROM applies WHERE id = $1", id))
 	if err != nil {
 		return nil, fmt.Errorf("apply %s: %w", id, err)
 	}
@@ -206,16 +209,16 @@ func (s *Store) ApplyByID(ctx context.Context, id ApplyID) (*Apply, error) {
 }
 
 // Factories are the names of those that were ever applied, sorted.
-func (s *Store) Factories(ctx context.Context) ([]string, error) {
-	return list(ctx, s, scanText, "SELECT DISTINCT factory FROM applies ORDER BY factory")
+func (s *Applies) Factories(ctx context.Context) ([]string, error) {
+	return list(ctx, s.db, scanText, "SELECT DISTINCT factory FROM applies ORDER BY factory")
 }
 
-// LastApply is the newest apply of a factory, with that outcome if one is given.
-func (s *Store) LastApply(ctx context.Context, factory, outcome string) (*Apply, error) {
+// Last is the newest apply of a factory, with that outcome if one is given.
+func (s *Applies) Last(ctx context.Context, factory, outcome string) (*Apply, error) {
 	w := where{}
 	w.text("factory", factory)
 	w.text("outcome", outcome)
-	a, err := first(list(ctx, s, scanApply, "SELECT "+applyColumns+" FROM applies"+w.sql()+" ORDER BY id DESC LIMIT 1", w.args...))
+	a, err := first(list(ctx, s.db, scanApply, "SELECT "+applyColumns+" FROM applies"+w.sql()+" ORDER BY id DESC LIMIT 1", w.args...))
 	if err != nil {
 		return nil, err
 	}
@@ -223,8 +226,8 @@ func (s *Store) LastApply(ctx context.Context, factory, outcome string) (*Apply,
 	return a, err
 }
 
-func (s *Store) bindings(ctx context.Context, id ApplyID) ([]BoundWebhook, error) {
-	return list(ctx, s, func(rows *sql.Rows) (BoundWebhook, error) {
+func (s *Applies) bindings(ctx context.Context, id ApplyID) ([]BoundWebhook, error) {
+	return list(ctx, s.db, func(rows *sql.Rows) (BoundWebhook, error) {
 		var b BoundWebhook
 		err := rows.Scan(&b.Name, &b.UID, &b.SecretName, &b.Generation)
 		return b, err
@@ -256,15 +259,15 @@ func applyDigest(id ApplyID, commit string, files []fileHash, webhooks []BoundWe
 	return digestOf(values...)
 }
 
-// ApplyFiles reads the snapshot of an apply. The error wraps ErrDamaged if it is
+// Files reads the snapshot of an apply. The error wraps ErrDamaged if it is
 // not what was applied, or is not bound to the webhooks that it was bound to.
-func (s *Store) ApplyFiles(ctx context.Context, id ApplyID) ([]File, error) {
-	a, err := s.ApplyByID(ctx, id)
+func (s *Applies) Files(ctx context.Context, id ApplyID) ([]File, error) {
+	a, err := s.Get(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	var names []fileHash
-	files, err := list(ctx, s, func(rows *sql.Rows) (File, error) {
+	files, err := list(ctx, s.db, func(rows *sql.Rows) (File, error) {
 		var f File
 		var hash, packed []byte
 		if err := rows.Scan(&f.Path, &hash, &f.Executable, &packed); err != nil {
@@ -281,7 +284,7 @@ func (s *Store) ApplyFiles(ctx context.Context, id ApplyID) ([]File, error) {
 	if err != nil {
 		return nil, err
 	}
-	digest, err := first(list(ctx, s, func(rows *sql.Rows) (digest sql.NullInt64, err error) {
+	digest, err := first(list(ctx, s.db, func(rows *sql.Rows) (digest sql.NullInt64, err error) {
 		err = rows.Scan(&digest)
 		return digest, err
 	}, "SELECT digest FROM applies WHERE id = $1", id))
@@ -294,10 +297,10 @@ func (s *Store) ApplyFiles(ctx context.Context, id ApplyID) ([]File, error) {
 	return files, nil
 }
 
-// AppliedFile reads a file of an applied snapshot by its SHA-256. The error wraps ErrDamaged
+// File reads a file of an applied snapshot by its SHA-256. The error wraps ErrDamaged
 // if it is not what was applied.
-func (s *Store) AppliedFile(ctx context.Context, hash []byte) ([]byte, error) {
-	packed, err := first(list(ctx, s, func(rows *sql.Rows) (packed []byte, err error) {
+func (s *Applies) File(ctx context.Context, hash []byte) ([]byte, error) {
+	packed, err := first(list(ctx, s.db, func(rows *sql.Rows) (packed []byte, err error) {
 		err = rows.Scan(&packed)
 		return packed, err
 	}, "SELECT data FROM blobs WHERE hash = $1", hash))
@@ -311,9 +314,9 @@ func (s *Store) AppliedFile(ctx context.Context, hash []byte) ([]byte, error) {
 	return data, nil
 }
 
-// AppliedCommit is the newest apply that made a commit live. The commit may be
+// Commit is the newest apply that made a commit live. The commit may be
 // shortened to a prefix of its hash; ErrConflict if there are several such.
-func (s *Store) AppliedCommit(ctx context.Context, factory, prefix string) (*Apply, error) {
+func (s *Applies) Commit(ctx context.Context, factory, prefix string) (*Apply, error) {
 	if !isHex(prefix) {
 		return nil, fmt.Errorf("a commit that begins with %.40q: %w", prefix, ErrNotFound)
 	}
@@ -321,7 +324,7 @@ func (s *Store) AppliedCommit(ctx context.Context, factory, prefix string) (*App
 	w.text("factory", factory)
 	w.add("outcome = ?", "applied")
 	w.add("commit_hash LIKE ?", prefix+"%")
-	all, err := list(ctx, s, scanText, "SELECT DISTINCT commit_hash FROM applies"+w.sql()+" LIMIT 2", w.args...)
+	all, err := list(ctx, s.db, scanText, "SELECT DISTINCT commit_hash FROM applies"+w.sql()+" LIMIT 2", w.args...)
 	if err != nil {
 		return nil, err
 	}
@@ -331,16 +334,16 @@ func (s *Store) AppliedCommit(ctx context.Context, factory, prefix string) (*App
 	case 2:
 		return nil, fmt.Errorf("several commits that were applied begin with %s: %w", prefix, ErrConflict)
 	}
-	return first(list(ctx, s, scanApply, "SELECT "+applyColumns+" FROM applies"+w.sql()+" ORDER BY id DESC LIMIT 1", w.args...))
+	return first(list(ctx, s.db, scanApply, "SELECT "+applyColumns+" FROM applies"+w.sql()+" ORDER BY id DESC LIMIT 1", w.args...))
 }
 
-// FirstApply is when the first apply of a commit began, of any outcome, or without a
+// First is when the first apply of a commit began, of any outcome, or without a
 // commit that of the factory; ErrNotFound if there is none.
-func (s *Store) FirstApply(ctx context.Context, factory, commit string) (time.Time, error) {
+func (s *Applies) First(ctx context.Context, factory, commit string) (time.Time, error) {
 	w := where{}
 	w.add("factory = ?", factory)
 	w.text("commit_hash", commit)
-	return first(list(ctx, s, func(rows *sql.Rows) (time.Time, error) {
+	return first(list(ctx, s.db, func(rows *sql.Rows) (time.Time, error) {
 		var at int64
 		err := rows.Scan(&at)
 		return timeOf(at), err
@@ -357,8 +360,11 @@ type Pin struct {
 	At, Until          time.Time // Until zero: for good
 }
 
-// SetPin pins a factory to a commit, in place of what it was pinned to.
-func (s *Store) SetPin(ctx context.Context, factory string, p Pin) error {
+// Pins are the commits that operators keep factories at.
+type Pins struct{ *db }
+
+// Set pins a factory to a commit, in place of what it was pinned to.
+func (s *Pins) Set(ctx context.Context, factory string, p Pin) error {
 	return s.do(ctx, func(ctx context.Context) error {
 		return s.exec(ctx, `INSERT INTO pins (factory, commit_hash, reason, pinned_by, pinned_at, until) VALUES ($1, $2, $3, $4, $5, $6)
 			ON CONFLICT (factory) DO UPDATE SET commit_hash = excluded.commit_hash, reason = excluded.reason, pinned_by = excluded.pinned_by,
@@ -366,14 +372,14 @@ func (s *Store) SetPin(ctx context.Context, factory string, p Pin) error {
 	})
 }
 
-// DeletePin makes a factory follow its branch again.
-func (s *Store) DeletePin(ctx context.Context, factory string) error {
+// Delete makes a factory follow its branch again.
+func (s *Pins) Delete(ctx context.Context, factory string) error {
 	return s.do(ctx, func(ctx context.Context) error { return s.exec(ctx, "DELETE FROM pins WHERE factory = $1", factory) })
 }
 
-// EndPin removes the pin of a factory if it has expired, and records that in the audit
+// End removes the pin of a factory if it has expired, and records that in the audit
 // log.
-func (s *Store) EndPin(ctx context.Context, factory string) error {
+func (s *Pins) End(ctx context.Context, factory string) error {
 	return s.do(ctx, func(ctx context.Context) error {
 		var commit, reason string
 		var until int64
@@ -385,16 +391,16 @@ func (s *Store) EndPin(ctx context.Context, factory string) error {
 		if err != nil {
 			return err
 		}
-		return s.audit(ctx, AuditEntry{
+		return s.store.Audit.add(ctx, AuditEntry{
 			Actor: "server", Action: "definition.unpin", Object: factory, Factory: factory, Origin: "local",
 			Details: fmt.Sprintf("%s: the pin ran out at %s: %s", commit, timeOf(until).UTC().Format(time.RFC3339), reason),
 		})
 	})
 }
 
-// PinOf is what a factory is pinned to now; ErrNotFound if it is not.
-func (s *Store) PinOf(ctx context.Context, factory string) (Pin, error) {
-	p, err := first(list(ctx, s, func(rows *sql.Rows) (Pin, error) {
+// Of is what a factory is pinned to now; ErrNotFound if it is not.
+func (s *Pins) Of(ctx context.Context, factory string) (Pin, error) {
+	p, err := first(list(ctx, s.db, func(rows *sql.Rows) (Pin, error) {
 		var p Pin
 		var at, until int64
 		err := rows.Scan(&p.Commit, &p.Reason, &p.By, &at, &until)

@@ -38,17 +38,20 @@ type Artifact struct {
 // unfinishedArtifact ends the names of files that are being written.
 const unfinishedArtifact = ".part"
 
+// Artifacts are the files and links that runs leave.
+type Artifacts struct{ *db }
+
 // KeepLink keeps a link of a run that the lease holds.
-func (s *Store) KeepLink(ctx context.Context, l Lease, a Artifact) (Artifact, error) {
+func (s *Artifacts) KeepLink(ctx context.Context, l Lease, a Artifact) (Artifact, error) {
 	a.ID, a.Size, a.Sum, a.file = 0, 0, [sha256.Size]byte{}, ""
-	return s.addArtifact(ctx, l, a)
+	return s.add(ctx, l, a)
 }
 
 // KeepFile keeps a file of a run that the lease holds. write writes its content. Nothing
 // is kept if it fails, or if the lease is lost. The content is on the disk before the
 // row that names it.
-func (s *Store) KeepFile(ctx context.Context, l Lease, a Artifact, write func(io.Writer) error) (kept Artifact, err error) {
-	if s.artifacts == "" || s.Shared() {
+func (s *Artifacts) KeepFile(ctx context.Context, l Lease, a Artifact, write func(io.Writer) error) (kept Artifact, err error) {
+	if s.artifacts == "" || s.shared() {
 		return s.keepParts(ctx, l, a, write)
 	}
 	folder := filepath.Join(s.artifacts, l.RunID.String())
@@ -86,7 +89,7 @@ func (s *Store) KeepFile(ctx context.Context, l Lease, a Artifact, write func(io
 	a.ID, a.Size, a.Sum, a.file = 0, info.Size(), [sha256.Size]byte(sum.Sum(nil)), filepath.Base(path)
 	err = errors.Join(secret.SyncFolder(folder), secret.SyncFolder(s.artifacts))
 	if err == nil {
-		kept, err = s.addArtifact(ctx, l, a)
+		kept, err = s.add(ctx, l, a)
 	}
 	if err != nil {
 		_ = os.Remove(path) // else the next sweep does
@@ -94,10 +97,10 @@ func (s *Store) KeepFile(ctx context.Context, l Lease, a Artifact, write func(io
 	return kept, err
 }
 
-func (s *Store) addArtifact(ctx context.Context, l Lease, a Artifact) (Artifact, error) {
+func (s *Artifacts) add(ctx context.Context, l Lease, a Artifact) (Artifact, error) {
 	err := s.grow(ctx, func(ctx context.Context) error {
 		at := s.now()
-		if err := s.fenced(ctx, l, "UPDATE runs SET updated_at = $1", s.stamp(ctx)); err != nil {
+		if err := s.store.Leases.fenced(ctx, l, "UPDATE runs SET updated_at = $1", s.stamp(ctx)); err != nil {
 			return err
 		}
 		if a.ID == 0 {
@@ -123,20 +126,20 @@ func scanArtifact(rows *sql.Rows) (*Artifact, error) {
 	return &a, err
 }
 
-// Artifact finds an artifact.
-func (s *Store) Artifact(ctx context.Context, id ArtifactID) (*Artifact, error) {
-	return first(list(ctx, s, scanArtifact, artifactColumns+" WHERE id = $1", id))
+// Get finds an artifact.
+func (s *Artifacts) Get(ctx context.Context, id ArtifactID) (*Artifact, error) {
+	return first(list(ctx, s.db, scanArtifact, artifactColumns+" WHERE id = $1", id))
 }
 
-// Artifacts are the artifacts of runs, in the order in which they came.
-func (s *Store) Artifacts(ctx context.Context, runs ...RunID) (map[RunID][]*Artifact, error) {
+// Of are the artifacts of runs, in the order in which they came.
+func (s *Artifacts) Of(ctx context.Context, runs ...RunID) (map[RunID][]*Artifact, error) {
 	all := make(map[RunID][]*Artifact)
 	if len(runs) == 0 {
 		return all, nil
 	}
 	w := where{}
 	w.add(in(&w, "run_id", runs))
-	found, err := list(ctx, s, scanArtifact, artifactColumns+w.sql()+" ORDER BY run_id, id", w.args...)
+	found, err := list(ctx, s.db, scanArtifact, artifactColumns+w.sql()+" ORDER BY run_id, id", w.args...)
 	for _, a := range found {
 		all[a.RunID] = append(all[a.RunID], a)
 	}
@@ -145,14 +148,14 @@ func (s *Store) Artifacts(ctx context.Context, runs ...RunID) (map[RunID][]*Arti
 
 // RunByReference finds the run of a factory, or of any if it is empty, that first left a
 // link with an address.
-func (s *Store) RunByReference(ctx context.Context, url, factory string) (*Run, error) {
-	return first(list(ctx, s, scanRun, selectRun+` WHERE r.id = (SELECT min(a.run_id) FROM artifacts a JOIN runs o ON o.id = a.run_id
+func (s *Artifacts) RunByReference(ctx context.Context, url, factory string) (*Run, error) {
+	return first(list(ctx, s.db, scanRun, selectRun+` WHERE r.id = (SELECT min(a.run_id) FROM artifacts a JOIN runs o ON o.id = a.run_id
 		JOIN run_groups g ON g.id = o.group_id WHERE a.url = $1 AND a.url <> '' AND ($2 = '' OR g.factory = $2))`, url, factory))
 }
 
-// OpenArtifact opens the content of an artifact. The error wraps ErrNotFound if the artifact
+// Open opens the content of an artifact. The error wraps ErrNotFound if the artifact
 // is a link or was deleted, and ErrDamaged if its content is missing or of another size.
-func (s *Store) OpenArtifact(ctx context.Context, a *Artifact) (io.ReadCloser, error) {
+func (s *Artifacts) Open(ctx context.Context, a *Artifact) (io.ReadCloser, error) {
 	if a.file == inDatabase {
 		return s.openParts(ctx, a)
 	}
@@ -176,13 +179,13 @@ func (s *Store) OpenArtifact(ctx context.Context, a *Artifact) (io.ReadCloser, e
 	return f, nil
 }
 
-// checkArtifact reads the file of an artifact.
-func (s *Store) checkArtifact(ctx context.Context, id ArtifactID) error {
-	a, err := s.Artifact(ctx, id)
+// check reads the file of an artifact.
+func (s *Artifacts) check(ctx context.Context, id ArtifactID) error {
+	a, err := s.Get(ctx, id)
 	if err != nil || a.file == "" || a.file != inDatabase && s.artifacts == "" { // a copy of the database alone
 		return err
 	}
-	f, err := s.OpenArtifact(ctx, a)
+	f, err := s.Open(ctx, a)
 	if err == nil {
 		sum := sha256.New()
 		_, err = io.Copy(sum, f)
@@ -190,22 +193,22 @@ func (s *Store) checkArtifact(ctx context.Context, id ArtifactID) error {
 			err = s.damage("the file of the artifact %s of %s", a.ID, a.RunID)
 		}
 	}
-	if _, gone := s.Artifact(ctx, id); errors.Is(gone, ErrNotFound) {
+	if _, gone := s.Get(ctx, id); errors.Is(gone, ErrNotFound) {
 		return nil // it was deleted meanwhile
 	}
 	return err
 }
 
-// HoldArtifacts keeps SweepArtifacts from removing files until release is called, so that the files
+// Hold keeps Sweep from removing files until release is called, so that the files
 // of a copy of the store can be read after it.
-func (s *Store) HoldArtifacts() (release func()) {
+func (s *Artifacts) Hold() (release func()) {
 	s.holding.Add(1)
 	return func() { s.holding.Add(-1) }
 }
 
-// EachArtifactFile calls a function with each file of artifacts. Its name is that of the folder of
+// EachFile calls a function with each file of artifacts. Its name is that of the folder of
 // the run, a slash and the file's own.
-func (s *Store) EachArtifactFile(yield func(name string, f *os.File) error) error {
+func (s *Artifacts) EachFile(yield func(name string, f *os.File) error) error {
 	paths, err := filepath.Glob(filepath.Join(s.artifacts, "*", "*"))
 	if s.artifacts == "" || err != nil {
 		return err
@@ -230,7 +233,7 @@ func (s *Store) EachArtifactFile(yield func(name string, f *os.File) error) erro
 }
 
 // ArtifactSums are the digests of the files of artifacts that a copy of a store names, by the names
-// of EachArtifactFile.
+// of Artifacts.EachFile.
 func ArtifactSums(ctx context.Context, path string) (map[string][sha256.Size]byte, error) {
 	s := newSQLite(time.Now, nil, slog.New(slog.DiscardHandler))
 	s.read = newDatabase(path, map[string]string{"mode": "ro", "immutable": "1"})
@@ -243,9 +246,9 @@ func ArtifactSums(ctx context.Context, path string) (map[string][sha256.Size]byt
 	return sums, err
 }
 
-// SweepArtifacts removes content that no row names: that of deleted runs, and what a crash
+// Sweep removes content that no row names: that of deleted runs, and what a crash
 // left. It returns of how many artifacts it removed some.
-func (s *Store) SweepArtifacts(ctx context.Context) (removed int, err error) {
+func (s *Artifacts) Sweep(ctx context.Context) (removed int, err error) {
 	if s.holding.Load() > 0 {
 		return 0, nil // the next sweep does it
 	}
@@ -265,7 +268,7 @@ func (s *Store) SweepArtifacts(ctx context.Context) (removed int, err error) {
 // removes such files.
 const orphanAge = 3 * time.Hour
 
-func (s *Store) checkOrphans(ctx context.Context, r *Report) error {
+func (s *Artifacts) checkOrphans(ctx context.Context, r *Report) error {
 	return s.orphans(ctx, func(file string, age time.Duration) error {
 		if age > orphanAge && len(r.Problems) < maxProblems {
 			r.Problems = append(r.Problems, fmt.Sprintf("no artifact has the file %s: a server removes it, unless its log says why it cannot", file))
@@ -276,7 +279,7 @@ func (s *Store) checkOrphans(ctx context.Context, r *Report) error {
 
 // orphans finds the files that no row names, with the time since they were written. A file
 // that is being written counts from the time when no run can be writing it any more.
-func (s *Store) orphans(ctx context.Context, found func(file string, age time.Duration) error) error {
+func (s *Artifacts) orphans(ctx context.Context, found func(file string, age time.Duration) error) error {
 	if s.artifacts == "" {
 		return nil
 	}
@@ -297,10 +300,10 @@ func (s *Store) orphans(ctx context.Context, found func(file string, age time.Du
 	return err
 }
 
-func (s *Store) orphansOf(ctx context.Context, id RunID, found func(file string, age time.Duration) error) error {
+func (s *Artifacts) orphansOf(ctx context.Context, id RunID, found func(file string, age time.Duration) error) error {
 	s.naming.Lock()
 	defer s.naming.Unlock()
-	rows, err := s.Artifacts(ctx, id)
+	rows, err := s.Of(ctx, id)
 	if err != nil {
 		return err
 	}

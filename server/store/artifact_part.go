@@ -19,8 +19,8 @@ const inDatabase = "@"
 const artifactPart = 256 << 10
 
 // keepParts is KeepFile, in the database.
-func (s *Store) keepParts(ctx context.Context, l Lease, a Artifact, write func(io.Writer) error) (kept Artifact, err error) {
-	p := &partWriter{store: s, ctx: ctx}
+func (s *Artifacts) keepParts(ctx context.Context, l Lease, a Artifact, write func(io.Writer) error) (kept Artifact, err error) {
+	p := &partWriter{db: s.db, ctx: ctx}
 	defer func() {
 		if err != nil && p.id != 0 {
 			_ = s.deleteParts(context.WithoutCancel(ctx), p.id) // else the next sweep does
@@ -34,16 +34,16 @@ func (s *Store) keepParts(ctx context.Context, l Lease, a Artifact, write func(i
 		return kept, err
 	}
 	a.ID, a.Size, a.Sum, a.file = p.id, p.at, [sha256.Size]byte(sum.Sum(nil)), inDatabase
-	return s.addArtifact(ctx, l, a)
+	return s.add(ctx, l, a)
 }
 
 // partWriter stores what is written as the parts of an artifact.
 type partWriter struct {
-	store *Store
-	ctx   context.Context
-	id    ArtifactID // 0: nothing is stored yet
-	at    int64
-	part  []byte
+	db   *db
+	ctx  context.Context
+	id   ArtifactID // 0: nothing is stored yet
+	at   int64
+	part []byte
 }
 
 func (p *partWriter) Write(data []byte) (n int, err error) {
@@ -64,11 +64,11 @@ func (p *partWriter) flush() error {
 	if len(p.part) == 0 {
 		return nil
 	}
-	err := p.store.grow(p.ctx, func(ctx context.Context) error {
+	err := p.db.grow(p.ctx, func(ctx context.Context) error {
 		if p.id == 0 {
-			p.id = ArtifactID(p.store.nextID())
+			p.id = ArtifactID(p.db.nextID())
 		}
-		return p.store.exec(ctx, "INSERT INTO artifact_parts (artifact_id, at, data) VALUES ($1, $2, $3)", p.id, p.at, p.part)
+		return p.db.exec(ctx, "INSERT INTO artifact_parts (artifact_id, at, data) VALUES ($1, $2, $3)", p.id, p.at, p.part)
 	})
 	if err == nil {
 		p.at += int64(len(p.part))
@@ -79,7 +79,7 @@ func (p *partWriter) flush() error {
 
 // deleteParts deletes the content of an artifact, the beginning last: a sweep finds what is
 // left by it.
-func (s *Store) deleteParts(ctx context.Context, id ArtifactID) error {
+func (s *Artifacts) deleteParts(ctx context.Context, id ArtifactID) error {
 	for {
 		n := int64(0)
 		err := s.do(ctx, func(ctx context.Context) (err error) {
@@ -93,8 +93,8 @@ func (s *Store) deleteParts(ctx context.Context, id ArtifactID) error {
 }
 
 // strayParts are the artifacts that have content but no row.
-func (s *Store) strayParts(ctx context.Context) ([]ArtifactID, error) {
-	all, err := list(ctx, s, func(rows *sql.Rows) (id ArtifactID, err error) {
+func (s *Artifacts) strayParts(ctx context.Context) ([]ArtifactID, error) {
+	all, err := list(ctx, s.db, func(rows *sql.Rows) (id ArtifactID, err error) {
 		err = rows.Scan(&id)
 		return id, err
 	}, "SELECT artifact_id FROM artifact_parts p WHERE at = 0 AND NOT EXISTS (SELECT 1 FROM artifacts a WHERE a.id = p.artifact_id)")
@@ -109,7 +109,7 @@ func (s *Store) strayParts(ctx context.Context) ([]ArtifactID, error) {
 }
 
 // sweepParts removes content that no row names.
-func (s *Store) sweepParts(ctx context.Context) (removed int, err error) {
+func (s *Artifacts) sweepParts(ctx context.Context) (removed int, err error) {
 	stray, err := s.strayParts(ctx)
 	for _, id := range stray {
 		if err == nil {
@@ -121,8 +121,8 @@ func (s *Store) sweepParts(ctx context.Context) (removed int, err error) {
 }
 
 // openParts opens the content of an artifact in the database.
-func (s *Store) openParts(ctx context.Context, a *Artifact) (io.ReadCloser, error) {
-	size, err := first(list(ctx, s, func(rows *sql.Rows) (n int64, err error) {
+func (s *Artifacts) openParts(ctx context.Context, a *Artifact) (io.ReadCloser, error) {
+	size, err := first(list(ctx, s.db, func(rows *sql.Rows) (n int64, err error) {
 		err = rows.Scan(&n)
 		return n, err
 	}, "SELECT coalesce(sum(length(data)), 0) FROM artifact_parts WHERE artifact_id = $1", a.ID))
@@ -132,12 +132,12 @@ func (s *Store) openParts(ctx context.Context, a *Artifact) (io.ReadCloser, erro
 	if err != nil {
 		return nil, err
 	}
-	return &partReader{store: s, ctx: ctx, id: a.ID, size: a.Size}, nil
+	return &partReader{db: s.db, ctx: ctx, id: a.ID, size: a.Size}, nil
 }
 
 // partReader reads the content of an artifact, a part at a time.
 type partReader struct {
-	store    *Store
+	db       *db
 	ctx      context.Context
 	id       ArtifactID
 	at, size int64
@@ -146,7 +146,7 @@ type partReader struct {
 
 func (p *partReader) Read(into []byte) (int, error) {
 	if len(p.part) == 0 && p.at < p.size {
-		part, err := first(list(p.ctx, p.store, func(rows *sql.Rows) (data []byte, err error) {
+		part, err := first(list(p.ctx, p.db, func(rows *sql.Rows) (data []byte, err error) {
 			err = rows.Scan(&data)
 			return data, err
 		}, "SELECT data FROM artifact_parts WHERE artifact_id = $1 AND at = $2", p.id, p.at))

@@ -19,11 +19,11 @@ func TestArtifactFiles(t *testing.T) {
 	s, ctx, dir := open(t), t.Context(), t.TempDir()
 	s.artifacts = dir
 	hash, data := spec("web", "", "", "x")
-	_, _, err := s.CreateRun(ctx, NewRun{Factory: "default", Source: SourceAPI, SpecHash: hash, Spec: data}, "", nil)
+	_, _, err := s.Runs.Create(ctx, NewRun{Factory: "default", Source: SourceAPI, SpecHash: hash, Spec: data}, "", nil)
 	check(t, err)
-	lease := must[[]Lease](t)(s.ClaimRuns(ctx, Claim{Worker: "w", Most: 1, Lease: time.Minute}))[0]
+	lease := must[[]Lease](t)(s.Leases.Claim(ctx, Claim{Worker: "w", Most: 1, Lease: time.Minute}))[0]
 	keep := func(name, content string) (Artifact, error) {
-		return s.KeepFile(ctx, lease, Artifact{Type: "FILE", Name: name}, func(w io.Writer) error {
+		return s.Artifacts.KeepFile(ctx, lease, Artifact{Type: "FILE", Name: name}, func(w io.Writer) error {
 			_, err := io.WriteString(w, content)
 			return err
 		})
@@ -36,11 +36,11 @@ func TestArtifactFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.KeepLink(ctx, lease, Artifact{Type: "PULL_REQUEST", URL: "https://example.com/"}); err != nil {
+	if _, err := s.Artifacts.KeepLink(ctx, lease, Artifact{Type: "PULL_REQUEST", URL: "https://example.com/"}); err != nil {
 		t.Fatal(err)
 	}
 	broken := errors.New("broken")
-	if _, err := s.KeepFile(ctx, lease, Artifact{Name: "half"}, func(w io.Writer) error {
+	if _, err := s.Artifacts.KeepFile(ctx, lease, Artifact{Name: "half"}, func(w io.Writer) error {
 		_, _ = io.WriteString(w, "half")
 		return broken
 	}); !errors.Is(err, broken) {
@@ -48,7 +48,7 @@ func TestArtifactFiles(t *testing.T) {
 	}
 	stale := lease
 	stale.Token++
-	if _, err := s.KeepFile(ctx, stale, Artifact{Name: "stale"}, func(io.Writer) error { return nil }); !errors.Is(err, ErrFenced) {
+	if _, err := s.Artifacts.KeepFile(ctx, stale, Artifact{Name: "stale"}, func(io.Writer) error { return nil }); !errors.Is(err, ErrFenced) {
 		t.Errorf("with a lease that is lost: %v", err)
 	}
 	folder := filepath.Join(dir, lease.RunID.String())
@@ -66,11 +66,11 @@ func TestArtifactFiles(t *testing.T) {
 		t.Errorf("the folder has %v", got)
 	}
 	content := func(a Artifact) (string, error) {
-		row, err := s.Artifact(ctx, a.ID)
+		row, err := s.Artifacts.Get(ctx, a.ID)
 		if err != nil {
 			return "", err
 		}
-		file, err := s.OpenArtifact(ctx, row)
+		file, err := s.Artifacts.Open(ctx, row)
 		if err != nil {
 			return "", err
 		}
@@ -89,7 +89,7 @@ func TestArtifactFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	row, err := s.Artifact(ctx, b.ID)
+	row, err := s.Artifacts.Get(ctx, b.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestArtifactFiles(t *testing.T) {
 	if err != nil || len(r.Problems) != 2 || !strings.Contains(text, b.ID.String()) || !strings.Contains(text, filepath.Join(folder, "3")) || r.Rows["artifacts"] != 3 {
 		t.Errorf("the check says %v %v of %v", err, text, r.Rows)
 	}
-	if n, err := s.SweepArtifacts(ctx); n != 2 || err != nil || len(names()) != 3 {
+	if n, err := s.Artifacts.Sweep(ctx); n != 2 || err != nil || len(names()) != 3 {
 		t.Errorf("%d swept, %v, left %v", n, err, names())
 	}
 	if err := os.Remove(filepath.Join(folder, row.file)); err != nil {
@@ -115,20 +115,20 @@ func TestArtifactFiles(t *testing.T) {
 	}
 
 	// The run goes, and what is left of it.
-	if err := s.FinishRun(ctx, lease, Succeeded, "", nil); err != nil {
+	if err := s.Leases.Finish(ctx, lease, Succeeded, "", nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Remove(filepath.Join(folder, "1.part")); err != nil {
 		t.Fatal(err)
 	}
 	s.at = s.at.Add(48 * time.Hour)
-	if n, _, err := s.PruneRuns(ctx, RunRetention{Runs: time.Hour}); n != 1 || err != nil {
+	if n, _, err := s.Runs.Prune(ctx, RunRetention{Runs: time.Hour}); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
 	if _, err := content(a); !errors.Is(err, ErrNotFound) {
 		t.Errorf("after its run: %v", err)
 	}
-	if n, err := s.SweepArtifacts(ctx); n != 1 || err != nil {
+	if n, err := s.Artifacts.Sweep(ctx); n != 1 || err != nil {
 		t.Errorf("%d swept, %v", n, err)
 	}
 	if _, err := os.Stat(folder); !os.IsNotExist(err) {

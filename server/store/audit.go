@@ -19,13 +19,16 @@ type AuditEntry struct {
 	Origin  string // an address, or "local"
 }
 
-// Audit appends an entry.
-func (s *Store) Audit(ctx context.Context, e AuditEntry) error {
-	return s.do(ctx, func(ctx context.Context) error { return s.audit(ctx, e) })
+// Audit is the log of what people and servers changed.
+type Audit struct{ *db }
+
+// Add appends an entry.
+func (s *Audit) Add(ctx context.Context, e AuditEntry) error {
+	return s.do(ctx, func(ctx context.Context) error { return s.add(ctx, e) })
 }
 
-// audit is Audit within a transaction.
-func (s *Store) audit(ctx context.Context, e AuditEntry) error {
+// add is Audit within a transaction.
+func (s *Audit) add(ctx context.Context, e AuditEntry) error {
 	return s.exec(ctx, "INSERT INTO audit (id, at, actor, action, object, factory, details, origin) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
 		s.nextID(), micros(s.now()), e.Actor, e.Action, e.Object, e.Factory, e.Details, e.Origin)
 }
@@ -38,8 +41,8 @@ type AuditQuery struct {
 	Limit                 int
 }
 
-// AuditEntries reads the entries of a query, newest first.
-func (s *Store) AuditEntries(ctx context.Context, q AuditQuery) ([]AuditEntry, error) {
+// List reads the entries of a query, newest first.
+func (s *Audit) List(ctx context.Context, q AuditQuery) ([]AuditEntry, error) {
 	w := where{}
 	before(&w, "id", q.Before)
 	for _, part := range [][2]string{{"actor", q.Actor}, {"action", q.Action}, {"object", q.Object}} {
@@ -53,7 +56,7 @@ func (s *Store) AuditEntries(ctx context.Context, q AuditQuery) ([]AuditEntry, e
 	if !q.Until.IsZero() {
 		w.add("at < ?", micros(q.Until))
 	}
-	return list(ctx, s, func(rows *sql.Rows) (AuditEntry, error) {
+	return list(ctx, s.db, func(rows *sql.Rows) (AuditEntry, error) {
 		var e AuditEntry
 		var at int64
 		err := rows.Scan(&e.ID, &at, &e.Actor, &e.Action, &e.Object, &e.Factory, &e.Details, &e.Origin)

@@ -13,9 +13,9 @@ import (
 func TestBacklog(t *testing.T) {
 	s := open(t)
 	ctx := t.Context()
-	check(t, s.LimitQueue(ctx, 3))
+	check(t, s.Runs.LimitQueue(ctx, 3))
 	create := func() (RunID, error) {
-		r, _, err := s.CreateRun(ctx, NewRun{Factory: "default", Source: SourceAPI, Spec: []byte("{}")}, "", nil)
+		r, _, err := s.Runs.Create(ctx, NewRun{Factory: "default", Source: SourceAPI, Spec: []byte("{}")}, "", nil)
 		if err != nil {
 			return 0, err
 		}
@@ -28,30 +28,30 @@ func TestBacklog(t *testing.T) {
 	if _, err := create(); !errors.Is(err, ErrBacklog) {
 		t.Errorf("a fourth: %v", err)
 	}
-	if _, err := s.RecordDelivery(ctx, delivery("1", "{}", "a")); !errors.Is(err, ErrBacklog) {
+	if _, err := s.Deliveries.Record(ctx, delivery("1", "{}", "a")); !errors.Is(err, ErrBacklog) {
 		t.Errorf("a delivery: %v", err)
 	}
-	if all := must[[]*Delivery](t)(s.Deliveries(ctx, DeliveryQuery{})); len(all) != 0 {
+	if all := must[[]*Delivery](t)(s.Deliveries.List(ctx, DeliveryQuery{})); len(all) != 0 {
 		t.Errorf("a refused delivery is kept: %+v", all[0])
 	}
-	if got := must[Recorded](t)(s.RecordDelivery(ctx, delivery("2", "{}"))); got.Duplicate {
+	if got := must[Recorded](t)(s.Deliveries.Record(ctx, delivery("2", "{}"))); got.Duplicate {
 		t.Error("a delivery that starts nothing is refused")
 	}
-	must[[]Lease](t)(s.ClaimRuns(ctx, Claim{Worker: "w", Most: 1, Lease: time.Minute}))
-	must[Recorded](t)(s.RecordDelivery(ctx, delivery("1", "{}", "a")))
+	must[[]Lease](t)(s.Leases.Claim(ctx, Claim{Worker: "w", Most: 1, Lease: time.Minute}))
+	must[Recorded](t)(s.Deliveries.Record(ctx, delivery("1", "{}", "a")))
 	if _, err := create(); !errors.Is(err, ErrBacklog) {
 		t.Errorf("a fifth: %v", err)
 	}
-	must[*Run](t)(s.RequestStop(ctx, ids[2], StopCancel, ""))
+	must[*Run](t)(s.Runs.Stop(ctx, ids[2], StopCancel, ""))
 	failure := errors.New("no")
 	err := s.do(ctx, func(context.Context) error { return failure })
 	if !errors.Is(err, failure) {
 		t.Error(err)
 	}
-	check(t, s.LimitQueue(ctx, 3))
+	check(t, s.Runs.LimitQueue(ctx, 3))
 	must[RunID](t)(create())
-	check(t, s.LimitQueue(ctx, 0))
+	check(t, s.Runs.LimitQueue(ctx, 0))
 	for i := range 5 {
-		must[Recorded](t)(s.RecordDelivery(ctx, delivery(fmt.Sprint("more", i), "{}", "a")))
+		must[Recorded](t)(s.Deliveries.Record(ctx, delivery(fmt.Sprint("more", i), "{}", "a")))
 	}
 }

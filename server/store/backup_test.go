@@ -51,7 +51,7 @@ func TestBackupWhileWriting(t *testing.T) {
 	for w := range acked {
 		all.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
-				r, err := s.RecordDelivery(t.Context(), numbered(1_000_000+i*len(acked)+w, s.at))
+				r, err := s.Deliveries.Record(t.Context(), numbered(1_000_000+i*len(acked)+w, s.at))
 				if err != nil {
 					t.Error(err)
 				}
@@ -75,7 +75,7 @@ func TestBackupWhileWriting(t *testing.T) {
 		mu.Unlock()
 		copied, _ := s.save(t)
 		for _, id := range before {
-			if _, err := copied.Payload(t.Context(), id); err != nil {
+			if _, err := copied.Deliveries.Payload(t.Context(), id); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -98,9 +98,9 @@ func TestBackup(t *testing.T) {
 	check(t, s.bind(t.Context()))
 	s.stock(t, 1000, time.Hour)
 	check(t, os.WriteFile(unfinishedBackup(s.cfg.Path), []byte("left over"), 0o600))
-	must[int64](t)(s.SetSecret(t.Context(), "S", secret.New("correct-horse-battery-staple")))
+	must[int64](t)(s.Secrets.Set(t.Context(), "S", secret.New("correct-horse-battery-staple")))
 	copied, data := s.save(t)
-	value := must[SecretValue](t)(copied.SecretAt(t.Context(), "S", 1))
+	value := must[SecretValue](t)(copied.Secrets.At(t.Context(), "S", 1))
 	if value.Value.Reveal() != "correct-horse-battery-staple" || bytes.Contains(data, []byte("correct-horse")) {
 		t.Error("the copy does not have the secret, sealed")
 	}

@@ -60,7 +60,7 @@ func (s *Store) Check(ctx context.Context) (*Report, error) {
 	if err := s.checkContents(ctx, r); err != nil {
 		return r, err
 	}
-	return r, s.checkOrphans(ctx, r)
+	return r, s.Artifacts.checkOrphans(ctx, r)
 }
 
 func (s *Store) describe(ctx context.Context, r *Report) error {
@@ -101,16 +101,16 @@ func (s *Store) checkContents(ctx context.Context, r *Report) error {
 		read func(id int64) error
 	}{
 		{"SELECT id FROM deliveries WHERE id > $1 AND payload IS NOT NULL ORDER BY id LIMIT $2", func(id int64) error {
-			_, err := s.Payload(ctx, DeliveryID(id))
+			_, err := s.Deliveries.Payload(ctx, DeliveryID(id))
 			return err
 		}},
 		{"SELECT id FROM applies WHERE id > $1 ORDER BY id LIMIT $2", func(id int64) error {
-			_, err := s.ApplyFiles(ctx, ApplyID(id))
+			_, err := s.Applies.Files(ctx, ApplyID(id))
 			return err
 		}},
 		{"SELECT DISTINCT run_id FROM run_events WHERE run_id > $1 ORDER BY run_id LIMIT $2", func(id int64) error {
 			for after := int64(0); ; {
-				events, err := s.Events(ctx, RunID(id), after, page)
+				events, err := s.Transcripts.List(ctx, RunID(id), after, page)
 				if err != nil || len(events) < page {
 					return err
 				}
@@ -118,11 +118,11 @@ func (s *Store) checkContents(ctx context.Context, r *Report) error {
 			}
 		}},
 		{"SELECT id FROM artifacts WHERE id > $1 AND file <> '' ORDER BY id LIMIT $2", func(id int64) error {
-			return s.checkArtifact(ctx, ArtifactID(id))
+			return s.Artifacts.check(ctx, ArtifactID(id))
 		}},
 	} {
 		for after := int64(0); ; {
-			ids, err := list(ctx, s, func(rows *sql.Rows) (id int64, err error) {
+			ids, err := list(ctx, s.db, func(rows *sql.Rows) (id int64, err error) {
 				err = rows.Scan(&id)
 				return id, err
 			}, kind.ids, after, page)
@@ -152,7 +152,7 @@ func (s *Store) checkContents(ctx context.Context, r *Report) error {
 func (s *Store) checkSpecs(ctx context.Context, r *Report) error {
 	const page = 500
 	for after := []byte{}; ; {
-		hashes, err := list(ctx, s, func(rows *sql.Rows) (hash []byte, err error) {
+		hashes, err := list(ctx, s.db, func(rows *sql.Rows) (hash []byte, err error) {
 			err = rows.Scan(&hash)
 			return hash, err
 		}, "SELECT hash FROM specs WHERE hash > $1 ORDER BY hash LIMIT $2", after, page)
@@ -163,7 +163,7 @@ func (s *Store) checkSpecs(ctx context.Context, r *Report) error {
 			if len(after) != 32 || len(r.Problems) >= maxProblems {
 				continue
 			}
-			if _, err := s.Spec(ctx, [32]byte(after)); err != nil && !errors.Is(err, ErrNotFound) {
+			if _, err := s.Specs.Get(ctx, [32]byte(after)); err != nil && !errors.Is(err, ErrNotFound) {
 				if ctx.Err() != nil {
 					return ctx.Err()
 				}
@@ -204,7 +204,7 @@ func CheckDatabase(ctx context.Context, address string) (*Report, error) {
 	if err := s.digestsSince(since); err != nil {
 		return nil, err
 	}
-	return s.Check(ctx)
+	return s.store.Check(ctx)
 }
 
 // CheckFile is Check of a copy that no server uses, such as a backup. It changes
@@ -230,5 +230,5 @@ func CheckFile(ctx context.Context, path string) (*Report, error) {
 			return nil, err
 		}
 	}
-	return s.Check(ctx)
+	return s.store.Check(ctx)
 }

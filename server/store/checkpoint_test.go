@@ -27,7 +27,7 @@ func TestCheckpointUnderLoad(t *testing.T) {
 	for w := range writers {
 		all.Go(func() {
 			for i := range each {
-				if _, err := s.RecordDelivery(t.Context(), delivery(fmt.Sprint(w, "-", i), string(body), "a")); err != nil {
+				if _, err := s.Deliveries.Record(t.Context(), delivery(fmt.Sprint(w, "-", i), string(body), "a")); err != nil {
 					t.Error(err)
 				}
 			}
@@ -52,8 +52,8 @@ func TestCheckpointUnderLoad(t *testing.T) {
 	if kept != writers*each {
 		t.Errorf("%d of %d deliveries are there", kept, writers*each)
 	}
-	for _, d := range must[[]*Delivery](t)(s.Deliveries(t.Context(), DeliveryQuery{Limit: 3})) {
-		if got := must[[]byte](t)(s.Payload(t.Context(), d.ID)); string(got) != string(body) {
+	for _, d := range must[[]*Delivery](t)(s.Deliveries.List(t.Context(), DeliveryQuery{Limit: 3})) {
+		if got := must[[]byte](t)(s.Deliveries.Payload(t.Context(), d.ID)); string(got) != string(body) {
 			t.Errorf("%s has another body", d.ID)
 		}
 	}

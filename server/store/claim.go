@@ -40,9 +40,12 @@ func (c *Claim) full(automation string, running int) bool {
 	return automation != "" && c.PerAutomation > 0 && running >= c.PerAutomation
 }
 
+// Leases are the runs that workers have: who executes each run, and until when it may.
+type Leases struct{ *db }
+
 // AutomationFull tells whether a queued run has to wait until another run of its
 // automation ends, and how many of these are in progress.
-func (s *Store) AutomationFull(ctx context.Context, claim Claim, r *Run) (running int, full bool, err error) {
+func (s *Leases) AutomationFull(ctx context.Context, claim Claim, r *Run) (running int, full bool, err error) {
 	if !claim.full(r.Automation, math.MaxInt) {
 		return 0, false, nil
 	}
@@ -83,9 +86,9 @@ func (c *claims) some() bool {
 	return len(c.doubts) > 0
 }
 
-// ClaimRuns takes queued runs, oldest first. What an earlier call of this process took without
+// Claim takes queued runs, oldest first. What an earlier call of this process took without
 // being told so comes first: nobody else would execute it.
-func (s *Store) ClaimRuns(ctx context.Context, claim Claim) ([]Lease, error) {
+func (s *Leases) Claim(ctx context.Context, claim Claim) ([]Lease, error) {
 	var claimed []Lease
 	doubts := s.claims.take()
 	err := s.do(ctx, func(ctx context.Context) error {
@@ -122,7 +125,7 @@ func (s *Store) ClaimRuns(ctx context.Context, claim Claim) ([]Lease, error) {
 		return nil
 	})
 	if err != nil {
-		if s.Shared() { // a file is one of this process alone, which knows what is in it
+		if s.shared() { // a file is one of this process alone, which knows what is in it
 			s.claims.add(doubts)
 			s.claims.add(claimed)
 		}
@@ -138,7 +141,7 @@ const maxHeads = 1000
 // these, the runs of the automation with the fewest runs in progress; among these, the
 // oldest. So one automation with a long queue does not keep the others waiting. The runs
 // of one creator that no automation started count as one automation.
-func (s *Store) claimable(ctx context.Context, claim Claim) (ids []RunID, err error) {
+func (s *Leases) claimable(ctx context.Context, claim Claim) (ids []RunID, err error) {
 	if claim.Most <= 0 {
 		return nil, nil
 	}
@@ -147,7 +150,7 @@ func (s *Store) claimable(ctx context.Context, claim Claim) (ids []RunID, err er
 	if err := s.row(ctx, "SELECT drain FROM workers WHERE id = $1", []any{claim.Worker}, &drain); err != nil && !errors.Is(err, ErrNotFound) || drain != 0 {
 		return nil, err
 	}
-	heads, err := s.heads(ctx, &carrier{store: s, claim: &claim})
+	heads, err := s.heads(ctx, &carrier{db: s.db, claim: &claim})
 	if err != nil || len(heads) == 0 {
 		return nil, err
 	}
@@ -201,7 +204,7 @@ type head struct {
 
 // next moves a head to the run behind it in its group. The error is ErrNotFound if there
 // is none.
-func (s *Store) next(ctx context.Context, h *head) error {
+func (s *Leases) next(ctx context.Context, h *head) error {
 	if h.at == 0 {
 		return s.row(ctx, "SELECT id FROM runs WHERE state = 'QUEUED' AND group_id = $1 AND id > $2 ORDER BY id LIMIT 1",
 			[]any{h.group, h.id}, &h.id)
@@ -246,8 +249,8 @@ func (h *groupHead) fields() []any {
 
 // headsBy returns a function that finds the first run of the next group after one, or
 // ErrNotFound. It is to be called with the group that it returned before, or with 0.
-func (s *Store) headsBy(one, atOnce string) func(ctx context.Context, after int64) (groupHead, error) {
-	if !s.Shared() {
+func (s *Leases) headsBy(one, atOnce string) func(ctx context.Context, after int64) (groupHead, error) {
+	if !s.shared() {
 		return func(ctx context.Context, after int64) (h groupHead, err error) {
 			return h, s.row(ctx, one, []any{after}, h.fields()...)
 		}
@@ -277,7 +280,7 @@ func (s *Store) headsBy(one, atOnce string) func(ctx context.Context, after int6
 
 // heads finds the first run of each group that may start. If there are more groups than
 // one claim looks at, the next claim continues with the others.
-func (s *Store) heads(ctx context.Context, who *carrier) ([]head, error) {
+func (s *Leases) heads(ctx context.Context, who *carrier) ([]head, error) {
 	queued, err := s.headsOf(ctx, s.headsBy(headQueued, queuedAtOnce), who, &s.lastHead)
 	if err != nil {
 		return nil, err
@@ -289,7 +292,7 @@ func (s *Store) heads(ctx context.Context, who *carrier) ([]head, error) {
 
 // headsOf finds the first runs of up to maxHeads groups, without those that other workers carry. next finds
 // the first one after a group. last is the group at which the claim before stopped, if it left some out.
-func (s *Store) headsOf(ctx context.Context, next func(ctx context.Context, after int64) (groupHead, error), who *carrier, last *int64) (heads []head, err error) {
+func (s *Leases) headsOf(ctx context.Context, next func(ctx context.Context, after int64) (groupHead, error), who *carrier, last *int64) (heads []head, err error) {
 	after := *last
 	looked := 0
 	for wrapped := false; looked < maxHeads; {

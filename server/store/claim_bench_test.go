@@ -26,7 +26,7 @@ func BenchmarkClaims(b *testing.B) {
 			for range 64 {
 				filling.Go(func() {
 					for i := n.Add(1); i <= int64(b.N); i = n.Add(1) {
-						if _, err := first.RecordDelivery(b.Context(), delivery(fmt.Sprint(i), "{}", fmt.Sprint("a", i%50))); err != nil {
+						if _, err := first.Deliveries.Record(b.Context(), delivery(fmt.Sprint(i), "{}", fmt.Sprint("a", i%50))); err != nil {
 							b.Error(err)
 							return
 						}
@@ -41,7 +41,7 @@ func BenchmarkClaims(b *testing.B) {
 				working.Go(func() {
 					s := stores[w%len(stores)]
 					for claimed.Load() < int64(b.N) {
-						leases, err := s.ClaimRuns(b.Context(), Claim{Worker: fmt.Sprint(w), Most: 8, Lease: time.Minute})
+						leases, err := s.Leases.Claim(b.Context(), Claim{Worker: fmt.Sprint(w), Most: 8, Lease: time.Minute})
 						if err != nil {
 							b.Error(err)
 							return

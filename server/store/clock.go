@@ -197,7 +197,7 @@ func (s *Store) AcceptClock(ctx context.Context) error {
 }
 
 // noteTime keeps the newest time that was believed. It runs on the writer.
-func (s *Store) noteTime(ctx context.Context, seen time.Time) error {
+func (s *db) noteTime(ctx context.Context, seen time.Time) error {
 	if err := s.setMeta(ctx, "seen", strconv.FormatInt(micros(seen), 10)); err != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func (s *Store) noteTime(ctx context.Context, seen time.Time) error {
 }
 
 // startClock reads what was seen before.
-func (s *Store) startClock(ctx context.Context) error {
+func (s *db) startClock(ctx context.Context) error {
 	text, err := s.meta(ctx, "seen")
 	if err != nil {
 		return err

@@ -115,15 +115,15 @@ func TestClockOverRestarts(t *testing.T) {
 		t.Helper()
 		d := delivery(id, "{}")
 		d.ReceivedAt = m.wall()
-		must[Recorded](t)(s.RecordDelivery(t.Context(), d))
+		must[Recorded](t)(s.Deliveries.Record(t.Context(), d))
 	}
 	record("1")
-	key, token, err := s.CreateKey(t.Context(), Key{Name: "k", Kind: KeyPersonal, Scopes: []string{ScopeRead}, ExpiresAt: m.wall().Add(time.Hour)})
+	key, token, err := s.Keys.Create(t.Context(), Key{Name: "k", Kind: KeyPersonal, Scopes: []string{ScopeRead}, ExpiresAt: m.wall().Add(time.Hour)})
 	check(t, err)
-	link := must[string](t)(s.CreateLoginLink(t.Context(), LoginLink{Person: "ada", Life: time.Hour, Idle: time.Hour}, time.Minute))
-	session, _, err := s.RedeemLoginLink(t.Context(), link, Visitor{})
+	link := must[string](t)(s.Sessions.CreateLoginLink(t.Context(), LoginLink{Person: "ada", Life: time.Hour, Idle: time.Hour}, time.Minute))
+	session, _, err := s.Sessions.RedeemLoginLink(t.Context(), link, Visitor{})
 	check(t, err)
-	run, _, err := s.CreateRun(t.Context(), NewRun{Factory: "default", Source: SourceAPI}, "once", []byte("{}"))
+	run, _, err := s.Runs.Create(t.Context(), NewRun{Factory: "default", Source: SourceAPI}, "once", []byte("{}"))
 	check(t, err)
 
 	// Ten years ahead, over two restarts that write.
@@ -134,26 +134,26 @@ func TestClockOverRestarts(t *testing.T) {
 		record("2")
 		m.passed += time.Minute
 	}
-	if again, created, err := s.CreateRun(t.Context(), NewRun{Factory: "default", Source: SourceAPI}, "once", []byte("{}")); err != nil || created || again.ID != run.ID {
+	if again, created, err := s.Runs.Create(t.Context(), NewRun{Factory: "default", Source: SourceAPI}, "once", []byte("{}")); err != nil || created || again.ID != run.ID {
 		t.Errorf("an idempotency key is forgotten: %v, %v, %v", again, created, err)
 	}
 	// Right again: nothing has ended, and it ends in its time.
 	m.set = 0
 	s.reopen(t)
 	doubted(false)
-	if _, err := s.KeyByToken(t.Context(), token.Reveal()); err != nil {
+	if _, err := s.Keys.ByToken(t.Context(), token.Reveal()); err != nil {
 		t.Errorf("key %s: %v", key.Name, err)
 	}
-	must[*PageSession](t)(s.Session(t.Context(), session))
+	must[*PageSession](t)(s.Sessions.ByToken(t.Context(), session))
 	m.passed += time.Hour
 	s.reopen(t)
 	record("3")
 	ended := func() {
 		t.Helper()
-		if _, err := s.KeyByToken(t.Context(), token.Reveal()); err == nil {
+		if _, err := s.Keys.ByToken(t.Context(), token.Reveal()); err == nil {
 			t.Error("a key that has ended works")
 		}
-		if _, err := s.Session(t.Context(), session); err == nil {
+		if _, err := s.Sessions.ByToken(t.Context(), session); err == nil {
 			t.Error("a session that has ended works")
 		}
 	}
@@ -166,11 +166,11 @@ func TestClockOverRestarts(t *testing.T) {
 		ended()
 	}
 	// What is made now works as long as it should.
-	link = must[string](t)(s.CreateLoginLink(t.Context(), LoginLink{Person: "ada", Life: time.Hour, Idle: time.Hour}, time.Minute))
-	session, _, err = s.RedeemLoginLink(t.Context(), link, Visitor{})
+	link = must[string](t)(s.Sessions.CreateLoginLink(t.Context(), LoginLink{Person: "ada", Life: time.Hour, Idle: time.Hour}, time.Minute))
+	session, _, err = s.Sessions.RedeemLoginLink(t.Context(), link, Visitor{})
 	check(t, err)
 	m.passed += 59 * time.Minute
-	must[*PageSession](t)(s.Session(t.Context(), session))
+	must[*PageSession](t)(s.Sessions.ByToken(t.Context(), session))
 	m.passed += time.Minute
 	ended()
 	check(t, s.AcceptClock(t.Context()))

@@ -38,15 +38,18 @@ type Conversation struct {
 const ofConversation = `SELECT id, state, run_at, finished_at FROM runs WHERE id = $1
 	UNION ALL SELECT id, state, run_at, finished_at FROM runs WHERE conversation_id = $2 AND conversation_id <> 0`
 
-// Conversation reads the conversation to which a run belongs. Runs that were deleted with
+// Conversations are runs that continue each other.
+type Conversations struct{ *db }
+
+// Get reads the conversation to which a run belongs. Runs that were deleted with
 // their age are missing.
-func (s *Store) Conversation(ctx context.Context, of RunID) (*Conversation, error) {
-	r, err := s.Run(ctx, of)
+func (s *Conversations) Get(ctx context.Context, of RunID) (*Conversation, error) {
+	r, err := s.store.Runs.Get(ctx, of)
 	if err != nil {
 		return nil, err
 	}
 	c := &Conversation{ID: r.ConversationID}
-	c.Runs, err = list(ctx, s, scanRun, selectRun+" WHERE r.id IN (SELECT id FROM ("+ofConversation+") AS runs) ORDER BY r.id", c.ID, c.ID)
+	c.Runs, err = list(ctx, s.db, scanRun, selectRun+" WHERE r.id IN (SELECT id FROM ("+ofConversation+") AS runs) ORDER BY r.id", c.ID, c.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -61,8 +64,8 @@ func (s *Store) Conversation(ctx context.Context, of RunID) (*Conversation, erro
 }
 
 // SessionOf reads the session of a conversation. The error is ErrNotFound if there is none.
-func (s *Store) SessionOf(ctx context.Context, conversation RunID) (Session, error) {
-	return first(list(ctx, s, scanSession, "SELECT harness, session FROM conversations WHERE id = $1", conversation))
+func (s *Conversations) SessionOf(ctx context.Context, conversation RunID) (Session, error) {
+	return first(list(ctx, s.db, scanSession, "SELECT harness, session FROM conversations WHERE id = $1", conversation))
 }
 
 func scanSession(rows *sql.Rows) (session Session, err error) {
@@ -72,9 +75,9 @@ func scanSession(rows *sql.Rows) (session Session, err error) {
 
 // SetSession records the session by which the conversation of a run goes on. The newest
 // counts.
-func (s *Store) SetSession(ctx context.Context, l Lease, session Session) error {
+func (s *Conversations) SetSession(ctx context.Context, l Lease, session Session) error {
 	return s.do(ctx, func(ctx context.Context) error {
-		if err := s.fenced(ctx, l, "UPDATE runs SET updated_at = $1", s.stamp(ctx)); err != nil {
+		if err := s.store.Leases.fenced(ctx, l, "UPDATE runs SET updated_at = $1", s.stamp(ctx)); err != nil {
 			return err
 		}
 		return s.exec(ctx, `INSERT INTO conversations (id, harness, session)
@@ -83,10 +86,10 @@ func (s *Store) SetSession(ctx context.Context, l Lease, session Session) error 
 	})
 }
 
-// EndConversation forgets the session of a conversation, so that no run can join it any more
+// End forgets the session of a conversation, so that no run can join it any more
 // and its workspace can be removed. It does nothing, and ended is false, if a run of it has
 // not ended or has ended after the time.
-func (s *Store) EndConversation(ctx context.Context, id RunID, lastEnd time.Time) (ended bool, err error) {
+func (s *Conversations) End(ctx context.Context, id RunID, lastEnd time.Time) (ended bool, err error) {
 	err = s.do(ctx, func(ctx context.Context) error {
 		ended = true
 		err := s.each(ctx, ofConversation, []any{id, id}, func(rows *sql.Rows) (bool, error) {
@@ -108,7 +111,7 @@ func (s *Store) EndConversation(ctx context.Context, id RunID, lastEnd time.Time
 // join makes a new run the last one of its conversation. Until the runs before it have
 // ended, it is held. If all have ended, there must be a session, and the last end must not
 // be before endedAfter. It runs on the writer.
-func (s *Store) join(ctx context.Context, id, conversation RunID, endedAfter time.Time) error {
+func (s *Conversations) join(ctx context.Context, id, conversation RunID, endedAfter time.Time) error {
 	var last, before RunID // the last run, and the last one that has not ended
 	var ended int64
 	err := s.each(ctx, ofConversation, []any{conversation, conversation},
@@ -144,7 +147,7 @@ func (s *Store) join(ctx context.Context, id, conversation RunID, endedAfter tim
 		if err := s.exec(ctx, "UPDATE runs SET conversation_id = $1 WHERE id = $2", conversation, id); err != nil {
 			return err
 		}
-		return s.bindRun(ctx, id, conversation)
+		return s.store.Workers.bindRun(ctx, id, conversation)
 	}
 	return s.exec(ctx, "UPDATE runs SET conversation_id = $1, state = 'HELD', run_at = $2, status_message = $3 WHERE id = $4",
 		conversation, untilReleased, "waits for "+before.String()+", which is before it in the conversation", id)
@@ -152,7 +155,7 @@ func (s *Store) join(ctx context.Context, id, conversation RunID, endedAfter tim
 
 // ended does what follows from the end of a run: the next run of its conversation may
 // start, and whoever wants to know is told. It runs on the writer.
-func (s *Store) ended(ctx context.Context, id RunID) error {
+func (s *Conversations) ended(ctx context.Context, id RunID) error {
 	conversation := id
 	err := s.row(ctx, "SELECT CASE conversation_id WHEN 0 THEN id ELSE conversation_id END FROM runs WHERE id = $1", []any{id}, &conversation)
 	if err != nil {
@@ -174,13 +177,13 @@ func (s *Store) ended(ctx context.Context, id RunID) error {
 		err = s.exec(ctx, "UPDATE runs SET run_at = $1, updated_at = $1, status_message = '' WHERE id = $2 AND state = 'HELD'",
 			s.stamp(ctx), next)
 		if err == nil {
-			err = s.bindRun(ctx, next, conversation)
+			err = s.store.Workers.bindRun(ctx, next, conversation)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	return s.notice(ctx, id)
+	return s.store.Notices.ofRun(ctx, id)
 }
 
 // Retry says how often a run that fails is tried again.
@@ -203,7 +206,7 @@ func (r Retry) after(attempt int64) time.Duration {
 
 // again holds a run in progress for its next attempt, if its spec allows one and nobody
 // has asked it to stop. next is when that may start. It runs on the writer.
-func (s *Store) again(ctx context.Context, id RunID, message string) (next time.Time, err error) {
+func (s *Leases) again(ctx context.Context, id RunID, message string) (next time.Time, err error) {
 	r := NewRun{}
 	var hash []byte
 	var attempt int64
@@ -213,7 +216,7 @@ func (s *Store) again(ctx context.Context, id RunID, message string) (next time.
 		return next, err
 	}
 	copy(r.SpecHash[:], hash)
-	fields, err := s.specFields(ctx, &r)
+	fields, err := s.store.Runs.specFields(ctx, &r)
 	if err != nil || stop != NoStop || attempt >= fields.Retry.Attempts {
 		return next, err
 	}

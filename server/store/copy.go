@@ -355,7 +355,7 @@ func (c *copying) finish(ctx context.Context) error {
 }
 
 // refuseUnfinished refuses to open a store into which another one is being copied.
-func (s *Store) refuseUnfinished(ctx context.Context) error {
+func (s *db) refuseUnfinished(ctx context.Context) error {
 	from, err := s.meta(ctx, metaCopying)
 	if err == nil && from != "" {
 		err = fmt.Errorf("%w (of %s)", ErrCopying, from)
@@ -364,7 +364,7 @@ func (s *Store) refuseUnfinished(ctx context.Context) error {
 }
 
 // quiet is a store whose writer does not run and that logs nothing: a copy uses its parts alone.
-func quiet() *Store { return newSQLite(time.Now, nil, slog.New(slog.DiscardHandler)) }
+func quiet() *db { return newSQLite(time.Now, nil, slog.New(slog.DiscardHandler)) }
 
 // KeyOf is the id of the sealing key of a store that can be copied; empty: none is noted.
 func KeyOf(ctx context.Context, p Place) (string, error) {

@@ -72,7 +72,7 @@ func TestBackupOfDatabase(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := f.in(t, second)
-	must[Recorded](t)(s.RecordDelivery(t.Context(), delivery("late", `{}`, "a")))
+	must[Recorded](t)(s.Deliveries.Record(t.Context(), delivery("late", `{}`, "a")))
 	restored, _ := s.save(t)
 	if r := must[*Report](t)(restored.Check(t.Context())); len(r.Problems) > 0 || r.Rows["runs"] != 61 || r.Rows["artifacts"] != 10 {
 		t.Errorf("%+v", r)

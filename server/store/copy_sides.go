@@ -36,7 +36,7 @@ func openFileSource(ctx context.Context, path string) (side, error) {
 	}
 	f, err := openFileSide(ctx, path, map[string]string{"_query_only": "1"})
 	if err == nil {
-		err = (&Store{conn: f.conn}).quickCheck(ctx, path)
+		err = (&db{conn: f.conn}).quickCheck(ctx, path)
 		if err == nil {
 			return f, nil
 		}
@@ -49,7 +49,7 @@ func openFileTarget(ctx context.Context, path string, from Place) (side, error) 
 	if err := judge(ctx, path); !errors.Is(err, ErrMissing) {
 		return nil, cmp.Or(err, ErrNotEmpty)
 	}
-	err := quiet().create(ctx, Config{Path: path, migrations: migrations}, func(s *Store) error {
+	err := quiet().create(ctx, Config{Path: path, migrations: migrations}, func(s *db) error {
 		return s.setMeta(ctx, metaCopying, from.String())
 	})
 	if err != nil {

@@ -108,19 +108,19 @@ func furnished(t *testing.T) (*fixture, Place) {
 	f.reopen(t)
 	t.Cleanup(func() { _ = f.Close() })
 	ctx := t.Context()
-	must[int64](t)(f.SetSecret(ctx, "S", secret.New("correct-horse-battery-staple")))
+	must[int64](t)(f.Secrets.Set(ctx, "S", secret.New("correct-horse-battery-staple")))
 	for i := range 30 {
 		d := delivery(fmt.Sprint(i), `{"n":`+fmt.Sprint(i)+`,"text":"`+strings.Repeat("x", 100*i)+`"}`, "a", "b")
 		d.Headers["X-Odd"] = "\xff\x00"
-		must[Recorded](t)(f.RecordDelivery(ctx, d))
+		must[Recorded](t)(f.Deliveries.Record(ctx, d))
 	}
-	leases := must[[]Lease](t)(f.ClaimRuns(ctx, Claim{Worker: "w", Most: 5, Lease: time.Minute}))
+	leases := must[[]Lease](t)(f.Leases.Claim(ctx, Claim{Worker: "w", Most: 5, Lease: time.Minute}))
 	for i, l := range leases {
-		must[Artifact](t)(f.KeepFile(ctx, l, Artifact{Type: "FILE", Name: "a.txt"}, func(w io.Writer) error {
+		must[Artifact](t)(f.Artifacts.KeepFile(ctx, l, Artifact{Type: "FILE", Name: "a.txt"}, func(w io.Writer) error {
 			_, err := w.Write(bytes.Repeat([]byte{byte(i), 0, 0xff}, (i+1)*70_000))
 			return err
 		}))
-		must[Artifact](t)(f.KeepLink(ctx, l, Artifact{Type: "PULL_REQUEST", URL: "https://example.com/" + fmt.Sprint(i)}))
+		must[Artifact](t)(f.Artifacts.KeepLink(ctx, l, Artifact{Type: "PULL_REQUEST", URL: "https://example.com/" + fmt.Sprint(i)}))
 	}
 	return f, Place{Path: f.cfg.Path, Artifacts: f.cfg.Artifacts}
 }
@@ -177,14 +177,14 @@ func TestCopy(t *testing.T) {
 		if r := must[*Report](t)(s.Check(t.Context())); len(r.Problems) > 0 || r.Rows["runs"] != 60 || r.Rows["artifacts"] != 10 {
 			t.Errorf("%s: %+v", p, r)
 		}
-		if v := must[SecretValue](t)(s.SecretAt(t.Context(), "S", 1)); v.Value.Reveal() != "correct-horse-battery-staple" {
+		if v := must[SecretValue](t)(s.Secrets.At(t.Context(), "S", 1)); v.Value.Reveal() != "correct-horse-battery-staple" {
 			t.Errorf("%s: the secret is not there", p)
 		}
-		if r := must[Recorded](t)(s.RecordDelivery(t.Context(), delivery("3", `{}`, "a"))); !r.Duplicate {
+		if r := must[Recorded](t)(s.Deliveries.Record(t.Context(), delivery("3", `{}`, "a"))); !r.Duplicate {
 			t.Errorf("%s: a delivery that it has is taken again", p)
 		}
-		newest := must[[]*Run](t)(s.Runs(t.Context(), RunQuery{Limit: 1}))[0].ID
-		if r := must[Recorded](t)(s.RecordDelivery(t.Context(), delivery("new", `{}`, "a"))); r.Duplicate || int64(r.ID) <= int64(newest) {
+		newest := must[[]*Run](t)(s.Runs.List(t.Context(), RunQuery{Limit: 1}))[0].ID
+		if r := must[Recorded](t)(s.Deliveries.Record(t.Context(), delivery("new", `{}`, "a"))); r.Duplicate || int64(r.ID) <= int64(newest) {
 			t.Errorf("%s: %+v", p, r)
 		}
 		check(t, s.Close())

@@ -49,7 +49,7 @@ func victim(dir string) error {
 	for worker := range 16 {
 		go func() {
 			for i := 0; ; i++ {
-				r, err := s.RecordDelivery(ctx, delivery(fmt.Sprint(start, "-", worker, "-", i), `{"n":1}`, "a", "b"))
+				r, err := s.Deliveries.Record(ctx, delivery(fmt.Sprint(start, "-", worker, "-", i), `{"n":1}`, "a", "b"))
 				if err != nil {
 					failed <- err
 					return
@@ -86,7 +86,7 @@ func TestKill(t *testing.T) {
 			t.Fatal(problems)
 		}
 		kept := make(map[string][]string)
-		rows := must[[][2]string](t)(list(t.Context(), s, scanPair, "SELECT d.id, coalesce(r.id, 0) FROM deliveries d LEFT JOIN runs r ON r.delivery_id = d.id ORDER BY r.id"))
+		rows := must[[][2]string](t)(list(t.Context(), s.db, scanPair, "SELECT d.id, coalesce(r.id, 0) FROM deliveries d LEFT JOIN runs r ON r.delivery_id = d.id ORDER BY r.id"))
 		for _, row := range rows {
 			kept[row[0]] = append(kept[row[0]], row[1])
 		}

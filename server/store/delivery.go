@@ -96,7 +96,7 @@ type RunRef struct {
 	FinishedAt time.Time
 }
 
-// NewDelivery is what RecordDelivery records.
+// NewDelivery is what Deliveries.Record records.
 type NewDelivery struct {
 	Delivery
 	Payload []byte   // kept of accepted ones
@@ -111,7 +111,7 @@ type NewDelivery struct {
 // never kept (SPEC C2.3).
 var ErrNoPayload = fmt.Errorf("its body is not kept: %w", ErrNotFound)
 
-// Recorded is the outcome of RecordDelivery.
+// Recorded is the outcome of Deliveries.Record.
 type Recorded struct {
 	ID          DeliveryID
 	Duplicate   bool
@@ -122,12 +122,15 @@ type Recorded struct {
 // minCompressed is the size from which compressing pays.
 const minCompressed = 256
 
-// RecordDelivery commits the delivery and its runs, and returns when they are on the
+// Deliveries are the requests that the ingress accepted, and what was decided on each.
+type Deliveries struct{ *db }
+
+// Record commits the delivery and its runs, and returns when they are on the
 // disk. An accepted delivery whose identity is known becomes a duplicate, and starts
 // nothing. The error wraps ErrUnavailable if nothing was kept, ErrPaused if the webhook is
 // paused, and ErrStale if another apply than d.ApplyID is live. It is a *RateError if there
-// are too many. RecordDelivery does not use the payload after it returns.
-func (s *Store) RecordDelivery(ctx context.Context, d *NewDelivery) (Recorded, error) {
+// are too many. Record does not use the payload after it returns.
+func (s *Deliveries) Record(ctx context.Context, d *NewDelivery) (Recorded, error) {
 	room := rooms.Get().(*[]byte)
 	defer rooms.Put(room)
 	row := encodeDelivery(d, room)
@@ -135,16 +138,16 @@ func (s *Store) RecordDelivery(ctx context.Context, d *NewDelivery) (Recorded, e
 	paused, stale, fast := false, false, (*RateError)(nil) // which are no errors of the transaction
 	j := &job{ctx: ctx, safe: true, grows: true, identity: row.identity, done: make(chan error, 1), fn: func(ctx context.Context) error {
 		var err error
-		if stale, err = s.isStale(ctx, d.Factory, d.ApplyID); err != nil || stale {
+		if stale, err = s.store.Applies.isStale(ctx, d.Factory, d.ApplyID); err != nil || stale {
 			return err
 		}
-		if paused, err = s.isPaused(ctx, Pausable{KindWebhook, d.Factory, d.Webhook}); err != nil || paused {
+		if paused, err = s.store.Pauses.isPaused(ctx, Pausable{KindWebhook, d.Factory, d.Webhook}); err != nil || paused {
 			return err
 		}
 		if fast, err = s.countRate(ctx, d); err != nil || fast != nil {
 			return err
 		}
-		out, err = s.recordDelivery(ctx, d, row)
+		out, err = s.record(ctx, d, row)
 		return err
 	}}
 	err := s.submit(s.jobs, j)
@@ -226,7 +229,7 @@ const insertDelivery = `INSERT INTO deliveries (id, factory, webhook, webhook_ui
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)
 	ON CONFLICT (identity_hash) DO NOTHING`
 
-func (s *Store) recordDelivery(ctx context.Context, d *NewDelivery, row deliveryRow) (Recorded, error) {
+func (s *Deliveries) record(ctx context.Context, d *NewDelivery, row deliveryRow) (Recorded, error) {
 	id := DeliveryID(s.nextID())
 	insert := func(outcome Outcome, row deliveryRow, duplicateOf DeliveryID, run func(ctx context.Context, query string, args ...any) error) error {
 		reason := d.Reason
@@ -274,7 +277,7 @@ func (s *Store) recordDelivery(ctx context.Context, d *NewDelivery, row delivery
 	if out.RunIDs, err = s.start(ctx, id, d, &not); err != nil {
 		return Recorded{}, err
 	}
-	if err := s.ask(ctx, id, d.Waiting); err != nil {
+	if err := s.store.Lookups.ask(ctx, id, d.Waiting); err != nil {
 		return Recorded{}, err
 	}
 	if len(not.Paused)+len(not.Repeats) == 0 {
@@ -310,7 +313,7 @@ func withheldOf(text string) (w withheld, err error) {
 
 // start enqueues the runs of a delivery, and notes which of its automations start nothing. It
 // runs on the writer.
-func (s *Store) start(ctx context.Context, id DeliveryID, d *NewDelivery, not *withheld) (started []RunID, err error) {
+func (s *Deliveries) start(ctx context.Context, id DeliveryID, d *NewDelivery, not *withheld) (started []RunID, err error) {
 	for i := range d.Runs {
 		of, err := s.startedBy(ctx, &d.Runs[i], d)
 		if err != nil {
@@ -323,7 +326,7 @@ func (s *Store) start(ctx context.Context, id DeliveryID, d *NewDelivery, not *w
 			not.Repeats[d.Runs[i].Automation] = int64(of)
 			continue
 		}
-		starts, err := s.guarded(ctx, &d.Runs[i])
+		starts, err := s.store.Runs.guarded(ctx, &d.Runs[i])
 		if err != nil {
 			return nil, err
 		}
@@ -331,7 +334,7 @@ func (s *Store) start(ctx context.Context, id DeliveryID, d *NewDelivery, not *w
 			not.Paused = append(not.Paused, d.Runs[i].Automation)
 			continue
 		}
-		run, err := s.insertRun(ctx, &d.Runs[i], id)
+		run, err := s.store.Runs.insert(ctx, &d.Runs[i], id)
 		if err != nil {
 			return nil, err
 		}
@@ -375,9 +378,9 @@ func scanDelivery(rows *sql.Rows) (*Delivery, error) {
 	return d, json.Unmarshal([]byte(headers), &d.Headers)
 }
 
-// Delivery reads one entry of the log.
-func (s *Store) Delivery(ctx context.Context, id DeliveryID) (*Delivery, error) {
-	d, err := first(list(ctx, s, scanDelivery, "SELECT "+deliveryColumns+" FROM deliveries WHERE id = $1", id))
+// Get reads one entry of the log.
+func (s *Deliveries) Get(ctx context.Context, id DeliveryID) (*Delivery, error) {
+	d, err := first(list(ctx, s.db, scanDelivery, "SELECT "+deliveryColumns+" FROM deliveries WHERE id = $1", id))
 	if err != nil {
 		return nil, fmt.Errorf("delivery %s: %w", id, err)
 	}
@@ -387,7 +390,7 @@ func (s *Store) Delivery(ctx context.Context, id DeliveryID) (*Delivery, error) 
 // Payload is the body of an accepted delivery, byte for byte. The error wraps
 // ErrNoPayload for another delivery of the log, and ErrDamaged for a body that is
 // not what came.
-func (s *Store) Payload(ctx context.Context, id DeliveryID) ([]byte, error) {
+func (s *Deliveries) Payload(ctx context.Context, id DeliveryID) ([]byte, error) {
 	var payload []byte
 	var codec int64
 	var digest sql.NullInt64
@@ -409,7 +412,7 @@ func (s *Store) Payload(ctx context.Context, id DeliveryID) ([]byte, error) {
 }
 
 // HasPayload tells whether the body of a delivery is kept.
-func (s *Store) HasPayload(ctx context.Context, id DeliveryID) (kept bool, err error) {
+func (s *Deliveries) HasPayload(ctx context.Context, id DeliveryID) (kept bool, err error) {
 	err = s.read.QueryRowContext(ctx, "SELECT payload IS NOT NULL FROM deliveries WHERE id = $1", id).Scan(&kept)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
@@ -418,7 +421,7 @@ func (s *Store) HasPayload(ctx context.Context, id DeliveryID) (kept bool, err e
 }
 
 // addRuns fills in which runs the deliveries started.
-func (s *Store) addRuns(ctx context.Context, deliveries []*Delivery) error {
+func (s *Deliveries) addRuns(ctx context.Context, deliveries []*Delivery) error {
 	byID := make(map[DeliveryID]*Delivery)
 	var ids []DeliveryID
 	for _, d := range deliveries {
@@ -433,7 +436,7 @@ func (s *Store) addRuns(ctx context.Context, deliveries []*Delivery) error {
 	}
 	w := where{}
 	w.add(in(&w, "delivery_id", ids))
-	_, err := list(ctx, s, func(rows *sql.Rows) (none struct{}, err error) {
+	_, err := list(ctx, s.db, func(rows *sql.Rows) (none struct{}, err error) {
 		var r RunRef
 		var delivery DeliveryID
 		var started, finished int64
@@ -453,8 +456,8 @@ func (s *Store) addRuns(ctx context.Context, deliveries []*Delivery) error {
 // RecentTimes are the times of the authenticated deliveries of a webhook since then,
 // ascending. They restore the rate limit after a restart (SPEC 5.8). Bodies that did not
 // arrive completely have another reason, and do not count.
-func (s *Store) RecentTimes(ctx context.Context, webhookUID string, since time.Time) ([]time.Time, error) {
-	return list(ctx, s, func(rows *sql.Rows) (time.Time, error) {
+func (s *Deliveries) RecentTimes(ctx context.Context, webhookUID string, since time.Time) ([]time.Time, error) {
+	return list(ctx, s.db, func(rows *sql.Rows) (time.Time, error) {
 		var at int64
 		err := rows.Scan(&at)
 		return timeOf(at), err

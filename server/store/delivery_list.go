@@ -29,16 +29,16 @@ type DeliveryQuery struct {
 // Went is for DeliveryQuery.Stopped: deliveries that started a run.
 const Went = terms.Went
 
-// Deliveries reads the log, newest first. Each query of it walks an index from
+// List reads the log, newest first. Each query of it walks an index from
 // its newest end, so it costs the same in a log of a million. It does not look for a Text.
-func (s *Store) Deliveries(ctx context.Context, q DeliveryQuery) ([]*Delivery, error) {
-	queries, err := s.deliveryQueries(ctx, q)
+func (s *Deliveries) List(ctx context.Context, q DeliveryQuery) ([]*Delivery, error) {
+	queries, err := s.queries(ctx, q)
 	if err != nil {
 		return nil, err
 	}
 	var all []*Delivery
 	for _, w := range queries {
-		some, err := list(ctx, s, scanDelivery, "SELECT "+deliveryColumns+" FROM deliveries"+w.sql()+" ORDER BY id DESC"+w.limit(q.Limit), w.args...)
+		some, err := list(ctx, s.db, scanDelivery, "SELECT "+deliveryColumns+" FROM deliveries"+w.sql()+" ORDER BY id DESC"+w.limit(q.Limit), w.args...)
 		if err != nil {
 			return nil, err
 		}
@@ -49,9 +49,9 @@ func (s *Store) Deliveries(ctx context.Context, q DeliveryQuery) ([]*Delivery, e
 	return all, s.addRuns(ctx, all)
 }
 
-// deliveryQueries are the conditions of q. Each has an index in the order of ids.
+// queries are the conditions of q. Each has an index in the order of ids.
 // What is looked for by its stage or outcome is read by webhook.
-func (s *Store) deliveryQueries(ctx context.Context, q DeliveryQuery) (all []*where, err error) {
+func (s *Deliveries) queries(ctx context.Context, q DeliveryQuery) (all []*where, err error) {
 	uids, stops := []string{q.WebhookUID}, []string{""}
 	switch {
 	case q.Stopped == Went:
@@ -68,7 +68,7 @@ func (s *Store) deliveryQueries(ctx context.Context, q DeliveryQuery) (all []*wh
 		w := where{}
 		w.text("name", q.Webhook)
 		w.text("factory", q.Factory)
-		bound, err := list(ctx, s, scanText, "SELECT uid FROM webhook_uids"+w.sql()+" ORDER BY uid", w.args...)
+		bound, err := list(ctx, s.db, scanText, "SELECT uid FROM webhook_uids"+w.sql()+" ORDER BY uid", w.args...)
 		if err != nil {
 			return nil, err
 		}
@@ -127,14 +127,14 @@ const (
 	searchPage = 250
 )
 
-// SearchDeliveries is Deliveries for a query with a Text. It looks for a few milliseconds; if
+// Search is Deliveries for a query with a Text. It looks for a few milliseconds; if
 // there may be more, next is where to go on, also if it found none.
-func (s *Store) SearchDeliveries(ctx context.Context, q DeliveryQuery) (found []*Delivery, next DeliveryID, err error) {
+func (s *Deliveries) Search(ctx context.Context, q DeliveryQuery) (found []*Delivery, next DeliveryID, err error) {
 	text := []byte(strings.ToLower(q.Text))
 	limit := limited(q.Limit)
 	q.Limit = searchPage
 	for began := time.Now(); ; {
-		some, err := s.Deliveries(ctx, q)
+		some, err := s.List(ctx, q)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -170,7 +170,7 @@ func (d *Delivery) mentions(text []byte) bool {
 }
 
 // payloads are the bodies of deliveries, without those that cannot be read.
-func (s *Store) payloads(ctx context.Context, of []*Delivery) (map[DeliveryID][]byte, error) {
+func (s *Deliveries) payloads(ctx context.Context, of []*Delivery) (map[DeliveryID][]byte, error) {
 	ids := make([]DeliveryID, 0, len(of))
 	for _, d := range of {
 		if d.Outcome == Accepted {
@@ -183,7 +183,7 @@ func (s *Store) payloads(ctx context.Context, of []*Delivery) (map[DeliveryID][]
 	}
 	w := where{}
 	w.add(in(&w, "id", ids))
-	_, err := list(ctx, s, func(rows *sql.Rows) (none struct{}, err error) {
+	_, err := list(ctx, s.db, func(rows *sql.Rows) (none struct{}, err error) {
 		var id DeliveryID
 		var payload []byte
 		var codec int64

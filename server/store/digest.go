@@ -54,7 +54,7 @@ func eventDigest(run RunID, seq, at int64, kind, data string) int64 {
 // metaUndigested says up to which id rows have no digests.
 const metaUndigested = "no digests up to"
 
-func (s *Store) digestsSince(text string) (err error) {
+func (s *db) digestsSince(text string) (err error) {
 	if s.undigested, err = strconv.ParseInt(text, 10, 64); err != nil {
 		return fmt.Errorf("it does not say from when on it has digests: %w", ErrDamaged)
 	}
@@ -63,7 +63,7 @@ func (s *Store) digestsSince(text string) (err error) {
 
 // sound tells whether a stored digest matches the data that was read. Rows that are
 // older than digests have none and count as sound.
-func (s *Store) sound(id int64, stored sql.NullInt64, is int64) bool {
+func (s *db) sound(id int64, stored sql.NullInt64, is int64) bool {
 	if !stored.Valid {
 		return s.trusting || id <= s.undigested
 	}
@@ -71,7 +71,7 @@ func (s *Store) sound(id int64, stored sql.NullInt64, is int64) bool {
 }
 
 // soundHash is sound for data that is stored under its SHA-256.
-func (s *Store) soundHash(hash, data []byte) bool {
+func (s *db) soundHash(hash, data []byte) bool {
 	sum := sha256.Sum256(data)
 	return s.trusting || string(hash) == string(sum[:])
 }
@@ -87,7 +87,7 @@ type damages struct {
 const maxTold = 1000
 
 // damage is the error for data that differs from what was stored. It is logged once.
-func (s *Store) damage(format string, args ...any) error {
+func (s *db) damage(format string, args ...any) error {
 	what := fmt.Sprintf(format, args...)
 	s.damages.count.Add(1)
 	s.damages.mu.Lock()

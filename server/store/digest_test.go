@@ -48,17 +48,17 @@ func fillAll(t *testing.T, s *Store) (kept, map[string]string) {
 		hashes = append(hashes, sha256.Sum256(data))
 		specs[sha256.Sum256(data)] = data
 	}
-	apply := must[ApplyID](t)(s.RecordApply(ctx, &Apply{
+	apply := must[ApplyID](t)(s.Applies.Record(ctx, &Apply{
 		Factory: "default", Commit: "c0ffee", Outcome: "applied", Plan: json.RawMessage("{}"), Diagnostics: json.RawMessage("[]"),
 		Webhooks: []BoundWebhook{{"hook", "whk_1", "S", 1}, {"another", "whk_2", "S", 1}},
 	}, files, specs))
 	ask["files"] = func(ctx context.Context, s *Store) (string, error) {
-		files, err := s.ApplyFiles(ctx, apply)
+		files, err := s.Applies.Files(ctx, apply)
 		return fmt.Sprint(files), err
 	}
 	for hash := range specs {
 		ask[fmt.Sprintf("spec %x", hash)] = func(ctx context.Context, s *Store) (string, error) {
-			data, err := s.Spec(ctx, hash)
+			data, err := s.Specs.Get(ctx, hash)
 			return string(data), err
 		}
 	}
@@ -71,27 +71,27 @@ func fillAll(t *testing.T, s *Store) (kept, map[string]string) {
 		if i%4 == 0 {
 			d.Runs = []NewRun{{Factory: "default", Automation: "a", Source: SourceWebhook, Title: "a", SpecHash: hashes[i%len(hashes)]}}
 		}
-		r := must[Recorded](t)(s.RecordDelivery(ctx, d))
+		r := must[Recorded](t)(s.Deliveries.Record(ctx, d))
 		ask["payload "+r.ID.String()] = func(ctx context.Context, s *Store) (string, error) {
-			body, err := s.Payload(ctx, r.ID)
+			body, err := s.Deliveries.Payload(ctx, r.ID)
 			return string(body), err
 		}
 	}
-	for i, lease := range must[[]Lease](t)(s.ClaimRuns(ctx, Claim{Worker: "w", Most: 10, Lease: time.Minute})) {
+	for i, lease := range must[[]Lease](t)(s.Leases.Claim(ctx, Claim{Worker: "w", Most: 10, Lease: time.Minute})) {
 		var events []Event
 		for seq := range int64(5 + i) {
 			data := must[[]byte](t)(json.Marshal(map[string]string{"text": text(words, 100)}))
 			events = append(events, Event{Seq: seq + 1, At: s.now(), Kind: "output", Data: data})
 		}
-		check(t, s.AppendEvents(ctx, lease, events))
-		check(t, s.FinishRun(ctx, lease, Succeeded, "", nil))
+		check(t, s.Transcripts.Append(ctx, lease, events))
+		check(t, s.Leases.Finish(ctx, lease, Succeeded, "", nil))
 		ask["transcript "+lease.RunID.String()] = func(ctx context.Context, s *Store) (string, error) {
 			// In two reads, as it is served.
-			some, err := s.Events(ctx, lease.RunID, 0, 3)
+			some, err := s.Transcripts.List(ctx, lease.RunID, 0, 3)
 			if err != nil || len(some) == 0 {
 				return "", err
 			}
-			more, err := s.Events(ctx, lease.RunID, some[len(some)-1].Seq, 100)
+			more, err := s.Transcripts.List(ctx, lease.RunID, some[len(some)-1].Seq, 100)
 			return fmt.Sprint(some, more), err
 		}
 	}

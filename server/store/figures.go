@@ -30,7 +30,7 @@ const (
 // Nothing is counted until somebody asks. Then what is not counted yet is counted in the
 // background, in steps, the newest hours first.
 type Figures struct {
-	store *Store
+	db *db
 
 	counting sync.Mutex // held by who counts a step
 	mu       sync.Mutex
@@ -94,7 +94,7 @@ type RunSum struct{ Count, Tokens, CostMicros int64 }
 
 // NewFigures makes the figures of a store.
 func NewFigures(s *Store) *Figures {
-	return &Figures{store: s, byHour: newSums(1), byDay: newSums(24)}
+	return &Figures{db: s.db, byHour: newSums(1), byDay: newSums(24)}
 }
 
 // Catch counts what has come since it was last called, for a few milliseconds, and leaves the
@@ -172,11 +172,11 @@ func (f *Figures) Stop() {
 func (f *Figures) step(ctx context.Context) (done bool, err error) {
 	f.counting.Lock()
 	defer f.counting.Unlock()
-	mark, err := f.store.Mark(ctx)
+	mark, err := f.db.store.Mark(ctx)
 	if err != nil {
 		return false, err
 	}
-	floor := f.store.now().Add(-FiguresAge - 24*time.Hour).Truncate(time.Hour) // the first of several days is whole
+	floor := f.db.now().Add(-FiguresAge - 24*time.Hour).Truncate(time.Hour) // the first of several days is whole
 	f.mu.Lock()
 	if !f.started {
 		f.started, f.first, f.last = true, int64(mark.Delivery)+1, int64(mark.Delivery)
@@ -231,7 +231,7 @@ func (f *Figures) count(ctx context.Context, from, to int64, forward bool) error
 		deliverySum
 		least, most int64
 	}
-	all, err := list(ctx, f.store, func(rows *sql.Rows) (r row, err error) {
+	all, err := list(ctx, f.db, func(rows *sql.Rows) (r row, err error) {
 		return r, rows.Scan(&r.hour, &r.Factory, &r.Webhook, &r.WebhookUID, &r.Outcome, &r.Stopped, &r.count, &r.started, &r.least, &r.most)
 	}, `SELECT hour, factory, webhook, webhook_uid, outcome, stopped, count(*), sum(started), min(id), max(id) FROM
 		(SELECT id, id / `+strconv.Itoa(3_600_000<<randomBits)+` AS hour, factory, webhook, webhook_uid, outcome, `+stoppedAt+` AS stopped,
@@ -267,7 +267,7 @@ func (f *Figures) countRuns(ctx context.Context, from, to int64, forward bool) e
 		runKey
 		RunSum
 	}
-	all, err := list(ctx, f.store, func(rows *sql.Rows) (r row, err error) {
+	all, err := list(ctx, f.db, func(rows *sql.Rows) (r row, err error) {
 		return r, rows.Scan(&r.hour, &r.factory, &r.automation, &r.state, &r.Count, &r.Tokens, &r.CostMicros)
 	}, `SELECT updated_at / 3600000000 AS hour, factory, automation, state, count(*), sum(tokens), sum(cost_micros) FROM runs
 		WHERE state <> 'QUEUED' AND updated_at >= $1 AND updated_at <= $2 GROUP BY hour, factory, automation, state`, from, to)

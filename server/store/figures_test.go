@@ -27,7 +27,7 @@ func (f *fixture) plainly(t *testing.T, since time.Time) (counts map[string]int6
 		counts[fmt.Sprint(timeOfID(int64(d.ID)).Truncate(time.Hour).Unix(), d.Webhook, d.Outcome, stopped)]++
 		counts["started"] += int64(max(d.Started, 0))
 	}
-	for _, r := range must[[]*Run](t)(f.Runs(t.Context(), RunQuery{States: []RunState{Succeeded, FailedRun, Cancelled}, Limit: 1000})) {
+	for _, r := range must[[]*Run](t)(f.Runs.List(t.Context(), RunQuery{States: []RunState{Succeeded, FailedRun, Cancelled}, Limit: 1000})) {
 		if r.State.Terminal() && !r.FinishedAt.Before(since) {
 			counts[fmt.Sprint(r.FinishedAt.Truncate(time.Hour).Unix(), r.Automation, r.State)]++
 		}
@@ -37,7 +37,7 @@ func (f *fixture) plainly(t *testing.T, since time.Time) (counts map[string]int6
 
 func (f *fixture) all(ctx context.Context, since time.Time) (all []*Delivery, err error) {
 	for q := (DeliveryQuery{Since: since, Limit: 1000}); ; q.Before = all[len(all)-1].ID {
-		some, err := f.Deliveries(ctx, q)
+		some, err := f.Deliveries.List(ctx, q)
 		if all = append(all, some...); err != nil || len(some) < 1000 {
 			return all, err
 		}
@@ -90,9 +90,9 @@ func TestFigures(t *testing.T) {
 	}
 	stop := func(count int) {
 		t.Helper()
-		for _, r := range must[[]*Run](t)(f.Runs(ctx, RunQuery{States: []RunState{Queued}, Ascending: true, Limit: count})) {
+		for _, r := range must[[]*Run](t)(f.Runs.List(ctx, RunQuery{States: []RunState{Queued}, Ascending: true, Limit: count})) {
 			f.at = f.at.Add(time.Second)
-			must[*Run](t)(f.RequestStop(ctx, r.ID, StopCancel, ""))
+			must[*Run](t)(f.Runs.Stop(ctx, r.ID, StopCancel, ""))
 		}
 	}
 	some(100, end.Add(-40*24*time.Hour), end.Add(-32*24*time.Hour)) // too old

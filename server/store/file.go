@@ -146,7 +146,7 @@ func judgeTables(ctx context.Context, path string) error {
 // create makes a new store under another name, and renames it when it is complete. So a
 // process that is killed meanwhile leaves no store, and the next one starts again.
 // more is done before that.
-func (s *Store) create(ctx context.Context, cfg Config, more func(*Store) error) error {
+func (s *db) create(ctx context.Context, cfg Config, more func(*db) error) error {
 	path := cfg.Path
 	unfinished := Unfinished(path)
 	for _, suffix := range []string{"-wal", "-shm", "-journal"} {
@@ -182,7 +182,7 @@ func (s *Store) create(ctx context.Context, cfg Config, more func(*Store) error)
 
 // fill makes the tables of a new store. Nothing of it counts before all of it is
 // on the disk, so that no step waits for it.
-func (s *Store) fill(ctx context.Context, path string, files fs.FS) (err error) {
+func (s *db) fill(ctx context.Context, path string, files fs.FS) (err error) {
 	s.writer = newDatabase(path, map[string]string{"_journal_mode": "MEMORY", "_synchronous": "OFF", "_auto_vacuum": "incremental"})
 	if s.conn, err = s.writer.Conn(ctx); err != nil {
 		return err
@@ -207,7 +207,7 @@ func (s *Store) fill(ctx context.Context, path string, files fs.FS) (err error) 
 }
 
 // claimFile writes the application id into the header, if it is missing.
-func (s *Store) claimFile(ctx context.Context) error {
+func (s *db) claimFile(ctx context.Context) error {
 	var id int
 	if err := s.conn.QueryRowContext(ctx, "PRAGMA application_id").Scan(&id); err != nil || id == applicationID {
 		return err
@@ -217,7 +217,7 @@ func (s *Store) claimFile(ctx context.Context) error {
 }
 
 // quickCheck checks a file that is small enough.
-func (s *Store) quickCheck(ctx context.Context, path string) error {
+func (s *db) quickCheck(ctx context.Context, path string) error {
 	info, err := os.Stat(path)
 	if err != nil || info.Size() > maxChecked {
 		return err

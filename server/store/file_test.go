@@ -19,7 +19,7 @@ func TestFile(t *testing.T) {
 	whole := func(t *testing.T, path string) {
 		s := must[*Store](t)(Open(t.Context(), Config{Path: path, Key: key}))
 		for _, id := range []string{"1", "2", "3"} {
-			must[Recorded](t)(s.RecordDelivery(t.Context(), delivery(id, strings.Repeat("a payload ", 5000)+id)))
+			must[Recorded](t)(s.Deliveries.Record(t.Context(), delivery(id, strings.Repeat("a payload ", 5000)+id)))
 		}
 		check(t, s.Close())
 	}
@@ -83,7 +83,7 @@ func TestFile(t *testing.T) {
 				s, err := Open(t.Context(), Config{Path: path, Key: key, Existing: true})
 				if c.want == nil {
 					check(t, err)
-					if all := must[[]*Delivery](t)(s.Deliveries(t.Context(), DeliveryQuery{})); len(all) != 3 {
+					if all := must[[]*Delivery](t)(s.Deliveries.List(t.Context(), DeliveryQuery{})); len(all) != 3 {
 						t.Errorf("%d deliveries", len(all))
 					}
 					check(t, s.Close())
@@ -117,7 +117,7 @@ func TestUnfinished(t *testing.T) {
 		check(t, os.WriteFile(Unfinished(path)+suffix, []byte(strings.Repeat("nonsense", 1000)), 0o644))
 	}
 	s := must[*Store](t)(Open(t.Context(), Config{Path: path, Key: key}))
-	must[Recorded](t)(s.RecordDelivery(t.Context(), delivery("1", "{}")))
+	must[Recorded](t)(s.Deliveries.Record(t.Context(), delivery("1", "{}")))
 	check(t, s.do(t.Context(), func(ctx context.Context) error { return assertDurable(ctx, s.conn) }))
 	var vacuum int
 	check(t, s.read.QueryRow("PRAGMA auto_vacuum").Scan(&vacuum))

@@ -78,7 +78,7 @@ type specFields struct {
 }
 
 // groupOf finds the run's group, or makes it. It runs on the writer.
-func (s *Store) groupOf(ctx context.Context, r *NewRun) (int64, error) {
+func (s *Runs) groupOf(ctx context.Context, r *NewRun) (int64, error) {
 	fields, err := s.specFields(ctx, r)
 	if err != nil {
 		return 0, err
@@ -98,7 +98,7 @@ func (s *Store) groupOf(ctx context.Context, r *NewRun) (int64, error) {
 }
 
 // groupID finds a group, or makes it. It runs on the writer.
-func (s *Store) groupID(ctx context.Context, g group) (int64, error) {
+func (s *Runs) groupID(ctx context.Context, g group) (int64, error) {
 	if id := s.groups.ids[g]; id != 0 {
 		return id, nil
 	}
@@ -123,7 +123,7 @@ func (s *Store) groupID(ctx context.Context, g group) (int64, error) {
 	return id, nil
 }
 
-func (s *Store) specFields(ctx context.Context, r *NewRun) (specFields, error) {
+func (s *Runs) specFields(ctx context.Context, r *NewRun) (specFields, error) {
 	if f, ok := s.groups.specs[r.SpecHash]; ok {
 		return f, nil
 	}

@@ -21,9 +21,9 @@ type guard struct {
 	starts []int64 // times of its runs in the last hour, the oldest first
 }
 
-// GuardAutomations pauses each automation that starts more than most runs in an hour, if it
+// Guard pauses each automation that starts more than most runs in an hour, if it
 // has no limit of its own (NewRun.MaxPerHour). 0: none.
-func (s *Store) GuardAutomations(most int64) { s.maxPerHour.Store(most) }
+func (s *Runs) Guard(most int64) { s.maxPerHour.Store(most) }
 
 // recentStarts are the times of an automation's runs, but for those that a person started
 // again. It takes its four values twice: for the queue and for the runs that have left it.
@@ -34,7 +34,7 @@ const recentStarts = `SELECT created_at FROM runs WHERE state = 'QUEUED'
 	ORDER BY 1`
 
 // guardOf finds what is known of an automation. It runs on the writer.
-func (s *Store) guardOf(ctx context.Context, k Pausable) (*guard, error) {
+func (s *Runs) guardOf(ctx context.Context, k Pausable) (*guard, error) {
 	if g := s.groups.guards[k]; g != nil {
 		return g, nil
 	}
@@ -67,12 +67,12 @@ func (s *Store) guardOf(ctx context.Context, k Pausable) (*guard, error) {
 
 // guarded tells whether a run of an automation may start. If it may not, because the
 // automation is in a loop, it pauses the automation. It runs on the writer.
-func (s *Store) guarded(ctx context.Context, r *NewRun) (starts bool, err error) {
+func (s *Runs) guarded(ctx context.Context, r *NewRun) (starts bool, err error) {
 	if r.Automation == "" || r.RetryOf != 0 {
 		return true, nil // a person starts it
 	}
 	what := Pausable{KindAutomation, r.Factory, r.Automation}
-	if paused, err := s.isPaused(ctx, what); err != nil || paused {
+	if paused, err := s.store.Pauses.isPaused(ctx, what); err != nil || paused {
 		return false, err
 	}
 	reason := ""
@@ -105,15 +105,15 @@ func (s *Store) guarded(ctx context.Context, r *NewRun) (starts bool, err error)
 	s.logger.Error("an automation is paused, because it is in a loop",
 		"factory", r.Factory, "automation", r.Automation, "reason", reason, "cure", "triphammer automations resume "+r.Automation)
 	return false, errors.Join(
-		s.pause(ctx, Pause{Pausable: what, At: s.now(), By: guardian, Reason: reason}),
-		s.audit(ctx, AuditEntry{
+		s.store.Pauses.pause(ctx, Pause{Pausable: what, At: s.now(), By: guardian, Reason: reason}),
+		s.store.Audit.add(ctx, AuditEntry{
 			Actor: guardian, Action: "automation.pause", Object: r.Automation, Factory: r.Factory, Details: reason, Origin: "local",
 		}))
 }
 
 // countAnew makes the earlier runs of an automation not count towards its limit. It runs on
 // the writer.
-func (s *Store) countAnew(ctx context.Context, what Pausable) error {
+func (s *Runs) countAnew(ctx context.Context, what Pausable) error {
 	delete(s.groups.guards, what)
 	return s.exec(ctx, `INSERT INTO guards (factory, automation, counts_from) VALUES ($1, $2, $3)
 		ON CONFLICT (factory, automation) DO UPDATE SET counts_from = excluded.counts_from`, what.Factory, what.Name, micros(s.now()))

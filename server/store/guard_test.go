@@ -14,13 +14,13 @@ import (
 func TestLoopGuard(t *testing.T) {
 	s := open(t)
 	ctx := t.Context()
-	s.GuardAutomations(3)
+	s.Runs.Guard(3)
 	n := 0
 	deliver := func(automations ...string) (started int, d *Delivery) {
 		t.Helper()
 		n++
-		r := must[Recorded](t)(s.RecordDelivery(ctx, delivery(fmt.Sprint(n), "{}", automations...)))
-		d = must[*Delivery](t)(s.Delivery(ctx, r.ID))
+		r := must[Recorded](t)(s.Deliveries.Record(ctx, delivery(fmt.Sprint(n), "{}", automations...)))
+		d = must[*Delivery](t)(s.Deliveries.Get(ctx, r.ID))
 		if d.Started != len(r.RunIDs) {
 			t.Errorf("the delivery says that it started %d of %d runs", d.Started, len(r.RunIDs))
 		}
@@ -33,21 +33,21 @@ func TestLoopGuard(t *testing.T) {
 	if started, d := deliver("a", "b"); started != 1 || fmt.Sprint(d.Paused) != "[a]" || d.Detail != "" {
 		t.Errorf("beyond the limit: started %d, paused %v", started, d.Paused)
 	}
-	pauses := s.Pauses("default")
+	pauses := s.Pauses.List("default")
 	if len(pauses) != 1 || pauses[0].Name != "a" || pauses[0].By != "loop guard" || !strings.Contains(pauses[0].Reason, "3 runs in an hour") || !pauses[0].At.Equal(s.at) {
 		t.Errorf("pauses %+v", pauses)
 	}
 	s.at = s.at.Add(5 * time.Hour)
 	s.reopen(t)
-	s.GuardAutomations(3)
+	s.Runs.Guard(3)
 	if started, _ := deliver("a"); started != 0 {
 		t.Error("after a restart and hours it is not paused any more")
 	}
-	if log := must[[]AuditEntry](t)(s.AuditEntries(ctx, AuditQuery{Limit: 10})); len(log) != 1 || log[0].Action != "automation.pause" || log[0].Actor != "loop guard" {
+	if log := must[[]AuditEntry](t)(s.Audit.List(ctx, AuditQuery{Limit: 10})); len(log) != 1 || log[0].Action != "automation.pause" || log[0].Actor != "loop guard" {
 		t.Errorf("audit log %+v", log)
 	}
-	check(t, s.Resume(ctx, Pausable{KindAutomation, "default", "a"}))
-	if err := s.Resume(ctx, Pausable{KindAutomation, "default", "a"}); !errors.Is(err, ErrNotFound) {
+	check(t, s.Pauses.Resume(ctx, Pausable{KindAutomation, "default", "a"}))
+	if err := s.Pauses.Resume(ctx, Pausable{KindAutomation, "default", "a"}); !errors.Is(err, ErrNotFound) {
 		t.Errorf("resumed twice: %v", err)
 	}
 	s.at = s.at.Add(time.Second)
@@ -56,9 +56,9 @@ func TestLoopGuard(t *testing.T) {
 			t.Errorf("delivery %d after it was resumed started %d", i+1, started)
 		}
 		s.reopen(t) // what was started before counts all the same
-		s.GuardAutomations(3)
+		s.Runs.Guard(3)
 	}
-	check(t, s.Resume(ctx, Pausable{KindAutomation, "default", "a"}))
+	check(t, s.Pauses.Resume(ctx, Pausable{KindAutomation, "default", "a"}))
 	s.at = s.at.Add(time.Second)
 	for range 3 {
 		s.at = s.at.Add(31 * time.Minute)
@@ -70,17 +70,17 @@ func TestLoopGuard(t *testing.T) {
 	// A run of its own that would start it again.
 	own := delivery("own", "{}", "c")
 	own.Runs[0].LoopOf = 7
-	if r := must[Recorded](t)(s.RecordDelivery(ctx, own)); len(r.RunIDs) != 0 {
+	if r := must[Recorded](t)(s.Deliveries.Record(ctx, own)); len(r.RunIDs) != 0 {
 		t.Error("a loop goes on")
 	}
-	if r := must[Recorded](t)(s.RecordDelivery(ctx, delivery("own", "{}", "c"))); !r.Duplicate {
+	if r := must[Recorded](t)(s.Deliveries.Record(ctx, delivery("own", "{}", "c"))); !r.Duplicate {
 		t.Error("the same delivery again is no duplicate")
 	}
 	// A person who does it again is no loop.
-	s.GuardAutomations(0)
-	must[Pause](t)(s.Pause(ctx, Pause{Pausable: Pausable{KindAutomation, "default", "d"}, By: "ada", Reason: "holidays"}))
+	s.Runs.Guard(0)
+	must[Pause](t)(s.Pauses.Pause(ctx, Pause{Pausable: Pausable{KindAutomation, "default", "d"}, By: "ada", Reason: "holidays"}))
 	again := NewRun{Factory: "default", Automation: "d", RetryOf: 1, Source: SourceWebhook, Spec: []byte("{}")}
-	if _, _, err := s.CreateRun(ctx, again, "", nil); err != nil {
+	if _, _, err := s.Runs.Create(ctx, again, "", nil); err != nil {
 		t.Errorf("a retry by hand: %v", err)
 	}
 	if started, d := deliver("d"); started != 0 || fmt.Sprint(d.Paused) != "[d]" {
@@ -92,8 +92,8 @@ func TestLoopGuard(t *testing.T) {
 // number of them.
 func TestNoGuard(t *testing.T) {
 	s := open(t)
-	s.GuardAutomations(0)
-	must[Recorded](t)(s.RecordDelivery(t.Context(), delivery("1", "{}", "a")))
+	s.Runs.Guard(0)
+	must[Recorded](t)(s.Deliveries.Record(t.Context(), delivery("1", "{}", "a")))
 	check(t, s.do(t.Context(), func(context.Context) error {
 		if n := len(s.groups.guards); n != 0 {
 			t.Errorf("the runs of %d automations are counted", n)

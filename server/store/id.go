@@ -127,7 +127,7 @@ func timeOfID(id int64) time.Time { return time.UnixMilli(id>>randomBits + epoch
 // nextID makes an id that is larger than all before it: time, then random bits,
 // so that ids sort by age, insert at the end of their index, and cannot be
 // guessed from one another. Only the writer calls it.
-func (s *Store) nextID() int64 {
+func (s *db) nextID() int64 {
 	s.lastID = max(s.lastID+1, idAt(s.now())|rand.Int64N(1<<randomBits))
 	return s.lastID
 }
@@ -135,7 +135,7 @@ func (s *Store) nextID() int64 {
 // stamp is the time of a change of a run. It is after that of each change which another
 // process committed before, whatever the clocks of their machines show: who reads on from a
 // Mark misses none. It runs on the writer.
-func (s *Store) stamp(ctx context.Context) int64 {
+func (s *db) stamp(ctx context.Context) int64 {
 	if s.othersWrote {
 		var newest int64
 		if s.row(ctx, newestStamp, nil, &newest) == nil { // else the transaction fails
@@ -167,7 +167,7 @@ func timeOf(us int64) time.Time {
 }
 
 // findLastID finds the newest id.
-func (s *Store) findLastID(ctx context.Context) error {
+func (s *db) findLastID(ctx context.Context) error {
 	for _, table := range []string{"deliveries", "runs", "applies", "api_keys", "audit", "run_groups", "schedules", "notices"} {
 		var id int64
 		if err := s.conn.QueryRowContext(ctx, "SELECT coalesce(max(id), 0) FROM "+table).Scan(&id); err != nil {

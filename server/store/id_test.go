@@ -33,10 +33,10 @@ func TestIDs(t *testing.T) {
 		}))
 		s.at = s.at.Add(-time.Hour)
 	}
-	recorded := must[Recorded](t)(s.RecordDelivery(t.Context(), delivery("1", "{}")))
+	recorded := must[Recorded](t)(s.Deliveries.Record(t.Context(), delivery("1", "{}")))
 	s.at = s.at.Add(-24 * time.Hour)
 	s.reopen(t)
-	if next := must[Recorded](t)(s.RecordDelivery(t.Context(), delivery("2", "{}"))); next.ID <= recorded.ID {
+	if next := must[Recorded](t)(s.Deliveries.Record(t.Context(), delivery("2", "{}"))); next.ID <= recorded.ID {
 		t.Errorf("%s after %s and a restart", next.ID, recorded.ID)
 	}
 }

@@ -61,12 +61,15 @@ func keyLives(mark string) string {
 	return "(key_id = 0 OR EXISTS (SELECT 1 FROM api_keys k WHERE k.id = key_id AND k.revoked_at = 0 AND (k.expires_at = 0 OR k.expires_at > " + mark + ")))"
 }
 
-// ErrKey is what KeyByToken returns for a token that is no working key.
+// ErrKey is what Keys.ByToken returns for a token that is no working key.
 var ErrKey = errors.New("the API key is unknown, expired or revoked")
 
-// CreateKey makes a key and returns the token, which is stored as a hash alone.
+// Keys are the API keys.
+type Keys struct{ *db }
+
+// Create makes a key and returns the token, which is stored as a hash alone.
 // The name of a working key can be used once.
-func (s *Store) CreateKey(ctx context.Context, k Key) (*Key, secret.Value, error) {
+func (s *Keys) Create(ctx context.Context, k Key) (*Key, secret.Value, error) {
 	token := secret.NewToken(keyPrefix)
 	hash := secret.HashToken(token)
 	err := s.do(ctx, func(ctx context.Context) error {
@@ -102,13 +105,13 @@ func scanKey(rows *sql.Rows) (*Key, error) {
 // touchEvery is the precision of LastUsedAt.
 const touchEvery = time.Minute
 
-// KeyByToken finds the working key of a token, and notes its use.
-func (s *Store) KeyByToken(ctx context.Context, token string) (*Key, error) {
+// ByToken finds the working key of a token, and notes its use.
+func (s *Keys) ByToken(ctx context.Context, token string) (*Key, error) {
 	if !secret.ValidToken(keyPrefix, token) {
 		return nil, ErrKey
 	}
 	hash := secret.HashToken(token)
-	k, err := first(list(ctx, s, scanKey, "SELECT "+keyColumns+" FROM api_keys WHERE hash = $1", hash[:]))
+	k, err := first(list(ctx, s.db, scanKey, "SELECT "+keyColumns+" FROM api_keys WHERE hash = $1", hash[:]))
 	if errors.Is(err, ErrNotFound) {
 		return nil, ErrKey
 	}
@@ -131,17 +134,17 @@ func (s *Store) KeyByToken(ctx context.Context, token string) (*Key, error) {
 	return k, nil
 }
 
-// Keys lists all keys, newest first.
-func (s *Store) Keys(ctx context.Context) ([]*Key, error) {
-	return list(ctx, s, scanKey, "SELECT "+keyColumns+" FROM api_keys ORDER BY id DESC")
+// List lists all keys, newest first.
+func (s *Keys) List(ctx context.Context) ([]*Key, error) {
+	return list(ctx, s.db, scanKey, "SELECT "+keyColumns+" FROM api_keys ORDER BY id DESC")
 }
 
-// RevokeKey ends a key, found by id or by name, at once, and with it the sessions
+// Revoke ends a key, found by id or by name, at once, and with it the sessions
 // and links that were made with it. Its schedules are paused by that
 // (Schedule.Paused).
-func (s *Store) RevokeKey(ctx context.Context, idOrName string) (*Key, Ended, error) {
+func (s *Keys) Revoke(ctx context.Context, idOrName string) (*Key, Ended, error) {
 	ended := Ended{}
-	keys, err := s.Keys(ctx)
+	keys, err := s.List(ctx)
 	if err != nil {
 		return nil, ended, err
 	}
@@ -155,7 +158,7 @@ func (s *Store) RevokeKey(ctx context.Context, idOrName string) (*Key, Ended, er
 		if err := s.exec(ctx, "UPDATE api_keys SET revoked_at = $1 WHERE id = $2", micros(k.RevokedAt), k.ID); err != nil {
 			return err
 		}
-		if ended, err = s.endSessions(ctx, " AND key_id = $2", k.ID); err != nil {
+		if ended, err = s.store.Sessions.endWhere(ctx, " AND key_id = $2", k.ID); err != nil {
 			return err
 		}
 		return s.row(ctx, "SELECT count(*) FROM schedules WHERE key_id = $1 AND enabled = 1", []any{k.ID}, &ended.Schedules)

@@ -48,8 +48,8 @@ const (
 )
 
 // unindexed is a column of runs whose index SQLite's planner is not to use.
-func (s *Store) unindexed(column string) string {
-	if s.Shared() {
+func (s *db) unindexed(column string) string {
+	if s.shared() {
 		return column
 	}
 	return "+" + column
@@ -64,7 +64,7 @@ type hit struct {
 
 // lister reads one list.
 type lister struct {
-	store *Store
+	db *db
 	RunQuery
 
 	part     string     // inQueue, leftQueue, or empty: all runs
@@ -77,10 +77,10 @@ type lister struct {
 	words    []word     // of the search
 }
 
-// Runs reads runs. Its cost depends on the size of the page, not on the size of the
+// List reads runs. Its cost depends on the size of the page, not on the size of the
 // table.
-func (s *Store) Runs(ctx context.Context, q RunQuery) ([]*Run, error) {
-	l := &lister{store: s, RunQuery: q}
+func (s *Runs) List(ctx context.Context, q RunQuery) ([]*Run, error) {
+	l := &lister{db: s.db, RunQuery: q}
 	if err := l.prepare(ctx); err != nil || l.none {
 		return []*Run{}, err
 	}
@@ -94,7 +94,7 @@ func (s *Store) Runs(ctx context.Context, q RunQuery) ([]*Run, error) {
 	}
 	w := where{}
 	w.add(in(&w, "r.id", ids))
-	rows, err := list(ctx, s, scanRun, selectRun+w.sql(), w.args...)
+	rows, err := list(ctx, s.db, scanRun, selectRun+w.sql(), w.args...)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +165,7 @@ func (l *lister) queuedGroups(ctx context.Context) ([]groupRow, error) {
 	if l.grouped && len(l.groups) <= maxWalks {
 		return l.groups, nil
 	}
-	all, err := list(ctx, l.store, scanGroup, fmt.Sprintf(`WITH RECURSIVE q(id, n) AS (SELECT min(group_id), 1 FROM runs WHERE state = 'QUEUED'
+	all, err := list(ctx, l.db, scanGroup, fmt.Sprintf(`WITH RECURSIVE q(id, n) AS (SELECT min(group_id), 1 FROM runs WHERE state = 'QUEUED'
 		UNION ALL SELECT (SELECT min(group_id) FROM runs WHERE state = 'QUEUED' AND group_id > q.id), n + 1 FROM q WHERE q.id IS NOT NULL AND n < %d)
 		SELECT g.id, g.automation, g.agent FROM q JOIN run_groups g ON g.id = q.id`, maxWalks+1))
 	if err != nil || !l.grouped || len(all) > maxWalks {
@@ -200,26 +200,26 @@ func (l *lister) collect(ctx context.Context) ([]hit, error) {
 	column, direction, _ := l.key()
 	w, id := l.from(), "id"
 	if l.part == inQueue { // which is walked, whatever is asked of its runs
-		id = l.store.unindexed("id")
+		id = l.db.unindexed("id")
 	}
 	l.conditions(&w, l.part == inQueue)
 	if err := l.bounds(&w, id); err != nil {
 		return nil, err
 	}
-	query := fmt.Sprintf("SELECT id, %s, TRUE FROM runs%s ORDER BY %s %[4]s, %[5]s %[4]s", column, w.sql(), l.store.unindexed(column), direction, l.store.unindexed("id"))
-	return list(ctx, l.store, scanHit, query+w.limit(l.Limit), w.args...)
+	query := fmt.Sprintf("SELECT id, %s, TRUE FROM runs%s ORDER BY %s %[4]s, %[5]s %[4]s", column, w.sql(), l.db.unindexed(column), direction, l.db.unindexed("id"))
+	return list(ctx, l.db, scanHit, query+w.limit(l.Limit), w.args...)
 }
 
-// MaxCount is the largest number of runs of a state that CountRuns counts.
+// MaxCount is the largest number of runs of a state that Runs.Count counts.
 const MaxCount = 10_000
 
-// CountRuns is how many runs of each state a query selects; states that it does not select
+// Count is how many runs of each state a query selects; states that it does not select
 // are left out. MaxCount means that there may be more. ok is false if nobody knows, because the query has conditions that no index of the
 // states has.
-func (s *Store) CountRuns(ctx context.Context, q RunQuery) (counts map[RunState]int64, ok bool, err error) {
+func (s *Runs) Count(ctx context.Context, q RunQuery) (counts map[RunState]int64, ok bool, err error) {
 	since := q.CreatedAfter
 	q.CreatedAfter = time.Time{}
-	l := &lister{store: s, RunQuery: q}
+	l := &lister{db: s.db, RunQuery: q}
 	if err := l.prepare(ctx); err != nil || l.checked || l.related() || !l.UpdatedAfter.IsZero() {
 		return nil, false, err
 	}

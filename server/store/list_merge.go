@@ -62,7 +62,7 @@ func (l *lister) mergeFirst(ctx context.Context, groups []groupRow, states []Run
 	if err != nil {
 		return nil, false, err
 	}
-	conn, err := l.store.read.Conn(ctx) // to look for a free one each time costs 6 %
+	conn, err := l.db.read.Conn(ctx) // to look for a free one each time costs 6 %
 	if err != nil {
 		return nil, false, err
 	}
@@ -77,7 +77,7 @@ func (l *lister) mergeFirst(ctx context.Context, groups []groupRow, states []Run
 	for _, state := range states {
 		for _, g := range groups {
 			args[at], args[at+1] = string(state), g.id
-			rows, err := stmt.QueryContext(ctx, l.store.plain(args)...)
+			rows, err := stmt.QueryContext(ctx, l.db.plain(args)...)
 			if err != nil {
 				return nil, false, err
 			}

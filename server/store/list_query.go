@@ -71,7 +71,7 @@ func (l *lister) prepare(ctx context.Context) (err error) {
 		!l.UpdatedAfter.IsZero() && l.Sort != ByUpdated || l.Webhook != ""
 	l.filtered = l.checked || l.grouped || len(l.States) > 0
 	if l.filtered || l.Sort == ByAgent || !l.UpdatedAfter.IsZero() {
-		l.groups, err = list(ctx, l.store, scanGroup, "SELECT id, automation, agent FROM run_groups"+w.sql()+" ORDER BY id", w.args...)
+		l.groups, err = list(ctx, l.db, scanGroup, "SELECT id, automation, agent FROM run_groups"+w.sql()+" ORDER BY id", w.args...)
 		l.none = len(l.groups) == 0
 	}
 	if err != nil || l.none {
@@ -84,7 +84,7 @@ func (l *lister) prepare(ctx context.Context) (err error) {
 	if !l.UpdatedAfter.IsZero() && l.Sort != ByUpdated && !newestFirst {
 		// Older runs can have been updated since then; a queued one is not updated.
 		least, since := int64(0), idAt(l.UpdatedAfter)
-		err := l.store.read.QueryRowContext(ctx, "SELECT coalesce(min("+l.store.unindexed("id")+"), $1) FROM runs WHERE updated_at > $2 AND "+leftQueue,
+		err := l.db.read.QueryRowContext(ctx, "SELECT coalesce(min("+l.db.unindexed("id")+"), $1) FROM runs WHERE updated_at > $2 AND "+leftQueue,
 			since, micros(l.UpdatedAfter)).Scan(&least)
 		if err != nil {
 			return err
@@ -162,7 +162,7 @@ func (l *lister) conditions(w *where, along bool) {
 	}
 	few, column := l.related() || len(l.words) > 0 || len(l.Metadata) > 0 || l.ArtifactType != "", func(name string) string { return name }
 	if few { // the sets lead, not the indexes of states and groups
-		column = l.store.unindexed
+		column = l.db.unindexed
 	}
 	if along || !few || len(l.States) > 0 {
 		w.add(in(w, column("state"), l.states()))
@@ -226,7 +226,7 @@ type word struct {
 
 // prepareSearch finds what the words of a search say about the groups.
 func (l *lister) prepareSearch(ctx context.Context) error {
-	named, err := list(ctx, l.store, scanGroup, "SELECT id, automation, agent FROM run_groups WHERE automation <> ''")
+	named, err := list(ctx, l.db, scanGroup, "SELECT id, automation, agent FROM run_groups WHERE automation <> ''")
 	if err != nil {
 		return err
 	}

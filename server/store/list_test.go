@@ -62,7 +62,7 @@ func (l *listed) add(t *testing.T) {
 		r.Search = []string{r.Title, l.pick(someWords...) + ", " + l.pick(someWords...)}
 		text = strings.Join(r.Search, " ")
 	}
-	made, _, err := l.CreateRun(t.Context(), r, "", nil)
+	made, _, err := l.Runs.Create(t.Context(), r, "", nil)
 	check(t, err)
 	l.runs = append(l.runs, made)
 	l.meta[made.ID], l.text[made.ID] = r.Metadata, text
@@ -72,13 +72,13 @@ func (l *listed) add(t *testing.T) {
 func (l *listed) move(t *testing.T) {
 	t.Helper()
 	l.at = l.at.Add(time.Duration(l.rand.IntN(3)) * time.Millisecond)
-	for _, lease := range must[[]Lease](t)(l.ClaimRuns(t.Context(), Claim{Worker: "w", Most: 1 + l.rand.IntN(2), Lease: time.Minute})) {
+	for _, lease := range must[[]Lease](t)(l.Leases.Claim(t.Context(), Claim{Worker: "w", Most: 1 + l.rand.IntN(2), Lease: time.Minute})) {
 		switch l.rand.IntN(4) {
 		case 0:
 		case 1:
-			must[time.Time](t)(l.FailRun(t.Context(), lease, "x", nil))
+			must[time.Time](t)(l.Leases.Fail(t.Context(), lease, "x", nil))
 		default:
-			check(t, l.FinishRun(t.Context(), lease, []RunState{Succeeded, FailedRun, Cancelled}[l.rand.IntN(3)], "", nil))
+			check(t, l.Leases.Finish(t.Context(), lease, []RunState{Succeeded, FailedRun, Cancelled}[l.rand.IntN(3)], "", nil))
 		}
 	}
 }
@@ -86,7 +86,7 @@ func (l *listed) move(t *testing.T) {
 func (l *listed) refresh(t *testing.T) {
 	t.Helper()
 	for i, r := range l.runs {
-		l.runs[i] = must[*Run](t)(l.Run(t.Context(), r.ID))
+		l.runs[i] = must[*Run](t)(l.Runs.Get(t.Context(), r.ID))
 	}
 }
 
@@ -214,7 +214,7 @@ func TestLists(t *testing.T) {
 		}
 		var got []RunID
 		for page := q; ; {
-			some := must[[]*Run](t)(l.Runs(t.Context(), page))
+			some := must[[]*Run](t)(l.Runs.List(t.Context(), page))
 			for _, r := range some {
 				if known[r.ID] || slices.Contains(want, r.ID) {
 					got = append(got, r.ID)
@@ -233,7 +233,7 @@ func TestLists(t *testing.T) {
 	if found < 5_000 {
 		t.Errorf("only %d runs were found in all", found)
 	}
-	if none := must[[]*Run](t)(l.Runs(t.Context(), RunQuery{Search: "!"})); len(none) != 0 {
+	if none := must[[]*Run](t)(l.Runs.List(t.Context(), RunQuery{Search: "!"})); len(none) != 0 {
 		t.Errorf("a search without words finds %d", len(none))
 	}
 }
@@ -243,12 +243,12 @@ func TestLists(t *testing.T) {
 func TestFairOrder(t *testing.T) {
 	s := open(t)
 	var order []string
-	automationOf := func(l Lease) string { return must[*Run](t)(s.Run(t.Context(), l.RunID)).Automation }
+	automationOf := func(l Lease) string { return must[*Run](t)(s.Runs.Get(t.Context(), l.RunID)).Automation }
 	for _, name := range []string{"a", "a", "a", "a", "b", "c", "b"} {
-		must[Recorded](t)(s.RecordDelivery(t.Context(), delivery(fmt.Sprint(s.lastID), "{}", name)))
+		must[Recorded](t)(s.Deliveries.Record(t.Context(), delivery(fmt.Sprint(s.lastID), "{}", name)))
 	}
 	for {
-		leases := must[[]Lease](t)(s.ClaimRuns(t.Context(), Claim{Worker: "w", Most: 2, Lease: time.Minute}))
+		leases := must[[]Lease](t)(s.Leases.Claim(t.Context(), Claim{Worker: "w", Most: 2, Lease: time.Minute}))
 		if len(leases) == 0 {
 			break
 		}
@@ -269,7 +269,7 @@ func TestGroupsAreForgotten(t *testing.T) {
 	hash, data := spec("web", "", "", "")
 	r := NewRun{Factory: "default", Source: SourceAPI, SpecHash: hash, Spec: data}
 	err := s.do(t.Context(), func(ctx context.Context) error {
-		if _, err := s.insertRun(ctx, &r, 0); err != nil {
+		if _, err := s.Runs.insert(ctx, &r, 0); err != nil {
 			return err
 		}
 		return failure
@@ -277,9 +277,9 @@ func TestGroupsAreForgotten(t *testing.T) {
 	if err != failure {
 		t.Fatal(err)
 	}
-	made, _, err := s.CreateRun(t.Context(), r, "", nil)
+	made, _, err := s.Runs.Create(t.Context(), r, "", nil)
 	check(t, err)
-	if found := must[[]*Run](t)(s.Runs(t.Context(), RunQuery{Environment: "web"})); len(found) != 1 || found[0].ID != made.ID {
+	if found := must[[]*Run](t)(s.Runs.List(t.Context(), RunQuery{Environment: "web"})); len(found) != 1 || found[0].ID != made.ID {
 		t.Errorf("found %v", found)
 	}
 }
@@ -352,11 +352,11 @@ func fill(b *testing.B, s *fixture, n int) {
 			if i%20 == 0 {
 				k.SpecHash, k.Spec = spec("", "", "", "")
 			}
-			if err := s.putSpec(ctx, k.SpecHash, k.Spec); err != nil {
+			if err := s.Specs.put(ctx, k.SpecHash, k.Spec); err != nil {
 				return err
 			}
 			var err error
-			if k.group, err = s.groupOf(ctx, &k.NewRun); err != nil {
+			if k.group, err = s.Runs.groupOf(ctx, &k.NewRun); err != nil {
 				return err
 			}
 			kinds = append(kinds, k)
@@ -428,32 +428,32 @@ func TestLeaseAndClock(t *testing.T) {
 	s := open(t)
 	ctx := t.Context()
 	create := func() RunID {
-		r, _, err := s.CreateRun(ctx, NewRun{Factory: "default", Source: SourceAPI, Spec: []byte("{}")}, "", nil)
+		r, _, err := s.Runs.Create(ctx, NewRun{Factory: "default", Source: SourceAPI, Spec: []byte("{}")}, "", nil)
 		check(t, err)
 		return r.ID
 	}
 	start := s.at
 	ids := []RunID{create()}
-	lease := must[[]Lease](t)(s.ClaimRuns(ctx, Claim{Worker: "w", Most: 1, Lease: time.Minute}))[0]
+	lease := must[[]Lease](t)(s.Leases.Claim(ctx, Claim{Worker: "w", Most: 1, Lease: time.Minute}))[0]
 	for i, jump := range []time.Duration{time.Hour, -time.Hour, 10 * 365 * 24 * time.Hour, 0, -10 * 365 * 24 * time.Hour, time.Second} {
 		s.at = start.Add(jump)
-		if asked := must[Stop](t)(s.RenewLease(ctx, lease, time.Minute)); asked != NoStop {
+		if asked := must[Stop](t)(s.Leases.Renew(ctx, lease, time.Minute)); asked != NoStop {
 			t.Errorf("%v: cancelled", jump)
 		}
-		check(t, s.AppendEvents(ctx, lease, []Event{{Seq: int64(i + 1), At: s.at, Kind: "output", Data: []byte("{}")}}))
+		check(t, s.Transcripts.Append(ctx, lease, []Event{{Seq: int64(i + 1), At: s.at, Kind: "output", Data: []byte("{}")}}))
 		ids = append(ids, create())
-		for _, l := range must[[]Lease](t)(s.ClaimRuns(ctx, Claim{Worker: "other", Most: 10, Lease: time.Minute})) {
+		for _, l := range must[[]Lease](t)(s.Leases.Claim(ctx, Claim{Worker: "other", Most: 10, Lease: time.Minute})) {
 			if l.RunID == lease.RunID {
 				t.Fatalf("%v: the run has a second worker", jump)
 			}
 		}
 	}
-	check(t, s.FinishRun(ctx, lease, Succeeded, "", nil))
-	if r := must[*Run](t)(s.Run(ctx, lease.RunID)); r.Attempt != 1 {
+	check(t, s.Leases.Finish(ctx, lease, Succeeded, "", nil))
+	if r := must[*Run](t)(s.Runs.Get(ctx, lease.RunID)); r.Attempt != 1 {
 		t.Errorf("attempt %d", r.Attempt)
 	}
 	var listed []RunID
-	for _, r := range must[[]*Run](t)(s.Runs(ctx, RunQuery{Ascending: true})) {
+	for _, r := range must[[]*Run](t)(s.Runs.List(ctx, RunQuery{Ascending: true})) {
 		listed = append(listed, r.ID)
 	}
 	if !slices.Equal(listed, ids) {
@@ -476,7 +476,7 @@ func BenchmarkQueue(b *testing.B) {
 			}
 			s.at = s.at.Add(time.Millisecond)
 			r := NewRun{Factory: "default", Source: SourceWebhook, Automation: name, Title: name, CreatorKind: "automation", CreatorName: name}
-			if _, err := s.insertRun(ctx, &r, 0); err != nil {
+			if _, err := s.Runs.insert(ctx, &r, 0); err != nil {
 				return err
 			}
 		}
@@ -506,7 +506,7 @@ func timedList(b *testing.B, s *fixture, q RunQuery) {
 	var times []time.Duration
 	for b.Loop() {
 		from := processorTime(b)
-		must[[]*Run](b)(s.Runs(b.Context(), q))
+		must[[]*Run](b)(s.Runs.List(b.Context(), q))
 		times = append(times, processorTime(b)-from)
 	}
 	slices.Sort(times)

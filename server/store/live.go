@@ -12,9 +12,9 @@ import (
 // another apply has been recorded since. The caller decides again.
 var ErrStale = errors.New("other definitions have become live")
 
-// LiveApply is the apply whose definitions a factory serves: the newest that was recorded
+// Live is the apply whose definitions a factory serves: the newest that was recorded
 // as applied; 0: none. The error is ErrWentBack if the database has lost a newer one.
-func (s *Store) LiveApply(ctx context.Context, factory string) (id ApplyID, err error) {
+func (s *Applies) Live(ctx context.Context, factory string) (id ApplyID, err error) {
 	if err = s.read.QueryRowContext(ctx, liveApply, factory).Scan(&id); err != nil {
 		return 0, damaged(err)
 	}
@@ -23,9 +23,9 @@ func (s *Store) LiveApply(ctx context.Context, factory string) (id ApplyID, err 
 
 const liveApply = "SELECT coalesce(max(id), 0) FROM applies WHERE factory = $1 AND outcome = 'applied'"
 
-// liveApply is LiveApply as the transaction sees it. It runs on the writer, which remembers
+// live is Live as the transaction sees it. It runs on the writer, which remembers
 // it: a delivery pays no statement for it.
-func (s *Store) liveApply(ctx context.Context, factory string) (id ApplyID, err error) {
+func (s *Applies) live(ctx context.Context, factory string) (id ApplyID, err error) {
 	if id, known := s.groups.live[factory]; known {
 		return id, nil
 	}
@@ -39,7 +39,7 @@ func (s *Store) liveApply(ctx context.Context, factory string) (id ApplyID, err 
 	return id, nil
 }
 
-func (s *Store) setLive(factory string, id ApplyID) {
+func (s *Applies) setLive(factory string, id ApplyID) {
 	if s.groups.live == nil || len(s.groups.live) >= maxCached {
 		s.groups.live = make(map[string]ApplyID)
 	}
@@ -48,16 +48,16 @@ func (s *Store) setLive(factory string, id ApplyID) {
 
 // isStale tells whether an apply is not the live one of its factory any more. What no apply
 // decided (0) is never stale. It runs on the writer.
-func (s *Store) isStale(ctx context.Context, factory string, decided ApplyID) (bool, error) {
+func (s *Applies) isStale(ctx context.Context, factory string, decided ApplyID) (bool, error) {
 	if decided == 0 || s.unfenced {
 		return false, nil
 	}
-	live, err := s.liveApply(ctx, factory)
+	live, err := s.live(ctx, factory)
 	return live != decided, err
 }
 
 // notStale is the error ErrStale if isStale. It runs on the writer.
-func (s *Store) notStale(ctx context.Context, factory string, decided ApplyID) error {
+func (s *Applies) notStale(ctx context.Context, factory string, decided ApplyID) error {
 	stale, err := s.isStale(ctx, factory, decided)
 	if err == nil && stale {
 		err = fmt.Errorf("%s does not serve any more: %w", decided, ErrStale)
@@ -67,11 +67,11 @@ func (s *Store) notStale(ctx context.Context, factory string, decided ApplyID) e
 
 // checkFence refuses an apply that was made while another one became live, or that uses a
 // secret which was deleted meanwhile. It runs on the writer.
-func (s *Store) checkFence(ctx context.Context, a *Apply) error {
+func (s *Applies) checkFence(ctx context.Context, a *Apply) error {
 	if !a.Fenced || a.Outcome != applied || s.unfenced {
 		return nil
 	}
-	live, err := s.liveApply(ctx, a.Factory)
+	live, err := s.live(ctx, a.Factory)
 	if errors.Is(err, ErrWentBack) {
 		live, err = a.Base, s.replaces(a)
 	}
@@ -106,16 +106,16 @@ func orNone(id ApplyID) string {
 const reportOf = "report " // and the name of a factory: the name of its report in the table meta
 
 // SetReport keeps what the leader reports of a factory for the other servers.
-func (s *Store) SetReport(ctx context.Context, factory string, report []byte) error {
+func (s *Applies) SetReport(ctx context.Context, factory string, report []byte) error {
 	return s.do(ctx, func(ctx context.Context) error {
 		return s.exec(ctx, "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value", reportOf+factory, string(report))
 	})
 }
 
 // Reports are what the leader reported last, by factory.
-func (s *Store) Reports(ctx context.Context) (map[string][]byte, error) {
+func (s *Applies) Reports(ctx context.Context) (map[string][]byte, error) {
 	reports := make(map[string][]byte)
-	_, err := list(ctx, s, func(rows *sql.Rows) (none struct{}, err error) {
+	_, err := list(ctx, s.db, func(rows *sql.Rows) (none struct{}, err error) {
 		var name, report string
 		err = rows.Scan(&name, &report)
 		reports[strings.TrimPrefix(name, reportOf)] = []byte(report)

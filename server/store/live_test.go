@@ -21,48 +21,48 @@ func applyOf(outcome string, base ApplyID, webhooks ...BoundWebhook) *Apply {
 func TestStaleDecisions(t *testing.T) {
 	s := open(t)
 	ctx := t.Context()
-	if live := must[ApplyID](t)(s.LiveApply(ctx, "default")); live != 0 {
+	if live := must[ApplyID](t)(s.Applies.Live(ctx, "default")); live != 0 {
 		t.Fatal(live)
 	}
-	first := must[ApplyID](t)(s.RecordApply(ctx, applyOf("applied", 0), nil, nil))
+	first := must[ApplyID](t)(s.Applies.Record(ctx, applyOf("applied", 0), nil, nil))
 	by := func(id ApplyID, identity string, outcome Outcome) error {
 		d := delivery(identity, "{}", "a")
 		d.ApplyID, d.Outcome = id, outcome
-		_, err := s.RecordDelivery(ctx, d)
+		_, err := s.Deliveries.Record(ctx, d)
 		return err
 	}
 	check(t, by(first, "1", Accepted))
-	must[ApplyID](t)(s.RecordApply(ctx, applyOf("refused", first), nil, nil))
+	must[ApplyID](t)(s.Applies.Record(ctx, applyOf("refused", first), nil, nil))
 	check(t, by(first, "2", Accepted))
 	other := applyOf("applied", 0)
 	other.Factory = "other"
-	must[ApplyID](t)(s.RecordApply(ctx, other, nil, nil))
+	must[ApplyID](t)(s.Applies.Record(ctx, other, nil, nil))
 	check(t, by(first, "3", Accepted))
-	second := must[ApplyID](t)(s.RecordApply(ctx, applyOf("applied", first), nil, nil))
+	second := must[ApplyID](t)(s.Applies.Record(ctx, applyOf("applied", first), nil, nil))
 	for _, outcome := range []Outcome{Accepted, RejectedAuth} {
 		if err := by(first, "4", outcome); !errors.Is(err, ErrStale) || errors.Is(err, ErrUnavailable) {
 			t.Errorf("%s by the earlier apply: %v", outcome, err)
 		}
 	}
-	if all := must[[]*Delivery](t)(s.Deliveries(ctx, DeliveryQuery{})); len(all) != 3 {
+	if all := must[[]*Delivery](t)(s.Deliveries.List(ctx, DeliveryQuery{})); len(all) != 3 {
 		t.Errorf("%d deliveries", len(all))
 	}
-	if n := must[map[RunState]int64](t)(s.RunCounts(ctx))[Queued]; n != 3 {
+	if n := must[map[RunState]int64](t)(s.Runs.Counts(ctx))[Queued]; n != 3 {
 		t.Errorf("%d runs", n)
 	}
 	check(t, by(second, "4", Accepted))
-	if live := must[ApplyID](t)(s.LiveApply(ctx, "default")); live != second {
+	if live := must[ApplyID](t)(s.Applies.Live(ctx, "default")); live != second {
 		t.Error(live)
 	}
-	if err := s.SyncSchedules(ctx, "default", first, nil); !errors.Is(err, ErrStale) {
+	if err := s.Schedules.Sync(ctx, "default", first, nil); !errors.Is(err, ErrStale) {
 		t.Error(err)
 	}
-	check(t, s.SyncSchedules(ctx, "default", second, []Schedule{{Automation: "a", Cron: "@daily", Enabled: true}}))
-	schedule := must[[]*Schedule](t)(s.Schedules(ctx, ""))[0]
-	if _, err := s.Fire(ctx, Tick{Schedule: schedule, At: s.now(), ApplyID: first}); !errors.Is(err, ErrStale) {
+	check(t, s.Schedules.Sync(ctx, "default", second, []Schedule{{Automation: "a", Cron: "@daily", Enabled: true}}))
+	schedule := must[[]*Schedule](t)(s.Schedules.List(ctx, ""))[0]
+	if _, err := s.Schedules.Fire(ctx, Tick{Schedule: schedule, At: s.now(), ApplyID: first}); !errors.Is(err, ErrStale) {
 		t.Error(err)
 	}
-	must[[]RunID](t)(s.Fire(ctx, Tick{Schedule: schedule, At: s.now(), ApplyID: second}))
+	must[[]RunID](t)(s.Schedules.Fire(ctx, Tick{Schedule: schedule, At: s.now(), ApplyID: second}))
 }
 
 // SPEC 17.2: of two applies that began at the same time, one becomes live. The other one, which
@@ -70,21 +70,21 @@ func TestStaleDecisions(t *testing.T) {
 func TestApplyFence(t *testing.T) {
 	s := open(t)
 	ctx := t.Context()
-	first := must[ApplyID](t)(s.RecordApply(ctx, applyOf("applied", 0), nil, nil))
-	if _, err := s.RecordApply(ctx, applyOf("applied", 0), nil, nil); !errors.Is(err, ErrStale) {
+	first := must[ApplyID](t)(s.Applies.Record(ctx, applyOf("applied", 0), nil, nil))
+	if _, err := s.Applies.Record(ctx, applyOf("applied", 0), nil, nil); !errors.Is(err, ErrStale) {
 		t.Fatal(err)
 	}
-	if live := must[ApplyID](t)(s.LiveApply(ctx, "default")); live != first {
+	if live := must[ApplyID](t)(s.Applies.Live(ctx, "default")); live != first {
 		t.Fatal(live, first)
 	}
-	check(t, must2(t)(s.RecordDelivery(ctx, decidedBy(first, "1"))))
+	check(t, must2(t)(s.Deliveries.Record(ctx, decidedBy(first, "1"))))
 
-	must[int64](t)(s.SetSecret(ctx, "S", secret.New("x")))
-	if err := s.DeleteSecret(ctx, "S", map[string]ApplyID{"default": first + 1}); !errors.Is(err, ErrStale) {
+	must[int64](t)(s.Secrets.Set(ctx, "S", secret.New("x")))
+	if err := s.Secrets.Delete(ctx, "S", map[string]ApplyID{"default": first + 1}); !errors.Is(err, ErrStale) {
 		t.Error(err)
 	}
-	check(t, s.DeleteSecret(ctx, "S", map[string]ApplyID{"default": first, "other": 0}))
-	if _, err := s.RecordApply(ctx, applyOf("applied", first, BoundWebhook{"hook", "whk_1", "S", 1}), nil, nil); !errors.Is(err, ErrStale) {
+	check(t, s.Secrets.Delete(ctx, "S", map[string]ApplyID{"default": first, "other": 0}))
+	if _, err := s.Applies.Record(ctx, applyOf("applied", first, BoundWebhook{"hook", "whk_1", "S", 1}), nil, nil); !errors.Is(err, ErrStale) {
 		t.Errorf("with a secret that was deleted: %v", err)
 	}
 }
@@ -99,12 +99,12 @@ func must2(t testing.TB) func(Recorded, error) error {
 	return func(_ Recorded, err error) error { t.Helper(); return err }
 }
 
-// After RecordApply has returned, no transaction records what an earlier apply decided, however
+// After Applies.Record has returned, no transaction records what an earlier apply decided, however
 // many wait. The control is a store without the fence.
 func TestStaleDecisionsUnderLoad(t *testing.T) {
 	late := func(s *Store) (late int) {
 		ctx := t.Context()
-		live := must[ApplyID](t)(s.RecordApply(ctx, applyOf("applied", 0), nil, nil))
+		live := must[ApplyID](t)(s.Applies.Record(ctx, applyOf("applied", 0), nil, nil))
 		var mu sync.Mutex
 		for round := range 20 {
 			var sending sync.WaitGroup
@@ -116,7 +116,7 @@ func TestStaleDecisionsUnderLoad(t *testing.T) {
 							began <- struct{}{}
 							<-applied // this one was decided before, and comes after
 						}
-						err := must2(t)(s.RecordDelivery(ctx, decidedBy(live, fmt.Sprint(round, i, n))))
+						err := must2(t)(s.Deliveries.Record(ctx, decidedBy(live, fmt.Sprint(round, i, n))))
 						if err != nil && !errors.Is(err, ErrStale) {
 							t.Error(err)
 						}
@@ -129,7 +129,7 @@ func TestStaleDecisionsUnderLoad(t *testing.T) {
 				})
 			}
 			<-began
-			next := must[ApplyID](t)(s.RecordApply(ctx, applyOf("applied", live), nil, nil))
+			next := must[ApplyID](t)(s.Applies.Record(ctx, applyOf("applied", live), nil, nil))
 			close(applied)
 			sending.Wait()
 			live = next

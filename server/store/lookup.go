@@ -20,7 +20,7 @@ const (
 // Lookup is a question to a sender's API, for what a delivery lacks (SPEC 16.3).
 type Lookup struct {
 	DeliveryID           DeliveryID
-	WebhookUID           string // only WaitingLookups knows it
+	WebhookUID           string // only Lookups.Waiting knows it
 	Provider, Name, Args string
 	State                string
 	DueAt                time.Time // of the next attempt; zero: there is none
@@ -30,8 +30,11 @@ type Lookup struct {
 	CreatedAt, UpdatedAt time.Time
 }
 
+// Lookups are the questions of deliveries to the API of their sender that have no answer yet.
+type Lookups struct{ *db }
+
 // ask records the questions of a new delivery. It runs on the writer.
-func (s *Store) ask(ctx context.Context, id DeliveryID, waiting []Lookup) error {
+func (s *Lookups) ask(ctx context.Context, id DeliveryID, waiting []Lookup) error {
 	now := micros(s.now())
 	for _, l := range waiting {
 		err := s.exec(ctx, `INSERT INTO lookups (delivery_id, provider, name, args, state, due_at, attempts, answer, detail, created_at, updated_at)
@@ -55,34 +58,34 @@ func scanLookup(rows *sql.Rows) (l Lookup, err error) {
 	return l, json.Unmarshal([]byte(answer), &l.Answer)
 }
 
-// WaitingLookups are the questions that wait for an attempt, the longest due first, and of each webhook
+// Waiting are the questions that wait for an attempt, the longest due first, and of each webhook
 // the first ones: those of others come however many wait there.
-func (s *Store) WaitingLookups(ctx context.Context, perWebhook int) ([]Lookup, error) {
-	return list(ctx, s, scanLookup, "SELECT "+lookupColumns+`, webhook_uid FROM (
+func (s *Lookups) Waiting(ctx context.Context, perWebhook int) ([]Lookup, error) {
+	return list(ctx, s.db, scanLookup, "SELECT "+lookupColumns+`, webhook_uid FROM (
 			SELECT lookups.*, COALESCE(d.webhook_uid, '') AS webhook_uid, ROW_NUMBER() OVER (PARTITION BY d.webhook_uid ORDER BY due_at, delivery_id) AS place
 			FROM lookups LEFT JOIN deliveries d ON d.id = delivery_id WHERE due_at <> 0
 		) l WHERE place <= $1 ORDER BY due_at`, perWebhook)
 }
 
-// Lookups are the questions of a delivery.
-func (s *Store) Lookups(ctx context.Context, id DeliveryID) ([]Lookup, error) {
-	return list(ctx, s, scanLookup, "SELECT "+lookupColumns+", '' FROM lookups l WHERE delivery_id = $1 ORDER BY name, args", int64(id))
+// Of are the questions of a delivery.
+func (s *Lookups) Of(ctx context.Context, id DeliveryID) ([]Lookup, error) {
+	return list(ctx, s.db, scanLookup, "SELECT "+lookupColumns+", '' FROM lookups l WHERE delivery_id = $1 ORDER BY name, args", int64(id))
 }
 
-// DropLookups forgets the questions of a delivery that is gone.
-func (s *Store) DropLookups(ctx context.Context, id DeliveryID) error {
-	return s.do(ctx, func(ctx context.Context) error { return s.dropLookups(ctx, id) })
+// Drop forgets the questions of a delivery that is gone.
+func (s *Lookups) Drop(ctx context.Context, id DeliveryID) error {
+	return s.do(ctx, func(ctx context.Context) error { return s.drop(ctx, id) })
 }
 
-func (s *Store) dropLookups(ctx context.Context, id DeliveryID) error {
+func (s *Lookups) drop(ctx context.Context, id DeliveryID) error {
 	return s.exec(ctx, "DELETE FROM lookups WHERE delivery_id = $1", int64(id))
 }
 
-// RecordLookups records in one transaction how attempts at questions of a delivery went, and
+// Record records in one transaction how attempts at questions of a delivery went, and
 // starts runs that the answers decide. An automation that the delivery started before, or
 // that was withheld, is not started again. A question that does not wait any more stays as
 // it is.
-func (s *Store) RecordLookups(ctx context.Context, id DeliveryID, asked []Lookup, runs []NewRun) (started []RunID, err error) {
+func (s *Lookups) Record(ctx context.Context, id DeliveryID, asked []Lookup, runs []NewRun) (started []RunID, err error) {
 	err = s.grow(ctx, func(ctx context.Context) error {
 		started = nil
 		for _, l := range asked {
@@ -107,7 +110,7 @@ func (s *Store) RecordLookups(ctx context.Context, id DeliveryID, asked []Lookup
 }
 
 // startLater starts runs of a delivery that was recorded before. It runs on the writer.
-func (s *Store) startLater(ctx context.Context, id DeliveryID, runs []NewRun) (started []RunID, err error) {
+func (s *Lookups) startLater(ctx context.Context, id DeliveryID, runs []NewRun) (started []RunID, err error) {
 	d := NewDelivery{}
 	var reason, detail string
 	err = s.row(ctx, "SELECT webhook_uid, replay_of, reason, detail FROM deliveries WHERE id = $1", []any{int64(id)}, &d.WebhookUID, &d.ReplayOf, &reason, &detail)
@@ -135,7 +138,7 @@ func (s *Store) startLater(ctx context.Context, id DeliveryID, runs []NewRun) (s
 		return slices.Contains(known, r.Automation) || slices.Contains(not.Paused, r.Automation) || not.Repeats[r.Automation] != 0
 	})
 	d.ID, d.Runs = id, runs
-	if started, err = s.start(ctx, id, &d, &not); err != nil {
+	if started, err = s.store.Deliveries.start(ctx, id, &d, &not); err != nil {
 		return nil, err
 	}
 	n, _ := strconv.Atoi(reason)

@@ -52,7 +52,7 @@ func readMark(path string) (m mark, err error) {
 
 // compareMarks looks whether the store has lost transactions, and goes on
 // counting after all that there were.
-func (s *Store) compareMarks(ctx context.Context, path string) error {
+func (s *db) compareMarks(ctx context.Context, path string) error {
 	has := int64(0)
 	text, err := s.meta(ctx, "commits")
 	if err == nil && text != "" {
@@ -80,7 +80,7 @@ const noteAfter = 10 * time.Minute
 // mark notes how many transactions there were, if there were more, and how late it
 // is. It runs on the writer a second after a transaction, and is not told of in the log when it
 // fails: so do the deliveries, then.
-func (s *Store) mark(ctx context.Context) {
+func (s *db) mark(ctx context.Context) {
 	m := mark{s.base + s.commits.Load(), s.seen}
 	if m.commits == s.marked && s.seen.Sub(s.noted) < noteAfter {
 		return

@@ -18,14 +18,14 @@ func TestUpgradeWhileAway(t *testing.T) {
 	check(t, s.Close())
 	s.cfg.URL = storetest.Postgres(t)
 	s.reopen(t)
-	must[Recorded](t)(s.RecordDelivery(t.Context(), delivery("1", "{}")))
+	must[Recorded](t)(s.Deliveries.Record(t.Context(), delivery("1", "{}")))
 	check(t, s.do(t.Context(), func(ctx context.Context) error {
 		return errors.Join(s.setMeta(ctx, "schema", "99"), s.setMeta(ctx, metaNeeds, "98"))
 	}))
 	_, _ = s.read.ExecContext(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
 	var err error
 	for end := time.Now().Add(30 * time.Second); !errors.Is(err, ErrNewerSchema) && time.Now().Before(end); { // at first it finds out that the connection is lost
-		if _, err = s.RecordDelivery(t.Context(), delivery("2", "{}")); err == nil {
+		if _, err = s.Deliveries.Record(t.Context(), delivery("2", "{}")); err == nil {
 			break
 		}
 	}

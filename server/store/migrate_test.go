@@ -42,17 +42,17 @@ func TestRollingUpgrade(t *testing.T) {
 	newer.migrations = later(t, adding)
 	if s.Shared() { // both are up at the same time
 		next := must[*Store](t)(Open(t.Context(), newer))
-		check(t, s.SetPin(t.Context(), "default", Pin{Commit: "abc", Reason: "why"}))
+		check(t, s.Pins.Set(t.Context(), "default", Pin{Commit: "abc", Reason: "why"}))
 		check(t, next.Close())
 	} else {
 		check(t, s.Close())
 		next := must[*Store](t)(Open(t.Context(), newer))
 		check(t, next.Close())
 		s.reopen(t)
-		check(t, s.SetPin(t.Context(), "default", Pin{Commit: "abc", Reason: "why"}))
+		check(t, s.Pins.Set(t.Context(), "default", Pin{Commit: "abc", Reason: "why"}))
 	}
 	s.reopen(t) // a start of the older program
-	must[Recorded](t)(s.RecordDelivery(t.Context(), delivery("1", `{"n":1}`, "a")))
+	must[Recorded](t)(s.Deliveries.Record(t.Context(), delivery("1", `{"n":1}`, "a")))
 	var added int
 	check(t, s.read.QueryRowContext(t.Context(), "SELECT added FROM pins").Scan(&added))
 	if v := must[int](t)(versionOf(s)); added != 7 || v != known+1 {
@@ -68,7 +68,7 @@ func TestRollingUpgrade(t *testing.T) {
 		if !errors.Is(err, ErrOthers) || !strings.Contains(err.Error(), "Stop all servers and workers") {
 			t.Fatalf("a migration that breaks a program which is connected: %v", err)
 		}
-		must[Recorded](t)(s.RecordDelivery(t.Context(), delivery("2", `{"n":2}`, "a"))) // nothing has changed
+		must[Recorded](t)(s.Deliveries.Record(t.Context(), delivery("2", `{"n":2}`, "a"))) // nothing has changed
 	}
 	check(t, s.Close())
 	next := must[*Store](t)(Open(t.Context(), newer))

@@ -81,7 +81,7 @@ func (f *fixture) steady(t testing.TB, rate int, first int, during func()) []tim
 			}
 		}
 		wg.Go(func() {
-			if _, err := f.RecordDelivery(context.Background(), numbered(first+i, due)); err != nil {
+			if _, err := f.Deliveries.Record(context.Background(), numbered(first+i, due)); err != nil {
 				t.Error(err)
 			}
 			took := time.Since(due)
@@ -96,9 +96,9 @@ func at(sorted []time.Duration, share float64) time.Duration {
 	return sorted[min(len(sorted)-1, int(float64(len(sorted))*share))]
 }
 
-// record is RecordDelivery on the writer.
+// record is Deliveries.Record on the writer.
 func (f *fixture) record(ctx context.Context, d *NewDelivery) error {
-	_, err := f.recordDelivery(ctx, d, encodeDelivery(d, new([]byte)))
+	_, err := f.Deliveries.record(ctx, d, encodeDelivery(d, new([]byte)))
 	return err
 }
 
@@ -125,7 +125,7 @@ func BenchmarkRetention(b *testing.B) {
 		with := f.steady(b, 1000, million+began, func() {
 			ctx, cancel := context.WithTimeout(b.Context(), each)
 			defer cancel()
-			n, err := f.Prune(ctx, Retention{Keep: 50, Age: 7 * 24 * time.Hour})
+			n, err := f.Deliveries.Prune(ctx, Retention{Keep: 50, Age: 7 * 24 * time.Hour})
 			if deleted += n; err != nil && ctx.Err() == nil {
 				b.Error(err)
 			}
@@ -206,7 +206,7 @@ func BenchmarkStored(b *testing.B) {
 		for range workers {
 			all.Go(func() {
 				for i := range next {
-					if _, err := f.RecordDelivery(b.Context(), numbered(i, f.at)); err != nil {
+					if _, err := f.Deliveries.Record(b.Context(), numbered(i, f.at)); err != nil {
 						b.Error(err)
 					}
 				}

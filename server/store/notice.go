@@ -38,10 +38,13 @@ type Notice struct {
 // metaRunNotices is there while ends of runs are told.
 const metaRunNotices = "ends of runs are told"
 
-// KeepNotices makes each end of a run from now on leave a notice, in the same transaction, or
+// Notices are what people are still to be told of.
+type Notices struct{ *db }
+
+// KeepEnds makes each end of a run from now on leave a notice, in the same transaction, or
 // none. The store remembers it, because a worker ends runs too, and only servers know who is told.
-func (s *Store) KeepNotices(ctx context.Context, keep bool) error {
-	have, err := list(ctx, s, scanText, "SELECT value FROM meta WHERE name = $1", metaRunNotices)
+func (s *Notices) KeepEnds(ctx context.Context, keep bool) error {
+	have, err := list(ctx, s.db, scanText, "SELECT value FROM meta WHERE name = $1", metaRunNotices)
 	if err != nil || keep == (len(have) > 0) {
 		return err
 	}
@@ -53,27 +56,27 @@ func (s *Store) KeepNotices(ctx context.Context, keep bool) error {
 	})
 }
 
-// notice leaves a notice of a run that ends, if somebody is told. It runs on the writer.
-func (s *Store) notice(ctx context.Context, run RunID) error {
+// ofRun leaves a notice of a run that ends, if somebody is told. It runs on the writer.
+func (s *Notices) ofRun(ctx context.Context, run RunID) error {
 	return s.exec(ctx, `INSERT INTO notices (id, recipient, subject, body, due_at, attempts, status, detail, updated_at)
 		SELECT $1, $2, '', $3, $4, 0, 'pending', '', $4 WHERE EXISTS (SELECT 1 FROM meta WHERE name = $5) ON CONFLICT (id) DO NOTHING`,
 		int64(run), RunNotices, []byte{}, micros(s.now()), metaRunNotices)
 }
 
-func (s *Store) addNotice(ctx context.Context, id int64, n Notice) error {
+func (s *Notices) add(ctx context.Context, id int64, n Notice) error {
 	return s.exec(ctx, `INSERT INTO notices (id, recipient, subject, body, due_at, attempts, status, detail, updated_at)
 		VALUES ($1, $2, $3, $4, $5, 0, 'pending', '', $5) ON CONFLICT (id) DO NOTHING`, id, n.Recipient, n.Subject, append([]byte{}, n.Body...), micros(s.now()))
 }
 
-// AddNotice adds a notice behind the others of its recipient. It replaces the notice
+// Add adds a notice behind the others of its recipient. It replaces the notice
 // about the same subject. dropped is how many notices were deleted unsent, because
 // more than maxNotices wait.
-func (s *Store) AddNotice(ctx context.Context, n Notice) (dropped int64, err error) {
+func (s *Notices) Add(ctx context.Context, n Notice) (dropped int64, err error) {
 	err = s.do(ctx, func(ctx context.Context) error {
 		if err := s.exec(ctx, "DELETE FROM notices WHERE recipient = $1 AND subject = $2", n.Recipient, n.Subject); err != nil {
 			return err
 		}
-		if err := s.addNotice(ctx, s.nextID(), n); err != nil {
+		if err := s.add(ctx, s.nextID(), n); err != nil {
 			return err
 		}
 		const old = "DELETE FROM notices WHERE recipient = $1 AND id <= (SELECT id FROM notices WHERE recipient = $1 ORDER BY id DESC LIMIT 1 OFFSET $2)"
@@ -98,42 +101,42 @@ func scanNotice(rows *sql.Rows) (Notice, error) {
 	return n, err
 }
 
-// NextNotices are the notices of a recipient that wait for an attempt, the longest
+// Next are the notices of a recipient that wait for an attempt, the longest
 // due first; with inOrder, the oldest first.
-func (s *Store) NextNotices(ctx context.Context, recipient string, inOrder bool, limit int) ([]Notice, error) {
+func (s *Notices) Next(ctx context.Context, recipient string, inOrder bool, limit int) ([]Notice, error) {
 	order := " ORDER BY due_at"
 	if inOrder {
 		order = " ORDER BY id"
 	}
-	return list(ctx, s, scanNotice, noticeQuery+" WHERE recipient = $1 AND due_at <> 0"+order+" LIMIT $2", recipient, limit)
+	return list(ctx, s.db, scanNotice, noticeQuery+" WHERE recipient = $1 AND due_at <> 0"+order+" LIMIT $2", recipient, limit)
 }
 
-// LastNotice is the newest notice of a recipient. If a subject is given, the notice
+// Last is the newest notice of a recipient. If a subject is given, the notice
 // is about that.
-func (s *Store) LastNotice(ctx context.Context, recipient, subject string) (Notice, error) {
+func (s *Notices) Last(ctx context.Context, recipient, subject string) (Notice, error) {
 	w := where{}
 	w.add("recipient = ?", recipient)
 	w.text("subject", subject)
-	return first(list(ctx, s, scanNotice, noticeQuery+w.sql()+" ORDER BY id DESC"+w.limit(1), w.args...))
+	return first(list(ctx, s.db, scanNotice, noticeQuery+w.sql()+" ORDER BY id DESC"+w.limit(1), w.args...))
 }
 
-// Notices lists the notices about the ends of runs, those of the newest runs first.
-func (s *Store) Notices(ctx context.Context, from RunID, limit int) ([]Notice, error) {
+// List lists the notices about the ends of runs, those of the newest runs first.
+func (s *Notices) List(ctx context.Context, from RunID, limit int) ([]Notice, error) {
 	w := where{}
 	w.add("recipient = ?", RunNotices)
 	before(&w, "id", from)
-	return list(ctx, s, scanNotice, noticeQuery+w.sql()+" ORDER BY id DESC"+w.limit(limit), w.args...)
+	return list(ctx, s.db, scanNotice, noticeQuery+w.sql()+" ORDER BY id DESC"+w.limit(limit), w.args...)
 }
 
-// SaveNotice records how an attempt went, unless the notice was replaced meanwhile.
-func (s *Store) SaveNotice(ctx context.Context, n Notice) error {
+// Save records how an attempt went, unless the notice was replaced meanwhile.
+func (s *Notices) Save(ctx context.Context, n Notice) error {
 	return s.do(ctx, func(ctx context.Context) error {
 		return s.exec(ctx, "UPDATE notices SET due_at = $1, attempts = $2, status = $3, detail = $4, updated_at = $5 WHERE id = $6",
 			micros(n.DueAt), n.Attempts, n.Status, n.Detail, micros(s.now()), n.ID)
 	})
 }
 
-// DropNotice deletes a notice that needs no message.
-func (s *Store) DropNotice(ctx context.Context, id int64) error {
+// Drop deletes a notice that needs no message.
+func (s *Notices) Drop(ctx context.Context, id int64) error {
 	return s.do(ctx, func(ctx context.Context) error { return s.exec(ctx, "DELETE FROM notices WHERE id = $1", id) })
 }

@@ -13,8 +13,8 @@ import (
 func TestNoticesOfBefore(t *testing.T) {
 	storetest.SQLite(t)
 	s := open(t).from(t, 9, "INSERT INTO notices VALUES (1234567, 5, 2, 'pending', 'answered 500', 4), (1234568, 0, 1, 'delivered', 'answered 200', 4)")
-	waiting := must[[]Notice](t)(s.NextNotices(t.Context(), RunNotices, false, 10))
-	listed := must[[]Notice](t)(s.Notices(t.Context(), 0, 10))
+	waiting := must[[]Notice](t)(s.Notices.Next(t.Context(), RunNotices, false, 10))
+	listed := must[[]Notice](t)(s.Notices.List(t.Context(), 0, 10))
 	if len(waiting) != 1 || len(listed) != 2 || fmt.Sprint(listed[1]) != fmt.Sprint(waiting[0]) {
 		t.Fatalf("waiting %+v of %+v", waiting, listed)
 	}
@@ -29,15 +29,15 @@ func TestOutboxIsBounded(t *testing.T) {
 	s := open(t)
 	dropped := int64(0)
 	for i := range maxNotices + 3 {
-		n := must[int64](t)(s.AddNotice(t.Context(), Notice{Recipient: "r", Subject: fmt.Sprint(i)}))
+		n := must[int64](t)(s.Notices.Add(t.Context(), Notice{Recipient: "r", Subject: fmt.Sprint(i)}))
 		dropped += n
 	}
-	again := must[int64](t)(s.AddNotice(t.Context(), Notice{Recipient: "r", Subject: "50", Body: []byte("new")}))
-	other := must[int64](t)(s.AddNotice(t.Context(), Notice{Recipient: "another", Subject: "50"}))
+	again := must[int64](t)(s.Notices.Add(t.Context(), Notice{Recipient: "r", Subject: "50", Body: []byte("new")}))
+	other := must[int64](t)(s.Notices.Add(t.Context(), Notice{Recipient: "another", Subject: "50"}))
 	if dropped != 3 || again != 0 || other != 0 {
 		t.Errorf("dropped %d, %d, %d", dropped, again, other)
 	}
-	waiting := must[[]Notice](t)(s.NextNotices(t.Context(), "r", true, maxNotices+1))
+	waiting := must[[]Notice](t)(s.Notices.Next(t.Context(), "r", true, maxNotices+1))
 	if len(waiting) != maxNotices || waiting[0].Subject != "3" || string(waiting[maxNotices-1].Body) != "new" {
 		t.Errorf("%d wait, from %+v", len(waiting), waiting[0])
 	}
@@ -50,14 +50,14 @@ func TestNoticesOfOthers(t *testing.T) {
 	end := func(of *Store) int {
 		t.Helper()
 		s.asked(t, NewRun{})
-		lease := must[[]Lease](t)(of.ClaimRuns(t.Context(), Claim{Worker: "w", Most: 1, Lease: time.Minute}))[0]
-		check(t, of.FinishRun(t.Context(), lease, Succeeded, "", nil))
-		return len(must[[]Notice](t)(s.Notices(t.Context(), 0, 10)))
+		lease := must[[]Lease](t)(of.Leases.Claim(t.Context(), Claim{Worker: "w", Most: 1, Lease: time.Minute}))[0]
+		check(t, of.Leases.Finish(t.Context(), lease, Succeeded, "", nil))
+		return len(must[[]Notice](t)(s.Notices.List(t.Context(), 0, 10)))
 	}
 	if n := end(s.Store); n != 0 {
 		t.Errorf("nobody is told, and there are %d notices", n)
 	}
-	check(t, s.KeepNotices(t.Context(), true))
+	check(t, s.Notices.KeepEnds(t.Context(), true))
 	if n := end(s.Store); n != 1 {
 		t.Errorf("%d notices", n)
 	}
@@ -74,7 +74,7 @@ func TestNoticesOfOthers(t *testing.T) {
 		}
 		told = 3
 	}
-	check(t, s.KeepNotices(t.Context(), false))
+	check(t, s.Notices.KeepEnds(t.Context(), false))
 	if n := end(s.Store); n != told {
 		t.Errorf("nobody is told any more, and there are %d notices", n)
 	}

@@ -16,15 +16,15 @@ import (
 // reading the rest of it.
 func TestEventPage(t *testing.T) {
 	s := open(t)
-	r, _, err := s.CreateRun(t.Context(), NewRun{Factory: "default", Source: SourceAPI, Spec: []byte("{}")}, "", nil)
+	r, _, err := s.Runs.Create(t.Context(), NewRun{Factory: "default", Source: SourceAPI, Spec: []byte("{}")}, "", nil)
 	check(t, err)
-	lease := must[[]Lease](t)(s.ClaimRuns(t.Context(), Claim{Worker: "w", Most: 1, Lease: time.Minute}))[0]
+	lease := must[[]Lease](t)(s.Leases.Claim(t.Context(), Claim{Worker: "w", Most: 1, Lease: time.Minute}))[0]
 	kinds := []string{"output", "message", "output", "command", "output", "message"}
 	var events []Event
 	for i, kind := range kinds {
 		events = append(events, Event{Seq: int64(i + 1), At: s.at, Kind: kind, Data: json.RawMessage(`{}`)})
 	}
-	check(t, s.AppendEvents(t.Context(), lease, events))
+	check(t, s.Transcripts.Append(t.Context(), lease, events))
 	for _, c := range []struct {
 		page EventPage
 		want string
@@ -40,14 +40,14 @@ func TestEventPage(t *testing.T) {
 		{EventPage{Limit: 9, Kinds: []string{"none"}}, "[]"},
 	} {
 		got := []int64{}
-		for _, e := range must[[]Event](t)(s.EventPage(t.Context(), r.ID, c.page)) {
+		for _, e := range must[[]Event](t)(s.Transcripts.Page(t.Context(), r.ID, c.page)) {
 			got = append(got, e.Seq)
 		}
 		if fmt.Sprint(got) != c.want {
 			t.Errorf("%+v: %v, not %s", c.page, got, c.want)
 		}
 	}
-	counts := must[map[string]int64](t)(s.EventCounts(t.Context(), r.ID))
+	counts := must[map[string]int64](t)(s.Transcripts.Counts(t.Context(), r.ID))
 	if want := map[string]int64{"output": 3, "message": 2, "command": 1}; !reflect.DeepEqual(counts, want) {
 		t.Errorf("%v, not %v", counts, want)
 	}
@@ -64,7 +64,7 @@ func TestCountRuns(t *testing.T) {
 	known := 0
 	for range 300 {
 		q := l.query()
-		counts, ok, err := l.CountRuns(t.Context(), q)
+		counts, ok, err := l.Runs.Count(t.Context(), q)
 		check(t, err)
 		if !ok {
 			continue

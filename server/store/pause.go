@@ -31,7 +31,7 @@ type Pause struct {
 	By, Reason string
 }
 
-// ErrPaused is what RecordDelivery returns for a webhook that is paused.
+// ErrPaused is what Deliveries.Record returns for a webhook that is paused.
 var ErrPaused = errors.New("it is paused")
 
 // pauses is what is paused. It is never changed: a change makes a copy.
@@ -41,16 +41,19 @@ type pauses map[Pausable]Pause
 // not jumped.
 func (p Pause) runs(c *clock) bool { return p.Until.IsZero() || c.believed().Before(p.Until) }
 
-// Paused finds the pause of something. It reads no database, and sees a change when the
+// Pauses are what starts no runs at present.
+type Pauses struct{ *db }
+
+// Of finds the pause of something. It reads no database, and sees a change when the
 // call that made it returns.
-func (s *Store) Paused(what Pausable) (Pause, bool) {
+func (s *Pauses) Of(what Pausable) (Pause, bool) {
 	p, ok := (*s.paused.Load())[what]
 	return p, ok && p.runs(&s.clock)
 }
 
-// Pauses are the pauses that go on, of one factory or of all if it is empty, sorted by
+// List are the pauses that go on, of one factory or of all if it is empty, sorted by
 // factory, kind and name.
-func (s *Store) Pauses(factory string) []Pause {
+func (s *Pauses) List(factory string) []Pause {
 	var all []Pause
 	for _, p := range *s.paused.Load() {
 		if (factory == "" || p.Factory == factory) && p.runs(&s.clock) {
@@ -63,8 +66,8 @@ func (s *Store) Pauses(factory string) []Pause {
 	return all
 }
 
-// allPauses are all pauses, as the transaction sees them. It runs on the writer.
-func (s *Store) allPauses(ctx context.Context) (pauses, error) {
+// all are all pauses, as the transaction sees them. It runs on the writer.
+func (s *Pauses) all(ctx context.Context) (pauses, error) {
 	if s.groups.pauses != nil {
 		return s.groups.pauses, nil
 	}
@@ -91,8 +94,8 @@ func scanPause(rows *sql.Rows) (p Pause, err error) {
 }
 
 // isPaused is Paused within a transaction: it decides in the order of the writes.
-func (s *Store) isPaused(ctx context.Context, what Pausable) (bool, error) {
-	all, err := s.allPauses(ctx)
+func (s *Pauses) isPaused(ctx context.Context, what Pausable) (bool, error) {
+	all, err := s.all(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -102,7 +105,7 @@ func (s *Store) isPaused(ctx context.Context, what Pausable) (bool, error) {
 
 // Pause pauses something, or replaces its pause. After it returns, no delivery of the
 // webhook is recorded, and no run of the automation is started.
-func (s *Store) Pause(ctx context.Context, p Pause) (Pause, error) {
+func (s *Pauses) Pause(ctx context.Context, p Pause) (Pause, error) {
 	err := s.do(ctx, func(ctx context.Context) error {
 		p.At = s.now()
 		return s.pause(ctx, p)
@@ -111,8 +114,8 @@ func (s *Store) Pause(ctx context.Context, p Pause) (Pause, error) {
 }
 
 // pause is Pause within a transaction.
-func (s *Store) pause(ctx context.Context, p Pause) error {
-	all, err := s.allPauses(ctx)
+func (s *Pauses) pause(ctx context.Context, p Pause) error {
+	all, err := s.all(ctx)
 	if err != nil {
 		return err
 	}
@@ -130,7 +133,7 @@ func (s *Store) pause(ctx context.Context, p Pause) error {
 
 // Resume ends a pause. Earlier runs do not count towards the limit of an automation any
 // more. The error is ErrNotFound if it is not paused.
-func (s *Store) Resume(ctx context.Context, what Pausable) error {
+func (s *Pauses) Resume(ctx context.Context, what Pausable) error {
 	return s.do(ctx, func(ctx context.Context) error {
 		paused, err := s.isPaused(ctx, what)
 		if err == nil && !paused {
@@ -144,13 +147,13 @@ func (s *Store) Resume(ctx context.Context, what Pausable) error {
 }
 
 // resume is Resume within a transaction.
-func (s *Store) resume(ctx context.Context, what Pausable) error {
-	all, err := s.allPauses(ctx)
+func (s *Pauses) resume(ctx context.Context, what Pausable) error {
+	all, err := s.all(ctx)
 	if err == nil {
 		err = s.exec(ctx, "DELETE FROM pauses WHERE kind = $1 AND factory = $2 AND name = $3", what.Kind, what.Factory, what.Name)
 	}
 	if err == nil && what.Kind == KindAutomation {
-		err = s.countAnew(ctx, what)
+		err = s.store.Runs.countAnew(ctx, what)
 	}
 	if err != nil {
 		return err
@@ -161,9 +164,9 @@ func (s *Store) resume(ctx context.Context, what Pausable) error {
 	return nil
 }
 
-// endPauses records the end of the pauses whose time is over. It runs on the writer.
-func (s *Store) endPauses(ctx context.Context) error {
-	all, err := s.allPauses(ctx)
+// end records the end of the pauses whose time is over. It runs on the writer.
+func (s *Pauses) end(ctx context.Context) error {
+	all, err := s.all(ctx)
 	if err != nil {
 		return err
 	}
@@ -174,7 +177,7 @@ func (s *Store) endPauses(ctx context.Context) error {
 		if err := s.resume(ctx, p.Pausable); err != nil {
 			return err
 		}
-		err := s.audit(ctx, AuditEntry{
+		err := s.store.Audit.add(ctx, AuditEntry{
 			Actor: "triphammer", Action: p.Kind + ".resume", Object: p.Name, Factory: p.Factory, Origin: "local",
 			Details: "the time of its pause was over, which " + p.By + " made: " + p.Reason,
 		})
@@ -185,20 +188,20 @@ func (s *Store) endPauses(ctx context.Context) error {
 	return nil
 }
 
-// endPausesNow is endPauses in a transaction of its own. The pauses have ended before, for
+// endNow is endPauses in a transaction of its own. The pauses have ended before, for
 // everybody: this makes it known.
-func (s *Store) endPausesNow(ctx context.Context) error {
+func (s *Pauses) endNow(ctx context.Context) error {
 	all := *s.paused.Load()
 	over := func(p Pause) bool { return !p.runs(&s.clock) }
 	if !slices.ContainsFunc(slices.Collect(maps.Values(all)), over) {
-		s.awaitPauses(all, 0)
+		s.await(all, 0)
 		return nil
 	}
-	j := &job{ctx: ctx, fn: s.endPauses, done: make(chan error, 1)}
+	j := &job{ctx: ctx, fn: s.end, done: make(chan error, 1)}
 	s.turn(ctx, []*job{j})
 	err := <-j.done
 	if err != nil {
-		s.awaitPauses(all, time.Second)
+		s.await(all, time.Second)
 	}
 	return err
 }
@@ -207,25 +210,25 @@ func (s *Store) endPausesNow(ctx context.Context) error {
 // written is decided by those of the database.
 const refreshAfter = 100 * time.Millisecond
 
-// pausesMayDiffer is called when another process has written.
-func (s *Store) pausesMayDiffer() {
+// mayDiffer is called when another process has written.
+func (s *Pauses) mayDiffer() {
 	if !s.pausesStale {
 		s.pausesStale = true
 		s.pauseEnd.Reset(refreshAfter)
 	}
 }
 
-// refreshPauses shows what another process has paused.
-func (s *Store) refreshPauses(ctx context.Context) error {
+// refresh shows what another process has paused.
+func (s *Pauses) refresh(ctx context.Context) error {
 	if !s.pausesStale {
 		return nil
 	}
 	ctx, cancel := s.engine.bounded(ctx)
 	defer cancel()
 	s.pausesStale, s.groups.pauses = false, nil
-	found, err := list(ctx, s, scanPause, selectPauses)
+	found, err := list(ctx, s.db, scanPause, selectPauses)
 	if err != nil {
-		s.pausesMayDiffer()
+		s.mayDiffer()
 		return err
 	}
 	all := make(pauses, len(found))
@@ -233,7 +236,7 @@ func (s *Store) refreshPauses(ctx context.Context) error {
 		all[p.Pausable] = p
 	}
 	s.paused.Store(&all)
-	s.awaitPauses(all, 0)
+	s.await(all, 0)
 	return nil
 }
 
@@ -241,24 +244,24 @@ func (s *Store) refreshPauses(ctx context.Context) error {
 // be set.
 const recheckPauses = time.Minute
 
-// publishPauses shows the committed pauses to everybody, and sets the timer of the writer to
+// publish shows the committed pauses to everybody, and sets the timer of the writer to
 // the next end of one. It runs on the writer, between transactions.
-func (s *Store) publishPauses(ctx context.Context) error {
+func (s *Pauses) publish(ctx context.Context) error {
 	ctx, cancel := s.engine.bounded(ctx)
 	defer cancel()
-	all, err := s.allPauses(ctx)
+	all, err := s.all(ctx)
 	if err != nil {
 		return err
 	}
 	s.pausesChanged = false
 	s.paused.Store(&all)
-	s.awaitPauses(all, 0)
+	s.await(all, 0)
 	return nil
 }
 
-// awaitPauses sets the timer of the writer to the next end of a pause, or to the time at which
+// await sets the timer of the writer to the next end of a pause, or to the time at which
 // it reads them again.
-func (s *Store) awaitPauses(all pauses, least time.Duration) {
+func (s *Pauses) await(all pauses, least time.Duration) {
 	s.pauseEnd.Stop()
 	wait, now := time.Duration(-1), s.clock.believed()
 	for _, p := range all {

@@ -27,43 +27,43 @@ func TestPauseWebhook(t *testing.T) {
 		for _, outcome := range []Outcome{Accepted, RejectedAuth} {
 			d := delivery(fmt.Sprint(n), "{}", "a")
 			d.Outcome = outcome
-			_, err := s.RecordDelivery(ctx, d)
+			_, err := s.Deliveries.Record(ctx, d)
 			if want && err != nil || !want && !errors.Is(err, ErrPaused) {
 				t.Errorf("%s: %v", outcome, err)
 			}
 		}
-		if _, paused := s.Paused(hook); paused == want {
+		if _, paused := s.Pauses.Of(hook); paused == want {
 			t.Errorf("paused: %t", paused)
 		}
-		if all := s.Pauses("default"); (len(all) == 0) != want {
+		if all := s.Pauses.List("default"); (len(all) == 0) != want {
 			t.Errorf("pauses %+v", all)
 		}
 	}
 	takes(true)
-	p := must[Pause](t)(s.Pause(ctx, Pause{Pausable: hook, By: "ada", Reason: "a flood"}))
-	if got, _ := s.Paused(hook); got != p || !p.At.Equal(s.at) {
+	p := must[Pause](t)(s.Pauses.Pause(ctx, Pause{Pausable: hook, By: "ada", Reason: "a flood"}))
+	if got, _ := s.Pauses.Of(hook); got != p || !p.At.Equal(s.at) {
 		t.Errorf("%+v, not %+v", got, p)
 	}
 	takes(false)
 	s.reopen(t)
 	takes(false)
 	for _, other := range []Pausable{{KindWebhook, "other", "hook"}, {KindWebhook, "default", "hook2"}, {KindAutomation, "default", "hook"}} {
-		if _, paused := s.Paused(other); paused {
+		if _, paused := s.Pauses.Of(other); paused {
 			t.Errorf("%+v is paused", other)
 		}
-		if err := s.Resume(ctx, other); !errors.Is(err, ErrNotFound) {
+		if err := s.Pauses.Resume(ctx, other); !errors.Is(err, ErrNotFound) {
 			t.Errorf("%+v: %v", other, err)
 		}
 	}
-	check(t, s.Resume(ctx, hook))
+	check(t, s.Pauses.Resume(ctx, hook))
 	takes(true)
 	s.reopen(t)
 	takes(true)
 
 	// A second pause replaces the first. It ends by itself.
 	until := s.at.Add(2 * time.Hour)
-	must[Pause](t)(s.Pause(ctx, Pause{Pausable: hook, By: "ada", Reason: "for ever"}))
-	must[Pause](t)(s.Pause(ctx, Pause{Pausable: hook, Until: until, By: "bob", Reason: "the release"}))
+	must[Pause](t)(s.Pauses.Pause(ctx, Pause{Pausable: hook, By: "ada", Reason: "for ever"}))
+	must[Pause](t)(s.Pauses.Pause(ctx, Pause{Pausable: hook, Until: until, By: "bob", Reason: "the release"}))
 	set(until.Add(-time.Microsecond))
 	takes(false)
 	s.reopen(t)
@@ -98,7 +98,7 @@ func TestPauseEnds(t *testing.T) {
 		var found []AuditEntry
 		for deadline := time.Now().Add(10 * time.Second); ; {
 			found = nil
-			for _, e := range must[[]AuditEntry](t)(s.AuditEntries(ctx, AuditQuery{Limit: 100})) {
+			for _, e := range must[[]AuditEntry](t)(s.Audit.List(ctx, AuditQuery{Limit: 100})) {
 				if e.Object == name {
 					found = append(found, e)
 				}
@@ -117,7 +117,7 @@ func TestPauseEnds(t *testing.T) {
 	pause := func(kind, name string, until time.Time) Pausable {
 		t.Helper()
 		what := Pausable{kind, "default", name}
-		must[Pause](t)(s.Pause(ctx, Pause{Pausable: what, Until: until, By: "ada", Reason: "why"}))
+		must[Pause](t)(s.Pauses.Pause(ctx, Pause{Pausable: what, Until: until, By: "ada", Reason: "why"}))
 		return what
 	}
 	// While it runs: the timer of the writer looks at once, because the next change sets it.
@@ -131,13 +131,13 @@ func TestPauseEnds(t *testing.T) {
 	s.Store = nil
 	s.reopen(t)
 	ended("second", 1)
-	if e := must[[]AuditEntry](t)(s.AuditEntries(ctx, AuditQuery{Limit: 1}))[0]; e.Action != "automation.resume" {
+	if e := must[[]AuditEntry](t)(s.Audit.List(ctx, AuditQuery{Limit: 1}))[0]; e.Action != "automation.resume" {
 		t.Errorf("audit %+v", e)
 	}
 	// The clock is set back by half an hour, which is believed.
 	set(start.Add(90 * time.Minute))
 	s.reopen(t)
-	if all := s.Pauses(""); len(all) != 0 {
+	if all := s.Pauses.List(""); len(all) != 0 {
 		t.Errorf("it came back: %+v", all)
 	}
 }
@@ -167,20 +167,20 @@ func TestPauseAndClock(t *testing.T) {
 		{"a day back over a restart", -day, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			must[Pause](t)(s.Pause(t.Context(), Pause{Pausable: hook, Until: s.Clock().Expected.Add(30 * time.Minute), By: "ada"}))
+			must[Pause](t)(s.Pauses.Pause(t.Context(), Pause{Pausable: hook, Until: s.Clock().Expected.Add(30 * time.Minute), By: "ada"}))
 			move(time.Minute, c.set)
 			if c.open {
 				s.reopen(t)
 			}
 			move(28*time.Minute, 0)
-			if _, paused := s.Paused(hook); !paused {
+			if _, paused := s.Pauses.Of(hook); !paused {
 				t.Error("it ended early")
 			}
 			if c.open {
 				move(time.Minute, 0) // what passed between the last write and the restart is not known
 			}
 			move(90*time.Second, 0)
-			if _, paused := s.Paused(hook); paused {
+			if _, paused := s.Pauses.Of(hook); paused {
 				t.Errorf("it goes on; the clock %+v", s.Clock())
 			}
 			move(0, -c.set)
@@ -201,7 +201,7 @@ func TestPauseAtOnce(t *testing.T) {
 		senders.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
 				paused, takes := pausedFor.Load(), takesFor.Load()
-				_, err := s.RecordDelivery(context.WithoutCancel(ctx), delivery(fmt.Sprint(i, n), "{}"))
+				_, err := s.Deliveries.Record(context.WithoutCancel(ctx), delivery(fmt.Sprint(i, n), "{}"))
 				switch {
 				case errors.Is(err, ErrPaused):
 					refused.Add(1)
@@ -220,18 +220,18 @@ func TestPauseAtOnce(t *testing.T) {
 		})
 	}
 	for i := range int64(30) {
-		must[Pause](t)(s.Pause(t.Context(), Pause{Pausable: hook, By: "ada"}))
+		must[Pause](t)(s.Pauses.Pause(t.Context(), Pause{Pausable: hook, By: "ada"}))
 		pausedFor.Store(i + 1)
 		for was := refused.Load(); refused.Load() < was+8; {
-			if _, paused := s.Paused(hook); !paused {
+			if _, paused := s.Pauses.Of(hook); !paused {
 				t.Fatal("it is not paused")
 			}
 		}
 		pausedFor.Store(0)
-		check(t, s.Resume(t.Context(), hook))
+		check(t, s.Pauses.Resume(t.Context(), hook))
 		takesFor.Store(i + 1)
 		for was := kept.Load(); kept.Load() < was+8; {
-			if _, paused := s.Paused(hook); paused {
+			if _, paused := s.Pauses.Of(hook); paused {
 				t.Fatal("it is paused")
 			}
 		}

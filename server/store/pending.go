@@ -32,8 +32,8 @@ func pendingContext(id PendingID) []byte {
 	return []byte("pending secret\x00" + strconv.FormatInt(int64(id), 10))
 }
 
-// HoldSecret keeps a pending secret, and returns after it is on the disk.
-func (s *Store) HoldSecret(ctx context.Context, p PendingSecret, value secret.Value) error {
+// Hold keeps a pending secret, and returns after it is on the disk.
+func (s *Secrets) Hold(ctx context.Context, p PendingSecret, value secret.Value) error {
 	return s.do(ctx, func(ctx context.Context) error {
 		id := PendingID(s.nextID())
 		err := s.exec(ctx, `INSERT INTO pending_secrets (id, factory, webhook, webhook_uid, secret_name, sealed, received_at, client_addr)
@@ -53,11 +53,11 @@ func (s *Store) HoldSecret(ctx context.Context, p PendingSecret, value secret.Va
 	})
 }
 
-// PendingSecrets lists those of a factory, or of all; newest first.
-func (s *Store) PendingSecrets(ctx context.Context, factory string) ([]PendingSecret, error) {
+// Pending lists those of a factory, or of all; newest first.
+func (s *Secrets) Pending(ctx context.Context, factory string) ([]PendingSecret, error) {
 	w := where{}
 	w.text("factory", factory)
-	return list(ctx, s, func(rows *sql.Rows) (PendingSecret, error) {
+	return list(ctx, s.db, func(rows *sql.Rows) (PendingSecret, error) {
 		var p PendingSecret
 		var at int64
 		err := rows.Scan(&p.ID, &p.Factory, &p.Webhook, &p.WebhookUID, &p.SecretName, &at, &p.ClientAddr)
@@ -66,9 +66,9 @@ func (s *Store) PendingSecrets(ctx context.Context, factory string) ([]PendingSe
 	}, "SELECT id, factory, webhook, webhook_uid, secret_name, received_at, client_addr FROM pending_secrets"+w.sql()+" ORDER BY id DESC", w.args...)
 }
 
-// ConfirmSecret makes a pending secret the next generation of its managed
+// Confirm makes a pending secret the next generation of its managed
 // secret, and forgets the others of its webhook.
-func (s *Store) ConfirmSecret(ctx context.Context, id PendingID) (name string, generation int64, err error) {
+func (s *Secrets) Confirm(ctx context.Context, id PendingID) (name string, generation int64, err error) {
 	err = s.do(ctx, func(ctx context.Context) error {
 		var uid string
 		var sealed []byte
@@ -83,7 +83,7 @@ func (s *Store) ConfirmSecret(ctx context.Context, id PendingID) (name string, g
 		if err != nil {
 			return fmt.Errorf("pending secret %s: %w", id, err)
 		}
-		if generation, err = s.setSecret(ctx, name, secret.New(string(plain))); err != nil {
+		if generation, err = s.set(ctx, name, secret.New(string(plain))); err != nil {
 			return err
 		}
 		return s.exec(ctx, "DELETE FROM pending_secrets WHERE webhook_uid = $1", uid)
@@ -91,8 +91,8 @@ func (s *Store) ConfirmSecret(ctx context.Context, id PendingID) (name string, g
 	return name, generation, err
 }
 
-// DismissSecret forgets a pending secret.
-func (s *Store) DismissSecret(ctx context.Context, id PendingID) error {
+// Dismiss forgets a pending secret.
+func (s *Secrets) Dismiss(ctx context.Context, id PendingID) error {
 	return s.do(ctx, func(ctx context.Context) error {
 		count, err := s.execCount(ctx, "DELETE FROM pending_secrets WHERE id = $1", id)
 		if err == nil && count == 0 {

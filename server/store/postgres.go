@@ -31,7 +31,7 @@ import (
 // price is small, because a writer commits up to maxBatch changes at a time, and sends most
 // of its statements without waiting for their answers.
 type postgres struct {
-	*Store
+	*db
 	config *pgx.ConnConfig
 	name   string // of the database, without what is secret
 	node   int64  // what this process is called in last_writer
@@ -70,7 +70,7 @@ const (
 // minPostgres is the oldest major version that is tested.
 const minPostgres = 15
 
-func newPostgres(s *Store) *postgres { return &postgres{Store: s} }
+func newPostgres(s *db) *postgres { return &postgres{db: s} }
 
 // CheckURL refuses what is no address of a PostgreSQL database. Empty is fine. The error has
 // nothing secret.
@@ -381,7 +381,7 @@ func (p *postgres) begin(ctx context.Context) error {
 		return p.lost(err)
 	}
 	if newest < p.sawID {
-		p.retreated(newest, p.sawID)
+		p.store.Applies.retreated(newest, p.sawID)
 		p.groups, p.othersWrote, p.pausesChanged = groupCache{}, true, true
 	}
 	p.sawID, p.lastID = newest, max(p.lastID, newest)

@@ -27,7 +27,9 @@ type changes struct {
 }
 
 // Shared tells whether several processes may use the store at the same time.
-func (s *Store) Shared() bool {
+func (s *Store) Shared() bool { return s.shared() }
+
+func (s *db) shared() bool {
 	_, shared := s.engine.(*postgres)
 	return shared
 }

@@ -65,18 +65,18 @@ func TestPostgresText(t *testing.T) {
 	f := openPostgres(t)
 	d := delivery("1\x00\xff", "{}", "a")
 	d.ClientAddr = "\xc3("
-	recorded := must[Recorded](t)(f.RecordDelivery(t.Context(), d))
-	read := must[*Delivery](t)(f.Delivery(t.Context(), recorded.ID))
+	recorded := must[Recorded](t)(f.Deliveries.Record(t.Context(), d))
+	read := must[*Delivery](t)(f.Deliveries.Get(t.Context(), recorded.ID))
 	if read.Identity.Value != "1\uFFFD\uFFFD" || read.ClientAddr != "\uFFFD(" {
 		t.Errorf("%+v", read)
 	}
-	again := must[Recorded](t)(f.RecordDelivery(t.Context(), d))
+	again := must[Recorded](t)(f.Deliveries.Record(t.Context(), d))
 	if !again.Duplicate || again.DuplicateOf != recorded.ID {
 		t.Errorf("%+v", again)
 	}
 	for _, q := range []RunQuery{{Webhook: "\x00\xff"}, {Webhook: "\x00\xff", Automation: "a"}, {Sort: ByTitle, Automation: "a", After: RunCursor{Key: "\x00", ID: 1}}, {Metadata: map[string]string{"k": "\xff"}}} {
 		q.Limit = 10
-		must[[]*Run](t)(f.Runs(t.Context(), q))
+		must[[]*Run](t)(f.Runs.List(t.Context(), q))
 	}
 }
 
@@ -87,15 +87,15 @@ func TestPostgresConnectionLost(t *testing.T) {
 	other := stdlib.OpenDB(*f.engine.(*postgres).config)
 	defer func() { _ = other.Close() }()
 	for i := range 5 {
-		must[Recorded](t)(f.RecordDelivery(t.Context(), delivery(fmt.Sprint(i), "{}", "a")))
+		must[Recorded](t)(f.Deliveries.Record(t.Context(), delivery(fmt.Sprint(i), "{}", "a")))
 		_, err := other.ExecContext(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
 		check(t, err)
 		until(t, func() bool {
-			_, err := f.RecordDelivery(t.Context(), delivery(fmt.Sprint("after ", i), "{}", "a"))
+			_, err := f.Deliveries.Record(t.Context(), delivery(fmt.Sprint("after ", i), "{}", "a"))
 			return err == nil
 		})
 	}
-	if all := must[[]*Delivery](t)(f.Deliveries(t.Context(), DeliveryQuery{Outcomes: []Outcome{Accepted}})); len(all) != 10 {
+	if all := must[[]*Delivery](t)(f.Deliveries.List(t.Context(), DeliveryQuery{Outcomes: []Outcome{Accepted}})); len(all) != 10 {
 		t.Errorf("%d deliveries", len(all))
 	}
 }
@@ -120,7 +120,7 @@ func TestTwoWriters(t *testing.T) {
 				newest := DeliveryID(0)
 				for i := range each {
 					name := fmt.Sprint(worker, "-", i)
-					r, err := s.RecordDelivery(t.Context(), delivery(name, "{}", "a"))
+					r, err := s.Deliveries.Record(t.Context(), delivery(name, "{}", "a"))
 					if err != nil {
 						t.Error(err)
 						return
@@ -176,7 +176,7 @@ func TestLeader(t *testing.T) {
 		t.Error("two lead")
 	case <-time.After(3 * leadEvery): // as often as the second may have tried
 	}
-	check(t, first.Audit(one, AuditEntry{Action: "x"}))
+	check(t, first.Audit.Add(one, AuditEntry{Action: "x"}))
 	p := first.engine.(*postgres)
 	db := stdlib.OpenDB(*p.config)
 	defer func() { _ = db.Close() }()
@@ -186,7 +186,7 @@ func TestLeader(t *testing.T) {
 	if one.Err() == nil {
 		<-one.Done()
 	}
-	if err := first.Audit(context.WithoutCancel(one), AuditEntry{Action: "y"}); err == nil {
+	if err := first.Audit.Add(context.WithoutCancel(one), AuditEntry{Action: "y"}); err == nil {
 		t.Error("the write of an earlier leadership is taken")
 	}
 	stop()
@@ -239,7 +239,7 @@ func TestPostgresPlans(t *testing.T) {
 		rows = 1_000_000
 	}
 	for i := range 20 {
-		must[Recorded](t)(f.RecordDelivery(ctx, delivery(fmt.Sprint(i), "{}", fmt.Sprint("a", i))))
+		must[Recorded](t)(f.Deliveries.Record(ctx, delivery(fmt.Sprint(i), "{}", fmt.Sprint("a", i))))
 	}
 	p := f.engine.(*postgres)
 	db := stdlib.OpenDB(*p.config)
@@ -271,35 +271,47 @@ func TestPostgresPlans(t *testing.T) {
 	recent := f.at.Add(-time.Hour - time.Minute)
 	mark := must[Mark](t)(f.Mark(ctx))
 	for name, ask := range map[string]func() error{
-		"newest runs":          func() error { _, err := f.Runs(ctx, RunQuery{Limit: 20}); return err },
-		"of an automation":     func() error { _, err := f.Runs(ctx, RunQuery{Automation: "a3", Limit: 20}); return err },
-		"of a state":           func() error { _, err := f.Runs(ctx, RunQuery{States: []RunState{FailedRun}, Limit: 20}); return err },
-		"queue":                func() error { _, err := f.Runs(ctx, RunQuery{States: []RunState{Queued}, Limit: 20}); return err },
-		"by update":            func() error { _, err := f.Runs(ctx, RunQuery{Sort: ByUpdated, Limit: 20}); return err },
-		"by title":             func() error { _, err := f.Runs(ctx, RunQuery{Sort: ByTitle, Limit: 20}); return err },
-		"by agent":             func() error { _, err := f.Runs(ctx, RunQuery{Sort: ByAgent, Limit: 20}); return err },
-		"automation, by title": func() error { _, err := f.Runs(ctx, RunQuery{Automation: "a3", Sort: ByTitle, Limit: 20}); return err },
-		"state, by update": func() error {
-			_, err := f.Runs(ctx, RunQuery{States: []RunState{Cancelled}, Sort: ByUpdated, Limit: 20})
+		"newest runs":      func() error { _, err := f.Runs.List(ctx, RunQuery{Limit: 20}); return err },
+		"of an automation": func() error { _, err := f.Runs.List(ctx, RunQuery{Automation: "a3", Limit: 20}); return err },
+		"of a state": func() error {
+			_, err := f.Runs.List(ctx, RunQuery{States: []RunState{FailedRun}, Limit: 20})
 			return err
 		},
-		"recently updated":  func() error { _, err := f.Runs(ctx, RunQuery{UpdatedAfter: recent, Limit: 20}); return err },
-		"of a delivery":     func() error { _, err := f.Runs(ctx, RunQuery{DeliveryID: DeliveryID(first), Limit: 20}); return err },
-		"counts":            func() error { _, _, err := f.CountRuns(ctx, RunQuery{Automation: "a3"}); return err },
-		"newest deliveries": func() error { _, err := f.Deliveries(ctx, DeliveryQuery{Limit: 20}); return err },
-		"of a webhook":      func() error { _, err := f.Deliveries(ctx, DeliveryQuery{WebhookUID: "whk_2", Limit: 20}); return err },
+		"queue":     func() error { _, err := f.Runs.List(ctx, RunQuery{States: []RunState{Queued}, Limit: 20}); return err },
+		"by update": func() error { _, err := f.Runs.List(ctx, RunQuery{Sort: ByUpdated, Limit: 20}); return err },
+		"by title":  func() error { _, err := f.Runs.List(ctx, RunQuery{Sort: ByTitle, Limit: 20}); return err },
+		"by agent":  func() error { _, err := f.Runs.List(ctx, RunQuery{Sort: ByAgent, Limit: 20}); return err },
+		"automation, by title": func() error {
+			_, err := f.Runs.List(ctx, RunQuery{Automation: "a3", Sort: ByTitle, Limit: 20})
+			return err
+		},
+		"state, by update": func() error {
+			_, err := f.Runs.List(ctx, RunQuery{States: []RunState{Cancelled}, Sort: ByUpdated, Limit: 20})
+			return err
+		},
+		"recently updated": func() error { _, err := f.Runs.List(ctx, RunQuery{UpdatedAfter: recent, Limit: 20}); return err },
+		"of a delivery": func() error {
+			_, err := f.Runs.List(ctx, RunQuery{DeliveryID: DeliveryID(first), Limit: 20})
+			return err
+		},
+		"counts":            func() error { _, _, err := f.Runs.Count(ctx, RunQuery{Automation: "a3"}); return err },
+		"newest deliveries": func() error { _, err := f.Deliveries.List(ctx, DeliveryQuery{Limit: 20}); return err },
+		"of a webhook": func() error {
+			_, err := f.Deliveries.List(ctx, DeliveryQuery{WebhookUID: "whk_2", Limit: 20})
+			return err
+		},
 		"refused": func() error {
-			_, err := f.Deliveries(ctx, DeliveryQuery{Outcomes: []Outcome{RejectedAuth}, Limit: 20})
+			_, err := f.Deliveries.List(ctx, DeliveryQuery{Outcomes: []Outcome{RejectedAuth}, Limit: 20})
 			return err
 		},
 		"stopped at a stage": func() error {
-			_, err := f.Deliveries(ctx, DeliveryQuery{WebhookUID: "whk_1", Stopped: "new", Limit: 20})
+			_, err := f.Deliveries.List(ctx, DeliveryQuery{WebhookUID: "whk_1", Stopped: "new", Limit: 20})
 			return err
 		},
 		"changes":               func() error { _, err := f.Changes(ctx, MarkAt(recent), mark); return err },
 		"mark":                  func() error { _, err := f.Mark(ctx); return err },
-		"times of a webhook":    func() error { _, err := f.RecentTimes(ctx, "whk_2", f.at); return err },
-		"how many are in state": func() error { _, err := f.RunCounts(ctx); return err },
+		"times of a webhook":    func() error { _, err := f.Deliveries.RecentTimes(ctx, "whk_2", f.at); return err },
+		"how many are in state": func() error { _, err := f.Runs.Counts(ctx); return err },
 	} {
 		clear(tracer.statements)
 		if err := ask(); err != nil {
@@ -333,7 +345,7 @@ func TestPostgresHangs(t *testing.T) {
 	calls := make([]func() error, 4)
 	for i := range calls {
 		calls[i] = func() error { // it reads before it writes
-			_, err := s.StartWorker(t.Context(), Worker{ID: fmt.Sprint(i)}, "p")
+			_, err := s.Workers.Start(t.Context(), Worker{ID: fmt.Sprint(i)}, "p")
 			return err
 		}
 	}
@@ -347,5 +359,5 @@ func TestPostgresHangs(t *testing.T) {
 		t.Error("they wait until the database answers")
 	}
 	check(t, tx.Rollback())
-	must[bool](t)(s.StartWorker(t.Context(), Worker{ID: "after"}, "p"))
+	must[bool](t)(s.Workers.Start(t.Context(), Worker{ID: "after"}, "p"))
 }

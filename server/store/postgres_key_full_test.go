@@ -38,7 +38,7 @@ func hold(t *testing.T, db *sql.DB, lock, of string, n int) (release func()) {
 // one has it, and the others are refused.
 func TestKeysAtOnce(t *testing.T) {
 	address := storetest.Postgres(t)
-	begin := func() *Store {
+	begin := func() *db {
 		s := quiet()
 		s.key = must[*secret.Key](t)(secret.LoadOrCreateKey(filepath.Join(t.TempDir(), "key")))
 		p := newPostgres(s)
@@ -53,7 +53,7 @@ func TestKeysAtOnce(t *testing.T) {
 		check(t, p.make(t.Context(), Config{migrations: migrations}))
 		return s
 	}
-	servers := []*Store{begin(), begin()}
+	servers := []*db{begin(), begin()}
 	db := stdlib.OpenDB(*servers[0].engine.(*postgres).config)
 	defer func() { _ = db.Close() }()
 	release := hold(t, db, "LOCK TABLE meta IN SHARE MODE", "relation = 'meta'::regclass", 2)
@@ -91,14 +91,14 @@ func TestImportAtOnce(t *testing.T) {
 	var reading sync.WaitGroup
 	for _, s := range []*Store{first.Store, second} {
 		reading.Go(func() {
-			if v, err := s.NewestSecrets(t.Context(), []string{"TOKEN"}); err != nil || v["TOKEN"].Generation != 1 {
+			if v, err := s.Secrets.Newest(t.Context(), []string{"TOKEN"}); err != nil || v["TOKEN"].Generation != 1 {
 				t.Errorf("%+v, %v", v, err)
 			}
 		})
 	}
 	release()
 	reading.Wait()
-	if all := must[[]SecretInfo](t)(first.Secrets(t.Context())); len(all) != 1 || all[0].Generation != 1 {
+	if all := must[[]SecretInfo](t)(first.Secrets.List(t.Context())); len(all) != 1 || all[0].Generation != 1 {
 		t.Errorf("%+v", all)
 	}
 }
@@ -108,15 +108,15 @@ func TestImportAtOnce(t *testing.T) {
 func TestResealAlone(t *testing.T) {
 	first := openPostgres(t)
 	ctx := t.Context()
-	must[int64](t)(first.SetSecret(ctx, "S", secret.New("value")))
+	must[int64](t)(first.Secrets.Set(ctx, "S", secret.New("value")))
 	second := must[*Store](t)(Open(ctx, first.cfg))
 	defer func() { _ = second.Close() }() // its connections are gone
 	key := must[*secret.Key](t)(secret.LoadOrCreateKey(filepath.Join(t.TempDir(), "key")))
-	if _, err := first.Reseal(ctx, key); !errors.Is(err, ErrOthers) {
+	if _, err := first.Secrets.Reseal(ctx, key); !errors.Is(err, ErrOthers) {
 		t.Fatalf("beside another process: %v", err)
 	}
 	for _, s := range []*Store{first.Store, second} {
-		if v := must[SecretValue](t)(s.SecretAt(ctx, "S", 1)); v.Value.Reveal() != "value" {
+		if v := must[SecretValue](t)(s.Secrets.At(ctx, "S", 1)); v.Value.Reveal() != "value" {
 			t.Error("the secret is another one")
 		}
 	}
@@ -126,18 +126,18 @@ func TestResealAlone(t *testing.T) {
 	defer func() { _ = db.Close() }()
 	_, err := db.ExecContext(ctx, "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = current_database() AND pid NOT IN (pg_backend_pid(), $1)", own)
 	check(t, err)
-	if n := must[int](t)(first.Reseal(ctx, key)); n != 1 {
+	if n := must[int](t)(first.Secrets.Reseal(ctx, key)); n != 1 {
 		t.Errorf("%d values are sealed again", n)
 	}
 	until(t, func() bool {
-		_, err = second.SetSecret(ctx, "S", secret.New("other"))
+		_, err = second.Secrets.Set(ctx, "S", secret.New("other"))
 		return err == nil || errors.Is(err, ErrSealingKey) // at first it finds that it was cut off
 	})
 	if err == nil {
 		t.Error("a process with the old key seals with it")
 	}
 	until(t, func() bool { // its connections for reading were ended, too
-		v, err := first.SecretAt(ctx, "S", 1)
+		v, err := first.Secrets.At(ctx, "S", 1)
 		return err == nil && v.Value.Reveal() == "value"
 	})
 }

@@ -136,31 +136,31 @@ func TestAnswerLost(t *testing.T) {
 		}
 	}
 	ctx, claim := t.Context(), Claim{Worker: "w", Most: 5, Lease: time.Minute}
-	must[[]Lease](t)(s.ClaimRuns(ctx, claim))
-	runs := must[Recorded](t)(s.RecordDelivery(ctx, delivery("1", "{}", "a", "b"))).RunIDs
-	lose(func() error { _, err := s.ClaimRuns(ctx, claim); return err }, "SELECT count(*) FROM runs WHERE state = 'INPROGRESS'")
-	if !must[bool](t)(s.MayClaim(ctx)) {
+	must[[]Lease](t)(s.Leases.Claim(ctx, claim))
+	runs := must[Recorded](t)(s.Deliveries.Record(ctx, delivery("1", "{}", "a", "b"))).RunIDs
+	lose(func() error { _, err := s.Leases.Claim(ctx, claim); return err }, "SELECT count(*) FROM runs WHERE state = 'INPROGRESS'")
+	if !must[bool](t)(s.Workers.MayClaim(ctx)) {
 		t.Error("there is nothing to claim, it says")
 	}
-	leases := must[[]Lease](t)(s.ClaimRuns(ctx, claim))
+	leases := must[[]Lease](t)(s.Leases.Claim(ctx, claim))
 	if !slices.Equal(idsOf(leases), runs) {
 		t.Fatalf("claimed %v of %v", leases, runs)
 	}
-	if again := must[[]Lease](t)(s.ClaimRuns(ctx, claim)); len(again) != 0 || must[bool](t)(s.MayClaim(ctx)) {
+	if again := must[[]Lease](t)(s.Leases.Claim(ctx, claim)); len(again) != 0 || must[bool](t)(s.Workers.MayClaim(ctx)) {
 		t.Errorf("claimed again: %v", again)
 	}
 
 	events := []Event{{Seq: 1, At: s.at, Kind: "message", Data: json.RawMessage(`{"text":"one"}`)}, {Seq: 2, At: s.at, Kind: "message", Data: json.RawMessage(`{"text":"two"}`)}}
-	lose(func() error { return s.AppendEvents(ctx, leases[0], events[:1]) }, "SELECT count(*) FROM run_events")
-	check(t, s.AppendEvents(ctx, leases[0], events))
-	if all := must[[]Event](t)(s.Events(ctx, runs[0], 0, 10)); len(all) != 2 {
+	lose(func() error { return s.Transcripts.Append(ctx, leases[0], events[:1]) }, "SELECT count(*) FROM run_events")
+	check(t, s.Transcripts.Append(ctx, leases[0], events))
+	if all := must[[]Event](t)(s.Transcripts.List(ctx, runs[0], 0, 10)); len(all) != 2 {
 		t.Errorf("%+v", all)
 	}
-	use := func() error { _, _, err := s.RecordUsage(ctx, leases[0], Spending{10, 0.5}); return err }
+	use := func() error { _, _, err := s.Usage.Record(ctx, leases[0], Spending{10, 0.5}); return err }
 	lose(use, "SELECT count(*) FROM spending")
 	check(t, use())
-	if got := must[Spending](t)(s.SpentToday(ctx)); got != (Spending{10, 0.5}) {
+	if got := must[Spending](t)(s.Usage.Today(ctx)); got != (Spending{10, 0.5}) {
 		t.Errorf("spent %v", got)
 	}
-	check(t, s.FinishRun(ctx, leases[0], Succeeded, "", nil))
+	check(t, s.Leases.Finish(ctx, leases[0], Succeeded, "", nil))
 }

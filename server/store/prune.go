@@ -19,8 +19,8 @@ const prunePage = 1000
 
 // Prune deletes deliveries that are older, with their payloads and identities,
 // unless a run of theirs has not finished. It returns how many.
-func (s *Store) Prune(ctx context.Context, keep Retention) (deleted int64, err error) {
-	uids, err := list(ctx, s, scanText, "SELECT uid FROM webhook_uids ORDER BY uid")
+func (s *Deliveries) Prune(ctx context.Context, keep Retention) (deleted int64, err error) {
+	uids, err := list(ctx, s.db, scanText, "SELECT uid FROM webhook_uids ORDER BY uid")
 	if err != nil {
 		return 0, err
 	}
@@ -31,10 +31,10 @@ func (s *Store) Prune(ctx context.Context, keep Retention) (deleted int64, err e
 			return deleted, err
 		}
 	}
-	return deleted, errors.Join(s.pruneStartedEvents(ctx, keep), s.pruneSessions(ctx), s.pruneTicks(ctx), s.pruneSpending(ctx))
+	return deleted, errors.Join(s.pruneStartedEvents(ctx, keep), s.store.Sessions.prune(ctx), s.store.Schedules.pruneTicks(ctx), s.store.Usage.prune(ctx))
 }
 
-func (s *Store) pruneWebhook(ctx context.Context, uid string, keep Retention) (deleted int64, err error) {
+func (s *Deliveries) pruneWebhook(ctx context.Context, uid string, keep Retention) (deleted int64, err error) {
 	// What is older than the border goes: it is neither young nor among the newest.
 	border := idAt(s.clock.agreed().Add(-keep.Age))
 	if keep.Keep > 0 {
@@ -50,7 +50,7 @@ func (s *Store) pruneWebhook(ctx context.Context, uid string, keep Retention) (d
 	}
 	var last int64 // what a run still needs is passed by once
 	return s.remove(ctx, func() (all []oldRow, err error) {
-		all, err = list(ctx, s, scanOldRow, `SELECT d.id, 0, coalesce(length(d.payload), 0) FROM deliveries d WHERE d.webhook_uid = $1 AND d.id > $2 AND d.id < $3
+		all, err = list(ctx, s.db, scanOldRow, `SELECT d.id, 0, coalesce(length(d.payload), 0) FROM deliveries d WHERE d.webhook_uid = $1 AND d.id > $2 AND d.id < $3
 			AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.delivery_id = d.id AND r.state IN ('QUEUED', 'HELD', 'INPROGRESS')) ORDER BY d.id LIMIT $4`,
 			uid, last, border, prunePage)
 		if len(all) > 0 {
@@ -59,7 +59,7 @@ func (s *Store) pruneWebhook(ctx context.Context, uid string, keep Retention) (d
 		return all, err
 	}, func(ctx context.Context, v oldRow) error {
 		// A run that has ended never begins again.
-		return errors.Join(s.exec(ctx, "DELETE FROM deliveries WHERE id = $1", v.id), s.dropLookups(ctx, DeliveryID(v.id)))
+		return errors.Join(s.exec(ctx, "DELETE FROM deliveries WHERE id = $1", v.id), s.store.Lookups.drop(ctx, DeliveryID(v.id)))
 	})
 }
 
@@ -74,7 +74,7 @@ func scanOldRow(rows *sql.Rows) (v oldRow, err error) {
 
 // remove deletes in steps what find finds, until it finds nothing. It is looked
 // for beside the writer. n is how many were whole: those without a number.
-func (s *Store) remove(ctx context.Context, find func() ([]oldRow, error), one func(ctx context.Context, v oldRow) error) (n int64, err error) {
+func (s *db) remove(ctx context.Context, find func() ([]oldRow, error), one func(ctx context.Context, v oldRow) error) (n int64, err error) {
 	for {
 		all, err := find()
 		if err != nil || len(all) == 0 {

@@ -8,47 +8,47 @@ import (
 	"time"
 )
 
-// RunRetention is how long PruneRuns keeps runs, and the transcripts of runs that
+// RunRetention is how long Runs.Prune keeps runs, and the transcripts of runs that
 // are kept, after their end. 0: for good.
 type RunRetention struct{ Runs, Transcripts time.Duration }
 
 const ended = "state IN ('SUCCEEDED', 'FAILED', 'CANCELLED') AND state <> 'QUEUED'"
 
-// PruneRuns deletes what is older, in steps between which others get their turn:
+// Prune deletes what is older, in steps between which others get their turn:
 // runs with all that belongs to them, and transcripts. A run that has not ended is
 // never touched. It returns how many of each.
-func (s *Store) PruneRuns(ctx context.Context, keep RunRetention) (runs, transcripts int64, err error) {
+func (s *Runs) Prune(ctx context.Context, keep RunRetention) (runs, transcripts int64, err error) {
 	if keep.Runs > 0 {
 		old := micros(s.clock.agreed().Add(-keep.Runs))
 		runs, err = s.remove(ctx, func() ([]oldRow, error) {
-			return s.transcripts(ctx, "SELECT id FROM runs WHERE updated_at < $1 AND "+ended+" ORDER BY updated_at LIMIT $2", old, prunePage)
+			return s.store.Transcripts.old(ctx, "SELECT id FROM runs WHERE updated_at < $1 AND "+ended+" ORDER BY updated_at LIMIT $2", old, prunePage)
 		}, func(ctx context.Context, v oldRow) error {
 			if v.seq == 0 {
-				return s.deleteRun(ctx, v.id)
+				return s.delete(ctx, v.id)
 			}
-			return s.deleteEvent(ctx, v)
+			return s.store.Transcripts.delete(ctx, v)
 		})
 	}
 	if err == nil && keep.Transcripts > 0 {
 		old := s.clock.agreed().Add(-keep.Transcripts)
 		transcripts, err = s.remove(ctx, func() ([]oldRow, error) {
 			// A run is no older than its id.
-			return s.transcripts(ctx, `SELECT DISTINCT e.run_id FROM run_events e JOIN runs r ON r.id = e.run_id WHERE e.run_id < $1
+			return s.store.Transcripts.old(ctx, `SELECT DISTINCT e.run_id FROM run_events e JOIN runs r ON r.id = e.run_id WHERE e.run_id < $1
 				AND r.updated_at < $2 AND r.state IN ('SUCCEEDED', 'FAILED', 'CANCELLED') ORDER BY e.run_id LIMIT $3`, idAt(old), micros(old), prunePage)
 		}, func(ctx context.Context, v oldRow) error {
 			if v.seq == 0 {
 				return nil
 			}
-			return s.deleteEvent(ctx, v)
+			return s.store.Transcripts.delete(ctx, v)
 		})
 	}
 	return runs, transcripts, err
 }
 
-// transcripts are the events of the runs that a query finds, and the runs all of
+// old are the events of the runs that a query finds, and the runs all of
 // whose events are among them.
-func (s *Store) transcripts(ctx context.Context, query string, args ...any) ([]oldRow, error) {
-	ids, err := list(ctx, s, func(rows *sql.Rows) (id int64, err error) {
+func (s *Transcripts) old(ctx context.Context, query string, args ...any) ([]oldRow, error) {
+	ids, err := list(ctx, s.db, func(rows *sql.Rows) (id int64, err error) {
 		err = rows.Scan(&id)
 		return id, err
 	}, query, args...)
@@ -57,7 +57,7 @@ func (s *Store) transcripts(ctx context.Context, query string, args ...any) ([]o
 	}
 	w := where{}
 	w.add(in(&w, "run_id", ids))
-	all, err := list(ctx, s, scanOldRow, fmt.Sprintf("SELECT run_id, seq, length(data) FROM run_events%s ORDER BY run_id, seq LIMIT %d", w.sql(), prunePage+1), w.args...)
+	all, err := list(ctx, s.db, scanOldRow, fmt.Sprintf("SELECT run_id, seq, length(data) FROM run_events%s ORDER BY run_id, seq LIMIT %d", w.sql(), prunePage+1), w.args...)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (s *Store) transcripts(ctx context.Context, query string, args ...any) ([]o
 	return all, nil
 }
 
-func (s *Store) deleteEvent(ctx context.Context, v oldRow) error {
+func (s *Transcripts) delete(ctx context.Context, v oldRow) error {
 	if v.seq == 1 { // from now on the transcript has no beginning, and is not damaged for it
 		if err := s.exec(ctx, "UPDATE runs SET events = NULL WHERE id = $1", v.id); err != nil {
 			return err
@@ -82,9 +82,9 @@ func (s *Store) deleteEvent(ctx context.Context, v oldRow) error {
 	return s.exec(ctx, "DELETE FROM run_events WHERE run_id = $1 AND seq = $2", v.id, v.seq)
 }
 
-// deleteRun deletes a run whose transcript is gone. What nothing else uses of its
+// delete deletes a run whose transcript is gone. What nothing else uses of its
 // spec goes too; those of automations belong to their applies.
-func (s *Store) deleteRun(ctx context.Context, id int64) error {
+func (s *Runs) delete(ctx context.Context, id int64) error {
 	var hash []byte
 	var automation string
 	if err := s.row(ctx, "DELETE FROM runs WHERE id = $1 RETURNING spec_hash, automation", []any{id}, &hash, &automation); err != nil {

@@ -18,7 +18,7 @@ func TestPruneRuns(t *testing.T) {
 		check(t, s.read.QueryRowContext(ctx, "SELECT count(*) FROM "+table).Scan(&n))
 		return n
 	}
-	check(t, s.KeepNotices(t.Context(), true))
+	check(t, s.Notices.KeepEnds(t.Context(), true))
 	hash, data := spec("web", "", "", "shared")
 	var leases []Lease
 	for i := range 6 {
@@ -27,34 +27,34 @@ func TestPruneRuns(t *testing.T) {
 		if i < 2 {
 			r.SpecHash, r.Spec = hash, data
 		}
-		_, _, err := s.CreateRun(ctx, r, "", nil)
+		_, _, err := s.Runs.Create(ctx, r, "", nil)
 		check(t, err)
 	}
-	leases = must[[]Lease](t)(s.ClaimRuns(ctx, Claim{Worker: "w", Most: 5, Lease: time.Minute})) // the sixth stays queued
+	leases = must[[]Lease](t)(s.Leases.Claim(ctx, Claim{Worker: "w", Most: 5, Lease: time.Minute})) // the sixth stays queued
 	for i, l := range leases {
 		var events []Event
 		for seq := range int64(3000 + i) { // more than one chunk
 			events = append(events, Event{Seq: seq + 1, At: s.at, Kind: "output", Data: json.RawMessage("{}")})
 		}
-		check(t, s.AppendEvents(ctx, l, events))
+		check(t, s.Transcripts.Append(ctx, l, events))
 	}
-	check(t, s.FinishRun(ctx, leases[0], Succeeded, "", nil))
-	check(t, s.FinishRun(ctx, leases[2], FailedRun, "", nil))
+	check(t, s.Leases.Finish(ctx, leases[0], Succeeded, "", nil))
+	check(t, s.Leases.Finish(ctx, leases[2], FailedRun, "", nil))
 	s.at = s.at.Add(50 * time.Hour)
-	check(t, s.FinishRun(ctx, leases[1], Cancelled, "", nil))
-	check(t, s.FinishRun(ctx, leases[3], Succeeded, "", nil))
-	automated := must[Recorded](t)(s.RecordDelivery(ctx, delivery("1", "{}", "a"))).RunIDs[0]
-	must[*Run](t)(s.RequestStop(ctx, automated, StopCancel, ""))
+	check(t, s.Leases.Finish(ctx, leases[1], Cancelled, "", nil))
+	check(t, s.Leases.Finish(ctx, leases[3], Succeeded, "", nil))
+	automated := must[Recorded](t)(s.Deliveries.Record(ctx, delivery("1", "{}", "a"))).RunIDs[0]
+	must[*Run](t)(s.Runs.Stop(ctx, automated, StopCancel, ""))
 	s.at = s.at.Add(time.Hour)
 
-	if runs, transcripts, err := s.PruneRuns(ctx, RunRetention{}); err != nil || runs+transcripts != 0 {
+	if runs, transcripts, err := s.Runs.Prune(ctx, RunRetention{}); err != nil || runs+transcripts != 0 {
 		t.Errorf("kept for good: %d %d %v", runs, transcripts, err)
 	}
-	runs, transcripts, err := s.PruneRuns(ctx, RunRetention{Runs: 48 * time.Hour, Transcripts: 30 * time.Minute})
+	runs, transcripts, err := s.Runs.Prune(ctx, RunRetention{Runs: 48 * time.Hour, Transcripts: 30 * time.Minute})
 	if err != nil || runs != 2 || transcripts != 2 {
 		t.Errorf("%d runs and %d transcripts, %v", runs, transcripts, err)
 	}
-	left := must[[]*Run](t)(s.Runs(ctx, RunQuery{Ascending: true}))
+	left := must[[]*Run](t)(s.Runs.List(ctx, RunQuery{Ascending: true}))
 	var states []RunState
 	for _, r := range left {
 		states = append(states, r.State)
@@ -68,19 +68,19 @@ func TestPruneRuns(t *testing.T) {
 			t.Errorf("%s has %d rows, not %d", table, got, want)
 		}
 	}
-	if _, err := s.Spec(ctx, hash); err != nil {
+	if _, err := s.Specs.Get(ctx, hash); err != nil {
 		t.Errorf("a spec that is in use is gone: %v", err)
 	}
-	if _, err := s.Spec(ctx, sha256.Sum256([]byte(`{"n":2}`))); err == nil {
+	if _, err := s.Specs.Get(ctx, sha256.Sum256([]byte(`{"n":2}`))); err == nil {
 		t.Error("a spec that nothing uses is left")
 	}
-	if runs, _, err := s.PruneRuns(ctx, RunRetention{Runs: time.Minute}); err != nil || runs != 3 {
+	if runs, _, err := s.Runs.Prune(ctx, RunRetention{Runs: time.Minute}); err != nil || runs != 3 {
 		t.Errorf("%d runs, %v", runs, err)
 	}
-	if _, err := s.Spec(ctx, hash); err == nil {
+	if _, err := s.Specs.Get(ctx, hash); err == nil {
 		t.Error("the shared spec is left")
 	}
 	// The one in progress goes on.
-	check(t, s.AppendEvents(ctx, leases[4], []Event{{Seq: 4000, At: s.at, Kind: "output", Data: json.RawMessage("{}")}}))
-	check(t, s.FinishRun(ctx, leases[4], Succeeded, "", nil))
+	check(t, s.Transcripts.Append(ctx, leases[4], []Event{{Seq: 4000, At: s.at, Kind: "output", Data: json.RawMessage("{}")}}))
+	check(t, s.Leases.Finish(ctx, leases[4], Succeeded, "", nil))
 }

@@ -23,7 +23,7 @@ func TestPlans(t *testing.T) {
 	s := open(t)
 	cursor := DeliveryID(1 << 40)
 	plan := func(query string, args []any) string {
-		steps := must[[]string](t)(list(t.Context(), s.Store, func(rows *sql.Rows) (string, error) {
+		steps := must[[]string](t)(list(t.Context(), s.db, func(rows *sql.Rows) (string, error) {
 			var step string
 			err := rows.Scan(new(int), new(int), new(int), &step)
 			return step, err
@@ -41,7 +41,7 @@ func TestPlans(t *testing.T) {
 		"deliveries_repeats (duplicate_of=?)":                      {DuplicateOf: cursor},
 		"deliveries_replays (replay_of=?)":                         {ReplayOf: cursor},
 	} {
-		for _, w := range must[[]*where](t)(s.deliveryQueries(t.Context(), q)) {
+		for _, w := range must[[]*where](t)(s.Deliveries.queries(t.Context(), q)) {
 			got := plan("SELECT "+deliveryColumns+" FROM deliveries"+w.sql()+" ORDER BY id DESC"+w.limit(q.Limit), w.args)
 			if !strings.Contains(got, want) || strings.Contains(got, "TEMP") {
 				t.Errorf("%+v: %s, not %s", q, got, want)
@@ -64,7 +64,7 @@ func TestPlans(t *testing.T) {
 	for _, sort := range []RunSort{ByCreated, ByUpdated} {
 		for _, q := range []RunQuery{{}, {Ascending: true}, {After: mark}, {After: mark, Ascending: true}, {UpdatedAfter: s.at}, {Search: "fix", CreatedAfter: s.at}} {
 			q.Sort = sort
-			l := &lister{store: s.Store, RunQuery: q, part: inQueue}
+			l := &lister{db: s.db, RunQuery: q, part: inQueue}
 			check(t, l.prepare(t.Context()))
 			query, args, _, err := l.ofGroup(50)
 			check(t, err)
@@ -81,7 +81,7 @@ func TestMergedQueries(t *testing.T) {
 	s := open(t)
 	ctx := t.Context()
 	for i, factory := range []string{"one", "two"} {
-		must[ApplyID](t)(s.RecordApply(ctx, &Apply{
+		must[ApplyID](t)(s.Applies.Record(ctx, &Apply{
 			Factory: factory, Plan: json.RawMessage("{}"), Diagnostics: json.RawMessage("[]"),
 			Webhooks: []BoundWebhook{{"hook", fmt.Sprint("whk_", i), "S", 1}, {"other", fmt.Sprint("whk_other", i), "S", 1}},
 		}, nil, nil))
@@ -91,15 +91,15 @@ func TestMergedQueries(t *testing.T) {
 	for i := range 10 {
 		d := delivery(fmt.Sprint(i), "{}", "a")
 		d.Factory, d.WebhookUID = []string{"one", "two"}[i%2], fmt.Sprint("whk_", i%2)
-		r := must[Recorded](t)(s.RecordDelivery(ctx, d))
+		r := must[Recorded](t)(s.Deliveries.Record(ctx, d))
 		ids, runs = append(ids, r.ID), append(runs, r.RunIDs[0])
 		d = delivery("elsewhere", "{}")
 		d.Webhook, d.WebhookUID = "other", "whk_other0"
-		must[Recorded](t)(s.RecordDelivery(ctx, d))
+		must[Recorded](t)(s.Deliveries.Record(ctx, d))
 	}
 	slices.Reverse(ids)
 	got := func(q DeliveryQuery) (out []DeliveryID) {
-		for _, d := range must[[]*Delivery](t)(s.Deliveries(ctx, q)) {
+		for _, d := range must[[]*Delivery](t)(s.Deliveries.List(ctx, q)) {
 			out = append(out, d.ID)
 		}
 		return out
@@ -119,10 +119,10 @@ func TestMergedQueries(t *testing.T) {
 	if dup := got(DeliveryQuery{Outcomes: []Outcome{Duplicate}}); len(dup) != 9 {
 		t.Errorf("%d duplicates", len(dup))
 	}
-	must[*Run](t)(s.RequestStop(ctx, runs[3], StopCancel, ""))
+	must[*Run](t)(s.Runs.Stop(ctx, runs[3], StopCancel, ""))
 	slices.Reverse(runs)
 	var found []RunID
-	for _, r := range must[[]*Run](t)(s.Runs(ctx, RunQuery{States: []RunState{Queued, Cancelled, Queued}})) {
+	for _, r := range must[[]*Run](t)(s.Runs.List(ctx, RunQuery{States: []RunState{Queued, Cancelled, Queued}})) {
 		found = append(found, r.ID)
 	}
 	if !slices.Equal(found, runs) {
@@ -134,7 +134,7 @@ func TestMergedQueries(t *testing.T) {
 func TestBindings(t *testing.T) {
 	s := open(t)
 	record := func(factory, name, uid string) error {
-		_, err := s.RecordApply(t.Context(), &Apply{
+		_, err := s.Applies.Record(t.Context(), &Apply{
 			Factory: factory, Plan: json.RawMessage("{}"), Diagnostics: json.RawMessage("[]"),
 			Webhooks: []BoundWebhook{{name, uid, "S", 1}},
 		}, []File{{Path: "factory.yaml", Data: []byte("x")}}, nil)
@@ -147,7 +147,7 @@ func TestBindings(t *testing.T) {
 			t.Errorf("%v: %v", c, err)
 		}
 	}
-	if all := must[[]*Apply](t)(s.Applies(t.Context(), ApplyQuery{})); len(all) != 2 {
+	if all := must[[]*Apply](t)(s.Applies.List(t.Context(), ApplyQuery{})); len(all) != 2 {
 		t.Errorf("%d applies: a refused one is half-kept", len(all))
 	}
 }
@@ -155,12 +155,12 @@ func TestBindings(t *testing.T) {
 // TestPayloadErrors tells a delivery without a body from one that is not there.
 func TestPayloadErrors(t *testing.T) {
 	s := open(t)
-	must[Recorded](t)(s.RecordDelivery(t.Context(), delivery("1", "{}")))
-	again := must[Recorded](t)(s.RecordDelivery(t.Context(), delivery("1", "{}")))
-	if _, err := s.Payload(t.Context(), again.ID); !errors.Is(err, ErrNoPayload) || !errors.Is(err, ErrNotFound) {
+	must[Recorded](t)(s.Deliveries.Record(t.Context(), delivery("1", "{}")))
+	again := must[Recorded](t)(s.Deliveries.Record(t.Context(), delivery("1", "{}")))
+	if _, err := s.Deliveries.Payload(t.Context(), again.ID); !errors.Is(err, ErrNoPayload) || !errors.Is(err, ErrNotFound) {
 		t.Errorf("of a duplicate: %v", err)
 	}
-	if _, err := s.Payload(t.Context(), 1); errors.Is(err, ErrNoPayload) || !errors.Is(err, ErrNotFound) {
+	if _, err := s.Deliveries.Payload(t.Context(), 1); errors.Is(err, ErrNoPayload) || !errors.Is(err, ErrNotFound) {
 		t.Errorf("of nothing: %v", err)
 	}
 }
@@ -169,14 +169,14 @@ func TestPayloadErrors(t *testing.T) {
 func TestFileShrinks(t *testing.T) {
 	storetest.SQLite(t)
 	s := open(t)
-	must[ApplyID](t)(s.RecordApply(t.Context(), &Apply{
+	must[ApplyID](t)(s.Applies.Record(t.Context(), &Apply{
 		Factory: "default", Plan: json.RawMessage("{}"), Diagnostics: json.RawMessage("[]"),
 		Webhooks: []BoundWebhook{{"hook", "whk_1", "S", 1}},
 	}, nil, nil))
 	for i := range 600 {
 		body := make([]byte, 20_000)
 		_, _ = rand.Read(body)
-		must[Recorded](t)(s.RecordDelivery(t.Context(), delivery(fmt.Sprint(i), string(body))))
+		must[Recorded](t)(s.Deliveries.Record(t.Context(), delivery(fmt.Sprint(i), string(body))))
 	}
 	pages := func() (n int64) {
 		check(t, s.read.QueryRowContext(t.Context(), "PRAGMA page_count").Scan(&n))
@@ -184,14 +184,14 @@ func TestFileShrinks(t *testing.T) {
 	}
 	before := pages()
 	s.at = s.at.Add(8 * 24 * time.Hour)
-	if n := must[int64](t)(s.Prune(t.Context(), Retention{Keep: 50, Age: 7 * 24 * time.Hour})); n != 550 {
+	if n := must[int64](t)(s.Deliveries.Prune(t.Context(), Retention{Keep: 50, Age: 7 * 24 * time.Hour})); n != 550 {
 		t.Errorf("%d deleted", n)
 	}
 	check(t, s.Shrink(t.Context()))
 	if after := pages(); after > before/5 {
 		t.Errorf("%d pages of %d are left", after, before)
 	}
-	if n := must[int64](t)(s.Prune(t.Context(), Retention{Age: time.Hour})); n != 50 {
+	if n := must[int64](t)(s.Deliveries.Prune(t.Context(), Retention{Age: time.Hour})); n != 50 {
 		t.Errorf("%d deleted where none need be kept", n)
 	}
 }
@@ -203,7 +203,7 @@ func TestMigrations(t *testing.T) {
 	names := must[[]migration](t)(migrationsOf(migrations, "migrations"))
 	for version := 1; version < len(names); version++ {
 		now := s.from(t, version, "INSERT INTO webhook_uids (factory, name, uid) VALUES ('default', 'hook', 'whk_1')")
-		if uids := must[map[string]string](t)(now.WebhookUIDs(t.Context(), "default", []string{"hook"})); uids["hook"] != "whk_1" {
+		if uids := must[map[string]string](t)(now.Applies.WebhookUIDs(t.Context(), "default", []string{"hook"})); uids["hook"] != "whk_1" {
 			t.Errorf("from schema %d: %v", version, uids)
 		}
 		check(t, now.do(t.Context(), func(ctx context.Context) error {
@@ -242,10 +242,10 @@ func TestClaimOrder(t *testing.T) {
 	for i := range 60 {
 		automations = append(automations, []string{"a", "b", "c"}[i%3])
 	}
-	d := must[Recorded](t)(s.RecordDelivery(t.Context(), delivery("1", "{}", automations...)))
+	d := must[Recorded](t)(s.Deliveries.Record(t.Context(), delivery("1", "{}", automations...)))
 	claimed := func(claim Claim) (ids []RunID) {
 		claim.Worker, claim.Lease = "w", time.Minute
-		for _, l := range must[[]Lease](t)(s.ClaimRuns(t.Context(), claim)) {
+		for _, l := range must[[]Lease](t)(s.Leases.Claim(t.Context(), claim)) {
 			ids = append(ids, l.RunID)
 		}
 		return ids
@@ -266,25 +266,25 @@ func TestClaimOrder(t *testing.T) {
 func TestFence(t *testing.T) {
 	s := open(t)
 	ctx := t.Context()
-	must[Recorded](t)(s.RecordDelivery(ctx, delivery("1", "{}", "a")))
-	lease := must[[]Lease](t)(s.ClaimRuns(ctx, Claim{Worker: "w", Most: 1, Lease: time.Minute}))[0]
+	must[Recorded](t)(s.Deliveries.Record(ctx, delivery("1", "{}", "a")))
+	lease := must[[]Lease](t)(s.Leases.Claim(ctx, Claim{Worker: "w", Most: 1, Lease: time.Minute}))[0]
 	for _, token := range []int64{lease.Token - 1, lease.Token + 1} {
 		other := Lease{RunID: lease.RunID, Token: token}
-		_, renewed := s.RenewLease(ctx, other, time.Hour)
+		_, renewed := s.Leases.Renew(ctx, other, time.Hour)
 		for what, err := range map[string]error{
-			"renew": renewed, "append": s.AppendEvents(ctx, other, []Event{{Seq: 1, Kind: "x", Data: json.RawMessage("{}")}}),
-			"finish": s.FinishRun(ctx, other, Succeeded, "", nil),
+			"renew": renewed, "append": s.Transcripts.Append(ctx, other, []Event{{Seq: 1, Kind: "x", Data: json.RawMessage("{}")}}),
+			"finish": s.Leases.Finish(ctx, other, Succeeded, "", nil),
 		} {
 			if !errors.Is(err, ErrFenced) {
 				t.Errorf("%s with token %d of %d: %v", what, token, lease.Token, err)
 			}
 		}
 	}
-	if events := must[[]Event](t)(s.Events(ctx, lease.RunID, 0, 10)); len(events) != 0 {
+	if events := must[[]Event](t)(s.Transcripts.List(ctx, lease.RunID, 0, 10)); len(events) != 0 {
 		t.Errorf("a fenced worker wrote %v", events)
 	}
-	if err := s.FinishRun(ctx, lease, Queued, "", nil); err == nil || must[*Run](t)(s.Run(ctx, lease.RunID)).State != InProgress {
+	if err := s.Leases.Finish(ctx, lease, Queued, "", nil); err == nil || must[*Run](t)(s.Runs.Get(ctx, lease.RunID)).State != InProgress {
 		t.Errorf("SPEC 9.1: a run finished as QUEUED: %v", err)
 	}
-	check(t, s.FinishRun(ctx, lease, Succeeded, "", nil))
+	check(t, s.Leases.Finish(ctx, lease, Succeeded, "", nil))
 }

@@ -25,7 +25,7 @@ const countsForRate = `(outcome IN ('accepted', 'duplicate') OR outcome = 'rejec
 // transactions are one after the other. Of the deliveries of any RateWindow, by the times at
 // which they came, at most limit are recorded. It runs on the writer, which remembers the
 // times until another server writes.
-func (s *Store) countRate(ctx context.Context, d *NewDelivery) (*RateError, error) {
+func (s *Deliveries) countRate(ctx context.Context, d *NewDelivery) (*RateError, error) {
 	if d.RateLimit <= 0 {
 		return nil, nil
 	}

@@ -11,7 +11,7 @@ import (
 // Reseal seals everything that is sealed with another key, in one transaction
 // (SPEC 10.1). From then on the store opens with that key alone. It returns how
 // many values there were.
-func (s *Store) Reseal(ctx context.Context, key *secret.Key) (count int, err error) {
+func (s *Secrets) Reseal(ctx context.Context, key *secret.Key) (count int, err error) {
 	err = s.do(ctx, func(ctx context.Context) error {
 		count = 0
 		if p, shared := s.engine.(*postgres); shared { // the others would seal with the old key

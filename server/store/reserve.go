@@ -74,7 +74,7 @@ func allocated(info os.FileInfo) int64 {
 }
 
 // spend removes the reserve to make space, and tells whether there was one.
-func (s *Store) spend(why error) bool {
+func (s *db) spend(why error) bool {
 	if s.reserve.path == "" {
 		return false
 	}
@@ -98,7 +98,7 @@ func (s *Store) spend(why error) bool {
 }
 
 // restock makes the reserve again. It runs on the writer, or before it.
-func (s *Store) restock() {
+func (s *db) restock() {
 	if s.reserve.path == "" || s.reserve.held {
 		return
 	}
@@ -126,7 +126,7 @@ const settleEvery = time.Second
 // until the whole log has been copied into the database and the disk has confirmed both.
 // Then everything that was committed is in the database, and the failed part of the log
 // is overwritten.
-func (s *Store) settle(ctx context.Context) error {
+func (s *db) settle(ctx context.Context) error {
 	if !s.unsynced.Load() {
 		return nil
 	}
@@ -148,7 +148,7 @@ var errUnsettled = fmt.Errorf("%w: the disk does not confirm writes", ErrUnavail
 
 // settleAtOpen copies the log that a server left when it did not close the store. A sync
 // may have failed last, and the log may still read from memory as if it were complete.
-func (s *Store) settleAtOpen(ctx context.Context) error {
+func (s *db) settleAtOpen(ctx context.Context) error {
 	err := s.copyLog(ctx, "TRUNCATE")
 	switch {
 	case err == nil || isFull(err) && s.reserveIsGone():
@@ -163,13 +163,13 @@ func (s *Store) settleAtOpen(ctx context.Context) error {
 	return nil
 }
 
-func (s *Store) reserveIsGone() bool {
+func (s *db) reserveIsGone() bool {
 	_, err := os.Stat(s.reserve.path)
 	return err != nil
 }
 
 // copyLog copies all of the log into the database.
-func (s *Store) copyLog(ctx context.Context, mode string) error {
+func (s *db) copyLog(ctx context.Context, mode string) error {
 	return s.each(ctx, "PRAGMA wal_checkpoint("+mode+")", nil, func(rows *sql.Rows) (bool, error) {
 		var busy, pages, copied int
 		if err := rows.Scan(&busy, &pages, &copied); err != nil {

@@ -60,10 +60,10 @@ func TestReserve(t *testing.T) {
 	}
 	limit("1") // SQLite takes the present size
 	text := strings.Repeat("random", 10_000)
-	if _, _, err := s.CreateRun(t.Context(), NewRun{Source: SourceAPI, Title: text}, "", nil); err != nil && takes() == 0 {
+	if _, _, err := s.Runs.Create(t.Context(), NewRun{Source: SourceAPI, Title: text}, "", nil); err != nil && takes() == 0 {
 		t.Errorf("a new run spends the reserve: %v", err)
 	}
-	if _, err := s.SetSecret(t.Context(), "A", secret.New(text)); !errors.Is(err, ErrFull) { // the limit holds, whatever is freed
+	if _, err := s.Secrets.Set(t.Context(), "A", secret.New(text)); !errors.Is(err, ErrFull) { // the limit holds, whatever is freed
 		t.Errorf("a secret on a full disk: %v", err)
 	}
 	if !strings.Contains(log.String(), "the disk is full: no delivery and no new run is taken") {
@@ -71,7 +71,7 @@ func TestReserve(t *testing.T) {
 	}
 	limit("1000000")
 	until(t, func() bool {
-		_, err := s.RecordDelivery(t.Context(), delivery("1", "{}", "a"))
+		_, err := s.Deliveries.Record(t.Context(), delivery("1", "{}", "a"))
 		return err == nil && takes() > 0
 	})
 	if !strings.Contains(log.String(), "the disk has room again") {
@@ -83,13 +83,13 @@ func TestReserve(t *testing.T) {
 	s.cfg.Reserve = filepath.Join(filepath.Dir(s.cfg.Path), "no", "such", "folder")
 	s.Store = nil
 	s.reopen(t)
-	if _, err := s.RecordDelivery(t.Context(), delivery("2", "{}", "a")); !errors.Is(err, ErrFull) {
+	if _, err := s.Deliveries.Record(t.Context(), delivery("2", "{}", "a")); !errors.Is(err, ErrFull) {
 		t.Errorf("without a reserve: %v", err)
 	}
 	if err := s.Ping(t.Context()); !errors.Is(err, ErrFull) {
 		t.Errorf("ping without a reserve: %v", err)
 	}
-	if _, err := s.SetSecret(t.Context(), "A", secret.New("value")); err != nil {
+	if _, err := s.Secrets.Set(t.Context(), "A", secret.New("value")); err != nil {
 		t.Error(err)
 	}
 }

@@ -35,9 +35,9 @@ func (s *Store) deleteOld(ctx context.Context, keep RunRetention) {
 			s.logger.Error(message, "error", err)
 		}
 	}
-	deliveries, err := s.Prune(ctx, Retention{Keep: 50, Age: 7 * 24 * time.Hour})
+	deliveries, err := s.Deliveries.Prune(ctx, Retention{Keep: 50, Age: 7 * 24 * time.Hour})
 	failed("old deliveries could not be deleted", err)
-	runs, transcripts, err := s.PruneRuns(ctx, keep)
+	runs, transcripts, err := s.Runs.Prune(ctx, keep)
 	failed("old runs could not be deleted", err)
 	failed("what became free in the database could not be given back to the file system", s.Shrink(ctx))
 	if deliveries+runs+transcripts > 0 {
@@ -47,7 +47,7 @@ func (s *Store) deleteOld(ctx context.Context, keep RunRetention) {
 
 // sweepArtifacts removes the files of artifacts that no row names.
 func (s *Store) sweepArtifacts(ctx context.Context) {
-	removed, err := s.SweepArtifacts(ctx)
+	removed, err := s.Artifacts.Sweep(ctx)
 	if err != nil && ctx.Err() == nil {
 		s.logger.Error("files of artifacts that are no longer known could not be removed", "error", err)
 	}

@@ -29,7 +29,7 @@ type seenApply struct {
 
 // Saw remembers an apply that is live, with its webhooks. Until it, or a newer one, is live in the
 // database, nothing is decided for its factory.
-func (s *Store) Saw(factory string, id ApplyID, webhooks []BoundWebhook) {
+func (s *Applies) Saw(factory string, id ApplyID, webhooks []BoundWebhook) {
 	s.retreats.mu.Lock()
 	defer s.retreats.mu.Unlock()
 	if id <= s.retreats.newest[factory].id {
@@ -51,7 +51,7 @@ func (s *Store) Saw(factory string, id ApplyID, webhooks []BoundWebhook) {
 
 // forward is the error ErrWentBack if an apply, which is the live one by the database, is older than
 // one that this process has seen.
-func (s *Store) forward(factory string, live ApplyID) error {
+func (s *Applies) forward(factory string, live ApplyID) error {
 	s.retreats.mu.Lock()
 	defer s.retreats.mu.Unlock()
 	seen := s.retreats.newest[factory].id
@@ -68,7 +68,7 @@ func (s *Store) forward(factory string, live ApplyID) error {
 
 // replaces tells whether an apply may replace one that the database lost: it was made from that,
 // and has no secret of before.
-func (s *Store) replaces(a *Apply) error {
+func (s *Applies) replaces(a *Apply) error {
 	s.retreats.mu.Lock()
 	defer s.retreats.mu.Unlock()
 	seen := s.retreats.newest[a.Factory]
@@ -85,7 +85,7 @@ func (s *Store) replaces(a *Apply) error {
 }
 
 // retreated tells that the database lacks transactions that this process has seen.
-func (s *Store) retreated(has, had int64) {
+func (s *Applies) retreated(has, had int64) {
 	at := s.now().UTC().Format("2006-01-02T15:04:05Z")
 	text := fmt.Sprintf("at %s the database had gone back: it lacked what was acknowledged after %s. What senders and callers were told then is lost",
 		at, timeOfID(has).UTC().Format("2006-01-02T15:04:05Z"))

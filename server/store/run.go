@@ -130,14 +130,17 @@ const insertRun = `INSERT INTO runs (id, factory, automation, source, title, cre
 	state, status_message, attempt, created_at, updated_at, started_at, finished_at, cancel_requested, worker, lease_token, lease_until, group_id, parent_id)
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'QUEUED', '', 0, $12, $12, 0, 0, 0, '', 0, 0, $13, $14)`
 
-// insertRun runs on the writer.
-func (s *Store) insertRun(ctx context.Context, r *NewRun, delivery DeliveryID) (RunID, error) {
+// Runs are the runs of agents, from the moment that something asks for them.
+type Runs struct{ *db }
+
+// insert runs on the writer.
+func (s *Runs) insert(ctx context.Context, r *NewRun, delivery DeliveryID) (RunID, error) {
 	if most := s.maxQueued.Load(); most > 0 && s.queued.Add(1) > most {
 		s.queued.Add(-1)
 		return 0, ErrBacklog
 	}
 	if r.Spec != nil {
-		if err := s.putSpec(ctx, r.SpecHash, r.Spec); err != nil {
+		if err := s.store.Specs.put(ctx, r.SpecHash, r.Spec); err != nil {
 			return 0, err
 		}
 	}
@@ -176,22 +179,25 @@ func (s *Store) insertRun(ctx context.Context, r *NewRun, delivery DeliveryID) (
 		}
 	}
 	if r.Conversation != 0 {
-		return id, s.join(ctx, id, r.Conversation, r.EndedAfter)
+		return id, s.store.Conversations.join(ctx, id, r.Conversation, r.EndedAfter)
 	}
 	return id, nil
 }
 
-// putSpec stores a spec. It replaces a damaged one.
-func (s *Store) putSpec(ctx context.Context, hash [32]byte, spec []byte) error {
+// Specs are what runs execute, each kept once by its hash.
+type Specs struct{ *db }
+
+// put stores a spec. It replaces a damaged one.
+func (s *Specs) put(ctx context.Context, hash [32]byte, spec []byte) error {
 	return s.exec(ctx, `INSERT INTO specs (hash, data) VALUES ($1, $2)
 		ON CONFLICT (hash) DO UPDATE SET data = excluded.data WHERE specs.data <> excluded.data`, hash[:], spec)
 }
 
-// KeepSpecs stores those of the specs that are not stored yet.
-func (s *Store) KeepSpecs(ctx context.Context, specs map[[32]byte][]byte) error {
+// Keep stores those of the specs that are not stored yet.
+func (s *Specs) Keep(ctx context.Context, specs map[[32]byte][]byte) error {
 	lacking := make(map[[32]byte][]byte)
 	for hash, spec := range specs {
-		if _, err := s.Spec(ctx, hash); err != nil {
+		if _, err := s.Get(ctx, hash); err != nil {
 			lacking[hash] = spec
 		}
 	}
@@ -200,7 +206,7 @@ func (s *Store) KeepSpecs(ctx context.Context, specs map[[32]byte][]byte) error 
 	}
 	return s.grow(ctx, func(ctx context.Context) error {
 		for hash, spec := range lacking {
-			if err := s.putSpec(ctx, hash, spec); err != nil {
+			if err := s.put(ctx, hash, spec); err != nil {
 				return err
 			}
 		}
@@ -208,10 +214,10 @@ func (s *Store) KeepSpecs(ctx context.Context, specs map[[32]byte][]byte) error 
 	})
 }
 
-// Spec reads a spec by its hash. The error wraps ErrDamaged for one that is not
+// Get reads a spec by its hash. The error wraps ErrDamaged for one that is not
 // what was stored.
-func (s *Store) Spec(ctx context.Context, hash [32]byte) ([]byte, error) {
-	data, err := first(list(ctx, s, func(rows *sql.Rows) ([]byte, error) {
+func (s *Specs) Get(ctx context.Context, hash [32]byte) ([]byte, error) {
+	data, err := first(list(ctx, s.db, func(rows *sql.Rows) ([]byte, error) {
 		var data []byte
 		err := rows.Scan(&data)
 		return data, err
@@ -225,10 +231,10 @@ func (s *Store) Spec(ctx context.Context, hash [32]byte) ([]byte, error) {
 // idempotencyAge is how long an Idempotency-Key is remembered (SPEC 9.7).
 const idempotencyAge = 24 * time.Hour
 
-// CreateRun enqueues a run that no delivery started. With a key that was used in
+// Create enqueues a run that no delivery started. With a key that was used in
 // the last 24 hours it returns the run of that time, if the body was the same,
 // or else ErrIdempotency. The caller scopes the key to whoever sent it.
-func (s *Store) CreateRun(ctx context.Context, r NewRun, key string, body []byte) (run *Run, created bool, err error) {
+func (s *Runs) Create(ctx context.Context, r NewRun, key string, body []byte) (run *Run, created bool, err error) {
 	keyHash, bodyHash := sha256.Sum256([]byte(key)), sha256.Sum256(body)
 	var id RunID
 	err = s.grow(ctx, func(ctx context.Context) error {
@@ -245,7 +251,7 @@ func (s *Store) CreateRun(ctx context.Context, r NewRun, key string, body []byte
 			}
 		}
 		var err error
-		if id, err = s.insertRun(ctx, &r, r.DeliveryID); err != nil {
+		if id, err = s.insert(ctx, &r, r.DeliveryID); err != nil {
 			return err
 		}
 		created = true
@@ -259,7 +265,7 @@ func (s *Store) CreateRun(ctx context.Context, r NewRun, key string, body []byte
 	if err != nil {
 		return nil, false, err
 	}
-	run, err = s.Run(ctx, id)
+	run, err = s.Get(ctx, id)
 	return run, created, err
 }
 
@@ -295,24 +301,24 @@ func scanRun(rows *sql.Rows) (*Run, error) {
 	return r, err
 }
 
-// Run reads one run.
-func (s *Store) Run(ctx context.Context, id RunID) (*Run, error) {
-	r, err := first(list(ctx, s, scanRun, selectRun+" WHERE r.id = $1", id))
+// Get reads one run.
+func (s *Runs) Get(ctx context.Context, id RunID) (*Run, error) {
+	r, err := first(list(ctx, s.db, scanRun, selectRun+" WHERE r.id = $1", id))
 	if err != nil {
 		return nil, fmt.Errorf("run %s: %w", id, err)
 	}
 	return r, nil
 }
 
-// RunMetadata reads what was attached to runs when they were created.
-func (s *Store) RunMetadata(ctx context.Context, runs ...RunID) (map[RunID]map[string]string, error) {
+// Metadata reads what was attached to runs when they were created.
+func (s *Runs) Metadata(ctx context.Context, runs ...RunID) (map[RunID]map[string]string, error) {
 	all := make(map[RunID]map[string]string)
 	if len(runs) == 0 {
 		return all, nil
 	}
 	w := where{}
 	w.add(in(&w, "run_id", runs))
-	_, err := list(ctx, s, func(rows *sql.Rows) (none struct{}, err error) {
+	_, err := list(ctx, s.db, func(rows *sql.Rows) (none struct{}, err error) {
 		var run RunID
 		var name, value string
 		if err := rows.Scan(&run, &name, &value); err != nil {
@@ -334,7 +340,7 @@ const (
 
 // Roots are the topmost runs above runs that another one asked for, by the id of the run.
 // The others have none.
-func (s *Store) Roots(ctx context.Context, runs ...RunID) (map[RunID]RunID, error) {
+func (s *Runs) Roots(ctx context.Context, runs ...RunID) (map[RunID]RunID, error) {
 	all := make(map[RunID]RunID)
 	if len(runs) == 0 {
 		return all, nil
@@ -342,7 +348,7 @@ func (s *Store) Roots(ctx context.Context, runs ...RunID) (map[RunID]RunID, erro
 	// A parent is older than what it asks for, and may be deleted already.
 	w := where{}
 	w.add(in(&w, "id", runs))
-	_, err := list(ctx, s, func(rows *sql.Rows) (none struct{}, err error) {
+	_, err := list(ctx, s.db, func(rows *sql.Rows) (none struct{}, err error) {
 		var run, root RunID
 		err = rows.Scan(&run, &root)
 		all[run] = root
@@ -352,8 +358,8 @@ func (s *Store) Roots(ctx context.Context, runs ...RunID) (map[RunID]RunID, erro
 	return all, err
 }
 
-// RunCounts is the number of runs in each state that is not terminal.
-func (s *Store) RunCounts(ctx context.Context) (map[RunState]int64, error) {
+// Counts is the number of runs in each state that is not terminal.
+func (s *Runs) Counts(ctx context.Context) (map[RunState]int64, error) {
 	counts := make(map[RunState]int64)
 	for state, query := range map[RunState]string{
 		Queued:     "SELECT (" + countQueued + ") + (" + countHeld + ")",
@@ -371,7 +377,7 @@ func (s *Store) RunCounts(ctx context.Context) (map[RunState]int64, error) {
 // LongestWait is for how long the run that waits longest has waited to be started; 0: none waits.
 // A run that is held until a time, or for the run before it in its conversation, counts from then
 // on.
-func (s *Store) LongestWait(ctx context.Context) (time.Duration, error) {
+func (s *Runs) LongestWait(ctx context.Context) (time.Duration, error) {
 	var id, released sql.NullInt64
 	if err := s.read.QueryRowContext(ctx, "SELECT min(id) FROM runs WHERE state = 'QUEUED'").Scan(&id); err != nil {
 		return 0, err
@@ -394,7 +400,7 @@ func (s *Store) LongestWait(ctx context.Context) (time.Duration, error) {
 // delivery that would start it. 0: no limit. LimitQueue counts the queue; between two
 // calls the count is only updated, and runs that were cancelled or rolled back still
 // count.
-func (s *Store) LimitQueue(ctx context.Context, most int64) error {
+func (s *Runs) LimitQueue(ctx context.Context, most int64) error {
 	s.maxQueued.Store(most)
 	if most <= 0 {
 		return nil
@@ -409,7 +415,7 @@ func (s *Store) LimitQueue(ctx context.Context, most int64) error {
 
 // fenced changes an INPROGRESS run if the lease still holds it, and else returns
 // ErrFenced. It adds the condition to the statement.
-func (s *Store) fenced(ctx context.Context, l Lease, query string, args ...any) error {
+func (s *Leases) fenced(ctx context.Context, l Lease, query string, args ...any) error {
 	query += fmt.Sprintf(" WHERE id = $%d AND lease_token = $%d AND state = 'INPROGRESS'", len(args)+1, len(args)+2)
 	n, err := s.execCount(ctx, query, append(args, l.RunID, l.Token)...)
 	if err == nil && n == 0 {
@@ -418,11 +424,11 @@ func (s *Store) fenced(ctx context.Context, l Lease, query string, args ...any) 
 	return err
 }
 
-// RenewLease extends the lease, and tells whether somebody asked for the run to
+// Renew extends the lease, and tells whether somebody asked for the run to
 // stop.
-func (s *Store) RenewLease(ctx context.Context, l Lease, d time.Duration) (asked Stop, err error) {
+func (s *Leases) Renew(ctx context.Context, l Lease, d time.Duration) (asked Stop, err error) {
 	err = s.do(ctx, func(ctx context.Context) error {
-		// Each renewal changes the number, whatever the clock shows: ReapLeases relies on it.
+		// Each renewal changes the number, whatever the clock shows: Leases.ReapHeld relies on it.
 		until := micros(s.now().Add(d))
 		if err := s.fenced(ctx, l, "UPDATE runs SET lease_until = CASE WHEN lease_until < $1 THEN $1 ELSE lease_until + 1 END", until); err != nil {
 			return err
@@ -432,27 +438,27 @@ func (s *Store) RenewLease(ctx context.Context, l Lease, d time.Duration) (asked
 	return asked, err
 }
 
-// FinishRun ends a run. A terminal state never changes (SPEC 9.1).
-func (s *Store) FinishRun(ctx context.Context, l Lease, state RunState, message string, exitCode *int64) error {
+// Finish ends a run. A terminal state never changes (SPEC 9.1).
+func (s *Leases) Finish(ctx context.Context, l Lease, state RunState, message string, exitCode *int64) error {
 	if !state.Terminal() {
 		return fmt.Errorf("run %s: %s ends no run", l.RunID, state)
 	}
 	return s.do(ctx, func(ctx context.Context) error { return s.finish(ctx, l, state, message, exitCode) })
 }
 
-// finish is FinishRun within a transaction.
-func (s *Store) finish(ctx context.Context, l Lease, state RunState, message string, exitCode *int64) error {
+// finish is Finish within a transaction.
+func (s *Leases) finish(ctx context.Context, l Lease, state RunState, message string, exitCode *int64) error {
 	err := s.fenced(ctx, l, "UPDATE runs SET state = $1, status_message = $2, exit_code = $3, finished_at = $4, updated_at = $4, "+countEvents, string(state), message, exitCode, s.stamp(ctx))
 	if err != nil {
 		return err
 	}
-	return s.ended(ctx, l.RunID)
+	return s.store.Conversations.ended(ctx, l.RunID)
 }
 
-// FailRun ends an attempt that failed. If the run's spec allows another attempt and nobody
+// Fail ends an attempt that failed. If the run's spec allows another attempt and nobody
 // has asked the run to stop, the run waits for it; next is when it may start. Else the run
 // has FAILED, and next is zero.
-func (s *Store) FailRun(ctx context.Context, l Lease, message string, exitCode *int64) (next time.Time, err error) {
+func (s *Leases) Fail(ctx context.Context, l Lease, message string, exitCode *int64) (next time.Time, err error) {
 	err = s.do(ctx, func(ctx context.Context) (err error) {
 		if err = s.fenced(ctx, l, "UPDATE runs SET updated_at = $1", s.stamp(ctx)); err != nil {
 			return err
@@ -465,13 +471,13 @@ func (s *Store) FailRun(ctx context.Context, l Lease, message string, exitCode *
 	return next, err
 }
 
-// CancelledQueued ends the message of a cancelled run that RequestStop has ended itself, and of no other.
+// CancelledQueued ends the message of a cancelled run that Runs.Stop has ended itself, and of no other.
 const CancelledQueued = " before it started"
 
-// RequestStop cancels a queued run at once, and asks the worker of a running one to stop
+// Stop cancels a queued run at once, and asks the worker of a running one to stop
 // it. The message of the run then says who asked, if by is not empty. A finished run is
 // ErrTerminal. Only a run in progress can be interrupted; another one is ErrConflict. A cancel is not turned into an interrupt.
-func (s *Store) RequestStop(ctx context.Context, id RunID, stop Stop, by string) (*Run, error) {
+func (s *Runs) Stop(ctx context.Context, id RunID, stop Stop, by string) (*Run, error) {
 	said := map[Stop]string{StopCancel: "cancelled", StopInterrupt: "interrupted"}[stop]
 	if by != "" {
 		said += " by " + by
@@ -495,19 +501,19 @@ func (s *Store) RequestStop(ctx context.Context, id RunID, stop Stop, by string)
 		if err != nil {
 			return err
 		}
-		return s.ended(ctx, id)
+		return s.store.Conversations.ended(ctx, id)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return s.Run(ctx, id)
+	return s.Get(ctx, id)
 }
 
-// ReapRuns ends the attempts in progress whose lease has expired, and returns the ids of
+// Reap ends the attempts in progress whose lease has expired, and returns the ids of
 // their runs (SPEC 9.6). A run whose spec allows another attempt waits for it; the others
 // have FAILED. With all, it ends all attempts in progress: call it so only if no other
 // process can hold a lease. The runs in but it leaves alone.
-func (s *Store) ReapRuns(ctx context.Context, all bool, message string, but ...RunID) ([]RunID, error) {
+func (s *Leases) Reap(ctx context.Context, all bool, message string, but ...RunID) ([]RunID, error) {
 	return s.reap(ctx, message, func(ctx context.Context) ([]RunID, error) {
 		until := micros(s.now())
 		if all {
@@ -524,17 +530,17 @@ func without(but []RunID) func([]RunID, error) ([]RunID, error) {
 	}
 }
 
-// ReapWorker is ReapRuns of the attempts of one worker, which must be dead.
-func (s *Store) ReapWorker(ctx context.Context, worker, message string, but ...RunID) ([]RunID, error) {
+// ReapWorker is Reap of the attempts of one worker, which must be dead.
+func (s *Leases) ReapWorker(ctx context.Context, worker, message string, but ...RunID) ([]RunID, error) {
 	return s.reap(ctx, message, func(ctx context.Context) ([]RunID, error) {
 		return without(but)(s.inProgress(ctx, "worker = $1", worker))
 	})
 }
 
-// ReapLeases is ReapRuns of those of the attempts whose lease is still the one that was seen.
+// ReapHeld is Reap of those of the attempts whose lease is still the one that was seen.
 // So a caller that has seen a lease unchanged for longer than it lasts can end the attempt,
 // whatever the clocks of other machines show.
-func (s *Store) ReapLeases(ctx context.Context, seen []Held, message string) ([]RunID, error) {
+func (s *Leases) ReapHeld(ctx context.Context, seen []Held, message string) ([]RunID, error) {
 	return s.reap(ctx, message, func(ctx context.Context) ([]RunID, error) {
 		var ids []RunID
 		for _, h := range seen {
@@ -549,7 +555,7 @@ func (s *Store) ReapLeases(ctx context.Context, seen []Held, message string) ([]
 }
 
 // inProgress are the runs in progress that meet a condition. It runs on the writer.
-func (s *Store) inProgress(ctx context.Context, condition string, args ...any) (ids []RunID, err error) {
+func (s *Leases) inProgress(ctx context.Context, condition string, args ...any) (ids []RunID, err error) {
 	err = s.each(ctx, "SELECT id FROM runs WHERE state = 'INPROGRESS' AND state <> 'QUEUED' AND "+condition, args, func(rows *sql.Rows) (bool, error) {
 		var id RunID
 		err := rows.Scan(&id)
@@ -560,7 +566,7 @@ func (s *Store) inProgress(ctx context.Context, condition string, args ...any) (
 }
 
 // reap ends the attempts in progress of some runs.
-func (s *Store) reap(ctx context.Context, message string, dead func(context.Context) ([]RunID, error)) ([]RunID, error) {
+func (s *Leases) reap(ctx context.Context, message string, dead func(context.Context) ([]RunID, error)) ([]RunID, error) {
 	var reaped []RunID
 	err := s.do(ctx, func(ctx context.Context) (err error) {
 		reaped, err = dead(ctx)
@@ -575,7 +581,7 @@ func (s *Store) reap(ctx context.Context, message string, dead func(context.Cont
 			err = s.exec(ctx, "UPDATE runs SET state = 'FAILED', status_message = $1, finished_at = $2, updated_at = $2, lease_token = lease_token + 1, "+countEvents+
 				" WHERE id = $3", message, s.stamp(ctx), id)
 			if err == nil {
-				err = s.ended(ctx, id)
+				err = s.store.Conversations.ended(ctx, id)
 			}
 		}
 		return err

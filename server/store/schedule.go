@@ -50,15 +50,18 @@ func scanSchedule(rows *sql.Rows) (*Schedule, error) {
 	return s, err
 }
 
-// Schedules reads all of them, sorted by name; an empty factory means all.
-func (s *Store) Schedules(ctx context.Context, factory string) ([]*Schedule, error) {
+// Schedules start runs by the clock.
+type Schedules struct{ *db }
+
+// List reads all of them, sorted by name; an empty factory means all.
+func (s *Schedules) List(ctx context.Context, factory string) ([]*Schedule, error) {
 	w := where{}
 	w.text("factory", factory)
-	return s.schedules(ctx, w.sql()+" ORDER BY name, id", w.args...)
+	return s.list(ctx, w.sql()+" ORDER BY name, id", w.args...)
 }
 
-func (s *Store) schedules(ctx context.Context, rest string, args ...any) ([]*Schedule, error) {
-	all, err := list(ctx, s, scanSchedule, "SELECT "+scheduleColumns+" FROM schedules"+rest, args...)
+func (s *Schedules) list(ctx context.Context, rest string, args ...any) ([]*Schedule, error) {
+	all, err := list(ctx, s.db, scanSchedule, "SELECT "+scheduleColumns+" FROM schedules"+rest, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -80,8 +83,8 @@ func (s *Store) schedules(ctx context.Context, rest string, args ...any) ([]*Sch
 }
 
 // keyEnd says in words why a key is not valid; empty if it is valid.
-func (s *Store) keyEnd(ctx context.Context, id KeyID, now time.Time) (string, error) {
-	k, err := first(list(ctx, s, scanKey, "SELECT "+keyColumns+" FROM api_keys WHERE id = $1", id))
+func (s *Schedules) keyEnd(ctx context.Context, id KeyID, now time.Time) (string, error) {
+	k, err := first(list(ctx, s.db, scanKey, "SELECT "+keyColumns+" FROM api_keys WHERE id = $1", id))
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return "its API key is gone", nil
@@ -91,37 +94,37 @@ func (s *Store) keyEnd(ctx context.Context, id KeyID, now time.Time) (string, er
 	return fmt.Sprintf("its API key %s %s", k.Name, k.End(now)), nil
 }
 
-// Schedule reads one.
-func (s *Store) Schedule(ctx context.Context, id ScheduleID) (*Schedule, error) {
-	found, err := first(s.schedules(ctx, " WHERE id = $1", id))
+// Get reads one.
+func (s *Schedules) Get(ctx context.Context, id ScheduleID) (*Schedule, error) {
+	found, err := first(s.list(ctx, " WHERE id = $1", id))
 	if err != nil {
 		return nil, fmt.Errorf("schedule %s: %w", id, err)
 	}
 	return found, nil
 }
 
-// CreateSchedule makes one; its id and times are filled in.
-func (s *Store) CreateSchedule(ctx context.Context, n Schedule) (*Schedule, error) {
+// Create makes one; its id and times are filled in.
+func (s *Schedules) Create(ctx context.Context, n Schedule) (*Schedule, error) {
 	err := s.do(ctx, func(ctx context.Context) (err error) {
-		n.ID, err = s.insertSchedule(ctx, &n)
+		n.ID, err = s.insert(ctx, &n)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return s.Schedule(ctx, n.ID)
+	return s.Get(ctx, n.ID)
 }
 
-func (s *Store) insertSchedule(ctx context.Context, n *Schedule) (ScheduleID, error) {
+func (s *Schedules) insert(ctx context.Context, n *Schedule) (ScheduleID, error) {
 	id := ScheduleID(s.nextID())
 	return id, s.exec(ctx, `INSERT INTO schedules (id, factory, automation, name, cron, enabled, request, creator_kind, creator_name, key_id, updated_kind,
 		updated_by, created_at, updated_at, anchor, seen, fired_at, error) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $8, $11, $12, $12, $12, $12, 0, '')`,
 		id, n.Factory, n.Automation, n.Name, n.Cron, n.Enabled, string(n.Request), n.CreatorKind, n.CreatorName, n.KeyID, n.UpdatedBy, micros(s.now()))
 }
 
-// UpdateSchedule changes one that the API made. With another expression or key, or
+// Update changes one that the API made. With another expression or key, or
 // when it is enabled again, its ticks count from now on.
-func (s *Store) UpdateSchedule(ctx context.Context, n Schedule) (*Schedule, error) {
+func (s *Schedules) Update(ctx context.Context, n Schedule) (*Schedule, error) {
 	err := s.do(ctx, func(ctx context.Context) error {
 		changed, err := s.execCount(ctx, `UPDATE schedules SET
 			anchor = CASE WHEN cron <> $1 OR $2 > enabled OR key_id <> $3 THEN $4 ELSE anchor END,
@@ -137,11 +140,11 @@ func (s *Store) UpdateSchedule(ctx context.Context, n Schedule) (*Schedule, erro
 	if err != nil {
 		return nil, err
 	}
-	return s.Schedule(ctx, n.ID)
+	return s.Get(ctx, n.ID)
 }
 
-// DeleteSchedule deletes one that the API made. Its runs stay.
-func (s *Store) DeleteSchedule(ctx context.Context, id ScheduleID) error {
+// Delete deletes one that the API made. Its runs stay.
+func (s *Schedules) Delete(ctx context.Context, id ScheduleID) error {
 	return s.do(ctx, func(ctx context.Context) error {
 		deleted, err := s.execCount(ctx, "DELETE FROM schedules WHERE id = $1 AND automation = ''", id)
 		if err == nil && deleted == 0 {
@@ -151,14 +154,14 @@ func (s *Store) DeleteSchedule(ctx context.Context, id ScheduleID) error {
 	})
 }
 
-// SyncSchedules replaces the schedules that the automations of a factory define with the
+// Sync replaces the schedules that the automations of a factory define with the
 // given ones. A schedule with the same automation and name stays the same schedule:
 // another expression changes it in place (factory/testdata/rules 4.3). The error is ErrStale
 // if the apply that defines them is not live any more.
-func (s *Store) SyncSchedules(ctx context.Context, factory string, by ApplyID, defined []Schedule) error {
+func (s *Schedules) Sync(ctx context.Context, factory string, by ApplyID, defined []Schedule) error {
 	type key struct{ automation, name string }
 	return s.do(ctx, func(ctx context.Context) error {
-		if err := s.notStale(ctx, factory, by); err != nil {
+		if err := s.store.Applies.notStale(ctx, factory, by); err != nil {
 			return err
 		}
 		have := make(map[key]*Schedule)
@@ -178,7 +181,7 @@ func (s *Store) SyncSchedules(ctx context.Context, factory string, by ApplyID, d
 			delete(have, k)
 			if found == nil {
 				d.Factory, d.CreatorKind, d.CreatorName, d.UpdatedBy, d.Request = factory, "automation", d.Automation, d.Automation, json.RawMessage("{}")
-				_, err = s.insertSchedule(ctx, &d)
+				_, err = s.insert(ctx, &d)
 			} else if found.Cron != d.Cron || found.Enabled != d.Enabled {
 				err = s.exec(ctx, "UPDATE schedules SET cron = $1, enabled = $2, anchor = $3, seen = $3, updated_at = $3 WHERE id = $4", d.Cron, d.Enabled, now, found.ID)
 			}
@@ -208,11 +211,11 @@ type Tick struct {
 // Fire is called. It returns the ids of the runs; none if the tick was recorded before,
 // or if the schedule was changed meanwhile. The error is ErrStale if the apply that decided
 // is not live any more.
-func (s *Store) Fire(ctx context.Context, t Tick) (runs []RunID, err error) {
+func (s *Schedules) Fire(ctx context.Context, t Tick) (runs []RunID, err error) {
 	id := t.Schedule.ID
 	err = s.grow(ctx, func(ctx context.Context) error {
 		runs = nil
-		if err := s.notStale(ctx, t.Schedule.Factory, t.ApplyID); err != nil {
+		if err := s.store.Applies.notStale(ctx, t.Schedule.Factory, t.ApplyID); err != nil {
 			return err
 		}
 		changed, err := s.execCount(ctx, "UPDATE schedules SET seen = $1, error = $2 WHERE id = $3 AND updated_at = $4 AND enabled = 1 AND "+keyLives("$5"),
@@ -229,7 +232,7 @@ func (s *Store) Fire(ctx context.Context, t Tick) (runs []RunID, err error) {
 			if !errors.Is(err, ErrNotFound) {
 				return err
 			}
-			starts, err := s.guarded(ctx, &r)
+			starts, err := s.store.Runs.guarded(ctx, &r)
 			if err != nil {
 				return err
 			}
@@ -241,7 +244,7 @@ func (s *Store) Fire(ctx context.Context, t Tick) (runs []RunID, err error) {
 				continue
 			}
 			r.Schedule = &RunSchedule{ID: id, Name: t.Schedule.Name, Cron: t.Schedule.Cron}
-			run, err := s.insertRun(ctx, &r, 0)
+			run, err := s.store.Runs.insert(ctx, &r, 0)
 			if err != nil {
 				return err
 			}
@@ -266,7 +269,7 @@ func (s *Store) Fire(ctx context.Context, t Tick) (runs []RunID, err error) {
 // notice.
 const tickAge = 90 * 24 * time.Hour
 
-func (s *Store) pruneTicks(ctx context.Context) error {
+func (s *Schedules) pruneTicks(ctx context.Context) error {
 	old := micros(s.clock.agreed().Add(-tickAge))
 	return s.inSteps(ctx, task{run: func(ctx context.Context, _ *step) (more bool, err error) {
 		n, err := s.execCount(ctx, `DELETE FROM schedule_ticks WHERE (schedule_id, tick, automation) IN

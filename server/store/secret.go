@@ -31,22 +31,25 @@ func sealContext(name string, generation int64) []byte {
 	return []byte("secret\x00" + name + "\x00" + strconv.FormatInt(generation, 10))
 }
 
-// SetSecret seals a new generation of the secret (SPEC 10.1). It is an
+// Secrets are the managed secrets, sealed, with their generations.
+type Secrets struct{ *db }
+
+// Set seals a new generation of the secret (SPEC 10.1). It is an
 // ErrConflict if a source has the secret.
-func (s *Store) SetSecret(ctx context.Context, name string, value secret.Value) (generation int64, err error) {
+func (s *Secrets) Set(ctx context.Context, name string, value secret.Value) (generation int64, err error) {
 	if err := s.notSourced(name); err != nil {
 		return 0, err
 	}
 	err = s.do(ctx, func(ctx context.Context) error {
-		generation, err = s.setSecret(ctx, name, value)
+		generation, err = s.set(ctx, name, value)
 		return err
 	})
 	return generation, err
 }
 
-// importSecret makes a value that a source has the next generation, unless another process has
+// importOne makes a value that a source has the next generation, unless another process has
 // done so since it was looked.
-func (s *Store) importSecret(ctx context.Context, name string, value secret.Value) error {
+func (s *Secrets) importOne(ctx context.Context, name string, value secret.Value) error {
 	return s.do(ctx, func(ctx context.Context) error {
 		var newest sealedSecret
 		err := s.row(ctx, selectNewest, []any{name}, &newest.generation, &newest.sealed)
@@ -58,13 +61,13 @@ func (s *Store) importSecret(ctx context.Context, name string, value secret.Valu
 		if err != nil && !errors.Is(err, ErrNotFound) {
 			return err
 		}
-		_, err = s.setSecret(ctx, name, value)
+		_, err = s.set(ctx, name, value)
 		return err
 	})
 }
 
-// setSecret is SetSecret within a transaction.
-func (s *Store) setSecret(ctx context.Context, name string, value secret.Value) (generation int64, err error) {
+// set is Set within a transaction.
+func (s *Secrets) set(ctx context.Context, name string, value secret.Value) (generation int64, err error) {
 	err = s.row(ctx, `INSERT INTO secret_names (name, generation, deleted) VALUES ($1, 1, 0)
 		ON CONFLICT (name) DO UPDATE SET generation = secret_names.generation + 1, deleted = 0 RETURNING generation`, []any{name}, &generation)
 	if err != nil {
@@ -75,7 +78,7 @@ func (s *Store) setSecret(ctx context.Context, name string, value secret.Value) 
 }
 
 // sourceOf finds the source that has the secret, nil if none has.
-func (s *Store) sourceOf(name string) (secret.Source, secret.Value, error) {
+func (s *Secrets) sourceOf(name string) (secret.Source, secret.Value, error) {
 	for _, source := range s.sources {
 		if value, found, err := source.Lookup(name); found || err != nil {
 			return source, value, err
@@ -84,7 +87,7 @@ func (s *Store) sourceOf(name string) (secret.Source, secret.Value, error) {
 	return nil, secret.Value{}, nil
 }
 
-func (s *Store) notSourced(name string) error {
+func (s *Secrets) notSourced(name string) error {
 	source, _, err := s.sourceOf(name)
 	if source != nil || err != nil {
 		return fmt.Errorf("%w: secret %s comes from %s; change it there", ErrConflict, name, source)
@@ -93,7 +96,7 @@ func (s *Store) notSourced(name string) error {
 }
 
 // importSecrets makes a new generation of each secret that changed in a source.
-func (s *Store) importSecrets(ctx context.Context, names []string) error {
+func (s *Secrets) importSecrets(ctx context.Context, names []string) error {
 	s.importing.Lock() // or two that look at once would make two generations
 	defer s.importing.Unlock()
 	for _, name := range names {
@@ -104,30 +107,30 @@ func (s *Store) importSecrets(ctx context.Context, names []string) error {
 		if source == nil {
 			continue
 		}
-		newest, known, err := s.newestSecret(ctx, name)
+		newest, known, err := s.newest(ctx, name)
 		if err != nil {
 			return err
 		}
 		if known && newest.Value.Reveal() == value.Reveal() {
 			continue
 		}
-		if err := s.importSecret(ctx, name, value); err != nil {
+		if err := s.importOne(ctx, name, value); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// DeleteSecret removes all generations of the secret. It is an ErrConflict if a
+// Delete removes all generations of the secret. It is an ErrConflict if a
 // source has the secret. The caller has found that the live applies that it saw, by factory,
 // do not use it; ErrStale if another one is live.
-func (s *Store) DeleteSecret(ctx context.Context, name string, seen map[string]ApplyID) error {
+func (s *Secrets) Delete(ctx context.Context, name string, seen map[string]ApplyID) error {
 	if err := s.notSourced(name); err != nil {
 		return err
 	}
 	return s.do(ctx, func(ctx context.Context) error {
 		for factory, apply := range seen {
-			if err := s.notStale(ctx, factory, apply); err != nil {
+			if err := s.store.Applies.notStale(ctx, factory, apply); err != nil {
 				return err
 			}
 		}
@@ -142,8 +145,8 @@ func (s *Store) DeleteSecret(ctx context.Context, name string, seen map[string]A
 	})
 }
 
-// Secrets lists the managed secrets with their newest generation.
-func (s *Store) Secrets(ctx context.Context) ([]SecretInfo, error) {
+// List lists the managed secrets with their newest generation.
+func (s *Secrets) List(ctx context.Context) ([]SecretInfo, error) {
 	from := make(map[string]string)
 	for _, source := range slices.Backward(s.sources) {
 		names, err := source.Names()
@@ -165,7 +168,7 @@ func (s *Store) Secrets(ctx context.Context) ([]SecretInfo, error) {
 			from[name] = source.String()
 		}
 	}
-	return list(ctx, s, func(rows *sql.Rows) (SecretInfo, error) {
+	return list(ctx, s.db, func(rows *sql.Rows) (SecretInfo, error) {
 		var i SecretInfo
 		var at int64
 		err := rows.Scan(&i.Name, &i.Generation, &at)
@@ -175,14 +178,14 @@ func (s *Store) Secrets(ctx context.Context) ([]SecretInfo, error) {
 		WHERE n.deleted = 0 ORDER BY n.name`)
 }
 
-// NewestSecrets opens the newest generation of those of the names that exist.
-func (s *Store) NewestSecrets(ctx context.Context, names []string) (map[string]SecretValue, error) {
+// Newest opens the newest generation of those of the names that exist.
+func (s *Secrets) Newest(ctx context.Context, names []string) (map[string]SecretValue, error) {
 	if err := s.importSecrets(ctx, names); err != nil {
 		return nil, err
 	}
 	values := make(map[string]SecretValue, len(names))
 	for _, name := range names {
-		value, known, err := s.newestSecret(ctx, name)
+		value, known, err := s.newest(ctx, name)
 		if err != nil {
 			return nil, err
 		}
@@ -196,8 +199,8 @@ func (s *Store) NewestSecrets(ctx context.Context, names []string) (map[string]S
 const selectNewest = `SELECT v.generation, v.sealed FROM secret_names n JOIN secrets v ON v.name = n.name AND v.generation = n.generation
 	WHERE n.name = $1 AND n.deleted = 0`
 
-func (s *Store) newestSecret(ctx context.Context, name string) (value SecretValue, known bool, err error) {
-	one, err := first(list(ctx, s, scanSealed, selectNewest, name))
+func (s *Secrets) newest(ctx context.Context, name string) (value SecretValue, known bool, err error) {
+	one, err := first(list(ctx, s.db, scanSealed, selectNewest, name))
 	if errors.Is(err, ErrNotFound) {
 		return SecretValue{}, false, nil
 	}
@@ -208,19 +211,19 @@ func (s *Store) newestSecret(ctx context.Context, name string) (value SecretValu
 	return value, err == nil, err
 }
 
-// SecretAt opens one generation of a secret; ErrNotFound if it is gone.
-func (s *Store) SecretAt(ctx context.Context, name string, generation int64) (SecretValue, error) {
-	one, err := first(list(ctx, s, scanSealed, "SELECT generation, sealed FROM secrets WHERE name = $1 AND generation = $2", name, generation))
+// At opens one generation of a secret; ErrNotFound if it is gone.
+func (s *Secrets) At(ctx context.Context, name string, generation int64) (SecretValue, error) {
+	one, err := first(list(ctx, s.db, scanSealed, "SELECT generation, sealed FROM secrets WHERE name = $1 AND generation = $2", name, generation))
 	if err != nil {
 		return SecretValue{}, fmt.Errorf("secret %s, generation %d: %w", name, generation, err)
 	}
 	return s.unseal(name, one)
 }
 
-// AllSecrets opens every generation of the names that is kept.
-func (s *Store) AllSecrets(ctx context.Context, names []string) (values []secret.Value, err error) {
+// All opens every generation of the names that is kept.
+func (s *Secrets) All(ctx context.Context, names []string) (values []secret.Value, err error) {
 	for _, name := range names {
-		all, err := list(ctx, s, scanSealed, "SELECT generation, sealed FROM secrets WHERE name = $1 ORDER BY generation", name)
+		all, err := list(ctx, s.db, scanSealed, "SELECT generation, sealed FROM secrets WHERE name = $1 ORDER BY generation", name)
 		if err != nil {
 			return nil, fmt.Errorf("secret %s: %w", name, err)
 		}
@@ -246,7 +249,7 @@ func scanSealed(rows *sql.Rows) (sealedSecret, error) {
 	return v, err
 }
 
-func (s *Store) unseal(name string, v sealedSecret) (SecretValue, error) {
+func (s *Secrets) unseal(name string, v sealedSecret) (SecretValue, error) {
 	plain, err := s.key.Open(v.sealed, sealContext(name, v.generation))
 	if err != nil {
 		return SecretValue{}, fmt.Errorf("secret %s: %w", name, err)

@@ -47,8 +47,11 @@ type PageSession struct {
 	Visitor
 }
 
+// Sessions are those of people who use the pages, and the links that begin them.
+type Sessions struct{ *db }
+
 // CreateLoginLink makes a one-time token that opens a session.
-func (s *Store) CreateLoginLink(ctx context.Context, l LoginLink, life time.Duration) (token string, err error) {
+func (s *Sessions) CreateLoginLink(ctx context.Context, l LoginLink, life time.Duration) (token string, err error) {
 	token = secret.NewToken(linkPrefix)
 	hash := secret.HashToken(token)
 	return token, s.do(ctx, func(ctx context.Context) error {
@@ -64,19 +67,19 @@ func (l *LoginLink) fields(life, idle *int64) []any {
 }
 
 // LoginLink finds a link that works, without using it up. Otherwise it is ErrNotFound.
-func (s *Store) LoginLink(ctx context.Context, token string) (*LoginLink, error) {
+func (s *Sessions) LoginLink(ctx context.Context, token string) (*LoginLink, error) {
 	if !secret.ValidToken(linkPrefix, token) {
 		return nil, ErrNotFound
 	}
 	hash := secret.HashToken(token)
-	return first(list(ctx, s, func(rows *sql.Rows) (*LoginLink, error) {
+	return first(list(ctx, s.db, func(rows *sql.Rows) (*LoginLink, error) {
 		l := &LoginLink{}
 		return l, rows.Scan(l.fields(new(int64), new(int64))...)
 	}, "SELECT "+linkColumns+" FROM login_links WHERE hash = $1 AND expires_at > $2 AND "+keyLives("$2"), hash[:], micros(s.clock.latest())))
 }
 
 // DropLoginLink makes a link work no more, if it did.
-func (s *Store) DropLoginLink(ctx context.Context, token string) error {
+func (s *Sessions) DropLoginLink(ctx context.Context, token string) error {
 	hash := secret.HashToken(token)
 	return s.do(ctx, func(ctx context.Context) error {
 		return s.exec(ctx, "DELETE FROM login_links WHERE hash = $1", hash[:])
@@ -85,7 +88,7 @@ func (s *Store) DropLoginLink(ctx context.Context, token string) error {
 
 // RedeemLoginLink uses up a link and returns the token of a new session. It is
 // ErrNotFound if the link is unknown, used or too old, or if its key is no longer valid.
-func (s *Store) RedeemLoginLink(ctx context.Context, link string, from Visitor) (token string, n *PageSession, err error) {
+func (s *Sessions) RedeemLoginLink(ctx context.Context, link string, from Visitor) (token string, n *PageSession, err error) {
 	if !secret.ValidToken(linkPrefix, link) {
 		return "", nil, ErrNotFound
 	}
@@ -99,7 +102,7 @@ func (s *Store) RedeemLoginLink(ctx context.Context, link string, from Visitor) 
 			return err
 		}
 		l.Life, l.Idle = time.Duration(life)*time.Microsecond, time.Duration(idle)*time.Microsecond
-		token, n, err = s.openSession(ctx, l, from)
+		token, n, err = s.open(ctx, l, from)
 		return err
 	})
 	if err != nil {
@@ -108,10 +111,10 @@ func (s *Store) RedeemLoginLink(ctx context.Context, link string, from Visitor) 
 	return token, n, nil
 }
 
-// OpenSession makes a session without a link, for somebody who signed in elsewhere.
-func (s *Store) OpenSession(ctx context.Context, l LoginLink, from Visitor) (token string, n *PageSession, err error) {
+// Open makes a session without a link, for somebody who signed in elsewhere.
+func (s *Sessions) Open(ctx context.Context, l LoginLink, from Visitor) (token string, n *PageSession, err error) {
 	err = s.do(ctx, func(ctx context.Context) (err error) {
-		token, n, err = s.openSession(ctx, l, from)
+		token, n, err = s.open(ctx, l, from)
 		return err
 	})
 	if err != nil {
@@ -120,8 +123,8 @@ func (s *Store) OpenSession(ctx context.Context, l LoginLink, from Visitor) (tok
 	return token, n, nil
 }
 
-// openSession makes a session. It runs on the writer.
-func (s *Store) openSession(ctx context.Context, l LoginLink, from Visitor) (token string, n *PageSession, err error) {
+// open makes a session. It runs on the writer.
+func (s *Sessions) open(ctx context.Context, l LoginLink, from Visitor) (token string, n *PageSession, err error) {
 	token = secret.NewToken(sessionPrefix)
 	hash := secret.HashToken(token)
 	now := s.clock.latest()
@@ -150,15 +153,15 @@ func sessionLives(mark string) string {
 	return "expires_at > " + mark + " AND seen_at + idle > " + mark + " AND " + keyLives(mark)
 }
 
-// Session is the session of a token, and notes the visit. It is ErrNotFound if the token is
+// ByToken is the session of a token, and notes the visit. It is ErrNotFound if the token is
 // unknown, if the session has ended, or if the key of its link is no longer valid.
-func (s *Store) Session(ctx context.Context, token string) (*PageSession, error) {
+func (s *Sessions) ByToken(ctx context.Context, token string) (*PageSession, error) {
 	if !secret.ValidToken(sessionPrefix, token) {
 		return nil, ErrNotFound
 	}
 	hash := secret.HashToken(token)
 	now := s.clock.latest()
-	n, err := first(list(ctx, s, scanPageSession, "SELECT "+pageSessionColumns+" FROM sessions WHERE hash = $1 AND "+sessionLives("$2"), hash[:], micros(now)))
+	n, err := first(list(ctx, s.db, scanPageSession, "SELECT "+pageSessionColumns+" FROM sessions WHERE hash = $1 AND "+sessionLives("$2"), hash[:], micros(now)))
 	if err != nil || now.Sub(n.SeenAt) < touchEvery {
 		return n, err
 	}
@@ -174,15 +177,15 @@ func (s *Store) Session(ctx context.Context, token string) (*PageSession, error)
 
 // CallerLives tells whether a key works and a session goes on, each if it is given. The
 // error is ErrKey if not.
-func (s *Store) CallerLives(ctx context.Context, key KeyID, session PageSessionID) error {
+func (s *Sessions) CallerLives(ctx context.Context, key KeyID, session PageSessionID) error {
 	now := s.clock.latest()
 	if key != 0 {
-		if why, err := s.keyEnd(ctx, key, now); err != nil || why != "" {
+		if why, err := s.store.Schedules.keyEnd(ctx, key, now); err != nil || why != "" {
 			return cmp.Or(err, ErrKey)
 		}
 	}
 	if session != 0 {
-		_, err := first(list(ctx, s, scanPageSession, "SELECT "+pageSessionColumns+" FROM sessions WHERE id = $1 AND "+sessionLives("$2"), session, micros(now)))
+		_, err := first(list(ctx, s.db, scanPageSession, "SELECT "+pageSessionColumns+" FROM sessions WHERE id = $1 AND "+sessionLives("$2"), session, micros(now)))
 		if errors.Is(err, ErrNotFound) {
 			return ErrKey
 		}
@@ -191,14 +194,14 @@ func (s *Store) CallerLives(ctx context.Context, key KeyID, session PageSessionI
 	return nil
 }
 
-// Sessions lists the sessions that go on, the newest first.
-func (s *Store) Sessions(ctx context.Context) ([]*PageSession, error) {
-	return list(ctx, s, scanPageSession, "SELECT "+pageSessionColumns+" FROM sessions WHERE "+sessionLives("$1")+" ORDER BY id DESC", micros(s.clock.latest()))
+// List lists the sessions that go on, the newest first.
+func (s *Sessions) List(ctx context.Context) ([]*PageSession, error) {
+	return list(ctx, s.db, scanPageSession, "SELECT "+pageSessionColumns+" FROM sessions WHERE "+sessionLives("$1")+" ORDER BY id DESC", micros(s.clock.latest()))
 }
 
-// EndSession ends a session at once. It is ErrNotFound if the session has ended.
-func (s *Store) EndSession(ctx context.Context, id PageSessionID) (*PageSession, error) {
-	n, err := first(list(ctx, s, scanPageSession, "SELECT "+pageSessionColumns+" FROM sessions WHERE id = $1 AND "+sessionLives("$2"), id, micros(s.clock.latest())))
+// End ends a session at once. It is ErrNotFound if the session has ended.
+func (s *Sessions) End(ctx context.Context, id PageSessionID) (*PageSession, error) {
+	n, err := first(list(ctx, s.db, scanPageSession, "SELECT "+pageSessionColumns+" FROM sessions WHERE id = $1 AND "+sessionLives("$2"), id, micros(s.clock.latest())))
 	if err != nil {
 		return nil, fmt.Errorf("session %s: %w", id, err)
 	}
@@ -214,17 +217,17 @@ type Ended struct {
 	Schedules  int64 // that start nothing any more
 }
 
-// EndSessions ends every session and every link that nobody has used.
-func (s *Store) EndSessions(ctx context.Context) (ended Ended, err error) {
+// EndAll ends every session and every link that nobody has used.
+func (s *Sessions) EndAll(ctx context.Context) (ended Ended, err error) {
 	err = s.do(ctx, func(ctx context.Context) (err error) {
-		ended, err = s.endSessions(ctx, "")
+		ended, err = s.endWhere(ctx, "")
 		return err
 	})
 	return ended, err
 }
 
-// endSessions ends those that a further condition selects. It runs on the writer.
-func (s *Store) endSessions(ctx context.Context, and string, args ...any) (ended Ended, err error) {
+// endWhere ends those that a further condition selects. It runs on the writer.
+func (s *Sessions) endWhere(ctx context.Context, and string, args ...any) (ended Ended, err error) {
 	args = append([]any{micros(s.clock.latest())}, args...)
 	if ended.Sessions, err = s.execCount(ctx, "DELETE FROM sessions WHERE expires_at > $1 AND seen_at + idle > $1"+and, args...); err != nil {
 		return ended, err
@@ -233,8 +236,8 @@ func (s *Store) endSessions(ctx context.Context, and string, args ...any) (ended
 	return ended, err
 }
 
-// pruneSessions forgets what is too old to open anything.
-func (s *Store) pruneSessions(ctx context.Context) error {
+// prune forgets what is too old to open anything.
+func (s *Sessions) prune(ctx context.Context) error {
 	old := micros(s.clock.agreed().Add(-idempotencyAge))
 	err := s.inSteps(ctx, task{run: func(ctx context.Context, _ *step) (more bool, err error) {
 		n, err := s.execCount(ctx, `DELETE FROM idempotency WHERE key_hash IN

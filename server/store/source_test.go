@@ -26,7 +26,7 @@ func TestSecretSources(t *testing.T) {
 	t.Setenv("HAMMER_SECRET_OTHER", "other")
 	read := func(name string) SecretValue {
 		t.Helper()
-		values, err := s.NewestSecrets(t.Context(), []string{name})
+		values, err := s.Secrets.Newest(t.Context(), []string{name})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,28 +46,28 @@ func TestSecretSources(t *testing.T) {
 		t.Errorf("generation %d", v.Generation)
 	}
 	// What a webhook took before stays readable (SPEC 4.4).
-	if v, err := s.SecretAt(t.Context(), "TOKEN", 2); err != nil || v.Value.Reveal() != "first" {
+	if v, err := s.Secrets.At(t.Context(), "TOKEN", 2); err != nil || v.Value.Reveal() != "first" {
 		t.Errorf("%v", err)
 	}
-	if _, err := s.SetSecret(t.Context(), "TOKEN", secret.New("x")); !errors.Is(err, ErrConflict) {
+	if _, err := s.Secrets.Set(t.Context(), "TOKEN", secret.New("x")); !errors.Is(err, ErrConflict) {
 		t.Errorf("set: %v", err)
 	}
-	if err := s.DeleteSecret(t.Context(), "TOKEN", nil); !errors.Is(err, ErrConflict) {
+	if err := s.Secrets.Delete(t.Context(), "TOKEN", nil); !errors.Is(err, ErrConflict) {
 		t.Errorf("delete: %v", err)
 	}
-	infos, err := s.Secrets(t.Context())
+	infos, err := s.Secrets.List(t.Context())
 	if err != nil || len(infos) != 2 || infos[0].Name != "OTHER" || infos[0].Source != "variable HAMMER_SECRET_NAME" || infos[1].Source != "folder "+folder || infos[1].Generation != 3 {
 		t.Errorf("%+v %v", infos, err)
 	}
 	write("")
-	if _, err := s.NewestSecrets(t.Context(), []string{"TOKEN"}); err == nil {
+	if _, err := s.Secrets.Newest(t.Context(), []string{"TOKEN"}); err == nil {
 		t.Error("an empty file is a value")
 	}
 	if err := os.Mkdir(filepath.Join(folder, "FOLDER"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	// What cannot be read hides nothing else.
-	if infos, err := s.Secrets(t.Context()); err != nil || len(infos) != 2 {
+	if infos, err := s.Secrets.List(t.Context()); err != nil || len(infos) != 2 {
 		t.Errorf("%+v %v", infos, err)
 	}
 	// What is gone from its source stays with its last value, until it is deleted.
@@ -80,7 +80,7 @@ func TestSecretSources(t *testing.T) {
 	if v := read("TOKEN"); v.Generation != 3 {
 		t.Errorf("generation %d", v.Generation)
 	}
-	if err := s.DeleteSecret(t.Context(), "TOKEN", nil); err != nil {
+	if err := s.Secrets.Delete(t.Context(), "TOKEN", nil); err != nil {
 		t.Error(err)
 	}
 }

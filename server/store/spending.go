@@ -21,17 +21,20 @@ func dayOf(t time.Time) int64 { return t.Unix() / (24 * 60 * 60) }
 
 const sumSpending = "SELECT coalesce(sum(tokens), 0), coalesce(sum(cost_micros), 0) FROM spending WHERE day = $1"
 
-// RecordUsage records what a run has used by now, in all its attempts: never less than before, and
+// Usage is how many tokens and how much money the runs of each automation used, by the day.
+type Usage struct{ *db }
+
+// Record records what a run has used by now, in all its attempts: never less than before, and
 // nothing twice if the answer to an earlier call was lost. It returns what all runs of its
 // automation and all runs of the server have used on this day (UTC), with this.
-func (s *Store) RecordUsage(ctx context.Context, l Lease, used Spending) (automation, server Spending, err error) {
+func (s *Usage) Record(ctx context.Context, l Lease, used Spending) (automation, server Spending, err error) {
 	err = s.do(ctx, func(ctx context.Context) error {
 		var tokens, micro int64
 		if err := s.row(ctx, "SELECT tokens, cost_micros FROM runs WHERE id = $1", []any{l.RunID}, &tokens, &micro); err != nil {
 			return err
 		}
 		today, moreTokens, moreMicro := dayOf(s.now()), max(0, used.Tokens-tokens), max(0, int64(math.Round(used.CostUSD*1e6))-micro)
-		if err := s.fenced(ctx, l, "UPDATE runs SET tokens = tokens + $1, cost_micros = cost_micros + $2", moreTokens, moreMicro); err != nil {
+		if err := s.store.Leases.fenced(ctx, l, "UPDATE runs SET tokens = tokens + $1, cost_micros = cost_micros + $2", moreTokens, moreMicro); err != nil {
 			return err
 		}
 		if moreTokens > 0 || moreMicro > 0 {
@@ -56,9 +59,9 @@ func (s *Store) RecordUsage(ctx context.Context, l Lease, used Spending) (automa
 	return automation, server, err
 }
 
-// SpentToday is what all runs of the server have used on this day (UTC).
-func (s *Store) SpentToday(ctx context.Context) (Spending, error) {
-	return first(list(ctx, s, func(rows *sql.Rows) (spent Spending, err error) {
+// Today is what all runs of the server have used on this day (UTC).
+func (s *Usage) Today(ctx context.Context) (Spending, error) {
+	return first(list(ctx, s.db, func(rows *sql.Rows) (spent Spending, err error) {
 		var micro int64
 		err = rows.Scan(&spent.Tokens, &micro)
 		spent.CostUSD = float64(micro) / 1e6
@@ -66,7 +69,7 @@ func (s *Store) SpentToday(ctx context.Context) (Spending, error) {
 	}, sumSpending, dayOf(s.now())))
 }
 
-func (s *Store) pruneSpending(ctx context.Context) error {
+func (s *Usage) prune(ctx context.Context) error {
 	return s.do(ctx, func(ctx context.Context) error {
 		return s.exec(ctx, "DELETE FROM spending WHERE day < $1", dayOf(s.clock.agreed())-spendingAge)
 	})

@@ -13,42 +13,42 @@ func TestSpending(t *testing.T) {
 	s := open(t)
 	ctx := t.Context()
 	s.at = time.Date(2026, 3, 1, 23, 59, 0, 0, time.UTC)
-	must[Recorded](t)(s.RecordDelivery(ctx, delivery("1", "{}", "a", "a", "b")))
+	must[Recorded](t)(s.Deliveries.Record(ctx, delivery("1", "{}", "a", "a", "b")))
 	leases := s.claimed(t)
 	for i, want := range []struct{ automation, server Spending }{
 		{Spending{10, 0.5}, Spending{10, 0.5}},
 		{Spending{10, 0.5}, Spending{20, 1}}, // of b, whose turn it is
 		{Spending{20, 1}, Spending{30, 1.5}},
 	} {
-		automation, server, err := s.RecordUsage(ctx, leases[i], Spending{10, 0.5})
+		automation, server, err := s.Usage.Record(ctx, leases[i], Spending{10, 0.5})
 		if err != nil || automation != want.automation || server != want.server {
 			t.Errorf("run %d: %v %v %v, want %v", i, automation, server, err, want)
 		}
 	}
-	if got := must[Spending](t)(s.SpentToday(ctx)); got != (Spending{30, 1.5}) {
+	if got := must[Spending](t)(s.Usage.Today(ctx)); got != (Spending{30, 1.5}) {
 		t.Errorf("spent %v", got)
 	}
 	for _, again := range []Spending{{10, 0.5}, {9, 0.5}, {10, 0.4}, {}} { // the answer was lost, or comes late
-		if automation, server, err := s.RecordUsage(ctx, leases[2], again); err != nil || automation != (Spending{20, 1}) || server != (Spending{30, 1.5}) {
+		if automation, server, err := s.Usage.Record(ctx, leases[2], again); err != nil || automation != (Spending{20, 1}) || server != (Spending{30, 1.5}) {
 			t.Errorf("%v again: %v %v %v", again, automation, server, err)
 		}
 	}
 	s.at = s.at.Add(2 * time.Minute) // the next day
-	if automation, server, err := s.RecordUsage(ctx, leases[0], Spending{11, 0.5}); err != nil || automation != (Spending{1, 0}) || server != automation {
+	if automation, server, err := s.Usage.Record(ctx, leases[0], Spending{11, 0.5}); err != nil || automation != (Spending{1, 0}) || server != automation {
 		t.Errorf("on the next day: %v %v %v", automation, server, err)
 	}
-	if r := must[*Run](t)(s.Run(ctx, leases[0].RunID)); r.Tokens != 11 || r.CostUSD != 0.5 {
+	if r := must[*Run](t)(s.Runs.Get(ctx, leases[0].RunID)); r.Tokens != 11 || r.CostUSD != 0.5 {
 		t.Errorf("the run used %d tokens and %v dollars", r.Tokens, r.CostUSD)
 	}
-	check(t, s.FinishRun(ctx, leases[0], Succeeded, "", nil))
-	if _, _, err := s.RecordUsage(ctx, leases[0], Spending{12, 0.5}); !errors.Is(err, ErrFenced) {
+	check(t, s.Leases.Finish(ctx, leases[0], Succeeded, "", nil))
+	if _, _, err := s.Usage.Record(ctx, leases[0], Spending{12, 0.5}); !errors.Is(err, ErrFenced) {
 		t.Errorf("of a run that has ended: %v", err)
 	}
 	old := dayOf(s.at) - spendingAge - 1
 	check(t, s.do(ctx, func(ctx context.Context) error {
 		return s.exec(ctx, "INSERT INTO spending (day, factory, automation, tokens, cost_micros) VALUES ($1, '', '', 1, 1)", old)
 	}))
-	check(t, s.pruneSpending(ctx))
+	check(t, s.Usage.prune(ctx))
 	var oldest int64
 	if check(t, s.read.QueryRowContext(ctx, "SELECT min(day) FROM spending").Scan(&oldest)); oldest <= old {
 		t.Errorf("the spending of day %d is kept", oldest)

@@ -22,11 +22,11 @@ import (
 const minSQLite = 3_051_003
 
 // sqlite is the engine of one process with a file of its own. What it keeps is in the store.
-type sqlite struct{ *Store }
+type sqlite struct{ *db }
 
 // newSQLite is a store that is not open yet. Many of its parts are missing.
-func newSQLite(now func() time.Time, key *secret.Key, logger *slog.Logger) *Store {
-	s := &Store{now: now, logger: logger, key: key, statements: make(map[string]*sql.Stmt), execs: make(map[string]*sqlite3.SQLiteStmt)}
+func newSQLite(now func() time.Time, key *secret.Key, logger *slog.Logger) *db {
+	s := newStore(&db{now: now, logger: logger, key: key, statements: make(map[string]*sql.Stmt), execs: make(map[string]*sqlite3.SQLiteStmt)}).db
 	s.engine = &sqlite{s}
 	return s
 }
@@ -231,7 +231,7 @@ func assertDurable(ctx context.Context, conn *sql.Conn) error {
 }
 
 func (s *sqlite) integrity(ctx context.Context) (problems []string, err error) {
-	found, err := list(ctx, s.Store, scanText, fmt.Sprintf("PRAGMA integrity_check(%d)", maxProblems))
+	found, err := list(ctx, s.db, scanText, fmt.Sprintf("PRAGMA integrity_check(%d)", maxProblems))
 	switch {
 	case errors.Is(err, ErrDamaged):
 		return []string{err.Error()}, nil

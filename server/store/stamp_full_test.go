@@ -22,12 +22,12 @@ func TestStampsOfServers(t *testing.T) {
 	t.Cleanup(func() { _ = there.Close() })
 	end := func(s *Store, identity string) {
 		t.Helper()
-		must[Recorded](t)(here.RecordDelivery(ctx, delivery(identity, "{}", "a")))
-		leases := must[[]Lease](t)(s.ClaimRuns(ctx, Claim{Worker: "w", Most: 1, Lease: time.Minute}))
+		must[Recorded](t)(here.Deliveries.Record(ctx, delivery(identity, "{}", "a")))
+		leases := must[[]Lease](t)(s.Leases.Claim(ctx, Claim{Worker: "w", Most: 1, Lease: time.Minute}))
 		if len(leases) != 1 {
 			t.Fatal(leases)
 		}
-		check(t, s.FinishRun(ctx, leases[0], Succeeded, "", nil))
+		check(t, s.Leases.Finish(ctx, leases[0], Succeeded, "", nil))
 	}
 	figures := NewFigures(here.Store)
 	t.Cleanup(figures.Stop)

@@ -21,7 +21,7 @@ func (r *NewRun) eventKey() []byte {
 
 // startedBy finds the delivery of another webhook that started the automation of r for the
 // same event; 0 if there is none. It runs on the writer.
-func (s *Store) startedBy(ctx context.Context, r *NewRun, d *NewDelivery) (of DeliveryID, err error) {
+func (s *Deliveries) startedBy(ctx context.Context, r *NewRun, d *NewDelivery) (of DeliveryID, err error) {
 	if r.Event == "" || d.ReplayOf != 0 { // which a person wants
 		return 0, nil
 	}
@@ -33,7 +33,7 @@ func (s *Store) startedBy(ctx context.Context, r *NewRun, d *NewDelivery) (of De
 }
 
 // rememberEvent notes that a delivery started a run. It runs on the writer.
-func (s *Store) rememberEvent(ctx context.Context, r *NewRun, webhookUID string, id DeliveryID) error {
+func (s *Deliveries) rememberEvent(ctx context.Context, r *NewRun, webhookUID string, id DeliveryID) error {
 	if r.Event == "" {
 		return nil
 	}
@@ -42,7 +42,7 @@ func (s *Store) rememberEvent(ctx context.Context, r *NewRun, webhookUID string,
 }
 
 // pruneStartedEvents forgets events that are older than deliveries are kept.
-func (s *Store) pruneStartedEvents(ctx context.Context, keep Retention) error {
+func (s *Deliveries) pruneStartedEvents(ctx context.Context, keep Retention) error {
 	old := idAt(s.clock.agreed().Add(-keep.Age))
 	return s.inSteps(ctx, task{run: func(ctx context.Context, _ *step) (more bool, err error) {
 		n, err := s.execCount(ctx, `DELETE FROM started_events WHERE event IN

@@ -89,7 +89,7 @@ func TestStepsAreSmall(t *testing.T) {
 		}
 		s.at = s.at.Add(8 * 24 * time.Hour)
 		before := s.Commits()
-		if n := must[int64](t)(s.Prune(t.Context(), Retention{Age: time.Hour})); n != int64(c.deliveries) {
+		if n := must[int64](t)(s.Deliveries.Prune(t.Context(), Retention{Age: time.Hour})); n != int64(c.deliveries) {
 			t.Errorf("%d of %d deleted", n, c.deliveries)
 		}
 		if n := s.Commits() - before; n < int64(c.transactions) {
@@ -117,14 +117,14 @@ func TestPruneUnderLoad(t *testing.T) {
 	for w := range writers {
 		all.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
-				if _, err := s.RecordDelivery(t.Context(), numbered(old+i*writers+w, s.at)); err != nil {
+				if _, err := s.Deliveries.Record(t.Context(), numbered(old+i*writers+w, s.at)); err != nil {
 					t.Error(err)
 				}
 				kept.Add(1)
 			}
 		})
 	}
-	n, err := s.Prune(t.Context(), Retention{Age: 7 * 24 * time.Hour})
+	n, err := s.Deliveries.Prune(t.Context(), Retention{Age: 7 * 24 * time.Hour})
 	check(t, s.Shrink(t.Context()))
 	stop()
 	all.Wait()
@@ -142,7 +142,7 @@ func TestPruneUnderLoad(t *testing.T) {
 
 // bind makes the webhook of the tests known.
 func (f *fixture) bind(ctx context.Context) error {
-	_, err := f.RecordApply(ctx, &Apply{
+	_, err := f.Applies.Record(ctx, &Apply{
 		Factory: "default", Plan: json.RawMessage("{}"), Diagnostics: json.RawMessage("[]"), Webhooks: []BoundWebhook{{"hook", "whk_1", "S", 1}},
 	}, nil, nil)
 	return err

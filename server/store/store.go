@@ -97,8 +97,34 @@ type Config struct {
 	migrations fs.FS // of tests; nil: those of the program
 }
 
-// Store is the durable state of one server. It is safe for concurrent use.
+// Store is the durable state of one server: how it is kept (db), and a type with the queries of each
+// thing that is kept. It is safe for concurrent use.
 type Store struct {
+	*db
+	Applies       *Applies
+	Artifacts     *Artifacts
+	Audit         *Audit
+	Conversations *Conversations
+	Deliveries    *Deliveries
+	Keys          *Keys
+	Leases        *Leases
+	Lookups       *Lookups
+	Notices       *Notices
+	Pauses        *Pauses
+	Pins          *Pins
+	Runs          *Runs
+	Schedules     *Schedules
+	Secrets       *Secrets
+	Sessions      *Sessions
+	Specs         *Specs
+	Transcripts   *Transcripts
+	Usage         *Usage
+	Workers       *Workers
+}
+
+// db is how things are kept: the engine, its connections, and the writer.
+type db struct {
+	store  *Store // for what one thing needs of another
 	engine engine
 	now    func() time.Time
 	logger *slog.Logger
@@ -148,7 +174,7 @@ type Store struct {
 	unsynced  atomic.Bool             // the disk may not have what it was told to keep
 
 	maxQueued, queued atomic.Int64 // runs (LimitQueue)
-	maxPerHour        atomic.Int64 // runs of an automation (GuardAutomations)
+	maxPerHour        atomic.Int64 // runs of an automation (Runs.Guard)
 
 	paused        atomic.Pointer[pauses]
 	pausesChanged bool // by the transaction; of the writer alone
@@ -185,6 +211,16 @@ type Store struct {
 	lost     Loss
 }
 
+func newStore(db *db) *Store {
+	db.store = &Store{
+		db: db, Applies: &Applies{db: db}, Artifacts: &Artifacts{db}, Audit: &Audit{db}, Conversations: &Conversations{db},
+		Deliveries: &Deliveries{db}, Keys: &Keys{db}, Leases: &Leases{db}, Lookups: &Lookups{db}, Notices: &Notices{db},
+		Pauses: &Pauses{db}, Pins: &Pins{db}, Runs: &Runs{db}, Schedules: &Schedules{db}, Secrets: &Secrets{db},
+		Sessions: &Sessions{db}, Specs: &Specs{db}, Transcripts: &Transcripts{db}, Usage: &Usage{db}, Workers: &Workers{db},
+	}
+	return db.store
+}
+
 // Open opens or makes the store and migrates it forward. It refuses a file that is not a
 // store, or is damaged, and never replaces it: see ErrMissing, ErrForeign, ErrDamaged,
 // ErrNewerSchema and ErrSealingKey.
@@ -204,26 +240,26 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if cfg.migrations == nil {
 		cfg.migrations = migrations
 	}
-	s := &Store{
+	s := newStore(&db{
 		now: cfg.Now, unfenced: cfg.Unfenced, logger: cfg.Logger, key: cfg.Key, sources: cfg.Sources, artifacts: cfg.Artifacts, path: cfg.Path,
 		statements: make(map[string]*sql.Stmt), execs: make(map[string]*sqlite3.SQLiteStmt), patience: stepPatience,
 		jobs: make(chan *job, 4*maxBatch), steps: make(chan *job), pinging: make(chan struct{}, 1), full: make(chan struct{}, 1), rest: make(chan struct{}),
 		closing: make(chan struct{}), done: make(chan struct{}),
-	}
+	})
 	wall := func() time.Time { return cfg.Now().Round(0) } // what it shows, without what has passed
 	s.clock.wall, s.clock.passed, s.clock.logger = wall, cfg.Passed, cfg.Logger
 	name := cfg.Path
 	if cfg.URL != "" { // a folder would be of one server alone
 		s.artifacts = ""
 	}
-	if s.engine = engine(&sqlite{s}); cfg.URL != "" {
+	if s.engine = engine(&sqlite{s.db}); cfg.URL != "" {
 		name = NameOf(cfg.URL)
-		s.engine = newPostgres(s)
+		s.engine = newPostgres(s.db)
 	}
 	err := s.engine.open(ctx, cfg)
 	if err == nil {
 		s.pauseEnd = time.NewTimer(0)
-		if err = s.publishPauses(ctx); err == nil {
+		if err = s.store.Pauses.publish(ctx); err == nil {
 			err = s.read.PingContext(ctx)
 		}
 	}
@@ -234,7 +270,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	go s.write()
 	if s.lost.AtMost > 0 {
-		err := s.Audit(ctx, AuditEntry{
+		err := s.store.Audit.Add(ctx, AuditEntry{
 			Actor: "triphammer", Action: "store.lost", Object: filepath.Base(cfg.Path), Origin: "local",
 			Details: s.lost.String(),
 		})
@@ -246,7 +282,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-func (s *Store) schemaVersion(ctx context.Context) (int, error) {
+func (s *db) schemaVersion(ctx context.Context) (int, error) {
 	text, err := s.meta(ctx, "schema")
 	if err != nil || text == "" {
 		return 0, err
@@ -254,7 +290,7 @@ func (s *Store) schemaVersion(ctx context.Context) (int, error) {
 	return strconv.Atoi(text)
 }
 
-func (s *Store) meta(ctx context.Context, name string) (string, error) {
+func (s *db) meta(ctx context.Context, name string) (string, error) {
 	if err := s.engine.flush(ctx); err != nil {
 		return "", err
 	}
@@ -266,7 +302,7 @@ func (s *Store) meta(ctx context.Context, name string) (string, error) {
 	return value, err
 }
 
-func (s *Store) setMeta(ctx context.Context, name, value string) error {
+func (s *db) setMeta(ctx context.Context, name, value string) error {
 	_, err := s.execCount(ctx, "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value", name, value)
 	return err
 }
@@ -275,7 +311,7 @@ func (s *Store) setMeta(ctx context.Context, name, value string) error {
 var ErrSealingKey = errors.New("the sealing key is not the one that this store's secrets were sealed with: put the right key file back (DIR/key, or TRIPHAMMER_KEY_FILE)")
 
 // checkKey refuses a sealing key that is not the one of this store (SPEC 10.1).
-func (s *Store) checkKey(ctx context.Context) error {
+func (s *db) checkKey(ctx context.Context) error {
 	have, err := s.meta(ctx, "sealing key")
 	if err == nil && have == "" { // of several servers that begin at the same time, one says which
 		_, err = s.execCount(ctx, "INSERT INTO meta (name, value) VALUES ('sealing key', $1) ON CONFLICT (name) DO NOTHING", s.key.ID())
@@ -302,7 +338,7 @@ func (s *Store) Close() error {
 	return s.closed
 }
 
-func (s *Store) closeHandles() error {
+func (s *db) closeHandles() error {
 	errs := []error{s.engine.close()}
 	for _, stmt := range s.statements {
 		errs = append(errs, stmt.Close())

@@ -17,34 +17,37 @@ type Event struct {
 	Data json.RawMessage
 }
 
-// AppendEvents adds to the transcript of a run that the lease holds. The caller
+// Transcripts are the events of runs, in their order.
+type Transcripts struct{ *db }
+
+// Append adds to the transcript of a run that the lease holds. The caller
 // numbers the events. Events that are there already stay: the caller may not know that they
 // are, because a connection was lost while they were committed. Another event with the number
 // of one that is there is an error.
-func (s *Store) AppendEvents(ctx context.Context, l Lease, events []Event) error {
-	return s.appendEvents(ctx, l, events, s.grow)
+func (s *Transcripts) Append(ctx context.Context, l Lease, events []Event) error {
+	return s.append(ctx, l, events, s.grow)
 }
 
-// MaxLastEvents is the most bytes of data that AppendLastEvents takes while the disk
+// MaxLastEvents is the most bytes of data that Transcripts.AppendLast takes while the disk
 // is full.
 const MaxLastEvents = 64 << 10
 
-// AppendLastEvents is AppendEvents for the end of a transcript: the last words of a
+// AppendLast is Append for the end of a transcript: the last words of a
 // run are also taken on a full disk.
-func (s *Store) AppendLastEvents(ctx context.Context, l Lease, events []Event) error {
+func (s *Transcripts) AppendLast(ctx context.Context, l Lease, events []Event) error {
 	size := 0
 	for _, e := range events {
 		size += len(e.Data)
 	}
 	if size > MaxLastEvents {
-		return s.AppendEvents(ctx, l, events)
+		return s.Append(ctx, l, events)
 	}
-	return s.appendEvents(ctx, l, events, s.do)
+	return s.append(ctx, l, events, s.do)
 }
 
-func (s *Store) appendEvents(ctx context.Context, l Lease, events []Event, commit func(context.Context, func(context.Context) error) error) error {
+func (s *Transcripts) append(ctx context.Context, l Lease, events []Event, commit func(context.Context, func(context.Context) error) error) error {
 	return commit(ctx, func(ctx context.Context) error {
-		if err := s.fenced(ctx, l, "UPDATE runs SET updated_at = $1", s.stamp(ctx)); err != nil {
+		if err := s.store.Leases.fenced(ctx, l, "UPDATE runs SET updated_at = $1", s.stamp(ctx)); err != nil {
 			return err
 		}
 		for _, e := range events {
@@ -63,18 +66,18 @@ func (s *Store) appendEvents(ctx context.Context, l Lease, events []Event, commi
 // countEvents stores the length of the transcript in the row of a run that ends.
 const countEvents = "events = (SELECT coalesce(max(seq), 0) FROM run_events WHERE run_id = runs.id)"
 
-// Events reads a transcript after the event numbered after, in order. The error
+// List reads a transcript after the event numbered after, in order. The error
 // wraps ErrDamaged if an event is missing, or is not what was stored.
-func (s *Store) Events(ctx context.Context, run RunID, after int64, limit int) ([]Event, error) {
+func (s *Transcripts) List(ctx context.Context, run RunID, after int64, limit int) ([]Event, error) {
 	// Read before the events: of a run that has ended they are all there.
-	count, err := first(list(ctx, s, func(rows *sql.Rows) (count sql.NullInt64, err error) {
+	count, err := first(list(ctx, s.db, func(rows *sql.Rows) (count sql.NullInt64, err error) {
 		err = rows.Scan(&count)
 		return count, err
 	}, "SELECT events FROM runs WHERE id = $1", run))
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return nil, err
 	}
-	all, err := list(ctx, s, s.scanEvent(run), selectEvents+" AND seq > $2 ORDER BY seq LIMIT $3", run, after, limit)
+	all, err := list(ctx, s.db, s.scanEvent(run), selectEvents+" AND seq > $2 ORDER BY seq LIMIT $3", run, after, limit)
 	if err != nil || s.trusting {
 		return all, err
 	}
@@ -94,7 +97,7 @@ func (s *Store) Events(ctx context.Context, run RunID, after int64, limit int) (
 
 const selectEvents = "SELECT seq, at, kind, data, digest FROM run_events WHERE run_id = $1"
 
-func (s *Store) scanEvent(run RunID) func(*sql.Rows) (Event, error) {
+func (s *Transcripts) scanEvent(run RunID) func(*sql.Rows) (Event, error) {
 	return func(rows *sql.Rows) (e Event, err error) {
 		var at int64
 		var data string
@@ -108,13 +111,13 @@ func (s *Store) scanEvent(run RunID) func(*sql.Rows) (Event, error) {
 	}
 }
 
-// maxEventsOf bounds what EventsOf returns.
+// maxEventsOf bounds what Transcripts.OfKinds returns.
 const maxEventsOf = 10_000
 
-// EventsOf reads the events of some kinds, in order. The error wraps ErrDamaged if one is
+// OfKinds reads the events of some kinds, in order. The error wraps ErrDamaged if one is
 // not what was stored.
-func (s *Store) EventsOf(ctx context.Context, run RunID, kinds ...string) ([]Event, error) {
-	return s.EventPage(ctx, run, EventPage{Kinds: kinds, Limit: maxEventsOf})
+func (s *Transcripts) OfKinds(ctx context.Context, run RunID, kinds ...string) ([]Event, error) {
+	return s.Page(ctx, run, EventPage{Kinds: kinds, Limit: maxEventsOf})
 }
 
 // EventPage selects a part of a transcript; zero fields select all.
@@ -125,11 +128,11 @@ type EventPage struct {
 	Limit         int
 }
 
-// EventPage reads a part of a transcript, in order. The error wraps ErrDamaged if an event
+// Page reads a part of a transcript, in order. The error wraps ErrDamaged if an event
 // is not what was stored. Unlike Events, it does not notice a missing one.
-func (s *Store) EventPage(ctx context.Context, run RunID, p EventPage) ([]Event, error) {
+func (s *Transcripts) Page(ctx context.Context, run RunID, p EventPage) ([]Event, error) {
 	query, args := p.query(run)
-	return list(ctx, s, s.scanEvent(run), query, args...)
+	return list(ctx, s.db, s.scanEvent(run), query, args...)
 }
 
 func (p EventPage) query(run RunID) (query string, args []any) {
@@ -158,10 +161,10 @@ func (p EventPage) query(run RunID) (query string, args []any) {
 	return selectEvents + " AND seq IN (" + numbers + order + ") ORDER BY seq", w.args
 }
 
-// EventCounts is how many events of each kind a transcript has.
-func (s *Store) EventCounts(ctx context.Context, run RunID) (map[string]int64, error) {
+// Counts is how many events of each kind a transcript has.
+func (s *Transcripts) Counts(ctx context.Context, run RunID) (map[string]int64, error) {
 	counts := make(map[string]int64)
-	_, err := list(ctx, s, func(rows *sql.Rows) (none struct{}, err error) {
+	_, err := list(ctx, s.db, func(rows *sql.Rows) (none struct{}, err error) {
 		var kind string
 		var n int64
 		err = rows.Scan(&kind, &n)
@@ -171,8 +174,8 @@ func (s *Store) EventCounts(ctx context.Context, run RunID) (map[string]int64, e
 	return counts, err
 }
 
-// FirstEvent is when the first event of a kind came; zero if none did.
-func (s *Store) FirstEvent(ctx context.Context, run RunID, kind string) (time.Time, error) {
+// First is when the first event of a kind came; zero if none did.
+func (s *Transcripts) First(ctx context.Context, run RunID, kind string) (time.Time, error) {
 	var at int64
 	err := s.read.QueryRowContext(ctx, "SELECT at FROM run_events WHERE run_id = $1 AND kind = $2 ORDER BY seq LIMIT 1", run, kind).Scan(&at)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -181,8 +184,8 @@ func (s *Store) FirstEvent(ctx context.Context, run RunID, kind string) (time.Ti
 	return timeOf(at), err
 }
 
-// LastEvent is the number of the newest event; 0 if there is none.
-func (s *Store) LastEvent(ctx context.Context, run RunID) (int64, error) {
+// Last is the number of the newest event; 0 if there is none.
+func (s *Transcripts) Last(ctx context.Context, run RunID) (int64, error) {
 	var last int64
 	err := s.read.QueryRowContext(ctx, "SELECT coalesce(max(seq), 0) FROM run_events WHERE run_id = $1", run).Scan(&last)
 	return last, err

@@ -50,9 +50,12 @@ func (w *Worker) Live() bool {
 // workersClock reads the clock of a PostgreSQL database.
 const workersClock = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
-// workerTime is the time by which workers are judged, in a turn of the writer.
-func (s *Store) workerTime(ctx context.Context) (now int64, err error) {
-	if !s.Shared() {
+// Workers are the processes that execute runs of a shared store.
+type Workers struct{ *db }
+
+// time is the time by which workers are judged, in a turn of the writer.
+func (s *Workers) time(ctx context.Context) (now int64, err error) {
+	if !s.shared() {
 		return micros(s.now()), nil
 	}
 	err = s.row(ctx, workersClock, nil, &now)
@@ -82,10 +85,10 @@ func hostsOf(names []string, labels map[string]string) []string {
 // ErrSuperseded is the error of a worker whose id another process uses.
 var ErrSuperseded = errors.New("another process has the identity of this worker")
 
-// StartWorker records that a worker has started. process is a random text that no other start
+// Start records that a worker has started. process is a random text that no other start
 // has. If the worker ran before, on the same host, that process is dead, because the data
 // directory is locked: then before is true.
-func (s *Store) StartWorker(ctx context.Context, w Worker, process string) (before bool, err error) {
+func (s *Workers) Start(ctx context.Context, w Worker, process string) (before bool, err error) {
 	names, labels, err := w.encode()
 	if err != nil {
 		return false, err
@@ -97,7 +100,7 @@ func (s *Store) StartWorker(ctx context.Context, w Worker, process string) (befo
 			return err
 		}
 		before = host == w.Host
-		now, err := s.workerTime(ctx)
+		now, err := s.time(ctx)
 		if err != nil {
 			return err
 		}
@@ -123,12 +126,12 @@ func (w *Worker) encode() (names, labels string, err error) {
 	return string(list), string(object), err
 }
 
-// BeatWorker records that a worker is alive, and what it does. It tells whether somebody has
+// Beat records that a worker is alive, and what it does. It tells whether somebody has
 // asked it to start no runs. The error is ErrSuperseded if another process has started with
 // its id, and ErrNotFound if its row was deleted.
-func (s *Store) BeatWorker(ctx context.Context, w Worker, process string, stopped bool) (drain bool, err error) {
+func (s *Workers) Beat(ctx context.Context, w Worker, process string, stopped bool) (drain bool, err error) {
 	err = s.do(ctx, func(ctx context.Context) error {
-		now, err := s.workerTime(ctx)
+		now, err := s.time(ctx)
 		if err != nil {
 			return err
 		}
@@ -175,20 +178,20 @@ func scanWorker(rows *sql.Rows, now int64) (*Worker, error) {
 	return w, errors.Join(json.Unmarshal([]byte(names), &w.Names), json.Unmarshal([]byte(labels), &w.Labels))
 }
 
-// Workers are the workers that are known, in the order of their ids.
-func (s *Store) Workers(ctx context.Context) ([]*Worker, error) {
+// List are the workers that are known, in the order of their ids.
+func (s *Workers) List(ctx context.Context) ([]*Worker, error) {
 	now := micros(s.now())
-	if s.Shared() {
+	if s.shared() {
 		if err := s.read.QueryRowContext(ctx, workersClock).Scan(&now); err != nil {
 			return nil, err
 		}
 	}
-	return list(ctx, s, workerAt(now), selectWorker+" ORDER BY id")
+	return list(ctx, s.db, workerAt(now), selectWorker+" ORDER BY id")
 }
 
-// DrainWorkers asks the workers with a name, id or host to start no more runs, or to start
+// Drain asks the workers with a name, id or host to start no more runs, or to start
 // them again, and returns their ids. The error is ErrNotFound if there is none.
-func (s *Store) DrainWorkers(ctx context.Context, name string, drain bool) (ids []string, err error) {
+func (s *Workers) Drain(ctx context.Context, name string, drain bool) (ids []string, err error) {
 	asked := int64(0)
 	if drain {
 		asked = 1
@@ -224,10 +227,10 @@ func (s *Store) DrainWorkers(ctx context.Context, name string, drain bool) (ids 
 // forgetWorkers is the time after which a worker that is gone is forgotten.
 const forgetWorkers = 24 * time.Hour
 
-// ForgetWorkers deletes the workers that were not seen for a long time.
-func (s *Store) ForgetWorkers(ctx context.Context) error {
+// Forget deletes the workers that were not seen for a long time.
+func (s *Workers) Forget(ctx context.Context) error {
 	return s.do(ctx, func(ctx context.Context) error {
-		now, err := s.workerTime(ctx)
+		now, err := s.time(ctx)
 		if err != nil {
 			return err
 		}
@@ -242,7 +245,7 @@ const atWorker = "\x1f"
 // bindRun lets a run of a conversation be claimed by the worker alone that has the workspace: the
 // one that executed the conversation's last run. If that worker is lost, any may claim the
 // run, which then says that its workspace is gone. It runs on the writer.
-func (s *Store) bindRun(ctx context.Context, id, conversation RunID) error {
+func (s *Workers) bindRun(ctx context.Context, id, conversation RunID) error {
 	var worker string
 	last := RunID(0)
 	err := s.each(ctx, `SELECT id, worker FROM runs WHERE id = $1 AND worker <> ''
@@ -268,7 +271,7 @@ func (s *Store) bindRun(ctx context.Context, id, conversation RunID) error {
 		return nil
 	}
 	g.workerHost = atWorker + worker
-	to, err := s.groupID(ctx, g)
+	to, err := s.store.Runs.groupID(ctx, g)
 	if err != nil {
 		return err
 	}
@@ -277,8 +280,8 @@ func (s *Store) bindRun(ctx context.Context, id, conversation RunID) error {
 
 // BoundTo is the id of the worker that a queued run waits for because that has its workspace;
 // empty: it waits for none.
-func (s *Store) BoundTo(ctx context.Context, id RunID) (string, error) {
-	host, err := first(list(ctx, s, func(rows *sql.Rows) (host string, err error) {
+func (s *Workers) BoundTo(ctx context.Context, id RunID) (string, error) {
+	host, err := first(list(ctx, s.db, func(rows *sql.Rows) (host string, err error) {
 		err = rows.Scan(&host)
 		return host, err
 	}, "SELECT g.worker_host FROM runs r JOIN run_groups g ON g.id = r.group_id WHERE r.id = $1", id))
@@ -291,7 +294,7 @@ func (s *Store) BoundTo(ctx context.Context, id RunID) (string, error) {
 
 // carrier decides which groups a claim looks at. It runs on the writer.
 type carrier struct {
-	store *Store
+	db    *db
 	claim *Claim
 	live  map[string]bool // workers; nil: not read yet
 }
@@ -306,11 +309,11 @@ func (c *carrier) carries(ctx context.Context, host string) (bool, error) {
 	}
 	if c.live == nil {
 		c.live = make(map[string]bool)
-		now, err := c.store.workerTime(ctx)
+		now, err := c.db.store.Workers.time(ctx)
 		if err != nil {
 			return false, err
 		}
-		err = c.store.each(ctx, selectWorker, nil, func(rows *sql.Rows) (bool, error) {
+		err = c.db.each(ctx, selectWorker, nil, func(rows *sql.Rows) (bool, error) {
 			w, err := scanWorker(rows, now)
 			if err == nil {
 				c.live[w.ID] = w.Live()
@@ -325,7 +328,7 @@ func (c *carrier) carries(ctx context.Context, host string) (bool, error) {
 }
 
 // MayClaim tells whether there may be a run that a claim takes, without a turn of the writer.
-func (s *Store) MayClaim(ctx context.Context) (bool, error) {
+func (s *Workers) MayClaim(ctx context.Context) (bool, error) {
 	if s.claims.some() {
 		return true, nil
 	}
@@ -336,14 +339,14 @@ func (s *Store) MayClaim(ctx context.Context) (bool, error) {
 }
 
 // Draining tells whether somebody has asked a worker to start no runs.
-func (s *Store) Draining(ctx context.Context, worker string) (bool, error) {
+func (s *Workers) Draining(ctx context.Context, worker string) (bool, error) {
 	var n int
 	err := s.read.QueryRowContext(ctx, "SELECT count(*) FROM workers WHERE id = $1 AND drain <> 0", worker).Scan(&n)
 	return n > 0, err
 }
 
 // StopsAsked are those of the runs that somebody has asked to stop.
-func (s *Store) StopsAsked(ctx context.Context, runs []RunID) (map[RunID]Stop, error) {
+func (s *Leases) StopsAsked(ctx context.Context, runs []RunID) (map[RunID]Stop, error) {
 	asked := make(map[RunID]Stop)
 	if len(runs) == 0 {
 		return asked, nil
@@ -351,7 +354,7 @@ func (s *Store) StopsAsked(ctx context.Context, runs []RunID) (map[RunID]Stop, e
 	w := where{}
 	w.add(in(&w, "id", runs))
 	w.add("cancel_requested <> 0")
-	_, err := list(ctx, s, func(rows *sql.Rows) (none struct{}, err error) {
+	_, err := list(ctx, s.db, func(rows *sql.Rows) (none struct{}, err error) {
 		var id RunID
 		var stop Stop
 		err = rows.Scan(&id, &stop)
@@ -375,9 +378,9 @@ type Held struct {
 // otherwise.
 const DefaultLease = time.Minute
 
-// HeldLeases are the leases of all runs in progress.
-func (s *Store) HeldLeases(ctx context.Context) ([]Held, error) {
-	return list(ctx, s, func(rows *sql.Rows) (h Held, err error) {
+// Held are the leases of all runs in progress.
+func (s *Leases) Held(ctx context.Context) ([]Held, error) {
+	return list(ctx, s.db, func(rows *sql.Rows) (h Held, err error) {
 		err = rows.Scan(&h.RunID, &h.Token, &h.Until, &h.Worker, &h.Lasts, &h.Isolation)
 		return h, err
 	}, `SELECT r.id, r.lease_token, r.lease_until, r.worker, coalesce(w.lease, $1), coalesce(w.isolation, '') FROM runs r LEFT JOIN workers w ON w.id = r.worker

@@ -25,19 +25,19 @@ func TestWorkers(t *testing.T) {
 	s := open(t)
 	ctx := t.Context()
 	one := Worker{ID: "a1", Kind: KindWorker, Names: []string{"gpu"}, Labels: map[string]string{"zone": "b", "arch": "arm"}, Host: "one", Version: "v1", MaxRuns: 4, Lease: time.Hour}
-	if before := must[bool](t)(s.StartWorker(ctx, one, "p1")); before {
+	if before := must[bool](t)(s.Workers.Start(ctx, one, "p1")); before {
 		t.Error("it had started before")
 	}
-	must[bool](t)(s.StartWorker(ctx, Worker{ID: "b2", Kind: KindServe, Host: "two"}, "p2"))
+	must[bool](t)(s.Workers.Start(ctx, Worker{ID: "b2", Kind: KindServe, Host: "two"}, "p2"))
 	s.silent(t, 30*time.Second)
 	one.Blocked, one.Isolation = "the disk is full", "sandbox"
 	s.asked(t, NewRun{})
-	must[[]Lease](t)(s.ClaimRuns(ctx, Claim{Worker: "a1", Most: 1, Lease: time.Minute}))
-	if must[bool](t)(s.BeatWorker(ctx, one, "p1", false)) {
+	must[[]Lease](t)(s.Leases.Claim(ctx, Claim{Worker: "a1", Most: 1, Lease: time.Minute}))
+	if must[bool](t)(s.Workers.Beat(ctx, one, "p1", false)) {
 		t.Error("it is to drain")
 	}
 	s.silent(t, 30*time.Second)
-	all := must[[]*Worker](t)(s.Workers(ctx))
+	all := must[[]*Worker](t)(s.Workers.List(ctx))
 	w := *all[0]
 	if len(all) != 2 || w.ID != "a1" || w.Active != 1 || w.Lease != time.Hour || w.Blocked != one.Blocked || w.Isolation != "sandbox" || w.SeenAt.Sub(w.StartedAt) < 30*time.Second || !w.Live() || all[1].Live() ||
 		!slices.Equal(w.Names, one.Names) || !maps.Equal(w.Labels, one.Labels) || w.Name() != "gpu" || all[1].Name() != "two" {
@@ -48,42 +48,42 @@ func TestWorkers(t *testing.T) {
 	}
 	for _, name := range []string{"gpu", "a1", "one"} {
 		for _, drain := range []bool{true, false} {
-			if got := must[[]string](t)(s.DrainWorkers(ctx, name, drain)); !slices.Equal(got, []string{"a1"}) || must[bool](t)(s.Draining(ctx, "a1")) != drain {
+			if got := must[[]string](t)(s.Workers.Drain(ctx, name, drain)); !slices.Equal(got, []string{"a1"}) || must[bool](t)(s.Workers.Draining(ctx, "a1")) != drain {
 				t.Errorf("drain %s %v: %+v", name, drain, got)
 			}
-			if must[bool](t)(s.BeatWorker(ctx, one, "p1", false)) != drain {
+			if must[bool](t)(s.Workers.Beat(ctx, one, "p1", false)) != drain {
 				t.Errorf("drain %s %v: it was not told so", name, drain)
 			}
 		}
 	}
-	if _, err := s.DrainWorkers(ctx, "arch=arm", true); !errors.Is(err, ErrNotFound) {
+	if _, err := s.Workers.Drain(ctx, "arch=arm", true); !errors.Is(err, ErrNotFound) {
 		t.Errorf("drain of nobody: %v", err)
 	}
 	// It starts again: the same row, and what was asked of it stays asked.
-	must[[]string](t)(s.DrainWorkers(ctx, "gpu", true))
-	if !must[bool](t)(s.StartWorker(ctx, one, "p3")) {
+	must[[]string](t)(s.Workers.Drain(ctx, "gpu", true))
+	if !must[bool](t)(s.Workers.Start(ctx, one, "p3")) {
 		t.Error("its first start is forgotten")
 	}
-	if _, err := s.BeatWorker(ctx, one, "p1", false); !errors.Is(err, ErrSuperseded) {
+	if _, err := s.Workers.Beat(ctx, one, "p1", false); !errors.Is(err, ErrSuperseded) {
 		t.Errorf("the first process: %v", err)
 	}
-	if !must[bool](t)(s.BeatWorker(ctx, one, "p3", true)) {
+	if !must[bool](t)(s.Workers.Beat(ctx, one, "p3", true)) {
 		t.Error("the drain is forgotten")
 	}
-	if w := must[[]*Worker](t)(s.Workers(ctx))[0]; w.StoppedAt.IsZero() || w.Live() {
+	if w := must[[]*Worker](t)(s.Workers.List(ctx))[0]; w.StoppedAt.IsZero() || w.Live() {
 		t.Errorf("it has stopped: %+v", w)
 	}
 	moved := one
 	moved.Host = "elsewhere" // a copy of the folder: the process on the other host may live
-	if must[bool](t)(s.StartWorker(ctx, moved, "p4")) {
+	if must[bool](t)(s.Workers.Start(ctx, moved, "p4")) {
 		t.Error("a worker on another host is taken for a dead one")
 	}
 	s.silent(t, forgetWorkers+time.Minute)
-	check(t, s.ForgetWorkers(ctx))
-	if all := must[[]*Worker](t)(s.Workers(ctx)); len(all) != 0 {
+	check(t, s.Workers.Forget(ctx))
+	if all := must[[]*Worker](t)(s.Workers.List(ctx)); len(all) != 0 {
 		t.Errorf("left %+v", all)
 	}
-	if _, err := s.BeatWorker(ctx, one, "p4", false); !errors.Is(err, ErrNotFound) {
+	if _, err := s.Workers.Beat(ctx, one, "p4", false); !errors.Is(err, ErrNotFound) {
 		t.Errorf("a worker that was forgotten: %v", err)
 	}
 }
@@ -94,21 +94,21 @@ func TestBoundRuns(t *testing.T) {
 	s := open(t)
 	ctx := t.Context()
 	for _, id := range []string{"w", "other"} {
-		must[bool](t)(s.StartWorker(ctx, Worker{ID: id, Host: id}, "p"))
+		must[bool](t)(s.Workers.Start(ctx, Worker{ID: id, Host: id}, "p"))
 	}
 	claims := func(worker string, most int) []Lease {
-		return must[[]Lease](t)(s.ClaimRuns(ctx, Claim{Worker: worker, Most: most, Lease: time.Minute}))
+		return must[[]Lease](t)(s.Leases.Claim(ctx, Claim{Worker: worker, Most: most, Lease: time.Minute}))
 	}
 	first := s.asked(t, NewRun{})
 	lease := claims("w", 1)[0]
-	check(t, s.SetSession(ctx, lease, Session{"claude", "s1"}))
+	check(t, s.Conversations.SetSession(ctx, lease, Session{"claude", "s1"}))
 	waits := s.asked(t, NewRun{Conversation: first, EndedAfter: s.at.Add(-time.Hour)}) // bound when the first ends
-	check(t, s.FinishRun(ctx, lease, Succeeded, "", nil))
+	check(t, s.Leases.Finish(ctx, lease, Succeeded, "", nil))
 	unrelated := s.asked(t, NewRun{})
-	if got := must[string](t)(s.BoundTo(ctx, waits)); got != "w" {
+	if got := must[string](t)(s.Workers.BoundTo(ctx, waits)); got != "w" {
 		t.Errorf("bound to %q", got)
 	}
-	if got := must[string](t)(s.BoundTo(ctx, unrelated)); got != "" {
+	if got := must[string](t)(s.Workers.BoundTo(ctx, unrelated)); got != "" {
 		t.Errorf("bound to %q", got)
 	}
 	if got := idsOf(claims("other", 10)); !slices.Equal(got, []RunID{unrelated}) {
@@ -118,10 +118,10 @@ func TestBoundRuns(t *testing.T) {
 	if !slices.Equal(idsOf(got), []RunID{waits}) {
 		t.Fatalf("the worker got %v", got)
 	}
-	if r := must[*Run](t)(s.Run(ctx, waits)); r.Worker != "w" {
+	if r := must[*Run](t)(s.Runs.Get(ctx, waits)); r.Worker != "w" {
 		t.Errorf("the run is of %q", r.Worker)
 	}
-	check(t, s.FinishRun(ctx, got[0], Succeeded, "", nil))
+	check(t, s.Leases.Finish(ctx, got[0], Succeeded, "", nil))
 	later := s.asked(t, NewRun{Conversation: first, EndedAfter: s.at.Add(-time.Hour)}) // bound at once
 	if got := claims("other", 10); len(got) != 0 {
 		t.Errorf("the other worker got %v", got)
@@ -141,31 +141,31 @@ func TestReapLeases(t *testing.T) {
 		s.asked(t, NewRun{})
 	}
 	leases := s.claimed(t)
-	seen := must[[]Held](t)(s.HeldLeases(ctx))
+	seen := must[[]Held](t)(s.Leases.Held(ctx))
 	if len(seen) != 3 || seen[0].Lease != leases[0] || seen[0].Worker != "w" || seen[0].Lasts != DefaultLease {
 		t.Fatal(seen)
 	}
-	if may := must[bool](t)(s.MayClaim(ctx)); may {
+	if may := must[bool](t)(s.Workers.MayClaim(ctx)); may {
 		t.Error("there is something to claim")
 	}
-	must[Stop](t)(s.RenewLease(ctx, leases[1], time.Minute))
-	check(t, s.FinishRun(ctx, leases[2], Succeeded, "", nil))
-	if got := must[[]RunID](t)(s.ReapLeases(ctx, seen, "gone")); !slices.Equal(got, []RunID{leases[0].RunID}) {
+	must[Stop](t)(s.Leases.Renew(ctx, leases[1], time.Minute))
+	check(t, s.Leases.Finish(ctx, leases[2], Succeeded, "", nil))
+	if got := must[[]RunID](t)(s.Leases.ReapHeld(ctx, seen, "gone")); !slices.Equal(got, []RunID{leases[0].RunID}) {
 		t.Errorf("ended %v", got)
 	}
-	if r := must[*Run](t)(s.Run(ctx, leases[0].RunID)); r.State != FailedRun || r.StatusMessage != "gone" {
+	if r := must[*Run](t)(s.Runs.Get(ctx, leases[0].RunID)); r.State != FailedRun || r.StatusMessage != "gone" {
 		t.Errorf("%+v", r)
 	}
-	must[Stop](t)(s.RenewLease(ctx, leases[1], time.Minute))
-	must[*Run](t)(s.RequestStop(ctx, leases[1].RunID, StopInterrupt, ""))
-	asked := must[map[RunID]Stop](t)(s.StopsAsked(ctx, []RunID{leases[0].RunID, leases[1].RunID}))
+	must[Stop](t)(s.Leases.Renew(ctx, leases[1], time.Minute))
+	must[*Run](t)(s.Runs.Stop(ctx, leases[1].RunID, StopInterrupt, ""))
+	asked := must[map[RunID]Stop](t)(s.Leases.StopsAsked(ctx, []RunID{leases[0].RunID, leases[1].RunID}))
 	if !maps.Equal(asked, map[RunID]Stop{leases[1].RunID: StopInterrupt}) {
 		t.Errorf("asked to stop: %v", asked)
 	}
-	if got := must[[]RunID](t)(s.ReapWorker(ctx, "other", "gone")); len(got) != 0 {
+	if got := must[[]RunID](t)(s.Leases.ReapWorker(ctx, "other", "gone")); len(got) != 0 {
 		t.Errorf("ended %v of another worker", got)
 	}
-	if got := must[[]RunID](t)(s.ReapWorker(ctx, "w", "gone")); !slices.Equal(got, []RunID{leases[1].RunID}) {
+	if got := must[[]RunID](t)(s.Leases.ReapWorker(ctx, "w", "gone")); !slices.Equal(got, []RunID{leases[1].RunID}) {
 		t.Errorf("ended %v", got)
 	}
 }
@@ -177,7 +177,7 @@ func TestArtifactParts(t *testing.T) {
 	s.asked(t, NewRun{})
 	lease := s.claimed(t)[0]
 	keep := func(l Lease, content string, broken error) (Artifact, error) {
-		return s.KeepFile(ctx, l, Artifact{Type: "FILE", Name: "a"}, func(w io.Writer) error {
+		return s.Artifacts.KeepFile(ctx, l, Artifact{Type: "FILE", Name: "a"}, func(w io.Writer) error {
 			for rest := content; rest != ""; { // in pieces of any size
 				n := min(len(rest), 100_001)
 				if _, err := io.WriteString(w, rest[:n]); err != nil {
@@ -196,8 +196,8 @@ func TestArtifactParts(t *testing.T) {
 	for _, content := range []string{"", "hello", strings.Repeat("x", artifactPart), strings.Repeat("0123456789", artifactPart/4)} {
 		a, err := keep(lease, content, nil)
 		check(t, err)
-		last = must[*Artifact](t)(s.Artifact(ctx, a.ID))
-		f, err := s.OpenArtifact(ctx, last)
+		last = must[*Artifact](t)(s.Artifacts.Get(ctx, a.ID))
+		f, err := s.Artifacts.Open(ctx, last)
 		check(t, err)
 		if got := must[[]byte](t)(io.ReadAll(f)); string(got) != content || last.Size != int64(len(content)) {
 			t.Errorf("%d bytes of %d came back", len(got), len(content))
@@ -223,18 +223,18 @@ func TestArtifactParts(t *testing.T) {
 	check(t, s.do(ctx, func(ctx context.Context) error {
 		return s.exec(ctx, "DELETE FROM artifact_parts WHERE artifact_id = $1 AND at > 0", last.ID)
 	}))
-	if _, err := s.OpenArtifact(ctx, last); !errors.Is(err, ErrDamaged) {
+	if _, err := s.Artifacts.Open(ctx, last); !errors.Is(err, ErrDamaged) {
 		t.Errorf("content that is cut off: %v", err)
 	}
 	if r := must[*Report](t)(s.Check(ctx)); len(r.Problems) != 1 || !strings.Contains(r.Problems[0], last.ID.String()) {
 		t.Errorf("problems %v", r.Problems)
 	}
-	check(t, s.FinishRun(ctx, lease, Succeeded, "", nil))
+	check(t, s.Leases.Finish(ctx, lease, Succeeded, "", nil))
 	s.at = s.at.Add(48 * time.Hour)
-	if n, _, err := s.PruneRuns(ctx, RunRetention{Runs: time.Hour}); n != 1 || err != nil {
+	if n, _, err := s.Runs.Prune(ctx, RunRetention{Runs: time.Hour}); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
-	if n := must[int](t)(s.SweepArtifacts(ctx)); n != 3 || parts() != 0 {
+	if n := must[int](t)(s.Artifacts.Sweep(ctx)); n != 3 || parts() != 0 {
 		t.Errorf("%d swept, %d parts left", n, parts())
 	}
 }

@@ -39,18 +39,18 @@ type job struct {
 // do commits the changes of fn, and returns when they are on the disk. fn runs on the
 // writer's goroutine and connection, and nothing else runs at the same time. If fn
 // fails, its changes are dropped; other jobs of the transaction are not affected.
-func (s *Store) do(ctx context.Context, fn func(ctx context.Context) error) error {
+func (s *db) do(ctx context.Context, fn func(ctx context.Context) error) error {
 	return s.submit(s.jobs, &job{ctx: ctx, fn: fn, done: make(chan error, 1)})
 }
 
 // grow is do for changes that add something.
-func (s *Store) grow(ctx context.Context, fn func(ctx context.Context) error) error {
+func (s *db) grow(ctx context.Context, fn func(ctx context.Context) error) error {
 	return s.submit(s.jobs, &job{ctx: ctx, fn: fn, grows: true, done: make(chan error, 1)})
 }
 
 // submit queues a job and waits for it. If the caller's context ends before the job's
 // turn, the job does not run.
-func (s *Store) submit(queue chan<- *job, j *job) error {
+func (s *db) submit(queue chan<- *job, j *job) error {
 	select {
 	case <-s.closing:
 		return ErrClosed
@@ -80,14 +80,14 @@ func (s *Store) submit(queue chan<- *job, j *job) error {
 }
 
 // write is the writer goroutine: Open starts it, Close ends it.
-func (s *Store) write() {
+func (s *db) write() {
 	defer close(s.done)
 	ctx := context.Background() // the context of one caller must not roll back the others
 	batch := make([]*job, 0, maxBatch)
 	s.look, s.looks = time.NewTimer(lookAfter), true
 	defer s.look.Stop()
 	defer s.pauseEnd.Stop()
-	changed := s.Changed()
+	changed := s.store.Changed()
 	for {
 		select {
 		case j := <-s.jobs:
@@ -108,12 +108,12 @@ func (s *Store) write() {
 				s.logger.Warn("the end of the write-ahead log could not be copied into the database", "error", err)
 			}
 		case <-changed:
-			s.pausesMayDiffer()
+			s.store.Pauses.mayDiffer()
 		case <-s.pauseEnd.C:
-			if err := s.refreshPauses(ctx); err != nil {
+			if err := s.store.Pauses.refresh(ctx); err != nil {
 				s.logger.Warn("what is paused could not be read", "error", err)
 			}
-			if err := s.endPausesNow(ctx); err != nil {
+			if err := s.store.Pauses.endNow(ctx); err != nil {
 				s.logger.Warn("the end of a pause could not be recorded; it has ended all the same", "error", err)
 			}
 		case <-s.look.C:
@@ -134,7 +134,7 @@ func (s *Store) write() {
 }
 
 // turn commits a batch, and looks now and then how long the log is.
-func (s *Store) turn(ctx context.Context, batch []*job) {
+func (s *db) turn(ctx context.Context, batch []*job) {
 	if batch[0].alone {
 		batch[0].done <- unavailable(batch[0].fn(batch[0].ctx))
 		clear(batch)
@@ -149,7 +149,7 @@ func (s *Store) turn(ctx context.Context, batch []*job) {
 	s.engine.committed(ctx)
 }
 
-func (s *Store) gather(batch []*job) []*job {
+func (s *db) gather(batch []*job) []*job {
 	for quiet := 0; len(batch) < maxBatch && quiet < yields; {
 		select {
 		case j := <-s.jobs:
@@ -165,7 +165,7 @@ func (s *Store) gather(batch []*job) []*job {
 // commit runs the jobs in one transaction and returns the outcome to each. A job whose
 // failure must not affect the others has a savepoint. If the database itself fails, all
 // jobs fail at once, because their callers are waiting.
-func (s *Store) commit(ctx context.Context, batch []*job) {
+func (s *db) commit(ctx context.Context, batch []*job) {
 	results := make([]error, len(batch))
 	culprit := false // a job failed, not the transaction
 	commit := func(ctx context.Context) error {
@@ -195,7 +195,7 @@ func (s *Store) commit(ctx context.Context, batch []*job) {
 		s.commits.Add(1)
 		s.seen = s.clock.seen()
 		if s.pausesChanged {
-			if err := s.publishPauses(ctx); err != nil {
+			if err := s.store.Pauses.publish(ctx); err != nil {
 				s.logger.Error("what is paused could not be read", "error", err)
 			}
 		}
@@ -226,7 +226,7 @@ func (s *Store) commit(ctx context.Context, batch []*job) {
 
 // perform does a job within the transaction. The result is that of the job alone; err ends the
 // transaction.
-func (s *Store) perform(ctx context.Context, j *job) (result, err error) {
+func (s *db) perform(ctx context.Context, j *job) (result, err error) {
 	if j.ctx.Err() != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(j.ctx)), nil
 	}
@@ -251,7 +251,7 @@ func unavailable(err error) error {
 	return err
 }
 
-func (s *Store) inSavepoint(ctx context.Context, fn func(context.Context) error) (result, fatal error) {
+func (s *db) inSavepoint(ctx context.Context, fn func(context.Context) error) (result, fatal error) {
 	if err := s.exec(ctx, "SAVEPOINT job"); err != nil {
 		return nil, err
 	}
@@ -266,7 +266,7 @@ func (s *Store) inSavepoint(ctx context.Context, fn func(context.Context) error)
 }
 
 // transaction runs fn in a transaction of the writer's connection.
-func (s *Store) transaction(ctx context.Context, fn func(ctx context.Context) error) error {
+func (s *db) transaction(ctx context.Context, fn func(ctx context.Context) error) error {
 	ctx, cancel := s.engine.bounded(ctx)
 	defer cancel()
 	if err := s.engine.begin(ctx); err != nil {
@@ -284,7 +284,7 @@ func (s *Store) transaction(ctx context.Context, fn func(ctx context.Context) er
 }
 
 // stmt prepares a query once.
-func (s *Store) stmt(ctx context.Context, query string) (*sql.Stmt, error) {
+func (s *db) stmt(ctx context.Context, query string) (*sql.Stmt, error) {
 	if st := s.statements[query]; st != nil {
 		return st, nil
 	}
@@ -299,7 +299,7 @@ func (s *Store) stmt(ctx context.Context, query string) (*sql.Stmt, error) {
 }
 
 // exec runs a statement on the writer's connection.
-func (s *Store) exec(ctx context.Context, query string, args ...any) error {
+func (s *db) exec(ctx context.Context, query string, args ...any) error {
 	if err := s.values(query, args); err != nil {
 		return err
 	}
@@ -309,7 +309,7 @@ func (s *Store) exec(ctx context.Context, query string, args ...any) error {
 }
 
 // execCount is exec with the number of rows that it changed.
-func (s *Store) execCount(ctx context.Context, query string, args ...any) (n int64, err error) {
+func (s *db) execCount(ctx context.Context, query string, args ...any) (n int64, err error) {
 	if err := s.values(query, args); err != nil {
 		return 0, err
 	}
@@ -319,7 +319,7 @@ func (s *Store) execCount(ctx context.Context, query string, args ...any) (n int
 }
 
 // values converts the values of a statement into s.args.
-func (s *Store) values(query string, args []any) error {
+func (s *db) values(query string, args []any) error {
 	s.args = s.args[:0]
 	for i, arg := range args {
 		value, err := driver.DefaultParameterConverter.ConvertValue(arg)
@@ -332,15 +332,15 @@ func (s *Store) values(query string, args []any) error {
 }
 
 // plain are values that the database takes.
-func (s *Store) plain(values []any) []any {
-	if s.Shared() {
+func (s *db) plain(values []any) []any {
+	if s.shared() {
 		return plainValues(values)
 	}
 	return values
 }
 
 // row queries one row on the writer's connection; absent is ErrNotFound.
-func (s *Store) row(ctx context.Context, query string, args []any, into ...any) error {
+func (s *db) row(ctx context.Context, query string, args []any, into ...any) error {
 	if err := s.engine.flush(ctx); err != nil {
 		return err
 	}
@@ -357,7 +357,7 @@ func (s *Store) row(ctx context.Context, query string, args []any, into ...any) 
 
 // each walks the rows of a query on the writer's connection for as long as visit
 // wants more.
-func (s *Store) each(ctx context.Context, query string, args []any, visit func(rows *sql.Rows) (more bool, err error)) error {
+func (s *db) each(ctx context.Context, query string, args []any, visit func(rows *sql.Rows) (more bool, err error)) error {
 	if err := s.engine.flush(ctx); err != nil {
 		return err
 	}
@@ -379,7 +379,7 @@ func (s *Store) each(ctx context.Context, query string, args []any, visit func(r
 }
 
 // list reads rows from the read pool.
-func list[T any](ctx context.Context, s *Store, scan func(rows *sql.Rows) (T, error), query string, args ...any) ([]T, error) {
+func list[T any](ctx context.Context, s *db, scan func(rows *sql.Rows) (T, error), query string, args ...any) ([]T, error) {
 	if err := checkPlaceholders(query); err != nil {
 		return nil, err
 	}

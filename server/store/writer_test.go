@@ -124,11 +124,11 @@ func TestCommitFails(t *testing.T) {
 	calls := make([]func() error, 32)
 	for i := range calls {
 		calls[i] = func() error {
-			_, err := s.RecordDelivery(t.Context(), delivery(fmt.Sprint(i), "{}", "a"))
+			_, err := s.Deliveries.Record(t.Context(), delivery(fmt.Sprint(i), "{}", "a"))
 			return err
 		}
 	}
-	calls[7] = func() error { return s.Audit(t.Context(), AuditEntry{Action: "x"}) }
+	calls[7] = func() error { return s.Audit.Add(t.Context(), AuditEntry{Action: "x"}) }
 	for i, err := range together(t, s.Store, calls...) {
 		if !errors.Is(err, ErrUnavailable) {
 			t.Errorf("call %d: %v", i, err)
@@ -140,7 +140,7 @@ func TestCommitFails(t *testing.T) {
 	if err := s.Ping(t.Context()); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("ping: %v", err)
 	}
-	if all := must[[]*Delivery](t)(s.Deliveries(t.Context(), DeliveryQuery{})); len(all) != 0 {
+	if all := must[[]*Delivery](t)(s.Deliveries.List(t.Context(), DeliveryQuery{})); len(all) != 0 {
 		t.Errorf("%d deliveries are kept", len(all))
 	}
 	fault.set(false)
@@ -151,7 +151,7 @@ func TestCommitFails(t *testing.T) {
 			t.Errorf("call %d: %v", i, err)
 		}
 	}
-	if all := must[[]*Run](t)(s.Runs(t.Context(), RunQuery{})); len(all) != len(calls)-1 {
+	if all := must[[]*Run](t)(s.Runs.List(t.Context(), RunQuery{})); len(all) != len(calls)-1 {
 		t.Errorf("%d runs", len(all))
 	}
 }
@@ -163,7 +163,7 @@ func TestOneBadJob(t *testing.T) {
 	broken := errors.New("broken")
 	record := func(identity string) func() error {
 		return func() error {
-			_, err := s.RecordDelivery(t.Context(), delivery(identity, "{}", "a"))
+			_, err := s.Deliveries.Record(t.Context(), delivery(identity, "{}", "a"))
 			return err
 		}
 	}
@@ -177,7 +177,7 @@ func TestOneBadJob(t *testing.T) {
 		record("2"),
 		func() error { // fails in the database, without a savepoint
 			return s.submit(s.jobs, &job{ctx: t.Context(), safe: true, done: make(chan error, 1), fn: func(ctx context.Context) error {
-				if _, err := s.recordDelivery(ctx, badRow, encodeDelivery(badRow, new([]byte))); err != nil {
+				if _, err := s.Deliveries.record(ctx, badRow, encodeDelivery(badRow, new([]byte))); err != nil {
 					return err
 				}
 				return s.exec(ctx, "INSERT INTO audit (id) VALUES ($1)", 1)
@@ -191,13 +191,13 @@ func TestOneBadJob(t *testing.T) {
 		t.Errorf("the good ones: %v", err)
 	}
 	var kept []string
-	for _, d := range must[[]*Delivery](t)(s.Deliveries(t.Context(), DeliveryQuery{})) {
+	for _, d := range must[[]*Delivery](t)(s.Deliveries.List(t.Context(), DeliveryQuery{})) {
 		kept = append(kept, d.Identity.Value)
 	}
 	if slices.Sort(kept); !slices.Equal(kept, []string{"1", "2", "3"}) {
 		t.Errorf("kept %v", kept)
 	}
-	if runs := must[[]*Run](t)(s.Runs(t.Context(), RunQuery{})); len(runs) != 3 {
+	if runs := must[[]*Run](t)(s.Runs.List(t.Context(), RunQuery{})); len(runs) != 3 {
 		t.Errorf("%d runs of 3 deliveries", len(runs))
 	}
 	check(t, s.do(t.Context(), func(ctx context.Context) error {
@@ -219,7 +219,7 @@ func TestCloseUnderLoad(t *testing.T) {
 	for worker := range 32 {
 		all.Go(func() {
 			for i := 0; ; i++ {
-				r, err := s.RecordDelivery(t.Context(), delivery(fmt.Sprint(worker, "-", i), "{}", "a"))
+				r, err := s.Deliveries.Record(t.Context(), delivery(fmt.Sprint(worker, "-", i), "{}", "a"))
 				if err != nil {
 					if !errors.Is(err, ErrClosed) || !errors.Is(err, ErrUnavailable) {
 						t.Error(err)
@@ -246,7 +246,7 @@ func TestCloseUnderLoad(t *testing.T) {
 	s.reopen(t)
 	n := 0
 	for before := DeliveryID(0); ; {
-		page := must[[]*Delivery](t)(s.Deliveries(t.Context(), DeliveryQuery{Before: before, Limit: 500}))
+		page := must[[]*Delivery](t)(s.Deliveries.List(t.Context(), DeliveryQuery{Before: before, Limit: 500}))
 		for _, d := range page {
 			if n++; !acknowledged[d.ID] || len(d.Runs) != 1 {
 				t.Errorf("%s was not acknowledged, or has %d runs", d.ID, len(d.Runs))
@@ -270,7 +270,7 @@ func TestPing(t *testing.T) {
 		check(t, s.read.QueryRowContext(t.Context(), "SELECT coalesce(max(value), '') FROM meta WHERE name = 'ping'").Scan(&value))
 		return value
 	}
-	must[Recorded](t)(s.RecordDelivery(t.Context(), delivery("1", "{}")))
+	must[Recorded](t)(s.Deliveries.Record(t.Context(), delivery("1", "{}")))
 	if check(t, s.Ping(t.Context())); pinged() != "" {
 		t.Error("a ping after a commit commits again")
 	}
@@ -289,7 +289,7 @@ func TestPlaceholders(t *testing.T) {
 		}
 	}
 	s := open(t)
-	if _, err := list(t.Context(), s.Store, func(*sql.Rows) (int, error) { return 0, nil }, "SELECT $2, $1", 1, 2); err == nil {
+	if _, err := list(t.Context(), s.db, func(*sql.Rows) (int, error) { return 0, nil }, "SELECT $2, $1", 1, 2); err == nil {
 		t.Error("values would be mixed up")
 	}
 }

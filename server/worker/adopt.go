@@ -62,7 +62,7 @@ func (m *Manager) takeBack(ctx context.Context, all bool) error {
 	if _, ok := m.outliving(); !ok {
 		return nil
 	}
-	held, err := m.cfg.Store.HeldLeases(ctx)
+	held, err := m.cfg.Store.Leases.Held(ctx)
 	if err == nil {
 		m.adopted, err = m.take(ctx, slices.DeleteFunc(held, func(h store.Held) bool { return !all && h.Worker != m.worker }))
 	}
@@ -79,7 +79,7 @@ func (m *Manager) take(ctx context.Context, lost []store.Held) ([]adoption, erro
 		return nil, nil
 	}
 	begun := time.Now()
-	leases, err := m.cfg.Store.AdoptLeases(ctx, lost, m.worker, m.cfg.Lease)
+	leases, err := m.cfg.Store.Leases.Adopt(ctx, lost, m.worker, m.cfg.Lease)
 	var all []adoption
 	for _, l := range leases {
 		all = append(all, adoption{l, begun})
@@ -105,7 +105,7 @@ func (m *Manager) adopt(ctx context.Context, start func(adoption)) {
 		case <-tick.C:
 		}
 		begun := time.Now()
-		held, err := m.cfg.Store.HeldLeases(ctx)
+		held, err := m.cfg.Store.Leases.Held(ctx)
 		var all []adoption
 		if err == nil && !m.draining.Load() {
 			lost := known.over(held, begun, func(store.Held) time.Duration { return 0 })
@@ -139,11 +139,11 @@ type replayed struct {
 // takeOver reads what another worker has left of the attempt: what it has stored, and the values
 // of secrets that have got a new one since, which the agent still has.
 func (a *attempt) takeOver(ctx context.Context, spec *run.Spec, started string) (*replayed, []secret.Value, error) {
-	values, err := a.manager.cfg.Store.AllSecrets(ctx, spec.AllSecrets())
+	values, err := a.manager.cfg.Store.Secrets.All(ctx, spec.AllSecrets())
 	if err != nil {
 		return nil, nil, err
 	}
-	credentials, err := a.manager.cfg.Store.AllSecrets(ctx, spec.RepositorySecrets())
+	credentials, err := a.manager.cfg.Store.Secrets.All(ctx, spec.RepositorySecrets())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -162,7 +162,7 @@ func (a *attempt) takeOver(ctx context.Context, spec *run.Spec, started string) 
 func (m *Manager) replay(ctx context.Context, id store.RunID, started string) (*replayed, error) {
 	var all []store.Event
 	for after := int64(0); ; {
-		page, err := m.cfg.Store.Events(ctx, id, after, maxReplayPage)
+		page, err := m.cfg.Store.Transcripts.List(ctx, id, after, maxReplayPage)
 		if err != nil {
 			return nil, err
 		}
@@ -242,7 +242,7 @@ func (r *replayed) verdict(spec *run.Spec) verdict {
 
 // conclude ends an attempt whose worker is lost, if the transcript has how it ended (SPEC 9.6).
 func (m *Manager) conclude(ctx context.Context, h store.Held) bool {
-	row, err := m.cfg.Store.Run(ctx, h.RunID)
+	row, err := m.cfg.Store.Runs.Get(ctx, h.RunID)
 	var spec run.Spec
 	if err == nil {
 		spec, err = run.SpecOf(ctx, m.cfg.Store, row)
@@ -256,7 +256,7 @@ func (m *Manager) conclude(ctx context.Context, h store.Held) bool {
 		if v = stored.verdict(&spec); !v.state.Terminal() {
 			return false
 		}
-		err = m.cfg.Store.FinishRun(ctx, h.Lease, v.state, v.message, v.exit)
+		err = m.cfg.Store.Leases.Finish(ctx, h.Lease, v.state, v.message, v.exit)
 	}
 	if err != nil {
 		if ctx.Err() == nil && !errors.Is(err, store.ErrFenced) {
@@ -265,7 +265,7 @@ func (m *Manager) conclude(ctx context.Context, h store.Held) bool {
 		return false
 	}
 	m.logger.Info("a run had ended when its server or worker stopped", "run", h.RunID, "state", v.state, "message", v.message)
-	if row, err = m.cfg.Store.Run(ctx, h.RunID); err == nil {
+	if row, err = m.cfg.Store.Runs.Get(ctx, h.RunID); err == nil {
 		m.desk.Ended(row)
 	}
 	m.desk.Feed().Notify(h.RunID)

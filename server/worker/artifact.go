@@ -51,7 +51,7 @@ type keeper struct {
 
 func (a *attempt) keeper(ctx context.Context, t *transcript) *keeper {
 	k := &keeper{ctx: ctx, manager: a.manager, lease: a.lease, hide: t.hide, hidden: t.hidden}
-	kept, err := a.manager.cfg.Store.Artifacts(ctx, a.lease.RunID) // of an earlier attempt
+	kept, err := a.manager.cfg.Store.Artifacts.Of(ctx, a.lease.RunID) // of an earlier attempt
 	if err != nil {
 		a.logger.Warn("reading the artifacts of a run", "error", err)
 	}
@@ -141,7 +141,7 @@ func (k *keeper) artifact(a event.Artifact, content io.Reader) (event.Artifact, 
 		a.Type = event.ArtifactScreenshot
 	}
 	row := store.Artifact{Type: a.Type, Name: a.Name, MediaType: kind}
-	kept, err := cfg.Store.KeepFile(k.ctx, k.lease, row, func(w io.Writer) error {
+	kept, err := cfg.Store.Artifacts.KeepFile(k.ctx, k.lease, row, func(w io.Writer) error {
 		to := &bounded{to: w, most: most, over: limit, watch: cfg.Disk}
 		redacted := k.hide.Writer(to)
 		_, err := io.Copy(redacted, io.LimitReader(io.MultiReader(bytes.NewReader(head[:n]), content), most+1))
@@ -205,7 +205,7 @@ func (k *keeper) link(a event.Artifact) (event.Artifact, error) {
 	if before, ok := k.keptBefore(a); ok {
 		return before, nil
 	}
-	kept, err := k.manager.cfg.Store.KeepLink(k.ctx, k.lease, store.Artifact{Type: a.Type, Name: a.Name, URL: a.URL})
+	kept, err := k.manager.cfg.Store.Artifacts.KeepLink(k.ctx, k.lease, store.Artifact{Type: a.Type, Name: a.Name, URL: a.URL})
 	if errors.Is(err, store.ErrFull) {
 		err = noRoom
 	}

@@ -40,7 +40,7 @@ func (l leaving) Start(_ context.Context, _ *task.Task, sink task.Sink) (task.Ex
 func TestArtifacts(t *testing.T) {
 	w := newWorld(t)
 	const value = "correct-horse-battery"
-	if _, err := w.store.SetSecret(t.Context(), "TOKEN", secret.New(value)); err != nil {
+	if _, err := w.store.Secrets.Set(t.Context(), "TOKEN", secret.New(value)); err != nil {
 		t.Fatal(err)
 	}
 	png := "\x89PNG\r\n\x1a\n" + strings.Repeat("x", 50)
@@ -105,7 +105,7 @@ func TestArtifacts(t *testing.T) {
 			told = append(told, a)
 		}
 	}
-	rows, err := w.store.Artifacts(t.Context(), id)
+	rows, err := w.store.Artifacts.Of(t.Context(), id)
 	if err != nil || len(told) != len(cases)+1 {
 		t.Fatalf("%v, %d events", err, len(told))
 	}
@@ -126,7 +126,7 @@ func TestArtifacts(t *testing.T) {
 		if c.url != "" {
 			continue
 		}
-		f, err := w.store.OpenArtifact(t.Context(), row)
+		f, err := w.store.Artifacts.Open(t.Context(), row)
 		if err != nil {
 			t.Fatal(err)
 		}

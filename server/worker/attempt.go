@@ -211,7 +211,7 @@ func (a *attempt) stoppedBy(ctx context.Context, v verdict) string {
 	if v.state != store.Cancelled {
 		return v.message
 	}
-	row, err := a.manager.cfg.Store.Run(ctx, a.lease.RunID)
+	row, err := a.manager.cfg.Store.Runs.Get(ctx, a.lease.RunID)
 	if err != nil || row.StopRequested == store.NoStop {
 		return v.message
 	}
@@ -293,9 +293,9 @@ func (a *attempt) interrupted(row *store.Run, spec *run.Spec, session bool) stri
 func (a *attempt) save(ctx context.Context, events []store.Event, last bool) (err error) {
 	defer a.manager.desk.Feed().Notify(a.lease.RunID)
 	if last {
-		err = a.manager.cfg.Store.AppendLastEvents(ctx, a.lease, events)
+		err = a.manager.cfg.Store.Transcripts.AppendLast(ctx, a.lease, events)
 	} else {
-		err = a.manager.cfg.Store.AppendEvents(ctx, a.lease, events)
+		err = a.manager.cfg.Store.Transcripts.Append(ctx, a.lease, events)
 	}
 	if err == nil && slices.ContainsFunc(events, func(e store.Event) bool { return e.Kind == event.KindSession }) {
 		// At once, so that the conversation can go on if the server dies. The event itself may
@@ -311,7 +311,7 @@ func (a *attempt) keepSession(ctx context.Context, told event.Session) {
 	if session.ID == "" || session == a.session {
 		return
 	}
-	if err := a.manager.cfg.Store.SetSession(ctx, a.lease, session); err != nil {
+	if err := a.manager.cfg.Store.Conversations.SetSession(ctx, a.lease, session); err != nil {
 		a.logger.Warn("recording the session of a run", "error", err)
 		return
 	}
@@ -325,7 +325,7 @@ func (a *attempt) lastEvent(ctx context.Context, attempt int64) int64 {
 		return 0
 	}
 	for try := 1; ; try++ {
-		last, err := a.manager.cfg.Store.LastEvent(context.WithoutCancel(ctx), a.lease.RunID)
+		last, err := a.manager.cfg.Store.Transcripts.Last(context.WithoutCancel(ctx), a.lease.RunID)
 		if err == nil || giveUp(ctx, try, err) {
 			return last
 		}

@@ -20,7 +20,7 @@ func (a *attempt) charge(ctx context.Context, used event.Usage, starting bool) e
 		return nil // another worker has recorded it, and this one hears of it again
 	}
 	total := store.Spending{Tokens: a.earlier.Tokens + tokensOf(used), CostUSD: a.earlier.CostUSD + used.CostUSD}
-	automation, server, err := a.manager.cfg.Store.RecordUsage(ctx, a.lease, total)
+	automation, server, err := a.manager.cfg.Store.Usage.Record(ctx, a.lease, total)
 	if err != nil {
 		if !errors.Is(err, store.ErrFenced) { // which the heartbeat notices
 			a.logger.Warn("recording what a run used", "error", err)

@@ -110,7 +110,7 @@ func TestTakenUpAfterRotation(t *testing.T) {
 	c := w.cluster()
 	set := func(value string) {
 		t.Helper()
-		if _, err := w.store.SetSecret(t.Context(), "TOKEN", secret.New(value)); err != nil {
+		if _, err := w.store.Secrets.Set(t.Context(), "TOKEN", secret.New(value)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -131,11 +131,11 @@ func TestTakenUpAfterRotation(t *testing.T) {
 func TestTakenUpInVain(t *testing.T) {
 	w := newWorld(t)
 	c := w.cluster()
-	if _, err := w.store.SetSecret(t.Context(), "TOKEN", secret.New("the-value")); err != nil {
+	if _, err := w.store.Secrets.Set(t.Context(), "TOKEN", secret.New("the-value")); err != nil {
 		t.Fatal(err)
 	}
 	id := c.left(run.Spec{Secrets: []string{"TOKEN"}, Environment: environment("echo begun; sleep 300")})
-	if err := w.store.DeleteSecret(t.Context(), "TOKEN", nil); err != nil {
+	if err := w.store.Secrets.Delete(t.Context(), "TOKEN", nil); err != nil {
 		t.Fatal(err)
 	}
 	c.start(worker.Config{})

@@ -60,7 +60,7 @@ func (w *world) follow(id store.RunID, message string) (*store.Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	made, _, err := w.store.CreateRun(w.Context(), r, "", nil)
+	made, _, err := w.store.Runs.Create(w.Context(), r, "", nil)
 	w.manager.Wake()
 	return made, err
 }
@@ -118,7 +118,7 @@ func TestFollowUp(t *testing.T) {
 func TestSessionWithSecret(t *testing.T) {
 	w := withTalker(t, worker.Config{})
 	const value = "hunter2-hunter2"
-	if _, err := w.store.SetSecret(t.Context(), "SUFFIX", secret.New(value)); err != nil {
+	if _, err := w.store.Secrets.Set(t.Context(), "SUFFIX", secret.New(value)); err != nil {
 		t.Fatal(err)
 	}
 	s := talk("Hello.")
@@ -193,7 +193,7 @@ func TestFollowUpWhileSweeping(t *testing.T) {
 			}
 			w.stop()
 			var made *store.Run
-			ask := sync.OnceFunc(func() { made, _, err = w.store.CreateRun(w.Context(), asked, "", nil) })
+			ask := sync.OnceFunc(func() { made, _, err = w.store.Runs.Create(w.Context(), asked, "", nil) })
 			s := &sweeper{w.executor, ask, func() {}}
 			if !tt.accepted {
 				s.before, s.after = s.after, s.before
@@ -271,12 +271,12 @@ func TestRetryAfterServerDied(t *testing.T) {
 	s := run.Spec{Environment: environment("echo attempt")}
 	s.Retry = run.Retry{Attempts: 2}
 	id := w.enqueue(s)
-	leases, err := w.store.ClaimRuns(t.Context(), store.Claim{Worker: "dead", Most: 1, Lease: time.Hour})
+	leases, err := w.store.Leases.Claim(t.Context(), store.Claim{Worker: "dead", Most: 1, Lease: time.Hour})
 	if err != nil || len(leases) != 1 {
 		t.Fatal(leases, err)
 	}
 	for seq := range int64(3) {
-		if err := w.store.AppendEvents(t.Context(), leases[0], []store.Event{{Seq: seq + 1, Kind: "status", Data: []byte(`{"message":"old"}`)}}); err != nil {
+		if err := w.store.Transcripts.Append(t.Context(), leases[0], []store.Event{{Seq: seq + 1, Kind: "status", Data: []byte(`{"message":"old"}`)}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -299,7 +299,7 @@ func TestRetryByHand(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		made, _, err := w.store.CreateRun(t.Context(), r, "", nil)
+		made, _, err := w.store.Runs.Create(t.Context(), r, "", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,10 +8,10 @@
 // A claim is a lease (store.Lease): the right of one worker to write about one run
 // in progress. Its token is a number that grows with each claim.
 //
-//	none --- store.ClaimRuns: token + 1, for a minute ---> held
-//	held --- store.RenewLease, every 10 seconds ---------> held
-//	held --- store.FinishRun ----------------------------> released
-//	held --- store.ReapRuns: token + 1 ------------------> lost
+//	none --- store.Leases.Claim: token + 1, for a minute --> held
+//	held --- store.Leases.Renew, every 10 seconds --------> held
+//	held --- store.Leases.Finish --------------------------> released
+//	held --- store.Leases.Reap: token + 1 ----------------> lost
 //
 // The renewal is the heartbeat. It also tells the worker that somebody asked to
 // cancel the run. Each write carries the token. A write with a token that is no

@@ -70,7 +70,7 @@ func (m *Manager) enroll(ctx context.Context) error {
 			return err
 		}
 	}
-	before, err := m.cfg.Store.StartWorker(ctx, m.Card(), m.process)
+	before, err := m.cfg.Store.Workers.Start(ctx, m.Card(), m.process)
 	if err != nil {
 		return fmt.Errorf("registering this worker: %w", err)
 	}
@@ -80,13 +80,13 @@ func (m *Manager) enroll(ctx context.Context) error {
 	if !m.cfg.Shared || !before {
 		return nil
 	}
-	held, err := m.cfg.Store.HeldLeases(ctx)
+	held, err := m.cfg.Store.Leases.Held(ctx)
 	if err != nil {
 		return fmt.Errorf("finding the runs of the last process of this worker: %w", err)
 	}
 	m.endLeft(ctx, slices.DeleteFunc(held, func(h store.Held) bool { return h.Worker != m.worker }))
 	// What it has adopted is its own in the store too, and not what its last process left.
-	reaped, err := m.cfg.Store.ReapWorker(ctx, m.worker, "the worker stopped before this run had finished; what it did until then is in its transcript", m.adoptedRuns()...)
+	reaped, err := m.cfg.Store.Leases.ReapWorker(ctx, m.worker, "the worker stopped before this run had finished; what it did until then is in its transcript", m.adoptedRuns()...)
 	if err != nil {
 		return fmt.Errorf("ending the runs of the last process of this worker: %w", err)
 	}
@@ -160,12 +160,12 @@ func (m *Manager) attend(ctx context.Context) error {
 func (m *Manager) beat(ctx context.Context, stopped bool) error {
 	ctx, cancel := context.WithTimeout(ctx, giveUpTime(m.cfg.Lease))
 	defer cancel()
-	drain, err := m.cfg.Store.BeatWorker(ctx, m.Card(), m.process, stopped)
+	drain, err := m.cfg.Store.Workers.Beat(ctx, m.Card(), m.process, stopped)
 	switch {
 	case errors.Is(err, store.ErrSuperseded):
 		return fmt.Errorf("%w: its data directory was copied, and both copies run. Give the copy its own identity: remove its file %q", err, IdentityFile)
 	case errors.Is(err, store.ErrNotFound) && !stopped: // it was cut off for so long that it was forgotten
-		_, err = m.cfg.Store.StartWorker(ctx, m.Card(), m.process)
+		_, err = m.cfg.Store.Workers.Start(ctx, m.Card(), m.process)
 	}
 	if err != nil {
 		m.logger.Warn("telling that this worker is alive", "error", err)
@@ -179,7 +179,7 @@ func (m *Manager) beat(ctx context.Context, stopped bool) error {
 const IdentityFile = "worker-id"
 
 func (m *Manager) lookAtDrain(ctx context.Context) error {
-	drain, err := m.cfg.Store.Draining(ctx, m.worker)
+	drain, err := m.cfg.Store.Workers.Draining(ctx, m.worker)
 	if err == nil {
 		m.drain(drain)
 	}
@@ -206,7 +206,7 @@ func (m *Manager) obey(ctx context.Context) {
 		ids = append(ids, id)
 	}
 	m.mu.Unlock()
-	asked, err := m.cfg.Store.StopsAsked(ctx, ids)
+	asked, err := m.cfg.Store.Leases.StopsAsked(ctx, ids)
 	if err != nil && ctx.Err() == nil {
 		m.logger.Warn("looking which runs are to stop", "error", err)
 	}
@@ -241,7 +241,7 @@ func (m *Manager) Reap(ctx context.Context) error {
 	var forgot time.Time
 	for {
 		begun := time.Now()
-		held, err := m.cfg.Store.HeldLeases(ctx)
+		held, err := m.cfg.Store.Leases.Held(ctx)
 		if err != nil && ctx.Err() == nil {
 			m.logger.Warn("looking for runs whose worker is lost", "error", err)
 		}
@@ -256,7 +256,7 @@ func (m *Manager) Reap(ctx context.Context) error {
 		}
 		if time.Since(forgot) > time.Hour {
 			forgot = time.Now()
-			if err := m.cfg.Store.ForgetWorkers(ctx); err != nil && ctx.Err() == nil {
+			if err := m.cfg.Store.Workers.Forget(ctx); err != nil && ctx.Err() == nil {
 				m.logger.Warn("forgetting workers that are gone", "error", err)
 			}
 		}
@@ -274,7 +274,7 @@ func (m *Manager) reapLost(ctx context.Context, lost []store.Held) {
 		return
 	}
 	names := make(map[string]string)
-	if workers, err := m.cfg.Store.Workers(ctx); err == nil {
+	if workers, err := m.cfg.Store.Workers.List(ctx); err == nil {
 		for _, w := range workers {
 			names[w.ID] = w.Name()
 		}
@@ -288,7 +288,7 @@ func (m *Manager) reapLost(ctx context.Context, lost []store.Held) {
 		if name := names[worker]; name != "" {
 			who = "the worker " + name
 		}
-		reaped, err := m.cfg.Store.ReapLeases(ctx, leases, who+" was lost before this run had finished; what it did until then is in its transcript")
+		reaped, err := m.cfg.Store.Leases.ReapHeld(ctx, leases, who+" was lost before this run had finished; what it did until then is in its transcript")
 		if err != nil && ctx.Err() == nil {
 			m.logger.Error("ending the runs of a worker that is lost", "worker", worker, "error", err)
 		}
@@ -299,7 +299,7 @@ func (m *Manager) reapLost(ctx context.Context, lost []store.Held) {
 // reaped tells of attempts that were ended.
 func (m *Manager) reaped(ctx context.Context, ids []store.RunID, why string) {
 	for _, id := range ids {
-		if r, err := m.cfg.Store.Run(ctx, id); err == nil {
+		if r, err := m.cfg.Store.Runs.Get(ctx, id); err == nil {
 			m.logger.Warn(why, "run", id, "state", r.State, "next_attempt", r.RunAt)
 			m.desk.Ended(r)
 		}

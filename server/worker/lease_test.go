@@ -85,7 +85,7 @@ func (w *world) joinAs(id string, shared bool, cfg worker.Config) *member {
 
 func (w *world) worker(id string) *store.Worker {
 	w.Helper()
-	all, err := w.store.Workers(context.WithoutCancel(w.Context()))
+	all, err := w.store.Workers.List(context.WithoutCancel(w.Context()))
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func (w *world) worker(id string) *store.Worker {
 // queued makes a run, and tells no manager of it.
 func (w *world) queued(s run.Spec) store.RunID {
 	w.Helper()
-	r, _, err := w.store.CreateRun(w.Context(), w.newRun(s), "", nil)
+	r, _, err := w.store.Runs.Create(w.Context(), w.newRun(s), "", nil)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func TestLostWorkspace(t *testing.T) {
 	a, api := w.join("a", worker.Config{Config: run.Config{MaxRuns: 1}}), w.api()
 	first := w.queued(talk("First."))
 	w.wants(w.finished(first), store.Succeeded, "")
-	if _, err := w.store.DrainWorkers(t.Context(), "a", true); err != nil {
+	if _, err := w.store.Workers.Drain(t.Context(), "a", true); err != nil {
 		t.Fatal(err)
 	}
 	w.manager = api.manager
@@ -221,7 +221,7 @@ func TestWorkerNames(t *testing.T) {
 	// Drained, it finishes what it has and starts nothing.
 	has := w.queued(run.Spec{WorkerHost: "gpu", Environment: environment("while [ ! -e " + w.dir + "/go ]; do sleep 0.01; done")})
 	w.until("it starts", func() bool { return w.read(has).State == store.InProgress })
-	if _, err := w.store.DrainWorkers(t.Context(), "gpu", true); err != nil {
+	if _, err := w.store.Workers.Drain(t.Context(), "gpu", true); err != nil {
 		t.Fatal(err)
 	}
 	next := w.queued(run.Spec{WorkerHost: "gpu", Environment: environment("true")})
@@ -237,7 +237,7 @@ func TestWorkerNames(t *testing.T) {
 	if r := w.read(next); r.State != store.Queued {
 		t.Errorf("a drained worker has started a run: %s", r.State)
 	}
-	if _, err := w.store.DrainWorkers(t.Context(), "gpu", false); err != nil {
+	if _, err := w.store.Workers.Drain(t.Context(), "gpu", false); err != nil {
 		t.Fatal(err)
 	}
 	w.wants(w.finished(next), store.Succeeded, "")
@@ -247,14 +247,14 @@ func TestWorkerNames(t *testing.T) {
 // is tried again on another worker, or fails, as its spec says (SPEC 9.6, 17.4).
 func TestReap(t *testing.T) {
 	w := newWorld(t)
-	if _, err := w.store.StartWorker(t.Context(), store.Worker{ID: "dead", Names: []string{"attic"}, Lease: 2 * time.Second}, "p"); err != nil {
+	if _, err := w.store.Workers.Start(t.Context(), store.Worker{ID: "dead", Names: []string{"attic"}, Lease: 2 * time.Second}, "p"); err != nil {
 		t.Fatal(err)
 	}
 	once := w.queued(run.Spec{Environment: environment("true")})
 	twice := run.Spec{Environment: environment("true")}
 	twice.Retry = run.Retry{Attempts: 2, Delay: time.Millisecond}
 	again := w.queued(twice)
-	if leases, err := w.store.ClaimRuns(t.Context(), store.Claim{Worker: "dead", Most: 2, Lease: 2 * time.Second}); err != nil || len(leases) != 2 {
+	if leases, err := w.store.Leases.Claim(t.Context(), store.Claim{Worker: "dead", Most: 2, Lease: 2 * time.Second}); err != nil || len(leases) != 2 {
 		t.Fatal(leases, err)
 	}
 	begun := time.Now()
@@ -323,11 +323,11 @@ func TestWorkerStartsAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.store.StartWorker(t.Context(), store.Worker{ID: "a", Host: host, Lease: time.Hour}, "p"); err != nil {
+	if _, err := w.store.Workers.Start(t.Context(), store.Worker{ID: "a", Host: host, Lease: time.Hour}, "p"); err != nil {
 		t.Fatal(err)
 	}
 	id := w.queued(run.Spec{Environment: environment("true")})
-	if leases, err := w.store.ClaimRuns(t.Context(), store.Claim{Worker: "a", Most: 1, Lease: time.Hour}); err != nil || len(leases) != 1 {
+	if leases, err := w.store.Leases.Claim(t.Context(), store.Claim{Worker: "a", Most: 1, Lease: time.Hour}); err != nil || len(leases) != 1 {
 		t.Fatal(leases, err)
 	}
 	a := w.join("a", worker.Config{Config: run.Config{MaxRuns: 1}, Disk: disk.NewWatch(disk.Floor{}, w.dir, w.dir)})
@@ -335,7 +335,7 @@ func TestWorkerStartsAgain(t *testing.T) {
 
 	long := w.queued(run.Spec{Environment: environment("sleep 300")})
 	w.until("it starts", func() bool { return w.read(long).State == store.InProgress })
-	if _, err := w.store.StartWorker(t.Context(), store.Worker{ID: "a", Host: "another"}, "q"); err != nil {
+	if _, err := w.store.Workers.Start(t.Context(), store.Worker{ID: "a", Host: "another"}, "q"); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -386,7 +386,7 @@ func TestEndIsKept(t *testing.T) {
 				t.Fatal(err)
 			}
 			dead := store.Worker{ID: "dead", Kind: store.KindWorker, Host: host, Lease: time.Second}
-			if _, err := w.store.StartWorker(t.Context(), dead, "before"); err != nil {
+			if _, err := w.store.Workers.Start(t.Context(), dead, "before"); err != nil {
 				t.Fatal(err)
 			}
 			ids := make(map[string]store.RunID)
@@ -397,7 +397,7 @@ func TestEndIsKept(t *testing.T) {
 				}
 				ids[name] = w.enqueue(spec)
 			}
-			leases, err := w.store.ClaimRuns(t.Context(), store.Claim{Worker: dead.ID, Most: len(cases), Lease: dead.Lease})
+			leases, err := w.store.Leases.Claim(t.Context(), store.Claim{Worker: dead.ID, Most: len(cases), Lease: dead.Lease})
 			if err != nil || len(leases) != len(cases) {
 				t.Fatal(leases, err)
 			}
@@ -411,7 +411,7 @@ func TestEndIsKept(t *testing.T) {
 					}
 					events = append(events, store.Event{Seq: int64(i + 1), At: time.Now(), Kind: e.Kind(), Data: data})
 				}
-				if err := w.store.AppendEvents(t.Context(), lease, events); err != nil {
+				if err := w.store.Transcripts.Append(t.Context(), lease, events); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -44,21 +44,21 @@ func TestLostRunHasNoEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, _, err := st.CreateRun(t.Context(), store.NewRun{Factory: "f", Automation: "a", Source: store.SourceAPI, SpecHash: sha256.Sum256(data), Spec: data}, "", nil)
+	r, _, err := st.Runs.Create(t.Context(), store.NewRun{Factory: "f", Automation: "a", Source: store.SourceAPI, SpecHash: sha256.Sum256(data), Spec: data}, "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	worker := store.Worker{ID: "a", Kind: store.KindWorker, Lease: time.Hour}
-	if _, err := st.StartWorker(t.Context(), worker, "p"); err != nil {
+	if _, err := st.Workers.Start(t.Context(), worker, "p"); err != nil {
 		t.Fatal(err)
 	}
-	leases, err := st.ClaimRuns(t.Context(), store.Claim{Worker: worker.ID, Most: 1, Lease: worker.Lease})
+	leases, err := st.Leases.Claim(t.Context(), store.Claim{Worker: worker.ID, Most: 1, Lease: worker.Lease})
 	if err != nil || len(leases) != 1 {
 		t.Fatal(leases, err)
 	}
 	m := New(Config{Config: run.Config{Store: st, Shared: true, Worker: worker, Logger: slog.New(slog.DiscardHandler)}, Executor: heldExecutor{}, Lease: worker.Lease})
 	m.execute(t.Context(), leases[0], newHold(worker.Lease, time.Now().Add(time.Second-giveUpTime(worker.Lease))), false)
-	events, err := st.Events(t.Context(), r.ID, 0, 100)
+	events, err := st.Transcripts.List(t.Context(), r.ID, 0, 100)
 	if err != nil || len(events) == 0 {
 		t.Fatal(events, err)
 	}
@@ -67,7 +67,7 @@ func TestLostRunHasNoEnd(t *testing.T) {
 			t.Errorf("the transcript says that it ended: %+v", s)
 		}
 	}
-	if got, err := st.Run(t.Context(), r.ID); err != nil || got.State != store.InProgress {
+	if got, err := st.Runs.Get(t.Context(), r.ID); err != nil || got.State != store.InProgress {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

@@ -278,12 +278,12 @@ func (m *Manager) recover(ctx context.Context) error {
 	if err := m.takeBack(ctx, true); err != nil {
 		return err
 	}
-	held, err := m.cfg.Store.HeldLeases(ctx)
+	held, err := m.cfg.Store.Leases.Held(ctx)
 	if err != nil {
 		return fmt.Errorf("finding the runs of the last server: %w", err)
 	}
 	m.endLeft(ctx, held)
-	reaped, err := m.cfg.Store.ReapRuns(ctx, true, "the server stopped before this run had finished; what it did until then is in its transcript", m.adoptedRuns()...)
+	reaped, err := m.cfg.Store.Leases.Reap(ctx, true, "the server stopped before this run had finished; what it did until then is in its transcript", m.adoptedRuns()...)
 	if err != nil {
 		return fmt.Errorf("failing the runs of the last server: %w", err)
 	}
@@ -293,7 +293,7 @@ func (m *Manager) recover(ctx context.Context) error {
 
 // limit makes the store count the queue again.
 func (m *Manager) limit(ctx context.Context) {
-	if err := m.cfg.Store.LimitQueue(ctx, int64(m.cfg.MaxQueued)); err != nil && ctx.Err() == nil {
+	if err := m.cfg.Store.Runs.LimitQueue(ctx, int64(m.cfg.MaxQueued)); err != nil && ctx.Err() == nil {
 		m.logger.Warn("counting the queue of runs", "error", err)
 	}
 }
@@ -336,13 +336,13 @@ func (m *Manager) claim(ctx context.Context, start func(store.Lease, time.Time))
 		return
 	}
 	if m.cfg.Shared { // turns of the writer are scarce: all workers share them
-		if may, err := m.cfg.Store.MayClaim(ctx); err == nil && !may {
+		if may, err := m.cfg.Store.Workers.MayClaim(ctx); err == nil && !may {
 			return
 		}
 	}
 	begun := time.Now()
 	// A claim must not be interrupted: its runs would wait for the next start.
-	leases, err := m.cfg.Store.ClaimRuns(context.WithoutCancel(ctx), m.claims())
+	leases, err := m.cfg.Store.Leases.Claim(context.WithoutCancel(ctx), m.claims())
 	if err != nil {
 		if ctx.Err() == nil {
 			m.logger.Error("claiming runs; the next attempt follows", "error", err)
@@ -415,7 +415,7 @@ func (m *Manager) execute(ctx context.Context, l store.Lease, h *hold, adopted b
 	a := &attempt{manager: m, lease: l, adopted: adopted, beat: beatTime(m.cfg.Lease), cancel: cancel, logger: m.logger.With("run", l.RunID)}
 	a.renew = func(ctx context.Context) (store.Stop, error) {
 		begun := time.Now()
-		stop, err := m.cfg.Store.RenewLease(ctx, l, m.cfg.Lease)
+		stop, err := m.cfg.Store.Leases.Renew(ctx, l, m.cfg.Lease)
 		if err == nil {
 			h.since.Store(&begun)
 		}
@@ -459,9 +459,9 @@ func (m *Manager) finish(ctx, always context.Context, a *attempt, v verdict) {
 		var next time.Time
 		var err error
 		if v.again {
-			next, err = m.cfg.Store.FailRun(always, a.lease, v.message, v.exit)
+			next, err = m.cfg.Store.Leases.Fail(always, a.lease, v.message, v.exit)
 		} else {
-			err = m.cfg.Store.FinishRun(always, a.lease, v.state, v.message, v.exit)
+			err = m.cfg.Store.Leases.Finish(always, a.lease, v.state, v.message, v.exit)
 		}
 		switch {
 		case err == nil && !next.IsZero():
@@ -470,7 +470,7 @@ func (m *Manager) finish(ctx, always context.Context, a *attempt, v verdict) {
 			return
 		case err == nil:
 			m.desk.Feed().Notify(a.lease.RunID)
-			if r, err := m.cfg.Store.Run(always, a.lease.RunID); err != nil {
+			if r, err := m.cfg.Store.Runs.Get(always, a.lease.RunID); err != nil {
 				a.logger.Warn("a run has ended that the metrics do not count", "state", v.state, "error", err)
 			} else {
 				m.desk.Ended(r)

@@ -112,7 +112,7 @@ func (w *world) newRun(s run.Spec) store.NewRun {
 // enqueue makes a queued run.
 func (w *world) enqueue(s run.Spec) store.RunID {
 	w.Helper()
-	r, _, err := w.store.CreateRun(w.Context(), w.newRun(s), "", nil)
+	r, _, err := w.store.Runs.Create(w.Context(), w.newRun(s), "", nil)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func (w *world) until(what string, is func() bool) {
 
 func (w *world) read(id store.RunID) *store.Run {
 	w.Helper()
-	r, err := w.store.Run(context.WithoutCancel(w.Context()), id)
+	r, err := w.store.Runs.Get(context.WithoutCancel(w.Context()), id)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func (w *world) finished(id store.RunID) *store.Run {
 
 func (w *world) events(id store.RunID) []store.Event {
 	w.Helper()
-	all, err := w.store.Events(context.WithoutCancel(w.Context()), id, 0, 100_000)
+	all, err := w.store.Transcripts.List(context.WithoutCancel(w.Context()), id, 0, 100_000)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func TestFactoryVariable(t *testing.T) { // SPEC 13.11
 	}
 	n := w.newRun(run.Spec{Environment: environment(`echo "${WARP_FACTORY_ID-unset}"`)})
 	n.Factory = ""
-	r, _, err := w.store.CreateRun(t.Context(), n, "", nil)
+	r, _, err := w.store.Runs.Create(t.Context(), n, "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +227,7 @@ func TestDeliveryStartsRun(t *testing.T) { // SPEC 9.3, 13.11
 	d := &store.NewDelivery{Payload: []byte(payload), Runs: []store.NewRun{n}}
 	d.Factory, d.Webhook, d.WebhookUID, d.Outcome, d.ReceivedAt = "f", "hook", "whk_1", store.Accepted, time.Now()
 	d.Headers = map[string]string{"X-Event-Type": "build"}
-	recorded, err := w.store.RecordDelivery(t.Context(), d)
+	recorded, err := w.store.Deliveries.Record(t.Context(), d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +256,7 @@ func TestDeliveryStartsRun(t *testing.T) { // SPEC 9.3, 13.11
 func TestFailedRuns(t *testing.T) {
 	w := newWorld(t)
 	w.start(worker.Config{Config: run.Config{MaxRuns: 1}}, "")
-	if _, err := w.store.SetSecret(t.Context(), "WITH_NUL", secret.New("a\x00b")); err != nil {
+	if _, err := w.store.Secrets.Set(t.Context(), "WITH_NUL", secret.New("a\x00b")); err != nil {
 		t.Fatal(err)
 	}
 	silent, slow := environment("sleep 300"), environment("while :; do echo .; sleep 0.01; done")
@@ -285,13 +285,13 @@ func TestFailedRuns(t *testing.T) {
 			}
 		})
 	}
-	_, fresh, err := w.store.CreateRun(t.Context(), store.NewRun{Factory: "f", Source: store.SourceAPI, SpecHash: [32]byte{1}, Spec: []byte("{")}, "", nil)
+	_, fresh, err := w.store.Runs.Create(t.Context(), store.NewRun{Factory: "f", Source: store.SourceAPI, SpecHash: [32]byte{1}, Spec: []byte("{")}, "", nil)
 	if err != nil || !fresh {
 		t.Fatal(err)
 	}
 	w.manager.Wake()
 	w.until("a broken spec fails", func() bool {
-		all, err := w.store.Runs(t.Context(), store.RunQuery{Limit: 1})
+		all, err := w.store.Runs.List(t.Context(), store.RunQuery{Limit: 1})
 		return err == nil && all[0].State == store.FailedRun && strings.Contains(all[0].StatusMessage, "spec")
 	})
 }
@@ -299,7 +299,7 @@ func TestFailedRuns(t *testing.T) {
 func TestSecretsAreRedacted(t *testing.T) { // SPEC 9.5
 	w := newWorld(t)
 	const value = "hunter2-hunter2"
-	if _, err := w.store.SetSecret(t.Context(), "PASSWORD", secret.New(value)); err != nil {
+	if _, err := w.store.Secrets.Set(t.Context(), "PASSWORD", secret.New(value)); err != nil {
 		t.Fatal(err)
 	}
 	w.start(worker.Config{Config: run.Config{MaxRuns: 1}}, "")
@@ -400,7 +400,7 @@ func TestConcurrencyLimit(t *testing.T) { // SPEC 9.6
 	w.until("two run", func() bool { return started() == 2 })
 	for range 20 {
 		w.manager.Wake()
-		counts, err := w.store.RunCounts(t.Context())
+		counts, err := w.store.Runs.Counts(t.Context())
 		if err != nil || counts[store.InProgress] != 2 || counts[store.Queued] != 3 || w.manager.Active() != 2 {
 			t.Fatal(counts, err)
 		}
@@ -428,7 +428,7 @@ func TestMaxRunsZeroQueues(t *testing.T) { // SPEC 13.3
 func TestRecovery(t *testing.T) { // SPEC 9.6: never silently lost
 	w := newWorld(t)
 	id := w.enqueue(run.Spec{Environment: environment("true")})
-	if leases, err := w.store.ClaimRuns(t.Context(), store.Claim{Worker: "dead", Most: 1, Lease: time.Hour}); err != nil || len(leases) != 1 {
+	if leases, err := w.store.Leases.Claim(t.Context(), store.Claim{Worker: "dead", Most: 1, Lease: time.Hour}); err != nil || len(leases) != 1 {
 		t.Fatal(leases, err)
 	}
 	w.start(worker.Config{Config: run.Config{MaxRuns: 1}}, "")
@@ -459,7 +459,7 @@ func TestLostRunIsStopped(t *testing.T) { // SPEC 9.6: never run twice at once
 	w.start(worker.Config{Config: run.Config{MaxRuns: 1}}, "")
 	id := w.enqueue(run.Spec{Environment: environment("while :; do echo .; sleep 0.01; done")})
 	w.until("the agent starts", func() bool { return w.output(id, "stdout") != "" })
-	if _, err := w.store.ReapRuns(t.Context(), true, "somebody else has it"); err != nil {
+	if _, err := w.store.Leases.Reap(t.Context(), true, "somebody else has it"); err != nil {
 		t.Fatal(err)
 	}
 	w.until("the agent is stopped", func() bool { return w.manager.Active() == 0 })
@@ -482,7 +482,7 @@ echo '{"type":"result","subtype":"success","total_cost_usd":0.5,"num_turns":2,"u
 	if err := os.WriteFile(filepath.Join(bin, "claude"), []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.store.SetSecret(t.Context(), "CLAUDE", secret.New("sk-secret-key")); err != nil {
+	if _, err := w.store.Secrets.Set(t.Context(), "CLAUDE", secret.New("sk-secret-key")); err != nil {
 		t.Fatal(err)
 	}
 	w.start(worker.Config{Config: run.Config{MaxRuns: 1}}, bin+":"+os.Getenv("PATH"))

@@ -37,7 +37,7 @@ func TestEndsAreTold(t *testing.T) {
 		return run.Spec{Automation: "triage", Environment: environment(script)}
 	}
 	dead := w.enqueue(spec("true"))
-	if leases, err := w.store.ClaimRuns(t.Context(), store.Claim{Worker: "dead", Most: 1, Lease: time.Hour}); err != nil || len(leases) != 1 {
+	if leases, err := w.store.Leases.Claim(t.Context(), store.Claim{Worker: "dead", Most: 1, Lease: time.Hour}); err != nil || len(leases) != 1 {
 		t.Fatal(leases, err)
 	}
 	w.start(cfg, "")
@@ -48,7 +48,7 @@ func TestEndsAreTold(t *testing.T) {
 	working := w.enqueue(spec("echo started; sleep 300"))
 	w.until("the agent starts", func() bool { return strings.Contains(w.output(working, "stdout"), "started") })
 	queued := w.enqueue(spec("true"))
-	if wait, err := w.store.LongestWait(t.Context()); err != nil || wait <= 0 {
+	if wait, err := w.store.Runs.LongestWait(t.Context()); err != nil || wait <= 0 {
 		t.Errorf("the queued run has waited for %v, %v", wait, err)
 	}
 	for _, id := range []store.RunID{queued, working} {
@@ -61,7 +61,7 @@ func TestEndsAreTold(t *testing.T) {
 	if ends[store.FailedRun] != 2 || ends[store.Succeeded] != 1 || ends[store.Cancelled] != 2 || waits != 3 {
 		t.Errorf("ends %v, waits %d", ends, waits)
 	}
-	if wait, err := w.store.LongestWait(t.Context()); err != nil || wait != 0 {
+	if wait, err := w.store.Runs.LongestWait(t.Context()); err != nil || wait != 0 {
 		t.Errorf("nothing waits, for %v, %v", wait, err)
 	}
 	for _, id := range []store.RunID{dead, broken} {

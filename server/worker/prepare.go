@@ -65,12 +65,12 @@ type prepared struct {
 // prepare reads everything that the run needs. An error is for the user.
 func (a *attempt) prepare(ctx context.Context) (p prepared, err error) {
 	s := a.manager.cfg.Store
-	row, err := s.Run(ctx, a.lease.RunID)
+	row, err := s.Runs.Get(ctx, a.lease.RunID)
 	if err != nil {
 		return p, fmt.Errorf("the run could not be read: %w", err)
 	}
 	p.row = row
-	data, err := s.Spec(ctx, row.SpecHash)
+	data, err := s.Specs.Get(ctx, row.SpecHash)
 	if err != nil {
 		return p, fmt.Errorf("the run's spec could not be read: %w", err)
 	}
@@ -85,7 +85,7 @@ func (a *attempt) prepare(ctx context.Context) (p prepared, err error) {
 	can := a.manager.cfg.Capabilities
 	goesOn := row.ConversationID != row.ID
 	if goesOn {
-		p.session, err = s.SessionOf(ctx, row.ConversationID)
+		p.session, err = s.Conversations.SessionOf(ctx, row.ConversationID)
 		if errors.Is(err, store.ErrNotFound) {
 			return p, errors.New("the conversation has no session: its runs ended before an agent had begun one; start a new run")
 		}
@@ -106,7 +106,7 @@ func (a *attempt) prepare(ctx context.Context) (p prepared, err error) {
 	}
 	delivery := &store.Delivery{}
 	if row.DeliveryID != 0 {
-		if delivery, err = s.Delivery(ctx, row.DeliveryID); err != nil {
+		if delivery, err = s.Deliveries.Get(ctx, row.DeliveryID); err != nil {
 			return p, fmt.Errorf("the delivery that this run is to act on could not be read: %w", err)
 		}
 	}
@@ -135,7 +135,7 @@ func (a *attempt) prepare(ctx context.Context) (p prepared, err error) {
 		return p, err
 	}
 	if row.DeliveryID != 0 {
-		payload, err := s.Payload(ctx, row.DeliveryID)
+		payload, err := s.Deliveries.Payload(ctx, row.DeliveryID)
 		if err != nil {
 			return p, fmt.Errorf("the payload that this run is to act on could not be read: %w", err)
 		}
@@ -152,7 +152,7 @@ func (a *attempt) skills(ctx context.Context, skills []run.Skill) ([]run.Skill, 
 		for path, sum := range s.Sums {
 			hash, err := hex.DecodeString(sum)
 			if err == nil {
-				skills[i].Files[path], err = a.manager.cfg.Store.AppliedFile(ctx, hash)
+				skills[i].Files[path], err = a.manager.cfg.Store.Applies.File(ctx, hash)
 			}
 			if err != nil {
 				return nil, fmt.Errorf("the file %s of the skill %s could not be read: %w", path, s.Name, err)
@@ -173,7 +173,7 @@ func chosen(all map[string]secret.Value, names []string) map[string]secret.Value
 
 // secrets reads the newest value of each granted secret.
 func (a *attempt) secrets(ctx context.Context, names []string) (map[string]secret.Value, error) {
-	found, err := a.manager.cfg.Store.NewestSecrets(ctx, names)
+	found, err := a.manager.cfg.Store.Secrets.Newest(ctx, names)
 	if err != nil {
 		return nil, fmt.Errorf("the granted secrets could not be read: %w", err)
 	}
@@ -203,7 +203,7 @@ func (m *Manager) hasWorkspace(ctx context.Context, r *store.Run) error {
 	if _, everywhere := m.outliving(); !m.cfg.Shared || everywhere {
 		return nil
 	}
-	c, err := m.cfg.Store.Conversation(ctx, r.ID)
+	c, err := m.cfg.Store.Conversations.Get(ctx, r.ID)
 	if err != nil {
 		return fmt.Errorf("the conversation could not be read: %w", err)
 	}

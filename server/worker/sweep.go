@@ -29,7 +29,7 @@ func (m *Manager) parts(ctx context.Context, name string, may func(*store.Conver
 	id, err := store.ParseID[store.Run](name)
 	var c *store.Conversation
 	if err == nil {
-		c, err = m.cfg.Store.Conversation(ctx, id)
+		c, err = m.cfg.Store.Conversations.Get(ctx, id)
 	}
 	switch {
 	case errors.Is(err, store.ErrNotFound):
@@ -47,7 +47,7 @@ func (m *Manager) parts(ctx context.Context, name string, may func(*store.Conver
 	if last == nil || c.Session == nil {
 		return last != nil // no run joins it without a session
 	}
-	ended, err := m.cfg.Store.EndConversation(ctx, c.ID, last.FinishedAt)
+	ended, err := m.cfg.Store.Conversations.End(ctx, c.ID, last.FinishedAt)
 	if err != nil {
 		m.logger.Warn("ending a conversation, to remove its workspace", "conversation", c.ID, "error", err)
 	}
@@ -70,7 +70,7 @@ func (m *Manager) dispose(ctx context.Context, id store.RunID) {
 	if min(m.cfg.KeepWorkspaces, m.cfg.KeepFailed) > 0 {
 		return
 	}
-	r, err := m.cfg.Store.Run(ctx, id)
+	r, err := m.cfg.Store.Runs.Get(ctx, id)
 	if err == nil && r.State.Terminal() {
 		folder := r.ConversationID.String()
 		err = m.cfg.Executor.Sweep(ctx, func(name string, ended time.Time) bool { return name == folder && m.expired(ctx, name, ended) })
