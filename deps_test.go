@@ -58,7 +58,7 @@ var allowed = map[string][]string{
 	"server/delivery":                            {"schema", "server/terms", "server/lookup", "factory/signature", "factory/filter", "factory/jsonscan", "factory/match", "factory/native", "factory", "applier", "server/secret", "server/store", "server/run"},
 	"server/lookup":                              {"factory/native", "server/secret", "server/store"},
 	"server/ledger":                              {"factory/native", "applier", "applier/gitrepo", "factory", "factory/match", "server/run", "server/store"},
-	"server/access":                              {"applier", "server/api", "server/delivery", "server/run", "server/run/task", "server/secret", "server/store"},
+	"server/access":                              {"applier", "server/api", "server/delivery", "server/run", "server/run/task", "server/store"},
 	"server/inert":                               {},
 	"server/dashboard":                           {"docs", "server/terms", "applier", "factory", "factory/jsonscan", "factory/native", "schema", "server/api", "server/inert", "server/store", "server/run/event", "third_party"},
 	"server/mcp":                                 {"server/terms", "schema", "server/api", "server/inert"},
