@@ -11,13 +11,13 @@ import (
 // is fenced.
 func (s *Leases) Adopt(ctx context.Context, seen []Held, worker string, d time.Duration) ([]Lease, error) {
 	var adopted []Lease
-	err := s.do(ctx, func(ctx context.Context) error {
+	err := s.do(ctx, func(tx *Tx) error {
 		adopted = nil
 		now := s.now()
 		for _, h := range seen {
-			err := s.each(ctx, `UPDATE runs SET worker = $1, lease_token = lease_token + 1, lease_until = $2, updated_at = $3
+			err := tx.Each(`UPDATE runs SET worker = $1, lease_token = lease_token + 1, lease_until = $2, updated_at = $3
 				WHERE id = $4 AND state = 'INPROGRESS' AND state <> 'QUEUED' AND lease_token = $5 AND lease_until = $6 RETURNING lease_token`,
-				[]any{worker, micros(now.Add(d)), s.stamp(ctx), h.RunID, h.Token, h.Until}, func(rows *sql.Rows) (bool, error) {
+				[]any{worker, micros(now.Add(d)), tx.Stamp(), h.RunID, h.Token, h.Until}, func(rows *sql.Rows) (bool, error) {
 					l := Lease{RunID: h.RunID}
 					err := rows.Scan(&l.Token)
 					adopted = append(adopted, l)

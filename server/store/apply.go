@@ -76,12 +76,12 @@ func (s *Applies) Record(ctx context.Context, a *Apply, files []File, specs map[
 		blobs[i] = blob{f.Path, sha256.Sum256(f.Data), s2.Encode(nil, f.Data), f.Executable}
 		names = append(names, fileHash{f.Path, blobs[i].hash[:], f.Executable})
 	}
-	err = s.grow(ctx, func(ctx context.Context) error {
-		if err := s.checkFence(ctx, a); err != nil {
+	err = s.grow(ctx, func(tx *Tx) error {
+		if err := s.checkFence(tx, a); err != nil {
 			return err
 		}
-		id = ApplyID(s.nextID())
-		err := s.exec(ctx, `INSERT INTO applies (id, factory, repository, branch, commit_hash, author_name, author_email, subject, commit_time, triggered_by,
+		id = ApplyID(tx.NextID())
+		err := tx.Exec(`INSERT INTO applies (id, factory, repository, branch, commit_hash, author_name, author_email, subject, commit_time, triggered_by,
 			outcome, error, plan, diagnostics, started_at, finished_at, digest) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)`,
 			id, a.Factory, a.Repository, a.Branch, a.Commit, a.AuthorName, a.AuthorEmail, a.Subject, micros(a.CommitTime), a.Trigger,
 			a.Outcome, a.Error, string(a.Plan), string(a.Diagnostics), micros(a.StartedAt), micros(a.FinishedAt),
@@ -91,24 +91,24 @@ func (s *Applies) Record(ctx context.Context, a *Apply, files []File, specs map[
 		}
 		for _, b := range blobs {
 			err := errors.Join(
-				s.exec(ctx, `INSERT INTO blobs (hash, data) VALUES ($1, $2)
+				tx.Exec(`INSERT INTO blobs (hash, data) VALUES ($1, $2)
 					ON CONFLICT (hash) DO UPDATE SET data = excluded.data WHERE blobs.data <> excluded.data`, b.hash[:], b.data),
-				s.exec(ctx, "INSERT INTO apply_files (apply_id, path, hash, executable) VALUES ($1, $2, $3, $4)", id, b.path, b.hash[:], b.executable))
+				tx.Exec("INSERT INTO apply_files (apply_id, path, hash, executable) VALUES ($1, $2, $3, $4)", id, b.path, b.hash[:], b.executable))
 			if err != nil {
 				return err
 			}
 		}
 		for _, w := range a.Webhooks {
-			err := s.exec(ctx, "INSERT INTO apply_webhooks (apply_id, name, uid, secret_name, generation) VALUES ($1, $2, $3, $4, $5)", id, w.Name, w.UID, w.SecretName, w.Generation)
+			err := tx.Exec("INSERT INTO apply_webhooks (apply_id, name, uid, secret_name, generation) VALUES ($1, $2, $3, $4, $5)", id, w.Name, w.UID, w.SecretName, w.Generation)
 			if err != nil {
 				return err
 			}
-			if err := s.bind(ctx, a.Factory, w); err != nil {
+			if err := s.bind(tx, a.Factory, w); err != nil {
 				return err
 			}
 		}
 		for hash, spec := range specs {
-			if err := s.store.Specs.put(ctx, hash, spec); err != nil {
+			if err := s.store.Specs.put(tx, hash, spec); err != nil {
 				return err
 			}
 		}
@@ -125,12 +125,12 @@ func (s *Applies) Record(ctx context.Context, a *Apply, files []File, specs map[
 
 // bind binds a UID to the webhook permanently. It is ErrConflict if the webhook has
 // another UID, or another webhook has this one.
-func (s *Applies) bind(ctx context.Context, factory string, w BoundWebhook) error {
-	err := s.exec(ctx, "INSERT INTO webhook_uids (factory, name, uid) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", factory, w.Name, w.UID)
+func (s *Applies) bind(tx *Tx, factory string, w BoundWebhook) error {
+	err := tx.Exec("INSERT INTO webhook_uids (factory, name, uid) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", factory, w.Name, w.UID)
 	if err != nil {
 		return err
 	}
-	err = s.row(ctx, "SELECT name FROM webhook_uids WHERE factory = $1 AND name = $2 AND uid = $3", []any{factory, w.Name, w.UID}, new(string))
+	err = tx.Row("SELECT name FROM webhook_uids WHERE factory = $1 AND name = $2 AND uid = $3", []any{factory, w.Name, w.UID}, new(string))
 	if errors.Is(err, ErrNotFound) {
 		return fmt.Errorf("webhook %s cannot be bound to %s, for one of them is bound already: %w", w.Name, w.UID, ErrConflict)
 	}
@@ -365,8 +365,8 @@ type Pins struct{ *db }
 
 // Set pins a factory to a commit, in place of what it was pinned to.
 func (s *Pins) Set(ctx context.Context, factory string, p Pin) error {
-	return s.do(ctx, func(ctx context.Context) error {
-		return s.exec(ctx, `INSERT INTO pins (factory, commit_hash, reason, pinned_by, pinned_at, until) VALUES ($1, $2, $3, $4, $5, $6)
+	return s.do(ctx, func(tx *Tx) error {
+		return tx.Exec(`INSERT INTO pins (factory, commit_hash, reason, pinned_by, pinned_at, until) VALUES ($1, $2, $3, $4, $5, $6)
 			ON CONFLICT (factory) DO UPDATE SET commit_hash = excluded.commit_hash, reason = excluded.reason, pinned_by = excluded.pinned_by,
 			pinned_at = excluded.pinned_at, until = excluded.until`, factory, p.Commit, p.Reason, p.By, micros(p.At), micros(p.Until))
 	})
@@ -374,16 +374,16 @@ func (s *Pins) Set(ctx context.Context, factory string, p Pin) error {
 
 // Delete makes a factory follow its branch again.
 func (s *Pins) Delete(ctx context.Context, factory string) error {
-	return s.do(ctx, func(ctx context.Context) error { return s.exec(ctx, "DELETE FROM pins WHERE factory = $1", factory) })
+	return s.do(ctx, func(tx *Tx) error { return tx.Exec("DELETE FROM pins WHERE factory = $1", factory) })
 }
 
 // End removes the pin of a factory if it has expired, and records that in the audit
 // log.
 func (s *Pins) End(ctx context.Context, factory string) error {
-	return s.do(ctx, func(ctx context.Context) error {
+	return s.do(ctx, func(tx *Tx) error {
 		var commit, reason string
 		var until int64
-		err := s.row(ctx, "DELETE FROM pins WHERE factory = $1 AND until > 0 AND until <= $2 RETURNING commit_hash, reason, until",
+		err := tx.Row("DELETE FROM pins WHERE factory = $1 AND until > 0 AND until <= $2 RETURNING commit_hash, reason, until",
 			[]any{factory, micros(s.now())}, &commit, &reason, &until)
 		if errors.Is(err, ErrNotFound) {
 			return nil
@@ -391,7 +391,7 @@ func (s *Pins) End(ctx context.Context, factory string) error {
 		if err != nil {
 			return err
 		}
-		return s.store.Audit.add(ctx, AuditEntry{
+		return s.store.Audit.add(tx, AuditEntry{
 			Actor: "server", Action: "definition.unpin", Object: factory, Factory: factory, Origin: "local",
 			Details: fmt.Sprintf("%s: the pin ran out at %s: %s", commit, timeOf(until).UTC().Format(time.RFC3339), reason),
 		})

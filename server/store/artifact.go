@@ -98,16 +98,16 @@ func (s *Artifacts) KeepFile(ctx context.Context, l Lease, a Artifact, write fun
 }
 
 func (s *Artifacts) add(ctx context.Context, l Lease, a Artifact) (Artifact, error) {
-	err := s.grow(ctx, func(ctx context.Context) error {
+	err := s.grow(ctx, func(tx *Tx) error {
 		at := s.now()
-		if err := s.store.Leases.fenced(ctx, l, "UPDATE runs SET updated_at = $1", s.stamp(ctx)); err != nil {
+		if err := s.store.Leases.fenced(tx, l, "UPDATE runs SET updated_at = $1", tx.Stamp()); err != nil {
 			return err
 		}
 		if a.ID == 0 {
-			a.ID = ArtifactID(s.nextID())
+			a.ID = ArtifactID(tx.NextID())
 		}
 		a.RunID, a.CreatedAt = l.RunID, timeOf(micros(at))
-		return s.exec(ctx, `INSERT INTO artifacts (id, run_id, type, name, url, media_type, size, file, sum, created_at)
+		return tx.Exec(`INSERT INTO artifacts (id, run_id, type, name, url, media_type, size, file, sum, created_at)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
 			a.ID, a.RunID, a.Type, a.Name, a.URL, a.MediaType, a.Size, a.file, a.Sum[:], micros(at))
 	})

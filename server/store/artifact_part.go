@@ -64,11 +64,11 @@ func (p *partWriter) flush() error {
 	if len(p.part) == 0 {
 		return nil
 	}
-	err := p.db.grow(p.ctx, func(ctx context.Context) error {
+	err := p.db.grow(p.ctx, func(tx *Tx) error {
 		if p.id == 0 {
-			p.id = ArtifactID(p.db.nextID())
+			p.id = ArtifactID(tx.NextID())
 		}
-		return p.db.exec(ctx, "INSERT INTO artifact_parts (artifact_id, at, data) VALUES ($1, $2, $3)", p.id, p.at, p.part)
+		return tx.Exec("INSERT INTO artifact_parts (artifact_id, at, data) VALUES ($1, $2, $3)", p.id, p.at, p.part)
 	})
 	if err == nil {
 		p.at += int64(len(p.part))
@@ -82,8 +82,8 @@ func (p *partWriter) flush() error {
 func (s *Artifacts) deleteParts(ctx context.Context, id ArtifactID) error {
 	for {
 		n := int64(0)
-		err := s.do(ctx, func(ctx context.Context) (err error) {
-			n, err = s.execCount(ctx, "DELETE FROM artifact_parts WHERE artifact_id = $1 AND at = (SELECT max(at) FROM artifact_parts WHERE artifact_id = $2)", id, id)
+		err := s.do(ctx, func(tx *Tx) (err error) {
+			n, err = tx.ExecCount("DELETE FROM artifact_parts WHERE artifact_id = $1 AND at = (SELECT max(at) FROM artifact_parts WHERE artifact_id = $2)", id, id)
 			return err
 		})
 		if err != nil || n == 0 {

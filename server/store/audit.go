@@ -24,13 +24,13 @@ type Audit struct{ *db }
 
 // Add appends an entry.
 func (s *Audit) Add(ctx context.Context, e AuditEntry) error {
-	return s.do(ctx, func(ctx context.Context) error { return s.add(ctx, e) })
+	return s.do(ctx, func(tx *Tx) error { return s.add(tx, e) })
 }
 
 // add is Audit within a transaction.
-func (s *Audit) add(ctx context.Context, e AuditEntry) error {
-	return s.exec(ctx, "INSERT INTO audit (id, at, actor, action, object, factory, details, origin) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
-		s.nextID(), micros(s.now()), e.Actor, e.Action, e.Object, e.Factory, e.Details, e.Origin)
+func (s *Audit) add(tx *Tx, e AuditEntry) error {
+	return tx.Exec("INSERT INTO audit (id, at, actor, action, object, factory, details, origin) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+		tx.NextID(), micros(s.now()), e.Actor, e.Action, e.Object, e.Factory, e.Details, e.Origin)
 }
 
 // AuditQuery selects entries of the audit log; zero fields select all.

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -44,7 +43,7 @@ func TestBacklog(t *testing.T) {
 	}
 	must[*Run](t)(s.Runs.Stop(ctx, ids[2], StopCancel, ""))
 	failure := errors.New("no")
-	err := s.do(ctx, func(context.Context) error { return failure })
+	err := s.do(ctx, func(*Tx) error { return failure })
 	if !errors.Is(err, failure) {
 		t.Error(err)
 	}

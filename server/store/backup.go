@@ -157,7 +157,7 @@ func (s *Store) copyPages(ctx context.Context, path string, f *os.File) (err err
 			}
 		}()
 		copied, flushed := int64(0), int64(0)
-		return s.inSteps(ctx, task{alone: true, run: func(_ context.Context, st *step) (more bool, err error) {
+		return s.inSteps(ctx, task{alone: true, run: func(_ *Tx, st *step) (more bool, err error) {
 			if b == nil {
 				err = s.conn.Raw(func(from any) (err error) {
 					b, err = raw.(*sqlite3.SQLiteConn).Backup("main", from.(*sqlite3.SQLiteConn), "main")

@@ -40,7 +40,7 @@ func TestBackupWhileWriting(t *testing.T) {
 	s := open(t)
 	check(t, s.bind(t.Context()))
 	s.stock(t, 5000, time.Hour)
-	check(t, s.do(t.Context(), func(context.Context) error { // checkpoints and rolled back transactions come in between
+	check(t, s.do(t.Context(), func(*Tx) error { // checkpoints and rolled back transactions come in between
 		s.long = longLog{200, 200, 200}
 		return nil
 	}))
@@ -59,8 +59,8 @@ func TestBackupWhileWriting(t *testing.T) {
 				acked[w] = append(acked[w], r.ID)
 				mu.Unlock()
 				if i%10 == 0 {
-					_ = s.do(t.Context(), func(ctx context.Context) error {
-						return errors.Join(s.setMeta(ctx, "half", fmt.Sprint(i)), errors.New("no"))
+					_ = s.do(t.Context(), func(tx *Tx) error {
+						return errors.Join(tx.SetMeta("half", fmt.Sprint(i)), errors.New("no"))
 					})
 				}
 			}
@@ -152,8 +152,8 @@ func TestCheckFindsDamage(t *testing.T) {
 			t.Errorf("%s: nothing is found", name)
 		}
 	}
-	check(t, s.do(t.Context(), func(ctx context.Context) error {
-		return s.exec(ctx, "UPDATE deliveries SET payload = zeroblob(length(payload)) WHERE id = (SELECT min(id) FROM deliveries)")
+	check(t, s.do(t.Context(), func(tx *Tx) error {
+		return tx.Exec("UPDATE deliveries SET payload = zeroblob(length(payload)) WHERE id = (SELECT min(id) FROM deliveries)")
 	}))
 	if r := must[*Report](t)(s.Check(t.Context())); len(r.Problems) != 1 {
 		t.Errorf("a damaged payload: %v", r.Problems)

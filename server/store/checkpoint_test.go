@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -17,7 +16,7 @@ func TestCheckpointUnderLoad(t *testing.T) {
 	storetest.SQLite(t)
 	s := open(t)
 	const long, most, writers, each, size = 200, 500, 4, 500, 16 << 10 // the log would be full 16 times
-	check(t, s.do(t.Context(), func(context.Context) error {
+	check(t, s.do(t.Context(), func(*Tx) error {
 		s.long = longLog{long, long, most}
 		return nil
 	}))
@@ -37,7 +36,7 @@ func TestCheckpointUnderLoad(t *testing.T) {
 	info, err := os.Stat(s.cfg.Path + "-wal")
 	check(t, err)
 	// It is a share of the database by now.
-	check(t, s.do(t.Context(), func(context.Context) error {
+	check(t, s.do(t.Context(), func(*Tx) error {
 		if s.long.pages != most {
 			t.Errorf("the log is long from %d pages on", s.long.pages)
 		}

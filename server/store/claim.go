@@ -91,11 +91,11 @@ func (c *claims) some() bool {
 func (s *Leases) Claim(ctx context.Context, claim Claim) ([]Lease, error) {
 	var claimed []Lease
 	doubts := s.claims.take()
-	err := s.do(ctx, func(ctx context.Context) error {
+	err := s.do(ctx, func(tx *Tx) error {
 		claimed = nil
 		claim := claim
 		for _, l := range doubts {
-			n, err := s.execCount(ctx, "UPDATE runs SET lease_until = $1 WHERE id = $2 AND lease_token = $3 AND worker = $4 AND state = 'INPROGRESS'",
+			n, err := tx.ExecCount("UPDATE runs SET lease_until = $1 WHERE id = $2 AND lease_token = $3 AND worker = $4 AND state = 'INPROGRESS'",
 				micros(s.now().Add(claim.Lease)), l.RunID, l.Token, claim.Worker)
 			if err != nil {
 				return err
@@ -105,17 +105,17 @@ func (s *Leases) Claim(ctx context.Context, claim Claim) ([]Lease, error) {
 			}
 		}
 		claim.Most -= len(claimed)
-		ids, err := s.claimable(ctx, claim)
+		ids, err := s.claimable(tx, claim)
 		if err != nil {
 			return err
 		}
 		now := s.now()
 		for _, id := range ids {
 			lease := Lease{RunID: id}
-			err := s.row(ctx, `UPDATE runs SET state = 'INPROGRESS', started_at = $1, updated_at = $1, attempt = attempt + 1,
+			err := tx.Row(`UPDATE runs SET state = 'INPROGRESS', started_at = $1, updated_at = $1, attempt = attempt + 1,
 				status_message = '', run_at = 0,
 				worker = $2, lease_token = lease_token + 1, lease_until = $3 WHERE id = $4 AND state IN ('QUEUED', 'HELD') RETURNING lease_token`,
-				[]any{s.stamp(ctx), claim.Worker, micros(now.Add(claim.Lease)), id}, &lease.Token)
+				[]any{tx.Stamp(), claim.Worker, micros(now.Add(claim.Lease)), id}, &lease.Token)
 			if err != nil {
 				return err
 			}
@@ -141,21 +141,21 @@ const maxHeads = 1000
 // these, the runs of the automation with the fewest runs in progress; among these, the
 // oldest. So one automation with a long queue does not keep the others waiting. The runs
 // of one creator that no automation started count as one automation.
-func (s *Leases) claimable(ctx context.Context, claim Claim) (ids []RunID, err error) {
+func (s *Leases) claimable(tx *Tx, claim Claim) (ids []RunID, err error) {
 	if claim.Most <= 0 {
 		return nil, nil
 	}
 	// Here it is sure that a worker starts nothing once somebody has asked it to drain.
 	var drain int64
-	if err := s.row(ctx, "SELECT drain FROM workers WHERE id = $1", []any{claim.Worker}, &drain); err != nil && !errors.Is(err, ErrNotFound) || drain != 0 {
+	if err := tx.Row("SELECT drain FROM workers WHERE id = $1", []any{claim.Worker}, &drain); err != nil && !errors.Is(err, ErrNotFound) || drain != 0 {
 		return nil, err
 	}
-	heads, err := s.heads(ctx, &carrier{db: s.db, claim: &claim})
+	heads, err := s.heads(tx, &carrier{db: s.db, claim: &claim})
 	if err != nil || len(heads) == 0 {
 		return nil, err
 	}
 	inProgress := make(map[owner]int)
-	err = s.each(ctx, `SELECT g.factory, g.automation, CASE WHEN g.automation = '' THEN g.creator_name ELSE '' END, count(*) FROM runs r
+	err = tx.Each(`SELECT g.factory, g.automation, CASE WHEN g.automation = '' THEN g.creator_name ELSE '' END, count(*) FROM runs r
 		JOIN run_groups g ON g.id = r.group_id WHERE r.state = 'INPROGRESS' AND r.state <> 'QUEUED' GROUP BY 1, 2, 3`, nil,
 		func(rows *sql.Rows) (bool, error) {
 			var o owner
@@ -182,7 +182,7 @@ func (s *Leases) claimable(ctx context.Context, claim Claim) (ids []RunID, err e
 		h := &heads[best]
 		ids = append(ids, h.id)
 		inProgress[h.owner]++
-		if err = s.next(ctx, h); errors.Is(err, ErrNotFound) {
+		if err = s.next(tx, h); errors.Is(err, ErrNotFound) {
 			heads, err = slices.Delete(heads, best, best+1), nil
 		}
 	}
@@ -204,12 +204,12 @@ type head struct {
 
 // next moves a head to the run behind it in its group. The error is ErrNotFound if there
 // is none.
-func (s *Leases) next(ctx context.Context, h *head) error {
+func (s *Leases) next(tx *Tx, h *head) error {
 	if h.at == 0 {
-		return s.row(ctx, "SELECT id FROM runs WHERE state = 'QUEUED' AND group_id = $1 AND id > $2 ORDER BY id LIMIT 1",
+		return tx.Row("SELECT id FROM runs WHERE state = 'QUEUED' AND group_id = $1 AND id > $2 ORDER BY id LIMIT 1",
 			[]any{h.group, h.id}, &h.id)
 	}
-	return s.row(ctx, `SELECT run_at, id FROM runs WHERE state = 'HELD' AND group_id = $1 AND (run_at, id) > ($2, $3) AND run_at <= $4
+	return tx.Row(`SELECT run_at, id FROM runs WHERE state = 'HELD' AND group_id = $1 AND (run_at, id) > ($2, $3) AND run_at <= $4
 		ORDER BY run_at, id LIMIT 1`, []any{h.group, h.at, h.id, micros(s.now())}, &h.at, &h.id)
 }
 
@@ -249,18 +249,18 @@ func (h *groupHead) fields() []any {
 
 // headsBy returns a function that finds the first run of the next group after one, or
 // ErrNotFound. It is to be called with the group that it returned before, or with 0.
-func (s *Leases) headsBy(one, atOnce string) func(ctx context.Context, after int64) (groupHead, error) {
+func (s *Leases) headsBy(one, atOnce string) func(tx *Tx, after int64) (groupHead, error) {
 	if !s.shared() {
-		return func(ctx context.Context, after int64) (h groupHead, err error) {
-			return h, s.row(ctx, one, []any{after}, h.fields()...)
+		return func(tx *Tx, after int64) (h groupHead, err error) {
+			return h, tx.Row(one, []any{after}, h.fields()...)
 		}
 	}
 	var found []groupHead
 	asked := false
-	return func(ctx context.Context, after int64) (h groupHead, err error) {
+	return func(tx *Tx, after int64) (h groupHead, err error) {
 		if !asked || after == 0 || len(found) == 0 {
 			asked, found = true, nil
-			err = s.each(ctx, atOnce, []any{after}, func(rows *sql.Rows) (bool, error) {
+			err = tx.Each(atOnce, []any{after}, func(rows *sql.Rows) (bool, error) {
 				var h groupHead
 				err := rows.Scan(h.fields()...)
 				found = append(found, h)
@@ -280,23 +280,23 @@ func (s *Leases) headsBy(one, atOnce string) func(ctx context.Context, after int
 
 // heads finds the first run of each group that may start. If there are more groups than
 // one claim looks at, the next claim continues with the others.
-func (s *Leases) heads(ctx context.Context, who *carrier) ([]head, error) {
-	queued, err := s.headsOf(ctx, s.headsBy(headQueued, queuedAtOnce), who, &s.lastHead)
+func (s *Leases) heads(tx *Tx, who *carrier) ([]head, error) {
+	queued, err := s.headsOf(tx, s.headsBy(headQueued, queuedAtOnce), who, &s.lastHead)
 	if err != nil {
 		return nil, err
 	}
-	waiting, err := s.headsOf(ctx, s.headsBy(headHeld, heldAtOnce), who, &s.lastHeld)
+	waiting, err := s.headsOf(tx, s.headsBy(headHeld, heldAtOnce), who, &s.lastHeld)
 	now := micros(s.now())
 	return append(queued, slices.DeleteFunc(waiting, func(h head) bool { return h.at > now })...), err
 }
 
 // headsOf finds the first runs of up to maxHeads groups, without those that other workers carry. next finds
 // the first one after a group. last is the group at which the claim before stopped, if it left some out.
-func (s *Leases) headsOf(ctx context.Context, next func(ctx context.Context, after int64) (groupHead, error), who *carrier, last *int64) (heads []head, err error) {
+func (s *Leases) headsOf(tx *Tx, next func(tx *Tx, after int64) (groupHead, error), who *carrier, last *int64) (heads []head, err error) {
 	after := *last
 	looked := 0
 	for wrapped := false; looked < maxHeads; {
-		h, err := next(ctx, after)
+		h, err := next(tx, after)
 		if errors.Is(err, ErrNotFound) {
 			if wrapped || *last == 0 {
 				*last = 0
@@ -312,7 +312,7 @@ func (s *Leases) headsOf(ctx context.Context, next func(ctx context.Context, aft
 			*last = 0
 			return heads, nil
 		}
-		carries, err := who.carries(ctx, h.host)
+		carries, err := who.carries(tx, h.host)
 		if err != nil {
 			return nil, err
 		}

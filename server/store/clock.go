@@ -190,9 +190,9 @@ func (s *Store) Latest() time.Time { return s.clock.latest() }
 func (s *Store) AcceptClock(ctx context.Context) error {
 	s.clock.accept()
 	seen := s.clock.seen()
-	return s.do(ctx, func(ctx context.Context) error {
+	return s.do(ctx, func(tx *Tx) error {
 		s.seen = seen
-		return s.noteTime(ctx, seen)
+		return s.noteTime(tx.ctx, seen)
 	})
 }
 

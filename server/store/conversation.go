@@ -76,11 +76,11 @@ func scanSession(rows *sql.Rows) (session Session, err error) {
 // SetSession records the session by which the conversation of a run goes on. The newest
 // counts.
 func (s *Conversations) SetSession(ctx context.Context, l Lease, session Session) error {
-	return s.do(ctx, func(ctx context.Context) error {
-		if err := s.store.Leases.fenced(ctx, l, "UPDATE runs SET updated_at = $1", s.stamp(ctx)); err != nil {
+	return s.do(ctx, func(tx *Tx) error {
+		if err := s.store.Leases.fenced(tx, l, "UPDATE runs SET updated_at = $1", tx.Stamp()); err != nil {
 			return err
 		}
-		return s.exec(ctx, `INSERT INTO conversations (id, harness, session)
+		return tx.Exec(`INSERT INTO conversations (id, harness, session)
 			SELECT CASE conversation_id WHEN 0 THEN id ELSE conversation_id END, $1, $2 FROM runs WHERE id = $3
 			ON CONFLICT (id) DO UPDATE SET harness = excluded.harness, session = excluded.session`, session.Harness, session.ID, l.RunID)
 	})
@@ -90,9 +90,9 @@ func (s *Conversations) SetSession(ctx context.Context, l Lease, session Session
 // and its workspace can be removed. It does nothing, and ended is false, if a run of it has
 // not ended or has ended after the time.
 func (s *Conversations) End(ctx context.Context, id RunID, lastEnd time.Time) (ended bool, err error) {
-	err = s.do(ctx, func(ctx context.Context) error {
+	err = s.do(ctx, func(tx *Tx) error {
 		ended = true
-		err := s.each(ctx, ofConversation, []any{id, id}, func(rows *sql.Rows) (bool, error) {
+		err := tx.Each(ofConversation, []any{id, id}, func(rows *sql.Rows) (bool, error) {
 			var r RunID
 			var state RunState
 			var at, finished int64
@@ -103,18 +103,18 @@ func (s *Conversations) End(ctx context.Context, id RunID, lastEnd time.Time) (e
 		if err != nil || !ended {
 			return err
 		}
-		return s.exec(ctx, "DELETE FROM conversations WHERE id = $1", id)
+		return tx.Exec("DELETE FROM conversations WHERE id = $1", id)
 	})
 	return ended && err == nil, err
 }
 
 // join makes a new run the last one of its conversation. Until the runs before it have
 // ended, it is held. If all have ended, there must be a session, and the last end must not
-// be before endedAfter. It runs on the writer.
-func (s *Conversations) join(ctx context.Context, id, conversation RunID, endedAfter time.Time) error {
+// be before endedAfter.
+func (s *Conversations) join(tx *Tx, id, conversation RunID, endedAfter time.Time) error {
 	var last, before RunID // the last run, and the last one that has not ended
 	var ended int64
-	err := s.each(ctx, ofConversation, []any{conversation, conversation},
+	err := tx.Each(ofConversation, []any{conversation, conversation},
 		func(rows *sql.Rows) (bool, error) {
 			var r RunID
 			var state RunState
@@ -137,33 +137,33 @@ func (s *Conversations) join(ctx context.Context, id, conversation RunID, endedA
 			return fmt.Errorf("%w: its last run, %s, ended at %s", ErrExpired, last, timeOf(ended).Format(time.RFC3339))
 		}
 		var session string
-		err := s.row(ctx, "SELECT session FROM conversations WHERE id = $1", []any{conversation}, &session)
+		err := tx.Row("SELECT session FROM conversations WHERE id = $1", []any{conversation}, &session)
 		if errors.Is(err, ErrNotFound) {
 			return fmt.Errorf("%w: %s ended before its agent had begun one, or its workspace was removed", ErrNoSession, last)
 		}
 		if err != nil {
 			return err
 		}
-		if err := s.exec(ctx, "UPDATE runs SET conversation_id = $1 WHERE id = $2", conversation, id); err != nil {
+		if err := tx.Exec("UPDATE runs SET conversation_id = $1 WHERE id = $2", conversation, id); err != nil {
 			return err
 		}
-		return s.store.Workers.bindRun(ctx, id, conversation)
+		return s.store.Workers.bindRun(tx, id, conversation)
 	}
-	return s.exec(ctx, "UPDATE runs SET conversation_id = $1, state = 'HELD', run_at = $2, status_message = $3 WHERE id = $4",
+	return tx.Exec("UPDATE runs SET conversation_id = $1, state = 'HELD', run_at = $2, status_message = $3 WHERE id = $4",
 		conversation, untilReleased, "waits for "+before.String()+", which is before it in the conversation", id)
 }
 
 // ended does what follows from the end of a run: the next run of its conversation may
-// start, and whoever wants to know is told. It runs on the writer.
-func (s *Conversations) ended(ctx context.Context, id RunID) error {
+// start, and whoever wants to know is told.
+func (s *Conversations) ended(tx *Tx, id RunID) error {
 	conversation := id
-	err := s.row(ctx, "SELECT CASE conversation_id WHEN 0 THEN id ELSE conversation_id END FROM runs WHERE id = $1", []any{id}, &conversation)
+	err := tx.Row("SELECT CASE conversation_id WHEN 0 THEN id ELSE conversation_id END FROM runs WHERE id = $1", []any{id}, &conversation)
 	if err != nil {
 		return err
 	}
 	var next RunID // the first one that has not ended
 	var at int64
-	err = s.each(ctx, ofConversation+" ORDER BY id", []any{conversation, conversation}, func(rows *sql.Rows) (bool, error) {
+	err = tx.Each(ofConversation+" ORDER BY id", []any{conversation, conversation}, func(rows *sql.Rows) (bool, error) {
 		var r RunID
 		var state RunState
 		var runAt, finished int64
@@ -174,16 +174,16 @@ func (s *Conversations) ended(ctx context.Context, id RunID) error {
 		return next == 0, err
 	})
 	if err == nil && next != 0 && at == untilReleased {
-		err = s.exec(ctx, "UPDATE runs SET run_at = $1, updated_at = $1, status_message = '' WHERE id = $2 AND state = 'HELD'",
-			s.stamp(ctx), next)
+		err = tx.Exec("UPDATE runs SET run_at = $1, updated_at = $1, status_message = '' WHERE id = $2 AND state = 'HELD'",
+			tx.Stamp(), next)
 		if err == nil {
-			err = s.store.Workers.bindRun(ctx, next, conversation)
+			err = s.store.Workers.bindRun(tx, next, conversation)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	return s.store.Notices.ofRun(ctx, id)
+	return s.store.Notices.ofRun(tx, id)
 }
 
 // Retry says how often a run that fails is tried again.
@@ -205,24 +205,24 @@ func (r Retry) after(attempt int64) time.Duration {
 }
 
 // again holds a run in progress for its next attempt, if its spec allows one and nobody
-// has asked it to stop. next is when that may start. It runs on the writer.
-func (s *Leases) again(ctx context.Context, id RunID, message string) (next time.Time, err error) {
+// has asked it to stop. next is when that may start.
+func (s *Leases) again(tx *Tx, id RunID, message string) (next time.Time, err error) {
 	r := NewRun{}
 	var hash []byte
 	var attempt int64
 	var stop Stop
-	err = s.row(ctx, "SELECT spec_hash, attempt, cancel_requested FROM runs WHERE id = $1", []any{id}, &hash, &attempt, &stop)
+	err = tx.Row("SELECT spec_hash, attempt, cancel_requested FROM runs WHERE id = $1", []any{id}, &hash, &attempt, &stop)
 	if err != nil {
 		return next, err
 	}
 	copy(r.SpecHash[:], hash)
-	fields, err := s.store.Runs.specFields(ctx, &r)
+	fields, err := s.store.Runs.specFields(tx, &r)
 	if err != nil || stop != NoStop || attempt >= fields.Retry.Attempts {
 		return next, err
 	}
 	now := s.now()
 	next = now.Add(fields.Retry.after(attempt))
 	s.queued.Add(1)
-	return next, s.exec(ctx, `UPDATE runs SET state = 'HELD', run_at = $1, status_message = $2, updated_at = $3, lease_token = lease_token + 1
-		WHERE id = $4`, micros(next), fmt.Sprintf("attempt %d of %d failed: %s", attempt, fields.Retry.Attempts, message), s.stamp(ctx), id)
+	return next, tx.Exec(`UPDATE runs SET state = 'HELD', run_at = $1, status_message = $2, updated_at = $3, lease_token = lease_token + 1
+		WHERE id = $4`, micros(next), fmt.Sprintf("attempt %d of %d failed: %s", attempt, fields.Retry.Attempts, message), tx.Stamp(), id)
 }

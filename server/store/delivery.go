@@ -136,18 +136,18 @@ func (s *Deliveries) Record(ctx context.Context, d *NewDelivery) (Recorded, erro
 	row := encodeDelivery(d, room)
 	var out Recorded
 	paused, stale, fast := false, false, (*RateError)(nil) // which are no errors of the transaction
-	j := &job{ctx: ctx, safe: true, grows: true, identity: row.identity, done: make(chan error, 1), fn: func(ctx context.Context) error {
+	j := &job{ctx: ctx, safe: true, grows: true, identity: row.identity, done: make(chan error, 1), fn: func(tx *Tx) error {
 		var err error
-		if stale, err = s.store.Applies.isStale(ctx, d.Factory, d.ApplyID); err != nil || stale {
+		if stale, err = s.store.Applies.isStale(tx, d.Factory, d.ApplyID); err != nil || stale {
 			return err
 		}
-		if paused, err = s.store.Pauses.isPaused(ctx, Pausable{KindWebhook, d.Factory, d.Webhook}); err != nil || paused {
+		if paused, err = s.store.Pauses.isPaused(tx, Pausable{KindWebhook, d.Factory, d.Webhook}); err != nil || paused {
 			return err
 		}
-		if fast, err = s.countRate(ctx, d); err != nil || fast != nil {
+		if fast, err = s.countRate(tx, d); err != nil || fast != nil {
 			return err
 		}
-		out, err = s.record(ctx, d, row)
+		out, err = s.record(tx, d, row)
 		return err
 	}}
 	err := s.submit(s.jobs, j)
@@ -229,9 +229,9 @@ const insertDelivery = `INSERT INTO deliveries (id, factory, webhook, webhook_ui
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)
 	ON CONFLICT (identity_hash) DO NOTHING`
 
-func (s *Deliveries) record(ctx context.Context, d *NewDelivery, row deliveryRow) (Recorded, error) {
-	id := DeliveryID(s.nextID())
-	insert := func(outcome Outcome, row deliveryRow, duplicateOf DeliveryID, run func(ctx context.Context, query string, args ...any) error) error {
+func (s *Deliveries) record(tx *Tx, d *NewDelivery, row deliveryRow) (Recorded, error) {
+	id := DeliveryID(tx.NextID())
+	insert := func(outcome Outcome, row deliveryRow, duplicateOf DeliveryID, run func(query string, args ...any) error) error {
 		reason := d.Reason
 		if outcome == Accepted {
 			// Nothing was wrong with it. Its runs may go before it does. Until they are started,
@@ -239,7 +239,7 @@ func (s *Deliveries) record(ctx context.Context, d *NewDelivery, row deliveryRow
 			reason = strconv.Itoa(len(d.Runs))
 		}
 		// Ids as int64: the driver would allocate to ask them for their value.
-		return run(ctx, insertDelivery, int64(id), d.Factory, d.Webhook, d.WebhookUID, string(outcome), reason, d.Detail, d.Size, micros(d.ReceivedAt),
+		return run(insertDelivery, int64(id), d.Factory, d.Webhook, d.WebhookUID, string(outcome), reason, d.Detail, d.Size, micros(d.ReceivedAt),
 			d.Identity.Source, d.Identity.Value, row.identity, int64(duplicateOf), int64(d.ReplayOf), d.ClientAddr, row.headers, int64(d.ApplyID), d.SecretGeneration,
 			row.payload, row.codec, payloadDigest(id, row.sum), d.TestBy)
 	}
@@ -248,18 +248,18 @@ func (s *Deliveries) record(ctx context.Context, d *NewDelivery, row deliveryRow
 	var err error
 	switch {
 	case row.identity == nil:
-		err = insert(d.Outcome, row, 0, s.exec)
+		err = insert(d.Outcome, row, 0, tx.Exec)
 	case !looked:
 		n := int64(0)
-		err = insert(d.Outcome, row, 0, func(ctx context.Context, query string, args ...any) (err error) {
-			n, err = s.execCount(ctx, query, args...)
+		err = insert(d.Outcome, row, 0, func(query string, args ...any) (err error) {
+			n, err = tx.ExecCount(query, args...)
 			return err
 		})
 		if err == nil && n == 0 {
-			err = s.row(ctx, "SELECT id FROM deliveries WHERE identity_hash = $1", []any{row.identity}, &of)
+			err = tx.Row("SELECT id FROM deliveries WHERE identity_hash = $1", []any{row.identity}, &of)
 		}
 	case of == 0:
-		err = insert(d.Outcome, row, 0, s.exec)
+		err = insert(d.Outcome, row, 0, tx.Exec)
 		s.identities[string(row.identity)] = id
 	}
 	if err != nil {
@@ -268,16 +268,16 @@ func (s *Deliveries) record(ctx context.Context, d *NewDelivery, row deliveryRow
 	if of != 0 {
 		row.identity, row.payload, row.codec = nil, nil, 0
 		out.Duplicate, out.DuplicateOf = true, of
-		return out, insert(Duplicate, row, of, s.exec)
+		return out, insert(Duplicate, row, of, tx.Exec)
 	}
 	if d.Outcome != Accepted {
 		return out, nil
 	}
 	var not withheld
-	if out.RunIDs, err = s.start(ctx, id, d, &not); err != nil {
+	if out.RunIDs, err = s.start(tx, id, d, &not); err != nil {
 		return Recorded{}, err
 	}
-	if err := s.store.Lookups.ask(ctx, id, d.Waiting); err != nil {
+	if err := s.store.Lookups.ask(tx, id, d.Waiting); err != nil {
 		return Recorded{}, err
 	}
 	if len(not.Paused)+len(not.Repeats) == 0 {
@@ -287,7 +287,7 @@ func (s *Deliveries) record(ctx context.Context, d *NewDelivery, row deliveryRow
 	if err != nil {
 		return Recorded{}, err
 	}
-	return out, s.exec(ctx, "UPDATE deliveries SET reason = $1, detail = $2 WHERE id = $3", strconv.Itoa(len(out.RunIDs)), why, id)
+	return out, tx.Exec("UPDATE deliveries SET reason = $1, detail = $2 WHERE id = $3", strconv.Itoa(len(out.RunIDs)), why, id)
 }
 
 // text is how it is stored.
@@ -311,11 +311,10 @@ func withheldOf(text string) (w withheld, err error) {
 	return w, err
 }
 
-// start enqueues the runs of a delivery, and notes which of its automations start nothing. It
-// runs on the writer.
-func (s *Deliveries) start(ctx context.Context, id DeliveryID, d *NewDelivery, not *withheld) (started []RunID, err error) {
+// start enqueues the runs of a delivery, and notes which of its automations start nothing.
+func (s *Deliveries) start(tx *Tx, id DeliveryID, d *NewDelivery, not *withheld) (started []RunID, err error) {
 	for i := range d.Runs {
-		of, err := s.startedBy(ctx, &d.Runs[i], d)
+		of, err := s.startedBy(tx, &d.Runs[i], d)
 		if err != nil {
 			return nil, err
 		}
@@ -326,7 +325,7 @@ func (s *Deliveries) start(ctx context.Context, id DeliveryID, d *NewDelivery, n
 			not.Repeats[d.Runs[i].Automation] = int64(of)
 			continue
 		}
-		starts, err := s.store.Runs.guarded(ctx, &d.Runs[i])
+		starts, err := s.store.Runs.guarded(tx, &d.Runs[i])
 		if err != nil {
 			return nil, err
 		}
@@ -334,11 +333,11 @@ func (s *Deliveries) start(ctx context.Context, id DeliveryID, d *NewDelivery, n
 			not.Paused = append(not.Paused, d.Runs[i].Automation)
 			continue
 		}
-		run, err := s.store.Runs.insert(ctx, &d.Runs[i], id)
+		run, err := s.store.Runs.insert(tx, &d.Runs[i], id)
 		if err != nil {
 			return nil, err
 		}
-		if err := s.rememberEvent(ctx, &d.Runs[i], d.WebhookUID, id); err != nil {
+		if err := s.rememberEvent(tx, &d.Runs[i], d.WebhookUID, id); err != nil {
 			return nil, err
 		}
 		started = append(started, run)

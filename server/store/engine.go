@@ -38,6 +38,9 @@ type engine interface {
 	// may look them up at once (Store.identities).
 	expect(ctx context.Context, batch []*job) error
 
+	// alone returns ErrOthers if another process has the store open.
+	alone(ctx context.Context) error
+
 	// committed is called after each turn of the writer, idle a second after the last one.
 	committed(ctx context.Context)
 	idle(ctx context.Context)

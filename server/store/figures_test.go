@@ -62,7 +62,7 @@ func TestFigures(t *testing.T) {
 	n := 0
 	some := func(count int, from, to time.Time) {
 		t.Helper()
-		check(t, f.do(ctx, func(ctx context.Context) error {
+		check(t, f.do(ctx, func(tx *Tx) error {
 			for i := range count {
 				f.at = from.Add(to.Sub(from) / time.Duration(count) * time.Duration(i))
 				n++
@@ -81,7 +81,7 @@ func TestFigures(t *testing.T) {
 				case 5:
 					d.Outcome, d.Reason, d.Payload = RejectedTooLarge, "too_large", nil
 				}
-				if err := f.record(ctx, d); err != nil {
+				if err := f.record(tx, d); err != nil {
 					return err
 				}
 			}

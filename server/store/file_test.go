@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"database/sql"
 	"errors"
 	"os"
@@ -118,7 +117,7 @@ func TestUnfinished(t *testing.T) {
 	}
 	s := must[*Store](t)(Open(t.Context(), Config{Path: path, Key: key}))
 	must[Recorded](t)(s.Deliveries.Record(t.Context(), delivery("1", "{}")))
-	check(t, s.do(t.Context(), func(ctx context.Context) error { return assertDurable(ctx, s.conn) }))
+	check(t, s.do(t.Context(), func(tx *Tx) error { return assertDurable(tx.ctx, s.conn) }))
 	var vacuum int
 	check(t, s.read.QueryRow("PRAGMA auto_vacuum").Scan(&vacuum))
 	if vacuum != 2 {

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"database/sql"
 	"encoding/json"
 	"errors"
@@ -77,9 +76,9 @@ type specFields struct {
 	WorkerHost string `json:"worker_host"`
 }
 
-// groupOf finds the run's group, or makes it. It runs on the writer.
-func (s *Runs) groupOf(ctx context.Context, r *NewRun) (int64, error) {
-	fields, err := s.specFields(ctx, r)
+// groupOf finds the run's group, or makes it.
+func (s *Runs) groupOf(tx *Tx, r *NewRun) (int64, error) {
+	fields, err := s.specFields(tx, r)
 	if err != nil {
 		return 0, err
 	}
@@ -94,21 +93,21 @@ func (s *Runs) groupOf(ctx context.Context, r *NewRun) (int64, error) {
 	if r.Schedule != nil {
 		g.schedule, g.scheduleName, g.scheduleCron = r.Schedule.ID, r.Schedule.Name, r.Schedule.Cron
 	}
-	return s.groupID(ctx, g)
+	return s.groupID(tx, g)
 }
 
-// groupID finds a group, or makes it. It runs on the writer.
-func (s *Runs) groupID(ctx context.Context, g group) (int64, error) {
+// groupID finds a group, or makes it.
+func (s *Runs) groupID(tx *Tx, g group) (int64, error) {
 	if id := s.groups.ids[g]; id != 0 {
 		return id, nil
 	}
 	var id int64
-	err := s.row(ctx, `SELECT id FROM run_groups WHERE factory = $1 AND automation = $2 AND source = $3 AND creator_kind = $4 AND creator_name = $5
+	err := tx.Row(`SELECT id FROM run_groups WHERE factory = $1 AND automation = $2 AND source = $3 AND creator_kind = $4 AND creator_name = $5
 		AND agent = $6 AND environment = $7 AND model = $8 AND name = $9 AND schedule_id = $10 AND schedule_name = $11 AND schedule_cron = $12
 		AND priority = $13 AND worker_host = $14`, g.values(), &id)
 	if errors.Is(err, ErrNotFound) {
-		id = s.nextID()
-		err = s.exec(ctx, "INSERT INTO run_groups (id, "+groupColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)", append([]any{id}, g.values()...)...)
+		id = tx.NextID()
+		err = tx.Exec("INSERT INTO run_groups (id, "+groupColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)", append([]any{id}, g.values()...)...)
 	}
 	if err != nil {
 		return 0, err
@@ -123,14 +122,14 @@ func (s *Runs) groupID(ctx context.Context, g group) (int64, error) {
 	return id, nil
 }
 
-func (s *Runs) specFields(ctx context.Context, r *NewRun) (specFields, error) {
+func (s *Runs) specFields(tx *Tx, r *NewRun) (specFields, error) {
 	if f, ok := s.groups.specs[r.SpecHash]; ok {
 		return f, nil
 	}
 	var f specFields
 	data := r.Spec
 	if data == nil {
-		err := s.row(ctx, "SELECT data FROM specs WHERE hash = $1", []any{r.SpecHash[:]}, &data)
+		err := tx.Row("SELECT data FROM specs WHERE hash = $1", []any{r.SpecHash[:]}, &data)
 		if err != nil && !errors.Is(err, ErrNotFound) {
 			return f, err
 		}

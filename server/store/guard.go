@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -33,20 +32,20 @@ const recentStarts = `SELECT created_at FROM runs WHERE state = 'QUEUED'
 	AND group_id IN (SELECT id FROM run_groups WHERE automation = $5 AND factory = $6) AND id >= $7 AND retry_of = 0 AND created_at > $8
 	ORDER BY 1`
 
-// guardOf finds what is known of an automation. It runs on the writer.
-func (s *Runs) guardOf(ctx context.Context, k Pausable) (*guard, error) {
+// guardOf finds what is known of an automation.
+func (s *Runs) guardOf(tx *Tx, k Pausable) (*guard, error) {
 	if g := s.groups.guards[k]; g != nil {
 		return g, nil
 	}
 	g := &guard{}
 	var from int64
-	err := s.row(ctx, "SELECT counts_from FROM guards WHERE factory = $1 AND automation = $2", []any{k.Factory, k.Name}, &from)
+	err := tx.Row("SELECT counts_from FROM guards WHERE factory = $1 AND automation = $2", []any{k.Factory, k.Name}, &from)
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return nil, err
 	}
 	since := max(from, micros(s.now().Add(-guardTime)))
 	groups, least := []any{k.Name, k.Factory}, idAt(timeOf(since))
-	err = s.each(ctx, recentStarts, append(append(groups, least, since), append(groups, least, since)...), func(rows *sql.Rows) (bool, error) {
+	err = tx.Each(recentStarts, append(append(groups, least, since), append(groups, least, since)...), func(rows *sql.Rows) (bool, error) {
 		var at int64
 		err := rows.Scan(&at)
 		g.starts = append(g.starts, at)
@@ -66,13 +65,13 @@ func (s *Runs) guardOf(ctx context.Context, k Pausable) (*guard, error) {
 }
 
 // guarded tells whether a run of an automation may start. If it may not, because the
-// automation is in a loop, it pauses the automation. It runs on the writer.
-func (s *Runs) guarded(ctx context.Context, r *NewRun) (starts bool, err error) {
+// automation is in a loop, it pauses the automation.
+func (s *Runs) guarded(tx *Tx, r *NewRun) (starts bool, err error) {
 	if r.Automation == "" || r.RetryOf != 0 {
 		return true, nil // a person starts it
 	}
 	what := Pausable{KindAutomation, r.Factory, r.Automation}
-	if paused, err := s.store.Pauses.isPaused(ctx, what); err != nil || paused {
+	if paused, err := s.store.Pauses.isPaused(tx, what); err != nil || paused {
 		return false, err
 	}
 	reason := ""
@@ -82,7 +81,7 @@ func (s *Runs) guarded(ctx context.Context, r *NewRun) (starts bool, err error) 
 	}
 	g := &guard{}
 	if most > 0 { // else nobody counts them, however many there are
-		if g, err = s.guardOf(ctx, what); err != nil {
+		if g, err = s.guardOf(tx, what); err != nil {
 			return false, err
 		}
 	}
@@ -105,16 +104,16 @@ func (s *Runs) guarded(ctx context.Context, r *NewRun) (starts bool, err error) 
 	s.logger.Error("an automation is paused, because it is in a loop",
 		"factory", r.Factory, "automation", r.Automation, "reason", reason, "cure", "triphammer automations resume "+r.Automation)
 	return false, errors.Join(
-		s.store.Pauses.pause(ctx, Pause{Pausable: what, At: s.now(), By: guardian, Reason: reason}),
-		s.store.Audit.add(ctx, AuditEntry{
+		s.store.Pauses.pause(tx, Pause{Pausable: what, At: s.now(), By: guardian, Reason: reason}),
+		s.store.Audit.add(tx, AuditEntry{
 			Actor: guardian, Action: "automation.pause", Object: r.Automation, Factory: r.Factory, Details: reason, Origin: "local",
 		}))
 }
 
 // countAnew makes the earlier runs of an automation not count towards its limit. It runs on
 // the writer.
-func (s *Runs) countAnew(ctx context.Context, what Pausable) error {
+func (s *Runs) countAnew(tx *Tx, what Pausable) error {
 	delete(s.groups.guards, what)
-	return s.exec(ctx, `INSERT INTO guards (factory, automation, counts_from) VALUES ($1, $2, $3)
+	return tx.Exec(`INSERT INTO guards (factory, automation, counts_from) VALUES ($1, $2, $3)
 		ON CONFLICT (factory, automation) DO UPDATE SET counts_from = excluded.counts_from`, what.Factory, what.Name, micros(s.now()))
 }

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -94,7 +93,7 @@ func TestNoGuard(t *testing.T) {
 	s := open(t)
 	s.Runs.Guard(0)
 	must[Recorded](t)(s.Deliveries.Record(t.Context(), delivery("1", "{}", "a")))
-	check(t, s.do(t.Context(), func(context.Context) error {
+	check(t, s.do(t.Context(), func(*Tx) error {
 		if n := len(s.groups.guards); n != 0 {
 			t.Errorf("the runs of %d automations are counted", n)
 		}

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,7 +15,7 @@ func TestIDs(t *testing.T) {
 	s := open(t)
 	last, lastText := DeliveryID(0), ""
 	for round := range 4 {
-		check(t, s.do(t.Context(), func(context.Context) error {
+		check(t, s.do(t.Context(), func(*Tx) error {
 			for i := range 5000 {
 				id := DeliveryID(s.nextID())
 				text := id.String()

@@ -72,16 +72,16 @@ type Keys struct{ *db }
 func (s *Keys) Create(ctx context.Context, k Key) (*Key, secret.Value, error) {
 	token := secret.NewToken(keyPrefix)
 	hash := secret.HashToken(token)
-	err := s.do(ctx, func(ctx context.Context) error {
+	err := s.do(ctx, func(tx *Tx) error {
 		var n int64
-		if err := s.row(ctx, "SELECT count(*) FROM api_keys WHERE name = $1 AND revoked_at = 0", []any{k.Name}, &n); err != nil {
+		if err := tx.Row("SELECT count(*) FROM api_keys WHERE name = $1 AND revoked_at = 0", []any{k.Name}, &n); err != nil {
 			return err
 		}
 		if n > 0 {
 			return fmt.Errorf("a key named %q exists: %w", k.Name, ErrConflict)
 		}
-		k.ID, k.CreatedAt = KeyID(s.nextID()), s.now()
-		return s.exec(ctx, `INSERT INTO api_keys (id, name, kind, owner, scopes, factory, hash, created_at, expires_at, revoked_at, last_used_at)
+		k.ID, k.CreatedAt = KeyID(tx.NextID()), s.now()
+		return tx.Exec(`INSERT INTO api_keys (id, name, kind, owner, scopes, factory, hash, created_at, expires_at, revoked_at, last_used_at)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 0, 0)`, k.ID, k.Name, k.Kind, k.Owner, strings.Join(k.Scopes, ","), k.Factory, hash[:], micros(k.CreatedAt), micros(k.ExpiresAt))
 	})
 	if err != nil {
@@ -124,8 +124,8 @@ func (s *Keys) ByToken(ctx context.Context, token string) (*Key, error) {
 	}
 	if last, ok := s.touched.Load(k.ID); !ok || now.Sub(last.(time.Time)) >= touchEvery {
 		s.touched.Store(k.ID, now)
-		err := s.do(ctx, func(ctx context.Context) error {
-			return s.exec(ctx, "UPDATE api_keys SET last_used_at = $1 WHERE id = $2", micros(now), k.ID)
+		err := s.do(ctx, func(tx *Tx) error {
+			return tx.Exec("UPDATE api_keys SET last_used_at = $1 WHERE id = $2", micros(now), k.ID)
 		})
 		if err != nil {
 			s.logger.Warn("the last use of a key could not be noted", "key", k.Name, "error", err)
@@ -154,14 +154,14 @@ func (s *Keys) Revoke(ctx context.Context, idOrName string) (*Key, Ended, error)
 	}
 	k := keys[i]
 	k.RevokedAt = s.now()
-	err = s.do(ctx, func(ctx context.Context) error {
-		if err := s.exec(ctx, "UPDATE api_keys SET revoked_at = $1 WHERE id = $2", micros(k.RevokedAt), k.ID); err != nil {
+	err = s.do(ctx, func(tx *Tx) error {
+		if err := tx.Exec("UPDATE api_keys SET revoked_at = $1 WHERE id = $2", micros(k.RevokedAt), k.ID); err != nil {
 			return err
 		}
-		if ended, err = s.store.Sessions.endWhere(ctx, " AND key_id = $2", k.ID); err != nil {
+		if ended, err = s.store.Sessions.endWhere(tx, " AND key_id = $2", k.ID); err != nil {
 			return err
 		}
-		return s.row(ctx, "SELECT count(*) FROM schedules WHERE key_id = $1 AND enabled = 1", []any{k.ID}, &ended.Schedules)
+		return tx.Row("SELECT count(*) FROM schedules WHERE key_id = $1 AND enabled = 1", []any{k.ID}, &ended.Schedules)
 	})
 	return k, ended, err
 }

@@ -2,7 +2,6 @@ package store
 
 import (
 	"cmp"
-	"context"
 	"crypto/sha256"
 	"fmt"
 	"maps"
@@ -268,8 +267,8 @@ func TestGroupsAreForgotten(t *testing.T) {
 	failure := fmt.Errorf("no")
 	hash, data := spec("web", "", "", "")
 	r := NewRun{Factory: "default", Source: SourceAPI, SpecHash: hash, Spec: data}
-	err := s.do(t.Context(), func(ctx context.Context) error {
-		if _, err := s.Runs.insert(ctx, &r, 0); err != nil {
+	err := s.do(t.Context(), func(tx *Tx) error {
+		if _, err := s.Runs.insert(tx, &r, 0); err != nil {
 			return err
 		}
 		return failure
@@ -336,7 +335,7 @@ func fill(b *testing.B, s *fixture, n int) {
 		group int64
 	}
 	var kinds []kind
-	check(b, s.do(ctx, func(ctx context.Context) error {
+	check(b, s.do(ctx, func(tx *Tx) error {
 		for i := range 100 {
 			k := kind{NewRun: NewRun{Factory: "default", Source: SourceWebhook, Automation: fmt.Sprint("a", i), Title: fmt.Sprint("a", i), CreatorKind: "automation", CreatorName: fmt.Sprint("a", i)}}
 			if i == 99 {
@@ -352,11 +351,11 @@ func fill(b *testing.B, s *fixture, n int) {
 			if i%20 == 0 {
 				k.SpecHash, k.Spec = spec("", "", "", "")
 			}
-			if err := s.Specs.put(ctx, k.SpecHash, k.Spec); err != nil {
+			if err := s.Specs.put(tx, k.SpecHash, k.Spec); err != nil {
 				return err
 			}
 			var err error
-			if k.group, err = s.Runs.groupOf(ctx, &k.NewRun); err != nil {
+			if k.group, err = s.Runs.groupOf(tx, &k.NewRun); err != nil {
 				return err
 			}
 			kinds = append(kinds, k)
@@ -366,7 +365,7 @@ func fill(b *testing.B, s *fixture, n int) {
 	start := s.at.Add(-time.Duration(n) * time.Second)
 	r := rand.New(rand.NewPCG(1, 2))
 	for from := 0; from < n; from += 20_000 {
-		check(b, s.do(ctx, func(ctx context.Context) error {
+		check(b, s.do(ctx, func(tx *Tx) error {
 			for i := from; i < min(n, from+20_000); i++ {
 				k := kinds[r.IntN(99)]
 				if i < n/4 && i%2 == 0 {
@@ -391,7 +390,7 @@ func fill(b *testing.B, s *fixture, n int) {
 				if i%10_000 == 3 {
 					parent = 1
 				}
-				err := s.exec(ctx, `INSERT INTO runs (id, factory, automation, source, title, creator_kind, creator_name, delivery_id, webhook, commit_hash, spec_hash,
+				err := tx.Exec(`INSERT INTO runs (id, factory, automation, source, title, creator_kind, creator_name, delivery_id, webhook, commit_hash, spec_hash,
 					state, status_message, attempt, created_at, updated_at, started_at, finished_at, cancel_requested, worker, lease_token, lease_until, group_id, parent_id)
 					VALUES ($1, $2, $3, $4, $5, $6, $7, 0, '', 'c', $8, $9, '', 1, $10, $11, $12, $11, 0, '', 0, 0, $13, $14)`,
 					id, k.Factory, k.Automation, k.Source, title, k.CreatorKind, k.CreatorName, k.SpecHash[:], string(state), micros(at),
@@ -407,12 +406,12 @@ func fill(b *testing.B, s *fixture, n int) {
 					words = append(words, "needle")
 				}
 				for _, word := range wordsOf(words...) {
-					if err := s.exec(ctx, "INSERT INTO run_words (word, run_id) VALUES ($1, $2)", word, id); err != nil {
+					if err := tx.Exec("INSERT INTO run_words (word, run_id) VALUES ($1, $2)", word, id); err != nil {
 						return err
 					}
 				}
 				for name, value := range map[string]string{"team": "web", "ticket": fmt.Sprint(i % 10_000)} {
-					if err := s.exec(ctx, "INSERT INTO run_metadata (run_id, name, value) VALUES ($1, $2, $3)", id, name, value); err != nil {
+					if err := tx.Exec("INSERT INTO run_metadata (run_id, name, value) VALUES ($1, $2, $3)", id, name, value); err != nil {
 						return err
 					}
 				}
@@ -466,17 +465,17 @@ func TestLeaseAndClock(t *testing.T) {
 // percentile.
 func BenchmarkQueue(b *testing.B) {
 	s := open(b)
-	check(b, s.do(b.Context(), func(ctx context.Context) error {
+	check(b, s.do(b.Context(), func(tx *Tx) error {
 		for i := range 600_000 {
 			name := fmt.Sprint("a", i%50)
 			if i == 300_000 {
-				if err := s.exec(ctx, "UPDATE runs SET state = 'SUCCEEDED'"); err != nil {
+				if err := tx.Exec("UPDATE runs SET state = 'SUCCEEDED'"); err != nil {
 					return err
 				}
 			}
 			s.at = s.at.Add(time.Millisecond)
 			r := NewRun{Factory: "default", Source: SourceWebhook, Automation: name, Title: name, CreatorKind: "automation", CreatorName: name}
-			if _, err := s.Runs.insert(ctx, &r, 0); err != nil {
+			if _, err := s.Runs.insert(tx, &r, 0); err != nil {
 				return err
 			}
 		}

@@ -25,11 +25,11 @@ const liveApply = "SELECT coalesce(max(id), 0) FROM applies WHERE factory = $1 A
 
 // live is Live as the transaction sees it. It runs on the writer, which remembers
 // it: a delivery pays no statement for it.
-func (s *Applies) live(ctx context.Context, factory string) (id ApplyID, err error) {
+func (s *Applies) live(tx *Tx, factory string) (id ApplyID, err error) {
 	if id, known := s.groups.live[factory]; known {
 		return id, nil
 	}
-	if err := s.row(ctx, liveApply, []any{factory}, &id); err != nil {
+	if err := tx.Row(liveApply, []any{factory}, &id); err != nil {
 		return 0, err
 	}
 	if err := s.forward(factory, id); err != nil {
@@ -47,18 +47,18 @@ func (s *Applies) setLive(factory string, id ApplyID) {
 }
 
 // isStale tells whether an apply is not the live one of its factory any more. What no apply
-// decided (0) is never stale. It runs on the writer.
-func (s *Applies) isStale(ctx context.Context, factory string, decided ApplyID) (bool, error) {
+// decided (0) is never stale.
+func (s *Applies) isStale(tx *Tx, factory string, decided ApplyID) (bool, error) {
 	if decided == 0 || s.unfenced {
 		return false, nil
 	}
-	live, err := s.live(ctx, factory)
+	live, err := s.live(tx, factory)
 	return live != decided, err
 }
 
-// notStale is the error ErrStale if isStale. It runs on the writer.
-func (s *Applies) notStale(ctx context.Context, factory string, decided ApplyID) error {
-	stale, err := s.isStale(ctx, factory, decided)
+// notStale is the error ErrStale if isStale.
+func (s *Applies) notStale(tx *Tx, factory string, decided ApplyID) error {
+	stale, err := s.isStale(tx, factory, decided)
 	if err == nil && stale {
 		err = fmt.Errorf("%s does not serve any more: %w", decided, ErrStale)
 	}
@@ -66,12 +66,12 @@ func (s *Applies) notStale(ctx context.Context, factory string, decided ApplyID)
 }
 
 // checkFence refuses an apply that was made while another one became live, or that uses a
-// secret which was deleted meanwhile. It runs on the writer.
-func (s *Applies) checkFence(ctx context.Context, a *Apply) error {
+// secret which was deleted meanwhile.
+func (s *Applies) checkFence(tx *Tx, a *Apply) error {
 	if !a.Fenced || a.Outcome != applied || s.unfenced {
 		return nil
 	}
-	live, err := s.live(ctx, a.Factory)
+	live, err := s.live(tx, a.Factory)
 	if errors.Is(err, ErrWentBack) {
 		live, err = a.Base, s.replaces(a)
 	}
@@ -85,7 +85,7 @@ func (s *Applies) checkFence(ctx context.Context, a *Apply) error {
 		if w.Generation == 0 {
 			continue
 		}
-		err := s.row(ctx, "SELECT name FROM secrets WHERE name = $1 AND generation = $2", []any{w.SecretName, w.Generation}, new(string))
+		err := tx.Row("SELECT name FROM secrets WHERE name = $1 AND generation = $2", []any{w.SecretName, w.Generation}, new(string))
 		if errors.Is(err, ErrNotFound) {
 			err = fmt.Errorf("the secret %s was deleted meanwhile: %w", w.SecretName, ErrStale)
 		}
@@ -107,8 +107,8 @@ const reportOf = "report " // and the name of a factory: the name of its report 
 
 // SetReport keeps what the leader reports of a factory for the other servers.
 func (s *Applies) SetReport(ctx context.Context, factory string, report []byte) error {
-	return s.do(ctx, func(ctx context.Context) error {
-		return s.exec(ctx, "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value", reportOf+factory, string(report))
+	return s.do(ctx, func(tx *Tx) error {
+		return tx.Exec("INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value", reportOf+factory, string(report))
 	})
 }
 

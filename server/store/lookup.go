@@ -33,11 +33,11 @@ type Lookup struct {
 // Lookups are the questions of deliveries to the API of their sender that have no answer yet.
 type Lookups struct{ *db }
 
-// ask records the questions of a new delivery. It runs on the writer.
-func (s *Lookups) ask(ctx context.Context, id DeliveryID, waiting []Lookup) error {
+// ask records the questions of a new delivery.
+func (s *Lookups) ask(tx *Tx, id DeliveryID, waiting []Lookup) error {
 	now := micros(s.now())
 	for _, l := range waiting {
-		err := s.exec(ctx, `INSERT INTO lookups (delivery_id, provider, name, args, state, due_at, attempts, answer, detail, created_at, updated_at)
+		err := tx.Exec(`INSERT INTO lookups (delivery_id, provider, name, args, state, due_at, attempts, answer, detail, created_at, updated_at)
 			VALUES ($1, $2, $3, $4, 'waiting', $5, 0, '[]', '', $5, $5)`, int64(id), l.Provider, l.Name, l.Args, now)
 		if err != nil {
 			return err
@@ -74,11 +74,11 @@ func (s *Lookups) Of(ctx context.Context, id DeliveryID) ([]Lookup, error) {
 
 // Drop forgets the questions of a delivery that is gone.
 func (s *Lookups) Drop(ctx context.Context, id DeliveryID) error {
-	return s.do(ctx, func(ctx context.Context) error { return s.drop(ctx, id) })
+	return s.do(ctx, func(tx *Tx) error { return s.drop(tx, id) })
 }
 
-func (s *Lookups) drop(ctx context.Context, id DeliveryID) error {
-	return s.exec(ctx, "DELETE FROM lookups WHERE delivery_id = $1", int64(id))
+func (s *Lookups) drop(tx *Tx, id DeliveryID) error {
+	return tx.Exec("DELETE FROM lookups WHERE delivery_id = $1", int64(id))
 }
 
 // Record records in one transaction how attempts at questions of a delivery went, and
@@ -86,14 +86,14 @@ func (s *Lookups) drop(ctx context.Context, id DeliveryID) error {
 // that was withheld, is not started again. A question that does not wait any more stays as
 // it is.
 func (s *Lookups) Record(ctx context.Context, id DeliveryID, asked []Lookup, runs []NewRun) (started []RunID, err error) {
-	err = s.grow(ctx, func(ctx context.Context) error {
+	err = s.grow(ctx, func(tx *Tx) error {
 		started = nil
 		for _, l := range asked {
 			answer, err := json.Marshal(append([]string{}, l.Answer...))
 			if err != nil {
 				return err
 			}
-			err = s.exec(ctx, `UPDATE lookups SET state = $1, due_at = $2, attempts = $3, answer = $4, detail = $5, updated_at = $6
+			err = tx.Exec(`UPDATE lookups SET state = $1, due_at = $2, attempts = $3, answer = $4, detail = $5, updated_at = $6
 				WHERE delivery_id = $7 AND name = $8 AND args = $9 AND due_at <> 0`,
 				l.State, micros(l.DueAt), l.Attempts, string(answer), l.Detail, micros(s.now()), int64(id), l.Name, l.Args)
 			if err != nil {
@@ -103,17 +103,17 @@ func (s *Lookups) Record(ctx context.Context, id DeliveryID, asked []Lookup, run
 		if len(runs) == 0 {
 			return nil
 		}
-		started, err = s.startLater(ctx, id, runs)
+		started, err = s.startLater(tx, id, runs)
 		return err
 	})
 	return started, err
 }
 
-// startLater starts runs of a delivery that was recorded before. It runs on the writer.
-func (s *Lookups) startLater(ctx context.Context, id DeliveryID, runs []NewRun) (started []RunID, err error) {
+// startLater starts runs of a delivery that was recorded before.
+func (s *Lookups) startLater(tx *Tx, id DeliveryID, runs []NewRun) (started []RunID, err error) {
 	d := NewDelivery{}
 	var reason, detail string
-	err = s.row(ctx, "SELECT webhook_uid, replay_of, reason, detail FROM deliveries WHERE id = $1", []any{int64(id)}, &d.WebhookUID, &d.ReplayOf, &reason, &detail)
+	err = tx.Row("SELECT webhook_uid, replay_of, reason, detail FROM deliveries WHERE id = $1", []any{int64(id)}, &d.WebhookUID, &d.ReplayOf, &reason, &detail)
 	if errors.Is(err, ErrNotFound) {
 		return nil, nil // it was deleted, and nobody could tell why the run was
 	}
@@ -125,7 +125,7 @@ func (s *Lookups) startLater(ctx context.Context, id DeliveryID, runs []NewRun) 
 		return nil, err
 	}
 	var known []string
-	err = s.each(ctx, "SELECT automation FROM runs WHERE delivery_id = $1", []any{int64(id)}, func(rows *sql.Rows) (bool, error) {
+	err = tx.Each("SELECT automation FROM runs WHERE delivery_id = $1", []any{int64(id)}, func(rows *sql.Rows) (bool, error) {
 		var name string
 		err := rows.Scan(&name)
 		known = append(known, name)
@@ -138,7 +138,7 @@ func (s *Lookups) startLater(ctx context.Context, id DeliveryID, runs []NewRun) 
 		return slices.Contains(known, r.Automation) || slices.Contains(not.Paused, r.Automation) || not.Repeats[r.Automation] != 0
 	})
 	d.ID, d.Runs = id, runs
-	if started, err = s.store.Deliveries.start(ctx, id, &d, &not); err != nil {
+	if started, err = s.store.Deliveries.start(tx, id, &d, &not); err != nil {
 		return nil, err
 	}
 	n, _ := strconv.Atoi(reason)
@@ -146,5 +146,5 @@ func (s *Lookups) startLater(ctx context.Context, id DeliveryID, runs []NewRun) 
 	if err != nil {
 		return nil, err
 	}
-	return started, s.exec(ctx, "UPDATE deliveries SET reason = $1, detail = $2 WHERE id = $3", strconv.Itoa(n+len(started)), detail, int64(id))
+	return started, tx.Exec("UPDATE deliveries SET reason = $1, detail = $2 WHERE id = $3", strconv.Itoa(n+len(started)), detail, int64(id))
 }

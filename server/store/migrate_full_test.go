@@ -3,7 +3,6 @@
 package store
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
@@ -19,8 +18,8 @@ func TestUpgradeWhileAway(t *testing.T) {
 	s.cfg.URL = storetest.Postgres(t)
 	s.reopen(t)
 	must[Recorded](t)(s.Deliveries.Record(t.Context(), delivery("1", "{}")))
-	check(t, s.do(t.Context(), func(ctx context.Context) error {
-		return errors.Join(s.setMeta(ctx, "schema", "99"), s.setMeta(ctx, metaNeeds, "98"))
+	check(t, s.do(t.Context(), func(tx *Tx) error {
+		return errors.Join(tx.SetMeta("schema", "99"), tx.SetMeta(metaNeeds, "98"))
 	}))
 	_, _ = s.read.ExecContext(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
 	var err error

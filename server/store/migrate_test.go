@@ -86,8 +86,8 @@ func TestRollingUpgrade(t *testing.T) {
 }
 
 func versionOf(s *fixture) (v int, err error) {
-	err = s.do(context.Background(), func(ctx context.Context) error {
-		v, err = s.schemaVersion(ctx)
+	err = s.do(context.Background(), func(tx *Tx) error {
+		v, err = s.schemaVersion(tx.ctx)
 		return err
 	})
 	return v, err

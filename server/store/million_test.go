@@ -23,10 +23,10 @@ func (f *fixture) stock(t testing.TB, n int, age time.Duration) {
 	end := f.at
 	const chunk = 10_000
 	for done := 0; done < n; {
-		check(t, f.do(ctx, func(ctx context.Context) error {
+		check(t, f.do(ctx, func(tx *Tx) error {
 			for range min(chunk, n-done) {
 				f.at = end.Add(-age + age/time.Duration(n)*time.Duration(done))
-				if err := f.record(ctx, numbered(done, f.at)); err != nil {
+				if err := f.record(tx, numbered(done, f.at)); err != nil {
 					return err
 				}
 				done++
@@ -34,9 +34,9 @@ func (f *fixture) stock(t testing.TB, n int, age time.Duration) {
 			return nil
 		}))
 	}
-	check(t, f.do(ctx, func(ctx context.Context) error {
+	check(t, f.do(ctx, func(tx *Tx) error {
 		f.at = end
-		return f.exec(ctx, "UPDATE runs SET state = 'SUCCEEDED' WHERE state = 'QUEUED'")
+		return tx.Exec("UPDATE runs SET state = 'SUCCEEDED' WHERE state = 'QUEUED'")
 	}))
 }
 
@@ -97,8 +97,8 @@ func at(sorted []time.Duration, share float64) time.Duration {
 }
 
 // record is Deliveries.Record on the writer.
-func (f *fixture) record(ctx context.Context, d *NewDelivery) error {
-	_, err := f.Deliveries.record(ctx, d, encodeDelivery(d, new([]byte)))
+func (f *fixture) record(tx *Tx, d *NewDelivery) error {
+	_, err := f.Deliveries.record(tx, d, encodeDelivery(d, new([]byte)))
 	return err
 }
 

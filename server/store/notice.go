@@ -48,23 +48,23 @@ func (s *Notices) KeepEnds(ctx context.Context, keep bool) error {
 	if err != nil || keep == (len(have) > 0) {
 		return err
 	}
-	return s.do(ctx, func(ctx context.Context) error {
+	return s.do(ctx, func(tx *Tx) error {
 		if keep {
-			return s.setMeta(ctx, metaRunNotices, "1")
+			return tx.SetMeta(metaRunNotices, "1")
 		}
-		return s.exec(ctx, "DELETE FROM meta WHERE name = $1", metaRunNotices)
+		return tx.Exec("DELETE FROM meta WHERE name = $1", metaRunNotices)
 	})
 }
 
-// ofRun leaves a notice of a run that ends, if somebody is told. It runs on the writer.
-func (s *Notices) ofRun(ctx context.Context, run RunID) error {
-	return s.exec(ctx, `INSERT INTO notices (id, recipient, subject, body, due_at, attempts, status, detail, updated_at)
+// ofRun leaves a notice of a run that ends, if somebody is told.
+func (s *Notices) ofRun(tx *Tx, run RunID) error {
+	return tx.Exec(`INSERT INTO notices (id, recipient, subject, body, due_at, attempts, status, detail, updated_at)
 		SELECT $1, $2, '', $3, $4, 0, 'pending', '', $4 WHERE EXISTS (SELECT 1 FROM meta WHERE name = $5) ON CONFLICT (id) DO NOTHING`,
 		int64(run), RunNotices, []byte{}, micros(s.now()), metaRunNotices)
 }
 
-func (s *Notices) add(ctx context.Context, id int64, n Notice) error {
-	return s.exec(ctx, `INSERT INTO notices (id, recipient, subject, body, due_at, attempts, status, detail, updated_at)
+func (s *Notices) add(tx *Tx, id int64, n Notice) error {
+	return tx.Exec(`INSERT INTO notices (id, recipient, subject, body, due_at, attempts, status, detail, updated_at)
 		VALUES ($1, $2, $3, $4, $5, 0, 'pending', '', $5) ON CONFLICT (id) DO NOTHING`, id, n.Recipient, n.Subject, append([]byte{}, n.Body...), micros(s.now()))
 }
 
@@ -72,18 +72,18 @@ func (s *Notices) add(ctx context.Context, id int64, n Notice) error {
 // about the same subject. dropped is how many notices were deleted unsent, because
 // more than maxNotices wait.
 func (s *Notices) Add(ctx context.Context, n Notice) (dropped int64, err error) {
-	err = s.do(ctx, func(ctx context.Context) error {
-		if err := s.exec(ctx, "DELETE FROM notices WHERE recipient = $1 AND subject = $2", n.Recipient, n.Subject); err != nil {
+	err = s.do(ctx, func(tx *Tx) error {
+		if err := tx.Exec("DELETE FROM notices WHERE recipient = $1 AND subject = $2", n.Recipient, n.Subject); err != nil {
 			return err
 		}
-		if err := s.add(ctx, s.nextID(), n); err != nil {
+		if err := s.add(tx, tx.NextID(), n); err != nil {
 			return err
 		}
 		const old = "DELETE FROM notices WHERE recipient = $1 AND id <= (SELECT id FROM notices WHERE recipient = $1 ORDER BY id DESC LIMIT 1 OFFSET $2)"
-		if dropped, err = s.execCount(ctx, old+" AND due_at <> 0", n.Recipient, maxNotices); err != nil {
+		if dropped, err = tx.ExecCount(old+" AND due_at <> 0", n.Recipient, maxNotices); err != nil {
 			return err
 		}
-		return s.exec(ctx, old, n.Recipient, maxNotices)
+		return tx.Exec(old, n.Recipient, maxNotices)
 	})
 	return dropped, err
 }
@@ -130,13 +130,13 @@ func (s *Notices) List(ctx context.Context, from RunID, limit int) ([]Notice, er
 
 // Save records how an attempt went, unless the notice was replaced meanwhile.
 func (s *Notices) Save(ctx context.Context, n Notice) error {
-	return s.do(ctx, func(ctx context.Context) error {
-		return s.exec(ctx, "UPDATE notices SET due_at = $1, attempts = $2, status = $3, detail = $4, updated_at = $5 WHERE id = $6",
+	return s.do(ctx, func(tx *Tx) error {
+		return tx.Exec("UPDATE notices SET due_at = $1, attempts = $2, status = $3, detail = $4, updated_at = $5 WHERE id = $6",
 			micros(n.DueAt), n.Attempts, n.Status, n.Detail, micros(s.now()), n.ID)
 	})
 }
 
 // Drop deletes a notice that needs no message.
 func (s *Notices) Drop(ctx context.Context, id int64) error {
-	return s.do(ctx, func(ctx context.Context) error { return s.exec(ctx, "DELETE FROM notices WHERE id = $1", id) })
+	return s.do(ctx, func(tx *Tx) error { return tx.Exec("DELETE FROM notices WHERE id = $1", id) })
 }

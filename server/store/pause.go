@@ -66,13 +66,13 @@ func (s *Pauses) List(factory string) []Pause {
 	return all
 }
 
-// all are all pauses, as the transaction sees them. It runs on the writer.
-func (s *Pauses) all(ctx context.Context) (pauses, error) {
+// all are all pauses, as the transaction sees them.
+func (s *Pauses) all(tx *Tx) (pauses, error) {
 	if s.groups.pauses != nil {
 		return s.groups.pauses, nil
 	}
 	all := make(pauses)
-	err := s.each(ctx, selectPauses, nil, func(rows *sql.Rows) (bool, error) {
+	err := tx.Each(selectPauses, nil, func(rows *sql.Rows) (bool, error) {
 		p, err := scanPause(rows)
 		all[p.Pausable] = p
 		return true, err
@@ -94,8 +94,8 @@ func scanPause(rows *sql.Rows) (p Pause, err error) {
 }
 
 // isPaused is Paused within a transaction: it decides in the order of the writes.
-func (s *Pauses) isPaused(ctx context.Context, what Pausable) (bool, error) {
-	all, err := s.all(ctx)
+func (s *Pauses) isPaused(tx *Tx, what Pausable) (bool, error) {
+	all, err := s.all(tx)
 	if err != nil {
 		return false, err
 	}
@@ -106,20 +106,20 @@ func (s *Pauses) isPaused(ctx context.Context, what Pausable) (bool, error) {
 // Pause pauses something, or replaces its pause. After it returns, no delivery of the
 // webhook is recorded, and no run of the automation is started.
 func (s *Pauses) Pause(ctx context.Context, p Pause) (Pause, error) {
-	err := s.do(ctx, func(ctx context.Context) error {
+	err := s.do(ctx, func(tx *Tx) error {
 		p.At = s.now()
-		return s.pause(ctx, p)
+		return s.pause(tx, p)
 	})
 	return p, err
 }
 
 // pause is Pause within a transaction.
-func (s *Pauses) pause(ctx context.Context, p Pause) error {
-	all, err := s.all(ctx)
+func (s *Pauses) pause(tx *Tx, p Pause) error {
+	all, err := s.all(tx)
 	if err != nil {
 		return err
 	}
-	err = s.exec(ctx, `INSERT INTO pauses (kind, factory, name, paused_at, until, paused_by, reason) VALUES ($1, $2, $3, $4, $5, $6, $7)
+	err = tx.Exec(`INSERT INTO pauses (kind, factory, name, paused_at, until, paused_by, reason) VALUES ($1, $2, $3, $4, $5, $6, $7)
 		ON CONFLICT (kind, factory, name) DO UPDATE SET paused_at = excluded.paused_at, until = excluded.until, paused_by = excluded.paused_by, reason = excluded.reason`,
 		p.Kind, p.Factory, p.Name, micros(p.At), micros(p.Until), p.By, p.Reason)
 	if err != nil {
@@ -134,26 +134,26 @@ func (s *Pauses) pause(ctx context.Context, p Pause) error {
 // Resume ends a pause. Earlier runs do not count towards the limit of an automation any
 // more. The error is ErrNotFound if it is not paused.
 func (s *Pauses) Resume(ctx context.Context, what Pausable) error {
-	return s.do(ctx, func(ctx context.Context) error {
-		paused, err := s.isPaused(ctx, what)
+	return s.do(ctx, func(tx *Tx) error {
+		paused, err := s.isPaused(tx, what)
 		if err == nil && !paused {
 			err = fmt.Errorf("%s is not paused: %w", what, ErrNotFound)
 		}
 		if err != nil {
 			return err
 		}
-		return s.resume(ctx, what)
+		return s.resume(tx, what)
 	})
 }
 
 // resume is Resume within a transaction.
-func (s *Pauses) resume(ctx context.Context, what Pausable) error {
-	all, err := s.all(ctx)
+func (s *Pauses) resume(tx *Tx, what Pausable) error {
+	all, err := s.all(tx)
 	if err == nil {
-		err = s.exec(ctx, "DELETE FROM pauses WHERE kind = $1 AND factory = $2 AND name = $3", what.Kind, what.Factory, what.Name)
+		err = tx.Exec("DELETE FROM pauses WHERE kind = $1 AND factory = $2 AND name = $3", what.Kind, what.Factory, what.Name)
 	}
 	if err == nil && what.Kind == KindAutomation {
-		err = s.store.Runs.countAnew(ctx, what)
+		err = s.store.Runs.countAnew(tx, what)
 	}
 	if err != nil {
 		return err
@@ -164,9 +164,9 @@ func (s *Pauses) resume(ctx context.Context, what Pausable) error {
 	return nil
 }
 
-// end records the end of the pauses whose time is over. It runs on the writer.
-func (s *Pauses) end(ctx context.Context) error {
-	all, err := s.all(ctx)
+// end records the end of the pauses whose time is over.
+func (s *Pauses) end(tx *Tx) error {
+	all, err := s.all(tx)
 	if err != nil {
 		return err
 	}
@@ -174,10 +174,10 @@ func (s *Pauses) end(ctx context.Context) error {
 		if p.runs(&s.clock) {
 			continue
 		}
-		if err := s.resume(ctx, p.Pausable); err != nil {
+		if err := s.resume(tx, p.Pausable); err != nil {
 			return err
 		}
-		err := s.store.Audit.add(ctx, AuditEntry{
+		err := s.store.Audit.add(tx, AuditEntry{
 			Actor: "triphammer", Action: p.Kind + ".resume", Object: p.Name, Factory: p.Factory, Origin: "local",
 			Details: "the time of its pause was over, which " + p.By + " made: " + p.Reason,
 		})
@@ -246,10 +246,10 @@ const recheckPauses = time.Minute
 
 // publish shows the committed pauses to everybody, and sets the timer of the writer to
 // the next end of one. It runs on the writer, between transactions.
-func (s *Pauses) publish(ctx context.Context) error {
-	ctx, cancel := s.engine.bounded(ctx)
+func (s *Pauses) publish(tx *Tx) error {
+	ctx, cancel := s.engine.bounded(tx.ctx)
 	defer cancel()
-	all, err := s.all(ctx)
+	all, err := s.all(&Tx{ctx, s.db})
 	if err != nil {
 		return err
 	}

@@ -34,21 +34,21 @@ func pendingContext(id PendingID) []byte {
 
 // Hold keeps a pending secret, and returns after it is on the disk.
 func (s *Secrets) Hold(ctx context.Context, p PendingSecret, value secret.Value) error {
-	return s.do(ctx, func(ctx context.Context) error {
-		id := PendingID(s.nextID())
-		err := s.exec(ctx, `INSERT INTO pending_secrets (id, factory, webhook, webhook_uid, secret_name, sealed, received_at, client_addr)
+	return s.do(ctx, func(tx *Tx) error {
+		id := PendingID(tx.NextID())
+		err := tx.Exec(`INSERT INTO pending_secrets (id, factory, webhook, webhook_uid, secret_name, sealed, received_at, client_addr)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
 			id, p.Factory, p.Webhook, p.WebhookUID, p.SecretName, s.key.Seal([]byte(value.Reveal()), pendingContext(id)), micros(p.ReceivedAt), p.ClientAddr)
 		if err != nil {
 			return err
 		}
-		err = s.exec(ctx, `DELETE FROM pending_secrets WHERE webhook_uid = $1 AND client_addr = $2 AND id NOT IN
+		err = tx.Exec(`DELETE FROM pending_secrets WHERE webhook_uid = $1 AND client_addr = $2 AND id NOT IN
 			(SELECT id FROM pending_secrets WHERE webhook_uid = $3 AND client_addr = $4 ORDER BY id DESC LIMIT $5)`,
 			p.WebhookUID, p.ClientAddr, p.WebhookUID, p.ClientAddr, maxPendingOfAddress)
 		if err != nil {
 			return err
 		}
-		return s.exec(ctx, `DELETE FROM pending_secrets WHERE webhook_uid = $1 AND id NOT IN
+		return tx.Exec(`DELETE FROM pending_secrets WHERE webhook_uid = $1 AND id NOT IN
 			(SELECT id FROM pending_secrets WHERE webhook_uid = $2 ORDER BY id DESC LIMIT $3)`, p.WebhookUID, p.WebhookUID, maxPending)
 	})
 }
@@ -69,10 +69,10 @@ func (s *Secrets) Pending(ctx context.Context, factory string) ([]PendingSecret,
 // Confirm makes a pending secret the next generation of its managed
 // secret, and forgets the others of its webhook.
 func (s *Secrets) Confirm(ctx context.Context, id PendingID) (name string, generation int64, err error) {
-	err = s.do(ctx, func(ctx context.Context) error {
+	err = s.do(ctx, func(tx *Tx) error {
 		var uid string
 		var sealed []byte
-		err := s.row(ctx, "SELECT secret_name, webhook_uid, sealed FROM pending_secrets WHERE id = $1", []any{id}, &name, &uid, &sealed)
+		err := tx.Row("SELECT secret_name, webhook_uid, sealed FROM pending_secrets WHERE id = $1", []any{id}, &name, &uid, &sealed)
 		if err != nil {
 			return fmt.Errorf("pending secret %s: %w", id, err)
 		}
@@ -83,18 +83,18 @@ func (s *Secrets) Confirm(ctx context.Context, id PendingID) (name string, gener
 		if err != nil {
 			return fmt.Errorf("pending secret %s: %w", id, err)
 		}
-		if generation, err = s.set(ctx, name, secret.New(string(plain))); err != nil {
+		if generation, err = s.set(tx, name, secret.New(string(plain))); err != nil {
 			return err
 		}
-		return s.exec(ctx, "DELETE FROM pending_secrets WHERE webhook_uid = $1", uid)
+		return tx.Exec("DELETE FROM pending_secrets WHERE webhook_uid = $1", uid)
 	})
 	return name, generation, err
 }
 
 // Dismiss forgets a pending secret.
 func (s *Secrets) Dismiss(ctx context.Context, id PendingID) error {
-	return s.do(ctx, func(ctx context.Context) error {
-		count, err := s.execCount(ctx, "DELETE FROM pending_secrets WHERE id = $1", id)
+	return s.do(ctx, func(tx *Tx) error {
+		count, err := tx.ExecCount("DELETE FROM pending_secrets WHERE id = $1", id)
 		if err == nil && count == 0 {
 			err = fmt.Errorf("pending secret %s: %w", id, ErrNotFound)
 		}

@@ -3,7 +3,6 @@
 package store
 
 import (
-	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -121,7 +120,7 @@ func TestResealAlone(t *testing.T) {
 		}
 	}
 	var own int
-	check(t, first.do(ctx, func(ctx context.Context) error { return first.row(ctx, "SELECT pg_backend_pid()", nil, &own) }))
+	check(t, first.do(ctx, func(tx *Tx) error { return tx.Row("SELECT pg_backend_pid()", nil, &own) }))
 	db := stdlib.OpenDB(*first.engine.(*postgres).config)
 	defer func() { _ = db.Close() }()
 	_, err := db.ExecContext(ctx, "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = current_database() AND pid NOT IN (pg_backend_pid(), $1)", own)

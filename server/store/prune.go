@@ -57,9 +57,9 @@ func (s *Deliveries) pruneWebhook(ctx context.Context, uid string, keep Retentio
 			last = all[len(all)-1].id
 		}
 		return all, err
-	}, func(ctx context.Context, v oldRow) error {
+	}, func(tx *Tx, v oldRow) error {
 		// A run that has ended never begins again.
-		return errors.Join(s.exec(ctx, "DELETE FROM deliveries WHERE id = $1", v.id), s.store.Lookups.drop(ctx, DeliveryID(v.id)))
+		return errors.Join(tx.Exec("DELETE FROM deliveries WHERE id = $1", v.id), s.store.Lookups.drop(tx, DeliveryID(v.id)))
 	})
 }
 
@@ -74,15 +74,15 @@ func scanOldRow(rows *sql.Rows) (v oldRow, err error) {
 
 // remove deletes in steps what find finds, until it finds nothing. It is looked
 // for beside the writer. n is how many were whole: those without a number.
-func (s *db) remove(ctx context.Context, find func() ([]oldRow, error), one func(ctx context.Context, v oldRow) error) (n int64, err error) {
+func (s *db) remove(ctx context.Context, find func() ([]oldRow, error), one func(tx *Tx, v oldRow) error) (n int64, err error) {
 	for {
 		all, err := find()
 		if err != nil || len(all) == 0 {
 			return n, err
 		}
-		err = s.inSteps(ctx, task{run: func(ctx context.Context, st *step) (more bool, err error) {
+		err = s.inSteps(ctx, task{run: func(tx *Tx, st *step) (more bool, err error) {
 			for ; len(all) > 0 && st.takes(all[0].size); all = all[1:] {
-				if err := one(ctx, all[0]); err != nil {
+				if err := one(tx, all[0]); err != nil {
 					return false, err
 				}
 				if all[0].seq == 0 {

@@ -22,11 +22,11 @@ func (s *Runs) Prune(ctx context.Context, keep RunRetention) (runs, transcripts 
 		old := micros(s.clock.agreed().Add(-keep.Runs))
 		runs, err = s.remove(ctx, func() ([]oldRow, error) {
 			return s.store.Transcripts.old(ctx, "SELECT id FROM runs WHERE updated_at < $1 AND "+ended+" ORDER BY updated_at LIMIT $2", old, prunePage)
-		}, func(ctx context.Context, v oldRow) error {
+		}, func(tx *Tx, v oldRow) error {
 			if v.seq == 0 {
-				return s.delete(ctx, v.id)
+				return s.delete(tx, v.id)
 			}
-			return s.store.Transcripts.delete(ctx, v)
+			return s.store.Transcripts.delete(tx, v)
 		})
 	}
 	if err == nil && keep.Transcripts > 0 {
@@ -35,11 +35,11 @@ func (s *Runs) Prune(ctx context.Context, keep RunRetention) (runs, transcripts 
 			// A run is no older than its id.
 			return s.store.Transcripts.old(ctx, `SELECT DISTINCT e.run_id FROM run_events e JOIN runs r ON r.id = e.run_id WHERE e.run_id < $1
 				AND r.updated_at < $2 AND r.state IN ('SUCCEEDED', 'FAILED', 'CANCELLED') ORDER BY e.run_id LIMIT $3`, idAt(old), micros(old), prunePage)
-		}, func(ctx context.Context, v oldRow) error {
+		}, func(tx *Tx, v oldRow) error {
 			if v.seq == 0 {
 				return nil
 			}
-			return s.store.Transcripts.delete(ctx, v)
+			return s.store.Transcripts.delete(tx, v)
 		})
 	}
 	return runs, transcripts, err
@@ -73,21 +73,21 @@ func (s *Transcripts) old(ctx context.Context, query string, args ...any) ([]old
 	return all, nil
 }
 
-func (s *Transcripts) delete(ctx context.Context, v oldRow) error {
+func (s *Transcripts) delete(tx *Tx, v oldRow) error {
 	if v.seq == 1 { // from now on the transcript has no beginning, and is not damaged for it
-		if err := s.exec(ctx, "UPDATE runs SET events = NULL WHERE id = $1", v.id); err != nil {
+		if err := tx.Exec("UPDATE runs SET events = NULL WHERE id = $1", v.id); err != nil {
 			return err
 		}
 	}
-	return s.exec(ctx, "DELETE FROM run_events WHERE run_id = $1 AND seq = $2", v.id, v.seq)
+	return tx.Exec("DELETE FROM run_events WHERE run_id = $1 AND seq = $2", v.id, v.seq)
 }
 
 // delete deletes a run whose transcript is gone. What nothing else uses of its
 // spec goes too; those of automations belong to their applies.
-func (s *Runs) delete(ctx context.Context, id int64) error {
+func (s *Runs) delete(tx *Tx, id int64) error {
 	var hash []byte
 	var automation string
-	if err := s.row(ctx, "DELETE FROM runs WHERE id = $1 RETURNING spec_hash, automation", []any{id}, &hash, &automation); err != nil {
+	if err := tx.Row("DELETE FROM runs WHERE id = $1 RETURNING spec_hash, automation", []any{id}, &hash, &automation); err != nil {
 		return err
 	}
 	for _, query := range []string{
@@ -97,12 +97,12 @@ func (s *Runs) delete(ctx context.Context, id int64) error {
 		"DELETE FROM conversations WHERE id = $1",
 		"DELETE FROM artifacts WHERE run_id = $1", // their files go with the next sweep
 	} {
-		if err := s.exec(ctx, query, id); err != nil {
+		if err := tx.Exec(query, id); err != nil {
 			return err
 		}
 	}
 	if automation != "" {
 		return nil
 	}
-	return s.exec(ctx, "DELETE FROM specs WHERE hash = $1 AND NOT EXISTS (SELECT 1 FROM runs WHERE spec_hash = $2 AND automation = '')", hash, hash)
+	return tx.Exec("DELETE FROM specs WHERE hash = $1 AND NOT EXISTS (SELECT 1 FROM runs WHERE spec_hash = $2 AND automation = '')", hash, hash)
 }

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"crypto/rand"
 	"database/sql"
 	"encoding/json"
@@ -206,8 +205,8 @@ func TestMigrations(t *testing.T) {
 		if uids := must[map[string]string](t)(now.Applies.WebhookUIDs(t.Context(), "default", []string{"hook"})); uids["hook"] != "whk_1" {
 			t.Errorf("from schema %d: %v", version, uids)
 		}
-		check(t, now.do(t.Context(), func(ctx context.Context) error {
-			v, err := now.schemaVersion(ctx)
+		check(t, now.do(t.Context(), func(tx *Tx) error {
+			v, err := now.schemaVersion(tx.ctx)
 			if v != len(names) {
 				t.Errorf("schema %d", v)
 			}

@@ -12,12 +12,10 @@ import (
 // (SPEC 10.1). From then on the store opens with that key alone. It returns how
 // many values there were.
 func (s *Secrets) Reseal(ctx context.Context, key *secret.Key) (count int, err error) {
-	err = s.do(ctx, func(ctx context.Context) error {
+	err = s.do(ctx, func(tx *Tx) error {
 		count = 0
-		if p, shared := s.engine.(*postgres); shared { // the others would seal with the old key
-			if err := p.alone(ctx); err != nil {
-				return err
-			}
+		if err := tx.Alone(); err != nil { // the others would seal with the old key
+			return err
 		}
 		type sealed struct {
 			key     []any // of its row
@@ -26,7 +24,7 @@ func (s *Secrets) Reseal(ctx context.Context, key *secret.Key) (count int, err e
 		}
 		again := func(query, update string, scan func(rows *sql.Rows) (sealed, error)) error {
 			var all []sealed
-			err := s.each(ctx, query, nil, func(rows *sql.Rows) (bool, error) {
+			err := tx.Each(query, nil, func(rows *sql.Rows) (bool, error) {
 				one, err := scan(rows)
 				all = append(all, one)
 				return true, err
@@ -39,7 +37,7 @@ func (s *Secrets) Reseal(ctx context.Context, key *secret.Key) (count int, err e
 				if err != nil {
 					return fmt.Errorf("%s: %w", one.context, err)
 				}
-				if err := s.exec(ctx, update, append([]any{key.Seal(plain, one.context)}, one.key...)...); err != nil {
+				if err := tx.Exec(update, append([]any{key.Seal(plain, one.context)}, one.key...)...); err != nil {
 					return err
 				}
 				count++
@@ -67,7 +65,7 @@ func (s *Secrets) Reseal(ctx context.Context, key *secret.Key) (count int, err e
 		if err != nil {
 			return err
 		}
-		return s.exec(ctx, "UPDATE meta SET value = $1 WHERE name = 'sealing key'", key.ID())
+		return tx.Exec("UPDATE meta SET value = $1 WHERE name = 'sealing key'", key.ID())
 	})
 	if err == nil {
 		s.key = key

@@ -221,5 +221,5 @@ func (s *Store) Ping(ctx context.Context) error {
 	}
 	text := make([]byte, pingSize/2)
 	_, _ = rand.Read(text) // it never fails
-	return s.grow(ctx, func(ctx context.Context) error { return s.setMeta(ctx, "ping", hex.EncodeToString(text)) })
+	return s.grow(ctx, func(tx *Tx) error { return tx.SetMeta("ping", hex.EncodeToString(text)) })
 }

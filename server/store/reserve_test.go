@@ -2,7 +2,6 @@ package store
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"log/slog"
 	"os"
@@ -54,8 +53,8 @@ func TestReserve(t *testing.T) {
 		t.Fatalf("the reserve takes %d bytes of the disk, not %d", takes(), want)
 	}
 	limit := func(pages string) {
-		check(t, s.do(t.Context(), func(ctx context.Context) error {
-			return s.conn.QueryRowContext(ctx, "PRAGMA max_page_count = "+pages).Scan(new(int))
+		check(t, s.do(t.Context(), func(tx *Tx) error {
+			return s.conn.QueryRowContext(tx.ctx, "PRAGMA max_page_count = "+pages).Scan(new(int))
 		}))
 	}
 	limit("1") // SQLite takes the present size

@@ -133,53 +133,53 @@ const insertRun = `INSERT INTO runs (id, factory, automation, source, title, cre
 // Runs are the runs of agents, from the moment that something asks for them.
 type Runs struct{ *db }
 
-// insert runs on the writer.
-func (s *Runs) insert(ctx context.Context, r *NewRun, delivery DeliveryID) (RunID, error) {
+// insert stores a new run, with its spec.
+func (s *Runs) insert(tx *Tx, r *NewRun, delivery DeliveryID) (RunID, error) {
 	if most := s.maxQueued.Load(); most > 0 && s.queued.Add(1) > most {
 		s.queued.Add(-1)
 		return 0, ErrBacklog
 	}
 	if r.Spec != nil {
-		if err := s.store.Specs.put(ctx, r.SpecHash, r.Spec); err != nil {
+		if err := s.store.Specs.put(tx, r.SpecHash, r.Spec); err != nil {
 			return 0, err
 		}
 	}
-	group, err := s.groupOf(ctx, r)
+	group, err := s.groupOf(tx, r)
 	if err != nil {
 		return 0, err
 	}
-	id := RunID(s.nextID())
-	err = s.exec(ctx, insertRun, int64(id), r.Factory, r.Automation, r.Source, r.Title, r.CreatorKind, r.CreatorName, int64(delivery), r.Webhook, r.Commit,
+	id := RunID(tx.NextID())
+	err = tx.Exec(insertRun, int64(id), r.Factory, r.Automation, r.Source, r.Title, r.CreatorKind, r.CreatorName, int64(delivery), r.Webhook, r.Commit,
 		r.SpecHash[:], micros(s.now()), group, int64(r.ParentID)) // as in recordDelivery
 	if err != nil {
 		return 0, err
 	}
-	fields, err := s.specFields(ctx, r)
+	fields, err := s.specFields(tx, r)
 	if err != nil {
 		return 0, err
 	}
 	if host := fields.WorkerHost; host != "" {
-		if err := s.exec(ctx, "UPDATE runs SET status_message = $1 WHERE id = $2", WaitsFor(host), id); err != nil {
+		if err := tx.Exec("UPDATE runs SET status_message = $1 WHERE id = $2", WaitsFor(host), id); err != nil {
 			return 0, err
 		}
 	}
 	for name, value := range r.Metadata {
-		if err := s.exec(ctx, "INSERT INTO run_metadata (run_id, name, value) VALUES ($1, $2, $3)", id, name, value); err != nil {
+		if err := tx.Exec("INSERT INTO run_metadata (run_id, name, value) VALUES ($1, $2, $3)", id, name, value); err != nil {
 			return 0, err
 		}
 	}
 	for _, word := range wordsOf(r.Search...) {
-		if err := s.exec(ctx, "INSERT INTO run_words (word, run_id) VALUES ($1, $2)", word, id); err != nil {
+		if err := tx.Exec("INSERT INTO run_words (word, run_id) VALUES ($1, $2)", word, id); err != nil {
 			return 0, err
 		}
 	}
 	if r.RetryOf != 0 {
-		if err := s.exec(ctx, "UPDATE runs SET retry_of = $1 WHERE id = $2", r.RetryOf, id); err != nil {
+		if err := tx.Exec("UPDATE runs SET retry_of = $1 WHERE id = $2", r.RetryOf, id); err != nil {
 			return 0, err
 		}
 	}
 	if r.Conversation != 0 {
-		return id, s.store.Conversations.join(ctx, id, r.Conversation, r.EndedAfter)
+		return id, s.store.Conversations.join(tx, id, r.Conversation, r.EndedAfter)
 	}
 	return id, nil
 }
@@ -188,8 +188,8 @@ func (s *Runs) insert(ctx context.Context, r *NewRun, delivery DeliveryID) (RunI
 type Specs struct{ *db }
 
 // put stores a spec. It replaces a damaged one.
-func (s *Specs) put(ctx context.Context, hash [32]byte, spec []byte) error {
-	return s.exec(ctx, `INSERT INTO specs (hash, data) VALUES ($1, $2)
+func (s *Specs) put(tx *Tx, hash [32]byte, spec []byte) error {
+	return tx.Exec(`INSERT INTO specs (hash, data) VALUES ($1, $2)
 		ON CONFLICT (hash) DO UPDATE SET data = excluded.data WHERE specs.data <> excluded.data`, hash[:], spec)
 }
 
@@ -204,9 +204,9 @@ func (s *Specs) Keep(ctx context.Context, specs map[[32]byte][]byte) error {
 	if len(lacking) == 0 {
 		return nil
 	}
-	return s.grow(ctx, func(ctx context.Context) error {
+	return s.grow(ctx, func(tx *Tx) error {
 		for hash, spec := range lacking {
-			if err := s.put(ctx, hash, spec); err != nil {
+			if err := s.put(tx, hash, spec); err != nil {
 				return err
 			}
 		}
@@ -237,11 +237,11 @@ const idempotencyAge = 24 * time.Hour
 func (s *Runs) Create(ctx context.Context, r NewRun, key string, body []byte) (run *Run, created bool, err error) {
 	keyHash, bodyHash := sha256.Sum256([]byte(key)), sha256.Sum256(body)
 	var id RunID
-	err = s.grow(ctx, func(ctx context.Context) error {
+	err = s.grow(ctx, func(tx *Tx) error {
 		id, created = 0, false
 		if key != "" {
 			var was []byte
-			err := s.row(ctx, "SELECT body_hash, run_id FROM idempotency WHERE key_hash = $1 AND created_at > $2",
+			err := tx.Row("SELECT body_hash, run_id FROM idempotency WHERE key_hash = $1 AND created_at > $2",
 				[]any{keyHash[:], micros(s.clock.agreed().Add(-idempotencyAge))}, &was, &id)
 			if err == nil && !bytes.Equal(was, bodyHash[:]) {
 				return ErrIdempotency
@@ -251,14 +251,14 @@ func (s *Runs) Create(ctx context.Context, r NewRun, key string, body []byte) (r
 			}
 		}
 		var err error
-		if id, err = s.insert(ctx, &r, r.DeliveryID); err != nil {
+		if id, err = s.insert(tx, &r, r.DeliveryID); err != nil {
 			return err
 		}
 		created = true
 		if key == "" {
 			return nil
 		}
-		return s.exec(ctx, `INSERT INTO idempotency (key_hash, body_hash, run_id, created_at) VALUES ($1, $2, $3, $4)
+		return tx.Exec(`INSERT INTO idempotency (key_hash, body_hash, run_id, created_at) VALUES ($1, $2, $3, $4)
 			ON CONFLICT (key_hash) DO UPDATE SET body_hash = excluded.body_hash, run_id = excluded.run_id, created_at = excluded.created_at`,
 			keyHash[:], bodyHash[:], id, micros(s.now()))
 	})
@@ -405,9 +405,9 @@ func (s *Runs) LimitQueue(ctx context.Context, most int64) error {
 	if most <= 0 {
 		return nil
 	}
-	return s.do(ctx, func(ctx context.Context) error {
+	return s.do(ctx, func(tx *Tx) error {
 		var n int64
-		err := s.row(ctx, "SELECT ("+countQueued+") + ("+countHeld+")", nil, &n)
+		err := tx.Row("SELECT ("+countQueued+") + ("+countHeld+")", nil, &n)
 		s.queued.Store(n)
 		return err
 	})
@@ -415,9 +415,9 @@ func (s *Runs) LimitQueue(ctx context.Context, most int64) error {
 
 // fenced changes an INPROGRESS run if the lease still holds it, and else returns
 // ErrFenced. It adds the condition to the statement.
-func (s *Leases) fenced(ctx context.Context, l Lease, query string, args ...any) error {
+func (s *Leases) fenced(tx *Tx, l Lease, query string, args ...any) error {
 	query += fmt.Sprintf(" WHERE id = $%d AND lease_token = $%d AND state = 'INPROGRESS'", len(args)+1, len(args)+2)
-	n, err := s.execCount(ctx, query, append(args, l.RunID, l.Token)...)
+	n, err := tx.ExecCount(query, append(args, l.RunID, l.Token)...)
 	if err == nil && n == 0 {
 		return ErrFenced
 	}
@@ -427,13 +427,13 @@ func (s *Leases) fenced(ctx context.Context, l Lease, query string, args ...any)
 // Renew extends the lease, and tells whether somebody asked for the run to
 // stop.
 func (s *Leases) Renew(ctx context.Context, l Lease, d time.Duration) (asked Stop, err error) {
-	err = s.do(ctx, func(ctx context.Context) error {
+	err = s.do(ctx, func(tx *Tx) error {
 		// Each renewal changes the number, whatever the clock shows: Leases.ReapHeld relies on it.
 		until := micros(s.now().Add(d))
-		if err := s.fenced(ctx, l, "UPDATE runs SET lease_until = CASE WHEN lease_until < $1 THEN $1 ELSE lease_until + 1 END", until); err != nil {
+		if err := s.fenced(tx, l, "UPDATE runs SET lease_until = CASE WHEN lease_until < $1 THEN $1 ELSE lease_until + 1 END", until); err != nil {
 			return err
 		}
-		return s.row(ctx, "SELECT cancel_requested FROM runs WHERE id = $1", []any{l.RunID}, &asked)
+		return tx.Row("SELECT cancel_requested FROM runs WHERE id = $1", []any{l.RunID}, &asked)
 	})
 	return asked, err
 }
@@ -443,30 +443,30 @@ func (s *Leases) Finish(ctx context.Context, l Lease, state RunState, message st
 	if !state.Terminal() {
 		return fmt.Errorf("run %s: %s ends no run", l.RunID, state)
 	}
-	return s.do(ctx, func(ctx context.Context) error { return s.finish(ctx, l, state, message, exitCode) })
+	return s.do(ctx, func(tx *Tx) error { return s.finish(tx, l, state, message, exitCode) })
 }
 
 // finish is Finish within a transaction.
-func (s *Leases) finish(ctx context.Context, l Lease, state RunState, message string, exitCode *int64) error {
-	err := s.fenced(ctx, l, "UPDATE runs SET state = $1, status_message = $2, exit_code = $3, finished_at = $4, updated_at = $4, "+countEvents, string(state), message, exitCode, s.stamp(ctx))
+func (s *Leases) finish(tx *Tx, l Lease, state RunState, message string, exitCode *int64) error {
+	err := s.fenced(tx, l, "UPDATE runs SET state = $1, status_message = $2, exit_code = $3, finished_at = $4, updated_at = $4, "+countEvents, string(state), message, exitCode, tx.Stamp())
 	if err != nil {
 		return err
 	}
-	return s.store.Conversations.ended(ctx, l.RunID)
+	return s.store.Conversations.ended(tx, l.RunID)
 }
 
 // Fail ends an attempt that failed. If the run's spec allows another attempt and nobody
 // has asked the run to stop, the run waits for it; next is when it may start. Else the run
 // has FAILED, and next is zero.
 func (s *Leases) Fail(ctx context.Context, l Lease, message string, exitCode *int64) (next time.Time, err error) {
-	err = s.do(ctx, func(ctx context.Context) (err error) {
-		if err = s.fenced(ctx, l, "UPDATE runs SET updated_at = $1", s.stamp(ctx)); err != nil {
+	err = s.do(ctx, func(tx *Tx) (err error) {
+		if err = s.fenced(tx, l, "UPDATE runs SET updated_at = $1", tx.Stamp()); err != nil {
 			return err
 		}
-		if next, err = s.again(ctx, l.RunID, message); err != nil || !next.IsZero() {
+		if next, err = s.again(tx, l.RunID, message); err != nil || !next.IsZero() {
 			return err
 		}
-		return s.finish(ctx, l, FailedRun, message, exitCode)
+		return s.finish(tx, l, FailedRun, message, exitCode)
 	})
 	return next, err
 }
@@ -482,26 +482,26 @@ func (s *Runs) Stop(ctx context.Context, id RunID, stop Stop, by string) (*Run, 
 	if by != "" {
 		said += " by " + by
 	}
-	err := s.do(ctx, func(ctx context.Context) error {
+	err := s.do(ctx, func(tx *Tx) error {
 		var state RunState
-		if err := s.row(ctx, "SELECT state FROM runs WHERE id = $1", []any{id}, &state); err != nil {
+		if err := tx.Row("SELECT state FROM runs WHERE id = $1", []any{id}, &state); err != nil {
 			return fmt.Errorf("run %s: %w", id, err)
 		}
 		switch {
 		case state.Terminal():
 			return fmt.Errorf("run %s: %w", id, ErrTerminal)
 		case state == InProgress:
-			return s.exec(ctx, "UPDATE runs SET cancel_requested = $1, updated_at = $2, status_message = $3 WHERE id = $4 AND cancel_requested NOT IN ($1, $5)",
-				int64(stop), s.stamp(ctx), said, id, int64(StopCancel))
+			return tx.Exec("UPDATE runs SET cancel_requested = $1, updated_at = $2, status_message = $3 WHERE id = $4 AND cancel_requested NOT IN ($1, $5)",
+				int64(stop), tx.Stamp(), said, id, int64(StopCancel))
 		case stop == StopInterrupt:
 			return fmt.Errorf("run %s has no turn to interrupt, because it is queued: cancel it (%w)", id, ErrConflict)
 		}
-		err := s.exec(ctx, "UPDATE runs SET state = 'CANCELLED', status_message = $1, finished_at = $2, updated_at = $2, "+countEvents+
-			" WHERE id = $3", said+CancelledQueued, s.stamp(ctx), id)
+		err := tx.Exec("UPDATE runs SET state = 'CANCELLED', status_message = $1, finished_at = $2, updated_at = $2, "+countEvents+
+			" WHERE id = $3", said+CancelledQueued, tx.Stamp(), id)
 		if err != nil {
 			return err
 		}
-		return s.store.Conversations.ended(ctx, id)
+		return s.store.Conversations.ended(tx, id)
 	})
 	if err != nil {
 		return nil, err
@@ -514,12 +514,12 @@ func (s *Runs) Stop(ctx context.Context, id RunID, stop Stop, by string) (*Run, 
 // have FAILED. With all, it ends all attempts in progress: call it so only if no other
 // process can hold a lease. The runs in but it leaves alone.
 func (s *Leases) Reap(ctx context.Context, all bool, message string, but ...RunID) ([]RunID, error) {
-	return s.reap(ctx, message, func(ctx context.Context) ([]RunID, error) {
+	return s.reap(ctx, message, func(tx *Tx) ([]RunID, error) {
 		until := micros(s.now())
 		if all {
 			until = math.MaxInt64
 		}
-		return without(but)(s.inProgress(ctx, "lease_until < $1", until))
+		return without(but)(s.inProgress(tx, "lease_until < $1", until))
 	})
 }
 
@@ -532,8 +532,8 @@ func without(but []RunID) func([]RunID, error) ([]RunID, error) {
 
 // ReapWorker is Reap of the attempts of one worker, which must be dead.
 func (s *Leases) ReapWorker(ctx context.Context, worker, message string, but ...RunID) ([]RunID, error) {
-	return s.reap(ctx, message, func(ctx context.Context) ([]RunID, error) {
-		return without(but)(s.inProgress(ctx, "worker = $1", worker))
+	return s.reap(ctx, message, func(tx *Tx) ([]RunID, error) {
+		return without(but)(s.inProgress(tx, "worker = $1", worker))
 	})
 }
 
@@ -541,10 +541,10 @@ func (s *Leases) ReapWorker(ctx context.Context, worker, message string, but ...
 // So a caller that has seen a lease unchanged for longer than it lasts can end the attempt,
 // whatever the clocks of other machines show.
 func (s *Leases) ReapHeld(ctx context.Context, seen []Held, message string) ([]RunID, error) {
-	return s.reap(ctx, message, func(ctx context.Context) ([]RunID, error) {
+	return s.reap(ctx, message, func(tx *Tx) ([]RunID, error) {
 		var ids []RunID
 		for _, h := range seen {
-			same, err := s.inProgress(ctx, "id = $1 AND lease_token = $2 AND lease_until = $3", h.RunID, h.Token, h.Until)
+			same, err := s.inProgress(tx, "id = $1 AND lease_token = $2 AND lease_until = $3", h.RunID, h.Token, h.Until)
 			if err != nil {
 				return nil, err
 			}
@@ -554,9 +554,9 @@ func (s *Leases) ReapHeld(ctx context.Context, seen []Held, message string) ([]R
 	})
 }
 
-// inProgress are the runs in progress that meet a condition. It runs on the writer.
-func (s *Leases) inProgress(ctx context.Context, condition string, args ...any) (ids []RunID, err error) {
-	err = s.each(ctx, "SELECT id FROM runs WHERE state = 'INPROGRESS' AND state <> 'QUEUED' AND "+condition, args, func(rows *sql.Rows) (bool, error) {
+// inProgress are the runs in progress that meet a condition.
+func (s *Leases) inProgress(tx *Tx, condition string, args ...any) (ids []RunID, err error) {
+	err = tx.Each("SELECT id FROM runs WHERE state = 'INPROGRESS' AND state <> 'QUEUED' AND "+condition, args, func(rows *sql.Rows) (bool, error) {
 		var id RunID
 		err := rows.Scan(&id)
 		ids = append(ids, id)
@@ -566,22 +566,22 @@ func (s *Leases) inProgress(ctx context.Context, condition string, args ...any) 
 }
 
 // reap ends the attempts in progress of some runs.
-func (s *Leases) reap(ctx context.Context, message string, dead func(context.Context) ([]RunID, error)) ([]RunID, error) {
+func (s *Leases) reap(ctx context.Context, message string, dead func(*Tx) ([]RunID, error)) ([]RunID, error) {
 	var reaped []RunID
-	err := s.do(ctx, func(ctx context.Context) (err error) {
-		reaped, err = dead(ctx)
+	err := s.do(ctx, func(tx *Tx) (err error) {
+		reaped, err = dead(tx)
 		for _, id := range reaped {
 			if err != nil {
 				break
 			}
 			var next time.Time
-			if next, err = s.again(ctx, id, message); err != nil || !next.IsZero() {
+			if next, err = s.again(tx, id, message); err != nil || !next.IsZero() {
 				continue
 			}
-			err = s.exec(ctx, "UPDATE runs SET state = 'FAILED', status_message = $1, finished_at = $2, updated_at = $2, lease_token = lease_token + 1, "+countEvents+
-				" WHERE id = $3", message, s.stamp(ctx), id)
+			err = tx.Exec("UPDATE runs SET state = 'FAILED', status_message = $1, finished_at = $2, updated_at = $2, lease_token = lease_token + 1, "+countEvents+
+				" WHERE id = $3", message, tx.Stamp(), id)
 			if err == nil {
-				err = s.store.Conversations.ended(ctx, id)
+				err = s.store.Conversations.ended(tx, id)
 			}
 		}
 		return err

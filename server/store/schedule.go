@@ -105,8 +105,8 @@ func (s *Schedules) Get(ctx context.Context, id ScheduleID) (*Schedule, error) {
 
 // Create makes one; its id and times are filled in.
 func (s *Schedules) Create(ctx context.Context, n Schedule) (*Schedule, error) {
-	err := s.do(ctx, func(ctx context.Context) (err error) {
-		n.ID, err = s.insert(ctx, &n)
+	err := s.do(ctx, func(tx *Tx) (err error) {
+		n.ID, err = s.insert(tx, &n)
 		return err
 	})
 	if err != nil {
@@ -115,9 +115,9 @@ func (s *Schedules) Create(ctx context.Context, n Schedule) (*Schedule, error) {
 	return s.Get(ctx, n.ID)
 }
 
-func (s *Schedules) insert(ctx context.Context, n *Schedule) (ScheduleID, error) {
-	id := ScheduleID(s.nextID())
-	return id, s.exec(ctx, `INSERT INTO schedules (id, factory, automation, name, cron, enabled, request, creator_kind, creator_name, key_id, updated_kind,
+func (s *Schedules) insert(tx *Tx, n *Schedule) (ScheduleID, error) {
+	id := ScheduleID(tx.NextID())
+	return id, tx.Exec(`INSERT INTO schedules (id, factory, automation, name, cron, enabled, request, creator_kind, creator_name, key_id, updated_kind,
 		updated_by, created_at, updated_at, anchor, seen, fired_at, error) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $8, $11, $12, $12, $12, $12, 0, '')`,
 		id, n.Factory, n.Automation, n.Name, n.Cron, n.Enabled, string(n.Request), n.CreatorKind, n.CreatorName, n.KeyID, n.UpdatedBy, micros(s.now()))
 }
@@ -125,8 +125,8 @@ func (s *Schedules) insert(ctx context.Context, n *Schedule) (ScheduleID, error)
 // Update changes one that the API made. With another expression or key, or
 // when it is enabled again, its ticks count from now on.
 func (s *Schedules) Update(ctx context.Context, n Schedule) (*Schedule, error) {
-	err := s.do(ctx, func(ctx context.Context) error {
-		changed, err := s.execCount(ctx, `UPDATE schedules SET
+	err := s.do(ctx, func(tx *Tx) error {
+		changed, err := tx.ExecCount(`UPDATE schedules SET
 			anchor = CASE WHEN cron <> $1 OR $2 > enabled OR key_id <> $3 THEN $4 ELSE anchor END,
 			seen = CASE WHEN cron <> $1 OR $2 > enabled OR key_id <> $3 THEN $4 ELSE seen END,
 			name = $5, cron = $1, enabled = $2, request = $6, creator_kind = $7, creator_name = $8, key_id = $3, updated_kind = $9, updated_by = $10,
@@ -145,8 +145,8 @@ func (s *Schedules) Update(ctx context.Context, n Schedule) (*Schedule, error) {
 
 // Delete deletes one that the API made. Its runs stay.
 func (s *Schedules) Delete(ctx context.Context, id ScheduleID) error {
-	return s.do(ctx, func(ctx context.Context) error {
-		deleted, err := s.execCount(ctx, "DELETE FROM schedules WHERE id = $1 AND automation = ''", id)
+	return s.do(ctx, func(tx *Tx) error {
+		deleted, err := tx.ExecCount("DELETE FROM schedules WHERE id = $1 AND automation = ''", id)
 		if err == nil && deleted == 0 {
 			return fmt.Errorf("schedule %s: %w", id, ErrNotFound)
 		}
@@ -160,12 +160,12 @@ func (s *Schedules) Delete(ctx context.Context, id ScheduleID) error {
 // if the apply that defines them is not live any more.
 func (s *Schedules) Sync(ctx context.Context, factory string, by ApplyID, defined []Schedule) error {
 	type key struct{ automation, name string }
-	return s.do(ctx, func(ctx context.Context) error {
-		if err := s.store.Applies.notStale(ctx, factory, by); err != nil {
+	return s.do(ctx, func(tx *Tx) error {
+		if err := s.store.Applies.notStale(tx, factory, by); err != nil {
 			return err
 		}
 		have := make(map[key]*Schedule)
-		err := s.each(ctx, "SELECT "+scheduleColumns+" FROM schedules WHERE factory = $1 AND automation <> ''", []any{factory},
+		err := tx.Each("SELECT "+scheduleColumns+" FROM schedules WHERE factory = $1 AND automation <> ''", []any{factory},
 			func(rows *sql.Rows) (bool, error) {
 				found, err := scanSchedule(rows)
 				have[key{found.Automation, found.Name}] = found
@@ -181,16 +181,16 @@ func (s *Schedules) Sync(ctx context.Context, factory string, by ApplyID, define
 			delete(have, k)
 			if found == nil {
 				d.Factory, d.CreatorKind, d.CreatorName, d.UpdatedBy, d.Request = factory, "automation", d.Automation, d.Automation, json.RawMessage("{}")
-				_, err = s.insert(ctx, &d)
+				_, err = s.insert(tx, &d)
 			} else if found.Cron != d.Cron || found.Enabled != d.Enabled {
-				err = s.exec(ctx, "UPDATE schedules SET cron = $1, enabled = $2, anchor = $3, seen = $3, updated_at = $3 WHERE id = $4", d.Cron, d.Enabled, now, found.ID)
+				err = tx.Exec("UPDATE schedules SET cron = $1, enabled = $2, anchor = $3, seen = $3, updated_at = $3 WHERE id = $4", d.Cron, d.Enabled, now, found.ID)
 			}
 			if err != nil {
 				return err
 			}
 		}
 		for _, gone := range have {
-			if err := s.exec(ctx, "DELETE FROM schedules WHERE id = $1", gone.ID); err != nil {
+			if err := tx.Exec("DELETE FROM schedules WHERE id = $1", gone.ID); err != nil {
 				return err
 			}
 		}
@@ -213,18 +213,18 @@ type Tick struct {
 // is not live any more.
 func (s *Schedules) Fire(ctx context.Context, t Tick) (runs []RunID, err error) {
 	id := t.Schedule.ID
-	err = s.grow(ctx, func(ctx context.Context) error {
+	err = s.grow(ctx, func(tx *Tx) error {
 		runs = nil
-		if err := s.store.Applies.notStale(ctx, t.Schedule.Factory, t.ApplyID); err != nil {
+		if err := s.store.Applies.notStale(tx, t.Schedule.Factory, t.ApplyID); err != nil {
 			return err
 		}
-		changed, err := s.execCount(ctx, "UPDATE schedules SET seen = $1, error = $2 WHERE id = $3 AND updated_at = $4 AND enabled = 1 AND "+keyLives("$5"),
+		changed, err := tx.ExecCount("UPDATE schedules SET seen = $1, error = $2 WHERE id = $3 AND updated_at = $4 AND enabled = 1 AND "+keyLives("$5"),
 			micros(t.At), t.Error, id, micros(t.Schedule.UpdatedAt), micros(s.now()))
 		if err != nil || changed == 0 {
 			return err
 		}
 		for _, r := range t.Runs {
-			err := s.row(ctx, "SELECT run_id FROM schedule_ticks WHERE schedule_id = $1 AND tick = $2 AND automation = $3",
+			err := tx.Row("SELECT run_id FROM schedule_ticks WHERE schedule_id = $1 AND tick = $2 AND automation = $3",
 				[]any{id, micros(t.At), r.Automation}, new(int64))
 			if err == nil {
 				continue
@@ -232,23 +232,23 @@ func (s *Schedules) Fire(ctx context.Context, t Tick) (runs []RunID, err error) 
 			if !errors.Is(err, ErrNotFound) {
 				return err
 			}
-			starts, err := s.store.Runs.guarded(ctx, &r)
+			starts, err := s.store.Runs.guarded(tx, &r)
 			if err != nil {
 				return err
 			}
 			if !starts {
-				err := s.exec(ctx, "UPDATE schedules SET error = $1 WHERE id = $2", "the automation "+r.Automation+" is paused", id)
+				err := tx.Exec("UPDATE schedules SET error = $1 WHERE id = $2", "the automation "+r.Automation+" is paused", id)
 				if err != nil {
 					return err
 				}
 				continue
 			}
 			r.Schedule = &RunSchedule{ID: id, Name: t.Schedule.Name, Cron: t.Schedule.Cron}
-			run, err := s.store.Runs.insert(ctx, &r, 0)
+			run, err := s.store.Runs.insert(tx, &r, 0)
 			if err != nil {
 				return err
 			}
-			err = s.exec(ctx, "INSERT INTO schedule_ticks (schedule_id, tick, automation, run_id) VALUES ($1, $2, $3, $4)", id, micros(t.At), r.Automation, run)
+			err = tx.Exec("INSERT INTO schedule_ticks (schedule_id, tick, automation, run_id) VALUES ($1, $2, $3, $4)", id, micros(t.At), r.Automation, run)
 			if err != nil {
 				return err
 			}
@@ -257,7 +257,7 @@ func (s *Schedules) Fire(ctx context.Context, t Tick) (runs []RunID, err error) 
 		if len(runs) == 0 {
 			return nil
 		}
-		return s.exec(ctx, "UPDATE schedules SET fired_at = $1 WHERE id = $2", micros(t.At), id)
+		return tx.Exec("UPDATE schedules SET fired_at = $1 WHERE id = $2", micros(t.At), id)
 	})
 	if err != nil {
 		return nil, err
@@ -271,8 +271,8 @@ const tickAge = 90 * 24 * time.Hour
 
 func (s *Schedules) pruneTicks(ctx context.Context) error {
 	old := micros(s.clock.agreed().Add(-tickAge))
-	return s.inSteps(ctx, task{run: func(ctx context.Context, _ *step) (more bool, err error) {
-		n, err := s.execCount(ctx, `DELETE FROM schedule_ticks WHERE (schedule_id, tick, automation) IN
+	return s.inSteps(ctx, task{run: func(tx *Tx, _ *step) (more bool, err error) {
+		n, err := tx.ExecCount(`DELETE FROM schedule_ticks WHERE (schedule_id, tick, automation) IN
 			(SELECT schedule_id, tick, automation FROM schedule_ticks WHERE tick < $1 LIMIT $2)`, old, stepRows)
 		return n == stepRows, err
 	}})

@@ -40,8 +40,8 @@ func (s *Secrets) Set(ctx context.Context, name string, value secret.Value) (gen
 	if err := s.notSourced(name); err != nil {
 		return 0, err
 	}
-	err = s.do(ctx, func(ctx context.Context) error {
-		generation, err = s.set(ctx, name, value)
+	err = s.do(ctx, func(tx *Tx) error {
+		generation, err = s.set(tx, name, value)
 		return err
 	})
 	return generation, err
@@ -50,9 +50,9 @@ func (s *Secrets) Set(ctx context.Context, name string, value secret.Value) (gen
 // importOne makes a value that a source has the next generation, unless another process has
 // done so since it was looked.
 func (s *Secrets) importOne(ctx context.Context, name string, value secret.Value) error {
-	return s.do(ctx, func(ctx context.Context) error {
+	return s.do(ctx, func(tx *Tx) error {
 		var newest sealedSecret
-		err := s.row(ctx, selectNewest, []any{name}, &newest.generation, &newest.sealed)
+		err := tx.Row(selectNewest, []any{name}, &newest.generation, &newest.sealed)
 		if err == nil {
 			if is, err := s.unseal(name, newest); err != nil || is.Value.Reveal() == value.Reveal() {
 				return err
@@ -61,20 +61,20 @@ func (s *Secrets) importOne(ctx context.Context, name string, value secret.Value
 		if err != nil && !errors.Is(err, ErrNotFound) {
 			return err
 		}
-		_, err = s.set(ctx, name, value)
+		_, err = s.set(tx, name, value)
 		return err
 	})
 }
 
 // set is Set within a transaction.
-func (s *Secrets) set(ctx context.Context, name string, value secret.Value) (generation int64, err error) {
-	err = s.row(ctx, `INSERT INTO secret_names (name, generation, deleted) VALUES ($1, 1, 0)
+func (s *Secrets) set(tx *Tx, name string, value secret.Value) (generation int64, err error) {
+	err = tx.Row(`INSERT INTO secret_names (name, generation, deleted) VALUES ($1, 1, 0)
 		ON CONFLICT (name) DO UPDATE SET generation = secret_names.generation + 1, deleted = 0 RETURNING generation`, []any{name}, &generation)
 	if err != nil {
 		return 0, err
 	}
 	sealed := s.key.Seal([]byte(value.Reveal()), sealContext(name, generation))
-	return generation, s.exec(ctx, "INSERT INTO secrets (name, generation, sealed, set_at) VALUES ($1, $2, $3, $4)", name, generation, sealed, micros(s.now()))
+	return generation, tx.Exec("INSERT INTO secrets (name, generation, sealed, set_at) VALUES ($1, $2, $3, $4)", name, generation, sealed, micros(s.now()))
 }
 
 // sourceOf finds the source that has the secret, nil if none has.
@@ -128,20 +128,20 @@ func (s *Secrets) Delete(ctx context.Context, name string, seen map[string]Apply
 	if err := s.notSourced(name); err != nil {
 		return err
 	}
-	return s.do(ctx, func(ctx context.Context) error {
+	return s.do(ctx, func(tx *Tx) error {
 		for factory, apply := range seen {
-			if err := s.store.Applies.notStale(ctx, factory, apply); err != nil {
+			if err := s.store.Applies.notStale(tx, factory, apply); err != nil {
 				return err
 			}
 		}
-		n, err := s.execCount(ctx, "UPDATE secret_names SET deleted = 1 WHERE name = $1 AND deleted = 0", name)
+		n, err := tx.ExecCount("UPDATE secret_names SET deleted = 1 WHERE name = $1 AND deleted = 0", name)
 		if err != nil {
 			return err
 		}
 		if n == 0 {
 			return fmt.Errorf("secret %s: %w", name, ErrNotFound)
 		}
-		return s.exec(ctx, "DELETE FROM secrets WHERE name = $1", name)
+		return tx.Exec("DELETE FROM secrets WHERE name = $1", name)
 	})
 }
 

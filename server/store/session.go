@@ -54,8 +54,8 @@ type Sessions struct{ *db }
 func (s *Sessions) CreateLoginLink(ctx context.Context, l LoginLink, life time.Duration) (token string, err error) {
 	token = secret.NewToken(linkPrefix)
 	hash := secret.HashToken(token)
-	return token, s.do(ctx, func(ctx context.Context) error {
-		return s.exec(ctx, "INSERT INTO login_links (hash, actor, role, via, key_id, life, idle, expires_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+	return token, s.do(ctx, func(tx *Tx) error {
+		return tx.Exec("INSERT INTO login_links (hash, actor, role, via, key_id, life, idle, expires_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
 			hash[:], l.Person, l.Role, l.Via, l.KeyID, l.Life.Microseconds(), l.Idle.Microseconds(), micros(s.clock.latest().Add(life)))
 	})
 }
@@ -81,8 +81,8 @@ func (s *Sessions) LoginLink(ctx context.Context, token string) (*LoginLink, err
 // DropLoginLink makes a link work no more, if it did.
 func (s *Sessions) DropLoginLink(ctx context.Context, token string) error {
 	hash := secret.HashToken(token)
-	return s.do(ctx, func(ctx context.Context) error {
-		return s.exec(ctx, "DELETE FROM login_links WHERE hash = $1", hash[:])
+	return s.do(ctx, func(tx *Tx) error {
+		return tx.Exec("DELETE FROM login_links WHERE hash = $1", hash[:])
 	})
 }
 
@@ -93,16 +93,16 @@ func (s *Sessions) RedeemLoginLink(ctx context.Context, link string, from Visito
 		return "", nil, ErrNotFound
 	}
 	hash := secret.HashToken(link)
-	err = s.do(ctx, func(ctx context.Context) error {
+	err = s.do(ctx, func(tx *Tx) error {
 		var l LoginLink
 		var life, idle int64
-		err := s.row(ctx, "DELETE FROM login_links WHERE hash = $1 AND expires_at > $2 AND "+keyLives("$2")+" RETURNING "+linkColumns,
+		err := tx.Row("DELETE FROM login_links WHERE hash = $1 AND expires_at > $2 AND "+keyLives("$2")+" RETURNING "+linkColumns,
 			[]any{hash[:], micros(s.clock.latest())}, l.fields(&life, &idle)...)
 		if err != nil {
 			return err
 		}
 		l.Life, l.Idle = time.Duration(life)*time.Microsecond, time.Duration(idle)*time.Microsecond
-		token, n, err = s.open(ctx, l, from)
+		token, n, err = s.open(tx, l, from)
 		return err
 	})
 	if err != nil {
@@ -113,8 +113,8 @@ func (s *Sessions) RedeemLoginLink(ctx context.Context, link string, from Visito
 
 // Open makes a session without a link, for somebody who signed in elsewhere.
 func (s *Sessions) Open(ctx context.Context, l LoginLink, from Visitor) (token string, n *PageSession, err error) {
-	err = s.do(ctx, func(ctx context.Context) (err error) {
-		token, n, err = s.open(ctx, l, from)
+	err = s.do(ctx, func(tx *Tx) (err error) {
+		token, n, err = s.open(tx, l, from)
 		return err
 	})
 	if err != nil {
@@ -123,16 +123,16 @@ func (s *Sessions) Open(ctx context.Context, l LoginLink, from Visitor) (token s
 	return token, n, nil
 }
 
-// open makes a session. It runs on the writer.
-func (s *Sessions) open(ctx context.Context, l LoginLink, from Visitor) (token string, n *PageSession, err error) {
+// open makes a session.
+func (s *Sessions) open(tx *Tx, l LoginLink, from Visitor) (token string, n *PageSession, err error) {
 	token = secret.NewToken(sessionPrefix)
 	hash := secret.HashToken(token)
 	now := s.clock.latest()
 	n = &PageSession{
-		ID: PageSessionID(s.nextID()), Person: l.Person, Role: l.Role, Via: l.Via, KeyID: l.KeyID,
+		ID: PageSessionID(tx.NextID()), Person: l.Person, Role: l.Role, Via: l.Via, KeyID: l.KeyID,
 		CreatedAt: now, SeenAt: now, ExpiresAt: now.Add(l.Life), Idle: l.Idle, Visitor: from,
 	}
-	return token, n, s.exec(ctx, `INSERT INTO sessions (id, hash, actor, role, via, key_id, created_at, seen_at, expires_at, idle, address, browser)
+	return token, n, tx.Exec(`INSERT INTO sessions (id, hash, actor, role, via, key_id, created_at, seen_at, expires_at, idle, address, browser)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $7, $8, $9, $10, $11)`,
 		n.ID, hash[:], n.Person, n.Role, n.Via, n.KeyID, micros(now), micros(n.ExpiresAt), n.Idle.Microseconds(), n.Address, n.Browser)
 }
@@ -166,8 +166,8 @@ func (s *Sessions) ByToken(ctx context.Context, token string) (*PageSession, err
 		return n, err
 	}
 	n.SeenAt = now
-	err = s.do(ctx, func(ctx context.Context) error {
-		return s.exec(ctx, "UPDATE sessions SET seen_at = $1 WHERE id = $2", micros(now), n.ID)
+	err = s.do(ctx, func(tx *Tx) error {
+		return tx.Exec("UPDATE sessions SET seen_at = $1 WHERE id = $2", micros(now), n.ID)
 	})
 	if err != nil {
 		s.logger.Warn("the last visit of a session could not be noted", "session", n.ID, "error", err)
@@ -205,8 +205,8 @@ func (s *Sessions) End(ctx context.Context, id PageSessionID) (*PageSession, err
 	if err != nil {
 		return nil, fmt.Errorf("session %s: %w", id, err)
 	}
-	return n, s.do(ctx, func(ctx context.Context) error {
-		return s.exec(ctx, "DELETE FROM sessions WHERE id = $1", id)
+	return n, s.do(ctx, func(tx *Tx) error {
+		return tx.Exec("DELETE FROM sessions WHERE id = $1", id)
 	})
 }
 
@@ -219,35 +219,35 @@ type Ended struct {
 
 // EndAll ends every session and every link that nobody has used.
 func (s *Sessions) EndAll(ctx context.Context) (ended Ended, err error) {
-	err = s.do(ctx, func(ctx context.Context) (err error) {
-		ended, err = s.endWhere(ctx, "")
+	err = s.do(ctx, func(tx *Tx) (err error) {
+		ended, err = s.endWhere(tx, "")
 		return err
 	})
 	return ended, err
 }
 
-// endWhere ends those that a further condition selects. It runs on the writer.
-func (s *Sessions) endWhere(ctx context.Context, and string, args ...any) (ended Ended, err error) {
+// endWhere ends those that a further condition selects.
+func (s *Sessions) endWhere(tx *Tx, and string, args ...any) (ended Ended, err error) {
 	args = append([]any{micros(s.clock.latest())}, args...)
-	if ended.Sessions, err = s.execCount(ctx, "DELETE FROM sessions WHERE expires_at > $1 AND seen_at + idle > $1"+and, args...); err != nil {
+	if ended.Sessions, err = tx.ExecCount("DELETE FROM sessions WHERE expires_at > $1 AND seen_at + idle > $1"+and, args...); err != nil {
 		return ended, err
 	}
-	ended.LoginLinks, err = s.execCount(ctx, "DELETE FROM login_links WHERE expires_at > $1"+and, args...)
+	ended.LoginLinks, err = tx.ExecCount("DELETE FROM login_links WHERE expires_at > $1"+and, args...)
 	return ended, err
 }
 
 // prune forgets what is too old to open anything.
 func (s *Sessions) prune(ctx context.Context) error {
 	old := micros(s.clock.agreed().Add(-idempotencyAge))
-	err := s.inSteps(ctx, task{run: func(ctx context.Context, _ *step) (more bool, err error) {
-		n, err := s.execCount(ctx, `DELETE FROM idempotency WHERE key_hash IN
+	err := s.inSteps(ctx, task{run: func(tx *Tx, _ *step) (more bool, err error) {
+		n, err := tx.ExecCount(`DELETE FROM idempotency WHERE key_hash IN
 			(SELECT key_hash FROM idempotency WHERE created_at <= $1 LIMIT $2)`, old, stepRows)
 		return n == stepRows, err
 	}})
-	return errors.Join(err, s.do(ctx, func(ctx context.Context) error {
+	return errors.Join(err, s.do(ctx, func(tx *Tx) error {
 		now := micros(s.clock.agreed())
 		return errors.Join(
-			s.exec(ctx, "DELETE FROM login_links WHERE expires_at <= $1", now),
-			s.exec(ctx, "DELETE FROM sessions WHERE expires_at <= $1 OR seen_at + idle <= $1", now))
+			tx.Exec("DELETE FROM login_links WHERE expires_at <= $1", now),
+			tx.Exec("DELETE FROM sessions WHERE expires_at <= $1 OR seen_at + idle <= $1", now))
 	}))
 }

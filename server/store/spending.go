@@ -28,17 +28,17 @@ type Usage struct{ *db }
 // nothing twice if the answer to an earlier call was lost. It returns what all runs of its
 // automation and all runs of the server have used on this day (UTC), with this.
 func (s *Usage) Record(ctx context.Context, l Lease, used Spending) (automation, server Spending, err error) {
-	err = s.do(ctx, func(ctx context.Context) error {
+	err = s.do(ctx, func(tx *Tx) error {
 		var tokens, micro int64
-		if err := s.row(ctx, "SELECT tokens, cost_micros FROM runs WHERE id = $1", []any{l.RunID}, &tokens, &micro); err != nil {
+		if err := tx.Row("SELECT tokens, cost_micros FROM runs WHERE id = $1", []any{l.RunID}, &tokens, &micro); err != nil {
 			return err
 		}
 		today, moreTokens, moreMicro := dayOf(s.now()), max(0, used.Tokens-tokens), max(0, int64(math.Round(used.CostUSD*1e6))-micro)
-		if err := s.store.Leases.fenced(ctx, l, "UPDATE runs SET tokens = tokens + $1, cost_micros = cost_micros + $2", moreTokens, moreMicro); err != nil {
+		if err := s.store.Leases.fenced(tx, l, "UPDATE runs SET tokens = tokens + $1, cost_micros = cost_micros + $2", moreTokens, moreMicro); err != nil {
 			return err
 		}
 		if moreTokens > 0 || moreMicro > 0 {
-			err := s.exec(ctx, `INSERT INTO spending (day, factory, automation, tokens, cost_micros)
+			err := tx.Exec(`INSERT INTO spending (day, factory, automation, tokens, cost_micros)
 				SELECT $1, factory, automation, $2, $3 FROM runs WHERE id = $4
 				ON CONFLICT (day, factory, automation) DO UPDATE SET tokens = spending.tokens + excluded.tokens, cost_micros = spending.cost_micros + excluded.cost_micros`,
 				today, moreTokens, moreMicro, l.RunID)
@@ -46,13 +46,13 @@ func (s *Usage) Record(ctx context.Context, l Lease, used Spending) (automation,
 				return err
 			}
 		}
-		err := s.row(ctx, sumSpending+" AND (factory, automation) = (SELECT factory, automation FROM runs WHERE id = $2)", []any{today, l.RunID},
+		err := tx.Row(sumSpending+" AND (factory, automation) = (SELECT factory, automation FROM runs WHERE id = $2)", []any{today, l.RunID},
 			&automation.Tokens, &micro)
 		if err != nil {
 			return err
 		}
 		automation.CostUSD = float64(micro) / 1e6
-		err = s.row(ctx, sumSpending, []any{today}, &server.Tokens, &micro)
+		err = tx.Row(sumSpending, []any{today}, &server.Tokens, &micro)
 		server.CostUSD = float64(micro) / 1e6
 		return err
 	})
@@ -70,7 +70,7 @@ func (s *Usage) Today(ctx context.Context) (Spending, error) {
 }
 
 func (s *Usage) prune(ctx context.Context) error {
-	return s.do(ctx, func(ctx context.Context) error {
-		return s.exec(ctx, "DELETE FROM spending WHERE day < $1", dayOf(s.clock.agreed())-spendingAge)
+	return s.do(ctx, func(tx *Tx) error {
+		return tx.Exec("DELETE FROM spending WHERE day < $1", dayOf(s.clock.agreed())-spendingAge)
 	})
 }

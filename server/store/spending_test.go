@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
@@ -45,8 +44,8 @@ func TestSpending(t *testing.T) {
 		t.Errorf("of a run that has ended: %v", err)
 	}
 	old := dayOf(s.at) - spendingAge - 1
-	check(t, s.do(ctx, func(ctx context.Context) error {
-		return s.exec(ctx, "INSERT INTO spending (day, factory, automation, tokens, cost_micros) VALUES ($1, '', '', 1, 1)", old)
+	check(t, s.do(ctx, func(tx *Tx) error {
+		return tx.Exec("INSERT INTO spending (day, factory, automation, tokens, cost_micros) VALUES ($1, '', '', 1, 1)", old)
 	}))
 	check(t, s.Usage.prune(ctx))
 	var oldest int64

@@ -117,6 +117,8 @@ func (s *sqlite) later(ctx context.Context, query string, args []driver.NamedVal
 
 func (s *sqlite) flush(context.Context) error { return nil }
 
+func (s *sqlite) alone(context.Context) error { return nil }
+
 func (s *sqlite) expect(context.Context, []*job) error { return nil }
 
 func (s *sqlite) committed(ctx context.Context) {
@@ -247,9 +249,9 @@ const spareShare = 16
 
 // shrink returns free pages of the file, except for a sixteenth of the file.
 func (s *sqlite) shrink(ctx context.Context) error {
-	return s.inSteps(ctx, task{run: func(ctx context.Context, st *step) (more bool, err error) {
+	return s.inSteps(ctx, task{run: func(tx *Tx, st *step) (more bool, err error) {
 		var free, pages int64
-		if err := errors.Join(s.row(ctx, "PRAGMA freelist_count", nil, &free), s.row(ctx, "PRAGMA page_count", nil, &pages)); err != nil {
+		if err := errors.Join(tx.Row("PRAGMA freelist_count", nil, &free), tx.Row("PRAGMA page_count", nil, &pages)); err != nil {
 			return false, err
 		}
 		surplus := min(free-pages/spareShare, stepRows)
@@ -257,7 +259,7 @@ func (s *sqlite) shrink(ctx context.Context) error {
 			return false, nil
 		}
 		// Each row of the answer is a page that moved.
-		err = s.each(ctx, "PRAGMA incremental_vacuum("+strconv.FormatInt(surplus, 10)+")", nil, func(*sql.Rows) (bool, error) {
+		err = tx.Each("PRAGMA incremental_vacuum("+strconv.FormatInt(surplus, 10)+")", nil, func(*sql.Rows) (bool, error) {
 			return st.takes(0), nil
 		})
 		return true, err

@@ -20,32 +20,32 @@ func (r *NewRun) eventKey() []byte {
 }
 
 // startedBy finds the delivery of another webhook that started the automation of r for the
-// same event; 0 if there is none. It runs on the writer.
-func (s *Deliveries) startedBy(ctx context.Context, r *NewRun, d *NewDelivery) (of DeliveryID, err error) {
+// same event; 0 if there is none.
+func (s *Deliveries) startedBy(tx *Tx, r *NewRun, d *NewDelivery) (of DeliveryID, err error) {
 	if r.Event == "" || d.ReplayOf != 0 { // which a person wants
 		return 0, nil
 	}
-	err = s.row(ctx, "SELECT delivery_id FROM started_events WHERE event = $1 AND webhook_uid <> $2", []any{r.eventKey(), d.WebhookUID}, &of)
+	err = tx.Row("SELECT delivery_id FROM started_events WHERE event = $1 AND webhook_uid <> $2", []any{r.eventKey(), d.WebhookUID}, &of)
 	if errors.Is(err, ErrNotFound) {
 		return 0, nil
 	}
 	return of, err
 }
 
-// rememberEvent notes that a delivery started a run. It runs on the writer.
-func (s *Deliveries) rememberEvent(ctx context.Context, r *NewRun, webhookUID string, id DeliveryID) error {
+// rememberEvent notes that a delivery started a run.
+func (s *Deliveries) rememberEvent(tx *Tx, r *NewRun, webhookUID string, id DeliveryID) error {
 	if r.Event == "" {
 		return nil
 	}
-	return s.exec(ctx, "INSERT INTO started_events (event, webhook_uid, delivery_id) VALUES ($1, $2, $3) ON CONFLICT (event) DO NOTHING",
+	return tx.Exec("INSERT INTO started_events (event, webhook_uid, delivery_id) VALUES ($1, $2, $3) ON CONFLICT (event) DO NOTHING",
 		r.eventKey(), webhookUID, int64(id))
 }
 
 // pruneStartedEvents forgets events that are older than deliveries are kept.
 func (s *Deliveries) pruneStartedEvents(ctx context.Context, keep Retention) error {
 	old := idAt(s.clock.agreed().Add(-keep.Age))
-	return s.inSteps(ctx, task{run: func(ctx context.Context, _ *step) (more bool, err error) {
-		n, err := s.execCount(ctx, `DELETE FROM started_events WHERE event IN
+	return s.inSteps(ctx, task{run: func(tx *Tx, _ *step) (more bool, err error) {
+		n, err := tx.ExecCount(`DELETE FROM started_events WHERE event IN
 			(SELECT event FROM started_events WHERE delivery_id < $1 LIMIT $2)`, old, stepRows)
 		return n == stepRows, err
 	}})

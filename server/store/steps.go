@@ -40,9 +40,9 @@ func (st *step) takes(size int64) bool {
 
 // task is a long task in steps.
 type task struct {
-	run   func(ctx context.Context, st *step) (more bool, err error) // one of them, on the writer
-	alone bool                                                       // without a transaction
-	after func() error                                               // after each, beside the writer; may be nil
+	run   func(tx *Tx, st *step) (more bool, err error) // one of them, on the writer
+	alone bool                                          // without a transaction
+	after func() error                                  // after each, beside the writer; may be nil
 }
 
 // inSteps runs one step after the other until there are no more. Each has a transaction
@@ -52,9 +52,9 @@ func (s *db) inSteps(ctx context.Context, t task) error {
 	for commits := s.commits.Load(); ; {
 		var st step
 		var more bool
-		err := s.submit(s.steps, &job{ctx: ctx, alone: t.alone, queued: time.Now(), done: make(chan error, 1), fn: func(ctx context.Context) (err error) {
+		err := s.submit(s.steps, &job{ctx: ctx, alone: t.alone, queued: time.Now(), done: make(chan error, 1), fn: func(tx *Tx) (err error) {
 			st.began = time.Now()
-			more, err = t.run(ctx, &st)
+			more, err = t.run(tx, &st)
 			return err
 		}})
 		if err != nil || !more {

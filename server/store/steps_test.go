@@ -27,14 +27,14 @@ func TestStepsWait(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := open(t)
-			check(t, s.do(t.Context(), func(context.Context) error {
+			check(t, s.do(t.Context(), func(*Tx) error {
 				s.patience = c.patience
 				return nil
 			}))
 			var came, done atomic.Bool
 			left := c.after
-			var next func(context.Context) error
-			next = func(context.Context) error {
+			var next func(*Tx) error
+			next = func(*Tx) error {
 				if came.Load() {
 					left--
 				}
@@ -45,7 +45,7 @@ func TestStepsWait(t *testing.T) {
 			}
 			check(t, s.do(t.Context(), next))
 			var seen int
-			j := &job{ctx: t.Context(), queued: time.Now(), done: make(chan error, 1), fn: func(context.Context) error {
+			j := &job{ctx: t.Context(), queued: time.Now(), done: make(chan error, 1), fn: func(*Tx) error {
 				seen = left
 				done.Store(true)
 				return nil
@@ -85,7 +85,7 @@ func TestStepsAreSmall(t *testing.T) {
 		for i := range c.deliveries {
 			body := make([]byte, c.size)
 			_, _ = rand.Read(body)
-			check(t, s.do(t.Context(), func(ctx context.Context) error { return s.record(ctx, delivery(fmt.Sprint(i), string(body))) }))
+			check(t, s.do(t.Context(), func(tx *Tx) error { return s.record(tx, delivery(fmt.Sprint(i), string(body))) }))
 		}
 		s.at = s.at.Add(8 * 24 * time.Hour)
 		before := s.Commits()
@@ -105,7 +105,7 @@ func TestPruneUnderLoad(t *testing.T) {
 	const old, writers, long = 6000, 4, 500
 	s := open(t)
 	check(t, s.bind(t.Context()))
-	check(t, s.do(t.Context(), func(context.Context) error {
+	check(t, s.do(t.Context(), func(*Tx) error {
 		s.long = longLog{long, long, long}
 		return nil
 	}))

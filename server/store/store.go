@@ -259,7 +259,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	err := s.engine.open(ctx, cfg)
 	if err == nil {
 		s.pauseEnd = time.NewTimer(0)
-		if err = s.store.Pauses.publish(ctx); err == nil {
+		if err = s.Pauses.publish(&Tx{ctx, s.db}); err == nil {
 			err = s.read.PingContext(ctx)
 		}
 	}
@@ -274,7 +274,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 			Actor: "triphammer", Action: "store.lost", Object: filepath.Base(cfg.Path), Origin: "local",
 			Details: s.lost.String(),
 		})
-		err = errors.Join(err, s.do(ctx, func(ctx context.Context) error { return s.setMeta(ctx, "commits", strconv.FormatInt(s.base, 10)) }))
+		err = errors.Join(err, s.do(ctx, func(tx *Tx) error { return tx.SetMeta("commits", strconv.FormatInt(s.base, 10)) }))
 		if err != nil {
 			s.logger.Error("the loss could not be noted in the audit log", "error", err)
 		}

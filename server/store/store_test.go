@@ -89,7 +89,7 @@ func check(t testing.TB, err error) {
 func TestPowerLoss(t *testing.T) {
 	storetest.SQLite(t)
 	s := open(t)
-	check(t, s.do(t.Context(), func(ctx context.Context) error { return assertDurable(ctx, s.conn) }))
+	check(t, s.do(t.Context(), func(tx *Tx) error { return assertDurable(tx.ctx, s.conn) }))
 	for _, weaker := range []string{"NORMAL", "OFF"} {
 		path := filepath.Join(t.TempDir(), "weak.db")
 		weak := newSQLite(time.Now, s.key, nil)
@@ -227,8 +227,8 @@ func TestFullDisk(t *testing.T) {
 	s := open(t)
 	must[Recorded](t)(s.Deliveries.Record(t.Context(), delivery("1", "{}", "a")))
 	limit := func(pages string) {
-		check(t, s.do(t.Context(), func(ctx context.Context) error {
-			return s.conn.QueryRowContext(ctx, "PRAGMA max_page_count = "+pages).Scan(new(int))
+		check(t, s.do(t.Context(), func(tx *Tx) error {
+			return s.conn.QueryRowContext(tx.ctx, "PRAGMA max_page_count = "+pages).Scan(new(int))
 		}))
 	}
 	limit("1") // SQLite takes the present size
@@ -256,8 +256,8 @@ func TestFullDisk(t *testing.T) {
 
 func TestNewerSchemaIsRefused(t *testing.T) {
 	s := open(t)
-	check(t, s.do(t.Context(), func(ctx context.Context) error {
-		return errors.Join(s.setMeta(ctx, "schema", "99"), s.setMeta(ctx, metaNeeds, "99"))
+	check(t, s.do(t.Context(), func(tx *Tx) error {
+		return errors.Join(tx.SetMeta("schema", "99"), tx.SetMeta(metaNeeds, "99"))
 	}))
 	check(t, s.Close())
 	if _, err := Open(t.Context(), s.cfg); !errors.Is(err, ErrNewerSchema) || !strings.Contains(err.Error(), "99") {

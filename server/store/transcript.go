@@ -45,14 +45,14 @@ func (s *Transcripts) AppendLast(ctx context.Context, l Lease, events []Event) e
 	return s.append(ctx, l, events, s.do)
 }
 
-func (s *Transcripts) append(ctx context.Context, l Lease, events []Event, commit func(context.Context, func(context.Context) error) error) error {
-	return commit(ctx, func(ctx context.Context) error {
-		if err := s.store.Leases.fenced(ctx, l, "UPDATE runs SET updated_at = $1", s.stamp(ctx)); err != nil {
+func (s *Transcripts) append(ctx context.Context, l Lease, events []Event, commit func(context.Context, func(*Tx) error) error) error {
+	return commit(ctx, func(tx *Tx) error {
+		if err := s.store.Leases.fenced(tx, l, "UPDATE runs SET updated_at = $1", tx.Stamp()); err != nil {
 			return err
 		}
 		for _, e := range events {
 			at, data := micros(e.At), string(e.Data)
-			err := s.exec(ctx, `INSERT INTO run_events (run_id, seq, at, kind, data, digest) VALUES ($1, $2, $3, $4, $5, $6)
+			err := tx.Exec(`INSERT INTO run_events (run_id, seq, at, kind, data, digest) VALUES ($1, $2, $3, $4, $5, $6)
 				ON CONFLICT (run_id, seq) DO UPDATE SET seq = CASE WHEN run_events.digest = excluded.digest THEN excluded.seq END`, // NULL is refused
 				l.RunID, e.Seq, at, e.Kind, data, eventDigest(l.RunID, e.Seq, at, e.Kind, data))
 			if err != nil {

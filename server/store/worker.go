@@ -54,11 +54,11 @@ const workersClock = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::
 type Workers struct{ *db }
 
 // time is the time by which workers are judged, in a turn of the writer.
-func (s *Workers) time(ctx context.Context) (now int64, err error) {
+func (s *Workers) time(tx *Tx) (now int64, err error) {
 	if !s.shared() {
 		return micros(s.now()), nil
 	}
-	err = s.row(ctx, workersClock, nil, &now)
+	err = tx.Row(workersClock, nil, &now)
 	return now, err
 }
 
@@ -93,18 +93,18 @@ func (s *Workers) Start(ctx context.Context, w Worker, process string) (before b
 	if err != nil {
 		return false, err
 	}
-	err = s.do(ctx, func(ctx context.Context) error {
+	err = s.do(ctx, func(tx *Tx) error {
 		var host string
-		err := s.row(ctx, "SELECT host FROM workers WHERE id = $1", []any{w.ID}, &host)
+		err := tx.Row("SELECT host FROM workers WHERE id = $1", []any{w.ID}, &host)
 		if err != nil && !errors.Is(err, ErrNotFound) {
 			return err
 		}
 		before = host == w.Host
-		now, err := s.time(ctx)
+		now, err := s.time(tx)
 		if err != nil {
 			return err
 		}
-		return s.exec(ctx, `INSERT INTO workers (id, process, kind, names, labels, host, version, isolation, max_runs, lease, blocked, drain, started_at, seen_at, stopped_at)
+		return tx.Exec(`INSERT INTO workers (id, process, kind, names, labels, host, version, isolation, max_runs, lease, blocked, drain, started_at, seen_at, stopped_at)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, '', 0, $11, $11, 0)
 			ON CONFLICT (id) DO UPDATE SET process = excluded.process, kind = excluded.kind, names = excluded.names, labels = excluded.labels,
 			host = excluded.host, version = excluded.version, isolation = excluded.isolation, max_runs = excluded.max_runs, lease = excluded.lease, blocked = '',
@@ -130,8 +130,8 @@ func (w *Worker) encode() (names, labels string, err error) {
 // asked it to start no runs. The error is ErrSuperseded if another process has started with
 // its id, and ErrNotFound if its row was deleted.
 func (s *Workers) Beat(ctx context.Context, w Worker, process string, stopped bool) (drain bool, err error) {
-	err = s.do(ctx, func(ctx context.Context) error {
-		now, err := s.time(ctx)
+	err = s.do(ctx, func(tx *Tx) error {
+		now, err := s.time(tx)
 		if err != nil {
 			return err
 		}
@@ -139,13 +139,13 @@ func (s *Workers) Beat(ctx context.Context, w Worker, process string, stopped bo
 		if stopped {
 			end = now
 		}
-		n, err := s.execCount(ctx, `UPDATE workers SET seen_at = $1, stopped_at = $2, blocked = $3, isolation = $4 WHERE id = $5 AND process = $6`,
+		n, err := tx.ExecCount(`UPDATE workers SET seen_at = $1, stopped_at = $2, blocked = $3, isolation = $4 WHERE id = $5 AND process = $6`,
 			now, end, w.Blocked, w.Isolation, w.ID, process)
 		if err != nil {
 			return err
 		}
 		var asked int64
-		if err := s.row(ctx, "SELECT drain FROM workers WHERE id = $1", []any{w.ID}, &asked); err != nil {
+		if err := tx.Row("SELECT drain FROM workers WHERE id = $1", []any{w.ID}, &asked); err != nil {
 			return err
 		}
 		if n == 0 {
@@ -196,10 +196,10 @@ func (s *Workers) Drain(ctx context.Context, name string, drain bool) (ids []str
 	if drain {
 		asked = 1
 	}
-	err = s.do(ctx, func(ctx context.Context) error {
+	err = s.do(ctx, func(tx *Tx) error {
 		ids = nil
 		var all []*Worker
-		err := s.each(ctx, selectWorker, nil, func(rows *sql.Rows) (bool, error) {
+		err := tx.Each(selectWorker, nil, func(rows *sql.Rows) (bool, error) {
 			w, err := scanWorker(rows, 0) // it is not asked whether they live
 			all = append(all, w)
 			return true, err
@@ -212,7 +212,7 @@ func (s *Workers) Drain(ctx context.Context, name string, drain bool) (ids []str
 				continue
 			}
 			ids = append(ids, w.ID)
-			if err := s.exec(ctx, "UPDATE workers SET drain = $1 WHERE id = $2", asked, w.ID); err != nil {
+			if err := tx.Exec("UPDATE workers SET drain = $1 WHERE id = $2", asked, w.ID); err != nil {
 				return err
 			}
 		}
@@ -229,12 +229,12 @@ const forgetWorkers = 24 * time.Hour
 
 // Forget deletes the workers that were not seen for a long time.
 func (s *Workers) Forget(ctx context.Context) error {
-	return s.do(ctx, func(ctx context.Context) error {
-		now, err := s.time(ctx)
+	return s.do(ctx, func(tx *Tx) error {
+		now, err := s.time(tx)
 		if err != nil {
 			return err
 		}
-		return s.exec(ctx, "DELETE FROM workers WHERE seen_at < $1", now-forgetWorkers.Microseconds())
+		return tx.Exec("DELETE FROM workers WHERE seen_at < $1", now-forgetWorkers.Microseconds())
 	})
 }
 
@@ -244,11 +244,11 @@ const atWorker = "\x1f"
 
 // bindRun lets a run of a conversation be claimed by the worker alone that has the workspace: the
 // one that executed the conversation's last run. If that worker is lost, any may claim the
-// run, which then says that its workspace is gone. It runs on the writer.
-func (s *Workers) bindRun(ctx context.Context, id, conversation RunID) error {
+// run, which then says that its workspace is gone.
+func (s *Workers) bindRun(tx *Tx, id, conversation RunID) error {
 	var worker string
 	last := RunID(0)
-	err := s.each(ctx, `SELECT id, worker FROM runs WHERE id = $1 AND worker <> ''
+	err := tx.Each(`SELECT id, worker FROM runs WHERE id = $1 AND worker <> ''
 		UNION ALL SELECT id, worker FROM runs WHERE conversation_id = $2 AND conversation_id <> 0 AND worker <> ''`, []any{conversation, conversation},
 		func(rows *sql.Rows) (bool, error) {
 			var r RunID
@@ -263,7 +263,7 @@ func (s *Workers) bindRun(ctx context.Context, id, conversation RunID) error {
 		return err
 	}
 	var g group
-	err = s.row(ctx, "SELECT "+groupColumns+" FROM run_groups WHERE id = (SELECT group_id FROM runs WHERE id = $1)", []any{id}, g.fields()...)
+	err = tx.Row("SELECT "+groupColumns+" FROM run_groups WHERE id = (SELECT group_id FROM runs WHERE id = $1)", []any{id}, g.fields()...)
 	if err != nil {
 		return err
 	}
@@ -271,11 +271,11 @@ func (s *Workers) bindRun(ctx context.Context, id, conversation RunID) error {
 		return nil
 	}
 	g.workerHost = atWorker + worker
-	to, err := s.store.Runs.groupID(ctx, g)
+	to, err := s.store.Runs.groupID(tx, g)
 	if err != nil {
 		return err
 	}
-	return s.exec(ctx, "UPDATE runs SET group_id = $1 WHERE id = $2", to, id)
+	return tx.Exec("UPDATE runs SET group_id = $1 WHERE id = $2", to, id)
 }
 
 // BoundTo is the id of the worker that a queued run waits for because that has its workspace;
@@ -292,14 +292,14 @@ func (s *Workers) BoundTo(ctx context.Context, id RunID) (string, error) {
 	return worker, nil
 }
 
-// carrier decides which groups a claim looks at. It runs on the writer.
+// carrier decides which groups a claim looks at.
 type carrier struct {
 	db    *db
 	claim *Claim
 	live  map[string]bool // workers; nil: not read yet
 }
 
-func (c *carrier) carries(ctx context.Context, host string) (bool, error) {
+func (c *carrier) carries(tx *Tx, host string) (bool, error) {
 	worker, bound := strings.CutPrefix(host, atWorker)
 	if !bound {
 		return host == "" || slices.Contains(c.claim.Hosts, host), nil
@@ -309,11 +309,11 @@ func (c *carrier) carries(ctx context.Context, host string) (bool, error) {
 	}
 	if c.live == nil {
 		c.live = make(map[string]bool)
-		now, err := c.db.store.Workers.time(ctx)
+		now, err := c.db.store.Workers.time(tx)
 		if err != nil {
 			return false, err
 		}
-		err = c.db.each(ctx, selectWorker, nil, func(rows *sql.Rows) (bool, error) {
+		err = tx.Each(selectWorker, nil, func(rows *sql.Rows) (bool, error) {
 			w, err := scanWorker(rows, now)
 			if err == nil {
 				c.live[w.ID] = w.Live()

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"errors"
 	"io"
 	"maps"
@@ -14,8 +13,8 @@ import (
 // silent makes it so that no worker has been heard of for that much longer.
 func (f *fixture) silent(t *testing.T, d time.Duration) {
 	t.Helper()
-	check(t, f.do(t.Context(), func(ctx context.Context) error {
-		return f.exec(ctx, "UPDATE workers SET seen_at = seen_at - $1, started_at = started_at - $1", d.Microseconds())
+	check(t, f.do(t.Context(), func(tx *Tx) error {
+		return tx.Exec("UPDATE workers SET seen_at = seen_at - $1, started_at = started_at - $1", d.Microseconds())
 	}))
 }
 
@@ -220,8 +219,8 @@ func TestArtifactParts(t *testing.T) {
 	if r := must[*Report](t)(s.Check(ctx)); len(r.Problems) != 0 {
 		t.Errorf("problems %v", r.Problems)
 	}
-	check(t, s.do(ctx, func(ctx context.Context) error {
-		return s.exec(ctx, "DELETE FROM artifact_parts WHERE artifact_id = $1 AND at > 0", last.ID)
+	check(t, s.do(ctx, func(tx *Tx) error {
+		return tx.Exec("DELETE FROM artifact_parts WHERE artifact_id = $1 AND at > 0", last.ID)
 	}))
 	if _, err := s.Artifacts.Open(ctx, last); !errors.Is(err, ErrDamaged) {
 		t.Errorf("content that is cut off: %v", err)

@@ -22,10 +22,51 @@ const yields = 4
 // written, nothing wakes the writer.
 const lookAfter = time.Second
 
+// Tx is the writer's transaction, while a change is made in it. Whatever runs on the writer alone
+// takes a Tx. It must not be used after that.
+type Tx struct {
+	ctx context.Context
+	db  *db
+}
+
+// Exec runs a statement. It may run later, with the next statement whose answer is needed.
+func (tx *Tx) Exec(query string, args ...any) error { return tx.db.exec(tx.ctx, query, args...) }
+
+// ExecCount runs a statement and returns how many rows it changed.
+func (tx *Tx) ExecCount(query string, args ...any) (int64, error) {
+	return tx.db.execCount(tx.ctx, query, args...)
+}
+
+// Row reads one row; if there is none, the error is ErrNotFound.
+func (tx *Tx) Row(query string, args []any, into ...any) error {
+	return tx.db.row(tx.ctx, query, args, into...)
+}
+
+// Each walks the rows of a query for as long as visit wants more.
+func (tx *Tx) Each(query string, args []any, visit func(rows *sql.Rows) (more bool, err error)) error {
+	return tx.db.each(tx.ctx, query, args, visit)
+}
+
+// Alone returns ErrOthers if another process has the store open. Until the end of the transaction
+// no other one opens it.
+func (tx *Tx) Alone() error { return tx.db.engine.alone(tx.ctx) }
+
+// NextID makes an id that is larger than all before it.
+func (tx *Tx) NextID() int64 { return tx.db.nextID() }
+
+// Stamp is the time of a change of a run, see db.stamp.
+func (tx *Tx) Stamp() int64 { return tx.db.stamp(tx.ctx) }
+
+// Meta reads a value of the table meta; empty: there is none.
+func (tx *Tx) Meta(name string) (string, error) { return tx.db.meta(tx.ctx, name) }
+
+// SetMeta writes a value of the table meta.
+func (tx *Tx) SetMeta(name, value string) error { return tx.db.setMeta(tx.ctx, name, value) }
+
 // job is one change. The writer runs it in a transaction with others.
 type job struct {
 	ctx  context.Context
-	fn   func(ctx context.Context) error
+	fn   func(tx *Tx) error
 	safe bool // an error of it is an error of the database
 	// grows tells that it brings something new, which is refused on a full disk:
 	// what ends, removes or protects something may use the reserve.
@@ -39,12 +80,12 @@ type job struct {
 // do commits the changes of fn, and returns when they are on the disk. fn runs on the
 // writer's goroutine and connection, and nothing else runs at the same time. If fn
 // fails, its changes are dropped; other jobs of the transaction are not affected.
-func (s *db) do(ctx context.Context, fn func(ctx context.Context) error) error {
+func (s *db) do(ctx context.Context, fn func(tx *Tx) error) error {
 	return s.submit(s.jobs, &job{ctx: ctx, fn: fn, done: make(chan error, 1)})
 }
 
 // grow is do for changes that add something.
-func (s *db) grow(ctx context.Context, fn func(ctx context.Context) error) error {
+func (s *db) grow(ctx context.Context, fn func(tx *Tx) error) error {
 	return s.submit(s.jobs, &job{ctx: ctx, fn: fn, grows: true, done: make(chan error, 1)})
 }
 
@@ -136,7 +177,7 @@ func (s *db) write() {
 // turn commits a batch, and looks now and then how long the log is.
 func (s *db) turn(ctx context.Context, batch []*job) {
 	if batch[0].alone {
-		batch[0].done <- unavailable(batch[0].fn(batch[0].ctx))
+		batch[0].done <- unavailable(batch[0].fn(&Tx{batch[0].ctx, s}))
 		clear(batch)
 		return
 	}
@@ -195,7 +236,7 @@ func (s *db) commit(ctx context.Context, batch []*job) {
 		s.commits.Add(1)
 		s.seen = s.clock.seen()
 		if s.pausesChanged {
-			if err := s.store.Pauses.publish(ctx); err != nil {
+			if err := s.store.Pauses.publish(&Tx{ctx, s}); err != nil {
 				s.logger.Error("what is paused could not be read", "error", err)
 			}
 		}
@@ -234,7 +275,7 @@ func (s *db) perform(ctx context.Context, j *job) (result, err error) {
 		return ErrNotLeader, nil
 	}
 	if j.safe {
-		return nil, j.fn(ctx)
+		return nil, j.fn(&Tx{ctx, s})
 	}
 	return s.inSavepoint(ctx, j.fn)
 }
@@ -251,11 +292,11 @@ func unavailable(err error) error {
 	return err
 }
 
-func (s *db) inSavepoint(ctx context.Context, fn func(context.Context) error) (result, fatal error) {
+func (s *db) inSavepoint(ctx context.Context, fn func(*Tx) error) (result, fatal error) {
 	if err := s.exec(ctx, "SAVEPOINT job"); err != nil {
 		return nil, err
 	}
-	if result = fn(ctx); result == nil {
+	if result = fn(&Tx{ctx, s}); result == nil {
 		result = s.engine.flush(ctx)
 	}
 	if result != nil {

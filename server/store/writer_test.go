@@ -23,7 +23,7 @@ func together(t *testing.T, s *Store, calls ...func() error) []error {
 	held, release := make(chan struct{}), make(chan struct{})
 	var all sync.WaitGroup
 	all.Go(func() {
-		_ = s.do(context.Background(), func(context.Context) error {
+		_ = s.do(context.Background(), func(*Tx) error {
 			close(held)
 			<-release
 			return nil
@@ -64,7 +64,7 @@ func faulty(t *testing.T, s *Store) *fault {
 	}
 	var on atomic.Bool
 	var attempts atomic.Int64
-	check(t, s.do(t.Context(), func(context.Context) error {
+	check(t, s.do(t.Context(), func(*Tx) error {
 		return s.conn.Raw(func(c any) error {
 			c.(*sqlite3.SQLiteConn).RegisterCommitHook(func() int {
 				if !on.Load() {
@@ -170,17 +170,17 @@ func TestOneBadJob(t *testing.T) {
 	badRow := delivery("bad", "{}", "a")
 	results := together(t, s.Store, record("1"),
 		func() error {
-			return s.do(t.Context(), func(ctx context.Context) error {
-				return errors.Join(s.setMeta(ctx, "half", "1"), broken)
+			return s.do(t.Context(), func(tx *Tx) error {
+				return errors.Join(tx.SetMeta("half", "1"), broken)
 			})
 		},
 		record("2"),
 		func() error { // fails in the database, without a savepoint
-			return s.submit(s.jobs, &job{ctx: t.Context(), safe: true, done: make(chan error, 1), fn: func(ctx context.Context) error {
-				if _, err := s.Deliveries.record(ctx, badRow, encodeDelivery(badRow, new([]byte))); err != nil {
+			return s.submit(s.jobs, &job{ctx: t.Context(), safe: true, done: make(chan error, 1), fn: func(tx *Tx) error {
+				if _, err := s.Deliveries.record(tx, badRow, encodeDelivery(badRow, new([]byte))); err != nil {
 					return err
 				}
-				return s.exec(ctx, "INSERT INTO audit (id) VALUES ($1)", 1)
+				return tx.Exec("INSERT INTO audit (id) VALUES ($1)", 1)
 			}})
 		},
 		record("3"))
@@ -200,8 +200,8 @@ func TestOneBadJob(t *testing.T) {
 	if runs := must[[]*Run](t)(s.Runs.List(t.Context(), RunQuery{})); len(runs) != 3 {
 		t.Errorf("%d runs of 3 deliveries", len(runs))
 	}
-	check(t, s.do(t.Context(), func(ctx context.Context) error {
-		half, err := s.meta(ctx, "half")
+	check(t, s.do(t.Context(), func(tx *Tx) error {
+		half, err := tx.Meta("half")
 		if half != "" {
 			t.Error("a failed job is half-kept")
 		}
