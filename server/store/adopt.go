@@ -17,7 +17,7 @@ func (s *Leases) Adopt(ctx context.Context, seen []Held, worker string, d time.D
 		for _, h := range seen {
 			err := tx.Each(`UPDATE runs SET worker = $1, lease_token = lease_token + 1, lease_until = $2, updated_at = $3
 				WHERE id = $4 AND state = 'INPROGRESS' AND state <> 'QUEUED' AND lease_token = $5 AND lease_until = $6 RETURNING lease_token`,
-				[]any{worker, micros(now.Add(d)), tx.Stamp(), h.RunID, h.Token, h.Until}, func(rows *sql.Rows) (bool, error) {
+				[]any{worker, micros(now.Add(d)), s.stamp(tx), h.RunID, h.Token, h.Until}, func(rows *sql.Rows) (bool, error) {
 					l := Lease{RunID: h.RunID}
 					err := rows.Scan(&l.Token)
 					adopted = append(adopted, l)

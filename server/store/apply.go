@@ -142,7 +142,7 @@ func (s *Applies) bind(tx *Tx, factory string, w BoundWebhook) error {
 // that returns has its URL back (SPEC 4.6).
 func (s *Applies) WebhookUIDs(ctx context.Context, factory string, names []string) (map[string]string, error) {
 	uids := make(map[string]string, len(names))
-	bound, err := list(ctx, s.db, func(rows *sql.Rows) ([2]string, error) {
+	bound, err := list(ctx, s.DB, func(rows *sql.Rows) ([2]string, error) {
 		var b [2]string
 		err := rows.Scan(&b[0], &b[1])
 		return b, err
@@ -195,12 +195,12 @@ func (s *Applies) List(ctx context.Context, q ApplyQuery) ([]*Apply, error) {
 		w.add("finished_at < ?", micros(q.Until))
 	}
 	before(&w, "id", q.Before)
-	return list(ctx, s.db, scanApply, "SELECT "+applyColumns+" FROM applies"+w.sql()+" ORDER BY id DESC"+w.limit(q.Limit), w.args...)
+	return list(ctx, s.DB, scanApply, "SELECT "+applyColumns+" FROM applies"+w.sql()+" ORDER BY id DESC"+w.limit(q.Limit), w.args...)
 }
 
 // Get reads one apply with its webhooks' bindings.
 func (s *Applies) Get(ctx context.Context, id ApplyID) (*Apply, error) {
-	a, err := first(list(ctx, s.db, scanApply, "SELECT "+applyColumns+" FROM applies WHERE id = $1", id))
+	a, err := first(list(ctx, s.DB, scanApply, "SELECT "+applyColumns+" FROM applies WHERE id = $1", id))
 	if err != nil {
 		return nil, fmt.Errorf("apply %s: %w", id, err)
 	}
@@ -210,7 +210,7 @@ func (s *Applies) Get(ctx context.Context, id ApplyID) (*Apply, error) {
 
 // Factories are the names of those that were ever applied, sorted.
 func (s *Applies) Factories(ctx context.Context) ([]string, error) {
-	return list(ctx, s.db, scanText, "SELECT DISTINCT factory FROM applies ORDER BY factory")
+	return list(ctx, s.DB, scanText, "SELECT DISTINCT factory FROM applies ORDER BY factory")
 }
 
 // Last is the newest apply of a factory, with that outcome if one is given.
@@ -218,7 +218,7 @@ func (s *Applies) Last(ctx context.Context, factory, outcome string) (*Apply, er
 	w := where{}
 	w.text("factory", factory)
 	w.text("outcome", outcome)
-	a, err := first(list(ctx, s.db, scanApply, "SELECT "+applyColumns+" FROM applies"+w.sql()+" ORDER BY id DESC LIMIT 1", w.args...))
+	a, err := first(list(ctx, s.DB, scanApply, "SELECT "+applyColumns+" FROM applies"+w.sql()+" ORDER BY id DESC LIMIT 1", w.args...))
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +227,7 @@ func (s *Applies) Last(ctx context.Context, factory, outcome string) (*Apply, er
 }
 
 func (s *Applies) bindings(ctx context.Context, id ApplyID) ([]BoundWebhook, error) {
-	return list(ctx, s.db, func(rows *sql.Rows) (BoundWebhook, error) {
+	return list(ctx, s.DB, func(rows *sql.Rows) (BoundWebhook, error) {
 		var b BoundWebhook
 		err := rows.Scan(&b.Name, &b.UID, &b.SecretName, &b.Generation)
 		return b, err
@@ -267,7 +267,7 @@ func (s *Applies) Files(ctx context.Context, id ApplyID) ([]File, error) {
 		return nil, err
 	}
 	var names []fileHash
-	files, err := list(ctx, s.db, func(rows *sql.Rows) (File, error) {
+	files, err := list(ctx, s.DB, func(rows *sql.Rows) (File, error) {
 		var f File
 		var hash, packed []byte
 		if err := rows.Scan(&f.Path, &hash, &f.Executable, &packed); err != nil {
@@ -284,7 +284,7 @@ func (s *Applies) Files(ctx context.Context, id ApplyID) ([]File, error) {
 	if err != nil {
 		return nil, err
 	}
-	digest, err := first(list(ctx, s.db, func(rows *sql.Rows) (digest sql.NullInt64, err error) {
+	digest, err := first(list(ctx, s.DB, func(rows *sql.Rows) (digest sql.NullInt64, err error) {
 		err = rows.Scan(&digest)
 		return digest, err
 	}, "SELECT digest FROM applies WHERE id = $1", id))
@@ -300,7 +300,7 @@ func (s *Applies) Files(ctx context.Context, id ApplyID) ([]File, error) {
 // File reads a file of an applied snapshot by its SHA-256. The error wraps ErrDamaged
 // if it is not what was applied.
 func (s *Applies) File(ctx context.Context, hash []byte) ([]byte, error) {
-	packed, err := first(list(ctx, s.db, func(rows *sql.Rows) (packed []byte, err error) {
+	packed, err := first(list(ctx, s.DB, func(rows *sql.Rows) (packed []byte, err error) {
 		err = rows.Scan(&packed)
 		return packed, err
 	}, "SELECT data FROM blobs WHERE hash = $1", hash))
@@ -324,7 +324,7 @@ func (s *Applies) Commit(ctx context.Context, factory, prefix string) (*Apply, e
 	w.text("factory", factory)
 	w.add("outcome = ?", "applied")
 	w.add("commit_hash LIKE ?", prefix+"%")
-	all, err := list(ctx, s.db, scanText, "SELECT DISTINCT commit_hash FROM applies"+w.sql()+" LIMIT 2", w.args...)
+	all, err := list(ctx, s.DB, scanText, "SELECT DISTINCT commit_hash FROM applies"+w.sql()+" LIMIT 2", w.args...)
 	if err != nil {
 		return nil, err
 	}
@@ -334,7 +334,7 @@ func (s *Applies) Commit(ctx context.Context, factory, prefix string) (*Apply, e
 	case 2:
 		return nil, fmt.Errorf("several commits that were applied begin with %s: %w", prefix, ErrConflict)
 	}
-	return first(list(ctx, s.db, scanApply, "SELECT "+applyColumns+" FROM applies"+w.sql()+" ORDER BY id DESC LIMIT 1", w.args...))
+	return first(list(ctx, s.DB, scanApply, "SELECT "+applyColumns+" FROM applies"+w.sql()+" ORDER BY id DESC LIMIT 1", w.args...))
 }
 
 // First is when the first apply of a commit began, of any outcome, or without a
@@ -343,7 +343,7 @@ func (s *Applies) First(ctx context.Context, factory, commit string) (time.Time,
 	w := where{}
 	w.add("factory = ?", factory)
 	w.text("commit_hash", commit)
-	return first(list(ctx, s.db, func(rows *sql.Rows) (time.Time, error) {
+	return first(list(ctx, s.DB, func(rows *sql.Rows) (time.Time, error) {
 		var at int64
 		err := rows.Scan(&at)
 		return timeOf(at), err
@@ -400,7 +400,7 @@ func (s *Pins) End(ctx context.Context, factory string) error {
 
 // Of is what a factory is pinned to now; ErrNotFound if it is not.
 func (s *Pins) Of(ctx context.Context, factory string) (Pin, error) {
-	p, err := first(list(ctx, s.db, func(rows *sql.Rows) (Pin, error) {
+	p, err := first(list(ctx, s.DB, func(rows *sql.Rows) (Pin, error) {
 		var p Pin
 		var at, until int64
 		err := rows.Scan(&p.Commit, &p.Reason, &p.By, &at, &until)

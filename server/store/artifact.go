@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -51,7 +50,7 @@ func (s *Artifacts) KeepLink(ctx context.Context, l Lease, a Artifact) (Artifact
 // is kept if it fails, or if the lease is lost. The content is on the disk before the
 // row that names it.
 func (s *Artifacts) KeepFile(ctx context.Context, l Lease, a Artifact, write func(io.Writer) error) (kept Artifact, err error) {
-	if s.artifacts == "" || s.shared() {
+	if s.artifacts == "" || s.Shared() {
 		return s.keepParts(ctx, l, a, write)
 	}
 	folder := filepath.Join(s.artifacts, l.RunID.String())
@@ -100,7 +99,7 @@ func (s *Artifacts) KeepFile(ctx context.Context, l Lease, a Artifact, write fun
 func (s *Artifacts) add(ctx context.Context, l Lease, a Artifact) (Artifact, error) {
 	err := s.grow(ctx, func(tx *Tx) error {
 		at := s.now()
-		if err := s.store.Leases.fenced(tx, l, "UPDATE runs SET updated_at = $1", tx.Stamp()); err != nil {
+		if err := s.store.Leases.fenced(tx, l, "UPDATE runs SET updated_at = $1", s.stamp(tx)); err != nil {
 			return err
 		}
 		if a.ID == 0 {
@@ -128,7 +127,7 @@ func scanArtifact(rows *sql.Rows) (*Artifact, error) {
 
 // Get finds an artifact.
 func (s *Artifacts) Get(ctx context.Context, id ArtifactID) (*Artifact, error) {
-	return first(list(ctx, s.db, scanArtifact, artifactColumns+" WHERE id = $1", id))
+	return first(list(ctx, s.DB, scanArtifact, artifactColumns+" WHERE id = $1", id))
 }
 
 // Of are the artifacts of runs, in the order in which they came.
@@ -139,7 +138,7 @@ func (s *Artifacts) Of(ctx context.Context, runs ...RunID) (map[RunID][]*Artifac
 	}
 	w := where{}
 	w.add(in(&w, "run_id", runs))
-	found, err := list(ctx, s.db, scanArtifact, artifactColumns+w.sql()+" ORDER BY run_id, id", w.args...)
+	found, err := list(ctx, s.DB, scanArtifact, artifactColumns+w.sql()+" ORDER BY run_id, id", w.args...)
 	for _, a := range found {
 		all[a.RunID] = append(all[a.RunID], a)
 	}
@@ -149,7 +148,7 @@ func (s *Artifacts) Of(ctx context.Context, runs ...RunID) (map[RunID][]*Artifac
 // RunByReference finds the run of a factory, or of any if it is empty, that first left a
 // link with an address.
 func (s *Artifacts) RunByReference(ctx context.Context, url, factory string) (*Run, error) {
-	return first(list(ctx, s.db, scanRun, selectRun+` WHERE r.id = (SELECT min(a.run_id) FROM artifacts a JOIN runs o ON o.id = a.run_id
+	return first(list(ctx, s.DB, scanRun, selectRun+` WHERE r.id = (SELECT min(a.run_id) FROM artifacts a JOIN runs o ON o.id = a.run_id
 		JOIN run_groups g ON g.id = o.group_id WHERE a.url = $1 AND a.url <> '' AND ($2 = '' OR g.factory = $2))`, url, factory))
 }
 
@@ -235,9 +234,8 @@ func (s *Artifacts) EachFile(yield func(name string, f *os.File) error) error {
 // ArtifactSums are the digests of the files of artifacts that a copy of a store names, by the names
 // of Artifacts.EachFile.
 func ArtifactSums(ctx context.Context, path string) (map[string][sha256.Size]byte, error) {
-	s := newSQLite(time.Now, nil, slog.New(slog.DiscardHandler))
-	s.read = newDatabase(path, map[string]string{"mode": "ro", "immutable": "1"})
-	defer func() { _ = s.closeHandles() }() // it was only read
+	s := readFile(path)
+	defer s.closeRead()
 	all, err := list(ctx, s, scanArtifact, artifactColumns+" WHERE file <> '' AND file <> $1", inDatabase)
 	sums := make(map[string][sha256.Size]byte)
 	for _, a := range all {

@@ -94,7 +94,7 @@ func (s *Artifacts) deleteParts(ctx context.Context, id ArtifactID) error {
 
 // strayParts are the artifacts that have content but no row.
 func (s *Artifacts) strayParts(ctx context.Context) ([]ArtifactID, error) {
-	all, err := list(ctx, s.db, func(rows *sql.Rows) (id ArtifactID, err error) {
+	all, err := list(ctx, s.DB, func(rows *sql.Rows) (id ArtifactID, err error) {
 		err = rows.Scan(&id)
 		return id, err
 	}, "SELECT artifact_id FROM artifact_parts p WHERE at = 0 AND NOT EXISTS (SELECT 1 FROM artifacts a WHERE a.id = p.artifact_id)")
@@ -122,7 +122,7 @@ func (s *Artifacts) sweepParts(ctx context.Context) (removed int, err error) {
 
 // openParts opens the content of an artifact in the database.
 func (s *Artifacts) openParts(ctx context.Context, a *Artifact) (io.ReadCloser, error) {
-	size, err := first(list(ctx, s.db, func(rows *sql.Rows) (n int64, err error) {
+	size, err := first(list(ctx, s.DB, func(rows *sql.Rows) (n int64, err error) {
 		err = rows.Scan(&n)
 		return n, err
 	}, "SELECT coalesce(sum(length(data)), 0) FROM artifact_parts WHERE artifact_id = $1", a.ID))
@@ -146,7 +146,7 @@ type partReader struct {
 
 func (p *partReader) Read(into []byte) (int, error) {
 	if len(p.part) == 0 && p.at < p.size {
-		part, err := first(list(p.ctx, p.db, func(rows *sql.Rows) (data []byte, err error) {
+		part, err := first(list(p.ctx, p.db.DB, func(rows *sql.Rows) (data []byte, err error) {
 			err = rows.Scan(&data)
 			return data, err
 		}, "SELECT data FROM artifact_parts WHERE artifact_id = $1 AND at = $2", p.id, p.at))

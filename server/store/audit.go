@@ -56,7 +56,7 @@ func (s *Audit) List(ctx context.Context, q AuditQuery) ([]AuditEntry, error) {
 	if !q.Until.IsZero() {
 		w.add("at < ?", micros(q.Until))
 	}
-	return list(ctx, s.db, func(rows *sql.Rows) (AuditEntry, error) {
+	return list(ctx, s.DB, func(rows *sql.Rows) (AuditEntry, error) {
 		var e AuditEntry
 		var at int64
 		err := rows.Scan(&e.ID, &at, &e.Actor, &e.Action, &e.Object, &e.Factory, &e.Details, &e.Origin)

@@ -84,7 +84,7 @@ func (s *Store) Backup(ctx context.Context) (copied *os.File, err error) {
 // that deliveries need.
 func (s *Store) roomForBackup(ctx context.Context, near string) error {
 	size := int64(0)
-	if s.shared() {
+	if s.Shared() {
 		if err := s.read.QueryRowContext(ctx, "SELECT pg_database_size(current_database())").Scan(&size); err != nil {
 			return err
 		}

@@ -100,7 +100,7 @@ const stoppedAt = `CASE outcome
 func (s *Store) Changes(ctx context.Context, from, to Mark) (c Changes, err error) {
 	most := strconv.Itoa(MostChanges)
 	if to.Delivery > from.Delivery {
-		c.Deliveries, err = list(ctx, s.db, func(rows *sql.Rows) (d DeliveryCount, err error) {
+		c.Deliveries, err = list(ctx, s.DB, func(rows *sql.Rows) (d DeliveryCount, err error) {
 			return d, rows.Scan(&d.Factory, &d.Webhook, &d.WebhookUID, &d.Outcome, &d.Stopped, &d.Count)
 		}, `SELECT factory, webhook, webhook_uid, outcome, stopped, count(*) FROM (SELECT factory, webhook, webhook_uid, outcome, `+stoppedAt+` AS stopped
 			FROM deliveries WHERE id > $1 AND id <= $2 ORDER BY id DESC LIMIT `+most+`) AS newest GROUP BY factory, webhook, webhook_uid, outcome, stopped`, from.Delivery, to.Delivery)
@@ -126,7 +126,7 @@ func (s *Store) Changes(ctx context.Context, from, to Mark) (c Changes, err erro
 
 func (s *Store) byFactory(ctx context.Context, query string, args ...any) (map[string]int64, error) {
 	counts := make(map[string]int64)
-	_, err := list(ctx, s.db, func(rows *sql.Rows) (none struct{}, err error) {
+	_, err := list(ctx, s.DB, func(rows *sql.Rows) (none struct{}, err error) {
 		var factory string
 		var n int64
 		err = rows.Scan(&factory, &n)

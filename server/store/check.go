@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"time"
 
@@ -49,7 +48,7 @@ func (s *Store) Check(ctx context.Context) (*Report, error) {
 	if err := mayOpen(r.Schema, needed, r.Known); err != nil {
 		return nil, err
 	}
-	found, err := s.engine.integrity(ctx)
+	found, err := s.Integrity(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +121,7 @@ func (s *Store) checkContents(ctx context.Context, r *Report) error {
 		}},
 	} {
 		for after := int64(0); ; {
-			ids, err := list(ctx, s.db, func(rows *sql.Rows) (id int64, err error) {
+			ids, err := list(ctx, s.DB, func(rows *sql.Rows) (id int64, err error) {
 				err = rows.Scan(&id)
 				return id, err
 			}, kind.ids, after, page)
@@ -152,7 +151,7 @@ func (s *Store) checkContents(ctx context.Context, r *Report) error {
 func (s *Store) checkSpecs(ctx context.Context, r *Report) error {
 	const page = 500
 	for after := []byte{}; ; {
-		hashes, err := list(ctx, s.db, func(rows *sql.Rows) (hash []byte, err error) {
+		hashes, err := list(ctx, s.DB, func(rows *sql.Rows) (hash []byte, err error) {
 			err = rows.Scan(&hash)
 			return hash, err
 		}, "SELECT hash FROM specs WHERE hash > $1 ORDER BY hash LIMIT $2", after, page)
@@ -179,32 +178,26 @@ func (s *Store) checkSpecs(ctx context.Context, r *Report) error {
 // CheckDatabase is Check of a database of PostgreSQL, also while servers use it. It changes
 // nothing and needs no key.
 func CheckDatabase(ctx context.Context, address string) (*Report, error) {
-	s := quiet()
-	p := newPostgres(s)
-	s.engine = p
-	var err error
-	if p.config, err = postgresConfig(address); err != nil {
+	read, err := readPostgres(ctx, address)
+	if err != nil {
 		return nil, err
 	}
-	p.config.RuntimeParams["default_transaction_read_only"] = "on"
-	p.config.ValidateConnect = nil
-	s.read = openPool(p.config)
-	defer func() { _ = s.closeHandles() }() // it was only read
-	var meta sql.NullString
-	if err := s.read.QueryRowContext(ctx, "SELECT to_regclass('public.meta')::text").Scan(&meta); err != nil {
-		return nil, err
-	}
-	if !meta.Valid {
-		return nil, ErrMissing
-	}
+	return checkRead(ctx, read)
+}
+
+// checkRead is Check of a database that is only read.
+func checkRead(ctx context.Context, read *DB) (*Report, error) {
+	defer read.closeRead()
+	s := newStore(&db{DB: read})
 	var since string
-	if err := s.read.QueryRowContext(ctx, "SELECT value FROM meta WHERE name = $1", metaUndigested).Scan(&since); err != nil {
+	err := read.read.QueryRowContext(ctx, "SELECT value FROM meta WHERE name = $1", metaUndigested).Scan(&since)
+	if err == nil {
+		err = s.digestsSince(since)
+	}
+	if err != nil && !errors.Is(err, sql.ErrNoRows) { // an older schema has no digests
 		return nil, damaged(err)
 	}
-	if err := s.digestsSince(since); err != nil {
-		return nil, err
-	}
-	return s.store.Check(ctx)
+	return s.Check(ctx)
 }
 
 // CheckFile is Check of a copy that no server uses, such as a backup. It changes
@@ -216,19 +209,5 @@ func CheckFile(ctx context.Context, path string) (*Report, error) {
 	if log, err := os.Stat(path + "-wal"); err == nil && log.Size() > 0 {
 		return nil, fmt.Errorf("the write-ahead log %s-wal belongs to it: it is no backup, but the file of a server that runs or was cut off", path)
 	}
-	s := newSQLite(time.Now, nil, slog.New(slog.DiscardHandler))
-	s.read = newDatabase(path, map[string]string{"mode": "ro", "immutable": "1"})
-	defer func() { _ = s.closeHandles() }() // it was only read
-	var since string
-	err := s.read.QueryRowContext(ctx, "SELECT value FROM meta WHERE name = $1", metaUndigested).Scan(&since)
-	switch {
-	case errors.Is(err, sql.ErrNoRows): // an older schema
-	case err != nil:
-		return nil, damaged(err)
-	default:
-		if err := s.digestsSince(since); err != nil {
-			return nil, err
-		}
-	}
-	return s.store.Check(ctx)
+	return checkRead(ctx, readFile(path))
 }

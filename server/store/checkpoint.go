@@ -53,7 +53,7 @@ const flushWindow = 16 << 20
 // long as many commits, so it happens beside the writer. Under load the log grows
 // meanwhile, and it only restarts when it is copied to its end. So the writer copies the
 // small rest itself, between two transactions.
-func (s *db) checkpoints() {
+func (s *DB) checkpoints() {
 	defer close(s.checkpointed)
 	for {
 		select {
@@ -88,7 +88,7 @@ func (s *db) checkpoints() {
 // flush writes the copied pages of the database to the disk. SQLite does that only when
 // it has copied the log to its end, which the writer does. Without flush, every commit
 // would then wait until thousands of pages are on the disk.
-func (s *db) flush() error {
+func (s *DB) flush() error {
 	info, err := s.file.Stat()
 	if err != nil {
 		return err
@@ -116,7 +116,7 @@ func flushRange(f *os.File, from, n int64) error {
 
 // logLength is how many pages the write-ahead log has. The mode does what it
 // says: NOOP nothing, PASSIVE copies what no reader needs.
-func (s *db) logLength(ctx context.Context, mode string) (pages int, err error) {
+func (s *DB) logLength(ctx context.Context, mode string) (pages int, err error) {
 	err = s.each(ctx, "PRAGMA wal_checkpoint("+mode+")", nil, func(rows *sql.Rows) (bool, error) {
 		var busy, copied int
 		return false, rows.Scan(&busy, &pages, &copied)
@@ -126,7 +126,7 @@ func (s *db) logLength(ctx context.Context, mode string) (pages int, err error) 
 
 // measure asks for a checkpoint when the log is long, and again when it has grown by as
 // much, because a reader may have kept it from restarting. It runs on the writer.
-func (s *db) measure(ctx context.Context) {
+func (s *DB) measure(ctx context.Context) {
 	pages, err := s.logLength(ctx, "NOOP")
 	if err != nil {
 		s.logger.Warn("the length of the write-ahead log is unknown", "error", err)

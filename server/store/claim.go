@@ -115,17 +115,17 @@ func (s *Leases) Claim(ctx context.Context, claim Claim) ([]Lease, error) {
 			err := tx.Row(`UPDATE runs SET state = 'INPROGRESS', started_at = $1, updated_at = $1, attempt = attempt + 1,
 				status_message = '', run_at = 0,
 				worker = $2, lease_token = lease_token + 1, lease_until = $3 WHERE id = $4 AND state IN ('QUEUED', 'HELD') RETURNING lease_token`,
-				[]any{tx.Stamp(), claim.Worker, micros(now.Add(claim.Lease)), id}, &lease.Token)
+				[]any{s.stamp(tx), claim.Worker, micros(now.Add(claim.Lease)), id}, &lease.Token)
 			if err != nil {
 				return err
 			}
 			claimed = append(claimed, lease)
 		}
-		s.queued.Add(-int64(len(ids)))
+		s.Queued.Add(-int64(len(ids)))
 		return nil
 	})
 	if err != nil {
-		if s.shared() { // a file is one of this process alone, which knows what is in it
+		if s.Shared() { // a file is one of this process alone, which knows what is in it
 			s.claims.add(doubts)
 			s.claims.add(claimed)
 		}
@@ -250,7 +250,7 @@ func (h *groupHead) fields() []any {
 // headsBy returns a function that finds the first run of the next group after one, or
 // ErrNotFound. It is to be called with the group that it returned before, or with 0.
 func (s *Leases) headsBy(one, atOnce string) func(tx *Tx, after int64) (groupHead, error) {
-	if !s.shared() {
+	if !s.Shared() {
 		return func(tx *Tx, after int64) (h groupHead, err error) {
 			return h, tx.Row(one, []any{after}, h.fields()...)
 		}

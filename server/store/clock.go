@@ -170,7 +170,7 @@ func days(d time.Duration) string {
 }
 
 // Clock tells whether the clock is believed.
-func (s *Store) Clock() Clock {
+func (s *DB) Clock() Clock {
 	c := &s.clock
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -184,10 +184,10 @@ func (s *Store) Clock() Clock {
 
 // Latest is the machine's time, except that it never goes back, also across a restart.
 // Credentials expire by it.
-func (s *Store) Latest() time.Time { return s.clock.latest() }
+func (s *DB) Latest() time.Time { return s.clock.latest() }
 
 // AcceptClock believes what the clock shows from now on, also if it went back.
-func (s *Store) AcceptClock(ctx context.Context) error {
+func (s *DB) AcceptClock(ctx context.Context) error {
 	s.clock.accept()
 	seen := s.clock.seen()
 	return s.do(ctx, func(tx *Tx) error {
@@ -197,8 +197,8 @@ func (s *Store) AcceptClock(ctx context.Context) error {
 }
 
 // noteTime keeps the newest time that was believed. It runs on the writer.
-func (s *db) noteTime(ctx context.Context, seen time.Time) error {
-	if err := s.setMeta(ctx, "seen", strconv.FormatInt(micros(seen), 10)); err != nil {
+func (s *DB) noteTime(ctx context.Context, seen time.Time) error {
+	if err := s.setMeta(ctx, "seen", strconv.FormatInt(seen.UnixMicro(), 10)); err != nil {
 		return err
 	}
 	s.noted = seen
@@ -206,14 +206,14 @@ func (s *db) noteTime(ctx context.Context, seen time.Time) error {
 }
 
 // startClock reads what was seen before.
-func (s *db) startClock(ctx context.Context) error {
+func (s *DB) startClock(ctx context.Context) error {
 	text, err := s.meta(ctx, "seen")
 	if err != nil {
 		return err
 	}
 	var seen time.Time
-	if us, err := strconv.ParseInt(text, 10, 64); err == nil {
-		seen = timeOf(us)
+	if us, err := strconv.ParseInt(text, 10, 64); err == nil && us > 0 {
+		seen = time.UnixMicro(us).UTC()
 	}
 	// The newest rows can be a little newer. If they are much newer, a clock that was
 	// not believed wrote them.

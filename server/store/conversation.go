@@ -49,7 +49,7 @@ func (s *Conversations) Get(ctx context.Context, of RunID) (*Conversation, error
 		return nil, err
 	}
 	c := &Conversation{ID: r.ConversationID}
-	c.Runs, err = list(ctx, s.db, scanRun, selectRun+" WHERE r.id IN (SELECT id FROM ("+ofConversation+") AS runs) ORDER BY r.id", c.ID, c.ID)
+	c.Runs, err = list(ctx, s.DB, scanRun, selectRun+" WHERE r.id IN (SELECT id FROM ("+ofConversation+") AS runs) ORDER BY r.id", c.ID, c.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func (s *Conversations) Get(ctx context.Context, of RunID) (*Conversation, error
 
 // SessionOf reads the session of a conversation. The error is ErrNotFound if there is none.
 func (s *Conversations) SessionOf(ctx context.Context, conversation RunID) (Session, error) {
-	return first(list(ctx, s.db, scanSession, "SELECT harness, session FROM conversations WHERE id = $1", conversation))
+	return first(list(ctx, s.DB, scanSession, "SELECT harness, session FROM conversations WHERE id = $1", conversation))
 }
 
 func scanSession(rows *sql.Rows) (session Session, err error) {
@@ -77,7 +77,7 @@ func scanSession(rows *sql.Rows) (session Session, err error) {
 // counts.
 func (s *Conversations) SetSession(ctx context.Context, l Lease, session Session) error {
 	return s.do(ctx, func(tx *Tx) error {
-		if err := s.store.Leases.fenced(tx, l, "UPDATE runs SET updated_at = $1", tx.Stamp()); err != nil {
+		if err := s.store.Leases.fenced(tx, l, "UPDATE runs SET updated_at = $1", s.stamp(tx)); err != nil {
 			return err
 		}
 		return tx.Exec(`INSERT INTO conversations (id, harness, session)
@@ -175,7 +175,7 @@ func (s *Conversations) ended(tx *Tx, id RunID) error {
 	})
 	if err == nil && next != 0 && at == untilReleased {
 		err = tx.Exec("UPDATE runs SET run_at = $1, updated_at = $1, status_message = '' WHERE id = $2 AND state = 'HELD'",
-			tx.Stamp(), next)
+			s.stamp(tx), next)
 		if err == nil {
 			err = s.store.Workers.bindRun(tx, next, conversation)
 		}
@@ -222,7 +222,7 @@ func (s *Leases) again(tx *Tx, id RunID, message string) (next time.Time, err er
 	}
 	now := s.now()
 	next = now.Add(fields.Retry.after(attempt))
-	s.queued.Add(1)
+	s.Queued.Add(1)
 	return next, tx.Exec(`UPDATE runs SET state = 'HELD', run_at = $1, status_message = $2, updated_at = $3, lease_token = lease_token + 1
-		WHERE id = $4`, micros(next), fmt.Sprintf("attempt %d of %d failed: %s", attempt, fields.Retry.Attempts, message), tx.Stamp(), id)
+		WHERE id = $4`, micros(next), fmt.Sprintf("attempt %d of %d failed: %s", attempt, fields.Retry.Attempts, message), s.stamp(tx), id)
 }

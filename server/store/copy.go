@@ -5,11 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 )
 
@@ -353,18 +351,6 @@ func (c *copying) finish(ctx context.Context) error {
 	}
 	return c.to.exec(ctx, "DELETE FROM meta WHERE name = $1", metaCopying)
 }
-
-// refuseUnfinished refuses to open a store into which another one is being copied.
-func (s *db) refuseUnfinished(ctx context.Context) error {
-	from, err := s.meta(ctx, metaCopying)
-	if err == nil && from != "" {
-		err = fmt.Errorf("%w (of %s)", ErrCopying, from)
-	}
-	return err
-}
-
-// quiet is a store whose writer does not run and that logs nothing: a copy uses its parts alone.
-func quiet() *db { return newSQLite(time.Now, nil, slog.New(slog.DiscardHandler)) }
 
 // KeyOf is the id of the sealing key of a store that can be copied; empty: none is noted.
 func KeyOf(ctx context.Context, p Place) (string, error) {

@@ -36,7 +36,7 @@ func openFileSource(ctx context.Context, path string) (side, error) {
 	}
 	f, err := openFileSide(ctx, path, map[string]string{"_query_only": "1"})
 	if err == nil {
-		err = (&db{conn: f.conn}).quickCheck(ctx, path)
+		err = quickCheck(ctx, f.conn, path)
 		if err == nil {
 			return f, nil
 		}
@@ -49,7 +49,7 @@ func openFileTarget(ctx context.Context, path string, from Place) (side, error) 
 	if err := judge(ctx, path); !errors.Is(err, ErrMissing) {
 		return nil, cmp.Or(err, ErrNotEmpty)
 	}
-	err := quiet().create(ctx, Config{Path: path, migrations: migrations}, func(s *db) error {
+	err := quiet().create(ctx, Options{Path: path, Migrations: migrations, Logger: quiet().logger}, func(s *DB) error {
 		return s.setMeta(ctx, metaCopying, from.String())
 	})
 	if err != nil {
@@ -269,7 +269,7 @@ func openPostgresTarget(ctx context.Context, address string, from Place) (side, 
 	made.writer = openPool(made.config)
 	if made.conn, err = made.writer.Conn(ctx); err == nil {
 		if err = made.suitable(ctx); err == nil {
-			err = made.make(ctx, Config{URL: address, migrations: migrations})
+			err = made.make(ctx, Options{URL: address, Migrations: migrations})
 		}
 	}
 	if err = errors.Join(err, made.closeHandles()); err != nil {

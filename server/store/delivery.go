@@ -379,7 +379,7 @@ func scanDelivery(rows *sql.Rows) (*Delivery, error) {
 
 // Get reads one entry of the log.
 func (s *Deliveries) Get(ctx context.Context, id DeliveryID) (*Delivery, error) {
-	d, err := first(list(ctx, s.db, scanDelivery, "SELECT "+deliveryColumns+" FROM deliveries WHERE id = $1", id))
+	d, err := first(list(ctx, s.DB, scanDelivery, "SELECT "+deliveryColumns+" FROM deliveries WHERE id = $1", id))
 	if err != nil {
 		return nil, fmt.Errorf("delivery %s: %w", id, err)
 	}
@@ -435,7 +435,7 @@ func (s *Deliveries) addRuns(ctx context.Context, deliveries []*Delivery) error 
 	}
 	w := where{}
 	w.add(in(&w, "delivery_id", ids))
-	_, err := list(ctx, s.db, func(rows *sql.Rows) (none struct{}, err error) {
+	_, err := list(ctx, s.DB, func(rows *sql.Rows) (none struct{}, err error) {
 		var r RunRef
 		var delivery DeliveryID
 		var started, finished int64
@@ -456,7 +456,7 @@ func (s *Deliveries) addRuns(ctx context.Context, deliveries []*Delivery) error 
 // ascending. They restore the rate limit after a restart (SPEC 5.8). Bodies that did not
 // arrive completely have another reason, and do not count.
 func (s *Deliveries) RecentTimes(ctx context.Context, webhookUID string, since time.Time) ([]time.Time, error) {
-	return list(ctx, s.db, func(rows *sql.Rows) (time.Time, error) {
+	return list(ctx, s.DB, func(rows *sql.Rows) (time.Time, error) {
 		var at int64
 		err := rows.Scan(&at)
 		return timeOf(at), err

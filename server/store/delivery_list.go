@@ -38,7 +38,7 @@ func (s *Deliveries) List(ctx context.Context, q DeliveryQuery) ([]*Delivery, er
 	}
 	var all []*Delivery
 	for _, w := range queries {
-		some, err := list(ctx, s.db, scanDelivery, "SELECT "+deliveryColumns+" FROM deliveries"+w.sql()+" ORDER BY id DESC"+w.limit(q.Limit), w.args...)
+		some, err := list(ctx, s.DB, scanDelivery, "SELECT "+deliveryColumns+" FROM deliveries"+w.sql()+" ORDER BY id DESC"+w.limit(q.Limit), w.args...)
 		if err != nil {
 			return nil, err
 		}
@@ -68,7 +68,7 @@ func (s *Deliveries) queries(ctx context.Context, q DeliveryQuery) (all []*where
 		w := where{}
 		w.text("name", q.Webhook)
 		w.text("factory", q.Factory)
-		bound, err := list(ctx, s.db, scanText, "SELECT uid FROM webhook_uids"+w.sql()+" ORDER BY uid", w.args...)
+		bound, err := list(ctx, s.DB, scanText, "SELECT uid FROM webhook_uids"+w.sql()+" ORDER BY uid", w.args...)
 		if err != nil {
 			return nil, err
 		}
@@ -183,7 +183,7 @@ func (s *Deliveries) payloads(ctx context.Context, of []*Delivery) (map[Delivery
 	}
 	w := where{}
 	w.add(in(&w, "id", ids))
-	_, err := list(ctx, s.db, func(rows *sql.Rows) (none struct{}, err error) {
+	_, err := list(ctx, s.DB, func(rows *sql.Rows) (none struct{}, err error) {
 		var id DeliveryID
 		var payload []byte
 		var codec int64

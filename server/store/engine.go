@@ -16,7 +16,7 @@ import (
 type engine interface {
 	// open makes the database if there is none, migrates it, and sets the connections of the
 	// store and what the writer knows.
-	open(ctx context.Context, cfg Config) error
+	open(ctx context.Context, cfg Options) error
 	// close releases what is not of database/sql.
 	close() error
 
@@ -34,8 +34,8 @@ type engine interface {
 	later(ctx context.Context, query string, args []driver.NamedValue) error
 	flush(ctx context.Context) error
 
-	// expect announces the identities of the deliveries that a transaction may record. The engine
-	// may look them up at once (Store.identities).
+	// expect announces the identities of the deliveries that a transaction may record. The owner
+	// may look them up at once (Memory.Expect).
 	expect(ctx context.Context, batch []*job) error
 
 	// alone returns ErrOthers if another process has the store open.

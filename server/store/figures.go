@@ -231,7 +231,7 @@ func (f *Figures) count(ctx context.Context, from, to int64, forward bool) error
 		deliverySum
 		least, most int64
 	}
-	all, err := list(ctx, f.db, func(rows *sql.Rows) (r row, err error) {
+	all, err := list(ctx, f.db.DB, func(rows *sql.Rows) (r row, err error) {
 		return r, rows.Scan(&r.hour, &r.Factory, &r.Webhook, &r.WebhookUID, &r.Outcome, &r.Stopped, &r.count, &r.started, &r.least, &r.most)
 	}, `SELECT hour, factory, webhook, webhook_uid, outcome, stopped, count(*), sum(started), min(id), max(id) FROM
 		(SELECT id, id / `+strconv.Itoa(3_600_000<<randomBits)+` AS hour, factory, webhook, webhook_uid, outcome, `+stoppedAt+` AS stopped,
@@ -267,7 +267,7 @@ func (f *Figures) countRuns(ctx context.Context, from, to int64, forward bool) e
 		runKey
 		RunSum
 	}
-	all, err := list(ctx, f.db, func(rows *sql.Rows) (r row, err error) {
+	all, err := list(ctx, f.db.DB, func(rows *sql.Rows) (r row, err error) {
 		return r, rows.Scan(&r.hour, &r.factory, &r.automation, &r.state, &r.Count, &r.Tokens, &r.CostMicros)
 	}, `SELECT updated_at / 3600000000 AS hour, factory, automation, state, count(*), sum(tokens), sum(cost_micros) FROM runs
 		WHERE state <> 'QUEUED' AND updated_at >= $1 AND updated_at <= $2 GROUP BY hour, factory, automation, state`, from, to)

@@ -146,7 +146,7 @@ func judgeTables(ctx context.Context, path string) error {
 // create makes a new store under another name, and renames it when it is complete. So a
 // process that is killed meanwhile leaves no store, and the next one starts again.
 // more is done before that.
-func (s *db) create(ctx context.Context, cfg Config, more func(*db) error) error {
+func (s *DB) create(ctx context.Context, cfg Options, more func(*DB) error) error {
 	path := cfg.Path
 	unfinished := Unfinished(path)
 	for _, suffix := range []string{"-wal", "-shm", "-journal"} {
@@ -163,8 +163,8 @@ func (s *db) create(ctx context.Context, cfg Config, more func(*db) error) error
 	if err := f.Chmod(0o600); err != nil {
 		return err
 	}
-	fresh := newSQLite(s.now, s.key, s.logger)
-	err = fresh.fill(ctx, unfinished, cfg.migrations)
+	fresh := newSQLite(cfg)
+	err = fresh.fill(ctx, unfinished, cfg.Migrations)
 	if err == nil && more != nil {
 		err = more(fresh)
 	}
@@ -182,7 +182,7 @@ func (s *db) create(ctx context.Context, cfg Config, more func(*db) error) error
 
 // fill makes the tables of a new store. Nothing of it counts before all of it is
 // on the disk, so that no step waits for it.
-func (s *db) fill(ctx context.Context, path string, files fs.FS) (err error) {
+func (s *DB) fill(ctx context.Context, path string, files fs.FS) (err error) {
 	s.writer = newDatabase(path, map[string]string{"_journal_mode": "MEMORY", "_synchronous": "OFF", "_auto_vacuum": "incremental"})
 	if s.conn, err = s.writer.Conn(ctx); err != nil {
 		return err
@@ -200,14 +200,11 @@ func (s *db) fill(ctx context.Context, path string, files fs.FS) (err error) {
 	if err := s.migrate(ctx, all); err != nil {
 		return err
 	}
-	if s.key == nil { // it is a copy, and gets the id of the key from the other one
-		return nil
-	}
-	return s.checkKey(ctx)
+	return s.admit(ctx)
 }
 
 // claimFile writes the application id into the header, if it is missing.
-func (s *db) claimFile(ctx context.Context) error {
+func (s *DB) claimFile(ctx context.Context) error {
 	var id int
 	if err := s.conn.QueryRowContext(ctx, "PRAGMA application_id").Scan(&id); err != nil || id == applicationID {
 		return err
@@ -217,12 +214,12 @@ func (s *db) claimFile(ctx context.Context) error {
 }
 
 // quickCheck checks a file that is small enough.
-func (s *db) quickCheck(ctx context.Context, path string) error {
+func quickCheck(ctx context.Context, conn *sql.Conn, path string) error {
 	info, err := os.Stat(path)
 	if err != nil || info.Size() > maxChecked {
 		return err
 	}
-	rows, err := s.conn.QueryContext(ctx, "PRAGMA quick_check(3)")
+	rows, err := conn.QueryContext(ctx, "PRAGMA quick_check(3)")
 	if err != nil {
 		return err
 	}

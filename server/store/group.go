@@ -51,11 +51,6 @@ type groupCache struct {
 // maxCached bounds each map of a groupCache; beyond it, it starts anew.
 const maxCached = 10_000
 
-func (c *groupCache) forget() { *c = groupCache{} }
-
-// forgetOthers forgets what another process can have changed. Groups and specs never change.
-func (c *groupCache) forgetOthers() { *c = groupCache{ids: c.ids, specs: c.specs} }
-
 // specFields are the fields of a spec that lists select by, and how often its runs are
 // tried. A spec that has none of them, or is none, is listed all the same.
 type specFields struct {

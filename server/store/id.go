@@ -1,11 +1,8 @@
 package store
 
 import (
-	"context"
 	"database/sql/driver"
 	"fmt"
-	"math"
-	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -60,11 +57,6 @@ const crockford = "0123456789abcdefghjkmnpqrstvwxyz"
 
 const idDigits = 13 // 65 bits
 
-// epoch is when ids begin, 2024-01-01: 41 bits of milliseconds last 69 years.
-const epoch = 1_704_067_200_000
-
-const randomBits = 22
-
 // String is the id as it is shown: its prefix and 13 characters that sort like the
 // number. None is empty.
 func (id ID[Row]) String() string {
@@ -115,43 +107,6 @@ func ParseID[Row any](text string) (ID[Row], error) {
 	return id, nil
 }
 
-// idAt is the smallest id of a time.
-func idAt(t time.Time) int64 {
-	const last = math.MaxInt64 >> randomBits // in 2093
-	return min(max(0, t.UnixMilli()-epoch), last) << randomBits
-}
-
-// timeOfID is when an id was made.
-func timeOfID(id int64) time.Time { return time.UnixMilli(id>>randomBits + epoch).UTC() }
-
-// nextID makes an id that is larger than all before it: time, then random bits,
-// so that ids sort by age, insert at the end of their index, and cannot be
-// guessed from one another. Only the writer calls it.
-func (s *db) nextID() int64 {
-	s.lastID = max(s.lastID+1, idAt(s.now())|rand.Int64N(1<<randomBits))
-	return s.lastID
-}
-
-// stamp is the time of a change of a run. It is after that of each change which another
-// process committed before, whatever the clocks of their machines show: who reads on from a
-// Mark misses none. It runs on the writer.
-func (s *db) stamp(ctx context.Context) int64 {
-	if s.othersWrote {
-		var newest int64
-		if s.row(ctx, newestStamp, nil, &newest) == nil { // else the transaction fails
-			s.others, s.othersWrote = max(s.others, newest), false
-		}
-	}
-	at := micros(s.now())
-	if at <= s.others {
-		s.others++
-		at = s.others
-	}
-	return at
-}
-
-const newestStamp = "SELECT coalesce(max(updated_at), 0) FROM runs WHERE state <> 'QUEUED'"
-
 func micros(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -164,16 +119,4 @@ func timeOf(us int64) time.Time {
 		return time.Time{}
 	}
 	return time.UnixMicro(us).UTC()
-}
-
-// findLastID finds the newest id.
-func (s *db) findLastID(ctx context.Context) error {
-	for _, table := range []string{"deliveries", "runs", "applies", "api_keys", "audit", "run_groups", "schedules", "notices"} {
-		var id int64
-		if err := s.conn.QueryRowContext(ctx, "SELECT coalesce(max(id), 0) FROM "+table).Scan(&id); err != nil {
-			return err
-		}
-		s.lastID = max(s.lastID, id)
-	}
-	return nil
 }

@@ -111,7 +111,7 @@ func (s *Keys) ByToken(ctx context.Context, token string) (*Key, error) {
 		return nil, ErrKey
 	}
 	hash := secret.HashToken(token)
-	k, err := first(list(ctx, s.db, scanKey, "SELECT "+keyColumns+" FROM api_keys WHERE hash = $1", hash[:]))
+	k, err := first(list(ctx, s.DB, scanKey, "SELECT "+keyColumns+" FROM api_keys WHERE hash = $1", hash[:]))
 	if errors.Is(err, ErrNotFound) {
 		return nil, ErrKey
 	}
@@ -136,7 +136,7 @@ func (s *Keys) ByToken(ctx context.Context, token string) (*Key, error) {
 
 // List lists all keys, newest first.
 func (s *Keys) List(ctx context.Context) ([]*Key, error) {
-	return list(ctx, s.db, scanKey, "SELECT "+keyColumns+" FROM api_keys ORDER BY id DESC")
+	return list(ctx, s.DB, scanKey, "SELECT "+keyColumns+" FROM api_keys ORDER BY id DESC")
 }
 
 // Revoke ends a key, found by id or by name, at once, and with it the sessions

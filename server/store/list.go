@@ -49,7 +49,7 @@ const (
 
 // unindexed is a column of runs whose index SQLite's planner is not to use.
 func (s *db) unindexed(column string) string {
-	if s.shared() {
+	if s.Shared() {
 		return column
 	}
 	return "+" + column
@@ -94,7 +94,7 @@ func (s *Runs) List(ctx context.Context, q RunQuery) ([]*Run, error) {
 	}
 	w := where{}
 	w.add(in(&w, "r.id", ids))
-	rows, err := list(ctx, s.db, scanRun, selectRun+w.sql(), w.args...)
+	rows, err := list(ctx, s.DB, scanRun, selectRun+w.sql(), w.args...)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +165,7 @@ func (l *lister) queuedGroups(ctx context.Context) ([]groupRow, error) {
 	if l.grouped && len(l.groups) <= maxWalks {
 		return l.groups, nil
 	}
-	all, err := list(ctx, l.db, scanGroup, fmt.Sprintf(`WITH RECURSIVE q(id, n) AS (SELECT min(group_id), 1 FROM runs WHERE state = 'QUEUED'
+	all, err := list(ctx, l.db.DB, scanGroup, fmt.Sprintf(`WITH RECURSIVE q(id, n) AS (SELECT min(group_id), 1 FROM runs WHERE state = 'QUEUED'
 		UNION ALL SELECT (SELECT min(group_id) FROM runs WHERE state = 'QUEUED' AND group_id > q.id), n + 1 FROM q WHERE q.id IS NOT NULL AND n < %d)
 		SELECT g.id, g.automation, g.agent FROM q JOIN run_groups g ON g.id = q.id`, maxWalks+1))
 	if err != nil || !l.grouped || len(all) > maxWalks {
@@ -207,7 +207,7 @@ func (l *lister) collect(ctx context.Context) ([]hit, error) {
 		return nil, err
 	}
 	query := fmt.Sprintf("SELECT id, %s, TRUE FROM runs%s ORDER BY %s %[4]s, %[5]s %[4]s", column, w.sql(), l.db.unindexed(column), direction, l.db.unindexed("id"))
-	return list(ctx, l.db, scanHit, query+w.limit(l.Limit), w.args...)
+	return list(ctx, l.db.DB, scanHit, query+w.limit(l.Limit), w.args...)
 }
 
 // MaxCount is the largest number of runs of a state that Runs.Count counts.

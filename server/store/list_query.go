@@ -71,7 +71,7 @@ func (l *lister) prepare(ctx context.Context) (err error) {
 		!l.UpdatedAfter.IsZero() && l.Sort != ByUpdated || l.Webhook != ""
 	l.filtered = l.checked || l.grouped || len(l.States) > 0
 	if l.filtered || l.Sort == ByAgent || !l.UpdatedAfter.IsZero() {
-		l.groups, err = list(ctx, l.db, scanGroup, "SELECT id, automation, agent FROM run_groups"+w.sql()+" ORDER BY id", w.args...)
+		l.groups, err = list(ctx, l.db.DB, scanGroup, "SELECT id, automation, agent FROM run_groups"+w.sql()+" ORDER BY id", w.args...)
 		l.none = len(l.groups) == 0
 	}
 	if err != nil || l.none {
@@ -226,7 +226,7 @@ type word struct {
 
 // prepareSearch finds what the words of a search say about the groups.
 func (l *lister) prepareSearch(ctx context.Context) error {
-	named, err := list(ctx, l.db, scanGroup, "SELECT id, automation, agent FROM run_groups WHERE automation <> ''")
+	named, err := list(ctx, l.db.DB, scanGroup, "SELECT id, automation, agent FROM run_groups WHERE automation <> ''")
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ func (l *lister) walk(ctx context.Context) ([]hit, error) {
 		l.conditions(&w, true)
 		from += w.sql()
 	}
-	return list(ctx, l.db, scanHit, "SELECT id, "+column+", TRUE FROM "+from+order+w.limit(l.Limit), w.args...)
+	return list(ctx, l.db.DB, scanHit, "SELECT id, "+column+", TRUE FROM "+from+order+w.limit(l.Limit), w.args...)
 }
 
 func scanHit(rows *sql.Rows) (h hit, err error) {

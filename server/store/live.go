@@ -115,7 +115,7 @@ func (s *Applies) SetReport(ctx context.Context, factory string, report []byte) 
 // Reports are what the leader reported last, by factory.
 func (s *Applies) Reports(ctx context.Context) (map[string][]byte, error) {
 	reports := make(map[string][]byte)
-	_, err := list(ctx, s.db, func(rows *sql.Rows) (none struct{}, err error) {
+	_, err := list(ctx, s.DB, func(rows *sql.Rows) (none struct{}, err error) {
 		var name, report string
 		err = rows.Scan(&name, &report)
 		reports[strings.TrimPrefix(name, reportOf)] = []byte(report)

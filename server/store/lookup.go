@@ -61,7 +61,7 @@ func scanLookup(rows *sql.Rows) (l Lookup, err error) {
 // Waiting are the questions that wait for an attempt, the longest due first, and of each webhook
 // the first ones: those of others come however many wait there.
 func (s *Lookups) Waiting(ctx context.Context, perWebhook int) ([]Lookup, error) {
-	return list(ctx, s.db, scanLookup, "SELECT "+lookupColumns+`, webhook_uid FROM (
+	return list(ctx, s.DB, scanLookup, "SELECT "+lookupColumns+`, webhook_uid FROM (
 			SELECT lookups.*, COALESCE(d.webhook_uid, '') AS webhook_uid, ROW_NUMBER() OVER (PARTITION BY d.webhook_uid ORDER BY due_at, delivery_id) AS place
 			FROM lookups LEFT JOIN deliveries d ON d.id = delivery_id WHERE due_at <> 0
 		) l WHERE place <= $1 ORDER BY due_at`, perWebhook)
@@ -69,7 +69,7 @@ func (s *Lookups) Waiting(ctx context.Context, perWebhook int) ([]Lookup, error)
 
 // Of are the questions of a delivery.
 func (s *Lookups) Of(ctx context.Context, id DeliveryID) ([]Lookup, error) {
-	return list(ctx, s.db, scanLookup, "SELECT "+lookupColumns+", '' FROM lookups l WHERE delivery_id = $1 ORDER BY name, args", int64(id))
+	return list(ctx, s.DB, scanLookup, "SELECT "+lookupColumns+", '' FROM lookups l WHERE delivery_id = $1 ORDER BY name, args", int64(id))
 }
 
 // Drop forgets the questions of a delivery that is gone.

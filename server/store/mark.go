@@ -52,7 +52,7 @@ func readMark(path string) (m mark, err error) {
 
 // compareMarks looks whether the store has lost transactions, and goes on
 // counting after all that there were.
-func (s *db) compareMarks(ctx context.Context, path string) error {
+func (s *DB) compareMarks(ctx context.Context, path string) error {
 	has := int64(0)
 	text, err := s.meta(ctx, "commits")
 	if err == nil && text != "" {
@@ -80,7 +80,7 @@ const noteAfter = 10 * time.Minute
 // mark notes how many transactions there were, if there were more, and how late it
 // is. It runs on the writer a second after a transaction, and is not told of in the log when it
 // fails: so do the deliveries, then.
-func (s *db) mark(ctx context.Context) {
+func (s *DB) mark(ctx context.Context) {
 	m := mark{s.base + s.commits.Load(), s.seen}
 	if m.commits == s.marked && s.seen.Sub(s.noted) < noteAfter {
 		return
@@ -111,7 +111,7 @@ func (l Loss) String() string {
 }
 
 // Lost is the loss that was found when the store was opened.
-func (s *Store) Lost() Loss { return s.lost }
+func (s *DB) Lost() Loss { return s.lost }
 
 // Problems is what is wrong with what the store holds, in words.
 func (s *Store) Problems() (all []string) {

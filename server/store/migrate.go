@@ -96,7 +96,7 @@ func mayOpen(have int, needed string, known int) error {
 }
 
 // migrate applies the migrations that are missing, each in its own transaction.
-func (s *db) migrate(ctx context.Context, all []migration) error {
+func (s *DB) migrate(ctx context.Context, all []migration) error {
 	have, err := s.schemaVersion(ctx)
 	if err != nil {
 		return err

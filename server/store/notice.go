@@ -44,7 +44,7 @@ type Notices struct{ *db }
 // KeepEnds makes each end of a run from now on leave a notice, in the same transaction, or
 // none. The store remembers it, because a worker ends runs too, and only servers know who is told.
 func (s *Notices) KeepEnds(ctx context.Context, keep bool) error {
-	have, err := list(ctx, s.db, scanText, "SELECT value FROM meta WHERE name = $1", metaRunNotices)
+	have, err := list(ctx, s.DB, scanText, "SELECT value FROM meta WHERE name = $1", metaRunNotices)
 	if err != nil || keep == (len(have) > 0) {
 		return err
 	}
@@ -108,7 +108,7 @@ func (s *Notices) Next(ctx context.Context, recipient string, inOrder bool, limi
 	if inOrder {
 		order = " ORDER BY id"
 	}
-	return list(ctx, s.db, scanNotice, noticeQuery+" WHERE recipient = $1 AND due_at <> 0"+order+" LIMIT $2", recipient, limit)
+	return list(ctx, s.DB, scanNotice, noticeQuery+" WHERE recipient = $1 AND due_at <> 0"+order+" LIMIT $2", recipient, limit)
 }
 
 // Last is the newest notice of a recipient. If a subject is given, the notice
@@ -117,7 +117,7 @@ func (s *Notices) Last(ctx context.Context, recipient, subject string) (Notice, 
 	w := where{}
 	w.add("recipient = ?", recipient)
 	w.text("subject", subject)
-	return first(list(ctx, s.db, scanNotice, noticeQuery+w.sql()+" ORDER BY id DESC"+w.limit(1), w.args...))
+	return first(list(ctx, s.DB, scanNotice, noticeQuery+w.sql()+" ORDER BY id DESC"+w.limit(1), w.args...))
 }
 
 // List lists the notices about the ends of runs, those of the newest runs first.
@@ -125,7 +125,7 @@ func (s *Notices) List(ctx context.Context, from RunID, limit int) ([]Notice, er
 	w := where{}
 	w.add("recipient = ?", RunNotices)
 	before(&w, "id", from)
-	return list(ctx, s.db, scanNotice, noticeQuery+w.sql()+" ORDER BY id DESC"+w.limit(limit), w.args...)
+	return list(ctx, s.DB, scanNotice, noticeQuery+w.sql()+" ORDER BY id DESC"+w.limit(limit), w.args...)
 }
 
 // Save records how an attempt went, unless the notice was replaced meanwhile.

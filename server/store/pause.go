@@ -188,18 +188,16 @@ func (s *Pauses) end(tx *Tx) error {
 	return nil
 }
 
-// endNow is endPauses in a transaction of its own. The pauses have ended before, for
+// endNow is end in a transaction of its own. The pauses have ended before, for
 // everybody: this makes it known.
-func (s *Pauses) endNow(ctx context.Context) error {
+func (s *Pauses) endNow(write func(func(tx *Tx) error) error) error {
 	all := *s.paused.Load()
 	over := func(p Pause) bool { return !p.runs(&s.clock) }
 	if !slices.ContainsFunc(slices.Collect(maps.Values(all)), over) {
 		s.await(all, 0)
 		return nil
 	}
-	j := &job{ctx: ctx, fn: s.end, done: make(chan error, 1)}
-	s.turn(ctx, []*job{j})
-	err := <-j.done
+	err := write(s.end)
 	if err != nil {
 		s.await(all, time.Second)
 	}
@@ -214,7 +212,7 @@ const refreshAfter = 100 * time.Millisecond
 func (s *Pauses) mayDiffer() {
 	if !s.pausesStale {
 		s.pausesStale = true
-		s.pauseEnd.Reset(refreshAfter)
+		s.SetAlarm(refreshAfter)
 	}
 }
 
@@ -223,10 +221,8 @@ func (s *Pauses) refresh(ctx context.Context) error {
 	if !s.pausesStale {
 		return nil
 	}
-	ctx, cancel := s.engine.bounded(ctx)
-	defer cancel()
 	s.pausesStale, s.groups.pauses = false, nil
-	found, err := list(ctx, s.db, scanPause, selectPauses)
+	found, err := list(ctx, s.DB, scanPause, selectPauses)
 	if err != nil {
 		s.mayDiffer()
 		return err
@@ -247,9 +243,7 @@ const recheckPauses = time.Minute
 // publish shows the committed pauses to everybody, and sets the timer of the writer to
 // the next end of one. It runs on the writer, between transactions.
 func (s *Pauses) publish(tx *Tx) error {
-	ctx, cancel := s.engine.bounded(tx.ctx)
-	defer cancel()
-	all, err := s.all(&Tx{ctx, s.db})
+	all, err := s.all(tx)
 	if err != nil {
 		return err
 	}
@@ -262,7 +256,6 @@ func (s *Pauses) publish(tx *Tx) error {
 // await sets the timer of the writer to the next end of a pause, or to the time at which
 // it reads them again.
 func (s *Pauses) await(all pauses, least time.Duration) {
-	s.pauseEnd.Stop()
 	wait, now := time.Duration(-1), s.clock.believed()
 	for _, p := range all {
 		if !p.Until.IsZero() && (wait < 0 || p.Until.Sub(now) < wait) { // the first one, or an earlier one
@@ -272,7 +265,5 @@ func (s *Pauses) await(all pauses, least time.Duration) {
 	if s.pausesStale && (wait < 0 || wait > refreshAfter) {
 		wait = refreshAfter // what another process changed is not read yet
 	}
-	if wait >= 0 {
-		s.pauseEnd.Reset(min(wait, recheckPauses))
-	}
+	s.SetAlarm(min(wait, recheckPauses))
 }

@@ -57,7 +57,7 @@ func (s *Secrets) Hold(ctx context.Context, p PendingSecret, value secret.Value)
 func (s *Secrets) Pending(ctx context.Context, factory string) ([]PendingSecret, error) {
 	w := where{}
 	w.text("factory", factory)
-	return list(ctx, s.db, func(rows *sql.Rows) (PendingSecret, error) {
+	return list(ctx, s.DB, func(rows *sql.Rows) (PendingSecret, error) {
 		var p PendingSecret
 		var at int64
 		err := rows.Scan(&p.ID, &p.Factory, &p.Webhook, &p.WebhookUID, &p.SecretName, &at, &p.ClientAddr)

@@ -31,7 +31,7 @@ import (
 // price is small, because a writer commits up to maxBatch changes at a time, and sends most
 // of its statements without waiting for their answers.
 type postgres struct {
-	*db
+	*DB
 	config *pgx.ConnConfig
 	name   string // of the database, without what is secret
 	node   int64  // what this process is called in last_writer
@@ -70,7 +70,7 @@ const (
 // minPostgres is the oldest major version that is tested.
 const minPostgres = 15
 
-func newPostgres(s *db) *postgres { return &postgres{db: s} }
+func newPostgres(s *DB) *postgres { return &postgres{DB: s} }
 
 // CheckURL refuses what is no address of a PostgreSQL database. Empty is fine. The error has
 // nothing secret.
@@ -175,7 +175,7 @@ func postgresConfig(address string) (*pgx.ConnConfig, error) {
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-func (p *postgres) open(ctx context.Context, cfg Config) (err error) {
+func (p *postgres) open(ctx context.Context, cfg Options) (err error) {
 	if p.config, err = postgresConfig(cfg.URL); err != nil {
 		return err
 	}
@@ -194,20 +194,10 @@ func (p *postgres) open(ctx context.Context, cfg Config) (err error) {
 	if err := p.make(ctx, cfg); err != nil {
 		return err
 	}
-	if err := p.refuseUnfinished(ctx); err != nil {
+	if err := p.admit(ctx); err != nil {
 		return err
 	}
-	if err := p.checkKey(ctx); err != nil {
-		return err
-	}
-	since, err := p.meta(ctx, metaUndigested)
-	if err != nil {
-		return err
-	}
-	if err := p.digestsSince(since); err != nil {
-		return err
-	}
-	if err := p.findLastID(ctx); err != nil {
+	if p.lastID, err = p.memory.Opened(&Tx{ctx, p.DB}); err != nil {
 		return err
 	}
 	if err := p.conn.QueryRowContext(ctx, "SELECT nextval('nodes')").Scan(&p.node); err != nil {
@@ -263,7 +253,7 @@ func (p *postgres) suitable(ctx context.Context) error {
 }
 
 // make makes the tables, or migrates them. One process at a time does.
-func (p *postgres) make(ctx context.Context, cfg Config) error {
+func (p *postgres) make(ctx context.Context, cfg Options) error {
 	if _, err := p.conn.ExecContext(ctx, "SELECT pg_advisory_lock($1)", int64(lockMigration)); err != nil {
 		return err
 	}
@@ -286,7 +276,7 @@ func (p *postgres) make(ctx context.Context, cfg Config) error {
 			return fmt.Errorf("the database has tables of another program: %w", ErrForeign)
 		}
 	}
-	all, err := migrationsOf(cfg.migrations, "migrations/postgres")
+	all, err := migrationsOf(cfg.Migrations, "migrations/postgres")
 	if err != nil {
 		return err
 	}
@@ -337,7 +327,7 @@ func (p *postgres) connected(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	p.conn = conn
-	for _, check := range []func(context.Context) error{p.suitable, p.join, p.checkLasting, p.checkKey} { // all of it may have changed
+	for _, check := range []func(context.Context) error{p.suitable, p.join, p.checkLasting, p.admit} { // all of it may have changed
 		if err = check(ctx); err != nil {
 			break
 		}
@@ -359,7 +349,7 @@ func (p *postgres) begin(ctx context.Context) error {
 	if err := p.connected(ctx); err != nil {
 		return err
 	}
-	p.queue, p.identities = pgx.Batch{}, nil
+	p.queue = pgx.Batch{}
 	var newest, writer, queued int64
 	err := p.raw(func(conn *pgx.Conn) error {
 		var b pgx.Batch
@@ -381,23 +371,20 @@ func (p *postgres) begin(ctx context.Context) error {
 		return p.lost(err)
 	}
 	if newest < p.sawID {
-		p.store.Applies.retreated(newest, p.sawID)
-		p.groups, p.othersWrote, p.pausesChanged = groupCache{}, true, true
+		p.memory.WentBack(newest, p.sawID)
 	}
 	p.sawID, p.lastID = newest, max(p.lastID, newest)
-	p.queued.Store(queued)
+	p.Queued.Store(queued)
 	p.startQueued = queued
 	if writer != p.node {
-		p.groups.forgetOthers()
-		p.othersWrote = true
-		p.pausesChanged = true
+		p.memory.ForgetOthers()
 	}
 	return nil
 }
 
 func (p *postgres) commit(ctx context.Context) error {
 	p.queue.Queue("SELECT setval('newest_id', $1), setval('last_writer', $2), nextval('commits')", p.lastID, p.node)
-	if queued := p.queued.Load(); queued != p.startQueued {
+	if queued := p.Queued.Load(); queued != p.startQueued {
 		p.queue.Queue("SELECT setval('queued_runs', $1)", queued)
 	}
 	p.queue.Queue("SELECT pg_notify('triphammer', $1)", strconv.FormatInt(p.node, 10))
@@ -419,7 +406,7 @@ func (p *postgres) commit(ctx context.Context) error {
 func (p *postgres) rollback(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dialTime)
 	defer cancel()
-	p.queue, p.identities = pgx.Batch{}, nil
+	p.queue = pgx.Batch{}
 	_ = p.raw(func(conn *pgx.Conn) error {
 		if conn.IsClosed() {
 			return nil
@@ -474,37 +461,16 @@ func (p *postgres) flush(ctx context.Context) error {
 	return p.lost(p.raw(func(conn *pgx.Conn) error { return conn.SendBatch(ctx, &batch).Close() }))
 }
 
-// expect finds the deliveries that have the identities already. A statement for each delivery,
+// expect tells what the writer remembers which identities come. A statement for each delivery,
 // whose answer it has to wait for, would cost the time of a packet to the database and back.
 func (p *postgres) expect(ctx context.Context, batch []*job) error {
 	var identities [][]byte
-	known := make(map[string]DeliveryID)
 	for _, j := range batch {
 		if j.identity != nil {
 			identities = append(identities, j.identity)
-			known[string(j.identity)] = 0
 		}
 	}
-	if len(identities) == 0 {
-		return nil
-	}
-	err := p.raw(func(conn *pgx.Conn) error {
-		rows, err := conn.Query(ctx, "SELECT identity_hash, id FROM deliveries WHERE identity_hash = ANY($1)", identities)
-		if err != nil {
-			return err
-		}
-		var identity []byte
-		var id int64
-		_, err = pgx.ForEachRow(rows, []any{&identity, &id}, func() error {
-			known[string(identity)] = DeliveryID(id)
-			return nil
-		})
-		return err
-	})
-	if err == nil {
-		p.identities = known
-	}
-	return p.lost(err)
+	return p.lost(p.memory.Expect(&Tx{ctx, p.DB}, identities))
 }
 
 func valuesOf(args []driver.NamedValue) []any {

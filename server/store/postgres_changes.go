@@ -27,16 +27,14 @@ type changes struct {
 }
 
 // Shared tells whether several processes may use the store at the same time.
-func (s *Store) Shared() bool { return s.shared() }
-
-func (s *db) shared() bool {
+func (s *DB) Shared() bool {
 	_, shared := s.engine.(*postgres)
 	return shared
 }
 
 // Changed returns a new channel, which gets a value after another process has written. It is
 // never closed. Of a store that is not shared it is nil.
-func (s *Store) Changed() <-chan struct{} {
+func (s *DB) Changed() <-chan struct{} {
 	p, shared := s.engine.(*postgres)
 	if !shared {
 		return nil
@@ -145,7 +143,7 @@ const (
 // at a time. The context of lead ends when another may lead, and so does each write with that
 // context: it returns ErrNotLeader. Lead tries again until ctx is done, and returns after
 // lead has returned. In a store that is not shared, the only process leads.
-func (s *Store) Lead(ctx context.Context, lead func(ctx context.Context)) {
+func (s *DB) Lead(ctx context.Context, lead func(ctx context.Context)) {
 	p, shared := s.engine.(*postgres)
 	if !shared {
 		lead(ctx)

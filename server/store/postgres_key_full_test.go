@@ -37,32 +37,26 @@ func hold(t *testing.T, db *sql.DB, lock, of string, n int) (release func()) {
 // one has it, and the others are refused.
 func TestKeysAtOnce(t *testing.T) {
 	address := storetest.Postgres(t)
-	begin := func() *db {
-		s := quiet()
-		s.key = must[*secret.Key](t)(secret.LoadOrCreateKey(filepath.Join(t.TempDir(), "key")))
-		p := newPostgres(s)
-		s.engine = p
-		var err error
-		p.config, err = postgresConfig(address)
-		check(t, err)
-		p.writer = openPool(p.config)
-		p.conn, err = p.writer.Conn(t.Context())
-		check(t, err)
-		t.Cleanup(func() { _ = s.closeHandles() })
-		check(t, p.make(t.Context(), Config{migrations: migrations}))
-		return s
-	}
-	servers := []*db{begin(), begin()}
-	db := stdlib.OpenDB(*servers[0].engine.(*postgres).config)
+	empty := NewDB(Options{URL: address, Migrations: migrations})
+	check(t, empty.Open(t.Context()))
+	check(t, empty.Close())
+	db := must[*sql.DB](t)(sql.Open("pgx", address))
 	defer func() { _ = db.Close() }()
 	release := hold(t, db, "LOCK TABLE meta IN SHARE MODE", "relation = 'meta'::regclass", 2)
 	results := make(chan error)
-	for _, s := range servers {
-		go func() { results <- s.checkKey(t.Context()) }()
+	for range 2 {
+		key := must[*secret.Key](t)(secret.LoadOrCreateKey(filepath.Join(t.TempDir(), "key")))
+		go func() {
+			s, err := Open(t.Context(), Config{URL: address, Key: key})
+			if err == nil {
+				err = s.Close()
+			}
+			results <- err
+		}()
 	}
 	release()
 	refused := 0
-	for range servers {
+	for range 2 {
 		switch err := <-results; {
 		case errors.Is(err, ErrSealingKey):
 			refused++

@@ -20,7 +20,7 @@ const prunePage = 1000
 // Prune deletes deliveries that are older, with their payloads and identities,
 // unless a run of theirs has not finished. It returns how many.
 func (s *Deliveries) Prune(ctx context.Context, keep Retention) (deleted int64, err error) {
-	uids, err := list(ctx, s.db, scanText, "SELECT uid FROM webhook_uids ORDER BY uid")
+	uids, err := list(ctx, s.DB, scanText, "SELECT uid FROM webhook_uids ORDER BY uid")
 	if err != nil {
 		return 0, err
 	}
@@ -50,7 +50,7 @@ func (s *Deliveries) pruneWebhook(ctx context.Context, uid string, keep Retentio
 	}
 	var last int64 // what a run still needs is passed by once
 	return s.remove(ctx, func() (all []oldRow, err error) {
-		all, err = list(ctx, s.db, scanOldRow, `SELECT d.id, 0, coalesce(length(d.payload), 0) FROM deliveries d WHERE d.webhook_uid = $1 AND d.id > $2 AND d.id < $3
+		all, err = list(ctx, s.DB, scanOldRow, `SELECT d.id, 0, coalesce(length(d.payload), 0) FROM deliveries d WHERE d.webhook_uid = $1 AND d.id > $2 AND d.id < $3
 			AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.delivery_id = d.id AND r.state IN ('QUEUED', 'HELD', 'INPROGRESS')) ORDER BY d.id LIMIT $4`,
 			uid, last, border, prunePage)
 		if len(all) > 0 {
@@ -96,9 +96,6 @@ func (s *db) remove(ctx context.Context, find func() ([]oldRow, error), one func
 		}
 	}
 }
-
-// Shrink returns free space of the database to the file system.
-func (s *Store) Shrink(ctx context.Context) error { return s.engine.shrink(ctx) }
 
 func scanText(rows *sql.Rows) (string, error) {
 	var text string

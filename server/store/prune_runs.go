@@ -48,7 +48,7 @@ func (s *Runs) Prune(ctx context.Context, keep RunRetention) (runs, transcripts 
 // old are the events of the runs that a query finds, and the runs all of
 // whose events are among them.
 func (s *Transcripts) old(ctx context.Context, query string, args ...any) ([]oldRow, error) {
-	ids, err := list(ctx, s.db, func(rows *sql.Rows) (id int64, err error) {
+	ids, err := list(ctx, s.DB, func(rows *sql.Rows) (id int64, err error) {
 		err = rows.Scan(&id)
 		return id, err
 	}, query, args...)
@@ -57,7 +57,7 @@ func (s *Transcripts) old(ctx context.Context, query string, args ...any) ([]old
 	}
 	w := where{}
 	w.add(in(&w, "run_id", ids))
-	all, err := list(ctx, s.db, scanOldRow, fmt.Sprintf("SELECT run_id, seq, length(data) FROM run_events%s ORDER BY run_id, seq LIMIT %d", w.sql(), prunePage+1), w.args...)
+	all, err := list(ctx, s.DB, scanOldRow, fmt.Sprintf("SELECT run_id, seq, length(data) FROM run_events%s ORDER BY run_id, seq LIMIT %d", w.sql(), prunePage+1), w.args...)
 	if err != nil {
 		return nil, err
 	}

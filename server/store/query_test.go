@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"triphammer/server/store/storetest"
@@ -22,7 +24,7 @@ func TestPlans(t *testing.T) {
 	s := open(t)
 	cursor := DeliveryID(1 << 40)
 	plan := func(query string, args []any) string {
-		steps := must[[]string](t)(list(t.Context(), s.db, func(rows *sql.Rows) (string, error) {
+		steps := must[[]string](t)(list(t.Context(), s.DB, func(rows *sql.Rows) (string, error) {
 			var step string
 			err := rows.Scan(new(int), new(int), new(int), &step)
 			return step, err
@@ -219,15 +221,12 @@ func TestMigrations(t *testing.T) {
 // statement put into it.
 func (f *fixture) from(t *testing.T, schema int, statement string) *Store {
 	t.Helper()
-	old := newSQLite(time.Now, f.key, nil)
 	cfg := f.cfg
 	cfg.Path = filepath.Join(t.TempDir(), "old.db")
-	old.writer = newDatabase(cfg.Path, durable(nil))
-	old.conn = must[*sql.Conn](t)(old.writer.Conn(t.Context()))
-	check(t, old.exec(t.Context(), "CREATE TABLE meta (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL)"))
-	check(t, old.migrate(t.Context(), must[[]migration](t)(migrationsOf(migrations, "migrations"))[:schema]))
-	check(t, old.exec(t.Context(), statement))
-	check(t, old.closeHandles())
+	old := NewDB(Options{Path: cfg.Path, Migrations: upTo(t, schema), Now: cfg.Now})
+	check(t, old.Open(t.Context()))
+	check(t, old.do(t.Context(), func(tx *Tx) error { return tx.Exec(statement) }))
+	check(t, old.Close())
 	now := must[*Store](t)(Open(t.Context(), cfg))
 	t.Cleanup(func() { _ = now.Close() })
 	return now
@@ -286,4 +285,14 @@ func TestFence(t *testing.T) {
 		t.Errorf("SPEC 9.1: a run finished as QUEUED: %v", err)
 	}
 	check(t, s.Leases.Finish(ctx, lease, Succeeded, "", nil))
+}
+
+// upTo are the migrations of SQLite up to a schema.
+func upTo(t *testing.T, schema int) fs.FS {
+	t.Helper()
+	all := make(fstest.MapFS)
+	for _, name := range must[[]string](t)(fs.Glob(migrations, "migrations/*.sql"))[:schema] {
+		all[name] = &fstest.MapFile{Data: must[[]byte](t)(migrations.ReadFile(name))}
+	}
+	return all
 }

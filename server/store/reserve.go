@@ -74,7 +74,7 @@ func allocated(info os.FileInfo) int64 {
 }
 
 // spend removes the reserve to make space, and tells whether there was one.
-func (s *db) spend(why error) bool {
+func (s *DB) spend(why error) bool {
 	if s.reserve.path == "" {
 		return false
 	}
@@ -98,7 +98,7 @@ func (s *db) spend(why error) bool {
 }
 
 // restock makes the reserve again. It runs on the writer, or before it.
-func (s *db) restock() {
+func (s *DB) restock() {
 	if s.reserve.path == "" || s.reserve.held {
 		return
 	}
@@ -126,7 +126,7 @@ const settleEvery = time.Second
 // until the whole log has been copied into the database and the disk has confirmed both.
 // Then everything that was committed is in the database, and the failed part of the log
 // is overwritten.
-func (s *db) settle(ctx context.Context) error {
+func (s *DB) settle(ctx context.Context) error {
 	if !s.unsynced.Load() {
 		return nil
 	}
@@ -148,7 +148,7 @@ var errUnsettled = fmt.Errorf("%w: the disk does not confirm writes", ErrUnavail
 
 // settleAtOpen copies the log that a server left when it did not close the store. A sync
 // may have failed last, and the log may still read from memory as if it were complete.
-func (s *db) settleAtOpen(ctx context.Context) error {
+func (s *DB) settleAtOpen(ctx context.Context) error {
 	err := s.copyLog(ctx, "TRUNCATE")
 	switch {
 	case err == nil || isFull(err) && s.reserveIsGone():
@@ -163,13 +163,13 @@ func (s *db) settleAtOpen(ctx context.Context) error {
 	return nil
 }
 
-func (s *db) reserveIsGone() bool {
+func (s *DB) reserveIsGone() bool {
 	_, err := os.Stat(s.reserve.path)
 	return err != nil
 }
 
 // copyLog copies all of the log into the database.
-func (s *db) copyLog(ctx context.Context, mode string) error {
+func (s *DB) copyLog(ctx context.Context, mode string) error {
 	return s.each(ctx, "PRAGMA wal_checkpoint("+mode+")", nil, func(rows *sql.Rows) (bool, error) {
 		var busy, pages, copied int
 		if err := rows.Scan(&busy, &pages, &copied); err != nil {
@@ -199,7 +199,7 @@ const pingSize = 16 << 10
 
 // Ping tells whether the store can take a delivery. It writes as much as one, unless
 // something was written just now.
-func (s *Store) Ping(ctx context.Context) error {
+func (s *DB) Ping(ctx context.Context) error {
 	select {
 	case <-s.closing:
 		return ErrClosed

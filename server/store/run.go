@@ -135,8 +135,8 @@ type Runs struct{ *db }
 
 // insert stores a new run, with its spec.
 func (s *Runs) insert(tx *Tx, r *NewRun, delivery DeliveryID) (RunID, error) {
-	if most := s.maxQueued.Load(); most > 0 && s.queued.Add(1) > most {
-		s.queued.Add(-1)
+	if most := s.maxQueued.Load(); most > 0 && s.Queued.Add(1) > most {
+		s.Queued.Add(-1)
 		return 0, ErrBacklog
 	}
 	if r.Spec != nil {
@@ -217,7 +217,7 @@ func (s *Specs) Keep(ctx context.Context, specs map[[32]byte][]byte) error {
 // Get reads a spec by its hash. The error wraps ErrDamaged for one that is not
 // what was stored.
 func (s *Specs) Get(ctx context.Context, hash [32]byte) ([]byte, error) {
-	data, err := first(list(ctx, s.db, func(rows *sql.Rows) ([]byte, error) {
+	data, err := first(list(ctx, s.DB, func(rows *sql.Rows) ([]byte, error) {
 		var data []byte
 		err := rows.Scan(&data)
 		return data, err
@@ -303,7 +303,7 @@ func scanRun(rows *sql.Rows) (*Run, error) {
 
 // Get reads one run.
 func (s *Runs) Get(ctx context.Context, id RunID) (*Run, error) {
-	r, err := first(list(ctx, s.db, scanRun, selectRun+" WHERE r.id = $1", id))
+	r, err := first(list(ctx, s.DB, scanRun, selectRun+" WHERE r.id = $1", id))
 	if err != nil {
 		return nil, fmt.Errorf("run %s: %w", id, err)
 	}
@@ -318,7 +318,7 @@ func (s *Runs) Metadata(ctx context.Context, runs ...RunID) (map[RunID]map[strin
 	}
 	w := where{}
 	w.add(in(&w, "run_id", runs))
-	_, err := list(ctx, s.db, func(rows *sql.Rows) (none struct{}, err error) {
+	_, err := list(ctx, s.DB, func(rows *sql.Rows) (none struct{}, err error) {
 		var run RunID
 		var name, value string
 		if err := rows.Scan(&run, &name, &value); err != nil {
@@ -348,7 +348,7 @@ func (s *Runs) Roots(ctx context.Context, runs ...RunID) (map[RunID]RunID, error
 	// A parent is older than what it asks for, and may be deleted already.
 	w := where{}
 	w.add(in(&w, "id", runs))
-	_, err := list(ctx, s.db, func(rows *sql.Rows) (none struct{}, err error) {
+	_, err := list(ctx, s.DB, func(rows *sql.Rows) (none struct{}, err error) {
 		var run, root RunID
 		err = rows.Scan(&run, &root)
 		all[run] = root
@@ -408,7 +408,7 @@ func (s *Runs) LimitQueue(ctx context.Context, most int64) error {
 	return s.do(ctx, func(tx *Tx) error {
 		var n int64
 		err := tx.Row("SELECT ("+countQueued+") + ("+countHeld+")", nil, &n)
-		s.queued.Store(n)
+		s.Queued.Store(n)
 		return err
 	})
 }
@@ -448,7 +448,7 @@ func (s *Leases) Finish(ctx context.Context, l Lease, state RunState, message st
 
 // finish is Finish within a transaction.
 func (s *Leases) finish(tx *Tx, l Lease, state RunState, message string, exitCode *int64) error {
-	err := s.fenced(tx, l, "UPDATE runs SET state = $1, status_message = $2, exit_code = $3, finished_at = $4, updated_at = $4, "+countEvents, string(state), message, exitCode, tx.Stamp())
+	err := s.fenced(tx, l, "UPDATE runs SET state = $1, status_message = $2, exit_code = $3, finished_at = $4, updated_at = $4, "+countEvents, string(state), message, exitCode, s.stamp(tx))
 	if err != nil {
 		return err
 	}
@@ -460,7 +460,7 @@ func (s *Leases) finish(tx *Tx, l Lease, state RunState, message string, exitCod
 // has FAILED, and next is zero.
 func (s *Leases) Fail(ctx context.Context, l Lease, message string, exitCode *int64) (next time.Time, err error) {
 	err = s.do(ctx, func(tx *Tx) (err error) {
-		if err = s.fenced(tx, l, "UPDATE runs SET updated_at = $1", tx.Stamp()); err != nil {
+		if err = s.fenced(tx, l, "UPDATE runs SET updated_at = $1", s.stamp(tx)); err != nil {
 			return err
 		}
 		if next, err = s.again(tx, l.RunID, message); err != nil || !next.IsZero() {
@@ -492,12 +492,12 @@ func (s *Runs) Stop(ctx context.Context, id RunID, stop Stop, by string) (*Run, 
 			return fmt.Errorf("run %s: %w", id, ErrTerminal)
 		case state == InProgress:
 			return tx.Exec("UPDATE runs SET cancel_requested = $1, updated_at = $2, status_message = $3 WHERE id = $4 AND cancel_requested NOT IN ($1, $5)",
-				int64(stop), tx.Stamp(), said, id, int64(StopCancel))
+				int64(stop), s.stamp(tx), said, id, int64(StopCancel))
 		case stop == StopInterrupt:
 			return fmt.Errorf("run %s has no turn to interrupt, because it is queued: cancel it (%w)", id, ErrConflict)
 		}
 		err := tx.Exec("UPDATE runs SET state = 'CANCELLED', status_message = $1, finished_at = $2, updated_at = $2, "+countEvents+
-			" WHERE id = $3", said+CancelledQueued, tx.Stamp(), id)
+			" WHERE id = $3", said+CancelledQueued, s.stamp(tx), id)
 		if err != nil {
 			return err
 		}
@@ -579,7 +579,7 @@ func (s *Leases) reap(ctx context.Context, message string, dead func(*Tx) ([]Run
 				continue
 			}
 			err = tx.Exec("UPDATE runs SET state = 'FAILED', status_message = $1, finished_at = $2, updated_at = $2, lease_token = lease_token + 1, "+countEvents+
-				" WHERE id = $3", message, tx.Stamp(), id)
+				" WHERE id = $3", message, s.stamp(tx), id)
 			if err == nil {
 				err = s.store.Conversations.ended(tx, id)
 			}

@@ -61,7 +61,7 @@ func (s *Schedules) List(ctx context.Context, factory string) ([]*Schedule, erro
 }
 
 func (s *Schedules) list(ctx context.Context, rest string, args ...any) ([]*Schedule, error) {
-	all, err := list(ctx, s.db, scanSchedule, "SELECT "+scheduleColumns+" FROM schedules"+rest, args...)
+	all, err := list(ctx, s.DB, scanSchedule, "SELECT "+scheduleColumns+" FROM schedules"+rest, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (s *Schedules) list(ctx context.Context, rest string, args ...any) ([]*Sche
 
 // keyEnd says in words why a key is not valid; empty if it is valid.
 func (s *Schedules) keyEnd(ctx context.Context, id KeyID, now time.Time) (string, error) {
-	k, err := first(list(ctx, s.db, scanKey, "SELECT "+keyColumns+" FROM api_keys WHERE id = $1", id))
+	k, err := first(list(ctx, s.DB, scanKey, "SELECT "+keyColumns+" FROM api_keys WHERE id = $1", id))
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return "its API key is gone", nil

@@ -168,7 +168,7 @@ func (s *Secrets) List(ctx context.Context) ([]SecretInfo, error) {
 			from[name] = source.String()
 		}
 	}
-	return list(ctx, s.db, func(rows *sql.Rows) (SecretInfo, error) {
+	return list(ctx, s.DB, func(rows *sql.Rows) (SecretInfo, error) {
 		var i SecretInfo
 		var at int64
 		err := rows.Scan(&i.Name, &i.Generation, &at)
@@ -200,7 +200,7 @@ const selectNewest = `SELECT v.generation, v.sealed FROM secret_names n JOIN sec
 	WHERE n.name = $1 AND n.deleted = 0`
 
 func (s *Secrets) newest(ctx context.Context, name string) (value SecretValue, known bool, err error) {
-	one, err := first(list(ctx, s.db, scanSealed, selectNewest, name))
+	one, err := first(list(ctx, s.DB, scanSealed, selectNewest, name))
 	if errors.Is(err, ErrNotFound) {
 		return SecretValue{}, false, nil
 	}
@@ -213,7 +213,7 @@ func (s *Secrets) newest(ctx context.Context, name string) (value SecretValue, k
 
 // At opens one generation of a secret; ErrNotFound if it is gone.
 func (s *Secrets) At(ctx context.Context, name string, generation int64) (SecretValue, error) {
-	one, err := first(list(ctx, s.db, scanSealed, "SELECT generation, sealed FROM secrets WHERE name = $1 AND generation = $2", name, generation))
+	one, err := first(list(ctx, s.DB, scanSealed, "SELECT generation, sealed FROM secrets WHERE name = $1 AND generation = $2", name, generation))
 	if err != nil {
 		return SecretValue{}, fmt.Errorf("secret %s, generation %d: %w", name, generation, err)
 	}
@@ -223,7 +223,7 @@ func (s *Secrets) At(ctx context.Context, name string, generation int64) (Secret
 // All opens every generation of the names that is kept.
 func (s *Secrets) All(ctx context.Context, names []string) (values []secret.Value, err error) {
 	for _, name := range names {
-		all, err := list(ctx, s.db, scanSealed, "SELECT generation, sealed FROM secrets WHERE name = $1 ORDER BY generation", name)
+		all, err := list(ctx, s.DB, scanSealed, "SELECT generation, sealed FROM secrets WHERE name = $1 ORDER BY generation", name)
 		if err != nil {
 			return nil, fmt.Errorf("secret %s: %w", name, err)
 		}

@@ -72,7 +72,7 @@ func (s *Sessions) LoginLink(ctx context.Context, token string) (*LoginLink, err
 		return nil, ErrNotFound
 	}
 	hash := secret.HashToken(token)
-	return first(list(ctx, s.db, func(rows *sql.Rows) (*LoginLink, error) {
+	return first(list(ctx, s.DB, func(rows *sql.Rows) (*LoginLink, error) {
 		l := &LoginLink{}
 		return l, rows.Scan(l.fields(new(int64), new(int64))...)
 	}, "SELECT "+linkColumns+" FROM login_links WHERE hash = $1 AND expires_at > $2 AND "+keyLives("$2"), hash[:], micros(s.clock.latest())))
@@ -161,7 +161,7 @@ func (s *Sessions) ByToken(ctx context.Context, token string) (*PageSession, err
 	}
 	hash := secret.HashToken(token)
 	now := s.clock.latest()
-	n, err := first(list(ctx, s.db, scanPageSession, "SELECT "+pageSessionColumns+" FROM sessions WHERE hash = $1 AND "+sessionLives("$2"), hash[:], micros(now)))
+	n, err := first(list(ctx, s.DB, scanPageSession, "SELECT "+pageSessionColumns+" FROM sessions WHERE hash = $1 AND "+sessionLives("$2"), hash[:], micros(now)))
 	if err != nil || now.Sub(n.SeenAt) < touchEvery {
 		return n, err
 	}
@@ -185,7 +185,7 @@ func (s *Sessions) CallerLives(ctx context.Context, key KeyID, session PageSessi
 		}
 	}
 	if session != 0 {
-		_, err := first(list(ctx, s.db, scanPageSession, "SELECT "+pageSessionColumns+" FROM sessions WHERE id = $1 AND "+sessionLives("$2"), session, micros(now)))
+		_, err := first(list(ctx, s.DB, scanPageSession, "SELECT "+pageSessionColumns+" FROM sessions WHERE id = $1 AND "+sessionLives("$2"), session, micros(now)))
 		if errors.Is(err, ErrNotFound) {
 			return ErrKey
 		}
@@ -196,12 +196,12 @@ func (s *Sessions) CallerLives(ctx context.Context, key KeyID, session PageSessi
 
 // List lists the sessions that go on, the newest first.
 func (s *Sessions) List(ctx context.Context) ([]*PageSession, error) {
-	return list(ctx, s.db, scanPageSession, "SELECT "+pageSessionColumns+" FROM sessions WHERE "+sessionLives("$1")+" ORDER BY id DESC", micros(s.clock.latest()))
+	return list(ctx, s.DB, scanPageSession, "SELECT "+pageSessionColumns+" FROM sessions WHERE "+sessionLives("$1")+" ORDER BY id DESC", micros(s.clock.latest()))
 }
 
 // End ends a session at once. It is ErrNotFound if the session has ended.
 func (s *Sessions) End(ctx context.Context, id PageSessionID) (*PageSession, error) {
-	n, err := first(list(ctx, s.db, scanPageSession, "SELECT "+pageSessionColumns+" FROM sessions WHERE id = $1 AND "+sessionLives("$2"), id, micros(s.clock.latest())))
+	n, err := first(list(ctx, s.DB, scanPageSession, "SELECT "+pageSessionColumns+" FROM sessions WHERE id = $1 AND "+sessionLives("$2"), id, micros(s.clock.latest())))
 	if err != nil {
 		return nil, fmt.Errorf("session %s: %w", id, err)
 	}

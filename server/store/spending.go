@@ -61,7 +61,7 @@ func (s *Usage) Record(ctx context.Context, l Lease, used Spending) (automation,
 
 // Today is what all runs of the server have used on this day (UTC).
 func (s *Usage) Today(ctx context.Context) (Spending, error) {
-	return first(list(ctx, s.db, func(rows *sql.Rows) (spent Spending, err error) {
+	return first(list(ctx, s.DB, func(rows *sql.Rows) (spent Spending, err error) {
 		var micro int64
 		err = rows.Scan(&spent.Tokens, &micro)
 		spent.CostUSD = float64(micro) / 1e6

@@ -6,32 +6,27 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
-	"time"
 
 	"github.com/mattn/go-sqlite3"
-
-	"triphammer/server/secret"
 )
 
 // minSQLite has the fix of a WAL-reset bug that corrupts databases.
 const minSQLite = 3_051_003
 
 // sqlite is the engine of one process with a file of its own. What it keeps is in the store.
-type sqlite struct{ *db }
+type sqlite struct{ *DB }
 
-// newSQLite is a store that is not open yet. Many of its parts are missing.
-func newSQLite(now func() time.Time, key *secret.Key, logger *slog.Logger) *db {
-	s := newStore(&db{now: now, logger: logger, key: key, statements: make(map[string]*sql.Stmt), execs: make(map[string]*sqlite3.SQLiteStmt)}).db
+func newSQLite(cfg Options) *DB {
+	s := newDB(cfg)
 	s.engine = &sqlite{s}
 	return s
 }
 
-func (s *sqlite) open(ctx context.Context, cfg Config) error {
+func (s *sqlite) open(ctx context.Context, cfg Options) error {
 	if name, version, _ := sqlite3.Version(); version < minSQLite {
 		return fmt.Errorf("SQLite %s is too old: before 3.51.3 it could corrupt a database", name)
 	}
@@ -133,7 +128,7 @@ func (s *sqlite) idle(ctx context.Context) {
 	s.mark(ctx)
 }
 
-func (s *sqlite) openOrMake(ctx context.Context, cfg Config) error {
+func (s *sqlite) openOrMake(ctx context.Context, cfg Options) error {
 	err := judge(ctx, cfg.Path)
 	if errors.Is(err, ErrMissing) && !cfg.Existing {
 		err = s.create(ctx, cfg, nil)
@@ -144,7 +139,7 @@ func (s *sqlite) openOrMake(ctx context.Context, cfg Config) error {
 	return s.openFile(ctx, cfg, durable(nil))
 }
 
-func (s *sqlite) openFile(ctx context.Context, cfg Config, settings map[string]string) (err error) {
+func (s *sqlite) openFile(ctx context.Context, cfg Options, settings map[string]string) (err error) {
 	path := cfg.Path
 	s.writer = newDatabase(path, settings)
 	s.writer.SetMaxOpenConns(1)
@@ -160,13 +155,13 @@ func (s *sqlite) openFile(ctx context.Context, cfg Config, settings map[string]s
 	if _, err := s.conn.ExecContext(ctx, "PRAGMA wal_autocheckpoint = 0; PRAGMA cache_size = -8000"); err != nil {
 		return err
 	}
-	if err := s.quickCheck(ctx, path); err != nil {
+	if err := quickCheck(ctx, s.conn, path); err != nil {
 		return err
 	}
 	if err := s.settleAtOpen(ctx); err != nil {
 		return err
 	}
-	all, err := migrationsOf(cfg.migrations, "migrations")
+	all, err := migrationsOf(cfg.Migrations, "migrations")
 	if err != nil {
 		return err
 	}
@@ -176,10 +171,7 @@ func (s *sqlite) openFile(ctx context.Context, cfg Config, settings map[string]s
 	case version == 0:
 		return fmt.Errorf("it does not say which schema it has: %w", ErrDamaged)
 	}
-	if err := s.refuseUnfinished(ctx); err != nil {
-		return err
-	}
-	if err := s.checkKey(ctx); err != nil {
+	if err := s.admit(ctx); err != nil {
 		return err
 	}
 	if err := s.migrate(ctx, all); err != nil {
@@ -188,14 +180,7 @@ func (s *sqlite) openFile(ctx context.Context, cfg Config, settings map[string]s
 	if err := s.claimFile(ctx); err != nil {
 		return err
 	}
-	since, err := s.meta(ctx, metaUndigested)
-	if err != nil {
-		return err
-	}
-	if err := s.digestsSince(since); err != nil {
-		return err
-	}
-	if err := s.findLastID(ctx); err != nil {
+	if s.lastID, err = s.memory.Opened(&Tx{ctx, s.DB}); err != nil {
 		return err
 	}
 	if s.file, err = os.OpenFile(path, os.O_RDWR, 0); err != nil {
@@ -233,7 +218,7 @@ func assertDurable(ctx context.Context, conn *sql.Conn) error {
 }
 
 func (s *sqlite) integrity(ctx context.Context) (problems []string, err error) {
-	found, err := list(ctx, s.db, scanText, fmt.Sprintf("PRAGMA integrity_check(%d)", maxProblems))
+	found, err := list(ctx, s.DB, scanText, fmt.Sprintf("PRAGMA integrity_check(%d)", maxProblems))
 	switch {
 	case errors.Is(err, ErrDamaged):
 		return []string{err.Error()}, nil

@@ -48,7 +48,7 @@ type task struct {
 // inSteps runs one step after the other until there are no more. Each has a transaction
 // of its own, which the writer runs when no other write waits. The pauses between the
 // steps leave the disk to others.
-func (s *db) inSteps(ctx context.Context, t task) error {
+func (s *DB) inSteps(ctx context.Context, t task) error {
 	for commits := s.commits.Load(); ; {
 		var st step
 		var more bool

@@ -33,43 +33,23 @@ package store
 
 import (
 	"context"
-	"database/sql"
-	"database/sql/driver"
 	"embed"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/mattn/go-sqlite3"
-
 	"triphammer/server/secret"
 )
 
-// Errors for errors.Is. A closed store cannot commit, so ErrClosed is an ErrUnavailable
-// too.
-var (
-	ErrNotFound    = errors.New("not found")
-	ErrUnavailable = errors.New("the store cannot commit")
-	ErrClosed      = fmt.Errorf("%w: it is closed", ErrUnavailable)
-	// ErrFull refuses writes that add something while the reserve is used up.
-	ErrFull        = fmt.Errorf("%w: the disk is full", ErrUnavailable)
-	ErrNewerSchema = errors.New("the store was written by a newer version of triphammer")
-	ErrConflict    = errors.New("conflict")
-)
+// ErrConflict refuses a change that another one has made impossible.
+var ErrConflict = errors.New("conflict")
 
 //go:embed migrations/*.sql migrations/postgres/*.sql
 var migrations embed.FS
-
-// readers is how many connections read at once. They are all kept open: opening
-// one costs more than most queries.
-const readers = 8
 
 // Config is what Open needs.
 type Config struct {
@@ -122,18 +102,12 @@ type Store struct {
 	Workers       *Workers
 }
 
-// db is how things are kept: the engine, its connections, and the writer.
+// db is what all of these share: the engine, and what more than one of them needs.
 type db struct {
-	store  *Store // for what one thing needs of another
-	engine engine
-	now    func() time.Time
-	logger *slog.Logger
-	key    *secret.Key
-	read   *sql.DB
-	// The database's own file. Closing it gives up the locks that SQLite has on it:
-	// it is closed last.
-	file *os.File
+	*DB
+	store *Store // for what one thing needs of another
 
+	key       *secret.Key
 	sources   []secret.Source
 	importing sync.Mutex // of what sources have
 	backup    sync.Mutex // one at a time
@@ -142,73 +116,17 @@ type db struct {
 	holding   atomic.Int32 // how many backups need the files of artifacts
 	naming    sync.RWMutex // of such a file: from its name until its row
 
-	// The rest of this group is of the writer goroutine alone.
-	writer     *sql.DB
-	conn       *sql.Conn // the only one of writer
-	statements map[string]*sql.Stmt
-	execs      map[string]*sqlite3.SQLiteStmt // statements that return no rows
-	args       []driver.NamedValue            // of the one that runs
-	lastID     int64
-	groups     groupCache
-	lastHead   int64 // the group of the queue that a claim of runs looked at last, if it left some out
-	lastHeld   int64 // the same of held runs
-	long       longLog
-	unmeasured int           // commits since it was looked how long the log is
-	patience   time.Duration // of steps
-	reserve    reserve
-	settled    time.Time // when settle was tried last
-
-	jobs         chan *job
-	steps        chan *job     // of long tasks
-	full, rest   chan struct{} // the log is long; only its end is not copied yet
-	closing      chan struct{}
-	done         chan struct{} // of the writer
-	checkpointed chan struct{} // done, of checkpoints
-	once         sync.Once
-	closed       error // of Close
-
-	commits   atomic.Int64            // transactions that went well since the start
-	lastWrite atomic.Pointer[outcome] // of what grows the store
-	pinging   chan struct{}           // holds the turn of Ping
-	spent     atomic.Bool             // the reserve is: nothing may grow the store
-	unsynced  atomic.Bool             // the disk may not have what it was told to keep
-
-	maxQueued, queued atomic.Int64 // runs (LimitQueue)
-	maxPerHour        atomic.Int64 // runs of an automation (Runs.Guard)
-
-	paused        atomic.Pointer[pauses]
-	pausesChanged bool // by the transaction; of the writer alone
-	pausesStale   bool // another process may have changed them; of the writer alone
-	// identities are those that the transaction looked up, with the delivery that has each; 0: none
-	// has. Of the writer alone.
-	identities  map[string]DeliveryID
-	leaders     int64       // how often a process became the leader; of the writer alone
-	pauseEnd    *time.Timer // of the writer: a pause may end
-	others      int64       // of the writer: no stamp of another process is newer
-	othersWrote bool        // of the writer: others may be out of date
-
-	touched sync.Map // key id to the last recorded use
-	claims  claims
+	maxQueued  atomic.Int64 // runs (Runs.Limit)
+	maxPerHour atomic.Int64 // runs of an automation (Runs.Guard)
+	paused     atomic.Pointer[pauses]
+	touched    sync.Map // key id to the last recorded use
+	claims     claims
+	damages    damages
+	memory     // of the writer alone
 
 	undigested int64 // up to this id, rows were written without digests
 	trusting   bool  // of tests alone: nothing that is read is checked
 	unfenced   bool  // of tests alone
-	known      int   // the newest schema that this program knows
-
-	path    string // of the file; of a shared store, where backups are made
-	damages damages
-
-	clock clock
-	seen  time.Time // the newest time that was believed at the last transaction
-	noted time.Time // the one of these that is noted
-
-	look  *time.Timer // of the writer
-	looks bool        // it runs
-
-	base     int64 // transactions before the start
-	marked   int64 // as many are noted
-	markFile *os.File
-	lost     Loss
 }
 
 func newStore(db *db) *Store {
@@ -225,139 +143,35 @@ func newStore(db *db) *Store {
 // store, or is damaged, and never replaces it: see ErrMissing, ErrForeign, ErrDamaged,
 // ErrNewerSchema and ErrSealingKey.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
-	if now, start := cfg.Now, cfg.Now(); cfg.Passed == nil {
-		cfg.Passed = func() time.Duration { return now().Sub(start) }
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
-	}
 	if cfg.Key == nil {
 		return nil, errors.New("opening the store: no sealing key is given")
 	}
 	if cfg.migrations == nil {
 		cfg.migrations = migrations
 	}
-	s := newStore(&db{
-		now: cfg.Now, unfenced: cfg.Unfenced, logger: cfg.Logger, key: cfg.Key, sources: cfg.Sources, artifacts: cfg.Artifacts, path: cfg.Path,
-		statements: make(map[string]*sql.Stmt), execs: make(map[string]*sqlite3.SQLiteStmt), patience: stepPatience,
-		jobs: make(chan *job, 4*maxBatch), steps: make(chan *job), pinging: make(chan struct{}, 1), full: make(chan struct{}, 1), rest: make(chan struct{}),
-		closing: make(chan struct{}), done: make(chan struct{}),
-	})
-	wall := func() time.Time { return cfg.Now().Round(0) } // what it shows, without what has passed
-	s.clock.wall, s.clock.passed, s.clock.logger = wall, cfg.Passed, cfg.Logger
-	name := cfg.Path
+	s := newStore(&db{key: cfg.Key, sources: cfg.Sources, artifacts: cfg.Artifacts, unfenced: cfg.Unfenced})
 	if cfg.URL != "" { // a folder would be of one server alone
 		s.artifacts = ""
 	}
-	if s.engine = engine(&sqlite{s.db}); cfg.URL != "" {
-		name = NameOf(cfg.URL)
-		s.engine = newPostgres(s.db)
+	s.pausesChanged = true // nobody has read them
+	s.DB = NewDB(Options{
+		Path: cfg.Path, URL: cfg.URL, Existing: cfg.Existing, Reserve: cfg.Reserve, Migrations: cfg.migrations, Memory: hooks{s.db},
+		Now: cfg.Now, Passed: cfg.Passed, Logger: cfg.Logger,
+	})
+	if err := s.DB.Open(ctx); err != nil {
+		return nil, err
 	}
-	err := s.engine.open(ctx, cfg)
-	if err == nil {
-		s.pauseEnd = time.NewTimer(0)
-		if err = s.Pauses.publish(&Tx{ctx, s.db}); err == nil {
-			err = s.read.PingContext(ctx)
-		}
-	}
-	if err != nil {
-		close(s.closing) // of what open began
-		_ = s.closeHandles()
-		return nil, fmt.Errorf("opening the store %s: %w", name, damaged(err))
-	}
-	go s.write()
-	if s.lost.AtMost > 0 {
-		err := s.store.Audit.Add(ctx, AuditEntry{
+	if lost := s.Lost(); lost.AtMost > 0 {
+		err := s.Audit.Add(ctx, AuditEntry{
 			Actor: "triphammer", Action: "store.lost", Object: filepath.Base(cfg.Path), Origin: "local",
-			Details: s.lost.String(),
+			Details: lost.String(),
 		})
-		err = errors.Join(err, s.do(ctx, func(tx *Tx) error { return tx.SetMeta("commits", strconv.FormatInt(s.base, 10)) }))
-		if err != nil {
+		if err = errors.Join(err, s.AcceptLoss(ctx)); err != nil {
 			s.logger.Error("the loss could not be noted in the audit log", "error", err)
 		}
 	}
 	return s, nil
 }
 
-func (s *db) schemaVersion(ctx context.Context) (int, error) {
-	text, err := s.meta(ctx, "schema")
-	if err != nil || text == "" {
-		return 0, err
-	}
-	return strconv.Atoi(text)
-}
-
-func (s *db) meta(ctx context.Context, name string) (string, error) {
-	if err := s.engine.flush(ctx); err != nil {
-		return "", err
-	}
-	var value string
-	err := s.conn.QueryRowContext(ctx, "SELECT value FROM meta WHERE name = $1", name).Scan(&value)
-	if errors.Is(err, sql.ErrNoRows) {
-		return "", nil
-	}
-	return value, err
-}
-
-func (s *db) setMeta(ctx context.Context, name, value string) error {
-	_, err := s.execCount(ctx, "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value", name, value)
-	return err
-}
-
 // ErrSealingKey is what Open returns for another key than that of the store.
 var ErrSealingKey = errors.New("the sealing key is not the one that this store's secrets were sealed with: put the right key file back (DIR/key, or TRIPHAMMER_KEY_FILE)")
-
-// checkKey refuses a sealing key that is not the one of this store (SPEC 10.1).
-func (s *db) checkKey(ctx context.Context) error {
-	have, err := s.meta(ctx, "sealing key")
-	if err == nil && have == "" { // of several servers that begin at the same time, one says which
-		_, err = s.execCount(ctx, "INSERT INTO meta (name, value) VALUES ('sealing key', $1) ON CONFLICT (name) DO NOTHING", s.key.ID())
-		if err == nil {
-			have, err = s.meta(ctx, "sealing key")
-		}
-	}
-	switch {
-	case err != nil:
-		return err
-	case have != s.key.ID():
-		return ErrSealingKey
-	}
-	return nil
-}
-
-// Close commits what waits and closes the store.
-func (s *Store) Close() error {
-	s.once.Do(func() {
-		close(s.closing)
-		<-s.done
-		s.closed = s.closeHandles()
-	})
-	return s.closed
-}
-
-func (s *db) closeHandles() error {
-	errs := []error{s.engine.close()}
-	for _, stmt := range s.statements {
-		errs = append(errs, stmt.Close())
-	}
-	if s.conn != nil {
-		errs = append(errs, s.conn.Close())
-	}
-	for _, db := range []*sql.DB{s.read, s.writer} {
-		if db != nil {
-			errs = append(errs, db.Close())
-		}
-	}
-	for _, f := range []*os.File{s.file, s.markFile} {
-		if f != nil {
-			errs = append(errs, f.Close())
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// Commits is how many transactions were committed since the store was opened.
-func (s *Store) Commits() int64 { return s.commits.Load() }

@@ -92,8 +92,8 @@ func TestPowerLoss(t *testing.T) {
 	check(t, s.do(t.Context(), func(tx *Tx) error { return assertDurable(tx.ctx, s.conn) }))
 	for _, weaker := range []string{"NORMAL", "OFF"} {
 		path := filepath.Join(t.TempDir(), "weak.db")
-		weak := newSQLite(time.Now, s.key, nil)
-		if err := (&sqlite{weak}).openFile(t.Context(), Config{Path: path}, durable(map[string]string{"_synchronous": weaker})); err == nil || !strings.Contains(err.Error(), "FULL") {
+		weak := newSQLite(Options{})
+		if err := (&sqlite{weak}).openFile(t.Context(), Options{Path: path}, durable(map[string]string{"_synchronous": weaker})); err == nil || !strings.Contains(err.Error(), "FULL") {
 			t.Errorf("a store with synchronous=%s opens: %v", weaker, err)
 		}
 		check(t, weak.closeHandles())

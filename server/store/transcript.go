@@ -47,7 +47,7 @@ func (s *Transcripts) AppendLast(ctx context.Context, l Lease, events []Event) e
 
 func (s *Transcripts) append(ctx context.Context, l Lease, events []Event, commit func(context.Context, func(*Tx) error) error) error {
 	return commit(ctx, func(tx *Tx) error {
-		if err := s.store.Leases.fenced(tx, l, "UPDATE runs SET updated_at = $1", tx.Stamp()); err != nil {
+		if err := s.store.Leases.fenced(tx, l, "UPDATE runs SET updated_at = $1", s.stamp(tx)); err != nil {
 			return err
 		}
 		for _, e := range events {
@@ -70,14 +70,14 @@ const countEvents = "events = (SELECT coalesce(max(seq), 0) FROM run_events WHER
 // wraps ErrDamaged if an event is missing, or is not what was stored.
 func (s *Transcripts) List(ctx context.Context, run RunID, after int64, limit int) ([]Event, error) {
 	// Read before the events: of a run that has ended they are all there.
-	count, err := first(list(ctx, s.db, func(rows *sql.Rows) (count sql.NullInt64, err error) {
+	count, err := first(list(ctx, s.DB, func(rows *sql.Rows) (count sql.NullInt64, err error) {
 		err = rows.Scan(&count)
 		return count, err
 	}, "SELECT events FROM runs WHERE id = $1", run))
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return nil, err
 	}
-	all, err := list(ctx, s.db, s.scanEvent(run), selectEvents+" AND seq > $2 ORDER BY seq LIMIT $3", run, after, limit)
+	all, err := list(ctx, s.DB, s.scanEvent(run), selectEvents+" AND seq > $2 ORDER BY seq LIMIT $3", run, after, limit)
 	if err != nil || s.trusting {
 		return all, err
 	}
@@ -132,7 +132,7 @@ type EventPage struct {
 // is not what was stored. Unlike Events, it does not notice a missing one.
 func (s *Transcripts) Page(ctx context.Context, run RunID, p EventPage) ([]Event, error) {
 	query, args := p.query(run)
-	return list(ctx, s.db, s.scanEvent(run), query, args...)
+	return list(ctx, s.DB, s.scanEvent(run), query, args...)
 }
 
 func (p EventPage) query(run RunID) (query string, args []any) {
@@ -164,7 +164,7 @@ func (p EventPage) query(run RunID) (query string, args []any) {
 // Counts is how many events of each kind a transcript has.
 func (s *Transcripts) Counts(ctx context.Context, run RunID) (map[string]int64, error) {
 	counts := make(map[string]int64)
-	_, err := list(ctx, s.db, func(rows *sql.Rows) (none struct{}, err error) {
+	_, err := list(ctx, s.DB, func(rows *sql.Rows) (none struct{}, err error) {
 		var kind string
 		var n int64
 		err = rows.Scan(&kind, &n)

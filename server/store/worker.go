@@ -55,7 +55,7 @@ type Workers struct{ *db }
 
 // time is the time by which workers are judged, in a turn of the writer.
 func (s *Workers) time(tx *Tx) (now int64, err error) {
-	if !s.shared() {
+	if !s.Shared() {
 		return micros(s.now()), nil
 	}
 	err = tx.Row(workersClock, nil, &now)
@@ -181,12 +181,12 @@ func scanWorker(rows *sql.Rows, now int64) (*Worker, error) {
 // List are the workers that are known, in the order of their ids.
 func (s *Workers) List(ctx context.Context) ([]*Worker, error) {
 	now := micros(s.now())
-	if s.shared() {
+	if s.Shared() {
 		if err := s.read.QueryRowContext(ctx, workersClock).Scan(&now); err != nil {
 			return nil, err
 		}
 	}
-	return list(ctx, s.db, workerAt(now), selectWorker+" ORDER BY id")
+	return list(ctx, s.DB, workerAt(now), selectWorker+" ORDER BY id")
 }
 
 // Drain asks the workers with a name, id or host to start no more runs, or to start
@@ -281,7 +281,7 @@ func (s *Workers) bindRun(tx *Tx, id, conversation RunID) error {
 // BoundTo is the id of the worker that a queued run waits for because that has its workspace;
 // empty: it waits for none.
 func (s *Workers) BoundTo(ctx context.Context, id RunID) (string, error) {
-	host, err := first(list(ctx, s.db, func(rows *sql.Rows) (host string, err error) {
+	host, err := first(list(ctx, s.DB, func(rows *sql.Rows) (host string, err error) {
 		err = rows.Scan(&host)
 		return host, err
 	}, "SELECT g.worker_host FROM runs r JOIN run_groups g ON g.id = r.group_id WHERE r.id = $1", id))
@@ -354,7 +354,7 @@ func (s *Leases) StopsAsked(ctx context.Context, runs []RunID) (map[RunID]Stop, 
 	w := where{}
 	w.add(in(&w, "id", runs))
 	w.add("cancel_requested <> 0")
-	_, err := list(ctx, s.db, func(rows *sql.Rows) (none struct{}, err error) {
+	_, err := list(ctx, s.DB, func(rows *sql.Rows) (none struct{}, err error) {
 		var id RunID
 		var stop Stop
 		err = rows.Scan(&id, &stop)
@@ -380,7 +380,7 @@ const DefaultLease = time.Minute
 
 // Held are the leases of all runs in progress.
 func (s *Leases) Held(ctx context.Context) ([]Held, error) {
-	return list(ctx, s.db, func(rows *sql.Rows) (h Held, err error) {
+	return list(ctx, s.DB, func(rows *sql.Rows) (h Held, err error) {
 		err = rows.Scan(&h.RunID, &h.Token, &h.Until, &h.Worker, &h.Lasts, &h.Isolation)
 		return h, err
 	}, `SELECT r.id, r.lease_token, r.lease_until, r.worker, coalesce(w.lease, $1), coalesce(w.isolation, '') FROM runs r LEFT JOIN workers w ON w.id = r.worker

@@ -26,7 +26,7 @@ const lookAfter = time.Second
 // takes a Tx. It must not be used after that.
 type Tx struct {
 	ctx context.Context
-	db  *db
+	db  *DB
 }
 
 // Exec runs a statement. It may run later, with the next statement whose answer is needed.
@@ -54,9 +54,6 @@ func (tx *Tx) Alone() error { return tx.db.engine.alone(tx.ctx) }
 // NextID makes an id that is larger than all before it.
 func (tx *Tx) NextID() int64 { return tx.db.nextID() }
 
-// Stamp is the time of a change of a run, see db.stamp.
-func (tx *Tx) Stamp() int64 { return tx.db.stamp(tx.ctx) }
-
 // Meta reads a value of the table meta; empty: there is none.
 func (tx *Tx) Meta(name string) (string, error) { return tx.db.meta(tx.ctx, name) }
 
@@ -80,18 +77,18 @@ type job struct {
 // do commits the changes of fn, and returns when they are on the disk. fn runs on the
 // writer's goroutine and connection, and nothing else runs at the same time. If fn
 // fails, its changes are dropped; other jobs of the transaction are not affected.
-func (s *db) do(ctx context.Context, fn func(tx *Tx) error) error {
+func (s *DB) do(ctx context.Context, fn func(tx *Tx) error) error {
 	return s.submit(s.jobs, &job{ctx: ctx, fn: fn, done: make(chan error, 1)})
 }
 
 // grow is do for changes that add something.
-func (s *db) grow(ctx context.Context, fn func(tx *Tx) error) error {
+func (s *DB) grow(ctx context.Context, fn func(tx *Tx) error) error {
 	return s.submit(s.jobs, &job{ctx: ctx, fn: fn, grows: true, done: make(chan error, 1)})
 }
 
 // submit queues a job and waits for it. If the caller's context ends before the job's
 // turn, the job does not run.
-func (s *db) submit(queue chan<- *job, j *job) error {
+func (s *DB) submit(queue chan<- *job, j *job) error {
 	select {
 	case <-s.closing:
 		return ErrClosed
@@ -121,14 +118,14 @@ func (s *db) submit(queue chan<- *job, j *job) error {
 }
 
 // write is the writer goroutine: Open starts it, Close ends it.
-func (s *db) write() {
+func (s *DB) write() {
 	defer close(s.done)
 	ctx := context.Background() // the context of one caller must not roll back the others
 	batch := make([]*job, 0, maxBatch)
 	s.look, s.looks = time.NewTimer(lookAfter), true
 	defer s.look.Stop()
-	defer s.pauseEnd.Stop()
-	changed := s.store.Changed()
+	defer s.alarm.Stop()
+	changed := s.Changed()
 	for {
 		select {
 		case j := <-s.jobs:
@@ -149,14 +146,15 @@ func (s *db) write() {
 				s.logger.Warn("the end of the write-ahead log could not be copied into the database", "error", err)
 			}
 		case <-changed:
-			s.store.Pauses.mayDiffer()
-		case <-s.pauseEnd.C:
-			if err := s.store.Pauses.refresh(ctx); err != nil {
-				s.logger.Warn("what is paused could not be read", "error", err)
-			}
-			if err := s.store.Pauses.endNow(ctx); err != nil {
-				s.logger.Warn("the end of a pause could not be recorded; it has ended all the same", "error", err)
-			}
+			s.memory.MayDiffer()
+		case <-s.alarm.C:
+			waking, cancel := s.engine.bounded(ctx)
+			s.memory.Wake(waking, func(fn func(*Tx) error) error {
+				j := &job{ctx: ctx, fn: fn, done: make(chan error, 1)}
+				s.turn(ctx, []*job{j})
+				return <-j.done
+			})
+			cancel()
 		case <-s.look.C:
 			s.engine.idle(ctx)
 			if s.looks = s.reserve.path != "" && !s.reserve.held; s.looks {
@@ -175,7 +173,7 @@ func (s *db) write() {
 }
 
 // turn commits a batch, and looks now and then how long the log is.
-func (s *db) turn(ctx context.Context, batch []*job) {
+func (s *DB) turn(ctx context.Context, batch []*job) {
 	if batch[0].alone {
 		batch[0].done <- unavailable(batch[0].fn(&Tx{batch[0].ctx, s}))
 		clear(batch)
@@ -190,7 +188,7 @@ func (s *db) turn(ctx context.Context, batch []*job) {
 	s.engine.committed(ctx)
 }
 
-func (s *db) gather(batch []*job) []*job {
+func (s *DB) gather(batch []*job) []*job {
 	for quiet := 0; len(batch) < maxBatch && quiet < yields; {
 		select {
 		case j := <-s.jobs:
@@ -206,7 +204,7 @@ func (s *db) gather(batch []*job) []*job {
 // commit runs the jobs in one transaction and returns the outcome to each. A job whose
 // failure must not affect the others has a savepoint. If the database itself fails, all
 // jobs fail at once, because their callers are waiting.
-func (s *db) commit(ctx context.Context, batch []*job) {
+func (s *DB) commit(ctx context.Context, batch []*job) {
 	results := make([]error, len(batch))
 	culprit := false // a job failed, not the transaction
 	commit := func(ctx context.Context) error {
@@ -235,10 +233,8 @@ func (s *db) commit(ctx context.Context, batch []*job) {
 	if err == nil {
 		s.commits.Add(1)
 		s.seen = s.clock.seen()
-		if s.pausesChanged {
-			if err := s.store.Pauses.publish(&Tx{ctx, s}); err != nil {
-				s.logger.Error("what is paused could not be read", "error", err)
-			}
+		if err := s.remember(ctx); err != nil {
+			s.logger.Error("what was written could not be read", "error", err)
 		}
 	}
 	if isUnsynced(err) {
@@ -247,6 +243,7 @@ func (s *db) commit(ctx context.Context, batch []*job) {
 	var again []*job // what may use the reserve
 	for i, j := range batch {
 		result := results[i]
+		refused := culprit && !errors.Is(err, ErrUnavailable) && !isOfDatabase(err) // by the job itself, which may
 		if err != nil && result == nil {
 			result = fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
@@ -255,7 +252,7 @@ func (s *db) commit(ctx context.Context, batch []*job) {
 			continue
 		}
 		result = unavailable(result)
-		if lost := errors.Is(result, ErrUnavailable) && !errors.Is(result, ErrBacklog) && j.ctx.Err() == nil; lost || j.grows && result == nil {
+		if lost := errors.Is(result, ErrUnavailable) && !refused && j.ctx.Err() == nil; lost || j.grows && result == nil {
 			s.lastWrite.Store(&outcome{s.now(), result})
 		}
 		j.done <- result
@@ -267,7 +264,7 @@ func (s *db) commit(ctx context.Context, batch []*job) {
 
 // perform does a job within the transaction. The result is that of the job alone; err ends the
 // transaction.
-func (s *db) perform(ctx context.Context, j *job) (result, err error) {
+func (s *DB) perform(ctx context.Context, j *job) (result, err error) {
 	if j.ctx.Err() != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(j.ctx)), nil
 	}
@@ -292,7 +289,7 @@ func unavailable(err error) error {
 	return err
 }
 
-func (s *db) inSavepoint(ctx context.Context, fn func(*Tx) error) (result, fatal error) {
+func (s *DB) inSavepoint(ctx context.Context, fn func(*Tx) error) (result, fatal error) {
 	if err := s.exec(ctx, "SAVEPOINT job"); err != nil {
 		return nil, err
 	}
@@ -300,14 +297,14 @@ func (s *db) inSavepoint(ctx context.Context, fn func(*Tx) error) (result, fatal
 		result = s.engine.flush(ctx)
 	}
 	if result != nil {
-		s.groups.forget()
+		s.memory.Forget()
 		return result, errors.Join(s.exec(ctx, "ROLLBACK TO job"), s.exec(ctx, "RELEASE job"), s.engine.flush(ctx))
 	}
 	return nil, s.exec(ctx, "RELEASE job")
 }
 
 // transaction runs fn in a transaction of the writer's connection.
-func (s *db) transaction(ctx context.Context, fn func(ctx context.Context) error) error {
+func (s *DB) transaction(ctx context.Context, fn func(ctx context.Context) error) error {
 	ctx, cancel := s.engine.bounded(ctx)
 	defer cancel()
 	if err := s.engine.begin(ctx); err != nil {
@@ -318,14 +315,14 @@ func (s *db) transaction(ctx context.Context, fn func(ctx context.Context) error
 		err = s.engine.commit(ctx)
 	}
 	if err != nil {
-		s.groups.forget()
+		s.memory.Forget()
 		s.engine.rollback(ctx)
 	}
 	return err
 }
 
 // stmt prepares a query once.
-func (s *db) stmt(ctx context.Context, query string) (*sql.Stmt, error) {
+func (s *DB) stmt(ctx context.Context, query string) (*sql.Stmt, error) {
 	if st := s.statements[query]; st != nil {
 		return st, nil
 	}
@@ -340,7 +337,7 @@ func (s *db) stmt(ctx context.Context, query string) (*sql.Stmt, error) {
 }
 
 // exec runs a statement on the writer's connection.
-func (s *db) exec(ctx context.Context, query string, args ...any) error {
+func (s *DB) exec(ctx context.Context, query string, args ...any) error {
 	if err := s.values(query, args); err != nil {
 		return err
 	}
@@ -350,7 +347,7 @@ func (s *db) exec(ctx context.Context, query string, args ...any) error {
 }
 
 // execCount is exec with the number of rows that it changed.
-func (s *db) execCount(ctx context.Context, query string, args ...any) (n int64, err error) {
+func (s *DB) execCount(ctx context.Context, query string, args ...any) (n int64, err error) {
 	if err := s.values(query, args); err != nil {
 		return 0, err
 	}
@@ -360,7 +357,7 @@ func (s *db) execCount(ctx context.Context, query string, args ...any) (n int64,
 }
 
 // values converts the values of a statement into s.args.
-func (s *db) values(query string, args []any) error {
+func (s *DB) values(query string, args []any) error {
 	s.args = s.args[:0]
 	for i, arg := range args {
 		value, err := driver.DefaultParameterConverter.ConvertValue(arg)
@@ -373,15 +370,15 @@ func (s *db) values(query string, args []any) error {
 }
 
 // plain are values that the database takes.
-func (s *db) plain(values []any) []any {
-	if s.shared() {
+func (s *DB) plain(values []any) []any {
+	if s.Shared() {
 		return plainValues(values)
 	}
 	return values
 }
 
 // row queries one row on the writer's connection; absent is ErrNotFound.
-func (s *db) row(ctx context.Context, query string, args []any, into ...any) error {
+func (s *DB) row(ctx context.Context, query string, args []any, into ...any) error {
 	if err := s.engine.flush(ctx); err != nil {
 		return err
 	}
@@ -398,7 +395,7 @@ func (s *db) row(ctx context.Context, query string, args []any, into ...any) err
 
 // each walks the rows of a query on the writer's connection for as long as visit
 // wants more.
-func (s *db) each(ctx context.Context, query string, args []any, visit func(rows *sql.Rows) (more bool, err error)) error {
+func (s *DB) each(ctx context.Context, query string, args []any, visit func(rows *sql.Rows) (more bool, err error)) error {
 	if err := s.engine.flush(ctx); err != nil {
 		return err
 	}
@@ -420,7 +417,7 @@ func (s *db) each(ctx context.Context, query string, args []any, visit func(rows
 }
 
 // list reads rows from the read pool.
-func list[T any](ctx context.Context, s *db, scan func(rows *sql.Rows) (T, error), query string, args ...any) ([]T, error) {
+func list[T any](ctx context.Context, s *DB, scan func(rows *sql.Rows) (T, error), query string, args ...any) ([]T, error) {
 	if err := checkPlaceholders(query); err != nil {
 		return nil, err
 	}

@@ -289,7 +289,7 @@ func TestPlaceholders(t *testing.T) {
 		}
 	}
 	s := open(t)
-	if _, err := list(t.Context(), s.db, func(*sql.Rows) (int, error) { return 0, nil }, "SELECT $2, $1", 1, 2); err == nil {
+	if _, err := list(t.Context(), s.DB, func(*sql.Rows) (int, error) { return 0, nil }, "SELECT $2, $1", 1, 2); err == nil {
 		t.Error("values would be mixed up")
 	}
 }

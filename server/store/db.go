@@ -1,0 +1,340 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mattn/go-sqlite3"
+)
+
+// Errors for errors.Is. A closed store cannot commit, so ErrClosed is an ErrUnavailable
+// too.
+var (
+	ErrNotFound    = errors.New("not found")
+	ErrUnavailable = errors.New("the store cannot commit")
+	ErrClosed      = fmt.Errorf("%w: it is closed", ErrUnavailable)
+	// ErrFull refuses writes that add something while the reserve is used up.
+	ErrFull        = fmt.Errorf("%w: the disk is full", ErrUnavailable)
+	ErrNewerSchema = errors.New("the store was written by a newer version of triphammer")
+)
+
+// readers is how many connections read at once. They are all kept open: opening
+// one costs more than most queries.
+const readers = 8
+
+// Options are what NewDB needs.
+type Options struct {
+	Path       string // of the database file of SQLite; its folder exists
+	URL        string // of a PostgreSQL database, in place of Path: postgres://user@host/name
+	Existing   bool   // refuses, with ErrMissing, to make a database where there is none
+	Reserve    string // the file that sets room aside on the disk (reserve.go); empty: none
+	Migrations fs.FS
+	Memory     Memory // nil: nothing is remembered, and any database with the schema is admitted
+	Now        func() time.Time
+	// Passed is what has passed since any moment, whatever the clock shows; nil: the
+	// monotonic reading of Now.
+	Passed func() time.Duration
+	Logger *slog.Logger
+}
+
+// Memory is what the owner of a database remembers of it between transactions, so that few of them
+// read. Its methods are called by the writer, or before the writer runs.
+type Memory interface {
+	// Admit refuses a database that is not the owner's. It is also called when a connection was
+	// lost and made again: another database may be there.
+	Admit(tx *Tx) error
+	// Opened is called once all tables are there, and returns the newest id of all of them.
+	Opened(tx *Tx) (lastID int64, err error)
+	// Expect is called at the beginning of a transaction with the identities of Record. Only
+	// PostgreSQL calls it: where each answer takes the time of a packet, it is worth asking once.
+	Expect(tx *Tx, identities [][]byte) error
+	// Committed is called after each transaction that was committed, and when the database is opened.
+	Committed(tx *Tx) error
+	// Forget is called when something was rolled back: all that is remembered may be wrong.
+	Forget()
+	// ForgetOthers is called within a transaction, if another process has written since the last one.
+	ForgetOthers()
+	// WentBack is called within a transaction, if the newest id of the database is older than one
+	// that this process has seen.
+	WentBack(newest, seen int64)
+	// MayDiffer is called when another process has written.
+	MayDiffer()
+	// Wake is called at the time that SetAlarm gave. With write it can make a transaction.
+	Wake(ctx context.Context, write func(func(tx *Tx) error) error)
+}
+
+// noMemory is that of a database which is only copied or checked.
+type noMemory struct{}
+
+func (noMemory) Admit(*Tx) error                                   { return nil }
+func (noMemory) Opened(*Tx) (int64, error)                         { return 0, nil }
+func (noMemory) Expect(*Tx, [][]byte) error                        { return nil }
+func (noMemory) Committed(*Tx) error                               { return nil }
+func (noMemory) Forget()                                           {}
+func (noMemory) ForgetOthers()                                     {}
+func (noMemory) WentBack(int64, int64)                             {}
+func (noMemory) MayDiffer()                                        {}
+func (noMemory) Wake(context.Context, func(func(*Tx) error) error) {}
+
+// DB is a database with one writer. It is safe for concurrent use.
+type DB struct {
+	cfg    Options
+	engine engine
+	memory Memory
+	now    func() time.Time
+	logger *slog.Logger
+	read   *sql.DB
+	// The database's own file. Closing it gives up the locks that SQLite has on it:
+	// it is closed last.
+	file *os.File
+
+	// The rest of this group is of the writer goroutine alone.
+	writer     *sql.DB
+	conn       *sql.Conn // the only one of writer
+	statements map[string]*sql.Stmt
+	execs      map[string]*sqlite3.SQLiteStmt // statements that return no rows
+	args       []driver.NamedValue            // of the one that runs
+	lastID     int64
+	long       longLog
+	unmeasured int           // commits since it was looked how long the log is
+	patience   time.Duration // of steps
+	reserve    reserve
+	settled    time.Time   // when settle was tried last
+	leaders    int64       // how often a process became the leader
+	alarm      *time.Timer // of Memory.Wake
+	look       *time.Timer
+	looks      bool // it runs
+
+	jobs         chan *job
+	steps        chan *job     // of long tasks
+	full, rest   chan struct{} // the log is long; only its end is not copied yet
+	closing      chan struct{}
+	done         chan struct{} // of the writer
+	checkpointed chan struct{} // done, of checkpoints
+	once         sync.Once
+	closed       error // of Close
+
+	commits   atomic.Int64            // transactions that went well since the start
+	lastWrite atomic.Pointer[outcome] // of what grows the store
+	pinging   chan struct{}           // holds the turn of Ping
+	spent     atomic.Bool             // the reserve is: nothing may grow the store
+	unsynced  atomic.Bool             // the disk may not have what it was told to keep
+
+	// Queued is how many runs wait. All processes that share the database see the same number, as
+	// of the last transaction of this one.
+	Queued atomic.Int64
+
+	known int    // the newest schema that this program knows
+	path  string // of the file; of a shared store, where backups are made
+
+	clock clock
+	seen  time.Time // the newest time that was believed at the last transaction
+	noted time.Time // the one of these that is noted
+
+	base     int64 // transactions before the start
+	marked   int64 // as many are noted
+	markFile *os.File
+	lost     Loss
+}
+
+func newDB(cfg Options) *DB {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if now, start := cfg.Now, cfg.Now(); cfg.Passed == nil {
+		cfg.Passed = func() time.Duration { return now().Sub(start) }
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	if cfg.Memory == nil {
+		cfg.Memory = noMemory{}
+	}
+	s := &DB{
+		cfg: cfg, memory: cfg.Memory, now: cfg.Now, logger: cfg.Logger, path: cfg.Path,
+		statements: make(map[string]*sql.Stmt), execs: make(map[string]*sqlite3.SQLiteStmt), patience: stepPatience,
+		jobs: make(chan *job, 4*maxBatch), steps: make(chan *job), pinging: make(chan struct{}, 1), full: make(chan struct{}, 1), rest: make(chan struct{}),
+		closing: make(chan struct{}), done: make(chan struct{}), alarm: time.NewTimer(0),
+	}
+	wall := func() time.Time { return cfg.Now().Round(0) } // what it shows, without what has passed
+	s.clock.wall, s.clock.passed, s.clock.logger = wall, cfg.Passed, cfg.Logger
+	return s
+}
+
+// NewDB is a database that is not open yet.
+func NewDB(cfg Options) *DB {
+	s := newSQLite(cfg)
+	if cfg.URL != "" {
+		s.engine = newPostgres(s)
+	}
+	return s
+}
+
+// Open opens or makes the database, migrates it forward, and starts its writer. It refuses a file
+// that is not a store, or is damaged, and never replaces it: see ErrMissing, ErrForeign, ErrDamaged
+// and ErrNewerSchema.
+func (s *DB) Open(ctx context.Context) error {
+	err := s.engine.open(ctx, s.cfg)
+	if err == nil {
+		if err = s.remember(ctx); err == nil {
+			err = s.read.PingContext(ctx)
+		}
+	}
+	if err != nil {
+		close(s.closing) // of what open began
+		_ = s.closeHandles()
+		name := s.path
+		if s.cfg.URL != "" {
+			name = NameOf(s.cfg.URL)
+		}
+		return fmt.Errorf("opening the store %s: %w", name, damaged(err))
+	}
+	go s.write()
+	return nil
+}
+
+// readFile is a file that is only read and that no server uses, such as a backup.
+func readFile(path string) *DB {
+	s := quiet()
+	s.read = newDatabase(path, map[string]string{"mode": "ro", "immutable": "1"})
+	return s
+}
+
+// readPostgres connects to a database that is only read. A server may use it.
+func readPostgres(ctx context.Context, address string) (*DB, error) {
+	s := quiet()
+	p := newPostgres(s)
+	s.engine = p
+	var err error
+	if p.config, err = postgresConfig(address); err != nil {
+		return nil, err
+	}
+	p.config.RuntimeParams["default_transaction_read_only"] = "on"
+	p.config.ValidateConnect = nil
+	s.read = openPool(p.config)
+	var meta sql.NullString
+	err = s.read.QueryRowContext(ctx, "SELECT to_regclass('public.meta')::text").Scan(&meta)
+	if err == nil && !meta.Valid {
+		err = ErrMissing
+	}
+	if err != nil {
+		s.closeRead()
+		return nil, err
+	}
+	return s, nil
+}
+
+// closeRead closes what was only read.
+func (s *DB) closeRead() { _ = s.closeHandles() }
+
+// quiet is a database whose writer does not run and that logs nothing: a copy uses its parts alone.
+func quiet() *DB { return newSQLite(Options{Logger: slog.New(slog.DiscardHandler)}) }
+
+// admit asks the owner whether the database is the right one, and whole.
+func (s *DB) admit(ctx context.Context) error {
+	from, err := s.meta(ctx, metaCopying)
+	switch {
+	case err != nil:
+		return err
+	case from != "":
+		return fmt.Errorf("%w (of %s)", ErrCopying, from)
+	}
+	return s.memory.Admit(&Tx{ctx, s})
+}
+
+// remember tells the owner that something was committed.
+func (s *DB) remember(ctx context.Context) error {
+	ctx, cancel := s.engine.bounded(ctx)
+	defer cancel()
+	return s.memory.Committed(&Tx{ctx, s})
+}
+
+// SetAlarm sets when Memory.Wake is called next; negative: never. Only the writer may call it.
+func (s *DB) SetAlarm(in time.Duration) {
+	s.alarm.Stop()
+	if in >= 0 {
+		s.alarm.Reset(in)
+	}
+}
+
+func (s *DB) schemaVersion(ctx context.Context) (int, error) {
+	text, err := s.meta(ctx, "schema")
+	if err != nil || text == "" {
+		return 0, err
+	}
+	return strconv.Atoi(text)
+}
+
+func (s *DB) meta(ctx context.Context, name string) (string, error) {
+	if err := s.engine.flush(ctx); err != nil {
+		return "", err
+	}
+	var value string
+	err := s.conn.QueryRowContext(ctx, "SELECT value FROM meta WHERE name = $1", name).Scan(&value)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", nil
+	}
+	return value, err
+}
+
+func (s *DB) setMeta(ctx context.Context, name, value string) error {
+	_, err := s.execCount(ctx, "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value", name, value)
+	return err
+}
+
+// AcceptLoss notes that somebody was told of the loss, so that the next start does not find it again.
+func (s *DB) AcceptLoss(ctx context.Context) error {
+	return s.do(ctx, func(tx *Tx) error { return tx.SetMeta("commits", strconv.FormatInt(s.base, 10)) })
+}
+
+// Integrity looks for damage in the structure of the database.
+func (s *DB) Integrity(ctx context.Context) (problems []string, err error) {
+	return s.engine.integrity(ctx)
+}
+
+// Shrink returns free space of the database to the file system.
+func (s *DB) Shrink(ctx context.Context) error { return s.engine.shrink(ctx) }
+
+// Commits is how many transactions were committed since the store was opened.
+func (s *DB) Commits() int64 { return s.commits.Load() }
+
+// Close commits what waits and closes the database.
+func (s *DB) Close() error {
+	s.once.Do(func() {
+		close(s.closing)
+		<-s.done
+		s.closed = s.closeHandles()
+	})
+	return s.closed
+}
+
+func (s *DB) closeHandles() error {
+	errs := []error{s.engine.close()}
+	for _, stmt := range s.statements {
+		errs = append(errs, stmt.Close())
+	}
+	if s.conn != nil {
+		errs = append(errs, s.conn.Close())
+	}
+	for _, db := range []*sql.DB{s.read, s.writer} {
+		if db != nil {
+			errs = append(errs, db.Close())
+		}
+	}
+	for _, f := range []*os.File{s.file, s.markFile} {
+		if f != nil {
+			errs = append(errs, f.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
