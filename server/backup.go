@@ -22,7 +22,7 @@ const sentAtOnce = 1 << 20
 func (s *Server) backup(ctx context.Context, c *call, all *store.Store) (done written, err error) {
 	control := takeTime(c) // the copies are made first, which can be slow beside deliveries
 	defer all.Artifacts.Hold()()
-	copied, err := all.Backup(ctx)
+	copied, err := store.Backup(ctx, all)
 	if err != nil {
 		return done, err
 	}

@@ -38,7 +38,10 @@ func unfinishedBackup(path string) string { return path + "-backup" }
 // The pages are copied by the connection that writes: what is written meanwhile
 // goes into the copy too. A copy by any other would begin anew at each commit, or
 // keep the write-ahead log from doing so.
-func (s *Store) Backup(ctx context.Context) (copied *os.File, err error) {
+//
+// The pages of a shared database cannot be copied: into copies it, as it is at one moment, into the
+// new file.
+func (s *DB) Backup(ctx context.Context, into func(ctx context.Context, address, path string) error) (copied *os.File, err error) {
 	if !s.backup.TryLock() {
 		return nil, ErrBackup
 	}
@@ -69,7 +72,7 @@ func (s *Store) Backup(ctx context.Context) (copied *os.File, err error) {
 		}
 	}()
 	if shared {
-		err = p.copyInto(ctx, path)
+		err = into(ctx, p.config.ConnString(), path)
 	} else {
 		err = s.copyPages(ctx, path, f)
 	}
@@ -82,7 +85,7 @@ func (s *Store) Backup(ctx context.Context) (copied *os.File, err error) {
 
 // roomForBackup refuses a backup for which there is no space, before it uses the space
 // that deliveries need.
-func (s *Store) roomForBackup(ctx context.Context, near string) error {
+func (s *DB) roomForBackup(ctx context.Context, near string) error {
 	size := int64(0)
 	if s.Shared() {
 		if err := s.read.QueryRowContext(ctx, "SELECT pg_database_size(current_database())").Scan(&size); err != nil {
@@ -102,39 +105,12 @@ func (s *Store) roomForBackup(ctx context.Context, near string) error {
 	return err
 }
 
-// copyInto copies the database, as it is at one moment, into a new file of SQLite. Contents of
-// artifacts stay rows: a store of one server can read them there, too.
-func (p *postgres) copyInto(ctx context.Context, path string) (err error) {
-	from, err := openPostgresSource(ctx, p.config.ConnString(), false)
-	if err != nil {
-		return err
-	}
-	defer from.close()
-	fresh := quiet()
-	if err := errors.Join(fresh.fill(ctx, path, migrations), fresh.closeHandles()); err != nil {
-		return err
-	}
-	to, err := openFileSide(ctx, path, map[string]string{"_journal_mode": "OFF", "_synchronous": "OFF"})
-	if err != nil {
-		return err
-	}
-	defer to.close()
-	c := &copying{from: from, to: to, fromPlace: Place{URL: p.config.ConnString()}, toPlace: Place{Path: path}, told: func(string, int64, int64) {}}
-	if err := sameSchema(ctx, from); err != nil {
-		return err
-	}
-	if err := c.plan(ctx); err != nil {
-		return err
-	}
-	return c.run(ctx)
-}
-
 // ErrNoRoom refuses something for which there is not enough space on the disk.
 var ErrNoRoom = errors.New("not enough room")
 
 // copyPages copies the store to a file in steps between which others write. A step
 // has no transaction: SQLite copies nothing within one that writes.
-func (s *Store) copyPages(ctx context.Context, path string, f *os.File) (err error) {
+func (s *DB) copyPages(ctx context.Context, path string, f *os.File) (err error) {
 	// What is copied counts only when all of it is.
 	to := newDatabase(path, map[string]string{"_journal_mode": "OFF", "_synchronous": "OFF"})
 	defer func() { err = errors.Join(err, to.Close()) }()

@@ -19,7 +19,7 @@ import (
 // save makes a backup and opens the copy as a store of its own.
 func (f *fixture) save(t testing.TB) (*fixture, []byte) {
 	t.Helper()
-	copied := must[*os.File](t)(f.Backup(t.Context()))
+	copied := must[*os.File](t)(Backup(t.Context(), f.Store))
 	data := must[[]byte](t)(io.ReadAll(copied))
 	check(t, copied.Close())
 	other := &fixture{cfg: f.cfg, at: f.at}
@@ -111,11 +111,11 @@ func TestBackup(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.Backup(ctx); err == nil {
+	if _, err := Backup(ctx, s.Store); err == nil {
 		t.Error("a backup that was cancelled is there")
 	}
 	s.backup.Lock()
-	if _, err := s.Backup(t.Context()); !errors.Is(err, ErrBackup) {
+	if _, err := Backup(t.Context(), s.Store); !errors.Is(err, ErrBackup) {
 		t.Errorf("a second one: %v", err)
 	}
 	s.backup.Unlock()
@@ -123,7 +123,7 @@ func TestBackup(t *testing.T) {
 		t.Errorf("left: %v", left)
 	}
 	check(t, s.Close())
-	if _, err := s.Backup(t.Context()); !errors.Is(err, ErrClosed) {
+	if _, err := Backup(t.Context(), s.Store); !errors.Is(err, ErrClosed) {
 		t.Errorf("of a closed store: %v", err)
 	}
 }

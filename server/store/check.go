@@ -22,8 +22,6 @@ type Report struct {
 	Problems []string  // at most maxProblems
 }
 
-const maxProblems = 20
-
 // counted are the tables whose rows a Report has.
 var counted = []string{"deliveries", "runs", "applies", "secrets", "webhook_uids", "schedules", "artifacts"}
 

@@ -24,13 +24,8 @@ func (p Place) String() string {
 	return p.Path
 }
 
-// metaCopying is of a store into which another one is being copied. No program opens it. The
-// value says which.
-const metaCopying = "copying"
-
 // Errors of Copy.
 var (
-	ErrCopying   = errors.New("a copy into it was not finished: make the copy anew, into an empty target")
 	ErrNotEmpty  = errors.New("it has a store already, or a part of one, and nothing is written over. Empty it, or give an empty database, or a folder without a store")
 	ErrDifferent = errors.New("the copy differs from its source")
 )

@@ -28,6 +28,13 @@ var (
 	ErrNewerSchema = errors.New("the store was written by a newer version of triphammer")
 )
 
+// metaCopying is of a store into which another one is being copied. No program opens it. The
+// value says which.
+const metaCopying = "copying"
+
+// ErrCopying refuses a store into which another one was being copied.
+var ErrCopying = errors.New("a copy into it was not finished: make the copy anew, into an empty target")
+
 // readers is how many connections read at once. They are all kept open: opening
 // one costs more than most queries.
 const readers = 8
@@ -134,8 +141,9 @@ type DB struct {
 	// of the last transaction of this one.
 	Queued atomic.Int64
 
-	known int    // the newest schema that this program knows
-	path  string // of the file; of a shared store, where backups are made
+	backup sync.Mutex // one at a time
+	known  int        // the newest schema that this program knows
+	path   string     // of the file; of a shared store, where backups are made
 
 	clock clock
 	seen  time.Time // the newest time that was believed at the last transaction

@@ -112,15 +112,3 @@ func (l Loss) String() string {
 
 // Lost is the loss that was found when the store was opened.
 func (s *DB) Lost() Loss { return s.lost }
-
-// Problems is what is wrong with what the store holds, in words.
-func (s *Store) Problems() (all []string) {
-	if s.lost.AtMost > 0 {
-		all = append(all, fmt.Sprintf("at its start the store lacked %s: its write-ahead log was damaged, or an older copy was put in its place", s.lost))
-	}
-	all = append(all, s.retreats.problems()...)
-	if n := s.Damages(); n > 0 {
-		all = append(all, fmt.Sprintf("%d reads since the start found damaged data, which was neither shown nor run: the log says which; restore a backup", n))
-	}
-	return all
-}

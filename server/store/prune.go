@@ -96,9 +96,3 @@ func (s *db) remove(ctx context.Context, find func() ([]oldRow, error), one func
 		}
 	}
 }
-
-func scanText(rows *sql.Rows) (string, error) {
-	var text string
-	err := rows.Scan(&text)
-	return text, err
-}

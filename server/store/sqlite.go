@@ -217,6 +217,9 @@ func assertDurable(ctx context.Context, conn *sql.Conn) error {
 	return nil
 }
 
+// maxProblems bounds what an answer says of damage.
+const maxProblems = 20
+
 func (s *sqlite) integrity(ctx context.Context) (problems []string, err error) {
 	found, err := list(ctx, s.DB, scanText, fmt.Sprintf("PRAGMA integrity_check(%d)", maxProblems))
 	switch {

@@ -35,6 +35,7 @@ import (
 	"context"
 	"embed"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"path/filepath"
@@ -110,7 +111,6 @@ type db struct {
 	key       *secret.Key
 	sources   []secret.Source
 	importing sync.Mutex // of what sources have
-	backup    sync.Mutex // one at a time
 	artifacts string     // folder of their files
 	retreats  retreats
 	holding   atomic.Int32 // how many backups need the files of artifacts
@@ -175,3 +175,15 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 
 // ErrSealingKey is what Open returns for another key than that of the store.
 var ErrSealingKey = errors.New("the sealing key is not the one that this store's secrets were sealed with: put the right key file back (DIR/key, or TRIPHAMMER_KEY_FILE)")
+
+// Problems is what is wrong with what the store holds, in words.
+func (s *Store) Problems() (all []string) {
+	if s.Lost().AtMost > 0 {
+		all = append(all, fmt.Sprintf("at its start the store lacked %s: its write-ahead log was damaged, or an older copy was put in its place", s.Lost()))
+	}
+	all = append(all, s.retreats.problems()...)
+	if n := s.Damages(); n > 0 {
+		all = append(all, fmt.Sprintf("%d reads since the start found damaged data, which was neither shown nor run: the log says which; restore a backup", n))
+	}
+	return all
+}

@@ -473,3 +473,10 @@ func checkPlaceholders(query string) error {
 	}
 	return nil
 }
+
+// scanText reads a row of one text.
+func scanText(rows *sql.Rows) (string, error) {
+	var text string
+	err := rows.Scan(&text)
+	return text, err
+}
