@@ -186,6 +186,13 @@ func (s *DB) Clock() Clock {
 // Credentials expire by it.
 func (s *DB) Latest() time.Time { return s.clock.latest() }
 
+// Agreed is the machine's time, or the time that it would show if it had not jumped ahead. Old data
+// is deleted by it.
+func (s *DB) Agreed() time.Time { return s.clock.agreed() }
+
+// Believed is the machine's time, or the time that it would show if it had not jumped.
+func (s *DB) Believed() time.Time { return s.clock.believed() }
+
 // AcceptClock believes what the clock shows from now on, also if it went back.
 func (s *DB) AcceptClock(ctx context.Context) error {
 	s.clock.accept()

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"os"
 )
 
@@ -17,8 +16,7 @@ func copyInto(ctx context.Context, address, path string) (err error) {
 		return err
 	}
 	defer from.close()
-	fresh := quiet()
-	if err := errors.Join(fresh.fill(ctx, path, migrations), fresh.closeHandles()); err != nil {
+	if err := fillFile(ctx, path, migrations); err != nil {
 		return err
 	}
 	to, err := openFileSide(ctx, path, map[string]string{"_journal_mode": "OFF", "_synchronous": "OFF"})

@@ -49,9 +49,7 @@ func openFileTarget(ctx context.Context, path string, from Place) (side, error) 
 	if err := judge(ctx, path); !errors.Is(err, ErrMissing) {
 		return nil, cmp.Or(err, ErrNotEmpty)
 	}
-	err := quiet().create(ctx, Options{Path: path, Migrations: migrations, Logger: quiet().logger}, func(s *DB) error {
-		return s.setMeta(ctx, metaCopying, from.String())
-	})
+	err := makeFile(ctx, path, migrations, from.String())
 	if err != nil {
 		return nil, err
 	}
@@ -213,7 +211,7 @@ func openPostgresSide(ctx context.Context, address string) (*postgresSide, error
 
 // lock keeps all writers of the database away until the connection ends.
 func (p *postgresSide) lock(ctx context.Context) error {
-	err := othersGone(ctx, func(into ...any) error { return p.conn.QueryRow(ctx, othersQuery).Scan(into...) })
+	err := othersGone(ctx, func(query string, into ...any) error { return p.conn.QueryRow(ctx, query).Scan(into...) })
 	if errors.Is(err, ErrOthers) {
 		return fmt.Errorf("%w. Stop all servers and workers first", err)
 	}
@@ -258,21 +256,7 @@ func openPostgresSource(ctx context.Context, address string, alone bool) (side, 
 }
 
 func openPostgresTarget(ctx context.Context, address string, from Place) (side, error) {
-	s := quiet()
-	made := newPostgres(s)
-	s.engine = made
-	var err error
-	if made.config, err = postgresConfig(address); err != nil {
-		return nil, err
-	}
-	made.config.RuntimeParams["application_name"] = "triphammer-copy"
-	made.writer = openPool(made.config)
-	if made.conn, err = made.writer.Conn(ctx); err == nil {
-		if err = made.suitable(ctx); err == nil {
-			err = made.make(ctx, Options{URL: address, Migrations: migrations})
-		}
-	}
-	if err = errors.Join(err, made.closeHandles()); err != nil {
+	if err := makePostgres(ctx, address, migrations); err != nil {
 		return nil, err
 	}
 	p, err := openPostgresSide(ctx, address)

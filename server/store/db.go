@@ -242,6 +242,38 @@ func readPostgres(ctx context.Context, address string) (*DB, error) {
 	return s, nil
 }
 
+// makeFile makes the file of a store into which another one is to be copied: from says which.
+func makeFile(ctx context.Context, path string, migrations fs.FS, from string) error {
+	s := quiet()
+	s.cfg.Path, s.cfg.Migrations = path, migrations
+	return s.create(ctx, s.cfg, func(s *DB) error { return s.setMeta(ctx, metaCopying, from) })
+}
+
+// fillFile makes the tables of a store in a file. It is not on the disk before it is synced.
+func fillFile(ctx context.Context, path string, migrations fs.FS) error {
+	s := quiet()
+	return errors.Join(s.fill(ctx, path, migrations), s.closeHandles())
+}
+
+// makePostgres makes the tables of a store in a database into which another one is to be copied.
+func makePostgres(ctx context.Context, address string, migrations fs.FS) error {
+	s := quiet()
+	p := newPostgres(s)
+	s.engine = p
+	var err error
+	if p.config, err = postgresConfig(address); err != nil {
+		return err
+	}
+	p.config.RuntimeParams["application_name"] = "triphammer-copy"
+	p.writer = openPool(p.config)
+	if p.conn, err = p.writer.Conn(ctx); err == nil {
+		if err = p.suitable(ctx); err == nil {
+			err = p.make(ctx, Options{URL: address, Migrations: migrations})
+		}
+	}
+	return errors.Join(err, s.closeHandles())
+}
+
 // closeRead closes what was only read.
 func (s *DB) closeRead() { _ = s.closeHandles() }
 

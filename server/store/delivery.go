@@ -136,7 +136,7 @@ func (s *Deliveries) Record(ctx context.Context, d *NewDelivery) (Recorded, erro
 	row := encodeDelivery(d, room)
 	var out Recorded
 	paused, stale, fast := false, false, (*RateError)(nil) // which are no errors of the transaction
-	j := &job{ctx: ctx, safe: true, grows: true, identity: row.identity, done: make(chan error, 1), fn: func(tx *Tx) error {
+	err := s.DB.Record(ctx, row.identity, func(tx *Tx) error {
 		var err error
 		if stale, err = s.store.Applies.isStale(tx, d.Factory, d.ApplyID); err != nil || stale {
 			return err
@@ -149,8 +149,7 @@ func (s *Deliveries) Record(ctx context.Context, d *NewDelivery) (Recorded, erro
 		}
 		out, err = s.record(tx, d, row)
 		return err
-	}}
-	err := s.submit(s.jobs, j)
+	})
 	if err == nil && stale {
 		err = fmt.Errorf("%s does not serve any more: %w", d.ApplyID, ErrStale)
 	}

@@ -118,7 +118,7 @@ func (s *Keys) ByToken(ctx context.Context, token string) (*Key, error) {
 	if err != nil {
 		return nil, err
 	}
-	now := s.clock.latest()
+	now := s.Latest()
 	if k.End(now) != "" {
 		return nil, ErrKey
 	}

@@ -150,7 +150,7 @@ func (p *postgres) migrate(ctx context.Context, all []migration, fresh bool) (er
 		return fmt.Errorf("migration %s: %w\nStop all servers and workers of this store, start one of this version, and then the others", m.name, err)
 	}
 	if breaking >= 0 {
-		err := othersGone(ctx, func(into ...any) error { return p.conn.QueryRowContext(ctx, othersQuery).Scan(into...) })
+		err := othersGone(ctx, func(query string, into ...any) error { return p.conn.QueryRowContext(ctx, query).Scan(into...) })
 		if err != nil {
 			return refused(all[breaking], err)
 		}
@@ -172,7 +172,7 @@ func (p *postgres) migrate(ctx context.Context, all []migration, fresh bool) (er
 			continue
 		}
 		if m.breaks && !fresh { // once more: one may have come meanwhile
-			if err := othersOf(func(into ...any) error { return tx.QueryRowContext(ctx, othersQuery).Scan(into...) }); err != nil {
+			if err := othersOf(func(query string, into ...any) error { return tx.QueryRowContext(ctx, query).Scan(into...) }); err != nil {
 				return refused(m, err)
 			}
 		}
@@ -194,7 +194,7 @@ const lockTime = 5 * time.Second
 
 // othersGone returns ErrOthers if other programs are connected, and stay. It does not run in a
 // transaction, which would see the same connections each time.
-func othersGone(ctx context.Context, scan func(into ...any) error) error {
+func othersGone(ctx context.Context, scan func(query string, into ...any) error) error {
 	for end := time.Now().Add(lockTime); ; {
 		if err := othersOf(scan); !errors.Is(err, ErrOthers) || time.Now().After(end) {
 			return err
@@ -212,10 +212,10 @@ func othersGone(ctx context.Context, scan func(into ...any) error) error {
 const othersQuery = `SELECT count(*), coalesce(string_agg(DISTINCT coalesce(host(client_addr), 'this machine'), ', '), '') FROM pg_stat_activity
 	WHERE datname = current_database() AND application_name = 'triphammer' AND pid <> pg_backend_pid()`
 
-func othersOf(scan func(into ...any) error) error {
+func othersOf(scan func(query string, into ...any) error) error {
 	var n int
 	var from string
-	if err := scan(&n, &from); err != nil {
+	if err := scan(othersQuery, &n, &from); err != nil {
 		return err
 	}
 	if n > 0 {

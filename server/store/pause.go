@@ -39,7 +39,7 @@ type pauses map[Pausable]Pause
 
 // runs tells whether a pause goes on. While the clock is in doubt, time goes on as if it had
 // not jumped.
-func (p Pause) runs(c *clock) bool { return p.Until.IsZero() || c.believed().Before(p.Until) }
+func (p Pause) runs(now time.Time) bool { return p.Until.IsZero() || now.Before(p.Until) }
 
 // Pauses are what starts no runs at present.
 type Pauses struct{ *db }
@@ -48,7 +48,7 @@ type Pauses struct{ *db }
 // call that made it returns.
 func (s *Pauses) Of(what Pausable) (Pause, bool) {
 	p, ok := (*s.paused.Load())[what]
-	return p, ok && p.runs(&s.clock)
+	return p, ok && p.runs(s.Believed())
 }
 
 // List are the pauses that go on, of one factory or of all if it is empty, sorted by
@@ -56,7 +56,7 @@ func (s *Pauses) Of(what Pausable) (Pause, bool) {
 func (s *Pauses) List(factory string) []Pause {
 	var all []Pause
 	for _, p := range *s.paused.Load() {
-		if (factory == "" || p.Factory == factory) && p.runs(&s.clock) {
+		if (factory == "" || p.Factory == factory) && p.runs(s.Believed()) {
 			all = append(all, p)
 		}
 	}
@@ -100,7 +100,7 @@ func (s *Pauses) isPaused(tx *Tx, what Pausable) (bool, error) {
 		return false, err
 	}
 	p, ok := all[what]
-	return ok && p.runs(&s.clock), nil
+	return ok && p.runs(s.Believed()), nil
 }
 
 // Pause pauses something, or replaces its pause. After it returns, no delivery of the
@@ -171,7 +171,7 @@ func (s *Pauses) end(tx *Tx) error {
 		return err
 	}
 	for _, p := range all {
-		if p.runs(&s.clock) {
+		if p.runs(s.Believed()) {
 			continue
 		}
 		if err := s.resume(tx, p.Pausable); err != nil {
@@ -192,7 +192,7 @@ func (s *Pauses) end(tx *Tx) error {
 // everybody: this makes it known.
 func (s *Pauses) endNow(write func(func(tx *Tx) error) error) error {
 	all := *s.paused.Load()
-	over := func(p Pause) bool { return !p.runs(&s.clock) }
+	over := func(p Pause) bool { return !p.runs(s.Believed()) }
 	if !slices.ContainsFunc(slices.Collect(maps.Values(all)), over) {
 		s.await(all, 0)
 		return nil
@@ -256,7 +256,7 @@ func (s *Pauses) publish(tx *Tx) error {
 // await sets the timer of the writer to the next end of a pause, or to the time at which
 // it reads them again.
 func (s *Pauses) await(all pauses, least time.Duration) {
-	wait, now := time.Duration(-1), s.clock.believed()
+	wait, now := time.Duration(-1), s.Believed()
 	for _, p := range all {
 		if !p.Until.IsZero() && (wait < 0 || p.Until.Sub(now) < wait) { // the first one, or an earlier one
 			wait = max(p.Until.Sub(now), least)

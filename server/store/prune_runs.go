@@ -19,7 +19,7 @@ const ended = "state IN ('SUCCEEDED', 'FAILED', 'CANCELLED') AND state <> 'QUEUE
 // never touched. It returns how many of each.
 func (s *Runs) Prune(ctx context.Context, keep RunRetention) (runs, transcripts int64, err error) {
 	if keep.Runs > 0 {
-		old := micros(s.clock.agreed().Add(-keep.Runs))
+		old := micros(s.Agreed().Add(-keep.Runs))
 		runs, err = s.remove(ctx, func() ([]oldRow, error) {
 			return s.store.Transcripts.old(ctx, "SELECT id FROM runs WHERE updated_at < $1 AND "+ended+" ORDER BY updated_at LIMIT $2", old, prunePage)
 		}, func(tx *Tx, v oldRow) error {
@@ -30,7 +30,7 @@ func (s *Runs) Prune(ctx context.Context, keep RunRetention) (runs, transcripts 
 		})
 	}
 	if err == nil && keep.Transcripts > 0 {
-		old := s.clock.agreed().Add(-keep.Transcripts)
+		old := s.Agreed().Add(-keep.Transcripts)
 		transcripts, err = s.remove(ctx, func() ([]oldRow, error) {
 			// A run is no older than its id.
 			return s.store.Transcripts.old(ctx, `SELECT DISTINCT e.run_id FROM run_events e JOIN runs r ON r.id = e.run_id WHERE e.run_id < $1

@@ -242,7 +242,7 @@ func (s *Runs) Create(ctx context.Context, r NewRun, key string, body []byte) (r
 		if key != "" {
 			var was []byte
 			err := tx.Row("SELECT body_hash, run_id FROM idempotency WHERE key_hash = $1 AND created_at > $2",
-				[]any{keyHash[:], micros(s.clock.agreed().Add(-idempotencyAge))}, &was, &id)
+				[]any{keyHash[:], micros(s.Agreed().Add(-idempotencyAge))}, &was, &id)
 			if err == nil && !bytes.Equal(was, bodyHash[:]) {
 				return ErrIdempotency
 			}

@@ -65,7 +65,7 @@ func (s *Schedules) list(ctx context.Context, rest string, args ...any) ([]*Sche
 	if err != nil {
 		return nil, err
 	}
-	now, known := s.clock.latest(), make(map[KeyID]string)
+	now, known := s.Latest(), make(map[KeyID]string)
 	for _, n := range all {
 		if n.KeyID == 0 || !n.Enabled {
 			continue
@@ -270,7 +270,7 @@ func (s *Schedules) Fire(ctx context.Context, t Tick) (runs []RunID, err error) 
 const tickAge = 90 * 24 * time.Hour
 
 func (s *Schedules) pruneTicks(ctx context.Context) error {
-	old := micros(s.clock.agreed().Add(-tickAge))
+	old := micros(s.Agreed().Add(-tickAge))
 	return s.inSteps(ctx, task{run: func(tx *Tx, _ *step) (more bool, err error) {
 		n, err := tx.ExecCount(`DELETE FROM schedule_ticks WHERE (schedule_id, tick, automation) IN
 			(SELECT schedule_id, tick, automation FROM schedule_ticks WHERE tick < $1 LIMIT $2)`, old, stepRows)

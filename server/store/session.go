@@ -56,7 +56,7 @@ func (s *Sessions) CreateLoginLink(ctx context.Context, l LoginLink, life time.D
 	hash := secret.HashToken(token)
 	return token, s.do(ctx, func(tx *Tx) error {
 		return tx.Exec("INSERT INTO login_links (hash, actor, role, via, key_id, life, idle, expires_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
-			hash[:], l.Person, l.Role, l.Via, l.KeyID, l.Life.Microseconds(), l.Idle.Microseconds(), micros(s.clock.latest().Add(life)))
+			hash[:], l.Person, l.Role, l.Via, l.KeyID, l.Life.Microseconds(), l.Idle.Microseconds(), micros(s.Latest().Add(life)))
 	})
 }
 
@@ -75,7 +75,7 @@ func (s *Sessions) LoginLink(ctx context.Context, token string) (*LoginLink, err
 	return first(list(ctx, s.DB, func(rows *sql.Rows) (*LoginLink, error) {
 		l := &LoginLink{}
 		return l, rows.Scan(l.fields(new(int64), new(int64))...)
-	}, "SELECT "+linkColumns+" FROM login_links WHERE hash = $1 AND expires_at > $2 AND "+keyLives("$2"), hash[:], micros(s.clock.latest())))
+	}, "SELECT "+linkColumns+" FROM login_links WHERE hash = $1 AND expires_at > $2 AND "+keyLives("$2"), hash[:], micros(s.Latest())))
 }
 
 // DropLoginLink makes a link work no more, if it did.
@@ -97,7 +97,7 @@ func (s *Sessions) RedeemLoginLink(ctx context.Context, link string, from Visito
 		var l LoginLink
 		var life, idle int64
 		err := tx.Row("DELETE FROM login_links WHERE hash = $1 AND expires_at > $2 AND "+keyLives("$2")+" RETURNING "+linkColumns,
-			[]any{hash[:], micros(s.clock.latest())}, l.fields(&life, &idle)...)
+			[]any{hash[:], micros(s.Latest())}, l.fields(&life, &idle)...)
 		if err != nil {
 			return err
 		}
@@ -127,7 +127,7 @@ func (s *Sessions) Open(ctx context.Context, l LoginLink, from Visitor) (token s
 func (s *Sessions) open(tx *Tx, l LoginLink, from Visitor) (token string, n *PageSession, err error) {
 	token = secret.NewToken(sessionPrefix)
 	hash := secret.HashToken(token)
-	now := s.clock.latest()
+	now := s.Latest()
 	n = &PageSession{
 		ID: PageSessionID(tx.NextID()), Person: l.Person, Role: l.Role, Via: l.Via, KeyID: l.KeyID,
 		CreatedAt: now, SeenAt: now, ExpiresAt: now.Add(l.Life), Idle: l.Idle, Visitor: from,
@@ -160,7 +160,7 @@ func (s *Sessions) ByToken(ctx context.Context, token string) (*PageSession, err
 		return nil, ErrNotFound
 	}
 	hash := secret.HashToken(token)
-	now := s.clock.latest()
+	now := s.Latest()
 	n, err := first(list(ctx, s.DB, scanPageSession, "SELECT "+pageSessionColumns+" FROM sessions WHERE hash = $1 AND "+sessionLives("$2"), hash[:], micros(now)))
 	if err != nil || now.Sub(n.SeenAt) < touchEvery {
 		return n, err
@@ -178,7 +178,7 @@ func (s *Sessions) ByToken(ctx context.Context, token string) (*PageSession, err
 // CallerLives tells whether a key works and a session goes on, each if it is given. The
 // error is ErrKey if not.
 func (s *Sessions) CallerLives(ctx context.Context, key KeyID, session PageSessionID) error {
-	now := s.clock.latest()
+	now := s.Latest()
 	if key != 0 {
 		if why, err := s.store.Schedules.keyEnd(ctx, key, now); err != nil || why != "" {
 			return cmp.Or(err, ErrKey)
@@ -196,12 +196,12 @@ func (s *Sessions) CallerLives(ctx context.Context, key KeyID, session PageSessi
 
 // List lists the sessions that go on, the newest first.
 func (s *Sessions) List(ctx context.Context) ([]*PageSession, error) {
-	return list(ctx, s.DB, scanPageSession, "SELECT "+pageSessionColumns+" FROM sessions WHERE "+sessionLives("$1")+" ORDER BY id DESC", micros(s.clock.latest()))
+	return list(ctx, s.DB, scanPageSession, "SELECT "+pageSessionColumns+" FROM sessions WHERE "+sessionLives("$1")+" ORDER BY id DESC", micros(s.Latest()))
 }
 
 // End ends a session at once. It is ErrNotFound if the session has ended.
 func (s *Sessions) End(ctx context.Context, id PageSessionID) (*PageSession, error) {
-	n, err := first(list(ctx, s.DB, scanPageSession, "SELECT "+pageSessionColumns+" FROM sessions WHERE id = $1 AND "+sessionLives("$2"), id, micros(s.clock.latest())))
+	n, err := first(list(ctx, s.DB, scanPageSession, "SELECT "+pageSessionColumns+" FROM sessions WHERE id = $1 AND "+sessionLives("$2"), id, micros(s.Latest())))
 	if err != nil {
 		return nil, fmt.Errorf("session %s: %w", id, err)
 	}
@@ -228,7 +228,7 @@ func (s *Sessions) EndAll(ctx context.Context) (ended Ended, err error) {
 
 // endWhere ends those that a further condition selects.
 func (s *Sessions) endWhere(tx *Tx, and string, args ...any) (ended Ended, err error) {
-	args = append([]any{micros(s.clock.latest())}, args...)
+	args = append([]any{micros(s.Latest())}, args...)
 	if ended.Sessions, err = tx.ExecCount("DELETE FROM sessions WHERE expires_at > $1 AND seen_at + idle > $1"+and, args...); err != nil {
 		return ended, err
 	}
@@ -238,14 +238,14 @@ func (s *Sessions) endWhere(tx *Tx, and string, args ...any) (ended Ended, err e
 
 // prune forgets what is too old to open anything.
 func (s *Sessions) prune(ctx context.Context) error {
-	old := micros(s.clock.agreed().Add(-idempotencyAge))
+	old := micros(s.Agreed().Add(-idempotencyAge))
 	err := s.inSteps(ctx, task{run: func(tx *Tx, _ *step) (more bool, err error) {
 		n, err := tx.ExecCount(`DELETE FROM idempotency WHERE key_hash IN
 			(SELECT key_hash FROM idempotency WHERE created_at <= $1 LIMIT $2)`, old, stepRows)
 		return n == stepRows, err
 	}})
 	return errors.Join(err, s.do(ctx, func(tx *Tx) error {
-		now := micros(s.clock.agreed())
+		now := micros(s.Agreed())
 		return errors.Join(
 			tx.Exec("DELETE FROM login_links WHERE expires_at <= $1", now),
 			tx.Exec("DELETE FROM sessions WHERE expires_at <= $1 OR seen_at + idle <= $1", now))

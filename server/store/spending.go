@@ -71,6 +71,6 @@ func (s *Usage) Today(ctx context.Context) (Spending, error) {
 
 func (s *Usage) prune(ctx context.Context) error {
 	return s.do(ctx, func(tx *Tx) error {
-		return tx.Exec("DELETE FROM spending WHERE day < $1", dayOf(s.clock.agreed())-spendingAge)
+		return tx.Exec("DELETE FROM spending WHERE day < $1", dayOf(s.Agreed())-spendingAge)
 	})
 }

@@ -43,7 +43,7 @@ func (s *Deliveries) rememberEvent(tx *Tx, r *NewRun, webhookUID string, id Deli
 
 // pruneStartedEvents forgets events that are older than deliveries are kept.
 func (s *Deliveries) pruneStartedEvents(ctx context.Context, keep Retention) error {
-	old := idAt(s.clock.agreed().Add(-keep.Age))
+	old := idAt(s.Agreed().Add(-keep.Age))
 	return s.inSteps(ctx, task{run: func(tx *Tx, _ *step) (more bool, err error) {
 		n, err := tx.ExecCount(`DELETE FROM started_events WHERE event IN
 			(SELECT event FROM started_events WHERE delivery_id < $1 LIMIT $2)`, old, stepRows)

@@ -86,6 +86,13 @@ func (s *DB) grow(ctx context.Context, fn func(tx *Tx) error) error {
 	return s.submit(s.jobs, &job{ctx: ctx, fn: fn, grows: true, done: make(chan error, 1)})
 }
 
+// Record is Grow for a change that needs no savepoint of its own: if fn fails, its transaction does,
+// and the writer makes the other changes of it again. The identity is what Memory.Expect is told of;
+// nil: there is none.
+func (s *DB) Record(ctx context.Context, identity []byte, fn func(tx *Tx) error) error {
+	return s.submit(s.jobs, &job{ctx: ctx, fn: fn, safe: true, grows: true, identity: identity, done: make(chan error, 1)})
+}
+
 // submit queues a job and waits for it. If the caller's context ends before the job's
 // turn, the job does not run.
 func (s *DB) submit(queue chan<- *job, j *job) error {
